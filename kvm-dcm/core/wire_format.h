@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * wire_format.h - what goes over a connection between a host and a donor
+ *
+ * The prose contract, with limits and sequences, is docs/protocol.md; the
+ * only encoder and decoder is wire.c. All integers are little endian. Every
+ * message is a header and a body of fixed size for its type, then @bytes of
+ * payload for DATA and WRITE only. Nothing is answered before the TLS 1.3
+ * pre-shared-key handshake and a HELLO that the donor accepts.
+ *
+ * The first eight control messages are those of infiniswap-nsdi17, appendix
+ * B.1, with their meaning; the rest is what it leaves out: sessions, failure,
+ * discard and the way back after a lost connection.
+ */
+#ifndef DCM_WIRE_FORMAT_H
+#define DCM_WIRE_FORMAT_H
+
+#include <linux/types.h>
+
+#define DCM_WIRE_MAGIC		0x4d43	/* "CM" */
+#define DCM_WIRE_VERSION_MIN	1
+#define DCM_WIRE_VERSION_MAX	1
+
+#define DCM_WIRE_PAYLOAD_MAX	65536u	/* one block */
+#define DCM_WIRE_BODY_MAX	64u
+#define DCM_WIRE_TENANT_MAX	64u	/* TLS PSK identity, bytes without NUL */
+#define DCM_WIRE_KEY_MIN	16u	/* PSK, bytes */
+#define DCM_WIRE_KEY_MAX	64u
+#define DCM_WIRE_INFLIGHT_MAX	256u	/* data operations per connection */
+#define DCM_WIRE_SLAB_MIN	(2u << 20)
+#define DCM_WIRE_HEARTBEAT_MS	1000u	/* either side sends at least this often */
+#define DCM_WIRE_SILENCE_MS	5000u	/* silent for this long is dead */
+
+/* type, name, body struct or 0 */
+enum dcm_wire_type {
+	/* both roles */
+	DCM_MSG_HELLO = 1,		/* host: first message after the handshake */
+	DCM_MSG_WELCOME = 2,		/* donor: accepted */
+	DCM_MSG_ERROR = 3,		/* donor: refused; tag says which request */
+	DCM_MSG_HEARTBEAT = 4,		/* both, control role; no body */
+	DCM_MSG_GOODBYE = 5,		/* host: session over, slabs back now; no body */
+
+	/* control role: placement */
+	DCM_MSG_QUERY_MEM = 16,		/* host; no body */
+	DCM_MSG_FREE_MEM = 17,		/* donor */
+	DCM_MSG_MAP = 18,		/* host */
+	DCM_MSG_MR_INFO = 19,		/* donor; over AF_UNIX and shm with the memfd */
+	DCM_MSG_UNMAP = 20,		/* host gives one slab back; answered by DONE */
+
+	/* control role: eviction */
+	DCM_MSG_CHECK_ACTIVITY = 32,	/* donor */
+	DCM_MSG_ACTIVITY = 33,		/* host */
+	DCM_MSG_EVICT = 34,		/* donor wants one slab back */
+	DCM_MSG_DONE = 35,		/* host: nothing uses it any more. donor: answers
+					 * UNMAP; with tag 0: taken back by force */
+
+	/* data role */
+	DCM_MSG_READ = 48,		/* host */
+	DCM_MSG_DATA = 49,		/* donor, payload */
+	DCM_MSG_WRITE = 50,		/* host, payload */
+	DCM_MSG_WRITTEN = 51,		/* donor */
+};
+
+enum dcm_wire_role {
+	DCM_ROLE_CONTROL = 1,
+	DCM_ROLE_DATA = 2,
+};
+
+enum dcm_wire_transport {
+	DCM_WT_TCP = 1,
+	DCM_WT_SHM = 2,
+	DCM_WT_VERBS = 4,
+};
+
+enum dcm_wire_status {
+	DCM_WS_OK = 0,
+	DCM_WS_VERSION = 1,	/* no common version */
+	DCM_WS_PROTOCOL = 2,	/* message not allowed here or malformed */
+	DCM_WS_NO_SESSION = 3,	/* unknown or ended session */
+	DCM_WS_QUOTA = 4,	/* the tenant's quota is used up */
+	DCM_WS_NO_MEMORY = 5,	/* no slab to give: head room */
+	DCM_WS_NO_SLAB = 6,	/* not this session's slab */
+	DCM_WS_RANGE = 7,	/* outside the slab, or not page aligned */
+	DCM_WS_TRANSPORT = 8,	/* none of the transports asked for */
+	DCM_WS_BUSY = 9,	/* a limit on connections or sessions */
+	DCM_WS_DRAINING = 10,	/* the donor is going away */
+	DCM_WS_SIZE = 11,	/* not the donor's slab size */
+};
+
+/* 16 bytes before every message */
+struct dcm_wire_hdr {
+	__le16 magic;
+	__le16 type;
+	__le32 bytes;	/* of body and payload together */
+	__le64 tag;	/* requester's; an answer carries its request's */
+} __attribute__((packed));
+
+struct dcm_wire_hello {
+	__le16 version_min;
+	__le16 version_max;
+	__u8 role;
+	__u8 flags;		/* DCM_HELLO_*; unknown ones are ignored */
+	__u8 reserved[2];	/* 0 */
+	__le64 session;		/* 0: new; else resume (control) or join (data) */
+	__u8 secret[16];	/* of the session; 0 with a new one */
+} __attribute__((packed));
+/* data role: plain bytes instead of TLS records after WELCOME, if both agree */
+#define DCM_HELLO_PLAIN_DATA 0x1
+
+struct dcm_wire_welcome {
+	__le16 version;
+	__le16 flags;		/* DCM_WELCOME_*: what of the asked-for is on */
+	__le32 inflight_max;	/* data operations per connection */
+	__le64 session;
+	__u8 secret[16];	/* control role of a new session; else 0 */
+	__le64 slab_bytes;
+	__le64 donor_id;	/* random at each start of the donor */
+} __attribute__((packed));
+#define DCM_WELCOME_PLAIN_DATA 0x1
+
+struct dcm_wire_error {
+	__le32 status;
+	__le32 reserved;
+} __attribute__((packed));
+
+struct dcm_wire_free_mem {
+	__le64 slabs_free;	/* this session could map now */
+	__le64 slabs_total;
+	__le64 slab_bytes;
+	__le64 used_bytes;	/* lent to anyone: what placement compares */
+	__le32 flags;		/* DCM_FREE_DRAINING */
+	__le32 reserved;
+} __attribute__((packed));
+#define DCM_FREE_DRAINING 0x1
+
+struct dcm_wire_map {
+	__le64 slab_bytes;	/* must be the donor's */
+	__le64 cookie;		/* host's extent number, for the donor's status only */
+	__le32 transports;	/* mask of dcm_wire_transport the host can use */
+	__le32 reserved;
+} __attribute__((packed));
+
+struct dcm_wire_mr_info {
+	__le64 slab;		/* id, never reused while the donor runs */
+	__le64 bytes;
+	__le64 addr;		/* verbs */
+	__le32 rkey;		/* verbs */
+	__le32 transport;	/* the one chosen */
+} __attribute__((packed));
+
+/* UNMAP, CHECK_ACTIVITY, EVICT, DONE: about one slab */
+struct dcm_wire_slab {
+	__le64 slab;
+} __attribute__((packed));
+
+struct dcm_wire_activity {
+	__le64 slab;
+	__le64 ewma_milli;	/* page operations a second, EWMA, times 1000 */
+} __attribute__((packed));
+
+/* READ, WRITE (payload follows) */
+struct dcm_wire_io {
+	__le64 slab;
+	__le64 offset;
+	__le32 bytes;
+	__le32 reserved;
+} __attribute__((packed));
+
+/* DATA (payload of @bytes follows when status is OK), WRITTEN */
+struct dcm_wire_io_done {
+	__le32 status;
+	__le32 bytes;
+} __attribute__((packed));
+
+#endif /* DCM_WIRE_FORMAT_H */
