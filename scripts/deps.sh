@@ -1,0 +1,130 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+#
+# deps.sh GROUP... - make sure that what a group of tasks needs is installed
+#
+# Debian 12 and 13. What is there is left alone, and when all of it is there
+# this takes a few milliseconds and touches nothing. What is missing comes
+# from apt (as root) or is named in one line. Python tools never go into the
+# system's Python: scripts/py keeps a venv of its own in the cache.
+set -euo pipefail
+
+usage() {
+	cat <<-EOF
+	usage: scripts/deps.sh [--list] GROUP...
+	Installs what is missing for the groups named (as root, with apt).
+
+	  build    compile everything with gcc
+	  test     clang, sanitizers, fuzzers, the Python for the tests
+	  lint     make check
+	  kernel   make kernel-check
+	  demo     make demo and the guest tests
+	  bench    make bench
+
+	  --list   print the packages of the groups instead
+	DCM_SKIP_DEPS=1 in the environment makes it do nothing.
+	EOF
+}
+
+packages() {
+	case $1 in
+	build)
+		echo gcc libc6-dev make pkg-config libgnutls28-dev libuv1-dev \
+			libmicrohttpd-dev libjansson-dev libinih-dev
+		;;
+	test)
+		packages build
+		echo clang libclang-rt-dev llvm python3 python3-venv openssl \
+			ca-certificates git
+		;;
+	lint)
+		packages test
+		echo sparse shellcheck codespell perl xz-utils
+		;;
+	kernel)
+		echo mmdebstrap debian-archive-keyring xz-utils util-linux make
+		;;
+	demo)
+		packages build
+		echo python3 qemu-system-x86 qemu-utils mmdebstrap \
+			debian-archive-keyring e2fsprogs cpio xz-utils zstd
+		;;
+	bench)
+		packages demo
+		packages test
+		;;
+	*)
+		echo "deps.sh: no group '$1'; known: build test lint kernel demo bench" >&2
+		return 2
+		;;
+	esac
+}
+
+list=
+groups=()
+for arg; do
+	case $arg in
+	-h | --help)
+		usage
+		exit 0
+		;;
+	--list) list=1 ;;
+	*) groups+=("$arg") ;;
+	esac
+done
+if [ ${#groups[@]} -eq 0 ]; then
+	usage >&2
+	exit 2
+fi
+
+all=
+for g in "${groups[@]}"; do
+	all+=" $(packages "$g")"
+done
+read -ra want <<<"$(tr -s '[:space:]' '\n' <<<"$all" | sort -u | tr '\n' ' ')"
+
+if [ -n "$list" ]; then
+	printf '%s\n' "${want[@]}"
+	exit 0
+fi
+[ -z "${DCM_SKIP_DEPS:-}" ] || exit 0
+
+if ! command -v dpkg-query >/dev/null; then
+	echo "deps.sh: this is not Debian: install what these Debian packages hold" \
+		"(${want[*]}), then set DCM_SKIP_DEPS=1" >&2
+	exit 1
+fi
+
+# dpkg-query fails when a name is unknown to it; its output is still right.
+have=$(dpkg-query -W -f '${Package} ${db:Status-Abbrev}\n' "${want[@]}" 2>/dev/null || true)
+missing=()
+for p in "${want[@]}"; do
+	grep -q "^$p ii" <<<"$have" || missing+=("$p")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+if [ "$(id -u)" -ne 0 ]; then
+	echo "deps.sh: missing packages; run: sudo apt-get install ${missing[*]}" >&2
+	exit 1
+fi
+
+echo "deps.sh: installing ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+apt_get() {
+	# Another apt may hold the lock: wait for it instead of failing.
+	apt-get -q -o DPkg::Lock::Timeout=300 -o APT::Get::Assume-Yes=1 \
+		-o Acquire::Retries=3 "$@" >"$log" 2>&1 </dev/null
+}
+install() {
+	apt_get install --no-install-recommends "${missing[@]}"
+}
+# The lists may be absent (a fresh image) or older than the mirror.
+if ! install; then
+	if ! apt_get update || ! install; then
+		tail -n 20 "$log" >&2
+		echo "deps.sh: apt-get could not install: ${missing[*]}" >&2
+		exit 1
+	fi
+fi
