@@ -1,0 +1,539 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * core.h - the pager's core: what a home gives it and what it may ask of it
+ *
+ * A home (the kernel module, libdcm, a test's fake guest) owns the guest's
+ * mapping, the frames, the transports and the threads. The core owns state
+ * and policy. It calls out only through struct dcm_ops and never sleeps or
+ * allocates once a VM is made.
+ *
+ * A lane is one thread of execution inside the core: a fault thread, a vCPU,
+ * or the control thread. All functions that take a lane must be called by one
+ * thread at a time for that lane; different lanes run in parallel. Nothing is
+ * locked while an op runs, so ops may take any lock of the home's and, where
+ * the home allows it, sleep.
+ *
+ * Life of a fault:
+ *
+ *   dcm_fault() -> DONE                 it was here, or came from shm
+ *               -> PENDING              fetch posted; victims are chosen and
+ *                                       written back meanwhile. dcm_poll()
+ *                                       installs the block and wakes
+ *               -> BUSY                 another lane works on the block and
+ *                                       ops->wake() follows when it is through
+ *               -> STALL                no frame free: call dcm_poll() until it
+ *                                       makes progress, then fault again
+ *               -> LOST                 the content is gone; ops->lost() has
+ *                                       been told
+ */
+#ifndef DCM_CORE_H
+#define DCM_CORE_H
+
+#include "counter.h"
+#include "dcm_context.h"
+#include "pd.h"
+#include "tunable.h"
+#include "../transport/transport.h"
+
+#define DCM_LANES_MAX 64u
+#define DCM_FETCHES_MAX 32u /* faults in flight per lane */
+#define DCM_WBS_MAX 64u /* write-backs in flight per lane */
+#define DCM_RUNS_MAX 8u /* dirty runs in one block */
+#define DCM_BUFFER_MAX 16u /* blocks in a lane's queue buffers */
+#define DCM_BATCH_MAX 64u
+
+struct dcm_vm;
+struct dcm_lane;
+
+enum dcm_fault_result {
+	DCM_FAULT_DONE,
+	DCM_FAULT_PENDING,
+	DCM_FAULT_BUSY,
+	DCM_FAULT_STALL,
+	DCM_FAULT_LOST,
+};
+
+/* dcm_fault() flags */
+#define DCM_FF_WRITE 0x1 /* the access is a write */
+#define DCM_FF_WP 0x2 /* page is mapped, write-protected */
+
+enum dcm_fetch_state {
+	DCM_FETCH_FREE,
+	DCM_FETCH_IO, /* READ in flight */
+	DCM_FETCH_RETRY, /* READ failed or queue full: again at @again_ns */
+};
+
+/**
+ * struct dcm_fetch - one block on its way into direct memory
+ * @io: the READ; @io.data on completion is where page @first's bytes are
+ * @gfn: head of the block
+ * @order: block is 2^order pages
+ * @state: see there
+ * @first: index of the first page in the READ
+ * @nr: number of pages in the READ; 0: nothing is read, all are zero
+ * @zero: pages that are zero whatever the READ brought (bit per page)
+ * @writable: pages to map writable; the others are mapped so that their first
+ *	write faults with DCM_FF_WP (or, in a home that learns dirtiness from
+ *	page tables, mapped as it likes)
+ * @fault_page: index of the page that was asked for; %DCM_BLOCK_MAX if none
+ * @sample: the home may leave one page unmapped to learn about locality
+ * @hidden: out of install: pages left unmapped; ops->reveal() maps one
+ * @buf: the home's landing buffer, 64 KiB, for transports without
+ *	%DCM_TR_DIRECT; set once by the home after dcm_lane_init()
+ * @home: which slab of the extent it is read from
+ * @tries: READs that failed
+ * @again_ns: when to try again
+ * @t_fault: when the fault was taken
+ */
+struct dcm_fetch {
+	struct dcm_io io;
+	u32 gfn;
+	u8 order;
+	u8 state;
+	u8 first;
+	u8 nr;
+	u16 zero;
+	u16 writable;
+	u8 fault_page;
+	bool sample;
+	bool pull;
+	u16 hidden;
+	u8 home;
+	u16 tries;
+	void *buf;
+	u64 again_ns;
+	u64 t_fault;
+};
+
+/**
+ * struct dcm_unmap - one block to be unmapped from the guest
+ * @gfn: head
+ * @order: block is 2^order pages
+ * @dirty: in: pages the core knows dirty; out: and those the home knows
+ * @touched: out: pages known to have been accessed
+ * @observed: out: pages of which it is known whether they were
+ * @frame: out: handle of the bytes
+ * @err: out: 0, or -EBUSY when the block is in use by I/O and stays mapped
+ */
+struct dcm_unmap {
+	u32 gfn;
+	u8 order;
+	u16 dirty;
+	u16 touched;
+	u16 observed;
+	u32 frame;
+	int err;
+};
+
+/**
+ * struct dcm_ops - what a home does for the core
+ *
+ * Every op gets the lane it is called on; none is called with a lock held;
+ * for the pages named no other op runs meanwhile.
+ *
+ * @install: put a fetched block into the guest and wake who waits for it.
+ *	0, or a negative errno: the block was not installed at all.
+ * @remap: map an unmapped block again from @frame and wake. @writable as in
+ *	struct dcm_fetch. With @keep the frame's bytes must stay where they
+ *	are: a write-back still reads them, and ops->release() follows.
+ *	Otherwise the frame is taken back by the home. Must not fail.
+ * @reveal: a fault hit a page of a mapped block: map it if install left it
+ *	out (return 1), else only wake (return 0).
+ * @unprotect: let pages be written, wake.
+ * @unmap: take @nr blocks out of the guest, so that no access is possible
+ *	any more when it returns. Fills in the out fields.
+ * @wake: let every access waiting on these pages try again.
+ * @zero_mask: which of the pages under @mask of a frame are all zero.
+ * @frame_data: where the bytes of page @page of a frame are, for a WRITE.
+ * @release: give a frame's memory back.
+ * @discard: drop the content of mapped pages: unmap and free them.
+ * @io_post: start an I/O of this lane; errors as in dcm_transport_ops.post,
+ *	-ENOTCONN also while the donor can't be reached for now.
+ * @io_flush: doorbell.
+ * @io_poll: completions, as in dcm_transport_ops.poll.
+ * @want_slab: the extent needs a slab; the home answers some time later with
+ *	dcm_extent_attach(). Called again and again while it is needed.
+ * @lost: an access needs pages that are lost. The home stops that access.
+ * @now_ns: monotonic clock.
+ * @relax: called in loops that wait for another lane.
+ */
+struct dcm_ops {
+	int (*install)(struct dcm_lane *lane, struct dcm_fetch *f);
+	void (*remap)(struct dcm_lane *lane, u32 gfn, unsigned int order,
+		      u32 frame, u16 writable, bool keep);
+	int (*reveal)(struct dcm_lane *lane, u32 gfn, bool write);
+	void (*unprotect)(struct dcm_lane *lane, u32 gfn, u32 nr);
+	void (*unmap)(struct dcm_lane *lane, struct dcm_unmap *v,
+		      unsigned int nr);
+	void (*wake)(struct dcm_lane *lane, u32 gfn, u32 nr);
+	u16 (*zero_mask)(struct dcm_lane *lane, u32 frame, unsigned int order,
+			 u16 mask);
+	void *(*frame_data)(struct dcm_lane *lane, u32 frame,
+			    unsigned int page);
+	void (*release)(struct dcm_lane *lane, u32 frame, unsigned int order);
+	void (*discard)(struct dcm_lane *lane, u32 gfn, unsigned int order);
+	int (*io_post)(struct dcm_lane *lane, struct dcm_io *io);
+	void (*io_flush)(struct dcm_lane *lane);
+	int (*io_poll)(struct dcm_lane *lane, struct dcm_io **done, int max);
+	void (*want_slab)(struct dcm_vm *vm, u32 extent);
+	void (*lost)(struct dcm_lane *lane, u32 gfn, u32 nr);
+	u64 (*now_ns)(void);
+	void (*relax)(struct dcm_lane *lane);
+};
+
+/**
+ * struct dcm_wb - write-back descriptor (dcm-tc18, fig. 8)
+ * @io: one WRITE for each run of dirty pages
+ * @lane: whose pool it is of
+ * @gfn: head of the block it was made for
+ * @order: of that block
+ * @nr_io: WRITEs made
+ * @pending: WRITEs not completed
+ * @posted: WRITEs posted, the rest wait for room in the queue
+ * @pages: pages being written, a bit each
+ * @zero: pages found zero
+ * @home: slab of the extent it goes to
+ * @cancelled: the block was re-referenced: the page descriptor no longer
+ *	points here, and what remains is to give back the frame
+ * @held: who cancelled it is still copying out of the frame
+ * @parked: all WRITEs are back, but it was held then
+ * @failed: a WRITE failed
+ * @frame: where the bytes are
+ * @t_post: when
+ *
+ * The link is pairwise: pd.prev/pd.next name the descriptor, @gfn the page.
+ * Cancelling removes the first under the block's lock; the second stays.
+ */
+struct dcm_wb {
+	struct dcm_io io[DCM_RUNS_MAX];
+	struct dcm_lane *lane;
+	u32 gfn;
+	u8 order;
+	u8 nr_io;
+	u8 posted;
+	u8 pending;
+	u16 pages;
+	u16 zero;
+	u8 home;
+	bool in_use;
+	bool cancelled;
+	bool held;
+	bool parked;
+	bool failed;
+	u32 frame;
+	u64 t_post;
+};
+
+/**
+ * struct dcm_fifo - a queue of blocks linked through their descriptors
+ * @lock: guards the links; block locks are only tried, never waited for,
+ *	under it
+ * @head: next victim
+ * @tail: newest
+ * @nr_blocks: blocks in it
+ * @nr_pages: pages in it
+ */
+struct dcm_fifo {
+	spinlock_t lock;
+	u32 head;
+	u32 tail;
+	u32 nr_blocks;
+	u32 nr_pages;
+} ____cacheline_aligned;
+
+struct dcm_buffer {
+	u32 gfn[DCM_BUFFER_MAX];
+	u32 nr;
+};
+
+enum dcm_move_phase {
+	DCM_MV_FREE,
+	DCM_MV_READ,
+	DCM_MV_WRITE,
+	DCM_MV_FAILED,
+};
+
+/**
+ * struct dcm_move_op - one block on its way from slab to slab; it is BUSY
+ * @io: the READ, then the WRITE
+ * @gfn: head of the block
+ * @first: index of the first page moved
+ * @nr: pages moved
+ * @phase: see there
+ */
+struct dcm_move_op {
+	struct dcm_io io;
+	u32 gfn;
+	u8 first;
+	u8 nr;
+	u8 phase;
+	int err;
+};
+
+#define DCM_MOVES_MAX 16u
+
+struct dcm_move {
+	struct dcm_extent *extent;
+	u8 from;
+	u32 nr;
+	u32 left;
+	struct dcm_move_op op[DCM_MOVES_MAX];
+};
+
+/**
+ * struct dcm_lane - one thread's share of a VM
+ * @vm: the VM
+ * @id: index in vm->lane
+ * @priv: the home's
+ * @rng: xorshift state
+ * @buf_lock: guards the three buffers; other lanes take it only when they
+ *	run dry
+ * @ins: blocks on their way to the shared Active (0) and Proactive (1) queue
+ * @victims: blocks taken from Active, next to be unmapped
+ * @inactive: this lane's Inactive queue
+ * @nr_fetch: fetches in use
+ * @nr_retry: of those, fetches waiting to be posted again
+ * @nr_wb: write-backs in use
+ * @wb_unposted: of those, write-backs with WRITEs not posted yet
+ * @wb_parked: of those, write-backs that wait for their holder
+ * @unmap: room for one batch of dcm_ops.unmap
+ * @move: batch of dcm_extent_move()
+ * @count: counters, written by this lane only
+ * @hist: histograms, written by this lane only
+ */
+struct dcm_lane {
+	struct dcm_vm *vm;
+	u32 id;
+	void *priv;
+	u64 rng;
+	spinlock_t buf_lock;
+	struct dcm_buffer ins[2];
+	struct dcm_buffer victims;
+	struct dcm_fifo inactive;
+	u32 nr_fetch;
+	u32 nr_retry;
+	u32 nr_wb;
+	u32 wb_unposted;
+	u32 wb_parked;
+	struct dcm_move move;
+	struct dcm_unmap unmap[DCM_BATCH_MAX];
+	struct dcm_fetch fetch[DCM_FETCHES_MAX];
+	struct dcm_wb wb[DCM_WBS_MAX];
+	u64 count[DCM_C_NR];
+	struct dcm_hist hist[DCM_H_NR];
+} ____cacheline_aligned;
+
+/**
+ * struct dcm_extent - a slab-sized piece of the VM's pages
+ * @slab: where its pages are: PD_HOME of a page says in which of the two;
+ *	both only while it moves
+ * @cur: which of the two new write-backs go to
+ * @gone: that slab went with its donor; nothing is posted to it any more
+ * @closed: it is being emptied: no new write-backs go there
+ * @inflight: I/Os in flight to each
+ * @ops: I/Os posted in all, for the activity average
+ * @lost_pages: pages lost with the slab that is being taken off
+ */
+struct dcm_extent {
+	struct dcm_slab_ref *slab[2];
+	u8 cur;
+	bool gone[2];
+	bool closed[2];
+	atomic_t inflight[2];
+	atomic64_t ops;
+	atomic64_t lost_pages;
+};
+
+/**
+ * struct dcm_vm_config - what a VM is made with
+ * @nr_pages: size in 4 KiB pages, at most 2^32 - 2
+ * @extent_pages: pages per extent, a power of two, at least 16
+ * @nr_lanes: lanes, 1 to DCM_LANES_MAX
+ * @budget_pages: direct budget
+ * @seed: of all randomness
+ * @ops: the home
+ * @priv: the home's
+ */
+struct dcm_vm_config {
+	u64 nr_pages;
+	u32 extent_pages;
+	u32 nr_lanes;
+	u64 budget_pages;
+	u64 seed;
+	const struct dcm_ops *ops;
+	void *priv;
+};
+
+/**
+ * struct dcm_vm - one VM
+ * @direct: pages in direct memory, counted when a fetch begins and until the
+ *	frame is given back: what the budget bounds
+ * @wb_pages: of those, pages in Writeback (on their way out)
+ * @inactive_pages: of those, pages in Inactive
+ * @illegal: the last transition refused: gfn << 8 | from << 4 | to
+ */
+struct dcm_vm {
+	const struct dcm_ops *ops;
+	void *priv;
+	u32 nr_pages;
+	u32 extent_pages;
+	u32 extent_shift;
+	u32 nr_extents;
+	u32 nr_lanes;
+	struct dcm_pd *pd;
+	struct dcm_extent *extent;
+	struct dcm_lane *lane;
+	u64 tunable[DCM_T_NR];
+	u64 budget;
+	atomic64_t direct ____cacheline_aligned;
+	atomic64_t wb_pages;
+	atomic64_t inactive_pages;
+	atomic64_t illegal;
+	struct dcm_fifo active;
+	struct dcm_fifo proactive;
+};
+
+/* ---- life ---- */
+
+/**
+ * dcm_vm_create() - make a VM, all of it never written
+ * @cfg: read during the call only; @cfg->ops must outlive the VM
+ * @err: -EINVAL for a bad configuration, -ENOMEM
+ *
+ * Return: the VM or %NULL. May sleep.
+ */
+struct dcm_vm *dcm_vm_create(const struct dcm_vm_config *cfg, int *err);
+
+/**
+ * dcm_vm_destroy() - free a VM
+ *
+ * The caller has stopped every lane and every I/O. Frames are not released
+ * one by one: the home frees its memory as a whole.
+ */
+void dcm_vm_destroy(struct dcm_vm *vm);
+
+/* ---- a lane's work ---- */
+
+/**
+ * dcm_fault() - an access needs a page
+ * @lane: caller's lane
+ * @gfn: the page
+ * @flags: DCM_FF_*
+ *
+ * Algorithm: dcm-tc18, 3.2 to 4.3. Chooses victims and starts write-backs
+ * after it has posted the fetch.
+ */
+enum dcm_fault_result dcm_fault(struct dcm_lane *lane, u64 gfn, u32 flags);
+
+/**
+ * dcm_poll() - take completions, finish fetches, retry what failed
+ *
+ * Return: number of steps forward; 0 when nothing could be done.
+ */
+unsigned int dcm_poll(struct dcm_lane *lane);
+
+/** dcm_pending() - true while the lane has I/O to poll for or to retry */
+bool dcm_pending(const struct dcm_lane *lane);
+
+/**
+ * dcm_balance() - evict until the budget and the reserve hold
+ *
+ * Bounded work per call; call until it returns 0. The control thread calls it
+ * after a budget change and once in a while.
+ *
+ * Return: steps taken; 0: balanced, or stuck until I/O completes.
+ */
+unsigned int dcm_balance(struct dcm_lane *lane);
+
+/**
+ * dcm_discard() - the owner gave up the content of pages: they read zero
+ * @gfn: first page
+ * @nr: number of pages
+ *
+ * Waits (ops->relax) for blocks that are being worked on, so never call it
+ * from a thread that another lane's progress depends on.
+ */
+void dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr);
+
+/* ---- control ---- */
+
+/**
+ * dcm_set_budget() - change the direct budget
+ * @pages: new budget; the smallest that works is dcm_min_budget()
+ *
+ * Return: 0 or -EINVAL. Takes effect at once for new fetches; what is over
+ * it leaves by dcm_balance().
+ */
+int dcm_set_budget(struct dcm_vm *vm, u64 pages);
+u64 dcm_min_budget(const struct dcm_vm *vm);
+
+/** dcm_tunable_set() - 0, -ENOENT unknown, -ERANGE out of bounds or no power of two */
+int dcm_tunable_set(struct dcm_vm *vm, const char *name, u64 value);
+u64 dcm_tunable_get(const struct dcm_vm *vm, enum dcm_tunable_id id);
+
+/**
+ * dcm_extent_attach() - an extent has a slab from now on
+ *
+ * With a slab there already the extent moves: new write-backs go to @slab,
+ * dcm_extent_move() brings the rest. Control thread only.
+ *
+ * Return: 0, -EINVAL, or -EBUSY while a move is still going on.
+ */
+int dcm_extent_attach(struct dcm_vm *vm, u32 extent, struct dcm_slab_ref *slab);
+
+/**
+ * dcm_extent_move() - bring an extent's pages off one slab
+ * @lane: the control thread's lane
+ * @slab: the slab to empty
+ * @cursor: 0 at first; where it got to
+ *
+ * Never waits: starts a batch of blocks, or goes on with the one under way,
+ * and returns. They go to the extent's other slab, or where there is none
+ * into direct memory as far as it fits. One move at a time on a lane.
+ *
+ * Return: 0 and the slab detached when nothing is left on it (nothing will
+ * touch it again), -EAGAIN when there is more to do, -ENOSPC when direct
+ * memory has no room for the rest, -EIO when the slab can't be read (declare
+ * it lost), -ENOENT when the extent does not use it.
+ */
+int dcm_extent_move(struct dcm_lane *lane, u32 extent,
+		    struct dcm_slab_ref *slab, u32 *cursor);
+
+/**
+ * dcm_extent_lost() - a slab is gone with its donor
+ * @lane: the control thread's lane
+ *
+ * Pages that were only there are lost; pages that are here too stay and will
+ * be written elsewhere. Never waits: nothing new is posted to the slab from
+ * the first call on, and -EAGAIN says that lanes still have I/O or blocks
+ * under way there: let them run and call again.
+ *
+ * Return: number of pages lost and the slab detached (nothing will touch it
+ * again), -EAGAIN, or -ENOENT when the extent does not use it.
+ */
+s64 dcm_extent_lost(struct dcm_lane *lane, u32 extent,
+		    struct dcm_slab_ref *slab);
+
+/* ---- looking ---- */
+
+/**
+ * struct dcm_stats - a VM's figures, sums over its lanes
+ * @in_flight: pages in direct memory beyond what the budget counts on
+ */
+struct dcm_stats {
+	u64 count[DCM_C_NR];
+	u64 budget;
+	u64 direct;
+	u64 inactive;
+	u64 in_writeback;
+	u64 in_flight_max;
+};
+
+void dcm_vm_stats(const struct dcm_vm *vm, struct dcm_stats *st);
+void dcm_vm_hist(const struct dcm_vm *vm, enum dcm_hist_id id,
+		 struct dcm_hist *sum);
+
+/** dcm_pd_text() - one descriptor as a line of text; returns its length */
+int dcm_pd_text(const struct dcm_vm *vm, u64 gfn, char *buf, unsigned int len);
+
+#endif /* DCM_CORE_H */

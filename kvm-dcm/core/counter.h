@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * counter.h - what is counted, and latency histograms
+ *
+ * Counters live in lanes and are written by their lane alone, so counting
+ * costs no shared cache line; dcm_vm_sum() adds the lanes up.
+ */
+#ifndef DCM_COUNTER_H
+#define DCM_COUNTER_H
+
+#include "dcm_context.h"
+
+/* X(id, text) */
+#define DCM_COUNTERS(X)                                                    \
+	X(FAULTS, "faults taken")                                          \
+	X(FAULT_MISSING, "block had to be fetched")                        \
+	X(FAULT_ZERO, "block never written or all zero: no network")       \
+	X(FAULT_MINOR, "re-reference of an Inactive block")                \
+	X(FAULT_CANCEL, "re-reference of a block in Writeback")            \
+	X(FAULT_WP, "first write to a clean page")                         \
+	X(FAULT_SAMPLE, "first touch of a page left unmapped to sample")   \
+	X(FAULT_SPURIOUS, "page was there already")                        \
+	X(FAULT_BUSY, "block was being worked on")                         \
+	X(FAULT_STALL, "no free frame: had to wait for an eviction")       \
+	X(FAULT_LOST, "page lost with its donor")                          \
+	X(FETCHES, "blocks fetched")                                       \
+	X(FETCHED_PAGES, "pages fetched")                                  \
+	X(FETCH_RETRIES, "fetches posted again after an error")            \
+	X(WRITEBACKS, "blocks written back")                               \
+	X(WRITTEN_PAGES, "pages written back")                             \
+	X(WRITE_ERRORS, "write-backs that failed; the block stays direct") \
+	X(CANCELLED, "write-backs cancelled by a re-reference")            \
+	X(CLEAN_DROPS, "blocks dropped without a write")                   \
+	X(ZERO_PAGES, "pages found all zero at eviction")                  \
+	X(DEMOTED, "blocks unmapped: Active to Inactive")                  \
+	X(PINNED, "blocks that could not be unmapped: in use by I/O")      \
+	X(PROMOTED, "random promotions to Proactive")                      \
+	X(STRETCH, "blocks merged with their buddy")                       \
+	X(REDUCE, "blocks reduced to 4 KiB")                               \
+	X(PREFETCHED, "pages fetched that were not asked for")             \
+	X(PREFETCH_SEEN, "of those, pages whose use is known at eviction") \
+	X(PREFETCH_HIT, "of those known, pages touched before eviction")   \
+	X(MIX_4K, "pages fetched in blocks of 4 KiB")                      \
+	X(MIX_8K, "pages fetched in blocks of 8 KiB")                      \
+	X(MIX_16K, "pages fetched in blocks of 16 KiB")                    \
+	X(MIX_32K, "pages fetched in blocks of 32 KiB")                    \
+	X(MIX_64K, "pages fetched in blocks of 64 KiB")                    \
+	X(MOVED_PAGES, "pages moved to another donor")                     \
+	X(PULLED_PAGES, "pages moved from a donor into direct memory")     \
+	X(DISCARDED_PAGES, "pages discarded by their owner")               \
+	X(LOST_PAGES, "pages lost with a donor")                           \
+	X(ILLEGAL, "illegal state transitions refused")
+
+enum dcm_counter_id {
+#define X(id, text) DCM_C_##id,
+	DCM_COUNTERS(X)
+#undef X
+		DCM_C_NR
+};
+
+extern const char *const dcm_counter_names[DCM_C_NR];
+extern const char *const dcm_counter_texts[DCM_C_NR];
+
+/* Log-linear: eight buckets an octave, 12 % wide, 1 ns to over an hour. */
+#define DCM_HIST_SUB 8
+#define DCM_HIST_BUCKETS (42 * DCM_HIST_SUB)
+
+enum dcm_hist_id {
+	DCM_H_FAULT, /* fault taken to block installed */
+	DCM_H_FETCH, /* fetch posted to data here */
+	DCM_H_WRITEBACK, /* write-back posted to acknowledged */
+	DCM_H_NR
+};
+
+struct dcm_hist {
+	u64 bucket[DCM_HIST_BUCKETS];
+};
+
+static inline void dcm_hist_add(struct dcm_hist *h, u64 ns)
+{
+	unsigned int i = 0;
+
+	if (ns >= DCM_HIST_SUB) {
+		unsigned int oct = (unsigned int)ilog2(ns);
+
+		i = (oct - 2) * DCM_HIST_SUB +
+		    (unsigned int)((ns >> (oct - 3)) & (DCM_HIST_SUB - 1));
+		if (i >= DCM_HIST_BUCKETS)
+			i = DCM_HIST_BUCKETS - 1;
+	} else {
+		i = (unsigned int)ns;
+	}
+	WRITE_ONCE(h->bucket[i], h->bucket[i] + 1);
+}
+
+/**
+ * dcm_hist_quantile() - value below which a share of the samples lie
+ * @h: histogram
+ * @bp: share in basis points, 5000 is the median
+ *
+ * Return: lower edge of the bucket the quantile falls in, in ns; 0 if empty.
+ */
+u64 dcm_hist_quantile(const struct dcm_hist *h, unsigned int bp);
+
+/** dcm_hist_count() - number of samples in @h */
+u64 dcm_hist_count(const struct dcm_hist *h);
+
+#endif /* DCM_COUNTER_H */

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * dcm_context.h - the one door to the outside for everything in core/
+ *
+ * The core is written in a short list of kernel words: fixed-size types,
+ * atomic_t, atomic64_t, spinlock_t, READ_ONCE/WRITE_ONCE, vzalloc/vfree, errno
+ * names. In the kernel they are the kernel's; in user space context_user.h
+ * supplies them. A word that is missing here is one the core may not use;
+ * scripts/check-core-symbols compares what the objects really call.
+ */
+#ifndef DCM_CONTEXT_H
+#define DCM_CONTEXT_H
+
+#ifdef __KERNEL__
+#include <linux/atomic.h>
+#include <linux/bitops.h>
+#include <linux/bug.h>
+#include <linux/cache.h>
+#include <linux/errno.h>
+#include <linux/kernel.h>
+#include <linux/log2.h>
+#include <linux/minmax.h>
+#include <linux/processor.h>
+#include <linux/spinlock.h>
+#include <linux/string.h>
+#include <linux/types.h>
+#include <linux/vmalloc.h>
+
+#define ffs_u32(v) ((unsigned int)ffs((int)(v)))
+#else
+#include "context_user.h"
+#endif
+
+#endif /* DCM_CONTEXT_H */

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * discard.c - the owner gave up the content of pages
+ *
+ * Balloon, free page reporting, MADV_DONTNEED, hole punching: the pages read
+ * zero from now on, and go back to never written: no slab, no network. The
+ * copy on a donor is just forgotten; it is never read again, because a page
+ * without PD_REMOTE is not fetched. A discard also ends being LOST.
+ *
+ * Whole blocks are dropped in any state. A block that is only partly discarded
+ * falls apart first, for which an unmapped one is mapped again.
+ */
+#include "internal.h"
+
+#define PD_FORGET (PD_REMOTE | PD_HOME | PD_LOST | PD_WROTE | PD_RESIDENCY)
+
+static void forget(struct dcm_vm *vm, u32 head, unsigned int order)
+{
+	u32 i;
+
+	for (i = 0; i < 1u << order; i++)
+		pd_clear(pd_of(vm, head + i), PD_FORGET);
+}
+
+/* Drop a whole block. Locked and not BUSY on entry, not locked on return. */
+static void discard_whole(struct dcm_lane *lane, u32 head, unsigned int order)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_pd *pd = pd_of(vm, head);
+	u32 frame = pd->frame;
+
+	switch (pd_state(pd_word(pd))) {
+	case DCM_NOTDIRECT:
+		forget(vm, head, order);
+		pd_unlock(pd);
+		return;
+	case DCM_WRITEBACK:
+		/* Its descriptor gives the frame back. */
+		dcm_wb_cancel(lane, head, false);
+		pd->frame = DCM_NIL;
+		forget(vm, head, order);
+		dcm_state_set(lane, head, DCM_NOTDIRECT);
+		pd_unlock(pd);
+		return;
+	case DCM_INACTIVE:
+		dcm_queue_out(vm, head, order);
+		pd->frame = DCM_NIL;
+		forget(vm, head, order);
+		dcm_state_set(lane, head, DCM_NOTDIRECT);
+		pd_unlock(pd);
+		vm->ops->release(lane, frame, order);
+		dcm_frames_put(vm, 1u << order);
+		return;
+	default:
+		dcm_queue_out(vm, head, order);
+		pd_set(pd, PD_BUSY);
+		pd_unlock(pd);
+		vm->ops->discard(lane, head, order);
+		forget(vm, head, order);
+		pd_lock(pd);
+		dcm_state_set(lane, head, DCM_NOTDIRECT);
+		dcm_block_unbusy(lane, head, order);
+		dcm_frames_put(vm, 1u << order);
+	}
+}
+
+/* A mapped page of a block that fell apart joins its queue. */
+static void enqueue_member(struct dcm_lane *lane, u32 gfn)
+{
+	struct dcm_vm *vm = lane->vm;
+	unsigned int order;
+
+	for (;;) {
+		u32 head = dcm_block_lock(vm, gfn, &order);
+		u32 w = pd_word(pd_of(vm, head));
+
+		if (order || pd_where(w) != DCM_W_NONE ||
+		    (pd_state(w) != DCM_ACTIVE &&
+		     pd_state(w) != DCM_PROACTIVE)) {
+			/* somebody else has taken it on */
+			pd_unlock(pd_of(vm, head));
+			return;
+		}
+		if (!(w & PD_BUSY)) {
+			dcm_queue_in(lane, gfn, 0);
+			pd_unlock(pd_of(vm, head));
+			return;
+		}
+		pd_unlock(pd_of(vm, head));
+		vm->ops->relax(lane);
+	}
+}
+
+/* A block falls apart. Locked, not BUSY, order > 0; not locked on return. */
+static void split(struct dcm_lane *lane, u32 head, unsigned int order)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_pd *pd = pd_of(vm, head);
+	enum dcm_state s = pd_state(pd_word(pd));
+	u32 frame = pd->frame, i;
+
+	if (s == DCM_NOTDIRECT) {
+		dcm_eblk_reduce(lane, head, order);
+		pd_unlock(pd);
+		return;
+	}
+	dcm_queue_out(vm, head, order);
+	pd_set(pd, PD_BUSY);
+	if (s == DCM_INACTIVE) {
+		u16 dirty = dcm_block_flag(vm, head, order, PD_DIRTY);
+
+		dcm_state_set(lane, head, DCM_PROACTIVE);
+		pd->frame = DCM_NIL;
+		pd_unlock(pd);
+		vm->ops->remap(lane, head, order, frame, dirty, false);
+	} else {
+		pd_unlock(pd);
+		/* A page left out to sample must not stay behind alone. */
+		for (i = 0; i < 1u << order; i++)
+			vm->ops->reveal(lane, head + i,
+					!!(pd_word(pd_of(vm, head + i)) &
+					   PD_DIRTY));
+	}
+	pd_lock(pd);
+	dcm_eblk_reduce(lane, head, order);
+	dcm_block_unbusy(lane, head, order);
+	for (i = 0; i < 1u << order; i++)
+		enqueue_member(lane, head + i);
+}
+
+void dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr)
+{
+	struct dcm_vm *vm = lane->vm;
+	u64 end = gfn + nr;
+
+	if (gfn >= vm->nr_pages || end < gfn)
+		return;
+	end = min(end, (u64)vm->nr_pages);
+	dcm_count(lane, DCM_C_DISCARDED_PAGES, end - gfn);
+	while (gfn < end) {
+		unsigned int order;
+		u32 head = dcm_block_lock(vm, (u32)gfn, &order);
+		u32 w = pd_word(pd_of(vm, head));
+		bool whole = head >= gfn && head + (1ull << order) <= end;
+
+		if ((w & PD_BUSY) || (!whole && pd_state(w) == DCM_WRITEBACK)) {
+			pd_unlock(pd_of(vm, head));
+			dcm_poll(lane);
+			vm->ops->relax(lane);
+		} else if (whole) {
+			discard_whole(lane, head, order);
+			gfn = head + (1ull << order);
+		} else {
+			split(lane, head, order);
+		}
+	}
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * eblk.c - elastic blocks: STRETCH and REDUCE
+ *
+ * A block grows to twice its size when a fault brings it in beside a buddy of
+ * the same size that is already mapped, once a fault: conservatively. It
+ * falls apart into 4 KiB pages when it is evicted with half or fewer of its
+ * pages touched: aggressively (dcm-tc18, 4.2, CSAR, algorithms 1 and 2).
+ *
+ *	fault on C, buddy B is Active      fault on b3 of a 16K block, evicted
+ *
+ *	  | B | C |  ->  |  B  C  |          | b0 b1 b2 b3* | -> |b0|b1|b2|b3|
+ *
+ * Differences from the paper:
+ * - A buddy counts only while it is mapped (Active, Proactive). An Inactive
+ *   one has its bytes elsewhere; its next re-reference is a fault of its own.
+ * - A merged block always goes to the tail of its queue; the paper leaves a
+ *   Proactive buddy in place.
+ * - Where a home can't tell for every page whether it was touched, the
+ *   judgement is over the pages of which it can (PD_OBSERVED); with none
+ *   known but the one that was asked for, nothing is decided.
+ * - With elastic off every block has the largest size: blocks are made whole
+ *   when they are fetched (dcm_eblk_grow_cold()), the paper's dcmXk.
+ *
+ * Locking: STRETCH holds both heads' locks, the buddy's only by trylock;
+ * REDUCE takes all members' locks so that nobody can use a size while it
+ * changes (dcm-tc18, 4.3).
+ */
+#include "internal.h"
+
+unsigned int dcm_eblk_order_max(const struct dcm_vm *vm)
+{
+	return (unsigned int)ilog2(dcm_tune(vm, DCM_T_largest_block)) -
+	       DCM_PAGE_SHIFT;
+}
+
+static void set_orders(struct dcm_vm *vm, u32 head, unsigned int order)
+{
+	u32 i;
+
+	for (i = 0; i < 1u << order; i++)
+		pd_set_order(pd_of(vm, head + i), order);
+}
+
+/* The buddy's head, locked, if there is a block of just this size. */
+static u32 buddy_lock(struct dcm_vm *vm, u32 head, unsigned int order)
+{
+	u32 buddy = head ^ (1u << order);
+	struct dcm_pd *pd;
+
+	if ((u64)buddy + (1u << order) > vm->nr_pages)
+		return DCM_NIL;
+	pd = pd_of(vm, buddy);
+	if (pd_order(pd_word(pd)) != order || !pd_trylock(pd))
+		return DCM_NIL;
+	if (pd_order(pd_word(pd)) != order || (pd_word(pd) & PD_BUSY)) {
+		pd_unlock(pd);
+		return DCM_NIL;
+	}
+	return buddy;
+}
+
+/*
+ * Two locked blocks become one; the upper head stops being one. Its lock goes
+ * last: who waits for it finds the new size and starts over.
+ */
+static u32 merge(struct dcm_vm *vm, u32 a, u32 b, unsigned int order)
+{
+	u32 lo = min(a, b), hi = max(a, b);
+	struct dcm_pd *upper = pd_of(vm, hi);
+
+	set_orders(vm, lo, order + 1);
+	pd_clear(upper, PD_BUSY | PD_WAITER | PD_WHERE_MASK);
+	pd_unlock(upper);
+	return lo;
+}
+
+/**
+ * dcm_eblk_stretch() - STRETCH, once
+ * @lane: caller's lane
+ * @head: block just installed: locked, BUSY by the caller, Active or
+ *	Proactive, in no queue
+ * @order: in and out: its size
+ *
+ * Return: the head of the block that now holds it, locked, BUSY, in no queue;
+ * its state is the buddy's when there was one.
+ */
+u32 dcm_eblk_stretch(struct dcm_lane *lane, u32 head, unsigned int *order)
+{
+	struct dcm_vm *vm = lane->vm;
+	unsigned int o = *order;
+	struct dcm_pd *pd;
+	u32 buddy, lo, carry;
+	enum dcm_state s;
+
+	if (!dcm_tune(vm, DCM_T_elastic) || o >= dcm_eblk_order_max(vm))
+		return head;
+	buddy = buddy_lock(vm, head, o);
+	if (buddy == DCM_NIL)
+		return head;
+	pd = pd_of(vm, buddy);
+	s = pd_state(pd_word(pd));
+	if (s != DCM_ACTIVE && s != DCM_PROACTIVE) {
+		pd_unlock(pd);
+		return head;
+	}
+	dcm_queue_out(vm, buddy, o);
+	carry = pd_word(pd_of(vm, head)) & (PD_BUSY | PD_WAITER);
+	lo = merge(vm, head, buddy, o);
+	pd_assign(pd_of(vm, lo), PD_STATE_MASK, ((u32)s << PD_STATE_SHIFT));
+	pd_set(pd_of(vm, lo), carry);
+	*order = o + 1;
+	dcm_count(lane, DCM_C_STRETCH, 1);
+	return lo;
+}
+
+/**
+ * dcm_eblk_reduce() - a block becomes pages of 4 KiB, all in its state
+ * @lane: caller's lane
+ * @head: locked, in no queue; stays locked
+ * @order: its size
+ *
+ * A BUSY head stays BUSY, the other pages are not.
+ */
+void dcm_eblk_reduce(struct dcm_lane *lane, u32 head, unsigned int order)
+{
+	struct dcm_vm *vm = lane->vm;
+	u32 state = pd_word(pd_of(vm, head)) & PD_STATE_MASK;
+	u32 i;
+
+	if (!order)
+		return;
+	for (i = 1; i < 1u << order; i++) {
+		pd_lock(pd_of(vm, head + i));
+		pd_assign(pd_of(vm, head + i),
+			  PD_STATE_MASK | PD_BUSY | PD_WAITER | PD_WHERE_MASK,
+			  state);
+	}
+	for (i = 0; i < 1u << order; i++)
+		pd_set_order(pd_of(vm, head + i), 0);
+	for (i = 1; i < 1u << order; i++)
+		pd_unlock(pd_of(vm, head + i));
+	dcm_count(lane, DCM_C_REDUCE, 1);
+}
+
+/**
+ * dcm_eblk_grow_cold() - make a block that is not direct the largest size
+ * @lane: caller's lane
+ * @head: locked, NotDirect, not BUSY
+ * @order: in and out: its size
+ *
+ * Return: the head of the grown block, locked.
+ */
+u32 dcm_eblk_grow_cold(struct dcm_lane *lane, u32 head, unsigned int *order)
+{
+	struct dcm_vm *vm = lane->vm;
+	unsigned int top = dcm_eblk_order_max(vm);
+
+	while (*order < top) {
+		u32 buddy = buddy_lock(vm, head, *order);
+
+		if (buddy == DCM_NIL)
+			break;
+		if (pd_state(pd_word(pd_of(vm, buddy))) != DCM_NOTDIRECT ||
+		    dcm_block_flag(vm, buddy, *order, PD_LOST)) {
+			pd_unlock(pd_of(vm, buddy));
+			break;
+		}
+		head = merge(vm, head, buddy, *order);
+		(*order)++;
+	}
+	return head;
+}

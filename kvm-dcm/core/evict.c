@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * evict.c - choosing victims and letting them go
+ *
+ * Victims are chosen one for one, after a fetch was posted and while it is in
+ * flight (dcm-tc18, 3.3): no reclaim thread, no speculation about demand. The
+ * oldest of Inactive goes out: dropped when clean, forgotten when all zero,
+ * written back when dirty. Only unmapping is done in batches, because one TLB
+ * flush then serves many blocks: when Inactive falls under its share, the
+ * oldest of Active are unmapped together, and Proactive above its share feeds
+ * Active from its old end.
+ *
+ * Differences from the paper: it names no shares, and unmaps one victim at a
+ * time. Nothing is unmapped before the budget is nearly used.
+ *
+ * Nothing here allocates or waits. What can't go now (no slab yet, a cancelled
+ * write still in flight, too many write-backs, pinned by I/O) goes to the end
+ * of its queue again, and the next one is looked at.
+ */
+#include "internal.h"
+
+#define EVICT_LOOKS 16 /* victims looked at before giving up for now */
+
+static u64 reserve_pages(const struct dcm_vm *vm)
+{
+	u64 r = dcm_tune(vm, DCM_T_reserve_pages);
+
+	return max(min(r, READ_ONCE(vm->budget) / 16), (u64)1);
+}
+
+static u64 share_pages(const struct dcm_vm *vm, enum dcm_tunable_id id)
+{
+	return READ_ONCE(vm->budget) * dcm_tune(vm, id) / 10000;
+}
+
+/*
+ * What is known about a residency when it ends. Half or fewer of the pages
+ * touched: REDUCE. Returns whether to.
+ */
+static bool residency_end(struct dcm_lane *lane, u32 head, unsigned int order)
+{
+	struct dcm_vm *vm = lane->vm;
+	unsigned int seen = 0, hit = 0, observed = 0, touched = 0;
+	u32 i;
+
+	for (i = 0; i < 1u << order; i++) {
+		struct dcm_pd *pd = pd_of(vm, head + i);
+		u32 w = pd_word(pd);
+
+		if (w & PD_OBSERVED) {
+			observed++;
+			touched += !!(w & PD_TOUCHED);
+			if (w & PD_PREFETCHED) {
+				seen++;
+				hit += !!(w & PD_TOUCHED);
+			}
+		}
+		pd_assign(pd, PD_RESIDENCY | PD_WROTE,
+			  w & PD_DIRTY ? PD_WROTE : 0);
+	}
+	dcm_count(lane, DCM_C_PREFETCH_SEEN, seen);
+	dcm_count(lane, DCM_C_PREFETCH_HIT, hit);
+	if (!order)
+		return false;
+	if (order > dcm_eblk_order_max(vm))
+		return true;
+	return dcm_tune(vm, DCM_T_elastic) && observed > 1 &&
+	       touched * 2 <= observed;
+}
+
+/**
+ * dcm_evict_finish() - a block leaves direct memory
+ * @lane: caller's lane
+ * @head: locked, Inactive or Writeback, in no queue; BUSY or not
+ * @order: its size
+ * @frame: its frame
+ *
+ * Unlocks it. All its pages are on a donor or zero.
+ */
+void dcm_evict_finish(struct dcm_lane *lane, u32 head, unsigned int order,
+		      u32 frame)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_pd *pd = pd_of(vm, head);
+	bool waiter;
+
+	dcm_state_set(lane, head, DCM_NOTDIRECT);
+	pd->frame = DCM_NIL;
+	waiter = pd_word(pd) & PD_WAITER;
+	pd_clear(pd, PD_BUSY | PD_WAITER);
+	if (residency_end(lane, head, order))
+		dcm_eblk_reduce(lane, head, order);
+	pd_unlock(pd);
+	vm->ops->release(lane, frame, order);
+	dcm_frames_put(vm, 1u << order);
+	if (waiter)
+		vm->ops->wake(lane, head, 1u << order);
+}
+
+/* Back to the end of Inactive, for the time being. BUSY, not locked. */
+static void evict_postpone(struct dcm_lane *lane, u32 head, unsigned int order)
+{
+	pd_lock(pd_of(lane->vm, head));
+	dcm_queue_in(lane, head, order);
+	dcm_block_unbusy(lane, head, order);
+}
+
+enum evict_result {
+	EVICT_NONE, /* nothing in the queue */
+	EVICT_GONE, /* a frame came free */
+	EVICT_WRITING, /* one will */
+	EVICT_STUCK, /* this one can't go now */
+};
+
+/* Let the oldest block of a lane's Inactive queue go. */
+static enum evict_result evict_from(struct dcm_lane *lane,
+				    struct dcm_lane *from)
+{
+	struct dcm_vm *vm = lane->vm;
+	u32 head = dcm_fifo_pop_locked(vm, &from->inactive);
+	u16 dirty, zero, pages, inflight;
+	unsigned int order, i;
+	struct dcm_pd *pd;
+	u32 frame;
+
+	if (head == DCM_NIL)
+		return EVICT_NONE;
+	pd = pd_of(vm, head);
+	order = pd_order(pd_word(pd));
+	frame = pd->frame;
+	dirty = dcm_block_flag(vm, head, order, PD_DIRTY);
+	if (!dirty) {
+		dcm_count(lane, DCM_C_CLEAN_DROPS, 1);
+		dcm_evict_finish(lane, head, order, frame);
+		return EVICT_GONE;
+	}
+	pd_set(pd, PD_BUSY);
+	pd_unlock(pd);
+	zero = vm->ops->zero_mask(lane, frame, order, dirty);
+	pages = dirty & (u16)~zero;
+	inflight = dcm_block_flag(vm, head, order, PD_INFLIGHT);
+	if (!pages) {
+		pd_lock(pd);
+		for (i = 0; i < 1u << order; i++)
+			if (zero & (1u << i))
+				pd_clear(pd_of(vm, head + i), PD_REMOTE);
+		dcm_count(lane, DCM_C_ZERO_PAGES, hweight16(zero));
+		dcm_evict_finish(lane, head, order, frame);
+		return EVICT_GONE;
+	}
+	if (!(pages & inflight)) {
+		if (!dcm_extent_writable(vm, head)) {
+			vm->ops->want_slab(vm, head >> vm->extent_shift);
+		} else if (!dcm_wb_start(lane, head, order, pages, zero)) {
+			dcm_count(lane, DCM_C_ZERO_PAGES, hweight16(zero));
+			return EVICT_WRITING;
+		}
+	}
+	evict_postpone(lane, head, order);
+	return EVICT_STUCK;
+}
+
+/* Own queue first, then the others'. Steps taken: 0 or 1. */
+static unsigned int evict_one(struct dcm_lane *lane, unsigned int *looks)
+{
+	struct dcm_vm *vm = lane->vm;
+	u32 i;
+
+	for (i = 0; i < vm->nr_lanes; i++) {
+		struct dcm_lane *from =
+			&vm->lane[(lane->id + i) % vm->nr_lanes];
+		enum evict_result r;
+
+		do {
+			r = evict_from(lane, from);
+			if (r == EVICT_GONE || r == EVICT_WRITING)
+				return 1;
+		} while (r == EVICT_STUCK && --*looks);
+		if (!*looks)
+			return 0;
+	}
+	return 0;
+}
+
+/* Proactive gives its oldest back to Active while it is over its share. */
+static unsigned int trim_proactive(struct dcm_lane *lane, bool force)
+{
+	struct dcm_vm *vm = lane->vm;
+	u64 share = share_pages(vm, DCM_T_proactive_share);
+	unsigned int n = 0;
+
+	while (n < DCM_BUFFER_MAX &&
+	       (force || READ_ONCE(vm->proactive.nr_pages) > share)) {
+		u32 head = dcm_fifo_pop_locked(vm, &vm->proactive);
+		unsigned int order;
+
+		if (head == DCM_NIL)
+			break;
+		order = pd_order(pd_word(pd_of(vm, head)));
+		dcm_state_set(lane, head, DCM_ACTIVE);
+		dcm_queue_in(lane, head, order);
+		pd_unlock(pd_of(vm, head));
+		n++;
+	}
+	return n;
+}
+
+/*
+ * One block out of the guest: what ops->unmap found, into its descriptor.
+ * Returns 0 when it had to stay.
+ */
+static unsigned int demote_done(struct dcm_lane *lane,
+				const struct dcm_unmap *v)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_pd *pd = pd_of(vm, v->gfn);
+	u32 i;
+
+	if (v->err) {
+		dcm_count(lane, DCM_C_PINNED, 1);
+		pd_lock(pd);
+		dcm_queue_in(lane, v->gfn, v->order);
+		dcm_block_unbusy(lane, v->gfn, v->order);
+		return 0;
+	}
+	for (i = 0; i < 1u << v->order; i++) {
+		u32 set = 0;
+
+		if (v->dirty & (1u << i))
+			set |= PD_DIRTY;
+		if (v->touched & (1u << i))
+			set |= PD_TOUCHED | PD_OBSERVED;
+		if (v->observed & (1u << i))
+			set |= PD_OBSERVED;
+		pd_set(pd_of(vm, v->gfn + i), set);
+	}
+	pd_lock(pd);
+	pd->frame = v->frame;
+	dcm_state_set(lane, v->gfn, DCM_INACTIVE);
+	dcm_queue_in(lane, v->gfn, v->order);
+	dcm_count(lane, DCM_C_DEMOTED, 1);
+	dcm_block_unbusy(lane, v->gfn, v->order);
+	return 1;
+}
+
+/*
+ * Unmap up to @want pages' worth of the oldest of Active, in one batch.
+ * Returns how many blocks became Inactive.
+ */
+static unsigned int demote(struct dcm_lane *lane, u64 want)
+{
+	struct dcm_vm *vm = lane->vm;
+	unsigned int limit = (unsigned int)dcm_tune(vm, DCM_T_batch_blocks);
+	unsigned int n = 0, done = 0, i;
+	u64 pages = 0;
+
+	while (n < limit && pages < want) {
+		u32 head = dcm_victim_take(lane);
+		struct dcm_unmap *v = &lane->unmap[n];
+
+		if (head == DCM_NIL)
+			break;
+		v->gfn = head;
+		v->order = (u8)pd_order(pd_word(pd_of(vm, head)));
+		v->dirty = dcm_block_flag(vm, head, v->order, PD_DIRTY);
+		v->touched = 0;
+		v->observed = 0;
+		v->frame = DCM_NIL;
+		v->err = 0;
+		pd_set(pd_of(vm, head), PD_BUSY);
+		pd_unlock(pd_of(vm, head));
+		pages += 1u << v->order;
+		n++;
+	}
+	if (!n)
+		return 0;
+	vm->ops->unmap(lane, lane->unmap, n);
+	for (i = 0; i < n; i++)
+		done += demote_done(lane, &lane->unmap[i]);
+	return done;
+}
+
+/* As demote(), taking from wherever there is something mapped. */
+static unsigned int demote_any(struct dcm_lane *lane, u64 want)
+{
+	unsigned int n = demote(lane, want);
+
+	if (n)
+		return n;
+	dcm_buffers_flush(lane->vm);
+	n = demote(lane, want);
+	if (!n && trim_proactive(lane, true)) {
+		dcm_buffers_flush(lane->vm);
+		n = demote(lane, want);
+	}
+	return n;
+}
+
+unsigned int dcm_balance(struct dcm_lane *lane)
+{
+	struct dcm_vm *vm = lane->vm;
+	u64 budget = READ_ONCE(vm->budget);
+	u64 reserve = reserve_pages(vm);
+	u64 goal = budget - reserve;
+	u64 share = max(share_pages(vm, DCM_T_inactive_share), (u64)1);
+	unsigned int looks = EVICT_LOOKS, steps = 0, n;
+
+	if (atomic64_read(&vm->direct) + (s64)reserve < (s64)goal)
+		return 0;
+	trim_proactive(lane, false);
+	for (n = 0; n < DCM_BATCH_MAX; n++) {
+		s64 staying = atomic64_read(&vm->direct) -
+			      atomic64_read(&vm->wb_pages);
+
+		if (staying <= (s64)goal)
+			break;
+		if (evict_one(lane, &looks)) {
+			steps++;
+			continue;
+		}
+		if (!looks || !demote_any(lane, share))
+			break;
+		steps++;
+	}
+	if (atomic64_read(&vm->inactive_pages) < (s64)share) {
+		u64 batch = dcm_tune(vm, DCM_T_batch_blocks);
+		u64 lack = share -
+			   (u64)max(atomic64_read(&vm->inactive_pages), (s64)0);
+
+		/* Wait for a batch, unless the share itself is smaller. */
+		if (lack >= min(batch, share / 2 + 1))
+			demote(lane, lack);
+	}
+	vm->ops->io_flush(lane);
+	return steps;
+}

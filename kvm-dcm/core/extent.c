@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * extent.c - extents and the slabs under them: attach, move, lose
+ *
+ * An extent is a slab-sized, slab-aligned piece of the VM; page p of it is at
+ * offset p of its slab, always. While it moves to another donor it has two
+ * slabs, and one bit of each page (PD_HOME) says where that page's remote copy
+ * is. New write-backs go to the new slab at once, and the mover takes what
+ * nobody wrote: page by page the old slab empties while the guest runs. The
+ * paper's eviction (infiniswap-nsdi17, 4.4) drops the remote copy and falls
+ * back on disk; here nothing is dropped.
+ *
+ *	old   x x x x x x        old   . x . x . .       old  gone: DONE
+ *	new   . . . . . .   -->  new   x . x . x x  -->  new  x x x x x x
+ *
+ * When a donor dies its pages are marked: those also in direct memory become
+ * dirty and will be written elsewhere, the others LOST.
+ *
+ * Locking: slab pointers, cur and gone are written by the control thread
+ * alone; lanes read them, and count their I/O before they look at gone again,
+ * so that once gone is set and the count is zero nothing more is posted.
+ */
+#include "internal.h"
+
+/**
+ * dcm_extent_io() - post an I/O on the slab under a page
+ * @lane: caller's lane
+ * @gfn: first page of the I/O
+ * @home: which of the extent's slabs
+ * @io: op, bytes, data and owner set
+ *
+ * Return: 0, -EAGAIN (queue full), -ESTALE (slab gone for good), or another
+ * errno of the transport. The caller ends it with dcm_extent_io_end().
+ */
+int dcm_extent_io(struct dcm_lane *lane, u32 gfn, u8 home, struct dcm_io *io)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_extent *e = extent_of(vm, gfn);
+	int err;
+
+	atomic_fetch_inc(&e->inflight[home]);
+	if (smp_load_acquire(&e->gone[home]) ||
+	    !(io->slab = smp_load_acquire(&e->slab[home]))) {
+		dcm_extent_io_end(vm, gfn, home);
+		return -ESTALE;
+	}
+	io->offset = (u64)(gfn & (vm->extent_pages - 1)) << DCM_PAGE_SHIFT;
+	io->status = 0;
+	io->next = NULL;
+	io->posted_ns = 0;
+	if (unlikely(io->offset + io->bytes > io->slab->bytes)) {
+		dcm_extent_io_end(vm, gfn, home);
+		return -ERANGE;
+	}
+	err = vm->ops->io_post(lane, io);
+	if (err) {
+		dcm_extent_io_end(vm, gfn, home);
+		return err;
+	}
+	atomic64_add(1, &e->ops);
+	return 0;
+}
+
+void dcm_extent_io_end(struct dcm_vm *vm, u32 gfn, u8 home)
+{
+	atomic_dec_return_release(&extent_of(vm, gfn)->inflight[home]);
+}
+
+/* May write-backs of this page's extent go anywhere? */
+bool dcm_extent_writable(const struct dcm_vm *vm, u32 gfn)
+{
+	const struct dcm_extent *e = extent_of(vm, gfn);
+	u8 cur = smp_load_acquire(&e->cur);
+
+	return smp_load_acquire(&e->slab[cur]) && !READ_ONCE(e->gone[cur]) &&
+	       !READ_ONCE(e->closed[cur]);
+}
+
+static int slab_index(const struct dcm_extent *e,
+		      const struct dcm_slab_ref *slab)
+{
+	if (slab && READ_ONCE(e->slab[0]) == slab)
+		return 0;
+	if (slab && READ_ONCE(e->slab[1]) == slab)
+		return 1;
+	return -ENOENT;
+}
+
+int dcm_extent_attach(struct dcm_vm *vm, u32 extent, struct dcm_slab_ref *slab)
+{
+	struct dcm_extent *e;
+	u8 cur, to;
+
+	if (extent >= vm->nr_extents || !slab ||
+	    slab->bytes < (u64)vm->extent_pages << DCM_PAGE_SHIFT)
+		return -EINVAL;
+	e = &vm->extent[extent];
+	cur = READ_ONCE(e->cur);
+	to = e->slab[cur] ? !cur : cur;
+	if (e->slab[to])
+		return -EBUSY;
+	WRITE_ONCE(e->gone[to], false);
+	WRITE_ONCE(e->closed[to], false);
+	smp_store_release(&e->slab[to], slab);
+	smp_store_release(&e->cur, to);
+	return 0;
+}
+
+/* Nothing is on slab @i any more: forget it. */
+static void slab_detach(struct dcm_extent *e, unsigned int i)
+{
+	smp_store_release(&e->slab[i], (struct dcm_slab_ref *)NULL);
+}
+
+/* ---- moving ---- */
+
+static void move_op_end(struct dcm_lane *lane, struct dcm_move_op *m, int err)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_pd *head = pd_of(vm, m->gfn);
+	u32 i;
+
+	if (!err) {
+		u32 home = lane->move.from ? 0 : PD_HOME;
+
+		for (i = 0; i < m->nr; i++)
+			pd_assign(pd_of(vm, m->gfn + m->first + i), PD_HOME,
+				  home);
+		dcm_count(lane, DCM_C_MOVED_PAGES, m->nr);
+	}
+	m->err = err;
+	m->phase = err ? DCM_MV_FAILED : DCM_MV_FREE;
+	lane->move.left--;
+	pd_lock(head);
+	dcm_block_unbusy(lane, m->gfn, pd_order(pd_word(head)));
+}
+
+static void move_post(struct dcm_lane *lane, struct dcm_move_op *m)
+{
+	u8 from = lane->move.from;
+	bool write = m->phase == DCM_MV_WRITE;
+	int err;
+
+	m->io.op = write ? DCM_IO_WRITE : DCM_IO_READ;
+	m->io.bytes = m->nr * DCM_PAGE_SIZE;
+	m->io.owner = m;
+	if (!write)
+		m->io.data = lane->fetch[m - lane->move.op].buf;
+	err = dcm_extent_io(lane, m->gfn + m->first, write ? !from : from,
+			    &m->io);
+	if (err)
+		move_op_end(lane, m, err);
+}
+
+void dcm_move_io_done(struct dcm_lane *lane, struct dcm_move_op *m)
+{
+	u8 from = lane->move.from;
+	bool write = m->phase == DCM_MV_WRITE;
+
+	dcm_extent_io_end(lane->vm, m->gfn, write ? !from : from);
+	if (m->io.status) {
+		move_op_end(lane, m, m->io.status);
+	} else if (write) {
+		move_op_end(lane, m, 0);
+	} else {
+		m->phase = DCM_MV_WRITE;
+		move_post(lane, m);
+	}
+}
+
+/* Remote pages of the block whose copy is on slab @from. */
+static u16 block_on(const struct dcm_vm *vm, u32 head, unsigned int order,
+		    u8 from)
+{
+	u16 remote = dcm_block_flag(vm, head, order, PD_REMOTE);
+	u16 home = dcm_block_flag(vm, head, order, PD_HOME);
+
+	return remote & (from ? home : (u16)~home);
+}
+
+static bool mask_contiguous(u16 m)
+{
+	u32 x = m >> (ffs_u32(m) - 1);
+
+	return !(x & (x + 1));
+}
+
+enum step {
+	STEP_NEXT, /* block is through */
+	STEP_AGAIN, /* changed shape: look again */
+	STEP_LATER, /* being worked on */
+	STEP_STARTED, /* an I/O is on its way */
+	STEP_FULL, /* direct memory has no room */
+};
+
+/*
+ * One block off slab @from. A direct block only forgets its remote copy: its
+ * bytes are here and will be written to the new slab.
+ */
+static enum step move_block(struct dcm_lane *lane, struct dcm_extent *e,
+			    u32 gfn, u8 from, bool pull, u32 *next)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_move *mv = &lane->move;
+	unsigned int order, i;
+	u32 head = dcm_block_lock(vm, gfn, &order);
+	struct dcm_pd *pd = pd_of(vm, head);
+	u16 mask = block_on(vm, head, order, from);
+	struct dcm_move_op *m;
+	struct dcm_fetch *f;
+
+	*next = head + (1u << order);
+	if ((pd_word(pd) & PD_BUSY) || pd_state(pd_word(pd)) == DCM_WRITEBACK) {
+		pd_unlock(pd);
+		return STEP_LATER;
+	}
+	if (!mask) {
+		pd_unlock(pd);
+		return STEP_NEXT;
+	}
+	if (pd_state(pd_word(pd)) != DCM_NOTDIRECT) {
+		for (i = 0; i < 1u << order; i++)
+			if (mask & (1u << i))
+				pd_assign(pd_of(vm, head + i), PD_REMOTE,
+					  PD_DIRTY);
+		pd_unlock(pd);
+		return STEP_NEXT;
+	}
+	if (order && (!mask_contiguous(mask) ||
+		      dcm_block_flag(vm, head, order, PD_LOST) ||
+		      dcm_block_flag(vm, head, order, PD_REMOTE) != mask)) {
+		dcm_eblk_reduce(lane, head, order);
+		pd_unlock(pd);
+		*next = gfn;
+		return STEP_AGAIN;
+	}
+	if (pull) {
+		if (!dcm_frames_take(vm, 1u << order)) {
+			pd_unlock(pd);
+			return STEP_FULL;
+		}
+		f = dcm_fetch_begin(lane, head, order, DCM_NIL, false);
+		pd_unlock(pd);
+		if (!f) {
+			dcm_frames_put(vm, 1u << order);
+			return STEP_LATER;
+		}
+		dcm_count(lane, DCM_C_PULLED_PAGES, hweight16(mask));
+		dcm_fetch_start(lane, f);
+		return STEP_STARTED;
+	}
+	m = &mv->op[mv->nr++];
+	m->gfn = head;
+	m->first = (u8)(ffs_u32(mask) - 1);
+	m->nr = (u8)hweight16(mask);
+	m->phase = DCM_MV_READ;
+	m->err = 0;
+	mv->left++;
+	mv->extent = e;
+	mv->from = from;
+	pd_set(pd, PD_BUSY);
+	pd_unlock(pd);
+	move_post(lane, m);
+	return STEP_STARTED;
+}
+
+/* The batch is through: did anything in it fail? */
+static int move_collect(struct dcm_lane *lane)
+{
+	struct dcm_move *mv = &lane->move;
+	int err = 0;
+	u32 i;
+
+	for (i = 0; i < mv->nr; i++) {
+		if (mv->op[i].phase != DCM_MV_FAILED)
+			continue;
+		if (mv->op[i].err == -EIO || mv->op[i].err == -ESTALE)
+			err = -EIO;
+	}
+	mv->nr = 0;
+	return err;
+}
+
+int dcm_extent_move(struct dcm_lane *lane, u32 extent,
+		    struct dcm_slab_ref *slab, u32 *cursor)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_move *mv = &lane->move;
+	struct dcm_extent *e;
+	u32 first, end, gfn, next;
+	bool pull, later = false, full = false;
+	int idx, err;
+
+	if (extent >= vm->nr_extents)
+		return -ENOENT;
+	dcm_poll(lane);
+	if (mv->left)
+		return -EAGAIN;
+	err = move_collect(lane);
+	if (err)
+		return err;
+	e = &vm->extent[extent];
+	idx = slab_index(e, slab);
+	if (idx < 0)
+		return idx;
+	pull = READ_ONCE(e->cur) == idx;
+	WRITE_ONCE(e->closed[idx], true);
+	first = extent << vm->extent_shift;
+	end = min(first + vm->extent_pages, vm->nr_pages);
+	gfn = first + min(*cursor, end - first);
+	while (gfn < end && mv->nr < DCM_MOVES_MAX && !full) {
+		switch (move_block(lane, e, gfn, (u8)idx, pull, &next)) {
+		case STEP_LATER:
+			later = true;
+			break;
+		case STEP_FULL:
+			full = true;
+			continue;
+		default:
+			break;
+		}
+		gfn = next;
+		if (pull && lane->nr_fetch >= DCM_MOVES_MAX)
+			break;
+	}
+	vm->ops->io_flush(lane);
+	*cursor = gfn - first;
+	if (full)
+		return -ENOSPC;
+	if (gfn < end || mv->nr)
+		return -EAGAIN;
+	/* One clean sweep from the start must find nothing. */
+	*cursor = 0;
+	if (later)
+		return -EAGAIN;
+	for (gfn = first; gfn < end; gfn++)
+		if ((pd_word(pd_of(vm, gfn)) & (PD_REMOTE | PD_HOME)) ==
+		    (PD_REMOTE | (idx ? PD_HOME : 0u)))
+			return -EAGAIN;
+	if (pull) {
+		/* Nothing new may be written there either. */
+		smp_store_release(&e->gone[idx], true);
+		if (atomic_fetch_or(0, &e->inflight[idx]))
+			return -EAGAIN;
+		for (gfn = first; gfn < end; gfn++)
+			if ((pd_word(pd_of(vm, gfn)) & (PD_REMOTE | PD_HOME)) ==
+			    (PD_REMOTE | (idx ? PD_HOME : 0u)))
+				return -EAGAIN;
+	} else if (atomic_fetch_or(0, &e->inflight[idx])) {
+		return -EAGAIN;
+	}
+	slab_detach(e, (unsigned int)idx);
+	return 0;
+}
+
+/* ---- losing ---- */
+
+/* One page whose remote copy is gone. False: somebody is at its block. */
+static bool lose_page(struct dcm_lane *lane, struct dcm_extent *e, u32 gfn,
+		      u8 idx)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_pd *pd = pd_of(vm, gfn);
+	u32 want = PD_REMOTE | (idx ? PD_HOME : 0u), head, hw;
+	unsigned int order;
+	bool done = true;
+
+	if ((pd_word(pd) & (PD_REMOTE | PD_HOME)) != want)
+		return true;
+	head = dcm_block_lock(vm, gfn, &order);
+	hw = pd_word(pd_of(vm, head));
+	if ((pd_word(pd) & (PD_REMOTE | PD_HOME)) != want) {
+		;
+	} else if ((hw & PD_BUSY) || pd_state(hw) == DCM_WRITEBACK) {
+		done = false;
+	} else if (pd_state(hw) == DCM_NOTDIRECT) {
+		pd_assign(pd, PD_REMOTE, PD_LOST);
+		atomic64_add(1, &e->lost_pages);
+		dcm_count(lane, DCM_C_LOST_PAGES, 1);
+	} else {
+		pd_assign(pd, PD_REMOTE, PD_DIRTY);
+	}
+	pd_unlock(pd_of(vm, head));
+	return done;
+}
+
+s64 dcm_extent_lost(struct dcm_lane *lane, u32 extent,
+		    struct dcm_slab_ref *slab)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_extent *e;
+	u32 gfn, end;
+	bool again = false;
+	int idx;
+
+	if (extent >= vm->nr_extents)
+		return -ENOENT;
+	e = &vm->extent[extent];
+	idx = slab_index(e, slab);
+	if (idx < 0)
+		return idx;
+	smp_store_release(&e->gone[idx], true);
+	dcm_poll(lane);
+	if (atomic_fetch_or(0, &e->inflight[idx]))
+		return -EAGAIN;
+	gfn = extent << vm->extent_shift;
+	end = min(gfn + vm->extent_pages, vm->nr_pages);
+	for (; gfn < end; gfn++)
+		again |= !lose_page(lane, e, gfn, (u8)idx);
+	if (again)
+		return -EAGAIN;
+	slab_detach(e, (unsigned int)idx);
+	return atomic64_xchg(&e->lost_pages, 0);
+}

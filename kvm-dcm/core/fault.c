@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * fault.c - an access needs a page
+ *
+ * What happens is a matter of the block's state (dcm-tc18, 3.2):
+ *
+ *	NotDirect            fetch, or make zero; choose victims meanwhile
+ *	Inactive             map again from the local copy, promote
+ *	Writeback            the same, and the write-back loses its ownership
+ *	Active, Proactive    first write to a clean page, or a page left out to
+ *	                     sample, or nothing: another fault was quicker
+ *	any, BUSY            another lane is at it and will wake the access
+ *	LOST page            no answer exists; the home stops the access
+ *
+ * Locking: the block's lock while deciding, BUSY while acting.
+ */
+#include "internal.h"
+
+#define FRAME_TRIES 4 /* times to evict and look again before STALL */
+
+/* Page of a mapped block. Locked on entry, not on return. */
+static enum dcm_fault_result fault_mapped(struct dcm_lane *lane, u32 head,
+					  unsigned int order, u32 gfn,
+					  u32 flags)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_pd *page = pd_of(vm, gfn);
+	u32 from = gfn, nr = 1, i;
+
+	pd_set(pd_of(vm, head), PD_BUSY);
+	pd_set(page, PD_TOUCHED | PD_OBSERVED);
+	if (flags & DCM_FF_WP) {
+		/* The second write to a block lets all of it be written. */
+		if (order && dcm_block_flag(vm, head, order, PD_DIRTY)) {
+			from = head;
+			nr = 1u << order;
+		}
+		for (i = 0; i < nr; i++)
+			pd_set(pd_of(vm, from + i), PD_DIRTY);
+		dcm_count(lane, DCM_C_FAULT_WP, 1);
+		pd_unlock(pd_of(vm, head));
+		vm->ops->unprotect(lane, from, nr);
+	} else {
+		bool write = flags & DCM_FF_WRITE;
+
+		pd_unlock(pd_of(vm, head));
+		/* Dirty before it can be written. */
+		if (write)
+			pd_set(page, PD_DIRTY);
+		if (vm->ops->reveal(lane, gfn, !!(pd_word(page) & PD_DIRTY)))
+			dcm_count(lane, DCM_C_FAULT_SAMPLE, 1);
+		else
+			dcm_count(lane, DCM_C_FAULT_SPURIOUS, 1);
+	}
+	pd_lock(pd_of(vm, head));
+	dcm_block_unbusy(lane, head, order);
+	return DCM_FAULT_DONE;
+}
+
+/*
+ * Block that is here but unmapped: map it, promote it. Locked on entry, not
+ * on return. Dirty pages need no further faults and are mapped writable.
+ */
+static enum dcm_fault_result fault_unmapped(struct dcm_lane *lane, u32 head,
+					    unsigned int order, u32 gfn,
+					    u32 flags)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_pd *pd = pd_of(vm, head);
+	bool cancel = pd_state(pd_word(pd)) == DCM_WRITEBACK;
+	u32 frame = pd->frame;
+	struct dcm_wb *wb = NULL;
+	u16 writable;
+
+	if (cancel) {
+		/* The write-back keeps the frame, the guest gets a new one. */
+		atomic64_add(1 << order, &vm->direct);
+		wb = dcm_wb_cancel(lane, head, true);
+		dcm_count(lane, DCM_C_CANCELLED, 1);
+		dcm_count(lane, DCM_C_FAULT_CANCEL, 1);
+	} else {
+		dcm_queue_out(vm, head, order);
+		dcm_count(lane, DCM_C_FAULT_MINOR, 1);
+	}
+	pd_set(pd, PD_BUSY);
+	if (flags & DCM_FF_WRITE)
+		pd_set(pd_of(vm, gfn), PD_DIRTY);
+	pd_set(pd_of(vm, gfn), PD_TOUCHED | PD_OBSERVED);
+	dcm_state_set(lane, head, DCM_PROACTIVE);
+	writable = dcm_block_flag(vm, head, order, PD_DIRTY);
+	pd->frame = DCM_NIL;
+	pd_unlock(pd);
+	vm->ops->remap(lane, head, order, frame, writable, cancel);
+	if (wb)
+		dcm_wb_unhold(wb);
+	pd_lock(pd);
+	dcm_queue_in(lane, head, order);
+	dcm_block_unbusy(lane, head, order);
+	return DCM_FAULT_DONE;
+}
+
+/* No LOST page, and all a donor holds is in one slab. */
+static bool block_uniform(const struct dcm_vm *vm, u32 head, unsigned int order)
+{
+	u16 remote = dcm_block_flag(vm, head, order, PD_REMOTE);
+	u16 home = dcm_block_flag(vm, head, order, PD_HOME) & remote;
+
+	return !dcm_block_flag(vm, head, order, PD_LOST) &&
+	       (!home || home == remote);
+}
+
+/* Evict until a fetch of @nr pages fits, or there is no more to be had now. */
+static bool make_room(struct dcm_lane *lane, u32 nr)
+{
+	struct dcm_vm *vm = lane->vm;
+	unsigned int i;
+
+	for (i = 0; i < FRAME_TRIES; i++) {
+		unsigned int steps = dcm_balance(lane);
+
+		steps += dcm_poll(lane);
+		if (atomic64_read(&vm->direct) + nr <=
+		    (s64)READ_ONCE(vm->budget))
+			return true;
+		if (!steps)
+			break;
+	}
+	return false;
+}
+
+/*
+ * Block that is not here. Locked on entry, not on return. *@f is set when a
+ * fetch has begun.
+ */
+static enum dcm_fault_result fault_notdirect(struct dcm_lane *lane, u32 head,
+					     unsigned int *size, u32 gfn,
+					     u32 flags, struct dcm_fetch **f)
+{
+	struct dcm_vm *vm = lane->vm;
+	u64 budget = READ_ONCE(vm->budget);
+	unsigned int order = *size;
+
+	if (unlikely(pd_word(pd_of(vm, gfn)) & PD_LOST)) {
+		pd_unlock(pd_of(vm, head));
+		dcm_count(lane, DCM_C_FAULT_LOST, 1);
+		vm->ops->lost(lane, gfn, 1);
+		return DCM_FAULT_LOST;
+	}
+	if (!dcm_tune(vm, DCM_T_elastic))
+		head = dcm_eblk_grow_cold(lane, head, &order);
+	/* Nothing one READ can bring, or too large for a tiny budget. */
+	if (order &&
+	    (!block_uniform(vm, head, order) || (4ull << order) > budget)) {
+		dcm_eblk_reduce(lane, head, order);
+		pd_unlock(pd_of(vm, head));
+		*size = 0;
+		return DCM_FAULT_STALL;
+	}
+	*size = order;
+	if (!dcm_frames_take(vm, 1u << order)) {
+		pd_unlock(pd_of(vm, head));
+		return DCM_FAULT_STALL;
+	}
+	*f = dcm_fetch_begin(lane, head, order, gfn, flags & DCM_FF_WRITE);
+	pd_unlock(pd_of(vm, head));
+	if (!*f) {
+		dcm_frames_put(vm, 1u << order);
+		return DCM_FAULT_STALL;
+	}
+	dcm_count(lane, (*f)->nr ? DCM_C_FAULT_MISSING : DCM_C_FAULT_ZERO, 1);
+	return DCM_FAULT_PENDING;
+}
+
+static enum dcm_fault_result fault_once(struct dcm_lane *lane, u32 gfn,
+					u32 flags, struct dcm_fetch **f,
+					unsigned int *order)
+{
+	struct dcm_vm *vm = lane->vm;
+	u32 head = dcm_block_lock(vm, gfn, order);
+	u32 w = pd_word(pd_of(vm, head));
+
+	if (w & PD_BUSY) {
+		pd_set(pd_of(vm, head), PD_WAITER);
+		pd_unlock(pd_of(vm, head));
+		dcm_count(lane, DCM_C_FAULT_BUSY, 1);
+		return DCM_FAULT_BUSY;
+	}
+	switch (pd_state(w)) {
+	case DCM_ACTIVE:
+	case DCM_PROACTIVE:
+		return fault_mapped(lane, head, *order, gfn, flags);
+	case DCM_INACTIVE:
+	case DCM_WRITEBACK:
+		return fault_unmapped(lane, head, *order, gfn, flags);
+	default:
+		return fault_notdirect(lane, head, order, gfn, flags, f);
+	}
+}
+
+enum dcm_fault_result dcm_fault(struct dcm_lane *lane, u64 gfn, u32 flags)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_fetch *f = NULL;
+	enum dcm_fault_result r;
+	unsigned int order = 0, i;
+
+	if (unlikely(gfn >= vm->nr_pages))
+		return DCM_FAULT_DONE;
+	if (flags & DCM_FF_WP)
+		flags |= DCM_FF_WRITE;
+	dcm_count(lane, DCM_C_FAULTS, 1);
+	r = fault_once(lane, (u32)gfn, flags, &f, &order);
+	for (i = 0; r == DCM_FAULT_STALL && i < FRAME_TRIES; i++) {
+		if (!make_room(lane, 1u << order))
+			break;
+		r = fault_once(lane, (u32)gfn, flags, &f, &order);
+	}
+	if (r == DCM_FAULT_STALL) {
+		dcm_count(lane, DCM_C_FAULT_STALL, 1);
+		return r;
+	}
+	if (r != DCM_FAULT_PENDING)
+		return r;
+
+	/*
+	 * The overlap (dcm-tc18, fig. 5): with the READ posted, evict for the
+	 * next fault while it is in flight. Where the bytes came at once the
+	 * guest runs on meanwhile.
+	 */
+	dcm_fetch_start(lane, f);
+	vm->ops->io_flush(lane);
+	dcm_poll(lane);
+	r = f->state == DCM_FETCH_FREE ? DCM_FAULT_DONE : DCM_FAULT_PENDING;
+	dcm_balance(lane);
+	return r;
+}

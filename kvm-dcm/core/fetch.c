@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * fetch.c - bringing a block in: frames, the READ, the landing
+ *
+ * A fetch takes frames that are already free (dcm-tc18, 3.3), makes the block
+ * BUSY, and posts one READ for the pages between the first and the last that a
+ * donor holds; pages never written need no network and are made zero. What
+ * lands is mapped as a whole. Pages the access will write, or did write the
+ * last time (PD_WROTE), are mapped writable and count as dirty; the others'
+ * first write is a fault (a cheap prediction that saves most of those).
+ *
+ * A READ that fails is posted again, later and later, until it works or the
+ * slab is declared gone; then the pages are LOST, never zero.
+ *
+ * States of a fetch: FREE -> IO -> FREE, IO <-> RETRY.
+ */
+#include "internal.h"
+
+#define RETRY_MIN_NS (200ull * 1000)
+#define RETRY_MAX_NS (50ull * 1000 * 1000)
+
+/* Frames for @nr pages out of the budget, or false. */
+bool dcm_frames_take(struct dcm_vm *vm, u32 nr)
+{
+	if (atomic64_add_return(nr, &vm->direct) <= (s64)READ_ONCE(vm->budget))
+		return true;
+	atomic64_sub(nr, &vm->direct);
+	return false;
+}
+
+void dcm_frames_put(struct dcm_vm *vm, u32 nr)
+{
+	atomic64_sub(nr, &vm->direct);
+}
+
+static struct dcm_fetch *fetch_alloc(struct dcm_lane *lane)
+{
+	unsigned int i;
+
+	for (i = 0; i < DCM_FETCHES_MAX; i++) {
+		if (lane->fetch[i].state == DCM_FETCH_FREE) {
+			lane->nr_fetch++;
+			return &lane->fetch[i];
+		}
+	}
+	return NULL;
+}
+
+static void fetch_free(struct dcm_lane *lane, struct dcm_fetch *f)
+{
+	f->state = DCM_FETCH_FREE;
+	lane->nr_fetch--;
+}
+
+/**
+ * dcm_fetch_begin() - set a fetch up
+ * @lane: caller's lane
+ * @head: block: locked, NotDirect, not BUSY, uniform (no LOST page, one home);
+ *	its frames are taken
+ * @order: its size
+ * @page: the page asked for, or %DCM_NIL
+ * @write: it will be written
+ *
+ * Return: the fetch, and the block BUSY; or %NULL when too many are in flight.
+ */
+struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
+				  unsigned int order, u32 page, bool write)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_fetch *f = fetch_alloc(lane);
+	u16 remote, wrote;
+	unsigned int first, last;
+
+	if (!f)
+		return NULL;
+	pd_set(pd_of(vm, head), PD_BUSY);
+	remote = dcm_block_flag(vm, head, order, PD_REMOTE);
+	wrote = dcm_block_flag(vm, head, order, PD_WROTE);
+	f->gfn = head;
+	f->order = (u8)order;
+	f->zero = page_mask(order) & (u16)~remote;
+	f->writable = wrote | f->zero;
+	f->fault_page = DCM_BLOCK_MAX;
+	if (page != DCM_NIL) {
+		f->fault_page = (u8)(page - head);
+		if (write)
+			f->writable |= (u16)(1u << f->fault_page);
+	}
+	f->hidden = 0;
+	f->pull = page == DCM_NIL;
+	f->sample = false;
+	f->tries = 0;
+	f->home = 0;
+	f->first = 0;
+	f->nr = 0;
+	f->t_fault = vm->ops->now_ns();
+	if (remote) {
+		first = ffs_u32(remote) - 1;
+		last = (unsigned int)ilog2((u64)remote);
+		f->first = (u8)first;
+		f->nr = (u8)(last - first + 1);
+		f->home = !!(pd_word(pd_of(vm, head + first)) & PD_HOME);
+		f->sample = f->nr > 1 && !f->pull &&
+			    dcm_tune(vm, DCM_T_elastic) &&
+			    dcm_chance(lane, dcm_tune(vm, DCM_T_sample_bp));
+	}
+	f->state = DCM_FETCH_IO;
+	return f;
+}
+
+static void fetch_retry_later(struct dcm_lane *lane, struct dcm_fetch *f)
+{
+	u64 wait = RETRY_MIN_NS << min((unsigned int)f->tries, 8u);
+
+	f->tries = (u16)min(f->tries + 1u, 1000u);
+	f->again_ns = lane->vm->ops->now_ns() + min(wait, (u64)RETRY_MAX_NS);
+	if (f->state != DCM_FETCH_RETRY) {
+		f->state = DCM_FETCH_RETRY;
+		lane->nr_retry++;
+	}
+}
+
+/* The slab is gone: what only it held is lost, the access must stop. */
+static void fetch_lost(struct dcm_lane *lane, struct dcm_fetch *f)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_extent *e = extent_of(vm, f->gfn);
+	u32 nr = 1u << f->order, gfn = f->gfn, i, lost = 0;
+
+	for (i = 0; i < nr; i++) {
+		struct dcm_pd *pd = pd_of(vm, gfn + i);
+
+		if (pd_word(pd) & PD_REMOTE) {
+			pd_assign(pd, PD_REMOTE, PD_LOST);
+			lost++;
+		}
+	}
+	atomic64_add(lost, &e->lost_pages);
+	dcm_count(lane, DCM_C_LOST_PAGES, lost);
+	dcm_frames_put(vm, nr);
+	fetch_free(lane, f);
+	pd_lock(pd_of(vm, gfn));
+	pd_set(pd_of(vm, gfn), PD_WAITER);
+	dcm_block_unbusy(lane, gfn, f->order);
+}
+
+static void fetch_post(struct dcm_lane *lane, struct dcm_fetch *f)
+{
+	int err;
+
+	f->io.op = DCM_IO_READ;
+	f->io.bytes = f->nr * DCM_PAGE_SIZE;
+	f->io.data = f->buf;
+	f->io.owner = f;
+	err = dcm_extent_io(lane, f->gfn + f->first, f->home, &f->io);
+	if (!err) {
+		if (f->state == DCM_FETCH_RETRY)
+			lane->nr_retry--;
+		f->state = DCM_FETCH_IO;
+		return;
+	}
+	if (err == -ESTALE) {
+		if (f->state == DCM_FETCH_RETRY)
+			lane->nr_retry--;
+		fetch_lost(lane, f);
+		return;
+	}
+	fetch_retry_later(lane, f);
+}
+
+static void fetch_land(struct dcm_lane *lane, struct dcm_fetch *f);
+
+/**
+ * dcm_fetch_start() - post the READ, or land at once where none is needed
+ *
+ * The fetch may be over, and its struct used again, when this returns.
+ */
+void dcm_fetch_start(struct dcm_lane *lane, struct dcm_fetch *f)
+{
+	if (f->nr)
+		fetch_post(lane, f);
+	else
+		fetch_land(lane, f);
+}
+
+static void fetch_count(struct dcm_lane *lane, const struct dcm_fetch *f)
+{
+	if (f->nr) {
+		dcm_count(lane, DCM_C_FETCHES, 1);
+		dcm_count(lane, DCM_C_FETCHED_PAGES, f->nr);
+		if (f->fault_page < DCM_BLOCK_MAX && f->nr > 1)
+			dcm_count(lane, DCM_C_PREFETCHED, f->nr - 1u);
+	}
+	dcm_count(lane, DCM_C_MIX_4K + f->order, 1u << f->order);
+}
+
+/* The bytes are here: into the guest, into a queue. */
+static void fetch_land(struct dcm_lane *lane, struct dcm_fetch *f)
+{
+	struct dcm_vm *vm = lane->vm;
+	u32 head = f->gfn, nr = 1u << f->order, i;
+	unsigned int order = f->order;
+
+	if (vm->ops->install(lane, f)) {
+		fetch_retry_later(lane, f);
+		return;
+	}
+	fetch_count(lane, f);
+	dcm_hist_add(&lane->hist[DCM_H_FAULT], vm->ops->now_ns() - f->t_fault);
+	for (i = 0; i < nr; i++) {
+		u32 set = 0;
+
+		if (f->writable & (1u << i))
+			set |= PD_DIRTY;
+		if (i == f->fault_page)
+			set |= PD_TOUCHED | PD_OBSERVED;
+		else if (!(f->zero & (1u << i)))
+			set |= PD_PREFETCHED;
+		pd_assign(pd_of(vm, head + i), PD_RESIDENCY, set);
+	}
+	pd_lock(pd_of(vm, head));
+	dcm_state_set(lane, head, DCM_ACTIVE);
+	if (!f->pull && dcm_chance(lane, dcm_tune(vm, DCM_T_epsilon))) {
+		dcm_state_set(lane, head, DCM_PROACTIVE);
+		dcm_count(lane, DCM_C_PROMOTED, 1);
+	}
+	fetch_free(lane, f);
+	if (!f->pull)
+		head = dcm_eblk_stretch(lane, head, &order);
+	dcm_queue_in(lane, head, order);
+	dcm_block_unbusy(lane, head, order);
+}
+
+/* The READ of @f completed. */
+void dcm_fetch_io_done(struct dcm_lane *lane, struct dcm_fetch *f)
+{
+	struct dcm_vm *vm = lane->vm;
+	u64 now;
+
+	dcm_extent_io_end(vm, f->gfn, f->home);
+	if (unlikely(f->io.status)) {
+		dcm_count(lane, DCM_C_FETCH_RETRIES, 1);
+		fetch_retry_later(lane, f);
+		return;
+	}
+	now = vm->ops->now_ns();
+	if (f->io.posted_ns && now > f->io.posted_ns)
+		dcm_hist_add(&lane->hist[DCM_H_FETCH], now - f->io.posted_ns);
+	fetch_land(lane, f);
+}
+
+/* Post again what is due. Returns how many were. */
+unsigned int dcm_fetch_retry(struct dcm_lane *lane)
+{
+	unsigned int i, n = 0;
+	u64 now;
+
+	if (likely(!lane->nr_retry))
+		return 0;
+	now = lane->vm->ops->now_ns();
+	for (i = 0; i < DCM_FETCHES_MAX; i++) {
+		struct dcm_fetch *f = &lane->fetch[i];
+
+		if (f->state != DCM_FETCH_RETRY || now < f->again_ns)
+			continue;
+		if (f->nr) {
+			fetch_post(lane, f);
+		} else {
+			lane->nr_retry--;
+			f->state = DCM_FETCH_IO;
+			fetch_land(lane, f);
+		}
+		n++;
+	}
+	return n;
+}

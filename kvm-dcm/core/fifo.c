@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * fifo.c - LRU-3's queues, and each lane's buffers in front of them
+ *
+ * Three kinds of FIFO hold every block that is in direct memory and not on
+ * its way out (dcm-tc18, 3.2 and fig. 7):
+ *
+ *	  lane buffers             shared             lane buffers
+ *	[ins Proactive] --batch--> Proactive
+ *	                              | over its share
+ *	                              v
+ *	[ins Active]    --batch--> Active --batch--> [victims]
+ *	                                                | unmapped, together
+ *	                                                v
+ *	                          each lane's own Inactive --> out
+ *
+ * The buffers hold hints, not members: a block in one is marked so in its
+ * descriptor (BUFFER, VICTIM), and what a hint says is looked up under the
+ * block's lock when it is used. A block that has moved on meanwhile (merged
+ * by STRETCH, discarded) leaves a stale hint that is dropped. A stale hint may
+ * come true again; then a block is taken a little early, and nothing else.
+ *
+ * Locking: see internal.h. From a queue to a block the lock is only tried: a
+ * block that is just being worked on is passed over.
+ */
+#include "internal.h"
+
+#define POP_SCAN 8 /* blocks looked at before giving up on a queue */
+
+void dcm_fifo_init(struct dcm_fifo *f)
+{
+	spin_lock_init(&f->lock);
+	f->head = DCM_NIL;
+	f->tail = DCM_NIL;
+	f->nr_blocks = 0;
+	f->nr_pages = 0;
+}
+
+static void fifo_add_tail(struct dcm_vm *vm, struct dcm_fifo *f, u32 gfn,
+			  unsigned int order)
+{
+	struct dcm_pd *pd = pd_of(vm, gfn);
+
+	pd->next = DCM_NIL;
+	pd->prev = f->tail;
+	if (f->tail != DCM_NIL)
+		pd_of(vm, f->tail)->next = gfn;
+	else
+		f->head = gfn;
+	f->tail = gfn;
+	WRITE_ONCE(f->nr_blocks, f->nr_blocks + 1);
+	WRITE_ONCE(f->nr_pages, f->nr_pages + (1u << order));
+}
+
+static void fifo_del(struct dcm_vm *vm, struct dcm_fifo *f, u32 gfn,
+		     unsigned int order)
+{
+	struct dcm_pd *pd = pd_of(vm, gfn);
+
+	if (pd->prev != DCM_NIL)
+		pd_of(vm, pd->prev)->next = pd->next;
+	else
+		f->head = pd->next;
+	if (pd->next != DCM_NIL)
+		pd_of(vm, pd->next)->prev = pd->prev;
+	else
+		f->tail = pd->prev;
+	pd->prev = DCM_NIL;
+	pd->next = DCM_NIL;
+	WRITE_ONCE(f->nr_blocks, f->nr_blocks - 1);
+	WRITE_ONCE(f->nr_pages, f->nr_pages - (1u << order));
+}
+
+static struct dcm_fifo *fifo_of(struct dcm_vm *vm, enum dcm_state s)
+{
+	return s == DCM_PROACTIVE ? &vm->proactive : &vm->active;
+}
+
+/*
+ * Move a buffer's blocks into their queue; what is locked by somebody stays.
+ * Under buf_lock. A block's lock may be the caller's own: it stays too.
+ */
+static void buffer_flush(struct dcm_vm *vm, struct dcm_buffer *b,
+			 enum dcm_state s)
+{
+	struct dcm_fifo *f = fifo_of(vm, s);
+	u32 i, kept = 0;
+
+	spin_lock(&f->lock);
+	for (i = 0; i < b->nr; i++) {
+		u32 gfn = b->gfn[i];
+		struct dcm_pd *pd = pd_of(vm, gfn);
+		u32 w;
+
+		if (!pd_trylock(pd)) {
+			b->gfn[kept++] = gfn;
+			continue;
+		}
+		w = pd_word(pd);
+		if (pd_where(w) == DCM_W_BUFFER && pd_state(w) == s &&
+		    !(gfn & ((1u << pd_order(w)) - 1))) {
+			fifo_add_tail(vm, f, gfn, pd_order(w));
+			pd_set_where(pd, DCM_W_QUEUE);
+		}
+		pd_unlock(pd);
+	}
+	b->nr = kept;
+	spin_unlock(&f->lock);
+}
+
+static void inactive_add(struct dcm_lane *lane, u32 head, unsigned int order)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_pd *pd = pd_of(vm, head);
+
+	pd_assign(pd, PD_WHERE_MASK | PD_LANE_MASK,
+		  ((u32)DCM_W_QUEUE << PD_WHERE_SHIFT) |
+			  lane->id << PD_LANE_SHIFT);
+	spin_lock(&lane->inactive.lock);
+	fifo_add_tail(vm, &lane->inactive, head, order);
+	spin_unlock(&lane->inactive.lock);
+	atomic64_add(1 << order, &vm->inactive_pages);
+}
+
+/**
+ * dcm_queue_in() - put a block at the tail of the queue of its state
+ * @lane: the lane through whose buffers, or into whose Inactive queue
+ * @head: locked, in no queue
+ * @order: its size
+ */
+void dcm_queue_in(struct dcm_lane *lane, u32 head, unsigned int order)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_pd *pd = pd_of(vm, head);
+	enum dcm_state s = pd_state(pd_word(pd));
+	struct dcm_buffer *b;
+
+	if (s == DCM_INACTIVE) {
+		inactive_add(lane, head, order);
+		return;
+	}
+	b = &lane->ins[s == DCM_PROACTIVE];
+	spin_lock(&lane->buf_lock);
+	if (b->nr == DCM_BUFFER_MAX)
+		buffer_flush(vm, b, s);
+	if (likely(b->nr < DCM_BUFFER_MAX)) {
+		pd_set_where(pd, DCM_W_BUFFER);
+		b->gfn[b->nr++] = head;
+	} else {
+		struct dcm_fifo *f = fifo_of(vm, s);
+
+		pd_set_where(pd, DCM_W_QUEUE);
+		spin_lock(&f->lock);
+		fifo_add_tail(vm, f, head, order);
+		spin_unlock(&f->lock);
+	}
+	spin_unlock(&lane->buf_lock);
+}
+
+/**
+ * dcm_queue_out() - take a block out of whatever queue or buffer it is in
+ * @vm: the VM
+ * @head: locked
+ * @order: its size
+ */
+void dcm_queue_out(struct dcm_vm *vm, u32 head, unsigned int order)
+{
+	struct dcm_pd *pd = pd_of(vm, head);
+	u32 w = pd_word(pd);
+	struct dcm_fifo *f;
+
+	if (pd_where(w) == DCM_W_QUEUE) {
+		if (pd_state(w) == DCM_INACTIVE) {
+			f = &vm->lane[pd_lane(w)].inactive;
+			atomic64_sub(1 << order, &vm->inactive_pages);
+		} else {
+			f = fifo_of(vm, pd_state(w));
+		}
+		spin_lock(&f->lock);
+		fifo_del(vm, f, head, order);
+		spin_unlock(&f->lock);
+	}
+	pd_set_where(pd, DCM_W_NONE);
+}
+
+/* First of the oldest blocks that can be locked now; under the fifo's lock. */
+static u32 fifo_first_free(struct dcm_vm *vm, struct dcm_fifo *f)
+{
+	u32 gfn = f->head;
+	unsigned int n;
+
+	for (n = 0; gfn != DCM_NIL && n < POP_SCAN; n++) {
+		struct dcm_pd *pd = pd_of(vm, gfn);
+
+		if (pd_trylock(pd)) {
+			if (!(pd_word(pd) & PD_BUSY))
+				return gfn;
+			pd_unlock(pd);
+		}
+		gfn = pd->next;
+	}
+	return DCM_NIL;
+}
+
+/**
+ * dcm_fifo_pop_locked() - take the oldest block that nobody works on
+ *
+ * Return: its head, locked and in no queue, or %DCM_NIL.
+ */
+u32 dcm_fifo_pop_locked(struct dcm_vm *vm, struct dcm_fifo *f)
+{
+	u32 gfn;
+
+	if (!READ_ONCE(f->nr_blocks))
+		return DCM_NIL;
+	spin_lock(&f->lock);
+	gfn = fifo_first_free(vm, f);
+	if (gfn != DCM_NIL) {
+		u32 w = pd_word(pd_of(vm, gfn));
+
+		fifo_del(vm, f, gfn, pd_order(w));
+		if (pd_state(w) == DCM_INACTIVE)
+			atomic64_sub(1 << pd_order(w), &vm->inactive_pages);
+		pd_set_where(pd_of(vm, gfn), DCM_W_NONE);
+	}
+	spin_unlock(&f->lock);
+	return gfn;
+}
+
+static void victims_fill(struct dcm_lane *lane)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_fifo *f = &vm->active;
+	struct dcm_buffer *b = &lane->victims;
+
+	spin_lock(&f->lock);
+	while (b->nr < DCM_BUFFER_MAX) {
+		u32 gfn = fifo_first_free(vm, f);
+
+		if (gfn == DCM_NIL)
+			break;
+		fifo_del(vm, f, gfn, pd_order(pd_word(pd_of(vm, gfn))));
+		pd_set_where(pd_of(vm, gfn), DCM_W_VICTIM);
+		pd_unlock(pd_of(vm, gfn));
+		b->gfn[b->nr++] = gfn;
+	}
+	spin_unlock(&f->lock);
+}
+
+static u32 buffer_shift(struct dcm_buffer *b)
+{
+	u32 gfn = b->gfn[0], i;
+
+	for (i = 1; i < b->nr; i++)
+		b->gfn[i - 1] = b->gfn[i];
+	b->nr--;
+	return gfn;
+}
+
+/* A victim out of @from's buffer that is still one; locked, in no queue. */
+static u32 victim_from(struct dcm_lane *from)
+{
+	struct dcm_vm *vm = from->vm;
+
+	while (from->victims.nr) {
+		u32 gfn = buffer_shift(&from->victims);
+		struct dcm_pd *pd = pd_of(vm, gfn);
+		u32 w;
+
+		if (!pd_trylock(pd)) {
+			/* busy for a moment: back to the end of the line */
+			from->victims.gfn[from->victims.nr++] = gfn;
+			return DCM_NIL;
+		}
+		w = pd_word(pd);
+		if (pd_where(w) == DCM_W_VICTIM && pd_state(w) == DCM_ACTIVE &&
+		    !(w & PD_BUSY) && !(gfn & ((1u << pd_order(w)) - 1))) {
+			pd_set_where(pd, DCM_W_NONE);
+			return gfn;
+		}
+		if (pd_where(w) == DCM_W_VICTIM && (w & PD_BUSY) &&
+		    pd_state(w) == DCM_ACTIVE) {
+			from->victims.gfn[from->victims.nr++] = gfn;
+			pd_unlock(pd);
+			return DCM_NIL;
+		}
+		pd_unlock(pd);
+	}
+	return DCM_NIL;
+}
+
+/**
+ * dcm_victim_take() - next block to be unmapped: the oldest of Active
+ * @lane: whose victim buffer it comes from
+ *
+ * Refills the buffer from the shared queue when it is empty, and when that is
+ * empty too, looks at what other lanes hold back.
+ *
+ * Return: its head, locked and in no queue, or %DCM_NIL.
+ */
+u32 dcm_victim_take(struct dcm_lane *lane)
+{
+	struct dcm_vm *vm = lane->vm;
+	u32 gfn, i;
+
+	spin_lock(&lane->buf_lock);
+	if (!lane->victims.nr) {
+		if (!READ_ONCE(vm->active.nr_blocks))
+			buffer_flush(vm, &lane->ins[0], DCM_ACTIVE);
+		victims_fill(lane);
+	}
+	gfn = victim_from(lane);
+	spin_unlock(&lane->buf_lock);
+	for (i = 1; gfn == DCM_NIL && i < vm->nr_lanes; i++) {
+		struct dcm_lane *other =
+			&vm->lane[(lane->id + i) % vm->nr_lanes];
+
+		spin_lock(&other->buf_lock);
+		if (!other->victims.nr) {
+			buffer_flush(vm, &other->ins[0], DCM_ACTIVE);
+			victims_fill(other);
+		}
+		gfn = victim_from(other);
+		spin_unlock(&other->buf_lock);
+	}
+	return gfn;
+}
+
+/* All insert buffers into their queues: before looking for the last block. */
+void dcm_buffers_flush(struct dcm_vm *vm)
+{
+	u32 i;
+
+	for (i = 0; i < vm->nr_lanes; i++) {
+		struct dcm_lane *l = &vm->lane[i];
+
+		spin_lock(&l->buf_lock);
+		if (l->ins[0].nr)
+			buffer_flush(vm, &l->ins[0], DCM_ACTIVE);
+		if (l->ins[1].nr)
+			buffer_flush(vm, &l->ins[1], DCM_PROACTIVE);
+		spin_unlock(&l->buf_lock);
+	}
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * internal.h - what the core's files share among themselves
+ *
+ * Lock order: lane.buf_lock -> fifo.lock -> block lock only by trylock;
+ * block lock -> lane.buf_lock -> fifo.lock. A block lock is never waited for
+ * with another lock held, so the two orders can't meet. Block locks are held
+ * for nanoseconds: around every op the block is BUSY instead, which only its
+ * setter may clear. A BUSY block keeps its order and is in no queue, except
+ * that a mapped block may be BUSY in its queue while a page of it is mapped or
+ * unprotected.
+ */
+#ifndef DCM_INTERNAL_H
+#define DCM_INTERNAL_H
+
+#include "core.h"
+
+static inline struct dcm_pd *pd_of(const struct dcm_vm *vm, u32 gfn)
+{
+	return &vm->pd[gfn];
+}
+
+static inline void dcm_count(struct dcm_lane *lane, enum dcm_counter_id id,
+			     u64 n)
+{
+	WRITE_ONCE(lane->count[id], lane->count[id] + n);
+}
+
+static inline u64 dcm_tune(const struct dcm_vm *vm, enum dcm_tunable_id id)
+{
+	return READ_ONCE(vm->tunable[id]);
+}
+
+/* xorshift64*: good enough to decide by, and the same everywhere. */
+static inline u64 dcm_random(struct dcm_lane *lane)
+{
+	u64 x = lane->rng;
+
+	x ^= x >> 12;
+	x ^= x << 25;
+	x ^= x >> 27;
+	lane->rng = x;
+	return (x * 0x2545f4914f6cdd1dull) >> 16;
+}
+
+static inline bool dcm_chance(struct dcm_lane *lane, u64 bp)
+{
+	return bp && dcm_random(lane) % 10000 < bp;
+}
+
+static inline u16 page_mask(unsigned int order)
+{
+	return (u16)((1u << (1u << order)) - 1);
+}
+
+static inline struct dcm_extent *extent_of(const struct dcm_vm *vm, u32 gfn)
+{
+	return &vm->extent[gfn >> vm->extent_shift];
+}
+
+/* pd.c */
+u32 dcm_block_lock(struct dcm_vm *vm, u32 gfn, unsigned int *order);
+bool dcm_state_set(struct dcm_lane *lane, u32 head, enum dcm_state to);
+bool dcm_state_legal(enum dcm_state from, enum dcm_state to);
+u16 dcm_block_flag(const struct dcm_vm *vm, u32 head, unsigned int order,
+		   u32 flag);
+void dcm_block_unbusy(struct dcm_lane *lane, u32 head, unsigned int order);
+
+/* fifo.c */
+void dcm_fifo_init(struct dcm_fifo *f);
+void dcm_queue_in(struct dcm_lane *lane, u32 head, unsigned int order);
+void dcm_queue_out(struct dcm_vm *vm, u32 head, unsigned int order);
+u32 dcm_victim_take(struct dcm_lane *lane);
+u32 dcm_fifo_pop_locked(struct dcm_vm *vm, struct dcm_fifo *f);
+void dcm_buffers_flush(struct dcm_vm *vm);
+
+/* eblk.c */
+u32 dcm_eblk_stretch(struct dcm_lane *lane, u32 head, unsigned int *order);
+void dcm_eblk_reduce(struct dcm_lane *lane, u32 head, unsigned int order);
+u32 dcm_eblk_grow_cold(struct dcm_lane *lane, u32 head, unsigned int *order);
+unsigned int dcm_eblk_order_max(const struct dcm_vm *vm);
+
+/* fetch.c */
+struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
+				  unsigned int order, u32 page, bool write);
+void dcm_fetch_start(struct dcm_lane *lane, struct dcm_fetch *f);
+void dcm_fetch_io_done(struct dcm_lane *lane, struct dcm_fetch *f);
+unsigned int dcm_fetch_retry(struct dcm_lane *lane);
+bool dcm_frames_take(struct dcm_vm *vm, u32 nr);
+void dcm_frames_put(struct dcm_vm *vm, u32 nr);
+
+/* writeback.c */
+int dcm_wb_start(struct dcm_lane *lane, u32 head, unsigned int order, u16 pages,
+		 u16 zero);
+void dcm_wb_io_done(struct dcm_lane *lane, struct dcm_wb *wb,
+		    struct dcm_io *io);
+unsigned int dcm_wb_post(struct dcm_lane *lane);
+unsigned int dcm_wb_unpark(struct dcm_lane *lane);
+struct dcm_wb *dcm_wb_cancel(struct dcm_lane *lane, u32 head, bool hold);
+void dcm_wb_unhold(struct dcm_wb *wb);
+
+/* evict.c */
+void dcm_evict_finish(struct dcm_lane *lane, u32 head, unsigned int order,
+		      u32 frame);
+
+/* extent.c */
+int dcm_extent_io(struct dcm_lane *lane, u32 gfn, u8 home, struct dcm_io *io);
+void dcm_extent_io_end(struct dcm_vm *vm, u32 gfn, u8 home);
+bool dcm_extent_writable(const struct dcm_vm *vm, u32 gfn);
+void dcm_move_io_done(struct dcm_lane *lane, struct dcm_move_op *m);
+
+#endif /* DCM_INTERNAL_H */

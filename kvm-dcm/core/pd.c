@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * pd.c - block locks and the one transition function
+ *
+ * The lock of a block is a bit in its head's descriptor. Which page is the
+ * head depends on the block's size, and that changes by STRETCH and REDUCE
+ * while others wait: so lock what the size says is the head, and look again
+ * (dcm-tc18, algorithm 3). STRETCH holds the locks of both halves and REDUCE
+ * those of all members while sizes change, so a size read under the lock of
+ * the head it names is true.
+ *
+ * States (dcm-tc18, 3.2) and the moves between them:
+ *
+ *	          fetch                 demote               clean or zero
+ *	NotDirect -----> Active -------------------> Inactive ----------> NotDirect
+ *	                 |    ^ demote                |    \ dirty
+ *	         epsilon v    |       re-reference    |     v    done
+ *	                 Proactive <------------------+  Writeback -----> NotDirect
+ *	                     ^          cancel               |
+ *	                     +-------------------------------+ failed: Inactive
+ *
+ * Besides, a discard takes any mapped or Inactive block to NotDirect.
+ */
+#include "internal.h"
+
+#define MAY(to) (1u << (to))
+
+static const u8 legal[DCM_NR_STATES] = {
+	[DCM_NOTDIRECT] = MAY(DCM_ACTIVE),
+	[DCM_ACTIVE] = MAY(DCM_PROACTIVE) | MAY(DCM_INACTIVE) |
+		       MAY(DCM_NOTDIRECT),
+	[DCM_PROACTIVE] = MAY(DCM_ACTIVE) | MAY(DCM_NOTDIRECT),
+	[DCM_INACTIVE] = MAY(DCM_PROACTIVE) | MAY(DCM_WRITEBACK) |
+			 MAY(DCM_NOTDIRECT),
+	[DCM_WRITEBACK] = MAY(DCM_NOTDIRECT) | MAY(DCM_PROACTIVE) |
+			  MAY(DCM_INACTIVE),
+};
+
+bool dcm_state_legal(enum dcm_state from, enum dcm_state to)
+{
+	return from < DCM_NR_STATES && to < DCM_NR_STATES &&
+	       (legal[from] & MAY(to));
+}
+
+/**
+ * dcm_state_set() - move a block to another state
+ * @lane: whose counters an illegal move is counted in
+ * @head: locked, or BUSY by the caller
+ * @to: new state
+ *
+ * Return: false, and nothing changed, when the table does not have the move.
+ */
+bool dcm_state_set(struct dcm_lane *lane, u32 head, enum dcm_state to)
+{
+	struct dcm_pd *pd = pd_of(lane->vm, head);
+	enum dcm_state from = pd_state(pd_word(pd));
+
+	if (unlikely(!dcm_state_legal(from, to))) {
+		dcm_count(lane, DCM_C_ILLEGAL, 1);
+		atomic64_set(&lane->vm->illegal,
+			     (s64)((u64)head << 8 | (u64)from << 4 | to));
+		return false;
+	}
+	pd_assign(pd, PD_STATE_MASK, (u32)to << PD_STATE_SHIFT);
+	return true;
+}
+
+/**
+ * dcm_block_lock() - LOCK_BLOCK, dcm-tc18 algorithm 3
+ * @vm: the VM
+ * @gfn: any page of the block
+ * @order: out: the block's size
+ *
+ * Return: the head, locked.
+ */
+u32 dcm_block_lock(struct dcm_vm *vm, u32 gfn, unsigned int *order)
+{
+	struct dcm_pd *pd = pd_of(vm, gfn);
+
+	for (;;) {
+		unsigned int o = pd_order(pd_word(pd));
+		u32 head = gfn & ~((1u << o) - 1);
+
+		pd_lock(pd_of(vm, head));
+		if (likely(pd_order(pd_word(pd)) == o)) {
+			*order = o;
+			return head;
+		}
+		pd_unlock(pd_of(vm, head));
+	}
+}
+
+/* Which pages of a block have a flag: a bit each. Locked or BUSY. */
+u16 dcm_block_flag(const struct dcm_vm *vm, u32 head, unsigned int order,
+		   u32 flag)
+{
+	u16 m = 0;
+	u32 i;
+
+	for (i = 0; i < 1u << order; i++)
+		if (pd_word(pd_of(vm, head + i)) & flag)
+			m |= (u16)(1u << i);
+	return m;
+}
+
+/* End of BUSY and of the lock; whoever waited tries again. */
+void dcm_block_unbusy(struct dcm_lane *lane, u32 head, unsigned int order)
+{
+	struct dcm_pd *pd = pd_of(lane->vm, head);
+	bool waiter = pd_word(pd) & PD_WAITER;
+
+	pd_clear(pd, PD_BUSY | PD_WAITER);
+	pd_unlock(pd);
+	if (waiter)
+		lane->vm->ops->wake(lane, head, 1u << order);
+}
+
+static char *put_str(char *p, char *end, const char *s)
+{
+	while (*s && p < end)
+		*p++ = *s++;
+	return p;
+}
+
+static char *put_num(char *p, char *end, u64 v)
+{
+	char tmp[20];
+	unsigned int n = 0;
+
+	do {
+		tmp[n++] = (char)('0' + v % 10);
+		v /= 10;
+	} while (v);
+	while (n && p < end)
+		*p++ = tmp[--n];
+	return p;
+}
+
+int dcm_pd_text(const struct dcm_vm *vm, u64 gfn, char *buf, unsigned int len)
+{
+	static const struct {
+		u32 bit;
+		const char *name;
+	} flags[] = {
+		{PD_LOCK, " lock"},
+		{PD_BUSY, " busy"},
+		{PD_WAITER, " waiter"},
+		{PD_REMOTE, " remote"},
+		{PD_LOST, " lost"},
+		{PD_DIRTY, " dirty"},
+		{PD_TOUCHED, " touched"},
+		{PD_OBSERVED, " observed"},
+		{PD_WROTE, " wrote"},
+		{PD_INFLIGHT, " inflight"},
+		{PD_PREFETCHED, " prefetched"},
+		{PD_HOME, " home1"},
+	};
+	char *p = buf, *end = buf + len;
+	u32 w, head;
+	unsigned int i;
+
+	if (!len)
+		return 0;
+	end--;
+	if (gfn >= vm->nr_pages) {
+		p = put_str(p, end, "no such page");
+		*p = 0;
+		return (int)(p - buf);
+	}
+	w = pd_word(pd_of(vm, (u32)gfn));
+	head = (u32)gfn & ~((1u << pd_order(w)) - 1);
+	p = put_str(p, end, "gfn ");
+	p = put_num(p, end, gfn);
+	p = put_str(p, end, " head ");
+	p = put_num(p, end, head);
+	p = put_str(p, end, " size ");
+	p = put_num(p, end, 4u << pd_order(w));
+	p = put_str(p, end, "K ");
+	p = put_str(p, end,
+		    dcm_state_names[pd_state(pd_word(pd_of(vm, head))) %
+				    DCM_NR_STATES]);
+	for (i = 0; i < ARRAY_SIZE(flags); i++)
+		if (w & flags[i].bit)
+			p = put_str(p, end, flags[i].name);
+	*p = 0;
+	return (int)(p - buf);
+}

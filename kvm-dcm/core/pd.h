@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * pd.h - page descriptors: one of 16 bytes for each guest page
+ *
+ * Indexed by gfn. A block of 2^order pages is named by its first page, the
+ * head; state, queue and lock are the head's, the rest of the flags are each
+ * page's own. All zero is a valid descriptor: NotDirect, order 0, never
+ * written, so a new VM's table needs no initialisation.
+ */
+#ifndef DCM_PD_H
+#define DCM_PD_H
+
+#include "dcm_context.h"
+
+#define DCM_ORDER_MAX 4u /* 64 KiB */
+#define DCM_BLOCK_MAX (1u << DCM_ORDER_MAX)
+#define DCM_PAGE_SHIFT 12
+#define DCM_PAGE_SIZE 4096u
+#define DCM_NIL U32_MAX /* no page, no frame */
+
+/* dcm-tc18, 3.2 */
+enum dcm_state {
+	DCM_NOTDIRECT = 0, /* not here: on a donor, all zero, or lost */
+	DCM_ACTIVE, /* here and mapped */
+	DCM_PROACTIVE, /* here and mapped, known to be re-referenced */
+	DCM_INACTIVE, /* here, unmapped */
+	DCM_WRITEBACK, /* here, unmapped, on its way to a donor */
+	DCM_NR_STATES
+};
+
+/* Which queue a head is in, beside its state. */
+enum dcm_where {
+	DCM_W_NONE = 0, /* in none: NotDirect, Writeback or BUSY */
+	DCM_W_QUEUE, /* in the fifo of its state */
+	DCM_W_BUFFER, /* in a lane's insert buffer */
+	DCM_W_VICTIM, /* in a lane's victim buffer */
+};
+
+#define PD_LOCK 0x00000001 /* head: block lock */
+#define PD_STATE_SHIFT 1 /* head: enum dcm_state */
+#define PD_STATE_MASK 0x0000000e
+#define PD_ORDER_SHIFT 4 /* every page: block is 2^order pages */
+#define PD_ORDER_MASK 0x00000070
+#define PD_REMOTE 0x00000080 /* a donor holds this content */
+#define PD_HOME 0x00000100 /* ... in the extent's slab[1], else [0] */
+#define PD_LOST 0x00000200 /* content went with its donor */
+#define PD_DIRTY 0x00000400 /* direct copy is newer than the donor's */
+#define PD_TOUCHED 0x00000800 /* accessed since it was fetched */
+#define PD_OBSERVED 0x00001000 /* TOUCHED is known, set or not */
+#define PD_WROTE 0x00002000 /* was dirty when last evicted */
+#define PD_INFLIGHT 0x00004000 /* a cancelled write is not back yet */
+#define PD_PREFETCHED 0x00008000 /* fetched without being asked for */
+#define PD_BUSY 0x00010000 /* head: somebody works on the block */
+#define PD_WAITER 0x00020000 /* head: wake when no longer BUSY */
+#define PD_WHERE_SHIFT 18 /* head: enum dcm_where */
+#define PD_WHERE_MASK 0x000c0000
+#define PD_LANE_SHIFT 20 /* head: lane of its inactive queue */
+#define PD_LANE_MASK 0x03f00000
+
+/* What one residency of a page in direct memory leaves behind. */
+#define PD_RESIDENCY (PD_DIRTY | PD_TOUCHED | PD_OBSERVED | PD_PREFETCHED)
+
+/**
+ * struct dcm_pd - page descriptor
+ * @word: PD_*; changed only by atomic operations. Under the block's lock,
+ *	but for PD_LOCK itself.
+ * @prev: queue link (a gfn), guarded by the queue's lock; of a block in
+ *	Writeback the index of its write-back descriptor, and
+ * @next: queue link; of a block in Writeback the lane of that descriptor,
+ *	guarded by the block's lock
+ * @frame: where the bytes are while Inactive or Writeback: the home's handle
+ */
+struct dcm_pd {
+	atomic_t word;
+	u32 prev;
+	u32 next;
+	u32 frame;
+};
+
+static_assert(sizeof(struct dcm_pd) == 16, "16 bytes a page, all included");
+
+static inline enum dcm_state pd_state(u32 w)
+{
+	return (enum dcm_state)((w & PD_STATE_MASK) >> PD_STATE_SHIFT);
+}
+
+static inline unsigned int pd_order(u32 w)
+{
+	return (w & PD_ORDER_MASK) >> PD_ORDER_SHIFT;
+}
+
+static inline enum dcm_where pd_where(u32 w)
+{
+	return (enum dcm_where)((w & PD_WHERE_MASK) >> PD_WHERE_SHIFT);
+}
+
+static inline unsigned int pd_lane(u32 w)
+{
+	return (w & PD_LANE_MASK) >> PD_LANE_SHIFT;
+}
+
+static inline u32 pd_word(const struct dcm_pd *pd)
+{
+	return (u32)atomic_read(&pd->word);
+}
+
+static inline void pd_set(struct dcm_pd *pd, u32 bits)
+{
+	atomic_or((int)bits, &pd->word);
+}
+
+static inline void pd_clear(struct dcm_pd *pd, u32 bits)
+{
+	atomic_andnot((int)bits, &pd->word);
+}
+
+/* Replace the bits under @mask by @bits. */
+static inline void pd_assign(struct dcm_pd *pd, u32 mask, u32 bits)
+{
+	int old = atomic_read(&pd->word);
+
+	while (!atomic_try_cmpxchg(&pd->word, &old,
+				   (int)(((u32)old & ~mask) | bits)))
+		;
+}
+
+static inline void pd_set_where(struct dcm_pd *pd, enum dcm_where where)
+{
+	pd_assign(pd, PD_WHERE_MASK, (u32)where << PD_WHERE_SHIFT);
+}
+
+static inline void pd_set_order(struct dcm_pd *pd, unsigned int order)
+{
+	pd_assign(pd, PD_ORDER_MASK, order << PD_ORDER_SHIFT);
+}
+
+static inline bool pd_trylock(struct dcm_pd *pd)
+{
+	return !(pd_word(pd) & PD_LOCK) &&
+	       !(atomic_fetch_or_acquire(PD_LOCK, &pd->word) & PD_LOCK);
+}
+
+static inline void pd_lock(struct dcm_pd *pd)
+{
+	while (!pd_trylock(pd))
+		cpu_relax();
+}
+
+static inline void pd_unlock(struct dcm_pd *pd)
+{
+	atomic_fetch_andnot_release(PD_LOCK, &pd->word);
+}
+
+extern const char *const dcm_state_names[DCM_NR_STATES];
+
+#endif /* DCM_PD_H */

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * tunable.h - every knob of the core: name, unit, default, bounds, reason
+ *
+ * One list makes the enum, the table and the documentation. All can be
+ * changed while a VM runs; a new value is seen by the next decision that
+ * reads it. Shares are basis points (1/10000) of the direct budget.
+ */
+#ifndef DCM_TUNABLE_H
+#define DCM_TUNABLE_H
+
+#include "dcm_context.h"
+
+/* X(id, unit, default, min, max, reason) */
+#define DCM_TUNABLES(X)                                                        \
+	X(epsilon, "bp", 100, 0, 10000,                                        \
+	  "chance that a fetched block goes to Proactive at once; keeps part " \
+	  "of a scan resident. 0: never; the paper only says small")           \
+	X(proactive_share, "bp", 5000, 0, 9000,                                \
+	  "most of the budget that Proactive may hold; above it the oldest "   \
+	  "is demoted to Active. 0: plain FIFO with a second chance")          \
+	X(inactive_share, "bp", 1000, 100, 5000,                               \
+	  "part of the budget kept unmapped to notice re-references; larger "  \
+	  "tells hot from cold better and costs more minor faults")            \
+	X(reserve_pages, "pages", 64, 1, 65536,                                \
+	  "frames kept free so that a fetch never waits for an eviction; at "  \
+	  "most 1/16 of the budget is used for it")                            \
+	X(batch_blocks, "blocks", 32, 1, 64,                                   \
+	  "blocks unmapped together: one TLB flush for all")                   \
+	X(largest_block, "bytes", 65536, 4096, 65536,                          \
+	  "upper bound of elastic blocks, a power of two; with elastic off "   \
+	  "the size of every block")                                           \
+	X(elastic, "bool", 1, 0, 1,                                            \
+	  "STRETCH and REDUCE; off: every block has largest_block")            \
+	X(sample_bp, "bp", 5000, 0, 10000,                                     \
+	  "user pager: chance that a fetched block leaves one page unmapped "  \
+	  "to learn whether its pages are touched. 0: never learns, blocks "   \
+	  "only grow")                                                         \
+	X(writebacks, "blocks", 32, 1, 64,                                     \
+	  "write-backs in flight per lane; bounds the memory above budget")
+
+enum dcm_tunable_id {
+#define X(id, unit, def, lo, hi, why) DCM_T_##id,
+	DCM_TUNABLES(X)
+#undef X
+		DCM_T_NR
+};
+
+/**
+ * struct dcm_tunable - what can be said of a knob
+ * @name: as users write it
+ * @unit: "bp", "pages", "blocks", "bytes", "bool"
+ * @def: default
+ * @lo: smallest value taken
+ * @hi: largest value taken
+ * @why: what it trades, and what 0 means
+ */
+struct dcm_tunable {
+	const char *name;
+	const char *unit;
+	u64 def;
+	u64 lo;
+	u64 hi;
+	const char *why;
+};
+
+extern const struct dcm_tunable dcm_tunables[DCM_T_NR];
+
+#endif /* DCM_TUNABLE_H */

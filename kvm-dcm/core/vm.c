@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * vm.c - a VM's life, its knobs and its figures; the completion dispatcher
+ *
+ * All memory is taken at creation: descriptors (16 bytes a page), extents and
+ * lanes. After that nothing in the core allocates, so a host without a free
+ * page still pages.
+ */
+#include "internal.h"
+
+#define POLL_MAX 32
+
+static bool config_ok(const struct dcm_vm_config *cfg)
+{
+	return cfg->ops && cfg->nr_pages && cfg->nr_pages < U32_MAX &&
+	       cfg->extent_pages >= DCM_BLOCK_MAX &&
+	       !(cfg->extent_pages & (cfg->extent_pages - 1)) &&
+	       cfg->nr_lanes && cfg->nr_lanes <= DCM_LANES_MAX;
+}
+
+static void lane_init(struct dcm_vm *vm, u32 id, u64 seed)
+{
+	struct dcm_lane *lane = &vm->lane[id];
+
+	lane->vm = vm;
+	lane->id = id;
+	lane->rng = (seed + id + 1) * 0x9e3779b97f4a7c15ull;
+	if (!lane->rng)
+		lane->rng = 1;
+	spin_lock_init(&lane->buf_lock);
+	dcm_fifo_init(&lane->inactive);
+}
+
+struct dcm_vm *dcm_vm_create(const struct dcm_vm_config *cfg, int *err)
+{
+	struct dcm_vm *vm;
+	u32 i;
+
+	*err = -EINVAL;
+	if (!config_ok(cfg))
+		return NULL;
+	*err = -ENOMEM;
+	vm = vzalloc(sizeof(*vm));
+	if (!vm)
+		return NULL;
+	vm->ops = cfg->ops;
+	vm->priv = cfg->priv;
+	vm->nr_pages = (u32)cfg->nr_pages;
+	vm->extent_pages = cfg->extent_pages;
+	vm->extent_shift = (u32)ilog2((u64)cfg->extent_pages);
+	vm->nr_extents = (u32)((cfg->nr_pages + cfg->extent_pages - 1) >>
+			       vm->extent_shift);
+	vm->nr_lanes = cfg->nr_lanes;
+	for (i = 0; i < DCM_T_NR; i++)
+		vm->tunable[i] = dcm_tunables[i].def;
+	dcm_fifo_init(&vm->active);
+	dcm_fifo_init(&vm->proactive);
+	vm->pd = vzalloc(sizeof(*vm->pd) * cfg->nr_pages);
+	vm->extent = vzalloc(sizeof(*vm->extent) * vm->nr_extents);
+	vm->lane = vzalloc(sizeof(*vm->lane) * vm->nr_lanes);
+	if (!vm->pd || !vm->extent || !vm->lane)
+		goto fail;
+	for (i = 0; i < vm->nr_lanes; i++)
+		lane_init(vm, i, cfg->seed);
+	*err = dcm_set_budget(vm, cfg->budget_pages);
+	if (*err)
+		goto fail;
+	return vm;
+fail:
+	dcm_vm_destroy(vm);
+	return NULL;
+}
+
+void dcm_vm_destroy(struct dcm_vm *vm)
+{
+	if (!vm)
+		return;
+	vfree(vm->lane);
+	vfree(vm->extent);
+	vfree(vm->pd);
+	vfree(vm);
+}
+
+static bool in_array(const void *p, const void *base, size_t bytes)
+{
+	return (const char *)p >= (const char *)base &&
+	       (const char *)p < (const char *)base + bytes;
+}
+
+static void io_done(struct dcm_lane *lane, struct dcm_io *io)
+{
+	if (in_array(io, lane->fetch, sizeof(lane->fetch)))
+		dcm_fetch_io_done(lane, io->owner);
+	else if (in_array(io, lane->wb, sizeof(lane->wb)))
+		dcm_wb_io_done(lane, io->owner, io);
+	else
+		dcm_move_io_done(lane, io->owner);
+}
+
+unsigned int dcm_poll(struct dcm_lane *lane)
+{
+	unsigned int steps = 0;
+	struct dcm_io *io;
+	int n;
+
+	if (!dcm_pending(lane))
+		return 0;
+	steps += dcm_fetch_retry(lane);
+	if (lane->wb_unposted)
+		steps += dcm_wb_post(lane);
+	if (lane->wb_parked)
+		steps += dcm_wb_unpark(lane);
+	do {
+		io = NULL;
+		n = lane->vm->ops->io_poll(lane, &io, POLL_MAX);
+		while (io) {
+			struct dcm_io *next = io->next;
+
+			io_done(lane, io);
+			steps++;
+			io = next;
+		}
+	} while (n == POLL_MAX);
+	if (steps)
+		lane->vm->ops->io_flush(lane);
+	return steps;
+}
+
+bool dcm_pending(const struct dcm_lane *lane)
+{
+	return lane->nr_fetch || lane->nr_wb || lane->move.left;
+}
+
+u64 dcm_min_budget(const struct dcm_vm *vm)
+{
+	return 64 + 16ull * vm->nr_lanes;
+}
+
+int dcm_set_budget(struct dcm_vm *vm, u64 pages)
+{
+	if (pages < dcm_min_budget(vm) || pages > (u64)U32_MAX * 2)
+		return -EINVAL;
+	WRITE_ONCE(vm->budget, pages);
+	return 0;
+}
+
+static bool name_is(const char *a, const char *b)
+{
+	while (*a && *a == *b) {
+		a++;
+		b++;
+	}
+	return *a == *b;
+}
+
+int dcm_tunable_set(struct dcm_vm *vm, const char *name, u64 value)
+{
+	unsigned int i;
+
+	for (i = 0; i < DCM_T_NR; i++) {
+		const struct dcm_tunable *t = &dcm_tunables[i];
+
+		if (!name_is(t->name, name))
+			continue;
+		if (value < t->lo || value > t->hi)
+			return -ERANGE;
+		if (i == DCM_T_largest_block && (value & (value - 1)))
+			return -ERANGE;
+		WRITE_ONCE(vm->tunable[i], value);
+		return 0;
+	}
+	return -ENOENT;
+}
+
+u64 dcm_tunable_get(const struct dcm_vm *vm, enum dcm_tunable_id id)
+{
+	return READ_ONCE(vm->tunable[id]);
+}
+
+void dcm_vm_stats(const struct dcm_vm *vm, struct dcm_stats *st)
+{
+	u32 l, i;
+
+	memset(st, 0, sizeof(*st));
+	for (l = 0; l < vm->nr_lanes; l++)
+		for (i = 0; i < DCM_C_NR; i++)
+			st->count[i] += READ_ONCE(vm->lane[l].count[i]);
+	st->budget = READ_ONCE(vm->budget);
+	st->direct = (u64)max(atomic64_read(&vm->direct), (s64)0);
+	st->inactive = (u64)max(atomic64_read(&vm->inactive_pages), (s64)0);
+	st->in_writeback = (u64)max(atomic64_read(&vm->wb_pages), (s64)0);
+	st->in_flight_max = (u64)vm->nr_lanes * DCM_BLOCK_MAX *
+			    dcm_tunable_get(vm, DCM_T_writebacks);
+}
+
+void dcm_vm_hist(const struct dcm_vm *vm, enum dcm_hist_id id,
+		 struct dcm_hist *sum)
+{
+	u32 l, i;
+
+	memset(sum, 0, sizeof(*sum));
+	for (l = 0; l < vm->nr_lanes; l++)
+		for (i = 0; i < DCM_HIST_BUCKETS; i++)
+			sum->bucket[i] +=
+				READ_ONCE(vm->lane[l].hist[id].bucket[i]);
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * writeback.c - write-back descriptors and their cancelled ownership
+ *
+ * A write-back belongs to the lane that chose the victim and is looked at by
+ * that lane only, at its next poll (dcm-tc18, 3.4, fig. 8). Block and
+ * descriptor point at each other; a re-reference by any lane cuts the link
+ * from the block under the block's lock, and the lane that owns the
+ * descriptor finds out when the write is done: normal ownership makes the
+ * block NotDirect, cancelled ownership only gives the frame back, and that not
+ * before who cancelled it has copied the bytes out (held).
+ *
+ *	page descriptor <-------> write-back descriptor     normal
+ *	page descriptor           write-back descriptor     cancelled
+ *	                <--------
+ *
+ * The paper lets a second write-back of the same page overtake the first on
+ * the connection and trusts the queue pair to keep their order. Here lanes
+ * have connections of their own, so a page of a cancelled write carries
+ * PD_INFLIGHT until that write is back, and is not written again before. No
+ * transport needs to keep any order.
+ *
+ * Only runs of dirty, non-zero pages are written, one WRITE each. A WRITE that
+ * fails leaves the block Inactive and dirty: it is tried again when it comes
+ * up as a victim once more.
+ */
+#include "internal.h"
+
+static struct dcm_wb *wb_alloc(struct dcm_lane *lane)
+{
+	unsigned int limit = (unsigned int)dcm_tune(lane->vm, DCM_T_writebacks);
+	unsigned int i;
+
+	if (lane->nr_wb >= limit)
+		return NULL;
+	for (i = 0; i < DCM_WBS_MAX; i++) {
+		if (!lane->wb[i].in_use) {
+			lane->wb[i].in_use = true;
+			lane->nr_wb++;
+			return &lane->wb[i];
+		}
+	}
+	return NULL;
+}
+
+static void wb_free(struct dcm_lane *lane, struct dcm_wb *wb)
+{
+	wb->in_use = false;
+	lane->nr_wb--;
+}
+
+static u32 wb_index(const struct dcm_wb *wb)
+{
+	return (u32)(wb - wb->lane->wb);
+}
+
+/* One WRITE for each run of pages under wb->pages. */
+static void wb_make_ios(struct dcm_wb *wb)
+{
+	struct dcm_lane *lane = wb->lane;
+	unsigned int i = 0, n = 1u << wb->order;
+
+	while (i < n) {
+		struct dcm_io *io;
+		unsigned int start;
+
+		if (!(wb->pages & (1u << i))) {
+			i++;
+			continue;
+		}
+		start = i;
+		while (i < n && (wb->pages & (1u << i)))
+			i++;
+		io = &wb->io[wb->nr_io++];
+		io->op = DCM_IO_WRITE;
+		io->bytes = (i - start) * DCM_PAGE_SIZE;
+		io->data = lane->vm->ops->frame_data(lane, wb->frame, start);
+		io->owner = wb;
+		/* which page; dcm_extent_io() makes a slab offset of it */
+		io->offset = wb->gfn + start;
+	}
+}
+
+/* All WRITEs are back. */
+static void wb_finish(struct dcm_lane *lane, struct dcm_wb *wb)
+{
+	struct dcm_vm *vm = lane->vm;
+	u32 head = wb->gfn, n = 1u << wb->order, frame = wb->frame, i;
+	struct dcm_pd *pd = pd_of(vm, head);
+	u16 pages = wb->pages, zero = wb->zero;
+	unsigned int order = wb->order;
+	bool failed = wb->failed;
+	u32 lock = head;
+
+	/*
+	 * The block keeps its shape while the link stands. When it is cut the
+	 * page may be a member of anything by now: lock what holds it.
+	 */
+	lock = dcm_block_lock(vm, head, &order);
+	order = wb->order;
+	if (wb->cancelled && smp_load_acquire(&wb->held)) {
+		pd_unlock(pd_of(vm, lock));
+		lane->wb_parked += !wb->parked;
+		wb->parked = true;
+		return;
+	}
+	lane->wb_parked -= wb->parked;
+	wb->parked = false;
+	atomic64_sub(n, &vm->wb_pages);
+	if (wb->cancelled) {
+		pd_unlock(pd_of(vm, lock));
+		for (i = 0; i < n; i++)
+			if (pages & (1u << i))
+				pd_clear(pd_of(vm, head + i), PD_INFLIGHT);
+		wb_free(lane, wb);
+		vm->ops->release(lane, frame, order);
+		dcm_frames_put(vm, n);
+		return;
+	}
+	pd->prev = DCM_NIL;
+	pd->next = DCM_NIL;
+	if (failed) {
+		dcm_count(lane, DCM_C_WRITE_ERRORS, 1);
+		dcm_state_set(lane, head, DCM_INACTIVE);
+		wb_free(lane, wb);
+		dcm_queue_in(lane, head, order);
+		pd_unlock(pd);
+		return;
+	}
+	for (i = 0; i < n; i++) {
+		struct dcm_pd *p = pd_of(vm, head + i);
+
+		if (pages & (1u << i))
+			pd_assign(p, PD_HOME,
+				  PD_REMOTE | (wb->home ? PD_HOME : 0));
+		else if (zero & (1u << i))
+			pd_clear(p, PD_REMOTE);
+	}
+	dcm_hist_add(&lane->hist[DCM_H_WRITEBACK],
+		     vm->ops->now_ns() - wb->t_post);
+	wb_free(lane, wb);
+	dcm_evict_finish(lane, head, order, frame);
+}
+
+/* Post what is not posted; done when that was all and nothing is pending. */
+static unsigned int wb_post(struct dcm_lane *lane, struct dcm_wb *wb)
+{
+	unsigned int n = 0;
+
+	while (wb->posted < wb->nr_io) {
+		struct dcm_io *io = &wb->io[wb->posted];
+		u32 gfn = (u32)io->offset;
+		int err = dcm_extent_io(lane, gfn, wb->home, io);
+
+		if (err == -EAGAIN) {
+			io->offset = gfn;
+			return n;
+		}
+		n++;
+		wb->posted++;
+		if (err)
+			wb->failed = true;
+		else
+			wb->pending++;
+	}
+	lane->wb_unposted--;
+	if (!wb->pending)
+		wb_finish(lane, wb);
+	return n;
+}
+
+/* Try to post WRITEs that found no room. Returns steps taken. */
+unsigned int dcm_wb_post(struct dcm_lane *lane)
+{
+	unsigned int i, n = 0;
+
+	for (i = 0; lane->wb_unposted && i < DCM_WBS_MAX; i++) {
+		struct dcm_wb *wb = &lane->wb[i];
+
+		if (wb->in_use && wb->posted < wb->nr_io)
+			n += wb_post(lane, wb);
+	}
+	return n;
+}
+
+/* Finish what was held when its WRITEs came back. Returns how many. */
+unsigned int dcm_wb_unpark(struct dcm_lane *lane)
+{
+	unsigned int i, n = 0;
+
+	for (i = 0; lane->wb_parked && i < DCM_WBS_MAX; i++) {
+		struct dcm_wb *wb = &lane->wb[i];
+
+		if (wb->in_use && wb->parked && !smp_load_acquire(&wb->held)) {
+			wb_finish(lane, wb);
+			n++;
+		}
+	}
+	return n;
+}
+
+/**
+ * dcm_wb_start() - write a block back
+ * @lane: caller's lane
+ * @head: Inactive, in no queue, BUSY by the caller, not locked
+ * @order: its size
+ * @pages: pages to write: dirty, not zero, none of them PD_INFLIGHT
+ * @zero: pages that need no write because they are zero
+ *
+ * Return: 0 and the block in Writeback, no longer BUSY; or -EAGAIN, nothing
+ * changed, when the lane has too many write-backs in flight.
+ */
+int dcm_wb_start(struct dcm_lane *lane, u32 head, unsigned int order, u16 pages,
+		 u16 zero)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_pd *pd = pd_of(vm, head);
+	struct dcm_wb *wb = wb_alloc(lane);
+
+	if (!wb)
+		return -EAGAIN;
+	wb->lane = lane;
+	wb->gfn = head;
+	wb->order = (u8)order;
+	wb->nr_io = 0;
+	wb->posted = 0;
+	wb->pending = 0;
+	wb->pages = pages;
+	wb->zero = zero;
+	wb->home = READ_ONCE(extent_of(vm, head)->cur);
+	wb->cancelled = false;
+	wb->held = false;
+	wb->parked = false;
+	wb->failed = false;
+	wb->frame = pd->frame;
+	wb->t_post = vm->ops->now_ns();
+	wb_make_ios(wb);
+	lane->wb_unposted++;
+	atomic64_add(1 << order, &vm->wb_pages);
+	dcm_count(lane, DCM_C_WRITEBACKS, 1);
+	dcm_count(lane, DCM_C_WRITTEN_PAGES, hweight16(pages));
+
+	pd_lock(pd);
+	dcm_state_set(lane, head, DCM_WRITEBACK);
+	pd->prev = wb_index(wb);
+	pd->next = lane->id;
+	dcm_block_unbusy(lane, head, order);
+	wb_post(lane, wb);
+	return 0;
+}
+
+void dcm_wb_io_done(struct dcm_lane *lane, struct dcm_wb *wb, struct dcm_io *io)
+{
+	dcm_extent_io_end(lane->vm, wb->gfn, wb->home);
+	if (io->status)
+		wb->failed = true;
+	if (!--wb->pending && wb->posted == wb->nr_io)
+		wb_finish(lane, wb);
+}
+
+/**
+ * dcm_wb_cancel() - a block in Writeback was re-referenced
+ * @lane: any lane
+ * @head: the block, locked
+ * @hold: the frame's bytes must stay until dcm_wb_unhold()
+ */
+struct dcm_wb *dcm_wb_cancel(struct dcm_lane *lane, u32 head, bool hold)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_pd *pd = pd_of(vm, head);
+	struct dcm_wb *wb = &vm->lane[pd->next].wb[pd->prev];
+	u32 i;
+
+	wb->cancelled = true;
+	WRITE_ONCE(wb->held, hold);
+	for (i = 0; i < 1u << wb->order; i++)
+		if (wb->pages & (1u << i))
+			pd_set(pd_of(vm, head + i), PD_INFLIGHT);
+	pd->prev = DCM_NIL;
+	pd->next = DCM_NIL;
+	return wb;
+}
+
+/* The bytes are copied: the owner of the descriptor may end it. */
+void dcm_wb_unhold(struct dcm_wb *wb)
+{
+	smp_store_release(&wb->held, false);
+}

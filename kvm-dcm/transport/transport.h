@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * transport.h - the table every way to a donor's slabs stands behind
+ *
+ * One-sided by contract: the initiator names a slab, an offset and a length;
+ * the donor's CPU sleeps (verbs), copies (tcp), or is not there at all (shm:
+ * the slab is mapped). The table fits a verbs queue pair as it is: post() is
+ * ibv_post_send() without the doorbell, flush() the doorbell, poll() the
+ * completion queue, and @rkey / @base of a slab what the donor handed out.
+ *
+ * An endpoint belongs to one lane (one fault thread or one vCPU) and is only
+ * called from there: no callback takes a lock of another lane. Only
+ * dcm_transport_ops.open and .close are called elsewhere, and then never
+ * beside another callback of the same endpoint.
+ *
+ * Ordering: operations on one endpoint may complete in any order unless
+ * %DCM_TR_ORDERED is set. The core never has two operations in flight on one
+ * page, so it needs no order (dcm-tc18, 3.3 relies on the RC queue pair's).
+ */
+#ifndef DCM_TRANSPORT_H
+#define DCM_TRANSPORT_H
+
+#include "../core/dcm_context.h"
+
+/* What a transport can do, dcm_transport_ops.caps. */
+#define DCM_TR_ORDERED 0x1 /* completes in posting order */
+#define DCM_TR_DIRECT 0x2 /* READ leaves the data where it is: io->data */
+#define DCM_TR_INLINE 0x4 /* post() completes at once: never sleep for it */
+
+enum dcm_io_op {
+	DCM_IO_READ,
+	DCM_IO_WRITE,
+};
+
+/**
+ * struct dcm_slab_ref - one slab as a lane's endpoint sees it
+ * @id: the donor's name for the slab, opaque
+ * @bytes: its length; every access is checked against it before it is posted
+ * @base: verbs: remote virtual address of byte 0; otherwise 0
+ * @rkey: verbs: remote key; otherwise 0
+ * @fd: shm: a memfd owned by the client's control plane, otherwise -1
+ * @map: shm: where @fd is mapped (read-only) in this process, else %NULL
+ *
+ * Lives until the control plane has seen the last operation on it complete.
+ */
+struct dcm_slab_ref {
+	u64 id;
+	u64 bytes;
+	u64 base;
+	u32 rkey;
+	int fd;
+	void *map;
+};
+
+/**
+ * struct dcm_io - one one-sided operation
+ * @slab: target; must outlive the operation
+ * @offset: byte offset in the slab, a multiple of 4096
+ * @bytes: length, a multiple of 4096, at most 64 KiB
+ * @op: %DCM_IO_READ or %DCM_IO_WRITE
+ * @data: WRITE: the source, stable until completion. READ: before post()
+ *	the destination; on completion where the bytes are, which is
+ *	somewhere else under %DCM_TR_DIRECT
+ * @status: 0 or a negative errno, valid on completion: -EIO the donor said
+ *	no, -ESTALE the slab is not ours any more, -ENOTCONN the connection
+ *	died (the operation may or may not have happened)
+ * @posted_ns: time of post(), set by the transport, for latency counters
+ * @next: link of the completion list; the transport's while in flight
+ * @owner: the poster's, never touched by a transport
+ */
+struct dcm_io {
+	struct dcm_slab_ref *slab;
+	u64 offset;
+	u32 bytes;
+	enum dcm_io_op op;
+	void *data;
+	int status;
+	u64 posted_ns;
+	struct dcm_io *next;
+	void *owner;
+};
+
+struct dcm_endpoint;
+
+/**
+ * struct dcm_transport_ops - a transport
+ * @name: "shm", "tcp", "verbs", "hostile"
+ * @caps: DCM_TR_*
+ * @open: make an endpoint; @arg is the transport's own parameters (its
+ *	header says which). May sleep. %NULL and a negative errno in *@err
+ *	on failure.
+ * @close: end it. Every operation in flight has completed with -ENOTCONN in
+ *	a last poll() before, or its dcm_io is forgotten: no callback and no
+ *	access to its memory follows. May sleep.
+ * @post: start @io. 0, or -EAGAIN when the queue is full (poll and try
+ *	again), -ENOTCONN when the endpoint is dead, -ERANGE outside the slab.
+ *	On an error @io was not taken. Never sleeps, never allocates.
+ * @flush: ring the doorbell for all posted so far. Never sleeps.
+ * @poll: take up to @max completions into the list at *@done; returns how
+ *	many. A dead endpoint completes everything with -ENOTCONN. Never
+ *	sleeps.
+ * @wait_fd: a descriptor to poll() on while operations are in flight, and in
+ *	*@events what for (POLLIN, POLLOUT); -1 when there is nothing to
+ *	wait for. User space only; the kernel home has its own wait.
+ * @in_flight: operations posted and not yet polled
+ * @dead: true once the endpoint can't complete anything any more; it stays
+ *	so, and the control plane closes it and may open another
+ */
+struct dcm_transport_ops {
+	const char *name;
+	u32 caps;
+	struct dcm_endpoint *(*open)(const void *arg, int *err);
+	void (*close)(struct dcm_endpoint *ep);
+	int (*post)(struct dcm_endpoint *ep, struct dcm_io *io);
+	void (*flush)(struct dcm_endpoint *ep);
+	int (*poll)(struct dcm_endpoint *ep, struct dcm_io **done, int max);
+	int (*wait_fd)(struct dcm_endpoint *ep, short *events);
+	u32 (*in_flight)(struct dcm_endpoint *ep);
+	bool (*dead)(struct dcm_endpoint *ep);
+};
+
+/**
+ * struct dcm_endpoint - what every transport's endpoint begins with
+ * @ops: its table
+ */
+struct dcm_endpoint {
+	const struct dcm_transport_ops *ops;
+};
+
+extern const struct dcm_transport_ops dcm_transport_shm;
+extern const struct dcm_transport_ops dcm_transport_tcp;
+extern const struct dcm_transport_ops dcm_transport_hostile;
+
+#endif /* DCM_TRANSPORT_H */
