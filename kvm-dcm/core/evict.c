@@ -149,12 +149,18 @@ static enum evict_result evict_from(struct dcm_lane *lane,
 		return EVICT_GONE;
 	}
 	if (!(pages & inflight)) {
-		if (!dcm_extent_writable(vm, head)) {
+		int err = -ENODEV;
+
+		if (dcm_extent_writable(vm, head))
+			err = dcm_wb_start(lane, head, order, pages, zero);
+		else
 			vm->ops->want_slab(vm, head >> vm->extent_shift);
-		} else if (!dcm_wb_start(lane, head, order, pages, zero)) {
+		if (!err) {
 			dcm_count(lane, DCM_C_ZERO_PAGES, hweight16(zero));
 			return EVICT_WRITING;
 		}
+		if (err == -EIO)
+			return EVICT_STUCK;
 	}
 	evict_postpone(lane, head, order);
 	return EVICT_STUCK;

@@ -217,6 +217,9 @@ static void fetch_land(struct dcm_lane *lane, struct dcm_fetch *f)
 		else if (!(f->zero & (1u << i)))
 			set |= PD_PREFETCHED;
 		pd_assign(pd_of(vm, head + i), PD_RESIDENCY, set);
+		/* A page pulled in gives up its slab: the copy here is the one. */
+		if (f->pull && (pd_word(pd_of(vm, head + i)) & PD_REMOTE))
+			pd_assign(pd_of(vm, head + i), PD_REMOTE, PD_DIRTY);
 	}
 	pd_lock(pd_of(vm, head));
 	dcm_state_set(lane, head, DCM_ACTIVE);

@@ -207,8 +207,9 @@ unsigned int dcm_wb_unpark(struct dcm_lane *lane)
  * @pages: pages to write: dirty, not zero, none of them PD_INFLIGHT
  * @zero: pages that need no write because they are zero
  *
- * Return: 0 and the block in Writeback, no longer BUSY; or -EAGAIN, nothing
- * changed, when the lane has too many write-backs in flight.
+ * Return: 0 and the block in Writeback, no longer BUSY; -EIO and the block
+ * Inactive again, no longer BUSY, when no WRITE could be posted; or -EAGAIN,
+ * nothing changed, when the lane has too many write-backs in flight.
  */
 int dcm_wb_start(struct dcm_lane *lane, u32 head, unsigned int order, u16 pages,
 		 u16 zero)
@@ -246,7 +247,7 @@ int dcm_wb_start(struct dcm_lane *lane, u32 head, unsigned int order, u16 pages,
 	pd->next = lane->id;
 	dcm_block_unbusy(lane, head, order);
 	wb_post(lane, wb);
-	return 0;
+	return wb->failed && !wb->in_use ? -EIO : 0;
 }
 
 void dcm_wb_io_done(struct dcm_lane *lane, struct dcm_wb *wb, struct dcm_io *io)
