@@ -170,7 +170,7 @@ static void fetch_post(struct dcm_lane *lane, struct dcm_fetch *f)
 
 static void fetch_land(struct dcm_lane *lane, struct dcm_fetch *f);
 
-/**
+/*
  * dcm_fetch_start() - post the READ, or land at once where none is needed
  *
  * The fetch may be over, and its struct used again, when this returns.

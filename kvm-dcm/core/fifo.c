@@ -202,7 +202,7 @@ static u32 fifo_first_free(struct dcm_vm *vm, struct dcm_fifo *f)
 	return DCM_NIL;
 }
 
-/**
+/*
  * dcm_fifo_pop_locked() - take the oldest block that nobody works on
  *
  * Return: its head, locked and in no queue, or %DCM_NIL.

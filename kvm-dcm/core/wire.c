@@ -30,7 +30,7 @@ static inline u64 get64(const u8 *p)
 
 static inline void put16(u8 *p, u16 v)
 {
-	p[0] = (u8)v;
+	p[0] = (u8)(v & 0xff);
 	p[1] = (u8)(v >> 8);
 }
 

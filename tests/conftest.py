@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What every pytest run gets: donors on demand, short temporary paths, the search for leftovers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tests.framework.donor import Donor  # noqa: E402
+from tests.framework.leftovers import RUN_VARIABLE, Watch  # noqa: E402
+
+StartDonor = Callable[..., Donor]
+
+
+class Leftovers:
+    """Fails the run when anything that it started outlives it."""
+
+    def __init__(self) -> None:
+        run_id = os.environ.setdefault(RUN_VARIABLE, f"pytest-{os.getpid()}")
+        self.watch = Watch(run_id)
+        self.found: list[str] = []
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Look when all fixtures are torn down."""
+        self.found = self.watch.left()
+        if self.found:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Say what was left."""
+        for line in self.found:
+            terminalreporter.write_line(f"FAILED left behind by the tests: {line}", red=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Take the snapshot before anything runs."""
+    config.pluginmanager.register(Leftovers(), "dcm-leftovers")
+
+
+@pytest.fixture
+def short_tmp() -> Iterator[Path]:
+    """A temporary directory with a path short enough for UNIX sockets below it."""
+    path = Path(tempfile.mkdtemp(prefix="dcm-"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def start_donor(short_tmp: Path) -> Iterator[StartDonor]:
+    """Start donors: start_donor("a", donor={"slab-size": "4M"}); all end with the test."""
+    with contextlib.ExitStack() as stack:
+
+        def start(name: str = "donor", **options: Any) -> Donor:
+            return stack.enter_context(Donor(short_tmp / name, **options))
+
+        yield start

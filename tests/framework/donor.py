@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Starts real donors on loopback, each with keys and a port of its own, and ends them."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tests.framework.paths import DONORD
+
+MIB = 1 << 20
+START_S = 20.0
+STOP_S = 20.0
+
+
+def free_port() -> int:
+    """A port of loopback that nobody uses now; an outgoing connection may still take it."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def write_private(path: Path, text: str) -> None:
+    """A file only its owner may read: donors and pagers refuse any other key file."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+
+
+def new_key() -> str:
+    """A pre-shared key as key files hold it."""
+    return secrets.token_hex(32)
+
+
+class DonorError(Exception):
+    """A donor did not start, answer or end as it should; the message has its log's end."""
+
+
+class Donor:
+    """One dcm-donord. As a context manager it ends with the block.
+
+    `folder` holds its configuration, keys, socket and log. Options are INI keys of the
+    sections given: Donor(folder, donor={"slab-size": "2M"}, limits={"connections": 16}).
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        keys: Mapping[str, str] | None = None,
+        binary: Path = DONORD,
+        environment: Mapping[str, str] | None = None,
+        **sections: Mapping[str, str | int],
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.binary = binary
+        self.keys = dict(keys) if keys else {"test": new_key()}
+        self.key_file = folder / "donor.keys"
+        self.config = folder / "donor.ini"
+        self.log = folder / "donor.log"
+        self.unix = folder / "donor.sock"
+        self.port = free_port()
+        self.http_port = free_port()
+        self.environment = dict(environment or {})
+        self.process: subprocess.Popen[bytes] | None = None
+        self.sections: dict[str, dict[str, str | int]] = {
+            "donor": {
+                "listen": f"127.0.0.1:{self.port}",
+                "unix": str(self.unix),
+                "keys": str(self.key_file),
+                "capacity": "256M",
+                "head-room": "64M",
+                "slab-size": "2M",
+            },
+            "http": {"listen": f"127.0.0.1:{self.http_port}"},
+        }
+        for name, options in sections.items():
+            self.sections.setdefault(name, {}).update(options)
+
+    @property
+    def tcp_address(self) -> str:
+        """As libdcm's configuration wants it."""
+        return f"tcp:127.0.0.1:{self.port}"
+
+    @property
+    def unix_address(self) -> str:
+        """As libdcm's configuration wants it."""
+        return f"unix:{self.unix}"
+
+    @property
+    def pid(self) -> int:
+        """Of the running daemon."""
+        if self.process is None:
+            raise DonorError("the donor is not running")
+        return self.process.pid
+
+    def write_files(self) -> None:
+        """Write configuration and keys as they are now; reload() makes a donor read them."""
+        write_private(self.key_file, "".join(f"{t}:{k}\n" for t, k in self.keys.items()))
+        text = "".join(
+            f"[{name}]\n" + "".join(f"{key} = {value}\n" for key, value in options.items())
+            for name, options in self.sections.items()
+        )
+        write_private(self.config, text)
+
+    def start(self) -> Donor:
+        """Start it and wait until it answers."""
+        self.write_files()
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [str(self.binary), "--config", str(self.config)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self.environment},
+            )
+        deadline = time.monotonic() + START_S
+        while True:
+            if self.process.poll() is not None:
+                raise DonorError(f"ended at once with {self.process.returncode}:\n{self.tail()}")
+            try:
+                self.status()
+                return self
+            except (OSError, urllib.error.URLError, ValueError):
+                if time.monotonic() > deadline:
+                    self.kill()
+                    raise DonorError(f"no status after {START_S} s:\n{self.tail()}") from None
+            time.sleep(0.02)
+
+    def status(self) -> dict[str, Any]:
+        """Its JSON status, over HTTP."""
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"http://127.0.0.1:{self.http_port}/status", timeout=5) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
+
+    def metrics(self) -> dict[str, float]:
+        """Its Prometheus metrics, by name with labels."""
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"http://127.0.0.1:{self.http_port}/metrics", timeout=5) as answer:
+            lines = answer.read().decode().splitlines()
+        pairs = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
+        return {name: float(value) for name, value in pairs}
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        os.kill(self.pid, number)
+
+    def reload(self) -> None:
+        """Rewrite the files and have the donor read them."""
+        self.write_files()
+        self.signal(signal.SIGHUP)
+
+    def stop(self) -> int:
+        """Ask it to end (it drains first), and insist when it does not; its exit status."""
+        if self.process is None:
+            return 0
+        process, self.process = self.process, None
+        if process.poll() is None:
+            process.send_signal(signal.SIGCONT)
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        return process.returncode
+
+    def kill(self) -> None:
+        """SIGKILL: what a crash or a lost host looks like to its clients."""
+        if self.process is not None:
+            process, self.process = self.process, None
+            process.kill()
+            process.wait()
+
+    def tail(self, lines: int = 20) -> str:
+        """The end of its log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def __enter__(self) -> Donor:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()

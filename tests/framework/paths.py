@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Where things are: the tree, the build, the cache."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("BUILD") or TOP / "build")
+DONORD = BUILD / "bin" / "dcm-donord"
+LIBDCM = BUILD / "lib" / "libdcm.so"
+PRELOAD = BUILD / "lib" / "libdcm-preload.so"
+DCMCTL = TOP / "bin" / "dcmctl"
+
+
+def cache() -> Path:
+    """The directory for what is slow to make; the same as the scripts use."""
+    if "DCM_CACHE" in os.environ:
+        return Path(os.environ["DCM_CACHE"])
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "kvm-dcm"
