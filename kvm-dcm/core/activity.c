@@ -42,8 +42,9 @@ bool dcm_activity_update(struct dcm_activity *a, u64 total, u64 now_ns)
 	if (a->ewma_milli == U64_MAX)
 		a->ewma_milli = rate;
 	for (i = 0; i < min(periods, (u64)PERIODS_MAX); i++)
-		a->ewma_milli = (rate + (DCM_ACTIVITY_DIV - 1) * a->ewma_milli) /
-				DCM_ACTIVITY_DIV;
+		a->ewma_milli =
+			(rate + (DCM_ACTIVITY_DIV - 1) * a->ewma_milli) /
+			DCM_ACTIVITY_DIV;
 	a->total = total;
 	/* keep the phase: what is left over belongs to the next period */
 	a->last_ns += periods * DCM_ACTIVITY_PERIOD_NS;

@@ -260,6 +260,7 @@ enum dcm_move_phase {
  * @first: index of the first page moved
  * @nr: pages moved
  * @phase: see there
+ * @unreadable: it failed because the READ did
  */
 struct dcm_move_op {
 	struct dcm_io io;
@@ -267,7 +268,7 @@ struct dcm_move_op {
 	u8 first;
 	u8 nr;
 	u8 phase;
-	int err;
+	bool unreadable;
 };
 
 #define DCM_MOVES_MAX 16u
@@ -330,7 +331,7 @@ struct dcm_lane {
  * @cur: which of the two new write-backs go to
  * @gone: that slab went with its donor; nothing is posted to it any more
  * @closed: it is being emptied: no new write-backs go there
- * @inflight: I/Os in flight to each
+ * @inflight: I/Os in flight to each, and write-backs not finished
  * @ops: I/Os posted in all, for the activity average
  * @lost_pages: pages lost with the slab that is being taken off
  */
@@ -489,7 +490,8 @@ int dcm_extent_attach(struct dcm_vm *vm, u32 extent, struct dcm_slab_ref *slab);
  *
  * Never waits: starts a batch of blocks, or goes on with the one under way,
  * and returns. They go to the extent's other slab, or where there is none
- * into direct memory as far as it fits. One move at a time on a lane.
+ * into direct memory as far as it fits. One move at a time on a lane, and
+ * none on a lane that takes faults: moves land in the fetches' buffers.
  *
  * Return: 0 and the slab detached when nothing is left on it (nothing will
  * touch it again), -EAGAIN when there is more to do, -ENOSPC when direct

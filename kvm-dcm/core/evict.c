@@ -149,11 +149,9 @@ static enum evict_result evict_from(struct dcm_lane *lane,
 		return EVICT_GONE;
 	}
 	if (!(pages & inflight)) {
-		int err = -ENODEV;
+		int err = dcm_wb_start(lane, head, order, pages, zero);
 
-		if (dcm_extent_writable(vm, head))
-			err = dcm_wb_start(lane, head, order, pages, zero);
-		else
+		if (err == -ENODEV)
 			vm->ops->want_slab(vm, head >> vm->extent_shift);
 		if (!err) {
 			dcm_count(lane, DCM_C_ZERO_PAGES, hweight16(zero));

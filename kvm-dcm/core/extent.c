@@ -17,8 +17,9 @@
  * dirty and will be written elsewhere, the others LOST.
  *
  * Locking: slab pointers, cur and gone are written by the control thread
- * alone; lanes read them, and count their I/O before they look at gone again,
- * so that once gone is set and the count is zero nothing more is posted.
+ * alone. Lanes count an I/O before they look at gone (a write-back: closed),
+ * the control thread sets the flag before it looks at the count: once the flag
+ * is set and the count is zero nothing more is posted (or written).
  */
 #include "internal.h"
 
@@ -66,14 +67,23 @@ void dcm_extent_io_end(struct dcm_vm *vm, u32 gfn, u8 home)
 	atomic_dec_return_release(&extent_of(vm, gfn)->inflight[home]);
 }
 
-/* May write-backs of this page's extent go anywhere? */
-bool dcm_extent_writable(const struct dcm_vm *vm, u32 gfn)
+/*
+ * A write-back of this page's extent to slab @home begins; it counts as one
+ * I/O until dcm_extent_io_end(), so that a slab with a write-back that has
+ * not set its pages' flags yet is never taken for empty.
+ */
+bool dcm_extent_write_begin(struct dcm_vm *vm, u32 gfn, u8 home)
 {
-	const struct dcm_extent *e = extent_of(vm, gfn);
-	u8 cur = smp_load_acquire(&e->cur);
+	struct dcm_extent *e = extent_of(vm, gfn);
 
-	return smp_load_acquire(&e->slab[cur]) && !READ_ONCE(e->gone[cur]) &&
-	       !READ_ONCE(e->closed[cur]);
+	atomic_fetch_inc(&e->inflight[home]);
+	if (smp_load_acquire(&e->slab[home]) &&
+	    smp_load_acquire(&e->cur) == home &&
+	    !smp_load_acquire(&e->gone[home]) &&
+	    !smp_load_acquire(&e->closed[home]))
+		return true;
+	dcm_extent_io_end(vm, gfn, home);
+	return false;
 }
 
 static int slab_index(const struct dcm_extent *e,
@@ -128,7 +138,7 @@ static void move_op_end(struct dcm_lane *lane, struct dcm_move_op *m, int err)
 				  home);
 		dcm_count(lane, DCM_C_MOVED_PAGES, m->nr);
 	}
-	m->err = err;
+	m->unreadable = err == -ESTALE && m->phase == DCM_MV_READ;
 	m->phase = err ? DCM_MV_FAILED : DCM_MV_FREE;
 	lane->move.left--;
 	pd_lock(head);
@@ -254,7 +264,6 @@ static enum step move_block(struct dcm_lane *lane, struct dcm_extent *e,
 	m->first = (u8)(ffs_u32(mask) - 1);
 	m->nr = (u8)hweight16(mask);
 	m->phase = DCM_MV_READ;
-	m->err = 0;
 	mv->left++;
 	mv->extent = e;
 	mv->from = from;
@@ -264,19 +273,16 @@ static enum step move_block(struct dcm_lane *lane, struct dcm_extent *e,
 	return STEP_STARTED;
 }
 
-/* The batch is through: did anything in it fail? */
+/* The batch is through: was there anything that can't be read? */
 static int move_collect(struct dcm_lane *lane)
 {
 	struct dcm_move *mv = &lane->move;
 	int err = 0;
 	u32 i;
 
-	for (i = 0; i < mv->nr; i++) {
-		if (mv->op[i].phase != DCM_MV_FAILED)
-			continue;
-		if (mv->op[i].err == -EIO || mv->op[i].err == -ESTALE)
+	for (i = 0; i < mv->nr; i++)
+		if (mv->op[i].phase == DCM_MV_FAILED && mv->op[i].unreadable)
 			err = -EIO;
-	}
 	mv->nr = 0;
 	return err;
 }
@@ -304,7 +310,14 @@ int dcm_extent_move(struct dcm_lane *lane, u32 extent,
 	if (idx < 0)
 		return idx;
 	pull = READ_ONCE(e->cur) == idx;
-	WRITE_ONCE(e->closed[idx], true);
+	if (!pull && (!e->slab[e->cur] || e->gone[e->cur])) {
+		vm->ops->want_slab(vm, extent);
+		return -EAGAIN;
+	}
+	/* Moves land in the fetches' buffers: let pulls come to an end. */
+	if (!pull && lane->nr_fetch)
+		return -EAGAIN;
+	smp_store_release(&e->closed[idx], true);
 	first = extent << vm->extent_shift;
 	end = min(first + vm->extent_pages, vm->nr_pages);
 	gfn = first + min(*cursor, end - first);
@@ -329,26 +342,16 @@ int dcm_extent_move(struct dcm_lane *lane, u32 extent,
 		return -ENOSPC;
 	if (gfn < end || mv->nr)
 		return -EAGAIN;
-	/* One clean sweep from the start must find nothing. */
 	*cursor = 0;
 	if (later)
+		return -EAGAIN;
+	/* Empty when nothing is on its way there, and then no page is there. */
+	if (atomic_fetch_or(0, &e->inflight[idx]))
 		return -EAGAIN;
 	for (gfn = first; gfn < end; gfn++)
 		if ((pd_word(pd_of(vm, gfn)) & (PD_REMOTE | PD_HOME)) ==
 		    (PD_REMOTE | (idx ? PD_HOME : 0u)))
 			return -EAGAIN;
-	if (pull) {
-		/* Nothing new may be written there either. */
-		smp_store_release(&e->gone[idx], true);
-		if (atomic_fetch_or(0, &e->inflight[idx]))
-			return -EAGAIN;
-		for (gfn = first; gfn < end; gfn++)
-			if ((pd_word(pd_of(vm, gfn)) & (PD_REMOTE | PD_HOME)) ==
-			    (PD_REMOTE | (idx ? PD_HOME : 0u)))
-				return -EAGAIN;
-	} else if (atomic_fetch_or(0, &e->inflight[idx])) {
-		return -EAGAIN;
-	}
 	slab_detach(e, (unsigned int)idx);
 	return 0;
 }

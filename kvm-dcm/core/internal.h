@@ -106,7 +106,7 @@ void dcm_evict_finish(struct dcm_lane *lane, u32 head, unsigned int order,
 /* extent.c */
 int dcm_extent_io(struct dcm_lane *lane, u32 gfn, u8 home, struct dcm_io *io);
 void dcm_extent_io_end(struct dcm_vm *vm, u32 gfn, u8 home);
-bool dcm_extent_writable(const struct dcm_vm *vm, u32 gfn);
+bool dcm_extent_write_begin(struct dcm_vm *vm, u32 gfn, u8 home);
 void dcm_move_io_done(struct dcm_lane *lane, struct dcm_move_op *m);
 
 #endif /* DCM_INTERNAL_H */

@@ -59,25 +59,31 @@ static inline void put64(u8 *p, u64 v)
  * type, bytes of body, senders, phases, payload. ERROR on a data connection
  * would have no request to answer: those have a status of their own.
  */
-#define DCM_WIRE_TYPES(x)                                                     \
-	x(HELLO, sizeof(struct dcm_wire_hello), H, NEW, 0)                    \
-	x(WELCOME, sizeof(struct dcm_wire_welcome), D, NEW, 0)                \
-	x(ERROR, sizeof(struct dcm_wire_error), D, NEW | CTL | DAT, 0)        \
-	x(HEARTBEAT, 0, H | D, CTL, 0)                                        \
-	x(GOODBYE, 0, H, CTL, 0)                                              \
-	x(QUERY_MEM, 0, H, CTL, 0)                                            \
-	x(FREE_MEM, sizeof(struct dcm_wire_free_mem), D, CTL, 0)              \
-	x(MAP, sizeof(struct dcm_wire_map), H, CTL, 0)                        \
-	x(MR_INFO, sizeof(struct dcm_wire_mr_info), D, CTL, 0)                \
-	x(UNMAP, sizeof(struct dcm_wire_slab), H, CTL, 0)                     \
-	x(CHECK_ACTIVITY, sizeof(struct dcm_wire_slab), D, CTL, 0)            \
-	x(ACTIVITY, sizeof(struct dcm_wire_activity), H, CTL, 0)              \
-	x(EVICT, sizeof(struct dcm_wire_slab), D, CTL, 0)                     \
-	x(DONE, sizeof(struct dcm_wire_slab), H | D, CTL, 0)                  \
-	x(READ, sizeof(struct dcm_wire_io), H, DAT, 0)                        \
-	x(DATA, sizeof(struct dcm_wire_io_done), D, DAT, 1)                   \
-	x(WRITE, sizeof(struct dcm_wire_io), H, DAT, 1)                       \
-	x(WRITTEN, sizeof(struct dcm_wire_io_done), D, DAT, 0)
+#define DCM_WIRE_TYPES(x)                                                      \
+	x(HELLO, sizeof(struct dcm_wire_hello), H, NEW,                        \
+	  0) x(WELCOME, sizeof(struct dcm_wire_welcome), D, NEW,               \
+	       0) x(ERROR, sizeof(struct dcm_wire_error), D, NEW | CTL | DAT,  \
+		    0) x(HEARTBEAT, 0, H | D, CTL,                             \
+			 0) x(GOODBYE, 0, H, CTL, 0) x(QUERY_MEM, 0, H, CTL,   \
+						       0)                      \
+		x(FREE_MEM, sizeof(struct dcm_wire_free_mem), D, CTL,          \
+		  0) x(MAP, sizeof(struct dcm_wire_map), H, CTL,               \
+		       0) x(MR_INFO, sizeof(struct dcm_wire_mr_info), D, CTL,  \
+			    0) x(UNMAP, sizeof(struct dcm_wire_slab), H, CTL,  \
+				 0) x(CHECK_ACTIVITY,                          \
+				      sizeof(struct dcm_wire_slab), D, CTL, 0) \
+			x(ACTIVITY, sizeof(struct dcm_wire_activity), H, CTL,  \
+			  0) x(EVICT, sizeof(struct dcm_wire_slab), D, CTL,    \
+			       0) x(DONE, sizeof(struct dcm_wire_slab), H | D, \
+				    CTL, 0)                                    \
+				x(READ, sizeof(struct dcm_wire_io), H, DAT,    \
+				  0) x(DATA, sizeof(struct dcm_wire_io_done),  \
+				       D, DAT,                                 \
+				       1) x(WRITE, sizeof(struct dcm_wire_io), \
+					    H, DAT, 1)                         \
+					x(WRITTEN,                             \
+					  sizeof(struct dcm_wire_io_done), D,  \
+					  DAT, 0)
 
 struct wire_type {
 	u8 body;
@@ -89,7 +95,7 @@ struct wire_type {
 
 static const struct wire_type types[] = {
 #define ROW(name, body, from, phases, payload) \
-	[DCM_MSG_##name] = { body, from, phases, payload, #name },
+	[DCM_MSG_##name] = {body, from, phases, payload, #name},
 	DCM_WIRE_TYPES(ROW)
 #undef ROW
 };
@@ -130,8 +136,7 @@ static int wire_body_get(struct dcm_wire_msg *msg, const u8 *p)
 	case DCM_MSG_WELCOME:
 		msg->welcome.version = get16(AT(p, welcome, version));
 		msg->welcome.flags = get16(AT(p, welcome, flags));
-		msg->welcome.inflight_max =
-			get32(AT(p, welcome, inflight_max));
+		msg->welcome.inflight_max = get32(AT(p, welcome, inflight_max));
 		msg->welcome.session = get64(AT(p, welcome, session));
 		memcpy(msg->welcome.secret, AT(p, welcome, secret), 16);
 		msg->welcome.slab_bytes = get64(AT(p, welcome, slab_bytes));
@@ -146,8 +151,7 @@ static int wire_body_get(struct dcm_wire_msg *msg, const u8 *p)
 		if (get32(AT(p, free_mem, reserved)))
 			return DCM_WIRE_E_RESERVED;
 		msg->free_mem.slabs_free = get64(AT(p, free_mem, slabs_free));
-		msg->free_mem.slabs_total =
-			get64(AT(p, free_mem, slabs_total));
+		msg->free_mem.slabs_total = get64(AT(p, free_mem, slabs_total));
 		msg->free_mem.slab_bytes = get64(AT(p, free_mem, slab_bytes));
 		msg->free_mem.used_bytes = get64(AT(p, free_mem, used_bytes));
 		msg->free_mem.flags = get32(AT(p, free_mem, flags));
@@ -377,7 +381,7 @@ static const struct {
 	const char *name;
 	const char *text;
 } statuses[] = {
-#define STATUS(name, text) [DCM_WS_##name] = { #name, text }
+#define STATUS(name, text) [DCM_WS_##name] = {#name, text}
 	STATUS(OK, "done"),
 	STATUS(VERSION, "no common protocol version"),
 	STATUS(PROTOCOL, "message malformed or not allowed here"),
@@ -409,10 +413,10 @@ const char *dcm_wire_error_name(int code)
 	switch (code) {
 	case DCM_WIRE_OK:
 		return "OK";
-#define NAME(name, value, text)     \
-	case DCM_WIRE_##name: \
+#define NAME(name, value, text) \
+	case DCM_WIRE_##name:   \
 		return #name;
-	DCM_WIRE_ERRORS(NAME)
+		DCM_WIRE_ERRORS(NAME)
 #undef NAME
 	default:
 		return "?";
@@ -424,10 +428,10 @@ const char *dcm_wire_error_text(int code)
 	switch (code) {
 	case DCM_WIRE_OK:
 		return "ok";
-#define TEXT(name, value, text)     \
-	case DCM_WIRE_##name: \
+#define TEXT(name, value, text) \
+	case DCM_WIRE_##name:   \
 		return text;
-	DCM_WIRE_ERRORS(TEXT)
+		DCM_WIRE_ERRORS(TEXT)
 #undef TEXT
 	default:
 		return "unknown error";

@@ -112,6 +112,7 @@ static void wb_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 		for (i = 0; i < n; i++)
 			if (pages & (1u << i))
 				pd_clear(pd_of(vm, head + i), PD_INFLIGHT);
+		dcm_extent_io_end(vm, head, wb->home);
 		wb_free(lane, wb);
 		vm->ops->release(lane, frame, order);
 		dcm_frames_put(vm, n);
@@ -122,6 +123,7 @@ static void wb_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 	if (failed) {
 		dcm_count(lane, DCM_C_WRITE_ERRORS, 1);
 		dcm_state_set(lane, head, DCM_INACTIVE);
+		dcm_extent_io_end(vm, head, wb->home);
 		wb_free(lane, wb);
 		dcm_queue_in(lane, head, order);
 		pd_unlock(pd);
@@ -138,6 +140,7 @@ static void wb_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 	}
 	dcm_hist_add(&lane->hist[DCM_H_WRITEBACK],
 		     vm->ops->now_ns() - wb->t_post);
+	dcm_extent_io_end(vm, head, wb->home);
 	wb_free(lane, wb);
 	dcm_evict_finish(lane, head, order, frame);
 }
@@ -208,18 +211,25 @@ unsigned int dcm_wb_unpark(struct dcm_lane *lane)
  * @zero: pages that need no write because they are zero
  *
  * Return: 0 and the block in Writeback, no longer BUSY; -EIO and the block
- * Inactive again, no longer BUSY, when no WRITE could be posted; or -EAGAIN,
- * nothing changed, when the lane has too many write-backs in flight.
+ * Inactive again, no longer BUSY, when no WRITE could be posted; -EAGAIN,
+ * nothing changed, when the lane has too many write-backs in flight; -ENODEV,
+ * nothing changed, when the extent has no slab that takes writes.
  */
 int dcm_wb_start(struct dcm_lane *lane, u32 head, unsigned int order, u16 pages,
 		 u16 zero)
 {
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_pd *pd = pd_of(vm, head);
-	struct dcm_wb *wb = wb_alloc(lane);
+	u8 home = READ_ONCE(extent_of(vm, head)->cur);
+	struct dcm_wb *wb;
 
-	if (!wb)
+	if (!dcm_extent_write_begin(vm, head, home))
+		return -ENODEV;
+	wb = wb_alloc(lane);
+	if (!wb) {
+		dcm_extent_io_end(vm, head, home);
 		return -EAGAIN;
+	}
 	wb->lane = lane;
 	wb->gfn = head;
 	wb->order = (u8)order;
@@ -228,7 +238,7 @@ int dcm_wb_start(struct dcm_lane *lane, u32 head, unsigned int order, u16 pages,
 	wb->pending = 0;
 	wb->pages = pages;
 	wb->zero = zero;
-	wb->home = READ_ONCE(extent_of(vm, head)->cur);
+	wb->home = home;
 	wb->cancelled = false;
 	wb->held = false;
 	wb->parked = false;

@@ -15,7 +15,8 @@
  *
  * Ordering: operations on one endpoint may complete in any order unless
  * %DCM_TR_ORDERED is set. The core never has two operations in flight on one
- * page, so it needs no order (dcm-tc18, 3.3 relies on the RC queue pair's).
+ * page whose bytes it uses, so it needs no order (dcm-tc18, 3.3 relies on the
+ * RC queue pair's).
  */
 #ifndef DCM_TRANSPORT_H
 #define DCM_TRANSPORT_H
