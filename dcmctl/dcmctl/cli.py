@@ -1,0 +1,503 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The command line: arguments in, one command called, errors as one line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from dcmctl import control, donor, keyfile, preflight, run, settings, show, version
+from dcmctl.address import check_name, parse_donors, printable
+from dcmctl.errors import DcmError, UsageError
+from dcmctl.settings import Settings
+from dcmctl.status import Fields, Status
+from dcmctl.table import table
+from dcmctl.units import format_duration, format_size, parse_size
+
+Args = argparse.Namespace
+Command = Callable[[Args], int]
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors in one line, as everywhere else."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see {self.prog} --help)")
+
+
+def _print_json(value: object) -> None:
+    print(json.dumps(value, indent=2))
+
+
+# ---- run ----
+
+
+def _given(args: Args) -> Settings:
+    """What the command line says; None where it says nothing."""
+    tunables: dict[str, str] = {}
+    for pair in args.set or []:
+        name, sep, value = pair.partition("=")
+        if not sep:
+            raise UsageError(f"--set {printable(pair)}: write NAME=VALUE")
+        tunables[settings.tunable_name(name)] = str(settings.tunable_value(value, name))
+
+    def size(text: str | None, option: str) -> int | None:
+        return None if text is None else settings.page_size(text, option)
+
+    return Settings(
+        name=None if args.name is None else check_name(args.name, "--name"),
+        budget=size(args.budget, "--budget"),
+        size=size(args.size, "--size"),
+        threshold=size(args.threshold, "--threshold"),
+        mode=None if args.mode == "auto" else args.mode,
+        lanes=None if args.lanes is None else settings.lanes(args.lanes),
+        on_loss=args.on_loss,
+        data_encryption=False if args.no_encrypt_data else None,
+        tenant=None if args.tenant is None else keyfile.check_tenant(args.tenant),
+        keys=None if args.keys is None else settings.key_path(args.keys),
+        donors=tuple(parse_donors(args.donor or [])),
+        tunables=tunables,
+    )
+
+
+def _config(path: str | None) -> Settings:
+    """--config FILE, or the host's own file when there is one."""
+    if path is not None:
+        return settings.load(Path(path))
+    if settings.HOST_CONF.is_file() and os.access(settings.HOST_CONF, os.R_OK):
+        return settings.load(settings.HOST_CONF)
+    return Settings()
+
+
+def cmd_run(args: Args) -> int:
+    argv: list[str] = args.program
+    if not argv:
+        raise UsageError("no program: dcmctl run [options] -- PROGRAM ARGS...")
+    made = run.plan(_config(args.config).merged(_given(args)), argv, args.malloc)
+    if args.dry_run:
+        if args.json:
+            _print_json(
+                {
+                    "name": made.name,
+                    "program": str(made.program),
+                    "argv": made.argv,
+                    "environment": made.environment(),
+                    "config": made.settings.to_ini(),
+                }
+            )
+        else:
+            for name, value in made.environment().items():
+                print(f"{name}={value}")
+            print(f"exec {made.program}\n\n# {made.conf}\n{made.settings.to_ini()}", end="")
+        return 0
+    if not args.no_check:
+        run.check_machine(made)
+    return run.execute(made, args.verbose)
+
+
+# ---- looking ----
+
+
+def _ask_status(vm: control.Vm) -> tuple[control.Json, Status]:
+    answer = vm.ask({"cmd": "status"})
+    return answer, Status.read(answer, f"VM {vm.name}")
+
+
+def cmd_status(args: Args) -> int:
+    vm = control.find(args.vm) if args.vm else control.find_only()
+    answer, status = _ask_status(vm)
+    if args.json:
+        _print_json(answer)
+    else:
+        print("\n".join(show.status_lines(vm.name, status)))
+    return 0
+
+
+def cmd_list(args: Args) -> int:
+    vms = control.find_all()
+    if args.quiet:
+        for vm in vms:
+            print(vm.name)
+        return 0
+    rows: list[list[str]] = []
+    objects: list[dict[str, Any]] = []
+    failed = False
+    for vm in vms:
+        try:
+            _, s = _ask_status(vm)
+        except control.VmGone:
+            continue
+        except DcmError as exc:
+            failed = True
+            print(f"dcmctl: {exc}", file=sys.stderr)
+            objects.append({"name": vm.name, "socket": str(vm.path), "error": str(exc)})
+            continue
+        objects.append(
+            {
+                "name": vm.name,
+                "socket": str(vm.path),
+                "pid": s.pid,
+                "mode": s.mode,
+                "uptime_s": s.uptime_s,
+                "budget_bytes": s.budget_bytes,
+                "direct_bytes": s.direct_bytes,
+                "indirect_bytes": s.indirect_bytes,
+                "size_bytes": s.size_bytes,
+                "donors": [d.name for d in s.donors],
+            }
+        )
+        rows.append(
+            [
+                vm.name,
+                str(s.pid),
+                s.mode or "-",
+                format_duration(s.uptime_s),
+                format_size(s.direct_bytes),
+                format_size(s.budget_bytes),
+                format_size(s.indirect_bytes),
+                ",".join(d.name for d in s.donors) or "-",
+            ]
+        )
+    if args.json:
+        _print_json(objects)
+    elif rows:
+        header = ["VM<", "PID", "MODE<", "UP", "DIRECT", "BUDGET", "INDIRECT", "DONORS<"]
+        print("\n".join(table(header, rows)))
+    elif not failed:
+        print("no VM is running")
+    return 1 if failed else 0
+
+
+def cmd_top(args: Args) -> int:
+    from dcmctl.top import top  # needs a terminal's modules; nothing else does
+
+    try:
+        interval = float(args.interval)
+    except ValueError:
+        interval = 0.0
+    if not 0.1 <= interval <= 3600:
+        raise UsageError(f"interval '{printable(args.interval)}' is not 0.1 to 3600 seconds")
+    return top(interval, args.once, args.json)
+
+
+# ---- changing ----
+
+
+def cmd_budget(args: Args) -> int:
+    vm = control.find(args.vm)
+    size = parse_size(args.size, "budget")
+    _, before = _ask_status(vm)
+    vm.ask({"cmd": "budget", "bytes": size})
+    _, after = _ask_status(vm)
+    if args.json:
+        _print_json(
+            {
+                "name": vm.name,
+                "old_budget_bytes": before.budget_bytes,
+                "budget_bytes": after.budget_bytes,
+                "direct_bytes": after.direct_bytes,
+            }
+        )
+    else:
+        print(
+            f"{vm.name}: budget {format_size(before.budget_bytes)} -> "
+            f"{format_size(after.budget_bytes)}, {format_size(after.direct_bytes)} direct now"
+        )
+    return 0
+
+
+def _tunables(vm: control.Vm) -> dict[str, dict[str, Any]]:
+    """By name, at least {"value": N}; unit, bounds and reason where given."""
+    who = f"VM {vm.name}"
+    fields = Fields(vm.ask({"cmd": "tunables"}), who)
+    found: dict[str, dict[str, Any]] = {}
+    raw = fields.raw("tunables")
+    if isinstance(raw, dict):
+        raw = [
+            {"name": name, **value} if isinstance(value, dict) else {"name": name, "value": value}
+            for name, value in raw.items()
+        ]
+    if not isinstance(raw, list) or len(raw) > 1024:
+        raise DcmError(f"{who} did not list its tunables")
+    for item in raw:
+        entry = Fields(item, f"{who}: tunable")
+        name = entry.text("name")
+        found[name] = {"value": entry.number("value")}
+        for key in ("unit", "why"):
+            if key in entry:
+                found[name][key] = entry.text(key)
+        for key in ("default", "min", "max"):
+            if key in entry:
+                found[name][key] = entry.number(key)
+    return found
+
+
+def cmd_tunable(args: Args) -> int:
+    vm = control.find(args.vm)
+    if args.name is None:
+        return _show_tunables(vm, args.json)
+    name = settings.tunable_name(args.name)
+    before = _tunables(vm)
+    if name not in before:
+        raise DcmError(f"VM {vm.name} has no tunable '{name}'; it has: {', '.join(before)}")
+    after = before
+    if args.value is not None:
+        vm.ask({"cmd": "set", "name": name, "value": settings.tunable_value(args.value, name)})
+        after = _tunables(vm)
+        if name not in after:
+            raise DcmError(f"VM {vm.name} does not list '{name}' any more")
+    if args.json:
+        _print_json({"name": name, **after[name]})
+    elif args.value is None:
+        print(after[name]["value"])
+    else:
+        print(f"{vm.name}: {name} {before[name]['value']} -> {after[name]['value']}")
+    return 0
+
+
+def _show_tunables(vm: control.Vm, machine: bool) -> int:
+    found = _tunables(vm)
+    if machine:
+        _print_json(found)
+        return 0
+    rows = []
+    for name, entry in found.items():
+        bounds = f"{entry['min']}..{entry['max']}" if "min" in entry and "max" in entry else "-"
+        rows.append(
+            [
+                name,
+                str(entry["value"]),
+                entry.get("unit", "-"),
+                str(entry.get("default", "-")),
+                bounds,
+            ]
+        )
+    print("\n".join(table(["TUNABLE<", "VALUE", "UNIT<", "DEFAULT", "RANGE<"], rows)))
+    return 0
+
+
+# ---- donors and keys ----
+
+
+def cmd_donor_status(args: Args) -> int:
+    status = donor.fetch(args.addr)
+    if args.json:
+        _print_json(status)
+    else:
+        print("\n".join(donor.status_lines(args.addr, status)))
+    return 0
+
+
+def cmd_donor_list(args: Args) -> int:
+    if args.config is None and not settings.HOST_CONF.is_file():
+        raise DcmError(f"there is no {settings.HOST_CONF}: say which file with --config")
+    donors = _config(args.config).donors
+    answers = {} if args.no_check else preflight.probe(donors)
+    states = {d.name: None if args.no_check else (answers[d.name] or "answers") for d in donors}
+    if args.json:
+        _print_json(
+            [
+                {
+                    "name": d.name,
+                    "address": str(d.address),
+                    "reachable": None if args.no_check else answers[d.name] is None,
+                    "error": answers.get(d.name),
+                }
+                for d in donors
+            ]
+        )
+    elif donors:
+        rows = [[d.name, str(d.address), states[d.name] or "-"] for d in donors]
+        print("\n".join(table(["DONOR<", "ADDRESS<", "STATE<"], rows)))
+    else:
+        print("no donors")
+    return 1 if any(answers.values()) else 0
+
+
+def cmd_keygen(args: Args) -> int:
+    path = Path(args.file)
+    keyfile.generate(path, args.tenant, args.bytes, args.append)
+    if args.json:
+        _print_json({"file": str(path), "tenant": args.tenant, "bytes": args.bytes})
+    else:
+        print(
+            f"{path}: a key of {args.bytes} bytes for tenant {args.tenant}; "
+            "copy it to the donors' key file"
+        )
+    return 0
+
+
+# ---- the parser ----
+
+
+def _add_run(sub: Any, common: argparse.ArgumentParser) -> None:
+    p = sub.add_parser(
+        "run",
+        parents=[common],
+        help="run a program or a QEMU guest on donor memory",
+        description="Run PROGRAM so that at most a budget of its memory is on this host and the "
+        "rest on donors. Signals are passed on and the exit status is the program's own.",
+        usage="dcmctl run --budget SIZE --donor ADDR --keys FILE [options] -- PROGRAM ARGS...",
+        allow_abbrev=False,
+    )
+    p.add_argument("--budget", metavar="SIZE", help="most memory held on this host: a hard limit")
+    p.add_argument(
+        "--donor",
+        metavar="[NAME=]ADDR",
+        action="append",
+        help="tcp:HOST:PORT or unix:/path; several times for several donors "
+        "(these replace those of the configuration)",
+    )
+    p.add_argument("--keys", metavar="FILE", help="key file, lines of tenant:hexkey, mode 0600")
+    p.add_argument("--tenant", metavar="NAME", help="tenant to be (default: the only one in FILE)")
+    p.add_argument("--name", help="name of the VM (default: QEMU's -name, or PROGRAM-PID)")
+    p.add_argument("--size", metavar="SIZE", help="address space paged (default for QEMU: its -m)")
+    p.add_argument(
+        "--mode",
+        choices=("auto", *settings.MODES),
+        default="auto",
+        help="what PROGRAM is; auto goes by its name",
+    )
+    p.add_argument("--lanes", metavar="N", help="fault threads")
+    p.add_argument(
+        "--on-loss",
+        choices=settings.ON_LOSS,
+        help="what an access to memory lost with its donor does: pause for ever, or SIGBUS",
+    )
+    p.add_argument("--threshold", metavar="SIZE", help="smallest mapping that is paged")
+    p.add_argument(
+        "--set", metavar="NAME=VALUE", action="append", help="a tunable, see dcmctl tunable"
+    )
+    p.add_argument(
+        "--no-encrypt-data",
+        action="store_true",
+        help="pages go in the clear, where the donor allows it too: for isolated networks",
+    )
+    p.add_argument(
+        "--malloc",
+        choices=("jemalloc", "own"),
+        default="jemalloc",
+        help="mode program: preload jemalloc so that malloc'ed memory is paged, "
+        "or leave the program's own allocator",
+    )
+    p.add_argument(
+        "--config",
+        metavar="FILE",
+        help=f"INI with defaults for all of this (default: {settings.HOST_CONF} if there)",
+    )
+    p.add_argument(
+        "--no-check", action="store_true", help="don't try userfaultfd and the donors first"
+    )
+    p.add_argument("--dry-run", action="store_true", help="check, show what would be run, and end")
+    p.add_argument("-v", "--verbose", action="store_true", help="say in a line what is run where")
+    p.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    p.set_defaults(command=cmd_run)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--json", action="store_true", help="output for machines")
+    parser = _Parser(
+        prog="dcmctl",
+        description="Run programs and stock guests on the memory of donors, and look at them.",
+        epilog="Sizes are written 4096, 64K, 256M, 1.5G. Exit status: 0 good, 1 failed, "
+        "2 wrong usage; run: the program's own. More: man dcmctl.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"dcmctl {version()}")
+    sub = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
+    _add_run(sub, common)
+
+    def add(
+        to: Any, name: str, command: Command, text: str, **more: Any
+    ) -> argparse.ArgumentParser:
+        p: argparse.ArgumentParser = to.add_parser(
+            name,
+            parents=[common],
+            help=text,
+            description=text[0].upper() + text[1:] + ".",
+            allow_abbrev=False,
+            **more,
+        )
+        p.set_defaults(command=command)
+        return p
+
+    p = add(sub, "status", cmd_status, "show all figures of a running VM")
+    p.add_argument("vm", nargs="?", metavar="VM", help="its name (default: the only one running)")
+
+    p = add(sub, "list", cmd_list, "list running VMs")
+    p.add_argument("-q", "--quiet", action="store_true", help="names only, without asking the VMs")
+
+    p = add(sub, "top", cmd_top, "show a live table of VMs and donors")
+    p.add_argument("--interval", metavar="S", default="2", help="seconds between looks (default 2)")
+    p.add_argument("--once", action="store_true", help="one table after one interval")
+
+    p = add(sub, "budget", cmd_budget, "change the direct budget of a running VM")
+    p.add_argument("vm", metavar="VM")
+    p.add_argument("size", metavar="SIZE")
+
+    p = add(sub, "tunable", cmd_tunable, "list, show or change tunables of a running VM")
+    p.add_argument("vm", metavar="VM")
+    p.add_argument("name", nargs="?", metavar="NAME")
+    p.add_argument("value", nargs="?", metavar="VALUE")
+
+    p = sub.add_parser("donor", help="look at donors", description="Look at donors.")
+    p.set_defaults(command=None, parser=p)
+    donors = p.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
+    p = add(donors, "status", cmd_donor_status, "show what a donor says of itself")
+    p.add_argument("addr", metavar="ADDR", help="HOST:PORT of the donor's HTTP status")
+    p = add(donors, "list", cmd_donor_list, "list the donors of the configuration and try them")
+    p.add_argument("--config", metavar="FILE", help=f"default: {settings.HOST_CONF}")
+    p.add_argument("--no-check", action="store_true", help="don't connect to them")
+
+    p = add(sub, "keygen", cmd_keygen, "make a key file, mode 0600, of one random key")
+    p.add_argument("file", metavar="FILE")
+    p.add_argument("tenant", metavar="TENANT")
+    p.add_argument("--append", action="store_true", help="add to FILE when it exists")
+    p.add_argument(
+        "--bytes", type=int, default=keyfile.KEY_DEFAULT, metavar="N", help="of key, 16 to 64"
+    )
+    parser.set_defaults(command=None, parser=parser)
+    return parser
+
+
+def _parse(argv: list[str]) -> Args:
+    """Everything after `--` is the program's, unseen by argparse.
+
+    argparse's own handling of `--` before REMAINDER differs between versions.
+    """
+    program: list[str] = []
+    if argv[:1] == ["run"] and "--" in argv:
+        at = argv.index("--")
+        argv, program = argv[:at], argv[at + 1 :]
+    args = build_parser().parse_args(argv)
+    if program:
+        if args.program:
+            raise UsageError(f"'{printable(args.program[0])}' before --: options come first")
+        args.program = program
+    return args
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    try:
+        args = _parse(list(sys.argv[1:] if argv is None else argv))
+        if args.command is None:
+            args.parser.print_help(sys.stderr)
+            return 2
+        status: int = args.command(args)
+        sys.stdout.flush()
+        return status
+    except DcmError as exc:
+        print(f"dcmctl: {exc}", file=sys.stderr)
+        return exc.status
+    except BrokenPipeError:
+        # Whoever read us is gone: nothing to say, and nothing to flush at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The one exception that becomes the line `dcmctl: ...`."""
+
+from __future__ import annotations
+
+
+class DcmError(Exception):
+    """Something the user can act on, said in one line."""
+
+    def __init__(self, message: str, status: int = 1) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class UsageError(DcmError):
+    """The command line or a configuration is wrong: exit status 2."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, 2)
+
+
+def reason(exc: BaseException) -> str:
+    """The reason in an OSError, without the errno and the path."""
+    if isinstance(exc, OSError) and exc.strerror:
+        return exc.strerror
+    return str(exc) or type(exc).__name__

@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The host-side INI: what libdcm reads, checked here before anything starts.
+
+The same file serves as `--config FILE`, as /etc/kvm-dcm/host.conf and as what
+`dcmctl run` writes for one VM. libdcm reads it with inih, this reads it with
+configparser; the subset both agree on is enforced: no continuation lines, no
+quoting, no control characters, `name = value`.
+"""
+
+from __future__ import annotations
+
+import configparser
+import io
+import os
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from dcmctl.address import Address, Donor, check_name, printable
+from dcmctl.errors import DcmError, UsageError, reason
+from dcmctl.keyfile import check_tenant
+from dcmctl.units import PAGE, exact_size, format_size, parse_size
+
+HOST_CONF = Path("/etc/kvm-dcm/host.conf")
+CONFIG_MAX = 64 << 10
+DONORS_MAX = 64
+LANES_MAX = 64
+BUDGET_MIN = 1 << 20
+LINE_MAX = 190  # inih as Debian builds it reads lines of up to 200 bytes
+
+MODES = ("qemu", "program")
+ON_LOSS = ("pause", "sigbus")
+_TUNABLE = re.compile(r"[a-z][a-z0-9_]{0,46}")
+_WORDS = {
+    "yes": True,
+    "true": True,
+    "on": True,
+    "1": True,
+    "no": False,
+    "false": False,
+    "off": False,
+    "0": False,
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One VM's configuration; None is libdcm's default."""
+
+    name: str | None = None
+    budget: int | None = None
+    size: int | None = None
+    threshold: int | None = None
+    mode: str | None = None
+    lanes: int | None = None
+    on_loss: str | None = None
+    extent: int | None = None
+    data_encryption: bool | None = None
+    tenant: str | None = None
+    keys: Path | None = None
+    donors: tuple[Donor, ...] = ()
+    tunables: dict[str, str] = field(default_factory=dict)
+
+    def merged(self, over: Settings) -> Settings:
+        """These with what `over` sets instead; tunables are added up."""
+        changes = {
+            name: value
+            for name in self.__dataclass_fields__
+            if name != "tunables" and (value := getattr(over, name)) not in (None, ())
+        }
+        return replace(self, **changes, tunables={**self.tunables, **over.tunables})
+
+    def check(self) -> None:
+        """What can be said without looking at the machine."""
+        if self.budget is None:
+            raise UsageError(
+                "no budget: give --budget SIZE, the memory that may be held on this host; "
+                "there is no default because it is a hard limit "
+                "(a quarter to a half of what the program uses is a start)"
+            )
+        if self.budget < BUDGET_MIN:
+            raise UsageError(f"a budget of {format_size(self.budget)} is too small: at least 1M")
+        if not self.donors:
+            raise UsageError(
+                "no donor: give --donor tcp:HOST:PORT or --donor unix:/path, "
+                "or name donors in --config FILE"
+            )
+        if len(self.donors) > DONORS_MAX:
+            raise UsageError(f"{len(self.donors)} donors are too many: at most {DONORS_MAX}")
+        if self.keys is None:
+            raise UsageError(
+                "no key: give --keys FILE, a key that the donors have too "
+                "(dcmctl keygen FILE TENANT makes one)"
+            )
+
+    def to_ini(self) -> str:
+        """The text libdcm reads."""
+        out = io.StringIO()
+
+        def put(key: str, value: object) -> None:
+            if value is None:
+                return
+            line = f"{key} = {value}"
+            if len(line.encode()) > LINE_MAX:
+                raise UsageError(
+                    f"{key} '{printable(str(value), 60)}' is too long for the "
+                    f"configuration: {LINE_MAX - len(key) - 3} bytes at most"
+                )
+            out.write(line + "\n")
+
+        def size(value: int | None) -> str | None:
+            return None if value is None else exact_size(value)
+
+        out.write("[vm]\n")
+        put("name", self.name)
+        put("budget", size(self.budget))
+        put("size", size(self.size))
+        put("threshold", size(self.threshold))
+        put("mode", self.mode)
+        put("lanes", self.lanes)
+        put("on-loss", self.on_loss)
+        put("extent", size(self.extent))
+        if self.data_encryption is not None:
+            put("data-encryption", "yes" if self.data_encryption else "no")
+        out.write("\n[key]\n")
+        put("tenant", self.tenant)
+        put("file", self.keys)
+        for donor in self.donors:
+            out.write(f"\n[donor {donor.name}]\n")
+            put("address", donor.address)
+        if self.tunables:
+            out.write("\n[tunables]\n")
+            for name, value in self.tunables.items():
+                put(name, value)
+        return out.getvalue()
+
+
+# ---- single values, shared by the command line and the file ----
+
+
+def page_size(text: str, what: str) -> int:
+    """A size of whole pages, rounded down, never to nothing."""
+    value = parse_size(text, what) // PAGE * PAGE
+    if not value:
+        raise UsageError(f"{what} '{printable(text)}' is less than a page (4K)")
+    return value
+
+
+def lanes(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= LANES_MAX):
+        raise UsageError(f"lanes '{printable(text)}' is not a number from 1 to {LANES_MAX}")
+    return int(text)
+
+
+def choice(text: str, what: str, known: tuple[str, ...]) -> str:
+    if text not in known:
+        raise UsageError(f"{what} '{printable(text)}' is not one of: {', '.join(known)}")
+    return text
+
+
+def flag(text: str, what: str) -> bool:
+    value = _WORDS.get(text.lower())
+    if value is None:
+        raise UsageError(f"{what} '{printable(text)}' is neither yes nor no")
+    return value
+
+
+def tunable_name(text: str) -> str:
+    if not _TUNABLE.fullmatch(text):
+        raise UsageError(
+            f"'{printable(text)}' is not the name of a tunable: lower case letters, digits, '_'"
+        )
+    return text
+
+
+def tunable_value(text: str, name: str) -> int:
+    """A number, a size (64K) or a switch (on, off): all are numbers to the core."""
+    word = text.strip().lower()
+    if word in ("on", "yes", "true"):
+        return 1
+    if word in ("off", "no", "false"):
+        return 0
+    try:
+        return parse_size(word, name)
+    except UsageError:
+        raise UsageError(
+            f"value '{printable(text)}' of {name} is not a number, a size or on/off"
+        ) from None
+
+
+def key_path(text: str) -> Path:
+    path = Path(os.path.abspath(os.path.expanduser(text)))
+    if not str(path).isprintable() or any(c in str(path) for c in ";#"):
+        raise UsageError(f"key file '{printable(text)}': no ';', '#' or control characters, please")
+    return path
+
+
+# ---- the file ----
+
+
+def _read_text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(CONFIG_MAX + 1)
+    except OSError as exc:
+        raise DcmError(f"configuration {path}: {reason(exc)}") from None
+    if len(data) > CONFIG_MAX:
+        raise DcmError(f"configuration {path} is larger than {CONFIG_MAX >> 10} KiB")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise DcmError(f"configuration {path} is not UTF-8 text") from None
+
+
+def _parse(path: Path) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(
+        delimiters=("=",),
+        comment_prefixes=(";", "#"),
+        inline_comment_prefixes=(";",),
+        interpolation=None,
+        strict=True,
+        empty_lines_in_values=False,
+        default_section="",  # no section is special
+    )
+    try:
+        parser.read_string(_read_text(path), str(path))
+    except configparser.MissingSectionHeaderError as exc:
+        raise UsageError(f"configuration {path}, line {exc.lineno}: before any [section]") from None
+    except (configparser.DuplicateSectionError, configparser.DuplicateOptionError) as exc:
+        raise UsageError(
+            f"configuration {path}, line {exc.lineno}: "
+            f"[{printable(exc.section)}] or a name in it is there twice"
+        ) from None
+    except configparser.ParsingError as exc:
+        line = exc.errors[0][0] if exc.errors else 0
+        raise UsageError(f"configuration {path}, line {line}: not name = value") from None
+    except configparser.Error as exc:
+        raise UsageError(f"configuration {path}: {printable(str(exc))}") from None
+    return parser
+
+
+def load(path: Path) -> Settings:
+    """Read and check a configuration; every message names the file."""
+    parser = _parse(path)
+    try:
+        return _settings(parser, path.parent)
+    except UsageError as exc:
+        raise UsageError(f"configuration {path}: {exc}") from None
+
+
+def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
+    vm: dict[str, str] = {}
+    key: dict[str, str] = {}
+    tunables: dict[str, str] = {}
+    donors: list[Donor] = []
+    for section in parser.sections():
+        values = dict(parser.items(section))
+        for key_name, text in values.items():
+            if not text.isprintable():
+                raise UsageError(
+                    f"[{printable(section)}] {printable(key_name)}: one line of text only"
+                )
+        kind, _, rest = section.partition(" ")
+        if section == "vm":
+            vm = values
+        elif section == "key":
+            key = values
+        elif section == "tunables":
+            for key_name, text in values.items():
+                tunables[tunable_name(key_name)] = str(tunable_value(text, key_name))
+        elif kind == "donor" and rest.strip():
+            donors.append(_donor(rest.strip(), values, donors))
+        else:
+            raise UsageError(
+                f"no section [{printable(section)}]; known: vm, key, tunables, donor NAME"
+            )
+
+    def take(values: dict[str, str], section: str, name: str) -> str | None:
+        value = values.pop(name, None)
+        if value == "":
+            raise UsageError(f"[{section}] {name} is empty")
+        return value
+
+    def optional_size(name: str) -> int | None:
+        text = take(vm, "vm", name)
+        return None if text is None else page_size(text, name)
+
+    name = take(vm, "vm", "name")
+    mode = take(vm, "vm", "mode")
+    lane_text = take(vm, "vm", "lanes")
+    loss = take(vm, "vm", "on-loss")
+    encrypt = take(vm, "vm", "data-encryption")
+    tenant = take(key, "key", "tenant")
+    file = take(key, "key", "file")
+    settings = Settings(
+        name=None if name is None else check_name(name, "VM name"),
+        budget=optional_size("budget"),
+        size=optional_size("size"),
+        threshold=optional_size("threshold"),
+        extent=optional_size("extent"),
+        mode=None if mode is None else choice(mode, "mode", MODES),
+        lanes=None if lane_text is None else lanes(lane_text),
+        on_loss=None if loss is None else choice(loss, "on-loss", ON_LOSS),
+        data_encryption=None if encrypt is None else flag(encrypt, "data-encryption"),
+        tenant=None if tenant is None else check_tenant(tenant),
+        keys=None if file is None else key_path(str(base / file)),
+        donors=tuple(donors),
+        tunables=tunables,
+    )
+    for section, values in (("vm", vm), ("key", key)):
+        for left in values:
+            raise UsageError(f"[{section}] has no setting '{printable(left)}'")
+    return settings
+
+
+def _donor(name: str, values: dict[str, str], others: list[Donor]) -> Donor:
+    check_name(name, "donor name")
+    text = values.pop("address", None)
+    if text is None:
+        raise UsageError(f"[donor {name}] has no address = tcp:HOST:PORT or unix:/path")
+    for left in values:
+        raise UsageError(f"[donor {name}] has no setting '{printable(left)}'")
+    donor = Donor(name, Address.parse(text))
+    for other in others:
+        if other.address == donor.address:
+            raise UsageError(f"donors {other.name} and {name} have the same address")
+    return donor

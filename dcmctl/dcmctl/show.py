@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One VM's status for people."""
+
+from __future__ import annotations
+
+from dcmctl.status import BLOCK_SIZES, FAULT_KINDS, Latency, Status
+from dcmctl.table import bar, table
+from dcmctl.units import (
+    format_count,
+    format_duration,
+    format_ns,
+    format_percent,
+    format_size,
+)
+
+
+def _latency(latency: Latency) -> str:
+    if not latency.count:
+        return "none yet"
+    parts = (
+        f"p50 {format_ns(latency.p50)}",
+        f"p90 {format_ns(latency.p90)}",
+        f"p99 {format_ns(latency.p99)}",
+        f"p99.9 {format_ns(latency.p999)}",
+    )
+    return "  ".join(parts) + f"  of {format_count(latency.count)}"
+
+
+def _mix(status: Status) -> str:
+    total = sum(status.block_mix.values())
+    if not total:
+        return "none fetched yet"
+    return "  ".join(f"{size} {status.block_mix[size] * 100 / total:.0f}%" for size in BLOCK_SIZES)
+
+
+def status_lines(name: str, status: Status) -> list[str]:
+    """The lines of `dcmctl status`."""
+    s = status
+    kinds = ", ".join(f"{format_count(s.faults[kind])} {kind}" for kind in FAULT_KINDS)
+    lines = [
+        f"{name}: pid {s.pid}, mode {s.mode or '-'}, up {format_duration(s.uptime_s)}, "
+        f"libdcm {s.version or '-'}"
+    ]
+
+    def put(label: str, text: str) -> None:
+        lines.append(f"  {label:<10}  {text}")
+
+    put(
+        "direct",
+        f"{bar(s.direct_bytes, s.budget_bytes, 20)} {format_size(s.direct_bytes)} of "
+        f"{format_size(s.budget_bytes)} budget, {format_size(s.in_flight_bytes)} in flight",
+    )
+    put("indirect", f"{format_size(s.indirect_bytes)}; address space {format_size(s.size_bytes)}")
+    put("faults", f"{format_count(s.faults['total'])}: {kinds}")
+    put("hit ratio", f"{format_percent(s.hit_ratio)} of the faults needed no fetch")
+    put("fault", _latency(s.fault_latency))
+    put("fetch", _latency(s.fetch_latency))
+    put("write-back", _latency(s.writeback_latency))
+    put(
+        "fetched",
+        f"{format_size(s.fetched_bytes)} in {format_count(s.fetches)} blocks",
+    )
+    put(
+        "written",
+        f"{format_size(s.written_bytes)} in {format_count(s.writebacks)} blocks, "
+        f"{format_count(s.cancelled)} cancelled; {format_count(s.clean_drops)} clean blocks "
+        f"dropped, {format_count(s.zero_pages)} zero pages",
+    )
+    put("blocks", _mix(s))
+    put(
+        "elastic",
+        f"{format_count(s.stretch)} STRETCH, {format_count(s.reduce)} REDUCE; of "
+        f"{format_count(s.prefetch_fetched)} pages fetched ahead, "
+        f"{format_percent(s.prefetch_accuracy)} of the {format_count(s.prefetch_observed)} "
+        "observed were used",
+    )
+    put(
+        "extents",
+        f"{s.extents['total']}: {s.extents['mapped']} mapped, {s.extents['moving']} moving, "
+        f"{s.extents['lost']} lost",
+    )
+    if s.lost_pages:
+        put("LOST", f"{s.lost_pages} pages ({format_size(s.lost_pages * 4096)}) with their donor")
+    lines.append("")
+    lines += donor_table([(None, status)])
+    return lines
+
+
+def donor_table(statuses: list[tuple[str | None, Status]]) -> list[str]:
+    """Donors as the VMs see them; without VM names for a single VM."""
+    with_vm = any(name is not None for name, _ in statuses)
+    header = [
+        "DONOR<",
+        "STATE<",
+        "TRANSPORT<",
+        "SLABS",
+        "BYTES",
+        "RTT",
+        "READS",
+        "WRITES",
+        "ADDRESS<",
+    ]
+    rows = []
+    for name, status in statuses:
+        for d in status.donors:
+            row = [
+                d.name or "-",
+                d.state or "-",
+                d.transport or "-",
+                str(d.slabs),
+                format_size(d.bytes),
+                format_ns(d.rtt_ns),
+                format_count(d.reads),
+                format_count(d.writes),
+                d.address or "-",
+            ]
+            rows.append([name or "-", *row] if with_vm else row)
+    if not rows:
+        return ["no donors"]
+    return table(["VM<", *header] if with_vm else header, rows)
