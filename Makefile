@@ -15,19 +15,32 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 SECONDS ?= 60
 SEED ?=
+NPROC := $(shell nproc)
 
-# Everything that is compiled and installed.
-PARTS := $(wildcard kvm-dcm/user/Makefile donor-daemon/Makefile)
-# Test programs: `make -C tests/X` builds them, `... run` runs them and says
-# "N passed, N failed, N skipped".
-UNIT := $(wildcard tests/unit/Makefile tests/transport/Makefile)
-FUZZ := $(wildcard tests/fuzz/Makefile)
-TORTURE := $(wildcard tests/torture/Makefile)
+# Every part has a Makefile with `build` and `clean`, test programs also `check`
+# (builds and runs under sanitizers) or what is said at their target below.
+PROGRAMS := kvm-dcm/user donor-daemon
+TESTS := tests/unit tests/torture tests/fuzz bench
+DCMCTL := bin/dcmctl $(wildcard dcmctl/dcmctl/*.py)
 
-PY := scripts/py
-PYTEST := $(PY) pytest
+PYTEST = scripts/py pytest --junitxml=$${DCM_RESULTS:-$(BUILD)/test/results/by-hand}/$@.xml
 
-.PHONY: help
+.PHONY: all programs tests-build help check kernel-check unit torture fuzz \
+	fuzz-run test-donor test-pager test-dcmctl test-guest test bench demo \
+	install clean deps-%
+
+all: deps-build
+	@+$(MAKE) programs
+
+programs: $(PROGRAMS:%=build-%)
+tests-build: $(TESTS:%=build-%)
+build-%:
+	@+$(MAKE) -C $* build
+.PHONY: $(PROGRAMS:%=build-%) $(TESTS:%=build-%)
+
+deps-%:
+	@scripts/deps.sh $*
+
 help:
 	@echo 'make            build everything into build/'
 	@echo 'make demo       a stock guest on the memory of two donors, from nothing'
@@ -36,13 +49,78 @@ help:
 	@echo 'make install    PREFIX=$(PREFIX) DESTDIR='
 	@echo 'make clean      remove build/'
 	@echo
-	@echo 'single steps of make test:'
-	@echo '  make check          style, static checks, both compilers'
-	@echo '  make kernel-check   compile the core against Debian 13'\''s kernel headers'
-	@echo '  make unit           unit tests under sanitizers'
-	@echo '  make torture        SECONDS=60 SEED= random operations, every byte checked'
-	@echo '  make fuzz           replay the corpora;  make fuzz-run SECONDS=60 searches'
-	@echo '  make test-donor     the donor over real sockets'
-	@echo '  make test-pager     libdcm: real programs on donor memory'
-	@echo '  make test-dcmctl    the command line'
-	@echo '  make test-guest     a stock guest on donor memory'
+	@echo 'steps of make test:'
+	@echo '  make check         style, static checks, both compilers'
+	@echo '  make kernel-check  compile the core against Debian 13 kernel headers'
+	@echo '  make unit          unit tests under sanitizers'
+	@echo '  make torture       SECONDS=60 SEED= random operations, every byte checked'
+	@echo '  make fuzz          replay the corpora'
+	@echo '  make fuzz-run      SECONDS=60 search for new inputs'
+	@echo '  make test-donor    donors over real sockets'
+	@echo '  make test-pager    libdcm: real programs on donor memory'
+	@echo '  make test-dcmctl   the command line'
+	@echo '  make test-guest    a stock guest on donor memory'
+
+# ---- checks and tests ----
+
+check: deps-lint deps-kernel
+	@scripts/check
+
+kernel-check: deps-kernel
+	@scripts/kernel-check
+
+unit: deps-test
+	@+$(MAKE) -C tests/unit check
+
+torture: deps-test
+	@+$(MAKE) -C tests/torture run SECONDS=$(SECONDS) SEED=$(SEED)
+
+fuzz: deps-test
+	@+$(MAKE) -C tests/fuzz replay
+
+fuzz-run: deps-test
+	@+$(MAKE) -C tests/fuzz run SECONDS=$(SECONDS)
+
+test-donor: deps-test programs
+	@$(PYTEST) tests/donor
+
+test-pager: deps-test programs
+	@$(PYTEST) tests/pager
+
+test-dcmctl: deps-test programs
+	@$(PYTEST) tests/dcmctl
+
+test-guest: deps-test deps-demo programs
+	@$(PYTEST) tests/guest
+
+# Each stage is one of the targets above; NAME@SECONDS is its limit.
+test: deps-test
+	@scripts/run-stages --log-dir $(BUILD)/test \
+		build@600='$(MAKE) -j$(NPROC) all' \
+		check@600='$(MAKE) check' \
+		kernel@900='$(MAKE) kernel-check' \
+		unit@900='$(MAKE) -j$(NPROC) unit' \
+		fuzz@300='$(MAKE) fuzz' \
+		torture@300='$(MAKE) torture' \
+		donor@600='$(MAKE) test-donor' \
+		pager@600='$(MAKE) test-pager' \
+		dcmctl@300='$(MAKE) test-dcmctl' \
+		guest@1500='$(MAKE) test-guest'
+
+bench: deps-bench programs
+	@+$(MAKE) -C bench run
+
+demo: deps-demo programs
+	@demo/demo
+
+# ---- install ----
+
+install: programs
+	@+$(MAKE) -C kvm-dcm/user install PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)
+	@+$(MAKE) -C donor-daemon install PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/kvm-dcm/dcmctl
+	install -m 755 bin/dcmctl $(DESTDIR)$(PREFIX)/bin/dcmctl
+	install -m 644 dcmctl/dcmctl/*.py $(DESTDIR)$(PREFIX)/share/kvm-dcm/dcmctl/
+
+clean:
+	rm -rf $(BUILD)

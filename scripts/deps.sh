@@ -34,8 +34,8 @@ packages() {
 		;;
 	test)
 		packages build
-		echo clang libclang-rt-dev llvm python3 python3-venv openssl \
-			ca-certificates git
+		echo clang libclang-rt-dev llvm libcmocka-dev libjemalloc2 python3 \
+			python3-venv openssl ca-certificates git
 		;;
 	lint)
 		packages test
@@ -46,7 +46,7 @@ packages() {
 		;;
 	demo)
 		packages build
-		echo python3 qemu-system-x86 qemu-utils mmdebstrap \
+		echo python3 libjemalloc2 qemu-system-x86 qemu-utils mmdebstrap \
 			debian-archive-keyring e2fsprogs cpio xz-utils zstd
 		;;
 	bench)
