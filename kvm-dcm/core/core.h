@@ -77,6 +77,8 @@ enum dcm_fetch_state {
  *	page tables, mapped as it likes)
  * @fault_page: index of the page that was asked for; %DCM_BLOCK_MAX if none
  * @sample: the home may leave one page unmapped to learn about locality
+ * @pull: nobody asked for it: its slab is being emptied
+ * @write: the access that asked for it is a write
  * @hidden: out of install: pages left unmapped; ops->reveal() maps one
  * @buf: the home's landing buffer, 64 KiB, for transports without
  *	%DCM_TR_DIRECT; set once by the home after dcm_lane_init()
@@ -97,6 +99,7 @@ struct dcm_fetch {
 	u8 fault_page;
 	bool sample;
 	bool pull;
+	bool write;
 	u16 hidden;
 	u8 home;
 	u16 tries;
@@ -370,7 +373,8 @@ struct dcm_vm_config {
  * @direct: pages in direct memory, counted when a fetch begins and until the
  *	frame is given back: what the budget bounds
  * @wb_pages: of those, pages in Writeback (on their way out)
- * @inactive_pages: of those, pages in Inactive
+ * @fetch_clock: pages brought in since the VM was made
+ * @inactive_pages: of @direct, pages in Inactive
  * @illegal: the last transition refused: gfn << 8 | from << 4 | to
  */
 struct dcm_vm {
@@ -388,6 +392,7 @@ struct dcm_vm {
 	u64 budget;
 	atomic64_t direct ____cacheline_aligned;
 	atomic64_t wb_pages;
+	atomic64_t fetch_clock;
 	atomic64_t inactive_pages;
 	atomic64_t illegal;
 	struct dcm_fifo active;

@@ -14,6 +14,9 @@
  * Differences from the paper:
  * - A buddy counts only while it is mapped (Active, Proactive). An Inactive
  *   one has its bytes elsewhere; its next re-reference is a fault of its own.
+ * - Buddies must have come in soon after one another, measured in pages
+ *   brought in. With half of the memory direct any page's buddy is there half
+ *   of the time, and random accesses would stretch what REDUCE then undoes.
  * - A merged block always goes to the tail of its queue; the paper leaves a
  *   Proactive buddy in place.
  * - Where a home can't tell for every page whether it was touched, the
@@ -75,6 +78,16 @@ static u32 merge(struct dcm_vm *vm, u32 a, u32 b, unsigned int order)
 	return lo;
 }
 
+/* Did two mapped blocks come in within the window of one another? */
+static bool came_together(const struct dcm_vm *vm, u32 a, u32 b)
+{
+	u64 window = READ_ONCE(vm->budget) *
+		     dcm_tune(vm, DCM_T_stretch_window) / 10000;
+
+	return pd_of(vm, a)->frame - pd_of(vm, b)->frame <=
+	       max(window, (u64)DCM_BLOCK_MAX);
+}
+
 /**
  * dcm_eblk_stretch() - STRETCH, once
  * @lane: caller's lane
@@ -100,7 +113,8 @@ u32 dcm_eblk_stretch(struct dcm_lane *lane, u32 head, unsigned int *order)
 		return head;
 	pd = pd_of(vm, buddy);
 	s = pd_state(pd_word(pd));
-	if (s != DCM_ACTIVE && s != DCM_PROACTIVE) {
+	if ((s != DCM_ACTIVE && s != DCM_PROACTIVE) ||
+	    !came_together(vm, head, buddy)) {
 		pd_unlock(pd);
 		return head;
 	}
@@ -109,6 +123,7 @@ u32 dcm_eblk_stretch(struct dcm_lane *lane, u32 head, unsigned int *order)
 	lo = merge(vm, head, buddy, o);
 	pd_assign(pd_of(vm, lo), PD_STATE_MASK, ((u32)s << PD_STATE_SHIFT));
 	pd_set(pd_of(vm, lo), carry);
+	pd_of(vm, lo)->frame = (u32)atomic64_read(&vm->fetch_clock);
 	*order = o + 1;
 	dcm_count(lane, DCM_C_STRETCH, 1);
 	return lo;

@@ -45,7 +45,7 @@ static bool residency_end(struct dcm_lane *lane, u32 head, unsigned int order)
 
 	for (i = 0; i < 1u << order; i++) {
 		struct dcm_pd *pd = pd_of(vm, head + i);
-		u32 w = pd_word(pd);
+		u32 w = pd_word(pd), wrote = 0;
 
 		if (w & PD_OBSERVED) {
 			observed++;
@@ -55,8 +55,11 @@ static bool residency_end(struct dcm_lane *lane, u32 head, unsigned int order)
 				hit += !!(w & PD_TOUCHED);
 			}
 		}
-		pd_assign(pd, PD_RESIDENCY | PD_WROTE,
-			  w & PD_DIRTY ? PD_WROTE : 0);
+		/* A guess stands every second time, a write always. */
+		if ((w & PD_DIRTY) &&
+		    (!(w & PD_GUESSED) || (dcm_random(lane) & 1)))
+			wrote = PD_WROTE;
+		pd_assign(pd, PD_RESIDENCY | PD_WROTE, wrote);
 	}
 	dcm_count(lane, DCM_C_PREFETCH_SEEN, seen);
 	dcm_count(lane, DCM_C_PREFETCH_HIT, hit);

@@ -37,6 +37,7 @@ static enum dcm_fault_result fault_mapped(struct dcm_lane *lane, u32 head,
 		}
 		for (i = 0; i < nr; i++)
 			pd_set(pd_of(vm, from + i), PD_DIRTY);
+		pd_clear(page, PD_GUESSED);
 		dcm_count(lane, DCM_C_FAULT_WP, 1);
 		pd_unlock(pd_of(vm, head));
 		vm->ops->unprotect(lane, from, nr);
@@ -88,7 +89,7 @@ static enum dcm_fault_result fault_unmapped(struct dcm_lane *lane, u32 head,
 	pd_set(pd_of(vm, gfn), PD_TOUCHED | PD_OBSERVED);
 	dcm_state_set(lane, head, DCM_PROACTIVE);
 	writable = dcm_block_flag(vm, head, order, PD_DIRTY);
-	pd->frame = DCM_NIL;
+	pd->frame = (u32)atomic64_read(&vm->fetch_clock);
 	pd_unlock(pd);
 	vm->ops->remap(lane, head, order, frame, writable, cancel);
 	if (wb)

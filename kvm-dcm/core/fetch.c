@@ -7,7 +7,9 @@
  * donor holds; pages never written need no network and are made zero. What
  * lands is mapped as a whole. Pages the access will write, or did write the
  * last time (PD_WROTE), are mapped writable and count as dirty; the others'
- * first write is a fault (a cheap prediction that saves most of those).
+ * first write is a fault (a cheap prediction that saves most of those). What
+ * is dirty by prediction alone (PD_GUESSED) is put to the test now and then,
+ * so that a page no longer written becomes clean again.
  *
  * A READ that fails is posted again, later and later, until it works or the
  * slab is declared gone; then the pages are LOST, never zero.
@@ -87,6 +89,7 @@ struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
 			f->writable |= (u16)(1u << f->fault_page);
 	}
 	f->hidden = 0;
+	f->write = write;
 	f->pull = page == DCM_NIL;
 	f->sample = false;
 	f->tries = 0;
@@ -194,6 +197,26 @@ static void fetch_count(struct dcm_lane *lane, const struct dcm_fetch *f)
 	dcm_count(lane, DCM_C_MIX_4K + f->order, 1u << f->order);
 }
 
+/* What is known of page @i of a block from the start. */
+static void page_landed(struct dcm_vm *vm, const struct dcm_fetch *f, u32 i)
+{
+	struct dcm_pd *pd = pd_of(vm, f->gfn + i);
+	bool asked = i == f->fault_page;
+	u32 set = 0;
+
+	if (f->writable & (1u << i))
+		set |= PD_DIRTY | (asked && f->write ? 0 : PD_GUESSED);
+	if (asked)
+		set |= PD_TOUCHED | PD_OBSERVED;
+	else if (!(f->zero & (1u << i)))
+		set |= PD_PREFETCHED;
+	/* A page pulled in gives up its slab: the copy here is the one. */
+	if (f->pull && (pd_word(pd) & PD_REMOTE))
+		pd_assign(pd, PD_RESIDENCY | PD_REMOTE, set | PD_DIRTY);
+	else
+		pd_assign(pd, PD_RESIDENCY, set);
+}
+
 /* The bytes are here: into the guest, into a queue. */
 static void fetch_land(struct dcm_lane *lane, struct dcm_fetch *f)
 {
@@ -207,26 +230,15 @@ static void fetch_land(struct dcm_lane *lane, struct dcm_fetch *f)
 	}
 	fetch_count(lane, f);
 	dcm_hist_add(&lane->hist[DCM_H_FAULT], vm->ops->now_ns() - f->t_fault);
-	for (i = 0; i < nr; i++) {
-		u32 set = 0;
-
-		if (f->writable & (1u << i))
-			set |= PD_DIRTY;
-		if (i == f->fault_page)
-			set |= PD_TOUCHED | PD_OBSERVED;
-		else if (!(f->zero & (1u << i)))
-			set |= PD_PREFETCHED;
-		pd_assign(pd_of(vm, head + i), PD_RESIDENCY, set);
-		/* A page pulled in gives up its slab: the copy here is the one. */
-		if (f->pull && (pd_word(pd_of(vm, head + i)) & PD_REMOTE))
-			pd_assign(pd_of(vm, head + i), PD_REMOTE, PD_DIRTY);
-	}
+	for (i = 0; i < nr; i++)
+		page_landed(vm, f, i);
 	pd_lock(pd_of(vm, head));
 	dcm_state_set(lane, head, DCM_ACTIVE);
 	if (!f->pull && dcm_chance(lane, dcm_tune(vm, DCM_T_epsilon))) {
 		dcm_state_set(lane, head, DCM_PROACTIVE);
 		dcm_count(lane, DCM_C_PROMOTED, 1);
 	}
+	pd_of(vm, head)->frame = (u32)atomic64_add_return(nr, &vm->fetch_clock);
 	fetch_free(lane, f);
 	if (!f->pull)
 		head = dcm_eblk_stretch(lane, head, &order);

@@ -56,9 +56,11 @@ enum dcm_where {
 #define PD_WHERE_MASK 0x000c0000
 #define PD_LANE_SHIFT 20 /* head: lane of its inactive queue */
 #define PD_LANE_MASK 0x03f00000
+#define PD_GUESSED 0x04000000 /* DIRTY only because it was mapped writable */
 
 /* What one residency of a page in direct memory leaves behind. */
-#define PD_RESIDENCY (PD_DIRTY | PD_TOUCHED | PD_OBSERVED | PD_PREFETCHED)
+#define PD_RESIDENCY \
+	(PD_DIRTY | PD_GUESSED | PD_TOUCHED | PD_OBSERVED | PD_PREFETCHED)
 
 /**
  * struct dcm_pd - page descriptor
@@ -68,7 +70,8 @@ enum dcm_where {
  *	Writeback the index of its write-back descriptor, and
  * @next: queue link; of a block in Writeback the lane of that descriptor,
  *	guarded by the block's lock
- * @frame: where the bytes are while Inactive or Writeback: the home's handle
+ * @frame: where the bytes are while Inactive or Writeback: the home's handle;
+ *	while mapped the fetch clock (dcm_vm.fetch_clock) when it came in
  */
 struct dcm_pd {
 	atomic_t word;

@@ -32,6 +32,9 @@
 	  "the size of every block")                                           \
 	X(elastic, "bool", 1, 0, 1,                                            \
 	  "STRETCH and REDUCE; off: every block has largest_block")            \
+	X(stretch_window, "bp", 1000, 0, 100000,                               \
+	  "buddies are merged when they came in within this part of the "      \
+	  "budget of one another. 100000: nearly always, as in the paper")     \
 	X(sample_bp, "bp", 5000, 0, 10000,                                     \
 	  "user pager: chance that a fetched block leaves one page unmapped "  \
 	  "to learn whether its pages are touched. 0: never learns, blocks "   \
