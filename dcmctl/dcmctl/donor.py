@@ -17,7 +17,8 @@ from dcmctl.units import format_count, format_duration, format_size
 TIMEOUT = 3.0
 _ADDRESS = re.compile(
     r"(?:http://)?(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9._-]+)):(?P<port>\d{1,5})"
-    r"(?P<path>/[!-~]*)?"
+    r"(?P<path>/[!-~]*)?",
+    re.ASCII,
 )
 _LIST_MAX = 1024
 

@@ -39,8 +39,8 @@ def _read(path: Path) -> str:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as exc:
         raise DcmError(f"key file {path}: {reason(exc)}") from None
-    with os.fdopen(fd, "rb") as file:
-        info = os.fstat(file.fileno())
+    try:
+        info = os.fstat(fd)
         if not stat.S_ISREG(info.st_mode):
             raise DcmError(f"key file {path} is not a regular file")
         if info.st_mode & 0o077:
@@ -48,7 +48,11 @@ def _read(path: Path) -> str:
                 f"key file {path} may be read by others (mode {info.st_mode & 0o777:04o}): "
                 f"chmod 600 {path}"
             )
-        data = file.read(FILE_MAX + 1)
+        data = os.read(fd, FILE_MAX + 1)
+    except OSError as exc:
+        raise DcmError(f"key file {path}: {reason(exc)}") from None
+    finally:
+        os.close(fd)
     if len(data) > FILE_MAX:
         raise DcmError(f"key file {path} is larger than {FILE_MAX >> 10} KiB")
     try:

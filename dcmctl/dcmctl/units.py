@@ -10,7 +10,7 @@ from dcmctl.errors import UsageError
 PAGE = 4096
 SIZE_MAX = 1 << 46  # 2^32 - 2 pages of 4 KiB are 16 TiB; beyond is a typing error
 
-_SIZE = re.compile(r"(\d{1,20})(?:\.(\d{1,6}))?\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d{1,20})(?:\.(\d{1,6}))?\s*([KMGT]?)(?:I?B)?", re.IGNORECASE | re.ASCII)
 _SHIFT = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 

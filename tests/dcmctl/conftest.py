@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the tests of dcmctl share: a runtime directory, a way to call it, a key."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+for path in (TOP, TOP / "dcmctl"):
+    if str(path) not in sys.path:
+        sys.path.insert(0, str(path))
+
+from tests.dcmctl.support import Cli  # noqa: E402 - from TOP
+
+
+@pytest.fixture
+def runtime() -> Iterator[Path]:
+    """Short, because a socket's path may have 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="dcmctl-") as path:
+        yield Path(path)
+
+
+@pytest.fixture
+def dcmctl(runtime: Path) -> Cli:
+    return Cli(runtime)
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    path = tmp_path / "keys"
+    path.write_text("lab:" + "5a" * 32 + "\n")
+    path.chmod(0o600)
+    return path

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""QEMU command lines: what is understood, what is refused, what is left alone."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from dcmctl import qemu
+from dcmctl.errors import UsageError
+
+
+def test_is_qemu() -> None:
+    assert qemu.is_qemu("/usr/bin/qemu-system-x86_64")
+    assert qemu.is_qemu("qemu-kvm")
+    assert not qemu.is_qemu("qemu-img")
+    assert not qemu.is_qemu("/opt/qemu-system-x86_64/run")
+
+
+def test_options_split() -> None:
+    assert qemu.split_options("1G,slots=2") == [("", "1G"), ("slots", "2")]
+    assert qemu.split_options("guest=a,,b,x=y") == [("guest", "a,b"), ("x", "y")]
+    assert qemu.split_options("x=,,") == [("x", ",")]
+    assert qemu.split_options("") == [("", "")]
+
+
+@pytest.mark.parametrize(
+    ("line", "ram"),
+    [
+        ("", 128 << 20),
+        ("-m 1G", 1 << 30),
+        ("--m 512", 512 << 20),
+        ("-m size=2G,slots=2,maxmem=8G", 8 << 30),
+        ("-m 1024,maxmem=4096M", 4 << 30),
+        ("-m 1G -m 2G", 2 << 30),
+        ("-append '-m 5G' -m 1G", 1 << 30),
+        ("-append -m -m 1G", 1 << 30),
+        ("-readconfig vm.cfg", None),
+        ("-readconfig vm.cfg -m 1G", 1 << 30),
+    ],
+)
+def test_ram(line: str, ram: int | None) -> None:
+    assert qemu.inspect(shlex.split(line)).ram == ram
+
+
+def test_name() -> None:
+    assert qemu.inspect(["-name", "deb13,process=x"]).name == "deb13"
+    assert qemu.inspect(["-name", "guest=deb13,debug-threads=on"]).name == "deb13"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "-m 1G -smp 2 -machine q35,accel=tcg -nographic -drive file=x.img,if=virtio "
+        "-netdev user,id=n -device virtio-net-pci,netdev=n -device virtio-balloon",
+        "-object memory-backend-ram,id=m,size=1G -machine q35,memory-backend=m",
+        "-object memory-backend-ram,id=m,size=1G,share=off -numa node,memdev=m",
+        "-object memory-backend-file,id=nv,size=1G,mem-path=/x,share=on -device nvdimm,memdev=nv",
+        "-overcommit mem-lock=off",
+        "-overcommit cpu-pm=on",
+        "-netdev tap,id=n,vhost=on",
+        "-device ivshmem-plain,memdev=x",
+        "-append vfio-pci",
+    ],
+)
+def test_good(line: str) -> None:
+    found = qemu.inspect(shlex.split(line))
+    assert found.problems == []
+    assert found.warnings == []
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("-mem-path /dev/hugepages", "-mem-path /dev/hugepages"),
+        ("-overcommit mem-lock=on", "pins all guest memory"),
+        ("-overcommit cpu-pm=on,mem-lock=on-fault", "pins all guest memory"),
+        ("-device vfio-pci,host=01:00.0", "VFIO"),
+        ('-device {"driver":"vfio-pci","host":"01:00.0"}', "VFIO"),
+        ("-device driver=vfio-ap", "VFIO"),
+        ("-device vhost-vdpa-device-pci,vhostdev=/dev/vhost-vdpa-0", "vDPA"),
+        ("-netdev vhost-vdpa,id=n", "vDPA"),
+        ("-netdev type=vhost-user,id=n,chardev=c", "another process"),
+        ("-device vhost-user-fs-pci,chardev=c,tag=x", "another process"),
+        (
+            "-object memory-backend-file,id=m,size=1G,mem-path=/x,share=on "
+            "-machine q35,memory-backend=m",
+            "share=on",
+        ),
+        ("-object memory-backend-file,id=m,size=1G,mem-path=/x -M memory-backend=m", "anonymous"),
+        ("-object memory-backend-memfd,id=m,size=1G -numa node,memdev=m", "share=on"),
+        (
+            "-object memory-backend-memfd,id=m,size=1G,hugetlb=on -machine memory-backend=m",
+            "hugetlb",
+        ),
+        ("-machine memory-backend=m -object memory-backend-ram,id=m,size=1G,share=yes", "share=on"),
+        (
+            '-machine memory-backend=m -object {"qom-type":"memory-backend-ram","id":"m",'
+            '"size":1073741824,"share":true}',
+            "share=on",
+        ),
+        ("-object memory-backend-epc,id=m,size=1G -device pc-dimm,memdev=m", "anonymous"),
+        ("-machine q35,confidential-guest-support=s", "encrypts"),
+        ("-object sev-snp-guest,id=s", "SEV-SNP"),
+        ("-daemonize", "background"),
+    ],
+)
+def test_refused(line: str, said: str) -> None:
+    args = shlex.split(line, posix=True) if "{" not in line else line.split(" ")
+    found = qemu.inspect(args)
+    assert len(found.problems) == 1, found.problems
+    assert said in found.problems[0]
+    assert "\n" not in found.problems[0]
+
+
+def test_warned() -> None:
+    assert len(qemu.inspect(["-mem-prealloc"]).warnings) == 1
+    line = "-object memory-backend-ram,id=m,size=1G,prealloc=on -machine memory-backend=m"
+    assert len(qemu.inspect(line.split()).warnings) == 1
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["-m", "lots"],
+        ["-m", "0"],
+        ["-m"],
+        ["-object", "{"],
+        ["-device", "{" * 3000 + "}" * 3000],
+        ["-device", '{"a":' * 50000],
+        ["-object", "{[]}"],
+    ],
+)
+def test_nonsense(args: list[str]) -> None:
+    with pytest.raises(UsageError) as error:
+        qemu.inspect(args)
+    assert len(str(error.value)) < 200
+
+
+def test_device_value_that_is_no_object() -> None:
+    # Not JSON because it doesn't begin with a brace: QEMU's to refuse.
+    assert qemu.inspect(["-device", "[1]"]).problems == []
