@@ -303,11 +303,17 @@ static unsigned int demote_any(struct dcm_lane *lane, u64 want)
 	return n;
 }
 
-unsigned int dcm_balance(struct dcm_lane *lane)
+/**
+ * dcm_evict_for() - evict until @room pages fit, and the reserve
+ *
+ * The reserve alone may be smaller than a block: a fault has to ask for as
+ * much as it needs, or it would wait for ever.
+ */
+unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room)
 {
 	struct dcm_vm *vm = lane->vm;
 	u64 budget = READ_ONCE(vm->budget);
-	u64 reserve = reserve_pages(vm);
+	u64 reserve = min(max(reserve_pages(vm), (u64)room), budget);
 	u64 goal = budget - reserve;
 	u64 share = max(share_pages(vm, DCM_T_inactive_share), (u64)1);
 	unsigned int looks = EVICT_LOOKS, steps = 0, n;
@@ -340,4 +346,9 @@ unsigned int dcm_balance(struct dcm_lane *lane)
 	}
 	vm->ops->io_flush(lane);
 	return steps;
+}
+
+unsigned int dcm_balance(struct dcm_lane *lane)
+{
+	return dcm_evict_for(lane, 0);
 }

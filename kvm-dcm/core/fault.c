@@ -117,7 +117,7 @@ static bool make_room(struct dcm_lane *lane, u32 nr)
 	unsigned int i;
 
 	for (i = 0; i < FRAME_TRIES; i++) {
-		unsigned int steps = dcm_balance(lane);
+		unsigned int steps = dcm_evict_for(lane, nr);
 
 		steps += dcm_poll(lane);
 		if (atomic64_read(&vm->direct) + nr <=

@@ -100,6 +100,7 @@ struct dcm_wb *dcm_wb_cancel(struct dcm_lane *lane, u32 head, bool hold);
 void dcm_wb_unhold(struct dcm_wb *wb);
 
 /* evict.c */
+unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room);
 void dcm_evict_finish(struct dcm_lane *lane, u32 head, unsigned int order,
 		      u32 frame);
 
