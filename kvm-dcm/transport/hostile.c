@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * hostile.c - a transport that does its worst, for tests
+ *
+ * Every operation gets a place in a table and is decided upon when it is
+ * posted: refused, done in two pieces, done but reported as failed, delayed,
+ * overtaken, swallowed. What is carried out goes to the inner endpoint as a
+ * struct dcm_io of our own, so the poster's never has two users. A test that
+ * survives this has met everything transport.h allows and nothing it does not:
+ * two operations are only swapped as any unordered transport may, and a slab
+ * is never given bytes that were not written to it.
+ *
+ * States of a place: FREE, TODO (a piece waits for room in the inner queue),
+ * INNER (a piece is in flight there), HELD (has its result, waits for its
+ * time), SILENT. Dies for good like any endpoint; so it does when the inner
+ * one dies.
+ *
+ * Deterministic given the seed and the inner endpoint's order, apart from
+ * delays, which are in real time. Locking: none, an endpoint is one lane's;
+ * the dials are read and counted atomically.
+ */
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "hostile.h"
+
+#define PLACES 256u
+#define POLL_NS 100000u
+
+enum place_state {
+	PLACE_FREE,
+	PLACE_TODO,
+	PLACE_INNER,
+	PLACE_HELD,
+	PLACE_SILENT,
+};
+
+struct place {
+	struct dcm_io io;	/* the piece given to the inner endpoint */
+	struct dcm_io *orig;
+	void *data;		/* of the first piece, on completion */
+	u64 due_ns;
+	u64 seq;
+	u32 done;		/* bytes */
+	enum place_state state;
+	bool reorder;
+	int late;		/* status to report instead of success */
+};
+
+struct hostile_endpoint {
+	struct dcm_endpoint ep;
+	struct dcm_transport_ops ops;
+	struct dcm_endpoint *inner;
+	struct dcm_hostile *dials;
+	u64 rng;
+	u64 seq;
+	u32 nr;
+	bool dead;
+	int timer;
+	struct place place[PLACES];
+};
+
+static inline struct hostile_endpoint *to_hostile(struct dcm_endpoint *ep)
+{
+	return container_of(ep, struct hostile_endpoint, ep);
+}
+
+static u64 now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (u64)ts.tv_sec * 1000000000u + (u64)ts.tv_nsec;
+}
+
+static u64 draw(struct hostile_endpoint *h)
+{
+	h->rng ^= h->rng << 13;
+	h->rng ^= h->rng >> 7;
+	h->rng ^= h->rng << 17;
+	return h->rng;
+}
+
+static bool strikes(struct hostile_endpoint *h, enum dcm_hostile_kind kind)
+{
+	u32 ppm = READ_ONCE(h->dials->ppm[kind]);
+
+	/* draw in any case: one dial does not change the others' dice */
+	if ((draw(h) >> 11) % 1000000u >= ppm)
+		return false;
+	atomic64_add(1, &h->dials->count[kind]);
+	return true;
+}
+
+static void hold(struct place *p, int status)
+{
+	p->orig->status = status;
+	p->state = PLACE_HELD;
+}
+
+/* Give the next piece to the inner endpoint. */
+static void feed(struct hostile_endpoint *h, struct place *p)
+{
+	int ret = h->inner->ops->post(h->inner, &p->io);
+
+	if (!ret)
+		p->state = PLACE_INNER;
+	else if (ret == -EAGAIN)
+		p->state = PLACE_TODO;
+	else
+		hold(p, ret);
+}
+
+static void die(struct hostile_endpoint *h)
+{
+	unsigned int i;
+
+	h->dead = true;
+	/* what is at the inner endpoint uses the poster's memory: stop that */
+	while (h->inner->ops->in_flight(h->inner)) {
+		struct dcm_io *list;
+
+		if (!h->inner->ops->poll(h->inner, &list, PLACES))
+			break;
+	}
+	for (i = 0; i < PLACES; i++) {
+		struct place *p = &h->place[i];
+
+		if (p->state == PLACE_FREE)
+			continue;
+		if (p->state != PLACE_HELD)
+			hold(p, -ENOTCONN);
+		p->due_ns = 0;
+		p->reorder = false;
+	}
+}
+
+static int hostile_post(struct dcm_endpoint *ep, struct dcm_io *io)
+{
+	struct hostile_endpoint *h = to_hostile(ep);
+	struct place *p = NULL;
+	unsigned int i;
+	u64 delay;
+
+	if (h->dead)
+		return -ENOTCONN;
+	if (io->bytes > io->slab->bytes ||
+	    io->offset > io->slab->bytes - io->bytes || !io->bytes)
+		return -ERANGE;
+	if (h->nr == PLACES || strikes(h, DCM_HOSTILE_AGAIN))
+		return -EAGAIN;
+	for (i = 0; i < PLACES && !p; i++)
+		if (h->place[i].state == PLACE_FREE)
+			p = &h->place[i];
+	*p = (struct place){ .io = *io, .orig = io, .seq = h->seq++ };
+	io->posted_ns = now_ns();
+	h->nr++;
+	atomic64_add(1, &h->dials->ops);
+	p->reorder = strikes(h, DCM_HOSTILE_REORDER);
+	if (strikes(h, DCM_HOSTILE_DELAY)) {
+		delay = READ_ONCE(h->dials->delay_ns);
+		if (delay)
+			p->due_ns = io->posted_ns + draw(h) % delay;
+	}
+	if (strikes(h, DCM_HOSTILE_EIO_LATE))
+		p->late = -EIO;
+	if (strikes(h, DCM_HOSTILE_SPLIT) && io->bytes >= 2 * 4096)
+		p->io.bytes = (u32)(draw(h) % (io->bytes / 4096 - 1) + 1) *
+			      4096;
+	if (strikes(h, DCM_HOSTILE_SILENCE))
+		p->state = PLACE_SILENT;
+	else if (strikes(h, DCM_HOSTILE_EIO))
+		hold(p, -EIO);
+	else if (strikes(h, DCM_HOSTILE_ESTALE))
+		hold(p, -ESTALE);
+	else
+		feed(h, p);
+	if (strikes(h, DCM_HOSTILE_DIE))
+		die(h);
+	return 0;
+}
+
+static void hostile_flush(struct dcm_endpoint *ep)
+{
+	struct hostile_endpoint *h = to_hostile(ep);
+
+	if (!h->dead)
+		h->inner->ops->flush(h->inner);
+}
+
+/* A piece is done at the inner endpoint. */
+static void piece_done(struct hostile_endpoint *h, struct place *p)
+{
+	struct dcm_io *orig = p->orig;
+
+	if (p->io.status) {
+		hold(p, p->io.status);
+		return;
+	}
+	if (!p->done)
+		p->data = p->io.data;
+	p->done += p->io.bytes;
+	if (p->done < orig->bytes) {
+		p->io.offset = orig->offset + p->done;
+		p->io.bytes = orig->bytes - p->done;
+		p->io.data = (char *)orig->data + p->done;
+		feed(h, p);
+		return;
+	}
+	/* pieces lie one behind the other, also where the data stays put */
+	if (orig->op == DCM_IO_READ)
+		orig->data = p->data;
+	hold(p, p->late);
+}
+
+static void pump(struct hostile_endpoint *h)
+{
+	struct dcm_io *list, *io;
+	unsigned int i;
+
+	do {
+		for (i = 0; i < PLACES; i++)
+			if (h->place[i].state == PLACE_TODO)
+				feed(h, &h->place[i]);
+		h->inner->ops->flush(h->inner);
+		i = 0;
+		if (h->inner->ops->poll(h->inner, &list, PLACES))
+			for (; list; list = io, i++) {
+				io = list->next;
+				piece_done(h, container_of(list, struct place,
+							   io));
+			}
+	} while (i);
+	if (h->inner->ops->dead(h->inner))
+		die(h);
+}
+
+/* Another that may go first, for one that is to be overtaken. */
+static bool has_follower(struct hostile_endpoint *h, const struct place *p,
+			 u64 now)
+{
+	unsigned int i;
+
+	for (i = 0; i < PLACES; i++)
+		if (h->place[i].state == PLACE_HELD && &h->place[i] != p &&
+		    h->place[i].seq > p->seq && h->place[i].due_ns <= now)
+			return true;
+	return false;
+}
+
+static int hostile_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
+{
+	struct hostile_endpoint *h = to_hostile(ep);
+	struct dcm_io **tail = done;
+	u64 now;
+	int n;
+
+	*done = NULL;
+	if (!h->dead)
+		pump(h);
+	now = now_ns();
+	for (n = 0; n < max; n++) {
+		struct place *best = NULL;
+		unsigned int i;
+
+		for (i = 0; i < PLACES; i++) {
+			struct place *p = &h->place[i];
+
+			if (p->state != PLACE_HELD || p->due_ns > now)
+				continue;
+			if (p->reorder && has_follower(h, p, now))
+				continue;
+			if (!best || p->seq < best->seq)
+				best = p;
+		}
+		if (!best)
+			break;
+		best->orig->next = NULL;
+		*tail = best->orig;
+		tail = &best->orig->next;
+		best->state = PLACE_FREE;
+		h->nr--;
+	}
+	return n;
+}
+
+static int hostile_wait_fd(struct dcm_endpoint *ep, short *events)
+{
+	struct hostile_endpoint *h = to_hostile(ep);
+	struct itimerspec it = { 0 };
+	u64 now = now_ns(), due = now + POLL_NS;
+	unsigned int i;
+
+	for (i = 0; i < PLACES; i++)
+		if (h->place[i].state == PLACE_HELD)
+			due = min(due, max(h->place[i].due_ns, now + 1));
+	it.it_value.tv_sec = (time_t)(due / 1000000000u);
+	it.it_value.tv_nsec = (long)(due % 1000000000u);
+	timerfd_settime(h->timer, TFD_TIMER_ABSTIME, &it, NULL);
+	*events = POLLIN;
+	return h->timer;
+}
+
+static u32 hostile_in_flight(struct dcm_endpoint *ep)
+{
+	return to_hostile(ep)->nr;
+}
+
+static bool hostile_dead(struct dcm_endpoint *ep)
+{
+	return to_hostile(ep)->dead;
+}
+
+static struct dcm_endpoint *hostile_open(const void *arg, int *err)
+{
+	const struct dcm_hostile_args *a = arg;
+	struct hostile_endpoint *h;
+
+	h = mmap(NULL, sizeof(*h), PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (h == MAP_FAILED) {
+		*err = -ENOMEM;
+		return NULL;
+	}
+	h->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (h->timer < 0) {
+		*err = -errno;
+		munmap(h, sizeof(*h));
+		return NULL;
+	}
+	h->ops = dcm_transport_hostile;
+	h->ops.caps = a->inner->ops->caps & ~(DCM_TR_ORDERED | DCM_TR_INLINE);
+	h->ep.ops = &h->ops;
+	h->inner = a->inner;
+	h->dials = a->dials;
+	h->rng = a->seed ? a->seed : 1;
+	*err = 0;
+	return &h->ep;
+}
+
+static void hostile_close(struct dcm_endpoint *ep)
+{
+	struct hostile_endpoint *h = to_hostile(ep);
+
+	h->inner->ops->close(h->inner);
+	close(h->timer);
+	munmap(h, sizeof(*h));
+}
+
+const char *dcm_hostile_kind_name(enum dcm_hostile_kind kind)
+{
+	static const char *const names[] = {
+#define X(id, text) [DCM_HOSTILE_##id] = #id,
+		DCM_HOSTILE_KINDS(X)
+#undef X
+	};
+
+	return (unsigned int)kind < ARRAY_SIZE(names) ? names[kind] : "?";
+}
+
+const struct dcm_transport_ops dcm_transport_hostile = {
+	.name = "hostile",
+	.caps = 0,
+	.open = hostile_open,
+	.close = hostile_close,
+	.post = hostile_post,
+	.flush = hostile_flush,
+	.poll = hostile_poll,
+	.wait_fd = hostile_wait_fd,
+	.in_flight = hostile_in_flight,
+	.dead = hostile_dead,
+};

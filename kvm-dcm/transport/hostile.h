@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * hostile.h - the hostile transport's parameters, for tests
+ *
+ * Stands before another endpoint and does to its operations what networks
+ * and donors do. What it does, and how often, can be changed while it runs.
+ */
+#ifndef DCM_HOSTILE_H
+#define DCM_HOSTILE_H
+
+#include "transport.h"
+
+/* X(id, text): what may befall an operation, in parts per million */
+#define DCM_HOSTILE_KINDS(X)                                                 \
+	X(AGAIN, "post() says the queue is full")                            \
+	X(SPLIT, "done in two pieces, one after the other")                  \
+	X(DELAY, "held back for up to @delay_ns")                            \
+	X(REORDER, "overtaken by one posted later")                          \
+	X(EIO, "refused by the donor, not done")                             \
+	X(EIO_LATE, "done, but reported as failed")                          \
+	X(ESTALE, "slab not ours any more, not done")                        \
+	X(SILENCE, "never completes until the endpoint dies or is closed")   \
+	X(DIE, "the endpoint dies with all that is in flight")
+
+enum dcm_hostile_kind {
+#define X(id, text) DCM_HOSTILE_##id,
+	DCM_HOSTILE_KINDS(X)
+#undef X
+	DCM_HOSTILE_NR
+};
+
+/**
+ * struct dcm_hostile - the dials, and what was done
+ * @ppm: how often each kind happens, of a million operations
+ * @delay_ns: longest delay
+ * @count: how often it did; written by endpoints only
+ * @ops: operations taken
+ *
+ * Any thread may change or read it at any time with READ_ONCE/WRITE_ONCE and
+ * atomic64_*(); several endpoints may share one.
+ */
+struct dcm_hostile {
+	u32 ppm[DCM_HOSTILE_NR];
+	u64 delay_ns;
+	atomic64_t count[DCM_HOSTILE_NR];
+	atomic64_t ops;
+};
+
+/**
+ * struct dcm_hostile_args - parameters of a hostile endpoint
+ * @inner: what it stands before; closed with it
+ * @dials: must outlive it
+ * @seed: of all it decides
+ *
+ * The endpoint's own ops table has the inner one's caps without
+ * %DCM_TR_ORDERED and %DCM_TR_INLINE.
+ */
+struct dcm_hostile_args {
+	struct dcm_endpoint *inner;
+	struct dcm_hostile *dials;
+	u64 seed;
+};
+
+const char *dcm_hostile_kind_name(enum dcm_hostile_kind kind);
+
+#endif /* DCM_HOSTILE_H */

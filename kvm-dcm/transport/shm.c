@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * shm.c - slabs of a donor on the same host
+ *
+ * A slab is a memfd that the donor made, sealed against growing and never
+ * maps. READ costs nothing: it hands out the address in the client's read-only
+ * mapping and the pager gives it to UFFDIO_COPY. WRITE is one pwrite(). Both
+ * complete inside post(), poll() only returns them.
+ *
+ * The mapping is never touched with the CPU here. The donor revokes a slab by
+ * ftruncate(fd, 0), at any instant; a load would then raise SIGBUS, while the
+ * kernel's copy on our behalf fails with EFAULT, and pwrite() past the end of
+ * a file that may not grow with EPERM. Neither can reach another's bytes: the
+ * donor never uses a memfd for a second owner.
+ *
+ * The papers have no such transport; it is what a host uses for memory of a
+ * NUMA node, a CXL device or a donor VM that a local daemon lends, and the
+ * ruler that the others are measured with.
+ *
+ * Locking: none, an endpoint is one lane's. Invariant: an operation taken by
+ * post() is in the list at @done until poll() returns it.
+ */
+#include <errno.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shm.h"
+
+#define SHM_DEPTH 256u
+
+struct shm_endpoint {
+	struct dcm_endpoint ep;
+	u32 depth;
+	u32 nr_done;
+	struct dcm_io *done;
+	struct dcm_io **done_tail;
+};
+
+static inline struct shm_endpoint *to_shm(struct dcm_endpoint *ep)
+{
+	return container_of(ep, struct shm_endpoint, ep);
+}
+
+static struct dcm_endpoint *shm_open_ep(const void *arg, int *err)
+{
+	const struct dcm_shm_args *a = arg;
+	struct shm_endpoint *s;
+
+	s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	if (s == MAP_FAILED) {
+		*err = -ENOMEM;
+		return NULL;
+	}
+	s->ep.ops = &dcm_transport_shm;
+	s->depth = a && a->depth ? a->depth : SHM_DEPTH;
+	s->done_tail = &s->done;
+	*err = 0;
+	return &s->ep;
+}
+
+static void shm_close_ep(struct dcm_endpoint *ep)
+{
+	munmap(to_shm(ep), sizeof(struct shm_endpoint));
+}
+
+static int shm_write(const struct dcm_io *io)
+{
+	const char *p = io->data;
+	u64 off = io->offset;
+	size_t left = io->bytes;
+	ssize_t n;
+
+	while (left) {
+		n = pwrite(io->slab->fd, p, left, (off_t)off);
+		if (n < 0 && errno == EINTR)
+			continue;
+		/*
+		 * EPERM, EFBIG: the donor cut it off. ENOSPC, EFAULT: no
+		 * memory behind it, or none behind the source, which is ours
+		 * and always there. In every case it holds nothing of ours.
+		 */
+		if (n <= 0)
+			return -ESTALE;
+		p += n;
+		off += (u64)n;
+		left -= (size_t)n;
+	}
+	return 0;
+}
+
+static int shm_post(struct dcm_endpoint *ep, struct dcm_io *io)
+{
+	struct shm_endpoint *s = to_shm(ep);
+	const struct dcm_slab_ref *slab = io->slab;
+	struct timespec ts;
+
+	if (io->bytes > slab->bytes || io->offset > slab->bytes - io->bytes)
+		return -ERANGE;
+	if (s->nr_done >= s->depth)
+		return -EAGAIN;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	io->posted_ns = (u64)ts.tv_sec * 1000000000u + (u64)ts.tv_nsec;
+	if (io->op == DCM_IO_WRITE) {
+		io->status = shm_write(io);
+	} else if (slab->map) {
+		io->data = (char *)slab->map + io->offset;
+		io->status = 0;
+	} else {
+		io->status = -ESTALE;
+	}
+	io->next = NULL;
+	*s->done_tail = io;
+	s->done_tail = &io->next;
+	s->nr_done++;
+	return 0;
+}
+
+static void shm_flush(struct dcm_endpoint *ep)
+{
+	(void)ep;
+}
+
+static int shm_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
+{
+	struct shm_endpoint *s = to_shm(ep);
+	struct dcm_io **tail = done;
+	int n;
+
+	*done = NULL;
+	for (n = 0; n < max && s->done; n++) {
+		struct dcm_io *io = s->done;
+
+		s->done = io->next;
+		io->next = NULL;
+		*tail = io;
+		tail = &io->next;
+	}
+	if (!s->done)
+		s->done_tail = &s->done;
+	s->nr_done -= (u32)n;
+	return n;
+}
+
+static int shm_wait_fd(struct dcm_endpoint *ep, short *events)
+{
+	(void)ep;
+	*events = 0;
+	return -1;
+}
+
+static u32 shm_in_flight(struct dcm_endpoint *ep)
+{
+	return to_shm(ep)->nr_done;
+}
+
+static bool shm_dead(struct dcm_endpoint *ep)
+{
+	/* what dies is a slab, and its operations say so one by one */
+	(void)ep;
+	return false;
+}
+
+const struct dcm_transport_ops dcm_transport_shm = {
+	.name = "shm",
+	.caps = DCM_TR_ORDERED | DCM_TR_DIRECT | DCM_TR_INLINE,
+	.open = shm_open_ep,
+	.close = shm_close_ep,
+	.post = shm_post,
+	.flush = shm_flush,
+	.poll = shm_poll,
+	.wait_fd = shm_wait_fd,
+	.in_flight = shm_in_flight,
+	.dead = shm_dead,
+};

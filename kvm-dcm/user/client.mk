@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# client.mk - the sources of the host side of donors, below the top directory
+CLIENT_SRCS := \
+	kvm-dcm/core/activity.c \
+	kvm-dcm/core/place.c \
+	kvm-dcm/core/wire.c \
+	kvm-dcm/transport/shm.c \
+	kvm-dcm/transport/tcp.c \
+	kvm-dcm/user/config.c \
+	kvm-dcm/user/conn.c \
+	kvm-dcm/user/ctl.c \
+	kvm-dcm/user/ctl_address.c \
+	kvm-dcm/user/ctl_data.c \
+	kvm-dcm/user/ctl_donor.c \
+	kvm-dcm/user/ctl_lane.c \
+	kvm-dcm/user/ctl_place.c \
+	kvm-dcm/user/ctl_slab.c \
+	kvm-dcm/user/ctl_status.c \
+	kvm-dcm/user/keys.c \
+	kvm-dcm/user/log.c \
+	kvm-dcm/user/tls.c
+# only for tests
+CLIENT_TEST_SRCS := kvm-dcm/transport/hostile.c
+CLIENT_PKGS := gnutls inih

@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * config.c - libdcm's configuration
+ *
+ * inih splits lines; a table says what every key may be. inih cuts lines of
+ * more than 200 bytes and takes an indented line for more of the value above
+ * it; both would turn a typing error into another configuration, so such lines
+ * are refused before it sees them. The first error found is the one reported.
+ *
+ * The file is 0600 and ours (dcmctl run writes it), but a VM owner may write
+ * his own: everything in it is bounded, and checked before it is used.
+ *
+ * No state, no locks.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <ini.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "config.h"
+
+enum kind {
+	KIND_SIZE,
+	KIND_COUNT,
+	KIND_NAME,
+	KIND_TEXT,
+	KIND_CHOICE,
+	KIND_BOOL,
+};
+
+struct option {
+	const char *section;
+	const char *key;
+	enum kind kind;
+	size_t offset;
+	uint64_t min;	/* text: room */
+	uint64_t max;
+	const char *choices;	/* "zero|one" */
+};
+
+#define AT(field) offsetof(struct dcm_host_config, field)
+#define ROOM(field) sizeof(((struct dcm_host_config *)0)->field)
+
+static const struct option options[] = {
+	{ "vm", "name", KIND_NAME, AT(name), 0, ROOM(name), NULL },
+	{ "vm", "budget", KIND_SIZE, AT(budget), 1 << 20, 1ull << 44, NULL },
+	{ "vm", "size", KIND_SIZE, AT(size), 1 << 20, 1ull << 44, NULL },
+	{ "vm", "threshold", KIND_SIZE, AT(threshold), 4096, 1ull << 44, NULL },
+	{ "vm", "mode", KIND_CHOICE, AT(mode), 0, 0, "qemu|program" },
+	{ "vm", "lanes", KIND_COUNT, AT(lanes), 1, 64, NULL },
+	{ "vm", "on-loss", KIND_CHOICE, AT(on_loss), 0, 0, "pause|sigbus" },
+	{ "vm", "extent", KIND_SIZE, AT(extent), 0, 1ull << 40, NULL },
+	{ "vm", "data-encryption", KIND_BOOL, AT(data_encryption), 0, 0, NULL },
+	{ "key", "tenant", KIND_TEXT, AT(tenant), 0, ROOM(tenant), NULL },
+	{ "key", "file", KIND_TEXT, AT(key_file), 0, ROOM(key_file), NULL },
+};
+
+#define NR_OPTIONS (sizeof(options) / sizeof(options[0]))
+
+struct reader {
+	struct dcm_host_config *cfg;
+	char *err;
+	bool seen[NR_OPTIONS];
+	bool failed;
+};
+
+static int count_parse(const char *s, uint64_t *v)
+{
+	uint64_t n = 0;
+
+	if (!*s)
+		return -EINVAL;
+	for (; *s >= '0' && *s <= '9'; s++)
+		if (__builtin_mul_overflow(n, 10, &n) ||
+		    __builtin_add_overflow(n, (uint64_t)(*s - '0'), &n))
+			return -EINVAL;
+	*v = n;
+	return *s ? -EINVAL : 0;
+}
+
+int dcm_size_parse(const char *s, uint64_t *bytes)
+{
+	size_t len = strlen(s);
+	unsigned int shift = 0;
+	char num[24];
+
+	if (!len || len >= sizeof(num))
+		return -EINVAL;
+	memcpy(num, s, len + 1);
+	switch (num[len - 1]) {
+	case 'K':
+	case 'k':
+		shift = 10;
+		break;
+	case 'M':
+	case 'm':
+		shift = 20;
+		break;
+	case 'G':
+	case 'g':
+		shift = 30;
+		break;
+	case 'T':
+	case 't':
+		shift = 40;
+		break;
+	}
+	if (shift)
+		num[len - 1] = 0;
+	if (count_parse(num, bytes) || *bytes << shift >> shift != *bytes)
+		return -EINVAL;
+	*bytes <<= shift;
+	return 0;
+}
+
+static bool name_valid(const char *s)
+{
+	size_t i;
+
+	for (i = 0; s[i]; i++)
+		if (!strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-",
+			    s[i]))
+			return false;
+	/* it becomes a file name */
+	return i && i <= DCM_NAME_MAX && s[0] != '.' && s[0] != '-';
+}
+
+static bool bool_parse(const char *s, bool *v)
+{
+	static const char *const words[] = { "no",    "yes", "off", "on",
+					     "false", "true", "0",  "1" };
+	unsigned int i;
+
+	for (i = 0; i < 8; i++)
+		if (!strcmp(s, words[i])) {
+			*v = i & 1;
+			return true;
+		}
+	return false;
+}
+
+#define FAIL(r, ...) \
+	(snprintf((r)->err, DCM_ERR_MAX, __VA_ARGS__), (r)->failed = true, 0)
+
+static int option_set(struct reader *r, const struct option *o,
+		      const char *value)
+{
+	void *field = (char *)r->cfg + o->offset;
+	uint64_t v;
+
+	switch (o->kind) {
+	case KIND_SIZE:
+		if (dcm_size_parse(value, &v) || v < o->min || v > o->max)
+			return FAIL(r, "%s: not a size from %llu to %llu bytes",
+				    o->key, (unsigned long long)o->min,
+				    (unsigned long long)o->max);
+		memcpy(field, &v, sizeof(v));
+		return 1;
+	case KIND_COUNT:
+		if (count_parse(value, &v) || v < o->min || v > o->max)
+			return FAIL(r, "%s: not a number from %llu to %llu",
+				    o->key, (unsigned long long)o->min,
+				    (unsigned long long)o->max);
+		*(uint32_t *)field = (uint32_t)v;
+		return 1;
+	case KIND_NAME:
+		if (!name_valid(value))
+			return FAIL(r, "%s: 1 to 63 letters, digits, . _ - please",
+				    o->key);
+		strcpy(field, value);
+		return 1;
+	case KIND_TEXT:
+		if (!*value || strlen(value) >= o->max)
+			return FAIL(r, "%s: must be 1 to %llu bytes", o->key,
+				    (unsigned long long)o->max - 1);
+		strcpy(field, value);
+		return 1;
+	case KIND_BOOL:
+		if (!bool_parse(value, field))
+			return FAIL(r, "%s: must be yes or no", o->key);
+		return 1;
+	case KIND_CHOICE: {
+		const char *bar = strchr(o->choices, '|');
+		size_t first = (size_t)(bar - o->choices);
+
+		if (strlen(value) == first && !memcmp(value, o->choices, first))
+			*(unsigned int *)field = 0;
+		else if (!strcmp(value, bar + 1))
+			*(unsigned int *)field = 1;
+		else
+			return FAIL(r, "%s: must be one of %s", o->key,
+				    o->choices);
+		return 1;
+	}
+	}
+	return 0;
+}
+
+static bool address_valid(const char *s)
+{
+	const char *colon;
+	uint64_t port;
+
+	if (strlen(s) > DCM_ADDRESS_MAX)
+		return false;
+	/* sun_path has 108 bytes */
+	if (!strncmp(s, "unix:", 5))
+		return s[5] == '/' && strlen(s + 5) < 108;
+	if (strncmp(s, "tcp:", 4))
+		return false;
+	colon = strrchr(s + 4, ':');
+	return colon && colon > s + 4 && !count_parse(colon + 1, &port) &&
+	       port > 0 && port < 65536;
+}
+
+static int donor_set(struct reader *r, const char *name, const char *key,
+		     const char *value)
+{
+	struct dcm_host_config *cfg = r->cfg;
+	struct dcm_host_donor *d;
+	uint32_t i;
+
+	if (!name_valid(name))
+		return FAIL(r, "[donor NAME]: 1 to 63 letters, digits, . _ - please");
+	if (strcmp(key, "address"))
+		return FAIL(r, "unknown key '%.60s' in [donor]", key);
+	if (!address_valid(value))
+		return FAIL(r, "address: must be tcp:HOST:PORT or unix:/path");
+	for (i = 0; i < cfg->nr_donors; i++)
+		if (!strcmp(cfg->donor[i].name, name))
+			return FAIL(r, "a second address for donor %s", name);
+	if (cfg->nr_donors == DCM_CONFIG_DONORS_MAX)
+		return FAIL(r, "more than %u donors", DCM_CONFIG_DONORS_MAX);
+	d = &cfg->donor[cfg->nr_donors++];
+	strcpy(d->name, name);
+	strcpy(d->address, value);
+	return 1;
+}
+
+static int tunable_set(struct reader *r, const char *key, const char *value)
+{
+	struct dcm_host_config *cfg = r->cfg;
+	struct dcm_host_tunable *t;
+	uint64_t v;
+	uint32_t i;
+	bool b;
+
+	if (!*key || strlen(key) >= sizeof(t->name))
+		return FAIL(r, "unknown tunable '%.60s'", key);
+	if (dcm_size_parse(value, &v)) {
+		if (!bool_parse(value, &b))
+			return FAIL(r, "%s: not a number", key);
+		v = b;
+	}
+	for (i = 0; i < cfg->nr_tunables; i++)
+		if (!strcmp(cfg->tunable[i].name, key))
+			return FAIL(r, "%s is there twice", key);
+	if (cfg->nr_tunables == DCM_CONFIG_TUNABLES_MAX)
+		return FAIL(r, "more than %u tunables",
+			    DCM_CONFIG_TUNABLES_MAX);
+	t = &cfg->tunable[cfg->nr_tunables++];
+	strcpy(t->name, key);
+	t->value = v;
+	return 1;
+}
+
+static int on_key(void *arg, const char *section, const char *key,
+		  const char *value)
+{
+	struct reader *r = arg;
+	size_t i;
+
+	if (r->failed)
+		return 1;	/* the first one is told */
+	if (!strncmp(section, "donor ", 6))
+		return donor_set(r, section + 6 + strspn(section + 6, " "),
+				 key, value);
+	if (!strcmp(section, "tunables"))
+		return tunable_set(r, key, value);
+	for (i = 0; i < NR_OPTIONS; i++) {
+		if (strcmp(options[i].section, section) ||
+		    strcmp(options[i].key, key))
+			continue;
+		if (r->seen[i])
+			return FAIL(r, "%s is there twice", key);
+		r->seen[i] = true;
+		return option_set(r, &options[i], value);
+	}
+	if (strcmp(section, "vm") && strcmp(section, "key"))
+		return FAIL(r, "unknown section [%.40s]; there are [vm], [donor NAME], [key] and [tunables]",
+			    section);
+	return FAIL(r, "unknown key '%.60s' in [%s]", key, section);
+}
+
+/* What inih would misread without a word. 0 or the line's number. */
+static int lines_check(const char *text, size_t len, const char **why)
+{
+	const char *end = text + len, *eol;
+	int line = 0;
+
+	for (; text < end; text = eol + 1) {
+		const char *p;
+
+		line++;
+		eol = memchr(text, '\n', (size_t)(end - text));
+		if (!eol)
+			eol = end;
+		*why = "longer than 190 bytes";
+		if ((size_t)(eol - text) > DCM_CONFIG_LINE_MAX)
+			return line;
+		*why = "has a byte that is not text";
+		for (p = text; p < eol; p++)
+			if ((unsigned char)*p < ' ' && *p != '\t' && *p != '\r')
+				return line;
+		*why = "begins with white space";
+		if ((*text == ' ' || *text == '\t') &&
+		    text + strspn(text, " \t\r") < eol)
+			return line;
+	}
+	return 0;
+}
+
+static int config_check(const struct dcm_host_config *c, char *err)
+{
+	if (!c->name[0])
+		snprintf(err, DCM_ERR_MAX, "[vm] name= is missing");
+	else if (!c->budget)
+		snprintf(err, DCM_ERR_MAX, "[vm] budget= is missing");
+	else if (c->extent && (c->extent < DCM_WIRE_SLAB_MIN ||
+			       (c->extent & (c->extent - 1))))
+		snprintf(err, DCM_ERR_MAX,
+			 "[vm] extent=: must be a power of two of 2M or more");
+	else if (!c->nr_donors)
+		snprintf(err, DCM_ERR_MAX, "no [donor NAME] section");
+	else if (!c->key_file[0])
+		snprintf(err, DCM_ERR_MAX, "[key] file= is missing");
+	else
+		return 0;
+	return -EINVAL;
+}
+
+int dcm_host_config_parse(const char *text, size_t len,
+			  struct dcm_host_config *cfg, char *err)
+{
+	struct reader r = { .cfg = cfg, .err = err };
+	char said[DCM_ERR_MAX];
+	const char *why;
+	int line;
+
+	memset(cfg, 0, sizeof(*cfg));
+	cfg->size = 64ull << 30;
+	cfg->threshold = 16 << 20;
+	cfg->lanes = 2;
+	cfg->data_encryption = true;
+	err[0] = 0;
+	line = lines_check(text, len, &why);
+	if (line) {
+		snprintf(err, DCM_ERR_MAX, "line %d: %s", line, why);
+		return -EINVAL;
+	}
+	line = ini_parse_string(text, on_key, &r);
+	if (line) {
+		if (!r.failed)
+			snprintf(err, DCM_ERR_MAX,
+				 "neither [section] nor key = value");
+		memcpy(said, err, sizeof(said));
+		snprintf(err, DCM_ERR_MAX, "line %d: %.280s", line, said);
+		return -EINVAL;
+	}
+	return config_check(cfg, err);
+}
+
+int dcm_host_config_load(const char *path, struct dcm_host_config *cfg,
+			 char *err)
+{
+	char why[DCM_ERR_MAX], *buf;
+	size_t len = 0;
+	ssize_t n = 0;
+	int fd, ret = 0;
+
+	buf = malloc(DCM_CONFIG_FILE_MAX + 1);
+	if (!buf) {
+		snprintf(err, DCM_ERR_MAX, "no memory");
+		return -ENOMEM;
+	}
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	while (fd >= 0 && len <= DCM_CONFIG_FILE_MAX) {
+		n = read(fd, buf + len, DCM_CONFIG_FILE_MAX + 1 - len);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			break;
+		len += (size_t)n;
+	}
+	if (fd < 0 || n < 0) {
+		ret = -errno;
+		snprintf(err, DCM_ERR_MAX, "%.200s: %s", path,
+			 strerror(errno));
+	} else if (len > DCM_CONFIG_FILE_MAX) {
+		ret = -EFBIG;
+		snprintf(err, DCM_ERR_MAX, "%.200s: larger than 64 KiB", path);
+	} else {
+		buf[len] = 0;
+		ret = dcm_host_config_parse(buf, len, cfg, why);
+		if (ret)
+			snprintf(err, DCM_ERR_MAX, "%.150s: %.160s", path, why);
+	}
+	if (fd >= 0)
+		close(fd);
+	free(buf);
+	return ret;
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * config.h - libdcm's configuration: an INI file named by $DCM_CONFIG
+ *
+ *	[vm]
+ *	name = web1			; status socket; 1 to 63 of [A-Za-z0-9._-]
+ *	budget = 256M			; direct memory
+ *	size = 64G			; address space that can be paged
+ *	threshold = 16M			; program mode: smallest mapping to page
+ *	mode = qemu			; or program
+ *	lanes = 2			; fault threads
+ *	on-loss = pause			; or sigbus
+ *	extent = 0			; slab size; 0: what the donors lend
+ *	data-encryption = yes		; no: page contents go in plain bytes, if
+ *					; the donor allows it
+ *	[donor NAME]			; one section each, up to 64
+ *	address = tcp:HOST:PORT		; or unix:/path
+ *	[key]
+ *	tenant = lab			; may be left out if the file has one key
+ *	file = /etc/kvm-dcm/lab.key
+ *	[tunables]
+ *	epsilon = 100			; names and values are checked by the core
+ *
+ * Sizes take K, M, G, T (powers of 1024). Unknown sections and keys, keys given
+ * twice and values out of range are errors that name the line.
+ */
+#ifndef DCM_HOST_CONFIG_H
+#define DCM_HOST_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "keys.h"
+
+#define DCM_CONFIG_FILE_MAX 65536u
+#define DCM_CONFIG_DONORS_MAX 64u
+#define DCM_CONFIG_TUNABLES_MAX 64u
+#define DCM_NAME_MAX 63u
+#define DCM_ADDRESS_MAX 159u
+#define DCM_CONFIG_LINE_MAX 190u	/* inih's is 200 */
+
+enum dcm_host_mode {
+	DCM_MODE_QEMU,
+	DCM_MODE_PROGRAM,
+};
+
+enum dcm_host_on_loss {
+	DCM_ON_LOSS_PAUSE,
+	DCM_ON_LOSS_SIGBUS,
+};
+
+struct dcm_host_donor {
+	char name[DCM_NAME_MAX + 1];
+	char address[DCM_ADDRESS_MAX + 1];
+};
+
+struct dcm_host_tunable {
+	char name[48];
+	uint64_t value;
+};
+
+/**
+ * struct dcm_host_config - all of it, with defaults for what was left out
+ *
+ * No pointers: copy it as it is.
+ */
+struct dcm_host_config {
+	char name[DCM_NAME_MAX + 1];
+	uint64_t budget;
+	uint64_t size;
+	uint64_t threshold;
+	enum dcm_host_mode mode;
+	uint32_t lanes;
+	enum dcm_host_on_loss on_loss;
+	uint64_t extent;
+	bool data_encryption;
+	uint32_t nr_donors;
+	struct dcm_host_donor donor[DCM_CONFIG_DONORS_MAX];
+	char tenant[DCM_WIRE_TENANT_MAX + 1];
+	char key_file[DCM_CONFIG_LINE_MAX + 1];
+	uint32_t nr_tunables;
+	struct dcm_host_tunable tunable[DCM_CONFIG_TUNABLES_MAX];
+};
+
+/**
+ * dcm_host_config_parse() - read a configuration from memory
+ * @text: with a NUL at @text[@len]
+ * @len: its bytes
+ * @cfg: filled in; on failure its content means nothing
+ * @err: %DCM_ERR_MAX bytes: "line N: what is wrong"
+ *
+ * Return: 0 or -EINVAL.
+ */
+int dcm_host_config_parse(const char *text, size_t len,
+			  struct dcm_host_config *cfg, char *err);
+
+/* The same from a file; @err names it. 0 or a negative errno. */
+int dcm_host_config_load(const char *path, struct dcm_host_config *cfg,
+			 char *err);
+
+/**
+ * dcm_size_parse() - "4096", "64K", "1G"
+ *
+ * Return: 0, or -EINVAL for anything else and for what does not fit.
+ */
+int dcm_size_parse(const char *s, uint64_t *bytes);
+
+#endif /* DCM_HOST_CONFIG_H */

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * ctl.h - the control plane inside a paging process
+ *
+ * One control thread talks to all donors: sessions, heartbeats, slabs coming
+ * and going. Lanes (fault threads) get endpoints from it and never wait for
+ * it. What may be called where:
+ *
+ *   control thread only	the functions in struct dcm_ctl_ops
+ *   one thread at a time	dcm_ctl_start(), dcm_ctl_stop()
+ *   the lane's thread only	dcm_ctl_io_*(), dcm_ctl_endpoint()
+ *   any thread			everything else; a fault thread too: nothing
+ *				here sleeps or allocates unless it says so
+ *
+ * A slab's life:
+ *
+ *   dcm_ctl_want(extent) -> ops->attached(extent, slab)
+ *      use it by dcm_ctl_io_post() ...
+ *   ops->evict(slab): the donor wants it back: dcm_ctl_want_other(extent,
+ *      slab) -> ops->attached(extent, another); copy; dcm_ctl_release(slab)
+ *   ops->lost(slab): gone with what was on it: dcm_ctl_release(slab)
+ *
+ * Every slab that was given to ops->attached() is released by exactly one
+ * dcm_ctl_release(), or else by dcm_ctl_stop(). ops->lost() may follow
+ * ops->evict(); neither follows dcm_ctl_release().
+ */
+#ifndef DCM_CTL_H
+#define DCM_CTL_H
+
+#include <poll.h>
+
+#include "../core/activity.h"
+#include "../transport/transport.h"
+#include "config.h"
+
+#define DCM_CTL_LANES_MAX 64u
+/* descriptors one lane may have to wait for: one per donor */
+#define DCM_CTL_FDS_MAX DCM_CONFIG_DONORS_MAX
+
+struct dcm_ctl;
+
+/**
+ * struct dcm_ctl_config - what a control plane is started with
+ * @donors: names and addresses ("tcp:HOST:PORT" or "unix:/path"); host names
+ *	are looked up once, at the start
+ * @nr_donors: 1 to %DCM_CONFIG_DONORS_MAX
+ * @tenant: TLS PSK identity
+ * @key: the tenant's key; copied
+ * @key_len: its bytes
+ * @nr_lanes: lanes, 1 to %DCM_CTL_LANES_MAX
+ * @size: bytes of the VM's paged address space
+ * @extent: bytes of an extent, a power of two; a donor with slabs of another
+ *	size is not used. 0: the first donor that answers decides, see
+ *	dcm_ctl_extent_bytes()
+ * @data_encryption: page contents go through TLS. If not: in plain bytes, if
+ *	the donor agrees
+ * @no_populate: do not map the pages of shm slabs ahead of use
+ * @seed: of placement; 0: a random one
+ *
+ * An shm slab is mapped read-only into the process. With population the control
+ * thread fills in its page tables in the background: a fetch then costs 0.9 us
+ * instead of 2.2 us for a first touch of 16 pages (measured, copy of 4 KiB
+ * included), pages of the donor count in this process's RssShmem, not in its
+ * memory cgroup, and it is only done for slabs whose memory the donor has
+ * allocated already: nothing is ever allocated on the host's account.
+ */
+struct dcm_ctl_config {
+	const struct dcm_host_donor *donors;
+	u32 nr_donors;
+	const char *tenant;
+	const u8 *key;
+	size_t key_len;
+	u32 nr_lanes;
+	u64 size;
+	u64 extent;
+	bool data_encryption;
+	bool no_populate;
+	u64 seed;
+};
+
+/**
+ * struct dcm_ctl_count - what one lane did on one slab; the lane's to write
+ */
+struct dcm_ctl_count {
+	u64 reads;
+	u64 writes;
+	u64 pages;
+	u64 in_flight;
+} ____cacheline_aligned;
+
+/**
+ * struct dcm_ctl_slab - one slab lent to this VM
+ * @ref: what operations name; never changes while the slab lives
+ * @ctl: whose it is
+ * @donor: index of its donor
+ * @extent: which extent it was asked for
+ * @transport: enum dcm_wire_transport
+ * @caps: DCM_TR_* of the transport
+ * @dead: set before ops->lost(): every operation fails from then on
+ * @activity: page operations a second, EWMA; the control thread's
+ * @priv: the pager's, never touched here
+ *
+ * The rest is ctl_slab.c's.
+ */
+struct dcm_ctl_slab {
+	struct dcm_slab_ref ref;
+	struct dcm_ctl *ctl;
+	u32 donor;
+	u32 extent;
+	u32 transport;
+	u32 caps;
+	bool dead;
+	void *priv;
+
+	struct dcm_activity activity;
+	struct dcm_ctl_slab *next;
+	struct dcm_ctl_slab *next_note;
+	atomic_t notes;
+	u32 state;
+	bool evicting;
+	u64 tag;
+	u64 populated;
+	struct dcm_ctl_count lane[];
+};
+
+/**
+ * struct dcm_ctl_ops - what the pager wants to hear; all in the control thread
+ * @attached: an extent that was asked for has a slab
+ * @evict: the donor wants a slab back (memory is short there, or it drains).
+ *	It can be used until released; a donor that waits too long takes it
+ *	(ops->lost). Once per slab.
+ * @lost: a slab and what was on it are gone: the donor fell silent, ended the
+ *	session, was restarted, or took it back. Once per slab. @donor is its
+ *	name
+ * @starved: no donor can give a slab for this extent now; it goes on being
+ *	tried. Once until it is attached
+ * @up: a donor's session is on (again); may be %NULL
+ *
+ * May call every any-thread function of this header. Should not take long:
+ * heartbeats wait meanwhile.
+ */
+struct dcm_ctl_ops {
+	void (*attached)(void *arg, u32 extent, struct dcm_ctl_slab *slab);
+	void (*evict)(void *arg, struct dcm_ctl_slab *slab);
+	void (*lost)(void *arg, struct dcm_ctl_slab *slab, const char *donor);
+	void (*starved)(void *arg, u32 extent);
+	void (*up)(void *arg, const char *donor);
+};
+
+/**
+ * dcm_ctl_start() - start the control thread
+ * @cfg: read during the call only
+ * @cb: must outlive the control plane
+ * @arg: given to every callback
+ * @ctl: filled in
+ *
+ * Looks up host names (may sleep); does not wait for any donor.
+ *
+ * Return: 0, -EINVAL, -ENOMEM, -EHOSTUNREACH for an address that can't be
+ * looked up; the reason has been logged.
+ */
+int dcm_ctl_start(const struct dcm_ctl_config *cfg,
+		  const struct dcm_ctl_ops *cb, void *arg,
+		  struct dcm_ctl **ctl);
+
+/**
+ * dcm_ctl_stop() - give everything back and end
+ *
+ * Lanes must have stopped. Slabs not released are given back now (GOODBYE),
+ * without a callback. Sleeps for at most about a second.
+ */
+void dcm_ctl_stop(struct dcm_ctl *ctl);
+
+/**
+ * dcm_ctl_extent_bytes() - size of an extent
+ * @timeout_ms: how long to wait for the first donor if it is not known; 0:
+ *	don't sleep
+ *
+ * Return: bytes, or 0 when no donor has answered.
+ */
+u64 dcm_ctl_extent_bytes(struct dcm_ctl *ctl, u32 timeout_ms);
+
+/**
+ * dcm_ctl_want() - this extent needs a slab
+ *
+ * Ignored while the extent has one that is not lost, or one is being sought.
+ * Never sleeps; a bit and, the first time, a write to an eventfd.
+ */
+void dcm_ctl_want(struct dcm_ctl *ctl, u32 extent);
+
+/**
+ * dcm_ctl_want_other() - this extent needs another slab
+ * @slab: the one it has now; if it has a newer one already nothing is done
+ *
+ * On another donor if one has room; on the same one only if that does not
+ * drain. Never sleeps.
+ */
+void dcm_ctl_want_other(struct dcm_ctl *ctl, u32 extent,
+			struct dcm_ctl_slab *slab);
+
+/**
+ * dcm_ctl_release() - the pager is through with a slab
+ *
+ * No operation on it is posted any more. Those in flight may still complete;
+ * after the last the donor gets the slab back and @slab is gone. Never sleeps.
+ */
+void dcm_ctl_release(struct dcm_ctl *ctl, struct dcm_ctl_slab *slab);
+
+/**
+ * dcm_ctl_stale() - the donor has taken a slab back under our hands
+ *
+ * For a home that finds out by itself: UFFDIO_COPY from an shm slab failed
+ * with EFAULT. Operations that complete with -ESTALE are reported by
+ * dcm_ctl_io_poll(). ops->lost() follows. Never sleeps.
+ */
+void dcm_ctl_stale(struct dcm_ctl *ctl, struct dcm_ctl_slab *slab);
+
+/* ---- a lane's I/O: struct dcm_ops' io_post, io_flush and io_poll ---- */
+
+/**
+ * dcm_ctl_io_post() - start an operation on a slab
+ * @io: @io->slab is &slab->ref of a slab that is not released
+ *
+ * Return: as dcm_transport_ops.post; -ENOTCONN also while the donor can't be
+ * reached, -ESTALE once the slab is lost.
+ */
+int dcm_ctl_io_post(struct dcm_ctl *ctl, u32 lane, struct dcm_io *io);
+
+/* Doorbell of everything posted. */
+void dcm_ctl_io_flush(struct dcm_ctl *ctl, u32 lane);
+
+/* Take up to @max completions of all donors into a list; how many. */
+int dcm_ctl_io_poll(struct dcm_ctl *ctl, u32 lane, struct dcm_io **done,
+		    int max);
+
+/**
+ * dcm_ctl_io_fds() - what to poll() for while operations are in flight
+ * @fds: filled in, up to @max; %DCM_CTL_FDS_MAX is always enough
+ *
+ * A donor that stops answering is not seen by poll(): wake up now and then
+ * (100 ms) and call dcm_ctl_io_poll().
+ *
+ * Return: how many. With operations in flight and 0 there are completions to
+ * take at once.
+ */
+int dcm_ctl_io_fds(struct dcm_ctl *ctl, u32 lane, struct pollfd *fds, int max);
+
+/* Operations of this lane posted and not yet polled. */
+u32 dcm_ctl_io_in_flight(struct dcm_ctl *ctl, u32 lane);
+
+/**
+ * dcm_ctl_endpoint() - the lane's endpoint to a slab's donor
+ *
+ * Takes over a new one and hands a dead one back. dcm_ctl_io_*() do this and
+ * count; use one or the other for a slab, not both.
+ *
+ * Return: the endpoint, %NULL while there is none.
+ */
+struct dcm_endpoint *dcm_ctl_endpoint(struct dcm_ctl *ctl,
+				      struct dcm_ctl_slab *slab, u32 lane);
+
+/* ---- looking ---- */
+
+enum dcm_ctl_donor_state {
+	DCM_DONOR_CONNECTING,
+	DCM_DONOR_UP,
+	DCM_DONOR_LOST,
+	DCM_DONOR_DRAINING,
+};
+
+/**
+ * struct dcm_ctl_donor_status - one donor
+ * @transport: "tcp" or "shm"
+ * @state: enum dcm_ctl_donor_state
+ * @slabs: slabs of this VM there
+ * @bytes: their size
+ * @rtt_ns: of data operations if there were any (tcp), else of QUERY_MEM
+ * @reads: READs completed well
+ * @writes: WRITEs completed well
+ * @slabs_free: slabs it would give, as it last said
+ * @why: of what the last connection or attempt failed, "" if it did not
+ */
+struct dcm_ctl_donor_status {
+	char name[DCM_NAME_MAX + 1];
+	char address[DCM_ADDRESS_MAX + 1];
+	const char *transport;
+	enum dcm_ctl_donor_state state;
+	u64 slabs;
+	u64 bytes;
+	u64 rtt_ns;
+	u64 reads;
+	u64 writes;
+	u64 slabs_free;
+	char why[160];
+};
+
+struct dcm_ctl_status {
+	u32 nr_donors;
+	u32 wanted;	/* extents waiting for a slab */
+	u32 evicting;	/* slabs asked back and not released */
+	u64 slabs;
+	u64 lost;	/* slabs lost so far */
+	struct dcm_ctl_donor_status donor[DCM_CONFIG_DONORS_MAX];
+};
+
+/* Up to a tenth of a second old. Takes a lock the control thread holds briefly. */
+void dcm_ctl_status(struct dcm_ctl *ctl, struct dcm_ctl_status *st);
+
+/* "connecting", "up", "lost", "draining" */
+const char *dcm_ctl_donor_state_name(enum dcm_ctl_donor_state state);
+
+#endif /* DCM_CTL_H */

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * ctl_donor.c - one donor's session
+ *
+ * The papers take a reliable connection's end for the donor's end
+ * (infiniswap-nsdi17, 4.5, names the time-out as a possible optimization). Here
+ * a session is more than its connection: slabs stay ours while the donor has
+ * heard of us within %DCM_WIRE_SILENCE_MS, so a switch that reboots or a donor
+ * that is stopped for three seconds costs a pause and no page.
+ *
+ * States: DOWN -> CONNECTING -> HELLO -> UP, and from all of them DOWN again
+ * when the connection breaks. @session survives DOWN until
+ *   - nothing was heard for %DCM_WIRE_SILENCE_MS, or
+ *   - the donor says it does not know it, or has another donor_id;
+ * then every slab there is lost, once, and the next connection is a new
+ * session. A sign of life is any message on the control connection; one is
+ * asked for every second (QUERY_MEM, which also brings what placement wants
+ * to know and the round trip time).
+ *
+ * Silence is judged only after everything that has arrived was read, so a
+ * host that was itself stopped does not blame the donor.
+ *
+ * Locking: none, the control thread's alone.
+ */
+#include <stdio.h>
+
+#include "ctl_int.h"
+
+static void donor_lost(struct ctl_donor *d, const char *why)
+{
+	if (!d->session)
+		return;
+	d->session = 0;
+	d->was_lost = true;
+	explicit_bzero(d->secret, sizeof(d->secret));
+	d->place.known = false;
+	ctl_data_kill(d);
+	ctl_slabs_lost(d, why);
+}
+
+/* The connection is over; the session may not be. */
+static void donor_down(struct ctl_donor *d, u64 now)
+{
+	bool was_up = d->st == SESSION_UP;
+	bool auth = d->conn.auth;
+
+	if (d->conn.why[0])
+		memcpy(d->why, d->conn.why, sizeof(d->why));
+	dcm_conn_close(&d->conn);
+	d->st = SESSION_DOWN;
+	d->query_tag = 0;
+	d->place.up = false;
+	/* at once after a break, then slower and slower; never in step */
+	if (was_up)
+		d->backoff_ms = 0;
+	d->retry_ms = now + d->backoff_ms +
+		      dcm_place_random(&d->ctl->rng) % CTL_BACKOFF_MIN_MS;
+	d->backoff_ms = min(max(d->backoff_ms * 2, CTL_BACKOFF_MIN_MS),
+			    d->session ? CTL_BACKOFF_MAX_MS / 4 :
+					 CTL_BACKOFF_MAX_MS);
+	ctl_place_down(d, now);
+	if (auth && dcm_log_allow(&d->say_refused, now, CTL_SAY_MS))
+		dcm_log(DCM_LOG_ERR, "donor %s (%s): %s: the key or the tenant is not one it knows; compare our key file with the donor's",
+			d->name, d->address, d->why);
+	else if (!auth && dcm_log_allow(&d->say_conn, now,
+					was_up ? 1000 : CTL_SAY_MS))
+		dcm_log(DCM_LOG_WARNING, "donor %s (%s): %s; trying again",
+			d->name, d->address, d->why);
+}
+
+void ctl_donor_send(struct ctl_donor *d, struct dcm_wire_msg *msg, u64 now)
+{
+	dcm_conn_send(&d->conn, msg);
+	d->sent_ms = now;
+}
+
+u64 ctl_donor_query(struct ctl_donor *d, u64 now)
+{
+	struct dcm_wire_msg msg = { .type = DCM_MSG_QUERY_MEM };
+
+	if (!d->query_tag) {
+		d->query_tag = ++d->tag;
+		d->query_ns = ctl_now_ns();
+		d->query_ms = now;
+		msg.tag = d->query_tag;
+		ctl_donor_send(d, &msg, now);
+	}
+	return d->query_tag;
+}
+
+bool ctl_donor_usable(const struct ctl_donor *d, u64 now)
+{
+	return d->st == SESSION_UP && !d->place.draining &&
+	       now >= d->full_until_ms;
+}
+
+static void hello(struct ctl_donor *d, u64 now)
+{
+	struct dcm_wire_msg msg = {
+		.type = DCM_MSG_HELLO,
+		.tag = ++d->tag,
+		.hello = {
+			.version_min = DCM_WIRE_VERSION_MIN,
+			.version_max = DCM_WIRE_VERSION_MAX,
+			.role = DCM_ROLE_CONTROL,
+			.session = d->session,
+		},
+	};
+
+	memcpy(msg.hello.secret, d->secret, sizeof(d->secret));
+	ctl_donor_send(d, &msg, now);
+	d->st = SESSION_HELLO;
+}
+
+/* Slabs of a size we can't use: nothing to be had until it is reconfigured. */
+static bool extent_fits(struct ctl_donor *d, u64 bytes, u64 now)
+{
+	struct dcm_ctl *ctl = d->ctl;
+	u64 have = READ_ONCE(ctl->extent_bytes);
+
+	if (bytes < DCM_WIRE_SLAB_MIN || bytes & (bytes - 1)) {
+		dcm_conn_fail(&d->conn, "says its slabs have %llu bytes",
+			      (unsigned long long)bytes);
+		return false;
+	}
+	if (!have) {
+		pthread_mutex_lock(&ctl->lock);
+		WRITE_ONCE(ctl->extent_bytes, bytes);
+		pthread_cond_broadcast(&ctl->cond);
+		pthread_mutex_unlock(&ctl->lock);
+		return true;
+	}
+	if (have == bytes)
+		return true;
+	if (dcm_log_allow(&d->say_refused, now, CTL_SAY_MS))
+		dcm_log(DCM_LOG_ERR, "donor %s (%s): lends slabs of %llu MiB, this VM has extents of %llu MiB: it is not used; give all donors the same slab size",
+			d->name, d->address, (unsigned long long)bytes >> 20,
+			(unsigned long long)have >> 20);
+	dcm_conn_fail(&d->conn, "lends slabs of another size");
+	d->backoff_ms = CTL_BACKOFF_MAX_MS;
+	return false;
+}
+
+static void on_welcome(struct ctl_donor *d, const struct dcm_wire_msg *m,
+		       u64 now)
+{
+	bool resume = d->session != 0;
+
+	if (m->welcome.version < DCM_WIRE_VERSION_MIN ||
+	    m->welcome.version > DCM_WIRE_VERSION_MAX || !m->welcome.session ||
+	    !m->welcome.inflight_max) {
+		dcm_conn_fail(&d->conn, "answers HELLO with nonsense");
+		return;
+	}
+	if (resume && (m->welcome.donor_id != d->donor_id ||
+		       m->welcome.session != d->session)) {
+		/* the answer was to the old session: start afresh */
+		donor_lost(d, "it was restarted");
+		dcm_conn_fail(&d->conn, "was restarted");
+		return;
+	}
+	if (!extent_fits(d, m->welcome.slab_bytes, now))
+		return;
+	if (!resume) {
+		d->session = m->welcome.session;
+		d->donor_id = m->welcome.donor_id;
+		memcpy(d->secret, m->welcome.secret, sizeof(d->secret));
+	}
+	d->inflight_max = min(m->welcome.inflight_max, DCM_WIRE_INFLIGHT_MAX);
+	d->conn.phase = DCM_PHASE_CONTROL;
+	d->st = SESSION_UP;
+	d->backoff_ms = 0;
+	d->full_until_ms = 0;
+	d->place.up = true;
+	d->place.draining = false;
+	d->was_lost = false;
+	d->ctl->was_up = true;
+	d->why[0] = 0;
+	if (!d->local)
+		d->want_data = true;
+	memset(&d->say_refused, 0, sizeof(d->say_refused));
+	dcm_log(resume ? DCM_LOG_NOTICE : DCM_LOG_INFO, "donor %s (%s): %s",
+		d->name, d->address,
+		resume ? "reached again, nothing lost" : "connected");
+	ctl_donor_query(d, now);
+	if (resume)
+		ctl_slabs_resumed(d);
+	ctl_place_soon(d->ctl, now);
+	if (d->ctl->cb->up)
+		d->ctl->cb->up(d->ctl->arg, d->name);
+}
+
+static void on_free_mem(struct ctl_donor *d, const struct dcm_wire_msg *m,
+			u64 now)
+{
+	struct dcm_place_donor *p = &d->place;
+	bool had = p->known && p->slabs_free;
+
+	p->known = true;
+	p->slabs_free = m->free_mem.slabs_free;
+	p->slabs_total = m->free_mem.slabs_total;
+	p->slabs_used = m->free_mem.slab_bytes ?
+				m->free_mem.used_bytes / m->free_mem.slab_bytes :
+				0;
+	if (!p->draining && m->free_mem.flags & DCM_FREE_DRAINING)
+		dcm_log(DCM_LOG_NOTICE, "donor %s (%s): is draining", d->name,
+			d->address);
+	p->draining = m->free_mem.flags & DCM_FREE_DRAINING;
+	if (m->tag == d->query_tag) {
+		u64 rtt = ctl_now_ns() - d->query_ns;
+
+		d->rtt_ns = d->rtt_ns ? d->rtt_ns - d->rtt_ns / 8 + rtt / 8 :
+					rtt;
+		d->query_tag = 0;
+	}
+	ctl_place_free_mem(d, m->tag, now);
+	if (!had && p->slabs_free)
+		ctl_place_soon(d->ctl, now);
+}
+
+static void on_hello_error(struct ctl_donor *d, u32 status, u64 now)
+{
+	if (status == DCM_WS_NO_SESSION && d->session) {
+		donor_lost(d, "it has ended our session or was restarted");
+		d->backoff_ms = 0;
+	}
+	d->place.draining = status == DCM_WS_DRAINING;
+	dcm_conn_fail(&d->conn, "refuses us: %s", dcm_wire_status_text(status));
+	(void)now;
+}
+
+static void on_mr_info(struct ctl_donor *d, const struct dcm_wire_msg *m,
+		       u64 now)
+{
+	u32 extent;
+	int fd = -1;
+
+	/* take it in any case: descriptors and messages must stay in step */
+	if (m->mr_info.transport == DCM_WT_SHM) {
+		fd = dcm_conn_take_fd(&d->conn);
+		if (fd < 0) {
+			dcm_conn_fail(&d->conn, "sends no descriptor with a slab");
+			return;
+		}
+	}
+	if (ctl_place_mr_info(d, m->tag, &extent, now)) {
+		ctl_slab_attach(d, extent, m, fd, now);
+		return;
+	}
+	/* asked for and given up since: back with it */
+	if (fd >= 0)
+		close(fd);
+	ctl_slab_refuse(d, m->mr_info.slab, now);
+}
+
+static void on_message(struct ctl_donor *d, const struct dcm_wire_msg *m,
+		       u64 now)
+{
+	d->heard_ms = now;
+	if (d->st == SESSION_HELLO) {
+		if (m->type == DCM_MSG_WELCOME)
+			on_welcome(d, m, now);
+		else
+			on_hello_error(d, m->error.status, now);
+		return;
+	}
+	switch (m->type) {
+	case DCM_MSG_HEARTBEAT:
+		break;
+	case DCM_MSG_FREE_MEM:
+		on_free_mem(d, m, now);
+		break;
+	case DCM_MSG_MR_INFO:
+		on_mr_info(d, m, now);
+		break;
+	case DCM_MSG_CHECK_ACTIVITY:
+		ctl_slab_activity(d, m->slab.slab, m->tag, now);
+		break;
+	case DCM_MSG_EVICT:
+		ctl_slab_evict(d, m->slab.slab, m->tag, now);
+		break;
+	case DCM_MSG_DONE:
+		if (m->tag)
+			ctl_slab_answered(d, m->tag);
+		else
+			ctl_slab_taken(d, m->slab.slab);
+		break;
+	case DCM_MSG_ERROR:
+		if (m->error.status == DCM_WS_NO_SESSION) {
+			donor_lost(d, "it has ended our session");
+			dcm_conn_fail(&d->conn, "has ended our session");
+		} else if (m->tag && m->tag == d->query_tag) {
+			d->query_tag = 0;
+		} else if (!ctl_place_error(d, m->tag, m->error.status, now) &&
+			   !ctl_slab_answered(d, m->tag)) {
+			dcm_conn_fail(&d->conn, "says: %s",
+				      dcm_wire_status_text(m->error.status));
+		}
+		break;
+	default:
+		dcm_conn_fail(&d->conn, "sends %s here",
+			      dcm_wire_type_name(m->type));
+	}
+}
+
+void ctl_donor_io(struct ctl_donor *d, short revents, u64 now)
+{
+	struct dcm_wire_msg msg;
+
+	if (d->st == SESSION_DOWN)
+		return;
+	if (revents)
+		dcm_conn_step(&d->conn);
+	if (d->st == SESSION_CONNECTING && d->conn.state == DCM_CONN_OPEN)
+		hello(d, now);
+	/* bounded: a donor that never stops talking must not stop others */
+	for (int i = 0; i < 64 && dcm_conn_recv(&d->conn, &msg); i++)
+		on_message(d, &msg, now);
+	if (d->conn.state == DCM_CONN_FAILED)
+		donor_down(d, now);
+}
+
+void ctl_donor_timers(struct ctl_donor *d, u64 now)
+{
+	struct dcm_wire_msg beat = { .type = DCM_MSG_HEARTBEAT };
+
+	if (d->session && now - d->heard_ms > DCM_WIRE_SILENCE_MS &&
+	    now > d->heard_ms) {
+		donor_lost(d, "not heard of for 5 seconds");
+		if (d->st != SESSION_DOWN) {
+			dcm_conn_fail(&d->conn, "silent for 5 seconds");
+			donor_down(d, now);
+		}
+	}
+	switch (d->st) {
+	case SESSION_DOWN:
+		if (now < d->retry_ms)
+			return;
+		d->st = SESSION_CONNECTING;
+		dcm_conn_start(&d->conn, &d->ctl->tls,
+			       (struct sockaddr *)&d->sa, d->sa_len, now);
+		ctl_donor_io(d, 0, now);
+		return;
+	case SESSION_CONNECTING:
+	case SESSION_HELLO:
+		if (now - d->conn.since_ms > CTL_CONNECT_MS) {
+			dcm_conn_fail(&d->conn, "does not answer");
+			donor_down(d, now);
+		}
+		return;
+	case SESSION_UP:
+		if (now - d->sent_ms < DCM_WIRE_HEARTBEAT_MS)
+			return;
+		if (!d->query_tag) {
+			ctl_donor_query(d, now);
+		} else {
+			ctl_donor_send(d, &beat, now);
+		}
+		if (d->conn.state == DCM_CONN_FAILED)
+			donor_down(d, now);
+		return;
+	}
+}
+
+void ctl_donor_goodbye(struct ctl_donor *d)
+{
+	struct dcm_wire_msg msg = { .type = DCM_MSG_GOODBYE };
+
+	if (d->st == SESSION_UP) {
+		dcm_conn_send(&d->conn, &msg);
+		d->session = 0;
+	}
+}

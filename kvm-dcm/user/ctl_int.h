@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* ctl_int.h - what the ctl_*.c files share; see ctl.h for the outside */
+#ifndef DCM_CTL_INT_H
+#define DCM_CTL_INT_H
+
+#include <pthread.h>
+#include <sys/un.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include "../core/place.h"
+#include "../transport/shm.h"
+#include "../transport/tcp.h"
+#include "conn.h"
+#include "ctl.h"
+#include "log.h"
+
+#define CTL_JOBS 16u		/* extents being placed at once */
+#define CTL_BACKOFF_MIN_MS 50u
+#define CTL_BACKOFF_MAX_MS 2000u
+#define CTL_CONNECT_MS 5000u	/* to connect, shake hands, be welcomed */
+#define CTL_QUERY_MS 1000u	/* for the answer of a donor placement asks */
+#define CTL_MAP_MS 30000u	/* a donor may have to zero a slab first */
+#define CTL_SAY_MS 60000u	/* the same complaint again at the earliest */
+#define CTL_TICK_MS 100u
+#define CTL_GRACE_MS 2000u	/* to connect at first, before complaints */
+
+enum ctl_session {
+	SESSION_DOWN,		/* no connection: next try at @retry_ms */
+	SESSION_CONNECTING,	/* up to the TLS handshake */
+	SESSION_HELLO,		/* HELLO sent */
+	SESSION_UP,
+};
+
+/* dcm_ctl_slab.notes: what any thread tells the control thread */
+#define NOTE_QUEUED 0x1
+#define NOTE_RELEASE 0x2
+#define NOTE_STALE 0x4
+
+/* dcm_ctl_slab.state */
+enum ctl_slab_state {
+	SLAB_ATTACHED,		/* the pager has it */
+	SLAB_RELEASED,		/* waits for the last operation, or the donor */
+	SLAB_UNMAPPING,		/* UNMAP sent */
+};
+
+/**
+ * struct ctl_lane_slot - how one lane reaches one donor
+ * @next: control thread -> lane: a new endpoint (exchange)
+ * @spent: lane -> control thread: a dead one (store, then exchange)
+ * @cur: the lane's
+ * @shm: the lane's, from start to stop; donors on AF_UNIX only
+ * @rtt_ns: lane writes
+ * @live: control thread: what it gave and did not get back
+ */
+struct ctl_lane_slot {
+	struct dcm_endpoint *next;
+	struct dcm_endpoint *spent;
+	struct dcm_endpoint *cur;
+	struct dcm_endpoint *shm;
+	u64 rtt_ns;
+	u64 reads;
+	u64 writes;
+
+	struct dcm_endpoint *live ____cacheline_aligned;
+	struct dcm_conn conn;
+	bool hello_sent;
+	u64 retry_ms;
+	u32 backoff_ms;
+} ____cacheline_aligned;
+
+/**
+ * struct ctl_donor - one donor, the control thread's alone but for the slots
+ * @session: id, 0: none. Kept while the connection is down and may be resumed
+ * @donor_id: of the donor process that gave it
+ * @heard_ms: last message of it
+ * @query_tag: of the QUERY_MEM in flight, 0: none
+ * @full_until_ms: it has refused a MAP, ask it again then
+ * @was_lost: nothing since it was declared lost
+ */
+struct ctl_donor {
+	struct dcm_ctl *ctl;
+	u32 idx;
+	char name[DCM_NAME_MAX + 1];
+	char address[DCM_ADDRESS_MAX + 1];
+	struct sockaddr_storage sa;
+	socklen_t sa_len;
+	bool local;
+
+	enum ctl_session st;
+	struct dcm_conn conn;
+	u64 session;
+	u8 secret[16];
+	u64 donor_id;
+	u32 inflight_max;
+	bool want_data;
+	bool was_lost;
+	u64 heard_ms;
+	u64 sent_ms;
+	u64 retry_ms;
+	u32 backoff_ms;
+	u64 tag;
+	u64 query_tag;
+	u64 query_ns;
+	u64 query_ms;
+	u64 rtt_ns;
+	u64 full_until_ms;
+	struct dcm_place_donor place;
+	char why[160];
+	struct dcm_log_rate say_conn;
+	struct dcm_log_rate say_refused;
+	struct dcm_log_rate say_data;
+	struct ctl_lane_slot *slot;
+};
+
+enum ctl_job_state {
+	JOB_FREE,
+	JOB_QUERY,
+	JOB_MAP,
+};
+
+/**
+ * struct ctl_job - one extent being placed
+ * @tried: donors that said no this time, a bit each
+ * @avoid: donor not wanted unless there is no other; -1: none
+ */
+struct ctl_job {
+	enum ctl_job_state st;
+	u32 extent;
+	u64 tried;
+	int avoid;
+	unsigned int nr;
+	unsigned int pick[2];
+	u64 tag[2];
+	bool answered[2];
+	u64 deadline_ms;
+};
+
+/**
+ * struct ctl_lane - what a lane has under way; the lane's alone
+ * @busy_tcp: donors with operations in flight, a bit each
+ * @busy_shm: the same
+ */
+struct ctl_lane {
+	u64 busy_tcp;
+	u64 busy_shm;
+} ____cacheline_aligned;
+
+/**
+ * struct dcm_ctl - a control plane
+ * @want: any thread sets, the control thread takes; a bit per extent
+ * @other: for want_other: the slab to be replaced, per extent
+ * @notes: slabs something was said about, a stack any thread pushes on
+ * @pending: extents to place (control thread), a bit each
+ * @placing: extents with a job
+ * @starved: extents whose starvation was told
+ * @cur: newest slab of each extent, %NULL: none or lost
+ * @status: copy for dcm_ctl_status(), under @lock
+ */
+struct dcm_ctl {
+	const struct dcm_ctl_ops *cb;
+	void *arg;
+	struct dcm_tls tls;
+	u32 nr_lanes;
+	u32 nr_donors;
+	u32 nr_extents;
+	bool data_encryption;
+	bool populate;
+	u64 extent_bytes;
+	u64 start_ms;
+	bool was_up;
+	u64 rng;
+	int event;
+	bool stop;
+	bool has_populate;
+	pthread_t thread;
+	struct ctl_donor *donor;
+	struct ctl_lane *lane;
+	struct pollfd *fds;
+
+	u64 *want;
+	struct dcm_ctl_slab **other;
+	struct dcm_ctl_slab *notes;
+
+	u64 *pending;
+	u64 *placing;
+	u64 *starved;
+	struct dcm_ctl_slab **cur;
+	u32 cursor;
+	u32 nr_pending;
+	u64 place_ms;
+	u32 place_backoff_ms;
+	struct ctl_job job[CTL_JOBS];
+	struct dcm_ctl_slab *slabs;
+	u64 nr_lost;
+	struct dcm_log_rate say_starved;
+
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	struct dcm_ctl_status status;
+};
+
+static inline bool bit_test(const u64 *map, u32 n)
+{
+	return map[n / 64] >> n % 64 & 1;
+}
+
+static inline void bit_set(u64 *map, u32 n)
+{
+	map[n / 64] |= 1ull << n % 64;
+}
+
+static inline void bit_clear(u64 *map, u32 n)
+{
+	map[n / 64] &= ~(1ull << n % 64);
+}
+
+u64 ctl_now_ms(void);
+u64 ctl_now_ns(void);
+void ctl_kick(struct dcm_ctl *ctl);
+
+/* ctl_address.c */
+int ctl_address_resolve(struct ctl_donor *d);
+
+/* ctl_donor.c: sessions */
+void ctl_donor_timers(struct ctl_donor *d, u64 now);
+void ctl_donor_io(struct ctl_donor *d, short revents, u64 now);
+void ctl_donor_send(struct ctl_donor *d, struct dcm_wire_msg *msg, u64 now);
+u64 ctl_donor_query(struct ctl_donor *d, u64 now);
+void ctl_donor_goodbye(struct ctl_donor *d);
+bool ctl_donor_usable(const struct ctl_donor *d, u64 now);
+
+/* ctl_data.c: data connections */
+void ctl_data_timers(struct ctl_donor *d, u64 now);
+void ctl_data_io(struct ctl_donor *d, u32 lane, short revents, u64 now);
+void ctl_data_kill(struct ctl_donor *d);
+void ctl_data_close(struct ctl_donor *d);
+
+/* ctl_slab.c */
+void ctl_slab_attach(struct ctl_donor *d, u32 extent,
+		     const struct dcm_wire_msg *msg, int fd, u64 now);
+void ctl_slab_refuse(struct ctl_donor *d, u64 id, u64 now);
+void ctl_slab_evict(struct ctl_donor *d, u64 id, u64 tag, u64 now);
+void ctl_slab_activity(struct ctl_donor *d, u64 id, u64 tag, u64 now);
+bool ctl_slab_answered(struct ctl_donor *d, u64 tag);
+void ctl_slab_taken(struct ctl_donor *d, u64 id);
+void ctl_slabs_lost(struct ctl_donor *d, const char *why);
+void ctl_slabs_resumed(struct ctl_donor *d);
+void ctl_slabs_notes(struct dcm_ctl *ctl, u64 now);
+bool ctl_slabs_step(struct dcm_ctl *ctl, u64 now);
+void ctl_slabs_period(struct dcm_ctl *ctl, u64 now);
+bool ctl_slabs_populate(struct dcm_ctl *ctl);
+void ctl_slabs_free(struct dcm_ctl *ctl);
+u64 ctl_slab_pages(const struct dcm_ctl_slab *s);
+
+/* ctl_place.c */
+void ctl_place_wants(struct dcm_ctl *ctl);
+void ctl_place_want_again(struct dcm_ctl *ctl, u32 extent);
+bool ctl_place_ready(struct dcm_ctl *ctl);
+void ctl_place_step(struct dcm_ctl *ctl, u64 now);
+bool ctl_place_mr_info(struct ctl_donor *d, u64 tag, u32 *extent, u64 now);
+void ctl_place_free_mem(struct ctl_donor *d, u64 tag, u64 now);
+bool ctl_place_error(struct ctl_donor *d, u64 tag, u32 status, u64 now);
+void ctl_place_down(struct ctl_donor *d, u64 now);
+void ctl_place_soon(struct dcm_ctl *ctl, u64 now);
+void ctl_place_done(struct dcm_ctl *ctl, u32 extent);
+
+/* ctl_lane.c */
+int ctl_lanes_open(struct dcm_ctl *ctl);
+
+/* ctl_status.c */
+void ctl_status_publish(struct dcm_ctl *ctl);
+
+#endif /* DCM_CTL_INT_H */
