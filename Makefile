@@ -93,19 +93,21 @@ test-dcmctl: deps-test programs
 test-guest: deps-test deps-demo programs
 	@$(PYTEST) tests/guest
 
-# Each stage is one of the targets above; NAME@SECONDS is its limit.
+# Each stage is one of the targets above; NAME@SECONDS is its limit. Not
+# $(MAKE): `make -n test` would run it.
+STAGE_MAKE = $(MAKE)
 test: deps-test
 	@scripts/run-stages --log-dir $(BUILD)/test \
-		build@600='$(MAKE) -j$(NPROC) all' \
-		check@600='$(MAKE) check' \
-		kernel@900='$(MAKE) kernel-check' \
-		unit@900='$(MAKE) -j$(NPROC) unit' \
-		fuzz@300='$(MAKE) fuzz' \
-		torture@300='$(MAKE) torture' \
-		donor@600='$(MAKE) test-donor' \
-		pager@600='$(MAKE) test-pager' \
-		dcmctl@300='$(MAKE) test-dcmctl' \
-		guest@1500='$(MAKE) test-guest'
+		build@600='$(STAGE_MAKE) -j$(NPROC) all' \
+		check@600='$(STAGE_MAKE) check' \
+		kernel@900='$(STAGE_MAKE) kernel-check' \
+		unit@900='$(STAGE_MAKE) -j$(NPROC) unit' \
+		fuzz@300='$(STAGE_MAKE) fuzz' \
+		torture@300='$(STAGE_MAKE) torture' \
+		donor@600='$(STAGE_MAKE) test-donor' \
+		pager@600='$(STAGE_MAKE) test-pager' \
+		dcmctl@300='$(STAGE_MAKE) test-dcmctl' \
+		guest@1500='$(STAGE_MAKE) test-guest'
 
 bench: deps-bench programs
 	@+$(MAKE) -C bench run
