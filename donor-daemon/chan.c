@@ -1,0 +1,553 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * chan.c - bytes to and from one peer: TLS or plain, buffered, never blocking
+ *
+ * GnuTLS never sees the socket. Its pull function takes from @rx, which one
+ * large recv() fills, and its push function adds to @tx, which one send()
+ * empties: a batch of answers is one system call whatever its number of
+ * records. It also means that nothing a failed handshake wanted to say (an
+ * alert) gets out: @tx is dropped unsent. A HelloRetryRequest, which would
+ * be sent before the key is checked, is refused by a hook.
+ *
+ * Session tickets are off: every connection proves its key, so a key that
+ * was taken away opens nothing.
+ *
+ * Locking: none; a channel has one user at a time. struct dcm_tls is
+ * immutable after dcm_tls_new(); its key callback runs in handshakes only,
+ * that is on the event loop.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "chan.h"
+
+#define RX_BYTES	(32u << 10)
+#define IN_BYTES	(4u << 10)
+#define TX_BYTES	(4u << 10)
+#define TX_MAX		(8u << 20)	/* callers stop far below */
+#define RECORD_MAX	16384u
+
+/* an external key is bound to SHA-256 (RFC 8446, 4.2.11), so are the ciphers */
+static const char tls_priority[] =
+	"NONE:+VERS-TLS1.3:+AES-128-GCM:+CHACHA20-POLY1305:+AEAD:"
+	"+ECDHE-PSK:+DHE-PSK:+GROUP-X25519:+GROUP-SECP256R1:+SIGN-ALL";
+
+struct dcm_tls {
+	gnutls_psk_server_credentials_t cred;
+	gnutls_priority_t priority;
+	dcm_psk_fn find;
+	void *arg;
+	u8 decoy[32];
+};
+
+struct chan_tls {
+	struct dcm_chan ch;
+	struct dcm_tls *tls;
+};
+
+static int psk_key(gnutls_session_t s, const gnutls_datum_t *name,
+		   gnutls_datum_t *key)
+{
+	struct chan_tls *ct = gnutls_session_get_ptr(s);
+	struct dcm_tls *tls = ct->tls;
+	const u8 *k;
+	size_t n;
+
+	/* an unknown name fails as a wrong key does, and as late */
+	if (tls->find(tls->arg, name->data, name->size, &k, &n)) {
+		k = tls->decoy;
+		n = sizeof(tls->decoy);
+	}
+	key->data = gnutls_malloc(n);
+	if (!key->data)
+		return -1;
+	memcpy(key->data, k, n);
+	key->size = (unsigned int)n;
+	return 0;
+}
+
+struct dcm_tls *dcm_tls_new(dcm_psk_fn find, void *arg, char *err,
+			    size_t err_len)
+{
+	struct dcm_tls *tls = calloc(1, sizeof(*tls));
+	const char *what = "out of memory";
+	int ret = 0;
+
+	if (!tls)
+		goto fail;
+	tls->find = find;
+	tls->arg = arg;
+	what = "no random numbers";
+	if (getrandom(tls->decoy, sizeof(tls->decoy), 0) !=
+	    (ssize_t)sizeof(tls->decoy))
+		goto fail;
+	what = "GnuTLS has no TLS 1.3 with pre-shared keys";
+	ret = gnutls_psk_allocate_server_credentials(&tls->cred);
+	if (ret)
+		goto fail;
+	gnutls_psk_set_server_credentials_function2(tls->cred, psk_key);
+	ret = gnutls_priority_init(&tls->priority, tls_priority, NULL);
+	if (ret)
+		goto fail;
+	return tls;
+fail:
+	snprintf(err, err_len, "%s%s%s", what, ret ? ": " : "",
+		 ret ? gnutls_strerror(ret) : "");
+	dcm_tls_free(tls);
+	return NULL;
+}
+
+void dcm_tls_free(struct dcm_tls *tls)
+{
+	if (!tls)
+		return;
+	if (tls->priority)
+		gnutls_priority_deinit(tls->priority);
+	if (tls->cred)
+		gnutls_psk_free_server_credentials(tls->cred);
+	free(tls);
+}
+
+/* Room for @n more bytes at the tail, up to @max in all. */
+static int buf_room(struct dcm_buf *b, size_t n, size_t max)
+{
+	size_t used = b->tail - b->head;
+	size_t cap;
+	u8 *p;
+
+	if (b->cap - b->tail >= n)
+		return 0;
+	if (b->cap - used >= n) {
+		memmove(b->p, b->p + b->head, used);
+		b->head = 0;
+		b->tail = used;
+		return 0;
+	}
+	if (used + n > max)
+		return -1;
+	for (cap = b->cap ? b->cap : 1024; cap < used + n;)
+		cap *= 2;
+	p = malloc(cap);
+	if (!p)
+		return -1;
+	if (used)
+		memcpy(p, b->p + b->head, used);
+	free(b->p);
+	b->p = p;
+	b->head = 0;
+	b->tail = used;
+	b->cap = cap;
+	return 0;
+}
+
+static void buf_take(struct dcm_buf *b, size_t n)
+{
+	b->head += n;
+	if (b->head == b->tail)
+		b->head = b->tail = 0;
+}
+
+static ssize_t chan_pull(gnutls_transport_ptr_t ptr, void *data, size_t len)
+{
+	struct chan_tls *ct = ptr;
+	struct dcm_buf *rx = &ct->ch.rx;
+	size_t n = rx->tail - rx->head;
+
+	if (!n) {
+		if (ct->ch.eof)
+			return 0;
+		gnutls_transport_set_errno(ct->ch.tls, EAGAIN);
+		return -1;
+	}
+	if (n > len)
+		n = len;
+	memcpy(data, rx->p + rx->head, n);
+	buf_take(rx, n);
+	return (ssize_t)n;
+}
+
+static ssize_t chan_push(gnutls_transport_ptr_t ptr, const giovec_t *iov,
+			 int nr)
+{
+	struct chan_tls *ct = ptr;
+	size_t n = 0;
+
+	for (int i = 0; i < nr; i++)
+		n += iov[i].iov_len;
+	if (buf_room(&ct->ch.tx, n, TX_MAX)) {
+		ct->ch.broken = true;
+		gnutls_transport_set_errno(ct->ch.tls, EPIPE);
+		return -1;
+	}
+	for (int i = 0; i < nr; i++) {
+		memcpy(ct->ch.tx.p + ct->ch.tx.tail, iov[i].iov_base,
+		       iov[i].iov_len);
+		ct->ch.tx.tail += iov[i].iov_len;
+	}
+	return (ssize_t)n;
+}
+
+/* Only reached with what buffers hold: the socket was asked before. */
+static int chan_pull_timeout(gnutls_transport_ptr_t ptr, unsigned int ms)
+{
+	struct chan_tls *ct = ptr;
+
+	(void)ms;
+	return ct->ch.rx.tail > ct->ch.rx.head || ct->ch.eof;
+}
+
+/* HelloRetryRequest would answer before the key is checked. */
+static int chan_no_retry(gnutls_session_t s, unsigned int type,
+			 unsigned int when, unsigned int incoming,
+			 const gnutls_datum_t *msg)
+{
+	(void)s;
+	(void)type;
+	(void)when;
+	(void)msg;
+	return incoming ? 0 : GNUTLS_E_UNWANTED_ALGORITHM;
+}
+
+struct dcm_chan *dcm_chan_new(int fd, struct dcm_tls *tls)
+{
+	struct chan_tls *ct = calloc(1, sizeof(*ct));
+	struct dcm_chan *ch;
+
+	if (!ct) {
+		close(fd);
+		return NULL;
+	}
+	ch = &ct->ch;
+	ch->fd = fd;
+	ct->tls = tls;
+	if (buf_room(&ch->rx, IN_BYTES, IN_BYTES) ||
+	    buf_room(&ch->in, IN_BYTES, IN_BYTES) ||
+	    buf_room(&ch->tx, TX_BYTES, TX_BYTES) ||
+	    gnutls_init(&ch->tls, GNUTLS_SERVER | GNUTLS_NONBLOCK |
+					  GNUTLS_NO_TICKETS)) {
+		ch->tls = NULL;
+		dcm_chan_free(ch);
+		return NULL;
+	}
+	gnutls_session_set_ptr(ch->tls, ct);
+	gnutls_transport_set_ptr(ch->tls, ct);
+	gnutls_transport_set_pull_function(ch->tls, chan_pull);
+	gnutls_transport_set_pull_timeout_function(ch->tls, chan_pull_timeout);
+	gnutls_transport_set_vec_push_function(ch->tls, chan_push);
+	/* the caller has a deadline for the whole */
+	gnutls_handshake_set_timeout(ch->tls, 0);
+	gnutls_handshake_set_hook_function(ch->tls,
+					   GNUTLS_HANDSHAKE_HELLO_RETRY_REQUEST,
+					   GNUTLS_HOOK_BOTH, chan_no_retry);
+	if (gnutls_priority_set(ch->tls, tls->priority) ||
+	    gnutls_credentials_set(ch->tls, GNUTLS_CRD_PSK, tls->cred)) {
+		dcm_chan_free(ch);
+		return NULL;
+	}
+	return ch;
+}
+
+void dcm_chan_free(struct dcm_chan *ch)
+{
+	if (!ch)
+		return;
+	if (ch->tls)
+		gnutls_deinit(ch->tls);
+	for (u32 i = 0; i < ch->nr_pass; i++)
+		close(ch->pass[i].fd);
+	close(ch->fd);
+	free(ch->rx.p);
+	free(ch->in.p);
+	free(ch->tx.p);
+	free((struct chan_tls *)ch);
+}
+
+int dcm_chan_room(struct dcm_chan *ch, size_t bytes)
+{
+	size_t used = ch->in.tail - ch->in.head;
+
+	if (ch->tls && buf_room(&ch->rx, RX_BYTES - (ch->rx.tail - ch->rx.head),
+				RX_BYTES))
+		return -1;
+	if (bytes <= used)
+		return 0;
+	return buf_room(&ch->in, bytes - used, bytes * 2);
+}
+
+/* One recv() into @b: 1 bytes came, 0 none there, -1 end. */
+static int chan_fill(struct dcm_chan *ch, struct dcm_buf *b)
+{
+	size_t room = b->cap - b->tail;
+	ssize_t n;
+
+	if (!room && b->head) {
+		memmove(b->p, b->p + b->head, b->tail - b->head);
+		b->tail -= b->head;
+		b->head = 0;
+		room = b->cap - b->tail;
+	}
+	if (!room) {
+		ch->more = true;
+		return 0;
+	}
+	do
+		n = recv(ch->fd, b->p + b->tail, room, MSG_DONTWAIT);
+	while (n < 0 && errno == EINTR);
+	if (n > 0) {
+		b->tail += (size_t)n;
+		ch->more = (size_t)n == room;
+		return 1;
+	}
+	if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+		return 0;
+	ch->eof = true;
+	return -1;
+}
+
+int dcm_chan_handshake(struct dcm_chan *ch)
+{
+	int ret;
+
+	for (;;) {
+		ch->more = false;
+		if (chan_fill(ch, &ch->rx) < 0)
+			return -1;
+		ret = gnutls_handshake(ch->tls);
+		if (ret == GNUTLS_E_SUCCESS) {
+			ch->established = true;
+			return dcm_chan_flush(ch) < 0 ? -1 : 1;
+		}
+		if (ret == GNUTLS_E_INTERRUPTED)
+			continue;
+		if (ret != GNUTLS_E_AGAIN) {
+			/* also a warning alert: nobody sends one in earnest */
+			ch->tx.head = ch->tx.tail = 0;
+			return -1;
+		}
+		if (dcm_chan_flush(ch) < 0)
+			return -1;
+		if (!ch->more)
+			return 0;
+	}
+}
+
+int dcm_chan_identity(struct dcm_chan *ch, const void **name, size_t *len)
+{
+	gnutls_datum_t d;
+
+	if (gnutls_psk_server_get_username2(ch->tls, &d))
+		return -1;
+	*name = d.data;
+	*len = d.size;
+	return 0;
+}
+
+/* @rx into @in; -1 at the end of the stream or on a forged record */
+static int chan_decrypt(struct dcm_chan *ch)
+{
+	unsigned int odd = 0;
+	int got = 0;
+	ssize_t n;
+
+	for (;;) {
+		size_t room = ch->in.cap - ch->in.tail;
+
+		if (!room && ch->in.head) {
+			buf_room(&ch->in, 1, ch->in.cap);
+			room = ch->in.cap - ch->in.tail;
+		}
+		if (!room) {
+			ch->more = true;
+			return got;
+		}
+		n = gnutls_record_recv(ch->tls, ch->in.p + ch->in.tail, room);
+		if (n > 0) {
+			ch->in.tail += (size_t)n;
+			got = 1;
+			continue;
+		}
+		if (n == GNUTLS_E_AGAIN)
+			return got;
+		/* key updates and the like; a flood of them is no peer */
+		if (n < 0 && !gnutls_error_is_fatal((int)n) && ++odd < 64)
+			continue;
+		ch->eof = true;
+		ch->more = true;	/* come back for the end */
+		return got ? got : -1;
+	}
+}
+
+int dcm_chan_read(struct dcm_chan *ch)
+{
+	int ret, got;
+
+	ch->more = false;
+	if (ch->broken || ch->eof)
+		return -1;
+	if (!ch->tls)
+		return chan_fill(ch, &ch->in);
+	ret = chan_fill(ch, &ch->rx);
+	got = chan_decrypt(ch);
+	if (got > 0) {
+		ch->more |= ret < 0;
+		return 1;
+	}
+	return ret < 0 || got < 0 ? -1 : 0;
+}
+
+void dcm_chan_consume(struct dcm_chan *ch, size_t n)
+{
+	buf_take(&ch->in, n);
+}
+
+int dcm_chan_write(struct dcm_chan *ch, const void *data, size_t len)
+{
+	const u8 *p = data;
+	ssize_t n;
+
+	if (ch->broken)
+		return -1;
+	if (!ch->tls) {
+		if (buf_room(&ch->tx, len, TX_MAX)) {
+			ch->broken = true;
+			return -1;
+		}
+		memcpy(ch->tx.p + ch->tx.tail, data, len);
+		ch->tx.tail += len;
+		return 0;
+	}
+	while (len) {
+		n = gnutls_record_send(ch->tls, p,
+				       len < RECORD_MAX ? len : RECORD_MAX);
+		if (n == GNUTLS_E_INTERRUPTED)
+			continue;
+		if (n <= 0) {
+			ch->broken = true;
+			return -1;
+		}
+		p += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+int dcm_chan_pass_fd(struct dcm_chan *ch, int fd)
+{
+	int copy;
+
+	if (ch->nr_pass == DCM_CHAN_FDS)
+		return -1;
+	copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (copy < 0)
+		return -1;
+	ch->pass[ch->nr_pass].fd = copy;
+	ch->pass[ch->nr_pass++].at = ch->tx_at + dcm_chan_queued(ch);
+	return 0;
+}
+
+/* send() that takes the first waiting descriptor along when its byte is first */
+static ssize_t chan_send(struct dcm_chan *ch, const void *data, size_t len)
+{
+	union {
+		struct cmsghdr align;
+		char space[CMSG_SPACE(sizeof(int))];
+	} ctl;
+	struct iovec iov = { .iov_base = (void *)data, .iov_len = len };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+	bool with = ch->nr_pass && ch->pass[0].at == ch->tx_at;
+	u32 next = with ? 1 : 0;
+	ssize_t n;
+
+	if (ch->nr_pass > next && ch->pass[next].at - ch->tx_at < len)
+		iov.iov_len = (size_t)(ch->pass[next].at - ch->tx_at);
+	if (with) {
+		struct cmsghdr *c;
+
+		memset(&ctl, 0, sizeof(ctl));
+		msg.msg_control = &ctl;
+		msg.msg_controllen = sizeof(ctl.space);
+		c = CMSG_FIRSTHDR(&msg);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(c), &ch->pass[0].fd, sizeof(int));
+	}
+	n = sendmsg(ch->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+	if (n > 0 && with) {
+		close(ch->pass[0].fd);
+		ch->nr_pass--;
+		memmove(&ch->pass[0], &ch->pass[1],
+			ch->nr_pass * sizeof(ch->pass[0]));
+	}
+	return n;
+}
+
+int dcm_chan_flush(struct dcm_chan *ch)
+{
+	ssize_t n;
+
+	while (dcm_chan_queued(ch) && !ch->broken) {
+		n = chan_send(ch, ch->tx.p + ch->tx.head, dcm_chan_queued(ch));
+		if (n > 0) {
+			ch->tx_at += (u64)n;
+			buf_take(&ch->tx, (size_t)n);
+			continue;
+		}
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+			return 0;
+		ch->broken = true;
+	}
+	return ch->broken ? -1 : 1;
+}
+
+int dcm_chan_writev(struct dcm_chan *ch, struct iovec *iov, int nr)
+{
+	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = (size_t)nr };
+	ssize_t n = 0;
+
+	if (ch->broken)
+		return -1;
+	if (!dcm_chan_queued(ch)) {
+		do
+			n = sendmsg(ch->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+		while (n < 0 && errno == EINTR);
+		if (n < 0) {
+			if (errno != EAGAIN && errno != EWOULDBLOCK) {
+				ch->broken = true;
+				return -1;
+			}
+			n = 0;
+		}
+		ch->tx_at += (u64)n;
+	}
+	for (int i = 0; i < nr; i++) {
+		size_t skip = (size_t)n < iov[i].iov_len ? (size_t)n :
+							   iov[i].iov_len;
+
+		n -= (ssize_t)skip;
+		if (skip < iov[i].iov_len &&
+		    dcm_chan_write(ch, (u8 *)iov[i].iov_base + skip,
+				   iov[i].iov_len - skip))
+			return -1;
+	}
+	return 0;
+}
+
+int dcm_chan_plain(struct dcm_chan *ch)
+{
+	if (ch->rx.tail != ch->rx.head || ch->in.tail != ch->in.head ||
+	    gnutls_record_check_pending(ch->tls))
+		return -1;
+	gnutls_deinit(ch->tls);
+	ch->tls = NULL;
+	free(ch->rx.p);
+	memset(&ch->rx, 0, sizeof(ch->rx));
+	return 0;
+}

@@ -1,0 +1,600 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * config.c - what dcm-donord can be told, and reading it
+ *
+ * One table has every option: section, name, kind, place, bounds. Files are
+ * read whole and parsed by inih through a reader of our own, which counts
+ * lines, so that an error names the file, the line and what to write there.
+ * An unknown section or key is an error: a misspelt quota must not be no
+ * quota. The same parser takes hostile text in tests/fuzz/config_fuzz.c.
+ *
+ * No state outside the structures passed in.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <ini.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../kvm-dcm/core/wire.h"
+#include "config.h"
+
+#define FILE_MAX_BYTES	(1u << 20)
+
+enum kind {
+	KIND_TEXT,
+	KIND_LISTEN,
+	KIND_SIZE,	/* bytes or percent */
+	KIND_BYTES,
+	KIND_COUNT,
+	KIND_OCTAL,
+	KIND_TIME,	/* milliseconds */
+	KIND_BOOL,
+	KIND_HUGE,
+};
+
+struct option {
+	const char *section;
+	const char *key;
+	enum kind kind;
+	size_t at;
+	uint64_t min;
+	uint64_t max;
+};
+
+static const struct option options[] = {
+#define O(s, k, kind, field, min, max) \
+	{ s, k, kind, offsetof(struct dcm_config, field), min, max }
+	O("donor", "listen", KIND_LISTEN, listen, 0, 0),
+	O("donor", "unix", KIND_TEXT, unix_path, 0, 107),
+	O("donor", "unix-mode", KIND_OCTAL, unix_mode, 0, 0777),
+	O("donor", "keys", KIND_TEXT, keys, 0, DCM_CONFIG_PATH_MAX - 1),
+	O("donor", "capacity", KIND_SIZE, capacity, 0, 1ull << 50),
+	O("donor", "head-room", KIND_SIZE, head_room, 0, 1ull << 50),
+	O("donor", "slab-size", KIND_BYTES, slab_bytes, DCM_WIRE_SLAB_MIN,
+	  1ull << 40),
+	O("donor", "spare-slabs", KIND_COUNT, spare_slabs, 0, 1024),
+	O("donor", "hugepages", KIND_HUGE, huge_bytes, 0, 0),
+	O("donor", "threads", KIND_COUNT, threads, 1, 64),
+	O("donor", "poll-us", KIND_COUNT, poll_us, 0, 1000),
+	O("donor", "data-encryption", KIND_BOOL, data_encryption, 0, 0),
+	O("donor", "drain-timeout", KIND_TIME, drain_ms, 0, 86400000),
+	O("limits", "connections", KIND_COUNT, connections, 1, 65536),
+	O("limits", "handshakes", KIND_COUNT, handshakes, 1, 4096),
+	O("limits", "handshake-timeout", KIND_TIME, handshake_ms, 100, 60000),
+	O("limits", "sessions", KIND_COUNT, sessions, 1, 65536),
+	O("limits", "tenant-bytes", KIND_SIZE, tenant_bytes, 0, 1ull << 50),
+	O("limits", "tenant-connections", KIND_COUNT, tenant_connections, 1,
+	  65536),
+	O("eviction", "extra", KIND_COUNT, evict_extra, 0, 100),
+	O("eviction", "activity-timeout", KIND_TIME, activity_ms, 10, 60000),
+	O("eviction", "evict-timeout", KIND_TIME, evict_ms, 100, 3600000),
+	O("http", "listen", KIND_TEXT, http, 0, DCM_CONFIG_PATH_MAX - 1),
+	O("http", "allow-remote", KIND_BOOL, http_allow_remote, 0, 0),
+#undef O
+};
+
+void dcm_config_init(struct dcm_config *cfg)
+{
+	memset(cfg, 0, sizeof(*cfg));
+	cfg->unix_mode = 0660;
+	snprintf(cfg->keys, sizeof(cfg->keys), "/etc/kvm-dcm/donor.keys");
+	cfg->capacity.percent = 75;
+	cfg->head_room.percent = 12;
+	cfg->slab_bytes = 1u << 30;
+	cfg->spare_slabs = 1;
+	cfg->threads = 1;
+	cfg->poll_us = 0;
+	cfg->data_encryption = true;
+	cfg->drain_ms = 60000;
+	cfg->connections = 4096;
+	cfg->handshakes = 64;
+	cfg->handshake_ms = 5000;
+	cfg->sessions = 1024;
+	cfg->tenant_bytes.percent = 100;
+	cfg->tenant_connections = 2048;
+	cfg->evict_extra = 100;
+	cfg->activity_ms = 500;
+	cfg->evict_ms = 30000;
+	snprintf(cfg->http, sizeof(cfg->http), "off");
+}
+
+void dcm_config_free(struct dcm_config *cfg)
+{
+	free(cfg->tenants);
+	cfg->tenants = NULL;
+	cfg->nr_tenants = 0;
+}
+
+uint64_t dcm_size_bytes(const struct dcm_size *s, uint64_t total)
+{
+	return s->percent ? total / 100 * s->percent : s->bytes;
+}
+
+/* Digits at the start of @s; -1 when there are none or too many. */
+static int number(const char **s, uint64_t *v)
+{
+	const char *p = *s;
+
+	*v = 0;
+	if (!isdigit((unsigned char)*p))
+		return -1;
+	for (; isdigit((unsigned char)*p); p++)
+		if (__builtin_mul_overflow(*v, 10, v) ||
+		    __builtin_add_overflow(*v, (uint64_t)(*p - '0'), v))
+			return -1;
+	*s = p;
+	return 0;
+}
+
+/* "2M", "1GiB", "65536"; with @percent also "12%" */
+static int parse_size(const char *s, uint64_t *bytes, uint32_t *percent)
+{
+	static const char units[] = "KMGT";
+	unsigned int shift = 0;
+	const char *u;
+	uint64_t v;
+
+	if (number(&s, &v))
+		return -1;
+	if (percent) {
+		*percent = 0;
+		if (s[0] == '%' && !s[1]) {
+			if (v < 1 || v > 100)
+				return -1;
+			*percent = (uint32_t)v;
+			*bytes = 0;
+			return 0;
+		}
+	}
+	u = *s ? strchr(units, toupper((unsigned char)*s)) : NULL;
+	if (u && *u) {
+		shift = 10 * (unsigned int)(u - units + 1);
+		s++;
+		if (s[0] == 'i' && s[1] == 'B')
+			s += 2;
+	}
+	if (*s || v > UINT64_MAX >> shift)
+		return -1;
+	*bytes = v << shift;
+	return 0;
+}
+
+static int parse_time(const char *s, uint64_t *ms)
+{
+	uint64_t unit;
+
+	if (number(&s, ms))
+		return -1;
+	if (!strcmp(s, "ms"))
+		unit = 1;
+	else if (!strcmp(s, "s"))
+		unit = 1000;
+	else if (!strcmp(s, "min"))
+		unit = 60000;
+	else
+		return -1;
+	return __builtin_mul_overflow(*ms, unit, ms) ? -1 : 0;
+}
+
+static int parse_bool(const char *s, bool *v)
+{
+	if (!strcmp(s, "yes") || !strcmp(s, "true") || !strcmp(s, "on"))
+		*v = true;
+	else if (!strcmp(s, "no") || !strcmp(s, "false") || !strcmp(s, "off"))
+		*v = false;
+	else
+		return -1;
+	return 0;
+}
+
+static int parse_octal(const char *s, uint64_t *v)
+{
+	*v = 0;
+	if (!*s || strlen(s) > 4)
+		return -1;
+	for (; *s; s++) {
+		if (*s < '0' || *s > '7')
+			return -1;
+		*v = *v * 8 + (uint64_t)(*s - '0');
+	}
+	return 0;
+}
+
+static int option_bad(const struct option *o, const char *value,
+		      const char *wanted, char *err, size_t err_len)
+{
+	snprintf(err, err_len, "[%s] %s = %.60s: %s", o->section, o->key,
+		 value, wanted);
+	return -1;
+}
+
+static int option_range(const struct option *o, const char *value, uint64_t v,
+			char *err, size_t err_len)
+{
+	char wanted[96];
+
+	if (v >= o->min && v <= o->max)
+		return 0;
+	snprintf(wanted, sizeof(wanted), "must be from %llu to %llu%s",
+		 (unsigned long long)o->min, (unsigned long long)o->max,
+		 o->kind == KIND_TIME ? " ms" : "");
+	return option_bad(o, value, wanted, err, err_len);
+}
+
+static int option_set(struct dcm_config *cfg, const struct option *o,
+		      const char *value, char *err, size_t err_len)
+{
+	char *at = (char *)cfg + o->at;
+	struct dcm_size size;
+	uint64_t v = 0;
+
+	switch (o->kind) {
+	case KIND_TEXT:
+		if (strlen(value) > o->max)
+			return option_bad(o, value, "too long", err, err_len);
+		strcpy(at, value);
+		return 0;
+	case KIND_LISTEN:
+		if (strlen(value) >= DCM_CONFIG_PATH_MAX)
+			return option_bad(o, value, "too long", err, err_len);
+		if (cfg->nr_listen == DCM_CONFIG_LISTEN_MAX)
+			return option_bad(o, value, "more than 8 addresses",
+					  err, err_len);
+		strcpy(cfg->listen[cfg->nr_listen++], value);
+		return 0;
+	case KIND_SIZE:
+		if (parse_size(value, &size.bytes, &size.percent))
+			return option_bad(o, value,
+					  "write bytes, 64M, 2G or 12%",
+					  err, err_len);
+		if (!size.percent &&
+		    option_range(o, value, size.bytes, err, err_len))
+			return -1;
+		memcpy(at, &size, sizeof(size));
+		return 0;
+	case KIND_BYTES:
+		if (parse_size(value, &v, NULL))
+			return option_bad(o, value, "write bytes, 64M or 2G",
+					  err, err_len);
+		if (option_range(o, value, v, err, err_len))
+			return -1;
+		memcpy(at, &v, sizeof(v));
+		return 0;
+	case KIND_COUNT: {
+		const char *s = value;
+
+		if (number(&s, &v) || *s)
+			return option_bad(o, value, "write a whole number",
+					  err, err_len);
+		break;
+	}
+	case KIND_OCTAL:
+		if (parse_octal(value, &v))
+			return option_bad(o, value,
+					  "write an octal mode such as 0660",
+					  err, err_len);
+		break;
+	case KIND_TIME:
+		if (parse_time(value, &v))
+			return option_bad(o, value,
+					  "write a time: 500ms, 5s or 2min",
+					  err, err_len);
+		break;
+	case KIND_BOOL:
+		if (parse_bool(value, (bool *)at))
+			return option_bad(o, value, "write yes or no", err,
+					  err_len);
+		return 0;
+	case KIND_HUGE: {
+		bool on;
+
+		if (!parse_bool(value, &on))
+			v = on;
+		else if (parse_size(value, &v, NULL) || v < (64u << 10) ||
+			 (v & (v - 1)))
+			return option_bad(o, value, "write no, yes, 2M or 1G",
+					  err, err_len);
+		memcpy(at, &v, sizeof(v));
+		return 0;
+	}
+	}
+	if (option_range(o, value, v, err, err_len))
+		return -1;
+	*(uint32_t *)(void *)at = (uint32_t)v;
+	return 0;
+}
+
+static struct dcm_tenant_conf *tenant_get(struct dcm_config *cfg,
+					  const char *name)
+{
+	struct dcm_tenant_conf *t;
+
+	for (uint32_t i = 0; i < cfg->nr_tenants; i++)
+		if (!strcmp(cfg->tenants[i].name, name))
+			return &cfg->tenants[i];
+	if (cfg->nr_tenants == DCM_CONFIG_TENANTS_MAX)
+		return NULL;
+	t = realloc(cfg->tenants, (cfg->nr_tenants + 1) * sizeof(*t));
+	if (!t)
+		return NULL;
+	cfg->tenants = t;
+	t += cfg->nr_tenants++;
+	memset(t, 0, sizeof(*t));
+	snprintf(t->name, sizeof(t->name), "%s", name);
+	return t;
+}
+
+const struct dcm_tenant_conf *
+dcm_config_tenant(const struct dcm_config *cfg, const char *name)
+{
+	for (uint32_t i = 0; i < cfg->nr_tenants; i++)
+		if (!strcmp(cfg->tenants[i].name, name))
+			return &cfg->tenants[i];
+	return NULL;
+}
+
+static int tenant_set(struct dcm_config *cfg, const char *name,
+		      const char *key, const char *value, char *err,
+		      size_t err_len)
+{
+	static const struct option bytes = { "tenant", "bytes", KIND_SIZE, 0,
+					     0, 1ull << 50 };
+	static const struct option conns = { "tenant", "connections",
+					     KIND_COUNT, 0, 1, 65536 };
+	struct dcm_tenant_conf *t;
+	const char *s = value;
+	uint64_t v;
+
+	if (!*name || strlen(name) > DCM_CONFIG_NAME_MAX) {
+		snprintf(err, err_len,
+			 "[tenant NAME]: NAME must have 1 to %d characters",
+			 DCM_CONFIG_NAME_MAX);
+		return -1;
+	}
+	t = tenant_get(cfg, name);
+	if (!t) {
+		snprintf(err, err_len, "more than %d [tenant] sections",
+			 DCM_CONFIG_TENANTS_MAX);
+		return -1;
+	}
+	if (!strcmp(key, "bytes")) {
+		struct dcm_size size;
+
+		if (parse_size(value, &size.bytes, &size.percent))
+			return option_bad(&bytes, value,
+					  "write bytes, 64M, 2G or 12%", err,
+					  err_len);
+		if (!size.percent &&
+		    option_range(&bytes, value, size.bytes, err, err_len))
+			return -1;
+		t->bytes = size;
+		t->has_bytes = true;
+		return 0;
+	}
+	if (!strcmp(key, "connections")) {
+		if (number(&s, &v) || *s)
+			return option_bad(&conns, value,
+					  "write a whole number", err,
+					  err_len);
+		if (option_range(&conns, value, v, err, err_len))
+			return -1;
+		t->connections = (uint32_t)v;
+		t->has_connections = true;
+		return 0;
+	}
+	snprintf(err, err_len,
+		 "[tenant %s] %.60s: unknown; known are bytes, connections",
+		 name, key);
+	return -1;
+}
+
+int dcm_config_set(struct dcm_config *cfg, const char *section,
+		   const char *key, const char *value, char *err,
+		   size_t err_len)
+{
+	bool known = false;
+
+	if (!strncmp(section, "tenant ", 7))
+		return tenant_set(cfg, section + 7, key, value, err, err_len);
+	for (size_t i = 0; i < ARRAY_SIZE(options); i++) {
+		if (strcmp(options[i].section, section))
+			continue;
+		known = true;
+		if (!strcmp(options[i].key, key))
+			return option_set(cfg, &options[i], value, err,
+					  err_len);
+	}
+	if (known)
+		snprintf(err, err_len, "[%s] %.60s: unknown option", section,
+			 key);
+	else
+		snprintf(err, err_len,
+			 "[%.60s]: unknown section; known are donor, limits, eviction, http, tenant NAME",
+			 section);
+	return -1;
+}
+
+struct reader {
+	const char *p;
+	const char *end;
+	unsigned int line;
+	struct dcm_config *cfg;
+	char *err;
+	size_t err_len;
+	bool failed;
+	bool too_long;
+};
+
+/* inih's fgets(): a line that does not fit is an error, not two lines. */
+static char *reader_gets(char *str, int num, void *stream)
+{
+	struct reader *r = stream;
+	const char *nl;
+	size_t n;
+
+	if (r->p == r->end || num < 2 || r->failed)
+		return NULL;
+	nl = memchr(r->p, '\n', (size_t)(r->end - r->p));
+	n = (size_t)((nl ? nl + 1 : r->end) - r->p);
+	r->line++;
+	if (n > (size_t)num - 1 || memchr(r->p, 0, n)) {
+		r->too_long = true;
+		return NULL;
+	}
+	memcpy(str, r->p, n);
+	str[n] = 0;
+	r->p += n;
+	return str;
+}
+
+static int reader_value(void *user, const char *section, const char *name,
+			const char *value)
+{
+	struct reader *r = user;
+	char why[160];
+
+	/* some builds of inih announce a section without a key */
+	if (!name || !value)
+		return 1;
+	if (!dcm_config_set(r->cfg, section, name, value, why, sizeof(why)))
+		return 1;
+	if (!r->failed)
+		snprintf(r->err, r->err_len, "line %u: %s", r->line, why);
+	r->failed = true;
+	return 0;
+}
+
+int dcm_config_parse(struct dcm_config *cfg, const char *name,
+		     const char *text, size_t len, char *err, size_t err_len)
+{
+	char why[256] = "";
+	struct reader r = {
+		.p = text,
+		.end = text + len,
+		.cfg = cfg,
+		.err = why,
+		.err_len = sizeof(why),
+	};
+	int bad = ini_parse_stream(reader_gets, &r, reader_value, &r);
+
+	if (r.failed)
+		snprintf(err, err_len, "%s: %s", name, why);
+	else if (bad > 0 && (!r.too_long || (unsigned int)bad < r.line))
+		snprintf(err, err_len,
+			 "%s: line %d: neither [section], name = value nor a comment",
+			 name, bad);
+	else if (r.too_long)
+		snprintf(err, err_len,
+			 "%s: line %u: longer than 190 bytes, or has a NUL",
+			 name, r.line);
+	else if (bad)
+		snprintf(err, err_len, "%s: can't be read: out of memory",
+			 name);
+	else
+		return 0;
+	return -1;
+}
+
+char *dcm_file_read(const char *path, size_t max, size_t *len)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	char *buf;
+	ssize_t n;
+	size_t got = 0;
+
+	if (fd < 0)
+		return NULL;
+	buf = malloc(max + 1);
+	while (buf && got <= max) {
+		n = read(fd, buf + got, max + 1 - got);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			goto fail;
+		if (n == 0)
+			break;
+		got += (size_t)n;
+	}
+	if (buf && got > max) {
+		errno = EFBIG;
+		goto fail;
+	}
+	close(fd);
+	*len = got;
+	return buf;
+fail:
+	n = errno;
+	free(buf);
+	close(fd);
+	errno = (int)n;
+	return NULL;
+}
+
+static int load_one(struct dcm_config *cfg, const char *path, char *err,
+		    size_t err_len)
+{
+	size_t len;
+	char *text = dcm_file_read(path, FILE_MAX_BYTES, &len);
+	int ret;
+
+	if (!text) {
+		snprintf(err, err_len, "%s: %s", path, strerror(errno));
+		return -1;
+	}
+	ret = dcm_config_parse(cfg, path, text, len, err, err_len);
+	free(text);
+	return ret;
+}
+
+int dcm_config_load(struct dcm_config *cfg, const char *path, char *err,
+		    size_t err_len)
+{
+	char pattern[DCM_CONFIG_PATH_MAX + 16];
+	glob_t g;
+	int ret;
+
+	ret = load_one(cfg, path, err, err_len);
+	if (ret)
+		return ret;
+	snprintf(pattern, sizeof(pattern), "%s.d/*.conf", path);
+	if (glob(pattern, 0, NULL, &g))
+		return 0;
+	for (size_t i = 0; i < g.gl_pathc && !ret; i++)
+		ret = load_one(cfg, g.gl_pathv[i], err, err_len);
+	globfree(&g);
+	return ret;
+}
+
+int dcm_config_check(const struct dcm_config *cfg, char *err, size_t err_len)
+{
+	if (!cfg->nr_listen && !cfg->unix_path[0]) {
+		snprintf(err, err_len,
+			 "nothing to listen on: set listen = HOST:PORT or unix = PATH in [donor]");
+		return -1;
+	}
+	if (cfg->slab_bytes & (cfg->slab_bytes - 1)) {
+		snprintf(err, err_len,
+			 "[donor] slab-size = %llu: must be a power of two",
+			 (unsigned long long)cfg->slab_bytes);
+		return -1;
+	}
+	if (cfg->huge_bytes > cfg->slab_bytes) {
+		snprintf(err, err_len,
+			 "[donor] hugepages: the page is larger than slab-size");
+		return -1;
+	}
+	if (!cfg->capacity.percent && cfg->capacity.bytes < cfg->slab_bytes) {
+		snprintf(err, err_len,
+			 "[donor] capacity = %llu: smaller than one slab of %llu",
+			 (unsigned long long)cfg->capacity.bytes,
+			 (unsigned long long)cfg->slab_bytes);
+		return -1;
+	}
+	return 0;
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* config.h - what dcm-donord can be told, and reading it */
+#ifndef DCM_CONFIG_H
+#define DCM_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define DCM_CONFIG_LISTEN_MAX	8
+#define DCM_CONFIG_TENANTS_MAX	1024
+#define DCM_CONFIG_NAME_MAX	64
+#define DCM_CONFIG_PATH_MAX	256
+
+/* A size in bytes, or a share of the host's memory when @percent is set. */
+struct dcm_size {
+	uint64_t bytes;
+	uint32_t percent;
+};
+
+struct dcm_tenant_conf {
+	char name[DCM_CONFIG_NAME_MAX + 1];
+	bool has_bytes;
+	bool has_connections;
+	struct dcm_size bytes;
+	uint32_t connections;
+};
+
+struct dcm_config {
+	/* [donor] */
+	char listen[DCM_CONFIG_LISTEN_MAX][DCM_CONFIG_PATH_MAX];
+	uint32_t nr_listen;
+	char unix_path[DCM_CONFIG_PATH_MAX];
+	uint32_t unix_mode;
+	char keys[DCM_CONFIG_PATH_MAX];
+	struct dcm_size capacity;
+	struct dcm_size head_room;
+	uint64_t slab_bytes;
+	uint32_t spare_slabs;
+	uint64_t huge_bytes;	/* 0: ordinary pages; 1: the default size */
+	uint32_t threads;
+	uint32_t poll_us;
+	bool data_encryption;
+	uint32_t drain_ms;
+	/* [limits] */
+	uint32_t connections;
+	uint32_t handshakes;
+	uint32_t handshake_ms;
+	uint32_t sessions;
+	struct dcm_size tenant_bytes;
+	uint32_t tenant_connections;
+	/* [eviction] */
+	uint32_t evict_extra;
+	uint32_t activity_ms;
+	uint32_t evict_ms;
+	/* [http] */
+	char http[DCM_CONFIG_PATH_MAX];
+	bool http_allow_remote;
+	/* [tenant NAME] */
+	struct dcm_tenant_conf *tenants;
+	uint32_t nr_tenants;
+};
+
+void dcm_config_init(struct dcm_config *cfg);
+void dcm_config_free(struct dcm_config *cfg);
+
+/**
+ * dcm_config_parse() - read one file's text into @cfg
+ * @cfg: initialised; later values win, "listen" adds
+ * @name: what to call the file in errors
+ * @text: not terminated
+ * @len: bytes of it
+ * @err: one line on failure
+ * @err_len: room there
+ *
+ * Return: 0, or -1 with @err.
+ */
+int dcm_config_parse(struct dcm_config *cfg, const char *name,
+		     const char *text, size_t len, char *err, size_t err_len);
+
+/* @path and then @path.d/ *.conf in the order of their names. */
+int dcm_config_load(struct dcm_config *cfg, const char *path, char *err,
+		    size_t err_len);
+
+/* One value as if it stood in a file. */
+int dcm_config_set(struct dcm_config *cfg, const char *section,
+		   const char *key, const char *value, char *err,
+		   size_t err_len);
+
+/* What only the whole can tell: does it make sense together? */
+int dcm_config_check(const struct dcm_config *cfg, char *err, size_t err_len);
+
+const struct dcm_tenant_conf *
+dcm_config_tenant(const struct dcm_config *cfg, const char *name);
+
+/* @s as bytes on a host with @total bytes of memory. */
+uint64_t dcm_size_bytes(const struct dcm_size *s, uint64_t total);
+
+/* The whole file, at most @max bytes; malloc'ed. %NULL and errno. */
+char *dcm_file_read(const char *path, size_t max, size_t *len);
+
+#endif /* DCM_CONFIG_H */

@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * conn.c - connections on the event loop: handshake, HELLO, control
+ *
+ * States are in donor.h. What a peer can make us hold is bounded: the number
+ * of connections, the handshakes among them, the time until HELLO, the bytes
+ * of one message, and the answers it has not read (reading stops at
+ * %TX_STOP). Messages the donor starts itself wait for room below
+ * %TX_ROOM; nothing is ever queued without a bound.
+ *
+ * A connection is freed in its poll handle's close callback, so it may be
+ * closed from anywhere, its own event included.
+ */
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "donor.h"
+#include "log.h"
+
+#define TX_STOP		(16u << 10)
+#define TX_ROOM		(32u << 10)
+#define FDS_STOP	(DCM_CHAN_FDS / 2)
+#define LINGER_MS	1000u
+#define BUSY_HANDSHAKE_MS 250u	/* under pressure one gets this long */
+
+static void conn_ready(uv_poll_t *poll, int status, int events);
+
+static void conn_freed(uv_handle_t *handle)
+{
+	struct dcm_conn *conn = handle->data;
+
+	free(conn);
+}
+
+void dcm_conn_forget(struct dcm_donor *donor, struct dcm_tenant *tenant)
+{
+	donor->nr_conns--;
+	if (tenant) {
+		tenant->connections--;
+		dcm_tenant_put(tenant);
+	}
+	dcm_listen_update(donor);
+}
+
+/* Leave the state it is in. */
+static void conn_leave(struct dcm_conn *conn)
+{
+	if (conn->state == DCM_CONN_HANDSHAKE ||
+	    conn->state == DCM_CONN_HELLO)
+		conn->donor->nr_handshakes--;
+	if (conn->session) {
+		struct dcm_session *s = conn->session;
+
+		conn->session = NULL;
+		dcm_session_detach(s);
+	}
+}
+
+static void conn_end(struct dcm_conn *conn, bool forget)
+{
+	conn_leave(conn);
+	conn->state = DCM_CONN_CLOSED;
+	dcm_list_del(&conn->node);
+	uv_close((uv_handle_t *)&conn->poll, conn_freed);
+	if (forget)
+		dcm_conn_forget(conn->donor, conn->tenant);
+}
+
+void dcm_conn_close(struct dcm_conn *conn)
+{
+	struct dcm_chan *ch = conn->chan;
+
+	if (conn->state == DCM_CONN_CLOSED)
+		return;
+	conn_end(conn, true);
+	if (ch->established && ch->tls && !ch->broken) {
+		gnutls_bye(ch->tls, GNUTLS_SHUT_WR);
+		dcm_chan_flush(ch);
+	}
+	conn->chan = NULL;
+	dcm_chan_free(ch);
+}
+
+struct dcm_chan *dcm_conn_detach(struct dcm_conn *conn)
+{
+	struct dcm_chan *ch = conn->chan;
+
+	conn->chan = NULL;
+	conn_end(conn, false);
+	return ch;
+}
+
+static void conn_update(struct dcm_conn *conn)
+{
+	const struct dcm_chan *ch = conn->chan;
+	int events = 0;
+
+	if (conn->state == DCM_CONN_CLOSED || conn->in_event)
+		return;
+	if (dcm_chan_queued(ch))
+		events |= UV_WRITABLE;
+	if (dcm_chan_queued(ch) < TX_STOP && ch->nr_pass < FDS_STOP &&
+	    !(conn->session && conn->session->want_busy))
+		events |= UV_READABLE;
+	if (events == conn->events)
+		return;
+	conn->events = events;
+	if (events)
+		uv_poll_start(&conn->poll, events, conn_ready);
+	else
+		uv_poll_stop(&conn->poll);
+}
+
+bool dcm_conn_has_room(const struct dcm_conn *conn)
+{
+	return conn && conn->state == DCM_CONN_CONTROL &&
+	       dcm_chan_queued(conn->chan) < TX_ROOM;
+}
+
+int dcm_conn_send(struct dcm_conn *conn, const struct dcm_wire_msg *msg,
+		  int fd)
+{
+	u8 head[DCM_WIRE_HEAD_MAX];
+	int n;
+
+	if (conn->state == DCM_CONN_CLOSED)
+		return -1;
+	n = dcm_wire_encode(head, sizeof(head), msg);
+	if (n < 0 || (fd >= 0 && dcm_chan_pass_fd(conn->chan, fd)) ||
+	    dcm_chan_write(conn->chan, head, (size_t)n) ||
+	    (!conn->in_event && dcm_chan_flush(conn->chan) < 0)) {
+		dcm_conn_close(conn);
+		return -1;
+	}
+	conn_update(conn);
+	return 0;
+}
+
+int dcm_conn_error(struct dcm_conn *conn, u64 tag, u32 status)
+{
+	struct dcm_wire_msg msg = {
+		.type = DCM_MSG_ERROR,
+		.tag = tag,
+		.error.status = status,
+	};
+
+	return dcm_conn_send(conn, &msg, -1);
+}
+
+void dcm_conn_refuse(struct dcm_conn *conn, u64 tag, u32 status)
+{
+	if (dcm_conn_error(conn, tag, status))
+		return;
+	dcm_log_limited(DCM_LOG_WARNING, "%s (%s): refused: %s", conn->peer,
+			conn->tenant ? conn->tenant->name : "?",
+			dcm_wire_status_text(status));
+	conn_leave(conn);
+	conn->state = DCM_CONN_LINGER;
+	conn->deadline = dcm_now(conn->donor) + LINGER_MS;
+	gnutls_bye(conn->chan->tls, GNUTLS_SHUT_WR);
+	if (dcm_chan_flush(conn->chan) > 0)
+		shutdown(conn->chan->fd, SHUT_WR);
+	conn_update(conn);
+	dcm_listen_update(conn->donor);
+}
+
+static void conn_peer(struct dcm_conn *conn)
+{
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof(ss);
+	char host[46], serv[8];
+	struct ucred uc;
+
+	if (conn->is_unix) {
+		len = sizeof(uc);
+		if (!getsockopt(conn->chan->fd, SOL_SOCKET, SO_PEERCRED, &uc,
+				&len))
+			snprintf(conn->peer, sizeof(conn->peer),
+				 "unix:pid=%d,uid=%u", uc.pid, uc.uid);
+		else
+			snprintf(conn->peer, sizeof(conn->peer), "unix");
+		return;
+	}
+	if (getpeername(conn->chan->fd, (struct sockaddr *)&ss, &len) ||
+	    getnameinfo((struct sockaddr *)&ss, len, host, sizeof(host), serv,
+			sizeof(serv), NI_NUMERICHOST | NI_NUMERICSERV))
+		snprintf(conn->peer, sizeof(conn->peer), "tcp:?");
+	else
+		snprintf(conn->peer, sizeof(conn->peer), "tcp:%s:%s", host,
+			 serv);
+}
+
+void dcm_conn_accept(struct dcm_donor *donor, int fd, bool is_unix)
+{
+	struct dcm_conn *conn = calloc(1, sizeof(*conn));
+	int one = 1;
+
+	donor->stats.accepted++;
+	if (!conn) {
+		close(fd);
+		return;
+	}
+	conn->chan = dcm_chan_new(fd, donor->tls);
+	if (!conn->chan || uv_poll_init(&donor->loop, &conn->poll, fd)) {
+		dcm_chan_free(conn->chan);
+		free(conn);
+		return;
+	}
+	if (!is_unix)
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	conn->poll.data = conn;
+	conn->donor = donor;
+	conn->is_unix = is_unix;
+	conn->state = DCM_CONN_HANDSHAKE;
+	conn->deadline = dcm_now(donor) + donor->cfg.handshake_ms;
+	dcm_list_add_tail(&conn->node, &donor->conns);
+	donor->nr_conns++;
+	donor->nr_handshakes++;
+	conn_peer(conn);
+	conn_update(conn);
+}
+
+static void conn_handshake(struct dcm_conn *conn)
+{
+	struct dcm_donor *donor = conn->donor;
+	struct dcm_tenant *t = NULL;
+	const void *name;
+	size_t len;
+	int ret = dcm_chan_handshake(conn->chan);
+
+	if (!ret)
+		return;
+	if (ret > 0 && !dcm_chan_identity(conn->chan, &name, &len))
+		t = dcm_tenant_find(&donor->tenants, name, len);
+	if (!t) {
+		donor->stats.handshake_failed++;
+		dcm_log_limited(DCM_LOG_WARNING,
+				"%s: no valid key was shown; closed unanswered",
+				conn->peer);
+		dcm_conn_close(conn);
+		return;
+	}
+	dcm_tenant_get(t);
+	t->connections++;
+	conn->tenant = t;
+	conn->state = DCM_CONN_HELLO;
+}
+
+/* Everything complete in the buffer. */
+static void conn_messages(struct dcm_conn *conn)
+{
+	struct dcm_wire_msg msg;
+	size_t bytes;
+	int ret;
+
+	while (conn->state == DCM_CONN_HELLO ||
+	       conn->state == DCM_CONN_CONTROL) {
+		struct dcm_chan *ch = conn->chan;
+
+		/* the rest waits for the socket, or for a slab being made */
+		if (dcm_chan_queued(ch) >= TX_STOP || ch->nr_pass >= FDS_STOP ||
+		    (conn->session && conn->session->want_busy))
+			return;
+		ret = dcm_wire_head(ch->in.p + ch->in.head,
+				    ch->in.tail - ch->in.head,
+				    conn->state == DCM_CONN_HELLO ?
+					    DCM_PHASE_HELLO :
+					    DCM_PHASE_CONTROL,
+				    DCM_SIDE_HOST, &msg, &bytes);
+		if (ret == DCM_WIRE_MORE)
+			return;
+		if (ret != DCM_WIRE_OK) {
+			conn->donor->stats.protocol_errors++;
+			dcm_log_limited(DCM_LOG_WARNING, "%s (%s): %s: %s",
+					conn->peer, conn->tenant->name,
+					dcm_wire_error_name(ret),
+					dcm_wire_error_text(ret));
+			dcm_conn_refuse(conn, 0, DCM_WS_PROTOCOL);
+			return;
+		}
+		dcm_chan_consume(ch, bytes);
+		if (conn->state == DCM_CONN_HELLO)
+			dcm_hello(conn, &msg);
+		else
+			dcm_control(conn, &msg);
+	}
+}
+
+static void conn_linger(struct dcm_conn *conn)
+{
+	int ret = dcm_chan_flush(conn->chan);
+	char sink[4096];
+	ssize_t n;
+
+	if (ret > 0)
+		shutdown(conn->chan->fd, SHUT_WR);
+	do
+		n = recv(conn->chan->fd, sink, sizeof(sink), MSG_DONTWAIT);
+	while (n > 0);
+	if (ret < 0 || n == 0 || (n < 0 && errno != EAGAIN))
+		dcm_conn_close(conn);
+}
+
+static void conn_io(struct dcm_conn *conn, int status)
+{
+	int ret;
+
+	if (status < 0) {
+		dcm_conn_close(conn);
+		return;
+	}
+	if (conn->state == DCM_CONN_LINGER) {
+		conn_linger(conn);
+		return;
+	}
+	if (conn->state == DCM_CONN_HANDSHAKE)
+		conn_handshake(conn);
+	if (conn->state == DCM_CONN_HANDSHAKE ||
+	    conn->state == DCM_CONN_CLOSED)
+		return;
+	do {
+		if (dcm_chan_flush(conn->chan) < 0) {
+			dcm_conn_close(conn);
+			return;
+		}
+		ret = dcm_chan_read(conn->chan);
+		conn_messages(conn);
+		if (conn->state != DCM_CONN_HELLO &&
+		    conn->state != DCM_CONN_CONTROL)
+			return;
+		if (ret < 0 || dcm_chan_flush(conn->chan) < 0) {
+			dcm_conn_close(conn);
+			return;
+		}
+	} while (ret > 0 && conn->chan->more);
+	if (conn->session)
+		dcm_evict_pump(conn->session, false);
+}
+
+static void conn_ready(uv_poll_t *poll, int status, int events)
+{
+	struct dcm_conn *conn = poll->data;
+
+	(void)events;
+	conn->in_event = true;
+	conn_io(conn, status);
+	conn->in_event = false;
+	if (conn->state == DCM_CONN_CLOSED)
+		return;
+	if (dcm_chan_flush(conn->chan) < 0)
+		dcm_conn_close(conn);
+	else
+		conn_update(conn);
+}
+
+void dcm_conn_resume(struct dcm_conn *conn)
+{
+	if (conn->state == DCM_CONN_CLOSED)
+		return;
+	/* what was left unread in the buffer raises no event of its own */
+	conn_ready(&conn->poll, 0, 0);
+}
+
+void dcm_conn_deadlines(struct dcm_donor *donor)
+{
+	u64 now = dcm_now(donor);
+	bool full = donor->nr_handshakes >= donor->cfg.handshakes;
+	struct dcm_conn *conn, *tmp;
+
+	dcm_list_for_each_safe(conn, tmp, &donor->conns, struct dcm_conn,
+			       node) {
+		u64 deadline = conn->deadline;
+
+		if (conn->state == DCM_CONN_CONTROL)
+			continue;
+		if (full && conn->state != DCM_CONN_LINGER &&
+		    donor->cfg.handshake_ms > BUSY_HANDSHAKE_MS)
+			deadline -= donor->cfg.handshake_ms - BUSY_HANDSHAKE_MS;
+		if (now < deadline)
+			continue;
+		if (conn->state != DCM_CONN_LINGER) {
+			donor->stats.handshake_timeout++;
+			dcm_log_limited(DCM_LOG_INFO,
+					"%s: no key and HELLO in time; closed",
+					conn->peer);
+		}
+		dcm_conn_close(conn);
+	}
+	dcm_listen_update(donor);
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * control.c - the control messages: infiniswap-nsdi17, appendix B.1, and ours
+ *
+ *   host                          donor
+ *   QUERY_MEM ------------------> how much could this session map?
+ *                    <----------- FREE_MEM
+ *   MAP ------------------------> take a slab, make it reachable
+ *                    <----------- MR_INFO (+ memfd for shm)
+ *   UNMAP ----------------------> revoke, free
+ *                    <----------- DONE, when the memory is free
+ *                    <----------- CHECK_ACTIVITY   (evict.c)
+ *   ACTIVITY ------------------->
+ *                    <----------- EVICT
+ *   DONE -----------------------> revoke, free
+ *
+ * A request the donor can't grant is answered by ERROR and the connection
+ * stays; only what breaks the framing or the order closes it.
+ *
+ * The event loop's.
+ */
+#include "donor.h"
+#include "log.h"
+
+static void control_query(struct dcm_conn *conn, u64 tag)
+{
+	const struct dcm_donor *donor = conn->donor;
+	const struct dcm_pool *pool = &donor->pool;
+	const struct dcm_tenant *t = conn->tenant;
+	u64 free_slabs = dcm_pool_free_slabs(pool);
+	u64 quota = t->bytes < t->quota_bytes ?
+			    (t->quota_bytes - t->bytes) / pool->slab_bytes :
+			    0;
+	struct dcm_wire_msg msg = {
+		.type = DCM_MSG_FREE_MEM,
+		.tag = tag,
+		.free_mem = {
+			.slabs_total = pool->capacity / pool->slab_bytes,
+			.slab_bytes = pool->slab_bytes,
+			.used_bytes = (u64)(pool->nr_mapped +
+					    pool->nr_evicting) *
+				      pool->slab_bytes,
+		},
+	};
+
+	if (donor->draining || t->gone)
+		msg.free_mem.flags |= DCM_FREE_DRAINING;
+	else
+		msg.free_mem.slabs_free = free_slabs < quota ? free_slabs :
+							       quota;
+	dcm_conn_send(conn, &msg, -1);
+}
+
+static void map_refuse(struct dcm_conn *conn, u64 tag, u32 status)
+{
+	conn->donor->stats.maps_refused++;
+	if (status == DCM_WS_QUOTA)
+		conn->tenant->refusals++;
+	dcm_conn_error(conn, tag, status);
+}
+
+/* @slab is MAPPED and nobody's yet. */
+static void map_finish(struct dcm_session *s, struct dcm_slab *slab, u64 tag,
+		       u64 cookie, const struct dcm_lend_ops *lend)
+{
+	struct dcm_donor *donor = s->donor;
+	struct dcm_tenant *t = s->tenant;
+	struct dcm_wire_msg msg = { .type = DCM_MSG_MR_INFO, .tag = tag };
+	int ret = dcm_pool_publish(&donor->pool, slab, s, t, lend);
+
+	if (ret) {
+		dcm_log_limited(DCM_LOG_WARNING,
+				"slab %llu can't be lent over %s: %s",
+				(unsigned long long)slab->id, lend->name,
+				strerror(-ret));
+		dcm_pool_release(&donor->pool, slab);
+		map_refuse(s->conn, tag, DCM_WS_NO_MEMORY);
+		return;
+	}
+	dcm_tenant_get(t);
+	t->bytes += slab->bytes;
+	slab->cookie = cookie;
+	dcm_list_add_tail(&slab->session_node, &s->slabs);
+	s->nr_slabs++;
+	donor->stats.maps++;
+	msg.mr_info.slab = slab->id;
+	msg.mr_info.bytes = slab->bytes;
+	msg.mr_info.addr = slab->addr;
+	msg.mr_info.rkey = slab->rkey;
+	msg.mr_info.transport = lend->transport;
+	dcm_conn_send(s->conn, &msg, lend->pass_fd ? slab->fd : -1);
+	dcm_pool_balance(&donor->pool);
+}
+
+static void control_map(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
+{
+	struct dcm_donor *donor = conn->donor;
+	struct dcm_session *s = conn->session;
+	struct dcm_tenant *t = conn->tenant;
+	const struct dcm_lend_ops *lend =
+		dcm_lend_choose(msg->map.transports, conn->is_unix);
+	struct dcm_slab *slab;
+	u32 status;
+
+	if (donor->draining || t->gone) {
+		map_refuse(conn, msg->tag, DCM_WS_DRAINING);
+		return;
+	}
+	if (msg->map.slab_bytes != donor->pool.slab_bytes) {
+		map_refuse(conn, msg->tag, DCM_WS_SIZE);
+		return;
+	}
+	if (!lend) {
+		map_refuse(conn, msg->tag, DCM_WS_TRANSPORT);
+		return;
+	}
+	if (t->bytes + donor->pool.slab_bytes > t->quota_bytes) {
+		map_refuse(conn, msg->tag, DCM_WS_QUOTA);
+		return;
+	}
+	slab = dcm_pool_take(&donor->pool, &s->want, &status);
+	if (slab) {
+		map_finish(s, slab, msg->tag, msg->map.cookie, lend);
+	} else if (status == DCM_WS_OK) {
+		/* no other request of this session is read meanwhile */
+		s->want_busy = true;
+		s->want_tag = msg->tag;
+		s->want_cookie = msg->map.cookie;
+		s->want_lend = lend;
+	} else {
+		map_refuse(conn, msg->tag, status);
+	}
+}
+
+void dcm_control_want_ready(struct dcm_pool_want *want, struct dcm_slab *slab)
+{
+	struct dcm_session *s = dcm_list_entry(want, struct dcm_session, want);
+	struct dcm_conn *conn;
+
+	s->want_busy = false;
+	/* the answer of a lost connection is lost: the host maps again */
+	if (!s->conn) {
+		if (slab)
+			dcm_pool_release(&s->donor->pool, slab);
+		return;
+	}
+	conn = s->conn;
+	if (slab)
+		map_finish(s, slab, s->want_tag, s->want_cookie, s->want_lend);
+	else
+		map_refuse(conn, s->want_tag, DCM_WS_NO_MEMORY);
+	if (s->conn)
+		dcm_conn_resume(s->conn);
+}
+
+static void slab_give_back(struct dcm_session *s, struct dcm_slab *slab)
+{
+	s->nr_slabs--;
+	dcm_pool_release(&s->donor->pool, slab);
+}
+
+static void control_unmap(struct dcm_conn *conn,
+			  const struct dcm_wire_msg *msg)
+{
+	struct dcm_donor *donor = conn->donor;
+	struct dcm_slab *slab = dcm_pool_find(&donor->pool, msg->slab.slab,
+					      conn->session);
+
+	if (!slab) {
+		dcm_conn_error(conn, msg->tag, DCM_WS_NO_SLAB);
+		return;
+	}
+	if (slab->state == DCM_SLAB_EVICTING)
+		donor->stats.evict_done++;
+	donor->stats.unmaps++;
+	slab->done_wanted = true;
+	slab->done_session = conn->session->id;
+	slab->done_tag = msg->tag;
+	slab_give_back(conn->session, slab);
+}
+
+static void control_done(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
+{
+	struct dcm_donor *donor = conn->donor;
+	struct dcm_slab *slab = dcm_pool_find(&donor->pool, msg->slab.slab,
+					      conn->session);
+
+	/* DONE and a forced end may cross: then there is nothing left to do */
+	if (!slab)
+		return;
+	if (slab->state != DCM_SLAB_EVICTING) {
+		dcm_conn_error(conn, msg->tag, DCM_WS_NO_SLAB);
+		return;
+	}
+	donor->stats.evict_done++;
+	slab_give_back(conn->session, slab);
+}
+
+void dcm_control_slab_gone(void *arg, struct dcm_slab *slab)
+{
+	struct dcm_donor *donor = arg;
+	struct dcm_wire_msg msg = { .type = DCM_MSG_DONE };
+	struct dcm_session *s;
+
+	if (slab->tenant) {
+		slab->tenant->bytes -= slab->bytes;
+		dcm_tenant_put(slab->tenant);
+	}
+	if (!slab->done_wanted)
+		return;
+	s = dcm_session_find(donor, slab->done_session, NULL, NULL);
+	if (!s || !s->conn)
+		return;
+	msg.tag = slab->done_tag;
+	msg.slab.slab = slab->id;
+	dcm_conn_send(s->conn, &msg, -1);
+}
+
+void dcm_control(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
+{
+	struct dcm_slab *slab;
+
+	dcm_session_heard(conn->session);
+	switch (msg->type) {
+	case DCM_MSG_HEARTBEAT:
+		return;
+	case DCM_MSG_GOODBYE:
+		conn->donor->stats.sessions_goodbye++;
+		dcm_session_end(conn->session, "its host said goodbye");
+		return;
+	case DCM_MSG_QUERY_MEM:
+		control_query(conn, msg->tag);
+		return;
+	case DCM_MSG_MAP:
+		control_map(conn, msg);
+		return;
+	case DCM_MSG_UNMAP:
+		control_unmap(conn, msg);
+		return;
+	case DCM_MSG_ACTIVITY:
+		slab = dcm_pool_find(&conn->donor->pool, msg->activity.slab,
+				     conn->session);
+		if (slab)
+			dcm_evict_answer(conn->donor, slab,
+					 msg->activity.ewma_milli);
+		return;
+	case DCM_MSG_DONE:
+		control_done(conn, msg);
+		return;
+	default:
+		/* the codec lets nothing else through */
+		dcm_conn_refuse(conn, msg->tag, DCM_WS_PROTOCOL);
+	}
+}
+
+void dcm_control_heartbeats(struct dcm_donor *donor)
+{
+	static const struct dcm_wire_msg beat = { .type = DCM_MSG_HEARTBEAT };
+	struct dcm_session *s, *tmp;
+
+	dcm_list_for_each_safe(s, tmp, &donor->sessions, struct dcm_session,
+			       node)
+		/* one who reads nothing has its unread beats already */
+		if (s->conn && !dcm_chan_queued(s->conn->chan))
+			dcm_conn_send(s->conn, &beat, -1);
+}

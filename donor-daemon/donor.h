@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * donor.h - the daemon as a whole, and what its parts call of each other
+ *
+ * One event loop owns everything but data connections: listeners,
+ * handshakes, control connections, sessions, slabs, eviction, HTTP. Data
+ * connections belong to worker threads (data.c), which reach back only
+ * through dcm_slab_get(), counters and dcm_data_gone's list.
+ */
+#ifndef DCM_DONOR_H
+#define DCM_DONOR_H
+
+#include <pthread.h>
+#include <uv.h>
+
+#include "chan.h"
+#include "config.h"
+#include "pool.h"
+#include "tenant.h"
+
+#define DCM_DONOR_VERSION	"0.1.0"
+#define DCM_LISTENERS_MAX	(DCM_CONFIG_LISTEN_MAX + 1)
+
+struct dcm_conn;
+struct dcm_donor;
+struct dcm_http;
+struct dcm_worker;
+
+/* A socket that is listened on. */
+struct dcm_listener {
+	uv_poll_t poll;
+	struct dcm_donor *donor;
+	int fd;
+	bool is_unix;
+	bool paused;
+	char name[DCM_CONFIG_PATH_MAX + 8];	/* "tcp:127.0.0.1:9740" */
+};
+
+/* Only ever grow; read by /metrics. */
+struct dcm_stats {
+	u64 accepted;
+	u64 refused_limit;
+	u64 handshake_failed;
+	u64 handshake_timeout;
+	u64 hello_refused;
+	u64 protocol_errors;
+	u64 sessions_made;
+	u64 sessions_resumed;
+	u64 sessions_goodbye;
+	u64 sessions_silent;
+	u64 maps;
+	u64 maps_refused;
+	u64 unmaps;
+	u64 evict_rounds;
+	u64 evict_asked;
+	u64 evict_done;
+	u64 evict_forced;
+	u64 reloads;
+	u64 reloads_failed;
+	/* of data connections that are gone; the rest is in the workers */
+	u64 data_connections;
+};
+
+/* One batch eviction: E of E+E' (infiniswap-nsdi17, 5.2). */
+struct dcm_evict {
+	bool asking;
+	u32 candidates;
+	u32 unanswered;
+	u64 deadline;
+	u64 next_tag;
+};
+
+struct dcm_donor {
+	uv_loop_t loop;
+	uv_timer_t second;	/* sampling, heartbeats */
+	uv_timer_t quarter;	/* deadlines */
+	uv_async_t gone_async;
+	uv_signal_t signals[3];
+	struct dcm_config cfg;
+	struct dcm_pool pool;
+	struct dcm_tenants tenants;
+	struct dcm_tls *tls;
+	struct dcm_listener listeners[DCM_LISTENERS_MAX];
+	u32 nr_listeners;
+	struct dcm_list conns;
+	u32 nr_conns;		/* data connections too */
+	u32 nr_handshakes;
+	struct dcm_list sessions;
+	u32 nr_sessions;
+	u64 donor_id;
+	u64 quarter_at;		/* when the quarter timer ran last */
+	u64 stalled_at;		/* when we last came back from a stop */
+	u64 started_at;
+	struct dcm_worker *workers;
+	u32 nr_workers;
+	pthread_mutex_t gone_lock;
+	struct dcm_list gone;	/* data connections to be forgotten */
+	struct dcm_evict evict;
+	bool draining;
+	bool stopping;
+	u64 drain_deadline;
+	int exit_status;
+	struct dcm_http *http;
+	char http_name[64];
+	struct dcm_stats stats;
+	int (*reload)(struct dcm_donor *donor);
+};
+
+/**
+ * struct dcm_session - one host's life with this donor
+ * @secret: proves a later connection is of it
+ * @conn: its control connection, or %NULL while that is lost
+ * @heard_at: when any of its connections last said something, loop time in
+ *	ms; workers write it (__atomic)
+ * @probation: it looked dead; one more look before it is
+ * @refs: the list, its want and each data connection
+ * @ended: nothing of it may be used any more (__atomic, workers read)
+ *
+ * ALIVE (conn) <-> LOST (no conn, at most 5 s since heard_at) -> ended.
+ */
+struct dcm_session {
+	struct dcm_list node;
+	struct dcm_donor *donor;
+	u64 id;
+	u8 secret[16];
+	struct dcm_tenant *tenant;
+	struct dcm_conn *conn;
+	uv_timer_t timer;
+	bool probation;
+	bool ended;
+	u64 heard_at;
+	u64 made_at;
+	unsigned int refs;
+	struct dcm_list slabs;
+	u32 nr_slabs;
+	struct dcm_pool_want want;
+	bool want_busy;
+	u64 want_tag;
+	u64 want_cookie;
+	const struct dcm_lend_ops *want_lend;
+	pthread_mutex_t data_lock;
+	struct dcm_list data;
+	u32 nr_data;
+	/* __atomic, workers add */
+	u64 reads;
+	u64 writes;
+	u64 read_bytes;
+	u64 written_bytes;
+	char peer[64];
+};
+
+/* listen.c */
+int dcm_listen_start(struct dcm_donor *donor, char *err, size_t err_len);
+void dcm_listen_stop(struct dcm_donor *donor);
+/* Take new connections again, or stop to, as limits say. */
+void dcm_listen_update(struct dcm_donor *donor);
+
+/* conn.c */
+/**
+ * enum dcm_conn_state - a connection on the event loop
+ * @DCM_CONN_HANDSHAKE: TLS; the peer is nobody yet
+ * @DCM_CONN_HELLO: the key is proven
+ * @DCM_CONN_CONTROL: speaks for a session
+ * @DCM_CONN_LINGER: refused; waits a little for the peer to read why
+ * @DCM_CONN_CLOSED: only its memory is left
+ */
+enum dcm_conn_state {
+	DCM_CONN_HANDSHAKE,
+	DCM_CONN_HELLO,
+	DCM_CONN_CONTROL,
+	DCM_CONN_LINGER,
+	DCM_CONN_CLOSED,
+};
+
+struct dcm_conn {
+	struct dcm_list node;
+	struct dcm_donor *donor;
+	struct dcm_chan *chan;
+	uv_poll_t poll;
+	int events;
+	enum dcm_conn_state state;
+	bool is_unix;
+	bool in_event;
+	u64 deadline;
+	struct dcm_tenant *tenant;
+	struct dcm_session *session;
+	char peer[64];
+};
+
+void dcm_conn_accept(struct dcm_donor *donor, int fd, bool is_unix);
+void dcm_conn_close(struct dcm_conn *conn);
+/* -1: the connection is gone. @fd < 0: none to pass. */
+int dcm_conn_send(struct dcm_conn *conn, const struct dcm_wire_msg *msg,
+		  int fd);
+int dcm_conn_error(struct dcm_conn *conn, u64 tag, u32 status);
+/* Say why, then close. */
+void dcm_conn_refuse(struct dcm_conn *conn, u64 tag, u32 status);
+/* May the donor send something nobody asked for now? */
+bool dcm_conn_has_room(const struct dcm_conn *conn);
+/* The channel leaves for a worker; the connection is closed without it. */
+struct dcm_chan *dcm_conn_detach(struct dcm_conn *conn);
+/* Its session can take requests again. */
+void dcm_conn_resume(struct dcm_conn *conn);
+void dcm_conn_deadlines(struct dcm_donor *donor);
+/* A limit that counted this connection can let go of it. */
+void dcm_conn_forget(struct dcm_donor *donor, struct dcm_tenant *tenant);
+
+/* hello.c */
+void dcm_hello(struct dcm_conn *conn, const struct dcm_wire_msg *msg);
+
+/* control.c */
+void dcm_control(struct dcm_conn *conn, const struct dcm_wire_msg *msg);
+void dcm_control_heartbeats(struct dcm_donor *donor);
+void dcm_control_slab_gone(void *arg, struct dcm_slab *slab);
+void dcm_control_want_ready(struct dcm_pool_want *want, struct dcm_slab *slab);
+
+/* session.c */
+struct dcm_session *dcm_session_new(struct dcm_conn *conn);
+struct dcm_session *dcm_session_find(struct dcm_donor *donor, u64 id,
+				     const u8 *secret,
+				     const struct dcm_tenant *tenant);
+void dcm_session_attach(struct dcm_session *s, struct dcm_conn *conn);
+void dcm_session_detach(struct dcm_session *s);
+void dcm_session_heard(struct dcm_session *s);
+void dcm_session_end(struct dcm_session *s, const char *why);
+void dcm_session_get(struct dcm_session *s);
+void dcm_session_put(struct dcm_session *s);
+
+/* evict.c */
+void dcm_evict_second(struct dcm_donor *donor);
+void dcm_evict_quarter(struct dcm_donor *donor);
+void dcm_evict_answer(struct dcm_donor *donor, struct dcm_slab *slab,
+		      u64 ewma_milli);
+void dcm_evict_slab(struct dcm_donor *donor, struct dcm_slab *slab,
+		    u64 deadline);
+/* EVICTs that have not reached @s; all of them again when it is resumed. */
+void dcm_evict_pump(struct dcm_session *s, bool again);
+
+/* data.c */
+struct dcm_data;
+int dcm_data_start(struct dcm_donor *donor, char *err, size_t err_len);
+void dcm_data_stop(struct dcm_donor *donor);
+int dcm_data_adopt(struct dcm_donor *donor, struct dcm_session *session,
+		   struct dcm_tenant *tenant, struct dcm_chan *chan);
+void dcm_data_shutdown(struct dcm_session *session);
+void dcm_data_poll_us(struct dcm_donor *donor, u32 us);
+
+struct dcm_data_totals {
+	u64 reads;
+	u64 writes;
+	u64 read_bytes;
+	u64 written_bytes;
+	u64 refused;
+	u64 batches;
+	u32 connections;
+};
+void dcm_data_totals(const struct dcm_donor *donor,
+		     struct dcm_data_totals *t);
+
+/* status.c, metrics.c: malloc'ed text */
+char *dcm_status_json(struct dcm_donor *donor, size_t *len);
+char *dcm_metrics_text(struct dcm_donor *donor, size_t *len);
+
+/* http.c */
+int dcm_http_start(struct dcm_donor *donor, char *err, size_t err_len);
+void dcm_http_stop(struct dcm_donor *donor);
+
+static inline u64 dcm_now(const struct dcm_donor *donor)
+{
+	return uv_now(&donor->loop);
+}
+
+#endif /* DCM_DONOR_H */

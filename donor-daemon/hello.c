@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * hello.c - what a proven peer wants to be: a session's control or data
+ *
+ * Whoever gets here has shown a tenant's key, so refusals are answered.
+ * A session is named by its id and a secret of 16 random bytes which only its
+ * host was told: another tenant's key, or another host's of the same tenant,
+ * does not open it.
+ */
+#include <string.h>
+
+#include "donor.h"
+#include "log.h"
+
+static void hello_welcome(struct dcm_conn *conn, u64 tag,
+			  const struct dcm_session *s, bool fresh, u16 flags)
+{
+	struct dcm_wire_msg msg = {
+		.type = DCM_MSG_WELCOME,
+		.tag = tag,
+		.welcome = {
+			.version = DCM_WIRE_VERSION_MAX,
+			.flags = flags,
+			.inflight_max = DCM_WIRE_INFLIGHT_MAX,
+			.session = s->id,
+			.slab_bytes = conn->donor->pool.slab_bytes,
+			.donor_id = conn->donor->donor_id,
+		},
+	};
+
+	if (fresh)
+		memcpy(msg.welcome.secret, s->secret, sizeof(s->secret));
+	dcm_conn_send(conn, &msg, -1);
+}
+
+static void hello_control(struct dcm_conn *conn,
+			  const struct dcm_wire_msg *msg)
+{
+	struct dcm_donor *donor = conn->donor;
+	struct dcm_session *s;
+	bool fresh = !msg->hello.session;
+
+	if (fresh) {
+		u32 status = DCM_WS_BUSY;
+
+		if (donor->draining || donor->stopping)
+			status = DCM_WS_DRAINING;
+		else if (donor->nr_sessions < donor->cfg.sessions)
+			status = DCM_WS_OK;
+		s = status ? NULL : dcm_session_new(conn);
+		if (!s) {
+			donor->stats.hello_refused++;
+			dcm_conn_refuse(conn, msg->tag,
+					status ? status : DCM_WS_BUSY);
+			return;
+		}
+		donor->stats.sessions_made++;
+		dcm_info("session %llx of %s from %s begins",
+			 (unsigned long long)s->id, conn->tenant->name,
+			 conn->peer);
+	} else {
+		s = dcm_session_find(donor, msg->hello.session,
+				     msg->hello.secret, conn->tenant);
+		if (!s) {
+			donor->stats.hello_refused++;
+			dcm_conn_refuse(conn, msg->tag, DCM_WS_NO_SESSION);
+			return;
+		}
+		donor->stats.sessions_resumed++;
+		dcm_info("session %llx of %s goes on from %s",
+			 (unsigned long long)s->id, conn->tenant->name,
+			 conn->peer);
+	}
+	donor->nr_handshakes--;
+	conn->state = DCM_CONN_CONTROL;
+	dcm_session_attach(s, conn);
+	hello_welcome(conn, msg->tag, s, fresh, 0);
+	if (!fresh && conn->state == DCM_CONN_CONTROL)
+		dcm_evict_pump(s, true);
+	dcm_listen_update(donor);
+}
+
+static void hello_data(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
+{
+	struct dcm_donor *donor = conn->donor;
+	struct dcm_tenant *tenant = conn->tenant;
+	struct dcm_session *s;
+	struct dcm_chan *ch;
+	bool plain = (msg->hello.flags & DCM_HELLO_PLAIN_DATA) &&
+		     !donor->cfg.data_encryption;
+
+	s = dcm_session_find(donor, msg->hello.session, msg->hello.secret,
+			     tenant);
+	if (!s) {
+		donor->stats.hello_refused++;
+		dcm_conn_refuse(conn, msg->tag, DCM_WS_NO_SESSION);
+		return;
+	}
+	hello_welcome(conn, msg->tag, s, false,
+		      plain ? DCM_WELCOME_PLAIN_DATA : 0);
+	if (conn->state != DCM_CONN_HELLO)
+		return;
+	/* something after HELLO would be read as TLS by us and sent as plain */
+	if (plain && dcm_chan_plain(conn->chan)) {
+		donor->stats.protocol_errors++;
+		dcm_conn_close(conn);
+		return;
+	}
+	ch = dcm_conn_detach(conn);
+	if (dcm_data_adopt(donor, s, tenant, ch)) {
+		dcm_chan_free(ch);
+		dcm_conn_forget(donor, tenant);
+		return;
+	}
+	donor->stats.data_connections++;
+	dcm_listen_update(donor);
+}
+
+void dcm_hello(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
+{
+	struct dcm_tenant *t = conn->tenant;
+
+	if (msg->hello.version_min > DCM_WIRE_VERSION_MAX ||
+	    msg->hello.version_max < DCM_WIRE_VERSION_MIN) {
+		conn->donor->stats.hello_refused++;
+		dcm_conn_refuse(conn, msg->tag, DCM_WS_VERSION);
+		return;
+	}
+	if (t->connections > t->quota_connections) {
+		t->refusals++;
+		conn->donor->stats.hello_refused++;
+		dcm_conn_refuse(conn, msg->tag, DCM_WS_QUOTA);
+		return;
+	}
+	if (msg->hello.role == DCM_ROLE_CONTROL)
+		hello_control(conn, msg);
+	else
+		hello_data(conn, msg);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* hostmem.h - how much memory the host has, and how much is free */
+#ifndef DCM_HOSTMEM_H
+#define DCM_HOSTMEM_H
+
+#include <stdint.h>
+
+/**
+ * struct dcm_hostmem - the tightest limit on this process
+ * @total: of the host, or the cgroup limit that binds first
+ * @free: what could still be taken before that limit (page cache counts as
+ *	free, as the kernel would drop it)
+ */
+struct dcm_hostmem {
+	uint64_t total;
+	uint64_t free;
+};
+
+/**
+ * dcm_hostmem_read() - look now
+ * @root: "" or, in a test, a directory with proc/ and sys/fs/cgroup/ in it
+ * @huge_bytes: 0, or look at the pool of huge pages of this size instead
+ *
+ * Return: 0, or -1 when /proc/meminfo can't be read.
+ */
+int dcm_hostmem_read(const char *root, uint64_t huge_bytes,
+		     struct dcm_hostmem *hm);
+
+/* Bytes of the host's default huge page; 0 when it has none. */
+uint64_t dcm_hostmem_huge_default(const char *root);
+
+#endif /* DCM_HOSTMEM_H */

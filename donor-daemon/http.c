@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * http.c - /metrics, /status and /healthz
+ *
+ * libmicrohttpd without threads of its own: its epoll descriptor is one
+ * handle of the event loop, MHD_run() does what is ready. It has no access
+ * control, so it stays on loopback unless "allow-remote" says otherwise, and there
+ * answers only requests whose Host names loopback: a web page in the
+ * operator's browser can't read it by a name that resolves to 127.0.0.1.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <microhttpd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "donor.h"
+#include "log.h"
+
+#define CONNECTIONS	64u
+#define TIMEOUT_S	10u
+
+struct dcm_http {
+	struct MHD_Daemon *mhd;
+	uv_poll_t poll;
+	uv_timer_t timer;
+	struct dcm_donor *donor;
+	int handles;
+};
+
+static enum MHD_Result answer(struct MHD_Connection *c, unsigned int code,
+			      const char *type, char *text, size_t len,
+			      enum MHD_ResponseMemoryMode mode)
+{
+	struct MHD_Response *r = MHD_create_response_from_buffer(len, text,
+								 mode);
+	enum MHD_Result ret;
+
+	if (!r) {
+		if (mode == MHD_RESPMEM_MUST_FREE)
+			free(text);
+		return MHD_NO;
+	}
+	MHD_add_response_header(r, "Content-Type", type);
+	MHD_add_response_header(r, "Cache-Control", "no-store");
+	MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
+	ret = MHD_queue_response(c, code, r);
+	MHD_destroy_response(r);
+	return ret;
+}
+
+static enum MHD_Result answer_line(struct MHD_Connection *c,
+				   unsigned int code, const char *line)
+{
+	return answer(c, code, "text/plain; charset=utf-8", (char *)line,
+		      strlen(line), MHD_RESPMEM_PERSISTENT);
+}
+
+static bool host_is_loopback(const char *host)
+{
+	char name[64];
+	size_t n;
+
+	if (!host)
+		return true;	/* HTTP/1.0; no browser */
+	n = *host == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
+	if (n >= sizeof(name))
+		return false;
+	memcpy(name, host, n);
+	name[n] = 0;
+	return !strcmp(name, "localhost") || !strcmp(name, "[::1]") ||
+	       (!strncmp(name, "127.", 4) &&
+		strspn(name, "0123456789.") == strlen(name));
+}
+
+static enum MHD_Result handle(void *arg, struct MHD_Connection *c,
+			      const char *url, const char *method,
+			      const char *version, const char *upload,
+			      size_t *upload_len, void **state)
+{
+	struct dcm_http *h = arg;
+	struct dcm_donor *donor = h->donor;
+	size_t len;
+	char *text;
+
+	(void)version;
+	(void)upload;
+	(void)state;
+	if (*upload_len) {
+		*upload_len = 0;
+		return MHD_YES;
+	}
+	if (strcmp(method, "GET") && strcmp(method, "HEAD"))
+		return answer_line(c, MHD_HTTP_METHOD_NOT_ALLOWED,
+				   "GET only\n");
+	if (!donor->cfg.http_allow_remote &&
+	    !host_is_loopback(MHD_lookup_connection_value(c, MHD_HEADER_KIND,
+							  "Host")))
+		return answer_line(c, MHD_HTTP_FORBIDDEN,
+				   "ask by a loopback address\n");
+	if (!strcmp(url, "/healthz")) {
+		if (donor->draining || donor->stopping)
+			return answer_line(c, MHD_HTTP_SERVICE_UNAVAILABLE,
+					   "draining\n");
+		return answer_line(c, MHD_HTTP_OK, "ok\n");
+	}
+	if (!strcmp(url, "/metrics")) {
+		text = dcm_metrics_text(donor, &len);
+		if (!text)
+			return MHD_NO;
+		return answer(c, MHD_HTTP_OK,
+			      "text/plain; version=0.0.4; charset=utf-8", text,
+			      len, MHD_RESPMEM_MUST_FREE);
+	}
+	if (!strcmp(url, "/status")) {
+		text = dcm_status_json(donor, &len);
+		if (!text)
+			return MHD_NO;
+		return answer(c, MHD_HTTP_OK, "application/json", text, len,
+			      MHD_RESPMEM_MUST_FREE);
+	}
+	return answer_line(c, MHD_HTTP_NOT_FOUND,
+			   "/metrics, /status or /healthz\n");
+}
+
+static void http_run(struct dcm_http *h);
+
+static void http_timer(uv_timer_t *timer)
+{
+	http_run(timer->data);
+}
+
+static void http_run(struct dcm_http *h)
+{
+	MHD_UNSIGNED_LONG_LONG ms;
+
+	MHD_run(h->mhd);
+	if (MHD_get_timeout(h->mhd, &ms) == MHD_YES)
+		uv_timer_start(&h->timer, http_timer, ms, 0);
+	else
+		uv_timer_stop(&h->timer);
+}
+
+static void http_ready(uv_poll_t *poll, int status, int events)
+{
+	(void)status;
+	(void)events;
+	http_run(poll->data);
+}
+
+static bool address_is_loopback(const struct sockaddr_storage *ss)
+{
+	const struct sockaddr_in *in4 = (const void *)ss;
+	const struct sockaddr_in6 *in6 = (const void *)ss;
+
+	if (ss->ss_family == AF_INET)
+		return ntohl(in4->sin_addr.s_addr) >> 24 == 127;
+	return IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
+}
+
+/* A numeric address: no name service decides whether it is loopback. */
+static int address_parse(const char *text, struct sockaddr_storage *ss)
+{
+	struct sockaddr_in *in4 = (void *)ss;
+	struct sockaddr_in6 *in6 = (void *)ss;
+	char host[64], *port, *end, *h = host;
+	unsigned long nr;
+
+	memset(ss, 0, sizeof(*ss));
+	if (strlen(text) >= sizeof(host))
+		return -1;
+	strcpy(host, text);
+	port = strrchr(host, ':');
+	if (!port || !port[1])
+		return -1;
+	*port++ = 0;
+	nr = strtoul(port, &end, 10);
+	if (*end || nr > 65535)
+		return -1;
+	if (*h == '[' && h[strlen(h) - 1] == ']') {
+		h[strlen(h) - 1] = 0;
+		ss->ss_family = AF_INET6;
+		in6->sin6_port = htons((uint16_t)nr);
+		return inet_pton(AF_INET6, h + 1, &in6->sin6_addr) == 1 ? 0 :
+									  -1;
+	}
+	ss->ss_family = AF_INET;
+	in4->sin_port = htons((uint16_t)nr);
+	if (!strcmp(h, "localhost"))
+		h = (char *)"127.0.0.1";
+	return inet_pton(AF_INET, h, &in4->sin_addr) == 1 ? 0 : -1;
+}
+
+static void http_log(void *arg, const char *fmt, va_list ap)
+{
+	char line[256];
+
+	(void)arg;
+	vsnprintf(line, sizeof(line), fmt, ap);
+	line[strcspn(line, "\n")] = 0;
+	dcm_log_limited(DCM_LOG_INFO, "http: %s", line);
+}
+
+int dcm_http_start(struct dcm_donor *donor, char *err, size_t err_len)
+{
+	const char *addr = donor->cfg.http;
+	unsigned int flags = MHD_USE_EPOLL | MHD_USE_ERROR_LOG;
+	const union MHD_DaemonInfo *info;
+	struct sockaddr_storage ss;
+	struct dcm_http *h;
+
+	snprintf(donor->http_name, sizeof(donor->http_name), "off");
+	if (!strcmp(addr, "off") || !*addr)
+		return 0;
+	if (address_parse(addr, &ss)) {
+		snprintf(err, err_len,
+			 "[http] listen = %.60s: write ADDRESS:PORT, with a numeric address, or off",
+			 addr);
+		return -1;
+	}
+	if (!address_is_loopback(&ss) && !donor->cfg.http_allow_remote) {
+		snprintf(err, err_len,
+			 "[http] listen = %.60s: not loopback, and anybody who reaches it sees every tenant; set allow-remote = yes if that is wanted",
+			 addr);
+		return -1;
+	}
+	h = calloc(1, sizeof(*h));
+	if (!h) {
+		snprintf(err, err_len, "out of memory");
+		return -1;
+	}
+	h->donor = donor;
+	if (ss.ss_family == AF_INET6)
+		flags |= MHD_USE_IPv6;
+	h->mhd = MHD_start_daemon(
+		flags, 0, NULL, NULL, handle, h, MHD_OPTION_EXTERNAL_LOGGER,
+		http_log, NULL, MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&ss,
+		MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS,
+		MHD_OPTION_CONNECTION_TIMEOUT, TIMEOUT_S,
+		MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u, MHD_OPTION_END);
+	if (!h->mhd) {
+		snprintf(err, err_len, "[http] listen = %.60s: %s", addr,
+			 strerror(errno));
+		free(h);
+		return -1;
+	}
+	info = MHD_get_daemon_info(h->mhd, MHD_DAEMON_INFO_BIND_PORT);
+	snprintf(donor->http_name, sizeof(donor->http_name), "%.*s:%u",
+		 (int)(strrchr(addr, ':') - addr), addr,
+		 info ? info->port : 0);
+	info = MHD_get_daemon_info(h->mhd, MHD_DAEMON_INFO_EPOLL_FD);
+	if (!info || uv_poll_init(&donor->loop, &h->poll, info->epoll_fd)) {
+		snprintf(err, err_len, "[http]: no epoll descriptor");
+		MHD_stop_daemon(h->mhd);
+		free(h);
+		return -1;
+	}
+	h->poll.data = h;
+	h->timer.data = h;
+	uv_timer_init(&donor->loop, &h->timer);
+	uv_poll_start(&h->poll, UV_READABLE, http_ready);
+	donor->http = h;
+	dcm_info("http on %s: /metrics /status /healthz", donor->http_name);
+	return 0;
+}
+
+static void http_freed(uv_handle_t *handle)
+{
+	struct dcm_http *h = handle->data;
+
+	if (!--h->handles)
+		free(h);
+}
+
+void dcm_http_stop(struct dcm_donor *donor)
+{
+	struct dcm_http *h = donor->http;
+
+	if (!h)
+		return;
+	donor->http = NULL;
+	h->handles = 2;
+	uv_close((uv_handle_t *)&h->poll, http_freed);
+	uv_close((uv_handle_t *)&h->timer, http_freed);
+	MHD_stop_daemon(h->mhd);
+}

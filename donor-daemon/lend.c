@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * lend.c - the ways a slab becomes reachable for the host it is lent to
+ *
+ * shm: the memfd is sized, sealed against growing and against more seals, and
+ * sent. Shrinking stays possible on purpose: revoking is ftruncate(0), after
+ * which the old owner's mappings give SIGBUS and its descriptor reads
+ * nothing; it can shrink or punch its own slab too, which hurts nobody else.
+ * The donor never maps it, so no client can make the donor fault.
+ *
+ * tcp: the slab is mapped here and nobody else has a descriptor of it, so
+ * nobody can truncate it under the mapping.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "pool.h"
+
+static void slab_truncate(struct dcm_slab *slab)
+{
+	if (ftruncate(slab->fd, 0))
+		dcm_err("slab %llu can't be truncated: its memory stays until every holder closes it",
+			(unsigned long long)slab->id);
+}
+
+static int shm_publish(struct dcm_slab *slab)
+{
+	if (fcntl(slab->fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SEAL))
+		return -errno;
+	return 0;
+}
+
+static void shm_revoke(struct dcm_slab *slab)
+{
+	slab_truncate(slab);
+}
+
+static int tcp_publish(struct dcm_slab *slab)
+{
+	slab->map = mmap(NULL, slab->bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+			 slab->fd, 0);
+	if (slab->map == MAP_FAILED) {
+		slab->map = NULL;
+		return -errno;
+	}
+	/* a tenant's bytes have no business in our core dump */
+	madvise(slab->map, slab->bytes, MADV_DONTDUMP);
+	return 0;
+}
+
+static void tcp_revoke(struct dcm_slab *slab)
+{
+	if (slab->map)
+		munmap(slab->map, slab->bytes);
+	slab->map = NULL;
+	slab_truncate(slab);
+}
+
+static const struct dcm_lend_ops lend_shm = {
+	.transport = DCM_WT_SHM,
+	.name = "shm",
+	.pass_fd = true,
+	.publish = shm_publish,
+	.revoke = shm_revoke,
+};
+
+static const struct dcm_lend_ops lend_tcp = {
+	.transport = DCM_WT_TCP,
+	.name = "tcp",
+	.served = true,
+	.publish = tcp_publish,
+	.revoke = tcp_revoke,
+};
+
+const struct dcm_lend_ops *dcm_lend_choose(u32 transports, bool is_unix)
+{
+	if ((transports & DCM_WT_SHM) && is_unix)
+		return &lend_shm;
+	if (transports & DCM_WT_TCP)
+		return &lend_tcp;
+	return NULL;
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * listen.c - the sockets the donor listens on
+ *
+ * Accepting stops while a limit is reached: the connections limit, or too
+ * many handshakes in progress, or no descriptor left. The kernel's backlog
+ * then holds what comes, and nobody unproven gets an answer. A handshake
+ * that takes its time can't block the door for long: dcm_conn_deadlines()
+ * throws out the oldest when the limit is reached.
+ *
+ * All on the event loop.
+ */
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "donor.h"
+#include "log.h"
+
+#define BACKLOG		4096
+#define ACCEPT_BATCH	64
+
+static bool listen_full(const struct dcm_donor *donor)
+{
+	return donor->nr_conns >= donor->cfg.connections ||
+	       donor->nr_handshakes >= donor->cfg.handshakes;
+}
+
+static void listen_ready(uv_poll_t *poll, int status, int events)
+{
+	struct dcm_listener *l = poll->data;
+	struct dcm_donor *donor = l->donor;
+	int fd;
+
+	(void)events;
+	if (status < 0)
+		return;
+	for (int i = 0; i < ACCEPT_BATCH && !listen_full(donor); i++) {
+		fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		if (fd >= 0) {
+			dcm_conn_accept(donor, fd, l->is_unix);
+			continue;
+		}
+		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
+		    errno == ENOMEM) {
+			dcm_log_limited(DCM_LOG_WARNING,
+					"can't take a connection: %s; raise LimitNOFILE or lower [limits] connections",
+					strerror(errno));
+			/* the quarter-second timer tries again */
+			uv_poll_stop(&l->poll);
+			l->paused = true;
+			return;
+		}
+		if (errno == EAGAIN || errno == EWOULDBLOCK)
+			break;
+		/* ECONNABORTED and the like: that one is gone, go on */
+	}
+	dcm_listen_update(donor);
+}
+
+void dcm_listen_update(struct dcm_donor *donor)
+{
+	bool full = listen_full(donor);
+
+	if (donor->stopping)
+		return;
+	for (u32 i = 0; i < donor->nr_listeners; i++) {
+		struct dcm_listener *l = &donor->listeners[i];
+
+		if (full == l->paused)
+			continue;
+		l->paused = full;
+		if (full)
+			uv_poll_stop(&l->poll);
+		else
+			uv_poll_start(&l->poll, UV_READABLE, listen_ready);
+	}
+}
+
+static int listen_add(struct dcm_donor *donor, int fd, bool is_unix,
+		      const char *name)
+{
+	struct dcm_listener *l = &donor->listeners[donor->nr_listeners];
+
+	if (uv_poll_init(&donor->loop, &l->poll, fd))
+		return -1;
+	l->poll.data = l;
+	l->donor = donor;
+	l->fd = fd;
+	l->is_unix = is_unix;
+	snprintf(l->name, sizeof(l->name), "%s", name);
+	uv_poll_start(&l->poll, UV_READABLE, listen_ready);
+	donor->nr_listeners++;
+	dcm_info("listening on %s", l->name);
+	return 0;
+}
+
+/* "HOST:PORT", "[V6]:PORT", both also with "tcp:" before */
+static int listen_tcp(struct dcm_donor *donor, const char *addr, char *err,
+		      size_t err_len)
+{
+	struct addrinfo hints = { .ai_socktype = SOCK_STREAM,
+				  .ai_flags = AI_PASSIVE | AI_NUMERICSERV };
+	char host[DCM_CONFIG_PATH_MAX], name[128], num[80], serv[16];
+	struct sockaddr_storage ss;
+	socklen_t ss_len = sizeof(ss);
+	struct addrinfo *ai = NULL;
+	char *port, *h = host;
+	int fd = -1, ret, one = 1;
+
+	if (!strncmp(addr, "tcp:", 4))
+		addr += 4;
+	snprintf(host, sizeof(host), "%s", addr);
+	port = strrchr(host, ':');
+	if (!port || !port[1]) {
+		snprintf(err, err_len, "listen = %s: write HOST:PORT", addr);
+		return -1;
+	}
+	*port++ = 0;
+	if (h[0] == '[' && h[strlen(h) - 1] == ']') {
+		h[strlen(h) - 1] = 0;
+		h++;
+	}
+	ret = getaddrinfo(*h ? h : NULL, port, &hints, &ai);
+	if (ret) {
+		snprintf(err, err_len, "listen = %s: %s", addr,
+			 gai_strerror(ret));
+		return -1;
+	}
+	fd = socket(ai->ai_family,
+		    SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd >= 0)
+		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (fd < 0 || bind(fd, ai->ai_addr, ai->ai_addrlen) ||
+	    listen(fd, BACKLOG) ||
+	    getsockname(fd, (struct sockaddr *)&ss, &ss_len)) {
+		snprintf(err, err_len, "listen = %s: %s", addr,
+			 strerror(errno));
+		goto fail;
+	}
+	getnameinfo((struct sockaddr *)&ss, ss_len, num, sizeof(num), serv,
+		    sizeof(serv), NI_NUMERICHOST | NI_NUMERICSERV);
+	snprintf(name, sizeof(name),
+		 ss.ss_family == AF_INET6 ? "tcp:[%s]:%s" : "tcp:%s:%s", num,
+		 serv);
+	freeaddrinfo(ai);
+	return listen_add(donor, fd, false, name);
+fail:
+	freeaddrinfo(ai);
+	if (fd >= 0)
+		close(fd);
+	return -1;
+}
+
+/* A socket file that nobody answers on is one a dead donor left behind. */
+static bool unix_stale(const struct sockaddr_un *sun)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	bool stale;
+
+	if (fd < 0)
+		return false;
+	stale = connect(fd, (const struct sockaddr *)sun, sizeof(*sun)) &&
+		errno == ECONNREFUSED;
+	close(fd);
+	return stale;
+}
+
+static int listen_unix(struct dcm_donor *donor, const char *path, char *err,
+		       size_t err_len)
+{
+	struct sockaddr_un sun = { .sun_family = AF_UNIX };
+	char name[sizeof(sun.sun_path) + 8];
+	mode_t old;
+	int fd, ret;
+
+	if (strlen(path) >= sizeof(sun.sun_path)) {
+		snprintf(err, err_len, "unix = %s: longer than %zu bytes", path,
+			 sizeof(sun.sun_path) - 1);
+		return -1;
+	}
+	memcpy(sun.sun_path, path, strlen(path) + 1);
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0) {
+		snprintf(err, err_len, "unix = %s: %s", path, strerror(errno));
+		return -1;
+	}
+	if (unix_stale(&sun))
+		unlink(path);
+	old = umask(0777 & ~donor->cfg.unix_mode);
+	ret = bind(fd, (struct sockaddr *)&sun, sizeof(sun));
+	umask(old);
+	if (ret || listen(fd, BACKLOG)) {
+		snprintf(err, err_len, "unix = %s: %s%s", path,
+			 strerror(errno),
+			 errno == EADDRINUSE ? "; another donor runs there" :
+			 errno == ENOENT     ? "; make the directory first" :
+					       "");
+		close(fd);
+		return -1;
+	}
+	snprintf(name, sizeof(name), "unix:%s", path);
+	return listen_add(donor, fd, true, name);
+}
+
+int dcm_listen_start(struct dcm_donor *donor, char *err, size_t err_len)
+{
+	for (u32 i = 0; i < donor->cfg.nr_listen; i++)
+		if (listen_tcp(donor, donor->cfg.listen[i], err, err_len))
+			return -1;
+	if (donor->cfg.unix_path[0] &&
+	    listen_unix(donor, donor->cfg.unix_path, err, err_len))
+		return -1;
+	return 0;
+}
+
+void dcm_listen_stop(struct dcm_donor *donor)
+{
+	for (u32 i = 0; i < donor->nr_listeners; i++) {
+		struct dcm_listener *l = &donor->listeners[i];
+
+		uv_close((uv_handle_t *)&l->poll, NULL);
+		close(l->fd);
+		if (l->is_unix)
+			unlink(donor->cfg.unix_path);
+	}
+	donor->nr_listeners = 0;
+}

@@ -1,0 +1,515 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * main.c - dcm-donord: start, reload, drain, end
+ *
+ * SIGHUP reads the configuration and the keys again; a bad file changes
+ * nothing and says so. SIGTERM drains: every slab is asked back, the hosts
+ * move them elsewhere and say DONE; after drain-timeout what is left is
+ * named and taken. A second SIGTERM does not wait. In every case slabs are
+ * truncated before the end, so that a memfd a host still maps holds no
+ * memory of ours.
+ */
+#include <argp.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <gnutls/gnutls.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "donor.h"
+#include "log.h"
+#include "ready.h"
+
+#define DEFAULT_CONFIG	"/etc/kvm-dcm/donor.conf"
+#define OVERRIDES_MAX	64u
+#define ERR_LEN		512
+
+const char *argp_program_version = "dcm-donord " DCM_DONOR_VERSION;
+
+/* Options of the command line stand above any file, at every reload. */
+static struct {
+	const char *section;
+	const char *key;
+	const char *value;
+} overrides[OVERRIDES_MAX];
+static unsigned int nr_overrides;
+
+static const char *config_path;
+static bool check_only;
+static int ready_fd = -1;
+static enum dcm_log_level log_level = DCM_LOG_INFO;
+
+enum {
+	OPT_CHECK = 256,
+	OPT_READY_FD,
+	OPT_LOG_LEVEL,
+	OPT_SET,
+	OPT_FIRST,	/* and on: the table below */
+};
+
+static const struct {
+	const char *name;
+	const char *arg;
+	const char *section;
+	const char *key;
+	const char *doc;
+} shortcuts[] = {
+	{ "listen", "HOST:PORT", "donor", "listen",
+	  "Listen on this TCP address; port 0 picks one; repeatable, replaces the file's" },
+	{ "unix", "PATH", "donor", "unix", "Listen on this UNIX socket" },
+	{ "keys", "FILE", "donor", "keys", "Keys, one name:hexkey a line" },
+	{ "capacity", "SIZE", "donor", "capacity",
+	  "Lend at most this much (bytes, 8G, 75%)" },
+	{ "slab-size", "SIZE", "donor", "slab-size",
+	  "Unit of lending, a power of two from 2M" },
+	{ "head-room", "SIZE", "donor", "head-room",
+	  "Leave this much memory of the host free" },
+	{ "spare-slabs", "N", "donor", "spare-slabs",
+	  "Slabs to allocate ahead" },
+	{ "hugepages", "no|yes|SIZE", "donor", "hugepages",
+	  "Make slabs of huge pages" },
+	{ "threads", "N", "donor", "threads", "Threads that serve data" },
+	{ "poll-us", "N", "donor", "poll-us",
+	  "Look for the next request this long before sleeping" },
+	{ "data-encryption", "yes|no", "donor", "data-encryption",
+	  "no: data connections may go on unencrypted once proven" },
+	{ "drain-timeout", "TIME", "donor", "drain-timeout",
+	  "Wait this long for slabs to come back at SIGTERM" },
+	{ "http", "ADDRESS:PORT|off", "http", "listen",
+	  "Serve /metrics, /status and /healthz there" },
+};
+
+static int override_add(struct argp_state *state, const char *section,
+			const char *key, const char *value)
+{
+	struct dcm_config probe;
+	char err[ERR_LEN];
+	int ret;
+
+	if (nr_overrides == OVERRIDES_MAX)
+		argp_error(state, "too many options");
+	dcm_config_init(&probe);
+	ret = dcm_config_set(&probe, section, key, value, err, sizeof(err));
+	dcm_config_free(&probe);
+	if (ret) {
+		argp_error(state, "%s", err);
+		return EINVAL;
+	}
+	overrides[nr_overrides].section = section;
+	overrides[nr_overrides].key = key;
+	overrides[nr_overrides++].value = value;
+	return 0;
+}
+
+/* "SECTION.KEY=VALUE"; the section may have a space: "tenant NAME" */
+static int override_set(struct argp_state *state, char *arg)
+{
+	char *eq = strchr(arg, '=');
+	char *dot;
+
+	if (eq)
+		*eq = 0;
+	dot = eq ? strrchr(arg, '.') : NULL;
+	if (!dot) {
+		argp_error(state, "--set %s: write SECTION.KEY=VALUE", arg);
+		return EINVAL;
+	}
+	*dot = 0;
+	return override_add(state, arg, dot + 1, eq + 1);
+}
+
+static int parse_number(struct argp_state *state, const char *name,
+			const char *arg, long max)
+{
+	char *end;
+	long v = strtol(arg, &end, 10);
+
+	if (!*arg || *end || v < 0 || v > max)
+		argp_error(state, "--%s %s: write a number from 0 to %ld",
+			   name, arg, max);
+	return (int)v;
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+	switch (key) {
+	case 'c':
+		config_path = arg;
+		return 0;
+	case OPT_CHECK:
+		check_only = true;
+		return 0;
+	case OPT_READY_FD:
+		ready_fd = parse_number(state, "ready-fd", arg, 1 << 20);
+		return 0;
+	case OPT_LOG_LEVEL:
+		log_level = (enum dcm_log_level)parse_number(
+			state, "log-level", arg, DCM_LOG_DEBUG);
+		return 0;
+	case OPT_SET:
+		return override_set(state, arg);
+	case ARGP_KEY_ARG:
+		argp_error(state, "%s: dcm-donord takes options only", arg);
+		return EINVAL;
+	default:
+		if (key >= OPT_FIRST &&
+		    key < OPT_FIRST + (int)ARRAY_SIZE(shortcuts))
+			return override_add(state,
+					    shortcuts[key - OPT_FIRST].section,
+					    shortcuts[key - OPT_FIRST].key,
+					    arg);
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static void parse_command_line(int argc, char **argv)
+{
+	static struct argp_option options[6 + ARRAY_SIZE(shortcuts)] = {
+		{ "config", 'c', "FILE", 0,
+		  "Read FILE and FILE.d/*.conf (" DEFAULT_CONFIG ")", 0 },
+		{ "check-config", OPT_CHECK, NULL, 0,
+		  "Say whether the configuration and the keys are good, and end",
+		  0 },
+		{ "ready-fd", OPT_READY_FD, "N", 0,
+		  "When ready, write the bound addresses to descriptor N and close it",
+		  0 },
+		{ "log-level", OPT_LOG_LEVEL, "N", 0,
+		  "3 errors, 4 warnings, 5 notices, 6 info (default), 7 debug",
+		  0 },
+		{ "set", OPT_SET, "SECTION.KEY=VALUE", 0,
+		  "Any option of the configuration file", 0 },
+	};
+	struct argp argp = {
+		.options = options,
+		.parser = parse_option,
+		.doc = "Lend this host's spare memory to hosts that prove a key.\v"
+		       "SIGHUP reloads, SIGTERM drains and ends, a second SIGTERM does not wait. See dcm-donord(8).",
+	};
+
+	for (unsigned int i = 0; i < ARRAY_SIZE(shortcuts); i++) {
+		options[5 + i].name = shortcuts[i].name;
+		options[5 + i].key = OPT_FIRST + (int)i;
+		options[5 + i].arg = shortcuts[i].arg;
+		options[5 + i].doc = shortcuts[i].doc;
+	}
+	argp_parse(&argp, argc, argv, 0, NULL, NULL);
+}
+
+/* Files, then the command line, then sense. */
+static int config_read(struct dcm_config *cfg, char *err, size_t err_len)
+{
+	const char *path = config_path ? config_path : DEFAULT_CONFIG;
+	bool listens = false;
+
+	dcm_config_init(cfg);
+	if (config_path || !access(path, F_OK))
+		if (dcm_config_load(cfg, path, err, err_len))
+			goto fail;
+	for (unsigned int i = 0; i < nr_overrides; i++) {
+		if (!listens && !strcmp(overrides[i].key, "listen") &&
+		    !strcmp(overrides[i].section, "donor")) {
+			listens = true;
+			cfg->nr_listen = 0;
+		}
+		if (dcm_config_set(cfg, overrides[i].section, overrides[i].key,
+				   overrides[i].value, err, err_len))
+			goto fail;
+	}
+	if (dcm_config_check(cfg, err, err_len))
+		goto fail;
+	return 0;
+fail:
+	dcm_config_free(cfg);
+	return -1;
+}
+
+static int psk_find(void *arg, const void *name, size_t len, const u8 **key,
+		    size_t *key_bytes)
+{
+	struct dcm_donor *donor = arg;
+	struct dcm_tenant *t = dcm_tenant_find(&donor->tenants, name, len);
+
+	if (!t)
+		return -1;
+	*key = t->key;
+	*key_bytes = t->key_bytes;
+	return 0;
+}
+
+/* What a running donor can't change keeps its value, and that is said. */
+static void config_keep(const struct dcm_config *old, struct dcm_config *new)
+{
+#define KEEP(field, name)                                                     \
+	do {                                                                  \
+		if (memcmp(&old->field, &new->field, sizeof(old->field))) {   \
+			dcm_warn("%s has changed: that needs a restart; the old value stays", \
+				 name);                                       \
+			memcpy(&new->field, &old->field,                      \
+			       sizeof(old->field));                           \
+		}                                                             \
+	} while (0)
+	KEEP(listen, "[donor] listen");
+	KEEP(unix_path, "[donor] unix");
+	KEEP(slab_bytes, "[donor] slab-size");
+	KEEP(huge_bytes, "[donor] hugepages");
+	KEEP(threads, "[donor] threads");
+	KEEP(http, "[http] listen");
+#undef KEEP
+	new->nr_listen = old->nr_listen;
+}
+
+static int donor_reload(struct dcm_donor *donor)
+{
+	struct dcm_config cfg;
+	char err[ERR_LEN];
+
+	dcm_notify("RELOADING=1");
+	if (config_read(&cfg, err, sizeof(err)))
+		goto bad;
+	if (dcm_tenants_load(&donor->tenants, cfg.keys, err, sizeof(err))) {
+		dcm_config_free(&cfg);
+		goto bad;
+	}
+	config_keep(&donor->cfg, &cfg);
+	dcm_config_free(&donor->cfg);
+	donor->cfg = cfg;
+	dcm_pool_limits(&donor->pool, &donor->cfg);
+	dcm_tenants_quota(&donor->tenants, &donor->cfg, donor->pool.total);
+	dcm_data_poll_us(donor, donor->cfg.poll_us);
+	dcm_pool_balance(&donor->pool);
+	dcm_evict_second(donor);
+	dcm_listen_update(donor);
+	donor->stats.reloads++;
+	dcm_notice("reloaded: capacity %llu MiB, head room %llu MiB",
+		   (unsigned long long)(donor->pool.capacity >> 20),
+		   (unsigned long long)(donor->pool.head_room >> 20));
+	dcm_notify("READY=1");
+	return 0;
+bad:
+	donor->stats.reloads_failed++;
+	dcm_err("not reloaded, everything stays as it was: %s", err);
+	dcm_notify("READY=1");
+	return -1;
+}
+
+/* Name what was not given back, then end. */
+static void drain_end(struct dcm_donor *donor)
+{
+	const struct dcm_session *s;
+
+	dcm_list_for_each(s, &donor->sessions, struct dcm_session, node) {
+		if (!s->nr_slabs)
+			continue;
+		dcm_err("left behind: %u slabs (%llu MiB) of %s, session %llx from %s",
+			s->nr_slabs,
+			(unsigned long long)(s->nr_slabs *
+					     donor->pool.slab_bytes >> 20),
+			s->tenant->name, (unsigned long long)s->id, s->peer);
+		donor->exit_status = 1;
+	}
+	uv_stop(&donor->loop);
+}
+
+static void drain_check(struct dcm_donor *donor)
+{
+	bool empty = !donor->pool.nr_mapped && !donor->pool.nr_evicting &&
+		     !donor->pool.nr_releasing;
+
+	if (!donor->draining || donor->stopping)
+		return;
+	if (empty)
+		dcm_info("drained: every slab is back");
+	if (empty || dcm_now(donor) >= donor->drain_deadline) {
+		donor->stopping = true;
+		drain_end(donor);
+	}
+}
+
+static void on_signal(uv_signal_t *handle, int signum)
+{
+	struct dcm_donor *donor = handle->data;
+
+	if (signum == SIGHUP) {
+		donor_reload(donor);
+		return;
+	}
+	if (donor->draining) {
+		dcm_warn("told to end again: not waiting any longer");
+		donor->stopping = true;
+		drain_end(donor);
+		return;
+	}
+	donor->draining = true;
+	donor->drain_deadline = dcm_now(donor) + donor->cfg.drain_ms;
+	dcm_notice("draining: %u slabs are asked back, for up to %u ms",
+		   donor->pool.nr_mapped + donor->pool.nr_evicting,
+		   donor->cfg.drain_ms);
+	dcm_notify("STOPPING=1\nSTATUS=draining");
+	dcm_evict_quarter(donor);
+	drain_check(donor);
+}
+
+static void on_second(uv_timer_t *timer)
+{
+	struct dcm_donor *donor = timer->data;
+
+	dcm_pool_sample(&donor->pool, true);
+	if (!donor->draining) {
+		dcm_pool_balance(&donor->pool);
+		dcm_evict_second(donor);
+	}
+	dcm_control_heartbeats(donor);
+	dcm_notify_watchdog();
+}
+
+static void on_quarter(uv_timer_t *timer)
+{
+	struct dcm_donor *donor = timer->data;
+	u64 now = dcm_now(donor);
+
+	if (now > donor->quarter_at + 2000)
+		donor->stalled_at = now;
+	donor->quarter_at = now;
+	dcm_conn_deadlines(donor);
+	dcm_evict_quarter(donor);
+	drain_check(donor);
+}
+
+static void raise_fd_limit(void)
+{
+	struct rlimit rl;
+
+	if (getrlimit(RLIMIT_NOFILE, &rl) || rl.rlim_cur == rl.rlim_max)
+		return;
+	rl.rlim_cur = rl.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &rl))
+		dcm_warn("the limit of open files stays low: %s",
+			 strerror(errno));
+}
+
+static int donor_start(struct dcm_donor *donor, char *err, size_t err_len)
+{
+	static const int numbers[] = { SIGHUP, SIGTERM, SIGINT };
+
+	dcm_tenants_init(&donor->tenants);
+	dcm_list_init(&donor->conns);
+	dcm_list_init(&donor->sessions);
+	donor->reload = donor_reload;
+	if (dcm_tenants_load(&donor->tenants, donor->cfg.keys, err, err_len))
+		return -1;
+	if (getrandom(&donor->donor_id, sizeof(donor->donor_id), 0) !=
+	    sizeof(donor->donor_id)) {
+		snprintf(err, err_len, "no random numbers: %s",
+			 strerror(errno));
+		return -1;
+	}
+	donor->tls = dcm_tls_new(psk_find, donor, err, err_len);
+	if (!donor->tls)
+		return -1;
+	uv_loop_init(&donor->loop);
+	uv_update_time(&donor->loop);
+	donor->started_at = dcm_now(donor);
+	donor->quarter_at = donor->started_at;
+	if (dcm_pool_init(&donor->pool, &donor->loop, &donor->cfg, err,
+			  err_len))
+		return -1;
+	donor->pool.done = dcm_control_slab_gone;
+	donor->pool.done_arg = donor;
+	dcm_tenants_quota(&donor->tenants, &donor->cfg, donor->pool.total);
+	if (dcm_data_start(donor, err, err_len) ||
+	    dcm_listen_start(donor, err, err_len) ||
+	    dcm_http_start(donor, err, err_len))
+		return -1;
+	for (unsigned int i = 0; i < ARRAY_SIZE(numbers); i++) {
+		uv_signal_init(&donor->loop, &donor->signals[i]);
+		donor->signals[i].data = donor;
+		uv_signal_start(&donor->signals[i], on_signal, numbers[i]);
+	}
+	donor->second.data = donor;
+	donor->quarter.data = donor;
+	uv_timer_init(&donor->loop, &donor->second);
+	uv_timer_init(&donor->loop, &donor->quarter);
+	uv_timer_start(&donor->second, on_second, 1000, 1000);
+	uv_timer_start(&donor->quarter, on_quarter, 250, 250);
+	dcm_pool_balance(&donor->pool);
+	return 0;
+}
+
+static void close_rest(uv_handle_t *handle, void *arg)
+{
+	(void)arg;
+	if (!uv_is_closing(handle))
+		uv_close(handle, NULL);
+}
+
+static void donor_end(struct dcm_donor *donor)
+{
+	struct dcm_session *s, *s_tmp;
+	struct dcm_conn *c, *c_tmp;
+
+	donor->stopping = true;
+	dcm_listen_stop(donor);
+	dcm_http_stop(donor);
+	dcm_list_for_each_safe(s, s_tmp, &donor->sessions, struct dcm_session,
+			       node)
+		dcm_session_end(s, "the donor ends");
+	dcm_list_for_each_safe(c, c_tmp, &donor->conns, struct dcm_conn, node)
+		dcm_conn_close(c);
+	dcm_data_stop(donor);
+	while (!dcm_pool_stop(&donor->pool))
+		uv_run(&donor->loop, UV_RUN_ONCE);
+	uv_walk(&donor->loop, close_rest, NULL);
+	uv_run(&donor->loop, UV_RUN_DEFAULT);
+	if (uv_loop_close(&donor->loop))
+		dcm_err("the event loop still has handles");
+	dcm_pool_free(&donor->pool);
+	dcm_tenants_free(&donor->tenants);
+	dcm_tls_free(donor->tls);
+	dcm_config_free(&donor->cfg);
+}
+
+int main(int argc, char **argv)
+{
+	static struct dcm_donor donor;
+	char err[ERR_LEN];
+
+	parse_command_line(argc, argv);
+	dcm_log_init(log_level);
+	signal(SIGPIPE, SIG_IGN);
+	if (config_read(&donor.cfg, err, sizeof(err))) {
+		dcm_err("%s", err);
+		return 2;
+	}
+	if (check_only) {
+		dcm_tenants_init(&donor.tenants);
+		if (dcm_tenants_load(&donor.tenants, donor.cfg.keys, err,
+				     sizeof(err))) {
+			dcm_err("%s", err);
+			return 2;
+		}
+		dcm_tenants_free(&donor.tenants);
+		dcm_config_free(&donor.cfg);
+		printf("the configuration is good\n");
+		return 0;
+	}
+	raise_fd_limit();
+	if (donor_start(&donor, err, sizeof(err))) {
+		dcm_err("%s", err);
+		return 2;
+	}
+	dcm_notice("dcm-donord %s: lending up to %llu MiB in slabs of %llu MiB, keeping %llu MiB free",
+		   DCM_DONOR_VERSION,
+		   (unsigned long long)(donor.pool.capacity >> 20),
+		   (unsigned long long)(donor.pool.slab_bytes >> 20),
+		   (unsigned long long)(donor.pool.head_room >> 20));
+	dcm_ready(&donor, ready_fd);
+	uv_run(&donor.loop, UV_RUN_DEFAULT);
+	donor_end(&donor);
+	dcm_notice("ended");
+	return donor.exit_status;
+}

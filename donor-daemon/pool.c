@@ -1,0 +1,596 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * pool.c - the slabs: memory that is lent, and how much there may be of it
+ *
+ * infiniswap-nsdi17, 5.1, with these differences:
+ *  - The EWMA is over what would be free if we held nothing (total minus
+ *    everybody else's use). Our own slabs are added afterwards and exactly,
+ *    so a slab given back counts at once and nothing is evicted twice.
+ *  - Only @spare_wanted slabs are pre-allocated, not all memory above the
+ *    head room: other donors and the page cache live here too.
+ *  - A slab is a memfd of its own and has one owner in its life. Zeroing
+ *    before reuse is the kernel's, by construction.
+ *
+ * A lent slab counts in full from the moment it is mapped, whether its pages
+ * are there yet or not: what was promised can't be promised again.
+ *
+ * Locking: everything belongs to the event loop, except that workers look
+ * slabs up (a shard's mutex protects table entries) and drop references (the
+ * last one puts the slab on @dead under @dead_lock and wakes the loop).
+ * Making and releasing, which may take long, are jobs in libuv's threads; a
+ * slab in a job is nobody else's.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/memfd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "hostmem.h"
+#include "log.h"
+#include "pool.h"
+
+#define BETA		0.2	/* of the host's memory */
+#define ALPHA		0.2	/* of a slab's activity */
+#define INDEX_BITS	20u
+#define INDEX_MAX	(1u << INDEX_BITS)
+#define FILL_CHUNK	(64ull << 20)
+#define RETRY_MS	10000u
+
+struct pool_job {
+	uv_work_t work;
+	struct dcm_pool *pool;
+	struct dcm_slab *slab;
+	int error;
+};
+
+static u64 pool_lent(const struct dcm_pool *pool)
+{
+	return (u64)(pool->nr_mapped + pool->nr_evicting +
+		     pool->nr_releasing) *
+	       pool->slab_bytes;
+}
+
+/* A sized memfd; pages come when they are written, or from slab_fill(). */
+static int slab_open(const struct dcm_pool *pool)
+{
+	unsigned int flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+	int fd, err;
+
+	if (pool->huge_bytes)
+		flags |= MFD_HUGETLB |
+			 (unsigned int)__builtin_ctzll(pool->huge_bytes)
+				 << MFD_HUGE_SHIFT;
+	fd = memfd_create("dcm-slab", flags);
+	if (fd < 0)
+		return -errno;
+	if (ftruncate(fd, (off_t)pool->slab_bytes)) {
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	return fd;
+}
+
+static pthread_mutex_t *pool_shard(struct dcm_pool *pool, u64 id)
+{
+	return &pool->shards[id % DCM_POOL_SHARDS];
+}
+
+static void pool_table_set(struct dcm_pool *pool, u64 id,
+			   struct dcm_slab *slab)
+{
+	pthread_mutex_lock(pool_shard(pool, id));
+	pool->table[id % INDEX_MAX] = slab;
+	pthread_mutex_unlock(pool_shard(pool, id));
+}
+
+/* In the table from here on, but found by nobody before it is published. */
+static struct dcm_slab *slab_new(struct dcm_pool *pool)
+{
+	struct dcm_slab *slab;
+	u32 index;
+	u64 tries;
+
+	for (tries = 0; tries < INDEX_MAX; tries++) {
+		index = (u32)(++pool->serial % INDEX_MAX);
+		if (!pool->table[index])
+			break;
+	}
+	if (tries == INDEX_MAX)
+		return NULL;
+	slab = calloc(1, sizeof(*slab));
+	if (!slab)
+		return NULL;
+	/* serial never comes back to the same value, so neither does the id */
+	slab->id = (pool->serial / INDEX_MAX + 1) << INDEX_BITS | index;
+	slab->bytes = pool->slab_bytes;
+	slab->fd = -1;
+	slab->pool = pool;
+	slab->state = DCM_SLAB_SPARE;
+	slab->refs = 1;
+	dcm_list_init(&slab->node);
+	dcm_list_init(&slab->session_node);
+	dcm_list_init(&slab->dead_node);
+	pool_table_set(pool, slab->id, slab);
+	return slab;
+}
+
+/* One that never got its memory. */
+static void slab_abandon(struct dcm_pool *pool, struct dcm_slab *slab)
+{
+	if (slab)
+		pool_table_set(pool, slab->id, NULL);
+	free(slab);
+}
+
+static void slab_make(uv_work_t *work)
+{
+	struct pool_job *job = work->data;
+	const struct dcm_pool *pool = job->pool;
+	u64 at;
+	int fd = slab_open(pool);
+
+	if (fd < 0) {
+		job->error = fd;
+		return;
+	}
+	for (at = 0; at < pool->slab_bytes; at += FILL_CHUNK) {
+		u64 n = pool->slab_bytes - at;
+
+		if (n > FILL_CHUNK)
+			n = FILL_CHUNK;
+		if (fallocate(fd, 0, (off_t)at, (off_t)n)) {
+			if (errno == EINTR) {
+				at -= FILL_CHUNK;
+				continue;
+			}
+			job->error = -errno;
+			close(fd);
+			return;
+		}
+	}
+	job->slab->fd = fd;
+}
+
+static void slab_made(uv_work_t *work, int status)
+{
+	struct pool_job *job = work->data;
+	struct dcm_pool *pool = job->pool;
+	struct dcm_slab *slab = job->slab;
+	struct dcm_pool_want *want;
+	int error = status < 0 ? status : job->error;
+
+	free(job);
+	pool->jobs--;
+	pool->creating = false;
+	if (error) {
+		slab_abandon(pool, slab);
+		pool->failed_total++;
+		pool->retry_at = uv_now(pool->loop) + RETRY_MS;
+		dcm_log_limited(DCM_LOG_WARNING,
+				"a slab of %llu bytes%s can't be allocated: %s",
+				(unsigned long long)pool->slab_bytes,
+				pool->huge_bytes ? " of huge pages" : "",
+				strerror(-error));
+		while (!dcm_list_empty(&pool->wants)) {
+			want = dcm_list_first(&pool->wants,
+					      struct dcm_pool_want, node);
+			dcm_pool_want_cancel(pool, want);
+			want->fn(want, NULL);
+		}
+		return;
+	}
+	pool->made_total++;
+	slab->backed = slab->bytes;
+	dcm_list_add_tail(&slab->node, &pool->slabs);
+	pool->nr_spare++;
+	if (!dcm_list_empty(&pool->wants)) {
+		u32 ws;
+
+		want = dcm_list_first(&pool->wants, struct dcm_pool_want,
+				      node);
+		dcm_pool_want_cancel(pool, want);
+		want->fn(want, dcm_pool_take(pool, NULL, &ws));
+	}
+	dcm_pool_balance(pool);
+}
+
+static void slab_make_start(struct dcm_pool *pool)
+{
+	struct pool_job *job;
+
+	if (pool->creating || pool->stopping)
+		return;
+	job = calloc(1, sizeof(*job));
+	if (!job)
+		return;
+	job->work.data = job;
+	job->pool = pool;
+	job->slab = slab_new(pool);
+	if (!job->slab || uv_queue_work(pool->loop, &job->work, slab_make,
+					slab_made)) {
+		slab_abandon(pool, job->slab);
+		free(job);
+		return;
+	}
+	pool->creating = true;
+	pool->jobs++;
+}
+
+static void slab_drop(uv_work_t *work)
+{
+	struct pool_job *job = work->data;
+	struct dcm_slab *slab = job->slab;
+
+	if (slab->lend)
+		slab->lend->revoke(slab);
+	close(slab->fd);
+}
+
+static void slab_dropped(uv_work_t *work, int status)
+{
+	struct pool_job *job = work->data;
+	struct dcm_pool *pool = job->pool;
+	struct dcm_slab *slab = job->slab;
+
+	(void)status;
+	free(job);
+	pool->jobs--;
+	pool->nr_releasing--;
+	pool->released_total++;
+	pool->done(pool->done_arg, slab);
+	free(slab);
+}
+
+/* Nobody refers to it any more. */
+static void slab_drop_start(struct dcm_pool *pool, struct dcm_slab *slab)
+{
+	struct pool_job *job = calloc(1, sizeof(*job));
+
+	if (!job) {
+		/* try again at the next wake-up: revoking is not optional */
+		pthread_mutex_lock(&pool->dead_lock);
+		dcm_list_add_tail(&slab->dead_node, &pool->dead);
+		pthread_mutex_unlock(&pool->dead_lock);
+		return;
+	}
+	job->work.data = job;
+	job->pool = pool;
+	job->slab = slab;
+	pool->jobs++;
+	uv_queue_work(pool->loop, &job->work, slab_drop, slab_dropped);
+}
+
+static void pool_reap(struct dcm_pool *pool)
+{
+	struct dcm_list dead;
+	struct dcm_slab *slab, *tmp;
+
+	dcm_list_init(&dead);
+	pthread_mutex_lock(&pool->dead_lock);
+	dcm_list_for_each_safe(slab, tmp, &pool->dead, struct dcm_slab,
+			       dead_node) {
+		dcm_list_del(&slab->dead_node);
+		dcm_list_add_tail(&slab->dead_node, &dead);
+	}
+	pthread_mutex_unlock(&pool->dead_lock);
+	dcm_list_for_each_safe(slab, tmp, &dead, struct dcm_slab, dead_node) {
+		dcm_list_del(&slab->dead_node);
+		slab_drop_start(pool, slab);
+	}
+}
+
+static void pool_wake(uv_async_t *async)
+{
+	pool_reap(async->data);
+}
+
+struct dcm_slab *dcm_pool_find(struct dcm_pool *pool, u64 id,
+			       const struct dcm_session *session)
+{
+	struct dcm_slab *slab = pool->table[id % INDEX_MAX];
+
+	if (!slab || slab->id != id || slab->session != session)
+		return NULL;
+	return slab;
+}
+
+struct dcm_slab *dcm_slab_get(struct dcm_pool *pool, u64 id,
+			      const struct dcm_session *session)
+{
+	struct dcm_slab *slab;
+
+	pthread_mutex_lock(pool_shard(pool, id));
+	slab = dcm_pool_find(pool, id, session);
+	if (slab && slab->lend->served)
+		__atomic_fetch_add(&slab->refs, 1, __ATOMIC_RELAXED);
+	else
+		slab = NULL;
+	pthread_mutex_unlock(pool_shard(pool, id));
+	return slab;
+}
+
+void dcm_slab_put(struct dcm_slab *slab)
+{
+	struct dcm_pool *pool = slab->pool;
+
+	if (__atomic_sub_fetch(&slab->refs, 1, __ATOMIC_ACQ_REL))
+		return;
+	pthread_mutex_lock(&pool->dead_lock);
+	dcm_list_add_tail(&slab->dead_node, &pool->dead);
+	pthread_mutex_unlock(&pool->dead_lock);
+	uv_async_send(&pool->async);
+}
+
+int dcm_pool_publish(struct dcm_pool *pool, struct dcm_slab *slab,
+		     struct dcm_session *session, struct dcm_tenant *tenant,
+		     const struct dcm_lend_ops *lend)
+{
+	int ret = lend->publish(slab);
+
+	if (ret)
+		return ret;
+	pthread_mutex_lock(pool_shard(pool, slab->id));
+	slab->lend = lend;
+	slab->session = session;
+	slab->tenant = tenant;
+	pthread_mutex_unlock(pool_shard(pool, slab->id));
+	return 0;
+}
+
+void dcm_pool_release(struct dcm_pool *pool, struct dcm_slab *slab)
+{
+	u32 index = (u32)(slab->id % INDEX_MAX);
+
+	switch (slab->state) {
+	case DCM_SLAB_SPARE:
+		pool->nr_spare--;
+		break;
+	case DCM_SLAB_MAPPED:
+		pool->nr_mapped--;
+		break;
+	case DCM_SLAB_EVICTING:
+		pool->nr_evicting--;
+		break;
+	case DCM_SLAB_RELEASING:
+		return;
+	}
+	pool->nr_releasing++;
+	slab->state = DCM_SLAB_RELEASING;
+	dcm_list_del(&slab->node);
+	dcm_list_del(&slab->session_node);
+	pthread_mutex_lock(pool_shard(pool, slab->id));
+	pool->table[index] = NULL;
+	slab->session = NULL;
+	pthread_mutex_unlock(pool_shard(pool, slab->id));
+	dcm_slab_put(slab);
+}
+
+u64 dcm_pool_free_slabs(const struct dcm_pool *pool)
+{
+	u64 lent = pool_lent(pool);
+
+	return lent < pool->allowed ?
+		       (pool->allowed - lent) / pool->slab_bytes :
+		       0;
+}
+
+u32 dcm_pool_excess_slabs(const struct dcm_pool *pool)
+{
+	u64 kept = (u64)pool->nr_mapped * pool->slab_bytes;
+
+	if (kept <= pool->allowed)
+		return 0;
+	return (u32)((kept - pool->allowed + pool->slab_bytes - 1) /
+		     pool->slab_bytes);
+}
+
+void dcm_pool_balance(struct dcm_pool *pool)
+{
+	u64 lent = pool_lent(pool) + (u64)pool->nr_wants * pool->slab_bytes;
+	u64 may = lent < pool->allowed ?
+			  (pool->allowed - lent) / pool->slab_bytes :
+			  0;
+	struct dcm_slab *slab, *tmp;
+	u32 keep = pool->stopping ? 0 : pool->spare_wanted;
+
+	if (keep > may)
+		keep = (u32)may;
+	dcm_list_for_each_safe(slab, tmp, &pool->slabs, struct dcm_slab, node) {
+		if (pool->nr_spare <= keep)
+			break;
+		if (slab->state == DCM_SLAB_SPARE)
+			dcm_pool_release(pool, slab);
+	}
+	if (pool->nr_wants ||
+	    (pool->nr_spare < keep && uv_now(pool->loop) >= pool->retry_at))
+		slab_make_start(pool);
+}
+
+void dcm_pool_want_cancel(struct dcm_pool *pool, struct dcm_pool_want *want)
+{
+	if (dcm_list_empty(&want->node))
+		return;
+	dcm_list_del(&want->node);
+	pool->nr_wants--;
+}
+
+struct dcm_slab *dcm_pool_take(struct dcm_pool *pool,
+			       struct dcm_pool_want *want, u32 *status)
+{
+	struct dcm_slab *slab;
+	int fd;
+
+	*status = DCM_WS_NO_MEMORY;
+	if (want && dcm_pool_free_slabs(pool) <= pool->nr_wants)
+		return NULL;
+	dcm_list_for_each(slab, &pool->slabs, struct dcm_slab, node) {
+		if (slab->state != DCM_SLAB_SPARE)
+			continue;
+		pool->nr_spare--;
+		goto found;
+	}
+	if (pool->huge_bytes) {
+		if (!want)
+			return NULL;
+		/* a hole in a huge page slab may be SIGBUS later: fill first */
+		dcm_list_add_tail(&want->node, &pool->wants);
+		pool->nr_wants++;
+		slab_make_start(pool);
+		*status = DCM_WS_OK;
+		return NULL;
+	}
+	slab = slab_new(pool);
+	if (!slab)
+		return NULL;
+	fd = slab_open(pool);
+	if (fd < 0) {
+		dcm_log_limited(DCM_LOG_WARNING, "no slab can be made: %s",
+				strerror(-fd));
+		pool->failed_total++;
+		slab_abandon(pool, slab);
+		return NULL;
+	}
+	slab->fd = fd;
+	pool->made_total++;
+	dcm_list_add_tail(&slab->node, &pool->slabs);
+found:
+	slab->state = DCM_SLAB_MAPPED;
+	pool->nr_mapped++;
+	*status = DCM_WS_OK;
+	return slab;
+}
+
+static void pool_allow(struct dcm_pool *pool)
+{
+	u64 room = pool->room > 0 ? (u64)pool->room : 0;
+
+	room = room > pool->head_room ? room - pool->head_room : 0;
+	pool->allowed = room < pool->capacity ? room : pool->capacity;
+}
+
+void dcm_pool_sample(struct dcm_pool *pool, bool tick)
+{
+	struct dcm_hostmem hm;
+	struct dcm_slab *slab;
+	struct stat st;
+	u64 backed = 0, ops;
+	double room;
+
+	if (!tick) {
+		pool_allow(pool);
+		return;
+	}
+	/* a slab that could not be dropped for lack of memory */
+	pool_reap(pool);
+	dcm_list_for_each(slab, &pool->slabs, struct dcm_slab, node) {
+		if (!fstat(slab->fd, &st))
+			slab->backed = (u64)st.st_blocks * 512;
+		backed += slab->backed;
+		ops = __atomic_load_n(&slab->ops, __ATOMIC_RELAXED);
+		slab->ewma_milli = (u64)(
+			ALPHA * 1000.0 * (double)(ops - slab->ops_last) +
+			(1 - ALPHA) * (double)slab->ewma_milli);
+		slab->ops_last = ops;
+	}
+	pool->backed = backed;
+	if (dcm_hostmem_read("", pool->huge_bytes, &hm)) {
+		dcm_log_limited(DCM_LOG_ERR,
+				"the host's memory can't be read; the last figure stays");
+		return;
+	}
+	pool->free_now = hm.free;
+	room = (double)hm.free + (double)backed;
+	if (room > (double)hm.total)
+		room = (double)hm.total; /* shm pages of other cgroups */
+	pool->room = pool->room_known ?
+			     BETA * room + (1 - BETA) * pool->room :
+			     room;
+	pool->room_known = true;
+	pool_allow(pool);
+}
+
+void dcm_pool_limits(struct dcm_pool *pool, const struct dcm_config *cfg)
+{
+	pool->capacity = dcm_size_bytes(&cfg->capacity, pool->total);
+	pool->head_room = dcm_size_bytes(&cfg->head_room, pool->total);
+	pool->spare_wanted = cfg->spare_slabs;
+	dcm_pool_sample(pool, false);
+}
+
+int dcm_pool_init(struct dcm_pool *pool, uv_loop_t *loop,
+		  const struct dcm_config *cfg, char *err, size_t err_len)
+{
+	struct dcm_hostmem hm;
+	int fd;
+
+	memset(pool, 0, sizeof(*pool));
+	pool->loop = loop;
+	pool->slab_bytes = cfg->slab_bytes;
+	pool->huge_bytes = cfg->huge_bytes == 1 ?
+				   dcm_hostmem_huge_default("") :
+				   cfg->huge_bytes;
+	dcm_list_init(&pool->slabs);
+	dcm_list_init(&pool->dead);
+	dcm_list_init(&pool->wants);
+	pthread_mutex_init(&pool->dead_lock, NULL);
+	for (u32 i = 0; i < DCM_POOL_SHARDS; i++)
+		pthread_mutex_init(&pool->shards[i], NULL);
+	if (dcm_hostmem_read("", pool->huge_bytes, &hm) || !hm.total ||
+	    (cfg->huge_bytes && !pool->huge_bytes)) {
+		if (cfg->huge_bytes)
+			snprintf(err, err_len,
+				 "[donor] hugepages: the host has no huge pages of that size reserved; write a number into /proc/sys/vm/nr_hugepages or set hugepages = no");
+		else
+			snprintf(err, err_len, "/proc/meminfo can't be read");
+		return -1;
+	}
+	pool->total = hm.total;
+	fd = slab_open(pool);
+	if (fd < 0) {
+		snprintf(err, err_len, "no memfd of %llu bytes%s: %s",
+			 (unsigned long long)pool->slab_bytes,
+			 pool->huge_bytes ? " of huge pages" : "",
+			 strerror(-fd));
+		return -1;
+	}
+	close(fd);
+	pool->table = calloc(INDEX_MAX, sizeof(*pool->table));
+	if (!pool->table) {
+		snprintf(err, err_len, "out of memory");
+		return -1;
+	}
+	pool->async.data = pool;
+	uv_async_init(loop, &pool->async, pool_wake);
+	dcm_pool_limits(pool, cfg);
+	dcm_pool_sample(pool, true);
+	if (pool->capacity < pool->slab_bytes) {
+		snprintf(err, err_len,
+			 "[donor] capacity: %llu bytes are less than one slab of %llu",
+			 (unsigned long long)pool->capacity,
+			 (unsigned long long)pool->slab_bytes);
+		return -1;
+	}
+	return 0;
+}
+
+bool dcm_pool_stop(struct dcm_pool *pool)
+{
+	pool->stopping = true;
+	dcm_pool_balance(pool);
+	return !pool->jobs && dcm_list_empty(&pool->slabs) &&
+	       !pool->nr_releasing;
+}
+
+void dcm_pool_free(struct dcm_pool *pool)
+{
+	free(pool->table);
+	for (u32 i = 0; i < DCM_POOL_SHARDS; i++)
+		pthread_mutex_destroy(&pool->shards[i]);
+	pthread_mutex_destroy(&pool->dead_lock);
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* pool.h - the slabs: memory that is lent, and how much there may be of it */
+#ifndef DCM_POOL_H
+#define DCM_POOL_H
+
+#include <pthread.h>
+#include <uv.h>
+
+#include "config.h"
+#include "lend.h"
+#include "list.h"
+
+struct dcm_session;
+struct dcm_tenant;
+
+/**
+ * enum dcm_slab_state - states of a slab
+ * @DCM_SLAB_SPARE: allocated, never owned by anyone
+ * @DCM_SLAB_MAPPED: lent to a session
+ * @DCM_SLAB_EVICTING: lent, and asked back
+ * @DCM_SLAB_RELEASING: nobody's; the last reader or the release job has it
+ *
+ * SPARE -> MAPPED -> [EVICTING ->] RELEASING -> gone. Nothing goes back:
+ * a memfd has one owner in its life, so the next one's is zero by construction.
+ */
+enum dcm_slab_state {
+	DCM_SLAB_SPARE,
+	DCM_SLAB_MAPPED,
+	DCM_SLAB_EVICTING,
+	DCM_SLAB_RELEASING,
+};
+
+struct dcm_slab;
+/* Its memory is gone; called on the event loop just before it is freed. */
+typedef void (*dcm_slab_done_fn)(void *arg, struct dcm_slab *slab);
+
+/**
+ * struct dcm_slab - one unit of lending
+ * @id: on the wire; its low bits are the index in the pool's table, the rest
+ *	counts, so that no id comes twice
+ * @refs: one of the table, and one for each data operation in hand
+ * @ops: pages read and written through the donor (workers add)
+ * @ewma_milli: of @ops, 0.2 and one second, times 1000
+ * @said_milli: what its host last said its activity was
+ * @backed: bytes that really are in memory, as of the last sample
+ *
+ * The event loop's but for @refs and @ops; workers read @map, @bytes and
+ * @lend of a slab they have a reference to.
+ */
+struct dcm_slab {
+	u64 id;
+	u64 bytes;
+	int fd;
+	void *map;
+	u64 addr;
+	u32 rkey;
+	const struct dcm_lend_ops *lend;
+	unsigned int refs;	/* __atomic */
+	u64 ops;		/* __atomic */
+	struct dcm_pool *pool;
+	enum dcm_slab_state state;
+	struct dcm_session *session;
+	struct dcm_tenant *tenant;
+	u64 cookie;
+	struct dcm_list node;		/* pool->slabs */
+	struct dcm_list session_node;
+	struct dcm_list dead_node;	/* pool->dead, under its lock */
+	u64 ops_last;
+	u64 ewma_milli;
+	u64 said_milli;
+	u64 backed;
+	/* eviction */
+	bool candidate;
+	bool answered;
+	bool evict_sent;
+	u64 evict_deadline;
+	/* who is told when it is gone */
+	u64 done_session;
+	u64 done_tag;
+	bool done_wanted;
+};
+
+#define DCM_POOL_SHARDS	64u
+
+/* A MAP that waits for its slab to be made (huge pages only). */
+struct dcm_pool_want {
+	struct dcm_list node;
+	void (*fn)(struct dcm_pool_want *want, struct dcm_slab *slab);
+};
+
+/**
+ * struct dcm_pool - all slabs
+ * @allowed: bytes that may be lent now: the smaller of the capacity and what
+ *	the head room leaves
+ * @room: EWMA (beta 0.2, one second) of what would be free without our slabs
+ *
+ * @table is read by workers under @shards; all else is the event loop's.
+ */
+struct dcm_pool {
+	uv_loop_t *loop;
+	uv_async_t async;
+	struct dcm_slab **table;
+	pthread_mutex_t shards[DCM_POOL_SHARDS];
+	pthread_mutex_t dead_lock;
+	struct dcm_list dead;
+	struct dcm_list slabs;
+	struct dcm_list wants;
+	u32 nr_wants;
+	u64 serial;
+	u64 slab_bytes;
+	u64 huge_bytes;
+	u64 capacity;
+	u64 head_room;
+	u32 spare_wanted;
+	u32 nr_spare;
+	u32 nr_mapped;
+	u32 nr_evicting;
+	u32 nr_releasing;
+	u32 jobs;
+	bool creating;
+	bool stopping;
+	u64 retry_at;		/* no pre-allocation before this, loop time */
+	u64 total;
+	u64 free_now;
+	double room;
+	bool room_known;
+	u64 allowed;
+	u64 backed;
+	u64 made_total;
+	u64 released_total;
+	u64 failed_total;
+	dcm_slab_done_fn done;
+	void *done_arg;
+};
+
+int dcm_pool_init(struct dcm_pool *pool, uv_loop_t *loop,
+		  const struct dcm_config *cfg, char *err, size_t err_len);
+
+/* Sizes that a reload may change. */
+void dcm_pool_limits(struct dcm_pool *pool, const struct dcm_config *cfg);
+
+/* Look at the host; once a second, and after dcm_pool_limits(). */
+void dcm_pool_sample(struct dcm_pool *pool, bool tick);
+
+/* Make or drop spare slabs towards what is wanted and allowed. */
+void dcm_pool_balance(struct dcm_pool *pool);
+
+/* Slabs that could be mapped now, and those that have to come back. */
+u64 dcm_pool_free_slabs(const struct dcm_pool *pool);
+u32 dcm_pool_excess_slabs(const struct dcm_pool *pool);
+
+/**
+ * dcm_pool_take() - a slab for @session, all zero
+ * @pool: the pool
+ * @want: when it can't be had at once: @want->fn is called later with it, or
+ *	with %NULL
+ * @status: an enum dcm_wire_status on failure
+ *
+ * Return: the slab, state MAPPED, not published; or %NULL: with *@status
+ * %DCM_WS_OK @want was queued.
+ */
+struct dcm_slab *dcm_pool_take(struct dcm_pool *pool,
+			       struct dcm_pool_want *want, u32 *status);
+void dcm_pool_want_cancel(struct dcm_pool *pool, struct dcm_pool_want *want);
+
+/* Make @slab reachable for @session over @lend. 0 or a negative errno. */
+int dcm_pool_publish(struct dcm_pool *pool, struct dcm_slab *slab,
+		     struct dcm_session *session, struct dcm_tenant *tenant,
+		     const struct dcm_lend_ops *lend);
+
+/* From now on nobody finds it; memory goes when the last reader is done. */
+void dcm_pool_release(struct dcm_pool *pool, struct dcm_slab *slab);
+
+/* The event loop's view: no reference taken. */
+struct dcm_slab *dcm_pool_find(struct dcm_pool *pool, u64 id,
+			       const struct dcm_session *session);
+
+/* A worker's: a reference, to be given back with dcm_slab_put(). */
+struct dcm_slab *dcm_slab_get(struct dcm_pool *pool, u64 id,
+			      const struct dcm_session *session);
+void dcm_slab_put(struct dcm_slab *slab);
+
+/* Drop the spare slabs and wait for no more; true when nothing is left. */
+bool dcm_pool_stop(struct dcm_pool *pool);
+void dcm_pool_free(struct dcm_pool *pool);
+
+#endif /* DCM_POOL_H */

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * session.c - one host's life with this donor
+ *
+ * A session outlives its control connection by what is left of 5 seconds
+ * since anything of it was heard; HELLO with its id and secret within that
+ * time goes on with it, slabs and data connections included. After that the
+ * slabs go, at once and all of them: the paper's remote failure seen from
+ * the other side.
+ *
+ * A donor that was itself stopped (SIGSTOP, a paused VM, a suspended host)
+ * comes back to hosts that look silent only because nobody listened. The
+ * quarter-second timer notices the gap and everyone gets a new 5 seconds.
+ * And a session that seems dead is looked at once more %PROBATION_MS later,
+ * after what lay in the sockets has been read.
+ *
+ * The event loop's; workers only touch the fields marked so in donor.h and
+ * the list of data connections, under its lock.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "donor.h"
+#include "log.h"
+
+#define PROBATION_MS	200u
+#define STALL_MS	2000u	/* our own absence that counts as one */
+
+static void session_timer(uv_timer_t *timer);
+
+struct dcm_session *dcm_session_new(struct dcm_conn *conn)
+{
+	struct dcm_donor *donor = conn->donor;
+	struct dcm_session *s = calloc(1, sizeof(*s));
+	u64 seed[3];
+
+	if (!s)
+		return NULL;
+	do {
+		if (getrandom(seed, sizeof(seed), 0) != sizeof(seed)) {
+			free(s);
+			return NULL;
+		}
+	} while (!seed[0] || dcm_session_find(donor, seed[0], NULL, NULL));
+	s->id = seed[0];
+	memcpy(s->secret, &seed[1], sizeof(s->secret));
+	s->donor = donor;
+	s->tenant = conn->tenant;
+	dcm_tenant_get(s->tenant);
+	s->tenant->sessions++;
+	s->refs = 1;
+	s->made_at = dcm_now(donor);
+	s->heard_at = s->made_at;
+	dcm_list_init(&s->slabs);
+	dcm_list_init(&s->data);
+	dcm_list_init(&s->want.node);
+	s->want.fn = dcm_control_want_ready;
+	pthread_mutex_init(&s->data_lock, NULL);
+	uv_timer_init(&donor->loop, &s->timer);
+	s->timer.data = s;
+	uv_timer_start(&s->timer, session_timer,
+		       DCM_WIRE_SILENCE_MS - PROBATION_MS, 0);
+	dcm_list_add_tail(&s->node, &donor->sessions);
+	donor->nr_sessions++;
+	return s;
+}
+
+static bool secret_equal(const u8 *a, const u8 *b)
+{
+	unsigned int diff = 0;
+
+	for (int i = 0; i < 16; i++)
+		diff |= a[i] ^ b[i];
+	return !diff;
+}
+
+/* %NULL @secret: only whether the id is taken. */
+struct dcm_session *dcm_session_find(struct dcm_donor *donor, u64 id,
+				     const u8 *secret,
+				     const struct dcm_tenant *tenant)
+{
+	struct dcm_session *s;
+
+	dcm_list_for_each(s, &donor->sessions, struct dcm_session, node)
+		if (s->id == id)
+			return !secret || (s->tenant == tenant &&
+					   secret_equal(s->secret, secret)) ?
+				       s :
+				       NULL;
+	return NULL;
+}
+
+void dcm_session_heard(struct dcm_session *s)
+{
+	__atomic_store_n(&s->heard_at, dcm_now(s->donor), __ATOMIC_RELAXED);
+}
+
+void dcm_session_attach(struct dcm_session *s, struct dcm_conn *conn)
+{
+	struct dcm_conn *old = s->conn;
+
+	if (old) {
+		/* the host gave it up before we noticed */
+		old->session = NULL;
+		s->conn = NULL;
+		dcm_conn_close(old);
+	}
+	s->conn = conn;
+	conn->session = s;
+	snprintf(s->peer, sizeof(s->peer), "%s", conn->peer);
+	dcm_session_heard(s);
+}
+
+void dcm_session_detach(struct dcm_session *s)
+{
+	s->conn = NULL;
+	if (!s->ended)
+		dcm_info("session %llx of %s: control connection lost; its %u slabs are kept for up to %u ms",
+			 (unsigned long long)s->id, s->tenant->name,
+			 s->nr_slabs, DCM_WIRE_SILENCE_MS);
+}
+
+void dcm_session_get(struct dcm_session *s)
+{
+	s->refs++;
+}
+
+static void session_freed(uv_handle_t *handle)
+{
+	struct dcm_session *s = handle->data;
+
+	pthread_mutex_destroy(&s->data_lock);
+	explicit_bzero(s->secret, sizeof(s->secret));
+	free(s);
+}
+
+void dcm_session_put(struct dcm_session *s)
+{
+	if (--s->refs)
+		return;
+	s->tenant->sessions--;
+	dcm_tenant_put(s->tenant);
+	uv_close((uv_handle_t *)&s->timer, session_freed);
+}
+
+void dcm_session_end(struct dcm_session *s, const char *why)
+{
+	struct dcm_donor *donor = s->donor;
+	struct dcm_slab *slab, *tmp;
+	struct dcm_conn *conn = s->conn;
+
+	if (s->ended)
+		return;
+	dcm_notice("session %llx of %s ends: %s; %u slabs come back",
+		   (unsigned long long)s->id, s->tenant->name, why,
+		   s->nr_slabs);
+	__atomic_store_n(&s->ended, true, __ATOMIC_RELEASE);
+	uv_timer_stop(&s->timer);
+	dcm_list_del(&s->node);
+	donor->nr_sessions--;
+	dcm_pool_want_cancel(&donor->pool, &s->want);
+	s->want_busy = false;
+	dcm_list_for_each_safe(slab, tmp, &s->slabs, struct dcm_slab,
+			       session_node)
+		dcm_pool_release(&donor->pool, slab);
+	s->nr_slabs = 0;
+	dcm_data_shutdown(s);
+	if (conn) {
+		s->conn = NULL;
+		conn->session = NULL;
+		dcm_conn_close(conn);
+	}
+	dcm_session_put(s);
+}
+
+static void session_timer(uv_timer_t *timer)
+{
+	struct dcm_session *s = timer->data;
+	struct dcm_donor *donor = s->donor;
+	u64 now = dcm_now(donor);
+	u64 heard = __atomic_load_n(&s->heard_at, __ATOMIC_RELAXED);
+	u64 patience = DCM_WIRE_SILENCE_MS - PROBATION_MS;
+	u64 silent;
+
+	if (now > donor->quarter_at + STALL_MS)
+		donor->stalled_at = now;
+	if (heard < donor->stalled_at)
+		heard = donor->stalled_at;
+	silent = now > heard ? now - heard : 0;
+	if (silent < patience) {
+		s->probation = false;
+		uv_timer_start(timer, session_timer, patience - silent, 0);
+		return;
+	}
+	if (!s->probation) {
+		s->probation = true;
+		uv_timer_start(timer, session_timer, PROBATION_MS * 3 / 4, 0);
+		return;
+	}
+	donor->stats.sessions_silent++;
+	dcm_session_end(s, s->conn ? "nothing was heard of it for 5 s" :
+				     "its connection was lost and did not come back in 5 s");
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * status.c - /status: the donor as one JSON object
+ *
+ * Fields are only ever added. Sizes are bytes, times milliseconds unless the
+ * name says otherwise. Keys and session secrets are not in it.
+ */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "donor.h"
+
+#define LOAD(x) __atomic_load_n(&(x), __ATOMIC_RELAXED)
+
+static void put_int(json_t *o, const char *key, u64 v)
+{
+	json_object_set_new(o, key, json_integer((json_int_t)v));
+}
+
+static void put_text(json_t *o, const char *key, const char *v)
+{
+	json_object_set_new(o, key, json_string(v));
+}
+
+static void put_id(json_t *o, const char *key, u64 v)
+{
+	char hex[17];
+
+	/* above 2^53 a JSON reader may round a number */
+	snprintf(hex, sizeof(hex), "%016llx", (unsigned long long)v);
+	put_text(o, key, hex);
+}
+
+static const char *slab_state_name(enum dcm_slab_state state)
+{
+	switch (state) {
+	case DCM_SLAB_SPARE:
+		return "spare";
+	case DCM_SLAB_MAPPED:
+		return "mapped";
+	case DCM_SLAB_EVICTING:
+		return "evicting";
+	default:
+		return "releasing";
+	}
+}
+
+static json_t *status_sessions(const struct dcm_donor *donor)
+{
+	const struct dcm_session *s;
+	json_t *list = json_array();
+
+	dcm_list_for_each(s, &donor->sessions, struct dcm_session, node) {
+		json_t *o = json_object();
+		u64 heard = LOAD(s->heard_at);
+		u64 now = dcm_now(donor);
+
+		put_id(o, "session", s->id);
+		put_text(o, "tenant", s->tenant->name);
+		put_text(o, "peer", s->peer);
+		put_text(o, "state", s->conn ? "alive" : "lost");
+		put_int(o, "age_ms", now - s->made_at);
+		put_int(o, "silent_ms", now > heard ? now - heard : 0);
+		put_int(o, "data_connections", s->nr_data);
+		put_int(o, "slabs", s->nr_slabs);
+		put_int(o, "bytes", s->nr_slabs * donor->pool.slab_bytes);
+		put_int(o, "reads", LOAD(s->reads));
+		put_int(o, "writes", LOAD(s->writes));
+		put_int(o, "read_bytes", LOAD(s->read_bytes));
+		put_int(o, "written_bytes", LOAD(s->written_bytes));
+		json_array_append_new(list, o);
+	}
+	return list;
+}
+
+static json_t *status_tenants(const struct dcm_donor *donor)
+{
+	const struct dcm_tenant *t;
+	json_t *list = json_array();
+
+	dcm_list_for_each(t, &donor->tenants.list, struct dcm_tenant, node) {
+		json_t *o = json_object();
+
+		put_text(o, "tenant", t->name);
+		json_object_set_new(o, "removed", json_boolean(t->gone));
+		put_int(o, "bytes", t->bytes);
+		put_int(o, "quota_bytes", t->quota_bytes);
+		put_int(o, "connections", t->connections);
+		put_int(o, "quota_connections", t->quota_connections);
+		put_int(o, "sessions", t->sessions);
+		put_int(o, "quota_refusals", t->refusals);
+		json_array_append_new(list, o);
+	}
+	return list;
+}
+
+static json_t *status_slabs(const struct dcm_donor *donor)
+{
+	const struct dcm_slab *slab;
+	json_t *list = json_array();
+
+	dcm_list_for_each(slab, &donor->pool.slabs, struct dcm_slab, node) {
+		json_t *o = json_object();
+
+		put_int(o, "slab", slab->id);
+		put_text(o, "state", slab_state_name(slab->state));
+		put_int(o, "backed_bytes", slab->backed);
+		if (slab->session) {
+			put_id(o, "session", slab->session->id);
+			put_text(o, "tenant", slab->tenant->name);
+			put_text(o, "transport", slab->lend->name);
+			put_int(o, "cookie", slab->cookie);
+			put_int(o, "activity_milli",
+				slab->lend->served ? slab->ewma_milli :
+						     slab->said_milli);
+		}
+		json_array_append_new(list, o);
+	}
+	return list;
+}
+
+static json_t *status_memory(const struct dcm_donor *donor)
+{
+	const struct dcm_pool *p = &donor->pool;
+	json_t *o = json_object();
+
+	put_int(o, "slab_bytes", p->slab_bytes);
+	put_int(o, "capacity_bytes", p->capacity);
+	put_int(o, "head_room_bytes", p->head_room);
+	put_int(o, "host_total_bytes", p->total);
+	put_int(o, "host_free_bytes", p->free_now);
+	put_int(o, "room_bytes", p->room > 0 ? (u64)p->room : 0);
+	put_int(o, "allowed_bytes", p->allowed);
+	put_int(o, "used_bytes",
+		(u64)(p->nr_mapped + p->nr_evicting) * p->slab_bytes);
+	put_int(o, "backed_bytes", p->backed);
+	put_int(o, "huge_page_bytes", p->huge_bytes);
+	put_int(o, "slabs_mapped", p->nr_mapped);
+	put_int(o, "slabs_evicting", p->nr_evicting);
+	put_int(o, "slabs_spare", p->nr_spare);
+	put_int(o, "slabs_releasing", p->nr_releasing);
+	put_int(o, "slabs_free", dcm_pool_free_slabs(p));
+	put_int(o, "slabs_made", p->made_total);
+	put_int(o, "slabs_released", p->released_total);
+	return o;
+}
+
+static json_t *status_data(const struct dcm_donor *donor)
+{
+	struct dcm_data_totals t;
+	json_t *o = json_object();
+
+	dcm_data_totals(donor, &t);
+	put_int(o, "connections", t.connections);
+	put_int(o, "reads", t.reads);
+	put_int(o, "writes", t.writes);
+	put_int(o, "read_bytes", t.read_bytes);
+	put_int(o, "written_bytes", t.written_bytes);
+	put_int(o, "refused", t.refused);
+	put_int(o, "batches", t.batches);
+	return o;
+}
+
+static json_t *status_events(const struct dcm_stats *s)
+{
+	json_t *o = json_object();
+
+	put_int(o, "accepted", s->accepted);
+	put_int(o, "handshakes_failed", s->handshake_failed);
+	put_int(o, "handshakes_timed_out", s->handshake_timeout);
+	put_int(o, "hellos_refused", s->hello_refused);
+	put_int(o, "protocol_errors", s->protocol_errors);
+	put_int(o, "sessions_made", s->sessions_made);
+	put_int(o, "sessions_resumed", s->sessions_resumed);
+	put_int(o, "sessions_goodbye", s->sessions_goodbye);
+	put_int(o, "sessions_silent", s->sessions_silent);
+	put_int(o, "maps", s->maps);
+	put_int(o, "maps_refused", s->maps_refused);
+	put_int(o, "unmaps", s->unmaps);
+	put_int(o, "reloads", s->reloads);
+	put_int(o, "reloads_failed", s->reloads_failed);
+	return o;
+}
+
+static json_t *status_evictions(const struct dcm_stats *s)
+{
+	json_t *o = json_object();
+
+	put_int(o, "rounds", s->evict_rounds);
+	put_int(o, "asked", s->evict_asked);
+	put_int(o, "done", s->evict_done);
+	put_int(o, "forced", s->evict_forced);
+	return o;
+}
+
+char *dcm_status_json(struct dcm_donor *donor, size_t *len)
+{
+	json_t *o = json_object();
+	json_t *listen = json_array();
+	char *text;
+
+	put_text(o, "version", DCM_DONOR_VERSION);
+	put_int(o, "protocol", DCM_WIRE_VERSION_MAX);
+	put_int(o, "pid", (u64)getpid());
+	put_id(o, "donor_id", donor->donor_id);
+	put_int(o, "uptime_ms", dcm_now(donor) - donor->started_at);
+	put_text(o, "state",
+		 donor->stopping ? "stopping" :
+		 donor->draining ? "draining" :
+				   "lending");
+	for (u32 i = 0; i < donor->nr_listeners; i++)
+		json_array_append_new(listen,
+				      json_string(donor->listeners[i].name));
+	json_object_set_new(o, "listen", listen);
+	put_text(o, "http", donor->http_name);
+	json_object_set_new(o, "data_encryption",
+			    json_boolean(donor->cfg.data_encryption));
+	put_int(o, "connections", donor->nr_conns);
+	put_int(o, "handshakes", donor->nr_handshakes);
+	json_object_set_new(o, "memory", status_memory(donor));
+	json_object_set_new(o, "data", status_data(donor));
+	json_object_set_new(o, "evictions", status_evictions(&donor->stats));
+	json_object_set_new(o, "events", status_events(&donor->stats));
+	json_object_set_new(o, "tenants", status_tenants(donor));
+	json_object_set_new(o, "sessions", status_sessions(donor));
+	json_object_set_new(o, "slabs", status_slabs(donor));
+	text = json_dumps(o, JSON_INDENT(2));
+	json_decref(o);
+	*len = text ? strlen(text) : 0;
+	return text;
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* tenant.h - who may borrow: keys, quotas and what is used of them */
+#ifndef DCM_TENANT_H
+#define DCM_TENANT_H
+
+#include "../kvm-dcm/core/wire.h"
+#include "config.h"
+#include "list.h"
+
+/**
+ * struct dcm_tenant - the owner of one key
+ * @gone: not in the key file any more; freed with its last user
+ * @users: connections and sessions that point here
+ * @quota_bytes: most slab bytes it may hold
+ * @quota_connections: most authenticated connections it may hold
+ *
+ * The event loop's; no lock.
+ */
+struct dcm_tenant {
+	struct dcm_list node;
+	char name[DCM_WIRE_TENANT_MAX + 1];
+	uint8_t key[DCM_WIRE_KEY_MAX];
+	size_t key_bytes;
+	bool gone;
+	unsigned int users;
+	uint64_t quota_bytes;
+	uint32_t quota_connections;
+	uint64_t bytes;
+	uint32_t connections;
+	uint32_t sessions;
+	uint64_t refusals;
+};
+
+struct dcm_tenants {
+	struct dcm_list list;
+};
+
+void dcm_tenants_init(struct dcm_tenants *ts);
+void dcm_tenants_free(struct dcm_tenants *ts);
+
+/**
+ * dcm_tenants_load() - make @ts what the key file says
+ * @ts: keeps tenants that are in both; those not in the file become gone
+ * @path: lines "name:hexkey"; not readable by group or others
+ *
+ * Return: 0, or -1 with one line in @err and @ts unchanged.
+ */
+int dcm_tenants_load(struct dcm_tenants *ts, const char *path, char *err,
+		     size_t err_len);
+
+/* The same from text in memory. */
+int dcm_tenants_parse(struct dcm_tenants *ts, const char *name, char *text,
+		      size_t len, char *err, size_t err_len);
+
+/* Give everyone the quota @cfg says. */
+void dcm_tenants_quota(struct dcm_tenants *ts, const struct dcm_config *cfg,
+		       uint64_t total);
+
+/* Only tenants that have a key now. */
+struct dcm_tenant *dcm_tenant_find(struct dcm_tenants *ts, const void *name,
+				   size_t len);
+
+void dcm_tenant_get(struct dcm_tenant *t);
+void dcm_tenant_put(struct dcm_tenant *t);
+
+#endif /* DCM_TENANT_H */
