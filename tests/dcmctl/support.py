@@ -19,7 +19,7 @@ class Cli:
         self.env = {
             k: v
             for k, v in os.environ.items()
-            if not k.startswith(("DCM_", "PYTHON")) and k != "LD_PRELOAD"
+            if k == "DCM_TEST_RUN" or (not k.startswith(("DCM_", "PYTHON")) and k != "LD_PRELOAD")
         }
         self.env["DCM_RUNTIME_DIR"] = str(runtime)
 

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Help, man page and completion say the same as the parser."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dcmctl.cli import build_parser
+from tests.dcmctl.support import TOP, Cli
+
+MAN = TOP / "dcmctl" / "dcmctl.1"
+COMPLETION = TOP / "dcmctl" / "completion" / "dcmctl"
+
+
+def commands(
+    parser: argparse.ArgumentParser, above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], argparse.ArgumentParser]]:
+    """Every command with its parser, donor's two included."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, sub in action.choices.items():
+                yield (*above, name), sub
+                yield from commands(sub, (*above, name))
+
+
+def options(parser: argparse.ArgumentParser) -> Iterator[str]:
+    for action in parser._actions:
+        yield from (name for name in action.option_strings if name.startswith("--"))
+
+
+def test_man_page_has_it_all() -> None:
+    text = MAN.read_text().replace("\\-", "-")
+    for names, parser in commands(build_parser()):
+        assert "dcmctl " + " ".join(names) in text, names
+        for option in options(parser):
+            if option not in ("--help", "--json"):
+                assert option in text, (names, option)
+    known = {o for _, parser in commands(build_parser()) for o in options(parser)} | {"--version"}
+    for option in set(re.findall(r"--[a-z][a-z-]+", text)):
+        assert option in known, f"{option} is in the man page only"
+
+
+@pytest.mark.skipif(not shutil.which("groff"), reason="no groff")
+def test_man_page_is_clean() -> None:
+    done = subprocess.run(
+        ["groff", "-man", "-Tutf8", "-ww", "-z", str(MAN)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def complete(cli: Cli, *words: str) -> list[str]:
+    """What bash would offer for the last word."""
+    line = " ".join(f"'{w}'" for w in words)
+    script = (
+        f"source '{COMPLETION}'; COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; "
+        '_dcmctl; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(
+        ["bash", "-c", script], env=cli.env, capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    return [line for line in done.stdout.split("\n") if line]
+
+
+def test_completion(dcmctl: Cli, tmp_path: Path) -> None:
+    me = str(TOP / "bin" / "dcmctl")
+    top = {names[0] for names, _ in commands(build_parser())}
+    assert set(complete(dcmctl, me, "")) == top | {"--help", "--version"}
+    for names, parser in commands(build_parser()):
+        if names == ("donor",):
+            continue
+        offered = complete(dcmctl, me, *names, "--")
+        assert set(offered) - {"--"} == set(options(parser)), names
+    assert complete(dcmctl, me, "run", "--on-loss", "s") == ["sigbus"]
+    (tmp_path / "my.key").write_text("")
+    assert complete(dcmctl, me, "run", "--keys", f"{tmp_path}/m") == [f"{tmp_path}/my.key"]
+    assert "true" in complete(dcmctl, me, "run", "--", "tru")
+
+
+def test_help(dcmctl: Cli) -> None:
+    assert dcmctl().returncode == 2
+    assert dcmctl("donor").returncode == 2
+    assert dcmctl("--version").stdout == f"dcmctl {(TOP / 'VERSION').read_text().strip()}\n"
+    for names, _ in commands(build_parser()):
+        done = dcmctl(*names, "--help")
+        assert done.returncode == 0
+        assert done.stdout.startswith("usage: dcmctl")
+
+
+def test_launcher_from_elsewhere(dcmctl: Cli, tmp_path: Path) -> None:
+    """By a symbolic link, and as installed."""
+    link = tmp_path / "dcmctl"
+    link.symlink_to(TOP / "bin" / "dcmctl")
+    subprocess.run([link, "list", "-q"], env=dcmctl.env, check=True)
+    prefix = tmp_path / "usr"
+    (prefix / "bin").mkdir(parents=True)
+    shutil.copy(TOP / "bin" / "dcmctl", prefix / "bin" / "dcmctl")
+    broken = subprocess.run(
+        [prefix / "bin" / "dcmctl"], env=dcmctl.env, capture_output=True, text=True, check=False
+    )
+    assert broken.returncode == 1
+    assert "install it again" in broken.stderr
+    package = prefix / "share" / "kvm-dcm" / "dcmctl"
+    shutil.copytree(TOP / "dcmctl" / "dcmctl", package)
+    shutil.copy(TOP / "VERSION", package / "VERSION")
+    done = subprocess.run(
+        [prefix / "bin" / "dcmctl", "--version"],
+        env=dcmctl.env, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == f"dcmctl {(TOP / 'VERSION').read_text().strip()}\n"
