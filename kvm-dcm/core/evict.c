@@ -305,9 +305,13 @@ static unsigned int demote_any(struct dcm_lane *lane, u64 want)
 
 /**
  * dcm_evict_for() - evict until @room pages fit, and the reserve
+ * @lane: caller's lane
+ * @room: pages a fault needs at once; 0: the reserve only
  *
  * The reserve alone may be smaller than a block: a fault has to ask for as
  * much as it needs, or it would wait for ever.
+ *
+ * Return: steps taken; 0: balanced, or stuck until I/O completes.
  */
 unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room)
 {
