@@ -17,10 +17,12 @@ SECONDS ?= 60
 SEED ?=
 NPROC := $(shell nproc)
 
-# Every part has a Makefile with `build` and `clean`, test programs also `check`
-# (builds and runs under sanitizers) or what is said at their target below.
+# Every part has a Makefile of its own. `make programs` builds what is
+# installed, `make tests-build` what only tests and measurements run. BUILD, CC
+# and WERROR given here hold there too.
 PROGRAMS := kvm-dcm/user donor-daemon
-TESTS := tests/unit tests/torture tests/fuzz bench
+TESTS := $(patsubst %/Makefile,%,$(wildcard $(addsuffix /Makefile,\
+	tests/unit tests/torture tests/fuzz tests/donor tests/pager bench)))
 DCMCTL := bin/dcmctl $(wildcard dcmctl/dcmctl/*.py)
 
 PYTEST = scripts/py pytest --junitxml=$${DCM_RESULTS:-$(BUILD)/test/results/by-hand}/$@.xml
@@ -34,8 +36,8 @@ all: deps-build
 
 programs: $(PROGRAMS:%=build-%)
 tests-build: $(TESTS:%=build-%)
-build-%:
-	@+$(MAKE) -C $* build
+$(PROGRAMS:%=build-%) $(TESTS:%=build-%): build-%:
+	@+$(MAKE) -C $* $(if $(filter tests/unit,$*),build,all) O=$(BUILD)
 .PHONY: $(PROGRAMS:%=build-%) $(TESTS:%=build-%)
 
 deps-%:
@@ -119,7 +121,7 @@ demo: deps-demo programs
 
 install: programs
 	@+$(MAKE) -C kvm-dcm/user install PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)
-	@+$(MAKE) -C donor-daemon install PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)
+	@+$(MAKE) -C donor-daemon install O=$(BUILD) prefix=$(PREFIX) DESTDIR=$(DESTDIR)
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/kvm-dcm/dcmctl
 	install -m 755 bin/dcmctl $(DESTDIR)$(PREFIX)/bin/dcmctl
 	install -m 644 dcmctl/dcmctl/*.py $(DESTDIR)$(PREFIX)/share/kvm-dcm/dcmctl/
