@@ -18,7 +18,7 @@
 #include "pool.h"
 #include "tenant.h"
 
-#define DCM_DONOR_VERSION	"0.1.0"
+#define DCM_DONOR_VERSION	DCM_VERSION
 #define DCM_LISTENERS_MAX	(DCM_CONFIG_LISTEN_MAX + 1)
 
 struct dcm_conn;
