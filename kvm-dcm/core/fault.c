@@ -16,6 +16,7 @@
  */
 #include "internal.h"
 
+#define FF_NOGROW 0x100	/* with elastic off: take the block as it is */
 #define FRAME_TRIES 4 /* times to evict and look again before STALL */
 
 /* Page of a mapped block. Locked on entry, not on return. */
@@ -147,7 +148,7 @@ static enum dcm_fault_result fault_notdirect(struct dcm_lane *lane, u32 head,
 		vm->ops->lost(lane, gfn, 1);
 		return DCM_FAULT_LOST;
 	}
-	if (!dcm_tune(vm, DCM_T_elastic))
+	if (!dcm_tune(vm, DCM_T_elastic) && !(flags & FF_NOGROW))
 		head = dcm_eblk_grow_cold(lane, head, &order);
 	/* Nothing one READ can bring, or too large for a tiny budget. */
 	if (order &&
@@ -214,7 +215,8 @@ enum dcm_fault_result dcm_fault(struct dcm_lane *lane, u64 gfn, u32 flags)
 	for (i = 0; r == DCM_FAULT_STALL && i < FRAME_TRIES; i++) {
 		if (!make_room(lane, 1u << order))
 			break;
-		r = fault_once(lane, (u32)gfn, flags, &f, &order);
+		/* What was just taken apart must not be put together again. */
+		r = fault_once(lane, (u32)gfn, flags | FF_NOGROW, &f, &order);
 	}
 	if (r == DCM_FAULT_STALL) {
 		dcm_count(lane, DCM_C_FAULT_STALL, 1);
