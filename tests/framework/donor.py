@@ -6,11 +6,10 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import select
 import signal
-import socket
 import subprocess
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,14 +21,6 @@ from tests.framework.paths import DONORD
 MIB = 1 << 20
 START_S = 20.0
 STOP_S = 20.0
-
-
-def free_port() -> int:
-    """A port of loopback that nobody uses now; an outgoing connection may still take it."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 def write_private(path: Path, text: str) -> None:
@@ -72,20 +63,20 @@ class Donor:
         self.config = folder / "donor.ini"
         self.log = folder / "donor.log"
         self.unix = folder / "donor.sock"
-        self.port = free_port()
-        self.http_port = free_port()
+        self.port = 0
+        self.http_port = 0
         self.environment = dict(environment or {})
         self.process: subprocess.Popen[bytes] | None = None
         self.sections: dict[str, dict[str, str | int]] = {
             "donor": {
-                "listen": f"127.0.0.1:{self.port}",
+                "listen": "127.0.0.1:0",
                 "unix": str(self.unix),
                 "keys": str(self.key_file),
                 "capacity": "256M",
                 "head-room": "64M",
                 "slab-size": "2M",
             },
-            "http": {"listen": f"127.0.0.1:{self.http_port}"},
+            "http": {"listen": "127.0.0.1:0"},
         }
         for name, options in sections.items():
             self.sections.setdefault(name, {}).update(options)
@@ -117,28 +108,50 @@ class Donor:
         write_private(self.config, text)
 
     def start(self) -> Donor:
-        """Start it and wait until it answers."""
+        """Start it and wait until it says that it is ready; its ports are known then.
+
+        A donor that is started again keeps its ports, as one that crashed would.
+        """
+        if self.port:
+            self.sections["donor"]["listen"] = f"127.0.0.1:{self.port}"
+            self.sections["http"]["listen"] = f"127.0.0.1:{self.http_port}"
         self.write_files()
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [str(self.binary), "--config", str(self.config)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, **self.environment},
-            )
+        reading, writing = os.pipe()
+        with os.fdopen(reading, "rb") as ready:
+            with self.log.open("ab") as log:
+                self.process = subprocess.Popen(
+                    [str(self.binary), "--config", str(self.config), "--ready-fd", str(writing)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=(writing,),
+                    env={**os.environ, **self.environment},
+                )
+            os.close(writing)
+            self._read_ready(ready.fileno())
+        return self
+
+    def _read_ready(self, fd: int) -> None:
+        """NAME=VALUE lines up to end of file, which is also what a donor that fails gives."""
         deadline = time.monotonic() + START_S
+        text = b""
         while True:
-            if self.process.poll() is not None:
-                raise DonorError(f"ended at once with {self.process.returncode}:\n{self.tail()}")
-            try:
-                self.status()
-                return self
-            except (OSError, urllib.error.URLError, ValueError):
-                if time.monotonic() > deadline:
-                    self.kill()
-                    raise DonorError(f"no status after {START_S} s:\n{self.tail()}") from None
-            time.sleep(0.02)
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([fd], [], [], left)[0]:
+                self.kill()
+                raise DonorError(f"not ready after {START_S:.0f} s:\n{self.tail()}")
+            if not (data := os.read(fd, 4096)):
+                break
+            text += data
+        pairs = [line.partition("=") for line in text.decode().splitlines()]
+        for name, _, value in pairs:
+            if name == "LISTEN" and value.startswith("tcp:"):
+                self.port = int(value.rpartition(":")[2])
+            elif name == "HTTP" and value != "off":
+                self.http_port = int(value.rpartition(":")[2])
+        if ("READY", "=", "1") not in pairs:
+            self.kill()
+            raise DonorError(f"did not start:\n{self.tail()}")
 
     def status(self) -> dict[str, Any]:
         """Its JSON status, over HTTP."""
