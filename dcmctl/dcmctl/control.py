@@ -42,19 +42,19 @@ Json = dict[str, Any]
 
 
 def runtime_dir() -> Path:
-    """$DCM_RUNTIME_DIR, /run/kvm-dcm for root, else below the user's own."""
+    """$DCM_RUNTIME_DIR, /run/kvm-dcm for root, else below the user's own.
+
+    What runs under `dcmctl run` is told, so both look in the same place.
+    """
     given = os.environ.get("DCM_RUNTIME_DIR")
     if given:
         return Path(os.path.abspath(given))
     if os.geteuid() == 0:
         return Path("/run/kvm-dcm")
-    base = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}"
-    if not os.path.isdir(base):
-        raise DcmError(
-            f"no runtime directory: {base} is not there; "
-            "set XDG_RUNTIME_DIR, or DCM_RUNTIME_DIR to a directory of your own"
-        )
-    return Path(base) / "kvm-dcm"
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    if base:
+        return Path(base) / "kvm-dcm"
+    return Path(f"/tmp/kvm-dcm-{os.geteuid()}")  # checked to be ours before use
 
 
 def _check_private(path: Path) -> None:
@@ -245,8 +245,9 @@ def _clean_if_stale(path: Path, conf: Path) -> None:
 
 def find_all() -> list[Vm]:
     """Running VMs by name; sockets of processes that are gone are removed."""
+    directory = runtime_dir() / "vm"
     try:
-        directory = runtime_dir() / "vm"
+        _check_private(directory)
         names = sorted(os.listdir(directory))[: 4 * VMS_MAX]
     except FileNotFoundError:
         return []
@@ -284,6 +285,7 @@ def find(name: str) -> Vm:
         raise DcmError(f"'{printable(name)}' is not a VM's name")
     path = runtime_dir() / "vm" / f"{name}.sock"
     if listening(path) is not False and path.exists():
+        _check_private(path.parent)
         return Vm(name, path)
     names = ", ".join(vm.name for vm in find_all()[:8]) or "none"
     raise DcmError(f"no VM '{name}' is running (running: {names})")

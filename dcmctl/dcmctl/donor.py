@@ -6,13 +6,13 @@ from __future__ import annotations
 import http.client
 import re
 import time
-from typing import Any
 
 from dcmctl.address import printable
-from dcmctl.control import ANSWER_MAX, Json, decode
+from dcmctl.control import Json, decode
 from dcmctl.errors import DcmError, UsageError, reason
-from dcmctl.table import table
-from dcmctl.units import format_count, format_duration, format_size
+from dcmctl.status import Fields
+from dcmctl.table import bar, table
+from dcmctl.units import format_count, format_duration, format_percent, format_size
 
 TIMEOUT = 3.0
 _ADDRESS = re.compile(
@@ -20,11 +20,11 @@ _ADDRESS = re.compile(
     r"(?P<path>/[!-~]*)?",
     re.ASCII,
 )
-_LIST_MAX = 1024
+ANSWER_MAX = 16 << 20  # it lists every slab
 
 
 def fetch(address: str, timeout: float = TIMEOUT) -> Json:
-    """The donor's status object; at most 1 MiB and `timeout` seconds."""
+    """The donor's status object; at most 16 MiB and `timeout` seconds."""
     match = _ADDRESS.fullmatch(address)
     port = int(match["port"]) if match else 0
     if not match or not 1 <= port <= 65535:
@@ -61,54 +61,93 @@ def fetch(address: str, timeout: float = TIMEOUT) -> Json:
     return decode(bytes(data), who)
 
 
-# ---- for people: whatever the donor reports, sizes and times made readable ----
+# ---- for people ----
 
 
-def _value(name: str, value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int | float):
-        if name.endswith("_bytes") or name == "bytes":
-            return format_size(int(value))
-        if name.endswith(("_s", "_seconds")):
-            return format_duration(value)
-        if isinstance(value, int) and (name in ("pid", "port", "id") or abs(value) < 10000):
-            return str(value)
-        return format_count(float(value))
-    return printable(str(value), 80)
-
-
-def _label(name: str) -> str:
-    for end in ("_bytes", "_seconds", "_s"):
-        name = name.removesuffix(end)
-    return printable(name.replace("_", " "), 40)
-
-
-def _rows(name: str, items: list[Any]) -> list[str]:
-    """A list of objects as a table of its plain members."""
-    objects = [item for item in items[:_LIST_MAX] if isinstance(item, dict)]
-    if not objects:
-        return ["  " + (", ".join(_value("", item) for item in items[:_LIST_MAX]) or "none")]
-    columns = [key for key, value in objects[0].items() if not isinstance(value, dict | list)]
-    header = [_label(c).upper() + ("<" if isinstance(objects[0][c], str) else "") for c in columns]
-    cells = [[_value(c, item.get(c)) for c in columns] for item in objects]
-    return ["  " + line for line in table(header, cells, left=0)]
+def _percent(part: int, whole: int) -> str:
+    return format_percent(part / whole if whole else None)
 
 
 def status_lines(address: str, status: Json) -> list[str]:
-    """A donor's status, plain members first, then its groups and lists."""
-    lines = [f"donor {printable(address)}"]
-    plain = {k: v for k, v in status.items() if not isinstance(v, dict | list)}
-    width = max((len(_label(k)) for k in plain), default=0)
-    lines += [f"  {_label(k):<{width}}  {_value(k, v)}" for k, v in plain.items()]
-    for name, value in status.items():
-        if isinstance(value, dict):
-            inner = {k: v for k, v in value.items() if not isinstance(v, dict | list)}
-            if inner:
-                text = ", ".join(f"{_label(k)} {_value(k, v)}" for k, v in inner.items())
-                lines.append(f"  {_label(name)}: {text}")
-        elif isinstance(value, list):
-            lines += ["", f"{_label(name)}:", *_rows(name, value)]
+    """A donor's own view: its memory, who has it, what went over its connections."""
+    who = f"donor {printable(address)}"
+    f = Fields(status, who)
+    memory = f.group("memory")
+    used, capacity = memory.number("used_bytes"), memory.number("capacity_bytes")
+    lines = [
+        f"{who}: {f.text('state') or '-'}, pid {f.number('pid')}, "
+        f"up {format_duration(f.number('uptime_ms') / 1000)}, dcm-donord {f.text('version') or '-'}"
+    ]
+
+    def put(label: str, text: str) -> None:
+        lines.append(f"  {label:<10}  {text}")
+
+    put(
+        "lent",
+        f"{bar(used, capacity, 20)} {format_size(used)} of {format_size(capacity)} capacity "
+        f"({_percent(used, capacity)}), backed by {format_size(memory.number('backed_bytes'))}",
+    )
+    put(
+        "host",
+        f"{format_size(memory.number('host_free_bytes'))} free of "
+        f"{format_size(memory.number('host_total_bytes'))}, head room "
+        f"{format_size(memory.number('head_room_bytes'))}, room to lend "
+        f"{format_size(memory.number('room_bytes'))}",
+    )
+    put(
+        "slabs",
+        f"of {format_size(memory.number('slab_bytes'))}: "
+        + ", ".join(
+            f"{memory.number('slabs_' + kind)} {kind}"
+            for kind in ("mapped", "evicting", "spare", "releasing", "free")
+        ),
+    )
+    evictions = f.group("evictions")
+    put(
+        "evictions",
+        f"{evictions.number('asked')} asked for, {evictions.number('done')} given back, "
+        f"{evictions.number('forced')} taken by force",
+    )
+    data = f.group("data")
+    put(
+        "data",
+        f"{data.number('connections')} connections, "
+        f"{format_count(data.number('reads'))} reads ({format_size(data.number('read_bytes'))}), "
+        f"{format_count(data.number('writes'))} writes "
+        f"({format_size(data.number('written_bytes'))}); shm is not seen here",
+    )
+    lines += ["", *_tenants(f), "", *_sessions(f)]
     return lines
+
+
+def _tenants(f: Fields) -> list[str]:
+    rows = [
+        [
+            t.text("tenant") or "-",
+            format_size(t.number("bytes")),
+            format_size(t.number("quota_bytes")),
+            str(t.number("sessions")),
+            str(t.number("connections")),
+            str(t.number("quota_refusals")),
+        ]
+        for t in f.groups("tenants")
+    ]
+    header = ["TENANT<", "BYTES", "QUOTA", "SESSIONS", "CONNECTIONS", "REFUSED"]
+    return table(header, rows) if rows else ["no tenants"]
+
+
+def _sessions(f: Fields) -> list[str]:
+    rows = [
+        [
+            s.text("session") or "-",
+            s.text("tenant") or "-",
+            s.text("state") or "-",
+            format_duration(s.number("age_ms") / 1000),
+            str(s.number("slabs")),
+            format_size(s.number("bytes")),
+            s.text("peer") or "-",
+        ]
+        for s in f.groups("sessions")
+    ]
+    header = ["SESSION<", "TENANT<", "STATE<", "AGE", "SLABS", "BYTES", "PEER<"]
+    return table(header, rows) if rows else ["no sessions"]

@@ -36,7 +36,9 @@ def _mix(status: Status) -> str:
 def status_lines(name: str, status: Status) -> list[str]:
     """The lines of `dcmctl status`."""
     s = status
-    kinds = ", ".join(f"{format_count(s.faults[kind])} {kind}" for kind in FAULT_KINDS)
+    kinds = ", ".join(
+        f"{format_count(s.faults[kind])} {kind}" for kind in FAULT_KINDS if s.faults[kind]
+    )
     lines = [
         f"{name}: pid {s.pid}, mode {s.mode or '-'}, up {format_duration(s.uptime_s)}, "
         f"libdcm {s.version or '-'}"
@@ -48,10 +50,11 @@ def status_lines(name: str, status: Status) -> list[str]:
     put(
         "direct",
         f"{bar(s.direct_bytes, s.budget_bytes, 20)} {format_size(s.direct_bytes)} of "
-        f"{format_size(s.budget_bytes)} budget, {format_size(s.in_flight_bytes)} in flight",
+        f"{format_size(s.budget_bytes)} budget (smallest {format_size(s.min_budget_bytes)}), "
+        f"{format_size(s.in_flight_bytes)} on the way out, {format_size(s.pinned_bytes)} pinned",
     )
     put("indirect", f"{format_size(s.indirect_bytes)}; address space {format_size(s.size_bytes)}")
-    put("faults", f"{format_count(s.faults['total'])}: {kinds}")
+    put("faults", f"{format_count(s.faults['total'])}: {kinds or 'none'}")
     put("hit ratio", f"{format_percent(s.hit_ratio)} of the faults needed no fetch")
     put("fault", _latency(s.fault_latency))
     put("fetch", _latency(s.fetch_latency))
@@ -117,4 +120,9 @@ def donor_table(statuses: list[tuple[str | None, Status]]) -> list[str]:
             rows.append([name or "-", *row] if with_vm else row)
     if not rows:
         return ["no donors"]
-    return table(["VM<", *header] if with_vm else header, rows)
+    lines = table(["VM<", *header] if with_vm else header, rows)
+    for name, status in statuses:
+        for d in status.donors:
+            if d.why and d.state != "up":
+                lines.append(f"! {name + ': ' if name else ''}{d.name}: {d.why}")
+    return lines

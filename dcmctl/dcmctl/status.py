@@ -20,7 +20,7 @@ U64_MAX = (1 << 64) - 1
 LIST_MAX = 4096
 TEXT_MAX = 256
 BLOCK_SIZES = ("4K", "8K", "16K", "32K", "64K")
-FAULT_KINDS = ("missing", "minor", "wp", "zero", "busy", "stalled")
+FAULT_KINDS = ("missing", "minor", "wp", "zero", "sample", "spurious", "busy", "stalled", "lost")
 STATES = ("up", "connecting", "lost", "draining")
 
 
@@ -105,6 +105,7 @@ class DonorStatus:
     rtt_ns: int
     reads: int
     writes: int
+    why: str
 
     @classmethod
     def read(cls, fields: Fields) -> DonorStatus:
@@ -118,6 +119,7 @@ class DonorStatus:
             rtt_ns=fields.number("rtt_ns"),
             reads=fields.number("reads"),
             writes=fields.number("writes"),
+            why=fields.text("why"),
         )
 
 
@@ -135,6 +137,8 @@ class Status:
     indirect_bytes: int
     size_bytes: int
     in_flight_bytes: int
+    min_budget_bytes: int
+    pinned_bytes: int
     faults: dict[str, int]
     fetches: int
     fetched_bytes: int
@@ -175,6 +179,8 @@ class Status:
             indirect_bytes=f.number("indirect_bytes"),
             size_bytes=f.number("size_bytes"),
             in_flight_bytes=f.number("in_flight_bytes"),
+            min_budget_bytes=f.number("min_budget_bytes"),
+            pinned_bytes=f.number("pinned_bytes"),
             faults={name: faults.number(name) for name in ("total", *FAULT_KINDS)},
             fetches=f.number("fetches"),
             fetched_bytes=f.number("fetched_bytes"),
