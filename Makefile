@@ -22,8 +22,8 @@ NPROC := $(shell nproc)
 # and WERROR given here hold there too.
 PROGRAMS := kvm-dcm/user donor-daemon
 TESTS := $(patsubst %/Makefile,%,$(wildcard $(addsuffix /Makefile,\
-	tests/unit tests/torture tests/fuzz tests/donor tests/pager bench)))
-DCMCTL := bin/dcmctl $(wildcard dcmctl/dcmctl/*.py)
+	tests/unit tests/client tests/torture tests/fuzz tests/donor tests/pager \
+	bench)))
 
 PYTEST = scripts/py pytest --junitxml=$${DCM_RESULTS:-$(BUILD)/test/results/by-hand}/$@.xml
 
@@ -115,16 +115,31 @@ bench: deps-bench programs
 	@+$(MAKE) -C bench run
 
 demo: deps-demo programs
-	@demo/demo
+	@demo/run
 
 # ---- install ----
 
-install: programs
-	@+$(MAKE) -C kvm-dcm/user install PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)
-	@+$(MAKE) -C donor-daemon install O=$(BUILD) prefix=$(PREFIX) DESTDIR=$(DESTDIR)
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/kvm-dcm/dcmctl
-	install -m 755 bin/dcmctl $(DESTDIR)$(PREFIX)/bin/dcmctl
-	install -m 644 dcmctl/dcmctl/*.py $(DESTDIR)$(PREFIX)/share/kvm-dcm/dcmctl/
+# Configurations go to the documentation: what is in /etc is the operator's.
+dest = $(DESTDIR)$(PREFIX)
+install: all
+	@+$(MAKE) -C donor-daemon install prefix=$(PREFIX) DESTDIR=$(DESTDIR)
+	install -D -m 644 $(BUILD)/lib/libdcm.so $(dest)/lib/libdcm.so.0
+	ln -sf libdcm.so.0 $(dest)/lib/libdcm.so
+	install -D -m 644 kvm-dcm/include/libdcm.h $(dest)/include/libdcm.h
+	install -d $(dest)/lib/pkgconfig
+	printf '%s\n' 'Name: libdcm' 'Description: memory of a process on donors' \
+		'Version: $(shell cat VERSION)' 'Libs: -L$(PREFIX)/lib -ldcm' \
+		'Cflags: -I$(PREFIX)/include' > $(dest)/lib/pkgconfig/libdcm.pc
+	install -D -m 644 $(BUILD)/lib/libdcm-preload.so \
+		$(dest)/lib/kvm-dcm/libdcm-preload.so
+	install -D -m 755 bin/dcmctl $(dest)/bin/dcmctl
+	install -d $(dest)/share/kvm-dcm/dcmctl
+	install -m 644 dcmctl/dcmctl/*.py $(dest)/share/kvm-dcm/dcmctl/
+	install -D -m 644 dcmctl/dcmctl.1 $(dest)/share/man/man1/dcmctl.1
+	install -D -m 644 dcmctl/completion/dcmctl \
+		$(dest)/share/bash-completion/completions/dcmctl
+	install -D -m 644 configs/host.conf $(dest)/share/doc/kvm-dcm/host.conf
+	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true
 
 clean:
 	rm -rf $(BUILD)

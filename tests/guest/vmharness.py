@@ -230,7 +230,8 @@ class Guest:
             # O_DIRECT: the host's kernel reads and writes guest pages itself.
             cmd += ["-drive", f"file={d}/scratch.img,format=raw,if=virtio,cache=none,aio=threads"]
         cmd += ["-device", "virtio-rng-pci"]
-        cmd += ["-chardev", f"file,id=console,path={self.console_path}", "-serial", "chardev:console"]
+        cmd += ["-chardev", f"file,id=console,path={self.console_path}"]
+        cmd += ["-serial", "chardev:console"]
         cmd += ["-chardev", f"socket,id=shell,path={d}/shell,server=on,wait=off"]
         cmd += ["-serial", "chardev:shell"]
         cmd += ["-qmp", f"unix:{d}/qmp,server=on,wait=off"]
@@ -381,9 +382,7 @@ class Guest:
         self._send("mkdir -p /run/work; cd /run/work\n")  # sh() runs subshells
         self.must("tar xf /dev/vdb", 60)
 
-    def sh(
-        self, command: str, timeout: float, on_line: Callable[[str], None] | None = None
-    ) -> Ran:
+    def sh(self, command: str, timeout: float, on_line: Callable[[str], None] | None = None) -> Ran:
         """Run a command in the guest; its output comes line by line."""
         self._turn += 1
         end = f"=={self._turn}=="

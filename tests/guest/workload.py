@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parent / "workload"
+FOLDER = Path(__file__).resolve().parent / "payload"
 PAYLOAD = (FOLDER / "work.sh", FOLDER / "query.sql")
 MIB = 1 << 20
 
