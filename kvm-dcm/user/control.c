@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * control.c - the pager's own thread: slabs coming and going, the budget
+ *
+ * The control plane calls back from its thread; what it says is noted per slab
+ * and done here, on a lane of its own, because moving an extent or marking it
+ * lost takes long and heartbeats must go on meanwhile.
+ *
+ *	attached -> ATTACH -> in use -> EVICT: wants another, moves, releases
+ *	                         '----> LOST: marks pages, says so, releases
+ *
+ * The thread also balances: after a budget change, and ten times a second for
+ * what fault threads left over.
+ *
+ * Locking: @lock for the list and the flags. Only this thread takes a slab off
+ * the list, and it works on one without the lock.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "control.h"
+#include "inside.h"
+#include "log.h"
+
+#define TICK_MS		100
+#define BALANCE_MAX	64u
+#define MOVE_STEPS	64u
+
+enum {
+	W_ATTACH = 0x1,
+	W_EVICT = 0x2,
+	W_LOST = 0x4,
+};
+
+/**
+ * struct slab_work - what is to be done about a slab
+ * @flags: W_*
+ * @cursor: of dcm_extent_move()
+ * @attached: the core knows it
+ */
+struct slab_work {
+	struct slab_work *next;
+	struct dcm_ctl_slab *slab;
+	u32 extent;
+	u32 flags;
+	u32 cursor;
+	bool attached;
+};
+
+#define LOST_LIST 12u
+
+/* Extents lost with one donor, gathered into one line. */
+struct loss {
+	char donor[DCM_NAME_MAX + 1];
+	u32 nr;
+	u32 extent[LOST_LIST];
+	u64 pages;
+};
+
+struct dcm_control {
+	struct dcm_pager *pg;
+	pthread_t thread;
+	pthread_mutex_t lock;
+	struct slab_work *works;
+	struct loss loss;
+	u32 lost_extents;
+	struct dcm_log_rate starved;
+};
+
+static struct dcm_pg_lane *own_lane(struct dcm_control *c)
+{
+	return &c->pg->lane[c->pg->nr_fault];
+}
+
+void dcm_control_kick(struct dcm_pager *pg)
+{
+	dcm_lane_kick(&pg->lane[pg->nr_fault]);
+}
+
+/* ---- callbacks, in the control plane's thread ---- */
+
+static void cb_attached(void *arg, u32 extent, struct dcm_ctl_slab *slab)
+{
+	struct dcm_pager *pg = arg;
+	struct dcm_control *c = pg->control;
+	struct slab_work *w = calloc(1, sizeof(*w));
+
+	if (!w) {
+		dcm_ctl_release(pg->ctl, slab);
+		return;
+	}
+	w->slab = slab;
+	w->extent = extent;
+	w->flags = W_ATTACH;
+	pthread_mutex_lock(&c->lock);
+	w->next = c->works;
+	c->works = w;
+	pthread_mutex_unlock(&c->lock);
+	dcm_control_kick(pg);
+}
+
+static void note(struct dcm_pager *pg, struct dcm_ctl_slab *slab, u32 flag)
+{
+	struct dcm_control *c = pg->control;
+	struct slab_work *w;
+
+	/* It may have been released a moment ago. */
+	pthread_mutex_lock(&c->lock);
+	for (w = c->works; w; w = w->next)
+		if (w->slab == slab)
+			w->flags |= flag;
+	pthread_mutex_unlock(&c->lock);
+	dcm_control_kick(pg);
+}
+
+static void cb_evict(void *arg, struct dcm_ctl_slab *slab)
+{
+	struct dcm_pager *pg = arg;
+
+	dcm_ctl_want_other(pg->ctl, slab->extent, slab);
+	note(pg, slab, W_EVICT);
+}
+
+static void cb_lost(void *arg, struct dcm_ctl_slab *slab, const char *donor)
+{
+	struct dcm_pager *pg = arg;
+	struct dcm_control *c = pg->control;
+
+	pthread_mutex_lock(&c->lock);
+	snprintf(c->loss.donor, sizeof(c->loss.donor), "%s", donor);
+	pthread_mutex_unlock(&c->lock);
+	note(pg, slab, W_LOST);
+}
+
+static void cb_starved(void *arg, u32 extent)
+{
+	struct dcm_pager *pg = arg;
+	struct dcm_control *c = pg->control;
+
+	if (dcm_log_allow(&c->starved, dcm_now_ns() / 1000000, 10000))
+		dcm_log(DCM_LOG_WARNING,
+			"%s: no donor has a slab for extent %u: memory can't leave this host until one has",
+			pg->cfg.name, extent);
+}
+
+const struct dcm_ctl_ops dcm_control_ops = {
+	.attached = cb_attached,
+	.evict = cb_evict,
+	.lost = cb_lost,
+	.starved = cb_starved,
+};
+
+/* ---- the thread ---- */
+
+static void lanes_kick(struct dcm_pager *pg)
+{
+	u32 i;
+
+	for (i = 0; i < pg->nr_fault; i++)
+		dcm_lane_kick(&pg->lane[i]);
+}
+
+static void loss_say(struct dcm_control *c)
+{
+	struct dcm_pager *pg = c->pg;
+	char list[LOST_LIST * 11 + 8];
+	const char *address = "?";
+	size_t at = 0;
+	u32 i;
+
+	if (!c->loss.nr)
+		return;
+	for (i = 0; i < min(c->loss.nr, LOST_LIST); i++)
+		at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%u",
+				       i ? "," : "", c->loss.extent[i]);
+	if (c->loss.nr > LOST_LIST)
+		snprintf(list + at, sizeof(list) - at, ",...");
+	for (i = 0; i < pg->cfg.nr_donors; i++)
+		if (!strcmp(pg->cfg.donor[i].name, c->loss.donor))
+			address = pg->cfg.donor[i].address;
+	dcm_log(DCM_LOG_ERR,
+		"donor %s (%s) lost: %u extents of VM %s (%s; %llu KiB in use) had no other copy: %s",
+		c->loss.donor, address, c->loss.nr, pg->cfg.name, list,
+		(unsigned long long)c->loss.pages * 4,
+		pg->cfg.on_loss == DCM_ON_LOSS_SIGBUS ?
+			"who touches them gets SIGBUS" :
+			"who touches them is stopped");
+	c->loss.nr = 0;
+	c->loss.pages = 0;
+}
+
+/* Returns true when there is more to do at once. */
+static bool work_lost(struct dcm_control *c, struct slab_work *w, bool *over)
+{
+	struct dcm_pg_lane *l = own_lane(c);
+	s64 n = -ENOENT;
+
+	if (w->attached)
+		n = dcm_extent_lost(l->core, w->extent, &w->slab->ref);
+	if (n == -EAGAIN)
+		return true;
+	if (n > 0) {
+		if (c->loss.nr < LOST_LIST)
+			c->loss.extent[c->loss.nr] = w->extent;
+		c->loss.nr++;
+		c->loss.pages += (u64)n;
+		WRITE_ONCE(c->lost_extents, c->lost_extents + 1);
+	}
+	*over = true;
+	return false;
+}
+
+static bool work_evict(struct dcm_control *c, struct slab_work *w, bool *over)
+{
+	struct dcm_pg_lane *l = own_lane(c);
+	unsigned int i;
+	int err = -EAGAIN;
+
+	for (i = 0; i < MOVE_STEPS && err == -EAGAIN; i++)
+		err = dcm_extent_move(l->core, w->extent, &w->slab->ref,
+				      &w->cursor);
+	switch (err) {
+	case 0:
+	case -ENOENT:
+		*over = true;
+		return false;
+	case -EAGAIN:
+		return true;
+	case -EIO:
+		/* It is gone under our hands; ops->lost() follows. */
+		dcm_ctl_stale(c->pg->ctl, w->slab);
+		return false;
+	default:
+		dcm_ctl_want_other(c->pg->ctl, w->extent, w->slab);
+		return false;
+	}
+}
+
+static bool work_attach(struct dcm_control *c, struct slab_work *w, bool *over)
+{
+	struct dcm_pager *pg = c->pg;
+	int err = dcm_extent_attach(pg->vm, w->extent, &w->slab->ref);
+
+	if (err == -EBUSY)
+		return false;
+	if (err) {
+		dcm_log(DCM_LOG_WARNING, "%s: slab refused for extent %u: %s",
+			pg->cfg.name, w->extent, strerror(-err));
+		*over = true;
+		return false;
+	}
+	w->attached = true;
+	pthread_mutex_lock(&c->lock);
+	w->flags &= ~(u32)W_ATTACH;
+	pthread_mutex_unlock(&c->lock);
+	lanes_kick(pg);
+	return true;
+}
+
+static void work_remove(struct dcm_control *c, struct slab_work *w)
+{
+	struct slab_work **p;
+
+	pthread_mutex_lock(&c->lock);
+	for (p = &c->works; *p != w; p = &(*p)->next)
+		;
+	*p = w->next;
+	pthread_mutex_unlock(&c->lock);
+	dcm_ctl_release(c->pg->ctl, w->slab);
+	free(w);
+}
+
+/* One round over all slabs. True: come again at once. */
+static bool works_round(struct dcm_control *c)
+{
+	struct slab_work *w, *next;
+	bool more = false;
+
+	pthread_mutex_lock(&c->lock);
+	w = c->works;
+	pthread_mutex_unlock(&c->lock);
+	for (; w; w = next) {
+		bool over = false;
+		u32 flags;
+
+		pthread_mutex_lock(&c->lock);
+		next = w->next;
+		flags = w->flags;
+		pthread_mutex_unlock(&c->lock);
+		if (flags & W_LOST)
+			more |= work_lost(c, w, &over);
+		else if (flags & W_ATTACH)
+			more |= work_attach(c, w, &over);
+		else if (flags & W_EVICT)
+			more |= work_evict(c, w, &over);
+		if (over)
+			work_remove(c, w);
+	}
+	loss_say(c);
+	return more;
+}
+
+static void *control_main(void *arg)
+{
+	struct dcm_control *c = arg;
+	struct dcm_pager *pg = c->pg;
+	struct dcm_pg_lane *l = own_lane(c);
+
+	dcm_inside = 1;
+	prctl(PR_SET_NAME, "dcm-pager");
+	l->tid = (pid_t)syscall(SYS_gettid);
+	while (!smp_load_acquire(&pg->stop)) {
+		struct pollfd pfd[1 + DCM_CTL_FDS_MAX];
+		unsigned int i;
+		bool more;
+		u64 junk;
+		int nr = 1, ms = TICK_MS;
+
+		more = works_round(c);
+		for (i = 0; i < BALANCE_MAX && dcm_balance(l->core); i++)
+			;
+		while (dcm_poll(l->core))
+			;
+		dcm_frames_drop(l);
+		pfd[0] = (struct pollfd){ l->wake_fd, POLLIN, 0 };
+		if (dcm_pending(l->core)) {
+			int n = dcm_ctl_io_fds(pg->ctl, l->id, pfd + 1,
+					       DCM_CTL_FDS_MAX);
+
+			nr += n;
+			ms = n ? 10 : 1;
+		}
+		if (more || i == BALANCE_MAX)
+			ms = ms == TICK_MS ? 0 : 1;
+		if (poll(pfd, (nfds_t)nr, ms) > 0 &&
+		    (pfd[0].revents & POLLIN) &&
+		    read(l->wake_fd, &junk, sizeof(junk)) < 0)
+			continue;
+	}
+	return NULL;
+}
+
+int dcm_control_init(struct dcm_pager *pg)
+{
+	struct dcm_control *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return -ENOMEM;
+	c->pg = pg;
+	pthread_mutex_init(&c->lock, NULL);
+	pg->control = c;
+	return 0;
+}
+
+int dcm_control_start(struct dcm_pager *pg)
+{
+	struct dcm_pg_lane *l = &pg->lane[pg->nr_fault];
+	int err = dcm_thread_start(&l->thread, control_main, pg->control);
+
+	l->started = !err;
+	return err;
+}
+
+/* @pg->stop is set. */
+void dcm_control_stop(struct dcm_pager *pg)
+{
+	struct dcm_pg_lane *l = &pg->lane[pg->nr_fault];
+
+	if (!l->started)
+		return;
+	dcm_lane_kick(l);
+	pthread_join(l->thread, NULL);
+	l->started = false;
+}
+
+/* After the control plane has ended. */
+void dcm_control_free(struct dcm_pager *pg)
+{
+	struct dcm_control *c = pg->control;
+
+	while (c && c->works) {
+		struct slab_work *w = c->works;
+
+		c->works = w->next;
+		free(w);
+	}
+	free(c);
+}
+
+u32 dcm_control_lost(struct dcm_pager *pg)
+{
+	return READ_ONCE(pg->control->lost_extents);
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * control.h - the pager's own thread: slabs coming and going, the budget
+ */
+#ifndef DCM_CONTROL_H
+#define DCM_CONTROL_H
+
+#include "pager.h"
+
+extern const struct dcm_ctl_ops dcm_control_ops;
+
+int dcm_control_init(struct dcm_pager *pg);
+int dcm_control_start(struct dcm_pager *pg);
+void dcm_control_stop(struct dcm_pager *pg);
+void dcm_control_free(struct dcm_pager *pg);
+void dcm_control_kick(struct dcm_pager *pg);
+u32 dcm_control_lost(struct dcm_pager *pg);
+
+#endif /* DCM_CONTROL_H */

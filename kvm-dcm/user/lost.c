@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * lost.c - accesses to memory that went with its donor
+ *
+ * Never a zero page instead. With on-loss=sigbus the page is made to raise
+ * SIGBUS, by UFFDIO_POISON (6.6), before that by an empty file mapped over it;
+ * a system call gets EFAULT. With on-loss=pause the thread stays in its fault:
+ * for a vCPU this is a paused VM, which its operator can look at and kill. The
+ * line that names the donor and the extents is said when the donor is lost
+ * (control.c), the first stopped access says one more.
+ */
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "pager.h"
+
+static void map_nothing(struct dcm_pager *pg, u64 va)
+{
+	int fd = (int)syscall(SYS_memfd_create, "dcm:lost", MFD_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	mmap((void *)va, DCM_PAGE_SIZE, PROT_READ | PROT_WRITE,
+	     MAP_SHARED | MAP_FIXED, fd, 0);
+	close(fd);
+	dcm_uffd_wake(&pg->uffd, va, DCM_PAGE_SIZE);
+}
+
+/** dcm_lost_access() - an access needs pages whose content is gone */
+void dcm_lost_access(struct dcm_pager *pg, u32 gfn, u32 nr)
+{
+	bool bus = pg->cfg.on_loss == DCM_ON_LOSS_SIGBUS;
+	bool first = !__atomic_exchange_n(&pg->lost_said, true,
+					  __ATOMIC_RELAXED);
+	u32 i;
+
+	if (first)
+		dcm_log(DCM_LOG_ERR,
+			"%s: an access to lost memory (page %u) %s",
+			pg->cfg.name, gfn,
+			bus ? "gets SIGBUS" :
+			      "is stopped; the thread waits until the process is killed");
+	if (!bus)
+		return;
+	for (i = 0; i < nr; i++) {
+		u64 va = dcm_guest_va(&pg->guest, gfn + i);
+
+		if (!pg->uffd.poison ||
+		    dcm_uffd_poison(&pg->uffd, va, DCM_PAGE_SIZE))
+			map_nothing(pg, va);
+		__atomic_fetch_add(&pg->poisoned, 1, __ATOMIC_RELAXED);
+	}
+}

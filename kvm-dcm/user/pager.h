@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * pager.h - what the files of the user pager share
+ *
+ * Threads: lanes 0 to nr_fault - 1 take faults (lane.c). One more lane belongs
+ * to the control thread (control.c) and one to application threads that
+ * discard (guest.c), which take it by a mutex.
+ *
+ * Rule one: no thread of libdcm touches paged memory, or waits for one that
+ * may. Locks that application threads take with us are taken with all
+ * signals blocked, and never across an access to paged memory.
+ */
+#ifndef DCM_USER_PAGER_H
+#define DCM_USER_PAGER_H
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../core/core.h"
+#include "../include/libdcm.h"
+#include "config.h"
+#include "ctl.h"
+#include "uffd.h"
+
+#define DCM_PG_MESSAGES		16u	/* taken in one read() */
+#define DCM_PG_STALLED_MAX	512u	/* faults kept while no frame is free */
+#define DCM_PG_DROPS_MAX	64u	/* frames dropped together */
+
+/* 2 MiB of gfn space at a time are given to regions. */
+#define DCM_CHUNK_SHIFT		9u
+#define DCM_CHUNK_PAGES		(1u << DCM_CHUNK_SHIFT)
+#define DCM_REGIONS_MAX		4096u
+
+/**
+ * struct dcm_region - a range of addresses that is paged
+ * @va: first byte
+ * @nr: pages, holes included
+ * @gfn: of the first page; a multiple of DCM_CHUNK_PAGES
+ * @holes: pages that are ours no more
+ * @mapped: came from dcm_pager_map()
+ */
+struct dcm_region {
+	u64 va;
+	u64 nr;
+	u32 gfn;
+	u32 holes;
+	bool mapped;
+};
+
+/**
+ * struct dcm_guest - which address is which gfn
+ * @lock: serialises changes; readers use @seq
+ * @seq: odd while @region changes
+ * @nr: regions
+ * @region: sorted by address
+ * @base: address of each chunk of gfn space, 0: free
+ * @hole: for each 64 KiB of gfn space, pages that are nobody's
+ * @pins: of each page; allocated sparsely
+ * @pinned: pages with a pin
+ */
+struct dcm_guest {
+	pthread_mutex_t lock;
+	u32 seq;
+	u32 nr;
+	struct dcm_region *region;
+	u64 *base;
+	u16 *hole;
+	u8 *pins;
+	u64 pinned;
+	u32 nr_chunks;
+	u32 next_chunk;
+};
+
+/**
+ * struct dcm_slots - the frames of one size
+ * @lock: guards the stacks
+ * @base: address of slot 0
+ * @max: slots there is address space for
+ * @next: slots from here on were never used
+ * @empty: stack of slots without memory
+ * @full: stack of slots with memory, at most @full_max
+ */
+struct dcm_slots {
+	spinlock_t lock;
+	u64 base;
+	u32 max;
+	u32 next;
+	u32 nr_empty;
+	u32 nr_full;
+	u32 full_max;
+	u32 *empty;
+	u32 *full;
+} ____cacheline_aligned;
+
+/* A frame handle: size class above, slot below. */
+#define DCM_FRAME_SHIFT		29u
+#define DCM_FRAME_SLOT(f)	((f) & ((1u << DCM_FRAME_SHIFT) - 1))
+#define DCM_FRAME_ORDER(f)	((f) >> DCM_FRAME_SHIFT)
+#define DCM_FRAME_ZERO		0xfffffffeu	/* sample.c: all zero */
+
+struct dcm_frames {
+	struct dcm_slots slots[DCM_ORDER_MAX + 1];
+	u64 base;
+	u64 bytes;
+	u64 cached_max;
+	atomic64_t cached;	/* pages in free slots that have memory */
+};
+
+/* Seven pages left unmapped to sample, of blocks that hash alike. */
+struct dcm_sample_bucket {
+	spinlock_t lock;
+	u32 used;		/* bit each; bit 8 + i: map it writable */
+	u32 gfn[7];
+	u32 frame[7];
+} __attribute__((aligned(64)));
+
+#define DCM_SAMPLE_BUCKETS 8192u
+
+/**
+ * struct dcm_pg_lane - a lane's home side
+ * @pg: the pager
+ * @core: the core's side
+ * @id: which lane
+ * @tid: its thread
+ * @wake_fd: an eventfd: look again
+ * @stalled: faults that found no frame
+ * @drop: frames to be dropped together
+ * @unmap_seq: odd while in ops->unmap; who pins waits for it to move on
+ * @woken: it slept since it last read
+ * @company: reads that found several faults, less those that found one
+ * @nothing: wake-ups for nothing
+ * @cpu: where it runs; @follow_cpu: where faults come from (place.c)
+ */
+struct dcm_pg_lane {
+	struct dcm_pager *pg;
+	struct dcm_lane *core;
+	u32 id;
+	pid_t tid;
+	int wake_fd;
+	bool started;
+	pthread_t thread;
+	u32 nr_stalled;
+	u32 nr_drop;
+	u32 unmap_seq;
+	struct uffd_msg stalled[DCM_PG_STALLED_MAX];
+	u32 drop[DCM_PG_DROPS_MAX];
+	struct iovec iov[DCM_BATCH_MAX * DCM_BLOCK_MAX / 2];
+	struct uffd_msg msg[DCM_PG_MESSAGES];
+	bool woken;
+	u32 company;
+	u32 nothing;
+	int cpu;
+	int follow_cpu;
+	u32 follow_hits;
+	u32 settled;
+	u64 moved_ns;
+	u64 hold_ns;
+	u64 last_ns;
+	u64 spun_at;
+	u64 messages;
+	u64 spin_hits;
+	u64 migrations;
+} ____cacheline_aligned;
+
+struct dcm_pager {
+	struct dcm_vm *vm;
+	struct dcm_ctl *ctl;
+	struct dcm_host_config cfg;
+	struct dcm_uffd uffd;
+	struct dcm_guest guest;
+	struct dcm_frames frames;
+	struct dcm_sample_bucket *sample;
+	atomic64_t sampled;
+	void *zero;			/* 64 KiB of zeros */
+	char *fetch_bufs;
+	struct dcm_pg_lane *lane;
+	u32 nr_fault;			/* fault lanes */
+	u32 nr_lanes;
+	u32 active;			/* of them reading the userfaultfd */
+	pthread_mutex_t discard_lock;
+	bool stop;
+	u64 budget_bytes;		/* as the user said */
+	u64 extra_pages;		/* of it kept for frames cached */
+	u64 start_ns;
+	bool spin;
+	bool follow;
+	bool have_uffd;
+	bool lost_said;
+	u64 poisoned;
+	struct dcm_control *control;
+	struct dcm_status *status;
+};
+
+static inline struct dcm_pager *pager_of(struct dcm_lane *lane)
+{
+	return lane->vm->priv;
+}
+
+static inline struct dcm_pg_lane *home_of(struct dcm_lane *lane)
+{
+	return lane->priv;
+}
+
+u64 dcm_now_ns(void);
+
+/* guest.c */
+int dcm_guest_init(struct dcm_pager *pg, u64 nr_pages);
+void dcm_guest_free(struct dcm_pager *pg);
+int dcm_guest_add(struct dcm_pager *pg, u64 va, u64 nr, bool mapped);
+int dcm_guest_punch(struct dcm_pager *pg, u64 va, u64 nr);
+bool dcm_guest_gfn(const struct dcm_guest *g, u64 va, u64 *gfn);
+u64 dcm_guest_next(const struct dcm_guest *g, u64 va, u64 end, u64 *len,
+		   u64 *gfn);
+void dcm_guest_discard(struct dcm_pager *pg, u64 va, u64 nr);
+
+static inline u64 dcm_guest_va(const struct dcm_guest *g, u32 gfn)
+{
+	return g->base[gfn >> DCM_CHUNK_SHIFT] +
+	       ((u64)(gfn & (DCM_CHUNK_PAGES - 1)) << DCM_PAGE_SHIFT);
+}
+
+/* Those of a block's pages that are really there. */
+static inline u16 dcm_guest_mask(const struct dcm_guest *g, u32 gfn,
+				 unsigned int order)
+{
+	u16 hole = READ_ONCE(g->hole[gfn >> 4]);
+	u16 all = (u16)((1u << (1u << order)) - 1);
+
+	return all & (u16)~(hole >> (gfn & 15));
+}
+
+/* frames.c */
+int dcm_frames_init(struct dcm_pager *pg, u64 nr_pages);
+void dcm_frames_free(struct dcm_pager *pg);
+u32 dcm_frame_get(struct dcm_pager *pg, unsigned int order, bool *full);
+void dcm_frame_put(struct dcm_pg_lane *l, u32 frame, bool full);
+void dcm_frames_drop(struct dcm_pg_lane *l);
+void *dcm_frame_addr(const struct dcm_frames *fr, u32 frame);
+
+/* sample.c */
+int dcm_sample_init(struct dcm_pager *pg);
+bool dcm_sample_add(struct dcm_pager *pg, u32 gfn, u32 frame, bool writable);
+u32 dcm_sample_take(struct dcm_pager *pg, u32 gfn, bool *writable);
+u16 dcm_sample_mask(struct dcm_pager *pg, u32 gfn, unsigned int order);
+
+/* pager.c */
+extern const struct dcm_ops dcm_pager_ops;
+
+/* lane.c */
+int dcm_lanes_start(struct dcm_pager *pg);
+void dcm_lanes_stop(struct dcm_pager *pg);
+void dcm_lane_kick(struct dcm_pg_lane *l);
+
+/* lost.c */
+void dcm_lost_access(struct dcm_pager *pg, u32 gfn, u32 nr);
+
+#endif /* DCM_USER_PAGER_H */

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * place.h - fault threads where the faults are
+ */
+#ifndef DCM_PLACE_H
+#define DCM_PLACE_H
+
+#include "pager.h"
+
+void dcm_place_init(struct dcm_pager *pg);
+void dcm_place_look(struct dcm_pg_lane *l, const struct uffd_msg *msg);
+bool dcm_place_spin(struct dcm_pg_lane *l, u64 *until);
+
+#endif /* DCM_PLACE_H */

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * sample.c - pages left unmapped to learn whether they are touched
+ *
+ * User space can't read the accessed bits of its own page tables, and REDUCE
+ * (dcm-tc18, 4.2) needs to know how much of a block was used. So of a fetched
+ * block now and then one page, not the one asked for, is not mapped. Its bytes
+ * wait in a frame; the first access is a cheap fault that tells. One page in
+ * sixteen is a fair sample over many blocks, and costs at most one fault a
+ * block.
+ *
+ * The pages are in a hash of one-line buckets, by 64 KiB group, so that all
+ * the left-out pages of a block are found by one look. A full bucket means no
+ * sample. Nothing is allocated.
+ *
+ * Locking: one spinlock a bucket. A page's own entry is only changed by who
+ * has its block BUSY.
+ */
+#include <errno.h>
+
+#include "pager.h"
+
+int dcm_sample_init(struct dcm_pager *pg)
+{
+	pg->sample = vzalloc(DCM_SAMPLE_BUCKETS * sizeof(*pg->sample));
+	return pg->sample ? 0 : -ENOMEM;
+}
+
+static struct dcm_sample_bucket *bucket(struct dcm_pager *pg, u32 gfn)
+{
+	u32 h = (gfn >> DCM_ORDER_MAX) * 0x9e3779b1u;
+
+	return &pg->sample[h / (U32_MAX / DCM_SAMPLE_BUCKETS + 1)];
+}
+
+/** dcm_sample_add() - page @gfn is left out; false: no room, map it */
+bool dcm_sample_add(struct dcm_pager *pg, u32 gfn, u32 frame, bool writable)
+{
+	struct dcm_sample_bucket *b = bucket(pg, gfn);
+	unsigned int i;
+	bool ok = false;
+
+	spin_lock(&b->lock);
+	for (i = 0; i < ARRAY_SIZE(b->gfn); i++) {
+		if (b->used & (1u << i))
+			continue;
+		b->gfn[i] = gfn;
+		b->frame[i] = frame;
+		b->used &= ~(0x100u << i);
+		b->used |= (1u << i) | (writable ? 0x100u << i : 0);
+		ok = true;
+		break;
+	}
+	spin_unlock(&b->lock);
+	if (ok)
+		atomic64_add(1, &pg->sampled);
+	return ok;
+}
+
+/** dcm_sample_take() - the frame of a left-out page, out of the table */
+u32 dcm_sample_take(struct dcm_pager *pg, u32 gfn, bool *writable)
+{
+	struct dcm_sample_bucket *b = bucket(pg, gfn);
+	u32 frame = DCM_NIL;
+	unsigned int i;
+
+	if (!atomic64_read(&pg->sampled))
+		return DCM_NIL;
+	spin_lock(&b->lock);
+	for (i = 0; i < ARRAY_SIZE(b->gfn); i++) {
+		if (!(b->used & (1u << i)) || b->gfn[i] != gfn)
+			continue;
+		frame = b->frame[i];
+		*writable = b->used & (0x100u << i);
+		b->used &= ~(1u << i);
+		break;
+	}
+	spin_unlock(&b->lock);
+	if (frame != DCM_NIL)
+		atomic64_sub(1, &pg->sampled);
+	return frame;
+}
+
+/** dcm_sample_mask() - which pages of a block are left out */
+u16 dcm_sample_mask(struct dcm_pager *pg, u32 gfn, unsigned int order)
+{
+	struct dcm_sample_bucket *b = bucket(pg, gfn);
+	unsigned int i;
+	u16 mask = 0;
+
+	if (!atomic64_read(&pg->sampled))
+		return 0;
+	spin_lock(&b->lock);
+	for (i = 0; i < ARRAY_SIZE(b->gfn); i++)
+		if ((b->used & (1u << i)) && b->gfn[i] - gfn < 1u << order)
+			mask |= (u16)(1u << (b->gfn[i] - gfn));
+	spin_unlock(&b->lock);
+	return mask;
+}

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * uffd.c - userfaultfd: opened, probed, and one function for each ioctl used
+ *
+ * A fault of the kernel on behalf of the process (a syscall on a guest buffer,
+ * KVM) must come here too, so user-mode-only userfaultfd is of no use and a
+ * permission is needed: access to /dev/userfaultfd (6.1), CAP_SYS_PTRACE, or
+ * vm.unprivileged_userfaultfd. Every feature newer than 6.1 is probed for, and
+ * can be left out by flag so that the other way is tested on any kernel.
+ *
+ * Every function here restarts what the kernel interrupts (EAGAIN, partial
+ * copies), so that a caller sees done or failed.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "uffd.h"
+
+#ifndef USERFAULTFD_IOC_NEW
+#define USERFAULTFD_IOC_NEW _IO(0xAA, 0x00)
+#endif
+
+#define FEATURES_NEEDED (UFFD_FEATURE_PAGEFAULT_FLAG_WP)
+
+static int open_fd(int *why)
+{
+	int fd, dev = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
+
+	if (dev >= 0) {
+		fd = ioctl(dev, USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK);
+		close(dev);
+		if (fd >= 0)
+			return fd;
+	}
+	fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+	*why = errno;
+	return fd;
+}
+
+/* The kernel only tells its features to a descriptor not used otherwise. */
+static int probe_features(uint64_t *features, int *why)
+{
+	struct uffdio_api api = { .api = UFFD_API };
+	int fd = open_fd(why), rc;
+
+	if (fd < 0)
+		return -1;
+	rc = ioctl(fd, UFFDIO_API, &api);
+	*why = errno;
+	close(fd);
+	*features = api.features;
+	return rc;
+}
+
+/* One flush for many ranges: does this kernel let us drop our own memory? */
+static void probe_vector(struct dcm_uffd *u)
+{
+	char *p = mmap(NULL, 8192, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct iovec iov[2];
+
+	u->vector = false;
+	u->pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+	if (p == MAP_FAILED)
+		return;
+	if (u->pidfd >= 0) {
+		p[0] = 1;
+		iov[0] = (struct iovec){ p, 4096 };
+		iov[1] = (struct iovec){ p + 4096, 4096 };
+		u->vector = syscall(SYS_process_madvise, u->pidfd, iov, 2,
+				    MADV_DONTNEED, 0) == 8192 &&
+			    p[0] == 0;
+	}
+	munmap(p, 8192);
+}
+
+static int fail(char *err, size_t len, int why)
+{
+	if (why == EPERM || why == EACCES)
+		snprintf(err, len,
+			 "no permission for userfaultfd: as root run `setfacl -m u:%u:rw /dev/userfaultfd` or `sysctl vm.unprivileged_userfaultfd=1`",
+			 (unsigned int)getuid());
+	else if (why == ENOSYS)
+		snprintf(err, len,
+			 "this kernel has no userfaultfd: it needs CONFIG_USERFAULTFD=y");
+	else
+		snprintf(err, len, "userfaultfd: %s", strerror(why));
+	return -why;
+}
+
+/**
+ * dcm_uffd_open() - open and probe
+ * @u: filled in
+ * @flags: DCM_UFFD_*: newer features to leave alone
+ * @err: one line on failure
+ * @len: size of @err
+ */
+int dcm_uffd_open(struct dcm_uffd *u, unsigned int flags, char *err, size_t len)
+{
+	uint64_t have = 0, want = FEATURES_NEEDED;
+	struct uffdio_api api = { .api = UFFD_API };
+	int why = 0;
+
+	if (probe_features(&have, &why))
+		return fail(err, len, why);
+	if ((have & FEATURES_NEEDED) != FEATURES_NEEDED) {
+		snprintf(err, len,
+			 "this kernel's userfaultfd can't write-protect: Linux 6.1 or later is needed");
+		return -ENOSYS;
+	}
+	if (flags & DCM_UFFD_NO_MOVE)
+		have &= ~(uint64_t)UFFD_FEATURE_MOVE;
+	if (flags & DCM_UFFD_NO_POISON)
+		have &= ~(uint64_t)UFFD_FEATURE_POISON;
+	want |= have & (UFFD_FEATURE_MOVE | UFFD_FEATURE_POISON |
+			UFFD_FEATURE_THREAD_ID);
+	u->fd = open_fd(&why);
+	if (u->fd < 0)
+		return fail(err, len, why);
+	api.features = want;
+	if (ioctl(u->fd, UFFDIO_API, &api)) {
+		why = errno;
+		close(u->fd);
+		return fail(err, len, why);
+	}
+	u->move = want & UFFD_FEATURE_MOVE;
+	u->poison = want & UFFD_FEATURE_POISON;
+	u->thread_id = want & UFFD_FEATURE_THREAD_ID;
+	probe_vector(u);
+	if (flags & DCM_UFFD_NO_VECTOR)
+		u->vector = false;
+	return 0;
+}
+
+void dcm_uffd_close(struct dcm_uffd *u)
+{
+	close(u->fd);
+	if (u->pidfd >= 0)
+		close(u->pidfd);
+}
+
+int dcm_uffd_register(struct dcm_uffd *u, uint64_t addr, uint64_t bytes,
+		      bool missing)
+{
+	struct uffdio_register r = {
+		.range = { addr, bytes },
+		.mode = UFFDIO_REGISTER_MODE_WP |
+			(missing ? UFFDIO_REGISTER_MODE_MISSING : 0),
+	};
+
+	return ioctl(u->fd, UFFDIO_REGISTER, &r) ? -errno : 0;
+}
+
+int dcm_uffd_unregister(struct dcm_uffd *u, uint64_t addr, uint64_t bytes)
+{
+	struct uffdio_range r = { addr, bytes };
+
+	return ioctl(u->fd, UFFDIO_UNREGISTER, &r) ? -errno : 0;
+}
+
+/**
+ * dcm_uffd_copy() - map pages with a copy of @src, and wake
+ *
+ * Return: 0 or a negative errno; on failure some of the pages may be there.
+ */
+int dcm_uffd_copy(struct dcm_uffd *u, uint64_t dst, const void *src,
+		  uint64_t bytes, unsigned int mode)
+{
+	uint64_t done = 0;
+
+	while (done < bytes) {
+		struct uffdio_copy c = {
+			.dst = dst + done,
+			.src = (uint64_t)(uintptr_t)src + done,
+			.len = bytes - done,
+			.mode = (mode & DCM_UFFD_WP ? UFFDIO_COPY_MODE_WP : 0) |
+				(mode & DCM_UFFD_QUIET ?
+					 UFFDIO_COPY_MODE_DONTWAKE : 0),
+		};
+
+		if (!ioctl(u->fd, UFFDIO_COPY, &c))
+			return 0;
+		if (c.copy > 0)
+			done += (uint64_t)c.copy;
+		else if (errno != EAGAIN && errno != ENOMEM)
+			return -errno;
+		else
+			sched_yield();
+	}
+	return 0;
+}
+
+/**
+ * dcm_uffd_move() - move pages, holes allowed
+ * @moved: out: bytes done, also on failure
+ *
+ * Return: 0, -EBUSY at a page that somebody has pinned, or another errno.
+ */
+int dcm_uffd_move(struct dcm_uffd *u, uint64_t dst, uint64_t src,
+		  uint64_t bytes, bool wake, uint64_t *moved)
+{
+	uint64_t done = 0;
+
+	while (done < bytes) {
+		struct uffdio_move m = {
+			.dst = dst + done,
+			.src = src + done,
+			.len = bytes - done,
+			.mode = UFFDIO_MOVE_MODE_ALLOW_SRC_HOLES |
+				(wake ? 0 : UFFDIO_MOVE_MODE_DONTWAKE),
+		};
+
+		if (!ioctl(u->fd, UFFDIO_MOVE, &m)) {
+			done = bytes;
+			break;
+		}
+		/* A part was moved: EAGAIN, and how much; or why not. */
+		if (m.move > 0) {
+			done += (uint64_t)m.move;
+		} else if (errno != EAGAIN && errno != ENOMEM) {
+			*moved = done;
+			return -errno;
+		} else {
+			sched_yield();
+		}
+	}
+	*moved = done;
+	return 0;
+}
+
+int dcm_uffd_protect(struct dcm_uffd *u, uint64_t addr, uint64_t bytes, bool wp)
+{
+	struct uffdio_writeprotect w = {
+		.range = { addr, bytes },
+		.mode = wp ? UFFDIO_WRITEPROTECT_MODE_WP : 0,
+	};
+
+	while (ioctl(u->fd, UFFDIO_WRITEPROTECT, &w)) {
+		if (errno != EAGAIN)
+			return -errno;
+		sched_yield();
+	}
+	return 0;
+}
+
+void dcm_uffd_wake(struct dcm_uffd *u, uint64_t addr, uint64_t bytes)
+{
+	struct uffdio_range r = { addr, bytes };
+
+	ioctl(u->fd, UFFDIO_WAKE, &r);
+}
+
+int dcm_uffd_poison(struct dcm_uffd *u, uint64_t addr, uint64_t bytes)
+{
+	struct uffdio_poison p = { .range = { addr, bytes } };
+
+	while (ioctl(u->fd, UFFDIO_POISON, &p)) {
+		if (errno != EAGAIN)
+			return -errno;
+		sched_yield();
+	}
+	return 0;
+}
+
+/**
+ * dcm_uffd_drop() - drop the pages of many ranges
+ * @iov: ranges, at most 1024; used up
+ *
+ * With one TLB flush for all of them where the kernel can.
+ */
+void dcm_uffd_drop(struct dcm_uffd *u, struct iovec *iov, unsigned int nr)
+{
+	unsigned int i = 0;
+
+	while (u->vector && i < nr) {
+		ssize_t n = syscall(SYS_process_madvise, u->pidfd, iov + i,
+				    nr - i, MADV_DONTNEED, 0);
+
+		if (n <= 0)
+			break;
+		while (i < nr && (size_t)n >= iov[i].iov_len)
+			n -= (ssize_t)iov[i++].iov_len;
+		if (n > 0 && i < nr) {
+			iov[i].iov_base = (char *)iov[i].iov_base + n;
+			iov[i].iov_len -= (size_t)n;
+		}
+	}
+	for (; i < nr; i++)
+		madvise(iov[i].iov_base, iov[i].iov_len, MADV_DONTNEED);
+}
