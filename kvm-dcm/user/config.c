@@ -304,6 +304,7 @@ static int lines_check(const char *text, size_t len, const char **why)
 
 	for (; text < end; text = eol + 1) {
 		const char *p;
+		size_t n;
 
 		line++;
 		eol = memchr(text, '\n', (size_t)(end - text));
@@ -319,6 +320,13 @@ static int lines_check(const char *text, size_t len, const char **why)
 		*why = "begins with white space";
 		if ((*text == ' ' || *text == '\t') &&
 		    text + strspn(text, " \t\r") < eol)
+			return line;
+		/* inih goes on after such a line: ours would be the second */
+		*why = "neither [section] nor key = value";
+		n = (size_t)(eol - text);
+		if (n && *text == '[' ? !memchr(text, ']', n) :
+		    n && !strchr(";#\r", *text) &&
+				!memchr(text, '=', n) && !memchr(text, ':', n))
 			return line;
 	}
 	return 0;

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * hostconf_fuzz.c - libFuzzer on libdcm's configuration and key readers
+ *
+ * What is accepted must keep what config.h promises; what is refused must say
+ * why in one line.
+ */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../kvm-dcm/user/config.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void must(int ok)
+{
+	if (!ok)
+		abort();
+}
+
+static void one_line(const char *err)
+{
+	must(err[0] && strlen(err) < DCM_ERR_MAX && !strchr(err, '\n'));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static struct dcm_host_config cfg;
+	char err[DCM_ERR_MAX], *text;
+	struct dcm_key key;
+	uint32_t i;
+
+	if (size > DCM_CONFIG_FILE_MAX)
+		return 0;
+	text = malloc(size + 1);
+	must(text != NULL);
+	memcpy(text, data, size);
+	text[size] = 0;
+	if (!dcm_host_config_parse(text, size, &cfg, err)) {
+		must(cfg.name[0] && !strchr(cfg.name, '/') && cfg.name[0] != '.');
+		must(cfg.budget && cfg.lanes >= 1 && cfg.lanes <= 64);
+		must(cfg.nr_donors >= 1 &&
+		     cfg.nr_donors <= DCM_CONFIG_DONORS_MAX);
+		for (i = 0; i < cfg.nr_donors; i++)
+			must(!strncmp(cfg.donor[i].address, "tcp:", 4) ||
+			     !strncmp(cfg.donor[i].address, "unix:/", 6));
+		must(cfg.nr_tunables <= DCM_CONFIG_TUNABLES_MAX);
+		must(!(cfg.extent & (cfg.extent - 1)));
+	} else {
+		one_line(err);
+	}
+	/* exactly its bytes: no terminator to lean on */
+	text = realloc(text, size ? size : 1);
+	must(text != NULL);
+	if (!dcm_key_parse(text, size, size % 2 ? "lab" : NULL, &key, err))
+		must(key.len >= DCM_WIRE_KEY_MIN && key.len <= DCM_WIRE_KEY_MAX &&
+		     key.tenant[0]);
+	else
+		one_line(err);
+	free(text);
+	return 0;
+}

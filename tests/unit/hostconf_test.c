@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* hostconf_test.c - libdcm's configuration and key files */
+/* links: kvm-dcm/user/config.c kvm-dcm/user/keys.c */
+/* libs: -linih */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../../kvm-dcm/user/config.h"
+
+#define GOOD                                                               \
+	"[vm]\nname = web1\nbudget = 256M\nsize=8G ; what it may grow to\n" \
+	"mode=program\nlanes=3\non-loss=sigbus\ndata-encryption=no\n"       \
+	"[donor a]\naddress = tcp:127.0.0.1:7000\n"                        \
+	"[donor b.2]\naddress=unix:/run/b.sock\n"                          \
+	"[key]\ntenant=lab\nfile=/etc/k\n"                                 \
+	"[tunables]\nepsilon=100\nlargest_block=64K\nelastic=no\n"
+
+static struct dcm_host_config cfg;
+static char err[DCM_ERR_MAX];
+
+static int parse(const char *text)
+{
+	return dcm_host_config_parse(text, strlen(text), &cfg, err);
+}
+
+static void test_good(void **state)
+{
+	(void)state;
+	assert_int_equal(parse(GOOD), 0);
+	assert_string_equal(cfg.name, "web1");
+	assert_int_equal(cfg.budget, 256 << 20);
+	assert_int_equal(cfg.size, 8ull << 30);
+	assert_int_equal(cfg.mode, DCM_MODE_PROGRAM);
+	assert_int_equal(cfg.lanes, 3);
+	assert_int_equal(cfg.on_loss, DCM_ON_LOSS_SIGBUS);
+	assert_false(cfg.data_encryption);
+	assert_int_equal(cfg.extent, 0);
+	assert_int_equal(cfg.nr_donors, 2);
+	assert_string_equal(cfg.donor[1].name, "b.2");
+	assert_string_equal(cfg.donor[1].address, "unix:/run/b.sock");
+	assert_string_equal(cfg.tenant, "lab");
+	assert_string_equal(cfg.key_file, "/etc/k");
+	assert_int_equal(cfg.nr_tunables, 3);
+	assert_string_equal(cfg.tunable[1].name, "largest_block");
+	assert_int_equal(cfg.tunable[1].value, 65536);
+	assert_int_equal(cfg.tunable[2].value, 0);
+	/* defaults */
+	assert_int_equal(parse("[vm]\nname=x\nbudget=1M\n[donor a]\n"
+			       "address=tcp:h:1\n[key]\nfile=k\n"),
+			 0);
+	assert_int_equal(cfg.mode, DCM_MODE_QEMU);
+	assert_int_equal(cfg.lanes, 2);
+	assert_true(cfg.data_encryption);
+	assert_int_equal(cfg.size, 64ull << 30);
+}
+
+static void test_bad(void **state)
+{
+	static const struct {
+		const char *text;
+		const char *says;
+	} bad[] = {
+		{ "", "name= is missing" },
+		{ "[vm]\nnme=x\n", "line 2: unknown key 'nme' in [vm]" },
+		{ "[vm]\nname=x\n\n[dnor a]\naddress=tcp:a:1\n",
+		  "line 5: unknown section [dnor a]" },
+		{ "name=x\n", "line 1: unknown section []" },
+		{ "[vm]\nname=../x\n", "line 2: name" },
+		{ "[vm]\nname=.x\n", "line 2: name" },
+		{ "[vm]\nname=x\nname=y\n", "line 3: name is there twice" },
+		{ "[vm]\nbudget=1Q\n", "line 2: budget" },
+		{ "[vm]\nbudget=-1\n", "line 2: budget" },
+		{ "[vm]\nbudget=99999999999999999999\n", "line 2: budget" },
+		{ "[vm]\nbudget=16777216T\n", "line 2: budget" },
+		{ "[vm]\nbudget=0\n", "line 2: budget" },
+		{ "[vm]\nlanes=65\n", "line 2: lanes" },
+		{ "[vm]\nmode=qemux\n", "line 2: mode: must be one of" },
+		{ "[vm]\nmode\n", "line 2: neither" },
+		{ "[vm\nname=x\n", "line 1: neither" },
+		{ "[vm]\n name=x\n", "line 2: begins with white space" },
+		{ "[vm]\nname=x\001\n", "line 2: has a byte" },
+		{ "[donor a]\naddress=udp:h:1\n", "line 2: address" },
+		{ "[donor a]\naddress=tcp:h:0\n", "line 2: address" },
+		{ "[donor a]\naddress=tcp::1\n", "line 2: address" },
+		{ "[donor a]\naddress=tcp:h:65536\n", "line 2: address" },
+		{ "[donor a]\naddress=unix:rel\n", "line 2: address" },
+		{ "[donor a]\nadress=tcp:h:1\n", "line 2: unknown key" },
+		{ "[donor ]\naddress=tcp:h:1\n", "line 2:" },
+		{ "[donor a]\naddress=tcp:h:1\naddress=tcp:h:2\n",
+		  "line 3: a second address" },
+		{ "[tunables]\nx=y\n", "line 2: x: not a number" },
+		{ "[tunables]\nx=1\nx=1\n", "line 3: x is there twice" },
+		{ "[vm]\nname=x\nbudget=1M\nextent=3M\n[donor a]\n"
+		  "address=tcp:h:1\n[key]\nfile=k\n",
+		  "power of two" },
+		{ "[vm]\nname=x\nbudget=1M\n[key]\nfile=k\n", "no [donor" },
+		{ "[vm]\nname=x\nbudget=1M\n[donor a]\naddress=tcp:h:1\n",
+		  "[key] file= is missing" },
+	};
+	char text[400];
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		assert_int_equal(parse(bad[i].text), -EINVAL);
+		if (!strstr(err, bad[i].says))
+			fail_msg("%s: said '%s', not '%s'", bad[i].text, err,
+				 bad[i].says);
+	}
+	/* what inih would cut without a word */
+	memset(text, 'a', sizeof(text));
+	memcpy(text, "[key]\nfile=", 11);
+	text[390] = 0;
+	assert_int_equal(parse(text), -EINVAL);
+	assert_non_null(strstr(err, "line 2: longer"));
+}
+
+static void test_many_donors(void **state)
+{
+	char *text = malloc(65536);
+	size_t len = 0;
+	int i;
+
+	(void)state;
+	for (i = 0; i < 65; i++)
+		len += (size_t)snprintf(text + len, 65536 - len,
+					"[donor d%d]\naddress=tcp:h:1\n", i);
+	assert_int_equal(parse(text), -EINVAL);
+	assert_non_null(strstr(err, "more than 64 donors"));
+	free(text);
+}
+
+static void test_key_text(void **state)
+{
+	static const char *const bad[] = {
+		"lab", "lab:", "lab:zz", ":00112233445566778899aabbccddeeff",
+		"lab:00112233445566778899aabbccddee", /* 15 bytes */
+		"lab:00112233445566778899aabbccddeef",
+		"l b:00112233445566778899aabbccddeeff",
+		"lab:00112233445566778899aabbccddeeff\n"
+		"lab:00112233445566778899aabbccddeeff",
+		"lab:00112233445566778899aabbccddeeff\njunk",
+	};
+	const char *two = "# keys\n\nlab:00112233445566778899AABBccddeeff\r\n"
+			  "x:ffffffffffffffffffffffffffffffff";
+	struct dcm_key k;
+	size_t i;
+
+	(void)state;
+	assert_int_equal(dcm_key_parse(two, strlen(two), "lab", &k, err), 0);
+	assert_string_equal(k.tenant, "lab");
+	assert_int_equal(k.len, 16);
+	assert_int_equal(k.key[15], 0xff);
+	assert_int_equal(k.key[1], 0x11);
+	assert_int_equal(dcm_key_parse(two, strlen(two), "x", &k, err), 0);
+	assert_int_equal(dcm_key_parse(two, strlen(two), NULL, &k, err),
+			 -EINVAL);
+	assert_int_equal(dcm_key_parse(two, strlen(two), "y", &k, err),
+			 -ENOENT);
+	assert_int_equal(k.len, 0);
+	assert_int_equal(dcm_key_parse("", 0, NULL, &k, err), -ENOENT);
+	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_int_equal(dcm_key_parse(bad[i], strlen(bad[i]), "lab",
+					       &k, err),
+				 -EINVAL);
+	/* no byte behind the end is looked at */
+	assert_int_equal(dcm_key_parse(two, 30, "lab", &k, err), -EINVAL);
+}
+
+static void test_key_file(void **state)
+{
+	char path[] = "/tmp/dcm-key-XXXXXX";
+	int fd = mkstemp(path);
+	struct dcm_key k;
+
+	(void)state;
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, "lab:00112233445566778899aabbccddeeff\n", 37),
+			 37);
+	assert_int_equal(fchmod(fd, 0640), 0);
+	assert_int_equal(dcm_key_load(path, "lab", &k, err), -EACCES);
+	assert_non_null(strstr(err, "chmod 600"));
+	assert_int_equal(fchmod(fd, 0600), 0);
+	assert_int_equal(dcm_key_load(path, "", &k, err), 0);
+	assert_string_equal(k.tenant, "lab");
+	dcm_key_wipe(&k);
+	assert_int_equal(k.len, 0);
+	close(fd);
+	unlink(path);
+	assert_int_equal(dcm_key_load(path, "lab", &k, err), -ENOENT);
+	assert_non_null(strstr(err, path));
+	assert_true(dcm_key_load("/", "lab", &k, err) < 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_good),
+		cmocka_unit_test(test_bad),
+		cmocka_unit_test(test_many_donors),
+		cmocka_unit_test(test_key_text),
+		cmocka_unit_test(test_key_file),
+	};
+
+	return cmocka_run_group_tests_name("hostconf", tests, NULL, NULL);
+}

@@ -1,0 +1,601 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * tcp_test.c - the tcp transport against a peer that tells the truth, and
+ * against one that lies
+ *
+ * The peer is the other end of a socket pair in the same thread: what it says
+ * and when is exact, and nothing is timed.
+ */
+/* links: kvm-dcm/transport/tcp.c kvm-dcm/core/wire.c */
+/* pkg: gnutls */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "../../kvm-dcm/core/wire.h"
+#include "../../kvm-dcm/transport/tcp.h"
+
+#define PAGE 4096u
+#define SLAB (64u * 65536u)
+#define REQ 40u
+#define ANS 24u
+
+static struct dcm_slab_ref slab = { .id = 77, .bytes = SLAB, .fd = -1 };
+
+struct pair {
+	struct dcm_endpoint *ep;
+	int peer;
+};
+
+static struct pair pair_open(u32 depth)
+{
+	struct dcm_tcp_args args = { .depth = depth };
+	struct pair p;
+	int fds[2], err;
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+	args.fd = fds[0];
+	p.peer = fds[1];
+	p.ep = dcm_transport_tcp.open(&args, &err);
+	assert_non_null(p.ep);
+	return p;
+}
+
+static void pair_close(struct pair *p)
+{
+	p->ep->ops->close(p->ep);
+	if (p->peer >= 0)
+		close(p->peer);
+}
+
+static void peer_read(struct pair *p, void *buf, size_t len)
+{
+	size_t got = 0;
+
+	while (got < len) {
+		ssize_t n = read(p->peer, (char *)buf + got, len - got);
+
+		assert_true(n > 0);
+		got += (size_t)n;
+	}
+}
+
+static struct dcm_wire_msg peer_request(struct pair *p, u8 *payload)
+{
+	struct dcm_wire_msg m;
+	u8 head[REQ];
+	size_t bytes;
+
+	peer_read(p, head, sizeof(head));
+	assert_int_equal(dcm_wire_head(head, sizeof(head), DCM_PHASE_DATA,
+				       DCM_SIDE_HOST, &m, &bytes),
+			 DCM_WIRE_OK);
+	assert_int_equal(bytes, REQ);
+	assert_int_equal(m.io.slab, 77);
+	if (m.payload_bytes)
+		peer_read(p, payload, m.payload_bytes);
+	return m;
+}
+
+static size_t answer(u8 *buf, u16 type, u64 tag, u32 status, u32 bytes,
+		     int fill)
+{
+	struct dcm_wire_msg m = {
+		.type = type,
+		.tag = tag,
+		.io_done = { .status = status, .bytes = bytes },
+	};
+	int n;
+
+	if (type == DCM_MSG_DATA && !status)
+		m.payload_bytes = bytes;
+	n = dcm_wire_encode(buf, ANS, &m);
+	assert_int_equal(n, ANS);
+	memset(buf + n, fill, m.payload_bytes);
+	return (size_t)n + m.payload_bytes;
+}
+
+static void peer_answer(struct pair *p, u16 type, u64 tag, u32 status,
+			u32 bytes, int fill)
+{
+	static u8 buf[ANS + DCM_WIRE_PAYLOAD_MAX];
+	size_t len = answer(buf, type, tag, status, bytes, fill);
+
+	assert_int_equal(send(p->peer, buf, len, 0), len);
+}
+
+static struct dcm_io *io_new(enum dcm_io_op op, u64 offset, u32 bytes, int fill)
+{
+	struct dcm_io *io = calloc(1, sizeof(*io));
+
+	assert_non_null(io);
+	io->slab = &slab;
+	io->op = op;
+	io->offset = offset;
+	io->bytes = bytes;
+	io->data = malloc(bytes);	/* exact: the sanitizer sees the edge */
+	assert_non_null(io->data);
+	memset(io->data, fill, bytes);
+	return io;
+}
+
+static void io_free(struct dcm_io *io)
+{
+	free(io->data);
+	free(io);
+}
+
+static bool filled(const struct dcm_io *io, int fill)
+{
+	u32 i;
+
+	for (i = 0; i < io->bytes; i++)
+		if (((u8 *)io->data)[i] != fill)
+			return false;
+	return true;
+}
+
+static void post(struct pair *p, struct dcm_io *io)
+{
+	assert_int_equal(p->ep->ops->post(p->ep, io), 0);
+}
+
+/* Take one completion, which must be @io with @status. */
+static void expect(struct pair *p, struct dcm_io *io, int status)
+{
+	struct dcm_io *done;
+
+	assert_int_equal(p->ep->ops->poll(p->ep, &done, 1), 1);
+	assert_ptr_equal(done, io);
+	assert_null(done->next);
+	assert_int_equal(done->status, status);
+}
+
+static void expect_none(struct pair *p)
+{
+	struct dcm_io *done;
+
+	assert_int_equal(p->ep->ops->poll(p->ep, &done, 64), 0);
+	assert_null(done);
+}
+
+static void test_pipeline(void **state)
+{
+	struct pair p = pair_open(8);
+	struct dcm_io *io[8], *extra = io_new(DCM_IO_READ, 0, PAGE, 0);
+	static u8 payload[65536];
+	unsigned int i;
+	short ev;
+
+	(void)state;
+	assert_int_equal(p.ep->ops->wait_fd(p.ep, &ev) >= 0, 1);
+	for (i = 0; i < 8; i++) {
+		io[i] = io_new(i % 2 ? DCM_IO_WRITE : DCM_IO_READ, i * 65536u,
+			       (i + 1) * PAGE, 0x40 + (int)i);
+		post(&p, io[i]);
+	}
+	assert_int_equal(p.ep->ops->post(p.ep, extra), -EAGAIN);
+	assert_int_equal(p.ep->ops->in_flight(p.ep), 8);
+	p.ep->ops->flush(p.ep);
+	for (i = 0; i < 8; i++) {
+		struct dcm_wire_msg m = peer_request(&p, payload);
+		u32 k;
+
+		assert_int_equal(m.type, i % 2 ? DCM_MSG_WRITE : DCM_MSG_READ);
+		assert_int_equal(m.io.offset, i * 65536u);
+		assert_int_equal(m.io.bytes, (i + 1) * PAGE);
+		assert_int_equal(m.tag, i);
+		for (k = 0; i % 2 && k < m.io.bytes; k++)
+			assert_int_equal(payload[k], 0x40 + i);
+	}
+	expect_none(&p);
+	for (i = 0; i < 8; i++)
+		peer_answer(&p, i % 2 ? DCM_MSG_WRITTEN : DCM_MSG_DATA, i, 0,
+			    (i + 1) * PAGE, 0x80 + (int)i);
+	for (i = 0; i < 8; i++) {
+		expect(&p, io[i], 0);
+		assert_true(filled(io[i], (i % 2 ? 0x40 : 0x80) + (int)i));
+	}
+	assert_int_equal(p.ep->ops->in_flight(p.ep), 0);
+	assert_false(p.ep->ops->dead(p.ep));
+	for (i = 0; i < 8; i++)
+		io_free(io[i]);
+	io_free(extra);
+	pair_close(&p);
+}
+
+static void test_range(void **state)
+{
+	struct pair p = pair_open(8);
+	struct dcm_io *io = io_new(DCM_IO_READ, SLAB - PAGE, 2 * PAGE, 0);
+
+	(void)state;
+	assert_int_equal(p.ep->ops->post(p.ep, io), -ERANGE);
+	io->offset = U64_MAX - PAGE + 1;
+	assert_int_equal(p.ep->ops->post(p.ep, io), -ERANGE);
+	io->offset = 0;
+	io->bytes = 0;
+	assert_int_equal(p.ep->ops->post(p.ep, io), -ERANGE);
+	io->bytes = DCM_WIRE_PAYLOAD_MAX + PAGE;
+	assert_int_equal(p.ep->ops->post(p.ep, io), -ERANGE);
+	assert_int_equal(p.ep->ops->in_flight(p.ep), 0);
+	io_free(io);
+	pair_close(&p);
+}
+
+/* Refusals bring no payload: what comes behind them has to be put right. */
+static void test_refusals(void **state)
+{
+	static const u32 status[6] = { 0, DCM_WS_NO_SLAB, 0, DCM_WS_RANGE, 0, 0 };
+	static const int want[6] = { 0, -ESTALE, 0, -EIO, 0, 0 };
+	unsigned int cut, i;
+
+	(void)state;
+	/* all that arrives in one piece, and cut at every odd place */
+	for (cut = 1; cut < 3 * PAGE; cut += 509) {
+		struct pair p = pair_open(8);
+		struct dcm_io *io[6];
+		static u8 buf[8 * (ANS + PAGE)];
+		size_t len = 0, pos;
+
+		for (i = 0; i < 6; i++) {
+			io[i] = io_new(DCM_IO_READ, i * PAGE, PAGE, 1);
+			post(&p, io[i]);
+		}
+		p.ep->ops->flush(p.ep);
+		for (i = 0; i < 6; i++) {
+			peer_request(&p, NULL);
+			len += answer(buf + len, DCM_MSG_DATA, i, status[i],
+				      status[i] ? 0 : PAGE, 0x80 + (int)i);
+		}
+		for (pos = 0, i = 0; pos < len; pos += cut) {
+			struct dcm_io *done, *next;
+			size_t n = cut < len - pos ? cut : len - pos;
+
+			assert_int_equal(send(p.peer, buf + pos, n, 0), n);
+			p.ep->ops->poll(p.ep, &done, 64);
+			for (; done; done = next, i++) {
+				next = done->next;
+				assert_ptr_equal(done, io[i]);
+				assert_int_equal(done->status, want[i]);
+				if (!want[i])
+					assert_true(filled(done,
+							   0x80 + (int)i));
+			}
+		}
+		assert_int_equal(i, 6);
+		assert_false(p.ep->ops->dead(p.ep));
+		for (i = 0; i < 6; i++)
+			io_free(io[i]);
+		pair_close(&p);
+	}
+}
+
+/* A reader that takes only @max at a time gets all, also what was put aside. */
+static void test_small_polls(void **state)
+{
+	struct pair p = pair_open(16);
+	struct dcm_io *io[12];
+	unsigned int i;
+
+	(void)state;
+	for (i = 0; i < 12; i++) {
+		io[i] = io_new(DCM_IO_READ, 0, PAGE, 0);
+		post(&p, io[i]);
+	}
+	p.ep->ops->flush(p.ep);
+	for (i = 0; i < 12; i++) {
+		peer_request(&p, NULL);
+		peer_answer(&p, DCM_MSG_DATA, i, i % 3 ? 0 : DCM_WS_RANGE,
+			    i % 3 ? PAGE : 0, (int)i);
+	}
+	for (i = 0; i < 12; i++) {
+		expect(&p, io[i], i % 3 ? 0 : -EIO);
+		if (i % 3)
+			assert_true(filled(io[i], (int)i));
+	}
+	expect_none(&p);
+	for (i = 0; i < 12; i++)
+		io_free(io[i]);
+	pair_close(&p);
+}
+
+/* Sent and received a few bytes at a time, through a full socket. */
+static void test_partial(void **state)
+{
+	struct pair p = pair_open(64);
+	struct dcm_io *io[32];
+	static u8 payload[65536];
+	int small = 4096;
+	unsigned int i, done_n = 0, asked = 0;
+	struct dcm_io *done;
+	short ev;
+	int fd = p.ep->ops->wait_fd(p.ep, &ev);
+
+	(void)state;
+	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
+	setsockopt(p.peer, SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
+	fcntl(p.peer, F_SETFL, O_NONBLOCK);
+	for (i = 0; i < 32; i++) {
+		io[i] = io_new(DCM_IO_WRITE, i * 65536u, 65536, (int)i);
+		post(&p, io[i]);
+	}
+	p.ep->ops->flush(p.ep);
+	p.ep->ops->wait_fd(p.ep, &ev);
+	assert_true(ev & POLLOUT);
+	while (done_n < 32) {
+		static u8 head[REQ];
+		static size_t have, body;
+		ssize_t n;
+
+		/* the peer reads by 1000 bytes and answers what is whole */
+		if (have < REQ)
+			n = read(p.peer, head + have, REQ - have);
+		else
+			n = read(p.peer, payload + body,
+				 65536 - body < 1000 ? 65536 - body : 1000);
+		if (n > 0 && have < REQ)
+			have += (size_t)n;
+		else if (n > 0)
+			body += (size_t)n;
+		if (body == 65536) {
+			for (i = 0; i < 65536; i++)
+				assert_int_equal(payload[i], asked);
+			peer_answer(&p, DCM_MSG_WRITTEN, asked++, 0, 65536, 0);
+			have = body = 0;
+		}
+		p.ep->ops->poll(p.ep, &done, 64);
+		for (; done; done = done->next) {
+			assert_ptr_equal(done, io[done_n++]);
+			assert_int_equal(done->status, 0);
+		}
+	}
+	for (i = 0; i < 32; i++)
+		io_free(io[i]);
+	pair_close(&p);
+}
+
+enum lie {
+	LIE_TAG,
+	LIE_TYPE,
+	LIE_LONG,
+	LIE_SHORT,
+	LIE_MAGIC,
+	LIE_HUGE,
+	LIE_UNKNOWN,
+	LIE_WRITTEN_SHORT,
+	LIE_NR
+};
+
+static void test_lies(void **state)
+{
+	int lie;
+
+	(void)state;
+	for (lie = 0; lie < LIE_NR; lie++) {
+		struct pair p = pair_open(8);
+		struct dcm_io *a = io_new(DCM_IO_READ, 0, PAGE, 1);
+		struct dcm_io *b = io_new(DCM_IO_WRITE, 0, PAGE, 1);
+		static u8 buf[ANS + 65536];
+		struct dcm_io *done;
+		size_t len;
+
+		if (lie == LIE_WRITTEN_SHORT) {
+			struct dcm_io *t = a;
+
+			a = b;
+			b = t;
+		}
+		post(&p, a);
+		post(&p, b);
+		p.ep->ops->flush(p.ep);
+		len = answer(buf, DCM_MSG_DATA, lie == LIE_TAG ? 1 : 0, 0,
+			     lie == LIE_LONG  ? 2 * PAGE :
+			     lie == LIE_SHORT ? 2048 :
+						PAGE,
+			     0xff);
+		if (lie == LIE_TYPE)
+			len = answer(buf, DCM_MSG_WRITTEN, 0, 0, PAGE, 0);
+		if (lie == LIE_WRITTEN_SHORT)
+			len = answer(buf, DCM_MSG_WRITTEN, 0, 0, PAGE / 2, 0);
+		if (lie == LIE_MAGIC)
+			buf[0] ^= 1;
+		if (lie == LIE_HUGE)
+			memset(buf + 4, 0xff, 4);
+		if (lie == LIE_UNKNOWN)
+			buf[2] = 200;
+		assert_int_equal(send(p.peer, buf, len, 0), len);
+		assert_int_equal(p.ep->ops->poll(p.ep, &done, 8), 2);
+		assert_ptr_equal(done, a);
+		assert_ptr_equal(done->next, b);
+		assert_int_equal(a->status, -EIO);
+		assert_int_equal(b->status, -EIO);
+		assert_true(p.ep->ops->dead(p.ep));
+		assert_true(dcm_tcp_why(p.ep)[0]);
+		assert_int_equal(p.ep->ops->post(p.ep, a), -ENOTCONN);
+		assert_int_equal(p.ep->ops->in_flight(p.ep), 0);
+		expect_none(&p);
+		io_free(a);
+		io_free(b);
+		pair_close(&p);
+	}
+}
+
+/* A lie that follows a refusal in the same packet, and junk after the last. */
+static void test_unasked(void **state)
+{
+	struct pair p = pair_open(8);
+	struct dcm_io *a = io_new(DCM_IO_READ, 0, PAGE, 1);
+	static u8 buf[4 * ANS];
+	struct dcm_io *done;
+	size_t len;
+
+	(void)state;
+	post(&p, a);
+	p.ep->ops->flush(p.ep);
+	len = answer(buf, DCM_MSG_DATA, 0, DCM_WS_RANGE, 0, 0);
+	len += answer(buf + len, DCM_MSG_DATA, 1, DCM_WS_RANGE, 0, 0);
+	assert_int_equal(send(p.peer, buf, len, 0), len);
+	assert_int_equal(p.ep->ops->poll(p.ep, &done, 8), 1);
+	assert_int_equal(a->status, -EIO);
+	p.ep->ops->poll(p.ep, &done, 8);
+	assert_true(p.ep->ops->dead(p.ep));
+	io_free(a);
+	pair_close(&p);
+
+	/* before anything was asked */
+	p = pair_open(8);
+	assert_int_equal(send(p.peer, buf, ANS, 0), ANS);
+	expect_none(&p);
+	assert_true(p.ep->ops->dead(p.ep));
+	pair_close(&p);
+}
+
+static void test_close(void **state)
+{
+	unsigned int when;
+
+	(void)state;
+	/* at every point of an exchange of two operations */
+	for (when = 0; when < 2 * (ANS + PAGE); when += 97) {
+		struct pair p = pair_open(8);
+		struct dcm_io *a = io_new(DCM_IO_READ, 0, PAGE, 1);
+		struct dcm_io *b = io_new(DCM_IO_READ, 0, PAGE, 1);
+		static u8 buf[2 * (ANS + PAGE)];
+		struct dcm_io *done;
+		unsigned int n = 0, polls;
+		size_t len;
+
+		post(&p, a);
+		post(&p, b);
+		p.ep->ops->flush(p.ep);
+		peer_request(&p, NULL);
+		peer_request(&p, NULL);
+		len = answer(buf, DCM_MSG_DATA, 0, 0, PAGE, 0x11);
+		answer(buf + len, DCM_MSG_DATA, 1, 0, PAGE, 0x22);
+		if (when)
+			assert_int_equal(send(p.peer, buf, when, 0), when);
+		close(p.peer);
+		p.peer = -1;
+		/* one for what came, one for the end */
+		for (polls = 0; p.ep->ops->in_flight(p.ep); polls++) {
+			assert_true(polls < 4);
+			p.ep->ops->poll(p.ep, &done, 8);
+			for (; done; done = done->next)
+				n++;
+		}
+		assert_int_equal(n, 2);
+		assert_int_equal(a->status,
+				 when >= ANS + PAGE ? 0 : -ENOTCONN);
+		assert_int_equal(b->status, -ENOTCONN);
+		if (!a->status)
+			assert_true(filled(a, 0x11));
+		assert_true(p.ep->ops->dead(p.ep));
+		io_free(a);
+		io_free(b);
+		pair_close(&p);
+	}
+}
+
+static void test_kill_and_error(void **state)
+{
+	struct pair p = pair_open(8);
+	struct dcm_io *a = io_new(DCM_IO_READ, 0, PAGE, 1);
+	struct dcm_wire_msg m = { .type = DCM_MSG_ERROR,
+				  .error.status = DCM_WS_NO_SESSION };
+	u8 head[ANS];
+
+	(void)state;
+	post(&p, a);
+	p.ep->ops->flush(p.ep);
+	dcm_tcp_kill(p.ep);
+	expect(&p, a, -ENOTCONN);
+	assert_true(p.ep->ops->dead(p.ep));
+	pair_close(&p);
+
+	p = pair_open(8);
+	post(&p, a);
+	p.ep->ops->flush(p.ep);
+	assert_int_equal(dcm_wire_encode(head, sizeof(head), &m), ANS);
+	assert_int_equal(send(p.peer, head, ANS, 0), ANS);
+	expect(&p, a, -ENOTCONN);
+	assert_string_equal(dcm_tcp_why(p.ep),
+			    dcm_wire_status_text(DCM_WS_NO_SESSION));
+	pair_close(&p);
+	io_free(a);
+}
+
+/* Random chatter: whatever comes, no byte outside the buffers is touched. */
+static void test_noise(void **state)
+{
+	unsigned int round, i;
+	u64 rng = 88172645463325252ull;
+
+	(void)state;
+	for (round = 0; round < 3000; round++) {
+		struct pair p = pair_open(8);
+		struct dcm_io *io[4];
+		static u8 buf[4 * (ANS + PAGE)];
+		struct dcm_io *done;
+		size_t len = 0;
+
+		for (i = 0; i < 4; i++) {
+			rng ^= rng << 13;
+			rng ^= rng >> 7;
+			rng ^= rng << 17;
+			io[i] = io_new(rng & 1 ? DCM_IO_READ : DCM_IO_WRITE, 0,
+				       PAGE, 1);
+			post(&p, io[i]);
+			len += answer(buf + len,
+				      rng & 1 ? DCM_MSG_DATA : DCM_MSG_WRITTEN,
+				      i, rng & 2 ? 0 : DCM_WS_RANGE,
+				      rng & 2 ? PAGE : 0, 9);
+		}
+		/* flip a few bits, anywhere in heads most of the time */
+		for (i = 0; i < 3; i++) {
+			rng ^= rng << 13;
+			rng ^= rng >> 7;
+			rng ^= rng << 17;
+			buf[(rng >> 8) % (rng & 4 ? ANS : len)] ^=
+				(u8)(1u << (rng & 7));
+		}
+		p.ep->ops->flush(p.ep);
+		assert_int_equal(send(p.peer, buf, len, 0), len);
+		close(p.peer);
+		p.peer = -1;
+		for (i = 0; p.ep->ops->in_flight(p.ep); i++) {
+			assert_true(i < 10);
+			p.ep->ops->poll(p.ep, &done, 4);
+		}
+		for (i = 0; i < 4; i++)
+			io_free(io[i]);
+		pair_close(&p);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_pipeline),
+		cmocka_unit_test(test_range),
+		cmocka_unit_test(test_refusals),
+		cmocka_unit_test(test_small_polls),
+		cmocka_unit_test(test_partial),
+		cmocka_unit_test(test_lies),
+		cmocka_unit_test(test_unasked),
+		cmocka_unit_test(test_close),
+		cmocka_unit_test(test_kill_and_error),
+		cmocka_unit_test(test_noise),
+	};
+
+	return cmocka_run_group_tests_name("tcp", tests, NULL, NULL);
+}
