@@ -134,7 +134,7 @@ install: all
 		$(dest)/lib/kvm-dcm/libdcm-preload.so
 	install -D -m 755 bin/dcmctl $(dest)/bin/dcmctl
 	install -d $(dest)/share/kvm-dcm/dcmctl
-	install -m 644 dcmctl/dcmctl/*.py $(dest)/share/kvm-dcm/dcmctl/
+	install -m 644 dcmctl/dcmctl/*.py VERSION $(dest)/share/kvm-dcm/dcmctl/
 	install -D -m 644 dcmctl/dcmctl.1 $(dest)/share/man/man1/dcmctl.1
 	install -D -m 644 dcmctl/completion/dcmctl \
 		$(dest)/share/bash-completion/completions/dcmctl
