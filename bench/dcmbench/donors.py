@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Real donors on this host, and pager configurations that use them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from dcmbench.host import BenchError, kill_group, spawn
+
+START_S = 20.0
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port: int = s.getsockname()[1]
+        return port
+
+
+def write_private(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as f:
+        f.write(text)
+
+
+@dataclasses.dataclass(frozen=True)
+class Donor:
+    """A running dcm-donord."""
+
+    tcp: str
+    unix: str
+    keys: Path
+    http: int
+
+    def status(self) -> dict[str, Any]:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"http://127.0.0.1:{self.http}/status", timeout=5) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
+
+
+@contextlib.contextmanager
+def donor(
+    daemon: Path,
+    folder: Path,
+    *,
+    cpus: set[int] | None = None,
+    options: Mapping[str, str | int] | None = None,
+) -> Iterator[Donor]:
+    """One donor with 4 GiB to lend, for the time of the block."""
+    if not daemon.exists():
+        raise BenchError(f"{daemon.name} is not built: run make")
+    folder.mkdir(parents=True, exist_ok=True)
+    port, http = free_port(), free_port()
+    keys, conf, sock = folder / "keys", folder / "donor.ini", folder / "donor.sock"
+    write_private(keys, f"bench:{secrets.token_hex(32)}\n")
+    values: dict[str, str | int] = {
+        "listen": f"127.0.0.1:{port}",
+        "unix": os.fspath(sock),
+        "keys": os.fspath(keys),
+        "capacity": "4G",
+        "head-room": "512M",
+        "slab-size": "64M",
+        "data-encryption": "no",
+        **(options or {}),
+    }
+    text = "[donor]\n" + "".join(f"{k} = {v}\n" for k, v in values.items())
+    conf.write_text(text + f"[http]\nlisten = 127.0.0.1:{http}\n", encoding="utf-8")
+    log = folder / "donor.log"
+    with log.open("wb") as out:
+        proc = spawn(
+            [daemon, "--config", conf],
+            cpus=cpus,
+            stdout=out.fileno(),
+            stderr=subprocess.STDOUT,
+        )
+    made = Donor(f"tcp:127.0.0.1:{port}", f"unix:{sock}", keys, http)
+    try:
+        deadline = time.monotonic() + START_S
+        while True:
+            if proc.poll() is not None or time.monotonic() > deadline:
+                tail = log.read_text(errors="replace")[-300:].strip()
+                raise BenchError(f"the donor did not start: {tail}")
+            try:
+                made.status()
+                break
+            except (OSError, ValueError):
+                time.sleep(0.02)
+        yield made
+    finally:
+        with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            if proc.poll() is None:
+                proc.send_signal(signal.SIGTERM)
+                proc.wait(10)
+        kill_group(proc)
+
+
+def pager_config(
+    path: Path,
+    address: str,
+    keys: Path,
+    budget: int,
+    size: int,
+    *,
+    lanes: int = 2,
+    encrypt: bool = False,
+    tunables: Mapping[str, int] | None = None,
+) -> Path:
+    """An INI file for dcm_pager_open()."""
+    lines = [
+        "[vm]",
+        f"name = bench-{os.getpid()}",
+        f"budget = {budget}",
+        f"size = {size}",
+        "mode = program",
+        f"lanes = {lanes}",
+        f"data-encryption = {'yes' if encrypt else 'no'}",
+        "[donor one]",
+        f"address = {address}",
+        "[key]",
+        f"file = {keys}",
+    ]
+    if tunables:
+        lines.append("[tunables]")
+        lines += [f"{k} = {v}" for k, v in tunables.items()]
+    write_private(path, "\n".join(lines) + "\n")
+    return path

@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Rows measured with the access program: faults, elastic blocks, swap on zram, two threads."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dcmbench import donors, host
+from dcmbench.context import MIB, Context, Raw
+from dcmbench.host import BenchError
+from dcmbench.report import Row, median, row
+
+BUDGET = 64 * MIB
+FOOTPRINT = 4 * BUDGET
+PAGES = FOOTPRINT // 4096
+TIMEOUT = 60.0
+
+# Where threads may run. One list for raw and for ours: of each, the best counts.
+PLACEMENTS = ("default", "same", "spin")
+PAGER_CPUS: dict[str, set[int] | None] = {"default": None, "same": {0}, "spin": {0, 1}}
+DONOR_CPUS: dict[str, set[int] | None] = {"default": None, "same": {0}, "spin": {1}}
+# A donor's threads may spin for a request before they sleep, as raw_tcp's do under "spin".
+DONOR_SPIN_US = {"default": 0, "same": 0, "spin": 200}
+
+
+def raw(ctx: Context) -> Raw:
+    """Bare round trips in each placement, the median of several runs' medians."""
+    seen: dict[str, dict[str, list[float]]] = {"raw_uffd": {}, "raw_tcp": {}}
+    placements = PLACEMENTS if (os.cpu_count() or 1) > 1 else ("default", "same")
+    for _ in range(ctx.repeat):
+        for name, by_placement in seen.items():
+            for p in placements:
+                done = host.run([ctx.program(name), p], timeout=TIMEOUT).json()
+                ns: Any = done["ns"]
+                by_placement.setdefault(p, []).append(float(ns["p50"]))
+    found = Raw(
+        {p: median(v) for p, v in seen["raw_uffd"].items()},
+        {p: median(v) for p, v in seen["raw_tcp"].items()},
+    )
+    ctx.progress.say(found.text())
+    return found
+
+
+def access(
+    ctx: Context,
+    *arguments: str,
+    config: Path | None = None,
+    cgroup: host.Cgroup | None = None,
+    cpus: set[int] | None = None,
+) -> dict[str, Any]:
+    """Run the access program; its figures."""
+    argv: list[str | os.PathLike[str]] = [ctx.program("access"), *arguments]
+    if config:
+        argv += ["--pager", config]
+    done = host.run(argv, timeout=TIMEOUT, cgroup=cgroup, cpus=cpus, env=ctx.environment)
+    try:
+        return done.json()
+    except BenchError as e:
+        raise BenchError(f"access {' '.join(arguments)}: {e}") from e
+
+
+@contextlib.contextmanager
+def paged(
+    ctx: Context,
+    transport: str = "shm",
+    *,
+    placement: str = "default",
+    tunables: Mapping[str, int] | None = None,
+    lanes: int = 2,
+    encrypt: bool = False,
+) -> Any:
+    """A donor and a configuration for it, for the time of the block."""
+    spin = DONOR_SPIN_US[placement] if transport == "tcp" else 0
+    with donors.donor(
+        ctx.donord,
+        ctx.scratch / "donor",
+        cpus=DONOR_CPUS[placement] if transport == "tcp" else None,
+        options={"poll-us": spin, "data-encryption": "yes" if encrypt else "no"},
+    ) as d:
+        yield donors.pager_config(
+            ctx.scratch / "pager.ini",
+            d.unix if transport == "shm" else d.tcp,
+            d.keys,
+            BUDGET,
+            4 * FOOTPRINT,
+            lanes=lanes,
+            encrypt=encrypt,
+            tunables=tunables,
+        )
+
+
+def pager_note(figures: Mapping[str, Any]) -> str:
+    """What the pager counted, in a few words."""
+    p = figures.get("pager")
+    if not isinstance(p, dict):
+        return ""
+    f = p.get("faults", {})
+    mix = p.get("block_mix", {})
+    return (
+        f"pager: faults {f.get('total')} (missing {f.get('missing')}, minor {f.get('minor')}, "
+        f"wp {f.get('wp')}), fetches {p.get('fetches')}, write-backs {p.get('writebacks')}, "
+        f"clean drops {p.get('clean_drops')}, stretch {p.get('stretch')}, "
+        f"reduce {p.get('reduce')}, pages by block {mix}"
+    )
+
+
+# ---- one fault ----
+
+
+def _fault(ctx: Context, transport: str, placement: str, write: int, encrypt: bool) -> Any:
+    """Latency of 4 KiB faults at random, budget full: percentiles in ns."""
+    with paged(
+        ctx,
+        transport,
+        placement=placement,
+        encrypt=encrypt,
+        tunables={"largest_block": 4096},
+    ) as config:
+        return access(
+            ctx,
+            *f"--pages {PAGES} --pattern cycle --write {write}".split(),
+            *f"--warm {PAGES} --ops 60000".split(),
+            config=config,
+            cpus=PAGER_CPUS[placement],
+        )
+
+
+def fault(ctx: Context, transport: str) -> Row:
+    """fault-shm, fault-tcp."""
+    assert ctx.raw
+    id_ = f"fault-{transport}"
+    unit = ctx.raw.best_uffd + (ctx.raw.best_tcp if transport == "tcp" else 0)
+    limit = 1.4 if transport == "shm" else 1.2
+    placements = [p for p in PLACEMENTS if p in ctx.raw.uffd]
+    best: dict[str, list[float]] = {p: [] for p in placements}
+    last: dict[str, Any] = {}
+    for _ in range(ctx.repeat):
+        for p in placements:
+            figures = _fault(ctx, transport, p, 0, False)
+            best[p].append(figures["ns"]["p50"])
+            last[p] = figures
+    medians = {p: median(v) for p, v in best.items()}
+    place = min(medians, key=lambda p: medians[p])
+    ns = last[place]["ns"]
+    mixed = _fault(ctx, transport, place, 50, False)["ns"]
+    ratio = medians[place] / unit
+    base = "RAW" if transport == "shm" else "(RAW + raw TCP)"
+    ctx.notes[id_] = "\n".join(
+        [ctx.raw.text()]
+        + [
+            f"{p:<8} p50 {medians[p] / 1e3:.2f} us, p90 {last[p]['ns']['p90'] / 1e3:.2f}, "
+            f"p99 {last[p]['ns']['p99'] / 1e3:.2f}"
+            for p in placements
+        ]
+        + [pager_note(last[place])]
+    )
+    detail = (
+        f"value is the ratio: median {medians[place] / 1e3:.2f} us over {base} "
+        f"{unit / 1e3:.2f} us, each in its best placement of the same list (ours: {place}). "
+        + "; ".join(f"{p} {medians[p] / 1e3:.1f} us" for p in placements)
+        + f". p90 {ns['p90'] / 1e3:.1f}, p99 {ns['p99'] / 1e3:.1f} us; half of the touches "
+        f"writing: p50 {mixed['p50'] / 1e3:.1f}, p90 {mixed['p90'] / 1e3:.1f}, "
+        f"p99 {mixed['p99'] / 1e3:.1f} us"
+    )
+    if transport == "tcp":
+        sealed = _fault(ctx, transport, place, 0, True)["ns"]
+        detail += f"; with page contents encrypted (TLS 1.3): p50 {sealed['p50'] / 1e3:.1f} us"
+    detail += f". {ctx.raw.text()}."
+    if ratio > limit:
+        detail += f" Missed by {(ratio / limit - 1) * 100:.0f} %."
+    return row(id_, ratio, ratio <= limit, detail)
+
+
+# ---- sequential ----
+
+
+def elastic_seq(ctx: Context) -> Row:
+    """Per page, sequential steady state: elastic over fixed 4 KiB."""
+    times: dict[str, list[float]] = {"elastic": [], "fixed": []}
+    note = ""
+    for _ in range(ctx.repeat):
+        for name, tunables in (
+            ("elastic", {}),
+            ("fixed", {"elastic": 0, "largest_block": 4096}),
+        ):
+            with paged(ctx, tunables=tunables) as config:
+                figures = access(
+                    ctx,
+                    *f"--pages {PAGES} --pattern seq --warm {2 * PAGES} --ops {2 * PAGES}".split(),
+                    config=config,
+                )
+            times[name].append(figures["ns_per_touch"])
+            if name == "elastic":
+                note = pager_note(figures)
+    elastic, fixed = median(times["elastic"]), median(times["fixed"])
+    ratio = elastic / fixed
+    ctx.notes["elastic-seq"] = note
+    detail = (
+        f"value is the ratio: {elastic / 1e3:.2f} us a page with elastic blocks over "
+        f"{fixed / 1e3:.2f} us with fixed 4 KiB; two passes over {FOOTPRINT // MIB} MiB after two "
+        f"to warm up, budget {BUDGET // MIB} MiB, nothing pinned. {note}."
+    )
+    if ratio > 0.25:
+        detail += f" Missed by {(ratio / 0.25 - 1) * 100:.0f} %."
+    return row("elastic-seq", ratio, ratio <= 0.25, detail)
+
+
+# ---- against swap on zram ----
+
+
+def fastest_zram(ctx: Context) -> str:
+    """The compressor that makes the better peer here."""
+    times: dict[str, float] = {}
+    for algorithm in host.zram_algorithms():
+        with host.zram(ctx.ledger, 2 * FOOTPRINT, algorithm), host.cgroup(
+            ctx.ledger, BUDGET
+        ) as group:
+            figures = access(
+                ctx, *f"--pages {PAGES} --pattern rand --ops {PAGES // 2}".split(), cgroup=group
+            )
+        times[algorithm] = figures["ns_per_touch"]
+    best = min(times, key=lambda a: times[a])
+    ctx.progress.say(
+        "zram: "
+        + ", ".join(f"{a or 'default'} {t / 1e3:.1f} us a touch" for a, t in times.items())
+        + f"; {best or 'default'} is the peer"
+    )
+    return best
+
+
+def against_zram(ctx: Context, id_: str, pattern: str, algorithm: str) -> Row:
+    """seq-vs-zram, rand-vs-zram: the same program, the same size, the same contents."""
+    variants = [("mixed", 0), ("random", 0), ("mixed", 50)]
+    ours: dict[tuple[str, int], list[float]] = {v: [] for v in variants}
+    peer: dict[tuple[str, int], list[float]] = {v: [] for v in variants}
+    packed: dict[str, float] = {}
+    note = ""
+    for _ in range(ctx.repeat):
+        for content, write in variants:
+            arguments = (
+                f"--pages {PAGES} --pattern {pattern} --content {content} --write {write} "
+                f"--warm {PAGES} --ops {PAGES}"
+            ).split()
+            with host.zram(ctx.ledger, 2 * FOOTPRINT, algorithm) as z, host.cgroup(
+                ctx.ledger, BUDGET
+            ) as group:
+                peer[content, write].append(
+                    access(ctx, *arguments, cgroup=group)["ns_per_touch"]
+                )
+                packed.setdefault(content, z.ratio())
+            with paged(ctx) as config:
+                figures = access(ctx, *arguments, config=config)
+            ours[content, write].append(figures["ns_per_touch"])
+            if (content, write) == ("mixed", 0):
+                note = pager_note(figures)
+    ctx.notes[id_] = note
+    texts = []
+    ratios: dict[tuple[str, int], float] = {}
+    for v in variants:
+        a, b = median(ours[v]), median(peer[v])
+        ratios[v] = b / a if pattern == "seq" else a / b
+        texts.append(
+            f"{'compressible' if v[0] == 'mixed' else 'incompressible'}"
+            f"{', half writes' if v[1] else ''}: {a / 1e3:.2f} us a page, zram {b / 1e3:.2f} us "
+            f"({ratios[v]:.2f})"
+        )
+    reads = [ratios[v] for v in variants if not v[1]]
+    value = min(reads) if pattern == "seq" else max(reads)
+    ok = value >= 3 if pattern == "seq" else value <= 1.4
+    detail = (
+        f"value is the worse of compressible (about 2:1) and incompressible contents, reading. "
+        f"{'; '.join(texts)}. {FOOTPRINT // MIB} MiB in a cgroup, or a budget, of "
+        f"{BUDGET // MIB} MiB; zram with {algorithm or 'its default compressor'}, shm donor; "
+        f"nothing pinned. {note}."
+    )
+    if not ok:
+        by = 3 / value - 1 if pattern == "seq" else value / 1.4 - 1
+        detail += f" Missed by {by * 100:.0f} %."
+    return row(id_, value, ok, detail)
+
+
+# ---- two threads ----
+
+
+def scale(ctx: Context) -> Row:
+    """Faults a second of two threads over one's."""
+    if (os.cpu_count() or 1) < 2:
+        raise BenchError("needs two CPUs")
+    rates: dict[int, list[float]] = {1: [], 2: []}
+    for _ in range(ctx.repeat):
+        for threads in (1, 2):
+            with paged(ctx, lanes=2) as config:
+                figures = access(
+                    ctx,
+                    *f"--pages {PAGES} --pattern rand --threads {threads}".split(),
+                    *f"--warm {PAGES // threads} --seconds 3".split(),
+                    config=config,
+                )
+            rates[threads].append(figures["faults_per_s"])
+    one, two = median(rates[1]), median(rates[2])
+    ratio = two / one
+    detail = (
+        f"value is the ratio: {two:.0f} faults a second with two threads, {one:.0f} with one, "
+        f"shm donor, reads, nothing pinned, {os.cpu_count()} CPUs. A fault needs the faulting "
+        f"thread's kernel entry and a fault thread's answer: one thread alone can use a second "
+        f"CPU for the answer, two threads share both CPUs with two answers, and taking pages "
+        f"away interrupts the other CPU (a TLB flush a batch)."
+    )
+    if ratio < 1.6:
+        detail += f" Missed by {(1.6 / ratio - 1) * 100:.0f} %."
+    return row("scale-2", ratio, ratio >= 1.6, detail)
+
+
+def core_cpu(ctx: Context) -> Row:
+    """The core alone behind a guest that costs nothing."""
+    shapes = {
+        "256 MiB of 1 GiB": (262144, 65536, 4_000_000, 0),
+        "256 MiB of 1 GiB, half writes": (262144, 65536, 4_000_000, 50),
+        "4 GiB of 16 GiB": (4194304, 1048576, 8_000_000, 0),
+    }
+    found: dict[str, float] = {}
+    faults = 0
+    for name, numbers in shapes.items():
+        runs = []
+        for _ in range(ctx.repeat if "4 GiB" not in name else 1):
+            done = host.run(
+                [ctx.program("core_cpu"), *map(str, numbers)], timeout=TIMEOUT
+            ).json()
+            runs.append(float(str(done["ns_per_fault"])))
+            faults = int(str(done["faults"]))
+        found[name] = median(runs)
+    value = found["256 MiB of 1 GiB"] / 1e3
+    detail = (
+        "value in us. The real core, compiled as in libdcm, behind ops that make no system call "
+        "and move no bytes: uniformly random faults with the budget full, each with a fetch, a "
+        "victim unmapped and evicted; CPU time of the thread (CLOCK_THREAD_CPUTIME_ID) over "
+        f"millions of them ({faults} in the last), less the same loop with the core left out, "
+        "over the faults counted. Budgets: "
+        + "; ".join(f"{n}: {v / 1e3:.3f} us" for n, v in found.items())
+        + ". Larger ones miss the CPU's caches and TLB in the descriptor table (16 bytes a page)."
+    )
+    if value > 0.5:
+        detail += f" Missed by {(value / 0.5 - 1) * 100:.0f} %."
+    return row("core-cpu", value, value <= 0.5, detail)
