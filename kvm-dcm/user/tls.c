@@ -16,7 +16,7 @@
 #define PRIORITY                                                        \
 	"NONE:+VERS-TLS1.3:+AES-128-GCM:+AES-256-GCM:"                  \
 	"+CHACHA20-POLY1305:+AEAD:+ECDHE-PSK:+DHE-PSK:+GROUP-X25519:"   \
-	"+GROUP-SECP256R1:+SHA256:+SHA384"
+	"+GROUP-SECP256R1:+SIGN-ALL"
 
 int dcm_tls_init(struct dcm_tls *tls, const char *tenant, const uint8_t *key,
 		 size_t len)
