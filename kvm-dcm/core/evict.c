@@ -33,6 +33,25 @@ static u64 share_pages(const struct dcm_vm *vm, enum dcm_tunable_id id)
 	return READ_ONCE(vm->budget) * dcm_tune(vm, id) / 10000;
 }
 
+static u64 inactive_share(const struct dcm_vm *vm)
+{
+	return max(share_pages(vm, DCM_T_inactive_share), (u64)1);
+}
+
+/*
+ * What Proactive may hold. Whatever the shares are set to, an eighth of the
+ * budget is left for Active: with less, the block that was just fetched is the
+ * next victim, and the access that needs it may starve.
+ */
+static u64 proactive_share(const struct dcm_vm *vm)
+{
+	u64 budget = READ_ONCE(vm->budget);
+	u64 others = inactive_share(vm) + budget / 8;
+
+	return min(share_pages(vm, DCM_T_proactive_share),
+		   budget - min(others, budget));
+}
+
 /*
  * What is known about a residency when it ends. Half or fewer of the pages
  * touched: REDUCE. Returns whether to.
@@ -193,7 +212,7 @@ static unsigned int evict_one(struct dcm_lane *lane, unsigned int *looks)
 static unsigned int trim_proactive(struct dcm_lane *lane, bool force)
 {
 	struct dcm_vm *vm = lane->vm;
-	u64 share = share_pages(vm, DCM_T_proactive_share);
+	u64 share = proactive_share(vm);
 	unsigned int n = 0;
 
 	while (n < DCM_BUFFER_MAX &&
@@ -319,7 +338,7 @@ unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room)
 	u64 budget = READ_ONCE(vm->budget);
 	u64 reserve = min(max(reserve_pages(vm), (u64)room), budget);
 	u64 goal = budget - reserve;
-	u64 share = max(share_pages(vm, DCM_T_inactive_share), (u64)1);
+	u64 share = inactive_share(vm);
 	unsigned int looks = EVICT_LOOKS, steps = 0, n;
 
 	if (atomic64_read(&vm->direct) + (s64)reserve < (s64)goal)

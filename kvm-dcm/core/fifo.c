@@ -294,35 +294,44 @@ static u32 victim_from(struct dcm_lane *from)
  * @lane: whose victim buffer it comes from
  *
  * Refills the buffer from the shared queue when it is empty, and when that is
- * empty too, looks at what other lanes hold back.
+ * empty too, looks at what other lanes hold back. Insert buffers come last and
+ * the caller's own after the others': in it is the block that was just
+ * fetched, and taking that before older ones would let an access that needs
+ * it starve.
  *
  * Return: its head, locked and in no queue, or %DCM_NIL.
  */
 u32 dcm_victim_take(struct dcm_lane *lane)
 {
 	struct dcm_vm *vm = lane->vm;
-	u32 gfn, i;
+	u32 n = vm->nr_lanes, gfn, i;
 
 	spin_lock(&lane->buf_lock);
-	if (!lane->victims.nr) {
-		if (!READ_ONCE(vm->active.nr_blocks))
-			buffer_flush(vm, &lane->ins[0], DCM_ACTIVE);
+	if (!lane->victims.nr)
 		victims_fill(lane);
-	}
 	gfn = victim_from(lane);
 	spin_unlock(&lane->buf_lock);
-	for (i = 1; gfn == DCM_NIL && i < vm->nr_lanes; i++) {
-		struct dcm_lane *other =
-			&vm->lane[(lane->id + i) % vm->nr_lanes];
+	for (i = 1; gfn == DCM_NIL && i < n; i++) {
+		struct dcm_lane *other = &vm->lane[(lane->id + i) % n];
 
 		spin_lock(&other->buf_lock);
-		if (!other->victims.nr) {
-			buffer_flush(vm, &other->ins[0], DCM_ACTIVE);
-			victims_fill(other);
-		}
 		gfn = victim_from(other);
 		spin_unlock(&other->buf_lock);
 	}
+	if (gfn != DCM_NIL)
+		return gfn;
+	for (i = 1; i <= n; i++) {
+		struct dcm_lane *other = &vm->lane[(lane->id + i) % n];
+
+		spin_lock(&other->buf_lock);
+		if (other->ins[0].nr)
+			buffer_flush(vm, &other->ins[0], DCM_ACTIVE);
+		spin_unlock(&other->buf_lock);
+	}
+	spin_lock(&lane->buf_lock);
+	victims_fill(lane);
+	gfn = victim_from(lane);
+	spin_unlock(&lane->buf_lock);
 	return gfn;
 }
 
