@@ -1,0 +1,618 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* links: CORE FAKE */
+/*
+ * core_model_test.c - millions of random steps of the core against a model
+ *
+ * One thread plays everything: vCPUs that read, write and zero, lanes that
+ * poll and evict, a control plane that moves extents, pulls them back, loses
+ * donors, changes budget and tunables, discards. Inside ops other lanes run,
+ * so that races between lanes happen at every point where they can. All of it
+ * is a function of the seed. What is checked is in fake_home.h.
+ *
+ *	SEED=n    first round's seed (default: fixed); each round prints its own
+ *	STEPS=n   steps in all
+ *	ROUND=n   steps of one round, then a new world
+ *	VERBOSE=1 a line for each round
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#include "fake_home.h"
+#include "fake_priv.h"
+
+#define VCPUS_MAX 12
+#define WAIT_MAX 5000000 /* ticks an access may take before it is stuck */
+
+enum vstate { IDLE, TRY, WAIT, STALLED };
+
+struct vcpu {
+	enum vstate state;
+	bool busy;
+	u32 lane;
+	u32 gfn;
+	u32 gen;
+	bool write, zero;
+	u64 since;
+};
+
+struct move {
+	bool on;
+	u32 extent;
+	u32 cursor;
+	struct dcm_slab_ref *slab;
+};
+
+struct world {
+	struct fake_home *fh;
+	u64 rng;
+	u32 workers;	/* lanes of vCPUs */
+	u32 ctl;	/* the control plane's lane */
+	u32 nv;
+	u32 seq_at;
+	u32 hot, hot_len;
+	bool calm;
+	struct vcpu v[VCPUS_MAX];
+	struct move mv;
+	u64 n_ok, n_lost, n_moves, n_pulls, n_slabs_lost, n_kills, n_discards;
+	u64 n_waits, n_budget;
+};
+
+static u64 rnd(struct world *w, u64 n)
+{
+	return fh_random(&w->rng) % n;
+}
+
+static bool one_in(struct world *w, u64 n)
+{
+	return rnd(w, n) == 0;
+}
+
+/* ---- vCPUs ---- */
+
+static u32 pick_page(struct world *w)
+{
+	u32 n = w->fh->cfg.nr_pages;
+
+	switch (rnd(w, 4)) {
+	case 0:
+		return (u32)rnd(w, n);
+	case 1:
+		w->seq_at = (w->seq_at + 1) % n;
+		return w->seq_at;
+	default:
+		return (w->hot + (u32)rnd(w, w->hot_len)) % n;
+	}
+}
+
+static void vcpu_fault(struct world *w, struct vcpu *v, u32 flags)
+{
+	struct fake_home *fh = w->fh;
+
+	v->gen = fh->wakes[v->gfn];
+	switch (fh_fault(fh, v->lane, v->gfn, flags)) {
+	case DCM_FAULT_DONE:
+		v->state = TRY;
+		break;
+	case DCM_FAULT_LOST:
+		v->state = IDLE;
+		w->n_lost++;
+		break;
+	case DCM_FAULT_STALL:
+		v->state = STALLED;
+		break;
+	default:
+		v->state = WAIT;
+		w->n_waits++;
+	}
+}
+
+static void vcpu_step(struct world *w, struct vcpu *v)
+{
+	struct fake_home *fh = w->fh;
+	int r;
+
+	if (v->busy || fh->lane[v->lane].in_core)
+		return;
+	v->busy = true;
+	if (v->state == IDLE) {
+		v->gfn = pick_page(w);
+		v->write = one_in(w, 2);
+		v->zero = v->write && one_in(w, 6);
+		v->state = TRY;
+		v->since = fh->tick;
+	}
+	if (fh->tick - v->since > WAIT_MAX)
+		fh_violation(fh, "access stuck (%s): %s",
+			     v->state == WAIT ? "never woken" : "stalls",
+			     fh_page_text(fh, v->gfn));
+	if (v->state == WAIT && fh->wakes[v->gfn] != v->gen)
+		v->state = TRY;
+	if (v->state == STALLED) {
+		fh_poll(fh, v->lane);
+		v->state = TRY;
+	} else if (v->state == TRY) {
+		r = v->write ? fh_write(fh, v->gfn, v->zero) :
+			       fh_read_checked(fh, v->gfn);
+		if (r == FH_OK) {
+			v->state = IDLE;
+			w->n_ok++;
+		} else if (r != FH_HELD) {
+			vcpu_fault(w, v, (u32)r);
+		}
+	}
+	v->busy = false;
+}
+
+/* Another lane's turn, in the middle of an op. */
+static void nest(void *arg, u32 lane)
+{
+	struct world *w = arg;
+
+	switch (rnd(w, 4)) {
+	case 0:
+		fh_poll(w->fh, lane);
+		break;
+	case 1:
+		fh_balance(w->fh, lane);
+		break;
+	default:
+		if (lane < w->workers) {
+			u32 i, at = (u32)rnd(w, w->nv);
+
+			for (i = 0; i < w->nv; i++)
+				if (w->v[(at + i) % w->nv].lane == lane)
+					break;
+			vcpu_step(w, &w->v[(at + i) % w->nv]);
+		}
+	}
+}
+
+/* ---- control plane ---- */
+
+static void lose(struct world *w, u32 extent, struct dcm_slab_ref *ref)
+{
+	struct fake_home *fh = w->fh;
+	struct fh_slab *s = fh_slab_of(fh, ref);
+	s64 r;
+
+	fh->lane[w->ctl].in_core = true;
+	r = dcm_extent_lost(&fh->vm->lane[w->ctl], extent, ref);
+	fh->lane[w->ctl].in_core = false;
+	if (r == -EAGAIN)
+		return;
+	fh_lost_scan(fh, extent);
+	if (r >= 0) {
+		fh_slab_free(fh, s);
+		w->n_slabs_lost++;
+	} else if (r != -ENOENT) {
+		fh_violation(fh, "dcm_extent_lost: %lld", (long long)r);
+	}
+}
+
+/* Slabs that died under their extents: tell the core, again and again. */
+static void lose_dead(struct world *w)
+{
+	struct dcm_vm *vm = w->fh->vm;
+	u32 e;
+	int i;
+
+	for (e = 0; e < vm->nr_extents; e++) {
+		for (i = 0; i < 2; i++) {
+			struct dcm_slab_ref *ref = vm->extent[e].slab[i];
+
+			if (ref && fh_slab_of(w->fh, ref)->state ==
+					   FH_SLAB_DEAD)
+				lose(w, e, ref);
+		}
+	}
+}
+
+static bool attach_new(struct world *w, u32 extent, s32 not_donor)
+{
+	struct fake_home *fh = w->fh;
+	struct fh_slab *s = fh_slab_take(fh, rnd(w, 1000), not_donor);
+	int err;
+
+	if (!s)
+		return false;
+	s->extent = extent;
+	s->state = FH_SLAB_LIVE;
+	err = dcm_extent_attach(fh->vm, extent, &s->ref);
+	if (err)
+		s->state = FH_SLAB_FREE;
+	if (err && err != -EBUSY)
+		fh_violation(fh, "dcm_extent_attach: %d", err);
+	return !err;
+}
+
+static void move_begin(struct world *w)
+{
+	struct dcm_vm *vm = w->fh->vm;
+	u32 e = (u32)rnd(w, vm->nr_extents);
+	struct dcm_slab_ref *old = vm->extent[e].slab[vm->extent[e].cur];
+
+	if (w->mv.on || !old)
+		return;
+	if (vm->extent[e].slab[!vm->extent[e].cur]) {
+		/* what an earlier move left behind */
+		old = vm->extent[e].slab[!vm->extent[e].cur];
+	} else if (!one_in(w, 3) &&
+		   !attach_new(w, e, (s32)fh_slab_of(w->fh, old)->donor)) {
+		return;
+	}
+	w->mv = (struct move){ .on = true, .extent = e, .slab = old };
+}
+
+static void move_step(struct world *w)
+{
+	struct fake_home *fh = w->fh;
+	struct move *m = &w->mv;
+	struct fh_slab *s;
+	int r;
+
+	if (!m->on)
+		return;
+	fh->lane[w->ctl].in_core = true;
+	r = dcm_extent_move(&fh->vm->lane[w->ctl], m->extent, m->slab,
+			    &m->cursor);
+	fh->lane[w->ctl].in_core = false;
+	s = fh_slab_of(fh, m->slab);
+	switch (r) {
+	case -EAGAIN:
+		return;
+	case 0:
+		fh_slab_free(fh, s);
+		w->n_moves++;
+		break;
+	case -ENOSPC:
+		/* no room to pull: find a donor, or give up for now */
+		w->n_pulls++;
+		if (attach_new(w, m->extent, (s32)s->donor)) {
+			m->cursor = 0;
+			return;
+		}
+		break;
+	case -EIO:
+		if (s->state == FH_SLAB_LIVE)
+			fh_violation(fh, "move says that slab %u of extent %u can't be read, but it can",
+				     (u32)s->ref.id, m->extent);
+		break;
+	case -ENOENT:
+		break;
+	default:
+		fh_violation(fh, "dcm_extent_move: %d", r);
+	}
+	m->on = false;
+}
+
+static void donor_event(struct world *w)
+{
+	struct fake_home *fh = w->fh;
+	u32 d = (u32)rnd(w, fh->cfg.nr_donors);
+	u32 s;
+
+	switch (rnd(w, 8)) {
+	case 0: /* dies, is back with nothing a while later */
+		if (one_in(w, 4)) {
+			fh_donor_kill(fh, d);
+			w->n_kills++;
+		}
+		break;
+	case 1: /* takes one slab back at once */
+		s = (u32)rnd(w, fh->cfg.nr_slabs);
+		if (one_in(w, 3) && fh->slab[s].state == FH_SLAB_LIVE) {
+			fh_slab_kill(fh, &fh->slab[s]);
+			w->n_kills++;
+		}
+		break;
+	case 2:
+	case 3:
+		fh->donor[d].silent_until = fh->tick + rnd(w, 20000);
+		break;
+	case 4:
+		fh->donor[d].unreachable_until = fh->tick + rnd(w, 20000);
+		break;
+	default:
+		fh->donor[d].dead = false;
+	}
+}
+
+static void change_tunable(struct world *w)
+{
+	const struct dcm_tunable *t = &dcm_tunables[rnd(w, DCM_T_NR)];
+	u64 v = t->lo + rnd(w, t->hi - t->lo + 1);
+	int err;
+
+	switch (rnd(w, 4)) {
+	case 0:
+		v = t->lo;
+		break;
+	case 1:
+		v = t->hi;
+		break;
+	case 2:
+		v = t->def;
+		break;
+	default:
+		break;
+	}
+	if (t == &dcm_tunables[DCM_T_largest_block])
+		v = 4096ull << rnd(w, 5);
+	err = dcm_tunable_set(w->fh->vm, t->name, v);
+	if (err)
+		fh_violation(w->fh, "tunable %s=%llu: %d", t->name,
+			     (unsigned long long)v, err);
+}
+
+static void change_budget(struct world *w)
+{
+	u64 lo = dcm_min_budget(w->fh->vm), hi = w->fh->cfg.nr_pages;
+
+	fh_check_budget(w->fh);
+	if (fh_budget(w->fh, one_in(w, 3) ? lo : lo + rnd(w, hi)))
+		fh_violation(w->fh, "budget refused");
+	w->n_budget++;
+}
+
+static void discard(struct world *w)
+{
+	u32 n = w->fh->cfg.nr_pages, gfn = (u32)rnd(w, n);
+	u32 len = 1 + (u32)rnd(w, one_in(w, 8) ? n : 24);
+
+	/* never on the control lane: it has to declare slabs lost meanwhile */
+	fh_discard(w->fh, (u32)rnd(w, w->workers), gfn, min(len, n - gfn));
+	w->n_discards++;
+}
+
+/* Everybody well again; every move and loss comes to its end. */
+static void heal(struct world *w)
+{
+	struct fake_home *fh = w->fh;
+	u32 i, round = 0;
+	bool dead;
+
+	for (i = 0; i < fh->cfg.nr_donors; i++)
+		fh->donor[i] = (struct fh_donor){ 0 };
+	do {
+		fh_advance(fh, 500);
+		for (i = 0; i <= w->workers; i++)
+			fh_poll(fh, i);
+		fh_give_slabs(fh, round);
+		move_step(w);
+		lose_dead(w);
+		dead = false;
+		for (i = 0; i < fh->cfg.nr_slabs; i++)
+			dead |= fh->slab[i].state == FH_SLAB_DEAD;
+		if (++round > 100000)
+			fh_violation(fh, "%s never ends",
+				     w->mv.on ? "a move" : "a loss");
+		if (w->mv.on && round % 64 == 0)
+			fh_balance(fh, w->ctl);
+	} while (w->mv.on || dead);
+}
+
+static void control(struct world *w)
+{
+	struct fake_home *fh = w->fh;
+
+	switch (rnd(w, 24)) {
+	case 0:
+	case 1:
+		change_budget(w);
+		break;
+	case 2:
+	case 3:
+		change_tunable(w);
+		break;
+	case 4 ... 7:
+		discard(w);
+		break;
+	case 8 ... 10:
+		move_begin(w);
+		break;
+	case 11 ... 14:
+		if (!w->calm)
+			donor_event(w);
+		break;
+	case 15:
+		w->hot = (u32)rnd(w, fh->cfg.nr_pages);
+		break;
+	case 16:
+		fh->cfg.p_again = one_in(w, 2) ? 0 : (u32)rnd(w, 5000);
+		fh->cfg.p_error = w->calm || one_in(w, 2) ? 0 : (u32)rnd(w, 2000);
+		fh->cfg.p_pinned = one_in(w, 2) ? 0 : (u32)rnd(w, 5000);
+		fh->cfg.p_install_fail = one_in(w, 2) ? 0 : (u32)rnd(w, 2000);
+		fh->cfg.max_delay = (u32)rnd(w, one_in(w, 2) ? 10 : 2000);
+		break;
+	case 17:
+		if (one_in(w, 4)) {
+			heal(w);
+			fh_settle(fh);
+			fh_fsck(fh, true);
+		}
+		break;
+	default:
+		fh_fsck(fh, false);
+		fh_check_budget(fh);
+	}
+}
+
+static void step(struct world *w)
+{
+	struct fake_home *fh = w->fh;
+
+	fh_advance(fh, rnd(w, 20));
+	switch (rnd(w, 32)) {
+	case 0 ... 3:
+		fh_poll(fh, (u32)rnd(w, w->workers + 1));
+		break;
+	case 4:
+		fh_balance(fh, (u32)rnd(w, w->workers + 1));
+		break;
+	case 5:
+		fh_give_slabs(fh, rnd(w, 100));
+		break;
+	case 6:
+		move_step(w);
+		break;
+	case 7:
+		if (one_in(w, 4))
+			lose_dead(w);
+		break;
+	case 8:
+		if (one_in(w, 8))
+			control(w);
+		break;
+	default:
+		vcpu_step(w, &w->v[rnd(w, w->nv)]);
+	}
+}
+
+/* At the end the guest looks at everything once more. */
+static void read_all(struct world *w)
+{
+	struct fake_home *fh = w->fh;
+	u32 i;
+
+	for (i = 0; i < fh->cfg.nr_pages; i++) {
+		int r = fh_access(fh, i % w->workers, i, false, false);
+
+		if (r && !fh_is_lost(fh, i))
+			fh_violation(fh, "page %u: %d", i, r);
+	}
+}
+
+/* Somebody waits inside the core; the control thread goes on. */
+static void idle(void *arg)
+{
+	struct world *w = arg;
+
+	if (w->fh->lane[w->ctl].in_core || !one_in(w, 16))
+		return;
+	lose_dead(w);
+	move_step(w);
+}
+
+static struct fh_config random_config(struct world *w, u64 seed)
+{
+	struct fh_config c = { 0 };
+
+	w->workers = 1 + (u32)rnd(w, 4);
+	w->ctl = w->workers;
+	w->nv = w->workers * (1 + (u32)rnd(w, 3));
+	c.nr_lanes = w->workers + 1;
+	c.extent_pages = 16u << rnd(w, 6);
+	c.nr_pages = 300 + (u32)rnd(w, 1500);
+	c.nr_donors = 2 + (u32)rnd(w, 4);
+	c.nr_slabs = 3 * (c.nr_pages / c.extent_pages + 1) + 4;
+	c.budget = 64 + 16 * c.nr_lanes + rnd(w, c.nr_pages / 2);
+	c.seed = seed;
+	c.dirty_bits = one_in(w, 3);
+	c.touched_bits = one_in(w, 2);
+	c.direct = one_in(w, 2);
+	c.max_delay = (u32)rnd(w, 200);
+	c.qdepth = 1 + (u32)rnd(w, 64);
+	c.p_nest = one_in(w, 4) ? 0 : 200 + (u32)rnd(w, 2000);
+	c.nest = nest;
+	c.idle = idle;
+	c.arg = w;
+	return c;
+}
+
+static void round_run(u64 seed, u64 steps, struct world *w)
+{
+	struct fh_config c;
+	u64 i;
+
+	memset(w, 0, sizeof(*w));
+	w->rng = seed;
+	snprintf(fh_repro, sizeof(fh_repro),
+		 "SEED=%llu STEPS=%llu ROUND=%llu core_model_test",
+		 (unsigned long long)seed, (unsigned long long)steps,
+		 (unsigned long long)steps);
+	c = random_config(w, seed);
+	w->calm = one_in(w, 4);
+	w->fh = fh_create(&c);
+	w->hot_len = 1 + (u32)rnd(w, c.nr_pages / 4);
+	for (i = 0; i < w->nv; i++)
+		w->v[i].lane = (u32)i % w->workers;
+	for (i = 0; i < steps; i++)
+		step(w);
+	heal(w);
+	fh_settle(w->fh);
+	fh_fsck(w->fh, true);
+	read_all(w);
+	heal(w);
+	fh_settle(w->fh);
+	fh_fsck(w->fh, true);
+	fh_check_budget(w->fh);
+}
+
+static u64 env_u64(const char *name, u64 def)
+{
+	const char *s = getenv(name);
+
+	return s && *s ? strtoull(s, NULL, 0) : def;
+}
+
+static void test_model(void **state)
+{
+	u64 seed = env_u64("SEED", 20181), steps = env_u64("STEPS", 600000);
+	u64 round = env_u64("ROUND", 20000), done = 0, ok = 0, lost = 0;
+	u64 faults = 0, cancelled = 0, stretch = 0, reduce = 0, n = 0;
+	struct world *w = calloc(1, sizeof(*w));
+	struct dcm_stats st;
+
+	(void)state;
+	assert_non_null(w);
+	printf("# seed %llu, %llu steps\n", (unsigned long long)seed,
+	       (unsigned long long)steps);
+	for (; done < steps; done += round, seed++, n++) {
+		round_run(seed, min(round, steps), w);
+		dcm_vm_stats(w->fh->vm, &st);
+		ok += w->n_ok;
+		lost += w->n_lost;
+		faults += st.count[DCM_C_FAULTS];
+		cancelled += st.count[DCM_C_CANCELLED];
+		stretch += st.count[DCM_C_STRETCH];
+		reduce += st.count[DCM_C_REDUCE];
+		if (getenv("VERBOSE"))
+			printf("# seed %llu: %llu accesses, %llu lost, %llu faults, %llu wb, %llu cancelled, %llu moved, %llu pulled, %llu slabs lost, %llu nested\n",
+			       (unsigned long long)seed,
+			       (unsigned long long)w->n_ok,
+			       (unsigned long long)w->n_lost,
+			       (unsigned long long)st.count[DCM_C_FAULTS],
+			       (unsigned long long)st.count[DCM_C_WRITEBACKS],
+			       (unsigned long long)st.count[DCM_C_CANCELLED],
+			       (unsigned long long)w->n_moves,
+			       (unsigned long long)w->n_pulls,
+			       (unsigned long long)w->n_slabs_lost,
+			       (unsigned long long)w->fh->nr_nested);
+		fh_destroy(w->fh);
+		assert_int_equal(fh_alloc_live, 0);
+	}
+	printf("# %llu worlds, %llu accesses checked, %llu of lost pages, %llu faults, %llu cancelled, %llu STRETCH, %llu REDUCE\n",
+	       (unsigned long long)n, (unsigned long long)ok,
+	       (unsigned long long)lost, (unsigned long long)faults,
+	       (unsigned long long)cancelled, (unsigned long long)stretch,
+	       (unsigned long long)reduce);
+	/* A run that exercised nothing proves nothing. */
+	if (steps >= 200000) {
+		assert_true(ok > steps / 20);
+		assert_true(cancelled && stretch && reduce);
+	}
+	free(w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_model) };
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	return cmocka_run_group_tests_name("core_model", tests, NULL, NULL);
+}

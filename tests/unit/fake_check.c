@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * fake_check.c - fsck for a VM: descriptors, queues, frames and slabs agree
+ *
+ * Reads the core's structures but trusts none: what must be true is worked
+ * out from the fake home's own books. For single-threaded runs, and after all
+ * threads have stopped.
+ */
+#include "fake_home.h"
+#include "fake_priv.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct walk {
+	struct fake_home *fh;
+	bool quiet;
+	u8 *seen;	/* heads met in a queue */
+	u64 frames;	/* frame pages the descriptors own */
+};
+
+static u64 want_content(const struct fake_home *fh, u32 gfn)
+{
+	u64 t = fh->truth[gfn];
+
+	return t & 1 ? 0 : t;
+}
+
+/* Some donor, or nobody, must be able to give back a page that is clean. */
+static void check_remote(struct fake_home *fh, u32 gfn, const char *what)
+{
+	struct dcm_vm *vm = fh->vm;
+	u32 w = pd_word(&vm->pd[gfn]);
+	struct dcm_extent *e = &vm->extent[gfn >> vm->extent_shift];
+	struct dcm_slab_ref *ref;
+	struct fh_slab *s;
+	u64 c;
+
+	if (w & PD_LOST) {
+		if (w & PD_REMOTE)
+			fh_violation(fh, "%s: lost and remote: %s", what,
+				     fh_page_text(fh, gfn));
+		fh_note_lost(fh, gfn);
+		return;
+	}
+	if (fh->truth[gfn] == FH_LOST)
+		fh_violation(fh, "%s: lost page came back: %s", what,
+			     fh_page_text(fh, gfn));
+	if (fh->truth[gfn] != fh->maybe[gfn])
+		return; /* being discarded */
+	if (!(w & PD_REMOTE)) {
+		if (want_content(fh, gfn))
+			fh_violation(fh, "%s: content is nowhere: %s", what,
+				     fh_page_text(fh, gfn));
+		return;
+	}
+	ref = e->slab[!!(w & PD_HOME)];
+	if (!ref)
+		fh_violation(fh, "%s: on a slab that is not attached: %s", what,
+			     fh_page_text(fh, gfn));
+	s = fh_slab_of(fh, ref);
+	if (s->state == FH_SLAB_DEAD)
+		return;
+	c = fh->store[s->base + (gfn & (vm->extent_pages - 1))];
+	if (c != want_content(fh, gfn))
+		fh_violation(fh, "%s: slab %u has %#llx: %s", what,
+			     (u32)ref->id, (unsigned long long)c,
+			     fh_page_text(fh, gfn));
+}
+
+static void check_frame(struct walk *k, u32 head, u32 nr)
+{
+	struct fake_home *fh = k->fh;
+	u32 frame = fh->vm->pd[head].frame, i;
+
+	if (frame / DCM_BLOCK_MAX >= fh->nr_chunks ||
+	    (fh->chunk[frame / DCM_BLOCK_MAX] >> frame % DCM_BLOCK_MAX &
+	     ((1u << nr) - 1)) != (1u << nr) - 1)
+		fh_violation(fh, "frame %u of %s is not allocated", frame,
+			     fh_page_text(fh, head));
+	for (i = 0; i < nr; i++)
+		fh_check_content(fh, head + i, fh->store[frame + i],
+				 "fsck: frame");
+	k->frames += nr;
+}
+
+static void check_where(struct walk *k, u32 head, enum dcm_where where)
+{
+	struct dcm_vm *vm = k->fh->vm;
+	u32 i, j, b;
+
+	if (where == DCM_W_QUEUE) {
+		if (!k->seen[head])
+			fh_violation(k->fh, "says it is queued, but is not: %s",
+				     fh_page_text(k->fh, head));
+		return;
+	}
+	for (i = 0; i < vm->nr_lanes; i++) {
+		struct dcm_lane *l = &vm->lane[i];
+
+		if (where == DCM_W_VICTIM) {
+			for (j = 0; j < l->victims.nr; j++)
+				if (l->victims.gfn[j] == head)
+					return;
+			continue;
+		}
+		b = pd_state(pd_word(&vm->pd[head])) == DCM_PROACTIVE;
+		for (j = 0; where == DCM_W_BUFFER && j < l->ins[b].nr; j++)
+			if (l->ins[b].gfn[j] == head)
+				return;
+	}
+	fh_violation(k->fh, "in no queue and no buffer (where %u): %s", where,
+		     fh_page_text(k->fh, head));
+}
+
+static void check_writeback(struct walk *k, u32 head)
+{
+	struct dcm_vm *vm = k->fh->vm;
+	struct dcm_pd *pd = &vm->pd[head];
+	struct dcm_wb *wb;
+
+	if (pd->next >= vm->nr_lanes || pd->prev >= DCM_WBS_MAX)
+		fh_violation(k->fh, "no write-back descriptor: %s",
+			     fh_page_text(k->fh, head));
+	wb = &vm->lane[pd->next].wb[pd->prev];
+	if (!wb->in_use || wb->cancelled || wb->gfn != head ||
+	    wb->order != pd_order(pd_word(pd)) || wb->frame != pd->frame)
+		fh_violation(k->fh, "wrong write-back descriptor: %s",
+			     fh_page_text(k->fh, head));
+}
+
+static void check_block(struct walk *k, u32 head, unsigned int order)
+{
+	struct fake_home *fh = k->fh;
+	struct dcm_vm *vm = fh->vm;
+	u32 w = pd_word(&vm->pd[head]), nr = 1u << order, i;
+	enum dcm_state s = pd_state(w);
+	bool mapped = s == DCM_ACTIVE || s == DCM_PROACTIVE;
+
+	if (s >= DCM_NR_STATES)
+		fh_violation(fh, "state %u: %s", s, fh_page_text(fh, head));
+	if ((w & PD_BUSY) && (k->quiet || s != DCM_NOTDIRECT))
+		fh_violation(fh, "BUSY for nobody: %s", fh_page_text(fh, head));
+	for (i = 0; i < nr; i++) {
+		u32 pw = pd_word(&vm->pd[head + i]);
+
+		if (pd_order(pw) != order)
+			fh_violation(fh, "page %u of block %u (order %u) says order %u",
+				     head + i, head, order, pd_order(pw));
+		if ((pw & PD_LOCK) || (i && (pw & (PD_BUSY | PD_WHERE_MASK))))
+			fh_violation(fh, "lock, BUSY or queue left on %s",
+				     fh_page_text(fh, head + i));
+		if (k->quiet && (pw & PD_INFLIGHT))
+			fh_violation(fh, "INFLIGHT with nothing in flight: %s",
+				     fh_page_text(fh, head + i));
+		if (fh_present(fh, head + i) != mapped)
+			fh_violation(fh, "%s: %s", mapped ? "not mapped" :
+							    "mapped",
+				     fh_page_text(fh, head + i));
+		if (s == DCM_NOTDIRECT ||
+		    (!(pw & PD_DIRTY) &&
+		     !(fh->page[head + i] & FH_DIRTY)))
+			check_remote(fh, head + i, "fsck");
+	}
+	switch (s) {
+	case DCM_ACTIVE:
+	case DCM_PROACTIVE:
+		check_where(k, head, pd_where(w));
+		break;
+	case DCM_INACTIVE:
+		check_where(k, head, pd_where(w));
+		check_frame(k, head, nr);
+		break;
+	case DCM_WRITEBACK:
+		check_writeback(k, head);
+		check_frame(k, head, nr);
+		break;
+	default:
+		break;
+	}
+}
+
+static void check_queue(struct walk *k, const struct dcm_fifo *f,
+			enum dcm_state state, u32 lane)
+{
+	struct fake_home *fh = k->fh;
+	struct dcm_vm *vm = fh->vm;
+	u32 gfn = f->head, prev = DCM_NIL, blocks = 0, pages = 0;
+
+	while (gfn != DCM_NIL) {
+		struct dcm_pd *pd = &vm->pd[gfn];
+		u32 w = pd_word(pd);
+
+		if (k->seen[gfn]++)
+			fh_violation(fh, "queued twice: %s",
+				     fh_page_text(fh, gfn));
+		if (pd->prev != prev || pd_state(w) != state ||
+		    pd_where(w) != DCM_W_QUEUE ||
+		    (state == DCM_INACTIVE && pd_lane(w) != lane))
+			fh_violation(fh, "does not belong in the %s queue: %s",
+				     dcm_state_names[state],
+				     fh_page_text(fh, gfn));
+		blocks++;
+		pages += 1u << pd_order(w);
+		prev = gfn;
+		gfn = pd->next;
+	}
+	if (f->tail != prev || f->nr_blocks != blocks || f->nr_pages != pages)
+		fh_violation(fh, "%s queue: %u blocks %u pages, counted %u and %u",
+			     dcm_state_names[state], blocks, pages,
+			     f->nr_blocks, f->nr_pages);
+}
+
+static void check_sums(struct walk *k)
+{
+	struct fake_home *fh = k->fh;
+	struct dcm_vm *vm = fh->vm;
+	u64 fetch = 0, wb = 0, cancelled = 0, inactive = 0;
+	u32 i, j;
+
+	for (i = 0; i < vm->nr_lanes; i++) {
+		struct dcm_lane *l = &vm->lane[i];
+
+		for (j = 0; j < DCM_FETCHES_MAX; j++)
+			if (l->fetch[j].state != DCM_FETCH_FREE)
+				fetch += 1u << l->fetch[j].order;
+		for (j = 0; j < DCM_WBS_MAX; j++) {
+			if (!l->wb[j].in_use)
+				continue;
+			wb += 1u << l->wb[j].order;
+			if (l->wb[j].cancelled)
+				cancelled += 1u << l->wb[j].order;
+		}
+		inactive += l->inactive.nr_pages;
+		if (k->quiet && (l->nr_fetch || l->nr_wb || l->nr_retry ||
+				 l->wb_unposted || fh->lane[i].nr_io))
+			fh_violation(fh, "lane %u is not idle", i);
+	}
+	if ((u64)fh->frames != k->frames + cancelled)
+		fh_violation(fh, "%lld frames allocated, %llu in blocks, %llu in cancelled write-backs",
+			     (long long)fh->frames,
+			     (unsigned long long)k->frames,
+			     (unsigned long long)cancelled);
+	if ((u64)atomic64_read(&vm->direct) !=
+	    (u64)fh->mapped + (u64)fh->frames + fetch)
+		fh_violation(fh, "direct is %lld, but %lld mapped, %lld in frames, %llu coming",
+			     (long long)atomic64_read(&vm->direct),
+			     (long long)fh->mapped, (long long)fh->frames,
+			     (unsigned long long)fetch);
+	if ((u64)atomic64_read(&vm->wb_pages) != wb)
+		fh_violation(fh, "wb_pages is %lld, counted %llu",
+			     (long long)atomic64_read(&vm->wb_pages),
+			     (unsigned long long)wb);
+	if ((u64)atomic64_read(&vm->inactive_pages) != inactive)
+		fh_violation(fh, "inactive_pages is %lld, counted %llu",
+			     (long long)atomic64_read(&vm->inactive_pages),
+			     (unsigned long long)inactive);
+}
+
+void fh_fsck(struct fake_home *fh, bool quiet)
+{
+	struct walk k = { .fh = fh, .quiet = quiet };
+	struct dcm_vm *vm = fh->vm;
+	struct dcm_stats st;
+	u32 i, head;
+
+	k.seen = calloc(vm->nr_pages, 1);
+	if (!k.seen)
+		abort();
+	check_queue(&k, &vm->active, DCM_ACTIVE, 0);
+	check_queue(&k, &vm->proactive, DCM_PROACTIVE, 0);
+	for (i = 0; i < vm->nr_lanes; i++)
+		check_queue(&k, &vm->lane[i].inactive, DCM_INACTIVE, i);
+	for (head = 0; head < vm->nr_pages;) {
+		unsigned int order = pd_order(pd_word(&vm->pd[head]));
+
+		if (order > DCM_ORDER_MAX || (head & ((1u << order) - 1)) ||
+		    head + (1u << order) > vm->nr_pages)
+			fh_violation(fh, "no block: order %u at %u", order,
+				     head);
+		check_block(&k, head, order);
+		head += 1u << order;
+	}
+	check_sums(&k);
+	for (i = 0; quiet && i < vm->nr_extents; i++)
+		if (atomic_read(&vm->extent[i].inflight[0]) ||
+		    atomic_read(&vm->extent[i].inflight[1]))
+			fh_violation(fh, "extent %u counts I/O in flight", i);
+	dcm_vm_stats(vm, &st);
+	if (st.count[DCM_C_ILLEGAL])
+		fh_violation(fh, "%llu illegal moves, last: page %llu, %llu -> %llu",
+			     (unsigned long long)st.count[DCM_C_ILLEGAL],
+			     (unsigned long long)atomic64_read(&vm->illegal) >> 8,
+			     (unsigned long long)(atomic64_read(&vm->illegal) >>
+						  4) & 15,
+			     (unsigned long long)atomic64_read(&vm->illegal) &
+				     15);
+	free(k.seen);
+}
+
+static u64 cancelled_pages(const struct fake_home *fh)
+{
+	u64 n = 0;
+	u32 i, j;
+
+	for (i = 0; i < fh->vm->nr_lanes; i++) {
+		const struct dcm_lane *l = &fh->vm->lane[i];
+
+		for (j = 0; j < DCM_WBS_MAX; j++)
+			if (l->wb[j].in_use && l->wb[j].cancelled)
+				n += 1u << l->wb[j].order;
+	}
+	return n;
+}
+
+/* Frames that fetches in flight will fill: taken when they began. */
+static u64 coming_pages(const struct fake_home *fh)
+{
+	u64 n = 0;
+	u32 i, j;
+
+	for (i = 0; i < fh->vm->nr_lanes; i++) {
+		const struct dcm_lane *l = &fh->vm->lane[i];
+
+		for (j = 0; j < DCM_FETCHES_MAX; j++)
+			if (l->fetch[j].state != DCM_FETCH_FREE)
+				n += 1u << l->fetch[j].order;
+	}
+	return n;
+}
+
+/*
+ * Invariant 3. Over the budget only frames of cancelled write-backs may be;
+ * after the budget went down what is too much may only shrink.
+ */
+void fh_check_budget(struct fake_home *fh)
+{
+	u64 d = (u64)(fh->mapped + fh->frames) + coming_pages(fh), over = cancelled_pages(fh);
+	u64 budget = READ_ONCE(fh->vm->budget);
+	struct dcm_stats st;
+
+	if (d > fh->limit + over)
+		fh_violation(fh, "%llu pages direct, budget %llu, was allowed %llu + %llu in flight",
+			     (unsigned long long)d, (unsigned long long)budget,
+			     (unsigned long long)fh->limit,
+			     (unsigned long long)over);
+	dcm_vm_stats(fh->vm, &st);
+	if (over > st.in_flight_max)
+		fh_violation(fh, "%llu pages in flight, promised at most %llu",
+			     (unsigned long long)over,
+			     (unsigned long long)st.in_flight_max);
+	if (d - min(d, over) < fh->limit)
+		fh->limit = max(budget, d - over);
+	else
+		fh->limit = max(budget, fh->limit);
+}

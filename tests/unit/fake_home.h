@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * fake_home.h - a guest, a host and donors for the core, wholly in memory
+ *
+ * Implements struct dcm_ops the way a home does, but every way it may behave
+ * is chosen by a seed and as nasty as the contract in core.h and transport.h
+ * allows, and every promise the core gives there is checked. A page's content
+ * is one 64-bit word: its gfn and a sequence number, or 0 for all zero. The
+ * pointers the core handles (frames, landing buffers, slabs) lead into one
+ * PROT_NONE window: a core that looked at the bytes would crash.
+ *
+ * The home knows what the guest last wrote (@truth), so a wrong byte is found
+ * the moment it is mapped, not when somebody reads it.
+ *
+ * Two ways of running:
+ * - single-threaded: the clock is the test's, the run is a function of the
+ *   seed; inside ops other lanes may be run (@nest), which is how races
+ *   between lanes are played deterministically
+ * - threads: one thread a lane. What belongs to one page is kept in plain
+ *   memory, so that ThreadSanitizer sees whether the core really keeps ops on
+ *   one page apart; only what a real MMU does atomically is atomic.
+ */
+#ifndef FAKE_HOME_H
+#define FAKE_HOME_H
+
+#include "core.h"
+#include "internal.h"
+
+#define FH_DONORS_MAX 8
+#define FH_QUEUE_MAX 256
+
+/* values of the content store that no guest page ever has */
+#define FH_POISON	0xdeaddeaddeaddeadull	/* a freed frame */
+#define FH_UNWRITTEN	0xbadbadbadbadbad1ull	/* slab page never written */
+#define FH_TORN		0xbadbadbadbadbad2ull	/* being or half written */
+#define FH_GONE		0xbadbadbadbadbad3ull	/* slab revoked or dead */
+#define FH_LOST		0xbadbadbadbadbad4ull	/* truth: lost with its donor */
+
+/* page words: content, and what the page table would say */
+#define FH_SEQ_SHIFT	1
+#define FH_GFN_SHIFT	32
+#define FH_PRESENT	(1ull << 60)
+#define FH_WRITABLE	(1ull << 59)
+#define FH_DIRTY	(1ull << 58)
+#define FH_ACCESSED	(1ull << 57)
+#define FH_HIDDEN	(1ull << 56)
+#define FH_SAMPLED	(1ull << 55)
+#define FH_CONTENT	((1ull << 52) - 1)
+
+enum fh_slab_state {
+	FH_SLAB_FREE,		/* not lent */
+	FH_SLAB_LIVE,
+	FH_SLAB_DEAD,		/* revoked or its donor died: -ESTALE */
+	FH_SLAB_DETACHED,	/* the core promised not to touch it again */
+};
+
+struct fh_slab {
+	struct dcm_slab_ref ref;
+	u32 state;
+	u32 extent;
+	u32 donor;
+	u32 base;	/* index of page 0 in the store */
+	u8 *busy;	/* a byte a page: an I/O is in flight on it */
+};
+
+struct fh_donor {
+	u64 silent_until;
+	u64 unreachable_until;
+	bool dead;
+};
+
+struct fh_io {
+	struct dcm_io *io;
+	u64 due;
+	u64 old[DCM_BLOCK_MAX];
+	u64 src[DCM_BLOCK_MAX];
+};
+
+struct fh_lane {
+	u64 rng;
+	bool in_core;
+	u32 nr_io;
+	struct fh_io io[FH_QUEUE_MAX];
+};
+
+/**
+ * struct fh_config - what world the core lives in
+ * @dirty_bits: the home learns dirtiness from page tables (kernel pager);
+ *	else by write protection
+ * @touched_bits: the home knows of every page whether it was touched
+ * @direct: READ leaves the data in the slab
+ * @auto_slab: want_slab is answered at once by fh_give_slabs()
+ * @max_delay: ticks until an I/O completes, at most
+ * @qdepth: I/Os in flight per lane before post() says -EAGAIN
+ * @p_*: chances per 10000
+ * @nest: runs another lane from inside an op; NULL: never
+ * @idle: called while the core waits for others: the control plane's turn
+ * @threads: one thread a lane
+ */
+struct fh_config {
+	u32 nr_pages;
+	u32 extent_pages;
+	u32 nr_lanes;
+	u32 nr_slabs;
+	u32 nr_donors;
+	u64 budget;
+	u64 seed;
+	bool dirty_bits;
+	bool touched_bits;
+	bool direct;
+	bool threads;
+	u32 max_delay;
+	u32 qdepth;
+	u32 p_again;
+	u32 p_error;
+	u32 p_pinned;
+	u32 p_install_fail;
+	u32 p_nest;
+	void (*nest)(void *arg, u32 lane);
+	void (*idle)(void *arg);
+	void *arg;
+};
+
+struct fake_home {
+	struct fh_config cfg;
+	struct dcm_vm *vm;
+	u64 tick;
+	u64 *page;		/* page words */
+	u64 *truth;		/* version last written (bit 0: zero) */
+	u64 *maybe;		/* version being written */
+	u32 *seq;		/* versions made */
+	u32 *wakes;		/* wake-ups seen, per page */
+	u8 *op;			/* an op runs on the page */
+	u32 *witness;		/* plain: for ThreadSanitizer */
+	u8 *wlock;		/* a guest thread writes the page */
+	bool *want;		/* extents that want a slab */
+	u32 nr_chunks;
+	u32 *chunk;		/* live pages of a 16-page frame chunk */
+	u32 chunk_hint;
+	u64 *store;		/* contents: frames, landing buffers, slabs */
+	char *window;		/* PROT_NONE, 4 KiB a store entry */
+	u64 nr_store;
+	struct fh_slab *slab;
+	struct fh_donor donor[FH_DONORS_MAX];
+	struct fh_lane *lane;
+	s64 mapped;
+	s64 frames;
+	s64 direct_max;
+	u64 limit;		/* of direct, follows the budget */
+	u32 depth;
+	u64 relaxed;
+	/* what happened, for tests */
+	u64 nr_posts, nr_reads, nr_writes, nr_installs, nr_unmaps, nr_remaps;
+	u64 nr_lost_calls, nr_zero_written, nr_errors, nr_pinned, nr_nested;
+	u64 nr_release, nr_discards;
+};
+
+struct fake_home *fh_create(const struct fh_config *cfg);
+void fh_destroy(struct fake_home *fh);
+
+/* Says what broke, and where to find it again; does not return. */
+void fh_violation(const struct fake_home *fh, const char *fmt, ...)
+	__attribute__((noreturn, format(printf, 2, 3)));
+/* Printed with every violation: how to run the same thing again. */
+extern char fh_repro[160];
+
+/* ---- the guest ---- */
+
+#define FH_OK (-1)
+#define FH_HELD (-2)	/* another guest thread writes or discards the page */
+
+/* FH_OK when the access went through, FH_HELD, or flags for dcm_fault(). */
+int fh_read(struct fake_home *fh, u32 gfn, u64 *content);
+int fh_write(struct fake_home *fh, u32 gfn, bool zero);
+/* Read with everything checked against the truth. */
+int fh_read_checked(struct fake_home *fh, u32 gfn);
+bool fh_present(const struct fake_home *fh, u32 gfn);
+bool fh_is_lost(const struct fake_home *fh, u32 gfn);
+
+/*
+ * Access @gfn on @lane and do what the result says until it went through.
+ * Return: 0, or -EIO when the page is lost.
+ */
+int fh_access(struct fake_home *fh, u32 lane, u32 gfn, bool write, bool zero);
+
+/* ---- the core, entered as a home would ---- */
+
+enum dcm_fault_result fh_fault(struct fake_home *fh, u32 lane, u32 gfn,
+			       u32 flags);
+unsigned int fh_poll(struct fake_home *fh, u32 lane);
+unsigned int fh_balance(struct fake_home *fh, u32 lane);
+void fh_discard(struct fake_home *fh, u32 lane, u32 gfn, u32 nr);
+int fh_budget(struct fake_home *fh, u64 pages);
+
+/* Poll and balance every lane until nothing is in flight. */
+void fh_settle(struct fake_home *fh);
+
+/* ---- donors ---- */
+
+/* A free slab of a living donor other than @not, or NULL. */
+struct fh_slab *fh_slab_take(struct fake_home *fh, u64 pick, s32 not);
+/* Attach a slab to every extent that asked. Returns how many. */
+unsigned int fh_give_slabs(struct fake_home *fh, u64 pick);
+void fh_slab_kill(struct fake_home *fh, struct fh_slab *s);
+void fh_slab_free(struct fake_home *fh, struct fh_slab *s);
+void fh_donor_kill(struct fake_home *fh, u32 donor);
+struct fh_slab *fh_slab_of(struct fake_home *fh,
+			   const struct dcm_slab_ref *ref);
+/* After dcm_extent_lost(): what the core calls lost must be. */
+u32 fh_lost_scan(struct fake_home *fh, u32 extent);
+
+/* ---- checks ---- */
+
+/* Everything in its place; call when no lane is inside the core. */
+void fh_fsck(struct fake_home *fh, bool quiet);
+/* Direct memory against the budget. */
+void fh_check_budget(struct fake_home *fh);
+u64 fh_in_flight_bound(const struct fake_home *fh);
+
+u64 fh_random(u64 *state);
+
+/* vzalloc() fails at the Nth call from now; 0: never. */
+extern unsigned int fh_alloc_fail_at;
+extern unsigned int fh_alloc_calls;
+extern long fh_alloc_live;
+
+#endif /* FAKE_HOME_H */
