@@ -207,7 +207,7 @@ static int listen_unix(struct dcm_donor *donor, const char *path, char *err,
 		close(fd);
 		return -1;
 	}
-	snprintf(name, sizeof(name), "unix:%s", path);
+	snprintf(name, sizeof(name), "unix:%.107s", sun.sun_path);
 	return listen_add(donor, fd, true, name);
 }
 

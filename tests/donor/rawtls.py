@@ -15,6 +15,7 @@ import os
 import socket
 import struct
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 PRIORITY = (
@@ -42,12 +43,14 @@ class _Datum(ctypes.Structure):
     _fields_ = [("data", ctypes.c_char_p), ("size", ctypes.c_uint)]
 
 
+_lib.gnutls_init.argtypes = [ctypes.POINTER(_P), ctypes.c_uint]
 _lib.gnutls_record_send.argtypes = [_P, ctypes.c_char_p, ctypes.c_size_t]
 _lib.gnutls_record_send.restype = ctypes.c_ssize_t
 _lib.gnutls_record_recv.argtypes = [_P, ctypes.c_char_p, ctypes.c_size_t]
 _lib.gnutls_record_recv.restype = ctypes.c_ssize_t
 _lib.gnutls_strerror.restype = ctypes.c_char_p
 _lib.gnutls_transport_set_int2.argtypes = [_P, ctypes.c_int, ctypes.c_int]
+_lib.gnutls_transport_set_errno.argtypes = [_P, ctypes.c_int]
 _lib.gnutls_handshake.argtypes = [_P]
 _lib.gnutls_deinit.argtypes = [_P]
 _lib.gnutls_bye.argtypes = [_P, ctypes.c_int]
@@ -110,11 +113,19 @@ def hello(role: int, session: int = 0, secret: bytes = bytes(16), flags: int = 0
 
 
 class Tls:
-    """One connection with the key shown."""
+    """One connection with the key shown.
+
+    @on_bytes sees every received ciphertext. KEY_SHARE_TOP in @flags offers a
+    share of the first group only.
+    """
+
+    KEY_SHARE_TOP = 1 << 11
 
     def __init__(self, sock: socket.socket, name: str, key: bytes,
-                 priority: bytes = PRIORITY) -> None:
+                 priority: bytes = PRIORITY, flags: int = 0,
+                 on_bytes: Callable[[bytes], None] = lambda _: None) -> None:
         self.sock = sock
+        self.on_bytes = on_bytes
         self.fds: list[int] = []
         self.plain = False
         self.buffer = b""
@@ -122,7 +133,7 @@ class Tls:
         self.cred = _P()
         hexkey = key.hex().encode()
         datum = _Datum(hexkey, len(hexkey))
-        _lib.gnutls_init(ctypes.byref(self.session), 2)
+        _lib.gnutls_init(ctypes.byref(self.session), 2 | flags)
         _lib.gnutls_psk_allocate_client_credentials(ctypes.byref(self.cred))
         _lib.gnutls_psk_set_client_credentials(self.cred, name.encode(), ctypes.byref(datum), 1)
         _lib.gnutls_credentials_set(self.session, 4, self.cred)
@@ -130,8 +141,7 @@ class Tls:
             raise TlsError("bad priority")
         _lib.gnutls_transport_set_int2(self.session, sock.fileno(), sock.fileno())
         self._pull_ref = _PULL(self._pull)
-        if sock.family == socket.AF_UNIX:
-            _lib.gnutls_transport_set_pull_function(self.session, self._pull_ref)
+        _lib.gnutls_transport_set_pull_function(self.session, self._pull_ref)
         _lib.gnutls_handshake_set_timeout(self.session, 0)
         while True:
             ret = _lib.gnutls_handshake(self.session)
@@ -145,13 +155,14 @@ class Tls:
         try:
             got, anc, _, _ = self.sock.recvmsg(size, socket.CMSG_SPACE(4 * 4))
         except OSError as e:
-            ctypes.set_errno(e.errno or 0)
+            _lib.gnutls_transport_set_errno(self.session, e.errno or 0)
             return -1
         for level, kind, payload in anc:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 fds = array.array("i")
                 fds.frombytes(payload[: len(payload) - len(payload) % 4])
                 self.fds.extend(fds)
+        self.on_bytes(got)
         ctypes.memmove(data, got, len(got))
         return len(got)
 
