@@ -37,11 +37,15 @@ int dcm_extent_io(struct dcm_lane *lane, u32 gfn, u8 home, struct dcm_io *io)
 {
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_extent *e = extent_of(vm, gfn);
+	bool gone;
 	int err;
 
 	atomic_fetch_inc(&e->inflight[home]);
-	if (smp_load_acquire(&e->gone[home]) ||
-	    !(io->slab = smp_load_acquire(&e->slab[home]))) {
+	/* Pairs with dcm_extent_lost(): it sees our count, or we its mark. */
+	gone = smp_load_acquire(&e->gone[home]);
+	/* Pairs with dcm_extent_attach(): the slab is set up when seen. */
+	io->slab = smp_load_acquire(&e->slab[home]);
+	if (gone || !io->slab) {
 		dcm_extent_io_end(vm, gfn, home);
 		return -ESTALE;
 	}
@@ -77,10 +81,10 @@ bool dcm_extent_write_begin(struct dcm_vm *vm, u32 gfn, u8 home)
 	struct dcm_extent *e = extent_of(vm, gfn);
 
 	atomic_fetch_inc(&e->inflight[home]);
-	if (smp_load_acquire(&e->slab[home]) &&
-	    smp_load_acquire(&e->cur) == home &&
-	    !smp_load_acquire(&e->gone[home]) &&
-	    !smp_load_acquire(&e->closed[home]))
+	if (smp_load_acquire(&e->slab[home]) &&	/* dcm_extent_attach() */
+	    smp_load_acquire(&e->cur) == home && /* dcm_extent_attach() */
+	    !smp_load_acquire(&e->gone[home]) && /* dcm_extent_lost() */
+	    !smp_load_acquire(&e->closed[home])) /* dcm_extent_move() */
 		return true;
 	dcm_extent_io_end(vm, gfn, home);
 	return false;
@@ -111,14 +115,16 @@ int dcm_extent_attach(struct dcm_vm *vm, u32 extent, struct dcm_slab_ref *slab)
 		return -EBUSY;
 	WRITE_ONCE(e->gone[to], false);
 	WRITE_ONCE(e->closed[to], false);
+	/* Pair with dcm_extent_io(): flags and slab are set up when seen. */
 	smp_store_release(&e->slab[to], slab);
-	smp_store_release(&e->cur, to);
+	smp_store_release(&e->cur, to); /* after the slab it names */
 	return 0;
 }
 
 /* Nothing is on slab @i any more: forget it. */
 static void slab_detach(struct dcm_extent *e, unsigned int i)
 {
+	/* After the last operation's end, for dcm_extent_io(). */
 	smp_store_release(&e->slab[i], (struct dcm_slab_ref *)NULL);
 }
 
@@ -317,6 +323,7 @@ int dcm_extent_move(struct dcm_lane *lane, u32 extent,
 	/* Moves land in the fetches' buffers: let pulls come to an end. */
 	if (!pull && lane->nr_fetch)
 		return -EAGAIN;
+	/* Pairs with dcm_extent_write_begin(): no new write from here on. */
 	smp_store_release(&e->closed[idx], true);
 	first = extent << vm->extent_shift;
 	end = min(first + vm->extent_pages, vm->nr_pages);
@@ -402,6 +409,7 @@ s64 dcm_extent_lost(struct dcm_lane *lane, u32 extent,
 	idx = slab_index(e, slab);
 	if (idx < 0)
 		return idx;
+	/* Pairs with dcm_extent_io(): no new operation from here on. */
 	smp_store_release(&e->gone[idx], true);
 	dcm_poll(lane);
 	if (atomic_fetch_or(0, &e->inflight[idx]))

@@ -51,8 +51,11 @@ enum dcm_wire_type {
 	DCM_MSG_CHECK_ACTIVITY = 32,	/* donor */
 	DCM_MSG_ACTIVITY = 33,		/* host */
 	DCM_MSG_EVICT = 34,		/* donor wants one slab back */
-	DCM_MSG_DONE = 35,		/* host: nothing uses it any more. donor: answers
-					 * UNMAP; with tag 0: taken back by force */
+	/*
+	 * host: nothing uses it any more. donor: answers UNMAP; with tag 0:
+	 * taken back by force
+	 */
+	DCM_MSG_DONE = 35,
 
 	/* data role */
 	DCM_MSG_READ = 48,		/* host */

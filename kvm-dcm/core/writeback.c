@@ -98,6 +98,7 @@ static void wb_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 	 */
 	lock = dcm_block_lock(vm, head, &order);
 	order = wb->order;
+	/* Pairs with dcm_wb_unhold(). */
 	if (wb->cancelled && smp_load_acquire(&wb->held)) {
 		pd_unlock(pd_of(vm, lock));
 		lane->wb_parked += !wb->parked;
@@ -194,6 +195,7 @@ unsigned int dcm_wb_unpark(struct dcm_lane *lane)
 	for (i = 0; lane->wb_parked && i < DCM_WBS_MAX; i++) {
 		struct dcm_wb *wb = &lane->wb[i];
 
+		/* Pairs with dcm_wb_unhold(). */
 		if (wb->in_use && wb->parked && !smp_load_acquire(&wb->held)) {
 			wb_finish(lane, wb);
 			n++;
@@ -295,5 +297,6 @@ struct dcm_wb *dcm_wb_cancel(struct dcm_lane *lane, u32 head, bool hold)
 /* The bytes are copied: the owner of the descriptor may end it. */
 void dcm_wb_unhold(struct dcm_wb *wb)
 {
+	/* The copy is done before wb_finish() or dcm_wb_unpark() see this. */
 	smp_store_release(&wb->held, false);
 }
