@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * donor.c - real donors, and a proxy that cuts lines, for tests
+ *
+ * Donors die with the test (PR_SET_PDEATHSIG), so that one that fails leaves
+ * nothing behind.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "donor.h"
+
+#define DIE(...) (fprintf(stderr, __VA_ARGS__), fputc('\n', stderr), exit(99))
+
+void donor_start(struct donor *d, const char *unix_path, int port,
+		 const char *keys, const char *const *opts)
+{
+	const char *argv[48], *bin = getenv("DONORD");
+	char listen_arg[64], fd_arg[16], buf[1024], *line;
+	int fds[2], n = 0;
+	size_t len = 0;
+	ssize_t got;
+
+	memset(d, 0, sizeof(*d));
+	if (!bin)
+		bin = "build/bin/dcm-donord";
+	if (pipe(fds))
+		DIE("pipe");
+	argv[n++] = bin;
+	if (port >= 0) {
+		snprintf(listen_arg, sizeof(listen_arg), "127.0.0.1:%d", port);
+		argv[n++] = "--listen";
+		argv[n++] = listen_arg;
+	}
+	if (unix_path) {
+		argv[n++] = "--unix";
+		argv[n++] = unix_path;
+		snprintf(d->sock, sizeof(d->sock), "%s", unix_path);
+	}
+	snprintf(fd_arg, sizeof(fd_arg), "%d", fds[1]);
+	argv[n++] = "--keys";
+	argv[n++] = keys;
+	argv[n++] = "--ready-fd";
+	argv[n++] = fd_arg;
+	while (opts && *opts && n < 47)
+		argv[n++] = *opts++;
+	argv[n] = NULL;
+	d->pid = fork();
+	if (d->pid < 0)
+		DIE("fork");
+	if (!d->pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		close(fds[0]);
+		if (!getenv("DONOR_LOG")) {
+			int null = open("/dev/null", O_WRONLY);
+
+			dup2(null, 2);
+		}
+		execv(bin, (char **)argv);
+		_exit(127);
+	}
+	close(fds[1]);
+	while (len < sizeof(buf) - 1 &&
+	       (got = read(fds[0], buf + len, sizeof(buf) - 1 - len)) != 0) {
+		if (got < 0 && errno != EINTR)
+			break;
+		if (got > 0)
+			len += (size_t)got;
+	}
+	close(fds[0]);
+	buf[len] = 0;
+	if (strncmp(buf, "READY=1", 7))
+		DIE("%s does not start (set DONOR_LOG=1 to see why)", bin);
+	line = strstr(buf, "LISTEN=tcp:");
+	if (line)
+		snprintf(d->tcp, sizeof(d->tcp), "%.*s",
+			 (int)strcspn(line + 7, "\n"), line + 7);
+}
+
+void donor_signal(struct donor *d, int sig)
+{
+	if (kill(d->pid, sig))
+		DIE("kill");
+	if (sig == SIGKILL)
+		donor_wait(d);
+}
+
+int donor_wait(struct donor *d)
+{
+	int st;
+
+	while (waitpid(d->pid, &st, 0) < 0)
+		if (errno != EINTR)
+			DIE("waitpid");
+	d->pid = 0;
+	return WIFEXITED(st) ? WEXITSTATUS(st) : 128 + WTERMSIG(st);
+}
+
+void donor_end(struct donor *d)
+{
+	if (d->pid)
+		donor_signal(d, SIGKILL);
+	if (d->sock[0])
+		unlink(d->sock);
+}
+
+#define LINES 64
+
+struct proxy {
+	pthread_t thread;
+	pthread_mutex_t lock;
+	struct sockaddr_in target;
+	int listen;
+	bool block;
+	bool stop;
+	int nr;
+	int fd[LINES][2];
+};
+
+static void line_end(struct proxy *p, int i)
+{
+	close(p->fd[i][0]);
+	close(p->fd[i][1]);
+	p->nr--;
+	p->fd[i][0] = p->fd[p->nr][0];
+	p->fd[i][1] = p->fd[p->nr][1];
+}
+
+static void line_new(struct proxy *p)
+{
+	int a = accept(p->listen, NULL, NULL), b;
+
+	if (a < 0)
+		return;
+	b = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (p->block || p->nr == LINES ||
+	    connect(b, (struct sockaddr *)&p->target, sizeof(p->target))) {
+		close(a);
+		close(b);
+		return;
+	}
+	p->fd[p->nr][0] = a;
+	p->fd[p->nr++][1] = b;
+}
+
+/* false: the line is over */
+static bool copy(int from, int to)
+{
+	char buf[65536];
+	ssize_t n = recv(from, buf, sizeof(buf), 0), off = 0, w;
+
+	if (n <= 0)
+		return false;
+	while (off < n) {
+		w = send(to, buf + off, (size_t)(n - off), MSG_NOSIGNAL);
+		if (w <= 0)
+			return false;
+		off += w;
+	}
+	return true;
+}
+
+static void *proxy_main(void *arg)
+{
+	struct proxy *p = arg;
+	struct pollfd pf[1 + 2 * LINES];
+
+	for (;;) {
+		int i, n, nr;
+
+		pthread_mutex_lock(&p->lock);
+		if (p->stop) {
+			pthread_mutex_unlock(&p->lock);
+			return NULL;
+		}
+		nr = p->nr;
+		pf[0] = (struct pollfd){ .fd = p->listen, .events = POLLIN };
+		for (i = 0; i < nr; i++) {
+			pf[1 + 2 * i] = (struct pollfd){ .fd = p->fd[i][0],
+							 .events = POLLIN };
+			pf[2 + 2 * i] = (struct pollfd){ .fd = p->fd[i][1],
+							 .events = POLLIN };
+		}
+		n = poll(pf, (nfds_t)(1 + 2 * nr), 2);
+		for (i = nr - 1; n > 0 && i >= 0; i--)
+			if ((pf[1 + 2 * i].revents &&
+			     !copy(p->fd[i][0], p->fd[i][1])) ||
+			    (pf[2 + 2 * i].revents &&
+			     !copy(p->fd[i][1], p->fd[i][0])))
+				line_end(p, i);
+		if (n > 0 && pf[0].revents)
+			line_new(p);
+		pthread_mutex_unlock(&p->lock);
+		usleep(100);
+	}
+}
+
+struct proxy *proxy_start(const char *target, char *address, size_t len)
+{
+	struct sockaddr_in sin = { .sin_family = AF_INET };
+	struct proxy *p = calloc(1, sizeof(*p));
+	socklen_t sl = sizeof(sin);
+
+	sin.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	p->target = sin;
+	p->target.sin_port = htons((uint16_t)atoi(strrchr(target, ':') + 1));
+	p->listen = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	pthread_mutex_init(&p->lock, NULL);
+	if (bind(p->listen, (struct sockaddr *)&sin, sizeof(sin)) ||
+	    listen(p->listen, 64) ||
+	    getsockname(p->listen, (struct sockaddr *)&sin, &sl))
+		DIE("proxy");
+	snprintf(address, len, "tcp:127.0.0.1:%d", ntohs(sin.sin_port));
+	pthread_create(&p->thread, NULL, proxy_main, p);
+	return p;
+}
+
+void proxy_cut(struct proxy *p, bool block)
+{
+	pthread_mutex_lock(&p->lock);
+	p->block = block;
+	while (p->nr)
+		line_end(p, 0);
+	pthread_mutex_unlock(&p->lock);
+}
+
+void proxy_open(struct proxy *p)
+{
+	pthread_mutex_lock(&p->lock);
+	p->block = false;
+	pthread_mutex_unlock(&p->lock);
+}
+
+void proxy_stop(struct proxy *p)
+{
+	proxy_cut(p, true);
+	pthread_mutex_lock(&p->lock);
+	p->stop = true;
+	pthread_mutex_unlock(&p->lock);
+	pthread_join(p->thread, NULL);
+	close(p->listen);
+	pthread_mutex_destroy(&p->lock);
+	free(p);
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* donor.h - real donors, and a proxy that cuts lines, for tests */
+#ifndef TEST_DONOR_H
+#define TEST_DONOR_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+/**
+ * struct donor - a dcm-donord that runs
+ * @tcp: "tcp:127.0.0.1:PORT", "" without
+ * @sock: path of its UNIX socket, "" without
+ */
+struct donor {
+	pid_t pid;
+	char tcp[64];
+	char sock[108];
+};
+
+/**
+ * donor_start() - start $DONORD with a fresh port
+ * @d: filled in
+ * @unix_path: also (or only, with @port < 0) listen there; %NULL: not
+ * @port: TCP port, 0: any, -1: none
+ * @keys: key file
+ * @opts: more options, %NULL at the end
+ *
+ * Ends the program when it does not come up.
+ */
+void donor_start(struct donor *d, const char *unix_path, int port,
+		 const char *keys, const char *const *opts);
+
+/* Signal it. SIGKILL also waits for its end. */
+void donor_signal(struct donor *d, int sig);
+
+/* Wait for its end; its exit status, 128 + signal. */
+int donor_wait(struct donor *d);
+
+/* End it if it runs. */
+void donor_end(struct donor *d);
+
+struct proxy;
+
+/* A TCP line to a donor that can be cut: @address is "tcp:127.0.0.1:PORT". */
+struct proxy *proxy_start(const char *target, char *address, size_t len);
+/* Cut every connection; with @block, accept none until proxy_open(). */
+void proxy_cut(struct proxy *p, bool block);
+void proxy_open(struct proxy *p);
+void proxy_stop(struct proxy *p);
+
+#endif /* TEST_DONOR_H */
