@@ -168,9 +168,12 @@ static json_t *extents_json(struct dcm_pager *pg, u64 *indirect)
 		end = min(gfn + vm->extent_pages, (u64)vm->nr_pages);
 		for (; gfn < end; gfn++) {
 			u32 w = pd_word(&vm->pd[gfn]);
+			/* the state is the head's, the rest each page's own */
+			u64 head = gfn & ~((1ull << pd_order(w)) - 1);
 
 			*indirect += (w & PD_REMOTE) &&
-				     pd_state(w) == DCM_NOTDIRECT;
+				     pd_state(pd_word(&vm->pd[head])) ==
+					     DCM_NOTDIRECT;
 		}
 	}
 	put(o, "total", vm->nr_extents);
