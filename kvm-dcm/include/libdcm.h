@@ -109,10 +109,11 @@ DCM_API int dcm_pager_unpin(struct dcm_pager *p, void *addr, size_t bytes);
  * dcm_pager_set_budget() - change the most memory held in this host
  *
  * Takes effect at once for new faults; what is over it leaves soon after.
- * -EINVAL below the minimum, which dcm_pager_status() reports.
+ * -EINVAL below dcm_pager_min_budget().
  */
 DCM_API int dcm_pager_set_budget(struct dcm_pager *p, uint64_t bytes);
 DCM_API uint64_t dcm_pager_budget(struct dcm_pager *p);
+DCM_API uint64_t dcm_pager_min_budget(struct dcm_pager *p);
 
 /** dcm_pager_set() - change a tunable; -ENOENT, -ERANGE */
 DCM_API int dcm_pager_set(struct dcm_pager *p, const char *name,

@@ -32,7 +32,7 @@
 
 #define FETCH_BUF	(DCM_BLOCK_MAX * DCM_PAGE_SIZE)
 #define FIRST_DONOR_MS	10000u
-#define CACHED_MAX	1024u	/* pages in free frames */
+#define CACHED_MAX	512u	/* pages in free frames */
 #define CACHED_MIN	16u
 
 __thread int dcm_inside;
@@ -71,7 +71,15 @@ int dcm_thread_start(pthread_t *t, void *(*fn)(void *), void *arg)
 
 static u64 cached_pages(u64 budget_pages)
 {
-	return min(max(budget_pages / 64, (u64)CACHED_MIN), (u64)CACHED_MAX);
+	return min(max(budget_pages / 128, (u64)CACHED_MIN), (u64)CACHED_MAX);
+}
+
+/* What the core may use of it: frames kept, and as much about to be dropped. */
+static u64 core_pages(u64 budget_pages)
+{
+	u64 own = 2 * cached_pages(budget_pages);
+
+	return budget_pages > own ? budget_pages - own : 0;
 }
 
 static int core_create(struct dcm_pager *pg, u64 nr_pages, u64 extent,
@@ -90,8 +98,7 @@ static int core_create(struct dcm_pager *pg, u64 nr_pages, u64 extent,
 	u32 i;
 
 	pg->frames.cached_max = cached_pages(pages);
-	if (pages > pg->frames.cached_max)
-		vc.budget_pages = pages - pg->frames.cached_max;
+	vc.budget_pages = core_pages(pages);
 	pg->vm = dcm_vm_create(&vc, &why);
 	if (!pg->vm) {
 		if (why == -EINVAL)
@@ -550,18 +557,20 @@ int dcm_pager_owns(struct dcm_pager *pg, const void *addr, size_t bytes)
 
 int dcm_pager_set_budget(struct dcm_pager *pg, uint64_t bytes)
 {
-	u64 pages = bytes >> DCM_PAGE_SHIFT, cached = cached_pages(pages);
-	int rc;
+	u64 pages = bytes >> DCM_PAGE_SHIFT;
+	int rc = dcm_set_budget(pg->vm, core_pages(pages));
 
-	if (pages <= cached)
-		return -EINVAL;
-	rc = dcm_set_budget(pg->vm, pages - cached);
 	if (rc)
 		return rc;
-	WRITE_ONCE(pg->frames.cached_max, cached);
+	WRITE_ONCE(pg->frames.cached_max, cached_pages(pages));
 	WRITE_ONCE(pg->budget_bytes, pages << DCM_PAGE_SHIFT);
 	dcm_control_kick(pg);
 	return 0;
+}
+
+uint64_t dcm_pager_min_budget(struct dcm_pager *pg)
+{
+	return (dcm_min_budget(pg->vm) + 2 * CACHED_MIN) << DCM_PAGE_SHIFT;
 }
 
 uint64_t dcm_pager_budget(struct dcm_pager *pg)

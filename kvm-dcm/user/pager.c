@@ -86,7 +86,22 @@ static int copy_in(struct dcm_pager *pg, u64 va, const char *src, u16 mask,
 					      (char *)pg->zero,
 					n * DCM_PAGE_SIZE, mode);
 
-		/* EEXIST can't be; if it is, the page is there. */
+		/*
+		 * ENOENT: the run spans two mappings of the kernel's, as after
+		 * mprotect() of a part; or, for one page, there is none.
+		 * EEXIST can't be; if it is, the page is there.
+		 */
+		if (n > 1 && (err == -ENOENT || err == -EEXIST)) {
+			unsigned int k;
+
+			for (k = i; k < i + n; k++) {
+				err = copy_in(pg, va, src, (u16)(1u << k), mode,
+					      done);
+				if (err)
+					return err;
+			}
+			continue;
+		}
 		if (err && err != -EEXIST && err != -ENOENT)
 			return err;
 		*done |= (u16)(((1u << n) - 1) << i);
@@ -344,8 +359,7 @@ static int unmap_move(struct dcm_pg_lane *l, struct dcm_unmap *v, u16 mask)
 		moved &= (u16)~dcm_sample_mask(pg, v->gfn, v->order);
 		move_back(l, va, dst, moved, v->dirty);
 		dcm_frame_put(l, frame, true);
-		v->err = -EBUSY;
-		return v->err;
+		return err;
 	}
 	v->frame = frame;
 	return 0;
@@ -404,12 +418,13 @@ static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
 		hidden = dcm_sample_mask(pg, v->gfn, v->order);
 		mask = dcm_guest_mask(&pg->guest, v->gfn, v->order) &
 		       (u16)~hidden;
-		if (want_move(pg, v)) {
-			if (unmap_move(l, v, mask))
-				continue;
-		} else {
+		v->err = want_move(pg, v) ? unmap_move(l, v, mask) : -EINVAL;
+		if (v->err == -EBUSY)
+			continue;
+		/* Also what MOVE can't do: several mappings, or read-only. */
+		if (v->err)
 			unmap_copy(l, v, mask, &nr_iov);
-		}
+		v->err = 0;
 		v->observed |= hidden;
 		if (hidden)
 			collect_hidden(l, v->gfn, hidden,

@@ -182,7 +182,6 @@ struct dcm_pager {
 	pthread_mutex_t discard_lock;
 	bool stop;
 	u64 budget_bytes;		/* as the user said */
-	u64 extra_pages;		/* of it kept for frames cached */
 	u64 start_ns;
 	bool spin;
 	bool follow;

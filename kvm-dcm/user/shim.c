@@ -427,6 +427,8 @@ DCM_EXPORT int mlockall(int flags)
 
 /* ---- fork ---- */
 
+static pid_t pager_pid;
+
 static void child_segv(int sig, siginfo_t *si, void *ctx)
 {
 	static const char text[] =
@@ -434,7 +436,8 @@ static void child_segv(int sig, siginfo_t *si, void *ctx)
 	u64 a = (u64)si->si_addr;
 
 	(void)ctx;
-	if (in_arena(a, 1) && write(STDERR_FILENO, text, sizeof(text) - 1) < 0)
+	if (getpid() != pager_pid && in_arena(a, 1) &&
+	    write(STDERR_FILENO, text, sizeof(text) - 1) < 0)
 		_exit(1);
 	signal(sig, SIG_DFL);
 }
@@ -451,12 +454,20 @@ static void fork_parent(void)
 
 static void fork_child(void)
 {
-	struct sigaction sa, had;
-
 	dcm_heap_unlock();
 	dcm_shim.pg = NULL;
-	if (!dcm_shim.arena || sigaction(SIGSEGV, NULL, &had) ||
-	    had.sa_handler != SIG_DFL)
+}
+
+/*
+ * Set up before any fork(): the allocator's own handlers are the first to touch
+ * what a child does not have. A program with a handler of its own keeps it.
+ */
+static void child_watch(void)
+{
+	struct sigaction sa, had;
+
+	pager_pid = getpid();
+	if (sigaction(SIGSEGV, NULL, &had) || had.sa_handler != SIG_DFL)
 		return;
 	memset(&sa, 0, sizeof(sa));
 	sa.sa_sigaction = child_segv;
@@ -520,8 +531,10 @@ static void start(const char *path)
 	if (!pg)
 		die(err);
 	dcm_shim.no_direct = !dcm_pager_pin_safe(pg);
-	if (arena)
+	if (arena) {
 		arena_make(pg, arena);
+		child_watch();
+	}
 	pthread_atfork(fork_prepare, fork_parent, fork_child);
 	free(cfg);
 	__atomic_store_n(&dcm_shim.pg, pg, __ATOMIC_RELEASE);

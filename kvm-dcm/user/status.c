@@ -234,8 +234,7 @@ static json_t *status_json(struct dcm_pager *pg)
 			    json_real((double)(dcm_now_ns() - pg->start_ns) /
 				      1e9));
 	put(o, "budget_bytes", READ_ONCE(pg->budget_bytes));
-	put(o, "min_budget_bytes",
-	    (dcm_min_budget(pg->vm) + 16) << DCM_PAGE_SHIFT);
+	put(o, "min_budget_bytes", dcm_pager_min_budget(pg));
 	put(o, "direct_bytes", (st->direct + cached) << DCM_PAGE_SHIFT);
 	json_object_set_new(o, "extents", extents_json(pg, &indirect));
 	put(o, "indirect_bytes", indirect << DCM_PAGE_SHIFT);
@@ -322,8 +321,7 @@ static json_t *do_budget(struct dcm_pager *pg, json_t *req)
 		snprintf(why, sizeof(why),
 			 "budget of %llu bytes refused: the smallest is %llu",
 			 (unsigned long long)json_integer_value(v),
-			 (unsigned long long)(dcm_min_budget(pg->vm) + 16)
-				 << DCM_PAGE_SHIFT);
+			 (unsigned long long)dcm_pager_min_budget(pg));
 		return error_json(why);
 	}
 	return json_pack("{s:b,s:I}", "ok", 1, "budget_bytes",
