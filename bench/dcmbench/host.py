@@ -125,6 +125,15 @@ def anon_bytes(pid: int) -> int:
     return 0
 
 
+def rss_peak(pid: int) -> int:
+    """Most resident memory a running process has had."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
 class Sampler(threading.Thread):
     """The most anonymous memory seen of a process tree's largest process."""
 

@@ -318,9 +318,9 @@ def scale(ctx: Context) -> Row:
 def core_cpu(ctx: Context) -> Row:
     """The core alone behind a guest that costs nothing."""
     shapes = {
-        "256 MiB of 1 GiB": (262144, 65536, 4_000_000, 0),
-        "256 MiB of 1 GiB, half writes": (262144, 65536, 4_000_000, 50),
-        "4 GiB of 16 GiB": (4194304, 1048576, 8_000_000, 0),
+        "256 MiB of 1 GiB": (262144, 65536, 2_000_000, 0),
+        "256 MiB of 1 GiB, half writes": (262144, 65536, 2_000_000, 50),
+        "4 GiB of 16 GiB": (4194304, 1048576, 4_000_000, 0),
     }
     found: dict[str, float] = {}
     faults = 0

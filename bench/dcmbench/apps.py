@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The apps row: real programs from Debian, plain, under dcmctl run, and with swap on zram.
+
+What is the same for both sides: the limit (a share of the program's peak RSS when it has all
+memory), the inputs (in the page cache beforehand, charged to nobody), the output (hashed on
+the fly, compared with the plain run's), the CPUs (all). dcmctl preloads jemalloc where it has
+to; so the plain run is made with the program's own allocator and with jemalloc, and the
+faster of the two is what counts as plain and what swap on zram gets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dcmbench import donors, host, inputs
+from dcmbench.context import MIB, Context
+from dcmbench.host import BenchError
+from dcmbench.report import Row, geomean, median, row
+
+SHARES = (75, 50, 25)
+PLAIN_MAX_S = 120.0
+SLOW_MAX = 8.0  # a run slower than this many times the plain one is ended
+PYTHON = "/usr/bin/python3"  # Debian's, which is the one with python3-scipy
+
+
+@dataclasses.dataclass(frozen=True)
+class App:
+    """A program, how it is started, what it needs from Debian."""
+
+    name: str
+    what: str
+    package: str
+    argv: tuple[str, ...]
+    stdin: str = ""
+    server: bool = False
+
+
+def catalogue(size: inputs.Size) -> list[App]:
+    graph = os.fspath(inputs.APPS / "graph.py")
+    return [
+        App(
+            "redis",
+            "Redis, zipfian 95 % GET of 1 KB values",
+            "redis-server",
+            ("redis-server", *"--port 0 --appendonly no --loglevel warning".split()),
+            server=True,
+        ),
+        App("sqlite", "SQLite in memory: joins, index, scans", "sqlite3",
+            ("sqlite3", ":memory:"), stdin="shop.sql"),
+        App("sort", "GNU sort of text", "coreutils",
+            ("sort", "--parallel=1", "-S", "1G", "-k2,2", "-k4,4n", "lines")),
+        App("graph", "SciPy: PageRank, components, BFS", "python3-scipy",
+            (PYTHON, graph, str(size.nodes), str(size.edges), str(size.rounds))),
+        App("minimap2", "minimap2: index a genome, map reads", "minimap2",
+            ("minimap2", "-t", "1", "-a", "-x", "map-ont", "genome.fa", "reads.fa")),
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """One run of one program."""
+
+    seconds: float
+    result: str
+    peak: int  # of anonymous memory, seen from outside
+    rss: int
+
+
+def _environment(ctx: Context, preload: str = "") -> dict[str, str]:
+    env = {**ctx.environment, "LC_ALL": "C", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    env.pop("LD_LIBRARY_PATH")
+    if preload:
+        env["LD_PRELOAD"] = preload
+    return env
+
+
+def jemalloc() -> str:
+    found = sorted(Path("/usr/lib").glob("*/libjemalloc.so.2"))
+    return os.fspath(found[0]) if found else ""
+
+
+def _failed(done: host.Ran, limit: float) -> BenchError:
+    if done.timed_out:
+        return BenchError(f"slower than {limit:.0f} s, ended")
+    return BenchError(f"status {done.status}: {done.error.strip()[-160:]}")
+
+
+def _program(
+    ctx: Context,
+    app: App,
+    folder: Path,
+    size: inputs.Size,
+    *,
+    prefix: list[str],
+    env: dict[str, str],
+    timeout: float,
+    cgroup: host.Cgroup | None,
+) -> Outcome:
+    if app.server:
+        return _served(ctx, app, size, prefix=prefix, env=env, timeout=timeout, cgroup=cgroup)
+    done = host.run(
+        [*prefix, *app.argv],
+        timeout=timeout,
+        env=env,
+        cgroup=cgroup,
+        stdin=folder / app.stdin if app.stdin else None,
+        cwd=folder,
+        sample=True,
+    )
+    if done.status or done.timed_out:
+        raise _failed(done, timeout)
+    return Outcome(done.seconds, done.sha256, done.anon_peak, done.maxrss)
+
+
+def _served(
+    ctx: Context,
+    app: App,
+    size: inputs.Size,
+    *,
+    prefix: list[str],
+    env: dict[str, str],
+    timeout: float,
+    cgroup: host.Cgroup | None,
+) -> Outcome:
+    """A Redis server under the limit; its load comes from outside and is what is timed."""
+    sock = ctx.scratch / "redis.sock"
+    sock.unlink(missing_ok=True)
+    log = ctx.scratch / "redis.log"
+    argv = [*prefix, *app.argv, "--unixsocket", os.fspath(sock), "--save", ""]
+    with log.open("wb") as out:
+        server = host.spawn(
+            argv, env=env, cgroup=cgroup, cwd=ctx.scratch, stdout=out.fileno(),
+            stderr=subprocess.STDOUT,
+        )
+    sampler = host.Sampler(server.pid)
+    try:
+        deadline = time.monotonic() + 20
+        while not sock.exists():
+            if server.poll() is not None or time.monotonic() > deadline:
+                tail = log.read_text(errors="replace").strip()[-160:]
+                raise BenchError(f"the server did not start: {tail}")
+            time.sleep(0.02)
+        sampler.start()
+        done = host.run(
+            [ctx.program("zipf"), sock, str(size.keys), "1000", str(size.requests)],
+            timeout=timeout,
+        )
+        rss = max(host.rss_peak(p) for p in host.children(server.pid))
+        if done.status or done.timed_out:
+            raise _failed(done, timeout)
+        figures = done.json()
+        return Outcome(done.seconds, str(figures["checksum"]), sampler.stop(), rss)
+    finally:
+        with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            if server.poll() is None:
+                server.send_signal(signal.SIGTERM)
+                server.wait(10)
+        host.kill_group(server)
+
+
+@contextlib.contextmanager
+def _donor(ctx: Context) -> Iterator[donors.Donor]:
+    with donors.donor(
+        ctx.donord, ctx.scratch / "donor", options={"data-encryption": "no"}
+    ) as found:
+        yield found
+
+
+def _dcmctl(ctx: Context, d: donors.Donor, budget: int) -> list[str]:
+    return [
+        os.fspath(ctx.root / "bin" / "dcmctl"),
+        *("run", "--mode", "program", "--budget", str(budget), "--size", "16G"),
+        *("--donor", d.unix, "--keys", os.fspath(d.keys), "--no-encrypt-data", "--"),
+    ]
+
+
+@dataclasses.dataclass
+class Results:
+    """Of one program: seconds, plain and by share and side; what went wrong."""
+
+    app: App
+    plain: float
+    rss: int
+    ours: dict[int, float] = dataclasses.field(default_factory=dict)
+    peer: dict[int, float] = dataclasses.field(default_factory=dict)
+    peaks: dict[int, int] = dataclasses.field(default_factory=dict)
+    problems: list[str] = dataclasses.field(default_factory=list)
+
+
+def _plain(
+    ctx: Context, app: App, folder: Path, size: inputs.Size
+) -> tuple[float, Outcome, str, str]:
+    """Seconds, an outcome of its own allocator, and what to preload to be that fast."""
+    times: dict[str, list[float]] = {"": []}
+    if jemalloc() and app.name != "redis":  # Debian's Redis is built with jemalloc
+        times[jemalloc()] = []
+    first: Outcome | None = None
+    for _ in range(2):
+        for preload, seen in times.items():
+            done = _program(
+                ctx, app, folder, size, prefix=[], env=_environment(ctx, preload),
+                timeout=PLAIN_MAX_S, cgroup=None,
+            )
+            seen.append(done.seconds)
+            first = first or done
+            if done.result != first.result:
+                raise BenchError("two plain runs differ: not a usable program")
+    assert first
+    best = min(times, key=lambda p: median(times[p]))
+    note = " / ".join(f"{min(v):.2f}" for v in times.values())
+    return median(times[best]), first, best, note
+
+
+def measure(ctx: Context, app: App, folder: Path, size: inputs.Size, algorithm: str) -> Results:
+    plain, first, preload, note = _plain(ctx, app, folder, size)
+    found = Results(app, plain, first.rss)
+    ctx.progress.say(
+        f"apps: {app.name} plain {plain:.2f} s (own / jemalloc: {note}), "
+        f"peak RSS {first.rss // MIB} MiB"
+    )
+    limit_s = max(plain * SLOW_MAX, 20.0)
+    for share in SHARES:
+        limit = first.rss * share // 100 & ~0xFFFF
+        sides: dict[str, Any] = {}
+        with contextlib.ExitStack() as stack:
+            try:
+                d = stack.enter_context(_donor(ctx))
+                sides["dcm"] = _program(
+                    ctx, app, folder, size, prefix=_dcmctl(ctx, d, limit),
+                    env=_environment(ctx), timeout=limit_s, cgroup=None,
+                )
+            except BenchError as e:
+                found.problems.append(f"{app.name} at {share} %: {e}")
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(host.zram(ctx.ledger, 1024 * MIB, algorithm))
+                group = stack.enter_context(host.cgroup(ctx.ledger, limit))
+                sides["zram"] = _program(
+                    ctx, app, folder, size, prefix=[], env=_environment(ctx, preload),
+                    timeout=limit_s, cgroup=group,
+                )
+            except BenchError as e:
+                found.problems.append(f"{app.name} on zram at {share} %: {e}")
+        for side, store in (("dcm", found.ours), ("zram", found.peer)):
+            done = sides.get(side)
+            if not done:
+                continue
+            if done.result != first.result:
+                found.problems.append(f"{app.name} at {share} % ({side}): WRONG RESULT")
+            else:
+                store[share] = done.seconds
+        if done := sides.get("dcm"):
+            found.peaks[share] = done.peak
+            # What is not paged (stacks, libdcm's own) is no part of the budget: bounded.
+            if done.peak > limit + limit // 10 + 32 * MIB:
+                found.problems.append(
+                    f"{app.name} at {share} %: {done.peak // MIB} MiB of anonymous memory seen "
+                    f"with a budget of {limit // MIB} MiB"
+                )
+        ctx.progress.say(
+            f"apps: {app.name} {share} %: "
+            + ", ".join(f"{s} {o.seconds:.2f} s" for s, o in sides.items())
+        )
+    return found
+
+
+def text(results: list[Results]) -> str:
+    lines = [f"{'program':<10} {'plain':>7} {'peak':>8}" + "".join(
+        f" {f'dcm {s}%':>9} {f'zram {s}%':>9}" for s in SHARES)]
+    for r in results:
+        line = f"{r.app.name:<10} {r.plain:6.2f}s {r.rss // MIB:5d}MiB"
+        for s in SHARES:
+            for side in (r.ours, r.peer):
+                line += f" {f'x{side[s] / r.plain:.2f}' if s in side else '-':>9}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def apps(ctx: Context, algorithm: str) -> Row:
+    size = inputs.FULL
+    folder = inputs.make(ctx.cache, size)
+    inputs.warm(folder)
+    results: list[Results] = []
+    problems: list[str] = []
+    for app in catalogue(size):
+        try:
+            results.append(measure(ctx, app, folder, size, algorithm))
+        except (BenchError, OSError) as e:
+            problems.append(f"{app.name}: {e} (package {app.package})")
+    problems += [p for r in results for p in r.problems]
+    ctx.notes["apps"] = text(results)
+
+    def slowdowns(side: str, share: int) -> list[float]:
+        return [getattr(r, side)[share] / r.plain for r in results if share in getattr(r, side)]
+
+    parts = []
+    average: dict[tuple[str, int], float] = {}
+    for share in SHARES:
+        for side in ("ours", "peer"):
+            seen = slowdowns(side, share)
+            if len(seen) == len(results) and seen:
+                average[side, share] = geomean(seen)
+        parts.append(
+            f"{share} %: "
+            + ", ".join(
+                f"{name} {(average[side, share] - 1) * 100:+.0f} %"
+                if (side, share) in average
+                else f"{name} incomplete"
+                for side, name in (("ours", "dcm"), ("peer", "zram"))
+            )
+        )
+    at_half = (average["ours", 50] - 1) * 100 if ("ours", 50) in average else None
+    better = all(
+        ("ours", s) in average
+        and (("peer", s) not in average or average["ours", s] < average["peer", s])
+        for s in (50, 25)
+    )
+    # A peer that could not finish in time has not won; one of ours that could not has lost.
+    ok = (
+        len(results) >= 5
+        and not [p for p in problems if " on zram " not in p]
+        and at_half is not None
+        and at_half <= 10
+        and better
+    )
+    detail = (
+        f"value is the average slowdown in percent at 50 % direct, geometric mean over "
+        f"{len(results)} programs against all memory ({'; '.join(parts)}). "
+        + "; ".join(
+            f"{r.app.name} {r.plain:.1f} s {r.rss // MIB} MiB, at 75/50/25 %: dcm "
+            + "/".join(f"x{r.ours[s] / r.plain:.2f}" if s in r.ours else "-" for s in SHARES)
+            + " zram "
+            + "/".join(f"x{r.peer[s] / r.plain:.2f}" if s in r.peer else "-" for s in SHARES)
+            for r in results
+        )
+        + ". Every output compared with the plain run's. zram with "
+        + f"{algorithm or 'its default compressor'}; shm donor."
+    )
+    if problems:
+        detail += " Problems: " + "; ".join(problems) + "."
+    if at_half is not None and at_half > 10:
+        detail += f" Missed by {at_half - 10:.0f} points."
+    return row("apps", at_half, ok, detail)

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Inputs of the real programs: generated once, the same everywhere, kept in the cache."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+APPS = Path(__file__).resolve().parent.parent / "apps"
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """How much of everything; `SMALL` is for recording traces."""
+
+    lines: int
+    bases: int
+    reads: int
+    items: int
+    sales: int
+    nodes: int
+    edges: int
+    rounds: int
+    keys: int
+    requests: int
+
+
+FULL = Size(
+    lines=3_300_000,
+    bases=24_000_000,
+    reads=8_000,
+    items=700_000,
+    sales=900_000,
+    nodes=1_000_000,
+    edges=6_000_000,
+    rounds=40,
+    keys=220_000,
+    requests=500_000,
+)
+SMALL = Size(
+    lines=400_000,
+    bases=1_500_000,
+    reads=300,
+    items=60_000,
+    sales=60_000,
+    nodes=60_000,
+    edges=400_000,
+    rounds=4,
+    keys=20_000,
+    requests=60_000,
+)
+
+
+def _lines(path: Path, size: Size) -> None:
+    r = random.Random(1)
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    words = ["".join(r.choices(letters, k=r.randint(3, 10))) for _ in range(20000)]
+    with path.open("w", encoding="ascii") as out:
+        for _ in range(size.lines):
+            out.write(
+                f"{r.getrandbits(40):012x} {words[int(r.random() ** 2 * 20000)]} "
+                f"{words[int(r.random() ** 3 * 20000)]} {r.getrandbits(24)}\n"
+            )
+
+
+def _bases(r: random.Random, n: int) -> bytes:
+    return r.randbytes(n).translate(bytes(b"ACGT"[i & 3] for i in range(256)))
+
+
+def _genome(path: Path, size: Size) -> None:
+    genome = _bases(random.Random(2), size.bases)
+    with path.open("wb") as out:
+        for c in range(4):
+            out.write(b">chr%d\n" % c)
+            out.write(genome[c * len(genome) // 4 : (c + 1) * len(genome) // 4] + b"\n")
+
+
+def _reads(path: Path, size: Size) -> None:
+    genome = _bases(random.Random(2), size.bases)
+    r = random.Random(3)
+    swap = bytes.maketrans(b"ACGT", b"TGCA")
+    with path.open("wb") as out:
+        for i in range(size.reads):
+            length = r.randint(1000, 4000)
+            at = r.randrange(len(genome) - length)
+            read = bytearray(genome[at : at + length])
+            for _ in range(length // 15):
+                read[r.randrange(length)] = b"ACGT"[r.randrange(4)]
+            text = bytes(read)
+            if r.random() < 0.5:
+                text = text.translate(swap)[::-1]
+            out.write(b">r%d\n%s\n" % (i, text))
+
+
+def _shop(path: Path, size: Size) -> None:
+    text = (APPS / "shop.sql").read_text(encoding="utf-8")
+    text = text.replace(":items", str(size.items)).replace(":sales", str(size.sales))
+    path.write_text(text, encoding="utf-8")
+
+
+_MAKERS: dict[str, Callable[[Path, Size], None]] = {
+    "lines": _lines,
+    "genome.fa": _genome,
+    "reads.fa": _reads,
+    "shop.sql": _shop,
+}
+
+
+def make(cache: Path, size: Size) -> Path:
+    """The folder with all of them."""
+    digest = hashlib.sha256(repr(size).encode())
+    for source in (Path(__file__), APPS / "shop.sql"):
+        digest.update(source.read_bytes())
+    folder = cache / f"bench-inputs-{digest.hexdigest()[:16]}"
+    if folder.is_dir():
+        return folder
+    temporary = folder.with_suffix(".tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    for name, maker in _MAKERS.items():
+        maker(temporary / name, size)
+    temporary.rename(folder)
+    return folder
+
+
+def warm(folder: Path) -> None:
+    """Into the page cache, charged to nobody's memory limit."""
+    for path in folder.iterdir():
+        with path.open("rb") as f:
+            while f.read(1 << 20):
+                pass
