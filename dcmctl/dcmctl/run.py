@@ -221,6 +221,13 @@ def _die_of(number: int) -> int:
     return 128 + number  # a signal that doesn't kill, stopped or ignored
 
 
+def _environment(made: Plan) -> dict[str, str]:
+    """Ours and the plan's. We may run below another pager: forget which process
+    that was for, or libdcm takes the program for one of its children."""
+    inherited = {k: v for k, v in os.environ.items() if k != "DCM_PAGER_PID"}
+    return {**inherited, **made.environment()}
+
+
 def execute(made: Plan, verbose: bool) -> int:
     """Run the program to its end; its exit status."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -245,7 +252,7 @@ def execute(made: Plan, verbose: bool) -> int:
             child = subprocess.Popen(
                 made.argv,
                 executable=made.program,
-                env={**os.environ, **made.environment()},
+                env=_environment(made),
                 preexec_fn=in_child,  # noqa: PLW1509 - no thread is left by now
             )
         except OSError as exc:

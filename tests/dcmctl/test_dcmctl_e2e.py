@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`dcmctl run` on the real pager with real donors, looked at and changed while it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.dcmctl.support import TOP, Cli
+from tests.framework.donor import Donor
+from tests.framework.paths import BUILD, DONORD, PRELOAD
+
+pytestmark = pytest.mark.skipif(
+    not (PRELOAD.exists() and DONORD.exists()), reason="build/ has no pager or no donor: run make"
+)
+
+MIB = 1 << 20
+TIMEOUT = 120.0
+
+# 200 MiB: each page carries its number and the pass it was written in. Passes
+# go on until the stop file is there, then all is checked once more.
+TOUCH = """
+import os, struct, sys
+PAGE, PAGES, STOP = 4096, 200 * 256, sys.argv[1]
+memory = bytearray(PAGE * PAGES)
+def write(turn):
+    for p in range(PAGES):
+        struct.pack_into("<QQ", memory, p * PAGE + 64, p, turn)
+def check(turn):
+    for p in range(PAGES):
+        got = struct.unpack_from("<QQ", memory, p * PAGE + 64)
+        if got != (p, turn):
+            print("WRONG page", p, "has", got, flush=True)
+            sys.exit(99)
+turn = 1
+write(turn)
+print("filled", os.getpid(), flush=True)
+while not os.path.exists(STOP):
+    check(turn)
+    turn += 1
+    write(turn)
+check(turn)
+print("verified", turn, flush=True)
+sys.exit(7)
+"""
+
+
+@pytest.fixture
+def donors(start_donor: Callable[..., Donor]) -> tuple[Donor, Donor]:
+    options = {"slab-size": "16M", "capacity": "512M"}
+    key = {"lab": "7b" * 32}
+    return (
+        start_donor("near", keys=key, donor=options),
+        start_donor("far", keys=key, donor=options),
+    )
+
+
+@pytest.fixture
+def args(dcmctl: Cli, donors: tuple[Donor, Donor]) -> list[str]:
+    near, far = donors
+    dcmctl.env["DCM_LIBDIR"] = str(PRELOAD.parent)
+    return [
+        "run", "--donor", f"near={near.unix_address}", "--donor", f"far={far.tcp_address}",
+        "--keys", str(near.key_file),
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def running(dcmctl: Cli, args: list[str], runtime: Path) -> Iterator[Running]:
+    process = dcmctl.start(
+        *args, "--budget", "64M", "--name", "e2e", "--", sys.executable, "-c", TOUCH,
+        runtime / "stop", stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    vm = Running(dcmctl, process, runtime / "stop")
+    try:
+        yield vm
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.communicate(timeout=30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
+
+
+class Running:
+    """The program above under dcmctl run."""
+
+    def __init__(self, cli: Cli, process: subprocess.Popen[str], stop: Path) -> None:
+        self.cli = cli
+        self.process = process
+        self.stop = stop
+        assert process.stdout is not None
+        self.out = process.stdout
+
+    def line(self, beginning: str) -> list[str]:
+        """The next line of the program's own; the pager's log may come between."""
+        said = []
+        while line := self.out.readline():
+            if line.startswith(beginning):
+                return line.split()
+            said.append(line)
+        pytest.fail(f"ended before '{beginning}': {said}, status {self.process.wait()}")
+
+    def status(self) -> dict[str, Any]:
+        done = self.cli("status", "e2e", "--json")
+        assert done.returncode == 0, done
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+
+def until(
+    what: str, condition: Callable[[], bool], explain: Callable[[], str] | None = None
+) -> None:
+    deadline = time.monotonic() + TIMEOUT
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}\n{explain() if explain else ''}"
+        time.sleep(0.1)
+
+
+def rss_anon(pid: int) -> int:
+    text = Path(f"/proc/{pid}/status").read_text()
+    match = re.search(r"RssAnon:\s+(\d+) kB", text)
+    assert match
+    return int(match[1]) << 10
+
+
+def lent(donor: Donor) -> int:
+    memory: dict[str, int] = donor.status()["memory"]
+    return memory["slabs_mapped"] + memory["slabs_evicting"]
+
+
+def test_run_look_change_end(running: Running, donors: tuple[Donor, Donor], runtime: Path) -> None:
+    cli = running.cli
+    pid = int(running.line("filled")[1])
+    status = running.status()
+    assert status["pid"] == pid
+    assert status["name"] == "e2e"
+    assert status["mode"] == "program"
+    assert status["budget_bytes"] == 64 * MIB
+    assert status["direct_bytes"] <= status["budget_bytes"] + status["in_flight_max_bytes"]
+    assert status["in_flight_max_bytes"] <= 16 * MIB
+    assert status["indirect_bytes"] >= 100 * MIB
+    assert status["faults"]["missing"] + status["faults"]["zero"] > 1000
+    assert status["lost_pages"] == 0
+    assert {d["name"]: d["state"] for d in status["donors"]} == {"near": "up", "far": "up"}
+    assert [d["transport"] for d in status["donors"]] == ["shm", "tcp"]
+    assert sum(lent(d) for d in donors) * 16 * MIB >= 100 * MIB
+
+    # From outside: Python itself, jemalloc's small mappings and libdcm's own
+    # tables come on top of the budget; 200 MiB certainly don't fit.
+    assert rss_anon(pid) < (64 + 56) * MIB
+
+    human = cli("status").stdout
+    assert f"e2e: pid {pid}, mode program" in human
+    assert re.search(r"near +up +shm", human)
+    assert re.search(r"far +up +tcp", human)
+    assert json.loads(cli("list", "--json").stdout)[0]["pid"] == pid
+    sample = json.loads(cli("top", "--once", "--json", "--interval", "1").stdout)
+    rates = sample["vms"][0]["rates"]
+    assert rates["faults_per_s"] > 0
+    assert 0 <= rates["hit_ratio"] <= 1
+    assert rates["fetched_bytes_per_s"] > 0
+    assert "e2e" in cli("top", "--once", "--interval", "0.5").stdout
+
+    done = cli("budget", "e2e", "32M")
+    assert done.returncode == 0, done
+    assert "budget 64M -> 32M" in done.stdout
+    until(
+        "direct memory stays above a smaller budget",
+        lambda: running.status()["direct_bytes"] <= 32 * MIB + status["in_flight_max_bytes"],
+        lambda: cli("status", "e2e").stdout,
+    )
+    assert "smallest is" in cli.fails("budget", "e2e", "4K")
+    assert running.status()["budget_bytes"] == 32 * MIB
+
+    listed = json.loads(cli("tunable", "e2e", "--json").stdout)
+    assert {"epsilon", "elastic", "largest_block"} <= set(listed)
+    assert all({"value", "unit", "default", "min", "max", "why"} <= set(t) for t in listed.values())
+    assert cli("tunable", "e2e", "epsilon", "321").returncode == 0
+    assert cli("tunable", "e2e", "epsilon").stdout == "321\n"
+    assert cli("tunable", "e2e", "elastic", "off").returncode == 0
+    assert "out of range" in cli.fails("tunable", "e2e", "epsilon", "10001")
+
+    near, far = donors
+    shown = cli("donor", "status", f"127.0.0.1:{far.http_port}")
+    assert shown.returncode == 0, shown
+    assert "alive" in shown.stdout
+    assert re.search(r"^lab ", shown.stdout, re.MULTILINE)
+
+    running.stop.touch()
+    assert int(running.line("verified")[1]) >= 1
+    running.process.communicate(timeout=TIMEOUT)
+    assert running.process.returncode == 7
+    assert cli.vm_files() == []
+    until("slabs stay lent", lambda: lent(near) + lent(far) == 0)
+
+
+def test_killed(running: Running, donors: tuple[Donor, Donor]) -> None:
+    """SIGKILL: same signal for dcmctl's parent, no file, and the donors' memory comes back."""
+    pid = int(running.line("filled")[1])
+    assert sum(lent(d) for d in donors) > 0
+    os.kill(pid, signal.SIGKILL)
+    running.process.communicate(timeout=TIMEOUT)
+    assert running.process.returncode == -signal.SIGKILL
+    assert running.cli.vm_files() == []
+    until("slabs stay lent", lambda: sum(lent(d) for d in donors) == 0)
+
+
+def test_terminated(running: Running, donors: tuple[Donor, Donor]) -> None:
+    running.line("filled")
+    running.process.terminate()
+    running.process.communicate(timeout=TIMEOUT)
+    assert running.process.returncode == -signal.SIGTERM
+    assert running.cli.vm_files() == []
+    until("slabs stay lent", lambda: sum(lent(d) for d in donors) == 0)
+
+
+def test_name_taken_by_a_running_vm(running: Running, args: list[str]) -> None:
+    running.line("filled")
+    args += ["--budget", "64M", "--name", "e2e"]
+    assert "is running already" in running.cli.fails(*args, "--", "true")
+    assert running.status()["name"] == "e2e"
+
+
+def test_wrong_key(dcmctl: Cli, args: list[str], tmp_path: Path) -> None:
+    """A key the donors don't have: said in the donor's row, nothing is lent."""
+    wrong = tmp_path / "wrong"
+    wrong.write_text("lab:" + "00" * 32 + "\n")
+    wrong.chmod(0o600)
+    args[args.index("--keys") + 1] = str(wrong)
+    process = dcmctl.start(
+        *args, "--budget", "64M", "--name", "wrong", "--",
+        sys.executable, "-c", "m = bytearray(40 << 20); print('up', flush=True); input()",
+    )  # fmt: skip
+    try:
+        out, err = process.communicate(timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+    assert process.returncode != 0
+    assert re.search(r"near|far|key|donor", err), (out, err)
+    assert dcmctl.vm_files() == []
+
+
+def test_ordinary_programs(dcmctl: Cli, args: list[str], tmp_path: Path) -> None:
+    """Programs nobody here wrote, with a result that can be checked."""
+    lines = [f"{(i * 2654435761) % 1000003:07}" for i in range(300_000)]
+    source = tmp_path / "in"
+    source.write_text("\n".join(lines) + "\n")
+    done = dcmctl(
+        *args, "--budget", "8M", "--set", "reserve_pages=16", "--",
+        "sort", "--parallel=1", "-S", "64M", source, timeout=TIMEOUT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == sorted(lines)
+    assert dcmctl.vm_files() == []
+
+
+@pytest.mark.skipif(TOP / "build" != BUILD, reason="built elsewhere")
+def test_dry_run_of_this_tree(dcmctl: Cli, args: list[str]) -> None:
+    """Without DCM_LIBDIR the tree's own build is found."""
+    del dcmctl.env["DCM_LIBDIR"]
+    shown = json.loads(dcmctl(*args, "--budget", "64M", "--dry-run", "--json", "--", "true").stdout)
+    assert shown["environment"]["LD_PRELOAD"].startswith(f"{TOP}/build/lib/libdcm-preload.so")
