@@ -97,7 +97,7 @@ struct dcm_ctl_count {
  * @transport: enum dcm_wire_transport
  * @caps: DCM_TR_* of the transport
  * @dead: set before ops->lost(): every operation fails from then on
- * @activity: page operations a second, EWMA; the control thread's
+ * @activity_milli: page operations a second, EWMA, times 1000; READ_ONCE()
  * @priv: the pager's, never touched here
  *
  * The rest is ctl_slab.c's.
@@ -110,6 +110,7 @@ struct dcm_ctl_slab {
 	u32 transport;
 	u32 caps;
 	bool dead;
+	u64 activity_milli;
 	void *priv;
 
 	struct dcm_activity activity;

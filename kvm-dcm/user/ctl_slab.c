@@ -432,9 +432,9 @@ void ctl_slabs_period(struct dcm_ctl *ctl, u64 now_ns)
 	struct dcm_ctl_slab *s;
 
 	for (s = ctl->slabs; s; s = s->next)
-		if (!s->dead)
-			dcm_activity_update(&s->activity, ctl_slab_pages(s),
-					    now_ns);
+		if (!s->dead && dcm_activity_update(&s->activity,
+						    ctl_slab_pages(s), now_ns))
+			WRITE_ONCE(s->activity_milli, s->activity.ewma_milli);
 }
 
 /* Map a step of one slab's pages. True: there is more to do. */

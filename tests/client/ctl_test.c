@@ -305,7 +305,7 @@ static unsigned int on_donor(struct host *h, u32 nr, u32 donor)
 
 	for (e = 0; e < nr; e++)
 		n += h->slab[e] && h->slab[e]->donor == donor &&
-		     !h->slab[e]->dead;
+		     !__atomic_load_n(&h->slab[e]->dead, __ATOMIC_ACQUIRE);
 	return n;
 }
 
@@ -364,8 +364,7 @@ static void spread(struct dcm_ctl_config cfg, const char *donor_opt, bool local)
 	assert_int_equal(status(&h, 1).slabs, 4);
 	assert_int_equal(status(&h, 1).bytes, 4 * SLAB);
 	assert_true(status(&h, 1).rtt_ns > 0);
-	WAIT(h.slab[0]->activity.ewma_milli != U64_MAX &&
-	     h.slab[0]->activity.ewma_milli > 0);
+	WAIT(READ_ONCE(h.slab[0]->activity_milli) > 0);
 	/* outside, and not aligned: the donor or we say no */
 	{
 		static u8 buf[PAGE];
@@ -490,8 +489,6 @@ static void killed(bool local)
 				    buf),
 				 -ESTALE);
 	}
-	assert_int_equal(logged(&t.h, "donor a"),
-			 logged(&t.h, "donor a"));
 	assert_int_equal(logged(&t.h, "is lost"), 1);
 	assert_int_equal(status(&t.h, 0).state, DCM_DONOR_LOST);
 	/* lost extents get new slabs, from the other */
