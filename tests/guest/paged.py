@@ -148,6 +148,7 @@ class Sampler(threading.Thread):
         self.phase = "boot"
         self._over: list[str] = []
         self._judge = True
+        self._epoch = 0  # of the budget: what was read in another says nothing now
         self._halt = threading.Event()
         self._zero = time.monotonic()
 
@@ -160,6 +161,7 @@ class Sampler(threading.Thread):
                     self.broken = str(err)
 
     def _look(self) -> None:
+        epoch = self._epoch
         judge = self._judge and self.pager is not None
         said = self.pager.status() if self.pager else {}
         budget, slack = said.get("budget_bytes", 0), said.get("in_flight_max_bytes", 0)
@@ -169,7 +171,7 @@ class Sampler(threading.Thread):
             # Pages move between the ranges while they are counted: count again,
             # with everything stopped, before saying anything.
             seen = resident_stopped(self.pid)
-            if seen.direct > limit and self._judge:
+            if seen.direct > limit and self._judge and epoch == self._epoch:
                 self._over.append(
                     f"{seen.direct} bytes direct, {seen.direct - budget} over the budget of "
                     f"{budget} ({slack} may be in flight), in phase {self.phase}"
@@ -196,14 +198,15 @@ class Sampler(threading.Thread):
             self.on_sample(sample)
 
     @contextmanager
-    def lowering(self, budget: int) -> Iterator[None]:
-        """The budget is being changed: judge again once it is reached.
+    def changing(self, budget: int) -> Iterator[None]:
+        """The budget becomes this: judge again once it is reached.
 
         Takes as long as it takes; a budget that is never reached ends as an
         error, since then nothing would be judged any more.
         """
         assert self.pager is not None
         self._judge = False
+        self._epoch += 1
         try:
             yield
             deadline = time.monotonic() + 120
