@@ -261,7 +261,7 @@ int fh_io_poll(struct dcm_lane *lane, struct dcm_io **done, int max)
 	fh_nest(fh, lane->id);
 	*done = NULL;
 	if (fh->cfg.threads)
-		fh_advance(fh, 1);
+		fh_advance(fh, 20);
 	n = l->nr_io;
 	start = n ? (u32)(fh_random(&l->rng) % n) : 0;
 	for (i = 0; i < n && got < max; i++) {

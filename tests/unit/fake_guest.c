@@ -191,7 +191,8 @@ enum dcm_fault_result fh_fault(struct fake_home *fh, u32 lane, u32 gfn,
 	    gen == __atomic_load_n(&fh->wakes[gfn], __ATOMIC_ACQUIRE))
 		fh_violation(fh, "fault DONE and nobody woken: %s",
 			     fh_page_text(fh, gfn));
-	if (r == DCM_FAULT_LOST && !fh->cfg.threads && !fh_is_lost(fh, gfn))
+	if (r == DCM_FAULT_LOST && !fh->cfg.threads && !fh->wlock[gfn] &&
+	    !fh_is_lost(fh, gfn))
 		fh_violation(fh, "LOST without ops->lost(): %s",
 			     fh_page_text(fh, gfn));
 	return r;
