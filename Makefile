@@ -112,7 +112,8 @@ test: deps-test
 		guest@1500='$(STAGE_MAKE) test-guest'
 
 bench: deps-bench programs
-	@+$(MAKE) -C bench run
+	@+$(MAKE) -C bench all
+	@bench/run
 
 demo: deps-demo programs
 	@demo/run

@@ -193,7 +193,8 @@ static int address_parse(const char *text, struct sockaddr_storage *ss)
 	return inet_pton(AF_INET, h, &in4->sin_addr) == 1 ? 0 : -1;
 }
 
-static void http_log(void *arg, const char *fmt, va_list ap)
+static __attribute__((format(printf, 2, 0))) void
+http_log(void *arg, const char *fmt, va_list ap)
 {
 	char line[256];
 

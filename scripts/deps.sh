@@ -39,7 +39,7 @@ packages() {
 		;;
 	lint)
 		packages test
-		echo sparse shellcheck codespell perl xz-utils
+		echo sparse shellcheck codespell perl xz-utils valgrind
 		;;
 	kernel)
 		echo mmdebstrap debian-archive-keyring xz-utils util-linux make
@@ -50,8 +50,9 @@ packages() {
 			debian-archive-keyring e2fsprogs cpio xz-utils zstd
 		;;
 	bench)
-		packages demo
 		packages test
+		echo valgrind redis-server sqlite3 python3-scipy minimap2 kmod \
+			util-linux
 		;;
 	*)
 		echo "deps.sh: no group '$1'; known: build test lint kernel demo bench" >&2
@@ -120,6 +121,13 @@ apt_get() {
 install() {
 	apt_get install --no-install-recommends "${missing[@]}"
 }
+# Installed for `make bench` only: it runs Redis itself and wants no service.
+mask=
+if [ -d /run/systemd/system ] && [[ " ${missing[*]} " = *" redis-server "* ]]; then
+	mask=redis-server.service
+	systemctl -q mask --runtime "$mask"
+	trap 'systemctl -q unmask --runtime "$mask"; rm -f "$log"' EXIT
+fi
 # The lists may be absent (a fresh image) or older than the mirror.
 if ! install; then
 	if ! apt_get update || ! install; then

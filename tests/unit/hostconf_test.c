@@ -148,8 +148,8 @@ static void test_key_text(void **state)
 		"lab:00112233445566778899aabbccddee", /* 15 bytes */
 		"lab:00112233445566778899aabbccddeef",
 		"l b:00112233445566778899aabbccddeeff",
-		"lab:00112233445566778899aabbccddeeff\n"
-		"lab:00112233445566778899aabbccddeeff",
+		("lab:00112233445566778899aabbccddeeff\n"
+		 "lab:00112233445566778899aabbccddeeff"),
 		"lab:00112233445566778899aabbccddeeff\njunk",
 	};
 	const char *two = "# keys\n\nlab:00112233445566778899AABBccddeeff\r\n"
