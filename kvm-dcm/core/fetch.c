@@ -250,10 +250,12 @@ static void fetch_land(struct dcm_lane *lane, struct dcm_fetch *f)
 void dcm_fetch_io_done(struct dcm_lane *lane, struct dcm_fetch *f)
 {
 	struct dcm_vm *vm = lane->vm;
+	u32 gfn = f->gfn;
+	u8 home = f->home;
 	u64 now;
 
-	dcm_extent_io_end(vm, f->gfn, f->home);
 	if (unlikely(f->io.status)) {
+		dcm_extent_io_end(vm, gfn, home);
 		dcm_count(lane, DCM_C_FETCH_RETRIES, 1);
 		fetch_retry_later(lane, f);
 		return;
@@ -262,6 +264,8 @@ void dcm_fetch_io_done(struct dcm_lane *lane, struct dcm_fetch *f)
 	if (f->io.posted_ns && now > f->io.posted_ns)
 		dcm_hist_add(&lane->hist[DCM_H_FETCH], now - f->io.posted_ns);
 	fetch_land(lane, f);
+	/* Not before: until here the bytes may be read out of the slab. */
+	dcm_extent_io_end(vm, gfn, home);
 }
 
 /* Post again what is due. Returns how many were. */
