@@ -239,7 +239,7 @@ def run(
         timer.start()
         stack.callback(timer.cancel)
         digest, kept = hashlib.sha256(), b""
-        while chunk := proc.stdout.read1(1 << 16):
+        while chunk := os.read(proc.stdout.fileno(), 1 << 16):
             digest.update(chunk)
             if len(kept) < 1 << 20:
                 kept += chunk
