@@ -109,8 +109,12 @@ class Qmp:
 
     def __init__(self, path: Path, timeout: float = 20.0) -> None:
         self._sock = socket.socket(socket.AF_UNIX)
-        self._sock.settimeout(timeout)
-        self._sock.connect(str(path))
+        try:
+            self._sock.settimeout(timeout)
+            self._sock.connect(str(path))
+        except OSError:
+            self._sock.close()
+            raise
         self._file = self._sock.makefile("rw", encoding="utf-8", newline="\n")
         self._file.readline()  # the greeting
         self.command("qmp_capabilities")
