@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
+/* links: kvm-dcm/user/config.c kvm-dcm/user/keys.c */
+/* libs: -linih */
 /*
  * hostconf_fuzz.c - libFuzzer on libdcm's configuration and key readers
  *
