@@ -25,6 +25,10 @@
 
 #include "conn.h"
 
+#ifndef TCP_RTO_MAX_MS
+#define TCP_RTO_MAX_MS 44
+#endif
+
 void dcm_conn_fail(struct dcm_conn *c, const char *fmt, ...)
 {
 	va_list ap;
@@ -104,7 +108,7 @@ static int conn_pull_timeout(gnutls_transport_ptr_t ptr, unsigned int ms)
 void dcm_conn_start(struct dcm_conn *c, struct dcm_tls *tls,
 		    const struct sockaddr *sa, socklen_t len, u64 now_ms)
 {
-	int one = 1, ret;
+	int one = 1, rto = 1000, ret;
 
 	memset(c, 0, offsetof(struct dcm_conn, fds));
 	c->why[0] = 0;
@@ -118,8 +122,12 @@ void dcm_conn_start(struct dcm_conn *c, struct dcm_tls *tls,
 		dcm_conn_fail(c, "socket: %s", strerror(errno));
 		return;
 	}
-	if (!c->local)
+	if (!c->local) {
 		setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+		/* Linux 6.15: be back soon after a break of a few seconds */
+		setsockopt(c->fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &rto,
+			   sizeof(rto));
+	}
 	ret = dcm_tls_session(tls, c->fd, &c->tls);
 	if (ret) {
 		c->tls = NULL;

@@ -258,6 +258,8 @@ int dcm_ctl_start(const struct dcm_ctl_config *cfg,
 	ctl->extent_bytes = cfg->extent;
 	ctl->data_encryption = cfg->data_encryption;
 	ctl->populate = !cfg->no_populate;
+	ctl->wrap = cfg->wrap;
+	ctl->wrap_arg = cfg->wrap_arg;
 	ctl->start_ms = ctl_now_ms();
 	ctl->rng = cfg->seed;
 	while (!ctl->rng)

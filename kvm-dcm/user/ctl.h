@@ -34,8 +34,8 @@
 #include "config.h"
 
 #define DCM_CTL_LANES_MAX 64u
-/* descriptors one lane may have to wait for: one per donor */
-#define DCM_CTL_FDS_MAX DCM_CONFIG_DONORS_MAX
+/* descriptors one lane may have to wait for */
+#define DCM_CTL_FDS_MAX (2 * DCM_CONFIG_DONORS_MAX)
 
 struct dcm_ctl;
 
@@ -56,6 +56,10 @@ struct dcm_ctl;
  *	the donor agrees
  * @no_populate: do not map the pages of shm slabs ahead of use
  * @seed: of placement; 0: a random one
+ * @wrap: tests: given every new endpoint, returns what lanes get instead (a
+ *	hostile one); called by the control thread, or by dcm_ctl_start() for
+ *	shm, whose endpoints are never replaced: don't let those die
+ * @wrap_arg: its argument
  *
  * An shm slab is mapped read-only into the process. With population the control
  * thread fills in its page tables in the background: a fetch then costs 0.9 us
@@ -76,6 +80,8 @@ struct dcm_ctl_config {
 	bool data_encryption;
 	bool no_populate;
 	u64 seed;
+	struct dcm_endpoint *(*wrap)(void *arg, struct dcm_endpoint *ep);
+	void *wrap_arg;
 };
 
 /**

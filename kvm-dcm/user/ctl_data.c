@@ -84,6 +84,9 @@ static void data_open(struct ctl_donor *d, struct ctl_lane_slot *s,
 			d->name, d->address);
 	s->backoff_ms = 0;
 	s->hello_sent = false;
+	s->raw = ep;
+	if (d->ctl->wrap)
+		ep = d->ctl->wrap(d->ctl->wrap_arg, ep);
 	s->live = ep;
 	__atomic_store_n(&s->next, ep, __ATOMIC_RELEASE);
 }
@@ -144,7 +147,7 @@ void ctl_data_timers(struct ctl_donor *d, u64 now)
 			if (d->session &&
 			    dcm_log_allow(&d->say_data, now, CTL_SAY_MS))
 				dcm_log(DCM_LOG_WARNING, "donor %s (%s): data connection: %s",
-					d->name, d->address, dcm_tcp_why(ep));
+					d->name, d->address, dcm_tcp_why(s->raw));
 			data_close(s, ep);
 		}
 		if (d->want_data && d->st == SESSION_UP && !s->live &&
@@ -174,7 +177,7 @@ void ctl_data_kill(struct ctl_donor *d)
 		if (ep)
 			data_close(s, ep);
 		if (s->live)
-			dcm_tcp_kill(s->live);
+			dcm_tcp_kill(s->raw);
 	}
 }
 

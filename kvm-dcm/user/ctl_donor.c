@@ -31,11 +31,12 @@ static void donor_lost(struct ctl_donor *d, const char *why)
 	if (!d->session)
 		return;
 	d->session = 0;
-	d->was_lost = true;
+	d->was_lost = d->place.mine > 0;
 	explicit_bzero(d->secret, sizeof(d->secret));
 	d->place.known = false;
 	ctl_data_kill(d);
 	ctl_slabs_lost(d, why);
+	d->place.draining = false;
 }
 
 /* The connection is over; the session may not be. */
@@ -349,6 +350,16 @@ void ctl_donor_timers(struct ctl_donor *d, u64 now)
 		}
 		return;
 	case SESSION_UP:
+		/*
+		 * TCP that has lost packets may not try again for longer than
+		 * we have; a fresh connection does at once.
+		 */
+		if (now > d->heard_ms && now - d->heard_ms > CTL_RECONNECT_MS) {
+			dcm_conn_fail(&d->conn, "not heard of for %u ms",
+				      CTL_RECONNECT_MS);
+			donor_down(d, now);
+			return;
+		}
 		if (now - d->sent_ms < DCM_WIRE_HEARTBEAT_MS)
 			return;
 		if (!d->query_tag) {

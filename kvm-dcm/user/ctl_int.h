@@ -19,6 +19,7 @@
 #define CTL_BACKOFF_MIN_MS 50u
 #define CTL_BACKOFF_MAX_MS 2000u
 #define CTL_CONNECT_MS 5000u	/* to connect, shake hands, be welcomed */
+#define CTL_RECONNECT_MS 2500u	/* silent so long: try another connection */
 #define CTL_QUERY_MS 1000u	/* for the answer of a donor placement asks */
 #define CTL_MAP_MS 30000u	/* a donor may have to zero a slab first */
 #define CTL_SAY_MS 60000u	/* the same complaint again at the earliest */
@@ -52,6 +53,7 @@ enum ctl_slab_state {
  * @shm: the lane's, from start to stop; donors on AF_UNIX only
  * @rtt_ns: lane writes
  * @live: control thread: what it gave and did not get back
+ * @raw: the tcp endpoint in @live: the same but for tests
  */
 struct ctl_lane_slot {
 	struct dcm_endpoint *next;
@@ -63,6 +65,7 @@ struct ctl_lane_slot {
 	u64 writes;
 
 	struct dcm_endpoint *live ____cacheline_aligned;
+	struct dcm_endpoint *raw;
 	struct dcm_conn conn;
 	bool hello_sent;
 	u64 retry_ms;
@@ -169,6 +172,8 @@ struct dcm_ctl {
 	u64 extent_bytes;
 	u64 start_ms;
 	bool was_up;
+	struct dcm_endpoint *(*wrap)(void *arg, struct dcm_endpoint *ep);
+	void *wrap_arg;
 	u64 rng;
 	int event;
 	bool stop;

@@ -184,8 +184,16 @@ int dcm_ctl_io_fds(struct dcm_ctl *ctl, u32 lane, struct pollfd *fds, int max)
 	u64 busy;
 	int n = 0;
 
-	if (l->busy_shm)
-		return 0;
+	for (busy = l->busy_shm; busy && n < max; busy &= busy - 1) {
+		struct dcm_endpoint *ep =
+			ctl->donor[__builtin_ctzll(busy)].slot[lane].shm;
+		short events;
+		int fd = ep->ops->wait_fd(ep, &events);
+
+		if (fd < 0)
+			return 0;
+		fds[n++] = (struct pollfd){ .fd = fd, .events = events };
+	}
 	for (busy = l->busy_tcp; busy && n < max; busy &= busy - 1) {
 		struct dcm_endpoint *ep =
 			ctl->donor[__builtin_ctzll(busy)].slot[lane].cur;
@@ -231,9 +239,14 @@ int ctl_lanes_open(struct dcm_ctl *ctl)
 		struct ctl_donor *d = &ctl->donor[i];
 
 		for (lane = 0; d->local && lane < ctl->nr_lanes; lane++) {
-			d->slot[lane].shm = dcm_transport_shm.open(NULL, &err);
-			if (!d->slot[lane].shm)
+			struct dcm_endpoint *ep;
+
+			ep = dcm_transport_shm.open(NULL, &err);
+			if (!ep)
 				return err;
+			if (ctl->wrap)
+				ep = ctl->wrap(ctl->wrap_arg, ep);
+			d->slot[lane].shm = ep;
 		}
 	}
 	return 0;

@@ -236,6 +236,9 @@ void ctl_slabs_lost(struct ctl_donor *d, const char *why)
 	if (n)
 		dcm_log(DCM_LOG_ERR, "donor %s (%s) is lost: %s; with it %llu slabs: extents %s",
 			d->name, d->address, why, (unsigned long long)n, list);
+	else if (d->place.draining)
+		dcm_log(DCM_LOG_NOTICE, "donor %s (%s) is gone, drained",
+			d->name, d->address);
 	else
 		dcm_log(DCM_LOG_WARNING, "donor %s (%s) is lost: %s; it held nothing of ours",
 			d->name, d->address, why);
