@@ -113,7 +113,8 @@ void dcm_config_free(struct dcm_config *cfg)
 
 uint64_t dcm_size_bytes(const struct dcm_size *s, uint64_t total)
 {
-	return s->percent ? total / 100 * s->percent : s->bytes;
+	/* no host has 2^57 bytes */
+	return s->percent ? total * s->percent / 100 : s->bytes;
 }
 
 /* Digits at the start of @s; -1 when there are none or too many. */
@@ -431,6 +432,9 @@ struct reader {
 	bool too_long;
 };
 
+/* inih keeps this much of a section's name and drops the rest unsaid */
+#define SECTION_MAX	49u
+
 /* inih's fgets(): a line that does not fit is an error, not two lines. */
 static char *reader_gets(char *str, int num, void *stream)
 {
@@ -450,6 +454,14 @@ static char *reader_gets(char *str, int num, void *stream)
 	memcpy(str, r->p, n);
 	str[n] = 0;
 	r->p += n;
+	if (str[strspn(str, " \t\r")] == '[' &&
+	    strcspn(strchr(str, '[') + 1, "]\n") > SECTION_MAX) {
+		snprintf(r->err, r->err_len,
+			 "line %u: a section's name may have %u characters",
+			 r->line, SECTION_MAX);
+		r->failed = true;
+		return NULL;
+	}
 	return str;
 }
 

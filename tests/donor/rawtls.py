@@ -80,6 +80,7 @@ def dial(address: str, timeout: float = 5.0) -> socket.socket:
         target: object = address[5:]
     else:
         sock = socket.socket()
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         host, port = address.removeprefix("tcp:").rsplit(":", 1)
         target = (host, int(port))
     tv = struct.pack("ll", int(timeout), int(timeout % 1 * 1e6))
@@ -292,9 +293,9 @@ class Control:
     """A session's control connection; answers nothing by itself."""
 
     def __init__(self, address: str, name: str, key: bytes, session: int = 0,
-                 secret: bytes = bytes(16)) -> None:
+                 secret: bytes = bytes(16), timeout: float = 5.0) -> None:
         self.address, self.name, self.key = address, name, key
-        self.tls = Tls(dial(address), name, key)
+        self.tls = Tls(dial(address, timeout), name, key)
         self.tag = 100
         self.asked: list[Message] = []
         try:

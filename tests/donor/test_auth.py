@@ -11,8 +11,18 @@ import threading
 import pytest
 
 from tests.donor.conftest import Lab
-from tests.donor.rawtls import (CONTROL_ROLE, HELLO, WELCOME, Closed, Control, Tls, TlsError,
-                                dial, hello, pack)
+from tests.donor.rawtls import (
+    CONTROL_ROLE,
+    HELLO,
+    WELCOME,
+    Closed,
+    Control,
+    Tls,
+    TlsError,
+    dial,
+    hello,
+    pack,
+)
 
 
 def silence(sock: socket.socket) -> None:
