@@ -264,11 +264,12 @@ static void map_page(struct fake_home *fh, u32 gfn, u64 content, bool writable,
 
 	if (writable || fh->cfg.dirty_bits)
 		w |= FH_WRITABLE;
+	/* before it is mapped: from then on the guest may write */
+	fh_check_content(fh, gfn, content, what);
 	old = __atomic_exchange_n(&fh->page[gfn], w, __ATOMIC_RELAXED);
 	if (old & FH_PRESENT)
 		fh_violation(fh, "%s over the present page %s", what,
 			     fh_page_text(fh, gfn));
-	fh_check_content(fh, gfn, content, what);
 	add(&fh->mapped, 1);
 }
 
