@@ -28,6 +28,7 @@
  * by a reference from the lookup until its bytes are sent or copied.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -493,6 +494,21 @@ void dcm_data_shutdown(struct dcm_session *session)
 	dcm_list_for_each(d, &session->data, struct dcm_data, session_node)
 		shutdown(d->chan->fd, SHUT_RDWR);
 	pthread_mutex_unlock(&session->data_lock);
+}
+
+bool dcm_data_ending(struct dcm_session *session)
+{
+	struct dcm_data *d;
+	bool ending = false;
+
+	pthread_mutex_lock(&session->data_lock);
+	dcm_list_for_each(d, &session->data, struct dcm_data, session_node) {
+		struct pollfd p = { .fd = d->chan->fd, .events = POLLRDHUP };
+
+		ending |= poll(&p, 1, 0) > 0;
+	}
+	pthread_mutex_unlock(&session->data_lock);
+	return ending;
 }
 
 static void data_gone(uv_async_t *async)

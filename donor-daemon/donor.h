@@ -243,6 +243,13 @@ void dcm_data_stop(struct dcm_donor *donor);
 int dcm_data_adopt(struct dcm_donor *donor, struct dcm_session *session,
 		   struct dcm_tenant *tenant, struct dcm_chan *chan);
 void dcm_data_shutdown(struct dcm_session *session);
+
+/*
+ * A data connection of the session has been hung up and its worker is not
+ * through with what it brought. A host that writes a page again over another
+ * connection relies on the first WRITE not coming after the second.
+ */
+bool dcm_data_ending(struct dcm_session *session);
 void dcm_data_poll_us(struct dcm_donor *donor, u32 us);
 
 struct dcm_data_totals {

@@ -96,6 +96,10 @@ static void hello_data(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 		dcm_conn_refuse(conn, msg->tag, DCM_WS_NO_SESSION);
 		return;
 	}
+	if (dcm_data_ending(s)) {
+		dcm_conn_refuse(conn, msg->tag, DCM_WS_BUSY);
+		return;
+	}
 	hello_welcome(conn, msg->tag, s, false,
 		      plain ? DCM_WELCOME_PLAIN_DATA : 0);
 	if (conn->state != DCM_CONN_HELLO)

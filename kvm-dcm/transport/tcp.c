@@ -24,6 +24,11 @@
  * all that is in flight completes with -EIO and the endpoint is dead. No
  * length from the wire is ever used as one.
  *
+ * A WRITE that failed here may still be on its way. Order on the slab is kept
+ * because the dead endpoint is closed with a reset before the control plane
+ * opens another, and a donor refuses a data connection while one of the
+ * session has been hung up and not been read to its end.
+ *
  * Locking: none, an endpoint is one lane's. All memory is mapped at open().
  */
 #include <errno.h>
@@ -639,8 +644,16 @@ static struct dcm_endpoint *tcp_open(const void *arg, int *err)
 
 static void tcp_close(struct dcm_endpoint *ep)
 {
+	struct linger reset = { .l_onoff = 1 };
 	struct tcp_endpoint *t = to_tcp(ep);
 
+	/*
+	 * What failed may be done again over another connection: nothing of it
+	 * may be sent from here any more. A reset drops what TCP has queued;
+	 * the donor lets nobody join before it is through with what it has.
+	 */
+	if (t->dead || t->tail < t->head)
+		setsockopt(t->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
 	if (t->tls)
 		gnutls_deinit(t->tls);
 	close(t->fd);
