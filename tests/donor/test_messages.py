@@ -140,7 +140,7 @@ def test_interleaved(lab: Lab) -> None:
     for i in range(0, len(stream) // 2, 3):
         c.tls.send(stream[i:i + 3])
     c.tls.send(stream[(len(stream) // 2 + 2) // 3 * 3:])
-    got = []
+    got: list[tuple[int, int]] = []
     while len(got) < 20:
         m = c.tls.message()
         if m.type != HEARTBEAT:

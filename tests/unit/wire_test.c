@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * wire_test.c - the codec: what it lets through, byte by byte
+ *
+ * What each type is, who may send it and when is written down here a second
+ * time, from docs/protocol.md and not from wire.c's table.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "../../kvm-dcm/core/wire.h"
+
+#define HOST DCM_SIDE_HOST
+#define DONOR DCM_SIDE_DONOR
+#define HELLO DCM_PHASE_HELLO
+#define CONTROL DCM_PHASE_CONTROL
+#define DATA DCM_PHASE_DATA
+
+static const struct {
+	u16 type;
+	u32 body;
+	int from;
+	int phases;
+	bool payload;
+} spec[] = {
+	{ 1, 32, HOST, HELLO, false },
+	{ 2, 48, DONOR, HELLO, false },
+	{ 3, 8, DONOR, HELLO | CONTROL | DATA, false },
+	{ 4, 0, HOST | DONOR, CONTROL, false },
+	{ 5, 0, HOST, CONTROL, false },
+	{ 16, 0, HOST, CONTROL, false },
+	{ 17, 40, DONOR, CONTROL, false },
+	{ 18, 24, HOST, CONTROL, false },
+	{ 19, 32, DONOR, CONTROL, false },
+	{ 20, 8, HOST, CONTROL, false },
+	{ 32, 8, DONOR, CONTROL, false },
+	{ 33, 16, HOST, CONTROL, false },
+	{ 34, 8, DONOR, CONTROL, false },
+	{ 35, 8, HOST | DONOR, CONTROL, false },
+	{ 48, 24, HOST, DATA, false },
+	{ 49, 8, DONOR, DATA, true },
+	{ 50, 24, HOST, DATA, true },
+	{ 51, 8, DONOR, DATA, false },
+};
+
+static const int phases[] = { HELLO, CONTROL, DATA };
+static const int sides[] = { HOST, DONOR };
+
+static const void *spec_of(u16 type, size_t *index)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(spec); i++)
+		if (spec[i].type == type) {
+			*index = i;
+			return &spec[i];
+		}
+	return NULL;
+}
+
+static u64 rng_state = 88172645463325252ull;
+
+static u64 rng(void)
+{
+	rng_state ^= rng_state << 13;
+	rng_state ^= rng_state >> 7;
+	rng_state ^= rng_state << 17;
+	return rng_state;
+}
+
+/* A valid message of @type with every field random. */
+static struct dcm_wire_msg sample(u16 type)
+{
+	struct dcm_wire_msg m;
+	u8 noise[sizeof(m)];
+
+	for (size_t i = 0; i < sizeof(noise); i++)
+		noise[i] = (u8)rng();
+	memcpy(&m, noise, sizeof(m));
+	m.type = type;
+	m.payload = NULL;
+	m.payload_bytes = 0;
+	switch (type) {
+	case DCM_MSG_HELLO:
+		m.hello.role = rng() % 2 ? DCM_ROLE_CONTROL : DCM_ROLE_DATA;
+		m.hello.version_max |= 0x8000;
+		m.hello.version_min &= 0x7fff;
+		break;
+	case DCM_MSG_MR_INFO:
+		m.mr_info.transport = 1u << rng() % 3;
+		break;
+	case DCM_MSG_WRITE:
+		m.payload_bytes = (u32)(rng() % (DCM_WIRE_PAYLOAD_MAX + 1));
+		m.io.bytes = m.payload_bytes;
+		break;
+	case DCM_MSG_DATA:
+		m.io_done.status = rng() % 2 ? DCM_WS_OK : DCM_WS_RANGE;
+		m.io_done.bytes = (u32)(rng() % (DCM_WIRE_PAYLOAD_MAX + 1));
+		if (m.io_done.status == DCM_WS_OK)
+			m.payload_bytes = m.io_done.bytes;
+		break;
+	default:
+		break;
+	}
+	return m;
+}
+
+/* @m as bytes, its payload included; malloc'ed to size, so ASan sees all. */
+static u8 *bytes_of(struct dcm_wire_msg *m, size_t *len)
+{
+	u8 head[DCM_WIRE_HEAD_MAX];
+	int n = dcm_wire_encode(head, sizeof(head), m);
+	u8 *p;
+
+	assert_true(n >= (int)DCM_WIRE_HDR_BYTES);
+	*len = (size_t)n + m->payload_bytes;
+	p = malloc(*len);
+	assert_non_null(p);
+	memcpy(p, head, (size_t)n);
+	for (size_t i = (size_t)n; i < *len; i++)
+		p[i] = (u8)i;
+	return p;
+}
+
+static void same(const struct dcm_wire_msg *a, const struct dcm_wire_msg *b)
+{
+	u8 x[DCM_WIRE_HEAD_MAX], y[DCM_WIRE_HEAD_MAX];
+	int n = dcm_wire_encode(x, sizeof(x), a);
+
+	assert_int_equal(a->type, b->type);
+	assert_int_equal(a->tag, b->tag);
+	assert_int_equal(a->payload_bytes, b->payload_bytes);
+	assert_int_equal(dcm_wire_encode(y, sizeof(y), b), n);
+	assert_memory_equal(x, y, (size_t)n);
+}
+
+/* Every type, from everyone, at any point: only what the table here says. */
+static void test_who_and_when(void **state)
+{
+	(void)state;
+	for (u32 type = 0; type < 300; type++) {
+		size_t at = 0;
+		bool known = spec_of((u16)type, &at) != NULL;
+		struct dcm_wire_msg m = sample(known ? (u16)type : 16), got;
+		size_t len, used;
+		u8 *p = bytes_of(&m, &len);
+
+		p[2] = (u8)type;
+		p[3] = (u8)(type >> 8);
+		for (int i = 0; i < 6; i++) {
+			int want = DCM_WIRE_OK;
+
+			if (!known)
+				want = DCM_WIRE_E_TYPE;
+			else if (!(spec[at].phases & phases[i % 3]) ||
+				 !(spec[at].from & sides[i / 3]))
+				want = DCM_WIRE_E_PHASE;
+			assert_int_equal(
+				dcm_wire_decode(p, len,
+						(enum dcm_wire_phase)phases[i % 3],
+						(enum dcm_wire_side)sides[i / 3],
+						&got, &used),
+				want);
+			if (want == DCM_WIRE_OK)
+				assert_int_equal(used, len);
+		}
+		free(p);
+	}
+}
+
+static void test_round_trip(void **state)
+{
+	(void)state;
+	for (int n = 0; n < 4000; n++) {
+		size_t i = rng() % ARRAY_SIZE(spec), len, used;
+		struct dcm_wire_msg m = sample(spec[i].type), got;
+		u8 *p = bytes_of(&m, &len);
+		int phase = spec[i].phases & HELLO ? HELLO :
+			    spec[i].phases & CONTROL ? CONTROL : DATA;
+		int from = spec[i].from & HOST ? HOST : DONOR;
+
+		assert_int_equal(len, DCM_WIRE_HDR_BYTES + spec[i].body +
+					      m.payload_bytes);
+		assert_int_equal(dcm_wire_decode(p, len,
+						 (enum dcm_wire_phase)phase,
+						 (enum dcm_wire_side)from,
+						 &got, &used),
+				 DCM_WIRE_OK);
+		assert_int_equal(used, len);
+		if (m.payload_bytes)
+			assert_ptr_equal(got.payload, p + 16 + spec[i].body);
+		else
+			assert_null(got.payload);
+		same(&m, &got);
+		free(p);
+	}
+}
+
+/* Cut anywhere: never an answer, never a read beyond, and honest about need. */
+static void test_incremental(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(spec); i++) {
+		struct dcm_wire_msg m = sample(spec[i].type), got;
+		int phase = spec[i].phases & HELLO ? HELLO :
+			    spec[i].phases & CONTROL ? CONTROL : DATA;
+		int from = spec[i].from & HOST ? HOST : DONOR;
+		size_t len, used, head = 16 + spec[i].body;
+		u8 *p;
+
+		if (m.payload_bytes > 100) {
+			m.payload_bytes = 100;
+			if (m.type == DCM_MSG_WRITE)
+				m.io.bytes = 100;
+			else
+				m.io_done.bytes = 100;
+		}
+		p = bytes_of(&m, &len);
+		for (size_t cut = 0; cut < len; cut++) {
+			u8 *q = malloc(cut + !cut);
+			int want = cut < head ? DCM_WIRE_MORE : DCM_WIRE_OK;
+
+			assert_non_null(q);
+			memcpy(q, p, cut);
+			assert_int_equal(
+				dcm_wire_decode(q, cut,
+						(enum dcm_wire_phase)phase,
+						(enum dcm_wire_side)from, &got,
+						&used),
+				DCM_WIRE_MORE);
+			assert_int_equal(used, cut < 16	  ? 16 - cut :
+					       cut < head ? head - cut :
+							    len - cut);
+			assert_int_equal(
+				dcm_wire_head(q, cut,
+					      (enum dcm_wire_phase)phase,
+					      (enum dcm_wire_side)from, &got,
+					      &used),
+				want);
+			if (want == DCM_WIRE_OK)
+				assert_int_equal(used, head);
+			free(q);
+		}
+		free(p);
+	}
+}
+
+static int decode(const void *p, size_t len, int phase, int from)
+{
+	struct dcm_wire_msg got;
+	size_t used;
+
+	return dcm_wire_decode(p, len, (enum dcm_wire_phase)phase,
+			       (enum dcm_wire_side)from, &got, &used);
+}
+
+static void test_sizes(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(spec); i++) {
+		struct dcm_wire_msg m = sample(spec[i].type);
+		int phase = spec[i].phases & HELLO ? HELLO :
+			    spec[i].phases & CONTROL ? CONTROL : DATA;
+		int from = spec[i].from & HOST ? HOST : DONOR;
+		size_t len;
+		u8 *p = bytes_of(&m, &len);
+		u32 ok = spec[i].body, top = ok;
+		u32 bad[] = { 0, ok - 1, ok + 1, ok + 65537, 0x7fffffff,
+			      0xffffffff };
+
+		if (spec[i].payload)
+			top = ok + DCM_WIRE_PAYLOAD_MAX;
+		for (size_t n = 0; n < ARRAY_SIZE(bad); n++) {
+			if (bad[n] >= ok && bad[n] <= top)
+				continue;
+			for (int b = 0; b < 4; b++)
+				p[4 + b] = (u8)(bad[n] >> (8 * b));
+			/* refused by the header alone */
+			assert_int_equal(decode(p, 16, phase, from),
+					 DCM_WIRE_E_SIZE);
+		}
+		free(p);
+	}
+}
+
+static void test_refusals(void **state)
+{
+	struct dcm_wire_msg m = sample(DCM_MSG_HELLO);
+	size_t len;
+	u8 *p;
+
+	(void)state;
+	assert_int_equal(decode("", 0, HELLO, HOST), DCM_WIRE_MORE);
+	assert_int_equal(decode("C", 1, HELLO, HOST), DCM_WIRE_MORE);
+	assert_int_equal(decode("CM", 2, HELLO, HOST), DCM_WIRE_MORE);
+	assert_int_equal(decode("MC", 2, HELLO, HOST), DCM_WIRE_E_MAGIC);
+	assert_int_equal(decode("GET / HTTP/1.1\r\n", 16, HELLO, HOST),
+			 DCM_WIRE_E_MAGIC);
+	p = bytes_of(&m, &len);
+	p[16 + 4] = 3;
+	assert_int_equal(decode(p, len, HELLO, HOST), DCM_WIRE_E_VALUE);
+	p[16 + 4] = 0;
+	assert_int_equal(decode(p, len, HELLO, HOST), DCM_WIRE_E_VALUE);
+	p[16 + 4] = 1;
+	p[16 + 6] = 1;
+	assert_int_equal(decode(p, len, HELLO, HOST), DCM_WIRE_E_RESERVED);
+	p[16 + 6] = 0;
+	p[16 + 1] = 0xff;
+	p[16 + 3] = 0x00;
+	assert_int_equal(decode(p, len, HELLO, HOST), DCM_WIRE_E_VALUE);
+	free(p);
+
+	/* WRITE and DATA must say the same length twice */
+	m = sample(DCM_MSG_WRITE);
+	m.payload_bytes = m.io.bytes = 4096;
+	p = bytes_of(&m, &len);
+	p[16 + 16] = 1;
+	assert_int_equal(decode(p, len, DATA, HOST), DCM_WIRE_E_SIZE);
+	free(p);
+	m = sample(DCM_MSG_DATA);
+	m.io_done.status = DCM_WS_OK;
+	m.payload_bytes = m.io_done.bytes = 4096;
+	p = bytes_of(&m, &len);
+	p[16] = DCM_WS_NO_SLAB; /* a refusal has no payload */
+	assert_int_equal(decode(p, len, DATA, DONOR), DCM_WIRE_E_SIZE);
+	free(p);
+	m = sample(DCM_MSG_READ);
+	p = bytes_of(&m, &len);
+	p[16 + 23] = 1;
+	assert_int_equal(decode(p, len, DATA, HOST), DCM_WIRE_E_RESERVED);
+	free(p);
+	m = sample(DCM_MSG_MR_INFO);
+	m.mr_info.transport = 3;
+	p = bytes_of(&m, &len);
+	assert_int_equal(decode(p, len, CONTROL, DONOR), DCM_WIRE_E_VALUE);
+	free(p);
+}
+
+static void test_encode_refusals(void **state)
+{
+	struct dcm_wire_msg m = sample(DCM_MSG_READ);
+	u8 buf[DCM_WIRE_HEAD_MAX];
+
+	(void)state;
+	assert_int_equal(dcm_wire_encode(buf, 39, &m), DCM_WIRE_E_ROOM);
+	assert_int_equal(dcm_wire_encode(buf, 40, &m), 40);
+	m.payload_bytes = 1;
+	assert_int_equal(dcm_wire_encode(buf, sizeof(buf), &m),
+			 DCM_WIRE_E_SIZE);
+	m.type = 47;
+	assert_int_equal(dcm_wire_encode(buf, sizeof(buf), &m),
+			 DCM_WIRE_E_TYPE);
+	m = sample(DCM_MSG_WRITE);
+	m.payload_bytes = m.io.bytes = DCM_WIRE_PAYLOAD_MAX + 1;
+	assert_int_equal(dcm_wire_encode(buf, sizeof(buf), &m),
+			 DCM_WIRE_E_SIZE);
+	m.payload_bytes = 4096;
+	m.io.bytes = 8192;
+	assert_int_equal(dcm_wire_encode(buf, sizeof(buf), &m),
+			 DCM_WIRE_E_SIZE);
+	m = sample(DCM_MSG_DATA);
+	m.io_done.status = DCM_WS_RANGE;
+	m.payload_bytes = m.io_done.bytes = 4096;
+	assert_int_equal(dcm_wire_encode(buf, sizeof(buf), &m),
+			 DCM_WIRE_E_SIZE);
+}
+
+/* What is on the wire for good: a change here is another protocol version. */
+static void test_golden(void **state)
+{
+	static const u8 hello[] = {
+		0x43, 0x4d, 1, 0, 32, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1,
+		1, 0, 2, 0, 2, 1, 0, 0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33,
+		0x22, 0x11, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14,
+		15,
+	};
+	static const u8 read[] = {
+		0x43, 0x4d, 48, 0, 24, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0,
+		2, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 3, 0, 0, 0,
+		0, 0, 1, 0, 0, 0, 0, 0,
+	};
+	struct dcm_wire_msg m = { .type = DCM_MSG_HELLO,
+				  .tag = 0x0102030405060708 };
+	u8 buf[DCM_WIRE_HEAD_MAX];
+
+	(void)state;
+	m.hello.version_min = 1;
+	m.hello.version_max = 2;
+	m.hello.role = DCM_ROLE_DATA;
+	m.hello.flags = DCM_HELLO_PLAIN_DATA;
+	m.hello.session = 0x1122334455667788;
+	for (int i = 0; i < 16; i++)
+		m.hello.secret[i] = (u8)i;
+	assert_int_equal(dcm_wire_encode(buf, sizeof(buf), &m), sizeof(hello));
+	assert_memory_equal(buf, hello, sizeof(hello));
+	memset(&m, 0, sizeof(m));
+	m.type = DCM_MSG_READ;
+	m.tag = 1;
+	m.io.slab = 2;
+	m.io.offset = 0x300001000;
+	m.io.bytes = 65536;
+	assert_int_equal(dcm_wire_encode(buf, sizeof(buf), &m), sizeof(read));
+	assert_memory_equal(buf, read, sizeof(read));
+}
+
+static void test_names(void **state)
+{
+	(void)state;
+	assert_string_equal(dcm_wire_type_name(DCM_MSG_CHECK_ACTIVITY),
+			    "CHECK_ACTIVITY");
+	assert_string_equal(dcm_wire_type_name(0), "?");
+	assert_string_equal(dcm_wire_type_name(65535), "?");
+	assert_string_equal(dcm_wire_status_name(DCM_WS_DRAINING), "DRAINING");
+	assert_string_equal(dcm_wire_status_name(12), "?");
+	assert_string_equal(dcm_wire_status_text(0xffffffff),
+			    "unknown status");
+	assert_string_equal(dcm_wire_error_name(DCM_WIRE_E_PHASE), "E_PHASE");
+	assert_string_equal(dcm_wire_error_name(-99), "?");
+	for (int i = 0; i < 12; i++)
+		assert_true(strlen(dcm_wire_status_text((u32)i)) > 3);
+	assert_int_equal(dcm_wire_body_bytes(DCM_MSG_WELCOME), 48);
+	assert_int_equal(dcm_wire_body_bytes(6), DCM_WIRE_E_TYPE);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_who_and_when),
+		cmocka_unit_test(test_round_trip),
+		cmocka_unit_test(test_incremental),
+		cmocka_unit_test(test_sizes),
+		cmocka_unit_test(test_refusals),
+		cmocka_unit_test(test_encode_refusals),
+		cmocka_unit_test(test_golden),
+		cmocka_unit_test(test_names),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
