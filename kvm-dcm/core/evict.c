@@ -343,6 +343,9 @@ unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room)
 
 	if (atomic64_read(&vm->direct) + (s64)reserve < (s64)goal)
 		return 0;
+	/* With a small budget most of it can be in buffers, and is not seen. */
+	if (!READ_ONCE(vm->active.nr_blocks))
+		dcm_buffers_flush(vm);
 	trim_proactive(lane, false);
 	for (n = 0; n < DCM_BATCH_MAX; n++) {
 		s64 staying = atomic64_read(&vm->direct) -
