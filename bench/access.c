@@ -101,7 +101,8 @@ static void page_touch(struct worker *w, uint64_t page)
 
 	if (p[PAGE_MARK] != bench_page_mark(page))
 		w->wrong++;
-	if (write_percent && (bench_rand(&w->rng) >> 32) % 100 < write_percent) {
+	if (write_percent &&
+	    (bench_rand(&w->rng) >> 32) % 100 < write_percent) {
 		p[PAGE_WRITE] = w->rng;
 		w->writes++;
 	}
@@ -134,7 +135,8 @@ static void *worker_run(void *arg)
 	return NULL;
 }
 
-static uint64_t number(const char *s, const char *what, uint64_t lo, uint64_t hi)
+static uint64_t number(const char *s, const char *what, uint64_t lo,
+		       uint64_t hi)
 {
 	char *end;
 	uint64_t v;
@@ -147,7 +149,8 @@ static uint64_t number(const char *s, const char *what, uint64_t lo, uint64_t hi
 	return v;
 }
 
-static unsigned int choice(const char *s, const char *const *names, unsigned int n)
+static unsigned int choice(const char *s, const char *const *names,
+			   unsigned int n)
 {
 	for (unsigned int i = 0; i < n; i++)
 		if (!strcmp(s, names[i]))
@@ -177,13 +180,15 @@ static void options_read(int argc, char **argv)
 			pattern = choice(optarg, patterns, 3);
 			break;
 		case 'w':
-			write_percent = (unsigned int)number(optarg, "--write", 0, 100);
+			write_percent =
+				(unsigned int)number(optarg, "--write", 0, 100);
 			break;
 		case 'c':
 			content = choice(optarg, contents, 2);
 			break;
 		case 't':
-			nr_threads = (unsigned int)number(optarg, "--threads", 1, THREADS_MAX);
+			nr_threads = (unsigned int)number(optarg, "--threads",
+							  1, THREADS_MAX);
 			break;
 		case 'm':
 			warm = number(optarg, "--warm", 0, UINT64_MAX);
@@ -246,8 +251,10 @@ static void *memory_get(size_t bytes)
 /* The pager's own figures, then everything back to the donors. */
 static void pager_end(void)
 {
-	__typeof__(dcm_pager_status) *status = libdcm_function("dcm_pager_status");
-	__typeof__(dcm_pager_close) *close_pager = libdcm_function("dcm_pager_close");
+	__typeof__(dcm_pager_status) *status =
+		libdcm_function("dcm_pager_status");
+	__typeof__(dcm_pager_close) *close_pager =
+		libdcm_function("dcm_pager_close");
 	char *text = status(pager);
 
 	printf(",\"pager\":%s", text ? text : "null");
@@ -257,7 +264,8 @@ static void pager_end(void)
 
 int main(int argc, char **argv)
 {
-	uint64_t touches = 0, faults = 0, writes = 0, ns = 0, wrong = 0, kept = 0;
+	uint64_t touches = 0, faults = 0, writes = 0, ns = 0, wrong = 0,
+		 kept = 0;
 	double rate = 0, fault_rate = 0;
 	struct rusage ru;
 
@@ -277,9 +285,11 @@ int main(int argc, char **argv)
 	for (unsigned int i = 0; i < nr_threads; i++) {
 		workers[i].id = i;
 		workers[i].rng = 0x1234567 + i * 0x9e3779b97f4a7c15ull;
-		workers[i].at = pattern == SEQ ? pages / nr_threads * i :
+		workers[i].at = pattern == SEQ ?
+					pages / nr_threads * i :
 						 (1ull << page_bits) / nr_threads * i;
-		if (i && pthread_create(&workers[i].thread, NULL, worker_run, &workers[i]))
+		if (i && pthread_create(&workers[i].thread, NULL, worker_run,
+					&workers[i]))
 			die("access: no thread");
 	}
 	worker_run(&workers[0]);
@@ -300,7 +310,8 @@ int main(int argc, char **argv)
 		n = w->faults < SAMPLES_MAX ? w->faults : SAMPLES_MAX;
 		if (n > sizeof(samples) / sizeof(samples[0][0]) - kept)
 			n = 0;
-		memmove(&samples[0][0] + kept, samples[i], n * sizeof(samples[0][0]));
+		memmove(&samples[0][0] + kept, samples[i],
+			n * sizeof(samples[0][0]));
 		kept += n;
 	}
 	getrusage(RUSAGE_SELF, &ru);
@@ -317,7 +328,8 @@ int main(int argc, char **argv)
 		pager_end();
 	printf("}\n");
 	if (wrong) {
-		fprintf(stderr, "access: %llu reads found another page's bytes\n",
+		fprintf(stderr,
+			"access: %llu reads found another page's bytes\n",
 			(unsigned long long)wrong);
 		return 1;
 	}

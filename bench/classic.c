@@ -20,7 +20,8 @@ static void *table_new(size_t n, size_t size)
 
 uint64_t lru_misses(const struct trace *t, uint32_t frames)
 {
-	uint32_t head = t->nr_pages; /* sentinel of a ring: next is the newest */
+	uint32_t head =
+		t->nr_pages; /* sentinel of a ring: next is the newest */
 	uint32_t *next = table_new(t->nr_pages + 1, sizeof(*next));
 	uint32_t *prev = table_new(t->nr_pages + 1, sizeof(*prev));
 	uint8_t *state = table_new(t->nr_pages, 1); /* 1: seen, 2: resident */
@@ -61,7 +62,8 @@ uint64_t lru_misses(const struct trace *t, uint32_t frames)
 uint64_t clock_misses(const struct trace *t, uint32_t frames)
 {
 	uint32_t *frame = table_new(frames, sizeof(*frame));
-	uint8_t *state = table_new(t->nr_pages, 1); /* 1: seen, 2: resident, 4: referenced */
+	uint8_t *state = table_new(t->nr_pages,
+				   1); /* 1: seen, 2: resident, 4: referenced */
 	uint32_t used = 0, hand = 0;
 	uint64_t misses = 0;
 
@@ -246,9 +248,12 @@ uint64_t opt_misses(const struct trace *t, uint32_t frames)
 				uint32_t v = 1;
 
 				while (v < leaves)
-					v = tree[2 * v] == tree[v] ? 2 * v : 2 * v + 1;
+					v = tree[2 * v] == tree[v] ? 2 * v :
+								     2 * v + 1;
 				for (tree[v] = 0, v /= 2; v; v /= 2)
-					tree[v] = tree[2 * v] > tree[2 * v + 1] ? tree[2 * v] :
+					tree[v] =
+						tree[2 * v] > tree[2 * v + 1] ?
+							tree[2 * v] :
 										  tree[2 * v + 1];
 			} else {
 				used++;
@@ -256,7 +261,9 @@ uint64_t opt_misses(const struct trace *t, uint32_t frames)
 		}
 		tree[n] = next[i];
 		for (n /= 2; n; n /= 2)
-			tree[n] = tree[2 * n] > tree[2 * n + 1] ? tree[2 * n] : tree[2 * n + 1];
+			tree[n] = tree[2 * n] > tree[2 * n + 1] ?
+					  tree[2 * n] :
+					  tree[2 * n + 1];
 	}
 	free(next);
 	free(last);

@@ -57,7 +57,8 @@ static inline void bench_pin(int cpu)
 	CPU_ZERO(&set);
 	CPU_SET((unsigned int)cpu, &set);
 	if (sched_setaffinity(0, sizeof(set), &set))
-		die("cannot pin to CPU %d: give this process a CPU set with it", cpu);
+		die("cannot pin to CPU %d: give this process a CPU set with it",
+		    cpu);
 }
 
 static inline int bench_u32_compare(const void *a, const void *b)
@@ -68,7 +69,8 @@ static inline int bench_u32_compare(const void *a, const void *b)
 }
 
 /* Print "name":{...} of @n samples in ns; sorts them. */
-static inline void bench_percentiles_print(const char *name, uint32_t *v, size_t n)
+static inline void bench_percentiles_print(const char *name, uint32_t *v,
+					   size_t n)
 {
 	uint64_t sum = 0;
 
@@ -79,8 +81,8 @@ static inline void bench_percentiles_print(const char *name, uint32_t *v, size_t
 		printf("\"%s\":{\"count\":0}", name);
 	else
 		printf("\"%s\":{\"count\":%zu,\"mean\":%.1f,\"p50\":%u,\"p90\":%u,\"p99\":%u,\"max\":%u}",
-		       name, n, (double)sum / (double)n, v[n / 2], v[n * 9 / 10],
-		       v[n * 99 / 100], v[n - 1]);
+		       name, n, (double)sum / (double)n, v[n / 2],
+		       v[n * 9 / 10], v[n * 99 / 100], v[n - 1]);
 }
 
 enum bench_content {
@@ -100,7 +102,8 @@ static inline uint64_t bench_page_mark(uint64_t id)
  * A page as programs have them: records of a pointer into one heap, a small
  * counter, flags, and half of it bytes that repeat nothing.
  */
-static inline void bench_page_fill(void *page, uint64_t id, enum bench_content how)
+static inline void bench_page_fill(void *page, uint64_t id,
+				   enum bench_content how)
 {
 	uint64_t *w = page;
 	uint64_t s = id * 0x9e3779b97f4a7c15ull + 0x1234567;

@@ -13,8 +13,8 @@
 #include "common.h"
 #include "home.h"
 
-static u64 loop(struct home *h, u32 pages, u64 accesses, unsigned int write_percent,
-		bool core)
+static u64 loop(struct home *h, u32 pages, u64 accesses,
+		unsigned int write_percent, bool core)
 {
 	u64 rng = 99, t = bench_clock_ns(CLOCK_THREAD_CPUTIME_ID);
 
@@ -55,7 +55,8 @@ int main(int argc, char **argv)
 	dcm_vm_stats(h->vm, &after);
 	u64 faults = after.count[DCM_C_FAULTS] - before.count[DCM_C_FAULTS];
 	u64 fetches = after.count[DCM_C_FETCHES] - before.count[DCM_C_FETCHES];
-	u64 writes = after.count[DCM_C_WRITEBACKS] - before.count[DCM_C_WRITEBACKS];
+	u64 writes =
+		after.count[DCM_C_WRITEBACKS] - before.count[DCM_C_WRITEBACKS];
 
 	printf("{\"accesses\":%llu,\"faults\":%llu,\"fetches\":%llu,\"writebacks\":%llu,"
 	       "\"core_ns\":%llu,\"empty_ns\":%llu,\"ns_per_fault\":%.1f}\n",

@@ -23,7 +23,7 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 		/* As libdcm: any page that was read, but not the faulting one. */
 		hide = (u16)(((1u << f->nr) - 1) << f->first) & (u16)~f->zero;
 		if (f->fault_page < nr)
-			hide &= (u16)~(1u << f->fault_page);
+			hide &= (u16) ~(1u << f->fault_page);
 		while (hide && !(hide & (1u << k)))
 			k = (k + 1) % nr;
 		hide &= (u16)(1u << k);
@@ -52,9 +52,8 @@ static void op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order,
 	for (u32 i = 0; i < 1u << order; i++) {
 		u8 *p = &h->page[gfn + i];
 
-		*p &= (u8)~(HOME_WRITABLE | HOME_HIDDEN);
-		*p |= HOME_PRESENT |
-		      (writable & (1u << i) ? HOME_WRITABLE : 0);
+		*p &= (u8) ~(HOME_WRITABLE | HOME_HIDDEN);
+		*p |= HOME_PRESENT | (writable & (1u << i) ? HOME_WRITABLE : 0);
 	}
 }
 
@@ -251,7 +250,8 @@ void home_free(struct home *h)
 void home_tune(struct home *h, const char *name, u64 value)
 {
 	if (dcm_tunable_set(h->vm, name, value))
-		die("home: cannot set %s to %llu", name, (unsigned long long)value);
+		die("home: cannot set %s to %llu", name,
+		    (unsigned long long)value);
 }
 
 void home_fault(struct home *h, u32 page, u32 flags)
@@ -277,7 +277,8 @@ void home_access(struct home *h, u32 page, bool write)
 		home_fault(h, page, write ? DCM_FF_WRITE : 0);
 	if (write) {
 		while (!(*p & HOME_WRITABLE))
-			home_fault(h, page, *p & HOME_PRESENT ?
+			home_fault(h, page,
+				   *p & HOME_PRESENT ?
 					       DCM_FF_WRITE | DCM_FF_WP :
 					       DCM_FF_WRITE);
 		*p |= HOME_WRITTEN | HOME_DIRTY;

@@ -124,7 +124,8 @@ static void pt_range(Addr a, SizeT size, Bool write)
 			pt_page(page, write);
 }
 
-static void pt_syscall_read(CorePart part, ThreadId tid, const HChar *s, Addr a, SizeT size)
+static void pt_syscall_read(CorePart part, ThreadId tid, const HChar *s, Addr a,
+			    SizeT size)
 {
 	(void)tid;
 	(void)s;
@@ -142,7 +143,8 @@ static void pt_syscall_write(CorePart part, ThreadId tid, Addr a, SizeT size)
 static void pt_call(IRSB *sb, IRExpr *addr, Bool write, IRExpr *guard)
 {
 	IRDirty *d = unsafeIRDirty_0_N(1, write ? "pt_store" : "pt_load",
-				       VG_(fnptr_to_fnentry)(write ? (void *)pt_store :
+				       VG_(fnptr_to_fnentry)(
+					       write ? (void *)pt_store :
 								     (void *)pt_load),
 				       mkIRExprVec_1(addr));
 
@@ -151,9 +153,10 @@ static void pt_call(IRSB *sb, IRExpr *addr, Bool write, IRExpr *guard)
 	addStmtToIRSB(sb, IRStmt_Dirty(d));
 }
 
-static IRSB *pt_instrument(VgCallbackClosure *closure, IRSB *in, const VexGuestLayout *layout,
-			   const VexGuestExtents *vge, const VexArchInfo *host, IRType guest_word,
-			   IRType host_word)
+static IRSB *pt_instrument(VgCallbackClosure *closure, IRSB *in,
+			   const VexGuestLayout *layout,
+			   const VexGuestExtents *vge, const VexArchInfo *host,
+			   IRType guest_word, IRType host_word)
 {
 	IRSB *out_sb = deepCopyIRSBExceptStmts(in);
 	Int i;
@@ -170,7 +173,9 @@ static IRSB *pt_instrument(VgCallbackClosure *closure, IRSB *in, const VexGuestL
 		switch (st->tag) {
 		case Ist_WrTmp:
 			if (st->Ist.WrTmp.data->tag == Iex_Load)
-				pt_call(out_sb, st->Ist.WrTmp.data->Iex.Load.addr, False, NULL);
+				pt_call(out_sb,
+					st->Ist.WrTmp.data->Iex.Load.addr,
+					False, NULL);
 			break;
 		case Ist_Store:
 			pt_call(out_sb, st->Ist.Store.addr, True, NULL);
@@ -192,7 +197,8 @@ static IRSB *pt_instrument(VgCallbackClosure *closure, IRSB *in, const VexGuestL
 		case Ist_Dirty:
 			if (st->Ist.Dirty.details->mFx != Ifx_None)
 				pt_call(out_sb, st->Ist.Dirty.details->mAddr,
-					st->Ist.Dirty.details->mFx != Ifx_Read, NULL);
+					st->Ist.Dirty.details->mFx != Ifx_Read,
+					NULL);
 			break;
 		default:
 			break;
@@ -214,7 +220,8 @@ static Bool pt_option(const HChar *arg)
 
 static void pt_usage(void)
 {
-	VG_(printf)("    --out=FILE       where the trace goes\n"
+	VG_(printf)
+	("    --out=FILE       where the trace goes\n"
 		    "    --records=N      stop recording after N records\n");
 }
 

@@ -30,8 +30,8 @@ static const struct variant variants[] = {
 	{ "lru3_4k", false, false },
 };
 
-static void lru3_run(const struct trace *t, uint32_t frames, const struct variant *v,
-		     char **tune, int nr_tune)
+static void lru3_run(const struct trace *t, uint32_t frames,
+		     const struct variant *v, char **tune, int nr_tune)
 {
 	struct home *h = home_new(t->nr_pages, frames, v->accessed_bits);
 	struct dcm_stats st;
@@ -53,9 +53,12 @@ static void lru3_run(const struct trace *t, uint32_t frames, const struct varian
 		uint8_t s = h->page[p];
 
 		/* Anonymous memory: what is read before it is written is zero. */
-		if ((s & HOME_PRESENT) && (!(r & TRACE_WRITE) || (s & HOME_WRITABLE))) {
+		if ((s & HOME_PRESENT) &&
+		    (!(r & TRACE_WRITE) || (s & HOME_WRITABLE))) {
 			h->page[p] = s | HOME_TOUCHED |
-				     (r & TRACE_WRITE ? HOME_WRITTEN | HOME_DIRTY : 0);
+				     (r & TRACE_WRITE ?
+					      HOME_WRITTEN | HOME_DIRTY :
+					      0);
 			continue;
 		}
 		home_access(h, p, r & TRACE_WRITE);
@@ -66,7 +69,8 @@ static void lru3_run(const struct trace *t, uint32_t frames, const struct varian
 	       "\"prefetch_hit\":%llu}",
 	       v->name, (unsigned long long)st.count[DCM_C_FAULT_MISSING],
 	       (unsigned long long)st.count[DCM_C_FETCHED_PAGES],
-	       (unsigned long long)(st.count[DCM_C_FAULT_MINOR] + st.count[DCM_C_FAULT_CANCEL]),
+	       (unsigned long long)(st.count[DCM_C_FAULT_MINOR] +
+				    st.count[DCM_C_FAULT_CANCEL]),
 	       (unsigned long long)st.count[DCM_C_FAULTS],
 	       (unsigned long long)st.count[DCM_C_WRITTEN_PAGES],
 	       (unsigned long long)st.count[DCM_C_STRETCH],
@@ -85,12 +89,14 @@ int main(int argc, char **argv)
 	uint32_t frames = (uint32_t)((uint64_t)t.footprint * percent / 100);
 
 	if (percent < 1 || percent > 100 || frames < 100)
-		die("policy: %lu %% of %u pages is too little", percent, t.footprint);
-	printf("{\"records\":%u,\"footprint\":%u,\"frames\":%u", t.nr_records, t.footprint,
-	       frames);
+		die("policy: %lu %% of %u pages is too little", percent,
+		    t.footprint);
+	printf("{\"records\":%u,\"footprint\":%u,\"frames\":%u", t.nr_records,
+	       t.footprint, frames);
 	printf(",\"lru\":%llu", (unsigned long long)lru_misses(&t, frames));
 	printf(",\"clock\":%llu", (unsigned long long)clock_misses(&t, frames));
-	printf(",\"s3fifo\":%llu", (unsigned long long)s3fifo_misses(&t, frames));
+	printf(",\"s3fifo\":%llu",
+	       (unsigned long long)s3fifo_misses(&t, frames));
 	printf(",\"opt\":%llu", (unsigned long long)opt_misses(&t, frames));
 	for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++)
 		lru3_run(&t, frames, &variants[i], argv + 3, argc - 3);

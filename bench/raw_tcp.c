@@ -75,13 +75,14 @@ int main(int argc, char **argv)
 	int one = 1;
 
 	placement = argc > 1 ? argv[1] : "";
-	if ((strcmp(placement, "default") && strcmp(placement, "same") && !spinning()) ||
+	if ((strcmp(placement, "default") && strcmp(placement, "same") &&
+	     !spinning()) ||
 	    rounds < 100)
 		die("usage: raw_tcp default|same|spin [rounds >= 100]");
 
 	int l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (l < 0 || bind(l, (struct sockaddr *)&a, sizeof(a)) || listen(l, 1) ||
-	    getsockname(l, (struct sockaddr *)&a, &len))
+	if (l < 0 || bind(l, (struct sockaddr *)&a, sizeof(a)) ||
+	    listen(l, 1) || getsockname(l, (struct sockaddr *)&a, &len))
 		die("cannot listen on loopback: %s", strerror(errno));
 	int c = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (c < 0 || connect(c, (struct sockaddr *)&a, sizeof(a)))

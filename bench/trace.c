@@ -45,7 +45,8 @@ struct trace trace_load(const char *path)
 
 	if (fd < 0 || fstat(fd, &st) || !st.st_size)
 		die("trace: %s: %s", path, errno ? strerror(errno) : "empty");
-	const uint8_t *in = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+	const uint8_t *in =
+		mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
 	const uint8_t *end = in + st.st_size;
 	if (in == MAP_FAILED)
 		die("trace: %s: %s", path, strerror(errno));

@@ -75,7 +75,9 @@ static void request_send(struct conn *c)
 
 	if (c->set) {
 		c->version[c->key]++;
-		n = (size_t)sprintf(buf, "*3\r\n$3\r\nSET\r\n$24\r\nuser%020llu\r\n$%zu\r\n",
+		n = (size_t)
+			sprintf(buf,
+				"*3\r\n$3\r\nSET\r\n$24\r\nuser%020llu\r\n$%zu\r\n",
 				    (unsigned long long)key, value_bytes);
 		value_make(buf + n, key, c->version[c->key]);
 		n += value_bytes;
@@ -83,9 +85,11 @@ static void request_send(struct conn *c)
 		buf[n++] = '\n';
 		c->want = 5;
 	} else {
-		n = (size_t)sprintf(buf, "*2\r\n$3\r\nGET\r\n$24\r\nuser%020llu\r\n",
+		n = (size_t)sprintf(buf,
+				    "*2\r\n$3\r\nGET\r\n$24\r\nuser%020llu\r\n",
 				    (unsigned long long)key);
-		c->want = (size_t)snprintf(NULL, 0, "$%zu\r\n", value_bytes) + value_bytes + 2;
+		c->want = (size_t)snprintf(NULL, 0, "$%zu\r\n", value_bytes) +
+			  value_bytes + 2;
 	}
 	c->got = 0;
 	c->sent_ns = bench_now_ns();
@@ -114,7 +118,8 @@ static void reply_check(struct conn *c)
 	for (size_t i = 0; i < value_bytes; i += 8) {
 		uint64_t w = 0;
 
-		memcpy(&w, c->reply + head + i, value_bytes - i < 8 ? value_bytes - i : 8);
+		memcpy(&w, c->reply + head + i,
+		       value_bytes - i < 8 ? value_bytes - i : 8);
 		checksum += (w ^ i) * 0x9e3779b97f4a7c15ull;
 	}
 }
@@ -125,7 +130,8 @@ static bool reply_receive(struct conn *c)
 	ssize_t n = recv(c->fd, c->reply + c->got, c->want - c->got, 0);
 
 	if (n <= 0)
-		die("zipf: the server hung up: %s", n ? strerror(errno) : "end of file");
+		die("zipf: the server hung up: %s",
+		    n ? strerror(errno) : "end of file");
 	c->got += (size_t)n;
 	if (c->reply[0] == '-')
 		die("zipf: the server says %.*s", (int)c->got, c->reply);
@@ -183,7 +189,8 @@ static void run(int ep, bool load)
 				continue;
 			}
 			if (nr_latency < max_latency)
-				latency[nr_latency++] = (uint32_t)(bench_now_ns() - c->sent_ns);
+				latency[nr_latency++] =
+					(uint32_t)(bench_now_ns() - c->sent_ns);
 			done++;
 			if (--c->left)
 				request_next(c);
@@ -214,7 +221,8 @@ static void conn_open(struct conn *c, const char *path, int ep)
 	if (!c->cdf || !c->version || !c->reply)
 		die("zipf: no memory");
 	for (uint32_t i = 0; i < c->nr_keys; i++)
-		c->cdf[i] = sum += 1.0 / pow((double)i * nr_conns + c->id + 1, SKEW);
+		c->cdf[i] = sum +=
+			1.0 / pow((double)i * nr_conns + c->id + 1, SKEW);
 	for (uint32_t i = 0; i < c->nr_keys; i++)
 		c->cdf[i] /= sum;
 }
@@ -231,8 +239,8 @@ int main(int argc, char **argv)
 	requests = strtoull(argv[4], NULL, 10);
 	if (argc > 5)
 		nr_conns = (unsigned int)strtoul(argv[5], NULL, 10);
-	if (!nr_conns || nr_conns > CONNS_MAX || nr_keys < nr_conns || value_bytes < 8 ||
-	    value_bytes > VALUE_MAX || requests < nr_conns)
+	if (!nr_conns || nr_conns > CONNS_MAX || nr_keys < nr_conns ||
+	    value_bytes < 8 || value_bytes > VALUE_MAX || requests < nr_conns)
 		die("zipf: numbers out of range");
 	max_latency = requests;
 	latency = malloc(max_latency * sizeof(*latency));
@@ -250,8 +258,9 @@ int main(int argc, char **argv)
 	t2 = bench_now_ns();
 	printf("{\"load_s\":%.3f,\"run_s\":%.3f,\"requests\":%llu,\"wrong\":%llu,"
 	       "\"checksum\":\"%016llx\",",
-	       (double)(t1 - t0) / 1e9, (double)(t2 - t1) / 1e9, (unsigned long long)done,
-	       (unsigned long long)wrong, (unsigned long long)checksum);
+	       (double)(t1 - t0) / 1e9, (double)(t2 - t1) / 1e9,
+	       (unsigned long long)done, (unsigned long long)wrong,
+	       (unsigned long long)checksum);
 	bench_percentiles_print("ns", latency, nr_latency);
 	printf("}\n");
 	return wrong != 0;

@@ -51,8 +51,8 @@ packages() {
 		;;
 	bench)
 		packages test
-		echo valgrind redis-server sqlite3 python3-scipy minimap2 kmod \
-			util-linux
+		echo valgrind redis-tools libjemalloc2 sqlite3 python3-scipy \
+			minimap2 coreutils kmod util-linux
 		;;
 	*)
 		echo "deps.sh: no group '$1'; known: build test lint kernel demo bench" >&2

@@ -7,10 +7,11 @@ import dataclasses
 import os
 from pathlib import Path
 
-from dcmbench.host import Ledger
+from dcmbench.host import BenchError, Ledger
 from dcmbench.report import Progress
 
 MIB = 1 << 20
+RUN_MAX_S = 14 * 60.0  # the whole run takes less than a quarter of an hour
 
 
 @dataclasses.dataclass
@@ -29,6 +30,11 @@ class Context:
 
     def program(self, name: str) -> Path:
         return self.build / "bench" / "bin" / name
+
+    def check_time(self) -> None:
+        """Before anything long: is there time for it?"""
+        if self.progress.elapsed() > RUN_MAX_S:
+            raise BenchError(f"no time left: the run is limited to {RUN_MAX_S / 60:.0f} minutes")
 
     @property
     def donord(self) -> Path:

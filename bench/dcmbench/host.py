@@ -223,9 +223,7 @@ def run(
             sampler.start()
         errors: list[bytes] = []
         assert proc.stdout and proc.stderr
-        reader = threading.Thread(
-            target=lambda f=proc.stderr: errors.append(f.read()), daemon=True
-        )
+        reader = threading.Thread(target=lambda f=proc.stderr: errors.append(f.read()), daemon=True)
         reader.start()
         late = threading.Event()
 
@@ -364,10 +362,31 @@ class Zram:
         self.algorithm = algorithm
         self._block = Path(f"/sys/block/zram{number}")
 
-    def ratio(self) -> float:
-        """Of what is in it now: bytes stored / bytes used."""
-        fields = _text(self._block / "mm_stat").split()
-        return int(fields[0]) / int(fields[1]) if len(fields) > 1 and int(fields[1]) else 0.0
+    def ratio(self) -> tuple[int, float]:
+        """What is in it now: bytes stored, and how much smaller they became."""
+        fields = [int(f) for f in _text(self._block / "mm_stat").split()]
+        if len(fields) < 2 or not fields[1]:
+            return 0, 0.0
+        return fields[0], fields[0] / fields[1]
+
+
+class RatioSampler(threading.Thread):
+    """The compression a zram device had when it was fullest."""
+
+    def __init__(self, device: Zram) -> None:
+        super().__init__(daemon=True)
+        self._device = device
+        self._halt = threading.Event()
+        self._best = (0, 0.0)
+
+    def run(self) -> None:
+        while not self._halt.wait(0.05):
+            self._best = max(self._best, self._device.ratio())
+
+    def stop(self) -> float:
+        self._halt.set()
+        self.join()
+        return self._best[1]
 
 
 def zram_algorithms() -> list[str]:
@@ -400,9 +419,7 @@ def zram(ledger: Ledger, size: int, algorithm: str) -> Iterator[Zram]:
                     break
                 time.sleep(0.1)
             subprocess.run(["mkswap", device], check=True, capture_output=True)
-            subprocess.run(
-                ["swapon", "-p", "32767", device], check=True, capture_output=True
-            )
+            subprocess.run(["swapon", "-p", "32767", device], check=True, capture_output=True)
             yield Zram(number, algorithm)
         except subprocess.CalledProcessError as e:
             raise BenchError(f"{e.cmd[0]}: {e.stderr.decode(errors='replace').strip()}") from e

@@ -113,6 +113,7 @@ def pager_note(figures: Mapping[str, Any]) -> str:
 
 def _fault(ctx: Context, transport: str, placement: str, write: int, encrypt: bool) -> Any:
     """Latency of 4 KiB faults at random, budget full: percentiles in ns."""
+    pages = PAGES if transport == "shm" else PAGES // 2
     with paged(
         ctx,
         transport,
@@ -122,8 +123,8 @@ def _fault(ctx: Context, transport: str, placement: str, write: int, encrypt: bo
     ) as config:
         return access(
             ctx,
-            *f"--pages {PAGES} --pattern cycle --write {write}".split(),
-            *f"--warm {PAGES} --ops 60000".split(),
+            *f"--pages {pages} --pattern cycle --write {write}".split(),
+            *f"--warm {pages // 2} --ops 30000".split(),
             config=config,
             cpus=PAGER_CPUS[placement],
         )
@@ -216,9 +217,10 @@ def fastest_zram(ctx: Context) -> str:
     """The compressor that makes the better peer here."""
     times: dict[str, float] = {}
     for algorithm in host.zram_algorithms():
-        with host.zram(ctx.ledger, 2 * FOOTPRINT, algorithm), host.cgroup(
-            ctx.ledger, BUDGET
-        ) as group:
+        with (
+            host.zram(ctx.ledger, 2 * FOOTPRINT, algorithm),
+            host.cgroup(ctx.ledger, BUDGET) as group,
+        ):
             figures = access(
                 ctx, *f"--pages {PAGES} --pattern rand --ops {PAGES // 2}".split(), cgroup=group
             )
@@ -245,13 +247,17 @@ def against_zram(ctx: Context, id_: str, pattern: str, algorithm: str) -> Row:
                 f"--pages {PAGES} --pattern {pattern} --content {content} --write {write} "
                 f"--warm {PAGES} --ops {PAGES}"
             ).split()
-            with host.zram(ctx.ledger, 2 * FOOTPRINT, algorithm) as z, host.cgroup(
-                ctx.ledger, BUDGET
-            ) as group:
-                peer[content, write].append(
-                    access(ctx, *arguments, cgroup=group)["ns_per_touch"]
-                )
-                packed.setdefault(content, z.ratio())
+            with (
+                host.zram(ctx.ledger, 2 * FOOTPRINT, algorithm) as z,
+                host.cgroup(ctx.ledger, BUDGET) as group,
+            ):
+                sampler = host.RatioSampler(z)
+                sampler.start()
+                try:
+                    done = access(ctx, *arguments, cgroup=group)
+                finally:
+                    packed[content] = sampler.stop()
+                peer[content, write].append(done["ns_per_touch"])
             with paged(ctx) as config:
                 figures = access(ctx, *arguments, config=config)
             ours[content, write].append(figures["ns_per_touch"])
@@ -272,7 +278,8 @@ def against_zram(ctx: Context, id_: str, pattern: str, algorithm: str) -> Row:
     value = min(reads) if pattern == "seq" else max(reads)
     ok = value >= 3 if pattern == "seq" else value <= 1.4
     detail = (
-        f"value is the worse of compressible (about 2:1) and incompressible contents, reading. "
+        f"value is the worse of compressible ({packed['mixed']:.1f}:1 on zram) and incompressible "
+        f"({packed['random']:.1f}:1) contents, reading. "
         f"{'; '.join(texts)}. {FOOTPRINT // MIB} MiB in a cgroup, or a budget, of "
         f"{BUDGET // MIB} MiB; zram with {algorithm or 'its default compressor'}, shm donor; "
         f"nothing pinned. {note}."
@@ -327,9 +334,7 @@ def core_cpu(ctx: Context) -> Row:
     for name, numbers in shapes.items():
         runs = []
         for _ in range(ctx.repeat if "4 GiB" not in name else 1):
-            done = host.run(
-                [ctx.program("core_cpu"), *map(str, numbers)], timeout=TIMEOUT
-            ).json()
+            done = host.run([ctx.program("core_cpu"), *map(str, numbers)], timeout=TIMEOUT).json()
             runs.append(float(str(done["ns_per_fault"])))
             faults = int(str(done["faults"]))
         found[name] = median(runs)

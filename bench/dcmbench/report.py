@@ -139,9 +139,7 @@ def table(rows: Sequence[Row]) -> str:
         value = "-" if r.value is None else f"{r.value:g}"
         out.append(f"{'ok ' if r.ok else 'NO '} {r.id:<13} {value:>9}   target {r.target}")
         out.append(f"      {r.what}")
-        out.extend(
-            textwrap.wrap(r.detail, 96, initial_indent="      ", subsequent_indent="      ")
-        )
+        out.extend(textwrap.wrap(r.detail, 96, initial_indent="      ", subsequent_indent="      "))
     met = sum(r.ok for r in rows)
     out.append(f"{met} of {len(rows)} targets met")
     return "\n".join(out)
@@ -161,7 +159,8 @@ def write_markdown(path: Path, rows: Sequence[Row], notes: dict[str, str], took:
     lines = [
         "# Benchmarks",
         "",
-        "Written by `make bench-docs`, which is `make bench` and this page; not edited by hand.",
+        "Written by `bench/run --write-docs`, which is `make bench` and this page; not edited by",
+        "hand.",
         "All pairs were measured in one run, alternating, medians of several; what each number",
         "is and how it is taken is said in `bench/README.md`. A target that is missed says by",
         "how much and what limits it.",

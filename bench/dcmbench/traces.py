@@ -76,11 +76,11 @@ def traces(ctx: Context) -> dict[str, Path]:
     digest = hashlib.sha256((folder.name + str(RECORDS_MAX)).encode())
     digest.update((Path(__file__).parent.parent / "pagetrace.c").read_bytes())
     found: dict[str, Path] = {}
-    for app in apps.catalogue(size):
+    for app in apps.catalogue(ctx, size):
         if app.name not in PROGRAMS:
             continue
         key = digest.copy()
-        key.update(repr(app.argv).encode())
+        key.update(repr((app.name, app.argv[1:])).encode())
         binary = shutil.which(app.argv[0])
         if not binary:
             raise BenchError(f"{app.argv[0]} is missing: apt install {app.package}")
@@ -122,8 +122,10 @@ def policy(ctx: Context) -> Row:
             for other in against:
                 against[other].append(max(elastic["misses"], 1) / max(r[other], 1))
                 if elastic["misses"] >= r[other]:
-                    worst.append(f"{name} at {share} %: {elastic['misses']} against "
-                                 f"{other.upper()}'s {r[other]}")
+                    worst.append(
+                        f"{name} at {share} %: {elastic['misses']} against "
+                        f"{other.upper()}'s {r[other]}"
+                    )
         ctx.progress.say(f"policy: {name} replayed")
     ctx.notes["policy"] = "\n".join(lines)
     value = geomean(against["lru"])
