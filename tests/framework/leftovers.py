@@ -120,11 +120,17 @@ def lines(path: str) -> list[str]:
 
 
 def files() -> list[str]:
-    """Everything below the directories where parts put sockets and shared memory."""
+    """Everything below the directories where parts put sockets and shared memory.
+
+    But for sockets somebody still listens on: a process of ours is reported as such, so
+    these are another's who works on the same machine.
+    """
     found: list[str] = []
+    alive = {line.split()[-1] for line in lines("/proc/net/unix")}
     for top in (*SOCKET_DIRS, f"{os.environ.get('XDG_RUNTIME_DIR', '/nonexistent')}/kvm-dcm"):
         for folder, _, names in os.walk(top):
-            found += [f"{folder}/{name}" for name in names]
+            paths = [f"{folder}/{name}" for name in names]
+            found += [path for path in paths if path not in alive]
     return found
 
 
