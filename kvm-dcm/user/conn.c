@@ -65,7 +65,7 @@ static void fds_take(struct dcm_conn *c, struct msghdr *msg)
 		}
 	}
 	if (msg->msg_flags & MSG_CTRUNC)
-		dcm_conn_fail(c, "descriptor lost: is the limit on open files (ulimit -n) reached?");
+		dcm_conn_fail(c, "descriptor lost: too many at once, or the limit on open files (ulimit -n) is reached");
 }
 
 static ssize_t conn_pull(gnutls_transport_ptr_t ptr, void *buf, size_t len)

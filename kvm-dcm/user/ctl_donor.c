@@ -51,8 +51,11 @@ static void donor_down(struct ctl_donor *d, u64 now)
 	d->st = SESSION_DOWN;
 	d->query_tag = 0;
 	d->place.up = false;
-	/* at once after a break, then slower and slower; never in step */
-	if (was_up)
+	/*
+	 * At once after a break, then slower and slower, never in step. A
+	 * donor that welcomes us and then talks nonsense has no claim to that.
+	 */
+	if (was_up && now - d->up_ms > CTL_BACKOFF_MAX_MS)
 		d->backoff_ms = 0;
 	d->retry_ms = now + d->backoff_ms +
 		      dcm_place_random(&d->ctl->rng) % CTL_BACKOFF_MIN_MS;
@@ -170,7 +173,7 @@ static void on_welcome(struct ctl_donor *d, const struct dcm_wire_msg *m,
 	d->inflight_max = min(m->welcome.inflight_max, DCM_WIRE_INFLIGHT_MAX);
 	d->conn.phase = DCM_PHASE_CONTROL;
 	d->st = SESSION_UP;
-	d->backoff_ms = 0;
+	d->up_ms = now;
 	d->full_until_ms = 0;
 	d->place.up = true;
 	d->place.draining = false;

@@ -98,6 +98,7 @@ struct ctl_donor {
 	u32 inflight_max;
 	bool want_data;
 	bool was_lost;
+	u64 up_ms;
 	u64 heard_ms;
 	u64 sent_ms;
 	u64 retry_ms;

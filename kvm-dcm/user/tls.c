@@ -13,10 +13,10 @@
 
 #include "tls.h"
 
-#define PRIORITY                                                        \
-	"NONE:+VERS-TLS1.3:+AES-128-GCM:+AES-256-GCM:"                  \
-	"+CHACHA20-POLY1305:+AEAD:+ECDHE-PSK:+DHE-PSK:+GROUP-X25519:"   \
-	"+GROUP-SECP256R1:+SIGN-ALL"
+/* an external key is bound to SHA-256 (RFC 8446, 4.2.11), so are the ciphers */
+#define PRIORITY                                                         \
+	"NONE:+VERS-TLS1.3:+AES-128-GCM:+CHACHA20-POLY1305:+AEAD:"       \
+	"+ECDHE-PSK:+DHE-PSK:+GROUP-X25519:+GROUP-SECP256R1:+SIGN-ALL"
 
 int dcm_tls_init(struct dcm_tls *tls, const char *tenant, const uint8_t *key,
 		 size_t len)
