@@ -210,6 +210,28 @@ static json_t *lanes_json(struct dcm_pager *pg)
 	return a;
 }
 
+static json_t *range(const char *what, u64 from, u64 bytes)
+{
+	return json_pack("{s:s,s:I,s:I}", "what", what, "from",
+			 (json_int_t)from, "to", (json_int_t)(from + bytes));
+}
+
+/* Where paged memory is, for who measures from outside (/proc/PID/smaps). */
+static json_t *ranges_json(struct dcm_pager *pg)
+{
+	json_t *a = json_array();
+	u64 va = 0, len, gfn;
+
+	json_array_append_new(a, range("frames", pg->frames.base,
+				       pg->frames.bytes));
+	while ((va = dcm_guest_next(&pg->guest, va, U64_MAX, &len, &gfn)),
+	       len) {
+		json_array_append_new(a, range("guest", va, len));
+		va += len;
+	}
+	return a;
+}
+
 static json_t *status_json(struct dcm_pager *pg)
 {
 	struct dcm_stats *st = calloc(1, sizeof(*st));
@@ -265,6 +287,7 @@ static json_t *status_json(struct dcm_pager *pg)
 	json_object_set_new(o, "donors", donors_json(pg));
 	json_object_set_new(o, "tunables", tunable_values(pg));
 	json_object_set_new(o, "lanes", lanes_json(pg));
+	json_object_set_new(o, "ranges", ranges_json(pg));
 	lat = json_object();
 	for (i = 0; i < DCM_C_NR; i++)
 		put(lat, dcm_counter_names[i], c[i]);

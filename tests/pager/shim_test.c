@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * shim_test.c - a program that knows nothing of libdcm, run under its shim
+ *
+ * Maps, remaps, protects, advises, unmaps and forks in the ways programs and
+ * allocators do, and checks every byte. The same run without the shim must
+ * give the same result: what differs is a bug of the shim.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PAGE	4096ul
+#define MIB	(1ul << 20)
+
+#define CHECK(x)                                                             \
+	do {                                                                 \
+		if (!(x)) {                                                  \
+			fprintf(stderr, "FAILED line %d: %s (%s)\n",         \
+				__LINE__, #x, strerror(errno));              \
+			exit(1);                                             \
+		}                                                            \
+	} while (0)
+
+static char *anon(size_t bytes)
+{
+	char *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	CHECK(p != MAP_FAILED);
+	return p;
+}
+
+static void fill(char *p, size_t bytes, unsigned int salt)
+{
+	size_t i;
+
+	for (i = 0; i < bytes; i += PAGE) {
+		*(uint64_t *)(p + i) = i + salt;
+		*(uint64_t *)(p + i + PAGE - 8) = ~(i + salt);
+	}
+}
+
+static void check(const char *p, size_t bytes, size_t from, unsigned int salt)
+{
+	size_t i;
+
+	for (i = 0; i < bytes; i += PAGE) {
+		CHECK(*(uint64_t *)(p + i) == from + i + salt);
+		CHECK(*(uint64_t *)(p + i + PAGE - 8) == ~(from + i + salt));
+	}
+}
+
+static void zero(const char *p, size_t bytes)
+{
+	size_t i;
+
+	for (i = 0; i < bytes; i += 8)
+		CHECK(!*(uint64_t *)(p + i));
+}
+
+static void maps(void)
+{
+	char *a = anon(96 * MIB), *b = anon(3 * MIB + 5 * PAGE), *c;
+
+	zero(a, 4 * MIB);
+	fill(a, 96 * MIB, 1);
+	fill(b, 3 * MIB, 2);
+	check(a, 96 * MIB, 0, 1);
+	/* middle, end, beginning */
+	CHECK(!munmap(a + 10 * MIB + 3 * PAGE, 2 * MIB));
+	CHECK(!munmap(a + 90 * MIB, 6 * MIB));
+	CHECK(!munmap(a, MIB));
+	check(a + MIB, 9 * MIB, MIB, 1);
+	check(a + 12 * MIB + 3 * PAGE, 70 * MIB, 12 * MIB + 3 * PAGE, 1);
+	/* what comes again is zero */
+	c = anon(2 * MIB);
+	zero(c, 2 * MIB);
+	fill(c, 2 * MIB, 3);
+	check(b, 3 * MIB, 0, 2);
+	check(c, 2 * MIB, 0, 3);
+	CHECK(!munmap(b, 3 * MIB + 5 * PAGE));
+	CHECK(!munmap(c, 2 * MIB));
+	CHECK(!munmap(a + MIB, 89 * MIB));
+}
+
+static void over(void)
+{
+	char *a = anon(16 * MIB), *p;
+	char path[] = "/tmp/dcm-shim-XXXXXX";
+	int fd = mkstemp(path);
+
+	CHECK(fd >= 0 && !unlink(path) && !ftruncate(fd, MIB));
+	CHECK(pwrite(fd, "file", 4, 0) == 4);
+	fill(a, 16 * MIB, 4);
+	/* a file over a part of it, private anonymous over another */
+	p = mmap(a + 3 * PAGE, 2 * PAGE, PROT_READ | PROT_WRITE,
+		 MAP_SHARED | MAP_FIXED, fd, 0);
+	CHECK(p == a + 3 * PAGE && !memcmp(p, "file", 4));
+	p = mmap(a + 4 * MIB, 2 * MIB, PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	CHECK(p == a + 4 * MIB);
+	zero(p, 2 * MIB);
+	check(a, 3 * PAGE, 0, 4);
+	check(a + 5 * PAGE, 3 * MIB, 5 * PAGE, 4);
+	check(a + 6 * MIB, 10 * MIB, 6 * MIB, 4);
+	CHECK(!munmap(a, 16 * MIB));
+	close(fd);
+	/* and the addresses can be had again */
+	a = anon(16 * MIB);
+	zero(a, 16 * MIB);
+	CHECK(!munmap(a, 16 * MIB));
+}
+
+static void remaps(void)
+{
+	char *a = anon(8 * MIB), *b;
+
+	fill(a, 8 * MIB, 5);
+	b = mremap(a, 8 * MIB, 40 * MIB, MREMAP_MAYMOVE);
+	CHECK(b != MAP_FAILED);
+	check(b, 8 * MIB, 0, 5);
+	zero(b + 8 * MIB, 32 * MIB);
+	b = mremap(b, 40 * MIB, 4 * MIB, 0);
+	CHECK(b != MAP_FAILED);
+	check(b, 4 * MIB, 0, 5);
+	CHECK(!munmap(b, 4 * MIB));
+}
+
+static void advice(void)
+{
+	char *a = anon(8 * MIB);
+
+	fill(a, 8 * MIB, 6);
+	CHECK(!madvise(a + 5 * PAGE, MIB, MADV_DONTNEED));
+	zero(a + 5 * PAGE, MIB);
+	check(a, 5 * PAGE, 0, 6);
+	check(a + 5 * PAGE + MIB, 6 * MIB, 5 * PAGE + MIB, 6);
+	CHECK(!madvise(a, 8 * MIB, MADV_HUGEPAGE));
+	CHECK(!madvise(a, 8 * MIB, MADV_MERGEABLE) || errno == EINVAL);
+	CHECK(!madvise(a, 8 * MIB, MADV_DONTFORK));
+	CHECK(!madvise(a, 8 * MIB, MADV_DOFORK));
+	check(a, 5 * PAGE, 0, 6);
+	CHECK(!munmap(a, 8 * MIB));
+}
+
+static sigjmp_buf segv;
+
+static void on_segv(int sig)
+{
+	siglongjmp(segv, sig);
+}
+
+static void protection(void)
+{
+	char *a = anon(48 * MIB);
+
+	signal(SIGSEGV, on_segv);
+	fill(a, 48 * MIB, 7);
+	CHECK(!mprotect(a + 3 * PAGE, PAGE, PROT_NONE));
+	CHECK(!mprotect(a + 7 * PAGE, MIB, PROT_READ));
+	if (!sigsetjmp(segv, 1)) {
+		(void)*(volatile char *)(a + 3 * PAGE);
+		CHECK(!"read what may not be");
+	}
+	if (!sigsetjmp(segv, 1)) {
+		*(volatile char *)(a + 8 * PAGE) = 1;
+		CHECK(!"wrote what may not be");
+	}
+	check(a + 4 * PAGE, 44 * MIB, 4 * PAGE, 7);
+	check(a + 4 * PAGE, 44 * MIB, 4 * PAGE, 7);
+	CHECK(!mprotect(a, 48 * MIB, PROT_READ | PROT_WRITE));
+	check(a, 48 * MIB, 0, 7);
+	CHECK(!mprotect(a, 2 * MIB, PROT_NONE));
+	CHECK(!munmap(a, 48 * MIB));
+	a = anon(48 * MIB);
+	zero(a, 3 * MIB);
+	CHECK(!munmap(a, 48 * MIB));
+	signal(SIGSEGV, SIG_DFL);
+}
+
+static void system_calls(void)
+{
+	char *a = anon(64 * MIB), *b = anon(2 * MIB);
+	char path[] = "/var/tmp/dcm-shim-XXXXXX";
+	int fd = mkstemp(path), direct;
+
+	CHECK(fd >= 0);
+	direct = open(path, O_RDWR | O_DIRECT);
+	if (direct < 0)
+		direct = dup(fd);
+	CHECK(!unlink(path));
+	fill(a, 64 * MIB, 8);
+	CHECK(pwrite(direct, a, 32 * MIB, 0) == (ssize_t)(32 * MIB));
+	fill(a, 64 * MIB, 9);
+	CHECK(pread(direct, a, 32 * MIB, 0) == (ssize_t)(32 * MIB));
+	check(a, 32 * MIB, 0, 8);
+	check(a + 32 * MIB, 32 * MIB, 32 * MIB, 9);
+	CHECK(pread(fd, b, 2 * MIB, MIB) == (ssize_t)(2 * MIB));
+	check(b, 2 * MIB, MIB, 8);
+	CHECK(!munmap(a, 64 * MIB) && !munmap(b, 2 * MIB));
+	close(fd);
+	close(direct);
+}
+
+static void *thread_main(void *arg)
+{
+	char *own = anon(4 * MIB);
+	size_t i;
+	void *p[64];
+
+	fill(own, 4 * MIB, 20);
+	for (i = 0; i < 64; i++) {
+		p[i] = malloc((i + 1) * 1000);
+		CHECK(p[i]);
+		memset(p[i], (int)i, (i + 1) * 1000);
+	}
+	check(own, 4 * MIB, 0, 20);
+	for (i = 0; i < 64; i++) {
+		CHECK(((char *)p[i])[i * 1000] == (char)i);
+		CHECK(malloc_usable_size(p[i]) >= (i + 1) * 1000);
+		p[i] = realloc(p[i], 5000 + i);
+		CHECK(p[i] && ((char *)p[i])[0] == (char)i);
+		free(p[i]);
+	}
+	CHECK(!munmap(own, 4 * MIB));
+	return arg;
+}
+
+/* Threads that live on paged stacks, and give memory back from there. */
+static void threads(void)
+{
+	pthread_t t[4];
+	pthread_attr_t attr;
+	char *stack = anon(4 * MIB);
+	int i;
+
+	for (i = 0; i < 4; i++) {
+		CHECK(!pthread_attr_init(&attr));
+		CHECK(!pthread_attr_setstack(&attr, stack + (size_t)i * MIB,
+					     MIB));
+		CHECK(!pthread_create(&t[i], &attr, thread_main, NULL));
+	}
+	for (i = 0; i < 4; i++)
+		CHECK(!pthread_join(t[i], NULL));
+	CHECK(!munmap(stack, 4 * MIB));
+}
+
+static void children(void)
+{
+	int st;
+	pid_t pid = vfork();
+	FILE *f;
+	char line[64] = "";
+
+	if (!pid) {
+		execl("/bin/true", "true", (char *)NULL);
+		_exit(126);
+	}
+	CHECK(pid > 0 && waitpid(pid, &st, 0) == pid && !st);
+	f = popen("echo a child", "r");
+	CHECK(f && fgets(line, sizeof(line), f));
+	CHECK(!strcmp(line, "a child\n") && !pclose(f));
+	CHECK(!system("exit 0"));
+	fflush(NULL);
+	/* A paged heap is not there in the child: not even its locks. */
+	if (getenv("SHIM_TEST_PAGED_HEAP"))
+		return;
+	pid = fork();
+	if (!pid)
+		_exit(7);
+	CHECK(pid > 0 && waitpid(pid, &st, 0) == pid);
+	CHECK(WIFEXITED(st) && WEXITSTATUS(st) == 7);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1 && !strcmp(argv[1], "child")) {
+		char *a = anon(2 * MIB);
+		int st;
+		pid_t pid;
+
+		a[0] = 1;
+		pid = fork();
+		if (!pid)
+			_exit(a[0]);
+		CHECK(waitpid(pid, &st, 0) == pid);
+		CHECK(WIFSIGNALED(st) && WTERMSIG(st) == SIGSEGV);
+		return 0;
+	}
+	maps();
+	over();
+	remaps();
+	advice();
+	protection();
+	system_calls();
+	threads();
+	children();
+	printf("all right\n");
+	return 0;
+}

@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The user pager with real donors: libdcm used directly, and programs under the shim."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.framework.donor import Donor, write_private
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("DCM_BUILD", ROOT / "build"))
+PAGER_TEST = BUILD / "tests-pager" / "pager_test"
+SHIM_TEST = BUILD / "tests-pager" / "shim_test"
+PRELOAD = BUILD / "lib" / "libdcm-preload.so"
+JEMALLOC = next(Path("/usr/lib").glob("*/libjemalloc.so.2"), None)
+SECONDS = os.environ.get("PAGER_TEST_SECONDS", "5")
+LIMIT_S = 240
+
+pytestmark = pytest.mark.skipif(not PAGER_TEST.exists(), reason="run make -C tests/pager")
+
+StartDonor = Callable[..., Donor]
+OLD_KERNELS = ["", "move", "vector", "move,vector,poison"]
+
+
+def start(
+    start_donor: StartDonor, name: str = "a", slab: str = "16M", capacity: str = "2G"
+) -> Donor:
+    """A donor with room for what these tests page out."""
+    return start_donor(name, donor={"slab-size": slab, "capacity": capacity})
+
+
+def configure(folder: Path, donors: list[Donor], transport: str = "shm", **vm: str) -> Path:
+    """A libdcm configuration for these donors, which share a key."""
+    values = {"name": "test", "budget": "16M", "size": "1G", "mode": "program"}
+    values |= {"threshold": "1M", "on-loss": "sigbus"} | {k.replace("_", "-"): v for k, v in vm.items()}
+    text = "[vm]\n" + "".join(f"{key} = {value}\n" for key, value in values.items())
+    for donor in donors:
+        address = donor.unix_address if transport == "shm" else donor.tcp_address
+        text += f"[donor {donor.folder.name}]\naddress = {address}\n"
+    text += f"[key]\ntenant = test\nfile = {donors[0].key_file}\n"
+    path = folder / "libdcm.ini"
+    write_private(path, text)
+    return path
+
+
+def run(
+    folder: Path, *command: str | Path, status: int = 0, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end; nothing here may hang."""
+    env = {**os.environ, "DCM_RUNTIME_DIR": str(folder / "run"), **environment}
+    done = subprocess.run(
+        [str(part) for part in command],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == status, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def under_pager(config: Path, *, heap: bool = False) -> dict[str, str]:
+    """Environment that puts a program under a pager."""
+    preload = str(PRELOAD)
+    if heap and JEMALLOC:
+        preload += f" {JEMALLOC}"
+    return {"DCM_CONFIG": str(config), "LD_PRELOAD": preload}
+
+
+def ask(folder: Path, request: Mapping[str, Any], name: str = "test") -> dict[str, Any]:
+    """One request on a pager's status socket."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(10)
+        sock.connect(str(folder / "run" / "vm" / f"{name}.sock"))
+        sock.sendall(json.dumps(request).encode() + b"\n")
+        answer: dict[str, Any] = json.loads(sock.makefile().readline())
+        return answer
+
+
+@pytest.mark.parametrize("without", OLD_KERNELS)
+def test_torture(start_donor: StartDonor, short_tmp: Path, without: str) -> None:
+    """Four threads over four times the budget, by the ways of several kernels."""
+    config = configure(short_tmp, [start(start_donor)])
+    seed = str(random.SystemRandom().randrange(1 << 30))
+    print(f"seed {seed}")
+    done = run(
+        short_tmp, PAGER_TEST, "torture", config, "64", SECONDS, "4", seed, DCM_WITHOUT=without
+    )
+    assert "every byte right" in done.stdout, seed
+
+
+@pytest.mark.parametrize("tunables", ["sample_bp = 10000", "sample_bp = 0", "elastic = 0"])
+def test_torture_blocks(start_donor: StartDonor, short_tmp: Path, tunables: str) -> None:
+    """A page of every block left out, none, and blocks of one size."""
+    config = configure(short_tmp, [start(start_donor)])
+    write_private(config, config.read_text() + f"[tunables]\n{tunables}\n")
+    run(short_tmp, PAGER_TEST, "torture", config, "64", SECONDS, "4", "7")
+
+
+def test_torture_tcp(start_donor: StartDonor, short_tmp: Path) -> None:
+    """Two donors over TCP."""
+    donors = [start(start_donor, name) for name in ("a", "b")]
+    for other in donors[1:]:
+        other.keys = donors[0].keys
+        other.reload()
+    config = configure(short_tmp, donors, "tcp")
+    run(short_tmp, PAGER_TEST, "torture", config, "64", SECONDS, "4", "5")
+
+
+@pytest.mark.parametrize("what", ["pin", "remap"])
+@pytest.mark.parametrize("without", ["", "move"])
+def test_api(start_donor: StartDonor, short_tmp: Path, what: str, without: str) -> None:
+    """Pins hold; holes, adoption and protection of parts of blocks."""
+    config = configure(short_tmp, [start(start_donor)])
+    run(short_tmp, PAGER_TEST, what, config, DCM_WITHOUT=without)
+
+
+@pytest.mark.parametrize("without", ["", "poison"])
+def test_loss(start_donor: StartDonor, short_tmp: Path, without: str) -> None:
+    """A donor dies: errors for what only it had, one line that says so, never zeroes."""
+    donor = start(start_donor, slab="2M")
+    config = configure(short_tmp, [donor])
+    fifo = short_tmp / "fifo"
+    os.mkfifo(fifo)
+    env = {**os.environ, "DCM_RUNTIME_DIR": str(short_tmp / "run"), "DCM_WITHOUT": without}
+    with subprocess.Popen(
+        [PAGER_TEST, "loss", config, fifo],
+        env=env,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        donor.kill()
+        deadline = time.monotonic() + 60
+        while not ask(short_tmp, {"cmd": "status"})["extents"]["lost"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        fifo.write_text("go")
+        out, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, err
+    assert "lost" in out
+    line = next(x for x in err.splitlines() if "had no other copy" in x)
+    assert "donor a (unix:" in line and "extents of VM test" in line
+
+
+@pytest.mark.parametrize("without", ["", "move,vector"])
+def test_shim(start_donor: StartDonor, short_tmp: Path, without: str) -> None:
+    """What programs do with mappings, with the same result as without a pager."""
+    run(short_tmp, SHIM_TEST)
+    config = configure(short_tmp, [start(start_donor)])
+    run(short_tmp, SHIM_TEST, DCM_WITHOUT=without, **under_pager(config))
+
+
+def test_shim_paged_heap(start_donor: StartDonor, short_tmp: Path) -> None:
+    """The same when malloc() memory is paged too."""
+    config = configure(short_tmp, [start(start_donor)])
+    run(short_tmp, SHIM_TEST, SHIM_TEST_PAGED_HEAP="1", **under_pager(config, heap=True))
+
+
+def test_child_is_told(start_donor: StartDonor, short_tmp: Path) -> None:
+    """A child of fork() that touches paged memory dies with a line that says why."""
+    config = configure(short_tmp, [start(start_donor)])
+    done = run(short_tmp, SHIM_TEST, "child", **under_pager(config))
+    assert "which fork() does not copy" in done.stderr
+
+
+def test_sort(start_donor: StartDonor, short_tmp: Path) -> None:
+    """sort(1) of more than its memory, compared with the same sort without."""
+    rng = random.Random(4)
+    text = short_tmp / "text"
+    with text.open("w") as file:
+        for _ in range(600_000):
+            file.write(f"{rng.getrandbits(120):030x} {rng.random()}\n")
+    command = ["/usr/bin/sort", "-S", "120M", "--parallel=2", str(text)]
+    env = {**os.environ, "LC_ALL": "C"}
+    want = subprocess.run(command, env=env, capture_output=True, check=True, timeout=LIMIT_S)
+    config = configure(short_tmp, [start(start_donor)])
+    env |= under_pager(config, heap=True) | {"DCM_RUNTIME_DIR": str(short_tmp / "run")}
+    got = subprocess.run(command, env=env, capture_output=True, check=True, timeout=LIMIT_S)
+    assert hashlib.sha256(got.stdout).digest() == hashlib.sha256(want.stdout).digest()
+
+
+PYTHON = """
+import hashlib, subprocess
+numbers = [i * 7 for i in range(1_500_000)]
+words = {i: str(i) for i in range(150_000)}
+assert sum(numbers) == 7 * 1_500_000 * 1_499_999 // 2
+assert all(words[i] == str(i) for i in words)
+print(hashlib.sha256(b"".join(n.to_bytes(8, "little") for n in numbers)).hexdigest())
+print(subprocess.run(["/bin/echo", "child"], capture_output=True, text=True).stdout)
+"""
+
+
+def test_python(start_donor: StartDonor, short_tmp: Path) -> None:
+    """An interpreter whose heap is paged, and which runs another program."""
+    python = "/usr/bin/python3"
+    if not Path(python).exists():
+        pytest.skip("no /usr/bin/python3")
+    want = run(short_tmp, python, "-c", PYTHON)
+    config = configure(short_tmp, [start(start_donor)])
+    got = run(short_tmp, python, "-c", PYTHON, **under_pager(config, heap=True))
+    assert got.stdout == want.stdout
+
+
+def test_redis(start_donor: StartDonor, short_tmp: Path) -> None:
+    """A key-value store: every value set comes back."""
+    server, client = shutil.which("redis-server"), shutil.which("redis-cli")
+    if not server or not client:
+        pytest.skip("no redis-server")
+    config = configure(short_tmp, [start(start_donor)])
+    sock = short_tmp / "redis.sock"
+    env = {**os.environ, "DCM_RUNTIME_DIR": str(short_tmp / "run")}
+    with subprocess.Popen(
+        [server, "--port", "0", "--unixsocket", sock, "--save", "", "--dir", short_tmp],
+        env=env | under_pager(config, heap=True),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    ) as process:
+        try:
+            deadline = time.monotonic() + 30
+            while not sock.exists():
+                assert time.monotonic() < deadline and process.poll() is None
+                time.sleep(0.05)
+            value = {i: hashlib.sha256(str(i).encode()).hexdigest() * 16 for i in range(40_000)}
+            text = "".join(f"SET {k} {v}\n" for k, v in value.items())
+            cli = [client, "-s", str(sock)]
+            subprocess.run(cli, input=text, text=True, capture_output=True, check=True, timeout=LIMIT_S)
+            text = "".join(f"GET {k}\n" for k in value)
+            got = subprocess.run(
+                cli, input=text, text=True, capture_output=True, check=True, timeout=LIMIT_S
+            )
+            assert [line.strip('"') for line in got.stdout.split()] == list(value.values())
+            status = ask(short_tmp, {"cmd": "status"})
+            assert status["indirect_bytes"] > 16 << 20
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def test_qemu_ram_is_adopted(start_donor: StartDonor, short_tmp: Path) -> None:
+    """QEMU's guest RAM is paged, TCG's code buffer is not, and the donor is told at the end."""
+    qemu = shutil.which("qemu-system-x86_64")
+    if not qemu:
+        pytest.skip("no qemu-system-x86_64")
+    donor = start(start_donor)
+    config = configure(short_tmp, [donor], mode="qemu", threshold="64M", size="4G")
+    env = {**os.environ, "DCM_RUNTIME_DIR": str(short_tmp / "run")} | under_pager(config)
+    with subprocess.Popen(
+        [qemu, "-accel", "tcg", "-m", "512", "-display", "none", "-serial", "none"]
+        + ["-monitor", "none", "-net", "none"],
+        env=env,
+        stderr=subprocess.PIPE,
+    ) as process:
+        try:
+            deadline = time.monotonic() + 60
+            path = short_tmp / "run" / "vm" / "test.sock"
+            while True:
+                assert time.monotonic() < deadline and process.poll() is None
+                if path.exists() and ask(short_tmp, {"cmd": "status"})["faults"]["zero"] > 50:
+                    break
+                time.sleep(0.1)
+            ranges = ask(short_tmp, {"cmd": "status"})["ranges"]
+            guest = [r for r in ranges if r["what"] == "guest"]
+            assert sum(r["to"] - r["from"] for r in guest) == 512 << 20
+        finally:
+            process.terminate()
+            process.wait(30)
+    assert donor.status()["sessions"] in (0, []) or not donor.status().get("sessions")
+
+
+def test_socket_protocol(start_donor: StartDonor, short_tmp: Path) -> None:
+    """Requests, wrong requests, and a second pager of the same name."""
+    config = configure(short_tmp, [start(start_donor)])
+    env = {**os.environ, "DCM_RUNTIME_DIR": str(short_tmp / "run")} | under_pager(config)
+    with subprocess.Popen(["/bin/cat"], env=env, stdin=subprocess.PIPE) as process:
+        try:
+            path = short_tmp / "run" / "vm" / "test.sock"
+            deadline = time.monotonic() + 30
+            while not path.exists():
+                assert time.monotonic() < deadline and process.poll() is None
+                time.sleep(0.05)
+            assert path.stat().st_mode & 0o777 == 0o600
+            status = ask(short_tmp, {"cmd": "status"})
+            assert status["ok"] and status["budget_bytes"] == 16 << 20
+            assert status["donors"][0]["state"] == "up"
+            assert ask(short_tmp, {"cmd": "budget", "bytes": 8 << 20})["ok"]
+            assert ask(short_tmp, {"cmd": "status"})["budget_bytes"] == 8 << 20
+            assert "the smallest" in ask(short_tmp, {"cmd": "budget", "bytes": 1})["error"]
+            assert ask(short_tmp, {"cmd": "set", "name": "epsilon", "value": 7})["ok"]
+            names = {t["name"]: t["value"] for t in ask(short_tmp, {"cmd": "tunables"})["tunables"]}
+            assert names["epsilon"] == 7
+            for wrong in ({}, {"cmd": 3}, {"cmd": "x"}, {"cmd": "set"}, {"cmd": "budget"}):
+                assert not ask(short_tmp, wrong)["ok"]
+            second = run(short_tmp, PAGER_TEST, "open", config, status=3)
+            assert "a VM named test is running already" in second.stderr
+        finally:
+            assert process.stdin
+            process.stdin.close()
+            process.wait(30)
+
+
+def test_no_permission(start_donor: StartDonor, short_tmp: Path) -> None:
+    """Without the right to userfaultfd: one line that says how to get it."""
+    setpriv = shutil.which("setpriv")
+    if os.geteuid() or not setpriv:
+        pytest.skip("needs root and setpriv")
+    if Path("/proc/sys/vm/unprivileged_userfaultfd").read_text().strip() != "0":
+        pytest.skip("everybody may")
+    config = configure(short_tmp, [start(start_donor)])
+    drop = [setpriv, "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"]
+    short_tmp.chmod(0o755)
+    program = short_tmp / "pager_test"
+    shutil.copy(PAGER_TEST, program)
+    os.chown(config, 65534, 65534)
+    for path in (short_tmp / "a", short_tmp / "a" / "donor.keys"):
+        os.chown(path, 65534, 65534)
+    done = run(short_tmp, *drop, program, "open", config, status=3)
+    assert "no permission for userfaultfd: as root run `setfacl" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_wrong_configuration(short_tmp: Path) -> None:
+    """A program under a pager that can't be made does not run."""
+    config = short_tmp / "bad.ini"
+    write_private(config, "[vm]\nname = test\nbudget = 1\n")
+    done = run(short_tmp, "/bin/true", status=125, **under_pager(config))
+    assert done.stderr.startswith("libdcm: ")
