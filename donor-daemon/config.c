@@ -60,7 +60,7 @@ static const struct option options[] = {
 	  1ull << 40),
 	O("donor", "spare-slabs", KIND_COUNT, spare_slabs, 0, 1024),
 	O("donor", "hugepages", KIND_HUGE, huge_bytes, 0, 0),
-	O("donor", "threads", KIND_COUNT, threads, 1, 64),
+	O("donor", "threads", KIND_COUNT, threads, 0, 64),
 	O("donor", "poll-us", KIND_COUNT, poll_us, 0, 1000),
 	O("donor", "data-encryption", KIND_BOOL, data_encryption, 0, 0),
 	O("donor", "drain-timeout", KIND_TIME, drain_ms, 0, 86400000),
@@ -88,7 +88,7 @@ void dcm_config_init(struct dcm_config *cfg)
 	cfg->head_room.percent = 12;
 	cfg->slab_bytes = 1u << 30;
 	cfg->spare_slabs = 1;
-	cfg->threads = 1;
+	cfg->threads = 0;
 	cfg->poll_us = 0;
 	cfg->data_encryption = true;
 	cfg->drain_ms = 60000;

@@ -15,10 +15,16 @@
  * for the socket nothing is read. A request that can't be granted is answered
  * with its status; a stream that lost its framing is closed.
  *
- * With "poll-us" a worker that has just served something looks at that
- * connection without sleeping for so long: an idle CPU's wake-up can cost
- * more than the operation. It adapts: a worker whose looks were in vain
- * lately sleeps at once.
+ * Waking a sleeping thread of another CPU costs more than the operation, by
+ * far. So with a worker for every CPU each is pinned to its own, and a
+ * connection is moved to the worker of the CPU its bytes arrive on, when they
+ * have kept arriving there: on loopback that is where the faulting thread
+ * runs, elsewhere the network card's queue.
+ *
+ * The other way: with "poll-us" a worker that has just served something looks at that
+ * connection without sleeping for so long. It adapts: a worker whose looks
+ * were in vain lately sleeps at once. Workers that look are not pinned, or
+ * they would take the CPU from the one they wait for.
  *
  * Locking: a data connection is its worker's alone. Adopting goes through
  * the worker's inbox (its lock, an eventfd); ending a session shuts the
@@ -48,6 +54,8 @@
 #define DONE_BYTES	(DCM_WIRE_HDR_BYTES + sizeof(struct dcm_wire_io_done))
 #define SCRATCH_BYTES	16384u		/* one TLS record */
 #define EVENTS		64
+#define FOLLOW_EVERY	16u		/* batches between looks at the CPU */
+#define FOLLOW_AFTER	3u		/* looks in a row before it is moved */
 
 struct dcm_data {
 	struct dcm_list node;		/* worker's, its inbox, or donor->gone */
@@ -57,6 +65,8 @@ struct dcm_data {
 	struct dcm_session *session;
 	struct dcm_tenant *tenant;
 	bool want_out;
+	unsigned int served;
+	unsigned int astray;	/* looks that found it on another CPU */
 };
 
 struct counters {
@@ -73,12 +83,13 @@ struct dcm_worker {
 	struct dcm_donor *donor;
 	int epfd;
 	int evfd;
+	int cpu;		/* pinned to; -1: not */
 	pthread_mutex_t lock;
 	struct dcm_list inbox;
 	bool stop;
 	bool started;
 	u32 connections;	/* __atomic */
-	u64 poll_ns;		/* __atomic */
+	u64 poll_ns;
 	struct dcm_list conns;
 	struct counters count;	/* written here, read anywhere: __atomic */
 	unsigned int vain;	/* looks in a row that found nothing */
@@ -321,7 +332,61 @@ static void data_close(struct dcm_data *d)
 	data_forget(d);
 }
 
-/* 1: something came and was served; 0: nothing did; -1: @d is closed. */
+/* The worker of the CPU that @chan's bytes arrive on, or %NULL. */
+static struct dcm_worker *worker_near(struct dcm_donor *donor,
+				      const struct dcm_chan *chan)
+{
+	socklen_t len = sizeof(int);
+	int cpu;
+
+	if (donor->workers[0].cpu < 0 ||
+	    getsockopt(chan->fd, SOL_SOCKET, SO_INCOMING_CPU, &cpu, &len))
+		return NULL;
+	for (u32 i = 0; i < donor->nr_workers; i++)
+		if (donor->workers[i].cpu == cpu)
+			return &donor->workers[i];
+	return NULL;
+}
+
+static void worker_give(struct dcm_worker *w, struct dcm_data *d)
+{
+	u64 one = 1;
+
+	d->worker = w;
+	d->astray = 0;
+	__atomic_fetch_add(&w->connections, 1, __ATOMIC_RELAXED);
+	pthread_mutex_lock(&w->lock);
+	dcm_list_add_tail(&d->node, &w->inbox);
+	pthread_mutex_unlock(&w->lock);
+	if (write(w->evfd, &one, sizeof(one)) < 0)
+		dcm_err("worker: eventfd: %s", strerror(errno));
+}
+
+/* True when @d now is another worker's: it may be gone already. */
+static bool data_follow(struct dcm_worker *w, struct dcm_data *d)
+{
+	struct dcm_worker *near;
+
+	if (w->cpu < 0 || d->want_out || ++d->served % FOLLOW_EVERY)
+		return false;
+	near = worker_near(w->donor, d->chan);
+	if (!near || near == w) {
+		d->astray = 0;
+		return false;
+	}
+	if (++d->astray < FOLLOW_AFTER ||
+	    epoll_ctl(w->epfd, EPOLL_CTL_DEL, d->chan->fd, NULL))
+		return false;
+	dcm_list_del(&d->node);
+	__atomic_fetch_sub(&w->connections, 1, __ATOMIC_RELAXED);
+	worker_give(near, d);
+	return true;
+}
+
+/*
+ * 1: something came and was served; 0: nothing did; -1: @d is not ours any
+ * more (closed, or another worker's).
+ */
 static int data_serve(struct dcm_worker *w, struct dcm_data *d)
 {
 	struct dcm_chan *ch = d->chan;
@@ -352,7 +417,7 @@ static int data_serve(struct dcm_worker *w, struct dcm_data *d)
 		if (epoll_ctl(w->epfd, EPOLL_CTL_MOD, ch->fd, &ev))
 			goto dead;
 	}
-	return served;
+	return served && data_follow(w, d) ? -1 : served;
 dead:
 	/* a batch cut short by an error still holds its slabs */
 	ch->broken = true;
@@ -402,14 +467,13 @@ static void worker_inbox(struct dcm_worker *w)
 static int worker_poll(struct dcm_worker *w, struct dcm_data *d,
 		       struct epoll_event *events, int *nr)
 {
-	u64 limit = __atomic_load_n(&w->poll_ns, __ATOMIC_RELAXED);
 	u64 until;
 	int ret;
 
 	*nr = 0;
-	if (!limit || d->want_out || (w->vain > 3 && ++w->vain % 64))
+	if (!w->poll_ns || d->want_out || (w->vain > 3 && ++w->vain % 64))
 		return 0;
-	until = clock_ns(CLOCK_MONOTONIC) + limit;
+	until = clock_ns(CLOCK_MONOTONIC) + w->poll_ns;
 	do {
 		/* the one that spoke last, then the others */
 		ret = data_serve(w, d);
@@ -457,17 +521,17 @@ int dcm_data_adopt(struct dcm_donor *donor, struct dcm_session *session,
 		   struct dcm_tenant *tenant, struct dcm_chan *chan)
 {
 	struct dcm_data *d = calloc(1, sizeof(*d));
-	struct dcm_worker *w = &donor->workers[0];
-	u64 one = 1;
+	struct dcm_worker *w = worker_near(donor, chan);
 
 	if (!d)
 		return -1;
-	for (u32 i = 1; i < donor->nr_workers; i++)
-		if (__atomic_load_n(&donor->workers[i].connections,
-				    __ATOMIC_RELAXED) <
-		    __atomic_load_n(&w->connections, __ATOMIC_RELAXED))
+	for (u32 i = 0; i < donor->nr_workers; i++)
+		if (!w || (w->cpu < 0 &&
+			   __atomic_load_n(&donor->workers[i].connections,
+					   __ATOMIC_RELAXED) <
+				   __atomic_load_n(&w->connections,
+						   __ATOMIC_RELAXED)))
 			w = &donor->workers[i];
-	d->worker = w;
 	d->chan = chan;
 	d->session = session;
 	d->tenant = tenant;
@@ -477,12 +541,7 @@ int dcm_data_adopt(struct dcm_donor *donor, struct dcm_session *session,
 	dcm_list_add_tail(&d->session_node, &session->data);
 	session->nr_data++;
 	pthread_mutex_unlock(&session->data_lock);
-	__atomic_fetch_add(&w->connections, 1, __ATOMIC_RELAXED);
-	pthread_mutex_lock(&w->lock);
-	dcm_list_add_tail(&d->node, &w->inbox);
-	pthread_mutex_unlock(&w->lock);
-	if (write(w->evfd, &one, sizeof(one)) < 0)
-		dcm_err("worker: eventfd: %s", strerror(errno));
+	worker_give(w, d);
 	return 0;
 }
 
@@ -531,23 +590,56 @@ static void data_gone(uv_async_t *async)
 	}
 }
 
+/* The CPUs this process may run on: how many, and the @n-th of them. */
+static u32 cpus(u32 n, int *cpu)
+{
+	cpu_set_t set;
+	u32 count = 0;
+
+	*cpu = -1;
+	if (sched_getaffinity(0, sizeof(set), &set))
+		return 1;
+	for (int i = 0; i < CPU_SETSIZE; i++)
+		if (CPU_ISSET(i, &set) && count++ == n)
+			*cpu = i;
+	return count;
+}
+
+static void worker_pin(struct dcm_worker *w, u32 n)
+{
+	cpu_set_t set;
+
+	cpus(n, &w->cpu);
+	CPU_ZERO(&set);
+	if (w->cpu >= 0)
+		CPU_SET(w->cpu, &set);
+	if (w->cpu < 0 || pthread_setaffinity_np(w->thread, sizeof(set), &set))
+		w->cpu = -1;
+}
+
 int dcm_data_start(struct dcm_donor *donor, char *err, size_t err_len)
 {
 	struct epoll_event ev = { .events = EPOLLIN };
+	int any;
+	u32 nr_cpus = cpus(0, &any);
+	u32 nr = donor->cfg.threads ? donor->cfg.threads :
+		 nr_cpus < 64	    ? nr_cpus :
+				      64;
 
 	pthread_mutex_init(&donor->gone_lock, NULL);
 	dcm_list_init(&donor->gone);
 	donor->gone_async.data = donor;
 	uv_async_init(&donor->loop, &donor->gone_async, data_gone);
-	donor->workers = calloc(donor->cfg.threads, sizeof(*donor->workers));
+	donor->workers = calloc(nr, sizeof(*donor->workers));
 	if (!donor->workers) {
 		snprintf(err, err_len, "out of memory");
 		return -1;
 	}
-	for (u32 i = 0; i < donor->cfg.threads; i++) {
+	for (u32 i = 0; i < nr; i++) {
 		struct dcm_worker *w = &donor->workers[i];
 
 		w->donor = donor;
+		w->cpu = -1;
 		w->poll_ns = (u64)donor->cfg.poll_us * 1000;
 		dcm_list_init(&w->inbox);
 		dcm_list_init(&w->conns);
@@ -564,14 +656,10 @@ int dcm_data_start(struct dcm_donor *donor, char *err, size_t err_len)
 		}
 		w->started = true;
 	}
+	/* before the first connection: workers only read it then */
+	for (u32 i = 0; i < nr && nr == nr_cpus && !donor->cfg.poll_us; i++)
+		worker_pin(&donor->workers[i], i);
 	return 0;
-}
-
-void dcm_data_poll_us(struct dcm_donor *donor, u32 us)
-{
-	for (u32 i = 0; i < donor->nr_workers; i++)
-		__atomic_store_n(&donor->workers[i].poll_ns, (u64)us * 1000,
-				 __ATOMIC_RELAXED);
 }
 
 void dcm_data_stop(struct dcm_donor *donor)

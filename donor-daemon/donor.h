@@ -250,7 +250,6 @@ void dcm_data_shutdown(struct dcm_session *session);
  * connection relies on the first WRITE not coming after the second.
  */
 bool dcm_data_ending(struct dcm_session *session);
-void dcm_data_poll_us(struct dcm_donor *donor, u32 us);
 
 struct dcm_data_totals {
 	u64 reads;

@@ -73,7 +73,7 @@ static const struct {
 	  "Slabs to allocate ahead" },
 	{ "hugepages", "no|yes|SIZE", "donor", "hugepages",
 	  "Make slabs of huge pages" },
-	{ "threads", "N", "donor", "threads", "Threads that serve data" },
+	{ "threads", "N", "donor", "threads", "Threads that serve data; 0: one for each CPU" },
 	{ "poll-us", "N", "donor", "poll-us",
 	  "Look for the next request this long before sleeping" },
 	{ "data-encryption", "yes|no", "donor", "data-encryption",
@@ -258,6 +258,7 @@ static void config_keep(const struct dcm_config *old, struct dcm_config *new)
 	KEEP(slab_bytes, "[donor] slab-size");
 	KEEP(huge_bytes, "[donor] hugepages");
 	KEEP(threads, "[donor] threads");
+	KEEP(poll_us, "[donor] poll-us");
 	KEEP(http, "[http] listen");
 #undef KEEP
 	new->nr_listen = old->nr_listen;
@@ -280,7 +281,6 @@ static int donor_reload(struct dcm_donor *donor)
 	donor->cfg = cfg;
 	dcm_pool_limits(&donor->pool, &donor->cfg);
 	dcm_tenants_quota(&donor->tenants, &donor->cfg, donor->pool.total);
-	dcm_data_poll_us(donor, donor->cfg.poll_us);
 	dcm_pool_balance(&donor->pool);
 	dcm_evict_second(donor);
 	dcm_listen_update(donor);

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import struct
 import threading
@@ -249,4 +250,31 @@ def test_speaking_too_early(lab: Lab) -> None:
     assert (m.type, m.tag, m.body[8:]) == (DATA, 2, bytes(4096))
     tls.close()
     assert c.map(TCP).transport == TCP
+    c.goodbye()
+
+
+def test_served_where_it_arrives(lab: Lab) -> None:
+    """A connection that wanders between CPUs is handed from worker to worker, in order."""
+    allowed = sorted(os.sched_getaffinity(0))
+    if len(allowed) < 2:
+        pytest.skip("one CPU")
+    c = lab.control()
+    slab = c.map()
+    d = c.data()
+    other = c.data(PLAIN)
+    try:
+        for turn in range(8):
+            os.sched_setaffinity(0, {allowed[turn % 2]})
+            for i in range(80):
+                page = bytes([turn, i]) * 2048
+                d.write(slab.id, i % 8 * 4096, page)
+                other.tls.send(other.write_bytes(slab.id, 65536, page)
+                               + other.read_bytes(slab.id, 65536, 4096))
+                assert d.read(slab.id, i % 8 * 4096) == page
+                assert other.answer(WRITTEN)[0] == OK
+                assert other.answer(DATA) == (OK, page)
+    finally:
+        os.sched_setaffinity(0, allowed)
+    d.close()
+    other.close()
     c.goodbye()

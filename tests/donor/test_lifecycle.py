@@ -65,7 +65,7 @@ def test_default_file(stopped: Lab) -> None:
     ("[donor]\nslab-size = 3M\nunix = /x\n", "power of two"),
     ("[donor]\nslab-size = 1M\nunix = /x\n", "from 2097152"),
     ("[donor]\nlisten = 127.0.0.1\nkeys = KEYS\n", "write HOST:PORT"),
-    ("[donor]\nthreads = 0\n", "from 1 to 64"),
+    ("[donor]\nthreads = 65\n", "from 0 to 64"),
     ("[donor]\nthreads = 99999999999999999999999\n", "write a whole number"),
     ("[donor]\ndrain-timeout = 5\n", "write a time"),
     ("[donor]\njunk\n", "line 2: neither"),
