@@ -228,8 +228,8 @@ struct dcm_chan *dcm_chan_new(int fd, struct dcm_tls *tls)
 	if (buf_room(&ch->rx, IN_BYTES, IN_BYTES) ||
 	    buf_room(&ch->in, IN_BYTES, IN_BYTES) ||
 	    buf_room(&ch->tx, TX_BYTES, TX_BYTES) ||
-	    gnutls_init(&ch->tls, GNUTLS_SERVER | GNUTLS_NONBLOCK |
-					  GNUTLS_NO_TICKETS)) {
+	    gnutls_init(&ch->tls,
+			GNUTLS_SERVER | GNUTLS_NONBLOCK | GNUTLS_NO_TICKETS)) {
 		ch->tls = NULL;
 		dcm_chan_free(ch);
 		return NULL;
@@ -271,8 +271,8 @@ int dcm_chan_room(struct dcm_chan *ch, size_t bytes)
 {
 	size_t used = ch->in.tail - ch->in.head;
 
-	if (ch->tls && buf_room(&ch->rx, RX_BYTES - (ch->rx.tail - ch->rx.head),
-				RX_BYTES))
+	if (ch->tls &&
+	    buf_room(&ch->rx, RX_BYTES - (ch->rx.tail - ch->rx.head), RX_BYTES))
 		return -1;
 	if (bytes <= used)
 		return 0;

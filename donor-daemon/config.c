@@ -49,7 +49,9 @@ struct option {
 
 static const struct option options[] = {
 #define O(s, k, kind, field, min, max) \
-	{ s, k, kind, offsetof(struct dcm_config, field), min, max }
+	{                                                                \
+		s, k, kind, offsetof(struct dcm_config, field), min, max \
+	}
 	O("donor", "listen", KIND_LISTEN, listen, 0, 0),
 	O("donor", "unix", KIND_TEXT, unix_path, 0, 107),
 	O("donor", "unix-mode", KIND_OCTAL, unix_mode, 0, 0777),
@@ -210,8 +212,8 @@ static int parse_octal(const char *s, uint64_t *v)
 static int option_bad(const struct option *o, const char *value,
 		      const char *wanted, char *err, size_t err_len)
 {
-	snprintf(err, err_len, "[%s] %s = %.60s: %s", o->section, o->key,
-		 value, wanted);
+	snprintf(err, err_len, "[%s] %s = %.60s: %s", o->section, o->key, value,
+		 wanted);
 	return -1;
 }
 
@@ -252,8 +254,8 @@ static int option_set(struct dcm_config *cfg, const struct option *o,
 	case KIND_SIZE:
 		if (parse_size(value, &size.bytes, &size.percent))
 			return option_bad(o, value,
-					  "write bytes, 64M, 2G or 12%",
-					  err, err_len);
+					  "write bytes, 64M, 2G or 12%", err,
+					  err_len);
 		if (!size.percent &&
 		    option_range(o, value, size.bytes, err, err_len))
 			return -1;
@@ -271,8 +273,8 @@ static int option_set(struct dcm_config *cfg, const struct option *o,
 		const char *s = value;
 
 		if (number(&s, &v) || *s)
-			return option_bad(o, value, "write a whole number",
-					  err, err_len);
+			return option_bad(o, value, "write a whole number", err,
+					  err_len);
 		break;
 	}
 	case KIND_OCTAL:
@@ -331,8 +333,8 @@ static struct dcm_tenant_conf *tenant_get(struct dcm_config *cfg,
 	return t;
 }
 
-const struct dcm_tenant_conf *
-dcm_config_tenant(const struct dcm_config *cfg, const char *name)
+const struct dcm_tenant_conf *dcm_config_tenant(const struct dcm_config *cfg,
+						const char *name)
 {
 	for (uint32_t i = 0; i < cfg->nr_tenants; i++)
 		if (!strcmp(cfg->tenants[i].name, name))
@@ -340,14 +342,14 @@ dcm_config_tenant(const struct dcm_config *cfg, const char *name)
 	return NULL;
 }
 
-static int tenant_set(struct dcm_config *cfg, const char *name,
-		      const char *key, const char *value, char *err,
-		      size_t err_len)
+static int tenant_set(struct dcm_config *cfg, const char *name, const char *key,
+		      const char *value, char *err, size_t err_len)
 {
-	static const struct option bytes = { "tenant", "bytes", KIND_SIZE, 0,
-					     0, 1ull << 50 };
+	static const struct option bytes = { "tenant", "bytes", KIND_SIZE,
+					     0,	       0,	1ull << 50 };
 	static const struct option conns = { "tenant", "connections",
-					     KIND_COUNT, 0, 1, 65536 };
+					     KIND_COUNT, 0,
+					     1,		 65536 };
 	struct dcm_tenant_conf *t;
 	const char *s = value;
 	uint64_t v;
@@ -380,9 +382,8 @@ static int tenant_set(struct dcm_config *cfg, const char *name,
 	}
 	if (!strcmp(key, "connections")) {
 		if (number(&s, &v) || *s)
-			return option_bad(&conns, value,
-					  "write a whole number", err,
-					  err_len);
+			return option_bad(&conns, value, "write a whole number",
+					  err, err_len);
 		if (option_range(&conns, value, v, err, err_len))
 			return -1;
 		t->connections = (uint32_t)v;
@@ -395,9 +396,8 @@ static int tenant_set(struct dcm_config *cfg, const char *name,
 	return -1;
 }
 
-int dcm_config_set(struct dcm_config *cfg, const char *section,
-		   const char *key, const char *value, char *err,
-		   size_t err_len)
+int dcm_config_set(struct dcm_config *cfg, const char *section, const char *key,
+		   const char *value, char *err, size_t err_len)
 {
 	bool known = false;
 
@@ -482,8 +482,8 @@ static int reader_value(void *user, const char *section, const char *name,
 	return 0;
 }
 
-int dcm_config_parse(struct dcm_config *cfg, const char *name,
-		     const char *text, size_t len, char *err, size_t err_len)
+int dcm_config_parse(struct dcm_config *cfg, const char *name, const char *text,
+		     size_t len, char *err, size_t err_len)
 {
 	char why[256] = "";
 	struct reader r = {

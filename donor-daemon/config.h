@@ -75,23 +75,22 @@ void dcm_config_free(struct dcm_config *cfg);
  *
  * Return: 0, or -1 with @err.
  */
-int dcm_config_parse(struct dcm_config *cfg, const char *name,
-		     const char *text, size_t len, char *err, size_t err_len);
+int dcm_config_parse(struct dcm_config *cfg, const char *name, const char *text,
+		     size_t len, char *err, size_t err_len);
 
 /* @path and then @path.d/ *.conf in the order of their names. */
 int dcm_config_load(struct dcm_config *cfg, const char *path, char *err,
 		    size_t err_len);
 
 /* One value as if it stood in a file. */
-int dcm_config_set(struct dcm_config *cfg, const char *section,
-		   const char *key, const char *value, char *err,
-		   size_t err_len);
+int dcm_config_set(struct dcm_config *cfg, const char *section, const char *key,
+		   const char *value, char *err, size_t err_len);
 
 /* What only the whole can tell: does it make sense together? */
 int dcm_config_check(const struct dcm_config *cfg, char *err, size_t err_len);
 
-const struct dcm_tenant_conf *
-dcm_config_tenant(const struct dcm_config *cfg, const char *name);
+const struct dcm_tenant_conf *dcm_config_tenant(const struct dcm_config *cfg,
+						const char *name);
 
 /* @s as bytes on a host with @total bytes of memory. */
 uint64_t dcm_size_bytes(const struct dcm_size *s, uint64_t total);

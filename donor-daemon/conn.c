@@ -52,8 +52,7 @@ void dcm_conn_forget(struct dcm_donor *donor, struct dcm_tenant *tenant)
 /* Leave the state it is in. */
 static void conn_leave(struct dcm_conn *conn)
 {
-	if (conn->state == DCM_CONN_HANDSHAKE ||
-	    conn->state == DCM_CONN_HELLO)
+	if (conn->state == DCM_CONN_HANDSHAKE || conn->state == DCM_CONN_HELLO)
 		conn->donor->nr_handshakes--;
 	if (conn->session) {
 		struct dcm_session *s = conn->session;
@@ -124,8 +123,7 @@ bool dcm_conn_has_room(const struct dcm_conn *conn)
 	       dcm_chan_queued(conn->chan) < TX_ROOM;
 }
 
-int dcm_conn_send(struct dcm_conn *conn, const struct dcm_wire_msg *msg,
-		  int fd)
+int dcm_conn_send(struct dcm_conn *conn, const struct dcm_wire_msg *msg, int fd)
 {
 	u8 head[DCM_WIRE_HEAD_MAX];
 	int n;
@@ -322,8 +320,7 @@ static void conn_io(struct dcm_conn *conn, int status)
 	}
 	if (conn->state == DCM_CONN_HANDSHAKE)
 		conn_handshake(conn);
-	if (conn->state == DCM_CONN_HANDSHAKE ||
-	    conn->state == DCM_CONN_CLOSED)
+	if (conn->state == DCM_CONN_HANDSHAKE || conn->state == DCM_CONN_CLOSED)
 		return;
 	do {
 		if (dcm_chan_flush(conn->chan) < 0) {
@@ -374,8 +371,8 @@ void dcm_conn_deadlines(struct dcm_donor *donor)
 	bool full = donor->nr_handshakes >= donor->cfg.handshakes;
 	struct dcm_conn *conn, *tmp;
 
-	dcm_list_for_each_safe(conn, tmp, &donor->conns, struct dcm_conn,
-			       node) {
+	dcm_list_for_each_safe(conn, tmp, &donor->conns, struct dcm_conn, node)
+	{
 		u64 deadline = conn->deadline;
 
 		if (conn->state == DCM_CONN_CONTROL)

@@ -159,12 +159,11 @@ static void slab_give_back(struct dcm_session *s, struct dcm_slab *slab)
 	dcm_pool_release(&s->donor->pool, slab);
 }
 
-static void control_unmap(struct dcm_conn *conn,
-			  const struct dcm_wire_msg *msg)
+static void control_unmap(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 {
 	struct dcm_donor *donor = conn->donor;
-	struct dcm_slab *slab = dcm_pool_find(&donor->pool, msg->slab.slab,
-					      conn->session);
+	struct dcm_slab *slab =
+		dcm_pool_find(&donor->pool, msg->slab.slab, conn->session);
 
 	if (!slab) {
 		dcm_conn_error(conn, msg->tag, DCM_WS_NO_SLAB);
@@ -182,8 +181,8 @@ static void control_unmap(struct dcm_conn *conn,
 static void control_done(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 {
 	struct dcm_donor *donor = conn->donor;
-	struct dcm_slab *slab = dcm_pool_find(&donor->pool, msg->slab.slab,
-					      conn->session);
+	struct dcm_slab *slab =
+		dcm_pool_find(&donor->pool, msg->slab.slab, conn->session);
 
 	/* DONE and a forced end may cross: then there is nothing left to do */
 	if (!slab)

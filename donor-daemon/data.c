@@ -192,8 +192,7 @@ static int batch_add(struct dcm_worker *w, struct dcm_data *d,
 }
 
 /* Does a gathered READ still point into [@at, @at + @len)? */
-static bool batch_overlaps(const struct dcm_worker *w, const u8 *at,
-			   size_t len)
+static bool batch_overlaps(const struct dcm_worker *w, const u8 *at, size_t len)
 {
 	for (u32 i = 0; i < w->nr_iov; i++) {
 		const u8 *p = w->iov[i].iov_base;
@@ -204,8 +203,7 @@ static bool batch_overlaps(const struct dcm_worker *w, const u8 *at,
 	return false;
 }
 
-static u32 io_check(const struct dcm_wire_msg *req,
-		    const struct dcm_slab *slab)
+static u32 io_check(const struct dcm_wire_msg *req, const struct dcm_slab *slab)
 {
 	u64 bytes = req->io.bytes;
 
@@ -437,12 +435,14 @@ static void worker_inbox(struct dcm_worker *w)
 		dcm_err("worker: eventfd: %s", strerror(errno));
 	dcm_list_init(&inbox);
 	pthread_mutex_lock(&w->lock);
-	dcm_list_for_each_safe(d, tmp, &w->inbox, struct dcm_data, node) {
+	dcm_list_for_each_safe(d, tmp, &w->inbox, struct dcm_data, node)
+	{
 		dcm_list_del(&d->node);
 		dcm_list_add_tail(&d->node, &inbox);
 	}
 	pthread_mutex_unlock(&w->lock);
-	dcm_list_for_each_safe(d, tmp, &inbox, struct dcm_data, node) {
+	dcm_list_for_each_safe(d, tmp, &inbox, struct dcm_data, node)
+	{
 		dcm_list_del(&d->node);
 		dcm_list_add_tail(&d->node, &w->conns);
 		ev.data.ptr = d;
@@ -561,7 +561,8 @@ bool dcm_data_ending(struct dcm_session *session)
 	bool ending = false;
 
 	pthread_mutex_lock(&session->data_lock);
-	dcm_list_for_each(d, &session->data, struct dcm_data, session_node) {
+	dcm_list_for_each(d, &session->data, struct dcm_data, session_node)
+	{
 		struct pollfd p = { .fd = d->chan->fd, .events = POLLRDHUP };
 
 		ending |= poll(&p, 1, 0) > 0;
@@ -578,12 +579,14 @@ static void data_gone(uv_async_t *async)
 
 	dcm_list_init(&gone);
 	pthread_mutex_lock(&donor->gone_lock);
-	dcm_list_for_each_safe(d, tmp, &donor->gone, struct dcm_data, node) {
+	dcm_list_for_each_safe(d, tmp, &donor->gone, struct dcm_data, node)
+	{
 		dcm_list_del(&d->node);
 		dcm_list_add_tail(&d->node, &gone);
 	}
 	pthread_mutex_unlock(&donor->gone_lock);
-	dcm_list_for_each_safe(d, tmp, &gone, struct dcm_data, node) {
+	dcm_list_for_each_safe(d, tmp, &gone, struct dcm_data, node)
+	{
 		dcm_session_put(d->session);
 		dcm_conn_forget(donor, d->tenant);
 		free(d);
@@ -685,8 +688,7 @@ void dcm_data_stop(struct dcm_donor *donor)
 	uv_close((uv_handle_t *)&donor->gone_async, NULL);
 }
 
-void dcm_data_totals(const struct dcm_donor *donor,
-		     struct dcm_data_totals *t)
+void dcm_data_totals(const struct dcm_donor *donor, struct dcm_data_totals *t)
 {
 	memset(t, 0, sizeof(*t));
 	for (u32 i = 0; i < donor->nr_workers; i++) {
@@ -700,7 +702,7 @@ void dcm_data_totals(const struct dcm_donor *donor,
 		SUM(refused);
 		SUM(batches);
 #undef SUM
-		t->connections += __atomic_load_n(&w->connections,
-						  __ATOMIC_RELAXED);
+		t->connections +=
+			__atomic_load_n(&w->connections, __ATOMIC_RELAXED);
 	}
 }

@@ -260,8 +260,7 @@ struct dcm_data_totals {
 	u64 batches;
 	u32 connections;
 };
-void dcm_data_totals(const struct dcm_donor *donor,
-		     struct dcm_data_totals *t);
+void dcm_data_totals(const struct dcm_donor *donor, struct dcm_data_totals *t);
 
 /* status.c, metrics.c: malloc'ed text */
 char *dcm_status_json(struct dcm_donor *donor, size_t *len);

@@ -33,8 +33,7 @@ static void hello_welcome(struct dcm_conn *conn, u64 tag,
 	dcm_conn_send(conn, &msg, -1);
 }
 
-static void hello_control(struct dcm_conn *conn,
-			  const struct dcm_wire_msg *msg)
+static void hello_control(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 {
 	struct dcm_donor *donor = conn->donor;
 	struct dcm_session *s;

@@ -52,8 +52,7 @@ static uint64_t text_field(const char *text, const char *key,
 }
 
 /* A file with one number; "max" and a missing file are UINT64_MAX. */
-static uint64_t number_read(const char *root, const char *dir,
-			    const char *name)
+static uint64_t number_read(const char *root, const char *dir, const char *name)
 {
 	char path[768];
 	uint64_t v = UINT64_MAX;
@@ -121,9 +120,8 @@ static void cgroup_walk(const char *root, const char *mount, const char *path,
 		if (v2) {
 			cgroup_bound(root, dir, "memory.max", "memory.current",
 				     "inactive_file ", &here);
-			cgroup_bound(root, dir, "memory.high",
-				     "memory.current", "inactive_file ",
-				     &here);
+			cgroup_bound(root, dir, "memory.high", "memory.current",
+				     "inactive_file ", &here);
 		} else {
 			cgroup_bound(root, dir, "memory.limit_in_bytes",
 				     "memory.usage_in_bytes",

@@ -34,8 +34,8 @@ static enum MHD_Result answer(struct MHD_Connection *c, unsigned int code,
 			      const char *type, char *text, size_t len,
 			      enum MHD_ResponseMemoryMode mode)
 {
-	struct MHD_Response *r = MHD_create_response_from_buffer(len, text,
-								 mode);
+	struct MHD_Response *r =
+		MHD_create_response_from_buffer(len, text, mode);
 	enum MHD_Result ret;
 
 	if (!r) {
@@ -51,8 +51,8 @@ static enum MHD_Result answer(struct MHD_Connection *c, unsigned int code,
 	return ret;
 }
 
-static enum MHD_Result answer_line(struct MHD_Connection *c,
-				   unsigned int code, const char *line)
+static enum MHD_Result answer_line(struct MHD_Connection *c, unsigned int code,
+				   const char *line)
 {
 	return answer(c, code, "text/plain; charset=utf-8", (char *)line,
 		      strlen(line), MHD_RESPMEM_PERSISTENT);
@@ -96,8 +96,8 @@ static enum MHD_Result handle(void *arg, struct MHD_Connection *c,
 		return answer_line(c, MHD_HTTP_METHOD_NOT_ALLOWED,
 				   "GET only\n");
 	if (!donor->cfg.http_allow_remote &&
-	    !host_is_loopback(MHD_lookup_connection_value(c, MHD_HEADER_KIND,
-							  "Host")))
+	    !host_is_loopback(
+		    MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Host")))
 		return answer_line(c, MHD_HTTP_FORBIDDEN,
 				   "ask by a loopback address\n");
 	if (!strcmp(url, "/healthz")) {
@@ -235,12 +235,13 @@ int dcm_http_start(struct dcm_donor *donor, char *err, size_t err_len)
 	h->donor = donor;
 	if (ss.ss_family == AF_INET6)
 		flags |= MHD_USE_IPv6;
-	h->mhd = MHD_start_daemon(
-		flags, 0, NULL, NULL, handle, h, MHD_OPTION_EXTERNAL_LOGGER,
-		http_log, NULL, MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&ss,
+	h->mhd = MHD_start_daemon(flags, 0, NULL, NULL, handle, h,
+				  MHD_OPTION_EXTERNAL_LOGGER, http_log, NULL,
+				  MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&ss,
 		MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS,
 		MHD_OPTION_CONNECTION_TIMEOUT, TIMEOUT_S,
-		MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u, MHD_OPTION_END);
+				  MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u,
+				  MHD_OPTION_END);
 	if (!h->mhd) {
 		snprintf(err, err_len, "[http] listen = %.60s: %s", addr,
 			 strerror(errno));
@@ -249,8 +250,7 @@ int dcm_http_start(struct dcm_donor *donor, char *err, size_t err_len)
 	}
 	info = MHD_get_daemon_info(h->mhd, MHD_DAEMON_INFO_BIND_PORT);
 	snprintf(donor->http_name, sizeof(donor->http_name), "%.*s:%u",
-		 (int)(strrchr(addr, ':') - addr), addr,
-		 info ? info->port : 0);
+		 (int)(strrchr(addr, ':') - addr), addr, info ? info->port : 0);
 	info = MHD_get_daemon_info(h->mhd, MHD_DAEMON_INFO_EPOLL_FD);
 	if (!info || uv_poll_init(&donor->loop, &h->poll, info->epoll_fd)) {
 		snprintf(err, err_len, "[http]: no epoll descriptor");

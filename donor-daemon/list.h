@@ -41,7 +41,7 @@ static inline void dcm_list_del(struct dcm_list *n)
 }
 
 #define dcm_list_entry(ptr, type, member) \
-	((type *)((char *)(ptr) - offsetof(type, member)))
+	((type *)((char *)(ptr)-offsetof(type, member)))
 
 #define dcm_list_first(head, type, member) \
 	dcm_list_entry((head)->next, type, member)

@@ -51,7 +51,8 @@ static void listen_ready(uv_poll_t *poll, int status, int events)
 		}
 		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
 		    errno == ENOMEM) {
-			dcm_log_limited(DCM_LOG_WARNING,
+			dcm_log_limited(
+				DCM_LOG_WARNING,
 					"can't take a connection: %s; raise LimitNOFILE or lower [limits] connections",
 					strerror(errno));
 			/* the quarter-second timer tries again */
@@ -135,8 +136,8 @@ static int listen_tcp(struct dcm_donor *donor, const char *addr, char *err,
 			 gai_strerror(ret));
 		return -1;
 	}
-	fd = socket(ai->ai_family,
-		    SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
+		    0);
 	if (fd >= 0)
 		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	if (fd < 0 || bind(fd, ai->ai_addr, ai->ai_addrlen) ||
@@ -199,8 +200,7 @@ static int listen_unix(struct dcm_donor *donor, const char *path, char *err,
 	ret = bind(fd, (struct sockaddr *)&sun, sizeof(sun));
 	umask(old);
 	if (ret || listen(fd, BACKLOG)) {
-		snprintf(err, err_len, "unix = %s: %s%s", path,
-			 strerror(errno),
+		snprintf(err, err_len, "unix = %s: %s%s", path, strerror(errno),
 			 errno == EADDRINUSE ? "; another donor runs there" :
 			 errno == ENOENT     ? "; make the directory first" :
 					       "");

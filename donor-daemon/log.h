@@ -17,8 +17,8 @@ enum dcm_log_level {
 /* Lines above @level are dropped. Looks at JOURNAL_STREAM once. */
 void dcm_log_init(enum dcm_log_level level);
 
-__attribute__((format(printf, 2, 3))) void
-dcm_log(enum dcm_log_level level, const char *fmt, ...);
+__attribute__((format(printf, 2, 3))) void dcm_log(enum dcm_log_level level,
+						   const char *fmt, ...);
 
 /* For what a stranger can cause: some lines a second, then a count. */
 __attribute__((format(printf, 2, 3))) void

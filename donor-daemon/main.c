@@ -73,7 +73,8 @@ static const struct {
 	  "Slabs to allocate ahead" },
 	{ "hugepages", "no|yes|SIZE", "donor", "hugepages",
 	  "Make slabs of huge pages" },
-	{ "threads", "N", "donor", "threads", "Threads that serve data; 0: one for each CPU" },
+	{ "threads", "N", "donor", "threads",
+	  "Threads that serve data; 0: one for each CPU" },
 	{ "poll-us", "N", "donor", "poll-us",
 	  "Look for the next request this long before sleeping" },
 	{ "data-encryption", "yes|no", "donor", "data-encryption",
@@ -130,8 +131,8 @@ static int parse_number(struct argp_state *state, const char *name,
 	long v = strtol(arg, &end, 10);
 
 	if (!*arg || *end || v < 0 || v > max)
-		argp_error(state, "--%s %s: write a number from 0 to %ld",
-			   name, arg, max);
+		argp_error(state, "--%s %s: write a number from 0 to %ld", name,
+			   arg, max);
 	return (int)v;
 }
 
@@ -148,8 +149,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		ready_fd = parse_number(state, "ready-fd", arg, 1 << 20);
 		return 0;
 	case OPT_LOG_LEVEL:
-		log_level = (enum dcm_log_level)parse_number(
-			state, "log-level", arg, DCM_LOG_DEBUG);
+		log_level = (enum dcm_log_level)parse_number(state, "log-level",
+							     arg,
+							     DCM_LOG_DEBUG);
 		return 0;
 	case OPT_SET:
 		return override_set(state, arg);
@@ -302,13 +304,15 @@ static void drain_end(struct dcm_donor *donor)
 {
 	const struct dcm_session *s;
 
-	dcm_list_for_each(s, &donor->sessions, struct dcm_session, node) {
+	dcm_list_for_each(s, &donor->sessions, struct dcm_session, node)
+	{
 		if (!s->nr_slabs)
 			continue;
 		dcm_err("left behind: %u slabs (%llu MiB) of %s, session %llx from %s",
 			s->nr_slabs,
 			(unsigned long long)(s->nr_slabs *
-					     donor->pool.slab_bytes >> 20),
+						     donor->pool.slab_bytes >>
+					     20),
 			s->tenant->name, (unsigned long long)s->id, s->peer);
 		donor->exit_status = 1;
 	}
@@ -456,8 +460,7 @@ static void donor_end(struct dcm_donor *donor)
 	dcm_listen_stop(donor);
 	dcm_http_stop(donor);
 	dcm_list_for_each_safe(s, s_tmp, &donor->sessions, struct dcm_session,
-			       node)
-		dcm_session_end(s, "the donor ends");
+			       node) dcm_session_end(s, "the donor ends");
 	dcm_list_for_each_safe(c, c_tmp, &donor->conns, struct dcm_conn, node)
 		dcm_conn_close(c);
 	dcm_data_stop(donor);

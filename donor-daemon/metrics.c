@@ -80,12 +80,10 @@ static void metrics_memory(struct out *o, const struct dcm_donor *donor)
 	metric(o, name, "gauge", help, p->nr_spare, "state=\"spare\"");
 	metric(o, name, "gauge", help, p->nr_mapped, "state=\"mapped\"");
 	metric(o, name, "gauge", help, p->nr_evicting, "state=\"evicting\"");
-	metric(o, name, "gauge", help, p->nr_releasing,
-	       "state=\"releasing\"");
+	metric(o, name, "gauge", help, p->nr_releasing, "state=\"releasing\"");
 	COUNTER("dcm_donor_slabs_made_total", "Slabs made.", p->made_total);
 	COUNTER("dcm_donor_slabs_released_total",
-		"Slabs whose memory went back to the host.",
-		p->released_total);
+		"Slabs whose memory went back to the host.", p->released_total);
 	COUNTER("dcm_donor_slab_failures_total",
 		"Slabs that could not be allocated.", p->failed_total);
 }
@@ -170,8 +168,7 @@ static void metrics_data(struct out *o, const struct dcm_donor *donor)
 	metric(o, OPS, (double)t.writes, "op=\"write\",transport=\"tcp\"");
 #undef OPS
 #define BYTES "dcm_transport_bytes_total", "counter", "Bytes of them."
-	metric(o, BYTES, (double)t.read_bytes,
-	       "op=\"read\",transport=\"tcp\"");
+	metric(o, BYTES, (double)t.read_bytes, "op=\"read\",transport=\"tcp\"");
 	metric(o, BYTES, (double)t.written_bytes,
 	       "op=\"write\",transport=\"tcp\"");
 #undef BYTES
@@ -180,8 +177,7 @@ static void metrics_data(struct out *o, const struct dcm_donor *donor)
 		t.refused);
 	COUNTER("dcm_transport_batches_total",
 		"Groups of answers sent together.", t.batches);
-	GAUGE("dcm_transport_connections", "Data connections.",
-	      t.connections);
+	GAUGE("dcm_transport_connections", "Data connections.", t.connections);
 }
 
 static unsigned int open_fds(void)
@@ -210,8 +206,7 @@ static void metrics_process(struct out *o)
 		fclose(f);
 	}
 	getrusage(RUSAGE_SELF, &ru);
-	COUNTER("process_cpu_seconds_total",
-		"User and system CPU time.",
+	COUNTER("process_cpu_seconds_total", "User and system CPU time.",
 		(double)(ru.ru_utime.tv_sec + ru.ru_stime.tv_sec) +
 			(double)(ru.ru_utime.tv_usec + ru.ru_stime.tv_usec) /
 				1e6);

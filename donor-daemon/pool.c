@@ -50,8 +50,7 @@ struct pool_job {
 
 static u64 pool_lent(const struct dcm_pool *pool)
 {
-	return (u64)(pool->nr_mapped + pool->nr_evicting +
-		     pool->nr_releasing) *
+	return (u64)(pool->nr_mapped + pool->nr_evicting + pool->nr_releasing) *
 	       pool->slab_bytes;
 }
 
@@ -81,8 +80,7 @@ static pthread_mutex_t *pool_shard(struct dcm_pool *pool, u64 id)
 	return &pool->shards[id % DCM_POOL_SHARDS];
 }
 
-static void pool_table_set(struct dcm_pool *pool, u64 id,
-			   struct dcm_slab *slab)
+static void pool_table_set(struct dcm_pool *pool, u64 id, struct dcm_slab *slab)
 {
 	pthread_mutex_lock(pool_shard(pool, id));
 	pool->table[id % INDEX_MAX] = slab;
@@ -192,8 +190,7 @@ static void slab_made(uv_work_t *work, int status)
 	if (!dcm_list_empty(&pool->wants)) {
 		u32 ws;
 
-		want = dcm_list_first(&pool->wants, struct dcm_pool_want,
-				      node);
+		want = dcm_list_first(&pool->wants, struct dcm_pool_want, node);
 		dcm_pool_want_cancel(pool, want);
 		want->fn(want, dcm_pool_take(pool, NULL, &ws));
 	}
@@ -212,8 +209,8 @@ static void slab_make_start(struct dcm_pool *pool)
 	job->work.data = job;
 	job->pool = pool;
 	job->slab = slab_new(pool);
-	if (!job->slab || uv_queue_work(pool->loop, &job->work, slab_make,
-					slab_made)) {
+	if (!job->slab ||
+	    uv_queue_work(pool->loop, &job->work, slab_make, slab_made)) {
 		slab_abandon(pool, job->slab);
 		free(job);
 		return;
@@ -274,12 +271,14 @@ static void pool_reap(struct dcm_pool *pool)
 	dcm_list_init(&dead);
 	pthread_mutex_lock(&pool->dead_lock);
 	dcm_list_for_each_safe(slab, tmp, &pool->dead, struct dcm_slab,
-			       dead_node) {
+			       dead_node)
+	{
 		dcm_list_del(&slab->dead_node);
 		dcm_list_add_tail(&slab->dead_node, &dead);
 	}
 	pthread_mutex_unlock(&pool->dead_lock);
-	dcm_list_for_each_safe(slab, tmp, &dead, struct dcm_slab, dead_node) {
+	dcm_list_for_each_safe(slab, tmp, &dead, struct dcm_slab, dead_node)
+	{
 		dcm_list_del(&slab->dead_node);
 		slab_drop_start(pool, slab);
 	}
@@ -401,7 +400,8 @@ void dcm_pool_balance(struct dcm_pool *pool)
 
 	if (keep > may)
 		keep = (u32)may;
-	dcm_list_for_each_safe(slab, tmp, &pool->slabs, struct dcm_slab, node) {
+	dcm_list_for_each_safe(slab, tmp, &pool->slabs, struct dcm_slab, node)
+	{
 		if (pool->nr_spare <= keep)
 			break;
 		if (slab->state == DCM_SLAB_SPARE)
@@ -429,7 +429,8 @@ struct dcm_slab *dcm_pool_take(struct dcm_pool *pool,
 	*status = DCM_WS_NO_MEMORY;
 	if (want && dcm_pool_free_slabs(pool) <= pool->nr_wants)
 		return NULL;
-	dcm_list_for_each(slab, &pool->slabs, struct dcm_slab, node) {
+	dcm_list_for_each(slab, &pool->slabs, struct dcm_slab, node)
+	{
 		if (slab->state != DCM_SLAB_SPARE)
 			continue;
 		pool->nr_spare--;
@@ -488,19 +489,21 @@ void dcm_pool_sample(struct dcm_pool *pool, bool tick)
 	}
 	/* a slab that could not be dropped for lack of memory */
 	pool_reap(pool);
-	dcm_list_for_each(slab, &pool->slabs, struct dcm_slab, node) {
+	dcm_list_for_each(slab, &pool->slabs, struct dcm_slab, node)
+	{
 		if (!fstat(slab->fd, &st))
 			slab->backed = (u64)st.st_blocks * 512;
 		backed += slab->backed;
 		ops = __atomic_load_n(&slab->ops, __ATOMIC_RELAXED);
-		slab->ewma_milli = (u64)(
-			ALPHA * 1000.0 * (double)(ops - slab->ops_last) +
+		slab->ewma_milli =
+			(u64)(ALPHA * 1000.0 * (double)(ops - slab->ops_last) +
 			(1 - ALPHA) * (double)slab->ewma_milli);
 		slab->ops_last = ops;
 	}
 	pool->backed = backed;
 	if (dcm_hostmem_read("", pool->huge_bytes, &hm)) {
-		dcm_log_limited(DCM_LOG_ERR,
+		dcm_log_limited(
+			DCM_LOG_ERR,
 				"the host's memory can't be read; the last figure stays");
 		return;
 	}
@@ -508,8 +511,7 @@ void dcm_pool_sample(struct dcm_pool *pool, bool tick)
 	room = (double)hm.free + (double)backed;
 	if (room > (double)hm.total)
 		room = (double)hm.total; /* shm pages of other cgroups */
-	pool->room = pool->room_known ?
-			     BETA * room + (1 - BETA) * pool->room :
+	pool->room = pool->room_known ? BETA * room + (1 - BETA) * pool->room :
 			     room;
 	pool->room_known = true;
 	pool_allow(pool);
@@ -532,8 +534,7 @@ int dcm_pool_init(struct dcm_pool *pool, uv_loop_t *loop,
 	memset(pool, 0, sizeof(*pool));
 	pool->loop = loop;
 	pool->slab_bytes = cfg->slab_bytes;
-	pool->huge_bytes = cfg->huge_bytes == 1 ?
-				   dcm_hostmem_huge_default("") :
+	pool->huge_bytes = cfg->huge_bytes == 1 ? dcm_hostmem_huge_default("") :
 				   cfg->huge_bytes;
 	dcm_list_init(&pool->slabs);
 	dcm_list_init(&pool->dead);

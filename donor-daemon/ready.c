@@ -45,8 +45,7 @@ void dcm_notify(const char *fmt, ...)
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return;
-	if (sendto(fd, text, (size_t)n, MSG_NOSIGNAL,
-		   (struct sockaddr *)&sun,
+	if (sendto(fd, text, (size_t)n, MSG_NOSIGNAL, (struct sockaddr *)&sun,
 		   (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)) <
 	    0)
 		dcm_log_limited(DCM_LOG_WARNING, "NOTIFY_SOCKET %s: %s", path,

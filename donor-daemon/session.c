@@ -83,9 +83,9 @@ struct dcm_session *dcm_session_find(struct dcm_donor *donor, u64 id,
 {
 	struct dcm_session *s;
 
-	dcm_list_for_each(s, &donor->sessions, struct dcm_session, node)
-		if (s->id == id)
-			return !secret || (s->tenant == tenant &&
+	dcm_list_for_each(s, &donor->sessions, struct dcm_session,
+			  node) if (s->id == id) return !secret ||
+			(s->tenant == tenant &&
 					   secret_equal(s->secret, secret)) ?
 				       s :
 				       NULL;
@@ -200,6 +200,9 @@ static void session_timer(uv_timer_t *timer)
 		return;
 	}
 	donor->stats.sessions_silent++;
-	dcm_session_end(s, s->conn ? "nothing was heard of it for 5 s" :
+	dcm_session_end(
+		s,
+		s->conn ?
+			"nothing was heard of it for 5 s" :
 				     "its connection was lost and did not come back in 5 s");
 }

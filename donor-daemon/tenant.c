@@ -47,10 +47,9 @@ struct dcm_tenant *dcm_tenant_find(struct dcm_tenants *ts, const void *name,
 {
 	struct dcm_tenant *t;
 
-	dcm_list_for_each(t, &ts->list, struct dcm_tenant, node)
-		if (!t->gone && strlen(t->name) == len &&
-		    !memcmp(t->name, name, len))
-			return t;
+	dcm_list_for_each(t, &ts->list, struct dcm_tenant,
+			  node) if (!t->gone && strlen(t->name) == len &&
+				    !memcmp(t->name, name, len)) return t;
 	return NULL;
 }
 
@@ -85,8 +84,7 @@ static const char *line_parse(char *line, struct dcm_tenant *t)
 	if (!n || n > DCM_WIRE_TENANT_MAX)
 		return "the name must have 1 to 64 characters";
 	for (size_t i = 0; i < n; i++)
-		if (!isalnum((unsigned char)line[i]) &&
-		    !strchr("._-", line[i]))
+		if (!isalnum((unsigned char)line[i]) && !strchr("._-", line[i]))
 			return "the name may have letters, digits, '.', '_' and '-' only";
 	memcpy(t->name, line, n);
 	t->name[n] = 0;
@@ -109,7 +107,8 @@ static void tenants_merge(struct dcm_tenants *ts, struct dcm_tenants *new)
 {
 	struct dcm_tenant *t, *tmp, *n;
 
-	dcm_list_for_each_safe(t, tmp, &ts->list, struct dcm_tenant, node) {
+	dcm_list_for_each_safe(t, tmp, &ts->list, struct dcm_tenant, node)
+	{
 		n = dcm_tenant_find(new, t->name, strlen(t->name));
 		if (n) {
 			memcpy(t->key, n->key, sizeof(t->key));
@@ -122,7 +121,8 @@ static void tenants_merge(struct dcm_tenants *ts, struct dcm_tenants *new)
 				tenant_free(t);
 		}
 	}
-	dcm_list_for_each_safe(t, tmp, &new->list, struct dcm_tenant, node) {
+	dcm_list_for_each_safe(t, tmp, &new->list, struct dcm_tenant, node)
+	{
 		dcm_list_del(&t->node);
 		dcm_list_add_tail(&t->node, &ts->list);
 	}
@@ -173,8 +173,8 @@ int dcm_tenants_parse(struct dcm_tenants *ts, const char *name, char *text,
 	}
 	if (why) {
 		if (line_nr)
-			snprintf(err, err_len, "%s: line %u: %s", name,
-				 line_nr, why);
+			snprintf(err, err_len, "%s: line %u: %s", name, line_nr,
+				 why);
 		else
 			snprintf(err, err_len, "%s: %s", name, why);
 		dcm_tenants_free(&new);
@@ -220,7 +220,8 @@ void dcm_tenants_quota(struct dcm_tenants *ts, const struct dcm_config *cfg,
 {
 	struct dcm_tenant *t;
 
-	dcm_list_for_each(t, &ts->list, struct dcm_tenant, node) {
+	dcm_list_for_each(t, &ts->list, struct dcm_tenant, node)
+	{
 		const struct dcm_tenant_conf *c =
 			dcm_config_tenant(cfg, t->name);
 		const struct dcm_size *s = &cfg->tenant_bytes;

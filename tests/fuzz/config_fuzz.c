@@ -43,7 +43,8 @@ static void fuzz_keys(const uint8_t *data, size_t size)
 		error_good(err);
 		must(dcm_list_empty(&ts.list));
 	}
-	dcm_list_for_each(t, &ts.list, struct dcm_tenant, node) {
+	dcm_list_for_each(t, &ts.list, struct dcm_tenant, node)
+	{
 		n++;
 		must(strlen(t->name) >= 1 &&
 		     strlen(t->name) <= DCM_WIRE_TENANT_MAX);
@@ -78,8 +79,7 @@ static void fuzz_config(const uint8_t *data, size_t size)
 		for (uint32_t i = 0; i < cfg.nr_tenants; i++)
 			must(dcm_config_tenant(&cfg, cfg.tenants[i].name) ==
 			     &cfg.tenants[i]);
-		must(dcm_size_bytes(&cfg.capacity, 1ull << 40) <=
-		     1ull << 50);
+		must(dcm_size_bytes(&cfg.capacity, 1ull << 40) <= 1ull << 50);
 	}
 	dcm_config_free(&cfg);
 	free(text);

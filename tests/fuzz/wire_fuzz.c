@@ -23,9 +23,9 @@ static void must(int what)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static const enum dcm_wire_phase phases[] = {
-		DCM_PHASE_HELLO, DCM_PHASE_CONTROL, DCM_PHASE_DATA
-	};
+	static const enum dcm_wire_phase phases[] = { DCM_PHASE_HELLO,
+						      DCM_PHASE_CONTROL,
+						      DCM_PHASE_DATA };
 	enum dcm_wire_phase phase;
 	enum dcm_wire_side from;
 	struct dcm_wire_msg msg, again;

@@ -132,7 +132,8 @@ static void test_odd(void **state)
 	char path[600];
 
 	(void)state;
-	put("/proc/self/cgroup", "garbage\n::\n0::/../../elsewhere\n4:memory\n");
+	put("/proc/self/cgroup",
+	    "garbage\n::\n0::/../../elsewhere\n4:memory\n");
 	put("/sys/fs/cgroup/memory.max", "not a number\n");
 	put("/sys/fs/cgroup/memory.current", "\n");
 	assert_int_equal(look().free, 8 * GIB);
@@ -167,8 +168,7 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, fresh, gone)
 	const struct CMUnitTest tests[] = {
-		T(test_host), T(test_v2), T(test_v1), T(test_odd),
-		T(test_huge),
+		T(test_host), T(test_v2), T(test_v1), T(test_odd), T(test_huge),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -158,10 +158,11 @@ static void test_who_and_when(void **state)
 			else if (!(spec[at].phases & phases[i % 3]) ||
 				 !(spec[at].from & sides[i / 3]))
 				want = DCM_WIRE_E_PHASE;
-			assert_int_equal(
-				dcm_wire_decode(p, len,
-						(enum dcm_wire_phase)phases[i % 3],
-						(enum dcm_wire_side)sides[i / 3],
+			assert_int_equal(dcm_wire_decode(p, len,
+							 (enum dcm_wire_phase)
+								 phases[i % 3],
+							 (enum dcm_wire_side)
+								 sides[i / 3],
 						&got, &used),
 				want);
 			if (want == DCM_WIRE_OK)
@@ -179,15 +180,16 @@ static void test_round_trip(void **state)
 		struct dcm_wire_msg m = sample(spec[i].type), got;
 		u8 *p = bytes_of(&m, &len);
 		int phase = spec[i].phases & HELLO ? HELLO :
-			    spec[i].phases & CONTROL ? CONTROL : DATA;
+			    spec[i].phases & CONTROL ? CONTROL :
+						       DATA;
 		int from = spec[i].from & HOST ? HOST : DONOR;
 
 		assert_int_equal(len, DCM_WIRE_HDR_BYTES + spec[i].body +
 					      m.payload_bytes);
 		assert_int_equal(dcm_wire_decode(p, len,
 						 (enum dcm_wire_phase)phase,
-						 (enum dcm_wire_side)from,
-						 &got, &used),
+						 (enum dcm_wire_side)from, &got,
+						 &used),
 				 DCM_WIRE_OK);
 		assert_int_equal(used, len);
 		if (m.payload_bytes)
@@ -206,7 +208,8 @@ static void test_incremental(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(spec); i++) {
 		struct dcm_wire_msg m = sample(spec[i].type), got;
 		int phase = spec[i].phases & HELLO ? HELLO :
-			    spec[i].phases & CONTROL ? CONTROL : DATA;
+			    spec[i].phases & CONTROL ? CONTROL :
+						       DATA;
 		int from = spec[i].from & HOST ? HOST : DONOR;
 		size_t len, used, head = 16 + spec[i].body;
 		u8 *p;
@@ -225,20 +228,21 @@ static void test_incremental(void **state)
 
 			assert_non_null(q);
 			memcpy(q, p, cut);
-			assert_int_equal(
-				dcm_wire_decode(q, cut,
-						(enum dcm_wire_phase)phase,
-						(enum dcm_wire_side)from, &got,
-						&used),
+			assert_int_equal(dcm_wire_decode(q, cut,
+							 (enum dcm_wire_phase)
+								 phase,
+							 (enum dcm_wire_side)
+								 from,
+							 &got, &used),
 				DCM_WIRE_MORE);
 			assert_int_equal(used, cut < 16	  ? 16 - cut :
 					       cut < head ? head - cut :
 							    len - cut);
-			assert_int_equal(
-				dcm_wire_head(q, cut,
-					      (enum dcm_wire_phase)phase,
-					      (enum dcm_wire_side)from, &got,
-					      &used),
+			assert_int_equal(dcm_wire_head(q, cut,
+						       (enum dcm_wire_phase)
+							       phase,
+						       (enum dcm_wire_side)from,
+						       &got, &used),
 				want);
 			if (want == DCM_WIRE_OK)
 				assert_int_equal(used, head);
@@ -263,13 +267,14 @@ static void test_sizes(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(spec); i++) {
 		struct dcm_wire_msg m = sample(spec[i].type);
 		int phase = spec[i].phases & HELLO ? HELLO :
-			    spec[i].phases & CONTROL ? CONTROL : DATA;
+			    spec[i].phases & CONTROL ? CONTROL :
+						       DATA;
 		int from = spec[i].from & HOST ? HOST : DONOR;
 		size_t len;
 		u8 *p = bytes_of(&m, &len);
 		u32 ok = spec[i].body, top = ok;
-		u32 bad[] = { 0, ok - 1, ok + 1, ok + 65537, 0x7fffffff,
-			      0xffffffff };
+		u32 bad[] = { 0,	  ok - 1,     ok + 1,
+			      ok + 65537, 0x7fffffff, 0xffffffff };
 
 		if (spec[i].payload)
 			top = ok + DCM_WIRE_PAYLOAD_MAX;
@@ -372,15 +377,15 @@ static void test_encode_refusals(void **state)
 static void test_golden(void **state)
 {
 	static const u8 hello[] = {
-		0x43, 0x4d, 1, 0, 32, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1,
-		1, 0, 2, 0, 2, 1, 0, 0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33,
-		0x22, 0x11, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14,
-		15,
+		0x43, 0x4d, 1,	  0,	32,   0,    0,	  0,	8,  7,	6,  5,
+		4,    3,    2,	  1,	1,    0,    2,	  0,	2,  1,	0,  0,
+		0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 0,  1,	2,  3,
+		4,    5,    6,	  7,	8,    9,    10,	  11,	12, 13, 14, 15,
 	};
 	static const u8 read[] = {
-		0x43, 0x4d, 48, 0, 24, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0,
-		2, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 3, 0, 0, 0,
-		0, 0, 1, 0, 0, 0, 0, 0,
+		0x43, 0x4d, 48, 0, 24, 0, 0, 0, 1, 0, 0, 0,    0, 0,
+		0,    0,    2,	0, 0,  0, 0, 0, 0, 0, 0, 0x10, 0, 0,
+		3,    0,    0,	0, 0,  0, 1, 0, 0, 0, 0, 0,
 	};
 	struct dcm_wire_msg m = { .type = DCM_MSG_HELLO,
 				  .tag = 0x0102030405060708 };
@@ -415,8 +420,7 @@ static void test_names(void **state)
 	assert_string_equal(dcm_wire_type_name(65535), "?");
 	assert_string_equal(dcm_wire_status_name(DCM_WS_DRAINING), "DRAINING");
 	assert_string_equal(dcm_wire_status_name(12), "?");
-	assert_string_equal(dcm_wire_status_text(0xffffffff),
-			    "unknown status");
+	assert_string_equal(dcm_wire_status_text(0xffffffff), "unknown status");
 	assert_string_equal(dcm_wire_error_name(DCM_WIRE_E_PHASE), "E_PHASE");
 	assert_string_equal(dcm_wire_error_name(-99), "?");
 	for (int i = 0; i < 12; i++)
