@@ -28,7 +28,7 @@ TESTS := $(patsubst %/Makefile,%,$(wildcard $(addsuffix /Makefile,\
 PYTEST = scripts/py pytest --junitxml=$${DCM_RESULTS:-$(BUILD)/test/results/by-hand}/$@.xml
 
 .PHONY: all programs tests-build help check kernel-check unit torture fuzz \
-	fuzz-run test-donor test-pager test-dcmctl test-guest test bench demo \
+	fuzz-run test-donor test-client test-pager test-dcmctl test-guest test bench demo \
 	install clean deps-%
 
 all: deps-build
@@ -59,6 +59,7 @@ help:
 	@echo '  make fuzz          replay the corpora'
 	@echo '  make fuzz-run      SECONDS=60 search for new inputs'
 	@echo '  make test-donor    donors over real sockets'
+	@echo '  make test-client   the host side of donors'
 	@echo '  make test-pager    libdcm: real programs on donor memory'
 	@echo '  make test-dcmctl   the command line'
 	@echo '  make test-guest    a stock guest on donor memory'
@@ -86,8 +87,19 @@ fuzz-run: deps-test
 test-donor: deps-test programs
 	@$(PYTEST) tests/donor
 
+# The host side of donors, with sanitizers, against real donors.
+test-client: deps-test programs
+	@mkdir -p $(BUILD)/test
+	@+for san in address,undefined thread; do \
+		log=$(BUILD)/test/client-$$san.out; \
+		$(MAKE) -C tests/client check O=$(BUILD) SAN=$$san >$$log 2>&1; \
+		rc=$$?; cat $$log; scripts/count-cmocka $$log; \
+		[ $$rc -eq 0 ] || exit $$rc; \
+	done
+
 test-pager: deps-test programs
-	@$(PYTEST) tests/pager
+	@+$(MAKE) -C tests/pager all
+	@DCM_BUILD=$(BUILD) $(PYTEST) tests/pager
 
 test-dcmctl: deps-test programs
 	@$(PYTEST) tests/dcmctl
@@ -107,6 +119,7 @@ test: deps-test
 		fuzz@300='$(STAGE_MAKE) fuzz' \
 		torture@300='$(STAGE_MAKE) torture' \
 		donor@600='$(STAGE_MAKE) test-donor' \
+		client@300='$(STAGE_MAKE) test-client' \
 		pager@600='$(STAGE_MAKE) test-pager' \
 		dcmctl@300='$(STAGE_MAKE) test-dcmctl' \
 		guest@1500='$(STAGE_MAKE) test-guest'
