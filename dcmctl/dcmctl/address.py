@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import socket
+import time
 from dataclasses import dataclass
 
 from dcmctl.errors import UsageError, reason
@@ -30,6 +31,25 @@ def printable(text: str, limit: int = 200) -> str:
     """Text from outside, made safe for a terminal and a single line."""
     clean = "".join(c if c.isprintable() else "?" for c in text[: limit + 1])
     return clean if len(clean) <= limit else clean[: limit - 3] + "..."
+
+
+def connect_unix(path: str, timeout: float) -> socket.socket:
+    """Connect to a UNIX socket; one whose backlog is full says EAGAIN: try again."""
+    deadline = time.monotonic() + timeout
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.settimeout(timeout)
+    try:
+        while True:
+            try:
+                sock.connect(path)
+                return sock
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise TimeoutError from None
+                time.sleep(0.02)
+    except BaseException:
+        sock.close()
+        raise
 
 
 @dataclass(frozen=True)
@@ -102,9 +122,7 @@ class Address:
         """None when something accepts a connection, else why not."""
         try:
             if self.kind == "unix":
-                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-                    sock.settimeout(timeout)
-                    sock.connect(self.path)
+                connect_unix(self.path, timeout).close()
             else:
                 socket.create_connection((self.host, self.port), timeout).close()
         except TimeoutError:

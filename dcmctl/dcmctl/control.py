@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dcmctl.address import NAME, UNIX_PATH_MAX, printable
+from dcmctl.address import NAME, UNIX_PATH_MAX, connect_unix, printable
 from dcmctl.errors import DcmError, reason
 
 ANSWER_MAX = 1 << 20
@@ -176,10 +176,9 @@ class Vm:
         who = f"VM {self.name}"
         line = json.dumps(request).encode() + b"\n"
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-                sock.settimeout(timeout)
-                sock.connect(str(self.path))
-                data = _exchange(sock, line, time.monotonic() + timeout)
+            deadline = time.monotonic() + timeout
+            with connect_unix(str(self.path), timeout) as sock:
+                data = _exchange(sock, line, deadline)
         except TimeoutError:
             raise DcmError(f"{who} does not answer within {timeout:g} s") from None
         except (ConnectionRefusedError, FileNotFoundError):
@@ -208,14 +207,14 @@ class VmGone(DcmError):
 def listening(path: Path) -> bool | None:
     """True; False when nobody listens; None when it can't be said."""
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-            sock.settimeout(TIMEOUT)
-            sock.connect(str(path))
+        connect_unix(str(path), 0.1).close()
         return True
     except ConnectionRefusedError:
         return False
+    except TimeoutError:
+        return True  # a full backlog is somebody's
     except OSError:
-        return None  # slow, full backlog, no permission
+        return None
 
 
 def _young(path: Path) -> bool:

@@ -14,6 +14,7 @@ import fcntl
 import os
 import platform
 import shutil
+import signal
 import stat
 import struct
 import sys
@@ -232,5 +233,11 @@ def probe(donors: Iterable[Donor], timeout: float = PROBE_TIMEOUT) -> dict[str, 
     if not todo:
         return {}
     with ThreadPoolExecutor(max_workers=min(16, len(todo))) as pool:
-        answers = pool.map(lambda donor: donor.address.probe(timeout), todo)
+        # A thread that is joined may live for a moment longer. With signals
+        # blocked in it, it can't take one that run.py is going to wait for.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            answers = pool.map(lambda donor: donor.address.probe(timeout), todo)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return {donor.name: answer for donor, answer in zip(todo, answers, strict=True)}

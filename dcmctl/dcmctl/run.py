@@ -42,6 +42,8 @@ _PASSED_ON = frozenset(
     }
 )
 _WAITED = _PASSED_ON | {signal.SIGCHLD}
+# Beside its RAM, QEMU maps video memory and ROMs in the same way: these are paged too.
+_QEMU_EXTRA = 256 << 20
 _SI_KERNEL = 0x80  # from the terminal: the program has it already
 _PR_SET_PDEATHSIG = 1
 
@@ -58,6 +60,7 @@ class Plan:
     name: str
     program: Path
     argv: list[str]
+    memory: int | None
     preload: list[str]
     conf: Path
     socket: Path
@@ -100,6 +103,7 @@ def plan(settings: Settings, argv: list[str], malloc: str) -> Plan:
     program = preflight.find_program(argv[0])
     mode = settings.mode or ("qemu" if qemu.is_qemu(argv[0]) else "program")
     guest: str | None = None
+    memory = settings.size
     if mode == "qemu":
         found = qemu.inspect(argv[1:])
         if found.problems:
@@ -114,13 +118,14 @@ def plan(settings: Settings, argv: list[str], malloc: str) -> Plan:
                 raise UsageError(
                     "QEMU's memory size may be in its -readconfig file: say it with --size"
                 )
-            settings = replace(settings, size=found.ram)
+            settings = replace(settings, size=found.ram + _QEMU_EXTRA)
+        memory = found.ram or memory
     preflight.check_preloadable(program)
     assert settings.budget is not None
-    if settings.size is not None and settings.budget >= settings.size:
+    if memory is not None and settings.budget >= memory:
         warn(
             f"the budget ({format_size(settings.budget)}) is not less than the memory "
-            f"({format_size(settings.size)}): donors will not be used"
+            f"({format_size(memory)}): donors will not be used"
         )
     assert settings.keys is not None
     name = settings.name or _default_name(argv, guest)
@@ -136,6 +141,7 @@ def plan(settings: Settings, argv: list[str], malloc: str) -> Plan:
         name=name,
         program=program,
         argv=argv,
+        memory=memory,
         preload=_preload(mode, malloc),
         conf=directory / f"{name}.conf",
         socket=control.socket_path(directory, name),
@@ -233,8 +239,11 @@ def execute(made: Plan, verbose: bool) -> int:
     libc = ctypes.CDLL(None, use_errno=True)
     parent = os.getpid()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED)
+    # Whoever started us may ignore SIGCHLD; then none would ever come.
+    chld = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def in_child() -> None:
+        signal.signal(signal.SIGCHLD, chld)
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:
             os._exit(1)
@@ -267,7 +276,7 @@ def execute(made: Plan, verbose: bool) -> int:
 
 def _announce(made: Plan) -> None:
     s = made.settings
-    size = "" if s.size is None else f" of {format_size(s.size)}"
+    size = "" if made.memory is None else f" of {format_size(made.memory)}"
     donors = ", ".join(f"{d.name} ({d.address})" for d in s.donors)
     print(
         f"dcmctl: {made.name}: at most {format_size(s.budget or 0)}{size} here, "

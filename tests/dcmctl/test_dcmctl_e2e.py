@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 MIB = 1 << 20
-TIMEOUT = 120.0
+TIMEOUT = 60.0
 
 # 200 MiB: each page carries its number and the pass it was written in. Passes
 # go on until the stop file is there, then all is checked once more.

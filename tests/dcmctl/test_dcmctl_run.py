@@ -114,7 +114,7 @@ def test_dry_run_of_qemu(run: Cli, good: list[str], runtime: Path) -> None:
     shown = json.loads(done.stdout)
     assert shown["name"] == "web-1"
     assert "mode = qemu\n" in shown["config"]
-    assert "size = 2G\n" in shown["config"]
+    assert "size = 2304M\n" in shown["config"]
     assert "jemalloc" not in shown["environment"]["LD_PRELOAD"]
     assert run.vm_files() == []
     text = run(*[a for a in args if a != "--json"]).stdout
@@ -133,6 +133,21 @@ def test_exit_status(run: Cli, good: list[str]) -> None:
     for status in (0, 1, 7, 255):
         assert run(*good, "--", "sh", "-c", f"exit {status}").returncode == status
     assert run.vm_files() == []
+
+
+def test_no_end_is_missed(run: Cli, good: list[str]) -> None:
+    """A program that ends at once: its SIGCHLD went astray one time in twenty."""
+    for _ in range(50):
+        assert run(*good, "--", "sh", "-c", "exit 5", timeout=20).returncode == 5
+
+
+def test_started_with_sigchld_ignored(run: Cli, good: list[str]) -> None:
+    process = run.start(
+        *good, "--", "sh", "-c", "exit 6",
+        preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
+    )  # fmt: skip
+    process.communicate(timeout=20)
+    assert process.returncode == 6
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGBUS])
@@ -361,6 +376,19 @@ def test_donor_down(run: Cli, good: list[str], runtime: Path) -> None:
         assert f"donor d1 (tcp:127.0.0.1:{port}) does not answer: Connection refused" in warning
         assert error.startswith("dcmctl: no donor answers")
         assert run(*good, "--no-check", "--", "echo", "ran").stdout == "ran\n"
+
+
+def test_busy_donor(run: Cli, good: list[str], runtime: Path) -> None:
+    """A full backlog is no answer, but only after the time for one is over."""
+    path = runtime / "busy.sock"
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as first:
+        listener.bind(str(path))
+        listener.listen(0)
+        first.connect(str(path))
+        done = run(*good, "--donor", f"busy=unix:{path}", "--", "true")
+        assert done.returncode == 0
+        assert "donor busy" in done.stderr
+        assert "no answer within 2 s" in done.stderr
 
 
 def test_config_file(run: Cli, good: list[str], tmp_path: Path, keys: Path, donor: str) -> None:
