@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: GPL-2.0-or-later
 -- Run by sqlite3 in the guest and by the host's own SQLite: same answers.
 PRAGMA cache_size = -200000;
 CREATE TABLE item (id INTEGER PRIMARY KEY, k INTEGER, grp INTEGER, body TEXT);
