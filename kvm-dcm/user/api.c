@@ -443,9 +443,7 @@ static int call_here(struct dcm_pager *pg, enum call what, u64 va, u64 bytes)
 		break;
 	case CALL_DISCARD:
 		dcm_guest_discard(pg, va, nr);
-		/* Poison is not the core's to take away. */
-		if (__atomic_load_n(&pg->poisoned, __ATOMIC_RELAXED))
-			madvise((void *)va, bytes, MADV_DONTNEED);
+		dcm_lost_forget(pg, va, nr);
 		break;
 	}
 	return rc;

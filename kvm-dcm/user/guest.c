@@ -42,7 +42,8 @@ int dcm_guest_init(struct dcm_pager *pg, u64 nr_pages)
 	g->base = vzalloc(sizeof(*g->base) * g->nr_chunks);
 	g->hole = vzalloc(nr_pages / 16 * sizeof(*g->hole));
 	g->pins = vzalloc(nr_pages);
-	if (!g->region || !g->base || !g->hole || !g->pins)
+	g->bus = vzalloc(nr_pages / 8);
+	if (!g->region || !g->base || !g->hole || !g->pins || !g->bus)
 		return -ENOMEM;
 	return 0;
 }
@@ -62,6 +63,7 @@ void dcm_guest_free(struct dcm_pager *pg)
 	vfree(g->base);
 	vfree(g->hole);
 	vfree(g->pins);
+	vfree(g->bus);
 }
 
 /* First region that ends after @va. Under the lock, or to be checked. */
@@ -212,6 +214,15 @@ static int prepare(struct dcm_pager *pg, u64 va, u64 bytes)
 		return -errno;
 	prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, va, bytes, "dcm:guest");
 	return dcm_uffd_register(&pg->uffd, va, bytes, true);
+}
+
+/** dcm_guest_renew() - a paged page whose mapping was replaced, as at first */
+void dcm_guest_renew(struct dcm_pager *pg, u64 va)
+{
+	if (mmap((void *)va, DCM_PAGE_SIZE, PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+		 0) != MAP_FAILED)
+		prepare(pg, va, DCM_PAGE_SIZE);
 }
 
 /* Pages of an existing region that were holes are paged again. */

@@ -16,14 +16,16 @@
 #include "log.h"
 #include "pager.h"
 
-static void map_nothing(struct dcm_pager *pg, u64 va)
+static void map_nothing(struct dcm_pager *pg, u32 gfn, u64 va)
 {
 	int fd = (int)syscall(SYS_memfd_create, "dcm:lost", MFD_CLOEXEC);
 
 	if (fd < 0)
 		return;
-	mmap((void *)va, DCM_PAGE_SIZE, PROT_READ | PROT_WRITE,
-	     MAP_SHARED | MAP_FIXED, fd, 0);
+	if (mmap((void *)va, DCM_PAGE_SIZE, PROT_READ | PROT_WRITE,
+		 MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED)
+		__atomic_fetch_or(&pg->guest.bus[gfn / 8],
+				  (u8)(1u << (gfn % 8)), __ATOMIC_SEQ_CST);
 	close(fd);
 	dcm_uffd_wake(&pg->uffd, va, DCM_PAGE_SIZE);
 }
@@ -49,7 +51,36 @@ void dcm_lost_access(struct dcm_pager *pg, u32 gfn, u32 nr)
 
 		if (!pg->uffd.poison ||
 		    dcm_uffd_poison(&pg->uffd, va, DCM_PAGE_SIZE))
-			map_nothing(pg, va);
+			map_nothing(pg, gfn + i, va);
 		__atomic_fetch_add(&pg->poisoned, 1, __ATOMIC_RELAXED);
+	}
+}
+
+/**
+ * dcm_lost_forget() - the content of pages was given up, and that it is lost
+ *
+ * After dcm_discard(): accesses get zero pages again, not SIGBUS.
+ */
+void dcm_lost_forget(struct dcm_pager *pg, u64 va, u64 nr)
+{
+	struct dcm_guest *g = &pg->guest;
+	u64 end = va + (nr << DCM_PAGE_SHIFT), len, gfn, i;
+
+	if (!__atomic_load_n(&pg->poisoned, __ATOMIC_RELAXED))
+		return;
+	if (pg->uffd.poison) {
+		/* Poison is in the page table, where the core has no page. */
+		madvise((void *)va, end - va, MADV_DONTNEED);
+		return;
+	}
+	while ((va = dcm_guest_next(g, va, end, &len, &gfn)), len) {
+		for (i = gfn; i < gfn + (len >> DCM_PAGE_SHIFT); i++) {
+			u8 bit = (u8)(1u << (i % 8));
+
+			if (__atomic_fetch_and(&g->bus[i / 8], (u8)~bit,
+					       __ATOMIC_SEQ_CST) & bit)
+				dcm_guest_renew(pg, dcm_guest_va(g, (u32)i));
+		}
+		va += len;
 	}
 }

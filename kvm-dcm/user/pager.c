@@ -182,6 +182,11 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 		bool w;
 		u32 frame;
 
+		/* The donor has cut it off. */
+		if (slab)
+			dcm_ctl_stale(pg->ctl, container_of(f->io.slab,
+							    struct dcm_ctl_slab,
+							    ref));
 		take_out(l, va, done);
 		if (f->hidden) {
 			frame = dcm_sample_take(pg, f->gfn +
@@ -485,9 +490,37 @@ static void op_discard(struct dcm_lane *lane, u32 gfn, unsigned int order)
 
 /* ---- I/O ---- */
 
+/*
+ * A move to another slab whose source is a slab of shm: that may be cut off
+ * while the WRITE reads it, so it goes through the buffer of the same place.
+ */
+static int move_bounce(struct dcm_lane *lane, struct dcm_io *io)
+{
+	struct dcm_move_op *m = container_of(io, struct dcm_move_op, io);
+	void *buf = lane->fetch[m - lane->move.op].buf;
+	struct iovec to = { buf, io->bytes }, from = { io->data, io->bytes };
+
+	if (io->data == buf)
+		return 0;
+	if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) !=
+	    (ssize_t)io->bytes)
+		return -EIO;
+	io->data = buf;
+	return 0;
+}
+
 static int op_io_post(struct dcm_lane *lane, struct dcm_io *io)
 {
-	return dcm_ctl_io_post(pager_of(lane)->ctl, lane->id, io);
+	struct dcm_pager *pg = pager_of(lane);
+	int err;
+
+	if (io->op == DCM_IO_WRITE &&
+	    (u64)io->data - pg->frames.base >= pg->frames.bytes) {
+		err = move_bounce(lane, io);
+		if (err)
+			return err;
+	}
+	return dcm_ctl_io_post(pg->ctl, lane->id, io);
 }
 
 static void op_io_flush(struct dcm_lane *lane)

@@ -58,6 +58,7 @@ struct dcm_region {
  * @base: address of each chunk of gfn space, 0: free
  * @hole: for each 64 KiB of gfn space, pages that are nobody's
  * @pins: of each page; allocated sparsely
+ * @bus: pages replaced by a mapping that raises SIGBUS, a bit each
  * @pinned: pages with a pin
  */
 struct dcm_guest {
@@ -68,6 +69,7 @@ struct dcm_guest {
 	u64 *base;
 	u16 *hole;
 	u8 *pins;
+	u8 *bus;
 	u64 pinned;
 	u32 nr_chunks;
 	u32 next_chunk;
@@ -213,6 +215,7 @@ bool dcm_guest_gfn(const struct dcm_guest *g, u64 va, u64 *gfn);
 u64 dcm_guest_next(const struct dcm_guest *g, u64 va, u64 end, u64 *len,
 		   u64 *gfn);
 void dcm_guest_discard(struct dcm_pager *pg, u64 va, u64 nr);
+void dcm_guest_renew(struct dcm_pager *pg, u64 va);
 
 static inline u64 dcm_guest_va(const struct dcm_guest *g, u32 gfn)
 {
@@ -254,5 +257,6 @@ void dcm_lane_kick(struct dcm_pg_lane *l);
 
 /* lost.c */
 void dcm_lost_access(struct dcm_pager *pg, u32 gfn, u32 nr);
+void dcm_lost_forget(struct dcm_pager *pg, u64 va, u64 nr);
 
 #endif /* DCM_USER_PAGER_H */

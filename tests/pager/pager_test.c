@@ -583,6 +583,7 @@ static int loss(char **argv)
 		fail("nothing was lost");
 	if (!right)
 		fail("nothing was kept");
+	signal(SIGBUS, SIG_DFL);
 	if (dcm_pager_discard(pg, m, bytes))
 		fail("discard");
 	for (i = 0; i < bytes; i += PAGE)

@@ -297,7 +297,10 @@ def test_socket_protocol(start_donor: StartDonor, short_tmp: Path) -> None:
             assert path.stat().st_mode & 0o777 == 0o600
             status = ask(short_tmp, {"cmd": "status"})
             assert status["ok"] and status["budget_bytes"] == 16 << 20
-            assert status["donors"][0]["state"] == "up"
+            while status["donors"][0]["state"] != "up":
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+                status = ask(short_tmp, {"cmd": "status"})
             assert ask(short_tmp, {"cmd": "budget", "bytes": 8 << 20})["ok"]
             assert ask(short_tmp, {"cmd": "status"})["budget_bytes"] == 8 << 20
             assert "the smallest" in ask(short_tmp, {"cmd": "budget", "bytes": 1})["error"]
