@@ -251,6 +251,8 @@ static void *thread_run(void *arg)
 				      hot - hot % PIECE +
 					      (uint32_t)rnd(&t->rng, PIECE);
 		n = PIECE - p % PIECE;
+		if (seq[p] == SEQ_LOST && !rnd(&t->rng, 4))
+			do_discard(p, 1);
 		switch (rnd(&t->rng, 32)) {
 		case 0 ... 9:
 			do_check(p);
