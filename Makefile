@@ -39,6 +39,8 @@ tests-build: $(TESTS:%=build-%)
 $(PROGRAMS:%=build-%) $(TESTS:%=build-%): build-%:
 	@+$(MAKE) -C $* $(if $(filter tests/unit,$*),build,all) O=$(BUILD)
 .PHONY: $(PROGRAMS:%=build-%) $(TESTS:%=build-%)
+# Some tests link what is installed; two makes must not build it at once.
+$(TESTS:%=build-%): | $(PROGRAMS:%=build-%)
 
 deps-%:
 	@scripts/deps.sh $*
