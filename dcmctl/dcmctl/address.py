@@ -106,7 +106,7 @@ class Address:
         if not sep:
             raise UsageError(
                 f"donor address '{printable(text)}' is not tcp:HOST:PORT "
-                "(an IPv6 address in brackets: tcp:[::1]:7400)"
+                "(an IPv6 address in brackets: tcp:[::1]:9740)"
             )
         if not (port.isascii() and port.isdigit() and 1 <= int(port[:6]) <= 65535):
             raise UsageError(f"donor address '{printable(text)}': the port must be 1 to 65535")

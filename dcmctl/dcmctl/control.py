@@ -58,11 +58,19 @@ def runtime_dir() -> Path:
 
 
 def _check_private(path: Path) -> None:
-    info = path.stat()
+    """The sockets' directory: nobody else may put one there.
+
+    The one above may be the donor's, where dcm-donord runs on this host as a
+    user of its own, but nobody else's to write.
+    """
+    info = path.lstat()
+    if not stat.S_ISDIR(info.st_mode):
+        raise DcmError(f"{path} is not a directory: remove it, or set DCM_RUNTIME_DIR")
     if info.st_uid not in (0, os.geteuid()):
         raise DcmError(f"{path} belongs to another user: set DCM_RUNTIME_DIR to one of your own")
-    if info.st_mode & 0o022:
-        raise DcmError(f"{path} may be written by others: chmod go-w {path}")
+    for each in (path, path.parent):
+        if each.stat().st_mode & 0o022 and not each.stat().st_mode & stat.S_ISVTX:
+            raise DcmError(f"{each} may be written by others: chmod go-w {each}")
 
 
 def make_vm_dir() -> Path:
@@ -72,7 +80,6 @@ def make_vm_dir() -> Path:
     try:
         top.mkdir(mode=0o755, exist_ok=True, parents=True)
         path.mkdir(mode=0o700, exist_ok=True)
-        _check_private(top)
         _check_private(path)
     except OSError as exc:
         raise DcmError(
