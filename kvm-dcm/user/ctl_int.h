@@ -20,7 +20,7 @@
 #define CTL_BACKOFF_MAX_MS 2000u
 #define CTL_CONNECT_MS 5000u	/* to connect, shake hands, be welcomed */
 #define CTL_RECONNECT_MS 2500u	/* silent so long: try another connection */
-#define CTL_QUERY_MS 1000u	/* for the answer of a donor placement asks */
+#define CTL_QUERY_MS 2000u	/* for the answer of a donor placement asks */
 #define CTL_MAP_MS 30000u	/* a donor may have to zero a slab first */
 #define CTL_SAY_MS 60000u	/* the same complaint again at the earliest */
 #define CTL_TICK_MS 100u

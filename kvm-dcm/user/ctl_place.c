@@ -7,7 +7,7 @@
  * bits to @pending, from there a bounded number of jobs takes them:
  *
  *   QUERY: both chosen donors were asked; when both have answered, or one has
- *          and the other's second is over, the better is sent MAP
+ *          and the other's time is over, the better is sent MAP
  *   MAP:   MR_INFO attaches the slab; a refusal excludes the donor and starts
  *          over; a broken connection too
  *
