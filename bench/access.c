@@ -65,6 +65,7 @@ static enum bench_content content;
 static const char *pager_config;
 static struct dcm_pager *pager;
 static void *libdcm;
+static uint64_t cpu_start, cpu_end;
 
 /* A bijection on page_bits bits: the order of cycle. */
 static uint64_t page_mix(uint64_t i)
@@ -108,6 +109,12 @@ static void page_touch(struct worker *w, uint64_t page)
 	}
 }
 
+/* CPU time of the whole process, the pager's threads included. */
+static uint64_t cpu_ns(void)
+{
+	return bench_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+}
+
 static void *worker_run(void *arg)
 {
 	struct worker *w = arg;
@@ -117,6 +124,8 @@ static void *worker_run(void *arg)
 		page_touch(w, page_next(w));
 	w->writes = 0;
 	pthread_barrier_wait(&barrier);
+	if (!w->id)
+		cpu_start = cpu_ns();
 	start = end = bench_now_ns();
 	limit = seconds > 0 ? start + (uint64_t)(seconds * 1e9) : UINT64_MAX;
 	while ((!ops || w->touches < ops) && end < limit) {
@@ -132,6 +141,8 @@ static void *worker_run(void *arg)
 		w->faults++;
 	}
 	w->ns = end - start;
+	if (!w->id)
+		cpu_end = cpu_ns();
 	return NULL;
 }
 
@@ -316,11 +327,12 @@ int main(int argc, char **argv)
 	}
 	getrusage(RUSAGE_SELF, &ru);
 	printf("{\"touches\":%llu,\"faults\":%llu,\"writes\":%llu,\"wrong\":%llu,"
-	       "\"elapsed_ns\":%llu,\"ns_per_touch\":%.1f,\"touches_per_s\":%.0f,"
+	       "\"elapsed_ns\":%llu,\"cpu_ns\":%llu,\"ns_per_touch\":%.1f,\"touches_per_s\":%.0f,"
 	       "\"faults_per_s\":%.0f,\"maxrss_kib\":%ld,\"majflt\":%ld,",
 	       (unsigned long long)touches, (unsigned long long)faults,
 	       (unsigned long long)writes, (unsigned long long)wrong,
 	       (unsigned long long)ns,
+	       (unsigned long long)(cpu_end - cpu_start),
 	       touches ? (double)ns * nr_threads / (double)touches : 0.0, rate,
 	       fault_rate, ru.ru_maxrss, ru.ru_majflt);
 	bench_percentiles_print("ns", &samples[0][0], kept);

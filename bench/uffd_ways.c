@@ -128,9 +128,8 @@ static bool move(char *to, char *from, size_t bytes)
 
 static void protect(char *p, size_t bytes, bool wp)
 {
-	struct uffdio_writeprotect w = {
-		{ (uint64_t)p, bytes }, wp ? UFFDIO_WRITEPROTECT_MODE_WP : 0
-	};
+	struct uffdio_writeprotect w = { { (uint64_t)p, bytes },
+					 wp ? UFFDIO_WRITEPROTECT_MODE_WP : 0 };
 
 	if (ioctl(uffd, UFFDIO_WRITEPROTECT, &w))
 		die("UFFDIO_WRITEPROTECT: %s", strerror(errno));
@@ -152,9 +151,8 @@ static bool drop_vector(char *g, int pidfd, unsigned int batch)
 
 	for (i = 0; i + 2 * batch <= PAGES; i += 2 * batch) {
 		for (k = 0; k < batch; k++)
-			iov[k] = (struct iovec){
-				g + (size_t)(i + 2 * k) * PAGE, PAGE
-			};
+			iov[k] = (struct iovec){ g + (size_t)(i + 2 * k) * PAGE,
+						 PAGE };
 		if (syscall(SYS_process_madvise, pidfd, iov, batch,
 			    MADV_DONTNEED, 0) < 0)
 			return false;
@@ -197,8 +195,7 @@ static void anonymous(void)
 	say("anon COPY 64K", cpu_ns() - t, PAGES);
 	t = cpu_ns();
 	if (drop_vector(g, pidfd, BATCH))
-		say("anon DONTNEED 32 x 4K by vector", cpu_ns() - t,
-		    PAGES / 2);
+		say("anon DONTNEED 32 x 4K by vector", cpu_ns() - t, PAGES / 2);
 	madvise(g, BYTES, MADV_DONTNEED);
 	fill(g, false);
 	if (can_move) {

@@ -14,8 +14,10 @@ import dataclasses
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,6 +53,8 @@ class Ledger:
                 _zram_remove(int(name))
             elif kind == "cgroup":
                 _cgroup_remove(Path(name))
+            elif kind == "folder":
+                shutil.rmtree(name, ignore_errors=True)
         self._path.unlink(missing_ok=True)
 
     @contextlib.contextmanager
@@ -62,6 +66,16 @@ class Ledger:
         finally:
             self._items.remove([kind, name])
             self._write()
+
+    @contextlib.contextmanager
+    def folder(self) -> Iterator[Path]:
+        """A temporary directory; its path is short enough for sockets."""
+        path = Path(tempfile.mkdtemp(prefix="dcm-bench-"))
+        with self.holding("folder", os.fspath(path)):
+            try:
+                yield path
+            finally:
+                shutil.rmtree(path, ignore_errors=True)
 
     def _write(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)

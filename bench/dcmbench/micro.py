@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+import re
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,51 @@ def access(
         return done.json()
     except BenchError as e:
         raise BenchError(f"access {' '.join(arguments)}: {e}") from e
+
+
+def profile(
+    ctx: Context, argv: Sequence[str | os.PathLike[str]], cpus: set[int] | None = None
+) -> str:
+    """Where a program's CPU time goes, for a target that was missed; needs perf."""
+    perf = shutil.which("perf")
+    if not perf:
+        return " No profile: perf is not installed."
+    data = ctx.scratch / "perf.data"
+    try:
+        host.run(
+            [perf, "record", "-q", "-F", "1999", "-o", data, "--", *argv],
+            timeout=TIMEOUT,
+            env=ctx.environment,
+            cpus=cpus,
+        ).json()
+        report = host.run(
+            [perf, "report", "-i", data, "--stdio", "--no-children", "-q", "--sort", "symbol"],
+            timeout=TIMEOUT,
+        )
+    except BenchError as e:
+        return f" No profile: {e}."
+    found = re.findall(r"^ *([0-9.]+)% +\[(.)\] +([^ \n]+)", report.output.decode(), re.MULTILINE)
+    data.unlink(missing_ok=True)
+    kernel = sum(float(share) for share, where, _ in found if where == "k")
+    top = ", ".join(f"{name} {float(share):.0f} %" for share, _, name in found[:8])
+    return f" Profile (kernel {kernel:.0f} %): {top}." if found else " No profile: no samples."
+
+
+def missed(
+    ctx: Context,
+    by: float,
+    arguments: str,
+    transport: str = "shm",
+    placement: str = "default",
+    tunables: Mapping[str, int] | None = None,
+) -> str:
+    """By how much, and the profile of one more run."""
+    with paged(ctx, transport, placement=placement, tunables=tunables) as config:
+        return f" Missed by {by * 100:.0f} %." + profile(
+            ctx,
+            [ctx.program("access"), *arguments.split(), "--pager", config],
+            PAGER_CPUS[placement],
+        )
 
 
 @contextlib.contextmanager
@@ -148,6 +195,7 @@ def fault(ctx: Context, transport: str) -> Row:
     place = min(medians, key=lambda p: medians[p])
     ns = last[place]["ns"]
     mixed = _fault(ctx, transport, place, 50, False)["ns"]
+    inside = last[place]["pager"]["latency_ns"]
     ratio = medians[place] / unit
     base = "RAW" if transport == "shm" else "(RAW + raw TCP)"
     ctx.notes[id_] = "\n".join(
@@ -167,12 +215,23 @@ def fault(ctx: Context, transport: str) -> Row:
         f"writing: p50 {mixed['p50'] / 1e3:.1f}, p90 {mixed['p90'] / 1e3:.1f}, "
         f"p99 {mixed['p99'] / 1e3:.1f} us"
     )
+    detail += (
+        f"; inside libdcm, fault taken to block installed: p50 {inside['fault']['p50'] / 1e3:.1f} "
+        f"us, fetch {inside['fetch']['p50'] / 1e3:.1f} us, the rest is kernel entry and wake-ups"
+    )
     if transport == "tcp":
         sealed = _fault(ctx, transport, place, 0, True)["ns"]
         detail += f"; with page contents encrypted (TLS 1.3): p50 {sealed['p50'] / 1e3:.1f} us"
     detail += f". {ctx.raw.text()}."
     if ratio > limit:
-        detail += f" Missed by {(ratio / limit - 1) * 100:.0f} %."
+        detail += missed(
+            ctx,
+            ratio / limit - 1,
+            f"--pages {PAGES} --pattern cycle --ops {PAGES}",
+            transport,
+            place,
+            {"largest_block": 4096},
+        )
     return row(id_, ratio, ratio <= limit, detail)
 
 
@@ -206,7 +265,7 @@ def elastic_seq(ctx: Context) -> Row:
         f"to warm up, budget {BUDGET // MIB} MiB, nothing pinned. {note}."
     )
     if ratio > 0.25:
-        detail += f" Missed by {(ratio / 0.25 - 1) * 100:.0f} %."
+        detail += missed(ctx, ratio / 0.25 - 1, f"--pages {PAGES} --pattern seq --ops {4 * PAGES}")
     return row("elastic-seq", ratio, ratio <= 0.25, detail)
 
 
@@ -286,7 +345,7 @@ def against_zram(ctx: Context, id_: str, pattern: str, algorithm: str) -> Row:
     )
     if not ok:
         by = 3 / value - 1 if pattern == "seq" else value / 1.4 - 1
-        detail += f" Missed by {by * 100:.0f} %."
+        detail += missed(ctx, by, f"--pages {PAGES} --pattern {pattern} --ops {2 * PAGES}")
     return row(id_, value, ok, detail)
 
 
@@ -298,6 +357,8 @@ def scale(ctx: Context) -> Row:
     if (os.cpu_count() or 1) < 2:
         raise BenchError("needs two CPUs")
     rates: dict[int, list[float]] = {1: [], 2: []}
+    busy: dict[int, float] = {}
+    cost: dict[int, float] = {}
     for _ in range(ctx.repeat):
         for threads in (1, 2):
             with paged(ctx, lanes=2) as config:
@@ -308,17 +369,23 @@ def scale(ctx: Context) -> Row:
                     config=config,
                 )
             rates[threads].append(figures["faults_per_s"])
+            busy[threads] = figures["cpu_ns"] / figures["elapsed_ns"]
+            cost[threads] = figures["cpu_ns"] / max(figures["faults"], 1) / 1e3
     one, two = median(rates[1]), median(rates[2])
     ratio = two / one
     detail = (
         f"value is the ratio: {two:.0f} faults a second with two threads, {one:.0f} with one, "
-        f"shm donor, reads, nothing pinned, {os.cpu_count()} CPUs. A fault needs the faulting "
-        f"thread's kernel entry and a fault thread's answer: one thread alone can use a second "
-        f"CPU for the answer, two threads share both CPUs with two answers, and taking pages "
-        f"away interrupts the other CPU (a TLB flush a batch)."
+        f"shm donor, reads, nothing pinned, {os.cpu_count()} CPUs. CPU time a fault {cost[1]:.1f} "
+        f"us with one thread ({busy[1]:.2f} CPUs busy), {cost[2]:.1f} us with two "
+        f"({busy[2]:.2f} busy). Limits: at two busy CPUs no more can be had than twice one "
+        f"CPU's worth, less what sharing adds to each fault (a TLB flush that interrupts the "
+        f"other CPU, mmap and page-table locks, contended wake-ups); below that, waiting for "
+        f"wake-ups."
     )
     if ratio < 1.6:
-        detail += f" Missed by {(1.6 / ratio - 1) * 100:.0f} %."
+        detail += missed(
+            ctx, 1.6 / ratio - 1, f"--pages {PAGES} --pattern rand --threads 2 --ops {PAGES}"
+        )
     return row("scale-2", ratio, ratio >= 1.6, detail)
 
 
@@ -349,5 +416,8 @@ def core_cpu(ctx: Context) -> Row:
         + ". Larger ones miss the CPU's caches and TLB in the descriptor table (16 bytes a page)."
     )
     if value > 0.5:
-        detail += f" Missed by {(value / 0.5 - 1) * 100:.0f} %."
+        shape = map(str, shapes["256 MiB of 1 GiB"])
+        detail += f" Missed by {(value / 0.5 - 1) * 100:.0f} %." + profile(
+            ctx, [ctx.program("core_cpu"), *shape]
+        )
     return row("core-cpu", value, value <= 0.5, detail)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -100,7 +101,55 @@ def replay(ctx: Context, path: Path, share: int) -> dict[str, Any]:
     return host.run([ctx.program("policy"), path, str(share)], timeout=120.0).json()
 
 
+def _encode(pages: list[tuple[int, bool]]) -> bytes:
+    """A trace as pagetrace writes it."""
+    out, last = bytearray(), 0
+    for page, write in pages:
+        delta = page - last
+        value = (2 * delta if delta >= 0 else -2 * delta - 1) << 1 | write
+        last = page
+        while value > 0x7F:
+            out.append(value & 0x7F | 0x80)
+            value >>= 7
+        out.append(value)
+    return bytes(out)
+
+
+def _naive(pages: list[int], frames: int) -> dict[str, int]:
+    """LRU's and Belady's misses, the slow and obvious way."""
+    following: list[int] = [0] * len(pages)
+    last: dict[int, int] = {}
+    for i in reversed(range(len(pages))):
+        following[i] = last.get(pages[i], len(pages))
+        last[pages[i]] = i
+    found = {"lru": 0, "opt": 0}
+    for name in found:
+        resident: dict[int, int] = {}  # page: what makes it a victim, if it is largest
+        seen: set[int] = set()
+        for i, page in enumerate(pages):
+            if page not in resident:
+                found[name] += page in seen
+                seen.add(page)
+                if len(resident) == frames:
+                    del resident[max(resident, key=lambda p: resident[p])]
+            resident[page] = following[i] if name == "opt" else -i
+    return found
+
+
+def self_check(ctx: Context) -> None:
+    """The fast replay against the slow one, on a small trace; an error if they differ."""
+    r = random.Random(5)
+    pages = [(0x7F0000000 + int(300 * r.random() ** 2), r.random() < 0.3) for _ in range(6000)]
+    path = ctx.scratch / "check.trace"
+    path.write_bytes(_encode(pages))
+    fast = replay(ctx, path, 50)
+    slow = _naive([p for p, _ in pages], fast["frames"])
+    if slow != {k: fast[k] for k in slow}:
+        raise BenchError(f"replay is wrong: {fast} is not {slow}")
+
+
 def policy(ctx: Context) -> Row:
+    self_check(ctx)
     columns = ("opt", "lru", "clock", "s3fifo")
     lines = [
         f"{'program':<10} {'share':>5} {'frames':>8} "
