@@ -87,10 +87,11 @@ static inline void put(struct fake_home *fh, u32 gfn)
 /* Once through pages nobody cares for, until everything else is out. */
 static inline void flood(struct fake_home *fh, u32 nr)
 {
+	static u32 at;
 	u32 i;
 
-	for (i = 0; i < nr; i++)
-		put(fh, FLOOD_AT + i % (fh->cfg.nr_pages - FLOOD_AT));
+	for (i = 0; i < nr; i++, at++)
+		put(fh, FLOOD_AT + at % (fh->cfg.nr_pages - FLOOD_AT));
 	fh_settle(fh);
 }
 
