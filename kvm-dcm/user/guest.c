@@ -69,14 +69,14 @@ void dcm_guest_free(struct dcm_pager *pg)
 /* First region that ends after @va. Under the lock, or to be checked. */
 static u32 find(const struct dcm_guest *g, u64 va)
 {
-	u32 lo = 0, hi = READ_ONCE(g->nr);
+	u32 lo = 0, hi = smp_load_acquire(&g->nr);
 
 	while (lo < hi) {
 		u32 mid = (lo + hi) / 2;
 		const struct dcm_region *r = &g->region[mid];
 
-		if (READ_ONCE(r->va) +
-		    (READ_ONCE(r->nr) << DCM_PAGE_SHIFT) <= va)
+		if (smp_load_acquire(&r->va) +
+		    (smp_load_acquire(&r->nr) << DCM_PAGE_SHIFT) <= va)
 			lo = mid + 1;
 		else
 			hi = mid;
@@ -102,13 +102,12 @@ bool dcm_guest_gfn(const struct dcm_guest *g, u64 va, u64 *gfn)
 			continue;
 		}
 		i = find(g, va);
-		found = i < READ_ONCE(g->nr) &&
-			READ_ONCE(g->region[i].va) <= va;
+		found = i < smp_load_acquire(&g->nr) &&
+			smp_load_acquire(&g->region[i].va) <= va;
 		if (found)
-			*gfn = READ_ONCE(g->region[i].gfn) +
-			       ((va - READ_ONCE(g->region[i].va)) >>
+			*gfn = smp_load_acquire(&g->region[i].gfn) +
+			       ((va - smp_load_acquire(&g->region[i].va)) >>
 				DCM_PAGE_SHIFT);
-		__atomic_thread_fence(__ATOMIC_ACQUIRE);
 	} while ((seq & 1) || READ_ONCE(g->seq) != seq);
 	return found && !page_hole(g, *gfn);
 }
@@ -132,12 +131,11 @@ u64 dcm_guest_next(const struct dcm_guest *g, u64 va, u64 end, u64 *len,
 		do {
 			seq = smp_load_acquire(&g->seq);
 			i = find(g, va);
-			found = i < READ_ONCE(g->nr);
-			rva = found ? READ_ONCE(g->region[i].va) : 0;
-			rnr = found ? READ_ONCE(g->region[i].nr) : 0;
-			rgfn = found ? READ_ONCE(g->region[i].gfn) : 0;
-			__atomic_thread_fence(__ATOMIC_ACQUIRE);
-			if (seq & 1)
+			found = i < smp_load_acquire(&g->nr);
+			rva = found ? smp_load_acquire(&g->region[i].va) : 0;
+			rnr = found ? smp_load_acquire(&g->region[i].nr) : 0;
+			rgfn = found ? smp_load_acquire(&g->region[i].gfn) : 0;
+				if (seq & 1)
 				cpu_relax();
 		} while ((seq & 1) || READ_ONCE(g->seq) != seq);
 		if (!found || rva >= end)

@@ -134,7 +134,7 @@ static int messages_take(struct dcm_pg_lane *l)
 
 	if (!nr)
 		return 0;
-	l->messages += (u64)nr;
+	WRITE_ONCE(l->messages, l->messages + (u64)nr);
 	if (l->pg->follow)
 		dcm_place_look(l, &l->msg[0]);
 	for (i = 0; i < nr; i++)
@@ -154,7 +154,7 @@ static bool spin(struct dcm_pg_lane *l)
 	do {
 		n = messages_take(l);
 		if (n) {
-			l->spin_hits++;
+			WRITE_ONCE(l->spin_hits, l->spin_hits + 1);
 			return true;
 		}
 		cpu_relax();

@@ -42,7 +42,6 @@ static void unmaps_wait(struct dcm_pager *pg)
 {
 	u32 i;
 
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	for (i = 0; i < pg->nr_lanes; i++) {
 		u32 *seq = &pg->lane[i].unmap_seq;
 		u32 was = __atomic_load_n(seq, __ATOMIC_SEQ_CST);

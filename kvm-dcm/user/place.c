@@ -97,7 +97,7 @@ static void move_to(struct dcm_pg_lane *l, int cpu)
 	CPU_ZERO(&set);
 	CPU_SET(cpu, &set);
 	if (!sched_setaffinity(0, sizeof(set), &set)) {
-		l->migrations++;
+		WRITE_ONCE(l->migrations, l->migrations + 1);
 		l->cpu = cpu;
 	}
 }

@@ -44,7 +44,7 @@ struct vm {
 	uint64_t until_ns;
 	int file;		/* O_DIRECT if it can be had */
 	uint64_t budget;
-	volatile bool stop;
+	bool stop;
 	uint64_t resident_max;
 	uint64_t over_max;	/* bytes above the budget, at most */
 };
@@ -326,7 +326,7 @@ static void *budget_main(void *arg)
 	struct timespec nap = { 0, 20 * 1000 * 1000 };
 	unsigned int i;
 
-	for (i = 0; !vm->stop; i++) {
+	for (i = 0; !__atomic_load_n(&vm->stop, __ATOMIC_ACQUIRE); i++) {
 		uint64_t b, over, slack;
 
 		if (i % 32 == 16 || i % 32 == 0) {
@@ -408,7 +408,7 @@ static int torture(char **argv)
 		pthread_join(worker[i].thread, NULL);
 		ops += worker[i].ops;
 	}
-	vm.stop = true;
+	__atomic_store_n(&vm.stop, true, __ATOMIC_RELEASE);
 	pthread_join(budget, NULL);
 	for (p = 0; p < vm.nr; p++)
 		page_check(page_at(&vm, p), p, vm.seq[p], "at the end");
