@@ -138,7 +138,8 @@ struct dcm_ctl_slab {
  *	(ops->lost). Once per slab.
  * @lost: a slab and what was on it are gone: the donor fell silent, ended the
  *	session, was restarted, or took it back. Once per slab. @donor is its
- *	name
+ *	name. It can cross a release another thread makes at the same moment:
+ *	@slab is valid during the call in any case
  * @starved: no donor can give a slab for this extent now; it goes on being
  *	tried. Once until it is attached
  * @up: a donor's session is on (again); may be %NULL
@@ -244,8 +245,9 @@ int dcm_ctl_io_poll(struct dcm_ctl *ctl, u32 lane, struct dcm_io **done,
  * dcm_ctl_io_fds() - what to poll() for while operations are in flight
  * @fds: filled in, up to @max; %DCM_CTL_FDS_MAX is always enough
  *
- * A donor that stops answering is not seen by poll(): wake up now and then
- * (100 ms) and call dcm_ctl_io_poll().
+ * Call dcm_ctl_io_poll() until it returns less than its @max first: what TLS has
+ * decrypted already is not seen by poll(). Nor is a donor that stops answering:
+ * wake up now and then (100 ms) and call dcm_ctl_io_poll().
  *
  * Return: how many. With operations in flight and 0 there are completions to
  * take at once.

@@ -18,7 +18,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -808,6 +810,85 @@ static void test_wrong_size(void **state)
 	donor_end(&good);
 }
 
+/* What a host process that is stopped for a while does; in a child. */
+static int stopped_host(struct donor *d, int to, bool lose)
+{
+	struct host h = { 0 };
+	char c = 'x';
+	u32 e;
+
+	host_donor(&h, "a", d->tcp);
+	host_start(&h);
+	want(&h, 0, 2);
+	WAIT(get(&h, &h.attached) == 2);
+	for (e = 0; e < 2; e++)
+		write_extent(&h, e, 1);
+	if (write(to, &c, 1) != 1)
+		return 1;
+	if (lose) {
+		WAIT(get(&h, &h.losts) == 2);
+		for (e = 0; e < 2; e++) {
+			dcm_ctl_release(h.ctl, h.slab[e]);
+			h.slab[e] = NULL;
+		}
+		want(&h, 0, 2);
+		WAIT(get(&h, &h.attached) == 4);
+		write_extent(&h, 0, 2);
+		check_slab(&h, h.slab[0], 0, 2);
+	} else {
+		u64 end = now_ms() + 6000;
+
+		/* over the stop, and long enough to regret */
+		while (now_ms() < end)
+			for (e = 0; e < 2; e++)
+				check_slab(&h, h.slab[e], e, 1);
+		assert_int_equal(get(&h, &h.losts), 0);
+	}
+	host_stop(&h);
+	return 0;
+}
+
+static void stop_host(unsigned int seconds, bool lose)
+{
+	struct donor d;
+	int fds[2], st;
+	pid_t pid;
+	char c;
+
+	donor_start(&d, NULL, 0, keys, small);
+	assert_int_equal(pipe(fds), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		_exit(stopped_host(&d, fds[1], lose));
+	}
+	assert_int_equal(read(fds[0], &c, 1), 1);
+	kill(pid, SIGSTOP);
+	sleep(seconds);
+	kill(pid, SIGCONT);
+	assert_int_equal(waitpid(pid, &st, 0), pid);
+	assert_true(WIFEXITED(st));
+	assert_int_equal(WEXITSTATUS(st), 0);
+	close(fds[0]);
+	close(fds[1]);
+	donor_end(&d);
+}
+
+/* The donor spoke to deaf ears, and has not given up: neither does the host. */
+static void test_host_stopped_short(void **state)
+{
+	(void)state;
+	stop_host(3, false);
+}
+
+/* The donor has freed everything; the host must find out and say so. */
+static void test_host_stopped_long(void **state)
+{
+	(void)state;
+	stop_host(8, true);
+}
+
 /* The donor's side of a clean end: all is back at once. */
 static void test_goodbye(void **state)
 {
@@ -1006,6 +1087,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_full),
 		cmocka_unit_test(test_wrong_size),
 		cmocka_unit_test(test_goodbye),
+		cmocka_unit_test(test_host_stopped_short),
+		cmocka_unit_test(test_host_stopped_long),
 		cmocka_unit_test(test_hostile_tcp),
 		cmocka_unit_test(test_hostile_shm),
 	};
