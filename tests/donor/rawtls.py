@@ -352,12 +352,17 @@ class Control:
         self.send(HEARTBEAT, tag=0)
 
     def data(self, flags: int = 0, address: str | None = None) -> Data:
-        tls = Tls(dial(address or self.address), self.name, self.key)
-        tls.send(pack(HELLO, 1, hello(DATA_ROLE, self.session, self.secret, flags)))
-        m = tls.message()
-        if m.type == ERROR:
+        """A data connection; BUSY means that one which was hung up is still being read out."""
+        for _ in range(100):
+            tls = Tls(dial(address or self.address), self.name, self.key)
+            tls.send(pack(HELLO, 1, hello(DATA_ROLE, self.session, self.secret, flags)))
+            m = tls.message()
+            if m.type != ERROR:
+                break
             tls.close()
-            raise Refused(m.u32(0))
+            if m.u32(0) != BUSY:
+                raise Refused(m.u32(0))
+            time.sleep(0.05)
         assert m.type == WELCOME and m.tag == 1 and m.u64(8) == self.session
         assert m.body[16:32] == bytes(16), "the secret is told once only"
         tls.plain = bool(struct.unpack_from("<H", m.body, 2)[0] & PLAIN)
