@@ -44,6 +44,9 @@ _PASSED_ON = frozenset(
 _WAITED = _PASSED_ON | {signal.SIGCHLD}
 # Beside its RAM, QEMU maps video memory and ROMs in the same way: these are paged too.
 _QEMU_EXTRA = 256 << 20
+# Allocators map 1 MiB (Python) or 2 MiB (jemalloc) at a time. With libdcm's own 16 MiB
+# a Python program of 229 MB was not paged at all; with this it kept to 32 MiB.
+_PROGRAM_THRESHOLD = 1 << 20
 _SI_KERNEL = 0x80  # from the terminal: the program has it already
 _PR_SET_PDEATHSIG = 1
 
@@ -120,6 +123,8 @@ def plan(settings: Settings, argv: list[str], malloc: str) -> Plan:
                 )
             settings = replace(settings, size=found.ram + _QEMU_EXTRA)
         memory = found.ram or memory
+    elif settings.threshold is None:
+        settings = replace(settings, threshold=_PROGRAM_THRESHOLD)
     preflight.check_preloadable(program)
     assert settings.budget is not None
     if memory is not None and settings.budget >= memory:

@@ -115,7 +115,10 @@ def test_dry_run_of_qemu(run: Cli, good: list[str], runtime: Path) -> None:
     assert shown["name"] == "web-1"
     assert "mode = qemu\n" in shown["config"]
     assert "size = 2304M\n" in shown["config"]
+    assert "threshold" not in shown["config"]
     assert "jemalloc" not in shown["environment"]["LD_PRELOAD"]
+    shown = json.loads(run(*good, "--dry-run", "--json", "--", "true").stdout)
+    assert "threshold = 1M\n" in shown["config"]
     assert run.vm_files() == []
     text = run(*[a for a in args if a != "--json"]).stdout
     assert "[vm]\nname = web-1\n" in text
