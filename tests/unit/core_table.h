@@ -18,12 +18,12 @@
 #include "fake_home.h"
 #include "fake_priv.h"
 
-#define FLOOD_AT 512u	/* pages from here on only push others out */
+#define FLOOD_AT 1536u	/* pages from here on only push others out */
 
 static inline struct fh_config calm(void)
 {
 	return (struct fh_config){
-		.nr_pages = 2048, .extent_pages = 64, .nr_lanes = 1,
+		.nr_pages = 3072, .extent_pages = 64, .nr_lanes = 1,
 		.nr_slabs = 128, .nr_donors = 2, .budget = 96, .seed = 1,
 		.touched_bits = true,
 	};
@@ -41,7 +41,6 @@ static inline struct fake_home *world(struct fh_config cfg)
 
 	tune(fh, "epsilon", 0);
 	tune(fh, "sample_bp", 0);
-	tune(fh, "stretch_window", 100000);
 	tune(fh, "largest_block", 4096);
 	return fh;
 }
