@@ -53,11 +53,13 @@ struct slab_work {
 	bool attached;
 };
 
-#define LOST_LIST 12u
+#define LOST_LIST	12u
+#define LOST_SETTLE_NS	(50ull * 1000 * 1000)
 
 /* Extents lost with one donor, gathered into one line. */
 struct loss {
 	char donor[DCM_NAME_MAX + 1];
+	u64 since_ns;
 	u32 nr;
 	u32 extent[LOST_LIST];
 	u64 pages;
@@ -134,6 +136,7 @@ static void cb_lost(void *arg, struct dcm_ctl_slab *slab, const char *donor)
 
 	pthread_mutex_lock(&c->lock);
 	snprintf(c->loss.donor, sizeof(c->loss.donor), "%s", donor);
+	c->loss.since_ns = dcm_now_ns();
 	pthread_mutex_unlock(&c->lock);
 	note(pg, slab, W_LOST);
 }
@@ -166,37 +169,50 @@ static void lanes_kick(struct dcm_pager *pg)
 		dcm_lane_kick(&pg->lane[i]);
 }
 
+/* Lowest extents first, as many as a line takes. */
+static void loss_add(struct loss *l, u32 extent)
+{
+	u32 n = min(l->nr, LOST_LIST), i = n;
+
+	while (i && l->extent[i - 1] > extent)
+		i--;
+	if (i < LOST_LIST) {
+		memmove(&l->extent[i + 1], &l->extent[i],
+			(min(n, LOST_LIST - 1) - i) * sizeof(u32));
+		l->extent[i] = extent;
+	}
+	l->nr++;
+}
+
 static void loss_say(struct dcm_control *c)
 {
 	struct dcm_pager *pg = c->pg;
+	struct loss *l = &c->loss;
 	char list[LOST_LIST * 11 + 8];
 	const char *address = "?";
 	size_t at = 0;
 	u32 i;
 
-	if (!c->loss.nr)
-		return;
-	for (i = 0; i < min(c->loss.nr, LOST_LIST); i++)
+	for (i = 0; i < min(l->nr, LOST_LIST); i++)
 		at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%u",
-				       i ? "," : "", c->loss.extent[i]);
-	if (c->loss.nr > LOST_LIST)
+				       i ? "," : "", l->extent[i]);
+	if (l->nr > LOST_LIST)
 		snprintf(list + at, sizeof(list) - at, ",...");
 	for (i = 0; i < pg->cfg.nr_donors; i++)
-		if (!strcmp(pg->cfg.donor[i].name, c->loss.donor))
+		if (!strcmp(pg->cfg.donor[i].name, l->donor))
 			address = pg->cfg.donor[i].address;
 	dcm_log(DCM_LOG_ERR,
-		"donor %s (%s) lost: %u extents of VM %s (%s; %llu KiB in use) had no other copy: %s",
-		c->loss.donor, address, c->loss.nr, pg->cfg.name, list,
-		(unsigned long long)c->loss.pages * 4,
+		"donor %s (%s) lost: %llu KiB of VM %s in extent%s %s had no other copy: %s",
+		l->donor, address, (unsigned long long)l->pages * 4,
+		pg->cfg.name, l->nr == 1 ? "" : "s", list,
 		pg->cfg.on_loss == DCM_ON_LOSS_SIGBUS ?
-			"who touches them gets SIGBUS" :
-			"who touches them is stopped");
-	c->loss.nr = 0;
-	c->loss.pages = 0;
+			"who touches it gets SIGBUS" :
+			"who touches it is stopped");
+	l->nr = 0;
+	l->pages = 0;
 }
 
-/* Returns true when there is more to do at once. */
-static bool work_lost(struct dcm_control *c, struct slab_work *w, bool *over)
+static void work_lost(struct dcm_control *c, struct slab_work *w, bool *over)
 {
 	struct dcm_pg_lane *l = own_lane(c);
 	s64 n = -ENOENT;
@@ -204,18 +220,16 @@ static bool work_lost(struct dcm_control *c, struct slab_work *w, bool *over)
 	if (w->attached)
 		n = dcm_extent_lost(l->core, w->extent, &w->slab->ref);
 	if (n == -EAGAIN)
-		return true;
+		return;
 	if (n > 0) {
-		if (c->loss.nr < LOST_LIST)
-			c->loss.extent[c->loss.nr] = w->extent;
-		c->loss.nr++;
+		loss_add(&c->loss, w->extent);
 		c->loss.pages += (u64)n;
 		WRITE_ONCE(c->lost_extents, c->lost_extents + 1);
 	}
 	*over = true;
-	return false;
 }
 
+/* Returns true when there is more to do at once. */
 static bool work_evict(struct dcm_control *c, struct slab_work *w, bool *over)
 {
 	struct dcm_pg_lane *l = own_lane(c);
@@ -280,10 +294,12 @@ static void work_remove(struct dcm_control *c, struct slab_work *w)
 static bool works_round(struct dcm_control *c)
 {
 	struct slab_work *w, *next;
-	bool more = false;
+	bool more = false, losing = false, settled;
 
 	pthread_mutex_lock(&c->lock);
 	w = c->works;
+	/* All slabs of a donor are lost within moments: one line for all. */
+	settled = dcm_now_ns() - c->loss.since_ns > LOST_SETTLE_NS;
 	pthread_mutex_unlock(&c->lock);
 	for (; w; w = next) {
 		bool over = false;
@@ -293,17 +309,21 @@ static bool works_round(struct dcm_control *c)
 		next = w->next;
 		flags = w->flags;
 		pthread_mutex_unlock(&c->lock);
-		if (flags & W_LOST)
-			more |= work_lost(c, w, &over);
-		else if (flags & W_ATTACH)
+		if (flags & W_LOST) {
+			if (settled)
+				work_lost(c, w, &over);
+			losing |= !over;
+		} else if (flags & W_ATTACH) {
 			more |= work_attach(c, w, &over);
-		else if (flags & W_EVICT)
+		} else if (flags & W_EVICT) {
 			more |= work_evict(c, w, &over);
+		}
 		if (over)
 			work_remove(c, w);
 	}
-	loss_say(c);
-	return more;
+	if (c->loss.nr && !losing)
+		loss_say(c);
+	return more || losing;
 }
 
 static void *control_main(void *arg)
@@ -337,7 +357,7 @@ static void *control_main(void *arg)
 			ms = n ? 10 : 1;
 		}
 		if (more || i == BALANCE_MAX)
-			ms = ms == TICK_MS ? 0 : 1;
+			ms = 1;
 		if (poll(pfd, (nfds_t)nr, ms) > 0 &&
 		    (pfd[0].revents & POLLIN) &&
 		    read(l->wake_fd, &junk, sizeof(junk)) < 0)
