@@ -385,6 +385,11 @@ static void say_locked(void)
 			"the program locks memory; what is paged is not locked");
 }
 
+/* glibc 2.41 says that what is locked is not read: nor does this read it. */
+#if __has_attribute(access)
+__attribute__((access(none, 2))) extern __typeof__(dcm_pager_owns) dcm_pager_owns;
+#endif
+
 DCM_EXPORT int mlock(const void *addr, size_t bytes)
 {
 	struct dcm_pager *pg = pager();
