@@ -370,10 +370,11 @@ struct dcm_vm_config {
 
 /**
  * struct dcm_vm - one VM
+ * @waste: for each 2 MiB, how much of what was prefetched there went unused
+ *	of late: 0 none, 255 all
  * @direct: pages in direct memory, counted when a fetch begins and until the
  *	frame is given back: what the budget bounds
  * @wb_pages: of those, pages in Writeback (on their way out)
- * @fetch_clock: pages brought in since the VM was made
  * @inactive_pages: of @direct, pages in Inactive
  * @illegal: the last transition refused: gfn << 8 | from << 4 | to
  */
@@ -388,11 +389,11 @@ struct dcm_vm {
 	struct dcm_pd *pd;
 	struct dcm_extent *extent;
 	struct dcm_lane *lane;
+	u8 *waste;
 	u64 tunable[DCM_T_NR];
 	u64 budget;
 	atomic64_t direct ____cacheline_aligned;
 	atomic64_t wb_pages;
-	atomic64_t fetch_clock;
 	atomic64_t inactive_pages;
 	atomic64_t illegal;
 	struct dcm_fifo active;

@@ -14,9 +14,10 @@
  * Differences from the paper:
  * - A buddy counts only while it is mapped (Active, Proactive). An Inactive
  *   one has its bytes elsewhere; its next re-reference is a fault of its own.
- * - Buddies must have come in soon after one another, measured in pages
- *   brought in. With half of the memory direct any page's buddy is there half
- *   of the time, and random accesses would stretch what REDUCE then undoes.
+ * - Where prefetched pages went unused of late, 2 MiB by 2 MiB, a stretch is
+ *   less likely, down to one in sixteen chances. With half of the memory
+ *   direct any page's buddy is there half of the time, and random accesses
+ *   would stretch what REDUCE then undoes.
  * - A merged block always goes to the tail of its queue; the paper leaves a
  *   Proactive buddy in place.
  * - Where a home can't tell for every page whether it was touched, the
@@ -78,14 +79,36 @@ static u32 merge(struct dcm_vm *vm, u32 a, u32 b, unsigned int order)
 	return lo;
 }
 
-/* Did two mapped blocks come in within the window of one another? */
-static bool came_together(const struct dcm_vm *vm, u32 a, u32 b)
+/**
+ * dcm_eblk_learn() - a block leaves: were its prefetched pages of use?
+ * @vm: the VM
+ * @head: the block
+ * @seen: its prefetched pages of which that is known
+ * @hit: of those, pages that were touched
+ *
+ * Lanes may race here; a figure of locality can stand to lose an update.
+ */
+void dcm_eblk_learn(struct dcm_vm *vm, u32 head, unsigned int seen,
+		    unsigned int hit)
 {
-	u64 window = READ_ONCE(vm->budget) *
-		     dcm_tune(vm, DCM_T_stretch_window) / 10000;
+	u8 *waste = &vm->waste[head >> DCM_REGION_SHIFT];
+	u8 w = READ_ONCE(*waste);
 
-	return pd_of(vm, a)->frame - pd_of(vm, b)->frame <=
-	       max(window, (u64)DCM_BLOCK_MAX);
+	if (!seen)
+		return;
+	if (hit * 2 > seen)
+		w -= (u8)((w + 3) / 4);
+	else
+		w += (u8)((255 - w) / 4);
+	WRITE_ONCE(*waste, w);
+}
+
+/* Has prefetching been of use around here? Now and then try anyway. */
+static bool worth_it(struct dcm_lane *lane, u32 head)
+{
+	u8 w = READ_ONCE(lane->vm->waste[head >> DCM_REGION_SHIFT]);
+
+	return !w || (dcm_random(lane) & 255) >= (u64)min(w, (u8)240);
 }
 
 /**
@@ -106,15 +129,15 @@ u32 dcm_eblk_stretch(struct dcm_lane *lane, u32 head, unsigned int *order)
 	u32 buddy, lo, carry;
 	enum dcm_state s;
 
-	if (!dcm_tune(vm, DCM_T_elastic) || o >= dcm_eblk_order_max(vm))
+	if (!dcm_tune(vm, DCM_T_elastic) || o >= dcm_eblk_order_max(vm) ||
+	    !worth_it(lane, head))
 		return head;
 	buddy = buddy_lock(vm, head, o);
 	if (buddy == DCM_NIL)
 		return head;
 	pd = pd_of(vm, buddy);
 	s = pd_state(pd_word(pd));
-	if ((s != DCM_ACTIVE && s != DCM_PROACTIVE) ||
-	    !came_together(vm, head, buddy)) {
+	if (s != DCM_ACTIVE && s != DCM_PROACTIVE) {
 		pd_unlock(pd);
 		return head;
 	}
@@ -123,7 +146,6 @@ u32 dcm_eblk_stretch(struct dcm_lane *lane, u32 head, unsigned int *order)
 	lo = merge(vm, head, buddy, o);
 	pd_assign(pd_of(vm, lo), PD_STATE_MASK, ((u32)s << PD_STATE_SHIFT));
 	pd_set(pd_of(vm, lo), carry);
-	pd_of(vm, lo)->frame = (u32)atomic64_read(&vm->fetch_clock);
 	*order = o + 1;
 	dcm_count(lane, DCM_C_STRETCH, 1);
 	return lo;
@@ -158,6 +180,35 @@ void dcm_eblk_reduce(struct dcm_lane *lane, u32 head, unsigned int order)
 	dcm_count(lane, DCM_C_REDUCE, 1);
 }
 
+/*
+ * Make 2^order pages that are not direct one block, out of whatever blocks
+ * they are now. True: it is, and locked. Locks are only tried.
+ */
+static bool cold_make(struct dcm_vm *vm, u32 base, unsigned int order)
+{
+	u32 half = base + (1u << order) / 2;
+	struct dcm_pd *pd = pd_of(vm, base);
+
+	if (pd_order(pd_word(pd)) < order) {
+		if (!cold_make(vm, base, order - 1))
+			return false;
+		if (!cold_make(vm, half, order - 1)) {
+			pd_unlock(pd);
+			return false;
+		}
+		merge(vm, base, half, order - 1);
+		return true;
+	}
+	if (!pd_trylock(pd))
+		return false;
+	if (pd_order(pd_word(pd)) == order && !(pd_word(pd) & PD_BUSY) &&
+	    pd_state(pd_word(pd)) == DCM_NOTDIRECT &&
+	    !dcm_block_flag(vm, base, order, PD_LOST))
+		return true;
+	pd_unlock(pd);
+	return false;
+}
+
 /**
  * dcm_eblk_grow_cold() - make a block that is not direct the largest size
  * @lane: caller's lane
@@ -172,15 +223,11 @@ u32 dcm_eblk_grow_cold(struct dcm_lane *lane, u32 head, unsigned int *order)
 	unsigned int top = dcm_eblk_order_max(vm);
 
 	while (*order < top) {
-		u32 buddy = buddy_lock(vm, head, *order);
+		u32 buddy = head ^ (1u << *order);
 
-		if (buddy == DCM_NIL)
+		if ((u64)buddy + (1u << *order) > vm->nr_pages ||
+		    !cold_make(vm, buddy, *order))
 			break;
-		if (pd_state(pd_word(pd_of(vm, buddy))) != DCM_NOTDIRECT ||
-		    dcm_block_flag(vm, buddy, *order, PD_LOST)) {
-			pd_unlock(pd_of(vm, buddy));
-			break;
-		}
 		head = merge(vm, head, buddy, *order);
 		(*order)++;
 	}

@@ -84,6 +84,7 @@ static bool residency_end(struct dcm_lane *lane, u32 head, unsigned int order)
 	dcm_count(lane, DCM_C_PREFETCH_HIT, hit);
 	if (!order)
 		return false;
+	dcm_eblk_learn(vm, head, seen, hit);
 	if (order > dcm_eblk_order_max(vm))
 		return true;
 	return dcm_tune(vm, DCM_T_elastic) && observed > 1 &&

@@ -90,7 +90,7 @@ static enum dcm_fault_result fault_unmapped(struct dcm_lane *lane, u32 head,
 	pd_set(pd_of(vm, gfn), PD_TOUCHED | PD_OBSERVED);
 	dcm_state_set(lane, head, DCM_PROACTIVE);
 	writable = dcm_block_flag(vm, head, order, PD_DIRTY);
-	pd->frame = (u32)atomic64_read(&vm->fetch_clock);
+	pd->frame = DCM_NIL;
 	pd_unlock(pd);
 	vm->ops->remap(lane, head, order, frame, writable, cancel);
 	if (wb)

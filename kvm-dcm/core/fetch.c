@@ -238,7 +238,6 @@ static void fetch_land(struct dcm_lane *lane, struct dcm_fetch *f)
 		dcm_state_set(lane, head, DCM_PROACTIVE);
 		dcm_count(lane, DCM_C_PROMOTED, 1);
 	}
-	pd_of(vm, head)->frame = (u32)atomic64_add_return(nr, &vm->fetch_clock);
 	fetch_free(lane, f);
 	if (!f->pull)
 		head = dcm_eblk_stretch(lane, head, &order);

@@ -16,6 +16,7 @@
 #define DCM_BLOCK_MAX (1u << DCM_ORDER_MAX)
 #define DCM_PAGE_SHIFT 12
 #define DCM_PAGE_SIZE 4096u
+#define DCM_REGION_SHIFT 9 /* 2 MiB, in pages: one figure of locality each */
 #define DCM_NIL U32_MAX /* no page, no frame */
 
 /* dcm-tc18, 3.2 */
@@ -70,8 +71,7 @@ enum dcm_where {
  *	Writeback the index of its write-back descriptor, and
  * @next: queue link; of a block in Writeback the lane of that descriptor,
  *	guarded by the block's lock
- * @frame: where the bytes are while Inactive or Writeback: the home's handle;
- *	while mapped the fetch clock (dcm_vm.fetch_clock) when it came in
+ * @frame: where the bytes are while Inactive or Writeback: the home's handle
  */
 struct dcm_pd {
 	atomic_t word;

@@ -16,7 +16,7 @@
 	X(epsilon, "bp", 100, 0, 10000,                                        \
 	  "chance that a fetched block goes to Proactive at once; keeps part " \
 	  "of a scan resident. 0: never; the paper only says small")           \
-	X(proactive_share, "bp", 5000, 0, 9000,                                \
+	X(proactive_share, "bp", 7000, 0, 9000,                                \
 	  "most of the budget that Proactive may hold; above it the oldest "   \
 	  "is demoted to Active. 0: plain FIFO with a second chance")          \
 	X(inactive_share, "bp", 1000, 100, 5000,                               \
@@ -32,9 +32,6 @@
 	  "the size of every block")                                           \
 	X(elastic, "bool", 1, 0, 1,                                            \
 	  "STRETCH and REDUCE; off: every block has largest_block")            \
-	X(stretch_window, "bp", 1000, 0, 100000,                               \
-	  "buddies are merged when they came in within this part of the "      \
-	  "budget of one another. 100000: nearly always, as in the paper")     \
 	X(sample_bp, "bp", 5000, 0, 10000,                                     \
 	  "user pager: chance that a fetched block leaves one page unmapped "  \
 	  "to learn whether its pages are touched. 0: never learns, blocks "   \

@@ -77,21 +77,38 @@ static void test_stretch_needs_direct_buddy(void **state)
 	end(fh);
 }
 
-static void test_stretch_window(void **state)
+/* How many of 64 pairs of fresh neighbours merge. */
+static u64 merges(struct fake_home *fh, u32 gfn)
 {
-	struct fake_home *fh = elastic(1024);
+	u64 before = count(fh, DCM_C_STRETCH);
 	u32 i;
 
+	for (i = 0; i < 128; i++)
+		put(fh, gfn + i);
+	return count(fh, DCM_C_STRETCH) - before;
+}
+
+/* Where neighbours are fetched for nothing, blocks stop growing; not beside. */
+static void test_stretch_learns_waste(void **state)
+{
+	struct fake_home *fh = elastic(1024);
+	u32 round, i;
+
 	(void)state;
-	tune(fh, "stretch_window", 100); /* ten pages */
-	get(fh, 0);
-	for (i = 100; i < 160; i += 2)
-		get(fh, i);
-	get(fh, 1);
-	assert_int_equal(pages_of(fh, 0), 1);
-	get(fh, 200);
-	get(fh, 201);
-	assert_int_equal(pages_of(fh, 200), 2);
+	tune(fh, "largest_block", 8192);
+	for (round = 0; round < 16; round++) {
+		for (i = 512; i < 576; i++)
+			put(fh, i);
+		fh_budget(fh, 96);
+		push_out(fh, 512, 64);
+		for (i = 512; i < 576; i += 2) {
+			get(fh, i);
+			push_out(fh, i, 2);
+		}
+		fh_budget(fh, 1024);
+	}
+	assert_true(merges(fh, 640) < 32);
+	assert_int_equal(merges(fh, 1024), 64);
 	end(fh);
 }
 
@@ -263,7 +280,7 @@ int main(void)
 		cmocka_unit_test(test_stretch_sequence),
 		cmocka_unit_test(test_stretch_twice_fetched),
 		cmocka_unit_test(test_stretch_needs_direct_buddy),
-		cmocka_unit_test(test_stretch_window),
+		cmocka_unit_test(test_stretch_learns_waste),
 		cmocka_unit_test(test_largest_block),
 		cmocka_unit_test(test_elastic_off),
 		cmocka_unit_test(test_reduce),
