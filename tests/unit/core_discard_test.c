@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* links: CORE FAKE */
+/*
+ * core_discard_test.c - any part of a block, in any state
+ */
+#include "core_table.h"
+
+/* A block of 16 pages at 32, written, in state @s. */
+static struct fake_home *block_in(enum dcm_state s, bool zero_hole)
+{
+	struct fh_config cfg = calm();
+	struct fake_home *fh;
+	u32 i, n;
+
+	cfg.budget = 256;
+	fh = world(cfg);
+	tune(fh, "largest_block", 65536);
+	tune(fh, "elastic", 0);
+	for (i = 32; i < 48; i++)
+		assert_int_equal(fh_access(fh, 0, i, true,
+					   zero_hole && i % 5 == 0), 0);
+	assert_int_equal(pages_of(fh, 32), 16);
+	if (s == DCM_ACTIVE)
+		return fh;
+	if (s == DCM_NOTDIRECT) {
+		push_out(fh, 32, 16);
+		return fh;
+	}
+	/* Step by step, until it is where it should be on its way out. */
+	fh->cfg.max_delay = s == DCM_WRITEBACK ? 100000 : 0;
+	for (n = FLOOD_AT; n < FLOOD_AT + 1400; n++) {
+		enum dcm_state want = s == DCM_PROACTIVE ? DCM_INACTIVE : s;
+		int f;
+
+		if (state_of(fh, 32) == want)
+			break;
+		fh_give_slabs(fh, n);
+		f = fh_write(fh, n, false);
+		if (f >= 0)
+			fh_fault(fh, 0, n, (u32)f);
+		fh_write(fh, n, false);
+		fh_advance(fh, 1);
+		fh_poll(fh, 0);
+		if (s == DCM_WRITEBACK)
+			fh_balance(fh, 0);
+	}
+	if (s == DCM_PROACTIVE)
+		get(fh, 32);
+	assert_int_equal(state_of(fh, 32), s);
+	assert_int_equal(pages_of(fh, 32), 16);
+	return fh;
+}
+
+static void one(enum dcm_state s, u32 from, u32 nr, bool hole)
+{
+	struct fake_home *fh = block_in(s, hole);
+	bool was_zero[16];
+	u32 i;
+
+	for (i = 0; i < 16; i++)
+		was_zero[i] = fh->truth[32 + i] & 1;
+	fh_discard(fh, 0, 32 + from, nr);
+	fh_fsck(fh, false);
+	/* what was given up is zero, the rest is what it was */
+	for (i = 0; i < 16; i++) {
+		bool gone = i >= from && i < from + nr;
+
+		assert_int_equal(!!(fh->truth[32 + i] & 1),
+				 gone || was_zero[i]);
+		if (gone)
+			assert_false(pd_word(&fh->vm->pd[32 + i]) &
+				     (PD_REMOTE | PD_LOST | PD_DIRTY));
+	}
+	for (i = 0; i < 16; i++)
+		get(fh, 32 + i);
+	fh->cfg.max_delay = 0;
+	fh_advance(fh, 200000);
+	push_out(fh, 32, 16);
+	for (i = 0; i < 16; i++)
+		get(fh, 32 + i);
+	/* and it can be used again */
+	for (i = 0; i < 16; i++)
+		put(fh, 32 + i);
+	push_out(fh, 32, 16);
+	for (i = 0; i < 16; i++)
+		get(fh, 32 + i);
+	assert_int_equal(count(fh, DCM_C_DISCARDED_PAGES), nr);
+	end(fh);
+}
+
+static void test_every_state(void **state)
+{
+	static const u32 part[][2] = { { 0, 16 }, { 0, 1 },  { 15, 1 },
+				       { 0, 8 },  { 5, 3 },  { 8, 8 },
+				       { 1, 15 }, { 0, 15 } };
+	u32 s, i, hole;
+
+	(void)state;
+	for (s = 0; s < DCM_NR_STATES; s++)
+		for (i = 0; i < ARRAY_SIZE(part); i++)
+			for (hole = 0; hole < 2; hole++)
+				one((enum dcm_state)s, part[i][0], part[i][1],
+				    hole);
+}
+
+/* A discard while the block is being fetched waits, and still wins. */
+static void test_while_fetched(void **state)
+{
+	struct fake_home *fh = block_in(DCM_NOTDIRECT, false);
+	u32 i;
+
+	(void)state;
+	fh->cfg.max_delay = 500;
+	assert_int_equal(fh_fault(fh, 0, 34, 0), DCM_FAULT_PENDING);
+	fh_discard(fh, 0, 33, 4);
+	for (i = 32; i < 48; i++)
+		get(fh, i);
+	end(fh);
+}
+
+/* Over everything, and beyond the end. */
+static void test_ranges(void **state)
+{
+	struct fh_config cfg = calm();
+	struct fake_home *fh = world(cfg);
+	u32 i;
+
+	(void)state;
+	for (i = 0; i < 700; i++)
+		put(fh, i);
+	dcm_discard(&fh->vm->lane[0], cfg.nr_pages, 1);
+	dcm_discard(&fh->vm->lane[0], U64_MAX, 5);
+	dcm_discard(&fh->vm->lane[0], 5, 0);
+	dcm_discard(&fh->vm->lane[0], 5, U64_MAX);
+	fh_fsck(fh, false);
+	for (i = 0; i < 700; i++)
+		get(fh, i);
+	fh_discard(fh, 0, 0, cfg.nr_pages);
+	assert_int_equal(fh->mapped, 0);
+	for (i = 0; i < 700; i++)
+		get(fh, i);
+	assert_int_equal(count(fh, DCM_C_LOST_PAGES), 0);
+	end(fh);
+}
+
+/* Discarded, its write-back cancelled in flight, written again: the new one. */
+static void test_write_after(void **state)
+{
+	struct fake_home *fh = block_in(DCM_WRITEBACK, false);
+	u32 i;
+
+	(void)state;
+	fh_discard(fh, 0, 32, 16);
+	for (i = 32; i < 48; i++)
+		put(fh, i);
+	fh->cfg.max_delay = 100;
+	for (i = 0; i < 600; i++)
+		put(fh, FLOOD_AT + i);
+	fh_advance(fh, 200000);
+	push_out(fh, 32, 16);
+	for (i = 32; i < 48; i++)
+		get(fh, i);
+	end(fh);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_every_state),
+		cmocka_unit_test(test_while_fetched),
+		cmocka_unit_test(test_ranges),
+		cmocka_unit_test(test_write_after),
+	};
+
+	return cmocka_run_group_tests_name("core_discard", tests, NULL, NULL);
+}
