@@ -148,6 +148,7 @@ def cmd_list(args: Args) -> int:
                 "direct_bytes": s.direct_bytes,
                 "indirect_bytes": s.indirect_bytes,
                 "size_bytes": s.size_bytes,
+                "lost_pages": s.lost_pages,
                 "donors": [d.name for d in s.donors],
             }
         )

@@ -254,6 +254,41 @@ def test_wrong_key(dcmctl: Cli, args: list[str], tmp_path: Path) -> None:
     assert dcmctl.vm_files() == []
 
 
+def test_donor_drains_then_the_other_dies(
+    dcmctl: Cli, args: list[str], donors: tuple[Donor, Donor], runtime: Path
+) -> None:
+    """What a drained donor had is elsewhere; what a dead one had is lost, said, and SIGBUS."""
+    near, far = donors
+    process = dcmctl.start(
+        *args, "--budget", "64M", "--name", "e2e", "--on-loss", "sigbus", "--",
+        sys.executable, "-c", TOUCH, runtime / "stop", stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    vm = Running(dcmctl, process, runtime / "stop")
+    try:
+        vm.line("filled")
+        until("far got no slab", lambda: lent(far) > 0)
+        assert far.stop() == 0
+        status = vm.status()
+        assert status["lost_pages"] == 0
+        assert status["donors"][1]["slabs"] == 0
+        human = dcmctl("status").stdout
+        assert re.search(r"^! far: ", human, re.MULTILINE), human
+        before = status["faults"]["missing"]
+        until("no fault since", lambda: vm.status()["faults"]["missing"] > before + 1000)
+        assert process.poll() is None  # checks all it reads
+
+        near.kill()
+        out, _ = process.communicate(timeout=TIMEOUT)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == -signal.SIGBUS, out
+    assert "WRONG" not in out
+    assert re.search(r"donor near \(unix:.*\) is lost", out), out
+    assert "SIGBUS" in out
+    assert dcmctl.vm_files() == []
+
+
 def test_small_objects_are_paged_too(dcmctl: Cli, args: list[str]) -> None:
     """What an allocator maps a MiB at a time counts as well; children may be started."""
     program = (
