@@ -97,7 +97,7 @@ void dcm_config_init(struct dcm_config *cfg)
 	cfg->connections = 4096;
 	cfg->handshakes = 64;
 	cfg->handshake_ms = 5000;
-	cfg->sessions = 1024;
+	cfg->sessions = 4096;
 	cfg->tenant_bytes.percent = 100;
 	cfg->tenant_connections = 2048;
 	cfg->evict_extra = 100;

@@ -28,6 +28,7 @@
 #define TX_ROOM		(32u << 10)
 #define FDS_STOP	(DCM_CHAN_FDS / 2)
 #define LINGER_MS	1000u
+#define TURN_MAX	16u	/* reads in one event: others want theirs */
 #define BUSY_HANDSHAKE_MS 250u	/* under pressure one gets this long */
 
 static void conn_ready(uv_poll_t *poll, int status, int events);
@@ -103,7 +104,8 @@ static void conn_update(struct dcm_conn *conn)
 
 	if (conn->state == DCM_CONN_CLOSED || conn->in_event)
 		return;
-	if (dcm_chan_queued(ch))
+	/* a writable socket is also how a turn cut short comes again */
+	if (dcm_chan_queued(ch) || conn->again)
 		events |= UV_WRITABLE;
 	if (dcm_chan_queued(ch) < TX_STOP && ch->nr_pass < FDS_STOP &&
 	    !(conn->session && conn->session->want_busy))
@@ -308,6 +310,7 @@ static void conn_linger(struct dcm_conn *conn)
 
 static void conn_io(struct dcm_conn *conn, int status)
 {
+	unsigned int turn = 0;
 	int ret;
 
 	if (status < 0) {
@@ -336,7 +339,8 @@ static void conn_io(struct dcm_conn *conn, int status)
 			dcm_conn_close(conn);
 			return;
 		}
-	} while (ret > 0 && conn->chan->more);
+	} while (ret > 0 && conn->chan->more && ++turn < TURN_MAX);
+	conn->again = ret > 0 && conn->chan->more;
 	if (conn->session)
 		dcm_evict_pump(conn->session, false);
 }

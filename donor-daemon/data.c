@@ -54,6 +54,7 @@
 #define DONE_BYTES	(DCM_WIRE_HDR_BYTES + sizeof(struct dcm_wire_io_done))
 #define SCRATCH_BYTES	16384u		/* one TLS record */
 #define EVENTS		64
+#define TURN_MAX	4u		/* reads in a row: others want theirs */
 #define FOLLOW_EVERY	16u		/* batches between looks at the CPU */
 #define FOLLOW_AFTER	3u		/* looks in a row before it is moved */
 
@@ -389,7 +390,9 @@ static int data_serve(struct dcm_worker *w, struct dcm_data *d)
 {
 	struct dcm_chan *ch = d->chan;
 	struct epoll_event ev = { .data.ptr = d };
+	unsigned int turn = 0;
 	int ret, served = 0;
+	bool out;
 
 	do {
 		ret = dcm_chan_flush(ch);
@@ -408,10 +411,12 @@ static int data_serve(struct dcm_worker *w, struct dcm_data *d)
 		if (__atomic_load_n(&d->session->ended, __ATOMIC_ACQUIRE) ||
 		    data_requests(w, d) || ret < 0)
 			goto dead;
-	} while (ch->more && !dcm_chan_queued(ch));
-	if (d->want_out != (dcm_chan_queued(ch) > 0)) {
-		d->want_out = !d->want_out;
-		ev.events = d->want_out ? EPOLLOUT : EPOLLIN;
+	} while (ch->more && !dcm_chan_queued(ch) && ++turn < TURN_MAX);
+	/* a writable socket is also how a turn cut short comes again */
+	out = dcm_chan_queued(ch) || (served && ch->more);
+	if (d->want_out != out) {
+		d->want_out = out;
+		ev.events = out ? EPOLLOUT : EPOLLIN;
 		if (epoll_ctl(w->epfd, EPOLL_CTL_MOD, ch->fd, &ev))
 			goto dead;
 	}

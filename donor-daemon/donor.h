@@ -181,6 +181,7 @@ struct dcm_conn {
 	enum dcm_conn_state state;
 	bool is_unix;
 	bool in_event;
+	bool again;	/* there is more to read than one event may */
 	u64 deadline;
 	struct dcm_tenant *tenant;
 	struct dcm_session *session;

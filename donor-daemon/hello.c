@@ -44,6 +44,9 @@ static void hello_control(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 
 		if (donor->draining || donor->stopping)
 			status = DCM_WS_DRAINING;
+		else if (conn->tenant->sessions >=
+			 conn->tenant->quota_connections)
+			status = DCM_WS_QUOTA; /* lost ones count for a while */
 		else if (donor->nr_sessions < donor->cfg.sessions)
 			status = DCM_WS_OK;
 		s = status ? NULL : dcm_session_new(conn);

@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
 from tests.donor.conftest import Lab, MakeLab
-from tests.donor.rawtls import NO_SESSION, SHM, Closed, Control, Refused
+from tests.donor.rawtls import (BUSY, DATA, DATA_ROLE, ERROR, HEARTBEAT, HELLO, NO_SESSION, PLAIN,
+                                QUOTA, SHM, WRITTEN, Closed, Control, Refused, hello, pack)
 from tests.framework.paths import TOP
 
 
@@ -196,8 +199,6 @@ def test_connection_limit(make_lab: MakeLab) -> None:
     lab = make_lab(limits={"connections": 8, "handshake-timeout": "1s"})
     held = [lab.control() for _ in range(8)]
     refused = 0
-    import socket  # noqa: PLC0415
-
     extra = [socket.create_connection(("127.0.0.1", lab.port), timeout=0.3) for _ in range(4)]
     for sock in extra:
         try:
@@ -220,10 +221,80 @@ def test_sessions_limit(make_lab: MakeLab) -> None:
     a, b = lab.control(), lab.control("bob")
     with pytest.raises(Refused) as e:
         lab.control()
-    assert e.value.status == 9  # BUSY
+    assert e.value.status == BUSY
     a.goodbye()
     lab.control().goodbye()
     b.goodbye()
     lab.settled()
 
 
+
+
+def test_lost_sessions_count(make_lab: MakeLab) -> None:
+    """A tenant that opens and drops sessions runs into its own limit, nobody else into his."""
+    lab = make_lab(**{"tenant alice": {"connections": 5}})
+    dropped = 0
+    with pytest.raises(Refused) as e:
+        for _ in range(50):
+            lab.control("alice").close()
+            dropped += 1
+    assert e.value.status == QUOTA and 5 <= dropped < 50
+    lab.served("bob")
+    lab.settled()
+
+
+def test_flood_leaves_others_their_turn(lab: Lab) -> None:
+    """One connection that never stops talking; the others still get answers."""
+    flood = lab.control()
+    slab = flood.map()
+    writer = flood.data(PLAIN)
+    stop = threading.Event()
+
+    def talk() -> None:
+        beats = pack(HEARTBEAT, 0) * 500
+        stream = writer.write_bytes(slab.id, 0, bytes(65536)) * 4
+        while not stop.is_set():
+            flood.tls.send(beats)
+            writer.tls.send(stream)
+            for _ in range(4):
+                writer.tls.message()
+
+    t = threading.Thread(target=talk)
+    t.start()
+    try:
+        for _ in range(10):
+            lab.served("bob")
+    finally:
+        stop.set()
+        t.join()
+    writer.close()
+    flood.goodbye()
+
+
+def test_nobody_joins_before_the_old_one_is_through(lab: Lab) -> None:
+    """A WRITE that waits on a connection hung up happens before another may join, or never."""
+    c = lab.control()
+    slab = c.map()
+    old = c.data(PLAIN)
+    reads = b"".join(old.read_bytes(slab.id, 0, 65536) for _ in range(400))
+    old.tls.sock.sendall(reads + old.write_bytes(slab.id, 0, b"o" * 4096))
+    old.tls.sock.shutdown(socket.SHUT_WR)
+    tls = lab.tls()
+    tls.send(pack(HELLO, 1, hello(DATA_ROLE, c.session, c.secret)))
+    m = tls.message()
+    assert (m.type, m.u32(0)) == (ERROR, BUSY)
+    tls.close()
+    got = 0
+    with pytest.raises(Closed):
+        while True:
+            assert old.tls.message().type in (DATA, WRITTEN)
+            got += 1
+    assert got > 0
+    new = c.data()
+    assert new.read(slab.id, 0) in (bytes(4096), b"o" * 4096)
+    new.write(slab.id, 0, b"n" * 4096)
+    old.close()
+    for _ in range(50):
+        assert new.read(slab.id, 0) == b"n" * 4096
+    new.close()
+    c.goodbye()
