@@ -18,7 +18,8 @@ static struct fake_home *block_in(enum dcm_state s, bool zero_hole)
 	tune(fh, "elastic", 0);
 	for (i = 32; i < 48; i++)
 		assert_int_equal(fh_access(fh, 0, i, true,
-					   zero_hole && i % 5 == 0), 0);
+					   zero_hole && i % 5 == 0),
+				 0);
 	assert_int_equal(pages_of(fh, 32), 16);
 	if (s == DCM_ACTIVE)
 		return fh;
@@ -90,9 +91,10 @@ static void one(enum dcm_state s, u32 from, u32 nr, bool hole)
 
 static void test_every_state(void **state)
 {
-	static const u32 part[][2] = { { 0, 16 }, { 0, 1 },  { 15, 1 },
-				       { 0, 8 },  { 5, 3 },  { 8, 8 },
-				       { 1, 15 }, { 0, 15 } };
+	static const u32 part[][2] = {
+		{ 0, 16 }, { 0, 1 }, { 15, 1 }, { 0, 8 },
+		{ 5, 3 },  { 8, 8 }, { 1, 15 }, { 0, 15 }
+	};
 	u32 s, i, hole;
 
 	(void)state;

@@ -23,8 +23,13 @@
 static inline struct fh_config calm(void)
 {
 	return (struct fh_config){
-		.nr_pages = 3072, .extent_pages = 64, .nr_lanes = 1,
-		.nr_slabs = 128, .nr_donors = 2, .budget = 96, .seed = 1,
+		.nr_pages = 3072,
+		.extent_pages = 64,
+		.nr_lanes = 1,
+		.nr_slabs = 128,
+		.nr_donors = 2,
+		.budget = 96,
+		.seed = 1,
 		.touched_bits = true,
 	};
 }
@@ -99,15 +104,20 @@ static inline void flood(struct fake_home *fh, u32 nr)
 
 static inline void push_out(struct fake_home *fh, u32 gfn, u32 nr)
 {
+	u64 share = dcm_tunable_get(fh->vm, DCM_T_proactive_share);
 	u32 i, n;
 
+	/* Proactive gives nothing up below its share, however long it takes. */
+	tune(fh, "proactive_share", 0);
 	for (n = 0; n < 50; n++) {
 		bool out = true;
 
 		for (i = gfn; i < gfn + nr; i++)
 			out &= state_of(fh, i) == DCM_NOTDIRECT;
-		if (out)
+		if (out) {
+			tune(fh, "proactive_share", share);
 			return;
+		}
 		flood(fh, 400);
 	}
 	fh_violation(fh, "page %u can't be pushed out: %s", gfn,
