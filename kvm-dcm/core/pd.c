@@ -142,18 +142,18 @@ int dcm_pd_text(const struct dcm_vm *vm, u64 gfn, char *buf, unsigned int len)
 		u32 bit;
 		const char *name;
 	} flags[] = {
-		{PD_LOCK, " lock"},
-		{PD_BUSY, " busy"},
-		{PD_WAITER, " waiter"},
-		{PD_REMOTE, " remote"},
-		{PD_LOST, " lost"},
-		{PD_DIRTY, " dirty"},
-		{PD_TOUCHED, " touched"},
-		{PD_OBSERVED, " observed"},
-		{PD_WROTE, " wrote"},
-		{PD_INFLIGHT, " inflight"},
-		{PD_PREFETCHED, " prefetched"},
-		{PD_HOME, " home1"},
+		{ PD_LOCK, " lock" },
+		{ PD_BUSY, " busy" },
+		{ PD_WAITER, " waiter" },
+		{ PD_REMOTE, " remote" },
+		{ PD_LOST, " lost" },
+		{ PD_DIRTY, " dirty" },
+		{ PD_TOUCHED, " touched" },
+		{ PD_OBSERVED, " observed" },
+		{ PD_WROTE, " wrote" },
+		{ PD_INFLIGHT, " inflight" },
+		{ PD_PREFETCHED, " prefetched" },
+		{ PD_HOME, " home1" },
 	};
 	char *p = buf, *end = buf + len;
 	u32 w, head;

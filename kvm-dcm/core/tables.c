@@ -15,7 +15,7 @@ const char *const dcm_state_names[DCM_NR_STATES] = {
 
 const struct dcm_tunable dcm_tunables[DCM_T_NR] = {
 #define X(id, unit, def, lo, hi, why) \
-	[DCM_T_##id] = {#id, unit, def, lo, hi, why},
+	[DCM_T_##id] = { #id, unit, def, lo, hi, why },
 	DCM_TUNABLES(X)
 #undef X
 };

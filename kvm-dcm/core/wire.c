@@ -95,7 +95,7 @@ struct wire_type {
 
 static const struct wire_type types[] = {
 #define ROW(name, body, from, phases, payload) \
-	[DCM_MSG_##name] = {body, from, phases, payload, #name},
+	[DCM_MSG_##name] = { body, from, phases, payload, #name },
 	DCM_WIRE_TYPES(ROW)
 #undef ROW
 };
@@ -381,7 +381,7 @@ static const struct {
 	const char *name;
 	const char *text;
 } statuses[] = {
-#define STATUS(name, text) [DCM_WS_##name] = {#name, text}
+#define STATUS(name, text) [DCM_WS_##name] = { #name, text }
 	STATUS(OK, "done"),
 	STATUS(VERSION, "no common protocol version"),
 	STATUS(PROTOCOL, "message malformed or not allowed here"),

@@ -90,8 +90,7 @@ DCM_API int dcm_pager_unmap(struct dcm_pager *p, void *addr, size_t bytes);
 DCM_API int dcm_pager_release(struct dcm_pager *p, void *addr, size_t bytes);
 
 /** dcm_pager_owns() - 1 if any page of the range is paged */
-DCM_API int dcm_pager_owns(struct dcm_pager *p, const void *addr,
-			   size_t bytes);
+DCM_API int dcm_pager_owns(struct dcm_pager *p, const void *addr, size_t bytes);
 
 /** dcm_pager_discard() - content is not needed any more: it reads as zero */
 DCM_API int dcm_pager_discard(struct dcm_pager *p, void *addr, size_t bytes);

@@ -168,8 +168,8 @@ static int hostile_post(struct dcm_endpoint *ep, struct dcm_io *io)
 	if (strikes(h, DCM_HOSTILE_EIO_LATE))
 		p->late = -EIO;
 	if (strikes(h, DCM_HOSTILE_SPLIT) && io->bytes >= 2 * 4096)
-		p->io.bytes = (u32)(draw(h) % (io->bytes / 4096 - 1) + 1) *
-			      4096;
+		p->io.bytes =
+			(u32)(draw(h) % (io->bytes / 4096 - 1) + 1) * 4096;
 	if (strikes(h, DCM_HOSTILE_SILENCE))
 		p->state = PLACE_SILENT;
 	else if (strikes(h, DCM_HOSTILE_EIO))

@@ -184,9 +184,8 @@ static unsigned int tx_list(struct tcp_endpoint *t, struct iovec *iov,
 		skip -= TCP_REQ_BYTES;
 		if (payload > skip && limit) {
 			len = min(payload - skip, limit);
-			iov[n++] = (struct iovec){
-				(char *)op->io->data + skip, len
-			};
+			iov[n++] = (struct iovec){ (char *)op->io->data + skip,
+						   len };
 			limit -= len;
 		}
 		skip = 0;
@@ -198,8 +197,7 @@ static void tx_advance(struct tcp_endpoint *t, size_t bytes)
 {
 	t->tx_off += bytes;
 	while (t->sent < t->head) {
-		size_t len = TCP_REQ_BYTES +
-			     tx_payload(op_at(t, t->sent)->io);
+		size_t len = TCP_REQ_BYTES + tx_payload(op_at(t, t->sent)->io);
 
 		if (t->tx_off < len)
 			break;
@@ -301,9 +299,8 @@ static unsigned int rx_list(struct tcp_endpoint *t, struct iovec *iov,
 		}
 		skip -= TCP_ANS_BYTES;
 		if (payload > skip)
-			iov[n++] = (struct iovec){
-				(char *)op->io->data + skip, payload - skip
-			};
+			iov[n++] = (struct iovec){ (char *)op->io->data + skip,
+						   payload - skip };
 		skip = 0;
 	}
 	return n;
@@ -323,8 +320,7 @@ static ssize_t rx_plain(struct tcp_endpoint *t, struct iovec *iov,
 	return ret < 0 && errno == EAGAIN ? -EAGAIN : -ENOTCONN;
 }
 
-static ssize_t rx_tls(struct tcp_endpoint *t, struct iovec *iov,
-		      unsigned int n)
+static ssize_t rx_tls(struct tcp_endpoint *t, struct iovec *iov, unsigned int n)
 {
 	size_t total = 0, off = 0;
 	unsigned int i = 0;
@@ -427,8 +423,8 @@ static int rx_head(struct tcp_endpoint *t, int *status)
 		die(t, -EIO, "answer to nothing that was asked");
 		return -1;
 	}
-	if (msg.type != (op->io->op == DCM_IO_READ ? DCM_MSG_DATA :
-						     DCM_MSG_WRITTEN)) {
+	if (msg.type !=
+	    (op->io->op == DCM_IO_READ ? DCM_MSG_DATA : DCM_MSG_WRITTEN)) {
 		die(t, -EIO, "answer of the wrong type");
 		return -1;
 	}

@@ -106,7 +106,8 @@ static int core_create(struct dcm_pager *pg, u64 nr_pages, u64 extent,
 				 "budget of %llu KiB is too small for %u lanes",
 				 (unsigned long long)pages * 4, pg->nr_lanes);
 		else
-			snprintf(err, len, "no memory for %llu MiB of descriptors",
+			snprintf(err, len,
+				 "no memory for %llu MiB of descriptors",
 				 (unsigned long long)nr_pages >> 16);
 		return why;
 	}
@@ -148,8 +149,8 @@ static int lanes_create(struct dcm_pager *pg)
 		if (l->wake_fd < 0)
 			return -errno;
 		for (k = 0; k < DCM_FETCHES_MAX; k++)
-			l->core->fetch[k].buf =
-				pg->fetch_bufs + i * bufs + (size_t)k * FETCH_BUF;
+			l->core->fetch[k].buf = pg->fetch_bufs + i * bufs +
+						(size_t)k * FETCH_BUF;
 	}
 	/* Faults must be served when the host has no page to spare. */
 	mlock(pg->lane, sizeof(*pg->lane) * pg->nr_lanes);

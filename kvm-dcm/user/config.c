@@ -169,7 +169,8 @@ static int option_set(struct reader *r, const struct option *o,
 		return 1;
 	case KIND_NAME:
 		if (!name_valid(value))
-			return FAIL(r, "%s: 1 to 63 letters, digits, . _ - please",
+			return FAIL(r,
+				    "%s: 1 to 63 letters, digits, . _ - please",
 				    o->key);
 		strcpy(field, value);
 		return 1;
@@ -225,7 +226,8 @@ static int donor_set(struct reader *r, const char *name, const char *key,
 	uint32_t i;
 
 	if (!name_valid(name))
-		return FAIL(r, "[donor NAME]: 1 to 63 letters, digits, . _ - please");
+		return FAIL(r,
+			    "[donor NAME]: 1 to 63 letters, digits, . _ - please");
 	if (strcmp(key, "address"))
 		return FAIL(r, "unknown key '%.60s' in [donor]", key);
 	if (!address_valid(value))
@@ -277,8 +279,8 @@ static int on_key(void *arg, const char *section, const char *key,
 	if (r->failed)
 		return 1;	/* the first one is told */
 	if (!strncmp(section, "donor ", 6))
-		return donor_set(r, section + 6 + strspn(section + 6, " "),
-				 key, value);
+		return donor_set(r, section + 6 + strspn(section + 6, " "), key,
+				 value);
 	if (!strcmp(section, "tunables"))
 		return tunable_set(r, key, value);
 	for (i = 0; i < NR_OPTIONS; i++) {
@@ -291,7 +293,8 @@ static int on_key(void *arg, const char *section, const char *key,
 		return option_set(r, &options[i], value);
 	}
 	if (strcmp(section, "vm") && strcmp(section, "key"))
-		return FAIL(r, "unknown section [%.40s]; there are [vm], [donor NAME], [key] and [tunables]",
+		return FAIL(r,
+			    "unknown section [%.40s]; there are [vm], [donor NAME], [key] and [tunables]",
 			    section);
 	return FAIL(r, "unknown key '%.60s' in [%s]", key, section);
 }
@@ -326,7 +329,8 @@ static int lines_check(const char *text, size_t len, const char **why)
 		n = (size_t)(eol - text);
 		if (n && *text == '[' ? !memchr(text, ']', n) :
 		    n && !strchr(";#\r", *text) &&
-				!memchr(text, '=', n) && !memchr(text, ':', n))
+						!memchr(text, '=', n) &&
+						!memchr(text, ':', n))
 			return line;
 	}
 	return 0;
@@ -406,8 +410,7 @@ int dcm_host_config_load(const char *path, struct dcm_host_config *cfg,
 	}
 	if (fd < 0 || n < 0) {
 		ret = -errno;
-		snprintf(err, DCM_ERR_MAX, "%.200s: %s", path,
-			 strerror(errno));
+		snprintf(err, DCM_ERR_MAX, "%.200s: %s", path, strerror(errno));
 	} else if (len > DCM_CONFIG_FILE_MAX) {
 		ret = -EFBIG;
 		snprintf(err, DCM_ERR_MAX, "%.200s: larger than 64 KiB", path);

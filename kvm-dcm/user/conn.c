@@ -60,12 +60,16 @@ static void fds_take(struct dcm_conn *c, struct msghdr *msg)
 				c->fds[c->nr_fds++] = fd;
 			} else {
 				close(fd);
-				dcm_conn_fail(c, "sends descriptors that nobody asked for");
+				dcm_conn_fail(
+					c,
+					"sends descriptors that nobody asked for");
 			}
 		}
 	}
 	if (msg->msg_flags & MSG_CTRUNC)
-		dcm_conn_fail(c, "descriptor lost: too many at once, or the limit on open files (ulimit -n) is reached");
+		dcm_conn_fail(
+			c,
+			"descriptor lost: too many at once, or the limit on open files (ulimit -n) is reached");
 }
 
 static ssize_t conn_pull(gnutls_transport_ptr_t ptr, void *buf, size_t len)
@@ -116,8 +120,8 @@ void dcm_conn_start(struct dcm_conn *c, struct dcm_tls *tls,
 	c->since_ms = now_ms;
 	c->local = sa->sa_family == AF_UNIX;
 	c->state = DCM_CONN_CONNECTING;
-	c->fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
-		       0);
+	c->fd = socket(sa->sa_family,
+		       SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (c->fd < 0) {
 		dcm_conn_fail(c, "socket: %s", strerror(errno));
 		return;
@@ -206,8 +210,7 @@ static void conn_handshake(struct dcm_conn *c)
 	if (ret == GNUTLS_E_FATAL_ALERT_RECEIVED) {
 		c->auth = true;
 		dcm_conn_fail(c, "TLS handshake refused (%s)",
-			      gnutls_alert_get_name(
-				      gnutls_alert_get(c->tls)));
+			      gnutls_alert_get_name(gnutls_alert_get(c->tls)));
 	} else {
 		/* a donor may hang up on a wrong key without an alert */
 		c->auth = ret == GNUTLS_E_PREMATURE_TERMINATION ||

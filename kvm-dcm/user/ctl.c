@@ -84,7 +84,8 @@ static int timeout_ms(struct dcm_ctl *ctl, bool soon, u64 now)
 		if (d->st == SESSION_DOWN)
 			t = min(t, d->retry_ms > now ? d->retry_ms - now : 0);
 		for (lane = 0; d->want_data && d->st == SESSION_UP &&
-			       lane < ctl->nr_lanes; lane++) {
+			       lane < ctl->nr_lanes;
+		     lane++) {
 			struct ctl_lane_slot *s = &d->slot[lane];
 
 			if (!s->live && s->conn.state == DCM_CONN_CLOSED)
@@ -108,8 +109,8 @@ static void *ctl_main(void *arg)
 
 	while (!__atomic_load_n(&ctl->stop, __ATOMIC_ACQUIRE)) {
 		nr = fds_fill(ctl);
-		if (poll(ctl->fds, nr, populate ? 0 :
-						  timeout_ms(ctl, soon, now)) < 0)
+		if (poll(ctl->fds, nr,
+			 populate ? 0 : timeout_ms(ctl, soon, now)) < 0)
 			for (i = 0; i < nr; i++)
 				ctl->fds[i].revents = 0;
 		now = ctl_now_ms();
@@ -234,8 +235,7 @@ static int thread_start(struct dcm_ctl *ctl)
 }
 
 int dcm_ctl_start(const struct dcm_ctl_config *cfg,
-		  const struct dcm_ctl_ops *cb, void *arg,
-		  struct dcm_ctl **out)
+		  const struct dcm_ctl_ops *cb, void *arg, struct dcm_ctl **out)
 {
 	pthread_condattr_t attr;
 	struct dcm_ctl *ctl;

@@ -18,13 +18,15 @@ static int unix_resolve(struct ctl_donor *d, const char *path)
 	size_t len = strlen(path);
 
 	if (!len || len >= sizeof(sun->sun_path)) {
-		dcm_log(DCM_LOG_ERR, "donor %s: %s: a socket's path has 1 to 107 bytes",
+		dcm_log(DCM_LOG_ERR,
+			"donor %s: %s: a socket's path has 1 to 107 bytes",
 			d->name, d->address);
 		return -EINVAL;
 	}
 	sun->sun_family = AF_UNIX;
 	memcpy(sun->sun_path, path, len + 1);
-	d->sa_len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len + 1);
+	d->sa_len =
+		(socklen_t)(offsetof(struct sockaddr_un, sun_path) + len + 1);
 	d->local = true;
 	return 0;
 }
@@ -40,9 +42,10 @@ int ctl_address_resolve(struct ctl_donor *d)
 	if (!strncmp(d->address, "unix:", 5))
 		return unix_resolve(d, d->address + 5);
 	colon = strrchr(d->address, ':');
-	if (strncmp(d->address, "tcp:", 4) || !colon || colon < d->address + 5 ||
-	    !colon[1]) {
-		dcm_log(DCM_LOG_ERR, "donor %s: address '%s' must be tcp:HOST:PORT or unix:/path",
+	if (strncmp(d->address, "tcp:", 4) || !colon ||
+	    colon < d->address + 5 || !colon[1]) {
+		dcm_log(DCM_LOG_ERR,
+			"donor %s: address '%s' must be tcp:HOST:PORT or unix:/path",
 			d->name, d->address);
 		return -EINVAL;
 	}

@@ -28,7 +28,8 @@ static void data_close(struct ctl_lane_slot *s, struct dcm_endpoint *ep)
 static void data_failed(struct ctl_donor *d, struct ctl_lane_slot *s, u64 now)
 {
 	if (dcm_log_allow(&d->say_data, now, CTL_SAY_MS))
-		dcm_log(DCM_LOG_WARNING, "donor %s (%s): data connection: %s; trying again",
+		dcm_log(DCM_LOG_WARNING,
+			"donor %s (%s): data connection: %s; trying again",
 			d->name, d->address, s->conn.why);
 	dcm_conn_close(&s->conn);
 	s->hello_sent = false;
@@ -80,8 +81,9 @@ static void data_open(struct ctl_donor *d, struct ctl_lane_slot *s,
 	}
 	if (!d->ctl->data_encryption && !plain &&
 	    dcm_log_allow(&d->say_data, ctl_now_ms(), CTL_SAY_MS))
-		dcm_log(DCM_LOG_NOTICE, "donor %s (%s): insists on encrypted data",
-			d->name, d->address);
+		dcm_log(DCM_LOG_NOTICE,
+			"donor %s (%s): insists on encrypted data", d->name,
+			d->address);
 	s->backoff_ms = 0;
 	s->hello_sent = false;
 	s->raw = ep;
@@ -125,7 +127,8 @@ void ctl_data_io(struct ctl_donor *d, u32 lane, short revents, u64 now)
 		data_hello(d, s);
 	if (dcm_conn_recv(&s->conn, &msg))
 		data_open(d, s, &msg);
-	if (s->conn.state == DCM_CONN_OPEN || s->conn.state == DCM_CONN_CONNECTING ||
+	if (s->conn.state == DCM_CONN_OPEN ||
+	    s->conn.state == DCM_CONN_CONNECTING ||
 	    s->conn.state == DCM_CONN_HANDSHAKE) {
 		if (now - s->conn.since_ms > CTL_CONNECT_MS)
 			dcm_conn_fail(&s->conn, "no answer");
@@ -146,8 +149,10 @@ void ctl_data_timers(struct ctl_donor *d, u64 now)
 		if (ep) {
 			if (d->session &&
 			    dcm_log_allow(&d->say_data, now, CTL_SAY_MS))
-				dcm_log(DCM_LOG_WARNING, "donor %s (%s): data connection: %s",
-					d->name, d->address, dcm_tcp_why(s->raw));
+				dcm_log(DCM_LOG_WARNING,
+					"donor %s (%s): data connection: %s",
+					d->name, d->address,
+					dcm_tcp_why(s->raw));
 			data_close(s, ep);
 		}
 		if (d->want_data && d->st == SESSION_UP && !s->live &&

@@ -59,15 +59,16 @@ static void donor_down(struct ctl_donor *d, u64 now)
 		d->backoff_ms = 0;
 	d->retry_ms = now + d->backoff_ms +
 		      dcm_place_random(&d->ctl->rng) % CTL_BACKOFF_MIN_MS;
-	d->backoff_ms = min(max(d->backoff_ms * 2, CTL_BACKOFF_MIN_MS),
-			    d->session ? CTL_BACKOFF_MAX_MS / 4 :
-					 CTL_BACKOFF_MAX_MS);
+	d->backoff_ms =
+		min(max(d->backoff_ms * 2, CTL_BACKOFF_MIN_MS),
+		    d->session ? CTL_BACKOFF_MAX_MS / 4 : CTL_BACKOFF_MAX_MS);
 	ctl_place_down(d, now);
 	if (auth && dcm_log_allow(&d->say_refused, now, CTL_SAY_MS))
-		dcm_log(DCM_LOG_ERR, "donor %s (%s): %s: the key or the tenant is not one it knows; compare our key file with the donor's",
+		dcm_log(DCM_LOG_ERR,
+			"donor %s (%s): %s: the key or the tenant is not one it knows; compare our key file with the donor's",
 			d->name, d->address, d->why);
-	else if (!auth && dcm_log_allow(&d->say_conn, now,
-					was_up ? 1000 : CTL_SAY_MS))
+	else if (!auth &&
+		 dcm_log_allow(&d->say_conn, now, was_up ? 1000 : CTL_SAY_MS))
 		dcm_log(DCM_LOG_WARNING, "donor %s (%s): %s; trying again",
 			d->name, d->address, d->why);
 }
@@ -137,7 +138,8 @@ static bool extent_fits(struct ctl_donor *d, u64 bytes, u64 now)
 	if (have == bytes)
 		return true;
 	if (dcm_log_allow(&d->say_refused, now, CTL_SAY_MS))
-		dcm_log(DCM_LOG_ERR, "donor %s (%s): lends slabs of %llu MiB, this VM has extents of %llu MiB: it is not used; give all donors the same slab size",
+		dcm_log(DCM_LOG_ERR,
+			"donor %s (%s): lends slabs of %llu MiB, this VM has extents of %llu MiB: it is not used; give all donors the same slab size",
 			d->name, d->address, (unsigned long long)bytes >> 20,
 			(unsigned long long)have >> 20);
 	dcm_conn_fail(&d->conn, "lends slabs of another size");
@@ -203,7 +205,8 @@ static void on_free_mem(struct ctl_donor *d, const struct dcm_wire_msg *m,
 	p->known = true;
 	p->slabs_free = m->free_mem.slabs_free;
 	p->slabs_total = m->free_mem.slabs_total;
-	p->slabs_used = m->free_mem.slab_bytes ?
+	p->slabs_used =
+		m->free_mem.slab_bytes ?
 				m->free_mem.used_bytes / m->free_mem.slab_bytes :
 				0;
 	if (!p->draining && m->free_mem.flags & DCM_FREE_DRAINING)
@@ -243,7 +246,8 @@ static void on_mr_info(struct ctl_donor *d, const struct dcm_wire_msg *m,
 	if (m->mr_info.transport == DCM_WT_SHM) {
 		fd = dcm_conn_take_fd(&d->conn);
 		if (fd < 0) {
-			dcm_conn_fail(&d->conn, "sends no descriptor with a slab");
+			dcm_conn_fail(&d->conn,
+				      "sends no descriptor with a slab");
 			return;
 		}
 	}

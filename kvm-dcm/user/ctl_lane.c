@@ -138,8 +138,8 @@ static int poll_endpoint(struct dcm_ctl *ctl, u32 lane, u32 donor,
 			/* one clock for the batch: the newest of it */
 			rtt = ctl_now_ns() - io->posted_ns;
 			WRITE_ONCE(s->rtt_ns,
-				   s->rtt_ns ? s->rtt_ns - s->rtt_ns / 8 +
-						       rtt / 8 :
+				   s->rtt_ns ?
+					   s->rtt_ns - s->rtt_ns / 8 + rtt / 8 :
 					       rtt);
 		}
 		*tail = &io->next;

@@ -31,7 +31,8 @@ void dcm_ctl_want(struct dcm_ctl *ctl, u32 extent)
 	    READ_ONCE(ctl->want[extent / 64]) & bit)
 		return;
 	if (!(__atomic_fetch_or(&ctl->want[extent / 64], bit,
-				__ATOMIC_SEQ_CST) & bit))
+				__ATOMIC_SEQ_CST) &
+	      bit))
 		ctl_kick(ctl);
 }
 
@@ -142,7 +143,6 @@ static bool job_query(struct dcm_ctl *ctl, struct ctl_job *j, u64 now)
 	return true;
 }
 
-
 /* Nobody can give this one a slab now. */
 static void job_starved(struct dcm_ctl *ctl, struct ctl_job *j, u64 now)
 {
@@ -150,15 +150,16 @@ static void job_starved(struct dcm_ctl *ctl, struct ctl_job *j, u64 now)
 
 	job_free(ctl, j);
 	ctl_place_want_again(ctl, extent);
-	ctl->place_backoff_ms = min(max(ctl->place_backoff_ms * 2,
-					CTL_BACKOFF_MIN_MS),
+	ctl->place_backoff_ms =
+		min(max(ctl->place_backoff_ms * 2, CTL_BACKOFF_MIN_MS),
 				    CTL_BACKOFF_MAX_MS);
 	ctl->place_ms = now + ctl->place_backoff_ms;
 	/* nobody has had the time to answer */
 	if (!ctl->was_up && now - ctl->start_ms < CTL_GRACE_MS)
 		return;
 	if (dcm_log_allow(&ctl->say_starved, now, CTL_SAY_MS))
-		dcm_log(DCM_LOG_WARNING, "no donor can lend a slab: %u extents wait; trying on. Add a donor, or memory to one",
+		dcm_log(DCM_LOG_WARNING,
+			"no donor can lend a slab: %u extents wait; trying on. Add a donor, or memory to one",
 			ctl->nr_pending);
 	if (!bit_test(ctl->starved, extent)) {
 		bit_set(ctl->starved, extent);

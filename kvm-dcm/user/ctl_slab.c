@@ -234,13 +234,15 @@ void ctl_slabs_lost(struct ctl_donor *d, const char *why)
 		n++;
 	}
 	if (n)
-		dcm_log(DCM_LOG_ERR, "donor %s (%s) is lost: %s; with it %llu slabs: extents %s",
+		dcm_log(DCM_LOG_ERR,
+			"donor %s (%s) is lost: %s; with it %llu slabs: extents %s",
 			d->name, d->address, why, (unsigned long long)n, list);
 	else if (d->place.draining)
 		dcm_log(DCM_LOG_NOTICE, "donor %s (%s) is gone, drained",
 			d->name, d->address);
 	else
-		dcm_log(DCM_LOG_WARNING, "donor %s (%s) is lost: %s; it held nothing of ours",
+		dcm_log(DCM_LOG_WARNING,
+			"donor %s (%s) is lost: %s; it held nothing of ours",
 			d->name, d->address, why);
 	/* callbacks don't free: that is ctl_slabs_step()'s */
 	for (s = ctl->slabs; s; s = next) {
@@ -257,7 +259,8 @@ static void slab_taken(struct ctl_donor *d, struct dcm_ctl_slab *s)
 		return;
 	if (s->state == SLAB_ATTACHED &&
 	    !(atomic_read_acquire(&s->notes) & NOTE_RELEASE))
-		dcm_log(DCM_LOG_ERR, "donor %s (%s) has taken a slab back: extent %u is lost",
+		dcm_log(DCM_LOG_ERR,
+			"donor %s (%s) has taken a slab back: extent %u is lost",
 			d->name, d->address, s->extent);
 	slab_lost(d->ctl, s);
 }

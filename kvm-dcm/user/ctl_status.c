@@ -22,8 +22,7 @@ static void donor_status(struct ctl_donor *d, struct dcm_ctl_donor_status *st)
 	else if (d->st == SESSION_UP)
 		st->state = DCM_DONOR_UP;
 	else
-		st->state = d->was_lost ? DCM_DONOR_LOST :
-					  DCM_DONOR_CONNECTING;
+		st->state = d->was_lost ? DCM_DONOR_LOST : DCM_DONOR_CONNECTING;
 	st->slabs = 0;
 	st->reads = 0;
 	st->writes = 0;

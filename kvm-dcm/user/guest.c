@@ -76,7 +76,8 @@ static u32 find(const struct dcm_guest *g, u64 va)
 		const struct dcm_region *r = &g->region[mid];
 
 		if (smp_load_acquire(&r->va) +
-		    (smp_load_acquire(&r->nr) << DCM_PAGE_SHIFT) <= va)
+			    (smp_load_acquire(&r->nr) << DCM_PAGE_SHIFT) <=
+		    va)
 			lo = mid + 1;
 		else
 			hi = mid;

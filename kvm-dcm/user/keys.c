@@ -106,7 +106,8 @@ int dcm_key_parse(const char *text, size_t len, const char *tenant,
 			continue;
 		if (found++) {
 			snprintf(err, DCM_ERR_MAX,
-				 tenant ? "line %u: a second key for the tenant" :
+				 tenant ?
+					 "line %u: a second key for the tenant" :
 					  "line %u: several tenants: say which with tenant=",
 				 line);
 			ret = -EINVAL;
@@ -171,8 +172,8 @@ int dcm_key_load(const char *path, const char *tenant, struct dcm_key *key,
 		len += (size_t)n;
 	}
 	if (len == sizeof(buf)) {
-		snprintf(err, DCM_ERR_MAX, "key file %.200s: larger than 64 KiB",
-			 path);
+		snprintf(err, DCM_ERR_MAX,
+			 "key file %.200s: larger than 64 KiB", path);
 		goto out;
 	}
 	ret = dcm_key_parse(buf, len, tenant, key, why);

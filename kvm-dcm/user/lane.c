@@ -113,8 +113,7 @@ static void crew_adapt(struct dcm_pg_lane *l, int nr)
 			l->company--;
 		if (l->nothing)
 			l->nothing--;
-	} else if (l->id && l->id == active - 1 &&
-		   ++l->nothing > LEAVE_AFTER) {
+	} else if (l->id && l->id == active - 1 && ++l->nothing > LEAVE_AFTER) {
 		l->nothing = 0;
 		crew_resize(pg, active, active - 1);
 	}

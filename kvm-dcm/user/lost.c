@@ -34,8 +34,8 @@ static void map_nothing(struct dcm_pager *pg, u32 gfn, u64 va)
 void dcm_lost_access(struct dcm_pager *pg, u32 gfn, u32 nr)
 {
 	bool bus = pg->cfg.on_loss == DCM_ON_LOSS_SIGBUS;
-	bool first = !__atomic_exchange_n(&pg->lost_said, true,
-					  __ATOMIC_RELAXED);
+	bool first =
+		!__atomic_exchange_n(&pg->lost_said, true, __ATOMIC_RELAXED);
 	u32 i;
 
 	if (first)
@@ -78,7 +78,8 @@ void dcm_lost_forget(struct dcm_pager *pg, u64 va, u64 nr)
 			u8 bit = (u8)(1u << (i % 8));
 
 			if (__atomic_fetch_and(&g->bus[i / 8], (u8)~bit,
-					       __ATOMIC_SEQ_CST) & bit)
+					       __ATOMIC_SEQ_CST) &
+			    bit)
 				dcm_guest_renew(pg, dcm_guest_va(g, (u32)i));
 		}
 		va += len;

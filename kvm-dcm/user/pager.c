@@ -68,9 +68,8 @@ static void take_out(struct dcm_pg_lane *l, u64 va, u16 mask)
 	unsigned int i = 0, n, nr = 0;
 
 	for (; run_next(mask, &i, &n); i += n)
-		l->iov[nr++] = (struct iovec){
-			(void *)(va + i * DCM_PAGE_SIZE), n * DCM_PAGE_SIZE
-		};
+		l->iov[nr++] = (struct iovec){ (void *)(va + i * DCM_PAGE_SIZE),
+					       n * DCM_PAGE_SIZE };
 	dcm_uffd_drop(&l->pg->uffd, l->iov, nr);
 }
 
@@ -123,7 +122,7 @@ static void sample_one(struct dcm_pg_lane *l, struct dcm_fetch *f, u16 mask,
 
 	mask &= (u16)~f->zero;
 	if (f->fault_page < nr)
-		mask &= (u16)~(1u << f->fault_page);
+		mask &= (u16) ~(1u << f->fault_page);
 	if (!mask)
 		return;
 	for (i = 0; !(mask & (1u << k)) && i < nr; i++)
@@ -184,13 +183,14 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 
 		/* The donor has cut it off. */
 		if (slab)
-			dcm_ctl_stale(pg->ctl, container_of(f->io.slab,
-							    struct dcm_ctl_slab,
-							    ref));
+			dcm_ctl_stale(pg->ctl,
+				      container_of(f->io.slab,
+						   struct dcm_ctl_slab, ref));
 		take_out(l, va, done);
 		if (f->hidden) {
-			frame = dcm_sample_take(pg, f->gfn +
-						ffs_u32(f->hidden) - 1, &w);
+			frame = dcm_sample_take(pg,
+						f->gfn + ffs_u32(f->hidden) - 1,
+						&w);
 			dcm_frame_put(l, frame, true);
 		}
 		return err;
@@ -207,8 +207,8 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 			dcm_uffd_wake(&pg->uffd, va,
 				      (u64)DCM_PAGE_SIZE << f->order);
 	} else if (f->hidden) {
-		dcm_uffd_wake(&pg->uffd, va +
-			      (ffs_u32(f->hidden) - 1) * DCM_PAGE_SIZE,
+		dcm_uffd_wake(&pg->uffd,
+			      va + (ffs_u32(f->hidden) - 1) * DCM_PAGE_SIZE,
 			      DCM_PAGE_SIZE);
 	}
 	return 0;
@@ -232,7 +232,7 @@ static void op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order,
 			return;
 		}
 		/* The rest by copy. */
-		mask &= (u16)~((1u << (moved >> DCM_PAGE_SHIFT)) - 1);
+		mask &= (u16) ~((1u << (moved >> DCM_PAGE_SHIFT)) - 1);
 	}
 	copy_in(pg, va, src, mask & (u16)~writable, DCM_UFFD_WP, &done);
 	copy_in(pg, va, src, mask & writable, 0, &done);

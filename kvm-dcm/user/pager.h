@@ -230,7 +230,7 @@ static inline u16 dcm_guest_mask(const struct dcm_guest *g, u32 gfn,
 	u16 hole = READ_ONCE(g->hole[gfn >> 4]);
 	u16 all = (u16)((1u << (1u << order)) - 1);
 
-	return all & (u16)~(hole >> (gfn & 15));
+	return all & (u16) ~(hole >> (gfn & 15));
 }
 
 /* frames.c */

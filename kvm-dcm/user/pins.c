@@ -46,7 +46,8 @@ static void unmaps_wait(struct dcm_pager *pg)
 		u32 *seq = &pg->lane[i].unmap_seq;
 		u32 was = __atomic_load_n(seq, __ATOMIC_SEQ_CST);
 
-		while ((was & 1) && __atomic_load_n(seq, __ATOMIC_SEQ_CST) == was)
+		while ((was & 1) &&
+		       __atomic_load_n(seq, __ATOMIC_SEQ_CST) == was)
 			cpu_relax();
 	}
 }
@@ -59,7 +60,8 @@ static int range_gfn(struct dcm_pager *pg, void *addr, size_t bytes, u64 *gfn)
 	if (((u64)addr | bytes) & (DCM_PAGE_SIZE - 1) || !bytes)
 		return -EINVAL;
 	if (dcm_guest_next(&pg->guest, (u64)addr, (u64)addr + bytes, &len,
-			   gfn) != (u64)addr || len != bytes)
+			   gfn) != (u64)addr ||
+	    len != bytes)
 		return -EFAULT;
 	return 0;
 }

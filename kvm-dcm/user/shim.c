@@ -94,10 +94,9 @@ static int result(int rc)
 /* The only kind of mapping that is ever paged. */
 static bool wanted_kind(u64 len, int prot, int flags)
 {
-	return (flags & MAP_ANONYMOUS) &&
-	       (flags & MAP_TYPE) == MAP_PRIVATE &&
-	       !(flags & (MAP_HUGETLB | MAP_GROWSDOWN | MAP_STACK |
-			  MAP_32BIT)) &&
+	return (flags & MAP_ANONYMOUS) && (flags & MAP_TYPE) == MAP_PRIVATE &&
+	       !(flags &
+		 (MAP_HUGETLB | MAP_GROWSDOWN | MAP_STACK | MAP_32BIT)) &&
 	       prot == (PROT_READ | PROT_WRITE) && len >= dcm_shim.threshold;
 }
 
@@ -387,7 +386,8 @@ static void say_locked(void)
 
 /* glibc 2.41 says that what is locked is not read: nor does this read it. */
 #if __has_attribute(access)
-__attribute__((access(none, 2))) extern __typeof__(dcm_pager_owns) dcm_pager_owns;
+__attribute__((
+	access(none, 2))) extern __typeof__(dcm_pager_owns) dcm_pager_owns;
 #endif
 
 DCM_EXPORT int mlock(const void *addr, size_t bytes)

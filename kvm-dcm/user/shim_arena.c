@@ -71,8 +71,7 @@ u64 dcm_arena_take(u64 bytes, u64 align)
 			continue;
 		remove_at(i);
 		if (at + bytes < r.addr + r.bytes)
-			insert_at(i, at + bytes,
-				  r.addr + r.bytes - at - bytes);
+			insert_at(i, at + bytes, r.addr + r.bytes - at - bytes);
 		if (at > r.addr)
 			insert_at(i, r.addr, at - r.addr);
 		spin_unlock(&arena.lock);

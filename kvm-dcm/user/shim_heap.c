@@ -67,7 +67,7 @@ static u32 class_of(u64 bytes)
 	oct = (u32)ilog2(bytes - 1);
 	class = (oct - 5) * 4;
 	while (class_bytes(class) < bytes)
-		class++;
+		class ++;
 	return class;
 }
 

@@ -39,8 +39,9 @@ void dcm_malloc_ready(void)
 	next.calloc = (void *(*)(size_t, size_t))dlsym(RTLD_NEXT, "calloc");
 	next.realloc = (void *(*)(void *, size_t))dlsym(RTLD_NEXT, "realloc");
 	next.free = (void (*)(void *))dlsym(RTLD_NEXT, "free");
-	next.posix_memalign = (int (*)(void **, size_t, size_t))dlsym(
-		RTLD_NEXT, "posix_memalign");
+	next.posix_memalign =
+		(int (*)(void **, size_t, size_t))dlsym(RTLD_NEXT,
+							"posix_memalign");
 	next.usable = (size_t(*)(void *))dlsym(RTLD_NEXT, "malloc_usable_size");
 	__atomic_store_n(&next.ready,
 			 next.malloc && next.calloc && next.realloc &&
@@ -100,7 +101,10 @@ DCM_EXPORT void *realloc(void *p, size_t n)
 		free(p);
 		return NULL;
 	}
-	had = !p ? 0 : mine ? dcm_heap_size(p) : next.usable ? next.usable(p) : 0;
+	had = !p	  ? 0 :
+	      mine	  ? dcm_heap_size(p) :
+	      next.usable ? next.usable(p) :
+			    0;
 	if (mine && own() && n <= had && n >= had / 2)
 		return p;
 	q = malloc(n);

@@ -132,9 +132,9 @@ static json_t *donors_json(struct dcm_pager *pg)
 		json_object_set_new(o, "transport",
 				    json_string(d->transport ? d->transport :
 							       ""));
-		json_object_set_new(
-			o, "state",
-			json_string(dcm_ctl_donor_state_name(d->state)));
+		json_object_set_new(o, "state",
+				    json_string(dcm_ctl_donor_state_name(
+					    d->state)));
 		put(o, "slabs", d->slabs);
 		put(o, "bytes", d->bytes);
 		put(o, "rtt_ns", d->rtt_ns);
@@ -251,7 +251,8 @@ static json_t *status_json(struct dcm_pager *pg)
 	json_object_set_new(o, "version", json_string(DCM_VERSION));
 	json_object_set_new(o, "mode",
 			    json_string(pg->cfg.mode == DCM_MODE_QEMU ?
-						"qemu" : "program"));
+						"qemu" :
+						"program"));
 	json_object_set_new(o, "uptime_s",
 			    json_real((double)(dcm_now_ns() - pg->start_ns) /
 				      1e9));
@@ -320,13 +321,17 @@ static json_t *tunables_json(struct dcm_pager *pg)
 	for (i = 0; i < DCM_T_NR; i++) {
 		const struct dcm_tunable *t = &dcm_tunables[i];
 
-		json_array_append_new(
-			a, json_pack("{s:s,s:s,s:I,s:I,s:I,s:I,s:s}", "name",
-				     t->name, "unit", t->unit, "value",
-				     (json_int_t)dcm_tunable_get(pg->vm, i),
-				     "default", (json_int_t)t->def, "min",
-				     (json_int_t)t->lo, "max",
-				     (json_int_t)t->hi, "why", t->why));
+		json_array_append_new(a,
+				      json_pack("{s:s,s:s,s:I,s:I,s:I,s:I,s:s}",
+						"name", t->name, "unit",
+						t->unit, "value",
+						(json_int_t)
+							dcm_tunable_get(pg->vm,
+									i),
+						"default", (json_int_t)t->def,
+						"min", (json_int_t)t->lo, "max",
+						(json_int_t)t->hi, "why",
+						t->why));
 	}
 	json_object_set_new(o, "ok", json_true());
 	json_object_set_new(o, "tunables", a);
@@ -358,7 +363,8 @@ static json_t *do_set(struct dcm_pager *pg, json_t *req)
 	int rc;
 
 	if (!name || !json_is_integer(v) || json_integer_value(v) < 0)
-		return error_json("set: \"name\" must be text and \"value\" a number");
+		return error_json(
+			"set: \"name\" must be text and \"value\" a number");
 	rc = dcm_pager_set(pg, name, (u64)json_integer_value(v));
 	if (rc == -ENOENT)
 		return error_json("set: there is no such tunable");
@@ -385,7 +391,8 @@ static json_t *answer(struct dcm_pager *pg, const char *line, size_t len)
 	else if (!strcmp(cmd, "set"))
 		res = do_set(pg, req);
 	else
-		res = error_json("unknown cmd: status, budget, tunables or set");
+		res = error_json(
+			"unknown cmd: status, budget, tunables or set");
 	json_decref(req);
 	return res;
 }
@@ -471,8 +478,8 @@ static void *status_main(void *arg)
 		pfd[0] = (struct pollfd){ s->wake_fd, POLLIN, 0 };
 		pfd[1] = (struct pollfd){ s->listen_fd, POLLIN, 0 };
 		for (i = 0; i < CLIENTS; i++)
-			pfd[2 + i] = (struct pollfd){ s->client[i].fd, POLLIN,
-						      0 };
+			pfd[2 + i] =
+				(struct pollfd){ s->client[i].fd, POLLIN, 0 };
 		if (poll(pfd, ARRAY_SIZE(pfd), -1) < 0)
 			continue;
 		for (i = 0; i < CLIENTS; i++) {
@@ -537,7 +544,8 @@ static int socket_open(struct dcm_status *s, const char *name, char *err,
 	mode_t mask;
 
 	if (rc) {
-		snprintf(err, len, "%s: %s: set DCM_RUNTIME_DIR to a directory of yours",
+		snprintf(err, len,
+			 "%s: %s: set DCM_RUNTIME_DIR to a directory of yours",
 			 dir, strerror(-rc));
 		return rc;
 	}
@@ -553,8 +561,8 @@ static int socket_open(struct dcm_status *s, const char *name, char *err,
 		return -EEXIST;
 	}
 	unlink(sa.sun_path);
-	s->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC |
-				       SOCK_NONBLOCK, 0);
+	s->listen_fd =
+		socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	mask = umask(0177);
 	rc = s->listen_fd < 0 ||
 	     bind(s->listen_fd, (struct sockaddr *)&sa, sizeof(sa)) ||

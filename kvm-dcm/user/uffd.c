@@ -183,7 +183,8 @@ int dcm_uffd_copy(struct dcm_uffd *u, uint64_t dst, const void *src,
 			.len = bytes - done,
 			.mode = (mode & DCM_UFFD_WP ? UFFDIO_COPY_MODE_WP : 0) |
 				(mode & DCM_UFFD_QUIET ?
-					 UFFDIO_COPY_MODE_DONTWAKE : 0),
+					 UFFDIO_COPY_MODE_DONTWAKE :
+					 0),
 		};
 
 		if (!ioctl(u->fd, UFFDIO_COPY, &c))

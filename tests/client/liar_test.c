@@ -34,8 +34,8 @@
 	"NONE:+VERS-TLS1.3:+AES-128-GCM:+CHACHA20-POLY1305:+AEAD:"       \
 	"+ECDHE-PSK:+DHE-PSK:+GROUP-X25519:+GROUP-SECP256R1:+SIGN-ALL"
 
-static const u8 key[16] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
-			    16 };
+static const u8 key[16] = { 1, 2,  3,  4,  5,  6,  7,  8,
+			    9, 10, 11, 12, 13, 14, 15, 16 };
 
 /* What the donor does; see serve(). */
 enum script {
@@ -165,7 +165,8 @@ static ssize_t push(gnutls_transport_ptr_t ptr, const void *buf, size_t len)
 		cm->cmsg_level = SOL_SOCKET;
 		cm->cmsg_type = SCM_RIGHTS;
 		cm->cmsg_len = CMSG_LEN((size_t)l->nr_pass * sizeof(int));
-		memcpy(CMSG_DATA(cm), l->pass, (size_t)l->nr_pass * sizeof(int));
+		memcpy(CMSG_DATA(cm), l->pass,
+		       (size_t)l->nr_pass * sizeof(int));
 		l->nr_pass = 0;
 	}
 	return sendmsg(l->conn, &m, MSG_NOSIGNAL);
@@ -219,7 +220,8 @@ static void lend(struct liar *l, u64 tag)
 	struct dcm_wire_msg m = {
 		.type = DCM_MSG_MR_INFO,
 		.tag = tag,
-		.mr_info = { .slab = ++l->slab, .bytes = SLAB,
+		.mr_info = { .slab = ++l->slab,
+			     .bytes = SLAB,
 			     .transport = DCM_WT_SHM },
 	};
 	int fd = -1, more[16], n = 1, i;
@@ -275,8 +277,10 @@ static void figures(struct liar *l, u64 tag)
 	struct dcm_wire_msg m = {
 		.type = DCM_MSG_FREE_MEM,
 		.tag = tag,
-		.free_mem = { .slabs_free = 4, .slabs_total = 8,
-			      .slab_bytes = SLAB, .used_bytes = SLAB },
+		.free_mem = { .slabs_free = 4,
+			      .slabs_total = 8,
+			      .slab_bytes = SLAB,
+			      .used_bytes = SLAB },
 	};
 
 	if (l->script == HUGE_FIGURES) {
@@ -474,9 +478,16 @@ static void run(enum script script)
 {
 	struct dcm_host_donor donor = { .name = "liar" };
 	struct dcm_ctl_config cfg = {
-		.donors = &donor, .nr_donors = 1, .tenant = "lab", .key = key,
-		.key_len = sizeof(key), .nr_lanes = 1, .size = 64ull * SLAB,
-		.extent = SLAB, .data_encryption = true, .seed = 1,
+		.donors = &donor,
+		.nr_donors = 1,
+		.tenant = "lab",
+		.key = key,
+		.key_len = sizeof(key),
+		.nr_lanes = 1,
+		.size = 64ull * SLAB,
+		.extent = SLAB,
+		.data_encryption = true,
+		.seed = 1,
 	};
 	unsigned int fds = open_fds();
 	struct dcm_ctl *ctl;

@@ -40,7 +40,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memcpy(text, data, size);
 	text[size] = 0;
 	if (!dcm_host_config_parse(text, size, &cfg, err)) {
-		must(cfg.name[0] && !strchr(cfg.name, '/') && cfg.name[0] != '.');
+		must(cfg.name[0] && !strchr(cfg.name, '/') &&
+		     cfg.name[0] != '.');
 		must(cfg.budget && cfg.lanes >= 1 && cfg.lanes <= 64);
 		must(cfg.nr_donors >= 1 &&
 		     cfg.nr_donors <= DCM_CONFIG_DONORS_MAX);
@@ -56,8 +57,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	text = realloc(text, size ? size : 1);
 	must(text != NULL);
 	if (!dcm_key_parse(text, size, size % 2 ? "lab" : NULL, &key, err))
-		must(key.len >= DCM_WIRE_KEY_MIN && key.len <= DCM_WIRE_KEY_MAX &&
-		     key.tenant[0]);
+		must(key.len >= DCM_WIRE_KEY_MIN &&
+		     key.len <= DCM_WIRE_KEY_MAX && key.tenant[0]);
 	else
 		one_line(err);
 	free(text);

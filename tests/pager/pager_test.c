@@ -128,13 +128,11 @@ static void page_check(const uint64_t *p, uint64_t page, uint32_t seq,
 		if (got != want)
 			fail("page %llu word %u (%s): %#llx, not %#llx",
 			     (unsigned long long)page, places[i], how,
-			     (unsigned long long)got,
-			     (unsigned long long)want);
+			     (unsigned long long)got, (unsigned long long)want);
 	}
 	if (p[100])
 		fail("page %llu (%s): word 100 is %#llx, never written",
-		     (unsigned long long)page, how,
-		     (unsigned long long)p[100]);
+		     (unsigned long long)page, how, (unsigned long long)p[100]);
 }
 
 static uint64_t *page_at(struct vm *vm, uint64_t page)
@@ -181,8 +179,8 @@ static void op_scan(struct worker *w)
 static void op_discard(struct worker *w)
 {
 	uint64_t n = 1 + rnd(&w->rng) % 40, page = pick(w, n), i;
-	int rc = dcm_pager_discard(w->vm->pager, page_at(w->vm, page),
-				   n * PAGE);
+	int rc =
+		dcm_pager_discard(w->vm->pager, page_at(w->vm, page), n * PAGE);
 
 	if (rc)
 		fail("discard: %s", strerror(-rc));
@@ -436,7 +434,8 @@ static bool page_resident(void *p)
 	int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
 	bool there;
 
-	if (fd < 0 || pread(fd, &entry, 8, (off_t)((uintptr_t)p / PAGE * 8)) != 8)
+	if (fd < 0 ||
+	    pread(fd, &entry, 8, (off_t)((uintptr_t)p / PAGE * 8)) != 8)
 		fail("pagemap: %s", strerror(errno));
 	there = entry >> 63;
 	close(fd);

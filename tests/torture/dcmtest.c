@@ -137,8 +137,7 @@ void write_file(const char *path, const char *fmt, ...)
 		die("%s: %s", path, strerror(errno));
 }
 
-static void say(const char *fmt, ...)
-	__attribute__((format(printf, 1, 2)));
+static void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 static void say(const char *fmt, ...)
 {
 	static double start;
@@ -194,8 +193,8 @@ static void vm_config(int i)
 					      "[donor %s]\naddress = unix:%s\n",
 					      donor[d].name, donor[d].sock);
 		else
-			n += (size_t)snprintf(
-				text + n, sizeof(text) - n,
+			n += (size_t)
+				snprintf(text + n, sizeof(text) - n,
 				"[donor %s]\naddress = tcp:127.0.0.1:%d\n",
 				donor[d].name, donor[d].port);
 	}
@@ -397,8 +396,8 @@ static void donors_look(void)
 			d->pid = 0;
 			if (!d->draining || !WIFEXITED(status) ||
 			    WEXITSTATUS(status))
-				failed("donor %s ended with status %#x", d->name,
-				       status);
+				failed("donor %s ended with status %#x",
+				       d->name, status);
 			say("%s has drained", d->name);
 			d->capacity_mib = 128;
 			d->back_at = now + (double)rnd(&rng, 20) / 10;
@@ -593,8 +592,9 @@ static uint64_t number(const char *s, uint64_t lo, uint64_t hi)
 	uint64_t v = strtoull(s, &end, 0);
 
 	if (!*s || *end || v < lo || v > hi) {
-		fprintf(stderr, "dcmtest: '%s' is no number from %llu to %llu\n",
-			s, (unsigned long long)lo, (unsigned long long)hi);
+		fprintf(stderr,
+			"dcmtest: '%s' is no number from %llu to %llu\n", s,
+			(unsigned long long)lo, (unsigned long long)hi);
 		exit(2);
 	}
 	return v;

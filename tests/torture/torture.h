@@ -71,8 +71,7 @@ extern bool verbose;
 
 uint64_t rnd(uint64_t *state, uint64_t n);
 double now_s(void);
-void die(const char *fmt, ...)
-	__attribute__((noreturn, format(printf, 1, 2)));
+void die(const char *fmt, ...) __attribute__((noreturn, format(printf, 1, 2)));
 void write_file(const char *path, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 

@@ -194,8 +194,8 @@ static void do_kernel(uint32_t p, const int *pipe_fd)
 	if (n < 0)
 		wrong("write() of page %u: %s", p, strerror(errno));
 	while (got < n) {
-		ssize_t r = read(pipe_fd[0], (char *)copy + got,
-				 (size_t)(n - got));
+		ssize_t r =
+			read(pipe_fd[0], (char *)copy + got, (size_t)(n - got));
 
 		if (r <= 0)
 			wrong("read() of a pipe: %s", strerror(errno));
@@ -247,9 +247,9 @@ static void *thread_run(void *arg)
 	if (pipe(fd))
 		wrong("pipe: %s", strerror(errno));
 	while (!__atomic_load_n(&me->stop, __ATOMIC_RELAXED)) {
-		p = rnd(&t->rng, 3) ? own_page(t) :
-				      hot - hot % PIECE +
-					      (uint32_t)rnd(&t->rng, PIECE);
+		p = rnd(&t->rng, 3) ?
+			    own_page(t) :
+			    hot - hot % PIECE + (uint32_t)rnd(&t->rng, PIECE);
 		n = PIECE - p % PIECE;
 		if (seq[p] == SEQ_LOST && !rnd(&t->rng, 4))
 			do_discard(p, 1);
@@ -264,7 +264,8 @@ static void *thread_run(void *arg)
 			do_zero(p);
 			break;
 		case 21:
-			do_discard(p, 1 + (uint32_t)rnd(&t->rng, (n < 20 ? n : 20)));
+			do_discard(p, 1 + (uint32_t)rnd(&t->rng,
+							(n < 20 ? n : 20)));
 			break;
 		case 22 ... 24:
 			for (i = p; i < p + (n < 32 ? n : 32); i++)
@@ -287,8 +288,8 @@ static void *thread_run(void *arg)
 	}
 	/* Everything of mine once more. */
 	for (p = 0; p < PAGES; p++)
-		if (p / PIECE % THREADS == t->nr && p / PIECE / THREADS <
-						    PAGES / PIECE / THREADS)
+		if (p / PIECE % THREADS == t->nr &&
+		    p / PIECE / THREADS < PAGES / PIECE / THREADS)
 			do_check(p);
 	close(fd[0]);
 	close(fd[1]);
@@ -323,8 +324,8 @@ static void change_something(uint64_t *rng)
 		n = 4096ull << rnd(rng, 5);
 		err = dcm_pager_set(pager, "largest_block", n);
 	} else {
-		unsigned int k = (unsigned int)rnd(rng, sizeof(knob) /
-							sizeof(knob[0]));
+		unsigned int k =
+			(unsigned int)rnd(rng, sizeof(knob) / sizeof(knob[0]));
 
 		n = knob[k].lo + rnd(rng, knob[k].n);
 		err = dcm_pager_set(pager, knob[k].name, n);

@@ -157,8 +157,8 @@ static void test_elastic_off(void **state)
 		get(fh, 37);
 		assert_int_equal(pages_of(fh, 37), 1u << order);
 		assert_int_equal(count(fh, DCM_C_STRETCH), 0);
-		for (i = 37 & ~((1u << order) - 1); i < (37u | ((1u << order) - 1));
-		     i++)
+		for (i = 37 & ~((1u << order) - 1);
+		     i < (37u | ((1u << order) - 1)); i++)
 			assert_true(fh_present(fh, i));
 		/* touched or not: it stays a block */
 		flood(fh, 1500);

@@ -30,8 +30,7 @@ static int move(struct fake_home *fh, u32 extent, struct fh_slab *s)
 	int r = -EAGAIN;
 
 	for (n = 0; n < 100000 && r == -EAGAIN; n++) {
-		r = dcm_extent_move(&fh->vm->lane[1], extent, &s->ref,
-				    &cursor);
+		r = dcm_extent_move(&fh->vm->lane[1], extent, &s->ref, &cursor);
 		fh_advance(fh, 10);
 		fh_poll(fh, 0);
 		fh_poll(fh, 1);
@@ -87,8 +86,8 @@ static void test_attach(void **state)
 	assert_ptr_equal(slab_of(fh, 3), b);
 	c = fh_slab_take(fh, 9, -1);
 	assert_int_equal(dcm_extent_attach(fh->vm, 3, &c->ref), -EBUSY);
-	assert_int_equal(dcm_extent_attach(fh->vm, fh->vm->nr_extents,
-					   &c->ref), -EINVAL);
+	assert_int_equal(dcm_extent_attach(fh->vm, fh->vm->nr_extents, &c->ref),
+			 -EINVAL);
 	assert_int_equal(dcm_extent_attach(fh->vm, 4, NULL), -EINVAL);
 	assert_int_equal(dcm_extent_attach(fh->vm, 4, &small), -EINVAL);
 	end(fh);
@@ -108,7 +107,8 @@ static void test_move(void **state)
 	attach(fh, 0);
 	assert_int_equal(move(fh, 0, old), 0);
 	assert_int_equal(dcm_extent_move(&fh->vm->lane[1], 0, &old->ref,
-					 &cursor), -ENOENT);
+					 &cursor),
+			 -ENOENT);
 	assert_true(fh->nr_reads - reads >= 62);
 	assert_int_equal(count(fh, DCM_C_MOVED_PAGES), 62);
 	fh_settle(fh);
@@ -135,7 +135,8 @@ static void test_pull(void **state)
 	for (i = 0; i < 64; i++)
 		assert_int_not_equal(state_of(fh, i), DCM_NOTDIRECT);
 	assert_int_equal(dcm_extent_move(&fh->vm->lane[1], 0, &old->ref,
-					 &cursor), -ENOENT);
+					 &cursor),
+			 -ENOENT);
 	fh_settle(fh);
 	fh_fsck(fh, true);
 	for (i = 0; i < 64; i++)
@@ -240,8 +241,7 @@ static void test_lost_between_runs(void **state)
 
 			fh_give_slabs(fh, n);
 			if (f >= 0)
-				fh_fault(fh, 0,
-					 FLOOD_AT + (n * 30 + i) % 1000,
+				fh_fault(fh, 0, FLOOD_AT + (n * 30 + i) % 1000,
 					 (u32)f);
 		}
 		if (n % 5 == 4 && slab_of(fh, 0)) {

@@ -205,8 +205,8 @@ static void lose_dead(struct world *w)
 		for (i = 0; i < 2; i++) {
 			struct dcm_slab_ref *ref = vm->extent[e].slab[i];
 
-			if (ref && fh_slab_of(w->fh, ref)->state ==
-					   FH_SLAB_DEAD)
+			if (ref &&
+			    fh_slab_of(w->fh, ref)->state == FH_SLAB_DEAD)
 				lose(w, e, ref);
 		}
 	}
@@ -279,7 +279,8 @@ static void move_step(struct world *w)
 		break;
 	case -EIO:
 		if (s->state == FH_SLAB_LIVE)
-			fh_violation(fh, "move says that slab %u of extent %u can't be read, but it can",
+			fh_violation(fh,
+				     "move says that slab %u of extent %u can't be read, but it can",
 				     (u32)s->ref.id, m->extent);
 		break;
 	case -ENOENT:
@@ -424,7 +425,8 @@ static void control(struct world *w)
 		break;
 	case 16:
 		fh->cfg.p_again = one_in(w, 2) ? 0 : (u32)rnd(w, 5000);
-		fh->cfg.p_error = w->calm || one_in(w, 2) ? 0 : (u32)rnd(w, 2000);
+		fh->cfg.p_error = w->calm || one_in(w, 2) ? 0 :
+							    (u32)rnd(w, 2000);
 		fh->cfg.p_pinned = one_in(w, 2) ? 0 : (u32)rnd(w, 5000);
 		fh->cfg.p_install_fail = one_in(w, 2) ? 0 : (u32)rnd(w, 2000);
 		fh->cfg.max_delay = (u32)rnd(w, one_in(w, 2) ? 10 : 2000);

@@ -275,7 +275,8 @@ static void test_tiny(void **state)
 			assert_int_equal(fh_access(fh, i % cfg.nr_lanes,
 						   (u32)(fh_random(&cfg.seed) %
 							 700),
-						   i & 1, false), 0);
+						   i & 1, false),
+					 0);
 		end(fh);
 	}
 }

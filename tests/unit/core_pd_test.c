@@ -38,7 +38,8 @@ static void test_transitions(void **state)
 			illegal += !legal[from][to];
 			assert_int_equal(count(fh, DCM_C_ILLEGAL), illegal);
 			if (!legal[from][to])
-				assert_int_equal(atomic64_read(&fh->vm->illegal),
+				assert_int_equal(atomic64_read(
+							 &fh->vm->illegal),
 						 5 << 8 | from << 4 | to);
 		}
 	}
@@ -95,9 +96,13 @@ static void test_text(void **state)
 
 static void test_tunables(void **state)
 {
-	struct fake_home *fh = fh_create(&(struct fh_config){
-		.nr_pages = 256, .extent_pages = 64, .nr_lanes = 2,
-		.nr_slabs = 8, .budget = 128, .seed = 1 });
+	struct fake_home *fh =
+		fh_create(&(struct fh_config){ .nr_pages = 256,
+					       .extent_pages = 64,
+					       .nr_lanes = 2,
+					       .nr_slabs = 8,
+					       .budget = 128,
+					       .seed = 1 });
 	struct dcm_vm *vm = fh->vm;
 	unsigned int i;
 
@@ -117,7 +122,8 @@ static void test_tunables(void **state)
 				 -ERANGE);
 		if (t->lo)
 			assert_int_equal(dcm_tunable_set(vm, t->name,
-							 t->lo - 1), -ERANGE);
+							 t->lo - 1),
+					 -ERANGE);
 		assert_int_equal(dcm_tunable_set(vm, t->name, U64_MAX),
 				 -ERANGE);
 		assert_int_equal(dcm_tunable_get(vm, i), t->hi);
@@ -180,8 +186,10 @@ static void test_histogram(void **state)
 static void test_create(void **state)
 {
 	struct fake_home *fh = world(calm());
-	struct dcm_vm_config good = { .nr_pages = 100, .extent_pages = 16,
-				      .nr_lanes = 1, .budget_pages = 80,
+	struct dcm_vm_config good = { .nr_pages = 100,
+				      .extent_pages = 16,
+				      .nr_lanes = 1,
+				      .budget_pages = 80,
 				      .ops = fh->vm->ops },
 			     c;
 	struct dcm_vm *vm;

@@ -193,13 +193,13 @@ static void move(struct control *k)
 		k->cursor = 0;
 		k->slab = old;
 	}
-	r = dcm_extent_move(&vm->lane[k->lane], k->extent, k->slab,
-			    &k->cursor);
+	r = dcm_extent_move(&vm->lane[k->lane], k->extent, k->slab, &k->cursor);
 	if (r == -EAGAIN)
 		return;
 	s = fh_slab_of(fh, k->slab);
 	if (r == -EIO && s->state == FH_SLAB_LIVE)
-		fh_violation(fh, "move says that slab %u can't be read, but it can",
+		fh_violation(fh,
+			     "move says that slab %u can't be read, but it can",
 			     (u32)s->ref.id);
 	if (!r) {
 		fh_slab_free(fh, s);
@@ -311,8 +311,11 @@ static void round_run(u64 seed, u64 steps, u64 *ok, u64 *lost)
 {
 	u64 rng = seed;
 	struct fh_config cfg = { .nr_pages = 600 + (u32)rnd(&rng, 600),
-				 .extent_pages = 64, .nr_slabs = 64,
-				 .nr_donors = 4, .seed = seed, .threads = true };
+				 .extent_pages = 64,
+				 .nr_slabs = 64,
+				 .nr_donors = 4,
+				 .seed = seed,
+				 .threads = true };
 	struct ctx c = { .workers = 2 + (u32)rnd(&rng, WORKERS_MAX - 1),
 			 .steps = steps };
 	struct worker w[WORKERS_MAX];
@@ -338,10 +341,12 @@ static void round_run(u64 seed, u64 steps, u64 *ok, u64 *lost)
 	k.lane = c.workers;
 	c.running = c.workers;
 	for (i = 0; i < c.workers; i++) {
-		w[i] = (struct worker){ .c = &c, .lane = i,
+		w[i] = (struct worker){ .c = &c,
+					.lane = i,
 					.rng = seed * 1000 + i };
 		assert_int_equal(pthread_create(&th[i], NULL, worker_run,
-						&w[i]), 0);
+						&w[i]),
+				 0);
 	}
 	while (__atomic_load_n(&c.running, __ATOMIC_ACQUIRE))
 		control_step(&k);

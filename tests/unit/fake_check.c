@@ -145,7 +145,8 @@ static void check_block(struct walk *k, u32 head, unsigned int order)
 		u32 pw = pd_word(&vm->pd[head + i]);
 
 		if (pd_order(pw) != order)
-			fh_violation(fh, "page %u of block %u (order %u) says order %u",
+			fh_violation(fh,
+				     "page %u of block %u (order %u) says order %u",
 				     head + i, head, order, pd_order(pw));
 		if ((pw & PD_LOCK) || (i && (pw & (PD_BUSY | PD_WHERE_MASK))))
 			fh_violation(fh, "lock, BUSY or queue left on %s",
@@ -154,12 +155,11 @@ static void check_block(struct walk *k, u32 head, unsigned int order)
 			fh_violation(fh, "INFLIGHT with nothing in flight: %s",
 				     fh_page_text(fh, head + i));
 		if (fh_present(fh, head + i) != mapped)
-			fh_violation(fh, "%s: %s", mapped ? "not mapped" :
-							    "mapped",
+			fh_violation(fh, "%s: %s",
+				     mapped ? "not mapped" : "mapped",
 				     fh_page_text(fh, head + i));
 		if (s == DCM_NOTDIRECT ||
-		    (!(pw & PD_DIRTY) &&
-		     !(fh->page[head + i] & FH_DIRTY)))
+		    (!(pw & PD_DIRTY) && !(fh->page[head + i] & FH_DIRTY)))
 			check_remote(fh, head + i, "fsck");
 	}
 	switch (s) {
@@ -206,7 +206,8 @@ static void check_queue(struct walk *k, const struct dcm_fifo *f,
 		gfn = pd->next;
 	}
 	if (f->tail != prev || f->nr_blocks != blocks || f->nr_pages != pages)
-		fh_violation(fh, "%s queue: %u blocks %u pages, counted %u and %u",
+		fh_violation(fh,
+			     "%s queue: %u blocks %u pages, counted %u and %u",
 			     dcm_state_names[state], blocks, pages,
 			     f->nr_blocks, f->nr_pages);
 }
@@ -237,13 +238,15 @@ static void check_sums(struct walk *k)
 			fh_violation(fh, "lane %u is not idle", i);
 	}
 	if ((u64)fh->frames != k->frames + cancelled)
-		fh_violation(fh, "%lld frames allocated, %llu in blocks, %llu in cancelled write-backs",
+		fh_violation(fh,
+			     "%lld frames allocated, %llu in blocks, %llu in cancelled write-backs",
 			     (long long)fh->frames,
 			     (unsigned long long)k->frames,
 			     (unsigned long long)cancelled);
 	if ((u64)atomic64_read(&vm->direct) !=
 	    (u64)fh->mapped + (u64)fh->frames + fetch)
-		fh_violation(fh, "direct is %lld, but %lld mapped, %lld in frames, %llu coming",
+		fh_violation(fh,
+			     "direct is %lld, but %lld mapped, %lld in frames, %llu coming",
 			     (long long)atomic64_read(&vm->direct),
 			     (long long)fh->mapped, (long long)fh->frames,
 			     (unsigned long long)fetch);
@@ -288,11 +291,14 @@ void fh_fsck(struct fake_home *fh, bool quiet)
 			fh_violation(fh, "extent %u counts I/O in flight", i);
 	dcm_vm_stats(vm, &st);
 	if (st.count[DCM_C_ILLEGAL])
-		fh_violation(fh, "%llu illegal moves, last: page %llu, %llu -> %llu",
+		fh_violation(fh,
+			     "%llu illegal moves, last: page %llu, %llu -> %llu",
 			     (unsigned long long)st.count[DCM_C_ILLEGAL],
-			     (unsigned long long)atomic64_read(&vm->illegal) >> 8,
+			     (unsigned long long)atomic64_read(&vm->illegal) >>
+				     8,
 			     (unsigned long long)(atomic64_read(&vm->illegal) >>
-						  4) & 15,
+						  4) &
+				     15,
 			     (unsigned long long)atomic64_read(&vm->illegal) &
 				     15);
 	free(k.seen);
@@ -335,12 +341,14 @@ static u64 coming_pages(const struct fake_home *fh)
  */
 void fh_check_budget(struct fake_home *fh)
 {
-	u64 d = (u64)(fh->mapped + fh->frames) + coming_pages(fh), over = cancelled_pages(fh);
+	u64 d = (u64)(fh->mapped + fh->frames) + coming_pages(fh),
+	    over = cancelled_pages(fh);
 	u64 budget = READ_ONCE(fh->vm->budget);
 	struct dcm_stats st;
 
 	if (d > fh->limit + over)
-		fh_violation(fh, "%llu pages direct, budget %llu, was allowed %llu + %llu in flight",
+		fh_violation(fh,
+			     "%llu pages direct, budget %llu, was allowed %llu + %llu in flight",
 			     (unsigned long long)d, (unsigned long long)budget,
 			     (unsigned long long)fh->limit,
 			     (unsigned long long)over);

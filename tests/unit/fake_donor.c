@@ -14,8 +14,7 @@
 
 #include <stdio.h>
 
-struct fh_slab *fh_slab_of(struct fake_home *fh,
-			   const struct dcm_slab_ref *ref)
+struct fh_slab *fh_slab_of(struct fake_home *fh, const struct dcm_slab_ref *ref)
 {
 	struct fh_slab *s;
 
@@ -35,8 +34,7 @@ static u32 slab_state(const struct fh_slab *s)
 
 static bool donor_is(const u64 *until, const struct fake_home *fh)
 {
-	return __atomic_load_n(until, __ATOMIC_RELAXED) >
-	       READ_ONCE(fh->tick);
+	return __atomic_load_n(until, __ATOMIC_RELAXED) > READ_ONCE(fh->tick);
 }
 
 /* A page of a READ whose bytes the core will not look at: a hole. */
@@ -58,9 +56,10 @@ static void busy_set(struct fake_home *fh, u32 lane, struct fh_slab *s,
 	if (masked(fh, lane, io, i))
 		return;
 	if (__atomic_exchange_n(&s->busy[p], 1, __ATOMIC_RELAXED))
-		fh_violation(fh, "two I/Os in flight on one page: %s, second is a %s",
-			     fh_page_text(fh, s->extent * fh->cfg.extent_pages +
-						      p),
+		fh_violation(fh,
+			     "two I/Os in flight on one page: %s, second is a %s",
+			     fh_page_text(fh,
+					  s->extent * fh->cfg.extent_pages + p),
 			     io->op == DCM_IO_READ ? "READ" : "WRITE");
 }
 
@@ -82,7 +81,8 @@ static void write_begin(struct fake_home *fh, struct fh_slab *s,
 		u32 gfn = s->extent * fh->cfg.extent_pages + first + i;
 
 		if (c && c >> FH_GFN_SHIFT != gfn)
-			fh_violation(fh, "WRITE of %#llx to the place of page %u",
+			fh_violation(fh,
+				     "WRITE of %#llx to the place of page %u",
 				     (unsigned long long)c, gfn);
 		if (!c)
 			__atomic_fetch_add(&fh->nr_zero_written, 1,
@@ -195,9 +195,10 @@ static void write_end(struct fake_home *fh, struct fh_slab *s, struct fh_io *q,
 		u64 *p = &fh->store[s->base + first + i];
 
 		if (fh->store[at + i] != q->src[i] && !source_gone(fh, q->io))
-			fh_violation(fh, "WRITE: source of page %u changed in flight to %#llx",
-				     s->extent * fh->cfg.extent_pages + first +
-					     i,
+			fh_violation(
+				fh,
+				"WRITE: source of page %u changed in flight to %#llx",
+				s->extent * fh->cfg.extent_pages + first + i,
 				     (unsigned long long)fh->store[at + i]);
 		if (slab_state(s) != FH_SLAB_LIVE)
 			continue;
@@ -237,7 +238,8 @@ static void complete(struct fake_home *fh, u32 lane, struct fh_io *q)
 	else if (fh_chance(fh, lane, fh->cfg.p_error))
 		/* a slab that is ours can be read: -EIO is for WRITEs only */
 		io->status = io->op == DCM_IO_WRITE &&
-					     fh_random(&fh->lane[lane].rng) & 1 ?
+					     fh_random(&fh->lane[lane].rng) &
+						     1 ?
 				     -EIO :
 				     -ENOTCONN;
 	if (io->status)
@@ -304,7 +306,8 @@ void fh_io_uses_frame(struct fake_home *fh, u32 frame, u32 nr)
 			at = fh_index(fh, io->data);
 			if (at < frame + nr &&
 			    frame < at + io->bytes / DCM_PAGE_SIZE)
-				fh_violation(fh, "frame %u given back while a WRITE reads it",
+				fh_violation(fh,
+					     "frame %u given back while a WRITE reads it",
 					     frame);
 		}
 	}
@@ -312,16 +315,15 @@ void fh_io_uses_frame(struct fake_home *fh, u32 frame, u32 nr)
 
 /* ---- slabs ---- */
 
-struct fh_slab *fh_slab_take(struct fake_home *fh, u64 pick, s32 not)
+struct fh_slab *fh_slab_take(struct fake_home *fh, u64 pick, s32 not )
 {
 	u32 n, i, k;
 
 	for (n = 0; n < fh->cfg.nr_slabs; n++) {
-		struct fh_slab *s =
-			&fh->slab[(pick + n) % fh->cfg.nr_slabs];
+		struct fh_slab *s = &fh->slab[(pick + n) % fh->cfg.nr_slabs];
 
 		if (slab_state(s) != FH_SLAB_FREE || fh->donor[s->donor].dead ||
-		    (s32)s->donor == not)
+		    (s32)s->donor == not )
 			continue;
 		for (k = 0, i = 0; i < fh->cfg.extent_pages; i++)
 			k += s->busy[i];
@@ -385,7 +387,8 @@ void fh_slab_free(struct fake_home *fh, struct fh_slab *s)
 
 	for (i = 0; i < fh->cfg.extent_pages; i++) {
 		if (__atomic_load_n(&s->busy[i], __ATOMIC_RELAXED))
-			fh_violation(fh, "slab %u let go with I/O in flight on %u",
+			fh_violation(fh,
+				     "slab %u let go with I/O in flight on %u",
 				     (u32)s->ref.id, i);
 		fh->store[s->base + i] = FH_GONE;
 	}

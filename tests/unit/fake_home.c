@@ -73,7 +73,8 @@ void fh_violation(const struct fake_home *fh, const char *fmt, ...)
 			(long long)atomic64_read(&fh->vm->wb_pages),
 			(long long)atomic64_read(&fh->vm->inactive_pages),
 			fh->vm->active.nr_pages, fh->vm->proactive.nr_pages);
-	fprintf(stderr, "\nagain: %s\n", fh_repro[0] ? fh_repro : "(table test)");
+	fprintf(stderr, "\nagain: %s\n",
+		fh_repro[0] ? fh_repro : "(table test)");
 	fflush(stderr);
 	abort();
 }
@@ -124,7 +125,8 @@ static void op_begin(struct fake_home *fh, struct dcm_lane *lane, u32 gfn,
 			     nr);
 	for (i = gfn; i < gfn + nr; i++) {
 		if (__atomic_exchange_n(&fh->op[i], 1, __ATOMIC_RELAXED))
-			fh_violation(fh, "%s of %u+%u while another op runs on %s",
+			fh_violation(fh,
+				     "%s of %u+%u while another op runs on %s",
 				     what, gfn, nr, fh_page_text(fh, i));
 		fh->witness[i]++;
 	}
@@ -301,7 +303,8 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 			c = 0;
 		} else {
 			if (i < f->first || i >= (u32)f->first + f->nr)
-				fh_violation(fh, "install: page %u+%u is neither zero nor read",
+				fh_violation(fh,
+					     "install: page %u+%u is neither zero nor read",
 					     f->gfn, i);
 			c = fh->store[at + i - f->first];
 		}
@@ -398,7 +401,8 @@ static void unmap_one(struct fake_home *fh, struct dcm_unmap *v)
 			if (fh->cfg.dirty_bits)
 				v->dirty |= bit;
 			else if (!(v->dirty & bit))
-				fh_violation(fh, "unmap: core does not know %s dirty",
+				fh_violation(fh,
+					     "unmap: core does not know %s dirty",
 					     fh_page_text(fh, v->gfn + i));
 		}
 		if (fh->cfg.touched_bits || (w & FH_SAMPLED)) {
@@ -603,9 +607,13 @@ struct fake_home *fh_create(const struct fh_config *cfg)
 {
 	struct fake_home *fh = must(calloc(1, sizeof(*fh)));
 	struct dcm_vm_config vc = {
-		.nr_pages = cfg->nr_pages, .extent_pages = cfg->extent_pages,
-		.nr_lanes = cfg->nr_lanes, .budget_pages = cfg->budget,
-		.seed = cfg->seed, .ops = &fake_ops, .priv = fh,
+		.nr_pages = cfg->nr_pages,
+		.extent_pages = cfg->extent_pages,
+		.nr_lanes = cfg->nr_lanes,
+		.budget_pages = cfg->budget,
+		.seed = cfg->seed,
+		.ops = &fake_ops,
+		.priv = fh,
 	};
 	u32 i, j, n = cfg->nr_pages, bufs;
 	int err = 0;
@@ -651,7 +659,8 @@ struct fake_home *fh_create(const struct fh_config *cfg)
 		if (!fh_alloc_fail_at)
 			fh_violation(fh, "dcm_vm_create: %d", err);
 		if (err != -ENOMEM)
-			fh_violation(fh, "dcm_vm_create: %d when allocation fails",
+			fh_violation(fh,
+				     "dcm_vm_create: %d when allocation fails",
 				     err);
 		fh_destroy(fh);
 		return NULL;
@@ -660,7 +669,8 @@ struct fake_home *fh_create(const struct fh_config *cfg)
 		fh->vm->lane[i].priv = fh;
 		for (j = 0; j < FH_LANE_BUFS; j++)
 			fh_set_buf(fh->vm, i, j,
-				   fh_ptr(fh, (u64)fh->nr_chunks * DCM_BLOCK_MAX +
+				   fh_ptr(fh,
+					  (u64)fh->nr_chunks * DCM_BLOCK_MAX +
 						  (i * FH_LANE_BUFS + j) *
 							  DCM_BLOCK_MAX));
 	}

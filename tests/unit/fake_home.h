@@ -198,7 +198,7 @@ void fh_settle(struct fake_home *fh);
 /* ---- donors ---- */
 
 /* A free slab of a living donor other than @not, or NULL. */
-struct fh_slab *fh_slab_take(struct fake_home *fh, u64 pick, s32 not);
+struct fh_slab *fh_slab_take(struct fake_home *fh, u64 pick, s32 not );
 /* Attach a slab to every extent that asked. Returns how many. */
 unsigned int fh_give_slabs(struct fake_home *fh, u64 pick);
 void fh_slab_kill(struct fake_home *fh, struct fh_slab *s);

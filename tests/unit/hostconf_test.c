@@ -144,7 +144,10 @@ static void test_many_donors(void **state)
 static void test_key_text(void **state)
 {
 	static const char *const bad[] = {
-		"lab", "lab:", "lab:zz", ":00112233445566778899aabbccddeeff",
+		"lab",
+		"lab:",
+		"lab:zz",
+		":00112233445566778899aabbccddeeff",
 		"lab:00112233445566778899aabbccddee", /* 15 bytes */
 		"lab:00112233445566778899aabbccddeef",
 		"l b:00112233445566778899aabbccddeeff",
@@ -186,7 +189,8 @@ static void test_key_file(void **state)
 
 	(void)state;
 	assert_true(fd >= 0);
-	assert_int_equal(write(fd, "lab:00112233445566778899aabbccddeeff\n", 37),
+	assert_int_equal(write(fd, "lab:00112233445566778899aabbccddeeff\n",
+			       37),
 			 37);
 	assert_int_equal(fchmod(fd, 0640), 0);
 	assert_int_equal(dcm_key_load(path, "lab", &k, err), -EACCES);

@@ -65,10 +65,12 @@ static struct result run(struct dcm_hostile *dials, u64 seed, u8 fill)
 
 			memset(src[i], fill + (int)i, 65536);
 			io[i] = (struct dcm_io){
-				.slab = &slab, .offset = i * 65536u,
+				.slab = &slab,
+				.offset = i * 65536u,
 				.bytes = 65536,
 				.op = pass ? DCM_IO_READ : DCM_IO_WRITE,
-				.data = src[i], .status = 1,
+				.data = src[i],
+				.status = 1,
 			};
 			while ((ret = ep->ops->post(ep, &io[i])) == -EAGAIN &&
 			       tries++ < 1000)
@@ -159,7 +161,8 @@ static void test_each(void **state)
 			break;
 		case DCM_HOSTILE_SILENCE:
 			assert_int_equal(r.failed, 0);
-			assert_int_equal(r.done + (u64)atomic64_read(&d.count[k]),
+			assert_int_equal(r.done + (u64)atomic64_read(
+							  &d.count[k]),
 					 2 * NR);
 			break;
 		case DCM_HOSTILE_DIE:

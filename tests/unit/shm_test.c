@@ -65,8 +65,10 @@ static void test_rw(void **state)
 	ep = dcm_transport_shm.open(&args, &err);
 	assert_non_null(ep);
 	memset(buf, 0x5a, sizeof(buf));
-	io[0] = (struct dcm_io){ .slab = &s, .offset = SLAB - 65536,
-				 .bytes = 65536, .op = DCM_IO_WRITE,
+	io[0] = (struct dcm_io){ .slab = &s,
+				 .offset = SLAB - 65536,
+				 .bytes = 65536,
+				 .op = DCM_IO_WRITE,
 				 .data = buf };
 	assert_int_equal(one(ep, &io[0]), 0);
 	io[0].op = DCM_IO_READ;
@@ -81,7 +83,8 @@ static void test_rw(void **state)
 	assert_int_equal(one(ep, &io[0]), -ERANGE);
 	/* full, and in order */
 	for (i = 0; i < 5; i++) {
-		io[i] = (struct dcm_io){ .slab = &s, .bytes = PAGE,
+		io[i] = (struct dcm_io){ .slab = &s,
+					 .bytes = PAGE,
 					 .op = DCM_IO_READ };
 		assert_int_equal(ep->ops->post(ep, &io[i]),
 				 i < 4 ? 0 : -EAGAIN);
@@ -110,8 +113,9 @@ static void test_revoked(void **state)
 	slab_open(&s);
 	ep = dcm_transport_shm.open(NULL, &err);
 	assert_int_equal(ftruncate(s.fd, 0), 0);
-	io = (struct dcm_io){ .slab = &s, .bytes = PAGE, .op = DCM_IO_WRITE,
-			      .data = buf };
+	io = (struct dcm_io){
+		.slab = &s, .bytes = PAGE, .op = DCM_IO_WRITE, .data = buf
+	};
 	assert_int_equal(one(ep, &io), -ESTALE);
 	/* READ gives the address; the kernel's copy from there fails cleanly */
 	io.op = DCM_IO_READ;

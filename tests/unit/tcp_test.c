@@ -235,7 +235,9 @@ static void test_range(void **state)
 /* Refusals bring no payload: what comes behind them has to be put right. */
 static void test_refusals(void **state)
 {
-	static const u32 status[6] = { 0, DCM_WS_NO_SLAB, 0, DCM_WS_RANGE, 0, 0 };
+	static const u32 status[6] = {
+		0, DCM_WS_NO_SLAB, 0, DCM_WS_RANGE, 0, 0
+	};
 	static const int want[6] = { 0, -ESTALE, 0, -EIO, 0, 0 };
 	unsigned int cut, i;
 
@@ -268,8 +270,8 @@ static void test_refusals(void **state)
 				assert_ptr_equal(done, io[i]);
 				assert_int_equal(done->status, want[i]);
 				if (!want[i])
-					assert_true(filled(done,
-							   0x80 + (int)i));
+					assert_true(
+						filled(done, 0x80 + (int)i));
 			}
 		}
 		assert_int_equal(i, 6);
@@ -494,8 +496,7 @@ static void test_close(void **state)
 				n++;
 		}
 		assert_int_equal(n, 2);
-		assert_int_equal(a->status,
-				 when >= ANS + PAGE ? 0 : -ENOTCONN);
+		assert_int_equal(a->status, when >= ANS + PAGE ? 0 : -ENOTCONN);
 		assert_int_equal(b->status, -ENOTCONN);
 		if (!a->status)
 			assert_true(filled(a, 0x11));
