@@ -98,6 +98,7 @@ class Outcome:
     result: str
     peak: int  # of anonymous memory, seen from outside
     rss: int
+    note: str = ""  # what the pager counted
 
 
 def _environment(ctx: Context, preload: str = "") -> dict[str, str]:
@@ -230,6 +231,7 @@ class Results:
     peer: dict[int, float] = dataclasses.field(default_factory=dict)
     peaks: dict[int, int] = dataclasses.field(default_factory=dict)
     problems: list[str] = dataclasses.field(default_factory=list)
+    counted: list[str] = dataclasses.field(default_factory=list)
     kills: int = 0  # of runs on zram, by the OOM killer
 
 
@@ -274,17 +276,24 @@ def _ours(
     ctx: Context, app: App, folder: Path, size: inputs.Size, limit: int, timeout: float
 ) -> Outcome:
     ctx.check_time()
-    with _donor(ctx) as d:
-        return _program(
-            ctx,
-            app,
-            folder,
-            size,
-            prefix=_dcmctl(ctx, d, limit),
-            env=_environment(ctx),
-            timeout=timeout,
-            cgroup=None,
-        )
+    env = _environment(ctx)
+    sampler = donors.StatusSampler(Path(env["DCM_RUNTIME_DIR"]))
+    sampler.start()
+    try:
+        with _donor(ctx) as d:
+            done = _program(
+                ctx,
+                app,
+                folder,
+                size,
+                prefix=_dcmctl(ctx, d, limit),
+                env=env,
+                timeout=timeout,
+                cgroup=None,
+            )
+    finally:
+        note = donors.pager_note(sampler.stop())
+    return dataclasses.replace(done, note=note)
 
 
 def _peer(
@@ -347,6 +356,7 @@ def measure(ctx: Context, app: App, folder: Path, size: inputs.Size, algorithm: 
                 store[share] = done.seconds
         if done := sides.get("dcm"):
             found.peaks[share] = done.peak
+            found.counted.append(f"{app.name} {share} %: {done.note}")
             # What is not paged (stacks, libdcm's own) is no part of the budget: bounded.
             if done.peak > limit + limit // 10 + 32 * MIB:
                 found.problems.append(
@@ -386,7 +396,7 @@ def apps(ctx: Context, algorithm: str) -> Row:
         except (BenchError, OSError) as e:
             problems.append(f"{app.name}: {e} (package {app.package})")
     problems += [p for r in results for p in r.problems]
-    ctx.notes["apps"] = text(results)
+    ctx.notes["apps"] = "\n".join([text(results), *(c for r in results for c in r.counted)])
 
     def average(side: str, share: int, among: list[Results]) -> float:
         """Percent slower than plain, geometric mean."""

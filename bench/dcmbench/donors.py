@@ -11,6 +11,7 @@ import secrets
 import signal
 import socket
 import subprocess
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -105,6 +106,56 @@ def donor(
                 proc.send_signal(signal.SIGTERM)
                 proc.wait(10)
         kill_group(proc)
+
+
+class StatusSampler(threading.Thread):
+    """The last status a pager gave before its program ended, asked once a second."""
+
+    def __init__(self, runtime: Path) -> None:
+        super().__init__(daemon=True)
+        self._runtime = runtime
+        self._halt = threading.Event()
+        self.last: dict[str, Any] = {}
+
+    def run(self) -> None:
+        while not self._halt.wait(1.0):
+            for path in (self._runtime / "vm").glob("*.sock"):
+                with contextlib.suppress(OSError, ValueError):
+                    self.last = self._ask(path)
+
+    def stop(self) -> dict[str, Any]:
+        self._halt.set()
+        self.join()
+        return self.last
+
+    @staticmethod
+    def _ask(path: Path) -> dict[str, Any]:
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(1.0)
+            s.connect(os.fspath(path))
+            s.sendall(b'{"cmd":"status"}\n')
+            answer = b""
+            while not answer.endswith(b"\n"):
+                chunk = s.recv(65536)
+                if not chunk:
+                    break
+                answer += chunk
+        found = json.loads(answer)
+        return found if isinstance(found, dict) else {}
+
+
+def pager_note(p: object) -> str:
+    """What a pager counted, in a few words; "" when it told nothing."""
+    if not isinstance(p, dict) or "faults" not in p:
+        return ""
+    f, mix = p["faults"], p.get("block_mix", {})
+    return (
+        f"pager: faults {f.get('total')} (missing {f.get('missing')}, minor {f.get('minor')}, "
+        f"wp {f.get('wp')}, zero {f.get('zero')}), fetches {p.get('fetches')}, "
+        f"write-backs {p.get('writebacks')}, clean drops {p.get('clean_drops')}, "
+        f"stretch {p.get('stretch')}, reduce {p.get('reduce')}, "
+        f"pages by block {' '.join(f'{k} {v}' for k, v in mix.items())}"
+    )
 
 
 def pager_config(

@@ -141,18 +141,7 @@ def paged(
 
 
 def pager_note(figures: Mapping[str, Any]) -> str:
-    """What the pager counted, in a few words."""
-    p = figures.get("pager")
-    if not isinstance(p, dict):
-        return ""
-    f = p.get("faults", {})
-    mix = p.get("block_mix", {})
-    return (
-        f"pager: faults {f.get('total')} (missing {f.get('missing')}, minor {f.get('minor')}, "
-        f"wp {f.get('wp')}), fetches {p.get('fetches')}, write-backs {p.get('writebacks')}, "
-        f"clean drops {p.get('clean_drops')}, stretch {p.get('stretch')}, "
-        f"reduce {p.get('reduce')}, pages by block {mix}"
-    )
+    return donors.pager_note(figures.get("pager"))
 
 
 # ---- one fault ----
