@@ -25,6 +25,11 @@
 #include "fake_home.h"
 #include "fake_priv.h"
 
+#if defined(__SANITIZE_THREAD__) || defined(THREAD_SANITIZER)
+#define STEPS 400000 /* nothing to see here for TSan, and ten times as slow */
+#else
+#define STEPS 4000000
+#endif
 #define VCPUS_MAX 12
 #define WAIT_MAX 5000000 /* ticks an access may take before it is stuck */
 
@@ -564,7 +569,7 @@ static u64 env_u64(const char *name, u64 def)
 
 static void test_model(void **state)
 {
-	u64 seed = env_u64("SEED", 20181), steps = env_u64("STEPS", 600000);
+	u64 seed = env_u64("SEED", 20181), steps = env_u64("STEPS", STEPS);
 	u64 round = env_u64("ROUND", 20000), done = 0, ok = 0, lost = 0;
 	u64 faults = 0, cancelled = 0, stretch = 0, reduce = 0, n = 0;
 	struct world *w = calloc(1, sizeof(*w));

@@ -373,7 +373,7 @@ static u64 env_u64(const char *name, u64 def)
 
 static void test_threads(void **state)
 {
-	u64 seed = env_u64("SEED", 77), rounds = env_u64("ROUNDS", 8), i;
+	u64 seed = env_u64("SEED", 77), rounds = env_u64("ROUNDS", 5), i;
 	u64 steps = env_u64("STEPS", 25000), ok = 0, lost = 0;
 
 	(void)state;
