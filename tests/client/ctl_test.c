@@ -7,320 +7,19 @@
  * Nothing is measured: waits end when what is waited for is there, or fail
  * after half a minute.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "../../kvm-dcm/core/wire_format.h"
 #include "../../kvm-dcm/transport/hostile.h"
-#include "../../kvm-dcm/user/ctl.h"
-#include "../../kvm-dcm/user/log.h"
 #include "donor.h"
-
-#define PAGE 4096u
-#define SLAB (2u << 20)
-#define EXTENTS 64u
-#define WAIT_S 30
-
-static char dir[] = "/tmp/dcm-ctl-XXXXXX";
-static char keys[128], bad_keys[128];
-static const u8 key[16] = { 0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77,
-			    0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff };
+#include "host.h"
 
 static const char *const small[] = { "--capacity", "64M", "--slab-size", "2M",
 				     "--head-room", "0", "--spare-slabs", "0",
 				     NULL };
-
-/* What a pager would remember. */
-struct host {
-	struct dcm_ctl *ctl;
-	pthread_mutex_t lock;
-	struct dcm_ctl_slab *slab[EXTENTS];
-	struct dcm_ctl_slab *old[EXTENTS];
-	unsigned int attached;
-	unsigned int evicts;
-	unsigned int losts;
-	unsigned int lost_of[EXTENTS];
-	char lost_name[EXTENTS][64];
-	unsigned int starved;
-	bool other;	/* answer EVICT with want_other */
-	int log;
-	struct dcm_host_donor donors[4];
-	unsigned int nr_donors;
-};
-
-static void on_attached(void *arg, u32 extent, struct dcm_ctl_slab *slab)
-{
-	struct host *h = arg;
-
-	pthread_mutex_lock(&h->lock);
-	assert_true(extent < EXTENTS);
-	assert_int_equal(slab->extent, extent);
-	if (h->slab[extent])
-		h->old[extent] = h->slab[extent];
-	h->slab[extent] = slab;
-	h->attached++;
-	pthread_mutex_unlock(&h->lock);
-}
-
-static void on_evict(void *arg, struct dcm_ctl_slab *slab)
-{
-	struct host *h = arg;
-
-	pthread_mutex_lock(&h->lock);
-	h->evicts++;
-	if (h->other)
-		dcm_ctl_want_other(h->ctl, slab->extent, slab);
-	pthread_mutex_unlock(&h->lock);
-}
-
-static void on_lost(void *arg, struct dcm_ctl_slab *slab, const char *donor)
-{
-	struct host *h = arg;
-
-	pthread_mutex_lock(&h->lock);
-	h->losts++;
-	h->lost_of[slab->extent]++;
-	snprintf(h->lost_name[slab->extent], 64, "%s", donor);
-	pthread_mutex_unlock(&h->lock);
-}
-
-static void on_starved(void *arg, u32 extent)
-{
-	struct host *h = arg;
-
-	(void)extent;
-	pthread_mutex_lock(&h->lock);
-	h->starved++;
-	pthread_mutex_unlock(&h->lock);
-}
-
-static const struct dcm_ctl_ops ops = {
-	.attached = on_attached,
-	.evict = on_evict,
-	.lost = on_lost,
-	.starved = on_starved,
-};
-
-static unsigned int get(struct host *h, const unsigned int *v)
-{
-	unsigned int n;
-
-	pthread_mutex_lock(&h->lock);
-	n = *v;
-	pthread_mutex_unlock(&h->lock);
-	return n;
-}
-
-static u64 now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (u64)ts.tv_sec * 1000 + (u64)ts.tv_nsec / 1000000;
-}
-
-/* Until @cond, or the test fails. */
-#define WAIT(cond)                                                       \
-	do {                                                             \
-		u64 end_ = now_ms() + WAIT_S * 1000;                     \
-		while (!(cond)) {                                        \
-			if (now_ms() > end_)                             \
-				fail_msg("waited in vain: %s", #cond);   \
-			usleep(5000);                                    \
-		}                                                        \
-	} while (0)
-
-static void host_donor(struct host *h, const char *name, const char *address)
-{
-	struct dcm_host_donor *d = &h->donors[h->nr_donors++];
-
-	snprintf(d->name, sizeof(d->name), "%s", name);
-	snprintf(d->address, sizeof(d->address), "%s", address);
-}
-
-static void host_start_cfg(struct host *h, struct dcm_ctl_config cfg)
-{
-	static int n;
-	char path[160];
-
-	snprintf(path, sizeof(path), "%s/log%d", dir, n++);
-	h->log = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	dcm_log_setup(DCM_LOG_DEBUG, h->log);
-	pthread_mutex_init(&h->lock, NULL);
-	cfg.donors = h->donors;
-	cfg.nr_donors = h->nr_donors;
-	cfg.tenant = "lab";
-	cfg.key = cfg.key ? cfg.key : key;
-	cfg.key_len = 16;
-	cfg.nr_lanes = 2;
-	cfg.size = (u64)EXTENTS * SLAB;
-	cfg.seed = 7;
-	assert_int_equal(dcm_ctl_start(&cfg, &ops, h, &h->ctl), 0);
-}
-
-static void host_start(struct host *h)
-{
-	host_start_cfg(h, (struct dcm_ctl_config){ .extent = SLAB,
-						   .data_encryption = true });
-}
-
-static void host_stop(struct host *h)
-{
-	dcm_ctl_stop(h->ctl);
-	dcm_log_setup(DCM_LOG_INFO, 2);
-	close(h->log);
-	pthread_mutex_destroy(&h->lock);
-}
-
-/* How many lines of the log have @what in them. */
-static unsigned int logged(struct host *h, const char *what)
-{
-	static char buf[65536];
-	unsigned int n = 0;
-	char *p;
-	ssize_t len = pread(h->log, buf, sizeof(buf) - 1, 0);
-
-	buf[len > 0 ? len : 0] = 0;
-	for (p = buf; (p = strstr(p, what)); n++)
-		p += strcspn(p, "\n");
-	return n;
-}
-
-/* ---- a lane's I/O, one operation at a time or many ---- */
-
-static u64 mark(u32 extent, u32 page, u64 version)
-{
-	return ((u64)extent << 48 | (u64)page << 32 | version) *
-	       0x9e3779b97f4a7c15ull;
-}
-
-static void fill(u64 *p, u32 extent, u32 page, u64 version)
-{
-	u32 i;
-
-	for (i = 0; i < PAGE / 8; i++)
-		p[i] = mark(extent, page, version) + i;
-}
-
-/* One operation to its end. -ENOTCONN is tried again for a while. */
-static int io(struct host *h, struct dcm_ctl_slab *s, enum dcm_io_op op,
-	      u64 off, u32 bytes, void *buf)
-{
-	u64 end = now_ms() + WAIT_S * 1000;
-	struct dcm_io req = { .slab = &s->ref, .offset = off, .bytes = bytes,
-			      .op = op, .data = buf };
-	struct dcm_io *done;
-	struct pollfd fds[DCM_CTL_FDS_MAX];
-	int ret, n;
-
-	for (;;) {
-		if (now_ms() > end)
-			return -ETIMEDOUT;
-		req.data = buf;
-		ret = dcm_ctl_io_post(h->ctl, 0, &req);
-		if (ret == -ENOTCONN) {
-			usleep(2000);
-			continue;
-		}
-		if (ret)
-			return ret;
-		dcm_ctl_io_flush(h->ctl, 0);
-		while (!dcm_ctl_io_poll(h->ctl, 0, &done, 8)) {
-			n = dcm_ctl_io_fds(h->ctl, 0, fds, DCM_CTL_FDS_MAX);
-			if (n)
-				poll(fds, (nfds_t)n, 50);
-			if (now_ms() > end)
-				fail_msg("operation never completed");
-		}
-		assert_ptr_equal(done, &req);
-		if (req.status != -ENOTCONN)
-			break;
-	}
-	if (!req.status && op == DCM_IO_READ && req.data != buf) {
-		/* shm: read() would be as good; the kernel copies */
-		assert_int_equal(pread(s->ref.fd, buf, bytes, (off_t)off),
-				 bytes);
-		assert_ptr_equal(req.data, (char *)s->ref.map + off);
-	}
-	return req.status;
-}
-
-static void write_extent(struct host *h, u32 e, u64 version)
-{
-	static u64 buf[16 * PAGE / 8];
-	u32 p, k;
-
-	for (p = 0; p < SLAB / PAGE; p += 16) {
-		for (k = 0; k < 16; k++)
-			fill(buf + k * PAGE / 8, e, p + k, version);
-		assert_int_equal(io(h, h->slab[e], DCM_IO_WRITE,
-				    (u64)p * PAGE, 16 * PAGE, buf),
-				 0);
-	}
-}
-
-static void check_slab(struct host *h, struct dcm_ctl_slab *s, u32 e,
-		       u64 version)
-{
-	static u64 buf[16 * PAGE / 8], want[PAGE / 8];
-	u32 p, k;
-
-	for (p = 0; p < SLAB / PAGE; p += 16) {
-		memset(buf, 0xee, sizeof(buf));
-		assert_int_equal(io(h, s, DCM_IO_READ, (u64)p * PAGE, 16 * PAGE,
-				    buf),
-				 0);
-		for (k = 0; k < 16; k++) {
-			fill(want, e, p + k, version);
-			assert_memory_equal(buf + k * PAGE / 8, want, PAGE);
-		}
-	}
-}
-
-static void want(struct host *h, u32 from, u32 to)
-{
-	u32 e, i;
-
-	/* again and again, as lanes do */
-	for (i = 0; i < 3; i++)
-		for (e = from; e < to; e++)
-			dcm_ctl_want(h->ctl, e);
-}
-
-static unsigned int on_donor(struct host *h, u32 nr, u32 donor)
-{
-	unsigned int n = 0;
-	u32 e;
-
-	for (e = 0; e < nr; e++)
-		n += h->slab[e] && h->slab[e]->donor == donor &&
-		     !__atomic_load_n(&h->slab[e]->dead, __ATOMIC_ACQUIRE);
-	return n;
-}
-
-static struct dcm_ctl_donor_status status(struct host *h, u32 donor)
-{
-	struct dcm_ctl_status st;
-
-	dcm_ctl_status(h->ctl, &st);
-	return st.donor[donor];
-}
-
-/* ---- the tests ---- */
 
 static void spread(struct dcm_ctl_config cfg, const char *donor_opt, bool local)
 {
@@ -338,10 +37,10 @@ static void spread(struct dcm_ctl_config cfg, const char *donor_opt, bool local)
 		opts[n++] = "--data-encryption";
 		opts[n++] = donor_opt;
 	}
-	snprintf(pa, sizeof(pa), "%s/a.sock", dir);
-	snprintf(pb, sizeof(pb), "%s/b.sock", dir);
-	donor_start(&a, local ? pa : NULL, local ? -1 : 0, keys, opts);
-	donor_start(&b, local ? pb : NULL, local ? -1 : 0, keys, opts);
+	snprintf(pa, sizeof(pa), "%s/a.sock", host_dir);
+	snprintf(pb, sizeof(pb), "%s/b.sock", host_dir);
+	donor_start(&a, local ? pa : NULL, local ? -1 : 0, host_keys, opts);
+	donor_start(&b, local ? pb : NULL, local ? -1 : 0, host_keys, opts);
 	snprintf(addr, sizeof(addr), "unix:%s", pa);
 	host_donor(&h, "a", local ? addr : a.tcp);
 	snprintf(addr, sizeof(addr), "unix:%s", pb);
@@ -442,8 +141,8 @@ static void two_start(struct two *t, bool local)
 
 	memset(t, 0, sizeof(*t));
 	for (i = 0; i < 2; i++) {
-		snprintf(path, sizeof(path), "%s/%c.sock", dir, 'a' + i);
-		donor_start(&t->d[i], local ? path : NULL, local ? -1 : 0, keys,
+		snprintf(path, sizeof(path), "%s/%c.sock", host_dir, 'a' + i);
+		donor_start(&t->d[i], local ? path : NULL, local ? -1 : 0, host_keys,
 			    small);
 		snprintf(addr, sizeof(addr), "unix:%s", path);
 		host_donor(&t->h, i ? "b" : "a", local ? addr : t->d[i].tcp);
@@ -645,7 +344,7 @@ static void test_drain_forced(void **state)
 	struct host h = { 0 };
 
 	(void)state;
-	donor_start(&d, NULL, 0, keys, opts);
+	donor_start(&d, NULL, 0, host_keys, opts);
 	host_donor(&h, "a", d.tcp);
 	host_start(&h);
 	want(&h, 0, 2);
@@ -670,7 +369,7 @@ static void test_resume(void **state)
 	u32 e, round;
 
 	(void)state;
-	donor_start(&d, NULL, 0, keys, small);
+	donor_start(&d, NULL, 0, host_keys, small);
 	p = proxy_start(d.tcp, addr, sizeof(addr));
 	host_donor(&h, "a", addr);
 	host_start(&h);
@@ -715,7 +414,7 @@ static void test_restarted(void **state)
 	int port;
 
 	(void)state;
-	donor_start(&d, NULL, 0, keys, small);
+	donor_start(&d, NULL, 0, host_keys, small);
 	port = atoi(strrchr(d.tcp, ':') + 1);
 	host_donor(&h, "a", d.tcp);
 	host_start(&h);
@@ -723,7 +422,7 @@ static void test_restarted(void **state)
 	WAIT(get(&h, &h.attached) == 2);
 	write_extent(&h, 0, 1);
 	donor_signal(&d, SIGKILL);
-	donor_start(&d, NULL, port, keys, small);
+	donor_start(&d, NULL, port, host_keys, small);
 	WAIT(get(&h, &h.losts) == 2);
 	assert_int_equal(logged(&h, "not heard of"), 0);
 	dcm_ctl_release(h.ctl, h.slab[0]);
@@ -744,7 +443,7 @@ static void test_wrong_key(void **state)
 	struct host h = { 0 };
 
 	(void)state;
-	donor_start(&d, NULL, 0, bad_keys, small);
+	donor_start(&d, NULL, 0, host_bad_keys, small);
 	host_donor(&h, "a", d.tcp);
 	host_start(&h);
 	want(&h, 0, 1);
@@ -770,7 +469,7 @@ static void test_full(void **state)
 	struct host h = { 0 };
 
 	(void)state;
-	donor_start(&d, NULL, 0, keys, opts);
+	donor_start(&d, NULL, 0, host_keys, opts);
 	host_donor(&h, "a", d.tcp);
 	host_start(&h);
 	want(&h, 0, 2);
@@ -796,8 +495,8 @@ static void test_wrong_size(void **state)
 	struct host h = { 0 };
 
 	(void)state;
-	donor_start(&d, NULL, 0, keys, opts);
-	donor_start(&good, NULL, 0, keys, small);
+	donor_start(&d, NULL, 0, host_keys, opts);
+	donor_start(&good, NULL, 0, host_keys, small);
 	host_donor(&h, "odd", d.tcp);
 	host_donor(&h, "good", good.tcp);
 	host_start(&h);
@@ -855,7 +554,7 @@ static void stop_host(unsigned int seconds, bool lose)
 	pid_t pid;
 	char c;
 
-	donor_start(&d, NULL, 0, keys, small);
+	donor_start(&d, NULL, 0, host_keys, small);
 	assert_int_equal(pipe(fds), 0);
 	pid = fork();
 	assert_true(pid >= 0);
@@ -896,7 +595,7 @@ static void test_goodbye(void **state)
 	struct host h = { 0 }, g = { 0 };
 
 	(void)state;
-	donor_start(&d, NULL, 0, keys, small);
+	donor_start(&d, NULL, 0, host_keys, small);
 	host_donor(&h, "a", d.tcp);
 	host_donor(&g, "a", d.tcp);
 	host_start(&h);
@@ -953,8 +652,8 @@ static void hostile(bool local)
 	memset(sure, 0, sizeof(sure));
 	memset(&dials.count, 0, sizeof(dials.count));
 	for (i = 0; i < 2; i++) {
-		snprintf(path, sizeof(path), "%s/%c.sock", dir, 'a' + (int)i);
-		donor_start(&d[i], local ? path : NULL, local ? -1 : 0, keys,
+		snprintf(path, sizeof(path), "%s/%c.sock", host_dir, 'a' + (int)i);
+		donor_start(&d[i], local ? path : NULL, local ? -1 : 0, host_keys,
 			    small);
 		snprintf(addr, sizeof(addr), "unix:%s", path);
 		host_donor(&h, i ? "b" : "a", local ? addr : d[i].tcp);
@@ -1056,17 +755,6 @@ static void test_hostile_shm(void **state)
 	hostile(true);
 }
 
-static void key_file(char *path, const char *name, const char *text)
-{
-	int fd;
-
-	snprintf(path, 128, "%s/%s", dir, name);
-	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	if (fd < 0 || write(fd, text, strlen(text)) < 0)
-		exit(99);
-	close(fd);
-}
-
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -1098,18 +786,16 @@ int main(int argc, char **argv)
 	size_t n = 0;
 	int ret;
 
-	if (!mkdtemp(dir))
+	if (host_files())
 		return 99;
-	key_file(keys, "keys", "lab:00112233445566778899aabbccddeeff\n");
-	key_file(bad_keys, "bad", "lab:ff112233445566778899aabbccddeeff\n");
 	/* "1/4": every fourth, from the second on; else a pattern of names */
 	if (argc > 1 && sscanf(argv[1], "%u/%u", &share, &of) != 2)
 		cmocka_set_test_filter(argv[1]);
 	for (i = share; i < sizeof(tests) / sizeof(tests[0]); i += of ? of : 1)
 		some[n++] = tests[i];
 	ret = _cmocka_run_group_tests("ctl", some, n, NULL, NULL);
-	snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
+	snprintf(cmd, sizeof(cmd), "rm -rf %s", host_dir);
 	if (ret || system(cmd))
-		fprintf(stderr, "logs are in %s\n", dir);
+		fprintf(stderr, "logs are in %s\n", host_dir);
 	return ret;
 }

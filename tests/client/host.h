@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* host.h - a host of donors as a pager would be one, for tests */
+#ifndef TEST_HOST_H
+#define TEST_HOST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include "../../kvm-dcm/core/wire_format.h"
+#include "../../kvm-dcm/user/ctl.h"
+#include "../../kvm-dcm/user/log.h"
+
+#define PAGE 4096u
+#define SLAB (2u << 20)
+#define EXTENTS 64u
+#define WAIT_S 30
+
+/* Where sockets, keys and logs go; the tenant's keys, right and wrong. */
+extern char host_dir[];
+extern char host_keys[128], host_bad_keys[128];
+
+/**
+ * struct host - what a pager would remember
+ * @slab: newest slab of each extent
+ * @old: the one before, if want_other() brought another
+ * @other: answer EVICT with want_other()
+ * @log: what libdcm said
+ */
+struct host {
+	struct dcm_ctl *ctl;
+	pthread_mutex_t lock;
+	struct dcm_ctl_slab *slab[EXTENTS];
+	struct dcm_ctl_slab *old[EXTENTS];
+	unsigned int attached;
+	unsigned int evicts;
+	unsigned int losts;
+	unsigned int lost_of[EXTENTS];
+	char lost_name[EXTENTS][64];
+	unsigned int starved;
+	bool other;	/* answer EVICT with want_other */
+	int log;
+	struct dcm_host_donor donors[4];
+	unsigned int nr_donors;
+};
+
+void host_donor(struct host *h, const char *name, const char *address);
+/* Donors, tenant, key, lanes and size are filled in. */
+void host_start_cfg(struct host *h, struct dcm_ctl_config cfg);
+void host_start(struct host *h);
+void host_stop(struct host *h);
+
+/* How many lines of the log have @what in them. */
+unsigned int logged(struct host *h, const char *what);
+
+/* One of the counters, as of now. */
+unsigned int get(struct host *h, const unsigned int *v);
+
+struct dcm_ctl_donor_status status(struct host *h, u32 donor);
+
+/* Of the first @nr extents, how many are on this donor and not lost. */
+unsigned int on_donor(struct host *h, u32 nr, u32 donor);
+
+/* Want extents [@from, @to), again and again, as lanes do. */
+void want(struct host *h, u32 from, u32 to);
+
+/* One operation to its end. -ENOTCONN is tried again for a while. */
+int io(struct host *h, struct dcm_ctl_slab *s, enum dcm_io_op op, u64 off,
+       u32 bytes, void *buf);
+
+/* A page's content: extent, number and version in every word. */
+void fill(u64 *p, u32 extent, u32 page, u64 version);
+void write_extent(struct host *h, u32 e, u64 version);
+void check_slab(struct host *h, struct dcm_ctl_slab *s, u32 e, u64 version);
+
+u64 now_ms(void);
+
+/* Makes host_dir and the key files; 0 when done. */
+int host_files(void);
+
+/* Until @cond, or the test fails. */
+#define WAIT(cond)                                                       \
+	do {                                                             \
+		u64 end_ = now_ms() + WAIT_S * 1000;                     \
+		while (!(cond)) {                                        \
+			if (now_ms() > end_)                             \
+				fail_msg("waited in vain: %s", #cond);   \
+			usleep(5000);                                    \
+		}                                                        \
+	} while (0)
+
+#endif /* TEST_HOST_H */
