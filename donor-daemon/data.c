@@ -54,6 +54,7 @@
 #define DONE_BYTES	(DCM_WIRE_HDR_BYTES + sizeof(struct dcm_wire_io_done))
 #define SCRATCH_BYTES	16384u		/* one TLS record */
 #define EVENTS		64
+#define LOOKS		8		/* at one connection between two at all */
 #define TURN_MAX	4u		/* reads in a row: others want theirs */
 #define FOLLOW_EVERY	16u		/* batches between looks at the CPU */
 #define FOLLOW_AFTER	3u		/* looks in a row before it is moved */
@@ -480,13 +481,18 @@ static int worker_poll(struct dcm_worker *w, struct dcm_data *d,
 		return 0;
 	until = clock_ns(CLOCK_MONOTONIC) + w->poll_ns;
 	do {
-		/* the one that spoke last, then the others */
-		ret = data_serve(w, d);
-		if (!ret)
-			*nr = epoll_wait(w->epfd, events, EVENTS, 0);
-		if (ret || *nr > 0) {
+		/* the one that spoke last, most of the time */
+		for (int look = 0; look < LOOKS; look++) {
+			ret = data_serve(w, d);
+			if (ret) {
+				w->vain = 0;
+				return ret;
+			}
+		}
+		*nr = epoll_wait(w->epfd, events, EVENTS, 0);
+		if (*nr > 0) {
 			w->vain = 0;
-			return ret < 0 ? ret : 1;
+			return 1;
 		}
 	} while (clock_ns(CLOCK_MONOTONIC) < until);
 	w->vain++;

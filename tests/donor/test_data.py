@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.donor.conftest import Lab
+from tests.donor.conftest import Lab, MakeLab
 from tests.donor.rawtls import (DATA, HELLO, NO_SLAB, OK, PLAIN, QUERY_MEM, RANGE, READ, SHM, TCP,
                                 WRITE, WRITTEN, Closed, Control, Data, hello, pack)
 
@@ -185,8 +185,12 @@ def test_answers_not_read(link: tuple[Control, Data], lab: Lab) -> None:
     stuck.close()
 
 
-def test_many_connections_one_session(lab: Lab) -> None:
+@pytest.mark.parametrize("options", [{"threads": 0}, {"threads": 1}, {"threads": 3},
+                                     {"threads": 2, "poll-us": 50}],
+                         ids=lambda o: "-".join(f"{k}-{v}" for k, v in o.items()))
+def test_many_connections_one_session(make_lab: MakeLab, options: dict[str, int]) -> None:
     """Lanes: each connection its own thread, all on one slab, pages apart."""
+    lab = make_lab(donor={"data-encryption": "no", **options})
     c = lab.control()
     slab = c.map()
     failed: list[BaseException] = []
@@ -209,11 +213,12 @@ def test_many_connections_one_session(lab: Lab) -> None:
         t.join()
     assert not failed, failed
     c.goodbye()
+    lab.settled()
 
 
-def test_encryption_is_the_hosts_choice(lab: Lab, make_lab: object) -> None:
+def test_encryption_is_the_hosts_choice(lab: Lab, make_lab: MakeLab) -> None:
     """Plain needs both: a donor that insists keeps TLS, so does a host that does not ask."""
-    strict = make_lab(donor={"data-encryption": "yes"})  # type: ignore[operator]
+    strict = make_lab(donor={"data-encryption": "yes"})
     c = strict.control()
     slab = c.map()
     d = c.data(PLAIN)
