@@ -44,7 +44,8 @@ def start(
 def configure(folder: Path, donors: list[Donor], transport: str = "shm", **vm: str) -> Path:
     """A libdcm configuration for these donors, which share a key."""
     values = {"name": "test", "budget": "16M", "size": "1G", "mode": "program"}
-    values |= {"threshold": "1M", "on-loss": "sigbus"} | {k.replace("_", "-"): v for k, v in vm.items()}
+    values |= {"threshold": "1M", "on-loss": "sigbus"}
+    values |= {k.replace("_", "-"): v for k, v in vm.items()}
     text = "[vm]\n" + "".join(f"{key} = {value}\n" for key, value in values.items())
     for donor in donors:
         address = donor.unix_address if transport == "shm" else donor.tcp_address
@@ -72,7 +73,7 @@ def run(
     return done
 
 
-def under_pager(config: Path, *, heap: bool = False) -> dict[str, str]:
+def under_pager(config: Path, *, heap: bool = False) -> dict[str, Any]:
     """Environment that puts a program under a pager."""
     preload = str(PRELOAD)
     if heap and JEMALLOC:
@@ -239,7 +240,9 @@ def test_redis(start_donor: StartDonor, short_tmp: Path) -> None:
             value = {i: hashlib.sha256(str(i).encode()).hexdigest() * 16 for i in range(40_000)}
             text = "".join(f"SET {k} {v}\n" for k, v in value.items())
             cli = [client, "-s", str(sock)]
-            subprocess.run(cli, input=text, text=True, capture_output=True, check=True, timeout=LIMIT_S)
+            subprocess.run(
+                cli, input=text, text=True, capture_output=True, check=True, timeout=LIMIT_S
+            )
             text = "".join(f"GET {k}\n" for k in value)
             got = subprocess.run(
                 cli, input=text, text=True, capture_output=True, check=True, timeout=LIMIT_S
