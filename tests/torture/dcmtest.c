@@ -33,12 +33,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define STUCK_S 60.0	/* a VM that runs and does nothing for so long hangs */
+#define STUCK_S 60.0 /* a VM that runs and does nothing for so long hangs */
 
 struct vm {
 	pid_t pid;
 	uint32_t round;
-	double cont_at;		/* stopped: let it go on then */
+	double cont_at; /* stopped: let it go on then */
 	uint64_t seen_ops;
 	double seen_at;
 	uint64_t ops, checked, lost, discards, budgets; /* ended incarnations */
@@ -195,8 +195,8 @@ static void vm_config(int i)
 		else
 			n += (size_t)
 				snprintf(text + n, sizeof(text) - n,
-				"[donor %s]\naddress = tcp:127.0.0.1:%d\n",
-				donor[d].name, donor[d].port);
+					 "[donor %s]\naddress = tcp:127.0.0.1:%d\n",
+					 donor[d].name, donor[d].port);
 	}
 	snprintf(path, sizeof(path), "%s/vm%d.ini", top_dir, i);
 	write_file(path, "%s", text);

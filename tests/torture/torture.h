@@ -53,18 +53,18 @@ struct donor {
 	char dir[96];
 	char sock[128];
 	char name[16];
-	bool shm;		/* reached by UNIX socket: shm, else tcp */
+	bool shm; /* reached by UNIX socket: shm, else tcp */
 	int port;
 	int capacity_mib;
 	pid_t pid;
 	uint32_t starts;
-	double back_at;		/* dead: start it again then; 0: it runs */
-	double cont_at;		/* stopped: let it go on then; 0: it runs */
-	double normal_at;	/* squeezed: give capacity back then */
+	double back_at; /* dead: start it again then; 0: it runs */
+	double cont_at; /* stopped: let it go on then; 0: it runs */
+	double normal_at; /* squeezed: give capacity back then */
 	bool draining;
 };
 
-extern struct vm_shared *shared;	/* VMS_MAX of them */
+extern struct vm_shared *shared; /* VMS_MAX of them */
 extern char top_dir[64];
 extern const char *donord;
 extern bool verbose;

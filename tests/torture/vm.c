@@ -35,8 +35,8 @@
 static struct vm_shared *me;
 static struct dcm_pager *pager;
 static char *mem;
-static uint32_t *seq;	/* by owner: 0 zero, SEQ_LOST lost */
-static uint32_t *last;	/* highest sequence number ever used */
+static uint32_t *seq; /* by owner: 0 zero, SEQ_LOST lost */
+static uint32_t *last; /* highest sequence number ever used */
 static uint32_t vm_id;
 
 static __thread sigjmp_buf on_bus;
@@ -202,7 +202,7 @@ static void do_kernel(uint32_t p, const int *pipe_fd)
 		got += r;
 	}
 	if (n != PAGE)
-		return;	/* copied in two, the second half was lost */
+		return; /* copied in two, the second half was lost */
 	check_words(p, copy, "write()");
 }
 
@@ -302,10 +302,10 @@ static void change_something(uint64_t *rng)
 		const char *name;
 		uint64_t lo, n;
 	} knob[] = {
-		{ "epsilon", 0, 1000 },	      { "proactive_share", 0, 9001 },
+		{ "epsilon", 0, 1000 },		 { "proactive_share", 0, 9001 },
 		{ "inactive_share", 100, 4900 }, { "reserve_pages", 1, 256 },
-		{ "batch_blocks", 1, 64 },    { "elastic", 0, 2 },
-		{ "sample_bp", 0, 10001 },    { "writebacks", 1, 64 },
+		{ "batch_blocks", 1, 64 },	 { "elastic", 0, 2 },
+		{ "sample_bp", 0, 10001 },	 { "writebacks", 1, 64 },
 	};
 	uint64_t lo = dcm_pager_min_budget(pager), n;
 	int err;

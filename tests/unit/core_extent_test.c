@@ -152,9 +152,9 @@ static void test_lost(void **state)
 	u32 i;
 
 	(void)state;
-	get(fh, 1);		/* clean, here: stays, becomes dirty */
-	put(fh, 2);		/* dirty, here */
-	fh_discard(fh, 0, 3, 1);	/* zero: can't be lost */
+	get(fh, 1); /* clean, here: stays, becomes dirty */
+	put(fh, 2); /* dirty, here */
+	fh_discard(fh, 0, 3, 1); /* zero: can't be lost */
 	fh_slab_kill(fh, s);
 	assert_int_equal(lose(fh, 0, s), 61);
 	assert_int_equal(count(fh, DCM_C_LOST_PAGES), 61);

@@ -55,8 +55,8 @@ struct move {
 struct world {
 	struct fake_home *fh;
 	u64 rng;
-	u32 workers;	/* lanes of vCPUs */
-	u32 ctl;	/* the control plane's lane */
+	u32 workers; /* lanes of vCPUs */
+	u32 ctl; /* the control plane's lane */
 	u32 nv;
 	u32 seq_at;
 	u32 hot, hot_len;

@@ -196,12 +196,12 @@ static void test_create(void **state)
 	int err = 0;
 
 	(void)state;
-#define BAD(field, value)                                      \
-	do {                                                   \
-		c = good;                                      \
-		c.field = (value);                             \
-		assert_null(dcm_vm_create(&c, &err));          \
-		assert_int_equal(err, -EINVAL);                \
+#define BAD(field, value)                             \
+	do {                                          \
+		c = good;                             \
+		c.field = (value);                    \
+		assert_null(dcm_vm_create(&c, &err)); \
+		assert_int_equal(err, -EINVAL);       \
 	} while (0)
 	BAD(nr_pages, 0);
 	BAD(nr_pages, U32_MAX);

@@ -18,7 +18,7 @@
 #include "fake_home.h"
 #include "fake_priv.h"
 
-#define FLOOD_AT 1536u	/* pages from here on only push others out */
+#define FLOOD_AT 1536u /* pages from here on only push others out */
 
 static inline struct fh_config calm(void)
 {

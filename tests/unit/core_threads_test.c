@@ -30,7 +30,7 @@ struct ctx {
 	struct fake_home *fh;
 	u32 workers;
 	u64 steps;
-	u32 running;	/* workers not done */
+	u32 running; /* workers not done */
 	u64 ok, lost;
 };
 

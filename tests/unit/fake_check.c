@@ -15,8 +15,8 @@
 struct walk {
 	struct fake_home *fh;
 	bool quiet;
-	u8 *seen;	/* heads met in a queue */
-	u64 frames;	/* frame pages the descriptors own */
+	u8 *seen; /* heads met in a queue */
+	u64 frames; /* frame pages the descriptors own */
 };
 
 static u64 want_content(const struct fake_home *fh, u32 gfn)

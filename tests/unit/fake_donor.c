@@ -199,7 +199,7 @@ static void write_end(struct fake_home *fh, struct fh_slab *s, struct fh_io *q,
 				fh,
 				"WRITE: source of page %u changed in flight to %#llx",
 				s->extent * fh->cfg.extent_pages + first + i,
-				     (unsigned long long)fh->store[at + i]);
+				(unsigned long long)fh->store[at + i]);
 		if (slab_state(s) != FH_SLAB_LIVE)
 			continue;
 		if (!q->io->status)

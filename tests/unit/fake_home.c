@@ -523,7 +523,7 @@ static void op_lost(struct dcm_lane *lane, u32 gfn, u32 nr)
 	fh_wake_pages(fh, gfn, nr);
 }
 
-static u64 now_tick;	/* ops->now_ns() gets no lane */
+static u64 now_tick; /* ops->now_ns() gets no lane */
 
 static u64 op_now_ns(void)
 {

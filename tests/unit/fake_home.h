@@ -30,28 +30,28 @@
 #define FH_QUEUE_MAX 256
 
 /* values of the content store that no guest page ever has */
-#define FH_POISON	0xdeaddeaddeaddeadull	/* a freed frame */
-#define FH_UNWRITTEN	0xbadbadbadbadbad1ull	/* slab page never written */
-#define FH_TORN		0xbadbadbadbadbad2ull	/* being or half written */
-#define FH_GONE		0xbadbadbadbadbad3ull	/* slab revoked or dead */
-#define FH_LOST		0xbadbadbadbadbad4ull	/* truth: lost with its donor */
+#define FH_POISON 0xdeaddeaddeaddeadull /* a freed frame */
+#define FH_UNWRITTEN 0xbadbadbadbadbad1ull /* slab page never written */
+#define FH_TORN 0xbadbadbadbadbad2ull /* being or half written */
+#define FH_GONE 0xbadbadbadbadbad3ull /* slab revoked or dead */
+#define FH_LOST 0xbadbadbadbadbad4ull /* truth: lost with its donor */
 
 /* page words: content, and what the page table would say */
-#define FH_SEQ_SHIFT	1
-#define FH_GFN_SHIFT	32
-#define FH_PRESENT	(1ull << 60)
-#define FH_WRITABLE	(1ull << 59)
-#define FH_DIRTY	(1ull << 58)
-#define FH_ACCESSED	(1ull << 57)
-#define FH_HIDDEN	(1ull << 56)
-#define FH_SAMPLED	(1ull << 55)
-#define FH_CONTENT	((1ull << 52) - 1)
+#define FH_SEQ_SHIFT 1
+#define FH_GFN_SHIFT 32
+#define FH_PRESENT (1ull << 60)
+#define FH_WRITABLE (1ull << 59)
+#define FH_DIRTY (1ull << 58)
+#define FH_ACCESSED (1ull << 57)
+#define FH_HIDDEN (1ull << 56)
+#define FH_SAMPLED (1ull << 55)
+#define FH_CONTENT ((1ull << 52) - 1)
 
 enum fh_slab_state {
-	FH_SLAB_FREE,		/* not lent */
+	FH_SLAB_FREE, /* not lent */
 	FH_SLAB_LIVE,
-	FH_SLAB_DEAD,		/* revoked or its donor died: -ESTALE */
-	FH_SLAB_DETACHED,	/* the core promised not to touch it again */
+	FH_SLAB_DEAD, /* revoked or its donor died: -ESTALE */
+	FH_SLAB_DETACHED, /* the core promised not to touch it again */
 };
 
 struct fh_slab {
@@ -59,8 +59,8 @@ struct fh_slab {
 	u32 state;
 	u32 extent;
 	u32 donor;
-	u32 base;	/* index of page 0 in the store */
-	u8 *busy;	/* a byte a page: an I/O is in flight on it */
+	u32 base; /* index of page 0 in the store */
+	u8 *busy; /* a byte a page: an I/O is in flight on it */
 };
 
 struct fh_donor {
@@ -125,20 +125,20 @@ struct fake_home {
 	struct fh_config cfg;
 	struct dcm_vm *vm;
 	u64 tick;
-	u64 *page;		/* page words */
-	u64 *truth;		/* version last written (bit 0: zero) */
-	u64 *maybe;		/* version being written */
-	u32 *seq;		/* versions made */
-	u32 *wakes;		/* wake-ups seen, per page */
-	u8 *op;			/* an op runs on the page */
-	u32 *witness;		/* plain: for ThreadSanitizer */
-	u8 *wlock;		/* a guest thread writes the page */
-	bool *want;		/* extents that want a slab */
+	u64 *page; /* page words */
+	u64 *truth; /* version last written (bit 0: zero) */
+	u64 *maybe; /* version being written */
+	u32 *seq; /* versions made */
+	u32 *wakes; /* wake-ups seen, per page */
+	u8 *op; /* an op runs on the page */
+	u32 *witness; /* plain: for ThreadSanitizer */
+	u8 *wlock; /* a guest thread writes the page */
+	bool *want; /* extents that want a slab */
 	u32 nr_chunks;
-	u32 *chunk;		/* live pages of a 16-page frame chunk */
+	u32 *chunk; /* live pages of a 16-page frame chunk */
 	u32 chunk_hint;
-	u64 *store;		/* contents: frames, landing buffers, slabs */
-	char *window;		/* PROT_NONE, 4 KiB a store entry */
+	u64 *store; /* contents: frames, landing buffers, slabs */
+	char *window; /* PROT_NONE, 4 KiB a store entry */
 	u64 nr_store;
 	struct fh_slab *slab;
 	struct fh_donor donor[FH_DONORS_MAX];
@@ -146,7 +146,7 @@ struct fake_home {
 	s64 mapped;
 	s64 frames;
 	s64 direct_max;
-	u64 limit;		/* of direct, follows the budget */
+	u64 limit; /* of direct, follows the budget */
 	u32 depth;
 	u64 relaxed;
 	/* what happened, for tests */
@@ -167,7 +167,7 @@ extern char fh_repro[160];
 /* ---- the guest ---- */
 
 #define FH_OK (-1)
-#define FH_HELD (-2)	/* another guest thread writes or discards the page */
+#define FH_HELD (-2) /* another guest thread writes or discards the page */
 
 /* FH_OK when the access went through, FH_HELD, or flags for dcm_fault(). */
 int fh_read(struct fake_home *fh, u32 gfn, u64 *content);
