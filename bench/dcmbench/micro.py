@@ -400,7 +400,8 @@ def core_cpu(ctx: Context) -> Row:
         "and move no bytes: uniformly random faults with the budget full, each with a fetch, a "
         "victim unmapped and evicted; CPU time of the thread (CLOCK_THREAD_CPUTIME_ID) over "
         f"millions of them ({faults} in the last), less the same loop with the core left out, "
-        "over the faults counted. Budgets: "
+        "over the faults counted; the ops' own memory accesses are thus counted as the core's. "
+        "Budgets: "
         + "; ".join(f"{n}: {v / 1e3:.3f} us" for n, v in found.items())
         + ". Larger ones miss the CPU's caches and TLB in the descriptor table (16 bytes a page)."
     )
