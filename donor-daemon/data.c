@@ -66,6 +66,7 @@ struct dcm_data {
 	struct dcm_chan *chan;
 	struct dcm_session *session;
 	struct dcm_tenant *tenant;
+	u16 lane;			/* the host's number; 0: none */
 	bool want_out;
 	unsigned int served;
 	unsigned int astray;	/* looks that found it on another CPU */
@@ -529,7 +530,7 @@ static void *worker_run(void *arg)
 }
 
 int dcm_data_adopt(struct dcm_donor *donor, struct dcm_session *session,
-		   struct dcm_tenant *tenant, struct dcm_chan *chan)
+		   struct dcm_tenant *tenant, struct dcm_chan *chan, u16 lane)
 {
 	struct dcm_data *d = calloc(1, sizeof(*d));
 	struct dcm_worker *w = worker_near(donor, chan);
@@ -546,6 +547,7 @@ int dcm_data_adopt(struct dcm_donor *donor, struct dcm_session *session,
 	d->chan = chan;
 	d->session = session;
 	d->tenant = tenant;
+	d->lane = lane;
 	dcm_list_init(&d->session_node);
 	dcm_session_get(session);
 	pthread_mutex_lock(&session->data_lock);
@@ -566,7 +568,7 @@ void dcm_data_shutdown(struct dcm_session *session)
 	pthread_mutex_unlock(&session->data_lock);
 }
 
-bool dcm_data_ending(struct dcm_session *session)
+bool dcm_data_ending(struct dcm_session *session, u16 lane)
 {
 	struct dcm_data *d;
 	bool ending = false;
@@ -576,6 +578,8 @@ bool dcm_data_ending(struct dcm_session *session)
 	{
 		struct pollfd p = { .fd = d->chan->fd, .events = POLLRDHUP };
 
+		if (lane && d->lane == lane)
+			shutdown(d->chan->fd, SHUT_RDWR);
 		ending |= poll(&p, 1, 0) > 0;
 	}
 	pthread_mutex_unlock(&session->data_lock);

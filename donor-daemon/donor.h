@@ -242,15 +242,16 @@ struct dcm_data;
 int dcm_data_start(struct dcm_donor *donor, char *err, size_t err_len);
 void dcm_data_stop(struct dcm_donor *donor);
 int dcm_data_adopt(struct dcm_donor *donor, struct dcm_session *session,
-		   struct dcm_tenant *tenant, struct dcm_chan *chan);
+		   struct dcm_tenant *tenant, struct dcm_chan *chan, u16 lane);
 void dcm_data_shutdown(struct dcm_session *session);
 
 /*
  * A data connection of the session has been hung up and its worker is not
  * through with what it brought. A host that writes a page again over another
- * connection relies on the first WRITE not coming after the second.
+ * connection relies on the first WRITE not coming after the second. One of the
+ * same @lane is hung up here: the host has given it up, told us or not.
  */
-bool dcm_data_ending(struct dcm_session *session);
+bool dcm_data_ending(struct dcm_session *session, u16 lane);
 
 struct dcm_data_totals {
 	u64 reads;

@@ -98,7 +98,7 @@ static void hello_data(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 		dcm_conn_refuse(conn, msg->tag, DCM_WS_NO_SESSION);
 		return;
 	}
-	if (dcm_data_ending(s)) {
+	if (dcm_data_ending(s, msg->hello.lane)) {
 		dcm_conn_refuse(conn, msg->tag, DCM_WS_BUSY);
 		return;
 	}
@@ -113,7 +113,7 @@ static void hello_data(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 		return;
 	}
 	ch = dcm_conn_detach(conn);
-	if (dcm_data_adopt(donor, s, tenant, ch)) {
+	if (dcm_data_adopt(donor, s, tenant, ch, msg->hello.lane)) {
 		dcm_chan_free(ch);
 		dcm_conn_forget(donor, tenant);
 		return;

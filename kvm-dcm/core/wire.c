@@ -119,12 +119,11 @@ static int wire_body_get(struct dcm_wire_msg *msg, const u8 *p)
 {
 	switch (msg->type) {
 	case DCM_MSG_HELLO:
-		if (AT(p, hello, reserved)[0] || AT(p, hello, reserved)[1])
-			return DCM_WIRE_E_RESERVED;
 		msg->hello.version_min = get16(AT(p, hello, version_min));
 		msg->hello.version_max = get16(AT(p, hello, version_max));
 		msg->hello.role = *AT(p, hello, role);
 		msg->hello.flags = *AT(p, hello, flags);
+		msg->hello.lane = get16(AT(p, hello, lane));
 		msg->hello.session = get64(AT(p, hello, session));
 		memcpy(msg->hello.secret, AT(p, hello, secret), 16);
 		if (msg->hello.role != DCM_ROLE_CONTROL &&
@@ -132,6 +131,8 @@ static int wire_body_get(struct dcm_wire_msg *msg, const u8 *p)
 			return DCM_WIRE_E_VALUE;
 		if (msg->hello.version_min > msg->hello.version_max)
 			return DCM_WIRE_E_VALUE;
+		if (msg->hello.lane && msg->hello.role != DCM_ROLE_DATA)
+			return DCM_WIRE_E_RESERVED;
 		return DCM_WIRE_OK;
 	case DCM_MSG_WELCOME:
 		msg->welcome.version = get16(AT(p, welcome, version));
@@ -276,6 +277,7 @@ static void wire_body_put(const struct dcm_wire_msg *msg, u8 *p)
 		put16(AT(p, hello, version_max), msg->hello.version_max);
 		*AT(p, hello, role) = msg->hello.role;
 		*AT(p, hello, flags) = msg->hello.flags;
+		put16(AT(p, hello, lane), msg->hello.lane);
 		put64(AT(p, hello, session), msg->hello.session);
 		memcpy(AT(p, hello, secret), msg->hello.secret, 16);
 		break;

@@ -76,6 +76,7 @@ struct dcm_wire_msg {
 			u16 version_max;
 			u8 role;
 			u8 flags;
+			u16 lane;
 			u64 session;
 			u8 secret[16];
 		} hello;

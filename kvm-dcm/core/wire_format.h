@@ -103,7 +103,7 @@ struct dcm_wire_hello {
 	__le16 version_max;
 	__u8 role;
 	__u8 flags;		/* DCM_HELLO_*; unknown ones are ignored */
-	__u8 reserved[2];	/* 0 */
+	__le16 lane;		/* data role: takes this one's place; else 0 */
 	__le64 session;		/* 0: new; else resume (control) or join (data) */
 	__u8 secret[16];	/* of the session; 0 with a new one */
 } __attribute__((packed));

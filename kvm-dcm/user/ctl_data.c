@@ -102,6 +102,7 @@ static void data_hello(struct ctl_donor *d, struct ctl_lane_slot *s)
 			.version_min = DCM_WIRE_VERSION_MIN,
 			.version_max = DCM_WIRE_VERSION_MAX,
 			.role = DCM_ROLE_DATA,
+			.lane = (u16)(s - d->slot + 1),
 			.session = d->session,
 			.flags = d->ctl->data_encryption ?
 					 0 :

@@ -109,8 +109,8 @@ def pack(type_: int, tag: int, body: bytes = b"", size: int | None = None) -> by
 
 
 def hello(role: int, session: int = 0, secret: bytes = bytes(16), flags: int = 0,
-          versions: tuple[int, int] = (1, 1)) -> bytes:
-    return struct.pack("<HHBBHQ16s", *versions, role, flags, 0, session, secret)
+          versions: tuple[int, int] = (1, 1), lane: int = 0) -> bytes:
+    return struct.pack("<HHBBHQ16s", *versions, role, flags, lane, session, secret)
 
 
 class Tls:
@@ -351,11 +351,12 @@ class Control:
     def beat(self) -> None:
         self.send(HEARTBEAT, tag=0)
 
-    def data(self, flags: int = 0, address: str | None = None) -> Data:
+    def data(self, flags: int = 0, address: str | None = None, lane: int = 0) -> Data:
         """A data connection; BUSY means that one which was hung up is still being read out."""
         for _ in range(100):
             tls = Tls(dial(address or self.address), self.name, self.key)
-            tls.send(pack(HELLO, 1, hello(DATA_ROLE, self.session, self.secret, flags)))
+            tls.send(pack(HELLO, 1, hello(DATA_ROLE, self.session, self.secret, flags,
+                                          lane=lane)))
             m = tls.message()
             if m.type != ERROR:
                 break

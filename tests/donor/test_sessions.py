@@ -298,3 +298,27 @@ def test_nobody_joins_before_the_old_one_is_through(lab: Lab) -> None:
         assert new.read(slab.id, 0) == b"n" * 4096
     new.close()
     c.goodbye()
+
+
+def test_a_lane_has_one_connection(lab: Lab) -> None:
+    """A lane that joins again hangs its old connection up, whether or not it was told."""
+    c = lab.control()
+    slab = c.map()
+    other = c.data(PLAIN, lane=2)
+    old = c.data(PLAIN, lane=1)
+    # more answers than the sockets hold, and a WRITE that waits behind them
+    old.tls.sock.settimeout(0.5)
+    with pytest.raises(TimeoutError):
+        while True:
+            old.tls.sock.sendall(old.read_bytes(slab.id, 0, 65536) * 50
+                                 + old.write_bytes(slab.id, 0, b"o" * 4096))
+    new = c.data(PLAIN, lane=1)
+    new.write(slab.id, 0, b"n" * 4096)
+    with pytest.raises((Closed, TimeoutError)):
+        while True:
+            old.tls.message()
+    assert new.read(slab.id, 0) == b"n" * 4096
+    assert other.read(slab.id, 0) == b"n" * 4096
+    for one in (old, new, other):
+        one.close()
+    c.goodbye()

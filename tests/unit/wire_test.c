@@ -88,6 +88,8 @@ static struct dcm_wire_msg sample(u16 type)
 		m.hello.role = rng() % 2 ? DCM_ROLE_CONTROL : DCM_ROLE_DATA;
 		m.hello.version_max |= 0x8000;
 		m.hello.version_min &= 0x7fff;
+		if (m.hello.role != DCM_ROLE_DATA)
+			m.hello.lane = 0;
 		break;
 	case DCM_MSG_MR_INFO:
 		m.mr_info.transport = 1u << rng() % 3;
@@ -304,6 +306,7 @@ static void test_refusals(void **state)
 	assert_int_equal(decode("MC", 2, HELLO, HOST), DCM_WIRE_E_MAGIC);
 	assert_int_equal(decode("GET / HTTP/1.1\r\n", 16, HELLO, HOST),
 			 DCM_WIRE_E_MAGIC);
+	m.hello.lane = 0;
 	p = bytes_of(&m, &len);
 	p[16 + 4] = 3;
 	assert_int_equal(decode(p, len, HELLO, HOST), DCM_WIRE_E_VALUE);
@@ -378,7 +381,7 @@ static void test_golden(void **state)
 {
 	static const u8 hello[] = {
 		0x43, 0x4d, 1,	  0,	32,   0,    0,	  0,	8,  7,	6,  5,
-		4,    3,    2,	  1,	1,    0,    2,	  0,	2,  1,	0,  0,
+		4,    3,    2,	  1,	1,    0,    2,	  0,	2,  1,	9,  0x0a,
 		0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 0,  1,	2,  3,
 		4,    5,    6,	  7,	8,    9,    10,	  11,	12, 13, 14, 15,
 	};
@@ -396,6 +399,7 @@ static void test_golden(void **state)
 	m.hello.version_max = 2;
 	m.hello.role = DCM_ROLE_DATA;
 	m.hello.flags = DCM_HELLO_PLAIN_DATA;
+	m.hello.lane = 0x0a09;
 	m.hello.session = 0x1122334455667788;
 	for (int i = 0; i < 16; i++)
 		m.hello.secret[i] = (u8)i;
