@@ -43,7 +43,9 @@ int dcm_guest_init(struct dcm_pager *pg, u64 nr_pages)
 	g->hole = vzalloc(nr_pages / 16 * sizeof(*g->hole));
 	g->pins = vzalloc(nr_pages);
 	g->bus = vzalloc(nr_pages / 8);
-	if (!g->region || !g->base || !g->hole || !g->pins || !g->bus)
+	g->used = vzalloc(g->nr_chunks);
+	if (!g->region || !g->base || !g->hole || !g->pins || !g->bus ||
+	    !g->used)
 		return -ENOMEM;
 	return 0;
 }
@@ -64,6 +66,7 @@ void dcm_guest_free(struct dcm_pager *pg)
 	vfree(g->hole);
 	vfree(g->pins);
 	vfree(g->bus);
+	vfree(g->used);
 }
 
 /* First region that ends after @va. Under the lock, or to be checked. */
@@ -314,9 +317,20 @@ out:
 static void discard(struct dcm_pager *pg, u64 gfn, u64 nr)
 {
 	struct dcm_pg_lane *l = &pg->lane[pg->nr_fault + 1];
+	u64 end = gfn + nr, next;
 
 	pthread_mutex_lock(&pg->discard_lock);
-	dcm_discard(l->core, gfn, nr);
+	for (; gfn < end; gfn = next) {
+		u8 *used = &pg->guest.used[gfn >> DCM_CHUNK_SHIFT];
+
+		next = min((gfn | (DCM_CHUNK_PAGES - 1)) + 1, end);
+		if (!__atomic_load_n(used, __ATOMIC_SEQ_CST))
+			continue;
+		/* A fault from now on says so again. */
+		if (next - gfn == DCM_CHUNK_PAGES)
+			__atomic_store_n(used, 0, __ATOMIC_SEQ_CST);
+		dcm_discard(l->core, gfn, next - gfn);
+	}
 	while (dcm_poll(l->core))
 		;
 	dcm_frames_drop(l);

@@ -63,6 +63,9 @@ static bool fault(struct dcm_pg_lane *l, const struct uffd_msg *msg)
 		dcm_uffd_wake(&pg->uffd, va, DCM_PAGE_SIZE);
 		return true;
 	}
+	if (unlikely(!READ_ONCE(pg->guest.used[gfn >> DCM_CHUNK_SHIFT])))
+		__atomic_store_n(&pg->guest.used[gfn >> DCM_CHUNK_SHIFT], 1,
+				 __ATOMIC_SEQ_CST);
 	if (msg->arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WP)
 		flags = DCM_FF_WP | DCM_FF_WRITE;
 	else if (msg->arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WRITE)
@@ -134,7 +137,7 @@ static int messages_take(struct dcm_pg_lane *l)
 	if (!nr)
 		return 0;
 	WRITE_ONCE(l->messages, l->messages + (u64)nr);
-	if (l->pg->follow)
+	if (READ_ONCE(l->pg->follow) || l->pg->spin)
 		dcm_place_look(l, &l->msg[0]);
 	for (i = 0; i < nr; i++)
 		if (!fault(l, &l->msg[i]))

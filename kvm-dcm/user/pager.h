@@ -59,6 +59,7 @@ struct dcm_region {
  * @hole: for each 64 KiB of gfn space, pages that are nobody's
  * @pins: of each page; allocated sparsely
  * @bus: pages replaced by a mapping that raises SIGBUS, a bit each
+ * @used: of each chunk, whether a page of it was ever asked for
  * @pinned: pages with a pin
  */
 struct dcm_guest {
@@ -70,6 +71,7 @@ struct dcm_guest {
 	u16 *hole;
 	u8 *pins;
 	u8 *bus;
+	u8 *used;
 	u64 pinned;
 	u32 nr_chunks;
 	u32 next_chunk;

@@ -20,6 +20,7 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <stddef.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -51,11 +52,12 @@ void dcm_place_init(struct dcm_pager *pg)
 {
 	char *head = robust_head(0);
 
-	if (!pg->follow)
-		return;
-	pg->follow = pg->uffd.thread_id && head && &__rseq_offset &&
-		     &__rseq_size && __rseq_size &&
-		     sysconf(_SC_NPROCESSORS_ONLN) > 1;
+	bool can = pg->uffd.thread_id && head && &__rseq_offset &&
+		   &__rseq_size && __rseq_size &&
+		   sysconf(_SC_NPROCESSORS_ONLN) > 1;
+
+	pg->follow &= can;
+	pg->spin &= can;
 	robust_offset = head - (char *)pthread_self();
 }
 
@@ -88,6 +90,11 @@ static void move_to(struct dcm_pg_lane *l, int cpu)
 
 	if (now - l->moved_ns < l->hold_ns)
 		return;
+	/* QEMU's -sandbox on,resourcecontrol=deny kills for asking. */
+	if (prctl(PR_GET_SECCOMP)) {
+		WRITE_ONCE(l->pg->follow, false);
+		return;
+	}
 	/* Moving often is worse than being wrong: hold off longer each time. */
 	if (now - l->moved_ns > 16 * (u64)MOVE_MAX_NS)
 		l->hold_ns = MOVE_MIN_NS;
@@ -126,7 +133,7 @@ void dcm_place_look(struct dcm_pg_lane *l, const struct uffd_msg *msg)
 	l->follow_cpu = cpu;
 	if (++l->follow_hits >= FOLLOW_AFTER) {
 		l->follow_hits = 0;
-		if (l->pg->follow)
+		if (READ_ONCE(l->pg->follow))
 			move_to(l, cpu);
 	}
 }

@@ -81,6 +81,12 @@ static void *raw_mmap(void *addr, u64 len, int prot, int flags, int fd,
 	return (void *)syscall(SYS_mmap, addr, len, prot, flags, fd, off);
 }
 
+static void die(const char *why)
+{
+	dcm_log(DCM_LOG_ERR, "%s", why);
+	_exit(125);
+}
+
 static int result(int rc)
 {
 	if (!rc)
@@ -181,6 +187,9 @@ DCM_EXPORT void *mmap(void *addr, size_t len, int prot, int flags, int fd,
 	struct dcm_pager *pg = pager();
 	void *p;
 
+	if (unlikely(dcm_shim.orphan) && (flags & MAP_FIXED) &&
+	    dcm_shim.mode == DCM_MODE_QEMU && wanted_kind(len, prot, flags))
+		die("guest RAM in a child process, which has no pager: run QEMU without -daemonize");
 	if (likely(!pg) || !len)
 		return raw_mmap(addr, len, prot, flags, fd, off);
 	if (flags & (MAP_FIXED | MAP_FIXED_NOREPLACE))
@@ -461,6 +470,7 @@ static void fork_child(void)
 {
 	dcm_heap_unlock();
 	dcm_shim.pg = NULL;
+	dcm_shim.orphan = true;
 }
 
 /*
@@ -481,12 +491,6 @@ static void child_watch(void)
 }
 
 /* ---- life ---- */
-
-static void die(const char *why)
-{
-	dcm_log(DCM_LOG_ERR, "%s", why);
-	_exit(125);
-}
 
 static void arena_make(struct dcm_pager *pg, u64 bytes)
 {

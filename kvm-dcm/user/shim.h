@@ -23,6 +23,7 @@
  * @arena_bytes: its size
  * @protected: some of the arena was once mprotect()ed
  * @no_direct: O_DIRECT can't be allowed on this kernel
+ * @orphan: this is a child; the pager is its parent's
  */
 struct dcm_shim {
 	struct dcm_pager *pg;
@@ -32,6 +33,7 @@ struct dcm_shim {
 	uint64_t arena_bytes;
 	bool protected;
 	bool no_direct;
+	bool orphan;
 };
 
 extern struct dcm_shim dcm_shim;

@@ -255,7 +255,24 @@ def test_redis(start_donor: StartDonor, short_tmp: Path) -> None:
             process.wait(30)
 
 
-def test_qemu_ram_is_adopted(start_donor: StartDonor, short_tmp: Path) -> None:
+SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+
+
+def test_qemu_daemonize_is_refused(start_donor: StartDonor, short_tmp: Path) -> None:
+    """A guest whose RAM would not be paged does not run."""
+    qemu = shutil.which("qemu-system-x86_64")
+    if not qemu:
+        pytest.skip("no qemu-system-x86_64")
+    config = configure(short_tmp, [start(start_donor)], mode="qemu", threshold="64M")
+    command = [qemu, "-daemonize", "-accel", "tcg", "-m", "256", "-display", "none"]
+    done = run(short_tmp, *command, status=1, **under_pager(config))
+    assert "run QEMU without -daemonize" in done.stderr
+
+
+@pytest.mark.parametrize("extra", [[], ["-sandbox", SANDBOX]])
+def test_qemu_ram_is_adopted(
+    start_donor: StartDonor, short_tmp: Path, extra: list[str]
+) -> None:
     """QEMU's guest RAM is paged, TCG's code buffer is not, and the donor is told at the end."""
     qemu = shutil.which("qemu-system-x86_64")
     if not qemu:
@@ -265,7 +282,7 @@ def test_qemu_ram_is_adopted(start_donor: StartDonor, short_tmp: Path) -> None:
     env = {**os.environ, "DCM_RUNTIME_DIR": str(short_tmp / "run")} | under_pager(config)
     with subprocess.Popen(
         [qemu, "-accel", "tcg", "-m", "512", "-display", "none", "-serial", "none"]
-        + ["-monitor", "none", "-net", "none"],
+        + ["-monitor", "none", "-net", "none", *extra],
         env=env,
         stderr=subprocess.PIPE,
     ) as process:
