@@ -321,15 +321,10 @@ static void discard(struct dcm_pager *pg, u64 gfn, u64 nr)
 
 	pthread_mutex_lock(&pg->discard_lock);
 	for (; gfn < end; gfn = next) {
-		u8 *used = &pg->guest.used[gfn >> DCM_CHUNK_SHIFT];
-
 		next = min((gfn | (DCM_CHUNK_PAGES - 1)) + 1, end);
-		if (!__atomic_load_n(used, __ATOMIC_SEQ_CST))
-			continue;
-		/* A fault from now on says so again. */
-		if (next - gfn == DCM_CHUNK_PAGES)
-			__atomic_store_n(used, 0, __ATOMIC_SEQ_CST);
-		dcm_discard(l->core, gfn, next - gfn);
+		if (__atomic_load_n(&pg->guest.used[gfn >> DCM_CHUNK_SHIFT],
+				    __ATOMIC_SEQ_CST))
+			dcm_discard(l->core, gfn, next - gfn);
 	}
 	while (dcm_poll(l->core))
 		;

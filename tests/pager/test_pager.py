@@ -270,9 +270,7 @@ def test_qemu_daemonize_is_refused(start_donor: StartDonor, short_tmp: Path) -> 
 
 
 @pytest.mark.parametrize("extra", [[], ["-sandbox", SANDBOX]])
-def test_qemu_ram_is_adopted(
-    start_donor: StartDonor, short_tmp: Path, extra: list[str]
-) -> None:
+def test_qemu_ram_is_adopted(start_donor: StartDonor, short_tmp: Path, extra: list[str]) -> None:
     """QEMU's guest RAM is paged, TCG's code buffer is not, and the donor is told at the end."""
     qemu = shutil.which("qemu-system-x86_64")
     if not qemu:
