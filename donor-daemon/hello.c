@@ -57,7 +57,8 @@ static void hello_control(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 			return;
 		}
 		donor->stats.sessions_made++;
-		dcm_info("session %llx of %s from %s begins",
+		dcm_log_limited(DCM_LOG_INFO,
+				"session %llx of %s from %s begins",
 			 (unsigned long long)s->id, conn->tenant->name,
 			 conn->peer);
 	} else {
@@ -69,7 +70,8 @@ static void hello_control(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 			return;
 		}
 		donor->stats.sessions_resumed++;
-		dcm_info("session %llx of %s goes on from %s",
+		dcm_log_limited(DCM_LOG_INFO,
+				"session %llx of %s goes on from %s",
 			 (unsigned long long)s->id, conn->tenant->name,
 			 conn->peer);
 	}

@@ -101,6 +101,9 @@ void dcm_session_attach(struct dcm_session *s, struct dcm_conn *conn)
 {
 	struct dcm_conn *old = s->conn;
 
+	/* a MAP that still waits was the old connection's: its answer is lost */
+	dcm_pool_want_cancel(&s->donor->pool, &s->want);
+	s->want_busy = false;
 	if (old) {
 		/* the host gave it up before we noticed */
 		old->session = NULL;
@@ -117,9 +120,11 @@ void dcm_session_detach(struct dcm_session *s)
 {
 	s->conn = NULL;
 	if (!s->ended)
-		dcm_info("session %llx of %s: control connection lost; its %u slabs are kept for up to %u ms",
-			 (unsigned long long)s->id, s->tenant->name,
-			 s->nr_slabs, DCM_WIRE_SILENCE_MS);
+		dcm_log_limited(
+			DCM_LOG_INFO,
+			"session %llx of %s: control connection lost; its %u slabs are kept for up to %u ms",
+			(unsigned long long)s->id, s->tenant->name, s->nr_slabs,
+			DCM_WIRE_SILENCE_MS);
 }
 
 void dcm_session_get(struct dcm_session *s)
@@ -153,9 +158,10 @@ void dcm_session_end(struct dcm_session *s, const char *why)
 
 	if (s->ended)
 		return;
-	dcm_notice("session %llx of %s ends: %s; %u slabs come back",
-		   (unsigned long long)s->id, s->tenant->name, why,
-		   s->nr_slabs);
+	dcm_log_limited(DCM_LOG_NOTICE,
+			"session %llx of %s ends: %s; %u slabs come back",
+			(unsigned long long)s->id, s->tenant->name, why,
+			s->nr_slabs);
 	__atomic_store_n(&s->ended, true, __ATOMIC_RELEASE);
 	uv_timer_stop(&s->timer);
 	dcm_list_del(&s->node);
