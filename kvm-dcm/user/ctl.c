@@ -171,6 +171,7 @@ static void ctl_free(struct dcm_ctl *ctl)
 	free(ctl->pending);
 	free(ctl->placing);
 	free(ctl->starved);
+	free(ctl->scratch);
 	free(ctl->cur);
 	free(ctl);
 }
@@ -283,12 +284,13 @@ int dcm_ctl_start(const struct dcm_ctl_config *cfg,
 	ctl->pending = calloc(words, sizeof(u64));
 	ctl->placing = calloc(words, sizeof(u64));
 	ctl->starved = calloc(words, sizeof(u64));
+	ctl->scratch = calloc(words, sizeof(u64));
 	ctl->other = calloc(ctl->nr_extents, sizeof(*ctl->other));
 	ctl->cur = calloc(ctl->nr_extents, sizeof(*ctl->cur));
 	ret = -ENOMEM;
 	if (ctl->event < 0 || !ctl->donor || !ctl->lane || !ctl->fds ||
 	    !ctl->want || !ctl->pending || !ctl->placing || !ctl->starved ||
-	    !ctl->other || !ctl->cur)
+	    !ctl->scratch || !ctl->other || !ctl->cur)
 		goto err;
 	ret = donors_init(ctl, cfg);
 	if (ret)

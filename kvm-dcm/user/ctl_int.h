@@ -158,6 +158,7 @@ struct ctl_lane {
  * @pending: extents to place (control thread), a bit each
  * @placing: extents with a job
  * @starved: extents whose starvation was told
+ * @scratch: all clear between uses
  * @cur: newest slab of each extent, %NULL: none or lost
  * @status: copy for dcm_ctl_status(), under @lock
  */
@@ -191,6 +192,7 @@ struct dcm_ctl {
 	u64 *pending;
 	u64 *placing;
 	u64 *starved;
+	u64 *scratch;
 	struct dcm_ctl_slab **cur;
 	u32 cursor;
 	u32 nr_pending;

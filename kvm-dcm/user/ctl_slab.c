@@ -214,29 +214,45 @@ static void slab_lost(struct dcm_ctl *ctl, struct dcm_ctl_slab *s)
 		ctl->cb->lost(ctl->arg, s, d->name);
 }
 
+/* Extents of a donor's slabs in ascending order, as text; how many. */
+static u64 lost_list(struct ctl_donor *d, char *text, size_t room)
+{
+	struct dcm_ctl *ctl = d->ctl;
+	struct dcm_ctl_slab *s;
+	size_t len = 0;
+	u64 n = 0;
+	u32 e;
+
+	for (s = ctl->slabs; s; s = s->next)
+		if (s->donor == d->idx && !s->dead && s->state == SLAB_ATTACHED)
+			bit_set(ctl->scratch, s->extent);
+	text[0] = 0;
+	for (e = 0; e < ctl->nr_extents; e++) {
+		if (!bit_test(ctl->scratch, e))
+			continue;
+		bit_clear(ctl->scratch, e);
+		if (len + 16 < room)
+			len += (size_t)snprintf(text + len, room - len, "%s%u",
+						n ? ", " : "", e);
+		n++;
+	}
+	if (len + 16 >= room)
+		snprintf(text + len, room - len, ", ...");
+	return n;
+}
+
 void ctl_slabs_lost(struct ctl_donor *d, const char *why)
 {
 	struct dcm_ctl *ctl = d->ctl;
 	struct dcm_ctl_slab *s, *next;
-	char list[400] = "";
-	u64 n = 0;
-	int len = 0;
+	char list[700];
+	u64 n = lost_list(d, list, sizeof(list));
 
-	for (s = ctl->slabs; s; s = s->next) {
-		if (s->donor != d->idx || s->dead || s->state != SLAB_ATTACHED)
-			continue;
-		if (len < (int)sizeof(list) - 16)
-			len += snprintf(list + len, sizeof(list) - (size_t)len,
-					"%s%u", n ? ", " : "", s->extent);
-		else if (list[len - 1] != '.')
-			len += snprintf(list + len, sizeof(list) - (size_t)len,
-					" ...");
-		n++;
-	}
 	if (n)
 		dcm_log(DCM_LOG_ERR,
-			"donor %s (%s) is lost: %s; with it %llu slabs: extents %s",
-			d->name, d->address, why, (unsigned long long)n, list);
+			"donor %s (%s) is lost: %s; with it %llu slab%s: extent%s %s",
+			d->name, d->address, why, (unsigned long long)n,
+			n > 1 ? "s" : "", n > 1 ? "s" : "", list);
 	else if (d->place.draining)
 		dcm_log(DCM_LOG_NOTICE, "donor %s (%s) is gone, drained",
 			d->name, d->address);

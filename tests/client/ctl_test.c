@@ -17,9 +17,10 @@
 #include "donor.h"
 #include "host.h"
 
-static const char *const small[] = { "--capacity", "64M", "--slab-size", "2M",
-				     "--head-room", "0", "--spare-slabs", "0",
-				     NULL };
+static const char *const small[] = {
+	"--capacity", "64M",	       "--slab-size", "2M", "--head-room",
+	"0",	      "--spare-slabs", "0",	      NULL
+};
 
 static void spread(struct dcm_ctl_config cfg, const char *donor_opt, bool local)
 {
@@ -142,8 +143,8 @@ static void two_start(struct two *t, bool local)
 	memset(t, 0, sizeof(*t));
 	for (i = 0; i < 2; i++) {
 		snprintf(path, sizeof(path), "%s/%c.sock", host_dir, 'a' + i);
-		donor_start(&t->d[i], local ? path : NULL, local ? -1 : 0, host_keys,
-			    small);
+		donor_start(&t->d[i], local ? path : NULL, local ? -1 : 0,
+			    host_keys, small);
 		snprintf(addr, sizeof(addr), "unix:%s", path);
 		host_donor(&t->h, i ? "b" : "a", local ? addr : t->d[i].tcp);
 	}
@@ -337,9 +338,11 @@ static void test_drained_shm(void **state)
 /* A host that does not give back in time loses the slabs, and hears of it. */
 static void test_drain_forced(void **state)
 {
-	static const char *const opts[] = { "--capacity", "64M", "--slab-size",
-					    "2M", "--head-room", "0",
-					    "--drain-timeout", "1s", NULL };
+	static const char *const opts[] = {
+		"--capacity",  "64M", "--slab-size",	 "2M",
+		"--head-room", "0",   "--drain-timeout", "1s",
+		NULL
+	};
 	struct donor d;
 	struct host h = { 0 };
 
@@ -462,9 +465,10 @@ static void test_wrong_key(void **state)
 
 static void test_full(void **state)
 {
-	static const char *const opts[] = { "--capacity", "4M", "--slab-size",
-					    "2M", "--head-room", "0",
-					    "--spare-slabs", "0", NULL };
+	static const char *const opts[] = {
+		"--capacity",	 "4M", "--slab-size", "2M", "--head-room", "0",
+		"--spare-slabs", "0",  NULL
+	};
 	struct donor d;
 	struct host h = { 0 };
 
@@ -489,8 +493,10 @@ static void test_full(void **state)
 
 static void test_wrong_size(void **state)
 {
-	static const char *const opts[] = { "--capacity", "64M", "--slab-size",
-					    "4M", "--head-room", "0", NULL };
+	static const char *const opts[] = { "--capacity",  "64M",
+					    "--slab-size", "4M",
+					    "--head-room", "0",
+					    NULL };
 	struct donor d, good;
 	struct host h = { 0 };
 
@@ -614,7 +620,8 @@ static struct dcm_hostile dials = { .delay_ns = 2000000 };
 static struct dcm_endpoint *wrap(void *arg, struct dcm_endpoint *ep)
 {
 	static u64 seed;
-	struct dcm_hostile_args args = { .inner = ep, .dials = &dials,
+	struct dcm_hostile_args args = { .inner = ep,
+					 .dials = &dials,
 					 .seed = ++seed };
 	int err;
 
@@ -652,9 +659,10 @@ static void hostile(bool local)
 	memset(sure, 0, sizeof(sure));
 	memset(&dials.count, 0, sizeof(dials.count));
 	for (i = 0; i < 2; i++) {
-		snprintf(path, sizeof(path), "%s/%c.sock", host_dir, 'a' + (int)i);
-		donor_start(&d[i], local ? path : NULL, local ? -1 : 0, host_keys,
-			    small);
+		snprintf(path, sizeof(path), "%s/%c.sock", host_dir,
+			 'a' + (int)i);
+		donor_start(&d[i], local ? path : NULL, local ? -1 : 0,
+			    host_keys, small);
 		snprintf(addr, sizeof(addr), "unix:%s", path);
 		host_donor(&h, i ? "b" : "a", local ? addr : d[i].tcp);
 	}
@@ -688,7 +696,8 @@ static void hostile(bool local)
 				.slab = &h.slab[j->e]->ref,
 				.offset = (u64)i * PAGE,
 				.bytes = PAGE,
-				.op = rng >> 20 & 1 ? DCM_IO_READ : DCM_IO_WRITE,
+				.op = rng >> 20 & 1 ? DCM_IO_READ :
+						      DCM_IO_WRITE,
 				.data = j->buf,
 			};
 			if (j->io.op == DCM_IO_WRITE) {
