@@ -1,10 +1,26 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Entry point of `python3 -m dcmctl` and of the launcher, which runs this file."""
+"""Entry point of `python3 -m dcmctl` and of the launcher, which runs this file.
+
+An older Python must be able to read this one file: it says so, or hands over
+to the python3 on PATH when that is another one.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+
+if sys.version_info < (3, 11):  # noqa: UP036 - that is what is to be found out
+    import shutil
+
+    other = shutil.which("python3")
+    tried = os.environ.pop("DCMCTL_PYTHON_TRIED", None)
+    if other and not tried and os.path.realpath(other) != os.path.realpath(sys.executable):
+        os.environ["DCMCTL_PYTHON_TRIED"] = "1"
+        os.execv(other, [other, "-I", *sys.argv])
+    sys.exit("dcmctl: needs Python 3.11 or later as /usr/bin/python3 or as python3 on PATH")
+
+os.environ.pop("DCMCTL_PYTHON_TRIED", None)
 
 if not __package__:
     # Run as a file with -I: the package's parent isn't on the path then.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dcmctl import control, donor, keyfile, preflight, run, settings, show, version
+from dcmctl import control, keyfile, preflight, run, settings, show, version
 from dcmctl.address import check_name, parse_donors, printable
 from dcmctl.errors import DcmError, UsageError
 from dcmctl.settings import Settings
@@ -286,6 +286,8 @@ def _show_tunables(vm: control.Vm, machine: bool) -> int:
 
 
 def cmd_donor_status(args: Args) -> int:
+    from dcmctl import donor  # an HTTP client takes longer to load than all the rest
+
     status = donor.fetch(args.addr)
     if args.json:
         _print_json(status)

@@ -19,7 +19,6 @@ import stat
 import struct
 import sys
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from dcmctl.address import Donor, printable
@@ -229,6 +228,8 @@ def _has_interp(head: bytes) -> bool | None:
 
 def probe(donors: Iterable[Donor], timeout: float = PROBE_TIMEOUT) -> dict[str, str | None]:
     """By donor name: None for a donor that takes connections, else why not."""
+    from concurrent.futures import ThreadPoolExecutor  # loads logging and more
+
     todo = list(donors)
     if not todo:
         return {}

@@ -140,7 +140,7 @@ def test_exit_status(run: Cli, good: list[str]) -> None:
 
 def test_no_end_is_missed(run: Cli, good: list[str]) -> None:
     """A program that ends at once: its SIGCHLD went astray one time in twenty."""
-    for _ in range(25):
+    for _ in range(15):
         assert run(*good, "--", "sh", "-c", "exit 5", timeout=20).returncode == 5
 
 
