@@ -128,10 +128,13 @@ static bool reading(const struct dcm_pg_lane *l)
 	       l->nr_stalled + DCM_PG_MESSAGES <= DCM_PG_STALLED_MAX;
 }
 
-/* Take what is waiting. Returns how many faults there were. */
+/*
+ * Take what is waiting. Returns how many faults there were. Raw, as the other
+ * call on this path: these are no cancellation points.
+ */
 static int messages_take(struct dcm_pg_lane *l)
 {
-	ssize_t n = read(l->pg->uffd.fd, l->msg, sizeof(l->msg));
+	ssize_t n = syscall(SYS_read, l->pg->uffd.fd, l->msg, sizeof(l->msg));
 	int nr = n > 0 ? (int)((size_t)n / sizeof(l->msg[0])) : 0, i;
 
 	if (!nr)
@@ -189,7 +192,7 @@ static void lane_wait(struct dcm_pg_lane *l, bool read_faults)
 			ms = n ? SILENT_MS : RETRY_MS;
 		nr += n;
 	}
-	n = poll(pfd, (nfds_t)nr, ms);
+	n = (int)syscall(SYS_poll, pfd, nr, ms);
 	if (n > 0 && (pfd[0].revents & POLLIN) &&
 	    read(l->wake_fd, &junk, sizeof(junk)) < 0)
 		return;

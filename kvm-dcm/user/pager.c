@@ -49,6 +49,15 @@ u64 dcm_now_ns(void)
 	return (u64)ts.tv_sec * 1000000000u + (u64)ts.tv_nsec;
 }
 
+/* Have the first lines of a page on their way before it is copied. */
+static void warm(const char *p)
+{
+	unsigned int i;
+
+	for (i = 0; i < 8 * 64; i += 64)
+		__builtin_prefetch(p + i);
+}
+
 /* The next run of set bits in @mask from @i on; false: none. */
 static bool run_next(u16 mask, unsigned int *i, unsigned int *n)
 {
@@ -416,6 +425,9 @@ static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
 	for (i = 0; i < nr; i++, v++) {
 		u16 hidden, mask;
 
+		/* A victim has long left the cache. */
+		if (i + 1 < nr && !v[1].dirty)
+			warm((char *)dcm_guest_va(&pg->guest, v[1].gfn));
 		if (pinned(&pg->guest, v->gfn, v->order)) {
 			v->err = -EBUSY;
 			continue;
