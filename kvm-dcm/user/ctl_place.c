@@ -146,7 +146,7 @@ static bool job_query(struct dcm_ctl *ctl, struct ctl_job *j, u64 now)
 /* Nobody can give this one a slab now. */
 static void job_starved(struct dcm_ctl *ctl, struct ctl_job *j, u64 now)
 {
-	u32 extent = j->extent;
+	u32 extent = j->extent, waiting, i;
 
 	job_free(ctl, j);
 	ctl_place_want_again(ctl, extent);
@@ -157,10 +157,13 @@ static void job_starved(struct dcm_ctl *ctl, struct ctl_job *j, u64 now)
 	/* nobody has had the time to answer */
 	if (!ctl->was_up && now - ctl->start_ms < CTL_GRACE_MS)
 		return;
+	waiting = ctl->nr_pending;
+	for (i = 0; i < CTL_JOBS; i++)
+		waiting += ctl->job[i].st != JOB_FREE;
 	if (dcm_log_allow(&ctl->say_starved, now, CTL_SAY_MS))
 		dcm_log(DCM_LOG_WARNING,
-			"no donor can lend a slab: %u extents wait; trying on. Add a donor, or memory to one",
-			ctl->nr_pending);
+			"no donor can lend a slab: extents that wait: %u; trying on. Add a donor, or memory to one",
+			waiting);
 	if (!bit_test(ctl->starved, extent)) {
 		bit_set(ctl->starved, extent);
 		ctl->cb->starved(ctl->arg, extent);
