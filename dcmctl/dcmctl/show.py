@@ -29,7 +29,7 @@ def _latency(latency: Latency) -> str:
 def _mix(status: Status) -> str:
     total = sum(status.block_mix.values())
     if not total:
-        return "none fetched yet"
+        return "none yet"
     return "  ".join(f"{size} {status.block_mix[size] * 100 / total:.0f}%" for size in BLOCK_SIZES)
 
 

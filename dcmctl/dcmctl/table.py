@@ -9,7 +9,7 @@ from dcmctl.status import BLOCK_SIZES
 
 # One letter a block size, so that the mix can be read without colours.
 MIX_LETTERS = dict(zip(BLOCK_SIZES, "48136", strict=True))
-MIX_LEGEND = "blocks: 4=4K 8=8K 1=16K 3=32K 6=64K, share of pages fetched"
+MIX_LEGEND = "blocks: 4=4K 8=8K 1=16K 3=32K 6=64K, share of pages brought in"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
