@@ -38,8 +38,8 @@ programs: $(PROGRAMS:%=build-%)
 tests-build: $(TESTS:%=build-%)
 $(PROGRAMS:%=build-%) $(TESTS:%=build-%): build-%:
 	@+$(MAKE) -C $* $(if $(filter tests/unit,$*),build,all) O=$(BUILD)
-# It links libdcm: two makes must not build that at once.
-build-tests/torture: build-kvm-dcm/user
+# It uses libdcm and the donor: two makes must not build them at once.
+build-tests/torture: $(PROGRAMS:%=build-%)
 .PHONY: $(PROGRAMS:%=build-%) $(TESTS:%=build-%)
 # Some tests link what is installed; two makes must not build it at once.
 $(TESTS:%=build-%): | $(PROGRAMS:%=build-%)
