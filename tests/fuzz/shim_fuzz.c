@@ -117,8 +117,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			arena_give(a, b);
 			break;
 		case 2:
-			heap_alloc(b % CHUNKS,
-				   (size_t)a << (data[2] >> 4 & 7),
+			heap_alloc(b % CHUNKS, (size_t)a << (data[2] >> 4 & 7),
 				   (size_t)16 << (data[0] >> 2 & 7), data[3]);
 			break;
 		default:
