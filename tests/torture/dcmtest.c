@@ -54,6 +54,7 @@ static struct donor donor[DONORS_MAX];
 static int nr_vms = 2, nr_donors = 4;
 static uint64_t seed, rng;
 static bool keep;
+static bool losing; /* things that lose pages happen by now */
 static volatile sig_atomic_t interrupted;
 static uint64_t n_squeeze, n_drain, n_stop, n_long_stop, n_kill, n_vm_stop,
 	n_vm_long, n_vm_kill;
@@ -350,6 +351,8 @@ static void donor_event(bool losses)
 	case 3:
 		say("%s drains", d->name);
 		d->draining = true;
+		if (losses)
+			all_may_lose(); /* others may be down or full */
 		donor_kill(d, SIGTERM);
 		n_drain++;
 		break;
@@ -511,12 +514,11 @@ static void run(double seconds)
 		vms_look();
 		donors_look();
 		if (now >= next) {
-			bool losses = now > start + seconds / 3;
-
+			losing = now > start + seconds / 3;
 			if (rnd(&rng, 3))
-				donor_event(losses);
+				donor_event(losing);
 			else
-				vm_event(losses);
+				vm_event(losing);
 			next = now + 0.1 + (double)rnd(&rng, 12) / 10;
 		}
 		if (now >= line) {
