@@ -245,7 +245,7 @@ def load(path: Path) -> Settings:
     try:
         return _settings(parser, path.parent)
     except UsageError as exc:
-        raise UsageError(f"configuration {path}: {exc}") from None
+        raise UsageError(f"configuration {path}: {printable(str(exc), 400)}") from None
 
 
 def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
@@ -267,7 +267,8 @@ def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
             key = values
         elif section == "tunables":
             for key_name, text in values.items():
-                tunables[tunable_name(key_name)] = str(tunable_value(text, key_name))
+                name = tunable_name(key_name)
+                tunables[name] = str(tunable_value(text, name))
         elif kind == "donor" and rest.strip():
             donors.append(_donor(rest.strip(), values, donors))
         else:
@@ -285,7 +286,7 @@ def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
         text = take(vm, "vm", name)
         return None if text is None else page_size(text, name)
 
-    name = take(vm, "vm", "name")
+    vm_name = take(vm, "vm", "name")
     mode = take(vm, "vm", "mode")
     lane_text = take(vm, "vm", "lanes")
     loss = take(vm, "vm", "on-loss")
@@ -293,7 +294,7 @@ def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
     tenant = take(key, "key", "tenant")
     file = take(key, "key", "file")
     settings = Settings(
-        name=None if name is None else check_name(name, "VM name"),
+        name=None if vm_name is None else check_name(vm_name, "VM name"),
         budget=optional_size("budget"),
         size=optional_size("size"),
         threshold=optional_size("threshold"),

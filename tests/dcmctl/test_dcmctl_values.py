@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 import stat
 from pathlib import Path
 
@@ -262,6 +264,7 @@ def test_command_line_over_ini(tmp_path: Path) -> None:
         ("[vm]\ndata-encryption = maybe\n", "neither yes nor no"),
         ("[tunables]\nEPS-1 = 5\n", "not the name of a tunable"),
         ("[tunables]\nepsilon = few\n", "not a number"),
+        ("[tunables]\neps\x10ilon = few\n", "not the name"),
         ("; " + "x" * 70000, "larger than"),
     ],
 )
@@ -274,6 +277,45 @@ def test_ini_refused(tmp_path: Path, text: str, said: str) -> None:
     assert said in message
     assert str(path) in message
     assert message.isprintable()
+
+
+def test_ini_mutated(tmp_path: Path) -> None:
+    """A damaged file is another good file or one printable line, never a traceback."""
+    seed = int(os.environ.get("SEED", "7"))
+    rng = random.Random(seed)
+    path = tmp_path / "host.conf"
+    insert = [
+        b"[",
+        b"]",
+        b"=",
+        b"\n",
+        b"\r",
+        b"\x85",
+        b"\0",
+        b"%(a)s",
+        b"[DEFAULT]\n",
+        b"\n ",
+        b";",
+    ]
+    refused = 0
+    for _ in range(2000):
+        data = bytearray(FULL.encode())
+        for _ in range(rng.randrange(1, 8)):
+            at = rng.randrange(len(data))
+            kind = rng.randrange(3)
+            if kind == 0:
+                data[at] = rng.randrange(256)
+            elif kind == 1:
+                del data[at : at + rng.randrange(1, 30)]
+            else:
+                data[at:at] = rng.choice(insert)
+        path.write_bytes(data)
+        try:
+            settings.load(path).to_ini()
+        except DcmError as exc:
+            refused += 1
+            assert str(exc).isprintable(), f"seed {seed}"
+    assert 0 < refused < 2000
 
 
 def test_ini_not_text(tmp_path: Path) -> None:
