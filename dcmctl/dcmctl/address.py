@@ -8,7 +8,7 @@ import socket
 import time
 from dataclasses import dataclass
 
-from dcmctl.errors import UsageError, reason
+from dcmctl.errors import UsageError, printable, reason
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 UNIX_PATH_MAX = 107  # sun_path less its NUL
@@ -25,12 +25,6 @@ def check_name(name: str, what: str) -> str:
             "up to 63 letters, digits, '.', '_' and '-', a letter or digit first"
         )
     return name
-
-
-def printable(text: str, limit: int = 200) -> str:
-    """Text from outside, made safe for a terminal and a single line."""
-    clean = "".join(c if c.isprintable() else "?" for c in text[: limit + 1])
-    return clean if len(clean) <= limit else clean[: limit - 3] + "..."
 
 
 def connect_unix(path: str, timeout: float) -> socket.socket:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from dcmctl import control, keyfile, preflight, run, settings, show, version
-from dcmctl.address import check_name, parse_donors, printable
-from dcmctl.errors import DcmError, UsageError
+from dcmctl.address import check_name, parse_donors
+from dcmctl.errors import DcmError, UsageError, printable
 from dcmctl.settings import Settings
 from dcmctl.status import Fields, Status
 from dcmctl.table import table

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dcmctl.address import NAME, UNIX_PATH_MAX, connect_unix, printable
-from dcmctl.errors import DcmError, reason
+from dcmctl.address import NAME, UNIX_PATH_MAX, connect_unix
+from dcmctl.errors import DcmError, reason, printable
 
 ANSWER_MAX = 1 << 20
 TIMEOUT = 3.0

@@ -7,9 +7,8 @@ import http.client
 import re
 import time
 
-from dcmctl.address import printable
 from dcmctl.control import Json, decode
-from dcmctl.errors import DcmError, UsageError, reason
+from dcmctl.errors import DcmError, UsageError, reason, printable
 from dcmctl.status import Fields
 from dcmctl.table import bar, table
 from dcmctl.units import format_count, format_duration, format_percent, format_size

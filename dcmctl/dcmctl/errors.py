@@ -4,11 +4,17 @@
 from __future__ import annotations
 
 
+def printable(text: str, limit: int = 200) -> str:
+    """Text from outside, made safe for a terminal and a single line."""
+    clean = "".join(c if c.isprintable() else "?" for c in text[: limit + 1])
+    return clean if len(clean) <= limit else clean[: limit - 3] + "..."
+
+
 class DcmError(Exception):
-    """Something the user can act on, said in one line."""
+    """Something the user can act on, said in one printable line."""
 
     def __init__(self, message: str, status: int = 1) -> None:
-        super().__init__(message)
+        super().__init__(printable(message, 1000))
         self.status = status
 
 

@@ -13,8 +13,7 @@ import secrets
 import stat
 from pathlib import Path
 
-from dcmctl.address import printable
-from dcmctl.errors import DcmError, UsageError, reason
+from dcmctl.errors import DcmError, UsageError, reason, printable
 
 KEY_MIN = 16  # bytes; DCM_WIRE_KEY_MIN, _MAX
 KEY_MAX = 64

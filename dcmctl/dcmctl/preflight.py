@@ -21,8 +21,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from dcmctl.address import Donor, printable
-from dcmctl.errors import DcmError, reason
+from dcmctl.address import Donor
+from dcmctl.errors import DcmError, reason, printable
 
 PRELOAD = "libdcm-preload.so"
 JEMALLOC = "libjemalloc.so.2"

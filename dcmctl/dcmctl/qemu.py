@@ -14,8 +14,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
-from dcmctl.address import printable
-from dcmctl.errors import UsageError
+from dcmctl.errors import UsageError, printable
 from dcmctl.units import parse_size
 
 DEFAULT_RAM = 128 << 20
@@ -74,7 +73,7 @@ class _Inspector:
         self.memory: str | None = None
 
     def problem(self, what: str, why: str) -> None:
-        self.found.problems.append(f"QEMU's {what} {why}")
+        self.found.problems.append(printable(f"QEMU's {what} {why}", 400))
 
     # -- one option each --
 
@@ -199,7 +198,8 @@ class _Inspector:
 
     def _prealloc(self, what: str) -> None:
         self.found.warnings.append(
-            f"QEMU's {what} touches all guest memory at the start: slow, and of no use here"
+            printable(f"QEMU's {what}", 200)
+            + " touches all guest memory at the start: slow, and of no use here"
         )
 
     def finish(self) -> Inspection:

@@ -16,8 +16,8 @@ import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dcmctl.address import Address, Donor, check_name, printable
-from dcmctl.errors import DcmError, UsageError, reason
+from dcmctl.address import Address, Donor, check_name
+from dcmctl.errors import DcmError, UsageError, reason, printable
 from dcmctl.keyfile import check_tenant
 from dcmctl.units import PAGE, exact_size, format_size, parse_size
 
@@ -245,7 +245,7 @@ def load(path: Path) -> Settings:
     try:
         return _settings(parser, path.parent)
     except UsageError as exc:
-        raise UsageError(f"configuration {path}: {printable(str(exc), 400)}") from None
+        raise UsageError(f"configuration {path}: {exc}") from None
 
 
 def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dcmctl.address import printable
 from dcmctl.control import Json
-from dcmctl.errors import DcmError
+from dcmctl.errors import DcmError, printable
 
 U64_MAX = (1 << 64) - 1
 LIST_MAX = 4096

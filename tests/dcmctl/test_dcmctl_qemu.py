@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 import shlex
 
 import pytest
@@ -136,6 +138,33 @@ def test_nonsense(args: list[str]) -> None:
     with pytest.raises(UsageError) as error:
         qemu.inspect(args)
     assert len(str(error.value)) < 200
+
+
+def test_random_arguments() -> None:
+    """Any command line is understood or refused in printable lines."""
+    seed = int(os.environ.get("SEED", "7"))
+    rng = random.Random(seed)
+    words = [
+        "-m", "-M", "--machine", "-object", "-device", "-netdev", "-numa", "-name", "-overcommit",
+        "-readconfig", "-", "--", "", ",,,", "=", "size=", "maxmem=1G", "1G,maxmem=2G", "x",
+        "memory-backend-ram,id=m,share=on", "memory-backend=m", "mem-lock=on", "vfio-pci",
+        '{"driver":5}', '{"qom-type":[1]}', '{"id":null,"qom-type":"memory-backend-ram"}', "{}",
+        '{"a":1e999}', "memory-backend-\x1b[2J,id=m",
+    ]  # fmt: skip
+    for _ in range(5000):
+        args = [
+            rng.choice(words)
+            if rng.random() < 0.8
+            else "".join(chr(rng.randrange(1, 300)) for _ in range(rng.randrange(12)))
+            for _ in range(rng.randrange(8))
+        ]
+        try:
+            found = qemu.inspect(args)
+        except UsageError as exc:
+            assert str(exc).isprintable(), f"seed {seed}: {args}"
+        else:
+            lines = found.problems + found.warnings
+            assert all(line.isprintable() for line in lines), f"seed {seed}: {args}"
 
 
 def test_device_value_that_is_no_object() -> None:
