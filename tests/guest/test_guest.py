@@ -151,7 +151,7 @@ def two_donors(start_donor: StartDonor, **donor: str) -> tuple[Donor, Donor]:
     return start_donor("a", keys=keys, donor=options), start_donor("b", keys=keys, donor=options)
 
 
-@pytest.mark.timeout(700)
+@pytest.mark.timeout(900)
 def test_right_while_budget_changes_and_a_donor_drains(
     image: Image, accel: Accel, start_donor: StartDonor, short_tmp: Path
 ) -> None:
