@@ -3,10 +3,12 @@
  * lane.c - the fault threads
  *
  * One userfaultfd serves the process. Lane 0 always reads it; the others join
- * when one read finds several faults waiting time and again, and leave when
- * they are woken for nothing. A lane takes what it can in one read(), has the
- * core answer, polls its connections while anything is in flight, and sleeps
- * in poll() on all of it.
+ * when reads find a crowd of faults time and again, up to half of the CPUs, and
+ * leave when all faults come from one thread or they are woken for nothing:
+ * whoever polls is woken for every fault, and pages that two CPUs map cost
+ * interrupts to unmap. On two CPUs one lane serves two threads better than
+ * two. A lane takes what it can in one read(), has the core answer, polls its
+ * connections while anything is in flight, and sleeps in poll() on all of it.
  *
  * A wake-up across CPUs costs several times what the fault does, so a lane
  * that is alone follows the faulting thread: when faults come from one other
@@ -37,6 +39,7 @@
 #define IDLE_MS		50	/* with frames to drop */
 #define RETRY_MS	1	/* with something to try again */
 #define SILENT_MS	100	/* with I/O in flight */
+#define CROWD		4	/* faults in one read that are too many for one */
 #define JOIN_AFTER	8	/* reads with company, net of those without */
 #define LEAVE_AFTER	64	/* wake-ups for nothing */
 
@@ -90,7 +93,7 @@ static bool stalled_retry(struct dcm_pg_lane *l)
 /* The last lane that joined leaves, the next one joins. */
 static void crew_resize(struct dcm_pager *pg, u32 from, u32 to)
 {
-	if (to < 1 || to > pg->nr_fault)
+	if (to < 1 || to > pg->crew_max)
 		return;
 	if (!__atomic_compare_exchange_n(&pg->active, &from, to, false,
 					 __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
@@ -99,24 +102,46 @@ static void crew_resize(struct dcm_pager *pg, u32 from, u32 to)
 		dcm_lane_kick(&pg->lane[to - 1]);
 }
 
+/* How many threads the last faults came from, as far as it matters: 1 or more. */
+static bool many_threads(const struct dcm_pager *pg)
+{
+	u32 first = READ_ONCE(pg->recent[0]);
+	unsigned int i;
+
+	for (i = 1; i < ARRAY_SIZE(pg->recent); i++)
+		if (READ_ONCE(pg->recent[i]) != first)
+			return true;
+	return false;
+}
+
+/*
+ * Several lanes pay off while several threads fault at the same time: faults
+ * are found waiting. One thread alone is served best by one lane next to it.
+ */
 static void crew_adapt(struct dcm_pg_lane *l, int nr)
 {
 	struct dcm_pager *pg = l->pg;
 	u32 active = READ_ONCE(pg->active);
 
-	if (nr > 1) {
-		l->company += 2;
+	if (nr > 0) {
+		WRITE_ONCE(pg->recent[l->turn++ % ARRAY_SIZE(pg->recent)],
+			   l->msg[nr - 1].arg.pagefault.feat.ptid);
 		l->nothing = 0;
+	}
+	if (nr >= CROWD) {
+		l->company += 2;
 		if (l->company > JOIN_AFTER) {
 			l->company = 0;
 			crew_resize(pg, active, active + 1);
 		}
-	} else if (nr == 1) {
+	} else if (nr > 0) {
 		if (l->company)
 			l->company--;
-		if (l->nothing)
-			l->nothing--;
-	} else if (l->id && l->id == active - 1 && ++l->nothing > LEAVE_AFTER) {
+		if (active > 1 && !(l->turn & (LEAVE_AFTER - 1)) &&
+		    pg->uffd.thread_id && !many_threads(pg))
+			crew_resize(pg, active, active - 1);
+	} else if (l->id && l->id == active - 1 &&
+		   ++l->nothing > LEAVE_AFTER) {
 		l->nothing = 0;
 		crew_resize(pg, active, active - 1);
 	}
@@ -231,8 +256,10 @@ static void *lane_main(void *arg)
 
 int dcm_lanes_start(struct dcm_pager *pg)
 {
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	u32 i;
 
+	pg->crew_max = min(pg->nr_fault, (u32)max(cpus / 2, 1L));
 	for (i = 0; i < pg->nr_fault; i++) {
 		struct dcm_pg_lane *l = &pg->lane[i];
 		int err = dcm_thread_start(&l->thread, lane_main, l);

@@ -133,8 +133,9 @@ struct dcm_sample_bucket {
  * @drop: frames to be dropped together
  * @unmap_seq: odd while in ops->unmap; who pins waits for it to move on
  * @woken: it slept since it last read
- * @company: reads that found several faults, less those that found one
- * @nothing: wake-ups for nothing
+ * @company: reads that found a crowd, less those that did not
+ * @nothing: wake-ups for nothing, in a row
+ * @turn: reads that found something
  * @cpu: where it runs; @follow_cpu: where faults come from (place.c)
  */
 struct dcm_pg_lane {
@@ -154,6 +155,7 @@ struct dcm_pg_lane {
 	struct uffd_msg msg[DCM_PG_MESSAGES];
 	bool woken;
 	u32 company;
+	u32 turn;
 	u32 nothing;
 	int cpu;
 	int follow_cpu;
@@ -183,6 +185,8 @@ struct dcm_pager {
 	u32 nr_fault;			/* fault lanes */
 	u32 nr_lanes;
 	u32 active;			/* of them reading the userfaultfd */
+	u32 crew_max;			/* most that read at a time */
+	u32 recent[8];			/* threads that faulted of late */
 	pthread_mutex_t discard_lock;
 	bool stop;
 	u64 budget_bytes;		/* as the user said */

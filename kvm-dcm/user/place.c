@@ -83,12 +83,26 @@ static int cpu_of(struct dcm_pager *pg, pid_t tid)
 	return cpu;
 }
 
+/* Another lane that reads faults is there already. */
+static bool taken_by_other(const struct dcm_pg_lane *l, int cpu)
+{
+	struct dcm_pager *pg = l->pg;
+	u32 active = READ_ONCE(pg->active), i;
+
+	for (i = 0; i < active; i++)
+		if (i != l->id && READ_ONCE(pg->lane[i].cpu) == cpu)
+			return true;
+	return false;
+}
+
 static void move_to(struct dcm_pg_lane *l, int cpu)
 {
 	u64 now = dcm_now_ns();
 	cpu_set_t set;
 
 	if (now - l->moved_ns < l->hold_ns)
+		return;
+	if (taken_by_other(l, cpu))
 		return;
 	/* QEMU's -sandbox on,resourcecontrol=deny kills for asking. */
 	if (prctl(PR_GET_SECCOMP)) {
@@ -105,7 +119,7 @@ static void move_to(struct dcm_pg_lane *l, int cpu)
 	CPU_SET(cpu, &set);
 	if (!sched_setaffinity(0, sizeof(set), &set)) {
 		WRITE_ONCE(l->migrations, l->migrations + 1);
-		l->cpu = cpu;
+		WRITE_ONCE(l->cpu, cpu);
 	}
 }
 
@@ -121,7 +135,7 @@ void dcm_place_look(struct dcm_pg_lane *l, const struct uffd_msg *msg)
 	cpu = cpu_of(l->pg, (pid_t)msg->arg.pagefault.feat.ptid);
 	if (cpu < 0)
 		return;
-	l->cpu = sched_getcpu();
+	WRITE_ONCE(l->cpu, sched_getcpu());
 	if (cpu == l->cpu) {
 		l->follow_hits = 0;
 		l->follow_cpu = cpu;
