@@ -70,12 +70,12 @@ def resident(pid: int, plain_ram: int = 0) -> Resident:
     return Resident(direct, ranges, total)
 
 
-def resident_stopped(pid: int) -> Resident:
+def resident_stopped(pid: int, plain_ram: int = 0) -> Resident:
     """The same with QEMU stopped meanwhile, so that nothing moves under the count."""
     os.kill(pid, signal.SIGSTOP)
     try:
         time.sleep(0.02)
-        return resident(pid)
+        return resident(pid, plain_ram)
     finally:
         os.kill(pid, signal.SIGCONT)
 
@@ -170,7 +170,7 @@ class Sampler(threading.Thread):
         if judge and seen.direct > limit:
             # Pages move between the ranges while they are counted: count again,
             # with everything stopped, before saying anything.
-            seen = resident_stopped(self.pid)
+            seen = resident_stopped(self.pid, self.ram)
             if seen.direct > limit and self._judge and epoch == self._epoch:
                 self._over.append(
                     f"{seen.direct} bytes direct, {seen.direct - budget} over the budget of "
