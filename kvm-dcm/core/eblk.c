@@ -23,6 +23,8 @@
  * - Where a home can't tell for every page whether it was touched, the
  *   judgement is over the pages of which it can (PD_OBSERVED); with none
  *   known but the one that was asked for, nothing is decided.
+ * - Pages never written are made in blocks as large as the one before them
+ *   (dcm_eblk_grow_fresh()); the paper's start at 4 KiB.
  * - With elastic off every block has the largest size: blocks are made whole
  *   when they are fetched (dcm_eblk_grow_cold()), the paper's dcmXk.
  *
@@ -104,7 +106,7 @@ void dcm_eblk_learn(struct dcm_vm *vm, u32 head, unsigned int seen,
 }
 
 /* Has prefetching been of use around here? Now and then try anyway. */
-static bool worth_it(struct dcm_lane *lane, u32 head)
+bool dcm_eblk_worth(struct dcm_lane *lane, u32 head)
 {
 	u8 w = READ_ONCE(lane->vm->waste[head >> DCM_REGION_SHIFT]);
 
@@ -130,7 +132,7 @@ u32 dcm_eblk_stretch(struct dcm_lane *lane, u32 head, unsigned int *order)
 	enum dcm_state s;
 
 	if (!dcm_tune(vm, DCM_T_elastic) || o >= dcm_eblk_order_max(vm) ||
-	    !worth_it(lane, head))
+	    !dcm_eblk_worth(lane, head))
 		return head;
 	buddy = buddy_lock(vm, head, o);
 	if (buddy == DCM_NIL)
@@ -182,17 +184,19 @@ void dcm_eblk_reduce(struct dcm_lane *lane, u32 head, unsigned int order)
 
 /*
  * Make 2^order pages that are not direct one block, out of whatever blocks
- * they are now. True: it is, and locked. Locks are only tried.
+ * they are now, if none has a flag of @without. True: it is, and locked. Locks
+ * are only tried.
  */
-static bool cold_make(struct dcm_vm *vm, u32 base, unsigned int order)
+static bool cold_make(struct dcm_vm *vm, u32 base, unsigned int order,
+		      u32 without)
 {
 	u32 half = base + (1u << order) / 2;
 	struct dcm_pd *pd = pd_of(vm, base);
 
 	if (pd_order(pd_word(pd)) < order) {
-		if (!cold_make(vm, base, order - 1))
+		if (!cold_make(vm, base, order - 1, without))
 			return false;
-		if (!cold_make(vm, half, order - 1)) {
+		if (!cold_make(vm, half, order - 1, without)) {
 			pd_unlock(pd);
 			return false;
 		}
@@ -203,10 +207,25 @@ static bool cold_make(struct dcm_vm *vm, u32 base, unsigned int order)
 		return false;
 	if (pd_order(pd_word(pd)) == order && !(pd_word(pd) & PD_BUSY) &&
 	    pd_state(pd_word(pd)) == DCM_NOTDIRECT &&
-	    !dcm_block_flag(vm, base, order, PD_LOST))
+	    !dcm_block_flag(vm, base, order, without))
 		return true;
 	pd_unlock(pd);
 	return false;
+}
+
+static u32 grow(struct dcm_vm *vm, u32 head, unsigned int *order,
+		unsigned int top, u32 without)
+{
+	while (*order < top) {
+		u32 buddy = head ^ (1u << *order);
+
+		if ((u64)buddy + (1u << *order) > vm->nr_pages ||
+		    !cold_make(vm, buddy, *order, without))
+			break;
+		head = merge(vm, head, buddy, *order);
+		(*order)++;
+	}
+	return head;
 }
 
 /**
@@ -220,16 +239,39 @@ static bool cold_make(struct dcm_vm *vm, u32 base, unsigned int order)
 u32 dcm_eblk_grow_cold(struct dcm_lane *lane, u32 head, unsigned int *order)
 {
 	struct dcm_vm *vm = lane->vm;
-	unsigned int top = dcm_eblk_order_max(vm);
 
-	while (*order < top) {
-		u32 buddy = head ^ (1u << *order);
+	return grow(vm, head, order, dcm_eblk_order_max(vm), PD_LOST);
+}
 
-		if ((u64)buddy + (1u << *order) > vm->nr_pages ||
-		    !cold_make(vm, buddy, *order))
-			break;
-		head = merge(vm, head, buddy, *order);
-		(*order)++;
-	}
-	return head;
+/**
+ * dcm_eblk_grow_fresh() - make a block never written as large as the one before
+ * @lane: caller's lane
+ * @head: locked, NotDirect, not BUSY, no page of it on a donor or LOST
+ * @order: in and out: its size
+ *
+ * Memory is mostly first touched in order. A fresh page is as likely to be
+ * followed by its neighbours as the page before it was; that block's size
+ * says how likely, up to fresh_block: how memory is filled says little about
+ * how it is used later.
+ *
+ * Return: the head of the grown block, locked.
+ */
+u32 dcm_eblk_grow_fresh(struct dcm_lane *lane, u32 head, unsigned int *order)
+{
+	struct dcm_vm *vm = lane->vm;
+	unsigned int top;
+	u32 w, before;
+
+	if (!head || !dcm_eblk_worth(lane, head))
+		return head;
+	/* Only a hint: nothing is locked there. */
+	w = pd_word(pd_of(vm, head - 1));
+	top = (unsigned int)ilog2(dcm_tune(vm, DCM_T_fresh_block)) -
+	      DCM_PAGE_SHIFT;
+	top = min(top, dcm_eblk_order_max(vm));
+	before = (head - 1) & ~((1u << pd_order(w)) - 1);
+	if (pd_state(pd_word(pd_of(vm, before))) == DCM_NOTDIRECT)
+		return head;
+	return grow(vm, head, order, min(pd_order(w), top),
+		    PD_LOST | PD_REMOTE);
 }

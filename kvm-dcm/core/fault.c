@@ -16,7 +16,7 @@
  */
 #include "internal.h"
 
-#define FF_NOGROW 0x100	/* with elastic off: take the block as it is */
+#define FF_NOGROW 0x100 /* take the block in the size it has */
 #define FRAME_TRIES 4 /* times to evict and look again before STALL */
 
 /* Page of a mapped block. Locked on entry, not on return. */
@@ -111,6 +111,19 @@ static bool block_uniform(const struct dcm_vm *vm, u32 head, unsigned int order)
 	       (!home || home == remote);
 }
 
+/*
+ * Fetch it as a whole? Where prefetched pages go unused blocks fall apart
+ * before they are fetched, not only after each has proved it once more.
+ */
+static bool block_worth(struct dcm_lane *lane, u32 head, unsigned int order)
+{
+	struct dcm_vm *vm = lane->vm;
+
+	return !dcm_tune(vm, DCM_T_elastic) ||
+	       !dcm_block_flag(vm, head, order, PD_REMOTE) ||
+	       dcm_eblk_worth(lane, head);
+}
+
 /* Evict until a fetch of @nr pages fits, or there is no more to be had now. */
 static bool make_room(struct dcm_lane *lane, u32 nr)
 {
@@ -148,11 +161,16 @@ static enum dcm_fault_result fault_notdirect(struct dcm_lane *lane, u32 head,
 		vm->ops->lost(lane, gfn, 1);
 		return DCM_FAULT_LOST;
 	}
-	if (!dcm_tune(vm, DCM_T_elastic) && !(flags & FF_NOGROW))
-		head = dcm_eblk_grow_cold(lane, head, &order);
-	/* Nothing one READ can bring, or too large for a tiny budget. */
+	if (!(flags & FF_NOGROW)) {
+		if (!dcm_tune(vm, DCM_T_elastic))
+			head = dcm_eblk_grow_cold(lane, head, &order);
+		else if (!dcm_block_flag(vm, head, order, PD_REMOTE | PD_LOST))
+			head = dcm_eblk_grow_fresh(lane, head, &order);
+	}
+	/* Nothing one READ can bring, too large, or likely for nothing. */
 	if (order &&
-	    (!block_uniform(vm, head, order) || (4ull << order) > budget)) {
+	    (!block_uniform(vm, head, order) || (4ull << order) > budget ||
+	     !block_worth(lane, head, order))) {
 		dcm_eblk_reduce(lane, head, order);
 		pd_unlock(pd_of(vm, head));
 		*size = 0;

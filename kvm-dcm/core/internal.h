@@ -77,6 +77,8 @@ void dcm_buffers_flush(struct dcm_vm *vm);
 /* eblk.c */
 u32 dcm_eblk_stretch(struct dcm_lane *lane, u32 head, unsigned int *order);
 void dcm_eblk_reduce(struct dcm_lane *lane, u32 head, unsigned int order);
+bool dcm_eblk_worth(struct dcm_lane *lane, u32 head);
+u32 dcm_eblk_grow_fresh(struct dcm_lane *lane, u32 head, unsigned int *order);
 u32 dcm_eblk_grow_cold(struct dcm_lane *lane, u32 head, unsigned int *order);
 void dcm_eblk_learn(struct dcm_vm *vm, u32 head, unsigned int seen,
 		    unsigned int hit);

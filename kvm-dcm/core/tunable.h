@@ -32,6 +32,10 @@
 	  "the size of every block")                                           \
 	X(elastic, "bool", 1, 0, 1,                                            \
 	  "STRETCH and REDUCE; off: every block has largest_block")            \
+	X(fresh_block, "bytes", 16384, 4096, 65536,                            \
+	  "upper bound of blocks of pages touched for the first time; larger " \
+	  "takes fewer faults while a program fills its memory, and wastes "   \
+	  "more where it later reads at random")                               \
 	X(sample_bp, "bp", 5000, 0, 10000,                                     \
 	  "user pager: chance that a fetched block leaves one page unmapped "  \
 	  "to learn whether its pages are touched. 0: never learns, blocks "   \

@@ -166,7 +166,8 @@ int dcm_tunable_set(struct dcm_vm *vm, const char *name, u64 value)
 			continue;
 		if (value < t->lo || value > t->hi)
 			return -ERANGE;
-		if (i == DCM_T_largest_block && (value & (value - 1)))
+		if ((i == DCM_T_largest_block || i == DCM_T_fresh_block) &&
+		    (value & (value - 1)))
 			return -ERANGE;
 		WRITE_ONCE(vm->tunable[i], value);
 		return 0;

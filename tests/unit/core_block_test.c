@@ -13,14 +13,15 @@ static struct fake_home *elastic(u64 budget)
 	cfg.budget = budget;
 	fh = world(cfg);
 	tune(fh, "largest_block", 65536);
+	tune(fh, "fresh_block", 65536);
 	return fh;
 }
 
-/* Pages 0, 1, 2, ... one after the other: sizes as a binary counter. */
-static void test_stretch_sequence(void **state)
+/* Fresh pages one after the other: each block as large as the one before. */
+static void test_fresh_sequence(void **state)
 {
-	static const u32 size[16] = { 1, 2, 1, 2, 1, 2, 1, 2,
-				      1, 2, 1, 2, 1, 2, 1, 2 };
+	static const u32 size[16] = { 1, 2, 4, 4, 8, 8, 8, 8,
+				      16, 16, 16, 16, 16, 16, 16, 16 };
 	struct fake_home *fh = elastic(1024);
 	u64 before;
 	u32 i;
@@ -33,6 +34,15 @@ static void test_stretch_sequence(void **state)
 		assert_true(count(fh, DCM_C_STRETCH) - before <= 1);
 		assert_int_equal(pages_of(fh, i), size[i]);
 	}
+	assert_int_equal(count(fh, DCM_C_FAULT_ZERO), 5);
+	for (; i < 64; i++)
+		get(fh, i);
+	assert_int_equal(count(fh, DCM_C_FAULT_ZERO), 8);
+	/* Scattered ones stay small. */
+	for (i = 512; i < 1024; i += 32)
+		get(fh, i);
+	for (i = 512; i < 1024; i += 32)
+		assert_int_equal(pages_of(fh, i), 1);
 	end(fh);
 }
 
@@ -43,7 +53,7 @@ static void test_stretch_twice_fetched(void **state)
 
 	(void)state;
 	/* Each pass that fetches whole blocks doubles them, up to 64 KiB. */
-	for (i = 0; i < 64; i++)
+	for (i = 64; i-- > 0;)
 		put(fh, i);
 	for (round = 0; round < 5; round++) {
 		fh_budget(fh, 96);
@@ -66,7 +76,9 @@ static void test_stretch_needs_direct_buddy(void **state)
 
 	(void)state;
 	put(fh, 0);
+	put(fh, 2);
 	push_out(fh, 0, 1);
+	push_out(fh, 2, 1);
 	put(fh, 1);
 	assert_int_equal(pages_of(fh, 1), 1);
 	get(fh, 0);
@@ -84,7 +96,7 @@ static u64 merges(struct fake_home *fh, u32 gfn)
 	u32 i;
 
 	for (i = 0; i < 128; i++)
-		put(fh, gfn + i);
+		put(fh, gfn + (i ^ 1));
 	return count(fh, DCM_C_STRETCH) - before;
 }
 
@@ -277,7 +289,7 @@ static void test_sample(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_stretch_sequence),
+		cmocka_unit_test(test_fresh_sequence),
 		cmocka_unit_test(test_stretch_twice_fetched),
 		cmocka_unit_test(test_stretch_needs_direct_buddy),
 		cmocka_unit_test(test_stretch_learns_waste),

@@ -347,7 +347,8 @@ static void change_tunable(struct world *w)
 	default:
 		break;
 	}
-	if (t == &dcm_tunables[DCM_T_largest_block])
+	if (t == &dcm_tunables[DCM_T_largest_block] ||
+	    t == &dcm_tunables[DCM_T_fresh_block])
 		v = 4096ull << rnd(w, 5);
 	err = dcm_tunable_set(w->fh->vm, t->name, v);
 	if (err)

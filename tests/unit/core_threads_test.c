@@ -255,7 +255,8 @@ static void control_step(struct control *k)
 	case 1:
 		t = &dcm_tunables[rnd(&k->rng, DCM_T_NR)];
 		v = t->lo + rnd(&k->rng, t->hi - t->lo + 1);
-		if (t == &dcm_tunables[DCM_T_largest_block])
+		if (t == &dcm_tunables[DCM_T_largest_block] ||
+		    t == &dcm_tunables[DCM_T_fresh_block])
 			v = 4096ull << rnd(&k->rng, 5);
 		if (dcm_tunable_set(fh->vm, t->name, v))
 			fh_violation(fh, "tunable %s", t->name);
