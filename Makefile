@@ -123,9 +123,9 @@ test: deps-test
 		fuzz@300='$(STAGE_MAKE) fuzz' \
 		torture@300='$(STAGE_MAKE) torture' \
 		donor@600='$(STAGE_MAKE) test-donor' \
-		client@300='$(STAGE_MAKE) test-client' \
+		client@600='$(STAGE_MAKE) test-client' \
 		pager@600='$(STAGE_MAKE) test-pager' \
-		dcmctl@300='$(STAGE_MAKE) test-dcmctl' \
+		dcmctl@600='$(STAGE_MAKE) test-dcmctl' \
 		guest@1500='$(STAGE_MAKE) test-guest'
 
 bench: deps-bench programs

@@ -74,6 +74,9 @@ class Plan:
             "DCM_CONFIG": str(self.conf),
             "DCM_RUNTIME_DIR": str(self.conf.parent.parent),
             "LD_PRELOAD": ":".join(self.preload),
+            # A fault thread that binds a symbol late walks the loader's lists, and
+            # those may lie in paged memory.
+            "LD_BIND_NOW": "1",
         }
 
 

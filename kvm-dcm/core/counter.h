@@ -40,11 +40,11 @@
 	X(PREFETCHED, "pages fetched that were not asked for")             \
 	X(PREFETCH_SEEN, "of those, pages whose use is known at eviction") \
 	X(PREFETCH_HIT, "of those known, pages touched before eviction")   \
-	X(MIX_4K, "pages fetched in blocks of 4 KiB")                      \
-	X(MIX_8K, "pages fetched in blocks of 8 KiB")                      \
-	X(MIX_16K, "pages fetched in blocks of 16 KiB")                    \
-	X(MIX_32K, "pages fetched in blocks of 32 KiB")                    \
-	X(MIX_64K, "pages fetched in blocks of 64 KiB")                    \
+	X(MIX_4K, "pages brought in or made zero in blocks of 4 KiB")      \
+	X(MIX_8K, "pages brought in or made zero in blocks of 8 KiB")      \
+	X(MIX_16K, "pages brought in or made zero in blocks of 16 KiB")    \
+	X(MIX_32K, "pages brought in or made zero in blocks of 32 KiB")    \
+	X(MIX_64K, "pages brought in or made zero in blocks of 64 KiB")    \
 	X(MOVED_PAGES, "pages moved to another donor")                     \
 	X(PULLED_PAGES, "pages moved from a donor into direct memory")     \
 	X(DISCARDED_PAGES, "pages discarded by their owner")               \
