@@ -140,8 +140,7 @@ static void crew_adapt(struct dcm_pg_lane *l, int nr)
 		if (active > 1 && !(l->turn & (LEAVE_AFTER - 1)) &&
 		    pg->uffd.thread_id && !many_threads(pg))
 			crew_resize(pg, active, active - 1);
-	} else if (l->id && l->id == active - 1 &&
-		   ++l->nothing > LEAVE_AFTER) {
+	} else if (l->id && l->id == active - 1 && ++l->nothing > LEAVE_AFTER) {
 		l->nothing = 0;
 		crew_resize(pg, active, active - 1);
 	}
