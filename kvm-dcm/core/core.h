@@ -131,8 +131,8 @@ struct dcm_unmap {
 /**
  * struct dcm_ops - what a home does for the core
  *
- * Every op gets the lane it is called on; none is called with a lock held;
- * for the pages named no other op runs meanwhile.
+ * Every op gets the lane it is called on; none is called with a lock held; for
+ * the pages named no other op runs meanwhile, but for wake and lost.
  *
  * @install: put a fetched block into the guest and wake who waits for it.
  *	0, or a negative errno: the block was not installed at all.

@@ -73,6 +73,7 @@ struct dcm_control {
 	struct loss loss;
 	u32 lost_extents;
 	struct dcm_log_rate starved;
+	u64 illegal; /* last one said */
 };
 
 static struct dcm_pg_lane *own_lane(struct dcm_control *c)
@@ -326,6 +327,22 @@ static bool works_round(struct dcm_control *c)
 	return more || losing;
 }
 
+/* The core refused to move a block: a defect, and worth a line each time. */
+static void illegal_say(struct dcm_control *c)
+{
+	struct dcm_vm *vm = c->pg->vm;
+	u64 v = (u64)atomic64_read(&vm->illegal);
+
+	if (v == c->illegal)
+		return;
+	c->illegal = v;
+	dcm_log(DCM_LOG_ERR,
+		"VM %s: defect: page %llu must not go from %s to %s; it stays; please report this",
+		c->pg->cfg.name, (unsigned long long)(v >> 8),
+		dcm_state_names[(v >> 4 & 15) % DCM_NR_STATES],
+		dcm_state_names[(v & 15) % DCM_NR_STATES]);
+}
+
 static void *control_main(void *arg)
 {
 	struct dcm_control *c = arg;
@@ -343,6 +360,7 @@ static void *control_main(void *arg)
 		int nr = 1, ms = TICK_MS;
 
 		more = works_round(c);
+		illegal_say(c);
 		for (i = 0; i < BALANCE_MAX && dcm_balance(l->core); i++)
 			;
 		while (dcm_poll(l->core))
