@@ -277,7 +277,6 @@ struct dcm_move_op {
 #define DCM_MOVES_MAX 16u
 
 struct dcm_move {
-	struct dcm_extent *extent;
 	u8 from;
 	u32 nr;
 	u32 left;

@@ -34,10 +34,15 @@
  */
 #include "internal.h"
 
+/* A block size among the tunables, as an order. */
+static unsigned int tuned_order(const struct dcm_vm *vm, enum dcm_tunable_id id)
+{
+	return (unsigned int)ilog2(dcm_tune(vm, id)) - DCM_PAGE_SHIFT;
+}
+
 unsigned int dcm_eblk_order_max(const struct dcm_vm *vm)
 {
-	return (unsigned int)ilog2(dcm_tune(vm, DCM_T_largest_block)) -
-	       DCM_PAGE_SHIFT;
+	return tuned_order(vm, DCM_T_largest_block);
 }
 
 static void set_orders(struct dcm_vm *vm, u32 head, unsigned int order)
@@ -266,9 +271,7 @@ u32 dcm_eblk_grow_fresh(struct dcm_lane *lane, u32 head, unsigned int *order)
 		return head;
 	/* Only a hint: nothing is locked there. */
 	w = pd_word(pd_of(vm, head - 1));
-	top = (unsigned int)ilog2(dcm_tune(vm, DCM_T_fresh_block)) -
-	      DCM_PAGE_SHIFT;
-	top = min(top, dcm_eblk_order_max(vm));
+	top = min(tuned_order(vm, DCM_T_fresh_block), dcm_eblk_order_max(vm));
 	before = (head - 1) & ~((1u << pd_order(w)) - 1);
 	if (pd_state(pd_word(pd_of(vm, before))) == DCM_NOTDIRECT)
 		return head;

@@ -81,7 +81,7 @@ bool dcm_extent_write_begin(struct dcm_vm *vm, u32 gfn, u8 home)
 	struct dcm_extent *e = extent_of(vm, gfn);
 
 	atomic_fetch_inc(&e->inflight[home]);
-	if (smp_load_acquire(&e->slab[home]) &&	/* dcm_extent_attach() */
+	if (smp_load_acquire(&e->slab[home]) && /* dcm_extent_attach() */
 	    smp_load_acquire(&e->cur) == home && /* dcm_extent_attach() */
 	    !smp_load_acquire(&e->gone[home]) && /* dcm_extent_lost() */
 	    !smp_load_acquire(&e->closed[home])) /* dcm_extent_move() */
@@ -184,6 +184,13 @@ void dcm_move_io_done(struct dcm_lane *lane, struct dcm_move_op *m)
 	}
 }
 
+/* Is the remote copy of this page on slab @idx? */
+static bool page_on(const struct dcm_vm *vm, u32 gfn, u8 idx)
+{
+	return (pd_word(pd_of(vm, gfn)) & (PD_REMOTE | PD_HOME)) ==
+	       (PD_REMOTE | (idx ? PD_HOME : 0u));
+}
+
 /* Remote pages of the block whose copy is on slab @from. */
 static u16 block_on(const struct dcm_vm *vm, u32 head, unsigned int order,
 		    u8 from)
@@ -213,8 +220,8 @@ enum step {
  * One block off slab @from. A direct block only forgets its remote copy: its
  * bytes are here and will be written to the new slab.
  */
-static enum step move_block(struct dcm_lane *lane, struct dcm_extent *e,
-			    u32 gfn, u8 from, bool pull, u32 *next)
+static enum step move_block(struct dcm_lane *lane, u32 gfn, u8 from, bool pull,
+			    u32 *next)
 {
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_move *mv = &lane->move;
@@ -271,7 +278,6 @@ static enum step move_block(struct dcm_lane *lane, struct dcm_extent *e,
 	m->nr = (u8)hweight16(mask);
 	m->phase = DCM_MV_READ;
 	mv->left++;
-	mv->extent = e;
 	mv->from = from;
 	pd_set(pd, PD_BUSY);
 	pd_unlock(pd);
@@ -329,7 +335,7 @@ int dcm_extent_move(struct dcm_lane *lane, u32 extent,
 	end = min(first + vm->extent_pages, vm->nr_pages);
 	gfn = first + min(*cursor, end - first);
 	while (gfn < end && mv->nr < DCM_MOVES_MAX && !full) {
-		switch (move_block(lane, e, gfn, (u8)idx, pull, &next)) {
+		switch (move_block(lane, gfn, (u8)idx, pull, &next)) {
 		case STEP_LATER:
 			later = true;
 			break;
@@ -356,8 +362,7 @@ int dcm_extent_move(struct dcm_lane *lane, u32 extent,
 	if (atomic_fetch_or(0, &e->inflight[idx]))
 		return -EAGAIN;
 	for (gfn = first; gfn < end; gfn++)
-		if ((pd_word(pd_of(vm, gfn)) & (PD_REMOTE | PD_HOME)) ==
-		    (PD_REMOTE | (idx ? PD_HOME : 0u)))
+		if (page_on(vm, gfn, (u8)idx))
 			return -EAGAIN;
 	slab_detach(e, (unsigned int)idx);
 	return 0;
@@ -371,15 +376,15 @@ static bool lose_page(struct dcm_lane *lane, struct dcm_extent *e, u32 gfn,
 {
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_pd *pd = pd_of(vm, gfn);
-	u32 want = PD_REMOTE | (idx ? PD_HOME : 0u), head, hw;
+	u32 head, hw;
 	unsigned int order;
 	bool done = true;
 
-	if ((pd_word(pd) & (PD_REMOTE | PD_HOME)) != want)
+	if (!page_on(vm, gfn, idx))
 		return true;
 	head = dcm_block_lock(vm, gfn, &order);
 	hw = pd_word(pd_of(vm, head));
-	if ((pd_word(pd) & (PD_REMOTE | PD_HOME)) != want) {
+	if (!page_on(vm, gfn, idx)) {
 		;
 	} else if ((hw & PD_BUSY) || pd_state(hw) == DCM_WRITEBACK) {
 		done = false;
