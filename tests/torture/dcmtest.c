@@ -461,7 +461,11 @@ static void vms_stop(void)
 	}
 }
 
-/* The last donors have nobody's slabs any more: they end at once. */
+/*
+ * The last donors have nobody's slabs any more but those of sessions that died
+ * in the last 5 s. One that drains is not told again: to it that would mean
+ * not to wait for them.
+ */
 static void donors_stop(void)
 {
 	double end = now_s() + 60;
@@ -470,7 +474,8 @@ static void donors_stop(void)
 	for (i = 0; i < nr_donors; i++) {
 		if (donor[i].pid <= 0)
 			continue;
-		donor_kill(&donor[i], SIGTERM);
+		if (!donor[i].draining)
+			donor_kill(&donor[i], SIGTERM);
 		left++;
 	}
 	while (left) {
