@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# client.mk - the sources of the host side of donors, below the top directory
+# client.mk - the sources of the host side of donors and of the user pager,
+# below the top directory
 CLIENT_SRCS := \
 	kvm-dcm/core/activity.c \
 	kvm-dcm/core/place.c \
@@ -19,6 +20,9 @@ CLIENT_SRCS := \
 	kvm-dcm/user/keys.c \
 	kvm-dcm/user/log.c \
 	kvm-dcm/user/tls.c
+PAGER_SRCS := $(patsubst %,kvm-dcm/user/%.c,\
+	api control frames guest lane lost pager pins place polite sample status \
+	uffd)
 # only for tests
 CLIENT_TEST_SRCS := kvm-dcm/transport/hostile.c
 CLIENT_PKGS := gnutls inih

@@ -34,6 +34,7 @@
 #include "log.h"
 #include "pager.h"
 #include "place.h"
+#include "polite.h"
 
 #define WAIT_FDS	(2 + DCM_CTL_FDS_MAX)
 #define IDLE_MS		50	/* with frames to drop */
@@ -204,6 +205,7 @@ static void lane_wait(struct dcm_pg_lane *l, bool read_faults)
 	struct dcm_pager *pg = l->pg;
 	struct pollfd pfd[WAIT_FDS];
 	int nr = 1, ms = wait_ms(l), n;
+	bool quiet;
 	u64 junk;
 
 	pfd[0] = (struct pollfd){ l->wake_fd, POLLIN, 0 };
@@ -216,7 +218,12 @@ static void lane_wait(struct dcm_pg_lane *l, bool read_faults)
 			ms = n ? SILENT_MS : RETRY_MS;
 		nr += n;
 	}
-	n = (int)syscall(SYS_poll, pfd, nr, ms);
+	quiet = l->polite.on && (ms < 0 || ms > DCM_POLITE_MS);
+	n = (int)syscall(SYS_poll, pfd, nr, quiet ? DCM_POLITE_MS : ms);
+	if (!n && quiet) {
+		dcm_polite_silence(l);
+		return;
+	}
 	if (n > 0 && (pfd[0].revents & POLLIN) &&
 	    read(l->wake_fd, &junk, sizeof(junk)) < 0)
 		return;
@@ -234,6 +241,7 @@ static void *lane_main(void *arg)
 	snprintf(name, sizeof(name), "dcm-fault-%u", l->id);
 	prctl(PR_SET_NAME, name);
 	l->tid = (pid_t)syscall(SYS_gettid);
+	dcm_polite_start(l);
 	while (!smp_load_acquire(&pg->stop)) {
 		bool rd = reading(l);
 		int n = rd ? messages_take(l) : 0;
@@ -250,6 +258,7 @@ static void *lane_main(void *arg)
 		lane_wait(l, rd);
 		l->woken = true;
 	}
+	dcm_polite_stop(l);
 	return NULL;
 }
 

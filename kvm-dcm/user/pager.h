@@ -123,6 +123,35 @@ struct dcm_sample_bucket {
 #define DCM_SAMPLE_BUCKETS 8192u
 
 /**
+ * struct dcm_polite - a lane that makes way for whom it serves (polite.c)
+ * @on: it is SCHED_IDLE
+ * @dense: the last two faults came soon after one another
+ * @schedstat: what the kernel counts of the lane; -1: never polite
+ * @tid: the thread that faults
+ * @seen_ns: of the last fault
+ * @checked_ns: when @waited_ns and @ran_ns were taken
+ * @waited_ns: for a CPU, by the lane
+ * @ran_ns: CPU time of @tid
+ * @since_ns: when it was last made so
+ * @until_ns: not again before; @hold_ns: for how long last time
+ * @regrets: somebody had to wait for it
+ */
+struct dcm_polite {
+	bool on;
+	bool dense;
+	int schedstat;
+	pid_t tid;
+	u64 seen_ns;
+	u64 checked_ns;
+	u64 waited_ns;
+	u64 ran_ns;
+	u64 since_ns;
+	u64 until_ns;
+	u64 hold_ns;
+	u64 regrets;
+};
+
+/**
  * struct dcm_pg_lane - a lane's home side
  * @pg: the pager
  * @core: the core's side
@@ -168,6 +197,7 @@ struct dcm_pg_lane {
 	u64 messages;
 	u64 spin_hits;
 	u64 migrations;
+	struct dcm_polite polite;
 } ____cacheline_aligned;
 
 struct dcm_pager {
@@ -193,6 +223,7 @@ struct dcm_pager {
 	u64 start_ns;
 	bool spin;
 	bool follow;
+	bool can_polite;
 	bool have_uffd;
 	bool lost_said;
 	u64 poisoned;

@@ -13,6 +13,7 @@
  * of that head for any thread of ours. All is read by process_vm_readv(), so a
  * thread that has gone meanwhile does no harm; a control block in paged memory
  * is left alone. Without any of it lanes stay where the scheduler puts them.
+ * That the faulter stays there too is polite.c's part.
  *
  * Spinning only pays when the lane could not move there: while faults come soon
  * after one another, and for about as long as a wake-up would take.
@@ -26,6 +27,7 @@
 #include <unistd.h>
 
 #include "place.h"
+#include "polite.h"
 
 extern const ptrdiff_t __rseq_offset __attribute__((weak));
 extern const unsigned int __rseq_size __attribute__((weak));
@@ -34,6 +36,7 @@ extern const unsigned int __rseq_size __attribute__((weak));
 #define SETTLED_SKIP	15u		/* faults not looked at once it is right */
 #define MOVE_MIN_NS	(200u * 1000)
 #define MOVE_MAX_NS	(50u * 1000 * 1000)
+#define MOVE_POLITE_NS	(1000u * 1000)	/* at most, where moves last */
 #define SPIN_NS		(20u * 1000)
 
 static ptrdiff_t robust_offset;
@@ -58,6 +61,7 @@ void dcm_place_init(struct dcm_pager *pg)
 
 	pg->follow &= can;
 	pg->spin &= can;
+	pg->can_polite = pg->follow && dcm_polite_can();
 	robust_offset = head - (char *)pthread_self();
 }
 
@@ -95,44 +99,48 @@ static bool taken_by_other(const struct dcm_pg_lane *l, int cpu)
 	return false;
 }
 
-static void move_to(struct dcm_pg_lane *l, int cpu)
+static bool move_to(struct dcm_pg_lane *l, int cpu)
 {
+	u64 longest = l->polite.on ? MOVE_POLITE_NS : MOVE_MAX_NS;
 	u64 now = dcm_now_ns();
 	cpu_set_t set;
 
-	if (now - l->moved_ns < l->hold_ns)
-		return;
+	if (now - l->moved_ns < min(l->hold_ns, longest))
+		return false;
 	if (taken_by_other(l, cpu))
-		return;
+		return false;
 	/* QEMU's -sandbox on,resourcecontrol=deny kills for asking. */
 	if (prctl(PR_GET_SECCOMP)) {
 		WRITE_ONCE(l->pg->follow, false);
-		return;
+		return false;
 	}
 	/* Moving often is worse than being wrong: hold off longer each time. */
 	if (now - l->moved_ns > 16 * (u64)MOVE_MAX_NS)
 		l->hold_ns = MOVE_MIN_NS;
 	else
-		l->hold_ns = min(l->hold_ns * 2, (u64)MOVE_MAX_NS);
+		l->hold_ns = min(l->hold_ns * 2, longest);
 	l->moved_ns = now;
 	CPU_ZERO(&set);
 	CPU_SET(cpu, &set);
-	if (!sched_setaffinity(0, sizeof(set), &set)) {
-		WRITE_ONCE(l->migrations, l->migrations + 1);
-		WRITE_ONCE(l->cpu, cpu);
-	}
+	if (sched_setaffinity(0, sizeof(set), &set))
+		return false;
+	WRITE_ONCE(l->migrations, l->migrations + 1);
+	WRITE_ONCE(l->cpu, cpu);
+	return true;
 }
 
 /* A fault was taken: is this lane where it should be? */
 void dcm_place_look(struct dcm_pg_lane *l, const struct uffd_msg *msg)
 {
+	pid_t tid = (pid_t)msg->arg.pagefault.feat.ptid;
 	int cpu;
 
+	dcm_polite_fault(l, tid);
 	if (l->settled) {
 		l->settled--;
 		return;
 	}
-	cpu = cpu_of(l->pg, (pid_t)msg->arg.pagefault.feat.ptid);
+	cpu = cpu_of(l->pg, tid);
 	if (cpu < 0)
 		return;
 	WRITE_ONCE(l->cpu, sched_getcpu());
@@ -140,6 +148,8 @@ void dcm_place_look(struct dcm_pg_lane *l, const struct uffd_msg *msg)
 		l->follow_hits = 0;
 		l->follow_cpu = cpu;
 		l->settled = SETTLED_SKIP;
+		if (READ_ONCE(l->pg->follow))
+			dcm_polite_be(l, tid);
 		return;
 	}
 	if (cpu != l->follow_cpu)
@@ -147,8 +157,8 @@ void dcm_place_look(struct dcm_pg_lane *l, const struct uffd_msg *msg)
 	l->follow_cpu = cpu;
 	if (++l->follow_hits >= FOLLOW_AFTER) {
 		l->follow_hits = 0;
-		if (READ_ONCE(l->pg->follow))
-			move_to(l, cpu);
+		if (READ_ONCE(l->pg->follow) && move_to(l, cpu))
+			dcm_polite_be(l, tid);
 	}
 }
 

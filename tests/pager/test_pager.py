@@ -121,6 +121,20 @@ def test_torture_tcp(start_donor: StartDonor, short_tmp: Path) -> None:
     run(short_tmp, PAGER_TEST, "torture", config, "64", SECONDS, "4", "5")
 
 
+def test_lane_makes_way_for_its_faulter(start_donor: StartDonor, short_tmp: Path) -> None:
+    """SCHED_IDLE while one thread faults densely, ordinary afterwards; nobody starves."""
+    config = configure(short_tmp, [start(start_donor)])
+    command = [str(PAGER_TEST.with_name("polite_test")), str(config)]
+    env = {**os.environ, "DCM_RUNTIME_DIR": str(short_tmp / "run")}
+    done = subprocess.run(
+        command, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    if done.returncode == 77:
+        pytest.skip("needs two CPUs and the right to leave SCHED_IDLE")
+    assert done.returncode == 0, done.stderr
+    assert "ordinary again" in done.stdout
+
+
 @pytest.mark.parametrize("what", ["pin", "remap"])
 @pytest.mark.parametrize("without", ["", "move"])
 def test_api(start_donor: StartDonor, short_tmp: Path, what: str, without: str) -> None:
