@@ -79,6 +79,7 @@ enum dcm_fetch_state {
  * @sample: the home may leave one page unmapped to learn about locality
  * @pull: nobody asked for it: its slab is being emptied
  * @write: the access that asked for it is a write
+ * @again: it was evicted only lately
  * @hidden: out of install: pages left unmapped; ops->reveal() maps one
  * @buf: the home's landing buffer, 64 KiB, for transports without
  *	%DCM_TR_DIRECT; set once by the home after dcm_lane_init()
@@ -100,6 +101,7 @@ struct dcm_fetch {
 	bool sample;
 	bool pull;
 	bool write;
+	bool again;
 	u16 hidden;
 	u8 home;
 	u16 tries;
@@ -374,6 +376,7 @@ struct dcm_vm_config {
  * @direct: pages in direct memory, counted when a fetch begins and until the
  *	frame is given back: what the budget bounds
  * @wb_pages: of those, pages in Writeback (on their way out)
+ * @evicted: pages ever evicted
  * @inactive_pages: of @direct, pages in Inactive
  * @illegal: the last transition refused: gfn << 8 | from << 4 | to
  */
@@ -393,6 +396,7 @@ struct dcm_vm {
 	u64 budget;
 	atomic64_t direct ____cacheline_aligned;
 	atomic64_t wb_pages;
+	atomic64_t evicted;
 	atomic64_t inactive_pages;
 	atomic64_t illegal;
 	struct dcm_fifo active;

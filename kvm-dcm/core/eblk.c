@@ -34,6 +34,8 @@
  */
 #include "internal.h"
 
+#define WASTE_LITTLE 8
+
 /* A block size among the tunables, as an order. */
 static unsigned int tuned_order(const struct dcm_vm *vm, enum dcm_tunable_id id)
 {
@@ -116,6 +118,18 @@ bool dcm_eblk_worth(struct dcm_lane *lane, u32 head)
 	u8 w = READ_ONCE(lane->vm->waste[head >> DCM_REGION_SHIFT]);
 
 	return !w || (dcm_random(lane) & 255) >= (u64)min(w, (u8)240);
+}
+
+/*
+ * How often to look whether prefetched pages of a block are touched, which
+ * costs a fault: seldom where they were so far.
+ */
+u64 dcm_eblk_sample_bp(const struct dcm_vm *vm, u32 head)
+{
+	u8 w = READ_ONCE(vm->waste[head >> DCM_REGION_SHIFT]);
+	u64 bp = dcm_tune(vm, DCM_T_sample_bp);
+
+	return w < WASTE_LITTLE ? bp / 8 : bp;
 }
 
 /**

@@ -28,14 +28,9 @@ static u64 reserve_pages(const struct dcm_vm *vm)
 	return max(min(r, READ_ONCE(vm->budget) / 16), (u64)1);
 }
 
-static u64 share_pages(const struct dcm_vm *vm, enum dcm_tunable_id id)
-{
-	return READ_ONCE(vm->budget) * dcm_tune(vm, id) / 10000;
-}
-
 static u64 inactive_share(const struct dcm_vm *vm)
 {
-	return max(share_pages(vm, DCM_T_inactive_share), (u64)1);
+	return max(dcm_share_pages(vm, DCM_T_inactive_share), (u64)1);
 }
 
 /*
@@ -48,19 +43,19 @@ static u64 proactive_share(const struct dcm_vm *vm)
 	u64 budget = READ_ONCE(vm->budget);
 	u64 others = inactive_share(vm) + budget / 8;
 
-	return min(share_pages(vm, DCM_T_proactive_share),
+	return min(dcm_share_pages(vm, DCM_T_proactive_share),
 		   budget - min(others, budget));
 }
 
 /*
  * What is known about a residency when it ends. Half or fewer of the pages
- * touched: REDUCE. Returns whether to.
+ * touched: REDUCE. Returns whether to. Each page notes when it went.
  */
 static bool residency_end(struct dcm_lane *lane, u32 head, unsigned int order)
 {
 	struct dcm_vm *vm = lane->vm;
 	unsigned int seen = 0, hit = 0, observed = 0, touched = 0;
-	u32 i;
+	u32 now = (u32)atomic64_add_return(1 << order, &vm->evicted), i;
 
 	for (i = 0; i < 1u << order; i++) {
 		struct dcm_pd *pd = pd_of(vm, head + i);
@@ -79,6 +74,7 @@ static bool residency_end(struct dcm_lane *lane, u32 head, unsigned int order)
 		    (!(w & PD_GUESSED) || (dcm_random(lane) & 1)))
 			wrote = PD_WROTE;
 		pd_assign(pd, PD_RESIDENCY | PD_WROTE, wrote);
+		pd->next = now;
 	}
 	dcm_count(lane, DCM_C_PREFETCH_SEEN, seen);
 	dcm_count(lane, DCM_C_PREFETCH_HIT, hit);

@@ -11,6 +11,11 @@
  * is dirty by prediction alone (PD_GUESSED) is put to the test now and then,
  * so that a page no longer written becomes clean again.
  *
+ * A block that comes back soon after it went was evicted too early: it goes to
+ * Proactive as if it had been re-referenced in Inactive. When it went stands in
+ * its descriptor, whose links nobody needs meanwhile; such a ghost list takes no
+ * memory (the paper has none; ARC, 2Q and S3-FIFO do).
+ *
  * A READ that fails is posted again, later and later, until it works or the
  * slab is declared gone; then the pages are LOST, never zero.
  *
@@ -54,6 +59,14 @@ static void fetch_free(struct dcm_lane *lane, struct dcm_fetch *f)
 	lane->nr_fetch--;
 }
 
+/* So lately that with a little more memory it would still be here? */
+static bool evicted_lately(const struct dcm_vm *vm, u32 gfn)
+{
+	u32 since = (u32)atomic64_read(&vm->evicted) - pd_of(vm, gfn)->next;
+
+	return since < dcm_share_pages(vm, DCM_T_ghost_share);
+}
+
 /**
  * dcm_fetch_begin() - set a fetch up
  * @lane: caller's lane
@@ -91,6 +104,7 @@ struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
 	f->hidden = 0;
 	f->write = write;
 	f->pull = page == DCM_NIL;
+	f->again = remote && !f->pull && evicted_lately(vm, page);
 	f->sample = false;
 	f->tries = 0;
 	f->home = 0;
@@ -105,7 +119,7 @@ struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
 		f->home = !!(pd_word(pd_of(vm, head + first)) & PD_HOME);
 		f->sample = f->nr > 1 && !f->pull &&
 			    dcm_tune(vm, DCM_T_elastic) &&
-			    dcm_chance(lane, dcm_tune(vm, DCM_T_sample_bp));
+			    dcm_chance(lane, dcm_eblk_sample_bp(vm, head));
 	}
 	f->state = DCM_FETCH_IO;
 	return f;
@@ -234,7 +248,8 @@ static void fetch_land(struct dcm_lane *lane, struct dcm_fetch *f)
 		page_landed(vm, f, i);
 	pd_lock(pd_of(vm, head));
 	dcm_state_set(lane, head, DCM_ACTIVE);
-	if (!f->pull && dcm_chance(lane, dcm_tune(vm, DCM_T_epsilon))) {
+	if (f->again ||
+	    (!f->pull && dcm_chance(lane, dcm_tune(vm, DCM_T_epsilon)))) {
 		dcm_state_set(lane, head, DCM_PROACTIVE);
 		dcm_count(lane, DCM_C_PROMOTED, 1);
 	}

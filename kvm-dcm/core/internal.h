@@ -31,6 +31,13 @@ static inline u64 dcm_tune(const struct dcm_vm *vm, enum dcm_tunable_id id)
 	return READ_ONCE(vm->tunable[id]);
 }
 
+/* A share of the budget. */
+static inline u64 dcm_share_pages(const struct dcm_vm *vm,
+				  enum dcm_tunable_id id)
+{
+	return READ_ONCE(vm->budget) * dcm_tune(vm, id) / 10000;
+}
+
 /* xorshift64*: good enough to decide by, and the same everywhere. */
 static inline u64 dcm_random(struct dcm_lane *lane)
 {
@@ -78,6 +85,7 @@ void dcm_buffers_flush(struct dcm_vm *vm);
 u32 dcm_eblk_stretch(struct dcm_lane *lane, u32 head, unsigned int *order);
 void dcm_eblk_reduce(struct dcm_lane *lane, u32 head, unsigned int order);
 bool dcm_eblk_worth(struct dcm_lane *lane, u32 head);
+u64 dcm_eblk_sample_bp(const struct dcm_vm *vm, u32 head);
 u32 dcm_eblk_grow_fresh(struct dcm_lane *lane, u32 head, unsigned int *order);
 u32 dcm_eblk_grow_cold(struct dcm_lane *lane, u32 head, unsigned int *order);
 void dcm_eblk_learn(struct dcm_vm *vm, u32 head, unsigned int seen,

@@ -69,8 +69,9 @@ enum dcm_where {
  *	but for PD_LOCK itself.
  * @prev: queue link (a gfn), guarded by the queue's lock; of a block in
  *	Writeback the index of its write-back descriptor, and
- * @next: queue link; of a block in Writeback the lane of that descriptor,
- *	guarded by the block's lock
+ * @next: queue link; of a block in Writeback the lane of that descriptor; of
+ *	any page of a NotDirect block how many pages had been evicted when it
+ *	was; the last two guarded by the block's lock
  * @frame: where the bytes are while Inactive or Writeback: the home's handle
  */
 struct dcm_pd {

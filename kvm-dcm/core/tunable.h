@@ -19,9 +19,13 @@
 	X(proactive_share, "bp", 7000, 0, 9000,                                \
 	  "most of the budget that Proactive may hold; above it the oldest "   \
 	  "is demoted to Active. 0: plain FIFO with a second chance")          \
-	X(inactive_share, "bp", 1000, 100, 5000,                               \
+	X(inactive_share, "bp", 500, 100, 5000,                                \
 	  "part of the budget kept unmapped to notice re-references; larger "  \
 	  "tells hot from cold better and costs more minor faults")            \
+	X(ghost_share, "bp", 2500, 0, 40000,                                   \
+	  "a block fetched again before this share of the budget was "         \
+	  "evicted after it goes to Proactive, as if re-referenced. 0: "       \
+	  "what is gone is forgotten")                                         \
 	X(reserve_pages, "pages", 64, 1, 65536,                                \
 	  "frames kept free so that a fetch never waits for an eviction; at "  \
 	  "most 1/16 of the budget is used for it")                            \

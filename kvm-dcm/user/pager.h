@@ -134,6 +134,7 @@ struct dcm_sample_bucket {
  * @ran_ns: CPU time of @tid
  * @since_ns: when it was last made so
  * @until_ns: not again before; @hold_ns: for how long last time
+ * @served: reads of faults while it was on
  * @regrets: somebody had to wait for it
  */
 struct dcm_polite {
@@ -148,6 +149,7 @@ struct dcm_polite {
 	u64 since_ns;
 	u64 until_ns;
 	u64 hold_ns;
+	u64 served;
 	u64 regrets;
 };
 

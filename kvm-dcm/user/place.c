@@ -101,7 +101,7 @@ static bool taken_by_other(const struct dcm_pg_lane *l, int cpu)
 
 static bool move_to(struct dcm_pg_lane *l, int cpu)
 {
-	u64 longest = l->polite.on ? MOVE_POLITE_NS : MOVE_MAX_NS;
+	u64 longest = dcm_polite_may(l) ? MOVE_POLITE_NS : MOVE_MAX_NS;
 	u64 now = dcm_now_ns();
 	cpu_set_t set;
 

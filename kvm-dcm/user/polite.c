@@ -17,8 +17,9 @@
  *  - when the lane waited for its CPU while the faulter was not running there:
  *    somebody else has work to do on it. What the kernel counts as waiting
  *    (schedstat) is compared with the faulter's CPU time, every millisecond.
- * For the last two it stays ordinary for several times what was lost by it, and
- * for longer each time it happens soon again, up to a second.
+ * For the last two it stays ordinary for a while: as long as was lost, where it
+ * had been polite for much longer than that; else for several times as long and
+ * for longer each time, up to a fifth of a second.
  *
  * Going back takes CAP_SYS_NICE or a nice limit (RLIMIT_NICE) of the process's
  * nice value; without it lanes are never polite. Nor are they under seccomp,
@@ -40,8 +41,8 @@
 #define DENSE_NS	(1000u * 1000)		/* between two faults */
 #define LATE_NS		(100u * 1000)		/* somebody else's fault waited */
 #define CHECK_NS	(1000u * 1000)
-#define HOLD_SHARE	8u	/* times what was lost */
-#define HOLD_MAX_NS	(1000u * 1000 * 1000)
+#define WORTH		8u	/* times what is lost: then it was worth it */
+#define HOLD_MAX_NS	(200u * 1000 * 1000)
 
 static bool policy_set(int policy)
 {
@@ -133,12 +134,21 @@ static void leave(struct dcm_polite *p)
 /* A fault had to wait, for @lost_ns. */
 static void regret(struct dcm_polite *p, u64 now, u64 lost_ns)
 {
-	u64 again = now - p->since_ns < p->hold_ns ? 2 * p->hold_ns : 0;
-
-	p->hold_ns = min(max(HOLD_SHARE * lost_ns, again), (u64)HOLD_MAX_NS);
+	if (now - p->since_ns > WORTH * lost_ns)
+		p->hold_ns = lost_ns;
+	else
+		p->hold_ns = min(max(WORTH * lost_ns, 2 * p->hold_ns),
+				 (u64)HOLD_MAX_NS);
 	p->until_ns = now + p->hold_ns;
 	WRITE_ONCE(p->regrets, p->regrets + 1);
 	leave(p);
+}
+
+/** dcm_polite_may() - nothing is held against it */
+bool dcm_polite_may(const struct dcm_pg_lane *l)
+{
+	return l->polite.schedstat >= 0 &&
+	       l->polite.seen_ns >= l->polite.until_ns;
 }
 
 /**
@@ -151,7 +161,7 @@ void dcm_polite_be(struct dcm_pg_lane *l, pid_t tid)
 	struct dcm_polite *p = &l->polite;
 	u64 now = p->seen_ns;
 
-	if (p->on || p->schedstat < 0 || !p->dense || now < p->until_ns)
+	if (p->on || !p->dense || !dcm_polite_may(l))
 		return;
 	if (prctl(PR_GET_SECCOMP) || !mark(p, tid, now))
 		return;
@@ -173,6 +183,7 @@ void dcm_polite_fault(struct dcm_pg_lane *l, pid_t tid)
 	p->dense = gap < DENSE_NS;
 	if (!p->on)
 		return;
+	WRITE_ONCE(p->served, p->served + 1);
 	if (tid != p->tid && gap > LATE_NS) {
 		regret(p, now, gap);
 		return;

@@ -13,6 +13,7 @@ bool dcm_polite_can(void);
 void dcm_polite_start(struct dcm_pg_lane *l);
 void dcm_polite_stop(struct dcm_pg_lane *l);
 void dcm_polite_fault(struct dcm_pg_lane *l, pid_t tid);
+bool dcm_polite_may(const struct dcm_pg_lane *l);
 void dcm_polite_be(struct dcm_pg_lane *l, pid_t tid);
 void dcm_polite_silence(struct dcm_pg_lane *l);
 

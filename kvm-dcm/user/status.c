@@ -205,7 +205,7 @@ static json_t *lanes_json(struct dcm_pager *pg)
 		put(o, "messages", READ_ONCE(l->messages));
 		put(o, "moves", READ_ONCE(l->migrations));
 		put(o, "spin_hits", READ_ONCE(l->spin_hits));
-		put(o, "polite", READ_ONCE(l->polite.on));
+		put(o, "polite", READ_ONCE(l->polite.served));
 		put(o, "regrets", READ_ONCE(l->polite.regrets));
 		json_array_append_new(a, o);
 	}

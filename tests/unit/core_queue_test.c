@@ -101,6 +101,7 @@ static void test_promote_writeback(void **state)
 	(void)state;
 	cfg.max_delay = 1000000;
 	fh = world(cfg);
+	tune(fh, "inactive_share", 1000);
 	for (i = 0; i < 600 && find(fh, DCM_WRITEBACK, 600) == DCM_NIL; i++) {
 		u32 flags = (u32)fh_write(fh, i, false);
 
@@ -125,6 +126,40 @@ static void test_promote_writeback(void **state)
 	assert_false(pd_word(&fh->vm->pd[p]) & PD_INFLIGHT);
 	assert_true(fh->frames < frames);
 	get(fh, p);
+	end(fh);
+}
+
+/* What comes back soon after it went is Proactive; what stayed away is not. */
+static void test_promote_ghost(void **state)
+{
+	struct fake_home *fh = world(calm());
+	u32 i, p, q, early, late;
+
+	(void)state;
+	tune(fh, "ghost_share", 5000); /* of 96 */
+	for (i = 0; i < 300; i++)
+		put(fh, i);
+	push_out(fh, 0, 300);
+	for (i = 1000; i < 1096; i++)
+		put(fh, i);
+	p = find(fh, DCM_ACTIVE, 2048);
+	assert_int_not_equal(p, DCM_NIL);
+	/* 300 pages have gone since the first did */
+	get(fh, 0);
+	late = state_of(fh, 0);
+	for (i = 2000; state_of(fh, p) != DCM_NOTDIRECT; i++)
+		put(fh, i);
+	fh_settle(fh);
+	for (q = 1095; q > p && state_of(fh, q) != DCM_NOTDIRECT; q--)
+		;
+	assert_true(q > p);
+	get(fh, p);
+	early = state_of(fh, p);
+	assert_int_equal(late, DCM_ACTIVE);
+	assert_int_equal(early, DCM_PROACTIVE);
+	tune(fh, "ghost_share", 0);
+	get(fh, q);
+	assert_int_equal(state_of(fh, q), DCM_ACTIVE);
 	end(fh);
 }
 
@@ -206,6 +241,7 @@ int main(void)
 		cmocka_unit_test(test_fifo_order),
 		cmocka_unit_test(test_promote_inactive),
 		cmocka_unit_test(test_promote_writeback),
+		cmocka_unit_test(test_promote_ghost),
 		cmocka_unit_test(test_epsilon),
 		cmocka_unit_test(test_shares),
 		cmocka_unit_test(test_pinned),
