@@ -114,15 +114,17 @@ struct dcm_fetch {
  * struct dcm_unmap - one block to be unmapped from the guest
  * @gfn: head
  * @order: block is 2^order pages
+ * @drop: in: the bytes of a block found clean need not be kept
  * @dirty: in: pages the core knows dirty; out: and those the home knows
  * @touched: out: pages known to have been accessed
  * @observed: out: pages of which it is known whether they were
- * @frame: out: handle of the bytes
+ * @frame: out: handle of the bytes, or %DCM_NIL where they were not kept
  * @err: out: 0, or -EBUSY when the block is in use by I/O and stays mapped
  */
 struct dcm_unmap {
 	u32 gfn;
 	u8 order;
+	bool drop;
 	u16 dirty;
 	u16 touched;
 	u16 observed;

@@ -10,6 +10,9 @@
  * oldest of Active are unmapped together, and Proactive above its share feeds
  * Active from its old end.
  *
+ * Where donors are as near as memory, a clean victim is dropped as it is unmapped
+ * (keep_clean): to keep its bytes a while would cost a copy, as fetching does.
+ *
  * Differences from the paper: it names no shares, and unmaps one victim at a
  * time. Nothing is unmapped before the budget is nearly used.
  *
@@ -90,9 +93,9 @@ static bool residency_end(struct dcm_lane *lane, u32 head, unsigned int order)
 /**
  * dcm_evict_finish() - a block leaves direct memory
  * @lane: caller's lane
- * @head: locked, Inactive or Writeback, in no queue; BUSY or not
+ * @head: locked, Active, Inactive or Writeback, in no queue; BUSY or not
  * @order: its size
- * @frame: its frame
+ * @frame: its frame, or %DCM_NIL
  *
  * Unlocks it. All its pages are on a donor or zero.
  */
@@ -110,7 +113,8 @@ void dcm_evict_finish(struct dcm_lane *lane, u32 head, unsigned int order,
 	if (residency_end(lane, head, order))
 		dcm_eblk_reduce(lane, head, order);
 	pd_unlock(pd);
-	vm->ops->release(lane, frame, order);
+	if (frame != DCM_NIL)
+		vm->ops->release(lane, frame, order);
 	dcm_frames_put(vm, 1u << order);
 	if (waiter)
 		vm->ops->wake(lane, head, 1u << order);
@@ -258,6 +262,11 @@ static unsigned int demote_done(struct dcm_lane *lane,
 		pd_set(pd_of(vm, v->gfn + i), set);
 	}
 	pd_lock(pd);
+	if (v->frame == DCM_NIL) {
+		dcm_count(lane, DCM_C_CLEAN_DROPS, 1);
+		dcm_evict_finish(lane, v->gfn, v->order, DCM_NIL);
+		return 1;
+	}
 	pd->frame = v->frame;
 	dcm_state_set(lane, v->gfn, DCM_INACTIVE);
 	dcm_queue_in(lane, v->gfn, v->order);
@@ -268,7 +277,7 @@ static unsigned int demote_done(struct dcm_lane *lane,
 
 /*
  * Unmap up to @want pages' worth of the oldest of Active, in one batch.
- * Returns how many blocks became Inactive.
+ * Returns how many blocks became Inactive, or free.
  */
 static unsigned int demote(struct dcm_lane *lane, u64 want)
 {
@@ -286,6 +295,7 @@ static unsigned int demote(struct dcm_lane *lane, u64 want)
 		v->gfn = head;
 		v->order = (u8)pd_order(pd_word(pd_of(vm, head)));
 		v->dirty = dcm_block_flag(vm, head, v->order, PD_DIRTY);
+		v->drop = !v->dirty && !dcm_tune(vm, DCM_T_keep_clean);
 		v->touched = 0;
 		v->observed = 0;
 		v->frame = DCM_NIL;
@@ -337,6 +347,7 @@ unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room)
 	u64 goal = budget - reserve;
 	u64 share = inactive_share(vm);
 	unsigned int looks = EVICT_LOOKS, steps = 0, n;
+	s64 lack;
 
 	if (atomic64_read(&vm->direct) + (s64)reserve < (s64)goal)
 		return 0;
@@ -358,15 +369,15 @@ unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room)
 			break;
 		steps++;
 	}
-	if (atomic64_read(&vm->inactive_pages) < (s64)share) {
-		u64 batch = dcm_tune(vm, DCM_T_batch_blocks);
-		u64 lack = share -
-			   (u64)max(atomic64_read(&vm->inactive_pages), (s64)0);
-
-		/* Wait for a batch, unless the share itself is smaller. */
-		if (lack >= min(batch, share / 2 + 1))
-			demote(lane, lack);
-	}
+	lack = (s64)share - atomic64_read(&vm->inactive_pages);
+	/* What was dropped at once is free instead of Inactive. */
+	if (!dcm_tune(vm, DCM_T_keep_clean))
+		lack -= max((s64)goal - (atomic64_read(&vm->direct) -
+					 atomic64_read(&vm->wb_pages)),
+			    (s64)0);
+	/* Wait for a batch, unless the share itself is smaller. */
+	if (lack >= (s64)min(dcm_tune(vm, DCM_T_batch_blocks), share / 2 + 1))
+		demote(lane, (u64)lack);
 	vm->ops->io_flush(lane);
 	return steps;
 }

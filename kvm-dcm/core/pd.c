@@ -19,7 +19,8 @@
  *	                     ^          cancel               |
  *	                     +-------------------------------+ failed: Inactive
  *
- * Besides, a discard takes any mapped or Inactive block to NotDirect.
+ * Besides, a discard takes any mapped or Inactive block to NotDirect, and with
+ * keep_clean off a clean Active one goes there as it is unmapped.
  */
 #include "internal.h"
 

@@ -22,6 +22,9 @@
 	X(inactive_share, "bp", 500, 100, 5000,                                \
 	  "part of the budget kept unmapped to notice re-references; larger "  \
 	  "tells hot from cold better and costs more minor faults")            \
+	X(keep_clean, "bool", 1, 0, 1,                                         \
+	  "clean blocks go through Inactive too; off: they are dropped when "  \
+	  "they are unmapped, for donors as near as memory")                   \
 	X(ghost_share, "bp", 2500, 0, 40000,                                   \
 	  "a block fetched again before this share of the budget was "         \
 	  "evicted after it goes to Proactive, as if re-referenced. 0: "       \

@@ -82,6 +82,24 @@ static u64 core_pages(u64 budget_pages)
 	return budget_pages > own ? budget_pages - own : 0;
 }
 
+/*
+ * Where all donors are on this host a fetch costs no more than mapping an
+ * Inactive block again, and less if that is clean: its bytes had to be copied
+ * out first. So nothing clean is kept Inactive and little else, and who is hot
+ * is told by how soon it comes back.
+ */
+static void near_tune(struct dcm_pager *pg)
+{
+	u32 i;
+
+	for (i = 0; i < pg->cfg.nr_donors; i++)
+		if (strncmp(pg->cfg.donor[i].address, "unix:", 5))
+			return;
+	dcm_pager_set(pg, "inactive_share", 100);
+	dcm_pager_set(pg, "keep_clean", 0);
+	dcm_pager_set(pg, "ghost_share", 5000);
+}
+
 static int core_create(struct dcm_pager *pg, u64 nr_pages, u64 extent,
 		       char *err, size_t len)
 {
@@ -112,6 +130,7 @@ static int core_create(struct dcm_pager *pg, u64 nr_pages, u64 extent,
 		return why;
 	}
 	pg->budget_bytes = pages << DCM_PAGE_SHIFT;
+	near_tune(pg);
 	for (i = 0; i < pg->cfg.nr_tunables; i++) {
 		const struct dcm_host_tunable *t = &pg->cfg.tunable[i];
 

@@ -403,6 +403,19 @@ static void unmap_copy(struct dcm_pg_lane *l, struct dcm_unmap *v, u16 mask,
 	}
 }
 
+/* Its bytes are a donor's: nothing is kept. Goes with the batch. */
+static void unmap_drop(struct dcm_pg_lane *l, const struct dcm_unmap *v,
+		       u16 mask, unsigned int *nr_iov)
+{
+	u64 va = dcm_guest_va(&l->pg->guest, v->gfn);
+	unsigned int i = 0, n;
+
+	for (; run_next(mask, &i, &n); i += n)
+		l->iov[(*nr_iov)++] =
+			(struct iovec){ (void *)(va + i * DCM_PAGE_SIZE),
+					(size_t)n * DCM_PAGE_SIZE };
+}
+
 /* Large clean blocks: moving beats copying when there is no full frame. */
 static bool want_move(struct dcm_pager *pg, const struct dcm_unmap *v)
 {
@@ -426,7 +439,7 @@ static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
 		u16 hidden, mask;
 
 		/* A victim has long left the cache. */
-		if (i + 1 < nr && !v[1].dirty)
+		if (i + 1 < nr && !v[1].dirty && !v[1].drop)
 			warm((char *)dcm_guest_va(&pg->guest, v[1].gfn));
 		if (pinned(&pg->guest, v->gfn, v->order)) {
 			v->err = -EBUSY;
@@ -435,6 +448,13 @@ static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
 		hidden = dcm_sample_mask(pg, v->gfn, v->order);
 		mask = dcm_guest_mask(&pg->guest, v->gfn, v->order) &
 		       (u16)~hidden;
+		v->observed |= hidden;
+		if (v->drop) {
+			unmap_drop(l, v, mask, &nr_iov);
+			if (hidden)
+				collect_hidden(l, v->gfn, hidden, NULL);
+			continue;
+		}
 		v->err = want_move(pg, v) ? unmap_move(l, v, mask) : -EINVAL;
 		if (v->err == -EBUSY)
 			continue;
@@ -442,7 +462,6 @@ static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
 		if (v->err)
 			unmap_copy(l, v, mask, &nr_iov);
 		v->err = 0;
-		v->observed |= hidden;
 		if (hidden)
 			collect_hidden(l, v->gfn, hidden,
 				       dcm_frame_addr(&pg->frames, v->frame));

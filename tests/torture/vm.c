@@ -306,6 +306,7 @@ static void change_something(uint64_t *rng)
 		{ "inactive_share", 100, 4900 }, { "reserve_pages", 1, 256 },
 		{ "batch_blocks", 1, 64 },	 { "elastic", 0, 2 },
 		{ "sample_bp", 0, 10001 },	 { "writebacks", 1, 64 },
+		{ "keep_clean", 0, 2 },		 { "ghost_share", 0, 40001 },
 	};
 	uint64_t lo = dcm_pager_min_budget(pager), n;
 	int err;

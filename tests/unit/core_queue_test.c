@@ -163,6 +163,39 @@ static void test_promote_ghost(void **state)
 	end(fh);
 }
 
+/* With keep_clean off only what is dirty becomes Inactive. */
+static void test_clean_is_dropped(void **state)
+{
+	struct fake_home *fh = world(calm());
+	u64 drops, minor;
+	u32 i;
+
+	(void)state;
+	for (i = 0; i < 300; i++)
+		put(fh, i);
+	push_out(fh, 0, 300);
+	for (i = 1000; i < 1200; i++)
+		get(fh, i % 300);
+	fh_settle(fh);
+	tune(fh, "keep_clean", 0);
+	drops = count(fh, DCM_C_CLEAN_DROPS);
+	minor = count(fh, DCM_C_FAULT_MINOR);
+	for (i = 0; i < 1200; i++) {
+		get(fh, i % 300);
+		fh_check_budget(fh);
+	}
+	fh_settle(fh);
+	for (i = 0; i < 300; i++) {
+		u32 w = pd_word(&fh->vm->pd[i]);
+
+		if (state_of(fh, i) == DCM_INACTIVE)
+			assert_true(w & PD_DIRTY);
+	}
+	assert_true(count(fh, DCM_C_CLEAN_DROPS) > drops + 300);
+	assert_true(count(fh, DCM_C_FAULT_MINOR) < minor + 200);
+	end(fh);
+}
+
 static void test_epsilon(void **state)
 {
 	struct fake_home *fh;
@@ -242,6 +275,7 @@ int main(void)
 		cmocka_unit_test(test_promote_inactive),
 		cmocka_unit_test(test_promote_writeback),
 		cmocka_unit_test(test_promote_ghost),
+		cmocka_unit_test(test_clean_is_dropped),
 		cmocka_unit_test(test_epsilon),
 		cmocka_unit_test(test_shares),
 		cmocka_unit_test(test_pinned),

@@ -415,6 +415,10 @@ static void unmap_one(struct fake_home *fh, struct dcm_unmap *v)
 	}
 	add(&fh->mapped, -(s64)nr);
 	v->err = 0;
+	if (v->drop && !v->dirty) {
+		frame_free(fh, v->frame, nr, "unmap");
+		v->frame = DCM_NIL;
+	}
 }
 
 static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
