@@ -87,6 +87,9 @@ enum dcm_fetch_state {
  * @tries: READs that failed
  * @again_ns: when to try again
  * @t_fault: when the fault was taken
+ * @t_there: out of install: when the block was there, just before anybody was
+ *	woken; 0: now; %DCM_TIME_NONE: not known. Whom install wakes may run
+ *	before it returns.
  */
 struct dcm_fetch {
 	struct dcm_io io;
@@ -108,7 +111,10 @@ struct dcm_fetch {
 	void *buf;
 	u64 again_ns;
 	u64 t_fault;
+	u64 t_there;
 };
+
+#define DCM_TIME_NONE (~0ull)
 
 /**
  * struct dcm_unmap - one block to be unmapped from the guest

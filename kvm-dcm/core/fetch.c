@@ -111,6 +111,7 @@ struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
 	f->first = 0;
 	f->nr = 0;
 	f->t_fault = vm->ops->now_ns();
+	f->t_there = 0;
 	if (remote) {
 		first = ffs_u32(remote) - 1;
 		last = (unsigned int)ilog2((u64)remote);
@@ -243,7 +244,10 @@ static void fetch_land(struct dcm_lane *lane, struct dcm_fetch *f)
 		return;
 	}
 	fetch_count(lane, f);
-	dcm_hist_add(&lane->hist[DCM_H_FAULT], vm->ops->now_ns() - f->t_fault);
+	if (!f->t_there)
+		f->t_there = vm->ops->now_ns();
+	if (f->t_there != DCM_TIME_NONE)
+		dcm_hist_add(&lane->hist[DCM_H_FAULT], f->t_there - f->t_fault);
 	for (i = 0; i < nr; i++)
 		page_landed(vm, f, i);
 	pd_lock(pd_of(vm, head));

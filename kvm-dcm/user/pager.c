@@ -41,6 +41,8 @@
 #include "../core/internal.h"
 #include "pager.h"
 
+#define TIMED_EVERY 32u /* installs by a polite lane */
+
 u64 dcm_now_ns(void)
 {
 	struct timespec ts;
@@ -166,11 +168,15 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 	u64 va = dcm_guest_va(&pg->guest, f->gfn);
 	u16 mask = dcm_guest_mask(&pg->guest, f->gfn, f->order);
 	bool slab = f->nr && f->io.data != f->buf;
+	/* A polite lane runs on only when the woken thread faults again. */
+	bool timed = l->polite.on && !(l->installs++ % TIMED_EVERY);
+	unsigned int quiet = timed ? DCM_UFFD_QUIET : 0;
 	u16 data, zero, wr, done = 0, zdone = 0;
 	const char *src;
 	int err;
 
 	f->hidden = 0;
+	f->t_there = l->polite.on ? DCM_TIME_NONE : 0;
 	if (f->sample && f->order)
 		sample_one(l, f, mask, slab);
 	zero = mask & f->zero;
@@ -179,12 +185,14 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 	src = (char *)f->io.data - f->first * DCM_PAGE_SIZE;
 	if (!slab || !(data & (data - 1))) {
 		/* Can't fail half way. */
-		err = copy_in(pg, va, src, data & (u16)~wr, DCM_UFFD_WP, &done);
+		err = copy_in(pg, va, src, data & (u16)~wr, DCM_UFFD_WP | quiet,
+			      &done);
 		if (!err)
-			err = copy_in(pg, va, src, wr, 0, &done);
+			err = copy_in(pg, va, src, wr, quiet, &done);
 	} else {
 		err = copy_in(pg, va, src, data,
-			      DCM_UFFD_WP | (wr ? DCM_UFFD_QUIET : 0), &done);
+			      DCM_UFFD_WP | (wr ? DCM_UFFD_QUIET : quiet),
+			      &done);
 	}
 	if (err) {
 		bool w;
@@ -205,7 +213,9 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 		return err;
 	}
 	if (zero)
-		copy_in(pg, va, NULL, zero, 0, &zdone);
+		copy_in(pg, va, NULL, zero, quiet, &zdone);
+	if (timed)
+		f->t_there = dcm_now_ns();
 	if (slab && wr && (data & (data - 1))) {
 		unsigned int i = 0, n;
 
@@ -220,6 +230,8 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 			      va + (ffs_u32(f->hidden) - 1) * DCM_PAGE_SIZE,
 			      DCM_PAGE_SIZE);
 	}
+	if (timed)
+		dcm_uffd_wake(&pg->uffd, va, (u64)DCM_PAGE_SIZE << f->order);
 	return 0;
 }
 

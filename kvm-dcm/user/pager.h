@@ -167,6 +167,7 @@ struct dcm_polite {
  * @company: reads that found a crowd, less those that did not
  * @nothing: wake-ups for nothing, in a row
  * @turn: reads that found something
+ * @installs: while polite; one in some is timed
  * @cpu: where it runs; @follow_cpu: where faults come from (place.c)
  */
 struct dcm_pg_lane {
@@ -199,6 +200,7 @@ struct dcm_pg_lane {
 	u64 messages;
 	u64 spin_hits;
 	u64 migrations;
+	u32 installs;
 	struct dcm_polite polite;
 } ____cacheline_aligned;
 
