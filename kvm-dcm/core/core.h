@@ -378,8 +378,18 @@ struct dcm_vm_config {
 };
 
 /**
+ * struct dcm_habit - what was learned of 2 MiB; 0: never, 255: always
+ * @waste: prefetched pages went unused
+ * @rewritten: pages fetched were written
+ */
+struct dcm_habit {
+	u8 waste;
+	u8 rewritten;
+};
+
+/**
  * struct dcm_vm - one VM
- * @waste: for each 2 MiB, how much of what was prefetched there went unused
+ * @habit: what was learned, for each 2 MiB
  *	of late: 0 none, 255 all
  * @direct: pages in direct memory, counted when a fetch begins and until the
  *	frame is given back: what the budget bounds
@@ -399,7 +409,7 @@ struct dcm_vm {
 	struct dcm_pd *pd;
 	struct dcm_extent *extent;
 	struct dcm_lane *lane;
-	u8 *waste;
+	struct dcm_habit *habit;
 	u64 tunable[DCM_T_NR];
 	u64 budget;
 	atomic64_t direct ____cacheline_aligned;

@@ -94,28 +94,18 @@ static u32 merge(struct dcm_vm *vm, u32 a, u32 b, unsigned int order)
  * @head: the block
  * @seen: its prefetched pages of which that is known
  * @hit: of those, pages that were touched
- *
- * Lanes may race here; a figure of locality can stand to lose an update.
  */
 void dcm_eblk_learn(struct dcm_vm *vm, u32 head, unsigned int seen,
 		    unsigned int hit)
 {
-	u8 *waste = &vm->waste[head >> DCM_REGION_SHIFT];
-	u8 w = READ_ONCE(*waste);
-
-	if (!seen)
-		return;
-	if (hit * 2 > seen)
-		w -= (u8)((w + 3) / 4);
-	else
-		w += (u8)((255 - w) / 4);
-	WRITE_ONCE(*waste, w);
+	if (seen)
+		dcm_learn(&habit_of(vm, head)->waste, hit * 2 <= seen);
 }
 
 /* Has prefetching been of use around here? Now and then try anyway. */
 bool dcm_eblk_worth(struct dcm_lane *lane, u32 head)
 {
-	u8 w = READ_ONCE(lane->vm->waste[head >> DCM_REGION_SHIFT]);
+	u8 w = READ_ONCE(habit_of(lane->vm, head)->waste);
 
 	return !w || (dcm_random(lane) & 255) >= (u64)min(w, (u8)240);
 }
@@ -126,7 +116,7 @@ bool dcm_eblk_worth(struct dcm_lane *lane, u32 head)
  */
 u64 dcm_eblk_sample_bp(const struct dcm_vm *vm, u32 head)
 {
-	u8 w = READ_ONCE(vm->waste[head >> DCM_REGION_SHIFT]);
+	u8 w = READ_ONCE(habit_of(vm, head)->waste);
 	u64 bp = dcm_tune(vm, DCM_T_sample_bp);
 
 	return w < WASTE_LITTLE ? bp / 8 : bp;

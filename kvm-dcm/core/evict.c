@@ -58,6 +58,8 @@ static bool residency_end(struct dcm_lane *lane, u32 head, unsigned int order)
 {
 	struct dcm_vm *vm = lane->vm;
 	unsigned int seen = 0, hit = 0, observed = 0, touched = 0;
+	unsigned int known = 0, written = 0;
+	u32 chance = (u32)dcm_random(lane) & 255;
 	u32 now = (u32)atomic64_add_return(1 << order, &vm->evicted), i;
 
 	for (i = 0; i < 1u << order; i++) {
@@ -72,13 +74,27 @@ static bool residency_end(struct dcm_lane *lane, u32 head, unsigned int order)
 				hit += !!(w & PD_TOUCHED);
 			}
 		}
-		/* A guess stands every second time, a write always. */
-		if ((w & PD_DIRTY) &&
-		    (!(w & PD_GUESSED) || (dcm_random(lane) & 1)))
+		/*
+		 * A guess stands every second time, a write always; that a
+		 * new page was filled only where such are written again.
+		 */
+		if (w & PD_FRESH) {
+			if (chance < READ_ONCE(habit_of(vm, head)->rewritten))
+				wrote = PD_WROTE;
+		} else if (!(w & PD_GUESSED)) {
+			known++;
+			if (w & PD_DIRTY) {
+				written++;
+				wrote = PD_WROTE;
+			}
+		} else if (chance & 1) {
 			wrote = PD_WROTE;
+		}
 		pd_assign(pd, PD_RESIDENCY | PD_WROTE, wrote);
 		pd->next = now;
 	}
+	if (known)
+		dcm_learn(&habit_of(vm, head)->rewritten, written * 2 >= known);
 	dcm_count(lane, DCM_C_PREFETCH_SEEN, seen);
 	dcm_count(lane, DCM_C_PREFETCH_HIT, hit);
 	if (!order)

@@ -9,7 +9,8 @@
  * last time (PD_WROTE), are mapped writable and count as dirty; the others'
  * first write is a fault (a cheap prediction that saves most of those). What
  * is dirty by prediction alone (PD_GUESSED) is put to the test now and then,
- * so that a page no longer written becomes clean again.
+ * so that a page no longer written becomes clean again. That a new page was
+ * filled (PD_FRESH) predicts as much as it did around there before.
  *
  * A block that comes back soon after it went was evicted too early: it goes to
  * Proactive as if it had been re-referenced in Inactive. When it went stands in
@@ -221,6 +222,8 @@ static void page_landed(struct dcm_vm *vm, const struct dcm_fetch *f, u32 i)
 
 	if (f->writable & (1u << i))
 		set |= PD_DIRTY | (asked && f->write ? 0 : PD_GUESSED);
+	if (f->zero & (1u << i))
+		set |= PD_FRESH;
 	if (asked)
 		set |= PD_TOUCHED | PD_OBSERVED;
 	else if (!(f->zero & (1u << i)))

@@ -65,6 +65,19 @@ static inline struct dcm_extent *extent_of(const struct dcm_vm *vm, u32 gfn)
 	return &vm->extent[gfn >> vm->extent_shift];
 }
 
+static inline struct dcm_habit *habit_of(const struct dcm_vm *vm, u32 gfn)
+{
+	return &vm->habit[gfn >> DCM_REGION_SHIFT];
+}
+
+/* Lanes may race here; what is learned can stand to lose an update. */
+static inline void dcm_learn(u8 *figure, bool yes)
+{
+	u8 v = READ_ONCE(*figure);
+
+	WRITE_ONCE(*figure, yes ? v + (255 - v) / 4 : v - (v + 3) / 4);
+}
+
 /* pd.c */
 u32 dcm_block_lock(struct dcm_vm *vm, u32 gfn, unsigned int *order);
 bool dcm_state_set(struct dcm_lane *lane, u32 head, enum dcm_state to);

@@ -48,7 +48,7 @@ enum dcm_where {
 #define PD_DIRTY 0x00000400 /* direct copy is newer than the donor's */
 #define PD_TOUCHED 0x00000800 /* accessed since it was fetched */
 #define PD_OBSERVED 0x00001000 /* TOUCHED is known, set or not */
-#define PD_WROTE 0x00002000 /* was dirty when last evicted */
+#define PD_WROTE 0x00002000 /* was written the last time it was here */
 #define PD_INFLIGHT 0x00004000 /* a cancelled write is not back yet */
 #define PD_PREFETCHED 0x00008000 /* fetched without being asked for */
 #define PD_BUSY 0x00010000 /* head: somebody works on the block */
@@ -58,10 +58,12 @@ enum dcm_where {
 #define PD_LANE_SHIFT 20 /* head: lane of its inactive queue */
 #define PD_LANE_MASK 0x03f00000
 #define PD_GUESSED 0x04000000 /* DIRTY only because it was mapped writable */
+#define PD_FRESH 0x08000000 /* was new, zero, when it came in */
 
 /* What one residency of a page in direct memory leaves behind. */
-#define PD_RESIDENCY \
-	(PD_DIRTY | PD_GUESSED | PD_TOUCHED | PD_OBSERVED | PD_PREFETCHED)
+#define PD_RESIDENCY                                                           \
+	(PD_DIRTY | PD_GUESSED | PD_TOUCHED | PD_OBSERVED | PD_PREFETCHED |    \
+	 PD_FRESH)
 
 /**
  * struct dcm_pd - page descriptor

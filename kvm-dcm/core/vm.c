@@ -58,8 +58,9 @@ struct dcm_vm *dcm_vm_create(const struct dcm_vm_config *cfg, int *err)
 	vm->pd = vzalloc(sizeof(*vm->pd) * cfg->nr_pages);
 	vm->extent = vzalloc(sizeof(*vm->extent) * vm->nr_extents);
 	vm->lane = vzalloc(sizeof(*vm->lane) * vm->nr_lanes);
-	vm->waste = vzalloc((cfg->nr_pages >> DCM_REGION_SHIFT) + 1);
-	if (!vm->pd || !vm->extent || !vm->lane || !vm->waste)
+	vm->habit = vzalloc(((cfg->nr_pages >> DCM_REGION_SHIFT) + 1) *
+			     sizeof(*vm->habit));
+	if (!vm->pd || !vm->extent || !vm->lane || !vm->habit)
 		goto fail;
 	for (i = 0; i < vm->nr_lanes; i++)
 		lane_init(vm, i, cfg->seed);
@@ -76,7 +77,7 @@ void dcm_vm_destroy(struct dcm_vm *vm)
 {
 	if (!vm)
 		return;
-	vfree(vm->waste);
+	vfree(vm->habit);
 	vfree(vm->lane);
 	vfree(vm->extent);
 	vfree(vm->pd);

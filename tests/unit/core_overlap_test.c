@@ -114,6 +114,44 @@ static void test_clean_drop(void **state)
 	}
 }
 
+/*
+ * That memory was filled when it was new says nothing: read afterwards, it is
+ * written back once and then dropped. Where such pages are written again, the
+ * next ones around are taken to be.
+ */
+static void test_filled_once(void **state)
+{
+	struct fake_home *fh = world(calm());
+	u64 writes, wp;
+	u32 i, n;
+
+	(void)state;
+	for (i = 0; i < 300; i++)
+		put(fh, i);
+	push_out(fh, 0, 300);
+	writes = count(fh, DCM_C_WRITTEN_PAGES);
+	for (i = 0; i < 300; i++)
+		get(fh, i);
+	fh_settle(fh);
+	/* what push_out() itself filled is still going out */
+	assert_true(count(fh, DCM_C_WRITTEN_PAGES) - writes <= 96);
+	/* every page is written at its second coming: it is learned */
+	for (n = 0; n < 2; n++)
+		for (i = 600; i < 700; i++)
+			put(fh, i);
+	push_out(fh, 600, 100);
+	for (i = 700; i < 900; i++)
+		put(fh, i);
+	push_out(fh, 700, 200);
+	wp = count(fh, DCM_C_FAULT_WP);
+	for (i = 700; i < 900; i++) {
+		get(fh, i);
+		put(fh, i);
+	}
+	assert_true(count(fh, DCM_C_FAULT_WP) - wp < 100);
+	end(fh);
+}
+
 /* A cancelled write-back: the page may go again only when it is back. */
 static void test_cancel_order(void **state)
 {
@@ -287,6 +325,7 @@ int main(void)
 		cmocka_unit_test(test_overlap),
 		cmocka_unit_test(test_zero),
 		cmocka_unit_test(test_clean_drop),
+		cmocka_unit_test(test_filled_once),
 		cmocka_unit_test(test_cancel_order),
 		cmocka_unit_test(test_write_errors),
 		cmocka_unit_test(test_no_slab),
