@@ -164,6 +164,7 @@ static int lanes_create(struct dcm_pager *pg)
 		l->core->priv = l;
 		l->cpu = -1;
 		l->follow_cpu = -1;
+		l->go_cpu = -1;
 		l->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 		if (l->wake_fd < 0)
 			return -errno;

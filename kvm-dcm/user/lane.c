@@ -3,11 +3,10 @@
  * lane.c - the fault threads
  *
  * One userfaultfd serves the process. Lane 0 always reads it; the others join
- * when reads find a crowd of faults time and again, up to half of the CPUs, and
- * leave when all faults come from one thread or they are woken for nothing:
- * whoever polls is woken for every fault, and pages that two CPUs map cost
- * interrupts to unmap. On two CPUs one lane serves two threads better than
- * two. A lane takes what it can in one read(), has the core answer, polls its
+ * when reads find a crowd of faults time and again, or several threads fault
+ * on CPUs of their own, and leave when all faults come from one thread or they
+ * are woken for nothing: whoever polls is woken for every fault. Up to half of
+ * the CPUs get a lane, or all where lanes may be polite (polite.c). A lane takes what it can in one read(), has the core answer, polls its
  * connections while anything is in flight, and sleeps in poll() on all of it.
  *
  * A wake-up across CPUs costs several times what the fault does, so a lane
@@ -42,7 +41,10 @@
 #define SILENT_MS	100	/* with I/O in flight */
 #define CROWD		4	/* faults in one read that are too many for one */
 #define JOIN_AFTER	8	/* reads with company, net of those without */
+#define ALONE_TURNS	64	/* reads between looks at who faults */
+#define ALONE_MAX	8	/* looks that saw one thread only */
 #define LEAVE_AFTER	64	/* wake-ups for nothing */
+#define LEAVE_POLITE	1024	/* the same, where they disturb nobody */
 
 void dcm_lane_kick(struct dcm_pg_lane *l)
 {
@@ -115,9 +117,22 @@ static bool many_threads(const struct dcm_pager *pg)
 	return false;
 }
 
+/* Faults come from @cpu too, where no lane is: have one join there. */
+static void crew_ask(struct dcm_pg_lane *l, int cpu)
+{
+	struct dcm_pager *pg = l->pg;
+	u32 active = READ_ONCE(pg->active);
+
+	if (active >= pg->crew_max)
+		return;
+	WRITE_ONCE(pg->lane[active].go_cpu, cpu);
+	crew_resize(pg, active, active + 1);
+}
+
 /*
  * Several lanes pay off while several threads fault at the same time: faults
- * are found waiting. One thread alone is served best by one lane next to it.
+ * are found waiting, or come from CPUs where a lane of their own could be. One
+ * thread alone is served best by one lane next to it.
  */
 static void crew_adapt(struct dcm_pg_lane *l, int nr)
 {
@@ -138,10 +153,15 @@ static void crew_adapt(struct dcm_pg_lane *l, int nr)
 	} else if (nr > 0) {
 		if (l->company)
 			l->company--;
-		if (active > 1 && !(l->turn & (LEAVE_AFTER - 1)) &&
-		    pg->uffd.thread_id && !many_threads(pg))
+		if (active == 1 || l->turn % ALONE_TURNS)
+			return;
+		l->alone = many_threads(pg) ? 0 : l->alone + 1;
+		if (l->alone > ALONE_MAX && pg->uffd.thread_id) {
+			l->alone = 0;
 			crew_resize(pg, active, active - 1);
-	} else if (l->id && l->id == active - 1 && ++l->nothing > LEAVE_AFTER) {
+		}
+	} else if (l->id && l->id == active - 1 &&
+		   ++l->nothing > (l->polite.on ? LEAVE_POLITE : LEAVE_AFTER)) {
 		l->nothing = 0;
 		crew_resize(pg, active, active - 1);
 	}
@@ -165,8 +185,12 @@ static int messages_take(struct dcm_pg_lane *l)
 	if (!nr)
 		return 0;
 	WRITE_ONCE(l->messages, l->messages + (u64)nr);
-	if (READ_ONCE(l->pg->follow) || l->pg->spin)
-		dcm_place_look(l, &l->msg[0]);
+	if (READ_ONCE(l->pg->follow) || l->pg->spin) {
+		int cpu = dcm_place_look(l, &l->msg[0], many_threads(l->pg));
+
+		if (cpu >= 0)
+			crew_ask(l, cpu);
+	}
 	for (i = 0; i < nr; i++)
 		if (!fault(l, &l->msg[i]))
 			l->stalled[l->nr_stalled++] = l->msg[i];
@@ -267,6 +291,9 @@ int dcm_lanes_start(struct dcm_pager *pg)
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	u32 i;
 
+	/* Polite lanes take nothing from the threads that they serve. */
+	if (pg->can_polite)
+		cpus *= 2;
 	pg->crew_max = min(pg->nr_fault, (u32)max(cpus / 2, 1L));
 	for (i = 0; i < pg->nr_fault; i++) {
 		struct dcm_pg_lane *l = &pg->lane[i];

@@ -166,9 +166,12 @@ struct dcm_polite {
  * @woken: it slept since it last read
  * @company: reads that found a crowd, less those that did not
  * @nothing: wake-ups for nothing, in a row
+ * @alone: looks, in a row, that saw one thread fault only
  * @turn: reads that found something
  * @installs: while polite; one in some is timed
  * @cpu: where it runs; @follow_cpu: where faults come from (place.c)
+ * @go_cpu: where it is to go as it joins, or -1
+ * @away: faults from CPUs without a lane, net of those from this one's
  */
 struct dcm_pg_lane {
 	struct dcm_pager *pg;
@@ -189,9 +192,12 @@ struct dcm_pg_lane {
 	u32 company;
 	u32 turn;
 	u32 nothing;
+	u32 alone;
 	int cpu;
 	int follow_cpu;
 	u32 follow_hits;
+	int go_cpu;
+	u32 away;
 	u32 settled;
 	u64 moved_ns;
 	u64 hold_ns;

@@ -34,6 +34,8 @@ extern const unsigned int __rseq_size __attribute__((weak));
 
 #define FOLLOW_AFTER	3u		/* faults in a row from there */
 #define SETTLED_SKIP	15u		/* faults not looked at once it is right */
+#define MANY_SKIP	3u		/* the same, several threads fault */
+#define AWAY_MAX	32u		/* faults from elsewhere: another lane */
 #define MOVE_MIN_NS	(200u * 1000)
 #define MOVE_MAX_NS	(50u * 1000 * 1000)
 #define MOVE_POLITE_NS	(1000u * 1000)	/* at most, where moves last */
@@ -129,28 +131,76 @@ static bool move_to(struct dcm_pg_lane *l, int cpu)
 	return true;
 }
 
-/* A fault was taken: is this lane where it should be? */
-void dcm_place_look(struct dcm_pg_lane *l, const struct uffd_msg *msg)
+/** dcm_place_served() - whether a lane is where a thread ran last */
+bool dcm_place_served(struct dcm_pg_lane *l, pid_t tid)
+{
+	int cpu = cpu_of(l->pg, tid);
+
+	return cpu >= 0 && (cpu == l->cpu || taken_by_other(l, cpu));
+}
+
+/** dcm_place_here() - whether a thread last ran where this lane is */
+bool dcm_place_here(struct dcm_pg_lane *l, pid_t tid)
+{
+	return cpu_of(l->pg, tid) == l->cpu;
+}
+
+/* It joined because faults come from there. */
+static void go(struct dcm_pg_lane *l)
+{
+	int cpu = READ_ONCE(l->go_cpu);
+
+	l->go_cpu = -1;
+	l->moved_ns = 0;
+	if (READ_ONCE(l->pg->follow))
+		move_to(l, cpu);
+}
+
+/**
+ * dcm_place_look() - a fault was taken: is this lane where it should be?
+ * @l: the lane; its own thread's
+ * @msg: the fault
+ * @many: several threads fault
+ *
+ * Return: a CPU that faults come from time and again and that has no lane, or
+ * -1.
+ */
+int dcm_place_look(struct dcm_pg_lane *l, const struct uffd_msg *msg, bool many)
 {
 	pid_t tid = (pid_t)msg->arg.pagefault.feat.ptid;
 	int cpu;
 
+	if (l->go_cpu >= 0)
+		go(l);
 	dcm_polite_fault(l, tid);
 	if (l->settled) {
 		l->settled--;
-		return;
+		return -1;
 	}
 	cpu = cpu_of(l->pg, tid);
 	if (cpu < 0)
-		return;
+		return -1;
 	WRITE_ONCE(l->cpu, sched_getcpu());
 	if (cpu == l->cpu) {
 		l->follow_hits = 0;
 		l->follow_cpu = cpu;
-		l->settled = SETTLED_SKIP;
+		l->settled = many ? MANY_SKIP : SETTLED_SKIP;
+		l->away -= !!l->away;
 		if (READ_ONCE(l->pg->follow))
 			dcm_polite_be(l, tid);
-		return;
+		return -1;
+	}
+	if (many && READ_ONCE(l->pg->follow) && l->pg->can_polite) {
+		if (taken_by_other(l, cpu)) {
+			/* So that this CPU is as good as idle to it. */
+			dcm_polite_be(l, tid);
+			return -1;
+		}
+		l->away += 2;
+		if (l->away > AWAY_MAX) {
+			l->away = 0;
+			return cpu;
+		}
 	}
 	if (cpu != l->follow_cpu)
 		l->follow_hits = 0;
@@ -160,6 +210,7 @@ void dcm_place_look(struct dcm_pg_lane *l, const struct uffd_msg *msg)
 		if (READ_ONCE(l->pg->follow) && move_to(l, cpu))
 			dcm_polite_be(l, tid);
 	}
+	return -1;
 }
 
 /** dcm_place_spin() - whether to spin for the next fault, and until when */
@@ -167,7 +218,8 @@ bool dcm_place_spin(struct dcm_pg_lane *l, u64 *until)
 {
 	u64 now;
 
-	if (!l->pg->spin || l->follow_cpu == l->cpu || !l->messages)
+	if (!l->pg->spin || l->follow_cpu == l->cpu || !l->messages ||
+	    READ_ONCE(l->pg->active) > 1)
 		return false;
 	if (l->messages == l->spun_at)
 		return false;

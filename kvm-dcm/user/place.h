@@ -8,7 +8,10 @@
 #include "pager.h"
 
 void dcm_place_init(struct dcm_pager *pg);
-void dcm_place_look(struct dcm_pg_lane *l, const struct uffd_msg *msg);
+int dcm_place_look(struct dcm_pg_lane *l, const struct uffd_msg *msg,
+		   bool many);
+bool dcm_place_here(struct dcm_pg_lane *l, pid_t tid);
+bool dcm_place_served(struct dcm_pg_lane *l, pid_t tid);
 bool dcm_place_spin(struct dcm_pg_lane *l, u64 *until);
 
 #endif /* DCM_PLACE_H */

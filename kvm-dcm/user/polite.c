@@ -36,6 +36,7 @@
 #include <unistd.h>
 
 #include "inside.h"
+#include "place.h"
 #include "polite.h"
 
 #define DENSE_NS	(1000u * 1000)		/* between two faults */
@@ -184,11 +185,12 @@ void dcm_polite_fault(struct dcm_pg_lane *l, pid_t tid)
 	if (!p->on)
 		return;
 	WRITE_ONCE(p->served, p->served + 1);
-	if (tid != p->tid && gap > LATE_NS) {
+	if (tid != p->tid && gap > LATE_NS && !dcm_place_served(l, tid)) {
 		regret(p, now, gap);
 		return;
 	}
-	if (now - p->checked_ns < CHECK_NS)
+	/* Whom another lane serves tells nothing of this CPU. */
+	if (now - p->checked_ns < CHECK_NS || !dcm_place_here(l, tid))
 		return;
 	if (tid != p->tid) {
 		if (!mark(p, tid, now))
