@@ -27,7 +27,7 @@ from dcmbench.report import Row, geomean, median, row
 SHARES = (75, 50, 25)
 PLAIN_MAX_S = 120.0
 SLOW_MAX = 6.0  # a run slower than this many times the plain one is ended
-ZRAM_TRIES = 3  # the kernel's OOM killer strikes now and then with swap still free
+ZRAM_TRIES = 2  # the kernel's OOM killer strikes now and then with swap still free
 PYTHON = "/usr/bin/python3"  # Debian's, which is the one with python3-scipy
 
 

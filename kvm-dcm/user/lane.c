@@ -39,6 +39,7 @@
 #define IDLE_MS		50	/* with frames to drop */
 #define RETRY_MS	1	/* with something to try again */
 #define SILENT_MS	100	/* with I/O in flight */
+#define SPIN_IO_NS	(60u * 1000)
 #define CROWD		4	/* faults in one read that are too many for one */
 #define JOIN_AFTER	8	/* reads with company, net of those without */
 #define ALONE_TURNS	64	/* reads between looks at who faults */
@@ -216,6 +217,26 @@ static bool spin(struct dcm_pg_lane *l)
 	return false;
 }
 
+/*
+ * A fetch is on its way, and the thread that waits for it was all that ran
+ * here: sleeping would cost more than the donor takes to answer. Whoever else
+ * wants the CPU gets it from a polite lane at once.
+ */
+static bool spin_io(struct dcm_pg_lane *l, bool read_faults)
+{
+	u64 until;
+
+	if (!l->polite.on || !l->pg->spin || !l->core->nr_fetch)
+		return false;
+	until = dcm_now_ns() + SPIN_IO_NS;
+	do {
+		if (dcm_poll(l->core) || (read_faults && messages_take(l)))
+			return true;
+		cpu_relax();
+	} while (dcm_now_ns() < until);
+	return false;
+}
+
 static int wait_ms(struct dcm_pg_lane *l)
 {
 	if (l->nr_stalled || l->core->nr_retry || l->core->wb_unposted ||
@@ -277,7 +298,7 @@ static void *lane_main(void *arg)
 		while (dcm_poll(l->core))
 			step = true;
 		step |= stalled_retry(l);
-		if (step || (rd && spin(l)))
+		if (step || spin_io(l, rd) || (rd && spin(l)))
 			continue;
 		lane_wait(l, rd);
 		l->woken = true;

@@ -136,7 +136,7 @@ static void leave(struct dcm_polite *p)
 static void regret(struct dcm_polite *p, u64 now, u64 lost_ns)
 {
 	if (now - p->since_ns > WORTH * lost_ns)
-		p->hold_ns = lost_ns;
+		p->hold_ns = min(lost_ns, (u64)HOLD_MAX_NS);
 	else
 		p->hold_ns = min(max(WORTH * lost_ns, 2 * p->hold_ns),
 				 (u64)HOLD_MAX_NS);
