@@ -23,7 +23,7 @@
  * - Where a home can't tell for every page whether it was touched, the
  *   judgement is over the pages of which it can (PD_OBSERVED); with none
  *   known but the one that was asked for, nothing is decided.
- * - Pages never written are made in blocks as large as the one before them
+ * - Pages never written are made in blocks as large as the one beside them
  *   (dcm_eblk_grow_fresh()); the paper's start at 4 KiB.
  * - With elastic off every block has the largest size: blocks are made whole
  *   when they are fetched (dcm_eblk_grow_cold()), the paper's dcmXk.
@@ -252,33 +252,40 @@ u32 dcm_eblk_grow_cold(struct dcm_lane *lane, u32 head, unsigned int *order)
 	return grow(vm, head, order, dcm_eblk_order_max(vm), PD_LOST);
 }
 
+/* Size of the block a page is in, 0 when that is not here. Only a hint. */
+static unsigned int order_here(const struct dcm_vm *vm, u32 gfn)
+{
+	unsigned int o = pd_order(pd_word(pd_of(vm, gfn)));
+	u32 head = gfn & ~((1u << o) - 1);
+
+	return pd_state(pd_word(pd_of(vm, head))) == DCM_NOTDIRECT ? 0 : o;
+}
+
 /**
- * dcm_eblk_grow_fresh() - make a block never written as large as the one before
+ * dcm_eblk_grow_fresh() - make a block never written as large as one beside it
  * @lane: caller's lane
  * @head: locked, NotDirect, not BUSY, no page of it on a donor or LOST
  * @order: in and out: its size
  *
- * Memory is mostly first touched in order. A fresh page is as likely to be
- * followed by its neighbours as the page before it was; that block's size
- * says how likely, up to fresh_block: how memory is filled says little about
- * how it is used later.
+ * Memory is mostly first touched in order, upwards or downwards. A fresh page
+ * is as likely to be followed by its neighbours as the page next to it was;
+ * that block's size says how likely, up to fresh_block: how memory is filled
+ * says little about how it is used later.
  *
  * Return: the head of the grown block, locked.
  */
 u32 dcm_eblk_grow_fresh(struct dcm_lane *lane, u32 head, unsigned int *order)
 {
 	struct dcm_vm *vm = lane->vm;
-	unsigned int top;
-	u32 w, before;
+	unsigned int top, near = 0;
+	u32 after = head + (1u << *order);
 
-	if (!head || !dcm_eblk_worth(lane, head))
+	if (!dcm_eblk_worth(lane, head))
 		return head;
-	/* Only a hint: nothing is locked there. */
-	w = pd_word(pd_of(vm, head - 1));
 	top = min(tuned_order(vm, DCM_T_fresh_block), dcm_eblk_order_max(vm));
-	before = (head - 1) & ~((1u << pd_order(w)) - 1);
-	if (pd_state(pd_word(pd_of(vm, before))) == DCM_NOTDIRECT)
-		return head;
-	return grow(vm, head, order, min(pd_order(w), top),
-		    PD_LOST | PD_REMOTE);
+	if (head)
+		near = order_here(vm, head - 1);
+	if (after < vm->nr_pages)
+		near = max(near, order_here(vm, after));
+	return grow(vm, head, order, min(near, top), PD_LOST | PD_REMOTE);
 }

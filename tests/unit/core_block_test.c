@@ -17,7 +17,7 @@ static struct fake_home *elastic(u64 budget)
 	return fh;
 }
 
-/* Fresh pages one after the other: each block as large as the one before. */
+/* Fresh pages one after the other: each block as large as the one beside it. */
 static void test_fresh_sequence(void **state)
 {
 	static const u32 size[16] = { 1, 2, 4, 4, 8, 8, 8, 8,
@@ -38,6 +38,11 @@ static void test_fresh_sequence(void **state)
 	for (; i < 64; i++)
 		get(fh, i);
 	assert_int_equal(count(fh, DCM_C_FAULT_ZERO), 8);
+	/* Downwards the same. */
+	before = count(fh, DCM_C_FAULT_ZERO);
+	for (i = 256; i-- > 192;)
+		get(fh, i);
+	assert_int_equal(count(fh, DCM_C_FAULT_ZERO) - before, 8);
 	/* Scattered ones stay small. */
 	for (i = 512; i < 1024; i += 32)
 		get(fh, i);
@@ -53,7 +58,8 @@ static void test_stretch_twice_fetched(void **state)
 
 	(void)state;
 	/* Each pass that fetches whole blocks doubles them, up to 64 KiB. */
-	for (i = 64; i-- > 0;)
+	tune(fh, "fresh_block", 4096);
+	for (i = 0; i < 64; i++)
 		put(fh, i);
 	for (round = 0; round < 5; round++) {
 		fh_budget(fh, 96);
