@@ -26,7 +26,7 @@ from dcmbench.report import Row, geomean, median, row
 
 SHARES = (75, 50, 25)
 PLAIN_MAX_S = 120.0
-SLOW_MAX = 6.0  # a run slower than this many times the plain one is ended
+SLOW_MAX = 9.0  # a run slower than this many times the plain one is ended
 ZRAM_TRIES = 2  # the kernel's OOM killer strikes now and then with swap still free
 PYTHON = "/usr/bin/python3"  # Debian's, which is the one with python3-scipy
 
@@ -327,7 +327,7 @@ def measure(ctx: Context, app: App, folder: Path, size: inputs.Size, algorithm: 
         f"apps: {app.name} plain {plain:.2f} s (own / jemalloc: {note}), "
         f"peak RSS {first.rss // MIB} MiB"
     )
-    limit_s = max(plain * SLOW_MAX, 20.0)
+    limit_s = max(plain * SLOW_MAX, 40.0)
     for share in SHARES:
         limit = first.rss * share // 100 & ~0xFFFF
         sides: dict[str, Outcome] = {}

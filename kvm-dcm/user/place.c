@@ -139,12 +139,6 @@ bool dcm_place_served(struct dcm_pg_lane *l, pid_t tid)
 	return cpu >= 0 && (cpu == l->cpu || taken_by_other(l, cpu));
 }
 
-/** dcm_place_here() - whether a thread last ran where this lane is */
-bool dcm_place_here(struct dcm_pg_lane *l, pid_t tid)
-{
-	return cpu_of(l->pg, tid) == l->cpu;
-}
-
 /* It joined because faults come from there. */
 static void go(struct dcm_pg_lane *l)
 {
@@ -192,8 +186,6 @@ int dcm_place_look(struct dcm_pg_lane *l, const struct uffd_msg *msg, bool many)
 	}
 	if (many && READ_ONCE(l->pg->follow) && l->pg->can_polite) {
 		if (taken_by_other(l, cpu)) {
-			/* So that this CPU is as good as idle to it. */
-			dcm_polite_be(l, tid);
 			return -1;
 		}
 		l->away += 2;
@@ -218,8 +210,7 @@ bool dcm_place_spin(struct dcm_pg_lane *l, u64 *until)
 {
 	u64 now;
 
-	if (!l->pg->spin || l->follow_cpu == l->cpu || !l->messages ||
-	    READ_ONCE(l->pg->active) > 1)
+	if (!l->pg->spin || l->follow_cpu == l->cpu || !l->messages)
 		return false;
 	if (l->messages == l->spun_at)
 		return false;

@@ -10,7 +10,6 @@
 void dcm_place_init(struct dcm_pager *pg);
 int dcm_place_look(struct dcm_pg_lane *l, const struct uffd_msg *msg,
 		   bool many);
-bool dcm_place_here(struct dcm_pg_lane *l, pid_t tid);
 bool dcm_place_served(struct dcm_pg_lane *l, pid_t tid);
 bool dcm_place_spin(struct dcm_pg_lane *l, u64 *until);
 

@@ -189,8 +189,7 @@ void dcm_polite_fault(struct dcm_pg_lane *l, pid_t tid)
 		regret(p, now, gap);
 		return;
 	}
-	/* Whom another lane serves tells nothing of this CPU. */
-	if (now - p->checked_ns < CHECK_NS || !dcm_place_here(l, tid))
+	if (now - p->checked_ns < CHECK_NS)
 		return;
 	if (tid != p->tid) {
 		if (!mark(p, tid, now))
