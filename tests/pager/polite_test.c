@@ -114,9 +114,14 @@ int main(int argc, char **argv)
 		perror("dcm_pager_map");
 		return 3;
 	}
-	lane = lane_find();
 	for (i = 0; i < PAGES; i++)
 		mem[i * 512] = i + 1;
+	/* Not before: until it serves a fault it may have no name yet. */
+	lane = lane_find();
+	if (!lane) {
+		fprintf(stderr, "FAILED: no thread dcm-fault-0\n");
+		return 1;
+	}
 	end = now_us() + DENSE_S * 1000000u;
 	while (!seen && now_us() < end) {
 		for (i = 0; i < 64; i++)
