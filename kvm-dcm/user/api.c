@@ -271,6 +271,7 @@ static int create(struct dcm_pager *pg, char *err, size_t len)
 	pg->follow = !getenv("DCM_NO_FOLLOW");
 	pg->spin = !getenv("DCM_NO_SPIN");
 	pthread_mutex_init(&pg->discard_lock, NULL);
+	pthread_mutex_init(&pg->lost_lock, NULL);
 	rc = dcm_uffd_open(&pg->uffd, uffd_flags(), err, len);
 	if (rc)
 		return rc;
@@ -463,8 +464,10 @@ static int call_here(struct dcm_pager *pg, enum call what, u64 va, u64 bytes)
 			rc = -errno;
 		break;
 	case CALL_DISCARD:
-		dcm_guest_discard(pg, va, nr);
+		pthread_mutex_lock(&pg->lost_lock);
 		dcm_lost_forget(pg, va, nr);
+		dcm_guest_discard(pg, va, nr);
+		pthread_mutex_unlock(&pg->lost_lock);
 		break;
 	}
 	return rc;

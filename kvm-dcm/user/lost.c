@@ -9,10 +9,12 @@
  * line that names the donor and the extents is said when the donor is lost
  * (control.c), the first stopped access says one more.
  */
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "../core/internal.h"
 #include "log.h"
 #include "pager.h"
 
@@ -28,6 +30,11 @@ static void map_nothing(struct dcm_pager *pg, u32 gfn, u64 va)
 				  (u8)(1u << (gfn % 8)), __ATOMIC_SEQ_CST);
 	close(fd);
 	dcm_uffd_wake(&pg->uffd, va, DCM_PAGE_SIZE);
+}
+
+static bool is_lost(const struct dcm_pager *pg, u64 gfn)
+{
+	return pd_word(pd_of(pg->vm, (u32)gfn)) & PD_LOST;
 }
 
 /** dcm_lost_access() - an access needs pages whose content is gone */
@@ -46,42 +53,57 @@ void dcm_lost_access(struct dcm_pager *pg, u32 gfn, u32 nr)
 			      "is stopped; the thread waits until the process is killed");
 	if (!bus)
 		return;
+	/* A discard is under way: its end decides. It may wait for us. */
+	if (pthread_mutex_trylock(&pg->lost_lock)) {
+		dcm_uffd_wake(&pg->uffd, dcm_guest_va(&pg->guest, gfn),
+			      (u64)nr << DCM_PAGE_SHIFT);
+		return;
+	}
 	for (i = 0; i < nr; i++) {
 		u64 va = dcm_guest_va(&pg->guest, gfn + i);
 
+		if (!is_lost(pg, gfn + i)) {
+			dcm_uffd_wake(&pg->uffd, va, DCM_PAGE_SIZE);
+			continue;
+		}
 		if (!pg->uffd.poison ||
 		    dcm_uffd_poison(&pg->uffd, va, DCM_PAGE_SIZE))
 			map_nothing(pg, gfn + i, va);
 		__atomic_fetch_add(&pg->poisoned, 1, __ATOMIC_RELAXED);
 	}
+	pthread_mutex_unlock(&pg->lost_lock);
+}
+
+static void forget_page(struct dcm_pager *pg, u32 gfn)
+{
+	struct dcm_guest *g = &pg->guest;
+	u64 va = dcm_guest_va(g, gfn);
+	u8 bit = (u8)(1u << (gfn % 8));
+
+	if (__atomic_fetch_and(&g->bus[gfn / 8], (u8)~bit, __ATOMIC_SEQ_CST) &
+	    bit)
+		dcm_guest_renew(pg, va);
+	else if (pg->uffd.poison && is_lost(pg, gfn))
+		madvise((void *)va, DCM_PAGE_SIZE, MADV_DONTNEED);
 }
 
 /**
- * dcm_lost_forget() - the content of pages was given up, and that it is lost
+ * dcm_lost_forget() - the content of pages is about to be given up
  *
- * After dcm_discard(): accesses get zero pages again, not SIGBUS.
+ * Before dcm_guest_discard(), with lost_lock held until that is done: what was
+ * lost reads as zero then. While a page is LOST nobody maps anything there, so
+ * its poison can go; once it is not, a block around it may be mapped, and a
+ * page of that must not be poisoned: who reads it to evict it would die.
  */
 void dcm_lost_forget(struct dcm_pager *pg, u64 va, u64 nr)
 {
-	struct dcm_guest *g = &pg->guest;
 	u64 end = va + (nr << DCM_PAGE_SHIFT), len, gfn, i;
 
 	if (!__atomic_load_n(&pg->poisoned, __ATOMIC_RELAXED))
 		return;
-	if (pg->uffd.poison) {
-		/* Poison is in the page table, where the core has no page. */
-		madvise((void *)va, end - va, MADV_DONTNEED);
-		return;
-	}
-	while ((va = dcm_guest_next(g, va, end, &len, &gfn)), len) {
-		for (i = gfn; i < gfn + (len >> DCM_PAGE_SHIFT); i++) {
-			u8 bit = (u8)(1u << (i % 8));
-
-			if (__atomic_fetch_and(&g->bus[i / 8], (u8)~bit,
-					       __ATOMIC_SEQ_CST) &
-			    bit)
-				dcm_guest_renew(pg, dcm_guest_va(g, (u32)i));
-		}
+	while ((va = dcm_guest_next(&pg->guest, va, end, &len, &gfn)), len) {
+		for (i = gfn; i < gfn + (len >> DCM_PAGE_SHIFT); i++)
+			forget_page(pg, (u32)i);
 		va += len;
 	}
 }

@@ -228,6 +228,7 @@ struct dcm_pager {
 	u32 crew_max;			/* most that read at a time */
 	u32 recent[8];			/* threads that faulted of late */
 	pthread_mutex_t discard_lock;
+	pthread_mutex_t lost_lock;	/* see lost.c */
 	bool stop;
 	u64 budget_bytes;		/* as the user said */
 	u64 start_ns;
