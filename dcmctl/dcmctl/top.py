@@ -14,8 +14,10 @@ import json
 import os
 import select
 import shutil
+import signal
 import sys
 import termios
+import threading
 import time
 import tty
 from collections.abc import Callable, Iterator
@@ -253,10 +255,14 @@ def top(interval: float, once: bool, machine: bool) -> int:
             if not once and not machine and sys.stdout.isatty() and sys.stdin.isatty():
                 _live(interval, next_sample)
                 return 0
+            # An exception would be lost where it comes in a destructor.
+            halt = threading.Event()
+            signal.signal(signal.SIGINT, lambda *_: halt.set())
             sample = next_sample(None)
             while True:
                 if sample.looks or sample.errors or not once:
-                    time.sleep(interval)
+                    if halt.wait(interval):
+                        return 0
                     sample = next_sample(sample)
                 _emit(sample, machine)
                 if once:
