@@ -390,7 +390,6 @@ struct dcm_habit {
 /**
  * struct dcm_vm - one VM
  * @habit: what was learned, for each 2 MiB
- *	of late: 0 none, 255 all
  * @direct: pages in direct memory, counted when a fetch begins and until the
  *	frame is given back: what the budget bounds
  * @wb_pages: of those, pages in Writeback (on their way out)

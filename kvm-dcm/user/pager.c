@@ -73,14 +73,23 @@ static bool run_next(u16 mask, unsigned int *i, unsigned int *n)
 	return true;
 }
 
+/* Pages under @mask to those that are dropped by one call. */
+static void drop_add(struct dcm_pg_lane *l, u64 va, u16 mask, unsigned int *nr)
+{
+	unsigned int i = 0, n;
+
+	for (; run_next(mask, &i, &n); i += n)
+		l->iov[(*nr)++] =
+			(struct iovec){ (void *)(va + i * DCM_PAGE_SIZE),
+					(size_t)n * DCM_PAGE_SIZE };
+}
+
 /* Take pages out again that were mapped write-protected. */
 static void take_out(struct dcm_pg_lane *l, u64 va, u16 mask)
 {
-	unsigned int i = 0, n, nr = 0;
+	unsigned int nr = 0;
 
-	for (; run_next(mask, &i, &n); i += n)
-		l->iov[nr++] = (struct iovec){ (void *)(va + i * DCM_PAGE_SIZE),
-					       n * DCM_PAGE_SIZE };
+	drop_add(l, va, mask, &nr);
 	dcm_uffd_drop(&l->pg->uffd, l->iov, nr);
 }
 
@@ -415,19 +424,6 @@ static void unmap_copy(struct dcm_pg_lane *l, struct dcm_unmap *v, u16 mask,
 	}
 }
 
-/* Its bytes are a donor's: nothing is kept. Goes with the batch. */
-static void unmap_drop(struct dcm_pg_lane *l, const struct dcm_unmap *v,
-		       u16 mask, unsigned int *nr_iov)
-{
-	u64 va = dcm_guest_va(&l->pg->guest, v->gfn);
-	unsigned int i = 0, n;
-
-	for (; run_next(mask, &i, &n); i += n)
-		l->iov[(*nr_iov)++] =
-			(struct iovec){ (void *)(va + i * DCM_PAGE_SIZE),
-					(size_t)n * DCM_PAGE_SIZE };
-}
-
 /* Large clean blocks: moving beats copying when there is no full frame. */
 static bool want_move(struct dcm_pager *pg, const struct dcm_unmap *v)
 {
@@ -462,7 +458,9 @@ static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
 		       (u16)~hidden;
 		v->observed |= hidden;
 		if (v->drop) {
-			unmap_drop(l, v, mask, &nr_iov);
+			/* Its bytes are a donor's: nothing is kept. */
+			drop_add(l, dcm_guest_va(&pg->guest, v->gfn), mask,
+				 &nr_iov);
 			if (hidden)
 				collect_hidden(l, v->gfn, hidden, NULL);
 			continue;

@@ -185,9 +185,8 @@ int dcm_place_look(struct dcm_pg_lane *l, const struct uffd_msg *msg, bool many)
 		return -1;
 	}
 	if (many && READ_ONCE(l->pg->follow) && l->pg->can_polite) {
-		if (taken_by_other(l, cpu)) {
+		if (taken_by_other(l, cpu))
 			return -1;
-		}
 		l->away += 2;
 		if (l->away > AWAY_MAX) {
 			l->away = 0;
