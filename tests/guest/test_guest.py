@@ -244,14 +244,16 @@ def test_donor_killed(
             assert not after.done
             assert vm.guest.running()
             said = vm.pager.status()
-            assert said["extents"]["lost"] > 0
             assert next(d for d in said["donors"] if d["name"] == "b")["state"] == "lost"
             assert next(d for d in said["donors"] if d["name"] == "a")["state"] == "up"
         # One line has the donor and every extent that was there.
         lines = vm.stderr_lines(r"donor b .* is lost: .*extents? [0-9, ]+$")
         assert len(lines) == 1, vm.guest.stderr_text()
         named = re.findall(r"\d+", lines[0].rpartition("extent")[2])
-        assert len(set(named)) == len(named) == held["b"], lines[0]
+        # A slab may still have been bound between the look and the kill.
+        assert len(set(named)) == len(named) >= held["b"], lines[0]
+        if on_loss == "pause":
+            assert said["extents"]["lost"] == len(named), lines[0]
         after.join(0)
         if after.done:
             raise AssertionError(f"the read came back: {after.done}")
