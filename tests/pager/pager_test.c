@@ -5,7 +5,6 @@
  *	pager_test torture CONFIG MIB SECONDS THREADS SEED
  *	pager_test pin CONFIG
  *	pager_test remap CONFIG
- *	pager_test loss CONFIG FIFO
  *	pager_test open CONFIG
  *
  * torture: threads own disjoint pages of memory several times the budget, and
@@ -17,8 +16,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -542,57 +539,6 @@ static int remap(char **argv)
 	return 0;
 }
 
-/* ---- loss ---- */
-
-static sigjmp_buf bus;
-
-static void on_bus(int sig)
-{
-	siglongjmp(bus, sig);
-}
-
-/* Fill, tell, wait for the donors to be killed, then look at every page. */
-static int loss(char **argv)
-{
-	struct dcm_pager *pg = pager_open(argv[2]);
-	size_t bytes = dcm_pager_budget(pg) * 4, i, right = 0, lost = 0;
-	char *m = dcm_pager_map(pg, bytes), c;
-	int fd;
-
-	signal(SIGBUS, on_bus);
-	for (i = 0; i < bytes; i += PAGE)
-		*(size_t *)(m + i) = i + 1;
-	printf("ready\n");
-	fflush(stdout);
-	fd = open(argv[3], O_RDONLY);
-	if (fd < 0 || read(fd, &c, 1) < 0)
-		fail("fifo");
-	for (i = 0; i < bytes; i += PAGE) {
-		if (sigsetjmp(bus, 1)) {
-			lost++;
-		} else if (*(volatile size_t *)(m + i) == i + 1) {
-			right++;
-		} else {
-			fail("page %zu: %zu instead of an error", i / PAGE,
-			     *(size_t *)(m + i));
-		}
-	}
-	/* A system call says EFAULT, and the rest goes on. */
-	if (!lost)
-		fail("nothing was lost");
-	if (!right)
-		fail("nothing was kept");
-	signal(SIGBUS, SIG_DFL);
-	if (dcm_pager_discard(pg, m, bytes))
-		fail("discard");
-	for (i = 0; i < bytes; i += PAGE)
-		if (*(size_t *)(m + i))
-			fail("discarded page %zu is not zero", i / PAGE);
-	printf("%zu pages right, %zu lost\n", right, lost);
-	fflush(stdout);
-	_exit(0);
-}
-
 static int just_open(char **argv)
 {
 	dcm_pager_close(pager_open(argv[2]));
@@ -608,8 +554,6 @@ int main(int argc, char **argv)
 		return pin(argv);
 	if (argc == 3 && !strcmp(argv[1], "remap"))
 		return remap(argv);
-	if (argc == 4 && !strcmp(argv[1], "loss"))
-		return loss(argv);
 	if (argc == 3 && !strcmp(argv[1], "open"))
 		return just_open(argv);
 	fprintf(stderr, "usage: see the top of pager_test.c\n");

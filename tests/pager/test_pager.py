@@ -22,6 +22,7 @@ from tests.framework.donor import Donor, write_private
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("DCM_BUILD", ROOT / "build"))
 PAGER_TEST = BUILD / "tests-pager" / "pager_test"
+LOSS_TEST = BUILD / "tests-pager" / "loss_test"
 SHIM_TEST = BUILD / "tests-pager" / "shim_test"
 PRELOAD = BUILD / "lib" / "libdcm-preload.so"
 JEMALLOC = next(Path("/usr/lib").glob("*/libjemalloc.so.2"), None)
@@ -143,16 +144,21 @@ def test_api(start_donor: StartDonor, short_tmp: Path, what: str, without: str) 
     run(short_tmp, PAGER_TEST, what, config, DCM_WITHOUT=without)
 
 
-@pytest.mark.parametrize("without", ["", "poison"])
-def test_loss(start_donor: StartDonor, short_tmp: Path, without: str) -> None:
-    """A donor dies: errors for what only it had, one line that says so, never zeroes."""
+def lose_donor(
+    start_donor: StartDonor, short_tmp: Path, without: str, what: str, *args: str
+) -> tuple[str, str]:
+    """Run loss_test with a donor that is killed when the memory is full; its output."""
     donor = start(start_donor, slab="2M")
-    config = configure(short_tmp, [donor])
+    donors = [donor]
+    if what == "discard":  # what is written after needs somewhere to go
+        options = {"slab-size": "2M", "capacity": "2G"}
+        donors.append(start_donor("b", donor=options, keys=donor.keys))
+    config = configure(short_tmp, donors)
     fifo = short_tmp / "fifo"
     os.mkfifo(fifo)
     env = {**os.environ, "DCM_RUNTIME_DIR": str(short_tmp / "run"), "DCM_WITHOUT": without}
     with subprocess.Popen(
-        [PAGER_TEST, "loss", config, fifo],
+        [LOSS_TEST, what, config, fifo, *args],
         env=env,
         text=True,
         stdout=subprocess.PIPE,
@@ -168,9 +174,25 @@ def test_loss(start_donor: StartDonor, short_tmp: Path, without: str) -> None:
         fifo.write_text("go")
         out, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, err
+    return out, err
+
+
+@pytest.mark.parametrize("without", ["", "poison"])
+def test_loss(start_donor: StartDonor, short_tmp: Path, without: str) -> None:
+    """A donor dies: errors for what only it had, one line that says so, never zeroes."""
+    out, err = lose_donor(start_donor, short_tmp, without, "look")
     assert "lost" in out
     (line,) = [x for x in err.splitlines() if "had no other copy" in x]
     assert "donor a (unix:" in line and "KiB of VM test in extents 0,1,2" in line
+
+
+@pytest.mark.parametrize("without", ["", "poison"])
+def test_loss_killed_by_signal_7(
+    start_donor: StartDonor, short_tmp: Path, without: str
+) -> None:
+    """Lost pages discarded under use: SIGBUS comes to who asked, never to a fault thread."""
+    out, _ = lose_donor(start_donor, short_tmp, without, "discard", SECONDS)
+    assert "to lost pages" in out
 
 
 @pytest.mark.parametrize("without", ["", "move,vector"])
