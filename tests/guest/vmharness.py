@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 TOP = Path(__file__).resolve().parents[2]
 
@@ -39,9 +39,14 @@ COMPLAINTS = re.compile(
     |lockdep|circular\ locking|rcu.*(?:stall|kthread\ starved)|self-detected\ stall
     |blocked\ for\ more\ than|soft\ lockup|hard\ LOCKUP|hung_task|Out\ of\ memory|oom-kill
     |Bad\ page|bad\ (?:pmd|pte|swap)|page\ allocation\ failure|corrupt|EXT4-fs\ error
-    |I/O\ error|segfault|traps:|Machine\ check|\bmce:.*[Ee]rror""",
+    |I/O\ error|segfault|traps:|Machine\ check|\bmce:.*[Ee]rror
+    |refcount_t:|\bUBSAN:|\bKASAN\b|\bKFENCE\b|list_(?:add|del)\b|DEBUG_LOCKS_WARN_ON|use-after-free
+    |double\ free|unregister_netdevice:\ waiting|workqueue\ lockup|page\ dumped\ because
+    |still\ (?:has\ locks\ held|in\ use)|unable\ to\ handle|INFO:\ (?:task|trying\ to\ register)""",
     re.VERBOSE,
 )
+# But for these: what the kernel was told, which may name what is looked for.
+HARMLESS = re.compile(r"^\[ *\d+\.\d+\] (?:Command line|Kernel command line): ")
 
 
 class GuestError(Exception):
@@ -50,6 +55,20 @@ class GuestError(Exception):
 
 class GuestGone(GuestError):
     """QEMU has ended, or the guest is stopped for good."""
+
+
+class Process(Protocol):
+    """What is asked of QEMU's process: subprocess.Popen's, or one elsewhere."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -101,20 +120,20 @@ def get_image() -> Image:
 
 
 def find_complaints(log: str) -> list[str]:
-    return [line.strip() for line in log.splitlines() if COMPLAINTS.search(line)]
+    return [
+        line.strip()
+        for line in log.splitlines()
+        if COMPLAINTS.search(line) and not HARMLESS.search(line)
+    ]
 
 
 class Qmp:
     """The little of QMP that is needed: commands in turn, events skipped."""
 
-    def __init__(self, path: Path, timeout: float = 20.0) -> None:
-        self._sock = socket.socket(socket.AF_UNIX)
-        try:
-            self._sock.settimeout(timeout)
-            self._sock.connect(str(path))
-        except OSError:
-            self._sock.close()
-            raise
+    def __init__(self, sock: socket.socket, timeout: float = 20.0) -> None:
+        """The connection becomes its own."""
+        self._sock = sock
+        self._sock.settimeout(timeout)
         self._file = self._sock.makefile("rw", encoding="utf-8", newline="\n")
         self._file.readline()  # the greeting
         self.command("qmp_capabilities")
@@ -171,7 +190,7 @@ class Guest:
         self.keep = keep
         self.boot_seconds = 0.0
         self._dir = Path(tempfile.mkdtemp(prefix="dcm-guest-"))
-        self._proc: subprocess.Popen[bytes] | None = None
+        self._proc: Process | None = None
         self._shell: socket.socket | None = None
         self._qmp: Qmp | None = None
         self._pending = b""
@@ -262,14 +281,22 @@ class Guest:
                 env=self.env,
             )
         self._qmp = self._connect_qmp()
-        self._shell = socket.socket(socket.AF_UNIX)
-        self._shell.connect(str(self._dir / "shell"))
+        self._shell = self._connect("shell")
+
+    def _connect(self, name: str) -> socket.socket:
+        sock = socket.socket(socket.AF_UNIX)
+        try:
+            sock.connect(str(self._dir / name))
+        except OSError:
+            sock.close()
+            raise
+        return sock
 
     def _connect_qmp(self) -> Qmp:
         deadline = time.monotonic() + 30
         while True:
             try:
-                return Qmp(self._dir / "qmp")
+                return Qmp(self._connect("qmp"))
             except OSError:
                 if not self.running():
                     raise GuestGone(f"QEMU did not start: {self.stderr_tail()}") from None
@@ -313,6 +340,10 @@ class Guest:
                 self._qmp.command("quit")
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._proc.wait(10)
+        self._kill()
+
+    def _kill(self) -> None:
+        assert self._proc is not None
         for number in (signal.SIGTERM, signal.SIGKILL):
             if not self.running():
                 break
