@@ -19,6 +19,7 @@ usage() {
 	  lint     make check
 	  kernel   make kernel-check
 	  demo     make demo and the guest tests
+	  vm       make test-kernel
 	  bench    make bench
 
 	  --list   print the packages of the groups instead
@@ -49,13 +50,17 @@ packages() {
 		echo python3 libjemalloc2 qemu-system-x86 qemu-utils mmdebstrap \
 			debian-archive-keyring e2fsprogs cpio xz-utils zstd
 		;;
+	vm)
+		packages kernel
+		echo python3 qemu-system-x86 e2fsprogs cpio
+		;;
 	bench)
 		packages test
 		echo valgrind redis-tools libjemalloc2 sqlite3 python3-scipy \
 			minimap2 coreutils kmod util-linux
 		;;
 	*)
-		echo "deps.sh: no group '$1'; known: build test lint kernel demo bench" >&2
+		echo "deps.sh: no group '$1'; known: build test lint kernel demo vm bench" >&2
 		return 2
 		;;
 	esac
