@@ -28,7 +28,8 @@ TESTS := $(patsubst %/Makefile,%,$(wildcard $(addsuffix /Makefile,\
 PYTEST = scripts/py pytest --junitxml=$${DCM_RESULTS:-$(BUILD)/test/results/by-hand}/$@.xml
 
 .PHONY: all programs tests-build help check kernel-check unit torture fuzz \
-	fuzz-run test-donor test-client test-pager test-dcmctl test-guest test bench demo \
+	fuzz-run test-donor test-client test-pager test-dcmctl test-guest \
+	test-kernel vm-shell test bench demo \
 	install clean deps-%
 
 all: deps-build
@@ -67,6 +68,9 @@ help:
 	@echo '  make test-pager    libdcm: real programs on donor memory'
 	@echo '  make test-dcmctl   the command line'
 	@echo '  make test-guest    a stock guest on donor memory'
+	@echo '  make test-kernel   modules, RDMA and KVM, in a VM with a kernel of its own'
+	@echo
+	@echo 'make vm-shell   a shell in that VM'
 
 # ---- checks and tests ----
 
@@ -111,6 +115,13 @@ test-dcmctl: deps-test programs
 test-guest: deps-test deps-demo programs
 	@$(PYTEST) tests/guest
 
+# In a VM whose kernel loads modules and has KVM; needs neither of this host.
+test-kernel: deps-test deps-demo deps-vm programs
+	@$(PYTEST) tests/vm
+
+vm-shell: deps-vm
+	@scripts/py python -m tests.vm.bed --shell
+
 # Each stage is one of the targets above; NAME@SECONDS is its limit. Not
 # $(MAKE): `make -n test` would run it.
 STAGE_MAKE = $(MAKE)
@@ -126,7 +137,8 @@ test: deps-test
 		client@600='$(STAGE_MAKE) test-client' \
 		pager@600='$(STAGE_MAKE) test-pager' \
 		dcmctl@600='$(STAGE_MAKE) test-dcmctl' \
-		guest@1500='$(STAGE_MAKE) test-guest'
+		guest@1500='$(STAGE_MAKE) test-guest' \
+		kernel-vm@1500='$(STAGE_MAKE) test-kernel'
 
 bench: deps-bench programs
 	@+$(MAKE) -C bench all

@@ -1,0 +1,523 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The nested test bed: L1, a Debian 13 of ours, under an emulated processor that has SVM.
+
+L1 runs Debian's own kernel, real kvm_amd included, so kernel modules, RDMA (rxe) and stock guests
+under real KVM (L2, see l2.py) can be tested where the host has no KVM and loads no module. The
+image is scripts/vm-image's and is never written. Its kernel writes to a serial port that goes to
+a file, which is what is judged: it is there however L1 ends. Commands go through an agent.
+
+Whatever is started is ended: by close(), when an exception passes, and by the kernel (a parent
+death signal) should this process be killed.
+
+As a program: `scripts/py python -m tests.vm.bed --shell` is a shell in L1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from tests.guest.vmharness import (
+    TOP,
+    GuestError,
+    GuestGone,
+    Image,
+    Qmp,
+    find_complaints,
+    get_image,
+)
+from tests.vm.channel import Channel
+
+PAYLOAD = Path(__file__).resolve().parent / "payload"
+Command = str | Sequence[str]
+
+# Bits of /proc/sys/kernel/tainted that tell of something that went wrong.
+TAINTS = {4: "machine check", 5: "bad page", 7: "oops", 9: "warning", 14: "soft lockup"}
+
+
+class CommandTimeout(GuestError):
+    """A command took too long and was ended; what it said is in the message."""
+
+
+class Ran(NamedTuple):
+    """What came of a command."""
+
+    rc: int
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What an L1 is like."""
+
+    memory_mib: int = 1536
+    cpus: int = 2
+    kvm: bool = True  # SVM, so that L1's KVM works; without it the processor is cheaper
+    guest: bool = True  # the stock guest's kernel, initrd and disk are there, for L2
+    append: str = ""  # to the kernel's command line
+    kernel: Path | None = None  # another one, with the root disk's drivers built in
+    extra: tuple[str, ...] = ()  # to QEMU's command line
+
+
+def vm_image() -> Image:
+    """L1's image; made now when it is not in the cache (a minute or two)."""
+    done = subprocess.run(
+        [str(TOP / "scripts" / "vm-image")], stdout=subprocess.PIPE, text=True, check=False
+    )
+    if done.returncode:
+        raise GuestError("scripts/vm-image failed; its message is above")
+    folder = Path(done.stdout.strip())
+    return Image(folder, json.loads((folder / "manifest.json").read_text()))
+
+
+class Job:
+    """A command in L1 that goes on; asked like subprocess.Popen."""
+
+    def __init__(self, channel: Channel, number: int, pid: int, command: Command) -> None:
+        self.command = command
+        self.pid = pid
+        self.returncode: int | None = None
+        self._channel = channel
+        self._number = number
+
+    def poll(self) -> int | None:
+        return self._wait(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        limit = 3600.0 if timeout is None else timeout
+        status = self._wait(limit)
+        if status is None:
+            raise subprocess.TimeoutExpired(str(self.command), limit)
+        return status
+
+    def _wait(self, timeout: float) -> int | None:
+        if self.returncode is None:
+            reply, _ = self._channel.ask("wait", timeout + 30, job=self._number, timeout=timeout)
+            self.returncode = reply["status"]
+        return self.returncode
+
+    def signal(self, number: int) -> None:
+        """To the process and all that it started (but for new sessions)."""
+        self._channel.ask("signal", 30, job=self._number, signal=number)
+
+    def end(self, timeout: float = 10) -> int:
+        """End it and all that it started, the polite way first; its status."""
+        if self.poll() is None:
+            self.signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.wait(timeout)
+        self._channel.ask("kill", 30, job=self._number)
+        return self.wait(1)
+
+    def output(self) -> Ran:
+        """What it has said so far; rc is -1 while it runs."""
+        reply, data = self._channel.ask("output", 60, job=self._number)
+        status = self.poll()
+        return _ran(-1 if status is None else status, reply["out"], data)
+
+
+def _ran(status: int, out: int, data: bytes) -> Ran:
+    return Ran(status, data[:out].decode(errors="replace"), data[out:].decode(errors="replace"))
+
+
+class Bed:
+    """One L1. Use it as a context manager: leaving ends it."""
+
+    def __init__(self, spec: Spec | None = None, *, keep: Path | None = None) -> None:
+        """`keep` gets the logs."""
+        self.spec = spec or Spec()
+        self.keep = keep
+        self.image = vm_image()
+        self.guest_image = get_image() if self.spec.guest else None
+        self.boot_seconds = 0.0
+        self._dir = Path(tempfile.mkdtemp(prefix="dcm-vm-"))
+        self._proc: subprocess.Popen[bytes] | None = None
+        self._channel: Channel | None = None
+        self._looks = itertools.count(1)
+        self._judged = 0  # bytes of the console
+        self._taints = 0
+        self._off = False
+
+    # -- start and end ----------------------------------------------------
+
+    def __enter__(self) -> Bed:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def console_path(self) -> Path:
+        return self._dir / "console.log"
+
+    @property
+    def closed(self) -> bool:
+        return not self._dir.exists()
+
+    @property
+    def pid(self) -> int:
+        """Of QEMU, in this host."""
+        assert self._proc is not None
+        return self._proc.pid
+
+    @property
+    def channel(self) -> Channel:
+        if self._channel is None:
+            raise GuestGone("L1 is not running")
+        return self._channel
+
+    def command_line(self, shell: bool = False) -> list[str]:
+        d, spec = self._dir, self.spec
+        # cmpxchg16b: see tests/guest/vmharness.py. 57 bits of addresses only
+        # make each emulated walk of the page tables longer.
+        cpu = "max,-cx16,-la57" + ("" if spec.kvm else ",-svm")
+        cmd = ["qemu-system-x86_64", "-M", "q35", "-accel", "tcg,thread=multi,tb-size=512"]
+        cmd += ["-cpu", cpu, "-smp", str(spec.cpus), "-m", f"{spec.memory_mib}M"]
+        cmd += ["-nodefaults", "-display", "none", "-no-reboot"]
+        cmd += ["-kernel", str(spec.kernel or self.image.folder / "vmlinuz")]
+        cmd += ["-initrd", str(d / "initrd.img")]
+        append = f"console=ttyS0 panic=-1 {'bed.shell ' if shell else ''}{spec.append}"
+        cmd += ["-append", append.strip()]
+        disks = {"root": (self.image.folder / "root.img", "snapshot=on")}
+        if self.guest_image is not None:
+            for name in ("vmlinuz", "initrd.img", "root.img"):
+                disks[f"guest-{name}"] = (self.guest_image.folder / name, "readonly=on")
+        for name, (path, how) in disks.items():
+            # snapshot=on: what L1 writes goes to an unlinked temporary file.
+            cmd += ["-drive", f"file={path},format=raw,if=none,id={name},{how}"]
+            cmd += ["-device", f"virtio-blk-pci,drive={name},serial={name}"]
+        cmd += ["-device", "virtio-rng-pci"]
+        cmd += ["-chardev", f"file,id=console,path={self.console_path}"]
+        cmd += ["-serial", "chardev:console"]
+        if shell:
+            cmd += ["-chardev", "stdio,id=shell,mux=on,signal=off", "-serial", "chardev:shell"]
+        cmd += ["-chardev", f"socket,id=bed,path={d}/bed,server=on,wait=off"]
+        cmd += ["-device", "virtio-serial-pci", "-device", "virtserialport,chardev=bed,name=bed"]
+        cmd += ["-qmp", f"unix:{d}/qmp,server=on,wait=off"]
+        return cmd + list(spec.extra)
+
+    def start(self, timeout: float = 180.0, shell: bool = False) -> None:
+        """Start it and wait for the agent; `shell` puts one on this terminal."""
+        self._write_initrd()
+        # Dies with us even if we get no chance to end it.
+        cmd = ["setpriv", "--pdeathsig", "KILL", *self.command_line(shell)]
+        started = time.monotonic()
+        with (self._dir / "qemu.log").open("wb") as err:
+            self._proc = subprocess.Popen(
+                cmd,
+                stdin=None if shell else subprocess.DEVNULL,
+                stdout=None if shell else err,
+                stderr=err,
+                start_new_session=not shell,
+            )
+        self._channel = Channel(self._connect("bed"), self._why_gone)
+        hello = self._channel.hello(timeout)
+        self.boot_seconds = time.monotonic() - started
+        if self.spec.kernel is None and hello["kernel"] != self.image.kernel:
+            raise GuestError(f"L1 runs {hello['kernel']}, not {self.image.kernel}")
+
+    def _write_initrd(self) -> None:
+        """The image's, and after it one with what is ours; the kernel unpacks both."""
+        tree = self._dir / "initrd"
+        shutil.copytree(PAYLOAD, tree / "bed", ignore=shutil.ignore_patterns("__pycache__"))
+        (tree / "bed" / "init").rename(tree / "init")
+        names = "\n".join(str(path.relative_to(tree)) for path in sorted(tree.rglob("*")))
+        ours = subprocess.run(
+            ["cpio", "--quiet", "-o", "-H", "newc", "-R", "0:0"],
+            cwd=tree,
+            input=f"{names}\n".encode(),
+            stdout=subprocess.PIPE,
+            check=True,
+        ).stdout
+        first = (self.image.folder / "initrd.img").read_bytes()
+        (self._dir / "initrd.img").write_bytes(first + ours)
+        shutil.rmtree(tree)
+
+    def _connect(self, name: str) -> socket.socket:
+        deadline = time.monotonic() + 30
+        while True:
+            sock = socket.socket(socket.AF_UNIX)
+            try:
+                sock.connect(str(self._dir / name))
+                return sock
+            except OSError as err:
+                sock.close()
+                if not self.running():
+                    raise GuestGone(self._why_gone()) from None
+                if time.monotonic() > deadline:
+                    raise GuestError(f"no {name} of QEMU after 30 s: {err}") from None
+                time.sleep(0.05)
+
+    def running(self) -> bool:
+        return self._proc is not None and self._proc.poll() is None
+
+    def _why_gone(self) -> str:
+        if self.running():
+            return ""
+        status = self._proc.returncode if self._proc else None
+        fresh = self._console_bytes()[self._judged :].decode(errors="replace")
+        said = find_complaints(fresh)[:8] or fresh.splitlines()[-5:]
+        return (
+            f"L1's QEMU ended with status {status}: {self.qemu_log()[-500:]}; "
+            f"console: {' / '.join(said)}"
+        )
+
+    def wait_exit(self, timeout: float) -> int:
+        """Wait until QEMU ends by itself."""
+        assert self._proc is not None
+        return self._proc.wait(timeout)
+
+    def power_off(self, timeout: float = 60.0) -> None:
+        """As a machine is: the kernel's own power off. An error if it does not end so."""
+        self.channel.ask("off", 30)
+        self._off = True
+        try:
+            self.wait_exit(timeout)
+        except subprocess.TimeoutExpired:
+            raise GuestError(f"L1 is still on {timeout:.0f} s after power off") from None
+
+    def close(self) -> None:
+        """End it, whatever state it is in, and drop the temporary files."""
+        try:
+            if self.running():
+                if self._channel is not None:
+                    with contextlib.suppress(GuestError):
+                        self.power_off(20)
+                self._end()
+        finally:
+            if self._channel is not None:
+                self._channel.close()
+                self._channel = None
+            if self.keep is not None and self._dir.exists():
+                self.keep.mkdir(parents=True, exist_ok=True)
+                for name in ("console.log", "qemu.log"):
+                    if (self._dir / name).exists():
+                        shutil.copy(self._dir / name, self.keep / name)
+            shutil.rmtree(self._dir, ignore_errors=True)
+
+    def _end(self) -> None:
+        assert self._proc is not None
+        if self.running():
+            with contextlib.suppress(GuestError, OSError, ValueError):
+                qmp = Qmp(self._connect("qmp"), 3)
+                try:
+                    qmp.command("quit")
+                finally:
+                    qmp.close()
+                self._proc.wait(5)
+        if self.running():
+            self._proc.kill()
+        self._proc.wait(10)
+
+    # -- what it does -----------------------------------------------------
+
+    def run(self, cmd: Command, timeout: float = 60, stdin: bytes = b"") -> Ran:
+        """Run a command (a string is the shell's). Too slow: it is ended, CommandTimeout."""
+        reply, data = self.channel.ask(
+            "run",
+            timeout + 60,
+            stdin,
+            cmd=cmd if isinstance(cmd, str) else list(cmd),
+            timeout=timeout,
+        )
+        if reply["status"] is not None and "stuck" not in reply:
+            return _ran(reply["status"], reply["out"], data)
+        said = data.decode(errors="replace")[-1000:]
+        stuck = f"; could not be ended: {reply['stuck']}" if reply["stuck"] else ""
+        raise CommandTimeout(f"{cmd!r} ended after {timeout:.0f} s; it said {said!r}{stuck}")
+
+    def must(self, cmd: Command, timeout: float = 60, stdin: bytes = b"") -> str:
+        """The same for what must succeed; what it printed."""
+        ran = self.run(cmd, timeout, stdin)
+        if ran.rc:
+            raise GuestError(f"{cmd!r} ended with {ran.rc}: {(ran.stdout + ran.stderr)[-1000:]}")
+        return ran.stdout
+
+    def spawn(self, cmd: Command, stdin: bytes = b"") -> Job:
+        """Start a command that goes on. It must have ended when the test has."""
+        number, reply = self._spawn(cmd, stdin)
+        return Job(self.channel, number, reply["pid"], cmd)
+
+    def _spawn(self, cmd: Command, stdin: bytes) -> tuple[int, dict[str, Any]]:
+        words = cmd if isinstance(cmd, str) else list(cmd)
+        reply, _ = self.channel.ask("spawn", 60, stdin, cmd=words)
+        return reply["id"], reply
+
+    def put(self, source: Path | bytes, path: str, mode: int = 0o644) -> str:
+        """A file of the host's, or these bytes, at that path in L1."""
+        data = source if isinstance(source, bytes) else source.read_bytes()
+        if isinstance(source, Path) and os.access(source, os.X_OK):
+            mode |= 0o111
+        self.channel.ask("put", 60 + len(data) / 100_000, data, path=path, mode=mode)
+        return path
+
+    def get(self, path: str) -> bytes:
+        """A file of L1's."""
+        return self.channel.ask("get", 120, path=path)[1]
+
+    def connect(self, path: str, timeout: float = 30) -> socket.socket:
+        """Connect to a UNIX socket in L1."""
+        return self.channel.stream(path, timeout)
+
+    def insmod(self, module: Path, *params: str) -> str:
+        """Load a module of the host's; its name in L1."""
+        path = self.put(module, f"/run/bed/modules/{module.name}")
+        self.must(["insmod", path, *params], 120)
+        return module.stem.replace("-", "_")
+
+    def rmmod(self, name: str) -> None:
+        self.must(["rmmod", name], 120)
+
+    def dmesg(self) -> str:
+        """The kernel's log, debug messages included, as far as it is kept."""
+        return self.must(["dmesg"])
+
+    # -- what it says -----------------------------------------------------
+
+    def console(self) -> str:
+        """All the kernel has said on its console, from the start."""
+        return self._console_bytes().decode(errors="replace")
+
+    def _console_bytes(self) -> bytes:
+        try:
+            return self.console_path.read_bytes()
+        except FileNotFoundError:
+            return b""
+
+    def qemu_log(self) -> str:
+        try:
+            return (self._dir / "qemu.log").read_text(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def mark(self, text: str, timeout: float = 30) -> None:
+        """A line in the kernel's log; back when it and all before it are in the file."""
+        line = f"bed: {next(self._looks)}: {text}".encode()
+        # Without a newline the kernel would wait for more of it.
+        self.channel.ask("kmsg", timeout, b"<5>" + line + b"\n")
+        deadline = time.monotonic() + timeout
+        while line not in self._console_bytes()[self._judged :]:
+            if time.monotonic() > deadline:
+                raise GuestError(f"the console did not show a message in {timeout:.0f} s")
+            time.sleep(0.05)
+
+    def complaints(self, text: str = "looked at") -> list[str]:
+        """What went wrong since this was last asked: the kernel's words, taints, what was left.
+
+        Also says why, when L1 is gone or does not answer.
+        """
+        wrong: list[str] = []
+        try:
+            if not self._off:
+                wrong += self._ask_complaints(text)
+        except GuestError as err:
+            wrong.append(str(err))
+        data = self._console_bytes()
+        fresh_text = data[self._judged :].decode(errors="replace")
+        self._judged = len(data)
+        return find_complaints(fresh_text) + wrong
+
+    def _ask_complaints(self, text: str) -> list[str]:
+        reply, _ = self.channel.ask("left", 60)
+        wrong = [f"left running in L1: {cmd} {why}" for cmd, why in reply["left"].items()]
+        taints = int(self.get("/proc/sys/kernel/tainted"))
+        fresh, self._taints = taints & ~self._taints, taints
+        wrong += [f"the kernel is tainted: {t}" for b, t in TAINTS.items() if fresh >> b & 1]
+        self.mark(text)
+        return wrong
+
+    def finish(self) -> list[str]:
+        """The last look: also at how it powers off."""
+        wrong = self.complaints("the end")
+        if not self._off:
+            try:
+                self.power_off()
+            except GuestError as err:
+                wrong.append(str(err))
+        return wrong + self.complaints()
+
+    @contextmanager
+    def provoked(self) -> Iterator[list[str]]:
+        """What the kernel complains of in here is expected, and is in the list afterwards."""
+        before = self.complaints("begin of what is provoked")
+        if before:
+            raise GuestError(f"complaints before anything was provoked: {before}")
+        found: list[str] = []
+        try:
+            yield found
+        finally:
+            found += self.complaints("end of what was provoked")
+
+
+def _program() -> int:
+    parser = argparse.ArgumentParser(
+        prog="bed.py", description="Boot an L1 and run commands in it, or a shell."
+    )
+    parser.add_argument("--shell", action="store_true", help="a shell on this terminal")
+    parser.add_argument("--memory", type=int, default=Spec.memory_mib, metavar="MIB")
+    parser.add_argument("--cpus", type=int, default=Spec.cpus)
+    parser.add_argument("--append", default="", help="to the kernel's command line")
+    parser.add_argument("--no-kvm", action="store_true", help="a processor without SVM")
+    parser.add_argument(
+        "--put", action="append", default=[], type=Path, metavar="FILE", help="into L1's /tmp"
+    )
+    parser.add_argument("command", nargs="*", help="run in L1's shell")
+    args = parser.parse_args()
+    if args.shell == bool(args.command):
+        parser.error("either --shell or a command")
+    spec = Spec(args.memory, args.cpus, kvm=not args.no_kvm, append=args.append)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    bed = Bed(spec)
+    try:
+        print("bed: booting L1", file=sys.stderr)
+        bed.start(shell=args.shell)
+        print(f"bed: L1 is up after {bed.boot_seconds:.0f} s", file=sys.stderr)
+        for path in args.put:
+            bed.put(path, f"/tmp/{path.name}")
+        if args.shell:
+            print("bed: `poweroff -f` or ctrl-a x ends it\r\n", file=sys.stderr)
+            return bed.wait_exit(1e6)
+        ran = bed.run(args.command[0] if len(args.command) == 1 else shlex.join(args.command), 600)
+        sys.stdout.write(ran.stdout)
+        sys.stderr.write(ran.stderr)
+        wrong = bed.finish()
+        for line in wrong:
+            print(f"bed: {line}", file=sys.stderr)
+        return ran.rc or bool(wrong)
+    except GuestError as err:
+        print(f"bed: {err}", file=sys.stderr)
+        return 1
+    finally:
+        bed.close()
+
+
+if __name__ == "__main__":
+    sys.exit(_program())

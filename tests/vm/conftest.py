@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The L1 that tests share, fresh ones for those that need one, and what judges both.
+
+An L1's kernel log is looked at after every test: a test that leaves a complaint fails, whatever
+else it found, and the next one gets another L1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.framework.paths import BUILD
+from tests.vm.bed import Bed, Spec
+
+LOGS = BUILD / "test" / "vm"
+NewBed = Callable[..., Bed]
+
+
+class Shared:
+    """The session's L1; another one after something went wrong in it."""
+
+    def __init__(self) -> None:
+        self.bed: Bed | None = None
+        self.count = 0
+
+    def get(self) -> Bed:
+        if self.bed is not None and not self.bed.running():
+            self.drop()
+        if self.bed is None:
+            self.count += 1
+            self.bed = boot(Spec(), f"shared-{self.count}")
+        return self.bed
+
+    def drop(self) -> None:
+        if self.bed is not None:
+            self.bed.close()
+            self.bed = None
+
+
+def boot(spec: Spec, name: str) -> Bed:
+    bed = Bed(spec, keep=LOGS / re.sub(r"[^\w.-]+", "-", name).strip("-"))
+    try:
+        bed.start()
+    except BaseException:
+        bed.close()
+        raise
+    print(f"L1 {name} is up after {bed.boot_seconds:.0f} s", flush=True)
+    return bed
+
+
+def judge(wrong: list[str], bed: Bed) -> None:
+    if wrong:
+        text = "\n".join(wrong[:40])
+        pytest.fail(f"L1 complains (its console is in {bed.keep}):\n{text}", pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def shared_bed() -> Iterator[Shared]:
+    shared = Shared()
+    try:
+        yield shared
+        if shared.bed is not None:
+            judge(shared.bed.finish(), shared.bed)
+    finally:
+        shared.drop()
+
+
+@pytest.fixture
+def bed(shared_bed: Shared, request: pytest.FixtureRequest) -> Iterator[Bed]:
+    """The L1 that all tests share, judged after each."""
+    bed = shared_bed.get()
+    begin = time.monotonic()
+    bed.mark(f"begin {request.node.name}")
+    try:
+        yield bed
+    finally:
+        wrong = bed.complaints(f"end {request.node.name}")
+        print(f"{request.node.name}: {time.monotonic() - begin:.0f} s", flush=True)
+        if wrong:
+            shared_bed.drop()
+    judge(wrong, bed)
+
+
+@pytest.fixture
+def new_bed(request: pytest.FixtureRequest) -> Iterator[NewBed]:
+    """L1s of a test's own: new_bed(memory_mib=512, kvm=False); judged and ended with the test.
+
+    One that the test ended itself (close()) is not judged: what it died of was the test's wish.
+    """
+    with contextlib.ExitStack() as stack:
+        beds: list[Bed] = []
+
+        def make(**spec: object) -> Bed:
+            name = f"{request.node.name}-{len(beds) + 1}"
+            bed = boot(Spec(**spec), name)  # type: ignore[arg-type]
+            stack.callback(bed.close)
+            beds.append(bed)
+            return bed
+
+        yield make
+        wrong = [(line, bed) for bed in beds if not bed.closed for line in bed.finish()]
+    if wrong:
+        judge([line for line, _ in wrong], wrong[0][1])

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The test bed itself: that L1 is what it should be, and that what judges it can say no."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.guest.vmharness import GuestError, GuestGone
+from tests.vm.bed import Bed, CommandTimeout
+from tests.vm.conftest import NewBed
+from tests.vm.kmod import build_module, kernel_root
+
+MODULE = """\
+#include <linux/init.h>
+#include <linux/module.h>
+#include <linux/moduleparam.h>
+#include <generated/utsrelease.h>
+
+static int word;
+module_param(word, int, 0444);
+
+static int __init probe_init(void)
+{
+	pr_info("bed_probe: word %d on %s\\n", word, UTS_RELEASE);
+	return word < 0 ? -EINVAL : 0;
+}
+
+static void __exit probe_exit(void)
+{
+	pr_info("bed_probe: gone\\n");
+}
+
+module_init(probe_init);
+module_exit(probe_exit);
+MODULE_DESCRIPTION("Loads, says so, goes");
+MODULE_LICENSE("GPL");
+"""
+
+
+def test_the_kernel_is_the_one_whose_headers_we_have(bed: Bed) -> None:
+    headers = [path.name for path in kernel_root().glob("usr/src/linux-headers-*-amd64")]
+    assert headers == [f"linux-headers-{bed.must('uname -r').strip()}"]
+    assert bed.must("nproc").strip() == str(bed.spec.cpus)
+
+
+def test_kvm_with_nested_paging(bed: Bed) -> None:
+    bed.must("modprobe kvm_amd")
+    assert bed.must("cat /sys/module/kvm_amd/parameters/npt").strip() == "Y"
+    assert "kvm_amd: Nested Paging enabled" in bed.dmesg()
+    assert bed.run("test -c /dev/kvm").rc == 0
+
+
+def test_a_module_of_ours_loads(bed: Bed, tmp_path: Path) -> None:
+    module = build_module(tmp_path, "bed_probe", MODULE)
+    name = bed.insmod(module, "word=4711")
+    assert bed.must(f"cat /sys/module/{name}/parameters/word").strip() == "4711"
+    bed.rmmod(name)
+    said = [line.partition("bed_probe: ")[2] for line in bed.dmesg().splitlines()]
+    assert [line for line in said if line][-2:] == [f"word 4711 on {bed.image.kernel}", "gone"]
+    with pytest.raises(GuestError, match="Invalid parameters"):
+        bed.insmod(module, "word=-1")
+    assert bed.run(["rmmod", name]).rc != 0
+
+
+def test_files_go_there_and_back(bed: Bed) -> None:
+    data = os.urandom((3 << 20) + 17)
+    bed.put(data, "/tmp/deep/er/file", 0o600)
+    assert bed.must("stat -c '%a %s' /tmp/deep/er/file").split() == ["600", str(len(data))]
+    assert bed.get("/tmp/deep/er/file") == data
+    assert bed.run("sha256sum; echo odd >&2; exit 3", stdin=b"x").rc == 3
+    with pytest.raises(GuestError, match="No such file"):
+        bed.get("/tmp/none")
+
+
+def test_a_hung_command_is_ended(bed: Bed) -> None:
+    with pytest.raises(CommandTimeout, match="it said 'so far"):
+        # The shell itself ends at once; what it leaves keeps the session alive.
+        bed.run("echo so far; sleep 4711 & sleep 4711", 2)
+    assert bed.run(["pgrep", "sleep"]).stdout == ""
+    job = bed.spawn("trap '' TERM; sleep 4712; sleep 4712")
+    assert job.poll() is None
+    assert job.end(1) < 0
+    assert bed.run(["pgrep", "sleep"]).stdout == ""
+
+
+def test_complaints_are_found(bed: Bed) -> None:
+    with bed.provoked() as found:
+        bed.must("echo '<4>BUG: sleeping function called from the test bed' >/dev/kmsg")
+        bed.must("echo '<4>nothing of interest' >/dev/kmsg")
+    assert len(found) == 1
+    assert found[0].endswith("BUG: sleeping function called from the test bed")
+    with bed.provoked() as found:
+        bed.spawn("sleep 4713")
+    assert len(found) == 1
+    assert found[0].startswith("left running in L1: ['/bin/sh', '-c', 'sleep 4713']")
+    with bed.provoked() as found:
+        pass
+    assert found == []
+
+
+def test_a_kernel_that_dies_is_noticed(new_bed: NewBed) -> None:
+    """In an L1 of another shape, which has to be what was asked for."""
+    bed = new_bed(memory_mib=512, cpus=1, kvm=False, guest=False, append="bed.word=yes")
+    assert bed.must("nproc").strip() == "1"
+    assert "bed.word=yes" in bed.must("cat /proc/cmdline").split()
+    assert " svm " not in bed.must("grep -m1 ^flags /proc/cpuinfo")
+    assert int(bed.must("grep MemTotal /proc/meminfo").split()[1]) < 512 << 10
+    started = time.monotonic()
+    with pytest.raises(GuestGone, match="Kernel panic"):
+        bed.run("echo c >/proc/sysrq-trigger; sleep 4714", 120)
+    assert time.monotonic() - started < 100
+    wrong = bed.complaints()
+    assert any("sysrq triggered crash" in line for line in wrong), wrong
+    bed.close()
+    assert not bed.running()
