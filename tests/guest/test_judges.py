@@ -36,6 +36,13 @@ stress-ng: info:  [513] failed: {failed}
         "[   60.0] Out of memory: Killed process 400 (stress-ng-vm)",
         "[   61.0] sort[412]: segfault at 0 ip 00007f error 4 in libc.so.6",
         "[   62.0] EXT4-fs error (device vda): ext4_lookup:1787",
+        "[   63.0] refcount_t: underflow; use-after-free.",
+        "[   64.0] list_add corruption. prev->next should be next",
+        "[   65.0] rcu: INFO: rcu_sched self-detected stall on CPU",
+        "[   66.0] Oops: general protection fault, probably for non-canonical address 0xdead",
+        "[   67.0] BUG: KASAN: slab-use-after-free in dcm_drop+0x1/0x2",
+        "[   68.0] BUG: Bad page state in process qemu  pfn:12345",
+        "[   69.0] say Command line: BUG: not at the beginning",
     ],
 )
 def test_complaints_are_found(line: str) -> None:
@@ -44,6 +51,8 @@ def test_complaints_are_found(line: str) -> None:
 
 def test_a_healthy_log_has_none() -> None:
     log = (
+        "[    0.0] Kernel command line: root=/dev/vda rcupdate.rcu_cpu_stall_timeout=60\n"
+        "[    0.1] \tRCU CPU stall warnings timeout set to 60 (rcu_cpu_stall_timeout).\r\n"
         "[    0.1] Spectre V2 : WARNING: Unprivileged eBPF is enabled\n"
         "[    0.3] rcu: Hierarchical RCU implementation.\n"
         "[    1.0] EXT4-fs (vda): mounted filesystem\n"

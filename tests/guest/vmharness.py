@@ -46,7 +46,10 @@ COMPLAINTS = re.compile(
     re.VERBOSE,
 )
 # But for these: what the kernel was told, which may name what is looked for.
-HARMLESS = re.compile(r"^\[ *\d+\.\d+\] (?:Command line|Kernel command line): ")
+HARMLESS = re.compile(
+    r"^\[ *\d+\.\d+\] (?:Command line:|Kernel command line:"
+    r"|\tRCU CPU stall warnings timeout set to \d+ \(rcu_cpu_stall_timeout\)\.$)"
+)
 
 
 class GuestError(Exception):
