@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.guest import workload
 from tests.guest.vmharness import GuestError, GuestGone
 from tests.vm.bed import Bed, CommandTimeout
-from tests.vm.conftest import NewBed
+from tests.vm.conftest import LOGS, NewBed
 from tests.vm.kmod import build_module, kernel_root
+from tests.vm.l2 import L2
 
 MODULE = """\
 #include <linux/init.h>
@@ -100,6 +103,37 @@ def test_complaints_are_found(bed: Bed) -> None:
     with bed.provoked() as found:
         pass
     assert found == []
+
+
+@pytest.mark.timeout(600)
+def test_a_guest_under_real_kvm(bed: Bed) -> None:
+    """Its RAM is a file in L1, its programs' results are right, all kernels are content."""
+    ram = "/dev/shm/ram"
+    jobs = [
+        workload.hold(60),
+        workload.stress("zero-one", 64, 4),
+        workload.sort(50_000, 32),
+        workload.held(60),
+    ]
+    with L2(bed, ram, payload=workload.PAYLOAD, keep=LOGS / "l2") as guest:
+        guest.wait_shell(300)
+        print(f"L2's shell is there after {guest.boot_seconds:.0f} s")
+        assert guest.must("systemd-detect-virt", 60) == "kvm"
+        guest.must("echo made in $(echo the guest | md5sum) >/dev/shm/word", 60)
+        for job in jobs:
+            ran = guest.sh(job.command, job.timeout)
+            assert (ran.status, job.check(ran.output)) == (0, ""), job.name
+        # The guest's memory is in the file, and KVM's own page faults brought it there.
+        word = "made in " + hashlib.md5(b"the guest\n").hexdigest()
+        assert bed.run(["grep", "-aqF", word, ram]).rc == 0
+        assert bed.run(["grep", "-aqF", word[:-1] + "x", ram]).rc == 1
+        assert int(bed.must(["stat", "-c", "%b", ram])) * 512 > 100 << 20
+        assert int(bed.must("cat /sys/kernel/debug/kvm/exits")) > 10_000
+        assert int(bed.must("cat /sys/kernel/debug/kvm/pf_taken")) > 10_000
+        pid = guest.pid
+    assert bed.run(["test", "-e", f"/proc/{pid}"]).rc == 1
+    assert "Linux version" in (LOGS / "l2" / "console.log").read_text()
+    bed.must(["rm", ram])
 
 
 def test_a_kernel_that_dies_is_noticed(new_bed: NewBed) -> None:
