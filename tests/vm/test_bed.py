@@ -16,6 +16,7 @@ from tests.vm.bed import Bed, CommandTimeout
 from tests.vm.conftest import LOGS, NewBed
 from tests.vm.kmod import build_module, kernel_root
 from tests.vm.l2 import L2
+from tests.vm.rdma import rxe
 
 MODULE = """\
 #include <linux/init.h>
@@ -103,6 +104,24 @@ def test_complaints_are_found(bed: Bed) -> None:
     with bed.provoked() as found:
         pass
     assert found == []
+
+
+def test_one_sided_reads_and_writes(bed: Bed) -> None:
+    """rping: its server reads the client's buffer, writes it into another; the client compares."""
+    link = rxe(bed)
+    before = link.counters()
+    rounds, size, mtu = 50, 16384, 4096
+    both = ["-a", link.address, "-C", str(rounds), "-S", str(size), "-V"]
+    server = bed.spawn(["rping", "-s", *both])
+    link.wait_listening()
+    client = bed.run(["rping", "-c", *both], 120)
+    assert (client.rc, server.wait(30)) == (0, 0), client.stderr + server.output().stderr
+    after = link.counters()
+    seen = {name: after[name] - before[name] for name in after}
+    # Messages tell where the buffers are; the rest is what was read and written.
+    assert seen["rcvd_pkts"] - seen["rdma_recvs"] >= rounds * 2 * size // mtu, seen
+    assert seen["retry_exceeded_err"] == seen["retry_rnr_exceeded_err"] == 0, seen
+    assert bed.run(["rping", "-c", *both], 60).rc != 0, "nobody listens any more"
 
 
 @pytest.mark.timeout(600)
