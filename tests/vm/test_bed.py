@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from tests.guest import workload
-from tests.guest.vmharness import GuestError, GuestGone
+from tests.guest.vmharness import TOP, GuestError, GuestGone
 from tests.vm.bed import Bed, CommandTimeout
 from tests.vm.conftest import LOGS, NewBed
 from tests.vm.kmod import build_module, kernel_root
@@ -170,3 +173,36 @@ def test_a_kernel_that_dies_is_noticed(new_bed: NewBed) -> None:
     assert any("sysrq triggered crash" in line for line in wrong), wrong
     bed.close()
     assert not bed.running()
+
+
+OWNER = """
+from tests.vm.bed import Bed, Spec
+with Bed(Spec(memory_mib=512, guest=False)) as bed:
+    print(bed.pid, bed._dir, flush=True)
+    bed.run("sleep 4715", 600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_an_l1_ends_with_whoever_started_it(number: signal.Signals, short_tmp: Path) -> None:
+    """Killed without a chance to end it, or interrupted while a command runs."""
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER],
+        cwd=TOP,
+        env={**os.environ, "TMPDIR": str(short_tmp), "PYTHONPATH": str(TOP)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    with owner:
+        assert owner.stdout is not None
+        pid, folder = owner.stdout.readline().split()
+        assert Path(f"/proc/{pid}/comm").read_text().startswith("qemu-system")
+        owner.send_signal(number)
+        owner.wait(60)
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < deadline, "QEMU is still there"
+        time.sleep(0.1)
+    # Killed, it can't remove its directory; interrupted, it must.
+    assert Path(folder).exists() == (number == signal.SIGKILL)
