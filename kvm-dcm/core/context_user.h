@@ -175,6 +175,15 @@ static inline s64 atomic64_xchg(atomic64_t *v, s64 i)
 }
 
 /* Spinning thread: let the lock's holder run, it may have lost its CPU. */
+/* A thread that holds a block lock can lose its CPU here. */
+static inline void preempt_disable(void)
+{
+}
+
+static inline void preempt_enable(void)
+{
+}
+
 static inline void cpu_relax(void)
 {
 	static __thread unsigned int spins;

@@ -3,8 +3,8 @@
  * dcm_context.h - the one door to the outside for everything in core/
  *
  * The core is written in a short list of kernel words: fixed-size types,
- * atomic_t, atomic64_t, spinlock_t, READ_ONCE/WRITE_ONCE, vzalloc/vfree, errno
- * names. In the kernel they are the kernel's; in user space context_user.h
+ * atomic_t, atomic64_t, spinlock_t, preempt_disable, READ_ONCE/WRITE_ONCE,
+ * vzalloc/vfree, errno names. In the kernel they are the kernel's; in user space context_user.h
  * supplies them. A word that is missing here is one the core may not use;
  * scripts/check-core-symbols compares what the objects really call.
  */
@@ -20,6 +20,7 @@
 #include <linux/kernel.h>
 #include <linux/log2.h>
 #include <linux/minmax.h>
+#include <linux/preempt.h>
 #include <linux/processor.h>
 #include <linux/spinlock.h>
 #include <linux/string.h>

@@ -74,7 +74,9 @@ enum dcm_where {
  * @next: queue link; of a block in Writeback the lane of that descriptor; of
  *	any page of a NotDirect block how many pages had been evicted when it
  *	was; the last two guarded by the block's lock
- * @frame: where the bytes are while Inactive or Writeback: the home's handle
+ * @frame: where the bytes are while Inactive or Writeback: the home's handle.
+ *	In any other state, and of any page but the head, the home's own; while
+ *	NotDirect nothing
  */
 struct dcm_pd {
 	atomic_t word;
@@ -140,10 +142,15 @@ static inline void pd_set_order(struct dcm_pd *pd, unsigned int order)
 	pd_assign(pd, PD_ORDER_MASK, order << PD_ORDER_SHIFT);
 }
 
+/* Who waits spins: in the kernel the holder must not lose its CPU. */
 static inline bool pd_trylock(struct dcm_pd *pd)
 {
-	return !(pd_word(pd) & PD_LOCK) &&
-	       !(atomic_fetch_or_acquire(PD_LOCK, &pd->word) & PD_LOCK);
+	preempt_disable();
+	if (!(pd_word(pd) & PD_LOCK) &&
+	    !(atomic_fetch_or_acquire(PD_LOCK, &pd->word) & PD_LOCK))
+		return true;
+	preempt_enable();
+	return false;
 }
 
 static inline void pd_lock(struct dcm_pd *pd)
@@ -155,6 +162,7 @@ static inline void pd_lock(struct dcm_pd *pd)
 static inline void pd_unlock(struct dcm_pd *pd)
 {
 	atomic_fetch_andnot_release(PD_LOCK, &pd->word);
+	preempt_enable();
 }
 
 extern const char *const dcm_state_names[DCM_NR_STATES];
