@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * dcmfs.h - what a program asks of dcmfs, the file system of the kernel pager
+ *
+ * A regular file on dcmfs is one VM's memory. open(), ftruncate(), mmap() with
+ * MAP_SHARED, fallocate(FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE), unlink()
+ * and stat() mean what they mean on hugetlbfs; read() and write() are not
+ * there. The rest are ioctls on the open file. Those that change anything need
+ * CAP_SYS_ADMIN in the initial user namespace, whoever owns the file: a VMM
+ * must not choose its own budget. Fields called reserved, and unknown flags,
+ * must be 0 (EINVAL).
+ *
+ * All ioctls return 0 or -1 with errno: EPERM, EFAULT, EINVAL, ENODATA (the
+ * file has no size yet), ENOTTY (no such request), and what is said below.
+ */
+#ifndef DCMFS_H
+#define DCMFS_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+#define DCMFS_MAGIC 0x64636d66 /* statfs() */
+#define DCMFS_NAME_MAX 32
+
+/**
+ * struct dcmfs_info - DCMFS_IOC_INFO: one file, as it is now
+ * @version: 1
+ * @lanes: threads that can be inside the pager at once
+ * @pages: size the file was first given, in 4 KiB pages
+ * @extent_pages: pages of an extent; a slab has at least as many
+ * @extents: number of extents
+ * @budget_pages: direct budget
+ * @min_budget_pages: the smallest budget taken
+ * @direct_pages: pages of the budget in use; never more than it and what is
+ *	in flight
+ * @frames: page frames held, those in flight and the reserve included
+ * @reserve: of those, frames kept for when the host has none
+ * @metadata_bytes: memory taken for descriptors and what goes with them
+ * @wanted: extents that have to have a slab before their pages can leave
+ * @lost_pages: pages whose content went with a slab
+ */
+struct dcmfs_info {
+	__u32 version;
+	__u32 lanes;
+	__u64 pages;
+	__u64 extent_pages;
+	__u64 extents;
+	__u64 budget_pages;
+	__u64 min_budget_pages;
+	__u64 direct_pages;
+	__u64 frames;
+	__u64 reserve;
+	__u64 metadata_bytes;
+	__u64 wanted;
+	__u64 lost_pages;
+	__u64 reserved[4];
+};
+
+/**
+ * struct dcmfs_tune - DCMFS_IOC_TUNE: change a tunable of the core
+ * @name: as docs/libdcm.md lists them, NUL-terminated. ENOENT: no such
+ * @value: ERANGE: out of its bounds
+ */
+struct dcmfs_tune {
+	char name[DCMFS_NAME_MAX];
+	__u64 value;
+};
+
+/**
+ * struct dcmfs_slab - DCMFS_IOC_ATTACH, _DETACH, _LOST: a slab under an extent
+ * @extent: number of the extent
+ * @fd: ATTACH: a file of its own, of at least an extent's size, that holds the
+ *	bytes: a donor's memfd, a tmpfs file or a block device; else -1
+ * @id: the caller's name for the slab, not 0, its own among the file's slabs
+ * @flags: 0
+ *
+ * ATTACH to an extent that has a slab begins a move: what is written from then
+ * on goes to the new one, and DETACH of the old brings the rest. EEXIST: @id
+ * is taken; EBUSY: the extent is being moved already. DETACH returns when
+ * nothing is on the slab any more: what was there went to the extent's other
+ * slab, or into direct memory (ENOSPC: it does not fit; nothing is lost).
+ * EINTR: a signal; call again to go on. LOST returns when what only that slab
+ * had is marked lost. ENOENT: no such slab under that extent.
+ */
+struct dcmfs_slab {
+	__u32 extent;
+	__s32 fd;
+	__u64 id;
+	__u32 flags;
+	__u32 reserved;
+};
+
+/**
+ * struct dcmfs_wanted - DCMFS_IOC_WANTED: which extent needs a slab
+ * @first: where to begin looking
+ * @extent: out: the first that needs one, at @first or after. ENOENT: none
+ *
+ * poll() on the file says POLLPRI while there is any.
+ */
+struct dcmfs_wanted {
+	__u32 first;
+	__u32 extent;
+};
+
+#define DCMFS_IOC_INFO _IOR(0xDC, 0x01, struct dcmfs_info)
+#define DCMFS_IOC_BUDGET _IOW(0xDC, 0x02, __u64) /* pages; ERANGE: too few */
+#define DCMFS_IOC_TUNE _IOW(0xDC, 0x03, struct dcmfs_tune)
+#define DCMFS_IOC_ATTACH _IOW(0xDC, 0x04, struct dcmfs_slab)
+#define DCMFS_IOC_DETACH _IOW(0xDC, 0x05, struct dcmfs_slab)
+#define DCMFS_IOC_LOST _IOW(0xDC, 0x06, struct dcmfs_slab)
+#define DCMFS_IOC_WANTED _IOWR(0xDC, 0x07, struct dcmfs_wanted)
+
+#endif /* DCMFS_H */

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * dcmfs.h - what the files of the kernel pager share
+ *
+ * A dcmfs file is one VM's memory: struct dcmfs_vm, made when the file is first
+ * given a size and freed with its inode. It is the core's home in the kernel:
+ *
+ *	fault.c   a page fault of QEMU's, of KVM's or of vhost's, into a lane
+ *	home.c    the core's ops: mapping and unmapping blocks
+ *	frame.c   page frames, their chains, the reserve
+ *	slab.c    slabs and the I/O on them
+ *	memory.c  struct dcmfs_vm: its life, its thread, its lanes
+ *	file.c    mmap, truncate, fallocate, poll
+ *	ioctl.c   what the control plane asks
+ *	inspect.c debugfs
+ *	super.c   mount, directories, the module
+ *
+ * Lock order: mmap_lock or a VMA's lock -> lane -> i_mmap_rwsem, page lock by
+ * trylock only -> the core's own. inode lock -> control lane. Sleeping for a
+ * donor is done without the mmap lock where the fault may be retried.
+ */
+#ifndef DCMFS_INTERNAL_H
+#define DCMFS_INTERNAL_H
+
+#include <linux/fs.h>
+#include <linux/mempool.h>
+#include <linux/mm.h>
+#include <linux/mutex.h>
+#include <linux/wait.h>
+
+#include "../core/core.h"
+#include "../include/dcmfs.h"
+
+#define DCMFS_LANES_MAX 32u /* fault lanes of a VM */
+#define DCMFS_BUCKETS 64u /* wait queues of blocks being worked on */
+#define DCMFS_RESERVE 64 /* frames kept for when the host has none */
+#define DCMFS_SLABS_MAX 65536u /* slabs of a VM */
+
+/**
+ * struct dcmfs_options - of a mount; each file is made with them
+ * @budget: direct budget in bytes, 0: @share
+ * @share: direct budget in percent of the file's size
+ * @extent: bytes of an extent
+ * @pause: who needs lost memory waits until it is killed; else SIGBUS
+ */
+struct dcmfs_options {
+	u64 budget;
+	u32 share;
+	u64 extent;
+	u32 lanes;
+	bool pause;
+	umode_t mode;
+	kuid_t uid;
+	kgid_t gid;
+};
+
+struct dcmfs_sb {
+	struct dcmfs_options opt;
+	struct dentry *debug;
+};
+
+/**
+ * struct dcmfs_access - the access a lane serves
+ * @vmf: where to map what surrounds it; %NULL once the mmap lock was let go
+ * @gfn: page it needs
+ * @want: hand the page over
+ * @page: out: that page, locked, with a reference
+ * @busy: out: somebody else has that page locked; with a reference
+ * @lost: out: its content is gone
+ */
+struct dcmfs_access {
+	struct vm_fault *vmf;
+	u32 gfn;
+	bool want;
+	struct page *page;
+	struct page *busy;
+	bool lost;
+};
+
+/**
+ * struct dcmfs_lane - the home's part of a lane
+ * @lock: held by the one thread that is in the core with it
+ * @core: its other part
+ * @access: the fault it serves, if any
+ * @done: I/Os complete and not polled
+ * @done_tail: the last
+ * @landing: pages a READ goes to, by fetch
+ */
+struct dcmfs_lane {
+	struct mutex lock;
+	struct dcm_lane *core;
+	struct dcmfs_access *access;
+	struct dcm_io *done;
+	struct dcm_io **done_tail;
+	struct page *landing[DCM_FETCHES_MAX];
+};
+
+struct dcmfs_bucket {
+	wait_queue_head_t wait;
+	atomic_t seq;
+};
+
+/**
+ * struct dcmfs_slab_file - a slab that is a file here
+ * @ref: what the core knows of it
+ * @extent: the extent it is under
+ * @file: where the bytes are
+ * @next: the VM's next slab
+ */
+struct dcmfs_slab_file {
+	struct dcm_slab_ref ref;
+	u32 extent;
+	struct file *file;
+	struct dcmfs_slab_file *next;
+};
+
+/**
+ * struct dcmfs_vm - one file's memory
+ * @inode: the file
+ * @opt: its mount's options
+ * @core: the core's part
+ * @lane: lanes; the last is the control lane: discards, moves, the thread
+ * @nr_lanes: of them all
+ * @bucket: who waits for a block
+ * @frames: page frames held
+ * @reserve: frames for when the host has none
+ * @short_of: frames were taken from the reserve: direct memory must shrink
+ * @slabs: all slabs; under @control
+ * @nr_slabs: how many
+ * @control: serializes what the control plane asks
+ * @want: extents that need a slab, a bit each
+ * @wanted: how many
+ * @events: who polls for @wanted
+ * @thread: finishes what faults leave behind, and balances
+ * @work: it waits here
+ * @kicked: there is something to do
+ */
+struct dcmfs_vm {
+	struct inode *inode;
+	const struct dcmfs_options *opt;
+	struct dcm_vm *core;
+	struct dcmfs_lane *lane;
+	u32 nr_lanes;
+	struct dcmfs_bucket bucket[DCMFS_BUCKETS];
+	atomic64_t frames;
+	mempool_t reserve;
+	atomic_t short_of;
+	struct dcmfs_slab_file *slabs;
+	u32 nr_slabs;
+	struct mutex control;
+	unsigned long *want;
+	atomic_t wanted;
+	wait_queue_head_t events;
+	struct task_struct *thread;
+	wait_queue_head_t work;
+	atomic_t kicked;
+	struct dentry *debug;
+};
+
+static inline struct dcmfs_vm *dcmfs_vm_of(const struct inode *inode)
+{
+	/* Pairs with dcmfs_vm_create(): it is whole when it is seen. */
+	return smp_load_acquire((struct dcmfs_vm **)&inode->i_private);
+}
+
+static inline struct dcmfs_vm *lane_vm(const struct dcm_lane *lane)
+{
+	return lane->vm->priv;
+}
+
+static inline struct dcmfs_lane *lane_home(const struct dcm_lane *lane)
+{
+	return lane->priv;
+}
+
+/* memory.c */
+int dcmfs_vm_create(struct inode *inode, u64 bytes);
+void dcmfs_vm_destroy(struct dcmfs_vm *vm);
+struct dcmfs_lane *dcmfs_lane_get(struct dcmfs_vm *vm);
+struct dcmfs_lane *dcmfs_control_get(struct dcmfs_vm *vm);
+void dcmfs_lane_put(struct dcmfs_vm *vm, struct dcmfs_lane *lane);
+void dcmfs_kick(struct dcmfs_vm *vm);
+void dcmfs_discard(struct dcmfs_vm *vm, u64 first, u64 nr);
+u64 dcmfs_metadata_bytes(const struct dcmfs_vm *vm);
+
+/* frame.c */
+int dcmfs_frames_init(struct dcmfs_vm *vm);
+void dcmfs_frames_exit(struct dcmfs_vm *vm);
+struct page *dcmfs_frame_alloc(struct dcmfs_vm *vm, bool zero);
+struct page *dcmfs_frame_must(struct dcmfs_vm *vm);
+void dcmfs_frame_free(struct dcmfs_vm *vm, struct page *page);
+bool dcmfs_frame_used(struct page *page, bool *touched);
+struct page *dcmfs_chain_alloc(struct dcmfs_vm *vm, unsigned int nr);
+void dcmfs_chain_free(struct dcmfs_vm *vm, struct page *page, unsigned int nr);
+
+static inline struct page *dcmfs_chain_next(struct page *page)
+{
+	return (struct page *)page_private(page);
+}
+
+/* home.c */
+extern const struct dcm_ops dcmfs_ops;
+extern const struct address_space_operations dcmfs_aops;
+void dcmfs_frames_drop(struct dcmfs_vm *vm);
+
+/* slab.c */
+int dcmfs_slab_attach(struct dcmfs_vm *vm, const struct dcmfs_slab *arg);
+int dcmfs_slab_detach(struct dcmfs_vm *vm, const struct dcmfs_slab *arg);
+int dcmfs_slab_lost(struct dcmfs_vm *vm, const struct dcmfs_slab *arg);
+void dcmfs_slabs_free(struct dcmfs_vm *vm);
+int dcmfs_io_post(struct dcm_lane *lane, struct dcm_io *io);
+int dcmfs_io_poll(struct dcm_lane *lane, struct dcm_io **done, int max);
+
+/* fault.c, file.c, ioctl.c, inspect.c */
+extern const struct vm_operations_struct dcmfs_vm_ops;
+extern const struct file_operations dcmfs_file_ops;
+extern const struct inode_operations dcmfs_file_inode_ops;
+long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg);
+void dcmfs_inspect_add(struct dcmfs_vm *vm);
+void dcmfs_inspect_remove(struct dcmfs_vm *vm);
+
+/* super.c */
+bool dcmfs_is_ours(const struct inode *inode);
+
+#endif /* DCMFS_INTERNAL_H */

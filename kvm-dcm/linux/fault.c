@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * fault.c - a page fault on a dcmfs file
+ *
+ * QEMU's own accesses, KVM's (which looks the guest's page up in QEMU's
+ * memory), vhost's and any other mapper's come here alike. The thread takes a
+ * lane, asks the core, and goes on until the page it needs is handed over,
+ * locked, for the caller to map. Waiting for a donor or for another lane is
+ * killable, and done without the mmap lock where the fault may be tried again:
+ * a donor that does not answer must not stop mmap() or other vCPUs' faults.
+ */
+#include <linux/file.h>
+#include <linux/mm.h>
+#include <linux/pagemap.h>
+#include <linux/sched/signal.h>
+
+#include "dcmfs.h"
+
+#define WAIT_TICKS (HZ / 100 + 1)
+
+/**
+ * struct fault - one fault being served
+ * @a: what the lane sees of it
+ * @vm: whose memory
+ * @vmf: the fault
+ * @file: keeps @vm when the mmap lock was let go, else %NULL
+ */
+struct fault {
+	struct dcmfs_access a;
+	struct dcmfs_vm *vm;
+	struct vm_fault *vmf;
+	struct file *file;
+};
+
+/*
+ * About to wait: without the mmap lock if that is allowed. Returns false when
+ * the caller must not wait at all.
+ */
+static bool may_wait(struct fault *f)
+{
+	unsigned int flags = f->vmf->flags;
+
+	if (f->file)
+		return true;
+	if (flags & FAULT_FLAG_RETRY_NOWAIT)
+		return false;
+	if (fault_flag_allow_retry_first(flags)) {
+		f->file = get_file(f->vmf->vma->vm_file);
+		release_fault_lock(f->vmf);
+		f->a.vmf = NULL;
+		f->a.want = false;
+	}
+	return true;
+}
+
+static void drop_busy(struct fault *f)
+{
+	put_page(f->a.busy);
+	f->a.busy = NULL;
+}
+
+static struct dcmfs_bucket *bucket_of(struct fault *f)
+{
+	return &f->vm->bucket[f->a.gfn / DCM_BLOCK_MAX % DCMFS_BUCKETS];
+}
+
+/* With the lane: until the fetch it posted has ended, one way or the other. */
+static bool wait_fetch(struct fault *f, struct dcm_lane *lane, int seq)
+{
+	struct dcmfs_bucket *b = bucket_of(f);
+
+	while (!f->a.page && !f->a.busy && atomic_read(&b->seq) == seq &&
+	       dcm_pending(lane)) {
+		if (dcm_poll(lane))
+			continue;
+		if (!may_wait(f))
+			return false;
+		schedule_timeout_killable(1);
+		if (fatal_signal_pending(current))
+			return false;
+	}
+	return true;
+}
+
+/* Without the lane: something about the block, or about frames, must change. */
+static bool wait_change(struct fault *f, int seq)
+{
+	struct dcmfs_bucket *b = bucket_of(f);
+
+	if (!may_wait(f))
+		return false;
+	wait_event_killable_timeout(b->wait, atomic_read(&b->seq) != seq,
+				    WAIT_TICKS);
+	return !fatal_signal_pending(current);
+}
+
+/* Lost memory: an error, or a pause that only a signal ends. */
+static vm_fault_t fault_lost(struct fault *f)
+{
+	pr_warn_ratelimited(
+		"kvm-dcm: %s[%d]: page %u of file %lu is lost with its donor: %s\n",
+			    current->comm, task_pid_nr(current), f->a.gfn,
+			    f->vm->inode->i_ino,
+		f->vm->opt->pause ? "the thread is paused" : "SIGBUS");
+	if (!f->vm->opt->pause)
+		return VM_FAULT_SIGBUS;
+	if (!may_wait(f))
+		return VM_FAULT_RETRY;
+	/* A discard ends being lost, a signal the wait. */
+	if (!fatal_signal_pending(current))
+		schedule_timeout_killable(HZ / 4);
+	if (fatal_signal_pending(current))
+		return f->file ? VM_FAULT_RETRY : VM_FAULT_SIGBUS;
+	return 0;
+}
+
+/* Once through the core. Returns 0 to go on. */
+static vm_fault_t fault_once(struct fault *f, bool write)
+{
+	struct dcmfs_lane *lane = dcmfs_lane_get(f->vm);
+	int seq = atomic_read(&bucket_of(f)->seq);
+	enum dcm_fault_result r;
+	bool ok = true;
+
+	f->a.lost = false;
+	lane->access = &f->a;
+	r = dcm_fault(lane->core, f->a.gfn, write ? DCM_FF_WRITE : 0);
+	if (r == DCM_FAULT_PENDING)
+		ok = wait_fetch(f, lane->core, seq);
+	lane->access = NULL;
+	dcmfs_lane_put(f->vm, lane);
+
+	if (f->a.page)
+		return VM_FAULT_LOCKED;
+	if (r == DCM_FAULT_LOST || f->a.lost)
+		return fault_lost(f);
+	if (f->a.busy) {
+		/* Another fault has it locked until it is mapped. */
+		ok = may_wait(f);
+		if (ok)
+			ok = !folio_wait_locked_killable(page_folio(f->a.busy));
+		drop_busy(f);
+	} else if (r == DCM_FAULT_BUSY || r == DCM_FAULT_STALL) {
+		ok = wait_change(f, seq);
+	} else if (f->file && r == DCM_FAULT_DONE) {
+		return VM_FAULT_RETRY;
+	}
+	/*
+	 * Not to be waited for; or killed, and then a system call must get its
+	 * EFAULT and not come here for ever.
+	 */
+	if (fatal_signal_pending(current))
+		return f->file ? VM_FAULT_RETRY : VM_FAULT_SIGBUS;
+	return ok ? 0 : VM_FAULT_RETRY;
+}
+
+static vm_fault_t dcmfs_fault(struct vm_fault *vmf)
+{
+	struct inode *inode = file_inode(vmf->vma->vm_file);
+	struct fault f = { .vm = dcmfs_vm_of(inode), .vmf = vmf };
+	vm_fault_t r = 0;
+
+	if (!f.vm || vmf->pgoff >= i_size_read(inode) >> PAGE_SHIFT)
+		return VM_FAULT_SIGBUS;
+	f.a.vmf = vmf;
+	f.a.gfn = (u32)vmf->pgoff;
+	f.a.want = true;
+	while (!r) {
+		r = fault_once(&f, vmf->flags & FAULT_FLAG_WRITE);
+		cond_resched();
+	}
+	if (f.a.busy)
+		drop_busy(&f);
+	if (f.file) {
+		/* The lock is gone: the fault has to come again. */
+		if (f.a.page) {
+			unlock_page(f.a.page);
+			put_page(f.a.page);
+		}
+		fput(f.file);
+		return VM_FAULT_RETRY;
+	}
+	if (r != VM_FAULT_LOCKED)
+		return r;
+	/* Truncated meanwhile? Under the page's lock it is not unmapped. */
+	if (vmf->pgoff >= i_size_read(inode) >> PAGE_SHIFT) {
+		unlock_page(f.a.page);
+		put_page(f.a.page);
+		return VM_FAULT_SIGBUS;
+	}
+	vmf->page = f.a.page;
+	return VM_FAULT_LOCKED;
+}
+
+const struct vm_operations_struct dcmfs_vm_ops = {
+	.fault = dcmfs_fault,
+};

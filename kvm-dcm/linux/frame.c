@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * frame.c - page frames of a VM's direct memory
+ *
+ * Ordinary pages, on no LRU, charged to the memory cgroup of who faults. Each
+ * knows its file and offset (mapping, index), so that KVM's quick lookup of
+ * host pages takes them and reverse mapping works; the page cache does not
+ * hold them. A mapped page's number is in its descriptor (pd.frame); the
+ * pages of a block that is out of the guest are chained through their private
+ * field, and the first one's number is the handle the core keeps.
+ *
+ * The reserve: memory is freed by evicting, and evicting needs none. But a
+ * fault needs a frame before it has freed one; on a host without a free page
+ * it takes one of these, and the VM's thread evicts until they are back.
+ *
+ * Invariant: between dcmfs_frame_alloc() and _free() the VM holds one
+ * reference; every other is a mapping's or somebody's I/O.
+ */
+#include <linux/highmem.h>
+
+#include "dcmfs.h"
+
+/* Patience is the fault path's: it evicts and comes again. */
+#define FRAME_GFP                                                       \
+	(GFP_HIGHUSER | __GFP_ACCOUNT | __GFP_NORETRY | __GFP_NOWARN)
+
+/**
+ * dcmfs_frames_init() - fill the reserve
+ * @vm: whose
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int dcmfs_frames_init(struct dcmfs_vm *vm)
+{
+	return mempool_init_page_pool(&vm->reserve, DCMFS_RESERVE, 0);
+}
+
+/** dcmfs_frames_exit() - give the reserve back; no frame is in use any more */
+void dcmfs_frames_exit(struct dcmfs_vm *vm)
+{
+	mempool_exit(&vm->reserve);
+}
+
+static struct page *frame_new(struct dcmfs_vm *vm, struct page *page)
+{
+	/* A frame's number has 32 bits: 16 TiB of host memory. */
+	if (unlikely(page_to_pfn(page) >= DCM_NIL)) {
+		__free_page(page);
+		return NULL;
+	}
+	set_page_private(page, 0);
+	atomic64_inc(&vm->frames);
+	return page;
+}
+
+static struct page *frame_from_reserve(struct dcmfs_vm *vm)
+{
+	struct page *page =
+		mempool_alloc(&vm->reserve, GFP_NOWAIT | __GFP_NOWARN);
+
+	atomic_inc(&vm->short_of);
+	dcmfs_kick(vm);
+	return page ? frame_new(vm, page) : NULL;
+}
+
+/**
+ * dcmfs_frame_alloc() - one frame
+ * @vm: whose
+ * @zero: all zero, else of any content
+ *
+ * Return: the page, with the VM's one reference, or %NULL when the host has
+ * none and the reserve is used up: evict and come again. May sleep.
+ */
+struct page *dcmfs_frame_alloc(struct dcmfs_vm *vm, bool zero)
+{
+	struct page *page = alloc_page(FRAME_GFP);
+
+	page = page ? frame_new(vm, page) : frame_from_reserve(vm);
+	if (page && zero)
+		clear_highpage(page);
+	return page;
+}
+
+/** dcmfs_frame_must() - one frame, as long as it takes */
+struct page *dcmfs_frame_must(struct dcmfs_vm *vm)
+{
+	struct page *page;
+
+	while (!(page = dcmfs_frame_alloc(vm, false)))
+		schedule_timeout_uninterruptible(1);
+	return page;
+}
+
+/**
+ * dcmfs_frame_used() - what page tables and KVM have left on a frame, cleared
+ * @page: mapped nowhere, locked
+ * @touched: out: it was accessed
+ *
+ * Return: it was written.
+ */
+bool dcmfs_frame_used(struct page *page, bool *touched)
+{
+	struct folio *folio = page_folio(page);
+	bool dirty = folio_test_dirty(folio);
+
+	*touched = folio_test_referenced(folio) || folio_test_workingset(folio);
+	folio_clear_referenced(folio);
+	folio_clear_workingset(folio);
+	folio_clear_dirty(folio);
+	return dirty;
+}
+
+/**
+ * dcmfs_frame_free() - the VM lets a frame go
+ * @vm: whose
+ * @page: the frame
+ *
+ * Not mapped any more. Somebody's I/O may still hold it: it is freed after.
+ */
+void dcmfs_frame_free(struct dcmfs_vm *vm, struct page *page)
+{
+	struct folio *folio = page_folio(page);
+	bool touched;
+
+	folio->mapping = NULL;
+	folio->index = 0;
+	set_page_private(page, 0);
+	dcmfs_frame_used(page, &touched);
+	atomic64_dec(&vm->frames);
+	if (page_count(page) == 1)
+		mempool_free(page, &vm->reserve);
+	else
+		put_page(page);
+}
+
+/**
+ * dcmfs_chain_alloc() - frames, each leading to the next
+ * @vm: whose
+ * @nr: how many
+ *
+ * Return: the first, or %NULL.
+ */
+struct page *dcmfs_chain_alloc(struct dcmfs_vm *vm, unsigned int nr)
+{
+	struct page *first = NULL;
+	unsigned int i;
+
+	for (i = 0; i < nr; i++) {
+		struct page *page = dcmfs_frame_alloc(vm, false);
+
+		if (!page) {
+			dcmfs_chain_free(vm, first, i);
+			return NULL;
+		}
+		set_page_private(page, (unsigned long)first);
+		first = page;
+	}
+	return first;
+}
+
+/** dcmfs_chain_free() - let the first @nr frames of a chain go */
+void dcmfs_chain_free(struct dcmfs_vm *vm, struct page *page, unsigned int nr)
+{
+	while (nr--) {
+		struct page *next = dcmfs_chain_next(page);
+
+		dcmfs_frame_free(vm, page);
+		page = next;
+	}
+}

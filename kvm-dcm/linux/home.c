@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * home.c - the core's ops in the kernel: blocks into page tables and out again
+ *
+ * A block is "mapped" for the core when its frames may be in page tables. They
+ * get there lazily: the page that was asked for through the fault that asked,
+ * the rest of its block around it in the same page tables; other processes
+ * that map the file, and KVM, find a mapped block by a fault of their own,
+ * which costs no I/O (reveal). Unmapping is from all at once: the file's
+ * reverse map covers every process, and KVM follows by its MMU notifier.
+ *
+ * What was touched and what is dirty is left on the page by whoever drops a
+ * mapping: page tables by their accessed and dirty bits, KVM by those of its
+ * own entries. So pages are mapped writable and not young from the start, no
+ * first write faults, and nothing is guessed: pages the core predicts written
+ * (its writable mask) are only dirty here when they were.
+ *
+ * Unmapping against faulting: a fault hands a page over locked, and it stays
+ * locked until it is in the page table. Unmapping tries all locks of a block
+ * first, then unmaps, then looks at reference counts: one more than ours is
+ * I/O, or an access that just looked the page up; the block then stays, with
+ * what was left on its pages, and faults come to it as to any mapped block.
+ */
+#include <linux/delay.h>
+#include <linux/highmem.h>
+#include <linux/pagemap.h>
+#include <linux/sched/signal.h>
+
+#include "compat.h"
+#include "dcmfs.h"
+
+/* PG_dirty is all that is wanted of a page that was written. */
+const struct address_space_operations dcmfs_aops = {
+	.dirty_folio = noop_dirty_folio,
+};
+
+static struct page *frame_of(const struct dcm_lane *lane, u32 gfn)
+{
+	return pfn_to_page(lane->vm->pd[gfn].frame);
+}
+
+/* @page holds the bytes of @gfn from now on. */
+static void frame_put_under(struct dcm_lane *lane, u32 gfn, struct page *page)
+{
+	struct folio *folio = page_folio(page);
+	bool touched;
+
+	folio->mapping = lane_vm(lane)->inode->i_mapping;
+	folio->index = gfn;
+	dcmfs_frame_used(page, &touched);
+	lane->vm->pd[gfn].frame = (u32)page_to_pfn(page);
+}
+
+/* For the access this lane serves, if it is to this page. */
+static void hand_over(struct dcm_lane *lane, u32 gfn, struct page *page)
+{
+	struct dcmfs_access *a = lane_home(lane)->access;
+
+	if (!a || !a->want || a->gfn != gfn || a->page)
+		return;
+	get_page(page);
+	if (trylock_page(page))
+		a->page = page;
+	else if (!a->busy)
+		a->busy = page;
+	else
+		put_page(page);
+}
+
+/* The pages around the one asked for go into the same page table. */
+static void map_around(struct dcm_lane *lane, u32 head, unsigned int order)
+{
+	struct dcmfs_access *a = lane_home(lane)->access;
+	struct vm_area_struct *vma;
+	u64 size;
+	u32 i;
+
+	if (!a || !a->vmf || !order)
+		return;
+	vma = a->vmf->vma;
+	size = (u64)i_size_read(lane_vm(lane)->inode) >> PAGE_SHIFT;
+	for (i = head; i < head + (1u << order) && i < size; i++) {
+		unsigned long addr;
+
+		if (i == a->gfn || i < vma->vm_pgoff)
+			continue;
+		addr = vma->vm_start + ((i - vma->vm_pgoff) << PAGE_SHIFT);
+		if (addr >= vma->vm_end)
+			break;
+		/* It may be there already, or no memory: then by a fault. */
+		vm_insert_page(vma, addr, frame_of(lane, i));
+	}
+}
+
+static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
+{
+	struct dcmfs_vm *vm = lane_vm(lane);
+	struct dcmfs_lane *home = lane_home(lane);
+	struct page **landing = &home->landing[f - lane->fetch];
+	struct page *page[DCM_BLOCK_MAX], *at;
+	unsigned int nr = 1u << f->order, i;
+
+	/* Where a READ went to the control lane's buffer, it is not given away. */
+	at = f->nr ? f->io.data : NULL;
+	for (i = 0; i < nr; i++) {
+		bool zero = f->zero & (1u << i);
+		bool here = at && i >= f->first && i < (u32)f->first + f->nr;
+
+		page[i] = NULL;
+		if (here && !f->buf && !zero) {
+			page[i] = at;
+			at = dcmfs_chain_next(at);
+			continue;
+		}
+		page[i] = dcmfs_frame_alloc(vm, zero);
+		if (!page[i])
+			goto fail;
+		if (here) {
+			if (!zero)
+				copy_highpage(page[i], at);
+			at = dcmfs_chain_next(at);
+		}
+	}
+	/* Of the landing only pages that are zero for the core are left. */
+	if (!f->buf && f->nr) {
+		at = *landing;
+		for (i = f->first; i < (u32)f->first + f->nr; i++) {
+			struct page *next = dcmfs_chain_next(at);
+
+			if (f->zero & (1u << i))
+				dcmfs_frame_free(vm, at);
+			at = next;
+		}
+		*landing = NULL;
+	}
+	for (i = 0; i < nr; i++)
+		frame_put_under(lane, f->gfn + i, page[i]);
+	/* Dirty is learned, not guessed. */
+	f->writable = 0;
+	if (f->write && f->fault_page < DCM_BLOCK_MAX)
+		f->writable = (u16)(1u << f->fault_page);
+	f->hidden = 0;
+	if (f->fault_page < DCM_BLOCK_MAX)
+		hand_over(lane, f->gfn + f->fault_page, page[f->fault_page]);
+	map_around(lane, f->gfn, f->order);
+	return 0;
+fail:
+	while (i--)
+		if (f->buf || (f->zero & (1u << i)) || !f->nr || i < f->first ||
+		    i >= (u32)f->first + f->nr)
+			dcmfs_frame_free(vm, page[i]);
+	return -ENOMEM;
+}
+
+static void op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order,
+		     u32 frame, u16 writable, bool keep)
+{
+	struct dcmfs_access *a = lane_home(lane)->access;
+	struct page *page = pfn_to_page(frame);
+	unsigned int i;
+
+	for (i = 0; i < 1u << order; i++) {
+		struct page *next = dcmfs_chain_next(page);
+
+		if (keep) {
+			struct page *copy = dcmfs_frame_must(lane_vm(lane));
+
+			copy_highpage(copy, page);
+			frame_put_under(lane, gfn + i, copy);
+		} else {
+			frame_put_under(lane, gfn + i, page);
+		}
+		page = next;
+	}
+	if (a && a->want && a->gfn >= gfn && a->gfn < gfn + (1u << order)) {
+		hand_over(lane, a->gfn, frame_of(lane, a->gfn));
+		map_around(lane, gfn, order);
+	}
+}
+
+/* Another mapping of a block that is here: this access may have its page. */
+static int op_reveal(struct dcm_lane *lane, u32 gfn, bool write)
+{
+	hand_over(lane, gfn, frame_of(lane, gfn));
+	return 0;
+}
+
+static void op_unprotect(struct dcm_lane *lane, u32 gfn, u32 nr)
+{
+	/* Pages are never write-protected here: dcm_fault() is not told so. */
+	WARN_ON_ONCE(1);
+}
+
+static void unlock_first(struct dcm_lane *lane, u32 gfn, unsigned int nr)
+{
+	while (nr--)
+		unlock_page(frame_of(lane, gfn + nr));
+}
+
+/* All pages of a block locked, and in use by mappings only; or none locked. */
+static bool lock_idle(struct dcm_lane *lane, u32 gfn, unsigned int nr)
+{
+	unsigned int i;
+
+	for (i = 0; i < nr; i++) {
+		struct page *page = frame_of(lane, gfn + i);
+
+		if (!trylock_page(page))
+			break;
+		if (page_count(page) != 1 + folio_mapcount(page_folio(page))) {
+			unlock_page(page);
+			break;
+		}
+	}
+	if (i == nr)
+		return true;
+	unlock_first(lane, gfn, i);
+	return false;
+}
+
+static void unmap_everywhere(struct dcm_lane *lane, u32 gfn, unsigned int nr)
+{
+	unmap_mapping_range(lane_vm(lane)->inode->i_mapping,
+			    (loff_t)gfn << PAGE_SHIFT, (loff_t)nr << PAGE_SHIFT,
+			    0);
+}
+
+/* Unmapped and locked: take the block's pages, or leave them all. */
+static void collect(struct dcm_lane *lane, struct dcm_unmap *v)
+{
+	unsigned int nr = 1u << v->order, i;
+	struct page *next = NULL;
+
+	for (i = 0; i < nr; i++)
+		if (page_count(frame_of(lane, v->gfn + i)) != 1)
+			v->err = -EBUSY;
+	for (i = nr; i-- && !v->err;) {
+		struct page *page = frame_of(lane, v->gfn + i);
+		bool touched;
+
+		if (dcmfs_frame_used(page, &touched))
+			v->dirty |= (u16)(1u << i);
+		if (touched)
+			v->touched |= (u16)(1u << i);
+		v->observed |= (u16)(1u << i);
+		set_page_private(page, (unsigned long)next);
+		next = page;
+	}
+	unlock_first(lane, v->gfn, nr);
+	if (v->err)
+		return;
+	if (v->drop && !v->dirty)
+		dcmfs_chain_free(lane_vm(lane), next, nr);
+	else
+		v->frame = (u32)page_to_pfn(next);
+}
+
+static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
+		     unsigned int nr)
+{
+	unsigned int i, from, end;
+
+	for (i = 0; i < nr; i++)
+		if (!lock_idle(lane, v[i].gfn, 1u << v[i].order))
+			v[i].err = -EBUSY;
+	/* Neighbours leave together: one walk, one flush, one notification. */
+	for (i = 0; i < nr; i = end) {
+		u32 pages = 1u << v[i].order;
+
+		from = i;
+		end = i + 1;
+		if (v[i].err)
+			continue;
+		while (end < nr && !v[end].err &&
+		       v[end].gfn == v[from].gfn + pages)
+			pages += 1u << v[end++].order;
+		unmap_everywhere(lane, v[from].gfn, pages);
+	}
+	for (i = 0; i < nr; i++)
+		if (!v[i].err)
+			collect(lane, &v[i]);
+}
+
+static void op_wake(struct dcm_lane *lane, u32 gfn, u32 nr)
+{
+	struct dcmfs_vm *vm = lane_vm(lane);
+	u32 i;
+
+	/* A block is in one bucket. */
+	for (i = gfn / DCM_BLOCK_MAX; i <= (gfn + nr - 1) / DCM_BLOCK_MAX;
+	     i++) {
+		struct dcmfs_bucket *b = &vm->bucket[i % DCMFS_BUCKETS];
+
+		atomic_inc(&b->seq);
+		wake_up_all(&b->wait);
+	}
+}
+
+static u16 op_zero_mask(struct dcm_lane *lane, u32 frame, unsigned int order,
+			u16 mask)
+{
+	struct page *page = pfn_to_page(frame);
+	u16 zero = 0;
+	unsigned int i;
+
+	for (i = 0; i < 1u << order; i++, page = dcmfs_chain_next(page)) {
+		void *p;
+
+		if (!(mask & (1u << i)))
+			continue;
+		p = kmap_local_page(page);
+		if (!memchr_inv(p, 0, PAGE_SIZE))
+			zero |= (u16)(1u << i);
+		kunmap_local(p);
+	}
+	return zero;
+}
+
+static void *op_frame_data(struct dcm_lane *lane, u32 frame, unsigned int nr)
+{
+	struct page *page = pfn_to_page(frame);
+
+	while (nr--)
+		page = dcmfs_chain_next(page);
+	return page;
+}
+
+static void op_release(struct dcm_lane *lane, u32 frame, unsigned int order)
+{
+	dcmfs_chain_free(lane_vm(lane), pfn_to_page(frame), 1u << order);
+}
+
+/* Who looked a page up keeps it, as after a truncation, but not in the file. */
+static void op_discard(struct dcm_lane *lane, u32 gfn, unsigned int order)
+{
+	unsigned int nr = 1u << order, i;
+
+	for (i = 0; i < nr; i++)
+		lock_page(frame_of(lane, gfn + i));
+	unmap_everywhere(lane, gfn, nr);
+	for (i = 0; i < nr; i++) {
+		struct page *page = frame_of(lane, gfn + i);
+
+		unlock_page(page);
+		lane->vm->pd[gfn + i].frame = DCM_NIL;
+		dcmfs_frame_free(lane_vm(lane), page);
+	}
+}
+
+static void op_io_flush(struct dcm_lane *lane)
+{
+}
+
+static void op_want_slab(struct dcm_vm *core, u32 extent)
+{
+	struct dcmfs_vm *vm = core->priv;
+
+	if (test_bit(extent, vm->want) || test_and_set_bit(extent, vm->want))
+		return;
+	atomic_inc(&vm->wanted);
+	wake_up_all(&vm->events);
+}
+
+static void op_lost(struct dcm_lane *lane, u32 gfn, u32 nr)
+{
+	struct dcmfs_access *a = lane_home(lane)->access;
+
+	if (a && a->gfn >= gfn && a->gfn < gfn + nr)
+		a->lost = true;
+}
+
+static u64 op_now_ns(void)
+{
+	return ktime_get_ns();
+}
+
+static void op_relax(struct dcm_lane *lane)
+{
+	/* Whoever has the block may be waiting for a donor. */
+	usleep_range(10, 50);
+}
+
+const struct dcm_ops dcmfs_ops = {
+	.install = op_install,
+	.remap = op_remap,
+	.reveal = op_reveal,
+	.unprotect = op_unprotect,
+	.unmap = op_unmap,
+	.wake = op_wake,
+	.zero_mask = op_zero_mask,
+	.frame_data = op_frame_data,
+	.release = op_release,
+	.discard = op_discard,
+	.io_post = dcmfs_io_post,
+	.io_flush = op_io_flush,
+	.io_poll = dcmfs_io_poll,
+	.want_slab = op_want_slab,
+	.lost = op_lost,
+	.now_ns = op_now_ns,
+	.relax = op_relax,
+};
+
+/**
+ * dcmfs_frames_drop() - free every frame of a VM that nobody maps any more
+ * @vm: whose
+ *
+ * The last thing before its core goes: no lane is in use, no I/O in flight.
+ */
+void dcmfs_frames_drop(struct dcmfs_vm *vm)
+{
+	struct dcm_vm *core = vm->core;
+	u32 gfn = 0;
+
+	while (gfn < core->nr_pages) {
+		u32 w = pd_word(&core->pd[gfn]);
+		u32 nr = 1u << pd_order(w), i;
+
+		if (pd_state(w) != DCM_NOTDIRECT)
+			for (i = gfn; i < gfn + nr; i++)
+				dcmfs_frame_free(vm,
+						 pfn_to_page(
+							 core->pd[i].frame));
+		gfn += nr;
+		if (!(gfn % 1024))
+			cond_resched();
+	}
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * inspect.c - looking into a VM, in debugfs
+ *
+ * One directory for each file, kvm-dcm/SUPERBLOCK-INODE: "stats" has every
+ * counter, a line each; "page" shows the descriptor of the page whose number
+ * was written to it. Root only, as debugfs is.
+ */
+#include <linux/debugfs.h>
+#include <linux/seq_file.h>
+#include <linux/uaccess.h>
+
+#include "dcmfs.h"
+
+static int stats_show(struct seq_file *m, void *v)
+{
+	struct dcmfs_vm *vm = m->private;
+	struct dcm_stats *st = kvmalloc(sizeof(*st), GFP_KERNEL);
+	unsigned int i;
+
+	if (!st)
+		return -ENOMEM;
+	dcm_vm_stats(vm->core, st);
+	seq_printf(m,
+		   "budget %llu\ndirect %llu\ninactive %llu\nwriteback %llu\n",
+		   st->budget, st->direct, st->inactive, st->in_writeback);
+	seq_printf(m, "frames %lld\nin_flight_max %llu\n",
+		   atomic64_read(&vm->frames), st->in_flight_max);
+	for (i = 0; i < DCM_C_NR; i++)
+		seq_printf(m, "%s %llu\n", dcm_counter_names[i], st->count[i]);
+	for (i = 0; i < DCM_T_NR; i++)
+		seq_printf(m, "tunable %s %llu\n", dcm_tunables[i].name,
+			   dcm_tunable_get(vm->core, i));
+	kvfree(st);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(stats);
+
+/* The page to show is the open file's own. */
+struct look {
+	struct dcmfs_vm *vm;
+	u64 gfn;
+};
+
+static int page_show(struct seq_file *m, void *v)
+{
+	struct look *look = m->private;
+	char line[256];
+
+	dcm_pd_text(look->vm->core, look->gfn, line, sizeof(line));
+	seq_printf(m, "%s\n", line);
+	return 0;
+}
+
+static int page_open(struct inode *inode, struct file *file)
+{
+	struct look *look = kzalloc(sizeof(*look), GFP_KERNEL);
+	int err;
+
+	if (!look)
+		return -ENOMEM;
+	look->vm = inode->i_private;
+	err = single_open(file, page_show, look);
+	if (err)
+		kfree(look);
+	return err;
+}
+
+static ssize_t page_write(struct file *file, const char __user *buf, size_t len,
+			  loff_t *pos)
+{
+	struct look *look = ((struct seq_file *)file->private_data)->private;
+	u64 gfn;
+	int err = kstrtou64_from_user(buf, len, 0, &gfn);
+
+	if (err)
+		return err;
+	if (gfn >= look->vm->core->nr_pages)
+		return -ERANGE;
+	look->gfn = gfn;
+	return (ssize_t)len;
+}
+
+static int page_release(struct inode *inode, struct file *file)
+{
+	kfree(((struct seq_file *)file->private_data)->private);
+	return single_release(inode, file);
+}
+
+static const struct file_operations page_fops = {
+	.owner = THIS_MODULE,
+	.open = page_open,
+	.read = seq_read,
+	.write = page_write,
+	.llseek = seq_lseek,
+	.release = page_release,
+};
+
+/** dcmfs_inspect_add() - show a VM; without debugfs it is just not shown */
+void dcmfs_inspect_add(struct dcmfs_vm *vm)
+{
+	const struct super_block *super = vm->inode->i_sb;
+	const struct dcmfs_sb *sb = super->s_fs_info;
+	char name[48];
+
+	snprintf(name, sizeof(name), "%u:%u-%lu", MAJOR(super->s_dev),
+		 MINOR(super->s_dev), vm->inode->i_ino);
+	vm->debug = debugfs_create_dir(name, sb->debug);
+	debugfs_create_file("stats", 0400, vm->debug, vm, &stats_fops);
+	debugfs_create_file("page", 0600, vm->debug, vm, &page_fops);
+}
+
+/** dcmfs_inspect_remove() - waits for who is looking */
+void dcmfs_inspect_remove(struct dcmfs_vm *vm)
+{
+	debugfs_remove(vm->debug);
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * ioctl.c - what the control plane asks of a file
+ *
+ * Everything from user space is hostile: arguments are copied once, fields
+ * that have no meaning must be zero, numbers are compared before they are
+ * used. include/dcmfs.h says what each request does.
+ */
+#include <linux/capability.h>
+#include <linux/uaccess.h>
+
+#include "dcmfs.h"
+
+static long ioc_info(struct dcmfs_vm *vm, void __user *arg)
+{
+	struct dcm_vm *core = vm->core;
+	struct dcmfs_info info = {
+		.version = 1,
+		.lanes = vm->nr_lanes,
+		.pages = core->nr_pages,
+		.extent_pages = core->extent_pages,
+		.extents = core->nr_extents,
+		.budget_pages = READ_ONCE(core->budget),
+		.min_budget_pages = dcm_min_budget(core),
+		.direct_pages = (u64)max(atomic64_read(&core->direct), 0ll),
+		.frames = (u64)atomic64_read(&vm->frames) + DCMFS_RESERVE,
+		.reserve = DCMFS_RESERVE,
+		.metadata_bytes = dcmfs_metadata_bytes(vm),
+		.wanted = (u64)atomic_read(&vm->wanted),
+	};
+	struct dcm_stats *st = kvmalloc(sizeof(*st), GFP_KERNEL);
+
+	if (!st)
+		return -ENOMEM;
+	dcm_vm_stats(core, st);
+	info.lost_pages = st->count[DCM_C_LOST_PAGES];
+	kvfree(st);
+	return copy_to_user(arg, &info, sizeof(info)) ? -EFAULT : 0;
+}
+
+static long ioc_budget(struct dcmfs_vm *vm, void __user *arg)
+{
+	struct dcmfs_lane *lane;
+	u64 pages;
+	int err;
+
+	if (copy_from_user(&pages, arg, sizeof(pages)))
+		return -EFAULT;
+	/* The VM's thread changes it for a while, under this lane. */
+	lane = dcmfs_control_get(vm);
+	err = dcm_set_budget(vm->core, pages);
+	dcmfs_lane_put(vm, lane);
+	dcmfs_kick(vm);
+	return err ? -ERANGE : 0;
+}
+
+static long ioc_tune(struct dcmfs_vm *vm, void __user *arg)
+{
+	struct dcmfs_tune tune;
+
+	if (copy_from_user(&tune, arg, sizeof(tune)))
+		return -EFAULT;
+	if (strnlen(tune.name, sizeof(tune.name)) == sizeof(tune.name))
+		return -EINVAL;
+	return dcm_tunable_set(vm->core, tune.name, tune.value);
+}
+
+static long ioc_slab(struct dcmfs_vm *vm, unsigned int cmd, void __user *arg)
+{
+	struct dcmfs_slab slab;
+
+	if (copy_from_user(&slab, arg, sizeof(slab)))
+		return -EFAULT;
+	if (slab.flags || slab.reserved ||
+	    (cmd != DCMFS_IOC_ATTACH && slab.fd != -1))
+		return -EINVAL;
+	switch (cmd) {
+	case DCMFS_IOC_ATTACH:
+		return dcmfs_slab_attach(vm, &slab);
+	case DCMFS_IOC_DETACH:
+		return dcmfs_slab_detach(vm, &slab);
+	default:
+		return dcmfs_slab_lost(vm, &slab);
+	}
+}
+
+static long ioc_wanted(struct dcmfs_vm *vm, void __user *arg)
+{
+	struct dcmfs_wanted wanted;
+
+	if (copy_from_user(&wanted, arg, sizeof(wanted)))
+		return -EFAULT;
+	if (wanted.first >= vm->core->nr_extents)
+		return -ENOENT;
+	wanted.extent = (u32)find_next_bit(vm->want, vm->core->nr_extents,
+					   wanted.first);
+	if (wanted.extent >= vm->core->nr_extents)
+		return -ENOENT;
+	return copy_to_user(arg, &wanted, sizeof(wanted)) ? -EFAULT : 0;
+}
+
+/** dcmfs_ioctl() - see include/dcmfs.h */
+long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
+{
+	struct dcmfs_vm *vm = dcmfs_vm_of(file_inode(file));
+	void __user *p = (void __user *)arg;
+
+	switch (cmd) {
+	case DCMFS_IOC_INFO:
+		break;
+	case DCMFS_IOC_BUDGET:
+	case DCMFS_IOC_TUNE:
+	case DCMFS_IOC_ATTACH:
+	case DCMFS_IOC_DETACH:
+	case DCMFS_IOC_LOST:
+	case DCMFS_IOC_WANTED:
+		if (!capable(CAP_SYS_ADMIN))
+			return -EPERM;
+		break;
+	default:
+		return -ENOTTY;
+	}
+	if (!vm)
+		return -ENODATA;
+	switch (cmd) {
+	case DCMFS_IOC_INFO:
+		return ioc_info(vm, p);
+	case DCMFS_IOC_BUDGET:
+		return ioc_budget(vm, p);
+	case DCMFS_IOC_TUNE:
+		return ioc_tune(vm, p);
+	case DCMFS_IOC_WANTED:
+		return ioc_wanted(vm, p);
+	default:
+		return ioc_slab(vm, cmd, p);
+	}
+}

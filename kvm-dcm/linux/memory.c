@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * memory.c - struct dcmfs_vm: one file's memory, its lanes and its thread
+ *
+ * It is made when the file is first given a size, which is then the most it
+ * can have, and lives as long as the inode. Lanes are for whoever faults: a
+ * vCPU's thread comes back to the same one, and takes another while that is
+ * busy (dcm-tc18, 3.4 has one for each vCPU; here nobody tells which threads
+ * are vCPUs). The last is the control lane.
+ *
+ * The thread finishes what faults leave in their lanes, keeps the budget, and
+ * evicts when frames had to be taken from the reserve. It sleeps until kicked.
+ *
+ * Locking: a lane's mutex is held while in the core with it.
+ */
+#include <linux/cpumask.h>
+#include <linux/hash.h>
+#include <linux/kthread.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+
+#include "dcmfs.h"
+
+#define IDLE_TICKS (HZ / 100 + 1) /* while something is in flight */
+#define DISCARD_STEP 4096u /* pages discarded before others get a turn */
+
+/** dcmfs_kick() - there is something for the VM's thread to do */
+void dcmfs_kick(struct dcmfs_vm *vm)
+{
+	if (!atomic_xchg(&vm->kicked, 1))
+		wake_up(&vm->work);
+}
+
+/** dcmfs_lane_get() - a lane for a fault of this thread; never fails */
+struct dcmfs_lane *dcmfs_lane_get(struct dcmfs_vm *vm)
+{
+	u32 nr = vm->nr_lanes - 1, own = hash_32((u32)current->pid, 16) % nr, i;
+
+	for (i = 0; i < nr; i++) {
+		struct dcmfs_lane *lane = &vm->lane[(own + i) % nr];
+
+		if (mutex_trylock(&lane->lock))
+			return lane;
+	}
+	mutex_lock(&vm->lane[own].lock);
+	return &vm->lane[own];
+}
+
+/** dcmfs_control_get() - the lane for what is not a fault; waits for it */
+struct dcmfs_lane *dcmfs_control_get(struct dcmfs_vm *vm)
+{
+	struct dcmfs_lane *lane = &vm->lane[vm->nr_lanes - 1];
+
+	mutex_lock(&lane->lock);
+	return lane;
+}
+
+/** dcmfs_lane_put() - done with a lane; what is in flight there goes on */
+void dcmfs_lane_put(struct dcmfs_vm *vm, struct dcmfs_lane *lane)
+{
+	bool pending;
+
+	if (dcm_pending(lane->core))
+		dcm_poll(lane->core);
+	pending = dcm_pending(lane->core);
+	mutex_unlock(&lane->lock);
+	if (pending)
+		dcmfs_kick(vm);
+}
+
+/** dcmfs_discard() - pages read zero from now on. May sleep. */
+void dcmfs_discard(struct dcmfs_vm *vm, u64 first, u64 nr)
+{
+	while (nr) {
+		u64 n = min_t(u64, nr, DISCARD_STEP);
+		struct dcmfs_lane *lane = dcmfs_control_get(vm);
+
+		dcm_discard(lane->core, first, n);
+		dcmfs_lane_put(vm, lane);
+		first += n;
+		nr -= n;
+		cond_resched();
+	}
+}
+
+/* The host has no frames: give back enough to fill the reserve twice. */
+static void shrink(struct dcmfs_vm *vm, struct dcm_lane *control)
+{
+	struct dcm_vm *core = vm->core;
+	u64 budget = READ_ONCE(core->budget);
+	s64 goal = atomic64_read(&core->direct) - 2 * DCMFS_RESERVE;
+
+	goal = max(goal, (s64)dcm_min_budget(core));
+	if (goal >= (s64)budget || dcm_set_budget(core, (u64)goal))
+		return;
+	while (dcm_balance(control) || dcm_poll(control))
+		cond_resched();
+	dcm_set_budget(core, budget);
+}
+
+/* Returns whether anything is still in flight. */
+static bool thread_round(struct dcmfs_vm *vm)
+{
+	struct dcmfs_lane *lane = dcmfs_control_get(vm);
+	bool pending;
+	u32 i;
+
+	if (atomic_xchg(&vm->short_of, 0))
+		shrink(vm, lane->core);
+	while (dcm_poll(lane->core) || dcm_balance(lane->core))
+		cond_resched();
+	pending = dcm_pending(lane->core);
+	mutex_unlock(&lane->lock);
+	for (i = 0; i < vm->nr_lanes - 1; i++) {
+		lane = &vm->lane[i];
+		/* Who holds it does this himself. */
+		if (!mutex_trylock(&lane->lock))
+			continue;
+		dcm_poll(lane->core);
+		pending |= dcm_pending(lane->core);
+		mutex_unlock(&lane->lock);
+	}
+	/* Over budget, and what could go waits for a slab. */
+	return pending || atomic_read(&vm->wanted);
+}
+
+static int thread_main(void *arg)
+{
+	struct dcmfs_vm *vm = arg;
+
+	while (!kthread_should_stop()) {
+		bool pending;
+
+		atomic_set(&vm->kicked, 0);
+		pending = thread_round(vm);
+		wait_event_idle_timeout(vm->work,
+					atomic_read(&vm->kicked) ||
+						kthread_should_stop(),
+					pending ? IDLE_TICKS :
+						  MAX_SCHEDULE_TIMEOUT);
+	}
+	return 0;
+}
+
+static u64 budget_pages(const struct dcmfs_options *opt, u64 pages)
+{
+	return opt->budget ? opt->budget >> PAGE_SHIFT :
+			     pages * opt->share / 100;
+}
+
+static int core_create(struct dcmfs_vm *vm, u64 pages)
+{
+	struct dcm_vm_config cfg = {
+		.nr_pages = pages,
+		.extent_pages = (u32)(vm->opt->extent >> PAGE_SHIFT),
+		.nr_lanes = vm->nr_lanes,
+		.seed = get_random_u64(),
+		.ops = &dcmfs_ops,
+		.priv = vm,
+	};
+	int err;
+
+	cfg.budget_pages =
+		max(budget_pages(vm->opt, pages), 64 + 16ull * vm->nr_lanes);
+	vm->core = dcm_vm_create(&cfg, &err);
+	return vm->core ? 0 : err;
+}
+
+static void vm_free(struct dcmfs_vm *vm)
+{
+	if (vm->core)
+		dcm_vm_destroy(vm->core);
+	dcmfs_frames_exit(vm);
+	bitmap_free(vm->want);
+	kvfree(vm->lane);
+	kvfree(vm);
+}
+
+/**
+ * dcmfs_vm_create() - give a file its memory
+ * @inode: the file, locked; it has none yet
+ * @bytes: whole pages; the most it can have
+ *
+ * Return: 0, -EFBIG or -ENOMEM. May sleep.
+ */
+int dcmfs_vm_create(struct inode *inode, u64 bytes)
+{
+	const struct dcmfs_sb *sb = inode->i_sb->s_fs_info;
+	struct dcmfs_vm *vm;
+	u64 pages = bytes >> PAGE_SHIFT;
+	int err = -ENOMEM;
+	u32 i;
+
+	if (pages >= U32_MAX)
+		return -EFBIG;
+	vm = kvzalloc(sizeof(*vm), GFP_KERNEL);
+	if (!vm)
+		return -ENOMEM;
+	vm->inode = inode;
+	vm->opt = &sb->opt;
+	mutex_init(&vm->control);
+	init_waitqueue_head(&vm->events);
+	init_waitqueue_head(&vm->work);
+	for (i = 0; i < DCMFS_BUCKETS; i++)
+		init_waitqueue_head(&vm->bucket[i].wait);
+	if (dcmfs_frames_init(vm))
+		goto fail;
+	vm->nr_lanes = sb->opt.lanes + 1;
+	vm->lane = kvcalloc(vm->nr_lanes, sizeof(*vm->lane), GFP_KERNEL);
+	if (!vm->lane)
+		goto fail;
+	err = core_create(vm, pages);
+	if (err)
+		goto fail;
+	err = -ENOMEM;
+	vm->want = bitmap_zalloc(vm->core->nr_extents, GFP_KERNEL);
+	if (!vm->want)
+		goto fail;
+	for (i = 0; i < vm->nr_lanes; i++) {
+		struct dcmfs_lane *lane = &vm->lane[i];
+
+		mutex_init(&lane->lock);
+		lane->core = &vm->core->lane[i];
+		lane->core->priv = lane;
+		lane->done_tail = &lane->done;
+	}
+	vm->thread = kthread_run(thread_main, vm, "dcm/%lu", inode->i_ino);
+	if (IS_ERR(vm->thread)) {
+		err = PTR_ERR(vm->thread);
+		goto fail;
+	}
+	dcmfs_inspect_add(vm);
+	/* Pairs with dcmfs_vm_of(). */
+	smp_store_release((struct dcmfs_vm **)&inode->i_private, vm);
+	return 0;
+fail:
+	vm_free(vm);
+	return err;
+}
+
+/** dcmfs_vm_destroy() - with the inode: nobody maps it, nobody has it open */
+void dcmfs_vm_destroy(struct dcmfs_vm *vm)
+{
+	u32 i, j;
+
+	dcmfs_inspect_remove(vm);
+	kthread_stop(vm->thread);
+	for (i = 0; i < vm->nr_lanes; i++) {
+		struct dcm_lane *lane = vm->lane[i].core;
+
+		/* What can't be posted any more is given up with its frames. */
+		while (dcm_poll(lane))
+			cond_resched();
+		for (j = 0; j < DCM_FETCHES_MAX; j++)
+			if (vm->lane[i].landing[j])
+				dcmfs_chain_free(vm, vm->lane[i].landing[j],
+						 lane->fetch[j].nr);
+		for (j = 0; j < DCM_FETCHES_MAX; j++)
+			if (lane->fetch[j].buf)
+				dcmfs_chain_free(vm, lane->fetch[j].buf,
+						 DCM_BLOCK_MAX);
+	}
+	dcmfs_frames_drop(vm);
+	WARN_ON_ONCE(atomic64_read(&vm->frames));
+	dcmfs_slabs_free(vm);
+	vm_free(vm);
+}
+
+/** dcmfs_metadata_bytes() - what a VM takes besides frames */
+u64 dcmfs_metadata_bytes(const struct dcmfs_vm *vm)
+{
+	const struct dcm_vm *core = vm->core;
+
+	return sizeof(*vm) + sizeof(*core) +
+	       core->nr_lanes * (sizeof(*core->lane) + sizeof(*vm->lane)) +
+	       core->nr_pages * sizeof(*core->pd) +
+	       core->nr_extents * sizeof(*core->extent) +
+	       BITS_TO_LONGS(core->nr_extents) * sizeof(long) +
+	       ((core->nr_pages >> DCM_REGION_SHIFT) + 1) *
+		       sizeof(*core->habit);
+}
