@@ -23,6 +23,7 @@ NPROC := $(shell nproc)
 PROGRAMS := kvm-dcm/user donor-daemon
 TESTS := $(patsubst %/Makefile,%,$(wildcard $(addsuffix /Makefile,\
 	tests/unit tests/client tests/torture tests/fuzz tests/donor tests/pager \
+	tests/kernel \
 	bench)))
 
 PYTEST = scripts/py pytest --junitxml=$${DCM_RESULTS:-$(BUILD)/test/results/by-hand}/$@.xml

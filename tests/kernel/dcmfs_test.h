@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * dcmfs_test.h - what the parts of dcmfs_test share
+ */
+#ifndef DCMFS_TEST_H
+#define DCMFS_TEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dcmfs.h"
+
+#define PAGE 4096u
+
+void fail(const char *fmt, ...) __attribute__((noreturn, format(printf, 1, 2)));
+uint64_t now_ns(void);
+uint64_t rnd(uint64_t *state);
+
+/**
+ * struct control - a control plane for one file, with memfds for slabs
+ * @fd: the file
+ * @info: as it was at the start
+ * @slab: slab under each extent, 0: none; its id
+ * @file: and its memfd
+ * @next_id: id of the next slab
+ */
+struct control {
+	int fd;
+	struct dcmfs_info info;
+	uint64_t *slab;
+	int *file;
+	uint64_t next_id;
+};
+
+struct dcmfs_info info_of(int fd);
+void control_open(struct control *c, int fd);
+unsigned int control_serve(struct control *c, int wait_ms);
+void control_move(struct control *c, uint32_t extent);
+void control_lose(struct control *c, uint32_t extent);
+int control_budget(struct control *c, uint64_t pages);
+
+int basics(int argc, char **argv);
+int torture(int argc, char **argv);
+int serve(int argc, char **argv);
+
+#endif /* DCMFS_TEST_H */
