@@ -201,6 +201,7 @@ static inline struct page *dcmfs_chain_next(struct page *page)
 /* home.c */
 extern const struct dcm_ops dcmfs_ops;
 extern const struct address_space_operations dcmfs_aops;
+void dcmfs_unwant(struct dcmfs_vm *vm, u32 extent);
 void dcmfs_frames_drop(struct dcmfs_vm *vm);
 
 /* slab.c */

@@ -351,6 +351,16 @@ static void op_io_flush(struct dcm_lane *lane)
 {
 }
 
+/* Does an extent have a slab that takes writes? */
+static bool extent_served(const struct dcm_vm *core, u32 extent)
+{
+	const struct dcm_extent *e = &core->extent[extent];
+	u8 cur = READ_ONCE(e->cur);
+
+	return READ_ONCE(e->slab[cur]) && !READ_ONCE(e->closed[cur]) &&
+	       !READ_ONCE(e->gone[cur]);
+}
+
 static void op_want_slab(struct dcm_vm *core, u32 extent)
 {
 	struct dcmfs_vm *vm = core->priv;
@@ -358,7 +368,26 @@ static void op_want_slab(struct dcm_vm *core, u32 extent)
 	if (test_bit(extent, vm->want) || test_and_set_bit(extent, vm->want))
 		return;
 	atomic_inc(&vm->wanted);
+	/*
+	 * One may have come since the core looked, and its coming cleared the
+	 * bit before we set it. test_and_set_bit() is a full barrier.
+	 */
+	if (extent_served(core, extent)) {
+		dcmfs_unwant(vm, extent);
+		return;
+	}
 	wake_up_all(&vm->events);
+}
+
+/**
+ * dcmfs_unwant() - an extent has what it wanted
+ * @vm: whose
+ * @extent: which
+ */
+void dcmfs_unwant(struct dcmfs_vm *vm, u32 extent)
+{
+	if (test_and_clear_bit(extent, vm->want))
+		atomic_dec(&vm->wanted);
 }
 
 static void op_lost(struct dcm_lane *lane, u32 gfn, u32 nr)

@@ -184,8 +184,7 @@ int dcmfs_slab_attach(struct dcmfs_vm *vm, const struct dcmfs_slab *arg)
 		mutex_unlock(&vm->control);
 		return err;
 	}
-	if (test_and_clear_bit(arg->extent, vm->want))
-		atomic_dec(&vm->wanted);
+	dcmfs_unwant(vm, arg->extent);
 	mutex_unlock(&vm->control);
 	dcmfs_kick(vm);
 	return 0;
