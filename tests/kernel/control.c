@@ -73,6 +73,15 @@ static void drop(struct control *c, unsigned long cmd, uint32_t extent)
 	close(c->file[extent]);
 }
 
+/* A slab under an extent that has none. */
+void control_provide(struct control *c, uint32_t extent)
+{
+	if (c->slab[extent])
+		fail("extent %u wants a second slab", extent);
+	c->file[extent] = attach(c, extent);
+	c->slab[extent] = c->next_id - 1;
+}
+
 /* Slabs for who wants them; how many. */
 unsigned int control_serve(struct control *c, int wait_ms)
 {
@@ -83,10 +92,7 @@ unsigned int control_serve(struct control *c, int wait_ms)
 	if (poll(&p, 1, wait_ms) < 0 && errno != EINTR)
 		fail("poll: %s", strerror(errno));
 	while (!ioctl(c->fd, DCMFS_IOC_WANTED, &w)) {
-		if (c->slab[w.extent])
-			fail("extent %u wants a second slab", w.extent);
-		c->file[w.extent] = attach(c, w.extent);
-		c->slab[w.extent] = c->next_id - 1;
+		control_provide(c, w.extent);
 		w.first = w.extent + 1;
 		n++;
 	}

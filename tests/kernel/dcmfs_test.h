@@ -36,11 +36,13 @@ struct control {
 struct dcmfs_info info_of(int fd);
 void control_open(struct control *c, int fd);
 unsigned int control_serve(struct control *c, int wait_ms);
+void control_provide(struct control *c, uint32_t extent);
 void control_move(struct control *c, uint32_t extent);
 void control_lose(struct control *c, uint32_t extent);
 int control_budget(struct control *c, uint64_t pages);
 
 int basics(int argc, char **argv);
+int guest(int argc, char **argv);
 int torture(int argc, char **argv);
 int serve(int argc, char **argv);
 

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * guest.c - a guest of a few instructions, whose memory is a dcmfs file
+ *
+ * KVM without a VMM around it, so that it is known who touches what: the guest
+ * writes one half of its pages, which this process never does before, and this
+ * process the other half, which the guest never does before. Then the budget
+ * goes down until none can have stayed, and each side reads what the other
+ * wrote. A write that only the guest's page tables know of is lost unless what
+ * KVM leaves on a page when it drops it is looked at.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <linux/kvm.h>
+
+#include "dcmfs_test.h"
+
+#define CODE 0x1000u
+#define DATA 0x100000u /* the first page that is written */
+
+/*
+ * 32 bits, flat. edi: first page, esi: end, eax: value of the first page.
+ *
+ *	1: mov [edi], eax	or	cmp [edi], eax; jne 2f
+ *	   add eax, 0x1000
+ *	   add edi, 0x2000	every other page
+ *	   cmp edi, esi
+ *	   jb 1b
+ *	   hlt
+ *	2: ud2 (a triple fault)
+ */
+static const uint8_t writer[] = {
+	0x89, 0x07, 0x05, 0x00, 0x10, 0x00, 0x00, 0x81, 0xc7,
+	0x00, 0x20, 0x00, 0x00, 0x39, 0xf7, 0x72, 0xef, 0xf4,
+};
+
+static const uint8_t reader[] = {
+	0x39, 0x07, 0x75, 0x10, 0x05, 0x00, 0x10, 0x00, 0x00, 0x81, 0xc7,
+	0x00, 0x20, 0x00, 0x00, 0x39, 0xf7, 0x72, 0xed, 0xf4, 0x0f, 0x0b,
+};
+
+struct machine {
+	char *mem;
+	size_t size;
+	int vcpu;
+	struct kvm_run *run;
+};
+
+static int must(int ret, const char *what)
+{
+	if (ret < 0)
+		fail("%s: %s", what, strerror(errno));
+	return ret;
+}
+
+static void machine_make(struct machine *m)
+{
+	int kvm = must(open("/dev/kvm", O_RDWR), "/dev/kvm");
+	int vm = must(ioctl(kvm, KVM_CREATE_VM, 0), "KVM_CREATE_VM");
+	struct kvm_userspace_memory_region slot = {
+		.memory_size = m->size,
+		.userspace_addr = (uintptr_t)m->mem,
+	};
+	int bytes;
+
+	must(ioctl(vm, KVM_SET_USER_MEMORY_REGION, &slot), "memory");
+	m->vcpu = must(ioctl(vm, KVM_CREATE_VCPU, 0), "KVM_CREATE_VCPU");
+	bytes = must(ioctl(kvm, KVM_GET_VCPU_MMAP_SIZE, 0), "mmap size");
+	m->run = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+		      m->vcpu, 0);
+	if (m->run == MAP_FAILED)
+		fail("vcpu: %s", strerror(errno));
+}
+
+static void flat(struct kvm_segment *s, bool code)
+{
+	memset(s, 0, sizeof(*s));
+	s->limit = ~0u;
+	s->selector = code ? 8 : 16;
+	s->type = code ? 11 : 3;
+	s->present = 1;
+	s->s = 1;
+	s->db = 1;
+	s->g = 1;
+}
+
+/* Run code over every other page from @first; false: it found another value. */
+static bool run(struct machine *m, const uint8_t *code, size_t bytes,
+		uint32_t first, uint32_t start)
+{
+	struct kvm_regs regs = { .rip = CODE, .rflags = 2 };
+	struct kvm_sregs sregs;
+
+	memcpy(m->mem + CODE, code, bytes);
+	must(ioctl(m->vcpu, KVM_GET_SREGS, &sregs), "KVM_GET_SREGS");
+	flat(&sregs.cs, true);
+	flat(&sregs.ds, false);
+	sregs.es = sregs.ds;
+	sregs.ss = sregs.ds;
+	sregs.cr0 |= 1;
+	must(ioctl(m->vcpu, KVM_SET_SREGS, &sregs), "KVM_SET_SREGS");
+	regs.rdi = first;
+	regs.rsi = m->size;
+	regs.rax = start;
+	must(ioctl(m->vcpu, KVM_SET_REGS, &regs), "KVM_SET_REGS");
+	while (ioctl(m->vcpu, KVM_RUN, 0))
+		if (errno != EINTR && errno != EAGAIN)
+			fail("KVM_RUN: %s", strerror(errno));
+	if (m->run->exit_reason == KVM_EXIT_HLT)
+		return true;
+	if (m->run->exit_reason != KVM_EXIT_SHUTDOWN)
+		fail("the guest ended with %u", m->run->exit_reason);
+	return false;
+}
+
+/* What every other page from @first holds after the guest wrote from @start. */
+static uint32_t value(uint32_t first, uint32_t page, uint32_t start)
+{
+	return start + (page - first) / 2;
+}
+
+/* Everything out but the smallest budget; then as it was. */
+static void squeeze(struct control *c)
+{
+	uint64_t budget = c->info.budget_pages, until = now_ns() + 60000000000;
+	struct dcmfs_info i;
+
+	if (control_budget(c, c->info.min_budget_pages))
+		fail("budget");
+	for (i = info_of(c->fd); i.direct_pages > i.min_budget_pages + 64;
+	     i = info_of(c->fd)) {
+		if (now_ns() > until)
+			fail("%ju pages do not leave",
+			     (uintmax_t)i.direct_pages);
+		control_serve(c, 10);
+	}
+	if (control_budget(c, budget))
+		fail("budget");
+}
+
+/* guest FILE MIB */
+int guest(int argc, char **argv)
+{
+	struct machine m = { .size = (size_t)strtoull(argv[3], NULL, 0) << 20 };
+	int fd = must(open(argv[2], O_RDWR | O_CREAT, 0600), argv[2]);
+	struct control c;
+	uint32_t p, round;
+
+	(void)argc;
+	must(ftruncate(fd, (off_t)m.size), "ftruncate");
+	m.mem = mmap(NULL, m.size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (m.mem == MAP_FAILED)
+		fail("mmap: %s", strerror(errno));
+	machine_make(&m);
+	control_open(&c, fd);
+	/* Slabs for all, before anybody waits for one. */
+	for (p = 0; p < c.info.extents; p++)
+		control_provide(&c, p);
+
+	/* Twice: what is new is dirty anyway, what was fetched to be read not. */
+	for (round = 0; round < 2; round++) {
+		uint32_t start = 0x5000001u + round * 0x1000000u;
+
+		if (round && !(run(&m, reader, sizeof(reader), DATA,
+				   start - 0x1000000u)))
+			fail("the guest does not find what it wrote");
+		if (!run(&m, writer, sizeof(writer), DATA, start))
+			fail("the writer");
+		for (p = DATA + PAGE; p < m.size; p += 2 * PAGE) {
+			uint32_t *w = (uint32_t *)(m.mem + p);
+
+			if (round &&
+			    *w != value(DATA + PAGE, p, start - 0x1000000u))
+				fail("page %#x, written here: %#x", p, *w);
+			*w = value(DATA + PAGE, p, start);
+		}
+		squeeze(&c);
+		for (p = DATA; p < m.size; p += 2 * PAGE)
+			if (*(uint32_t *)(m.mem + p) != value(DATA, p, start))
+				fail("page %#x, written by the guest only: %#x",
+				     p, *(uint32_t *)(m.mem + p));
+		squeeze(&c);
+		if (!run(&m, reader, sizeof(reader), DATA + PAGE, start))
+			fail("the guest does not find what was written here");
+	}
+	/* A reader that can't find a difference proves nothing. */
+	(*(uint32_t *)(m.mem + DATA + 6 * PAGE))++;
+	squeeze(&c);
+	if (run(&m, reader, sizeof(reader), DATA, 0x6000001u))
+		fail("the guest does not see a wrong value");
+	printf("guest: %zu pages right both ways\n", m.size / PAGE);
+	return 0;
+}

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The kernel pager in L1: dcmfs under programs, and under guests of real KVM.
+
+After each test the file system is unmounted and the module unloaded, which it refuses while
+anything of it is left; the L1's kernel log is judged by the fixture.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.framework.paths import BUILD
+from tests.guest import workload
+from tests.guest.vmharness import Guest, GuestError
+from tests.vm.bed import Bed, Job
+from tests.vm.conftest import LOGS
+from tests.vm.l2 import L2
+
+MODULE = BUILD / "kernel" / "linux" / "kvm-dcm.ko"
+TOOL = BUILD / "tests-kernel" / "dcmfs_test"
+MOUNT = "/mnt/dcm"
+PAGE = 4096
+MIB = 1 << 20
+SECONDS = os.environ.get("KERNEL_TEST_SECONDS", "15")
+
+Mounted = Callable[[str], "Dcmfs"]
+
+
+class Dcmfs:
+    """dcmfs, mounted in an L1."""
+
+    def __init__(self, bed: Bed, options: str) -> None:
+        self.bed = bed
+        self.module = bed.insmod(MODULE)
+        bed.put(TOOL, "/tmp/dcmfs_test", 0o755)
+        bed.must(["mkdir", "-p", MOUNT])
+        bed.must(["mount", "-t", "dcmfs", "-o", options, "dcm", MOUNT])
+
+    def close(self) -> None:
+        self.bed.must(["umount", MOUNT], 60)
+        self.bed.rmmod(self.module)
+
+    def tool(self, *args: str, timeout: float = 120) -> str:
+        """Run dcmfs_test; what it printed."""
+        return self.bed.must(["/tmp/dcmfs_test", *args], timeout)
+
+    def stats(self) -> dict[str, int]:
+        """Every counter of the one file there is."""
+        text = self.bed.must("cat /sys/kernel/debug/kvm-dcm/*/stats")
+        lines = [line.rsplit(" ", 1) for line in text.splitlines()]
+        names = [name for name, _ in lines]
+        assert len(set(names)) == len(names), "more than one file"
+        return {name: int(value) for name, value in lines}
+
+
+class Slabs:
+    """A control plane for a file: gives slabs, and does what it is told."""
+
+    def __init__(self, fs: Dcmfs, path: str) -> None:
+        self.bed = fs.bed
+        self.stop = "/tmp/serve.stop"
+        self.bed.must(f"rm -f {self.stop} /tmp/serve.in; mkfifo /tmp/serve.in")
+        self.job: Job = self.bed.spawn(
+            f"exec /tmp/dcmfs_test serve {path} {self.stop} <>/tmp/serve.in"
+        )
+        self._wait("serving")
+
+    def _wait(self, pattern: str, timeout: float = 120) -> str:
+        deadline = time.monotonic() + timeout
+        while True:
+            said = self.job.output()
+            assert said.rc == -1, f"it ended: {said}"
+            if found := re.findall(f"{pattern}.*", said.stdout):
+                return str(found[-1])
+            assert time.monotonic() < deadline, f"no {pattern}: {said}"
+            time.sleep(0.1)
+
+    def command(self, text: str) -> dict[str, int]:
+        """Have it done; what the file is like then."""
+        count = len(re.findall(r"^done", self.job.output().stdout, re.M))
+        self.bed.must(f"echo {text} >/tmp/serve.in")
+        deadline = time.monotonic() + 180
+        while len(done := re.findall(r"^done.*", self.job.output().stdout, re.M)) == count:
+            assert time.monotonic() < deadline, f"{text}: {self.job.output()}"
+            time.sleep(0.1)
+        found = re.search(r"direct (\d+) of (\d+), frames (\d+), lost (\d+)", done[-1])
+        assert found, done[-1]
+        names = ("direct", "budget", "frames", "lost")
+        return dict(zip(names, map(int, found.groups()), strict=True))
+
+    def close(self) -> None:
+        self.bed.must(["touch", self.stop])
+        status = self.job.wait(60)
+        assert status == 0, self.job.output()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def built() -> None:
+    for command in (["scripts/kernel-check"], ["make", "-C", "tests/kernel", f"BUILD={BUILD}"]):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def dcmfs(bed: Bed) -> Iterator[Mounted]:
+    """Mount it: dcmfs("budget=32M"); unmounted, and the module out, with the test."""
+    mounted: list[Dcmfs] = []
+
+    def mount(options: str) -> Dcmfs:
+        mounted.append(Dcmfs(bed, options))
+        return mounted[-1]
+
+    yield mount
+    for fs in mounted:
+        fs.close()
+
+
+@contextmanager
+def serving(fs: Dcmfs, path: str) -> Iterator[Slabs]:
+    slabs = Slabs(fs, path)
+    try:
+        yield slabs
+    finally:
+        slabs.close()
+
+
+def test_calls(dcmfs: Mounted) -> None:
+    """Sizes, holes, several mappers, wrong requests, paging, loss, death; one by one."""
+    fs = dcmfs("extent=2M,budget=24M")
+    said = fs.tool("basics", MOUNT)
+    assert said.count(": right\n") == len(said.splitlines()) == 8
+
+
+def test_torture(dcmfs: Mounted) -> None:
+    """Processes on one file, budgets, moves, holes; every byte checked."""
+    fs = dcmfs("extent=2M,budget=24M")
+    seed = os.environ.get("SEED") or str(secrets.randbelow(1 << 31))
+    print(f"SEED={seed}")
+    path = f"{MOUNT}/torture"
+    said = fs.tool("torture", path, "48", SECONDS, "4", seed, timeout=300)
+    print(said, end="")
+    stats = fs.stats()
+    assert stats["FAULT_MISSING"] > 1000 and stats["WRITTEN_PAGES"] > 1000
+    assert stats["ILLEGAL"] == stats["LOST_PAGES"] == stats["WRITE_ERRORS"] == 0
+    assert stats["direct"] <= stats["budget"] + stats["in_flight_max"]
+    assert stats["MOVED_PAGES"] > 0
+    fs.bed.must(["rm", path])
+    assert fs.bed.run("ls -d /sys/kernel/debug/kvm-dcm/*").rc != 0, "its memory is still there"
+
+
+def test_written_by_the_guest_only(dcmfs: Mounted) -> None:
+    """Pages that only a guest wrote, or only this host's process, come back as they were."""
+    fs = dcmfs("extent=2M,budget=24M")
+    fs.bed.must("modprobe kvm_amd")
+    path = f"{MOUNT}/guest"
+    assert fs.tool("guest", path, "48") == "guest: 12288 pages right both ways\n"
+    stats = fs.stats()
+    # What was only read on the second round is not written again.
+    assert stats["CLEAN_DROPS"] > 5000
+    assert stats["FETCHED_PAGES"] > 30_000
+    fs.bed.must(["rm", path])
+
+
+class Work(threading.Thread):
+    """Jobs one after the other in the guest, while the test does other things."""
+
+    def __init__(self, guest: Guest, jobs: list[workload.Job]) -> None:
+        super().__init__(daemon=True)
+        self.guest = guest
+        self.jobs = jobs
+        self.wrong: list[str] = []
+
+    def run(self) -> None:
+        for job in self.jobs:
+            try:
+                ran = self.guest.sh(job.command, job.timeout)
+            except (GuestError, OSError) as err:
+                self.wrong.append(f"{job.name}: {err}")
+                return
+            if ran.status or job.check(ran.output):
+                self.wrong.append(f"{job.name}: {ran.status} {ran.output[-500:]}")
+            print(f"{job.name}: done ({ran.seconds:.0f} s)", flush=True)
+
+
+@pytest.mark.timeout(900)
+def test_a_guest_on_dcmfs(dcmfs: Mounted, bed: Bed) -> None:
+    """A stock guest of which half is direct: budgets change, slabs move, each byte is right."""
+    fs = dcmfs("extent=32M,budget=128M")
+    path = f"{MOUNT}/ram"
+    bed.must(f"truncate -s 256M {path}")
+    jobs = [
+        workload.hold(90),
+        workload.stress("zero-one", 64, 4),
+        workload.sort(100_000, 32),
+        workload.held(90),
+    ]
+    with serving(fs, path) as slabs:
+        keep = Path(LOGS / "dcmfs")
+        with L2(bed, path, payload=workload.PAYLOAD, keep=keep) as guest:
+            guest.wait_shell(400)
+            print(f"L2's shell is there after {guest.boot_seconds:.0f} s")
+            assert guest.must("systemd-detect-virt", 60) == "kvm"
+            work = Work(guest, jobs)
+            work.start()
+            rounds = 0
+            while work.is_alive():
+                budget = (80, 112, 128)[rounds % 3] * MIB // PAGE
+                now = slabs.command(f"budget {budget}")
+                assert now["budget"] == budget and now["lost"] == 0
+                now = slabs.command("move")
+                in_flight = fs.stats()["in_flight_max"]
+                assert now["direct"] <= now["budget"] + in_flight, now
+                rounds += 1
+                work.join(2)
+            assert not work.wrong
+            assert rounds > 2
+            stats = fs.stats()
+            assert bed.run(["grep", "-c", path, f"/proc/{guest.pid}/maps"]).rc == 0
+        print({k: v for k, v in stats.items() if v and not k.startswith("tunable")})
+        assert stats["FETCHED_PAGES"] > 5000 and stats["MOVED_PAGES"] > 1000
+        assert stats["ILLEGAL"] == stats["LOST_PAGES"] == 0
+    bed.must(["rm", path])
+
+
+@pytest.mark.timeout(600)
+def test_qemu_killed(dcmfs: Mounted, bed: Bed) -> None:
+    """SIGKILL while the guest boots from memory that is evicted: nothing stays behind."""
+    fs = dcmfs("extent=32M,budget=24M")
+    path = f"{MOUNT}/ram"
+    for delay in (2.0, 6.0):
+        bed.must(f"truncate -s 256M {path}")
+        with serving(fs, path):
+            guest = L2(bed, path, keep=LOGS / "dcmfs-killed")
+            with guest:
+                time.sleep(delay)
+                bed.must(["kill", "-9", str(guest.pid)])
+                guest.wait_exit(60)
+        bed.must(["rm", path])
+        assert bed.run("ls -d /sys/kernel/debug/kvm-dcm/*").rc != 0
