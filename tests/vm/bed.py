@@ -505,7 +505,7 @@ def _program() -> int:
         for path in args.put:
             bed.put(path, f"/tmp/{path.name}")
         if args.shell:
-            print("bed: `poweroff -f` or ctrl-a x ends it\r\n", file=sys.stderr)
+            print("bed: exit ends it, or ctrl-a x\r\n", file=sys.stderr)
             return bed.wait_exit(1e6)
         ran = bed.run(args.command[0] if len(args.command) == 1 else shlex.join(args.command), 600)
         sys.stdout.write(ran.stdout)

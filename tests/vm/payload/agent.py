@@ -136,6 +136,7 @@ class Agent:
     def serve(self) -> None:
         uptime = Path("/proc/uptime").read_text().split()[0]
         self.send({"id": 0, "kernel": os.uname().release, "uptime": float(uptime)})
+        WORK.mkdir(parents=True, exist_ok=True)
         with open(self.fd, "rb", closefd=False) as port:
             while line := port.readline():
                 head = json.loads(line)
@@ -247,7 +248,6 @@ class Agent:
 
 
 def main() -> None:
-    WORK.mkdir(parents=True, exist_ok=True)
     Path("/proc/self/oom_score_adj").write_text("-1000")
     Agent(find_port()).serve()
 
