@@ -69,8 +69,9 @@ struct dcmfs_tune {
 /**
  * struct dcmfs_slab - DCMFS_IOC_ATTACH, _DETACH, _LOST: a slab under an extent
  * @extent: number of the extent
- * @fd: ATTACH: a file of its own, of at least an extent's size, that holds the
- *	bytes: a donor's memfd, a tmpfs file or a block device; else -1
+ * @fd: ATTACH: a file of its own, of at least an extent's size, open to read
+ *	and write, that holds the bytes: a donor's memfd (of small pages) or
+ *	any file on tmpfs; else -1
  * @id: the caller's name for the slab, not 0, its own among the file's slabs
  * @flags: 0
  *

@@ -220,7 +220,4 @@ long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg);
 void dcmfs_inspect_add(struct dcmfs_vm *vm);
 void dcmfs_inspect_remove(struct dcmfs_vm *vm);
 
-/* super.c */
-bool dcmfs_is_ours(const struct inode *inode);
-
 #endif /* DCMFS_INTERNAL_H */

@@ -3,9 +3,9 @@
  * slab.c - slabs that are files of this host, and the I/O on them
  *
  * The local transport: a donor on the same host hands over a memfd, the
- * control plane attaches it, and a fetch is a read of that file straight into
- * the frames the guest will have. A donor revokes its slab by truncating it:
- * reads come back short, and the slab is as good as gone.
+ * control plane attaches it, and a fetch is a copy out of that file's pages
+ * straight into the frames the guest will have. A donor revokes its slab by
+ * truncating it: every access fails from then on.
  *
  * In the kernel dcm_io.data is the first struct page of a chain, not an address.
  * An I/O is complete when post() returns; poll() only tells. So a lane never
@@ -15,9 +15,10 @@
  * under dcmfs_vm.control; a slab is freed when the core says that nothing will
  * touch it again.
  */
-#include <linux/bvec.h>
 #include <linux/file.h>
-#include <linux/uio.h>
+#include <linux/highmem.h>
+#include <linux/pagemap.h>
+#include <linux/shmem_fs.h>
 
 #include "dcmfs.h"
 
@@ -33,31 +34,51 @@ static int landing_of(struct dcm_lane *lane, struct dcm_io *io)
 	return *landing ? 0 : -EAGAIN;
 }
 
+/*
+ * One page of a slab, to or from @page. Through the file's page cache and not
+ * by its write(), whose lock comes before the mmap lock that a fault holds.
+ */
+static int slab_page(struct dcmfs_slab_file *slab, pgoff_t index, bool read,
+		     struct page *page)
+{
+	struct address_space *mapping = slab->file->f_mapping;
+	struct folio *folio = NULL;
+	int err = shmem_get_folio(mapping->host, index, 0, &folio,
+				  read ? SGP_READ : SGP_CACHE);
+
+	if (err)
+		return err;
+	if (!folio) {
+		clear_highpage(page); /* a hole */
+		return 0;
+	}
+	if (read) {
+		copy_highpage(page, folio_file_page(folio, index));
+	} else {
+		copy_highpage(folio_file_page(folio, index), page);
+		folio_mark_dirty(folio);
+	}
+	folio_unlock(folio);
+	folio_put(folio);
+	return 0;
+}
+
 static int slab_io(struct dcmfs_slab_file *slab, struct dcm_io *io)
 {
-	struct bio_vec bv[DCM_BLOCK_MAX];
+	pgoff_t index = (pgoff_t)(io->offset >> PAGE_SHIFT);
+	unsigned int nr = io->bytes >> PAGE_SHIFT;
 	struct page *page = io->data;
-	loff_t pos = (loff_t)io->offset;
-	struct iov_iter iter;
-	unsigned int i, nr = io->bytes >> PAGE_SHIFT;
-	ssize_t n;
+	int err = 0;
 
-	for (i = 0; i < nr; i++, page = dcmfs_chain_next(page))
-		bvec_set_page(&bv[i], page, PAGE_SIZE, 0);
-	if (io->op == DCM_IO_READ) {
-		iov_iter_bvec(&iter, ITER_DEST, bv, nr, io->bytes);
-		n = vfs_iter_read(slab->file, &iter, &pos, 0);
-	} else {
-		iov_iter_bvec(&iter, ITER_SOURCE, bv, nr, io->bytes);
-		n = vfs_iter_write(slab->file, &iter, &pos, 0);
-	}
-	if (n == (ssize_t)io->bytes)
-		return 0;
-	pr_warn_ratelimited("kvm-dcm: slab %llu of extent %u: %s at %llu: %zd\n",
-			    slab->ref.id, slab->extent,
-			    io->op == DCM_IO_READ ? "read" : "write",
-			    io->offset, n);
-	return n < 0 ? (int)n : -EIO;
+	for (; nr-- && !err; page = dcmfs_chain_next(page))
+		err = slab_page(slab, index++, io->op == DCM_IO_READ, page);
+	if (err)
+		pr_warn_ratelimited(
+			"kvm-dcm: slab %llu of extent %u: %s at %llu: %d\n",
+				    slab->ref.id, slab->extent,
+			io->op == DCM_IO_READ ? "read" : "write", io->offset,
+			err);
+	return err;
 }
 
 /** dcmfs_io_post() - dcm_ops.io_post */
@@ -126,16 +147,11 @@ static void slab_free(struct dcmfs_vm *vm, struct dcmfs_slab_file *slab)
 	kfree(slab);
 }
 
-/* A file to keep memory in: not this file system's, which would need itself. */
+/* A memfd or a file on tmpfs, of an extent's size, to be read and written. */
 static bool file_fits(const struct dcmfs_vm *vm, const struct file *file)
 {
-	const struct inode *inode = file_inode(file);
-	fmode_t all = FMODE_READ | FMODE_WRITE | FMODE_CAN_READ |
-		      FMODE_CAN_WRITE;
-
-	return (S_ISREG(inode->i_mode) || S_ISBLK(inode->i_mode)) &&
-	       !dcmfs_is_ours(inode) && (file->f_mode & all) == all &&
-	       !(file->f_flags & O_APPEND) &&
+	return shmem_mapping(file->f_mapping) && (file->f_mode & FMODE_READ) &&
+	       (file->f_mode & FMODE_WRITE) &&
 	       i_size_read(file->f_mapping->host) >=
 		       (loff_t)vm->core->extent_pages << PAGE_SHIFT;
 }

@@ -292,12 +292,6 @@ static struct file_system_type dcmfs_type = {
 	.kill_sb = kill_sb,
 };
 
-/** dcmfs_is_ours() - is this inode on any dcmfs? */
-bool dcmfs_is_ours(const struct inode *inode)
-{
-	return inode->i_sb->s_type == &dcmfs_type;
-}
-
 static int __init dcmfs_init(void)
 {
 	int err;
