@@ -24,10 +24,23 @@
 #include <linux/processor.h>
 #include <linux/spinlock.h>
 #include <linux/string.h>
+#include <linux/tracepoint-defs.h>
 #include <linux/types.h>
 #include <linux/vmalloc.h>
 
 #define ffs_u32(v) ((unsigned int)ffs((int)(v)))
+
+DECLARE_TRACEPOINT(dcm_state);
+void dcm_trace_state_now(const void *home, u32 gfn, u32 order, u32 from,
+			 u32 to);
+
+/* A block moves from state to state; @home is dcm_vm.priv. */
+static inline void dcm_trace_state(const void *home, u32 gfn, u32 order,
+				   u32 from, u32 to)
+{
+	if (tracepoint_enabled(dcm_state))
+		dcm_trace_state_now(home, gfn, order, from, to);
+}
 #else
 #include "context_user.h"
 #endif

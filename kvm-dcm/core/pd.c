@@ -63,6 +63,7 @@ bool dcm_state_set(struct dcm_lane *lane, u32 head, enum dcm_state to)
 		return false;
 	}
 	pd_assign(pd, PD_STATE_MASK, (u32)to << PD_STATE_SHIFT);
+	dcm_trace_state(lane->vm->priv, head, pd_order(pd_word(pd)), from, to);
 	return true;
 }
 

@@ -15,6 +15,7 @@
 #include <linux/sched/signal.h>
 
 #include "dcmfs.h"
+#include "trace.h"
 
 #define WAIT_TICKS (HZ / 100 + 1)
 
@@ -154,14 +155,12 @@ static vm_fault_t fault_once(struct fault *f, bool write)
 	return ok ? 0 : VM_FAULT_RETRY;
 }
 
-static vm_fault_t dcmfs_fault(struct vm_fault *vmf)
+/* All of a fault but what it leaves in its trace. */
+static vm_fault_t serve(struct dcmfs_vm *vm, struct vm_fault *vmf)
 {
-	struct inode *inode = file_inode(vmf->vma->vm_file);
-	struct fault f = { .vm = dcmfs_vm_of(inode), .vmf = vmf };
+	struct fault f = { .vm = vm, .vmf = vmf };
 	vm_fault_t r = 0;
 
-	if (!f.vm || vmf->pgoff >= i_size_read(inode) >> PAGE_SHIFT)
-		return VM_FAULT_SIGBUS;
 	f.a.vmf = vmf;
 	f.a.gfn = (u32)vmf->pgoff;
 	f.a.want = true;
@@ -171,25 +170,47 @@ static vm_fault_t dcmfs_fault(struct vm_fault *vmf)
 	}
 	if (f.a.busy)
 		drop_busy(&f);
-	if (f.file) {
-		/* The lock is gone: the fault has to come again. */
-		if (f.a.page) {
-			unlock_page(f.a.page);
-			put_page(f.a.page);
-		}
-		fput(f.file);
-		return VM_FAULT_RETRY;
-	}
-	if (r != VM_FAULT_LOCKED)
+	if (!f.file) {
+		vmf->page = f.a.page;
 		return r;
-	/* Truncated meanwhile? Under the page's lock it is not unmapped. */
-	if (vmf->pgoff >= i_size_read(inode) >> PAGE_SHIFT) {
+	}
+	/* The lock is gone: the fault has to come again. */
+	if (f.a.page) {
 		unlock_page(f.a.page);
 		put_page(f.a.page);
-		return VM_FAULT_SIGBUS;
 	}
-	vmf->page = f.a.page;
-	return VM_FAULT_LOCKED;
+	fput(f.file);
+	return VM_FAULT_RETRY;
+}
+
+static bool beyond_end(const struct inode *inode, pgoff_t pgoff)
+{
+	return pgoff >= (pgoff_t)i_size_read(inode) >> PAGE_SHIFT;
+}
+
+static vm_fault_t dcmfs_fault(struct vm_fault *vmf)
+{
+	struct inode *inode = file_inode(vmf->vma->vm_file);
+	struct dcmfs_vm *vm = dcmfs_vm_of(inode);
+	unsigned long ino = inode->i_ino;
+	pgoff_t pgoff = vmf->pgoff;
+	bool write = vmf->flags & FAULT_FLAG_WRITE;
+	u64 begin = trace_dcm_fault_enabled() ? ktime_get_ns() : 0;
+	vm_fault_t r;
+
+	if (!vm || beyond_end(inode, pgoff))
+		return VM_FAULT_SIGBUS;
+	r = serve(vm, vmf);
+	/* Truncated meanwhile? Under the page's lock it is not unmapped. */
+	if (r == VM_FAULT_LOCKED && beyond_end(inode, pgoff)) {
+		unlock_page(vmf->page);
+		put_page(vmf->page);
+		vmf->page = NULL;
+		r = VM_FAULT_SIGBUS;
+	}
+	trace_dcm_fault(ino, (u32)pgoff, write, (__force u32)r,
+			begin ? ktime_get_ns() - begin : 0);
+	return r;
 }
 
 const struct vm_operations_struct dcmfs_vm_ops = {

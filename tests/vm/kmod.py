@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -30,9 +31,11 @@ def build_module(folder: Path, name: str, source: str) -> Path:
     """NAME.ko of that source, made in `folder`."""
     (folder / f"{name}.c").write_text(source)
     (folder / "Kbuild").write_text(f"obj-m := {name}.o\n")
+    namespace = ["unshare", "--mount", "--propagation", "private"]
+    if os.geteuid() != 0:
+        namespace.append("--map-root-user")
     done = subprocess.run(
-        ["unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", INSIDE, "-"]
-        + [str(folder), str(kernel_root())],
+        [*namespace, "/bin/sh", "-c", INSIDE, "-", str(folder), str(kernel_root())],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

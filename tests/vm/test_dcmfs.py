@@ -13,6 +13,7 @@ import secrets
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -156,6 +157,48 @@ def test_torture(dcmfs: Mounted) -> None:
     assert stats["MOVED_PAGES"] > 0
     fs.bed.must(["rm", path])
     assert fs.bed.run("ls -d /sys/kernel/debug/kvm-dcm/*").rc != 0, "its memory is still there"
+
+
+# As the table of core/pd.c has them; and those that paging can't do without.
+LEGAL = {
+    "NotDirect": {"Active"},
+    "Active": {"Proactive", "Inactive", "NotDirect"},
+    "Proactive": {"Active", "NotDirect"},
+    "Inactive": {"Proactive", "Writeback", "NotDirect"},
+    "Writeback": {"NotDirect", "Proactive", "Inactive"},
+}
+PAGING = {
+    ("NotDirect", "Active"),
+    ("Active", "Inactive"),
+    ("Inactive", "Writeback"),
+    ("Writeback", "NotDirect"),
+}
+
+
+def test_every_transition_is_traced(dcmfs: Mounted, bed: Bed) -> None:
+    """What the tracepoints tell adds up with the counters."""
+    fs = dcmfs("extent=2M,budget=8M")
+    tracing = "/sys/kernel/tracing"
+    bed.must(f"mountpoint -q {tracing} || mount -t tracefs trace {tracing}")
+    bed.must(f"cd {tracing}; echo 65536 >buffer_size_kb; echo >trace; echo 1 >events/dcm/enable")
+    path = f"{MOUNT}/traced"
+    try:
+        fs.tool("torture", path, "12", "1", "2", "7")
+        stats = fs.stats()
+    finally:
+        bed.must(f"echo 0 >{tracing}/events/dcm/enable")
+    bed.must(["rm", path])
+    trace = bed.must(f"cat {tracing}/trace; echo >{tracing}/trace")
+    assert re.search(r"entries-in-buffer/entries-written: (\d+)/\1 ", trace), "events were lost"
+    moves = Counter(re.findall(r"dcm_state: ino=\d+ gfn=\d+ pages=\d+ (\w+)->(\w+)", trace))
+    assert all(there in LEGAL[here] for here, there in moves), moves
+    assert set(moves) >= PAGING, moves
+    brought = stats["FETCHES"] + stats["FAULT_ZERO"]
+    assert moves["NotDirect", "Active"] == brought, (moves, stats)
+    assert moves["Inactive", "Writeback"] == stats["WRITEBACKS"], (moves, stats)
+    faults = re.findall(r"dcm_fault: ino=\d+ gfn=\d+ write=[01] result=(\w+) ns=(\d+)", trace)
+    assert len(faults) >= stats["FAULT_MISSING"]
+    assert all(int(ns) > 0 for _, ns in faults)
 
 
 def test_written_by_the_guest_only(dcmfs: Mounted) -> None:

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * trace.c - the tracepoints' code
+ *
+ * The core knows no files, so its transitions come through a function here,
+ * which is called only while somebody looks.
+ */
+#include "dcmfs.h"
+
+#define CREATE_TRACE_POINTS
+#include "trace.h"
+
+/** dcm_trace_state_now() - the core moved a block, and is being watched */
+void dcm_trace_state_now(const void *home, u32 gfn, u32 order, u32 from, u32 to)
+{
+	const struct dcmfs_vm *vm = home;
+
+	trace_dcm_state(vm->inode->i_ino, gfn, order, from, to);
+}
