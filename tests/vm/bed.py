@@ -146,7 +146,7 @@ class Bed:
     """One L1. Use it as a context manager: leaving ends it."""
 
     def __init__(self, spec: Spec | None = None, *, keep: Path | None = None) -> None:
-        """`keep` gets the logs."""
+        """The logs are in `keep`, from the start: a run that is killed has them too."""
         self.spec = spec or Spec()
         self.keep = keep
         self.image = vm_image()
@@ -180,7 +180,11 @@ class Bed:
 
     @property
     def console_path(self) -> Path:
-        return self._dir / "console.log"
+        return (self.keep or self._dir) / "console.log"
+
+    @property
+    def qemu_log_path(self) -> Path:
+        return (self.keep or self._dir) / "qemu.log"
 
     @property
     def closed(self) -> bool:
@@ -231,8 +235,9 @@ class Bed:
         self._write_initrd()
         # Dies with us even if we get no chance to end it.
         cmd = ["setpriv", "--pdeathsig", "KILL", *self.command_line(shell)]
+        self.console_path.parent.mkdir(parents=True, exist_ok=True)
         started = time.monotonic()
-        with (self._dir / "qemu.log").open("wb") as err:
+        with self.qemu_log_path.open("wb") as err:
             self._proc = subprocess.Popen(
                 cmd,
                 stdin=None if shell else subprocess.DEVNULL,
@@ -318,11 +323,6 @@ class Bed:
             if self._channel is not None:
                 self._channel.close()
                 self._channel = None
-            if self.keep is not None and self._dir.exists():
-                self.keep.mkdir(parents=True, exist_ok=True)
-                for name in ("console.log", "qemu.log"):
-                    if (self._dir / name).exists():
-                        shutil.copy(self._dir / name, self.keep / name)
             shutil.rmtree(self._dir, ignore_errors=True)
 
     def _end(self) -> None:
@@ -416,7 +416,7 @@ class Bed:
 
     def qemu_log(self) -> str:
         try:
-            return (self._dir / "qemu.log").read_text(errors="replace")
+            return self.qemu_log_path.read_text(errors="replace")
         except FileNotFoundError:
             return ""
 
