@@ -118,6 +118,8 @@ test-guest: deps-test deps-demo programs
 
 # In a VM whose kernel loads modules and has KVM; needs neither of this host.
 test-kernel: deps-test deps-demo deps-vm programs
+	@scripts/vm-image >/dev/null
+	@scripts/guest-image >/dev/null
 	@$(PYTEST) tests/vm
 
 vm-shell: deps-vm
