@@ -7,6 +7,7 @@
  * in several places; a read is compared with what was written last. They use
  * memory by loads and stores, through system calls, and punch holes. The parent
  * is the control plane: slabs, budgets down to the smallest and back, moves.
+ * With DCMFS_TEST_CGROUP the processes, not the parent, are in that cgroup.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -131,11 +132,31 @@ static void one_run(struct job *j)
 	}
 }
 
+/* Whose limits hold for who pages, but not for the slabs. */
+static void join_cgroup(const char *path)
+{
+	char file[256];
+	int fd;
+
+	if (!path)
+		return;
+	snprintf(file, sizeof(file), "%s/cgroup.procs", path);
+	fd = open(file, O_WRONLY);
+	if (fd < 0 || write(fd, "0", 1) != 1)
+		fail("%s: %s", file, strerror(errno));
+	close(fd);
+}
+
 static void work(struct job *j, struct shared *s)
 {
 	int file = memfd_create("torture", MFD_CLOEXEC);
 	uint64_t page;
 
+	/* With all that is no frame allocated: page tables, the file. */
+	for (page = j->first; page < j->pages; page += j->step)
+		write_page(j, page);
+	by_system_calls(j, j->first, file);
+	join_cgroup(getenv("DCMFS_TEST_CGROUP"));
 	while (now_ns() < j->until_ns) {
 		switch (rnd(&j->rng) % 32) {
 		case 0:

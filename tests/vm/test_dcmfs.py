@@ -159,6 +159,33 @@ def test_torture(dcmfs: Mounted) -> None:
     assert fs.bed.run("ls -d /sys/kernel/debug/kvm-dcm/*").rc != 0, "its memory is still there"
 
 
+def test_no_memory_to_be_had(dcmfs: Mounted, bed: Bed) -> None:
+    """Frames are charged; where the kernel has none, a VM pages with what it has.
+
+    A cgroup whose limit is below the budget is a host without a free page that stays so.
+    """
+    fs = dcmfs("extent=2M,budget=24M")
+    bed.must("mountpoint -q /sys/fs/cgroup || mount -t cgroup2 cgroup /sys/fs/cgroup")
+    bed.must("cd /sys/fs/cgroup; echo +memory >cgroup.subtree_control; mkdir dcm")
+    group = "/sys/fs/cgroup/dcm"
+    path = f"{MOUNT}/charged"
+    tool = ["env", f"DCMFS_TEST_CGROUP={group}", "/tmp/dcmfs_test", "torture", path, "48"]
+    limit = 14 * MIB
+    bed.must(f"echo {limit} >{group}/memory.max; echo max >{group}/memory.swap.max || true")
+    print(bed.must([*tool, "8", "3", "11"], 240), end="")
+    events = dict(line.split() for line in bed.must(f"cat {group}/memory.events").splitlines())
+    assert int(events["max"]) > 0, "the limit was never met"
+    assert int(events["oom_kill"]) == 0
+    stats = fs.stats()
+    assert stats["FETCHED_PAGES"] > 500 and stats["LOST_PAGES"] == stats["ILLEGAL"] == 0
+    # What is held at the end is charged to it (what came before it was there is not).
+    charged = int(bed.must(f"cat {group}/memory.current"))
+    assert limit // 2 < charged <= limit
+    bed.must(["rm", path])
+    assert int(bed.must(f"cat {group}/memory.current")) < charged // 4
+    bed.must(["rmdir", group])
+
+
 # As the table of core/pd.c has them; and those that paging can't do without.
 LEGAL = {
     "NotDirect": {"Active"},
