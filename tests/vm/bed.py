@@ -236,6 +236,7 @@ class Bed:
         # Dies with us even if we get no chance to end it.
         cmd = ["setpriv", "--pdeathsig", "KILL", *self.command_line(shell)]
         self.console_path.parent.mkdir(parents=True, exist_ok=True)
+        self.console_path.unlink(missing_ok=True)  # another L1's
         started = time.monotonic()
         with self.qemu_log_path.open("wb") as err:
             self._proc = subprocess.Popen(
