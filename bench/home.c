@@ -185,9 +185,10 @@ static u64 op_now_ns(void)
 	return ++now;
 }
 
-static void op_relax(struct dcm_lane *lane)
+static bool op_relax(struct dcm_lane *lane)
 {
 	(void)lane;
+	return true;
 }
 
 static const struct dcm_ops ops = {

@@ -168,7 +168,8 @@ struct dcm_unmap {
  *	dcm_extent_attach(). Called again and again while it is needed.
  * @lost: an access needs pages that are lost. The home stops that access.
  * @now_ns: monotonic clock.
- * @relax: called in loops that wait for another lane.
+ * @relax: called in loops that wait for another lane. %false: do not wait for
+ *	it any longer (the kernel: who waits is being killed)
  */
 struct dcm_ops {
 	int (*install)(struct dcm_lane *lane, struct dcm_fetch *f);
@@ -191,7 +192,7 @@ struct dcm_ops {
 	void (*want_slab)(struct dcm_vm *vm, u32 extent);
 	void (*lost)(struct dcm_lane *lane, u32 gfn, u32 nr);
 	u64 (*now_ns)(void);
-	void (*relax)(struct dcm_lane *lane);
+	bool (*relax)(struct dcm_lane *lane);
 };
 
 /**
@@ -477,10 +478,12 @@ unsigned int dcm_balance(struct dcm_lane *lane);
  * @gfn: first page
  * @nr: number of pages
  *
+ * Return: false when ops->relax() had it given up: it is done in part.
+ *
  * Waits (ops->relax) for blocks that are being worked on, so never call it
  * from a thread that another lane's progress depends on.
  */
-void dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr);
+bool dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr);
 
 /* ---- control ---- */
 

@@ -87,6 +87,7 @@ static void enqueue_member(struct dcm_lane *lane, u32 gfn)
 			return;
 		}
 		pd_unlock(pd_of(vm, head));
+		/* Given up it would be mapped and in no queue, for good. */
 		vm->ops->relax(lane);
 	}
 }
@@ -128,13 +129,13 @@ static void split(struct dcm_lane *lane, u32 head, unsigned int order)
 		enqueue_member(lane, head + i);
 }
 
-void dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr)
+bool dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr)
 {
 	struct dcm_vm *vm = lane->vm;
 	u64 end = gfn + nr;
 
 	if (gfn >= vm->nr_pages || end < gfn)
-		return;
+		return true;
 	end = min(end, (u64)vm->nr_pages);
 	dcm_count(lane, DCM_C_DISCARDED_PAGES, end - gfn);
 	while (gfn < end) {
@@ -146,7 +147,8 @@ void dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr)
 		if ((w & PD_BUSY) || (!whole && pd_state(w) == DCM_WRITEBACK)) {
 			pd_unlock(pd_of(vm, head));
 			dcm_poll(lane);
-			vm->ops->relax(lane);
+			if (!vm->ops->relax(lane))
+				return false;
 		} else if (whole) {
 			discard_whole(lane, head, order);
 			gfn = head + (1ull << order);
@@ -154,4 +156,5 @@ void dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr)
 			split(lane, head, order);
 		}
 	}
+	return true;
 }

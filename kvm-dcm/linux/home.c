@@ -92,48 +92,76 @@ static void map_around(struct dcm_lane *lane, u32 head, unsigned int order)
 	}
 }
 
-static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
+/* Did page @i of a block come with its READ, into pages that may be given away? */
+static bool landed(const struct dcm_fetch *f, unsigned int i)
+{
+	return f->nr && f->io.data != f->buf && i >= f->first &&
+	       i < (u32)f->first + f->nr && !(f->zero & (1u << i));
+}
+
+/* Frames for a block: those that the READ filled, and others. */
+static int gather(struct dcm_lane *lane, struct dcm_fetch *f,
+		  struct page **page)
 {
 	struct dcmfs_vm *vm = lane_vm(lane);
-	struct dcmfs_lane *home = lane_home(lane);
-	struct page **landing = &home->landing[f - lane->fetch];
-	struct page *page[DCM_BLOCK_MAX], *at;
-	unsigned int nr = 1u << f->order, i;
+	struct page *at = f->nr ? f->io.data : NULL;
+	unsigned int i;
 
-	/* Where a READ went to the control lane's buffer, it is not given away. */
-	at = f->nr ? f->io.data : NULL;
-	for (i = 0; i < nr; i++) {
-		bool zero = f->zero & (1u << i);
-		bool here = at && i >= f->first && i < (u32)f->first + f->nr;
+	for (i = 0; i < 1u << f->order; i++) {
+		struct page *from = NULL;
 
-		page[i] = NULL;
-		if (here && !f->buf && !zero) {
-			page[i] = at;
+		if (f->nr && i >= f->first && i < (u32)f->first + f->nr) {
+			from = at;
 			at = dcmfs_chain_next(at);
+		}
+		if (landed(f, i)) {
+			page[i] = from;
 			continue;
 		}
-		page[i] = dcmfs_frame_alloc(vm, zero);
+		page[i] = dcmfs_frame_alloc(vm, f->zero & (1u << i));
 		if (!page[i])
 			goto fail;
-		if (here) {
-			if (!zero)
-				copy_highpage(page[i], at);
-			at = dcmfs_chain_next(at);
-		}
+		/* Out of a buffer of the control lane, which keeps it. */
+		if (from && !(f->zero & (1u << i)))
+			copy_highpage(page[i], from);
 	}
-	/* Of the landing only pages that are zero for the core are left. */
-	if (!f->buf && f->nr) {
-		at = *landing;
-		for (i = f->first; i < (u32)f->first + f->nr; i++) {
-			struct page *next = dcmfs_chain_next(at);
+	return 0;
+fail:
+	while (i--)
+		if (!landed(f, i))
+			dcmfs_frame_free(vm, page[i]);
+	return -ENOMEM;
+}
 
-			if (f->zero & (1u << i))
-				dcmfs_frame_free(vm, at);
-			at = next;
-		}
-		*landing = NULL;
+/* The pages a READ filled are the guest's; what else it came with is not. */
+static void landing_used(struct dcm_lane *lane, struct dcm_fetch *f)
+{
+	struct dcmfs_lane *home = lane_home(lane);
+	struct page *at = f->io.data;
+	unsigned int i;
+
+	if (!f->nr || f->io.data == f->buf)
+		return;
+	for (i = f->first; i < (u32)f->first + f->nr; i++) {
+		struct page *next = dcmfs_chain_next(at);
+
+		if (!landed(f, i))
+			dcmfs_frame_free(lane_vm(lane), at);
+		at = next;
 	}
-	for (i = 0; i < nr; i++)
+	home->landing[f - lane->fetch] = NULL;
+	home->landing_nr[f - lane->fetch] = 0;
+}
+
+static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
+{
+	struct page *page[DCM_BLOCK_MAX];
+	unsigned int i;
+
+	if (gather(lane, f, page))
+		return -ENOMEM;
+	landing_used(lane, f);
+	for (i = 0; i < 1u << f->order; i++)
 		frame_put_under(lane, f->gfn + i, page[i]);
 	/* Dirty is learned, not guessed. */
 	f->writable = 0;
@@ -144,12 +172,6 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 		hand_over(lane, f->gfn + f->fault_page, page[f->fault_page]);
 	map_around(lane, f->gfn, f->order);
 	return 0;
-fail:
-	while (i--)
-		if (f->buf || (f->zero & (1u << i)) || !f->nr || i < f->first ||
-		    i >= (u32)f->first + f->nr)
-			dcmfs_frame_free(vm, page[i]);
-	return -ENOMEM;
 }
 
 static void op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order,
@@ -403,10 +425,11 @@ static u64 op_now_ns(void)
 	return ktime_get_ns();
 }
 
-static void op_relax(struct dcm_lane *lane)
+static bool op_relax(struct dcm_lane *lane)
 {
 	/* Whoever has the block may be waiting for a donor. */
 	usleep_range(10, 50);
+	return !fatal_signal_pending(current);
 }
 
 const struct dcm_ops dcmfs_ops = {

@@ -586,10 +586,11 @@ static void op_lost(struct dcm_lane *lane, u32 gfn, u32 nr)
 	dcm_lost_access(pager_of(lane), gfn, nr);
 }
 
-static void op_relax(struct dcm_lane *lane)
+static bool op_relax(struct dcm_lane *lane)
 {
 	(void)lane;
 	cpu_relax();
+	return true;
 }
 
 const struct dcm_ops dcm_pager_ops = {

@@ -120,6 +120,28 @@ static void test_while_fetched(void **state)
 	end(fh);
 }
 
+/*
+ * Killed while it waits for a fetch that no donor answers: it ends, and what it
+ * had not come to is as it was. (Discards waited uninterruptibly.)
+ */
+static void test_given_up(void **state)
+{
+	struct fake_home *fh = block_in(DCM_NOTDIRECT, false);
+	struct dcm_lane *lane = &fh->vm->lane[0];
+	u32 i;
+
+	(void)state;
+	fh->cfg.max_delay = 1000000;
+	assert_int_equal(fh_fault(fh, 0, 34, 0), DCM_FAULT_PENDING);
+	fh->give_up = true;
+	assert_false(dcm_discard(lane, 32, 16));
+	fh->give_up = false;
+	fh->cfg.max_delay = 100;
+	for (i = 32; i < 48; i++)
+		get(fh, i);
+	end(fh);
+}
+
 /* Over everything, and beyond the end. */
 static void test_ranges(void **state)
 {
@@ -170,6 +192,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_state),
 		cmocka_unit_test(test_while_fetched),
+		cmocka_unit_test(test_given_up),
 		cmocka_unit_test(test_ranges),
 		cmocka_unit_test(test_write_after),
 	};

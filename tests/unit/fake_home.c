@@ -542,15 +542,17 @@ void fh_advance(struct fake_home *fh, u64 ticks)
 }
 
 /* The core waits for another lane: let the others run. */
-static void op_relax(struct dcm_lane *lane)
+static bool op_relax(struct dcm_lane *lane)
 {
 	struct fake_home *fh = lane->priv;
 	u32 i;
 
 	if (fh->cfg.threads) {
 		sched_yield();
-		return;
+		return true;
 	}
+	if (fh->give_up)
+		return false;
 	if (++fh->relaxed > 1000000)
 		fh_violation(fh, "lane %u waits for ever", lane->id);
 	fh_advance(fh, 1 + fh->relaxed / 100);
@@ -559,6 +561,7 @@ static void op_relax(struct dcm_lane *lane)
 			fh_poll(fh, i);
 	if (fh->cfg.idle)
 		fh->cfg.idle(fh->cfg.arg);
+	return true;
 }
 
 static const struct dcm_ops fake_ops = {

@@ -149,6 +149,7 @@ struct fake_home {
 	u64 limit; /* of direct, follows the budget */
 	u32 depth;
 	u64 relaxed;
+	bool give_up; /* who waits for another lane is killed */
 	/* what happened, for tests */
 	u64 nr_posts, nr_reads, nr_writes, nr_installs, nr_unmaps, nr_remaps;
 	u64 nr_lost_calls, nr_zero_written, nr_errors, nr_pinned, nr_nested;
