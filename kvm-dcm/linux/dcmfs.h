@@ -16,8 +16,9 @@
  *	super.c   mount, directories, the module
  *
  * Lock order: mmap_lock or a VMA's lock -> lane -> i_mmap_rwsem, page lock by
- * trylock only -> the core's own. inode lock -> control lane. Sleeping for a
- * donor is done without the mmap lock where the fault may be retried.
+ * trylock only -> the core's own. inode lock -> discard lane, which takes page
+ * locks for good; control -> control lane. Sleeping for a donor is done without
+ * the mmap lock where the fault may be retried.
  */
 #ifndef DCMFS_INTERNAL_H
 #define DCMFS_INTERNAL_H
@@ -84,7 +85,9 @@ struct dcmfs_access {
  * @access: the fault it serves, if any
  * @done: I/Os complete and not polled
  * @done_tail: the last
- * @landing: pages a READ goes to, by fetch
+ * @landing: pages a READ goes to, by fetch; those of a fetch that ended in
+ *	a loss wait for the next one
+ * @landing_nr: how many
  */
 struct dcmfs_lane {
 	struct mutex lock;
@@ -93,6 +96,7 @@ struct dcmfs_lane {
 	struct dcm_io *done;
 	struct dcm_io **done_tail;
 	struct page *landing[DCM_FETCHES_MAX];
+	u8 landing_nr[DCM_FETCHES_MAX];
 };
 
 struct dcmfs_bucket {
@@ -105,12 +109,14 @@ struct dcmfs_bucket {
  * @ref: what the core knows of it
  * @extent: the extent it is under
  * @file: where the bytes are
+ * @broken: its bytes can't be reached any more; DETACH can't empty it, LOST can
  * @next: the VM's next slab
  */
 struct dcmfs_slab_file {
 	struct dcm_slab_ref ref;
 	u32 extent;
 	struct file *file;
+	bool broken;
 	struct dcmfs_slab_file *next;
 };
 
@@ -119,7 +125,8 @@ struct dcmfs_slab_file {
  * @inode: the file
  * @opt: its mount's options
  * @core: the core's part
- * @lane: lanes; the last is the control lane: discards, moves, the thread
+ * @lane: lanes; the last is the control lane: moves, the thread; the one
+ *	before it is for discards
  * @nr_lanes: of them all
  * @bucket: who waits for a block
  * @frames: page frames held
@@ -178,9 +185,10 @@ int dcmfs_vm_create(struct inode *inode, u64 bytes);
 void dcmfs_vm_destroy(struct dcmfs_vm *vm);
 struct dcmfs_lane *dcmfs_lane_get(struct dcmfs_vm *vm);
 struct dcmfs_lane *dcmfs_control_get(struct dcmfs_vm *vm);
+struct dcmfs_lane *dcmfs_control_try(struct dcmfs_vm *vm);
 void dcmfs_lane_put(struct dcmfs_vm *vm, struct dcmfs_lane *lane);
 void dcmfs_kick(struct dcmfs_vm *vm);
-void dcmfs_discard(struct dcmfs_vm *vm, u64 first, u64 nr);
+int dcmfs_discard(struct dcmfs_vm *vm, u64 first, u64 nr);
 u64 dcmfs_metadata_bytes(const struct dcmfs_vm *vm);
 
 /* frame.c */
@@ -208,6 +216,8 @@ void dcmfs_frames_drop(struct dcmfs_vm *vm);
 int dcmfs_slab_attach(struct dcmfs_vm *vm, const struct dcmfs_slab *arg);
 int dcmfs_slab_detach(struct dcmfs_vm *vm, const struct dcmfs_slab *arg);
 int dcmfs_slab_lost(struct dcmfs_vm *vm, const struct dcmfs_slab *arg);
+void dcmfs_landing_free(struct dcmfs_vm *vm, struct dcmfs_lane *home,
+			unsigned int i);
 void dcmfs_slabs_free(struct dcmfs_vm *vm);
 int dcmfs_io_post(struct dcm_lane *lane, struct dcm_io *io);
 int dcmfs_io_poll(struct dcm_lane *lane, struct dcm_io **done, int max);

@@ -37,6 +37,7 @@ static long file_fallocate(struct file *file, int mode, loff_t offset,
 	struct inode *inode = file_inode(file);
 	struct dcmfs_vm *vm = dcmfs_vm_of(inode);
 	loff_t end;
+	int err = 0;
 
 	if (mode != (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE))
 		return -EOPNOTSUPP;
@@ -44,13 +45,14 @@ static long file_fallocate(struct file *file, int mode, loff_t offset,
 		return -EINVAL;
 	if (!vm)
 		return 0;
-	inode_lock(inode);
+	if (down_write_killable(&inode->i_rwsem))
+		return -EINTR;
 	end = min(offset + len, i_size_read(inode));
 	if (offset < end)
-		dcmfs_discard(vm, (u64)offset >> PAGE_SHIFT,
-			      (u64)(end - offset) >> PAGE_SHIFT);
+		err = dcmfs_discard(vm, (u64)offset >> PAGE_SHIFT,
+				    (u64)(end - offset) >> PAGE_SHIFT);
 	inode_unlock(inode);
-	return 0;
+	return err;
 }
 
 static __poll_t file_poll(struct file *file, poll_table *wait)
@@ -80,9 +82,16 @@ static int file_resize(struct inode *inode, loff_t size)
 	}
 	i_size_write(inode, size);
 	if (size < old) {
+		int err;
+
 		unmap_mapping_range(inode->i_mapping, size, 0, 1);
-		dcmfs_discard(vm, (u64)size >> PAGE_SHIFT,
-			      (u64)(old - size) >> PAGE_SHIFT);
+		err = dcmfs_discard(vm, (u64)size >> PAGE_SHIFT,
+				    (u64)(old - size) >> PAGE_SHIFT);
+		/* Killed: what was not discarded must not come back later. */
+		if (err) {
+			i_size_write(inode, old);
+			return err;
+		}
 	}
 	inode_set_mtime_to_ts(inode, inode_set_ctime_current(inode));
 	return 0;

@@ -47,7 +47,9 @@ static long ioc_budget(struct dcmfs_vm *vm, void __user *arg)
 	if (copy_from_user(&pages, arg, sizeof(pages)))
 		return -EFAULT;
 	/* The VM's thread changes it for a while, under this lane. */
-	lane = dcmfs_control_get(vm);
+	lane = dcmfs_control_try(vm);
+	if (!lane)
+		return -EINTR;
 	err = dcm_set_budget(vm->core, pages);
 	dcmfs_lane_put(vm, lane);
 	dcmfs_kick(vm);

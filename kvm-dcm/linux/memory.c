@@ -6,7 +6,7 @@
  * can have, and lives as long as the inode. Lanes are for whoever faults: a
  * vCPU's thread comes back to the same one, and takes another while that is
  * busy (dcm-tc18, 3.4 has one for each vCPU; here nobody tells which threads
- * are vCPUs). The last is the control lane.
+ * are vCPUs). The last is the control lane, the one before for discards.
  *
  * The thread finishes what faults leave in their lanes, keeps the budget, and
  * evicts when frames had to be taken from the reserve. It sleeps until kicked.
@@ -22,6 +22,7 @@
 #include "dcmfs.h"
 
 #define IDLE_TICKS (HZ / 100 + 1) /* while something is in flight */
+#define ROUND_STEPS 64u /* before others get the control lane */
 #define DISCARD_STEP 4096u /* pages discarded before others get a turn */
 
 /** dcmfs_kick() - there is something for the VM's thread to do */
@@ -34,7 +35,7 @@ void dcmfs_kick(struct dcmfs_vm *vm)
 /** dcmfs_lane_get() - a lane for a fault of this thread; never fails */
 struct dcmfs_lane *dcmfs_lane_get(struct dcmfs_vm *vm)
 {
-	u32 nr = vm->nr_lanes - 1, own = hash_32((u32)current->pid, 16) % nr, i;
+	u32 nr = vm->nr_lanes - 2, own = hash_32((u32)current->pid, 16) % nr, i;
 
 	for (i = 0; i < nr; i++) {
 		struct dcmfs_lane *lane = &vm->lane[(own + i) % nr];
@@ -46,13 +47,21 @@ struct dcmfs_lane *dcmfs_lane_get(struct dcmfs_vm *vm)
 	return &vm->lane[own];
 }
 
-/** dcmfs_control_get() - the lane for what is not a fault; waits for it */
+/** dcmfs_control_get() - the lane of moves and of the thread; waits for it */
 struct dcmfs_lane *dcmfs_control_get(struct dcmfs_vm *vm)
 {
 	struct dcmfs_lane *lane = &vm->lane[vm->nr_lanes - 1];
 
 	mutex_lock(&lane->lock);
 	return lane;
+}
+
+/** dcmfs_control_try() - the same for who can be killed: %NULL */
+struct dcmfs_lane *dcmfs_control_try(struct dcmfs_vm *vm)
+{
+	struct dcmfs_lane *lane = &vm->lane[vm->nr_lanes - 1];
+
+	return mutex_lock_killable(&lane->lock) ? NULL : lane;
 }
 
 /** dcmfs_lane_put() - done with a lane; what is in flight there goes on */
@@ -68,19 +77,34 @@ void dcmfs_lane_put(struct dcmfs_vm *vm, struct dcmfs_lane *lane)
 		dcmfs_kick(vm);
 }
 
-/** dcmfs_discard() - pages read zero from now on. May sleep. */
-void dcmfs_discard(struct dcmfs_vm *vm, u64 first, u64 nr)
+/**
+ * dcmfs_discard() - pages read zero from now on
+ * @vm: whose
+ * @first: first page
+ * @nr: how many
+ *
+ * Waits for who works on them, a donor that does not answer included, but can
+ * be killed; so not on the control lane, by which such a donor is given up.
+ *
+ * Return: 0, or -EINTR and it is done in part.
+ */
+int dcmfs_discard(struct dcmfs_vm *vm, u64 first, u64 nr)
 {
-	while (nr) {
-		u64 n = min_t(u64, nr, DISCARD_STEP);
-		struct dcmfs_lane *lane = dcmfs_control_get(vm);
+	struct dcmfs_lane *lane = &vm->lane[vm->nr_lanes - 2];
+	bool done = true;
 
-		dcm_discard(lane->core, first, n);
+	while (nr && done) {
+		u64 n = min_t(u64, nr, DISCARD_STEP);
+
+		if (mutex_lock_killable(&lane->lock))
+			return -EINTR;
+		done = dcm_discard(lane->core, first, n);
 		dcmfs_lane_put(vm, lane);
 		first += n;
 		nr -= n;
 		cond_resched();
 	}
+	return done ? 0 : -EINTR;
 }
 
 /* The host has no frames: give back enough to fill the reserve twice. */
@@ -89,12 +113,16 @@ static void shrink(struct dcmfs_vm *vm, struct dcm_lane *control)
 	struct dcm_vm *core = vm->core;
 	u64 budget = READ_ONCE(core->budget);
 	s64 goal = atomic64_read(&core->direct) - 2 * DCMFS_RESERVE;
+	u32 i;
 
 	goal = max(goal, (s64)dcm_min_budget(core));
 	if (goal >= (s64)budget || dcm_set_budget(core, (u64)goal))
 		return;
-	while (dcm_balance(control) || dcm_poll(control))
+	for (i = 0; i < ROUND_STEPS; i++) {
+		if (!dcm_balance(control) && !dcm_poll(control))
+			break;
 		cond_resched();
+	}
 	dcm_set_budget(core, budget);
 }
 
@@ -107,8 +135,13 @@ static bool thread_round(struct dcmfs_vm *vm)
 
 	if (atomic_xchg(&vm->short_of, 0))
 		shrink(vm, lane->core);
-	while (dcm_poll(lane->core) || dcm_balance(lane->core))
+	for (i = 0; i < ROUND_STEPS; i++) {
+		if (!dcm_poll(lane->core) && !dcm_balance(lane->core))
+			break;
 		cond_resched();
+	}
+	if (i == ROUND_STEPS)
+		dcmfs_kick(vm);
 	pending = dcm_pending(lane->core);
 	mutex_unlock(&lane->lock);
 	for (i = 0; i < vm->nr_lanes - 1; i++) {
@@ -205,7 +238,7 @@ int dcmfs_vm_create(struct inode *inode, u64 bytes)
 		init_waitqueue_head(&vm->bucket[i].wait);
 	if (dcmfs_frames_init(vm))
 		goto fail;
-	vm->nr_lanes = sb->opt.lanes + 1;
+	vm->nr_lanes = sb->opt.lanes + 2;
 	vm->lane = kvcalloc(vm->nr_lanes, sizeof(*vm->lane), GFP_KERNEL);
 	if (!vm->lane)
 		goto fail;
@@ -252,9 +285,7 @@ void dcmfs_vm_destroy(struct dcmfs_vm *vm)
 		while (dcm_poll(lane))
 			cond_resched();
 		for (j = 0; j < DCM_FETCHES_MAX; j++)
-			if (vm->lane[i].landing[j])
-				dcmfs_chain_free(vm, vm->lane[i].landing[j],
-						 lane->fetch[j].nr);
+			dcmfs_landing_free(vm, &vm->lane[i], j);
 		for (j = 0; j < DCM_FETCHES_MAX; j++)
 			if (lane->fetch[j].buf)
 				dcmfs_chain_free(vm, lane->fetch[j].buf,

@@ -25,13 +25,32 @@
 /* Where a fetch's READ goes: frames that become the guest's as they are. */
 static int landing_of(struct dcm_lane *lane, struct dcm_io *io)
 {
+	struct dcmfs_lane *home = lane_home(lane);
 	struct dcm_fetch *f = io->owner;
-	struct page **landing = &lane_home(lane)->landing[f - lane->fetch];
+	unsigned int i = (unsigned int)(f - lane->fetch);
 
-	if (!*landing)
-		*landing = dcmfs_chain_alloc(lane_vm(lane), f->nr);
-	io->data = *landing;
-	return *landing ? 0 : -EAGAIN;
+	/* Left behind by another, that was lost? */
+	if (home->landing_nr[i] != f->nr)
+		dcmfs_landing_free(lane_vm(lane), home, i);
+	if (!home->landing[i])
+		home->landing[i] = dcmfs_chain_alloc(lane_vm(lane), f->nr);
+	home->landing_nr[i] = home->landing[i] ? f->nr : 0;
+	io->data = home->landing[i];
+	return io->data ? 0 : -EAGAIN;
+}
+
+/**
+ * dcmfs_landing_free() - let the pages go that a READ was to fill
+ * @vm: whose
+ * @home: lane
+ * @i: fetch
+ */
+void dcmfs_landing_free(struct dcmfs_vm *vm, struct dcmfs_lane *home,
+			unsigned int i)
+{
+	dcmfs_chain_free(vm, home->landing[i], home->landing_nr[i]);
+	home->landing[i] = NULL;
+	home->landing_nr[i] = 0;
 }
 
 /*
@@ -72,10 +91,10 @@ static int slab_io(struct dcmfs_slab_file *slab, struct dcm_io *io)
 
 	for (; nr-- && !err; page = dcmfs_chain_next(page))
 		err = slab_page(slab, index++, io->op == DCM_IO_READ, page);
-	if (err)
-		pr_warn_ratelimited(
-			"kvm-dcm: slab %llu of extent %u: %s at %llu: %d\n",
-				    slab->ref.id, slab->extent,
+	/* Cut off by its donor: nobody can undo that. */
+	if (err && err != -ENOMEM && !xchg(&slab->broken, true))
+		pr_warn("kvm-dcm: slab %llu of extent %u can't be used any more: %s at %llu: %d\n",
+			slab->ref.id, slab->extent,
 			io->op == DCM_IO_READ ? "read" : "write", io->offset,
 			err);
 	return err;
@@ -88,6 +107,8 @@ int dcmfs_io_post(struct dcm_lane *lane, struct dcm_io *io)
 		container_of(io->slab, struct dcmfs_slab_file, ref);
 	struct dcmfs_lane *home = lane_home(lane);
 
+	if (READ_ONCE(slab->broken))
+		return -ENOTCONN;
 	if (io->op == DCM_IO_READ && !io->data && landing_of(lane, io))
 		return -EAGAIN;
 	io->posted_ns = ktime_get_ns();
@@ -246,8 +267,10 @@ static int slab_empty(struct dcmfs_vm *vm, struct dcmfs_slab_file *slab)
 	int err;
 
 	for (;;) {
-		struct dcmfs_lane *lane = dcmfs_control_get(vm);
+		struct dcmfs_lane *lane = dcmfs_control_try(vm);
 
+		if (!lane)
+			return -EINTR;
 		err = move_buffers(vm, lane->core);
 		if (!err)
 			err = dcm_extent_move(lane->core, slab->extent,
@@ -306,9 +329,13 @@ int dcmfs_slab_lost(struct dcmfs_vm *vm, const struct dcmfs_slab *arg)
 		return -EINTR;
 	slab = slab_under(vm, arg);
 	while (slab) {
-		struct dcmfs_lane *lane = dcmfs_control_get(vm);
-		s64 lost = dcm_extent_lost(lane->core, arg->extent, &slab->ref);
+		struct dcmfs_lane *lane = dcmfs_control_try(vm);
+		s64 lost;
 
+		err = -EINTR;
+		if (!lane)
+			break;
+		lost = dcm_extent_lost(lane->core, arg->extent, &slab->ref);
 		dcmfs_lane_put(vm, lane);
 		err = lost < 0 ? (int)lost : 0;
 		if (!err) {
