@@ -245,6 +245,81 @@ static void loss(void)
 	close(fd);
 }
 
+static pid_t child(void (*run)(int, char *), int fd, char *m)
+{
+	pid_t pid = fork();
+
+	if (pid < 0)
+		fail("fork: %s", strerror(errno));
+	if (!pid) {
+		run(fd, m);
+		_exit(0);
+	}
+	return pid;
+}
+
+static void fill(int fd, char *m)
+{
+	(void)fd;
+	memset(m, 1, SIZE);
+}
+
+static void read_all(int fd, char *m)
+{
+	size_t i;
+
+	(void)fd;
+	for (i = 0; i < SIZE; i += PAGE)
+		readable(m + i);
+}
+
+static void punch_all(int fd, char *m)
+{
+	(void)m;
+	if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, SIZE))
+		fail("hole: %s", strerror(errno));
+}
+
+/*
+ * Slabs cut off by their donor: a fetch can't end, and a hole waits for it.
+ * Neither may keep the control plane from saying that they are lost, which
+ * ends both.
+ */
+static void cut_off(void)
+{
+	int fd = make(SIZE), status;
+	char *m = MAPPED(fd);
+	struct control c;
+	pid_t pid[2];
+	uint32_t e;
+
+	control_open(&c, fd);
+	if (control_budget(&c, SIZE / PAGE / 2))
+		fail("budget");
+	pid[0] = child(fill, fd, m);
+	while (!waitpid(pid[0], &status, WNOHANG))
+		control_serve(&c, 10);
+	for (e = 0; e < c.info.extents; e++)
+		if (c.slab[e] && ftruncate(c.file[e], 0))
+			fail("ftruncate");
+	pid[0] = child(read_all, fd, m);
+	usleep(300000);
+	pid[1] = child(punch_all, fd, m);
+	usleep(300000);
+	if (waitpid(pid[0], &status, WNOHANG))
+		fail("a slab that is cut off was read");
+	if (control_budget(&c, SIZE / PAGE))
+		fail("budget");
+	for (e = 0; e < c.info.extents; e++)
+		control_lose(&c, e);
+	if (waitpid(pid[0], &status, 0) != pid[0] || status ||
+	    waitpid(pid[1], &status, 0) != pid[1] || status)
+		fail("a child ended with %#x", status);
+	punch_all(fd, m);
+	munmap(m, SIZE);
+	close(fd);
+}
+
 /* Wrong sizes, flags, pointers, files that are not ours. */
 static void requests(void)
 {
@@ -369,6 +444,7 @@ static const struct {
 	{ "paging", paging },
 	{ "loss", loss },
 	{ "killed", killed },
+	{ "cut off", cut_off },
 };
 
 /* basics DIR */

@@ -4,6 +4,7 @@
  *
  *	dcmfs_test basics DIR		a file's calls, one by one
  *	dcmfs_test torture FILE MIB SECONDS PROCESSES SEED
+ *	dcmfs_test chaos DIR SECONDS SEED
  *	dcmfs_test guest FILE MIB	a guest under KVM, without a VMM
  *	dcmfs_test serve FILE STOP	slabs for a file that others use, until
  *					STOP exists; commands on standard input
@@ -58,6 +59,8 @@ int main(int argc, char **argv)
 		return basics(argc, argv);
 	if (argc == 7 && !strcmp(argv[1], "torture"))
 		return torture(argc, argv);
+	if (argc == 5 && !strcmp(argv[1], "chaos"))
+		return chaos(argc, argv);
 	if (argc == 4 && !strcmp(argv[1], "guest"))
 		return guest(argc, argv);
 	if (argc == 4 && !strcmp(argv[1], "serve"))

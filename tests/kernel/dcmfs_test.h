@@ -42,6 +42,7 @@ void control_lose(struct control *c, uint32_t extent);
 int control_budget(struct control *c, uint64_t pages);
 
 int basics(int argc, char **argv);
+int chaos(int argc, char **argv);
 int guest(int argc, char **argv);
 int torture(int argc, char **argv);
 int serve(int argc, char **argv);

@@ -139,7 +139,7 @@ def test_calls(dcmfs: Mounted) -> None:
     """Sizes, holes, several mappers, wrong requests, paging, loss, death; one by one."""
     fs = dcmfs("extent=2M,budget=24M")
     said = fs.tool("basics", MOUNT)
-    assert said.count(": right\n") == len(said.splitlines()) == 8
+    assert said.count(": right\n") == len(said.splitlines()) == 9
 
 
 def test_torture(dcmfs: Mounted) -> None:
@@ -157,6 +157,15 @@ def test_torture(dcmfs: Mounted) -> None:
     assert stats["MOVED_PAGES"] > 0
     fs.bed.must(["rm", path])
     assert fs.bed.run("ls -d /sys/kernel/debug/kvm-dcm/*").rc != 0, "its memory is still there"
+
+
+def test_chaos(dcmfs: Mounted, bed: Bed) -> None:
+    """Everything that can be done to files, at random, by processes that are killed: it ends."""
+    fs = dcmfs("extent=2M,budget=4M")
+    seed = os.environ.get("SEED") or str(secrets.randbelow(1 << 31))
+    print(f"SEED={seed}")
+    print(fs.tool("chaos", MOUNT, SECONDS, seed, timeout=int(SECONDS) + 60), end="")
+    assert bed.run("ls -d /sys/kernel/debug/kvm-dcm/*").rc != 0, "a file's memory is still there"
 
 
 def test_no_memory_to_be_had(dcmfs: Mounted, bed: Bed) -> None:
