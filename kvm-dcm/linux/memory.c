@@ -214,7 +214,8 @@ static void vm_free(struct dcmfs_vm *vm)
  * @inode: the file, locked; it has none yet
  * @bytes: whole pages; the most it can have
  *
- * Return: 0, -EFBIG or -ENOMEM. May sleep.
+ * Return: 0, -ENOMEM, -EFBIG: its descriptors alone, 16 bytes a page, would take
+ * more than a quarter of this host. May sleep.
  */
 int dcmfs_vm_create(struct inode *inode, u64 bytes)
 {
@@ -224,7 +225,9 @@ int dcmfs_vm_create(struct inode *inode, u64 bytes)
 	int err = -ENOMEM;
 	u32 i;
 
-	if (pages >= U32_MAX)
+	/* Descriptors are the host's memory: not most of it, whoever asks. */
+	if (pages >= U32_MAX ||
+	    pages * sizeof(struct dcm_pd) >> PAGE_SHIFT > totalram_pages() / 4)
 		return -EFBIG;
 	vm = kvzalloc(sizeof(*vm), GFP_KERNEL);
 	if (!vm)

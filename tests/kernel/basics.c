@@ -73,6 +73,8 @@ static void sizes(void)
 	char *m;
 
 	expect(ftruncate(fd, 100), EINVAL, "a size of 100 bytes");
+	expect(ftruncate(fd, 1ll << 44), EFBIG, "16 TiB");
+	expect(ftruncate(fd, 1ll << 43), EFBIG, "descriptors of 32 GiB");
 	m = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0);
 	if (readable(m))
 		fail("a page of an empty file");
