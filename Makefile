@@ -30,7 +30,7 @@ PYTEST = scripts/py pytest --junitxml=$${DCM_RESULTS:-$(BUILD)/test/results/by-h
 
 .PHONY: all programs tests-build help check kernel-check unit torture fuzz \
 	fuzz-run test-donor test-client test-pager test-dcmctl test-guest \
-	test-kernel vm-shell test bench demo \
+	test-kernel test-kernel-debug vm-shell test bench demo \
 	install clean deps-%
 
 all: deps-build
@@ -70,6 +70,7 @@ help:
 	@echo '  make test-dcmctl   the command line'
 	@echo '  make test-guest    a stock guest on donor memory'
 	@echo '  make test-kernel   modules, RDMA and KVM, in a VM with a kernel of its own'
+	@echo '  make test-kernel-debug  dcmfs under KASAN, lockdep and kmemleak (not in make test)'
 	@echo
 	@echo 'make vm-shell   a shell in that VM'
 
@@ -121,6 +122,12 @@ test-kernel: deps-test deps-demo deps-vm programs
 	@scripts/vm-image >/dev/null
 	@scripts/guest-image >/dev/null
 	@$(PYTEST) tests/vm
+
+# The same of dcmfs, under KASAN, lockdep and kmemleak. Not part of `make test`.
+test-kernel-debug: deps-test deps-demo deps-debug-kernel programs
+	@scripts/vm-image >/dev/null
+	@kernel=$$(scripts/debug-kernel) && \
+		DCM_DEBUG_KERNEL=$$kernel $(PYTEST) tests/vm/test_dcmfs.py
 
 vm-shell: deps-vm
 	@scripts/py python -m tests.vm.bed --shell

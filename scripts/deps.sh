@@ -20,6 +20,7 @@ usage() {
 	  kernel   make kernel-check
 	  demo     make demo and the guest tests
 	  vm       make test-kernel
+	  debug-kernel  make test-kernel-debug
 	  bench    make bench
 
 	  --list   print the packages of the groups instead
@@ -54,13 +55,17 @@ packages() {
 		packages kernel
 		echo python3 qemu-system-x86 e2fsprogs cpio
 		;;
+	debug-kernel)
+		packages vm
+		echo flex bison bc libelf-dev libssl-dev gcc make xz-utils
+		;;
 	bench)
 		packages test
 		echo valgrind redis-tools libjemalloc2 sqlite3 python3-scipy \
 			minimap2 coreutils kmod util-linux
 		;;
 	*)
-		echo "deps.sh: no group '$1'; known: build test lint kernel demo vm bench" >&2
+		echo "deps.sh: no group '$1'; known: build test lint kernel demo vm debug-kernel bench" >&2
 		return 2
 		;;
 	esac

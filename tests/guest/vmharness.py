@@ -48,7 +48,8 @@ COMPLAINTS = re.compile(
 # But for these: what the kernel was told, which may name what is looked for.
 HARMLESS = re.compile(
     r"^\[ *\d+\.\d+\] (?:Command line:|Kernel command line:"
-    r"|\tRCU CPU stall warnings timeout set to \d+ \(rcu_cpu_stall_timeout\)\.$)"
+    r"|\tRCU CPU stall warnings timeout set to \d+ \(rcu_cpu_stall_timeout\)\.$"
+    r"|rcu: \tRCU lockdep checking is enabled\.$)"
 )
 
 

@@ -8,9 +8,11 @@ else it found, and the next one gets another L1.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +20,10 @@ from tests.framework.paths import BUILD
 from tests.vm.bed import Bed, Spec
 
 LOGS = BUILD / "test" / "vm"
+# Another kernel for the shared L1: its build tree (make test-kernel-debug).
+DEBUG_KERNEL = None
+if tree := os.environ.get("DCM_DEBUG_KERNEL"):
+    DEBUG_KERNEL = Path(tree) / "arch" / "x86" / "boot" / "bzImage"
 NewBed = Callable[..., Bed]
 
 
@@ -33,7 +39,7 @@ class Shared:
             self.drop()
         if self.bed is None:
             self.count += 1
-            self.bed = boot(Spec(), f"shared-{self.count}")
+            self.bed = boot(Spec(kernel=DEBUG_KERNEL), f"shared-{self.count}")
         return self.bed
 
     def drop(self) -> None:

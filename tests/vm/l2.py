@@ -89,7 +89,7 @@ class L2(Guest):
         return cmd + list(self.extra)
 
     def start(self) -> None:
-        self.bed.must("modprobe kvm_amd")
+        self.bed.must("[ -e /sys/module/kvm_amd ] || modprobe kvm_amd")
         # QEMU maps its initrd, which a disk does not let it.
         for name in ("vmlinuz", "initrd.img"):
             self.bed.must(f"cd /var/tmp; [ -e {name} ] || cp /run/disk/guest-{name} {name}", 120)

@@ -27,7 +27,10 @@ from tests.vm.bed import Bed, Job
 from tests.vm.conftest import LOGS
 from tests.vm.l2 import L2
 
-MODULE = BUILD / "kernel" / "linux" / "kvm-dcm.ko"
+# A kernel that finds bugs, built by scripts/debug-kernel; see conftest.py.
+DEBUG = os.environ.get("DCM_DEBUG_KERNEL")
+KERNEL_BUILD = BUILD / "debug-kernel" if DEBUG else BUILD
+MODULE = KERNEL_BUILD / "kernel" / "linux" / "kvm-dcm.ko"
 TOOL = BUILD / "tests-kernel" / "dcmfs_test"
 MOUNT = "/mnt/dcm"
 PAGE = 4096
@@ -42,6 +45,9 @@ class Dcmfs:
 
     def __init__(self, bed: Bed, options: str) -> None:
         self.bed = bed
+        if DEBUG:
+            assert "KernelAddressSanitizer initialized" in bed.console()
+            assert "RCU lockdep checking is enabled" in bed.console()
         self.module = bed.insmod(MODULE)
         bed.put(TOOL, "/tmp/dcmfs_test", 0o755)
         bed.must(["mkdir", "-p", MOUNT])
@@ -50,6 +56,11 @@ class Dcmfs:
     def close(self) -> None:
         self.bed.must(["umount", MOUNT], 60)
         self.bed.rmmod(self.module)
+        if DEBUG:
+            # What is younger than 5 s is not looked at.
+            leaks = "/sys/kernel/debug/kmemleak"
+            self.bed.must("sleep 6; " + f"echo scan >{leaks}; " * 2, 300)
+            assert self.bed.must(f"cat {leaks}") == ""
 
     def tool(self, *args: str, timeout: float = 120) -> str:
         """Run dcmfs_test; what it printed."""
@@ -107,7 +118,10 @@ class Slabs:
 
 @pytest.fixture(scope="session", autouse=True)
 def built() -> None:
-    for command in (["scripts/kernel-check"], ["make", "-C", "tests/kernel", f"BUILD={BUILD}"]):
+    module = ["scripts/kernel-check"]
+    if DEBUG:
+        module = ["make", "-C", "kvm-dcm/linux", f"KDIR={DEBUG}", f"BUILD={KERNEL_BUILD}"]
+    for command in (module, ["make", "-C", "tests/kernel", f"BUILD={BUILD}"]):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -240,7 +254,7 @@ def test_every_transition_is_traced(dcmfs: Mounted, bed: Bed) -> None:
 def test_written_by_the_guest_only(dcmfs: Mounted) -> None:
     """Pages that only a guest wrote, or only this host's process, come back as they were."""
     fs = dcmfs("extent=2M,budget=24M")
-    fs.bed.must("modprobe kvm_amd")
+    fs.bed.must("[ -e /sys/module/kvm_amd ] || modprobe kvm_amd")
     path = f"{MOUNT}/guest"
     assert fs.tool("guest", path, "48") == "guest: 12288 pages right both ways\n"
     stats = fs.stats()
