@@ -68,7 +68,14 @@ static int slab_page(struct dcmfs_slab_file *slab, pgoff_t index, bool read,
 	if (err)
 		return err;
 	if (!folio) {
-		clear_highpage(page); /* a hole */
+		/*
+		 * A hole; or cut off since the file's size was looked at. It is
+		 * made smaller before its pages go.
+		 */
+		smp_rmb();
+		if (index >= (pgoff_t)i_size_read(mapping->host) >> PAGE_SHIFT)
+			return -ESTALE;
+		clear_highpage(page);
 		return 0;
 	}
 	if (read) {
