@@ -21,6 +21,7 @@
 static int log_max = DCM_LOG_INFO;
 static int log_fd = STDERR_FILENO;
 static int log_journal = -1;
+static const char *log_name = "libdcm";
 
 void dcm_log_setup(enum dcm_log_level max, int fd)
 {
@@ -29,8 +30,14 @@ void dcm_log_setup(enum dcm_log_level max, int fd)
 		__atomic_store_n(&log_fd, fd, __ATOMIC_RELAXED);
 }
 
+void dcm_log_name(const char *name)
+{
+	__atomic_store_n(&log_name, name, __ATOMIC_RELAXED);
+}
+
 void dcm_log(enum dcm_log_level level, const char *fmt, ...)
 {
+	const char *name = __atomic_load_n(&log_name, __ATOMIC_RELAXED);
 	int saved = errno, fd = __atomic_load_n(&log_fd, __ATOMIC_RELAXED);
 	int journal = __atomic_load_n(&log_journal, __ATOMIC_RELAXED);
 	char buf[1024];
@@ -44,8 +51,9 @@ void dcm_log(enum dcm_log_level level, const char *fmt, ...)
 		journal = getenv("JOURNAL_STREAM") != NULL;
 		__atomic_store_n(&log_journal, journal, __ATOMIC_RELAXED);
 	}
-	len = (size_t)(journal ? snprintf(buf, 32, "<%d>libdcm: ", (int)level) :
-				 snprintf(buf, 32, "libdcm: "));
+	len = (size_t)(journal ? snprintf(buf, 32, "<%d>%.20s: ", (int)level,
+					  name) :
+			       snprintf(buf, 32, "%.20s: ", name));
 	va_start(ap, fmt);
 	n = vsnprintf(buf + len, sizeof(buf) - len - 1, fmt, ap);
 	va_end(ap);

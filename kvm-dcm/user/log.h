@@ -50,4 +50,7 @@ bool dcm_log_allow(struct dcm_log_rate *rate, uint64_t now_ms,
 /* Highest level that is said, and where to (-1: leave it). */
 void dcm_log_setup(enum dcm_log_level max, int fd);
 
+/* Who says it, before each line; "libdcm" when never called. Not copied. */
+void dcm_log_name(const char *name);
+
 #endif /* DCM_LOG_H */
