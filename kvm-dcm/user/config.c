@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * config.c - libdcm's configuration
+ * config.c - libdcm's configuration, and dcm-hostd's
  *
  * inih splits lines; a table says what every key may be. inih cuts lines of
  * more than 200 bytes and takes an indented line for more of the value above
@@ -64,6 +64,7 @@ static const struct option options[] = {
 struct reader {
 	struct dcm_host_config *cfg;
 	char *err;
+	bool hostd; /* the file is dcm-hostd's */
 	bool seen[NR_OPTIONS];
 	bool failed;
 };
@@ -270,6 +271,20 @@ static int tunable_set(struct reader *r, const char *key, const char *value)
 	return 1;
 }
 
+static int mount_set(struct reader *r, const char *key, const char *value)
+{
+	struct dcm_host_config *cfg = r->cfg;
+
+	if (strcmp(key, "mount"))
+		return FAIL(r, "unknown key '%.60s' in [host]", key);
+	if (value[0] != '/' || strlen(value) > DCM_CONFIG_LINE_MAX)
+		return FAIL(r, "mount: must be a path that begins with /");
+	if (cfg->nr_mounts == DCM_CONFIG_MOUNTS_MAX)
+		return FAIL(r, "more than %u mounts", DCM_CONFIG_MOUNTS_MAX);
+	strcpy(cfg->mount[cfg->nr_mounts++], value);
+	return 1;
+}
+
 static int on_key(void *arg, const char *section, const char *key,
 		  const char *value)
 {
@@ -283,7 +298,11 @@ static int on_key(void *arg, const char *section, const char *key,
 				 value);
 	if (!strcmp(section, "tunables"))
 		return tunable_set(r, key, value);
+	if (r->hostd && !strcmp(section, "host"))
+		return mount_set(r, key, value);
 	for (i = 0; i < NR_OPTIONS; i++) {
+		if (r->hostd && !strcmp(section, "vm"))
+			break;
 		if (strcmp(options[i].section, section) ||
 		    strcmp(options[i].key, key))
 			continue;
@@ -292,10 +311,10 @@ static int on_key(void *arg, const char *section, const char *key,
 		r->seen[i] = true;
 		return option_set(r, &options[i], value);
 	}
-	if (strcmp(section, "vm") && strcmp(section, "key"))
+	if (strcmp(section, r->hostd ? "host" : "vm") && strcmp(section, "key"))
 		return FAIL(r,
-			    "unknown section [%.40s]; there are [vm], [donor NAME], [key] and [tunables]",
-			    section);
+			    "unknown section [%.40s]; there are [%s], [donor NAME], [key] and [tunables]",
+			    section, r->hostd ? "host" : "vm");
 	return FAIL(r, "unknown key '%.60s' in [%s]", key, section);
 }
 
@@ -336,11 +355,11 @@ static int lines_check(const char *text, size_t len, const char **why)
 	return 0;
 }
 
-static int config_check(const struct dcm_host_config *c, char *err)
+static int config_check(const struct dcm_host_config *c, bool hostd, char *err)
 {
-	if (!c->name[0])
+	if (!hostd && !c->name[0])
 		snprintf(err, DCM_ERR_MAX, "[vm] name= is missing");
-	else if (!c->budget)
+	else if (!hostd && !c->budget)
 		snprintf(err, DCM_ERR_MAX, "[vm] budget= is missing");
 	else if (c->extent && (c->extent < DCM_WIRE_SLAB_MIN ||
 			       (c->extent & (c->extent - 1))))
@@ -355,10 +374,10 @@ static int config_check(const struct dcm_host_config *c, char *err)
 	return -EINVAL;
 }
 
-int dcm_host_config_parse(const char *text, size_t len,
-			  struct dcm_host_config *cfg, char *err)
+static int config_parse(const char *text, size_t len, bool hostd,
+			struct dcm_host_config *cfg, char *err)
 {
-	struct reader r = { .cfg = cfg, .err = err };
+	struct reader r = { .cfg = cfg, .err = err, .hostd = hostd };
 	char said[DCM_ERR_MAX];
 	const char *why;
 	int line;
@@ -383,11 +402,23 @@ int dcm_host_config_parse(const char *text, size_t len,
 		snprintf(err, DCM_ERR_MAX, "line %d: %.280s", line, said);
 		return -EINVAL;
 	}
-	return config_check(cfg, err);
+	return config_check(cfg, hostd, err);
 }
 
-int dcm_host_config_load(const char *path, struct dcm_host_config *cfg,
-			 char *err)
+int dcm_host_config_parse(const char *text, size_t len,
+			  struct dcm_host_config *cfg, char *err)
+{
+	return config_parse(text, len, false, cfg, err);
+}
+
+int dcm_hostd_config_parse(const char *text, size_t len,
+			   struct dcm_host_config *cfg, char *err)
+{
+	return config_parse(text, len, true, cfg, err);
+}
+
+static int config_load(const char *path, bool hostd,
+		       struct dcm_host_config *cfg, char *err)
 {
 	char why[DCM_ERR_MAX], *buf;
 	size_t len = 0;
@@ -416,7 +447,7 @@ int dcm_host_config_load(const char *path, struct dcm_host_config *cfg,
 		snprintf(err, DCM_ERR_MAX, "%.200s: larger than 64 KiB", path);
 	} else {
 		buf[len] = 0;
-		ret = dcm_host_config_parse(buf, len, cfg, why);
+		ret = config_parse(buf, len, hostd, cfg, why);
 		if (ret)
 			snprintf(err, DCM_ERR_MAX, "%.150s: %.160s", path, why);
 	}
@@ -424,4 +455,16 @@ int dcm_host_config_load(const char *path, struct dcm_host_config *cfg,
 		close(fd);
 	free(buf);
 	return ret;
+}
+
+int dcm_host_config_load(const char *path, struct dcm_host_config *cfg,
+			 char *err)
+{
+	return config_load(path, false, cfg, err);
+}
+
+int dcm_hostd_config_load(const char *path, struct dcm_host_config *cfg,
+			  char *err)
+{
+	return config_load(path, true, cfg, err);
 }

@@ -21,6 +21,12 @@
  *	[tunables]
  *	epsilon = 100			; names and values are checked by the core
  *
+ * dcm-hostd's has the same sections, but none called [vm], and
+ *
+ *	[host]
+ *	mount = /mnt/dcm		; a dcmfs to serve; up to 8 such lines. None:
+ *					; all there are
+ *
  * Sizes take K, M, G, T (powers of 1024). Unknown sections and keys, keys given
  * twice and values out of range are errors that name the line.
  */
@@ -36,6 +42,7 @@
 #define DCM_CONFIG_FILE_MAX 65536u
 #define DCM_CONFIG_DONORS_MAX 64u
 #define DCM_CONFIG_TUNABLES_MAX 64u
+#define DCM_CONFIG_MOUNTS_MAX 8u
 #define DCM_NAME_MAX 63u
 #define DCM_ADDRESS_MAX 159u
 #define DCM_CONFIG_LINE_MAX 190u	/* inih's is 200 */
@@ -79,6 +86,8 @@ struct dcm_host_config {
 	struct dcm_host_donor donor[DCM_CONFIG_DONORS_MAX];
 	char tenant[DCM_WIRE_TENANT_MAX + 1];
 	char key_file[DCM_CONFIG_LINE_MAX + 1];
+	uint32_t nr_mounts; /* dcm-hostd's only */
+	char mount[DCM_CONFIG_MOUNTS_MAX][DCM_CONFIG_LINE_MAX + 1];
 	uint32_t nr_tunables;
 	struct dcm_host_tunable tunable[DCM_CONFIG_TUNABLES_MAX];
 };
@@ -98,6 +107,12 @@ int dcm_host_config_parse(const char *text, size_t len,
 /* The same from a file; @err names it. 0 or a negative errno. */
 int dcm_host_config_load(const char *path, struct dcm_host_config *cfg,
 			 char *err);
+
+/* The same two for dcm-hostd's: all VMs' fields keep their defaults. */
+int dcm_hostd_config_parse(const char *text, size_t len,
+			   struct dcm_host_config *cfg, char *err);
+int dcm_hostd_config_load(const char *path, struct dcm_host_config *cfg,
+			  char *err);
 
 /**
  * dcm_size_parse() - "4096", "64K", "1G"

@@ -53,6 +53,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	} else {
 		one_line(err);
 	}
+	if (!dcm_hostd_config_parse(text, size, &cfg, err)) {
+		must(cfg.nr_donors && cfg.nr_mounts <= DCM_CONFIG_MOUNTS_MAX);
+		for (i = 0; i < cfg.nr_mounts; i++)
+			must(cfg.mount[i][0] == '/');
+	} else {
+		one_line(err);
+	}
 	/* exactly its bytes: no terminator to lean on */
 	text = realloc(text, size ? size : 1);
 	must(text != NULL);

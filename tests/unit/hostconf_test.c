@@ -126,6 +126,52 @@ static void test_bad(void **state)
 	assert_non_null(strstr(err, "line 2: longer"));
 }
 
+static void test_hostd(void **state)
+{
+#define REST "[donor a]\naddress=unix:/a\n[key]\nfile=k\n"
+	static const struct {
+		const char *text;
+		const char *says;
+	} bad[] = {
+		{ "[vm]\nbudget=1M\n",
+		  "line 2: unknown section [vm]; there are [host]" },
+		{ "[host]\nmount=mnt\n", "line 2: mount: must be a path" },
+		{ "[host]\nmunt=/mnt\n",
+		  "line 2: unknown key 'munt' in [host]" },
+		{ "[host]\nmount=/mnt\n", "no [donor" },
+		{ "[host]\nmount=/1\nmount=/2\nmount=/3\nmount=/4\nmount=/5\n"
+		  "mount=/6\nmount=/7\nmount=/8\nmount=/9\n",
+		  "line 10: more than 8 mounts" },
+	};
+	const char *good = "[host]\nmount = /mnt/dcm\nmount=/x\n" REST
+			   "[tunables]\nepsilon=7\n";
+	size_t i;
+
+	(void)state;
+	assert_int_equal(dcm_hostd_config_parse(good, strlen(good), &cfg, err),
+			 0);
+	assert_int_equal(cfg.nr_mounts, 2);
+	assert_string_equal(cfg.mount[0], "/mnt/dcm");
+	assert_string_equal(cfg.mount[1], "/x");
+	assert_int_equal(cfg.nr_donors, 1);
+	assert_int_equal(cfg.tunable[0].value, 7);
+	assert_int_equal(dcm_hostd_config_parse(REST, strlen(REST), &cfg, err),
+			 0);
+	assert_int_equal(cfg.nr_mounts, 0);
+	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		assert_int_equal(dcm_hostd_config_parse(bad[i].text,
+							strlen(bad[i].text),
+							&cfg, err),
+				 -EINVAL);
+		if (!strstr(err, bad[i].says))
+			fail_msg("%s: said '%s', not '%s'", bad[i].text, err,
+				 bad[i].says);
+	}
+	/* and it is not libdcm's */
+	assert_int_equal(parse(good), -EINVAL);
+	assert_non_null(strstr(err, "line 2: unknown section [host]"));
+}
+
 static void test_many_donors(void **state)
 {
 	char *text = malloc(65536);
@@ -212,6 +258,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_good),
 		cmocka_unit_test(test_bad),
+		cmocka_unit_test(test_hostd),
 		cmocka_unit_test(test_many_donors),
 		cmocka_unit_test(test_key_text),
 		cmocka_unit_test(test_key_file),
