@@ -6,6 +6,8 @@
  *	dcmfs_test torture FILE MIB SECONDS PROCESSES SEED
  *	dcmfs_test chaos DIR SECONDS SEED
  *	dcmfs_test guest FILE MIB	a guest under KVM, without a VMM
+ *	dcmfs_test use FILE MIB PROCESSES SEED STOP
+ *					memory under use, until STOP exists
  *	dcmfs_test serve FILE STOP	slabs for a file that others use, until
  *					STOP exists; commands on standard input
  *
@@ -63,6 +65,8 @@ int main(int argc, char **argv)
 		return chaos(argc, argv);
 	if (argc == 4 && !strcmp(argv[1], "guest"))
 		return guest(argc, argv);
+	if (argc == 7 && !strcmp(argv[1], "use"))
+		return use(argc, argv);
 	if (argc == 4 && !strcmp(argv[1], "serve"))
 		return serve(argc, argv);
 	fprintf(stderr, "usage: see the top of dcmfs_test.c\n");

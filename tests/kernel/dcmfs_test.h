@@ -46,5 +46,6 @@ int chaos(int argc, char **argv);
 int guest(int argc, char **argv);
 int torture(int argc, char **argv);
 int serve(int argc, char **argv);
+int use(int argc, char **argv);
 
 #endif /* DCMFS_TEST_H */
