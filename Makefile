@@ -148,7 +148,7 @@ test: deps-test
 		pager@600='$(STAGE_MAKE) test-pager' \
 		dcmctl@600='$(STAGE_MAKE) test-dcmctl' \
 		guest@1500='$(STAGE_MAKE) test-guest' \
-		kernel-vm@1500='$(STAGE_MAKE) test-kernel'
+		kernel-vm@2100='$(STAGE_MAKE) test-kernel'
 
 bench: deps-bench programs
 	@+$(MAKE) -C bench all
@@ -172,6 +172,13 @@ install: all
 		'Cflags: -I$(PREFIX)/include' > $(dest)/lib/pkgconfig/libdcm.pc
 	install -D -m 644 $(BUILD)/lib/libdcm-preload.so \
 		$(dest)/lib/kvm-dcm/libdcm-preload.so
+	install -D -m 755 $(BUILD)/bin/dcm-hostd $(dest)/sbin/dcm-hostd
+	install -D -m 644 kvm-dcm/user/dcm-hostd.8 \
+		$(dest)/share/man/man8/dcm-hostd.8
+	install -d $(dest)/lib/systemd/system
+	sed 's,/usr/sbin/dcm-hostd,$(PREFIX)/sbin/dcm-hostd,' \
+		configs/systemd/dcm-hostd.service \
+		> $(dest)/lib/systemd/system/dcm-hostd.service
 	install -D -m 755 bin/dcmctl $(dest)/bin/dcmctl
 	install -d $(dest)/share/kvm-dcm/dcmctl
 	install -m 644 dcmctl/dcmctl/*.py VERSION $(dest)/share/kvm-dcm/dcmctl/
@@ -179,6 +186,7 @@ install: all
 	install -D -m 644 dcmctl/completion/dcmctl \
 		$(dest)/share/bash-completion/completions/dcmctl
 	install -D -m 644 configs/host.conf $(dest)/share/doc/kvm-dcm/host.conf
+	install -D -m 644 configs/hostd.conf $(dest)/share/doc/kvm-dcm/hostd.conf
 	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true
 
 clean:

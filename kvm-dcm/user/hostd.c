@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * hostd.c - dcm-hostd: the control plane of the kernel pager
+ *
+ * The kernel pages VMs' memory (files on dcmfs) and knows of no donors. This
+ * daemon does: for each file it keeps sessions with donors, as libdcm does for
+ * a process, hands the slabs they lend to the kernel, and takes them away when
+ * donors want them back or are lost. Pages never pass through here.
+ *
+ * A VM's sessions live as long as this process: without it donors take their
+ * memory back 5 seconds later, and what only they had is lost. So SIGTERM does
+ * not end it while somebody uses a file that is served; it says who, and ends
+ * when they are gone. A second SIGTERM does not wait: everything that is on
+ * donors is marked lost first, so that the kernel never reads from a slab that
+ * is somebody else's, and the exit status is 1. Taking over the sessions of a
+ * process before this one is not there yet.
+ *
+ * Only donors on this host can be used (unix:), as they hand over memory that
+ * the kernel can read and write by itself.
+ *
+ * Locking: the main thread's. Signals are blocked in all threads and read from
+ * a descriptor, but for SIGALRM, which ends a slice of a DETACH.
+ */
+#include <argp.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "hostd.h"
+
+#define DEFAULT_CONFIG	"/etc/kvm-dcm/hostd.conf"
+#define ENDING_MS	500
+#define SURE_NS		(2000ull * 1000 * 1000)
+
+/* libc looks for it; nothing else compiled with libdcm's flags is seen. */
+__attribute__((visibility("default")))
+const char *argp_program_version = "dcm-hostd " DCM_VERSION;
+
+static const char *config_path = DEFAULT_CONFIG;
+static bool check_only;
+static int ready_fd = -1;
+static enum dcm_log_level log_level = DCM_LOG_INFO;
+
+enum {
+	OPT_CHECK = 256,
+	OPT_READY_FD,
+	OPT_LOG_LEVEL,
+};
+
+static int parse_number(struct argp_state *state, const char *name,
+			const char *arg, long max)
+{
+	char *end;
+	long v = strtol(arg, &end, 10);
+
+	if (!*arg || *end || v < 0 || v > max)
+		argp_error(state, "--%s %s: write a number from 0 to %ld", name,
+			   arg, max);
+	return (int)v;
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+	switch (key) {
+	case 'c':
+		config_path = arg;
+		return 0;
+	case OPT_CHECK:
+		check_only = true;
+		return 0;
+	case OPT_READY_FD:
+		ready_fd = parse_number(state, "ready-fd", arg, 1 << 20);
+		return 0;
+	case OPT_LOG_LEVEL:
+		log_level = (enum dcm_log_level)parse_number(state, "log-level",
+							     arg,
+							     DCM_LOG_DEBUG);
+		return 0;
+	case ARGP_KEY_ARG:
+		argp_error(state, "%s: dcm-hostd takes options only", arg);
+		return EINVAL;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static void parse_command_line(int argc, char **argv)
+{
+	static const struct argp_option options[] = {
+		{ "config", 'c', "FILE", 0, "Read FILE (" DEFAULT_CONFIG ")",
+		  0 },
+		{ "check-config", OPT_CHECK, NULL, 0,
+		  "Say whether the configuration and the key are good, and end",
+		  0 },
+		{ "ready-fd", OPT_READY_FD, "N", 0,
+		  "When ready, write READY=1 to descriptor N and close it", 0 },
+		{ "log-level", OPT_LOG_LEVEL, "N", 0,
+		  "3 errors, 4 warnings, 5 notices, 6 info (default), 7 debug",
+		  0 },
+		{ 0 },
+	};
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse_option,
+		.doc = "Give the memory of donors to the kernel pager's files.\v"
+		       "SIGTERM ends it when no file is in use any more, a second one at once. See dcm-hostd(8).",
+	};
+
+	argp_parse(&argp, argc, argv, 0, NULL, NULL);
+}
+
+/* Only those the kernel can use. */
+static int donors_choose(struct dcm_host_config *cfg)
+{
+	u32 i, n = 0;
+
+	for (i = 0; i < cfg->nr_donors; i++) {
+		if (strncmp(cfg->donor[i].address, "unix:", 5)) {
+			dcm_log(DCM_LOG_WARNING,
+				"donor %s (%s) is not used: the kernel pager can only use donors on this host yet (unix:/path)",
+				cfg->donor[i].name, cfg->donor[i].address);
+			continue;
+		}
+		if (n != i)
+			cfg->donor[n] = cfg->donor[i];
+		n++;
+	}
+	cfg->nr_donors = n;
+	if (n)
+		return 0;
+	dcm_log(DCM_LOG_ERR,
+		"%s: no donor that can be used: start a dcm-donord on this host and give its socket, as address = unix:/run/kvm-dcm/donor.sock",
+		config_path);
+	return -EINVAL;
+}
+
+static int config_read(struct hostd *h)
+{
+	char err[DCM_ERR_MAX];
+
+	if (dcm_hostd_config_load(config_path, &h->cfg, err) ||
+	    dcm_key_load(h->cfg.key_file, h->cfg.tenant, &h->key, err)) {
+		dcm_log(DCM_LOG_ERR, "%s", err);
+		return -EINVAL;
+	}
+	return donors_choose(&h->cfg);
+}
+
+/* Each slab is an open file. */
+static void raise_fd_limit(void)
+{
+	struct rlimit rl;
+
+	if (getrlimit(RLIMIT_NOFILE, &rl) || rl.rlim_cur == rl.rlim_max)
+		return;
+	rl.rlim_cur = rl.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &rl))
+		dcm_log(DCM_LOG_WARNING,
+			"the limit of open files stays low: %s",
+			strerror(errno));
+}
+
+/* systemd's datagram, if it started us */
+static void notify(const char *text)
+{
+	const char *path = getenv("NOTIFY_SOCKET");
+	struct sockaddr_un sun = { .sun_family = AF_UNIX };
+	size_t len = path ? strlen(path) : 0;
+	int fd;
+
+	if (!len || len >= sizeof(sun.sun_path) ||
+	    (*path != '/' && *path != '@'))
+		return;
+	memcpy(sun.sun_path, path, len);
+	if (*path == '@')
+		sun.sun_path[0] = 0;
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return;
+	if (sendto(fd, text, strlen(text), MSG_NOSIGNAL,
+		   (struct sockaddr *)&sun,
+		   (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)) <
+	    0)
+		dcm_log(DCM_LOG_WARNING, "NOTIFY_SOCKET %s: %s", path,
+			strerror(errno));
+	close(fd);
+}
+
+static void on_alarm(int signum)
+{
+	(void)signum; /* it has ended a call: that is all */
+}
+
+/* A descriptor to read what shall end us from. */
+static int signals_take(void)
+{
+	struct sigaction alarm = { .sa_handler = on_alarm };
+	sigset_t set;
+
+	sigemptyset(&alarm.sa_mask);
+	sigaction(SIGALRM, &alarm, NULL); /* without SA_RESTART */
+	signal(SIGPIPE, SIG_IGN);
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	sigemptyset(&alarm.sa_mask);
+	sigaddset(&alarm.sa_mask, SIGALRM);
+	pthread_sigmask(SIG_UNBLOCK, &alarm.sa_mask, NULL);
+	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static u32 files_used(const struct hostd *h)
+{
+	const struct hostd_file *f;
+	u32 n = 0;
+
+	for (f = h->files; f; f = f->next)
+		n += __atomic_load_n(&f->used, __ATOMIC_RELAXED);
+	return n;
+}
+
+static void ending_say(const struct hostd *h)
+{
+	const struct hostd_file *f;
+
+	for (f = h->files; f; f = f->next)
+		if (__atomic_load_n(&f->used, __ATOMIC_RELAXED))
+			dcm_log(DCM_LOG_WARNING,
+				"told to end, but %s is in use: what it has on donors would be lost. Waiting until its VM has ended; a second SIGTERM does not wait",
+				f->path);
+	notify("STOPPING=1\nSTATUS=waiting for VMs to end");
+}
+
+/* Until told to end. Exit status. */
+static int serve(struct hostd *h, int signals)
+{
+	struct signalfd_siginfo info;
+	bool ending = false;
+	eventfd_t count;
+	u64 since = 0;
+
+	for (;;) {
+		struct pollfd p[] = {
+			{ .fd = signals, .events = POLLIN },
+			{ .fd = h->ended, .events = POLLIN },
+			{ .fd = ending ? -1 : h->inotify, .events = POLLIN },
+			{ .fd = ending ? -1 : h->mounts, .events = POLLPRI },
+		};
+
+		if (poll(p, 4, ending ? ENDING_MS : -1) < 0 && errno != EINTR) {
+			dcm_log(DCM_LOG_ERR, "poll: %s", strerror(errno));
+			return 1;
+		}
+		if (p[1].revents && !eventfd_read(h->ended, &count))
+			hostd_files_reap(h);
+		if (p[2].revents)
+			hostd_watch_read(h);
+		if (p[3].revents)
+			hostd_watch_mounts(h);
+		while (read(signals, &info, sizeof(info)) == sizeof(info)) {
+			if (ending)
+				return 1;
+			ending = true;
+			since = hostd_now_ns();
+			ending_say(h);
+		}
+		/* Each file's thread has looked since then. */
+		if (ending && (!h->files || (hostd_now_ns() - since > SURE_NS &&
+					     !files_used(h))))
+			return 0;
+	}
+}
+
+int main(int argc, char **argv)
+{
+	static struct hostd h = { .ended = -1, .inotify = -1, .mounts = -1 };
+	int signals, status = 2;
+
+	dcm_log_name("dcm-hostd");
+	parse_command_line(argc, argv);
+	dcm_log_setup(log_level, -1);
+	if (config_read(&h))
+		return 2;
+	if (check_only) {
+		dcm_key_wipe(&h.key);
+		printf("the configuration is good\n");
+		return 0;
+	}
+	if (geteuid())
+		dcm_log(DCM_LOG_WARNING,
+			"not root: the kernel lets only CAP_SYS_ADMIN serve files");
+	raise_fd_limit();
+	signals = signals_take();
+	h.ended = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (signals < 0 || h.ended < 0) {
+		dcm_log(DCM_LOG_ERR, "%s", strerror(errno));
+		return 2;
+	}
+	dcm_log(DCM_LOG_NOTICE, "dcm-hostd " DCM_VERSION ": %u donor%s",
+		h.cfg.nr_donors, h.cfg.nr_donors == 1 ? "" : "s");
+	if (!hostd_watch_start(&h)) {
+		notify("READY=1");
+		if (ready_fd >= 0) {
+			dprintf(ready_fd, "READY=1\nPID=%d\n", (int)getpid());
+			close(ready_fd);
+		}
+		status = serve(&h, signals);
+	}
+	while (h.files)
+		hostd_file_stop(&h, h.files);
+	hostd_watch_stop(&h);
+	dcm_key_wipe(&h.key);
+	dcm_log(DCM_LOG_NOTICE, "ended");
+	return status;
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * hostd.h - what the parts of dcm-hostd share
+ *
+ *	hostd.c		options, configuration, signals, the main loop
+ *	hostd_watch.c	which files there are on which dcmfs
+ *	hostd_file.c	one file: its control plane, its thread, its end
+ *	hostd_slab.c	a file's slabs: given to the kernel, moved, lost
+ *
+ * Threads: the main one (hostd.c, hostd_watch.c); for each file one that does
+ * its ioctls, and libdcm's control thread, which calls back.
+ */
+#ifndef DCM_HOSTD_H
+#define DCM_HOSTD_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <sys/types.h>
+#include <time.h>
+
+#include "../include/dcmfs.h"
+#include "config.h"
+#include "ctl.h"
+#include "log.h"
+
+#define HOSTD_FILES_MAX 1024u
+#define HOSTD_PATH_MAX 4096u
+
+/**
+ * struct hostd_slab - what is to be done about a slab
+ * @slab: as the control plane knows it
+ * @id: as the kernel does
+ * @flags: SLAB_*
+ * @since_ns: when it was asked back
+ * @attached: the kernel has it
+ */
+struct hostd_slab {
+	struct hostd_slab *next;
+	struct dcm_ctl_slab *slab;
+	u64 id;
+	u32 extent;
+	u32 flags;
+	u64 since_ns;
+	bool attached;
+};
+
+#define HOSTD_LOST_LIST 12u
+
+/* Extents lost with one donor, gathered into one line. */
+struct hostd_loss {
+	char donor[DCM_NAME_MAX + 1];
+	u64 since_ns;
+	u32 nr;
+	u32 extent[HOSTD_LOST_LIST];
+	u64 pages;
+};
+
+/**
+ * struct hostd_file - one file on a dcmfs: one VM's memory
+ * @dev: with @ino, which it is
+ * @path: as it was found
+ * @fd: open for reading only, or -1; the thread's while that runs
+ * @info: as it was at the start; @info.lost_pages: as last seen
+ * @ctl: its sessions with donors
+ * @slice: signals @thread out of a DETACH
+ * @event: wakes @thread
+ * @ended: a descriptor of the main thread's, written when @thread has ended
+ * @stop: @thread shall end
+ * @gone: nobody has the file any more; read after @thread has ended
+ * @over: @thread has ended
+ * @used: somebody else has the file open
+ * @lock: @slabs, flags of each, @loss but its list
+ * @ask_ns: donors are not asked for slabs before; @thread's
+ * @slabs: in the order they came; only @thread takes one off
+ */
+struct hostd_file {
+	struct hostd_file *next;
+	dev_t dev;
+	ino_t ino;
+	char *path;
+	int fd;
+	struct dcmfs_info info;
+	struct dcm_ctl *ctl;
+	pthread_t thread;
+	timer_t slice;
+	int event;
+	int ended;
+	bool stop;
+	bool gone;
+	bool over;
+	bool used;
+	pthread_mutex_t lock;
+	struct hostd_slab *slabs;
+	struct hostd_loss loss;
+	u64 ask_ns;
+	struct dcm_log_rate starved;
+	struct dcm_log_rate refused;
+};
+
+/**
+ * struct hostd - the daemon; the main thread's
+ * @cfg: donors are only those that can be used
+ * @files: that are served
+ * @ended: eventfd: a file's thread has ended
+ */
+struct hostd {
+	struct dcm_host_config cfg;
+	struct dcm_key key;
+	struct hostd_file *files;
+	u32 nr_files;
+	int ended;
+	int inotify;
+	int mounts;
+	struct hostd_dir *dirs;
+	struct dcm_log_rate full;
+};
+
+/* hostd_watch.c */
+int hostd_watch_start(struct hostd *h);
+void hostd_watch_mounts(struct hostd *h);
+void hostd_watch_read(struct hostd *h);
+void hostd_watch_stop(struct hostd *h);
+
+/* hostd_file.c */
+void hostd_file_start(struct hostd *h, const char *path);
+bool hostd_file_known(const struct hostd *h, dev_t dev, ino_t ino);
+void hostd_files_reap(struct hostd *h);
+void hostd_file_stop(struct hostd *h, struct hostd_file *f);
+void hostd_file_kick(struct hostd_file *f);
+u64 hostd_now_ns(void);
+
+/* hostd_slab.c */
+extern const struct dcm_ctl_ops hostd_ctl_ops;
+int hostd_slabs_round(struct hostd_file *f);
+void hostd_slabs_inherit(struct hostd_file *f);
+void hostd_slabs_leave(struct hostd_file *f);
+void hostd_slabs_free(struct hostd_file *f);
+
+#endif /* DCM_HOSTD_H */

@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * hostd_slab.c - a file's slabs: given to the kernel, moved, lost
+ *
+ * The control plane calls back from its thread. What it says is noted per slab
+ * and done by the file's thread, since the kernel's answers take long and
+ * heartbeats must go on meanwhile:
+ *
+ *	attached -> ATTACH -> in use -> EVICT: wants another, DETACH, releases
+ *	                         '----> LOST: LOST, says so, releases
+ *
+ * Only one thread talks to the kernel about a file, because there DETACH keeps
+ * everybody else out until the slab is empty, and that may need another slab
+ * to be attached first. So DETACH is given a slice of time: a timer's signal
+ * ends it (EINTR), what has come meanwhile is done, and it is called again;
+ * what was moved stays moved. A timer that goes on ticking, not one signal,
+ * for one that comes just before the call would be lost.
+ *
+ * A slab that is asked back waits for the extent's other one for a moment. No
+ * donor has one: DETACH all the same; the kernel takes the pages into direct
+ * memory if there is room (ENOSPC: there is none, and other donors are asked
+ * again).
+ *
+ * The number the kernel knows a slab by is made of its extent's and of which of
+ * two it is. So a daemon that comes after one that was killed finds what that
+ * one left with the kernel, and has it forgotten.
+ *
+ * Locking: the file's lock for the list, the flags and the loss. Only the
+ * file's thread takes a slab off the list, and works on one without the lock.
+ *
+ * Invariant: a slab is released only when the kernel does not have it.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#include "hostd.h"
+
+#define SLICE_NS	(100l * 1000 * 1000)
+#define OTHER_NS	(1000ull * 1000 * 1000)
+#define REFUSED_NS	(5000ull * 1000 * 1000)
+#define AGAIN_MS	50
+#define LOST_SETTLE_NS	(50ull * 1000 * 1000)
+
+enum {
+	SLAB_ATTACH = 0x1,
+	SLAB_EVICT = 0x2,
+	SLAB_LOST = 0x4,
+};
+
+/* ---- callbacks, in the control plane's thread ---- */
+
+static void cb_attached(void *arg, u32 extent, struct dcm_ctl_slab *slab)
+{
+	struct hostd_file *f = arg;
+	struct hostd_slab *s, **p;
+
+	if (slab->ref.fd < 0) {
+		/* It came over unix: all the same it is no memfd. */
+		dcm_log(DCM_LOG_ERR,
+			"%s: extent %u: a donor lent memory that is not on this host: not used",
+			f->path, extent);
+		dcm_ctl_release(f->ctl, slab);
+		return;
+	}
+	s = calloc(1, sizeof(*s));
+	if (!s) {
+		dcm_log(DCM_LOG_ERR, "%s: no memory for a slab's record",
+			f->path);
+		dcm_ctl_release(f->ctl, slab);
+		return;
+	}
+	s->slab = slab;
+	s->extent = extent;
+	s->flags = SLAB_ATTACH;
+	pthread_mutex_lock(&f->lock);
+	for (p = &f->slabs; *p; p = &(*p)->next)
+		;
+	*p = s;
+	pthread_mutex_unlock(&f->lock);
+	hostd_file_kick(f);
+}
+
+static void note(struct hostd_file *f, struct dcm_ctl_slab *slab, u32 flag)
+{
+	struct hostd_slab *s;
+
+	/* It may have been released a moment ago. */
+	pthread_mutex_lock(&f->lock);
+	for (s = f->slabs; s; s = s->next) {
+		if (s->slab != slab)
+			continue;
+		if (flag == SLAB_EVICT)
+			s->since_ns = hostd_now_ns();
+		s->flags |= flag;
+	}
+	pthread_mutex_unlock(&f->lock);
+	hostd_file_kick(f);
+}
+
+static void cb_evict(void *arg, struct dcm_ctl_slab *slab)
+{
+	struct hostd_file *f = arg;
+
+	dcm_ctl_want_other(f->ctl, slab->extent, slab);
+	note(f, slab, SLAB_EVICT);
+}
+
+static void cb_lost(void *arg, struct dcm_ctl_slab *slab, const char *donor)
+{
+	struct hostd_file *f = arg;
+
+	pthread_mutex_lock(&f->lock);
+	snprintf(f->loss.donor, sizeof(f->loss.donor), "%s", donor);
+	f->loss.since_ns = hostd_now_ns();
+	pthread_mutex_unlock(&f->lock);
+	note(f, slab, SLAB_LOST);
+}
+
+static void cb_starved(void *arg, u32 extent)
+{
+	struct hostd_file *f = arg;
+
+	if (dcm_log_allow(&f->starved, hostd_now_ns() / 1000000, 10000))
+		dcm_log(DCM_LOG_WARNING,
+			"%s: no donor has a slab for extent %u: memory can't leave this host until one has",
+			f->path, extent);
+}
+
+const struct dcm_ctl_ops hostd_ctl_ops = {
+	.attached = cb_attached,
+	.evict = cb_evict,
+	.lost = cb_lost,
+	.starved = cb_starved,
+};
+
+/* ---- the file's thread ---- */
+
+static int slab_ioctl(struct hostd_file *f, unsigned long cmd,
+		      const struct hostd_slab *s, int fd)
+{
+	struct dcmfs_slab arg = { .extent = s->extent, .fd = fd, .id = s->id };
+
+	return ioctl(f->fd, cmd, &arg) ? errno : 0;
+}
+
+/* @second: of the two an extent can have. Odd: the first. */
+static u64 slab_id(u32 extent, bool second)
+{
+	return 2 * (u64)extent + 1 + second;
+}
+
+/* Lowest extents first, as many as a line takes. */
+static void loss_add(struct hostd_loss *l, u32 extent)
+{
+	u32 n = min(l->nr, HOSTD_LOST_LIST), i = n;
+
+	while (i && l->extent[i - 1] > extent)
+		i--;
+	if (i < HOSTD_LOST_LIST) {
+		memmove(&l->extent[i + 1], &l->extent[i],
+			(min(n, HOSTD_LOST_LIST - 1) - i) * sizeof(u32));
+		l->extent[i] = extent;
+	}
+	l->nr++;
+}
+
+static void loss_say(struct hostd_file *f, const char *what)
+{
+	struct hostd_loss *l = &f->loss;
+	char list[HOSTD_LOST_LIST * 11 + 8];
+	size_t at = 0;
+	u32 i;
+
+	for (i = 0; i < min(l->nr, HOSTD_LOST_LIST); i++)
+		at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%u",
+				       i ? "," : "", l->extent[i]);
+	if (l->nr > HOSTD_LOST_LIST)
+		snprintf(list + at, sizeof(list) - at, ",...");
+	dcm_log(DCM_LOG_ERR,
+		"%s: %llu KiB of %s in extent%s %s had no other copy: who touches it gets SIGBUS, or waits (on_loss= of the mount)",
+		what, (unsigned long long)l->pages * 4, f->path,
+		l->nr == 1 ? "" : "s", list);
+	l->nr = 0;
+	l->pages = 0;
+}
+
+/* The kernel shall do without it. */
+static void lose(struct hostd_file *f, struct hostd_slab *s)
+{
+	struct dcmfs_info info;
+	int err;
+
+	do {
+		err = slab_ioctl(f, DCMFS_IOC_LOST, s, -1);
+	} while (err == EINTR);
+	s->attached = false;
+	if (err == ENOENT)
+		return;
+	if (err) {
+		dcm_log(DCM_LOG_ERR,
+			"%s: extent %u: the kernel keeps a slab that is lost: %s",
+			f->path, s->extent, strerror(err));
+		return;
+	}
+	if (ioctl(f->fd, DCMFS_IOC_INFO, &info) ||
+	    info.lost_pages <= f->info.lost_pages)
+		return;
+	loss_add(&f->loss, s->extent);
+	f->loss.pages += info.lost_pages - f->info.lost_pages;
+	f->info.lost_pages = info.lost_pages;
+}
+
+static void slab_remove(struct hostd_file *f, struct hostd_slab *s)
+{
+	struct hostd_slab **p;
+
+	pthread_mutex_lock(&f->lock);
+	for (p = &f->slabs; *p != s; p = &(*p)->next)
+		;
+	*p = s->next;
+	pthread_mutex_unlock(&f->lock);
+	dcm_ctl_release(f->ctl, s->slab);
+	free(s);
+}
+
+static struct hostd_slab *slab_next(struct hostd_file *f,
+				    const struct hostd_slab *s)
+{
+	struct hostd_slab *next;
+
+	pthread_mutex_lock(&f->lock);
+	next = s ? s->next : f->slabs;
+	pthread_mutex_unlock(&f->lock);
+	return next;
+}
+
+/* What else the kernel has under that extent. */
+static struct hostd_slab *other_of(struct hostd_file *f,
+				   const struct hostd_slab *s)
+{
+	struct hostd_slab *o;
+
+	for (o = slab_next(f, NULL); o; o = slab_next(f, o))
+		if (o != s && o->extent == s->extent && o->attached)
+			break;
+	return o;
+}
+
+/* True: it is over with this one. */
+static bool slab_attach(struct hostd_file *f, struct hostd_slab *s)
+{
+	struct hostd_slab *other = other_of(f, s);
+	int err;
+
+	s->id = slab_id(s->extent, other && other->id & 1);
+	err = slab_ioctl(f, DCMFS_IOC_ATTACH, s, s->slab->ref.fd);
+	/* Two are there already: when one has gone. */
+	if (err == EBUSY || err == EINTR || (err == EEXIST && other))
+		return false;
+	if (err) {
+		/* The next one may be of the same donor. */
+		f->ask_ns = hostd_now_ns() + REFUSED_NS;
+		if (dcm_log_allow(&f->refused, hostd_now_ns() / 1000000, 60000))
+			dcm_log(DCM_LOG_ERR,
+				"%s: the kernel refuses a slab for extent %u: %s%s",
+				f->path, s->extent, strerror(err),
+				err == EINVAL ?
+					" (it takes none of huge pages: hugepages = no at the donor)" :
+					"");
+		return true;
+	}
+	s->attached = true;
+	pthread_mutex_lock(&f->lock);
+	s->flags &= ~(u32)SLAB_ATTACH;
+	pthread_mutex_unlock(&f->lock);
+	return false;
+}
+
+static bool slab_evict(struct hostd_file *f, struct hostd_slab *s, bool *more)
+{
+	struct itimerspec slice = { .it_value.tv_nsec = SLICE_NS,
+				    .it_interval.tv_nsec = SLICE_NS };
+	const struct itimerspec off = { 0 };
+	int err;
+
+	if (timer_settime(f->slice, 0, &slice, NULL)) {
+		dcm_log(DCM_LOG_ERR, "%s: timer: %s", f->path, strerror(errno));
+		return false;
+	}
+	err = slab_ioctl(f, DCMFS_IOC_DETACH, s, -1);
+	timer_settime(f->slice, 0, &off, NULL);
+	switch (err) {
+	case 0:
+	case ENOENT:
+		s->attached = false;
+		return true;
+	case EINTR:
+		*more = true;
+		return false;
+	case EIO:
+		/* It is gone under our hands; ops->lost() follows. */
+		dcm_ctl_stale(f->ctl, s->slab);
+		return false;
+	default:
+		/* Not before the next tick. */
+		dcm_ctl_want_other(f->ctl, s->extent, s->slab);
+		return false;
+	}
+}
+
+static bool slab_work(struct hostd_file *f, struct hostd_slab *s, u32 flags,
+		      bool settled, bool *moving, bool *more)
+{
+	if (flags & SLAB_LOST) {
+		if (!settled)
+			return false;
+		if (s->attached)
+			lose(f, s);
+		return true;
+	}
+	if (flags & SLAB_ATTACH)
+		return flags & SLAB_EVICT || slab_attach(f, s);
+	if (!(flags & SLAB_EVICT) || *moving)
+		return false;
+	if (!other_of(f, s) && hostd_now_ns() - s->since_ns < OTHER_NS)
+		return false;
+	*moving = true; /* one after the other: a slab that is empty can go */
+	return slab_evict(f, s, more);
+}
+
+/**
+ * hostd_slabs_round() - one round over all slabs
+ *
+ * Return: ms to come again after; -1: there is nothing to do.
+ */
+int hostd_slabs_round(struct hostd_file *f)
+{
+	char what[DCM_NAME_MAX + 32];
+	struct hostd_slab *s, *next;
+	bool more = false, moving = false, left = false, settled;
+
+	pthread_mutex_lock(&f->lock);
+	/* All slabs of a donor are lost within moments: one line for all. */
+	settled = hostd_now_ns() - f->loss.since_ns > LOST_SETTLE_NS;
+	snprintf(what, sizeof(what), "donor %s lost", f->loss.donor);
+	pthread_mutex_unlock(&f->lock);
+	for (s = slab_next(f, NULL); s; s = next) {
+		bool over;
+		u32 flags;
+
+		pthread_mutex_lock(&f->lock);
+		flags = s->flags;
+		pthread_mutex_unlock(&f->lock);
+		over = flags && slab_work(f, s, flags, settled, &moving, &more);
+		left |= flags && !over &&
+			(flags != SLAB_ATTACH || !s->attached);
+		/* Others may have come behind it meanwhile. */
+		next = slab_next(f, s);
+		if (over)
+			slab_remove(f, s);
+	}
+	if (f->loss.nr)
+		loss_say(f, what);
+	return more ? 0 : left ? AGAIN_MS : -1;
+}
+
+/*
+ * Whoever served this file before is gone, and donors take back what it had.
+ * Two numbers are all an extent's slabs ever have, so they are easily found.
+ */
+void hostd_slabs_inherit(struct hostd_file *f)
+{
+	struct hostd_slab s = { 0 };
+	u32 i;
+
+	for (s.extent = 0; s.extent < f->info.extents; s.extent++)
+		for (i = 0; i < 2; i++) {
+			s.id = slab_id(s.extent, i);
+			s.attached = true;
+			lose(f, &s);
+		}
+	if (f->loss.nr)
+		loss_say(f, "the dcm-hostd before this one ended");
+}
+
+/* This process ends: the kernel must not go on using what is not ours then. */
+void hostd_slabs_leave(struct hostd_file *f)
+{
+	struct hostd_slab *s;
+
+	for (s = slab_next(f, NULL); s; s = slab_next(f, s))
+		if (s->attached)
+			lose(f, s);
+	if (f->loss.nr)
+		loss_say(f, "dcm-hostd ends");
+}
+
+/* After the control plane has ended. */
+void hostd_slabs_free(struct hostd_file *f)
+{
+	while (f->slabs) {
+		struct hostd_slab *s = f->slabs;
+
+		f->slabs = s->next;
+		free(s);
+	}
+}
