@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""dcm-hostd in L1: real donors, the kernel pager between them and programs that use memory.
+
+Two dcm-donord lend over UNIX sockets, dcm-hostd gives what they lend to the files on a dcmfs, and
+`dcmfs_test use` uses such a file and compares every byte.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.framework.donor import new_key
+from tests.framework.paths import BUILD
+from tests.vm.bed import Bed, Job
+from tests.vm.conftest import NewBed
+
+MODULE = BUILD / "kernel" / "linux" / "kvm-dcm.ko"
+TOOL = BUILD / "tests-kernel" / "dcmfs_test"
+MOUNT = "/mnt/dcm"
+RUN = "/run/dcm"
+MIB = 1 << 20
+# Of emulated processors; nothing is judged by them.
+LONG = 240.0
+
+STATUS = (
+    "import sys, urllib.request as u;"
+    "print(u.urlopen('http://127.0.0.1:' + sys.argv[1] + '/status', timeout=20).read().decode())"
+)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def built() -> None:
+    for command in (
+        ["scripts/kernel-check"],
+        ["make", "-C", "tests/kernel", f"BUILD={BUILD}"],
+        ["make", "programs", f"BUILD={BUILD}"],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def until(what: Callable[[], object], why: str | Callable[[], str], timeout: float = LONG) -> None:
+    deadline = time.monotonic() + timeout
+    while not what():
+        if time.monotonic() > deadline:
+            pytest.fail(f"not in {timeout:.0f} s: {why if isinstance(why, str) else why()}")
+        time.sleep(0.3)
+
+
+class Donor:
+    """A dcm-donord in L1."""
+
+    def __init__(self, bed: Bed, name: str, port: int) -> None:
+        self.bed, self.name, self.port = bed, name, port
+        self.address = f"unix:{RUN}/{name}.sock"
+        config = (
+            f"[donor]\nlisten = 127.0.0.1:{port + 1}\nunix = {RUN}/{name}.sock\n"
+            f"keys = {RUN}/keys\ncapacity = 128M\nhead-room = 16M\nslab-size = 2M\n"
+            f"spare-slabs = 0\ndrain-timeout = 300s\n[http]\nlisten = 127.0.0.1:{port}\n"
+        )
+        path = bed.put(config.encode(), f"{RUN}/{name}.conf", 0o600)
+        self.job: Job = bed.spawn(["/tmp/dcm-donord", "--config", path])
+        until(lambda: self.said("lending up to"), f"donor {name} is up")
+
+    def said(self, pattern: str) -> bool:
+        output = self.job.output()
+        assert output.rc in (-1, 0), f"donor {self.name}: {output}"
+        return re.search(pattern, output.stderr) is not None
+
+    def used(self) -> int:
+        """Bytes that are lent."""
+        text = self.bed.must(["python3", "-c", STATUS, str(self.port)])
+        status: dict[str, Any] = json.loads(text)
+        return int(status["memory"]["used_bytes"])
+
+
+class Host:
+    """An L1 with dcmfs mounted, two donors and dcm-hostd."""
+
+    def __init__(self, bed: Bed, more: str = "") -> None:
+        self.bed = bed
+        bed.must("ip link set lo up")
+        bed.insmod(MODULE)
+        bed.put(TOOL, "/tmp/dcmfs_test", 0o755)
+        for name in ("dcm-donord", "dcm-hostd"):
+            bed.put(BUILD / "bin" / name, f"/tmp/{name}", 0o755)
+        bed.put(f"test:{new_key()}\n".encode(), f"{RUN}/keys", 0o600)
+        bed.must(["mkdir", "-p", MOUNT])
+        bed.must(["mount", "-t", "dcmfs", "-o", "extent=2M,budget=24M", "dcm", MOUNT])
+        self.donors = [Donor(bed, "near", 9100), Donor(bed, "next", 9200)]
+        config = f"[host]\nmount = {MOUNT}\n[key]\nfile = {RUN}/keys\n" + more
+        for donor in self.donors:
+            config += f"[donor {donor.name}]\naddress = {donor.address}\n"
+        self.config = bed.put(config.encode(), f"{RUN}/hostd.conf", 0o600)
+        self.job: Job = bed.spawn(["/tmp/dcm-hostd", "--config", self.config])
+        until(lambda: self.said(f"{MOUNT}: files there are served"), "dcm-hostd is up")
+
+    def log(self) -> str:
+        output = self.job.output()
+        return output.stderr
+
+    def said(self, pattern: str) -> bool:
+        assert self.job.poll() in (None, 0, 1), f"dcm-hostd: {self.job.output()}"
+        return re.search(pattern, self.log()) is not None
+
+    def counter(self, name: str) -> int:
+        text = self.bed.must("cat /sys/kernel/debug/kvm-dcm/*/stats")
+        found = re.search(rf"^{name} (\d+)$", text, re.M)
+        assert found, text
+        return int(found[1])
+
+    def close(self) -> None:
+        """dcm-hostd ends, then the donors, with nothing left to lend; then the module goes."""
+        self.job.signal(signal.SIGTERM)
+        assert self.job.wait(60) == 0, self.job.output()
+        for donor in self.donors:
+            if donor.job.poll() is None:
+                donor.job.signal(signal.SIGTERM)
+                assert donor.job.wait(60) == 0, donor.job.output()
+        self.bed.must(["umount", MOUNT], 60)
+        self.bed.rmmod("kvm_dcm")
+
+
+class Use:
+    """Processes that use a file, and know what must be in it."""
+
+    def __init__(self, host: Host, mib: int, name: str = "vm") -> None:
+        self.host = host
+        self.path, self.stop = f"{MOUNT}/{name}", f"{RUN}/{name}.stop"
+        seed = os.environ.get("SEED") or str(secrets.randbelow(1 << 31))
+        print(f"SEED={seed}")
+        self.job: Job = host.bed.spawn(
+            ["/tmp/dcmfs_test", "use", self.path, str(mib), "3", seed, self.stop]
+        )
+        until(self.is_using, "all is written once")
+
+    def is_using(self) -> bool:
+        output = self.job.output()
+        assert output.rc == -1, f"{output}\n{self.host.log()}"
+        return "using" in output.stdout
+
+    def end(self) -> tuple[int, int]:
+        """Pages found right, and lost."""
+        self.host.bed.must(["touch", self.stop])
+        status = self.job.wait(LONG)
+        output = self.job.output()
+        assert status == 0, f"{output}\n{self.host.log()}"
+        found = re.search(r"use: (\d+) pages right, (\d+) lost", output.stdout)
+        assert found, output
+        return int(found[1]), int(found[2])
+
+
+@pytest.fixture
+def host(new_bed: NewBed) -> Host:
+    return Host(new_bed(guest=False, kvm=False, memory_mib=1024))
+
+
+@pytest.mark.timeout(900)
+def test_a_donor_drains_while_its_memory_is_used(host: Host) -> None:
+    """It gets every slab back and ends well; the other has them; each byte is right."""
+    near, far = host.donors
+    use = Use(host, 64)
+    until(lambda: near.used() and far.used(), "both lend")
+    before = host.counter("MOVED_PAGES")
+    near.job.signal(signal.SIGTERM)
+    assert near.job.wait(LONG) == 0, f"{near.job.output()}\n{host.log()}"
+    assert "every slab is back" in near.job.output().stderr
+    assert host.counter("MOVED_PAGES") > before
+    assert far.used() >= 40 * MIB
+    right, lost = use.end()
+    assert right > 64 * 256 and lost == 0
+    assert host.counter("LOST_PAGES") == host.counter("ILLEGAL") == 0
+    host.bed.must(["rm", use.path])
+    until(lambda: host.said(f"{use.path}: gone"), host.log)
+    assert host.bed.run("ls -d /sys/kernel/debug/kvm-dcm/*").rc != 0, "its memory is still there"
+    until(lambda: not far.used(), "the other donor has its memory back")
+    host.close()
+
+
+@pytest.mark.timeout(900)
+def test_a_donor_dies_while_its_memory_is_used(host: Host) -> None:
+    """Its pages answer SIGBUS and no others; the log names it; files go on with what is left."""
+    near, far = host.donors
+    use = Use(host, 64)
+    until(lambda: near.used() and far.used(), "both lend")
+    near.job.signal(signal.SIGKILL)
+    near.job.wait(60)
+    until(lambda: host.said(r"donor near lost: \d+ KiB of /mnt/dcm/vm"), host.log)
+    right, lost = use.end()
+    assert right > 64 * 256 and 0 < lost < 64 * 256
+    assert re.search(r"donor near lost: (\d+) KiB", host.log())[1] == str(lost * 4)  # type: ignore[index]
+    assert re.search(r"donor near \(unix:.*\) is lost: .*extents? \d", host.log())
+    host.bed.must(["rm", use.path])
+    until(lambda: host.said(f"{use.path}: gone"), host.log)
+    # What comes after has the one donor.
+    again = Use(host, 48, "again")
+    right, lost = again.end()
+    assert right > 48 * 256 and lost == 0
+    host.bed.must(["rm", again.path])
+    until(lambda: not far.used(), "the other donor has its memory back")
+    host.close()
+
+
+@pytest.mark.timeout(900)
+def test_end_while_a_file_is_used(host: Host) -> None:
+    """SIGTERM waits for who uses a file and says so; an unlinked one is used as well."""
+    use = Use(host, 48)
+    host.bed.must(["rm", use.path])
+    host.job.signal(signal.SIGTERM)
+    until(lambda: host.said(f"told to end, but {use.path} is in use"), host.log)
+    right, lost = use.end()
+    assert right > 48 * 256 and lost == 0
+    assert host.job.wait(60) == 0, host.log()
+    assert f"{use.path}: gone" in host.log()
+    until(lambda: not any(donor.used() for donor in host.donors), "donors have all back")
+    host.close()
+
+
+@pytest.mark.timeout(900)
+def test_end_at_once(host: Host) -> None:
+    """A second SIGTERM does not wait: what is on donors is lost, told, and never read."""
+    use = Use(host, 48)
+    host.job.signal(signal.SIGTERM)
+    until(lambda: host.said("told to end"), host.log)
+    host.job.signal(signal.SIGTERM)
+    assert host.job.wait(60) == 1, host.log()
+    assert re.search(r"dcm-hostd ends: \d+ KiB of /mnt/dcm/vm", host.log())
+    until(lambda: not any(donor.used() for donor in host.donors), "donors have all back")
+    # Without donors memory can't leave: a new daemon serves what is left.
+    host.job = host.bed.spawn(["/tmp/dcm-hostd", "--config", host.config])
+    until(lambda: host.said(f"{use.path}: served"), host.log)
+    _, lost = use.end()
+    assert lost > 0
+    host.bed.must(["rm", use.path])
+    until(lambda: host.said(f"{use.path}: gone"), host.log)
+    host.close()
+
+
+@pytest.mark.timeout(900)
+def test_the_daemon_is_killed(host: Host) -> None:
+    """The next one finds what it left with the kernel, tells what is lost and serves the rest."""
+    use = Use(host, 48)
+    host.job.signal(signal.SIGKILL)
+    host.job.wait(60)
+    until(lambda: not any(donor.used() for donor in host.donors), "donors have all back")
+    host.job = host.bed.spawn(["/tmp/dcm-hostd", "--config", host.config])
+    until(lambda: host.said(f"before this one ended: .* KiB of {use.path}"), host.log)
+    again = Use(host, 48, "again")
+    until(lambda: any(donor.used() for donor in host.donors), host.log)
+    assert again.end()[1] == 0
+    host.bed.must(["rm", again.path])
+    right, lost = use.end()
+    assert right > 0 and lost > 0
+    host.bed.must(["rm", use.path])
+    until(lambda: host.said(f"{use.path}: gone"), host.log)
+    host.close()
+
+
+@pytest.mark.timeout(300)
+def test_configurations(host: Host) -> None:
+    """Donors that can't be used are named; a mount that comes later is served; none: status 2."""
+    bed = host.bed
+    assert re.match(r"dcm-hostd \d", bed.must(["/tmp/dcm-hostd", "--version"]))
+    key = f"[key]\nfile = {RUN}/keys\n"
+    tcp = "[donor far]\naddress = tcp:127.0.0.1:9999\n"
+    path = bed.put((key + tcp).encode(), f"{RUN}/tcp.conf", 0o600)
+    ran = bed.run(["/tmp/dcm-hostd", "--config", path])
+    assert ran.rc == 2 and "donor far (tcp:127.0.0.1:9999) is not used" in ran.stderr
+    assert "no donor that can be used: start a dcm-donord" in ran.stderr
+    ran = bed.run(["/tmp/dcm-hostd", "--config", "/nowhere"])
+    assert ran.rc == 2 and "/nowhere: No such file" in ran.stderr
+    near = f"[donor near]\naddress = {host.donors[0].address}\n"
+    text = f"[host]\nmount = /mnt/later\n{key}{tcp}{near}[tunables]\nno_such = 1\n"
+    path = bed.put(text.encode(), f"{RUN}/later.conf", 0o600)
+    assert "is good" in bed.must(["/tmp/dcm-hostd", "--check-config", "--config", path])
+    job = bed.spawn(f"exec /tmp/dcm-hostd --config {path} --ready-fd 9 9>{RUN}/ready")
+    until(lambda: "READY=1" in bed.run(["cat", f"{RUN}/ready"]).stdout, "it is ready")
+    assert "no dcmfs is mounted where" in job.output().stderr
+    bed.must("mkdir /mnt/later && mount -t dcmfs -o extent=4M dcm /mnt/later")
+    until(lambda: "/mnt/later: files there are served" in job.output().stderr, "it is noticed")
+    bed.must("mkdir -p /mnt/later/a/b && truncate -s 8M /mnt/later/a/b/ram")
+    until(lambda: "a/b/ram: served: 8 MiB" in job.output().stderr, "the file is noticed")
+    until(lambda: "lends slabs of 2 MiB" in job.output().stderr, "another size is told")
+    assert "no_such = 1: there is no such tunable" in job.output().stderr
+    second = bed.spawn(["/tmp/dcm-hostd", "--config", path])
+    until(lambda: "another dcm-hostd serves it" in second.output().stderr, "one serves it")
+    second.signal(signal.SIGTERM)
+    assert second.wait(60) == 0, second.output()
+    bed.must("rm -r /mnt/later/a")
+    until(lambda: "ram: gone" in job.output().stderr, "it is gone")
+    bed.must("umount /mnt/later", 60)
+    until(lambda: "/mnt/later: not mounted any more" in job.output().stderr, "that is noticed")
+    job.signal(signal.SIGTERM)
+    assert job.wait(60) == 0, job.output()
+    host.close()
