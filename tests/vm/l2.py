@@ -11,11 +11,13 @@ import contextlib
 import itertools
 import socket
 import tarfile
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from tests.guest import workload
 from tests.guest.vmharness import Accel, Guest, GuestError
 from tests.vm.bed import Bed, Job
 
@@ -150,3 +152,24 @@ class L2(Guest):
     def _fetch(self, path: Path) -> None:
         with contextlib.suppress(GuestError, OSError):
             path.write_bytes(self.bed.get(f"{self.far}/{path.name}"))
+
+
+class Work(threading.Thread):
+    """Jobs one after the other in the guest, while the test does other things."""
+
+    def __init__(self, guest: Guest, jobs: list[workload.Job]) -> None:
+        super().__init__(daemon=True)
+        self.guest = guest
+        self.jobs = jobs
+        self.wrong: list[str] = []
+
+    def run(self) -> None:
+        for job in self.jobs:
+            try:
+                ran = self.guest.sh(job.command, job.timeout)
+            except (GuestError, OSError) as err:
+                self.wrong.append(f"{job.name}: {err}")
+                return
+            if ran.status or job.check(ran.output):
+                self.wrong.append(f"{job.name}: {ran.status} {ran.output[-500:]}")
+            print(f"{job.name}: done ({ran.seconds:.0f} s)", flush=True)

@@ -11,7 +11,6 @@ import os
 import re
 import secrets
 import subprocess
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,10 +21,9 @@ import pytest
 
 from tests.framework.paths import BUILD
 from tests.guest import workload
-from tests.guest.vmharness import Guest, GuestError
 from tests.vm.bed import Bed, Job
 from tests.vm.conftest import LOGS
-from tests.vm.l2 import L2
+from tests.vm.l2 import L2, Work
 
 # A kernel that finds bugs, built by scripts/debug-kernel; see conftest.py.
 DEBUG = os.environ.get("DCM_DEBUG_KERNEL")
@@ -262,27 +260,6 @@ def test_written_by_the_guest_only(dcmfs: Mounted) -> None:
     assert stats["CLEAN_DROPS"] > 5000
     assert stats["FETCHED_PAGES"] > 30_000
     fs.bed.must(["rm", path])
-
-
-class Work(threading.Thread):
-    """Jobs one after the other in the guest, while the test does other things."""
-
-    def __init__(self, guest: Guest, jobs: list[workload.Job]) -> None:
-        super().__init__(daemon=True)
-        self.guest = guest
-        self.jobs = jobs
-        self.wrong: list[str] = []
-
-    def run(self) -> None:
-        for job in self.jobs:
-            try:
-                ran = self.guest.sh(job.command, job.timeout)
-            except (GuestError, OSError) as err:
-                self.wrong.append(f"{job.name}: {err}")
-                return
-            if ran.status or job.check(ran.output):
-                self.wrong.append(f"{job.name}: {ran.status} {ran.output[-500:]}")
-            print(f"{job.name}: done ({ran.seconds:.0f} s)", flush=True)
 
 
 @pytest.mark.timeout(900)

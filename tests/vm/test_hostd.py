@@ -21,8 +21,10 @@ import pytest
 
 from tests.framework.donor import new_key
 from tests.framework.paths import BUILD
+from tests.guest import workload
 from tests.vm.bed import Bed, Job
-from tests.vm.conftest import NewBed
+from tests.vm.conftest import LOGS, NewBed
+from tests.vm.l2 import L2, Work
 
 MODULE = BUILD / "kernel" / "linux" / "kvm-dcm.ko"
 TOOL = BUILD / "tests-kernel" / "dcmfs_test"
@@ -60,12 +62,12 @@ def until(what: Callable[[], object], why: str | Callable[[], str], timeout: flo
 class Donor:
     """A dcm-donord in L1."""
 
-    def __init__(self, bed: Bed, name: str, port: int) -> None:
+    def __init__(self, bed: Bed, name: str, port: int, capacity: str, slab: str) -> None:
         self.bed, self.name, self.port = bed, name, port
         self.address = f"unix:{RUN}/{name}.sock"
         config = (
             f"[donor]\nlisten = 127.0.0.1:{port + 1}\nunix = {RUN}/{name}.sock\n"
-            f"keys = {RUN}/keys\ncapacity = 128M\nhead-room = 16M\nslab-size = 2M\n"
+            f"keys = {RUN}/keys\ncapacity = {capacity}\nhead-room = 16M\nslab-size = {slab}\n"
             f"spare-slabs = 0\ndrain-timeout = 300s\n[http]\nlisten = 127.0.0.1:{port}\n"
         )
         path = bed.put(config.encode(), f"{RUN}/{name}.conf", 0o600)
@@ -87,7 +89,15 @@ class Donor:
 class Host:
     """An L1 with dcmfs mounted, two donors and dcm-hostd."""
 
-    def __init__(self, bed: Bed, more: str = "") -> None:
+    def __init__(
+        self,
+        bed: Bed,
+        more: str = "",
+        *,
+        slab: str = "2M",
+        budget: str = "24M",
+        capacity: str = "128M",
+    ) -> None:
         self.bed = bed
         bed.must("ip link set lo up")
         bed.insmod(MODULE)
@@ -96,8 +106,10 @@ class Host:
             bed.put(BUILD / "bin" / name, f"/tmp/{name}", 0o755)
         bed.put(f"test:{new_key()}\n".encode(), f"{RUN}/keys", 0o600)
         bed.must(["mkdir", "-p", MOUNT])
-        bed.must(["mount", "-t", "dcmfs", "-o", "extent=2M,budget=24M", "dcm", MOUNT])
-        self.donors = [Donor(bed, "near", 9100), Donor(bed, "next", 9200)]
+        options = f"extent={slab},budget={budget}"
+        bed.must(["mount", "-t", "dcmfs", "-o", options, "dcm", MOUNT])
+        ports = {"near": 9100, "next": 9200}
+        self.donors = [Donor(bed, name, port, capacity, slab) for name, port in ports.items()]
         config = f"[host]\nmount = {MOUNT}\n[key]\nfile = {RUN}/keys\n" + more
         for donor in self.donors:
             config += f"[donor {donor.name}]\naddress = {donor.address}\n"
@@ -302,4 +314,36 @@ def test_configurations(host: Host) -> None:
     until(lambda: "/mnt/later: not mounted any more" in job.output().stderr, "that is noticed")
     job.signal(signal.SIGTERM)
     assert job.wait(60) == 0, job.output()
+    host.close()
+
+
+@pytest.mark.timeout(900)
+def test_a_guest_on_two_donors(new_bed: NewBed) -> None:
+    """A stock guest under real KVM, most of its memory lent; a donor drains meanwhile."""
+    host = Host(new_bed(), slab="16M", budget="96M", capacity="320M")
+    near, far = host.donors
+    path = f"{MOUNT}/ram"
+    host.bed.must(["truncate", "-s", "256M", path])
+    jobs = [
+        workload.hold(90),
+        workload.stress("zero-one", 64, 4),
+        workload.sort(100_000, 32),
+        workload.held(90),
+    ]
+    with L2(host.bed, path, payload=workload.PAYLOAD, keep=LOGS / "hostd") as guest:
+        guest.wait_shell(400)
+        print(f"L2's shell is there after {guest.boot_seconds:.0f} s")
+        assert guest.must("systemd-detect-virt", 60) == "kvm"
+        work = Work(guest, jobs)
+        work.start()
+        until(lambda: near.used() and far.used(), "both lend")
+        near.job.signal(signal.SIGTERM)
+        assert near.job.wait(LONG) == 0, f"{near.job.output()}\n{host.log()}"
+        work.join(600)
+        assert not work.is_alive() and not work.wrong
+        assert "every slab is back" in near.job.output().stderr
+    assert host.counter("FETCHED_PAGES") > 3000 and host.counter("MOVED_PAGES") > 0
+    assert host.counter("LOST_PAGES") == host.counter("ILLEGAL") == 0
+    host.bed.must(["rm", path])
+    until(lambda: not far.used(), "the other donor has its memory back")
     host.close()
