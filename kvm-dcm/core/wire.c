@@ -36,7 +36,7 @@ static inline void put16(u8 *p, u16 v)
 
 static inline void put32(u8 *p, u32 v)
 {
-	put16(p, (u16)v);
+	put16(p, (u16)(v & 0xffff));
 	put16(p + 2, (u16)(v >> 16));
 }
 
@@ -59,31 +59,27 @@ static inline void put64(u8 *p, u64 v)
  * type, bytes of body, senders, phases, payload. ERROR on a data connection
  * would have no request to answer: those have a status of their own.
  */
-#define DCM_WIRE_TYPES(x)                                                      \
-	x(HELLO, sizeof(struct dcm_wire_hello), H, NEW,                        \
-	  0) x(WELCOME, sizeof(struct dcm_wire_welcome), D, NEW,               \
-	       0) x(ERROR, sizeof(struct dcm_wire_error), D, NEW | CTL | DAT,  \
-		    0) x(HEARTBEAT, 0, H | D, CTL,                             \
-			 0) x(GOODBYE, 0, H, CTL, 0) x(QUERY_MEM, 0, H, CTL,   \
-						       0)                      \
-		x(FREE_MEM, sizeof(struct dcm_wire_free_mem), D, CTL,          \
-		  0) x(MAP, sizeof(struct dcm_wire_map), H, CTL,               \
-		       0) x(MR_INFO, sizeof(struct dcm_wire_mr_info), D, CTL,  \
-			    0) x(UNMAP, sizeof(struct dcm_wire_slab), H, CTL,  \
-				 0) x(CHECK_ACTIVITY,                          \
-				      sizeof(struct dcm_wire_slab), D, CTL, 0) \
-			x(ACTIVITY, sizeof(struct dcm_wire_activity), H, CTL,  \
-			  0) x(EVICT, sizeof(struct dcm_wire_slab), D, CTL,    \
-			       0) x(DONE, sizeof(struct dcm_wire_slab), H | D, \
-				    CTL, 0)                                    \
-				x(READ, sizeof(struct dcm_wire_io), H, DAT,    \
-				  0) x(DATA, sizeof(struct dcm_wire_io_done),  \
-				       D, DAT,                                 \
-				       1) x(WRITE, sizeof(struct dcm_wire_io), \
-					    H, DAT, 1)                         \
-					x(WRITTEN,                             \
-					  sizeof(struct dcm_wire_io_done), D,  \
-					  DAT, 0)
+#define DCM_WIRE_TYPES(x)                                                   \
+	x(HELLO, sizeof(struct dcm_wire_hello), H, NEW, 0)                  \
+	x(WELCOME, sizeof(struct dcm_wire_welcome), D, NEW, 0)              \
+	x(ERROR, sizeof(struct dcm_wire_error), D, NEW | CTL | DAT, 0)      \
+	x(HEARTBEAT, 0, H | D, CTL, 0)                                      \
+	x(GOODBYE, 0, H, CTL, 0)                                            \
+	x(QUERY_MEM, 0, H, CTL, 0)                                          \
+	x(FREE_MEM, sizeof(struct dcm_wire_free_mem), D, CTL, 0)            \
+	x(MAP, sizeof(struct dcm_wire_map), H, CTL, 0)                      \
+	x(MR_INFO, sizeof(struct dcm_wire_mr_info), D, CTL, 0)              \
+	x(UNMAP, sizeof(struct dcm_wire_slab), H, CTL, 0)                   \
+	x(ASK_TICKET, sizeof(struct dcm_wire_ask_ticket), H, CTL, 0)        \
+	x(TICKET, sizeof(struct dcm_wire_ticket), D, CTL, 0)                \
+	x(CHECK_ACTIVITY, sizeof(struct dcm_wire_slab), D, CTL, 0)          \
+	x(ACTIVITY, sizeof(struct dcm_wire_activity), H, CTL, 0)            \
+	x(EVICT, sizeof(struct dcm_wire_slab), D, CTL, 0)                   \
+	x(DONE, sizeof(struct dcm_wire_slab), H | D, CTL, 0)                \
+	x(READ, sizeof(struct dcm_wire_io), H, DAT, 0)                      \
+	x(DATA, sizeof(struct dcm_wire_io_done), D, DAT, 1)                 \
+	x(WRITE, sizeof(struct dcm_wire_io), H, DAT, 1)                     \
+	x(WRITTEN, sizeof(struct dcm_wire_io_done), D, DAT, 0)
 
 struct wire_type {
 	u8 body;
@@ -175,6 +171,21 @@ static int wire_body_get(struct dcm_wire_msg *msg, const u8 *p)
 		    msg->mr_info.transport != DCM_WT_VERBS)
 			return DCM_WIRE_E_VALUE;
 		return DCM_WIRE_OK;
+	case DCM_MSG_ASK_TICKET:
+		if (get16(AT(p, ask_ticket, reserved)) ||
+		    get32(AT(p, ask_ticket, reserved2)))
+			return DCM_WIRE_E_RESERVED;
+		msg->ask_ticket.lane = get16(AT(p, ask_ticket, lane));
+		return msg->ask_ticket.lane ? DCM_WIRE_OK : DCM_WIRE_E_VALUE;
+	case DCM_MSG_TICKET:
+		if (get16(AT(p, ticket, reserved)))
+			return DCM_WIRE_E_RESERVED;
+		msg->ticket.number = get64(AT(p, ticket, number));
+		memcpy(msg->ticket.secret, AT(p, ticket, secret), 16);
+		memcpy(msg->ticket.addr, AT(p, ticket, addr), 16);
+		msg->ticket.port = get16(AT(p, ticket, port));
+		msg->ticket.valid_ms = get32(AT(p, ticket, valid_ms));
+		return msg->ticket.port ? DCM_WIRE_OK : DCM_WIRE_E_VALUE;
 	case DCM_MSG_UNMAP:
 	case DCM_MSG_CHECK_ACTIVITY:
 	case DCM_MSG_EVICT:
@@ -312,6 +323,16 @@ static void wire_body_put(const struct dcm_wire_msg *msg, u8 *p)
 		put32(AT(p, mr_info, rkey), msg->mr_info.rkey);
 		put32(AT(p, mr_info, transport), msg->mr_info.transport);
 		break;
+	case DCM_MSG_ASK_TICKET:
+		put16(AT(p, ask_ticket, lane), msg->ask_ticket.lane);
+		break;
+	case DCM_MSG_TICKET:
+		put64(AT(p, ticket, number), msg->ticket.number);
+		memcpy(AT(p, ticket, secret), msg->ticket.secret, 16);
+		memcpy(AT(p, ticket, addr), msg->ticket.addr, 16);
+		put16(AT(p, ticket, port), msg->ticket.port);
+		put32(AT(p, ticket, valid_ms), msg->ticket.valid_ms);
+		break;
 	case DCM_MSG_UNMAP:
 	case DCM_MSG_CHECK_ACTIVITY:
 	case DCM_MSG_EVICT:
@@ -363,6 +384,36 @@ int dcm_wire_encode(void *buf, size_t len, const struct dcm_wire_msg *msg)
 	memset(p + DCM_WIRE_HDR_BYTES, 0, t->body);
 	wire_body_put(msg, p + DCM_WIRE_HDR_BYTES);
 	return (int)(DCM_WIRE_HDR_BYTES + t->body);
+}
+
+static_assert(sizeof(struct dcm_wire_show) == DCM_WIRE_SHOW_BYTES, "show");
+
+void dcm_wire_show_put(u8 *buf, const struct dcm_wire_shown *shown)
+{
+	memset(buf, 0, DCM_WIRE_SHOW_BYTES);
+	put32(AT(buf, show, magic), DCM_WIRE_SHOW_MAGIC);
+	put16(AT(buf, show, version), shown->version);
+	put64(AT(buf, show, number), shown->number);
+	memcpy(AT(buf, show, secret), shown->secret, 16);
+}
+
+int dcm_wire_show_get(const void *buf, size_t len, struct dcm_wire_shown *shown)
+{
+	const u8 *p = buf;
+
+	if (len < DCM_WIRE_SHOW_BYTES)
+		return DCM_WIRE_E_SIZE;
+	if (get32(AT(p, show, magic)) != DCM_WIRE_SHOW_MAGIC)
+		return DCM_WIRE_E_MAGIC;
+	shown->version = get16(AT(p, show, version));
+	if (shown->version < DCM_WIRE_VERSION_MIN ||
+	    shown->version > DCM_WIRE_VERSION_MAX)
+		return DCM_WIRE_E_VALUE;
+	if (get16(AT(p, show, reserved)))
+		return DCM_WIRE_E_RESERVED;
+	shown->number = get64(AT(p, show, number));
+	memcpy(shown->secret, AT(p, show, secret), 16);
+	return DCM_WIRE_OK;
 }
 
 int dcm_wire_body_bytes(u16 type)

@@ -112,6 +112,16 @@ struct dcm_wire_msg {
 			u32 transport;
 		} mr_info;
 		struct {
+			u16 lane;
+		} ask_ticket;
+		struct {
+			u64 number;
+			u8 secret[16];
+			u8 addr[16];
+			u16 port;
+			u32 valid_ms;
+		} ticket;
+		struct {
 			u64 slab;
 		} slab;
 		struct {
@@ -167,6 +177,32 @@ int dcm_wire_decode(const void *buf, size_t len, enum dcm_wire_phase phase,
  * a type that has none, or not the length its body says) or %DCM_WIRE_E_ROOM.
  */
 int dcm_wire_encode(void *buf, size_t len, const struct dcm_wire_msg *msg);
+
+/**
+ * struct dcm_wire_shown - a ticket as it is shown in private data
+ * @version: of the protocol
+ * @number: the ticket's
+ * @secret: what proves it
+ */
+struct dcm_wire_shown {
+	u16 version;
+	u64 number;
+	u8 secret[16];
+};
+
+/* %DCM_WIRE_SHOW_BYTES of private data for a connection request. */
+void dcm_wire_show_put(u8 *buf, const struct dcm_wire_shown *shown);
+
+/**
+ * dcm_wire_show_get() - the ticket in a connection request's private data
+ * @buf: as it came, from anybody
+ * @len: how much; what is beyond the ticket is ignored
+ *
+ * Return: %DCM_WIRE_OK, %DCM_WIRE_E_SIZE, %DCM_WIRE_E_MAGIC, %DCM_WIRE_E_VALUE
+ * (a version that is not spoken here) or %DCM_WIRE_E_RESERVED.
+ */
+int dcm_wire_show_get(const void *buf, size_t len,
+		      struct dcm_wire_shown *shown);
 
 /* Bytes of a type's body, or %DCM_WIRE_E_TYPE. */
 int dcm_wire_body_bytes(u16 type);

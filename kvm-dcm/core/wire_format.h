@@ -46,6 +46,9 @@ enum dcm_wire_type {
 	DCM_MSG_MAP = 18,		/* host */
 	DCM_MSG_MR_INFO = 19,		/* donor; over AF_UNIX and shm with the memfd */
 	DCM_MSG_UNMAP = 20,		/* host gives one slab back; answered by DONE */
+	/* control role: queue pairs, if WELCOME says DCM_WELCOME_VERBS */
+	DCM_MSG_ASK_TICKET = 21,	/* host wants one for a lane */
+	DCM_MSG_TICKET = 22,		/* donor: where, and what to show there */
 
 	/* control role: eviction */
 	DCM_MSG_CHECK_ACTIVITY = 32,	/* donor */
@@ -109,6 +112,8 @@ struct dcm_wire_hello {
 } __attribute__((packed));
 /* data role: plain bytes instead of TLS records after WELCOME, if both agree */
 #define DCM_HELLO_PLAIN_DATA 0x1
+/* control role: I know ASK_TICKET and would use verbs */
+#define DCM_HELLO_VERBS 0x2
 
 struct dcm_wire_welcome {
 	__le16 version;
@@ -120,6 +125,7 @@ struct dcm_wire_welcome {
 	__le64 donor_id;	/* random at each start of the donor */
 } __attribute__((packed));
 #define DCM_WELCOME_PLAIN_DATA 0x1
+#define DCM_WELCOME_VERBS 0x2	/* control role: ASK_TICKET will be understood */
 
 struct dcm_wire_error {
 	__le32 status;
@@ -150,6 +156,35 @@ struct dcm_wire_mr_info {
 	__le32 rkey;		/* verbs */
 	__le32 transport;	/* the one chosen */
 } __attribute__((packed));
+
+struct dcm_wire_ask_ticket {
+	__le16 lane;		/* from 1; takes this one's place */
+	__le16 reserved;
+	__le32 reserved2;
+} __attribute__((packed));
+
+struct dcm_wire_ticket {
+	__le64 number;
+	__u8 secret[16];	/* good for one connection */
+	__u8 addr[16];		/* IPv6, or IPv4 mapped; 0: as this connection's */
+	__le16 port;		/* of the RDMA connection manager's TCP port space */
+	__le16 reserved;
+	__le32 valid_ms;	/* to be shown within */
+} __attribute__((packed));
+
+/*
+ * Private data of the connection request that shows a ticket: not a message.
+ * What may follow it, a connection manager's padding, is not looked at.
+ */
+struct dcm_wire_show {
+	__le32 magic;
+	__le16 version;		/* the one WELCOME said */
+	__le16 reserved;
+	__le64 number;
+	__u8 secret[16];
+} __attribute__((packed));
+#define DCM_WIRE_SHOW_MAGIC 0x54534d43	/* "CMST" */
+#define DCM_WIRE_SHOW_BYTES 32u
 
 /* UNMAP, CHECK_ACTIVITY, EVICT, DONE: about one slab */
 struct dcm_wire_slab {

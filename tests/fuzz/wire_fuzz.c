@@ -5,7 +5,8 @@
  *
  * The first byte chooses phase and side. What decodes must encode to the
  * same bytes, except for reserved fields, which are zero in both; every
- * prefix must ask for more or refuse, never answer; progress is certain.
+ * prefix must ask for more or refuse, never answer; progress is certain. The
+ * same bytes are also shown as private data.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -19,6 +20,20 @@ static void must(int what)
 {
 	if (!what)
 		abort();
+}
+
+static void show(const uint8_t *data, size_t size)
+{
+	u8 *copy = malloc(size ? size : 1), back[DCM_WIRE_SHOW_BYTES];
+	struct dcm_wire_shown shown;
+
+	must(copy != NULL);
+	memcpy(copy, data, size);
+	if (dcm_wire_show_get(copy, size, &shown) == DCM_WIRE_OK) {
+		dcm_wire_show_put(back, &shown);
+		must(!memcmp(back, copy, sizeof(back)));
+	}
+	free(copy);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -39,6 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	from = data[0] & 0x80 ? DCM_SIDE_DONOR : DCM_SIDE_HOST;
 	data++;
 	size--;
+	show(data, size);
 	for (;;) {
 		/* an own copy: reading one byte too many is seen */
 		u8 *copy = malloc(size ? size : 1);

@@ -38,6 +38,8 @@ static const struct {
 	{ 18, 24, HOST, CONTROL, false },
 	{ 19, 32, DONOR, CONTROL, false },
 	{ 20, 8, HOST, CONTROL, false },
+	{ 21, 8, HOST, CONTROL, false },
+	{ 22, 48, DONOR, CONTROL, false },
 	{ 32, 8, DONOR, CONTROL, false },
 	{ 33, 16, HOST, CONTROL, false },
 	{ 34, 8, DONOR, CONTROL, false },
@@ -93,6 +95,12 @@ static struct dcm_wire_msg sample(u16 type)
 		break;
 	case DCM_MSG_MR_INFO:
 		m.mr_info.transport = 1u << rng() % 3;
+		break;
+	case DCM_MSG_ASK_TICKET:
+		m.ask_ticket.lane |= 1;
+		break;
+	case DCM_MSG_TICKET:
+		m.ticket.port |= 1;
 		break;
 	case DCM_MSG_WRITE:
 		m.payload_bytes = (u32)(rng() % (DCM_WIRE_PAYLOAD_MAX + 1));
@@ -345,6 +353,27 @@ static void test_refusals(void **state)
 	p = bytes_of(&m, &len);
 	assert_int_equal(decode(p, len, CONTROL, DONOR), DCM_WIRE_E_VALUE);
 	free(p);
+
+	/* lanes count from 1, and nothing listens on port 0 */
+	m = sample(DCM_MSG_ASK_TICKET);
+	p = bytes_of(&m, &len);
+	for (size_t i = 2; i < 8; i++) {
+		p[16 + i] = 1;
+		assert_int_equal(decode(p, len, CONTROL, HOST),
+				 DCM_WIRE_E_RESERVED);
+		p[16 + i] = 0;
+	}
+	p[16] = p[17] = 0;
+	assert_int_equal(decode(p, len, CONTROL, HOST), DCM_WIRE_E_VALUE);
+	free(p);
+	m = sample(DCM_MSG_TICKET);
+	p = bytes_of(&m, &len);
+	p[16 + 42] = 1;
+	assert_int_equal(decode(p, len, CONTROL, DONOR), DCM_WIRE_E_RESERVED);
+	p[16 + 42] = 0;
+	p[16 + 40] = p[16 + 41] = 0;
+	assert_int_equal(decode(p, len, CONTROL, DONOR), DCM_WIRE_E_VALUE);
+	free(p);
 }
 
 static void test_encode_refusals(void **state)
@@ -416,6 +445,55 @@ static void test_golden(void **state)
 	assert_memory_equal(buf, read, sizeof(read));
 }
 
+/* A ticket in private data: anybody who reaches the port may send that. */
+static void test_show(void **state)
+{
+	static const u8 golden[] = {
+		0x43, 0x4d, 0x53, 0x54, 1,  0,	0,  0,	8,  7,	6,
+		5,    4,    3,	  2,	1,  0,	1,  2,	3,  4,	5,
+		6,    7,    8,	  9,	10, 11, 12, 13, 14, 15,
+	};
+	struct dcm_wire_shown shown = { .version = 1,
+					.number = 0x0102030405060708 };
+	struct dcm_wire_shown got;
+	u8 buf[DCM_WIRE_SHOW_BYTES], padded[56] = { 0 };
+
+	(void)state;
+	for (int i = 0; i < 16; i++)
+		shown.secret[i] = (u8)i;
+	dcm_wire_show_put(buf, &shown);
+	assert_int_equal(sizeof(golden), sizeof(buf));
+	assert_memory_equal(buf, golden, sizeof(golden));
+	/* a connection manager pads, with what it likes */
+	memcpy(padded, buf, sizeof(buf));
+	padded[55] = 0xff;
+	assert_int_equal(dcm_wire_show_get(padded, sizeof(padded), &got),
+			 DCM_WIRE_OK);
+	assert_int_equal(got.version, 1);
+	assert_int_equal(got.number, shown.number);
+	assert_memory_equal(got.secret, shown.secret, 16);
+	for (size_t len = 0; len < sizeof(buf); len++) {
+		u8 *copy = malloc(len ? len : 1);
+
+		assert_non_null(copy);
+		memcpy(copy, buf, len);
+		assert_int_equal(dcm_wire_show_get(copy, len, &got),
+				 DCM_WIRE_E_SIZE);
+		free(copy);
+	}
+	for (size_t i = 0; i < 8; i++) {
+		buf[i] ^= 0x40;
+		assert_int_equal(dcm_wire_show_get(buf, sizeof(buf), &got),
+				 i < 4 ? DCM_WIRE_E_MAGIC :
+				 i < 6 ? DCM_WIRE_E_VALUE :
+					 DCM_WIRE_E_RESERVED);
+		buf[i] ^= 0x40;
+	}
+	buf[4] = 0;
+	assert_int_equal(dcm_wire_show_get(buf, sizeof(buf), &got),
+			 DCM_WIRE_E_VALUE);
+}
+
 static void test_names(void **state)
 {
 	(void)state;
@@ -444,6 +522,7 @@ int main(void)
 		cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_encode_refusals),
 		cmocka_unit_test(test_golden),
+		cmocka_unit_test(test_show),
 		cmocka_unit_test(test_names),
 	};
 
