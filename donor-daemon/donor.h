@@ -11,6 +11,7 @@
 #define DCM_DONOR_H
 
 #include <pthread.h>
+#include <sys/socket.h>
 #include <uv.h>
 
 #include "chan.h"
@@ -150,6 +151,17 @@ struct dcm_session {
 };
 
 /* listen.c */
+/**
+ * dcm_address_parse() - "HOST:PORT", "[V6]:PORT", both also with "tcp:" before
+ * @key: what it is called in errors
+ * @text: the address
+ * @port: instead of the one in @text; %NULL: that one
+ *
+ * Return: 0, or -1 and one line.
+ */
+int dcm_address_parse(const char *key, const char *text, const char *port,
+		      struct sockaddr_storage *ss, socklen_t *len, char *err,
+		      size_t err_len);
 int dcm_listen_start(struct dcm_donor *donor, char *err, size_t err_len);
 void dcm_listen_stop(struct dcm_donor *donor);
 /* Take new connections again, or stop to, as limits say. */

@@ -104,61 +104,71 @@ static int listen_add(struct dcm_donor *donor, int fd, bool is_unix,
 	return 0;
 }
 
-/* "HOST:PORT", "[V6]:PORT", both also with "tcp:" before */
-static int listen_tcp(struct dcm_donor *donor, const char *addr, char *err,
+int dcm_address_parse(const char *key, const char *text, const char *port,
+		      struct sockaddr_storage *ss, socklen_t *len, char *err,
 		      size_t err_len)
 {
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM,
 				  .ai_flags = AI_PASSIVE | AI_NUMERICSERV };
-	char host[DCM_CONFIG_PATH_MAX], name[128], num[80], serv[16];
-	struct sockaddr_storage ss;
-	socklen_t ss_len = sizeof(ss);
-	struct addrinfo *ai = NULL;
-	char *port, *h = host;
-	int fd = -1, ret, one = 1;
+	char host[DCM_CONFIG_PATH_MAX], *h = host, *colon;
+	struct addrinfo *ai;
+	int ret;
 
-	if (!strncmp(addr, "tcp:", 4))
-		addr += 4;
-	snprintf(host, sizeof(host), "%s", addr);
-	port = strrchr(host, ':');
-	if (!port || !port[1]) {
-		snprintf(err, err_len, "listen = %s: write HOST:PORT", addr);
+	if (!strncmp(text, "tcp:", 4))
+		text += 4;
+	snprintf(host, sizeof(host), "%s", text);
+	colon = strrchr(host, ':');
+	if (!colon || !colon[1]) {
+		snprintf(err, err_len, "%s = %.100s: write HOST:PORT", key,
+			 text);
 		return -1;
 	}
-	*port++ = 0;
+	*colon++ = 0;
 	if (h[0] == '[' && h[strlen(h) - 1] == ']') {
 		h[strlen(h) - 1] = 0;
 		h++;
 	}
-	ret = getaddrinfo(*h ? h : NULL, port, &hints, &ai);
+	ret = getaddrinfo(*h ? h : NULL, port ? port : colon, &hints, &ai);
 	if (ret) {
-		snprintf(err, err_len, "listen = %s: %s", addr,
+		snprintf(err, err_len, "%s = %.100s: %s", key, text,
 			 gai_strerror(ret));
 		return -1;
 	}
-	fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
+	memcpy(ss, ai->ai_addr, ai->ai_addrlen);
+	*len = ai->ai_addrlen;
+	freeaddrinfo(ai);
+	return 0;
+}
+
+static int listen_tcp(struct dcm_donor *donor, const char *addr, char *err,
+		      size_t err_len)
+{
+	char name[128], num[80], serv[16];
+	struct sockaddr_storage ss;
+	socklen_t ss_len;
+	int fd, one = 1;
+
+	if (dcm_address_parse("listen", addr, NULL, &ss, &ss_len, err, err_len))
+		return -1;
+	fd = socket(ss.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
 		    0);
 	if (fd >= 0)
 		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	if (fd < 0 || bind(fd, ai->ai_addr, ai->ai_addrlen) ||
+	if (fd < 0 || bind(fd, (struct sockaddr *)&ss, ss_len) ||
 	    listen(fd, BACKLOG) ||
 	    getsockname(fd, (struct sockaddr *)&ss, &ss_len)) {
 		snprintf(err, err_len, "listen = %s: %s", addr,
 			 strerror(errno));
-		goto fail;
+		if (fd >= 0)
+			close(fd);
+		return -1;
 	}
 	getnameinfo((struct sockaddr *)&ss, ss_len, num, sizeof(num), serv,
 		    sizeof(serv), NI_NUMERICHOST | NI_NUMERICSERV);
 	snprintf(name, sizeof(name),
 		 ss.ss_family == AF_INET6 ? "tcp:[%s]:%s" : "tcp:%s:%s", num,
 		 serv);
-	freeaddrinfo(ai);
 	return listen_add(donor, fd, false, name);
-fail:
-	freeaddrinfo(ai);
-	if (fd >= 0)
-		close(fd);
-	return -1;
 }
 
 /* A socket file that nobody answers on is one a dead donor left behind. */
