@@ -14,6 +14,8 @@
  * And a session that seems dead is looked at once more %PROBATION_MS later,
  * after what lay in the sockets has been read.
  *
+ * Nor is a host silent whose MAP we are at work on: we read nothing of it then.
+ *
  * The event loop's; workers only touch the fields marked so in donor.h and
  * the list of data connections, under its lock.
  */
@@ -194,6 +196,10 @@ static void session_timer(uv_timer_t *timer)
 		donor->stalled_at = now;
 	if (heard < donor->stalled_at)
 		heard = donor->stalled_at;
+	if (s->conn && s->want_busy) {
+		dcm_session_heard(s);
+		heard = now;
+	}
 	silent = now > heard ? now - heard : 0;
 	if (silent < patience) {
 		s->probation = false;
