@@ -36,6 +36,7 @@ enum kind {
 	KIND_TIME,	/* milliseconds */
 	KIND_BOOL,
 	KIND_HUGE,
+	KIND_RDMA,
 };
 
 struct option {
@@ -65,6 +66,9 @@ static const struct option options[] = {
 	O("donor", "threads", KIND_COUNT, threads, 0, 64),
 	O("donor", "poll-us", KIND_COUNT, poll_us, 0, 1000),
 	O("donor", "data-encryption", KIND_BOOL, data_encryption, 0, 0),
+	O("donor", "rdma", KIND_RDMA, rdma, 0, 0),
+	O("donor", "rdma-listen", KIND_TEXT, rdma_listen, 0,
+	  DCM_CONFIG_PATH_MAX - 1),
 	O("donor", "drain-timeout", KIND_TIME, drain_ms, 0, 86400000),
 	O("limits", "connections", KIND_COUNT, connections, 1, 65536),
 	O("limits", "handshakes", KIND_COUNT, handshakes, 1, 4096),
@@ -93,6 +97,7 @@ void dcm_config_init(struct dcm_config *cfg)
 	cfg->threads = 0;
 	cfg->poll_us = 0;
 	cfg->data_encryption = true;
+	cfg->rdma = DCM_RDMA_AUTO;
 	cfg->drain_ms = 60000;
 	cfg->connections = 4096;
 	cfg->handshakes = 64;
@@ -294,6 +299,19 @@ static int option_set(struct dcm_config *cfg, const struct option *o,
 			return option_bad(o, value, "write yes or no", err,
 					  err_len);
 		return 0;
+	case KIND_RDMA: {
+		bool on;
+
+		if (!strcmp(value, "auto"))
+			v = DCM_RDMA_AUTO;
+		else if (!parse_bool(value, &on))
+			v = on ? DCM_RDMA_YES : DCM_RDMA_NO;
+		else
+			return option_bad(o, value, "write no, auto or yes",
+					  err, err_len);
+		*(uint32_t *)(void *)at = (uint32_t)v;
+		return 0;
+	}
 	case KIND_HUGE: {
 		bool on;
 
@@ -594,6 +612,17 @@ int dcm_config_check(const struct dcm_config *cfg, char *err, size_t err_len)
 		snprintf(err, err_len,
 			 "[donor] slab-size = %llu: must be a power of two",
 			 (unsigned long long)cfg->slab_bytes);
+		return -1;
+	}
+	if (cfg->rdma == DCM_RDMA_YES && cfg->data_encryption) {
+		snprintf(err, err_len,
+			 "[donor] rdma = yes: RDMA is not encrypted, and data-encryption = yes; set one of them to no");
+		return -1;
+	}
+	if (cfg->rdma == DCM_RDMA_YES && !cfg->nr_listen &&
+	    !cfg->rdma_listen[0]) {
+		snprintf(err, err_len,
+			 "[donor] rdma = yes: there is no TCP address to take it from; set rdma-listen = HOST:PORT");
 		return -1;
 	}
 	if (cfg->huge_bytes > cfg->slab_bytes) {

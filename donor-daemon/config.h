@@ -12,6 +12,13 @@
 #define DCM_CONFIG_NAME_MAX	64
 #define DCM_CONFIG_PATH_MAX	256
 
+/* [donor] rdma */
+enum dcm_rdma_want {
+	DCM_RDMA_NO,
+	DCM_RDMA_AUTO,	/* if there is a device and data may go unencrypted */
+	DCM_RDMA_YES,	/* or the donor does not start */
+};
+
 /* A size in bytes, or a share of the host's memory when @percent is set. */
 struct dcm_size {
 	uint64_t bytes;
@@ -41,6 +48,8 @@ struct dcm_config {
 	uint32_t threads;
 	uint32_t poll_us;
 	bool data_encryption;
+	uint32_t rdma;		/* enum dcm_rdma_want */
+	char rdma_listen[DCM_CONFIG_PATH_MAX];
 	uint32_t drain_ms;
 	/* [limits] */
 	uint32_t connections;

@@ -7,6 +7,8 @@
  *                    <----------- FREE_MEM
  *   MAP ------------------------> take a slab, make it reachable
  *                    <----------- MR_INFO (+ memfd for shm)
+ *   ASK_TICKET -----------------> the right to a queue pair (rdma.c)
+ *                    <----------- TICKET
  *   UNMAP ----------------------> revoke, free
  *                    <----------- DONE, when the memory is free
  *                    <----------- CHECK_ACTIVITY   (evict.c)
@@ -19,8 +21,14 @@
  *
  * The event loop's.
  */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "domain.h"
 #include "donor.h"
 #include "log.h"
+#include "rdma.h"
 
 static void control_query(struct dcm_conn *conn, u64 tag)
 {
@@ -51,6 +59,17 @@ static void control_query(struct dcm_conn *conn, u64 tag)
 	dcm_conn_send(conn, &msg, -1);
 }
 
+/* A slab being registered for a session, in a thread of the pool. */
+struct map_job {
+	uv_work_t work;
+	struct dcm_session *session;
+	struct dcm_slab *slab;
+	const struct dcm_lend_ops *lend;
+	u64 tag;
+	u32 serial;
+	int error;
+};
+
 static void map_refuse(struct dcm_conn *conn, u64 tag, u32 status)
 {
 	conn->donor->stats.maps_refused++;
@@ -59,27 +78,26 @@ static void map_refuse(struct dcm_conn *conn, u64 tag, u32 status)
 	dcm_conn_error(conn, tag, status);
 }
 
-/* @slab is MAPPED and nobody's yet. */
+/* publish() has returned @ret. The slab is told to its host, or goes again. */
 static void map_finish(struct dcm_session *s, struct dcm_slab *slab, u64 tag,
-		       u64 cookie, const struct dcm_lend_ops *lend)
+		       const struct dcm_lend_ops *lend, int ret)
 {
 	struct dcm_donor *donor = s->donor;
-	struct dcm_tenant *t = s->tenant;
 	struct dcm_wire_msg msg = { .type = DCM_MSG_MR_INFO, .tag = tag };
-	int ret = dcm_pool_publish(&donor->pool, slab, s, t, lend);
 
 	if (ret) {
 		dcm_log_limited(DCM_LOG_WARNING,
-				"slab %llu can't be lent over %s: %s",
+				"slab %llu can't be lent over %s: %s%s",
 				(unsigned long long)slab->id, lend->name,
-				strerror(-ret));
+				strerror(-ret),
+				ret == -ENOMEM && lend->slow ?
+					"; raise LimitMEMLOCK" :
+					"");
 		dcm_pool_release(&donor->pool, slab);
 		map_refuse(s->conn, tag, DCM_WS_NO_MEMORY);
 		return;
 	}
-	dcm_tenant_get(t);
-	t->bytes += slab->bytes;
-	slab->cookie = cookie;
+	dcm_pool_lend(&donor->pool, slab, s, lend);
 	dcm_list_add_tail(&slab->session_node, &s->slabs);
 	s->nr_slabs++;
 	donor->stats.maps++;
@@ -92,13 +110,78 @@ static void map_finish(struct dcm_session *s, struct dcm_slab *slab, u64 tag,
 	dcm_pool_balance(&donor->pool);
 }
 
+static void map_publish(uv_work_t *work)
+{
+	struct map_job *job = work->data;
+
+	job->error = job->lend->publish(job->slab);
+}
+
+static void map_published(uv_work_t *work, int status)
+{
+	struct map_job *job = work->data;
+	struct dcm_session *s = job->session;
+	struct dcm_pool *pool = &s->donor->pool;
+	int error = status < 0 ? status : job->error;
+
+	pool->jobs--;
+	if (s->ended || !s->conn || s->map_serial != job->serial) {
+		/* its host is gone, or asks again over another connection */
+		if (!error)
+			job->slab->lend = job->lend;
+		dcm_pool_release(pool, job->slab);
+	} else {
+		s->want_busy = false;
+		map_finish(s, job->slab, job->tag, job->lend, error);
+		if (s->conn)
+			dcm_conn_resume(s->conn);
+	}
+	dcm_session_put(s);
+	free(job);
+}
+
+/* @slab is MAPPED and nobody's yet; it counts as the tenant's from here on. */
+static void map_start(struct dcm_session *s, struct dcm_slab *slab, u64 tag,
+		      u64 cookie, const struct dcm_lend_ops *lend)
+{
+	struct dcm_pool *pool = &s->donor->pool;
+	struct map_job *job;
+
+	slab->tenant = s->tenant;
+	dcm_tenant_get(slab->tenant);
+	slab->tenant->bytes += slab->bytes;
+	slab->cookie = cookie;
+	if (!lend->slow) {
+		map_finish(s, slab, tag, lend, lend->publish(slab));
+		return;
+	}
+	job = calloc(1, sizeof(*job));
+	if (!job) {
+		map_finish(s, slab, tag, lend, -ENOMEM);
+		return;
+	}
+	job->work.data = job;
+	job->session = s;
+	job->slab = slab;
+	job->lend = lend;
+	job->tag = tag;
+	job->serial = s->map_serial;
+	slab->domain = dcm_domain_get(s->domain);
+	dcm_session_get(s);
+	pool->jobs++;
+	/* no other request of this session is read meanwhile */
+	s->want_busy = true;
+	uv_queue_work(pool->loop, &job->work, map_publish, map_published);
+}
+
 static void control_map(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 {
 	struct dcm_donor *donor = conn->donor;
 	struct dcm_session *s = conn->session;
 	struct dcm_tenant *t = conn->tenant;
-	const struct dcm_lend_ops *lend =
-		dcm_lend_choose(msg->map.transports, conn->is_unix);
+	const struct dcm_lend_ops *lend = dcm_lend_choose(msg->map.transports,
+							  conn->is_unix,
+				dcm_rdma_ready(s));
 	struct dcm_slab *slab;
 	u32 status;
 
@@ -120,7 +203,7 @@ static void control_map(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 	}
 	slab = dcm_pool_take(&donor->pool, &s->want, &status);
 	if (slab) {
-		map_finish(s, slab, msg->tag, msg->map.cookie, lend);
+		map_start(s, slab, msg->tag, msg->map.cookie, lend);
 	} else if (status == DCM_WS_OK) {
 		/* no other request of this session is read meanwhile */
 		s->want_busy = true;
@@ -145,8 +228,13 @@ void dcm_control_want_ready(struct dcm_pool_want *want, struct dcm_slab *slab)
 		return;
 	}
 	conn = s->conn;
+	/* its protection domain may be gone with its device since */
+	if (slab && s->want_lend->slow && !dcm_rdma_ready(s)) {
+		dcm_pool_release(&s->donor->pool, slab);
+		slab = NULL;
+	}
 	if (slab)
-		map_finish(s, slab, s->want_tag, s->want_cookie, s->want_lend);
+		map_start(s, slab, s->want_tag, s->want_cookie, s->want_lend);
 	else
 		map_refuse(conn, s->want_tag, DCM_WS_NO_MEMORY);
 	if (s->conn)
@@ -205,6 +293,7 @@ void dcm_control_slab_gone(void *arg, struct dcm_slab *slab)
 		slab->tenant->bytes -= slab->bytes;
 		dcm_tenant_put(slab->tenant);
 	}
+	dcm_domain_put(slab->domain);
 	if (!slab->done_wanted)
 		return;
 	s = dcm_session_find(donor, slab->done_session, NULL, NULL);
@@ -213,6 +302,19 @@ void dcm_control_slab_gone(void *arg, struct dcm_slab *slab)
 	msg.tag = slab->done_tag;
 	msg.slab.slab = slab->id;
 	dcm_conn_send(s->conn, &msg, -1);
+}
+
+static void control_ticket(struct dcm_conn *conn,
+			   const struct dcm_wire_msg *msg)
+{
+	struct dcm_wire_msg answer = { .tag = msg->tag };
+	u32 status = dcm_rdma_ticket(conn, msg->ask_ticket.lane, &answer);
+
+	if (status == DCM_WS_OK)
+		dcm_conn_send(conn, &answer, -1);
+	else
+		dcm_conn_error(conn, msg->tag, status);
+	explicit_bzero(&answer, sizeof(answer));
 }
 
 void dcm_control(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
@@ -235,6 +337,9 @@ void dcm_control(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 		return;
 	case DCM_MSG_UNMAP:
 		control_unmap(conn, msg);
+		return;
+	case DCM_MSG_ASK_TICKET:
+		control_ticket(conn, msg);
 		return;
 	case DCM_MSG_ACTIVITY:
 		slab = dcm_pool_find(&conn->donor->pool, msg->activity.slab,

@@ -24,7 +24,9 @@
 
 struct dcm_conn;
 struct dcm_donor;
+struct dcm_domain;
 struct dcm_http;
+struct dcm_rdma;
 struct dcm_worker;
 
 /* A socket that is listened on. */
@@ -101,6 +103,8 @@ struct dcm_donor {
 	bool stopping;
 	u64 drain_deadline;
 	int exit_status;
+	struct dcm_rdma *rdma;	/* rdma.c */
+	char rdma_why[256];	/* it is off */
 	struct dcm_http *http;
 	char http_name[64];
 	struct dcm_stats stats;
@@ -114,7 +118,8 @@ struct dcm_donor {
  * @heard_at: when any of its connections last said something, loop time in
  *	ms; workers write it (__atomic)
  * @probation: it looked dead; one more look before it is
- * @refs: the list, its want and each data connection
+ * @refs: the list, each data connection and queue pair, a slab being
+ *	registered for it
  * @ended: nothing of it may be used any more (__atomic, workers read)
  *
  * ALIVE (conn) <-> LOST (no conn, at most 5 s since heard_at) -> ended.
@@ -139,6 +144,10 @@ struct dcm_session {
 	u64 want_tag;
 	u64 want_cookie;
 	const struct dcm_lend_ops *want_lend;
+	u32 map_serial;		/* counts control connections */
+	struct dcm_domain *domain;
+	struct dcm_list rdma;	/* queue pairs */
+	u32 nr_rdma;
 	pthread_mutex_t data_lock;
 	struct dcm_list data;
 	u32 nr_data;

@@ -7,7 +7,8 @@
  * "extra" percent of E, at least one. Differences:
  *  - of a slab that the donor serves itself (tcp) it knows the activity and
  *    uses its own figure, which no host can embellish; what is not answered
- *    in time counts as what was last said, at first nothing;
+ *    in time counts as what was last said, at first nothing. Of slabs of shm
+ *    and verbs it sees nothing and believes the host;
  *  - a slab asked back has a deadline. After it the donor takes the slab,
  *    tells the host by a DONE of its own (tag 0) and says so in the log: a
  *    host that does not answer must not keep the donor's machine short.
@@ -70,7 +71,7 @@ static void evict_pump_all(struct dcm_donor *donor)
 
 static u64 slab_activity(const struct dcm_slab *slab)
 {
-	return slab->lend->served ? slab->ewma_milli : slab->said_milli;
+	return slab->lend->unseen ? slab->said_milli : slab->ewma_milli;
 }
 
 static int by_activity(const void *a, const void *b)
@@ -81,7 +82,7 @@ static int by_activity(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* All slabs with @state (and @candidate, if asked) in a new array. */
+/* All slabs that are lent (and @candidate, if asked) in a new array. */
 static struct dcm_slab **slabs_of(struct dcm_pool *pool, bool candidates,
 				  u32 *nr)
 {
@@ -93,6 +94,7 @@ static struct dcm_slab **slabs_of(struct dcm_pool *pool, bool candidates,
 		return NULL;
 	dcm_list_for_each(slab, &pool->slabs, struct dcm_slab,
 			  node) if (slab->state == DCM_SLAB_MAPPED &&
+				    slab->session &&
 				    (!candidates || slab->candidate) &&
 				    *nr < pool->nr_mapped) v[(*nr)++] = slab;
 	return v;
@@ -200,7 +202,8 @@ static void evict_leavers(struct dcm_donor *donor)
 
 	dcm_list_for_each(slab, &donor->pool.slabs, struct dcm_slab, node)
 	{
-		if (slab->state != DCM_SLAB_MAPPED ||
+		/* one that is being registered has its turn next time */
+		if (slab->state != DCM_SLAB_MAPPED || !slab->session ||
 		    (!donor->draining && !slab->tenant->gone))
 			continue;
 		dcm_evict_slab(donor, slab,

@@ -11,6 +11,7 @@
 
 #include "donor.h"
 #include "log.h"
+#include "rdma.h"
 
 static void hello_welcome(struct dcm_conn *conn, u64 tag,
 			  const struct dcm_session *s, bool fresh, u16 flags)
@@ -78,7 +79,11 @@ static void hello_control(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 	donor->nr_handshakes--;
 	conn->state = DCM_CONN_CONTROL;
 	dcm_session_attach(s, conn);
-	hello_welcome(conn, msg->tag, s, fresh, 0);
+	hello_welcome(conn, msg->tag, s, fresh,
+		      (msg->hello.flags & DCM_HELLO_VERBS) &&
+				      dcm_rdma_on(conn) ?
+			      DCM_WELCOME_VERBS :
+			      0);
 	if (!fresh && conn->state == DCM_CONN_CONTROL)
 		dcm_evict_pump(s, true);
 	dcm_listen_update(donor);
@@ -100,6 +105,7 @@ static void hello_data(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 		dcm_conn_refuse(conn, msg->tag, DCM_WS_NO_SESSION);
 		return;
 	}
+	dcm_rdma_lane_close(s, msg->hello.lane);
 	if (dcm_data_ending(s, msg->hello.lane)) {
 		dcm_conn_refuse(conn, msg->tag, DCM_WS_BUSY);
 		return;

@@ -10,6 +10,8 @@
  *
  * tcp: the slab is mapped here and nobody else has a descriptor of it, so
  * nobody can truncate it under the mapping.
+ *
+ * verbs: domain.c.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +21,7 @@
 #include "log.h"
 #include "pool.h"
 
-static void slab_truncate(struct dcm_slab *slab)
+void dcm_lend_truncate(struct dcm_slab *slab)
 {
 	if (ftruncate(slab->fd, 0))
 		dcm_err("slab %llu can't be truncated: its memory stays until every holder closes it",
@@ -35,7 +37,7 @@ static int shm_publish(struct dcm_slab *slab)
 
 static void shm_revoke(struct dcm_slab *slab)
 {
-	slab_truncate(slab);
+	dcm_lend_truncate(slab);
 }
 
 static int tcp_publish(struct dcm_slab *slab)
@@ -56,13 +58,14 @@ static void tcp_revoke(struct dcm_slab *slab)
 	if (slab->map)
 		munmap(slab->map, slab->bytes);
 	slab->map = NULL;
-	slab_truncate(slab);
+	dcm_lend_truncate(slab);
 }
 
 static const struct dcm_lend_ops lend_shm = {
 	.transport = DCM_WT_SHM,
 	.name = "shm",
 	.pass_fd = true,
+	.unseen = true,
 	.publish = shm_publish,
 	.revoke = shm_revoke,
 };
@@ -75,10 +78,13 @@ static const struct dcm_lend_ops lend_tcp = {
 	.revoke = tcp_revoke,
 };
 
-const struct dcm_lend_ops *dcm_lend_choose(u32 transports, bool is_unix)
+const struct dcm_lend_ops *dcm_lend_choose(u32 transports, bool is_unix,
+					   bool verbs)
 {
 	if ((transports & DCM_WT_SHM) && is_unix)
 		return &lend_shm;
+	if ((transports & DCM_WT_VERBS) && verbs)
+		return &dcm_lend_verbs;
 	if (transports & DCM_WT_TCP)
 		return &lend_tcp;
 	return NULL;

@@ -23,6 +23,7 @@
 
 #include "donor.h"
 #include "log.h"
+#include "rdma.h"
 #include "ready.h"
 
 #define DEFAULT_CONFIG	"/etc/kvm-dcm/donor.conf"
@@ -79,6 +80,10 @@ static const struct {
 	  "Look for the next request this long before sleeping" },
 	{ "data-encryption", "yes|no", "donor", "data-encryption",
 	  "no: data connections may go on unencrypted once proven" },
+	{ "rdma", "no|auto|yes", "donor", "rdma",
+	  "Lend over RDMA too; needs data-encryption = no" },
+	{ "rdma-listen", "HOST:PORT", "donor", "rdma-listen",
+	  "Take RDMA connections at this address" },
 	{ "drain-timeout", "TIME", "donor", "drain-timeout",
 	  "Wait this long for slabs to come back at SIGTERM" },
 	{ "http", "ADDRESS:PORT|off", "http", "listen",
@@ -261,6 +266,8 @@ static void config_keep(const struct dcm_config *old, struct dcm_config *new)
 	KEEP(huge_bytes, "[donor] hugepages");
 	KEEP(threads, "[donor] threads");
 	KEEP(poll_us, "[donor] poll-us");
+	KEEP(rdma, "[donor] rdma");
+	KEEP(rdma_listen, "[donor] rdma-listen");
 	KEEP(http, "[http] listen");
 #undef KEEP
 	new->nr_listen = old->nr_listen;
@@ -380,6 +387,7 @@ static void on_quarter(uv_timer_t *timer)
 		donor->stalled_at = now;
 	donor->quarter_at = now;
 	dcm_conn_deadlines(donor);
+	dcm_rdma_quarter(donor);
 	dcm_evict_quarter(donor);
 	drain_check(donor);
 }
@@ -427,6 +435,7 @@ static int donor_start(struct dcm_donor *donor, char *err, size_t err_len)
 	dcm_tenants_quota(&donor->tenants, &donor->cfg, donor->pool.total);
 	if (dcm_data_start(donor, err, err_len) ||
 	    dcm_listen_start(donor, err, err_len) ||
+	    dcm_rdma_start(donor, err, err_len) ||
 	    dcm_http_start(donor, err, err_len))
 		return -1;
 	for (unsigned int i = 0; i < ARRAY_SIZE(numbers); i++) {
@@ -466,10 +475,12 @@ static void donor_end(struct dcm_donor *donor)
 	dcm_data_stop(donor);
 	while (!dcm_pool_stop(&donor->pool))
 		uv_run(&donor->loop, UV_RUN_ONCE);
+	dcm_rdma_stop(donor);
 	uv_walk(&donor->loop, close_rest, NULL);
 	uv_run(&donor->loop, UV_RUN_DEFAULT);
 	if (uv_loop_close(&donor->loop))
 		dcm_err("the event loop still has handles");
+	dcm_rdma_free(donor);
 	dcm_pool_free(&donor->pool);
 	dcm_tenants_free(&donor->tenants);
 	dcm_tls_free(donor->tls);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "donor.h"
+#include "rdma.h"
 
 struct out {
 	FILE *f;
@@ -180,6 +181,31 @@ static void metrics_data(struct out *o, const struct dcm_donor *donor)
 	GAUGE("dcm_transport_connections", "Data connections.", t.connections);
 }
 
+static void metrics_rdma(struct out *o, const struct dcm_donor *donor)
+{
+	struct dcm_rdma_status st;
+
+	dcm_rdma_look(donor, &st);
+	GAUGE("dcm_rdma_up", "1 while queue pairs can be had.",
+	      strcmp(st.name, "off") != 0);
+	GAUGE("dcm_rdma_connections", "Queue pairs.", st.connections);
+	COUNTER("dcm_rdma_connections_total", "Queue pairs established.",
+		st.connections_total);
+	COUNTER("dcm_rdma_rejections_total",
+		"Connection requests rejected, most for want of a good ticket.",
+		st.rejected);
+	COUNTER("dcm_rdma_errors_total",
+		"Queue pairs that failed, most for an access to a slab taken back.",
+		st.errors);
+	COUNTER("dcm_rdma_tickets_total", "Tickets handed out.",
+		st.tickets_total);
+	COUNTER("dcm_rdma_tickets_expired_total",
+		"Tickets that were not shown in time.", st.tickets_expired);
+	GAUGE("dcm_rdma_registered_bytes",
+	      "Slab bytes that devices may reach; they are pinned.",
+	      st.registered_bytes);
+}
+
 static unsigned int open_fds(void)
 {
 	DIR *d = opendir("/proc/self/fd");
@@ -236,6 +262,7 @@ char *dcm_metrics_text(struct dcm_donor *donor, size_t *len)
 	metrics_tenants(o, donor);
 	metrics_events(o, donor);
 	metrics_data(o, donor);
+	metrics_rdma(o, donor);
 	metrics_process(o);
 	if (fclose(out.f)) {
 		free(text);

@@ -326,20 +326,13 @@ void dcm_slab_put(struct dcm_slab *slab)
 	uv_async_send(&pool->async);
 }
 
-int dcm_pool_publish(struct dcm_pool *pool, struct dcm_slab *slab,
-		     struct dcm_session *session, struct dcm_tenant *tenant,
-		     const struct dcm_lend_ops *lend)
+void dcm_pool_lend(struct dcm_pool *pool, struct dcm_slab *slab,
+		   struct dcm_session *session, const struct dcm_lend_ops *lend)
 {
-	int ret = lend->publish(slab);
-
-	if (ret)
-		return ret;
 	pthread_mutex_lock(pool_shard(pool, slab->id));
 	slab->lend = lend;
 	slab->session = session;
-	slab->tenant = tenant;
 	pthread_mutex_unlock(pool_shard(pool, slab->id));
-	return 0;
 }
 
 void dcm_pool_release(struct dcm_pool *pool, struct dcm_slab *slab)

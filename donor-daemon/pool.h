@@ -10,8 +10,10 @@
 #include "lend.h"
 #include "list.h"
 
+struct dcm_domain;
 struct dcm_session;
 struct dcm_tenant;
+struct ibv_mr;
 
 /**
  * enum dcm_slab_state - states of a slab
@@ -54,6 +56,8 @@ struct dcm_slab {
 	void *map;
 	u64 addr;
 	u32 rkey;
+	struct dcm_domain *domain;	/* verbs: a reference */
+	struct ibv_mr *mr;
 	const struct dcm_lend_ops *lend;
 	unsigned int refs;	/* __atomic */
 	u64 ops;		/* __atomic */
@@ -163,10 +167,10 @@ struct dcm_slab *dcm_pool_take(struct dcm_pool *pool,
 			       struct dcm_pool_want *want, u32 *status);
 void dcm_pool_want_cancel(struct dcm_pool *pool, struct dcm_pool_want *want);
 
-/* Make @slab reachable for @session over @lend. 0 or a negative errno. */
-int dcm_pool_publish(struct dcm_pool *pool, struct dcm_slab *slab,
-		     struct dcm_session *session, struct dcm_tenant *tenant,
-		     const struct dcm_lend_ops *lend);
+/* @slab was published over @lend: from now on it is found for @session. */
+void dcm_pool_lend(struct dcm_pool *pool, struct dcm_slab *slab,
+		   struct dcm_session *session,
+		   const struct dcm_lend_ops *lend);
 
 /* From now on nobody finds it; memory goes when the last reader is done. */
 void dcm_pool_release(struct dcm_pool *pool, struct dcm_slab *slab);

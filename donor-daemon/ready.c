@@ -18,6 +18,7 @@
 
 #include "donor.h"
 #include "log.h"
+#include "rdma.h"
 #include "ready.h"
 
 void dcm_notify(const char *fmt, ...)
@@ -61,6 +62,8 @@ void dcm_notify_watchdog(void)
 
 void dcm_ready(const struct dcm_donor *donor, int fd)
 {
+	struct dcm_rdma_status rdma;
+
 	dcm_notify("READY=1\nSTATUS=lending up to %llu MiB in slabs of %llu MiB",
 		   (unsigned long long)(donor->pool.capacity >> 20),
 		   (unsigned long long)(donor->pool.slab_bytes >> 20));
@@ -70,5 +73,7 @@ void dcm_ready(const struct dcm_donor *donor, int fd)
 	for (u32 i = 0; i < donor->nr_listeners; i++)
 		dprintf(fd, "LISTEN=%s\n", donor->listeners[i].name);
 	dprintf(fd, "HTTP=%s\n", donor->http_name);
+	dcm_rdma_look(donor, &rdma);
+	dprintf(fd, "RDMA=%s\n", rdma.name);
 	close(fd);
 }

@@ -26,6 +26,7 @@
 
 #include "donor.h"
 #include "log.h"
+#include "rdma.h"
 
 #define PROBATION_MS	200u
 #define STALL_MS	2000u	/* our own absence that counts as one */
@@ -57,6 +58,7 @@ struct dcm_session *dcm_session_new(struct dcm_conn *conn)
 	s->heard_at = s->made_at;
 	dcm_list_init(&s->slabs);
 	dcm_list_init(&s->data);
+	dcm_list_init(&s->rdma);
 	dcm_list_init(&s->want.node);
 	s->want.fn = dcm_control_want_ready;
 	pthread_mutex_init(&s->data_lock, NULL);
@@ -106,6 +108,7 @@ void dcm_session_attach(struct dcm_session *s, struct dcm_conn *conn)
 	/* a MAP that still waits was the old connection's: its answer is lost */
 	dcm_pool_want_cancel(&s->donor->pool, &s->want);
 	s->want_busy = false;
+	s->map_serial++;
 	if (old) {
 		/* the host gave it up before we noticed */
 		old->session = NULL;
@@ -175,6 +178,7 @@ void dcm_session_end(struct dcm_session *s, const char *why)
 		dcm_pool_release(&donor->pool, slab);
 	s->nr_slabs = 0;
 	dcm_data_shutdown(s);
+	dcm_rdma_session_end(s);
 	if (conn) {
 		s->conn = NULL;
 		conn->session = NULL;

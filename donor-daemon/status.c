@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "donor.h"
+#include "rdma.h"
 
 #define LOAD(x) __atomic_load_n(&(x), __ATOMIC_RELAXED)
 
@@ -66,6 +67,7 @@ static json_t *status_sessions(const struct dcm_donor *donor)
 		put_int(o, "age_ms", now - s->made_at);
 		put_int(o, "silent_ms", now > heard ? now - heard : 0);
 		put_int(o, "data_connections", s->nr_data);
+		put_int(o, "queue_pairs", s->nr_rdma);
 		put_int(o, "slabs", s->nr_slabs);
 		put_int(o, "bytes", s->nr_slabs * donor->pool.slab_bytes);
 		put_int(o, "reads", LOAD(s->reads));
@@ -117,8 +119,8 @@ static json_t *status_slabs(const struct dcm_donor *donor)
 			put_text(o, "transport", slab->lend->name);
 			put_int(o, "cookie", slab->cookie);
 			put_int(o, "activity_milli",
-				slab->lend->served ? slab->ewma_milli :
-						     slab->said_milli);
+				slab->lend->unseen ? slab->said_milli :
+						     slab->ewma_milli);
 		}
 		json_array_append_new(list, o);
 	}
@@ -164,6 +166,26 @@ static json_t *status_data(const struct dcm_donor *donor)
 	put_int(o, "written_bytes", t.written_bytes);
 	put_int(o, "refused", t.refused);
 	put_int(o, "batches", t.batches);
+	return o;
+}
+
+static json_t *status_rdma(const struct dcm_donor *donor)
+{
+	struct dcm_rdma_status st;
+	json_t *o = json_object();
+
+	dcm_rdma_look(donor, &st);
+	put_text(o, "listen", st.name);
+	put_text(o, "why_off", st.why);
+	put_int(o, "connections", st.connections);
+	put_int(o, "connections_made", st.connections_total);
+	put_int(o, "rejected", st.rejected);
+	put_int(o, "errors", st.errors);
+	put_int(o, "tickets", st.tickets);
+	put_int(o, "tickets_made", st.tickets_total);
+	put_int(o, "tickets_expired", st.tickets_expired);
+	put_int(o, "tickets_bad", st.tickets_bad);
+	put_int(o, "registered_bytes", st.registered_bytes);
 	return o;
 }
 
@@ -225,6 +247,7 @@ char *dcm_status_json(struct dcm_donor *donor, size_t *len)
 	put_int(o, "handshakes", donor->nr_handshakes);
 	json_object_set_new(o, "memory", status_memory(donor));
 	json_object_set_new(o, "data", status_data(donor));
+	json_object_set_new(o, "rdma", status_rdma(donor));
 	json_object_set_new(o, "evictions", status_evictions(&donor->stats));
 	json_object_set_new(o, "events", status_events(&donor->stats));
 	json_object_set_new(o, "tenants", status_tenants(donor));

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * domain.c - what one session may reach by RDMA
+ *
+ * A session has a protection domain of its own: a key that is handed out to it
+ * opens nothing on a queue pair of anybody else. Each slab is one memory region
+ * in it, remote read and write and nothing more, with addresses that count from
+ * 0, so that a host learns nothing about where things are in this process.
+ *
+ * Publishing maps the slab and registers it, which pins every page: that
+ * takes time and runs in a thread of the pool. Revoking deregisters it; when
+ * that returns the device does not touch the memory any more, and only then is
+ * it unmapped and given back. Even if deregistering failed nobody else would
+ * get these pages: a memfd has one owner in its life, and pinned pages stay
+ * with it.
+ *
+ * The mapping makes READ and WRITE of data connections reach the slab as well:
+ * the way out for a host whose RDMA network has failed.
+ *
+ * (infiniswap-nsdi17 registers a region of 1 GB for the daemon's life and never
+ * takes a key back.)
+ *
+ * Locking: references are the event loop's; publish and revoke touch only
+ * their slab.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "domain.h"
+#include "log.h"
+#include "pool.h"
+
+static u64 registered; /* __atomic */
+
+struct dcm_domain *dcm_domain_new(struct ibv_context *ctx)
+{
+	struct dcm_domain *dom = calloc(1, sizeof(*dom));
+
+	if (!dom)
+		return NULL;
+	dom->ctx = ctx;
+	dom->refs = 1;
+	dom->pd = ibv_alloc_pd(ctx);
+	if (dom->pd)
+		dom->cq = ibv_create_cq(ctx, 1, NULL, NULL, 0);
+	if (dom->cq)
+		return dom;
+	if (dom->pd)
+		ibv_dealloc_pd(dom->pd);
+	free(dom);
+	return NULL;
+}
+
+struct dcm_domain *dcm_domain_get(struct dcm_domain *dom)
+{
+	dom->refs++;
+	return dom;
+}
+
+void dcm_domain_put(struct dcm_domain *dom)
+{
+	int ret;
+
+	if (!dom || --dom->refs)
+		return;
+	ret = ibv_destroy_cq(dom->cq);
+	if (!ret)
+		ret = ibv_dealloc_pd(dom->pd);
+	if (ret)
+		dcm_log_limited(DCM_LOG_WARNING,
+				"a protection domain can't be freed: %s",
+				strerror(ret));
+	free(dom);
+}
+
+u64 dcm_domain_registered(void)
+{
+	return __atomic_load_n(&registered, __ATOMIC_RELAXED);
+}
+
+static int verbs_publish(struct dcm_slab *slab)
+{
+	void *map = mmap(NULL, slab->bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+			 slab->fd, 0);
+	int err;
+
+	if (map == MAP_FAILED)
+		return -errno;
+	madvise(map, slab->bytes, MADV_DONTDUMP);
+	slab->mr = ibv_reg_mr_iova(slab->domain->pd, map, slab->bytes, 0,
+				   IBV_ACCESS_LOCAL_WRITE |
+					   IBV_ACCESS_REMOTE_READ |
+					   IBV_ACCESS_REMOTE_WRITE);
+	if (!slab->mr) {
+		err = errno ? errno : ENOMEM;
+		munmap(map, slab->bytes);
+		return -err;
+	}
+	__atomic_fetch_add(&registered, slab->bytes, __ATOMIC_RELAXED);
+	slab->map = map;
+	slab->addr = 0;
+	slab->rkey = slab->mr->rkey;
+	return 0;
+}
+
+static void verbs_revoke(struct dcm_slab *slab)
+{
+	int ret = ibv_dereg_mr(slab->mr);
+
+	if (ret)
+		dcm_err("slab %llu can't be deregistered: its memory stays pinned until the donor ends: %s",
+			(unsigned long long)slab->id, strerror(ret));
+	else
+		__atomic_fetch_sub(&registered, slab->bytes, __ATOMIC_RELAXED);
+	slab->mr = NULL;
+	slab->rkey = 0;
+	if (slab->map)
+		munmap(slab->map, slab->bytes);
+	slab->map = NULL;
+	dcm_lend_truncate(slab);
+}
+
+const struct dcm_lend_ops dcm_lend_verbs = {
+	.transport = DCM_WT_VERBS,
+	.name = "verbs",
+	.served = true,
+	.unseen = true,
+	.slow = true,
+	.publish = verbs_publish,
+	.revoke = verbs_revoke,
+};

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * rdma.c - queue pairs of sessions
+ *
+ * The donor's CPU has no part in a one-sided operation; what it does is decide
+ * who may do any. A session asks for a ticket (ticket.c) on TLS and shows it in
+ * the private data of a connection request; what shows none that is good is
+ * rejected. What it gets is a reliable connection without receives in the
+ * session's protection domain (domain.c).
+ *
+ *	request -> rejected
+ *	        '-> ACCEPTED -> OPEN -> gone: hung up, failed, lane or session over
+ *	                 '-- 5 s ------^
+ *
+ * Everything from the connection manager and from devices is taken with its
+ * acknowledgement before anything is done about it, since destroying waits for
+ * acknowledgements. Nothing of it ends the daemon: an event that belongs to
+ * nothing is dropped.
+ *
+ * Differences from infiniswap-nsdi17 (5.1): there a connection is the client,
+ * its private data is not looked at, and its end frees all the client had. Here
+ * the session is the client, and a queue pair comes and goes as data
+ * connections do.
+ *
+ * The event loop's. Invariant: a lane has one connection, a queue pair or a
+ * data connection; the old one is gone before the new one is welcomed.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "log.h"
+#include "rdma_int.h"
+
+#define ESTABLISH_MS	5000u
+
+void dcm_rdma_conn_close(struct rdma_conn *c, const char *why)
+{
+	struct dcm_rdma *r = c->rdma;
+	struct dcm_session *s = c->session;
+
+	dcm_log_limited(DCM_LOG_DEBUG, "session %llx, lane %u: queue pair: %s",
+			(unsigned long long)s->id, c->lane, why);
+	dcm_list_del(&c->node);
+	dcm_list_del(&c->session_node);
+	r->nr_conns--;
+	if (c->open)
+		rdma_disconnect(c->id);
+	/* when this returns nothing that was on its way is done any more */
+	if (c->id->qp)
+		rdma_destroy_qp(c->id);
+	rdma_destroy_id(c->id);
+	dcm_domain_put(c->domain);
+	s->nr_rdma--;
+	dcm_session_put(s);
+	dcm_conn_forget(r->donor, c->tenant);
+	free(c);
+}
+
+/* ---- connection requests ---- */
+
+/* The session's domain; the first queue pair decides on which device. */
+static struct dcm_domain *domain_for(struct dcm_session *s,
+				     struct ibv_context *ctx)
+{
+	if (!s->domain)
+		s->domain = dcm_domain_new(ctx);
+	if (!s->domain || s->domain->ctx != ctx || s->domain->dead)
+		return NULL;
+	return s->domain;
+}
+
+/* May this session have one more? %NULL, or what is in the way. */
+static const char *conn_limits(const struct dcm_donor *donor,
+			       const struct dcm_session *s)
+{
+	const struct dcm_tenant *t = s->tenant;
+
+	if (t->gone)
+		return "its key was removed";
+	if (t->connections >= t->quota_connections)
+		return "the tenant's connections are used up";
+	if (donor->nr_conns >= donor->cfg.connections)
+		return "the donor's connections are used up";
+	return NULL;
+}
+
+static int conn_accept(struct rdma_conn *c, const struct rdma_conn_param *asked)
+{
+	struct ibv_qp_init_attr attr = {
+		.qp_context = c,
+		.send_cq = c->domain->cq,
+		.recv_cq = c->domain->cq,
+		.cap = { .max_send_wr = 1,
+			 .max_recv_wr = 1,
+			 .max_send_sge = 1,
+			 .max_recv_sge = 1 },
+		.qp_type = IBV_QPT_RC,
+	};
+	struct rdma_conn_param param = { .rnr_retry_count = 7 };
+	struct ibv_device_attr dev;
+
+	if (ibv_query_device(c->id->verbs, &dev))
+		return -1;
+	/* READs the host may have under way at a time */
+	param.responder_resources = asked->responder_resources;
+	if (param.responder_resources > dev.max_qp_rd_atom)
+		param.responder_resources = (u8)dev.max_qp_rd_atom;
+	if (rdma_create_qp(c->id, c->domain->pd, &attr))
+		return -1;
+	return rdma_accept(c->id, &param);
+}
+
+/* A good ticket was shown for @lane of @s. %NULL, or why there is no pair. */
+static const char *conn_new(struct dcm_rdma *r, struct rdma_cm_id *id,
+			    struct dcm_session *s, u16 lane,
+			    const struct rdma_conn_param *asked)
+{
+	struct dcm_donor *donor = r->donor;
+	const char *why = conn_limits(donor, s);
+	struct dcm_domain *dom;
+	struct rdma_conn *c;
+
+	if (why)
+		return why;
+	if (!id->verbs || !dcm_rdma_device_of(r, id->verbs))
+		return "it came in over a device that was not there at the start";
+	dcm_rdma_lane_close(s, lane);
+	dom = domain_for(s, id->verbs);
+	if (!dom)
+		return "the session's protection domain is on another device, or can't be had";
+	c = calloc(1, sizeof(*c));
+	if (!c)
+		return "out of memory";
+	c->rdma = r;
+	c->id = id;
+	c->session = s;
+	c->tenant = s->tenant;
+	c->domain = dcm_domain_get(dom);
+	c->lane = lane;
+	c->deadline = dcm_now(donor) + ESTABLISH_MS;
+	if (conn_accept(c, asked)) {
+		if (id->qp)
+			rdma_destroy_qp(id);
+		dcm_domain_put(c->domain);
+		free(c);
+		return strerror(errno);
+	}
+	id->context = c;
+	dcm_session_get(s);
+	dcm_tenant_get(c->tenant);
+	c->tenant->connections++;
+	donor->nr_conns++;
+	s->nr_rdma++;
+	r->nr_conns++;
+	dcm_list_add_tail(&c->node, &r->conns);
+	dcm_list_add_tail(&c->session_node, &s->rdma);
+	return NULL;
+}
+
+static void on_request(struct dcm_rdma *r, struct rdma_cm_id *id,
+		       const struct rdma_conn_param *asked, const u8 *data)
+{
+	struct dcm_wire_shown shown;
+	struct dcm_session *s;
+	const char *why;
+	void *owner;
+	u16 lane;
+
+	id->context = NULL;
+	if (dcm_wire_show_get(data, asked->private_data_len, &shown)) {
+		why = "it shows no ticket";
+		r->tickets.bad++;
+	} else if (!dcm_ticket_take(&r->tickets, &shown, dcm_now(r->donor),
+				    &owner, &lane)) {
+		why = "its ticket is not good";
+	} else {
+		s = owner;
+		why = conn_new(r, id, s, lane, asked);
+	}
+	if (!why)
+		return;
+	r->rejected++;
+	dcm_log_limited(DCM_LOG_WARNING,
+			"RDMA connection request: %s: rejected", why);
+	rdma_reject(id, NULL, 0);
+	rdma_destroy_id(id);
+}
+
+/* ---- events of the connection manager ---- */
+
+static void listener_gone(struct dcm_rdma *r)
+{
+	dcm_err("the RDMA address %s is gone: no queue pairs until the donor is restarted",
+		r->name);
+	snprintf(r->donor->rdma_why, sizeof(r->donor->rdma_why),
+		 "its address or device is gone");
+	rdma_destroy_id(r->listener);
+	r->listener = NULL;
+}
+
+static void on_event(struct dcm_rdma *r, struct rdma_cm_event *ev)
+{
+	enum rdma_cm_event_type type = ev->event;
+	struct rdma_cm_id *id = ev->id;
+	struct rdma_conn_param asked = ev->param.conn;
+	struct rdma_device *dev;
+	u8 data[256] = { 0 };
+	struct rdma_conn *c;
+
+	/* at most 255 by its type */
+	if (type == RDMA_CM_EVENT_CONNECT_REQUEST && asked.private_data)
+		memcpy(data, asked.private_data, asked.private_data_len);
+	else
+		asked.private_data_len = 0;
+	rdma_ack_cm_event(ev);
+	if (type == RDMA_CM_EVENT_CONNECT_REQUEST) {
+		on_request(r, id, &asked, data);
+		return;
+	}
+	if (id == r->listener) {
+		if (type == RDMA_CM_EVENT_DEVICE_REMOVAL ||
+		    type == RDMA_CM_EVENT_ADDR_CHANGE) {
+			dev = id->verbs ? dcm_rdma_device_of(r, id->verbs) :
+					  NULL;
+			listener_gone(r);
+			if (dev && type == RDMA_CM_EVENT_DEVICE_REMOVAL)
+				dcm_rdma_device_gone(r, dev);
+		}
+		return;
+	}
+	c = id->context;
+	if (!c)
+		return;
+	switch (type) {
+	case RDMA_CM_EVENT_ESTABLISHED:
+		c->open = true;
+		r->opened++;
+		return;
+	case RDMA_CM_EVENT_DEVICE_REMOVAL:
+		dev = dcm_rdma_device_of(r, c->domain->ctx);
+		if (dev)
+			dcm_rdma_device_gone(r, dev);
+		return;
+	case RDMA_CM_EVENT_TIMEWAIT_EXIT:
+		return;
+	default:
+		/* hung up, refused, out of reach: it is over in any case */
+		dcm_rdma_conn_close(c, rdma_event_str(type));
+	}
+}
+
+void dcm_rdma_channel_ready(uv_poll_t *poll, int status, int events)
+{
+	struct dcm_rdma *r = poll->data;
+	struct rdma_cm_event *ev;
+
+	(void)events;
+	if (status < 0)
+		return;
+	for (int i = 0; i < RDMA_TURN_MAX; i++) {
+		if (rdma_get_cm_event(r->channel, &ev))
+			return;
+		on_event(r, ev);
+	}
+}
+
+/* ---- for sessions ---- */
+
+bool dcm_rdma_on(const struct dcm_conn *conn)
+{
+	const struct dcm_rdma *r = conn->donor->rdma;
+
+	/* on the same machine there is shm */
+	return r && r->listener && !conn->is_unix;
+}
+
+bool dcm_rdma_ready(const struct dcm_session *s)
+{
+	return s->domain && !s->domain->dead;
+}
+
+u32 dcm_rdma_ticket(struct dcm_conn *conn, u16 lane, struct dcm_wire_msg *msg)
+{
+	struct dcm_donor *donor = conn->donor;
+	struct dcm_session *s = conn->session;
+	struct dcm_rdma *r = donor->rdma;
+	const struct dcm_ticket *t;
+
+	if (!dcm_rdma_on(conn))
+		return DCM_WS_TRANSPORT;
+	if (!lane || lane > DCM_TICKET_LANES)
+		return DCM_WS_RANGE;
+	dcm_rdma_lane_close(s, lane);
+	if (dcm_data_ending(s, lane))
+		return DCM_WS_BUSY;
+	if (conn->tenant->connections >= conn->tenant->quota_connections) {
+		conn->tenant->refusals++;
+		return DCM_WS_QUOTA;
+	}
+	if (conn_limits(donor, s))
+		return DCM_WS_BUSY;
+	t = dcm_ticket_issue(&r->tickets, s, lane, dcm_now(donor));
+	if (!t)
+		return DCM_WS_BUSY;
+	msg->type = DCM_MSG_TICKET;
+	msg->ticket.number = t->number;
+	memcpy(msg->ticket.secret, t->secret, sizeof(t->secret));
+	memcpy(msg->ticket.addr, r->addr, sizeof(r->addr));
+	msg->ticket.port = r->port;
+	msg->ticket.valid_ms = DCM_TICKET_MS;
+	return DCM_WS_OK;
+}
+
+void dcm_rdma_lane_close(struct dcm_session *s, u16 lane)
+{
+	struct rdma_conn *c, *tmp;
+
+	if (!s->donor->rdma || !lane)
+		return;
+	dcm_tickets_drop(&s->donor->rdma->tickets, s, lane);
+	dcm_list_for_each_safe(c, tmp, &s->rdma, struct rdma_conn, session_node)
+	{
+		if (c->lane == lane)
+			dcm_rdma_conn_close(c,
+					    "another connection takes its lane");
+	}
+}
+
+void dcm_rdma_session_end(struct dcm_session *s)
+{
+	struct rdma_conn *c, *tmp;
+
+	if (!s->donor->rdma)
+		return;
+	dcm_tickets_drop(&s->donor->rdma->tickets, s, 0);
+	dcm_list_for_each_safe(c, tmp, &s->rdma, struct rdma_conn, session_node)
+		dcm_rdma_conn_close(c, "the session ends");
+	dcm_domain_put(s->domain);
+	s->domain = NULL;
+}
+
+void dcm_rdma_quarter(struct dcm_donor *donor)
+{
+	struct dcm_rdma *r = donor->rdma;
+	u64 now = dcm_now(donor);
+	struct rdma_conn *c, *tmp;
+
+	if (!r)
+		return;
+	dcm_tickets_expire(&r->tickets, now);
+	dcm_list_for_each_safe(c, tmp, &r->conns, struct rdma_conn, node)
+	{
+		if (!c->open && now >= c->deadline)
+			dcm_rdma_conn_close(c, "not established in time");
+	}
+}
