@@ -35,40 +35,6 @@
 #define CACHED_MAX	512u	/* pages in free frames */
 #define CACHED_MIN	16u
 
-__thread int dcm_inside;
-
-struct thread_arg {
-	void *(*fn)(void *);
-	void *arg;
-};
-
-static void *thread_main(void *p)
-{
-	struct thread_arg a = *(struct thread_arg *)p;
-
-	dcm_inside = 1;
-	free(p);
-	return a.fn(a.arg);
-}
-
-int dcm_thread_start(pthread_t *t, void *(*fn)(void *), void *arg)
-{
-	struct thread_arg *a = malloc(sizeof(*a));
-	sigset_t all, old;
-	int err;
-
-	if (!a)
-		return -ENOMEM;
-	*a = (struct thread_arg){ fn, arg };
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(t, NULL, thread_main, a);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (err)
-		free(a);
-	return -err;
-}
-
 static u64 cached_pages(u64 budget_pages)
 {
 	return min(max(budget_pages / 128, (u64)CACHED_MIN), (u64)CACHED_MAX);

@@ -17,6 +17,7 @@ CLIENT_SRCS := \
 	kvm-dcm/user/ctl_place.c \
 	kvm-dcm/user/ctl_slab.c \
 	kvm-dcm/user/ctl_status.c \
+	kvm-dcm/user/inside.c \
 	kvm-dcm/user/keys.c \
 	kvm-dcm/user/log.c \
 	kvm-dcm/user/tls.c

@@ -16,13 +16,13 @@
  * atomic and listed in struct dcm_ctl; @lock guards only the status copy and
  * the wait for the first donor.
  */
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <time.h>
 
 #include "ctl_int.h"
+#include "inside.h"
 
 u64 ctl_now_ns(void)
 {
@@ -223,16 +223,11 @@ static bool config_valid(const struct dcm_ctl_config *cfg)
 
 static int thread_start(struct dcm_ctl *ctl)
 {
-	sigset_t all, old;
-	int ret;
+	int ret = dcm_thread_start(&ctl->thread, ctl_main, ctl);
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	ret = pthread_create(&ctl->thread, NULL, ctl_main, ctl);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (!ret)
 		pthread_setname_np(ctl->thread, "dcm-ctl");
-	return -ret;
+	return ret;
 }
 
 int dcm_ctl_start(const struct dcm_ctl_config *cfg,

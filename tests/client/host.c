@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "../../kvm-dcm/user/inside.h"
 #include "host.h"
 
 char host_dir[] = "/tmp/dcm-ctl-XXXXXX";
@@ -23,6 +24,8 @@ static void on_attached(void *arg, u32 extent, struct dcm_ctl_slab *slab)
 	struct host *h = arg;
 
 	pthread_mutex_lock(&h->lock);
+	/* or the preload shim would page what the control thread allocates */
+	assert_true(dcm_inside);
 	assert_true(extent < EXTENTS);
 	assert_int_equal(slab->extent, extent);
 	if (h->slab[extent])

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * inside.c - threads of libdcm, and how they are told from the program's
+ *
+ * Every thread that libdcm starts, the control plane's too, is inside from its
+ * first instruction of ours to its last: what it allocates is never paged. One
+ * that forgot would wait for its own fault, sooner or later.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "inside.h"
+
+__thread int dcm_inside;
+
+struct thread_arg {
+	void *(*fn)(void *);
+	void *arg;
+};
+
+static void *thread_main(void *p)
+{
+	struct thread_arg a = *(struct thread_arg *)p;
+
+	dcm_inside = 1;
+	free(p);
+	return a.fn(a.arg);
+}
+
+int dcm_thread_start(pthread_t *t, void *(*fn)(void *), void *arg)
+{
+	struct thread_arg *a = malloc(sizeof(*a));
+	sigset_t all, old;
+	int err;
+
+	if (!a)
+		return -ENOMEM;
+	*a = (struct thread_arg){ fn, arg };
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(t, NULL, thread_main, a);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (err)
+		free(a);
+	return -err;
+}
