@@ -131,5 +131,6 @@ struct dcm_endpoint {
 extern const struct dcm_transport_ops dcm_transport_shm;
 extern const struct dcm_transport_ops dcm_transport_tcp;
 extern const struct dcm_transport_ops dcm_transport_hostile;
+/* dcm_transport_verbs is verbs.h's: not everybody has libibverbs */
 
 #endif /* DCM_TRANSPORT_H */

@@ -31,6 +31,7 @@
 #include "status.h"
 
 #define FETCH_BUF	(DCM_BLOCK_MAX * DCM_PAGE_SIZE)
+#define FETCH_BUFS	((size_t)FETCH_BUF * DCM_FETCHES_MAX)	/* of a lane */
 #define FIRST_DONOR_MS	10000u
 #define CACHED_MAX	512u	/* pages in free frames */
 #define CACHED_MIN	16u
@@ -114,12 +115,10 @@ static int core_create(struct dcm_pager *pg, u64 nr_pages, u64 extent,
 
 static int lanes_create(struct dcm_pager *pg)
 {
-	size_t bufs = (size_t)FETCH_BUF * DCM_FETCHES_MAX;
 	u32 i, k;
 
-	pg->fetch_bufs = vzalloc(bufs * pg->nr_lanes);
 	pg->lane = vzalloc(sizeof(*pg->lane) * pg->nr_lanes);
-	if (!pg->fetch_bufs || !pg->lane)
+	if (!pg->lane)
 		return -ENOMEM;
 	for (i = 0; i < pg->nr_lanes; i++) {
 		struct dcm_pg_lane *l = &pg->lane[i];
@@ -135,7 +134,8 @@ static int lanes_create(struct dcm_pager *pg)
 		if (l->wake_fd < 0)
 			return -errno;
 		for (k = 0; k < DCM_FETCHES_MAX; k++)
-			l->core->fetch[k].buf = pg->fetch_bufs + i * bufs +
+			l->core->fetch[k].buf = pg->fetch_bufs +
+						i * FETCH_BUFS +
 						(size_t)k * FETCH_BUF;
 	}
 	/* Faults must be served when the host has no page to spare. */
@@ -175,6 +175,9 @@ static int ctl_create(struct dcm_pager *pg, u64 bytes, u64 *extent, char *err,
 		.size = bytes,
 		.extent = pg->cfg.extent,
 		.data_encryption = pg->cfg.data_encryption,
+		.transport = pg->cfg.transport,
+		.area = pg->fetch_bufs,
+		.area_bytes = FETCH_BUFS * pg->nr_lanes,
 	};
 	char why[DCM_ERR_MAX];
 	int rc;
@@ -245,7 +248,8 @@ static int create(struct dcm_pager *pg, char *err, size_t len)
 	snprintf(err, len, "no memory for %llu MiB of address space",
 		 (unsigned long long)bytes >> 20);
 	pg->zero = vzalloc(FETCH_BUF);
-	if (!pg->zero)
+	pg->fetch_bufs = vzalloc(FETCH_BUFS * pg->nr_lanes);
+	if (!pg->zero || !pg->fetch_bufs)
 		return -ENOMEM;
 	memset(pg->zero, 0, FETCH_BUF);
 	rc = dcm_guest_init(pg, nr_pages);

@@ -7,6 +7,7 @@ CLIENT_SRCS := \
 	kvm-dcm/core/wire.c \
 	kvm-dcm/transport/shm.c \
 	kvm-dcm/transport/tcp.c \
+	kvm-dcm/transport/verbs.c \
 	kvm-dcm/user/config.c \
 	kvm-dcm/user/conn.c \
 	kvm-dcm/user/ctl.c \
@@ -17,6 +18,7 @@ CLIENT_SRCS := \
 	kvm-dcm/user/ctl_place.c \
 	kvm-dcm/user/ctl_slab.c \
 	kvm-dcm/user/ctl_status.c \
+	kvm-dcm/user/ctl_verbs.c \
 	kvm-dcm/user/inside.c \
 	kvm-dcm/user/keys.c \
 	kvm-dcm/user/log.c \
@@ -26,4 +28,4 @@ PAGER_SRCS := $(patsubst %,kvm-dcm/user/%.c,\
 	uffd)
 # only for tests
 CLIENT_TEST_SRCS := kvm-dcm/transport/hostile.c
-CLIENT_PKGS := gnutls inih
+CLIENT_PKGS := gnutls inih librdmacm libibverbs

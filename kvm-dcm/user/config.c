@@ -39,7 +39,7 @@ struct option {
 	size_t offset;
 	uint64_t min;	/* text: room */
 	uint64_t max;
-	const char *choices;	/* "zero|one" */
+	const char *choices;	/* "zero|one|two" */
 };
 
 #define AT(field) offsetof(struct dcm_host_config, field)
@@ -55,6 +55,8 @@ static const struct option options[] = {
 	{ "vm", "on-loss", KIND_CHOICE, AT(on_loss), 0, 0, "pause|sigbus" },
 	{ "vm", "extent", KIND_SIZE, AT(extent), 0, 1ull << 40, NULL },
 	{ "vm", "data-encryption", KIND_BOOL, AT(data_encryption), 0, 0, NULL },
+	{ "vm", "transport", KIND_CHOICE, AT(transport), 0, 0,
+	  "auto|tcp|verbs" },
 	{ "key", "tenant", KIND_TEXT, AT(tenant), 0, ROOM(tenant), NULL },
 	{ "key", "file", KIND_TEXT, AT(key_file), 0, ROOM(key_file), NULL },
 };
@@ -186,17 +188,22 @@ static int option_set(struct reader *r, const struct option *o,
 			return FAIL(r, "%s: must be yes or no", o->key);
 		return 1;
 	case KIND_CHOICE: {
-		const char *bar = strchr(o->choices, '|');
-		size_t first = (size_t)(bar - o->choices);
+		const char *word = o->choices;
+		unsigned int n;
 
-		if (strlen(value) == first && !memcmp(value, o->choices, first))
-			*(unsigned int *)field = 0;
-		else if (!strcmp(value, bar + 1))
-			*(unsigned int *)field = 1;
-		else
-			return FAIL(r, "%s: must be one of %s", o->key,
-				    o->choices);
-		return 1;
+		for (n = 0;; n++, word++) {
+			size_t room = strcspn(word, "|");
+
+			if (strlen(value) == room &&
+			    !memcmp(value, word, room)) {
+				*(unsigned int *)field = n;
+				return 1;
+			}
+			word += room;
+			if (!*word)
+				return FAIL(r, "%s: must be one of %s", o->key,
+					    o->choices);
+		}
 	}
 	}
 	return 0;
@@ -365,6 +372,9 @@ static int config_check(const struct dcm_host_config *c, bool hostd, char *err)
 			       (c->extent & (c->extent - 1))))
 		snprintf(err, DCM_ERR_MAX,
 			 "[vm] extent=: must be a power of two of 2M or more");
+	else if (c->transport == DCM_TRANSPORT_VERBS && c->data_encryption)
+		snprintf(err, DCM_ERR_MAX,
+			 "[vm] transport = verbs: RDMA is not encrypted; data-encryption = no must say that this is wanted");
 	else if (!c->nr_donors)
 		snprintf(err, DCM_ERR_MAX, "no [donor NAME] section");
 	else if (!c->key_file[0])

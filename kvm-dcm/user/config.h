@@ -13,6 +13,9 @@
  *	extent = 0			; slab size; 0: what the donors lend
  *	data-encryption = yes		; no: page contents go in plain bytes, if
  *					; the donor allows it
+ *	transport = auto		; tcp, or verbs: to donors that are not on
+ *					; this host; auto: verbs where both ends
+ *					; have it and data-encryption = no
  *	[donor NAME]			; one section each, up to 64
  *	address = tcp:HOST:PORT		; or unix:/path
  *	[key]
@@ -57,6 +60,12 @@ enum dcm_host_on_loss {
 	DCM_ON_LOSS_SIGBUS,
 };
 
+enum dcm_host_transport {
+	DCM_TRANSPORT_AUTO,
+	DCM_TRANSPORT_TCP,
+	DCM_TRANSPORT_VERBS,
+};
+
 struct dcm_host_donor {
 	char name[DCM_NAME_MAX + 1];
 	char address[DCM_ADDRESS_MAX + 1];
@@ -82,6 +91,7 @@ struct dcm_host_config {
 	enum dcm_host_on_loss on_loss;
 	uint64_t extent;
 	bool data_encryption;
+	enum dcm_host_transport transport;
 	uint32_t nr_donors;
 	struct dcm_host_donor donor[DCM_CONFIG_DONORS_MAX];
 	char tenant[DCM_WIRE_TENANT_MAX + 1];

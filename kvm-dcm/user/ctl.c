@@ -2,11 +2,11 @@
 /*
  * ctl.c - the control thread
  *
- * One thread, one poll() over an eventfd, every donor's control connection and
- * every data connection that is being made. It lives in someone else's process
- * (a VMM), so: no event library, no signal handlers, all signals blocked, a
- * small stack's worth of locals, and no step that can take long but the
- * owner's callbacks.
+ * One thread, one poll() over an eventfd, the RDMA connection manager's events,
+ * every donor's control connection and every data connection that is being
+ * made. It lives in someone else's process (a VMM), so: no event library, no
+ * signal handlers, all signals blocked, a small stack's worth of locals, and no
+ * step that can take long but the owner's callbacks.
  *
  * Each round: read everything that has arrived, then what other threads want
  * (bitmap of extents, stack of slabs), then timers. Timers come last on
@@ -47,13 +47,14 @@ void ctl_kick(struct dcm_ctl *ctl)
 	(void)n;
 }
 
-/* Descriptors to poll; fds[1 + donor * (1 + lanes)] is the donor's control. */
+/* Descriptors to poll; fds[2 + donor * (1 + lanes)] is the donor's control. */
 static nfds_t fds_fill(struct dcm_ctl *ctl)
 {
 	struct pollfd *p = ctl->fds;
 	u32 i, lane;
 
 	*p++ = (struct pollfd){ .fd = ctl->event, .events = POLLIN };
+	*p++ = (struct pollfd){ .fd = ctl_verbs_fd(ctl), .events = POLLIN };
 	for (i = 0; i < ctl->nr_donors; i++) {
 		struct ctl_donor *d = &ctl->donor[i];
 		short ev = dcm_conn_events(&d->conn);
@@ -88,7 +89,8 @@ static int timeout_ms(struct dcm_ctl *ctl, bool soon, u64 now)
 		     lane++) {
 			struct ctl_lane_slot *s = &d->slot[lane];
 
-			if (!s->live && s->conn.state == DCM_CONN_CLOSED)
+			if (!s->live && s->conn.state == DCM_CONN_CLOSED &&
+			    s->pair.st == PAIR_NONE)
 				t = min(t, s->retry_ms > now ?
 						   s->retry_ms - now :
 						   0);
@@ -117,9 +119,10 @@ static void *ctl_main(void *arg)
 		if (ctl->fds[0].revents &&
 		    read(ctl->event, &count, sizeof(count)) < 0)
 			count = 0;
+		ctl_verbs_events(ctl, now);
 		for (i = 0; i < ctl->nr_donors; i++) {
 			struct ctl_donor *d = &ctl->donor[i];
-			struct pollfd *p = &ctl->fds[1 + i * stride];
+			struct pollfd *p = &ctl->fds[2 + i * stride];
 
 			ctl_donor_io(d, p->revents, now);
 			for (lane = 0; lane < ctl->nr_lanes; lane++)
@@ -158,6 +161,7 @@ static void ctl_free(struct dcm_ctl *ctl)
 		free(d->slot);
 	}
 	ctl_slabs_free(ctl);
+	ctl_verbs_exit(ctl);
 	dcm_tls_exit(&ctl->tls);
 	if (ctl->event >= 0)
 		close(ctl->event);
@@ -188,7 +192,7 @@ static void *zalloc_aligned(size_t n, size_t size)
 
 static int donors_init(struct dcm_ctl *ctl, const struct dcm_ctl_config *cfg)
 {
-	u32 i;
+	u32 i, lane;
 	int ret;
 
 	for (i = 0; i < ctl->nr_donors; i++) {
@@ -202,6 +206,8 @@ static int donors_init(struct dcm_ctl *ctl, const struct dcm_ctl_config *cfg)
 		d->slot = zalloc_aligned(ctl->nr_lanes, sizeof(*d->slot));
 		if (!d->slot)
 			return -ENOMEM;
+		for (lane = 0; lane < ctl->nr_lanes; lane++)
+			d->slot[lane].donor = d;
 		ret = ctl_address_resolve(d);
 		if (ret)
 			return ret;
@@ -214,6 +220,8 @@ static bool config_valid(const struct dcm_ctl_config *cfg)
 	return cfg->nr_donors && cfg->nr_donors <= DCM_CONFIG_DONORS_MAX &&
 	       cfg->nr_lanes && cfg->nr_lanes <= DCM_CTL_LANES_MAX &&
 	       cfg->size && cfg->size <= 1ull << 48 &&
+	       (cfg->transport != DCM_TRANSPORT_VERBS ||
+		!cfg->data_encryption) &&
 	       (!cfg->extent || (cfg->extent >= DCM_WIRE_SLAB_MIN &&
 				 !(cfg->extent & (cfg->extent - 1)))) &&
 	       cfg->key_len >= DCM_WIRE_KEY_MIN &&
@@ -254,6 +262,9 @@ int dcm_ctl_start(const struct dcm_ctl_config *cfg,
 	ctl->extent_bytes = cfg->extent;
 	ctl->data_encryption = cfg->data_encryption;
 	ctl->populate = !cfg->no_populate;
+	ctl->transport = cfg->transport;
+	ctl->area = cfg->area;
+	ctl->area_bytes = cfg->area_bytes;
 	ctl->wrap = cfg->wrap;
 	ctl->wrap_arg = cfg->wrap_arg;
 	ctl->start_ms = ctl_now_ms();
@@ -273,7 +284,7 @@ int dcm_ctl_start(const struct dcm_ctl_config *cfg,
 	ctl->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	ctl->donor = zalloc_aligned(ctl->nr_donors, sizeof(*ctl->donor));
 	ctl->lane = zalloc_aligned(ctl->nr_lanes, sizeof(*ctl->lane));
-	ctl->fds = calloc(1 + ctl->nr_donors * (1 + ctl->nr_lanes),
+	ctl->fds = calloc(2 + ctl->nr_donors * (1 + ctl->nr_lanes),
 			  sizeof(*ctl->fds));
 	ctl->want = calloc(words, sizeof(u64));
 	ctl->pending = calloc(words, sizeof(u64));
@@ -287,7 +298,9 @@ int dcm_ctl_start(const struct dcm_ctl_config *cfg,
 	    !ctl->want || !ctl->pending || !ctl->placing || !ctl->starved ||
 	    !ctl->scratch || !ctl->other || !ctl->cur)
 		goto err;
-	ret = donors_init(ctl, cfg);
+	ret = ctl_verbs_init(ctl);
+	if (!ret)
+		ret = donors_init(ctl, cfg);
 	if (ret)
 		goto err;
 	ret = dcm_tls_init(&ctl->tls, cfg->tenant, cfg->key, cfg->key_len);

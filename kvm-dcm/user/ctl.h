@@ -54,6 +54,11 @@ struct dcm_ctl;
  *	dcm_ctl_extent_bytes()
  * @data_encryption: page contents go through TLS. If not: in plain bytes, if
  *	the donor agrees
+ * @transport: to donors that are not on this host; verbs only without
+ *	@data_encryption
+ * @area: memory that READs land in: with verbs it is locked and registered, and
+ *	they land without a copy. %NULL: none
+ * @area_bytes: of it; it must outlive the control plane
  * @no_populate: do not map the pages of shm slabs ahead of use
  * @seed: of placement; 0: a random one
  * @wrap: tests: given every new endpoint, returns what lanes get instead (a
@@ -78,6 +83,9 @@ struct dcm_ctl_config {
 	u64 size;
 	u64 extent;
 	bool data_encryption;
+	enum dcm_host_transport transport;
+	void *area;
+	size_t area_bytes;
 	bool no_populate;
 	u64 seed;
 	struct dcm_endpoint *(*wrap)(void *arg, struct dcm_endpoint *ep);
@@ -165,7 +173,8 @@ struct dcm_ctl_ops {
  * Looks up host names (may sleep); does not wait for any donor.
  *
  * Return: 0, -EINVAL, -ENOMEM, -EHOSTUNREACH for an address that can't be
- * looked up; the reason has been logged.
+ * looked up, -ENODEV when verbs is a must and there is no RDMA device; the
+ * reason has been logged.
  */
 int dcm_ctl_start(const struct dcm_ctl_config *cfg,
 		  const struct dcm_ctl_ops *cb, void *arg,
@@ -279,7 +288,7 @@ enum dcm_ctl_donor_state {
 
 /**
  * struct dcm_ctl_donor_status - one donor
- * @transport: "tcp" or "shm"
+ * @transport: "tcp", "shm" or "verbs"
  * @state: enum dcm_ctl_donor_state
  * @slabs: slabs of this VM there
  * @bytes: their size

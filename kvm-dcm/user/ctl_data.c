@@ -8,7 +8,11 @@
  * exchanged by the other: @next brings a new endpoint to the lane, @spent
  * brings a dead one back to be closed. No lock, no wait. An endpoint in the
  * lane's hands is only ever touched here by dcm_tcp_kill(), a shutdown() of a
- * socket that nobody but this thread closes.
+ * socket that nobody but this thread closes, or dcm_verbs_kill().
+ *
+ * In a session that goes over verbs it is a queue pair (ctl_verbs.c) first, and
+ * a data connection when that has failed a few times: slabs can be reached
+ * either way. When the data connection breaks it is tried again.
  *
  * States of a slot: no endpoint and no connection (retry at @retry_ms),
  * connecting, HELLO sent, endpoint out (@live).
@@ -25,6 +29,34 @@ static void data_close(struct ctl_lane_slot *s, struct dcm_endpoint *ep)
 	ep->ops->close(ep);
 }
 
+/* Not again at once, and slower and slower. */
+void ctl_data_retry(struct ctl_lane_slot *s, u64 now)
+{
+	s->retry_ms = now + s->backoff_ms;
+	s->backoff_ms = min(max(s->backoff_ms * 2, CTL_BACKOFF_MIN_MS),
+			    CTL_BACKOFF_MAX_MS / 4);
+}
+
+/* A new endpoint goes to the lane. */
+void ctl_data_out(struct ctl_lane_slot *s, struct dcm_endpoint *ep)
+{
+	struct dcm_ctl *ctl = s->donor->ctl;
+
+	s->backoff_ms = 0;
+	s->raw = ep;
+	if (ctl->wrap)
+		ep = ctl->wrap(ctl->wrap_arg, ep);
+	s->live = ep;
+	__atomic_store_n(&s->next, ep, __ATOMIC_RELEASE);
+}
+
+static const char *data_why(struct dcm_endpoint *ep)
+{
+	const char *why = dcm_verbs_why(ep);
+
+	return why ? why : dcm_tcp_why(ep);
+}
+
 static void data_failed(struct ctl_donor *d, struct ctl_lane_slot *s, u64 now)
 {
 	if (dcm_log_allow(&d->say_data, now, CTL_SAY_MS))
@@ -33,9 +65,7 @@ static void data_failed(struct ctl_donor *d, struct ctl_lane_slot *s, u64 now)
 			d->name, d->address, s->conn.why);
 	dcm_conn_close(&s->conn);
 	s->hello_sent = false;
-	s->retry_ms = now + s->backoff_ms;
-	s->backoff_ms = min(max(s->backoff_ms * 2, CTL_BACKOFF_MIN_MS),
-			    CTL_BACKOFF_MAX_MS / 4);
+	ctl_data_retry(s, now);
 }
 
 static void data_open(struct ctl_donor *d, struct ctl_lane_slot *s,
@@ -84,13 +114,10 @@ static void data_open(struct ctl_donor *d, struct ctl_lane_slot *s,
 		dcm_log(DCM_LOG_NOTICE,
 			"donor %s (%s): insists on encrypted data", d->name,
 			d->address);
-	s->backoff_ms = 0;
 	s->hello_sent = false;
-	s->raw = ep;
-	if (d->ctl->wrap)
-		ep = d->ctl->wrap(d->ctl->wrap_arg, ep);
-	s->live = ep;
-	__atomic_store_n(&s->next, ep, __ATOMIC_RELEASE);
+	/* when this one breaks, a queue pair is tried again */
+	s->pair.fails = 0;
+	ctl_data_out(s, ep);
 }
 
 static void data_hello(struct ctl_donor *d, struct ctl_lane_slot *s)
@@ -152,12 +179,19 @@ void ctl_data_timers(struct ctl_donor *d, u64 now)
 			    dcm_log_allow(&d->say_data, now, CTL_SAY_MS))
 				dcm_log(DCM_LOG_WARNING,
 					"donor %s (%s): data connection: %s",
-					d->name, d->address,
-					dcm_tcp_why(s->raw));
+					d->name, d->address, data_why(s->raw));
 			data_close(s, ep);
 		}
-		if (d->want_data && d->st == SESSION_UP && !s->live &&
-		    s->conn.state == DCM_CONN_CLOSED && now >= s->retry_ms) {
+		if (ctl_verbs_timers(s, now))
+			continue;
+		/* what a new session's lanes still hold is the old one's */
+		if (!d->want_data || d->st != SESSION_UP ||
+		    (s->live && d->verbs != VERBS_TRY) ||
+		    s->conn.state != DCM_CONN_CLOSED || now < s->retry_ms)
+			continue;
+		if (d->verbs != VERBS_OFF && s->pair.fails < CTL_PAIR_FAILS) {
+			ctl_verbs_start(s, now);
+		} else {
 			s->hello_sent = false;
 			dcm_conn_start(&s->conn, &d->ctl->tls,
 				       (struct sockaddr *)&d->sa, d->sa_len,
@@ -176,14 +210,17 @@ void ctl_data_kill(struct ctl_donor *d)
 		struct ctl_lane_slot *s = &d->slot[lane];
 
 		dcm_conn_close(&s->conn);
+		ctl_verbs_abort(s);
 		ep = __atomic_exchange_n(&s->next, NULL, __ATOMIC_ACQ_REL);
 		if (ep)
 			data_close(s, ep);	/* never got to the lane */
 		ep = __atomic_exchange_n(&s->spent, NULL, __ATOMIC_ACQUIRE);
 		if (ep)
 			data_close(s, ep);
-		if (s->live)
-			dcm_tcp_kill(s->raw);
+		if (!s->live)
+			continue;
+		dcm_tcp_kill(s->raw);
+		dcm_verbs_kill(s->raw);
 	}
 }
 
@@ -196,6 +233,7 @@ void ctl_data_close(struct ctl_donor *d)
 		struct ctl_lane_slot *s = &d->slot[lane];
 
 		dcm_conn_close(&s->conn);
+		ctl_verbs_abort(s);
 		if (s->live)
 			data_close(s, s->live);
 		if (s->shm)

@@ -51,6 +51,7 @@ static void donor_down(struct ctl_donor *d, u64 now)
 	d->st = SESSION_DOWN;
 	d->query_tag = 0;
 	d->place.up = false;
+	ctl_verbs_down(d);
 	/*
 	 * At once after a break, then slower and slower, never in step. A
 	 * donor that welcomes us and then talks nonsense has no claim to that.
@@ -96,7 +97,7 @@ u64 ctl_donor_query(struct ctl_donor *d, u64 now)
 bool ctl_donor_usable(const struct ctl_donor *d, u64 now)
 {
 	return d->st == SESSION_UP && !d->place.draining &&
-	       now >= d->full_until_ms;
+	       d->verbs != VERBS_TRY && now >= d->full_until_ms;
 }
 
 static void hello(struct ctl_donor *d, u64 now)
@@ -108,6 +109,9 @@ static void hello(struct ctl_donor *d, u64 now)
 			.version_min = DCM_WIRE_VERSION_MIN,
 			.version_max = DCM_WIRE_VERSION_MAX,
 			.role = DCM_ROLE_CONTROL,
+			.flags = d->ctl->channel && !d->local ?
+					 DCM_HELLO_VERBS :
+					 0,
 			.session = d->session,
 		},
 	};
@@ -150,6 +154,7 @@ static bool extent_fits(struct ctl_donor *d, u64 bytes, u64 now)
 static void on_welcome(struct ctl_donor *d, const struct dcm_wire_msg *m,
 		       u64 now)
 {
+	bool verbs = d->ctl->channel && m->welcome.flags & DCM_WELCOME_VERBS;
 	bool resume = d->session != 0;
 
 	if (m->welcome.version < DCM_WIRE_VERSION_MIN ||
@@ -167,6 +172,15 @@ static void on_welcome(struct ctl_donor *d, const struct dcm_wire_msg *m,
 	}
 	if (!extent_fits(d, m->welcome.slab_bytes, now))
 		return;
+	if (d->ctl->transport == DCM_TRANSPORT_VERBS && !d->local && !verbs) {
+		if (dcm_log_allow(&d->say_refused, now, CTL_SAY_MS))
+			dcm_log(DCM_LOG_ERR,
+				"donor %s (%s): lends nothing over verbs, and transport = verbs: it is not used",
+				d->name, d->address);
+		dcm_conn_fail(&d->conn, "lends nothing over verbs");
+		d->backoff_ms = CTL_BACKOFF_MAX_MS;
+		return;
+	}
 	if (!resume) {
 		d->session = m->welcome.session;
 		d->donor_id = m->welcome.donor_id;
@@ -184,6 +198,7 @@ static void on_welcome(struct ctl_donor *d, const struct dcm_wire_msg *m,
 	d->why[0] = 0;
 	if (!d->local)
 		d->want_data = true;
+	ctl_verbs_welcome(d, verbs && !d->local, resume);
 	memset(&d->say_refused, 0, sizeof(d->say_refused));
 	dcm_log(resume ? DCM_LOG_NOTICE : DCM_LOG_INFO, "donor %s (%s): %s",
 		d->name, d->address,
@@ -281,6 +296,11 @@ static void on_message(struct ctl_donor *d, const struct dcm_wire_msg *m,
 	case DCM_MSG_MR_INFO:
 		on_mr_info(d, m, now);
 		break;
+	case DCM_MSG_TICKET:
+		if (!ctl_verbs_ticket(d, m, now))
+			dcm_conn_fail(&d->conn,
+				      "sends a ticket nobody asked for");
+		break;
 	case DCM_MSG_CHECK_ACTIVITY:
 		ctl_slab_activity(d, m->slab.slab, m->tag, now);
 		break;
@@ -299,7 +319,8 @@ static void on_message(struct ctl_donor *d, const struct dcm_wire_msg *m,
 			dcm_conn_fail(&d->conn, "has ended our session");
 		} else if (m->tag && m->tag == d->query_tag) {
 			d->query_tag = 0;
-		} else if (!ctl_place_error(d, m->tag, m->error.status, now) &&
+		} else if (!ctl_verbs_error(d, m->tag, m->error.status, now) &&
+			   !ctl_place_error(d, m->tag, m->error.status, now) &&
 			   !ctl_slab_answered(d, m->tag)) {
 			dcm_conn_fail(&d->conn, "says: %s",
 				      dcm_wire_status_text(m->error.status));

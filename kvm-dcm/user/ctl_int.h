@@ -11,6 +11,7 @@
 #include "../core/place.h"
 #include "../transport/shm.h"
 #include "../transport/tcp.h"
+#include "../transport/verbs.h"
 #include "conn.h"
 #include "ctl.h"
 #include "log.h"
@@ -24,6 +25,8 @@
 #define CTL_MAP_MS 30000u	/* a donor may have to zero a slab first */
 #define CTL_SAY_MS 60000u	/* the same complaint again at the earliest */
 #define CTL_TICK_MS 100u
+#define CTL_PAIR_FAILS 3u	/* in a row: then the lane takes tcp */
+#define CTL_VERBS_DEVICES 4u
 #define CTL_GRACE_MS 2000u	/* to connect at first, before complaints */
 
 enum ctl_session {
@@ -31,6 +34,46 @@ enum ctl_session {
 	SESSION_CONNECTING,	/* up to the TLS handshake */
 	SESSION_HELLO,		/* HELLO sent */
 	SESSION_UP,
+};
+
+/* Does a session's memory go over verbs? Decided once in its life. */
+enum ctl_verbs {
+	VERBS_OFF,
+	VERBS_TRY,		/* the donor has it: no slab before it is known */
+	VERBS_ON,
+};
+
+enum ctl_pair_state {
+	PAIR_NONE,
+	PAIR_TICKET,		/* ASK_TICKET sent */
+	PAIR_ADDRESS,
+	PAIR_ROUTE,
+	PAIR_CONNECT,
+	PAIR_READY,		/* waits for the lane to give its old one back */
+};
+
+/**
+ * struct ctl_pair - a queue pair being made; the control thread's
+ * @tag: of ASK_TICKET
+ * @fails: in a row
+ * @id: from PAIR_ADDRESS to PAIR_ROUTE ours, then @ep's
+ * @shown: what the donor wants to see
+ */
+struct ctl_pair {
+	enum ctl_pair_state st;
+	u64 tag;
+	u64 since_ms;
+	u32 fails;
+	struct rdma_cm_id *id;
+	struct dcm_endpoint *ep;
+	struct dcm_wire_shown shown;
+};
+
+/* A device, with the domain of our own that all endpoints on it share. */
+struct ctl_verbs_device {
+	struct ibv_context *ctx;
+	struct ibv_pd *pd;
+	struct ibv_mr *area;	/* %NULL: can't be locked; READs are copied */
 };
 
 /* dcm_ctl_slab.notes: what any thread tells the control thread */
@@ -53,7 +96,8 @@ enum ctl_slab_state {
  * @shm: the lane's, from start to stop; donors on AF_UNIX only
  * @rtt_ns: lane writes
  * @live: control thread: what it gave and did not get back
- * @raw: the tcp endpoint in @live: the same but for tests
+ * @raw: the tcp or verbs endpoint in @live: the same but for tests
+ * @donor: whose slot it is
  */
 struct ctl_lane_slot {
 	struct dcm_endpoint *next;
@@ -66,7 +110,9 @@ struct ctl_lane_slot {
 
 	struct dcm_endpoint *live ____cacheline_aligned;
 	struct dcm_endpoint *raw;
+	struct ctl_donor *donor;
 	struct dcm_conn conn;
+	struct ctl_pair pair;
 	bool hello_sent;
 	u64 retry_ms;
 	u32 backoff_ms;
@@ -97,6 +143,7 @@ struct ctl_donor {
 	u64 donor_id;
 	u32 inflight_max;
 	bool want_data;
+	enum ctl_verbs verbs;
 	bool was_lost;
 	u64 up_ms;
 	u64 heard_ms;
@@ -142,7 +189,7 @@ struct ctl_job {
 
 /**
  * struct ctl_lane - what a lane has under way; the lane's alone
- * @busy_tcp: donors with operations in flight, a bit each
+ * @busy_tcp: donors with operations in flight, over tcp or verbs, a bit each
  * @busy_shm: the same
  */
 struct ctl_lane {
@@ -172,6 +219,12 @@ struct dcm_ctl {
 	bool data_encryption;
 	bool populate;
 	u64 extent_bytes;
+	enum dcm_host_transport transport;
+	void *area;
+	size_t area_bytes;
+	struct rdma_event_channel *channel;	/* %NULL: no verbs */
+	struct ctl_verbs_device device[CTL_VERBS_DEVICES];
+	u32 nr_devices;
 	u64 start_ms;
 	bool was_up;
 	struct dcm_endpoint *(*wrap)(void *arg, struct dcm_endpoint *ep);
@@ -243,6 +296,23 @@ void ctl_data_timers(struct ctl_donor *d, u64 now);
 void ctl_data_io(struct ctl_donor *d, u32 lane, short revents, u64 now);
 void ctl_data_kill(struct ctl_donor *d);
 void ctl_data_close(struct ctl_donor *d);
+void ctl_data_retry(struct ctl_lane_slot *s, u64 now);
+void ctl_data_out(struct ctl_lane_slot *s, struct dcm_endpoint *ep);
+
+/* ctl_verbs.c: queue pairs */
+int ctl_verbs_init(struct dcm_ctl *ctl);
+void ctl_verbs_exit(struct dcm_ctl *ctl);
+void ctl_verbs_welcome(struct ctl_donor *d, bool offered, bool resume);
+void ctl_verbs_lost(struct ctl_donor *d, u64 now);
+void ctl_verbs_start(struct ctl_lane_slot *s, u64 now);
+bool ctl_verbs_timers(struct ctl_lane_slot *s, u64 now);
+void ctl_verbs_abort(struct ctl_lane_slot *s);
+void ctl_verbs_down(struct ctl_donor *d);
+bool ctl_verbs_ticket(struct ctl_donor *d, const struct dcm_wire_msg *m,
+		      u64 now);
+bool ctl_verbs_error(struct ctl_donor *d, u64 tag, u32 status, u64 now);
+int ctl_verbs_fd(const struct dcm_ctl *ctl);
+void ctl_verbs_events(struct dcm_ctl *ctl, u64 now);
 
 /* ctl_slab.c */
 void ctl_slab_attach(struct ctl_donor *d, u32 extent,

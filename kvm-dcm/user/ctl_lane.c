@@ -202,6 +202,8 @@ int dcm_ctl_io_fds(struct dcm_ctl *ctl, u32 lane, struct pollfd *fds, int max)
 		if (ep->ops->dead(ep))
 			return 0;
 		fds[n].fd = ep->ops->wait_fd(ep, &events);
+		if (fds[n].fd < 0)
+			return 0;
 		fds[n].events = events;
 		fds[n++].revents = 0;
 	}

@@ -203,7 +203,9 @@ static void job_decide(struct dcm_ctl *ctl, struct ctl_job *j, u64 now)
 	msg.tag = j->tag[0];
 	msg.map.slab_bytes = ctl->extent_bytes;
 	msg.map.cookie = j->extent;
-	msg.map.transports = d->local ? DCM_WT_SHM | DCM_WT_TCP : DCM_WT_TCP;
+	msg.map.transports = d->local		       ? DCM_WT_SHM | DCM_WT_TCP :
+			     d->verbs == VERBS_ON ? DCM_WT_VERBS :
+						    DCM_WT_TCP;
 	/* so that the next job does not count on the same slab */
 	if (d->place.slabs_free)
 		d->place.slabs_free--;
@@ -272,6 +274,12 @@ bool ctl_place_error(struct ctl_donor *d, u64 tag, u32 status, u64 now)
 
 	if (!j)
 		return false;
+	if (status == DCM_WS_TRANSPORT && d->verbs == VERBS_ON &&
+	    d->ctl->transport != DCM_TRANSPORT_VERBS) {
+		ctl_verbs_lost(d, now);
+		job_again(d->ctl, j, now);
+		return true;
+	}
 	j->tried |= 1ull << d->idx;
 	if (status == DCM_WS_DRAINING)
 		d->place.draining = true;

@@ -135,7 +135,8 @@ void ctl_slab_attach(struct ctl_donor *d, u32 extent,
 
 	if (m->mr_info.bytes != ctl->extent_bytes ||
 	    (m->mr_info.transport == DCM_WT_SHM && !d->local) ||
-	    m->mr_info.transport == DCM_WT_VERBS ||
+	    (m->mr_info.transport == DCM_WT_VERBS) != (d->verbs == VERBS_ON) ||
+	    m->mr_info.addr > U64_MAX - m->mr_info.bytes ||
 	    slab_find(d, m->mr_info.slab)) {
 		dcm_conn_fail(&d->conn, "lends a slab that we did not ask for");
 		goto refused;
@@ -150,13 +151,16 @@ void ctl_slab_attach(struct ctl_donor *d, u32 extent,
 	memset(s, 0, len);
 	s->ref.id = m->mr_info.slab;
 	s->ref.bytes = m->mr_info.bytes;
+	s->ref.base = m->mr_info.addr;
+	s->ref.rkey = m->mr_info.rkey;
 	s->ref.fd = -1;
 	s->ctl = ctl;
 	s->donor = d->idx;
 	s->extent = extent;
 	s->transport = m->mr_info.transport;
-	s->caps = s->transport == DCM_WT_SHM ? dcm_transport_shm.caps :
-					       dcm_transport_tcp.caps;
+	s->caps = s->transport == DCM_WT_SHM   ? dcm_transport_shm.caps :
+		  s->transport == DCM_WT_VERBS ? dcm_transport_verbs.caps :
+						 dcm_transport_tcp.caps;
 	dcm_activity_init(&s->activity, 0, ctl_now_ns());
 	if (s->transport == DCM_WT_SHM) {
 		if (!slab_map(d, s, fd)) {

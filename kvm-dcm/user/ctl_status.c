@@ -16,7 +16,9 @@ static void donor_status(struct ctl_donor *d, struct dcm_ctl_donor_status *st)
 	memcpy(st->name, d->name, sizeof(st->name));
 	memcpy(st->address, d->address, sizeof(st->address));
 	memcpy(st->why, d->why, sizeof(st->why));
-	st->transport = d->local ? "shm" : "tcp";
+	st->transport = d->local	      ? "shm" :
+			d->verbs == VERBS_ON ? "verbs" :
+					       "tcp";
 	if (d->place.draining)
 		st->state = DCM_DONOR_DRAINING;
 	else if (d->st == SESSION_UP)

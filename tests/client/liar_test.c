@@ -61,6 +61,8 @@ enum script {
 	MR_VERBS,
 	MR_OTHER_BYTES,
 	MR_SAME_ID,
+	VERBS_UNASKED,
+	TICKET_UNASKED,
 	NR_SCRIPTS
 };
 
@@ -81,6 +83,7 @@ static const char *const says[NR_SCRIPTS] = {
 	[MR_VERBS] = "slab that we did not ask for",
 	[MR_OTHER_BYTES] = "slab that we did not ask for",
 	[MR_SAME_ID] = "slab that we did not ask for",
+	[TICKET_UNASKED] = "a ticket nobody asked for",
 };
 
 struct liar {
@@ -336,6 +339,12 @@ static void lies_at_once(struct liar *l)
 	case MR_UNASKED:
 		lend(l, 99999);
 		break;
+	case TICKET_UNASKED:
+		m.type = DCM_MSG_TICKET;
+		m.tag = 99999;
+		m.ticket.port = 4791;
+		say(l, &m);
+		break;
 	default:
 		break;
 	}
@@ -348,6 +357,8 @@ static void serve(struct liar *l)
 	if (!hear(l, DCM_PHASE_HELLO, &m))
 		return;
 	w.tag = m.tag;
+	/* flags are for those who set their own */
+	w.welcome.flags = l->script == VERBS_UNASKED ? 0xffff : 0;
 	w.welcome.version = l->script == OTHER_VERSION ? 9 : 1;
 	w.welcome.inflight_max = l->script == NO_DEPTH ? 0 : 16;
 	w.welcome.session = l->script == NO_SESSION_ID ? 0 : 5;

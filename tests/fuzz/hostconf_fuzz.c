@@ -50,6 +50,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			     !strncmp(cfg.donor[i].address, "unix:/", 6));
 		must(cfg.nr_tunables <= DCM_CONFIG_TUNABLES_MAX);
 		must(!(cfg.extent & (cfg.extent - 1)));
+		must(cfg.transport != DCM_TRANSPORT_VERBS ||
+		     !cfg.data_encryption);
 	} else {
 		one_line(err);
 	}

@@ -34,6 +34,41 @@ static int parse(const char *text)
 	return dcm_host_config_parse(text, strlen(text), &cfg, err);
 }
 
+/* RDMA is not encrypted: it is not had by asking for it alone. */
+static void test_transport(void **state)
+{
+	static const char rest[] =
+		"[donor a]\naddress=tcp:h:1\n[key]\nfile=k\n";
+	static const struct {
+		const char *lines;
+		int want;	/* -1: refused */
+	} cases[] = {
+		{ "", DCM_TRANSPORT_AUTO },
+		{ "transport=auto\n", DCM_TRANSPORT_AUTO },
+		{ "transport=tcp\n", DCM_TRANSPORT_TCP },
+		{ "transport=verbs\n", -1 },
+		{ "transport=verbs\ndata-encryption=yes\n", -1 },
+		{ "transport=verbs\ndata-encryption=no\n",
+		  DCM_TRANSPORT_VERBS },
+		{ "data-encryption=no\ntransport=verbs\n",
+		  DCM_TRANSPORT_VERBS },
+		{ "transport=\n", -1 },
+		{ "transport=verb\n", -1 },
+		{ "transport=verbss\n", -1 },
+		{ "transport=auto|tcp\n", -1 },
+	};
+	char text[256];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		snprintf(text, sizeof(text), "[vm]\nname=x\nbudget=1M\n%s%s",
+			 cases[i].lines, rest);
+		assert_int_equal(parse(text), cases[i].want < 0 ? -EINVAL : 0);
+		if (cases[i].want >= 0)
+			assert_int_equal(cfg.transport, cases[i].want);
+	}
+}
+
 static void test_good(void **state)
 {
 	(void)state;
@@ -45,6 +80,7 @@ static void test_good(void **state)
 	assert_int_equal(cfg.lanes, 3);
 	assert_int_equal(cfg.on_loss, DCM_ON_LOSS_SIGBUS);
 	assert_false(cfg.data_encryption);
+	assert_int_equal(cfg.transport, DCM_TRANSPORT_AUTO);
 	assert_int_equal(cfg.extent, 0);
 	assert_int_equal(cfg.nr_donors, 2);
 	assert_string_equal(cfg.donor[1].name, "b.2");
@@ -257,6 +293,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_good),
+		cmocka_unit_test(test_transport),
 		cmocka_unit_test(test_bad),
 		cmocka_unit_test(test_hostd),
 		cmocka_unit_test(test_many_donors),

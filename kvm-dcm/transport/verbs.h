@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * verbs.h - the verbs transport's parameters, in user space
+ *
+ * The control plane resolves the route, opens the endpoint on it, and connects;
+ * operations may be posted when the connection is established.
+ */
+#ifndef DCM_VERBS_H
+#define DCM_VERBS_H
+
+#include "transport.h"
+
+struct ibv_mr;
+struct ibv_pd;
+struct rdma_cm_id;
+
+/* bytes of an endpoint that stay locked in memory */
+#define DCM_VERBS_RING_BYTES (1u << 20)
+#define DCM_VERBS_DEPTH 128u
+
+/**
+ * struct dcm_verbs_args - parameters of a verbs endpoint
+ * @id: with its route resolved; becomes the endpoint's with a successful open()
+ * @pd: protection domain on the same device, must outlive the endpoint
+ * @area: registered memory: operations on it need no copy. %NULL: none
+ * @silence_ns: operations in flight and none ends for so long: dead. 0: never
+ */
+struct dcm_verbs_args {
+	struct rdma_cm_id *id;
+	struct ibv_pd *pd;
+	struct ibv_mr *area;
+	u64 silence_ns;
+};
+
+extern const struct dcm_transport_ops dcm_transport_verbs;
+
+/**
+ * dcm_verbs_kill() - make an endpoint die soon
+ *
+ * As dcm_tcp_kill(): the owner's next poll() finds it dead and completes what
+ * is in flight. May be called by any thread while the endpoint is not being
+ * closed. Does nothing to an endpoint of another transport.
+ */
+void dcm_verbs_kill(struct dcm_endpoint *ep);
+
+/* What it died of, "" while it lives; %NULL for another transport's. */
+const char *dcm_verbs_why(struct dcm_endpoint *ep);
+
+/* Its connection; %NULL for another transport's. */
+struct rdma_cm_id *dcm_verbs_id(struct dcm_endpoint *ep);
+
+#endif /* DCM_VERBS_H */
