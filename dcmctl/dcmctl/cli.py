@@ -58,6 +58,7 @@ def _given(args: Args) -> Settings:
         lanes=None if args.lanes is None else settings.lanes(args.lanes),
         on_loss=args.on_loss,
         data_encryption=False if args.no_encrypt_data else None,
+        transport=args.transport,
         tenant=None if args.tenant is None else keyfile.check_tenant(args.tenant),
         keys=None if args.keys is None else settings.key_path(args.keys),
         donors=tuple(parse_donors(args.donor or [])),
@@ -380,6 +381,11 @@ def _add_run(sub: Any, common: argparse.ArgumentParser) -> None:
         "--no-encrypt-data",
         action="store_true",
         help="pages go in the clear, where the donor allows it too: for isolated networks",
+    )
+    p.add_argument(
+        "--transport",
+        choices=settings.TRANSPORTS,
+        help="to donors elsewhere: tcp, verbs (RDMA, in the clear), or the best there is",
     )
     p.add_argument(
         "--malloc",

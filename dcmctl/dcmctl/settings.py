@@ -30,6 +30,7 @@ LINE_MAX = 190  # inih as Debian builds it reads lines of up to 200 bytes
 
 MODES = ("qemu", "program")
 ON_LOSS = ("pause", "sigbus")
+TRANSPORTS = ("auto", "tcp", "verbs")
 _TUNABLE = re.compile(r"[a-z][a-z0-9_]{0,46}")
 _WORDS = {
     "yes": True,
@@ -56,6 +57,7 @@ class Settings:
     on_loss: str | None = None
     extent: int | None = None
     data_encryption: bool | None = None
+    transport: str | None = None
     tenant: str | None = None
     keys: Path | None = None
     donors: tuple[Donor, ...] = ()
@@ -87,6 +89,10 @@ class Settings:
             )
         if len(self.donors) > DONORS_MAX:
             raise UsageError(f"{len(self.donors)} donors are too many: at most {DONORS_MAX}")
+        if self.transport == "verbs" and self.data_encryption is not False:
+            raise UsageError(
+                "RDMA is not encrypted: --transport verbs needs --no-encrypt-data as well"
+            )
         if self.keys is None:
             raise UsageError(
                 "no key: give --keys FILE, a key that the donors have too "
@@ -122,6 +128,7 @@ class Settings:
         put("extent", size(self.extent))
         if self.data_encryption is not None:
             put("data-encryption", "yes" if self.data_encryption else "no")
+        put("transport", self.transport)
         out.write("\n[key]\n")
         put("tenant", self.tenant)
         put("file", self.keys)
@@ -291,6 +298,7 @@ def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
     lane_text = take(vm, "vm", "lanes")
     loss = take(vm, "vm", "on-loss")
     encrypt = take(vm, "vm", "data-encryption")
+    transport = take(vm, "vm", "transport")
     tenant = take(key, "key", "tenant")
     file = take(key, "key", "file")
     settings = Settings(
@@ -303,6 +311,7 @@ def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
         lanes=None if lane_text is None else lanes(lane_text),
         on_loss=None if loss is None else choice(loss, "on-loss", ON_LOSS),
         data_encryption=None if encrypt is None else flag(encrypt, "data-encryption"),
+        transport=None if transport is None else choice(transport, "transport", TRANSPORTS),
         tenant=None if tenant is None else check_tenant(tenant),
         keys=None if file is None else key_path(str(base / file)),
         donors=tuple(donors),

@@ -90,6 +90,16 @@ def test_configuration_written(run: Cli, good: list[str], runtime: Path, libdir:
     assert run.vm_files() == []
 
 
+def test_rdma_is_not_encrypted(run: Cli, good: list[str]) -> None:
+    """It must be said that this is known."""
+    said = run.fails(*good, "--transport", "verbs", "--", "true", status=2)
+    assert "needs --no-encrypt-data" in said
+    done = run(
+        *good, "--transport", "verbs", "--no-encrypt-data", "--", "/usr/bin/python3", "-c", SHOW
+    )
+    assert "transport = verbs\n" in json.loads(done.stdout)[2]
+
+
 def test_jemalloc_after_the_shim(run: Cli, good: list[str], libdir: Path) -> None:
     good[good.index("own")] = "jemalloc"
     try:

@@ -196,6 +196,7 @@ lanes = 4
 on-loss = sigbus
 extent = 2M
 data-encryption = no
+transport = verbs
 
 [key]
 tenant = lab
@@ -219,7 +220,7 @@ def test_ini(tmp_path: Path) -> None:
     s = settings.load(path)
     assert (s.name, s.budget, s.size, s.threshold) == ("web1", 256 << 20, 1 << 30, 1 << 20)
     assert (s.mode, s.lanes, s.on_loss, s.extent) == ("qemu", 4, "sigbus", 2 << 20)
-    assert s.data_encryption is False
+    assert s.data_encryption is False and s.transport == "verbs"
     assert (s.tenant, s.keys) == ("lab", tmp_path / "keys")
     assert [d.name for d in s.donors] == ["near", "far"]
     assert s.tunables == {"epsilon": "50", "largest_block": "16384", "elastic": "0"}
