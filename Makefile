@@ -23,7 +23,7 @@ NPROC := $(shell nproc)
 PROGRAMS := kvm-dcm/user donor-daemon
 TESTS := $(patsubst %/Makefile,%,$(wildcard $(addsuffix /Makefile,\
 	tests/unit tests/client tests/torture tests/fuzz tests/donor tests/pager \
-	tests/kernel \
+	tests/kernel tests/vm \
 	bench)))
 
 PYTEST = scripts/py pytest --junitxml=$${DCM_RESULTS:-$(BUILD)/test/results/by-hand}/$@.xml
@@ -121,6 +121,8 @@ test-guest: deps-test deps-demo programs
 test-kernel: deps-test deps-demo deps-vm programs
 	@scripts/vm-image >/dev/null
 	@scripts/guest-image >/dev/null
+	@+$(MAKE) -C tests/pager all
+	@+$(MAKE) -C tests/vm all
 	@$(PYTEST) tests/vm
 
 # The same of dcmfs, under KASAN, lockdep and kmemleak. Not part of `make test`.

@@ -314,12 +314,12 @@ class Control:
         self.tls.send(pack(type_, self.tag if tag is None else tag, body))
         return self.tag
 
-    def wait(self, type_: int, tag: int | None = None) -> Message:
+    def wait(self, type_: int, tag: int | None = None, seconds: float = 8) -> Message:
         for m in self.asked:
             if m.type == type_ and tag in (None, m.tag):
                 self.asked.remove(m)
                 return m
-        end = time.monotonic() + 8
+        end = time.monotonic() + seconds
         while time.monotonic() < end:
             m = self.tls.message()
             if m.type == type_ and tag in (None, m.tag):
