@@ -249,6 +249,7 @@ def test_every_transition_is_traced(dcmfs: Mounted, bed: Bed) -> None:
     assert all(int(ns) > 0 for _, ns in faults)
 
 
+@pytest.mark.kvm
 def test_written_by_the_guest_only(dcmfs: Mounted) -> None:
     """Pages that only a guest wrote, or only this host's process, come back as they were."""
     fs = dcmfs("extent=2M,budget=24M")
@@ -262,6 +263,7 @@ def test_written_by_the_guest_only(dcmfs: Mounted) -> None:
     fs.bed.must(["rm", path])
 
 
+@pytest.mark.kvm
 @pytest.mark.timeout(900)
 def test_a_guest_on_dcmfs(dcmfs: Mounted, bed: Bed) -> None:
     """A stock guest of which half is direct: budgets change, slabs move, each byte is right."""
@@ -302,6 +304,7 @@ def test_a_guest_on_dcmfs(dcmfs: Mounted, bed: Bed) -> None:
     bed.must(["rm", path])
 
 
+@pytest.mark.kvm
 @pytest.mark.timeout(600)
 def test_qemu_killed(dcmfs: Mounted, bed: Bed) -> None:
     """SIGKILL while the guest boots from memory that is evicted: nothing stays behind."""

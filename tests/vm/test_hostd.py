@@ -317,6 +317,7 @@ def test_configurations(host: Host) -> None:
     host.close()
 
 
+@pytest.mark.kvm
 @pytest.mark.timeout(900)
 def test_a_guest_on_two_donors(new_bed: NewBed) -> None:
     """A stock guest under real KVM, most of its memory lent; a donor drains meanwhile."""

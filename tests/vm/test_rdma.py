@@ -25,9 +25,14 @@ PROGRAMS = [BUILD / "bin" / "dcm-donord", BUILD / "tests-vm" / "rdma_raw",
             BUILD / "tests-pager" / "pager_test", BUILD / "tests-pager" / "loss_test"]
 SCENARIOS = ["tickets", "memory", "revoked", "forced", "foreign", "lanes", "killed", "vanished"]
 
-pytestmark = pytest.mark.skipif(
-    not all(p.exists() for p in PROGRAMS),
-    reason="run make programs, make -C tests/pager and make -C tests/vm")
+pytestmark = [
+    pytest.mark.rdma,
+    pytest.mark.skipif(
+        not all(p.exists() for p in PROGRAMS),
+        reason="run make programs, make -C tests/pager and make -C tests/vm",
+    ),
+]
+
 
 def prepare(bed: Bed) -> Bed:
     """L1 with an RDMA device and the programs."""
