@@ -22,6 +22,7 @@ CLIENT_SRCS := \
 	kvm-dcm/user/inside.c \
 	kvm-dcm/user/keys.c \
 	kvm-dcm/user/log.c \
+	kvm-dcm/user/loss.c \
 	kvm-dcm/user/tls.c
 PAGER_SRCS := $(patsubst %,kvm-dcm/user/%.c,\
 	api control frames guest lane lost pager pins place polite sample status \

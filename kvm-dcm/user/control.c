@@ -27,6 +27,7 @@
 #include "control.h"
 #include "inside.h"
 #include "log.h"
+#include "loss.h"
 
 #define TICK_MS		100
 #define BALANCE_MAX	64u
@@ -53,24 +54,14 @@ struct slab_work {
 	bool attached;
 };
 
-#define LOST_LIST	12u
 #define LOST_SETTLE_NS	(50ull * 1000 * 1000)
-
-/* Extents lost with one donor, gathered into one line. */
-struct loss {
-	char donor[DCM_NAME_MAX + 1];
-	u64 since_ns;
-	u32 nr;
-	u32 extent[LOST_LIST];
-	u64 pages;
-};
 
 struct dcm_control {
 	struct dcm_pager *pg;
 	pthread_t thread;
 	pthread_mutex_t lock;
 	struct slab_work *works;
-	struct loss loss;
+	struct dcm_loss loss;
 	u32 lost_extents;
 	struct dcm_log_rate starved;
 	u64 illegal; /* last one said */
@@ -170,42 +161,22 @@ static void lanes_kick(struct dcm_pager *pg)
 		dcm_lane_kick(&pg->lane[i]);
 }
 
-/* Lowest extents first, as many as a line takes. */
-static void loss_add(struct loss *l, u32 extent)
-{
-	u32 n = min(l->nr, LOST_LIST), i = n;
-
-	while (i && l->extent[i - 1] > extent)
-		i--;
-	if (i < LOST_LIST) {
-		memmove(&l->extent[i + 1], &l->extent[i],
-			(min(n, LOST_LIST - 1) - i) * sizeof(u32));
-		l->extent[i] = extent;
-	}
-	l->nr++;
-}
-
 static void loss_say(struct dcm_control *c)
 {
 	struct dcm_pager *pg = c->pg;
-	struct loss *l = &c->loss;
-	char list[LOST_LIST * 11 + 8];
+	struct dcm_loss *l = &c->loss;
+	char extents[DCM_LOSS_TEXT];
 	const char *address = "?";
-	size_t at = 0;
 	u32 i;
 
-	for (i = 0; i < min(l->nr, LOST_LIST); i++)
-		at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%u",
-				       i ? "," : "", l->extent[i]);
-	if (l->nr > LOST_LIST)
-		snprintf(list + at, sizeof(list) - at, ",...");
+	dcm_loss_text(l, extents);
 	for (i = 0; i < pg->cfg.nr_donors; i++)
 		if (!strcmp(pg->cfg.donor[i].name, l->donor))
 			address = pg->cfg.donor[i].address;
 	dcm_log(DCM_LOG_ERR,
-		"donor %s (%s) lost: %llu KiB of VM %s in extent%s %s had no other copy: %s",
+		"donor %s (%s) lost: %llu KiB of VM %s in extent%s had no other copy: %s",
 		l->donor, address, (unsigned long long)l->pages * 4,
-		pg->cfg.name, l->nr == 1 ? "" : "s", list,
+		pg->cfg.name, extents,
 		pg->cfg.on_loss == DCM_ON_LOSS_SIGBUS ?
 			"who touches it gets SIGBUS" :
 			"who touches it is stopped");
@@ -223,8 +194,7 @@ static void work_lost(struct dcm_control *c, struct slab_work *w, bool *over)
 	if (n == -EAGAIN)
 		return;
 	if (n > 0) {
-		loss_add(&c->loss, w->extent);
-		c->loss.pages += (u64)n;
+		dcm_loss_add(&c->loss, w->extent, (u64)n);
 		WRITE_ONCE(c->lost_extents, c->lost_extents + 1);
 	}
 	*over = true;

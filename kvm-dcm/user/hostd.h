@@ -22,6 +22,7 @@
 #include "config.h"
 #include "ctl.h"
 #include "log.h"
+#include "loss.h"
 
 #define HOSTD_FILES_MAX 1024u
 #define HOSTD_PATH_MAX 4096u
@@ -42,17 +43,6 @@ struct hostd_slab {
 	u32 flags;
 	u64 since_ns;
 	bool attached;
-};
-
-#define HOSTD_LOST_LIST 12u
-
-/* Extents lost with one donor, gathered into one line. */
-struct hostd_loss {
-	char donor[DCM_NAME_MAX + 1];
-	u64 since_ns;
-	u32 nr;
-	u32 extent[HOSTD_LOST_LIST];
-	u64 pages;
 };
 
 /**
@@ -91,7 +81,7 @@ struct hostd_file {
 	bool used;
 	pthread_mutex_t lock;
 	struct hostd_slab *slabs;
-	struct hostd_loss loss;
+	struct dcm_loss loss;
 	u64 ask_ns;
 	struct dcm_log_rate starved;
 	struct dcm_log_rate refused;

@@ -152,37 +152,15 @@ static u64 slab_id(u32 extent, bool second)
 	return 2 * (u64)extent + 1 + second;
 }
 
-/* Lowest extents first, as many as a line takes. */
-static void loss_add(struct hostd_loss *l, u32 extent)
-{
-	u32 n = min(l->nr, HOSTD_LOST_LIST), i = n;
-
-	while (i && l->extent[i - 1] > extent)
-		i--;
-	if (i < HOSTD_LOST_LIST) {
-		memmove(&l->extent[i + 1], &l->extent[i],
-			(min(n, HOSTD_LOST_LIST - 1) - i) * sizeof(u32));
-		l->extent[i] = extent;
-	}
-	l->nr++;
-}
-
 static void loss_say(struct hostd_file *f, const char *what)
 {
-	struct hostd_loss *l = &f->loss;
-	char list[HOSTD_LOST_LIST * 11 + 8];
-	size_t at = 0;
-	u32 i;
+	struct dcm_loss *l = &f->loss;
+	char extents[DCM_LOSS_TEXT];
 
-	for (i = 0; i < min(l->nr, HOSTD_LOST_LIST); i++)
-		at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%u",
-				       i ? "," : "", l->extent[i]);
-	if (l->nr > HOSTD_LOST_LIST)
-		snprintf(list + at, sizeof(list) - at, ",...");
+	dcm_loss_text(l, extents);
 	dcm_log(DCM_LOG_ERR,
-		"%s: %llu KiB of %s in extent%s %s had no other copy: who touches it gets SIGBUS, or waits (on_loss= of the mount)",
-		what, (unsigned long long)l->pages * 4, f->path,
-		l->nr == 1 ? "" : "s", list);
+		"%s: %llu KiB of %s in extent%s had no other copy: who touches it gets SIGBUS, or waits (on_loss= of the mount)",
+		what, (unsigned long long)l->pages * 4, f->path, extents);
 	l->nr = 0;
 	l->pages = 0;
 }
@@ -208,8 +186,7 @@ static void lose(struct hostd_file *f, struct hostd_slab *s)
 	if (ioctl(f->fd, DCMFS_IOC_INFO, &info) ||
 	    info.lost_pages <= f->info.lost_pages)
 		return;
-	loss_add(&f->loss, s->extent);
-	f->loss.pages += info.lost_pages - f->info.lost_pages;
+	dcm_loss_add(&f->loss, s->extent, info.lost_pages - f->info.lost_pages);
 	f->info.lost_pages = info.lost_pages;
 }
 
