@@ -107,22 +107,30 @@ int dcmfs_discard(struct dcmfs_vm *vm, u64 first, u64 nr)
 	return done ? 0 : -EINTR;
 }
 
+/* Keep the budget, for some steps. Returns whether there is more to do. */
+static bool settle(struct dcm_lane *control)
+{
+	u32 i;
+
+	for (i = 0; i < ROUND_STEPS; i++) {
+		if (!dcm_poll(control) && !dcm_balance(control))
+			return false;
+		cond_resched();
+	}
+	return true;
+}
+
 /* The host has no frames: give back enough to fill the reserve twice. */
 static void shrink(struct dcmfs_vm *vm, struct dcm_lane *control)
 {
 	struct dcm_vm *core = vm->core;
 	u64 budget = READ_ONCE(core->budget);
 	s64 goal = atomic64_read(&core->direct) - 2 * DCMFS_RESERVE;
-	u32 i;
 
 	goal = max(goal, (s64)dcm_min_budget(core));
 	if (goal >= (s64)budget || dcm_set_budget(core, (u64)goal))
 		return;
-	for (i = 0; i < ROUND_STEPS; i++) {
-		if (!dcm_balance(control) && !dcm_poll(control))
-			break;
-		cond_resched();
-	}
+	settle(control);
 	dcm_set_budget(core, budget);
 }
 
@@ -135,12 +143,7 @@ static bool thread_round(struct dcmfs_vm *vm)
 
 	if (atomic_xchg(&vm->short_of, 0))
 		shrink(vm, lane->core);
-	for (i = 0; i < ROUND_STEPS; i++) {
-		if (!dcm_poll(lane->core) && !dcm_balance(lane->core))
-			break;
-		cond_resched();
-	}
-	if (i == ROUND_STEPS)
+	if (settle(lane->core))
 		dcmfs_kick(vm);
 	pending = dcm_pending(lane->core);
 	mutex_unlock(&lane->lock);
