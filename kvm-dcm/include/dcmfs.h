@@ -21,10 +21,11 @@
 
 #define DCMFS_MAGIC 0x64636d66 /* statfs() */
 #define DCMFS_NAME_MAX 32
+#define DCMFS_VERSION 2
 
 /**
  * struct dcmfs_info - DCMFS_IOC_INFO: one file, as it is now
- * @version: 1
+ * @version: DCMFS_VERSION
  * @lanes: threads that can be inside the pager at once
  * @pages: size the file was first given, in 4 KiB pages
  * @extent_pages: pages of an extent; a slab has at least as many
@@ -69,11 +70,13 @@ struct dcmfs_tune {
 /**
  * struct dcmfs_slab - DCMFS_IOC_ATTACH, _DETACH, _LOST: a slab under an extent
  * @extent: number of the extent
- * @fd: ATTACH: a file of its own, of at least an extent's size, open to read
- *	and write, that holds the bytes: a donor's memfd (of small pages) or
- *	any file on tmpfs; else -1
+ * @fd: ATTACH of a slab on this host: a file of its own, of at least an
+ *	extent's size, open to read and write, that holds the bytes: a donor's
+ *	memfd (of small pages) or any file on tmpfs; else -1
  * @id: the caller's name for the slab, not 0, its own among the file's slabs
- * @flags: 0
+ * @flags: ATTACH: DCMFS_SLAB_REMOTE: it is reached over links; else 0
+ * @donor: with that: the donor's number in DCMFS_IOC_LINK; else 0
+ * @remote: with that: what the donor calls the slab; else 0
  *
  * ATTACH to an extent that has a slab begins a move: what is written from then
  * on goes to the new one, and DETACH of the old brings the rest. EEXIST: @id
@@ -88,7 +91,50 @@ struct dcmfs_slab {
 	__s32 fd;
 	__u64 id;
 	__u32 flags;
+	__u32 donor;
+	__u64 remote;
+};
+
+#define DCMFS_SLAB_REMOTE 0x1
+
+/**
+ * struct dcmfs_link - DCMFS_IOC_LINK: a lane's way to a donor
+ * @donor: a number of the caller's, less than DCMFS_DONORS_MAX
+ * @lane: less than dcmfs_info.lanes
+ * @fd: a connected TCP socket that has been welcomed in the data role, with
+ *	kTLS on it both ways if data is to be encrypted; -1: no link any more
+ * @window: operations in flight at most, as the donor's WELCOME says, 1 to 256;
+ *	with -1: 0
+ *
+ * Takes the place of the link there was; what was in flight on that is done again.
+ * The file keeps the socket until then. Nobody else may use it; its end can
+ * be waited for: poll() on it says POLLHUP when it has been shut down, by the
+ * donor or, after a mistake of its, by the file. Lanes without a link to the
+ * donor of a slab can't reach that slab; they wait, until it is given another
+ * or the slab is lost. EBADF, ENOTSOCK, EINVAL: not such a socket; ENOTCONN: not
+ * connected; EBUSY: the kernel uses it for something else; ENOMEM; EINTR: a
+ * signal, and the connection is over.
+ */
+struct dcmfs_link {
+	__u32 donor;
+	__u32 lane;
+	__s32 fd;
+	__u32 window;
+	__u32 flags;
 	__u32 reserved;
+};
+
+#define DCMFS_DONORS_MAX 64
+
+/**
+ * struct dcmfs_activity - DCMFS_IOC_ACTIVITY: how busy an extent is
+ * @extent: number of the extent
+ * @ops: out: reads and writes of slabs done under it, ever
+ */
+struct dcmfs_activity {
+	__u32 extent;
+	__u32 reserved;
+	__u64 ops;
 };
 
 /**
@@ -110,5 +156,7 @@ struct dcmfs_wanted {
 #define DCMFS_IOC_DETACH _IOW(0xDC, 0x05, struct dcmfs_slab)
 #define DCMFS_IOC_LOST _IOW(0xDC, 0x06, struct dcmfs_slab)
 #define DCMFS_IOC_WANTED _IOWR(0xDC, 0x07, struct dcmfs_wanted)
+#define DCMFS_IOC_LINK _IOW(0xDC, 0x08, struct dcmfs_link)
+#define DCMFS_IOC_ACTIVITY _IOWR(0xDC, 0x09, struct dcmfs_activity)
 
 #endif /* DCMFS_H */

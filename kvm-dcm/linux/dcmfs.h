@@ -8,7 +8,9 @@
  *	fault.c   a page fault of QEMU's, of KVM's or of vhost's, into a lane
  *	home.c    the core's ops: mapping and unmapping blocks
  *	frame.c   page frames, their chains, the reserve
- *	slab.c    slabs and the I/O on them
+ *	slab.c    slabs: given, moved, lost; I/O on those of this host
+ *	link.c    a lane's I/O, and its links to donors
+ *	tcp.c     a link that is a socket
  *	memory.c  struct dcmfs_vm: its life, its thread, its lanes
  *	file.c    mmap, truncate, fallocate, poll
  *	ioctl.c   what the control plane asks
@@ -36,6 +38,8 @@
 #define DCMFS_BUCKETS 64u /* wait queues of blocks being worked on */
 #define DCMFS_RESERVE 64 /* frames kept for when the host has none */
 #define DCMFS_SLABS_MAX 65536u /* slabs of a VM */
+
+static_assert(DCMFS_DONORS_MAX <= 64, "a bit for each in dcmfs_lane.busy");
 
 /**
  * struct dcmfs_options - of a mount; each file is made with them
@@ -88,6 +92,10 @@ struct dcmfs_access {
  * @landing: pages a READ goes to, by fetch; those of a fetch that ended in
  *	a loss wait for the next one
  * @landing_nr: how many
+ * @link: way to each donor, if there is one
+ * @busy: links with something in flight, a bit each
+ * @event: something has come on a link
+ * @wait: who waits for that, without @lock
  */
 struct dcmfs_lane {
 	struct mutex lock;
@@ -97,6 +105,10 @@ struct dcmfs_lane {
 	struct dcm_io **done_tail;
 	struct page *landing[DCM_FETCHES_MAX];
 	u8 landing_nr[DCM_FETCHES_MAX];
+	struct dcm_endpoint *link[DCMFS_DONORS_MAX];
+	u64 busy;
+	bool event;
+	wait_queue_head_t wait;
 };
 
 struct dcmfs_bucket {
@@ -105,19 +117,35 @@ struct dcmfs_bucket {
 };
 
 /**
- * struct dcmfs_slab_file - a slab that is a file here
- * @ref: what the core knows of it
+ * struct dcmfs_link_ops - what a link can do besides I/O
+ * @io: as in transport.h
+ * @kill: nothing is posted any more, and all in flight completes in poll()
+ * @why: what it died of
+ */
+struct dcmfs_link_ops {
+	struct dcm_transport_ops io;
+	void (*kill)(struct dcm_endpoint *ep);
+	const char *(*why)(struct dcm_endpoint *ep);
+};
+
+/**
+ * struct dcmfs_lent - a slab
+ * @ref: what the core knows of it; its id is the donor's
+ * @number: what the control plane calls it
  * @extent: the extent it is under
- * @file: where the bytes are
+ * @file: where the bytes are, on this host; else %NULL
+ * @donor: else whose it is
  * @broken: its bytes can't be reached any more; DETACH can't empty it, LOST can
  * @next: the VM's next slab
  */
-struct dcmfs_slab_file {
+struct dcmfs_lent {
 	struct dcm_slab_ref ref;
+	u64 number;
 	u32 extent;
 	struct file *file;
+	u32 donor;
 	bool broken;
-	struct dcmfs_slab_file *next;
+	struct dcmfs_lent *next;
 };
 
 /**
@@ -141,6 +169,7 @@ struct dcmfs_slab_file {
  * @thread: finishes what faults leave behind, and balances
  * @work: it waits here
  * @kicked: there is something to do
+ * @dormant: it waits for nothing else
  */
 struct dcmfs_vm {
 	struct inode *inode;
@@ -152,7 +181,7 @@ struct dcmfs_vm {
 	atomic64_t frames;
 	mempool_t reserve;
 	atomic_t short_of;
-	struct dcmfs_slab_file *slabs;
+	struct dcmfs_lent *slabs;
 	u32 nr_slabs;
 	struct mutex control;
 	unsigned long *want;
@@ -161,6 +190,7 @@ struct dcmfs_vm {
 	struct task_struct *thread;
 	wait_queue_head_t work;
 	atomic_t kicked;
+	bool dormant;
 	struct dentry *debug;
 };
 
@@ -216,11 +246,24 @@ void dcmfs_frames_drop(struct dcmfs_vm *vm);
 int dcmfs_slab_attach(struct dcmfs_vm *vm, const struct dcmfs_slab *arg);
 int dcmfs_slab_detach(struct dcmfs_vm *vm, const struct dcmfs_slab *arg);
 int dcmfs_slab_lost(struct dcmfs_vm *vm, const struct dcmfs_slab *arg);
+void dcmfs_slabs_free(struct dcmfs_vm *vm);
+int dcmfs_slab_io(struct dcmfs_lent *slab, struct dcm_io *io);
+void dcmfs_slab_stale(struct dcmfs_lent *slab);
+
+/* link.c */
+int dcmfs_link_set(struct dcmfs_vm *vm, const struct dcmfs_link *arg);
+void dcmfs_links_close(struct dcmfs_vm *vm);
 void dcmfs_landing_free(struct dcmfs_vm *vm, struct dcmfs_lane *home,
 			unsigned int i);
-void dcmfs_slabs_free(struct dcmfs_vm *vm);
+void dcmfs_lane_event(struct dcmfs_vm *vm, struct dcmfs_lane *home);
 int dcmfs_io_post(struct dcm_lane *lane, struct dcm_io *io);
+void dcmfs_io_flush(struct dcm_lane *lane);
 int dcmfs_io_poll(struct dcm_lane *lane, struct dcm_io **done, int max);
+
+/* tcp.c */
+struct dcm_endpoint *dcmfs_tcp_open(struct dcmfs_vm *vm,
+				    struct dcmfs_lane *lane, int fd, u32 depth,
+				    int *err);
 
 /* fault.c, file.c, ioctl.c, inspect.c */
 extern const struct vm_operations_struct dcmfs_vm_ops;

@@ -65,25 +65,39 @@ static struct dcmfs_bucket *bucket_of(struct fault *f)
 	return &f->vm->bucket[f->a.gfn / DCM_BLOCK_MAX % DCMFS_BUCKETS];
 }
 
-/* With the lane: until the fetch it posted has ended, one way or the other. */
-static bool wait_fetch(struct fault *f, struct dcm_lane *lane, int seq)
+/*
+ * Without the lane: until the fetch posted on it has ended, one way or the other;
+ * or, @stalled, until anything on it has, which may leave a frame. When something
+ * has come, one of those who wait takes it; the lane is others' to use meanwhile,
+ * for their donors may be well when this one is not.
+ */
+static bool wait_lane(struct fault *f, struct dcmfs_lane *lane, int seq,
+		      bool stalled)
 {
 	struct dcmfs_bucket *b = bucket_of(f);
 
-	while (!f->a.page && !f->a.busy && atomic_read(&b->seq) == seq &&
-	       dcm_pending(lane)) {
-		if (dcm_poll(lane))
-			continue;
-		if (!may_wait(f))
-			return false;
-		schedule_timeout_killable(1);
+	if (!may_wait(f))
+		return false;
+	while (atomic_read(&b->seq) == seq) {
+		wait_event_killable_timeout(lane->wait,
+					    READ_ONCE(lane->event) ||
+						    atomic_read(&b->seq) != seq,
+					    WAIT_TICKS);
 		if (fatal_signal_pending(current))
 			return false;
+		if (atomic_read(&b->seq) != seq)
+			break;
+		if (mutex_trylock(&lane->lock))
+			dcmfs_lane_put(f->vm, lane);
+		else /* who has it takes what has come before he lets go */
+			WRITE_ONCE(lane->event, false);
+		if (stalled || !dcm_pending(lane->core))
+			break;
 	}
 	return true;
 }
 
-/* Without the lane: something about the block, or about frames, must change. */
+/* Without the lane: something about the block must change. */
 static bool wait_change(struct fault *f, int seq)
 {
 	struct dcmfs_bucket *b = bucket_of(f);
@@ -126,8 +140,9 @@ static vm_fault_t fault_once(struct fault *f, bool write)
 	f->a.lost = false;
 	lane->access = &f->a;
 	r = dcm_fault(lane->core, f->a.gfn, write ? DCM_FF_WRITE : 0);
+	/* On this host it has come already. */
 	if (r == DCM_FAULT_PENDING)
-		ok = wait_fetch(f, lane->core, seq);
+		dcm_poll(lane->core);
 	lane->access = NULL;
 	dcmfs_lane_put(f->vm, lane);
 
@@ -141,7 +156,11 @@ static vm_fault_t fault_once(struct fault *f, bool write)
 		if (ok)
 			ok = !folio_wait_locked_killable(page_folio(f->a.busy));
 		drop_busy(f);
-	} else if (r == DCM_FAULT_BUSY || r == DCM_FAULT_STALL) {
+	} else if (r == DCM_FAULT_PENDING) {
+		ok = wait_lane(f, lane, seq, false);
+	} else if (r == DCM_FAULT_STALL) {
+		ok = wait_lane(f, lane, seq, true);
+	} else if (r == DCM_FAULT_BUSY) {
 		ok = wait_change(f, seq);
 	} else if (f->file && r == DCM_FAULT_DONE) {
 		return VM_FAULT_RETRY;

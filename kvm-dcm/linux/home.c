@@ -153,8 +153,27 @@ static void landing_used(struct dcm_lane *lane, struct dcm_fetch *f)
 	home->landing_nr[f - lane->fetch] = 0;
 }
 
+static void op_wake(struct dcm_lane *lane, u32 gfn, u32 nr)
+{
+	struct dcmfs_vm *vm = lane_vm(lane);
+	u32 i;
+
+	/* A block is in one bucket. */
+	for (i = gfn / DCM_BLOCK_MAX; i <= (gfn + nr - 1) / DCM_BLOCK_MAX;
+	     i++) {
+		struct dcmfs_bucket *b = &vm->bucket[i % DCMFS_BUCKETS];
+
+		atomic_inc(&b->seq);
+		wake_up_all(&b->wait);
+	}
+	/* Those who wait for what they began on this lane. */
+	if (wq_has_sleeper(&lane_home(lane)->wait))
+		wake_up_all(&lane_home(lane)->wait);
+}
+
 static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 {
+	struct dcmfs_access *a = lane_home(lane)->access;
 	struct page *page[DCM_BLOCK_MAX];
 	unsigned int i;
 
@@ -171,6 +190,10 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 	if (f->fault_page < DCM_BLOCK_MAX)
 		hand_over(lane, f->gfn + f->fault_page, page[f->fault_page]);
 	map_around(lane, f->gfn, f->order);
+	/* Who asked for it, and does not hold this lane any more. */
+	if (f->fault_page < DCM_BLOCK_MAX &&
+	    (!a || a->gfn != f->gfn + f->fault_page))
+		op_wake(lane, f->gfn, 1u << f->order);
 	return 0;
 }
 
@@ -200,10 +223,16 @@ static void op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order,
 	}
 }
 
-/* Another mapping of a block that is here: this access may have its page. */
+/*
+ * Another mapping of a block that is here, or of one that came while nobody
+ * held the mmap lock: this access may have its page.
+ */
 static int op_reveal(struct dcm_lane *lane, u32 gfn, bool write)
 {
+	unsigned int order = pd_order(pd_word(&lane->vm->pd[gfn]));
+
 	hand_over(lane, gfn, frame_of(lane, gfn));
+	map_around(lane, gfn & ~((1u << order) - 1), order);
 	return 0;
 }
 
@@ -303,21 +332,6 @@ static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
 			collect(lane, &v[i]);
 }
 
-static void op_wake(struct dcm_lane *lane, u32 gfn, u32 nr)
-{
-	struct dcmfs_vm *vm = lane_vm(lane);
-	u32 i;
-
-	/* A block is in one bucket. */
-	for (i = gfn / DCM_BLOCK_MAX; i <= (gfn + nr - 1) / DCM_BLOCK_MAX;
-	     i++) {
-		struct dcmfs_bucket *b = &vm->bucket[i % DCMFS_BUCKETS];
-
-		atomic_inc(&b->seq);
-		wake_up_all(&b->wait);
-	}
-}
-
 static u16 op_zero_mask(struct dcm_lane *lane, u32 frame, unsigned int order,
 			u16 mask)
 {
@@ -367,10 +381,6 @@ static void op_discard(struct dcm_lane *lane, u32 gfn, unsigned int order)
 		lane->vm->pd[gfn + i].frame = DCM_NIL;
 		dcmfs_frame_free(lane_vm(lane), page);
 	}
-}
-
-static void op_io_flush(struct dcm_lane *lane)
-{
 }
 
 /* Does an extent have a slab that takes writes? */
@@ -444,7 +454,7 @@ const struct dcm_ops dcmfs_ops = {
 	.release = op_release,
 	.discard = op_discard,
 	.io_post = dcmfs_io_post,
-	.io_flush = op_io_flush,
+	.io_flush = dcmfs_io_flush,
 	.io_poll = dcmfs_io_poll,
 	.want_slab = op_want_slab,
 	.lost = op_lost,

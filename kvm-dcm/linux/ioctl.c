@@ -15,7 +15,7 @@ static long ioc_info(struct dcmfs_vm *vm, void __user *arg)
 {
 	struct dcm_vm *core = vm->core;
 	struct dcmfs_info info = {
-		.version = 1,
+		.version = DCMFS_VERSION,
 		.lanes = vm->nr_lanes,
 		.pages = core->nr_pages,
 		.extent_pages = core->extent_pages,
@@ -73,8 +73,9 @@ static long ioc_slab(struct dcmfs_vm *vm, unsigned int cmd, void __user *arg)
 
 	if (copy_from_user(&slab, arg, sizeof(slab)))
 		return -EFAULT;
-	if (slab.flags || slab.reserved ||
-	    (cmd != DCMFS_IOC_ATTACH && slab.fd != -1))
+	if (slab.flags & ~DCMFS_SLAB_REMOTE ||
+	    (cmd != DCMFS_IOC_ATTACH &&
+	     (slab.fd != -1 || slab.flags || slab.donor || slab.remote)))
 		return -EINVAL;
 	switch (cmd) {
 	case DCMFS_IOC_ATTACH:
@@ -101,6 +102,29 @@ static long ioc_wanted(struct dcmfs_vm *vm, void __user *arg)
 	return copy_to_user(arg, &wanted, sizeof(wanted)) ? -EFAULT : 0;
 }
 
+static long ioc_link(struct dcmfs_vm *vm, void __user *arg)
+{
+	struct dcmfs_link link;
+
+	if (copy_from_user(&link, arg, sizeof(link)))
+		return -EFAULT;
+	if (link.flags || link.reserved)
+		return -EINVAL;
+	return dcmfs_link_set(vm, &link);
+}
+
+static long ioc_activity(struct dcmfs_vm *vm, void __user *arg)
+{
+	struct dcmfs_activity act;
+
+	if (copy_from_user(&act, arg, sizeof(act)))
+		return -EFAULT;
+	if (act.reserved || act.extent >= vm->core->nr_extents)
+		return -EINVAL;
+	act.ops = (u64)atomic64_read(&vm->core->extent[act.extent].ops);
+	return copy_to_user(arg, &act, sizeof(act)) ? -EFAULT : 0;
+}
+
 /** dcmfs_ioctl() - see include/dcmfs.h */
 long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 {
@@ -109,6 +133,7 @@ long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 
 	switch (cmd) {
 	case DCMFS_IOC_INFO:
+	case DCMFS_IOC_ACTIVITY:
 		break;
 	case DCMFS_IOC_BUDGET:
 	case DCMFS_IOC_TUNE:
@@ -116,6 +141,7 @@ long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	case DCMFS_IOC_DETACH:
 	case DCMFS_IOC_LOST:
 	case DCMFS_IOC_WANTED:
+	case DCMFS_IOC_LINK:
 		if (!capable(CAP_SYS_ADMIN))
 			return -EPERM;
 		break;
@@ -133,6 +159,10 @@ long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 		return ioc_tune(vm, p);
 	case DCMFS_IOC_WANTED:
 		return ioc_wanted(vm, p);
+	case DCMFS_IOC_LINK:
+		return ioc_link(vm, p);
+	case DCMFS_IOC_ACTIVITY:
+		return ioc_activity(vm, p);
 	default:
 		return ioc_slab(vm, cmd, p);
 	}

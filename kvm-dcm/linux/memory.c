@@ -73,7 +73,8 @@ void dcmfs_lane_put(struct dcmfs_vm *vm, struct dcmfs_lane *lane)
 		dcm_poll(lane->core);
 	pending = dcm_pending(lane->core);
 	mutex_unlock(&lane->lock);
-	if (pending)
+	smp_mb(); /* pairs with thread_rest() */
+	if (pending && READ_ONCE(vm->dormant))
 		dcmfs_kick(vm);
 }
 
@@ -160,20 +161,32 @@ static bool thread_round(struct dcmfs_vm *vm)
 	return pending || atomic_read(&vm->wanted);
 }
 
+/*
+ * Until kicked; not for long while something is in flight, for links tell when
+ * something has come, but not when nothing does.
+ */
+static void thread_rest(struct dcmfs_vm *vm, bool pending)
+{
+	u32 i;
+
+	WRITE_ONCE(vm->dormant, !pending);
+	smp_mb(); /* pairs with dcmfs_lane_put() */
+	for (i = 0; i < vm->nr_lanes && !pending; i++)
+		pending = dcm_pending(vm->lane[i].core);
+	wait_event_idle_timeout(vm->work,
+				atomic_read(&vm->kicked) ||
+					kthread_should_stop(),
+				pending ? IDLE_TICKS : MAX_SCHEDULE_TIMEOUT);
+	WRITE_ONCE(vm->dormant, false);
+}
+
 static int thread_main(void *arg)
 {
 	struct dcmfs_vm *vm = arg;
 
 	while (!kthread_should_stop()) {
-		bool pending;
-
 		atomic_set(&vm->kicked, 0);
-		pending = thread_round(vm);
-		wait_event_idle_timeout(vm->work,
-					atomic_read(&vm->kicked) ||
-						kthread_should_stop(),
-					pending ? IDLE_TICKS :
-						  MAX_SCHEDULE_TIMEOUT);
+		thread_rest(vm, thread_round(vm));
 	}
 	return 0;
 }
@@ -262,6 +275,7 @@ int dcmfs_vm_create(struct inode *inode, u64 bytes)
 		lane->core = &vm->core->lane[i];
 		lane->core->priv = lane;
 		lane->done_tail = &lane->done;
+		init_waitqueue_head(&lane->wait);
 	}
 	vm->thread = kthread_run(thread_main, vm, "dcm/%lu", inode->i_ino);
 	if (IS_ERR(vm->thread)) {
@@ -284,6 +298,7 @@ void dcmfs_vm_destroy(struct dcmfs_vm *vm)
 
 	dcmfs_inspect_remove(vm);
 	kthread_stop(vm->thread);
+	dcmfs_links_close(vm);
 	for (i = 0; i < vm->nr_lanes; i++) {
 		struct dcm_lane *lane = vm->lane[i].core;
 

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * slab.c - slabs that are files of this host, and the I/O on them
+ * slab.c - a VM's slabs: given, moved, lost; and the I/O on those of this host
  *
- * The local transport: a donor on the same host hands over a memfd, the
- * control plane attaches it, and a fetch is a copy out of that file's pages
- * straight into the frames the guest will have. A donor revokes its slab by
- * truncating it: every access fails from then on.
+ * A slab is a donor's at the other end of a link (link.c), of which nothing is
+ * known here but its name; or it is a file: a donor on the same host hands over
+ * a memfd, and a fetch is a copy out of that file's pages straight into the
+ * frames the guest will have. A donor revokes such a slab by truncating it:
+ * every access fails from then on. I/O on it never waits for a donor, but may
+ * sleep for the file's memory.
  *
  * In the kernel dcm_io.data is the first struct page of a chain, not an address.
- * An I/O is complete when post() returns; poll() only tells. So a lane never
- * sleeps for a donor with this transport, but may sleep for the file's memory.
  *
- * Locking: a lane's list of complete I/Os is the lane's; the list of slabs is
- * under dcmfs_vm.control; a slab is freed when the core says that nothing will
- * touch it again.
+ * Locking: the list of slabs is under dcmfs_vm.control; a slab is freed when the
+ * core says that nothing will touch it again.
  */
 #include <linux/file.h>
 #include <linux/highmem.h>
@@ -22,42 +21,11 @@
 
 #include "dcmfs.h"
 
-/* Where a fetch's READ goes: frames that become the guest's as they are. */
-static int landing_of(struct dcm_lane *lane, struct dcm_io *io)
-{
-	struct dcmfs_lane *home = lane_home(lane);
-	struct dcm_fetch *f = io->owner;
-	unsigned int i = (unsigned int)(f - lane->fetch);
-
-	/* Left behind by another, that was lost? */
-	if (home->landing_nr[i] != f->nr)
-		dcmfs_landing_free(lane_vm(lane), home, i);
-	if (!home->landing[i])
-		home->landing[i] = dcmfs_chain_alloc(lane_vm(lane), f->nr);
-	home->landing_nr[i] = home->landing[i] ? f->nr : 0;
-	io->data = home->landing[i];
-	return io->data ? 0 : -EAGAIN;
-}
-
-/**
- * dcmfs_landing_free() - let the pages go that a READ was to fill
- * @vm: whose
- * @home: lane
- * @i: fetch
- */
-void dcmfs_landing_free(struct dcmfs_vm *vm, struct dcmfs_lane *home,
-			unsigned int i)
-{
-	dcmfs_chain_free(vm, home->landing[i], home->landing_nr[i]);
-	home->landing[i] = NULL;
-	home->landing_nr[i] = 0;
-}
-
 /*
  * One page of a slab, to or from @page. Through the file's page cache and not
  * by its write(), whose lock comes before the mmap lock that a fault holds.
  */
-static int slab_page(struct dcmfs_slab_file *slab, pgoff_t index, bool read,
+static int slab_page(struct dcmfs_lent *slab, pgoff_t index, bool read,
 		     struct page *page)
 {
 	struct address_space *mapping = slab->file->f_mapping;
@@ -89,7 +57,14 @@ static int slab_page(struct dcmfs_slab_file *slab, pgoff_t index, bool read,
 	return 0;
 }
 
-static int slab_io(struct dcmfs_slab_file *slab, struct dcm_io *io)
+/**
+ * dcmfs_slab_io() - do an I/O on a slab that is a file here
+ * @slab: which
+ * @io: what
+ *
+ * Return: 0, or a negative errno.
+ */
+int dcmfs_slab_io(struct dcmfs_lent *slab, struct dcm_io *io)
 {
 	pgoff_t index = (pgoff_t)(io->offset >> PAGE_SHIFT);
 	unsigned int nr = io->bytes >> PAGE_SHIFT;
@@ -101,78 +76,55 @@ static int slab_io(struct dcmfs_slab_file *slab, struct dcm_io *io)
 	/* Cut off by its donor: nobody can undo that. */
 	if (err && err != -ENOMEM && !xchg(&slab->broken, true))
 		pr_warn("kvm-dcm: slab %llu of extent %u can't be used any more: %s at %llu: %d\n",
-			slab->ref.id, slab->extent,
+			slab->number, slab->extent,
 			io->op == DCM_IO_READ ? "read" : "write", io->offset,
 			err);
 	return err;
 }
 
-/** dcmfs_io_post() - dcm_ops.io_post */
-int dcmfs_io_post(struct dcm_lane *lane, struct dcm_io *io)
+/**
+ * dcmfs_slab_stale() - its donor says that it is not ours
+ * @slab: which
+ */
+void dcmfs_slab_stale(struct dcmfs_lent *slab)
 {
-	struct dcmfs_slab_file *slab =
-		container_of(io->slab, struct dcmfs_slab_file, ref);
-	struct dcmfs_lane *home = lane_home(lane);
-
-	if (READ_ONCE(slab->broken))
-		return -ENOTCONN;
-	if (io->op == DCM_IO_READ && !io->data && landing_of(lane, io))
-		return -EAGAIN;
-	io->posted_ns = ktime_get_ns();
-	io->status = slab_io(slab, io);
-	io->next = NULL;
-	*home->done_tail = io;
-	home->done_tail = &io->next;
-	return 0;
-}
-
-/** dcmfs_io_poll() - dcm_ops.io_poll */
-int dcmfs_io_poll(struct dcm_lane *lane, struct dcm_io **done, int max)
-{
-	struct dcmfs_lane *home = lane_home(lane);
-	struct dcm_io **end = &home->done;
-	int n = 0;
-
-	while (*end && n < max) {
-		end = &(*end)->next;
-		n++;
-	}
-	if (!n)
-		return 0;
-	*done = home->done;
-	home->done = *end;
-	if (!home->done)
-		home->done_tail = &home->done;
-	*end = NULL;
-	return n;
+	if (!xchg(&slab->broken, true))
+		pr_warn("kvm-dcm: slab %llu of extent %u: its donor has taken it back\n",
+			slab->number, slab->extent);
 }
 
 /* ---- the control plane ---- */
 
-static struct dcmfs_slab_file **slab_find(struct dcmfs_vm *vm, u64 id)
+static struct dcmfs_lent **slab_find(struct dcmfs_vm *vm, u64 id)
 {
-	struct dcmfs_slab_file **p;
+	struct dcmfs_lent **p;
 
 	for (p = &vm->slabs; *p; p = &(*p)->next)
-		if ((*p)->ref.id == id)
+		if ((*p)->number == id)
 			break;
 	return p;
 }
 
-static struct dcmfs_slab_file *slab_under(struct dcmfs_vm *vm,
+static struct dcmfs_lent *slab_under(struct dcmfs_vm *vm,
 					  const struct dcmfs_slab *arg)
 {
-	struct dcmfs_slab_file *slab = *slab_find(vm, arg->id);
+	struct dcmfs_lent *slab = *slab_find(vm, arg->id);
 
 	return slab && slab->extent == arg->extent ? slab : NULL;
 }
 
-static void slab_free(struct dcmfs_vm *vm, struct dcmfs_slab_file *slab)
+static void slab_put(struct dcmfs_lent *slab)
 {
-	*slab_find(vm, slab->ref.id) = slab->next;
-	vm->nr_slabs--;
-	fput(slab->file);
+	if (slab->file)
+		fput(slab->file);
 	kfree(slab);
+}
+
+static void slab_free(struct dcmfs_vm *vm, struct dcmfs_lent *slab)
+{
+	*slab_find(vm, slab->number) = slab->next;
+	vm->nr_slabs--;
+	slab_put(slab);
 }
 
 /* A memfd or a file on tmpfs, of an extent's size, to be read and written. */
@@ -184,6 +136,37 @@ static bool file_fits(const struct dcmfs_vm *vm, const struct file *file)
 		       (loff_t)vm->core->extent_pages << PAGE_SHIFT;
 }
 
+/* What user space says of it, checked but for its number. */
+static struct dcmfs_lent *slab_make(struct dcmfs_vm *vm,
+				    const struct dcmfs_slab *arg)
+{
+	struct dcmfs_lent *slab = kzalloc(sizeof(*slab), GFP_KERNEL);
+	int err = -EINVAL;
+
+	if (!slab)
+		return ERR_PTR(-ENOMEM);
+	slab->number = arg->id;
+	slab->extent = arg->extent;
+	slab->ref.id = arg->id;
+	slab->ref.bytes = (u64)vm->core->extent_pages << PAGE_SHIFT;
+	slab->ref.fd = -1;
+	if (arg->flags & DCMFS_SLAB_REMOTE) {
+		slab->ref.id = arg->remote;
+		slab->donor = arg->donor;
+		if (arg->fd == -1 && arg->donor < DCMFS_DONORS_MAX)
+			return slab;
+	} else {
+		slab->file = fget(arg->fd);
+		if (!slab->file)
+			err = -EBADF;
+		else if (!arg->donor && !arg->remote &&
+			 file_fits(vm, slab->file))
+			return slab;
+	}
+	slab_put(slab);
+	return ERR_PTR(err);
+}
+
 /**
  * dcmfs_slab_attach() - an extent has a slab from now on
  * @vm: whose
@@ -193,50 +176,33 @@ static bool file_fits(const struct dcmfs_vm *vm, const struct file *file)
  */
 int dcmfs_slab_attach(struct dcmfs_vm *vm, const struct dcmfs_slab *arg)
 {
-	struct dcmfs_slab_file *slab;
-	int err = -EINVAL;
+	struct dcmfs_lent *slab;
+	int err;
 
 	if (arg->extent >= vm->core->nr_extents || !arg->id)
 		return -EINVAL;
-	slab = kzalloc(sizeof(*slab), GFP_KERNEL);
-	if (!slab)
-		return -ENOMEM;
-	slab->file = fget(arg->fd);
-	if (!slab->file) {
-		kfree(slab);
-		return -EBADF;
-	}
-	slab->extent = arg->extent;
-	slab->ref.id = arg->id;
-	slab->ref.bytes = (u64)vm->core->extent_pages << PAGE_SHIFT;
-	slab->ref.fd = -1;
+	slab = slab_make(vm, arg);
+	if (IS_ERR(slab))
+		return PTR_ERR(slab);
 	mutex_lock(&vm->control);
-	if (!file_fits(vm, slab->file))
-		goto fail;
-	err = -ENOSPC;
-	if (vm->nr_slabs >= DCMFS_SLABS_MAX)
-		goto fail;
-	err = -EEXIST;
-	if (*slab_find(vm, arg->id))
-		goto fail;
 	slab->next = vm->slabs;
-	vm->slabs = slab;
-	vm->nr_slabs++;
-	err = dcm_extent_attach(vm->core, arg->extent, &slab->ref);
+	if (vm->nr_slabs >= DCMFS_SLABS_MAX)
+		err = -ENOSPC;
+	else if (*slab_find(vm, arg->id))
+		err = -EEXIST;
+	else
+		err = dcm_extent_attach(vm->core, arg->extent, &slab->ref);
 	if (err) {
-		slab_free(vm, slab);
 		mutex_unlock(&vm->control);
+		slab_put(slab);
 		return err;
 	}
+	vm->slabs = slab;
+	vm->nr_slabs++;
 	dcmfs_unwant(vm, arg->extent);
 	mutex_unlock(&vm->control);
 	dcmfs_kick(vm);
 	return 0;
-fail:
-	mutex_unlock(&vm->control);
-	fput(slab->file);
-	kfree(slab);
-	return err;
 }
 
 static void move_buffers_free(struct dcmfs_vm *vm, struct dcm_lane *lane)
@@ -268,7 +234,7 @@ static int move_buffers(struct dcmfs_vm *vm, struct dcm_lane *lane)
 }
 
 /* Until it returns anything but -EAGAIN; a lane a batch, for others' sake. */
-static int slab_empty(struct dcmfs_vm *vm, struct dcmfs_slab_file *slab)
+static int slab_empty(struct dcmfs_vm *vm, struct dcmfs_lent *slab)
 {
 	u32 cursor = 0;
 	int err;
@@ -292,6 +258,10 @@ static int slab_empty(struct dcmfs_vm *vm, struct dcmfs_slab_file *slab)
 			return -EINTR;
 		if (atomic_read(&vm->wanted))
 			schedule_timeout_interruptible(1);
+		else if (dcm_pending(lane->core))
+			wait_event_interruptible_timeout(lane->wait,
+							 READ_ONCE(lane->event),
+							 1);
 		cond_resched();
 	}
 }
@@ -305,7 +275,7 @@ static int slab_empty(struct dcmfs_vm *vm, struct dcmfs_slab_file *slab)
  */
 int dcmfs_slab_detach(struct dcmfs_vm *vm, const struct dcmfs_slab *arg)
 {
-	struct dcmfs_slab_file *slab;
+	struct dcmfs_lent *slab;
 	int err = -ENOENT;
 
 	if (mutex_lock_interruptible(&vm->control))
@@ -329,7 +299,7 @@ int dcmfs_slab_detach(struct dcmfs_vm *vm, const struct dcmfs_slab *arg)
  */
 int dcmfs_slab_lost(struct dcmfs_vm *vm, const struct dcmfs_slab *arg)
 {
-	struct dcmfs_slab_file *slab;
+	struct dcmfs_lent *slab;
 	int err = -ENOENT;
 
 	if (mutex_lock_interruptible(&vm->control))

@@ -220,8 +220,9 @@ static struct hostd_file *file_open(struct hostd *h, const char *path)
 			strerror(errno));
 		goto fail;
 	}
-	if (ioctl(fd, DCMFS_IOC_INFO, &f->info) || f->info.version != 1 ||
-	    !f->info.pages || !f->info.extent_pages) {
+	if (ioctl(fd, DCMFS_IOC_INFO, &f->info) ||
+	    f->info.version != DCMFS_VERSION || !f->info.pages ||
+	    !f->info.extent_pages) {
 		dcm_log(DCM_LOG_ERR,
 			"%s: this kvm-dcm.ko is not the one this dcm-hostd is made for: it is not served",
 			path);

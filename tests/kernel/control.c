@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * control.c - a control plane in a few lines: memfds for slabs
+ * control.c - a control plane in a few lines
  *
- * Gives every extent that wants one a memfd, moves extents from one to another,
- * and takes them away as a dead donor would. The memfd is what a donor on the
- * same host hands over.
+ * Gives every extent that wants one a slab, moves extents from one to another,
+ * and takes them away as a dead donor would. A slab is a memfd, which is what a
+ * donor on the same host hands over; with DCMFS_TEST_TCP=1 in the environment
+ * it is wire_donor.c's, and every lane has a link there.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +18,10 @@
 #include <unistd.h>
 
 #include "dcmfs_test.h"
+#include "wire_donor.h"
+
+#define DONOR 3
+#define WINDOW 32
 
 struct dcmfs_info info_of(int fd)
 {
@@ -27,8 +32,58 @@ struct dcmfs_info info_of(int fd)
 	return info;
 }
 
+int control_link(struct control *c, uint32_t lane, int fd)
+{
+	struct dcmfs_link arg = { .donor = DONOR,
+				  .lane = lane,
+				  .fd = fd,
+				  .window = fd < 0 ? 0 : WINDOW };
+
+	return ioctl(c->fd, DCMFS_IOC_LINK, &arg) ? errno : 0;
+}
+
+/* Links that have ended are made again; how many. */
+unsigned int control_mend(struct control *c)
+{
+	unsigned int n = 0;
+	uint32_t i;
+
+	for (i = 0; c->link && i < c->info.lanes; i++) {
+		struct pollfd p = { .fd = c->link[i], .events = POLLRDHUP };
+		int err;
+
+		if (p.fd >= 0 && poll(&p, 1, 0) != 1)
+			continue;
+		if (p.fd >= 0) {
+			control_link(c, i, -1);
+			close(p.fd);
+			n++;
+		}
+		c->link[i] = wire_donor_connect();
+		err = control_link(c, i, c->link[i]);
+		if (err)
+			fail("DCMFS_IOC_LINK: %s", strerror(err));
+	}
+	return n;
+}
+
+static void links_open(struct control *c)
+{
+	uint32_t i;
+
+	wire_donor_start(c->info.extent_pages * PAGE);
+	c->link = calloc(c->info.lanes, sizeof(*c->link));
+	if (!c->link)
+		fail("no memory");
+	for (i = 0; i < c->info.lanes; i++)
+		c->link[i] = -1;
+	control_mend(c);
+}
+
 void control_open(struct control *c, int fd)
 {
+	const char *tcp = getenv("DCMFS_TEST_TCP");
+
 	memset(c, 0, sizeof(*c));
 	c->fd = fd;
 	c->info = info_of(fd);
@@ -37,6 +92,8 @@ void control_open(struct control *c, int fd)
 	c->file = calloc(c->info.extents, sizeof(*c->file));
 	if (!c->slab || !c->file)
 		fail("no memory");
+	if (tcp && *tcp == '1')
+		links_open(c);
 }
 
 static int slab_file(const struct control *c)
@@ -49,16 +106,23 @@ static int slab_file(const struct control *c)
 	return fd;
 }
 
-/* Returns the memfd; the slab's id is c->next_id - 1. */
+/* Returns the memfd, or the donor's name of it; its id is c->next_id - 1. */
 static int attach(struct control *c, uint32_t extent)
 {
 	struct dcmfs_slab arg = { .extent = extent, .id = c->next_id++ };
 
-	arg.fd = slab_file(c);
+	if (c->link) {
+		arg.fd = -1;
+		arg.flags = DCMFS_SLAB_REMOTE;
+		arg.donor = DONOR;
+		arg.remote = wire_donor_slab();
+	} else {
+		arg.fd = slab_file(c);
+	}
 	if (ioctl(c->fd, DCMFS_IOC_ATTACH, &arg))
 		fail("DCMFS_IOC_ATTACH of extent %u: %s", extent,
 		     strerror(errno));
-	return arg.fd;
+	return c->link ? (int)arg.remote : arg.fd;
 }
 
 static void drop(struct control *c, unsigned long cmd, uint32_t extent)
@@ -71,7 +135,10 @@ static void drop(struct control *c, unsigned long cmd, uint32_t extent)
 		if (errno != EINTR)
 			fail("giving up slab %ju of extent %u: %s",
 			     (uintmax_t)arg.id, extent, strerror(errno));
-	close(c->file[extent]);
+	if (c->link)
+		wire_donor_drop((uint64_t)c->file[extent]);
+	else
+		close(c->file[extent]);
 }
 
 /* A slab under an extent that has none. */
@@ -90,6 +157,7 @@ unsigned int control_serve(struct control *c, int wait_ms)
 	struct dcmfs_wanted w = { .first = 0 };
 	unsigned int n = 0;
 
+	control_mend(c);
 	if (poll(&p, 1, wait_ms) < 0 && errno != EINTR)
 		fail("poll: %s", strerror(errno));
 	while (!ioctl(c->fd, DCMFS_IOC_WANTED, &w)) {

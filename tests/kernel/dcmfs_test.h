@@ -18,11 +18,12 @@ uint64_t now_ns(void);
 uint64_t rnd(uint64_t *state);
 
 /**
- * struct control - a control plane for one file, with memfds for slabs
+ * struct control - a control plane for one file
  * @fd: the file
  * @info: as it was at the start
  * @slab: slab under each extent, 0: none; its id
- * @file: and its memfd
+ * @file: and its memfd, or its name at the donor
+ * @link: each lane's connection to the donor; %NULL: slabs are memfds
  * @next_id: id of the next slab
  */
 struct control {
@@ -30,6 +31,7 @@ struct control {
 	struct dcmfs_info info;
 	uint64_t *slab;
 	int *file;
+	int *link;
 	uint64_t next_id;
 };
 
@@ -39,11 +41,14 @@ unsigned int control_serve(struct control *c, int wait_ms);
 void control_provide(struct control *c, uint32_t extent);
 void control_move(struct control *c, uint32_t extent);
 void control_lose(struct control *c, uint32_t extent);
+int control_link(struct control *c, uint32_t lane, int fd);
+unsigned int control_mend(struct control *c);
 int control_budget(struct control *c, uint64_t pages);
 
 int basics(int argc, char **argv);
 int chaos(int argc, char **argv);
 int guest(int argc, char **argv);
+int links(int argc, char **argv);
 int torture(int argc, char **argv);
 int serve(int argc, char **argv);
 int use(int argc, char **argv);

@@ -154,14 +154,16 @@ def test_calls(dcmfs: Mounted) -> None:
     assert said.count(": right\n") == len(said.splitlines()) == 9
 
 
-def test_torture(dcmfs: Mounted) -> None:
+@pytest.mark.parametrize("slabs", ["memfd", "tcp"])
+def test_torture(dcmfs: Mounted, slabs: str) -> None:
     """Processes on one file, budgets, moves, holes; every byte checked."""
     fs = dcmfs("extent=2M,budget=24M")
     seed = os.environ.get("SEED") or str(secrets.randbelow(1 << 31))
     print(f"SEED={seed}")
     path = f"{MOUNT}/torture"
-    said = fs.tool("torture", path, "48", SECONDS, "4", seed, timeout=300)
-    print(said, end="")
+    env = f"DCMFS_TEST_TCP={int(slabs == 'tcp')}"
+    tool = ["env", env, "/tmp/dcmfs_test", "torture"]
+    print(fs.bed.must([*tool, path, "48", SECONDS, "4", seed], 300), end="")
     stats = fs.stats()
     assert stats["FAULT_MISSING"] > 1000 and stats["WRITTEN_PAGES"] > 1000
     assert stats["ILLEGAL"] == stats["LOST_PAGES"] == stats["WRITE_ERRORS"] == 0
@@ -169,6 +171,12 @@ def test_torture(dcmfs: Mounted) -> None:
     assert stats["MOVED_PAGES"] > 0
     fs.bed.must(["rm", path])
     assert fs.bed.run("ls -d /sys/kernel/debug/kvm-dcm/*").rc != 0, "its memory is still there"
+
+
+def test_links(dcmfs: Mounted) -> None:
+    """Donors at the other end of a socket: one that lies, hangs up, says nothing, is not there."""
+    said = dcmfs("extent=2M,budget=8M").tool("links", MOUNT)
+    assert said.count("passed: ") == len(said.splitlines()) == 6
 
 
 def test_chaos(dcmfs: Mounted, bed: Bed) -> None:

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * link.c - a lane's I/O: on a slab of this host, or over its link to a donor
+ *
+ * A link is a lane's connection to one donor (tcp.c), made by the control plane
+ * and handed in. Each lane has its own to each donor, so that lanes share
+ * nothing on the way (dcm-tc18, 3.4); transport.h says what an endpoint does.
+ *
+ *	none -> up -> dead -> none
+ *
+ * A link that dies completes all that was in flight with an error, and the core
+ * tries again until a new link is there or the slab is declared lost. Until it
+ * is taken away a dead one stays, and refuses.
+ *
+ * I/O on a slab of this host is complete when post() returns; poll() only tells.
+ *
+ * Locking: a lane's links and its list of complete I/Os are the lane's.
+ */
+#include "../core/wire_format.h"
+#include "dcmfs.h"
+
+/* Where a fetch's READ goes: frames that become the guest's as they are. */
+static int landing_of(struct dcm_lane *lane, struct dcm_io *io)
+{
+	struct dcmfs_lane *home = lane_home(lane);
+	struct dcm_fetch *f = io->owner;
+	unsigned int i = (unsigned int)(f - lane->fetch);
+
+	/* Left behind by another, that was lost? */
+	if (home->landing_nr[i] != f->nr)
+		dcmfs_landing_free(lane_vm(lane), home, i);
+	if (!home->landing[i])
+		home->landing[i] = dcmfs_chain_alloc(lane_vm(lane), f->nr);
+	home->landing_nr[i] = home->landing[i] ? f->nr : 0;
+	io->data = home->landing[i];
+	return io->data ? 0 : -EAGAIN;
+}
+
+/**
+ * dcmfs_landing_free() - let the pages go that a READ was to fill
+ * @vm: whose
+ * @home: lane
+ * @i: fetch
+ */
+void dcmfs_landing_free(struct dcmfs_vm *vm, struct dcmfs_lane *home,
+			unsigned int i)
+{
+	dcmfs_chain_free(vm, home->landing[i], home->landing_nr[i]);
+	home->landing[i] = NULL;
+	home->landing_nr[i] = 0;
+}
+
+/** dcmfs_io_post() - dcm_ops.io_post */
+int dcmfs_io_post(struct dcm_lane *lane, struct dcm_io *io)
+{
+	struct dcmfs_lent *slab =
+		container_of(io->slab, struct dcmfs_lent, ref);
+	struct dcmfs_lane *home = lane_home(lane);
+	struct dcm_endpoint *ep;
+	int err;
+
+	if (READ_ONCE(slab->broken))
+		return -ENOTCONN;
+	ep = home->link[slab->donor];
+	if (!slab->file && !ep)
+		return -ENOTCONN;
+	if (io->op == DCM_IO_READ && !io->data && landing_of(lane, io))
+		return -EAGAIN;
+	if (!slab->file) {
+		err = ep->ops->post(ep, io);
+		if (!err)
+			home->busy |= 1ull << slab->donor;
+		return err;
+	}
+	io->posted_ns = ktime_get_ns();
+	io->status = dcmfs_slab_io(slab, io);
+	io->next = NULL;
+	*home->done_tail = io;
+	home->done_tail = &io->next;
+	return 0;
+}
+
+/** dcmfs_io_flush() - dcm_ops.io_flush */
+void dcmfs_io_flush(struct dcm_lane *lane)
+{
+	struct dcmfs_lane *home = lane_home(lane);
+	u64 busy;
+
+	for (busy = home->busy; busy; busy &= busy - 1) {
+		struct dcm_endpoint *ep = home->link[__ffs64(busy)];
+
+		ep->ops->flush(ep);
+	}
+}
+
+static int local_poll(struct dcmfs_lane *home, struct dcm_io **done, int max)
+{
+	struct dcm_io **end = &home->done;
+	int n = 0;
+
+	while (*end && n < max) {
+		end = &(*end)->next;
+		n++;
+	}
+	if (!n)
+		return 0;
+	*done = home->done;
+	home->done = *end;
+	if (!home->done)
+		home->done_tail = &home->done;
+	*end = NULL;
+	return n;
+}
+
+static int link_poll(struct dcmfs_lane *home, unsigned int donor,
+		     struct dcm_io **done, int max)
+{
+	struct dcm_endpoint *ep = home->link[donor];
+	int n = ep->ops->poll(ep, done, max);
+	struct dcm_io *io;
+
+	/* The donor has taken it back: the control plane hears of it too. */
+	for (io = n ? *done : NULL; io; io = io->next)
+		if (io->status == -ESTALE)
+			dcmfs_slab_stale(
+				container_of(io->slab, struct dcmfs_lent, ref));
+	if (!ep->ops->in_flight(ep))
+		home->busy &= ~(1ull << donor);
+	return n;
+}
+
+/** dcmfs_io_poll() - dcm_ops.io_poll */
+int dcmfs_io_poll(struct dcm_lane *lane, struct dcm_io **done, int max)
+{
+	struct dcmfs_lane *home = lane_home(lane);
+	int n = local_poll(home, done, max);
+	u64 busy = home->busy;
+
+	if (!busy)
+		return n;
+	/* What comes from here on is an event of its own. */
+	WRITE_ONCE(home->event, false);
+	smp_mb(); /* pairs with dcmfs_lane_event() */
+	for (; busy && n < max; busy &= busy - 1) {
+		struct dcm_io **end = done;
+
+		while (n && *end)
+			end = &(*end)->next;
+		n += link_poll(home, __ffs64(busy), end, max - n);
+	}
+	return n;
+}
+
+/**
+ * dcmfs_lane_event() - something has come for a lane
+ * @vm: whose
+ * @home: lane
+ *
+ * Any context. Whoever waits for it takes it; nobody does: the VM's thread.
+ */
+void dcmfs_lane_event(struct dcmfs_vm *vm, struct dcmfs_lane *home)
+{
+	WRITE_ONCE(home->event, true);
+	if (wq_has_sleeper(&home->wait))
+		wake_up_all(&home->wait);
+	else
+		dcmfs_kick(vm);
+}
+
+/* Under the lane's lock. */
+static void link_end(struct dcmfs_vm *vm, struct dcmfs_lane *home,
+		     unsigned int donor)
+{
+	struct dcm_endpoint *ep = home->link[donor];
+	const struct dcmfs_link_ops *ops;
+
+	if (!ep)
+		return;
+	ops = container_of_const(ep->ops, struct dcmfs_link_ops, io);
+	ops->kill(ep);
+	while (ep->ops->in_flight(ep))
+		dcm_poll(home->core);
+	pr_debug("kvm-dcm: file %lu: lane %u: link to donor %u ends: %s\n",
+		 vm->inode->i_ino, home->core->id, donor, ops->why(ep));
+	home->link[donor] = NULL;
+	home->busy &= ~(1ull << donor);
+	ep->ops->close(ep);
+}
+
+/**
+ * dcmfs_link_set() - a lane has another link to a donor, or none
+ * @vm: whose
+ * @arg: as user space gave it
+ *
+ * Return: 0, or a negative errno; see struct dcmfs_link.
+ */
+int dcmfs_link_set(struct dcmfs_vm *vm, const struct dcmfs_link *arg)
+{
+	struct dcm_endpoint *ep = NULL;
+	struct dcmfs_lane *lane;
+	int err = 0;
+
+	if (arg->lane >= vm->nr_lanes || arg->donor >= DCMFS_DONORS_MAX)
+		return -EINVAL;
+	lane = &vm->lane[arg->lane];
+	if (arg->fd != -1) {
+		if (!arg->window || arg->window > DCM_WIRE_INFLIGHT_MAX)
+			return -EINVAL;
+		ep = dcmfs_tcp_open(vm, lane, arg->fd, arg->window, &err);
+		if (!ep)
+			return err;
+	}
+	if (mutex_lock_killable(&lane->lock)) {
+		if (ep)
+			ep->ops->close(ep);
+		return -EINTR;
+	}
+	link_end(vm, lane, arg->donor);
+	lane->link[arg->donor] = ep;
+	dcmfs_lane_put(vm, lane);
+	return 0;
+}
+
+/** dcmfs_links_close() - with the VM: nobody is in its lanes any more */
+void dcmfs_links_close(struct dcmfs_vm *vm)
+{
+	u32 i, donor;
+
+	for (i = 0; i < vm->nr_lanes; i++)
+		for (donor = 0; donor < DCMFS_DONORS_MAX; donor++)
+			link_end(vm, &vm->lane[i], donor);
+}

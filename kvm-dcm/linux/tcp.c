@@ -1,0 +1,570 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * tcp.c - slabs of a donor at the other end of a socket
+ *
+ * The control plane connects, proves who it is and hands the socket over, with
+ * kTLS on it if data is to be encrypted; from then on this file sends READ and
+ * WRITE and takes DATA and WRITTEN, which are all the messages the kernel knows.
+ * A donor answers in order. What is written goes out of the guest's frames, and
+ * what is read is received into the frames the guest will have.
+ *
+ * It differs from transport/tcp.c, libdcm's: there a system call costs more than
+ * a copy, so answers are received many at a time and put right after; here one
+ * call takes a head and one its payload.
+ *
+ * States: alive, dead (for good: the socket is shut down, which the control
+ * plane sees, and a new one has to come). Operations: posted [sent, head), sent
+ * [tail, sent), completed (the done list).
+ *
+ * Nothing the donor sends is trusted: tag, type and length must be those of the
+ * oldest operation; no length from the wire is used as one. Else all that is in
+ * flight completes with -EIO and the endpoint is dead.
+ *
+ * Locking: an endpoint is one lane's and used under its lock; the socket's
+ * callbacks, in softirq context, only say that there is something to do. Sending
+ * may take memory from the kernel's reserves: it is done to free some.
+ */
+#include <linux/file.h>
+#include <linux/net.h>
+#include <linux/sched/mm.h>
+#include <linux/tcp.h>
+#include <net/sock.h>
+
+#include "../core/wire.h"
+#include "dcmfs.h"
+
+#define REQ_BYTES (DCM_WIRE_HDR_BYTES + sizeof(struct dcm_wire_io))
+#define ANS_BYTES (DCM_WIRE_HDR_BYTES + sizeof(struct dcm_wire_io_done))
+#define SILENCE_TICKS (DCM_WIRE_SILENCE_MS * HZ / 1000)
+
+/* One head fits all three messages a donor may send here. */
+static_assert(sizeof(struct dcm_wire_io_done) == sizeof(struct dcm_wire_error),
+	      "answers differ in length");
+
+/**
+ * struct tcp_op - one operation on its way
+ * @io: the core's
+ * @req: its request's head
+ */
+struct tcp_op {
+	struct dcm_io *io;
+	u8 req[REQ_BYTES];
+};
+
+/**
+ * struct tcp_endpoint - one data connection
+ * @ep: what link.c sees
+ * @vm: whose
+ * @lane: whose, to be told when there is something to do
+ * @sock: the socket; its file is held
+ * @data_ready: what this callback of the socket's was
+ * @write_space: and this
+ * @state_change: and this
+ * @why: what it died of
+ * @dead: for good
+ * @depth: operations in flight at most
+ * @nr_done: operations complete and not polled
+ * @head: sequence number (and tag) of the next operation posted
+ * @sent: first not sent in full
+ * @tail: oldest not answered in full
+ * @tx_off: bytes of @sent that are sent
+ * @rx_off: bytes of @tail's answer that are here
+ * @ans: its head, as far as it is here
+ * @heard: when something last came, or was first waited for
+ * @done: operations complete and not polled
+ * @done_tail: the last
+ * @op: operations in flight, by their number modulo @depth
+ */
+struct tcp_endpoint {
+	struct dcm_endpoint ep;
+	struct dcmfs_vm *vm;
+	struct dcmfs_lane *lane;
+	struct socket *sock;
+	void (*data_ready)(struct sock *sk);
+	void (*write_space)(struct sock *sk);
+	void (*state_change)(struct sock *sk);
+	const char *why;
+	bool dead;
+	u32 depth;
+	u32 nr_done;
+	u64 head;
+	u64 sent;
+	u64 tail;
+	size_t tx_off;
+	size_t rx_off;
+	u8 ans[ANS_BYTES];
+	unsigned long heard;
+	struct dcm_io *done;
+	struct dcm_io **done_tail;
+	struct tcp_op op[];
+};
+
+static struct tcp_endpoint *to_tcp(struct dcm_endpoint *ep)
+{
+	return container_of(ep, struct tcp_endpoint, ep);
+}
+
+static struct tcp_op *op_at(struct tcp_endpoint *t, u64 seq)
+{
+	return &t->op[(u32)seq % t->depth];
+}
+
+static size_t tx_payload(const struct dcm_io *io)
+{
+	return io->op == DCM_IO_WRITE ? io->bytes : 0;
+}
+
+static size_t rx_payload(const struct dcm_io *io)
+{
+	return io->op == DCM_IO_READ ? io->bytes : 0;
+}
+
+static void complete_op(struct tcp_endpoint *t, int status)
+{
+	struct dcm_io *io = op_at(t, t->tail)->io;
+
+	t->tail++;
+	t->rx_off = 0;
+	io->status = status;
+	io->next = NULL;
+	*t->done_tail = io;
+	t->done_tail = &io->next;
+	t->nr_done++;
+}
+
+static void die(struct tcp_endpoint *t, int status, const char *why)
+{
+	if (t->dead)
+		return;
+	WRITE_ONCE(t->dead, true);
+	t->why = why;
+	while (t->tail < t->head)
+		complete_op(t, status);
+	t->sent = t->head;
+	/* Whoever handed it over polls it. */
+	kernel_sock_shutdown(t->sock, SHUT_RDWR);
+}
+
+/* Pages of a chain from byte @off on, as a list for the socket. */
+static unsigned int chain_list(const struct dcm_io *io, size_t off,
+			       struct bio_vec *bv)
+{
+	struct page *page = io->data;
+	size_t left = io->bytes - off;
+	unsigned int n = 0;
+
+	for (; off >= PAGE_SIZE; off -= PAGE_SIZE)
+		page = dcmfs_chain_next(page);
+	while (left) {
+		size_t len = min(left, PAGE_SIZE - off);
+
+		bvec_set_page(&bv[n++], page, (unsigned int)len,
+			      (unsigned int)off);
+		left -= len;
+		off = 0;
+		if (left)
+			page = dcmfs_chain_next(page);
+	}
+	return n;
+}
+
+/* ---- sending ---- */
+
+static int tx_head(struct tcp_endpoint *t, struct tcp_op *op, bool more)
+{
+	struct kvec vec = { .iov_base = op->req + t->tx_off,
+			    .iov_len = REQ_BYTES - t->tx_off };
+	struct msghdr msg = { .msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL };
+
+	if (more)
+		msg.msg_flags |= MSG_MORE;
+	return kernel_sendmsg(t->sock, &msg, &vec, 1, vec.iov_len);
+}
+
+/* The frames themselves go: nothing changes them until WRITTEN has come. */
+static int tx_pages(struct tcp_endpoint *t, struct tcp_op *op, bool more)
+{
+	struct bio_vec bv[DCM_BLOCK_MAX];
+	struct msghdr msg = { .msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL |
+					   MSG_SPLICE_PAGES };
+	size_t off = t->tx_off - REQ_BYTES;
+
+	if (more)
+		msg.msg_flags |= MSG_MORE;
+	iov_iter_bvec(&msg.msg_iter, ITER_SOURCE, bv,
+		      chain_list(op->io, off, bv), op->io->bytes - off);
+	return sock_sendmsg(t->sock, &msg);
+}
+
+static void tx(struct tcp_endpoint *t)
+{
+	unsigned int noreclaim = memalloc_noreclaim_save();
+
+	while (t->sent < t->head) {
+		struct tcp_op *op = op_at(t, t->sent);
+		size_t payload = tx_payload(op->io);
+		bool last = t->sent + 1 == t->head;
+		int n;
+
+		n = t->tx_off < REQ_BYTES ? tx_head(t, op, payload || !last) :
+					    tx_pages(t, op, !last);
+		if (n == -EAGAIN || n == -EINTR || n == -ENOBUFS ||
+		    n == -ENOMEM)
+			break;
+		if (n <= 0) {
+			die(t, -ENOTCONN, "connection lost");
+			break;
+		}
+		t->tx_off += (size_t)n;
+		if (t->tx_off == REQ_BYTES + payload) {
+			t->tx_off = 0;
+			t->sent++;
+		}
+	}
+	memalloc_noreclaim_restore(noreclaim);
+}
+
+static void tcp_flush(struct dcm_endpoint *ep)
+{
+	struct tcp_endpoint *t = to_tcp(ep);
+
+	if (!t->dead && t->sent < t->head)
+		tx(t);
+}
+
+/* ---- receiving ---- */
+
+static int status_errno(u32 status)
+{
+	switch (status) {
+	case DCM_WS_OK:
+		return 0;
+	case DCM_WS_NO_SLAB:
+	case DCM_WS_NO_SESSION:
+		return -ESTALE;
+	default:
+		return -EIO;
+	}
+}
+
+/*
+ * The head of the oldest operation's answer is here. 1: its payload follows,
+ * 0: it is complete with *@status, -1: the endpoint is dead.
+ */
+static int rx_head(struct tcp_endpoint *t, int *status)
+{
+	const struct dcm_io *io = op_at(t, t->tail)->io;
+	struct dcm_wire_msg msg;
+	size_t bytes;
+	int ret;
+
+	ret = dcm_wire_head(t->ans, ANS_BYTES, DCM_PHASE_DATA, DCM_SIDE_DONOR,
+			    &msg, &bytes);
+	if (ret != DCM_WIRE_OK)
+		die(t, -EIO,
+		    ret == DCM_WIRE_MORE ? "answer of the wrong length" :
+					   dcm_wire_error_text(ret));
+	else if (msg.type == DCM_MSG_ERROR)
+		die(t, -ENOTCONN, dcm_wire_status_text(msg.error.status));
+	else if (msg.tag != t->tail)
+		die(t, -EIO, "answer to nothing that was asked");
+	else if (msg.type !=
+		 (io->op == DCM_IO_READ ? DCM_MSG_DATA : DCM_MSG_WRITTEN))
+		die(t, -EIO, "answer of the wrong type");
+	else if (msg.io_done.status == DCM_WS_OK &&
+		 msg.io_done.bytes != io->bytes)
+		die(t, -EIO, "answer of the wrong length");
+	if (t->dead)
+		return -1;
+	*status = status_errno(msg.io_done.status);
+	return msg.io_done.status == DCM_WS_OK && rx_payload(io);
+}
+
+/* Some more of the oldest operation's answer: bytes, or as recvmsg(). */
+static int rx_some(struct tcp_endpoint *t)
+{
+	const struct dcm_io *io = op_at(t, t->tail)->io;
+	struct msghdr msg = { .msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL };
+	struct bio_vec bv[DCM_BLOCK_MAX];
+	struct kvec vec;
+	size_t off;
+
+	if (t->rx_off < ANS_BYTES) {
+		vec.iov_base = t->ans + t->rx_off;
+		vec.iov_len = ANS_BYTES - t->rx_off;
+		return kernel_recvmsg(t->sock, &msg, &vec, 1, vec.iov_len,
+				      msg.msg_flags);
+	}
+	off = t->rx_off - ANS_BYTES;
+	iov_iter_bvec(&msg.msg_iter, ITER_DEST, bv, chain_list(io, off, bv),
+		      io->bytes - off);
+	return sock_recvmsg(t->sock, &msg, msg.msg_flags);
+}
+
+static void rx(struct tcp_endpoint *t, u32 enough)
+{
+	while (!t->dead && t->tail < t->sent && t->nr_done < enough) {
+		size_t payload = rx_payload(op_at(t, t->tail)->io);
+		int n = rx_some(t), status = 0;
+
+		if (n == -EAGAIN || n == -EINTR)
+			return;
+		if (n <= 0) {
+			die(t, -ENOTCONN, "connection lost");
+			return;
+		}
+		t->heard = jiffies;
+		t->rx_off += (size_t)n;
+		if (t->rx_off == ANS_BYTES) {
+			int ret = rx_head(t, &status);
+
+			if (ret < 0)
+				return;
+			if (!ret)
+				complete_op(t, status);
+		} else if (t->rx_off == ANS_BYTES + payload) {
+			complete_op(t, 0);
+		}
+	}
+}
+
+/* What no operation would find out. */
+static void look(struct tcp_endpoint *t)
+{
+	if (t->tail < t->head) {
+		if (!t->nr_done &&
+		    time_after(jiffies, t->heard + SILENCE_TICKS))
+			die(t, -ENOTCONN, "no answer");
+	} else if (READ_ONCE(t->sock->sk->sk_state) != TCP_ESTABLISHED) {
+		die(t, -ENOTCONN, "connection closed");
+	}
+}
+
+static int tcp_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
+{
+	struct tcp_endpoint *t = to_tcp(ep);
+	struct dcm_io **end = &t->done;
+	int n = 0;
+
+	tcp_flush(ep);
+	if (!t->dead && t->nr_done < (u32)max)
+		rx(t, (u32)max);
+	if (!t->dead)
+		look(t);
+	while (*end && n < max) {
+		end = &(*end)->next;
+		n++;
+	}
+	*done = n ? t->done : NULL;
+	t->done = *end;
+	if (!t->done)
+		t->done_tail = &t->done;
+	*end = NULL;
+	t->nr_done -= (u32)n;
+	return n;
+}
+
+/* ---- the rest ---- */
+
+static int tcp_post(struct dcm_endpoint *ep, struct dcm_io *io)
+{
+	struct tcp_endpoint *t = to_tcp(ep);
+	struct dcm_wire_msg msg = {};
+	struct tcp_op *op;
+
+	if (t->dead)
+		return -ENOTCONN;
+	if (io->bytes > io->slab->bytes ||
+	    io->offset > io->slab->bytes - io->bytes || !io->bytes ||
+	    io->bytes > DCM_WIRE_PAYLOAD_MAX)
+		return -ERANGE;
+	if (t->head - t->tail >= t->depth)
+		return -EAGAIN;
+	msg.type = io->op == DCM_IO_READ ? DCM_MSG_READ : DCM_MSG_WRITE;
+	msg.tag = t->head;
+	msg.payload_bytes = (u32)tx_payload(io);
+	msg.io.slab = io->slab->id;
+	msg.io.offset = io->offset;
+	msg.io.bytes = io->bytes;
+	op = op_at(t, t->head);
+	if (dcm_wire_encode(op->req, sizeof(op->req), &msg) != (int)REQ_BYTES)
+		return -ERANGE;
+	op->io = io;
+	io->posted_ns = ktime_get_ns();
+	if (t->head == t->tail)
+		t->heard = jiffies;
+	t->head++;
+	return 0;
+}
+
+static u32 tcp_in_flight(struct dcm_endpoint *ep)
+{
+	struct tcp_endpoint *t = to_tcp(ep);
+
+	return (u32)(t->head - t->tail) + t->nr_done;
+}
+
+static bool tcp_dead(struct dcm_endpoint *ep)
+{
+	return READ_ONCE(to_tcp(ep)->dead);
+}
+
+static void sock_event(struct sock *sk)
+{
+	struct tcp_endpoint *t;
+
+	read_lock_bh(&sk->sk_callback_lock);
+	t = sk->sk_user_data;
+	if (t)
+		dcmfs_lane_event(t->vm, t->lane);
+	read_unlock_bh(&sk->sk_callback_lock);
+}
+
+static void sock_state_change(struct sock *sk)
+{
+	struct tcp_endpoint *t;
+
+	read_lock_bh(&sk->sk_callback_lock);
+	t = sk->sk_user_data;
+	if (t) {
+		/* Whoever handed the socket over waits for its end. */
+		t->state_change(sk);
+		dcmfs_lane_event(t->vm, t->lane);
+	}
+	read_unlock_bh(&sk->sk_callback_lock);
+}
+
+static void sock_write_space(struct sock *sk)
+{
+	struct tcp_endpoint *t;
+
+	read_lock_bh(&sk->sk_callback_lock);
+	t = sk->sk_user_data;
+	if (t) {
+		t->write_space(sk);
+		dcmfs_lane_event(t->vm, t->lane);
+	}
+	read_unlock_bh(&sk->sk_callback_lock);
+}
+
+/* Somebody else's already, not TCP, or not connected? */
+static int sock_take(struct tcp_endpoint *t)
+{
+	struct sock *sk = t->sock->sk;
+	int err = 0;
+
+	if ((sk->sk_family != AF_INET && sk->sk_family != AF_INET6) ||
+	    sk->sk_type != SOCK_STREAM || sk->sk_protocol != IPPROTO_TCP)
+		return -EINVAL;
+	write_lock_bh(&sk->sk_callback_lock);
+	if (sk->sk_user_data)
+		err = -EBUSY;
+	else if (sk->sk_state != TCP_ESTABLISHED)
+		err = -ENOTCONN;
+	if (!err) {
+		t->data_ready = sk->sk_data_ready;
+		t->write_space = sk->sk_write_space;
+		t->state_change = sk->sk_state_change;
+		sk->sk_user_data = t;
+		sk->sk_data_ready = sock_event;
+		sk->sk_write_space = sock_write_space;
+		sk->sk_state_change = sock_state_change;
+	}
+	write_unlock_bh(&sk->sk_callback_lock);
+	return err;
+}
+
+/* A fault uses it, under the mmap lock: it is no user's socket any more. */
+static void sock_prepare(struct sock *sk)
+{
+	static struct lock_class_key key;
+
+	lockdep_set_class_and_name(&sk->sk_lock, "sk_lock-dcm", &key);
+	sk->sk_allocation = GFP_NOIO | __GFP_NOWARN;
+	sk->sk_use_task_frag = false;
+	sk_set_memalloc(sk);
+	tcp_sock_set_nodelay(sk);
+	/* What is given up is not sent any more: see transport/tcp.c. */
+	sock_no_linger(sk);
+}
+
+static void tcp_close(struct dcm_endpoint *ep)
+{
+	struct tcp_endpoint *t = to_tcp(ep);
+	struct sock *sk = t->sock->sk;
+
+	kernel_sock_shutdown(t->sock, SHUT_RDWR);
+	write_lock_bh(&sk->sk_callback_lock);
+	sk->sk_user_data = NULL;
+	sk->sk_data_ready = t->data_ready;
+	sk->sk_write_space = t->write_space;
+	sk->sk_state_change = t->state_change;
+	write_unlock_bh(&sk->sk_callback_lock);
+	sockfd_put(t->sock);
+	kvfree(t);
+}
+
+static void tcp_kill(struct dcm_endpoint *ep)
+{
+	die(to_tcp(ep), -ENOTCONN, "given up");
+}
+
+static const char *tcp_why(struct dcm_endpoint *ep)
+{
+	return to_tcp(ep)->why;
+}
+
+static const struct dcmfs_link_ops tcp_ops = {
+	.io = {
+		.name = "tcp",
+		.caps = DCM_TR_ORDERED,
+		.close = tcp_close,
+		.post = tcp_post,
+		.flush = tcp_flush,
+		.poll = tcp_poll,
+		.in_flight = tcp_in_flight,
+		.dead = tcp_dead,
+	},
+	.kill = tcp_kill,
+	.why = tcp_why,
+};
+
+/**
+ * dcmfs_tcp_open() - an endpoint of a connection
+ * @vm: whose
+ * @lane: whose
+ * @fd: a connected TCP socket of the caller's, past HELLO
+ * @depth: operations in flight at most
+ * @err: out: -EBADF, -ENOTSOCK, -EINVAL, -EBUSY, -ENOTCONN, -ENOMEM
+ *
+ * Return: the endpoint, or %NULL. May sleep.
+ */
+struct dcm_endpoint *dcmfs_tcp_open(struct dcmfs_vm *vm,
+				    struct dcmfs_lane *lane, int fd, u32 depth,
+				    int *err)
+{
+	struct tcp_endpoint *t =
+		kvzalloc(struct_size(t, op, depth), GFP_KERNEL);
+
+	*err = -ENOMEM;
+	if (!t)
+		return NULL;
+	t->ep.ops = &tcp_ops.io;
+	t->vm = vm;
+	t->lane = lane;
+	t->depth = depth;
+	t->done_tail = &t->done;
+	t->sock = sockfd_lookup(fd, err);
+	if (!t->sock)
+		goto fail;
+	*err = sock_take(t);
+	if (*err) {
+		sockfd_put(t->sock);
+		goto fail;
+	}
+	sock_prepare(t->sock->sk);
+	return &t->ep;
+fail:
+	kvfree(t);
+	return NULL;
+}
