@@ -117,18 +117,6 @@ struct dcmfs_bucket {
 };
 
 /**
- * struct dcmfs_link_ops - what a link can do besides I/O
- * @io: as in transport.h
- * @kill: nothing is posted any more, and all in flight completes in poll()
- * @why: what it died of
- */
-struct dcmfs_link_ops {
-	struct dcm_transport_ops io;
-	void (*kill)(struct dcm_endpoint *ep);
-	const char *(*why)(struct dcm_endpoint *ep);
-};
-
-/**
  * struct dcmfs_lent - a slab
  * @ref: what the core knows of it; its id is the donor's
  * @number: what the control plane calls it

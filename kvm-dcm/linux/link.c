@@ -172,16 +172,14 @@ static void link_end(struct dcmfs_vm *vm, struct dcmfs_lane *home,
 		     unsigned int donor)
 {
 	struct dcm_endpoint *ep = home->link[donor];
-	const struct dcmfs_link_ops *ops;
 
 	if (!ep)
 		return;
-	ops = container_of_const(ep->ops, struct dcmfs_link_ops, io);
-	ops->kill(ep);
+	ep->ops->kill(ep);
 	while (ep->ops->in_flight(ep))
 		dcm_poll(home->core);
 	pr_debug("kvm-dcm: file %lu: lane %u: link to donor %u ends: %s\n",
-		 vm->inode->i_ino, home->core->id, donor, ops->why(ep));
+		 vm->inode->i_ino, home->core->id, donor, ep->ops->why(ep));
 	home->link[donor] = NULL;
 	home->busy &= ~(1ull << donor);
 	ep->ops->close(ep);

@@ -514,17 +514,15 @@ static const char *tcp_why(struct dcm_endpoint *ep)
 	return to_tcp(ep)->why;
 }
 
-static const struct dcmfs_link_ops tcp_ops = {
-	.io = {
-		.name = "tcp",
-		.caps = DCM_TR_ORDERED,
-		.close = tcp_close,
-		.post = tcp_post,
-		.flush = tcp_flush,
-		.poll = tcp_poll,
-		.in_flight = tcp_in_flight,
-		.dead = tcp_dead,
-	},
+static const struct dcm_transport_ops tcp_ops = {
+	.name = "tcp",
+	.caps = DCM_TR_ORDERED,
+	.close = tcp_close,
+	.post = tcp_post,
+	.flush = tcp_flush,
+	.poll = tcp_poll,
+	.in_flight = tcp_in_flight,
+	.dead = tcp_dead,
 	.kill = tcp_kill,
 	.why = tcp_why,
 };
@@ -549,7 +547,7 @@ struct dcm_endpoint *dcmfs_tcp_open(struct dcmfs_vm *vm,
 	*err = -ENOMEM;
 	if (!t)
 		return NULL;
-	t->ep.ops = &tcp_ops.io;
+	t->ep.ops = &tcp_ops;
 	t->vm = vm;
 	t->lane = lane;
 	t->depth = depth;

@@ -656,15 +656,14 @@ static void tcp_close(struct dcm_endpoint *ep)
 	munmap(t, sizeof(*t));
 }
 
-void dcm_tcp_kill(struct dcm_endpoint *ep)
+static void tcp_kill(struct dcm_endpoint *ep)
 {
-	if (ep->ops == &dcm_transport_tcp)
-		shutdown(to_tcp(ep)->fd, SHUT_RDWR);
+	shutdown(to_tcp(ep)->fd, SHUT_RDWR);
 }
 
-const char *dcm_tcp_why(struct dcm_endpoint *ep)
+static const char *tcp_why(struct dcm_endpoint *ep)
 {
-	return ep->ops == &dcm_transport_tcp ? to_tcp(ep)->why : "";
+	return to_tcp(ep)->why;
 }
 
 const struct dcm_transport_ops dcm_transport_tcp = {
@@ -678,4 +677,6 @@ const struct dcm_transport_ops dcm_transport_tcp = {
 	.wait_fd = tcp_wait_fd,
 	.in_flight = tcp_in_flight,
 	.dead = tcp_dead,
+	.kill = tcp_kill,
+	.why = tcp_why,
 };

@@ -28,20 +28,4 @@ struct dcm_tcp_args {
 	u64 silence_ns;
 };
 
-/**
- * dcm_tcp_kill() - make an endpoint die soon
- *
- * Shuts the socket down; the owner's next poll() finds it dead and completes
- * what is in flight. May be called by any thread while the endpoint is not
- * being closed. Does nothing to an endpoint of another transport.
- */
-void dcm_tcp_kill(struct dcm_endpoint *ep);
-
-/**
- * dcm_tcp_why() - what an endpoint died of
- *
- * For the one who closes it. Return: a static text, "" while it lives.
- */
-const char *dcm_tcp_why(struct dcm_endpoint *ep);
-
 #endif /* DCM_TCP_H */

@@ -106,6 +106,11 @@ struct dcm_endpoint;
  * @in_flight: operations posted and not yet polled
  * @dead: true once the endpoint can't complete anything any more; it stays
  *	so, and the control plane closes it and may open another
+ * @kill: make it die soon: the owner's next poll() finds it dead and completes
+ *	what is in flight. User space: any thread, while it is not being
+ *	closed. %NULL where no connection can end (shm)
+ * @why: what it died of, for the one who closes it: a static text, "" while it
+ *	lives; %NULL as above
  */
 struct dcm_transport_ops {
 	const char *name;
@@ -118,6 +123,8 @@ struct dcm_transport_ops {
 	int (*wait_fd)(struct dcm_endpoint *ep, short *events);
 	u32 (*in_flight)(struct dcm_endpoint *ep);
 	bool (*dead)(struct dcm_endpoint *ep);
+	void (*kill)(struct dcm_endpoint *ep);
+	const char *(*why)(struct dcm_endpoint *ep);
 };
 
 /**

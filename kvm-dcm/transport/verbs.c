@@ -30,7 +30,7 @@
  * Order on the slab is kept as over tcp: a donor takes the lane's old queue
  * pair down before it gives a ticket for the next.
  *
- * Locking: an endpoint is one lane's, but for dcm_verbs_kill(); @lock keeps
+ * Locking: an endpoint is one lane's, but for verbs_kill(); @lock keeps
  * that from a queue pair being destroyed. All memory is there at open().
  */
 #include <errno.h>
@@ -505,13 +505,10 @@ static void verbs_close(struct dcm_endpoint *ep)
 	rdma_destroy_id(id);
 }
 
-void dcm_verbs_kill(struct dcm_endpoint *ep)
+static void verbs_kill(struct dcm_endpoint *ep)
 {
-	struct verbs_endpoint *v;
+	struct verbs_endpoint *v = to_verbs(ep);
 
-	if (ep->ops != &dcm_transport_verbs)
-		return;
-	v = to_verbs(ep);
 	__atomic_store_n(&v->killed, true, __ATOMIC_RELAXED);
 	/* what is in flight comes back and wakes the lane */
 	pthread_mutex_lock(&v->lock);
@@ -520,9 +517,9 @@ void dcm_verbs_kill(struct dcm_endpoint *ep)
 	pthread_mutex_unlock(&v->lock);
 }
 
-const char *dcm_verbs_why(struct dcm_endpoint *ep)
+static const char *verbs_why(struct dcm_endpoint *ep)
 {
-	return ep->ops == &dcm_transport_verbs ? to_verbs(ep)->why : NULL;
+	return to_verbs(ep)->why;
 }
 
 struct rdma_cm_id *dcm_verbs_id(struct dcm_endpoint *ep)
@@ -541,4 +538,6 @@ const struct dcm_transport_ops dcm_transport_verbs = {
 	.wait_fd = verbs_wait_fd,
 	.in_flight = verbs_in_flight,
 	.dead = verbs_dead,
+	.kill = verbs_kill,
+	.why = verbs_why,
 };

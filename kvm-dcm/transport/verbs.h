@@ -34,18 +34,6 @@ struct dcm_verbs_args {
 
 extern const struct dcm_transport_ops dcm_transport_verbs;
 
-/**
- * dcm_verbs_kill() - make an endpoint die soon
- *
- * As dcm_tcp_kill(): the owner's next poll() finds it dead and completes what
- * is in flight. May be called by any thread while the endpoint is not being
- * closed. Does nothing to an endpoint of another transport.
- */
-void dcm_verbs_kill(struct dcm_endpoint *ep);
-
-/* What it died of, "" while it lives; %NULL for another transport's. */
-const char *dcm_verbs_why(struct dcm_endpoint *ep);
-
 /* Its connection; %NULL for another transport's. */
 struct rdma_cm_id *dcm_verbs_id(struct dcm_endpoint *ep);
 

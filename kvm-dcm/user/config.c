@@ -57,6 +57,8 @@ static const struct option options[] = {
 	{ "vm", "data-encryption", KIND_BOOL, AT(data_encryption), 0, 0, NULL },
 	{ "vm", "transport", KIND_CHOICE, AT(transport), 0, 0,
 	  "auto|tcp|verbs" },
+	{ "host", "data-encryption", KIND_BOOL, AT(data_encryption), 0, 0,
+	  NULL },
 	{ "key", "tenant", KIND_TEXT, AT(tenant), 0, ROOM(tenant), NULL },
 	{ "key", "file", KIND_TEXT, AT(key_file), 0, ROOM(key_file), NULL },
 };
@@ -278,12 +280,10 @@ static int tunable_set(struct reader *r, const char *key, const char *value)
 	return 1;
 }
 
-static int mount_set(struct reader *r, const char *key, const char *value)
+static int mount_set(struct reader *r, const char *value)
 {
 	struct dcm_host_config *cfg = r->cfg;
 
-	if (strcmp(key, "mount"))
-		return FAIL(r, "unknown key '%.60s' in [host]", key);
 	if (value[0] != '/' || strlen(value) > DCM_CONFIG_LINE_MAX)
 		return FAIL(r, "mount: must be a path that begins with /");
 	if (cfg->nr_mounts == DCM_CONFIG_MOUNTS_MAX)
@@ -305,10 +305,10 @@ static int on_key(void *arg, const char *section, const char *key,
 				 value);
 	if (!strcmp(section, "tunables"))
 		return tunable_set(r, key, value);
-	if (r->hostd && !strcmp(section, "host"))
-		return mount_set(r, key, value);
+	if (r->hostd && !strcmp(section, "host") && !strcmp(key, "mount"))
+		return mount_set(r, value);
 	for (i = 0; i < NR_OPTIONS; i++) {
-		if (r->hostd && !strcmp(section, "vm"))
+		if (!strcmp(section, r->hostd ? "vm" : "host"))
 			break;
 		if (strcmp(options[i].section, section) ||
 		    strcmp(options[i].key, key))

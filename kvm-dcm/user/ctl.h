@@ -38,6 +38,7 @@
 #define DCM_CTL_FDS_MAX (2 * DCM_CONFIG_DONORS_MAX)
 
 struct dcm_ctl;
+struct dcm_tcp_args;
 
 /**
  * struct dcm_ctl_config - what a control plane is started with
@@ -61,6 +62,9 @@ struct dcm_ctl;
  * @area_bytes: of it; it must outlive the control plane
  * @no_populate: do not map the pages of shm slabs ahead of use
  * @seed: of placement; 0: a random one
+ * @data: makes the endpoint of a lane's connection to a donor, once that has
+ *	been welcomed, instead of dcm_transport_tcp.open(); given the callbacks'
+ *	argument, in the control thread
  * @wrap: tests: given every new endpoint, returns what lanes get instead (a
  *	hostile one); called by the control thread, or by dcm_ctl_start() for
  *	shm, whose endpoints are never replaced: don't let those die
@@ -88,6 +92,8 @@ struct dcm_ctl_config {
 	size_t area_bytes;
 	bool no_populate;
 	u64 seed;
+	struct dcm_endpoint *(*data)(void *arg, u32 donor, u32 lane,
+				     const struct dcm_tcp_args *args, int *err);
 	struct dcm_endpoint *(*wrap)(void *arg, struct dcm_endpoint *ep);
 	void *wrap_arg;
 };
@@ -276,6 +282,22 @@ u32 dcm_ctl_io_in_flight(struct dcm_ctl *ctl, u32 lane);
  */
 struct dcm_endpoint *dcm_ctl_endpoint(struct dcm_ctl *ctl,
 				      struct dcm_ctl_slab *slab, u32 lane);
+
+/* ---- for a home that moves data by itself ---- */
+
+/**
+ * dcm_ctl_lane_look() - take over new endpoints, hand dead ones back
+ *
+ * dcm_ctl_endpoint() for all donors, for who does not call dcm_ctl_io_*().
+ */
+void dcm_ctl_lane_look(struct dcm_ctl *ctl, u32 lane);
+
+/**
+ * dcm_ctl_count() - so many pages went to and fro on a slab until now
+ *
+ * What donors are told of its activity. One thread.
+ */
+void dcm_ctl_count(struct dcm_ctl_slab *slab, u64 pages);
 
 /* ---- looking ---- */
 

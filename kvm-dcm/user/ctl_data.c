@@ -7,8 +7,8 @@
  * are two words in struct ctl_lane_slot, each written by one side and
  * exchanged by the other: @next brings a new endpoint to the lane, @spent
  * brings a dead one back to be closed. No lock, no wait. An endpoint in the
- * lane's hands is only ever touched here by dcm_tcp_kill(), a shutdown() of a
- * socket that nobody but this thread closes, or dcm_verbs_kill().
+ * lane's hands is only ever touched here by its kill(), such as a shutdown() of
+ * a socket that nobody but this thread closes.
  *
  * In a session that goes over verbs it is a queue pair (ctl_verbs.c) first, and
  * a data connection when that has failed a few times: slabs can be reached
@@ -48,13 +48,6 @@ void ctl_data_out(struct ctl_lane_slot *s, struct dcm_endpoint *ep)
 		ep = ctl->wrap(ctl->wrap_arg, ep);
 	s->live = ep;
 	__atomic_store_n(&s->next, ep, __ATOMIC_RELEASE);
-}
-
-static const char *data_why(struct dcm_endpoint *ep)
-{
-	const char *why = dcm_verbs_why(ep);
-
-	return why ? why : dcm_tcp_why(ep);
 }
 
 static void data_failed(struct ctl_donor *d, struct ctl_lane_slot *s, u64 now)
@@ -99,14 +92,18 @@ static void data_open(struct ctl_donor *d, struct ctl_lane_slot *s,
 		tls = NULL;
 	}
 	args.tls = tls;
-	ep = dcm_transport_tcp.open(&args, &err);
+	ep = d->ctl->data ? d->ctl->data(d->ctl->arg, d->idx,
+					 (u32)(s - d->slot), &args, &err) :
+			    dcm_transport_tcp.open(&args, &err);
 	if (!ep) {
 		if (tls)
 			gnutls_deinit(tls);
 		close(args.fd);
 		s->retry_ms = ctl_now_ms() + CTL_BACKOFF_MAX_MS;
-		dcm_log(DCM_LOG_ERR, "donor %s: no memory for a connection",
-			d->name);
+		if (dcm_log_allow(&d->say_data, ctl_now_ms(), CTL_SAY_MS))
+			dcm_log(DCM_LOG_ERR,
+				"donor %s (%s): data connection: %s", d->name,
+				d->address, strerror(-err));
 		return;
 	}
 	if (!d->ctl->data_encryption && !plain &&
@@ -179,7 +176,8 @@ void ctl_data_timers(struct ctl_donor *d, u64 now)
 			    dcm_log_allow(&d->say_data, now, CTL_SAY_MS))
 				dcm_log(DCM_LOG_WARNING,
 					"donor %s (%s): data connection: %s",
-					d->name, d->address, data_why(s->raw));
+					d->name, d->address,
+					s->raw->ops->why(s->raw));
 			data_close(s, ep);
 		}
 		if (ctl_verbs_timers(s, now))
@@ -219,8 +217,7 @@ void ctl_data_kill(struct ctl_donor *d)
 			data_close(s, ep);
 		if (!s->live)
 			continue;
-		dcm_tcp_kill(s->raw);
-		dcm_verbs_kill(s->raw);
+		s->raw->ops->kill(s->raw);
 	}
 }
 

@@ -231,6 +231,24 @@ u32 dcm_ctl_io_in_flight(struct dcm_ctl *ctl, u32 lane)
 	return sum;
 }
 
+void dcm_ctl_lane_look(struct dcm_ctl *ctl, u32 lane)
+{
+	u32 i;
+
+	for (i = 0; i < ctl->nr_donors; i++) {
+		struct ctl_lane_slot *s = &ctl->donor[i].slot[lane];
+
+		/* A new one may be dead already. */
+		slot_endpoint(ctl, s);
+		slot_endpoint(ctl, s);
+	}
+}
+
+void dcm_ctl_count(struct dcm_ctl_slab *slab, u64 pages)
+{
+	WRITE_ONCE(slab->lane[0].pages, pages);
+}
+
 /* Before any lane runs: the endpoints that need no connection. */
 int ctl_lanes_open(struct dcm_ctl *ctl)
 {

@@ -101,7 +101,7 @@ void ctl_verbs_lost(struct ctl_donor *d, u64 now)
 		ctl_verbs_abort(s);
 		s->retry_ms = now;
 		if (s->live)
-			dcm_verbs_kill(s->raw);
+			s->raw->ops->kill(s->raw);
 	}
 }
 
@@ -393,7 +393,7 @@ void ctl_verbs_events(struct dcm_ctl *ctl, u64 now)
 		else if (s->live && dcm_verbs_id(s->raw) == id &&
 			 (type == RDMA_CM_EVENT_DISCONNECTED ||
 			  type == RDMA_CM_EVENT_DEVICE_REMOVAL))
-			dcm_verbs_kill(s->raw);
+			s->raw->ops->kill(s->raw);
 	}
 }
 

@@ -15,8 +15,8 @@
  * is somebody else's, and the exit status is 1. Taking over the sessions of a
  * process before this one is not there yet.
  *
- * Only donors on this host can be used (unix:), as they hand over memory that
- * the kernel can read and write by itself.
+ * Donors on this host (unix:) hand over memory that the kernel reads and writes
+ * by itself; to others (tcp:) it gets connections, made here.
  *
  * Locking: the main thread's. Signals are blocked in all threads and read from
  * a descriptor, but for SIGALRM, which ends a slice of a DETACH.
@@ -118,31 +118,6 @@ static void parse_command_line(int argc, char **argv)
 	argp_parse(&argp, argc, argv, 0, NULL, NULL);
 }
 
-/* Only those the kernel can use. */
-static int donors_choose(struct dcm_host_config *cfg)
-{
-	u32 i, n = 0;
-
-	for (i = 0; i < cfg->nr_donors; i++) {
-		if (strncmp(cfg->donor[i].address, "unix:", 5)) {
-			dcm_log(DCM_LOG_WARNING,
-				"donor %s (%s) is not used: the kernel pager can only use donors on this host yet (unix:/path)",
-				cfg->donor[i].name, cfg->donor[i].address);
-			continue;
-		}
-		if (n != i)
-			cfg->donor[n] = cfg->donor[i];
-		n++;
-	}
-	cfg->nr_donors = n;
-	if (n)
-		return 0;
-	dcm_log(DCM_LOG_ERR,
-		"%s: no donor that can be used: start a dcm-donord on this host and give its socket, as address = unix:/run/kvm-dcm/donor.sock",
-		config_path);
-	return -EINVAL;
-}
-
 static int config_read(struct hostd *h)
 {
 	char err[DCM_ERR_MAX];
@@ -152,7 +127,7 @@ static int config_read(struct hostd *h)
 		dcm_log(DCM_LOG_ERR, "%s", err);
 		return -EINVAL;
 	}
-	return donors_choose(&h->cfg);
+	return 0;
 }
 
 /* Each slab is an open file. */

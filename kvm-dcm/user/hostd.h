@@ -6,6 +6,7 @@
  *	hostd_watch.c	which files there are on which dcmfs
  *	hostd_file.c	one file: its control plane, its thread, its end
  *	hostd_slab.c	a file's slabs: given to the kernel, moved, lost
+ *	hostd_link.c	its data connections: made here, used by the kernel
  *
  * Threads: the main one (hostd.c, hostd_watch.c); for each file one that does
  * its ioctls, and libdcm's control thread, which calls back.
@@ -34,6 +35,7 @@
  * @flags: SLAB_*
  * @since_ns: when it was asked back
  * @attached: the kernel has it
+ * @ops: I/Os under its extent before it came
  */
 struct hostd_slab {
 	struct hostd_slab *next;
@@ -43,6 +45,7 @@ struct hostd_slab {
 	u32 flags;
 	u64 since_ns;
 	bool attached;
+	u64 ops;
 };
 
 /**
@@ -54,6 +57,7 @@ struct hostd_slab {
  * @ctl: its sessions with donors
  * @slice: signals @thread out of a DETACH
  * @event: wakes @thread
+ * @links: epoll: a data connection has ended
  * @ended: a descriptor of the main thread's, written when @thread has ended
  * @stop: @thread shall end
  * @gone: nobody has the file any more; read after @thread has ended
@@ -74,6 +78,7 @@ struct hostd_file {
 	pthread_t thread;
 	timer_t slice;
 	int event;
+	int links;
 	int ended;
 	bool stop;
 	bool gone;
@@ -85,6 +90,7 @@ struct hostd_file {
 	u64 ask_ns;
 	struct dcm_log_rate starved;
 	struct dcm_log_rate refused;
+	struct dcm_log_rate no_tls; /* the control thread's */
 };
 
 /**
@@ -122,8 +128,14 @@ u64 hostd_now_ns(void);
 /* hostd_slab.c */
 extern const struct dcm_ctl_ops hostd_ctl_ops;
 int hostd_slabs_round(struct hostd_file *f);
+void hostd_slabs_count(struct hostd_file *f);
 void hostd_slabs_inherit(struct hostd_file *f);
 void hostd_slabs_leave(struct hostd_file *f);
 void hostd_slabs_free(struct hostd_file *f);
+
+/* hostd_link.c */
+struct dcm_endpoint *hostd_link_open(void *arg, u32 donor, u32 lane,
+				     const struct dcm_tcp_args *args, int *err);
+void hostd_links_look(struct hostd_file *f);
 
 #endif /* DCM_HOSTD_H */

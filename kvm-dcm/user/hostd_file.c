@@ -32,6 +32,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
@@ -108,8 +109,9 @@ static void *file_main(void *arg)
 	}
 	hostd_slabs_inherit(f);
 	while (!__atomic_load_n(&f->stop, __ATOMIC_ACQUIRE)) {
-		struct pollfd p[2] = { { .fd = f->event, .events = POLLIN },
-				       { .fd = f->fd, .events = POLLPRI } };
+		struct pollfd p[] = { { .fd = f->event, .events = POLLIN },
+				      { .fd = f->fd, .events = POLLPRI },
+				      { .fd = f->links, .events = POLLIN } };
 		int again = hostd_slabs_round(f), ms = LOOK_MS;
 		u64 junk;
 
@@ -124,12 +126,17 @@ static void *file_main(void *arg)
 			f->gone = nobody_has(f);
 			if (f->gone)
 				break;
+			hostd_links_look(f);
+			hostd_slabs_count(f);
 		}
 		if (again >= 0)
 			ms = min(ms, again);
-		if (poll(p, 2, ms) > 0 && p[0].revents &&
-		    read(f->event, &junk, sizeof(junk)) < 0)
+		if (poll(p, 3, ms) <= 0)
 			continue;
+		if (p[0].revents && read(f->event, &junk, sizeof(junk)) < 0)
+			continue;
+		if (p[2].revents)
+			hostd_links_look(f);
 	}
 	timer_delete(f->slice);
 over:
@@ -146,6 +153,8 @@ static void file_free(struct hostd_file *f)
 		close(f->fd);
 	if (f->event >= 0)
 		close(f->event);
+	if (f->links >= 0)
+		close(f->links);
 	pthread_mutex_destroy(&f->lock);
 	free(f->path);
 	free(f);
@@ -214,8 +223,9 @@ static struct hostd_file *file_open(struct hostd *h, const char *path)
 	f->ended = h->ended;
 	f->used = true; /* until we know better */
 	f->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	f->links = epoll_create1(EPOLL_CLOEXEC);
 	f->path = strdup(path);
-	if (f->event < 0 || !f->path) {
+	if (f->event < 0 || f->links < 0 || !f->path) {
 		dcm_log(DCM_LOG_ERR, "%s: %s: it is not served", path,
 			strerror(errno));
 		goto fail;
@@ -243,8 +253,9 @@ void hostd_file_start(struct hostd *h, const char *path)
 		.tenant = h->key.tenant,
 		.key = h->key.key,
 		.key_len = h->key.len,
-		.nr_lanes = 1, /* none: the kernel does the I/O */
 		.data_encryption = h->cfg.data_encryption,
+		.transport = DCM_TRANSPORT_TCP,
+		.data = hostd_link_open,
 		.no_populate = true,
 	};
 	struct hostd_file *f;
@@ -261,6 +272,7 @@ void hostd_file_start(struct hostd *h, const char *path)
 	if (!f)
 		return;
 	tune(h, f);
+	cc.nr_lanes = f->info.lanes;
 	cc.extent = f->info.extent_pages * 4096;
 	cc.size = f->info.pages * 4096;
 	err = dcm_ctl_start(&cc, &hostd_ctl_ops, f, &f->ctl);
@@ -309,10 +321,13 @@ void hostd_file_stop(struct hostd *h, struct hostd_file *f)
 	__atomic_store_n(&f->stop, true, __ATOMIC_RELEASE);
 	hostd_file_kick(f);
 	pthread_join(f->thread, NULL);
-	if (!f->gone)
+	if (f->gone) {
+		/* With its memory go its links. */
+		close(f->fd);
+		f->fd = -1;
+	} else {
 		hostd_slabs_leave(f);
-	close(f->fd);
-	f->fd = -1;
+	}
 	dcm_ctl_stop(f->ctl);
 	hostd_slabs_free(f);
 	if (f->gone)

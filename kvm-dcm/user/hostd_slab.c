@@ -36,6 +36,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
+#include "../core/wire_format.h"
 #include "hostd.h"
 
 #define SLICE_NS	(100l * 1000 * 1000)
@@ -57,14 +58,6 @@ static void cb_attached(void *arg, u32 extent, struct dcm_ctl_slab *slab)
 	struct hostd_file *f = arg;
 	struct hostd_slab *s, **p;
 
-	if (slab->ref.fd < 0) {
-		/* It came over unix: all the same it is no memfd. */
-		dcm_log(DCM_LOG_ERR,
-			"%s: extent %u: a donor lent memory that is not on this host: not used",
-			f->path, extent);
-		dcm_ctl_release(f->ctl, slab);
-		return;
-	}
 	s = calloc(1, sizeof(*s));
 	if (!s) {
 		dcm_log(DCM_LOG_ERR, "%s: no memory for a slab's record",
@@ -139,11 +132,26 @@ const struct dcm_ctl_ops hostd_ctl_ops = {
 /* ---- the file's thread ---- */
 
 static int slab_ioctl(struct hostd_file *f, unsigned long cmd,
-		      const struct hostd_slab *s, int fd)
+		      const struct hostd_slab *s)
 {
-	struct dcmfs_slab arg = { .extent = s->extent, .fd = fd, .id = s->id };
+	struct dcmfs_slab arg = { .extent = s->extent, .fd = -1, .id = s->id };
 
+	if (cmd == DCMFS_IOC_ATTACH && s->slab->transport == DCM_WT_SHM) {
+		arg.fd = s->slab->ref.fd;
+	} else if (cmd == DCMFS_IOC_ATTACH) {
+		arg.flags = DCMFS_SLAB_REMOTE;
+		arg.donor = s->slab->donor;
+		arg.remote = s->slab->ref.id;
+	}
 	return ioctl(f->fd, cmd, &arg) ? errno : 0;
+}
+
+/* I/Os done under an extent so far. */
+static u64 extent_ops(const struct hostd_file *f, u32 extent)
+{
+	struct dcmfs_activity act = { .extent = extent };
+
+	return ioctl(f->fd, DCMFS_IOC_ACTIVITY, &act) ? 0 : act.ops;
 }
 
 /* @second: of the two an extent can have. Odd: the first. */
@@ -172,7 +180,7 @@ static void lose(struct hostd_file *f, struct hostd_slab *s)
 	int err;
 
 	do {
-		err = slab_ioctl(f, DCMFS_IOC_LOST, s, -1);
+		err = slab_ioctl(f, DCMFS_IOC_LOST, s);
 	} while (err == EINTR);
 	s->attached = false;
 	if (err == ENOENT)
@@ -233,7 +241,7 @@ static bool slab_attach(struct hostd_file *f, struct hostd_slab *s)
 	int err;
 
 	s->id = slab_id(s->extent, other && other->id & 1);
-	err = slab_ioctl(f, DCMFS_IOC_ATTACH, s, s->slab->ref.fd);
+	err = slab_ioctl(f, DCMFS_IOC_ATTACH, s);
 	/* Two are there already: when one has gone. */
 	if (err == EBUSY || err == EINTR || (err == EEXIST && other))
 		return false;
@@ -244,12 +252,13 @@ static bool slab_attach(struct hostd_file *f, struct hostd_slab *s)
 			dcm_log(DCM_LOG_ERR,
 				"%s: the kernel refuses a slab for extent %u: %s%s",
 				f->path, s->extent, strerror(err),
-				err == EINVAL ?
+				err == EINVAL && s->slab->ref.fd >= 0 ?
 					" (it takes none of huge pages: hugepages = no at the donor)" :
 					"");
 		return true;
 	}
 	s->attached = true;
+	s->ops = extent_ops(f, s->extent);
 	pthread_mutex_lock(&f->lock);
 	s->flags &= ~(u32)SLAB_ATTACH;
 	pthread_mutex_unlock(&f->lock);
@@ -267,7 +276,7 @@ static bool slab_evict(struct hostd_file *f, struct hostd_slab *s, bool *more)
 		dcm_log(DCM_LOG_ERR, "%s: timer: %s", f->path, strerror(errno));
 		return false;
 	}
-	err = slab_ioctl(f, DCMFS_IOC_DETACH, s, -1);
+	err = slab_ioctl(f, DCMFS_IOC_DETACH, s);
 	timer_settime(f->slice, 0, &off, NULL);
 	switch (err) {
 	case 0:
@@ -342,6 +351,17 @@ int hostd_slabs_round(struct hostd_file *f)
 	if (f->loss.nr)
 		loss_say(f, what);
 	return more ? 0 : left ? AGAIN_MS : -1;
+}
+
+/* Donors that are short of memory ask for what is used least. */
+void hostd_slabs_count(struct hostd_file *f)
+{
+	struct hostd_slab *s;
+
+	for (s = slab_next(f, NULL); s; s = slab_next(f, s))
+		if (s->attached)
+			dcm_ctl_count(s->slab,
+				      extent_ops(f, s->extent) - s->ops);
 }
 
 /*

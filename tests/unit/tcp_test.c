@@ -422,7 +422,7 @@ static void test_lies(void **state)
 		assert_int_equal(a->status, -EIO);
 		assert_int_equal(b->status, -EIO);
 		assert_true(p.ep->ops->dead(p.ep));
-		assert_true(dcm_tcp_why(p.ep)[0]);
+		assert_true(p.ep->ops->why(p.ep)[0]);
 		assert_int_equal(p.ep->ops->post(p.ep, a), -ENOTCONN);
 		assert_int_equal(p.ep->ops->in_flight(p.ep), 0);
 		expect_none(&p);
@@ -518,7 +518,7 @@ static void test_kill_and_error(void **state)
 	(void)state;
 	post(&p, a);
 	p.ep->ops->flush(p.ep);
-	dcm_tcp_kill(p.ep);
+	p.ep->ops->kill(p.ep);
 	expect(&p, a, -ENOTCONN);
 	assert_true(p.ep->ops->dead(p.ep));
 	pair_close(&p);
@@ -529,7 +529,7 @@ static void test_kill_and_error(void **state)
 	assert_int_equal(dcm_wire_encode(head, sizeof(head), &m), ANS);
 	assert_int_equal(send(p.peer, head, ANS, 0), ANS);
 	expect(&p, a, -ENOTCONN);
-	assert_string_equal(dcm_tcp_why(p.ep),
+	assert_string_equal(p.ep->ops->why(p.ep),
 			    dcm_wire_status_text(DCM_WS_NO_SESSION));
 	pair_close(&p);
 	io_free(a);

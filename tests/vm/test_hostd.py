@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """dcm-hostd in L1: real donors, the kernel pager between them and programs that use memory.
 
-Two dcm-donord lend over UNIX sockets, dcm-hostd gives what they lend to the files on a dcmfs, and
-`dcmfs_test use` uses such a file and compares every byte.
+Two dcm-donord lend over UNIX sockets (shared memory) or over TCP, encrypted or plain; dcm-hostd
+gives what they lend to the files on a dcmfs, and `dcmfs_test use` uses such a file and compares
+every byte.
 """
 
 from __future__ import annotations
@@ -59,16 +60,25 @@ def until(what: Callable[[], object], why: str | Callable[[], str], timeout: flo
         time.sleep(0.3)
 
 
+# How donors are reached, and what both ends' configurations say of it.
+ENCRYPTION = {"unix": "", "tcp": "", "plain": "data-encryption = no\n"}
+
+
 class Donor:
     """A dcm-donord in L1."""
 
-    def __init__(self, bed: Bed, name: str, port: int, capacity: str, slab: str) -> None:
+    def __init__(
+        self, bed: Bed, name: str, port: int, capacity: str, slab: str, kind: str
+    ) -> None:
         self.bed, self.name, self.port = bed, name, port
         self.address = f"unix:{RUN}/{name}.sock"
+        if kind != "unix":
+            self.address = f"tcp:127.0.0.1:{port + 1}"
         config = (
             f"[donor]\nlisten = 127.0.0.1:{port + 1}\nunix = {RUN}/{name}.sock\n"
             f"keys = {RUN}/keys\ncapacity = {capacity}\nhead-room = 16M\nslab-size = {slab}\n"
-            f"spare-slabs = 0\ndrain-timeout = 300s\n[http]\nlisten = 127.0.0.1:{port}\n"
+            f"spare-slabs = 0\ndrain-timeout = 300s\n{ENCRYPTION[kind]}"
+            f"[http]\nlisten = 127.0.0.1:{port}\n"
         )
         path = bed.put(config.encode(), f"{RUN}/{name}.conf", 0o600)
         self.job: Job = bed.spawn(["/tmp/dcm-donord", "--config", path])
@@ -92,13 +102,13 @@ class Host:
     def __init__(
         self,
         bed: Bed,
-        more: str = "",
+        kind: str = "unix",
         *,
         slab: str = "2M",
         budget: str = "24M",
         capacity: str = "128M",
     ) -> None:
-        self.bed = bed
+        self.bed, self.kind = bed, kind
         bed.must("ip link set lo up")
         bed.insmod(MODULE)
         bed.put(TOOL, "/tmp/dcmfs_test", 0o755)
@@ -109,8 +119,8 @@ class Host:
         options = f"extent={slab},budget={budget}"
         bed.must(["mount", "-t", "dcmfs", "-o", options, "dcm", MOUNT])
         ports = {"near": 9100, "next": 9200}
-        self.donors = [Donor(bed, name, port, capacity, slab) for name, port in ports.items()]
-        config = f"[host]\nmount = {MOUNT}\n[key]\nfile = {RUN}/keys\n" + more
+        self.donors = [Donor(bed, name, port, capacity, slab, kind) for name, port in ports.items()]
+        config = f"[host]\nmount = {MOUNT}\n{ENCRYPTION[kind]}[key]\nfile = {RUN}/keys\n"
         for donor in self.donors:
             config += f"[donor {donor.name}]\naddress = {donor.address}\n"
         self.config = bed.put(config.encode(), f"{RUN}/hostd.conf", 0o600)
@@ -173,16 +183,20 @@ class Use:
 
 
 @pytest.fixture
-def host(new_bed: NewBed) -> Host:
-    return Host(new_bed(guest=False, kvm=False, memory_mib=1024))
+def host(new_bed: NewBed, request: pytest.FixtureRequest) -> Host:
+    kind = getattr(request, "param", "unix")
+    return Host(new_bed(guest=False, kvm=False, memory_mib=1024), kind)
 
 
+@pytest.mark.parametrize("host", ["unix", "tcp", "plain"], indirect=True)
 @pytest.mark.timeout(900)
 def test_a_donor_drains_while_its_memory_is_used(host: Host) -> None:
     """It gets every slab back and ends well; the other has them; each byte is right."""
     near, far = host.donors
     use = Use(host, 64)
     until(lambda: near.used() and far.used(), "both lend")
+    encrypted = re.search(r"TlsCurrRxSw\s+(\d+)", host.bed.must("cat /proc/net/tls_stat || true"))
+    assert bool(encrypted and int(encrypted[1])) == (host.kind == "tcp")
     before = host.counter("MOVED_PAGES")
     near.job.signal(signal.SIGTERM)
     assert near.job.wait(LONG) == 0, f"{near.job.output()}\n{host.log()}"
@@ -199,6 +213,7 @@ def test_a_donor_drains_while_its_memory_is_used(host: Host) -> None:
     host.close()
 
 
+@pytest.mark.parametrize("host", ["unix", "tcp"], indirect=True)
 @pytest.mark.timeout(900)
 def test_a_donor_dies_while_its_memory_is_used(host: Host) -> None:
     """Its pages answer SIGBUS and no others; the log names it; files go on with what is left."""
@@ -211,7 +226,7 @@ def test_a_donor_dies_while_its_memory_is_used(host: Host) -> None:
     right, lost = use.end()
     assert right > 64 * 256 and 0 < lost < 64 * 256
     assert re.search(r"donor near lost: (\d+) KiB", host.log())[1] == str(lost * 4)  # type: ignore[index]
-    assert re.search(r"donor near \(unix:.*\) is lost: .*extents? \d", host.log())
+    assert re.search(r"donor near \((unix|tcp):.*\) is lost: .*extents? \d", host.log())
     host.bed.must(["rm", use.path])
     until(lambda: host.said(f"{use.path}: gone"), host.log)
     # What comes after has the one donor.
@@ -280,15 +295,16 @@ def test_the_daemon_is_killed(host: Host) -> None:
 
 @pytest.mark.timeout(300)
 def test_configurations(host: Host) -> None:
-    """Donors that can't be used are named; a mount that comes later is served; none: status 2."""
+    """What is wrong is named; a mount that comes later is served; none: status 2."""
     bed = host.bed
     assert re.match(r"dcm-hostd \d", bed.must(["/tmp/dcm-hostd", "--version"]))
     key = f"[key]\nfile = {RUN}/keys\n"
     tcp = "[donor far]\naddress = tcp:127.0.0.1:9999\n"
     path = bed.put((key + tcp).encode(), f"{RUN}/tcp.conf", 0o600)
-    ran = bed.run(["/tmp/dcm-hostd", "--config", path])
-    assert ran.rc == 2 and "donor far (tcp:127.0.0.1:9999) is not used" in ran.stderr
-    assert "no donor that can be used: start a dcm-donord" in ran.stderr
+    assert "is good" in bed.must(["/tmp/dcm-hostd", "--check-config", "--config", path])
+    bad = bed.put(f"[vm]\nbudget = 1G\n{key}{tcp}".encode(), f"{RUN}/bad.conf", 0o600)
+    ran = bed.run(["/tmp/dcm-hostd", "--config", bad])
+    assert ran.rc == 2 and "unknown section [vm]" in ran.stderr
     ran = bed.run(["/tmp/dcm-hostd", "--config", "/nowhere"])
     assert ran.rc == 2 and "/nowhere: No such file" in ran.stderr
     near = f"[donor near]\naddress = {host.donors[0].address}\n"

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * ktls.h - a TLS session goes on in the kernel
+ */
+#ifndef DCM_KTLS_H
+#define DCM_KTLS_H
+
+#include <gnutls/gnutls.h>
+
+/**
+ * dcm_ktls_start() - let the kernel encrypt and decrypt what goes over a socket
+ * @tls: the session on it, TLS 1.3, with nothing read ahead or left to send
+ * @fd: a connected TCP socket
+ *
+ * On success the session must only be freed (gnutls_deinit()); the socket takes
+ * and gives plain bytes. On failure the connection is of no use any more.
+ *
+ * Return: 0; -ENOENT: this kernel has no TLS for sockets; -EOPNOTSUPP: not with
+ * this cipher; or another negative errno.
+ */
+int dcm_ktls_start(gnutls_session_t tls, int fd);
+
+#endif /* DCM_KTLS_H */
