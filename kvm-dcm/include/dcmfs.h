@@ -77,6 +77,8 @@ struct dcmfs_tune {
  * @flags: ATTACH: DCMFS_SLAB_REMOTE: it is reached over links; else 0
  * @donor: with that: the donor's number in DCMFS_IOC_LINK; else 0
  * @remote: with that: what the donor calls the slab; else 0
+ * @base: with that, for links over RDMA: where the slab is there; else 0
+ * @rkey: and the key to it
  *
  * ATTACH to an extent that has a slab begins a move: what is written from then
  * on goes to the new one, and DETACH of the old brings the rest. EEXIST: @id
@@ -93,6 +95,9 @@ struct dcmfs_slab {
 	__u32 flags;
 	__u32 donor;
 	__u64 remote;
+	__u64 base;
+	__u32 rkey;
+	__u32 reserved;
 };
 
 #define DCMFS_SLAB_REMOTE 0x1
@@ -127,6 +132,33 @@ struct dcmfs_link {
 #define DCMFS_DONORS_MAX 64
 
 /**
+ * struct dcmfs_pair - DCMFS_IOC_PAIR: a lane's way to a donor over RDMA
+ * @donor: as in struct dcmfs_link
+ * @lane: as there
+ * @addr: of the donor, IPv6 or IPv4 mapped
+ * @scope: of that, for link-local ones
+ * @port: of the RDMA connection manager's TCP port space
+ * @shown: private data of the connection request: a ticket (wire_format.h)
+ * @fd: out: stands for the link, close-on-exec; poll() says POLLOUT once it is
+ *	connected, POLLHUP when it has ended. Closing it ends nothing.
+ *
+ * Begins to connect, and takes the place of the link there was. ENODEV: this
+ * kernel has no RDMA, or kvm-dcm-verbs.ko can't be loaded; EINVAL; ENOMEM; EMFILE;
+ * what the connection manager says; EINTR as there.
+ */
+struct dcmfs_pair {
+	__u32 donor;
+	__u32 lane;
+	__u8 addr[16];
+	__u32 scope;
+	__u16 port;
+	__u16 flags;
+	__u8 shown[32];
+	__s32 fd;
+	__u32 reserved;
+};
+
+/**
  * struct dcmfs_activity - DCMFS_IOC_ACTIVITY: how busy an extent is
  * @extent: number of the extent
  * @ops: out: reads and writes of slabs done under it, ever
@@ -157,6 +189,7 @@ struct dcmfs_wanted {
 #define DCMFS_IOC_LOST _IOW(0xDC, 0x06, struct dcmfs_slab)
 #define DCMFS_IOC_WANTED _IOWR(0xDC, 0x07, struct dcmfs_wanted)
 #define DCMFS_IOC_LINK _IOW(0xDC, 0x08, struct dcmfs_link)
+#define DCMFS_IOC_PAIR _IOWR(0xDC, 0x0A, struct dcmfs_pair)
 #define DCMFS_IOC_ACTIVITY _IOWR(0xDC, 0x09, struct dcmfs_activity)
 
 #endif /* DCMFS_H */

@@ -11,6 +11,7 @@
  *	slab.c    slabs: given, moved, lost; I/O on those of this host
  *	link.c    a lane's I/O, and its links to donors
  *	tcp.c     a link that is a socket
+ *	verbs.c   a link that is a queue pair; a module of its own
  *	memory.c  struct dcmfs_vm: its life, its thread, its lanes
  *	file.c    mmap, truncate, fallocate, poll
  *	ioctl.c   what the control plane asks
@@ -93,7 +94,8 @@ struct dcmfs_access {
  *	a loss wait for the next one
  * @landing_nr: how many
  * @link: way to each donor, if there is one
- * @busy: links with something in flight, a bit each
+ * @links: those there are, a bit each
+ * @busy: of those, with something in flight
  * @event: something has come on a link
  * @wait: who waits for that, without @lock
  */
@@ -106,6 +108,7 @@ struct dcmfs_lane {
 	struct page *landing[DCM_FETCHES_MAX];
 	u8 landing_nr[DCM_FETCHES_MAX];
 	struct dcm_endpoint *link[DCMFS_DONORS_MAX];
+	u64 links;
 	u64 busy;
 	bool event;
 	wait_queue_head_t wait;
@@ -239,7 +242,35 @@ int dcmfs_slab_io(struct dcmfs_lent *slab, struct dcm_io *io);
 void dcmfs_slab_stale(struct dcmfs_lent *slab);
 
 /* link.c */
+enum dcmfs_link_state {
+	DCMFS_LINK_CONNECTING,
+	DCMFS_LINK_UP,
+	DCMFS_LINK_DEAD,
+};
+
+struct dcmfs_link_end;
+
+/**
+ * struct dcmfs_pair_maker - who makes links over RDMA
+ * @owner: its module
+ * @open: begin one; takes @end over when it succeeds. %NULL and *@err.
+ */
+struct dcmfs_pair_maker {
+	struct module *owner;
+	struct dcm_endpoint *(*open)(struct dcmfs_vm *vm,
+				     struct dcmfs_lane *lane,
+				     const struct dcmfs_pair *arg,
+				     struct dcmfs_link_end *end, int *err);
+};
+
+int dcmfs_pair_maker_set(const struct dcmfs_pair_maker *maker);
+void dcmfs_link_end_tell(struct dcmfs_link_end *end,
+			 enum dcmfs_link_state state);
+void dcmfs_link_end_put(struct dcmfs_link_end *end);
 int dcmfs_link_set(struct dcmfs_vm *vm, const struct dcmfs_link *arg);
+int dcmfs_pair_set(struct dcmfs_vm *vm, const struct dcmfs_pair *arg,
+		   __s32 __user *fd);
+void dcmfs_links_reap(struct dcmfs_vm *vm, struct dcmfs_lane *home);
 void dcmfs_links_close(struct dcmfs_vm *vm);
 void dcmfs_landing_free(struct dcmfs_vm *vm, struct dcmfs_lane *home,
 			unsigned int i);

@@ -74,8 +74,10 @@ static long ioc_slab(struct dcmfs_vm *vm, unsigned int cmd, void __user *arg)
 	if (copy_from_user(&slab, arg, sizeof(slab)))
 		return -EFAULT;
 	if (slab.flags & ~DCMFS_SLAB_REMOTE ||
-	    (cmd != DCMFS_IOC_ATTACH &&
-	     (slab.fd != -1 || slab.flags || slab.donor || slab.remote)))
+	    (cmd != DCMFS_IOC_ATTACH && (slab.fd != -1 || slab.flags)) ||
+	    slab.reserved ||
+	    (!(slab.flags & DCMFS_SLAB_REMOTE) &&
+	     (slab.donor || slab.remote || slab.base || slab.rkey)))
 		return -EINVAL;
 	switch (cmd) {
 	case DCMFS_IOC_ATTACH:
@@ -113,6 +115,21 @@ static long ioc_link(struct dcmfs_vm *vm, void __user *arg)
 	return dcmfs_link_set(vm, &link);
 }
 
+static long ioc_pair(struct dcmfs_vm *vm, struct dcmfs_pair __user *arg)
+{
+	struct dcmfs_pair pair;
+	int err;
+
+	if (copy_from_user(&pair, arg, sizeof(pair)))
+		return -EFAULT;
+	if (pair.flags || pair.reserved || pair.fd)
+		err = -EINVAL;
+	else
+		err = dcmfs_pair_set(vm, &pair, &arg->fd);
+	memzero_explicit(&pair, sizeof(pair));
+	return err;
+}
+
 static long ioc_activity(struct dcmfs_vm *vm, void __user *arg)
 {
 	struct dcmfs_activity act;
@@ -142,6 +159,7 @@ long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	case DCMFS_IOC_LOST:
 	case DCMFS_IOC_WANTED:
 	case DCMFS_IOC_LINK:
+	case DCMFS_IOC_PAIR:
 		if (!capable(CAP_SYS_ADMIN))
 			return -EPERM;
 		break;
@@ -161,6 +179,8 @@ long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 		return ioc_wanted(vm, p);
 	case DCMFS_IOC_LINK:
 		return ioc_link(vm, p);
+	case DCMFS_IOC_PAIR:
+		return ioc_pair(vm, p);
 	case DCMFS_IOC_ACTIVITY:
 		return ioc_activity(vm, p);
 	default:

@@ -2,20 +2,25 @@
 /*
  * link.c - a lane's I/O: on a slab of this host, or over its link to a donor
  *
- * A link is a lane's connection to one donor (tcp.c), made by the control plane
- * and handed in. Each lane has its own to each donor, so that lanes share
+ * A link is a lane's connection to one donor (tcp.c, verbs.c), made by the control
+ * plane and handed in. Each lane has its own to each donor, so that lanes share
  * nothing on the way (dcm-tc18, 3.4); transport.h says what an endpoint does.
  *
- *	none -> up -> dead -> none
+ *	none -> connecting -> up -> dead -> none
  *
  * A link that dies completes all that was in flight with an error, and the core
- * tries again until a new link is there or the slab is declared lost. Until it
- * is taken away a dead one stays, and refuses.
+ * tries again until a new link is there or the slab is declared lost. The VM's
+ * thread takes a dead one away.
  *
  * I/O on a slab of this host is complete when post() returns; poll() only tells.
  *
  * Locking: a lane's links and its list of complete I/Os are the lane's.
  */
+#include <linux/anon_inodes.h>
+#include <linux/file.h>
+#include <linux/module.h>
+#include <linux/poll.h>
+
 #include "../core/wire_format.h"
 #include "dcmfs.h"
 
@@ -172,6 +177,7 @@ static void link_end(struct dcmfs_vm *vm, struct dcmfs_lane *home,
 		     unsigned int donor)
 {
 	struct dcm_endpoint *ep = home->link[donor];
+	struct module *owner;
 
 	if (!ep)
 		return;
@@ -181,8 +187,31 @@ static void link_end(struct dcmfs_vm *vm, struct dcmfs_lane *home,
 	pr_debug("kvm-dcm: file %lu: lane %u: link to donor %u ends: %s\n",
 		 vm->inode->i_ino, home->core->id, donor, ep->ops->why(ep));
 	home->link[donor] = NULL;
+	home->links &= ~(1ull << donor);
 	home->busy &= ~(1ull << donor);
+	owner = ep->ops->owner;
 	ep->ops->close(ep);
+	module_put(owner);
+}
+
+/* What is made is the lane's, or nobody's. */
+static int link_put(struct dcmfs_vm *vm, struct dcmfs_lane *lane, u32 donor,
+		    struct dcm_endpoint *ep)
+{
+	struct module *owner = ep ? ep->ops->owner : NULL;
+
+	if (mutex_lock_killable(&lane->lock)) {
+		if (ep)
+			ep->ops->close(ep);
+		module_put(owner);
+		return -EINTR;
+	}
+	link_end(vm, lane, donor);
+	lane->link[donor] = ep;
+	if (ep)
+		lane->links |= 1ull << donor;
+	dcmfs_lane_put(vm, lane);
+	return 0;
 }
 
 /**
@@ -195,28 +224,219 @@ static void link_end(struct dcmfs_vm *vm, struct dcmfs_lane *home,
 int dcmfs_link_set(struct dcmfs_vm *vm, const struct dcmfs_link *arg)
 {
 	struct dcm_endpoint *ep = NULL;
-	struct dcmfs_lane *lane;
-	int err = 0;
+	int err;
 
 	if (arg->lane >= vm->nr_lanes || arg->donor >= DCMFS_DONORS_MAX)
 		return -EINVAL;
-	lane = &vm->lane[arg->lane];
 	if (arg->fd != -1) {
 		if (!arg->window || arg->window > DCM_WIRE_INFLIGHT_MAX)
 			return -EINVAL;
-		ep = dcmfs_tcp_open(vm, lane, arg->fd, arg->window, &err);
+		ep = dcmfs_tcp_open(vm, &vm->lane[arg->lane], arg->fd,
+				    arg->window, &err);
 		if (!ep)
 			return err;
+	} else if (arg->window) {
+		return -EINVAL;
 	}
-	if (mutex_lock_killable(&lane->lock)) {
-		if (ep)
-			ep->ops->close(ep);
-		return -EINTR;
+	return link_put(vm, &vm->lane[arg->lane], arg->donor, ep);
+}
+
+/* ---- links over RDMA, and what user space sees of them ---- */
+
+/**
+ * struct dcmfs_link_end - tells of a link's state, after its end as well
+ * @refs: the link's, and the file's
+ * @state: enum dcmfs_link_state
+ * @wait: who polls the file
+ */
+struct dcmfs_link_end {
+	refcount_t refs;
+	int state;
+	wait_queue_head_t wait;
+};
+
+static const struct dcmfs_pair_maker *pair_maker;
+static DEFINE_MUTEX(pair_maker_lock);
+
+/**
+ * dcmfs_pair_maker_set() - somebody can make links over RDMA, or nobody
+ * @maker: who; %NULL at its end
+ *
+ * Return: 0, -EBUSY.
+ */
+int dcmfs_pair_maker_set(const struct dcmfs_pair_maker *maker)
+{
+	int err = 0;
+
+	mutex_lock(&pair_maker_lock);
+	if (maker && pair_maker)
+		err = -EBUSY;
+	else
+		pair_maker = maker;
+	mutex_unlock(&pair_maker_lock);
+	return err;
+}
+EXPORT_SYMBOL_GPL(dcmfs_pair_maker_set);
+
+/* Its module is held. */
+static const struct dcmfs_pair_maker *pair_maker_get(void)
+{
+	const struct dcmfs_pair_maker *maker;
+
+	mutex_lock(&pair_maker_lock);
+	maker = pair_maker;
+	if (maker && !try_module_get(maker->owner))
+		maker = NULL;
+	mutex_unlock(&pair_maker_lock);
+	return maker;
+}
+
+/** dcmfs_link_end_tell() - a link is in another state; any context */
+void dcmfs_link_end_tell(struct dcmfs_link_end *end,
+			 enum dcmfs_link_state state)
+{
+	WRITE_ONCE(end->state, state);
+	wake_up_all(&end->wait);
+}
+EXPORT_SYMBOL_GPL(dcmfs_link_end_tell);
+
+/** dcmfs_link_end_put() - one less who knows of it */
+void dcmfs_link_end_put(struct dcmfs_link_end *end)
+{
+	if (refcount_dec_and_test(&end->refs))
+		kfree(end);
+}
+EXPORT_SYMBOL_GPL(dcmfs_link_end_put);
+
+EXPORT_SYMBOL_GPL(dcmfs_lane_event);
+
+static __poll_t end_poll(struct file *file, poll_table *wait)
+{
+	struct dcmfs_link_end *end = file->private_data;
+
+	poll_wait(file, &end->wait, wait);
+	switch (READ_ONCE(end->state)) {
+	case DCMFS_LINK_UP:
+		return EPOLLOUT;
+	case DCMFS_LINK_DEAD:
+		return EPOLLHUP | EPOLLRDHUP;
+	default:
+		return 0;
 	}
-	link_end(vm, lane, arg->donor);
-	lane->link[arg->donor] = ep;
-	dcmfs_lane_put(vm, lane);
+}
+
+static int end_release(struct inode *inode, struct file *file)
+{
+	dcmfs_link_end_put(file->private_data);
 	return 0;
+}
+
+static const struct file_operations end_fops = {
+	.owner = THIS_MODULE,
+	.poll = end_poll,
+	.release = end_release,
+};
+
+/* Two know of it: the link, and the file. */
+static struct file *end_make(struct dcmfs_link_end **end)
+{
+	struct dcmfs_link_end *e = kzalloc(sizeof(*e), GFP_KERNEL);
+	struct file *file;
+
+	if (!e)
+		return ERR_PTR(-ENOMEM);
+	refcount_set(&e->refs, 2);
+	init_waitqueue_head(&e->wait);
+	file = anon_inode_getfile("[dcmfs-link]", &end_fops, e, O_RDONLY);
+	if (IS_ERR(file))
+		kfree(e);
+	else
+		*end = e;
+	return file;
+}
+
+static int pair_begin(struct dcmfs_vm *vm, const struct dcmfs_pair *arg,
+		      struct dcmfs_link_end *end)
+{
+	struct dcmfs_lane *lane = &vm->lane[arg->lane];
+	const struct dcmfs_pair_maker *maker = pair_maker_get();
+	struct dcm_endpoint *ep;
+	int err;
+
+	if (!maker) {
+		request_module("kvm-dcm-verbs");
+		maker = pair_maker_get();
+	}
+	if (!maker)
+		return -ENODEV;
+	ep = maker->open(vm, lane, arg, end, &err);
+	if (!ep) {
+		module_put(maker->owner);
+		return err;
+	}
+	/* Its reference is the link's from here on. */
+	refcount_inc(&end->refs);
+	return link_put(vm, lane, arg->donor, ep);
+}
+
+/**
+ * dcmfs_pair_set() - a lane begins to have a link over RDMA
+ * @vm: whose
+ * @arg: as user space gave it
+ * @to: where the descriptor that stands for it is wanted
+ *
+ * Return: 0, or a negative errno; see struct dcmfs_pair.
+ */
+int dcmfs_pair_set(struct dcmfs_vm *vm, const struct dcmfs_pair *arg,
+		   __s32 __user *to)
+{
+	struct dcmfs_link_end *end;
+	struct file *file;
+	int fd, err;
+
+	if (arg->lane >= vm->nr_lanes || arg->donor >= DCMFS_DONORS_MAX)
+		return -EINVAL;
+	fd = get_unused_fd_flags(O_CLOEXEC);
+	if (fd < 0)
+		return fd;
+	err = put_user(fd, to);
+	if (err)
+		goto no_file;
+	file = end_make(&end);
+	if (IS_ERR(file)) {
+		err = PTR_ERR(file);
+		goto no_file;
+	}
+	err = pair_begin(vm, arg, end);
+	dcmfs_link_end_put(end);
+	if (err) {
+		fput(file);
+		goto no_file;
+	}
+	fd_install(fd, file);
+	return 0;
+no_file:
+	put_unused_fd(fd);
+	return err;
+}
+
+/* ---- their end ---- */
+
+/**
+ * dcmfs_links_reap() - take dead links away
+ * @vm: whose
+ * @home: lane, locked
+ */
+void dcmfs_links_reap(struct dcmfs_vm *vm, struct dcmfs_lane *home)
+{
+	u64 links;
+
+	for (links = home->links; links; links &= links - 1) {
+		unsigned int donor = __ffs64(links);
+
+		if (home->link[donor]->ops->dead(home->link[donor]))
+			link_end(vm, home, donor);
+	}
 }
 
 /** dcmfs_links_close() - with the VM: nobody is in its lanes any more */

@@ -147,6 +147,7 @@ static bool thread_round(struct dcmfs_vm *vm)
 	if (settle(lane->core))
 		dcmfs_kick(vm);
 	pending = dcm_pending(lane->core);
+	dcmfs_links_reap(vm, lane);
 	mutex_unlock(&lane->lock);
 	for (i = 0; i < vm->nr_lanes - 1; i++) {
 		lane = &vm->lane[i];
@@ -155,6 +156,7 @@ static bool thread_round(struct dcmfs_vm *vm)
 			continue;
 		dcm_poll(lane->core);
 		pending |= dcm_pending(lane->core);
+		dcmfs_links_reap(vm, lane);
 		mutex_unlock(&lane->lock);
 	}
 	/* Over budget, and what could go waits for a slab. */

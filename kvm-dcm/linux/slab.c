@@ -152,15 +152,17 @@ static struct dcmfs_lent *slab_make(struct dcmfs_vm *vm,
 	slab->ref.fd = -1;
 	if (arg->flags & DCMFS_SLAB_REMOTE) {
 		slab->ref.id = arg->remote;
+		slab->ref.base = arg->base;
+		slab->ref.rkey = arg->rkey;
 		slab->donor = arg->donor;
-		if (arg->fd == -1 && arg->donor < DCMFS_DONORS_MAX)
+		if (arg->fd == -1 && arg->donor < DCMFS_DONORS_MAX &&
+		    arg->base <= U64_MAX - slab->ref.bytes)
 			return slab;
 	} else {
 		slab->file = fget(arg->fd);
 		if (!slab->file)
 			err = -EBADF;
-		else if (!arg->donor && !arg->remote &&
-			 file_fits(vm, slab->file))
+		else if (file_fits(vm, slab->file))
 			return slab;
 	}
 	slab_put(slab);

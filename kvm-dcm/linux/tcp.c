@@ -328,16 +328,11 @@ static void rx(struct tcp_endpoint *t, u32 enough)
 	}
 }
 
-/* What no operation would find out. */
 static void look(struct tcp_endpoint *t)
 {
-	if (t->tail < t->head) {
-		if (!t->nr_done &&
-		    time_after(jiffies, t->heard + SILENCE_TICKS))
-			die(t, -ENOTCONN, "no answer");
-	} else if (READ_ONCE(t->sock->sk->sk_state) != TCP_ESTABLISHED) {
-		die(t, -ENOTCONN, "connection closed");
-	}
+	if (t->tail < t->head && !t->nr_done &&
+	    time_after(jiffies, t->heard + SILENCE_TICKS))
+		die(t, -ENOTCONN, "no answer");
 }
 
 static int tcp_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
@@ -406,7 +401,10 @@ static u32 tcp_in_flight(struct dcm_endpoint *ep)
 
 static bool tcp_dead(struct dcm_endpoint *ep)
 {
-	return READ_ONCE(to_tcp(ep)->dead);
+	const struct tcp_endpoint *t = to_tcp(ep);
+
+	return t->dead || (t->tail == t->head &&
+		READ_ONCE(t->sock->sk->sk_state) != TCP_ESTABLISHED);
 }
 
 static void sock_event(struct sock *sk)

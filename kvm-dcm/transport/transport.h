@@ -82,10 +82,13 @@ struct dcm_io {
 };
 
 struct dcm_endpoint;
+struct module;
 
 /**
  * struct dcm_transport_ops - a transport
  * @name: "shm", "tcp", "verbs", "hostile"
+ * @owner: in the kernel: the module to be held while there is an endpoint, or
+ *	%NULL
  * @caps: DCM_TR_*
  * @open: make an endpoint; @arg is the transport's own parameters (its
  *	header says which). May sleep. %NULL and a negative errno in *@err
@@ -114,6 +117,7 @@ struct dcm_endpoint;
  */
 struct dcm_transport_ops {
 	const char *name;
+	struct module *owner;
 	u32 caps;
 	struct dcm_endpoint *(*open)(const void *arg, int *err);
 	void (*close)(struct dcm_endpoint *ep);

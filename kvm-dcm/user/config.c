@@ -59,6 +59,8 @@ static const struct option options[] = {
 	  "auto|tcp|verbs" },
 	{ "host", "data-encryption", KIND_BOOL, AT(data_encryption), 0, 0,
 	  NULL },
+	{ "host", "transport", KIND_CHOICE, AT(transport), 0, 0,
+	  "auto|tcp|verbs" },
 	{ "key", "tenant", KIND_TEXT, AT(tenant), 0, ROOM(tenant), NULL },
 	{ "key", "file", KIND_TEXT, AT(key_file), 0, ROOM(key_file), NULL },
 };
@@ -374,7 +376,8 @@ static int config_check(const struct dcm_host_config *c, bool hostd, char *err)
 			 "[vm] extent=: must be a power of two of 2M or more");
 	else if (c->transport == DCM_TRANSPORT_VERBS && c->data_encryption)
 		snprintf(err, DCM_ERR_MAX,
-			 "[vm] transport = verbs: RDMA is not encrypted; data-encryption = no must say that this is wanted");
+			 "[%s] transport = verbs: RDMA is not encrypted; data-encryption = no must say that this is wanted",
+			 hostd ? "host" : "vm");
 	else if (!c->nr_donors)
 		snprintf(err, DCM_ERR_MAX, "no [donor NAME] section");
 	else if (!c->key_file[0])

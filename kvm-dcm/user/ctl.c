@@ -265,7 +265,7 @@ int dcm_ctl_start(const struct dcm_ctl_config *cfg,
 	ctl->transport = cfg->transport;
 	ctl->area = cfg->area;
 	ctl->area_bytes = cfg->area_bytes;
-	ctl->data = cfg->data;
+	ctl->links = cfg->links;
 	ctl->wrap = cfg->wrap;
 	ctl->wrap_arg = cfg->wrap_arg;
 	ctl->start_ms = ctl_now_ms();

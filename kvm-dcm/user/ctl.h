@@ -39,6 +39,28 @@
 
 struct dcm_ctl;
 struct dcm_tcp_args;
+struct dcm_wire_shown;
+struct sockaddr_storage;
+
+/**
+ * struct dcm_ctl_links - makes endpoints of lanes that do their I/O elsewhere
+ * @data: of a connection that has been welcomed; instead of
+ *	dcm_transport_tcp.open(), and as that
+ * @pair: of a queue pair that is yet to be connected, to where the donor said,
+ *	showing its ticket; instead of all that librdmacm does
+ * @paired: the one that @pair gave is connected
+ *
+ * In the control thread; @arg is the callbacks'. %NULL and a negative errno.
+ */
+struct dcm_ctl_links {
+	struct dcm_endpoint *(*data)(void *arg, u32 donor, u32 lane,
+				     const struct dcm_tcp_args *args, int *err);
+	struct dcm_endpoint *(*pair)(void *arg, u32 donor, u32 lane,
+				     const struct sockaddr_storage *to,
+				     const struct dcm_wire_shown *shown,
+				     int *err);
+	bool (*paired)(struct dcm_endpoint *ep);
+};
 
 /**
  * struct dcm_ctl_config - what a control plane is started with
@@ -62,9 +84,7 @@ struct dcm_tcp_args;
  * @area_bytes: of it; it must outlive the control plane
  * @no_populate: do not map the pages of shm slabs ahead of use
  * @seed: of placement; 0: a random one
- * @data: makes the endpoint of a lane's connection to a donor, once that has
- *	been welcomed, instead of dcm_transport_tcp.open(); given the callbacks'
- *	argument, in the control thread
+ * @links: %NULL: lanes do their I/O by this library
  * @wrap: tests: given every new endpoint, returns what lanes get instead (a
  *	hostile one); called by the control thread, or by dcm_ctl_start() for
  *	shm, whose endpoints are never replaced: don't let those die
@@ -92,8 +112,7 @@ struct dcm_ctl_config {
 	size_t area_bytes;
 	bool no_populate;
 	u64 seed;
-	struct dcm_endpoint *(*data)(void *arg, u32 donor, u32 lane,
-				     const struct dcm_tcp_args *args, int *err);
+	const struct dcm_ctl_links *links;
 	struct dcm_endpoint *(*wrap)(void *arg, struct dcm_endpoint *ep);
 	void *wrap_arg;
 };

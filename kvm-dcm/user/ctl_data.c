@@ -92,9 +92,10 @@ static void data_open(struct ctl_donor *d, struct ctl_lane_slot *s,
 		tls = NULL;
 	}
 	args.tls = tls;
-	ep = d->ctl->data ? d->ctl->data(d->ctl->arg, d->idx,
+	ep = d->ctl->links ?
+		     d->ctl->links->data(d->ctl->arg, d->idx,
 					 (u32)(s - d->slot), &args, &err) :
-			    dcm_transport_tcp.open(&args, &err);
+		     dcm_transport_tcp.open(&args, &err);
 	if (!ep) {
 		if (tls)
 			gnutls_deinit(tls);

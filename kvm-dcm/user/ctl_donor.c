@@ -109,7 +109,7 @@ static void hello(struct ctl_donor *d, u64 now)
 			.version_min = DCM_WIRE_VERSION_MIN,
 			.version_max = DCM_WIRE_VERSION_MAX,
 			.role = DCM_ROLE_CONTROL,
-			.flags = d->ctl->channel && !d->local ?
+			.flags = d->ctl->has_verbs && !d->local ?
 					 DCM_HELLO_VERBS :
 					 0,
 			.session = d->session,
@@ -154,7 +154,7 @@ static bool extent_fits(struct ctl_donor *d, u64 bytes, u64 now)
 static void on_welcome(struct ctl_donor *d, const struct dcm_wire_msg *m,
 		       u64 now)
 {
-	bool verbs = d->ctl->channel && m->welcome.flags & DCM_WELCOME_VERBS;
+	bool verbs = d->ctl->has_verbs && m->welcome.flags & DCM_WELCOME_VERBS;
 	bool resume = d->session != 0;
 
 	if (m->welcome.version < DCM_WIRE_VERSION_MIN ||

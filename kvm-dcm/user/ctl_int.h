@@ -227,8 +227,8 @@ struct dcm_ctl {
 	u32 nr_devices;
 	u64 start_ms;
 	bool was_up;
-	struct dcm_endpoint *(*data)(void *arg, u32 donor, u32 lane,
-				     const struct dcm_tcp_args *args, int *err);
+	const struct dcm_ctl_links *links;
+	bool has_verbs;
 	struct dcm_endpoint *(*wrap)(void *arg, struct dcm_endpoint *ep);
 	void *wrap_arg;
 	u64 rng;

@@ -8,6 +8,9 @@
  *	NONE -> TICKET -> ADDRESS -> ROUTE -> CONNECT -> READY -> endpoint out
  *	  ^        '---------'---------'---------'---------'-- fails: again, later
  *
+ * With dcm_ctl_config.links somebody else makes the connection: after TICKET comes
+ * CONNECT, and its end is looked for ten times a second.
+ *
  * All of it waits in the control thread's poll(); the connection manager's
  * events come from one channel for all donors, and are acknowledged before
  * anything is done about them, as destroying an id waits for that.
@@ -211,6 +214,20 @@ static void target(const struct ctl_donor *d, const struct dcm_wire_msg *m,
 		in->sin_port = htons(m->ticket.port);
 }
 
+static void pair_elsewhere(struct ctl_lane_slot *s,
+			   const struct sockaddr_storage *to, u64 now)
+{
+	struct dcm_ctl *ctl = s->donor->ctl;
+	struct ctl_pair *p = &s->pair;
+	int err;
+
+	p->st = PAIR_CONNECT;
+	p->ep = ctl->links->pair(ctl->arg, s->donor->idx, lane_of(s), to,
+				 &p->shown, &err);
+	if (!p->ep)
+		pair_failed(s, strerror(-err), now);
+}
+
 bool ctl_verbs_ticket(struct ctl_donor *d, const struct dcm_wire_msg *m,
 		      u64 now)
 {
@@ -226,6 +243,10 @@ bool ctl_verbs_ticket(struct ctl_donor *d, const struct dcm_wire_msg *m,
 	p->shown.number = m->ticket.number;
 	memcpy(p->shown.secret, m->ticket.secret, sizeof(p->shown.secret));
 	target(d, m, &ss);
+	if (d->ctl->links) {
+		pair_elsewhere(s, &ss, now);
+		return true;
+	}
 	if (rdma_create_id(d->ctl->channel, &p->id, s, RDMA_PS_TCP)) {
 		p->id = NULL;
 		pair_failed(s, strerror(errno), now);
@@ -400,10 +421,18 @@ void ctl_verbs_events(struct dcm_ctl *ctl, u64 now)
 /* True: a queue pair is being made. */
 bool ctl_verbs_timers(struct ctl_lane_slot *s, u64 now)
 {
+	const struct dcm_ctl_links *links = s->donor->ctl->links;
+
 	if (s->pair.st == PAIR_NONE)
 		return false;
 	if (s->pair.st == PAIR_READY)
 		pair_out(s);
+	else if (links && s->pair.st == PAIR_CONNECT &&
+		 s->pair.ep->ops->dead(s->pair.ep))
+		pair_failed(s, s->pair.ep->ops->why(s->pair.ep), now);
+	else if (links && s->pair.st == PAIR_CONNECT &&
+		 links->paired(s->pair.ep))
+		pair_established(s, now);
 	else if (now - s->pair.since_ms > CTL_CONNECT_MS)
 		pair_failed(s, "no answer", now);
 	return true;
@@ -432,7 +461,10 @@ int ctl_verbs_init(struct dcm_ctl *ctl)
 
 	if (ctl->transport == DCM_TRANSPORT_TCP || ctl->data_encryption)
 		return 0;
-	if (have_device()) {
+	ctl->has_verbs = have_device();
+	if (ctl->has_verbs && ctl->links)
+		return 0;
+	if (ctl->has_verbs) {
 		ctl->channel = rdma_create_event_channel();
 		why = strerror(errno);
 	}
@@ -444,6 +476,7 @@ int ctl_verbs_init(struct dcm_ctl *ctl)
 		why = strerror(errno);
 		ctl_verbs_exit(ctl);
 	}
+	ctl->has_verbs = false;
 	if (ctl->transport != DCM_TRANSPORT_VERBS)
 		return 0;
 	dcm_log(DCM_LOG_ERR,

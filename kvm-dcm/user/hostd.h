@@ -134,8 +134,7 @@ void hostd_slabs_leave(struct hostd_file *f);
 void hostd_slabs_free(struct hostd_file *f);
 
 /* hostd_link.c */
-struct dcm_endpoint *hostd_link_open(void *arg, u32 donor, u32 lane,
-				     const struct dcm_tcp_args *args, int *err);
+extern const struct dcm_ctl_links hostd_links;
 void hostd_links_look(struct hostd_file *f);
 
 #endif /* DCM_HOSTD_H */

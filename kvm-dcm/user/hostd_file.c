@@ -254,8 +254,8 @@ void hostd_file_start(struct hostd *h, const char *path)
 		.key = h->key.key,
 		.key_len = h->key.len,
 		.data_encryption = h->cfg.data_encryption,
-		.transport = DCM_TRANSPORT_TCP,
-		.data = hostd_link_open,
+		.transport = h->cfg.transport,
+		.links = &hostd_links,
 		.no_populate = true,
 	};
 	struct hostd_file *f;

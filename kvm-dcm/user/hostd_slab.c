@@ -142,6 +142,8 @@ static int slab_ioctl(struct hostd_file *f, unsigned long cmd,
 		arg.flags = DCMFS_SLAB_REMOTE;
 		arg.donor = s->slab->donor;
 		arg.remote = s->slab->ref.id;
+		arg.base = s->slab->ref.base;
+		arg.rkey = s->slab->ref.rkey;
 	}
 	return ioctl(f->fd, cmd, &arg) ? errno : 0;
 }
