@@ -21,6 +21,8 @@
 
 #define DCMFS_MAGIC 0x64636d66 /* statfs() */
 #define DCMFS_NAME_MAX 32
+#define DCMFS_NOTE_MAX 512
+#define DCMFS_DONORS_MAX 64
 #define DCMFS_VERSION 2
 
 /**
@@ -75,8 +77,8 @@ struct dcmfs_tune {
  *	memfd (of small pages) or any file on tmpfs; else -1
  * @id: the caller's name for the slab, not 0, its own among the file's slabs
  * @flags: ATTACH: DCMFS_SLAB_REMOTE: it is reached over links; else 0
- * @donor: with that: the donor's number in DCMFS_IOC_LINK; else 0
- * @remote: with that: what the donor calls the slab; else 0
+ * @donor: a number of the caller's; with that flag the one in DCMFS_IOC_LINK
+ * @remote: what the donor calls the slab
  * @base: with that, for links over RDMA: where the slab is there; else 0
  * @rkey: and the key to it
  *
@@ -87,6 +89,10 @@ struct dcmfs_tune {
  * slab, or into direct memory (ENOSPC: it does not fit; nothing is lost).
  * EINTR: a signal; call again to go on. LOST returns when what only that slab
  * had is marked lost. ENOENT: no such slab under that extent.
+ *
+ * DCMFS_IOC_SLAB: of the slabs with a larger @id than the one given, that with
+ * the smallest, as it was attached, @fd -1, DCMFS_SLAB_OLD set if its extent is
+ * being moved off it. The other fields must be 0, @fd -1. ENOENT: there is none.
  */
 struct dcmfs_slab {
 	__u32 extent;
@@ -101,6 +107,22 @@ struct dcmfs_slab {
 };
 
 #define DCMFS_SLAB_REMOTE 0x1
+#define DCMFS_SLAB_OLD 0x2
+
+/**
+ * struct dcmfs_note - DCMFS_IOC_NOTE: what a control plane leaves for the next
+ * @donor: number of a donor
+ * @set: 1: keep @bytes with it; 0: what is kept with it, all 0 if nothing
+ *
+ * Nothing of it means anything to the kernel, which keeps it as long as the file
+ * has its memory: a control plane that comes after another can find its sessions
+ * with donors, as it finds its slabs.
+ */
+struct dcmfs_note {
+	__u32 donor;
+	__u32 set;
+	__u8 bytes[DCMFS_NOTE_MAX];
+};
 
 /**
  * struct dcmfs_link - DCMFS_IOC_LINK: a lane's way to a donor
@@ -128,8 +150,6 @@ struct dcmfs_link {
 	__u32 flags;
 	__u32 reserved;
 };
-
-#define DCMFS_DONORS_MAX 64
 
 /**
  * struct dcmfs_pair - DCMFS_IOC_PAIR: a lane's way to a donor over RDMA
@@ -189,6 +209,8 @@ struct dcmfs_wanted {
 #define DCMFS_IOC_LOST _IOW(0xDC, 0x06, struct dcmfs_slab)
 #define DCMFS_IOC_WANTED _IOWR(0xDC, 0x07, struct dcmfs_wanted)
 #define DCMFS_IOC_LINK _IOW(0xDC, 0x08, struct dcmfs_link)
+#define DCMFS_IOC_SLAB _IOWR(0xDC, 0x0B, struct dcmfs_slab)
+#define DCMFS_IOC_NOTE _IOWR(0xDC, 0x0C, struct dcmfs_note)
 #define DCMFS_IOC_PAIR _IOWR(0xDC, 0x0A, struct dcmfs_pair)
 #define DCMFS_IOC_ACTIVITY _IOWR(0xDC, 0x09, struct dcmfs_activity)
 

@@ -153,6 +153,7 @@ struct dcmfs_lent {
  * @short_of: frames were taken from the reserve: direct memory must shrink
  * @slabs: all slabs; under @control
  * @nr_slabs: how many
+ * @note: what the control plane has left for each donor
  * @control: serializes what the control plane asks
  * @want: extents that need a slab, a bit each
  * @wanted: how many
@@ -174,6 +175,7 @@ struct dcmfs_vm {
 	atomic_t short_of;
 	struct dcmfs_lent *slabs;
 	u32 nr_slabs;
+	u8 *note[DCMFS_DONORS_MAX];
 	struct mutex control;
 	unsigned long *want;
 	atomic_t wanted;
@@ -237,6 +239,8 @@ void dcmfs_frames_drop(struct dcmfs_vm *vm);
 int dcmfs_slab_attach(struct dcmfs_vm *vm, const struct dcmfs_slab *arg);
 int dcmfs_slab_detach(struct dcmfs_vm *vm, const struct dcmfs_slab *arg);
 int dcmfs_slab_lost(struct dcmfs_vm *vm, const struct dcmfs_slab *arg);
+int dcmfs_slab_after(struct dcmfs_vm *vm, struct dcmfs_slab *arg);
+int dcmfs_note(struct dcmfs_vm *vm, struct dcmfs_note *note);
 void dcmfs_slabs_free(struct dcmfs_vm *vm);
 int dcmfs_slab_io(struct dcmfs_lent *slab, struct dcm_io *io);
 void dcmfs_slab_stale(struct dcmfs_lent *slab);

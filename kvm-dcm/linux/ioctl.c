@@ -73,11 +73,17 @@ static long ioc_slab(struct dcmfs_vm *vm, unsigned int cmd, void __user *arg)
 
 	if (copy_from_user(&slab, arg, sizeof(slab)))
 		return -EFAULT;
+	if (cmd == DCMFS_IOC_SLAB) {
+		int err = dcmfs_slab_after(vm, &slab);
+
+		if (err)
+			return err;
+		return copy_to_user(arg, &slab, sizeof(slab)) ? -EFAULT : 0;
+	}
 	if (slab.flags & ~DCMFS_SLAB_REMOTE ||
 	    (cmd != DCMFS_IOC_ATTACH && (slab.fd != -1 || slab.flags)) ||
 	    slab.reserved ||
-	    (!(slab.flags & DCMFS_SLAB_REMOTE) &&
-	     (slab.donor || slab.remote || slab.base || slab.rkey)))
+	    (!(slab.flags & DCMFS_SLAB_REMOTE) && (slab.base || slab.rkey)))
 		return -EINVAL;
 	switch (cmd) {
 	case DCMFS_IOC_ATTACH:
@@ -113,6 +119,20 @@ static long ioc_link(struct dcmfs_vm *vm, void __user *arg)
 	if (link.flags || link.reserved)
 		return -EINVAL;
 	return dcmfs_link_set(vm, &link);
+}
+
+static long ioc_note(struct dcmfs_vm *vm, void __user *arg)
+{
+	struct dcmfs_note *note = memdup_user(arg, sizeof(*note));
+	long err;
+
+	if (IS_ERR(note))
+		return PTR_ERR(note);
+	err = dcmfs_note(vm, note);
+	if (!err && copy_to_user(arg, note, sizeof(*note)))
+		err = -EFAULT;
+	kfree_sensitive(note);
+	return err;
 }
 
 static long ioc_pair(struct dcmfs_vm *vm, struct dcmfs_pair __user *arg)
@@ -160,6 +180,8 @@ long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	case DCMFS_IOC_WANTED:
 	case DCMFS_IOC_LINK:
 	case DCMFS_IOC_PAIR:
+	case DCMFS_IOC_SLAB:
+	case DCMFS_IOC_NOTE:
 		if (!capable(CAP_SYS_ADMIN))
 			return -EPERM;
 		break;
@@ -181,6 +203,8 @@ long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 		return ioc_link(vm, p);
 	case DCMFS_IOC_PAIR:
 		return ioc_pair(vm, p);
+	case DCMFS_IOC_NOTE:
+		return ioc_note(vm, p);
 	case DCMFS_IOC_ACTIVITY:
 		return ioc_activity(vm, p);
 	default:

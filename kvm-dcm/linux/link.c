@@ -171,6 +171,7 @@ void dcmfs_lane_event(struct dcmfs_vm *vm, struct dcmfs_lane *home)
 	else
 		dcmfs_kick(vm);
 }
+EXPORT_SYMBOL_GPL(dcmfs_lane_event);
 
 /* Under the lane's lock. */
 static void link_end(struct dcmfs_vm *vm, struct dcmfs_lane *home,
@@ -307,8 +308,6 @@ void dcmfs_link_end_put(struct dcmfs_link_end *end)
 		kfree(end);
 }
 EXPORT_SYMBOL_GPL(dcmfs_link_end_put);
-
-EXPORT_SYMBOL_GPL(dcmfs_lane_event);
 
 static __poll_t end_poll(struct file *file, poll_table *wait)
 {

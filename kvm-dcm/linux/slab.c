@@ -147,16 +147,16 @@ static struct dcmfs_lent *slab_make(struct dcmfs_vm *vm,
 		return ERR_PTR(-ENOMEM);
 	slab->number = arg->id;
 	slab->extent = arg->extent;
-	slab->ref.id = arg->id;
 	slab->ref.bytes = (u64)vm->core->extent_pages << PAGE_SHIFT;
 	slab->ref.fd = -1;
-	if (arg->flags & DCMFS_SLAB_REMOTE) {
-		slab->ref.id = arg->remote;
-		slab->ref.base = arg->base;
-		slab->ref.rkey = arg->rkey;
-		slab->donor = arg->donor;
-		if (arg->fd == -1 && arg->donor < DCMFS_DONORS_MAX &&
-		    arg->base <= U64_MAX - slab->ref.bytes)
+	slab->ref.id = arg->remote;
+	slab->ref.base = arg->base;
+	slab->ref.rkey = arg->rkey;
+	slab->donor = arg->donor;
+	if (arg->donor >= DCMFS_DONORS_MAX) {
+		err = -EINVAL;
+	} else if (arg->flags & DCMFS_SLAB_REMOTE) {
+		if (arg->fd == -1 && arg->base <= U64_MAX - slab->ref.bytes)
 			return slab;
 	} else {
 		slab->file = fget(arg->fd);
@@ -336,9 +336,81 @@ int dcmfs_slab_lost(struct dcmfs_vm *vm, const struct dcmfs_slab *arg)
 	return err;
 }
 
+/**
+ * dcmfs_slab_after() - tell of the VM's slabs, one by one
+ * @vm: whose
+ * @arg: in: its id: that of the one before; out: the next
+ *
+ * Return: 0, -EINVAL, -ENOENT: that was the last. Takes control.
+ */
+int dcmfs_slab_after(struct dcmfs_vm *vm, struct dcmfs_slab *arg)
+{
+	const struct dcmfs_slab want = { .fd = -1, .id = arg->id };
+	const struct dcmfs_lent *slab, *next = NULL;
+
+	if (memcmp(arg, &want, sizeof(want)))
+		return -EINVAL;
+	if (mutex_lock_interruptible(&vm->control))
+		return -EINTR;
+	for (slab = vm->slabs; slab; slab = slab->next)
+		if (slab->number > want.id &&
+		    (!next || slab->number < next->number))
+			next = slab;
+	if (next) {
+		const struct dcm_extent *e = &vm->core->extent[next->extent];
+
+		arg->extent = next->extent;
+		arg->id = next->number;
+		arg->flags = next->file ? 0 : DCMFS_SLAB_REMOTE;
+		if (READ_ONCE(e->slab[READ_ONCE(e->cur)]) != &next->ref)
+			arg->flags |= DCMFS_SLAB_OLD;
+		arg->donor = next->donor;
+		arg->remote = next->ref.id;
+		arg->base = next->ref.base;
+		arg->rkey = next->ref.rkey;
+	}
+	mutex_unlock(&vm->control);
+	return next ? 0 : -ENOENT;
+}
+
+/**
+ * dcmfs_note() - what a control plane leaves with the file for the next
+ * @vm: whose
+ * @note: in: to be kept, or which; out: what is kept
+ *
+ * Return: 0, -EINVAL, -ENOMEM, -EINTR. Takes control.
+ */
+int dcmfs_note(struct dcmfs_vm *vm, struct dcmfs_note *note)
+{
+	u8 **kept;
+	int err = 0;
+
+	if (note->donor >= DCMFS_DONORS_MAX || note->set > 1)
+		return -EINVAL;
+	kept = &vm->note[note->donor];
+	if (mutex_lock_interruptible(&vm->control))
+		return -EINTR;
+	if (note->set && !*kept)
+		*kept = kmalloc(DCMFS_NOTE_MAX, GFP_KERNEL_ACCOUNT);
+	if (!note->set)
+		memset(note->bytes, 0, DCMFS_NOTE_MAX);
+	if (note->set && *kept)
+		memcpy(*kept, note->bytes, DCMFS_NOTE_MAX);
+	else if (*kept)
+		memcpy(note->bytes, *kept, DCMFS_NOTE_MAX);
+	else if (note->set)
+		err = -ENOMEM;
+	mutex_unlock(&vm->control);
+	return err;
+}
+
 /** dcmfs_slabs_free() - with the VM, after its last I/O */
 void dcmfs_slabs_free(struct dcmfs_vm *vm)
 {
+	u32 i;
+
 	while (vm->slabs)
 		slab_free(vm, vm->slabs);
+	for (i = 0; i < DCMFS_DONORS_MAX; i++)
+		kfree_sensitive(vm->note[i]);
 }

@@ -310,6 +310,8 @@ int dcm_ctl_start(const struct dcm_ctl_config *cfg,
 		ret = -EINVAL;
 		goto err;
 	}
+	if (cfg->adopt)
+		cfg->adopt(arg, ctl);
 	ctl_status_publish(ctl);
 	ret = thread_start(ctl);
 	if (ret)

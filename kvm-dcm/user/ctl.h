@@ -85,6 +85,8 @@ struct dcm_ctl_links {
  * @no_populate: do not map the pages of shm slabs ahead of use
  * @seed: of placement; 0: a random one
  * @links: %NULL: lanes do their I/O by this library
+ * @adopt: called by dcm_ctl_start() with the callbacks' argument before anything
+ *	else is done: the place for dcm_ctl_adopt_*(); may be %NULL
  * @wrap: tests: given every new endpoint, returns what lanes get instead (a
  *	hostile one); called by the control thread, or by dcm_ctl_start() for
  *	shm, whose endpoints are never replaced: don't let those die
@@ -113,6 +115,7 @@ struct dcm_ctl_config {
 	bool no_populate;
 	u64 seed;
 	const struct dcm_ctl_links *links;
+	void (*adopt)(void *arg, struct dcm_ctl *ctl);
 	struct dcm_endpoint *(*wrap)(void *arg, struct dcm_endpoint *ep);
 	void *wrap_arg;
 };
@@ -164,6 +167,18 @@ struct dcm_ctl_slab {
 };
 
 /**
+ * struct dcm_ctl_session - what is needed to go on with a session
+ * @id: as the donor calls it
+ * @donor_id: of the donor process
+ * @secret: proves that it is ours
+ */
+struct dcm_ctl_session {
+	u64 id;
+	u64 donor_id;
+	u8 secret[16];
+};
+
+/**
  * struct dcm_ctl_ops - what the pager wants to hear; all in the control thread
  * @attached: an extent that was asked for has a slab
  * @evict: the donor wants a slab back (memory is short there, or it drains).
@@ -176,6 +191,8 @@ struct dcm_ctl_slab {
  * @starved: no donor can give a slab for this extent now; it goes on being
  *	tried. Once until it is attached
  * @up: a donor's session is on (again); may be %NULL
+ * @session: a session with a donor has begun, or has ended (@s is %NULL); may be
+ *	%NULL. dcm_ctl_stop() ends all without a word
  *
  * May call every any-thread function of this header. Should not take long:
  * heartbeats wait meanwhile.
@@ -186,6 +203,7 @@ struct dcm_ctl_ops {
 	void (*lost)(void *arg, struct dcm_ctl_slab *slab, const char *donor);
 	void (*starved)(void *arg, u32 extent);
 	void (*up)(void *arg, const char *donor);
+	void (*session)(void *arg, u32 donor, const struct dcm_ctl_session *s);
 };
 
 /**
@@ -302,6 +320,33 @@ u32 dcm_ctl_io_in_flight(struct dcm_ctl *ctl, u32 lane);
 struct dcm_endpoint *dcm_ctl_endpoint(struct dcm_ctl *ctl,
 				      struct dcm_ctl_slab *slab, u32 lane);
 
+/* ---- going on where another control plane was stopped or killed ---- */
+
+/**
+ * dcm_ctl_adopt_session() - a session that the donor may still keep for us
+ *
+ * For dcm_ctl_config.adopt(). It is resumed; if the donor does not know it any
+ * more, its slabs are lost like any.
+ */
+void dcm_ctl_adopt_session(struct dcm_ctl *ctl, u32 donor,
+			   const struct dcm_ctl_session *s);
+
+/**
+ * dcm_ctl_adopt_slab() - a slab of that session
+ * @donor: whose session was adopted
+ * @extent: which extent it is under
+ * @ref: id, and for verbs base and key; shm slabs need no descriptor: it is not
+ *	mapped, so only a home that reaches it by itself may adopt one
+ * @current: write-backs go there; not one that its extent is moving off
+ *
+ * Return: the slab, as if ops->attached() had brought it; %NULL: no memory, or
+ * there is no such extent.
+ */
+struct dcm_ctl_slab *dcm_ctl_adopt_slab(struct dcm_ctl *ctl, u32 donor,
+					u32 extent,
+					const struct dcm_slab_ref *ref,
+					bool current);
+
 /* ---- for a home that moves data by itself ---- */
 
 /**
@@ -312,7 +357,7 @@ struct dcm_endpoint *dcm_ctl_endpoint(struct dcm_ctl *ctl,
 void dcm_ctl_lane_look(struct dcm_ctl *ctl, u32 lane);
 
 /**
- * dcm_ctl_count() - so many pages went to and fro on a slab until now
+ * dcm_ctl_count() - so many pages were read from and written to a slab until now
  *
  * What donors are told of its activity. One thread.
  */

@@ -26,11 +26,37 @@
 
 #include "ctl_int.h"
 
+static void session_tell(struct ctl_donor *d)
+{
+	const struct dcm_ctl_ops *cb = d->ctl->cb;
+	struct dcm_ctl_session s = { .id = d->session,
+				     .donor_id = d->donor_id };
+
+	if (!cb->session)
+		return;
+	memcpy(s.secret, d->secret, sizeof(s.secret));
+	cb->session(d->ctl->arg, d->idx, s.id ? &s : NULL);
+	explicit_bzero(&s, sizeof(s));
+}
+
+void dcm_ctl_adopt_session(struct dcm_ctl *ctl, u32 donor,
+			   const struct dcm_ctl_session *s)
+{
+	struct ctl_donor *d = &ctl->donor[donor];
+
+	d->session = s->id;
+	d->donor_id = s->donor_id;
+	memcpy(d->secret, s->secret, sizeof(d->secret));
+	/* Its silence begins now. */
+	d->heard_ms = ctl_now_ms();
+}
+
 static void donor_lost(struct ctl_donor *d, const char *why)
 {
 	if (!d->session)
 		return;
 	d->session = 0;
+	session_tell(d);
 	d->was_lost = d->place.mine > 0;
 	explicit_bzero(d->secret, sizeof(d->secret));
 	d->place.known = false;
@@ -185,6 +211,7 @@ static void on_welcome(struct ctl_donor *d, const struct dcm_wire_msg *m,
 		d->session = m->welcome.session;
 		d->donor_id = m->welcome.donor_id;
 		memcpy(d->secret, m->welcome.secret, sizeof(d->secret));
+		session_tell(d);
 	}
 	d->inflight_max = min(m->welcome.inflight_max, DCM_WIRE_INFLIGHT_MAX);
 	d->conn.phase = DCM_PHASE_CONTROL;

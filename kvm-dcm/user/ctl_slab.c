@@ -126,63 +126,57 @@ static bool slab_map(struct ctl_donor *d, struct dcm_ctl_slab *s, int fd)
 	return true;
 }
 
-void ctl_slab_attach(struct ctl_donor *d, u32 extent,
-		     const struct dcm_wire_msg *m, int fd, u64 now)
+/* Its record, among the others, but not yet its extent's. */
+static struct dcm_ctl_slab *slab_new(struct ctl_donor *d, u32 extent,
+				     const struct dcm_slab_ref *ref,
+				     u32 transport)
 {
 	struct dcm_ctl *ctl = d->ctl;
-	struct dcm_ctl_slab *s;
-	size_t len;
+	size_t len = sizeof(struct dcm_ctl_slab) +
+		     ctl->nr_lanes * sizeof(struct dcm_ctl_count);
+	struct dcm_ctl_slab *s = aligned_alloc(64, (len + 63) & ~(size_t)63);
 
-	if (m->mr_info.bytes != ctl->extent_bytes ||
-	    (m->mr_info.transport == DCM_WT_SHM && !d->local) ||
-	    (m->mr_info.transport == DCM_WT_VERBS) != (d->verbs == VERBS_ON) ||
-	    m->mr_info.addr > U64_MAX - m->mr_info.bytes ||
-	    slab_find(d, m->mr_info.slab)) {
-		dcm_conn_fail(&d->conn, "lends a slab that we did not ask for");
-		goto refused;
-	}
-	len = sizeof(*s) + ctl->nr_lanes * sizeof(s->lane[0]);
-	s = aligned_alloc(64, (len + 63) & ~(size_t)63);
-	if (!s) {
-		dcm_log(DCM_LOG_ERR, "no memory for a slab's record");
-		ctl_slab_refuse(d, m->mr_info.slab, now);
-		goto refused;
-	}
+	if (!s)
+		return NULL;
 	memset(s, 0, len);
-	s->ref.id = m->mr_info.slab;
-	s->ref.bytes = m->mr_info.bytes;
-	s->ref.base = m->mr_info.addr;
-	s->ref.rkey = m->mr_info.rkey;
+	s->ref = *ref;
 	s->ref.fd = -1;
 	s->ctl = ctl;
 	s->donor = d->idx;
 	s->extent = extent;
-	s->transport = m->mr_info.transport;
-	s->caps = s->transport == DCM_WT_SHM   ? dcm_transport_shm.caps :
-		  s->transport == DCM_WT_VERBS ? dcm_transport_verbs.caps :
-						 dcm_transport_tcp.caps;
+	s->transport = transport;
+	s->caps = transport == DCM_WT_SHM   ? dcm_transport_shm.caps :
+		  transport == DCM_WT_VERBS ? dcm_transport_verbs.caps :
+					      dcm_transport_tcp.caps;
 	dcm_activity_init(&s->activity, 0, ctl_now_ns());
-	if (s->transport == DCM_WT_SHM) {
-		if (!slab_map(d, s, fd)) {
-			free(s);
-			ctl_slab_refuse(d, m->mr_info.slab, now);
-			goto refused;
-		}
-	} else {
-		d->want_data = true;
-	}
 	s->next = ctl->slabs;
 	ctl->slabs = s;
 	d->place.mine++;
-	ctl->cur[extent] = s;
-	ctl_place_done(ctl, extent);
-	ctl->cb->attached(ctl->arg, extent, s);
-	return;
-refused:
-	d->full_until_ms = now + CTL_BACKOFF_MAX_MS;
-	if (fd >= 0)
-		close(fd);
-	ctl_place_want_again(ctl, extent);
+	return s;
+}
+
+struct dcm_ctl_slab *dcm_ctl_adopt_slab(struct dcm_ctl *ctl, u32 donor,
+					u32 extent,
+					const struct dcm_slab_ref *ref,
+					bool current)
+{
+	struct ctl_donor *d = &ctl->donor[donor];
+	u32 transport = d->local ? DCM_WT_SHM :
+			ref->rkey || ref->base ? DCM_WT_VERBS :
+						 DCM_WT_TCP;
+	struct dcm_ctl_slab *s;
+
+	if (extent >= ctl->nr_extents)
+		return NULL;
+	s = slab_new(d, extent, ref, transport);
+	if (!s)
+		return NULL;
+	s->populated = s->ref.bytes;
+	if (transport == DCM_WT_VERBS)
+		d->verbs = VERBS_ON;
+	if (current)
+		ctl->cur[extent] = s;
+	return s;
 }
 
 static void slab_free(struct dcm_ctl *ctl, struct dcm_ctl_slab *s)
@@ -201,6 +195,52 @@ static void slab_free(struct dcm_ctl *ctl, struct dcm_ctl_slab *s)
 	if (s->ref.fd >= 0)
 		close(s->ref.fd);
 	free(s);
+}
+
+void ctl_slab_attach(struct ctl_donor *d, u32 extent,
+		     const struct dcm_wire_msg *m, int fd, u64 now)
+{
+	struct dcm_ctl *ctl = d->ctl;
+	const struct dcm_slab_ref ref = {
+		.id = m->mr_info.slab,
+		.bytes = m->mr_info.bytes,
+		.base = m->mr_info.addr,
+		.rkey = m->mr_info.rkey,
+	};
+	struct dcm_ctl_slab *s;
+
+	if (m->mr_info.bytes != ctl->extent_bytes ||
+	    (m->mr_info.transport == DCM_WT_SHM && !d->local) ||
+	    (m->mr_info.transport == DCM_WT_VERBS) != (d->verbs == VERBS_ON) ||
+	    m->mr_info.addr > U64_MAX - m->mr_info.bytes ||
+	    slab_find(d, m->mr_info.slab)) {
+		dcm_conn_fail(&d->conn, "lends a slab that we did not ask for");
+		goto refused;
+	}
+	s = slab_new(d, extent, &ref, m->mr_info.transport);
+	if (!s) {
+		dcm_log(DCM_LOG_ERR, "no memory for a slab's record");
+		ctl_slab_refuse(d, m->mr_info.slab, now);
+		goto refused;
+	}
+	if (s->transport == DCM_WT_SHM) {
+		if (!slab_map(d, s, fd)) {
+			slab_free(ctl, s);
+			ctl_slab_refuse(d, m->mr_info.slab, now);
+			goto refused;
+		}
+	} else {
+		d->want_data = true;
+	}
+	ctl->cur[extent] = s;
+	ctl_place_done(ctl, extent);
+	ctl->cb->attached(ctl->arg, extent, s);
+	return;
+refused:
+	d->full_until_ms = now + CTL_BACKOFF_MAX_MS;
+	if (fd >= 0)
+		close(fd);
+	ctl_place_want_again(ctl, extent);
 }
 
 static void slab_lost(struct dcm_ctl *ctl, struct dcm_ctl_slab *s)

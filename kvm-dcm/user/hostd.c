@@ -7,13 +7,14 @@
  * a process, hands the slabs they lend to the kernel, and takes them away when
  * donors want them back or are lost. Pages never pass through here.
  *
- * A VM's sessions live as long as this process: without it donors take their
- * memory back 5 seconds later, and what only they had is lost. So SIGTERM does
- * not end it while somebody uses a file that is served; it says who, and ends
- * when they are gone. A second SIGTERM does not wait: everything that is on
- * donors is marked lost first, so that the kernel never reads from a slab that
- * is somebody else's, and the exit status is 1. Taking over the sessions of a
- * process before this one is not there yet.
+ * Without this process donors take a VM's memory back 5 seconds later, and what
+ * only they had is lost. So SIGTERM does not end it while somebody uses a file
+ * that is served; it says who, and ends when they are gone. A second SIGTERM does
+ * not wait: everything that is on donors is marked lost first, so that the kernel
+ * never reads from a slab that is somebody else's, and the exit status is 1.
+ * SIGHUP: it starts itself again, the program and the configuration as they are
+ * then, and goes on with everything (hostd_adopt.c); so does one that is
+ * started in time after another was killed.
  *
  * Donors on this host (unix:) hand over memory that the kernel reads and writes
  * by itself; to others (tcp:) it gets connections, made here.
@@ -45,7 +46,11 @@
 __attribute__((visibility("default")))
 const char *argp_program_version = "dcm-hostd " DCM_VERSION;
 
+/* In the environment of one that started itself again */
+#define AGAIN		"DCM_HOSTD_AGAIN"
+
 static const char *config_path = DEFAULT_CONFIG;
+static char **arguments;
 static bool check_only;
 static int ready_fd = -1;
 static enum dcm_log_level log_level = DCM_LOG_INFO;
@@ -187,6 +192,7 @@ static int signals_take(void)
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	sigemptyset(&alarm.sa_mask);
 	sigaddset(&alarm.sa_mask, SIGALRM);
@@ -216,6 +222,23 @@ static void ending_say(const struct hostd *h)
 	notify("STOPPING=1\nSTATUS=waiting for VMs to end");
 }
 
+/* In this process's place, unless that would not start. */
+static void start_again(void)
+{
+	static struct dcm_host_config cfg;
+	char err[DCM_ERR_MAX];
+
+	if (dcm_hostd_config_load(config_path, &cfg, err)) {
+		dcm_log(DCM_LOG_ERR, "SIGHUP: %s: going on as before", err);
+		return;
+	}
+	dcm_log(DCM_LOG_NOTICE, "SIGHUP: starting again");
+	setenv(AGAIN, "1", 1);
+	execvp(arguments[0], arguments);
+	dcm_log(DCM_LOG_ERR, "SIGHUP: %s: %s: going on as before", arguments[0],
+		strerror(errno));
+}
+
 /* Until told to end. Exit status. */
 static int serve(struct hostd *h, int signals)
 {
@@ -243,6 +266,10 @@ static int serve(struct hostd *h, int signals)
 		if (p[3].revents)
 			hostd_watch_mounts(h);
 		while (read(signals, &info, sizeof(info)) == sizeof(info)) {
+			if (info.ssi_signo == SIGHUP) {
+				start_again();
+				continue;
+			}
 			if (ending)
 				return 1;
 			ending = true;
@@ -261,6 +288,7 @@ int main(int argc, char **argv)
 	static struct hostd h = { .ended = -1, .inotify = -1, .mounts = -1 };
 	int signals, status = 2;
 
+	arguments = argv;
 	dcm_log_name("dcm-hostd");
 	parse_command_line(argc, argv);
 	dcm_log_setup(log_level, -1);
@@ -285,7 +313,7 @@ int main(int argc, char **argv)
 		h.cfg.nr_donors, h.cfg.nr_donors == 1 ? "" : "s");
 	if (!hostd_watch_start(&h)) {
 		notify("READY=1");
-		if (ready_fd >= 0) {
+		if (ready_fd >= 0 && !getenv(AGAIN)) {
 			dprintf(ready_fd, "READY=1\nPID=%d\n", (int)getpid());
 			close(ready_fd);
 		}

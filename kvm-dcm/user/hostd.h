@@ -7,6 +7,7 @@
  *	hostd_file.c	one file: its control plane, its thread, its end
  *	hostd_slab.c	a file's slabs: given to the kernel, moved, lost
  *	hostd_link.c	its data connections: made here, used by the kernel
+ *	hostd_adopt.c	going on where another dcm-hostd was
  *
  * Threads: the main one (hostd.c, hostd_watch.c); for each file one that does
  * its ioctls, and libdcm's control thread, which calls back.
@@ -54,6 +55,10 @@ struct hostd_slab {
  * @path: as it was found
  * @fd: open for reading only, or -1; the thread's while that runs
  * @info: as it was at the start; @info.lost_pages: as last seen
+ * @donor: its donors, as the control plane counts them
+ * @number: and as the kernel does
+ * @session: to be resumed, at the start
+ * @nr_donors: how many
  * @ctl: its sessions with donors
  * @slice: signals @thread out of a DETACH
  * @event: wakes @thread
@@ -74,6 +79,10 @@ struct hostd_file {
 	char *path;
 	int fd;
 	struct dcmfs_info info;
+	struct dcm_host_donor donor[DCMFS_DONORS_MAX];
+	u32 number[DCMFS_DONORS_MAX];
+	struct dcm_ctl_session session[DCMFS_DONORS_MAX];
+	u32 nr_donors;
 	struct dcm_ctl *ctl;
 	pthread_t thread;
 	timer_t slice;
@@ -128,10 +137,17 @@ u64 hostd_now_ns(void);
 /* hostd_slab.c */
 extern const struct dcm_ctl_ops hostd_ctl_ops;
 int hostd_slabs_round(struct hostd_file *f);
+bool hostd_slab_adopt(struct hostd_file *f, struct dcm_ctl_slab *slab, u64 id,
+		      bool old);
 void hostd_slabs_count(struct hostd_file *f);
 void hostd_slabs_inherit(struct hostd_file *f);
 void hostd_slabs_leave(struct hostd_file *f);
 void hostd_slabs_free(struct hostd_file *f);
+
+/* hostd_adopt.c */
+void hostd_donors_find(const struct hostd *h, struct hostd_file *f);
+void hostd_adopt(void *arg, struct dcm_ctl *ctl);
+void hostd_session(void *arg, u32 donor, const struct dcm_ctl_session *s);
 
 /* hostd_link.c */
 extern const struct dcm_ctl_links hostd_links;

@@ -13,7 +13,7 @@
  *	started -> served -> no name, no user: closed, its slabs go back
  *	                '--> told to end: slabs are marked lost, then closed
  *
- * What a daemon before this one left with the kernel is marked lost. So that
+ * What a daemon before this one left with the kernel is gone on with. So that
  * this is not done to one that is alive, each file is locked (flock) by the one
  * that serves it.
  *
@@ -248,14 +248,13 @@ fail:
 void hostd_file_start(struct hostd *h, const char *path)
 {
 	struct dcm_ctl_config cc = {
-		.donors = h->cfg.donor,
-		.nr_donors = h->cfg.nr_donors,
 		.tenant = h->key.tenant,
 		.key = h->key.key,
 		.key_len = h->key.len,
 		.data_encryption = h->cfg.data_encryption,
 		.transport = h->cfg.transport,
 		.links = &hostd_links,
+		.adopt = hostd_adopt,
 		.no_populate = true,
 	};
 	struct hostd_file *f;
@@ -272,6 +271,9 @@ void hostd_file_start(struct hostd *h, const char *path)
 	if (!f)
 		return;
 	tune(h, f);
+	hostd_donors_find(h, f);
+	cc.donors = f->donor;
+	cc.nr_donors = f->nr_donors;
 	cc.nr_lanes = f->info.lanes;
 	cc.extent = f->info.extent_pages * 4096;
 	cc.size = f->info.pages * 4096;

@@ -49,7 +49,7 @@ static struct hostd_link *to_link(struct dcm_endpoint *ep)
 static int link_ioctl(const struct hostd_link *l, int fd, u32 window)
 {
 	struct dcmfs_link arg = {
-		.donor = l->donor,
+		.donor = l->file->number[l->donor],
 		.lane = l->lane,
 		.fd = fd,
 		.window = window,
@@ -209,8 +209,8 @@ static struct dcm_endpoint *link_pair(void *arg, u32 donor, u32 lane,
 {
 	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)to;
 	const struct sockaddr_in *in = (const struct sockaddr_in *)to;
-	struct dcmfs_pair pair = { .donor = donor, .lane = lane };
 	struct hostd_file *f = arg;
+	struct dcmfs_pair pair = { .donor = f->number[donor], .lane = lane };
 	struct hostd_link *l;
 
 	if (to->ss_family == AF_INET6) {

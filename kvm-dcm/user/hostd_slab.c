@@ -22,8 +22,8 @@
  * again).
  *
  * The number the kernel knows a slab by is made of its extent's and of which of
- * two it is. So a daemon that comes after one that was killed finds what that
- * one left with the kernel, and has it forgotten.
+ * two it is. What a daemon that was killed left with the kernel the next one goes
+ * on with (hostd_adopt.c), or has forgotten.
  *
  * Locking: the file's lock for the list, the flags and the loss. Only the
  * file's thread takes a slab off the list, and works on one without the lock.
@@ -51,29 +51,70 @@ enum {
 	SLAB_LOST = 0x4,
 };
 
+/* I/Os done under an extent so far. */
+static u64 extent_ops(const struct hostd_file *f, u32 extent)
+{
+	struct dcmfs_activity act = { .extent = extent };
+
+	return ioctl(f->fd, DCMFS_IOC_ACTIVITY, &act) ? 0 : act.ops;
+}
+
 /* ---- callbacks, in the control plane's thread ---- */
 
-static void cb_attached(void *arg, u32 extent, struct dcm_ctl_slab *slab)
+static struct hostd_slab *slab_add(struct hostd_file *f,
+				   struct dcm_ctl_slab *slab, u32 flags)
 {
-	struct hostd_file *f = arg;
 	struct hostd_slab *s, **p;
 
 	s = calloc(1, sizeof(*s));
 	if (!s) {
 		dcm_log(DCM_LOG_ERR, "%s: no memory for a slab's record",
 			f->path);
-		dcm_ctl_release(f->ctl, slab);
-		return;
+		return NULL;
 	}
 	s->slab = slab;
-	s->extent = extent;
-	s->flags = SLAB_ATTACH;
+	s->extent = slab->extent;
+	s->flags = flags;
+	s->since_ns = hostd_now_ns();
 	pthread_mutex_lock(&f->lock);
 	for (p = &f->slabs; *p; p = &(*p)->next)
 		;
 	*p = s;
 	pthread_mutex_unlock(&f->lock);
-	hostd_file_kick(f);
+	return s;
+}
+
+static void cb_attached(void *arg, u32 extent, struct dcm_ctl_slab *slab)
+{
+	struct hostd_file *f = arg;
+
+	(void)extent;
+	if (slab_add(f, slab, SLAB_ATTACH))
+		hostd_file_kick(f);
+	else
+		dcm_ctl_release(f->ctl, slab);
+}
+
+/**
+ * hostd_slab_adopt() - the kernel has a slab already
+ * @f: whose
+ * @slab: as the control plane knows it
+ * @id: as the kernel does
+ * @old: its extent is being moved off it
+ *
+ * Return: whether there was memory for that.
+ */
+bool hostd_slab_adopt(struct hostd_file *f, struct dcm_ctl_slab *slab, u64 id,
+		      bool old)
+{
+	struct hostd_slab *s = slab_add(f, slab, old ? SLAB_EVICT : 0);
+
+	if (!s)
+		return false;
+	s->id = id;
+	s->attached = true;
+	s->ops = extent_ops(f, s->extent);
+	return true;
 }
 
 static void note(struct hostd_file *f, struct dcm_ctl_slab *slab, u32 flag)
@@ -127,6 +168,7 @@ const struct dcm_ctl_ops hostd_ctl_ops = {
 	.evict = cb_evict,
 	.lost = cb_lost,
 	.starved = cb_starved,
+	.session = hostd_session,
 };
 
 /* ---- the file's thread ---- */
@@ -136,24 +178,18 @@ static int slab_ioctl(struct hostd_file *f, unsigned long cmd,
 {
 	struct dcmfs_slab arg = { .extent = s->extent, .fd = -1, .id = s->id };
 
+	if (cmd == DCMFS_IOC_ATTACH) {
+		arg.donor = f->number[s->slab->donor];
+		arg.remote = s->slab->ref.id;
+	}
 	if (cmd == DCMFS_IOC_ATTACH && s->slab->transport == DCM_WT_SHM) {
 		arg.fd = s->slab->ref.fd;
 	} else if (cmd == DCMFS_IOC_ATTACH) {
 		arg.flags = DCMFS_SLAB_REMOTE;
-		arg.donor = s->slab->donor;
-		arg.remote = s->slab->ref.id;
 		arg.base = s->slab->ref.base;
 		arg.rkey = s->slab->ref.rkey;
 	}
 	return ioctl(f->fd, cmd, &arg) ? errno : 0;
-}
-
-/* I/Os done under an extent so far. */
-static u64 extent_ops(const struct hostd_file *f, u32 extent)
-{
-	struct dcmfs_activity act = { .extent = extent };
-
-	return ioctl(f->fd, DCMFS_IOC_ACTIVITY, &act) ? 0 : act.ops;
 }
 
 /* @second: of the two an extent can have. Odd: the first. */
@@ -366,21 +402,22 @@ void hostd_slabs_count(struct hostd_file *f)
 				      extent_ops(f, s->extent) - s->ops);
 }
 
-/*
- * Whoever served this file before is gone, and donors take back what it had.
- * Two numbers are all an extent's slabs ever have, so they are easily found.
- */
+/* What the kernel has and nobody goes on with: donors have taken it back. */
 void hostd_slabs_inherit(struct hostd_file *f)
 {
-	struct hostd_slab s = { 0 };
-	u32 i;
+	struct dcmfs_slab a = { .fd = -1 };
 
-	for (s.extent = 0; s.extent < f->info.extents; s.extent++)
-		for (i = 0; i < 2; i++) {
-			s.id = slab_id(s.extent, i);
-			s.attached = true;
-			lose(f, &s);
-		}
+	while (!ioctl(f->fd, DCMFS_IOC_SLAB, &a)) {
+		struct hostd_slab left = { .extent = a.extent, .id = a.id };
+		const struct hostd_slab *s;
+
+		for (s = slab_next(f, NULL); s; s = slab_next(f, s))
+			if (s->attached && s->id == a.id)
+				break;
+		if (!s)
+			lose(f, &left);
+		a = (struct dcmfs_slab){ .fd = -1, .id = a.id };
+	}
 	if (f->loss.nr)
 		loss_say(f, "the dcm-hostd before this one ended");
 }

@@ -135,8 +135,12 @@ static void on_starved(void *arg, u32 extent)
 	(void)extent;
 }
 
-static const struct dcm_ctl_ops ops = { on_attached, on_evict, on_lost,
-					on_starved, NULL };
+static const struct dcm_ctl_ops ops = {
+	.attached = on_attached,
+	.evict = on_evict,
+	.lost = on_lost,
+	.starved = on_starved,
+};
 
 static int psk(gnutls_session_t s, const char *name, gnutls_datum_t *k)
 {

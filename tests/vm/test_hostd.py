@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """dcm-hostd in L1: real donors, the kernel pager between them and programs that use memory.
 
-Two dcm-donord lend over UNIX sockets (shared memory) over TCP, encrypted or plain, or over RDMA
-(rxe); dcm-hostd gives what they lend to the files on a dcmfs, and `dcmfs_test use` uses such a file and compares
-every byte.
+Two dcm-donord lend over UNIX sockets (shared memory), over TCP, encrypted or plain, or over RDMA
+(rxe); dcm-hostd gives what they lend to the files on a dcmfs, and `dcmfs_test use` uses such a file
+and compares every byte.
 """
 
 from __future__ import annotations
@@ -290,9 +290,45 @@ def test_end_at_once(host: Host) -> None:
     host.close()
 
 
+@pytest.mark.parametrize("host", ["unix", "tcp", VERBS_HOST], indirect=True)
+@pytest.mark.timeout(900)
+def test_the_daemon_comes_back(host: Host) -> None:
+    """Killed and started, and told to start again, while memory is used: nothing is lost."""
+    near, far = host.donors
+    use = Use(host, 64)
+    until(lambda: near.used() and far.used(), "both lend")
+    lent = near.used() + far.used()
+    host.job.signal(signal.SIGKILL)
+    host.job.wait(60)
+    host.job = host.bed.spawn(["/tmp/dcm-hostd", "--config", host.config])
+    until(lambda: host.said(rf"{use.path}: going on with \d+ slabs"), host.log)
+    until(lambda: len(re.findall("reached again, nothing lost", host.log())) == 2, host.log)
+    assert near.used() + far.used() >= lent
+    # A configuration that is wrong changes nothing.
+    good = host.bed.get(host.config)
+    host.bed.put(b"[host]\nno = 1\n", host.config, 0o600)
+    host.job.signal(signal.SIGHUP)
+    until(lambda: host.said("unknown key 'no' in .host.: going on as before"), host.log)
+    # One that lacks a donor: what it lends is used all the same.
+    host.bed.put(good.replace(b"[donor near]", b"[donor other]"), host.config, 0o600)
+    host.job.signal(signal.SIGHUP)
+    until(lambda: host.said("donor near .* is not in the configuration any more"), host.log)
+    until(lambda: len(re.findall("reached again, nothing lost", host.log())) == 4, host.log)
+    far.job.signal(signal.SIGTERM)
+    assert far.job.wait(LONG) == 0, f"{far.job.output()}\n{host.log()}"
+    assert "every slab is back" in far.job.output().stderr
+    right, lost = use.end()
+    assert right > 64 * 256 and lost == 0
+    assert host.counter("LOST_PAGES") == host.counter("ILLEGAL") == 0
+    host.bed.must(["rm", use.path])
+    until(lambda: host.said(f"{use.path}: gone"), host.log)
+    until(lambda: not near.used(), "the donor has its memory back")
+    host.close()
+
+
 @pytest.mark.timeout(900)
 def test_the_daemon_is_killed(host: Host) -> None:
-    """The next one finds what it left with the kernel, tells what is lost and serves the rest."""
+    """Another comes too late: it tells what is lost and serves the rest."""
     use = Use(host, 48)
     host.job.signal(signal.SIGKILL)
     host.job.wait(60)
