@@ -175,11 +175,16 @@ static void test_hostd(void **state)
 		{ "[host]\nmunt=/mnt\n",
 		  "line 2: unknown key 'munt' in [host]" },
 		{ "[host]\nmount=/mnt\n", "no [donor" },
+		{ "[host]\ntransport=tcp\ntransport=tcp\n",
+		  "line 3: transport is there twice" },
+		{ "[host]\ntransport=verbs\n" REST,
+		  "[host] transport = verbs: RDMA is not encrypted" },
 		{ "[host]\nmount=/1\nmount=/2\nmount=/3\nmount=/4\nmount=/5\n"
 		  "mount=/6\nmount=/7\nmount=/8\nmount=/9\n",
 		  "line 10: more than 8 mounts" },
 	};
-	const char *good = "[host]\nmount = /mnt/dcm\nmount=/x\n" REST
+	const char *good = "[host]\nmount = /mnt/dcm\nmount=/x\n"
+			   "data-encryption = no\ntransport = verbs\n" REST
 			   "[tunables]\nepsilon=7\n";
 	size_t i;
 
@@ -191,9 +196,12 @@ static void test_hostd(void **state)
 	assert_string_equal(cfg.mount[1], "/x");
 	assert_int_equal(cfg.nr_donors, 1);
 	assert_int_equal(cfg.tunable[0].value, 7);
+	assert_false(cfg.data_encryption);
+	assert_int_equal(cfg.transport, DCM_TRANSPORT_VERBS);
 	assert_int_equal(dcm_hostd_config_parse(REST, strlen(REST), &cfg, err),
 			 0);
 	assert_int_equal(cfg.nr_mounts, 0);
+	assert_true(cfg.data_encryption);
 	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		assert_int_equal(dcm_hostd_config_parse(bad[i].text,
 							strlen(bad[i].text),
