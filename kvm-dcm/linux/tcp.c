@@ -477,7 +477,7 @@ static void sock_prepare(struct sock *sk)
 {
 	static struct lock_class_key key;
 
-	lockdep_set_class_and_name(&sk->sk_lock, "sk_lock-dcm", &key);
+	lockdep_set_class_and_name(&sk->sk_lock, &key, "sk_lock-dcm");
 	sk->sk_allocation = GFP_NOIO | __GFP_NOWARN;
 	sk->sk_use_task_frag = false;
 	sk_set_memalloc(sk);
