@@ -197,6 +197,25 @@ int control_budget(struct control *c, uint64_t pages)
 	return ioctl(c->fd, DCMFS_IOC_BUDGET, &pages) ? errno : 0;
 }
 
+/* Everything out but the smallest budget; then as it was. */
+void control_squeeze(struct control *c)
+{
+	uint64_t budget = c->info.budget_pages, until = now_ns() + 60000000000;
+	struct dcmfs_info i;
+
+	if (control_budget(c, c->info.min_budget_pages))
+		fail("budget");
+	for (i = info_of(c->fd); i.direct_pages > i.min_budget_pages + 64;
+	     i = info_of(c->fd)) {
+		if (now_ns() > until)
+			fail("%ju pages do not leave",
+			     (uintmax_t)i.direct_pages);
+		control_serve(c, 10);
+	}
+	if (control_budget(c, budget))
+		fail("budget");
+}
+
 static void command(struct control *c, char *line)
 {
 	unsigned long n = 0;

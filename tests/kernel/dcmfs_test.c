@@ -7,6 +7,7 @@
  *	dcmfs_test chaos DIR SECONDS SEED
  *	dcmfs_test guest FILE MIB	a guest under KVM, without a VMM
  *	dcmfs_test links DIR		donors at the other end of a socket
+ *	dcmfs_test vhost FILE		pages that vhost-net writes
  *	dcmfs_test use FILE MIB PROCESSES SEED STOP
  *					memory under use, until STOP exists
  *	dcmfs_test serve FILE STOP	slabs for a file that others use, until
@@ -68,6 +69,8 @@ int main(int argc, char **argv)
 		return guest(argc, argv);
 	if (argc == 3 && !strcmp(argv[1], "links"))
 		return links(argc, argv);
+	if (argc == 3 && !strcmp(argv[1], "vhost"))
+		return vhost(argc, argv);
 	if (argc == 7 && !strcmp(argv[1], "use"))
 		return use(argc, argv);
 	if (argc == 4 && !strcmp(argv[1], "serve"))

@@ -44,6 +44,7 @@ void control_lose(struct control *c, uint32_t extent);
 int control_link(struct control *c, uint32_t lane, int fd);
 unsigned int control_mend(struct control *c);
 int control_budget(struct control *c, uint64_t pages);
+void control_squeeze(struct control *c);
 
 int basics(int argc, char **argv);
 int chaos(int argc, char **argv);
@@ -52,5 +53,6 @@ int links(int argc, char **argv);
 int torture(int argc, char **argv);
 int serve(int argc, char **argv);
 int use(int argc, char **argv);
+int vhost(int argc, char **argv);
 
 #endif /* DCMFS_TEST_H */

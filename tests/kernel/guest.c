@@ -126,25 +126,6 @@ static uint32_t value(uint32_t first, uint32_t page, uint32_t start)
 	return start + (page - first) / 2;
 }
 
-/* Everything out but the smallest budget; then as it was. */
-static void squeeze(struct control *c)
-{
-	uint64_t budget = c->info.budget_pages, until = now_ns() + 60000000000;
-	struct dcmfs_info i;
-
-	if (control_budget(c, c->info.min_budget_pages))
-		fail("budget");
-	for (i = info_of(c->fd); i.direct_pages > i.min_budget_pages + 64;
-	     i = info_of(c->fd)) {
-		if (now_ns() > until)
-			fail("%ju pages do not leave",
-			     (uintmax_t)i.direct_pages);
-		control_serve(c, 10);
-	}
-	if (control_budget(c, budget))
-		fail("budget");
-}
-
 /* guest FILE MIB */
 int guest(int argc, char **argv)
 {
@@ -181,18 +162,18 @@ int guest(int argc, char **argv)
 				fail("page %#x, written here: %#x", p, *w);
 			*w = value(DATA + PAGE, p, start);
 		}
-		squeeze(&c);
+		control_squeeze(&c);
 		for (p = DATA; p < m.size; p += 2 * PAGE)
 			if (*(uint32_t *)(m.mem + p) != value(DATA, p, start))
 				fail("page %#x, written by the guest only: %#x",
 				     p, *(uint32_t *)(m.mem + p));
-		squeeze(&c);
+		control_squeeze(&c);
 		if (!run(&m, reader, sizeof(reader), DATA + PAGE, start))
 			fail("the guest does not find what was written here");
 	}
 	/* A reader that can't find a difference proves nothing. */
 	(*(uint32_t *)(m.mem + DATA + 6 * PAGE))++;
-	squeeze(&c);
+	control_squeeze(&c);
 	if (run(&m, reader, sizeof(reader), DATA, 0x6000001u))
 		fail("the guest does not see a wrong value");
 	printf("guest: %zu pages right both ways\n", m.size / PAGE);
