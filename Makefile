@@ -69,8 +69,8 @@ help:
 	@echo '  make test-pager    libdcm: real programs on donor memory'
 	@echo '  make test-dcmctl   the command line'
 	@echo '  make test-guest    a stock guest on donor memory'
-	@echo '  make test-kernel-vm  the kernel module and its daemon, in a VM'
-	@echo '  make test-kernel   the same, with RDMA and guests under KVM (not in make test)'
+	@echo '  make test-kernel-vm  the kernel module, its daemon and guests on it, in a VM'
+	@echo '  make test-kernel   the same, with RDMA (not in make test)'
 	@echo '  make test-kernel-debug  dcmfs under KASAN, lockdep and kmemleak (not in make test)'
 	@echo
 	@echo 'make vm-shell   a shell in that VM'
@@ -126,12 +126,11 @@ test-kernel: deps-test deps-demo deps-vm programs
 	@+$(MAKE) -C tests/vm all
 	@$(PYTEST) tests/vm
 
-# Of these, what `make test` runs: neither KVM nor rxe in L1. An emulated
-# processor with a guest on it stops now and then (docs/testing.md).
+# Of these, what `make test` runs: all but RDMA.
 test-kernel-vm: deps-test deps-demo deps-vm programs
 	@scripts/vm-image >/dev/null
 	@scripts/guest-image >/dev/null
-	@$(PYTEST) tests/vm -m 'not kvm and not rdma'
+	@$(PYTEST) tests/vm -m 'not rdma'
 
 # The same of dcmfs, under KASAN, lockdep and kmemleak. Not part of `make test`.
 test-kernel-debug: deps-test deps-demo deps-debug-kernel programs
@@ -158,7 +157,7 @@ test: deps-test
 		pager@600='$(STAGE_MAKE) test-pager' \
 		dcmctl@600='$(STAGE_MAKE) test-dcmctl' \
 		guest@1500='$(STAGE_MAKE) test-guest' \
-		kernel-vm@1200='$(STAGE_MAKE) test-kernel-vm'
+		kernel-vm@2700='$(STAGE_MAKE) test-kernel-vm'
 
 bench: deps-bench programs
 	@+$(MAKE) -C bench all

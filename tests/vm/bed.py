@@ -52,6 +52,13 @@ Command = str | Sequence[str]
 # only makes each emulated walk of the page tables longer. The rest: what KVM makes of this
 # processor's XSAVE for L2 is inconsistent (a warning at L2's boot), and all of these need XSAVE.
 WITHOUT = ("cx16", "la57", "xsave", "avx", "avx2", "f16c", "fma", "vaes", "vpclmulqdq")
+# Where KVM may run in L1: on any processor but the first. Whenever one of them restores its FPU
+# (every change of task), QEMU clears a flag of the *first* processor's, unlocked: "hflags2 &=
+# ~IGNNE" (cpu_clear_ignne(); 7.2, and newer ones). That word also holds what VMRUN, #VMEXIT, CLGI
+# and STGI change on the first processor, and such a change is lost now and then. GIF stays clear:
+# it halts for good, deaf to interrupts and NMIs. Nested paging stays on: L2 dies, or L1 panics.
+# A processor that runs no guest has nothing to lose there.
+FIRST_KVM_CPU = 1
 # Bits of /proc/sys/kernel/tainted that tell of something that went wrong.
 TAINTS = {4: "machine check", 5: "bad page", 7: "oops", 9: "warning", 14: "soft lockup"}
 
@@ -395,6 +402,13 @@ class Bed:
         path = self.put(module, f"/run/bed/modules/{module.name}")
         self.must(["insmod", path, *params], 120)
         return module.stem.replace("-", "_")
+
+    def with_kvm(self, cmd: Sequence[str]) -> list[str]:
+        """The command, kept to the processors that KVM may run on."""
+        last = self.spec.cpus - 1
+        assert self.spec.kvm and last >= FIRST_KVM_CPU, "no KVM here: Spec(kvm=True, cpus=3)"
+        self.must("[ -e /sys/module/kvm_amd ] || modprobe kvm_amd")
+        return ["taskset", "-c", f"{FIRST_KVM_CPU}-{last}", *cmd]
 
     def rmmod(self, name: str) -> None:
         self.must(["rmmod", name], 120)

@@ -39,7 +39,7 @@ class Shared:
             self.drop()
         if self.bed is None:
             self.count += 1
-            self.bed = boot(Spec(kernel=DEBUG_KERNEL), f"shared-{self.count}")
+            self.bed = boot(Spec(cpus=3, kernel=DEBUG_KERNEL), f"shared-{self.count}")
         return self.bed
 
     def drop(self) -> None:

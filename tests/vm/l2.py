@@ -91,7 +91,6 @@ class L2(Guest):
         return cmd + list(self.extra)
 
     def start(self) -> None:
-        self.bed.must("[ -e /sys/module/kvm_amd ] || modprobe kvm_amd")
         # QEMU maps its initrd, which a disk does not let it.
         for name in ("vmlinuz", "initrd.img"):
             self.bed.must(f"cd /var/tmp; [ -e {name} ] || cp /run/disk/guest-{name} {name}", 120)
@@ -103,8 +102,10 @@ class L2(Guest):
         self._started = time.monotonic()
         # TMPDIR is where the disk's changes go: not into memory.
         self._proc = self._job = self.bed.spawn(
-            ["env", "TMPDIR=/var/tmp", "sh", "-c", f'exec "$@" 2>{self.far}/qemu.log', "-"]
-            + self.command_line()
+            self.bed.with_kvm(
+                ["env", "TMPDIR=/var/tmp", "sh", "-c", f'exec "$@" 2>{self.far}/qemu.log', "-"]
+                + self.command_line()
+            )
         )
         self._qmp = self._connect_qmp()
         self._shell = self._connect("shell")
