@@ -261,3 +261,15 @@ int serve(int argc, char **argv)
 	}
 	return 0;
 }
+
+/* budget FILE PAGES: of a file that somebody else serves */
+int budget(int argc, char **argv)
+{
+	uint64_t pages = strtoull(argv[3], NULL, 0);
+	int fd = open(argv[2], O_RDWR);
+
+	(void)argc;
+	if (fd < 0 || ioctl(fd, DCMFS_IOC_BUDGET, &pages))
+		fail("%s: %s", argv[2], strerror(errno));
+	return 0;
+}

@@ -10,6 +10,7 @@
  *	dcmfs_test vhost FILE		pages that vhost-net writes
  *	dcmfs_test use FILE MIB PROCESSES SEED STOP
  *					memory under use, until STOP exists
+ *	dcmfs_test budget FILE PAGES	change it
  *	dcmfs_test serve FILE STOP	slabs for a file that others use, until
  *					STOP exists; commands on standard input
  *
@@ -73,6 +74,8 @@ int main(int argc, char **argv)
 		return vhost(argc, argv);
 	if (argc == 7 && !strcmp(argv[1], "use"))
 		return use(argc, argv);
+	if (argc == 4 && !strcmp(argv[1], "budget"))
+		return budget(argc, argv);
 	if (argc == 4 && !strcmp(argv[1], "serve"))
 		return serve(argc, argv);
 	fprintf(stderr, "usage: see the top of dcmfs_test.c\n");

@@ -46,6 +46,7 @@ unsigned int control_mend(struct control *c);
 int control_budget(struct control *c, uint64_t pages);
 void control_squeeze(struct control *c);
 
+int budget(int argc, char **argv);
 int basics(int argc, char **argv);
 int chaos(int argc, char **argv);
 int guest(int argc, char **argv);

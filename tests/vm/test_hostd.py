@@ -22,10 +22,8 @@ import pytest
 
 from tests.framework.donor import new_key
 from tests.framework.paths import BUILD
-from tests.guest import workload
 from tests.vm.bed import Bed, Job
-from tests.vm.conftest import LOGS, NewBed
-from tests.vm.l2 import L2, Work
+from tests.vm.conftest import NewBed
 from tests.vm.rdma import ADDRESS, rxe
 
 MODULE = BUILD / "kernel" / "linux" / "kvm-dcm.ko"
@@ -383,37 +381,4 @@ def test_configurations(host: Host) -> None:
     until(lambda: "/mnt/later: not mounted any more" in job.output().stderr, "that is noticed")
     job.signal(signal.SIGTERM)
     assert job.wait(60) == 0, job.output()
-    host.close()
-
-
-@pytest.mark.kvm
-@pytest.mark.timeout(900)
-def test_a_guest_on_two_donors(new_bed: NewBed) -> None:
-    """A stock guest under real KVM, most of its memory lent; a donor drains meanwhile."""
-    host = Host(new_bed(), slab="16M", budget="96M", capacity="320M")
-    near, far = host.donors
-    path = f"{MOUNT}/ram"
-    host.bed.must(["truncate", "-s", "256M", path])
-    jobs = [
-        workload.hold(90),
-        workload.stress("zero-one", 64, 4),
-        workload.sort(100_000, 32),
-        workload.held(90),
-    ]
-    with L2(host.bed, path, payload=workload.PAYLOAD, keep=LOGS / "hostd") as guest:
-        guest.wait_shell(400)
-        print(f"L2's shell is there after {guest.boot_seconds:.0f} s")
-        assert guest.must("systemd-detect-virt", 60) == "kvm"
-        work = Work(guest, jobs)
-        work.start()
-        until(lambda: near.used() and far.used(), "both lend")
-        near.job.signal(signal.SIGTERM)
-        assert near.job.wait(LONG) == 0, f"{near.job.output()}\n{host.log()}"
-        work.join(600)
-        assert not work.is_alive() and not work.wrong
-        assert "every slab is back" in near.job.output().stderr
-    assert host.counter("FETCHED_PAGES") > 3000 and host.counter("MOVED_PAGES") > 0
-    assert host.counter("LOST_PAGES") == host.counter("ILLEGAL") == 0
-    host.bed.must(["rm", path])
-    until(lambda: not far.used(), "the other donor has its memory back")
     host.close()
