@@ -59,7 +59,7 @@ help:
 	@echo
 	@echo 'steps of make test:'
 	@echo '  make check         style, static checks, both compilers'
-	@echo '  make kernel-check  build kvm-dcm.ko against Debian 13 kernel headers'
+	@echo '  make kernel-check  build kvm-dcm.ko for Debian 13's kernel and the newest'
 	@echo '  make unit          unit tests under sanitizers'
 	@echo '  make torture       SECONDS=60 SEED= random operations, every byte checked'
 	@echo '  make fuzz          replay the corpora'

@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * compat.h - what differs between kernels and between architectures
+ *
+ * Debian's 6.12 is what is tested. Others are asked for their types where that
+ * can be done, for their version else.
  */
 #ifndef DCMFS_COMPAT_H
 #define DCMFS_COMPAT_H
 
+#include <linux/fs.h>
 #include <linux/mm.h>
+#include <linux/version.h>
 
 /*
  * A mapping whose entries begin not young, so that an accessed bit means an
@@ -19,5 +24,53 @@ static inline pgprot_t dcmfs_prot_old(pgprot_t prot)
 	return prot;
 #endif
 }
+
+/* An inode's number, of 64 bits some day after 6.12. */
+static inline unsigned long dcmfs_ino(const struct inode *inode)
+{
+	return (unsigned long)inode->i_ino;
+}
+
+/*
+ * From 6.13 KVM marks a page written when it maps it, if it could be written,
+ * and no more when it lets it go. No write is missed by that, but what a guest
+ * only read is written back too.
+ */
+#define DCMFS_KVM_GUESSES_DIRTY (LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0))
+
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 18, 0)
+#define inode_just_drop generic_delete_inode
+#endif
+
+/*
+ * A name stays until it is removed, though nothing else refers to it. From 6.19
+ * the kernel knows such names itself.
+ */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 19, 0)
+static inline void d_make_persistent(struct dentry *dentry, struct inode *inode)
+{
+	d_instantiate(dentry, inode);
+	dget(dentry);
+}
+
+static inline void dcmfs_kill_names(struct super_block *super)
+{
+	kill_litter_super(super);
+}
+#else
+static inline void dcmfs_kill_names(struct super_block *super)
+{
+	kill_anon_super(super);
+}
+#endif
+
+/* Of two functions the one that this kernel's inode_operations.@op takes. */
+#define dcmfs_op(op, now, before)                                       \
+	__builtin_choose_expr(                                          \
+		__builtin_types_compatible_p(                           \
+			typeof(((const struct inode_operations *)NULL)  \
+				       ->op),                           \
+			typeof(&(before))),                             \
+		before, now)
 
 #endif /* DCMFS_COMPAT_H */

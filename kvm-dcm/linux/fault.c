@@ -14,6 +14,7 @@
 #include <linux/pagemap.h>
 #include <linux/sched/signal.h>
 
+#include "compat.h"
 #include "dcmfs.h"
 #include "trace.h"
 
@@ -115,7 +116,7 @@ static vm_fault_t fault_lost(struct fault *f)
 	pr_warn_ratelimited(
 		"kvm-dcm: %s[%d]: page %u of file %lu is lost with its donor: %s\n",
 			    current->comm, task_pid_nr(current), f->a.gfn,
-			    f->vm->inode->i_ino,
+			    dcmfs_ino(f->vm->inode),
 		f->vm->opt->pause ? "the thread is paused" : "SIGBUS");
 	if (!f->vm->opt->pause)
 		return VM_FAULT_SIGBUS;
@@ -211,7 +212,7 @@ static vm_fault_t dcmfs_fault(struct vm_fault *vmf)
 {
 	struct inode *inode = file_inode(vmf->vma->vm_file);
 	struct dcmfs_vm *vm = dcmfs_vm_of(inode);
-	unsigned long ino = inode->i_ino;
+	unsigned long ino = dcmfs_ino(inode);
 	pgoff_t pgoff = vmf->pgoff;
 	bool write = vmf->flags & FAULT_FLAG_WRITE;
 	u64 begin = trace_dcm_fault_enabled() ? ktime_get_ns() : 0;

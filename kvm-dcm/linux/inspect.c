@@ -10,6 +10,7 @@
 #include <linux/seq_file.h>
 #include <linux/uaccess.h>
 
+#include "compat.h"
 #include "dcmfs.h"
 
 static int stats_show(struct seq_file *m, void *v)
@@ -104,7 +105,7 @@ void dcmfs_inspect_add(struct dcmfs_vm *vm)
 	char name[48];
 
 	snprintf(name, sizeof(name), "%u:%u-%lu", MAJOR(super->s_dev),
-		 MINOR(super->s_dev), vm->inode->i_ino);
+		 MINOR(super->s_dev), dcmfs_ino(vm->inode));
 	vm->debug = debugfs_create_dir(name, sb->debug);
 	debugfs_create_file("stats", 0400, vm->debug, vm, &stats_fops);
 	debugfs_create_file("page", 0600, vm->debug, vm, &page_fops);

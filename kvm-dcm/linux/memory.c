@@ -19,6 +19,7 @@
 #include <linux/sched.h>
 #include <linux/slab.h>
 
+#include "compat.h"
 #include "dcmfs.h"
 
 #define IDLE_TICKS (HZ / 100 + 1) /* while something is in flight */
@@ -279,7 +280,7 @@ int dcmfs_vm_create(struct inode *inode, u64 bytes)
 		lane->done_tail = &lane->done;
 		init_waitqueue_head(&lane->wait);
 	}
-	vm->thread = kthread_run(thread_main, vm, "dcm/%lu", inode->i_ino);
+	vm->thread = kthread_run(thread_main, vm, "dcm/%lu", dcmfs_ino(inode));
 	if (IS_ERR(vm->thread)) {
 		err = PTR_ERR(vm->thread);
 		goto fail;

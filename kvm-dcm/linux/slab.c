@@ -19,6 +19,7 @@
 #include <linux/pagemap.h>
 #include <linux/shmem_fs.h>
 
+#include "compat.h"
 #include "dcmfs.h"
 
 /*
@@ -319,7 +320,8 @@ int dcmfs_slab_lost(struct dcmfs_vm *vm, const struct dcmfs_slab *arg)
 		err = lost < 0 ? (int)lost : 0;
 		if (!err) {
 			pr_warn("kvm-dcm: file %lu: slab %llu of extent %u is lost, and %lld pages with it\n",
-				vm->inode->i_ino, arg->id, arg->extent, lost);
+				dcmfs_ino(vm->inode), arg->id, arg->extent,
+				lost);
 			slab_free(vm, slab);
 			break;
 		}

@@ -24,6 +24,7 @@
 #include <linux/seq_file.h>
 #include <linux/statfs.h>
 
+#include "compat.h"
 #include "dcmfs.h"
 
 static struct dentry *debug_root;
@@ -87,26 +88,42 @@ static int dir_add(struct inode *dir, struct dentry *dentry, umode_t mode)
 
 	if (!inode)
 		return -ENOSPC;
-	d_instantiate(dentry, inode);
-	dget(dentry); /* nothing else keeps it */
+	d_make_persistent(dentry, inode);
 	inode_set_mtime_to_ts(dir, inode_set_ctime_current(dir));
 	return 0;
 }
 
 static int dir_create(struct mnt_idmap *idmap, struct inode *dir,
-		      struct dentry *dentry, umode_t mode, bool excl)
+		      struct dentry *dentry, umode_t mode)
 {
 	return dir_add(dir, dentry, (mode & S_IALLUGO) | S_IFREG);
 }
 
-static int dir_mkdir(struct mnt_idmap *idmap, struct inode *dir,
-		     struct dentry *dentry, umode_t mode)
+static struct dentry *dir_mkdir(struct mnt_idmap *idmap, struct inode *dir,
+				struct dentry *dentry, umode_t mode)
 {
 	int err = dir_add(dir, dentry, mode | S_IFDIR);
 
-	if (!err)
-		inc_nlink(dir);
-	return err;
+	if (err)
+		return ERR_PTR(err);
+	inc_nlink(dir);
+	return NULL;
+}
+
+/* As 6.12 has them. */
+static int __maybe_unused dir_create_excl(struct mnt_idmap *idmap,
+					  struct inode *dir,
+					  struct dentry *dentry, umode_t mode,
+					  bool excl)
+{
+	return dir_create(idmap, dir, dentry, mode);
+}
+
+static int __maybe_unused dir_mkdir_int(struct mnt_idmap *idmap,
+					struct inode *dir,
+					struct dentry *dentry, umode_t mode)
+{
+	return PTR_ERR_OR_ZERO(dir_mkdir(idmap, dir, dentry, mode));
 }
 
 static int dir_tmpfile(struct mnt_idmap *idmap, struct inode *dir,
@@ -121,11 +138,11 @@ static int dir_tmpfile(struct mnt_idmap *idmap, struct inode *dir,
 }
 
 static const struct inode_operations dir_inode_ops = {
-	.create = dir_create,
+	.create = dcmfs_op(create, dir_create, dir_create_excl),
 	.lookup = simple_lookup,
 	.link = simple_link,
 	.unlink = simple_unlink,
-	.mkdir = dir_mkdir,
+	.mkdir = dcmfs_op(mkdir, dir_mkdir, dir_mkdir_int),
 	.rmdir = simple_rmdir,
 	.rename = simple_rename,
 	.tmpfile = dir_tmpfile,
@@ -159,7 +176,7 @@ static int show_options(struct seq_file *m, struct dentry *root)
 
 static const struct super_operations dcmfs_super_ops = {
 	.statfs = simple_statfs,
-	.drop_inode = generic_delete_inode,
+	.drop_inode = inode_just_drop,
 	.evict_inode = evict_inode,
 	.show_options = show_options,
 };
@@ -280,7 +297,7 @@ static void kill_sb(struct super_block *super)
 {
 	struct dcmfs_sb *sb = super->s_fs_info;
 
-	kill_litter_super(super);
+	dcmfs_kill_names(super);
 	kfree(sb);
 }
 
@@ -300,6 +317,8 @@ static int __init dcmfs_init(void)
 	err = register_filesystem(&dcmfs_type);
 	if (err)
 		debugfs_remove(debug_root);
+	else if (DCMFS_KVM_GUESSES_DIRTY)
+		pr_info("kvm-dcm: on this kernel what a guest only reads is written back too\n");
 	return err;
 }
 

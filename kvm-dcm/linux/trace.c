@@ -5,6 +5,7 @@
  * The core knows no files, so its transitions come through a function here,
  * which is called only while somebody looks.
  */
+#include "compat.h"
 #include "dcmfs.h"
 
 #define CREATE_TRACE_POINTS
@@ -15,5 +16,5 @@ void dcm_trace_state_now(const void *home, u32 gfn, u32 order, u32 from, u32 to)
 {
 	const struct dcmfs_vm *vm = home;
 
-	trace_dcm_state(vm->inode->i_ino, gfn, order, from, to);
+	trace_dcm_state(dcmfs_ino(vm->inode), gfn, order, from, to);
 }

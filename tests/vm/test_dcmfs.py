@@ -116,7 +116,7 @@ class Slabs:
 
 @pytest.fixture(scope="session", autouse=True)
 def built() -> None:
-    module = ["scripts/kernel-check"]
+    module = ["scripts/kernel-check", "6.12"]
     if DEBUG:
         module = ["make", "-C", "kvm-dcm/linux", f"KDIR={DEBUG}", f"BUILD={KERNEL_BUILD}"]
     for command in (module, ["make", "-C", "tests/kernel", f"BUILD={BUILD}"]):

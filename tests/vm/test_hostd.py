@@ -44,7 +44,7 @@ STATUS = (
 @pytest.fixture(scope="session", autouse=True)
 def built() -> None:
     for command in (
-        ["scripts/kernel-check"],
+        ["scripts/kernel-check", "6.12"],
         ["make", "-C", "tests/kernel", f"BUILD={BUILD}"],
         ["make", "programs", f"BUILD={BUILD}"],
     ):
