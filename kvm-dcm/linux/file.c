@@ -19,8 +19,11 @@
 
 static int file_mmap(struct file *file, struct vm_area_struct *vma)
 {
-	/* A private copy would be memory of the host's. */
-	if (!(vma->vm_flags & VM_SHARED))
+	/*
+	 * A private copy would be memory of the host's. (Of a file open to read
+	 * no shared mapping has VM_SHARED.)
+	 */
+	if (!(vma->vm_flags & VM_MAYSHARE))
 		return -EINVAL;
 	if (vma->vm_flags & VM_LOCKED)
 		return -EAGAIN;
