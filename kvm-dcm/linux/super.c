@@ -13,8 +13,11 @@
  *	on_loss=WHAT	lost memory: sigbus (default), or pause
  *	mode= uid= gid=	of the root directory
  *
+ * A remount can't change them.
+ *
  * Only for the initial user namespace's root: its files take kernel memory.
  */
+#include <linux/ctype.h>
 #include <linux/debugfs.h>
 #include <linux/fs_context.h>
 #include <linux/fs_parser.h>
@@ -26,6 +29,8 @@
 
 #include "compat.h"
 #include "dcmfs.h"
+
+#define BYTES_MAX (1ull << 44) /* a frame's number has 32 bits */
 
 static struct dentry *debug_root;
 
@@ -181,14 +186,25 @@ static const struct super_operations dcmfs_super_ops = {
 	.show_options = show_options,
 };
 
+/* Not memparse(): a number that is too large would be taken as another. */
 static int parse_bytes(struct fs_context *fc, const char *key, const char *text,
 		       u64 *bytes)
 {
-	char *end;
+	static const char units[] = "KMGT";
+	size_t len = strlen(text);
+	const char *unit = len ? strchr(units, toupper(text[len - 1])) : NULL;
+	unsigned int shift = unit ? 10 * (unsigned int)(unit - units + 1) : 0;
+	char digits[24];
 
-	*bytes = memparse(text, &end);
-	if (end == text || *end)
+	if (unit)
+		len--;
+	if (len >= sizeof(digits))
+		return invalf(fc, "dcmfs: %s: that is no size", key);
+	memcpy(digits, text, len);
+	digits[len] = 0;
+	if (kstrtou64(digits, 0, bytes) || *bytes > BYTES_MAX >> shift)
 		return invalf(fc, "dcmfs: %s=%s is no size", key, text);
+	*bytes <<= shift;
 	return 0;
 }
 
@@ -265,6 +281,21 @@ static int get_tree(struct fs_context *fc)
 	return get_tree_nodev(fc, fill_super);
 }
 
+/* Files have them from when they are made, and look at some later. */
+static int reconfigure(struct fs_context *fc)
+{
+	const struct dcmfs_sb *now = fc->root->d_sb->s_fs_info;
+	const struct dcmfs_sb *sb = fc->s_fs_info;
+	const struct dcmfs_options *a = &now->opt, *b = &sb->opt;
+
+	if (a->budget != b->budget || a->share != b->share ||
+	    a->extent != b->extent || a->lanes != b->lanes ||
+	    a->pause != b->pause)
+		return invalf(fc,
+			      "dcmfs: options hold for the whole life of a mount");
+	return 0;
+}
+
 static void free_fc(struct fs_context *fc)
 {
 	kfree(fc->s_fs_info);
@@ -274,6 +305,7 @@ static const struct fs_context_operations context_ops = {
 	.free = free_fc,
 	.parse_param = parse_param,
 	.get_tree = get_tree,
+	.reconfigure = reconfigure,
 };
 
 static int init_fs_context(struct fs_context *fc)
@@ -282,12 +314,16 @@ static int init_fs_context(struct fs_context *fc)
 
 	if (!sb)
 		return -ENOMEM;
-	sb->opt = (struct dcmfs_options){
-		.share = 50,
-		.extent = SZ_64M,
-		.lanes = clamp(2 * num_online_cpus(), 4u, DCMFS_LANES_MAX),
-		.mode = 0755,
-	};
+	if (fc->purpose == FS_CONTEXT_FOR_RECONFIGURE)
+		sb->opt = ((struct dcmfs_sb *)fc->root->d_sb->s_fs_info)->opt;
+	else
+		sb->opt = (struct dcmfs_options){
+			.share = 50,
+			.extent = SZ_64M,
+			.lanes = clamp(2 * num_online_cpus(), 4u,
+				       DCMFS_LANES_MAX),
+			.mode = 0755,
+		};
 	fc->s_fs_info = sb;
 	fc->ops = &context_ops;
 	return 0;
