@@ -6,7 +6,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,46 +23,9 @@
 #define MAPPED(fd) map_shared(fd, SIZE)
 
 static const char *dir;
-static sigjmp_buf bus;
-
-static void on_bus(int sig)
-{
-	siglongjmp(bus, sig);
-}
-
-static bool readable(volatile const char *p)
-{
-	if (sigsetjmp(bus, 1))
-		return false;
-	(void)*p;
-	return true;
-}
-
 static int make(off_t size)
 {
-	int fd = open(dir, O_TMPFILE | O_RDWR, 0600);
-
-	if (fd < 0)
-		fail("O_TMPFILE in %s: %s", dir, strerror(errno));
-	if (ftruncate(fd, size))
-		fail("ftruncate to %jd: %s", (intmax_t)size, strerror(errno));
-	return fd;
-}
-
-static char *map_shared(int fd, size_t size)
-{
-	char *m = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-
-	if (m == MAP_FAILED)
-		fail("mmap: %s", strerror(errno));
-	return m;
-}
-
-static void expect(int ret, int err, const char *what)
-{
-	if (ret != -1 || errno != err)
-		fail("%s: %d, %s instead of %s", what, ret,
-		     ret == -1 ? strerror(errno) : "success", strerror(err));
+	return file_make(dir, size);
 }
 
 static void sizes(void)
@@ -434,10 +396,7 @@ static void file_system(void)
 		fail("rmdir: %s", strerror(errno));
 }
 
-static const struct {
-	const char *name;
-	void (*run)(void);
-} list[] = {
+static const struct check list[] = {
 	{ "file system", file_system },
 	{ "sizes", sizes },
 	{ "holes", holes },
@@ -452,14 +411,8 @@ static const struct {
 /* basics DIR */
 int basics(int argc, char **argv)
 {
-	size_t i;
-
 	(void)argc;
 	dir = argv[2];
-	signal(SIGBUS, on_bus);
-	for (i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
-		list[i].run();
-		printf("%s: right\n", list[i].name);
-	}
+	run_checks(list, sizeof(list) / sizeof(list[0]));
 	return 0;
 }

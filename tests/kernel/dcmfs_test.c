@@ -3,6 +3,11 @@
  * dcmfs_test.c - drives dcmfs from user space, as root
  *
  *	dcmfs_test basics DIR		a file's calls, one by one
+ *	dcmfs_test mapping DIR		what can be done with a mapping
+ *	dcmfs_test access DIR		who else gets at mapped memory
+ *	dcmfs_test fsx DIR OPERATIONS SEED	one file against a buffer
+ *	dcmfs_test ioctls DIR SECONDS SEED	requests that must be refused
+ *	dcmfs_test mounts DIR ROUNDS SEED	mount options
  *	dcmfs_test torture FILE MIB SECONDS PROCESSES SEED
  *	dcmfs_test chaos DIR SECONDS SEED
  *	dcmfs_test guest FILE MIB	a guest under KVM, without a VMM
@@ -16,10 +21,15 @@
  *
  * Exit status 0, or 1 and a line that begins with FAILED.
  */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -57,11 +67,91 @@ uint64_t rnd(uint64_t *state)
 	return (x * 0x2545f4914f6cdd1dull) >> 16;
 }
 
+/* A call that must have failed, and how. */
+void expect(long ret, int err, const char *what)
+{
+	if (ret != -1 || errno != err)
+		fail("%s: %ld, %s instead of %s", what, ret,
+		     ret == -1 ? strerror(errno) : "success", strerror(err));
+}
+
+static __thread sigjmp_buf bus;
+static __thread volatile sig_atomic_t bus_expected;
+
+static void on_bus(int sig)
+{
+	if (!bus_expected)
+		fail("signal %d", sig);
+	siglongjmp(bus, sig);
+}
+
+void catch_bus(void)
+{
+	signal(SIGBUS, on_bus);
+	signal(SIGSEGV, on_bus);
+}
+
+/* Does a load get a value, and no signal? */
+bool readable(volatile const char *p)
+{
+	bus_expected = 1;
+	if (sigsetjmp(bus, 1)) {
+		bus_expected = 0;
+		return false;
+	}
+	(void)*p;
+	bus_expected = 0;
+	return true;
+}
+
+/* A file without a name. */
+int file_make(const char *dir, off_t size)
+{
+	int fd = open(dir, O_TMPFILE | O_RDWR, 0600);
+
+	if (fd < 0)
+		fail("O_TMPFILE in %s: %s", dir, strerror(errno));
+	if (ftruncate(fd, size))
+		fail("ftruncate to %jd: %s", (intmax_t)size, strerror(errno));
+	return fd;
+}
+
+char *map_shared(int fd, size_t size)
+{
+	char *m = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	if (m == MAP_FAILED)
+		fail("mmap: %s", strerror(errno));
+	return m;
+}
+
+/* Each in turn, until one fails. */
+void run_checks(const struct check *list, size_t nr)
+{
+	size_t i;
+
+	catch_bus();
+	for (i = 0; i < nr; i++) {
+		list[i].run();
+		printf("%s: right\n", list[i].name);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	if (argc == 3 && !strcmp(argv[1], "basics"))
 		return basics(argc, argv);
+	if (argc == 3 && !strcmp(argv[1], "mapping"))
+		return mapping(argc, argv);
+	if (argc == 3 && !strcmp(argv[1], "access"))
+		return access_by_others(argc, argv);
+	if (argc == 5 && !strcmp(argv[1], "fsx"))
+		return fsx(argc, argv);
+	if (argc == 5 && !strcmp(argv[1], "ioctls"))
+		return ioctls(argc, argv);
+	if (argc == 5 && !strcmp(argv[1], "mounts"))
+		return mounts(argc, argv);
 	if (argc == 7 && !strcmp(argv[1], "torture"))
 		return torture(argc, argv);
 	if (argc == 5 && !strcmp(argv[1], "chaos"))

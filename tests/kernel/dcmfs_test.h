@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "dcmfs.h"
 
@@ -16,6 +17,11 @@
 void fail(const char *fmt, ...) __attribute__((noreturn, format(printf, 1, 2)));
 uint64_t now_ns(void);
 uint64_t rnd(uint64_t *state);
+void expect(long ret, int err, const char *what);
+void catch_bus(void);
+bool readable(volatile const char *p);
+int file_make(const char *dir, off_t size);
+char *map_shared(int fd, size_t size);
 
 /**
  * struct control - a control plane for one file
@@ -47,10 +53,26 @@ int control_budget(struct control *c, uint64_t pages);
 void control_squeeze(struct control *c);
 
 int budget(int argc, char **argv);
+/**
+ * struct check - something that has to be so
+ * @name: printed when it was
+ */
+struct check {
+	const char *name;
+	void (*run)(void);
+};
+
+void run_checks(const struct check *list, size_t nr);
+
+int access_by_others(int argc, char **argv);
 int basics(int argc, char **argv);
 int chaos(int argc, char **argv);
+int fsx(int argc, char **argv);
 int guest(int argc, char **argv);
 int links(int argc, char **argv);
+int ioctls(int argc, char **argv);
+int mapping(int argc, char **argv);
+int mounts(int argc, char **argv);
 int torture(int argc, char **argv);
 int serve(int argc, char **argv);
 int use(int argc, char **argv);

@@ -154,16 +154,58 @@ def test_calls(dcmfs: Mounted) -> None:
     assert said.count(": right\n") == len(said.splitlines()) == 9
 
 
+def seed() -> str:
+    """What a random test begins with; printed, and given by SEED."""
+    number = os.environ.get("SEED") or str(secrets.randbelow(1 << 31))
+    print(f"SEED={number}")
+    return number
+
+
+@pytest.mark.parametrize(("mode", "checks"), [("mapping", 19), ("access", 7)])
+def test_mapped_file(dcmfs: Mounted, mode: str, checks: int) -> None:
+    """What holds for a shared mapping of any file, and who else gets at its memory."""
+    fs = dcmfs("extent=2M,budget=24M")
+    said = fs.tool(mode, MOUNT, timeout=250)
+    assert said.count(": right\n") == len(said.splitlines()) == checks
+
+
+def test_fsx(dcmfs: Mounted) -> None:
+    """A file that is written, cut, extended and punched, against a buffer."""
+    fs = dcmfs("extent=2M,budget=24M")
+    said = fs.tool("fsx", MOUNT, "6000", seed(), timeout=250)
+    print(said, end="")
+    assert re.fullmatch(r"fsx: 6000 operations, \d{8,} bytes right\n", said)
+    stats = fs.bed.run("ls -d /sys/kernel/debug/kvm-dcm/*")
+    assert stats.rc != 0, "the file's memory is still there"
+
+
+def test_refused_requests(dcmfs: Mounted, bed: Bed) -> None:
+    """Every ioctl with everything wrong about it, while the file is in use: it holds."""
+    fs = dcmfs("extent=2M,budget=24M")
+    said = fs.tool("ioctls", MOUNT, SECONDS, seed(), timeout=int(SECONDS) + 100)
+    print(said, end="")
+    assert said.count(": right\n") == 7
+    found = re.search(r"random: (\d+) requests refused, (\d+) pages right", said)
+    assert found and all(int(n) > 1000 for n in found.groups())
+    assert bed.run("ls -d /sys/kernel/debug/kvm-dcm/*").rc != 0, "a file's memory is still there"
+
+
+def test_mount_options(dcmfs: Mounted) -> None:
+    """Right ones, wrong ones, random ones, by mount() and by fsconfig()."""
+    fs = dcmfs("extent=2M,budget=24M")
+    fs.bed.must("mkdir -p /mnt/fuzz")
+    said = fs.tool("mounts", "/mnt/fuzz", "300", seed(), timeout=250)
+    assert said == "options: right\nremounts: right\nat random: right\n"
+
+
 @pytest.mark.parametrize("slabs", ["memfd", "tcp"])
 def test_torture(dcmfs: Mounted, slabs: str) -> None:
     """Processes on one file, budgets, moves, holes; every byte checked."""
     fs = dcmfs("extent=2M,budget=24M")
-    seed = os.environ.get("SEED") or str(secrets.randbelow(1 << 31))
-    print(f"SEED={seed}")
     path = f"{MOUNT}/torture"
     env = f"DCMFS_TEST_TCP={int(slabs == 'tcp')}"
     tool = ["env", env, "/tmp/dcmfs_test", "torture"]
-    print(fs.bed.must([*tool, path, "48", SECONDS, "4", seed], 300), end="")
+    print(fs.bed.must([*tool, path, "48", SECONDS, "4", seed()], 300), end="")
     stats = fs.stats()
     assert stats["FAULT_MISSING"] > 1000 and stats["WRITTEN_PAGES"] > 1000
     assert stats["ILLEGAL"] == stats["LOST_PAGES"] == stats["WRITE_ERRORS"] == 0
@@ -182,9 +224,7 @@ def test_links(dcmfs: Mounted) -> None:
 def test_chaos(dcmfs: Mounted, bed: Bed) -> None:
     """Everything that can be done to files, at random, by processes that are killed: it ends."""
     fs = dcmfs("extent=2M,budget=4M")
-    seed = os.environ.get("SEED") or str(secrets.randbelow(1 << 31))
-    print(f"SEED={seed}")
-    print(fs.tool("chaos", MOUNT, SECONDS, seed, timeout=int(SECONDS) + 60), end="")
+    print(fs.tool("chaos", MOUNT, SECONDS, seed(), timeout=int(SECONDS) + 60), end="")
     assert bed.run("ls -d /sys/kernel/debug/kvm-dcm/*").rc != 0, "a file's memory is still there"
 
 
