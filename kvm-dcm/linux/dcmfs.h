@@ -16,6 +16,7 @@
  *	file.c    mmap, truncate, fallocate, poll
  *	ioctl.c   what the control plane asks
  *	inspect.c debugfs
+ *	jitter.c  delays and failures, for tests
  *	super.c   mount, directories, the module
  *
  * Lock order: mmap_lock or a VMA's lock -> lane -> i_mmap_rwsem, page lock by

@@ -16,6 +16,7 @@
 
 #include "compat.h"
 #include "dcmfs.h"
+#include "jitter.h"
 #include "trace.h"
 
 #define WAIT_TICKS (HZ / 100 + 1)
@@ -140,6 +141,7 @@ static vm_fault_t fault_once(struct fault *f, bool write)
 
 	f->a.lost = false;
 	lane->access = &f->a;
+	dcmfs_jitter(DCMFS_AT_FAULT);
 	r = dcm_fault(lane->core, f->a.gfn, write ? DCM_FF_WRITE : 0);
 	/* On this host it has come already. */
 	if (r == DCM_FAULT_PENDING)
@@ -147,8 +149,10 @@ static vm_fault_t fault_once(struct fault *f, bool write)
 	lane->access = NULL;
 	dcmfs_lane_put(f->vm, lane);
 
-	if (f->a.page)
+	if (f->a.page) {
+		dcmfs_jitter(DCMFS_AT_LOCKED);
 		return VM_FAULT_LOCKED;
+	}
 	if (r == DCM_FAULT_LOST || f->a.lost)
 		return fault_lost(f);
 	if (f->a.busy) {

@@ -19,6 +19,7 @@
 #include <linux/highmem.h>
 
 #include "dcmfs.h"
+#include "jitter.h"
 
 /* Patience is the fault path's: it evicts and comes again. */
 #define FRAME_GFP                                                       \
@@ -73,8 +74,11 @@ static struct page *frame_from_reserve(struct dcmfs_vm *vm)
  */
 struct page *dcmfs_frame_alloc(struct dcmfs_vm *vm, bool zero)
 {
-	struct page *page = alloc_page(FRAME_GFP);
+	struct page *page;
 
+	if (dcmfs_jitter_fails())
+		return NULL;
+	page = alloc_page(FRAME_GFP);
 	page = page ? frame_new(vm, page) : frame_from_reserve(vm);
 	if (page && zero)
 		clear_highpage(page);

@@ -28,6 +28,7 @@
 
 #include "compat.h"
 #include "dcmfs.h"
+#include "jitter.h"
 
 /* PG_dirty is all that is wanted of a page that was written. */
 const struct address_space_operations dcmfs_aops = {
@@ -180,6 +181,7 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 	if (gather(lane, f, page))
 		return -ENOMEM;
 	landing_used(lane, f);
+	dcmfs_jitter(DCMFS_AT_INSTALL);
 	for (i = 0; i < 1u << f->order; i++)
 		frame_put_under(lane, f->gfn + i, page[i]);
 	/* Dirty is learned, not guessed. */
@@ -314,6 +316,7 @@ static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
 	for (i = 0; i < nr; i++)
 		if (!lock_idle(lane, v[i].gfn, 1u << v[i].order))
 			v[i].err = -EBUSY;
+	dcmfs_jitter(DCMFS_AT_UNMAP);
 	/* Neighbours leave together: one walk, one flush, one notification. */
 	for (i = 0; i < nr; i = end) {
 		u32 pages = 1u << v[i].order;
@@ -327,6 +330,7 @@ static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
 			pages += 1u << v[end++].order;
 		unmap_everywhere(lane, v[from].gfn, pages);
 	}
+	dcmfs_jitter(DCMFS_AT_UNMAPPED);
 	for (i = 0; i < nr; i++)
 		if (!v[i].err)
 			collect(lane, &v[i]);
@@ -373,6 +377,7 @@ static void op_discard(struct dcm_lane *lane, u32 gfn, unsigned int order)
 
 	for (i = 0; i < nr; i++)
 		lock_page(frame_of(lane, gfn + i));
+	dcmfs_jitter(DCMFS_AT_DISCARD);
 	unmap_everywhere(lane, gfn, nr);
 	for (i = 0; i < nr; i++) {
 		struct page *page = frame_of(lane, gfn + i);

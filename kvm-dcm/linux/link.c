@@ -22,7 +22,9 @@
 #include <linux/poll.h>
 
 #include "../core/wire_format.h"
+#include "compat.h"
 #include "dcmfs.h"
+#include "jitter.h"
 
 /* Where a fetch's READ goes: frames that become the guest's as they are. */
 static int landing_of(struct dcm_lane *lane, struct dcm_io *io)
@@ -71,6 +73,7 @@ int dcmfs_io_post(struct dcm_lane *lane, struct dcm_io *io)
 		return -ENOTCONN;
 	if (io->op == DCM_IO_READ && !io->data && landing_of(lane, io))
 		return -EAGAIN;
+	dcmfs_jitter(DCMFS_AT_POST);
 	if (!slab->file) {
 		err = ep->ops->post(ep, io);
 		if (!err)
@@ -138,9 +141,12 @@ static int link_poll(struct dcmfs_lane *home, unsigned int donor,
 int dcmfs_io_poll(struct dcm_lane *lane, struct dcm_io **done, int max)
 {
 	struct dcmfs_lane *home = lane_home(lane);
-	int n = local_poll(home, done, max);
 	u64 busy = home->busy;
+	int n;
 
+	if (home->done || busy)
+		dcmfs_jitter(DCMFS_AT_DONE);
+	n = local_poll(home, done, max);
 	if (!busy)
 		return n;
 	/* What comes from here on is an event of its own. */
@@ -186,7 +192,7 @@ static void link_end(struct dcmfs_vm *vm, struct dcmfs_lane *home,
 	while (ep->ops->in_flight(ep))
 		dcm_poll(home->core);
 	pr_debug("kvm-dcm: file %lu: lane %u: link to donor %u ends: %s\n",
-		 vm->inode->i_ino, home->core->id, donor, ep->ops->why(ep));
+		 dcmfs_ino(vm->inode), home->core->id, donor, ep->ops->why(ep));
 	home->link[donor] = NULL;
 	home->links &= ~(1ull << donor);
 	home->busy &= ~(1ull << donor);

@@ -44,6 +44,7 @@ static char *fresh(void)
 	fd = file_make(dir, SIZE);
 	m = map_shared(fd, SIZE);
 	control_open(&control, fd);
+	control_in_order(&control);
 	/* Nothing leaves until it is made to. */
 	if (control.info.budget_pages < 2 * PAGES)
 		fail("a budget of 16M at least");

@@ -131,10 +131,13 @@ static void drop(struct control *c, unsigned long cmd, uint32_t extent)
 				  .fd = -1,
 				  .id = c->slab[extent] };
 
-	while (ioctl(c->fd, cmd, &arg))
-		if (errno != EINTR)
+	while (ioctl(c->fd, cmd, &arg)) {
+		if (errno == ENOMEM)
+			usleep(1000);
+		else if (errno != EINTR)
 			fail("giving up slab %ju of extent %u: %s",
 			     (uintmax_t)arg.id, extent, strerror(errno));
+	}
 	if (c->link)
 		wire_donor_drop((uint64_t)c->file[extent]);
 	else
@@ -195,6 +198,15 @@ void control_lose(struct control *c, uint32_t extent)
 int control_budget(struct control *c, uint64_t pages)
 {
 	return ioctl(c->fd, DCMFS_IOC_BUDGET, &pages) ? errno : 0;
+}
+
+/* First in, first out: without it a few blocks stay, whatever comes. */
+void control_in_order(struct control *c)
+{
+	struct dcmfs_tune tune = { .name = "epsilon", .value = 0 };
+
+	if (ioctl(c->fd, DCMFS_IOC_TUNE, &tune))
+		fail("DCMFS_IOC_TUNE: %s", strerror(errno));
 }
 
 /* Everything out but the smallest budget; then as it was. */

@@ -50,6 +50,7 @@ void control_lose(struct control *c, uint32_t extent);
 int control_link(struct control *c, uint32_t lane, int fd);
 unsigned int control_mend(struct control *c);
 int control_budget(struct control *c, uint64_t pages);
+void control_in_order(struct control *c);
 void control_squeeze(struct control *c);
 
 int budget(int argc, char **argv);

@@ -31,8 +31,9 @@
 #define FIRST_ID (1ull << 50)
 
 static const unsigned int requests[] = {
-	DCMFS_IOC_INFO,	  DCMFS_IOC_BUDGET, DCMFS_IOC_TUNE,   DCMFS_IOC_ATTACH,
-	DCMFS_IOC_DETACH, DCMFS_IOC_LOST,   DCMFS_IOC_WANTED,
+	DCMFS_IOC_INFO,	  DCMFS_IOC_BUDGET, DCMFS_IOC_TUNE,
+	DCMFS_IOC_ATTACH, DCMFS_IOC_DETACH, DCMFS_IOC_LOST,
+	DCMFS_IOC_WANTED, DCMFS_IOC_LINK,   DCMFS_IOC_ACTIVITY,
 };
 #define NR_REQUESTS (sizeof(requests) / sizeof(requests[0]))
 
@@ -50,20 +51,29 @@ static void refused(int file, unsigned int cmd, void *arg, int err,
 	expect(ioctl(file, cmd, arg), err, text);
 }
 
-/* A whole number's worth of valid argument for each request that has one. */
+static bool about_slab(unsigned int cmd)
+{
+	return cmd == DCMFS_IOC_ATTACH || cmd == DCMFS_IOC_DETACH ||
+	       cmd == DCMFS_IOC_LOST;
+}
+
+/* The request may look for what is not there, but is well formed. */
 static void argument(unsigned int cmd, void *buf)
 {
 	uint64_t budget = info_of(fd).budget_pages;
-	struct dcmfs_tune tune = { .name = "epsilon", .value = 100 };
+	struct dcmfs_tune tune = { .name = "epsilon", .value = 0 };
 	struct dcmfs_slab slab = { .fd = -1, .id = 1 };
+	struct dcmfs_link link = { .fd = -1 };
 
 	memset(buf, 0, _IOC_SIZE(cmd));
 	if (cmd == DCMFS_IOC_BUDGET)
 		memcpy(buf, &budget, sizeof(budget));
 	else if (cmd == DCMFS_IOC_TUNE)
 		memcpy(buf, &tune, sizeof(tune));
-	else if (_IOC_SIZE(cmd) == sizeof(slab))
+	else if (about_slab(cmd))
 		memcpy(buf, &slab, sizeof(slab));
+	else if (cmd == DCMFS_IOC_LINK)
+		memcpy(buf, &link, sizeof(link));
 }
 
 /* What a request says to its valid argument; 0: it is done. */
@@ -148,7 +158,7 @@ static void pointers(void)
 		answers(fd, cmd, page + 1, "not aligned");
 		argument(cmd, page);
 		mprotect(page, PAGE, PROT_READ);
-		if (cmd == DCMFS_IOC_INFO)
+		if (_IOC_DIR(cmd) & _IOC_READ && !answer(cmd))
 			refused(fd, cmd, page, EFAULT, "read only");
 		else
 			answers(fd, cmd, page, "read only");
@@ -179,6 +189,52 @@ static void in_itself(struct control *c)
 	}
 }
 
+static void wrong_links(void)
+{
+	int tcp = socket(AF_INET, SOCK_STREAM, 0), pipes[2], i;
+	struct dcmfs_link good = { .fd = tcp, .window = 1 }, l;
+	struct dcmfs_activity act = { .extent = UINT32_MAX };
+
+	if (tcp < 0 || pipe(pipes))
+		fail("files");
+	refused(fd, DCMFS_IOC_LINK, &good, ENOTCONN, "not connected");
+	for (i = 0; i < 32; i++) {
+		l = good;
+		l.flags = 1u << i;
+		refused(fd, DCMFS_IOC_LINK, &l, EINVAL, "a flag");
+		l = good;
+		l.reserved = 1u << i;
+		refused(fd, DCMFS_IOC_LINK, &l, EINVAL, "a flag");
+		l = good;
+		l.donor = DCMFS_DONORS_MAX + (1u << i) - 1;
+		refused(fd, DCMFS_IOC_LINK, &l, EINVAL, "no such donor");
+		l = good;
+		l.lane = info_of(fd).lanes + (1u << i) - 1;
+		refused(fd, DCMFS_IOC_LINK, &l, EINVAL, "no such lane");
+	}
+	l = good;
+	l.window = 0;
+	refused(fd, DCMFS_IOC_LINK, &l, EINVAL, "no window");
+	l.window = 257;
+	refused(fd, DCMFS_IOC_LINK, &l, EINVAL, "a window of 257");
+	l.fd = -1;
+	refused(fd, DCMFS_IOC_LINK, &l, EINVAL, "no link with a window");
+	l = good;
+	l.fd = pipes[1];
+	refused(fd, DCMFS_IOC_LINK, &l, ENOTSOCK, "a pipe");
+	l.fd = fd;
+	refused(fd, DCMFS_IOC_LINK, &l, ENOTSOCK, "itself");
+	l.fd = 9999;
+	refused(fd, DCMFS_IOC_LINK, &l, EBADF, "no file");
+	close(pipes[0]);
+	close(pipes[1]);
+	close(tcp);
+	refused(fd, DCMFS_IOC_ACTIVITY, &act, EINVAL, "no such extent");
+	act.extent = 0;
+	act.reserved = 1;
+	refused(fd, DCMFS_IOC_ACTIVITY, &act, EINVAL, "a flag");
+}
+
 static void fields(struct control *c)
 {
 	int file = memfd_create("slab", MFD_CLOEXEC);
@@ -187,12 +243,14 @@ static void fields(struct control *c)
 
 	if (file < 0 || ftruncate(file, (off_t)(c->info.extent_pages * PAGE)))
 		fail("memfd");
-	for (i = 0; i < 64; i++) {
+	for (i = 0; i < 128; i++) {
 		s = good;
 		if (i < 32)
 			s.flags = 1u << i;
+		else if (i < 64)
+			s.donor = 1u << (i - 32);
 		else
-			s.reserved = 1u << (i - 32);
+			s.remote = 1ull << (i - 64);
 		refused(fd, DCMFS_IOC_ATTACH, &s, EINVAL, "a flag");
 		s.fd = -1;
 		refused(fd, DCMFS_IOC_DETACH, &s, EINVAL, "a flag");
@@ -210,6 +268,7 @@ static void fields(struct control *c)
 		refused(fd, DCMFS_IOC_LOST, &s, ENOENT, "no such extent");
 	}
 	close(file);
+	wrong_links();
 }
 
 /* For ATTACH: files that are no slabs. Whoever gets one must close it. */
@@ -312,13 +371,14 @@ static void not_allowed_here(void)
 
 	for (k = 0; k < NR_REQUESTS; k++) {
 		argument(requests[k], buf);
-		if (requests[k] == DCMFS_IOC_INFO)
+		if (requests[k] == DCMFS_IOC_INFO ||
+		    requests[k] == DCMFS_IOC_ACTIVITY) {
 			answers(fd, requests[k], buf, "by anybody");
-		else
-			refused(fd, requests[k], buf, EPERM, "not allowed");
+			continue;
+		}
+		refused(fd, requests[k], buf, EPERM, "not allowed");
 		/* May not, before anything is looked at. */
-		if (requests[k] != DCMFS_IOC_INFO)
-			refused(fd, requests[k], NULL, EPERM, "not allowed");
+		refused(fd, requests[k], NULL, EPERM, "not allowed");
 	}
 }
 
@@ -369,13 +429,16 @@ static void random_request(uint64_t *rng, int *files, unsigned int nr_files)
 		buf[i] = number(rng);
 	if (rnd(rng) % 8 == 0)
 		cmd ^= 1u << rnd(rng) % 32;
-	if (_IOC_SIZE(cmd) == sizeof(*s) && cmd != DCMFS_IOC_TUNE) {
+	if (about_slab(cmd)) {
 		s = (struct dcmfs_slab *)buf;
 		s->extent %= 12;
 		s->fd = rnd(rng) % 4 ? files[rnd(rng) % nr_files] : s->fd;
 		s->id %= FIRST_ID;
-		if (rnd(rng) % 2)
-			s->flags = s->reserved = 0;
+		s->donor |= DCMFS_DONORS_MAX; /* nor a slab out of reach */
+		if (rnd(rng) % 2) {
+			s->flags = s->donor = 0;
+			s->remote = 0;
+		}
 	}
 	if (cmd == DCMFS_IOC_TUNE && rnd(rng) % 2)
 		strcpy((char *)buf, rnd(rng) % 2 ? "batch_blocks" : "epsilon");
@@ -386,8 +449,7 @@ static void random_request(uint64_t *rng, int *files, unsigned int nr_files)
 	if (arg >= mem && arg < mem + SIZE && _IOC_DIR(cmd) & _IOC_READ)
 		arg = (char *)buf;
 	err = ioctl(fd, cmd, arg) ? errno : 0;
-	if (!err && (cmd == DCMFS_IOC_ATTACH || cmd == DCMFS_IOC_DETACH ||
-		     cmd == DCMFS_IOC_LOST))
+	if (!err && about_slab(cmd))
 		fail("request %#x was taken", cmd);
 }
 
@@ -490,6 +552,7 @@ int ioctls(int argc, char **argv)
 	c.next_id = FIRST_ID;
 	if (control_budget(&c, PAGES / 2))
 		fail("budget");
+	control_in_order(&c);
 	begin = info_of(fd);
 
 	numbers();

@@ -29,29 +29,39 @@ from tests.vm.l2 import L2, Work
 DEBUG = os.environ.get("DCM_DEBUG_KERNEL")
 KERNEL_BUILD = BUILD / "debug-kernel" if DEBUG else BUILD
 MODULE = KERNEL_BUILD / "kernel" / "linux" / "kvm-dcm.ko"
+# With delays and failures at random (kvm-dcm/linux/jitter.c); for the debug kernel always.
+JITTER = MODULE if DEBUG else BUILD / "kernel-jitter" / "linux" / "kvm-dcm.ko"
 TOOL = BUILD / "tests-kernel" / "dcmfs_test"
 MOUNT = "/mnt/dcm"
 PAGE = 4096
 MIB = 1 << 20
 SECONDS = os.environ.get("KERNEL_TEST_SECONDS", "15")
 
-Mounted = Callable[[str], "Dcmfs"]
+Mounted = Callable[..., "Dcmfs"]
+# Of a module built for it: at one point in thirty something else happens first, and one frame in a
+# hundred is not there.
+UNSTEADY = "jitter_delay=300 jitter_fail=100"
 
 
 class Dcmfs:
     """dcmfs, mounted in an L1."""
 
-    def __init__(self, bed: Bed, options: str) -> None:
+    def __init__(self, bed: Bed, options: str, jitter: str = "") -> None:
         self.bed = bed
+        self.jitter = jitter
         if DEBUG:
             assert "KernelAddressSanitizer initialized" in bed.console()
             assert "RCU lockdep checking is enabled" in bed.console()
-        self.module = bed.insmod(MODULE)
+        self.module = bed.insmod(JITTER if jitter else MODULE, *jitter.split())
         bed.put(TOOL, "/tmp/dcmfs_test", 0o755)
         bed.must(["mkdir", "-p", MOUNT])
         bed.must(["mount", "-t", "dcmfs", "-o", options, "dcm", MOUNT])
 
     def close(self) -> None:
+        told = ""
+        if self.jitter:
+            told = self.bed.must("cd /sys/module/kvm_dcm/parameters; cat jitter_delays jitter_fails")
+            print("delays at each point, and failures:", told.replace("\n", " "))
         self.bed.must(["umount", MOUNT], 60)
         self.bed.rmmod(self.module)
         if DEBUG:
@@ -59,6 +69,9 @@ class Dcmfs:
             leaks = "/sys/kernel/debug/kmemleak"
             self.bed.must("sleep 6; " + f"echo scan >{leaks}; " * 2, 300)
             assert self.bed.must(f"cat {leaks}") == ""
+        if self.jitter:
+            times = [int(n) for n in re.split(r"[,\s]+", told.strip())]
+            assert sum(times[:-1]) > 100 and times[-1] > 0, "nothing was done at random"
 
     def tool(self, *args: str, timeout: float = 120) -> str:
         """Run dcmfs_test; what it printed."""
@@ -116,10 +129,11 @@ class Slabs:
 
 @pytest.fixture(scope="session", autouse=True)
 def built() -> None:
-    module = ["scripts/kernel-check", "6.12"]
+    modules = [["scripts/kernel-check", "6.12"], ["scripts/kernel-check", "jitter"]]
     if DEBUG:
-        module = ["make", "-C", "kvm-dcm/linux", f"KDIR={DEBUG}", f"BUILD={KERNEL_BUILD}"]
-    for command in (module, ["make", "-C", "tests/kernel", f"BUILD={BUILD}"]):
+        tree = [f"KDIR={DEBUG}", f"BUILD={KERNEL_BUILD}", "DCM_JITTER=1"]
+        modules = [["make", "-C", "kvm-dcm/linux", *tree]]
+    for command in (*modules, ["make", "-C", "tests/kernel", f"BUILD={BUILD}"]):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -129,8 +143,8 @@ def dcmfs(bed: Bed) -> Iterator[Mounted]:
     """Mount it: dcmfs("budget=32M"); unmounted, and the module out, with the test."""
     mounted: list[Dcmfs] = []
 
-    def mount(options: str) -> Dcmfs:
-        mounted.append(Dcmfs(bed, options))
+    def mount(options: str, jitter: str = "") -> Dcmfs:
+        mounted.append(Dcmfs(bed, options, jitter))
         return mounted[-1]
 
     yield mount
@@ -199,9 +213,10 @@ def test_mount_options(dcmfs: Mounted) -> None:
 
 
 @pytest.mark.parametrize("slabs", ["memfd", "tcp"])
-def test_torture(dcmfs: Mounted, slabs: str) -> None:
+@pytest.mark.parametrize("jitter", ["", UNSTEADY], ids=["steady", "jitter"])
+def test_torture(dcmfs: Mounted, slabs: str, jitter: str) -> None:
     """Processes on one file, budgets, moves, holes; every byte checked."""
-    fs = dcmfs("extent=2M,budget=24M")
+    fs = dcmfs("extent=2M,budget=24M", jitter)
     path = f"{MOUNT}/torture"
     env = f"DCMFS_TEST_TCP={int(slabs == 'tcp')}"
     tool = ["env", env, "/tmp/dcmfs_test", "torture"]
@@ -221,9 +236,10 @@ def test_links(dcmfs: Mounted) -> None:
     assert said.count("passed: ") == len(said.splitlines()) == 6
 
 
-def test_chaos(dcmfs: Mounted, bed: Bed) -> None:
+@pytest.mark.parametrize("jitter", ["", UNSTEADY], ids=["steady", "jitter"])
+def test_chaos(dcmfs: Mounted, bed: Bed, jitter: str) -> None:
     """Everything that can be done to files, at random, by processes that are killed: it ends."""
-    fs = dcmfs("extent=2M,budget=4M")
+    fs = dcmfs("extent=2M,budget=4M", jitter)
     print(fs.tool("chaos", MOUNT, SECONDS, seed(), timeout=int(SECONDS) + 60), end="")
     assert bed.run("ls -d /sys/kernel/debug/kvm-dcm/*").rc != 0, "a file's memory is still there"
 

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * jitter.h - delays and failures at random, for tests
+ *
+ * Nothing at all unless the module is built with DCM_JITTER=1.
+ */
+#ifndef DCMFS_JITTER_H
+#define DCMFS_JITTER_H
+
+#include <linux/types.h>
+
+/**
+ * enum dcmfs_point - where a thread may be held up, at most for some ticks
+ * @DCMFS_AT_FAULT: a fault, before it looks at its block
+ * @DCMFS_AT_INSTALL: frames are there, before they can be mapped
+ * @DCMFS_AT_LOCKED: a page is locked and handed over, and not mapped yet
+ * @DCMFS_AT_UNMAP: a block's pages are locked, before they are unmapped
+ * @DCMFS_AT_UNMAPPED: after that, before they are looked at
+ * @DCMFS_AT_DISCARD: pages are locked, to be let go
+ * @DCMFS_AT_POST: before an I/O
+ * @DCMFS_AT_DONE: it is complete, before anybody is told
+ */
+enum dcmfs_point {
+	DCMFS_AT_FAULT,
+	DCMFS_AT_INSTALL,
+	DCMFS_AT_LOCKED,
+	DCMFS_AT_UNMAP,
+	DCMFS_AT_UNMAPPED,
+	DCMFS_AT_DISCARD,
+	DCMFS_AT_POST,
+	DCMFS_AT_DONE,
+	DCMFS_NR_POINTS
+};
+
+#ifdef DCMFS_JITTER
+void dcmfs_jitter(enum dcmfs_point where);
+bool dcmfs_jitter_fails(void);
+#else
+static inline void dcmfs_jitter(enum dcmfs_point where)
+{
+}
+
+/* Shall there be no frame, though there is? */
+static inline bool dcmfs_jitter_fails(void)
+{
+	return false;
+}
+#endif
+
+#endif /* DCMFS_JITTER_H */
