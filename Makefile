@@ -31,7 +31,7 @@ PYTEST = scripts/py pytest --junitxml=$${DCM_RESULTS:-$(BUILD)/test/results/by-h
 .PHONY: all programs tests-build help check kernel-check unit torture fuzz \
 	fuzz-run test-donor test-client test-pager test-dcmctl test-guest \
 	test-kernel test-kernel-vm test-kernel-debug vm-shell test bench demo \
-	install clean deps-%
+	install install-dkms clean deps-%
 
 all: deps-build
 	@+$(MAKE) programs
@@ -55,6 +55,7 @@ help:
 	@echo 'make test       all tests; installs what they need; what CI runs'
 	@echo 'make bench      the measurements of docs/, into build/bench/'
 	@echo 'make install    PREFIX=$(PREFIX) DESTDIR='
+	@echo 'make install-dkms  the kernel module, for DKMS; DESTDIR='
 	@echo 'make clean      remove build/'
 	@echo
 	@echo 'steps of make test:'
@@ -197,6 +198,10 @@ install: all
 	install -D -m 644 configs/host.conf $(dest)/share/doc/kvm-dcm/host.conf
 	install -D -m 644 configs/hostd.conf $(dest)/share/doc/kvm-dcm/hostd.conf
 	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true
+
+# The kernel pager's sources, for DKMS to build it from.
+install-dkms:
+	@+$(MAKE) -C kvm-dcm/linux dkms-source DESTDIR=$(DESTDIR)
 
 clean:
 	rm -rf $(BUILD)

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
 # kernel-headers.sh [newest] - print the directory of a root with Debian 13's
-# kernel headers, its compiler and sparse; make it in the cache when it is not
-# there. newest: the headers of Debian 13's backports, the newest there are
+# kernel headers, its compiler, sparse and DKMS; make it in the cache when it is
+# not there. newest: the headers of Debian 13's backports, the newest there are
 #
 # Headers come with tools of their own (kbuild, modpost, objtool) that are built
 # against Debian 13's C library and expect its gcc 14, so they are kept in a
@@ -77,7 +77,7 @@ if [ ! -e "$root/.complete" ]; then
 	rm -rf "$root"
 	log=$root.log
 	if ! mmdebstrap --variant=apt --keyring="$keyring" \
-		--include="$headers,make,sparse" \
+		--include="$headers,make,sparse,dkms" \
 		--aptopt='APT::Install-Recommends "false"' \
 		--dpkgopt='path-exclude=/usr/share/man/*' \
 		--dpkgopt='path-exclude=/usr/share/doc/*' \
