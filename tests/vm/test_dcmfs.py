@@ -244,6 +244,30 @@ def test_chaos(dcmfs: Mounted, bed: Bed, jitter: str) -> None:
     assert bed.run("ls -d /sys/kernel/debug/kvm-dcm/*").rc != 0, "a file's memory is still there"
 
 
+INJECTION = "task-filter=Y ignore-gfp-wait=N verbose=0 times=99999999 probability="
+
+
+@pytest.mark.skipif(not DEBUG, reason="no kernel with fault injection (make test-kernel-debug)")
+def test_allocations_fail(dcmfs: Mounted, bed: Bed) -> None:
+    """Chaos, while in a hundredth of cases the kernel gives its processes no memory of any kind."""
+    fs = dcmfs("extent=2M,budget=4M", UNSTEADY)
+    knobs = {"failslab": 1, "fail_page_alloc": 1}
+    for name, chance in knobs.items():
+        for knob in f"{INJECTION}{chance}".split():
+            key, value = knob.split("=")
+            bed.must(f"echo {value} >/sys/kernel/debug/{name}/{key}")
+    # Also what may be tried again by the allocator, and single pages.
+    bed.must("cd /sys/kernel/debug/fail_page_alloc; echo N >ignore-gfp-highmem; echo 0 >min-order")
+    bed.must("echo N >/sys/kernel/debug/failslab/cache-filter")
+    try:
+        print(fs.tool("chaos", MOUNT, SECONDS, seed(), timeout=int(SECONDS) + 60), end="")
+        left = bed.must("cat /sys/kernel/debug/fail*/times")
+    finally:
+        bed.must("for f in /sys/kernel/debug/fail*/probability; do echo 0 >$f; done")
+    assert all(int(n) < 99999999 for n in left.split()), "nothing failed"
+    assert bed.run("ls -d /sys/kernel/debug/kvm-dcm/*").rc != 0, "a file's memory is still there"
+
+
 def test_no_memory_to_be_had(dcmfs: Mounted, bed: Bed) -> None:
     """Frames are charged; where the kernel has none, a VM pages with what it has.
 
