@@ -52,6 +52,8 @@ class Dcmfs:
         if DEBUG:
             assert "KernelAddressSanitizer initialized" in bed.console()
             assert "RCU lockdep checking is enabled" in bed.console()
+        if jitter:
+            jitter += f" jitter_seed={seed()}"
         self.module = bed.insmod(JITTER if jitter else MODULE, *jitter.split())
         bed.put(TOOL, "/tmp/dcmfs_test", 0o755)
         bed.must(["mkdir", "-p", MOUNT])
