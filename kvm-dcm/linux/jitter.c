@@ -69,7 +69,7 @@ void dcmfs_jitter(enum dcmfs_point where)
 		usleep_range(10, 500);
 		break;
 	default:
-		yield();
+		schedule();
 	}
 }
 

@@ -62,7 +62,8 @@ class Dcmfs:
     def close(self) -> None:
         told = ""
         if self.jitter:
-            told = self.bed.must("cd /sys/module/kvm_dcm/parameters; cat jitter_delays jitter_fails")
+            parameters = "/sys/module/kvm_dcm/parameters"
+            told = self.bed.must(f"cd {parameters}; cat jitter_delays jitter_fails")
             print("delays at each point, and failures:", told.replace("\n", " "))
         self.bed.must(["umount", MOUNT], 60)
         self.bed.rmmod(self.module)

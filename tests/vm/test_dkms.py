@@ -80,5 +80,5 @@ def test_dkms(bed: Bed, tmp_path: Path) -> None:
 
     dkms(tmp_path, "remove", name, "--all")
     assert dkms(tmp_path, "status", name) == ""
-    assert not [p for p in (tmp_path / "modules").rglob("*kvm-dcm*")]
+    assert not list((tmp_path / "modules").rglob("*kvm-dcm*"))
     assert not [p for p in (tmp_path / "dkms").rglob("*") if not p.is_dir() and "kvm-dcm" in str(p)]
