@@ -87,8 +87,9 @@ struct dcmfs_tune {
  * is taken; EBUSY: the extent is being moved already. DETACH returns when
  * nothing is on the slab any more: what was there went to the extent's other
  * slab, or into direct memory (ENOSPC: it does not fit; nothing is lost).
- * EINTR: a signal; ENOMEM: no memory to do it with; call again to go on. LOST returns when what only that slab
- * had is marked lost. ENOENT: no such slab under that extent.
+ * EINTR: a signal; ENOMEM: no memory to do it with; call again to go on. LOST
+ * returns when what only that slab had is marked lost. ENOENT: no such slab
+ * under that extent.
  *
  * DCMFS_IOC_SLAB: of the slabs with a larger @id than the one given, that with
  * the smallest, as it was attached, @fd -1, DCMFS_SLAB_OLD set if its extent is

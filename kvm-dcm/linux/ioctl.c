@@ -81,7 +81,8 @@ static long ioc_slab(struct dcmfs_vm *vm, unsigned int cmd, void __user *arg)
 		return copy_to_user(arg, &slab, sizeof(slab)) ? -EFAULT : 0;
 	}
 	if (slab.flags & ~DCMFS_SLAB_REMOTE ||
-	    (cmd != DCMFS_IOC_ATTACH && (slab.fd != -1 || slab.flags)) ||
+	    (cmd != DCMFS_IOC_ATTACH &&
+	     (slab.fd != -1 || slab.flags || slab.donor || slab.remote)) ||
 	    slab.reserved ||
 	    (!(slab.flags & DCMFS_SLAB_REMOTE) && (slab.base || slab.rkey)))
 		return -EINVAL;

@@ -33,7 +33,8 @@
 static const unsigned int requests[] = {
 	DCMFS_IOC_INFO,	  DCMFS_IOC_BUDGET, DCMFS_IOC_TUNE,
 	DCMFS_IOC_ATTACH, DCMFS_IOC_DETACH, DCMFS_IOC_LOST,
-	DCMFS_IOC_WANTED, DCMFS_IOC_LINK,   DCMFS_IOC_ACTIVITY,
+	DCMFS_IOC_WANTED, DCMFS_IOC_LINK,   DCMFS_IOC_PAIR,
+	DCMFS_IOC_SLAB,	  DCMFS_IOC_NOTE,   DCMFS_IOC_ACTIVITY,
 };
 #define NR_REQUESTS (sizeof(requests) / sizeof(requests[0]))
 
@@ -63,7 +64,9 @@ static void argument(unsigned int cmd, void *buf)
 	uint64_t budget = info_of(fd).budget_pages;
 	struct dcmfs_tune tune = { .name = "epsilon", .value = 0 };
 	struct dcmfs_slab slab = { .fd = -1, .id = 1 };
+	struct dcmfs_slab last = { .fd = -1, .id = UINT64_MAX };
 	struct dcmfs_link link = { .fd = -1 };
+	struct dcmfs_pair pair = { .lane = UINT32_MAX };
 
 	memset(buf, 0, _IOC_SIZE(cmd));
 	if (cmd == DCMFS_IOC_BUDGET)
@@ -72,8 +75,12 @@ static void argument(unsigned int cmd, void *buf)
 		memcpy(buf, &tune, sizeof(tune));
 	else if (about_slab(cmd))
 		memcpy(buf, &slab, sizeof(slab));
+	else if (cmd == DCMFS_IOC_SLAB)
+		memcpy(buf, &last, sizeof(last));
 	else if (cmd == DCMFS_IOC_LINK)
 		memcpy(buf, &link, sizeof(link));
+	else if (cmd == DCMFS_IOC_PAIR)
+		memcpy(buf, &pair, sizeof(pair));
 }
 
 /* What a request says to its valid argument; 0: it is done. */
@@ -85,7 +92,10 @@ static int answer(unsigned int cmd)
 	case DCMFS_IOC_DETACH:
 	case DCMFS_IOC_LOST:
 	case DCMFS_IOC_WANTED:
+	case DCMFS_IOC_SLAB:
 		return ENOENT;
+	case DCMFS_IOC_PAIR:
+		return EINVAL;
 	default:
 		return 0;
 	}
@@ -105,7 +115,7 @@ static void numbers(void)
 {
 	static const unsigned int dirs[] = { _IOC_NONE, _IOC_READ, _IOC_WRITE,
 					     _IOC_READ | _IOC_WRITE };
-	char buf[512] = { 0 };
+	char buf[1024] = { 0 };
 	unsigned int i, size, d, nr;
 
 	for (nr = 0; nr < 256; nr++)
@@ -243,15 +253,23 @@ static void fields(struct control *c)
 
 	if (file < 0 || ftruncate(file, (off_t)(c->info.extent_pages * PAGE)))
 		fail("memfd");
-	for (i = 0; i < 128; i++) {
+	for (i = 0; i < 256; i++) {
 		s = good;
 		if (i < 32)
 			s.flags = 1u << i;
 		else if (i < 64)
-			s.donor = 1u << (i - 32);
+			s.reserved = 1u << (i - 32);
+		else if (i < 96)
+			s.rkey = 1u << (i - 64);
+		else if (i < 160)
+			s.base = 1ull << (i - 96);
+		else if (i < 192)
+			s.donor = DCMFS_DONORS_MAX + (1u << (i - 160)) - 1;
 		else
-			s.remote = 1ull << (i - 64);
-		refused(fd, DCMFS_IOC_ATTACH, &s, EINVAL, "a flag");
+			s.remote = 1ull << (i - 192);
+		/* What its donor calls it may be told of any slab. */
+		if (!s.remote)
+			refused(fd, DCMFS_IOC_ATTACH, &s, EINVAL, "a flag");
 		s.fd = -1;
 		refused(fd, DCMFS_IOC_DETACH, &s, EINVAL, "a flag");
 		refused(fd, DCMFS_IOC_LOST, &s, EINVAL, "a flag");
@@ -331,7 +349,7 @@ static void wrong_slabs(struct control *c)
 static void wrong_files(void)
 {
 	int pipes[2], path, read_only, i;
-	char name[64], buf[512];
+	char name[64], buf[1024];
 	unsigned int k;
 
 	if (pipe(pipes))
@@ -366,7 +384,7 @@ static void wrong_files(void)
 
 static void not_allowed_here(void)
 {
-	char buf[512];
+	char buf[1024];
 	unsigned int k;
 
 	for (k = 0; k < NR_REQUESTS; k++) {
@@ -420,34 +438,42 @@ static uint64_t number(uint64_t *rng)
 static void random_request(uint64_t *rng, int *files, unsigned int nr_files)
 {
 	unsigned int cmd = requests[rnd(rng) % NR_REQUESTS], i;
-	struct dcmfs_slab *s;
-	uint64_t buf[64];
-	char *arg = (char *)buf;
+	union {
+		uint64_t word[128];
+		struct dcmfs_slab slab;
+		struct dcmfs_pair pair;
+		struct dcmfs_tune tune;
+	} buf;
+	struct dcmfs_slab *s = &buf.slab;
+	char *arg = (char *)&buf;
 	int err;
 
-	for (i = 0; i < sizeof(buf) / sizeof(buf[0]); i++)
-		buf[i] = number(rng);
+	for (i = 0; i < sizeof(buf) / sizeof(buf.word[0]); i++)
+		buf.word[i] = number(rng);
 	if (rnd(rng) % 8 == 0)
 		cmd ^= 1u << rnd(rng) % 32;
 	if (about_slab(cmd)) {
-		s = (struct dcmfs_slab *)buf;
 		s->extent %= 12;
 		s->fd = rnd(rng) % 4 ? files[rnd(rng) % nr_files] : s->fd;
 		s->id %= FIRST_ID;
 		s->donor |= DCMFS_DONORS_MAX; /* nor a slab out of reach */
 		if (rnd(rng) % 2) {
 			s->flags = s->donor = 0;
-			s->remote = 0;
+			s->remote = s->base = 0;
+			s->rkey = s->reserved = 0;
 		}
 	}
+	if (cmd == DCMFS_IOC_PAIR)
+		buf.pair.reserved |= 1;
 	if (cmd == DCMFS_IOC_TUNE && rnd(rng) % 2)
-		strcpy((char *)buf, rnd(rng) % 2 ? "batch_blocks" : "epsilon");
+		strcpy(buf.tune.name,
+		       rnd(rng) % 2 ? "batch_blocks" : "epsilon");
 	if (rnd(rng) % 8 == 0)
 		arg = (char *)number(rng);
 	else if (rnd(rng) % 8 == 0)
 		arg = mem + rnd(rng) % SIZE; /* copied out to: not INFO */
 	if (arg >= mem && arg < mem + SIZE && _IOC_DIR(cmd) & _IOC_READ)
-		arg = (char *)buf;
+		arg = (char *)&buf;
 	err = ioctl(fd, cmd, arg) ? errno : 0;
 	if (!err && about_slab(cmd))
 		fail("request %#x was taken", cmd);
