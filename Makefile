@@ -30,8 +30,8 @@ PYTEST = scripts/py pytest --junitxml=$${DCM_RESULTS:-$(BUILD)/test/results/by-h
 
 .PHONY: all programs tests-build help check kernel-check unit torture fuzz \
 	fuzz-run test-donor test-client test-pager test-dcmctl test-guest \
-	test-kernel test-kernel-vm test-kernel-debug vm-shell test bench demo \
-	install install-dkms clean deps-%
+	test-kernel test-kernel-vm test-kernel-debug vm-shell test bench \
+	bench-kernel demo install install-dkms clean deps-%
 
 all: deps-build
 	@+$(MAKE) programs
@@ -54,6 +54,7 @@ help:
 	@echo 'make demo       a stock guest on the memory of two donors, from nothing'
 	@echo 'make test       all tests; installs what they need; what CI runs'
 	@echo 'make bench      the measurements of docs/, into build/bench/'
+	@echo 'make bench-kernel  the kernel pager beside swap, counts from a VM'
 	@echo 'make install    PREFIX=$(PREFIX) DESTDIR='
 	@echo 'make install-dkms  the kernel module, for DKMS; DESTDIR='
 	@echo 'make clean      remove build/'
@@ -163,6 +164,13 @@ test: deps-test
 bench: deps-bench programs
 	@+$(MAKE) -C bench all
 	@bench/run
+
+# The kernel pager beside swap, in VMs: counts and ratios, no times.
+bench-kernel: deps-test deps-demo deps-vm kernel-check
+	@scripts/vm-image >/dev/null
+	@+$(MAKE) -C tests/kernel all
+	@+$(MAKE) -C bench/kernel all
+	@scripts/py python bench/kernel/run
 
 demo: deps-demo programs
 	@demo/run
