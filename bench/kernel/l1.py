@@ -18,10 +18,13 @@ from pathlib import Path
 
 from tests.framework.paths import BUILD
 from tests.vm.bed import Bed, Job, Spec
+from tests.vm.rdma import ADDRESS, rxe
 
 OUT = BUILD / "bench" / "kernel"
 TOUCH = OUT / "touch"
 NBD = OUT / "nbdmem"
+VCPU = OUT / "vcpu"
+ARENA = OUT / "arena.so"
 PLUGIN = OUT / "count.so"
 TOOL = BUILD / "tests-kernel" / "dcmfs_test"
 MODULE = BUILD / "kernel" / "linux" / "kvm-dcm.ko"
@@ -61,6 +64,7 @@ class Ran:
     kernel: int = 0  # instructions
     user: int = 0
     repeated: int = 0
+    said: str = ""
     where: collections.Counter[str] = field(default_factory=collections.Counter)
 
 
@@ -80,17 +84,34 @@ class Side:
     def __init__(self, bed: Bed) -> None:
         self.bed = bed
 
-    def touch(self, args: str, timeout: float = 300, program: str = "/tmp/touch") -> Ran:
+    def touch(self, args: str, timeout: float = 400, program: str = "/tmp/touch") -> Ran:
+        """Run it; or another program that calls LOOK and tells what it counted as it does."""
         counts = self.bed.counts if isinstance(self.bed, CountedBed) else None
         if counts:
             counts.unlink(missing_ok=True)
         said = self.bed.must(
             f"{self.prefix} LOOK='{self.look}' exec {program} {self.memory} {args}", timeout
         )
+        return self._ran(said, counts)
+
+    def program(self, command: str, heap_mib: int, timeout: float = 400) -> Ran:
+        """Run a command with its heap in this memory (arena.c); `told` is empty, `said` is not."""
+        arena = f"ARENA_MIB={heap_mib}" + ("" if self.memory == "anon" else f" ARENA={self.memory}")
+        # In a group of its own from before LOOK, so that this is no part of what is counted.
+        said = self.bed.must(
+            f"{self.prefix} echo before; {self.look}; "
+            f"{arena} LD_PRELOAD=/tmp/arena.so {command} >/tmp/said || exit; "
+            f"echo after; {self.look}; echo done; sed s/^/said:/ /tmp/said",
+            timeout,
+        )
+        return self._ran(said, None)
+
+    def _ran(self, said: str, counts: Path | None) -> Ran:
         before, _, rest = said.partition("before\n")[2].partition("after\n")
         after, _, told = rest.partition("done\n")
         first, last = _numbers(before), _numbers(after)
         ran = Ran(_numbers(told), {k: last[k] - first.get(k, 0) for k in last})
+        ran.said = told
         if counts:
             _read_counts(ran, counts.read_text(), Symbols(self.bed))
         return ran
@@ -129,7 +150,6 @@ class Dcm(Side):
     name = "dcmfs"
     memory = FILE
     look = f"cat {STATS}"
-    prefix = ""
 
 
 class Swap(Side):
@@ -159,12 +179,11 @@ def _until(bed: Bed, job: Job, word: str) -> None:
 
 
 @contextmanager
-def dcmfs(bed: Bed, size_mib: int, budget_mib: int, options: str = "") -> Iterator[Dcm]:
+def dcmfs(bed: Bed, size_mib: int, budget: int) -> Iterator[Dcm]:
     """A file on dcmfs, its slabs memfds: a donor on the same host without its daemon."""
     module = bed.insmod(MODULE)
     bed.must(f"mkdir -p {MOUNT}; rm -f /tmp/stop")
-    more = f",{options}" if options else ""
-    bed.must(f"mount -t dcmfs -o extent=16M,budget={budget_mib}M{more} dcm {MOUNT}")
+    bed.must(f"mount -t dcmfs -o extent=16M,budget={budget & ~4095} dcm {MOUNT}")
     bed.must(f"truncate -s {size_mib}M {FILE}")
     job = bed.spawn(f"exec /tmp/dcmfs_test serve {FILE} /tmp/stop </dev/null")
     try:
@@ -177,25 +196,74 @@ def dcmfs(bed: Bed, size_mib: int, budget_mib: int, options: str = "") -> Iterat
         bed.rmmod(module)
 
 
-def _rise(name: str, size_mib: int, bed: Bed) -> tuple[str, Job | None]:
-    """The device to swap to, and who serves it."""
-    if name == "brd":
-        bed.must(f"modprobe brd rd_nr=1 rd_size={size_mib * 1024}")
-        return "/dev/ram0", None
-    raise ValueError(name)
+class Swaps:
+    """Devices to swap to in an L1, each set up when it is first wanted; they go with the L1."""
+
+    def __init__(self, bed: Bed, size_mib: int) -> None:
+        self.bed = bed
+        self.size_mib = size_mib
+        self._device: dict[str, str] = {}
+        self._job: Job | None = None
+        self._controller = False
+        bed.must(f"modprobe brd rd_nr=2 rd_size={size_mib * 1024}")
+
+    def device(self, name: str) -> str:
+        if name not in self._device:
+            self._device[name] = {"brd": self._brd, "nbd": self._nbd, "nvme": self._nvme}[name]()
+            self.bed.must(f"mkswap {self._device[name]}")
+        return self._device[name]
+
+    def _brd(self) -> str:
+        return "/dev/ram0"
+
+    def _nbd(self) -> str:
+        self.bed.put(NBD, "/tmp/nbdmem", 0o755)
+        self.bed.must("modprobe nbd nbds_max=1 && ip link set lo up")
+        self._job = self.bed.spawn(f"exec /tmp/nbdmem /dev/nbd0 {self.size_mib}")
+        _until(self.bed, self._job, "ready")
+        time.sleep(1)  # from there to NBD_DO_IT
+        return "/dev/nbd0"
+
+    def _nvme(self) -> str:
+        """NVMe over fabrics: a target whose namespace is on brd, over rxe, and its host."""
+        rxe(self.bed)
+        self.bed.must(
+            "modprobe -a nvmet nvmet-rdma nvme-rdma; "
+            "mountpoint -q /sys/kernel/config || mount -t configfs none /sys/kernel/config; "
+            "cd /sys/kernel/config/nvmet && mkdir subsystems/dcm && cd subsystems/dcm && "
+            "echo 1 >attr_allow_any_host && mkdir namespaces/1 && "
+            "echo -n /dev/ram1 >namespaces/1/device_path && echo 1 >namespaces/1/enable && "
+            "mkdir ../../ports/1 && cd ../../ports/1 && echo ipv4 >addr_adrfam && "
+            f"echo rdma >addr_trtype && echo {ADDRESS} >addr_traddr && "
+            "echo 4420 >addr_trsvcid && ln -s ../../subsystems/dcm subsystems/dcm"
+        )
+        options = f"transport=rdma,traddr={ADDRESS},trsvcid=4420,nqn=dcm,queue_size=64"
+        self.bed.must(f"echo {options} >/dev/nvme-fabrics", 60)
+        self._controller = True
+        found = ""
+        for _ in range(100):
+            found = self.bed.run("ls -d /dev/nvme*n1").stdout.strip()
+            if found:
+                return found
+            time.sleep(0.1)
+        raise RuntimeError("no NVMe namespace came")
+
+    def close(self) -> None:
+        if self._controller:
+            self.bed.must("echo 1 >/sys/class/nvme/nvme*/delete_controller", 60)
+        if self._job:
+            self._job.end()
 
 
 @contextmanager
-def swap(bed: Bed, name: str, size_mib: int, limit_mib: int) -> Iterator[Swap]:
-    """Swap on a device of that kind, under a cgroup with a limit."""
-    device, job = _rise(name, size_mib, bed)
-    bed.must(f"mkswap {device} && swapon {device} && mkdir {GROUP}")
-    bed.must(f"echo {limit_mib * MIB} >{GROUP}/memory.max")
+def swap(swaps: Swaps, name: str, limit: int) -> Iterator[Swap]:
+    """Swap on that device, under a cgroup with a limit in bytes."""
+    bed, device = swaps.bed, swaps.device(name)
+    # Over a network writing takes longer than the kernel is ready to wait before it kills, at the
+    # hard limit; what is above the other one is slowed down and reclaimed.
+    which = "memory.max" if name == "brd" else "memory.high"
+    bed.must(f"swapon {device} && mkdir {GROUP} && echo {limit} >{GROUP}/{which}")
     try:
         yield Swap(bed, name)
     finally:
         bed.must(f"rmdir {GROUP}; swapoff {device}", 300)
-        if job:
-            job.end()
-        if name == "brd":
-            bed.must("rmmod brd")

@@ -78,7 +78,8 @@ static void serve(int fd, char *mem, uint64_t size)
 		if (type == NBD_CMD_READ)
 			memcpy(reply->data, mem + from, len);
 		if (!whole(fd, reply,
-			   sizeof(*reply) + (type == NBD_CMD_READ ? len : 0), 1))
+			   sizeof(*reply) + (type == NBD_CMD_READ ? len : 0),
+			   1))
 			break;
 	}
 	_exit(0);

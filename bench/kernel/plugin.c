@@ -40,8 +40,8 @@ void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *insn,
 					    exec_cb cb, int flags, void *data);
 size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *tb);
 uint64_t qemu_plugin_tb_vaddr(const struct qemu_plugin_tb *tb);
-struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *tb,
-						 size_t i);
+struct qemu_plugin_insn *
+qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *tb, size_t i);
 const void *qemu_plugin_insn_data(const struct qemu_plugin_insn *insn);
 size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *insn);
 uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *insn);
@@ -160,8 +160,9 @@ static void look(struct qemu_plugin_insn *insn, struct block *b)
 		return;
 	memcpy(&what, code + sizeof(marker), sizeof(what));
 	if (what == (MARKER | 1) || what == (MARKER | 2))
-		qemu_plugin_register_vcpu_insn_exec_cb(
-			insn, marked, 0, (void *)(uintptr_t)(what & 0xff));
+		qemu_plugin_register_vcpu_insn_exec_cb(insn, marked, 0,
+						       (void *)(uintptr_t)(what &
+									   0xff));
 }
 
 static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
