@@ -68,7 +68,7 @@ enum virtio_gc_command {
 	VIRTIO_GC_SPACE_DONORS = 3,	/* range; -> __le32 */
 	VIRTIO_GC_TYPES_ADD = 4,	/* types; type, run */
 	VIRTIO_GC_CLEAN = 8,		/* region */
-	VIRTIO_GC_TRACE_START = 16,	/* trace; region */
+	VIRTIO_GC_TRACE_START = 16,	/* region */
 	VIRTIO_GC_TRACE_ROOTS = 17,	/* __le64 */
 	VIRTIO_GC_TRACE_MET = 18,	/* met; -> __le64 */
 	VIRTIO_GC_TRACE_FINISH = 19,
@@ -189,16 +189,6 @@ struct virtio_gc_region {
 	__le64 top;		/* space offset, start to end of the region */
 };
 
-struct virtio_gc_trace {
-	__le32 order;		/* enum virtio_gc_order */
-	__le32 reserved;
-};
-
-enum virtio_gc_order {
-	VIRTIO_GC_DEPTH_FIRST = 0,
-	VIRTIO_GC_BREADTH_FIRST = 1,
-};
-
 /* flags of TRACE_START */
 #define VIRTIO_GC_TRACE_CONCURRENT	0x1	/* the runtime has a SATB barrier */
 #define VIRTIO_GC_TRACE_LOCAL		0x2	/* each region for itself */
@@ -305,7 +295,6 @@ VIRTIO_GC_SIZE(types, 8);
 VIRTIO_GC_SIZE(type, 32);
 VIRTIO_GC_SIZE(run, 8);
 VIRTIO_GC_SIZE(region, 16);
-VIRTIO_GC_SIZE(trace, 8);
 VIRTIO_GC_SIZE(met, 8);
 VIRTIO_GC_SIZE(range, 16);
 VIRTIO_GC_SIZE(live, 32);
