@@ -51,6 +51,15 @@ DCM_API struct dcm_pager *dcm_pager_open(const char *path, char *err,
 					 size_t len);
 
 /**
+ * dcm_pager_open_sized() - the same, for a program that knows how much it wants
+ * @size: most bytes that are ever paged, instead of the file's size=; 0: that
+ * @budget: likewise
+ */
+DCM_API struct dcm_pager *dcm_pager_open_sized(const char *path, uint64_t size,
+					       uint64_t budget, char *err,
+					       size_t len);
+
+/**
  * dcm_pager_create() - the same from a struct, as kvm-dcm/user/config.h
  * defines it; read during the call only
  */
@@ -113,6 +122,16 @@ DCM_API int dcm_pager_unpin(struct dcm_pager *p, void *addr, size_t bytes);
 DCM_API int dcm_pager_set_budget(struct dcm_pager *p, uint64_t bytes);
 DCM_API uint64_t dcm_pager_budget(struct dcm_pager *p);
 DCM_API uint64_t dcm_pager_min_budget(struct dcm_pager *p);
+
+/**
+ * dcm_pager_extent() - the unit in which memory is on one donor
+ *
+ * Return: bytes of an extent if one begins at this address, else 0.
+ */
+DCM_API uint64_t dcm_pager_extent(struct dcm_pager *p, const void *addr);
+
+/** dcm_pager_donors() - how many donors there are */
+DCM_API uint32_t dcm_pager_donors(struct dcm_pager *p);
 
 /** dcm_pager_set() - change a tunable; -ENOENT, -ERANGE */
 DCM_API int dcm_pager_set(struct dcm_pager *p, const char *name,

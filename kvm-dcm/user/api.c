@@ -336,7 +336,8 @@ out:
 	return pg;
 }
 
-struct dcm_pager *dcm_pager_open(const char *path, char *err, size_t len)
+struct dcm_pager *dcm_pager_open_sized(const char *path, uint64_t size,
+				       uint64_t budget, char *err, size_t len)
 {
 	struct dcm_host_config *cfg;
 	struct dcm_pager *pg = NULL;
@@ -351,11 +352,20 @@ struct dcm_pager *dcm_pager_open(const char *path, char *err, size_t len)
 		snprintf(err, len, "%s", cfg ? why : "no memory");
 		errno = -rc;
 	} else {
+		if (size)
+			cfg->size = size;
+		if (budget)
+			cfg->budget = budget;
 		pg = dcm_pager_create(cfg, err, len);
 	}
 	free(cfg);
 	dcm_leave(&old);
 	return pg;
+}
+
+struct dcm_pager *dcm_pager_open(const char *path, char *err, size_t len)
+{
+	return dcm_pager_open_sized(path, 0, 0, err, len);
 }
 
 void dcm_pager_close(struct dcm_pager *pg)
@@ -543,6 +553,21 @@ int dcm_pager_owns(struct dcm_pager *pg, const void *addr, size_t bytes)
 	dcm_guest_next(&pg->guest, va & ~(u64)(DCM_PAGE_SIZE - 1), va + bytes,
 		       &len, &gfn);
 	return len != 0;
+}
+
+uint64_t dcm_pager_extent(struct dcm_pager *pg, const void *addr)
+{
+	u64 gfn;
+
+	if (!dcm_guest_gfn(&pg->guest, (u64)addr, &gfn) ||
+	    gfn & (pg->vm->extent_pages - 1))
+		return 0;
+	return (u64)pg->vm->extent_pages << DCM_PAGE_SHIFT;
+}
+
+uint32_t dcm_pager_donors(struct dcm_pager *pg)
+{
+	return pg->cfg.nr_donors;
 }
 
 /* ---- budget and knobs ---- */
