@@ -184,6 +184,8 @@ install: all
 	install -D -m 644 $(BUILD)/lib/libdcm.so $(dest)/lib/libdcm.so.0
 	ln -sf libdcm.so.0 $(dest)/lib/libdcm.so
 	install -D -m 644 kvm-dcm/include/libdcm.h $(dest)/include/libdcm.h
+	install -m 644 kvm-dcm/include/libdcm_gc.h \
+		guest-virtio-gc/include/virtio_gc.h $(dest)/include/
 	install -d $(dest)/lib/pkgconfig
 	printf '%s\n' 'Name: libdcm' 'Description: memory of a process on donors' \
 		'Version: $(shell cat VERSION)' 'Libs: -L$(PREFIX)/lib -ldcm' \

@@ -31,7 +31,8 @@ DCM_VERSION := $(shell cat $(DCM_ROOT)/VERSION)
 
 DCM_CFLAGS := -std=gnu11 -Wall -Wextra -Wmissing-prototypes \
 	-Wstrict-prototypes -Wvla -Wformat=2 -D_GNU_SOURCE \
-	-DDCM_VERSION='"$(DCM_VERSION)"' -fno-omit-frame-pointer -pthread
+	-DDCM_VERSION='"$(DCM_VERSION)"' -fno-omit-frame-pointer -pthread \
+	-I$(DCM_ROOT)/guest-virtio-gc/include
 ifeq ($(WERROR),1)
 DCM_CFLAGS += -Werror
 endif

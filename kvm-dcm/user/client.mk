@@ -25,7 +25,7 @@ CLIENT_SRCS := \
 	kvm-dcm/user/loss.c \
 	kvm-dcm/user/tls.c
 PAGER_SRCS := $(patsubst %,kvm-dcm/user/%.c,\
-	api control frames guest lane lost pager pins place polite sample status \
+	api control frames gc_host gc_space guest lane lost pager pins place polite sample status \
 	uffd)
 # only for tests
 CLIENT_TEST_SRCS := kvm-dcm/transport/hostile.c

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * libdcm_gc.h - the host's half of a virtio-gc device
+ *
+ * A device moves bytes between virtqueues and a window of paged memory; what
+ * they mean is known here. All that comes from the guest is handed on as it
+ * came, of whatever length, and checked here:
+ *
+ *	gc = dcm_gc_host_open(pager, window, bytes, &ops, dev, err, sizeof(err));
+ *	dcm_gc_host_start(gc, negotiated);
+ *	dcm_gc_host_submit(gc, request, bytes, room, chain);
+ *		ops.answered(dev, chain, answer, bytes), on a thread of libdcm's
+ *	dcm_gc_host_reset(gc);
+ *	dcm_gc_host_close(gc);
+ *
+ * The words are those of the virtio-gc specification, layouts those of
+ * virtio_gc.h.
+ *
+ * Rules. Every request is answered once, also by reset and close, before they
+ * return. answered() and donors_changed() may take locks, but none under which
+ * a function of this header is called. Requests are taken as fast as they are
+ * submitted: who calls bounds how many there are, as a virtqueue does.
+ */
+#ifndef LIBDCM_GC_H
+#define LIBDCM_GC_H
+
+#include "libdcm.h"
+#include "virtio_gc.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct dcm_gc_host;
+
+/**
+ * struct dcm_gc_host_ops - what a device is told
+ * @answered: a request is done with. @answer (struct virtio_gc_done and
+ *	entries) is valid during the call; 0 @bytes: the chain is to be used
+ *	with length 0
+ * @donors_changed: the configuration has another number of donors
+ */
+struct dcm_gc_host_ops {
+	void (*answered)(void *priv, void *token, const void *answer,
+			 size_t bytes);
+	void (*donors_changed)(void *priv);
+};
+
+/**
+ * dcm_gc_host_open() - a device's half, without spaces
+ * @p: pager of the window, which must live longer
+ * @window: start of paged memory
+ * @bytes: of it: whole extents (dcm_pager_extent())
+ * @err: receives one line saying what is wrong and what to do
+ */
+DCM_API struct dcm_gc_host *dcm_gc_host_open(struct dcm_pager *p, void *window,
+					     size_t bytes,
+					     const struct dcm_gc_host_ops *ops,
+					     void *priv, char *err, size_t len);
+DCM_API void dcm_gc_host_close(struct dcm_gc_host *gc);
+
+/** dcm_gc_host_features() - bits that can be offered, 1 << VIRTIO_GC_F_* */
+DCM_API uint64_t dcm_gc_host_features(const struct dcm_gc_host *gc);
+
+/** dcm_gc_host_config() - the configuration as it is now */
+DCM_API void dcm_gc_host_config(struct dcm_gc_host *gc,
+				struct virtio_gc_config *config);
+
+/** dcm_gc_host_start() - the features that were agreed on, before requests */
+DCM_API void dcm_gc_host_start(struct dcm_gc_host *gc, uint64_t features);
+
+/**
+ * dcm_gc_host_submit() - a request
+ * @request: the device-readable part; copied. Beyond the configuration's
+ *	request_max one byte more is enough, for it is refused
+ * @room: bytes of the device-writable part
+ * @token: handed to answered()
+ */
+DCM_API void dcm_gc_host_submit(struct dcm_gc_host *gc, const void *request,
+				size_t bytes, size_t room, void *token);
+
+/** dcm_gc_host_reset() - end everything, forget spaces, empty the window */
+DCM_API void dcm_gc_host_reset(struct dcm_gc_host *gc);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* LIBDCM_GC_H */

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * gc_space.h - the spaces of a virtio-gc window
+ *
+ * Which pieces of the window are heaps, and how big their regions are. Knows
+ * nothing of queues and donors. Who calls serialises.
+ */
+#ifndef DCM_GC_SPACE_TABLE_H
+#define DCM_GC_SPACE_TABLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "virtio_gc.h"
+
+#define DCM_GC_PIECES_MAX 16u
+
+/* A space in host order, as far as the host has to know; 0 @bytes: none. */
+struct dcm_gc_piece {
+	uint64_t window;
+	uint64_t bytes;
+	uint64_t region_bytes;
+	uint64_t address;
+	struct virtio_gc_space as_said;
+};
+
+/**
+ * struct dcm_gc_pieces - all of a window's
+ * @nr: how many there are; may be read without the caller's lock
+ */
+struct dcm_gc_pieces {
+	uint64_t window_bytes;
+	uint64_t region_min;
+	uint64_t region_max;
+	uint32_t regions_max;
+	uint32_t nr;
+	struct dcm_gc_piece piece[DCM_GC_PIECES_MAX];
+};
+
+/**
+ * dcm_gc_piece_add() - SPACE_CREATE
+ *
+ * Return: %VIRTIO_GC_OK, or %VIRTIO_GC_INVALID or %VIRTIO_GC_LIMIT and nothing
+ * has changed.
+ */
+uint32_t dcm_gc_piece_add(struct dcm_gc_pieces *t, uint32_t id,
+			  const struct virtio_gc_space *space);
+
+/* The space, or %NULL if there is none of that id. */
+struct dcm_gc_piece *dcm_gc_piece_find(struct dcm_gc_pieces *t, uint32_t id);
+
+void dcm_gc_piece_drop(struct dcm_gc_pieces *t, struct dcm_gc_piece *p);
+
+#endif /* DCM_GC_SPACE_TABLE_H */
