@@ -21,6 +21,7 @@ usage() {
 	  demo     make demo and the guest tests
 	  vm       make test-kernel
 	  debug-kernel  make test-kernel-debug
+  qemu     scripts/qemu-build, make test-qemu
 	  bench    make bench
 
 	  --list   print the packages of the groups instead
@@ -60,13 +61,18 @@ packages() {
 		packages vm
 		echo flex bison bc libelf-dev libssl-dev gcc make xz-utils
 		;;
+	qemu)
+		packages demo
+		echo git patch ninja-build python3-venv libglib2.0-dev libfdt-dev \
+			zlib1g-dev seabios qemu-system-data
+		;;
 	bench)
 		packages test
 		echo valgrind redis-tools libjemalloc2 sqlite3 python3-scipy \
 			minimap2 coreutils kmod util-linux
 		;;
 	*)
-		echo "deps.sh: no group '$1'; known: build test lint kernel demo vm debug-kernel bench" >&2
+		echo "deps.sh: no group '$1'; known: build test lint kernel demo vm debug-kernel qemu bench" >&2
 		return 2
 		;;
 	esac
