@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * piece.c - pieces of the window: who has which, and when it is free again
+ *
+ * First fit, aligned to regions, as spaces are few and large. A piece is taken
+ * before its space is created, and given to somebody else only when the device
+ * has said that the space is destroyed: until then the device may still write
+ * there.
+ *
+ *	CREATING --answer--> LIVE --file closed--> DESTROYING --answer--> FREE
+ *	    |                                      ^   |  ^
+ *	    | its process was killed               |   v  | a second later
+ *	    +----> ORPHAN --answer-----------------+  RETRY
+ *
+ * What fails with the device is FREE at once, as a reset forgets all spaces.
+ * FREE ones are taken off the list by a work item, or by whoever ends the
+ * device.
+ *
+ * Locking: vq_lock for states, as answers come in interrupt context; the
+ * device's lock for the list. A piece holds a reference to its device.
+ */
+#include <linux/cred.h>
+#include <linux/math64.h>
+#include <linux/slab.h>
+
+#include "vgc_drv.h"
+
+#define NO_ANSWER	VIRTIO_GC_STATUSES
+#define RETRY_DELAY	HZ
+
+static unsigned int user_spaces_max = 4;
+module_param(user_spaces_max, uint, 0644);
+MODULE_PARM_DESC(user_spaces_max,
+		 "spaces one user may have, without CAP_SYS_RESOURCE");
+
+static u32 status_of(const struct vgc_request *r)
+{
+	const struct virtio_gc_done *d = r->in;
+	u32 status;
+
+	if (r->failed || r->used < sizeof(*d))
+		return NO_ANSWER;
+	status = le32_to_cpu(d->status);
+	return min_t(u32, status, NO_ANSWER);
+}
+
+static void piece_free(struct vgc_piece *p)
+{
+	vgc_request_free(p->request);
+	kfree(p);
+}
+
+/* ---- destroying ---- */
+
+static void send_destroy(struct vgc_piece *p)
+{
+	struct virtio_gc_req *q = p->request->out;
+
+	memset(q, 0, sizeof(*q));
+	q->command = cpu_to_le16(VIRTIO_GC_SPACE_DESTROY);
+	q->space = cpu_to_le32(p->id);
+	vgc_request_must_send(p->dev, p->request);
+}
+
+static void destroyed(struct vgc_request *r)
+{
+	struct vgc_piece *p = r->piece;
+	struct vgc_dev *dev = p->dev;
+	u32 status = status_of(r);
+	unsigned long flags;
+	bool dead;
+
+	spin_lock_irqsave(&dev->vq_lock, flags);
+	/* INVALID: there is no such space. */
+	if (r->failed || status == VIRTIO_GC_OK || status == VIRTIO_GC_INVALID)
+		p->state = VGC_FREE;
+	else
+		p->state = VGC_RETRY;
+	/* Then whoever ends the device looks after it. */
+	dead = !dev->vq;
+	if (!dead && p->state == VGC_FREE)
+		schedule_work(&dev->free_work);
+	if (!dead && p->state == VGC_RETRY)
+		schedule_delayed_work(&dev->retry_work, RETRY_DELAY);
+	spin_unlock_irqrestore(&dev->vq_lock, flags);
+}
+
+/* The file is closed and unmapped; the piece is not the caller's any more. */
+void vgc_piece_destroy(struct vgc_piece *p)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&p->dev->vq_lock, flags);
+	p->state = VGC_DESTROYING;
+	spin_unlock_irqrestore(&p->dev->vq_lock, flags);
+	send_destroy(p);
+}
+
+/* Free what can be. */
+void vgc_pieces_reap(struct vgc_dev *dev)
+{
+	struct vgc_piece *p, *next;
+	LIST_HEAD(gone);
+
+	mutex_lock(&dev->lock);
+	spin_lock_irq(&dev->vq_lock);
+	list_for_each_entry_safe(p, next, &dev->pieces, list)
+		if (p->state == VGC_FREE)
+			list_move(&p->list, &gone);
+	spin_unlock_irq(&dev->vq_lock);
+	list_for_each_entry(p, &gone, list)
+		ida_free(&dev->ids, p->id);
+	mutex_unlock(&dev->lock);
+	list_for_each_entry_safe(p, next, &gone, list) {
+		piece_free(p);
+		vgc_dev_put(dev);
+	}
+}
+
+void vgc_pieces_retry(struct vgc_dev *dev)
+{
+	struct vgc_piece *p;
+	bool ours;
+
+	mutex_lock(&dev->lock);
+	list_for_each_entry(p, &dev->pieces, list) {
+		spin_lock_irq(&dev->vq_lock);
+		ours = p->state == VGC_RETRY;
+		if (ours)
+			p->state = VGC_DESTROYING;
+		spin_unlock_irq(&dev->vq_lock);
+		if (ours)
+			send_destroy(p);
+	}
+	mutex_unlock(&dev->lock);
+}
+
+/* After vgc_requests_fail(): nothing is on its way any more. */
+void vgc_pieces_forget(struct vgc_dev *dev)
+{
+	struct vgc_piece *p;
+
+	mutex_lock(&dev->lock);
+	spin_lock_irq(&dev->vq_lock);
+	list_for_each_entry(p, &dev->pieces, list)
+		if (p->state == VGC_RETRY)
+			p->state = VGC_FREE;
+	spin_unlock_irq(&dev->vq_lock);
+	mutex_unlock(&dev->lock);
+	vgc_pieces_reap(dev);
+}
+
+/* ---- creating ---- */
+
+static void created(struct vgc_request *r)
+{
+	struct vgc_piece *p = r->piece;
+	struct vgc_dev *dev = p->dev;
+	u32 status = status_of(r);
+	unsigned long flags;
+	bool orphan;
+
+	vgc_request_free(r);
+	spin_lock_irqsave(&dev->vq_lock, flags);
+	p->status = status;
+	orphan = p->state == VGC_ORPHAN;
+	/* Even one that was refused: there may be such a space, who knows. */
+	p->state = orphan ? VGC_DESTROYING : VGC_LIVE;
+	spin_unlock_irqrestore(&dev->vq_lock, flags);
+	if (orphan)
+		send_destroy(p);
+	else
+		complete(&p->created);
+}
+
+/* Under the lock: where there is room, before *@next. */
+static bool find_room(struct vgc_dev *dev, u64 bytes, u64 align, u64 *start,
+		      struct list_head **next)
+{
+	struct vgc_piece *p;
+	u64 at = 0;
+
+	list_for_each_entry(p, &dev->pieces, list) {
+		if (p->start >= at && p->start - at >= bytes)
+			break;
+		at = ALIGN(p->start + p->bytes, align);
+	}
+	*next = &p->list;
+	*start = at;
+	return at < dev->info.window_bytes &&
+	       dev->info.window_bytes - at >= bytes;
+}
+
+static bool over_quota(struct vgc_dev *dev, kuid_t uid)
+{
+	struct vgc_piece *p;
+	unsigned int n = 0;
+
+	list_for_each_entry(p, &dev->pieces, list)
+		n += uid_eq(p->owner, uid);
+	return n >= user_spaces_max && !capable(CAP_SYS_RESOURCE);
+}
+
+static int place(struct vgc_dev *dev, struct vgc_piece *p, u64 align)
+{
+	struct list_head *next;
+	int id, err = 0;
+
+	mutex_lock(&dev->lock);
+	if (over_quota(dev, p->owner)) {
+		err = -EDQUOT;
+		goto out;
+	}
+	if (!find_room(dev, p->bytes, align, &p->start, &next)) {
+		err = -ENOSPC;
+		goto out;
+	}
+	id = ida_alloc_max(&dev->ids, dev->spaces_max - 1, GFP_KERNEL);
+	if (id < 0) {
+		err = id;
+		goto out;
+	}
+	p->id = id;
+	kref_get(&dev->ref);
+	list_add_tail(&p->list, next);
+out:
+	mutex_unlock(&dev->lock);
+	return err;
+}
+
+static int errno_of(u32 status)
+{
+	switch (status) {
+	case VIRTIO_GC_OK:
+		return 0;
+	case VIRTIO_GC_INVALID:
+	case VIRTIO_GC_UNSUPPORTED:
+		return -EINVAL;
+	case VIRTIO_GC_LIMIT:
+	case VIRTIO_GC_NO_SPACE:
+		return -ENOSPC;
+	case VIRTIO_GC_TIMED_OUT:
+		return -ETIMEDOUT;
+	default:
+		return -EIO;
+	}
+}
+
+/* Never was created: nobody has heard of it. */
+static void give_back(struct vgc_piece *p)
+{
+	struct vgc_dev *dev = p->dev;
+
+	spin_lock_irq(&dev->vq_lock);
+	p->state = VGC_FREE;
+	spin_unlock_irq(&dev->vq_lock);
+	vgc_pieces_reap(dev);
+}
+
+/* True if the caller was killed first: the piece is not his any more. */
+static bool abandoned(struct vgc_piece *p)
+{
+	bool orphan;
+
+	if (!wait_for_completion_killable(&p->created))
+		return false;
+	spin_lock_irq(&p->dev->vq_lock);
+	orphan = p->state == VGC_CREATING;
+	if (orphan)
+		p->state = VGC_ORPHAN;
+	spin_unlock_irq(&p->dev->vq_lock);
+	if (!orphan)
+		wait_for_completion(&p->created);
+	return orphan;
+}
+
+static void fill_create(struct vgc_request *r, const struct vgc_piece *p,
+			const struct virtio_gc_space *space)
+{
+	struct virtio_gc_req *q = r->out;
+	struct virtio_gc_space *s = (void *)(q + 1);
+
+	memset(q, 0, sizeof(*q));
+	q->command = cpu_to_le16(VIRTIO_GC_SPACE_CREATE);
+	q->space = cpu_to_le32(p->id);
+	*s = *space;
+	s->window = cpu_to_le64(p->start);
+}
+
+/**
+ * vgc_piece_create() - a piece of the window, and a space in it
+ * @dev: the device
+ * @space: its sizes are checked here as far as they are needed
+ *
+ * Return: the piece, or an error.
+ */
+struct vgc_piece *vgc_piece_create(struct vgc_dev *dev,
+				   const struct virtio_gc_space *space)
+{
+	u64 align = le64_to_cpu(space->region_bytes);
+	u64 bytes = le64_to_cpu(space->bytes);
+	struct vgc_request *r;
+	struct vgc_piece *p;
+	int err = -ENOMEM;
+
+	if (align < PAGE_SIZE || !is_power_of_2(align) ||
+	    align > dev->info.region_bytes_max ||
+	    align < dev->info.region_bytes_min || !bytes ||
+	    !IS_ALIGNED(bytes, align) || bytes > dev->info.window_bytes)
+		return ERR_PTR(-EINVAL);
+	p = kzalloc(sizeof(*p), GFP_KERNEL_ACCOUNT);
+	r = vgc_request_alloc(sizeof(struct virtio_gc_req) + sizeof(*space),
+			      sizeof(struct virtio_gc_done));
+	if (!p || !r)
+		goto fail;
+	p->request = vgc_request_alloc(sizeof(struct virtio_gc_req),
+				       sizeof(struct virtio_gc_done));
+	if (!p->request)
+		goto fail;
+	p->request->piece = p;
+	p->request->done = destroyed;
+	p->dev = dev;
+	p->bytes = bytes;
+	p->owner = current_uid();
+	p->state = VGC_CREATING;
+	init_completion(&p->created);
+	r->piece = p;
+	r->done = created;
+
+	err = place(dev, p, align);
+	if (err)
+		goto fail;
+	fill_create(r, p, space);
+	err = vgc_request_send(dev, r);
+	if (err) {
+		vgc_request_free(r);
+		give_back(p);
+		return ERR_PTR(err);
+	}
+	if (abandoned(p))
+		return ERR_PTR(-EINTR);
+	if (p->status == VIRTIO_GC_OK)
+		return p;
+	err = errno_of(p->status);
+	vgc_piece_destroy(p);
+	return ERR_PTR(READ_ONCE(dev->dead) ? -ENODEV : err);
+fail:
+	vgc_request_free(r);
+	if (p)
+		piece_free(p);
+	return ERR_PTR(err);
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * vgc_drv.h - what the files of virtio_gc.ko share
+ *
+ *	main.c	  the virtio device: found, set up, gone
+ *	piece.c	  pieces of the window, from SPACE_CREATE to SPACE_DESTROY
+ *	request.c requests, from buffers to the virtqueue and back
+ *	file.c	  /dev/vgcN: ioctl, mmap, poll
+ */
+#ifndef VGC_DRV_H
+#define VGC_DRV_H
+
+#include <linux/completion.h>
+#include <linux/idr.h>
+#include <linux/kref.h>
+#include <linux/list.h>
+#include <linux/miscdevice.h>
+#include <linux/mutex.h>
+#include <linux/rwsem.h>
+#include <linux/scatterlist.h>
+#include <linux/spinlock.h>
+#include <linux/uidgid.h>
+#include <linux/virtio.h>
+#include <linux/virtio_config.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+
+#include "vgc.h"
+
+struct vgc_file;
+struct vgc_piece;
+
+/**
+ * struct vgc_dev - a virtio-gc device
+ * @ref: the driver, and each open file
+ * @gone: taken for reading where the window is used; @dead is set under it
+ * @vq_lock: the virtqueue, @waiting, and the states of pieces
+ * @waiting: requests of the driver's own that found no room in the virtqueue
+ * @lock: @files and @pieces
+ * @pieces: of the window, in use, by their start
+ */
+struct vgc_dev {
+	struct kref ref;
+	struct virtio_device *vdev;
+	struct miscdevice misc;
+	char name[16];
+	int index;
+	struct virtio_shm_region window;
+	void *mapped;
+	struct vgc_info info;
+	u32 spaces_max;
+
+	struct rw_semaphore gone;
+	bool dead;
+
+	spinlock_t vq_lock;
+	struct virtqueue *vq;
+	struct list_head waiting;
+
+	struct mutex lock;
+	struct list_head files;
+	struct list_head pieces;
+	struct ida ids;
+
+	struct work_struct free_work;
+	struct delayed_work retry_work;
+};
+
+enum vgc_piece_state {
+	VGC_CREATING,
+	VGC_LIVE,
+	VGC_ORPHAN,	/* being created, for nobody any more */
+	VGC_DESTROYING,
+	VGC_RETRY,	/* the device could not destroy it: once more */
+	VGC_FREE,
+};
+
+/**
+ * struct vgc_request - a request with its buffers
+ * @file: whose it is, a reference; %NULL: the driver's own
+ * @done: in interrupt context; @used bytes are in @in
+ */
+struct vgc_request {
+	struct list_head list;
+	struct vgc_file *file;
+	struct vgc_piece *piece;
+	void (*done)(struct vgc_request *r);
+	u64 cookie;
+	u64 answer;
+	void *out;
+	void *in;
+	u32 out_bytes;
+	u32 in_bytes;
+	u32 used;
+	bool failed;
+	unsigned int out_sgs;
+	unsigned int in_sgs;
+	struct scatterlist sg[];
+};
+
+/**
+ * struct vgc_piece - a piece of the window, from before its space is created
+ *	until after it was destroyed
+ * @state: under the device's vq_lock
+ * @create: answered; @status is valid
+ * @request: one for creation, kept for destruction, which must not fail
+ */
+struct vgc_piece {
+	struct list_head list;
+	struct vgc_dev *dev;
+	enum vgc_piece_state state;
+	u64 start;
+	u64 bytes;
+	u32 id;
+	u32 status;
+	kuid_t owner;
+	struct completion created;
+	struct vgc_request *request;
+};
+
+/**
+ * struct vgc_file - an open file
+ * @ref: the file, and each request on its way
+ * @create_lock: one CREATE at a time
+ * @piece: set once
+ * @lock: the rest
+ * @in_flight: submitted and not reaped
+ */
+struct vgc_file {
+	struct kref ref;
+	struct list_head list;
+	struct vgc_dev *dev;
+	struct address_space *mapping;
+	struct mutex create_lock;
+	struct vgc_piece *piece;
+	spinlock_t lock;
+	wait_queue_head_t wait;
+	struct list_head answered;
+	u32 in_flight;
+	bool closed;
+};
+
+/* main.c */
+void vgc_dev_put(struct vgc_dev *dev);
+
+/* request.c */
+struct vgc_request *vgc_request_alloc(u32 out_bytes, u32 in_bytes);
+void vgc_request_free(struct vgc_request *r);
+int vgc_request_send(struct vgc_dev *dev, struct vgc_request *r);
+void vgc_request_must_send(struct vgc_dev *dev, struct vgc_request *r);
+void vgc_requests_answered(struct virtqueue *vq);
+void vgc_requests_fail(struct vgc_dev *dev);
+
+/* piece.c */
+struct vgc_piece *vgc_piece_create(struct vgc_dev *dev,
+				   const struct virtio_gc_space *space);
+void vgc_piece_destroy(struct vgc_piece *p);
+void vgc_pieces_reap(struct vgc_dev *dev);
+void vgc_pieces_retry(struct vgc_dev *dev);
+void vgc_pieces_forget(struct vgc_dev *dev);
+
+/* file.c */
+extern const struct file_operations vgc_fops;
+void vgc_files_gone(struct vgc_dev *dev);
+
+#endif /* VGC_DRV_H */
