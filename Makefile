@@ -20,18 +20,18 @@ NPROC := $(shell nproc)
 # Every part has a Makefile of its own. `make programs` builds what is
 # installed, `make tests-build` what only tests and measurements run. BUILD, CC
 # and WERROR given here hold there too.
-PROGRAMS := kvm-dcm/user donor-daemon
+PROGRAMS := kvm-dcm/user donor-daemon guest-virtio-gc/lib
 TESTS := $(patsubst %/Makefile,%,$(wildcard $(addsuffix /Makefile,\
 	tests/unit tests/client tests/torture tests/fuzz tests/donor tests/pager \
-	tests/kernel tests/vm \
+	tests/kernel tests/vm tests/qemu \
 	bench)))
 
 PYTEST = scripts/py pytest --junitxml=$${DCM_RESULTS:-$(BUILD)/test/results/by-hand}/$@.xml
 
 .PHONY: all programs tests-build help check kernel-check unit torture fuzz \
 	fuzz-run test-donor test-client test-pager test-dcmctl test-guest \
-	test-kernel test-kernel-vm test-kernel-debug vm-shell test bench \
-	bench-kernel demo install install-dkms clean deps-%
+	test-kernel test-kernel-vm test-kernel-debug test-qemu test-qemu-debug \
+	vm-shell test bench bench-kernel demo install install-dkms clean deps-%
 
 all: deps-build
 	@+$(MAKE) programs
@@ -74,6 +74,8 @@ help:
 	@echo '  make test-kernel-vm  the kernel module, its daemon and guests on it, in a VM'
 	@echo '  make test-kernel   the same, with RDMA (not in make test)'
 	@echo '  make test-kernel-debug  dcmfs under KASAN, lockdep and kmemleak (not in make test)'
+	@echo '  make test-qemu     QEMU with our patches, virtio-gc and its driver (not in make test)'
+	@echo '  make test-qemu-debug  its driver under KASAN, lockdep and kmemleak (not in make test)'
 	@echo
 	@echo 'make vm-shell   a shell in that VM'
 
@@ -140,6 +142,20 @@ test-kernel-debug: deps-test deps-demo deps-debug-kernel programs
 	@kernel=$$(scripts/debug-kernel) && \
 		DCM_DEBUG_KERNEL=$$kernel $(PYTEST) tests/vm/test_dcmfs.py
 
+# QEMU with our patches (built first, 10 minutes), and virtio_gc.ko in its guest.
+test-qemu: deps-test deps-demo deps-vm deps-qemu programs
+	@scripts/qemu-build >/dev/null
+	@scripts/vm-image >/dev/null
+	@scripts/guest-image >/dev/null
+	@$(PYTEST) tests/qemu
+
+# The driver's tests under KASAN, lockdep and kmemleak.
+test-qemu-debug: deps-test deps-qemu deps-debug-kernel programs
+	@scripts/qemu-build >/dev/null
+	@scripts/vm-image >/dev/null
+	@kernel=$$(scripts/debug-kernel) && \
+		DCM_DEBUG_KERNEL=$$kernel $(PYTEST) tests/qemu/test_driver.py
+
 vm-shell: deps-vm
 	@scripts/py python -m tests.vm.bed --shell
 
@@ -190,6 +206,11 @@ install: all
 	printf '%s\n' 'Name: libdcm' 'Description: memory of a process on donors' \
 		'Version: $(shell cat VERSION)' 'Libs: -L$(PREFIX)/lib -ldcm' \
 		'Cflags: -I$(PREFIX)/include' > $(dest)/lib/pkgconfig/libdcm.pc
+	install -m 644 $(BUILD)/lib/libvgc.so $(dest)/lib/libvgc.so.0
+	ln -sf libvgc.so.0 $(dest)/lib/libvgc.so
+	install -m 644 $(BUILD)/lib/libvgc.a $(dest)/lib/
+	install -m 644 guest-virtio-gc/lib/libvgc.h guest-virtio-gc/include/vgc.h \
+		$(dest)/include/
 	install -D -m 644 $(BUILD)/lib/libdcm-preload.so \
 		$(dest)/lib/kvm-dcm/libdcm-preload.so
 	install -D -m 755 $(BUILD)/bin/dcm-hostd $(dest)/sbin/dcm-hostd

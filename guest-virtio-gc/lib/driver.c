@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/* driver.c - a device that virtio_gc.ko shows as /dev/vgcN */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "provider.h"
+
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+
+struct driver {
+	int fd;
+	void *heap;
+	size_t bytes;
+};
+
+static const char *why(int err)
+{
+	switch (err) {
+	case ENOENT:
+		return "no such device: is virtio_gc.ko loaded, and the VM's virtio-gc there?";
+	case EACCES:
+		return "not yours to open: ask for its group, or a udev rule";
+	default:
+		return strerror(err);
+	}
+}
+
+static int driver_open(const char *device, void **self, struct vgc_info *info,
+		       char *err, size_t len)
+{
+	struct driver *d = calloc(1, sizeof(*d));
+	int rc;
+
+	if (!d)
+		return -ENOMEM;
+	d->fd = open(device, O_RDWR | O_CLOEXEC);
+	if (d->fd < 0) {
+		rc = -errno;
+		snprintf(err, len, "%s: %s", device, why(-rc));
+		free(d);
+		return rc;
+	}
+	if (ioctl(d->fd, VGC_IOC_INFO, info)) {
+		rc = -errno;
+		snprintf(err, len,
+			 "%s is not a virtio-gc device, or is gone: %s", device,
+			 strerror(-rc));
+		close(d->fd);
+		free(d);
+		return rc;
+	}
+	*self = d;
+	return 0;
+}
+
+static int driver_create(void *self, const struct virtio_gc_space *space)
+{
+	struct vgc_create c = { .space = *space };
+	struct driver *d = self;
+	void *want = (void *)(uintptr_t)space->address, *p;
+
+	/* Where it goes first: a space can't be taken back alone. */
+	p = mmap(want, space->bytes, PROT_NONE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE |
+			 MAP_FIXED_NOREPLACE,
+		 -1, 0);
+	if (p == MAP_FAILED)
+		return -errno;
+	if (p != want) {
+		munmap(p, space->bytes);
+		return -EEXIST;
+	}
+	d->heap = p;
+	d->bytes = space->bytes;
+	if (ioctl(d->fd, VGC_IOC_CREATE, &c) ||
+	    mmap(p, d->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+		 d->fd, 0) == MAP_FAILED) {
+		int rc = -errno;
+
+		munmap(p, d->bytes);
+		d->heap = NULL;
+		return rc;
+	}
+	return 0;
+}
+
+static int driver_submit(void *self, const void *request, uint32_t bytes,
+			 void *answer, uint32_t room, uint64_t cookie)
+{
+	struct driver *d = self;
+	struct vgc_submit s = {
+		.request = (uintptr_t)request,
+		.answer = (uintptr_t)answer,
+		.request_bytes = bytes,
+		.answer_room = room,
+		.cookie = cookie,
+	};
+
+	return ioctl(d->fd, VGC_IOC_SUBMIT, &s) ? -errno : 0;
+}
+
+static int driver_reap(void *self, uint64_t *cookie, uint32_t *bytes,
+		       int timeout_ms)
+{
+	struct driver *d = self;
+	struct pollfd p = { .fd = d->fd, .events = POLLIN };
+	struct vgc_reap r;
+	int n;
+
+	n = poll(&p, 1, timeout_ms);
+	if (n < 0)
+		return -errno;
+	if (!n)
+		return -ETIMEDOUT;
+	if (ioctl(d->fd, VGC_IOC_REAP, &r))
+		return -errno;
+	*cookie = r.cookie;
+	*bytes = r.answer_bytes;
+	return 0;
+}
+
+static void driver_close(void *self)
+{
+	struct driver *d = self;
+
+	if (d->heap)
+		munmap(d->heap, d->bytes);
+	close(d->fd);
+	free(d);
+}
+
+const struct vgc_provider vgc_provider_driver = {
+	.open = driver_open,
+	.create = driver_create,
+	.submit = driver_submit,
+	.reap = driver_reap,
+	.close = driver_close,
+};

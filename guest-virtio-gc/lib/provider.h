@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* provider.h - what libvgc asks of whatever has the device */
+#ifndef VGC_PROVIDER_H
+#define VGC_PROVIDER_H
+
+#include "libvgc.h"
+
+/**
+ * struct vgc_provider - all return 0 or a negative errno
+ * @open: fills in @info; @self is handed to the others
+ * @create: the space, mapped at its address
+ * @submit: the request is copied; @answer is written by @reap. -EAGAIN: later
+ * @reap: the next answer there is, in any order; @cookie is submit's.
+ *	-ETIMEDOUT. One thread at a time; beside it others may submit
+ * @close: the mapping goes too
+ */
+struct vgc_provider {
+	int (*open)(const char *device, void **self, struct vgc_info *info,
+		    char *err, size_t len);
+	int (*create)(void *self, const struct virtio_gc_space *space);
+	int (*submit)(void *self, const void *request, uint32_t bytes,
+		      void *answer, uint32_t room, uint64_t cookie);
+	int (*reap)(void *self, uint64_t *cookie, uint32_t *bytes,
+		    int timeout_ms);
+	void (*close)(void *self);
+};
+
+/* driver.c: /dev/vgcN */
+extern const struct vgc_provider vgc_provider_driver;
+
+#endif /* VGC_PROVIDER_H */
