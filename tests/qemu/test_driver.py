@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""virtio_gc.ko and libvgc in a Debian 13 guest of the built QEMU, the window on two real donors.
+
+After every test the guest's kernel log is searched, as the nested bed does it. With
+DCM_DEBUG_KERNEL (make test-qemu-debug) the guest's kernel has KASAN, lockdep and kmemleak.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.framework.donor import Donor
+from tests.framework.paths import BUILD, TOP
+from tests.guest.paged import Pager
+from tests.qemu.conftest import Qemu, StartDonor, two_donors, write_config
+from tests.vm.bed import Bed, Spec
+
+DEBUG = os.environ.get("DCM_DEBUG_KERNEL")
+KERNEL_BUILD = BUILD / "debug-kernel" if DEBUG else BUILD
+MODULE = KERNEL_BUILD / "kernel" / "gc" / "virtio_gc.ko"
+PROGRAMS = [BUILD / "tests-qemu" / name for name in ("vgc_check", "libvgc_check")]
+LOGS = BUILD / "test" / "qemu"
+WINDOW_MIB = 64
+
+
+class GcBed(Bed):
+    """A Debian 13 on the built QEMU, with a virtio-gc device."""
+
+    def __init__(self, spec: Spec, qemu: Qemu, folder: Path, config: Path, keep: Path) -> None:
+        super().__init__(spec, keep=keep)
+        self.qemu = qemu
+        self.folder = folder
+        self.config = config
+
+    def command_line(self, shell: bool = False) -> list[str]:
+        env = self.qemu.environment(self.folder)
+        words = [f"{name}={env[name]}" for name in ("LD_LIBRARY_PATH", "DCM_RUNTIME_DIR")]
+        backend = f"memory-backend-dcm,id=window,size={WINDOW_MIB}M,config={self.config}"
+        cmd = [*super().command_line(shell), "-object", backend]
+        cmd += ["-device", "virtio-gc-pci,id=gc,memdev=window"]
+        return ["env", *words, str(self.qemu.binary), *cmd[1:]]
+
+    def check(self, *args: str, timeout: float = 120) -> None:
+        """Run vgc_check."""
+        ran = self.run(["/tmp/vgc_check", args[0], "/dev/vgc0", *args[1:]], timeout)
+        assert (ran.rc, ran.stdout) == (0, "ok\n"), (args, ran)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built() -> None:
+    module = ["scripts/kernel-check"]
+    if DEBUG:
+        module = ["make", "-C", "guest-virtio-gc/driver", f"KDIR={DEBUG}", f"BUILD={KERNEL_BUILD}"]
+    for command in (module, ["make", "-C", "tests/qemu", f"BUILD={BUILD}"]):
+        done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def donors(start_donor: StartDonor) -> tuple[Donor, Donor]:
+    return two_donors(start_donor)
+
+
+@pytest.fixture
+def guest(
+    qemu: Qemu,
+    donors: tuple[Donor, Donor],
+    short_tmp: Path,
+    request: pytest.FixtureRequest,
+) -> Iterator[GcBed]:
+    """A guest with the module loaded; judged, and the module taken out, with the test."""
+    config = write_config(short_tmp / "gc.ini", *donors, {"name": "gc", "budget": "24M"})
+    name = re.sub(r"[^\w.-]+", "-", request.node.name).strip("-")
+    kernel = Path(DEBUG) / "arch" / "x86" / "boot" / "bzImage" if DEBUG else None
+    # Heavier than the distribution's: it keeps what it has allocated for kmemleak.
+    spec = Spec(memory_mib=768, kvm=False, guest=False, kernel=kernel)
+    bed = GcBed(spec, qemu, short_tmp, config, LOGS / name)
+    with bed:
+        for program in PROGRAMS:
+            bed.put(program, f"/tmp/{program.name}")
+        bed.insmod(MODULE)
+        bed.must("until [ -e /dev/vgc0 ]; do sleep 0.1; done", 30)
+        yield bed
+        if bed.run("test -e /sys/module/virtio_gc").rc == 0:
+            bed.rmmod("virtio_gc")
+        if DEBUG:
+            bed.must("echo scan >/sys/kernel/debug/kmemleak; echo scan >/sys/kernel/debug/kmemleak")
+            assert bed.must("cat /sys/kernel/debug/kmemleak") == ""
+        wrong = bed.finish()
+        assert wrong == [], f"the console is in {bed.keep}"
+
+
+def test_what_a_runtime_does(guest: GcBed) -> None:
+    """Spaces, mapping, requests; then the window is all free and zero; once more after rmmod."""
+    assert f"a window of {WINDOW_MIB} MiB" in guest.dmesg()
+    guest.check("basic")
+    guest.check("whole")
+    guest.rmmod("virtio_gc")
+    guest.insmod(MODULE)
+    guest.must("until [ -e /dev/vgc0 ]; do sleep 0.1; done", 30)
+    guest.check("basic")
+    guest.check("whole")
+
+
+def test_wrong_calls(guest: GcBed) -> None:
+    """Each is refused with its errno, none leaves anything."""
+    guest.check("wrong")
+    guest.check("whole")
+
+
+def test_libvgc(guest: GcBed) -> None:
+    """The library on the driver: six threads of one process, two spaces."""
+    assert guest.must(["/tmp/libvgc_check"], 120) == "ok\n"
+    guest.check("whole")
+
+
+def test_quota_of_a_user(guest: GcBed) -> None:
+    """One without privileges gets so many spaces, and only if the device is his to open."""
+    guest.must("echo 1 >/sys/module/virtio_gc/parameters/user_spaces_max")
+    user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    ran = guest.run([*user, "/tmp/vgc_check", "basic", "/dev/vgc0"])
+    assert ran.rc == 1, "root's device was opened by nobody"
+    guest.must("chmod 666 /dev/vgc0")
+    ran = guest.run([*user, "/tmp/vgc_check", "basic", "/dev/vgc0"])
+    assert ran.rc == 1 and "errno 122" in ran.stdout, ran  # EDQUOT, for the second space
+    guest.check("basic")
+    guest.check("whole")
+
+
+@pytest.mark.timeout(600)
+def test_killed_in_the_middle(guest: GcBed) -> None:
+    """Killed at any moment, two at a time, processes leave nothing.
+
+    [VGC-G-3] and [VGC-G-4]: their spaces are destroyed, and what others get is all zero.
+    """
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    rand = random.Random(seed)
+    for _ in range(25):
+        jobs = [guest.spawn(["/tmp/vgc_check", "loop", "/dev/vgc0"]) for _ in range(2)]
+        time.sleep(rand.choice([0, 0.01, 0.1, 0.3]) * rand.random())
+        for job in jobs:
+            assert job.poll() is None, job.output()
+            job.signal(9)
+            job.wait(30)
+            job.end()
+    guest.check("whole")
+
+
+@pytest.mark.timeout(600)
+def test_nonsense(guest: GcBed) -> None:
+    """Random calls of random contents from three threads: the guest's kernel and QEMU live."""
+    seed = random.SystemRandom().randrange(1 << 20)
+    print(f"seed {seed}")
+    for turn in range(3):
+        guest.check("fuzz", str(seed + turn), os.environ.get("GC_FUZZ_TURNS", "4000"), timeout=180)
+    guest.check("basic")
+    guest.check("whole")
+
+
+def test_device_goes(guest: GcBed) -> None:
+    """Unbound in the middle of it: accesses are SIGBUS, calls ENODEV; bound again, all is new."""
+    bound = guest.must("basename /sys/bus/virtio/drivers/virtio_gc/virtio*").strip()
+    for _ in range(3):
+        job = guest.spawn(["/tmp/vgc_check", "gone", "/dev/vgc0"])
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            while "up" not in job.output().stdout:
+                assert job.poll() is None, job.output()
+        guest.must(f"echo {bound} >/sys/bus/virtio/drivers/virtio_gc/unbind")
+        assert job.wait(60) == 0, job.output()
+        assert job.output().stdout == "up\nok\n"
+        job.end()
+        guest.must(f"echo {bound} >/sys/bus/virtio/drivers/virtio_gc/bind")
+        guest.must("until [ -e /dev/vgc0 ]; do sleep 0.1; done", 30)
+        guest.check("whole")
+
+
+def test_sleep(guest: GcBed) -> None:
+    """The guest goes to sleep and comes back if there is no space, and stays up if there is."""
+    sleep = "echo devices >/sys/power/pm_test && echo freeze >/sys/power/state"
+    if DEBUG and guest.run("test -e /sys/power/pm_test").rc:
+        pytest.skip("the debug kernel does not sleep (CONFIG_PM_DEBUG)")
+    guest.must(sleep, 60)
+    guest.check("basic")
+    guest.check("whole")
+    job = guest.spawn(["/tmp/vgc_check", "hold", "/dev/vgc0"])
+    while "up" not in job.output().stdout:
+        assert job.poll() is None, job.output()
+    ran = guest.run(sleep, 60)
+    assert ran.rc != 0, "it slept, and its spaces are gone"
+    assert "no sleep while there are spaces" in guest.dmesg()
+    job.signal(15)
+    assert job.wait(30) == 0, job.output()
+    job.end()
+    guest.check("whole")
+
+
+def test_evicted_and_back(guest: GcBed) -> None:
+    """The window is larger than its budget: what processes wrote comes back from the donors."""
+    program = (
+        "import fcntl, mmap, os, struct\n"
+        "fd = os.open('/dev/vgc0', os.O_RDWR)\n"
+        "space = struct.pack('<QQQQQBBBBHBBII', 0, 48 << 20, 65536, 1 << 45, 0,"
+        " 8, 0, 0, 4, 0, 0, 0, 0xffff, 0)\n"
+        "fcntl.ioctl(fd, 0x404056c1, space + bytes(8))\n"
+        "m = mmap.mmap(fd, 48 << 20)\n"
+        "for i in range(0, 48 << 20, 4096): m[i:i+8] = struct.pack('<Q', i * 7 + 1)\n"
+        "for i in range(0, 48 << 20, 4096): assert m[i:i+8] == struct.pack('<Q', i * 7 + 1)\n"
+        "print('ok')\n"
+    )
+    assert guest.must(["python3", "-c", program], 240) == "ok\n"
+    status = Pager(guest.folder / "vm" / "gc.sock").status()
+    assert status["written_bytes"] > (48 - 24) << 20
+    assert status["lost_pages"] == 0
