@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * move.c - evacuation: the live objects of a region, copied out of it
+ *
+ * semeru-osdi20 computes new addresses while it traces, into a table in the
+ * worker's memory. Here copying and numbering are one pass after the trace,
+ * and the table is in the space, where the runtime reads it as the memory it
+ * is; nothing crosses the network, and the worker needs no memory for it.
+ *
+ * The from-region is never written. A worker that dies leaves it whole, and
+ * the runtime, who was not told of a move, goes on with it.
+ *
+ * Depth first: an object that is copied puts its reference fields, as places in
+ * the to-region, on a stack; a field taken from it has its target copied, if
+ * it was not, and then says the new place. Breadth first the copies
+ * themselves are the queue, as Cheney's. When the stack is full, fields are
+ * left out and the copies are walked once more at the end.
+ *
+ * The table lies in memory others may write: what is read back from it is
+ * a number to be stored, never a place to write to.
+ */
+#include <stdlib.h>
+
+#include "object.h"
+
+#define MOVE_STACK	8192u
+#define MOVE_PLACE_NONE	U32_MAX
+
+/**
+ * struct move - a move while it is made
+ * @from: memory of the from-region, @top bytes of objects
+ * @to: memory of the to-region; copies from @start, the next at @end
+ * @words: of the forward table, @places after them
+ * @before: a copy of our own of words[].before: the table is not trusted
+ */
+struct move {
+	struct dcm_gc_space *s;
+	const u64 *marks;
+	const u8 *from;
+	u64 from_start;		/* space offsets */
+	u64 to_start;
+	u64 top;
+	u8 *to;
+	u64 start;
+	u64 end;
+	struct virtio_gc_forward *words;
+	__le32 *places;
+	u32 *before;
+	u32 objects;
+	u32 depth;
+	bool dropped;
+	u32 stack[MOVE_STACK];
+};
+
+/* Memory of @bytes at @offset of the space, within one region of ours. */
+static void *memory_at(const struct dcm_gc_space *s, u64 offset, u64 bytes)
+{
+	const struct gc_region *r;
+	u64 in = offset & (s->l.region_bytes - 1);
+
+	if (offset >= s->l.bytes || bytes > s->l.region_bytes - in)
+		return NULL;
+	r = &s->regions[offset >> s->region_shift];
+	return r->base ? r->base + in : NULL;
+}
+
+static inline u32 place_index(const struct move *m, u64 unit)
+{
+	u64 below = m->marks[unit >> 6] & ((1ull << (unit & 63)) - 1);
+
+	return m->before[unit >> 6] + (u32)__builtin_popcountll(below);
+}
+
+/* Words of the table, and places that say nothing yet. */
+static void table_begin(struct move *m)
+{
+	u64 words = gc_unit_words(m->s), live = (m->top + 511) >> 9;
+	u32 n = 0;
+
+	for (u64 i = 0; i < words; i++) {
+		u64 starts = i < live ? m->marks[i] : 0;
+
+		m->before[i] = n;
+		m->words[i] = (struct virtio_gc_forward){
+			.starts = htole64(starts),
+			.before = htole32(n),
+		};
+		n += (u32)__builtin_popcountll(starts);
+	}
+	memset(m->places, 0xff, (size_t)m->objects * sizeof(*m->places));
+}
+
+/* Copy the object at @unit; its unit in the to-region in @place. */
+static u32 object_copy(struct move *m, u64 unit, struct gc_object *o,
+		       u32 *place)
+{
+	u32 status =
+		gc_object_read(m->s, m->from + unit * 8, m->top - unit * 8, o);
+
+	if (status)
+		return status;
+	if (o->bytes > m->s->l.region_bytes - m->end)
+		return VIRTIO_GC_NO_SPACE;
+	memcpy(m->to + m->end, m->from + unit * 8, o->bytes);
+	*place = (u32)(m->end >> 3);
+	m->end += o->bytes;
+	WRITE_ONCE(m->places[place_index(m, unit)], htole32(*place));
+	return VIRTIO_GC_OK;
+}
+
+/* The unit of the from-region that @ref means, if it moves. */
+static inline bool ref_moves(const struct move *m, u64 ref, u64 *unit)
+{
+	u64 offset, in;
+
+	if (gc_ref_decode(&m->s->l, ref, &offset) != GC_REF_HERE)
+		return false;
+	in = offset - m->from_start;
+	if (in >= m->top)
+		return false;
+	*unit = in >> 3;
+	return m->marks[*unit >> 6] >> (*unit & 63) & 1;
+}
+
+static inline void field_push(struct move *m, u32 field)
+{
+	const struct dcm_gc_layout *l = &m->s->l;
+	u64 unit;
+
+	if (!ref_moves(m, gc_ref_load(m->to + field, l->ref_bytes), &unit))
+		return;
+	if (m->depth == MOVE_STACK) {
+		m->dropped = true;
+		return;
+	}
+	__builtin_prefetch(m->from + unit * 8);
+	__builtin_prefetch(&m->places[place_index(m, unit)], 1);
+	m->stack[m->depth++] = field;
+}
+
+/* All reference fields of the copy at @at, last first: that is a stack. */
+static void fields_push(struct move *m, u32 at, const struct gc_object *o)
+{
+	const struct gc_type *t = o->type;
+	const struct gc_run *run = &m->s->runs[t->run];
+	u32 rb = m->s->l.ref_bytes;
+
+	if (t->flags & VIRTIO_GC_TYPE_OPAQUE)
+		return;
+	for (u64 i = o->refs; i-- > 0;)
+		field_push(m, at + t->first + (u32)i * rb);
+	if (t->flags & VIRTIO_GC_TYPE_WEAK)
+		field_push(m, at + t->referent);
+	for (u32 i = t->runs; i-- > 0;)
+		for (u32 j = run[i].count; j-- > 0;)
+			field_push(m, at + run[i].offset + j * rb);
+}
+
+/*
+ * The field says the new place of what it refers to; copy that if need be, in
+ * which case @o and @place are of the copy and @copied is set.
+ */
+static u32 field_settle(struct move *m, u32 field, struct gc_object *o,
+			u32 *place, bool *copied)
+{
+	const struct dcm_gc_layout *l = &m->s->l;
+	u8 *p = m->to + field;
+	u64 unit, ref;
+	u32 status;
+
+	*copied = false;
+	if (!ref_moves(m, gc_ref_load(p, l->ref_bytes), &unit))
+		return VIRTIO_GC_OK;
+	*place = le32toh(READ_ONCE(m->places[place_index(m, unit)]));
+	if (*place == MOVE_PLACE_NONE) {
+		status = object_copy(m, unit, o, place);
+		if (status)
+			return status;
+		*copied = true;
+	}
+	ref = gc_ref_encode(l, m->to_start + (u64)*place * 8);
+	if (!ref)
+		return VIRTIO_GC_BAD_REFERENCE;
+	gc_ref_store(p, l->ref_bytes, ref);
+	return VIRTIO_GC_OK;
+}
+
+static u32 depth_first(struct move *m, u32 at, const struct gc_object *first)
+{
+	struct gc_object o;
+	u32 status, place;
+	bool copied;
+
+	fields_push(m, at, first);
+	while (m->depth) {
+		status = field_settle(m, m->stack[--m->depth], &o, &place,
+				      &copied);
+		if (status)
+			return status;
+		if (copied)
+			fields_push(m, place * 8, &o);
+	}
+	return VIRTIO_GC_OK;
+}
+
+/* Settle all fields of the copies from @at to the last there is by then. */
+static u32 copies_settle(struct move *m, u64 at)
+{
+	const struct gc_run *run;
+	u32 rb = m->s->l.ref_bytes, status, place;
+	struct gc_object o, other;
+	bool copied;
+
+	for (; at < m->end; at += o.bytes) {
+		status = gc_object_read(m->s, m->to + at, m->end - at, &o);
+		if (status)
+			return status;
+		if (o.type->flags & VIRTIO_GC_TYPE_OPAQUE)
+			continue;
+		run = &m->s->runs[o.type->run];
+		for (u32 i = 0; !status && i < o.type->runs; i++)
+			for (u32 j = 0; !status && j < run[i].count; j++)
+				status = field_settle(m,
+						      (u32)at + run[i].offset +
+							      j * rb,
+					&other, &place, &copied);
+		if (!status && o.type->flags & VIRTIO_GC_TYPE_WEAK)
+			status = field_settle(m, (u32)at + o.type->referent,
+					      &other, &place, &copied);
+		for (u64 i = 0; !status && i < o.refs; i++)
+			status = field_settle(m,
+					      (u32)at + o.type->first +
+						      (u32)i * rb,
+				&other, &place, &copied);
+		if (status)
+			return status;
+	}
+	return VIRTIO_GC_OK;
+}
+
+static u32 move_all(struct move *m, u32 flags)
+{
+	u64 words = (m->top + 511) >> 9, from_end = m->start;
+	struct gc_object o;
+	u32 status, place;
+
+	for (u64 i = 0; i < words; i++) {
+		for (u64 w = m->marks[i]; w; w &= w - 1) {
+			u64 unit = i * 64 + (u64)__builtin_ctzll(w);
+
+			if (m->places[place_index(m, unit)] !=
+			    htole32(MOVE_PLACE_NONE))
+				continue;
+			status = READ_ONCE(m->s->stop);
+			if (!status)
+				status = object_copy(m, unit, &o, &place);
+			if (!status && flags & VIRTIO_GC_MOVE_BREADTH_FIRST) {
+				status = copies_settle(m, from_end);
+				from_end = m->end;
+			} else if (!status) {
+				status = depth_first(m, place * 8, &o);
+			}
+			if (status)
+				return status;
+		}
+	}
+	return m->dropped ? copies_settle(m, m->start) : VIRTIO_GC_OK;
+}
+
+static bool overlap(u64 a, u64 a_bytes, u64 b, u64 b_bytes)
+{
+	return a < b + b_bytes && b < a + a_bytes;
+}
+
+static u64 popcount(const u64 *marks, u64 words)
+{
+	u64 n = 0;
+
+	for (u64 i = 0; i < words; i++)
+		n += (u64)__builtin_popcountll(marks[i]);
+	return n;
+}
+
+static u32 move_check(struct dcm_gc_space *s, const struct virtio_gc_move *le,
+		      struct move *m)
+{
+	u32 from = le32toh(le->from), to = le32toh(le->to);
+	u64 start = le64toh(le->start), table = le64toh(le->table);
+	u64 room = le64toh(le->table_bytes), words, bytes;
+	const struct gc_region *f, *t;
+
+	if (from >= s->nr_regions || to >= s->nr_regions || from == to ||
+	    s->cold[from].moved || s->cold[from].target || s->cold[to].moved)
+		return VIRTIO_GC_INVALID;
+	m->to_start = (u64)to << s->region_shift;
+	m->from_start = (u64)from << s->region_shift;
+	if (start & 7 || start < m->to_start ||
+	    start > m->to_start + s->l.region_bytes || table & 15 ||
+	    table >= s->l.bytes || room > s->l.bytes - table ||
+	    overlap(table, room, m->from_start, s->l.region_bytes))
+		return VIRTIO_GC_INVALID;
+	f = &s->regions[from];
+	t = &s->regions[to];
+	if (!f->base || !t->base || !memory_at(s, table, 0))
+		return VIRTIO_GC_CROSS_DONOR;
+	if (!f->top)
+		return VIRTIO_GC_NO_TRACE;
+	if (f->stale)
+		return VIRTIO_GC_STALE;
+	words = (f->top + 511) >> 9;
+	m->s = s;
+	m->marks = gc_region_marks(s, from);
+	m->objects = (u32)popcount(m->marks, words);
+	m->top = f->top;
+	m->from = f->base;
+	m->to = t->base;
+	m->start = start - m->to_start;
+	m->end = m->start;
+	bytes = gc_unit_words(s) * sizeof(*m->words) +
+		(u64)m->objects * sizeof(*m->places);
+	if (bytes > room ||
+	    s->cold[from].live_bytes > s->l.region_bytes - m->start)
+		return VIRTIO_GC_NO_SPACE;
+	/* a table that runs into a region elsewhere */
+	m->words = memory_at(s, table, bytes);
+	if (!m->words)
+		return VIRTIO_GC_CROSS_DONOR;
+	m->places = (__le32 *)(m->words + gc_unit_words(s));
+	return VIRTIO_GC_OK;
+}
+
+u32 dcm_gc_move(struct dcm_gc_space *s, u32 epoch,
+		const struct virtio_gc_move *le, u32 flags,
+		struct virtio_gc_moved *moved)
+{
+	u32 status = gc_trace_finished(s, epoch), from = le32toh(le->from);
+	u64 table = le64toh(le->table), bytes = 0;
+	struct move *m = malloc(sizeof(*m));
+
+	memset(moved, 0, sizeof(*moved));
+	moved->from = le->from;
+	moved->to = le->to;
+	if (m) {
+		m->depth = 0;
+		m->dropped = false;
+		m->before = NULL;
+	} else {
+		status = VIRTIO_GC_LIMIT;
+	}
+	if (!status)
+		status = move_check(s, le, m);
+	if (!status) {
+		bytes = gc_unit_words(s) * sizeof(*m->words) +
+			(u64)m->objects * sizeof(*m->places);
+		m->before = malloc(gc_unit_words(s) * sizeof(*m->before));
+		if (!m->before)
+			status = VIRTIO_GC_LIMIT;
+	}
+	/* not more than what lives: the copies must not reach the table */
+	if (!status && overlap(table, bytes, m->to_start + m->start,
+			       s->cold[from].live_bytes))
+		status = VIRTIO_GC_INVALID;
+	if (!status) {
+		table_begin(m);
+		status = move_all(m, flags);
+		/* live bytes may lie in a heap that does */
+		if (!status && overlap(table, bytes, m->to_start + m->start,
+				       m->end - m->start))
+			status = VIRTIO_GC_BAD_OBJECT;
+	}
+	if (!status) {
+		struct gc_cold *c = &s->cold[from];
+
+		c->to = le32toh(le->to);
+		c->table = table;
+		c->objects = m->objects;
+		__atomic_store_n(&c->moved, true, __ATOMIC_RELEASE);
+		s->cold[c->to].target = true;
+		moved->objects = htole32(m->objects);
+		moved->end = htole64(m->to_start + m->end);
+		moved->table_bytes = htole64(bytes);
+	}
+	moved->status = htole32(status);
+	if (m)
+		free(m->before);
+	free(m);
+	return status;
+}
+
+u32 dcm_gc_moved_there(struct dcm_gc_space *s, u32 from)
+{
+	if (from >= s->nr_regions || s->regions[from].base)
+		return VIRTIO_GC_INVALID;
+	s->cold[from].moved_there = true;
+	return VIRTIO_GC_OK;
+}
+
+u32 dcm_gc_release(struct dcm_gc_space *s, u32 from)
+{
+	if (from >= s->nr_regions)
+		return VIRTIO_GC_INVALID;
+	/* its marks are of objects that are elsewhere now */
+	if (s->cold[from].moved)
+		s->regions[from].top = 0;
+	if (s->cold[from].moved)
+		s->cold[s->cold[from].to].target = false;
+	s->cold[from].moved = false;
+	s->cold[from].moved_there = false;
+	return VIRTIO_GC_OK;
+}
+
+void dcm_gc_stop(struct dcm_gc_space *s, u32 status)
+{
+	__atomic_store_n(&s->stop, status, __ATOMIC_RELAXED);
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * space.c - a space: its layout, where its regions are, its tables
+ *
+ * Tables that could be large are mapped at their full size and cost what is
+ * touched of them: bitmaps of other donors' regions, and types that don't
+ * exist, are never there.
+ */
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "space.h"
+
+void *gc_map(u64 bytes)
+{
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+void gc_unmap(void *p, u64 bytes)
+{
+	if (p)
+		munmap(p, bytes);
+}
+
+static bool is_power(u64 v)
+{
+	return v && !(v & (v - 1));
+}
+
+u32 dcm_gc_layout_check(const struct dcm_gc_layout *l)
+{
+	if (!is_power(l->region_bytes) || l->region_bytes < DCM_GC_REGION_MIN ||
+	    l->region_bytes > DCM_GC_REGION_MAX)
+		return VIRTIO_GC_INVALID;
+	if (!l->bytes || l->bytes % l->region_bytes ||
+	    l->bytes > DCM_GC_SPACE_MAX || l->address % l->region_bytes ||
+	    l->address + l->bytes < l->address)
+		return VIRTIO_GC_INVALID;
+	if ((l->ref_bytes != 4 && l->ref_bytes != 8) || l->ref_shift > 8 ||
+	    l->flags & ~VIRTIO_GC_SPACE_OUTSIDE)
+		return VIRTIO_GC_INVALID;
+	if (!is_power(l->type_bytes) || l->type_bytes > 8 ||
+	    l->type_offset % l->type_bytes ||
+	    l->type_shift >= 8 * l->type_bytes || !l->type_mask)
+		return VIRTIO_GC_INVALID;
+	if (l->bytes / l->region_bytes > DCM_GC_REGIONS_MAX)
+		return VIRTIO_GC_LIMIT;
+	return VIRTIO_GC_OK;
+}
+
+struct dcm_gc_space *dcm_gc_space_new(const struct dcm_gc_layout *l, u32 donor,
+				      u32 *status)
+{
+	struct dcm_gc_space *s;
+
+	*status = dcm_gc_layout_check(l);
+	if (*status)
+		return NULL;
+	*status = VIRTIO_GC_LIMIT;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return NULL;
+	s->l = *l;
+	s->donor = donor;
+	s->region_shift = (u32)ilog2(l->region_bytes);
+	s->nr_regions = (u32)(l->bytes >> s->region_shift);
+	pthread_mutex_init(&s->types_lock, NULL);
+	pthread_mutex_init(&s->trace_lock, NULL);
+	s->marks_bytes = l->bytes / 64;
+	s->marks = gc_map(s->marks_bytes);
+	s->grey_bytes = l->bytes >> 9;
+	s->grey = gc_map(s->grey_bytes);
+	s->types = gc_map(DCM_GC_TYPES_MAX * sizeof(*s->types));
+	s->runs = gc_map(DCM_GC_RUNS_MAX * sizeof(*s->runs));
+	s->hash = gc_map((1u << GC_HASH_BITS) * sizeof(*s->hash));
+	s->regions = calloc(s->nr_regions, sizeof(*s->regions));
+	s->cold = calloc(s->nr_regions, sizeof(*s->cold));
+	if (!s->marks || !s->grey || !s->types || !s->runs || !s->hash ||
+	    !s->regions || !s->cold) {
+		dcm_gc_space_free(s);
+		return NULL;
+	}
+	for (u32 i = 0; i < s->nr_regions; i++)
+		s->regions[i].donor = VIRTIO_GC_NO_DONOR;
+	*status = VIRTIO_GC_OK;
+	return s;
+}
+
+void dcm_gc_space_free(struct dcm_gc_space *s)
+{
+	if (!s)
+		return;
+	gc_trace_free(s);
+	gc_unmap(s->marks, s->marks_bytes);
+	gc_unmap(s->grey, s->grey_bytes);
+	gc_unmap(s->types, DCM_GC_TYPES_MAX * sizeof(*s->types));
+	gc_unmap(s->runs, DCM_GC_RUNS_MAX * sizeof(*s->runs));
+	gc_unmap(s->hash, (1u << GC_HASH_BITS) * sizeof(*s->hash));
+	free(s->regions);
+	free(s->cold);
+	pthread_mutex_destroy(&s->types_lock);
+	pthread_mutex_destroy(&s->trace_lock);
+	free(s);
+}
+
+u32 dcm_gc_space_regions(const struct dcm_gc_space *s)
+{
+	return s->nr_regions;
+}
+
+u64 dcm_gc_space_region_bytes(const struct dcm_gc_space *s)
+{
+	return s->l.region_bytes;
+}
+
+u64 dcm_gc_space_address(const struct dcm_gc_space *s)
+{
+	return s->l.address;
+}
+
+u32 dcm_gc_space_place(struct dcm_gc_space *s, u32 region, u32 donor,
+		       void *memory, const u32 *tag)
+{
+	struct gc_region *r;
+
+	if (region >= s->nr_regions || (donor == s->donor) != !!memory ||
+	    (donor >= DCM_GC_DONORS_MAX && donor != VIRTIO_GC_NO_DONOR))
+		return VIRTIO_GC_INVALID;
+	if (gc_trace_running(s))
+		return VIRTIO_GC_BUSY;
+	r = &s->regions[region];
+	r->donor = donor;
+	r->base = memory;
+	s->cold[region].tag = tag;
+	return VIRTIO_GC_OK;
+}
+
+u64 dcm_gc_space_memory(const struct dcm_gc_space *s)
+{
+	u64 bytes = sizeof(*s) +
+		    s->nr_regions * (sizeof(*s->regions) + sizeof(*s->cold)) +
+		    s->nr_types * sizeof(*s->types) +
+		    s->nr_runs * sizeof(*s->runs) +
+		    (sizeof(*s->hash) << GC_HASH_BITS);
+
+	for (u32 i = 0; i < s->nr_regions; i++)
+		if (s->regions[i].base && s->regions[i].top)
+			bytes += s->l.region_bytes / 64 +
+				 s->l.region_bytes / 512;
+	return bytes + gc_trace_memory(s);
+}

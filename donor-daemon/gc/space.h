@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* space.h - the engine's inside: a space, its regions and types */
+#ifndef DCM_GC_SPACE_H
+#define DCM_GC_SPACE_H
+
+#include <endian.h>
+#include <pthread.h>
+
+#include "gc.h"
+
+/**
+ * struct gc_type - a type, checked
+ * @head: an object has at least so many bytes, and all of its fields but
+ *	array elements are in them
+ */
+struct gc_type {
+	u32 id;
+	u8 kind;
+	u8 flags;
+	u8 length_bytes;
+	u8 size_bytes;
+	u32 head;
+	u32 bytes;
+	u32 length_offset;
+	u32 size_offset;
+	u32 first;
+	u32 referent;
+	u32 run;
+	u16 runs;
+	u8 shift;
+};
+
+struct gc_run {
+	u32 offset;
+	u32 count;
+};
+
+/* What every reference needs to know of its target's region. */
+struct gc_region {
+	u8 *base;	/* %NULL: not on this donor */
+	u64 top;	/* offset in the region; 0: not traced */
+	u32 donor;
+	u32 grey;	/* __atomic: words of the grey bitmap that are not 0 */
+	bool stale;
+};
+
+/* What it needs only now and then. */
+struct gc_cold {
+	const u32 *tag;
+	u32 tag_before;
+	u64 live_bytes;		/* __atomic */
+	u64 live_objects;	/* __atomic */
+	/* moved: its forward table, checked when it was made */
+	bool moved;
+	bool moved_there;	/* by another donor */
+	bool target;
+	u32 to;
+	u64 table;
+	u32 objects;
+};
+
+/**
+ * struct dcm_gc_space - a space as one donor knows it
+ * @hash: of types: 0 or index + 1, by id; written once each (release)
+ * @marks: one bit for each unit, from mmap(): only our regions' are touched
+ * @grey: one bit for each 8 units that hold marked objects to be scanned
+ * @stop: a status that ends moving and updating
+ *
+ * Types are added under @types_lock and never change, so that a trace can
+ * read them meanwhile. Everything else is one caller's at a time, but for
+ * what gc.h says threads may call, which @trace's lock guards.
+ */
+struct dcm_gc_space {
+	struct dcm_gc_layout l;
+	u32 donor;
+	u32 region_shift;
+	u32 nr_regions;
+	struct gc_region *regions;
+	struct gc_cold *cold;
+	u64 *marks;
+	u64 marks_bytes;
+	u64 *grey;
+	u64 grey_bytes;
+	struct gc_type *types;
+	struct gc_run *runs;
+	u32 *hash;
+	u32 nr_types;	/* __atomic */
+	u32 nr_runs;
+	pthread_mutex_t types_lock;
+	pthread_mutex_t trace_lock;	/* the pointer, not the trace */
+	struct dcm_gc_trace *trace;
+	u32 stop;	/* __atomic */
+};
+
+#define GC_HASH_BITS	17u
+
+static_assert((1u << GC_HASH_BITS) >= 2 * DCM_GC_TYPES_MAX, "hash");
+
+static inline const struct gc_type *gc_type_find(const struct dcm_gc_space *s,
+						 u32 id)
+{
+	u32 h = (id * 0x9e3779b1u) >> (32 - GC_HASH_BITS);
+
+	for (;;) {
+		u32 i = __atomic_load_n(&s->hash[h], __ATOMIC_ACQUIRE);
+
+		if (!i)
+			return NULL;
+		if (s->types[i - 1].id == id)
+			return &s->types[i - 1];
+		h = (h + 1) & ((1u << GC_HASH_BITS) - 1);
+	}
+}
+
+/* mmap(): zero, and only what is touched is there. */
+void *gc_map(u64 bytes);
+void gc_unmap(void *p, u64 bytes);
+
+static inline bool gc_marked(const struct dcm_gc_space *s, u64 offset)
+{
+	u64 unit = offset >> 3;
+
+	return READ_ONCE(s->marks[unit >> 6]) >> (unit & 63) & 1;
+}
+
+static inline u64 gc_unit_words(const struct dcm_gc_space *s)
+{
+	return s->l.region_bytes >> 9;
+}
+
+/* The marks of a region, 64 units each. */
+static inline u64 *gc_region_marks(const struct dcm_gc_space *s, u32 region)
+{
+	return s->marks + region * gc_unit_words(s);
+}
+
+/* Grey words, of 64 times 8 units each. */
+static inline u64 gc_grey_words(const struct dcm_gc_space *s)
+{
+	return s->l.region_bytes >> 12;
+}
+
+/* trace.c: the trace of @epoch has finished well, or a status. */
+bool gc_trace_running(const struct dcm_gc_space *s);
+u32 gc_trace_epoch(const struct dcm_gc_space *s);
+u32 gc_trace_finished(const struct dcm_gc_space *s, u32 epoch);
+void gc_trace_free(struct dcm_gc_space *s);
+u64 gc_trace_memory(const struct dcm_gc_space *s);
+
+#endif /* DCM_GC_SPACE_H */

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * work.c - dividing a trace among threads
+ *
+ * A thread's entries are its own, without a lock, until others are hungry
+ * or its ring is full: then it opens a batch of the oldest ones, which stand
+ * for the most work, and who has nothing steals it. A batch is large enough
+ * for a mutex to cost nothing.
+ *
+ * Memory is bounded: an object that fits nowhere is counted at once and leaves
+ * a bit in the grey bitmap, one for each 64 bytes of heap. Grey words are
+ * taken when there is nothing better, in the order of addresses, and whatever
+ * is marked in them is scanned, again or for the first time.
+ */
+#include <stdlib.h>
+
+#include "work.h"
+
+int gc_worker_init(struct gc_worker *w, struct dcm_gc_trace *t, bool thread)
+{
+	w->trace = t;
+	w->ring_mask = (u32)(t->ring_bytes / sizeof(*w->ring)) - 1;
+	pthread_mutex_init(&w->lock, NULL);
+	w->seen = gc_map(DCM_GC_TYPES_MAX);
+	for (u32 i = 0; i < GC_EDGES; i++)
+		w->edge[i] = GC_EDGE_NONE;
+	for (u32 i = 0; i < GC_TALLY; i++)
+		w->tally[i].region = U32_MAX;
+	if (thread) {
+		w->ring = gc_map(t->ring_bytes);
+		w->open = calloc(GC_PUBLIC, sizeof(*w->open));
+		w->sent = calloc(GC_SENT, sizeof(*w->sent));
+		if (!w->ring || !w->open || !w->sent)
+			return -1;
+	}
+	return w->seen ? 0 : -1;
+}
+
+void gc_worker_free(struct gc_worker *w)
+{
+	if (!w->trace)
+		return;
+	gc_unmap(w->ring, w->trace->ring_bytes);
+	gc_unmap(w->seen, DCM_GC_TYPES_MAX);
+	free(w->open);
+	free(w->sent);
+	for (u32 i = 0; i < DCM_GC_DONORS_MAX; i++)
+		free(w->ghosts[i]);
+	pthread_mutex_destroy(&w->lock);
+}
+
+void gc_stop(struct dcm_gc_trace *t, u32 status, u64 at)
+{
+	pthread_mutex_lock(&t->lock);
+	if (!t->stop) {
+		t->stop_at = at;
+		__atomic_store_n(&t->stop, status, __ATOMIC_RELAXED);
+	}
+	pthread_cond_broadcast(&t->work);
+	pthread_cond_broadcast(&t->quiet);
+	pthread_cond_broadcast(&t->acked);
+	pthread_cond_broadcast(&t->taken);
+	pthread_mutex_unlock(&t->lock);
+}
+
+/* There is one more thing to find. Pairs with work_wait(). */
+static void work_there(struct dcm_gc_trace *t)
+{
+	__atomic_add_fetch(&t->avail, 1, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&t->idle, __ATOMIC_SEQ_CST)) {
+		pthread_mutex_lock(&t->lock);
+		pthread_cond_signal(&t->work);
+		pthread_mutex_unlock(&t->lock);
+	}
+}
+
+static void work_gone(struct dcm_gc_trace *t)
+{
+	__atomic_sub_fetch(&t->avail, 1, __ATOMIC_SEQ_CST);
+}
+
+void gc_work_grey(struct dcm_gc_trace *t, u64 unit)
+{
+	struct dcm_gc_space *s = t->space;
+	u64 *word = &s->grey[unit >> 9], bit = 1ull << (unit >> 3 & 63);
+
+	if (__atomic_fetch_or(word, bit, __ATOMIC_SEQ_CST))
+		return;
+	__atomic_add_fetch(&s->regions[unit >> (s->region_shift - 3)].grey, 1,
+			   __ATOMIC_SEQ_CST);
+	work_there(t);
+}
+
+bool gc_work_open(struct gc_worker *w)
+{
+	u32 have = w->tail - w->head, n = min(have / 2 + 1, GC_STEAL);
+	bool room;
+
+	if (!have)
+		return true;
+	pthread_mutex_lock(&w->lock);
+	room = w->open_n < GC_PUBLIC;
+	if (room) {
+		struct gc_batch *b =
+			&w->open[(w->open_first + w->open_n) % GC_PUBLIC];
+
+		b->n = n;
+		for (u32 i = 0; i < n; i++)
+			b->entry[i] = w->ring[w->head++ & w->ring_mask];
+		__atomic_store_n(&w->open_n, w->open_n + 1, __ATOMIC_RELAXED);
+	}
+	pthread_mutex_unlock(&w->lock);
+	if (room)
+		work_there(w->trace);
+	return room;
+}
+
+static void batch_push(struct gc_worker *w, const struct gc_batch *b)
+{
+	for (u32 i = 0; i < b->n; i++)
+		w->ring[w->tail++ & w->ring_mask] = b->entry[i];
+}
+
+/* One batch of @from, its oldest, or for itself its newest. */
+static bool work_steal(struct gc_worker *w, struct gc_worker *from)
+{
+	bool got;
+
+	if (!__atomic_load_n(&from->open_n, __ATOMIC_RELAXED))
+		return false;
+	pthread_mutex_lock(&from->lock);
+	got = from->open_n;
+	if (got) {
+		u32 i = from->open_first;
+
+		__atomic_store_n(&from->open_n, from->open_n - 1,
+				 __ATOMIC_RELAXED);
+		if (w == from)
+			i = (i + from->open_n) % GC_PUBLIC;
+		else
+			from->open_first = (i + 1) % GC_PUBLIC;
+		batch_push(w, &from->open[i]);
+	}
+	pthread_mutex_unlock(&from->lock);
+	if (got)
+		work_gone(w->trace);
+	return got;
+}
+
+/* These are not marked yet. */
+static bool work_injected(struct gc_worker *w)
+{
+	struct dcm_gc_trace *t = w->trace;
+	struct gc_batch b = { .n = 0 };
+
+	pthread_mutex_lock(&t->lock);
+	if (t->inject_n) {
+		b = t->inject[t->inject_first];
+		t->inject_first = (t->inject_first + 1) % GC_INJECT;
+		t->inject_n--;
+	}
+	pthread_mutex_unlock(&t->lock);
+	if (!b.n)
+		return false;
+	work_gone(t);
+	for (u32 i = 0; i < b.n; i++)
+		gc_edge(w, b.entry[i]);
+	return true;
+}
+
+bool gc_work_inject(struct dcm_gc_trace *t, const u64 *entries, u32 n)
+{
+	struct gc_batch *b;
+
+	if (t->inject_n == GC_INJECT)
+		return false;
+	b = &t->inject[(t->inject_first + t->inject_n) % GC_INJECT];
+	b->n = n;
+	memcpy(b->entry, entries, n * sizeof(*entries));
+	t->inject_n++;
+	__atomic_add_fetch(&t->avail, 1, __ATOMIC_SEQ_CST);
+	pthread_cond_signal(&t->work);
+	return true;
+}
+
+/* What is marked where the word taken last is grey. */
+static bool work_grey_next(struct gc_worker *w)
+{
+	const u64 *marks = w->trace->space->marks;
+	u32 before = w->tail;
+
+	for (; w->grey; w->grey &= w->grey - 1) {
+		u64 at = (w->grey_at << 6) + (u64)__builtin_ctzll(w->grey);
+		u32 m = READ_ONCE(marks[at >> 3]) >> (at & 7) * 8 & 0xff;
+
+		if (w->tail - before > GC_STEAL)
+			break;
+		for (; m; m &= m - 1)
+			w->ring[w->tail++ & w->ring_mask] =
+				(at << 3) + (u64)__builtin_ctz(m) +
+				(GC_SLICE_AGAIN << GC_UNIT_BITS);
+	}
+	return w->tail != before;
+}
+
+/* A grey word of @region is ours now. */
+static bool work_grey_claim(struct gc_worker *w, u32 region)
+{
+	struct dcm_gc_space *s = w->trace->space;
+	u64 words = gc_grey_words(s), first = region * words;
+	u64 from = w->grey_at + 1 - first;
+
+	/* go on where the last one was: each word is passed once a round */
+	if (from >= words)
+		from = 0;
+	for (u64 i = 0; i < words; i++) {
+		u64 at = from + i < words ? from + i : from + i - words;
+		u64 *word = &s->grey[first + at];
+
+		if (!READ_ONCE(*word))
+			continue;
+		w->grey = __atomic_exchange_n(word, 0, __ATOMIC_SEQ_CST);
+		if (!w->grey)
+			continue;
+		w->grey_at = first + at;
+		__atomic_sub_fetch(&s->regions[region].grey, 1,
+				   __ATOMIC_SEQ_CST);
+		work_gone(w->trace);
+		return true;
+	}
+	return false;
+}
+
+static bool work_grey(struct gc_worker *w)
+{
+	struct dcm_gc_space *s = w->trace->space;
+	u32 n = s->nr_regions, last = (u32)(w->grey_at / gc_grey_words(s));
+
+	for (u32 i = 0; i < n; i++) {
+		u32 region = (last + i) % n;
+
+		while (__atomic_load_n(&s->regions[region].grey,
+				       __ATOMIC_RELAXED) &&
+		       work_grey_claim(w, region))
+			if (work_grey_next(w))
+				return true;
+	}
+	return false;
+}
+
+/* Nothing was found: wait until there is something again. */
+static void work_wait(struct dcm_gc_trace *t)
+{
+	pthread_mutex_lock(&t->lock);
+	__atomic_add_fetch(&t->idle, 1, __ATOMIC_SEQ_CST);
+	while (!gc_stopped(t) &&
+	       !__atomic_load_n(&t->avail, __ATOMIC_SEQ_CST)) {
+		if (t->idle == t->threads)
+			pthread_cond_broadcast(&t->quiet);
+		pthread_cond_wait(&t->work, &t->lock);
+	}
+	__atomic_sub_fetch(&t->idle, 1, __ATOMIC_SEQ_CST);
+	t->activity++;
+	pthread_mutex_unlock(&t->lock);
+}
+
+bool gc_work_get(struct gc_worker *w)
+{
+	struct dcm_gc_trace *t = w->trace;
+	u32 self = (u32)(w - t->workers);
+
+	for (;;) {
+		if (gc_stopped(t))
+			return false;
+		if (work_grey_next(w))
+			return true;
+		for (u32 i = 0; i < t->threads; i++)
+			if (work_steal(w, &t->workers[(self + i) % t->threads]))
+				return true;
+		if (work_injected(w) || work_grey(w))
+			return true;
+		gc_ghost_flush(w);
+		work_wait(t);
+	}
+}

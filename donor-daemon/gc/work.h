@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * work.h - what a trace has still to do, and who does it
+ *
+ * An entry is 64 bits: the unit (space offset / 8) of an object and a slice.
+ * Slice 0 is an object that was just marked, to be counted and scanned; slice
+ * n is the rest of an array from its n * %GC_SLICE_REFS'th reference, so that
+ * a large array neither fills a ring nor keeps the other threads waiting;
+ * slice %GC_SLICE_AGAIN is an object to be scanned and not counted.
+ */
+#ifndef DCM_GC_WORK_H
+#define DCM_GC_WORK_H
+
+#include "object.h"
+
+#define GC_UNIT_BITS	41u
+#define GC_UNIT_MASK	((1ull << GC_UNIT_BITS) - 1)
+#define GC_SLICE_AGAIN	((1ull << (64 - GC_UNIT_BITS)) - 1)
+#define GC_SLICE_REFS	512u
+#define GC_AHEAD	16u	/* objects between prefetch and use */
+#define GC_EDGES	16u	/* references between prefetch and use */
+#define GC_STEAL	64u	/* entries that change hands at a time */
+#define GC_PUBLIC	16u	/* batches others may take, of a thread */
+#define GC_INJECT	128u	/* batches from outside */
+#define GC_OPAQUE_MAX	16384u
+#define GC_UNACKED_MAX	16u	/* messages on their way to one donor */
+#define GC_TALLY	16u
+#define GC_SENT		1024u
+#define GC_LOOK		64u	/* objects between looks at who is hungry */
+#define GC_STACK_BYTES	(256u << 10)	/* of a thread */
+#define GC_EDGE_NONE	U64_MAX
+
+static_assert(DCM_GC_SPACE_MAX >> 3 <= 1ull << GC_UNIT_BITS, "units");
+static_assert(DCM_GC_REGION_MAX / 4 / GC_SLICE_REFS < GC_SLICE_AGAIN, "slices");
+
+struct gc_batch {
+	u32 n;
+	u64 entry[GC_STEAL];
+};
+
+/* References to another donor's objects, until there are enough. */
+struct gc_ghosts {
+	u32 n;
+	u64 offset[DCM_GC_BATCH];
+};
+
+/**
+ * struct gc_worker - a thread of a trace
+ * @ring: its own entries, from @head (oldest) to @tail; a stack to itself
+ * @ahead: entries whose objects are on their way into the cache
+ * @edge: units found, whose marks are
+ * @open: batches for others, the oldest at @open_first; under @lock
+ * @grey: bits left of the grey word @grey_at
+ * @tally: live bytes by region, added to the regions' when another needs
+ *	the place
+ * @sent: references lately sent to other donors
+ * @seen: a byte for each type
+ */
+struct gc_worker {
+	pthread_t thread;
+	struct dcm_gc_trace *trace;
+	u64 *ring;
+	u32 ring_mask;
+	u32 head;
+	u32 tail;
+	u64 ahead[GC_AHEAD];
+	u64 edge[GC_EDGES];
+	u32 edge_next;
+	pthread_mutex_t lock;
+	struct gc_batch *open;
+	u32 open_first;
+	u32 open_n;
+	u64 grey;
+	u64 grey_at;
+	struct {
+		u32 region;
+		u64 bytes;
+		u64 objects;
+	} tally[GC_TALLY];
+	u64 *sent;
+	struct gc_ghosts *ghosts[DCM_GC_DONORS_MAX];
+	u8 *seen;
+} ____cacheline_aligned;
+
+/**
+ * struct dcm_gc_trace - a trace on one donor
+ * @avail: batches that are open or injected, and grey words that are not
+ *	0: what a thread without work can find (__atomic)
+ * @idle: threads that found nothing (__atomic, written under @lock)
+ * @stop: why to stop, a status; %GC_STOP_END: threads are to end (__atomic)
+ * @activity: counts what came and went
+ *
+ * Quiet here is @idle = @threads and @avail = 0, seen under @lock: only who
+ * is not idle, or an injection, which takes @lock, makes work.
+ */
+struct dcm_gc_trace {
+	struct dcm_gc_space *space;
+	u32 epoch;
+	u32 flags;
+	u32 threads;
+	const struct dcm_gc_peers *peers;
+	struct gc_worker *workers;	/* and one for what is injected */
+	u64 ring_bytes;
+	pthread_mutex_t lock;
+	pthread_cond_t work;
+	pthread_cond_t quiet;
+	pthread_cond_t acked;
+	pthread_cond_t taken;
+	u32 avail;
+	u32 idle;
+	u32 stop;
+	u64 stop_at;
+	struct gc_batch *inject;
+	u32 inject_first;
+	u32 inject_n;
+	u64 activity;
+	u64 activity_said;
+	bool said_busy;
+	u32 unacked[DCM_GC_DONORS_MAX];
+	u32 unacked_all;
+	u64 *opaque;
+	u32 opaque_first;
+	u32 opaque_n;
+	u32 opaque_waits;
+	u32 nr_started;
+	bool joined;
+	bool finished;
+	u32 weak_region;
+	u64 weak_unit;
+	u32 types_next;
+};
+
+#define GC_STOP_END	VIRTIO_GC_STATUSES
+
+static inline u32 gc_stopped(const struct dcm_gc_trace *t)
+{
+	return __atomic_load_n(&t->stop, __ATOMIC_RELAXED);
+}
+
+/* work.c */
+int gc_worker_init(struct gc_worker *w, struct dcm_gc_trace *t, bool thread);
+void gc_worker_free(struct gc_worker *w);
+/* The ring is full, or somebody is hungry: open the oldest entries. */
+bool gc_work_open(struct gc_worker *w);
+/* Something for the ring; false: the trace ends. */
+bool gc_work_get(struct gc_worker *w);
+/* The object at @unit is marked and counted, but for now not scanned. */
+void gc_work_grey(struct dcm_gc_trace *t, u64 unit);
+void gc_stop(struct dcm_gc_trace *t, u32 status, u64 at);
+/* Under @t->lock: entries from outside; false: no room. */
+bool gc_work_inject(struct dcm_gc_trace *t, const u64 *entries, u32 n);
+
+/* ghost.c */
+void gc_ghost_add(struct gc_worker *w, u32 donor, u64 offset);
+void gc_ghost_flush(struct gc_worker *w);
+
+/* met.c */
+/* @wait: until there is room; else %VIRTIO_GC_LIMIT ends the trace. */
+void gc_opaque_add(struct dcm_gc_trace *t, u64 offset, bool wait);
+
+/* trace.c: a reference to an object of ours, below its region's top */
+void gc_edge(struct gc_worker *w, u64 unit);
+
+#endif /* DCM_GC_WORK_H */
