@@ -23,15 +23,16 @@ NPROC := $(shell nproc)
 PROGRAMS := kvm-dcm/user donor-daemon guest-virtio-gc/lib
 TESTS := $(patsubst %/Makefile,%,$(wildcard $(addsuffix /Makefile,\
 	tests/unit tests/client tests/torture tests/fuzz tests/donor tests/pager \
-	tests/kernel tests/vm tests/qemu \
+	tests/kernel tests/vm tests/qemu tests/gc \
 	bench)))
 
 PYTEST = scripts/py pytest --junitxml=$${DCM_RESULTS:-$(BUILD)/test/results/by-hand}/$@.xml
 
 .PHONY: all programs tests-build help check kernel-check unit torture fuzz \
-	fuzz-run test-donor test-client test-pager test-dcmctl test-guest \
+	fuzz-run test-gc test-donor test-client test-pager test-dcmctl test-guest \
 	test-kernel test-kernel-vm test-kernel-debug test-qemu test-qemu-debug \
-	vm-shell test bench bench-kernel demo install install-dkms clean deps-%
+	vm-shell test bench bench-kernel bench-gc demo install install-dkms \
+	clean deps-%
 
 all: deps-build
 	@+$(MAKE) programs
@@ -55,6 +56,7 @@ help:
 	@echo 'make test       all tests; installs what they need; what CI runs'
 	@echo 'make bench      the measurements of docs/, into build/bench/'
 	@echo 'make bench-kernel  the kernel pager beside swap, counts from a VM'
+	@echo 'make bench-gc   those of garbage collection on donors'
 	@echo 'make install    PREFIX=$(PREFIX) DESTDIR='
 	@echo 'make install-dkms  the kernel module, for DKMS; DESTDIR='
 	@echo 'make clean      remove build/'
@@ -66,6 +68,7 @@ help:
 	@echo '  make torture       SECONDS=60 SEED= random operations, every byte checked'
 	@echo '  make fuzz          replay the corpora'
 	@echo '  make fuzz-run      SECONDS=60 search for new inputs'
+	@echo '  make test-gc       garbage collection on donors, against a runtime of its own'
 	@echo '  make test-donor    donors over real sockets'
 	@echo '  make test-client   the host side of donors'
 	@echo '  make test-pager    libdcm: real programs on donor memory'
@@ -98,6 +101,11 @@ fuzz: deps-test
 
 fuzz-run: deps-test
 	@+$(MAKE) -C tests/fuzz run SECONDS=$(SECONDS)
+
+# The engine of GC workers, and the workers, as real processes.
+test-gc: deps-test programs
+	@scripts/check-gc-spec
+	@+$(MAKE) -C tests/gc check
 
 test-donor: deps-test programs
 	@$(PYTEST) tests/donor
@@ -170,6 +178,7 @@ test: deps-test
 		unit@900='$(STAGE_MAKE) -j$(NPROC) unit' \
 		fuzz@300='$(STAGE_MAKE) fuzz' \
 		torture@300='$(STAGE_MAKE) torture' \
+		gc@600='$(STAGE_MAKE) -j$(NPROC) test-gc' \
 		donor@600='$(STAGE_MAKE) test-donor' \
 		client@600='$(STAGE_MAKE) test-client' \
 		pager@600='$(STAGE_MAKE) test-pager' \
@@ -187,6 +196,10 @@ bench-kernel: deps-test deps-demo deps-vm kernel-check
 	@+$(MAKE) -C tests/kernel all
 	@+$(MAKE) -C bench/kernel all
 	@scripts/py python bench/kernel/run
+
+bench-gc: deps-bench programs
+	@+$(MAKE) -C bench all
+	@bench/run-gc
 
 demo: deps-demo programs
 	@demo/run

@@ -149,7 +149,7 @@ enum virtio_gc_kind {
 	VIRTIO_GC_FIXED = 1,	/* bytes */
 	VIRTIO_GC_REFS = 2,	/* first + length references */
 	VIRTIO_GC_DATA = 3,	/* first + (length << shift) */
-	VIRTIO_GC_SELF = 4,	/* (size field << shift); length references at first */
+	VIRTIO_GC_SELF = 4,	/* size field << shift */
 };
 
 /* TYPES_ADD: @count of these, then @runs runs in the order of their types */

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * child.c - starting, feeding and ending a GC worker
+ *
+ * The worker gets one descriptor, its socket, and nothing else that the donor
+ * has open: keys, other sessions' slabs, connections. It dies with the
+ * donor. Between fork and exec only what is safe there is called, as the
+ * donor has threads.
+ */
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "child.h"
+#include "message.h"
+
+#define CHILD_FD	3
+
+static _Noreturn void child_exec(const char *path, int fd, char *const argv[],
+				 pid_t parent)
+{
+	static char *const env[] = { NULL };
+	sigset_t none;
+	int null;
+
+	/* the donor's signal mask is not the worker's */
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	null = open("/dev/null", O_RDWR);
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) || getppid() != parent ||
+	    null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 ||
+	    (fd == CHILD_FD ? fcntl(fd, F_SETFD, 0) : dup2(fd, CHILD_FD)) < 0 ||
+	    syscall(SYS_close_range, CHILD_FD + 1, ~0u, 0))
+		_exit(126);
+	setpriority(PRIO_PROCESS, 0, 5);
+	execve(path, argv, env);
+	_exit(127);
+}
+
+int dcm_gc_child_start(struct dcm_gc_child *c, const char *path, uint32_t donor,
+		       uint32_t threads, uint64_t memory)
+{
+	char text[3][24], fd_text[] = { '0' + CHILD_FD, 0 };
+	char *argv[] = { "dcm-gc-worker", fd_text, text[0],
+			 text[1],	  text[2], NULL };
+	pid_t parent = getpid();
+	int pair[2];
+
+	snprintf(text[0], sizeof(text[0]), "%u", donor);
+	snprintf(text[1], sizeof(text[1]), "%u", threads);
+	snprintf(text[2], sizeof(text[2]), "%llu", (unsigned long long)memory);
+	if (access(path, X_OK) ||
+	    socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		return -errno;
+	c->pid = fork();
+	if (!c->pid)
+		child_exec(path, pair[1], argv, parent);
+	close(pair[1]);
+	if (c->pid < 0 || fcntl(pair[0], F_SETFL, O_NONBLOCK)) {
+		close(pair[0]);
+		c->pid = 0;
+		return -EAGAIN;
+	}
+	c->fd = pair[0];
+	return 0;
+}
+
+uint64_t dcm_gc_child_memory(uint64_t space_bytes, uint32_t threads)
+{
+	/* the engine's 2.5 %, tables of types, buffers and stacks */
+	return space_bytes / 40 + (24ull << 20) + threads * (5ull << 20);
+}
+
+void dcm_gc_child_end(struct dcm_gc_child *c)
+{
+	if (!c->pid)
+		return;
+	kill(c->pid, SIGKILL);
+	while (waitpid(c->pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	close(c->fd);
+	c->pid = 0;
+	c->fd = -1;
+}
+
+int dcm_gc_child_send(struct dcm_gc_child *c, const struct dcm_gc_message *msg,
+		      const void *payload, int fd)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct iovec v[2] = {
+		{ (void *)msg, sizeof(*msg) },
+		{ (void *)payload, le32toh(msg->bytes) },
+	};
+	struct msghdr h = { .msg_iov = v, .msg_iovlen = 2 };
+	ssize_t ret;
+
+	if (fd >= 0) {
+		struct cmsghdr *m;
+
+		memset(&control, 0, sizeof(control));
+		h.msg_control = &control;
+		h.msg_controllen = sizeof(control);
+		m = CMSG_FIRSTHDR(&h);
+		m->cmsg_level = SOL_SOCKET;
+		m->cmsg_type = SCM_RIGHTS;
+		m->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(m), &fd, sizeof(int));
+	}
+	do {
+		ret = sendmsg(c->fd, &h, MSG_NOSIGNAL);
+	} while (ret < 0 && errno == EINTR);
+	if (ret >= 0)
+		return 0;
+	return errno == EAGAIN || errno == EWOULDBLOCK ? -EAGAIN : -EPIPE;
+}
+
+ssize_t dcm_gc_child_receive(struct dcm_gc_child *c, void *buf, size_t room)
+{
+	const struct dcm_gc_message *msg = buf;
+	struct iovec v = { buf, room };
+	struct msghdr h = { .msg_iov = &v, .msg_iovlen = 1 };
+	ssize_t n;
+
+	do {
+		n = recvmsg(c->fd, &h, 0);
+	} while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return errno == EAGAIN || errno == EWOULDBLOCK ? -EAGAIN : 0;
+	if (!n)
+		return 0;
+	if (h.msg_flags & MSG_TRUNC || (size_t)n < sizeof(*msg) ||
+	    (size_t)n != sizeof(*msg) + le32toh(msg->bytes))
+		return -EPROTO;
+	return n;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* child.h - a GC worker as its donor has it: a process and a socket */
+#ifndef DCM_GC_CHILD_H
+#define DCM_GC_CHILD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct dcm_gc_message;
+
+/**
+ * struct dcm_gc_child - a worker
+ * @pid: 0: there is none
+ * @fd: the socket, non-blocking, for the donor's event loop
+ */
+struct dcm_gc_child {
+	pid_t pid;
+	int fd;
+};
+
+/**
+ * dcm_gc_child_start() - start a worker for one session
+ * @path: of dcm-gc-worker
+ * @donor: our number among the session's donors
+ * @threads: to trace with
+ * @memory: bytes that its tables may take; see dcm_gc_child_memory()
+ *
+ * Return: 0 or -errno.
+ */
+int dcm_gc_child_start(struct dcm_gc_child *c, const char *path, uint32_t donor,
+		       uint32_t threads, uint64_t memory);
+
+/* What a worker may need beside its slabs for spaces of @space_bytes in all. */
+uint64_t dcm_gc_child_memory(uint64_t space_bytes, uint32_t threads);
+
+/* Kill it, and wait until it is gone: a SIGKILL is not waited for long. */
+void dcm_gc_child_end(struct dcm_gc_child *c);
+
+/* 0, -EAGAIN when it does not read, or -EPIPE when it is gone. @fd < 0: none. */
+int dcm_gc_child_send(struct dcm_gc_child *c, const struct dcm_gc_message *msg,
+		      const void *payload, int fd);
+
+/* Bytes of a whole message, 0 when the worker has ended, -EAGAIN, -EPROTO. */
+ssize_t dcm_gc_child_receive(struct dcm_gc_child *c, void *buf, size_t room);
+
+#endif /* DCM_GC_CHILD_H */

@@ -1,0 +1,857 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * worker_test.c - dcm-gc-worker, as its donor and the host of a session see it
+ *
+ * Real processes, one for each donor, with memfds as slabs; the test carries
+ * messages between them as a host does. GC_WORKER is the program.
+ */
+#include <dirent.h>
+#include <endian.h>
+#include <errno.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "../../donor-daemon/gc/child.h"
+#include "../../donor-daemon/gc/message.h"
+#include "mutator.h"
+
+#define REGION	(64ull << 10)
+#define BUFFER	(sizeof(struct dcm_gc_message) + DCM_GC_PAYLOAD_MAX)
+#define HEAPS	(getenv("GC_HEAPS") ? (u32)atoi(getenv("GC_HEAPS")) : 30u)
+
+static const char *worker_path;
+
+/* A host with its workers. */
+struct host {
+	struct mut *m;
+	struct dcm_gc_child child[MUT_DONORS_MAX];
+	int slab[MUT_DONORS_MAX];
+	u32 n;
+	u64 tag;
+	u64 carried;
+	struct dcm_gc_message *got;	/* the answer that was waited for */
+	u64 got_tag;
+	u32 lost;			/* a bit for each worker that ended */
+	bool deaf;			/* what workers say to others is noise */
+	bool opaque_ends;		/* opaque objects refer to nothing */
+};
+
+static void host_send(struct host *h, u32 d, const struct dcm_gc_message *msg,
+		      const void *payload, int fd);
+
+/* What worker @d said: to another worker, or it is the answer. */
+static void host_carry(struct host *h, u32 d, struct dcm_gc_message *msg)
+{
+	u32 to = le32toh(msg->donor), kind = le32toh(msg->kind);
+
+	switch (kind) {
+	case DCM_GC_GHOSTS:
+	case DCM_GC_ACKED:
+	case DCM_GC_ASK:
+	case DCM_GC_TOLD:
+		if (h->deaf)
+			break;
+		assert_true(to < h->n && to != d);
+		msg->donor = htole32(d);
+		h->carried++;
+		host_send(h, to, msg, msg + 1, -1);
+		break;
+	default:
+		if (le64toh(msg->tag) == h->tag) {
+			memcpy(h->got, msg, sizeof(*msg) + le32toh(msg->bytes));
+			h->got_tag = h->tag;
+		}
+	}
+}
+
+static void host_turn(struct host *h, int patience_ms)
+{
+	static u64 buf[MUT_DONORS_MAX][BUFFER / 8];
+	struct pollfd p[MUT_DONORS_MAX];
+
+	for (u32 d = 0; d < h->n; d++) {
+		p[d].fd = h->lost >> d & 1 ? -1 : h->child[d].fd;
+		p[d].events = POLLIN;
+		p[d].revents = 0;
+	}
+	if (poll(p, h->n, patience_ms) <= 0)
+		return;
+	for (u32 d = 0; d < h->n; d++) {
+		ssize_t n;
+
+		if (!p[d].revents)
+			continue;
+		n = dcm_gc_child_receive(&h->child[d], buf[d], BUFFER);
+		assert_true(n >= 0 || n == -EAGAIN);
+		if (!n)
+			h->lost |= 1u << d;
+		else if (n > 0)
+			host_carry(h, d, (void *)buf[d]);
+	}
+}
+
+static void host_send(struct host *h, u32 d, const struct dcm_gc_message *msg,
+		      const void *payload, int fd)
+{
+	int ret;
+
+	if (h->lost >> d & 1)
+		return;
+	ret = dcm_gc_child_send(&h->child[d], msg, payload, fd);
+	while (ret == -EAGAIN) {
+		/* it may be waiting to be heard itself */
+		usleep(100);
+		ret = dcm_gc_child_send(&h->child[d], msg, payload, fd);
+	}
+	if (ret)
+		h->lost |= 1u << d;
+}
+
+/* A message to @d and its answer; %NULL: the worker is gone. */
+static struct dcm_gc_message *
+host_call(struct host *h, u32 d, struct dcm_gc_message msg, const void *payload)
+{
+	msg.tag = htole64(++h->tag);
+	host_send(h, d, &msg, payload, -1);
+	while (h->got_tag != h->tag && !(h->lost >> d & 1))
+		host_turn(h, 10000);
+	return h->got_tag == h->tag ? h->got : NULL;
+}
+
+/* A virtio-gc request to @d; its answer. */
+static struct virtio_gc_done *host_request(struct host *h, u32 d, u16 command,
+					   u32 epoch, u32 count,
+					   const void *body, size_t body_bytes,
+					   const void *entries, size_t bytes)
+{
+	static u64 buf[DCM_GC_PAYLOAD_MAX / 8];
+	struct virtio_gc_req *req = (void *)buf;
+	struct dcm_gc_message *got;
+
+	memset(req, 0, sizeof(*req));
+	req->command = htole16(command);
+	req->epoch = htole32(epoch);
+	req->count = htole32(count);
+	assert_true(sizeof(*req) + body_bytes + bytes <= sizeof(buf));
+	if (body_bytes)
+		memcpy(req + 1, body, body_bytes);
+	if (bytes)
+		memcpy((u8 *)(req + 1) + body_bytes, entries, bytes);
+	got = host_call(h, d,
+			(struct dcm_gc_message){
+				.kind = htole32(DCM_GC_REQUEST),
+				.bytes = htole32((u32)(sizeof(*req) +
+						       body_bytes + bytes)),
+			},
+			buf);
+	if (!got)
+		return NULL;
+	assert_int_equal(le32toh(got->kind), DCM_GC_DONE);
+	assert_true(le32toh(got->bytes) >= sizeof(struct virtio_gc_done));
+	return (void *)(got + 1);
+}
+
+static u32 host_status(struct host *h, u32 d, u16 command, u32 epoch, u32 count,
+		       const void *body, size_t body_bytes, const void *entries,
+		       size_t bytes)
+{
+	struct virtio_gc_done *done = host_request(h, d, command, epoch, count,
+						   body, body_bytes, entries,
+						   bytes);
+
+	return done ? le32toh(done->status) : VIRTIO_GC_WORKER_LOST;
+}
+
+static void worker_start(struct host *h, u32 d)
+{
+	const struct mut *m = h->m;
+	struct virtio_gc_space space = {
+		.bytes = htole64(m->l.bytes),
+		.region_bytes = htole64(m->l.region_bytes),
+		.address = htole64(m->l.address),
+		.ref_base = htole64(m->l.ref_base),
+		.ref_bytes = m->l.ref_bytes,
+		.ref_shift = m->l.ref_shift,
+		.type_bytes = m->l.type_bytes,
+		.type_offset = htole16(m->l.type_offset),
+		.type_shift = m->l.type_shift,
+		.type_mask = htole32(m->l.type_mask),
+	};
+	struct virtio_gc_types types = { .runs = htole32(m->nr_runs) };
+	struct dcm_gc_place *places = calloc(m->c.regions, sizeof(*places));
+	struct dcm_gc_message msg = { 0 }, *got;
+	u8 bytes[16 * 32 + 128 * 8];
+	u32 at = 0;
+	size_t n;
+
+	assert_non_null(places);
+	assert_int_equal(dcm_gc_child_start(&h->child[d], worker_path, d, 2,
+					    dcm_gc_child_memory(m->l.bytes, 2)),
+			 0);
+	h->lost &= ~(1u << d);
+	msg.kind = htole32(DCM_GC_SLAB);
+	msg.n = htole32(3);
+	msg.value = htole64(m->l.bytes);
+	host_send(h, d, &msg, NULL, h->slab[d]);
+	assert_int_equal(host_status(h, d, VIRTIO_GC_SPACE_CREATE, 0, 0, &space,
+				     sizeof(space), NULL, 0),
+			 0);
+	n = mut_types_le(m, bytes);
+	assert_int_equal(host_status(h, d, VIRTIO_GC_TYPES_ADD, 0, m->nr_types,
+				     &types, sizeof(types), bytes, n),
+			 0);
+	for (u32 r = 0; r < m->c.regions; r++) {
+		places[r].region = htole32(r);
+		places[r].donor = htole32(m->owner[r]);
+		places[r].slab = htole64(3);
+		places[r].offset =
+			htole64(m->owner[r] == d ? at++ * REGION : 0);
+	}
+	got = host_call(h, d,
+			(struct dcm_gc_message){
+				.kind = htole32(DCM_GC_PLACE),
+				.n = htole32(m->c.regions),
+				.bytes = htole32(m->c.regions *
+						 (u32)sizeof(*places)),
+			},
+			places);
+	assert_non_null(got);
+	assert_int_equal(le32toh(((struct virtio_gc_done *)(got + 1))->status),
+			 0);
+	free(places);
+}
+
+/* The mutator's donors' memory becomes the slabs of @h's workers. */
+static void host_start(struct host *h, const struct mut_config *c)
+{
+	u32 at[MUT_DONORS_MAX] = { 0 };
+
+	memset(h, 0, sizeof(*h));
+	h->m = mut_new(c);
+	h->n = c->donors;
+	h->got = malloc(BUFFER);
+	assert_non_null(h->got);
+	for (u32 d = 0; d < h->n; d++) {
+		h->slab[d] = memfd_create("slab", MFD_CLOEXEC);
+		assert_true(h->slab[d] >= 0);
+		assert_int_equal(ftruncate(h->slab[d], (off_t)h->m->l.bytes),
+				 0);
+	}
+	for (u32 r = 0; r < c->regions; r++) {
+		u32 d = h->m->owner[r];
+
+		assert_true(mmap(h->m->donors + r * REGION, REGION,
+				 PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+				 h->slab[d],
+				 (off_t)(at[d]++ * REGION)) != MAP_FAILED);
+	}
+	mut_fill(h->m);
+	mut_clean(h->m);
+	for (u32 d = 0; d < h->n; d++)
+		worker_start(h, d);
+}
+
+static void host_end(struct host *h)
+{
+	for (u32 d = 0; d < h->n; d++) {
+		dcm_gc_child_end(&h->child[d]);
+		close(h->slab[d]);
+	}
+	mut_free(h->m);
+	free(h->got);
+}
+
+static u32 host_trace_start(struct host *h, u32 epoch)
+{
+	const struct mut *m = h->m;
+	struct virtio_gc_region *list = calloc(m->c.regions, sizeof(*list));
+	__le64 *roots = calloc(m->nr_roots, sizeof(*roots));
+	u32 status = VIRTIO_GC_OK;
+
+	assert_true(list && roots);
+	for (u32 r = 0; r < m->c.regions; r++) {
+		list[r].region = htole32(r);
+		list[r].top = htole64(r * REGION + m->top[r]);
+	}
+	for (u32 i = 0; i < m->nr_roots; i++)
+		roots[i] = m->roots[i] == MUT_NULL ?
+				   0 :
+				   htole64(m->l.address + m->roots[i]);
+	for (u32 d = 0; !status && d < h->n; d++)
+		status = host_status(h, d, VIRTIO_GC_TRACE_START, epoch,
+				     m->c.regions, NULL, 0, list,
+				     m->c.regions * sizeof(*list));
+	for (u32 d = 0; !status && d < h->n; d++)
+		status = host_status(h, d, VIRTIO_GC_TRACE_ROOTS, epoch,
+				     m->nr_roots, NULL, 0, roots,
+				     m->nr_roots * sizeof(*roots));
+	free(list);
+	free(roots);
+	return status;
+}
+
+static u32 host_poll(struct host *h, u32 d, u32 epoch, struct dcm_gc_flags *f)
+{
+	struct dcm_gc_message *got =
+		host_call(h, d,
+		(struct dcm_gc_message){ .kind = htole32(DCM_GC_POLL),
+					 .epoch = htole32(epoch) },
+		NULL);
+	struct dcm_gc_flags_le *le = (void *)(got + 1);
+
+	if (!got)
+		return VIRTIO_GC_WORKER_LOST;
+	if (le32toh(got->kind) != DCM_GC_FLAGS)
+		return VIRTIO_GC_INVALID;
+	*f = (struct dcm_gc_flags){
+		.tracing = le->tracing,
+		.roots = le->roots,
+		.ghosts = le->ghosts,
+		.changed = le->changed,
+		.opaque = le32toh(le->opaque),
+	};
+	return le32toh(le->status);
+}
+
+/* Take opaque objects of @d, and send what they refer to everywhere. */
+static u32 opaques_scan(struct host *h, u32 d, u32 epoch)
+{
+	struct virtio_gc_met met = { .max = htole32(64) };
+	const struct mut *m = h->m;
+	__le64 at[64];
+	struct virtio_gc_done *done = host_request(h, d, VIRTIO_GC_TRACE_MET,
+						   epoch, 0, &met, sizeof(met),
+						   NULL, 0);
+	u32 n = done ? le32toh(done->count) : 0, status = VIRTIO_GC_OK;
+
+	assert_true(n <= 64);
+	if (n)
+		memcpy(at, done + 1, n * sizeof(*at));
+	for (u32 i = 0; i < n && !h->opaque_ends; i++) {
+		u64 unit = (le64toh(at[i]) - m->l.address) / 8;
+		const struct mut_object *o = &m->objects[m->at_unit[unit] - 1];
+		u64 slots = mut_slots(m, o);
+		__le64 roots[256];
+
+		assert_true(slots <= 256);
+		for (u64 s = 0; s < slots; s++) {
+			u64 to = mut_read(m, mut_slot(m, o, s));
+
+			roots[s] = to == MUT_NULL ? 0 :
+						    htole64(m->l.address + to);
+		}
+		for (u32 k = 0; !status && k < h->n; k++)
+			status = host_status(h, k, VIRTIO_GC_TRACE_ROOTS, epoch,
+					     (u32)slots, NULL, 0, roots,
+					     slots * 8);
+	}
+	return done ? status : VIRTIO_GC_WORKER_LOST;
+}
+
+static u32 host_trace_finish(struct host *h, u32 epoch)
+{
+	struct dcm_gc_flags flags[MUT_DONORS_MAX];
+	struct dcm_gc_quiet quiet = { 0 };
+	u32 status = VIRTIO_GC_OK;
+
+	for (;;) {
+		bool opaque = false;
+
+		for (u32 d = 0; !status && d < h->n; d++) {
+			status = host_poll(h, d, epoch, &flags[d]);
+			if (!status && flags[d].opaque) {
+				opaque = true;
+				status = opaques_scan(h, d, epoch);
+			}
+		}
+		if (status ||
+		    (!opaque && dcm_gc_quiet_round(&quiet, flags, h->n)))
+			break;
+		if (opaque)
+			quiet.rounds = 0;
+	}
+	for (u32 d = 0; !status && d < h->n; d++) {
+		struct dcm_gc_message *got =
+			host_call(h, d,
+			(struct dcm_gc_message){
+				.kind = htole32(DCM_GC_FINISH),
+				.epoch = htole32(epoch),
+			},
+			NULL);
+
+		status = got ? le32toh(((struct virtio_gc_done *)(got + 1))
+					       ->status) :
+			       VIRTIO_GC_WORKER_LOST;
+	}
+	return status;
+}
+
+static void host_check(struct host *h, u32 epoch, const u8 *live)
+{
+	const struct mut *m = h->m;
+
+	for (u32 r = 0; r < m->c.regions; r++) {
+		struct dcm_gc_message *got =
+			host_call(h, m->owner[r],
+			(struct dcm_gc_message){
+				.kind = htole32(DCM_GC_BITMAP),
+				.epoch = htole32(epoch),
+				.n = htole32(r),
+			},
+			NULL);
+		const u8 *bits = (const u8 *)(got + 1);
+
+		assert_non_null(got);
+		assert_int_equal(le32toh(got->bytes),
+				 m->top[r] ? REGION / 64 : 0);
+		for (u64 u = 0; m->top[r] && u < REGION / 8; u++) {
+			u32 o = m->at_unit[r * REGION / 8 + u];
+
+			assert_int_equal(bits[u / 8] >> u % 8 & 1,
+					 o ? live[o - 1] : 0);
+		}
+	}
+}
+
+static struct mut_config config_of(u32 i)
+{
+	const char *text = getenv("GC_SEED");
+
+	return (struct mut_config){
+		.seed = (text ? strtoull(text, NULL, 0) : 20261121) + i,
+		.regions = 5 + i % 4 + 3 * (1 + i % 3),
+		.spare = 3 * (1 + i % 3),
+		.region_bytes = REGION,
+		.donors = 1 + i % 3,
+		.ref_bytes = i & 4 ? 8 : 4,
+		.header = i / 3,
+		.shape = (enum mut_shape)(i / 2 % MUT_SHAPES),
+		.objects = 2500,
+		.roots = 10,
+		.array_max = 200,
+	};
+}
+
+/* As in one process, so in several. [VGC-D-24] [VGC-D-26] */
+static void test_trace(void **state)
+{
+	u64 carried = 0;
+
+	(void)state;
+	for (u32 i = 0; i < HEAPS; i++) {
+		struct mut_config c = config_of(i);
+		struct host h;
+		u8 *live;
+
+		host_start(&h, &c);
+		live = calloc(h.m->nr_objects, 1);
+		assert_non_null(live);
+		mut_trace(h.m, live, NULL);
+		for (u32 epoch = 1; epoch < 3; epoch++) {
+			assert_int_equal(host_trace_start(&h, epoch), 0);
+			assert_int_equal(host_trace_finish(&h, epoch), 0);
+			host_check(&h, epoch, live);
+		}
+		assert_int_equal(h.lost, 0);
+		carried += h.carried;
+		free(live);
+		host_end(&h);
+	}
+	assert_true(carried);
+	printf("# %u heaps, %llu messages between workers\n", HEAPS,
+	       (unsigned long long)carried);
+}
+
+static void moved_tell(struct host *h, u32 d, const struct virtio_gc_region *le,
+		       u32 n)
+{
+	struct dcm_gc_message *got =
+		host_call(h, d,
+		(struct dcm_gc_message){
+			.kind = htole32(DCM_GC_MOVED),
+			.n = htole32(n),
+			.bytes = htole32(n * (u32)sizeof(*le)),
+		},
+		le);
+
+	assert_non_null(got);
+	assert_int_equal(le32toh(((struct virtio_gc_done *)(got + 1))->status),
+			 0);
+}
+
+/* Compaction by processes: afterwards as much is alive as before. */
+static void test_compact(void **state)
+{
+	u64 moves = 0, updates = 0;
+
+	(void)state;
+	for (u32 i = 0; i < HEAPS / 3; i++) {
+		struct mut_config c = config_of(i + 100);
+		struct virtio_gc_region list[32];
+		struct virtio_gc_area area;
+		u64 objects = 0, bytes = 0;
+		struct host h;
+		struct mut *m;
+		u8 *live;
+
+		host_start(&h, &c);
+		m = h.m;
+		live = calloc(m->nr_objects, 1);
+		assert_non_null(live);
+		/* an opaque object's references are its own business */
+		for (u32 o = 0; o < m->nr_objects; o++)
+			for (u64 s = 0; m->types[m->objects[o].type].flags &
+				     VIRTIO_GC_TYPE_OPAQUE &&
+			     s < mut_slots(m, &m->objects[o]);
+			     s++)
+				mut_write(m, mut_slot(m, &m->objects[o], s),
+					  MUT_NULL);
+		mut_clean(m);
+		mut_trace(m, live, NULL);
+		for (u32 o = 0; o < m->nr_objects; o++) {
+			objects += live[o];
+			bytes += live[o] ? m->objects[o].bytes : 0;
+		}
+		assert_int_equal(host_trace_start(&h, 1), 0);
+		assert_int_equal(host_trace_finish(&h, 1), 0);
+		for (u32 r = 0; r < c.regions; r++)
+			list[r] = (struct virtio_gc_region){
+				.region = htole32(r),
+				.top = htole64(r * REGION + m->top[r]),
+			};
+		area.tables = htole64((c.regions - c.donors) * REGION);
+		area.bytes = htole64(c.donors * REGION);
+		for (u32 d = 0; d < h.n; d++) {
+			struct virtio_gc_done *done =
+				host_request(&h, d, VIRTIO_GC_COMPACT, 1,
+					     c.regions - c.donors, &area,
+					     sizeof(area), list,
+					     (c.regions - c.donors) *
+						     sizeof(*list));
+			struct virtio_gc_moved *moved = (void *)(done + 1);
+			struct virtio_gc_region gone[32];
+			u32 n;
+
+			assert_non_null(done);
+			assert_int_equal(le32toh(done->status), 0);
+			n = le32toh(done->count);
+			for (u32 k = 0; k < n; k++) {
+				u32 to = le32toh(moved[k].to);
+				u32 from = le32toh(moved[k].from);
+
+				m->top[to] =
+					le64toh(moved[k].end) - to * REGION;
+				gone[k] = list[from];
+				m->top[from] = 0;
+			}
+			moves += n;
+			/* the other donors are told whose questions to ask */
+			for (u32 k = 0; k < h.n && n; k++)
+				if (k != d)
+					moved_tell(&h, k, gone, n);
+		}
+		for (u32 r = 0; r < c.regions; r++)
+			list[r].top = htole64(r * REGION + m->top[r]);
+		for (u32 d = 0; d < h.n; d++) {
+			struct virtio_gc_done *done =
+				host_request(&h, d, VIRTIO_GC_UPDATE, 1,
+					     c.regions - c.donors, NULL, 0,
+					     list,
+					     (c.regions - c.donors) *
+						     sizeof(*list));
+
+			assert_non_null(done);
+			assert_int_equal(le32toh(done->status), 0);
+			updates += le64toh(done->value);
+		}
+		for (u32 k = 0; k < m->nr_roots; k++) {
+			__le64 a = htole64(m->l.address + m->roots[k]);
+			struct virtio_gc_done *done;
+
+			if (m->roots[k] == MUT_NULL)
+				continue;
+			done = host_request(&h, m->owner[m->roots[k] / REGION],
+					    VIRTIO_GC_FORWARD, 1, 1, NULL, 0,
+					    &a, 8);
+			assert_non_null(done);
+			memcpy(&a, done + 1, 8);
+			m->roots[k] = le64toh(a) - m->l.address;
+		}
+		assert_int_equal(host_trace_start(&h, 2), 0);
+		/* nothing is at an opaque object's old place; none refers on */
+		h.opaque_ends = true;
+		assert_int_equal(host_trace_finish(&h, 2), 0);
+		for (u32 r = 0; r < c.regions; r++) {
+			struct virtio_gc_range range = {
+				.first = htole32(r),
+				.regions = htole32(1),
+				.bitmaps = htole64(VIRTIO_GC_NONE),
+			};
+			struct virtio_gc_done *done =
+				host_request(&h, m->owner[r],
+					     VIRTIO_GC_TRACE_RESULTS, 2, 0,
+				&range, sizeof(range), NULL, 0);
+			struct virtio_gc_live *l = (void *)(done + 1);
+
+			assert_non_null(done);
+			objects -= le64toh(l->objects);
+			bytes -= le64toh(l->bytes);
+		}
+		assert_int_equal(objects, 0);
+		assert_int_equal(bytes, 0);
+		free(live);
+		host_end(&h);
+	}
+	assert_true(moves && updates);
+	printf("# %llu regions moved, %llu references updated\n",
+	       (unsigned long long)moves, (unsigned long long)updates);
+}
+
+/*
+ * A worker killed at any moment: the host notices, the heap is as it was, and
+ * another worker does it all. [VGC-D-12] [VGC-D-13]
+ */
+static void test_killed(void **state)
+{
+	u32 noticed = 0;
+
+	(void)state;
+	for (u32 i = 0; i < HEAPS; i++) {
+		struct mut_config c = config_of(3 * i + 2);
+		struct host h;
+		u8 *live, *before;
+		u32 victim = i % c.donors, status;
+
+		host_start(&h, &c);
+		live = calloc(h.m->nr_objects, 1);
+		before = malloc(h.m->l.bytes);
+		assert_true(live && before);
+		memcpy(before, h.m->donors, h.m->l.bytes);
+		mut_trace(h.m, live, NULL);
+		if (!(i & 1))
+			kill(h.child[victim].pid, SIGKILL);
+		status = host_trace_start(&h, 1);
+		if (!status) {
+			kill(h.child[victim].pid, SIGKILL);
+			status = host_trace_finish(&h, 1);
+		}
+		/* it may have been done before it died */
+		if (status) {
+			assert_int_equal(status, VIRTIO_GC_WORKER_LOST);
+			assert_true(h.lost >> victim & 1);
+			noticed++;
+		}
+		assert_memory_equal(before, h.m->donors, h.m->l.bytes);
+		dcm_gc_child_end(&h.child[victim]);
+		worker_start(&h, victim);
+		assert_int_equal(host_trace_start(&h, 2), 0);
+		assert_int_equal(host_trace_finish(&h, 2), 0);
+		host_check(&h, 2, live);
+		free(live);
+		free(before);
+		host_end(&h);
+	}
+	assert_true(noticed);
+	printf("# %u of %u workers killed in time\n", noticed, HEAPS);
+}
+
+static u64 status_field(pid_t pid, const char *name)
+{
+	char path[64], line[256];
+	u64 value = U64_MAX;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", pid);
+	f = fopen(path, "re");
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f))
+		if (!strncmp(line, name, strlen(name)))
+			value = strtoull(line + strlen(name), NULL, 10);
+	fclose(f);
+	return value;
+}
+
+/* The program as it is installed: what it has, and what it may. [VGC-D-11] */
+static void test_sandbox(void **state)
+{
+	struct mut_config c = config_of(0);
+	char path[64];
+	struct dirent *e;
+	struct host h;
+	u32 fds = 0;
+	DIR *dir;
+
+	(void)state;
+	worker_path = getenv("GC_WORKER_PLAIN");
+	host_start(&h, &c);
+	worker_path = getenv("GC_WORKER");
+	assert_int_equal(host_trace_start(&h, 1), 0);
+	assert_int_equal(host_trace_finish(&h, 1), 0);
+	assert_int_equal(status_field(h.child[0].pid, "Seccomp:"), 2);
+	assert_int_equal(status_field(h.child[0].pid, "NoNewPrivs:"), 1);
+	/* not dumpable, so /proc/PID/fd is root's */
+	if (!geteuid()) {
+		snprintf(path, sizeof(path), "/proc/%d/fd", h.child[0].pid);
+		dir = opendir(path);
+		assert_non_null(dir);
+		while ((e = readdir(dir)))
+			fds += e->d_name[0] != '.';
+		closedir(dir);
+		/* /dev/null twice, the donor's standard error, the socket */
+		assert_int_equal(fds, 4);
+	}
+	host_end(&h);
+}
+
+/* A slab that the donor takes back takes its worker with it, and no other. */
+static void test_slab_gone(void **state)
+{
+	struct mut_config c = config_of(1);
+	struct host h;
+	int status;
+
+	(void)state;
+	host_start(&h, &c);
+	assert_int_equal(h.n, 2);
+	assert_int_equal(ftruncate(h.slab[0], 0), 0);
+	/* with roots in both, one dies and the other is asked to stop */
+	if (!host_trace_start(&h, 1))
+		assert_int_equal(host_trace_finish(&h, 1),
+				 VIRTIO_GC_WORKER_LOST);
+	assert_int_equal(h.lost, 1);
+	assert_int_equal(waitpid(h.child[0].pid, &status, 0), h.child[0].pid);
+	close(h.child[0].fd);
+	h.child[0].pid = 0;
+	/* the other one still answers */
+	assert_int_equal(host_status(&h, 1, VIRTIO_GC_TRACE_FINISH, 1, 0, NULL,
+				     0, NULL, 0),
+			 VIRTIO_GC_UNSUPPORTED);
+	for (u32 r = 0; r < c.regions; r++)
+		if (!h.m->owner[r])
+			mmap(h.m->donors + r * REGION, REGION,
+			     PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	host_end(&h);
+}
+
+/* Messages of any bytes: an answer or an end, never a crash. [VGC-D-8] */
+static void test_noise(void **state)
+{
+	u32 ended = 0;
+
+	(void)state;
+	for (u32 i = 0; i < HEAPS; i++) {
+		struct mut_config c = config_of(3 * i);
+		struct dcm_gc_flags flags;
+		struct host h;
+		int status = 0;
+
+		host_start(&h, &c);
+		for (u32 k = 0; k < 300 && !h.lost; k++) {
+			static const u32 kinds[] = {
+				DCM_GC_PLACE, DCM_GC_POLL,  DCM_GC_BITMAP,
+				DCM_GC_STOP,  DCM_GC_MOVED, DCM_GC_GHOSTS,
+				DCM_GC_ACKED, DCM_GC_ASK,   DCM_GC_TOLD,
+				DCM_GC_POLL,  DCM_GC_FINISH,
+			};
+			u64 noise[64];
+			struct dcm_gc_message msg;
+
+			for (u32 n = 0; n < 64; n++)
+				noise[n] =
+					mut_rand(h.m) &
+					(k & 1 ? 0x0000000300000007 : U64_MAX);
+			msg = (struct dcm_gc_message){
+				.kind = htole32(kinds[mut_rand(h.m) % 11]),
+				.tag = htole64(12345),
+				.epoch = htole32((u32)mut_rand(h.m) % 3),
+				.n = htole32((u32)mut_rand(h.m) % 70),
+				.value = htole64(mut_rand(h.m) % 9999),
+				.donor = htole32((u32)mut_rand(h.m) % 4),
+				.bytes = htole32((u32)mut_rand(h.m) % 65 * 8),
+			};
+			if (k == 299)
+				msg.kind = htole32(mut_rand(h.m) % 40);
+			/* a request that is nearly one */
+			if (!(k % 3)) {
+				static const u16 commands[] = {
+					1,  2,	4,  16, 17, 18,
+					20, 32, 33, 34, 35, 36
+				};
+				struct virtio_gc_req *req = (void *)noise;
+				u32 bytes = le32toh(msg.bytes);
+
+				msg.kind = htole32(DCM_GC_REQUEST);
+				memset(req, 0, sizeof(*req));
+				req->command =
+					htole16(commands[mut_rand(h.m) % 12]);
+				req->epoch = htole32(1 + k % 2);
+				req->count = htole32(
+					bytes < 48 ? 0 : (bytes - 32) / 16);
+			}
+			host_send(&h, 0, &msg, noise, -1);
+			/* what it says to others goes nowhere */
+			while (!h.lost) {
+				static u64 buf[BUFFER / 8];
+				ssize_t n = dcm_gc_child_receive(&h.child[0],
+								 buf, BUFFER);
+
+				if (n == -EAGAIN)
+					break;
+				assert_true(n >= 0);
+				h.lost = !n;
+			}
+		}
+		/* and it still has an answer, or has ended in order */
+		h.deaf = true;
+		if (!h.lost)
+			assert_true(host_poll(&h, 0, 1, &flags) <
+					    VIRTIO_GC_STATUSES ||
+				    h.lost);
+		if (h.lost) {
+			assert_int_equal(waitpid(h.child[0].pid, &status, 0),
+					 h.child[0].pid);
+			close(h.child[0].fd);
+			h.child[0].pid = 0;
+			if (WIFSIGNALED(status))
+				fail_msg("seed %llu: ended by signal %d",
+					 (unsigned long long)c.seed,
+					 WTERMSIG(status));
+			assert_in_range(WEXITSTATUS(status), 0, 9);
+			assert_int_not_equal(WEXITSTATUS(status), 1);
+			ended++;
+		}
+		host_end(&h);
+	}
+	printf("# %u of %u workers gave up on noise\n", ended, HEAPS);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_trace),
+		cmocka_unit_test(test_compact),
+		cmocka_unit_test(test_killed),
+		cmocka_unit_test(test_sandbox),
+		cmocka_unit_test(test_slab_gone),
+		cmocka_unit_test(test_noise),
+	};
+
+	if (!getenv("GC_WORKER") || !getenv("GC_WORKER_PLAIN")) {
+		fprintf(stderr,
+			"worker_test: GC_WORKER and GC_WORKER_PLAIN are programs; `make check` sets them\n");
+		return 2;
+	}
+	worker_path = getenv("GC_WORKER");
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
