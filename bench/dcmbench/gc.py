@@ -82,7 +82,8 @@ def evacuate(build: Path, repeat: int) -> report.Row:
         value <= 4 and crossed <= 0.05,
         f"{live / 1e6:.1f} MB live in {runs[0]['objects']} objects: "
         f"{depth / 1e6:.2f} ms depth first, {breadth / 1e6:.2f} ms breadth first, "
-        f"memcpy() {copy / 1e6:.2f} ms; request and answer are {crossed:.1%} of the bytes, the forward table stays on the donor",
+        f"memcpy() {copy / 1e6:.2f} ms; request and answer are {crossed:.1%} of the bytes, "
+        "the forward table stays on the donor",
     )
 
 
