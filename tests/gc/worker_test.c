@@ -27,7 +27,13 @@
 
 #define REGION	(64ull << 10)
 #define BUFFER	(sizeof(struct dcm_gc_message) + DCM_GC_PAYLOAD_MAX)
-#define HEAPS	(getenv("GC_HEAPS") ? (u32)atoi(getenv("GC_HEAPS")) : 30u)
+#ifdef __SANITIZE_THREAD__
+#define HEAPS_DEFAULT 9u
+#else
+#define HEAPS_DEFAULT 30u
+#endif
+#define HEAPS \
+	(getenv("GC_HEAPS") ? (u32)atoi(getenv("GC_HEAPS")) : HEAPS_DEFAULT)
 
 static const char *worker_path;
 
@@ -853,5 +859,7 @@ int main(void)
 		return 2;
 	}
 	worker_path = getenv("GC_WORKER");
+	if (getenv("GC_TEST"))
+		cmocka_set_test_filter(getenv("GC_TEST"));
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
