@@ -75,7 +75,7 @@ help:
 	@echo '  make test-dcmctl   the command line'
 	@echo '  make test-guest    a stock guest on donor memory'
 	@echo '  make test-kernel-vm  the kernel module, its daemon and guests on it, in a VM'
-	@echo '  make test-kernel   the same, with RDMA (not in make test)'
+	@echo '  make test-kernel   the same, with RDMA and more guests (not in make test)'
 	@echo '  make test-kernel-debug  dcmfs under KASAN, lockdep and kmemleak (not in make test)'
 	@echo '  make test-qemu     QEMU with our patches, virtio-gc and its driver (not in make test)'
 	@echo '  make test-qemu-debug  its driver under KASAN, lockdep and kmemleak (not in make test)'
@@ -138,11 +138,12 @@ test-kernel: deps-test deps-demo deps-vm programs
 	@+$(MAKE) -C tests/vm all
 	@$(PYTEST) tests/vm
 
-# Of these, what `make test` runs: all but RDMA.
+# Of these, what `make test` runs: no RDMA, and of guests under KVM one for each
+# kind of donor (docs/testing.md).
 test-kernel-vm: deps-test deps-demo deps-vm programs
 	@scripts/vm-image >/dev/null
 	@scripts/guest-image >/dev/null
-	@$(PYTEST) tests/vm -m 'not rdma'
+	@$(PYTEST) tests/vm -m 'not rdma and (not kvm or boot)'
 
 # The same of dcmfs, under KASAN, lockdep and kmemleak. Not part of `make test`.
 test-kernel-debug: deps-test deps-demo deps-debug-kernel programs

@@ -56,7 +56,8 @@ def a_guest(host: Host, name: str, cpus: int = 1) -> Iterator[L2]:
     """A guest on the file RAM, with the tests' programs; its shell may not be there yet."""
     host.bed.must(["truncate", "-s", "256M", RAM])
     payload = [*workload.PAYLOAD, TOOL]
-    with L2(host.bed, RAM, cpus=cpus, payload=payload, keep=LOGS / name) as guest:
+    guest = L2(host.bed, RAM, cpus=cpus, payload=payload, keep=LOGS / name)
+    with guest:
         yield guest
 
 
@@ -85,6 +86,7 @@ def all_is_back(host: Host) -> None:
     until(lambda: not any(donor.used() for donor in alive), "donors have all back")
 
 
+@pytest.mark.boot
 @pytest.mark.timeout(900)
 def test_a_guest_works(host: Host) -> None:
     """Its programs' results are right, with budgets that change and a donor that drains."""
