@@ -9,6 +9,7 @@ import json
 import os
 import re
 import statistics
+import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -259,6 +260,11 @@ def metadata(say: Say, repeat: int) -> Row:
 # -- scale-vcpu ------------------------------------------------------------
 
 THREADS = (1, 2, 4)
+# Interrupts that one processor sends another: a count, which no load of this host changes.
+IPIS = r"""#!/bin/sh
+awk '/ (CAL|TLB|RES):/ { n = 0; for (i = 2; $i ~ /^[0-9]+$/; i++) n += $i; print $1, n }' \
+    /proc/interrupts
+"""
 
 
 def _host_cpu(pid: int) -> float:
@@ -272,11 +278,13 @@ def scale(say: Say, repeat: int) -> Row:
     runs: list[Raw] = []
     with Bed(spec, keep=l1.OUT / "scale") as bed:
         l1.prepare(bed)
+        bed.put(IPIS.encode(), "/tmp/ipis", 0o755)
         swaps = l1.Swaps(bed, 4 * SIZE)
         for seed, n, name in itertools.product(range(repeat), THREADS, ("brd", "dcmfs")):
             with _side(swaps, name, SIZE, LIMIT * l1.MIB) as side:
+                side.look += "; /tmp/ipis"
                 begin = _host_cpu(bed.pid)
-                ran = side.touch(f"{SIZE} rand 50 12000 {n} {seed}", 900)
+                ran = side.touch(f"{SIZE} rand 50 4000 {n} {seed}", 900)
                 cpu = _host_cpu(bed.pid) - begin
             faults = ran.rose["FAULT_MISSING"] if name == "dcmfs" else ran.told["majflt"]
             rate = faults * 1e9 / ran.told["ns"]
@@ -287,6 +295,9 @@ def scale(say: Say, repeat: int) -> Row:
                     "faults": faults,
                     "faults_per_s": round(rate),
                     "host_cpu_s": round(cpu, 2),
+                    "ipis_per_fault": {
+                        k: round(ran.rose[f"{k}:"] / faults, 2) for k in ("CAL", "TLB", "RES")
+                    },
                 }
             )
             say(f"scale-vcpu: {n} threads, {name}: {rate:.0f} faults a second")
@@ -310,6 +321,14 @@ def scale(say: Say, repeat: int) -> Row:
         + "; swap: "
         + ", ".join(f"{n}: {rate_of('brd', n) / rate_of('brd', 1):.2f}" for n in THREADS[1:])
     )
+    for name in ("dcmfs", "brd"):
+        said = [
+            f"{n}: " + "/".join(f"{v:.2f}" for v in one["ipis_per_fault"].values())
+            for n in THREADS
+            for one in [next(r for r in runs if (r["side"], r["threads"]) == (name, n))]
+        ]
+        detail += f"; interrupts between processors a fault (CAL/TLB/RES), {name}: "
+        detail += ", ".join(said)
     ok = min(ratios) > 1 and rising
     return row("scale-vcpu", min(ratios), ok, {"runs": runs}, repeat, detail)
 
@@ -379,15 +398,17 @@ def exits(say: Say, repeat: int) -> Row:
 
 # -- faults-bytes ----------------------------------------------------------
 
-PEERS = ("brd", "nbd", "nvme")
-HEAP = 32  # MiB: the memory of touch, and the most that a program's heap can be
+PEERS = ("brd", "nvme", "nbd")
+# A machine that others use too may take long; loads that are not begun by then are not measured.
+LONGEST_S = 480
+HEAP = 16  # MiB: the memory of touch, and the most that a program's heap can be
 
 PROGRAM_INPUT = """
 import random
 r = random.Random(7)
 words = [''.join(r.choices('abcdefghijklmnopqrstuvwxyz', k=r.randint(3, 9))) for _ in range(4000)]
 with open('/var/tmp/lines', 'w') as f:
-    for i in range(60000):
+    for i in range(50000):
         print(i, *r.choices(words, k=12), file=f)
 """
 SQLITE = """
@@ -397,7 +418,7 @@ db = sqlite3.connect(':memory:')
 db.execute('pragma temp_store=memory')
 db.execute('create table item(id integer primary key, shop int, price int, name text)')
 db.executemany('insert into item(shop, price, name) values(?,?,?)', ((r.randrange(500),
-    r.randrange(10000), 'item %d ' % i + 'x' * r.randrange(120)) for i in range(40000)))
+    r.randrange(10000), 'item %d ' % i + 'x' * r.randrange(120)) for i in range(24000)))
 db.execute('create index by_shop on item(shop, price)')
 h = hashlib.sha256()
 for n in range(60):
@@ -409,7 +430,7 @@ for row in db.execute('select shop, avg(price) from item group by shop order by 
 print(h.hexdigest())
 """
 PROGRAMS = {
-    "sort": "sort --parallel=1 -S 16M -k2,2 -k5,5 /var/tmp/lines | sha256sum",
+    "sort": "sort --parallel=1 -S 12M -k2,2 -k5,5 /var/tmp/lines | sha256sum",
     "sqlite": "python3 /var/tmp/shop.py",
 }
 
@@ -417,7 +438,7 @@ PROGRAMS = {
 def _run_load(side: l1.Side, load: str) -> l1.Ran:
     if load in PROGRAMS:
         return side.program(PROGRAMS[load], HEAP)
-    return side.touch(f"{HEAP} {load} 50 {20480 if load == 'seq' else 16384} 1 1", 900)
+    return side.touch(f"{HEAP} {load} 50 {10240 if load == 'seq' else 8192} 1 1", 400)
 
 
 def _moved(side: l1.Side, load: str, right: str) -> Raw:
@@ -442,17 +463,26 @@ def faults_bytes(say: Say, repeat: int) -> Row:
     """Once each: a load makes the same accesses each time."""
     spec = Spec(memory_mib=1536, cpus=2, kvm=False, guest=False)
     runs: list[Raw] = []
+    left: list[str] = []
+    until = time.monotonic() + LONGEST_S
     with Bed(spec, keep=l1.OUT / "faults-bytes") as bed:
         l1.prepare(bed)
         bed.put(l1.ARENA, "/tmp/arena.so", 0o755)
+        # Else a heap has more in memory than was touched, on the one side only.
+        bed.must("echo never >/sys/kernel/mm/transparent_hugepage/enabled")
         bed.put(PROGRAM_INPUT.encode(), "/var/tmp/lines.py")
         bed.put(SQLITE.encode(), "/var/tmp/shop.py")
         bed.must("python3 /var/tmp/lines.py; cat /var/tmp/lines >/dev/null", 300)
         swaps = l1.Swaps(bed, 3 * HEAP)
         for load in ("seq", "zipf", *PROGRAMS):
+            if time.monotonic() > until:
+                left.append(load)
+                continue
             heap, beside, right = _needs(swaps, load)
             say(f"faults-bytes: {load}: heap {heap >> 10} KiB, beside it {beside >> 10} KiB")
-            for share, name in itertools.product((50, 25), ("dcmfs", *PEERS)):
+            # Two devices behind the same read-ahead differ in time, not in counts: one is enough.
+            sides = ("dcmfs", *(PEERS if load not in PROGRAMS else PEERS[:2]))
+            for share, name in itertools.product((50, 25), sides):
                 limit = heap * share // 100
                 allowed = limit if name == "dcmfs" else limit + beside
                 one: Raw = {"side": name, "load": load, "share": share, "limit": allowed}
@@ -462,7 +492,7 @@ def faults_bytes(say: Say, repeat: int) -> Row:
                 say(f"faults-bytes: {one}")
         swaps.close()
         _judge(bed)
-    return _faults_row(runs)
+    return _faults_row(runs, left)
 
 
 def _needs(swaps: l1.Swaps, load: str) -> tuple[int, int, str]:
@@ -479,11 +509,12 @@ def _needs(swaps: l1.Swaps, load: str) -> tuple[int, int, str]:
     return heap, max(peak - heap, 0), ran.said if load in PROGRAMS else ""
 
 
-def _faults_row(runs: list[Raw]) -> Row:
+def _faults_row(runs: list[Raw], left: list[str]) -> Row:
     texts, worst, more = [], 0.0, 0.0
     for load, share in dict.fromkeys((r["load"], r["share"]) for r in runs):
         by = {r["side"]: r for r in runs if (r["load"], r["share"]) == (load, share)}
-        peers = [by[p] for p in PEERS if "faults" in by[p]]
+        there = [s for s in ("dcmfs", *PEERS) if s in by]
+        peers = [by[p] for p in there[1:] if "faults" in by[p]]
         if not peers:
             raise RuntimeError(f"{load} at {share} %: no swap could run it")
         ours = by["dcmfs"]
@@ -492,13 +523,16 @@ def _faults_row(runs: list[Raw]) -> Row:
         worst, more = max(worst, faults), max(more, moved)
         texts.append(
             f"{load} {share} %: faults "
-            + "/".join(str(by[s].get("faults", "killed")) for s in ("dcmfs", *PEERS))
+            + "/".join(str(by[s].get("faults", "killed")) for s in there)
             + ", KiB "
-            + "/".join(str(by[s]["bytes"] >> 10 if "bytes" in by[s] else "-") for s in by)
+            + "/".join(str(by[s]["bytes"] >> 10 if "bytes" in by[s] else "-") for s in there)
             + f" = {faults:.2f} x faults, {moved:.2f} x bytes"
         )
     detail = f"dcmfs/{'/'.join(PEERS)}: {'; '.join(texts)}; bytes at worst {more:.2f} x"
-    return row("faults-bytes", worst, worst < 1 and more <= 1.3, {"runs": runs}, 1, detail)
+    if left:
+        detail += f"; NOT MEASURED, no time left: {', '.join(left)}"
+    ok = worst < 1 and more <= 1.3 and not left
+    return row("faults-bytes", worst, ok, {"runs": runs}, 1, detail)
 
 
 MEASURES: dict[str, Callable[[Say, int], Row]] = {
