@@ -262,7 +262,7 @@ def metadata(say: Say, repeat: int) -> Row:
 THREADS = (1, 2, 4)
 # Interrupts that one processor sends another: a count, which no load of this host changes.
 IPIS = r"""#!/bin/sh
-awk '/ (CAL|TLB|RES):/ { n = 0; for (i = 2; $i ~ /^[0-9]+$/; i++) n += $i; print $1, n }' \
+awk '$1 ~ /^(CAL|TLB|RES):$/ { n = 0; for (i = 2; $i ~ /^[0-9]+$/; i++) n += $i; print $1, n }' \
     /proc/interrupts
 """
 
