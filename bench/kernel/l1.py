@@ -250,7 +250,8 @@ class Swaps:
 
     def close(self) -> None:
         if self._controller:
-            self.bed.must("echo 1 >/sys/class/nvme/nvme*/delete_controller", 60)
+            remove = "for c in /sys/class/nvme/nvme*; do echo 1 >$c/delete_controller; done"
+            self.bed.must(remove, 60)
         if self._job:
             self._job.end()
 
