@@ -63,7 +63,7 @@ help:
 	@echo
 	@echo 'steps of make test:'
 	@echo '  make check         style, static checks, both compilers'
-	@echo '  make kernel-check  build kvm-dcm.ko for Debian 13's kernel and the newest'
+	@echo '  make kernel-check  build kvm-dcm.ko for Debian 13 and the newest kernel'
 	@echo '  make unit          unit tests under sanitizers'
 	@echo '  make torture       SECONDS=60 SEED= random operations, every byte checked'
 	@echo '  make fuzz          replay the corpora'
