@@ -237,6 +237,18 @@ static vm_fault_t dcmfs_fault(struct vm_fault *vmf)
 	return r;
 }
 
+/*
+ * Nothing is mapped before it is asked for. But without this the kernel takes
+ * ->fault for one that needs the mmap lock: each fault would begin under its
+ * VMA's lock, be turned away, and begin again.
+ */
+static vm_fault_t dcmfs_map_pages(struct vm_fault *vmf, pgoff_t start,
+				  pgoff_t end)
+{
+	return 0;
+}
+
 const struct vm_operations_struct dcmfs_vm_ops = {
 	.fault = dcmfs_fault,
+	.map_pages = dcmfs_map_pages,
 };
