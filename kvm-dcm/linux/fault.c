@@ -27,12 +27,14 @@
  * @vm: whose memory
  * @vmf: the fault
  * @file: keeps @vm when the mmap lock was let go, else %NULL
+ * @until: how long a thread that can't be killed goes on
  */
 struct fault {
 	struct dcmfs_access a;
 	struct dcmfs_vm *vm;
 	struct vm_fault *vmf;
 	struct file *file;
+	unsigned long until;
 };
 
 /*
@@ -54,6 +56,17 @@ static bool may_wait(struct fault *f)
 		f->a.want = false;
 	}
 	return true;
+}
+
+/*
+ * Killed; or a kernel thread, which can't be. KVM's asks ahead for a vCPU and
+ * holds the memory meanwhile, so that a VM that was killed would wait for it: it
+ * is told to leave off, and the vCPU, if there is one, comes by itself.
+ */
+static bool gives_up(const struct fault *f)
+{
+	return fatal_signal_pending(current) ||
+	       ((current->flags & PF_KTHREAD) && time_after(jiffies, f->until));
 }
 
 static void drop_busy(struct fault *f)
@@ -85,7 +98,7 @@ static bool wait_lane(struct fault *f, struct dcmfs_lane *lane, int seq,
 					    READ_ONCE(lane->event) ||
 						    atomic_read(&b->seq) != seq,
 					    WAIT_TICKS);
-		if (fatal_signal_pending(current))
+		if (gives_up(f))
 			return false;
 		if (atomic_read(&b->seq) != seq)
 			break;
@@ -108,7 +121,7 @@ static bool wait_change(struct fault *f, int seq)
 		return false;
 	wait_event_killable_timeout(b->wait, atomic_read(&b->seq) != seq,
 				    WAIT_TICKS);
-	return !fatal_signal_pending(current);
+	return !gives_up(f);
 }
 
 /* Lost memory: an error, or a pause that only a signal ends. */
@@ -126,7 +139,7 @@ static vm_fault_t fault_lost(struct fault *f)
 	/* A discard ends being lost, a signal the wait. */
 	if (!fatal_signal_pending(current))
 		schedule_timeout_killable(HZ / 4);
-	if (fatal_signal_pending(current))
+	if (gives_up(f))
 		return f->file ? VM_FAULT_RETRY : VM_FAULT_SIGBUS;
 	return 0;
 }
@@ -174,7 +187,7 @@ static vm_fault_t fault_once(struct fault *f, bool write)
 	 * Not to be waited for; or killed, and then a system call must get its
 	 * EFAULT and not come here for ever.
 	 */
-	if (fatal_signal_pending(current))
+	if (gives_up(f))
 		return f->file ? VM_FAULT_RETRY : VM_FAULT_SIGBUS;
 	return ok ? 0 : VM_FAULT_RETRY;
 }
@@ -182,7 +195,7 @@ static vm_fault_t fault_once(struct fault *f, bool write)
 /* All of a fault but what it leaves in its trace. */
 static vm_fault_t serve(struct dcmfs_vm *vm, struct vm_fault *vmf)
 {
-	struct fault f = { .vm = vm, .vmf = vmf };
+	struct fault f = { .vm = vm, .vmf = vmf, .until = jiffies + HZ };
 	vm_fault_t r = 0;
 
 	f.a.vmf = vmf;
