@@ -89,8 +89,7 @@ struct dcmfs_access {
  * @lock: held by the one thread that is in the core with it
  * @core: its other part
  * @access: the fault it serves, if any
- * @done: I/Os complete and not polled
- * @done_tail: the last
+ * @done: I/Os on slabs of this host: complete and not polled
  * @landing: pages a READ goes to, by fetch; those of a fetch that ended in
  *	a loss wait for the next one
  * @landing_nr: how many
@@ -104,8 +103,7 @@ struct dcmfs_lane {
 	struct mutex lock;
 	struct dcm_lane *core;
 	struct dcmfs_access *access;
-	struct dcm_io *done;
-	struct dcm_io **done_tail;
+	struct dcm_done done;
 	struct page *landing[DCM_FETCHES_MAX];
 	u8 landing_nr[DCM_FETCHES_MAX];
 	struct dcm_endpoint *link[DCMFS_DONORS_MAX];

@@ -81,10 +81,7 @@ int dcmfs_io_post(struct dcm_lane *lane, struct dcm_io *io)
 		return err;
 	}
 	io->posted_ns = ktime_get_ns();
-	io->status = dcmfs_slab_io(slab, io);
-	io->next = NULL;
-	*home->done_tail = io;
-	home->done_tail = &io->next;
+	dcm_done_add(&home->done, io, dcmfs_slab_io(slab, io));
 	return 0;
 }
 
@@ -99,25 +96,6 @@ void dcmfs_io_flush(struct dcm_lane *lane)
 
 		ep->ops->flush(ep);
 	}
-}
-
-static int local_poll(struct dcmfs_lane *home, struct dcm_io **done, int max)
-{
-	struct dcm_io **end = &home->done;
-	int n = 0;
-
-	while (*end && n < max) {
-		end = &(*end)->next;
-		n++;
-	}
-	if (!n)
-		return 0;
-	*done = home->done;
-	home->done = *end;
-	if (!home->done)
-		home->done_tail = &home->done;
-	*end = NULL;
-	return n;
 }
 
 static int link_poll(struct dcmfs_lane *home, unsigned int donor,
@@ -144,9 +122,9 @@ int dcmfs_io_poll(struct dcm_lane *lane, struct dcm_io **done, int max)
 	u64 busy = home->busy;
 	int n;
 
-	if (home->done || busy)
+	if (home->done.nr || busy)
 		dcmfs_jitter(DCMFS_AT_DONE);
-	n = local_poll(home, done, max);
+	n = dcm_done_take(&home->done, done, max);
 	if (!busy)
 		return n;
 	/* What comes from here on is an event of its own. */

@@ -277,7 +277,7 @@ int dcmfs_vm_create(struct inode *inode, u64 bytes)
 		mutex_init(&lane->lock);
 		lane->core = &vm->core->lane[i];
 		lane->core->priv = lane;
-		lane->done_tail = &lane->done;
+		dcm_done_init(&lane->done);
 		init_waitqueue_head(&lane->wait);
 	}
 	vm->thread = kthread_run(thread_main, vm, "dcm/%lu", dcmfs_ino(inode));

@@ -63,7 +63,6 @@ struct tcp_op {
  * @why: what it died of
  * @dead: for good
  * @depth: operations in flight at most
- * @nr_done: operations complete and not polled
  * @head: sequence number (and tag) of the next operation posted
  * @sent: first not sent in full
  * @tail: oldest not answered in full
@@ -72,7 +71,6 @@ struct tcp_op {
  * @ans: its head, as far as it is here
  * @heard: when something last came, or was first waited for
  * @done: operations complete and not polled
- * @done_tail: the last
  * @op: operations in flight, by their number modulo @depth
  */
 struct tcp_endpoint {
@@ -86,7 +84,6 @@ struct tcp_endpoint {
 	const char *why;
 	bool dead;
 	u32 depth;
-	u32 nr_done;
 	u64 head;
 	u64 sent;
 	u64 tail;
@@ -94,8 +91,7 @@ struct tcp_endpoint {
 	size_t rx_off;
 	u8 ans[ANS_BYTES];
 	unsigned long heard;
-	struct dcm_io *done;
-	struct dcm_io **done_tail;
+	struct dcm_done done;
 	struct tcp_op op[];
 };
 
@@ -125,11 +121,7 @@ static void complete_op(struct tcp_endpoint *t, int status)
 
 	t->tail++;
 	t->rx_off = 0;
-	io->status = status;
-	io->next = NULL;
-	*t->done_tail = io;
-	t->done_tail = &io->next;
-	t->nr_done++;
+	dcm_done_add(&t->done, io, status);
 }
 
 static void die(struct tcp_endpoint *t, int status, const char *why)
@@ -303,7 +295,7 @@ static int rx_some(struct tcp_endpoint *t)
 
 static void rx(struct tcp_endpoint *t, u32 enough)
 {
-	while (!t->dead && t->tail < t->sent && t->nr_done < enough) {
+	while (!t->dead && t->tail < t->sent && t->done.nr < enough) {
 		size_t payload = rx_payload(op_at(t, t->tail)->io);
 		int n = rx_some(t), status = 0;
 
@@ -330,7 +322,7 @@ static void rx(struct tcp_endpoint *t, u32 enough)
 
 static void look(struct tcp_endpoint *t)
 {
-	if (t->tail < t->head && !t->nr_done &&
+	if (t->tail < t->head && !t->done.nr &&
 	    time_after(jiffies, t->heard + SILENCE_TICKS))
 		die(t, -ENOTCONN, "no answer");
 }
@@ -338,25 +330,13 @@ static void look(struct tcp_endpoint *t)
 static int tcp_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 {
 	struct tcp_endpoint *t = to_tcp(ep);
-	struct dcm_io **end = &t->done;
-	int n = 0;
 
 	tcp_flush(ep);
-	if (!t->dead && t->nr_done < (u32)max)
+	if (!t->dead && t->done.nr < (u32)max)
 		rx(t, (u32)max);
 	if (!t->dead)
 		look(t);
-	while (*end && n < max) {
-		end = &(*end)->next;
-		n++;
-	}
-	*done = n ? t->done : NULL;
-	t->done = *end;
-	if (!t->done)
-		t->done_tail = &t->done;
-	*end = NULL;
-	t->nr_done -= (u32)n;
-	return n;
+	return dcm_done_take(&t->done, done, max);
 }
 
 /* ---- the rest ---- */
@@ -369,9 +349,7 @@ static int tcp_post(struct dcm_endpoint *ep, struct dcm_io *io)
 
 	if (t->dead)
 		return -ENOTCONN;
-	if (io->bytes > io->slab->bytes ||
-	    io->offset > io->slab->bytes - io->bytes || !io->bytes ||
-	    io->bytes > DCM_WIRE_PAYLOAD_MAX)
+	if (!dcm_io_fits(io))
 		return -ERANGE;
 	if (t->head - t->tail >= t->depth)
 		return -EAGAIN;
@@ -396,7 +374,7 @@ static u32 tcp_in_flight(struct dcm_endpoint *ep)
 {
 	struct tcp_endpoint *t = to_tcp(ep);
 
-	return (u32)(t->head - t->tail) + t->nr_done;
+	return (u32)(t->head - t->tail) + t->done.nr;
 }
 
 static bool tcp_dead(struct dcm_endpoint *ep)
@@ -549,7 +527,7 @@ struct dcm_endpoint *dcmfs_tcp_open(struct dcmfs_vm *vm,
 	t->vm = vm;
 	t->lane = lane;
 	t->depth = depth;
-	t->done_tail = &t->done;
+	dcm_done_init(&t->done);
 	t->sock = sockfd_lookup(fd, err);
 	if (!t->sock)
 		goto fail;

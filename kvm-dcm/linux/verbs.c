@@ -82,9 +82,7 @@ struct pair_op {
  * @head: sequence number of the next operation posted
  * @tail: oldest not completed
  * @heard: when something last completed, or was first waited for
- * @nr_done: operations complete and not polled
- * @done: those
- * @done_tail: the last
+ * @done: operations complete and not polled
  * @op: operations in flight, by their number modulo DEPTH
  */
 struct pair {
@@ -104,9 +102,7 @@ struct pair {
 	u64 head;
 	u64 tail;
 	unsigned long heard;
-	u32 nr_done;
-	struct dcm_io *done;
-	struct dcm_io **done_tail;
+	struct dcm_done done;
 	struct pair_op op[DEPTH];
 };
 
@@ -137,15 +133,10 @@ static void unmap_first(struct pair *p, struct pair_op *op, unsigned int nr)
 static void complete_op(struct pair *p, int status)
 {
 	struct pair_op *op = op_at(p, p->tail);
-	struct dcm_io *io = op->io;
 
 	unmap_first(p, op, op->nr);
 	p->tail++;
-	io->status = status;
-	io->next = NULL;
-	*p->done_tail = io;
-	p->done_tail = &io->next;
-	p->nr_done++;
+	dcm_done_add(&p->done, op->io, status);
 }
 
 /* Any context that may sleep; says nothing of operations. */
@@ -341,7 +332,7 @@ static void reap(struct pair *p)
 
 static void look(struct pair *p)
 {
-	if (p->tail < p->head && !p->nr_done &&
+	if (p->tail < p->head && !p->done.nr &&
 	    time_after(jiffies, p->heard + SILENCE_TICKS))
 		pair_over(p, "no answer");
 }
@@ -349,24 +340,12 @@ static void look(struct pair *p)
 static int pair_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 {
 	struct pair *p = to_pair(ep);
-	struct dcm_io **end = &p->done;
-	int n = 0;
 
 	reap(p);
 	look(p);
 	if (READ_ONCE(p->state) == PAIR_DEAD && p->tail < p->head)
 		pair_finish(p);
-	while (*end && n < max) {
-		end = &(*end)->next;
-		n++;
-	}
-	*done = n ? p->done : NULL;
-	p->done = *end;
-	if (!p->done)
-		p->done_tail = &p->done;
-	*end = NULL;
-	p->nr_done -= (u32)n;
-	return n;
+	return dcm_done_take(&p->done, done, max);
 }
 
 /* The pages of an operation, for the card. */
@@ -424,9 +403,7 @@ static int pair_post(struct dcm_endpoint *ep, struct dcm_io *io)
 
 	if (READ_ONCE(p->state) != PAIR_UP)
 		return -ENOTCONN;
-	if (io->bytes > io->slab->bytes ||
-	    io->offset > io->slab->bytes - io->bytes || !io->bytes ||
-	    io->bytes > DCM_BLOCK_MAX * PAGE_SIZE)
+	if (!dcm_io_fits(io))
 		return -ERANGE;
 	if (p->head - p->tail >= DEPTH)
 		return -EAGAIN;
@@ -454,7 +431,7 @@ static u32 pair_in_flight(struct dcm_endpoint *ep)
 {
 	struct pair *p = to_pair(ep);
 
-	return (u32)(p->head - p->tail) + p->nr_done;
+	return (u32)(p->head - p->tail) + p->done.nr;
 }
 
 static bool pair_dead(struct dcm_endpoint *ep)
@@ -544,7 +521,7 @@ static struct dcm_endpoint *pair_open(struct dcmfs_vm *vm,
 	p->lane = lane;
 	p->end = end;
 	p->why = "";
-	p->done_tail = &p->done;
+	dcm_done_init(&p->done);
 	mutex_init(&p->lock);
 	memcpy(p->shown, arg->shown, sizeof(p->shown));
 	target(arg, &ss);

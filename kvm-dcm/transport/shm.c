@@ -32,9 +32,7 @@
 struct shm_endpoint {
 	struct dcm_endpoint ep;
 	u32 depth;
-	u32 nr_done;
-	struct dcm_io *done;
-	struct dcm_io **done_tail;
+	struct dcm_done done;
 };
 
 static inline struct shm_endpoint *to_shm(struct dcm_endpoint *ep)
@@ -55,7 +53,7 @@ static struct dcm_endpoint *shm_open_ep(const void *arg, int *err)
 	}
 	s->ep.ops = &dcm_transport_shm;
 	s->depth = a && a->depth ? a->depth : SHM_DEPTH;
-	s->done_tail = &s->done;
+	dcm_done_init(&s->done);
 	*err = 0;
 	return &s->ep;
 }
@@ -95,25 +93,21 @@ static int shm_post(struct dcm_endpoint *ep, struct dcm_io *io)
 	struct shm_endpoint *s = to_shm(ep);
 	const struct dcm_slab_ref *slab = io->slab;
 	struct timespec ts;
+	int status = 0;
 
 	if (io->bytes > slab->bytes || io->offset > slab->bytes - io->bytes)
 		return -ERANGE;
-	if (s->nr_done >= s->depth)
+	if (s->done.nr >= s->depth)
 		return -EAGAIN;
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	io->posted_ns = (u64)ts.tv_sec * 1000000000u + (u64)ts.tv_nsec;
-	if (io->op == DCM_IO_WRITE) {
-		io->status = shm_write(io);
-	} else if (slab->map) {
+	if (io->op == DCM_IO_WRITE)
+		status = shm_write(io);
+	else if (slab->map)
 		io->data = (char *)slab->map + io->offset;
-		io->status = 0;
-	} else {
-		io->status = -ESTALE;
-	}
-	io->next = NULL;
-	*s->done_tail = io;
-	s->done_tail = &io->next;
-	s->nr_done++;
+	else
+		status = -ESTALE;
+	dcm_done_add(&s->done, io, status);
 	return 0;
 }
 
@@ -124,23 +118,7 @@ static void shm_flush(struct dcm_endpoint *ep)
 
 static int shm_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 {
-	struct shm_endpoint *s = to_shm(ep);
-	struct dcm_io **tail = done;
-	int n;
-
-	*done = NULL;
-	for (n = 0; n < max && s->done; n++) {
-		struct dcm_io *io = s->done;
-
-		s->done = io->next;
-		io->next = NULL;
-		*tail = io;
-		tail = &io->next;
-	}
-	if (!s->done)
-		s->done_tail = &s->done;
-	s->nr_done -= (u32)n;
-	return n;
+	return dcm_done_take(&to_shm(ep)->done, done, max);
 }
 
 static int shm_wait_fd(struct dcm_endpoint *ep, short *events)
@@ -152,7 +130,7 @@ static int shm_wait_fd(struct dcm_endpoint *ep, short *events)
 
 static u32 shm_in_flight(struct dcm_endpoint *ep)
 {
-	return to_shm(ep)->nr_done;
+	return to_shm(ep)->done.nr;
 }
 
 static bool shm_dead(struct dcm_endpoint *ep)

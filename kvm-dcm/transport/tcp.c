@@ -51,6 +51,8 @@
 #define TCP_RX_OPS 8u
 #define TCP_BACK_BYTES (TCP_RX_OPS * (TCP_ANS_BYTES + DCM_WIRE_PAYLOAD_MAX))
 
+static_assert(DCM_IO_BYTES_MAX == DCM_WIRE_PAYLOAD_MAX,
+	      "payload of one message");
 /* one answer's head fits all three messages a donor may send here */
 static_assert(sizeof(struct dcm_wire_io_done) == sizeof(struct dcm_wire_error),
 	      "answers differ in length");
@@ -96,9 +98,7 @@ struct tcp_endpoint {
 	size_t tx_record;
 	size_t back_pos;
 	size_t back_len;
-	u32 nr_done;
-	struct dcm_io *done;
-	struct dcm_io **done_tail;
+	struct dcm_done done;
 	struct tcp_op op[DCM_WIRE_INFLIGHT_MAX];
 	u8 record[TCP_RECORD];
 	u8 back[TCP_BACK_BYTES];
@@ -140,11 +140,7 @@ static void complete(struct tcp_endpoint *t, int status)
 
 	t->tail++;
 	t->rx_off = 0;
-	io->status = status;
-	io->next = NULL;
-	*t->done_tail = io;
-	t->done_tail = &io->next;
-	t->nr_done++;
+	dcm_done_add(&t->done, io, status);
 }
 
 static void die(struct tcp_endpoint *t, int status, const char *why)
@@ -486,7 +482,7 @@ static void rx(struct tcp_endpoint *t, u32 enough)
 	bool back;
 	u8 byte;
 
-	while (!t->dead && t->nr_done < enough) {
+	while (!t->dead && t->done.nr < enough) {
 		back = t->back_len > 0;
 		n = rx_list(t, iov, back);
 		if (!n) {
@@ -523,19 +519,17 @@ static void rx(struct tcp_endpoint *t, u32 enough)
 static int tcp_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 {
 	struct tcp_endpoint *t = to_tcp(ep);
-	struct dcm_io **tail = done;
 	u64 now;
-	int n;
 
 	*done = NULL;
 	if (max <= 0)
 		return 0;
 	tcp_flush(ep);
-	if (!t->dead && t->nr_done < (u32)max) {
+	if (!t->dead && t->done.nr < (u32)max) {
 		rx(t, (u32)max);
 		/* sets off the clock at the first look after a sign of life */
 		if (!t->dead && t->silence_ns && t->tail < t->head &&
-		    !t->nr_done) {
+		    !t->done.nr) {
 			now = now_ns();
 			if (!t->heard_ns)
 				t->heard_ns = now;
@@ -543,18 +537,7 @@ static int tcp_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 				die(t, -ENOTCONN, "no answer");
 		}
 	}
-	for (n = 0; n < max && t->done; n++) {
-		struct dcm_io *io = t->done;
-
-		t->done = io->next;
-		io->next = NULL;
-		*tail = io;
-		tail = &io->next;
-	}
-	if (!t->done)
-		t->done_tail = &t->done;
-	t->nr_done -= (u32)n;
-	return n;
+	return dcm_done_take(&t->done, done, max);
 }
 
 /* ---- the rest ---- */
@@ -567,9 +550,7 @@ static int tcp_post(struct dcm_endpoint *ep, struct dcm_io *io)
 
 	if (t->dead)
 		return -ENOTCONN;
-	if (io->bytes > io->slab->bytes ||
-	    io->offset > io->slab->bytes - io->bytes || !io->bytes ||
-	    io->bytes > DCM_WIRE_PAYLOAD_MAX)
+	if (!dcm_io_fits(io))
 		return -ERANGE;
 	if (t->head - t->tail >= t->depth)
 		return -EAGAIN;
@@ -603,7 +584,7 @@ static u32 tcp_in_flight(struct dcm_endpoint *ep)
 {
 	struct tcp_endpoint *t = to_tcp(ep);
 
-	return (u32)(t->head - t->tail) + t->nr_done;
+	return (u32)(t->head - t->tail) + t->done.nr;
 }
 
 static bool tcp_dead(struct dcm_endpoint *ep)
@@ -633,7 +614,7 @@ static struct dcm_endpoint *tcp_open(const void *arg, int *err)
 	t->depth = a->depth;
 	t->silence_ns = a->silence_ns;
 	t->why = "";
-	t->done_tail = &t->done;
+	dcm_done_init(&t->done);
 	*err = 0;
 	return &t->ep;
 }

@@ -23,6 +23,9 @@
 
 #include "../core/dcm_context.h"
 
+/* bytes of one operation at most: a block */
+#define DCM_IO_BYTES_MAX 65536u
+
 /* What a transport can do, dcm_transport_ops.caps. */
 #define DCM_TR_ORDERED 0x1 /* completes in posting order */
 #define DCM_TR_DIRECT 0x2 /* READ leaves the data where it is: io->data */
@@ -80,6 +83,61 @@ struct dcm_io {
 	struct dcm_io *next;
 	void *owner;
 };
+
+/* Is there something to do, not too much, and all of it in the slab? */
+static inline bool dcm_io_fits(const struct dcm_io *io)
+{
+	return io->bytes && io->bytes <= DCM_IO_BYTES_MAX &&
+	       io->bytes <= io->slab->bytes &&
+	       io->offset <= io->slab->bytes - io->bytes;
+}
+
+/**
+ * struct dcm_done - operations complete and not polled, in order
+ * @first: the oldest
+ * @tail: where the next is to be linked
+ * @nr: how many
+ */
+struct dcm_done {
+	struct dcm_io *first;
+	struct dcm_io **tail;
+	u32 nr;
+};
+
+static inline void dcm_done_init(struct dcm_done *d)
+{
+	d->first = NULL;
+	d->tail = &d->first;
+	d->nr = 0;
+}
+
+static inline void dcm_done_add(struct dcm_done *d, struct dcm_io *io,
+				int status)
+{
+	io->status = status;
+	io->next = NULL;
+	*d->tail = io;
+	d->tail = &io->next;
+	d->nr++;
+}
+
+/* What dcm_transport_ops.poll returns: up to @max of them, as a list. */
+static inline int dcm_done_take(struct dcm_done *d, struct dcm_io **done,
+				int max)
+{
+	struct dcm_io **end = done;
+	int n;
+
+	*done = d->first;
+	for (n = 0; n < max && *end; n++)
+		end = &(*end)->next;
+	d->first = *end;
+	*end = NULL;
+	if (!d->first)
+		d->tail = &d->first;
+	d->nr -= (u32)n;
+	return n;
+}
 
 struct dcm_endpoint;
 struct module;

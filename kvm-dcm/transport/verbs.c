@@ -103,9 +103,7 @@ struct verbs_endpoint {
 	u64 silence_ns;
 	u64 heard_ns;
 	u64 dying_ns;
-	u32 nr_done;
-	struct dcm_io *done;
-	struct dcm_io **done_tail;
+	struct dcm_done done;
 	struct verbs_op op[DCM_VERBS_DEPTH];
 };
 
@@ -138,11 +136,7 @@ static void complete(struct verbs_endpoint *v, int status)
 		memcpy(io->data, v->ring + op->at, io->bytes);
 	v->ring_tail = op->ring_end;
 	v->tail++;
-	io->status = status;
-	io->next = NULL;
-	*v->done_tail = io;
-	v->done_tail = &io->next;
-	v->nr_done++;
+	dcm_done_add(&v->done, io, status);
 }
 
 static void qp_destroy(struct verbs_endpoint *v)
@@ -200,7 +194,7 @@ static void reap(struct verbs_endpoint *v, u32 enough)
 	struct ibv_wc wc[VERBS_REAP];
 	int n, i;
 
-	while (v->tail < v->rung && v->nr_done < enough && !v->qp_gone) {
+	while (v->tail < v->rung && v->done.nr < enough && !v->qp_gone) {
 		n = ibv_poll_cq(v->cq, VERBS_REAP, wc);
 		if (n < 0) {
 			die(v, "the completion queue failed");
@@ -257,9 +251,7 @@ static int verbs_post(struct dcm_endpoint *ep, struct dcm_io *io)
 
 	if (v->dead || __atomic_load_n(&v->killed, __ATOMIC_RELAXED))
 		return -ENOTCONN;
-	if (io->bytes > io->slab->bytes ||
-	    io->offset > io->slab->bytes - io->bytes || !io->bytes ||
-	    io->bytes > DCM_WIRE_PAYLOAD_MAX)
+	if (!dcm_io_fits(io))
 		return -ERANGE;
 	if (v->head - v->tail >= DCM_VERBS_DEPTH)
 		return -EAGAIN;
@@ -319,9 +311,7 @@ static void verbs_flush(struct dcm_endpoint *ep)
 static int verbs_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 {
 	struct verbs_endpoint *v = to_verbs(ep);
-	struct dcm_io **tail = done;
 	u64 now;
-	int n;
 
 	*done = NULL;
 	if (max <= 0)
@@ -331,7 +321,7 @@ static int verbs_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 		die(v, "closed by the donor, or given up");
 	reap(v, (u32)max);
 	/* sets off the clock at the first look after a sign of life */
-	if (!v->dead && v->silence_ns && v->tail < v->head && !v->nr_done) {
+	if (!v->dead && v->silence_ns && v->tail < v->head && !v->done.nr) {
 		now = now_ns();
 		if (!v->heard_ns)
 			v->heard_ns = now;
@@ -340,18 +330,7 @@ static int verbs_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 	}
 	if (v->dead)
 		die_finish(v);
-	for (n = 0; n < max && v->done; n++) {
-		struct dcm_io *io = v->done;
-
-		v->done = io->next;
-		io->next = NULL;
-		*tail = io;
-		tail = &io->next;
-	}
-	if (!v->done)
-		v->done_tail = &v->done;
-	v->nr_done -= (u32)n;
-	return n;
+	return dcm_done_take(&v->done, done, max);
 }
 
 /* Events that were raised; they must be acknowledged before the queue goes. */
@@ -386,14 +365,14 @@ static int verbs_wait_fd(struct dcm_endpoint *ep, short *events)
 		/* what completed before that raises nothing */
 		reap(v, 1);
 	}
-	return v->nr_done || v->dead ? v->ready : v->channel->fd;
+	return v->done.nr || v->dead ? v->ready : v->channel->fd;
 }
 
 static u32 verbs_in_flight(struct dcm_endpoint *ep)
 {
 	struct verbs_endpoint *v = to_verbs(ep);
 
-	return (u32)(v->head - v->tail) + v->nr_done;
+	return (u32)(v->head - v->tail) + v->done.nr;
 }
 
 static bool verbs_dead(struct dcm_endpoint *ep)
@@ -475,7 +454,7 @@ static struct dcm_endpoint *verbs_open(const void *arg, int *err)
 	v->ep.ops = &dcm_transport_verbs;
 	v->ready = -1;
 	v->why = "";
-	v->done_tail = &v->done;
+	dcm_done_init(&v->done);
 	v->silence_ns = a->silence_ns;
 	pthread_mutex_init(&v->lock, NULL);
 	if (a->area) {
