@@ -338,6 +338,7 @@ static struct file *end_make(struct dcmfs_link_end **end)
 	return file;
 }
 
+/* @end: its first reference is the link's, or is given back. */
 static int pair_begin(struct dcmfs_vm *vm, const struct dcmfs_pair *arg,
 		      struct dcmfs_link_end *end)
 {
@@ -350,15 +351,16 @@ static int pair_begin(struct dcmfs_vm *vm, const struct dcmfs_pair *arg,
 		request_module("kvm-dcm-verbs");
 		maker = pair_maker_get();
 	}
-	if (!maker)
+	if (!maker) {
+		dcmfs_link_end_put(end);
 		return -ENODEV;
+	}
 	ep = maker->open(vm, lane, arg, end, &err);
 	if (!ep) {
 		module_put(maker->owner);
+		dcmfs_link_end_put(end);
 		return err;
 	}
-	/* Its reference is the link's from here on. */
-	refcount_inc(&end->refs);
 	return link_put(vm, lane, arg->donor, ep);
 }
 
@@ -391,7 +393,6 @@ int dcmfs_pair_set(struct dcmfs_vm *vm, const struct dcmfs_pair *arg,
 		goto no_file;
 	}
 	err = pair_begin(vm, arg, end);
-	dcmfs_link_end_put(end);
 	if (err) {
 		fput(file);
 		goto no_file;
