@@ -490,3 +490,45 @@ const char *dcm_wire_error_text(int code)
 		return "unknown error";
 	}
 }
+
+static int status_errno(u32 status)
+{
+	switch (status) {
+	case DCM_WS_OK:
+		return 0;
+	case DCM_WS_NO_SLAB:
+	case DCM_WS_NO_SESSION:
+		return -ESTALE;
+	default:
+		return -EIO;
+	}
+}
+
+const char *dcm_wire_answer(const void *buf, size_t len,
+			    const struct dcm_wire_msg *asked, int *err)
+{
+	struct dcm_wire_msg msg;
+	size_t bytes;
+	int ret = dcm_wire_head(buf, len, DCM_PHASE_DATA, DCM_SIDE_DONOR, &msg,
+				&bytes);
+
+	*err = -EIO;
+	if (ret == DCM_WIRE_MORE)
+		return "answer of the wrong length";
+	if (ret != DCM_WIRE_OK)
+		return dcm_wire_error_text(ret);
+	if (msg.type == DCM_MSG_ERROR) {
+		*err = -ENOTCONN;
+		return dcm_wire_status_text(msg.error.status);
+	}
+	if (msg.tag != asked->tag)
+		return "answer to nothing that was asked";
+	if (msg.type !=
+	    (asked->type == DCM_MSG_READ ? DCM_MSG_DATA : DCM_MSG_WRITTEN))
+		return "answer of the wrong type";
+	if (msg.io_done.status == DCM_WS_OK &&
+	    msg.io_done.bytes != asked->io.bytes)
+		return "answer of the wrong length";
+	*err = status_errno(msg.io_done.status);
+	return NULL;
+}

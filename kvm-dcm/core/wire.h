@@ -207,6 +207,25 @@ int dcm_wire_show_get(const void *buf, size_t len,
 /* Bytes of a type's body, or %DCM_WIRE_E_TYPE. */
 int dcm_wire_body_bytes(u16 type);
 
+/**
+ * dcm_wire_answer() - the head of the answer to one READ or WRITE
+ * @buf: as it came
+ * @len: its bytes: a header and a body of DATA or WRITTEN
+ * @asked: the request: @type, @tag and @io.bytes are looked at
+ * @err: out: what the operation ends with if it is refused (-ESTALE: the slab
+ *	is not ours, -EIO), or the connection (-EIO: the answer is nonsense,
+ *	-ENOTCONN: the donor ends it)
+ *
+ * No length from the wire need be looked at after this: payload, if there is
+ * any, has the length that was asked for.
+ *
+ * Return: %NULL: it fits what was asked; *@err is 0, and the payload of a READ
+ * follows, or it is a refusal, and none does. Else what is wrong with the
+ * connection, which has to be ended.
+ */
+const char *dcm_wire_answer(const void *buf, size_t len,
+			    const struct dcm_wire_msg *asked, int *err);
+
 /* Never %NULL; unknown numbers are "?". */
 const char *dcm_wire_type_name(u16 type);
 const char *dcm_wire_status_name(u32 status);

@@ -226,19 +226,6 @@ static void tcp_flush(struct dcm_endpoint *ep)
 
 /* ---- receiving ---- */
 
-static int status_errno(u32 status)
-{
-	switch (status) {
-	case DCM_WS_OK:
-		return 0;
-	case DCM_WS_NO_SLAB:
-	case DCM_WS_NO_SESSION:
-		return -ESTALE;
-	default:
-		return -EIO;
-	}
-}
-
 /*
  * The head of the oldest operation's answer is here. 1: its payload follows,
  * 0: it is complete with *@status, -1: the endpoint is dead.
@@ -246,30 +233,17 @@ static int status_errno(u32 status)
 static int rx_head(struct tcp_endpoint *t, int *status)
 {
 	const struct dcm_io *io = op_at(t, t->tail)->io;
-	struct dcm_wire_msg msg;
-	size_t bytes;
-	int ret;
+	const struct dcm_wire_msg asked = {
+		.type = io->op == DCM_IO_READ ? DCM_MSG_READ : DCM_MSG_WRITE,
+		.tag = t->tail,
+		.io.bytes = io->bytes,
+	};
+	const char *why = dcm_wire_answer(t->ans, ANS_BYTES, &asked, status);
 
-	ret = dcm_wire_head(t->ans, ANS_BYTES, DCM_PHASE_DATA, DCM_SIDE_DONOR,
-			    &msg, &bytes);
-	if (ret != DCM_WIRE_OK)
-		die(t, -EIO,
-		    ret == DCM_WIRE_MORE ? "answer of the wrong length" :
-					   dcm_wire_error_text(ret));
-	else if (msg.type == DCM_MSG_ERROR)
-		die(t, -ENOTCONN, dcm_wire_status_text(msg.error.status));
-	else if (msg.tag != t->tail)
-		die(t, -EIO, "answer to nothing that was asked");
-	else if (msg.type !=
-		 (io->op == DCM_IO_READ ? DCM_MSG_DATA : DCM_MSG_WRITTEN))
-		die(t, -EIO, "answer of the wrong type");
-	else if (msg.io_done.status == DCM_WS_OK &&
-		 msg.io_done.bytes != io->bytes)
-		die(t, -EIO, "answer of the wrong length");
-	if (t->dead)
-		return -1;
-	*status = status_errno(msg.io_done.status);
-	return msg.io_done.status == DCM_WS_OK && rx_payload(io);
+	if (!why)
+		return !*status && rx_payload(io);
+	die(t, *status, why);
+	return -1;
 }
 
 /* Some more of the oldest operation's answer: bytes, or as recvmsg(). */

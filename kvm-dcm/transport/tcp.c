@@ -379,59 +379,26 @@ static void rx_unread(struct tcp_endpoint *t, const struct iovec *iov,
 	}
 }
 
-static int status_errno(u32 status)
-{
-	switch (status) {
-	case DCM_WS_OK:
-		return 0;
-	case DCM_WS_NO_SLAB:
-	case DCM_WS_NO_SESSION:
-		return -ESTALE;
-	default:
-		return -EIO;
-	}
-}
-
 /*
  * The head of the oldest operation's answer is here. 1: it is a good one, 0:
  * a refusal and *@status says which, -1: the endpoint is dead.
  */
 static int rx_head(struct tcp_endpoint *t, int *status)
 {
-	struct tcp_op *op = op_at(t, t->tail);
-	struct dcm_wire_msg msg;
-	size_t bytes;
-	int ret;
+	const struct tcp_op *op = op_at(t, t->tail);
+	const struct dcm_wire_msg asked = {
+		.type = op->io->op == DCM_IO_READ ? DCM_MSG_READ :
+						    DCM_MSG_WRITE,
+		.tag = t->tail,
+		.io.bytes = op->io->bytes,
+	};
+	const char *why =
+		dcm_wire_answer(op->ans, TCP_ANS_BYTES, &asked, status);
 
-	ret = dcm_wire_head(op->ans, TCP_ANS_BYTES, DCM_PHASE_DATA,
-			    DCM_SIDE_DONOR, &msg, &bytes);
-	if (ret != DCM_WIRE_OK) {
-		die(t, -EIO,
-		    ret == DCM_WIRE_MORE ? "answer of the wrong length" :
-					   dcm_wire_error_text(ret));
-		return -1;
-	}
-	if (msg.type == DCM_MSG_ERROR) {
-		die(t, -ENOTCONN, dcm_wire_status_text(msg.error.status));
-		return -1;
-	}
-	if (msg.tag != t->tail) {
-		die(t, -EIO, "answer to nothing that was asked");
-		return -1;
-	}
-	if (msg.type !=
-	    (op->io->op == DCM_IO_READ ? DCM_MSG_DATA : DCM_MSG_WRITTEN)) {
-		die(t, -EIO, "answer of the wrong type");
-		return -1;
-	}
-	*status = status_errno(msg.io_done.status);
-	if (msg.io_done.status != DCM_WS_OK)
-		return 0;
-	if (msg.io_done.bytes != op->io->bytes) {
-		die(t, -EIO, "answer of the wrong length");
-		return -1;
-	}
-	return 1;
+	if (!why)
+		return !*status;
+	die(t, *status, why);
+	return -1;
 }
 
 /* @total bytes have gone where rx_list() said. */
