@@ -481,6 +481,15 @@ static void test_shifting(void **state)
 	assert_true(ok + bad);
 }
 
+/* Nodes of 16 bytes, each of which leads to the next. */
+static void ring(struct heap *h, u64 n)
+{
+	for (u64 i = 0; i < n; i++) {
+		put(h, i * 16, NODE);
+		put(h, i * 16 + 8, ADDRESS + (i + 1) % n * 16);
+	}
+}
+
 /* A trace that is cancelled ends, and so does one that waits to be heard. */
 static void test_cancel(void **state)
 {
@@ -492,10 +501,7 @@ static void test_cancel(void **state)
 
 	(void)state;
 	heap_make(&h, 1, region, 0);
-	for (u64 i = 0; i < n; i++) {
-		put(&h, i * 16, NODE);
-		put(&h, i * 16 + 8, ADDRESS + (i + 1) % n * 16);
-	}
+	ring(&h, n);
 	how.regions = h.list;
 	how.nr_regions = 1;
 	assert_int_equal(dcm_gc_trace_start(h.s, &how), 0);
@@ -526,10 +532,7 @@ static void test_late_types(void **state)
 
 	(void)state;
 	heap_make(&h, 2, region, 0);
-	for (u64 i = 0; i < n; i++) {
-		put(&h, i * 16, NODE);
-		put(&h, i * 16 + 8, ADDRESS + (i + 1) % n * 16);
-	}
+	ring(&h, n);
 	how.regions = h.list;
 	how.nr_regions = 2;
 	assert_int_equal(dcm_gc_trace_start(h.s, &how), 0);
