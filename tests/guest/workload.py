@@ -145,12 +145,12 @@ def held(mib: int, timeout: float = 120) -> Job:
     )
 
 
-def stress(method: str, mib: int, seconds: int, timeout: float = 240) -> Job:
-    """`mib` is of both workers together."""
+def stress(method: str, mib: int, seconds: int, timeout: float = 240, ops: int = 0) -> Job:
+    """`mib` is of both workers together. At most `seconds`, or `ops` of stress-ng's, if given."""
     return Job(
         f"stress-ng {method}",
         f"stress-ng --vm 2 --verify, {mib} MiB, method {method}",
-        f"sh work.sh stress {method} {mib // 2}M {seconds}",
+        f"sh work.sh stress {method} {mib // 2}M {seconds} {ops or ''}",
         _check_stress,
         timeout,
     )

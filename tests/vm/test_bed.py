@@ -135,7 +135,7 @@ def test_a_guest_under_real_kvm(bed: Bed) -> None:
     ram = "/dev/shm/ram"
     jobs = [
         workload.hold(60),
-        workload.stress("zero-one", 64, 4),
+        workload.stress("zero-one", 64, 200, ops=8000),
         workload.sort(50_000, 32),
         workload.held(60),
     ]

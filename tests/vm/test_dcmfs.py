@@ -380,7 +380,7 @@ def test_a_guest_on_dcmfs(dcmfs: Mounted, bed: Bed) -> None:
     bed.must(f"truncate -s 256M {path}")
     jobs = [
         workload.hold(90),
-        workload.stress("zero-one", 64, 4),
+        workload.stress("zero-one", 64, 200, ops=8000),
         workload.sort(100_000, 32),
         workload.held(90),
     ]

@@ -23,9 +23,10 @@ unhold)
 	rm -f /dev/shm/held
 	;;
 stress)
-	# Verifying stressor: METHOD, bytes each of two workers, seconds.
+	# Verifying stressor: METHOD, bytes each of two workers, seconds at most,
+	# operations of both (none: as many as there is time for).
 	stress-ng --vm 2 --vm-method "$1" --vm-bytes "$2" --vm-keep --verify \
-		--timeout "$3" --metrics --oomable --temp-path /tmp 2>&1
+		--timeout "$3" ${4:+--vm-ops "$4"} --metrics --oomable --temp-path /tmp 2>&1
 	;;
 sort)
 	# Shuffle numbers at random, sort them again: the result is known.
