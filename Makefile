@@ -74,8 +74,8 @@ help:
 	@echo '  make test-pager    libdcm: real programs on donor memory'
 	@echo '  make test-dcmctl   the command line'
 	@echo '  make test-guest    a stock guest on donor memory'
-	@echo '  make test-kernel-vm  the kernel module, its daemon and guests on it, in a VM'
-	@echo '  make test-kernel   the same, with RDMA and more guests (not in make test)'
+	@echo '  make test-kernel-vm  the kernel module, its daemon, RDMA and guests under KVM, in a VM'
+	@echo '  make test-kernel   the same, with more guests (not in make test)'
 	@echo '  make test-kernel-debug  dcmfs under KASAN, lockdep and kmemleak (not in make test)'
 	@echo '  make test-qemu     QEMU with our patches, virtio-gc and its driver (not in make test)'
 	@echo '  make test-qemu-debug  its driver under KASAN, lockdep and kmemleak (not in make test)'
@@ -131,19 +131,14 @@ test-guest: deps-test deps-demo programs
 	@$(PYTEST) tests/guest
 
 # In a VM whose kernel loads modules and has KVM; needs neither of this host.
-test-kernel: deps-test deps-demo deps-vm programs
+# `make test` runs those of the tests that are quick.
+test-kernel-vm: CHOSEN = -m 'not slow'
+test-kernel test-kernel-vm: deps-test deps-demo deps-vm programs
 	@scripts/vm-image >/dev/null
 	@scripts/guest-image >/dev/null
 	@+$(MAKE) -C tests/pager all
 	@+$(MAKE) -C tests/vm all
-	@$(PYTEST) tests/vm
-
-# Of these, what `make test` runs: no RDMA, and no guests under KVM yet
-# (docs/testing.md).
-test-kernel-vm: deps-test deps-demo deps-vm programs
-	@scripts/vm-image >/dev/null
-	@scripts/guest-image >/dev/null
-	@$(PYTEST) tests/vm -m 'not rdma and not kvm'
+	@$(PYTEST) tests/vm $(CHOSEN)
 
 # The same of dcmfs, under KASAN, lockdep and kmemleak. Not part of `make test`.
 test-kernel-debug: deps-test deps-demo deps-debug-kernel programs
@@ -184,7 +179,7 @@ test: deps-test
 		pager@600='$(STAGE_MAKE) test-pager' \
 		dcmctl@600='$(STAGE_MAKE) test-dcmctl' \
 		guest@1500='$(STAGE_MAKE) test-guest' \
-		kernel-vm@2400='$(STAGE_MAKE) test-kernel-vm'
+		kernel-vm@3000='$(STAGE_MAKE) test-kernel-vm'
 
 bench: deps-bench programs
 	@+$(MAKE) -C bench all

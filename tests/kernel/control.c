@@ -228,52 +228,6 @@ void control_squeeze(struct control *c)
 		fail("budget");
 }
 
-static void command(struct control *c, char *line)
-{
-	unsigned long n = 0;
-	char *end = strchr(line, '\n');
-	uint32_t e;
-
-	if (end)
-		*end = 0;
-	if (sscanf(line, "budget %lu", &n) == 1) {
-		if (control_budget(c, n))
-			fail("budget %lu", n);
-	} else if (!strcmp(line, "move")) {
-		for (e = 0; e < c->info.extents; e++)
-			control_move(c, e);
-	} else if (strcmp(line, "info")) {
-		fail("no such command: %s", line);
-	}
-	c->info = info_of(c->fd);
-	printf("done %s: direct %ju of %ju, frames %ju, lost %ju\n", line,
-	       (uintmax_t)c->info.direct_pages, (uintmax_t)c->info.budget_pages,
-	       (uintmax_t)c->info.frames, (uintmax_t)c->info.lost_pages);
-}
-
-/* serve FILE STOP: commands are budget PAGES, move, info */
-int serve(int argc, char **argv)
-{
-	struct pollfd in = { .fd = STDIN_FILENO, .events = POLLIN };
-	struct control c;
-	char line[128];
-	int fd = open(argv[2], O_RDWR);
-
-	(void)argc;
-	if (fd < 0)
-		fail("%s: %s", argv[2], strerror(errno));
-	setvbuf(stdin, NULL, _IONBF, 0);
-	control_open(&c, fd);
-	printf("serving\n");
-	while (access(argv[3], F_OK)) {
-		control_serve(&c, 20);
-		if (poll(&in, 1, 0) == 1 && (in.revents & POLLIN) &&
-		    fgets(line, sizeof(line), stdin))
-			command(&c, line);
-	}
-	return 0;
-}
-
 /* budget FILE PAGES: of a file that somebody else serves */
 int budget(int argc, char **argv)
 {

@@ -75,7 +75,6 @@ int ioctls(int argc, char **argv);
 int mapping(int argc, char **argv);
 int mounts(int argc, char **argv);
 int torture(int argc, char **argv);
-int serve(int argc, char **argv);
 int use(int argc, char **argv);
 int vhost(int argc, char **argv);
 

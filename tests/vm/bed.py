@@ -407,7 +407,7 @@ class Bed:
         """The command, kept to the processors that KVM may run on."""
         last = self.spec.cpus - 1
         assert self.spec.kvm and last >= FIRST_KVM_CPU, "no KVM here: Spec(kvm=True, cpus=3)"
-        self.must("[ -e /sys/module/kvm_amd ] || modprobe kvm_amd")
+        self.channel.ask("kvm", 120)
         return ["taskset", "-c", f"{FIRST_KVM_CPU}-{last}", *cmd]
 
     def rmmod(self, name: str) -> None:

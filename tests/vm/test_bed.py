@@ -128,7 +128,7 @@ def test_one_sided_reads_and_writes(bed: Bed) -> None:
     assert bed.run(["rping", "-c", *both], 60).rc != 0, "nobody listens any more"
 
 
-@pytest.mark.kvm
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_guest_under_real_kvm(bed: Bed) -> None:
     """Its RAM is a file in L1, its programs' results are right, all kernels are content."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The kernel pager in L1: dcmfs under programs, and under guests of real KVM.
+"""The kernel pager in L1: dcmfs under programs, and a small guest of real KVM.
 
 After each test the file system is unmounted and the module unloaded, which it refuses while
 anything of it is left; the L1's kernel log is judged by the fixture.
@@ -11,19 +11,13 @@ import os
 import re
 import secrets
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from tests.framework.paths import BUILD
-from tests.guest import workload
-from tests.vm.bed import Bed, Job
-from tests.vm.conftest import LOGS
-from tests.vm.l2 import L2, Work
+from tests.vm.bed import Bed
 
 # A kernel that finds bugs, built by scripts/debug-kernel; see conftest.py.
 DEBUG = os.environ.get("DCM_DEBUG_KERNEL")
@@ -89,47 +83,6 @@ class Dcmfs:
         return {name: int(value) for name, value in lines}
 
 
-class Slabs:
-    """A control plane for a file: gives slabs, and does what it is told."""
-
-    def __init__(self, fs: Dcmfs, path: str) -> None:
-        self.bed = fs.bed
-        self.stop = "/tmp/serve.stop"
-        self.bed.must(f"rm -f {self.stop} /tmp/serve.in; mkfifo /tmp/serve.in")
-        self.job: Job = self.bed.spawn(
-            f"exec /tmp/dcmfs_test serve {path} {self.stop} <>/tmp/serve.in"
-        )
-        self._wait("serving")
-
-    def _wait(self, pattern: str, timeout: float = 120) -> str:
-        deadline = time.monotonic() + timeout
-        while True:
-            said = self.job.output()
-            assert said.rc == -1, f"it ended: {said}"
-            if found := re.findall(f"{pattern}.*", said.stdout):
-                return str(found[-1])
-            assert time.monotonic() < deadline, f"no {pattern}: {said}"
-            time.sleep(0.1)
-
-    def command(self, text: str) -> dict[str, int]:
-        """Have it done; what the file is like then."""
-        count = len(re.findall(r"^done", self.job.output().stdout, re.M))
-        self.bed.must(f"echo {text} >/tmp/serve.in")
-        deadline = time.monotonic() + 180
-        while len(done := re.findall(r"^done.*", self.job.output().stdout, re.M)) == count:
-            assert time.monotonic() < deadline, f"{text}: {self.job.output()}"
-            time.sleep(0.1)
-        found = re.search(r"direct (\d+) of (\d+), frames (\d+), lost (\d+)", done[-1])
-        assert found, done[-1]
-        names = ("direct", "budget", "frames", "lost")
-        return dict(zip(names, map(int, found.groups()), strict=True))
-
-    def close(self) -> None:
-        self.bed.must(["touch", self.stop])
-        status = self.job.wait(60)
-        assert status == 0, self.job.output()
-
-
 @pytest.fixture(scope="session", autouse=True)
 def built() -> None:
     modules = [["scripts/kernel-check", "6.12"], ["scripts/kernel-check", "jitter"]]
@@ -153,15 +106,6 @@ def dcmfs(bed: Bed) -> Iterator[Mounted]:
     yield mount
     for fs in mounted:
         fs.close()
-
-
-@contextmanager
-def serving(fs: Dcmfs, path: str) -> Iterator[Slabs]:
-    slabs = Slabs(fs, path)
-    try:
-        yield slabs
-    finally:
-        slabs.close()
 
 
 def test_calls(dcmfs: Mounted) -> None:
@@ -340,7 +284,6 @@ def test_every_transition_is_traced(dcmfs: Mounted, bed: Bed) -> None:
     assert all(int(ns) > 0 for _, ns in faults)
 
 
-@pytest.mark.kvm
 def test_written_by_the_guest_only(dcmfs: Mounted) -> None:
     """Pages that only a guest wrote, or only this host's process, come back as they were."""
     fs = dcmfs("extent=2M,budget=24M")
@@ -369,62 +312,3 @@ def test_written_by_vhost_only(dcmfs: Mounted, bed: Bed) -> None:
     assert stats["ILLEGAL"] == stats["LOST_PAGES"] == stats["WRITE_ERRORS"] == 0
     bed.must(["rm", path])
     bed.must("rmmod vhost_net tun")
-
-
-@pytest.mark.kvm
-@pytest.mark.timeout(900)
-def test_a_guest_on_dcmfs(dcmfs: Mounted, bed: Bed) -> None:
-    """A stock guest of which half is direct: budgets change, slabs move, each byte is right."""
-    fs = dcmfs("extent=32M,budget=128M")
-    path = f"{MOUNT}/ram"
-    bed.must(f"truncate -s 256M {path}")
-    jobs = [
-        workload.hold(90),
-        workload.stress("zero-one", 64, 200, ops=8000),
-        workload.sort(100_000, 32),
-        workload.held(90),
-    ]
-    with serving(fs, path) as slabs:
-        keep = Path(LOGS / "dcmfs")
-        with L2(bed, path, payload=workload.PAYLOAD, keep=keep) as guest:
-            guest.wait_shell(400)
-            print(f"L2's shell is there after {guest.boot_seconds:.0f} s")
-            assert guest.must("systemd-detect-virt", 60) == "kvm"
-            work = Work(guest, jobs)
-            work.start()
-            rounds = 0
-            while work.is_alive():
-                budget = (80, 112, 128)[rounds % 3] * MIB // PAGE
-                now = slabs.command(f"budget {budget}")
-                assert now["budget"] == budget and now["lost"] == 0
-                now = slabs.command("move")
-                in_flight = fs.stats()["in_flight_max"]
-                assert now["direct"] <= now["budget"] + in_flight, now
-                rounds += 1
-                work.join(2)
-            assert not work.wrong
-            assert rounds > 2
-            stats = fs.stats()
-            assert bed.run(["grep", "-c", path, f"/proc/{guest.pid}/maps"]).rc == 0
-        print({k: v for k, v in stats.items() if v and not k.startswith("tunable")})
-        assert stats["FETCHED_PAGES"] > 5000 and stats["MOVED_PAGES"] > 1000
-        assert stats["ILLEGAL"] == stats["LOST_PAGES"] == 0
-    bed.must(["rm", path])
-
-
-@pytest.mark.kvm
-@pytest.mark.timeout(600)
-def test_qemu_killed(dcmfs: Mounted, bed: Bed) -> None:
-    """SIGKILL while the guest boots from memory that is evicted: nothing stays behind."""
-    fs = dcmfs("extent=32M,budget=24M")
-    path = f"{MOUNT}/ram"
-    for delay in (2.0, 6.0):
-        bed.must(f"truncate -s 256M {path}")
-        with serving(fs, path):
-            guest = L2(bed, path, keep=LOGS / "dcmfs-killed")
-            with guest:
-                time.sleep(delay)
-                bed.must(["kill", "-9", str(guest.pid)])
-                guest.wait_exit(60)
-        bed.must(["rm", path])
-        assert bed.run("ls -d /sys/kernel/debug/kvm-dcm/*").rc != 0
