@@ -18,6 +18,7 @@ import pytest
 
 from tests.framework.paths import BUILD
 from tests.vm.bed import Bed
+from tests.vm.rdma import ADDRESS, rxe
 
 # A kernel that finds bugs, built by scripts/debug-kernel; see conftest.py.
 DEBUG = os.environ.get("DCM_DEBUG_KERNEL")
@@ -181,6 +182,22 @@ def test_links(dcmfs: Mounted) -> None:
     """Donors at the other end of a socket: one that lies, hangs up, says nothing, is not there."""
     said = dcmfs("extent=2M,budget=8M").tool("links", MOUNT)
     assert said.count("passed: ") == len(said.splitlines()) == 6
+
+
+@pytest.mark.rdma
+def test_a_donor_that_lies(dcmfs: Mounted, bed: Bed) -> None:
+    """Keys, addresses and lengths that are wrong, queue pairs that end: no page is another's."""
+    rxe(bed)
+    dcmfs("extent=2M,budget=8M")
+    bed.must("modprobe rdma_cm")
+    verbs = bed.insmod(MODULE.with_name("kvm-dcm-verbs.ko"))
+    try:
+        bed.put(BUILD / "tests-vm" / "rdma_liar", "/tmp/rdma_liar", 0o755)
+        said = bed.must(["/tmp/rdma_liar", MOUNT, ADDRESS, "7999"], 250)
+        assert said.count("passed: ") == len(said.splitlines()) == 8
+        assert bed.run("ls -d /sys/kernel/debug/kvm-dcm/*").rc != 0, "a file's memory is there"
+    finally:
+        bed.rmmod(verbs)
 
 
 @pytest.mark.parametrize("jitter", ["", UNSTEADY], ids=["steady", "jitter"])
