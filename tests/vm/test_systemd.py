@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The daemons as services: what `make install` lays out, under Debian's systemd, in L1.
+
+systemd runs on the stock guest's disk, in namespaces of its own, so that the sandbox of each unit
+is the real one. Its kernel is L1's, which has dcmfs.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from tests.framework.donor import new_key
+from tests.framework.paths import BUILD
+from tests.vm.bed import Bed, Job, Ran
+from tests.vm.conftest import NewBed
+from tests.vm.test_hostd import MODULE, MOUNT, STATUS, TOOL, until
+from tests.vm.test_hostd import built as built
+
+ROOT = "/systemd/root"
+STAGE = BUILD / "test" / "systemd-stage"
+BOOT = f"""
+mkdir -p /systemd/disk /systemd/changes {ROOT}
+mount -o ro /run/disk/guest-root.img /systemd/disk
+mount -t tmpfs changes /systemd/changes
+mkdir /systemd/changes/up /systemd/changes/work
+mount -t overlay -o lowerdir=/systemd/disk,upperdir=/systemd/changes/up \
+	-o workdir=/systemd/changes/work root {ROOT}
+tar -x -C {ROOT} --keep-directory-symlink -f /tmp/stage.tar
+# What Debian's packages would bring; L1 has them.
+for file in $(ldd {ROOT}/usr/sbin/dcm-* | awk '$3 {{print $3}}'); do
+	[ -e {ROOT}$file ] || cp -L $file {ROOT}$file
+done
+mountpoint -q /sys/fs/cgroup || mount -t cgroup2 cgroup /sys/fs/cgroup
+"""
+START = f"""
+mount -t sysfs sysfs {ROOT}/sys
+mount -t cgroup2 cgroup {ROOT}/sys/fs/cgroup
+mount --rbind /dev {ROOT}/dev
+mount -t tmpfs run {ROOT}/run
+exec env container=test chroot {ROOT} /lib/systemd/systemd --unit=sysinit.target --show-status=0
+"""
+DONOR = """[donor]
+unix = /run/kvm-dcm/donor.sock
+keys = /etc/kvm-dcm/keys
+capacity = 64M
+head-room = 16M
+slab-size = 2M
+[http]
+listen = 127.0.0.1:9100
+"""
+HOST = """[key]
+file = /etc/kvm-dcm/keys
+[donor near]
+address = unix:/run/kvm-dcm/donor.sock
+"""
+
+
+class Machine:
+    """Debian with systemd in L1, and the project installed."""
+
+    def __init__(self, bed: Bed) -> None:
+        self.bed = bed
+        bed.must("ip link set lo up; modprobe -a overlay tls")
+        bed.insmod(MODULE)
+        bed.put(STAGE.with_suffix(".tar"), "/tmp/stage.tar")
+        bed.must(BOOT, 120)
+        # In a cgroup of its own, which is then the root of all that it sees.
+        bed.must("mkdir /sys/fs/cgroup/systemd")
+        inside = ["unshare", "-pmfCi", f"--mount-proc={ROOT}/proc", "sh", "-e", "-c", START]
+        join = 'echo $$ >/sys/fs/cgroup/systemd/cgroup.procs; exec "$@"'
+        self.job: Job = bed.spawn(["sh", "-c", join, "-", *inside])
+        until(lambda: self.run("true").rc == 0, "systemd is there")
+        until(lambda: "running" in self.run("systemctl is-system-running").stdout, self.log, 120)
+
+    def run(self, command: str, timeout: float = 60) -> Ran:
+        find = f"pgrep -P {self.job.pid} -f unit=sysinit.target"
+        enter = f'nsenter -t $({find} || echo 0) -m -p -C -i -r -w sh -c "$0"'
+        return self.bed.run(["sh", "-c", enter, command], timeout)
+
+    def must(self, command: str, timeout: float = 60) -> str:
+        ran = self.run(command, timeout)
+        assert ran.rc == 0, f"{command}: {ran}\n{self.log()}"
+        return ran.stdout
+
+    def log(self, unit: str = "dcm-*") -> str:
+        return self.run(f"journalctl --no-pager -o short-monotonic -u '{unit}'").stdout
+
+    def show(self, unit: str, what: str) -> str:
+        return self.must(f"systemctl show -P {what} {unit}").strip()
+
+    def lent(self) -> int:
+        text = self.bed.must(["python3", "-c", STATUS, "9100"])
+        return int(json.loads(text)["memory"]["used_bytes"])
+
+
+@pytest.fixture
+def machine(new_bed: NewBed) -> Iterator[Machine]:
+    subprocess.run(["rm", "-rf", STAGE], check=True)
+    done = subprocess.run(
+        ["make", "install", "PREFIX=/usr", f"DESTDIR={STAGE}", f"BUILD={BUILD}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    owned = ["--owner=0", "--group=0", "-C", str(STAGE)]
+    subprocess.run(["tar", "-cf", STAGE.with_suffix(".tar"), *owned, "."], check=True)
+    yield Machine(new_bed(kvm=False, memory_mib=1024))
+
+
+@pytest.mark.timeout(900)
+def test_the_daemons_are_services(machine: Machine) -> None:
+    """They start, serve, start again when killed or told to, and stop; nothing is lost."""
+    m = machine
+    files = {"donor.conf": DONOR, "hostd.conf": HOST, "keys": f"lab:{new_key()}\n"}
+    for name, text in files.items():
+        m.bed.put(text.encode(), f"{ROOT}/etc/kvm-dcm/{name}", 0o600)
+    m.must("systemd-sysusers; getent passwd dcm-donor")
+    m.must("chown -R dcm-donor: /etc/kvm-dcm")
+    m.must(f"mkdir -p {MOUNT}; mount -t dcmfs -o extent=2M,budget=12M dcm {MOUNT}")
+    for unit in ("dcm-donord", "dcm-hostd"):
+        m.must(f"systemd-analyze --man=no verify /usr/lib/systemd/system/{unit}.service")
+        m.must(f"systemctl start {unit}", 120)
+        assert m.show(unit, "SubState") == "running"
+    m.bed.put(TOOL, f"{ROOT}/usr/bin/dcmfs_test", 0o755)
+    m.must(f"systemd-run -q --unit=vm dcmfs_test use {MOUNT}/vm 32 2 7 /run/stop")
+    until(lambda: m.lent() > 0 and "using" in m.log("vm"), m.log)
+    first = m.show("dcm-hostd", "MainPID")
+    m.must("systemctl reload dcm-hostd")
+    until(lambda: "reached again, nothing lost" in m.log("dcm-hostd"), m.log)
+    assert m.show("dcm-hostd", "MainPID") == first
+    m.must("systemctl kill -s KILL dcm-hostd")
+    until(lambda: m.log("dcm-hostd").count("going on with") == 2, m.log)
+    assert m.show("dcm-hostd", "MainPID") != first
+    until(lambda: m.show("dcm-hostd", "SubState") == "running", m.log)
+    until(lambda: m.log("dcm-hostd").count("donor near (unix") > 2, m.log)
+    m.must("touch /run/stop")
+    until(lambda: "pages right" in m.log("vm"), m.log)
+    # Donors wait 5 s, which are few in an emulated machine that others use as well.
+    late = "did not come back in 5 s" in m.log("dcm-donord")
+    assert (", 0 lost" in m.log("vm")) != late, m.log()
+    assert ("donor near lost: " in m.log("dcm-hostd")) == late, m.log()
+    m.must(f"rm {MOUNT}/vm")
+    until(lambda: not m.lent(), m.log)
+    assert m.show("dcm-hostd", "NRestarts") == "1" and m.show("dcm-donord", "NRestarts") == "0"
+    for unit in ("dcm-hostd", "dcm-donord"):
+        m.must(f"systemctl stop {unit}", 120)
+        assert m.show(unit, "Result") == "success"
+    m.must(f"umount {MOUNT}")
+    m.job.end()
+    m.bed.rmmod("kvm_dcm")
