@@ -144,6 +144,15 @@ static inline bool atomic_try_cmpxchg(atomic_t *v, int *old, int new)
 					   __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
+#define cmpxchg(p, old, new)                                               \
+	({                                                                 \
+		__typeof__(*(p)) _old = (old);                             \
+		__atomic_compare_exchange_n((p), &_old, (new), false,      \
+					    __ATOMIC_SEQ_CST,              \
+					    __ATOMIC_RELAXED);             \
+		_old;                                                      \
+	})
+
 static inline s64 atomic64_read(const atomic64_t *v)
 {
 	return __atomic_load_n(&v->counter, __ATOMIC_RELAXED);

@@ -5,7 +5,8 @@
  * A home (the kernel module, libdcm, a test's fake guest) owns the guest's
  * mapping, the frames, the transports and the threads. The core owns state
  * and policy. It calls out only through struct dcm_ops and never sleeps or
- * allocates once a VM is made.
+ * allocates once a VM is made; where descriptors are given as pages are first
+ * used (dcm_vm_config.sparse) the home does that.
  *
  * A lane is one thread of execution inside the core: a fault thread, a vCPU,
  * or the control thread. All functions that take a lane must be called by one
@@ -25,6 +26,8 @@
  *                                       makes progress, then fault again
  *               -> LOST                 the content is gone; ops->lost() has
  *                                       been told
+ *               -> BARE                 no descriptors there yet: give some,
+ *                                       dcm_chunk_add(), then fault again
  */
 #ifndef DCM_CORE_H
 #define DCM_CORE_H
@@ -51,6 +54,7 @@ enum dcm_fault_result {
 	DCM_FAULT_BUSY,
 	DCM_FAULT_STALL,
 	DCM_FAULT_LOST,
+	DCM_FAULT_BARE,
 };
 
 /* dcm_fault() flags */
@@ -364,6 +368,7 @@ struct dcm_extent {
  * @extent_pages: pages per extent, a power of two, at least 16
  * @nr_lanes: lanes, 1 to DCM_LANES_MAX
  * @budget_pages: direct budget
+ * @sparse: descriptors are given chunk by chunk, by the home
  * @seed: of all randomness
  * @ops: the home
  * @priv: the home's
@@ -373,6 +378,7 @@ struct dcm_vm_config {
 	u32 extent_pages;
 	u32 nr_lanes;
 	u64 budget_pages;
+	bool sparse;
 	u64 seed;
 	const struct dcm_ops *ops;
 	void *priv;
@@ -390,6 +396,9 @@ struct dcm_habit {
 
 /**
  * struct dcm_vm - one VM
+ * @chunk: where the descriptors are, %DCM_PDS_PAGES together
+ * @pd: all of them, one after another; %NULL in a sparse VM
+ * @nr_chunks: chunks that are there
  * @habit: what was learned, for each 2 MiB
  * @direct: pages in direct memory, counted when a fetch begins and until the
  *	frame is given back: what the budget bounds
@@ -406,6 +415,7 @@ struct dcm_vm {
 	u32 extent_shift;
 	u32 nr_extents;
 	u32 nr_lanes;
+	struct dcm_pd **chunk;
 	struct dcm_pd *pd;
 	struct dcm_extent *extent;
 	struct dcm_lane *lane;
@@ -417,6 +427,7 @@ struct dcm_vm {
 	atomic64_t evicted;
 	atomic64_t inactive_pages;
 	atomic64_t illegal;
+	atomic64_t nr_chunks;
 	struct dcm_fifo active;
 	struct dcm_fifo proactive;
 };
@@ -436,9 +447,69 @@ struct dcm_vm *dcm_vm_create(const struct dcm_vm_config *cfg, int *err);
  * dcm_vm_destroy() - free a VM
  *
  * The caller has stopped every lane and every I/O. Frames are not released
- * one by one: the home frees its memory as a whole.
+ * one by one: the home frees its memory as a whole. So it does with chunks it
+ * gave.
  */
 void dcm_vm_destroy(struct dcm_vm *vm);
+
+/**
+ * dcm_vm_bytes() - what dcm_vm_create() allocates for such a VM
+ */
+u64 dcm_vm_bytes(const struct dcm_vm_config *cfg);
+
+/* ---- descriptors ---- */
+
+extern const struct dcm_pd dcm_chunk_absent[DCM_PDS_PAGES];
+
+static inline struct dcm_pd *dcm_chunk_of(const struct dcm_vm *vm, u32 gfn)
+{
+	return READ_ONCE(vm->chunk[gfn >> DCM_PDS_SHIFT]);
+}
+
+/*
+ * A page's descriptor. Those of a block are one after another. Where there is
+ * none it is one of zeroes that can't be written.
+ */
+static inline struct dcm_pd *pd_of(const struct dcm_vm *vm, u32 gfn)
+{
+	return &dcm_chunk_of(vm, gfn)[gfn & (DCM_PDS_PAGES - 1)];
+}
+
+/** dcm_chunk_there() - does a page have a descriptor of its own? */
+static inline bool dcm_chunk_there(const struct dcm_vm *vm, u32 gfn)
+{
+	return dcm_chunk_of(vm, gfn) != dcm_chunk_absent;
+}
+
+/**
+ * dcm_chunk_add() - descriptors for the pages around one
+ * @vm: a sparse VM
+ * @gfn: the page
+ * @mem: sizeof(struct dcm_pd) * DCM_PDS_PAGES, aligned to it, all zero
+ *
+ * Return: false: there are some already, and @mem is not needed.
+ */
+bool dcm_chunk_add(struct dcm_vm *vm, u32 gfn, void *mem);
+
+/**
+ * dcm_chunk_remove() - take the descriptors of the pages around one back
+ * @vm: a sparse VM; nobody is inside the core
+ * @gfn: the page
+ * @used: whatever they say: the VM is being destroyed
+ *
+ * Return: the memory; or %NULL: none, or they say something.
+ */
+void *dcm_chunk_remove(struct dcm_vm *vm, u32 gfn, bool used);
+
+/**
+ * dcm_chunk_next() - pages without descriptors, passed over
+ * @vm: the VM
+ * @gfn: from here on
+ * @end: the first page past those that are looked at
+ *
+ * Return: the first page that has one, or @end.
+ */
+u64 dcm_chunk_next(const struct dcm_vm *vm, u64 gfn, u64 end);
 
 /* ---- a lane's work ---- */
 

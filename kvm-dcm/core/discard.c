@@ -7,7 +7,8 @@
  * copy on a donor is just forgotten; it is never read again, because a page
  * without PD_REMOTE is not fetched. A discard also ends being LOST.
  *
- * Whole blocks are dropped in any state. A block that is only partly discarded
+ * What has no descriptors reads zero already, and is passed over. Whole blocks
+ * are dropped in any state. A block that is only partly discarded
  * falls apart first, for which an unmapped one is mapped again.
  */
 #include "internal.h"
@@ -138,7 +139,7 @@ bool dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr)
 		return true;
 	end = min(end, (u64)vm->nr_pages);
 	dcm_count(lane, DCM_C_DISCARDED_PAGES, end - gfn);
-	while (gfn < end) {
+	while ((gfn = dcm_chunk_next(vm, gfn, end)) < end) {
 		unsigned int order;
 		u32 head = dcm_block_lock(vm, (u32)gfn, &order);
 		u32 w = pd_word(pd_of(vm, head));

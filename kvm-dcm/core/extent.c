@@ -333,7 +333,7 @@ int dcm_extent_move(struct dcm_lane *lane, u32 extent,
 	smp_store_release(&e->closed[idx], true);
 	first = extent << vm->extent_shift;
 	end = min(first + vm->extent_pages, vm->nr_pages);
-	gfn = first + min(*cursor, end - first);
+	gfn = (u32)dcm_chunk_next(vm, first + min(*cursor, end - first), end);
 	while (gfn < end && mv->nr < DCM_MOVES_MAX && !full) {
 		switch (move_block(lane, gfn, (u8)idx, pull, &next)) {
 		case STEP_LATER:
@@ -345,7 +345,7 @@ int dcm_extent_move(struct dcm_lane *lane, u32 extent,
 		default:
 			break;
 		}
-		gfn = next;
+		gfn = (u32)dcm_chunk_next(vm, next, end);
 		if (pull && lane->nr_fetch >= DCM_MOVES_MAX)
 			break;
 	}
@@ -361,7 +361,8 @@ int dcm_extent_move(struct dcm_lane *lane, u32 extent,
 	/* Empty when nothing is on its way there, and then no page is there. */
 	if (atomic_fetch_or(0, &e->inflight[idx]))
 		return -EAGAIN;
-	for (gfn = first; gfn < end; gfn++)
+	for (gfn = first; (gfn = (u32)dcm_chunk_next(vm, gfn, end)) < end;
+	     gfn++)
 		if (page_on(vm, gfn, (u8)idx))
 			return -EAGAIN;
 	slab_detach(e, (unsigned int)idx);
@@ -421,7 +422,7 @@ s64 dcm_extent_lost(struct dcm_lane *lane, u32 extent,
 		return -EAGAIN;
 	gfn = extent << vm->extent_shift;
 	end = min(gfn + vm->extent_pages, vm->nr_pages);
-	for (; gfn < end; gfn++)
+	for (; (gfn = (u32)dcm_chunk_next(vm, gfn, end)) < end; gfn++)
 		again |= !lose_page(lane, e, gfn, (u8)idx);
 	if (again)
 		return -EAGAIN;

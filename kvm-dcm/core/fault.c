@@ -226,6 +226,8 @@ enum dcm_fault_result dcm_fault(struct dcm_lane *lane, u64 gfn, u32 flags)
 
 	if (unlikely(gfn >= vm->nr_pages))
 		return DCM_FAULT_DONE;
+	if (unlikely(!dcm_chunk_there(vm, (u32)gfn)))
+		return DCM_FAULT_BARE;
 	if (flags & DCM_FF_WP)
 		flags |= DCM_FF_WRITE;
 	dcm_count(lane, DCM_C_FAULTS, 1);

@@ -15,11 +15,6 @@
 
 #include "core.h"
 
-static inline struct dcm_pd *pd_of(const struct dcm_vm *vm, u32 gfn)
-{
-	return &vm->pd[gfn];
-}
-
 static inline void dcm_count(struct dcm_lane *lane, enum dcm_counter_id id,
 			     u64 n)
 {
@@ -77,6 +72,11 @@ static inline void dcm_learn(u8 *figure, bool yes)
 
 	WRITE_ONCE(*figure, yes ? v + (255 - v) / 4 : v - (v + 3) / 4);
 }
+
+/* chunk.c */
+u64 dcm_chunk_bytes(u64 nr_pages, bool sparse);
+bool dcm_chunks_init(struct dcm_vm *vm, bool sparse);
+void dcm_chunks_exit(struct dcm_vm *vm);
 
 /* pd.c */
 u32 dcm_block_lock(struct dcm_vm *vm, u32 gfn, unsigned int *order);

@@ -2,10 +2,10 @@
 /*
  * pd.h - page descriptors: one of 16 bytes for each guest page
  *
- * Indexed by gfn. A block of 2^order pages is named by its first page, the
- * head; state, queue and lock are the head's, the rest of the flags are each
- * page's own. All zero is a valid descriptor: NotDirect, order 0, never
- * written, so a new VM's table needs no initialisation.
+ * Found by gfn, in chunks (chunk.c). A block of 2^order pages is named by its
+ * first page, the head; state, queue and lock are the head's, the rest of the
+ * flags are each page's own. All zero is a valid descriptor: NotDirect, order 0,
+ * never written, so new descriptors need no initialisation.
  */
 #ifndef DCM_PD_H
 #define DCM_PD_H
@@ -17,6 +17,8 @@
 #define DCM_PAGE_SHIFT 12
 #define DCM_PAGE_SIZE 4096u
 #define DCM_REGION_SHIFT 9 /* 2 MiB, in pages: one figure of locality each */
+#define DCM_PDS_SHIFT 8 /* descriptors of as many pages are together */
+#define DCM_PDS_PAGES (1u << DCM_PDS_SHIFT)
 #define DCM_NIL U32_MAX /* no page, no frame */
 
 /* dcm-tc18, 3.2 */

@@ -2,9 +2,9 @@
 /*
  * vm.c - a VM's life, its knobs and its figures; the completion dispatcher
  *
- * All memory is taken at creation: descriptors (16 bytes a page), extents and
- * lanes. After that nothing in the core allocates, so a host without a free
- * page still pages.
+ * All memory is taken at creation: descriptors (16 bytes a page; but see
+ * chunk.c), extents and lanes. After that nothing in the core allocates, so a
+ * host without a free page still pages.
  */
 #include "internal.h"
 
@@ -16,6 +16,26 @@ static bool config_ok(const struct dcm_vm_config *cfg)
 	       cfg->extent_pages >= DCM_BLOCK_MAX &&
 	       !(cfg->extent_pages & (cfg->extent_pages - 1)) &&
 	       cfg->nr_lanes && cfg->nr_lanes <= DCM_LANES_MAX;
+}
+
+static u32 extents(const struct dcm_vm_config *cfg)
+{
+	return (u32)((cfg->nr_pages + cfg->extent_pages - 1) >>
+		     ilog2((u64)cfg->extent_pages));
+}
+
+static u64 habits(const struct dcm_vm_config *cfg)
+{
+	return (cfg->nr_pages >> DCM_REGION_SHIFT) + 1;
+}
+
+u64 dcm_vm_bytes(const struct dcm_vm_config *cfg)
+{
+	return sizeof(struct dcm_vm) +
+	       dcm_chunk_bytes(cfg->nr_pages, cfg->sparse) +
+	       extents(cfg) * sizeof(struct dcm_extent) +
+	       cfg->nr_lanes * sizeof(struct dcm_lane) +
+	       habits(cfg) * sizeof(struct dcm_habit);
 }
 
 static void lane_init(struct dcm_vm *vm, u32 id, u64 seed)
@@ -48,19 +68,17 @@ struct dcm_vm *dcm_vm_create(const struct dcm_vm_config *cfg, int *err)
 	vm->nr_pages = (u32)cfg->nr_pages;
 	vm->extent_pages = cfg->extent_pages;
 	vm->extent_shift = (u32)ilog2((u64)cfg->extent_pages);
-	vm->nr_extents = (u32)((cfg->nr_pages + cfg->extent_pages - 1) >>
-			       vm->extent_shift);
+	vm->nr_extents = extents(cfg);
 	vm->nr_lanes = cfg->nr_lanes;
 	for (i = 0; i < DCM_T_NR; i++)
 		vm->tunable[i] = dcm_tunables[i].def;
 	dcm_fifo_init(&vm->active);
 	dcm_fifo_init(&vm->proactive);
-	vm->pd = vzalloc(sizeof(*vm->pd) * cfg->nr_pages);
 	vm->extent = vzalloc(sizeof(*vm->extent) * vm->nr_extents);
 	vm->lane = vzalloc(sizeof(*vm->lane) * vm->nr_lanes);
-	vm->habit = vzalloc(((cfg->nr_pages >> DCM_REGION_SHIFT) + 1) *
-			     sizeof(*vm->habit));
-	if (!vm->pd || !vm->extent || !vm->lane || !vm->habit)
+	vm->habit = vzalloc(habits(cfg) * sizeof(*vm->habit));
+	if (!dcm_chunks_init(vm, cfg->sparse) || !vm->extent || !vm->lane ||
+	    !vm->habit)
 		goto fail;
 	for (i = 0; i < vm->nr_lanes; i++)
 		lane_init(vm, i, cfg->seed);
@@ -80,7 +98,7 @@ void dcm_vm_destroy(struct dcm_vm *vm)
 	vfree(vm->habit);
 	vfree(vm->lane);
 	vfree(vm->extent);
-	vfree(vm->pd);
+	dcm_chunks_exit(vm);
 	vfree(vm);
 }
 

@@ -167,12 +167,12 @@ static json_t *extents_json(struct dcm_pager *pg, u64 *indirect)
 			continue;
 		end = min(gfn + vm->extent_pages, (u64)vm->nr_pages);
 		for (; gfn < end; gfn++) {
-			u32 w = pd_word(&vm->pd[gfn]);
+			u32 w = pd_word(pd_of(vm, gfn));
 			/* the state is the head's, the rest each page's own */
 			u64 head = gfn & ~((1ull << pd_order(w)) - 1);
 
 			*indirect += (w & PD_REMOTE) &&
-				     pd_state(pd_word(&vm->pd[head])) ==
+				     pd_state(pd_word(pd_of(vm, head))) ==
 					     DCM_NOTDIRECT;
 		}
 	}

@@ -69,7 +69,7 @@ static void one(enum dcm_state s, u32 from, u32 nr, bool hole)
 		assert_int_equal(!!(fh->truth[32 + i] & 1),
 				 gone || was_zero[i]);
 		if (gone)
-			assert_false(pd_word(&fh->vm->pd[32 + i]) &
+			assert_false(pd_word(pd_of(fh->vm, 32 + i)) &
 				     (PD_REMOTE | PD_LOST | PD_DIRTY));
 	}
 	for (i = 0; i < 16; i++)

@@ -523,6 +523,7 @@ static struct fh_config random_config(struct world *w, u64 seed)
 	c.dirty_bits = one_in(w, 3);
 	c.touched_bits = one_in(w, 2);
 	c.direct = one_in(w, 2);
+	c.sparse = one_in(w, 2);
 	c.max_delay = (u32)rnd(w, 200);
 	c.qdepth = 1 + (u32)rnd(w, 64);
 	c.p_nest = one_in(w, 4) ? 0 : 200 + (u32)rnd(w, 2000);
@@ -573,6 +574,7 @@ static void test_model(void **state)
 	u64 seed = env_u64("SEED", 20181), steps = env_u64("STEPS", STEPS);
 	u64 round = env_u64("ROUND", 20000), done = 0, ok = 0, lost = 0;
 	u64 faults = 0, cancelled = 0, stretch = 0, reduce = 0, n = 0;
+	u64 undescribed = 0;
 	struct world *w = calloc(1, sizeof(*w));
 	struct dcm_stats st;
 
@@ -589,6 +591,7 @@ static void test_model(void **state)
 		cancelled += st.count[DCM_C_CANCELLED];
 		stretch += st.count[DCM_C_STRETCH];
 		reduce += st.count[DCM_C_REDUCE];
+		undescribed += w->fh->nr_undescribed;
 		if (getenv("VERBOSE"))
 			printf("# seed %llu: %llu accesses, %llu lost, %llu faults, %llu wb, %llu cancelled, %llu moved, %llu pulled, %llu slabs lost, %llu nested\n",
 			       (unsigned long long)seed,
@@ -604,15 +607,15 @@ static void test_model(void **state)
 		fh_destroy(w->fh);
 		assert_int_equal(fh_alloc_live, 0);
 	}
-	printf("# %llu worlds, %llu accesses checked, %llu of lost pages, %llu faults, %llu cancelled, %llu STRETCH, %llu REDUCE\n",
+	printf("# %llu worlds, %llu accesses checked, %llu of lost pages, %llu faults, %llu cancelled, %llu STRETCH, %llu REDUCE, %llu chunks taken back\n",
 	       (unsigned long long)n, (unsigned long long)ok,
 	       (unsigned long long)lost, (unsigned long long)faults,
 	       (unsigned long long)cancelled, (unsigned long long)stretch,
-	       (unsigned long long)reduce);
+	       (unsigned long long)reduce, (unsigned long long)undescribed);
 	/* A run that exercised nothing proves nothing. */
 	if (steps >= 200000) {
 		assert_true(ok > steps / 20);
-		assert_true(cancelled && stretch && reduce);
+		assert_true(cancelled && stretch && reduce && undescribed);
 	}
 	free(w);
 }

@@ -72,10 +72,10 @@ static void test_zero(void **state)
 		/* one that is not zero, and is again later */
 		put(fh, 3);
 		push_out(fh, 3, 1);
-		assert_true(pd_word(&fh->vm->pd[3]) & PD_REMOTE);
+		assert_true(pd_word(pd_of(fh->vm, 3)) & PD_REMOTE);
 		assert_int_equal(fh_access(fh, 0, 3, true, true), 0);
 		push_out(fh, 3, 1);
-		assert_false(pd_word(&fh->vm->pd[3]) & PD_REMOTE);
+		assert_false(pd_word(pd_of(fh->vm, 3)) & PD_REMOTE);
 		assert_int_equal(fh->nr_zero_written, 0);
 		get(fh, 3);
 		end(fh);

@@ -21,7 +21,7 @@ static void test_transitions(void **state)
 {
 	struct fake_home *fh = world(calm());
 	struct dcm_lane *lane = &fh->vm->lane[0];
-	struct dcm_pd *pd = &fh->vm->pd[5];
+	struct dcm_pd *pd = pd_of(fh->vm, 5);
 	u64 illegal = 0;
 	u32 from, to;
 
@@ -58,14 +58,14 @@ static void test_block_lock(void **state)
 	(void)state;
 	for (o = 0; o <= DCM_ORDER_MAX; o++) {
 		for (i = 32; i < 32u + (1u << o); i++)
-			pd_set_order(&vm->pd[i], o);
+			pd_set_order(pd_of(vm, i), o);
 		for (i = 32; i < 32u + (1u << o); i++) {
 			head = dcm_block_lock(vm, i, &order);
 			assert_int_equal(head, 32);
 			assert_int_equal(order, o);
-			assert_true(pd_word(&vm->pd[32]) & PD_LOCK);
-			assert_false(pd_trylock(&vm->pd[32]));
-			pd_unlock(&vm->pd[32]);
+			assert_true(pd_word(pd_of(vm, 32)) & PD_LOCK);
+			assert_false(pd_trylock(pd_of(vm, 32)));
+			pd_unlock(pd_of(vm, 32));
 		}
 	}
 	fh_destroy(fh);

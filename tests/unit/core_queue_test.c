@@ -119,11 +119,11 @@ static void test_promote_writeback(void **state)
 	assert_int_equal(count(fh, DCM_C_CANCELLED), 1);
 	/* the write-back keeps its frame until it is back */
 	assert_int_equal(fh->frames, frames);
-	assert_true(pd_word(&fh->vm->pd[p]) & PD_INFLIGHT);
+	assert_true(pd_word(pd_of(fh->vm, p)) & PD_INFLIGHT);
 	assert_int_equal(fh_write(fh, p, false), FH_OK);
 	fh_advance(fh, 2000000);
 	fh_settle(fh);
-	assert_false(pd_word(&fh->vm->pd[p]) & PD_INFLIGHT);
+	assert_false(pd_word(pd_of(fh->vm, p)) & PD_INFLIGHT);
 	assert_true(fh->frames < frames);
 	get(fh, p);
 	end(fh);
@@ -186,7 +186,7 @@ static void test_clean_is_dropped(void **state)
 	}
 	fh_settle(fh);
 	for (i = 0; i < 300; i++) {
-		u32 w = pd_word(&fh->vm->pd[i]);
+		u32 w = pd_word(pd_of(fh->vm, i));
 
 		if (state_of(fh, i) == DCM_INACTIVE)
 			assert_true(w & PD_DIRTY);

@@ -71,14 +71,14 @@ static inline u64 count(const struct fake_home *fh, enum dcm_counter_id id)
 
 static inline enum dcm_state state_of(const struct fake_home *fh, u32 gfn)
 {
-	unsigned int o = pd_order(pd_word(&fh->vm->pd[gfn]));
+	unsigned int o = pd_order(pd_word(pd_of(fh->vm, gfn)));
 
-	return pd_state(pd_word(&fh->vm->pd[gfn & ~((1u << o) - 1)]));
+	return pd_state(pd_word(pd_of(fh->vm, gfn & ~((1u << o) - 1))));
 }
 
 static inline u32 pages_of(const struct fake_home *fh, u32 gfn)
 {
-	return 1u << pd_order(pd_word(&fh->vm->pd[gfn]));
+	return 1u << pd_order(pd_word(pd_of(fh->vm, gfn)));
 }
 
 static inline void get(struct fake_home *fh, u32 gfn)

@@ -329,6 +329,7 @@ static void round_run(u64 seed, u64 steps, u64 *ok, u64 *lost)
 	cfg.dirty_bits = rnd(&rng, 2);
 	cfg.touched_bits = rnd(&rng, 2);
 	cfg.direct = rnd(&rng, 2);
+	cfg.sparse = rnd(&rng, 2);
 	cfg.max_delay = (u32)rnd(&rng, 2000);
 	cfg.qdepth = 2 + (u32)rnd(&rng, 60);
 	cfg.p_again = (u32)rnd(&rng, 1000);

@@ -30,7 +30,7 @@ static u64 want_content(const struct fake_home *fh, u32 gfn)
 static void check_remote(struct fake_home *fh, u32 gfn, const char *what)
 {
 	struct dcm_vm *vm = fh->vm;
-	u32 w = pd_word(&vm->pd[gfn]);
+	u32 w = pd_word(pd_of(vm, gfn));
 	struct dcm_extent *e = &vm->extent[gfn >> vm->extent_shift];
 	struct dcm_slab_ref *ref;
 	struct fh_slab *s;
@@ -71,7 +71,7 @@ static void check_remote(struct fake_home *fh, u32 gfn, const char *what)
 static void check_frame(struct walk *k, u32 head, u32 nr)
 {
 	struct fake_home *fh = k->fh;
-	u32 frame = fh->vm->pd[head].frame, i;
+	u32 frame = pd_of(fh->vm, head)->frame, i;
 
 	if (frame / DCM_BLOCK_MAX >= fh->nr_chunks ||
 	    (fh->chunk[frame / DCM_BLOCK_MAX] >> frame % DCM_BLOCK_MAX &
@@ -104,7 +104,7 @@ static void check_where(struct walk *k, u32 head, enum dcm_where where)
 					return;
 			continue;
 		}
-		b = pd_state(pd_word(&vm->pd[head])) == DCM_PROACTIVE;
+		b = pd_state(pd_word(pd_of(vm, head))) == DCM_PROACTIVE;
 		for (j = 0; where == DCM_W_BUFFER && j < l->ins[b].nr; j++)
 			if (l->ins[b].gfn[j] == head)
 				return;
@@ -116,7 +116,7 @@ static void check_where(struct walk *k, u32 head, enum dcm_where where)
 static void check_writeback(struct walk *k, u32 head)
 {
 	struct dcm_vm *vm = k->fh->vm;
-	struct dcm_pd *pd = &vm->pd[head];
+	struct dcm_pd *pd = pd_of(vm, head);
 	struct dcm_wb *wb;
 
 	if (pd->next >= vm->nr_lanes || pd->prev >= DCM_WBS_MAX)
@@ -133,7 +133,7 @@ static void check_block(struct walk *k, u32 head, unsigned int order)
 {
 	struct fake_home *fh = k->fh;
 	struct dcm_vm *vm = fh->vm;
-	u32 w = pd_word(&vm->pd[head]), nr = 1u << order, i;
+	u32 w = pd_word(pd_of(vm, head)), nr = 1u << order, i;
 	enum dcm_state s = pd_state(w);
 	bool mapped = s == DCM_ACTIVE || s == DCM_PROACTIVE;
 
@@ -142,7 +142,7 @@ static void check_block(struct walk *k, u32 head, unsigned int order)
 	if ((w & PD_BUSY) && (k->quiet || s != DCM_NOTDIRECT))
 		fh_violation(fh, "BUSY for nobody: %s", fh_page_text(fh, head));
 	for (i = 0; i < nr; i++) {
-		u32 pw = pd_word(&vm->pd[head + i]);
+		u32 pw = pd_word(pd_of(vm, head + i));
 
 		if (pd_order(pw) != order)
 			fh_violation(fh,
@@ -188,7 +188,7 @@ static void check_queue(struct walk *k, const struct dcm_fifo *f,
 	u32 gfn = f->head, prev = DCM_NIL, blocks = 0, pages = 0;
 
 	while (gfn != DCM_NIL) {
-		struct dcm_pd *pd = &vm->pd[gfn];
+		struct dcm_pd *pd = pd_of(vm, gfn);
 		u32 w = pd_word(pd);
 
 		if (k->seen[gfn]++)
@@ -275,7 +275,7 @@ void fh_fsck(struct fake_home *fh, bool quiet)
 	for (i = 0; i < vm->nr_lanes; i++)
 		check_queue(&k, &vm->lane[i].inactive, DCM_INACTIVE, i);
 	for (head = 0; head < vm->nr_pages;) {
-		unsigned int order = pd_order(pd_word(&vm->pd[head]));
+		unsigned int order = pd_order(pd_word(pd_of(vm, head)));
 
 		if (order > DCM_ORDER_MAX || (head & ((1u << order) - 1)) ||
 		    head + (1u << order) > vm->nr_pages)

@@ -119,7 +119,7 @@ void fh_note_lost(struct fake_home *fh, u32 gfn)
 	t = READ_ONCE(fh->truth[gfn]);
 	if (t == FH_LOST)
 		goto out;
-	if (!(pd_word(&vm->pd[gfn]) & PD_LOST)) {
+	if (!(pd_word(pd_of(vm, gfn)) & PD_LOST)) {
 		if (!fh->cfg.threads)
 			fh_violation(fh, "told lost, but is not: %s",
 				     fh_page_text(fh, gfn));
@@ -132,7 +132,7 @@ void fh_note_lost(struct fake_home *fh, u32 gfn)
 		fh_violation(fh, "a page that is zero can't be lost: %s",
 			     fh_page_text(fh, gfn));
 	/* The other slab of a move may have a copy that nobody counts on. */
-	ref = READ_ONCE(e->slab[!!(pd_word(&vm->pd[gfn]) & PD_HOME)]);
+	ref = READ_ONCE(e->slab[!!(pd_word(pd_of(vm, gfn)) & PD_HOME)]);
 	if (ref && !fh->cfg.threads) {
 		struct fh_slab *s = fh_slab_of(fh, ref);
 
@@ -154,7 +154,7 @@ u32 fh_lost_scan(struct fake_home *fh, u32 extent)
 	u32 end = min(gfn + vm->extent_pages, vm->nr_pages);
 
 	for (; gfn < end; gfn++) {
-		if (!(pd_word(&vm->pd[gfn]) & PD_LOST))
+		if (!(pd_word(pd_of(vm, gfn)) & PD_LOST))
 			continue;
 		fh_note_lost(fh, gfn);
 		n++;
@@ -179,14 +179,53 @@ static void leave(struct fake_home *fh, u32 lane)
 		fh->relaxed = 0;
 }
 
+/* As long as there is anything in use it was zero from the start. */
+static void describe(struct fake_home *fh, u32 gfn)
+{
+	u32 first = gfn & ~(DCM_PDS_PAGES - 1);
+
+	if (!fh->cfg.sparse)
+		fh_violation(fh, "page %u has no descriptor", gfn);
+	__atomic_fetch_add(&fh->nr_bare, 1, __ATOMIC_RELAXED);
+	/* False: another thread was quicker. */
+	if (!dcm_chunk_add(fh->vm, gfn, &fh->descriptors[first]) &&
+	    !fh->cfg.threads)
+		fh_violation(fh, "page %u has a descriptor: %s", gfn,
+			     fh_page_text(fh, gfn));
+}
+
+/* Take back what nobody uses; while no lane is inside the core. */
+static void undescribe(struct fake_home *fh, u32 first, u32 end)
+{
+	u32 i;
+
+	for (i = 0; i < fh->cfg.nr_lanes; i++)
+		if (fh->lane[i].in_core)
+			return;
+	for (i = first; i < end; i += DCM_PDS_PAGES) {
+		struct dcm_pd *pd = dcm_chunk_remove(fh->vm, i, false);
+
+		if (!pd)
+			continue;
+		if (pd != &fh->descriptors[i])
+			fh_violation(fh, "page %u: not what was given", i);
+		memset(pd, 0, DCM_PDS_PAGES * sizeof(*pd));
+		fh->nr_undescribed++;
+	}
+}
+
 enum dcm_fault_result fh_fault(struct fake_home *fh, u32 lane, u32 gfn,
 			       u32 flags)
 {
 	u32 gen = __atomic_load_n(&fh->wakes[gfn], __ATOMIC_ACQUIRE);
 	enum dcm_fault_result r;
 
-	r = dcm_fault(enter(fh, lane), gfn, flags);
-	leave(fh, lane);
+	do {
+		r = dcm_fault(enter(fh, lane), gfn, flags);
+		leave(fh, lane);
+		if (r == DCM_FAULT_BARE)
+			describe(fh, gfn);
+	} while (r == DCM_FAULT_BARE);
 	if (r == DCM_FAULT_DONE &&
 	    gen == __atomic_load_n(&fh->wakes[gfn], __ATOMIC_ACQUIRE))
 		fh_violation(fh, "fault DONE and nobody woken: %s",
@@ -226,6 +265,11 @@ void fh_discard(struct fake_home *fh, u32 lane, u32 gfn, u32 nr)
 	if (end > gfn) {
 		dcm_discard(enter(fh, lane), gfn, end - gfn);
 		leave(fh, lane);
+		if (fh->cfg.sparse && !fh->cfg.threads)
+			undescribe(fh,
+				   (gfn + DCM_PDS_PAGES - 1) &
+					   ~(DCM_PDS_PAGES - 1),
+				   end & ~(DCM_PDS_PAGES - 1));
 	}
 	for (i = gfn; i < end; i++) {
 		__atomic_store_n(&fh->truth[i], READ_ONCE(fh->maybe[i]),

@@ -618,6 +618,7 @@ struct fake_home *fh_create(const struct fh_config *cfg)
 		.extent_pages = cfg->extent_pages,
 		.nr_lanes = cfg->nr_lanes,
 		.budget_pages = cfg->budget,
+		.sparse = cfg->sparse,
 		.seed = cfg->seed,
 		.ops = &fake_ops,
 		.priv = fh,
@@ -639,6 +640,9 @@ struct fake_home *fh_create(const struct fh_config *cfg)
 	fh->op = must(calloc(n, 1));
 	fh->wlock = must(calloc(n, 1));
 	fh->want = must(calloc(n, 1));
+	if (cfg->sparse)
+		fh->descriptors = must(
+			calloc(n + DCM_PDS_PAGES, sizeof(*fh->descriptors)));
 	fh->lane = must(calloc(cfg->nr_lanes, sizeof(*fh->lane)));
 	for (i = 0; i < n; i++)
 		fh->truth[i] = fh->maybe[i] = (u64)i << FH_GFN_SHIFT | 1;
@@ -697,6 +701,7 @@ void fh_destroy(struct fake_home *fh)
 	free(fh->store);
 	free(fh->chunk);
 	free(fh->lane);
+	free(fh->descriptors);
 	free(fh->want);
 	free(fh->wlock);
 	free(fh->op);

@@ -89,6 +89,7 @@ struct fh_lane {
  *	else by write protection
  * @touched_bits: the home knows of every page whether it was touched
  * @direct: READ leaves the data in the slab
+ * @sparse: descriptors are given by the home
  * @auto_slab: want_slab is answered at once by fh_give_slabs()
  * @max_delay: ticks until an I/O completes, at most
  * @qdepth: I/Os in flight per lane before post() says -EAGAIN
@@ -108,6 +109,7 @@ struct fh_config {
 	bool dirty_bits;
 	bool touched_bits;
 	bool direct;
+	bool sparse;
 	bool threads;
 	u32 max_delay;
 	u32 qdepth;
@@ -134,6 +136,7 @@ struct fake_home {
 	u32 *witness; /* plain: for ThreadSanitizer */
 	u8 *wlock; /* a guest thread writes the page */
 	bool *want; /* extents that want a slab */
+	struct dcm_pd *descriptors; /* to be given, in a sparse VM */
 	u32 nr_chunks;
 	u32 *chunk; /* live pages of a 16-page frame chunk */
 	u32 chunk_hint;
@@ -153,7 +156,7 @@ struct fake_home {
 	/* what happened, for tests */
 	u64 nr_posts, nr_reads, nr_writes, nr_installs, nr_unmaps, nr_remaps;
 	u64 nr_lost_calls, nr_zero_written, nr_errors, nr_pinned, nr_nested;
-	u64 nr_release, nr_discards;
+	u64 nr_release, nr_discards, nr_bare, nr_undescribed;
 };
 
 struct fake_home *fh_create(const struct fh_config *cfg);

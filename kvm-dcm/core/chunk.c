@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * chunk.c - descriptors in chunks, so that what is never used has none
+ *
+ * A table has a pointer for each 256 pages (1 MiB) to their descriptors (4 KiB).
+ * In user space all of them are one mapping, which costs only what is touched.
+ * The kernel has no such memory that a module may populate: there a VM is
+ * sparse, and the home gives a chunk when a fault finds none. Until then the
+ * pointer leads to one chunk for all, of zeroes: who only reads need not know.
+ * It is constant: who would write to it without having looked is found at once.
+ *
+ *	table  [ . | . | . | . ]            256 pages each
+ *	         |   \   |   /
+ *	       chunk  absent                zeroes, never written
+ *
+ * Only a fault brings a chunk; what walks over pages (discards, moves, losses)
+ * passes over those without. A chunk that says nothing any more can be taken
+ * back while nobody is inside the core. A block never lies in two chunks.
+ *
+ * Locking: none. A chunk comes by cmpxchg, all zero, and stays while anybody
+ * may look.
+ */
+#include "internal.h"
+
+static_assert(DCM_PDS_PAGES % DCM_BLOCK_MAX == 0, "a block is in one chunk");
+
+const struct dcm_pd dcm_chunk_absent[DCM_PDS_PAGES];
+
+#define ABSENT ((struct dcm_pd *)(uintptr_t)dcm_chunk_absent)
+
+static u32 table_len(u64 nr_pages)
+{
+	return (u32)((nr_pages + DCM_PDS_PAGES - 1) >> DCM_PDS_SHIFT);
+}
+
+u64 dcm_chunk_bytes(u64 nr_pages, bool sparse)
+{
+	return table_len(nr_pages) * sizeof(struct dcm_pd *) +
+	       (sparse ? 0 : nr_pages * sizeof(struct dcm_pd));
+}
+
+/* The table; and all descriptors, unless they are given later. */
+bool dcm_chunks_init(struct dcm_vm *vm, bool sparse)
+{
+	u32 n = table_len(vm->nr_pages), i;
+
+	vm->chunk = vzalloc(n * sizeof(*vm->chunk));
+	if (!vm->chunk)
+		return false;
+	if (!sparse) {
+		vm->pd = vzalloc((u64)vm->nr_pages * sizeof(*vm->pd));
+		if (!vm->pd)
+			return false;
+		atomic64_set(&vm->nr_chunks, n);
+	}
+	for (i = 0; i < n; i++)
+		vm->chunk[i] = sparse ? ABSENT :
+					&vm->pd[(u64)i << DCM_PDS_SHIFT];
+	return true;
+}
+
+void dcm_chunks_exit(struct dcm_vm *vm)
+{
+	vfree(vm->pd);
+	vfree(vm->chunk);
+}
+
+bool dcm_chunk_add(struct dcm_vm *vm, u32 gfn, void *mem)
+{
+	if (cmpxchg(&vm->chunk[gfn >> DCM_PDS_SHIFT], ABSENT,
+		    (struct dcm_pd *)mem) != ABSENT)
+		return false;
+	atomic64_add(1, &vm->nr_chunks);
+	return true;
+}
+
+/* Does it say more than sizes of blocks that are not here, and old queues? */
+static bool chunk_used(const struct dcm_pd *pd)
+{
+	u32 i;
+
+	for (i = 0; i < DCM_PDS_PAGES; i++) {
+		u32 w = pd_word(&pd[i]), nothing = PD_ORDER_MASK | PD_LANE_MASK;
+
+		/* The state is the head's. */
+		if (i & ((1u << pd_order(w)) - 1))
+			nothing |= PD_STATE_MASK;
+		if (w & ~nothing)
+			return true;
+	}
+	return false;
+}
+
+static void buffer_forget(struct dcm_vm *vm, struct dcm_buffer *b)
+{
+	u32 i, kept = 0;
+
+	for (i = 0; i < b->nr; i++)
+		if (dcm_chunk_there(vm, b->gfn[i]))
+			b->gfn[kept++] = b->gfn[i];
+	b->nr = kept;
+}
+
+void *dcm_chunk_remove(struct dcm_vm *vm, u32 gfn, bool used)
+{
+	struct dcm_pd *pd = dcm_chunk_of(vm, gfn);
+	u32 i;
+
+	if (pd == ABSENT || (!used && chunk_used(pd)))
+		return NULL;
+	WRITE_ONCE(vm->chunk[gfn >> DCM_PDS_SHIFT], ABSENT);
+	atomic64_sub(1, &vm->nr_chunks);
+	/* What buffers still name there is stale: fifo.c. */
+	for (i = 0; i < vm->nr_lanes; i++) {
+		buffer_forget(vm, &vm->lane[i].ins[0]);
+		buffer_forget(vm, &vm->lane[i].ins[1]);
+		buffer_forget(vm, &vm->lane[i].victims);
+	}
+	return pd;
+}
+
+u64 dcm_chunk_next(const struct dcm_vm *vm, u64 gfn, u64 end)
+{
+	while (gfn < end && !dcm_chunk_there(vm, (u32)gfn))
+		gfn = (gfn | (DCM_PDS_PAGES - 1)) + 1;
+	return min(gfn, end);
+}
