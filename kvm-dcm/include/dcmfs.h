@@ -38,7 +38,8 @@
  *	in flight
  * @frames: page frames held, those in flight and the reserve included
  * @reserve: of those, frames kept for when the host has none
- * @metadata_bytes: memory taken for descriptors and what goes with them
+ * @metadata_bytes: memory taken for descriptors and what goes with them; it
+ *	grows as pages are first used, and shrinks with large holes
  * @wanted: extents that have to have a slab before their pages can leave
  * @lost_pages: pages whose content went with a slab
  */

@@ -143,6 +143,7 @@ struct dcmfs_lent {
  * @inode: the file
  * @opt: its mount's options
  * @core: the core's part
+ * @fixed_bytes: what that took when it was made
  * @lane: lanes; the last is the control lane: moves, the thread; the one
  *	before it is for discards
  * @nr_lanes: of them all
@@ -166,6 +167,7 @@ struct dcmfs_vm {
 	struct inode *inode;
 	const struct dcmfs_options *opt;
 	struct dcm_vm *core;
+	u64 fixed_bytes;
 	struct dcmfs_lane *lane;
 	u32 nr_lanes;
 	struct dcmfs_bucket bucket[DCMFS_BUCKETS];
@@ -220,6 +222,8 @@ struct page *dcmfs_frame_alloc(struct dcmfs_vm *vm, bool zero);
 struct page *dcmfs_frame_must(struct dcmfs_vm *vm);
 void dcmfs_frame_free(struct dcmfs_vm *vm, struct page *page);
 bool dcmfs_frame_used(struct page *page, bool *touched);
+void *dcmfs_chunk_alloc(struct dcmfs_vm *vm);
+void dcmfs_chunk_free(struct dcmfs_vm *vm, void *chunk);
 struct page *dcmfs_chain_alloc(struct dcmfs_vm *vm, unsigned int nr);
 void dcmfs_chain_free(struct dcmfs_vm *vm, struct page *page, unsigned int nr);
 

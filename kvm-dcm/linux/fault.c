@@ -124,6 +124,21 @@ static bool wait_change(struct fault *f, int seq)
 	return !gives_up(f);
 }
 
+/*
+ * The first access to a page around here: describe them. Another may be quicker;
+ * a host without a free page has some when blocks were evicted.
+ */
+static bool describe(struct fault *f, int seq)
+{
+	void *chunk = dcmfs_chunk_alloc(f->vm);
+
+	if (!chunk)
+		return wait_change(f, seq);
+	if (!dcm_chunk_add(f->vm->core, f->a.gfn, chunk))
+		dcmfs_chunk_free(f->vm, chunk);
+	return true;
+}
+
 /* Lost memory: an error, or a pause that only a signal ends. */
 static vm_fault_t fault_lost(struct fault *f)
 {
@@ -168,7 +183,9 @@ static vm_fault_t fault_once(struct fault *f, bool write)
 	}
 	if (r == DCM_FAULT_LOST || f->a.lost)
 		return fault_lost(f);
-	if (f->a.busy) {
+	if (r == DCM_FAULT_BARE) {
+		ok = describe(f, seq);
+	} else if (f->a.busy) {
 		/* Another fault has it locked until it is mapped. */
 		ok = may_wait(f);
 		if (ok)

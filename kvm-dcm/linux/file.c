@@ -89,7 +89,8 @@ static int file_resize(struct inode *inode, loff_t size)
 
 		unmap_mapping_range(inode->i_mapping, size, 0, 1);
 		err = dcmfs_discard(vm, (u64)size >> PAGE_SHIFT,
-				    (u64)(old - size) >> PAGE_SHIFT);
+				    vm->core->nr_pages -
+					    ((u64)size >> PAGE_SHIFT));
 		/* Killed: what was not discarded must not come back later. */
 		if (err) {
 			i_size_write(inode, old);

@@ -11,7 +11,9 @@
  *
  * The reserve: memory is freed by evicting, and evicting needs none. But a
  * fault needs a frame before it has freed one; on a host without a free page
- * it takes one of these, and the VM's thread evicts until they are back.
+ * it takes one of these, and the VM's thread evicts until they are back. So
+ * does one that finds no descriptors; theirs are the only pages that are here
+ * for long and are no frames.
  *
  * Invariant: between dcmfs_frame_alloc() and _free() the VM holds one
  * reference; every other is a mapping's or somebody's I/O.
@@ -22,8 +24,7 @@
 #include "jitter.h"
 
 /* Patience is the fault path's: it evicts and comes again. */
-#define FRAME_GFP                                                       \
-	(GFP_HIGHUSER | __GFP_ACCOUNT | __GFP_NORETRY | __GFP_NOWARN)
+#define FRAME_GFP (GFP_USER | __GFP_ACCOUNT | __GFP_NORETRY | __GFP_NOWARN)
 
 /**
  * dcmfs_frames_init() - fill the reserve
@@ -54,14 +55,20 @@ static struct page *frame_new(struct dcmfs_vm *vm, struct page *page)
 	return page;
 }
 
-static struct page *frame_from_reserve(struct dcmfs_vm *vm)
+/* Any page; of the reserve when the host has none. */
+static struct page *page_new(struct dcmfs_vm *vm)
 {
-	struct page *page =
-		mempool_alloc(&vm->reserve, GFP_NOWAIT | __GFP_NOWARN);
+	struct page *page;
 
+	if (dcmfs_jitter_fails())
+		return NULL;
+	page = alloc_page(FRAME_GFP);
+	if (page)
+		return page;
 	atomic_inc(&vm->short_of);
+	page = mempool_alloc(&vm->reserve, GFP_NOWAIT | __GFP_NOWARN);
 	dcmfs_kick(vm);
-	return page ? frame_new(vm, page) : NULL;
+	return page;
 }
 
 /**
@@ -74,12 +81,10 @@ static struct page *frame_from_reserve(struct dcmfs_vm *vm)
  */
 struct page *dcmfs_frame_alloc(struct dcmfs_vm *vm, bool zero)
 {
-	struct page *page;
+	struct page *page = page_new(vm);
 
-	if (dcmfs_jitter_fails())
-		return NULL;
-	page = alloc_page(FRAME_GFP);
-	page = page ? frame_new(vm, page) : frame_from_reserve(vm);
+	if (page)
+		page = frame_new(vm, page);
 	if (page && zero)
 		clear_highpage(page);
 	return page;
@@ -135,6 +140,31 @@ void dcmfs_frame_free(struct dcmfs_vm *vm, struct page *page)
 		mempool_free(page, &vm->reserve);
 	else
 		put_page(page);
+}
+
+/**
+ * dcmfs_chunk_alloc() - room for descriptors, all zero
+ * @vm: whose
+ *
+ * Return: it, or %NULL: evict and come again. May sleep.
+ */
+void *dcmfs_chunk_alloc(struct dcmfs_vm *vm)
+{
+	struct page *page;
+
+	static_assert(DCM_PDS_PAGES * sizeof(struct dcm_pd) == DCM_PAGE_SIZE);
+	page = page_new(vm);
+	if (!page)
+		return NULL;
+	clear_page(page_address(page));
+	return page_address(page);
+}
+
+/** dcmfs_chunk_free() - the end of what dcmfs_chunk_alloc() gave; or of %NULL */
+void dcmfs_chunk_free(struct dcmfs_vm *vm, void *chunk)
+{
+	if (chunk)
+		mempool_free(virt_to_page(chunk), &vm->reserve);
 }
 
 /**

@@ -37,7 +37,7 @@ const struct address_space_operations dcmfs_aops = {
 
 static struct page *frame_of(const struct dcm_lane *lane, u32 gfn)
 {
-	return pfn_to_page(lane->vm->pd[gfn].frame);
+	return pfn_to_page(pd_of(lane->vm, gfn)->frame);
 }
 
 /* @page holds the bytes of @gfn from now on. */
@@ -49,7 +49,7 @@ static void frame_put_under(struct dcm_lane *lane, u32 gfn, struct page *page)
 	folio->mapping = lane_vm(lane)->inode->i_mapping;
 	folio->index = gfn;
 	dcmfs_frame_used(page, &touched);
-	lane->vm->pd[gfn].frame = (u32)page_to_pfn(page);
+	pd_of(lane->vm, gfn)->frame = (u32)page_to_pfn(page);
 }
 
 /* For the access this lane serves, if it is to this page. */
@@ -231,7 +231,7 @@ static void op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order,
  */
 static int op_reveal(struct dcm_lane *lane, u32 gfn, bool write)
 {
-	unsigned int order = pd_order(pd_word(&lane->vm->pd[gfn]));
+	unsigned int order = pd_order(pd_word(pd_of(lane->vm, gfn)));
 
 	hand_over(lane, gfn, frame_of(lane, gfn));
 	map_around(lane, gfn & ~((1u << order) - 1), order);
@@ -383,7 +383,7 @@ static void op_discard(struct dcm_lane *lane, u32 gfn, unsigned int order)
 		struct page *page = frame_of(lane, gfn + i);
 
 		unlock_page(page);
-		lane->vm->pd[gfn + i].frame = DCM_NIL;
+		pd_of(lane->vm, gfn + i)->frame = DCM_NIL;
 		dcmfs_frame_free(lane_vm(lane), page);
 	}
 }
@@ -468,7 +468,8 @@ const struct dcm_ops dcmfs_ops = {
 };
 
 /**
- * dcmfs_frames_drop() - free every frame of a VM that nobody maps any more
+ * dcmfs_frames_drop() - free every frame of a VM that nobody maps any more, and
+ * what described them
  * @vm: whose
  *
  * The last thing before its core goes: no lane is in use, no I/O in flight.
@@ -476,19 +477,20 @@ const struct dcm_ops dcmfs_ops = {
 void dcmfs_frames_drop(struct dcmfs_vm *vm)
 {
 	struct dcm_vm *core = vm->core;
-	u32 gfn = 0;
+	u64 end = core->nr_pages, gfn = 0;
 
-	while (gfn < core->nr_pages) {
-		u32 w = pd_word(&core->pd[gfn]);
-		u32 nr = 1u << pd_order(w), i;
+	while ((gfn = dcm_chunk_next(core, gfn, end)) < end) {
+		const struct dcm_pd *pd = pd_of(core, (u32)gfn);
+		u32 w = pd_word(pd), nr = 1u << pd_order(w), i;
 
 		if (pd_state(w) != DCM_NOTDIRECT)
-			for (i = gfn; i < gfn + nr; i++)
-				dcmfs_frame_free(vm,
-						 pfn_to_page(
-							 core->pd[i].frame));
+			for (i = 0; i < nr; i++)
+				dcmfs_frame_free(vm, pfn_to_page(pd[i].frame));
 		gfn += nr;
-		if (!(gfn % 1024))
-			cond_resched();
+		if (gfn % DCM_PDS_PAGES && gfn < end)
+			continue;
+		dcmfs_chunk_free(vm,
+				 dcm_chunk_remove(core, (u32)gfn - 1, true));
+		cond_resched();
 	}
 }

@@ -46,9 +46,15 @@ struct look {
 static int page_show(struct seq_file *m, void *v)
 {
 	struct look *look = m->private;
+	struct dcmfs_lane *lane;
 	char line[256];
 
+	/* With a lane held no descriptor goes away. */
+	lane = dcmfs_control_try(look->vm);
+	if (!lane)
+		return -EINTR;
 	dcm_pd_text(look->vm->core, look->gfn, line, sizeof(line));
+	dcmfs_lane_put(look->vm, lane);
 	seq_printf(m, "%s\n", line);
 	return 0;
 }

@@ -26,6 +26,8 @@
 #define ROUND_STEPS 64u /* before others get the control lane */
 #define DISCARD_STEP 4096u /* pages discarded before others get a turn */
 
+static_assert(DISCARD_STEP % DCM_PDS_PAGES == 0, "steps are whole chunks");
+
 /** dcmfs_kick() - there is something for the VM's thread to do */
 void dcmfs_kick(struct dcmfs_vm *vm)
 {
@@ -79,6 +81,30 @@ void dcmfs_lane_put(struct dcmfs_vm *vm, struct dcmfs_lane *lane)
 		dcmfs_kick(vm);
 }
 
+/*
+ * Pages were discarded: give descriptors back that say nothing any more. For that
+ * nobody may be in the core; under the inode's lock.
+ */
+static void undescribe(struct dcmfs_vm *vm, u64 first, u64 end)
+{
+	u64 gfn = round_up(first, DCM_PDS_PAGES);
+	u32 i;
+
+	if (end < vm->core->nr_pages)
+		end = round_down(end, DCM_PDS_PAGES);
+	if (dcm_chunk_next(vm->core, gfn, end) >= end)
+		return;
+	for (i = 0; i < vm->nr_lanes; i++)
+		mutex_lock_nest_lock(&vm->lane[i].lock, &vm->inode->i_rwsem);
+	while ((gfn = dcm_chunk_next(vm->core, gfn, end)) < end) {
+		dcmfs_chunk_free(vm,
+				 dcm_chunk_remove(vm->core, (u32)gfn, false));
+		gfn += DCM_PDS_PAGES;
+	}
+	while (i--)
+		mutex_unlock(&vm->lane[i].lock);
+}
+
 /**
  * dcmfs_discard() - pages read zero from now on
  * @vm: whose
@@ -87,21 +113,24 @@ void dcmfs_lane_put(struct dcmfs_vm *vm, struct dcmfs_lane *lane)
  *
  * Waits for who works on them, a donor that does not answer included, but can
  * be killed; so not on the control lane, by which such a donor is given up.
+ * Descriptors of small holes stay: most are filled again soon.
  *
  * Return: 0, or -EINTR and it is done in part.
  */
 int dcmfs_discard(struct dcmfs_vm *vm, u64 first, u64 nr)
 {
 	struct dcmfs_lane *lane = &vm->lane[vm->nr_lanes - 2];
-	bool done = true;
+	bool done = true, large = nr >= DISCARD_STEP;
 
 	while (nr && done) {
-		u64 n = min_t(u64, nr, DISCARD_STEP);
+		u64 n = min_t(u64, nr, DISCARD_STEP - first % DISCARD_STEP);
 
 		if (mutex_lock_killable(&lane->lock))
 			return -EINTR;
 		done = dcm_discard(lane->core, first, n);
 		dcmfs_lane_put(vm, lane);
+		if (large)
+			undescribe(vm, first, first + n);
 		first += n;
 		nr -= n;
 		cond_resched();
@@ -206,15 +235,22 @@ static int core_create(struct dcmfs_vm *vm, u64 pages)
 		.nr_pages = pages,
 		.extent_pages = (u32)(vm->opt->extent >> PAGE_SHIFT),
 		.nr_lanes = vm->nr_lanes,
+		.sparse = true,
 		.seed = get_random_u64(),
 		.ops = &dcmfs_ops,
 		.priv = vm,
 	};
 	int err;
 
+	/* It is the host's memory: not most of it, whoever asks. */
+	if (pages >= U32_MAX ||
+	    dcm_vm_bytes(&cfg) >> PAGE_SHIFT > totalram_pages() / 4)
+		return -EFBIG;
 	cfg.budget_pages =
 		max(budget_pages(vm->opt, pages), 64 + 16ull * vm->nr_lanes);
 	vm->core = dcm_vm_create(&cfg, &err);
+	if (vm->core)
+		vm->fixed_bytes = dcm_vm_bytes(&cfg);
 	return vm->core ? 0 : err;
 }
 
@@ -233,8 +269,8 @@ static void vm_free(struct dcmfs_vm *vm)
  * @inode: the file, locked; it has none yet
  * @bytes: whole pages; the most it can have
  *
- * Return: 0, -ENOMEM, -EFBIG: its descriptors alone, 16 bytes a page, would take
- * more than a quarter of this host. May sleep.
+ * Return: 0, -ENOMEM, -EFBIG: what it takes before anything is in it, 0.04 bytes
+ * a page, would be more than a quarter of this host. May sleep.
  */
 int dcmfs_vm_create(struct inode *inode, u64 bytes)
 {
@@ -244,10 +280,6 @@ int dcmfs_vm_create(struct inode *inode, u64 bytes)
 	int err = -ENOMEM;
 	u32 i;
 
-	/* Descriptors are the host's memory: not most of it, whoever asks. */
-	if (pages >= U32_MAX ||
-	    pages * sizeof(struct dcm_pd) >> PAGE_SHIFT > totalram_pages() / 4)
-		return -EFBIG;
 	vm = kvzalloc(sizeof(*vm), GFP_KERNEL);
 	if (!vm)
 		return -ENOMEM;
@@ -321,16 +353,14 @@ void dcmfs_vm_destroy(struct dcmfs_vm *vm)
 	vm_free(vm);
 }
 
-/** dcmfs_metadata_bytes() - what a VM takes besides frames */
+/** dcmfs_metadata_bytes() - what a VM takes besides frames and links */
 u64 dcmfs_metadata_bytes(const struct dcmfs_vm *vm)
 {
 	const struct dcm_vm *core = vm->core;
 
-	return sizeof(*vm) + sizeof(*core) +
-	       core->nr_lanes * (sizeof(*core->lane) + sizeof(*vm->lane)) +
-	       core->nr_pages * sizeof(*core->pd) +
-	       core->nr_extents * sizeof(*core->extent) +
+	return sizeof(*vm) + vm->nr_lanes * sizeof(*vm->lane) +
+	       vm->fixed_bytes +
 	       BITS_TO_LONGS(core->nr_extents) * sizeof(long) +
-	       ((core->nr_pages >> DCM_REGION_SHIFT) + 1) *
-		       sizeof(*core->habit);
+	       (u64)READ_ONCE(vm->nr_slabs) * sizeof(struct dcmfs_lent) +
+	       (u64)atomic64_read(&core->nr_chunks) * DCM_PAGE_SIZE;
 }

@@ -329,3 +329,10 @@ def test_written_by_vhost_only(dcmfs: Mounted, bed: Bed) -> None:
     assert stats["ILLEGAL"] == stats["LOST_PAGES"] == stats["WRITE_ERRORS"] == 0
     bed.must(["rm", path])
     bed.must("rmmod vhost_net tun")
+
+
+def test_sparse(dcmfs: Mounted) -> None:
+    """1 TiB on a host of 1.5 GiB: only what is used is described, and only while it is."""
+    fs = dcmfs("extent=2M,budget=24M")
+    said = fs.tool("sparse", MOUNT, timeout=300)
+    assert said.count(": right\n") == len(said.splitlines()) == 5
