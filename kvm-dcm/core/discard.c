@@ -17,10 +17,11 @@
 
 static void forget(struct dcm_vm *vm, u32 head, unsigned int order)
 {
+	struct dcm_pd *pd = pd_of(vm, head);
 	u32 i;
 
 	for (i = 0; i < 1u << order; i++)
-		pd_clear(pd_of(vm, head + i), PD_FORGET);
+		pd_clear(&pd[i], PD_FORGET);
 }
 
 /* Drop a whole block. Locked and not BUSY on entry, not locked on return. */

@@ -49,10 +49,11 @@ unsigned int dcm_eblk_order_max(const struct dcm_vm *vm)
 
 static void set_orders(struct dcm_vm *vm, u32 head, unsigned int order)
 {
+	struct dcm_pd *pd = pd_of(vm, head);
 	u32 i;
 
 	for (i = 0; i < 1u << order; i++)
-		pd_set_order(pd_of(vm, head + i), order);
+		pd_set_order(&pd[i], order);
 }
 
 /* The buddy's head, locked, if there is a block of just this size. */
@@ -173,21 +174,21 @@ u32 dcm_eblk_stretch(struct dcm_lane *lane, u32 head, unsigned int *order)
 void dcm_eblk_reduce(struct dcm_lane *lane, u32 head, unsigned int order)
 {
 	struct dcm_vm *vm = lane->vm;
-	u32 state = pd_word(pd_of(vm, head)) & PD_STATE_MASK;
-	u32 i;
+	struct dcm_pd *pd = pd_of(vm, head);
+	u32 state = pd_word(pd) & PD_STATE_MASK, i;
 
 	if (!order)
 		return;
 	for (i = 1; i < 1u << order; i++) {
-		pd_lock(pd_of(vm, head + i));
-		pd_assign(pd_of(vm, head + i),
+		pd_lock(&pd[i]);
+		pd_assign(&pd[i],
 			  PD_STATE_MASK | PD_BUSY | PD_WAITER | PD_WHERE_MASK,
 			  state);
 	}
 	for (i = 0; i < 1u << order; i++)
-		pd_set_order(pd_of(vm, head + i), 0);
+		pd_set_order(&pd[i], 0);
 	for (i = 1; i < 1u << order; i++)
-		pd_unlock(pd_of(vm, head + i));
+		pd_unlock(&pd[i]);
 	dcm_count(lane, DCM_C_REDUCE, 1);
 }
 

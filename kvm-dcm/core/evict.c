@@ -60,10 +60,10 @@ static bool residency_end(struct dcm_lane *lane, u32 head, unsigned int order)
 	unsigned int seen = 0, hit = 0, observed = 0, touched = 0;
 	unsigned int known = 0, written = 0;
 	u32 chance = (u32)dcm_random(lane) & 255;
-	u32 now = (u32)atomic64_add_return(1 << order, &vm->evicted), i;
+	u32 now = (u32)atomic64_add_return(1 << order, &vm->evicted);
+	struct dcm_pd *pd = pd_of(vm, head), *end = pd + (1u << order);
 
-	for (i = 0; i < 1u << order; i++) {
-		struct dcm_pd *pd = pd_of(vm, head + i);
+	for (; pd < end; pd++) {
 		u32 w = pd_word(pd), wrote = 0;
 
 		if (w & PD_OBSERVED) {
@@ -275,7 +275,8 @@ static unsigned int demote_done(struct dcm_lane *lane,
 			set |= PD_TOUCHED | PD_OBSERVED;
 		if (v->observed & (1u << i))
 			set |= PD_OBSERVED;
-		pd_set(pd_of(vm, v->gfn + i), set);
+		if (set)
+			pd_set(&pd[i], set);
 	}
 	pd_lock(pd);
 	if (v->frame == DCM_NIL) {

@@ -213,10 +213,9 @@ static void fetch_count(struct dcm_lane *lane, const struct dcm_fetch *f)
 	dcm_count(lane, DCM_C_MIX_4K + f->order, 1u << f->order);
 }
 
-/* What is known of page @i of a block from the start. */
-static void page_landed(struct dcm_vm *vm, const struct dcm_fetch *f, u32 i)
+/* What is known of page @i of a block from the start, into its descriptor. */
+static void page_landed(struct dcm_pd *pd, const struct dcm_fetch *f, u32 i)
 {
-	struct dcm_pd *pd = pd_of(vm, f->gfn + i);
 	bool asked = i == f->fault_page;
 	u32 set = 0;
 
@@ -240,6 +239,7 @@ static void fetch_land(struct dcm_lane *lane, struct dcm_fetch *f)
 {
 	struct dcm_vm *vm = lane->vm;
 	u32 head = f->gfn, nr = 1u << f->order, i;
+	struct dcm_pd *pd = pd_of(vm, head);
 	unsigned int order = f->order;
 
 	if (vm->ops->install(lane, f)) {
@@ -252,8 +252,8 @@ static void fetch_land(struct dcm_lane *lane, struct dcm_fetch *f)
 	if (f->t_there != DCM_TIME_NONE)
 		dcm_hist_add(&lane->hist[DCM_H_FAULT], f->t_there - f->t_fault);
 	for (i = 0; i < nr; i++)
-		page_landed(vm, f, i);
-	pd_lock(pd_of(vm, head));
+		page_landed(&pd[i], f, i);
+	pd_lock(pd);
 	dcm_state_set(lane, head, DCM_ACTIVE);
 	if (f->again ||
 	    (!f->pull && dcm_chance(lane, dcm_tune(vm, DCM_T_epsilon)))) {

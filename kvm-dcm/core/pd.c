@@ -96,11 +96,12 @@ u32 dcm_block_lock(struct dcm_vm *vm, u32 gfn, unsigned int *order)
 u16 dcm_block_flag(const struct dcm_vm *vm, u32 head, unsigned int order,
 		   u32 flag)
 {
+	const struct dcm_pd *pd = pd_of(vm, head);
 	u16 m = 0;
 	u32 i;
 
 	for (i = 0; i < 1u << order; i++)
-		if (pd_word(pd_of(vm, head + i)) & flag)
+		if (pd_word(&pd[i]) & flag)
 			m |= (u16)(1u << i);
 	return m;
 }
