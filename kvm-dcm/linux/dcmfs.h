@@ -93,6 +93,9 @@ struct dcmfs_access {
  * @landing: pages a READ goes to, by fetch; those of a fetch that ended in
  *	a loss wait for the next one
  * @landing_nr: how many
+ * @spare: frames that were freed on it, for the next that are needed; a chain
+ * @nr_spare: how many
+ * @max_spare: at most
  * @link: way to each donor, if there is one
  * @links: those there are, a bit each
  * @busy: of those, with something in flight
@@ -106,6 +109,9 @@ struct dcmfs_lane {
 	struct dcm_done done;
 	struct page *landing[DCM_FETCHES_MAX];
 	u8 landing_nr[DCM_FETCHES_MAX];
+	struct page *spare;
+	u32 nr_spare;
+	u32 max_spare;
 	struct dcm_endpoint *link[DCMFS_DONORS_MAX];
 	u64 links;
 	u64 busy;
@@ -218,14 +224,16 @@ u64 dcmfs_metadata_bytes(const struct dcmfs_vm *vm);
 /* frame.c */
 int dcmfs_frames_init(struct dcmfs_vm *vm);
 void dcmfs_frames_exit(struct dcmfs_vm *vm);
-struct page *dcmfs_frame_alloc(struct dcmfs_vm *vm, bool zero);
-struct page *dcmfs_frame_must(struct dcmfs_vm *vm);
-void dcmfs_frame_free(struct dcmfs_vm *vm, struct page *page);
+struct page *dcmfs_frame_alloc(struct dcm_lane *lane, bool zero);
+struct page *dcmfs_frame_must(struct dcm_lane *lane);
+void dcmfs_frame_free(struct dcm_lane *lane, struct page *page);
+void dcmfs_spares_free(struct dcmfs_vm *vm, struct dcmfs_lane *home);
 bool dcmfs_frame_used(struct page *page, bool *touched);
 void *dcmfs_chunk_alloc(struct dcmfs_vm *vm);
 void dcmfs_chunk_free(struct dcmfs_vm *vm, void *chunk);
-struct page *dcmfs_chain_alloc(struct dcmfs_vm *vm, unsigned int nr);
-void dcmfs_chain_free(struct dcmfs_vm *vm, struct page *page, unsigned int nr);
+struct page *dcmfs_chain_alloc(struct dcm_lane *lane, unsigned int nr);
+void dcmfs_chain_free(struct dcm_lane *lane, struct page *page,
+		      unsigned int nr);
 
 static inline struct page *dcmfs_chain_next(struct page *page)
 {
@@ -279,8 +287,7 @@ int dcmfs_pair_set(struct dcmfs_vm *vm, const struct dcmfs_pair *arg,
 		   __s32 __user *fd);
 void dcmfs_links_reap(struct dcmfs_vm *vm, struct dcmfs_lane *home);
 void dcmfs_links_close(struct dcmfs_vm *vm);
-void dcmfs_landing_free(struct dcmfs_vm *vm, struct dcmfs_lane *home,
-			unsigned int i);
+void dcmfs_landing_free(struct dcm_lane *lane, unsigned int i);
 void dcmfs_lane_event(struct dcmfs_vm *vm, struct dcmfs_lane *home);
 int dcmfs_io_post(struct dcm_lane *lane, struct dcm_io *io);
 void dcmfs_io_flush(struct dcm_lane *lane);

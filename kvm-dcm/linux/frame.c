@@ -15,6 +15,10 @@
  * does one that finds no descriptors; theirs are the only pages that are here
  * for long and are no frames.
  *
+ * What a lane evicts it keeps for what it fetches next, up to a block's worth: the
+ * kernel's allocator and the cgroup's books see only the difference. Who paid for
+ * such a frame is the one who needed it first; the reserve is filled before.
+ *
  * Invariant: between dcmfs_frame_alloc() and _free() the VM holds one
  * reference; every other is a mapping's or somebody's I/O.
  */
@@ -43,8 +47,37 @@ void dcmfs_frames_exit(struct dcmfs_vm *vm)
 	mempool_exit(&vm->reserve);
 }
 
-static struct page *frame_new(struct dcmfs_vm *vm, struct page *page)
+/* Any page; of the reserve when the host has none. */
+static struct page *page_new(struct dcmfs_vm *vm)
 {
+	struct page *page = alloc_page(FRAME_GFP);
+
+	if (page)
+		return page;
+	atomic_inc(&vm->short_of);
+	page = mempool_alloc(&vm->reserve, GFP_NOWAIT | __GFP_NOWARN);
+	dcmfs_kick(vm);
+	return page;
+}
+
+/* Out of a lane's spares, or new. */
+static struct page *frame_new(struct dcm_lane *lane)
+{
+	struct dcmfs_lane *home = lane_home(lane);
+	struct dcmfs_vm *vm = lane_vm(lane);
+	struct page *page = home->spare;
+
+	if (dcmfs_jitter_fails())
+		return NULL;
+	if (likely(page)) {
+		home->spare = dcmfs_chain_next(page);
+		home->nr_spare--;
+		set_page_private(page, 0);
+		return page;
+	}
+	page = page_new(vm);
+	if (!page)
+		return NULL;
 	/* A frame's number has 32 bits: 16 TiB of host memory. */
 	if (unlikely(page_to_pfn(page) >= DCM_NIL)) {
 		__free_page(page);
@@ -55,47 +88,29 @@ static struct page *frame_new(struct dcmfs_vm *vm, struct page *page)
 	return page;
 }
 
-/* Any page; of the reserve when the host has none. */
-static struct page *page_new(struct dcmfs_vm *vm)
-{
-	struct page *page;
-
-	if (dcmfs_jitter_fails())
-		return NULL;
-	page = alloc_page(FRAME_GFP);
-	if (page)
-		return page;
-	atomic_inc(&vm->short_of);
-	page = mempool_alloc(&vm->reserve, GFP_NOWAIT | __GFP_NOWARN);
-	dcmfs_kick(vm);
-	return page;
-}
-
 /**
  * dcmfs_frame_alloc() - one frame
- * @vm: whose
+ * @lane: whose
  * @zero: all zero, else of any content
  *
  * Return: the page, with the VM's one reference, or %NULL when the host has
  * none and the reserve is used up: evict and come again. May sleep.
  */
-struct page *dcmfs_frame_alloc(struct dcmfs_vm *vm, bool zero)
+struct page *dcmfs_frame_alloc(struct dcm_lane *lane, bool zero)
 {
-	struct page *page = page_new(vm);
+	struct page *page = frame_new(lane);
 
-	if (page)
-		page = frame_new(vm, page);
 	if (page && zero)
 		clear_highpage(page);
 	return page;
 }
 
 /** dcmfs_frame_must() - one frame, as long as it takes */
-struct page *dcmfs_frame_must(struct dcmfs_vm *vm)
+struct page *dcmfs_frame_must(struct dcm_lane *lane)
 {
 	struct page *page;
 
-	while (!(page = dcmfs_frame_alloc(vm, false)))
+	while (!(page = dcmfs_frame_alloc(lane, false)))
 		schedule_timeout_uninterruptible(1);
 	return page;
 }
@@ -121,13 +136,15 @@ bool dcmfs_frame_used(struct page *page, bool *touched)
 
 /**
  * dcmfs_frame_free() - the VM lets a frame go
- * @vm: whose
+ * @lane: by whom
  * @page: the frame
  *
  * Not mapped any more. Somebody's I/O may still hold it: it is freed after.
  */
-void dcmfs_frame_free(struct dcmfs_vm *vm, struct page *page)
+void dcmfs_frame_free(struct dcm_lane *lane, struct page *page)
 {
+	struct dcmfs_lane *home = lane_home(lane);
+	struct dcmfs_vm *vm = lane_vm(lane);
 	struct folio *folio = page_folio(page);
 	bool touched;
 
@@ -135,11 +152,32 @@ void dcmfs_frame_free(struct dcmfs_vm *vm, struct page *page)
 	folio->index = 0;
 	set_page_private(page, 0);
 	dcmfs_frame_used(page, &touched);
-	atomic64_dec(&vm->frames);
-	if (page_count(page) == 1)
-		mempool_free(page, &vm->reserve);
-	else
+	if (page_count(page) != 1) {
+		atomic64_dec(&vm->frames);
 		put_page(page);
+	} else if (home->nr_spare < home->max_spare &&
+		   READ_ONCE(vm->reserve.curr_nr) >= DCMFS_RESERVE) {
+		set_page_private(page, (unsigned long)home->spare);
+		home->spare = page;
+		home->nr_spare++;
+	} else {
+		atomic64_dec(&vm->frames);
+		mempool_free(page, &vm->reserve);
+	}
+}
+
+/** dcmfs_spares_free() - what a lane has kept; it is held, or in use no more */
+void dcmfs_spares_free(struct dcmfs_vm *vm, struct dcmfs_lane *home)
+{
+	struct page *page;
+
+	while ((page = home->spare)) {
+		home->spare = dcmfs_chain_next(page);
+		home->nr_spare--;
+		set_page_private(page, 0);
+		atomic64_dec(&vm->frames);
+		mempool_free(page, &vm->reserve);
+	}
 }
 
 /**
@@ -150,10 +188,9 @@ void dcmfs_frame_free(struct dcmfs_vm *vm, struct page *page)
  */
 void *dcmfs_chunk_alloc(struct dcmfs_vm *vm)
 {
-	struct page *page;
+	struct page *page = dcmfs_jitter_fails() ? NULL : page_new(vm);
 
 	static_assert(DCM_PDS_PAGES * sizeof(struct dcm_pd) == DCM_PAGE_SIZE);
-	page = page_new(vm);
 	if (!page)
 		return NULL;
 	clear_page(page_address(page));
@@ -169,21 +206,21 @@ void dcmfs_chunk_free(struct dcmfs_vm *vm, void *chunk)
 
 /**
  * dcmfs_chain_alloc() - frames, each leading to the next
- * @vm: whose
+ * @lane: whose
  * @nr: how many
  *
  * Return: the first, or %NULL.
  */
-struct page *dcmfs_chain_alloc(struct dcmfs_vm *vm, unsigned int nr)
+struct page *dcmfs_chain_alloc(struct dcm_lane *lane, unsigned int nr)
 {
 	struct page *first = NULL;
 	unsigned int i;
 
 	for (i = 0; i < nr; i++) {
-		struct page *page = dcmfs_frame_alloc(vm, false);
+		struct page *page = dcmfs_frame_alloc(lane, false);
 
 		if (!page) {
-			dcmfs_chain_free(vm, first, i);
+			dcmfs_chain_free(lane, first, i);
 			return NULL;
 		}
 		set_page_private(page, (unsigned long)first);
@@ -193,12 +230,12 @@ struct page *dcmfs_chain_alloc(struct dcmfs_vm *vm, unsigned int nr)
 }
 
 /** dcmfs_chain_free() - let the first @nr frames of a chain go */
-void dcmfs_chain_free(struct dcmfs_vm *vm, struct page *page, unsigned int nr)
+void dcmfs_chain_free(struct dcm_lane *lane, struct page *page, unsigned int nr)
 {
 	while (nr--) {
 		struct page *next = dcmfs_chain_next(page);
 
-		dcmfs_frame_free(vm, page);
+		dcmfs_frame_free(lane, page);
 		page = next;
 	}
 }

@@ -104,7 +104,6 @@ static bool landed(const struct dcm_fetch *f, unsigned int i)
 static int gather(struct dcm_lane *lane, struct dcm_fetch *f,
 		  struct page **page)
 {
-	struct dcmfs_vm *vm = lane_vm(lane);
 	struct page *at = f->nr ? f->io.data : NULL;
 	unsigned int i;
 
@@ -119,7 +118,7 @@ static int gather(struct dcm_lane *lane, struct dcm_fetch *f,
 			page[i] = from;
 			continue;
 		}
-		page[i] = dcmfs_frame_alloc(vm, f->zero & (1u << i));
+		page[i] = dcmfs_frame_alloc(lane, f->zero & (1u << i));
 		if (!page[i])
 			goto fail;
 		/* Out of a buffer of the control lane, which keeps it. */
@@ -130,7 +129,7 @@ static int gather(struct dcm_lane *lane, struct dcm_fetch *f,
 fail:
 	while (i--)
 		if (!landed(f, i))
-			dcmfs_frame_free(vm, page[i]);
+			dcmfs_frame_free(lane, page[i]);
 	return -ENOMEM;
 }
 
@@ -147,7 +146,7 @@ static void landing_used(struct dcm_lane *lane, struct dcm_fetch *f)
 		struct page *next = dcmfs_chain_next(at);
 
 		if (!landed(f, i))
-			dcmfs_frame_free(lane_vm(lane), at);
+			dcmfs_frame_free(lane, at);
 		at = next;
 	}
 	home->landing[f - lane->fetch] = NULL;
@@ -210,7 +209,7 @@ static void op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order,
 		struct page *next = dcmfs_chain_next(page);
 
 		if (keep) {
-			struct page *copy = dcmfs_frame_must(lane_vm(lane));
+			struct page *copy = dcmfs_frame_must(lane);
 
 			copy_highpage(copy, page);
 			frame_put_under(lane, gfn + i, copy);
@@ -303,7 +302,7 @@ static void collect(struct dcm_lane *lane, struct dcm_unmap *v)
 	if (v->err)
 		return;
 	if (v->drop && !v->dirty)
-		dcmfs_chain_free(lane_vm(lane), next, nr);
+		dcmfs_chain_free(lane, next, nr);
 	else
 		v->frame = (u32)page_to_pfn(next);
 }
@@ -367,7 +366,7 @@ static void *op_frame_data(struct dcm_lane *lane, u32 frame, unsigned int nr)
 
 static void op_release(struct dcm_lane *lane, u32 frame, unsigned int order)
 {
-	dcmfs_chain_free(lane_vm(lane), pfn_to_page(frame), 1u << order);
+	dcmfs_chain_free(lane, pfn_to_page(frame), 1u << order);
 }
 
 /* Who looked a page up keeps it, as after a truncation, but not in the file. */
@@ -384,7 +383,7 @@ static void op_discard(struct dcm_lane *lane, u32 gfn, unsigned int order)
 
 		unlock_page(page);
 		pd_of(lane->vm, gfn + i)->frame = DCM_NIL;
-		dcmfs_frame_free(lane_vm(lane), page);
+		dcmfs_frame_free(lane, page);
 	}
 }
 
@@ -477,6 +476,7 @@ const struct dcm_ops dcmfs_ops = {
 void dcmfs_frames_drop(struct dcmfs_vm *vm)
 {
 	struct dcm_vm *core = vm->core;
+	struct dcm_lane *lane = &core->lane[0];
 	u64 end = core->nr_pages, gfn = 0;
 
 	while ((gfn = dcm_chunk_next(core, gfn, end)) < end) {
@@ -485,7 +485,8 @@ void dcmfs_frames_drop(struct dcmfs_vm *vm)
 
 		if (pd_state(w) != DCM_NOTDIRECT)
 			for (i = 0; i < nr; i++)
-				dcmfs_frame_free(vm, pfn_to_page(pd[i].frame));
+				dcmfs_frame_free(lane,
+						 pfn_to_page(pd[i].frame));
 		gfn += nr;
 		if (gfn % DCM_PDS_PAGES && gfn < end)
 			continue;

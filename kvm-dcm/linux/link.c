@@ -35,9 +35,9 @@ static int landing_of(struct dcm_lane *lane, struct dcm_io *io)
 
 	/* Left behind by another, that was lost? */
 	if (home->landing_nr[i] != f->nr)
-		dcmfs_landing_free(lane_vm(lane), home, i);
+		dcmfs_landing_free(lane, i);
 	if (!home->landing[i])
-		home->landing[i] = dcmfs_chain_alloc(lane_vm(lane), f->nr);
+		home->landing[i] = dcmfs_chain_alloc(lane, f->nr);
 	home->landing_nr[i] = home->landing[i] ? f->nr : 0;
 	io->data = home->landing[i];
 	return io->data ? 0 : -EAGAIN;
@@ -45,14 +45,14 @@ static int landing_of(struct dcm_lane *lane, struct dcm_io *io)
 
 /**
  * dcmfs_landing_free() - let the pages go that a READ was to fill
- * @vm: whose
- * @home: lane
+ * @lane: lane
  * @i: fetch
  */
-void dcmfs_landing_free(struct dcmfs_vm *vm, struct dcmfs_lane *home,
-			unsigned int i)
+void dcmfs_landing_free(struct dcm_lane *lane, unsigned int i)
 {
-	dcmfs_chain_free(vm, home->landing[i], home->landing_nr[i]);
+	struct dcmfs_lane *home = lane_home(lane);
+
+	dcmfs_chain_free(lane, home->landing[i], home->landing_nr[i]);
 	home->landing[i] = NULL;
 	home->landing_nr[i] = 0;
 }

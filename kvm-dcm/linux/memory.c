@@ -82,8 +82,9 @@ void dcmfs_lane_put(struct dcmfs_vm *vm, struct dcmfs_lane *lane)
 }
 
 /*
- * Pages were discarded: give descriptors back that say nothing any more. For that
- * nobody may be in the core; under the inode's lock.
+ * Pages were discarded: give descriptors back that say nothing any more, and what
+ * lanes have kept for the next fetch. For the former nobody may be in the core;
+ * under the inode's lock.
  */
 static void undescribe(struct dcmfs_vm *vm, u64 first, u64 end)
 {
@@ -94,8 +95,10 @@ static void undescribe(struct dcmfs_vm *vm, u64 first, u64 end)
 		end = round_down(end, DCM_PDS_PAGES);
 	if (dcm_chunk_next(vm->core, gfn, end) >= end)
 		return;
-	for (i = 0; i < vm->nr_lanes; i++)
+	for (i = 0; i < vm->nr_lanes; i++) {
 		mutex_lock_nest_lock(&vm->lane[i].lock, &vm->inode->i_rwsem);
+		dcmfs_spares_free(vm, &vm->lane[i]);
+	}
 	while ((gfn = dcm_chunk_next(vm->core, gfn, end)) < end) {
 		dcmfs_chunk_free(vm,
 				 dcm_chunk_remove(vm->core, (u32)gfn, false));
@@ -169,10 +172,10 @@ static void shrink(struct dcmfs_vm *vm, struct dcm_lane *control)
 static bool thread_round(struct dcmfs_vm *vm)
 {
 	struct dcmfs_lane *lane = dcmfs_control_get(vm);
-	bool pending;
+	bool pending, short_of = atomic_xchg(&vm->short_of, 0);
 	u32 i;
 
-	if (atomic_xchg(&vm->short_of, 0))
+	if (short_of)
 		shrink(vm, lane->core);
 	if (settle(lane->core))
 		dcmfs_kick(vm);
@@ -187,6 +190,8 @@ static bool thread_round(struct dcmfs_vm *vm)
 		dcm_poll(lane->core);
 		pending |= dcm_pending(lane->core);
 		dcmfs_links_reap(vm, lane);
+		if (short_of)
+			dcmfs_spares_free(vm, lane);
 		mutex_unlock(&lane->lock);
 	}
 	/* Over budget, and what could go waits for a slab. */
@@ -309,6 +314,7 @@ int dcmfs_vm_create(struct inode *inode, u64 bytes)
 		mutex_init(&lane->lock);
 		lane->core = &vm->core->lane[i];
 		lane->core->priv = lane;
+		lane->max_spare = i < sb->opt.lanes ? DCM_BLOCK_MAX : 0;
 		dcm_done_init(&lane->done);
 		init_waitqueue_head(&lane->wait);
 	}
@@ -341,13 +347,15 @@ void dcmfs_vm_destroy(struct dcmfs_vm *vm)
 		while (dcm_poll(lane))
 			cond_resched();
 		for (j = 0; j < DCM_FETCHES_MAX; j++)
-			dcmfs_landing_free(vm, &vm->lane[i], j);
+			dcmfs_landing_free(lane, j);
 		for (j = 0; j < DCM_FETCHES_MAX; j++)
 			if (lane->fetch[j].buf)
-				dcmfs_chain_free(vm, lane->fetch[j].buf,
+				dcmfs_chain_free(lane, lane->fetch[j].buf,
 						 DCM_BLOCK_MAX);
 	}
 	dcmfs_frames_drop(vm);
+	for (i = 0; i < vm->nr_lanes; i++)
+		dcmfs_spares_free(vm, &vm->lane[i]);
 	WARN_ON_ONCE(atomic64_read(&vm->frames));
 	dcmfs_slabs_free(vm);
 	vm_free(vm);

@@ -208,28 +208,29 @@ int dcmfs_slab_attach(struct dcmfs_vm *vm, const struct dcmfs_slab *arg)
 	return 0;
 }
 
-static void move_buffers_free(struct dcmfs_vm *vm, struct dcm_lane *lane)
+static void move_buffers_free(struct dcm_lane *lane)
 {
 	unsigned int i;
 
 	for (i = 0; i < DCM_MOVES_MAX; i++) {
 		if (lane->fetch[i].buf)
-			dcmfs_chain_free(vm, lane->fetch[i].buf, DCM_BLOCK_MAX);
+			dcmfs_chain_free(lane, lane->fetch[i].buf,
+					 DCM_BLOCK_MAX);
 		lane->fetch[i].buf = NULL;
 	}
 }
 
 /* A move reads into buffers of the control lane and writes from there. */
-static int move_buffers(struct dcmfs_vm *vm, struct dcm_lane *lane)
+static int move_buffers(struct dcm_lane *lane)
 {
 	unsigned int i;
 
 	for (i = 0; i < DCM_MOVES_MAX; i++) {
 		if (!lane->fetch[i].buf)
 			lane->fetch[i].buf =
-				dcmfs_chain_alloc(vm, DCM_BLOCK_MAX);
+				dcmfs_chain_alloc(lane, DCM_BLOCK_MAX);
 		if (!lane->fetch[i].buf) {
-			move_buffers_free(vm, lane);
+			move_buffers_free(lane);
 			return -ENOMEM;
 		}
 	}
@@ -247,13 +248,13 @@ static int slab_empty(struct dcmfs_vm *vm, struct dcmfs_lent *slab)
 
 		if (!lane)
 			return -EINTR;
-		err = move_buffers(vm, lane->core);
+		err = move_buffers(lane->core);
 		if (!err)
 			err = dcm_extent_move(lane->core, slab->extent,
 					      &slab->ref, &cursor);
 		/* Nothing is under way in the buffers when it ends. */
 		if (err != -EAGAIN && !dcm_pending(lane->core))
-			move_buffers_free(vm, lane->core);
+			move_buffers_free(lane->core);
 		dcmfs_lane_put(vm, lane);
 		if (err != -EAGAIN)
 			return err;
