@@ -74,6 +74,7 @@ struct dcmfs_sb {
  * @page: out: that page, locked, with a reference
  * @busy: out: somebody else has that page locked; with a reference
  * @lost: out: its content is gone
+ * @major: out: it was fetched
  */
 struct dcmfs_access {
 	struct vm_fault *vmf;
@@ -82,6 +83,7 @@ struct dcmfs_access {
 	struct page *page;
 	struct page *busy;
 	bool lost;
+	bool major;
 };
 
 /**

@@ -8,6 +8,10 @@
  * locked, for the caller to map. Waiting for a donor or for another lane is
  * killable, and done without the mmap lock where the fault may be tried again:
  * a donor that does not answer must not stop mmap() or other vCPUs' faults.
+ *
+ * A fault is major when it fetched, whether or not it had to come again for that;
+ * one that makes a page zero, finds it here, or finds that another fetches it, is
+ * not. The cgroup's count of them can't be reached from a module.
  */
 #include <linux/file.h>
 #include <linux/mm.h>
@@ -172,8 +176,10 @@ static vm_fault_t fault_once(struct fault *f, bool write)
 	dcmfs_jitter(DCMFS_AT_FAULT);
 	r = dcm_fault(lane->core, f->a.gfn, write ? DCM_FF_WRITE : 0);
 	/* On this host it has come already. */
-	if (r == DCM_FAULT_PENDING)
+	if (r == DCM_FAULT_PENDING) {
+		f->a.major = true;
 		dcm_poll(lane->core);
+	}
 	lane->access = NULL;
 	dcmfs_lane_put(f->vm, lane);
 
@@ -224,6 +230,11 @@ static vm_fault_t serve(struct dcmfs_vm *vm, struct vm_fault *vmf)
 	}
 	if (f.a.busy)
 		drop_busy(&f);
+	/* The kernel counts for the thread, and a fault that comes again as one. */
+	if (f.a.major) {
+		count_vm_event(PGMAJFAULT);
+		r |= VM_FAULT_MAJOR;
+	}
 	if (!f.file) {
 		vmf->page = f.a.page;
 		return r;
@@ -234,7 +245,7 @@ static vm_fault_t serve(struct dcmfs_vm *vm, struct vm_fault *vmf)
 		put_page(f.a.page);
 	}
 	fput(f.file);
-	return VM_FAULT_RETRY;
+	return VM_FAULT_RETRY | (r & VM_FAULT_MAJOR);
 }
 
 static bool beyond_end(const struct inode *inode, pgoff_t pgoff)
@@ -256,7 +267,7 @@ static vm_fault_t dcmfs_fault(struct vm_fault *vmf)
 		return VM_FAULT_SIGBUS;
 	r = serve(vm, vmf);
 	/* Truncated meanwhile? Under the page's lock it is not unmapped. */
-	if (r == VM_FAULT_LOCKED && beyond_end(inode, pgoff)) {
+	if ((r & VM_FAULT_LOCKED) && beyond_end(inode, pgoff)) {
 		unlock_page(vmf->page);
 		put_page(vmf->page);
 		vmf->page = NULL;

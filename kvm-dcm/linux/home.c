@@ -191,6 +191,8 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 	if (f->fault_page < DCM_BLOCK_MAX)
 		hand_over(lane, f->gfn + f->fault_page, page[f->fault_page]);
 	map_around(lane, f->gfn, f->order);
+	if (a && f->nr && a->gfn == f->gfn + f->fault_page)
+		a->major = true;
 	/* Who asked for it, and does not hold this lane any more. */
 	if (f->fault_page < DCM_BLOCK_MAX &&
 	    (!a || a->gfn != f->gfn + f->fault_page))

@@ -20,6 +20,7 @@
 #include "dcmfs_test.h"
 
 #define SIZE (16u << 20)
+#define SOME 512u /* pages, a quarter of the budget */
 #define MAPPED(fd) map_shared(fd, SIZE)
 
 static const char *dir;
@@ -397,6 +398,47 @@ static void file_system(void)
 		fail("rmdir: %s", strerror(errno));
 }
 
+static long read_some(volatile const char *m)
+{
+	long before = majors();
+	size_t i;
+
+	for (i = 0; i < SOME * PAGE; i += PAGE)
+		(void)m[i];
+	return majors() - before;
+}
+
+/* What had to be fetched, and nothing else. */
+static void major_faults(void)
+{
+	int fd = make(SIZE);
+	char *m = MAPPED(fd), *other = MAPPED(fd);
+	struct control c;
+	long n;
+	uint32_t e;
+
+	control_open(&c, fd);
+	if (control_budget(&c, SIZE / PAGE / 2))
+		fail("budget");
+	for (e = 0; e < c.info.extents; e++)
+		control_provide(&c, e);
+	n = majors();
+	memset(m, 1, SIZE);
+	if (majors() != n)
+		fail("%ld of new pages", majors() - n);
+	control_squeeze(&c);
+	/* A fault brings a block of 64 KiB at most; a few pages stayed. */
+	n = read_some(m);
+	if (n < (long)SOME / 16 - 4 || n > (long)SOME)
+		fail("%ld for %u pages", n, SOME);
+	n = read_some(m) + read_some(other);
+	if (n)
+		fail("%ld of pages that are here", n);
+	munmap(other, SIZE);
+	munmap(m, SIZE);
+	close(fd);
+}
+
 static const struct check list[] = {
 	{ "file system", file_system },
 	{ "sizes", sizes },
@@ -407,6 +449,7 @@ static const struct check list[] = {
 	{ "loss", loss },
 	{ "killed", killed },
 	{ "cut off", cut_off },
+	{ "major faults", major_faults },
 };
 
 /* basics DIR */

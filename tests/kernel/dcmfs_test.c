@@ -29,6 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -101,6 +102,16 @@ bool readable(volatile const char *p)
 	(void)*p;
 	bus_expected = 0;
 	return true;
+}
+
+/* Major faults of this process. */
+long majors(void)
+{
+	struct rusage u;
+
+	if (getrusage(RUSAGE_SELF, &u))
+		fail("getrusage: %s", strerror(errno));
+	return u.ru_majflt;
 }
 
 /* A file without a name. */

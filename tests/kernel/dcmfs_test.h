@@ -20,6 +20,7 @@ uint64_t rnd(uint64_t *state);
 void expect(long ret, int err, const char *what);
 void catch_bus(void);
 bool readable(volatile const char *p);
+long majors(void);
 int file_make(const char *dir, off_t size);
 char *map_shared(int fd, size_t size);
 

@@ -199,6 +199,27 @@ static void cut(void)
 	bed_close(&b);
 }
 
+static void count_majors(char *m)
+{
+	long n = majors();
+
+	check_all(m);
+	n = majors() - n;
+	/* Half was here; the rest came in blocks of 64 KiB at most. */
+	if (n < (long)(SIZE / PAGE / 2 / 16) || n > (long)(SIZE / PAGE))
+		fail("%ld major faults for %u pages", n, SIZE / PAGE);
+}
+
+/* Tried again for that, or not: one each. */
+static void major_faults(void)
+{
+	struct bed b;
+
+	bed_open(&b);
+	run(&b, count_majors);
+	bed_close(&b);
+}
+
 /* It says nothing: given up after a while, and well again later. */
 static void silence(void)
 {
@@ -328,6 +349,7 @@ int links(int argc, char **argv)
 		{ "cut", cut },
 		{ "silence", silence },
 		{ "dropped", dropped },
+		{ "major faults", major_faults },
 		{ "requests", requests },
 	};
 	size_t i;
