@@ -11,6 +11,7 @@
  *	dcmfs_test torture FILE MIB SECONDS PROCESSES SEED
  *	dcmfs_test chaos DIR SECONDS SEED
  *	dcmfs_test guest FILE MIB	a guest under KVM, without a VMM
+ *	dcmfs_test silent DIR		a guest that waits for a donor is killed
  *	dcmfs_test links DIR		donors at the other end of a socket
  *	dcmfs_test sparse DIR		a file of 1 TiB, little of it used
  *	dcmfs_test vhost FILE		pages that vhost-net writes
@@ -156,6 +157,8 @@ int main(int argc, char **argv)
 		return mapping(argc, argv);
 	if (argc == 3 && !strcmp(argv[1], "access"))
 		return access_by_others(argc, argv);
+	if (argc == 3 && !strcmp(argv[1], "silent"))
+		return silent(argc, argv);
 	if (argc == 3 && !strcmp(argv[1], "sparse"))
 		return sparse(argc, argv);
 	if (argc == 5 && !strcmp(argv[1], "fsx"))

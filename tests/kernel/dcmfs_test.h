@@ -75,6 +75,7 @@ int links(int argc, char **argv);
 int ioctls(int argc, char **argv);
 int mapping(int argc, char **argv);
 int mounts(int argc, char **argv);
+int silent(int argc, char **argv);
 int sparse(int argc, char **argv);
 int torture(int argc, char **argv);
 int use(int argc, char **argv);

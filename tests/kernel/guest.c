@@ -8,19 +8,25 @@
  * goes down until none can have stayed, and each side reads what the other
  * wrote. A write that only the guest's page tables know of is lost unless what
  * KVM leaves on a page when it drops it is looked at.
+ *
+ * The same machine, with interrupts, waits for a donor that says nothing: then
+ * a kernel thread of KVM's does, and the memory must go nevertheless.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <linux/kvm.h>
 
 #include "dcmfs_test.h"
+#include "wire_donor.h"
 
 #define CODE 0x1000u
 #define DATA 0x100000u /* the first page that is written */
@@ -46,9 +52,15 @@ static const uint8_t reader[] = {
 	0x00, 0x20, 0x00, 0x00, 0x39, 0xf7, 0x72, 0xed, 0xf4, 0x0f, 0x0b,
 };
 
+/**
+ * struct machine - a guest
+ * @irqs: it has interrupts, and they are on: KVM may then let it halt and have
+ *	memory that it needs looked up by another thread
+ */
 struct machine {
 	char *mem;
 	size_t size;
+	bool irqs;
 	int vcpu;
 	struct kvm_run *run;
 };
@@ -71,6 +83,8 @@ static void machine_make(struct machine *m)
 	int bytes;
 
 	must(ioctl(vm, KVM_SET_USER_MEMORY_REGION, &slot), "memory");
+	if (m->irqs)
+		must(ioctl(vm, KVM_CREATE_IRQCHIP, 0), "KVM_CREATE_IRQCHIP");
 	m->vcpu = must(ioctl(vm, KVM_CREATE_VCPU, 0), "KVM_CREATE_VCPU");
 	bytes = must(ioctl(kvm, KVM_GET_VCPU_MMAP_SIZE, 0), "mmap size");
 	m->run = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
@@ -95,7 +109,8 @@ static void flat(struct kvm_segment *s, bool code)
 static bool run(struct machine *m, const uint8_t *code, size_t bytes,
 		uint32_t first, uint32_t start)
 {
-	struct kvm_regs regs = { .rip = CODE, .rflags = 2 };
+	struct kvm_regs regs = { .rip = CODE,
+				 .rflags = 2 | (m->irqs ? 0x200 : 0) };
 	struct kvm_sregs sregs;
 
 	memcpy(m->mem + CODE, code, bytes);
@@ -177,5 +192,70 @@ int guest(int argc, char **argv)
 	if (run(&m, reader, sizeof(reader), DATA, 0x6000001u))
 		fail("the guest does not see a wrong value");
 	printf("guest: %zu pages right both ways\n", m.size / PAGE);
+	return 0;
+}
+
+static void fill(char *mem, size_t size)
+{
+	size_t i;
+
+	for (i = 0; i < size; i += PAGE)
+		*(size_t *)(mem + i) = i + 1;
+}
+
+/* Ended by @sig, or not at all: within a minute. */
+static bool ended(pid_t pid, int sig)
+{
+	uint64_t until = now_ns() + 60000000000u;
+	int status;
+
+	while (!waitpid(pid, &status, WNOHANG)) {
+		if (now_ns() > until)
+			return false;
+		usleep(20000);
+	}
+	if (status != sig)
+		fail("a child ended with %#x", status);
+	return true;
+}
+
+/* silent DIR: the caller looks whether the memory is gone */
+int silent(int argc, char **argv)
+{
+	struct machine m = { .size = 16u << 20, .irqs = true };
+	struct control c;
+	int fd, status;
+	pid_t pid;
+
+	(void)argc;
+	setenv("DCMFS_TEST_TCP", "1", 1);
+	fd = file_make(argv[2], (off_t)m.size);
+	m.mem = map_shared(fd, m.size);
+	control_open(&c, fd);
+	pid = must(fork(), "fork");
+	if (!pid) {
+		fill(m.mem, m.size);
+		_exit(0);
+	}
+	while (!waitpid(pid, &status, WNOHANG))
+		control_serve(&c, 5);
+	if (status)
+		fail("a child ended with %#x", status);
+	control_squeeze(&c);
+	m.mem[CODE] = 0; /* the guest's code stays here */
+	wire_donor_sleep(true);
+	pid = must(fork(), "fork");
+	if (!pid) {
+		machine_make(&m);
+		run(&m, reader, sizeof(reader), DATA, 1);
+		_exit(0);
+	}
+	usleep(700000);
+	if (waitpid(pid, &status, WNOHANG))
+		fail("the guest did not wait: it ended with %#x", status);
+	kill(pid, SIGKILL);
+	if (!ended(pid, SIGKILL))
+		fail("the guest's process does not end");
+	printf("silent: ended\n");
 	return 0;
 }

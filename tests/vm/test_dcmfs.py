@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -336,3 +337,13 @@ def test_sparse(dcmfs: Mounted) -> None:
     fs = dcmfs("extent=2M,budget=24M")
     said = fs.tool("sparse", MOUNT, timeout=300)
     assert said.count(": right\n") == len(said.splitlines()) == 5
+
+
+def test_killed_while_kvm_waits(dcmfs: Mounted, bed: Bed) -> None:
+    """A kernel thread of KVM's that waits for a donor gives up: the memory of a dead guest goes."""
+    dcmfs("extent=2M,budget=8M")
+    assert bed.must(bed.with_kvm(["/tmp/dcmfs_test", "silent", MOUNT]), 120) == "silent: ended\n"
+    deadline = time.monotonic() + 60
+    while bed.run("ls -d /sys/kernel/debug/kvm-dcm/*").rc == 0:
+        assert time.monotonic() < deadline, "its memory is still there"
+        time.sleep(0.2)
