@@ -18,9 +18,21 @@
 #include <linux/highmem.h>
 #include <linux/pagemap.h>
 #include <linux/shmem_fs.h>
+#include <linux/writeback.h> /* struct folio_batch, whose header had two names */
 
 #include "compat.h"
 #include "dcmfs.h"
+
+static void folio_copy_page(struct folio *folio, pgoff_t index, bool read,
+			    struct page *page)
+{
+	if (read) {
+		copy_highpage(page, folio_file_page(folio, index));
+	} else {
+		copy_highpage(folio_file_page(folio, index), page);
+		folio_mark_dirty(folio);
+	}
+}
 
 /*
  * One page of a slab, to or from @page. Through the file's page cache and not
@@ -47,15 +59,25 @@ static int slab_page(struct dcmfs_lent *slab, pgoff_t index, bool read,
 		clear_highpage(page);
 		return 0;
 	}
-	if (read) {
-		copy_highpage(page, folio_file_page(folio, index));
-	} else {
-		copy_highpage(folio_file_page(folio, index), page);
-		folio_mark_dirty(folio);
-	}
+	folio_copy_page(folio, index, read, page);
 	folio_unlock(folio);
 	folio_put(folio);
 	return 0;
+}
+
+/* The same out of a folio that was looked up before, if it is still right. */
+static bool found_page(struct dcmfs_lent *slab, struct folio *folio,
+		       pgoff_t index, bool read, struct page *page)
+{
+	bool right;
+
+	folio_lock(folio);
+	right = folio->mapping == slab->file->f_mapping &&
+		folio_contains(folio, index) && folio_test_uptodate(folio);
+	if (right)
+		folio_copy_page(folio, index, read, page);
+	folio_unlock(folio);
+	return right;
 }
 
 /**
@@ -67,13 +89,30 @@ static int slab_page(struct dcmfs_lent *slab, pgoff_t index, bool read,
  */
 int dcmfs_slab_io(struct dcmfs_lent *slab, struct dcm_io *io)
 {
-	pgoff_t index = (pgoff_t)(io->offset >> PAGE_SHIFT);
-	unsigned int nr = io->bytes >> PAGE_SHIFT;
+	pgoff_t index = (pgoff_t)(io->offset >> PAGE_SHIFT), start = index;
+	pgoff_t end = index + (io->bytes >> PAGE_SHIFT);
+	bool read = io->op == DCM_IO_READ;
 	struct page *page = io->data;
+	struct folio_batch found;
+	unsigned int i;
 	int err = 0;
 
-	for (; nr-- && !err; page = dcmfs_chain_next(page))
-		err = slab_page(slab, index++, io->op == DCM_IO_READ, page);
+	/* Those in a row that are there; what is not gets a closer look. */
+	folio_batch_init(&found);
+	if (end - index > 1)
+		filemap_get_folios_contig(slab->file->f_mapping, &start,
+					  end - 1, &found);
+	for (i = 0; index < end && !err; index++) {
+		if (i == folio_batch_count(&found) ||
+		    !found_page(slab, found.folios[i], index, read, page))
+			err = slab_page(slab, index, read, page);
+		if (i < folio_batch_count(&found) &&
+		    index + 1 >= folio_next_index(found.folios[i]))
+			i++;
+		page = dcmfs_chain_next(page);
+	}
+	for (i = 0; i < folio_batch_count(&found); i++)
+		folio_put(found.folios[i]);
 	/* Cut off by its donor: nobody can undo that. */
 	if (err && err != -ENOMEM && !xchg(&slab->broken, true))
 		pr_warn("kvm-dcm: slab %llu of extent %u can't be used any more: %s at %llu: %d\n",
