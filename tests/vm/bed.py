@@ -84,7 +84,7 @@ class Spec:
     kvm: bool = True  # SVM, so that L1's KVM works; without it the processor is cheaper
     guest: bool = True  # the stock guest's kernel, initrd and disk are there, for L2
     append: str = ""  # to the kernel's command line
-    kernel: Path | None = None  # another one, with the root disk's drivers built in
+    kernel: Path | None = None  # another one, with all that a test needs built in
     extra: tuple[str, ...] = ()  # to QEMU's command line
 
 
@@ -402,6 +402,11 @@ class Bed:
         path = self.put(module, f"/run/bed/modules/{module.name}")
         self.must(["insmod", path, *params], 120)
         return module.stem.replace("-", "_")
+
+    def modprobe(self, *names: str) -> None:
+        """Have modules of L1's kernel; one that is not the image's has them built in."""
+        if self.spec.kernel is None:
+            self.must(["modprobe", "-a", *names])
 
     def with_kvm(self, cmd: Sequence[str]) -> list[str]:
         """The command, kept to the processors that KVM may run on."""

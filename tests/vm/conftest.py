@@ -8,22 +8,17 @@ else it found, and the next one gets another L1.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.framework.paths import BUILD
+from tests.vm import debug
 from tests.vm.bed import Bed, Spec
 
 LOGS = BUILD / "test" / "vm"
-# Another kernel for the shared L1: its build tree (make test-kernel-debug).
-DEBUG_KERNEL = None
-if tree := os.environ.get("DCM_DEBUG_KERNEL"):
-    DEBUG_KERNEL = Path(tree) / "arch" / "x86" / "boot" / "bzImage"
 NewBed = Callable[..., Bed]
 
 
@@ -39,7 +34,7 @@ class Shared:
             self.drop()
         if self.bed is None:
             self.count += 1
-            self.bed = boot(Spec(cpus=3, kernel=DEBUG_KERNEL), f"shared-{self.count}")
+            self.bed = boot(Spec(cpus=3, kernel=debug.KERNEL), f"shared-{self.count}")
         return self.bed
 
     def drop(self) -> None:
@@ -103,6 +98,7 @@ def new_bed(request: pytest.FixtureRequest) -> Iterator[NewBed]:
 
         def make(**spec: object) -> Bed:
             name = f"{request.node.name}-{len(beds) + 1}"
+            spec.setdefault("kernel", debug.KERNEL)
             bed = boot(Spec(**spec), name)  # type: ignore[arg-type]
             stack.callback(bed.close)
             beds.append(bed)

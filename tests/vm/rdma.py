@@ -44,8 +44,8 @@ def rxe(bed: Bed) -> Rxe:
     """Set it up, or find it set up."""
     if bed.run(["rdma", "link", "show", "rxe0/1"]).rc:
         # Nothing asks for rdma_ucm by itself. The MTU is for pages: 4096 and RDMA's headers.
+        bed.modprobe("rdma_rxe", "ib_uverbs", "rdma_ucm", "dummy")
         bed.must(
-            "modprobe -a rdma_rxe ib_uverbs rdma_ucm dummy && "
             f"ip link add {NETDEV} mtu 4500 type dummy && "
             f"ip address add {ADDRESS}/24 dev {NETDEV} && ip link set {NETDEV} up && "
             f"rdma link add rxe0 type rxe netdev {NETDEV}"

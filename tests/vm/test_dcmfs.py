@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,15 +17,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.framework.paths import BUILD
+from tests.vm import debug
 from tests.vm.bed import Bed
 from tests.vm.rdma import ADDRESS, rxe
 
-# A kernel that finds bugs, built by scripts/debug-kernel; see conftest.py.
-DEBUG = os.environ.get("DCM_DEBUG_KERNEL")
-KERNEL_BUILD = BUILD / "debug-kernel" if DEBUG else BUILD
-MODULE = KERNEL_BUILD / "kernel" / "linux" / "kvm-dcm.ko"
+MODULE = debug.KERNEL_BUILD / "kernel" / "linux" / "kvm-dcm.ko"
 # With delays and failures at random (kvm-dcm/linux/jitter.c); for the debug kernel always.
-JITTER = MODULE if DEBUG else BUILD / "kernel-jitter" / "linux" / "kvm-dcm.ko"
+JITTER = MODULE if debug.TREE else BUILD / "kernel-jitter" / "linux" / "kvm-dcm.ko"
 TOOL = BUILD / "tests-kernel" / "dcmfs_test"
 MOUNT = "/mnt/dcm"
 PAGE = 4096
@@ -45,9 +42,7 @@ class Dcmfs:
     def __init__(self, bed: Bed, options: str, jitter: str = "") -> None:
         self.bed = bed
         self.jitter = jitter
-        if DEBUG:
-            assert "KernelAddressSanitizer initialized" in bed.console()
-            assert "RCU lockdep checking is enabled" in bed.console()
+        debug.at_work(bed)
         if jitter:
             jitter += f" jitter_seed={seed()}"
         self.module = bed.insmod(JITTER if jitter else MODULE, *jitter.split())
@@ -63,11 +58,7 @@ class Dcmfs:
             print("delays at each point, and failures:", told.replace("\n", " "))
         self.bed.must(["umount", MOUNT], 60)
         self.bed.rmmod(self.module)
-        if DEBUG:
-            # What is younger than 5 s is not looked at.
-            leaks = "/sys/kernel/debug/kmemleak"
-            self.bed.must("sleep 6; " + f"echo scan >{leaks}; " * 2, 300)
-            assert self.bed.must(f"cat {leaks}") == ""
+        debug.no_leaks(self.bed)
         if self.jitter:
             times = [int(n) for n in re.split(r"[,\s]+", told.strip())]
             assert sum(times[:-1]) > 100 and times[-1] > 0, "nothing was done at random"
@@ -87,13 +78,8 @@ class Dcmfs:
 
 @pytest.fixture(scope="session", autouse=True)
 def built() -> None:
-    modules = [["scripts/kernel-check", "6.12"], ["scripts/kernel-check", "jitter"]]
-    if DEBUG:
-        tree = [f"KDIR={DEBUG}", f"BUILD={KERNEL_BUILD}", "DCM_JITTER=1"]
-        modules = [["make", "-C", "kvm-dcm/linux", *tree]]
-    for command in (*modules, ["make", "-C", "tests/kernel", f"BUILD={BUILD}"]):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+    debug.build_modules("6.12", "jitter")
+    debug.make("make", "-C", "tests/kernel", f"BUILD={BUILD}")
 
 
 @pytest.fixture
@@ -190,7 +176,7 @@ def test_a_donor_that_lies(dcmfs: Mounted, bed: Bed) -> None:
     """Keys, addresses and lengths that are wrong, queue pairs that end: no page is another's."""
     rxe(bed)
     dcmfs("extent=2M,budget=8M")
-    bed.must("modprobe rdma_cm")
+    bed.modprobe("rdma_cm")
     verbs = bed.insmod(MODULE.with_name("kvm-dcm-verbs.ko"))
     try:
         bed.put(BUILD / "tests-vm" / "rdma_liar", "/tmp/rdma_liar", 0o755)
@@ -209,27 +195,14 @@ def test_chaos(dcmfs: Mounted, bed: Bed, jitter: str) -> None:
     assert bed.run("ls -d /sys/kernel/debug/kvm-dcm/*").rc != 0, "a file's memory is still there"
 
 
-INJECTION = "task-filter=Y ignore-gfp-wait=N verbose=0 times=99999999 probability="
-
-
-@pytest.mark.skipif(not DEBUG, reason="no kernel with fault injection (make test-kernel-debug)")
+@pytest.mark.skipif(
+    not debug.TREE, reason="no kernel with fault injection (make test-kernel-debug)"
+)
 def test_allocations_fail(dcmfs: Mounted, bed: Bed) -> None:
     """Chaos, while in a hundredth of cases the kernel gives its processes no memory of any kind."""
     fs = dcmfs("extent=2M,budget=4M", UNSTEADY)
-    knobs = {"failslab": 1, "fail_page_alloc": 1}
-    for name, chance in knobs.items():
-        for knob in f"{INJECTION}{chance}".split():
-            key, value = knob.split("=")
-            bed.must(f"echo {value} >/sys/kernel/debug/{name}/{key}")
-    # Also what may be tried again by the allocator, and single pages.
-    bed.must("cd /sys/kernel/debug/fail_page_alloc; echo N >ignore-gfp-highmem; echo 0 >min-order")
-    bed.must("echo N >/sys/kernel/debug/failslab/cache-filter")
-    try:
+    with debug.failing(bed, 1):
         print(fs.tool("chaos", MOUNT, SECONDS, seed(), timeout=int(SECONDS) + 60), end="")
-        left = bed.must("cat /sys/kernel/debug/fail*/times")
-    finally:
-        bed.must("for f in /sys/kernel/debug/fail*/probability; do echo 0 >$f; done")
-    assert all(int(n) < 99999999 for n in left.split()), "nothing failed"
     assert bed.run("ls -d /sys/kernel/debug/kvm-dcm/*").rc != 0, "a file's memory is still there"
 
 
@@ -318,7 +291,7 @@ def test_written_by_the_guest_only(dcmfs: Mounted) -> None:
 def test_written_by_vhost_only(dcmfs: Mounted, bed: Bed) -> None:
     """Pages that only vhost's kernel thread wrote come back as it wrote them."""
     fs = dcmfs("extent=2M,budget=12M")
-    bed.must("modprobe -a tun vhost_net")
+    bed.modprobe("tun", "vhost_net")
     path = f"{MOUNT}/vhost"
     assert fs.tool("vhost", path) == "vhost: 2048 pages right, 4 times\n"
     stats = fs.stats()
@@ -329,7 +302,8 @@ def test_written_by_vhost_only(dcmfs: Mounted, bed: Bed) -> None:
     assert stats["FETCHED_PAGES"] > most and stats["CLEAN_DROPS"] > 0
     assert stats["ILLEGAL"] == stats["LOST_PAGES"] == stats["WRITE_ERRORS"] == 0
     bed.must(["rm", path])
-    bed.must("rmmod vhost_net tun")
+    if not debug.TREE:
+        bed.must("rmmod vhost_net tun")
 
 
 def test_sparse(dcmfs: Mounted) -> None:

@@ -13,7 +13,6 @@ import os
 import re
 import secrets
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from typing import Any
@@ -22,11 +21,12 @@ import pytest
 
 from tests.framework.donor import new_key
 from tests.framework.paths import BUILD
+from tests.vm import debug
 from tests.vm.bed import Bed, Job
 from tests.vm.conftest import NewBed
 from tests.vm.rdma import ADDRESS, rxe
 
-MODULE = BUILD / "kernel" / "linux" / "kvm-dcm.ko"
+MODULE = debug.KERNEL_BUILD / "kernel" / "linux" / "kvm-dcm.ko"
 VERBS = MODULE.with_name("kvm-dcm-verbs.ko")
 TOOL = BUILD / "tests-kernel" / "dcmfs_test"
 MOUNT = "/mnt/dcm"
@@ -43,13 +43,9 @@ STATUS = (
 
 @pytest.fixture(scope="session", autouse=True)
 def built() -> None:
-    for command in (
-        ["scripts/kernel-check", "6.12"],
-        ["make", "-C", "tests/kernel", f"BUILD={BUILD}"],
-        ["make", "programs", f"BUILD={BUILD}"],
-    ):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+    debug.build_modules("6.12")
+    debug.make("make", "-C", "tests/kernel", f"BUILD={BUILD}")
+    debug.make("make", "programs", f"BUILD={BUILD}")
 
 
 def until(what: Callable[[], object], why: str | Callable[[], str], timeout: float = LONG) -> None:
@@ -121,7 +117,7 @@ class Host:
         bed.insmod(MODULE)
         if kind == "verbs":
             rxe(bed)
-            bed.must("modprobe rdma_cm")
+            bed.modprobe("rdma_cm")
             bed.insmod(VERBS)
         bed.put(TOOL, "/tmp/dcmfs_test", 0o755)
         for name in ("dcm-donord", "dcm-hostd"):
@@ -165,6 +161,7 @@ class Host:
         if self.kind == "verbs":
             self.bed.rmmod("kvm_dcm_verbs")
         self.bed.rmmod("kvm_dcm")
+        debug.no_leaks(self.bed)
 
 
 class Use:

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The kernel that finds bugs (scripts/debug-kernel), and what it is asked beside its log.
+
+DCM_DEBUG_KERNEL is its build tree; without it every L1 has Debian's kernel. It has no modules of
+its own: what tests need is built in (debug.config).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.framework.paths import BUILD
+from tests.vm.bed import Bed
+
+TREE = os.environ.get("DCM_DEBUG_KERNEL")
+KERNEL = Path(TREE) / "arch" / "x86" / "boot" / "bzImage" if TREE else None
+# Where modules for the kernel under test are built, with delays at random for the debug kernel.
+KERNEL_BUILD = BUILD / "debug-kernel" if TREE else BUILD
+
+
+def make(*command: str) -> None:
+    """Build something, without a warning."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0 and "warning:" not in said, said
+
+
+def build_modules(*flavours: str) -> None:
+    """kvm-dcm.ko and kvm-dcm-verbs.ko for the kernel under test."""
+    if TREE:
+        where = [f"KDIR={TREE}", f"BUILD={KERNEL_BUILD}"]
+        make("make", "-C", "kvm-dcm/linux", *where, "DCM_JITTER=1")
+    for flavour in flavours if not TREE else ():
+        make("scripts/kernel-check", flavour)
+
+
+def at_work(bed: Bed) -> None:
+    """If it is to be the debug kernel, then what that is for is there."""
+    if TREE:
+        console = bed.console()
+        assert "KernelAddressSanitizer initialized" in console
+        assert "RCU lockdep checking is enabled" in console
+
+
+def no_leaks(bed: Bed) -> None:
+    """After a module has gone: nothing it allocated is left (kmemleak)."""
+    if not TREE:
+        return
+    # What is younger than 5 s is not looked at.
+    leaks = "/sys/kernel/debug/kmemleak"
+    bed.must("sleep 6; " + f"echo scan >{leaks}; " * 2, 300)
+    assert bed.must(f"cat {leaks}") == ""
+
+
+@contextmanager
+def failing(bed: Bed, percent: int) -> Iterator[None]:
+    """In so many cases the kernel gives no memory of any kind to who asked for that (make-it-fail).
+
+    At the end it must have come to that.
+    """
+    debugfs, times = "/sys/kernel/debug", 99999999
+    for name in ("failslab", "fail_page_alloc"):
+        knobs = {"task-filter": "Y", "ignore-gfp-wait": "N", "verbose": 0, "times": times}
+        knobs["probability"] = percent
+        for key, value in knobs.items():
+            bed.must(f"echo {value} >{debugfs}/{name}/{key}")
+    # Also what may be tried again by the allocator, and single pages.
+    bed.must(f"cd {debugfs}/fail_page_alloc; echo N >ignore-gfp-highmem; echo 0 >min-order")
+    bed.must(f"echo N >{debugfs}/failslab/cache-filter")
+    try:
+        yield
+        left = bed.must(f"cat {debugfs}/fail*/times")
+    finally:
+        bed.must(f"for f in {debugfs}/fail*/probability; do echo 0 >$f; done")
+    assert all(int(n) < times for n in left.split()), "nothing failed"
