@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Tests inside the debug kernel: kvm-dcm-kunit.ko (tests/kernel/kunit)."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.guest.vmharness import TOP
+from tests.vm import debug
+from tests.vm.bed import Bed
+
+SOURCES = TOP / "tests" / "kernel" / "kunit"
+RESULT = re.compile(r"^ +(ok|not ok) \d+ (\w+)(.*)$", re.M)
+
+
+@pytest.mark.skipif(not debug.TREE, reason="no kernel with KUnit (make test-kernel-debug)")
+@pytest.mark.timeout(1200)
+def test_units_in_the_kernel(bed: Bed) -> None:
+    """Every case there is has run and passed, without a leak; some of them without memory."""
+    where = [f"KDIR={debug.TREE}", f"BUILD={debug.KERNEL_BUILD}"]
+    debug.make("make", "-C", str(SOURCES), *where)
+    text = "".join(path.read_text() for path in SOURCES.glob("*_test.c"))
+    suites = set(re.findall(r'\.name = "(dcmfs_\w+)"', text))
+    cases = re.findall(r"KUNIT_CASE(?:_SLOW)?\((\w+)\)", text)
+    assert len(suites) == 3 and len(cases) > 15
+
+    module = debug.KERNEL_BUILD / "kunit" / "kunit" / "kvm-dcm-kunit.ko"
+    debug.at_work(bed)
+    path = bed.put(module, f"/run/bed/modules/{module.name}")
+    begin = len(bed.console())
+    with debug.failing(bed, 100), bed.provoked() as found:
+        # They run before it is loaded.
+        bed.must(["insmod", path], 900)
+    # vmalloc() tells each time that it could not, and from where; there is to be nothing else.
+    assert len(found) == bed.console()[begin:].count("vmalloc error: "), found
+    assert all(line.endswith("Call Trace:") for line in found), found
+    told = {suite: bed.must(f"cat /sys/kernel/debug/kunit/{suite}/results") for suite in suites}
+    bed.rmmod("kvm_dcm_kunit")
+    ran = [case for said in told.values() for case in RESULT.findall(said)]
+    wrong = [case for case in ran if case[0] != "ok" or "SKIP" in case[2]]
+    assert not wrong, "".join(told.values())
+    assert sorted(name for _, name, _ in ran) == sorted(cases)
+    debug.no_leaks(bed)
