@@ -86,6 +86,7 @@ class Spec:
     append: str = ""  # to the kernel's command line
     kernel: Path | None = None  # another one, with all that a test needs built in
     extra: tuple[str, ...] = ()  # to QEMU's command line
+    patience: int = 1  # times the limits that run() and must() are given
 
 
 def vm_image() -> Image:
@@ -351,6 +352,7 @@ class Bed:
 
     def run(self, cmd: Command, timeout: float = 60, stdin: bytes = b"") -> Ran:
         """Run a command (a string is the shell's). Too slow: it is ended, CommandTimeout."""
+        timeout *= self.spec.patience
         reply, data = self.channel.ask(
             "run",
             timeout + 60,

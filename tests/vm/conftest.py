@@ -34,7 +34,8 @@ class Shared:
             self.drop()
         if self.bed is None:
             self.count += 1
-            self.bed = boot(Spec(cpus=3, kernel=debug.KERNEL), f"shared-{self.count}")
+            shared = Spec(cpus=3, kernel=debug.KERNEL, patience=debug.PATIENCE)
+            self.bed = boot(shared, f"shared-{self.count}")
         return self.bed
 
     def drop(self) -> None:
@@ -98,7 +99,8 @@ def new_bed(request: pytest.FixtureRequest) -> Iterator[NewBed]:
 
         def make(**spec: object) -> Bed:
             name = f"{request.node.name}-{len(beds) + 1}"
-            spec.setdefault("kernel", debug.KERNEL)
+            if "kernel" not in spec:
+                spec |= {"kernel": debug.KERNEL, "patience": debug.PATIENCE}
             bed = boot(Spec(**spec), name)  # type: ignore[arg-type]
             stack.callback(bed.close)
             beds.append(bed)

@@ -20,6 +20,8 @@ TREE = os.environ.get("DCM_DEBUG_KERNEL")
 KERNEL = Path(TREE) / "arch" / "x86" / "boot" / "bzImage" if TREE else None
 # Where modules for the kernel under test are built, with delays at random for the debug kernel.
 KERNEL_BUILD = BUILD / "debug-kernel" if TREE else BUILD
+# All that KASAN and lockdep do is emulated too; only limits are longer for it.
+PATIENCE = 5 if TREE else 1
 
 
 def make(*command: str) -> None:
@@ -60,7 +62,8 @@ def no_leaks(bed: Bed) -> None:
 def failing(bed: Bed, percent: int) -> Iterator[None]:
     """In so many cases the kernel gives no memory of any kind to who asked for that (make-it-fail).
 
-    At the end it must have come to that.
+    At the end it must have come to that. Where vmalloc() fails the kernel tells so with a trace;
+    those are no complaints, all else is.
     """
     debugfs, times = "/sys/kernel/debug", 99999999
     for name in ("failslab", "fail_page_alloc"):
@@ -71,9 +74,14 @@ def failing(bed: Bed, percent: int) -> Iterator[None]:
     # Also what may be tried again by the allocator, and single pages.
     bed.must(f"cd {debugfs}/fail_page_alloc; echo N >ignore-gfp-highmem; echo 0 >min-order")
     bed.must(f"echo N >{debugfs}/failslab/cache-filter")
-    try:
-        yield
-        left = bed.must(f"cat {debugfs}/fail*/times")
-    finally:
-        bed.must(f"for f in {debugfs}/fail*/probability; do echo 0 >$f; done")
+    begin = len(bed.console())
+    with bed.provoked() as found:
+        try:
+            yield
+            left = bed.must(f"cat {debugfs}/fail*/times")
+        finally:
+            bed.must(f"for f in {debugfs}/fail*/probability; do echo 0 >$f; done")
+    traces = [line for line in found if line.endswith("Call Trace:")]
+    assert traces == found, found
+    assert len(traces) == bed.console()[begin:].count(" vmalloc error: size "), found
     assert all(int(n) < times for n in left.split()), "nothing failed"

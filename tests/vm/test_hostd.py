@@ -33,7 +33,7 @@ MOUNT = "/mnt/dcm"
 RUN = "/run/dcm"
 MIB = 1 << 20
 # Of emulated processors; nothing is judged by them.
-LONG = 240.0
+LONG = 240.0 * debug.PATIENCE
 
 STATUS = (
     "import sys, urllib.request as u;"
@@ -113,6 +113,7 @@ class Host:
         capacity: str = "128M",
     ) -> None:
         self.bed, self.kind = bed, kind
+        debug.at_work(bed)
         bed.must("ip link set lo up")
         bed.insmod(MODULE)
         if kind == "verbs":

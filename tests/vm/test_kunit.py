@@ -29,13 +29,9 @@ def test_units_in_the_kernel(bed: Bed) -> None:
     module = debug.KERNEL_BUILD / "kunit" / "kunit" / "kvm-dcm-kunit.ko"
     debug.at_work(bed)
     path = bed.put(module, f"/run/bed/modules/{module.name}")
-    begin = len(bed.console())
-    with debug.failing(bed, 100), bed.provoked() as found:
+    with debug.failing(bed, 100):
         # They run before it is loaded.
         bed.must(["insmod", path], 900)
-    # vmalloc() tells each time that it could not, and from where; there is to be nothing else.
-    assert len(found) == bed.console()[begin:].count("vmalloc error: "), found
-    assert all(line.endswith("Call Trace:") for line in found), found
     told = {suite: bed.must(f"cat /sys/kernel/debug/kunit/{suite}/results") for suite in suites}
     bed.rmmod("kvm_dcm_kunit")
     ran = [case for said in told.values() for case in RESULT.findall(said)]
