@@ -76,7 +76,7 @@ help:
 	@echo '  make test-guest    a stock guest on donor memory'
 	@echo '  make test-kernel-vm  the kernel module, its daemon, RDMA and guests under KVM, in a VM'
 	@echo '  make test-kernel   the same, with more guests (not in make test)'
-	@echo '  make test-kernel-debug  dcmfs under KASAN, lockdep and kmemleak (not in make test)'
+	@echo '  make test-kernel-debug  that of dcmfs under KASAN, lockdep and kmemleak; KUnit (not in make test)'
 	@echo '  make test-qemu     QEMU with our patches, virtio-gc and its driver (not in make test)'
 	@echo '  make test-qemu-debug  its driver under KASAN, lockdep and kmemleak (not in make test)'
 	@echo
@@ -140,11 +140,14 @@ test-kernel test-kernel-vm: deps-test deps-demo deps-vm programs
 	@+$(MAKE) -C tests/vm all
 	@$(PYTEST) tests/vm $(CHOSEN)
 
-# The same of dcmfs, under KASAN, lockdep and kmemleak. Not part of `make test`.
-test-kernel-debug: deps-test deps-demo deps-debug-kernel programs
+# Those of dcmfs and dcm-hostd under KASAN, lockdep and kmemleak, and what only such a kernel
+# has: KUnit, allocations that fail. A stock guest's boot would take too long there.
+# Not part of `make test`.
+test-kernel-debug: deps-test deps-demo deps-vm deps-debug-kernel programs
 	@scripts/vm-image >/dev/null
 	@kernel=$$(scripts/debug-kernel) && \
-		DCM_DEBUG_KERNEL=$$kernel $(PYTEST) tests/vm/test_dcmfs.py
+		DCM_DEBUG_KERNEL=$$kernel $(PYTEST) --timeout 1800 -k 'not a_guest_on_dcmfs' \
+		tests/vm/test_kunit.py tests/vm/test_dcmfs.py tests/vm/test_hostd.py
 
 # QEMU with our patches (built first, 10 minutes), and virtio_gc.ko in its guest.
 test-qemu: deps-test deps-demo deps-vm deps-qemu programs
