@@ -19,8 +19,7 @@ RESULT = re.compile(r"^ +(ok|not ok) \d+ (\w+)(.*)$", re.M)
 @pytest.mark.timeout(1200)
 def test_units_in_the_kernel(bed: Bed) -> None:
     """Every case there is has run and passed, without a leak; some of them without memory."""
-    where = [f"KDIR={debug.TREE}", f"BUILD={debug.KERNEL_BUILD}"]
-    debug.make("make", "-C", str(SOURCES), *where)
+    debug.make_modules(str(SOURCES))
     text = "".join(path.read_text() for path in SOURCES.glob("*_test.c"))
     suites = set(re.findall(r'\.name = "(dcmfs_\w+)"', text))
     cases = re.findall(r"KUNIT_CASE(?:_SLOW)?\((\w+)\)", text)
