@@ -140,14 +140,15 @@ test-kernel test-kernel-vm: deps-test deps-demo deps-vm programs
 	@+$(MAKE) -C tests/vm all
 	@$(PYTEST) tests/vm $(CHOSEN)
 
-# Those of dcmfs and dcm-hostd under KASAN, lockdep and kmemleak, and what only such a kernel
-# has: KUnit, allocations that fail. A stock guest's boot would take too long there.
+# Those of dcmfs, and of dcm-hostd over RDMA, under KASAN, lockdep and kmemleak, and what only
+# such a kernel has: KUnit, allocations that fail. A stock guest's work would take too long there.
 # Not part of `make test`.
 test-kernel-debug: deps-test deps-demo deps-vm deps-debug-kernel programs
 	@scripts/vm-image >/dev/null
+	@+$(MAKE) -C tests/vm all
 	@kernel=$$(scripts/debug-kernel) && \
-		DCM_DEBUG_KERNEL=$$kernel $(PYTEST) --timeout 1800 -k 'not a_guest_on_dcmfs' \
-		tests/vm/test_kunit.py tests/vm/test_dcmfs.py tests/vm/test_hostd.py
+		DCM_DEBUG_KERNEL=$$kernel $(PYTEST) --timeout 1800 tests/vm \
+		-k 'test_kunit or test_dcmfs or (test_hostd and verbs)'
 
 # QEMU with our patches (built first, 10 minutes), and virtio_gc.ko in its guest.
 test-qemu: deps-test deps-demo deps-vm deps-qemu programs

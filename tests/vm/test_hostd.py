@@ -201,7 +201,7 @@ def host(new_bed: NewBed, request: pytest.FixtureRequest) -> Host:
 
 
 @pytest.mark.parametrize("host", ["unix", "tcp", "plain", VERBS_HOST], indirect=True)
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(900 * debug.PATIENCE)
 def test_a_donor_drains_while_its_memory_is_used(host: Host) -> None:
     """It gets every slab back and ends well; the other has them; each byte is right."""
     near, far = host.donors
@@ -227,7 +227,7 @@ def test_a_donor_drains_while_its_memory_is_used(host: Host) -> None:
 
 
 @pytest.mark.parametrize("host", ["unix", "tcp", VERBS_HOST], indirect=True)
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(900 * debug.PATIENCE)
 def test_a_donor_dies_while_its_memory_is_used(host: Host) -> None:
     """Its pages answer SIGBUS and no others; the log names it; files go on with what is left."""
     near, far = host.donors
@@ -251,7 +251,7 @@ def test_a_donor_dies_while_its_memory_is_used(host: Host) -> None:
     host.close()
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(900 * debug.PATIENCE)
 def test_end_while_a_file_is_used(host: Host) -> None:
     """SIGTERM waits for who uses a file and says so; an unlinked one is used as well."""
     use = Use(host, 48)
@@ -266,7 +266,7 @@ def test_end_while_a_file_is_used(host: Host) -> None:
     host.close()
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(900 * debug.PATIENCE)
 def test_end_at_once(host: Host) -> None:
     """A second SIGTERM does not wait: what is on donors is lost, told, and never read."""
     use = Use(host, 48)
@@ -287,7 +287,7 @@ def test_end_at_once(host: Host) -> None:
 
 
 @pytest.mark.parametrize("host", ["unix", "tcp", VERBS_HOST], indirect=True)
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(900 * debug.PATIENCE)
 def test_the_daemon_comes_back(host: Host) -> None:
     """Killed and started, and told to start again, while memory is used: nothing is lost."""
     near, far = host.donors
@@ -322,7 +322,7 @@ def test_the_daemon_comes_back(host: Host) -> None:
     host.close()
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(900 * debug.PATIENCE)
 def test_the_daemon_is_killed(host: Host) -> None:
     """Another comes too late: it tells what is lost and serves the rest."""
     use = Use(host, 48)
