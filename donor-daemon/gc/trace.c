@@ -481,7 +481,7 @@ u32 dcm_gc_trace_ghosts(struct dcm_gc_space *s, u32 epoch, const u64 *offsets,
 	/* whoever sends does not know whether we still trace */
 	pthread_mutex_lock(&s->trace_lock);
 	t = s->trace;
-	if (!t || t->epoch != epoch || t->finished)
+	if (!t || t->epoch != epoch || t->closed)
 		status = VIRTIO_GC_NO_TRACE;
 	else
 		trace_take(t, offsets, n);
@@ -602,13 +602,21 @@ struct dcm_gc_result dcm_gc_trace_finish(struct dcm_gc_space *s, u32 epoch)
 {
 	struct dcm_gc_result result = { VIRTIO_GC_NO_TRACE, VIRTIO_GC_NONE };
 	struct dcm_gc_trace *t = s->trace;
+	bool met;
 
 	if (!t || t->epoch != epoch)
 		return result;
-	if (t->opaque_n && !gc_stopped(t)) {
+	pthread_mutex_lock(&t->lock);
+	met = t->opaque_n && !t->stop;
+	pthread_mutex_unlock(&t->lock);
+	if (met) {
 		result.status = VIRTIO_GC_MET;
 		return result;
 	}
+	/* what another donor says too late must not change the marks */
+	pthread_mutex_lock(&s->trace_lock);
+	t->closed = true;
+	pthread_mutex_unlock(&s->trace_lock);
 	trace_join(t);
 	result = trace_result(t);
 	if (!result.status)

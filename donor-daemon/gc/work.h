@@ -89,6 +89,8 @@ struct gc_worker {
  * @idle: threads that found nothing (__atomic, written under @lock)
  * @stop: why to stop, a status; %GC_STOP_END: threads are to end (__atomic)
  * @activity: counts what came and went
+ * @closed: other donors' references are refused (under the space's
+ *	@trace_lock)
  *
  * Quiet here is @idle = @threads and @avail = 0, seen under @lock: only who
  * is not idle, or an injection, which takes @lock, makes work.
@@ -123,6 +125,7 @@ struct dcm_gc_trace {
 	u32 opaque_n;
 	u32 opaque_waits;
 	u32 nr_started;
+	bool closed;
 	bool joined;
 	bool finished;
 	u32 weak_region;
