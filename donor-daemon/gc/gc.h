@@ -55,9 +55,6 @@ struct dcm_gc_layout {
 	u8 type_shift;
 };
 
-/* %VIRTIO_GC_OK, %VIRTIO_GC_INVALID or %VIRTIO_GC_LIMIT. */
-u32 dcm_gc_layout_check(const struct dcm_gc_layout *l);
-
 /**
  * dcm_gc_space_new() - a space, without memory and types
  * @l: its layout, checked here

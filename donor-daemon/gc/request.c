@@ -3,7 +3,9 @@
  * request.c - the only reader of virtio-gc requests
  *
  * One table says what a command consists of. A request has exactly the bytes
- * the table and its count say, or it is refused before anything is done.
+ * the table and its count say, or it is refused before anything is done. The
+ * host's half of a device (kvm-dcm/user/gc_host.c) and the worker both link
+ * this: what one takes for right, the other does.
  *
  * No state, no allocation.
  */
@@ -12,6 +14,8 @@
 #include "request.h"
 
 #define F(name) (1u << VIRTIO_GC_F_##name)
+/* what belongs to a trace has its epoch, all else has 0 */
+#define OF_TRACES (F(TRACE) | F(EVACUATE) | F(COMPACT))
 
 /* command, its struct's bytes, bytes of an entry, flags, features */
 #define COMMANDS(x)                                                         \
@@ -155,6 +159,8 @@ u32 dcm_gc_request_read(const void *buf, size_t len, size_t room,
 	    !(limits->features & F(CONCURRENT)))
 		return VIRTIO_GC_UNSUPPORTED;
 	r->count = le32toh(le->count);
+	if (!(shape->features & OF_TRACES) && r->epoch)
+		return VIRTIO_GC_INVALID;
 	if (le->reserved || r->space >= limits->spaces_max ||
 	    (!shape->entry && r->count) || len < sizeof(*le) + shape->body)
 		return VIRTIO_GC_INVALID;
@@ -194,6 +200,32 @@ void dcm_gc_request_layout(const struct dcm_gc_request *r,
 		.type_bytes = le->type_bytes,
 		.type_shift = le->type_shift,
 	};
+}
+
+static bool is_power(u64 v)
+{
+	return v && !(v & (v - 1));
+}
+
+u32 dcm_gc_layout_check(const struct dcm_gc_layout *l)
+{
+	if (!is_power(l->region_bytes) || l->region_bytes < DCM_GC_REGION_MIN ||
+	    l->region_bytes > DCM_GC_REGION_MAX)
+		return VIRTIO_GC_INVALID;
+	if (!l->bytes || l->bytes % l->region_bytes ||
+	    l->bytes > DCM_GC_SPACE_MAX || l->address % l->region_bytes ||
+	    l->address + l->bytes < l->address)
+		return VIRTIO_GC_INVALID;
+	if ((l->ref_bytes != 4 && l->ref_bytes != 8) || l->ref_shift > 8 ||
+	    l->flags & ~VIRTIO_GC_SPACE_OUTSIDE)
+		return VIRTIO_GC_INVALID;
+	if (!is_power(l->type_bytes) || l->type_bytes > 8 ||
+	    l->type_offset % l->type_bytes ||
+	    l->type_shift >= 8 * l->type_bytes || !l->type_mask)
+		return VIRTIO_GC_INVALID;
+	if (l->bytes / l->region_bytes > DCM_GC_REGIONS_MAX)
+		return VIRTIO_GC_LIMIT;
+	return VIRTIO_GC_OK;
 }
 
 const char *dcm_gc_status_name(u32 status)

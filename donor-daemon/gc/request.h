@@ -62,9 +62,12 @@ u32 dcm_gc_request_read(const void *buf, size_t len, size_t room,
 			const struct dcm_gc_limits *limits,
 			struct dcm_gc_request *r);
 
-/* The layout in a SPACE_CREATE; dcm_gc_layout_check() judges it. */
+/* The layout in a SPACE_CREATE, for dcm_gc_layout_check() to judge. */
 void dcm_gc_request_layout(const struct dcm_gc_request *r,
 			   struct dcm_gc_layout *l, u64 *window);
+
+/* %VIRTIO_GC_OK, %VIRTIO_GC_INVALID or %VIRTIO_GC_LIMIT. */
+u32 dcm_gc_layout_check(const struct dcm_gc_layout *l);
 
 /* Never %NULL. */
 const char *dcm_gc_status_name(u32 status);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "request.h"
 #include "space.h"
 
 void *gc_map(u64 bytes)
@@ -23,32 +24,6 @@ void gc_unmap(void *p, u64 bytes)
 {
 	if (p)
 		munmap(p, bytes);
-}
-
-static bool is_power(u64 v)
-{
-	return v && !(v & (v - 1));
-}
-
-u32 dcm_gc_layout_check(const struct dcm_gc_layout *l)
-{
-	if (!is_power(l->region_bytes) || l->region_bytes < DCM_GC_REGION_MIN ||
-	    l->region_bytes > DCM_GC_REGION_MAX)
-		return VIRTIO_GC_INVALID;
-	if (!l->bytes || l->bytes % l->region_bytes ||
-	    l->bytes > DCM_GC_SPACE_MAX || l->address % l->region_bytes ||
-	    l->address + l->bytes < l->address)
-		return VIRTIO_GC_INVALID;
-	if ((l->ref_bytes != 4 && l->ref_bytes != 8) || l->ref_shift > 8 ||
-	    l->flags & ~VIRTIO_GC_SPACE_OUTSIDE)
-		return VIRTIO_GC_INVALID;
-	if (!is_power(l->type_bytes) || l->type_bytes > 8 ||
-	    l->type_offset % l->type_bytes ||
-	    l->type_shift >= 8 * l->type_bytes || !l->type_mask)
-		return VIRTIO_GC_INVALID;
-	if (l->bytes / l->region_bytes > DCM_GC_REGIONS_MAX)
-		return VIRTIO_GC_LIMIT;
-	return VIRTIO_GC_OK;
 }
 
 struct dcm_gc_space *dcm_gc_space_new(const struct dcm_gc_layout *l, u32 donor,

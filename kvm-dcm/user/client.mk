@@ -26,7 +26,8 @@ CLIENT_SRCS := \
 	kvm-dcm/user/tls.c
 PAGER_SRCS := $(patsubst %,kvm-dcm/user/%.c,\
 	api control frames gc_host gc_space guest lane lost pager pins place polite sample status \
-	uffd)
+	uffd) \
+	donor-daemon/gc/request.c
 # only for tests
 CLIENT_TEST_SRCS := kvm-dcm/transport/hostile.c
 CLIENT_PKGS := gnutls inih librdmacm libibverbs

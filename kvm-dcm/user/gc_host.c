@@ -2,9 +2,10 @@
 /*
  * gc_host.c - libdcm_gc.h: requests of a virtio-gc device, from copy to answer
  *
- * A request is copied, checked whole against what its command needs, and
- * queued for one thread, which does it and answers. What is refused takes the
- * same way, so that nobody is called back out of his own call.
+ * A request is copied, read whole by dcm_gc_request_read(), as the workers on
+ * donors will read it again, and queued for one thread, which does it and
+ * answers. What is refused takes the same way, so that nobody is called back
+ * out of his own call.
  *
  *	submit -> [waiting] -> thread: expired, cancelled, refused or done
  *	       -> answered()
@@ -49,6 +50,8 @@
  * struct job - a request on its way
  * @status: refused already, or %VIRTIO_GC_OK
  * @counted: in @live of its space
+ * @r: what @request says; points into it
+ * @request: the copy
  */
 struct job {
 	struct job *next;
@@ -56,15 +59,11 @@ struct job {
 	uint64_t expires_ms;
 	uint32_t status;
 	uint32_t space;
-	uint64_t tag;
 	bool counted;
 	bool cancelled;
 	bool mute;		/* no room for an answer */
-	uint16_t command;
-	union {
-		struct virtio_gc_space space;
-		struct virtio_gc_cancel cancel;
-	} arg;
+	struct dcm_gc_request r;
+	uint64_t request[];
 };
 
 struct dcm_gc_host {
@@ -95,61 +94,6 @@ static uint64_t now_ms(void)
 	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
-/* ---- checking ---- */
-
-/* The feature that a command is of, or -1; -2: there is no such command. */
-static int feature_of(uint16_t command)
-{
-	switch (command) {
-	case VIRTIO_GC_SPACE_CREATE:
-	case VIRTIO_GC_SPACE_DESTROY:
-	case VIRTIO_GC_CANCEL:
-		return -1;
-	default:
-		return -2;
-	}
-}
-
-/*
- * The whole request against its command: %VIRTIO_GC_OK, and @j has what it
- * needs, or the status it ends with.
- */
-static uint32_t check(const struct dcm_gc_host *gc, const uint8_t *p,
-		      size_t bytes, struct job *j)
-{
-	size_t arg = 0;
-	struct virtio_gc_req r;
-	int feature;
-
-	if (bytes < sizeof(r) || bytes > REQUEST_MAX)
-		return VIRTIO_GC_INVALID;
-	memcpy(&r, p, sizeof(r));
-	j->command = le16toh(r.command);
-	feature = feature_of(j->command);
-	if (feature == -2 ||
-	    (feature >= 0 &&
-	     !(__atomic_load_n(&gc->features, __ATOMIC_RELAXED) &
-	       1ull << feature)) ||
-	    r.flags)
-		return VIRTIO_GC_UNSUPPORTED;
-	if (r.reserved || r.epoch || r.count)
-		return VIRTIO_GC_INVALID;
-	switch (j->command) {
-	case VIRTIO_GC_SPACE_CREATE:
-		arg = sizeof(j->arg.space);
-		break;
-	case VIRTIO_GC_CANCEL:
-		arg = sizeof(j->arg.cancel);
-		break;
-	}
-	if (bytes != sizeof(r) + arg)
-		return VIRTIO_GC_INVALID;
-	if (j->space >= DCM_GC_PIECES_MAX)
-		return VIRTIO_GC_INVALID;
-	memcpy(&j->arg, p + sizeof(r), arg);
-	return VIRTIO_GC_OK;
-}
-
 /* ---- doing ---- */
 
 static uint32_t space_destroy(struct dcm_gc_host *gc, uint32_t id)
@@ -165,6 +109,15 @@ static uint32_t space_destroy(struct dcm_gc_host *gc, uint32_t id)
 	return VIRTIO_GC_OK;
 }
 
+static uint32_t space_create(struct dcm_gc_host *gc, const struct job *j)
+{
+	struct dcm_gc_layout l;
+	uint64_t window;
+
+	dcm_gc_request_layout(&j->r, &l, &window);
+	return dcm_gc_piece_add(&gc->spaces, j->space, &l, window);
+}
+
 static uint32_t run(struct dcm_gc_host *gc, const struct job *j)
 {
 	if (j->status != VIRTIO_GC_OK)
@@ -173,9 +126,9 @@ static uint32_t run(struct dcm_gc_host *gc, const struct job *j)
 		return VIRTIO_GC_CANCELLED;
 	if (now_ms() >= j->expires_ms)
 		return VIRTIO_GC_TIMED_OUT;
-	switch (j->command) {
+	switch (j->r.command) {
 	case VIRTIO_GC_SPACE_CREATE:
-		return dcm_gc_piece_add(&gc->spaces, j->space, &j->arg.space);
+		return space_create(gc, j);
 	case VIRTIO_GC_SPACE_DESTROY:
 		return space_destroy(gc, j->space);
 	case VIRTIO_GC_CANCEL:
@@ -238,8 +191,8 @@ static void cancel_tagged(struct dcm_gc_host *gc, uint32_t space, uint64_t tag)
 	struct job *j;
 
 	for (j = gc->first; j; j = j->next)
-		if (j->space == space && j->tag == tag &&
-		    j->command != VIRTIO_GC_CANCEL)
+		if (j->space == space && j->r.tag == tag &&
+		    j->r.command != VIRTIO_GC_CANCEL)
 			j->cancelled = true;
 }
 
@@ -256,8 +209,11 @@ static void enqueue(struct dcm_gc_host *gc, struct job *j)
 			j->counted = true;
 		}
 	}
-	if (j->status == VIRTIO_GC_OK && j->command == VIRTIO_GC_CANCEL)
-		cancel_tagged(gc, j->space, le64toh(j->arg.cancel.tag));
+	if (j->status == VIRTIO_GC_OK && j->r.command == VIRTIO_GC_CANCEL) {
+		const struct virtio_gc_cancel *cancel = j->r.body;
+
+		cancel_tagged(gc, j->space, le64toh(cancel->tag));
+	}
 	*gc->last = j;
 	gc->last = &j->next;
 	pthread_cond_signal(&gc->wake);
@@ -267,28 +223,38 @@ static void enqueue(struct dcm_gc_host *gc, struct job *j)
 void dcm_gc_host_submit(struct dcm_gc_host *gc, const void *request,
 			size_t bytes, size_t room, void *token)
 {
-	struct virtio_gc_req r = { 0 };
+	const struct dcm_gc_limits limits = {
+		.features = (uint32_t)__atomic_load_n(&gc->features,
+						      __ATOMIC_RELAXED),
+		.spaces_max = DCM_GC_PIECES_MAX,
+		.request_max = REQUEST_MAX,
+		.response_max = RESPONSE_MAX,
+	};
+	/* of what is too long only the header is looked at */
+	size_t kept = bytes < REQUEST_MAX ? bytes : REQUEST_MAX;
 	uint32_t deadline;
 	sigset_t old;
 	struct job *j;
 
 	dcm_enter(&old);
-	j = calloc(1, sizeof(*j));
+	j = calloc(1, sizeof(*j) + kept);
 	if (!j)
 		abort(); /* as the program's own allocator would */
-	if (bytes)
-		memcpy(&r, request, bytes < sizeof(r) ? bytes : sizeof(r));
+	if (kept)
+		memcpy(j->request, request, kept);
 	j->token = token;
-	j->space = bytes < sizeof(r) ? DCM_GC_PIECES_MAX : le32toh(r.space);
-	j->tag = le64toh(r.tag);
-	deadline = le32toh(r.deadline_ms);
+	j->status =
+		dcm_gc_request_read(j->request, bytes, room, &limits, &j->r);
+	j->space = bytes < sizeof(struct virtio_gc_req) ? DCM_GC_PIECES_MAX :
+							  j->r.space;
+	deadline = j->r.deadline_ms;
 	if (!deadline || deadline > DEADLINE_MAX_MS)
 		deadline = DEADLINE_MAX_MS;
 	j->expires_ms = now_ms() + deadline;
-	j->mute = room < sizeof(struct virtio_gc_done);
 	/* A request that can't be answered does nothing. */
-	j->status = j->mute ? (uint32_t)VIRTIO_GC_INVALID :
-			      check(gc, request, bytes, j);
+	j->mute = room < sizeof(struct virtio_gc_done);
+	if (j->mute)
+		j->status = VIRTIO_GC_INVALID;
 	enqueue(gc, j);
 	dcm_leave(&old);
 }

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "virtio_gc.h"
+#include "../../donor-daemon/gc/request.h"
 
 #define DCM_GC_PIECES_MAX 16u
 
@@ -19,9 +19,7 @@
 struct dcm_gc_piece {
 	uint64_t window;
 	uint64_t bytes;
-	uint64_t region_bytes;
-	uint64_t address;
-	struct virtio_gc_space as_said;
+	struct dcm_gc_layout layout;
 };
 
 /**
@@ -39,12 +37,13 @@ struct dcm_gc_pieces {
 
 /**
  * dcm_gc_piece_add() - SPACE_CREATE
+ * @l: as dcm_gc_request_layout() has read it, and @window too
  *
  * Return: %VIRTIO_GC_OK, or %VIRTIO_GC_INVALID or %VIRTIO_GC_LIMIT and nothing
  * has changed.
  */
 uint32_t dcm_gc_piece_add(struct dcm_gc_pieces *t, uint32_t id,
-			  const struct virtio_gc_space *space);
+			  const struct dcm_gc_layout *l, uint64_t window);
 
 /* The space, or %NULL if there is none of that id. */
 struct dcm_gc_piece *dcm_gc_piece_find(struct dcm_gc_pieces *t, uint32_t id);

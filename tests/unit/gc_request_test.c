@@ -76,14 +76,14 @@ static void test_shapes(void **state)
 		req->command = htole16(good[i].command);
 		req->space = htole32(15);
 		req->tag = htole64(77);
-		req->epoch = htole32(5);
+		req->epoch = htole32(good[i].features & 15 ? 5 : 0);
 		req->deadline_ms = htole32(100);
 		req->count = htole32(good[i].count);
 		assert_int_equal(read_it(buf, len, 4096, &all, &r), 0);
 		assert_int_equal(r.command, good[i].command);
 		assert_int_equal(r.space, 15);
 		assert_int_equal(r.tag, 77);
-		assert_int_equal(r.epoch, 5);
+		assert_int_equal(r.epoch, le32toh(req->epoch));
 		assert_int_equal(r.deadline_ms, 100);
 		assert_int_equal(r.count, good[i].count);
 		for (size_t n = 0; n < sizeof(buf); n++)
@@ -102,6 +102,11 @@ static void test_shapes(void **state)
 		assert_int_equal(read_it(buf, len, 4096, &all, &r),
 				 VIRTIO_GC_INVALID);
 		req->reserved = 0;
+		req->epoch = htole32(6);
+		assert_int_equal(read_it(buf, len, 4096, &all, &r),
+				 good[i].features & 15 ? VIRTIO_GC_OK :
+							 VIRTIO_GC_INVALID);
+		req->epoch = 0;
 		req->space = htole32(16);
 		assert_int_equal(read_it(buf, len, 4096, &all, &r),
 				 VIRTIO_GC_INVALID);
