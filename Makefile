@@ -68,7 +68,7 @@ help:
 	@echo '  make torture       SECONDS=60 SEED= random operations, every byte checked'
 	@echo '  make fuzz          replay the corpora'
 	@echo '  make fuzz-run      SECONDS=60 search for new inputs'
-	@echo '  make test-gc       garbage collection on donors, against a runtime of its own (not in make test)'
+	@echo '  make test-gc       garbage collection on donors, against a runtime of its own'
 	@echo '  make test-donor    donors over real sockets'
 	@echo '  make test-client   the host side of donors'
 	@echo '  make test-pager    libdcm: real programs on donor memory'
@@ -178,6 +178,7 @@ test: deps-test
 		unit@900='$(STAGE_MAKE) -j$(NPROC) unit' \
 		fuzz@300='$(STAGE_MAKE) fuzz' \
 		torture@300='$(STAGE_MAKE) torture' \
+		gc@600='$(STAGE_MAKE) test-gc' \
 		donor@600='$(STAGE_MAKE) test-donor' \
 		client@600='$(STAGE_MAKE) test-client' \
 		pager@600='$(STAGE_MAKE) test-pager' \
