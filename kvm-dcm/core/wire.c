@@ -54,6 +54,7 @@ static inline void put64(u8 *p, u64 v)
 #define NEW DCM_PHASE_HELLO
 #define CTL DCM_PHASE_CONTROL
 #define DAT DCM_PHASE_DATA
+#define COL DCM_PHASE_GC
 
 /*
  * type, bytes of body, senders, phases, payload. ERROR on a data connection
@@ -62,7 +63,7 @@ static inline void put64(u8 *p, u64 v)
 #define DCM_WIRE_TYPES(x)                                                   \
 	x(HELLO, sizeof(struct dcm_wire_hello), H, NEW, 0)                  \
 	x(WELCOME, sizeof(struct dcm_wire_welcome), D, NEW, 0)              \
-	x(ERROR, sizeof(struct dcm_wire_error), D, NEW | CTL | DAT, 0)      \
+	x(ERROR, sizeof(struct dcm_wire_error), D, NEW | CTL | DAT | COL, 0) \
 	x(HEARTBEAT, 0, H | D, CTL, 0)                                      \
 	x(GOODBYE, 0, H, CTL, 0)                                            \
 	x(QUERY_MEM, 0, H, CTL, 0)                                          \
@@ -79,7 +80,11 @@ static inline void put64(u8 *p, u64 v)
 	x(READ, sizeof(struct dcm_wire_io), H, DAT, 0)                      \
 	x(DATA, sizeof(struct dcm_wire_io_done), D, DAT, 1)                 \
 	x(WRITE, sizeof(struct dcm_wire_io), H, DAT, 1)                     \
-	x(WRITTEN, sizeof(struct dcm_wire_io_done), D, DAT, 0)
+	x(WRITTEN, sizeof(struct dcm_wire_io_done), D, DAT, 0)              \
+	x(GC_OPEN, sizeof(struct dcm_wire_gc_open), H, COL, 0)              \
+	x(GC_OPENED, sizeof(struct dcm_wire_gc_opened), D, COL, 0)          \
+	x(GC_SLAB, sizeof(struct dcm_wire_gc_slab), H, COL, 0)              \
+	x(GC, sizeof(struct dcm_wire_gc), H | D, COL, 1)
 
 struct wire_type {
 	u8 body;
@@ -110,8 +115,34 @@ static const struct wire_type *wire_type_find(u16 type)
 	return &types[type];
 }
 
+int dcm_wire_gc_from(u32 kind)
+{
+	switch (kind) {
+	case DCM_GC_PLACE:
+	case DCM_GC_REQUEST:
+	case DCM_GC_POLL:
+	case DCM_GC_BITMAP:
+	case DCM_GC_FINISH:
+	case DCM_GC_STOP:
+	case DCM_GC_MOVED:
+		return H;
+	case DCM_GC_DONE:
+	case DCM_GC_FLAGS:
+	case DCM_GC_BITS:
+		return D;
+	case DCM_GC_GHOSTS:
+	case DCM_GC_ACKED:
+	case DCM_GC_ASK:
+	case DCM_GC_TOLD:
+		return H | D;
+	default:
+		return 0;
+	}
+}
+
 /* Body of @msg->type at @p, all of it there. Payload is already bounded. */
-static int wire_body_get(struct dcm_wire_msg *msg, const u8 *p)
+static int wire_body_get(struct dcm_wire_msg *msg, const u8 *p,
+			 enum dcm_wire_side from)
 {
 	switch (msg->type) {
 	case DCM_MSG_HELLO:
@@ -122,8 +153,8 @@ static int wire_body_get(struct dcm_wire_msg *msg, const u8 *p)
 		msg->hello.lane = get16(AT(p, hello, lane));
 		msg->hello.session = get64(AT(p, hello, session));
 		memcpy(msg->hello.secret, AT(p, hello, secret), 16);
-		if (msg->hello.role != DCM_ROLE_CONTROL &&
-		    msg->hello.role != DCM_ROLE_DATA)
+		if (msg->hello.role < DCM_ROLE_CONTROL ||
+		    msg->hello.role > DCM_ROLE_GC)
 			return DCM_WIRE_E_VALUE;
 		if (msg->hello.version_min > msg->hello.version_max)
 			return DCM_WIRE_E_VALUE;
@@ -216,6 +247,38 @@ static int wire_body_get(struct dcm_wire_msg *msg, const u8 *p)
 			    (msg->io_done.status ? 0 : msg->io_done.bytes))
 			return DCM_WIRE_E_SIZE;
 		return DCM_WIRE_OK;
+	case DCM_MSG_GC_OPEN:
+		if (get32(AT(p, gc_open, reserved)))
+			return DCM_WIRE_E_RESERVED;
+		msg->gc_open.bytes = get64(AT(p, gc_open, bytes));
+		msg->gc_open.donor = get32(AT(p, gc_open, donor));
+		return msg->gc_open.donor < DCM_WIRE_GC_DONORS ?
+			       DCM_WIRE_OK :
+			       DCM_WIRE_E_VALUE;
+	case DCM_MSG_GC_OPENED:
+		if (get32(AT(p, gc_opened, reserved)))
+			return DCM_WIRE_E_RESERVED;
+		msg->gc_opened.threads = get32(AT(p, gc_opened, threads));
+		return DCM_WIRE_OK;
+	case DCM_MSG_GC_SLAB:
+		if (get32(AT(p, gc_slab, reserved)))
+			return DCM_WIRE_E_RESERVED;
+		msg->gc_slab.slab = get64(AT(p, gc_slab, slab));
+		msg->gc_slab.number = get32(AT(p, gc_slab, number));
+		return msg->gc_slab.number < DCM_WIRE_GC_SLABS ?
+			       DCM_WIRE_OK :
+			       DCM_WIRE_E_VALUE;
+	case DCM_MSG_GC:
+		if (get32(AT(p, gc, reserved)))
+			return DCM_WIRE_E_RESERVED;
+		msg->gc.kind = get32(AT(p, gc, kind));
+		msg->gc.space = get32(AT(p, gc, space));
+		msg->gc.epoch = get32(AT(p, gc, epoch));
+		msg->gc.n = get32(AT(p, gc, n));
+		msg->gc.value = get64(AT(p, gc, value));
+		msg->gc.donor = get32(AT(p, gc, donor));
+		return dcm_wire_gc_from(msg->gc.kind) & from ? DCM_WIRE_OK :
+			       DCM_WIRE_E_VALUE;
 	default:
 		return DCM_WIRE_OK;
 	}
@@ -259,7 +322,7 @@ int dcm_wire_head(const void *buf, size_t len, enum dcm_wire_phase phase,
 		return DCM_WIRE_MORE;
 	}
 	*bytes = head;
-	return wire_body_get(msg, p + DCM_WIRE_HDR_BYTES);
+	return wire_body_get(msg, p + DCM_WIRE_HDR_BYTES, from);
 }
 
 int dcm_wire_decode(const void *buf, size_t len, enum dcm_wire_phase phase,
@@ -354,6 +417,25 @@ static void wire_body_put(const struct dcm_wire_msg *msg, u8 *p)
 		put32(AT(p, io_done, status), msg->io_done.status);
 		put32(AT(p, io_done, bytes), msg->io_done.bytes);
 		break;
+	case DCM_MSG_GC_OPEN:
+		put64(AT(p, gc_open, bytes), msg->gc_open.bytes);
+		put32(AT(p, gc_open, donor), msg->gc_open.donor);
+		break;
+	case DCM_MSG_GC_OPENED:
+		put32(AT(p, gc_opened, threads), msg->gc_opened.threads);
+		break;
+	case DCM_MSG_GC_SLAB:
+		put64(AT(p, gc_slab, slab), msg->gc_slab.slab);
+		put32(AT(p, gc_slab, number), msg->gc_slab.number);
+		break;
+	case DCM_MSG_GC:
+		put32(AT(p, gc, kind), msg->gc.kind);
+		put32(AT(p, gc, space), msg->gc.space);
+		put32(AT(p, gc, epoch), msg->gc.epoch);
+		put32(AT(p, gc, n), msg->gc.n);
+		put64(AT(p, gc, value), msg->gc.value);
+		put32(AT(p, gc, donor), msg->gc.donor);
+		break;
 	default:
 		break;
 	}
@@ -447,6 +529,8 @@ static const struct {
 	STATUS(BUSY, "too many connections or sessions"),
 	STATUS(DRAINING, "the donor is going away"),
 	STATUS(SIZE, "not the donor's slab size"),
+	STATUS(NO_GC, "no garbage collection here"),
+	STATUS(WORKER, "the garbage collection worker has ended"),
 #undef STATUS
 };
 

@@ -41,11 +41,13 @@ enum dcm_wire_error_code {
  * @DCM_PHASE_HELLO: nothing agreed yet: HELLO one way, WELCOME or ERROR back
  * @DCM_PHASE_CONTROL: after WELCOME, control role
  * @DCM_PHASE_DATA: after WELCOME, data role
+ * @DCM_PHASE_GC: after WELCOME, gc role
  */
 enum dcm_wire_phase {
 	DCM_PHASE_HELLO = 0x1,
 	DCM_PHASE_CONTROL = 0x2,
 	DCM_PHASE_DATA = 0x4,
+	DCM_PHASE_GC = 0x8,
 };
 
 /* Who sent the bytes. */
@@ -58,7 +60,8 @@ enum dcm_wire_side {
  * struct dcm_wire_msg - one message in host order
  * @type: enum dcm_wire_type
  * @tag: requester's number of the request
- * @payload_bytes: bytes that follow the body on the stream (DATA, WRITE)
+ * @payload_bytes: bytes that follow the body on the stream (DATA, WRITE,
+ *	GC)
  * @payload: set by dcm_wire_decode() only: where they are in its buffer
  *
  * The member of the union is the one named after the type; UNMAP,
@@ -137,6 +140,25 @@ struct dcm_wire_msg {
 			u32 status;
 			u32 bytes;
 		} io_done;
+		struct {
+			u64 bytes;
+			u32 donor;
+		} gc_open;
+		struct {
+			u32 threads;
+		} gc_opened;
+		struct {
+			u64 slab;
+			u32 number;
+		} gc_slab;
+		struct {
+			u32 kind;
+			u32 space;
+			u32 epoch;
+			u32 n;
+			u64 value;
+			u32 donor;
+		} gc;
 	};
 };
 
@@ -203,6 +225,9 @@ void dcm_wire_show_put(u8 *buf, const struct dcm_wire_shown *shown);
  */
 int dcm_wire_show_get(const void *buf, size_t len,
 		      struct dcm_wire_shown *shown);
+
+/* Who may say GC of this kind: DCM_SIDE_*, a mask; 0: there is no such kind. */
+int dcm_wire_gc_from(u32 kind);
 
 /* Bytes of a type's body, or %DCM_WIRE_E_TYPE. */
 int dcm_wire_body_bytes(u16 type);

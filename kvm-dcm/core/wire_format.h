@@ -5,7 +5,7 @@
  * The prose contract, with limits and sequences, is docs/protocol.md; the
  * only encoder and decoder is wire.c. All integers are little endian. Every
  * message is a header and a body of fixed size for its type, then @bytes of
- * payload for DATA and WRITE only. Nothing is answered before the TLS 1.3
+ * payload for DATA, WRITE and GC only. Nothing is answered before the TLS 1.3
  * pre-shared-key handshake and a HELLO that the donor accepts.
  *
  * The first eight control messages are those of infiniswap-nsdi17, appendix
@@ -65,11 +65,18 @@ enum dcm_wire_type {
 	DCM_MSG_DATA = 49,		/* donor, payload */
 	DCM_MSG_WRITE = 50,		/* host, payload */
 	DCM_MSG_WRITTEN = 51,		/* donor */
+
+	/* gc role: garbage collection where the slabs are */
+	DCM_MSG_GC_OPEN = 64,		/* host: start a worker */
+	DCM_MSG_GC_OPENED = 65,		/* donor */
+	DCM_MSG_GC_SLAB = 66,		/* host: the worker may map this slab */
+	DCM_MSG_GC = 67,		/* both, payload: to the worker, or from it */
 };
 
 enum dcm_wire_role {
 	DCM_ROLE_CONTROL = 1,
 	DCM_ROLE_DATA = 2,
+	DCM_ROLE_GC = 3,
 };
 
 enum dcm_wire_transport {
@@ -91,6 +98,8 @@ enum dcm_wire_status {
 	DCM_WS_BUSY = 9,	/* a limit on connections or sessions */
 	DCM_WS_DRAINING = 10,	/* the donor is going away */
 	DCM_WS_SIZE = 11,	/* not the donor's slab size */
+	DCM_WS_NO_GC = 12,	/* no GC worker can be had here */
+	DCM_WS_WORKER = 13,	/* the GC worker has ended */
 };
 
 /* 16 bytes before every message */
@@ -209,5 +218,90 @@ struct dcm_wire_io_done {
 	__le32 status;
 	__le32 bytes;
 } __attribute__((packed));
+
+struct dcm_wire_gc_open {
+	__le64 bytes;		/* of all spaces there will be, other donors' too */
+	__le32 donor;		/* the donor's number among those of the spaces */
+	__le32 reserved;
+} __attribute__((packed));
+#define DCM_WIRE_GC_DONORS	64u
+
+struct dcm_wire_gc_opened {
+	__le32 threads;		/* that a trace has */
+	__le32 reserved;
+} __attribute__((packed));
+
+struct dcm_wire_gc_slab {
+	__le64 slab;		/* one of the session's */
+	__le32 number;		/* what GC_PLACE calls it */
+	__le32 reserved;
+} __attribute__((packed));
+#define DCM_WIRE_GC_SLABS	1024u
+
+/*
+ * What is said to a worker, and by it
+ *
+ *   to the worker             answered by
+ *   PLACE                     DONE         where regions are
+ *   REQUEST                   DONE         a virtio-gc request, as it is
+ *   POLL                      FLAGS
+ *   BITMAP                    BITS         of region @n, from byte @value on
+ *   FINISH                    DONE         all donors are quiet
+ *   MOVED                     DONE         regions another donor moved
+ *   STOP                      -            what runs ends with status @value
+ *   GHOSTS                    ACKED        from donor @donor, or to it
+ *   ASK                       TOLD         new places; from donor @donor, or to it
+ *
+ * The host carries GHOSTS, ACKED, ASK and TOLD from worker to worker; @donor is
+ * the other one's number on both sides, the tag and @epoch go back as they came.
+ */
+enum dcm_wire_gc_kind {
+	DCM_GC_PLACE = 2,
+	DCM_GC_REQUEST = 3,
+	DCM_GC_DONE = 4,
+	DCM_GC_POLL = 5,
+	DCM_GC_FLAGS = 6,
+	DCM_GC_BITMAP = 7,
+	DCM_GC_BITS = 8,
+	DCM_GC_FINISH = 9,
+	DCM_GC_STOP = 10,
+	DCM_GC_MOVED = 11,
+	DCM_GC_GHOSTS = 12,
+	DCM_GC_ACKED = 13,
+	DCM_GC_ASK = 14,
+	DCM_GC_TOLD = 15,
+	DCM_GC_KINDS
+};
+
+/* payload follows */
+struct dcm_wire_gc {
+	__le32 kind;
+	__le32 space;
+	__le32 epoch;
+	__le32 n;
+	__le64 value;
+	__le32 donor;
+	__le32 reserved;
+} __attribute__((packed));
+
+/* PLACE: @n of these */
+struct dcm_gc_place {
+	__le32 region;
+	__le32 donor;
+	__le64 slab;	/* GC_SLAB's number of it; ignored for other donors' */
+	__le64 offset;	/* of the region in it */
+};
+
+/* FLAGS */
+struct dcm_gc_flags_le {
+	__u8 tracing;
+	__u8 roots;
+	__u8 ghosts;
+	__u8 changed;
+	__le32 opaque;
+	__le32 status;
+	__le32 reserved;
+	__le64 at;
+};
 
 #endif /* DCM_WIRE_FORMAT_H */

@@ -50,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (!size)
 		return 0;
-	phase = phases[(data[0] & 0x7f) % 3];
+	phase = data[0] & 0x40 ? DCM_PHASE_GC : phases[(data[0] & 0x3f) % 3];
 	from = data[0] & 0x80 ? DCM_SIDE_DONOR : DCM_SIDE_HOST;
 	data++;
 	size--;

@@ -20,6 +20,7 @@
 #define HELLO DCM_PHASE_HELLO
 #define CONTROL DCM_PHASE_CONTROL
 #define DATA DCM_PHASE_DATA
+#define COLLECT DCM_PHASE_GC
 
 static const struct {
 	u16 type;
@@ -30,7 +31,7 @@ static const struct {
 } spec[] = {
 	{ 1, 32, HOST, HELLO, false },
 	{ 2, 48, DONOR, HELLO, false },
-	{ 3, 8, DONOR, HELLO | CONTROL | DATA, false },
+	{ 3, 8, DONOR, HELLO | CONTROL | DATA | COLLECT, false },
 	{ 4, 0, HOST | DONOR, CONTROL, false },
 	{ 5, 0, HOST, CONTROL, false },
 	{ 16, 0, HOST, CONTROL, false },
@@ -48,9 +49,13 @@ static const struct {
 	{ 49, 8, DONOR, DATA, true },
 	{ 50, 24, HOST, DATA, true },
 	{ 51, 8, DONOR, DATA, false },
+	{ 64, 16, HOST, COLLECT, false },
+	{ 65, 8, DONOR, COLLECT, false },
+	{ 66, 16, HOST, COLLECT, false },
+	{ 67, 32, HOST | DONOR, COLLECT, true },
 };
 
-static const int phases[] = { HELLO, CONTROL, DATA };
+static const int phases[] = { HELLO, CONTROL, DATA, COLLECT };
 static const int sides[] = { HOST, DONOR };
 
 static const void *spec_of(u16 type, size_t *index)
@@ -87,7 +92,7 @@ static struct dcm_wire_msg sample(u16 type)
 	m.payload_bytes = 0;
 	switch (type) {
 	case DCM_MSG_HELLO:
-		m.hello.role = rng() % 2 ? DCM_ROLE_CONTROL : DCM_ROLE_DATA;
+		m.hello.role = (u8)(1 + rng() % 3);
 		m.hello.version_max |= 0x8000;
 		m.hello.version_min &= 0x7fff;
 		if (m.hello.role != DCM_ROLE_DATA)
@@ -111,6 +116,17 @@ static struct dcm_wire_msg sample(u16 type)
 		m.io_done.bytes = (u32)(rng() % (DCM_WIRE_PAYLOAD_MAX + 1));
 		if (m.io_done.status == DCM_WS_OK)
 			m.payload_bytes = m.io_done.bytes;
+		break;
+	case DCM_MSG_GC_OPEN:
+		m.gc_open.donor %= DCM_WIRE_GC_DONORS;
+		break;
+	case DCM_MSG_GC_SLAB:
+		m.gc_slab.number %= DCM_WIRE_GC_SLABS;
+		break;
+	case DCM_MSG_GC:
+		/* those both sides say */
+		m.gc.kind = DCM_GC_GHOSTS + (u32)(rng() % 4);
+		m.payload_bytes = (u32)(rng() % (DCM_WIRE_PAYLOAD_MAX + 1));
 		break;
 	default:
 		break;
@@ -160,19 +176,19 @@ static void test_who_and_when(void **state)
 
 		p[2] = (u8)type;
 		p[3] = (u8)(type >> 8);
-		for (int i = 0; i < 6; i++) {
+		for (int i = 0; i < 8; i++) {
 			int want = DCM_WIRE_OK;
 
 			if (!known)
 				want = DCM_WIRE_E_TYPE;
-			else if (!(spec[at].phases & phases[i % 3]) ||
-				 !(spec[at].from & sides[i / 3]))
+			else if (!(spec[at].phases & phases[i % 4]) ||
+				 !(spec[at].from & sides[i / 4]))
 				want = DCM_WIRE_E_PHASE;
 			assert_int_equal(dcm_wire_decode(p, len,
 							 (enum dcm_wire_phase)
-								 phases[i % 3],
+								 phases[i % 4],
 							 (enum dcm_wire_side)
-								 sides[i / 3],
+								 sides[i / 4],
 						&got, &used),
 				want);
 			if (want == DCM_WIRE_OK)
@@ -189,9 +205,7 @@ static void test_round_trip(void **state)
 		size_t i = rng() % ARRAY_SIZE(spec), len, used;
 		struct dcm_wire_msg m = sample(spec[i].type), got;
 		u8 *p = bytes_of(&m, &len);
-		int phase = spec[i].phases & HELLO ? HELLO :
-			    spec[i].phases & CONTROL ? CONTROL :
-						       DATA;
+		int phase = spec[i].phases & -spec[i].phases;
 		int from = spec[i].from & HOST ? HOST : DONOR;
 
 		assert_int_equal(len, DCM_WIRE_HDR_BYTES + spec[i].body +
@@ -217,9 +231,7 @@ static void test_incremental(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(spec); i++) {
 		struct dcm_wire_msg m = sample(spec[i].type), got;
-		int phase = spec[i].phases & HELLO ? HELLO :
-			    spec[i].phases & CONTROL ? CONTROL :
-						       DATA;
+		int phase = spec[i].phases & -spec[i].phases;
 		int from = spec[i].from & HOST ? HOST : DONOR;
 		size_t len, used, head = 16 + spec[i].body;
 		u8 *p;
@@ -228,7 +240,7 @@ static void test_incremental(void **state)
 			m.payload_bytes = 100;
 			if (m.type == DCM_MSG_WRITE)
 				m.io.bytes = 100;
-			else
+			else if (m.type == DCM_MSG_DATA)
 				m.io_done.bytes = 100;
 		}
 		p = bytes_of(&m, &len);
@@ -276,9 +288,7 @@ static void test_sizes(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(spec); i++) {
 		struct dcm_wire_msg m = sample(spec[i].type);
-		int phase = spec[i].phases & HELLO ? HELLO :
-			    spec[i].phases & CONTROL ? CONTROL :
-						       DATA;
+		int phase = spec[i].phases & -spec[i].phases;
 		int from = spec[i].from & HOST ? HOST : DONOR;
 		size_t len;
 		u8 *p = bytes_of(&m, &len);
@@ -316,7 +326,7 @@ static void test_refusals(void **state)
 			 DCM_WIRE_E_MAGIC);
 	m.hello.lane = 0;
 	p = bytes_of(&m, &len);
-	p[16 + 4] = 3;
+	p[16 + 4] = 4;
 	assert_int_equal(decode(p, len, HELLO, HOST), DCM_WIRE_E_VALUE);
 	p[16 + 4] = 0;
 	assert_int_equal(decode(p, len, HELLO, HOST), DCM_WIRE_E_VALUE);
@@ -373,6 +383,65 @@ static void test_refusals(void **state)
 	p[16 + 42] = 0;
 	p[16 + 40] = p[16 + 41] = 0;
 	assert_int_equal(decode(p, len, CONTROL, DONOR), DCM_WIRE_E_VALUE);
+	free(p);
+}
+
+/* Each kind from its side only; numbers of donors and slabs have limits. */
+static void test_gc(void **state)
+{
+	static const u32 host[] = { DCM_GC_PLACE,  DCM_GC_REQUEST, DCM_GC_POLL,
+				    DCM_GC_BITMAP, DCM_GC_FINISH,  DCM_GC_STOP,
+				    DCM_GC_MOVED };
+	static const u32 donor[] = { DCM_GC_DONE, DCM_GC_FLAGS, DCM_GC_BITS };
+	u32 from[256] = { 0 };
+	struct dcm_wire_msg m;
+	size_t len;
+	u8 *p;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(host); i++)
+		from[host[i]] = HOST;
+	for (size_t i = 0; i < ARRAY_SIZE(donor); i++)
+		from[donor[i]] = DONOR;
+	for (u32 i = DCM_GC_GHOSTS; i <= DCM_GC_TOLD; i++)
+		from[i] = HOST | DONOR;
+	m = sample(DCM_MSG_GC);
+	p = bytes_of(&m, &len);
+	for (u32 kind = 0; kind < 256; kind++) {
+		p[16] = (u8)kind;
+		for (int i = 0; i < 2; i++)
+			assert_int_equal(decode(p, len, COLLECT, sides[i]),
+					 from[kind] & (u32)sides[i] ?
+						 DCM_WIRE_OK :
+						 DCM_WIRE_E_VALUE);
+	}
+	p[16] = DCM_GC_GHOSTS;
+	p[17] = 1;
+	assert_int_equal(decode(p, len, COLLECT, HOST), DCM_WIRE_E_VALUE);
+	p[17] = 0;
+	p[16 + 31] = 1;
+	assert_int_equal(decode(p, len, COLLECT, HOST), DCM_WIRE_E_RESERVED);
+	free(p);
+	m = sample(DCM_MSG_GC_OPEN);
+	m.gc_open.donor = DCM_WIRE_GC_DONORS - 1;
+	p = bytes_of(&m, &len);
+	assert_int_equal(decode(p, len, COLLECT, HOST), DCM_WIRE_OK);
+	p[16 + 8]++;
+	assert_int_equal(decode(p, len, COLLECT, HOST), DCM_WIRE_E_VALUE);
+	p[16 + 12] = 1;
+	assert_int_equal(decode(p, len, COLLECT, HOST), DCM_WIRE_E_RESERVED);
+	free(p);
+	m = sample(DCM_MSG_GC_SLAB);
+	m.gc_slab.number = DCM_WIRE_GC_SLABS - 1;
+	p = bytes_of(&m, &len);
+	assert_int_equal(decode(p, len, COLLECT, HOST), DCM_WIRE_OK);
+	p[16 + 8] = p[16 + 9] = 0xff;
+	assert_int_equal(decode(p, len, COLLECT, HOST), DCM_WIRE_E_VALUE);
+	free(p);
+	m = sample(DCM_MSG_GC_OPENED);
+	p = bytes_of(&m, &len);
+	p[16 + 7] = 1;
+	assert_int_equal(decode(p, len, COLLECT, DONOR), DCM_WIRE_E_RESERVED);
 	free(p);
 }
 
@@ -502,11 +571,11 @@ static void test_names(void **state)
 	assert_string_equal(dcm_wire_type_name(0), "?");
 	assert_string_equal(dcm_wire_type_name(65535), "?");
 	assert_string_equal(dcm_wire_status_name(DCM_WS_DRAINING), "DRAINING");
-	assert_string_equal(dcm_wire_status_name(12), "?");
+	assert_string_equal(dcm_wire_status_name(14), "?");
 	assert_string_equal(dcm_wire_status_text(0xffffffff), "unknown status");
 	assert_string_equal(dcm_wire_error_name(DCM_WIRE_E_PHASE), "E_PHASE");
 	assert_string_equal(dcm_wire_error_name(-99), "?");
-	for (int i = 0; i < 12; i++)
+	for (int i = 0; i < 14; i++)
 		assert_true(strlen(dcm_wire_status_text((u32)i)) > 3);
 	assert_int_equal(dcm_wire_body_bytes(DCM_MSG_WELCOME), 48);
 	assert_int_equal(dcm_wire_body_bytes(6), DCM_WIRE_E_TYPE);
@@ -520,6 +589,7 @@ int main(void)
 		cmocka_unit_test(test_incremental),
 		cmocka_unit_test(test_sizes),
 		cmocka_unit_test(test_refusals),
+		cmocka_unit_test(test_gc),
 		cmocka_unit_test(test_encode_refusals),
 		cmocka_unit_test(test_golden),
 		cmocka_unit_test(test_show),
