@@ -80,6 +80,10 @@ static const struct option options[] = {
 	O("eviction", "extra", KIND_COUNT, evict_extra, 0, 100),
 	O("eviction", "activity-timeout", KIND_TIME, activity_ms, 10, 60000),
 	O("eviction", "evict-timeout", KIND_TIME, evict_ms, 100, 3600000),
+	O("gc", "workers", KIND_COUNT, gc_workers, 0, 1024),
+	O("gc", "threads", KIND_COUNT, gc_threads, 0, 64),
+	O("gc", "memory", KIND_SIZE, gc_memory, 0, 1ull << 50),
+	O("gc", "worker", KIND_TEXT, gc_worker, 0, DCM_CONFIG_PATH_MAX - 1),
 	O("http", "listen", KIND_TEXT, http, 0, DCM_CONFIG_PATH_MAX - 1),
 	O("http", "allow-remote", KIND_BOOL, http_allow_remote, 0, 0),
 #undef O
@@ -108,6 +112,8 @@ void dcm_config_init(struct dcm_config *cfg)
 	cfg->evict_extra = 100;
 	cfg->activity_ms = 500;
 	cfg->evict_ms = 30000;
+	cfg->gc_workers = 16;
+	cfg->gc_memory.percent = 5;
 	snprintf(cfg->http, sizeof(cfg->http), "off");
 }
 
@@ -434,7 +440,7 @@ int dcm_config_set(struct dcm_config *cfg, const char *section, const char *key,
 			 key);
 	else
 		snprintf(err, err_len,
-			 "[%.60s]: unknown section; known are donor, limits, eviction, http, tenant NAME",
+			 "[%.60s]: unknown section; known are donor, limits, eviction, gc, http, tenant NAME",
 			 section);
 	return -1;
 }

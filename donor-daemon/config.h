@@ -62,6 +62,11 @@ struct dcm_config {
 	uint32_t evict_extra;
 	uint32_t activity_ms;
 	uint32_t evict_ms;
+	/* [gc] */
+	uint32_t gc_workers;
+	uint32_t gc_threads;
+	struct dcm_size gc_memory;
+	char gc_worker[DCM_CONFIG_PATH_MAX];
 	/* [http] */
 	char http[DCM_CONFIG_PATH_MAX];
 	bool http_allow_remote;

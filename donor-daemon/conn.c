@@ -21,6 +21,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "collect.h"
 #include "donor.h"
 #include "log.h"
 
@@ -55,6 +56,8 @@ static void conn_leave(struct dcm_conn *conn)
 {
 	if (conn->state == DCM_CONN_HANDSHAKE || conn->state == DCM_CONN_HELLO)
 		conn->donor->nr_handshakes--;
+	if (conn->collect)
+		dcm_collect_detach(conn);
 	if (conn->session) {
 		struct dcm_session *s = conn->session;
 
@@ -104,11 +107,13 @@ static void conn_update(struct dcm_conn *conn)
 
 	if (conn->state == DCM_CONN_CLOSED || conn->in_event)
 		return;
+	dcm_collect_update(conn);
 	/* a writable socket is also how a turn cut short comes again */
 	if (dcm_chan_queued(ch) || conn->again)
 		events |= UV_WRITABLE;
 	if (dcm_chan_queued(ch) < TX_STOP && ch->nr_pass < FDS_STOP &&
-	    !(conn->session && conn->session->want_busy))
+	    !(conn->session && conn->session->want_busy) &&
+	    !dcm_collect_stuck(conn))
 		events |= UV_READABLE;
 	if (events == conn->events)
 		return;
@@ -135,6 +140,7 @@ int dcm_conn_send(struct dcm_conn *conn, const struct dcm_wire_msg *msg, int fd)
 	n = dcm_wire_encode(head, sizeof(head), msg);
 	if (n < 0 || (fd >= 0 && dcm_chan_pass_fd(conn->chan, fd)) ||
 	    dcm_chan_write(conn->chan, head, (size_t)n) ||
+	    dcm_chan_write(conn->chan, msg->payload, msg->payload_bytes) ||
 	    (!conn->in_event && dcm_chan_flush(conn->chan) < 0)) {
 		dcm_conn_close(conn);
 		return -1;
@@ -253,6 +259,45 @@ static void conn_handshake(struct dcm_conn *conn)
 	conn->state = DCM_CONN_HELLO;
 }
 
+static bool conn_talks(const struct dcm_conn *conn)
+{
+	return conn->state == DCM_CONN_HELLO ||
+	       conn->state == DCM_CONN_CONTROL || conn->state == DCM_CONN_GC;
+}
+
+/* What the peer sent is no message of the protocol, or not here. */
+static void conn_nonsense(struct dcm_conn *conn, int error)
+{
+	conn->donor->stats.protocol_errors++;
+	dcm_log_limited(DCM_LOG_WARNING, "%s (%s): %s: %s", conn->peer,
+			conn->tenant->name, dcm_wire_error_name(error),
+			dcm_wire_error_text(error));
+	dcm_conn_refuse(conn, 0, DCM_WS_PROTOCOL);
+}
+
+/* One message with its payload; false: not now. */
+static bool conn_collect(struct dcm_conn *conn)
+{
+	struct dcm_chan *ch = conn->chan;
+	struct dcm_wire_msg msg;
+	size_t bytes;
+	int ret = dcm_wire_decode(ch->in.p + ch->in.head,
+				  ch->in.tail - ch->in.head, DCM_PHASE_GC,
+				  DCM_SIDE_HOST, &msg, &bytes);
+
+	if (ret == DCM_WIRE_MORE)
+		return false;
+	if (ret != DCM_WIRE_OK) {
+		conn_nonsense(conn, ret);
+		return false;
+	}
+	if (!dcm_collect_message(conn, &msg))
+		return false;
+	if (conn->state == DCM_CONN_GC)
+		dcm_chan_consume(ch, bytes);
+	return true;
+}
+
 /* Everything complete in the buffer. */
 static void conn_messages(struct dcm_conn *conn)
 {
@@ -260,14 +305,18 @@ static void conn_messages(struct dcm_conn *conn)
 	size_t bytes;
 	int ret;
 
-	while (conn->state == DCM_CONN_HELLO ||
-	       conn->state == DCM_CONN_CONTROL) {
+	while (conn_talks(conn)) {
 		struct dcm_chan *ch = conn->chan;
 
 		/* the rest waits for the socket, or for a slab being made */
 		if (dcm_chan_queued(ch) >= TX_STOP || ch->nr_pass >= FDS_STOP ||
 		    (conn->session && conn->session->want_busy))
 			return;
+		if (conn->state == DCM_CONN_GC) {
+			if (!conn_collect(conn))
+				return;
+			continue;
+		}
 		ret = dcm_wire_head(ch->in.p + ch->in.head,
 				    ch->in.tail - ch->in.head,
 				    conn->state == DCM_CONN_HELLO ?
@@ -277,12 +326,7 @@ static void conn_messages(struct dcm_conn *conn)
 		if (ret == DCM_WIRE_MORE)
 			return;
 		if (ret != DCM_WIRE_OK) {
-			conn->donor->stats.protocol_errors++;
-			dcm_log_limited(DCM_LOG_WARNING, "%s (%s): %s: %s",
-					conn->peer, conn->tenant->name,
-					dcm_wire_error_name(ret),
-					dcm_wire_error_text(ret));
-			dcm_conn_refuse(conn, 0, DCM_WS_PROTOCOL);
+			conn_nonsense(conn, ret);
 			return;
 		}
 		dcm_chan_consume(ch, bytes);
@@ -332,8 +376,7 @@ static void conn_io(struct dcm_conn *conn, int status)
 		}
 		ret = dcm_chan_read(conn->chan);
 		conn_messages(conn);
-		if (conn->state != DCM_CONN_HELLO &&
-		    conn->state != DCM_CONN_CONTROL)
+		if (!conn_talks(conn))
 			return;
 		if (ret < 0 || dcm_chan_flush(conn->chan) < 0) {
 			dcm_conn_close(conn);
@@ -379,7 +422,8 @@ void dcm_conn_deadlines(struct dcm_donor *donor)
 	{
 		u64 deadline = conn->deadline;
 
-		if (conn->state == DCM_CONN_CONTROL)
+		if (conn->state == DCM_CONN_CONTROL ||
+		    conn->state == DCM_CONN_GC)
 			continue;
 		if (full && conn->state != DCM_CONN_LINGER &&
 		    donor->cfg.handshake_ms > BUSY_HANDSHAKE_MS)

@@ -22,6 +22,7 @@
 #define DCM_DONOR_VERSION	DCM_VERSION
 #define DCM_LISTENERS_MAX	(DCM_CONFIG_LISTEN_MAX + 1)
 
+struct dcm_collect;
 struct dcm_conn;
 struct dcm_donor;
 struct dcm_domain;
@@ -58,6 +59,8 @@ struct dcm_stats {
 	u64 evict_asked;
 	u64 evict_done;
 	u64 evict_forced;
+	u64 gc_started;
+	u64 gc_lost;
 	u64 reloads;
 	u64 reloads_failed;
 	/* of data connections that are gone; the rest is in the workers */
@@ -103,6 +106,9 @@ struct dcm_donor {
 	bool stopping;
 	u64 drain_deadline;
 	int exit_status;
+	struct dcm_list collects;	/* GC workers, collect.c */
+	u32 nr_collects;
+	char gc_path[DCM_CONFIG_PATH_MAX + 64];
 	struct dcm_rdma *rdma;	/* rdma.c */
 	char rdma_why[256];	/* it is off */
 	struct dcm_http *http;
@@ -146,6 +152,7 @@ struct dcm_session {
 	const struct dcm_lend_ops *want_lend;
 	u32 map_serial;		/* counts control connections */
 	struct dcm_domain *domain;
+	struct dcm_collect *collect;
 	struct dcm_list rdma;	/* queue pairs */
 	u32 nr_rdma;
 	pthread_mutex_t data_lock;
@@ -182,6 +189,7 @@ void dcm_listen_update(struct dcm_donor *donor);
  * @DCM_CONN_HANDSHAKE: TLS; the peer is nobody yet
  * @DCM_CONN_HELLO: the key is proven
  * @DCM_CONN_CONTROL: speaks for a session
+ * @DCM_CONN_GC: speaks with its GC worker
  * @DCM_CONN_LINGER: refused; waits a little for the peer to read why
  * @DCM_CONN_CLOSED: only its memory is left
  */
@@ -189,6 +197,7 @@ enum dcm_conn_state {
 	DCM_CONN_HANDSHAKE,
 	DCM_CONN_HELLO,
 	DCM_CONN_CONTROL,
+	DCM_CONN_GC,
 	DCM_CONN_LINGER,
 	DCM_CONN_CLOSED,
 };
@@ -206,12 +215,13 @@ struct dcm_conn {
 	u64 deadline;
 	struct dcm_tenant *tenant;
 	struct dcm_session *session;
+	struct dcm_collect *collect;
 	char peer[64];
 };
 
 void dcm_conn_accept(struct dcm_donor *donor, int fd, bool is_unix);
 void dcm_conn_close(struct dcm_conn *conn);
-/* -1: the connection is gone. @fd < 0: none to pass. */
+/* With its payload. -1: the connection is gone. @fd < 0: none to pass. */
 int dcm_conn_send(struct dcm_conn *conn, const struct dcm_wire_msg *msg,
 		  int fd);
 int dcm_conn_error(struct dcm_conn *conn, u64 tag, u32 status);

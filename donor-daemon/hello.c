@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * hello.c - what a proven peer wants to be: a session's control or data
+ * hello.c - what a proven peer wants to be: a session's control, data or GC
  *
  * Whoever gets here has shown a tenant's key, so refusals are answered.
  * A session is named by its id and a secret of 16 random bytes which only its
@@ -9,6 +9,7 @@
  */
 #include <string.h>
 
+#include "collect.h"
 #include "donor.h"
 #include "log.h"
 #include "rdma.h"
@@ -130,6 +131,25 @@ static void hello_data(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 	dcm_listen_update(donor);
 }
 
+static void hello_gc(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
+{
+	struct dcm_donor *donor = conn->donor;
+	struct dcm_session *s = dcm_session_find(donor, msg->hello.session,
+						 msg->hello.secret,
+				 conn->tenant);
+	u32 status = s ? dcm_collect_attach(conn, s) : DCM_WS_NO_SESSION;
+
+	if (status) {
+		donor->stats.hello_refused++;
+		dcm_conn_refuse(conn, msg->tag, status);
+		return;
+	}
+	donor->nr_handshakes--;
+	conn->state = DCM_CONN_GC;
+	hello_welcome(conn, msg->tag, s, false, 0);
+	dcm_listen_update(donor);
+}
+
 void dcm_hello(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 {
 	struct dcm_tenant *t = conn->tenant;
@@ -148,6 +168,8 @@ void dcm_hello(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 	}
 	if (msg->hello.role == DCM_ROLE_CONTROL)
 		hello_control(conn, msg);
+	else if (msg->hello.role == DCM_ROLE_GC)
+		hello_gc(conn, msg);
 	else
 		hello_data(conn, msg);
 }

@@ -21,6 +21,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "collect.h"
 #include "donor.h"
 #include "log.h"
 #include "rdma.h"
@@ -388,6 +389,7 @@ static void on_quarter(uv_timer_t *timer)
 	donor->quarter_at = now;
 	dcm_conn_deadlines(donor);
 	dcm_rdma_quarter(donor);
+	dcm_collect_quarter(donor);
 	dcm_evict_quarter(donor);
 	drain_check(donor);
 }
@@ -411,6 +413,7 @@ static int donor_start(struct dcm_donor *donor, char *err, size_t err_len)
 	dcm_tenants_init(&donor->tenants);
 	dcm_list_init(&donor->conns);
 	dcm_list_init(&donor->sessions);
+	dcm_collect_start(donor);
 	donor->reload = donor_reload;
 	if (dcm_tenants_load(&donor->tenants, donor->cfg.keys, err, err_len))
 		return -1;
@@ -473,6 +476,7 @@ static void donor_end(struct dcm_donor *donor)
 	dcm_list_for_each_safe(c, c_tmp, &donor->conns, struct dcm_conn, node)
 		dcm_conn_close(c);
 	dcm_data_stop(donor);
+	dcm_collect_stop(donor);
 	while (!dcm_pool_stop(&donor->pool))
 		uv_run(&donor->loop, UV_RUN_ONCE);
 	dcm_rdma_stop(donor);

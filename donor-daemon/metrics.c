@@ -151,6 +151,12 @@ static void metrics_events(struct out *o, const struct dcm_donor *donor)
 	metric(o, EVICT, (double)s->evict_done, "outcome=\"done\"");
 	metric(o, EVICT, (double)s->evict_forced, "outcome=\"forced\"");
 #undef EVICT
+	GAUGE("dcm_donor_gc_workers", "GC workers, or connections for one.",
+	      donor->nr_collects);
+	COUNTER("dcm_donor_gc_started_total", "GC workers started.",
+		s->gc_started);
+	COUNTER("dcm_donor_gc_lost_total", "GC workers that ended unasked.",
+		s->gc_lost);
 	metric(o, "dcm_donor_reloads_total", "counter",
 	       "Configurations reloaded, by outcome.", (double)s->reloads,
 	       "outcome=\"ok\"");

@@ -24,6 +24,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "collect.h"
 #include "donor.h"
 #include "log.h"
 #include "rdma.h"
@@ -173,6 +174,7 @@ void dcm_session_end(struct dcm_session *s, const char *why)
 	donor->nr_sessions--;
 	dcm_pool_want_cancel(&donor->pool, &s->want);
 	s->want_busy = false;
+	dcm_collect_session_end(s);
 	dcm_list_for_each_safe(slab, tmp, &s->slabs, struct dcm_slab,
 			       session_node)
 		dcm_pool_release(&donor->pool, slab);

@@ -189,6 +189,17 @@ static json_t *status_rdma(const struct dcm_donor *donor)
 	return o;
 }
 
+static json_t *status_gc(const struct dcm_donor *donor)
+{
+	json_t *o = json_object();
+
+	put_text(o, "worker", donor->gc_path);
+	put_int(o, "workers", donor->nr_collects);
+	put_int(o, "started", donor->stats.gc_started);
+	put_int(o, "lost", donor->stats.gc_lost);
+	return o;
+}
+
 static json_t *status_events(const struct dcm_stats *s)
 {
 	json_t *o = json_object();
@@ -248,6 +259,7 @@ char *dcm_status_json(struct dcm_donor *donor, size_t *len)
 	json_object_set_new(o, "memory", status_memory(donor));
 	json_object_set_new(o, "data", status_data(donor));
 	json_object_set_new(o, "rdma", status_rdma(donor));
+	json_object_set_new(o, "gc", status_gc(donor));
 	json_object_set_new(o, "evictions", status_evictions(&donor->stats));
 	json_object_set_new(o, "events", status_events(&donor->stats));
 	json_object_set_new(o, "tenants", status_tenants(donor));

@@ -25,6 +25,15 @@
 
 #define CHILD_FD	3
 
+/* When memory is short it goes before the donor, whose hosts depend on it. */
+static void child_first_to_go(void)
+{
+	int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+
+	if (fd >= 0 && write(fd, "900", 3) < 0)
+		return;	/* then it goes when its turn comes */
+}
+
 static _Noreturn void child_exec(const char *path, int fd, char *const argv[],
 				 pid_t parent)
 {
@@ -42,6 +51,7 @@ static _Noreturn void child_exec(const char *path, int fd, char *const argv[],
 	    syscall(SYS_close_range, CHILD_FD + 1, ~0u, 0))
 		_exit(126);
 	setpriority(PRIO_PROCESS, 0, 5);
+	child_first_to_go();
 	execve(path, argv, env);
 	_exit(127);
 }
@@ -80,16 +90,38 @@ uint64_t dcm_gc_child_memory(uint64_t space_bytes, uint32_t threads)
 	return space_bytes / 40 + (24ull << 20) + threads * (5ull << 20);
 }
 
-void dcm_gc_child_end(struct dcm_gc_child *c)
+void dcm_gc_child_kill(struct dcm_gc_child *c)
 {
 	if (!c->pid)
 		return;
 	kill(c->pid, SIGKILL);
-	while (waitpid(c->pid, NULL, 0) < 0 && errno == EINTR)
-		;
-	close(c->fd);
-	c->pid = 0;
+	if (c->fd >= 0)
+		close(c->fd);
 	c->fd = -1;
+}
+
+bool dcm_gc_child_reap(struct dcm_gc_child *c, bool wait, int *status)
+{
+	pid_t pid;
+
+	*status = 0;
+	if (!c->pid)
+		return true;
+	do {
+		pid = waitpid(c->pid, status, wait ? 0 : WNOHANG);
+	} while (pid < 0 && errno == EINTR);
+	if (!pid)
+		return false;
+	c->pid = 0;
+	return true;
+}
+
+void dcm_gc_child_end(struct dcm_gc_child *c)
+{
+	int status;
+
+	dcm_gc_child_kill(c);
+	dcm_gc_child_reap(c, true, &status);
 }
 
 int dcm_gc_child_send(struct dcm_gc_child *c, const struct dcm_gc_message *msg,

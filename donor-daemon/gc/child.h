@@ -34,7 +34,17 @@ int dcm_gc_child_start(struct dcm_gc_child *c, const char *path, uint32_t donor,
 /* What a worker may need beside its slabs for spaces of @space_bytes in all. */
 uint64_t dcm_gc_child_memory(uint64_t space_bytes, uint32_t threads);
 
-/* Kill it, and wait until it is gone: a SIGKILL is not waited for long. */
+/* Kill it and hang up; it is still to be waited for. */
+void dcm_gc_child_kill(struct dcm_gc_child *c);
+
+/**
+ * dcm_gc_child_reap() - is it gone?
+ * @wait: until it is: a SIGKILL is not waited for long
+ * @status: what waitpid() says of it; 0 if there was none
+ */
+bool dcm_gc_child_reap(struct dcm_gc_child *c, bool wait, int *status);
+
+/* Kill it, and wait until it is gone. */
 void dcm_gc_child_end(struct dcm_gc_child *c);
 
 /* 0, -EAGAIN when it does not read, or -EPIPE when it is gone. @fd < 0: none. */

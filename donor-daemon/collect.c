@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * collect.c - a session's GC worker, and the connection that speaks with it
+ *
+ * semeru-osdi20, 4.1 and mako-pldi22, 3 have a collector's process on each
+ * memory server, which trusts it. Here it is one process for one session, in
+ * a sandbox (gc/worker/sandbox.c), and it lives exactly as long as the
+ * connection of the gc role that asked for it: who hangs up ends it, and when
+ * it ends, whatever the reason, the host is told and hung up on. There is
+ * nothing else to keep in step, and a host that wants a worker to be gone need
+ * not rely on it to listen. Slabs are the session's: that a worker dies changes
+ * nothing about them.
+ *
+ *	HELLO -> [attached] -> GC_OPEN -> [a worker runs] -> killed -> buried
+ *	            '------------- hung up ------------------^
+ *
+ * What one side says is handed to the other as it is; the codec has bounded
+ * it. Both ways a message waits where it is when the other side does not
+ * read: the host's in the connection's buffer, the worker's in its socket. So
+ * nothing is queued without a bound, and as the host reads while it writes,
+ * nobody waits in a circle.
+ *
+ * A worker that was killed is waited for a quarter of a second at a time: an
+ * address space may take long to go. Until then it counts.
+ *
+ * The event loop's.
+ */
+#include <endian.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "collect.h"
+#include "gc/child.h"
+#include "gc/message.h"
+#include "log.h"
+
+#define TX_STOP		(256u << 10)	/* answers the host has not taken */
+#define TURN_MAX	16u		/* messages of a worker in one event */
+
+/**
+ * struct dcm_collect - a worker, from HELLO until it is buried
+ * @node: in donor->collects
+ * @conn: %NULL once it is hung up
+ * @stuck: the worker does not read now
+ * @events: what @poll looks for
+ * @killed: by us
+ */
+struct dcm_collect {
+	struct dcm_list node;
+	struct dcm_donor *donor;
+	struct dcm_session *session;
+	u64 session_id;
+	struct dcm_conn *conn;
+	struct dcm_gc_child child;
+	uv_poll_t poll;
+	int events;
+	bool polls;
+	bool stuck;
+	bool killed;
+};
+
+static void worker_ready(uv_poll_t *poll, int status, int events);
+
+static void collect_free(struct dcm_collect *c)
+{
+	dcm_list_del(&c->node);
+	c->donor->nr_collects--;
+	free(c);
+}
+
+/* It has ended; what the donor's log should know of that. */
+static void collect_bury(struct dcm_collect *c, int status)
+{
+	bool by_us = c->killed && WIFSIGNALED(status) &&
+		     WTERMSIG(status) == SIGKILL;
+
+	if (!by_us)
+		dcm_log_limited(DCM_LOG_WARNING,
+				"session %llx: its GC worker ended %s %d",
+				(unsigned long long)c->session_id,
+				WIFSIGNALED(status) ? "by signal" :
+						      "with status",
+				WIFSIGNALED(status) ? WTERMSIG(status) :
+						      WEXITSTATUS(status));
+	collect_free(c);
+}
+
+void dcm_collect_quarter(struct dcm_donor *donor)
+{
+	struct dcm_collect *c, *tmp;
+	int status;
+
+	dcm_list_for_each_safe(c, tmp, &donor->collects, struct dcm_collect,
+			       node) if (!c->conn && !c->polls &&
+					 dcm_gc_child_reap(&c->child, false,
+							   &status))
+			collect_bury(c, status);
+}
+
+void dcm_collect_stop(struct dcm_donor *donor)
+{
+	struct dcm_collect *c;
+	int status;
+
+	while (!dcm_list_empty(&donor->collects)) {
+		c = dcm_list_first(&donor->collects, struct dcm_collect, node);
+		if (c->polls) {
+			uv_run(&donor->loop, UV_RUN_ONCE);
+			continue;
+		}
+		dcm_gc_child_reap(&c->child, true, &status);
+		collect_bury(c, status);
+	}
+}
+
+static void poll_closed(uv_handle_t *handle)
+{
+	struct dcm_collect *c = handle->data;
+
+	c->polls = false;
+}
+
+void dcm_collect_detach(struct dcm_conn *conn)
+{
+	struct dcm_collect *c = conn->collect;
+
+	conn->collect = NULL;
+	c->conn = NULL;
+	if (c->session)
+		c->session->collect = NULL;
+	c->session = NULL;
+	if (!c->child.pid) {
+		collect_free(c);
+		return;
+	}
+	c->killed = true;
+	uv_close((uv_handle_t *)&c->poll, poll_closed);
+	dcm_gc_child_kill(&c->child);
+}
+
+void dcm_collect_session_end(struct dcm_session *s)
+{
+	if (s->collect)
+		dcm_conn_close(s->collect->conn);
+}
+
+u32 dcm_collect_attach(struct dcm_conn *conn, struct dcm_session *s)
+{
+	struct dcm_donor *donor = conn->donor;
+	struct dcm_collect *c;
+
+	if (!donor->gc_path[0] || !donor->cfg.gc_workers)
+		return DCM_WS_NO_GC;
+	if (donor->draining || donor->stopping)
+		return DCM_WS_DRAINING;
+	/* the host gave it up before we noticed */
+	dcm_collect_session_end(s);
+	if (donor->nr_collects >= donor->cfg.gc_workers ||
+	    dcm_chan_room(conn->chan, DCM_WIRE_MSG_MAX))
+		return DCM_WS_BUSY;
+	c = calloc(1, sizeof(*c));
+	if (!c)
+		return DCM_WS_BUSY;
+	c->donor = donor;
+	c->session = s;
+	c->session_id = s->id;
+	c->conn = conn;
+	c->child.fd = -1;
+	conn->collect = c;
+	s->collect = c;
+	dcm_list_add_tail(&c->node, &donor->collects);
+	donor->nr_collects++;
+	return DCM_WS_OK;
+}
+
+static u32 collect_threads(const struct dcm_donor *donor)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+	if (donor->cfg.gc_threads)
+		return donor->cfg.gc_threads;
+	return cpus > 3 ? (u32)min(cpus / 2, 64L) : 1;
+}
+
+static void collect_open(struct dcm_collect *c, const struct dcm_wire_msg *msg)
+{
+	struct dcm_donor *donor = c->donor;
+	struct dcm_wire_msg answer = {
+		.type = DCM_MSG_GC_OPENED,
+		.tag = msg->tag,
+		.gc_opened.threads = collect_threads(donor),
+	};
+	u64 memory = dcm_gc_child_memory(msg->gc_open.bytes,
+					 answer.gc_opened.threads);
+	int ret;
+
+	if (memory > dcm_size_bytes(&donor->cfg.gc_memory, donor->pool.total)) {
+		dcm_conn_error(c->conn, msg->tag, DCM_WS_QUOTA);
+		return;
+	}
+	ret = dcm_gc_child_start(&c->child, donor->gc_path, msg->gc_open.donor,
+				 answer.gc_opened.threads, memory);
+	if (!ret)
+		ret = uv_poll_init(&donor->loop, &c->poll, c->child.fd);
+	if (ret) {
+		dcm_log_limited(DCM_LOG_ERR, "%s can't be started: %s",
+				donor->gc_path, strerror(-ret));
+		dcm_gc_child_end(&c->child);
+		dcm_conn_error(c->conn, msg->tag, DCM_WS_NO_GC);
+		return;
+	}
+	c->poll.data = c;
+	c->polls = true;
+	donor->stats.gc_started++;
+	dcm_log_limited(DCM_LOG_INFO, "session %llx: GC worker %d starts",
+			(unsigned long long)c->session_id, (int)c->child.pid);
+	dcm_collect_update(c->conn);
+	dcm_conn_send(c->conn, &answer, -1);
+}
+
+/* The worker has ended, or says what no worker says. */
+static void collect_lost(struct dcm_collect *c)
+{
+	c->donor->stats.gc_lost++;
+	dcm_conn_refuse(c->conn, 0, DCM_WS_WORKER);
+}
+
+/* False: it does not read now. It is gone: that shows in its socket. */
+static bool to_worker(struct dcm_collect *c, const struct dcm_gc_message *msg,
+		      const void *payload, int fd)
+{
+	c->stuck = dcm_gc_child_send(&c->child, msg, payload, fd) == -EAGAIN;
+	if (c->stuck)
+		dcm_collect_update(c->conn);
+	return !c->stuck;
+}
+
+static bool collect_slab(struct dcm_collect *c, const struct dcm_wire_msg *msg)
+{
+	const struct dcm_slab *slab =
+		dcm_pool_find(&c->donor->pool, msg->gc_slab.slab, c->session);
+	struct dcm_gc_message m = {
+		.kind = htole32(DCM_GC_SLAB),
+		.n = htole32(msg->gc_slab.number),
+	};
+
+	if (!slab) {
+		dcm_conn_error(c->conn, msg->tag, DCM_WS_NO_SLAB);
+		return true;
+	}
+	m.value = htole64(slab->bytes);
+	return to_worker(c, &m, NULL, slab->fd);
+}
+
+bool dcm_collect_message(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
+{
+	struct dcm_collect *c = conn->collect;
+	struct dcm_gc_message m;
+
+	dcm_session_heard(c->session);
+	if ((msg->type == DCM_MSG_GC_OPEN) != !c->child.pid) {
+		conn->donor->stats.protocol_errors++;
+		dcm_conn_refuse(conn, msg->tag, DCM_WS_PROTOCOL);
+		return true;
+	}
+	switch (msg->type) {
+	case DCM_MSG_GC_OPEN:
+		collect_open(c, msg);
+		return true;
+	case DCM_MSG_GC_SLAB:
+		return collect_slab(c, msg);
+	default:
+		/* the codec lets nothing else through than GC */
+		m = (struct dcm_gc_message){
+			.kind = htole32(msg->gc.kind),
+			.space = htole32(msg->gc.space),
+			.tag = htole64(msg->tag),
+			.epoch = htole32(msg->gc.epoch),
+			.n = htole32(msg->gc.n),
+			.value = htole64(msg->gc.value),
+			.donor = htole32(msg->gc.donor),
+			.bytes = htole32(msg->payload_bytes),
+		};
+		return to_worker(c, &m, msg->payload, -1);
+	}
+}
+
+bool dcm_collect_stuck(const struct dcm_conn *conn)
+{
+	return conn->collect && conn->collect->stuck;
+}
+
+void dcm_collect_update(struct dcm_conn *conn)
+{
+	struct dcm_collect *c = conn->collect;
+	int events = 0;
+
+	if (!c || !c->polls)
+		return;
+	if (c->stuck)
+		events |= UV_WRITABLE;
+	if (dcm_chan_queued(conn->chan) < TX_STOP)
+		events |= UV_READABLE;
+	if (events == c->events)
+		return;
+	c->events = events;
+	if (events)
+		uv_poll_start(&c->poll, events, worker_ready);
+	else
+		uv_poll_stop(&c->poll);
+}
+
+/* One message of the worker's to the host; false: there is no more now. */
+static bool from_worker(struct dcm_collect *c)
+{
+	static u64 buf[(sizeof(struct dcm_gc_message) + DCM_GC_PAYLOAD_MAX) / 8];
+	const struct dcm_gc_message *m = (void *)buf;
+	ssize_t n = dcm_gc_child_receive(&c->child, buf, sizeof(buf));
+	struct dcm_wire_msg msg = { .type = DCM_MSG_GC };
+
+	if (n == -EAGAIN)
+		return false;
+	if (n <= 0 || !(dcm_wire_gc_from(le32toh(m->kind)) & DCM_SIDE_DONOR)) {
+		collect_lost(c);
+		return false;
+	}
+	msg.tag = le64toh(m->tag);
+	msg.gc.kind = le32toh(m->kind);
+	msg.gc.space = le32toh(m->space);
+	msg.gc.epoch = le32toh(m->epoch);
+	msg.gc.n = le32toh(m->n);
+	msg.gc.value = le64toh(m->value);
+	msg.gc.donor = le32toh(m->donor);
+	msg.payload_bytes = le32toh(m->bytes);
+	msg.payload = m + 1;
+	return !dcm_conn_send(c->conn, &msg, -1) &&
+	       dcm_chan_queued(c->conn->chan) < TX_STOP;
+}
+
+static void worker_ready(uv_poll_t *poll, int status, int events)
+{
+	struct dcm_collect *c = poll->data;
+	struct dcm_conn *conn = c->conn;
+
+	if (status < 0) {
+		collect_lost(c);
+		return;
+	}
+	for (u32 i = 0; i < TURN_MAX && from_worker(c); i++)
+		;
+	if (!c->conn)
+		return;
+	if (events & UV_WRITABLE) {
+		c->stuck = false;
+		dcm_conn_resume(conn);
+		if (!c->conn)
+			return;
+	}
+	dcm_collect_update(conn);
+}
+
+/* Beside the daemon, as it is built, or where both are installed. */
+void dcm_collect_start(struct dcm_donor *donor)
+{
+	static const char *const places[] = { "", "/../libexec/kvm-dcm" };
+	char self[DCM_CONFIG_PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	char *slash;
+
+	dcm_list_init(&donor->collects);
+	if (!donor->cfg.gc_workers)
+		return;
+	if (donor->cfg.gc_worker[0]) {
+		snprintf(donor->gc_path, sizeof(donor->gc_path), "%s",
+			 donor->cfg.gc_worker);
+	} else if (n > 0) {
+		self[n] = 0;
+		slash = strrchr(self, '/');
+		for (u32 i = 0; slash && i < ARRAY_SIZE(places); i++) {
+			snprintf(donor->gc_path, sizeof(donor->gc_path),
+				 "%.*s%s/dcm-gc-worker", (int)(slash - self),
+				 self, places[i]);
+			if (!access(donor->gc_path, X_OK))
+				break;
+		}
+	}
+	if (access(donor->gc_path, X_OK)) {
+		dcm_warn("no GC worker at %s: hosts' heaps are not collected here; set worker in [gc], or workers = 0",
+			 donor->gc_path);
+		donor->gc_path[0] = 0;
+	}
+}
