@@ -25,7 +25,8 @@ CLIENT_SRCS := \
 	kvm-dcm/user/loss.c \
 	kvm-dcm/user/tls.c
 PAGER_SRCS := $(patsubst %,kvm-dcm/user/%.c,\
-	api control frames gc_host gc_space guest lane lost pager pins place polite sample status \
+	api control frames gc_host gc_link gc_space gc_team gc_team_move \
+	gc_team_space gc_team_trace guest lane lost pager pins place polite sample status \
 	uffd) \
 	donor-daemon/gc/request.c
 # only for tests

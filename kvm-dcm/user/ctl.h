@@ -28,6 +28,7 @@
 #define DCM_CTL_H
 
 #include <poll.h>
+#include <sys/socket.h>
 
 #include "../core/activity.h"
 #include "../transport/transport.h"
@@ -39,6 +40,7 @@
 
 struct dcm_ctl;
 struct dcm_tcp_args;
+struct dcm_tls;
 struct dcm_wire_shown;
 struct sockaddr_storage;
 
@@ -319,6 +321,23 @@ u32 dcm_ctl_io_in_flight(struct dcm_ctl *ctl, u32 lane);
  */
 struct dcm_endpoint *dcm_ctl_endpoint(struct dcm_ctl *ctl,
 				      struct dcm_ctl_slab *slab, u32 lane);
+
+/**
+ * struct dcm_ctl_door - what another connection of a session is made with
+ * @sa: where the donor is
+ * @tls: our credentials; they live as long as the control plane
+ * @s: the session
+ */
+struct dcm_ctl_door {
+	const struct sockaddr_storage *sa;
+	socklen_t sa_len;
+	struct dcm_tls *tls;
+	struct dcm_ctl_session s;
+};
+
+/* False: there is no session with that donor now. Any thread. */
+bool dcm_ctl_door(struct dcm_ctl *ctl, u32 donor, struct dcm_ctl_door *door);
+u32 dcm_ctl_donors(const struct dcm_ctl *ctl);
 
 /* ---- going on where another control plane was stopped or killed ---- */
 

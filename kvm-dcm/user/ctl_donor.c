@@ -32,11 +32,33 @@ static void session_tell(struct ctl_donor *d)
 	struct dcm_ctl_session s = { .id = d->session,
 				     .donor_id = d->donor_id };
 
-	if (!cb->session)
-		return;
 	memcpy(s.secret, d->secret, sizeof(s.secret));
-	cb->session(d->ctl->arg, d->idx, s.id ? &s : NULL);
+	pthread_mutex_lock(&d->ctl->lock);
+	d->told = s;
+	pthread_mutex_unlock(&d->ctl->lock);
+	if (cb->session)
+		cb->session(d->ctl->arg, d->idx, s.id ? &s : NULL);
 	explicit_bzero(&s, sizeof(s));
+}
+
+bool dcm_ctl_door(struct dcm_ctl *ctl, u32 donor, struct dcm_ctl_door *door)
+{
+	struct ctl_donor *d = &ctl->donor[donor];
+
+	*door = (struct dcm_ctl_door){
+		.sa = &d->sa,
+		.sa_len = d->sa_len,
+		.tls = &ctl->tls,
+	};
+	pthread_mutex_lock(&ctl->lock);
+	door->s = d->told;
+	pthread_mutex_unlock(&ctl->lock);
+	return door->s.id;
+}
+
+u32 dcm_ctl_donors(const struct dcm_ctl *ctl)
+{
+	return ctl->nr_donors;
 }
 
 void dcm_ctl_adopt_session(struct dcm_ctl *ctl, u32 donor,
@@ -47,6 +69,7 @@ void dcm_ctl_adopt_session(struct dcm_ctl *ctl, u32 donor,
 	d->session = s->id;
 	d->donor_id = s->donor_id;
 	memcpy(d->secret, s->secret, sizeof(d->secret));
+	d->told = *s;
 	/* Its silence begins now. */
 	d->heard_ms = ctl_now_ms();
 }

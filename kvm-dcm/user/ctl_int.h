@@ -156,6 +156,7 @@ struct ctl_donor {
 	u64 query_ms;
 	u64 rtt_ns;
 	u64 full_until_ms;
+	struct dcm_ctl_session told;	/* for dcm_ctl_door(), under @lock */
 	struct dcm_place_donor place;
 	char why[160];
 	struct dcm_log_rate say_conn;

@@ -51,6 +51,7 @@ struct job {
 	pthread_mutex_t lock;
 	pthread_cond_t there;
 	bool busy;
+	u32 space;
 	u32 stop;
 	u64 request[BUFFER / 8];
 	u32 bytes;
@@ -424,9 +425,8 @@ static void *job_main(void *arg)
 		pthread_mutex_lock(&job.lock);
 		job.busy = false;
 		job.stop = 0;
-		for (u32 i = 0; i < DCM_GC_SPACES_MAX; i++)
-			if (spaces[i].s)
-				dcm_gc_stop(spaces[i].s, 0);
+		if (job.space < DCM_GC_SPACES_MAX && spaces[job.space].s)
+			dcm_gc_stop(spaces[job.space].s, 0);
 		pthread_mutex_unlock(&job.lock);
 		/* who has the answer may ask for the next */
 		answer(&msg, DCM_GC_DONE, &out, bytes);
@@ -451,6 +451,8 @@ static void request(const struct dcm_gc_message *msg, const void *bytes,
 		memcpy(job.request, msg, sizeof(*msg));
 		memcpy((u8 *)job.request + sizeof(*msg), bytes, len);
 		job.bytes = len;
+		job.space =
+			le32toh(((const struct virtio_gc_req *)bytes)->space);
 		job.busy = true;
 		pthread_cond_broadcast(&job.there);
 	}
@@ -548,21 +550,18 @@ static void bitmap(const struct dcm_gc_message *msg, struct dcm_gc_space *s)
 		       (u32)min(bytes - at, (u64)DCM_GC_PAYLOAD_MAX));
 }
 
-static void stop(u32 status)
+/* What runs for this space; others' traces and work go on. */
+static void stop(struct space *p, u32 status)
 {
 	if (!status || status >= VIRTIO_GC_STATUSES)
 		status = VIRTIO_GC_CANCELLED;
 	pthread_mutex_lock(&job.lock);
-	for (u32 i = 0; i < DCM_GC_SPACES_MAX; i++) {
-		if (!spaces[i].s)
-			continue;
-		dcm_gc_trace_cancel(spaces[i].s, status);
-		if (job.busy)
-			dcm_gc_stop(spaces[i].s, status);
-	}
-	if (job.busy)
+	dcm_gc_trace_cancel(p->s, status);
+	if (job.busy && job.space == p->number) {
+		dcm_gc_stop(p->s, status);
 		job.stop = status;
-	pthread_cond_broadcast(&job.there);
+		pthread_cond_broadcast(&job.there);
+	}
 	pthread_mutex_unlock(&job.lock);
 }
 
@@ -630,7 +629,8 @@ static void message(const struct dcm_gc_message *msg, const void *payload,
 		return;
 	}
 	if (kind == DCM_GC_STOP) {
-		stop((u32)le64toh(msg->value));
+		if (s)
+			stop(&spaces[number], (u32)le64toh(msg->value));
 		return;
 	}
 	if (!s) {
