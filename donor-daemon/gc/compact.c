@@ -27,11 +27,33 @@ struct compact {
 	u64 tables_end;
 };
 
-static int live_compare(const void *a, const void *b)
+/* @c[@i] to where its children, up to @n, have less live. */
+static void heap_sift(struct candidate *c, u32 i, u32 n)
 {
-	const struct candidate *x = a, *y = b;
+	for (u32 k; (k = 2 * i + 1) < n; i = k) {
+		struct candidate swap = c[i];
 
-	return x->live < y->live ? -1 : x->live > y->live;
+		if (k + 1 < n && c[k + 1].live > c[k].live)
+			k++;
+		if (c[k].live <= swap.live)
+			return;
+		c[i] = c[k];
+		c[k] = swap;
+	}
+}
+
+/* The least live first. Not qsort(): glibc's looks how much memory there is. */
+static void live_sort(struct candidate *c, u32 n)
+{
+	for (u32 i = n / 2; i--;)
+		heap_sift(c, i, n);
+	while (n > 1) {
+		struct candidate most = c[0];
+
+		c[0] = c[--n];
+		c[n] = most;
+		heap_sift(c, 0, n);
+	}
 }
 
 /* Sort the regions listed into from-regions and free ones. */
@@ -70,7 +92,7 @@ static u32 regions_sort(struct compact *c, const struct virtio_gc_region *le,
 				 s->cold[region].live_objects * sizeof(__le32),
 		};
 	}
-	qsort(c->from, c->nr_from, sizeof(*c->from), live_compare);
+	live_sort(c->from, c->nr_from);
 	return VIRTIO_GC_OK;
 }
 
