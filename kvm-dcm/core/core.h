@@ -556,6 +556,20 @@ unsigned int dcm_balance(struct dcm_lane *lane);
  */
 bool dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr);
 
+/**
+ * dcm_settle() - have a donor hold pages as they are now, and nobody here
+ * @gfn: first page
+ * @nr: number of pages, whole blocks of %DCM_BLOCK_MAX
+ * @until_ns: not longer
+ *
+ * Waits, as dcm_discard() does. Only if the home lets no access through
+ * meanwhile is it certain that it ends, and true when it has.
+ *
+ * Return: 0, -ETIMEDOUT, -EINTR (ops->relax()), -EBUSY: a page is in use by
+ * I/O, -EIO: one is lost.
+ */
+int dcm_settle(struct dcm_lane *lane, u64 gfn, u64 nr, u64 until_ns);
+
 /* ---- control ---- */
 
 /**

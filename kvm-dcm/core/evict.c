@@ -151,23 +151,23 @@ enum evict_result {
 	EVICT_STUCK, /* this one can't go now */
 };
 
-/* Let the oldest block of a lane's Inactive queue go. */
-static enum evict_result evict_from(struct dcm_lane *lane,
-				    struct dcm_lane *from)
+/*
+ * Let an Inactive block go: locked, in no queue, not locked on return. @whole:
+ * the donor is to have all of its pages afterwards, zero ones too.
+ */
+static enum evict_result evict_block(struct dcm_lane *lane, u32 head,
+				     bool whole)
 {
 	struct dcm_vm *vm = lane->vm;
-	u32 head = dcm_fifo_pop_locked(vm, &from->inactive);
-	u16 dirty, zero, pages, inflight;
-	unsigned int order, i;
-	struct dcm_pd *pd;
-	u32 frame;
+	struct dcm_pd *pd = pd_of(vm, head);
+	unsigned int order = pd_order(pd_word(pd)), i;
+	u16 dirty = dcm_block_flag(vm, head, order, PD_DIRTY);
+	u16 zero = 0, pages, inflight;
+	u32 frame = pd->frame;
 
-	if (head == DCM_NIL)
-		return EVICT_NONE;
-	pd = pd_of(vm, head);
-	order = pd_order(pd_word(pd));
-	frame = pd->frame;
-	dirty = dcm_block_flag(vm, head, order, PD_DIRTY);
+	if (whole)
+		dirty |= page_mask(order) &
+			 (u16)~dcm_block_flag(vm, head, order, PD_REMOTE);
 	if (!dirty) {
 		dcm_count(lane, DCM_C_CLEAN_DROPS, 1);
 		dcm_evict_finish(lane, head, order, frame);
@@ -175,7 +175,8 @@ static enum evict_result evict_from(struct dcm_lane *lane,
 	}
 	pd_set(pd, PD_BUSY);
 	pd_unlock(pd);
-	zero = vm->ops->zero_mask(lane, frame, order, dirty);
+	if (!whole)
+		zero = vm->ops->zero_mask(lane, frame, order, dirty);
 	pages = dirty & (u16)~zero;
 	inflight = dcm_block_flag(vm, head, order, PD_INFLIGHT);
 	if (!pages) {
@@ -201,6 +202,20 @@ static enum evict_result evict_from(struct dcm_lane *lane,
 	}
 	evict_postpone(lane, head, order);
 	return EVICT_STUCK;
+}
+
+bool dcm_evict_block(struct dcm_lane *lane, u32 head, bool whole)
+{
+	return evict_block(lane, head, whole) != EVICT_STUCK;
+}
+
+/* Let the oldest block of a lane's Inactive queue go. */
+static enum evict_result evict_from(struct dcm_lane *lane,
+				    struct dcm_lane *from)
+{
+	u32 head = dcm_fifo_pop_locked(lane->vm, &from->inactive);
+
+	return head == DCM_NIL ? EVICT_NONE : evict_block(lane, head, false);
 }
 
 /* Own queue first, then the others'. Steps taken: 0 or 1. */
@@ -248,12 +263,14 @@ static unsigned int trim_proactive(struct dcm_lane *lane, bool force)
 	return n;
 }
 
-/*
- * One block out of the guest: what ops->unmap found, into its descriptor.
- * Returns 0 when it had to stay.
+/**
+ * dcm_demoted() - one block out of the guest
+ * @lane: caller's lane
+ * @v: what ops->unmap found, goes into its descriptor
+ *
+ * Return: 0 when it had to stay.
  */
-static unsigned int demote_done(struct dcm_lane *lane,
-				const struct dcm_unmap *v)
+unsigned int dcm_demoted(struct dcm_lane *lane, const struct dcm_unmap *v)
 {
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_pd *pd = pd_of(vm, v->gfn);
@@ -326,7 +343,7 @@ static unsigned int demote(struct dcm_lane *lane, u64 want)
 		return 0;
 	vm->ops->unmap(lane, lane->unmap, n);
 	for (i = 0; i < n; i++)
-		done += demote_done(lane, &lane->unmap[i]);
+		done += dcm_demoted(lane, &lane->unmap[i]);
 	return done;
 }
 

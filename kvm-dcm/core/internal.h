@@ -126,6 +126,8 @@ void dcm_wb_unhold(struct dcm_wb *wb);
 
 /* evict.c */
 unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room);
+bool dcm_evict_block(struct dcm_lane *lane, u32 head, bool whole);
+unsigned int dcm_demoted(struct dcm_lane *lane, const struct dcm_unmap *v);
 void dcm_evict_finish(struct dcm_lane *lane, u32 head, unsigned int order,
 		      u32 frame);
 

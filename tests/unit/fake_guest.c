@@ -278,6 +278,15 @@ void fh_discard(struct fake_home *fh, u32 lane, u32 gfn, u32 nr)
 	}
 }
 
+int fh_to_donor(struct fake_home *fh, u32 lane, u32 gfn, u32 nr, u64 ticks)
+{
+	struct dcm_lane *l = enter(fh, lane);
+	int err = dcm_settle(l, gfn, nr, fh->vm->ops->now_ns() + ticks);
+
+	leave(fh, lane);
+	return err;
+}
+
 int fh_budget(struct fake_home *fh, u64 pages)
 {
 	int err = dcm_set_budget(fh->vm, pages);

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * settle.c - a donor is to have pages as they are, all of them
+ *
+ * Eviction brings out what is oldest, and of that what a donor has to know: a
+ * page that is all zero is forgotten, and what the slab has there is what was
+ * there before. Whoever works on the slab itself (garbage collection, as in
+ * semeru-osdi20, 4.1) needs more: every page of a range on the slab, zero ones
+ * as zeros, and none here, or a page that was worked on would be overwritten
+ * by one that was not.
+ *
+ * Block by block: mapped ones are unmapped, dirty ones written back, pages that
+ * no donor has are made here first, zero, and then written too. What a home
+ * does to keep accesses out meanwhile is its business; while it does not, this
+ * is only a hint, as with an eviction that happens to come now.
+ */
+#include "internal.h"
+
+enum settle_result {
+	SETTLE_DONE, /* on its donor, and not here */
+	SETTLE_SOON, /* on its way */
+	SETTLE_AGAIN, /* somebody is at it, or something is full */
+};
+
+/* A mapped block, locked and not BUSY, becomes Inactive. Not locked on return. */
+static int settle_unmap(struct dcm_lane *lane, u32 head, unsigned int order)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_unmap *v = &lane->unmap[0];
+
+	dcm_queue_out(vm, head, order);
+	if (pd_state(pd_word(pd_of(vm, head))) == DCM_PROACTIVE)
+		dcm_state_set(lane, head, DCM_ACTIVE);
+	*v = (struct dcm_unmap){
+		.gfn = head,
+		.order = (u8)order,
+		.dirty = dcm_block_flag(vm, head, order, PD_DIRTY),
+		.frame = DCM_NIL,
+	};
+	pd_set(pd_of(vm, head), PD_BUSY);
+	pd_unlock(pd_of(vm, head));
+	vm->ops->unmap(lane, v, 1);
+	return dcm_demoted(lane, v) ? 0 : -EBUSY;
+}
+
+/* One page of the block at @head that no donor has is brought in as zeros. */
+static int settle_zero(struct dcm_lane *lane, u32 head, u16 missing)
+{
+	switch (dcm_fault(lane, head + ffs_u32(missing) - 1, DCM_FF_WRITE)) {
+	case DCM_FAULT_LOST:
+		return -EIO;
+	case DCM_FAULT_STALL:
+		return SETTLE_AGAIN;
+	default:
+		return SETTLE_SOON;
+	}
+}
+
+static int settle_block(struct dcm_lane *lane, u32 gfn, u32 *next)
+{
+	struct dcm_vm *vm = lane->vm;
+	unsigned int order;
+	u32 head = dcm_block_lock(vm, gfn, &order);
+	struct dcm_pd *pd = pd_of(vm, head);
+	u32 w = pd_word(pd);
+	u16 missing;
+	int err;
+
+	*next = head + (1u << order);
+	if (w & PD_BUSY) {
+		pd_unlock(pd);
+		return SETTLE_AGAIN;
+	}
+	switch (pd_state(w)) {
+	case DCM_NOTDIRECT:
+		missing = page_mask(order) &
+			  (u16)~dcm_block_flag(vm, head, order, PD_REMOTE);
+		err = dcm_block_flag(vm, head, order, PD_LOST) ? -EIO : 0;
+		pd_unlock(pd);
+		if (err || !missing)
+			return err ? err : SETTLE_DONE;
+		return settle_zero(lane, head, missing);
+	case DCM_WRITEBACK:
+		pd_unlock(pd);
+		return SETTLE_SOON;
+	case DCM_INACTIVE:
+		dcm_queue_out(vm, head, order);
+		return dcm_evict_block(lane, head, true) ? SETTLE_SOON :
+							   SETTLE_AGAIN;
+	default:
+		err = settle_unmap(lane, head, order);
+		return err ? err : SETTLE_SOON;
+	}
+}
+
+int dcm_settle(struct dcm_lane *lane, u64 gfn, u64 nr, u64 until_ns)
+{
+	struct dcm_vm *vm = lane->vm;
+	u64 end = min(gfn + nr, (u64)vm->nr_pages);
+
+	while (gfn < end) {
+		u32 next = 0;
+		bool all = true;
+		u64 at;
+
+		/* all that can be on its way at a time is */
+		for (at = gfn; at < end; at = next) {
+			int r = settle_block(lane, (u32)at, &next);
+
+			if (r < 0)
+				return r;
+			if (r == SETTLE_DONE && all)
+				gfn = next;
+			else
+				all = false;
+			if (r == SETTLE_AGAIN)
+				break;
+		}
+		vm->ops->io_flush(lane);
+		if (gfn >= end)
+			break;
+		if (!dcm_poll(lane) && !vm->ops->relax(lane))
+			return -EINTR;
+		if (vm->ops->now_ns() >= until_ns)
+			return -ETIMEDOUT;
+	}
+	return 0;
+}

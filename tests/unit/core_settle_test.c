@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* links: CORE FAKE */
+/*
+ * core_settle_test.c - a donor has all of a range afterwards, and nobody here
+ */
+#include <errno.h>
+
+#include "core_table.h"
+
+#define FROM 32u
+#define NR 192u
+
+#define LONG	1000000000ull
+
+/* The control plane's turn. */
+static void give(void *arg)
+{
+	struct fake_home **fh = arg;
+
+	fh_give_slabs(*fh, 1);
+}
+
+static struct fake_home *home;
+
+static struct fake_home *world_with_slabs(struct fh_config cfg)
+{
+	cfg.idle = give;
+	cfg.arg = &home;
+	home = world(cfg);
+	return home;
+}
+
+/* On the slab, all of it, and what is read from there is what was written. */
+static void settled(struct fake_home *fh, u32 gfn, u32 nr)
+{
+	u64 reads = fh->nr_reads;
+	u32 i;
+
+	for (i = gfn; i < gfn + nr; i++) {
+		assert_int_equal(state_of(fh, i), DCM_NOTDIRECT);
+		assert_true(pd_word(&fh->vm->pd[i]) & PD_REMOTE);
+		assert_false(pd_word(&fh->vm->pd[i]) & PD_DIRTY);
+		assert_false(fh_present(fh, i));
+	}
+	fh_fsck(fh, false);
+	for (i = gfn; i < gfn + nr; i++) {
+		get(fh, i);
+		assert_int_equal(fh_read_checked(fh, i), FH_OK);
+	}
+	/* no page of it was taken for zero without looking */
+	assert_true(fh->nr_reads > reads);
+}
+
+/* Pages in every state: written, zero, read only, never touched; twice. */
+static void mixed(u64 block, u64 budget, u32 delay, bool dirty_bits)
+{
+	struct fh_config cfg = calm();
+	struct fake_home *fh;
+	u32 i, round;
+
+	cfg.budget = budget;
+	cfg.max_delay = delay;
+	cfg.dirty_bits = dirty_bits;
+	fh = world_with_slabs(cfg);
+	tune(fh, "largest_block", block);
+	for (round = 0; round < 2; round++) {
+		for (i = FROM; i < FROM + NR; i++) {
+			if (i % 4 == 0)
+				put(fh, i);
+			else if (i % 4 == 1)
+				assert_int_equal(fh_access(fh, 0, i, true,
+							   true),
+						 0);
+			else if (i % 4 == 2)
+				get(fh, i);
+		}
+		assert_int_equal(fh_to_donor(fh, 0, FROM, NR, LONG), 0);
+		settled(fh, FROM, NR);
+		/* what was there is zero now: no eviction would say so */
+		for (i = FROM; i < FROM + NR; i += 3)
+			assert_int_equal(fh_access(fh, 0, i, true, true), 0);
+		assert_int_equal(fh_to_donor(fh, 0, FROM, NR, LONG), 0);
+		settled(fh, FROM, NR);
+	}
+	end(fh);
+}
+
+static void test_mixed(void **state)
+{
+	(void)state;
+	mixed(4096, 512, 0, false);
+	mixed(4096, 512, 50, false);
+	mixed(65536, 512, 0, false);
+	mixed(65536, 512, 50, true);
+	/* with far less memory than the range has */
+	mixed(4096, 96, 20, false);
+	mixed(65536, 96, 20, false);
+}
+
+/* All of it discarded after it was settled: zeros come from the donor again. */
+static void test_after_discard(void **state)
+{
+	struct fake_home *fh = world_with_slabs(calm());
+	u32 i;
+
+	(void)state;
+	for (i = FROM; i < FROM + 16; i++)
+		put(fh, i);
+	assert_int_equal(fh_to_donor(fh, 0, FROM, 16, LONG), 0);
+	fh_discard(fh, 0, FROM, 16);
+	assert_int_equal(fh_to_donor(fh, 0, FROM, 16, LONG), 0);
+	settled(fh, FROM, 16);
+	end(fh);
+}
+
+/* Nothing takes it: it ends at the time given, and all is as it was. */
+static void test_no_slab(void **state)
+{
+	struct fh_config cfg = calm();
+	struct fake_home *fh;
+	u32 i;
+
+	(void)state;
+	cfg.nr_slabs = 0;
+	cfg.budget = 512;
+	fh = world_with_slabs(cfg);
+	for (i = FROM; i < FROM + 16; i++)
+		put(fh, i);
+	assert_int_equal(fh_to_donor(fh, 0, FROM, 16, 1000), -ETIMEDOUT);
+	fh_fsck(fh, false);
+	for (i = FROM; i < FROM + 16; i++)
+		get(fh, i);
+	fh_destroy(fh);
+}
+
+/* A page that I/O has its hands on stays, and that is said. */
+static void test_pinned(void **state)
+{
+	struct fh_config cfg = calm();
+	struct fake_home *fh;
+
+	(void)state;
+	cfg.p_pinned = 10000;
+	fh = world_with_slabs(cfg);
+	put(fh, FROM);
+	assert_int_equal(fh_to_donor(fh, 0, FROM, 16, LONG), -EBUSY);
+	fh->cfg.p_pinned = 0;
+	assert_int_equal(fh_to_donor(fh, 0, FROM, 16, LONG), 0);
+	settled(fh, FROM, 16);
+	end(fh);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_mixed),
+		cmocka_unit_test(test_after_discard),
+		cmocka_unit_test(test_no_slab),
+		cmocka_unit_test(test_pinned),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
