@@ -25,7 +25,7 @@ CLIENT_SRCS := \
 	kvm-dcm/user/loss.c \
 	kvm-dcm/user/tls.c
 PAGER_SRCS := $(patsubst %,kvm-dcm/user/%.c,\
-	api control frames gc_host gc_link gc_space gc_team gc_team_move \
+	api control frames gc_host gc_link gc_pages gc_space gc_team gc_team_move \
 	gc_team_space gc_team_trace guest lane lost pager pins place polite sample status \
 	uffd) \
 	donor-daemon/gc/request.c

@@ -151,6 +151,41 @@ const struct dcm_ctl_ops dcm_control_ops = {
 	.starved = cb_starved,
 };
 
+bool dcm_control_where(struct dcm_pager *pg, u32 extent, u32 *donor, u64 *slab)
+{
+	struct dcm_control *c = pg->control;
+	const struct slab_work *w, *only = NULL;
+	u32 n = 0;
+
+	pthread_mutex_lock(&c->lock);
+	for (w = c->works; w; w = w->next) {
+		if (w->extent != extent)
+			continue;
+		n++;
+		only = w->flags ? NULL : w;
+	}
+	if (n == 1 && only) {
+		*donor = only->slab->donor;
+		*slab = only->slab->ref.id;
+	}
+	pthread_mutex_unlock(&c->lock);
+	return n == 1 && only;
+}
+
+/* Somebody works on it where it is (gc_pages.c). */
+static bool extent_held(struct dcm_pager *pg, u32 extent)
+{
+	u64 gfn = (u64)extent * pg->vm->extent_pages;
+	u64 end = gfn + pg->vm->extent_pages;
+
+	if (!__atomic_load_n(&pg->guest.holds, __ATOMIC_SEQ_CST))
+		return false;
+	for (; gfn < end; gfn += DCM_BLOCK_MAX)
+		if (dcm_guest_held(&pg->guest, gfn))
+			return true;
+	return false;
+}
+
 /* ---- the thread ---- */
 
 static void lanes_kick(struct dcm_pager *pg)
@@ -207,6 +242,9 @@ static bool work_evict(struct dcm_control *c, struct slab_work *w, bool *over)
 	unsigned int i;
 	int err = -EAGAIN;
 
+	/* Later, then: for as long as a command may take at most. */
+	if (extent_held(c->pg, w->extent))
+		return false;
 	for (i = 0; i < MOVE_STEPS && err == -EAGAIN; i++)
 		err = dcm_extent_move(l->core, w->extent, &w->slab->ref,
 				      &w->cursor);

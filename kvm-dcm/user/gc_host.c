@@ -10,11 +10,21 @@
  *	submit -> [waiting] -> thread: expired, cancelled, refused or done
  *	       -> answered()
  *
- * One thread does all spaces' work in order of arrival: of the commands there
- * are today only SPACE_DESTROY takes time, which is its discard. Features are
- * those whose commands are here: none of tracing, moving and hints yet, so
- * their commands are UNSUPPORTED, and so are TYPES_ADD, CLEAN and
- * SPACE_DONORS, which serve tracing.
+ * One thread does all spaces' work in order of arrival, and carries what
+ * workers say to each other while there is nothing to do. What concerns donors
+ * is the team's (gc_team.c). Here is what concerns pages: before a trace its
+ * regions are settled, that is written to their donors, and accesses wait as
+ * long; before objects are moved or references updated the regions that are
+ * written to are, and accesses wait until it is done.
+ *
+ * With the spec's words: CLEAN settles without keeping accesses out, so the
+ * pause of TRACE_START is for what was used since. It does not leave pages
+ * mapped: an access after it is a fault.
+ *
+ * The bitmaps of TRACE_RESULTS are written by this thread into the window, like
+ * a guest would: that is paged memory, which no other thread of libdcm touches.
+ * It may wait for a lane, and no lane waits for this thread but for held pages,
+ * of which there are none then.
  *
  * Locking: @lock guards the queue and @live; the space table is the
  * thread's, and whoever has stopped it. No lock is held over answered() and
@@ -30,28 +40,36 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "../include/libdcm_gc.h"
+#include "gc_pages.h"
 #include "gc_space.h"
+#include "gc_team.h"
 #include "inside.h"
 
 #define REGION_MIN	(64ull << 10)
-#define REGIONS_MAX	65536u
 #define TYPES_MAX	65536u
-#define REQUEST_MAX	(256u << 10)
-#define RESPONSE_MAX	(256u << 10)
+/* what goes to a donor in one message, and comes from it */
+#define REQUEST_MAX	DCM_WIRE_PAYLOAD_MAX
+#define RESPONSE_MAX	DCM_GC_TEAM_REPLY
+/* as many as one request can list */
+#define REGIONS_MAX	((REQUEST_MAX - 64u) / 16u)
 #define COMMANDS_MAX	32u
 #define DEADLINE_MAX_MS	10000u
 
-#define FEATURES	0ull
+#define FEATURES                                                    \
+	(1ull << VIRTIO_GC_F_TRACE | 1ull << VIRTIO_GC_F_CONCURRENT | \
+	 1ull << VIRTIO_GC_F_EVACUATE | 1ull << VIRTIO_GC_F_COMPACT)
 
 /**
  * struct job - a request on its way
  * @status: refused already, or %VIRTIO_GC_OK
  * @counted: in @live of its space
  * @r: what @request says; points into it
- * @request: the copy
+ * @request: the copy, @bytes of it
  */
 struct job {
 	struct job *next;
@@ -63,6 +81,7 @@ struct job {
 	bool cancelled;
 	bool mute;		/* no room for an answer */
 	struct dcm_gc_request r;
+	size_t bytes;
 	uint64_t request[];
 };
 
@@ -72,6 +91,9 @@ struct dcm_gc_host {
 	struct dcm_gc_host_ops ops;
 	void *priv;
 	struct dcm_gc_pieces spaces;
+	struct dcm_gc_team *team;	/* %NULL: there are no donors */
+	struct dcm_gc_reply *reply;
+	int event;			/* the thread: look again */
 
 	pthread_mutex_t lock;
 	pthread_cond_t wake;	/* the thread: work, or stop */
@@ -79,6 +101,7 @@ struct dcm_gc_host {
 	pthread_t thread;
 	bool stop;
 	bool resetting;
+	bool forget;			/* the thread: reset the team */
 	struct job *first;
 	struct job **last;
 	struct job *running;
@@ -96,12 +119,42 @@ static uint64_t now_ms(void)
 
 /* ---- doing ---- */
 
-static uint32_t space_destroy(struct dcm_gc_host *gc, uint32_t id)
+static size_t team_do(struct dcm_gc_host *gc, const struct job *j)
 {
-	struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, id);
+	return dcm_gc_team_do(gc->team, &j->r, j->request, j->bytes,
+			      j->expires_ms, gc->reply);
+}
 
-	if (!p)
-		return VIRTIO_GC_INVALID;
+static uint32_t team_status(const struct dcm_gc_host *gc)
+{
+	return le32toh(gc->reply->done.status);
+}
+
+static uint32_t space_create(struct dcm_gc_host *gc, const struct job *j)
+{
+	struct dcm_gc_layout l;
+	uint64_t window;
+	uint32_t status;
+
+	dcm_gc_request_layout(&j->r, &l, &window);
+	status = dcm_gc_piece_add(&gc->spaces, j->space, &l, window);
+	if (status || !gc->team)
+		return status;
+	team_do(gc, j);
+	status = team_status(gc);
+	if (status)
+		dcm_gc_piece_drop(&gc->spaces,
+				  dcm_gc_piece_find(&gc->spaces, j->space));
+	return status;
+}
+
+static uint32_t space_destroy(struct dcm_gc_host *gc, const struct job *j)
+{
+	struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, j->space);
+
+	/* No worker has it any more after that, whatever it answers. */
+	if (gc->team)
+		team_do(gc, j);
 	/* Nothing else runs: after this nobody reaches the piece. */
 	if (dcm_pager_discard(gc->pager, gc->window + p->window, p->bytes))
 		return VIRTIO_GC_LIMIT;
@@ -109,46 +162,259 @@ static uint32_t space_destroy(struct dcm_gc_host *gc, uint32_t id)
 	return VIRTIO_GC_OK;
 }
 
-static uint32_t space_create(struct dcm_gc_host *gc, const struct job *j)
-{
-	struct dcm_gc_layout l;
-	uint64_t window;
+/* ---- pages ---- */
 
-	dcm_gc_request_layout(&j->r, &l, &window);
-	return dcm_gc_piece_add(&gc->spaces, j->space, &l, window);
+enum pages_do {
+	PAGES_HOLD,
+	PAGES_SETTLE,
+	PAGES_DISCARD,
+};
+
+static uint64_t window_at(const struct dcm_gc_host *gc,
+			  const struct dcm_gc_piece *p, uint64_t offset)
+{
+	return (uint64_t)gc->window + p->window + offset;
 }
 
-static uint32_t run(struct dcm_gc_host *gc, const struct job *j)
+/* Whole regions of a piece, those there are of them. */
+static uint32_t pages(struct dcm_gc_host *gc, const struct job *j,
+		      enum pages_do what, uint64_t first, uint64_t regions)
 {
+	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, j->space);
+	uint64_t size = p->layout.region_bytes, nr = p->bytes / size;
+	uint64_t va = window_at(gc, p, first * size);
+
+	if (first >= nr)
+		return VIRTIO_GC_OK; /* the workers' to refuse */
+	if (regions > nr - first)
+		regions = nr - first;
+	switch (what) {
+	case PAGES_HOLD:
+		dcm_gc_pages_hold(gc->pager, va, regions * size);
+		return VIRTIO_GC_OK;
+	case PAGES_SETTLE:
+		return dcm_gc_pages_settle(gc->pager, va, regions * size,
+					   j->expires_ms);
+	case PAGES_DISCARD:
+		break;
+	}
+	return dcm_pager_discard(gc->pager, (void *)va, regions * size) ?
+		       VIRTIO_GC_LIMIT :
+		       VIRTIO_GC_OK;
+}
+
+/* @bytes of space from @at: the regions they touch. */
+static uint32_t pages_at(struct dcm_gc_host *gc, const struct job *j,
+			 enum pages_do what, uint64_t at, uint64_t bytes)
+{
+	uint64_t size =
+		dcm_gc_piece_find(&gc->spaces, j->space)->layout.region_bytes;
+
+	if (!bytes || at > UINT64_MAX - bytes)
+		return VIRTIO_GC_OK;
+	return pages(gc, j, what, at / size,
+		     (at + bytes - 1) / size - at / size + 1);
+}
+
+/* The regions a command is about. */
+static uint32_t pages_of(struct dcm_gc_host *gc, const struct job *j,
+			 enum pages_do what)
+{
+	const struct virtio_gc_region *region = j->r.entries;
+	const struct virtio_gc_move *move = j->r.entries;
+	const struct virtio_gc_area *area = j->r.body;
+	uint32_t status = VIRTIO_GC_OK, i;
+
+	for (i = 0; !status && i < j->r.count; i++) {
+		if (j->r.command != VIRTIO_GC_EVACUATE) {
+			status = pages(gc, j, what, le32toh(region[i].region),
+				       1);
+			continue;
+		}
+		status = pages(gc, j, what, le32toh(move[i].from), 1);
+		if (!status)
+			status = pages(gc, j, what, le32toh(move[i].to), 1);
+		if (!status)
+			status = pages_at(gc, j, what, le64toh(move[i].table),
+					  le64toh(move[i].table_bytes));
+	}
+	if (!status && j->r.command == VIRTIO_GC_COMPACT)
+		status = pages_at(gc, j, what, le64toh(area->tables),
+				  le64toh(area->bytes));
+	return status;
+}
+
+/* No worker looks at this one. */
+static uint32_t clean(struct dcm_gc_host *gc, const struct job *j)
+{
+	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, j->space);
+	const struct virtio_gc_region *region = j->r.entries;
+	uint32_t i;
+
+	for (i = 0; i < j->r.count; i++)
+		if (le32toh(region[i].region) >=
+			    p->bytes / p->layout.region_bytes ||
+		    region[i].top)
+			return VIRTIO_GC_INVALID;
+	return pages_of(gc, j, PAGES_SETTLE);
+}
+
+/* A command that needs its regions on the donors, and nobody at them. */
+static size_t held_do(struct dcm_gc_host *gc, const struct job *j,
+		      uint32_t *status)
+{
+	size_t bytes = sizeof(gc->reply->done);
+
+	pages_of(gc, j, PAGES_HOLD);
+	*status = pages_of(gc, j, PAGES_SETTLE);
+	if (!*status) {
+		bytes = team_do(gc, j);
+		*status = team_status(gc);
+	}
+	dcm_gc_pages_release(gc->pager);
+	return bytes;
+}
+
+static bool op_place(void *arg, u32 space, u32 region,
+		     struct dcm_gc_place_of *place)
+{
+	struct dcm_gc_host *gc = arg;
+	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, space);
+
+	return dcm_gc_pages_place(gc->pager,
+				  window_at(gc, p,
+					    region * p->layout.region_bytes),
+				  place);
+}
+
+static void op_bits(void *arg, u32 space, u64 at, const void *bits,
+		    size_t bytes)
+{
+	struct dcm_gc_host *gc = arg;
+	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, space);
+
+	memcpy((void *)window_at(gc, p, at), bits, bytes);
+}
+
+static bool op_cancelled(void *arg)
+{
+	struct dcm_gc_host *gc = arg;
+	bool cancelled;
+
+	pthread_mutex_lock(&gc->lock);
+	cancelled = gc->running->cancelled;
+	pthread_mutex_unlock(&gc->lock);
+	return cancelled;
+}
+
+static const struct dcm_gc_team_ops team_ops = {
+	.place = op_place,
+	.bits = op_bits,
+	.cancelled = op_cancelled,
+};
+
+/* ---- a command ---- */
+
+/* What it ends with; @bytes of gc->reply, if more than its header. */
+static uint32_t run(struct dcm_gc_host *gc, const struct job *j, size_t *bytes)
+{
+	uint32_t status = VIRTIO_GC_OK;
+
 	if (j->status != VIRTIO_GC_OK)
 		return j->status;
-	if (j->cancelled)
+	if (op_cancelled(gc))
 		return VIRTIO_GC_CANCELLED;
 	if (now_ms() >= j->expires_ms)
 		return VIRTIO_GC_TIMED_OUT;
-	switch (j->r.command) {
-	case VIRTIO_GC_SPACE_CREATE:
+	if (j->r.command == VIRTIO_GC_SPACE_CREATE)
 		return space_create(gc, j);
+	if (!dcm_gc_piece_find(&gc->spaces, j->space))
+		return VIRTIO_GC_INVALID;
+	switch (j->r.command) {
 	case VIRTIO_GC_SPACE_DESTROY:
-		return space_destroy(gc, j->space);
+		return space_destroy(gc, j);
 	case VIRTIO_GC_CANCEL:
 		/* What it names has been answered: it was before us. */
-		return dcm_gc_piece_find(&gc->spaces, j->space) ?
-			       VIRTIO_GC_OK :
-			       VIRTIO_GC_INVALID;
+		return VIRTIO_GC_OK;
 	}
-	return VIRTIO_GC_UNSUPPORTED;
+	if (!gc->team)
+		return VIRTIO_GC_UNSUPPORTED;
+	switch (j->r.command) {
+	case VIRTIO_GC_CLEAN:
+		return clean(gc, j);
+	case VIRTIO_GC_TRACE_START:
+	case VIRTIO_GC_EVACUATE:
+	case VIRTIO_GC_UPDATE:
+	case VIRTIO_GC_COMPACT:
+		*bytes = held_do(gc, j, &status);
+		return status;
+	default:
+		*bytes = team_do(gc, j);
+		status = team_status(gc);
+	}
+	if (!status && j->r.command == VIRTIO_GC_RELEASE &&
+	    j->r.flags & VIRTIO_GC_RELEASE_DISCARD)
+		status = pages_of(gc, j, PAGES_DISCARD);
+	return status;
 }
 
-static void answer(struct dcm_gc_host *gc, const struct job *j, uint32_t status)
+static void answer(struct dcm_gc_host *gc, const struct job *j)
 {
-	struct virtio_gc_done d = {
-		.status = htole32(status),
+	struct virtio_gc_done *d = &gc->reply->done;
+	size_t bytes;
+	uint32_t status;
+
+	*d = (struct virtio_gc_done){
 		.donor = htole32(VIRTIO_GC_NO_DONOR),
 		.at = htole64(VIRTIO_GC_NONE),
 	};
+	bytes = 0;
+	status = run(gc, j, &bytes);
+	if (!bytes) {
+		/* nothing of a worker's */
+		bytes = sizeof(*d);
+		*d = (struct virtio_gc_done){
+			.donor = htole32(VIRTIO_GC_NO_DONOR),
+			.at = htole64(VIRTIO_GC_NONE),
+		};
+	}
+	d->status = htole32(status);
+	gc->ops.answered(gc->priv, j->token, gc->reply, j->mute ? 0 : bytes);
+}
 
-	gc->ops.answered(gc->priv, j->token, &d, j->mute ? 0 : sizeof(d));
+/* Under the lock: there is nothing to do. Workers may have to say something. */
+static void idle(struct dcm_gc_host *gc)
+{
+	uint64_t junk;
+	bool any;
+
+	if (gc->forget) {
+		pthread_mutex_unlock(&gc->lock);
+		dcm_gc_team_reset(gc->team);
+		pthread_mutex_lock(&gc->lock);
+		gc->forget = false;
+		pthread_cond_broadcast(&gc->idle);
+		return;
+	}
+	pthread_mutex_unlock(&gc->lock);
+	any = gc->team && dcm_gc_team_idle(gc->team, gc->event);
+	pthread_mutex_lock(&gc->lock);
+	if (any) {
+		if (read(gc->event, &junk, sizeof(junk)) < 0)
+			return;
+	} else if (!gc->first && !gc->stop && !gc->forget) {
+		pthread_cond_wait(&gc->wake, &gc->lock);
+	}
+}
+
+/* Under the lock. */
+static void wake(struct dcm_gc_host *gc)
+{
+	uint64_t one = 1;
+
+	pthread_cond_signal(&gc->wake);
+	if (write(gc->event, &one, sizeof(one)) < 0)
+		return; /* it is full: the thread looks anyway */
 }
 
 static void *gc_main(void *arg)
@@ -159,7 +425,7 @@ static void *gc_main(void *arg)
 	pthread_mutex_lock(&gc->lock);
 	for (;;) {
 		while (!gc->first && !gc->stop)
-			pthread_cond_wait(&gc->wake, &gc->lock);
+			idle(gc);
 		j = gc->first;
 		if (!j)
 			break;
@@ -169,7 +435,7 @@ static void *gc_main(void *arg)
 		gc->running = j;
 		pthread_mutex_unlock(&gc->lock);
 
-		answer(gc, j, run(gc, j));
+		answer(gc, j);
 
 		pthread_mutex_lock(&gc->lock);
 		gc->running = NULL;
@@ -194,6 +460,9 @@ static void cancel_tagged(struct dcm_gc_host *gc, uint32_t space, uint64_t tag)
 		if (j->space == space && j->r.tag == tag &&
 		    j->r.command != VIRTIO_GC_CANCEL)
 			j->cancelled = true;
+	j = gc->running;
+	if (j && j->space == space && j->r.tag == tag)
+		j->cancelled = true;
 }
 
 static void enqueue(struct dcm_gc_host *gc, struct job *j)
@@ -216,7 +485,7 @@ static void enqueue(struct dcm_gc_host *gc, struct job *j)
 	}
 	*gc->last = j;
 	gc->last = &j->next;
-	pthread_cond_signal(&gc->wake);
+	wake(gc);
 	pthread_mutex_unlock(&gc->lock);
 }
 
@@ -243,6 +512,7 @@ void dcm_gc_host_submit(struct dcm_gc_host *gc, const void *request,
 	if (kept)
 		memcpy(j->request, request, kept);
 	j->token = token;
+	j->bytes = kept;
 	j->status =
 		dcm_gc_request_read(j->request, bytes, room, &limits, &j->r);
 	j->space = bytes < sizeof(struct virtio_gc_req) ? DCM_GC_PIECES_MAX :
@@ -263,8 +533,7 @@ void dcm_gc_host_submit(struct dcm_gc_host *gc, const void *request,
 
 uint64_t dcm_gc_host_features(const struct dcm_gc_host *gc)
 {
-	(void)gc;
-	return FEATURES;
+	return gc->team ? FEATURES : 0;
 }
 
 void dcm_gc_host_config(struct dcm_gc_host *gc, struct virtio_gc_config *c)
@@ -286,7 +555,8 @@ void dcm_gc_host_config(struct dcm_gc_host *gc, struct virtio_gc_config *c)
 
 void dcm_gc_host_start(struct dcm_gc_host *gc, uint64_t features)
 {
-	__atomic_store_n(&gc->features, features & FEATURES, __ATOMIC_RELAXED);
+	__atomic_store_n(&gc->features, features & dcm_gc_host_features(gc),
+			 __ATOMIC_RELAXED);
 }
 
 void dcm_gc_host_reset(struct dcm_gc_host *gc)
@@ -300,7 +570,11 @@ void dcm_gc_host_reset(struct dcm_gc_host *gc)
 	gc->resetting = true;
 	for (j = gc->first; j; j = j->next)
 		j->cancelled = true;
-	while (gc->first || gc->running)
+	if (gc->running)
+		gc->running->cancelled = true;
+	gc->forget = gc->team;
+	wake(gc);
+	while (gc->first || gc->running || gc->forget)
 		pthread_cond_wait(&gc->idle, &gc->lock);
 	pthread_mutex_unlock(&gc->lock);
 
@@ -340,8 +614,25 @@ static int init(struct dcm_gc_host *gc, char *err, size_t len)
 	pthread_cond_init(&gc->wake, NULL);
 	pthread_cond_init(&gc->idle, NULL);
 	gc->last = &gc->first;
+	gc->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	gc->reply = calloc(1, sizeof(*gc->reply));
+	snprintf(err, len, "no memory or no descriptors");
+	if (gc->event < 0 || !gc->reply)
+		return -ENOMEM;
+	/* without donors it does what needs none */
+	gc->team = dcm_gc_team_new(dcm_gc_pages_ctl(gc->pager), bytes,
+				   &team_ops, gc);
 	snprintf(err, len, "can't start a thread");
 	return dcm_thread_start(&gc->thread, gc_main, gc);
+}
+
+static void gc_free(struct dcm_gc_host *gc)
+{
+	dcm_gc_team_free(gc->team);
+	if (gc->event >= 0)
+		close(gc->event);
+	free(gc->reply);
+	free(gc);
 }
 
 struct dcm_gc_host *dcm_gc_host_open(struct dcm_pager *p, void *window,
@@ -365,9 +656,10 @@ struct dcm_gc_host *dcm_gc_host_open(struct dcm_pager *p, void *window,
 	gc->ops = *ops;
 	gc->priv = priv;
 	gc->spaces.window_bytes = bytes;
+	gc->event = -1;
 	rc = init(gc, err, len);
 	if (rc) {
-		free(gc);
+		gc_free(gc);
 		gc = NULL;
 	}
 out:
@@ -387,12 +679,12 @@ void dcm_gc_host_close(struct dcm_gc_host *gc)
 	dcm_enter(&old);
 	pthread_mutex_lock(&gc->lock);
 	gc->stop = true;
-	pthread_cond_signal(&gc->wake);
+	wake(gc);
 	pthread_mutex_unlock(&gc->lock);
 	pthread_join(gc->thread, NULL);
 	pthread_mutex_destroy(&gc->lock);
 	pthread_cond_destroy(&gc->wake);
 	pthread_cond_destroy(&gc->idle);
-	free(gc);
+	gc_free(gc);
 	dcm_leave(&old);
 }

@@ -297,14 +297,13 @@ u32 gc_donor_open(struct dcm_gc_team *t, u32 donor)
 				      VIRTIO_GC_WORKER_LOST;
 }
 
-/* Entries of a DONE, or %NULL: then the ask's status says why. */
 const void *gc_take_entries(struct entries_ask *e,
 				const struct dcm_wire_msg *msg, u32 *n)
 {
 	const struct virtio_gc_done *done = msg->payload;
 
 	gc_take_done(&e->ask, 0, msg);
-	if (e->ask.status)
+	if (msg->gc.kind != DCM_GC_DONE || msg->payload_bytes < sizeof(*done))
 		return NULL;
 	*n = le32toh(done->count);
 	if (msg->payload_bytes != sizeof(*done) + (u64)*n * e->entry) {
@@ -376,6 +375,13 @@ static u32 trace_there(struct dcm_gc_team *t, const struct dcm_gc_request *r)
 	return sp->lost ? VIRTIO_GC_WORKER_LOST : VIRTIO_GC_OK;
 }
 
+/* Does it write to regions? */
+static bool moves(u16 command)
+{
+	return command == VIRTIO_GC_EVACUATE || command == VIRTIO_GC_UPDATE ||
+	       command == VIRTIO_GC_COMPACT;
+}
+
 static struct dcm_gc_result team_do(struct dcm_gc_team *t,
 				    const struct dcm_gc_request *r,
 				    const void *raw, size_t bytes,
@@ -403,6 +409,12 @@ static struct dcm_gc_result team_do(struct dcm_gc_team *t,
 		return result;
 	}
 	result.status = trace_there(t, r);
+	/* a region that has moved since takes its worker's trace along */
+	if (!result.status && moves(r->command) &&
+	    !gc_space_stays(t, r->space)) {
+		t->space[r->space].lost = true;
+		result.status = VIRTIO_GC_WORKER_LOST;
+	}
 	if (result.status)
 		return result;
 	switch (r->command) {

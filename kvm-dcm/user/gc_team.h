@@ -32,7 +32,8 @@ struct dcm_gc_place_of {
 
 /**
  * struct dcm_gc_team_ops - what a team asks
- * @place: where region @region of a space is; false: on no donor
+ * @place: where region @region of a space is; false: on no donor, or it is
+ *	being moved to another
  * @bits: a piece of a live bitmap, for space offset @at
  * @cancelled: is the command that runs to end?
  */

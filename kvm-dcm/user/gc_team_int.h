@@ -104,7 +104,10 @@ u32 gc_ask(struct dcm_gc_team *t, struct ask *ask, u64 mask);
 u32 gc_tell(struct dcm_gc_team *t, struct ask *ask, u64 mask);
 void gc_take_done(void *arg, u32 donor, const struct dcm_wire_msg *msg);
 struct ask gc_ask_request(u32 space, const void *raw, size_t bytes);
-/* Entries of a DONE, or %NULL: then the ask's status says why. */
+/*
+ * Entries of a DONE, which may come with any status, or %NULL: then the ask's
+ * says why.
+ */
 const void *gc_take_entries(struct entries_ask *e,
 			    const struct dcm_wire_msg *msg, u32 *n);
 /* A request whose answers' entries of @entry bytes come behind each other. */
@@ -118,6 +121,8 @@ u32 gc_entries_done(struct dcm_gc_team *t, struct entries_ask *e, u64 mask);
 void gc_space_forget(struct team_space *sp);
 /* Where regions are now, and on every donor that has one a worker that knows. */
 u32 gc_space_place(struct dcm_gc_team *t, u32 space);
+/* What a worker would write to is where it was told. */
+bool gc_space_stays(const struct dcm_gc_team *t, u32 space);
 u32 gc_do_create(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 		 const void *raw, size_t bytes);
 u32 gc_do_destroy(struct dcm_gc_team *t, const struct dcm_gc_request *r,

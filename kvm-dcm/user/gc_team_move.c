@@ -124,7 +124,7 @@ static void take_forward(void *arg, u32 donor, const struct dcm_wire_msg *msg)
 
 	(void)donor;
 	got = gc_take_entries(e, msg, &n);
-	if (!got)
+	if (!got || e->ask.status)
 		return;
 	for (u32 i = 0; i < n && i < e->r->count; i++)
 		if (got[i] != asked[i])
@@ -177,20 +177,29 @@ static u32 compact_update(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 	return status;
 }
 
+/*
+ * One donor after the other. One that has no room for its tables ends nothing:
+ * what the others moved is updated too. [VGC-D-44]
+ */
 u32 gc_do_compact(struct dcm_gc_team *t, const struct dcm_gc_request *r,
-		      const void *raw, size_t bytes, struct dcm_gc_reply *out)
+		  const void *raw, size_t bytes, struct dcm_gc_reply *out)
 {
 	struct team_space *sp = &t->space[r->space];
 	struct virtio_gc_moved *moved = (void *)out->entries;
 	struct entries_ask e =
 		gc_ask_entries(t, r, raw, bytes, out, sizeof(*moved));
-	u32 status = VIRTIO_GC_OK, before;
+	u32 status = VIRTIO_GC_OK, full = VIRTIO_GC_OK, before;
 
 	for (u32 i = 0; !status && i < t->nr_donors; i++) {
 		if (!(sp->mask >> i & 1))
 			continue;
 		before = e.count;
+		e.ask.status = VIRTIO_GC_OK;
 		status = gc_entries_done(t, &e, 1ull << i);
+		if (status == VIRTIO_GC_NO_SPACE) {
+			full = status;
+			status = VIRTIO_GC_OK;
+		}
 		if (!status && e.count > before)
 			status = moved_tell(t, r->space, moved + before,
 					    e.count - before, i);
@@ -198,5 +207,5 @@ u32 gc_do_compact(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 	if (!status && e.count)
 		status = compact_update(t, r, moved, e.count);
 	out->done.count = htole32(e.count);
-	return status;
+	return status ? status : full;
 }

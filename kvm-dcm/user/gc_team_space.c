@@ -116,6 +116,24 @@ u32 gc_space_place(struct dcm_gc_team *t, u32 space)
 	return status;
 }
 
+bool gc_space_stays(const struct dcm_gc_team *t, u32 space)
+{
+	const struct team_space *sp = &t->space[space];
+
+	for (u32 r = 0; r < sp->nr_regions; r++) {
+		const struct dcm_gc_place_of *was = &sp->place[r];
+		struct dcm_gc_place_of now;
+
+		if (was->donor == VIRTIO_GC_NO_DONOR)
+			continue;
+		if (!t->ops->place(t->arg, space, r, &now) ||
+		    now.donor != was->donor || now.slab != was->slab ||
+		    now.offset != was->offset)
+			return false;
+	}
+	return true;
+}
+
 static u32 space_tell(struct team_space *sp, const void *raw, size_t bytes)
 {
 	struct told *told = malloc(sizeof(*told) + bytes), **at = &sp->told;

@@ -204,7 +204,7 @@ static void take_live(void *arg, u32 donor, const struct dcm_wire_msg *msg)
 	u32 n, first = le32toh(range->first);
 
 	live = gc_take_entries(e, msg, &n);
-	if (!live)
+	if (!live || e->ask.status)
 		return;
 	if (n != e->r->answer) {
 		e->ask.status = VIRTIO_GC_WORKER_LOST;

@@ -44,8 +44,9 @@ int dcm_guest_init(struct dcm_pager *pg, u64 nr_pages)
 	g->pins = vzalloc(nr_pages);
 	g->bus = vzalloc(nr_pages / 8);
 	g->used = vzalloc(g->nr_chunks);
+	g->held = vzalloc(nr_pages / DCM_BLOCK_MAX / 8 + 1);
 	if (!g->region || !g->base || !g->hole || !g->pins || !g->bus ||
-	    !g->used)
+	    !g->used || !g->held)
 		return -ENOMEM;
 	return 0;
 }
@@ -67,6 +68,7 @@ void dcm_guest_free(struct dcm_pager *pg)
 	vfree(g->pins);
 	vfree(g->bus);
 	vfree(g->used);
+	vfree(g->held);
 }
 
 /* First region that ends after @va. Under the lock, or to be checked. */

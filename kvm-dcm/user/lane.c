@@ -60,6 +60,7 @@ static bool fault(struct dcm_pg_lane *l, const struct uffd_msg *msg)
 {
 	struct dcm_pager *pg = l->pg;
 	u64 va = msg->arg.pagefault.address & ~(u64)(DCM_PAGE_SIZE - 1);
+	enum dcm_fault_result result = DCM_FAULT_STALL;
 	u32 flags = 0;
 	u64 gfn;
 
@@ -77,7 +78,12 @@ static bool fault(struct dcm_pg_lane *l, const struct uffd_msg *msg)
 		flags = DCM_FF_WP | DCM_FF_WRITE;
 	else if (msg->arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WRITE)
 		flags = DCM_FF_WRITE;
-	return dcm_fault(l->core, gfn, flags) != DCM_FAULT_STALL;
+	/* Pairs with dcm_gc_pages_hold(). */
+	__atomic_fetch_add(&l->fault_seq, 1, __ATOMIC_SEQ_CST);
+	if (likely(!dcm_guest_held(&pg->guest, gfn)))
+		result = dcm_fault(l->core, gfn, flags);
+	__atomic_store_n(&l->fault_seq, l->fault_seq + 1, __ATOMIC_RELEASE);
+	return result != DCM_FAULT_STALL;
 }
 
 static bool stalled_retry(struct dcm_pg_lane *l)

@@ -61,6 +61,8 @@ struct dcm_region {
  * @bus: pages replaced by a mapping that raises SIGBUS, a bit each
  * @used: of each chunk, whether a page of it was ever asked for
  * @pinned: pages with a pin
+ * @held: of each 64 KiB, whether accesses wait (gc_pages.c)
+ * @holds: any does
  */
 struct dcm_guest {
 	pthread_mutex_t lock;
@@ -73,6 +75,8 @@ struct dcm_guest {
 	u8 *bus;
 	u8 *used;
 	u64 pinned;
+	u8 *held;
+	bool holds;
 	u32 nr_chunks;
 	u32 next_chunk;
 };
@@ -163,6 +167,7 @@ struct dcm_polite {
  * @stalled: faults that found no frame
  * @drop: frames to be dropped together
  * @unmap_seq: odd while in ops->unmap; who pins waits for it to move on
+ * @fault_seq: odd while the core answers a fault
  * @woken: it slept since it last read
  * @company: reads that found a crowd, less those that did not
  * @nothing: wake-ups for nothing, in a row
@@ -184,6 +189,7 @@ struct dcm_pg_lane {
 	u32 nr_stalled;
 	u32 nr_drop;
 	u32 unmap_seq;
+	u32 fault_seq;
 	struct uffd_msg stalled[DCM_PG_STALLED_MAX];
 	u32 drop[DCM_PG_DROPS_MAX];
 	struct iovec iov[DCM_BATCH_MAX * DCM_BLOCK_MAX / 2];
@@ -279,6 +285,16 @@ static inline u16 dcm_guest_mask(const struct dcm_guest *g, u32 gfn,
 	u16 all = (u16)((1u << (1u << order)) - 1);
 
 	return all & (u16) ~(hole >> (gfn & 15));
+}
+
+/* Do accesses to this page wait? */
+static inline bool dcm_guest_held(const struct dcm_guest *g, u64 gfn)
+{
+	return __atomic_load_n(&g->holds, __ATOMIC_SEQ_CST) &&
+	       __atomic_load_n(&g->held[gfn >> (DCM_ORDER_MAX + 3)],
+			       __ATOMIC_SEQ_CST) >>
+			       (gfn >> DCM_ORDER_MAX & 7) &
+		       1;
 }
 
 /* frames.c */

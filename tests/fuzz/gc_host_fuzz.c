@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "../../kvm-dcm/include/libdcm_gc.h"
+#include "../unit/gc_no_donors.h"
 
 #define EXTENT	(2ull << 20)
 #define WINDOW	(64 * EXTENT)

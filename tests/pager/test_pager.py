@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("DCM_BUILD", ROOT / "build"))
 PAGER_TEST = BUILD / "tests-pager" / "pager_test"
 LOSS_TEST = BUILD / "tests-pager" / "loss_test"
+GC_TEST = BUILD / "tests-pager" / "gc_test"
 SHIM_TEST = BUILD / "tests-pager" / "shim_test"
 PRELOAD = BUILD / "lib" / "libdcm-preload.so"
 JEMALLOC = next(Path("/usr/lib").glob("*/libjemalloc.so.2"), None)
@@ -120,6 +121,18 @@ def test_torture_tcp(start_donor: StartDonor, short_tmp: Path) -> None:
         other.reload()
     config = configure(short_tmp, donors, "tcp")
     run(short_tmp, PAGER_TEST, "torture", config, "64", SECONDS, "4", "5")
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_gc(start_donor: StartDonor, short_tmp: Path, transport: str) -> None:
+    """Three donors trace and compact a heap of twice the budget, while all of it is touched."""
+    donors = [start(start_donor, name, slab="2M", capacity="64M") for name in ("a", "b", "c")]
+    for other in donors[1:]:
+        other.keys = donors[0].keys
+        other.reload()
+    config = configure(short_tmp, donors, transport, budget="9M")
+    done = run(short_tmp, GC_TEST, config, "3")
+    assert done.stdout.count("objects the same") == 3, done.stdout
 
 
 def test_lane_makes_way_for_its_faulter(start_donor: StartDonor, short_tmp: Path) -> None:

@@ -21,6 +21,7 @@
 #include <cmocka.h>
 
 #include "../../kvm-dcm/include/libdcm_gc.h"
+#include "gc_no_donors.h"
 
 #define EXTENT	(2ul << 20)
 #define WINDOW	(8 * EXTENT)

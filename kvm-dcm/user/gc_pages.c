@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * gc_pages.c - pages of a window, as donors' GC workers need them
+ *
+ * semeru-osdi20, 4.1 unmaps what a memory server is about to move, and brings
+ * it back by its swap; here it is the pager that keeps accesses out. A held
+ * page's fault is put aside by the lane that took it, as one that found no
+ * free frame is, and tried again every millisecond: so nobody waits but who
+ * touches it, and the time is bounded by who holds. An extent with a held page
+ * is not moved off its slab either.
+ *
+ *	hold: bits set, lanes that were in a fault are out of it
+ *	settle: written to the donor, unmapped, frames given back
+ *	... the donor works ...
+ *	release: bits cleared, lanes look again, and fetch what it did
+ *
+ * Locking: bits are set and cleared by the GC thread alone. A lane says that it
+ * is in a fault before it looks at them, and the GC thread looks at lanes after
+ * setting them: one sees the other. Settling is done on the discard lane,
+ * under its lock.
+ */
+#include <sched.h>
+
+#include "control.h"
+#include "gc_pages.h"
+#include "gc_team.h"
+
+struct dcm_ctl *dcm_gc_pages_ctl(struct dcm_pager *pg)
+{
+	return pg->ctl;
+}
+
+static void held_set(struct dcm_guest *g, u64 gfn, u64 nr, bool held)
+{
+	u64 end = gfn + nr;
+
+	for (gfn >>= DCM_ORDER_MAX; gfn << DCM_ORDER_MAX < end; gfn++) {
+		u8 bit = (u8)(1u << (gfn & 7));
+
+		if (held)
+			__atomic_fetch_or(&g->held[gfn >> 3], bit,
+					  __ATOMIC_SEQ_CST);
+		else
+			__atomic_fetch_and(&g->held[gfn >> 3], (u8)~bit,
+					   __ATOMIC_SEQ_CST);
+	}
+}
+
+/* Whoever took a fault before the bits were set has answered it. */
+static void lanes_wait(struct dcm_pager *pg)
+{
+	for (u32 i = 0; i < pg->nr_fault; i++) {
+		u32 *seq = &pg->lane[i].fault_seq;
+		u32 was = __atomic_load_n(seq, __ATOMIC_SEQ_CST);
+
+		while (was & 1 && __atomic_load_n(seq, __ATOMIC_SEQ_CST) == was)
+			sched_yield();
+	}
+}
+
+void dcm_gc_pages_hold(struct dcm_pager *pg, uint64_t va, uint64_t bytes)
+{
+	struct dcm_guest *g = &pg->guest;
+	u64 end = va + bytes, len, gfn;
+
+	__atomic_store_n(&g->holds, true, __ATOMIC_SEQ_CST);
+	while ((va = dcm_guest_next(g, va, end, &len, &gfn)), len) {
+		held_set(g, gfn, len >> DCM_PAGE_SHIFT, true);
+		va += len;
+	}
+	lanes_wait(pg);
+}
+
+void dcm_gc_pages_release(struct dcm_pager *pg)
+{
+	struct dcm_guest *g = &pg->guest;
+	u64 bytes = (u64)g->nr_chunks << (DCM_CHUNK_SHIFT - DCM_ORDER_MAX - 3);
+
+	if (!g->holds)
+		return;
+	for (u64 i = 0; i < bytes; i++)
+		if (g->held[i])
+			__atomic_store_n(&g->held[i], 0, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&g->holds, false, __ATOMIC_SEQ_CST);
+	for (u32 i = 0; i < pg->nr_fault; i++)
+		dcm_lane_kick(&pg->lane[i]);
+}
+
+uint32_t dcm_gc_pages_settle(struct dcm_pager *pg, uint64_t va, uint64_t bytes,
+			     uint64_t until_ms)
+{
+	struct dcm_pg_lane *l = &pg->lane[pg->nr_fault + 1];
+	u64 end = va + bytes, len, gfn, i;
+	int err = 0;
+
+	pthread_mutex_lock(&pg->discard_lock);
+	while (!err &&
+	       ((va = dcm_guest_next(&pg->guest, va, end, &len, &gfn)), len)) {
+		for (i = gfn; i < gfn + (len >> DCM_PAGE_SHIFT);
+		     i += DCM_CHUNK_PAGES)
+			__atomic_store_n(&pg->guest.used[i >> DCM_CHUNK_SHIFT],
+					 1, __ATOMIC_SEQ_CST);
+		err = dcm_settle(l->core, gfn, len >> DCM_PAGE_SHIFT,
+				 until_ms * 1000000);
+		va += len;
+	}
+	while (dcm_poll(l->core))
+		;
+	dcm_frames_drop(l);
+	pthread_mutex_unlock(&pg->discard_lock);
+	switch (err) {
+	case 0:
+		return VIRTIO_GC_OK;
+	case -EIO:
+		return VIRTIO_GC_DONOR_LOST;
+	case -EBUSY:
+		return VIRTIO_GC_BUSY;
+	default:
+		return VIRTIO_GC_TIMED_OUT;
+	}
+}
+
+bool dcm_gc_pages_place(struct dcm_pager *pg, uint64_t va,
+			struct dcm_gc_place_of *place)
+{
+	u32 pages = pg->vm->extent_pages;
+	u64 gfn;
+
+	if (!dcm_guest_gfn(&pg->guest, va, &gfn) ||
+	    !dcm_control_where(pg, (u32)(gfn / pages), &place->donor,
+			       &place->slab))
+		return false;
+	place->offset = (gfn & (pages - 1)) << DCM_PAGE_SHIFT;
+	return true;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * gc_pages.h - pages of a window, as donors' GC workers need them
+ *
+ * A range is whole regions, so at least 64 KiB and on one donor each. The GC
+ * thread's, but dcm_gc_pages_held().
+ */
+#ifndef DCM_GC_PAGES_H
+#define DCM_GC_PAGES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct dcm_ctl;
+struct dcm_gc_place_of;
+struct dcm_pager;
+
+/* The control plane of the donors. */
+struct dcm_ctl *dcm_gc_pages_ctl(struct dcm_pager *pg);
+
+/**
+ * dcm_gc_pages_hold() - accesses to a range wait from now on
+ *
+ * Those that came before have been answered when it returns. Ranges may
+ * overlap; dcm_gc_pages_release() lets all go on.
+ */
+void dcm_gc_pages_hold(struct dcm_pager *pg, uint64_t va, uint64_t bytes);
+void dcm_gc_pages_release(struct dcm_pager *pg);
+
+/**
+ * dcm_gc_pages_settle() - a range's donor has all of it, and nothing is here
+ * @until_ms: on the monotonic clock
+ *
+ * Return: a virtio-gc status.
+ */
+uint32_t dcm_gc_pages_settle(struct dcm_pager *pg, uint64_t va, uint64_t bytes,
+			     uint64_t until_ms);
+
+/* Where the byte at @va is kept; false: nowhere, or it is moving. */
+bool dcm_gc_pages_place(struct dcm_pager *pg, uint64_t va,
+			struct dcm_gc_place_of *place);
+
+#endif /* DCM_GC_PAGES_H */
