@@ -14,9 +14,9 @@ import pytest
 
 from tests.donor.conftest import Lab, MakeLab
 from tests.donor.rawgc import (BITMAP, DONE, FINISH, GC, GC_OPEN, GC_ROLE, GC_SLAB, GHOSTS,
-                               NO_GC, PLACE, POLL, REGION, REQUEST, SPACE_DESTROY, STOP, TRACE_START,
-                               VGC_BAD_TYPE, VGC_CANCELLED, VGC_INVALID, VGC_NO_TRACE, WORKER, Heap,
-                               Worker, alive, children)
+                               NO_GC, PLACE, POLL, REGION, REQUEST, SPACE_DESTROY, STOP,
+                               TRACE_START, VGC_BAD_TYPE, VGC_CANCELLED, VGC_INVALID, VGC_NO_TRACE,
+                               WORKER, Heap, Worker, alive, children)
 from tests.donor.rawtls import (BUSY, ERROR, HELLO, NO_SESSION, NO_SLAB, PROTOCOL, QUOTA, READ, SHM,
                                 Closed, Control, Data, Refused, Slab, Tls, dial, hello, pack)
 
@@ -186,8 +186,8 @@ def test_limits(make_lab: MakeLab) -> None:
     assert e.value.status == QUOTA
     assert late.open(1 << 20) >= 1
     late.close()
-    for one in c:
-        one.goodbye()
+    for session in c:
+        session.goodbye()
     lab.settled()
     for gc in ({"workers": 0}, {"worker": "/nonexistent"}):
         none = make_lab(gc=gc)
@@ -253,8 +253,8 @@ def test_noise(lab: Lab) -> None:
             for k in range(60):
                 payload = rng.randbytes(rng.choice((0, 8, 24, 32, 40, 48, 64, 512, 4096)))
                 if k % 2:
-                    payload = struct.pack("<HHIQIIII", rng.choice((1, 2, 4, 16, 17, 18, 20, 32, 36)),
-                                          0, 0, 1, rng.randrange(3), 0,
+                    command = rng.choice((1, 2, 4, 16, 17, 18, 20, 32, 36))
+                    payload = struct.pack("<HHIQIIII", command, 0, 0, 1, rng.randrange(3), 0,
                                           len(payload) // 16, 0) + payload
                 w.say(REQUEST if k % 2 else rng.choice((PLACE, POLL, BITMAP, FINISH, GHOSTS)),
                       payload, epoch=rng.randrange(3), n=rng.randrange(70),
