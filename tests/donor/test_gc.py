@@ -408,9 +408,12 @@ def test_slow_host(lab: Lab) -> None:
     asks.start()
     # 40 MB of questions and 20 MB of answers: more than sockets hold
     assert not sent.wait(1.5)
+    c.beat()
     lab.served()
     for tag in range(first, first + many):
         assert w.hear().tag == tag
+        if tag % 500 == 0:
+            c.beat()
     asks.join(10)
     assert sent.is_set()
     w.close()
@@ -427,8 +430,12 @@ def test_slab_taken_back(lab: Lab) -> None:
     assert w.finish(1) == 0
     c.unmap(slab)
     assert w.trace_start(2, heap.tops) == 0
-    assert w.roots(2, [0]) == 0
-    assert told(w) == WORKER
+    try:
+        # it may live long enough to answer
+        assert w.roots(2, [0]) == 0
+        assert told(w) == WORKER
+    except Refused as e:
+        assert e.status == WORKER
     w.close()
     other = c.map()
     assert d.read(other.id, 0) == bytes(4096)
@@ -455,6 +462,7 @@ def test_donor_ends(make_lab: MakeLab, how: str) -> None:
         if how == "drained":
             c.unmap(slab)
         else:
+            lab.wait(lambda s: s["state"] == "draining", "the first signal")
             lab.signal(signal.SIGTERM)
     gone(pid)
     if lab.process is not None:

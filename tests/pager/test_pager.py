@@ -28,6 +28,7 @@ SHIM_TEST = BUILD / "tests-pager" / "shim_test"
 PRELOAD = BUILD / "lib" / "libdcm-preload.so"
 JEMALLOC = next(Path("/usr/lib").glob("*/libjemalloc.so.2"), None)
 SECONDS = os.environ.get("PAGER_TEST_SECONDS", "5")
+HEAPS = os.environ.get("PAGER_TEST_HEAPS", "3")
 LIMIT_S = 240
 
 pytestmark = pytest.mark.skipif(not PAGER_TEST.exists(), reason="run make -C tests/pager")
@@ -131,8 +132,8 @@ def test_gc(start_donor: StartDonor, short_tmp: Path, transport: str) -> None:
         other.keys = donors[0].keys
         other.reload()
     config = configure(short_tmp, donors, transport, budget="9M")
-    done = run(short_tmp, GC_TEST, config, "3")
-    assert done.stdout.count("objects the same") == 3, done.stdout
+    done = run(short_tmp, GC_TEST, config, HEAPS)
+    assert done.stdout.count("objects the same") == int(HEAPS), done.stdout
 
 
 def test_lane_makes_way_for_its_faulter(start_donor: StartDonor, short_tmp: Path) -> None:
