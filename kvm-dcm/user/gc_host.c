@@ -379,6 +379,11 @@ static void answer(struct dcm_gc_host *gc, const struct job *j)
 		};
 	}
 	d->status = htole32(status);
+	/* who has the answer may at once send as many again [VGC-D-10] */
+	pthread_mutex_lock(&gc->lock);
+	if (j->counted)
+		gc->live[j->space]--;
+	pthread_mutex_unlock(&gc->lock);
 	gc->ops.answered(gc->priv, j->token, gc->reply, j->mute ? 0 : bytes);
 }
 
@@ -439,8 +444,6 @@ static void *gc_main(void *arg)
 
 		pthread_mutex_lock(&gc->lock);
 		gc->running = NULL;
-		if (j->counted)
-			gc->live[j->space]--;
 		free(j);
 		if (!gc->first)
 			pthread_cond_broadcast(&gc->idle);
