@@ -789,22 +789,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_hostile_tcp),
 		cmocka_unit_test(test_hostile_shm),
 	};
-	struct CMUnitTest some[sizeof(tests) / sizeof(tests[0])];
-	unsigned int share = 0, of = 1, i;
-	char cmd[64];
-	size_t n = 0;
-	int ret;
 
-	if (host_files())
-		return 99;
-	/* "1/4": every fourth, from the second on; else a pattern of names */
-	if (argc > 1 && sscanf(argv[1], "%u/%u", &share, &of) != 2)
-		cmocka_set_test_filter(argv[1]);
-	for (i = share; i < sizeof(tests) / sizeof(tests[0]); i += of ? of : 1)
-		some[n++] = tests[i];
-	ret = _cmocka_run_group_tests("ctl", some, n, NULL, NULL);
-	snprintf(cmd, sizeof(cmd), "rm -rf %s", host_dir);
-	if (ret || system(cmd))
-		fprintf(stderr, "logs are in %s\n", host_dir);
-	return ret;
+	return host_run("ctl", tests, sizeof(tests) / sizeof(tests[0]),
+			argc > 1 ? argv[1] : NULL);
 }

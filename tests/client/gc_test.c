@@ -216,18 +216,7 @@ static void world_donors_end(struct world *w)
 static void space_make(struct world *w)
 {
 	const struct mut *m = w->m;
-	struct virtio_gc_space space = {
-		.bytes = htole64(m->l.bytes),
-		.region_bytes = htole64(m->l.region_bytes),
-		.address = htole64(m->l.address),
-		.ref_base = htole64(m->l.ref_base),
-		.ref_bytes = m->l.ref_bytes,
-		.ref_shift = m->l.ref_shift,
-		.type_bytes = m->l.type_bytes,
-		.type_offset = htole16(m->l.type_offset),
-		.type_shift = m->l.type_shift,
-		.type_mask = htole32(m->l.type_mask),
-	};
+	struct virtio_gc_space space = mut_space_le(m);
 	struct virtio_gc_types types = { .runs = htole32(m->nr_runs) };
 	u8 bytes[16 * 32 + 128 * 8];
 	size_t n = mut_types_le(m, bytes);
@@ -776,22 +765,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_donor_killed),
 		cmocka_unit_test(test_bad_heap),
 	};
-	struct CMUnitTest some[sizeof(tests) / sizeof(tests[0])];
-	unsigned int share = 0, of = 1, i;
-	char cmd[64];
-	size_t n = 0;
-	int ret;
 
-	if (host_files())
-		return 99;
-	/* "1/4": every fourth, from the second on; else a pattern of names */
-	if (argc > 1 && sscanf(argv[1], "%u/%u", &share, &of) != 2)
-		cmocka_set_test_filter(argv[1]);
-	for (i = share; i < sizeof(tests) / sizeof(tests[0]); i += of ? of : 1)
-		some[n++] = tests[i];
-	ret = _cmocka_run_group_tests("gc", some, n, NULL, NULL);
-	snprintf(cmd, sizeof(cmd), "rm -rf %s", host_dir);
-	if (ret || system(cmd))
-		fprintf(stderr, "logs are in %s\n", host_dir);
-	return ret;
+	return host_run("gc", tests, sizeof(tests) / sizeof(tests[0]),
+			argc > 1 ? argv[1] : NULL);
 }

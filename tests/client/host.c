@@ -283,7 +283,7 @@ static void key_file(char *path, const char *name, const char *text)
 	close(fd);
 }
 
-int host_files(void)
+static int files(void)
 {
 	if (!mkdtemp(host_dir))
 		return -1;
@@ -291,4 +291,26 @@ int host_files(void)
 	key_file(host_bad_keys, "bad",
 		 "lab:ff112233445566778899aabbccddeeff\n");
 	return 0;
+}
+
+int host_run(const char *group, const struct CMUnitTest *tests, size_t nr,
+	     const char *some)
+{
+	struct CMUnitTest chosen[128];
+	unsigned int share = 0, of = 1;
+	char cmd[64];
+	size_t n = 0;
+	int ret;
+
+	if (nr > sizeof(chosen) / sizeof(chosen[0]) || files())
+		return 99;
+	if (some && sscanf(some, "%u/%u", &share, &of) != 2)
+		cmocka_set_test_filter(some);
+	for (size_t i = share; i < nr; i += of ? of : 1)
+		chosen[n++] = tests[i];
+	ret = _cmocka_run_group_tests(group, chosen, n, NULL, NULL);
+	snprintf(cmd, sizeof(cmd), "rm -rf %s", host_dir);
+	if (ret || system(cmd))
+		fprintf(stderr, "logs are in %s\n", host_dir);
+	return ret;
 }

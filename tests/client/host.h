@@ -80,8 +80,13 @@ void check_slab(struct host *h, struct dcm_ctl_slab *s, u32 e, u64 version);
 
 u64 now_ms(void);
 
-/* Makes host_dir and the key files; 0 when done. */
-int host_files(void);
+/*
+ * These tests, with host_dir and the key files, which go when all have passed.
+ * @some: "1/4": every fourth, from the second on; else a pattern of names; or
+ * %NULL. Returns the exit status.
+ */
+int host_run(const char *group, const struct CMUnitTest *tests, size_t nr,
+	     const char *some);
 
 /* Until @cond, or the test fails. */
 #define WAIT(cond)                                                       \

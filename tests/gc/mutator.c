@@ -142,6 +142,22 @@ static void types_make(struct mut *m)
 	}
 }
 
+struct virtio_gc_space mut_space_le(const struct mut *m)
+{
+	return (struct virtio_gc_space){
+		.bytes = htole64(m->l.bytes),
+		.region_bytes = htole64(m->l.region_bytes),
+		.address = htole64(m->l.address),
+		.ref_base = htole64(m->l.ref_base),
+		.ref_bytes = m->l.ref_bytes,
+		.ref_shift = m->l.ref_shift,
+		.type_bytes = m->l.type_bytes,
+		.type_offset = htole16(m->l.type_offset),
+		.type_shift = m->l.type_shift,
+		.type_mask = htole32(m->l.type_mask),
+	};
+}
+
 size_t mut_types_le(const struct mut *m, void *out)
 {
 	struct virtio_gc_type *t = out;

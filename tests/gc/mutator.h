@@ -126,6 +126,9 @@ void mut_step(struct mut *m, bool allocate);
  */
 void mut_trace(const struct mut *m, u8 *live, const u64 *tops);
 
+/* The space as SPACE_CREATE wants it. */
+struct virtio_gc_space mut_space_le(const struct mut *m);
+
 /* The space's types as TYPES_ADD wants them; bytes. */
 size_t mut_types_le(const struct mut *m, void *out);
 

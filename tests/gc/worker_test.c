@@ -181,18 +181,7 @@ static u32 host_status(struct host *h, u32 d, u16 command, u32 epoch, u32 count,
 static void worker_start(struct host *h, u32 d)
 {
 	const struct mut *m = h->m;
-	struct virtio_gc_space space = {
-		.bytes = htole64(m->l.bytes),
-		.region_bytes = htole64(m->l.region_bytes),
-		.address = htole64(m->l.address),
-		.ref_base = htole64(m->l.ref_base),
-		.ref_bytes = m->l.ref_bytes,
-		.ref_shift = m->l.ref_shift,
-		.type_bytes = m->l.type_bytes,
-		.type_offset = htole16(m->l.type_offset),
-		.type_shift = m->l.type_shift,
-		.type_mask = htole32(m->l.type_mask),
-	};
+	struct virtio_gc_space space = mut_space_le(m);
 	struct virtio_gc_types types = { .runs = htole32(m->nr_runs) };
 	struct dcm_gc_place *places = calloc(m->c.regions, sizeof(*places));
 	struct dcm_gc_message msg = { 0 }, *got;

@@ -189,18 +189,7 @@ static void heap_free(struct world *w)
 static void space_make(struct world *w)
 {
 	const struct mut *m = w->m;
-	struct virtio_gc_space space = {
-		.bytes = htole64(m->l.bytes),
-		.region_bytes = htole64(m->l.region_bytes),
-		.address = htole64(m->l.address),
-		.ref_base = htole64(m->l.ref_base),
-		.ref_bytes = m->l.ref_bytes,
-		.ref_shift = m->l.ref_shift,
-		.type_bytes = m->l.type_bytes,
-		.type_offset = htole16(m->l.type_offset),
-		.type_shift = m->l.type_shift,
-		.type_mask = htole32(m->l.type_mask),
-	};
+	struct virtio_gc_space space = mut_space_le(m);
 	struct virtio_gc_types types = { .runs = htole32(m->nr_runs) };
 	u8 bytes[16 * 32 + 128 * 8];
 	size_t n = mut_types_le(m, bytes);
