@@ -228,6 +228,22 @@ void control_squeeze(struct control *c)
 		fail("budget");
 }
 
+/* serve FILE STOP */
+int serve(int argc, char **argv)
+{
+	struct control c;
+	int fd = open(argv[2], O_RDWR);
+
+	(void)argc;
+	if (fd < 0)
+		fail("%s: %s", argv[2], strerror(errno));
+	control_open(&c, fd);
+	printf("serving\n");
+	while (access(argv[3], F_OK))
+		control_serve(&c, 20);
+	return 0;
+}
+
 /* budget FILE PAGES: of a file that somebody else serves */
 int budget(int argc, char **argv)
 {

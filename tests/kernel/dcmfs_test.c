@@ -18,6 +18,8 @@
  *	dcmfs_test use FILE MIB PROCESSES SEED STOP
  *					memory under use, until STOP exists
  *	dcmfs_test budget FILE PAGES	change it
+ *	dcmfs_test serve FILE STOP	slabs for a file that others use, until
+ *					STOP exists
  *
  * Exit status 0, or 1 and a line that begins with FAILED.
  */
@@ -181,6 +183,8 @@ int main(int argc, char **argv)
 		return use(argc, argv);
 	if (argc == 4 && !strcmp(argv[1], "budget"))
 		return budget(argc, argv);
+	if (argc == 4 && !strcmp(argv[1], "serve"))
+		return serve(argc, argv);
 	fprintf(stderr, "usage: see the top of dcmfs_test.c\n");
 	return 2;
 }

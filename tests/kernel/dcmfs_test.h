@@ -55,6 +55,7 @@ void control_in_order(struct control *c);
 void control_squeeze(struct control *c);
 
 int budget(int argc, char **argv);
+int serve(int argc, char **argv);
 /**
  * struct check - something that has to be so
  * @name: printed when it was
