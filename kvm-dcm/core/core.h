@@ -562,6 +562,7 @@ bool dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr);
  * @nr: number of pages, whole blocks of %DCM_BLOCK_MAX
  * @until_ns: not longer
  *
+ * Not for a sparse VM: what no donor has is brought in here, descriptors are not.
  * Waits, as dcm_discard() does. Only if the home lets no access through
  * meanwhile is it certain that it ends, and true when it has.
  *
