@@ -92,22 +92,18 @@ static u32 request(struct world *w, u16 command, u16 flags, u32 epoch,
 		.response_max = DCM_GC_TEAM_REPLY,
 	};
 	static u64 buf[DCM_WIRE_PAYLOAD_MAX / 8];
-	struct virtio_gc_req *req = (void *)buf;
-	size_t len = sizeof(*req) + body_bytes + bytes, got;
-	struct dcm_gc_request r;
-
-	assert_true(len <= sizeof(buf));
-	*req = (struct virtio_gc_req){
+	struct virtio_gc_req req = {
 		.command = htole16(command),
 		.flags = htole16(flags),
 		.space = htole32(3),
 		.epoch = htole32(epoch),
 		.count = htole32(count),
 	};
-	if (body_bytes)
-		memcpy(req + 1, body, body_bytes);
-	if (bytes)
-		memcpy((u8 *)(req + 1) + body_bytes, entries, bytes);
+	size_t got, len = mut_request_le(buf, sizeof(buf), req, body,
+					 body_bytes, entries, bytes);
+	struct dcm_gc_request r;
+
+	assert_true(len);
 	assert_int_equal(dcm_gc_request_read(buf, len, sizeof(w->out), &limits,
 					     &r),
 			 0);
@@ -252,10 +248,7 @@ static u32 roots_send(struct world *w, u32 epoch)
 	__le64 roots[64];
 
 	assert_true(m->nr_roots <= 64);
-	for (u32 i = 0; i < m->nr_roots; i++)
-		roots[i] = m->roots[i] == MUT_NULL ?
-				   0 :
-				   htole64(m->l.address + m->roots[i]);
+	mut_roots_le(m, roots);
 	return request(w, VIRTIO_GC_TRACE_ROOTS, 0, epoch, m->nr_roots, NULL, 0,
 		       roots, m->nr_roots * sizeof(*roots));
 }
@@ -280,12 +273,7 @@ static u32 opaques_scan(struct world *w, u32 epoch, u32 *status)
 		__le64 roots[256];
 
 		assert_true(slots <= 256);
-		for (u64 s = 0; s < slots; s++) {
-			u64 to = mut_read(m, mut_slot(m, o, s));
-
-			roots[s] = to == MUT_NULL ? 0 :
-						    htole64(m->l.address + to);
-		}
+		mut_slots_le(m, o, roots);
 		*status = request(w, VIRTIO_GC_TRACE_ROOTS, 0, epoch,
 				  (u32)slots, NULL, 0, roots, slots * 8);
 	}
@@ -490,10 +478,7 @@ static void test_compact(void **state)
 		assert_true(n <= 64);
 		memcpy(moved, w.out.entries, n * sizeof(*moved));
 		moves += n;
-		for (u32 k = 0; k < m->nr_roots; k++)
-			a[k] = m->roots[k] == MUT_NULL ?
-				       0 :
-				       htole64(m->l.address + m->roots[k]);
+		mut_roots_le(m, a);
 		assert_int_equal(request(&w, VIRTIO_GC_FORWARD, 0, 1,
 					 m->nr_roots, NULL, 0, a,
 					 m->nr_roots * 8),
@@ -718,7 +703,7 @@ static void test_donor_killed(void **state)
 	world_donors_end(&w);
 }
 
-/* Donors without workers, and a heap that is none. */
+/* A heap that is none. */
 static void test_bad_heap(void **state)
 {
 	struct world w;

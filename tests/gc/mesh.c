@@ -264,10 +264,7 @@ u32 mesh_roots_all(struct mesh *x, u32 epoch)
 	u32 status;
 
 	assert(a);
-	for (u32 i = 0; i < m->nr_roots; i++)
-		a[i] = m->roots[i] == MUT_NULL ?
-			       0 :
-			       htole64(m->l.address + m->roots[i]);
+	mut_roots_le(m, a);
 	status = mesh_roots(x, epoch, a, m->nr_roots);
 	free(a);
 	return status;
@@ -284,11 +281,7 @@ static void opaque_scan(struct mesh *x, u32 epoch, u64 at)
 	assert(a && !x->opaque_seen[at / 8]);
 	x->opaque_seen[at / 8] = 1;
 	x->opaques++;
-	for (u64 i = 0; i < n; i++) {
-		u64 to = mut_read(m, mut_slot(m, o, i));
-
-		a[i] = to == MUT_NULL ? 0 : htole64(m->l.address + to);
-	}
+	mut_slots_le(m, o, a);
 	n = mesh_roots(x, epoch, a, (u32)n);
 	assert(!n);
 	free(a);

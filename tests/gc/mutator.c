@@ -142,6 +142,39 @@ static void types_make(struct mut *m)
 	}
 }
 
+__le64 mut_address_le(const struct mut *m, u64 offset)
+{
+	return offset == MUT_NULL ? 0 : htole64(m->l.address + offset);
+}
+
+void mut_roots_le(const struct mut *m, __le64 *out)
+{
+	for (u32 i = 0; i < m->nr_roots; i++)
+		out[i] = mut_address_le(m, m->roots[i]);
+}
+
+void mut_slots_le(const struct mut *m, const struct mut_object *o, __le64 *out)
+{
+	for (u64 i = 0; i < mut_slots(m, o); i++)
+		out[i] = mut_address_le(m, mut_read(m, mut_slot(m, o, i)));
+}
+
+size_t mut_request_le(void *buf, size_t room, struct virtio_gc_req head,
+		      const void *body, size_t body_bytes, const void *entries,
+		      size_t bytes)
+{
+	u8 *p = buf;
+
+	if (sizeof(head) + body_bytes + bytes > room)
+		return 0;
+	memcpy(p, &head, sizeof(head));
+	if (body_bytes)
+		memcpy(p + sizeof(head), body, body_bytes);
+	if (bytes)
+		memcpy(p + sizeof(head) + body_bytes, entries, bytes);
+	return sizeof(head) + body_bytes + bytes;
+}
+
 struct virtio_gc_space mut_space_le(const struct mut *m)
 {
 	return (struct virtio_gc_space){

@@ -126,6 +126,16 @@ void mut_step(struct mut *m, bool allocate);
  */
 void mut_trace(const struct mut *m, u8 *live, const u64 *tops);
 
+/* What requests call the object at @offset; 0: %MUT_NULL. */
+__le64 mut_address_le(const struct mut *m, u64 offset);
+/* Roots, or what an object refers to, as TRACE_ROOTS wants them. */
+void mut_roots_le(const struct mut *m, __le64 *out);
+void mut_slots_le(const struct mut *m, const struct mut_object *o, __le64 *out);
+/* The bytes of a request; 0: they have no room. */
+size_t mut_request_le(void *buf, size_t room, struct virtio_gc_req head,
+		      const void *body, size_t body_bytes, const void *entries,
+		      size_t bytes);
+
 /* The space as SPACE_CREATE wants it. */
 struct virtio_gc_space mut_space_le(const struct mut *m);
 

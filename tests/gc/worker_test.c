@@ -141,23 +141,20 @@ static struct virtio_gc_done *host_request(struct host *h, u32 d, u16 command,
 					   const void *entries, size_t bytes)
 {
 	static u64 buf[DCM_GC_PAYLOAD_MAX / 8];
-	struct virtio_gc_req *req = (void *)buf;
+	struct virtio_gc_req req = {
+		.command = htole16(command),
+		.epoch = htole32(epoch),
+		.count = htole32(count),
+	};
+	size_t len = mut_request_le(buf, sizeof(buf), req, body, body_bytes,
+				    entries, bytes);
 	struct dcm_gc_message *got;
 
-	memset(req, 0, sizeof(*req));
-	req->command = htole16(command);
-	req->epoch = htole32(epoch);
-	req->count = htole32(count);
-	assert_true(sizeof(*req) + body_bytes + bytes <= sizeof(buf));
-	if (body_bytes)
-		memcpy(req + 1, body, body_bytes);
-	if (bytes)
-		memcpy((u8 *)(req + 1) + body_bytes, entries, bytes);
+	assert_true(len);
 	got = host_call(h, d,
 			(struct dcm_gc_message){
 				.kind = htole32(DCM_GC_REQUEST),
-				.bytes = htole32((u32)(sizeof(*req) +
-						       body_bytes + bytes)),
+				.bytes = htole32((u32)len),
 			},
 			buf);
 	if (!got)
@@ -278,10 +275,7 @@ static u32 host_trace_start(struct host *h, u32 epoch)
 		list[r].region = htole32(r);
 		list[r].top = htole64(r * REGION + m->top[r]);
 	}
-	for (u32 i = 0; i < m->nr_roots; i++)
-		roots[i] = m->roots[i] == MUT_NULL ?
-				   0 :
-				   htole64(m->l.address + m->roots[i]);
+	mut_roots_le(m, roots);
 	for (u32 d = 0; !status && d < h->n; d++)
 		status = host_status(h, d, VIRTIO_GC_TRACE_START, epoch,
 				     m->c.regions, NULL, 0, list,
@@ -339,12 +333,7 @@ static u32 opaques_scan(struct host *h, u32 d, u32 epoch)
 		__le64 roots[256];
 
 		assert_true(slots <= 256);
-		for (u64 s = 0; s < slots; s++) {
-			u64 to = mut_read(m, mut_slot(m, o, s));
-
-			roots[s] = to == MUT_NULL ? 0 :
-						    htole64(m->l.address + to);
-		}
+		mut_slots_le(m, o, roots);
 		for (u32 k = 0; !status && k < h->n; k++)
 			status = host_status(h, k, VIRTIO_GC_TRACE_ROOTS, epoch,
 					     (u32)slots, NULL, 0, roots,

@@ -85,23 +85,19 @@ static u32 ask(struct world *w, u16 command, u16 flags, u32 epoch, u32 count,
 	       size_t bytes)
 {
 	static u64 buf[ROOM / 8];
-	struct virtio_gc_req *req = (void *)buf;
-
-	CHECK(sizeof(*req) + body_bytes + bytes <= sizeof(buf));
-	*req = (struct virtio_gc_req){
+	struct virtio_gc_req req = {
 		.command = htole16(command),
 		.flags = htole16(flags),
 		.space = htole32(5),
 		.epoch = htole32(epoch),
 		.count = htole32(count),
 	};
-	if (body_bytes)
-		memcpy(req + 1, body, body_bytes);
-	if (bytes)
-		memcpy((u8 *)(req + 1) + body_bytes, entries, bytes);
+	size_t len = mut_request_le(buf, sizeof(buf), req, body, body_bytes,
+				    entries, bytes);
+
+	CHECK(len);
 	call.over = false;
-	dcm_gc_host_submit(w->gc, buf, sizeof(*req) + body_bytes + bytes, ROOM,
-			   &call);
+	dcm_gc_host_submit(w->gc, buf, len, ROOM, &call);
 	pthread_mutex_lock(&call.lock);
 	while (!call.over)
 		pthread_cond_wait(&call.done, &call.lock);
@@ -218,10 +214,7 @@ static void roots_send(struct world *w, u32 epoch)
 	__le64 le[64];
 
 	CHECK(m->nr_roots <= 64);
-	for (u32 i = 0; i < m->nr_roots; i++)
-		le[i] = m->roots[i] == MUT_NULL ?
-				0 :
-				htole64(m->l.address + m->roots[i]);
+	mut_roots_le(m, le);
 	MUST(ask(w, VIRTIO_GC_TRACE_ROOTS, 0, epoch, m->nr_roots, NULL, 0, le,
 		 m->nr_roots * 8ull),
 	     0);
@@ -410,10 +403,7 @@ static u64 compact(struct world *w, u32 epoch)
 	moves = le32toh(done->count);
 	CHECK(moves && moves <= REGIONS);
 	memcpy(moved, done + 1, moves * sizeof(*moved));
-	for (u32 i = 0; i < w->m->nr_roots; i++)
-		le[i] = w->m->roots[i] == MUT_NULL ?
-				0 :
-				htole64(w->m->l.address + w->m->roots[i]);
+	mut_roots_le(w->m, le);
 	MUST(ask(w, VIRTIO_GC_FORWARD, 0, epoch, w->m->nr_roots, NULL, 0, le,
 		 w->m->nr_roots * 8ull),
 	     0);
