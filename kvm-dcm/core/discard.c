@@ -66,34 +66,6 @@ static void discard_whole(struct dcm_lane *lane, u32 head, unsigned int order)
 	}
 }
 
-/* A mapped page of a block that fell apart joins its queue. */
-static void enqueue_member(struct dcm_lane *lane, u32 gfn)
-{
-	struct dcm_vm *vm = lane->vm;
-	unsigned int order;
-
-	for (;;) {
-		u32 head = dcm_block_lock(vm, gfn, &order);
-		u32 w = pd_word(pd_of(vm, head));
-
-		if (order || pd_where(w) != DCM_W_NONE ||
-		    (pd_state(w) != DCM_ACTIVE &&
-		     pd_state(w) != DCM_PROACTIVE)) {
-			/* somebody else has taken it on */
-			pd_unlock(pd_of(vm, head));
-			return;
-		}
-		if (!(w & PD_BUSY)) {
-			dcm_queue_in(lane, gfn, 0);
-			pd_unlock(pd_of(vm, head));
-			return;
-		}
-		pd_unlock(pd_of(vm, head));
-		/* Given up it would be mapped and in no queue, for good. */
-		vm->ops->relax(lane);
-	}
-}
-
 /* A block falls apart. Locked, not BUSY, order > 0; not locked on return. */
 static void split(struct dcm_lane *lane, u32 head, unsigned int order)
 {
@@ -126,9 +98,8 @@ static void split(struct dcm_lane *lane, u32 head, unsigned int order)
 	}
 	pd_lock(pd);
 	dcm_eblk_reduce(lane, head, order);
+	dcm_queue_in(lane, head, 0);
 	dcm_block_unbusy(lane, head, order);
-	for (i = 0; i < 1u << order; i++)
-		enqueue_member(lane, head + i);
 }
 
 bool dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr)

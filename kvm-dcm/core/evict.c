@@ -28,7 +28,7 @@ static u64 reserve_pages(const struct dcm_vm *vm)
 {
 	u64 r = dcm_tune(vm, DCM_T_reserve_pages);
 
-	return max(min(r, READ_ONCE(vm->budget) / 16), (u64)1);
+	return max(min(r, READ_ONCE(vm->budget) / 256), (u64)1);
 }
 
 static u64 inactive_share(const struct dcm_vm *vm)
@@ -51,14 +51,14 @@ static u64 proactive_share(const struct dcm_vm *vm)
 }
 
 /*
- * What is known about a residency when it ends. Half or fewer of the pages
- * touched: REDUCE. Returns whether to. Each page notes when it went.
+ * What is known about a residency when it ends. Returns whether to REDUCE.
+ * Each page notes when it went.
  */
 static bool residency_end(struct dcm_lane *lane, u32 head, unsigned int order)
 {
 	struct dcm_vm *vm = lane->vm;
-	unsigned int seen = 0, hit = 0, observed = 0, touched = 0;
-	unsigned int known = 0, written = 0;
+	bool apart = dcm_eblk_judge(lane, head, order);
+	unsigned int seen = 0, hit = 0, known = 0, written = 0;
 	u32 chance = (u32)dcm_random(lane) & 255;
 	u32 now = (u32)atomic64_add_return(1 << order, &vm->evicted);
 	struct dcm_pd *pd = pd_of(vm, head), *end = pd + (1u << order);
@@ -66,13 +66,9 @@ static bool residency_end(struct dcm_lane *lane, u32 head, unsigned int order)
 	for (; pd < end; pd++) {
 		u32 w = pd_word(pd), wrote = 0;
 
-		if (w & PD_OBSERVED) {
-			observed++;
-			touched += !!(w & PD_TOUCHED);
-			if (w & PD_PREFETCHED) {
-				seen++;
-				hit += !!(w & PD_TOUCHED);
-			}
+		if ((w & PD_OBSERVED) && (w & PD_PREFETCHED)) {
+			seen++;
+			hit += !!(w & PD_TOUCHED);
 		}
 		/*
 		 * A guess stands every second time, a write always; that a
@@ -97,13 +93,7 @@ static bool residency_end(struct dcm_lane *lane, u32 head, unsigned int order)
 		dcm_learn(&habit_of(vm, head)->rewritten, written * 2 >= known);
 	dcm_count(lane, DCM_C_PREFETCH_SEEN, seen);
 	dcm_count(lane, DCM_C_PREFETCH_HIT, hit);
-	if (!order)
-		return false;
-	dcm_eblk_learn(vm, head, seen, hit);
-	if (order > dcm_eblk_order_max(vm))
-		return true;
-	return dcm_tune(vm, DCM_T_elastic) && observed > 1 &&
-	       touched * 2 <= observed;
+	return apart;
 }
 
 /**

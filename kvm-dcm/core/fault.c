@@ -73,6 +73,7 @@ static enum dcm_fault_result fault_unmapped(struct dcm_lane *lane, u32 head,
 	u32 frame = pd->frame;
 	struct dcm_wb *wb = NULL;
 	u16 writable;
+	bool apart;
 
 	if (cancel) {
 		/* The write-back keeps the frame, the guest gets a new one. */
@@ -96,7 +97,10 @@ static enum dcm_fault_result fault_unmapped(struct dcm_lane *lane, u32 head,
 	if (wb)
 		dcm_wb_unhold(wb);
 	pd_lock(pd);
-	dcm_queue_in(lane, head, order);
+	apart = dcm_eblk_judge(lane, head, order);
+	if (apart)
+		dcm_eblk_reduce(lane, head, order);
+	dcm_queue_in(lane, head, apart ? 0 : order);
 	dcm_block_unbusy(lane, head, order);
 	return DCM_FAULT_DONE;
 }

@@ -19,7 +19,7 @@
 	X(proactive_share, "bp", 7000, 0, 9000,                                \
 	  "most of the budget that Proactive may hold; above it the oldest "   \
 	  "is demoted to Active. 0: plain FIFO with a second chance")          \
-	X(inactive_share, "bp", 500, 100, 5000,                                \
+	X(inactive_share, "bp", 1500, 100, 5000,                               \
 	  "part of the budget kept unmapped to notice re-references; larger "  \
 	  "tells hot from cold better and costs more minor faults")            \
 	X(keep_clean, "bool", 1, 0, 1,                                         \
@@ -31,7 +31,7 @@
 	  "what is gone is forgotten")                                         \
 	X(reserve_pages, "pages", 64, 1, 65536,                                \
 	  "frames kept free so that a fetch never waits for an eviction; at "  \
-	  "most 1/16 of the budget is used for it")                            \
+	  "most 1/256 of the budget is used for it")                            \
 	X(batch_blocks, "blocks", 32, 1, 64,                                   \
 	  "blocks unmapped together: one TLB flush for all")                   \
 	X(largest_block, "bytes", 65536, 4096, 65536,                          \

@@ -28,7 +28,7 @@ static struct fake_home *block_in(enum dcm_state s, bool zero_hole)
 		return fh;
 	}
 	/* Step by step, until it is where it should be on its way out. */
-	fh->cfg.max_delay = s == DCM_WRITEBACK ? 100000 : 0;
+	fh->cfg.max_delay = s == DCM_WRITEBACK ? 500 : 0;
 	for (n = FLOOD_AT; n < FLOOD_AT + 1400; n++) {
 		enum dcm_state want = s == DCM_PROACTIVE ? DCM_INACTIVE : s;
 		int f;
