@@ -17,6 +17,11 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 	u16 hide = 0;
 
 	f->hidden = 0;
+	/* As kvm-dcm.ko: dirty is what the page tables say, not a guess. */
+	if (h->accessed_bits)
+		f->writable = f->write && f->fault_page < nr ?
+				      (u16)(1u << f->fault_page) :
+				      0;
 	if (f->sample && f->order && !h->accessed_bits) {
 		u32 k = (u32)(bench_rand(&h->rng) >> 32) % nr;
 
@@ -37,7 +42,9 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 		else
 			h->page[f->gfn + i] =
 				keep | HOME_PRESENT |
-				(f->writable & (1u << i) ? HOME_WRITABLE : 0);
+				(h->accessed_bits || f->writable & (1u << i) ?
+					 HOME_WRITABLE :
+					 0);
 	}
 	return 0;
 }
@@ -53,7 +60,9 @@ static void op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order,
 		u8 *p = &h->page[gfn + i];
 
 		*p &= (u8) ~(HOME_WRITABLE | HOME_HIDDEN);
-		*p |= HOME_PRESENT | (writable & (1u << i) ? HOME_WRITABLE : 0);
+		*p |= HOME_PRESENT;
+		if (h->accessed_bits || writable & (1u << i))
+			*p |= HOME_WRITABLE;
 	}
 }
 
@@ -91,6 +100,8 @@ static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v, unsigned int n)
 				v->observed |= (u16)(1u << i);
 				if (*p & HOME_TOUCHED)
 					v->touched |= (u16)(1u << i);
+				if (*p & HOME_DIRTY)
+					v->dirty |= (u16)(1u << i);
 			}
 			*p &= HOME_WRITTEN | HOME_SEEN;
 		}

@@ -170,7 +170,8 @@ def prepare(bed: Bed) -> None:
     bed.must("echo +memory >/sys/fs/cgroup/cgroup.subtree_control")
 
 
-def _until(bed: Bed, job: Job, word: str) -> None:
+def until(job: Job, word: str) -> None:
+    """Wait for a job to say a word."""
     deadline = time.monotonic() + 120
     while word not in (said := job.output()).stdout:
         if said.rc != -1 or time.monotonic() > deadline:
@@ -187,7 +188,7 @@ def dcmfs(bed: Bed, size_mib: int, budget: int) -> Iterator[Dcm]:
     bed.must(f"truncate -s {size_mib}M {FILE}")
     job = bed.spawn(f"exec /tmp/dcmfs_test serve {FILE} /tmp/stop </dev/null")
     try:
-        _until(bed, job, "serving")
+        until(job, "serving")
         yield Dcm(bed)
     finally:
         bed.must("touch /tmp/stop")
@@ -220,7 +221,7 @@ class Swaps:
         self.bed.put(NBD, "/tmp/nbdmem", 0o755)
         self.bed.must("modprobe nbd nbds_max=1 && ip link set lo up")
         self._job = self.bed.spawn(f"exec /tmp/nbdmem /dev/nbd0 {self.size_mib}")
-        _until(self.bed, self._job, "ready")
+        until(self._job, "ready")
         time.sleep(1)  # from there to NBD_DO_IT
         return "/dev/nbd0"
 

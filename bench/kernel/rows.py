@@ -10,8 +10,8 @@ import os
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -400,6 +400,7 @@ PEERS = ("brd", "nvme", "nbd")
 # A machine that others use too may take long; loads that are not begun by then are not measured.
 LONGEST_S = 480
 HEAP = 16  # MiB: the memory of touch, and the most that a program's heap can be
+BESIDE = 1  # MiB: about what a program has besides
 
 PROGRAM_INPUT = """
 import random
@@ -426,6 +427,25 @@ for n in range(60):
 for row in db.execute('select shop, avg(price) from item group by shop order by 2'):
     h.update(repr(row).encode())
 print(h.hexdigest())
+"""
+# In L1: how much of the heap of whoever is in the group argv[1] is in memory, median of when not all
+# of it was. The heap is the mapping of argv[2] bytes.
+RESIDENT = """
+import pathlib, re, statistics, sys, time
+group, size, found = pathlib.Path(sys.argv[1]), int(sys.argv[2]), []
+print("watching", flush=True)
+while not pathlib.Path("/tmp/resident.stop").exists():
+    for pid in (group / "cgroup.procs").read_text().split():
+        try:
+            maps = pathlib.Path("/proc", pid, "smaps").read_text()
+        except OSError:
+            continue
+        for a, b, rest in re.findall(r"^([0-9a-f]+)-([0-9a-f]+) (.*?)^VmFlags", maps, re.M | re.S):
+            kib = dict(re.findall(r"^(Rss|Swap): *(\\d+)", rest, re.M))
+            if int(b, 16) - int(a, 16) == size and int(kib["Swap"]):
+                found.append(int(kib["Rss"]))
+    time.sleep(0.05)
+print("resident", int(statistics.median(found)) * 1024 if found else 0)
 """
 PROGRAMS = {
     "sort": "sort --parallel=1 -S 12M -k2,2 -k5,5 /var/tmp/lines | sha256sum",
@@ -470,6 +490,7 @@ def faults_bytes(say: Say, repeat: int) -> Row:
         bed.must("echo never >/sys/kernel/mm/transparent_hugepage/enabled")
         bed.put(PROGRAM_INPUT.encode(), "/var/tmp/lines.py")
         bed.put(SQLITE.encode(), "/var/tmp/shop.py")
+        bed.put(RESIDENT.encode(), "/tmp/resident.py")
         bed.must("python3 /var/tmp/lines.py; cat /var/tmp/lines >/dev/null", 300)
         swaps = l1.Swaps(bed, 3 * HEAP)
         for load in ("seq", "zipf", *PROGRAMS):
@@ -484,8 +505,11 @@ def faults_bytes(say: Say, repeat: int) -> Row:
                 limit = heap * share // 100
                 allowed = limit if name == "dcmfs" else limit + beside
                 one: Raw = {"side": name, "load": load, "share": share, "limit": allowed}
+                resident: list[int] = []
                 with _side(swaps, name, HEAP, allowed) as side:
-                    one |= _moved(side, load, right)
+                    with nullcontext() if name == "dcmfs" else _watched(bed, resident):
+                        one |= _moved(side, load, right)
+                one |= {"resident": r for r in resident}
                 runs.append(one)
                 say(f"faults-bytes: {one}")
         swaps.close()
@@ -493,18 +517,38 @@ def faults_bytes(say: Say, repeat: int) -> Row:
     return _faults_row(runs, left)
 
 
+@contextmanager
+def _watched(bed: Bed, found: list[int]) -> Iterator[None]:
+    """Appends how much of the heap was in memory meanwhile."""
+    bed.must("rm -f /tmp/resident.stop")
+    job = bed.spawn(f"exec python3 /tmp/resident.py {l1.GROUP} {HEAP * l1.MIB}")
+    try:
+        l1.until(job, "watching")
+        yield
+    finally:
+        bed.must("touch /tmp/resident.stop")
+        job.wait(60)
+    found.append(int(job.output().stdout.split()[-1]))
+
+
 def _needs(swaps: l1.Swaps, load: str) -> tuple[int, int, str]:
-    """Bytes of its heap that a load uses, of what it has besides in its cgroup; its result."""
+    """Bytes of its heap that a load uses, of what it has besides in its cgroup; its result.
+
+    What it has besides (locked memory, page tables, charges in stock) is what of a limit is not
+    there for its heap.
+    """
     with l1.dcmfs(swaps.bed, HEAP, HEAP * l1.MIB) as side:
         ran = _run_load(side, load)
         stats = swaps.bed.must(f"cat {l1.STATS}")
         found = re.search(r"^direct (\d+)$", stats, re.M)
         assert found, stats
         heap = int(found[1]) * 4096
-    with l1.swap(swaps, "brd", 1 << 40) as side:
+    limit, resident = heap // 2 + BESIDE * l1.MIB, [0]
+    with l1.swap(swaps, "brd", limit) as side, _watched(swaps.bed, resident):
         _run_load(side, load)
-        peak = int(swaps.bed.must(f"cat {l1.GROUP}/memory.peak"))
-    return heap, max(peak - heap, 0), ran.said if load in PROGRAMS else ""
+    if not resident[-1]:
+        raise RuntimeError(f"{load}: all of it fits into {limit} bytes")
+    return heap, max(limit - resident[-1], 0), ran.said if load in PROGRAMS else ""
 
 
 def _faults_row(runs: list[Raw], left: list[str]) -> Row:

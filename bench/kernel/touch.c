@@ -9,7 +9,8 @@
  * not the beginning, then the accesses: to one page each, of which the first
  * word is checked. `seq` goes round and round; each thread has its part of the
  * pages. `rand` is uniform, `zipf` has 1/n for the n-th page of a scattered
- * order; all threads use all pages.
+ * order; all threads use all pages. Swap gets no other memory of the program,
+ * as in arena.c.
  *
  * The command LOOK (environment) is run before and after what is measured; what it
  * prints is there in the output. Between, plugin.c's counters run.
@@ -170,6 +171,9 @@ int main(int argc, char **argv)
 		     fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
 	if (o.mem == MAP_FAILED)
 		fail("mmap");
+	if (fd < 0 && (mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) ||
+		       munlock((void *)o.mem, o.pages * PAGE)))
+		fail("mlockall");
 	for (page = 0; page < o.pages; page++)
 		o.mem[page * (PAGE / 8)] = word(page);
 	pthread_barrier_init(&o.barrier, NULL, o.threads + 1);
