@@ -44,7 +44,8 @@ struct dcm_gc_space *dcm_gc_space_new(const struct dcm_gc_layout *l, u32 donor,
 	s->nr_regions = (u32)(l->bytes >> s->region_shift);
 	pthread_mutex_init(&s->types_lock, NULL);
 	pthread_mutex_init(&s->trace_lock, NULL);
-	s->marks_bytes = l->bytes / 64;
+	/* and a word of marks that are always set (scan.c) */
+	s->marks_bytes = l->bytes / 64 + sizeof(*s->marks);
 	s->marks = gc_map(s->marks_bytes);
 	s->grey_bytes = l->bytes >> 9;
 	s->grey = gc_map(s->grey_bytes);
@@ -52,14 +53,16 @@ struct dcm_gc_space *dcm_gc_space_new(const struct dcm_gc_layout *l, u32 donor,
 	s->runs = gc_map(DCM_GC_RUNS_MAX * sizeof(*s->runs));
 	s->hash = gc_map((1u << GC_HASH_BITS) * sizeof(*s->hash));
 	s->regions = calloc(s->nr_regions, sizeof(*s->regions));
+	s->reach = calloc(s->nr_regions, sizeof(*s->reach));
 	s->cold = calloc(s->nr_regions, sizeof(*s->cold));
 	if (!s->marks || !s->grey || !s->types || !s->runs || !s->hash ||
-	    !s->regions || !s->cold) {
+	    !s->regions || !s->reach || !s->cold) {
 		dcm_gc_space_free(s);
 		return NULL;
 	}
 	for (u32 i = 0; i < s->nr_regions; i++)
 		s->regions[i].donor = VIRTIO_GC_NO_DONOR;
+	s->marks[l->bytes >> 9] = U64_MAX;
 	*status = VIRTIO_GC_OK;
 	return s;
 }
@@ -75,6 +78,7 @@ void dcm_gc_space_free(struct dcm_gc_space *s)
 	gc_unmap(s->runs, DCM_GC_RUNS_MAX * sizeof(*s->runs));
 	gc_unmap(s->hash, (1u << GC_HASH_BITS) * sizeof(*s->hash));
 	free(s->regions);
+	free(s->reach);
 	free(s->cold);
 	pthread_mutex_destroy(&s->types_lock);
 	pthread_mutex_destroy(&s->trace_lock);
@@ -116,7 +120,8 @@ u32 dcm_gc_space_place(struct dcm_gc_space *s, u32 region, u32 donor,
 u64 dcm_gc_space_memory(const struct dcm_gc_space *s)
 {
 	u64 bytes = sizeof(*s) +
-		    s->nr_regions * (sizeof(*s->regions) + sizeof(*s->cold)) +
+		    s->nr_regions * (sizeof(*s->regions) + sizeof(*s->reach) +
+				     sizeof(*s->cold)) +
 		    s->nr_types * sizeof(*s->types) +
 		    s->nr_runs * sizeof(*s->runs) +
 		    (sizeof(*s->hash) << GC_HASH_BITS);

@@ -28,14 +28,25 @@ struct gc_type {
 	u32 run;
 	u16 runs;
 	u8 shift;
-};
+} ____cacheline_aligned;
 
 struct gc_run {
 	u32 offset;
 	u32 count;
 };
 
-/* What every reference needs to know of its target's region. */
+/**
+ * struct gc_reach - what every reference needs to know of its target's region
+ * @end: the unit of the space where the objects traced here end; 0: none are
+ * @zero: where the space's first byte would be, were all of it mapped as this
+ *	region is
+ */
+struct gc_reach {
+	u64 end;
+	uintptr_t zero;
+};
+
+/* And what there is beside that. */
 struct gc_region {
 	u8 *base;	/* %NULL: not on this donor */
 	u64 top;	/* offset in the region; 0: not traced */
@@ -76,6 +87,7 @@ struct dcm_gc_space {
 	u32 region_shift;
 	u32 nr_regions;
 	struct gc_region *regions;
+	struct gc_reach *reach;
 	struct gc_cold *cold;
 	u64 *marks;
 	u64 marks_bytes;
@@ -121,6 +133,15 @@ static inline bool gc_marked(const struct dcm_gc_space *s, u64 offset)
 	u64 unit = offset >> 3;
 
 	return READ_ONCE(s->marks[unit >> 6]) >> (unit & 63) & 1;
+}
+
+/* Inline: without the instruction the compiler's is a call. */
+static inline u32 gc_popcount(u64 v)
+{
+	v -= v >> 1 & 0x5555555555555555ull;
+	v = (v & 0x3333333333333333ull) + (v >> 2 & 0x3333333333333333ull);
+	v = (v + (v >> 4)) & 0x0f0f0f0f0f0f0f0full;
+	return (u32)(v * 0x0101010101010101ull >> 56);
 }
 
 static inline u64 gc_unit_words(const struct dcm_gc_space *s)

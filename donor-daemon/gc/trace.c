@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * trace.c - which objects of a space are reachable
+ * trace.c - which objects of a space are reachable: start, feeding, end
  *
- * Nothing is looked at when it is first known of. A reference that is found
- * goes into a short queue and the word with its target's mark is prefetched;
- * GC_EDGES references later the mark is tested, and set by whoever is first.
- * What was marked goes on the thread's ring (work.h). What is taken from the
- * ring, newest first, goes through a second short queue while its first bytes
- * are prefetched, and is scanned GC_AHEAD objects later.
+ * What its threads do is in scan.c, how they share it in work.c. Here a trace
+ * is made from what TRACE_START says, takes what comes from outside, and says
+ * how far it is and what it found.
  *
  * The roots are tested before they are taken; the heap is not. The first
  * object that is not what it should be stops the trace.
@@ -21,241 +18,12 @@
 
 #include "work.h"
 
-static void tally_flush(struct gc_worker *w, u32 i)
-{
-	struct gc_cold *c;
-
-	if (w->tally[i].region == U32_MAX)
-		return;
-	c = &w->trace->space->cold[w->tally[i].region];
-	__atomic_add_fetch(&c->live_bytes, w->tally[i].bytes, __ATOMIC_RELAXED);
-	__atomic_add_fetch(&c->live_objects, w->tally[i].objects,
-			   __ATOMIC_RELAXED);
-	w->tally[i].region = U32_MAX;
-}
-
-static inline void tally(struct gc_worker *w, u32 region, u64 bytes)
-{
-	u32 i = region % GC_TALLY;
-
-	if (unlikely(w->tally[i].region != region)) {
-		tally_flush(w, i);
-		w->tally[i].region = region;
-		w->tally[i].bytes = 0;
-		w->tally[i].objects = 0;
-	}
-	w->tally[i].bytes += bytes;
-	w->tally[i].objects++;
-}
-
-static inline bool mark(struct dcm_gc_space *s, u64 unit)
-{
-	u64 bit = 1ull << (unit & 63), *word = &s->marks[unit >> 6];
-
-	if (READ_ONCE(*word) & bit)
-		return false;
-	return !(__atomic_fetch_or(word, bit, __ATOMIC_RELAXED) & bit);
-}
-
-/* The object at @offset counts: it has just been marked. */
-static void object_met(struct gc_worker *w, u64 offset, u32 region,
-		       const struct gc_object *o, bool wait)
-{
-	tally(w, region, o->bytes);
-	w->seen[o->type - w->trace->space->types] = 1;
-	if (unlikely(o->type->flags & VIRTIO_GC_TYPE_OPAQUE))
-		gc_opaque_add(w->trace, offset, wait);
-}
-
-/* Count the object at @unit now, as there is no room to do it later. */
-static void object_note(struct gc_worker *w, u64 unit)
-{
-	const struct dcm_gc_space *s = w->trace->space;
-	u64 offset = unit << 3, in = offset & (s->l.region_bytes - 1);
-	u32 region = (u32)(offset >> s->region_shift);
-	const struct gc_region *r = &s->regions[region];
-	struct gc_object o;
-	u32 status = gc_object_read(s, r->base + in, r->top - in, &o);
-
-	if (status)
-		gc_stop(w->trace, status, s->l.address + offset);
-	else
-		object_met(w, offset, region, &o, w->ring);
-}
-
-static void ring_push(struct gc_worker *w, u64 entry)
-{
-	if (unlikely(w->tail - w->head > w->ring_mask) && !gc_work_open(w)) {
-		if (!(entry >> GC_UNIT_BITS))
-			object_note(w, entry);
-		gc_work_grey(w->trace, entry & GC_UNIT_MASK);
-		return;
-	}
-	w->ring[w->tail++ & w->ring_mask] = entry;
-}
-
-static inline void edge_settle(struct gc_worker *w, u64 unit)
-{
-	if (unit != GC_EDGE_NONE && mark(w->trace->space, unit))
-		ring_push(w, unit);
-}
-
-static inline void edge_add(struct gc_worker *w, u64 unit)
-{
-	u64 due = w->edge[w->edge_next];
-
-	__builtin_prefetch(&w->trace->space->marks[unit >> 6], 1);
-	w->edge[w->edge_next] = unit;
-	w->edge_next = (w->edge_next + 1) % GC_EDGES;
-	edge_settle(w, due);
-}
-
-void gc_edge(struct gc_worker *w, u64 unit)
-{
-	edge_add(w, unit);
-}
-
-static void edges_settle(struct gc_worker *w)
-{
-	for (u32 i = 0; i < GC_EDGES; i++) {
-		u64 due = w->edge[i];
-
-		w->edge[i] = GC_EDGE_NONE;
-		edge_settle(w, due);
-	}
-}
-
-/* @n references at @p, of an object in @region. */
-static inline __attribute__((always_inline)) void
-refs_scan(struct gc_worker *w, const u8 *p, u64 n, u32 region, u32 ref_bytes)
-{
-	struct dcm_gc_trace *t = w->trace;
-	const struct dcm_gc_space *s = t->space;
-	u64 mask = s->l.region_bytes - 1, offset;
-
-	for (u64 i = 0; i < n; i++) {
-		u64 ref = gc_ref_load(p + i * ref_bytes, ref_bytes);
-		const struct gc_region *r;
-		u32 to;
-
-		switch (gc_ref_decode(&s->l, ref, &offset)) {
-		case GC_REF_NONE:
-			continue;
-		case GC_REF_BAD:
-			gc_stop(t, VIRTIO_GC_BAD_REFERENCE, ref);
-			return;
-		case GC_REF_HERE:
-			break;
-		}
-		to = (u32)(offset >> s->region_shift);
-		r = &s->regions[to];
-		if ((offset & mask) >= r->top ||
-		    (to != region && t->flags & VIRTIO_GC_TRACE_LOCAL))
-			continue;
-		if (likely(r->base))
-			gc_edge(w, offset >> 3);
-		else
-			gc_ghost_add(w, r->donor, offset);
-	}
-}
-
-static inline void runs_scan(struct gc_worker *w, const u8 *p,
-			     const struct gc_type *type, u32 region,
-			     u32 ref_bytes)
-{
-	const struct gc_run *run = &w->trace->space->runs[type->run];
-
-	for (u32 i = 0; i < type->runs; i++)
-		refs_scan(w, p + run[i].offset, run[i].count, region,
-			  ref_bytes);
-}
-
-static inline __attribute__((always_inline)) void
-entry_scan(struct gc_worker *w, u64 entry, u32 ref_bytes)
-{
-	struct dcm_gc_trace *t = w->trace;
-	struct dcm_gc_space *s = t->space;
-	u64 unit = entry & GC_UNIT_MASK, slice = entry >> GC_UNIT_BITS;
-	u64 offset = unit << 3, in = offset & (s->l.region_bytes - 1);
-	u32 region = (u32)(offset >> s->region_shift);
-	const struct gc_region *r = &s->regions[region];
-	struct gc_object o;
-	u32 status;
-	u64 n;
-
-	status = gc_object_read(s, r->base + in, r->top - in, &o);
-	if (unlikely(status)) {
-		gc_stop(t, status, s->l.address + offset);
-		return;
-	}
-	if (!slice)
-		object_met(w, offset, region, &o, true);
-	if (unlikely(o.type->flags & VIRTIO_GC_TYPE_OPAQUE))
-		return;
-	if (!slice || slice == GC_SLICE_AGAIN) {
-		runs_scan(w, r->base + in, o.type, region, ref_bytes);
-		slice = 0;
-	}
-	n = slice * GC_SLICE_REFS;
-	if (n >= o.refs)
-		return;
-	o.refs -= n;
-	if (o.refs > GC_SLICE_REFS) {
-		o.refs = GC_SLICE_REFS;
-		ring_push(w, unit + ((slice + 1) << GC_UNIT_BITS));
-	}
-	refs_scan(w, r->base + in + o.type->first + n * ref_bytes, o.refs,
-		  region, ref_bytes);
-}
-
-static inline __attribute__((always_inline)) void work_loop(struct gc_worker *w,
-							    u32 ref_bytes)
-{
-	struct dcm_gc_trace *t = w->trace;
-	struct dcm_gc_space *s = t->space;
-	u64 mask = s->l.region_bytes - 1;
-	u32 first = 0, n = 0, look = 0;
-
-	for (;;) {
-		while (n < GC_AHEAD && w->tail != w->head) {
-			u64 e = w->ring[--w->tail & w->ring_mask];
-			u64 offset = (e & GC_UNIT_MASK) << 3;
-
-			__builtin_prefetch(
-				s->regions[offset >> s->region_shift].base +
-				(offset & mask));
-			w->ahead[(first + n++) % GC_AHEAD] = e;
-		}
-		if (!n) {
-			edges_settle(w);
-			if (w->tail == w->head && !gc_work_get(w))
-				return;
-			continue;
-		}
-		entry_scan(w, w->ahead[first], ref_bytes);
-		first = (first + 1) % GC_AHEAD;
-		n--;
-		if (unlikely(++look >= GC_LOOK)) {
-			look = 0;
-			if (gc_stopped(t))
-				return;
-			if (__atomic_load_n(&t->idle, __ATOMIC_RELAXED) &&
-			    !__atomic_load_n(&t->avail, __ATOMIC_RELAXED))
-				gc_work_open(w);
-		}
-	}
-}
-
 static void *worker_main(void *arg)
 {
 	struct gc_worker *w = arg;
 
-	if (w->trace->space->l.ref_bytes == 4)
-		work_loop(w, 4);
-	else
-		work_loop(w, 8);
-	for (u32 i = 0; i < GC_TALLY; i++)
-		tally_flush(w, i);
+	gc_scan(w);
+	gc_tally_flush(w);
 	return NULL;
 }
 
@@ -287,8 +55,10 @@ static void regions_prepare(struct dcm_gc_space *s)
 	for (u32 i = 0; i < s->nr_regions; i++) {
 		struct gc_region *r = &s->regions[i];
 		struct gc_cold *c = &s->cold[i];
+		u64 start;
 
 		r->grey = 0;
+		s->reach[i].end = 0;
 		c->live_bytes = 0;
 		c->live_objects = 0;
 		c->moved = false;
@@ -298,6 +68,9 @@ static void regions_prepare(struct dcm_gc_space *s)
 			r->top = 0;
 		if (!r->base || !r->top)
 			continue;
+		start = (u64)i << s->region_shift;
+		s->reach[i].end = (start + r->top) >> 3;
+		s->reach[i].zero = (uintptr_t)r->base - start;
 		memset(gc_region_marks(s, i), 0, s->l.region_bytes / 64);
 		memset(&s->grey[i * gc_grey_words(s)], 0,
 		       s->l.region_bytes / 512);
@@ -430,12 +203,8 @@ static void entry_note(struct dcm_gc_trace *t, u64 unit)
 	struct gc_worker *w = &t->workers[t->threads];
 
 	pthread_mutex_lock(&w->lock);
-	if (mark(t->space, unit)) {
-		object_note(w, unit);
-		for (u32 i = 0; i < GC_TALLY; i++)
-			tally_flush(w, i);
-		gc_work_grey(t, unit);
-	}
+	gc_scan_later(w, unit);
+	gc_tally_flush(w);
 	pthread_mutex_unlock(&w->lock);
 }
 
@@ -688,7 +457,8 @@ u64 gc_trace_memory(const struct dcm_gc_space *s)
 		GC_INJECT * sizeof(*t->inject) +
 		GC_OPAQUE_MAX * sizeof(*t->opaque);
 	bytes += t->threads *
-		 (t->ring_bytes + GC_PUBLIC * sizeof(*t->workers->open) +
+		 (t->ring_bytes + s->nr_regions * sizeof(*t->workers->tally) +
+		  GC_PUBLIC * sizeof(*t->workers->open) +
 		  GC_SENT * sizeof(*t->workers->sent) + s->nr_types);
 	for (u32 i = 0; i < t->threads; i++)
 		for (u32 d = 0; d < DCM_GC_DONORS_MAX; d++)

@@ -7,8 +7,9 @@
  * for the most work, and who has nothing steals it. A batch is large enough
  * for a mutex to cost nothing.
  *
- * Memory is bounded: an object that fits nowhere is counted at once and leaves
- * a bit in the grey bitmap, one for each 64 bytes of heap. Grey words are
+ * Memory is bounded: objects for which there is no room are counted, and those
+ * that refer to anything leave a bit in the grey bitmap, one for each 64 bytes
+ * of heap. Grey words are
  * taken when there is nothing better, in the order of addresses, and whatever
  * is marked in them is scanned, again or for the first time.
  */
@@ -23,9 +24,8 @@ int gc_worker_init(struct gc_worker *w, struct dcm_gc_trace *t, bool thread)
 	pthread_mutex_init(&w->lock, NULL);
 	w->seen = gc_map(DCM_GC_TYPES_MAX);
 	for (u32 i = 0; i < GC_EDGES; i++)
-		w->edge[i] = GC_EDGE_NONE;
-	for (u32 i = 0; i < GC_TALLY; i++)
-		w->tally[i].region = U32_MAX;
+		w->edge[i] = gc_unit_none(t->space);
+	w->tally = gc_map(t->space->nr_regions * sizeof(*w->tally));
 	if (thread) {
 		w->ring = gc_map(t->ring_bytes);
 		w->open = calloc(GC_PUBLIC, sizeof(*w->open));
@@ -33,7 +33,7 @@ int gc_worker_init(struct gc_worker *w, struct dcm_gc_trace *t, bool thread)
 		if (!w->ring || !w->open || !w->sent)
 			return -1;
 	}
-	return w->seen ? 0 : -1;
+	return w->seen && w->tally ? 0 : -1;
 }
 
 void gc_worker_free(struct gc_worker *w)
@@ -42,6 +42,7 @@ void gc_worker_free(struct gc_worker *w)
 		return;
 	gc_unmap(w->ring, w->trace->ring_bytes);
 	gc_unmap(w->seen, DCM_GC_TYPES_MAX);
+	gc_unmap(w->tally, w->trace->space->nr_regions * sizeof(*w->tally));
 	free(w->open);
 	free(w->sent);
 	for (u32 i = 0; i < DCM_GC_DONORS_MAX; i++)

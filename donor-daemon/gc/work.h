@@ -24,11 +24,9 @@
 #define GC_INJECT	128u	/* batches from outside */
 #define GC_OPAQUE_MAX	16384u
 #define GC_UNACKED_MAX	16u	/* messages on their way to one donor */
-#define GC_TALLY	16u
 #define GC_SENT		1024u
 #define GC_LOOK		64u	/* objects between looks at who is hungry */
 #define GC_STACK_BYTES	(256u << 10)	/* of a thread */
-#define GC_EDGE_NONE	U64_MAX
 
 static_assert(DCM_GC_SPACE_MAX >> 3 <= 1ull << GC_UNIT_BITS, "units");
 static_assert(DCM_GC_REGION_MAX / 4 / GC_SLICE_REFS < GC_SLICE_AGAIN, "slices");
@@ -44,6 +42,12 @@ struct gc_ghosts {
 	u64 offset[DCM_GC_BATCH];
 };
 
+/* Of a region, by one thread; nobody else's while the trace runs. */
+struct gc_tally {
+	u64 bytes;
+	u64 objects;
+};
+
 /**
  * struct gc_worker - a thread of a trace
  * @ring: its own entries, from @head (oldest) to @tail; a stack to itself
@@ -51,8 +55,7 @@ struct gc_ghosts {
  * @edge: units found, whose marks are
  * @open: batches for others, the oldest at @open_first; under @lock
  * @grey: bits left of the grey word @grey_at
- * @tally: live bytes by region, added to the regions' when another needs
- *	the place
+ * @tally: what was met, by region
  * @sent: references lately sent to other donors
  * @seen: a byte for each type
  */
@@ -72,11 +75,7 @@ struct gc_worker {
 	u32 open_n;
 	u64 grey;
 	u64 grey_at;
-	struct {
-		u32 region;
-		u64 bytes;
-		u64 objects;
-	} tally[GC_TALLY];
+	struct gc_tally *tally;
 	u64 *sent;
 	struct gc_ghosts *ghosts[DCM_GC_DONORS_MAX];
 	u8 *seen;
@@ -161,7 +160,20 @@ void gc_ghost_flush(struct gc_worker *w);
 /* @wait: until there is room; else %VIRTIO_GC_LIMIT ends the trace. */
 void gc_opaque_add(struct dcm_gc_trace *t, u64 offset, bool wait);
 
-/* trace.c: a reference to an object of ours, below its region's top */
+/* scan.c */
+/* The unit of no object, marked: what a place without a reference holds. */
+static inline u64 gc_unit_none(const struct dcm_gc_space *s)
+{
+	return s->l.bytes >> 3;
+}
+
+/* A reference to an object of ours, below its region's top. */
 void gc_edge(struct gc_worker *w, u64 unit);
+/* Do all there is to do; ends with the trace. */
+void gc_scan(struct gc_worker *w);
+/* What @w counted is the regions'. */
+void gc_tally_flush(struct gc_worker *w);
+/* One that there is no room for: counted, marked, to be scanned later. */
+void gc_scan_later(struct gc_worker *w, u64 unit);
 
 #endif /* DCM_GC_WORK_H */
