@@ -16,22 +16,35 @@
  * themselves are the queue, as Cheney's. When the stack is full, fields are
  * left out and the copies are walked once more at the end.
  *
+ * What a field refers to is fetched when the field is put aside, and so is the
+ * place of it.
+ *
  * The table lies in memory others may write: what is read back from it is
- * a number to be stored, never a place to write to.
+ * the number of one of its places, or a number to be stored, and no other
+ * place to write to. What comes of lies there is copied no further than the
+ * to-region goes.
  */
 #include <stdlib.h>
 
 #include "object.h"
 
 #define MOVE_STACK	8192u
+#define MOVE_AHEAD	16u	/* fields between prefetch and use */
 #define MOVE_PLACE_NONE	U32_MAX
+
+/* A reference field of a copy, and what it refers to in the from-region. */
+struct step {
+	u32 field;
+	u32 unit;
+	u32 index;	/* of its place */
+};
 
 /**
  * struct move - a move while it is made
  * @from: memory of the from-region, @top bytes of objects
  * @to: memory of the to-region; copies from @start, the next at @end
+ * @bias: what makes a reference an offset in the from-region
  * @words: of the forward table, @places after them
- * @before: a copy of our own of words[].before: the table is not trusted
  */
 struct move {
 	struct dcm_gc_space *s;
@@ -40,16 +53,16 @@ struct move {
 	u64 from_start;		/* space offsets */
 	u64 to_start;
 	u64 top;
+	u64 bias;
 	u8 *to;
 	u64 start;
 	u64 end;
 	struct virtio_gc_forward *words;
 	__le32 *places;
-	u32 *before;
 	u32 objects;
 	u32 depth;
 	bool dropped;
-	u32 stack[MOVE_STACK];
+	struct step stack[MOVE_STACK];
 };
 
 /* Memory of @bytes at @offset of the space, within one region of ours. */
@@ -64,11 +77,18 @@ static void *memory_at(const struct dcm_gc_space *s, u64 offset, u64 bytes)
 	return r->base ? r->base + in : NULL;
 }
 
+/* Where the place of the object at @unit is; U32_MAX: there is none. */
 static inline u32 place_index(const struct move *m, u64 unit)
 {
-	u64 below = m->marks[unit >> 6] & ((1ull << (unit & 63)) - 1);
+	const struct virtio_gc_forward *w = &m->words[unit >> 6];
+	u64 starts = le64toh(READ_ONCE(w->starts)), bit = 1ull << (unit & 63);
+	u32 index;
 
-	return m->before[unit >> 6] + (u32)__builtin_popcountll(below);
+	if (!(starts & bit))
+		return U32_MAX;
+	index = le32toh(READ_ONCE(w->before)) + gc_popcount(starts & (bit - 1));
+	/* others may write to the table */
+	return likely(index < m->objects) ? index : U32_MAX;
 }
 
 /* Words of the table, and places that say nothing yet. */
@@ -80,62 +100,65 @@ static void table_begin(struct move *m)
 	for (u64 i = 0; i < words; i++) {
 		u64 starts = i < live ? m->marks[i] : 0;
 
-		m->before[i] = n;
 		m->words[i] = (struct virtio_gc_forward){
 			.starts = htole64(starts),
 			.before = htole32(n),
 		};
-		n += (u32)__builtin_popcountll(starts);
+		n += gc_popcount(starts);
 	}
 	memset(m->places, 0xff, (size_t)m->objects * sizeof(*m->places));
 }
 
 /* Copy the object at @unit; its unit in the to-region in @place. */
-static u32 object_copy(struct move *m, u64 unit, struct gc_object *o,
-		       u32 *place)
+static inline u32 object_copy(struct move *m, u64 unit, u32 index,
+			      struct gc_object *o, u32 *place)
 {
-	u32 status =
-		gc_object_read(m->s, m->from + unit * 8, m->top - unit * 8, o);
+	const u8 *p = m->from + unit * 8;
+	u32 status = gc_object_read(m->s, p, m->top - unit * 8, o);
 
 	if (status)
 		return status;
 	if (o->bytes > m->s->l.region_bytes - m->end)
 		return VIRTIO_GC_NO_SPACE;
-	memcpy(m->to + m->end, m->from + unit * 8, o->bytes);
+	memcpy(m->to + m->end, p, o->bytes);
 	*place = (u32)(m->end >> 3);
 	m->end += o->bytes;
-	WRITE_ONCE(m->places[place_index(m, unit)], htole32(*place));
+	WRITE_ONCE(m->places[index], htole32(*place));
 	return VIRTIO_GC_OK;
 }
 
-/* The unit of the from-region that @ref means, if it moves. */
-static inline bool ref_moves(const struct move *m, u64 ref, u64 *unit)
+/* Does @field refer to what moves? Then that is on its way into the cache. */
+static inline bool step_make(const struct move *m, u32 field, struct step *step)
 {
-	u64 offset, in;
+	const struct dcm_gc_layout *l = &m->s->l;
+	u64 ref = gc_ref_load(m->to + field, l->ref_bytes), unit;
+	const u8 *p;
+	u32 index;
 
-	if (gc_ref_decode(&m->s->l, ref, &offset) != GC_REF_HERE)
+	if (!ref)
 		return false;
-	in = offset - m->from_start;
-	if (in >= m->top)
+	unit = m->bias + (ref << l->ref_shift);
+	/* as in scan.c: what is not aligned is too far */
+	unit = unit >> 3 | unit << 61;
+	if (unit >= m->top >> 3)
 		return false;
-	*unit = in >> 3;
-	return m->marks[*unit >> 6] >> (*unit & 63) & 1;
+	index = place_index(m, unit);
+	if (index == U32_MAX)
+		return false;
+	p = m->from + unit * 8;
+	__builtin_prefetch(p);
+	__builtin_prefetch(p + 32);
+	__builtin_prefetch(&m->places[index], 1);
+	*step = (struct step){ field, (u32)unit, index };
+	return true;
 }
 
 static inline void field_push(struct move *m, u32 field)
 {
-	const struct dcm_gc_layout *l = &m->s->l;
-	u64 unit;
-
-	if (!ref_moves(m, gc_ref_load(m->to + field, l->ref_bytes), &unit))
-		return;
-	if (m->depth == MOVE_STACK) {
+	if (m->depth == MOVE_STACK)
 		m->dropped = true;
-		return;
-	}
-	__builtin_prefetch(m->from + unit * 8);
-	__builtin_prefetch(&m->places[place_index(m, unit)], 1);
-	m->stack[m->depth++] = field;
+	else
+		m->depth += step_make(m, field, &m->stack[m->depth]);
 }
 
 /* All reference fields of the copy at @at, last first: that is a stack. */
@@ -160,20 +183,17 @@ static void fields_push(struct move *m, u32 at, const struct gc_object *o)
  * The field says the new place of what it refers to; copy that if need be, in
  * which case @o and @place are of the copy and @copied is set.
  */
-static u32 field_settle(struct move *m, u32 field, struct gc_object *o,
-			u32 *place, bool *copied)
+static inline u32 step_settle(struct move *m, const struct step *step,
+			      struct gc_object *o, u32 *place, bool *copied)
 {
 	const struct dcm_gc_layout *l = &m->s->l;
-	u8 *p = m->to + field;
-	u64 unit, ref;
 	u32 status;
+	u64 ref;
 
 	*copied = false;
-	if (!ref_moves(m, gc_ref_load(p, l->ref_bytes), &unit))
-		return VIRTIO_GC_OK;
-	*place = le32toh(READ_ONCE(m->places[place_index(m, unit)]));
+	*place = le32toh(READ_ONCE(m->places[step->index]));
 	if (*place == MOVE_PLACE_NONE) {
-		status = object_copy(m, unit, o, place);
+		status = object_copy(m, step->unit, step->index, o, place);
 		if (status)
 			return status;
 		*copied = true;
@@ -181,7 +201,7 @@ static u32 field_settle(struct move *m, u32 field, struct gc_object *o,
 	ref = gc_ref_encode(l, m->to_start + (u64)*place * 8);
 	if (!ref)
 		return VIRTIO_GC_BAD_REFERENCE;
-	gc_ref_store(p, l->ref_bytes, ref);
+	gc_ref_store(m->to + step->field, l->ref_bytes, ref);
 	return VIRTIO_GC_OK;
 }
 
@@ -193,8 +213,8 @@ static u32 depth_first(struct move *m, u32 at, const struct gc_object *first)
 
 	fields_push(m, at, first);
 	while (m->depth) {
-		status = field_settle(m, m->stack[--m->depth], &o, &place,
-				      &copied);
+		status = step_settle(m, &m->stack[--m->depth], &o, &place,
+				     &copied);
 		if (status)
 			return status;
 		if (copied)
@@ -203,39 +223,71 @@ static u32 depth_first(struct move *m, u32 at, const struct gc_object *first)
 	return VIRTIO_GC_OK;
 }
 
+/* Fields that wait in order, while what they refer to is fetched. */
+struct queue {
+	struct step step[MOVE_AHEAD];
+	u32 first;
+	u32 n;
+};
+
+static u32 queue_take(struct move *m, struct queue *q)
+{
+	const struct step *step = &q->step[q->first++ % MOVE_AHEAD];
+	struct gc_object o;
+	bool copied;
+	u32 place;
+
+	q->n--;
+	return step_settle(m, step, &o, &place, &copied);
+}
+
+static inline u32 queue_add(struct move *m, struct queue *q, u64 field)
+{
+	u32 status = q->n == MOVE_AHEAD ? queue_take(m, q) : VIRTIO_GC_OK;
+
+	if (!status)
+		q->n += step_make(m, (u32)field,
+				  &q->step[(q->first + q->n) % MOVE_AHEAD]);
+	return status;
+}
+
+static u32 fields_add(struct move *m, struct queue *q, u64 at,
+		      const struct gc_object *o)
+{
+	const struct gc_type *t = o->type;
+	const struct gc_run *run = &m->s->runs[t->run];
+	u32 rb = m->s->l.ref_bytes, status = VIRTIO_GC_OK;
+
+	if (t->flags & VIRTIO_GC_TYPE_OPAQUE)
+		return VIRTIO_GC_OK;
+	for (u32 i = 0; !status && i < t->runs; i++)
+		for (u32 j = 0; !status && j < run[i].count; j++)
+			status = queue_add(m, q, at + run[i].offset + j * rb);
+	if (!status && t->flags & VIRTIO_GC_TYPE_WEAK)
+		status = queue_add(m, q, at + t->referent);
+	for (u64 i = 0; !status && i < o->refs; i++)
+		status = queue_add(m, q, at + t->first + i * rb);
+	return status;
+}
+
 /* Settle all fields of the copies from @at to the last there is by then. */
 static u32 copies_settle(struct move *m, u64 at)
 {
-	const struct gc_run *run;
-	u32 rb = m->s->l.ref_bytes, status, place;
-	struct gc_object o, other;
-	bool copied;
+	struct queue q = { .n = 0 };
+	u32 status = VIRTIO_GC_OK;
+	struct gc_object o;
 
-	for (; at < m->end; at += o.bytes) {
-		status = gc_object_read(m->s, m->to + at, m->end - at, &o);
-		if (status)
-			return status;
-		if (o.type->flags & VIRTIO_GC_TYPE_OPAQUE)
+	while (!status && (at < m->end || q.n)) {
+		if (at == m->end) {
+			status = queue_take(m, &q);
 			continue;
-		run = &m->s->runs[o.type->run];
-		for (u32 i = 0; !status && i < o.type->runs; i++)
-			for (u32 j = 0; !status && j < run[i].count; j++)
-				status = field_settle(m,
-						      (u32)at + run[i].offset +
-							      j * rb,
-					&other, &place, &copied);
-		if (!status && o.type->flags & VIRTIO_GC_TYPE_WEAK)
-			status = field_settle(m, (u32)at + o.type->referent,
-					      &other, &place, &copied);
-		for (u64 i = 0; !status && i < o.refs; i++)
-			status = field_settle(m,
-					      (u32)at + o.type->first +
-						      (u32)i * rb,
-				&other, &place, &copied);
-		if (status)
-			return status;
+		}
+		status = gc_object_read(m->s, m->to + at, m->end - at, &o);
+		if (!status)
+			status = fields_add(m, &q, at, &o);
+		at += o.bytes;
 	}
-	return VIRTIO_GC_OK;
+	return status;
 }
 
 static u32 move_all(struct move *m, u32 flags)
@@ -247,13 +299,17 @@ static u32 move_all(struct move *m, u32 flags)
 	for (u64 i = 0; i < words; i++) {
 		for (u64 w = m->marks[i]; w; w &= w - 1) {
 			u64 unit = i * 64 + (u64)__builtin_ctzll(w);
+			u32 index = place_index(m, unit);
 
-			if (m->places[place_index(m, unit)] !=
-			    htole32(MOVE_PLACE_NONE))
+			/* not there only if the table was written to */
+			if (index == U32_MAX ||
+			    READ_ONCE(m->places[index]) !=
+				    htole32(MOVE_PLACE_NONE))
 				continue;
 			status = READ_ONCE(m->s->stop);
 			if (!status)
-				status = object_copy(m, unit, &o, &place);
+				status =
+					object_copy(m, unit, index, &o, &place);
 			if (!status && flags & VIRTIO_GC_MOVE_BREADTH_FIRST) {
 				status = copies_settle(m, from_end);
 				from_end = m->end;
@@ -277,7 +333,7 @@ static u64 popcount(const u64 *marks, u64 words)
 	u64 n = 0;
 
 	for (u64 i = 0; i < words; i++)
-		n += (u64)__builtin_popcountll(marks[i]);
+		n += gc_popcount(marks[i]);
 	return n;
 }
 
@@ -309,6 +365,7 @@ static u32 move_check(struct dcm_gc_space *s, const struct virtio_gc_move *le,
 		return VIRTIO_GC_STALE;
 	words = (f->top + 511) >> 9;
 	m->s = s;
+	m->bias = s->l.ref_base - s->l.address - m->from_start;
 	m->marks = gc_region_marks(s, from);
 	m->objects = (u32)popcount(m->marks, words);
 	m->top = f->top;
@@ -343,19 +400,14 @@ u32 dcm_gc_move(struct dcm_gc_space *s, u32 epoch,
 	if (m) {
 		m->depth = 0;
 		m->dropped = false;
-		m->before = NULL;
 	} else {
 		status = VIRTIO_GC_LIMIT;
 	}
 	if (!status)
 		status = move_check(s, le, m);
-	if (!status) {
+	if (!status)
 		bytes = gc_unit_words(s) * sizeof(*m->words) +
 			(u64)m->objects * sizeof(*m->places);
-		m->before = malloc(gc_unit_words(s) * sizeof(*m->before));
-		if (!m->before)
-			status = VIRTIO_GC_LIMIT;
-	}
 	/* not more than what lives: the copies must not reach the table */
 	if (!status && overlap(table, bytes, m->to_start + m->start,
 			       s->cold[from].live_bytes))
@@ -381,8 +433,6 @@ u32 dcm_gc_move(struct dcm_gc_space *s, u32 epoch,
 		moved->table_bytes = htole64(bytes);
 	}
 	moved->status = htole32(status);
-	if (m)
-		free(m->before);
 	free(m);
 	return status;
 }

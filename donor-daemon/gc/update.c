@@ -48,7 +48,7 @@ static u64 forwarded(const struct dcm_gc_space *s, u64 offset)
 	if (!(starts >> (unit & 63) & 1) || unit >= s->regions[region].top >> 3)
 		return offset;
 	i = le32toh(READ_ONCE(word[unit >> 6].before)) +
-	    (u32)__builtin_popcountll(starts & ((1ull << (unit & 63)) - 1));
+	    gc_popcount(starts & ((1ull << (unit & 63)) - 1));
 	if (i >= c->objects)
 		return offset;
 	place = le32toh(
