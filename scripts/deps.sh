@@ -69,7 +69,7 @@ packages() {
 	bench)
 		packages test
 		echo valgrind redis-tools libjemalloc2 sqlite3 python3-scipy \
-			minimap2 coreutils kmod util-linux
+			minimap2 coreutils kmod util-linux default-jdk-headless
 		;;
 	*)
 		echo "deps.sh: no group '$1'; known: build test lint kernel demo vm debug-kernel qemu bench" >&2

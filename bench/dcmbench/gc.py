@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Rows of garbage collection on donors: what the engine of GC workers does and takes."""
+"""Rows of garbage collection on donors: the engine of GC workers, and donors with the host side."""
 
 from __future__ import annotations
 
-import json
-import subprocess
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import report
+from . import donors, host, report
 
 # The ids of the table, in its order: what, target.
 ROWS: dict[str, tuple[str, str]] = {
@@ -29,22 +33,179 @@ ROWS: dict[str, tuple[str, str]] = {
     ),
     "worker-memory": ("a worker's memory beside the slabs, of the space", "<= 2.5 %"),
 }
-WITHOUT_HOST = "the host side (libdcm's GC half) is not there yet"
+TRACE_25_MIB = 16
+MUTATOR_MIB = 64
+PAUSE_MIB = 256
+SLAB_MIB = 8
+LIMIT_S = 1200.0
 
 
-def program(build: Path, *args: str) -> dict[str, Any]:
+def cpus() -> tuple[set[int] | None, set[int] | None]:
+    """Those of the program and its pager, and those of donors: apart, if there are two."""
+    mine = sorted(os.sched_getaffinity(0))
+    return (set(mine[:-1]), {mine[-1]}) if len(mine) > 1 else (None, None)
+
+
+def program(build: Path, *args: str | os.PathLike[str]) -> dict[str, Any]:
     """What bench/gc prints."""
-    argv = [str(build / "bench" / "bin" / "gc"), *args]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=600, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(argv)}: {done.stderr.strip() or done.returncode}")
-    return dict(json.loads(done.stdout))
+    argv = [build / "bench" / "bin" / "gc", *args]
+    return dict(host.run(argv, timeout=LIMIT_S).json())
+
+
+def on_donor(build: Path, mode: str, mib: int, budget: int, runs: int) -> dict[str, Any]:
+    """What bench/gc_host prints: one donor over tcp, @budget MiB of its @mib direct."""
+    here, there = cpus()
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dcm-bench-gc-")))
+        donor = stack.enter_context(
+            donors.donor(
+                build / "bin" / "dcm-donord",
+                folder / "donor",
+                cpus=there,
+                options={"slab-size": f"{SLAB_MIB}M", "capacity": "2G"},
+            )
+        )
+        config = donors.pager_config(
+            folder / "vm.ini", donor.tcp, donor.keys, budget << 20, mib << 20
+        )
+        done = host.run(
+            [build / "bench" / "bin" / "gc_host", mode, config, str(mib), str(runs)],
+            timeout=LIMIT_S,
+            cpus=here,
+            env={
+                "LD_LIBRARY_PATH": os.fspath(build / "lib"),
+                "DCM_RUNTIME_DIR": os.fspath(folder / "run"),
+            },
+        )
+        return dict(done.json())
 
 
 def row(name: str, value: float | None, ok: bool, detail: str) -> report.Row:
     """A row with the fixed texts of its id."""
     what, target = ROWS[name]
     return report.Row(name, what, None if value is None else round(value, 3), target, ok, detail)
+
+
+def trace_25(build: Path, repeat: int) -> report.Row:
+    """From TRACE_START to its results, all in, against the plain tracer through the pager."""
+    found = on_donor(build, "trace", TRACE_25_MIB, TRACE_25_MIB // 4, repeat)
+    runs, objects, size = found["runs"], found["objects"], found["bytes"]
+    donor = report.median([r["donor_ns"] for r in runs])
+    value = report.median([r["plain_ns"] / r["donor_ns"] for r in runs])
+    plain = report.median([r["plain_ns"] for r in runs])
+    clean = report.median([r["clean_ns"] for r in runs])
+    return row(
+        "trace-25",
+        value,
+        value >= 10,
+        f"{objects} objects, {size >> 20} MiB, {TRACE_25_MIB // 4} MiB direct, one donor, one "
+        f"core: {donor / 1e6:.0f} ms from TRACE_START to the results "
+        f"({size / donor * 1e3:.0f} MB/s, {objects / donor * 1e3:.2f} M objects/s), after CLEAN "
+        f"of {clean / 1e6:.0f} ms; through the pager {plain / 1e9:.2f} s",
+    )
+
+
+def jvm_marking(log: str) -> list[float]:
+    """Marking of each full collection in ns of CPU time: of its wall time what it was running."""
+    mark = {n: float(ms) for n, ms in re.findall(r"GC\((\d+)\) Marking Phase ([\d.]+)ms", log)}
+    found = []
+    for n, user, system, real in re.findall(
+        r"GC\((\d+)\) User=([\d.]+)s Sys=([\d.]+)s Real=([\d.]+)s", log
+    ):
+        if n in mark and float(real) > 0:
+            running = min(1.0, (float(user) + float(system)) / float(real))
+            found.append(mark[n] * 1e6 * running)
+    return found
+
+
+def trace_vs_jvm(build: Path, repeat: int) -> report.Row:
+    """The same graph in a JVM; Parallel with one thread, all of its heap there from the start."""
+    java, javac = shutil.which("java"), shutil.which("javac")
+    if not java or not javac:
+        return row("trace-vs-jvm", None, False, "no JDK: scripts/deps.sh bench")
+    with tempfile.TemporaryDirectory(prefix="dcm-bench-gc-") as folder:
+        graph = Path(folder) / "graph"
+        objects = program(build, "dump", "256", graph)["objects"]
+        source = Path(__file__).resolve().parent.parent / "GcGraph.java"
+        made = host.run([javac, "-d", folder, source], timeout=LIMIT_S)
+        if made.status:
+            raise host.BenchError(f"javac: {made.error[-300:]}")
+        done = host.run(
+            [
+                java,
+                "-Xms1536m",
+                "-Xmx1536m",
+                "-XX:+AlwaysPreTouch",
+                "-XX:+UseParallelGC",
+                "-XX:ParallelGCThreads=1",
+                "-Xlog:gc+phases,gc+cpu",
+                "-cp",
+                folder,
+                "GcGraph",
+                graph,
+                str(repeat + 1),
+            ],
+            timeout=LIMIT_S,
+        )
+    log = done.output.decode(errors="replace")
+    # the first one also moves everything to where it stays
+    marking = jvm_marking(log)[1:]
+    if done.status or not marking:
+        raise host.BenchError(f"java: {done.error[-300:]}")
+    engine = report.median(
+        [program(build, "trace", "256", "1")["engine_ns"] for _ in range(repeat)]
+    )
+    jvm = report.median(marking)
+    return row(
+        "trace-vs-jvm",
+        jvm / engine,
+        jvm / engine >= 1,
+        f"{objects} objects, one core each, CPU time: {engine / 1e6:.0f} ms; Parallel's marking "
+        f"phase {jvm / 1e6:.0f} ms, compressed references, 4 KiB pages",
+    )
+
+
+def mutator(build: Path, repeat: int) -> report.Row:
+    """From the answer to TRACE_START to the results, in turn with as long without."""
+    found = on_donor(build, "mutator", MUTATOR_MIB, MUTATOR_MIB // 2, 4 * repeat)
+    runs = found["runs"][1:]
+    value = report.median(
+        [r["trace_ops"] / r["trace_ns"] * r["quiet_ns"] / max(r["quiet_ops"], 1) for r in runs]
+    )
+    trace = report.median([r["trace_ns"] for r in runs])
+    steps = report.median([r["quiet_ops"] / r["quiet_ns"] * 1e9 for r in runs])
+    return row(
+        "mutator",
+        value,
+        value >= 0.9,
+        f"{MUTATOR_MIB} MiB, half direct, 99 of 100 accesses in a sixteenth: {steps:.0f} steps of "
+        f"16 objects a second without, traces of {trace / 1e6:.0f} ms with a barrier; TRACE_START "
+        "leaves nothing mapped, and what the program fetches again is in it",
+    )
+
+
+def start_pause(build: Path, repeat: int) -> report.Row:
+    """After one second of writing a tenth a second; growth from nothing to that."""
+    found = on_donor(build, "pause", PAUSE_MIB, PAUSE_MIB + PAUSE_MIB // 4, repeat)
+    by: dict[int, list[dict[str, int]]] = {}
+    for r in found["runs"]:
+        by.setdefault(r["dirty"], []).append(r)
+    most = by[max(by)]
+    value = report.median([r["pause_ns"] / r["copy_ns"] for r in most])
+    clean = report.median([r["clean_ns"] for r in found["runs"]])
+    growth = ", ".join(
+        f"{dirty / 256:.1f} MiB {report.median([r['pause_ns'] for r in runs]) / 1e6:.1f}"
+        for dirty, runs in sorted(by.items())
+    )
+    copy = report.median([r["copy_ns"] for r in most])
+    return row(
+        "start-pause",
+        value,
+        value <= 1.5,
+        f"{PAUSE_MIB} MiB direct, CLEAN of {clean / 1e6:.0f} ms while a tenth was dirty; pause in "
+        f"ms by what was written since: {growth}; sending the most of them over TCP on loopback "
+        f"takes {copy / 1e6:.1f} ms",
+    )
 
 
 def trace_prefetch(build: Path, repeat: int) -> report.Row:
@@ -59,11 +220,6 @@ def trace_prefetch(build: Path, repeat: int) -> report.Row:
         f"({size / engine * 1e3:.0f} MB/s, {objects / engine * 1e3:.1f} M objects/s), "
         f"plain {plain / 1e6:.0f} ms"
     )
-    if value < 1.5:
-        detail += (
-            "; the engine checks every field, follows type descriptions and bounds its memory, "
-            "which the plain tracer, made for this heap's four types, does not"
-        )
     return row("trace-prefetch", value, value >= 1.5, detail)
 
 
@@ -72,7 +228,8 @@ def evacuate(build: Path, repeat: int) -> report.Row:
     runs = [program(build, "evacuate", "16", "20") for _ in range(repeat)]
     depth = report.median([r["depth_ns"] for r in runs])
     breadth = report.median([r["breadth_ns"] for r in runs])
-    copy = report.median([r["memcpy_ns"] for r in runs])
+    copy = report.median([r["copy_ns"] for r in runs])
+    once = report.median([r["memcpy_ns"] for r in runs])
     live = runs[0]["live"]
     crossed = (32 + 32 + 40 + 32 + runs[0]["answer"] + 40) / live
     value = depth / copy
@@ -82,7 +239,9 @@ def evacuate(build: Path, repeat: int) -> report.Row:
         value <= 4 and crossed <= 0.05,
         f"{live / 1e6:.1f} MB live in {runs[0]['objects']} objects: "
         f"{depth / 1e6:.2f} ms depth first, {breadth / 1e6:.2f} ms breadth first, "
-        f"memcpy() {copy / 1e6:.2f} ms; request and answer are {crossed:.1%} of the bytes, "
+        f"memcpy() of each stretch of them {copy / 1e6:.2f} ms, of as many bytes in one piece "
+        f"{once / 1e6:.2f} ms; caches empty before each; request and answer are {crossed:.1%} of "
+        "the bytes, "
         "the forward table stays on the donor",
     )
 
@@ -100,12 +259,21 @@ def worker_memory(build: Path) -> report.Row:
 
 
 def rows(build: Path, repeat: int) -> list[report.Row]:
-    """All rows of the table, in its order."""
-    found = {
-        "trace-prefetch": trace_prefetch(build, repeat),
-        "evacuate": evacuate(build, repeat),
-        "worker-memory": worker_memory(build),
+    """All rows of the table, in its order; one that fails says why, and the others go on."""
+    measures: dict[str, Callable[[], report.Row]] = {
+        "trace-25": lambda: trace_25(build, repeat),
+        "trace-prefetch": lambda: trace_prefetch(build, repeat),
+        "trace-vs-jvm": lambda: trace_vs_jvm(build, repeat),
+        "mutator": lambda: mutator(build, repeat),
+        "start-pause": lambda: start_pause(build, repeat),
+        "evacuate": lambda: evacuate(build, repeat),
+        "worker-memory": lambda: worker_memory(build),
     }
-    return [
-        found.get(name) or row(name, None, False, f"not measured: {WITHOUT_HOST}") for name in ROWS
-    ]
+    progress, found = report.Progress(), []
+    for name in ROWS:
+        progress.say(name)
+        try:
+            found.append(measures[name]())
+        except host.BenchError as e:
+            found.append(row(name, None, False, f"not measured: {e}"))
+    return found

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * gc_heap.h - the heap that garbage collection is measured with
+ *
+ * Nodes of two and of four references, arrays of eight, and data of 24 to 152
+ * bytes: 53 bytes on average. References go half to one of the 64 objects
+ * allocated next, half anywhere, as of a program that has run for a while.
+ */
+#ifndef BENCH_GC_HEAP_H
+#define BENCH_GC_HEAP_H
+
+#include "../guest-virtio-gc/include/virtio_gc.h"
+#include "../kvm-dcm/core/dcm_context.h"
+#include "common.h"
+
+#define GC_HEAP_ADDRESS	(1ull << 40)
+#define GC_HEAP_TYPES	4u
+#define GC_HEAP_RUNS	2u
+
+/**
+ * struct gc_heap - objects in @memory
+ * @at: offsets of the live ones, in the order they were allocated; the first
+ *	is the root
+ */
+struct gc_heap {
+	u8 *memory;
+	u64 bytes;
+	u64 region_bytes;
+	u64 *at;
+	u32 n;
+};
+
+/* As TYPES_ADD wants them. */
+extern const struct gc_heap_types {
+	struct virtio_gc_type type[GC_HEAP_TYPES];
+	struct virtio_gc_run run[GC_HEAP_RUNS];
+} gc_heap_types;
+
+/* Memory that is there, zero. */
+void *gc_heap_map(u64 bytes);
+
+/* Objects in the first @regions, of which @live per mille are reachable. */
+void gc_heap_fill(struct gc_heap *h, u32 regions, u32 live);
+
+u64 gc_heap_object_bytes(const u8 *p);
+u32 gc_heap_object_refs(const u8 *p);
+
+/**
+ * gc_heap_trace() - what any tracer does with such a heap, and nothing else
+ * @marks: a bit for each 8 bytes, none set
+ * @queue: room for all live objects
+ * @live: bytes, added for each region
+ *
+ * A queue and a bitmap: objects are marked when they are found and scanned in
+ * the order they were found. What an object is and where its references are
+ * says a table of types, as a class does in a JVM. All is believed.
+ *
+ * Return: how many objects.
+ */
+u64 gc_heap_trace(const struct gc_heap *h, u64 *marks, u32 *queue, u64 *live);
+
+#endif /* BENCH_GC_HEAP_H */
