@@ -76,6 +76,9 @@ static u32 regions_sort(struct compact *c, const struct virtio_gc_region *le,
 		if (!s->regions[region].base)
 			continue;
 		if (top == start) {
+			/* what was freed since the trace is no target yet */
+			if (s->regions[region].top)
+				continue;
 			c->free[c->nr_free++] = region;
 			continue;
 		}

@@ -350,7 +350,8 @@ static u32 move_check(struct dcm_gc_space *s, const struct virtio_gc_move *le,
 		return VIRTIO_GC_INVALID;
 	m->to_start = (u64)to << s->region_shift;
 	m->from_start = (u64)from << s->region_shift;
-	if (start & 7 || start < m->to_start ||
+	/* below its top UPDATE would look for marks of the copies */
+	if (start & 7 || start < m->to_start + s->regions[to].top ||
 	    start > m->to_start + s->l.region_bytes || table & 15 ||
 	    table >= s->l.bytes || room > s->l.bytes - table ||
 	    overlap(table, room, m->from_start, s->l.region_bytes))
@@ -449,8 +450,8 @@ u32 dcm_gc_release(struct dcm_gc_space *s, u32 from)
 {
 	if (from >= s->nr_regions)
 		return VIRTIO_GC_INVALID;
-	/* its marks are of objects that are elsewhere now */
-	if (s->cold[from].moved)
+	/* its marks are of objects that are elsewhere now, or there are none */
+	if (s->cold[from].moved || !s->cold[from].live_objects)
 		s->regions[from].top = 0;
 	if (s->cold[from].moved)
 		s->cold[s->cold[from].to].target = false;

@@ -15,9 +15,12 @@
  *
  * One struct vgc is one space. Commands and answers are those of virtio_gc.h;
  * the library puts requests together, hands them to whatever provides the
- * device, and brings the answers back to whoever waits for them.
+ * device, and brings the answers back to whoever waits for them. That is the
+ * driver in a guest, or, for a program that runs where the donors can be
+ * reached, libdcm in the same process: its pager's memory is the space.
  *
- * Rules. Link with -lvgc. Every function is thread-safe, but for vgc_close().
+ * Rules. Link with -lvgc, and -ldcm for libdcm (-Wl,--no-as-needed before it:
+ * libvgc does without where it is not there). Every function is thread-safe, but for vgc_close().
  * They return 0 or a negative errno; what became of a command is in its answer.
  * -EIO: it was used without an answer, -ENODEV: the device is gone. After any
  * error the heap is as usable as before. Nothing here allocates but vgc_open()
@@ -78,7 +81,8 @@ struct vgc_call {
 
 /**
  * vgc_open() - a connection to a device
- * @device: a device node; %NULL: $VGC_DEVICE, or /dev/vgc0
+ * @device: a device node, or "dcm:FILE" for libdcm with this configuration;
+ *	%NULL: $VGC_DEVICE, or /dev/vgc0
  * @err: receives one line saying what is wrong and what to do
  */
 VGC_API struct vgc *vgc_open(const char *device, char *err, size_t len);

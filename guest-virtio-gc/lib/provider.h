@@ -5,6 +5,9 @@
 
 #include "libvgc.h"
 
+/* what a device's name begins with that is libdcm's configuration */
+#define VGC_LIBDCM "dcm:"
+
 /**
  * struct vgc_provider - all return 0 or a negative errno
  * @open: fills in @info; @self is handed to the others
@@ -27,5 +30,7 @@ struct vgc_provider {
 
 /* driver.c: /dev/vgcN */
 extern const struct vgc_provider vgc_provider_driver;
+/* libdcm.c: "dcm:FILE", donors without a device in between */
+extern const struct vgc_provider vgc_provider_libdcm;
 
 #endif /* VGC_PROVIDER_H */

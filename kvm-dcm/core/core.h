@@ -405,6 +405,7 @@ struct dcm_habit {
  * @wb_pages: of those, pages in Writeback (on their way out)
  * @evicted: pages ever evicted
  * @inactive_pages: of @direct, pages in Inactive
+ * @kept: Active blocks that no victim is taken from (dcm_hint())
  * @illegal: the last transition refused: gfn << 8 | from << 4 | to
  */
 struct dcm_vm {
@@ -430,6 +431,7 @@ struct dcm_vm {
 	atomic64_t nr_chunks;
 	struct dcm_fifo active;
 	struct dcm_fifo proactive;
+	struct dcm_fifo kept;
 };
 
 /* ---- life ---- */
@@ -570,6 +572,23 @@ bool dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr);
  * I/O, -EIO: one is lost.
  */
 int dcm_settle(struct dcm_lane *lane, u64 gfn, u64 nr, u64 until_ns);
+
+enum dcm_hint {
+	DCM_HINT_DIRECT, /* keep it, as far as the budget allows */
+	DCM_HINT_NORMAL, /* no longer */
+	DCM_HINT_COLD, /* it goes first */
+};
+
+/**
+ * dcm_hint() - what the owner of pages knows about their use
+ * @gfn: first page
+ * @nr: number of pages
+ *
+ * Changes no content. Waits, as dcm_discard() does.
+ *
+ * Return: false when ops->relax() had it given up: it is done in part.
+ */
+bool dcm_hint(struct dcm_lane *lane, u64 gfn, u64 nr, enum dcm_hint what);
 
 /* ---- control ---- */
 

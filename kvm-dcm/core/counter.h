@@ -34,6 +34,8 @@
 	X(ZERO_PAGES, "pages found all zero at eviction")                  \
 	X(DEMOTED, "blocks unmapped: Active to Inactive")                  \
 	X(PINNED, "blocks that could not be unmapped: in use by I/O")      \
+	X(KEPT, "blocks kept from eviction, as their owner wants them")    \
+	X(COLD, "blocks that were to go first, as their owner wants them") \
 	X(PROMOTED, "random promotions to Proactive")                      \
 	X(STRETCH, "blocks merged with their buddy")                       \
 	X(REDUCE, "blocks reduced to 4 KiB")                               \

@@ -318,6 +318,10 @@ static unsigned int demote(struct dcm_lane *lane, u64 want)
 			break;
 		v->gfn = head;
 		v->order = (u8)pd_order(pd_word(pd_of(vm, head)));
+		if (dcm_hint_keep(lane, head, v->order)) {
+			pd_unlock(pd_of(vm, head));
+			continue;
+		}
 		v->dirty = dcm_block_flag(vm, head, v->order, PD_DIRTY);
 		v->drop = !v->dirty && !dcm_tune(vm, DCM_T_keep_clean);
 		v->touched = 0;
@@ -379,6 +383,7 @@ unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room)
 	if (!READ_ONCE(vm->active.nr_blocks))
 		dcm_buffers_flush(vm);
 	trim_proactive(lane, false);
+	dcm_hint_trim(lane);
 	for (n = 0; n < DCM_BATCH_MAX; n++) {
 		s64 staying = atomic64_read(&vm->direct) -
 			      atomic64_read(&vm->wb_pages);

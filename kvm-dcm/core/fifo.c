@@ -52,6 +52,22 @@ static void fifo_add_tail(struct dcm_vm *vm, struct dcm_fifo *f, u32 gfn,
 	WRITE_ONCE(f->nr_pages, f->nr_pages + (1u << order));
 }
 
+static void fifo_add_head(struct dcm_vm *vm, struct dcm_fifo *f, u32 gfn,
+			  unsigned int order)
+{
+	struct dcm_pd *pd = pd_of(vm, gfn);
+
+	pd->prev = DCM_NIL;
+	pd->next = f->head;
+	if (f->head != DCM_NIL)
+		pd_of(vm, f->head)->prev = gfn;
+	else
+		f->tail = gfn;
+	f->head = gfn;
+	WRITE_ONCE(f->nr_blocks, f->nr_blocks + 1);
+	WRITE_ONCE(f->nr_pages, f->nr_pages + (1u << order));
+}
+
 static void fifo_del(struct dcm_vm *vm, struct dcm_fifo *f, u32 gfn,
 		     unsigned int order)
 {
@@ -174,13 +190,40 @@ void dcm_queue_out(struct dcm_vm *vm, u32 head, unsigned int order)
 			f = &vm->lane[pd_lane(w)].inactive;
 			atomic64_sub(1 << order, &vm->inactive_pages);
 		} else {
-			f = fifo_of(vm, pd_state(w));
+			f = w & PD_KEPT ? &vm->kept : fifo_of(vm, pd_state(w));
 		}
 		spin_lock(&f->lock);
 		fifo_del(vm, f, head, order);
 		spin_unlock(&f->lock);
 	}
-	pd_set_where(pd, DCM_W_NONE);
+	pd_assign(pd, PD_WHERE_MASK | PD_KEPT, 0);
+}
+
+/* An Active or Inactive block, locked, in no queue: the next to go. */
+void dcm_queue_first(struct dcm_vm *vm, u32 head, unsigned int order)
+{
+	struct dcm_pd *pd = pd_of(vm, head);
+	u32 w = pd_word(pd);
+	struct dcm_fifo *f = &vm->active;
+
+	if (pd_state(w) == DCM_INACTIVE) {
+		f = &vm->lane[pd_lane(w)].inactive;
+		atomic64_add(1 << order, &vm->inactive_pages);
+	}
+	pd_set_where(pd, DCM_W_QUEUE);
+	spin_lock(&f->lock);
+	fifo_add_head(vm, f, head, order);
+	spin_unlock(&f->lock);
+}
+
+/* An Active block, locked, in no queue: no victim. */
+void dcm_queue_keep(struct dcm_vm *vm, u32 head, unsigned int order)
+{
+	pd_assign(pd_of(vm, head), PD_WHERE_MASK | PD_KEPT,
+		  ((u32)DCM_W_QUEUE << PD_WHERE_SHIFT) | PD_KEPT);
+	spin_lock(&vm->kept.lock);
+	fifo_add_tail(vm, &vm->kept, head, order);
+	spin_unlock(&vm->kept.lock);
 }
 
 /* First of the oldest blocks that can be locked now; under the fifo's lock. */
@@ -221,7 +264,7 @@ u32 dcm_fifo_pop_locked(struct dcm_vm *vm, struct dcm_fifo *f)
 		fifo_del(vm, f, gfn, pd_order(w));
 		if (pd_state(w) == DCM_INACTIVE)
 			atomic64_sub(1 << pd_order(w), &vm->inactive_pages);
-		pd_set_where(pd_of(vm, gfn), DCM_W_NONE);
+		pd_assign(pd_of(vm, gfn), PD_WHERE_MASK | PD_KEPT, 0);
 	}
 	spin_unlock(&f->lock);
 	return gfn;

@@ -90,6 +90,8 @@ void dcm_block_unbusy(struct dcm_lane *lane, u32 head, unsigned int order);
 void dcm_fifo_init(struct dcm_fifo *f);
 void dcm_queue_in(struct dcm_lane *lane, u32 head, unsigned int order);
 void dcm_queue_out(struct dcm_vm *vm, u32 head, unsigned int order);
+void dcm_queue_first(struct dcm_vm *vm, u32 head, unsigned int order);
+void dcm_queue_keep(struct dcm_vm *vm, u32 head, unsigned int order);
 u32 dcm_victim_take(struct dcm_lane *lane);
 u32 dcm_fifo_pop_locked(struct dcm_vm *vm, struct dcm_fifo *f);
 void dcm_buffers_flush(struct dcm_vm *vm);
@@ -129,6 +131,10 @@ bool dcm_evict_block(struct dcm_lane *lane, u32 head, bool whole);
 unsigned int dcm_demoted(struct dcm_lane *lane, const struct dcm_unmap *v);
 void dcm_evict_finish(struct dcm_lane *lane, u32 head, unsigned int order,
 		      u32 frame);
+
+/* hint.c */
+bool dcm_hint_keep(struct dcm_lane *lane, u32 head, unsigned int order);
+void dcm_hint_trim(struct dcm_lane *lane);
 
 /* extent.c */
 int dcm_extent_io(struct dcm_lane *lane, u32 gfn, u8 home, struct dcm_io *io);

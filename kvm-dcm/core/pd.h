@@ -61,6 +61,8 @@ enum dcm_where {
 #define PD_LANE_MASK 0x03f00000
 #define PD_GUESSED 0x04000000 /* DIRTY only because it was mapped writable */
 #define PD_FRESH 0x08000000 /* was new, zero, when it came in */
+#define PD_DIRECT 0x10000000 /* its owner wants it kept here */
+#define PD_KEPT 0x20000000 /* head: in the queue of those that are */
 
 /* What one residency of a page in direct memory leaves behind. */
 #define PD_RESIDENCY                                                           \

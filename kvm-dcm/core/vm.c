@@ -74,6 +74,7 @@ struct dcm_vm *dcm_vm_create(const struct dcm_vm_config *cfg, int *err)
 		vm->tunable[i] = dcm_tunables[i].def;
 	dcm_fifo_init(&vm->active);
 	dcm_fifo_init(&vm->proactive);
+	dcm_fifo_init(&vm->kept);
 	vm->extent = vzalloc(sizeof(*vm->extent) * vm->nr_extents);
 	vm->lane = vzalloc(sizeof(*vm->lane) * vm->nr_lanes);
 	vm->habit = vzalloc(habits(cfg) * sizeof(*vm->habit));

@@ -66,6 +66,15 @@ DCM_API uint64_t dcm_gc_host_features(const struct dcm_gc_host *gc);
 DCM_API void dcm_gc_host_config(struct dcm_gc_host *gc,
 				struct virtio_gc_config *config);
 
+/**
+ * dcm_gc_host_limits() - the configuration a window would have, the largest
+ *	there can be
+ *
+ * Return: the bits it would offer.
+ */
+DCM_API uint64_t dcm_gc_host_limits(struct dcm_pager *p,
+				    struct virtio_gc_config *config);
+
 /** dcm_gc_host_start() - the features that were agreed on, before requests */
 DCM_API void dcm_gc_host_start(struct dcm_gc_host *gc, uint64_t features);
 

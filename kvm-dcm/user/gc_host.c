@@ -51,6 +51,7 @@
 #include "inside.h"
 
 #define REGION_MIN	(64ull << 10)
+#define DCM_GC_PAGE	4096u	/* of hints */
 #define TYPES_MAX	65536u
 /* what goes to a donor in one message, and comes from it */
 #define REQUEST_MAX	DCM_WIRE_PAYLOAD_MAX
@@ -62,7 +63,8 @@
 
 #define FEATURES                                                    \
 	(1ull << VIRTIO_GC_F_TRACE | 1ull << VIRTIO_GC_F_CONCURRENT | \
-	 1ull << VIRTIO_GC_F_EVACUATE | 1ull << VIRTIO_GC_F_COMPACT)
+	 1ull << VIRTIO_GC_F_EVACUATE | 1ull << VIRTIO_GC_F_COMPACT |   \
+	 1ull << VIRTIO_GC_F_HINTS)
 
 /**
  * struct job - a request on its way
@@ -259,6 +261,28 @@ static uint32_t clean(struct dcm_gc_host *gc, const struct job *j)
 	return pages_of(gc, j, PAGES_SETTLE);
 }
 
+/* Nor at this one. */
+static uint32_t hint(struct dcm_gc_host *gc, const struct job *j)
+{
+	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, j->space);
+	const struct virtio_gc_extent *e = j->r.entries;
+	const struct virtio_gc_hint *h = j->r.body;
+	uint32_t i;
+
+	for (i = 0; i < j->r.count; i++) {
+		uint64_t at = le64toh(e[i].offset), bytes = le64toh(e[i].bytes);
+
+		if ((at | bytes) & (DCM_GC_PAGE - 1) || !bytes ||
+		    at >= p->bytes || bytes > p->bytes - at)
+			return VIRTIO_GC_INVALID;
+	}
+	for (i = 0; i < j->r.count; i++)
+		dcm_gc_pages_hint(gc->pager,
+				  window_at(gc, p, le64toh(e[i].offset)),
+				  le64toh(e[i].bytes), le32toh(h->what));
+	return VIRTIO_GC_OK;
+}
+
 /* A command that needs its regions on the donors, and nobody at them. */
 static size_t held_do(struct dcm_gc_host *gc, const struct job *j,
 		      uint32_t *status)
@@ -342,6 +366,8 @@ static uint32_t run(struct dcm_gc_host *gc, const struct job *j, size_t *bytes)
 	switch (j->r.command) {
 	case VIRTIO_GC_CLEAN:
 		return clean(gc, j);
+	case VIRTIO_GC_HINT:
+		return hint(gc, j);
 	case VIRTIO_GC_TRACE_START:
 	case VIRTIO_GC_EVACUATE:
 	case VIRTIO_GC_UPDATE:
@@ -539,21 +565,36 @@ uint64_t dcm_gc_host_features(const struct dcm_gc_host *gc)
 	return gc->team ? FEATURES : 0;
 }
 
-void dcm_gc_host_config(struct dcm_gc_host *gc, struct virtio_gc_config *c)
+static void config_fill(struct dcm_pager *p, uint64_t window_bytes,
+			uint64_t extent, struct virtio_gc_config *c)
 {
 	*c = (struct virtio_gc_config){
-		.window_bytes = htole64(gc->spaces.window_bytes),
-		.region_bytes_min = htole64(gc->spaces.region_min),
-		.region_bytes_max = htole64(gc->spaces.region_max),
+		.window_bytes = htole64(window_bytes),
+		.region_bytes_min = htole64(REGION_MIN),
+		.region_bytes_max = htole64(extent),
 		.spaces_max = htole32(DCM_GC_PIECES_MAX),
 		.types_max = htole32(TYPES_MAX),
-		.regions_max = htole32(gc->spaces.regions_max),
+		.regions_max = htole32(REGIONS_MAX),
 		.request_max = htole32(REQUEST_MAX),
 		.response_max = htole32(RESPONSE_MAX),
 		.commands_max = htole32(COMMANDS_MAX),
 		.deadline_max_ms = htole32(DEADLINE_MAX_MS),
-		.donors = htole32(dcm_pager_donors(gc->pager)),
+		.donors = htole32(dcm_pager_donors(p)),
 	};
+}
+
+void dcm_gc_host_config(struct dcm_gc_host *gc, struct virtio_gc_config *c)
+{
+	config_fill(gc->pager, gc->spaces.window_bytes, gc->spaces.region_max,
+		    c);
+}
+
+uint64_t dcm_gc_host_limits(struct dcm_pager *p, struct virtio_gc_config *c)
+{
+	uint64_t extent, bytes = dcm_gc_pages_most(p, &extent);
+
+	config_fill(p, bytes & ~(extent - 1), extent, c);
+	return FEATURES;
 }
 
 void dcm_gc_host_start(struct dcm_gc_host *gc, uint64_t features)

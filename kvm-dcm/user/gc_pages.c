@@ -30,6 +30,12 @@ struct dcm_ctl *dcm_gc_pages_ctl(struct dcm_pager *pg)
 	return pg->ctl;
 }
 
+uint64_t dcm_gc_pages_most(struct dcm_pager *pg, uint64_t *extent)
+{
+	*extent = (u64)pg->vm->extent_pages << DCM_PAGE_SHIFT;
+	return (u64)pg->vm->nr_pages << DCM_PAGE_SHIFT;
+}
+
 static void held_set(struct dcm_guest *g, u64 gfn, u64 nr, bool held)
 {
 	u64 end = gfn + nr;
@@ -118,6 +124,29 @@ uint32_t dcm_gc_pages_settle(struct dcm_pager *pg, uint64_t va, uint64_t bytes,
 	default:
 		return VIRTIO_GC_TIMED_OUT;
 	}
+}
+
+void dcm_gc_pages_hint(struct dcm_pager *pg, uint64_t va, uint64_t bytes,
+		       uint32_t what)
+{
+	static const enum dcm_hint hints[] = {
+		[VIRTIO_GC_HINT_DIRECT] = DCM_HINT_DIRECT,
+		[VIRTIO_GC_HINT_NORMAL] = DCM_HINT_NORMAL,
+		[VIRTIO_GC_HINT_COLD] = DCM_HINT_COLD,
+	};
+	struct dcm_pg_lane *l = &pg->lane[pg->nr_fault + 1];
+	u64 end = va + bytes, len, gfn;
+
+	if (what == VIRTIO_GC_HINT_DISCARD) {
+		dcm_pager_discard(pg, (void *)va, bytes);
+		return;
+	}
+	pthread_mutex_lock(&pg->discard_lock);
+	while ((va = dcm_guest_next(&pg->guest, va, end, &len, &gfn)), len) {
+		dcm_hint(l->core, gfn, len >> DCM_PAGE_SHIFT, hints[what]);
+		va += len;
+	}
+	pthread_mutex_unlock(&pg->discard_lock);
 }
 
 bool dcm_gc_pages_place(struct dcm_pager *pg, uint64_t va,

@@ -18,6 +18,9 @@ struct dcm_pager;
 /* The control plane of the donors. */
 struct dcm_ctl *dcm_gc_pages_ctl(struct dcm_pager *pg);
 
+/* Most bytes that are ever paged, and those of an extent. */
+uint64_t dcm_gc_pages_most(struct dcm_pager *pg, uint64_t *extent);
+
 /**
  * dcm_gc_pages_hold() - accesses to a range wait from now on
  *
@@ -35,6 +38,10 @@ void dcm_gc_pages_release(struct dcm_pager *pg);
  */
 uint32_t dcm_gc_pages_settle(struct dcm_pager *pg, uint64_t va, uint64_t bytes,
 			     uint64_t until_ms);
+
+/* What a runtime knows about a range's use: enum virtio_gc_hint_what. */
+void dcm_gc_pages_hint(struct dcm_pager *pg, uint64_t va, uint64_t bytes,
+		       uint32_t what);
 
 /* Where the byte at @va is kept; false: nowhere, or it is moving. */
 bool dcm_gc_pages_place(struct dcm_pager *pg, uint64_t va,

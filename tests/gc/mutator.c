@@ -204,15 +204,16 @@ size_t mut_types_le(const struct mut *m, void *out)
 struct mut *mut_new(const struct mut_config *c)
 {
 	struct mut *m = zeroed(1, sizeof(*m));
-	u64 bytes = c->regions * c->region_bytes;
+	u64 bytes = c->regions * c->region_bytes, any;
 
 	m->c = *c;
 	m->rng = c->seed * 2 + 1;
 	mut_rand(m);
+	any = (0x100 + below(m, 64)) * c->region_bytes;
 	m->l = (struct dcm_gc_layout){
 		.bytes = bytes,
 		.region_bytes = c->region_bytes,
-		.address = (0x100 + below(m, 64)) * c->region_bytes,
+		.address = c->address ? c->address : any,
 		.ref_bytes = (u8)c->ref_bytes,
 		.ref_shift = (u8)(below(m, 2) * 3),
 		.type_offset = headers[c->header % 4].offset,

@@ -52,6 +52,7 @@ struct mut_config {
 	u32 regions;
 	u32 spare;		/* the last so many stay empty, donors in turn */
 	u64 region_bytes;
+	u64 address;		/* 0: any */
 	u32 donors;
 	u32 ref_bytes;
 	u32 header;		/* which way of writing types, % 4 */

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import socket
 import subprocess
@@ -23,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("DCM_BUILD", ROOT / "build"))
 PAGER_TEST = BUILD / "tests-pager" / "pager_test"
 LOSS_TEST = BUILD / "tests-pager" / "loss_test"
-GC_TEST = BUILD / "tests-pager" / "gc_test"
+HEAP_CHECK = BUILD / "tests-pager" / "heap_check"
 SHIM_TEST = BUILD / "tests-pager" / "shim_test"
 PRELOAD = BUILD / "lib" / "libdcm-preload.so"
 JEMALLOC = next(Path("/usr/lib").glob("*/libjemalloc.so.2"), None)
@@ -126,14 +127,38 @@ def test_torture_tcp(start_donor: StartDonor, short_tmp: Path) -> None:
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_gc(start_donor: StartDonor, short_tmp: Path, transport: str) -> None:
-    """Three donors trace and compact a heap of twice the budget, while all of it is touched."""
+    """Three donors trace and move a heap of twice the budget, while all of it is touched."""
     donors = [start(start_donor, name, slab="2M", capacity="64M") for name in ("a", "b", "c")]
     for other in donors[1:]:
         other.keys = donors[0].keys
         other.reload()
     config = configure(short_tmp, donors, transport, budget="9M")
-    done = run(short_tmp, GC_TEST, config, HEAPS)
-    assert done.stdout.count("objects the same") == int(HEAPS), done.stdout
+    done = run(short_tmp, HEAP_CHECK, "check", f"dcm:{config}", "0", HEAPS)
+    assert done.stdout.count("regions evacuated") == int(HEAPS), done.stdout
+
+
+def test_gc_example(start_donor: StartDonor, short_tmp: Path) -> None:
+    """The example for authors of runtimes, as its head says to compile and run it."""
+    donors = [start(start_donor, name, slab="2M", capacity="64M") for name in ("a", "b")]
+    donors[1].keys = donors[0].keys
+    donors[1].reload()
+    config = configure(short_tmp, donors, "tcp", budget="4M", size="16M")
+    include = [f"-I{ROOT / part}" for part in ("guest-virtio-gc/lib", "guest-virtio-gc/include")]
+    program = short_tmp / "lists"
+    command = ["cc", "-Wall", "-Werror", "-O1", *include, "-o", str(program)]
+    command += [str(ROOT / "guest-virtio-gc" / "examples" / "lists.c"), f"-L{BUILD / 'lib'}"]
+    subprocess.run([*command, "-lvgc", "-Wl,--no-as-needed", "-ldcm"], check=True)
+    library = {"LD_LIBRARY_PATH": str(BUILD / "lib")}
+    done = run(short_tmp, program, VGC_DEVICE=f"dcm:{config}", **library)
+    print(done.stdout)
+    found = re.search(r"collected (\d+) times by donors, 0 by itself; (\d+) regions", done.stdout)
+    assert found and int(found[1]) > 3 and int(found[2]) > 20
+    # not linked with libdcm it says so, and without a device
+    subprocess.run([*command, "-lvgc"], check=True)
+    done = run(short_tmp, program, status=1, VGC_DEVICE=f"dcm:{config}", **library)
+    assert "not linked with -ldcm" in done.stderr
+    done = run(short_tmp, program, status=1, VGC_DEVICE="/dev/no-vgc", **library)
+    assert "no such device" in done.stderr
 
 
 def test_lane_makes_way_for_its_faulter(start_donor: StartDonor, short_tmp: Path) -> None:

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""virtio_gc.ko and libvgc in a Debian 13 guest of the built QEMU, the window on two real donors.
-
-After every test the guest's kernel log is searched, as the nested bed does it. With
-DCM_DEBUG_KERNEL (make test-qemu-debug) the guest's kernel has KASAN, lockdep and kmemleak.
-"""
+"""virtio_gc.ko and libvgc in a Debian 13 guest of the built QEMU, the window on two real donors."""
 
 from __future__ import annotations
 
@@ -19,50 +15,13 @@ from pathlib import Path
 import pytest
 
 from tests.framework.donor import Donor
-from tests.framework.paths import BUILD, TOP
-from tests.guest.paged import Pager
 from tests.qemu.conftest import Qemu, StartDonor, two_donors, write_config
-from tests.vm.bed import Bed, Spec
-
-DEBUG = os.environ.get("DCM_DEBUG_KERNEL")
-KERNEL_BUILD = BUILD / "debug-kernel" if DEBUG else BUILD
-MODULE = KERNEL_BUILD / "kernel" / "gc" / "virtio_gc.ko"
-PROGRAMS = [BUILD / "tests-qemu" / name for name in ("vgc_check", "libvgc_check")]
-LOGS = BUILD / "test" / "qemu"
-WINDOW_MIB = 64
-
-
-class GcBed(Bed):
-    """A Debian 13 on the built QEMU, with a virtio-gc device."""
-
-    def __init__(self, spec: Spec, qemu: Qemu, folder: Path, config: Path, keep: Path) -> None:
-        super().__init__(spec, keep=keep)
-        self.qemu = qemu
-        self.folder = folder
-        self.config = config
-
-    def command_line(self, shell: bool = False) -> list[str]:
-        env = self.qemu.environment(self.folder)
-        words = [f"{name}={env[name]}" for name in ("LD_LIBRARY_PATH", "DCM_RUNTIME_DIR")]
-        backend = f"memory-backend-dcm,id=window,size={WINDOW_MIB}M,config={self.config}"
-        cmd = [*super().command_line(shell), "-object", backend]
-        cmd += ["-device", "virtio-gc-pci,id=gc,memdev=window"]
-        return ["env", *words, str(self.qemu.binary), *cmd[1:]]
-
-    def check(self, *args: str, timeout: float = 120) -> None:
-        """Run vgc_check."""
-        ran = self.run(["/tmp/vgc_check", args[0], "/dev/vgc0", *args[1:]], timeout)
-        assert (ran.rc, ran.stdout) == (0, "ok\n"), (args, ran)
+from tests.qemu.gcbed import DEBUG, WINDOW_MIB, GcBed, build, gc_bed
 
 
 @pytest.fixture(scope="module", autouse=True)
 def built() -> None:
-    module = ["scripts/kernel-check"]
-    if DEBUG:
-        module = ["make", "-C", "guest-virtio-gc/driver", f"KDIR={DEBUG}", f"BUILD={KERNEL_BUILD}"]
-    for command in (module, ["make", "-C", "tests/qemu", f"BUILD={BUILD}"]):
-        done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+    build()
 
 
 @pytest.fixture
@@ -80,23 +39,8 @@ def guest(
     """A guest with the module loaded; judged, and the module taken out, with the test."""
     config = write_config(short_tmp / "gc.ini", *donors, {"name": "gc", "budget": "24M"})
     name = re.sub(r"[^\w.-]+", "-", request.node.name).strip("-")
-    kernel = Path(DEBUG) / "arch" / "x86" / "boot" / "bzImage" if DEBUG else None
-    # Heavier than the distribution's: it keeps what it has allocated for kmemleak.
-    spec = Spec(memory_mib=768, kvm=False, guest=False, kernel=kernel)
-    bed = GcBed(spec, qemu, short_tmp, config, LOGS / name)
-    with bed:
-        for program in PROGRAMS:
-            bed.put(program, f"/tmp/{program.name}")
-        bed.insmod(MODULE)
-        bed.must("until [ -e /dev/vgc0 ]; do sleep 0.1; done", 30)
+    with gc_bed(qemu, short_tmp, config, name) as bed:
         yield bed
-        if bed.run("test -e /sys/module/virtio_gc").rc == 0:
-            bed.rmmod("virtio_gc")
-        if DEBUG:
-            bed.must("echo scan >/sys/kernel/debug/kmemleak; echo scan >/sys/kernel/debug/kmemleak")
-            assert bed.must("cat /sys/kernel/debug/kmemleak") == ""
-        wrong = bed.finish()
-        assert wrong == [], f"the console is in {bed.keep}"
 
 
 def test_what_a_runtime_does(guest: GcBed) -> None:
@@ -105,8 +49,7 @@ def test_what_a_runtime_does(guest: GcBed) -> None:
     guest.check("basic")
     guest.check("whole")
     guest.rmmod("virtio_gc")
-    guest.insmod(MODULE)
-    guest.must("until [ -e /dev/vgc0 ]; do sleep 0.1; done", 30)
+    guest.load()
     guest.check("basic")
     guest.check("whole")
 
@@ -218,6 +161,6 @@ def test_evicted_and_back(guest: GcBed) -> None:
         "print('ok')\n"
     )
     assert guest.must(["python3", "-c", program], 240) == "ok\n"
-    status = Pager(guest.folder / "vm" / "gc.sock").status()
+    status = guest.pager().status()
     assert status["written_bytes"] > (48 - 24) << 20
     assert status["lost_pages"] == 0

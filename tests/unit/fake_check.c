@@ -196,6 +196,7 @@ static void check_queue(struct walk *k, const struct dcm_fifo *f,
 				     fh_page_text(fh, gfn));
 		if (pd->prev != prev || pd_state(w) != state ||
 		    pd_where(w) != DCM_W_QUEUE ||
+		    !(w & PD_KEPT) != (f != &vm->kept) ||
 		    (state == DCM_INACTIVE && pd_lane(w) != lane))
 			fh_violation(fh, "does not belong in the %s queue: %s",
 				     dcm_state_names[state],
@@ -272,6 +273,7 @@ void fh_fsck(struct fake_home *fh, bool quiet)
 		abort();
 	check_queue(&k, &vm->active, DCM_ACTIVE, 0);
 	check_queue(&k, &vm->proactive, DCM_PROACTIVE, 0);
+	check_queue(&k, &vm->kept, DCM_ACTIVE, 0);
 	for (i = 0; i < vm->nr_lanes; i++)
 		check_queue(&k, &vm->lane[i].inactive, DCM_INACTIVE, i);
 	for (head = 0; head < vm->nr_pages;) {

@@ -287,6 +287,13 @@ int fh_to_donor(struct fake_home *fh, u32 lane, u32 gfn, u32 nr, u64 ticks)
 	return err;
 }
 
+void fh_hint(struct fake_home *fh, u32 lane, u32 gfn, u32 nr,
+	     enum dcm_hint what)
+{
+	dcm_hint(enter(fh, lane), gfn, nr, what);
+	leave(fh, lane);
+}
+
 int fh_budget(struct fake_home *fh, u64 pages)
 {
 	int err = dcm_set_budget(fh->vm, pages);

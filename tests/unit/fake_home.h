@@ -194,6 +194,8 @@ enum dcm_fault_result fh_fault(struct fake_home *fh, u32 lane, u32 gfn,
 unsigned int fh_poll(struct fake_home *fh, u32 lane);
 unsigned int fh_balance(struct fake_home *fh, u32 lane);
 void fh_discard(struct fake_home *fh, u32 lane, u32 gfn, u32 nr);
+void fh_hint(struct fake_home *fh, u32 lane, u32 gfn, u32 nr,
+	     enum dcm_hint what);
 /* dcm_settle(), until @ticks from now. */
 int fh_to_donor(struct fake_home *fh, u32 lane, u32 gfn, u32 nr, u64 ticks);
 int fh_budget(struct fake_home *fh, u64 pages);

@@ -220,11 +220,13 @@ static void test_open_refuses(void **state)
 				     sizeof(err)));
 }
 
-/* [VGC-D-3] */
+#define F(name) (1ull << VIRTIO_GC_F_##name)
+
+/* [VGC-D-1] [VGC-D-3] */
 static void test_config(void **state)
 {
 	struct virtio_gc_config c;
-	uint64_t min, max;
+	uint64_t min, max, features;
 
 	(void)state;
 	dcm_gc_host_config(gc, &c);
@@ -234,6 +236,13 @@ static void test_config(void **state)
 	assert_true(min >= 4096 && !(min & (min - 1)) && !(max & (max - 1)));
 	assert_int_equal(le64toh(c.window_bytes) % max, 0);
 	assert_int_equal(le32toh(c.donors), 3);
+	/* without donors it can do nothing; with them none without what it needs */
+	assert_int_equal(dcm_gc_host_features(gc), 0);
+	features = dcm_gc_host_limits(&pager, &c);
+	assert_true(features & F(TRACE) ||
+		    !(features & (F(CONCURRENT) | F(EVACUATE))));
+	assert_true(features & F(EVACUATE) || !(features & F(COMPACT)));
+	assert_int_equal(le64toh(c.window_bytes), 2 * EXTENT);
 }
 
 /* [VGC-D-14]: each condition by itself, from a request that is right */

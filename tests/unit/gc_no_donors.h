@@ -14,6 +14,22 @@ struct dcm_ctl *dcm_gc_pages_ctl(struct dcm_pager *p)
 	return NULL;
 }
 
+uint64_t dcm_gc_pages_most(struct dcm_pager *p, uint64_t *extent)
+{
+	(void)p;
+	*extent = 2u << 20;
+	return 5u << 20;
+}
+
+void dcm_gc_pages_hint(struct dcm_pager *p, uint64_t va, uint64_t bytes,
+		       uint32_t what)
+{
+	(void)p;
+	(void)va;
+	(void)bytes;
+	(void)what;
+}
+
 void dcm_gc_pages_hold(struct dcm_pager *p, uint64_t va, uint64_t bytes)
 {
 	(void)p;

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * libdcm.c - libdcm in the same process is the device
+ *
+ * A window is made for a space: memory at the address where the runtime wants
+ * it, put under a pager that is this space's alone, and libdcm's half of a
+ * device on that. What a driver would refuse is refused here.
+ *
+ * libdcm's functions are weak: a program that is not linked with it has a libvgc
+ * that knows the driver only.
+ *
+ * Locking: @lock guards @first, @last and @in_flight. Answers come on a thread
+ * of libdcm's and wait as copies until they are reaped: the runtime's buffer
+ * may be in the heap.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "libdcm_gc.h"
+#include "provider.h"
+
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+
+#pragma weak dcm_pager_open
+#pragma weak dcm_pager_close
+#pragma weak dcm_pager_adopt
+#pragma weak dcm_pager_unmap
+#pragma weak dcm_gc_host_limits
+#pragma weak dcm_gc_host_open
+#pragma weak dcm_gc_host_close
+#pragma weak dcm_gc_host_start
+#pragma weak dcm_gc_host_submit
+
+#define SPACE_ID	0
+
+/**
+ * struct pending - a request on its way, or its answer
+ * @buf: the answer's bytes, once there are any
+ */
+struct pending {
+	struct pending *next;
+	struct libdcm *in;
+	void *answer;
+	uint64_t cookie;
+	uint32_t bytes;
+	void *buf;
+};
+
+struct libdcm {
+	struct dcm_pager *pager;
+	struct dcm_gc_host *gc;
+	struct vgc_info info;
+	void *heap;
+	size_t bytes;
+	pthread_mutex_t lock;
+	pthread_cond_t answered;
+	uint32_t in_flight;
+	struct pending *first;
+	struct pending **last;
+};
+
+/* On libdcm's thread. */
+static void answered(void *priv, void *token, const void *answer, size_t bytes)
+{
+	struct pending *p = token;
+	struct libdcm *d = priv;
+
+	p->buf = bytes ? malloc(bytes) : NULL;
+	if (p->buf) {
+		memcpy(p->buf, answer, bytes);
+		p->bytes = (uint32_t)bytes;
+	}
+	pthread_mutex_lock(&d->lock);
+	p->next = NULL;
+	*d->last = p;
+	d->last = &p->next;
+	pthread_cond_signal(&d->answered);
+	pthread_mutex_unlock(&d->lock);
+}
+
+static void info_of(struct vgc_info *info, const struct virtio_gc_config *c,
+		    uint64_t features)
+{
+	*info = (struct vgc_info){
+		.window_bytes = c->window_bytes,
+		.region_bytes_min = c->region_bytes_min,
+		.region_bytes_max = c->region_bytes_max,
+		.features = features,
+		.types_max = c->types_max,
+		.regions_max = c->regions_max,
+		.request_max = c->request_max,
+		.response_max = c->response_max,
+		.commands_max = c->commands_max,
+		.deadline_max_ms = c->deadline_max_ms,
+		.donors = c->donors,
+	};
+}
+
+static int libdcm_open(const char *config, void **self, struct vgc_info *info,
+		       char *err, size_t len)
+{
+	struct virtio_gc_config c;
+	pthread_condattr_t attr;
+	struct libdcm *d;
+
+	if (!dcm_gc_host_limits) {
+		snprintf(err, len,
+			 "dcm:%s: the program is not linked with -ldcm (or drops it: -Wl,--no-as-needed)",
+			 config);
+		return -ENOSYS;
+	}
+	d = calloc(1, sizeof(*d));
+	if (!d)
+		return -ENOMEM;
+	d->pager = dcm_pager_open(config, err, len);
+	if (!d->pager) {
+		int rc = errno ? -errno : -EIO;
+
+		free(d);
+		return rc;
+	}
+	info_of(&d->info, &c, dcm_gc_host_limits(d->pager, &c));
+	*info = d->info;
+	d->last = &d->first;
+	pthread_mutex_init(&d->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&d->answered, &attr);
+	pthread_condattr_destroy(&attr);
+	*self = d;
+	return 0;
+}
+
+/* ---- requests ---- */
+
+static int submit(struct libdcm *d, const void *request, uint32_t bytes,
+		  void *answer, uint32_t room, uint64_t cookie)
+{
+	struct pending *p;
+
+	pthread_mutex_lock(&d->lock);
+	if (d->in_flight == d->info.commands_max) {
+		pthread_mutex_unlock(&d->lock);
+		return -EAGAIN;
+	}
+	p = calloc(1, sizeof(*p));
+	d->in_flight += !!p;
+	pthread_mutex_unlock(&d->lock);
+	if (!p)
+		return -ENOMEM;
+	p->in = d;
+	p->answer = answer;
+	p->cookie = cookie;
+	dcm_gc_host_submit(d->gc, request, bytes, room, p);
+	return 0;
+}
+
+static int libdcm_submit(void *self, const void *request, uint32_t bytes,
+			 void *answer, uint32_t room, uint64_t cookie)
+{
+	const struct virtio_gc_req *r = request;
+	struct libdcm *d = self;
+
+	if (!d->gc)
+		return -ENXIO;
+	if (r->command == VIRTIO_GC_SPACE_CREATE ||
+	    r->command == VIRTIO_GC_SPACE_DESTROY)
+		return -EPERM;
+	return submit(d, request, bytes, answer, room, cookie);
+}
+
+static void until(struct timespec *ts, int timeout_ms)
+{
+	clock_gettime(CLOCK_MONOTONIC, ts);
+	ts->tv_sec += timeout_ms / 1000;
+	ts->tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+	if (ts->tv_nsec >= 1000000000) {
+		ts->tv_nsec -= 1000000000;
+		ts->tv_sec++;
+	}
+}
+
+static int libdcm_reap(void *self, uint64_t *cookie, uint32_t *bytes,
+		       int timeout_ms)
+{
+	struct libdcm *d = self;
+	struct timespec end = { 0 };
+	struct pending *p;
+	int rc = 0;
+
+	if (timeout_ms >= 0)
+		until(&end, timeout_ms);
+	pthread_mutex_lock(&d->lock);
+	while (!d->first && !rc)
+		rc = timeout_ms < 0 ?
+			     pthread_cond_wait(&d->answered, &d->lock) :
+			     pthread_cond_timedwait(&d->answered, &d->lock,
+						    &end);
+	p = d->first;
+	if (p) {
+		d->first = p->next;
+		if (!d->first)
+			d->last = &d->first;
+		d->in_flight--;
+	}
+	pthread_mutex_unlock(&d->lock);
+	if (!p)
+		return -rc;
+	if (p->bytes)
+		memcpy(p->answer, p->buf, p->bytes);
+	*cookie = p->cookie;
+	*bytes = p->bytes;
+	free(p->buf);
+	free(p);
+	return 0;
+}
+
+/* ---- the space ---- */
+
+struct create {
+	struct virtio_gc_req req;
+	struct virtio_gc_space space;
+};
+
+static int space_create(struct libdcm *d, const struct virtio_gc_space *space)
+{
+	struct create c = {
+		.req = { .command = VIRTIO_GC_SPACE_CREATE, .space = SPACE_ID },
+		.space = *space,
+	};
+	struct virtio_gc_done done = { 0 };
+	uint64_t cookie;
+	uint32_t bytes;
+	int rc;
+
+	rc = submit(d, &c, sizeof(c), &done, sizeof(done), 0);
+	if (!rc)
+		rc = libdcm_reap(d, &cookie, &bytes, -1);
+	if (rc)
+		return rc;
+	switch (done.status) {
+	case VIRTIO_GC_OK:
+		return 0;
+	case VIRTIO_GC_INVALID:
+		return -EINVAL;
+	case VIRTIO_GC_LIMIT:
+		return -ENOSPC;
+	default:
+		return -EIO;
+	}
+}
+
+/* Memory under the pager at the address; its window is all of it. */
+static int window_make(struct libdcm *d, uint64_t address, size_t bytes)
+{
+	static const struct dcm_gc_host_ops ops = { .answered = answered };
+	void *want = (void *)(uintptr_t)address, *p;
+	char err[256];
+	int rc;
+
+	p = mmap(want, bytes, PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE |
+			 MAP_FIXED_NOREPLACE,
+		 -1, 0);
+	if (p == MAP_FAILED)
+		return -errno;
+	rc = p == want ? dcm_pager_adopt(d->pager, p, bytes) : -EEXIST;
+	if (rc) {
+		munmap(p, bytes);
+		return rc;
+	}
+	d->heap = p;
+	d->bytes = bytes;
+	d->gc = dcm_gc_host_open(d->pager, p, bytes, &ops, d, err, sizeof(err));
+	if (!d->gc)
+		return errno ? -errno : -EIO;
+	dcm_gc_host_start(d->gc, d->info.features);
+	return 0;
+}
+
+static void window_end(struct libdcm *d)
+{
+	struct pending *p;
+
+	dcm_gc_host_close(d->gc);
+	d->gc = NULL;
+	if (d->heap)
+		dcm_pager_unmap(d->pager, d->heap, d->bytes);
+	d->heap = NULL;
+	while ((p = d->first)) {
+		d->first = p->next;
+		free(p->buf);
+		free(p);
+	}
+	d->last = &d->first;
+	d->in_flight = 0;
+}
+
+static int libdcm_create(void *self, const struct virtio_gc_space *space)
+{
+	uint64_t extent, bytes = space->bytes;
+	struct libdcm *d = self;
+	int rc;
+
+	extent = d->info.region_bytes_max;
+	if (d->gc)
+		return -EEXIST;
+	if (space->window || !bytes || space->address & 4095)
+		return -EINVAL;
+	if (bytes > d->info.window_bytes)
+		return -ENOSPC;
+	rc = window_make(d, space->address,
+			 (bytes + extent - 1) & ~(extent - 1));
+	if (!rc)
+		rc = space_create(d, space);
+	if (rc)
+		window_end(d);
+	return rc;
+}
+
+static void libdcm_close(void *self)
+{
+	struct libdcm *d = self;
+
+	window_end(d);
+	dcm_pager_close(d->pager);
+	pthread_mutex_destroy(&d->lock);
+	pthread_cond_destroy(&d->answered);
+	free(d);
+}
+
+const struct vgc_provider vgc_provider_libdcm = {
+	.open = libdcm_open,
+	.create = libdcm_create,
+	.submit = libdcm_submit,
+	.reap = libdcm_reap,
+	.close = libdcm_close,
+};

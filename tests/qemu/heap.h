@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * heap.h - tests/gc's runtime on libvgc: its heap is a space, and every
+ * collection is checked against its own
+ *
+ * One heap, one thread at a time. What must not happen ends the program with
+ * a line; what a device may answer comes back as a status.
+ */
+#ifndef QEMU_HEAP_H
+#define QEMU_HEAP_H
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "../gc/mutator.h"
+#include "libvgc.h"
+
+#define HEAP_REGION	(64ull << 10)
+#define HEAP_SPARE	72u	/* regions at the end that begin empty */
+#define HEAP_TABLES	24u	/* of those, at the end: bitmaps */
+#define HEAP_MOVES	8u	/* in one EVACUATE */
+#define HEAP_ROOM	65536u
+
+#define CHECK(cond, ...)                                         \
+	do {                                                     \
+		if (!(cond)) {                                   \
+			printf("%s:%d: %s:", __FILE__, __LINE__, \
+			       #cond);                           \
+			printf(" " __VA_ARGS__);                 \
+			printf("\n");                            \
+			fflush(stdout);                          \
+			_exit(1);                                \
+		}                                                \
+	} while (0)
+
+/**
+ * struct heap - a heap in a space
+ * @m: what is in it; its host's copy is the space itself
+ * @own: where it was made, before there was a space
+ * @live: a byte for each object: what the runtime's own collector last found
+ * @was: a copy of the space
+ * @now: for each unit of the space the unit where its object is after a move
+ * @donor: of each region, as heap_donors() found
+ * @deadline_ms: of each command; 0: the device's longest
+ * @answer: the last one
+ */
+struct heap {
+	struct vgc *v;
+	struct mut *m;
+	char *space;
+	u64 bytes;
+	u32 regions;
+	u32 epoch;
+	u32 deadline_ms;
+	u8 *own;
+	u8 *live;
+	u8 *was;
+	u64 *now;
+	u32 *donor;
+	u32 nr_moves;
+	struct virtio_gc_move move[HEAP_MOVES];
+	u32 end[HEAP_MOVES];	/* of the copies, in their region */
+	union {
+		struct virtio_gc_done done;
+		u64 words[HEAP_ROOM / 8];
+	} answer;
+};
+
+/* A heap of the seed's shape, in a new space of @device. */
+void heap_open(struct heap *h, const char *device, u32 seed);
+void heap_close(struct heap *h);
+
+/* A command; its status. */
+u32 heap_ask(struct heap *h, u16 command, u16 flags, u32 count, const void *arg,
+	     size_t arg_bytes, const void *entries, size_t entry_bytes);
+
+/* A status that must be @want. */
+#define heap_must(h, status, want)                                   \
+	do {                                                         \
+		u32 got_ = (status);                                 \
+		CHECK(got_ == (want), "status %u of donor %d, at %llx", \
+		      got_, (int)(h)->answer.done.donor,             \
+		      (unsigned long long)(h)->answer.done.at);      \
+	} while (0)
+
+/* A placement hint; a status. */
+u32 heap_hint(struct heap *h, u32 what, u64 offset, u64 bytes);
+
+/* All of it is with donors: which one has each region. */
+void heap_donors(struct heap *h);
+
+/* The whole heap while it stands still: a status; if OK, the same is live. */
+u32 heap_trace(struct heap *h);
+/* With a barrier, while it runs: what lived when it began is found. */
+void heap_trace_running(struct heap *h);
+
+/*
+ * Regions moved, with the last trace. The status of EVACUATE; once that is OK
+ * the move is finished, by the runtime itself where the device fails, and
+ * checked object by object.
+ */
+u32 heap_evacuate(struct heap *h, u32 *moves);
+/* What is on a donor; how many regions were moved. */
+u32 heap_compact(struct heap *h, u32 donor);
+
+/* Large arrays become all zero; how many. */
+u32 heap_arrays_clear(struct heap *h);
+/* Objects lose all they refer to, until so much of what lives is left. */
+void heap_drop(struct heap *h, u32 percent);
+/* What opaque objects refer to, nothing: nobody updates that. */
+void heap_opaque_clear(struct heap *h);
+
+/* What is not being moved is as it was when @was was taken. */
+void heap_remember(struct heap *h);
+void heap_same(struct heap *h);
+
+#endif /* QEMU_HEAP_H */

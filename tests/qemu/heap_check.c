@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * heap_check.c - a runtime whose heap donors collect, through libvgc
+ *
+ *	heap_check check DEVICE SEED HEAPS	everything, every bit compared
+ *	heap_check loop DEVICE SEED		the same for ever; made to be killed
+ *	heap_check kill DEVICE SEED FAILURES	while workers are killed: until so
+ *						much has failed, and then worked
+ *	heap_check lose DEVICE SEED		until a donor is gone for good
+ *	heap_check hint DEVICE SEED DIR		hints; a step for each file in DIR
+ *
+ * Runs in a guest, linked statically, and with libdcm in one process; 0 and
+ * "ok", or 1 and what was wrong. While it checks another thread reads all of
+ * the space, so that pages come and go under the donors' hands.
+ */
+#include <endian.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "heap.h"
+
+#define ROUNDS_MAX	10000u
+#define HINTED		(1ull << 20)
+
+static const char *device;
+
+struct toucher {
+	pthread_t thread;
+	const struct heap *h;
+	bool stop;
+	u64 touched;
+};
+
+/* Reads all pages, in any order, beside who writes them: that is meant. */
+__attribute__((no_sanitize_thread)) static void *touch(void *arg)
+{
+	struct toucher *t = arg;
+	u64 seed = 88172645463325252ull, sum = 0;
+
+	while (!__atomic_load_n(&t->stop, __ATOMIC_RELAXED)) {
+		seed ^= seed << 13;
+		seed ^= seed >> 7;
+		seed ^= seed << 17;
+		sum += *(volatile u64 *)(t->h->space +
+					 seed % (t->h->bytes / 4096) * 4096 +
+					 seed / 7 % 512 * 8);
+		t->touched++;
+	}
+	return (void *)(uintptr_t)(sum & 1);
+}
+
+static void touch_start(struct toucher *t, const struct heap *h)
+{
+	*t = (struct toucher){ .h = h };
+	CHECK(!pthread_create(&t->thread, NULL, touch, t));
+}
+
+static void touch_stop(struct toucher *t)
+{
+	__atomic_store_n(&t->stop, true, __ATOMIC_RELAXED);
+	pthread_join(t->thread, NULL);
+}
+
+/* A life of a heap: each way to collect it after the other. */
+static void one_heap(u32 seed)
+{
+	u32 cleared, evacuated, compacted = 0;
+	struct toucher t;
+	struct heap h;
+
+	heap_open(&h, device, seed);
+	/* which is no matter for what is found */
+	heap_must(&h, heap_hint(&h, VIRTIO_GC_HINT_DIRECT, 0, HINTED),
+		  VIRTIO_GC_OK);
+	heap_must(&h, heap_hint(&h, VIRTIO_GC_HINT_COLD, HINTED, HINTED),
+		  VIRTIO_GC_OK);
+	touch_start(&t, &h);
+	heap_must(&h, heap_trace(&h), VIRTIO_GC_OK);
+	heap_donors(&h);
+	cleared = heap_arrays_clear(&h);
+	heap_must(&h, heap_trace(&h), VIRTIO_GC_OK);
+	heap_trace_running(&h);
+	heap_opaque_clear(&h);
+	heap_drop(&h, 50);
+	heap_must(&h, heap_trace(&h), VIRTIO_GC_OK);
+	heap_must(&h, heap_evacuate(&h, &evacuated), VIRTIO_GC_OK);
+	CHECK(evacuated);
+	/* what has moved is traced and moved again */
+	heap_must(&h, heap_trace(&h), VIRTIO_GC_OK);
+	for (u32 d = 0; d < vgc_info(h.v)->donors; d++) {
+		compacted += heap_compact(&h, d);
+		heap_must(&h, heap_trace(&h), VIRTIO_GC_OK);
+	}
+	CHECK(compacted);
+	touch_stop(&t);
+	printf("heap %u: %u objects live, %u arrays cleared, %u regions evacuated, %u compacted, %llu touches\n",
+	       seed, h.m->nr_objects, cleared, evacuated, compacted,
+	       (unsigned long long)t.touched);
+	fflush(stdout);
+	heap_close(&h);
+}
+
+/*
+ * Until @want commands have failed, whatever they were doing, and after that a
+ * whole round went well. The heap is looked at after each: heap_trace() and
+ * heap_evacuate() end the program if a failure changed anything.
+ */
+static void killed(u32 seed, u32 want)
+{
+	u32 failed = 0, good = 0, moved = 0, i, n;
+	struct heap h;
+
+	heap_open(&h, device, seed);
+	heap_opaque_clear(&h);
+	heap_donors(&h);
+	h.deadline_ms = 5000;
+	printf("up\n");
+	fflush(stdout);
+	for (i = 0; i < ROUNDS_MAX && (failed < want || !good); i++) {
+		u32 status = heap_trace(&h);
+
+		if (!status) {
+			status = heap_evacuate(&h, &n);
+			moved += n;
+		}
+		/* its own collector always can [VGC-D-13] */
+		mut_trace(h.m, h.live, NULL);
+		CHECK(status == VIRTIO_GC_OK ||
+			      status == VIRTIO_GC_WORKER_LOST ||
+			      status == VIRTIO_GC_DONOR_LOST ||
+			      status == VIRTIO_GC_TIMED_OUT ||
+			      status == VIRTIO_GC_NO_TRACE,
+		      "status %u", status);
+		failed += !!status;
+		if (failed >= want && !status)
+			good++;
+	}
+	CHECK(good, "%u rounds, %u failed", i, failed);
+	printf("%u rounds, %u failed, %u regions moved\n", i, failed, moved);
+	heap_close(&h);
+}
+
+/*
+ * A donor goes for good. A status says which, in time; what others have is as
+ * it was, and the space can be given up. What was lost must not be touched: who
+ * does waits for ever.
+ */
+static void lose(u32 seed)
+{
+	struct heap h;
+	u32 status = 0, lost, kept = 0;
+
+	heap_open(&h, device, seed);
+	heap_opaque_clear(&h);
+	heap_must(&h, heap_trace(&h), VIRTIO_GC_OK);
+	heap_donors(&h);
+	heap_remember(&h);
+	heap_donors(&h);
+	h.deadline_ms = 5000;
+	printf("up\n");
+	fflush(stdout);
+	for (u32 i = 0; i < ROUNDS_MAX && status != VIRTIO_GC_DONOR_LOST; i++) {
+		struct virtio_gc_region all[512] = { 0 };
+
+		for (u32 r = 0; r < h.regions; r++)
+			all[r] = (struct virtio_gc_region){
+				.region = htole32(r),
+				.top = htole64(r * HEAP_REGION + h.m->top[r]),
+			};
+		h.epoch++;
+		status = heap_ask(&h, VIRTIO_GC_TRACE_START, 0, h.regions, NULL,
+				  0, all, sizeof(*all));
+		CHECK(status == VIRTIO_GC_OK ||
+			      status == VIRTIO_GC_WORKER_LOST ||
+			      status == VIRTIO_GC_TIMED_OUT ||
+			      status == VIRTIO_GC_DONOR_LOST,
+		      "status %u", status);
+	}
+	CHECK(status == VIRTIO_GC_DONOR_LOST);
+	lost = le32toh(h.answer.done.donor);
+	printf("donor %u is lost\n", lost);
+	fflush(stdout);
+	for (u32 r = 0; r < h.regions; r++) {
+		if (h.donor[r] == lost)
+			continue;
+		CHECK(!memcmp(h.was + r * HEAP_REGION,
+			      h.space + r * HEAP_REGION, HEAP_REGION));
+		kept++;
+	}
+	CHECK(kept && kept < h.regions, "%u regions", kept);
+	heap_close(&h);
+}
+
+/* ---- hints ---- */
+
+static void read_range(const struct heap *h, u64 from, u64 to)
+{
+	for (u64 at = from; at < to; at += 4096)
+		(void)*(volatile char *)(h->space + at);
+}
+
+/* Says where it is; goes on when there is a file of that name. */
+static void step(const char *dir, const char *name)
+{
+	char path[256];
+
+	printf("at %s\n", name);
+	fflush(stdout);
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	while (access(path, F_OK))
+		usleep(20000);
+}
+
+/*
+ * What is to be kept stays while all else is read, which the pager's counters
+ * show; after NORMAL it goes as all else. Hints change nothing but by DISCARD.
+ */
+static void hints(u32 seed, const char *dir)
+{
+	struct heap h;
+
+	heap_open(&h, device, seed);
+	heap_must(&h, heap_hint(&h, VIRTIO_GC_HINT_DIRECT, 0, HINTED), 0);
+	heap_remember(&h);
+	for (u32 i = 0; i < 3; i++)
+		read_range(&h, HINTED, h.bytes);
+	step(dir, "kept");
+	read_range(&h, 0, HINTED);
+	step(dir, "read");
+	heap_must(&h, heap_hint(&h, VIRTIO_GC_HINT_NORMAL, 0, HINTED), 0);
+	for (u32 i = 0; i < 3; i++)
+		read_range(&h, HINTED, h.bytes);
+	step(dir, "normal");
+	read_range(&h, 0, HINTED);
+	step(dir, "again");
+	heap_must(&h, heap_hint(&h, VIRTIO_GC_HINT_COLD, 0, HINTED), 0);
+	step(dir, "cold");
+	heap_same(&h);
+	/* [VGC-D-46] */
+	heap_must(&h, heap_hint(&h, VIRTIO_GC_HINT_DISCARD, 4096, HINTED), 0);
+	for (u64 at = 0; at < h.bytes; at++) {
+		bool gone = at >= 4096 && at < 4096 + HINTED;
+
+		CHECK(h.space[at] == (gone ? 0 : (char)h.was[at]));
+	}
+	heap_must(&h, heap_hint(&h, VIRTIO_GC_HINT_COLD, 1, 4096),
+		  VIRTIO_GC_INVALID);
+	heap_must(&h, heap_hint(&h, VIRTIO_GC_HINT_COLD, 0, 0),
+		  VIRTIO_GC_INVALID);
+	heap_must(&h,
+		  heap_hint(&h, VIRTIO_GC_HINT_DISCARD, h.bytes - 4096, 8192),
+		  VIRTIO_GC_INVALID);
+	heap_must(&h, heap_hint(&h, VIRTIO_GC_HINT_DISCARD, 0, ~4095ull),
+		  VIRTIO_GC_INVALID);
+	heap_must(&h, heap_hint(&h, 4, 0, 4096), VIRTIO_GC_INVALID);
+	heap_close(&h);
+}
+
+int main(int argc, char **argv)
+{
+	const char *mode = argc > 3 ? argv[1] : "";
+	u32 seed, n;
+
+	if (argc < 4) {
+		fprintf(stderr,
+			"usage: heap_check check|loop|kill|lose|hint DEVICE SEED [N|DIR]\n");
+		return 2;
+	}
+	device = argv[2];
+	seed = (u32)atoi(argv[3]);
+	n = argc > 4 ? (u32)atoi(argv[4]) : 1;
+	if (!strcmp(mode, "check"))
+		for (u32 i = 0; i < n; i++)
+			one_heap(seed + i);
+	while (!strcmp(mode, "loop"))
+		one_heap(seed++);
+	if (!strcmp(mode, "kill"))
+		killed(seed, n);
+	if (!strcmp(mode, "lose"))
+		lose(seed);
+	if (!strcmp(mode, "hint"))
+		hints(seed, argc > 4 ? argv[4] : ".");
+	printf("ok\n");
+	return 0;
+}
