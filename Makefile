@@ -30,8 +30,8 @@ PYTEST = scripts/py pytest --junitxml=$${DCM_RESULTS:-$(BUILD)/test/results/by-h
 
 .PHONY: all programs tests-build help check kernel-check unit torture fuzz \
 	fuzz-run test-gc test-donor test-client test-pager test-dcmctl test-guest \
-	test-kernel test-kernel-vm test-kernel-debug test-qemu test-qemu-debug \
-	vm-shell test bench bench-kernel bench-gc demo install install-dkms \
+	test-kernel test-kernel-vm test-kernel-debug test-qemu test-qemu-vm \
+	test-qemu-debug vm-shell test bench bench-kernel bench-gc demo install install-dkms \
 	clean deps-%
 
 all: deps-build
@@ -77,7 +77,8 @@ help:
 	@echo '  make test-kernel-vm  the kernel module, its daemon, RDMA and guests under KVM, in a VM'
 	@echo '  make test-kernel   the same, with more guests (not in make test)'
 	@echo '  make test-kernel-debug  that of dcmfs under KASAN, lockdep and kmemleak; KUnit (not in make test)'
-	@echo '  make test-qemu     QEMU with our patches, virtio-gc and its driver (not in make test)'
+	@echo '  make test-qemu-vm  QEMU with our patches, virtio-gc, its driver and runtimes in a guest'
+	@echo '  make test-qemu     the same, with more guests (not in make test)'
 	@echo '  make test-qemu-debug  its driver under KASAN, lockdep and kmemleak (not in make test)'
 	@echo
 	@echo 'make vm-shell   a shell in that VM'
@@ -150,12 +151,14 @@ test-kernel-debug: deps-test deps-demo deps-vm deps-debug-kernel programs
 		DCM_DEBUG_KERNEL=$$kernel $(PYTEST) --timeout 1800 tests/vm \
 		-k 'test_kunit or test_dcmfs or (test_hostd and verbs)'
 
-# QEMU with our patches (built first, 10 minutes), and virtio_gc.ko in its guest.
-test-qemu: deps-test deps-demo deps-vm deps-qemu programs
+# QEMU with our patches (built first, 5 to 10 minutes), virtio_gc.ko in its guest, and runtimes
+# there. `make test` runs those of the tests that are quick.
+test-qemu-vm: CHOSEN = -m 'not slow'
+test-qemu test-qemu-vm: deps-test deps-demo deps-vm deps-qemu programs
 	@scripts/qemu-build >/dev/null
 	@scripts/vm-image >/dev/null
 	@scripts/guest-image >/dev/null
-	@$(PYTEST) tests/qemu
+	@$(PYTEST) tests/qemu $(CHOSEN)
 
 # The driver's tests under KASAN, lockdep and kmemleak.
 test-qemu-debug: deps-test deps-qemu deps-debug-kernel programs
@@ -184,7 +187,8 @@ test: deps-test
 		pager@600='$(STAGE_MAKE) test-pager' \
 		dcmctl@600='$(STAGE_MAKE) test-dcmctl' \
 		guest@1500='$(STAGE_MAKE) test-guest' \
-		kernel-vm@3000='$(STAGE_MAKE) test-kernel-vm'
+		kernel-vm@3000='$(STAGE_MAKE) test-kernel-vm' \
+		qemu@2400='$(STAGE_MAKE) test-qemu-vm'
 
 bench: deps-bench programs
 	@+$(MAKE) -C bench all

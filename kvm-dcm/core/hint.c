@@ -121,5 +121,7 @@ bool dcm_hint(struct dcm_lane *lane, u64 gfn, u64 nr, enum dcm_hint what)
 		hint_block(lane, head, order, what);
 		pd_unlock(pd_of(vm, head));
 	}
+	/* This lane's may be rarely used: they would stay in its buffer. */
+	dcm_buffers_flush(vm);
 	return true;
 }

@@ -185,6 +185,7 @@ static uint32_t pages(struct dcm_gc_host *gc, const struct job *j,
 	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, j->space);
 	uint64_t size = p->layout.region_bytes, nr = p->bytes / size;
 	uint64_t va = window_at(gc, p, first * size);
+	uint32_t status;
 
 	if (first >= nr)
 		return VIRTIO_GC_OK; /* the workers' to refuse */
@@ -195,8 +196,11 @@ static uint32_t pages(struct dcm_gc_host *gc, const struct job *j,
 		dcm_gc_pages_hold(gc->pager, va, regions * size);
 		return VIRTIO_GC_OK;
 	case PAGES_SETTLE:
-		return dcm_gc_pages_settle(gc->pager, va, regions * size,
-					   j->expires_ms);
+		status = dcm_gc_pages_settle(gc->pager, va, regions * size,
+					     j->expires_ms);
+		if (status == VIRTIO_GC_DONOR_LOST)
+			gc->reply->done.at = htole64(first * size);
+		return status;
 	case PAGES_DISCARD:
 		break;
 	}
@@ -365,6 +369,7 @@ static uint32_t run(struct dcm_gc_host *gc, const struct job *j, size_t *bytes)
 		return VIRTIO_GC_UNSUPPORTED;
 	switch (j->r.command) {
 	case VIRTIO_GC_CLEAN:
+		*bytes = sizeof(gc->reply->done);
 		return clean(gc, j);
 	case VIRTIO_GC_HINT:
 		return hint(gc, j);

@@ -358,15 +358,22 @@ static void results_check(struct heap *h)
 	}
 }
 
-u32 heap_trace(struct heap *h)
+u32 heap_trace_start(struct heap *h)
 {
 	struct virtio_gc_region list[REGIONS];
-	u32 n = regions_of(h, list, h->regions), status;
+	u32 n = regions_of(h, list, h->regions);
+
+	h->epoch++;
+	return heap_ask(h, VIRTIO_GC_TRACE_START, 0, n, NULL, 0, list,
+			sizeof(*list));
+}
+
+u32 heap_trace(struct heap *h)
+{
+	u32 status;
 
 	heap_remember(h);
-	h->epoch++;
-	status = heap_ask(h, VIRTIO_GC_TRACE_START, 0, n, NULL, 0, list,
-			  sizeof(*list));
+	status = heap_trace_start(h);
 	if (!status)
 		status = own_roots_send(h);
 	if (!status)

@@ -91,6 +91,8 @@ void heap_donors(struct heap *h);
 
 /* The whole heap while it stands still: a status; if OK, the same is live. */
 u32 heap_trace(struct heap *h);
+/* Its first command alone, which looks at no page. */
+u32 heap_trace_start(struct heap *h);
 /* With a barrier, while it runs: what lived when it began is found. */
 void heap_trace_running(struct heap *h);
 

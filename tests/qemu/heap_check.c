@@ -6,7 +6,7 @@
  *	heap_check loop DEVICE SEED		the same for ever; made to be killed
  *	heap_check kill DEVICE SEED FAILURES	while workers are killed: until so
  *						much has failed, and then worked
- *	heap_check lose DEVICE SEED		until a donor is gone for good
+ *	heap_check lose DEVICE SEED DONOR	until a donor is gone for good
  *	heap_check hint DEVICE SEED DIR		hints; a step for each file in DIR
  *
  * Runs in a guest, linked statically, and with libdcm in one process; 0 and
@@ -75,6 +75,7 @@ static void one_heap(u32 seed)
 		  VIRTIO_GC_OK);
 	heap_must(&h, heap_hint(&h, VIRTIO_GC_HINT_COLD, HINTED, HINTED),
 		  VIRTIO_GC_OK);
+	/* what it touches while that is moved it waits for [VGC-D-43] */
 	touch_start(&t, &h);
 	heap_must(&h, heap_trace(&h), VIRTIO_GC_OK);
 	heap_donors(&h);
@@ -142,35 +143,26 @@ static void killed(u32 seed, u32 want)
 }
 
 /*
- * A donor goes for good. A status says which, in time; what others have is as
- * it was, and the space can be given up. What was lost must not be touched: who
- * does waits for ever.
+ * The donor of this number goes for good. A status says so, in time, and what of
+ * the heap is about; what others have is as it was, and the space can be given
+ * up. What was lost must not be touched: who does waits for ever.
  */
-static void lose(u32 seed)
+static void lose(u32 seed, u32 donor)
 {
+	u32 status = 0, kept = 0;
 	struct heap h;
-	u32 status = 0, lost, kept = 0;
+	u64 at;
 
 	heap_open(&h, device, seed);
 	heap_opaque_clear(&h);
 	heap_must(&h, heap_trace(&h), VIRTIO_GC_OK);
-	heap_donors(&h);
 	heap_remember(&h);
 	heap_donors(&h);
 	h.deadline_ms = 5000;
 	printf("up\n");
 	fflush(stdout);
 	for (u32 i = 0; i < ROUNDS_MAX && status != VIRTIO_GC_DONOR_LOST; i++) {
-		struct virtio_gc_region all[512] = { 0 };
-
-		for (u32 r = 0; r < h.regions; r++)
-			all[r] = (struct virtio_gc_region){
-				.region = htole32(r),
-				.top = htole64(r * HEAP_REGION + h.m->top[r]),
-			};
-		h.epoch++;
-		status = heap_ask(&h, VIRTIO_GC_TRACE_START, 0, h.regions, NULL,
-				  0, all, sizeof(*all));
+		status = heap_trace_start(&h);
 		CHECK(status == VIRTIO_GC_OK ||
 			      status == VIRTIO_GC_WORKER_LOST ||
 			      status == VIRTIO_GC_TIMED_OUT ||
@@ -178,11 +170,15 @@ static void lose(u32 seed)
 		      "status %u", status);
 	}
 	CHECK(status == VIRTIO_GC_DONOR_LOST);
-	lost = le32toh(h.answer.done.donor);
-	printf("donor %u is lost\n", lost);
+	at = le64toh(h.answer.done.at);
+	printf("lost: donor %d, region %d\n", (int)h.answer.done.donor,
+	       at == VIRTIO_GC_NONE ? -1 : (int)(at / HEAP_REGION));
 	fflush(stdout);
+	CHECK(h.answer.done.donor == VIRTIO_GC_NO_DONOR ||
+	      le32toh(h.answer.done.donor) == donor);
+	CHECK(at == VIRTIO_GC_NONE || h.donor[at / HEAP_REGION] == donor);
 	for (u32 r = 0; r < h.regions; r++) {
-		if (h.donor[r] == lost)
+		if (h.donor[r] == donor)
 			continue;
 		CHECK(!memcmp(h.was + r * HEAP_REGION,
 			      h.space + r * HEAP_REGION, HEAP_REGION));
@@ -278,7 +274,7 @@ int main(int argc, char **argv)
 	if (!strcmp(mode, "kill"))
 		killed(seed, n);
 	if (!strcmp(mode, "lose"))
-		lose(seed);
+		lose(seed, n);
 	if (!strcmp(mode, "hint"))
 		hints(seed, argc > 4 ? argv[4] : ".");
 	printf("ok\n");

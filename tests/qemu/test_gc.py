@@ -24,7 +24,7 @@ from tests.qemu.conftest import Qemu, StartDonor, lent, wait_returned
 from tests.qemu.gcbed import GcBed, build, gc_bed
 from tests.vm.bed import Job
 
-HEAPS = os.environ.get("GC_GUEST_HEAPS", "2")
+HEAPS = os.environ.get("GC_GUEST_HEAPS", "1")
 pytestmark = pytest.mark.timeout(900)
 
 
@@ -151,6 +151,23 @@ def test_killed_while_collecting(qemu: Qemu, start_donor: StartDonor, short_tmp:
     wait_returned(donors)
 
 
+def test_beside_nonsense(qemu: Qemu, start_donor: StartDonor, short_tmp: Path) -> None:
+    """Another process's random requests, of which donors see many, disturb nobody's results."""
+    donors = start_donors(start_donor, 2)
+    seed = random_seed()
+    with guest_on(qemu, short_tmp, donors, "shm", "12M", "nonsense") as guest:
+        heap = guest.spawn(guest.heap("check", seed, "1"))
+        turns = 0
+        while heap.poll() is None:
+            guest.check("fuzz", str(seed + turns), "1500", timeout=400)
+            turns += 1
+        assert heap.wait(1) == 0, heap.output()
+        heap.end()
+        print(f"{turns} turns")
+        guest.check("whole")
+    wait_returned(donors)
+
+
 def test_workers_killed(qemu: Qemu, start_donor: StartDonor, short_tmp: Path) -> None:
     """A donor's worker dies at any moment: a status, the heap as it was, and then it works again.
 
@@ -181,14 +198,14 @@ def test_workers_killed(qemu: Qemu, start_donor: StartDonor, short_tmp: Path) ->
 
 
 def test_donor_killed(qemu: Qemu, start_donor: StartDonor, short_tmp: Path) -> None:
-    """A donor is gone for good: DONOR_LOST and which; what the other has is right."""
+    """A donor is gone for good: DONOR_LOST; what the other has is right, and collected on."""
     donors = start_donors(start_donor, 2)
     with guest_on(qemu, short_tmp, donors, "tcp", "12M", "donor-killed") as guest:
-        job = guest.spawn(guest.heap("lose", random_seed()))
+        job = guest.spawn(guest.heap("lose", random_seed(), "1"))
         wait_said(job, "up\n")
         donors[1].kill()
         assert job.wait(300) == 0, job.output()
-        assert "is lost\n" in job.output().stdout
+        assert "lost: " in job.output().stdout
         job.end()
         # all of the window can be had again, from the donor that is left
         guest.check("whole")
@@ -216,8 +233,10 @@ def test_hints(qemu: Qemu, start_donor: StartDonor, short_tmp: Path) -> None:
         print(fetched)
         assert fetched["read"] - fetched["kept"] < 64 << 10
         assert fetched["again"] - fetched["normal"] > 512 << 10
-        kept = [seen[step]["counters"]["KEPT"] for step in ("kept", "again")]
-        assert 0 < kept[0] and kept[0] == kept[1], kept
-        assert seen["again"]["counters"]["COLD"] == 0 < seen["cold"]["counters"]["COLD"]
+        counters = {step: status["counters"] for step, status in seen.items()}
+        assert counters["kept"]["KEPT"] > 0
+        assert counters["kept"]["KEPT"] == counters["again"]["KEPT"]
+        assert counters["again"]["COLD"] == 0
+        assert counters["cold"]["COLD"] > 0
         guest.check("whole")
     wait_returned(donors)

@@ -478,12 +478,74 @@ static void spoil(void *p, size_t bytes, unsigned int *seed)
 	}
 }
 
+struct wild_request {
+	struct virtio_gc_req r;
+	uint8_t more[480];
+};
+
+/*
+ * As long as its command says, with numbers that may be something: regions,
+ * places in the space, epochs. Those are what donors get to see.
+ */
+static uint32_t shaped(struct wild_request *q, unsigned int *seed)
+{
+	static const struct {
+		uint16_t command, body, entry;
+	} shapes[] = {
+		{ VIRTIO_GC_SPACE_DONORS, sizeof(struct virtio_gc_range), 0 },
+		{ VIRTIO_GC_TYPES_ADD, sizeof(struct virtio_gc_types),
+		  sizeof(struct virtio_gc_type) },
+		{ VIRTIO_GC_CLEAN, 0, sizeof(struct virtio_gc_region) },
+		{ VIRTIO_GC_TRACE_START, 0, sizeof(struct virtio_gc_region) },
+		{ VIRTIO_GC_TRACE_START, 0, sizeof(struct virtio_gc_region) },
+		{ VIRTIO_GC_TRACE_ROOTS, 0, 8 },
+		{ VIRTIO_GC_TRACE_MET, sizeof(struct virtio_gc_met), 0 },
+		{ VIRTIO_GC_TRACE_FINISH, 0, 0 },
+		{ VIRTIO_GC_TRACE_FINISH, 0, 0 },
+		{ VIRTIO_GC_TRACE_RESULTS, sizeof(struct virtio_gc_range), 0 },
+		{ VIRTIO_GC_EVACUATE, 0, sizeof(struct virtio_gc_move) },
+		{ VIRTIO_GC_UPDATE, 0, sizeof(struct virtio_gc_region) },
+		{ VIRTIO_GC_FORWARD, 0, 8 },
+		{ VIRTIO_GC_RELEASE, 0, sizeof(struct virtio_gc_region) },
+		{ VIRTIO_GC_COMPACT, sizeof(struct virtio_gc_area),
+		  sizeof(struct virtio_gc_region) },
+		{ VIRTIO_GC_HINT, sizeof(struct virtio_gc_hint),
+		  sizeof(struct virtio_gc_extent) },
+		{ VIRTIO_GC_CANCEL, sizeof(struct virtio_gc_cancel), 0 },
+	};
+	unsigned int k = (unsigned int)rand_r(seed) %
+			 (sizeof(shapes) / sizeof(shapes[0]));
+	uint32_t i, bytes;
+
+	memset(q, 0, sizeof(*q));
+	q->r.command = shapes[k].command;
+	q->r.flags = !(rand_r(seed) % 4);
+	q->r.count = shapes[k].entry ? (uint32_t)rand_r(seed) % 4 : 0;
+	q->r.epoch = q->r.command < VIRTIO_GC_TRACE_START ||
+				     q->r.command > VIRTIO_GC_COMPACT ?
+			     0 :
+			     1 + (uint32_t)rand_r(seed) % 3;
+	q->r.deadline_ms = 1000;
+	bytes = shapes[k].body + q->r.count * shapes[k].entry;
+	for (i = 0; i < bytes; i += 4) {
+		uint32_t v = 0;
+
+		switch (rand_r(seed) % 4) {
+		case 0:
+			v = (uint32_t)rand_r(seed) % 4;
+			break;
+		case 1:
+			v = (uint32_t)(rand_r(seed) % 4 * REGION);
+			break;
+		}
+		memcpy(q->more + i, &v, 4);
+	}
+	return sizeof(q->r) + bytes;
+}
+
 static void fuzz_submit(int fd, char *area, unsigned int *seed)
 {
-	struct {
-		struct virtio_gc_req r;
-		uint8_t more[480];
-	} *q = (void *)area;
+	struct wild_request *q = (void *)area;
 	struct vgc_submit s = {
 		.request = (uintptr_t)q,
 		.answer = (uintptr_t)area + 4096,
@@ -502,7 +564,10 @@ static void fuzz_submit(int fd, char *area, unsigned int *seed)
 		memcpy(q->more + i, &v, 8);
 	}
 	spoil(q, sizeof(*q), seed);
-	spoil(&s, sizeof(s), seed);
+	if (rand_r(seed) % 2)
+		s.request_bytes = shaped(q, seed);
+	else
+		spoil(&s, sizeof(s), seed);
 	/* Whatever it became: not our own memory. */
 	if (s.answer != (uintptr_t)area + 4096 && rand_r(seed) % 2)
 		s.answer = 0;

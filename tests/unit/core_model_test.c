@@ -376,6 +376,16 @@ static void discard(struct world *w)
 	w->n_discards++;
 }
 
+/* Content is no other, whatever is said of its use. */
+static void hint(struct world *w)
+{
+	u32 n = w->fh->cfg.nr_pages, gfn = (u32)rnd(w, n);
+	u32 len = 1 + (u32)rnd(w, one_in(w, 8) ? n : 64);
+
+	fh_hint(w->fh, (u32)rnd(w, w->workers), gfn, min(len, n - gfn),
+		(enum dcm_hint)rnd(w, 3));
+}
+
 /* Everybody well again; every move and loss comes to its end. */
 static void heal(struct world *w)
 {
@@ -416,8 +426,11 @@ static void control(struct world *w)
 	case 3:
 		change_tunable(w);
 		break;
-	case 4 ... 7:
+	case 4 ... 6:
 		discard(w);
+		break;
+	case 7:
+		hint(w);
 		break;
 	case 8 ... 10:
 		move_begin(w);

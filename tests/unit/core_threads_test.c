@@ -115,6 +115,10 @@ static void *worker_run(void *arg)
 		if (!rnd(&w->rng, 200))
 			fh_discard(fh, w->lane, gfn,
 				   min(1 + (u32)rnd(&w->rng, 40), n - gfn));
+		if (!rnd(&w->rng, 200))
+			fh_hint(fh, w->lane, gfn,
+				min(1 + (u32)rnd(&w->rng, 40), n - gfn),
+				(enum dcm_hint)rnd(&w->rng, 3));
 	}
 	__atomic_sub_fetch(&w->c->running, 1, __ATOMIC_RELEASE);
 	/* Others may wait for what this lane has in flight. */
