@@ -33,6 +33,7 @@
 #define OPEN_MS		3000u	/* to connect and have a worker started */
 #define STOP_MS		100u	/* to answer after STOP */
 #define TURN_MS		20u	/* between looks at CANCEL */
+#define SAY_MS		10000u	/* between lines about one donor's worker */
 #define PEER_BYTES	(DCM_GC_BATCH * 8u)
 
 static u64 now_ms(void)
@@ -55,9 +56,13 @@ void gc_donor_close(struct dcm_gc_team *t, u32 donor)
 {
 	struct team_donor *d = &t->donor[donor];
 
-	if (d->link.state == DCM_GC_LINK_FAILED)
+	/* A guest decides how often one is asked for: not each time. */
+	if (d->link.state == DCM_GC_LINK_FAILED &&
+	    (!d->said_ms || now_ms() - d->said_ms >= SAY_MS)) {
+		d->said_ms = now_ms();
 		dcm_log(DCM_LOG_NOTICE, "GC worker of donor %u: %s", donor,
 			d->link.why);
+	}
 	dcm_gc_link_close(&d->link);
 	d->knows = 0;
 	d->nr_slabs = 0;

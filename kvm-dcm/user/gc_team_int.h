@@ -39,6 +39,7 @@ struct team_space {
  * @knows: spaces it was told of, a bit each
  * @slab: ids by the number it knows them by
  * @tag: of the question it has not answered; 0: none
+ * @said_ms: when the log had a line about it
  */
 struct team_donor {
 	struct dcm_gc_link link;
@@ -46,6 +47,7 @@ struct team_donor {
 	u64 *slab;
 	u32 nr_slabs;
 	u64 tag;
+	u64 said_ms;
 };
 
 struct dcm_gc_team {

@@ -162,6 +162,7 @@ static void lose(u32 seed, u32 donor)
 	printf("up\n");
 	fflush(stdout);
 	for (u32 i = 0; i < ROUNDS_MAX && status != VIRTIO_GC_DONOR_LOST; i++) {
+		usleep(10000);
 		status = heap_trace_start(&h);
 		CHECK(status == VIRTIO_GC_OK ||
 			      status == VIRTIO_GC_WORKER_LOST ||

@@ -60,12 +60,14 @@ def test_wrong_calls(guest: GcBed) -> None:
     guest.check("whole")
 
 
+@pytest.mark.slow
 def test_libvgc(guest: GcBed) -> None:
     """The library on the driver: six threads of one process, two spaces."""
     assert guest.must(["/tmp/libvgc_check"], 120) == "ok\n"
     guest.check("whole")
 
 
+@pytest.mark.slow
 def test_quota_of_a_user(guest: GcBed) -> None:
     """One without privileges gets so many spaces, and only if the device is his to open."""
     guest.must("echo 1 >/sys/module/virtio_gc/parameters/user_spaces_max")
@@ -99,6 +101,7 @@ def test_killed_in_the_middle(guest: GcBed) -> None:
     guest.check("whole")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_nonsense(guest: GcBed) -> None:
     """Random calls of random contents from three threads: the guest's kernel and QEMU live."""
@@ -127,6 +130,7 @@ def test_device_goes(guest: GcBed) -> None:
         guest.check("whole")
 
 
+@pytest.mark.slow
 def test_sleep(guest: GcBed) -> None:
     """The guest goes to sleep and comes back if there is no space, and stays up if there is."""
     sleep = "echo devices >/sys/power/pm_test && echo freeze >/sys/power/state"
@@ -147,6 +151,7 @@ def test_sleep(guest: GcBed) -> None:
     guest.check("whole")
 
 
+@pytest.mark.slow
 def test_evicted_and_back(guest: GcBed) -> None:
     """The window is larger than its budget: what processes wrote comes back from the donors."""
     program = (

@@ -84,7 +84,14 @@ def wait_said(job: Job, word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "transport"), [(1, "tcp"), (2, "shm"), (2, "tcp"), (3, "shm"), (3, "tcp")]
+    ("number", "transport"),
+    [
+        pytest.param(1, "tcp", marks=pytest.mark.slow),
+        (2, "shm"),
+        pytest.param(2, "tcp", marks=pytest.mark.slow),
+        pytest.param(3, "shm", marks=pytest.mark.slow),
+        (3, "tcp"),
+    ],
 )
 def test_collects(
     qemu: Qemu, start_donor: StartDonor, short_tmp: Path, number: int, transport: str

@@ -99,6 +99,7 @@ def backend_vm(
             sampler.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_right_while_budget_changes(
     image: Image, accel: Accel, qemu: Qemu, start_donor: StartDonor, short_tmp: Path
@@ -148,6 +149,7 @@ def test_right_while_budget_changes(
         wait_returned(donors)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_balloon_gives_back(
     image: Image, accel: Accel, qemu: Qemu, start_donor: StartDonor, short_tmp: Path
