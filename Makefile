@@ -245,6 +245,7 @@ install: all
 		$(dest)/share/bash-completion/completions/dcmctl
 	install -D -m 644 configs/host.conf $(dest)/share/doc/kvm-dcm/host.conf
 	install -D -m 644 configs/hostd.conf $(dest)/share/doc/kvm-dcm/hostd.conf
+	install -m 644 guest-virtio-gc/examples/lists.c $(dest)/share/doc/kvm-dcm/
 	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true
 
 # The kernel pager's sources, for DKMS to build it from.

@@ -16,8 +16,11 @@
 #include "libvgc.h"
 
 #define HEAP_REGION	(64ull << 10)
+#define HEAP_REGIONS	288u	/* 18 MiB */
 #define HEAP_SPARE	72u	/* regions at the end that begin empty */
 #define HEAP_TABLES	24u	/* of those, at the end: bitmaps */
+#define HEAP_PAIRS_AT	(HEAP_REGIONS - HEAP_SPARE)
+#define HEAP_TABLES_AT	(HEAP_REGIONS - HEAP_TABLES)
 #define HEAP_MOVES	8u	/* in one EVACUATE */
 #define HEAP_ROOM	65536u
 
@@ -85,6 +88,9 @@ u32 heap_ask(struct heap *h, u16 command, u16 flags, u32 count, const void *arg,
 
 /* A placement hint; a status. */
 u32 heap_hint(struct heap *h, u32 what, u64 offset, u64 bytes);
+
+/* The first @n regions with their tops, but for those that are being moved. */
+u32 heap_regions(const struct heap *h, struct virtio_gc_region *list, u32 n);
 
 /* All of it is with donors: which one has each region. */
 void heap_donors(struct heap *h);
