@@ -11,6 +11,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from tests.framework.paths import BUILD, TOP
@@ -64,9 +65,10 @@ class GcBed(Bed):
         return Pager(self.folder / "vm" / "gc.sock")
 
 
+@cache
 def build() -> None:
-    """The module and the programs."""
-    module = ["scripts/kernel-check"]
+    """The module and the programs, once a run."""
+    module = ["scripts/kernel-check", "6.12"]
     if DEBUG:
         module = ["make", "-C", "guest-virtio-gc/driver", f"KDIR={DEBUG}", f"BUILD={KERNEL_BUILD}"]
     for command in (module, ["make", "-C", "tests/qemu", f"BUILD={BUILD}"]):
