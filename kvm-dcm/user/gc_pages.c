@@ -20,10 +20,14 @@
  * under its lock.
  */
 #include <sched.h>
+#include <unistd.h>
 
 #include "control.h"
 #include "gc_pages.h"
 #include "gc_team.h"
+
+#define BUSY_US		1000u
+#define BUSY_TRIES	200
 
 struct dcm_ctl *dcm_gc_pages_ctl(struct dcm_pager *pg)
 {
@@ -92,6 +96,21 @@ void dcm_gc_pages_release(struct dcm_pager *pg)
 		dcm_lane_kick(&pg->lane[i]);
 }
 
+/*
+ * Under the discard lane's lock. A page in use by I/O can't be taken out; most
+ * are for a moment only (the kernel looks at them), so that is waited for.
+ */
+static int settle(struct dcm_pager *pg, u64 gfn, u64 nr, u64 until_ns)
+{
+	struct dcm_pg_lane *l = &pg->lane[pg->nr_fault + 1];
+	int err, tries = 0;
+
+	while ((err = dcm_settle(l->core, gfn, nr, until_ns)) == -EBUSY &&
+	       tries++ < BUSY_TRIES && dcm_now_ns() < until_ns)
+		usleep(BUSY_US);
+	return err;
+}
+
 uint32_t dcm_gc_pages_settle(struct dcm_pager *pg, uint64_t va, uint64_t bytes,
 			     uint64_t until_ms)
 {
@@ -106,8 +125,8 @@ uint32_t dcm_gc_pages_settle(struct dcm_pager *pg, uint64_t va, uint64_t bytes,
 		     i += DCM_CHUNK_PAGES)
 			__atomic_store_n(&pg->guest.used[i >> DCM_CHUNK_SHIFT],
 					 1, __ATOMIC_SEQ_CST);
-		err = dcm_settle(l->core, gfn, len >> DCM_PAGE_SHIFT,
-				 until_ms * 1000000);
+		err = settle(pg, gfn, len >> DCM_PAGE_SHIFT,
+			     until_ms * 1000000);
 		va += len;
 	}
 	while (dcm_poll(l->core))

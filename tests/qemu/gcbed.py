@@ -94,7 +94,7 @@ def gc_bed(qemu: Qemu, folder: Path, config: Path, name: str) -> Iterator[GcBed]
             bed.must("echo scan >/sys/kernel/debug/kmemleak; echo scan >/sys/kernel/debug/kmemleak")
             assert bed.must("cat /sys/kernel/debug/kmemleak") == ""
         wrong = bed.finish()
-        assert wrong == [], f"the console is in {bed.keep}"
+        assert wrong == [], f"{wrong}; the console is in {bed.keep}"
         # Of the host: donors and workers come and go, that is all there is to say, and not often.
         lines = bed.qemu_log().splitlines()
         ours = ("libdcm: donor ", "libdcm: GC worker of donor ")
