@@ -39,6 +39,7 @@
 #include "hostd.h"
 
 #define DEFAULT_CONFIG	"/etc/kvm-dcm/hostd.conf"
+#define DEFAULT_STATUS	"/run/dcm-hostd/status.sock"
 #define ENDING_MS	500
 #define SURE_NS		(2000ull * 1000 * 1000)
 
@@ -50,6 +51,7 @@ const char *argp_program_version = "dcm-hostd " DCM_VERSION;
 #define AGAIN		"DCM_HOSTD_AGAIN"
 
 static const char *config_path = DEFAULT_CONFIG;
+static const char *status_path = DEFAULT_STATUS;
 static char **arguments;
 static bool check_only;
 static int ready_fd = -1;
@@ -58,6 +60,7 @@ static enum dcm_log_level log_level = DCM_LOG_INFO;
 enum {
 	OPT_CHECK = 256,
 	OPT_READY_FD,
+	OPT_STATUS,
 	OPT_LOG_LEVEL,
 };
 
@@ -85,6 +88,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	case OPT_READY_FD:
 		ready_fd = parse_number(state, "ready-fd", arg, 1 << 20);
 		return 0;
+	case OPT_STATUS:
+		status_path = arg;
+		return 0;
 	case OPT_LOG_LEVEL:
 		log_level = (enum dcm_log_level)parse_number(state, "log-level",
 							     arg,
@@ -108,6 +114,8 @@ static void parse_command_line(int argc, char **argv)
 		  0 },
 		{ "ready-fd", OPT_READY_FD, "N", 0,
 		  "When ready, write READY=1 to descriptor N and close it", 0 },
+		{ "status", OPT_STATUS, "PATH", 0,
+		  "Socket that tells the status (" DEFAULT_STATUS ")", 0 },
 		{ "log-level", OPT_LOG_LEVEL, "N", 0,
 		  "3 errors, 4 warnings, 5 notices, 6 info (default), 7 debug",
 		  0 },
@@ -253,9 +261,11 @@ static int serve(struct hostd *h, int signals)
 			{ .fd = h->ended, .events = POLLIN },
 			{ .fd = ending ? -1 : h->inotify, .events = POLLIN },
 			{ .fd = ending ? -1 : h->mounts, .events = POLLPRI },
+			{ .fd = h->status, .events = POLLIN },
 		};
 
-		if (poll(p, 4, ending ? ENDING_MS : -1) < 0 && errno != EINTR) {
+		if (poll(p, ARRAY_SIZE(p), ending ? ENDING_MS : -1) < 0 &&
+		    errno != EINTR) {
 			dcm_log(DCM_LOG_ERR, "poll: %s", strerror(errno));
 			return 1;
 		}
@@ -265,6 +275,8 @@ static int serve(struct hostd *h, int signals)
 			hostd_watch_read(h);
 		if (p[3].revents)
 			hostd_watch_mounts(h);
+		if (p[4].revents)
+			hostd_status_tell(h);
 		while (read(signals, &info, sizeof(info)) == sizeof(info)) {
 			if (info.ssi_signo == SIGHUP) {
 				start_again();
@@ -285,7 +297,9 @@ static int serve(struct hostd *h, int signals)
 
 int main(int argc, char **argv)
 {
-	static struct hostd h = { .ended = -1, .inotify = -1, .mounts = -1 };
+	static struct hostd h = {
+		.ended = -1, .inotify = -1, .mounts = -1, .status = -1
+	};
 	int signals, status = 2;
 
 	arguments = argv;
@@ -312,12 +326,14 @@ int main(int argc, char **argv)
 	dcm_log(DCM_LOG_NOTICE, "dcm-hostd " DCM_VERSION ": %u donor%s",
 		h.cfg.nr_donors, h.cfg.nr_donors == 1 ? "" : "s");
 	if (!hostd_watch_start(&h)) {
+		hostd_status_start(&h, status_path);
 		notify("READY=1");
 		if (ready_fd >= 0 && !getenv(AGAIN)) {
 			dprintf(ready_fd, "READY=1\nPID=%d\n", (int)getpid());
 			close(ready_fd);
 		}
 		status = serve(&h, signals);
+		hostd_status_stop(&h, status_path);
 	}
 	while (h.files)
 		hostd_file_stop(&h, h.files);

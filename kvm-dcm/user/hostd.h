@@ -8,6 +8,7 @@
  *	hostd_slab.c	a file's slabs: given to the kernel, moved, lost
  *	hostd_link.c	its data connections: made here, used by the kernel
  *	hostd_adopt.c	going on where another dcm-hostd was
+ *	hostd_status.c	what it tells who asks
  *
  * Threads: the main one (hostd.c, hostd_watch.c); for each file one that does
  * its ioctls, and libdcm's control thread, which calls back.
@@ -107,6 +108,7 @@ struct hostd_file {
  * @cfg: donors are only those that can be used
  * @files: that are served
  * @ended: eventfd: a file's thread has ended
+ * @status: who connects to it is told the status; -1: none
  */
 struct hostd {
 	struct dcm_host_config cfg;
@@ -116,6 +118,7 @@ struct hostd {
 	int ended;
 	int inotify;
 	int mounts;
+	int status;
 	struct hostd_dir *dirs;
 	struct dcm_log_rate full;
 };
@@ -152,5 +155,10 @@ void hostd_session(void *arg, u32 donor, const struct dcm_ctl_session *s);
 /* hostd_link.c */
 extern const struct dcm_ctl_links hostd_links;
 void hostd_links_look(struct hostd_file *f);
+
+/* hostd_status.c */
+void hostd_status_start(struct hostd *h, const char *path);
+void hostd_status_tell(const struct hostd *h);
+void hostd_status_stop(struct hostd *h, const char *path);
 
 #endif /* DCM_HOSTD_H */

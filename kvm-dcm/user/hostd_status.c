@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * hostd_status.c - what dcm-hostd tells of its files and their donors
+ *
+ * Who connects to the socket gets one JSON object and the end of the stream.
+ * Nothing is read, so there is nothing to get wrong. The main thread, whose the
+ * list of files is, makes the text; a thread that lives no longer than that
+ * sends it, so that who does not read holds up nobody. There are a few at a
+ * time: more connections are closed, and a reader has two seconds.
+ *
+ * Without the socket files are served all the same; that it is missing is said.
+ *
+ * Locking: the main thread's; @sending is counted by all.
+ */
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "hostd.h"
+
+#define DIRECTORY	"/run/dcm-hostd"
+#define SENDING_MAX	8u
+#define SEND_S		2
+
+static u32 sending;
+
+/**
+ * struct letter - what a thread sends
+ */
+struct letter {
+	int fd;
+	size_t len;
+	char *text;
+};
+
+static void put(json_t *o, const char *key, u64 value)
+{
+	json_object_set_new(o, key, json_integer((json_int_t)value));
+}
+
+static void put_text(json_t *o, const char *key, const char *text)
+{
+	/* A path can be no UTF-8. */
+	json_t *s = json_string(text);
+
+	json_object_set_new(o, key, s ? s : json_null());
+}
+
+static json_t *donor_json(const struct dcm_ctl_donor_status *d)
+{
+	json_t *o = json_object();
+
+	put_text(o, "name", d->name);
+	put_text(o, "address", d->address);
+	put_text(o, "state", dcm_ctl_donor_state_name(d->state));
+	put_text(o, "transport", d->transport ? d->transport : "");
+	put(o, "slabs", d->slabs);
+	put(o, "slabs_free", d->slabs_free);
+	put(o, "rtt_ns", d->rtt_ns);
+	put_text(o, "why", d->why);
+	return o;
+}
+
+static json_t *file_json(const struct hostd_file *f, struct dcm_ctl_status *st)
+{
+	json_t *o = json_object(), *donors = json_array();
+	u32 i;
+
+	dcm_ctl_status(f->ctl, st);
+	put_text(o, "path", f->path);
+	put(o, "bytes", f->info.pages * 4096);
+	put(o, "extent_bytes", f->info.extent_pages * 4096);
+	put(o, "extents", f->info.extents);
+	put(o, "slabs", st->slabs);
+	put(o, "wanted", st->wanted);
+	put(o, "slabs_lost", st->lost);
+	json_object_set_new(o, "used",
+			    json_boolean(__atomic_load_n(&f->used,
+							 __ATOMIC_RELAXED)));
+	for (i = 0; i < st->nr_donors; i++)
+		json_array_append_new(donors, donor_json(&st->donor[i]));
+	json_object_set_new(o, "donors", donors);
+	return o;
+}
+
+static char *text_of(const struct hostd *h)
+{
+	struct dcm_ctl_status *st = calloc(1, sizeof(*st));
+	json_t *o = json_object(), *files = json_array();
+	const struct hostd_file *f;
+	char *text;
+
+	put_text(o, "version", DCM_VERSION);
+	put(o, "pid", (u64)getpid());
+	for (f = h->files; st && f; f = f->next)
+		json_array_append_new(files, file_json(f, st));
+	json_object_set_new(o, "files", files);
+	text = st ? json_dumps(o, JSON_COMPACT) : NULL;
+	json_decref(o);
+	free(st);
+	return text;
+}
+
+static void letter_free(struct letter *l)
+{
+	close(l->fd);
+	free(l->text);
+	free(l);
+	__atomic_fetch_sub(&sending, 1, __ATOMIC_RELAXED);
+}
+
+static void *letter_main(void *arg)
+{
+	struct timeval limit = { .tv_sec = SEND_S };
+	struct letter *l = arg;
+	size_t at = 0;
+
+	setsockopt(l->fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+	while (at < l->len) {
+		ssize_t n =
+			send(l->fd, l->text + at, l->len - at, MSG_NOSIGNAL);
+
+		if (n <= 0)
+			break;
+		at += (size_t)n;
+	}
+	letter_free(l);
+	return NULL;
+}
+
+/* Somebody has connected. */
+void hostd_status_tell(const struct hostd *h)
+{
+	int fd = accept4(h->status, NULL, NULL, SOCK_CLOEXEC);
+	struct letter *l;
+	pthread_attr_t attr;
+	pthread_t thread;
+	int err;
+
+	if (fd < 0)
+		return;
+	if (__atomic_add_fetch(&sending, 1, __ATOMIC_RELAXED) > SENDING_MAX) {
+		__atomic_fetch_sub(&sending, 1, __ATOMIC_RELAXED);
+		close(fd);
+		return;
+	}
+	l = calloc(1, sizeof(*l));
+	if (!l) {
+		__atomic_fetch_sub(&sending, 1, __ATOMIC_RELAXED);
+		close(fd);
+		return;
+	}
+	l->fd = fd;
+	l->text = text_of(h);
+	l->len = l->text ? strlen(l->text) : 0;
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	err = pthread_create(&thread, &attr, letter_main, l);
+	pthread_attr_destroy(&attr);
+	if (err)
+		letter_free(l);
+}
+
+static bool somebody_there(const struct sockaddr_un *sa)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	bool there = fd >= 0 &&
+		     (!connect(fd, (const struct sockaddr *)sa, sizeof(*sa)) ||
+				 errno == EAGAIN);
+
+	if (fd >= 0)
+		close(fd);
+	return there;
+}
+
+/**
+ * hostd_status_start() - listen
+ * @h: its @status is the socket, or stays -1
+ * @path: of the socket
+ */
+void hostd_status_start(struct hostd *h, const char *path)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	int fd = -1;
+	mode_t mask;
+
+	if (strlen(path) >= sizeof(sa.sun_path)) {
+		errno = ENAMETOOLONG;
+		goto fail;
+	}
+	memcpy(sa.sun_path, path, strlen(path) + 1);
+	if (!strncmp(path, DIRECTORY "/", sizeof(DIRECTORY)))
+		mkdir(DIRECTORY, 0755);
+	if (somebody_there(&sa)) {
+		errno = EADDRINUSE;
+		goto fail;
+	}
+	unlink(path);
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	mask = umask(0177);
+	if (fd >= 0 && !bind(fd, (struct sockaddr *)&sa, sizeof(sa)) &&
+	    !listen(fd, (int)SENDING_MAX))
+		h->status = fd;
+	umask(mask);
+	if (h->status >= 0)
+		return;
+fail:
+	dcm_log(DCM_LOG_WARNING, "%s: %s: nobody can ask for the status", path,
+		strerror(errno));
+	if (fd >= 0)
+		close(fd);
+}
+
+void hostd_status_stop(struct hostd *h, const char *path)
+{
+	if (h->status < 0)
+		return;
+	close(h->status);
+	unlink(path);
+	h->status = -1;
+}
