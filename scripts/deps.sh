@@ -39,7 +39,8 @@ packages() {
 	test)
 		packages build
 		echo clang libclang-rt-dev llvm libcmocka-dev libjemalloc2 python3 \
-			python3-venv openssl ca-certificates git
+			python3-venv openssl ca-certificates git \
+			python3-libvirt libxml2-utils
 		;;
 	lint)
 		packages test

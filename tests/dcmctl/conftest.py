@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import configuration, settings
 
 TOP = Path(__file__).resolve().parents[2]
 for path in (TOP, TOP / "dcmctl"):
@@ -16,6 +17,12 @@ for path in (TOP, TOP / "dcmctl"):
         sys.path.insert(0, str(path))
 
 from tests.dcmctl.support import Cli  # noqa: E402 - from TOP
+from tests.framework.paths import BUILD  # noqa: E402
+
+# Nothing is written outside build/, and every run is a new one.
+configuration.set_hypothesis_home_dir(BUILD / "test" / "hypothesis")
+settings.register_profile("dcm", database=None, deadline=None, print_blob=True)
+settings.load_profile("dcm")
 
 
 @pytest.fixture

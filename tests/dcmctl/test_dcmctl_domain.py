@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A domain's XML: what the element may say, which domains can't be, and what a change leaves."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dcmctl import domain
+from dcmctl.domain import DomainError, Memory
+from dcmctl.errors import DcmError
+from dcmctl.xmltree import DEPTH_MAX, SIZE_MAX, parse
+from tests.dcmctl.support import TOP
+
+SCHEMA = TOP / "dcmctl" / "schema" / "domain.rng"
+NS = 'xmlns:dcm="urn:kvm-dcm:domain:1"'
+MIB = 1 << 20
+
+PLAIN = """<domain type='kvm'>
+  <name>web1</name>
+  <uuid>3c7d5a52-6f3e-4f0c-9c3f-5a1d7f6f0001</uuid>
+  {metadata}<memory unit='KiB'>1048576</memory>
+  {backing}<vcpu placement='static'>2</vcpu>
+  <os>
+    <type arch='x86_64' machine='pc-q35-10.0'>hvm</type>
+  </os>
+  {more}<devices>
+    <emulator>/usr/bin/qemu-system-x86_64</emulator>{devices}
+  </devices>
+</domain>
+"""
+
+
+def make(metadata: str = "", backing: str = "", more: str = "", devices: str = "") -> bytes:
+    return PLAIN.format(
+        metadata=metadata and f"<metadata>{metadata}</metadata>\n  ",
+        backing=backing and f"<memoryBacking>{backing}</memoryBacking>\n  ",
+        more=more,
+        devices=devices,
+    ).encode()
+
+
+def read(element: str) -> Memory | None:
+    return domain.find_memory(domain.read_domain(make(element)))
+
+
+def error(data: bytes) -> str:
+    """The line a text is refused with, by whatever reads it."""
+    with pytest.raises(DcmError) as caught:
+        domain.find_memory(domain.read_domain(data))
+    text = str(caught.value)
+    assert text and "\n" not in text and text.isprintable()
+    return text
+
+
+def schema_takes(element: str, tmp_path: Path) -> bool:
+    file = tmp_path / "element.xml"
+    file.write_text(element)
+    done = subprocess.run(
+        ["xmllint", "--nonet", "--noout", "--relaxng", str(SCHEMA), str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, 3), done.stderr
+    return done.returncode == 0
+
+
+# ---- the element ----
+
+GOOD = [
+    (f'<dcm:memory {NS} direct="4G"/>', Memory(4 << 30)),
+    ('<memory xmlns="urn:kvm-dcm:domain:1" direct="1GiB" redundancy="none"/>', Memory(1 << 30)),
+    (
+        f'<dcm:memory {NS} direct="64M" added="source access"><!-- x -->\n'
+        '<dcm:donor name="far"/> <dcm:donor name="near.2"/></dcm:memory>',
+        Memory(64 * MIB, ("far", "near.2"), ("source", "access")),
+    ),
+    (f'<dcm:memory {NS} direct="1048576" added="access"/>', Memory(MIB, (), ("access",))),
+]
+BAD = [
+    (f"<dcm:memory {NS}/>", "direct"),
+    (f'<dcm:memory {NS} direct=""/>', "not a size"),
+    (f'<dcm:memory {NS} direct="0"/>', "not a size"),
+    (f'<dcm:memory {NS} direct="-4G"/>', "not a size"),
+    (f'<dcm:memory {NS} direct="4 GB"/>', "not a size"),
+    (f'<dcm:memory {NS} direct="4G&#10;"/>', "not a size"),
+    (f'<dcm:memory {NS} direct="1G" redundancy="2"/>', "not supported yet"),
+    (f'<dcm:memory {NS} direct="1G" added="everything"/>', "added"),
+    (f'<dcm:memory {NS} direct="1G" added=""/>', "added"),
+    (f'<dcm:memory {NS} direct="1G" share="2"/>', "no attribute 'share'"),
+    (f'<dcm:memory {NS} direct="1G" dcm:direct="2G"/>', "no attribute"),
+    (f'<dcm:memory {NS} direct="1G">text</dcm:memory>', "no text"),
+    (f'<dcm:memory {NS} direct="1G"><dcm:donor/></dcm:memory>', "nothing else"),
+    (f'<dcm:memory {NS} direct="1G"><donor name="a"/></dcm:memory>', "nothing else"),
+    (f'<dcm:memory {NS} direct="1G"><dcm:donor name="../x"/></dcm:memory>', "not the name"),
+    (f'<dcm:memory {NS} direct="1G"><dcm:donor name="a">b</dcm:donor></dcm:memory>', "no text"),
+    (
+        f'<dcm:memory {NS} direct="1G"><dcm:donor name="a" x="1"/></dcm:memory>',
+        "nothing else",
+    ),
+    (f'<dcm:group {NS} name="a"/>', "what is known"),
+]
+# What a schema can't say.
+BAD_FOR_US = [
+    (f'<dcm:memory {NS} direct="4096"/>', "at least 1M"),
+    (f'<dcm:memory {NS} direct="1048577"/>', "whole pages"),
+    (f'<dcm:memory {NS} direct="9999999999999999T"/>', "credible"),
+    (
+        f'<dcm:memory {NS} direct="1G"><dcm:donor name="a"/><dcm:donor name="a"/></dcm:memory>',
+        "twice",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "memory"), GOOD)
+def test_elements_taken(text: str, memory: Memory, tmp_path: Path) -> None:
+    assert read(text) == memory
+    assert schema_takes(text, tmp_path)
+    again = memory.to_xml()
+    assert read(again) == memory and schema_takes(again, tmp_path)
+
+
+@pytest.mark.parametrize(("text", "why"), BAD)
+def test_elements_refused(text: str, why: str, tmp_path: Path) -> None:
+    assert why in error(make(text))
+    assert not schema_takes(text, tmp_path)
+
+
+@pytest.mark.parametrize(("text", "why"), BAD_FOR_US)
+def test_elements_refused_by_us(text: str, why: str, tmp_path: Path) -> None:
+    assert why in error(make(text))
+    assert schema_takes(text, tmp_path)
+
+
+def test_only_our_element_in_its_place() -> None:
+    other = '<o:memory xmlns:o="urn:other" direct="nonsense"/>'
+    assert read(other) is None
+    ours = f'<dcm:memory {NS} direct="1G"/>'
+    assert read(other + ours) == Memory(1 << 30)
+    assert domain.find_memory(domain.read_domain(make(more=f"<x>{ours}</x>"))) is None
+    assert "more than once" in error(make(ours + ours))
+
+
+# ---- hostile texts ----
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "not XML"),
+        (b"\xff\xfe<domain/>", "not XML"),
+        (b"<domain>", "not XML"),
+        (b"<domain/><domain/>", "not XML"),
+        (b"<network/>", "not of a domain"),
+        (b'<!DOCTYPE d [<!ENTITY a "aaaa">]><domain>&a;</domain>', "document type"),
+        (b'<!DOCTYPE d SYSTEM "file:///etc/passwd"><domain/>', "document type"),
+        (b"<domain>&nosuch;</domain>", "not XML"),
+        (b"<domain>" + b"<a>" * DEPTH_MAX + b"</a>" * DEPTH_MAX + b"</domain>", "in each other"),
+        (b"<domain>" + b"<a/>" * 100_001 + b"</domain>", "more than"),
+        (b"<domain>" + b" " * SIZE_MAX + b"</domain>", "larger"),
+        (b"<\x1b[31m/>", "not XML"),
+    ],
+)
+def test_hostile_texts(data: bytes, why: str) -> None:
+    assert why in error(data)
+
+
+@given(st.binary(max_size=300) | st.text(alphabet="<>/='\"&;! \n[]ademoinry:", max_size=200))
+def test_any_text_is_read_or_refused(data: bytes | str) -> None:
+    raw = data if isinstance(data, bytes) else data.encode()
+    for text in (raw, b"<domain>" + raw + b"</domain>", make(raw.decode("utf-8", "replace"))):
+        try:
+            domain.find_memory(domain.read_domain(text))
+        except DcmError as exc:
+            assert "\n" not in str(exc)
+
+
+@given(st.recursive(
+    st.text(alphabet="ab \n'\"\u20ac", max_size=8),
+    lambda inside: st.lists(inside, max_size=3).map(
+        lambda parts: "<a b='1&gt;' c=\"'/>\">" + "x".join(parts) + "</a ><e/><!-- <n> -->"
+        "<![CDATA[<c>]]>"
+    ),
+    max_leaves=8,
+))  # fmt: skip
+def test_elements_know_where_they_are(inside: str) -> None:
+    """What an element's offsets cut out is that element, whatever is in it."""
+    data = f"<r>{inside}</r>".encode()
+
+    def walk(element: object) -> None:
+        for child in element.children:  # type: ignore[attr-defined]
+            text = data[child.start : child.end]
+            assert text.startswith(f"<{child.name}".encode()) and text.endswith(b">")
+            again = parse(text)
+            assert (again.name, again.attributes, again.text) == (
+                child.name, child.attributes, child.text,
+            )  # fmt: skip
+            assert len(again.children) == len(child.children)
+            walk(child)
+
+    root = parse(data)
+    assert (root.start, root.end) == (0, len(data))
+    walk(root)
+
+
+# ---- which domains can't be ----
+
+CELL = "<cpu><numa><cell id='0' cpus='0-1' memory='1' unit='GiB'/></numa></cpu>"
+QEMU_NS = "http://libvirt.org/schemas/domain/qemu/1.0"
+REFUSED = [
+    (make(backing="<hugepages/>"), "huge pages"),
+    (make(backing="<locked/>"), "can't leave"),
+    (make(backing="<discard/>"), "thrown away"),
+    (make(backing="<allocation mode='immediate'/>"), "immediate"),
+    (make(backing="<source type='memfd'/>"), "it must be 'file'"),
+    (make(backing="<source type='file'/><access mode='private'/>"), "must be 'shared'"),
+    (make(more=CELL), "NUMA"),
+    (make(more="<maxMemory slots='4' unit='GiB'>8</maxMemory>"), "plugged in"),
+    (make(devices="<memory model='dimm'/>"), "plugged in"),
+    (make(more="<launchSecurity type='sev'/>"), "confidential"),
+    (make(devices="<hostdev mode='subsystem' type='pci'/>"), "pins"),
+    (make(devices="<hostdev mode='subsystem' type='mdev'/>"), "pins"),
+    (make(devices="<interface type='hostdev'/>"), "pins"),
+    (make(devices="<interface type='vdpa'/>"), "pins"),
+    (make(devices="<disk type='nvme' device='disk'/>"), "pins"),
+    (make().replace(b"type='kvm'", b"type='xen'"), "only QEMU's"),
+    (make().replace(b"pc-q35-10.0", b"microvm"), "only the x86_64 machines"),
+    (make().replace(b"x86_64' m", b"aarch64' m"), "only the x86_64 machines"),
+    (
+        make(
+            more=f"<q:commandline xmlns:q='{QEMU_NS}'><q:arg value='-object'/>"
+            "<q:arg value='memory-backend-file,id=x'/></q:commandline>"
+        ),
+        "qemu:commandline",
+    ),
+    (make().replace(b"1048576<", b"1048576 x<"), "not a size"),
+    (make().replace(b"<vcpu placement='static'>2</vcpu>", b"").replace(b"1048576", b"64"), "less"),
+]
+
+
+@pytest.mark.parametrize(("data", "why"), REFUSED, ids=[why for _, why in REFUSED])
+def test_domains_refused(data: bytes, why: str) -> None:
+    with pytest.raises(DomainError) as caught:
+        domain.enable(data, 64 * MIB)
+    assert why in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_devices_that_pin_nothing_are_taken() -> None:
+    devices = (
+        "<hostdev mode='subsystem' type='usb'/><interface type='network'/>"
+        "<interface type='vhostuser'/><disk type='file' device='disk'/><memballoon model='virtio'/>"
+    )
+    assert domain.enable(make(devices=devices), 64 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("unit", "factor"), [("b", 1), ("KB", 1000), ("MiB", MIB), ("GiB", 1 << 30)]
+)
+def test_memory_in_any_unit(unit: str, factor: int) -> None:
+    count = (3 << 30) // factor
+    text = make().replace(b"unit='KiB'>1048576", f"unit='{unit}'>{count}".encode())
+    size = domain.size_of(domain.read_domain(text))
+    assert count * factor <= size < count * factor + 1024
+
+
+# ---- changes ----
+
+OTHERS = '<o:app xmlns:o="urn:o" a="x&#10;y">&#13;<![CDATA[<b>]]><!-- c --></o:app>'
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        make(),
+        make(OTHERS),
+        make(f"\n    {OTHERS}\n  "),
+        make(backing="<nosharepages/>"),
+        make(backing="\n    <nosharepages/>\n  "),
+        make(backing="<source type='file'/>"),
+        make(backing="<!-- mine --><access mode='shared'/>"),
+        make(OTHERS, "<source type='file'/><access mode='shared'/>"),
+        make().replace(b"\n", b"").replace(b"  ", b""),
+        make().replace(b"\n", b"\r\n"),
+    ],
+)
+def test_enable_and_disable_leave_all_else(before: bytes) -> None:
+    after = domain.enable(before, 64 * MIB, ("far",))
+    root = domain.read_domain(after)
+    memory = domain.find_memory(root)
+    assert memory is not None and (memory.direct, memory.donors) == (64 * MIB, ("far",))
+    assert list(domain.why_not_now(root, memory)) == []
+    assert domain.disable(after) == before
+    # Another budget; the donors stay, and what goes again stays known.
+    more = domain.enable(after, 128 * MIB)
+    again = domain.find_memory(domain.read_domain(more))
+    assert again == Memory(128 * MIB, ("far",), memory.added)
+    assert domain.disable(more) == before
+    assert domain.enable(after, 64 * MIB) == after
+
+
+def test_disable_what_is_not_enabled() -> None:
+    with pytest.raises(DomainError, match="not on donors"):
+        domain.disable(make(OTHERS))
+
+
+def test_an_element_by_hand_needs_its_backing() -> None:
+    root = domain.read_domain(make(f'<dcm:memory {NS} direct="1G"/>'))
+    memory = domain.find_memory(root)
+    assert memory is not None
+    said = "; ".join(domain.why_not_now(root, memory))
+    assert "no <source type='file'/>" in said and "no <access mode='shared'/>" in said
+    assert "nothing would be on donors" in said
