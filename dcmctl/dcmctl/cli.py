@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dcmctl import control, keyfile, preflight, run, settings, show, version
+from dcmctl import control, keyfile, preflight, run, settings, show, version, vm
 from dcmctl.address import check_name, parse_donors
 from dcmctl.errors import DcmError, UsageError, printable
 from dcmctl.settings import Settings
@@ -454,6 +454,8 @@ def build_parser() -> argparse.ArgumentParser:
     p.add_argument("vm", metavar="VM")
     p.add_argument("name", nargs="?", metavar="NAME")
     p.add_argument("value", nargs="?", metavar="VALUE")
+
+    vm.add_parsers(sub, _Parser, add)
 
     p = sub.add_parser("donor", help="look at donors", description="Look at donors.")
     p.set_defaults(command=None, parser=p)

@@ -246,6 +246,26 @@ def _parse(path: Path) -> configparser.ConfigParser:
     return parser
 
 
+def load_hostd(path: Path) -> Settings:
+    """Key and donors of dcm-hostd's configuration, which checks the rest by itself."""
+    parser = _parse(path)
+    try:
+        donors: list[Donor] = []
+        for section in parser.sections():
+            kind, _, name = section.partition(" ")
+            if kind == "donor" and name.strip():
+                donors.append(_donor(name.strip(), dict(parser.items(section)), donors))
+        key = dict(parser.items("key")) if parser.has_section("key") else {}
+        tenant, file = key.get("tenant"), key.get("file")
+        return Settings(
+            tenant=None if tenant is None else check_tenant(tenant),
+            keys=None if file is None else key_path(str(path.parent / file)),
+            donors=tuple(donors),
+        )
+    except UsageError as exc:
+        raise UsageError(f"configuration {path}: {exc}") from None
+
+
 def load(path: Path) -> Settings:
     """Read and check a configuration; every message names the file."""
     parser = _parse(path)

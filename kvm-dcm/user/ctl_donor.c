@@ -26,6 +26,8 @@
 
 #include "ctl_int.h"
 
+#define REFUSED ": the key or the tenant is not one it knows"
+
 static void session_tell(struct ctl_donor *d)
 {
 	const struct dcm_ctl_ops *cb = d->ctl->cb;
@@ -95,7 +97,8 @@ static void donor_down(struct ctl_donor *d, u64 now)
 	bool auth = d->conn.auth;
 
 	if (d->conn.why[0])
-		memcpy(d->why, d->conn.why, sizeof(d->why));
+		snprintf(d->why, sizeof(d->why), "%.110s%s", d->conn.why,
+			 auth ? REFUSED : "");
 	dcm_conn_close(&d->conn);
 	d->st = SESSION_DOWN;
 	d->query_tag = 0;
@@ -115,7 +118,7 @@ static void donor_down(struct ctl_donor *d, u64 now)
 	ctl_place_down(d, now);
 	if (auth && dcm_log_allow(&d->say_refused, now, CTL_SAY_MS))
 		dcm_log(DCM_LOG_ERR,
-			"donor %s (%s): %s: the key or the tenant is not one it knows; compare our key file with the donor's",
+			"donor %s (%s): %s; compare our key file with the donor's",
 			d->name, d->address, d->why);
 	else if (!auth &&
 		 dcm_log_allow(&d->say_conn, now, was_up ? 1000 : CTL_SAY_MS))

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What dcm-hostd tells of the files it serves and of their donors."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from dcmctl.address import connect_unix
+from dcmctl.errors import DcmError, printable, reason
+from dcmctl.status import Fields
+
+SOCKET = Path("/run/dcm-hostd/status.sock")
+ANSWER_MAX = 64 << 20  # 1024 files with 64 donors
+TIMEOUT = 3.0
+
+
+@dataclass(frozen=True)
+class HostDonor:
+    """A donor, as one file's sessions see it."""
+
+    name: str
+    address: str
+    state: str
+    slabs: int
+    slabs_free: int  # it would lend to this tenant now
+    why: str
+
+
+@dataclass(frozen=True)
+class HostFile:
+    """A file that is served."""
+
+    path: str
+    extents: int
+    extent_bytes: int
+    slabs: int
+    used: bool
+    donors: tuple[HostDonor, ...]
+
+    @property
+    def outstanding(self) -> int:
+        """Slabs it may ask for yet."""
+        return max(0, self.extents - self.slabs)
+
+
+def socket_path() -> Path:
+    return Path(os.environ.get("DCM_HOSTD_STATUS") or SOCKET)
+
+
+def _read(sock: socket.socket, deadline: float) -> bytes:
+    data = bytearray()
+    while True:
+        sock.settimeout(max(0.01, deadline - time.monotonic()))
+        part = sock.recv(1 << 16)
+        if not part:
+            return bytes(data)
+        data += part
+        if len(data) > ANSWER_MAX or time.monotonic() > deadline:
+            raise TimeoutError
+
+
+def ask(timeout: float = TIMEOUT) -> list[HostFile]:
+    """Newest first."""
+    path = socket_path()
+    deadline = time.monotonic() + timeout
+    try:
+        with connect_unix(str(path), timeout) as sock:
+            data = _read(sock, deadline)
+    except TimeoutError:
+        raise DcmError(f"dcm-hostd does not answer on {path} within {timeout:g} s") from None
+    except PermissionError:
+        raise DcmError(f"dcm-hostd's {path} may only be asked by root") from None
+    except OSError as exc:
+        raise DcmError(
+            f"dcm-hostd does not run ({path}: {reason(exc)}): systemctl start dcm-hostd"
+        ) from None
+    try:
+        answer = json.loads(data)
+    except ValueError:
+        raise DcmError("dcm-hostd gave no answer that can be read") from None
+    files: list[HostFile] = []
+    for f in Fields(answer, "dcm-hostd").groups("files"):
+        donors = tuple(
+            HostDonor(
+                name=d.text("name"),
+                address=d.text("address"),
+                state=d.text("state"),
+                slabs=d.number("slabs"),
+                slabs_free=d.number("slabs_free"),
+                why=printable(d.text("why")),
+            )
+            for d in f.groups("donors")
+        )
+        path_text = f.raw("path")
+        if not isinstance(path_text, str):
+            continue  # no UTF-8: not one of ours
+        files.append(
+            HostFile(
+                path=path_text,
+                extents=f.number("extents"),
+                extent_bytes=f.number("extent_bytes"),
+                slabs=f.number("slabs"),
+                used=bool(f.raw("used")),
+                donors=donors,
+            )
+        )
+    return files
+
+
+def file_at(files: list[HostFile], path: Path) -> HostFile | None:
+    """The newest of that name: one that was removed may still be on its way out."""
+    return next((f for f in files if f.path == str(path)), None)

@@ -1,0 +1,371 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`dcmctl vm`: domains of libvirt whose memory is on donors.
+
+A domain is changed by defining it again with a few elements more or fewer (domain.py). What
+libvirt then has is read back: when more is different than was asked for, the domain is put back
+as it was. libvirt's Python module is asked for only here, and only when it is needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from dcmctl import dcmfs, domain, hostd, settings
+from dcmctl.address import check_name
+from dcmctl.domain import Memory
+from dcmctl.errors import DcmError, UsageError, printable, reason
+from dcmctl.table import table
+from dcmctl.units import format_size
+
+Args = argparse.Namespace
+STATES = {1: "running", 2: "blocked", 3: "paused", 4: "ending", 5: "off", 6: "crashed", 7: "asleep"}
+
+
+# ---- libvirt ----
+
+
+def _libvirt() -> Any:
+    try:
+        import libvirt
+    except ImportError:
+        raise DcmError("libvirt's Python module is missing: apt install python3-libvirt") from None
+    return libvirt
+
+
+@contextlib.contextmanager
+def said_by_libvirt() -> Iterator[Any]:
+    """Its errors as ours, in one line."""
+    libvirt = _libvirt()
+    # It would print them.
+    libvirt.registerErrorHandler(lambda *_: None, None)
+    try:
+        yield libvirt
+    except libvirt.libvirtError as exc:
+        text = " ".join((exc.get_error_message() or str(exc)).split())
+        raise DcmError(f"libvirt: {printable(text, 900)}") from None
+
+
+class Host:
+    """A connection to libvirt."""
+
+    def __init__(self, uri: str | None) -> None:
+        self.uri = uri or os.environ.get("LIBVIRT_DEFAULT_URI") or "qemu:///system"
+        with said_by_libvirt() as libvirt:
+            self.libvirt = libvirt
+            self.conn = libvirt.open(self.uri)
+            kind = self.conn.getType().lower()
+        # libvirt's own driver for tests has domains of its own type.
+        self.kinds = ("test",) if kind == "test" else domain.QEMU
+
+    def find(self, name: str) -> Any:
+        with said_by_libvirt():
+            try:
+                return self.conn.lookupByName(name)
+            except self.libvirt.libvirtError:
+                if domain.UUID.fullmatch(name):
+                    return self.conn.lookupByUUIDString(name)
+                raise
+
+    def all(self) -> list[Any]:
+        with said_by_libvirt():
+            return sorted(self.conn.listAllDomains(), key=lambda d: d.name())
+
+    def xml(self, dom: Any) -> bytes:
+        """As it will be started; with secrets, which would else be lost."""
+        flags = self.libvirt.VIR_DOMAIN_XML_INACTIVE | self.libvirt.VIR_DOMAIN_XML_SECURE
+        with said_by_libvirt():
+            text: str = dom.XMLDesc(flags)
+        return text.encode()
+
+    def memory(self, dom: Any) -> Memory | None:
+        with said_by_libvirt():
+            flags = self.libvirt.VIR_DOMAIN_XML_INACTIVE
+            text: str = dom.XMLDesc(flags)
+        return domain.find_memory(domain.read_domain(text.encode()))
+
+    def define(self, before: bytes, wanted: bytes) -> None:
+        """Define it; as it was, if something came of it that was not wanted."""
+        with said_by_libvirt():
+            dom = self.conn.defineXML(wanted.decode())
+        after = self.xml(dom)
+        if _without(after) == _without(before) and _says(after) == _says(wanted):
+            return
+        with said_by_libvirt():
+            self.conn.defineXML(before.decode())
+        raise DcmError(
+            f"{dom.name()}: libvirt made something else of it than was asked for; "
+            "it is as it was: please report this"
+        )
+
+
+def _says(data: bytes) -> Memory | None:
+    return domain.find_memory(domain.read_domain(data))
+
+
+def _without(data: bytes) -> bytes:
+    return data if _says(data) is None else domain.disable(data)
+
+
+def _check_idle(dom: Any) -> None:
+    with said_by_libvirt():
+        if not dom.isPersistent():
+            raise DcmError(f"{dom.name()} is transient: its XML is given anew with each start")
+        if dom.hasManagedSaveImage():
+            raise DcmError(
+                f"{dom.name()} has a saved state, which would be started with the memory it had: "
+                "start it and shut it down first"
+            )
+
+
+# ---- commands ----
+
+
+def _diff(name: str, before: bytes, after: bytes) -> list[str]:
+    old, new = before.decode().splitlines(), after.decode().splitlines()
+    lines = difflib.unified_diff(old, new, f"{name} (now)", name, lineterm="")
+    return [printable(line, 400) for line in lines]
+
+
+def _change(args: Args, host: Host, dom: Any, wanted: bytes) -> int:
+    before = host.xml(dom)
+    name, active = dom.name(), bool(dom.isActive())
+    lines = _diff(name, before, wanted)
+    if not args.dry_run and lines:
+        host.define(before, wanted)
+    if args.json:
+        memory = _says(wanted)
+        print(
+            json.dumps(
+                {
+                    "name": name,
+                    "direct_bytes": None if memory is None else memory.direct,
+                    "donors": [] if memory is None else list(memory.donors),
+                    "changed": bool(lines),
+                    "dry_run": args.dry_run,
+                    "diff": lines,
+                },
+                indent=2,
+            )
+        )
+        return 0
+    print("\n".join(lines) if lines else f"{name}: is so already")
+    if lines and active and not args.dry_run:
+        print(f"{name} runs: this holds from its next start")
+    return 0
+
+
+def cmd_enable(args: Args) -> int:
+    host = Host(args.connect)
+    dom = host.find(args.vm)
+    _check_idle(dom)
+    had = host.memory(dom)
+    if args.direct is None and had is None:
+        raise UsageError(
+            "say how much of its memory may be on this host: dcmctl vm enable VM --direct SIZE"
+        )
+    direct = had.direct if had is not None else 0
+    if args.direct is not None:
+        direct = _budget(args.direct, "--direct")
+    donors = tuple(check_name(name, "donor") for name in args.donor) if args.donor else None
+    if donors and len(set(donors)) != len(donors):
+        raise UsageError("a donor is given twice")
+    return _change(args, host, dom, domain.enable(host.xml(dom), direct, donors, host.kinds))
+
+
+def cmd_disable(args: Args) -> int:
+    host = Host(args.connect)
+    dom = host.find(args.vm)
+    _check_idle(dom)
+    return _change(args, host, dom, domain.disable(host.xml(dom)))
+
+
+def _budget(text: str, what: str) -> int:
+    size = settings.page_size(text, what)
+    if size < settings.BUDGET_MIN:
+        raise UsageError(f"{what} '{printable(text)}' is too small: at least 1M")
+    return size
+
+
+def cmd_budget(args: Args) -> int:
+    host = Host(args.connect)
+    dom = host.find(args.vm)
+    memory = host.memory(dom)
+    if memory is None:
+        raise DcmError(f"{dom.name()}: its memory is not on donors: dcmctl vm enable")
+    live = _info(dom)
+    if args.size is not None:
+        size = _budget(args.size, "budget")
+        before = host.xml(dom)
+        wanted = domain.enable(before, size, None, host.kinds)
+        if dom.isActive():
+            _set_live(dom, size)
+            live = _info(dom)
+        if dom.isPersistent():
+            host.define(before, wanted)
+        memory = Memory(size, memory.donors, memory.added)
+    answer = {
+        "name": dom.name(),
+        "direct_bytes": memory.direct,
+        "budget_bytes": None if live is None else live.budget,
+        "used_bytes": None if live is None else live.direct,
+    }
+    if args.json:
+        print(json.dumps(answer, indent=2))
+        return 0
+    text = f"{dom.name()}: budget {format_size(memory.direct)}"
+    if live is not None:
+        if live.budget != memory.direct:
+            text += f" from its next start, {format_size(live.budget)} now"
+        text += f"; {format_size(live.direct)} direct now"
+    elif dom.isActive():
+        text += " from its next start"
+    print(text)
+    return 0
+
+
+def _set_live(dom: Any, size: int) -> None:
+    """Unless it runs with ordinary memory, as it was started before it was enabled."""
+    if not dcmfs.mounts():
+        return
+    try:
+        path = _path(dom)
+        if path.exists():
+            dcmfs.set_budget(path, size)
+    except PermissionError:
+        raise DcmError(f"{dom.name()} runs: only root can change its budget now") from None
+    except OSError as exc:
+        raise DcmError(f"{dom.name()}: {reason(exc)}") from None
+
+
+def _path(dom: Any) -> Path:
+    return dcmfs.path_of(dcmfs.the_mount(), dom.UUIDString())
+
+
+def _info(dom: Any) -> dcmfs.Info | None:
+    """Of the file of a domain that runs; None: it does not, or that can't be seen."""
+    if not dom.isActive():
+        return None
+    try:
+        return dcmfs.info(_path(dom))
+    except (DcmError, OSError):
+        return None
+
+
+def cmd_list(args: Args) -> int:
+    host = Host(args.connect)
+    files: list[hostd.HostFile] = []
+    with contextlib.suppress(DcmError):
+        files = hostd.ask()
+    rows: list[list[str]] = []
+    objects: list[dict[str, Any]] = []
+    failed = False
+    for dom in host.all():
+        entry = _entry(host, dom, files)
+        if entry is None:
+            continue
+        objects.append(entry)
+        failed |= "error" in entry
+        rows.append(_row(entry))
+    if args.json:
+        print(json.dumps(objects, indent=2))
+    elif rows:
+        header = ["VM<", "STATE<", "MEMORY", "BUDGET", "DIRECT", "LENT", "DONORS<"]
+        print("\n".join(table(header, rows)))
+        for entry in objects:
+            if "error" in entry:
+                print(f"! {entry['name']}: {entry['error']}")
+    else:
+        print("no domain has its memory on donors")
+    return 1 if failed else 0
+
+
+def _entry(host: Host, dom: Any, files: list[hostd.HostFile]) -> dict[str, Any] | None:
+    """One domain, if its memory is on donors; what is not known is None."""
+    with said_by_libvirt():
+        name, state = dom.name(), STATES.get(dom.state()[0], "?")
+    entry: dict[str, Any] = {"name": name, "state": state}
+    try:
+        root = domain.read_domain(host.xml(dom))
+        memory = domain.find_memory(root)
+        if memory is None:
+            return None
+        entry["memory_bytes"] = domain.size_of(root)
+        entry["budget_bytes"] = memory.direct
+    except DcmError as exc:
+        return {**entry, "error": str(exc)}
+    live = _info(dom)
+    entry["direct_bytes"] = None if live is None else live.direct
+    entry["lost_bytes"] = None if live is None else live.lost
+    entry["lent_bytes"], entry["donors"] = None, []
+    if live is not None:
+        entry["budget_bytes"] = live.budget
+        file = hostd.file_at(files, _path(dom))
+        if file is not None:
+            entry["lent_bytes"] = file.slabs * file.extent_bytes
+            entry["donors"] = [d.name for d in file.donors if d.slabs]
+    return entry
+
+
+def _row(entry: dict[str, Any]) -> list[str]:
+    def size(name: str) -> str:
+        value = entry.get(name)
+        return "-" if value is None else format_size(value)
+
+    columns = ("memory_bytes", "budget_bytes", "direct_bytes", "lent_bytes")
+    donors = ",".join(entry.get("donors", [])) or "-"
+    return [entry["name"], entry["state"], *map(size, columns), donors]
+
+
+def cmd_check(args: Args) -> int:
+    from dcmctl import vm_check
+
+    lines = vm_check.run(args.connect, args.vm)
+    if args.json:
+        print(json.dumps([line.__dict__ for line in lines], indent=2))
+    else:
+        for line in lines:
+            print(f"{'pass' if line.good else 'FAIL'}  {line.what}: {line.said}")
+    return 0 if all(line.good for line in lines) else 1
+
+
+# ---- the parser ----
+
+
+def add_parsers(sub: Any, parser_class: type, add: Callable[..., argparse.ArgumentParser]) -> None:
+    text = "put domains of libvirt on donor memory, and look at them"
+    p = sub.add_parser("vm", help=text, description=text[0].upper() + text[1:] + ".")
+    p.set_defaults(command=None, parser=p)
+    vms = p.add_subparsers(title="commands", metavar="COMMAND", parser_class=parser_class)
+
+    def make(name: str, command: Callable[[Args], int], text: str) -> argparse.ArgumentParser:
+        p = add(vms, name, command, text)
+        p.add_argument(
+            "--connect",
+            metavar="URI",
+            help="libvirt's (default: $LIBVIRT_DEFAULT_URI, or qemu:///system)",
+        )
+        return p
+
+    p = make("enable", cmd_enable, "have a domain's memory on donors from its next start")
+    p.add_argument("vm", metavar="VM", help="name or UUID of the domain")
+    p.add_argument("--direct", metavar="SIZE", help="most of its memory that is on this host")
+    p.add_argument(
+        "--donor", metavar="NAME", action="append", help="one that must be up when it starts"
+    )
+    p.add_argument("--dry-run", action="store_true", help="show the difference, change nothing")
+    p = make("disable", cmd_disable, "have a domain's memory on this host again")
+    p.add_argument("vm", metavar="VM")
+    p.add_argument("--dry-run", action="store_true", help="show the difference, change nothing")
+    make("list", cmd_list, "list the domains that have their memory on donors")
+    p = make("budget", cmd_budget, "show or change how much of its memory is on this host")
+    p.add_argument("vm", metavar="VM")
+    p.add_argument("size", nargs="?", metavar="SIZE")
+    p = make("check", cmd_check, "check all that a start needs, and say what to do")
+    p.add_argument("vm", nargs="?", metavar="VM", help="one domain (default: all that need donors)")

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`dcmctl vm check`: is all there that a domain on donor memory needs to start?
+
+Each check looks at the thing itself: the mount, the socket, the key file, a connection to each
+donor. What fails says what to do.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dcmctl import dcmfs, domain, hostd, keyfile, preflight, qemu_conf, settings
+from dcmctl.errors import DcmError, reason
+from dcmctl.units import format_size
+
+HOSTD_CONF = Path("/etc/kvm-dcm/hostd.conf")
+HOOK = Path("/etc/libvirt/hooks/qemu.d/50-kvm-dcm")
+APPARMOR = Path("/etc/apparmor.d/abstractions/libvirt-qemu.d/kvm-dcm")
+APPARMOR_ON = Path("/sys/module/apparmor/parameters/enabled")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One check."""
+
+    what: str
+    good: bool
+    said: str
+
+
+def _try(what: str, check: Callable[[], str]) -> Line:
+    try:
+        return Line(what, True, check())
+    except (DcmError, OSError) as exc:
+        return Line(what, False, str(exc) if isinstance(exc, DcmError) else reason(exc))
+
+
+def _module() -> str:
+    if not dcmfs.is_loaded():
+        raise DcmError(
+            "kvm-dcm is not loaded: modprobe kvm-dcm (built by make install-dkms, dkms install)"
+        )
+    return "kvm-dcm is loaded"
+
+
+def _mount() -> str:
+    path = dcmfs.the_mount()
+    return f"dcmfs is mounted on {path}"
+
+
+def _hook() -> str:
+    if not HOOK.is_file():
+        raise DcmError(
+            f"{HOOK} is missing: make install-libvirt, then systemctl reload libvirtd or virtqemud"
+        )
+    if not os.access(HOOK, os.X_OK):
+        raise DcmError(f"{HOOK} is not executable: chmod 755 {HOOK}")
+    return f"{HOOK} is there"
+
+
+def _permissions() -> str:
+    """QEMU's user must get to the file; the file itself the hook gives it."""
+    user = qemu_conf.setting("user") or "libvirt-qemu"
+    user = user.lstrip("+")
+    try:
+        uid = int(user) if user.isdigit() else pwd.getpwnam(user).pw_uid
+    except KeyError:
+        raise DcmError(f"there is no user {user}, which QEMU shall run as") from None
+    mount = dcmfs.the_mount()
+    if uid:
+        for path in (*reversed(mount.parents), mount):
+            if not path.stat().st_mode & stat.S_IXOTH:
+                raise DcmError(f"QEMU's user {user} can't pass {path}: chmod o+x {path}")
+    return f"QEMU, as {user}, gets to files on {mount}"
+
+
+def _devices() -> str:
+    """qemu.conf's cgroup_device_acl is of device files, as /dev/kvm; dcmfs has none."""
+    dcmfs.the_mount()
+    return "guest memory is a regular file: cgroup_device_acl needs nothing"
+
+
+def _apparmor() -> str:
+    if not APPARMOR_ON.exists() or APPARMOR_ON.read_text().strip() != "Y":
+        return "not in use on this host"
+    if (qemu_conf.setting("security_driver") or "").strip() == "none":
+        return "libvirt does not use it (security_driver in qemu.conf)"
+    mount = dcmfs.the_mount()
+    rule = f"{mount}/{dcmfs.FOLDER}/@{{profile_name}} rw,"
+    if not APPARMOR.is_file() or rule not in APPARMOR.read_text():
+        raise DcmError(f"{APPARMOR} needs the line '{rule}'")
+    return f"{APPARMOR} lets each QEMU have its own file on {mount}"
+
+
+def _status() -> str:
+    files = hostd.ask()
+    return f"dcm-hostd serves {len(files)} file{'s' * (len(files) != 1)}"
+
+
+def _key() -> str:
+    host = settings.load_hostd(HOSTD_CONF)
+    if host.keys is None:
+        raise DcmError(f"{HOSTD_CONF} has no [key] file =")
+    tenant = keyfile.pick_tenant(host.keys, host.tenant)
+    return f"{host.keys} has a key of tenant {tenant}"
+
+
+def _donors() -> Iterator[Line]:
+    try:
+        donors = settings.load_hostd(HOSTD_CONF).donors
+    except DcmError as exc:
+        yield Line("donors", False, str(exc))
+        return
+    if not donors:
+        yield Line("donors", False, f"{HOSTD_CONF} has no [donor NAME]")
+    answers = preflight.probe(donors)
+    for donor in donors:
+        why = answers[donor.name]
+        said = "takes connections"
+        if why is not None:
+            said = f"{why}: is dcm-donord running there, and is the address in {HOSTD_CONF} right?"
+        yield Line(f"donor {donor.name} ({donor.address})", why is None, said)
+
+
+def _memory_path() -> str:
+    folder = qemu_conf.ram_folder()
+    if any(mount == folder or mount in folder.parents for mount in dcmfs.mounts()):
+        raise DcmError(
+            f"memory_backing_dir in {qemu_conf.path()} is on dcmfs: VMs that did not ask for it "
+            "would be on donors: leave it out, the hook does what is needed"
+        )
+    return f"{folder}: only links of VMs on donors"
+
+
+def _domains(uri: str | None, name: str | None) -> Iterator[Line]:
+    from dcmctl.vm import Host
+
+    try:
+        host = Host(uri)
+        doms = [host.find(name)] if name else host.all()
+    except DcmError as exc:
+        yield Line("libvirt", False, str(exc))
+        return
+    yield Line("libvirt", True, f"{host.uri} answers")
+    for dom in doms:
+        yield from _domain(host, dom, name is not None)
+
+
+def _domain(host: Any, dom: Any, asked: bool) -> Iterator[Line]:
+    what = f"domain {dom.name()}"
+    try:
+        root = domain.read_domain(host.xml(dom))
+        memory = domain.find_memory(root)
+        if memory is None:
+            if asked:
+                for why in domain.why_not(root, host.kinds):
+                    raise DcmError(f"can't have its memory on donors: {why}")
+                raise DcmError(f"is not on donors: dcmctl vm enable {dom.name()} --direct SIZE")
+            return
+        for why in domain.why_not_now(root, memory, host.kinds):
+            raise DcmError(why)
+        said = f"{format_size(memory.direct)} of its {format_size(domain.size_of(root))} direct"
+        yield Line(what, True, said)
+        yield Line(f"{what}, balloon", True, _balloon(root))
+    except DcmError as exc:
+        yield Line(what, False, str(exc))
+
+
+def _balloon(root: Any) -> str:
+    """Either is right: what a guest gives back need not be on a donor."""
+    element = root.one("devices", "memballoon")
+    if element is None or element.attributes.get("model") == "none":
+        return "none; with one, memory the guest frees would not stay on donors"
+    if element.attributes.get("freePageReporting") == "on":
+        return "there, and what the guest frees is given back (freePageReporting)"
+    return "there; with freePageReporting='on' what the guest frees would be given back by itself"
+
+
+def run(uri: str | None, name: str | None) -> list[Line]:
+    """All checks, in the order in which things are put right."""
+    lines = [
+        _try("kernel module", _module),
+        _try("mount", _mount),
+        _try("key", _key),
+        *_donors(),
+        _try("dcm-hostd", _status),
+        _try("hook", _hook),
+        _try("permissions", _permissions),
+        _try("device ACL", _devices),
+        _try("AppArmor", _apparmor),
+        _try("memory_backing_dir", _memory_path),
+        *_domains(uri, name),
+    ]
+    return lines
