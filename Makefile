@@ -30,9 +30,9 @@ PYTEST = scripts/py pytest --junitxml=$${DCM_RESULTS:-$(BUILD)/test/results/by-h
 
 .PHONY: all programs tests-build help check kernel-check unit torture fuzz \
 	fuzz-run test-gc test-donor test-client test-pager test-dcmctl test-guest \
-	test-kernel test-kernel-vm test-kernel-debug test-qemu test-qemu-vm \
-	test-qemu-debug vm-shell test bench bench-kernel bench-gc demo install install-dkms \
-	clean deps-%
+	test-kernel test-kernel-vm test-kernel-debug test-ops test-qemu \
+	test-qemu-vm test-qemu-debug vm-shell test bench bench-kernel \
+	bench-gc demo install install-dkms install-libvirt clean deps-%
 
 all: deps-build
 	@+$(MAKE) programs
@@ -59,6 +59,7 @@ help:
 	@echo 'make bench-gc   those of garbage collection on donors'
 	@echo 'make install    PREFIX=$(PREFIX) DESTDIR='
 	@echo 'make install-dkms  the kernel module, for DKMS; DESTDIR='
+	@echo 'make install-libvirt  the hook for libvirt; DESTDIR='
 	@echo 'make clean      remove build/'
 	@echo
 	@echo 'steps of make test:'
@@ -77,6 +78,7 @@ help:
 	@echo '  make test-kernel-vm  the kernel module, its daemon, RDMA and guests under KVM, in a VM'
 	@echo '  make test-kernel   the same, with more guests (not in make test)'
 	@echo '  make test-kernel-debug  that of dcmfs under KASAN, lockdep and kmemleak; KUnit (not in make test)'
+	@echo '  make test-ops      VMs of a stock libvirt on donor memory (not in make test)'
 	@echo '  make test-qemu-vm  QEMU with our patches, virtio-gc, its driver and runtimes in a guest'
 	@echo '  make test-qemu     the same, with more guests (not in make test)'
 	@echo '  make test-qemu-debug  its driver under KASAN, lockdep and kmemleak (not in make test)'
@@ -150,6 +152,14 @@ test-kernel-debug: deps-test deps-demo deps-vm deps-debug-kernel programs
 	@kernel=$$(scripts/debug-kernel) && \
 		DCM_DEBUG_KERNEL=$$kernel $(PYTEST) --timeout 1800 tests/vm \
 		-k 'test_kunit or test_dcmfs or (test_hostd and verbs)'
+
+# VMs of a stock libvirt, in that VM.
+test-ops: deps-test deps-demo deps-vm programs
+	@scripts/vm-image >/dev/null
+	@scripts/guest-image >/dev/null
+	@scripts/libvirt-image >/dev/null
+	@+$(MAKE) -C tests/vm all
+	@$(PYTEST) tests/vm/test_libvirt.py
 
 # QEMU with our patches (built first, 5 to 10 minutes), virtio_gc.ko in its guest, and runtimes
 # there. `make test` runs those of the tests that are quick.
@@ -240,6 +250,8 @@ install: all
 	install -D -m 755 bin/dcmctl $(dest)/bin/dcmctl
 	install -d $(dest)/share/kvm-dcm/dcmctl
 	install -m 644 dcmctl/dcmctl/*.py VERSION $(dest)/share/kvm-dcm/dcmctl/
+	install -D -m 644 dcmctl/schema/domain.rng \
+		$(dest)/share/kvm-dcm/schema/domain.rng
 	install -D -m 644 dcmctl/dcmctl.1 $(dest)/share/man/man1/dcmctl.1
 	install -D -m 644 dcmctl/completion/dcmctl \
 		$(dest)/share/bash-completion/completions/dcmctl
@@ -247,6 +259,14 @@ install: all
 	install -D -m 644 configs/hostd.conf $(dest)/share/doc/kvm-dcm/hostd.conf
 	install -m 644 guest-virtio-gc/examples/lists.c $(dest)/share/doc/kvm-dcm/
 	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true
+
+# For a host whose VMs are libvirt's, with `make install`: the hook, and QEMU's way to its memory.
+# Configurations here are not the operator's to change.
+install-libvirt:
+	install -D -m 755 libvirt-hooks/50-kvm-dcm \
+		$(DESTDIR)/etc/libvirt/hooks/qemu.d/50-kvm-dcm
+	install -D -m 644 configs/libvirt/apparmor-kvm-dcm \
+		$(DESTDIR)/etc/apparmor.d/abstractions/libvirt-qemu.d/kvm-dcm
 
 # The kernel pager's sources, for DKMS to build it from.
 install-dkms:

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""libvirt's hook, called as libvirt does; what it needs a kernel module for is in tests/vm."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dcmctl import dcmfs, domain, hook, hostd
+from dcmctl.domain import Memory
+from dcmctl.errors import DcmError
+from dcmctl.hostd import HostDonor, HostFile
+from tests.dcmctl.support import TOP
+from tests.framework.paths import BUILD
+
+HOOK = TOP / "libvirt-hooks" / "50-kvm-dcm"
+UUID = "3c7d5a52-6f3e-4f0c-9c3f-5a1d7f6f0001"
+# As libvirt 11 gives it for a VM that is being started.
+PLAIN = f"""<domain type='kvm' id='1'>
+  <name>web1</name>
+  <uuid>{UUID}</uuid>
+  <memory unit='KiB'>262144</memory>
+  <vcpu placement='static'>1</vcpu>
+  <os><type arch='x86_64' machine='pc-q35-10.0'>hvm</type></os>
+  <devices><emulator>/usr/bin/qemu-system-x86_64</emulator></devices>
+</domain>
+""".encode()
+OURS = domain.enable(PLAIN, 96 << 20)
+PHASES = [
+    ("prepare", "begin"), ("start", "begin"), ("started", "begin"), ("stopped", "end"),
+    ("release", "end"), ("reconnect", "begin"), ("migrate", "begin"), ("restore", "begin"),
+    ("attach", "begin"), ("what-comes", "later"),
+]  # fmt: skip
+BEFORE = {"prepare", "start", "started", "migrate", "restore"}
+
+
+class Called:
+    def __init__(self, folder: Path) -> None:
+        # As libvirt calls it, but for where what it writes goes.
+        self.env = {
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+            "LC_ALL": "C",
+            "DCM_LIBVIRT_STATE": str(folder / "state"),
+            "DCM_HOSTD_STATUS": str(folder / "none.sock"),
+        }
+        self.hook = HOOK
+
+    def __call__(
+        self, data: bytes, *words: str, wrap: tuple[str, ...] = ()
+    ) -> subprocess.CompletedProcess[bytes]:
+        done = subprocess.run(
+            [*wrap, str(self.hook), "web1", *words, "-"],
+            input=data,
+            env=self.env,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        # Standard output would be the VM's XML.
+        assert done.stdout == b"", done
+        return done
+
+
+@pytest.fixture
+def call(tmp_path: Path) -> Called:
+    return Called(tmp_path)
+
+
+@pytest.mark.parametrize(("operation", "phase"), PHASES)
+def test_other_vms_are_left_alone(call: Called, operation: str, phase: str) -> None:
+    for data in (PLAIN, b"", b"nonsense", PLAIN.replace(b"<uuid>", b"<uuid")):
+        done = call(data, operation, phase)
+        assert (done.returncode, done.stderr) == (0, b"")
+    assert not Path(call.env["DCM_LIBVIRT_STATE"]).exists()
+
+
+@pytest.mark.skipif(bool(dcmfs.mounts()), reason="there is a dcmfs here")
+@pytest.mark.parametrize(("operation", "phase"), PHASES)
+def test_without_a_module(call: Called, operation: str, phase: str) -> None:
+    """What comes before a VM is refused, in a line; what would end one is not."""
+    done = call(OURS, operation, phase)
+    refused = operation in BEFORE - {"restore"}
+    assert done.returncode == (1 if refused else 0), done
+    lines = done.stderr.decode().splitlines()
+    assert len(lines) <= 1 and all(line.startswith("kvm-dcm: ") for line in lines)
+    if operation == "prepare":
+        assert "kvm-dcm is not loaded" in lines[0] or "no dcmfs is mounted" in lines[0]
+    if operation == "migrate":
+        assert "can't be migrated yet" in lines[0]
+
+
+@pytest.mark.parametrize(("operation", "phase"), PHASES)
+def test_a_package_that_is_gone(call: Called, tmp_path: Path, operation: str, phase: str) -> None:
+    """Removed but for the hook: other VMs start, ours are refused, none is ended."""
+    call.hook = tmp_path / "hooks" / "qemu.d" / "50-kvm-dcm"
+    call.hook.parent.mkdir(parents=True)
+    shutil.copy(HOOK, call.hook)
+    if any(Path(p, "kvm-dcm/dcmctl/hook.py").exists() for p in ("/usr/share", "/usr/local/share")):
+        pytest.skip("it is installed on this machine")
+    assert call(PLAIN, operation, phase).returncode == 0
+    done = call(OURS, operation, phase)
+    assert done.returncode == (1 if operation in BEFORE - {"started"} else 0)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (OURS.replace(b'direct="96M"', b'direct="lots"'), "not a size"),
+        (OURS.replace(b'direct="96M"', b'direct="96M" redundancy="2"'), "not supported yet"),
+        (OURS.replace(b'direct="96M"', b'direct="256M"'), "nothing would be on donors"),
+        (OURS.replace(b"<source type='file'/>", b""), "dcmctl vm enable"),
+        (OURS.replace(b"'shared'/>", b"'private'/>"), "must be 'shared'"),
+        (OURS.replace(b"<vcpu", b"<maxMemory/><vcpu"), "plugged in"),
+        (OURS.replace(UUID.encode(), b"../../etc/passwd"), "no UUID"),
+        (OURS.replace(b"262144", b"1e9"), "not a size"),
+        (OURS[:-20], "not XML"),
+        (b"<!DOCTYPE a [<!ENTITY e 'e'>]>" + OURS, "document type"),
+    ],
+)
+def test_what_can_not_be_is_refused(call: Called, data: bytes, why: str) -> None:
+    done = call(data, "prepare", "begin")
+    assert done.returncode == 1 and why in done.stderr.decode()
+    assert done.stderr.count(b"\n") == 1
+    assert call(data, "reconnect", "begin").returncode == 0
+    assert call(data, "release", "end").returncode == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be another user")
+def test_a_users_own_libvirt(call: Called) -> None:
+    """qemu:///session runs the hook as the user."""
+    other = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+    if call(PLAIN, "prepare", "begin", wrap=other).returncode:
+        pytest.skip("another user can't read this tree")
+    done = call(OURS, "prepare", "begin", wrap=other)
+    assert done.returncode == 1 and b"qemu:///system" in done.stderr
+
+
+# ---- what donors can be promised ----
+
+PATH = Path("/mnt/dcm/libvirt/libvirt-a")
+
+
+def a_file(path: str, extents: int, slabs: int, donors: tuple[HostDonor, ...] = ()) -> HostFile:
+    return HostFile(path, extents, 16 << 20, slabs, True, donors)
+
+
+def a_donor(name: str, free: int, state: str = "up", why: str = "") -> HostDonor:
+    return HostDonor(name, f"tcp:{name}:1", state, 0, free, why)
+
+
+donor_lists = st.lists(
+    st.tuples(st.integers(0, 50), st.sampled_from(["up", "connecting", "lost", "draining"])),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(
+    extents=st.integers(1, 64),
+    others=st.lists(st.tuples(st.integers(1, 40), st.integers(0, 50)), max_size=4),
+    lent=donor_lists,
+)
+def test_no_slab_is_promised_twice(
+    extents: int, others: list[tuple[int, int]], lent: list[tuple[int, str]]
+) -> None:
+    """It fits if and only if each file could have a slab for each extent at once."""
+    donors = tuple(a_donor(f"d{i}", free, state) for i, (free, state) in enumerate(lent))
+    files = [a_file(str(PATH), extents, 0, donors)]
+    files += [a_file(f"/mnt/dcm/o{i}", e, s) for i, (e, s) in enumerate(others)]
+    free = sum(n for n, state in lent if state == "up")
+    need = extents + sum(max(0, e - s) for e, s in others)
+    why = hook.shortage(files, PATH, Memory(1 << 20))
+    assert (why is None) == (need <= free)
+    assert why is None or ("no room" in why and "\n" not in why)
+
+
+def test_reasons_name_the_donor() -> None:
+    donors = (a_donor("near", 100), a_donor("far", 0, "connecting", "Connection refused"))
+    files = [a_file(str(PATH), 16, 0, donors)]
+    assert hook.shortage(files, PATH, Memory(1 << 20, ("near",))) is None
+    why = hook.shortage(files, PATH, Memory(1 << 20, ("far",)))
+    assert why is not None and "far" in why and "Connection refused" in why
+    why = hook.shortage(files, PATH, Memory(1 << 20, ("other",)))
+    assert why is not None and "hostd.conf" in why
+    why = hook.shortage([a_file(str(PATH), 101, 0, donors)], PATH, Memory(1 << 20))
+    assert why is not None and "far is connecting (Connection refused)" in why
+    assert "does not serve" in (hook.shortage([], PATH, Memory(1 << 20)) or "")
+    assert "no donors" in (hook.shortage([a_file(str(PATH), 1, 0)], PATH, Memory(1)) or "")
+
+
+# ---- asking dcm-hostd ----
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Path]:
+    """The real one. There is no dcmfs here, so it has nothing to serve."""
+    (tmp_path / "key").write_text("lab:" + "5a" * 32 + "\n")
+    (tmp_path / "key").chmod(0o600)
+    config = tmp_path / "hostd.conf"
+    config.write_text(
+        f"[key]\nfile = {tmp_path}/key\n[donor near]\naddress = unix:{tmp_path}/near.sock\n"
+    )
+    path = tmp_path / "status.sock"
+    read, write = os.pipe()
+    command = [str(BUILD / "bin" / "dcm-hostd"), f"--config={config}", f"--status={path}"]
+    with subprocess.Popen(
+        [*command, f"--ready-fd={write}"], pass_fds=[write], stderr=subprocess.PIPE
+    ) as process:
+        os.close(write)
+        try:
+            with os.fdopen(read) as ready:
+                assert "READY=1" in ready.read()
+            yield path
+        finally:
+            process.terminate()
+            assert process.wait(30) == 0
+            assert process.stderr is not None
+            said = process.stderr.read().decode()
+    assert "Sanitizer" not in said and not path.exists()
+
+
+def test_the_daemon_answers(daemon: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DCM_HOSTD_STATUS", str(daemon))
+    assert daemon.stat().st_mode & 0o777 == 0o600
+    assert hostd.ask() == []
+    # Who says something, does not read or comes with many is not in anybody's way.
+    idle = []
+    for _ in range(20):
+        sock = socket.socket(socket.AF_UNIX)
+        sock.connect(str(daemon))
+        idle.append(sock)
+    with contextlib.suppress(OSError):
+        idle[0].send(b"x" * 100_000)
+    for sock in idle:
+        sock.close()
+    assert hostd.ask() == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"", b"[]", b"{}x", b'{"files":{}}', b'{"files":[1]}',
+        b'{"files":[{"path":"/a","extents":-1}]}',
+        b'{"files":[{"path":"/a","donors":[{"name":1}]}]}', b"\xff\xfe", b'{"files":' + b"[" * 500,
+    ],
+)  # fmt: skip
+def test_nonsense_instead_of_an_answer(
+    answer: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "status.sock"
+    monkeypatch.setenv("DCM_HOSTD_STATUS", str(path))
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen(1)
+        pid = os.fork()
+        if not pid:
+            there, _ = listening.accept()
+            there.sendall(answer)
+            os._exit(0)
+        try:
+            with pytest.raises(DcmError) as caught:
+                hostd.ask()
+        finally:
+            os.waitpid(pid, 0)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DCM_HOSTD_STATUS", str(tmp_path / "none.sock"))
+    with pytest.raises(DcmError, match="systemctl start dcm-hostd"):
+        hostd.ask()
+
+
+# ---- what is written down ----
+
+
+def test_records_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "state"
+    monkeypatch.setenv("DCM_LIBVIRT_STATE", str(folder))
+    for phase in ("prepared", "running"):
+        hook.write_down(UUID, "web1", phase, PATH, Memory(1 << 20), 2 << 20)
+    assert [p.name for p in folder.iterdir()] == [f"{UUID}.json"]
+    assert '"phase": "running"' in (folder / f"{UUID}.json").read_text()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    hook.release(domain.read_domain(OURS))
+    hook.release(domain.read_domain(OURS))
+    assert list(folder.iterdir()) == []
+    shutil.rmtree(folder)
+    folder.symlink_to("/tmp")
+    with pytest.raises(DcmError, match="not a directory of ours"):
+        hook.write_down(UUID, "web1", "prepared", PATH, Memory(1 << 20), 2 << 20)
