@@ -428,8 +428,8 @@ for row in db.execute('select shop, avg(price) from item group by shop order by 
     h.update(repr(row).encode())
 print(h.hexdigest())
 """
-# In L1: how much of the heap of whoever is in the group argv[1] is in memory, median of when not all
-# of it was. The heap is the mapping of argv[2] bytes.
+# In L1: how much of the heap of whoever is in the group argv[1] is in memory, the median of when
+# not all of it was. The heap is the mapping of argv[2] bytes.
 RESIDENT = """
 import pathlib, re, statistics, sys, time
 group, size, found = pathlib.Path(sys.argv[1]), int(sys.argv[2]), []
@@ -509,7 +509,8 @@ def faults_bytes(say: Say, repeat: int) -> Row:
                 with _side(swaps, name, HEAP, allowed) as side:
                     with nullcontext() if name == "dcmfs" else _watched(bed, resident):
                         one |= _moved(side, load, right)
-                one |= {"resident": r for r in resident}
+                if resident:
+                    one["resident"] = resident[0]
                 runs.append(one)
                 say(f"faults-bytes: {one}")
         swaps.close()
