@@ -76,8 +76,8 @@ help:
 	@echo '  make test-dcmctl   the command line'
 	@echo '  make test-guest    a stock guest on donor memory'
 	@echo '  make test-kernel-vm  the kernel module, its daemon, RDMA and guests under KVM, in a VM'
-	@echo '  make test-kernel   the same, with more guests (not in make test)'
-	@echo '  make test-kernel-debug  that of dcmfs under KASAN, lockdep and kmemleak; KUnit (not in make test)'
+	@echo '  make test-kernel   K=name  the same, with more guests (not in make test)'
+	@echo '  make test-kernel-debug  K=name  that of dcmfs under KASAN, lockdep and kmemleak; KUnit (not in make test)'
 	@echo '  make test-ops      VMs of a stock libvirt on donor memory (not in make test)'
 	@echo '  make test-qemu-vm  QEMU with our patches, virtio-gc, its driver and runtimes in a guest'
 	@echo '  make test-qemu     the same, with more guests (not in make test)'
@@ -134,24 +134,25 @@ test-guest: deps-test deps-demo programs
 	@$(PYTEST) tests/guest
 
 # In a VM whose kernel loads modules and has KVM; needs neither of this host.
-# `make test` runs those of the tests that are quick.
+# `make test` runs those of the tests that are quick. K= chooses by name, as pytest's -k does.
+K ?=
 test-kernel-vm: CHOSEN = -m 'not slow'
 test-kernel test-kernel-vm: deps-test deps-demo deps-vm programs
 	@scripts/vm-image >/dev/null
 	@scripts/guest-image >/dev/null
 	@+$(MAKE) -C tests/pager all
 	@+$(MAKE) -C tests/vm all
-	@$(PYTEST) tests/vm $(CHOSEN)
+	@$(PYTEST) -v tests/vm $(CHOSEN) $(if $(K),-k '$(K)')
 
 # Those of dcmfs, and of dcm-hostd over RDMA, under KASAN, lockdep and kmemleak, and what only
 # such a kernel has: KUnit, allocations that fail. A stock guest's work would take too long there.
-# Not part of `make test`.
+# Not part of `make test`. In pieces: K='kunit or hostd', then K=dcmfs.
 test-kernel-debug: deps-test deps-demo deps-vm deps-debug-kernel programs
 	@scripts/vm-image >/dev/null
 	@+$(MAKE) -C tests/vm all
 	@kernel=$$(scripts/debug-kernel) && \
-		DCM_DEBUG_KERNEL=$$kernel $(PYTEST) --timeout 1800 tests/vm \
-		-k 'test_kunit or test_dcmfs or (test_hostd and verbs)'
+		DCM_DEBUG_KERNEL=$$kernel $(PYTEST) -v --timeout 1800 tests/vm \
+		-k '(test_kunit or test_dcmfs or (test_hostd and verbs))$(if $(K), and ($(K)))'
 
 # VMs of a stock libvirt, in that VM.
 test-ops: deps-test deps-demo deps-vm programs

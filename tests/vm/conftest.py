@@ -8,9 +8,12 @@ else it found, and the next one gets another L1.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import secrets
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -20,6 +23,23 @@ from tests.vm.bed import Bed, Spec
 
 LOGS = BUILD / "test" / "vm"
 NewBed = Callable[..., Bed]
+
+
+def seed() -> str:
+    """What a random test begins with; printed, and given by SEED."""
+    number = os.environ.get("SEED") or str(secrets.randbelow(1 << 31))
+    print(f"SEED={number}")
+    return number
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Why a test failed is told at once: all of them can take an hour."""
+    outcome: Any = yield
+    report = outcome.get_result()
+    reporter = item.config.pluginmanager.get_plugin("terminalreporter")
+    if report.failed and reporter is not None:
+        reporter.write_line(f"\n{item.name}, {report.when}: {report.longreprtext}", red=True)
 
 
 class Shared:
