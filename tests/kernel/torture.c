@@ -24,6 +24,7 @@
 
 #define PROCESSES_MAX 16
 #define CGROUP "DCMFS_TEST_CGROUP"
+#define ROUNDS_MIN 24 /* of eight, in each a move and the smallest budget */
 
 struct job {
 	int fd;
@@ -38,12 +39,12 @@ struct job {
 
 /**
  * struct shared - between the parent and its children
- * @until_ns: how long they go on
+ * @stop: they are to look at every page once more, and end
  * @joined: of them, how many have filled their pages
  * @checked: what each has checked
  */
 struct shared {
-	uint64_t until_ns;
+	bool stop;
 	uint64_t joined;
 	uint64_t checked[PROCESSES_MAX];
 };
@@ -165,7 +166,7 @@ static void work(struct job *j, struct shared *s)
 	by_system_calls(j, j->first, file);
 	join_cgroup(getenv(CGROUP));
 	__atomic_fetch_add(&s->joined, 1, __ATOMIC_SEQ_CST);
-	while (now_ns() < __atomic_load_n(&s->until_ns, __ATOMIC_SEQ_CST)) {
+	while (!__atomic_load_n(&s->stop, __ATOMIC_SEQ_CST)) {
 		switch (rnd(&j->rng) % 32) {
 		case 0:
 			by_system_calls(j, pick(j), file);
@@ -231,26 +232,42 @@ static void within_budget(struct control *c)
 	}
 }
 
+/* Before they are told to, none may end. */
+static bool all_joined(struct shared *s, unsigned int n)
+{
+	int status;
+
+	if (waitpid(-1, &status, WNOHANG) > 0)
+		fail("a process ended early with %#x", status);
+	return __atomic_load_n(&s->joined, __ATOMIC_SEQ_CST) == n;
+}
+
 /*
  * Frames were charged to nobody while the memory was filled, and go from hand to
  * hand: have them given back, and the children begin when all that is done.
  */
-static void recharge(struct control *c, struct shared *s, unsigned int n,
-		     uint64_t ns)
+static void recharge(struct control *c, struct shared *s, unsigned int n)
 {
-	while (__atomic_load_n(&s->joined, __ATOMIC_SEQ_CST) < n)
+	while (!all_joined(s, n))
 		control_serve(c, 20);
 	control_squeeze(c);
-	__atomic_store_n(&s->until_ns, now_ns() + ns, __ATOMIC_SEQ_CST);
 }
 
-/* The control plane's part, until the children are done. */
-static void disturb(struct control *c, uint64_t until_ns, uint64_t rng)
+/*
+ * The control plane's part: while memory is filled, then for that long, and not
+ * before everything was done some times, however slow the machine is.
+ */
+static void disturb(struct control *c, struct shared *s, unsigned int n,
+		    uint64_t ns, uint64_t rng)
 {
-	uint64_t budget = c->info.budget_pages;
-	unsigned int round = 0;
+	uint64_t budget = c->info.budget_pages, until_ns = UINT64_MAX;
+	unsigned int round = 0, least = ROUNDS_MIN;
 
-	while (now_ns() < until_ns) {
+	while (round < least || now_ns() < until_ns) {
+		if (until_ns == UINT64_MAX && all_joined(s, n)) {
+			until_ns = now_ns() + ns;
+			least += round;
+		}
 		control_serve(c, 50);
 		within_budget(c);
 		switch (round++ % 8) {
@@ -270,6 +287,7 @@ static void disturb(struct control *c, uint64_t until_ns, uint64_t rng)
 	}
 	if (control_budget(c, budget))
 		fail("budget refused");
+	__atomic_store_n(&s->stop, true, __ATOMIC_SEQ_CST);
 }
 
 /* torture FILE MIB SECONDS PROCESSES SEED */
@@ -295,7 +313,6 @@ int torture(int argc, char **argv)
 		fail("mmap: %s", strerror(errno));
 	control_open(&c, j.fd);
 	ns = strtoull(argv[4], NULL, 0) * 1000000000u;
-	s->until_ns = getenv(CGROUP) ? UINT64_MAX : now_ns() + ns;
 	j.step = n;
 	for (i = 0; i < n; i++) {
 		j.first = i;
@@ -303,8 +320,8 @@ int torture(int argc, char **argv)
 		start(&j, s);
 	}
 	if (getenv(CGROUP))
-		recharge(&c, s, n, ns);
-	disturb(&c, s->until_ns, seed * 2 + 1);
+		recharge(&c, s, n);
+	disturb(&c, s, n, ns, seed * 2 + 1);
 	for (left = n; left;) {
 		int status;
 		pid_t pid = waitpid(-1, &status, WNOHANG);
