@@ -224,7 +224,7 @@ static void do_ioctl(struct mess *m)
 		m->ops++;
 	alarm(1);
 	if (ioctl(any_file(m),
-		  _IOC(below(m, 4), 0xDC, below(m, 10),
+		  _IOC(below(m, 4), 0xDC, below(m, 14),
 				    below(m, 2) ? below(m, 128) : 24),
 		  below(m, 8) ? (void *)buf : (void *)number(m)))
 		m->ops++;

@@ -13,8 +13,10 @@
  *	dcmfs_test guest FILE MIB	a guest under KVM, without a VMM
  *	dcmfs_test silent DIR		a guest that waits for a donor is killed
  *	dcmfs_test links DIR		donors at the other end of a socket
+ *	dcmfs_test pairs DIR ADDRESS SECONDS SEED	links over RDMA to nobody
  *	dcmfs_test sparse DIR		a file of 1 TiB, little of it used
  *	dcmfs_test vhost FILE		pages that vhost-net writes
+ *	dcmfs_test words DIR SECONDS SEED	pages that many write at once
  *	dcmfs_test use FILE MIB PROCESSES SEED STOP
  *					memory under use, until STOP exists
  *	dcmfs_test budget FILE PAGES	change it
@@ -179,6 +181,10 @@ int main(int argc, char **argv)
 		return links(argc, argv);
 	if (argc == 3 && !strcmp(argv[1], "vhost"))
 		return vhost(argc, argv);
+	if (argc == 5 && !strcmp(argv[1], "words"))
+		return words(argc, argv);
+	if (argc == 6 && !strcmp(argv[1], "pairs"))
+		return pairs(argc, argv);
 	if (argc == 7 && !strcmp(argv[1], "use"))
 		return use(argc, argv);
 	if (argc == 4 && !strcmp(argv[1], "budget"))

@@ -76,10 +76,12 @@ int links(int argc, char **argv);
 int ioctls(int argc, char **argv);
 int mapping(int argc, char **argv);
 int mounts(int argc, char **argv);
+int pairs(int argc, char **argv);
 int silent(int argc, char **argv);
 int sparse(int argc, char **argv);
 int torture(int argc, char **argv);
 int use(int argc, char **argv);
 int vhost(int argc, char **argv);
+int words(int argc, char **argv);
 
 #endif /* DCMFS_TEST_H */

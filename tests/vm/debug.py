@@ -20,6 +20,9 @@ TREE = os.environ.get("DCM_DEBUG_KERNEL")
 KERNEL = Path(TREE) / "arch" / "x86" / "boot" / "bzImage" if TREE else None
 # Where modules for the kernel under test are built, with delays at random for the debug kernel.
 KERNEL_BUILD = BUILD / "debug-kernel" if TREE else BUILD
+MODULE = KERNEL_BUILD / "kernel" / "linux" / "kvm-dcm.ko"
+# With delays and failures at random (kvm-dcm/linux/jitter.c); for the debug kernel always.
+JITTER = MODULE if TREE else BUILD / "kernel-jitter" / "linux" / "kvm-dcm.ko"
 # All that KASAN and lockdep do is emulated too; only limits are longer for it.
 PATIENCE = 5 if TREE else 1
 

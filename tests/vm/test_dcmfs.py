@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,11 +18,10 @@ import pytest
 from tests.framework.paths import BUILD
 from tests.vm import debug
 from tests.vm.bed import Bed
+from tests.vm.conftest import NewBed, seed
 from tests.vm.rdma import ADDRESS, rxe
 
-MODULE = debug.KERNEL_BUILD / "kernel" / "linux" / "kvm-dcm.ko"
-# With delays and failures at random (kvm-dcm/linux/jitter.c); for the debug kernel always.
-JITTER = MODULE if debug.TREE else BUILD / "kernel-jitter" / "linux" / "kvm-dcm.ko"
+MODULE = debug.MODULE
 TOOL = BUILD / "tests-kernel" / "dcmfs_test"
 MOUNT = "/mnt/dcm"
 PAGE = 4096
@@ -45,7 +43,7 @@ class Dcmfs:
         debug.at_work(bed)
         if jitter:
             jitter += f" jitter_seed={seed()}"
-        self.module = bed.insmod(JITTER if jitter else MODULE, *jitter.split())
+        self.module = bed.insmod(debug.JITTER if jitter else MODULE, *jitter.split())
         bed.put(TOOL, "/tmp/dcmfs_test", 0o755)
         bed.must(["mkdir", "-p", MOUNT])
         bed.must(["mount", "-t", "dcmfs", "-o", options, "dcm", MOUNT])
@@ -103,13 +101,6 @@ def test_calls(dcmfs: Mounted) -> None:
     assert said.count(": right\n") == len(said.splitlines()) == 10
 
 
-def seed() -> str:
-    """What a random test begins with; printed, and given by SEED."""
-    number = os.environ.get("SEED") or str(secrets.randbelow(1 << 31))
-    print(f"SEED={number}")
-    return number
-
-
 @pytest.mark.parametrize(("mode", "checks"), [("mapping", 19), ("access", 7)])
 def test_mapped_file(dcmfs: Mounted, mode: str, checks: int) -> None:
     """What holds for a shared mapping of any file, and who else gets at its memory."""
@@ -148,6 +139,18 @@ def test_mount_options(dcmfs: Mounted) -> None:
 
 
 @pytest.mark.parametrize("slabs", ["memfd", "tcp"])
+def test_pages_that_many_write(dcmfs: Mounted, slabs: str) -> None:
+    """Threads, processes and system calls write words of the same pages: none is overwritten."""
+    fs = dcmfs("extent=2M,budget=24M", UNSTEADY)
+    env = f"DCMFS_TEST_TCP={int(slabs == 'tcp')}"
+    tool = ["env", env, "/tmp/dcmfs_test", "words"]
+    said = fs.bed.must([*tool, MOUNT, SECONDS, seed()], 300)
+    print(said, end="")
+    found = re.fullmatch(r"words: (\d+) written by 6, all there\n", said)
+    assert found and int(found[1]) > 6 * 4096
+
+
+@pytest.mark.parametrize("slabs", ["memfd", "tcp"])
 @pytest.mark.parametrize("jitter", ["", UNSTEADY], ids=["steady", "jitter"])
 def test_torture(dcmfs: Mounted, slabs: str, jitter: str) -> None:
     """Processes on one file, budgets, moves, holes; every byte checked."""
@@ -183,6 +186,22 @@ def test_a_donor_that_lies(dcmfs: Mounted, bed: Bed) -> None:
         said = bed.must(["/tmp/rdma_liar", MOUNT, ADDRESS, "7999"], 250)
         assert said.count("passed: ") == len(said.splitlines()) == 8
         assert bed.run("ls -d /sys/kernel/debug/kvm-dcm/*").rc != 0, "a file's memory is there"
+    finally:
+        bed.rmmod(verbs)
+
+
+@pytest.mark.rdma
+def test_links_to_nobody(dcmfs: Mounted, bed: Bed) -> None:
+    """Every link over RDMA is wrong, refused or leads nowhere: memory does not notice."""
+    rxe(bed)
+    fs = dcmfs("extent=2M,budget=8M")
+    bed.modprobe("rdma_cm")
+    verbs = bed.insmod(MODULE.with_name("kvm-dcm-verbs.ko"))
+    try:
+        said = fs.tool("pairs", MOUNT, ADDRESS, SECONDS, seed(), timeout=int(SECONDS) + 100)
+        print(said, end="")
+        found = re.search(r"(\d+) begun, (\d+) seen to end, (\d+) refused, (\d+) pages", said)
+        assert found and all(int(n) > 50 for n in found.groups())
     finally:
         bed.rmmod(verbs)
 
@@ -231,6 +250,86 @@ def test_no_memory_to_be_had(dcmfs: Mounted, bed: Bed) -> None:
     bed.must(["rm", path])
     assert int(bed.must(f"cat {group}/memory.current")) < charged // 4
     bed.must(["rmdir", group])
+
+
+# Takes all memory there is until the kernel kills it, and then again.
+HOG = """
+import os, time
+while True:
+    pid = os.fork()
+    if not pid:
+        open("/proc/self/oom_score_adj", "w").write("1000")
+        kept = []
+        while True:
+            kept.append(b"x" * (2 << 20))
+    os.waitpid(pid, 0)
+    time.sleep(0.5)
+"""
+
+
+def test_a_host_without_a_free_page(new_bed: NewBed) -> None:
+    """All memory of the host is taken, again and again, under torture: it is right, and ends.
+
+    The kernel ends whoever took it; nobody else, and nothing hangs or is left.
+    """
+    bed = new_bed(kvm=False, guest=False, memory_mib=768 if debug.TREE else 512)
+    fs = Dcmfs(bed, "extent=2M,budget=32M")
+    path = f"{MOUNT}/starved"
+    bed.put(HOG.encode(), "/tmp/hog")
+    with bed.provoked() as found:
+        torture = bed.spawn(["/tmp/dcmfs_test", "torture", path, "48", SECONDS, "3", seed()])
+        hog = bed.spawn(["python3", "-IS", "/tmp/hog"])
+        try:
+            assert torture.wait(240) == 0, torture.output()
+        finally:
+            hog.end()
+        print(torture.output().stdout, end="")
+        stats = fs.stats()
+        kills = int(bed.must("grep oom_kill /proc/vmstat").split()[1])
+    print(f"{kills} times without memory")
+    assert kills > 0
+    killed = [line for line in found if "Out of memory" in line]
+    assert len(killed) == kills and all("(python3)" in line for line in killed), found
+    told = ("invoked oom-killer", "Call Trace:", "oom-kill:", "Out of memory")
+    assert all(any(word in line for word in told) for line in found), found
+    assert stats["FETCHED_PAGES"] > 500 and stats["LOST_PAGES"] == stats["ILLEGAL"] == 0
+    bed.must(["rm", path])
+    assert bed.run("ls -d /sys/kernel/debug/kvm-dcm/*").rc != 0, "its memory is still there"
+    fs.close()
+
+
+WRITTEN = """
+import mmap, sys, time
+with open(sys.argv[1], "r+b") as file:
+    mem = mmap.mmap(file.fileno(), 0)
+mem[5 * 4096] = 1
+print("written", flush=True)
+time.sleep(1000)
+"""
+
+
+def test_a_page_is_looked_at(dcmfs: Mounted, bed: Bed) -> None:
+    """What debugfs says of a page: written, never used, none at all."""
+    dcmfs("extent=2M,budget=24M")
+    path = f"{MOUNT}/looked"
+    bed.put(WRITTEN.encode(), "/tmp/written")
+    bed.must(["truncate", "-s", "64M", path])
+    job = bed.spawn(["python3", "-IS", "/tmp/written", path])
+    deadline = time.monotonic() + 60 * debug.PATIENCE
+    while "written" not in job.output().stdout:
+        assert job.poll() is None and time.monotonic() < deadline, job.output()
+        time.sleep(0.1)
+    look = "exec 3<>$(ls /sys/kernel/debug/kvm-dcm/*/page); echo {} >&3 && cat <&3"
+    written = re.fullmatch(
+        r"gfn 5 head (\d+) size (\d+)K Active( \w+)*\n", bed.must(look.format(5))
+    )
+    assert written and int(written[1]) <= 5 < int(written[1]) + int(written[2]) // 4
+    for gfn in (1000, 0x3FFF):
+        assert bed.must(look.format(gfn)).startswith(f"gfn {gfn} head {gfn} size 4K NotDirect")
+    for none in (64 * 256, 1 << 40, -1, "x", ""):
+        assert bed.run(look.format(f"'{none}'")).rc != 0, none
+    assert job.end() != 0
+    bed.must(["rm", path])
 
 
 # As the table of core/pd.c has them; and those that paging can't do without.
