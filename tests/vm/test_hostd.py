@@ -9,9 +9,7 @@ and compares every byte.
 from __future__ import annotations
 
 import json
-import os
 import re
-import secrets
 import signal
 import time
 from collections.abc import Callable
@@ -23,10 +21,10 @@ from tests.framework.donor import new_key
 from tests.framework.paths import BUILD
 from tests.vm import debug
 from tests.vm.bed import Bed, Job
-from tests.vm.conftest import NewBed
+from tests.vm.conftest import NewBed, seed
 from tests.vm.rdma import ADDRESS, rxe
 
-MODULE = debug.KERNEL_BUILD / "kernel" / "linux" / "kvm-dcm.ko"
+MODULE = debug.MODULE
 VERBS = MODULE.with_name("kvm-dcm-verbs.ko")
 TOOL = BUILD / "tests-kernel" / "dcmfs_test"
 MOUNT = "/mnt/dcm"
@@ -111,11 +109,12 @@ class Host:
         slab: str = "2M",
         budget: str = "24M",
         capacity: str = "128M",
+        jitter: str = "",
     ) -> None:
         self.bed, self.kind = bed, kind
         debug.at_work(bed)
         bed.must("ip link set lo up")
-        bed.insmod(MODULE)
+        bed.insmod(debug.JITTER if jitter else MODULE, *jitter.split())
         if kind == "verbs":
             rxe(bed)
             bed.modprobe("rdma_cm")
@@ -171,10 +170,8 @@ class Use:
     def __init__(self, host: Host, mib: int, name: str = "vm") -> None:
         self.host = host
         self.path, self.stop = f"{MOUNT}/{name}", f"{RUN}/{name}.stop"
-        seed = os.environ.get("SEED") or str(secrets.randbelow(1 << 31))
-        print(f"SEED={seed}")
         self.job: Job = host.bed.spawn(
-            ["/tmp/dcmfs_test", "use", self.path, str(mib), "3", seed, self.stop]
+            ["/tmp/dcmfs_test", "use", self.path, str(mib), "3", seed(), self.stop]
         )
         until(self.is_using, "all is written once")
 
@@ -248,6 +245,40 @@ def test_a_donor_dies_while_its_memory_is_used(host: Host) -> None:
     assert right > 48 * 256 and lost == 0
     host.bed.must(["rm", again.path])
     until(lambda: not far.used(), "the other donor has its memory back")
+    host.close()
+
+
+@pytest.mark.parametrize("host", ["unix", "tcp", VERBS_HOST], indirect=True)
+@pytest.mark.timeout(900 * debug.PATIENCE)
+def test_a_donor_is_suspended(host: Host) -> None:
+    """For a moment: nothing is lost. For longer: as if it had died, and it lends again later."""
+    near, far = host.donors
+    use = Use(host, 64)
+    until(lambda: near.used() and far.used(), "both lend")
+    # Both at once, so that nobody who waits finds another.
+    pids = f"{near.job.pid} {far.job.pid}"
+    host.bed.must(f"kill -STOP {pids}; sleep 1; kill -CONT {pids}")
+    asleep = "".join(host.bed.must(f"cat /proc/{donor.job.pid}/status") for donor in host.donors)
+    assert "(stopped)" not in asleep
+    fetched = host.counter("FETCHED_PAGES")
+    until(lambda: host.counter("FETCHED_PAGES") > fetched + 500, "memory is used again")
+    # Donors have 5 s, which are few in an emulated machine that others use as well.
+    late = host.said("is lost: not heard of for 5 seconds")
+    assert late or (not host.said("is lost") and host.counter("LOST_PAGES") == 0), host.log()
+    near.job.signal(signal.SIGSTOP)
+    until(lambda: host.said(r"donor near lost: \d+ KiB of /mnt/dcm/vm"), host.log)
+    near.job.signal(signal.SIGCONT)
+    right, lost = use.end()
+    assert right > 0 and 0 < lost < 64 * 256
+    host.bed.must(["rm", use.path])
+    until(lambda: host.said(f"{use.path}: gone"), host.log)
+    until(lambda: not near.used() and not far.used(), "donors have all back")
+    again = Use(host, 64, "again")
+    until(lambda: near.used() and far.used(), "both lend again")
+    right, lost = again.end()
+    assert right > 64 * 256 and lost == 0
+    host.bed.must(["rm", again.path])
+    until(lambda: not near.used() and not far.used(), "donors have all back")
     host.close()
 
 

@@ -7,9 +7,7 @@ drain and stop, and QEMU is killed. The donors' address is the parameter of each
 
 from __future__ import annotations
 
-import os
 import re
-import secrets
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +16,8 @@ from contextlib import contextmanager
 import pytest
 
 from tests.guest import workload
-from tests.vm.conftest import LOGS, NewBed
+from tests.vm import debug
+from tests.vm.conftest import LOGS, NewBed, seed
 from tests.vm.l2 import L2, Work
 from tests.vm.test_hostd import MIB, MOUNT, TOOL, Host, until
 from tests.vm.test_hostd import built as built
@@ -28,19 +27,29 @@ RAM = f"{MOUNT}/ram"
 PAGE = 4096
 
 
-def each_kind(*quick: str) -> pytest.MarkDecorator:
+def each_kind(*quick: str, more: tuple[str, ...] = ()) -> pytest.MarkDecorator:
     """How the donors are reached: each transport of the kernel pager's; `make test` has `quick`."""
     marks = {
         kind: [pytest.mark.rdma] * (kind == "verbs") + [pytest.mark.slow] * (kind not in quick)
-        for kind in ("unix", "tcp", "verbs")
+        for kind in ("unix", "tcp", "verbs", *more)
     }
     return pytest.mark.parametrize("kind", [pytest.param(k, marks=m) for k, m in marks.items()])
+
+
+# As in test_dcmfs.py, but that not as much is held up: a guest has to get to its shell.
+UNSTEADY = "jitter_delay=50 jitter_fail=100"
 
 
 @pytest.fixture
 def host(new_bed: NewBed, kind: str) -> Host:
     """Two donors, of which either can hold all of a guest of 256 MiB, 96 of them direct."""
-    return Host(new_bed(cpus=3), slab="16M", budget="96M", capacity="320M", kind=kind)
+    jitter = ""
+    if kind == "jitter":
+        kind, jitter = "unix", f"{UNSTEADY} jitter_seed={seed()}"
+        debug.build_modules("jitter")
+    return Host(
+        new_bed(cpus=3), slab="16M", budget="96M", capacity="320M", kind=kind, jitter=jitter
+    )
 
 
 def set_budget(host: Host, mib: int) -> None:
@@ -120,17 +129,18 @@ def test_a_guest_works(host: Host) -> None:
     host.close()
 
 
-@each_kind("tcp")
+@each_kind("tcp", more=("jitter",))
 @pytest.mark.timeout(900)
 def test_torture_in_a_guest(host: Host) -> None:
-    """Two processors write and check pages, while all that can be changed outside is."""
-    seed = os.environ.get("SEED") or str(secrets.randbelow(1 << 31))
-    print(f"SEED={seed}")
+    """Two processors write and check pages, while all that can be changed outside is.
+
+    Once with a module that yields, sleeps and has no frames at random, and the donors near.
+    """
     with a_guest(host, "l2-torture", cpus=2) as guest:
         guest.wait_shell(400)
         print(f"L2's shell is there after {guest.boot_seconds:.0f} s")
         assert guest.must("nproc", 60) == "2"
-        use = f"/var/tmp/dcmfs_test use /dev/shm/it 80 4 {seed} stop"
+        use = f"/var/tmp/dcmfs_test use /dev/shm/it 80 4 {seed()} stop"
         # Nothing may be executed where the payload is.
         guest.must("cp dcmfs_test /var/tmp", 60)
         guest.must(f"({use}; echo ended with $?) >said 2>&1 &", 60)
@@ -156,6 +166,11 @@ def test_torture_in_a_guest(host: Host) -> None:
     assert host.counter("FETCHED_PAGES") > 10_000
     assert host.counter("LOST_PAGES") == host.counter("ILLEGAL") == 0
     all_is_back(host)
+    parameters = "/sys/module/kvm_dcm/parameters"
+    if host.bed.run(f"ls {parameters}/jitter_seed").rc == 0:
+        done = host.bed.must(f"cd {parameters}; cat jitter_delays jitter_fails")
+        print("delays at each point, and failures:", done.replace("\n", " "))
+        assert all(int(n) > 0 for n in (done.split(",")[0], done.split()[-1]))
     host.close()
 
 
