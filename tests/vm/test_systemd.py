@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The daemons as services: what `make install` lays out, under Debian's systemd, in L1.
 
+As docs/kernel-pager.md has it, step by step, on this host or over RDMA.
+
 systemd runs on the stock guest's disk, in namespaces of its own, so that the sandbox of each unit
 is the real one. Its kernel is L1's, which has dcmfs.
 """
@@ -17,7 +19,8 @@ from tests.framework.donor import new_key
 from tests.framework.paths import BUILD
 from tests.vm.bed import Bed, Job, Ran
 from tests.vm.conftest import NewBed
-from tests.vm.test_hostd import MODULE, MOUNT, STATUS, TOOL, until
+from tests.vm.rdma import ADDRESS, rxe
+from tests.vm.test_hostd import MODULE, MOUNT, STATUS, TOOL, VERBS, until
 from tests.vm.test_hostd import built as built
 
 ROOT = "/systemd/root"
@@ -51,6 +54,26 @@ head-room = 16M
 slab-size = 2M
 [http]
 listen = 127.0.0.1:9100
+"""
+# In docs/kernel-pager.md, but for the address and the size.
+FAR_DONOR = f"""[donor]
+listen = {ADDRESS}:9740
+keys = /etc/kvm-dcm/keys
+capacity = 64M
+head-room = 16M
+slab-size = 2M
+data-encryption = no
+rdma = yes
+[http]
+listen = 127.0.0.1:9100
+"""
+FAR_HOST = f"""[host]
+data-encryption = no
+transport = verbs
+[key]
+file = /etc/kvm-dcm/keys
+[donor far]
+address = tcp:{ADDRESS}:9740
 """
 HOST = """[key]
 file = /etc/kvm-dcm/keys
@@ -89,6 +112,29 @@ class Machine:
     def log(self, unit: str = "dcm-*") -> str:
         return self.run(f"journalctl --no-pager -o short-monotonic -u '{unit}'").stdout
 
+    def start(self, donor: str, host: str) -> None:
+        """Both configured, then started, with a file system between them."""
+        files = {"donor.conf": donor, "hostd.conf": host, "keys": f"lab:{new_key()}\n"}
+        for name, text in files.items():
+            self.bed.put(text.encode(), f"{ROOT}/etc/kvm-dcm/{name}", 0o600)
+        self.must("systemd-sysusers; getent passwd dcm-donor")
+        self.must("chown -R dcm-donor: /etc/kvm-dcm")
+        self.must(f"mkdir -p {MOUNT}; mount -t dcmfs -o extent=2M,budget=12M dcm {MOUNT}")
+        for unit in ("dcm-donord", "dcm-hostd"):
+            self.must(f"systemd-analyze --man=no verify /usr/lib/systemd/system/{unit}.service")
+            self.must(f"systemctl start {unit}", 120)
+            assert self.show(unit, "SubState") == "running"
+        self.bed.put(TOOL, f"{ROOT}/usr/bin/dcmfs_test", 0o755)
+
+    def stop(self) -> None:
+        """The last VM has gone: nothing is lent, and all can stop."""
+        until(lambda: not self.lent(), self.log)
+        for unit in ("dcm-hostd", "dcm-donord"):
+            self.must(f"systemctl stop {unit}", 120)
+            assert self.show(unit, "Result") == "success"
+        self.must(f"umount {MOUNT}")
+        self.job.end()
+
     def show(self, unit: str, what: str) -> str:
         return self.must(f"systemctl show -P {what} {unit}").strip()
 
@@ -116,17 +162,7 @@ def machine(new_bed: NewBed) -> Iterator[Machine]:
 def test_the_daemons_are_services(machine: Machine) -> None:
     """They start, serve, start again when killed or told to, and stop; nothing is lost."""
     m = machine
-    files = {"donor.conf": DONOR, "hostd.conf": HOST, "keys": f"lab:{new_key()}\n"}
-    for name, text in files.items():
-        m.bed.put(text.encode(), f"{ROOT}/etc/kvm-dcm/{name}", 0o600)
-    m.must("systemd-sysusers; getent passwd dcm-donor")
-    m.must("chown -R dcm-donor: /etc/kvm-dcm")
-    m.must(f"mkdir -p {MOUNT}; mount -t dcmfs -o extent=2M,budget=12M dcm {MOUNT}")
-    for unit in ("dcm-donord", "dcm-hostd"):
-        m.must(f"systemd-analyze --man=no verify /usr/lib/systemd/system/{unit}.service")
-        m.must(f"systemctl start {unit}", 120)
-        assert m.show(unit, "SubState") == "running"
-    m.bed.put(TOOL, f"{ROOT}/usr/bin/dcmfs_test", 0o755)
+    m.start(DONOR, HOST)
     m.must(f"systemd-run -q --unit=vm dcmfs_test use {MOUNT}/vm 32 2 7 /run/stop")
     until(lambda: m.lent() > 0 and "using" in m.log("vm"), m.log)
     first = m.show("dcm-hostd", "MainPID")
@@ -145,11 +181,34 @@ def test_the_daemons_are_services(machine: Machine) -> None:
     assert (", 0 lost" in m.log("vm")) != late, m.log()
     assert ("donor near lost: " in m.log("dcm-hostd")) == late, m.log()
     m.must(f"rm {MOUNT}/vm")
-    until(lambda: not m.lent(), m.log)
     assert m.show("dcm-hostd", "NRestarts") == "1" and m.show("dcm-donord", "NRestarts") == "0"
-    for unit in ("dcm-hostd", "dcm-donord"):
-        m.must(f"systemctl stop {unit}", 120)
-        assert m.show(unit, "Result") == "success"
-    m.must(f"umount {MOUNT}")
-    m.job.end()
+    m.stop()
+    m.bed.rmmod("kvm_dcm")
+
+
+@pytest.mark.rdma
+@pytest.mark.timeout(900)
+def test_the_daemons_over_rdma(machine: Machine) -> None:
+    """With its drop-in the donor has RDMA in its sandbox; the kernel pager reaches it so."""
+    m = machine
+    rxe(m.bed)
+    m.bed.modprobe("rdma_cm")
+    m.bed.insmod(VERBS)
+    # What libibverbs loads by itself.
+    for folder in ("/usr/lib/x86_64-linux-gnu/libibverbs", "/etc/libibverbs.d"):
+        m.bed.must(f"mkdir -p {ROOT}{folder}; cp -L {folder}/* {ROOT}{folder}/")
+    m.must(
+        "mkdir -p /etc/systemd/system/dcm-donord.service.d; "
+        "cp /usr/share/doc/kvm-dcm/dcm-donord-rdma.conf "
+        "/etc/systemd/system/dcm-donord.service.d/rdma.conf; systemctl daemon-reload"
+    )
+    m.start(FAR_DONOR, FAR_HOST)
+    m.must(f"systemd-run -q --unit=vm dcmfs_test use {MOUNT}/vm 32 2 7 /run/stop")
+    until(lambda: m.lent() > 0 and "using" in m.log("vm"), m.log)
+    assert "reached by RDMA" in m.log("dcm-hostd"), m.log()
+    m.must("touch /run/stop")
+    until(lambda: "pages right, 0 lost" in m.log("vm"), m.log)
+    m.must(f"rm {MOUNT}/vm")
+    m.stop()
+    m.bed.rmmod("kvm_dcm_verbs")
     m.bed.rmmod("kvm_dcm")
