@@ -244,7 +244,7 @@ install: all
 	install -D -m 755 $(BUILD)/bin/dcm-hostd $(dest)/sbin/dcm-hostd
 	install -D -m 644 kvm-dcm/user/dcm-hostd.8 \
 		$(dest)/share/man/man8/dcm-hostd.8
-	install -d $(dest)/lib/systemd/system
+	install -d $(DESTDIR)/etc/kvm-dcm $(dest)/lib/systemd/system
 	sed 's,/usr/sbin/dcm-hostd,$(PREFIX)/sbin/dcm-hostd,' \
 		configs/systemd/dcm-hostd.service \
 		> $(dest)/lib/systemd/system/dcm-hostd.service

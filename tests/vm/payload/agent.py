@@ -260,7 +260,8 @@ class Agent:
         return {}, b""
 
     def do_off(self, number: int, head: Head, body: bytes) -> Reply:
-        for job in self.jobs.values():
+        # What was asked before and hangs may end now, and forget its own.
+        for job in list(self.jobs.values()):
             job.kill()
         self.send({"id": number})
         os.sync()
