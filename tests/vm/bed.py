@@ -86,7 +86,7 @@ class Spec:
     append: str = ""  # to the kernel's command line
     kernel: Path | None = None  # another one, with all that a test needs built in
     extra: tuple[str, ...] = ()  # to QEMU's command line
-    patience: int = 1  # times the limits that run() and must() are given
+    patience: int = 1  # times the limits that run() and must() are given; others grow with it
 
 
 def vm_image() -> Image:
@@ -254,7 +254,8 @@ class Bed:
                 stderr=err,
                 start_new_session=not shell,
             )
-        self._channel = Channel(self._connect("bed"), self._why_gone)
+        least = 60.0 * (self.spec.patience - 1)
+        self._channel = Channel(self._connect("bed"), self._why_gone, least)
         hello = self._channel.hello(timeout)
         self.boot_seconds = time.monotonic() - started
         if self.spec.kernel is None and hello["kernel"] != self.image.kernel:

@@ -23,9 +23,10 @@ Answer = tuple[dict[str, Any], bytes]
 class Channel:
     """Questions to the agent, from any thread; each answer finds its asker."""
 
-    def __init__(self, sock: socket.socket, alive: Callable[[], str]) -> None:
-        """`alive` says why L1 can't answer any more, or nothing."""
+    def __init__(self, sock: socket.socket, alive: Callable[[], str], least: float = 0) -> None:
+        """`alive` says why L1 can't answer any more, or nothing; `least`: waited for any answer."""
         self._sock = sock
+        self._least = least
         self._alive = alive
         # An agent that reads no more must not hang a test that writes.
         limit = struct.pack("@ll", SEND_LIMIT_S, 0)
@@ -105,6 +106,7 @@ class Channel:
 
     def _wait(self, number: int, timeout: float, what: str) -> Answer:
         answers = self._answers[number]
+        timeout = max(timeout, self._least)
         deadline = time.monotonic() + timeout
         while True:
             try:

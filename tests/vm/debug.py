@@ -27,6 +27,13 @@ JITTER = MODULE if TREE else BUILD / "kernel-jitter" / "linux" / "kvm-dcm.ko"
 PATIENCE = 5 if TREE else 1
 
 
+# So is the silence after which donors, hosts and links give each other up: there a program may not
+# run for that long.
+SILENCE = f"-DDCM_WIRE_SILENCE_MS={5000 * PATIENCE}u" if TREE else ""
+# Where the daemons for that kernel are built.
+PROGRAMS = KERNEL_BUILD / "bin"
+
+
 def make(*command: str) -> None:
     """Build something, without a warning."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -36,8 +43,8 @@ def make(*command: str) -> None:
 
 def make_modules(folder: str, *more: str) -> None:
     """For the debug kernel. KASAN puts room between what is on a stack."""
-    frame = "KFLAGS=KCFLAGS=-Wframe-larger-than=2048"
-    make("make", "-C", folder, f"KDIR={TREE}", f"BUILD={KERNEL_BUILD}", frame, *more)
+    flags = f"KFLAGS=KCFLAGS='-Wframe-larger-than=2048 {SILENCE}'"
+    make("make", "-C", folder, f"KDIR={TREE}", f"BUILD={KERNEL_BUILD}", flags, *more)
 
 
 def build_modules(*flavours: str) -> None:
@@ -46,6 +53,11 @@ def build_modules(*flavours: str) -> None:
         make_modules("kvm-dcm/linux", "DCM_JITTER=1")
     for flavour in flavours if not TREE else ():
         make("scripts/kernel-check", flavour)
+
+
+def build_programs() -> None:
+    """The daemons, with the patience of the kernel under test."""
+    make("make", "programs", f"BUILD={KERNEL_BUILD}", *([f"CFLAGS={SILENCE}"] if TREE else []))
 
 
 def at_work(bed: Bed) -> None:
