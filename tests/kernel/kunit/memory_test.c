@@ -107,24 +107,35 @@ static void options_are_as_said(struct kunit *test)
 
 /* ---- frames ---- */
 
-static struct dcmfs_vm *bare_vm(struct kunit *test)
+/* A lane that keeps nothing for the next fetch, of a VM that is frames only. */
+static struct dcm_lane *bare_lane(struct kunit *test)
 {
 	struct dcmfs_vm *vm = kunit_kzalloc(test, sizeof(*vm), GFP_KERNEL);
+	struct dcm_vm *core = kunit_kzalloc(test, sizeof(*core), GFP_KERNEL);
+	struct dcm_lane *lane = kunit_kzalloc(test, sizeof(*lane), GFP_KERNEL);
+	struct dcmfs_lane *home =
+		kunit_kzalloc(test, sizeof(*home), GFP_KERNEL);
 
 	KUNIT_ASSERT_NOT_NULL(test, vm);
+	KUNIT_ASSERT_NOT_NULL(test, core);
+	KUNIT_ASSERT_NOT_NULL(test, lane);
+	KUNIT_ASSERT_NOT_NULL(test, home);
+	core->priv = vm;
+	lane->vm = core;
+	lane->priv = home;
 	init_waitqueue_head(&vm->work);
 	KUNIT_ASSERT_EQ(test, dcmfs_frames_init(vm), 0);
-	return vm;
+	return lane;
 }
 
 /* As many as there are, chained; how many. */
-static unsigned int frames_all(struct dcmfs_vm *vm, struct page **chain)
+static unsigned int frames_all(struct dcm_lane *lane, struct page **chain)
 {
 	unsigned int n;
 
 	*chain = NULL;
 	for (n = 0; n < 2 * DCMFS_RESERVE; n++) {
-		struct page *page = dcmfs_frame_alloc(vm, false);
+		struct page *page = dcmfs_frame_alloc(lane, false);
 
 		if (!page)
 			break;
@@ -136,13 +147,14 @@ static unsigned int frames_all(struct dcmfs_vm *vm, struct page **chain)
 
 static void reserve_is_used_and_filled(struct kunit *test)
 {
-	struct dcmfs_vm *vm = bare_vm(test);
+	struct dcm_lane *lane = bare_lane(test);
+	struct dcmfs_vm *vm = lane_vm(lane);
 	struct page *chain, *page;
 	unsigned int n, again;
 	bool zero;
 
 	kunit_no_memory(test);
-	n = frames_all(vm, &chain);
+	n = frames_all(lane, &chain);
 	kunit_memory();
 	KUNIT_EXPECT_EQ(test, n, DCMFS_RESERVE);
 	KUNIT_EXPECT_EQ(test, vm->reserve.curr_nr, 0);
@@ -153,31 +165,32 @@ static void reserve_is_used_and_filled(struct kunit *test)
 
 	for (page = chain; page; page = dcmfs_chain_next(page))
 		memset(page_address(page), 0xa5, PAGE_SIZE);
-	dcmfs_chain_free(vm, chain, n);
+	dcmfs_chain_free(lane, chain, n);
 	KUNIT_EXPECT_EQ(test, vm->reserve.curr_nr, DCMFS_RESERVE);
 	KUNIT_EXPECT_EQ(test, atomic64_read(&vm->frames), 0);
 
 	/* Nobody gets to see what another had there. */
 	kunit_no_memory(test);
-	page = dcmfs_frame_alloc(vm, true);
-	again = frames_all(vm, &chain);
+	page = dcmfs_frame_alloc(lane, true);
+	again = frames_all(lane, &chain);
 	kunit_memory();
 	KUNIT_EXPECT_EQ(test, again, DCMFS_RESERVE - 1);
 	KUNIT_ASSERT_NOT_NULL(test, page);
 	zero = !memchr_inv(page_address(page), 0, PAGE_SIZE);
 	KUNIT_EXPECT_TRUE(test, zero);
-	dcmfs_frame_free(vm, page);
-	dcmfs_chain_free(vm, chain, again);
+	dcmfs_frame_free(lane, page);
+	dcmfs_chain_free(lane, chain, again);
 	dcmfs_frames_exit(vm);
 }
 
 static void chain_is_whole_or_none(struct kunit *test)
 {
-	struct dcmfs_vm *vm = bare_vm(test);
+	struct dcm_lane *lane = bare_lane(test);
+	struct dcmfs_vm *vm = lane_vm(lane);
 	struct page *taken, *chain, *page;
 	unsigned int n;
 
-	chain = dcmfs_chain_alloc(vm, DCM_BLOCK_MAX);
+	chain = dcmfs_chain_alloc(lane, DCM_BLOCK_MAX);
 	KUNIT_ASSERT_NOT_NULL(test, chain);
 	for (n = 0, page = chain; page; page = dcmfs_chain_next(page))
 		n++;
@@ -185,31 +198,32 @@ static void chain_is_whole_or_none(struct kunit *test)
 	/* Some of its beginning go, the rest stays as it is. */
 	for (n = 0, page = chain; n < 5; n++)
 		page = dcmfs_chain_next(page);
-	dcmfs_chain_free(vm, chain, 5);
+	dcmfs_chain_free(lane, chain, 5);
 	KUNIT_EXPECT_EQ(test, atomic64_read(&vm->frames), DCM_BLOCK_MAX - 5);
 	for (n = 0, chain = page; page; page = dcmfs_chain_next(page))
 		n++;
 	KUNIT_EXPECT_EQ(test, n, DCM_BLOCK_MAX - 5);
-	dcmfs_chain_free(vm, chain, n);
+	dcmfs_chain_free(lane, chain, n);
 
 	/* Seven frames are no block. */
 	kunit_no_memory(test);
-	taken = dcmfs_chain_alloc(vm, DCMFS_RESERVE - 7);
-	chain = dcmfs_chain_alloc(vm, DCM_BLOCK_MAX);
+	taken = dcmfs_chain_alloc(lane, DCMFS_RESERVE - 7);
+	chain = dcmfs_chain_alloc(lane, DCM_BLOCK_MAX);
 	kunit_memory();
 	KUNIT_EXPECT_NOT_NULL(test, taken);
 	KUNIT_EXPECT_NULL(test, chain);
 	KUNIT_EXPECT_EQ(test, vm->reserve.curr_nr, 7);
 	KUNIT_EXPECT_EQ(test, atomic64_read(&vm->frames), DCMFS_RESERVE - 7);
-	dcmfs_chain_free(vm, taken, DCMFS_RESERVE - 7);
+	dcmfs_chain_free(lane, taken, DCMFS_RESERVE - 7);
 	KUNIT_EXPECT_EQ(test, atomic64_read(&vm->frames), 0);
 	dcmfs_frames_exit(vm);
 }
 
 static void frame_in_use_outlives_its_vm(struct kunit *test)
 {
-	struct dcmfs_vm *vm = bare_vm(test);
-	struct page *page = dcmfs_frame_alloc(vm, true), *other;
+	struct dcm_lane *lane = bare_lane(test);
+	struct dcmfs_vm *vm = lane_vm(lane);
+	struct page *page = dcmfs_frame_alloc(lane, true), *other;
 	bool touched;
 
 	KUNIT_ASSERT_NOT_NULL(test, page);
@@ -222,16 +236,16 @@ static void frame_in_use_outlives_its_vm(struct kunit *test)
 
 	/* The reserve wants it back, but somebody's I/O still writes there. */
 	kunit_no_memory(test);
-	other = dcmfs_frame_alloc(vm, false);
+	other = dcmfs_frame_alloc(lane, false);
 	kunit_memory();
 	get_page(page);
-	dcmfs_frame_free(vm, page);
+	dcmfs_frame_free(lane, page);
 	KUNIT_EXPECT_EQ(test, vm->reserve.curr_nr, DCMFS_RESERVE - 1);
 	KUNIT_EXPECT_EQ(test, page_count(page), 1);
 	memset(page_address(page), 0xa5, PAGE_SIZE);
 	put_page(page);
 	KUNIT_ASSERT_NOT_NULL(test, other);
-	dcmfs_frame_free(vm, other);
+	dcmfs_frame_free(lane, other);
 	KUNIT_EXPECT_EQ(test, vm->reserve.curr_nr, DCMFS_RESERVE);
 	KUNIT_EXPECT_EQ(test, atomic64_read(&vm->frames), 0);
 	dcmfs_frames_exit(vm);

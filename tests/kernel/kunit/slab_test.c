@@ -187,12 +187,15 @@ static void slab_of_this_host(struct kunit *test)
 	struct kunit_mem *mem = kunit_mem(test, KUNIT_OPTIONS, KUNIT_EXTENT);
 	struct file *file = kunit_memfd(test, KUNIT_EXTENT);
 	u64 last = KUNIT_EXTENT - DCM_IO_BYTES_MAX;
+	struct dcmfs_lane *lane;
 	struct dcmfs_lent *slab;
 	struct page *chain;
 
 	KUNIT_ASSERT_EQ(test, kunit_attach(mem->vm, file, 1, 0), 0);
 	slab = mem->vm->slabs;
-	chain = dcmfs_chain_alloc(mem->vm, DCM_BLOCK_MAX);
+	lane = dcmfs_control_get(mem->vm);
+	chain = dcmfs_chain_alloc(lane->core, DCM_BLOCK_MAX);
+	dcmfs_lane_put(mem->vm, lane);
 	KUNIT_ASSERT_NOT_NULL(test, chain);
 	chain_fill(chain, 1);
 	KUNIT_EXPECT_EQ(test, chain_io(slab, chain, DCM_IO_WRITE, last), 0);
@@ -214,7 +217,9 @@ static void slab_of_this_host(struct kunit *test)
 	KUNIT_EXPECT_NE(test, chain_io(slab, chain, DCM_IO_READ, last), 0);
 	KUNIT_EXPECT_TRUE(test, slab->broken);
 	KUNIT_EXPECT_NE(test, chain_io(slab, chain, DCM_IO_WRITE, last), 0);
-	dcmfs_chain_free(mem->vm, chain, DCM_BLOCK_MAX);
+	lane = dcmfs_control_get(mem->vm);
+	dcmfs_chain_free(lane->core, chain, DCM_BLOCK_MAX);
+	dcmfs_lane_put(mem->vm, lane);
 	KUNIT_EXPECT_EQ(test, atomic64_read(&mem->vm->frames), 0);
 }
 
