@@ -144,7 +144,7 @@ static void cold(void **state)
 		put(fh, i);
 	fh_hint(fh, 0, BUDGET - 80 - 32, 32, DCM_HINT_COLD);
 	assert_int_equal(count(fh, DCM_C_COLD), 32);
-	for (i = FLOOD_AT; i < FLOOD_AT + 96; i++)
+	for (i = FLOOD_AT; i < FLOOD_AT + 120; i++)
 		put(fh, i);
 	assert_in_range(here(fh, BUDGET - 80 - 32, 32), 0, 8);
 	assert_true(here(fh, 0, BUDGET - 80 - 32) > 100);
