@@ -176,17 +176,6 @@ static int libdcm_submit(void *self, const void *request, uint32_t bytes,
 	return submit(d, request, bytes, answer, room, cookie);
 }
 
-static void until(struct timespec *ts, int timeout_ms)
-{
-	clock_gettime(CLOCK_MONOTONIC, ts);
-	ts->tv_sec += timeout_ms / 1000;
-	ts->tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-	if (ts->tv_nsec >= 1000000000) {
-		ts->tv_nsec -= 1000000000;
-		ts->tv_sec++;
-	}
-}
-
 static int libdcm_reap(void *self, uint64_t *cookie, uint32_t *bytes,
 		       int timeout_ms)
 {
@@ -196,7 +185,7 @@ static int libdcm_reap(void *self, uint64_t *cookie, uint32_t *bytes,
 	int rc = 0;
 
 	if (timeout_ms >= 0)
-		until(&end, timeout_ms);
+		vgc_deadline(&end, timeout_ms);
 	pthread_mutex_lock(&d->lock);
 	while (!d->first && !rc)
 		rc = timeout_ms < 0 ?

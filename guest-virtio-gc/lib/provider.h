@@ -3,6 +3,8 @@
 #ifndef VGC_PROVIDER_H
 #define VGC_PROVIDER_H
 
+#include <time.h>
+
 #include "libvgc.h"
 
 /* what a device's name begins with that is libdcm's configuration */
@@ -32,5 +34,17 @@ struct vgc_provider {
 extern const struct vgc_provider vgc_provider_driver;
 /* libdcm.c: "dcm:FILE", donors without a device in between */
 extern const struct vgc_provider vgc_provider_libdcm;
+
+/* When @timeout_ms from now is, by the monotonic clock. */
+static inline void vgc_deadline(struct timespec *ts, int timeout_ms)
+{
+	clock_gettime(CLOCK_MONOTONIC, ts);
+	ts->tv_sec += timeout_ms / 1000;
+	ts->tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+	if (ts->tv_nsec >= 1000000000) {
+		ts->tv_nsec -= 1000000000;
+		ts->tv_sec++;
+	}
+}
 
 #endif /* VGC_PROVIDER_H */

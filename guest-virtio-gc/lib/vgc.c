@@ -152,17 +152,6 @@ int vgc_start(struct vgc *v, struct vgc_call *c)
 
 /* ---- answers ---- */
 
-static void deadline_of(struct timespec *ts, int timeout_ms)
-{
-	clock_gettime(CLOCK_MONOTONIC, ts);
-	ts->tv_sec += timeout_ms / 1000;
-	ts->tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-	if (ts->tv_nsec >= 1000000000) {
-		ts->tv_nsec -= 1000000000;
-		ts->tv_sec++;
-	}
-}
-
 static int left_ms(const struct timespec *until)
 {
 	struct timespec now;
@@ -205,7 +194,7 @@ int vgc_wait(struct vgc *v, struct vgc_call *c, int timeout_ms)
 	int rc = 0;
 
 	if (timeout_ms >= 0)
-		deadline_of(&until, timeout_ms);
+		vgc_deadline(&until, timeout_ms);
 	pthread_mutex_lock(&v->lock);
 	while (c->state == CALL_STARTED && !v->gone && rc != -ETIMEDOUT) {
 		if (!v->asking)

@@ -185,12 +185,12 @@ static void test_elastic_off(void **state)
 	}
 }
 
-/* Sixteen pages in, @touch of them used, out: REDUCE at three quarters or fewer. */
-static u32 size_after(u32 touch)
+/* A block of sixteen pages, the first @touch of them used. */
+static struct fake_home *block_used(u32 touch)
 {
 	struct fh_config cfg = calm();
 	struct fake_home *fh;
-	u32 i, size;
+	u32 i;
 
 	cfg.budget = 512;
 	fh = world(cfg);
@@ -204,6 +204,15 @@ static u32 size_after(u32 touch)
 	for (i = 0; i < touch; i++)
 		get(fh, i);
 	assert_true(fh_present(fh, 15));
+	return fh;
+}
+
+/* That block goes out: REDUCE at three quarters or fewer. */
+static u32 size_after(u32 touch)
+{
+	struct fake_home *fh = block_used(touch);
+	u32 i, size;
+
 	push_out(fh, 0, 16);
 	size = pages_of(fh, 0);
 	for (i = 0; i < 16; i++)
@@ -223,23 +232,12 @@ static void test_reduce(void **state)
 		assert_int_equal(size_after(touch), touch <= 12 ? 1 : 16);
 }
 
-/* A block of which @touch pages are used, re-referenced: its size, if it may. */
+/* That block is re-referenced in Inactive instead. */
 static u32 size_promoted(u32 touch)
 {
-	struct fh_config cfg = calm();
-	struct fake_home *fh;
+	struct fake_home *fh = block_used(touch);
 	u32 i, n, size;
 
-	cfg.budget = 512;
-	fh = world(cfg);
-	tune(fh, "largest_block", 65536);
-	tune(fh, "elastic", 0);
-	for (i = 0; i < 16; i++)
-		put(fh, i);
-	push_out(fh, 0, 16);
-	tune(fh, "elastic", 1);
-	for (i = 0; i < touch; i++)
-		get(fh, i);
 	for (n = 0; n < 1500 && state_of(fh, 0) != DCM_INACTIVE; n++)
 		put(fh, FLOOD_AT + n);
 	assert_int_equal(state_of(fh, 0), DCM_INACTIVE);
