@@ -238,6 +238,7 @@ struct dcm_wb {
 	bool held;
 	bool parked;
 	bool failed;
+	bool copy;
 	u32 frame;
 	u64 t_post;
 };
@@ -369,6 +370,7 @@ struct dcm_extent {
  * @nr_lanes: lanes, 1 to DCM_LANES_MAX
  * @budget_pages: direct budget
  * @sparse: descriptors are given chunk by chunk, by the home
+ * @dirty_late: what is dirty is known when it is unmapped only
  * @seed: of all randomness
  * @ops: the home
  * @priv: the home's
@@ -379,6 +381,7 @@ struct dcm_vm_config {
 	u32 nr_lanes;
 	u64 budget_pages;
 	bool sparse;
+	bool dirty_late;
 	u64 seed;
 	const struct dcm_ops *ops;
 	void *priv;
@@ -416,6 +419,7 @@ struct dcm_vm {
 	u32 extent_shift;
 	u32 nr_extents;
 	u32 nr_lanes;
+	bool dirty_late;
 	struct dcm_pd **chunk;
 	struct dcm_pd *pd;
 	struct dcm_extent *extent;
@@ -559,9 +563,10 @@ unsigned int dcm_balance(struct dcm_lane *lane);
 bool dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr);
 
 /**
- * dcm_settle() - have a donor hold pages as they are now, and nobody here
+ * dcm_settle() - have a donor hold pages as they are now
  * @gfn: first page
  * @nr: number of pages, whole blocks of %DCM_BLOCK_MAX
+ * @keep: what is mapped stays so, clean; else nothing is left here
  * @until_ns: not longer
  *
  * Not for a sparse VM: what no donor has is brought in here, descriptors are not.
@@ -571,7 +576,7 @@ bool dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr);
  * Return: 0, -ETIMEDOUT, -EINTR (ops->relax()), -EBUSY: a page is in use by
  * I/O, -EIO: one is lost.
  */
-int dcm_settle(struct dcm_lane *lane, u64 gfn, u64 nr, u64 until_ns);
+int dcm_settle(struct dcm_lane *lane, u64 gfn, u64 nr, bool keep, u64 until_ns);
 
 enum dcm_hint {
 	DCM_HINT_DIRECT, /* keep it, as far as the budget allows */

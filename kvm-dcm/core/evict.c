@@ -253,26 +253,12 @@ static unsigned int trim_proactive(struct dcm_lane *lane, bool force)
 	return n;
 }
 
-/**
- * dcm_demoted() - one block out of the guest
- * @lane: caller's lane
- * @v: what ops->unmap found, goes into its descriptor
- *
- * Return: 0 when it had to stay.
- */
-unsigned int dcm_demoted(struct dcm_lane *lane, const struct dcm_unmap *v)
+/* What ops->unmap found, into the descriptors. */
+void dcm_unmap_note(struct dcm_vm *vm, const struct dcm_unmap *v)
 {
-	struct dcm_vm *vm = lane->vm;
 	struct dcm_pd *pd = pd_of(vm, v->gfn);
 	u32 i;
 
-	if (v->err) {
-		dcm_count(lane, DCM_C_PINNED, 1);
-		pd_lock(pd);
-		dcm_queue_in(lane, v->gfn, v->order);
-		dcm_block_unbusy(lane, v->gfn, v->order);
-		return 0;
-	}
 	for (i = 0; i < 1u << v->order; i++) {
 		u32 set = 0;
 
@@ -285,6 +271,28 @@ unsigned int dcm_demoted(struct dcm_lane *lane, const struct dcm_unmap *v)
 		if (set)
 			pd_set(&pd[i], set);
 	}
+}
+
+/**
+ * dcm_demoted() - one block out of the guest
+ * @lane: caller's lane
+ * @v: what ops->unmap found, goes into its descriptor
+ *
+ * Return: 0 when it had to stay.
+ */
+unsigned int dcm_demoted(struct dcm_lane *lane, const struct dcm_unmap *v)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_pd *pd = pd_of(vm, v->gfn);
+
+	if (v->err) {
+		dcm_count(lane, DCM_C_PINNED, 1);
+		pd_lock(pd);
+		dcm_queue_in(lane, v->gfn, v->order);
+		dcm_block_unbusy(lane, v->gfn, v->order);
+		return 0;
+	}
+	dcm_unmap_note(vm, v);
 	pd_lock(pd);
 	if (v->frame == DCM_NIL) {
 		dcm_count(lane, DCM_C_CLEAN_DROPS, 1);

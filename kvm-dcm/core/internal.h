@@ -124,11 +124,16 @@ unsigned int dcm_wb_post(struct dcm_lane *lane);
 unsigned int dcm_wb_unpark(struct dcm_lane *lane);
 struct dcm_wb *dcm_wb_cancel(struct dcm_lane *lane, u32 head, bool hold);
 void dcm_wb_unhold(struct dcm_wb *wb);
+struct dcm_wb *dcm_wb_claim(struct dcm_lane *lane, u32 head, int *err);
+void dcm_wb_unclaim(struct dcm_lane *lane, struct dcm_wb *wb);
+void dcm_wb_copy(struct dcm_lane *lane, struct dcm_wb *wb, unsigned int order,
+		 u16 pages, u32 frame);
 
 /* evict.c */
 unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room);
 bool dcm_evict_block(struct dcm_lane *lane, u32 head, bool whole);
 unsigned int dcm_demoted(struct dcm_lane *lane, const struct dcm_unmap *v);
+void dcm_unmap_note(struct dcm_vm *vm, const struct dcm_unmap *v);
 void dcm_evict_finish(struct dcm_lane *lane, u32 head, unsigned int order,
 		      u32 frame);
 

@@ -10,17 +10,42 @@
  * by one that was not.
  *
  * Block by block: mapped ones are unmapped, dirty ones written back, pages that
- * no donor has are made here first, zero, and then written too. What a home
- * does to keep accesses out meanwhile is its business; while it does not, this
+ * no donor has are made here first, zero, and then written too. Who only reads
+ * the slab (a tracer) does not mind that pages are here as well: then mapped
+ * blocks stay mapped, and only what changed since is written. What a home does
+ * to keep accesses out meanwhile is its business; while it does not, this
  * is only a hint, as with an eviction that happens to come now.
  */
 #include "internal.h"
 
 enum settle_result {
-	SETTLE_DONE, /* on its donor, and not here */
+	SETTLE_DONE, /* on its donor */
 	SETTLE_SOON, /* on its way */
 	SETTLE_AGAIN, /* somebody is at it, or something is full */
 };
+
+/* Pages of a block that is here that no donor has as they are. */
+static u16 unwritten(const struct dcm_vm *vm, u32 head, unsigned int order)
+{
+	return dcm_block_flag(vm, head, order, PD_DIRTY) |
+	       (page_mask(order) &
+		(u16)~dcm_block_flag(vm, head, order, PD_REMOTE));
+}
+
+/* A mapped block, locked and in no queue, is BUSY and not locked afterwards. */
+static void unmap_prepare(struct dcm_lane *lane, u32 head, unsigned int order)
+{
+	struct dcm_vm *vm = lane->vm;
+
+	lane->unmap[0] = (struct dcm_unmap){
+		.gfn = head,
+		.order = (u8)order,
+		.dirty = dcm_block_flag(vm, head, order, PD_DIRTY),
+		.frame = DCM_NIL,
+	};
+	pd_set(pd_of(vm, head), PD_BUSY);
+	pd_unlock(pd_of(vm, head));
+}
 
 /* A mapped block, locked and not BUSY, becomes Inactive. Not locked on return. */
 static int settle_unmap(struct dcm_lane *lane, u32 head, unsigned int order)
@@ -31,16 +56,56 @@ static int settle_unmap(struct dcm_lane *lane, u32 head, unsigned int order)
 	dcm_queue_out(vm, head, order);
 	if (pd_state(pd_word(pd_of(vm, head))) == DCM_PROACTIVE)
 		dcm_state_set(lane, head, DCM_ACTIVE);
-	*v = (struct dcm_unmap){
-		.gfn = head,
-		.order = (u8)order,
-		.dirty = dcm_block_flag(vm, head, order, PD_DIRTY),
-		.frame = DCM_NIL,
-	};
-	pd_set(pd_of(vm, head), PD_BUSY);
-	pd_unlock(pd_of(vm, head));
+	unmap_prepare(lane, head, order);
 	vm->ops->unmap(lane, v, 1);
 	return dcm_demoted(lane, v) ? 0 : -EBUSY;
+}
+
+/* A mapped block, locked and not BUSY, is written as it is. Not locked after. */
+static int settle_copy(struct dcm_lane *lane, u32 head, unsigned int order)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_pd *pd = pd_of(vm, head);
+	u16 pages = unwritten(vm, head, order);
+	struct dcm_unmap *v = &lane->unmap[0];
+	struct dcm_wb *wb;
+	int err;
+
+	if (!pages && !vm->dirty_late) {
+		pd_unlock(pd);
+		return SETTLE_DONE;
+	}
+	if (dcm_block_flag(vm, head, order, PD_INFLIGHT)) {
+		pd_unlock(pd);
+		return SETTLE_AGAIN;
+	}
+	wb = dcm_wb_claim(lane, head, &err);
+	if (!wb) {
+		pd_unlock(pd);
+		if (err == -ENODEV)
+			vm->ops->want_slab(vm, head >> vm->extent_shift);
+		return SETTLE_AGAIN;
+	}
+	dcm_queue_out(vm, head, order);
+	unmap_prepare(lane, head, order);
+	vm->ops->unmap(lane, v, 1);
+	if (v->err) {
+		dcm_wb_unclaim(lane, wb);
+		dcm_demoted(lane, v);
+		return -EBUSY;
+	}
+	dcm_unmap_note(vm, v);
+	pages |= v->dirty;
+	vm->ops->remap(lane, head, order, v->frame, 0, pages != 0);
+	if (pages) {
+		dcm_wb_copy(lane, wb, order, pages, v->frame);
+		return SETTLE_SOON;
+	}
+	dcm_wb_unclaim(lane, wb);
+	pd_lock(pd);
+	dcm_queue_in(lane, head, order);
+	dcm_block_unbusy(lane, head, order);
+	return SETTLE_DONE;
 }
 
 /* One page of the block at @head that no donor has is brought in as zeros. */
@@ -56,7 +121,7 @@ static int settle_zero(struct dcm_lane *lane, u32 head, u16 missing)
 	}
 }
 
-static int settle_block(struct dcm_lane *lane, u32 gfn, u32 *next)
+static int settle_block(struct dcm_lane *lane, u32 gfn, bool keep, u32 *next)
 {
 	struct dcm_vm *vm = lane->vm;
 	unsigned int order;
@@ -69,7 +134,8 @@ static int settle_block(struct dcm_lane *lane, u32 gfn, u32 *next)
 	*next = head + (1u << order);
 	if (w & PD_BUSY) {
 		pd_unlock(pd);
-		return SETTLE_AGAIN;
+		/* Being copied, most likely. */
+		return keep ? SETTLE_SOON : SETTLE_AGAIN;
 	}
 	switch (pd_state(w)) {
 	case DCM_NOTDIRECT:
@@ -84,16 +150,22 @@ static int settle_block(struct dcm_lane *lane, u32 gfn, u32 *next)
 		pd_unlock(pd);
 		return SETTLE_SOON;
 	case DCM_INACTIVE:
+		if (keep && !unwritten(vm, head, order)) {
+			pd_unlock(pd);
+			return SETTLE_DONE;
+		}
 		dcm_queue_out(vm, head, order);
 		return dcm_evict_block(lane, head, true) ? SETTLE_SOON :
 							   SETTLE_AGAIN;
 	default:
+		if (keep)
+			return settle_copy(lane, head, order);
 		err = settle_unmap(lane, head, order);
 		return err ? err : SETTLE_SOON;
 	}
 }
 
-int dcm_settle(struct dcm_lane *lane, u64 gfn, u64 nr, u64 until_ns)
+int dcm_settle(struct dcm_lane *lane, u64 gfn, u64 nr, bool keep, u64 until_ns)
 {
 	struct dcm_vm *vm = lane->vm;
 	u64 end = min(gfn + nr, (u64)vm->nr_pages);
@@ -105,7 +177,7 @@ int dcm_settle(struct dcm_lane *lane, u64 gfn, u64 nr, u64 until_ns)
 
 		/* all that can be on its way at a time is */
 		for (at = gfn; at < end; at = next) {
-			int r = settle_block(lane, (u32)at, &next);
+			int r = settle_block(lane, (u32)at, keep, &next);
 
 			if (r < 0)
 				return r;

@@ -70,6 +70,7 @@ struct dcm_vm *dcm_vm_create(const struct dcm_vm_config *cfg, int *err)
 	vm->extent_shift = (u32)ilog2((u64)cfg->extent_pages);
 	vm->nr_extents = extents(cfg);
 	vm->nr_lanes = cfg->nr_lanes;
+	vm->dirty_late = cfg->dirty_late;
 	for (i = 0; i < DCM_T_NR; i++)
 		vm->tunable[i] = dcm_tunables[i].def;
 	dcm_fifo_init(&vm->active);

@@ -20,6 +20,10 @@
  * PD_INFLIGHT until that write is back, and is not written again before. No
  * transport needs to keep any order.
  *
+ * A copy is a write-back of a block that stays mapped: it is unmapped, mapped
+ * again read-only with frames of its own, and BUSY until its pages are clean.
+ * So nothing else can happen to it, and no access but a first write waits.
+ *
  * Only runs of dirty, non-zero pages are written, one WRITE each. A WRITE that
  * fails leaves the block Inactive and dirty: it is tried again when it comes
  * up as a victim once more.
@@ -81,6 +85,40 @@ static void wb_make_ios(struct dcm_wb *wb)
 	}
 }
 
+/* Pages of a block are on the slab as they were. */
+static void pages_written(struct dcm_vm *vm, const struct dcm_wb *wb, u16 pages,
+			  u32 clear)
+{
+	struct dcm_pd *pd = pd_of(vm, wb->gfn);
+	u32 i;
+
+	for (i = 0; i < 1u << wb->order; i++)
+		if (pages & (1u << i))
+			pd_assign(&pd[i], PD_HOME | clear,
+				  PD_REMOTE | (wb->home ? PD_HOME : 0));
+}
+
+/* All WRITEs of a copy are back: the block is BUSY, and in no queue. */
+static void copy_finish(struct dcm_lane *lane, struct dcm_wb *wb)
+{
+	struct dcm_vm *vm = lane->vm;
+	u32 head = wb->gfn, frame = wb->frame;
+	unsigned int order = wb->order;
+
+	atomic64_sub(1 << order, &vm->wb_pages);
+	if (wb->failed)
+		dcm_count(lane, DCM_C_WRITE_ERRORS, 1);
+	else
+		pages_written(vm, wb, wb->pages, PD_DIRTY | PD_GUESSED);
+	dcm_extent_io_end(vm, head, wb->home);
+	wb_free(lane, wb);
+	vm->ops->release(lane, frame, order);
+	dcm_frames_put(vm, 1u << order);
+	pd_lock(pd_of(vm, head));
+	dcm_queue_in(lane, head, order);
+	dcm_block_unbusy(lane, head, order);
+}
+
 /* All WRITEs are back. */
 static void wb_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 {
@@ -92,6 +130,10 @@ static void wb_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 	bool failed = wb->failed;
 	u32 lock = head;
 
+	if (wb->copy) {
+		copy_finish(lane, wb);
+		return;
+	}
 	/*
 	 * The block keeps its shape while the link stands. When it is cut the
 	 * page may be a member of anything by now: lock what holds it.
@@ -130,15 +172,10 @@ static void wb_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 		pd_unlock(pd);
 		return;
 	}
-	for (i = 0; i < n; i++) {
-		struct dcm_pd *p = pd_of(vm, head + i);
-
-		if (pages & (1u << i))
-			pd_assign(p, PD_HOME,
-				  PD_REMOTE | (wb->home ? PD_HOME : 0));
-		else if (zero & (1u << i))
-			pd_clear(p, PD_REMOTE);
-	}
+	pages_written(vm, wb, pages, 0);
+	for (i = 0; i < n; i++)
+		if (zero & (1u << i) & ~pages)
+			pd_clear(pd_of(vm, head + i), PD_REMOTE);
 	dcm_hist_add(&lane->hist[DCM_H_WRITEBACK],
 		     vm->ops->now_ns() - wb->t_post);
 	dcm_extent_io_end(vm, head, wb->home);
@@ -204,6 +241,80 @@ unsigned int dcm_wb_unpark(struct dcm_lane *lane)
 	return n;
 }
 
+/* Nothing to do with what is in the block yet; -EAGAIN or -ENODEV in @err. */
+struct dcm_wb *dcm_wb_claim(struct dcm_lane *lane, u32 head, int *err)
+{
+	struct dcm_vm *vm = lane->vm;
+	u8 home = READ_ONCE(extent_of(vm, head)->cur);
+	struct dcm_wb *wb;
+
+	*err = -ENODEV;
+	if (!dcm_extent_write_begin(vm, head, home))
+		return NULL;
+	wb = wb_alloc(lane);
+	if (!wb) {
+		*err = -EAGAIN;
+		dcm_extent_io_end(vm, head, home);
+		return NULL;
+	}
+	wb->lane = lane;
+	wb->gfn = head;
+	wb->home = home;
+	return wb;
+}
+
+void dcm_wb_unclaim(struct dcm_lane *lane, struct dcm_wb *wb)
+{
+	dcm_extent_io_end(lane->vm, wb->gfn, wb->home);
+	wb_free(lane, wb);
+}
+
+/* What a claimed one writes, and from where. Nothing is posted. */
+static void wb_fill(struct dcm_wb *wb, unsigned int order, u16 pages, u16 zero,
+		    u32 frame)
+{
+	struct dcm_lane *lane = wb->lane;
+
+	wb->order = (u8)order;
+	wb->nr_io = 0;
+	wb->posted = 0;
+	wb->pending = 0;
+	wb->pages = pages;
+	wb->zero = zero;
+	wb->cancelled = false;
+	wb->held = false;
+	wb->parked = false;
+	wb->failed = false;
+	wb->copy = false;
+	wb->frame = frame;
+	wb->t_post = lane->vm->ops->now_ns();
+	wb_make_ios(wb);
+	lane->wb_unposted++;
+	atomic64_add(1 << order, &lane->vm->wb_pages);
+	dcm_count(lane, DCM_C_WRITEBACKS, 1);
+	dcm_count(lane, DCM_C_WRITTEN_PAGES, hweight16(pages));
+}
+
+/**
+ * dcm_wb_copy() - write pages of a mapped block that stays mapped
+ * @lane: caller's lane
+ * @wb: claimed for it
+ * @order: its size
+ * @pages: pages to write, none of them PD_INFLIGHT
+ * @frame: their bytes; beyond the budget, given back when it is done
+ *
+ * The block is BUSY, in no queue and mapped read-only. When the pages are
+ * written they are clean, and it is in its queue and no longer BUSY.
+ */
+void dcm_wb_copy(struct dcm_lane *lane, struct dcm_wb *wb, unsigned int order,
+		 u16 pages, u32 frame)
+{
+	atomic64_add(1 << order, &lane->vm->direct);
+	wb_fill(wb, order, pages, 0, frame);
+	wb->copy = true;
+	wb_post(lane, wb);
+}
+
 /**
  * dcm_wb_start() - write a block back
  * @lane: caller's lane
@@ -222,36 +333,13 @@ int dcm_wb_start(struct dcm_lane *lane, u32 head, unsigned int order, u16 pages,
 {
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_pd *pd = pd_of(vm, head);
-	u8 home = READ_ONCE(extent_of(vm, head)->cur);
 	struct dcm_wb *wb;
+	int err;
 
-	if (!dcm_extent_write_begin(vm, head, home))
-		return -ENODEV;
-	wb = wb_alloc(lane);
-	if (!wb) {
-		dcm_extent_io_end(vm, head, home);
-		return -EAGAIN;
-	}
-	wb->lane = lane;
-	wb->gfn = head;
-	wb->order = (u8)order;
-	wb->nr_io = 0;
-	wb->posted = 0;
-	wb->pending = 0;
-	wb->pages = pages;
-	wb->zero = zero;
-	wb->home = home;
-	wb->cancelled = false;
-	wb->held = false;
-	wb->parked = false;
-	wb->failed = false;
-	wb->frame = pd->frame;
-	wb->t_post = vm->ops->now_ns();
-	wb_make_ios(wb);
-	lane->wb_unposted++;
-	atomic64_add(1 << order, &vm->wb_pages);
-	dcm_count(lane, DCM_C_WRITEBACKS, 1);
-	dcm_count(lane, DCM_C_WRITTEN_PAGES, hweight16(pages));
+	wb = dcm_wb_claim(lane, head, &err);
+	if (!wb)
+		return err;
+	wb_fill(wb, order, pages, zero, pd->frame);
 
 	pd_lock(pd);
 	dcm_state_set(lane, head, DCM_WRITEBACK);

@@ -241,6 +241,7 @@ static int core_create(struct dcmfs_vm *vm, u64 pages)
 		.extent_pages = (u32)(vm->opt->extent >> PAGE_SHIFT),
 		.nr_lanes = vm->nr_lanes,
 		.sparse = true,
+		.dirty_late = true,
 		.seed = get_random_u64(),
 		.ops = &dcmfs_ops,
 		.priv = vm,

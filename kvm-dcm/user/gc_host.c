@@ -18,8 +18,8 @@
  * written to are, and accesses wait until it is done.
  *
  * With the spec's words: CLEAN settles without keeping accesses out, so the
- * pause of TRACE_START is for what was used since. It does not leave pages
- * mapped: an access after it is a fault.
+ * pause of TRACE_START is for what was written since. Both leave pages mapped,
+ * read-only: the next write to each is a fault.
  *
  * The bitmaps of TRACE_RESULTS are written by this thread into the window, like
  * a guest would: that is paged memory, which no other thread of libdcm touches.
@@ -168,6 +168,7 @@ static uint32_t space_destroy(struct dcm_gc_host *gc, const struct job *j)
 
 enum pages_do {
 	PAGES_HOLD,
+	PAGES_CLEAN,
 	PAGES_SETTLE,
 	PAGES_DISCARD,
 };
@@ -195,8 +196,10 @@ static uint32_t pages(struct dcm_gc_host *gc, const struct job *j,
 	case PAGES_HOLD:
 		dcm_gc_pages_hold(gc->pager, va, regions * size);
 		return VIRTIO_GC_OK;
+	case PAGES_CLEAN:
 	case PAGES_SETTLE:
 		status = dcm_gc_pages_settle(gc->pager, va, regions * size,
+					     what == PAGES_CLEAN,
 					     j->expires_ms);
 		if (status == VIRTIO_GC_DONOR_LOST)
 			gc->reply->done.at = htole64(first * size);
@@ -262,7 +265,7 @@ static uint32_t clean(struct dcm_gc_host *gc, const struct job *j)
 			    p->bytes / p->layout.region_bytes ||
 		    region[i].top)
 			return VIRTIO_GC_INVALID;
-	return pages_of(gc, j, PAGES_SETTLE);
+	return pages_of(gc, j, PAGES_CLEAN);
 }
 
 /* Nor at this one. */
@@ -292,9 +295,10 @@ static size_t held_do(struct dcm_gc_host *gc, const struct job *j,
 		      uint32_t *status)
 {
 	size_t bytes = sizeof(gc->reply->done);
+	bool reads = j->r.command == VIRTIO_GC_TRACE_START;
 
 	pages_of(gc, j, PAGES_HOLD);
-	*status = pages_of(gc, j, PAGES_SETTLE);
+	*status = pages_of(gc, j, reads ? PAGES_CLEAN : PAGES_SETTLE);
 	if (!*status) {
 		bytes = team_do(gc, j);
 		*status = team_status(gc);

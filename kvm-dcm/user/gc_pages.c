@@ -10,7 +10,7 @@
  * is not moved off its slab either.
  *
  *	hold: bits set, lanes that were in a fault are out of it
- *	settle: written to the donor, unmapped, frames given back
+ *	settle: written to the donor; unmapped, frames given back, or kept
  *	... the donor works ...
  *	release: bits cleared, lanes look again, and fetch what it did
  *
@@ -100,19 +100,20 @@ void dcm_gc_pages_release(struct dcm_pager *pg)
  * Under the discard lane's lock. A page in use by I/O can't be taken out; most
  * are for a moment only (the kernel looks at them), so that is waited for.
  */
-static int settle(struct dcm_pager *pg, u64 gfn, u64 nr, u64 until_ns)
+static int settle(struct dcm_pager *pg, u64 gfn, u64 nr, bool keep,
+		  u64 until_ns)
 {
 	struct dcm_pg_lane *l = &pg->lane[pg->nr_fault + 1];
 	int err, tries = 0;
 
-	while ((err = dcm_settle(l->core, gfn, nr, until_ns)) == -EBUSY &&
+	while ((err = dcm_settle(l->core, gfn, nr, keep, until_ns)) == -EBUSY &&
 	       tries++ < BUSY_TRIES && dcm_now_ns() < until_ns)
 		usleep(BUSY_US);
 	return err;
 }
 
 uint32_t dcm_gc_pages_settle(struct dcm_pager *pg, uint64_t va, uint64_t bytes,
-			     uint64_t until_ms)
+			     bool keep, uint64_t until_ms)
 {
 	struct dcm_pg_lane *l = &pg->lane[pg->nr_fault + 1];
 	u64 end = va + bytes, len, gfn, i;
@@ -125,7 +126,7 @@ uint32_t dcm_gc_pages_settle(struct dcm_pager *pg, uint64_t va, uint64_t bytes,
 		     i += DCM_CHUNK_PAGES)
 			__atomic_store_n(&pg->guest.used[i >> DCM_CHUNK_SHIFT],
 					 1, __ATOMIC_SEQ_CST);
-		err = settle(pg, gfn, len >> DCM_PAGE_SHIFT,
+		err = settle(pg, gfn, len >> DCM_PAGE_SHIFT, keep,
 			     until_ms * 1000000);
 		va += len;
 	}

@@ -31,13 +31,14 @@ void dcm_gc_pages_hold(struct dcm_pager *pg, uint64_t va, uint64_t bytes);
 void dcm_gc_pages_release(struct dcm_pager *pg);
 
 /**
- * dcm_gc_pages_settle() - a range's donor has all of it, and nothing is here
+ * dcm_gc_pages_settle() - a range's donor has all of it
+ * @keep: what is here stays, else nothing is
  * @until_ms: on the monotonic clock
  *
  * Return: a virtio-gc status.
  */
 uint32_t dcm_gc_pages_settle(struct dcm_pager *pg, uint64_t va, uint64_t bytes,
-			     uint64_t until_ms);
+			     bool keep, uint64_t until_ms);
 
 /* What a runtime knows about a range's use: enum virtio_gc_hint_what. */
 void dcm_gc_pages_hint(struct dcm_pager *pg, uint64_t va, uint64_t bytes,

@@ -46,6 +46,7 @@ static u32 ask(struct heap *h, u16 command, u16 flags, u32 count,
 	};
 	int rc = vgc_start(h->v, &c);
 
+	h->asked = command;
 	CHECK(!rc, "command %u: error %d", command, rc);
 	rc = vgc_wait(h->v, &c, ANSWER_MS);
 	CHECK(!rc, "command %u: error %d", command, rc);

@@ -63,6 +63,7 @@ struct heap {
 	u32 nr_moves;
 	struct virtio_gc_move move[HEAP_MOVES];
 	u32 end[HEAP_MOVES];	/* of the copies, in their region */
+	u16 asked;		/* what is answered */
 	union {
 		struct virtio_gc_done done;
 		u64 words[HEAP_ROOM / 8];
@@ -81,8 +82,9 @@ u32 heap_ask(struct heap *h, u16 command, u16 flags, u32 count, const void *arg,
 #define heap_must(h, status, want)                                   \
 	do {                                                         \
 		u32 got_ = (status);                                 \
-		CHECK(got_ == (want), "status %u of donor %d, at %llx", \
-		      got_, (int)(h)->answer.done.donor,             \
+		CHECK(got_ == (want),                                   \
+		      "command %u: status %u of donor %d, at %llx",     \
+		      (h)->asked, got_, (int)(h)->answer.done.donor, \
 		      (unsigned long long)(h)->answer.done.at);      \
 	} while (0)
 

@@ -63,7 +63,7 @@ static void kept_of(u64 block)
 	fh_fsck(fh, false);
 
 	/* settled, as for a collection, they go; and are kept when they are back */
-	assert_int_equal(fh_to_donor(fh, 0, 0, KEPT, 1000000000ull), 0);
+	assert_int_equal(fh_to_donor(fh, 0, 0, KEPT, false, 1000000000ull), 0);
 	assert_int_equal(here(fh, 0, KEPT), 0);
 	assert_int_equal(fh->vm->kept.nr_pages, 0);
 	for (i = 0; i < KEPT; i++)

@@ -386,6 +386,17 @@ static void hint(struct world *w)
 		(enum dcm_hint)rnd(w, 3));
 }
 
+/* To a donor, as far as it can be in the time; kept or not. */
+static void settle(struct world *w)
+{
+	u32 n = w->fh->cfg.nr_pages & ~(DCM_BLOCK_MAX - 1);
+	u32 gfn = (u32)rnd(w, n) & ~(DCM_BLOCK_MAX - 1);
+	u32 len = DCM_BLOCK_MAX << rnd(w, 3);
+
+	fh_to_donor(w->fh, (u32)rnd(w, w->workers), gfn, min(len, n - gfn),
+		    one_in(w, 2), 1 + rnd(w, 2000));
+}
+
 /* Everybody well again; every move and loss comes to its end. */
 static void heal(struct world *w)
 {
@@ -430,7 +441,10 @@ static void control(struct world *w)
 		discard(w);
 		break;
 	case 7:
-		hint(w);
+		if (!w->fh->cfg.settles || one_in(w, 2))
+			hint(w);
+		else
+			settle(w);
 		break;
 	case 8 ... 10:
 		move_begin(w);
@@ -537,6 +551,7 @@ static struct fh_config random_config(struct world *w, u64 seed)
 	c.touched_bits = one_in(w, 2);
 	c.direct = one_in(w, 2);
 	c.sparse = one_in(w, 2);
+	c.settles = !c.sparse && one_in(w, 2);
 	c.max_delay = (u32)rnd(w, 200);
 	c.qdepth = 1 + (u32)rnd(w, 64);
 	c.p_nest = one_in(w, 4) ? 0 : 200 + (u32)rnd(w, 2000);

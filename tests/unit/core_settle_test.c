@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* links: CORE FAKE */
 /*
- * core_settle_test.c - a donor has all of a range afterwards, and nobody here
+ * core_settle_test.c - a donor has all of a range afterwards
  */
 #include <errno.h>
 
@@ -51,6 +51,88 @@ static void settled(struct fake_home *fh, u32 gfn, u32 nr)
 	assert_true(fh->nr_reads > reads);
 }
 
+/* On the slab, all of it; what is here is clean, and the same. */
+static void kept(struct fake_home *fh, u32 gfn, u32 nr)
+{
+	u32 i;
+
+	for (i = gfn; i < gfn + nr; i++) {
+		enum dcm_state s = state_of(fh, i);
+
+		assert_true(pd_word(&fh->vm->pd[i]) & PD_REMOTE);
+		assert_false(pd_word(&fh->vm->pd[i]) & PD_DIRTY);
+		assert_int_equal(fh_present(fh, i),
+				 s == DCM_ACTIVE || s == DCM_PROACTIVE);
+	}
+	fh_fsck(fh, false);
+}
+
+/* Copied and kept, written again in part, copied again; then out and in. */
+static void mixed_kept(u64 block, u64 budget, u32 delay, bool dirty_bits)
+{
+	struct fh_config cfg = calm();
+	struct fake_home *fh;
+	u32 i, round;
+
+	cfg.budget = budget;
+	cfg.max_delay = delay;
+	cfg.dirty_bits = dirty_bits;
+	fh = world_with_slabs(cfg);
+	tune(fh, "largest_block", block);
+	for (round = 0; round < 3; round++) {
+		for (i = FROM + round; i < FROM + NR; i += 3)
+			put(fh, i);
+		for (i = FROM; i < FROM + NR; i += 5)
+			assert_int_equal(fh_access(fh, 0, i, true, true), 0);
+		assert_int_equal(fh_to_donor(fh, 0, FROM, NR, true, LONG), 0);
+		kept(fh, FROM, NR);
+	}
+	/* What is here goes without a write, and comes back as it was. */
+	assert_int_equal(fh_to_donor(fh, 0, FROM, NR, false, LONG), 0);
+	settled(fh, FROM, NR);
+	end(fh);
+}
+
+static void test_kept(void **state)
+{
+	(void)state;
+	mixed_kept(4096, 512, 0, false);
+	mixed_kept(4096, 512, 50, true);
+	mixed_kept(65536, 512, 0, true);
+	mixed_kept(65536, 512, 50, false);
+	mixed_kept(4096, 96, 20, false);
+	mixed_kept(65536, 96, 20, true);
+}
+
+/* The second time only what was written since is, and reading costs nothing. */
+static void test_only_what_changed(void **state)
+{
+	struct fh_config cfg = calm();
+	struct fake_home *fh;
+	u64 written, faults;
+	u32 i;
+
+	(void)state;
+	cfg.budget = 512;
+	fh = world_with_slabs(cfg);
+	for (i = FROM; i < FROM + NR; i++)
+		put(fh, i);
+	assert_int_equal(fh_to_donor(fh, 0, FROM, NR, true, LONG), 0);
+	assert_int_equal(count(fh, DCM_C_WRITTEN_PAGES), NR);
+	faults = count(fh, DCM_C_FAULTS);
+	for (i = FROM; i < FROM + NR; i++)
+		get(fh, i);
+	assert_int_equal(count(fh, DCM_C_FAULTS), faults);
+	for (i = FROM; i < FROM + NR; i += 16)
+		put(fh, i);
+	assert_int_equal(count(fh, DCM_C_FAULT_WP), NR / 16);
+	written = count(fh, DCM_C_WRITTEN_PAGES);
+	assert_int_equal(fh_to_donor(fh, 0, FROM, NR, true, LONG), 0);
+	assert_int_equal(count(fh, DCM_C_WRITTEN_PAGES) - written, NR / 16);
+	kept(fh, FROM, NR);
+	end(fh);
+}
+
 /* Pages in every state: written, zero, read only, never touched; twice. */
 static void mixed(u64 block, u64 budget, u32 delay, bool dirty_bits)
 {
@@ -74,12 +156,12 @@ static void mixed(u64 block, u64 budget, u32 delay, bool dirty_bits)
 			else if (i % 4 == 2)
 				get(fh, i);
 		}
-		assert_int_equal(fh_to_donor(fh, 0, FROM, NR, LONG), 0);
+		assert_int_equal(fh_to_donor(fh, 0, FROM, NR, false, LONG), 0);
 		settled(fh, FROM, NR);
 		/* what was there is zero now: no eviction would say so */
 		for (i = FROM; i < FROM + NR; i += 3)
 			assert_int_equal(fh_access(fh, 0, i, true, true), 0);
-		assert_int_equal(fh_to_donor(fh, 0, FROM, NR, LONG), 0);
+		assert_int_equal(fh_to_donor(fh, 0, FROM, NR, false, LONG), 0);
 		settled(fh, FROM, NR);
 	}
 	end(fh);
@@ -106,9 +188,9 @@ static void test_after_discard(void **state)
 	(void)state;
 	for (i = FROM; i < FROM + 16; i++)
 		put(fh, i);
-	assert_int_equal(fh_to_donor(fh, 0, FROM, 16, LONG), 0);
+	assert_int_equal(fh_to_donor(fh, 0, FROM, 16, false, LONG), 0);
 	fh_discard(fh, 0, FROM, 16);
-	assert_int_equal(fh_to_donor(fh, 0, FROM, 16, LONG), 0);
+	assert_int_equal(fh_to_donor(fh, 0, FROM, 16, false, LONG), 0);
 	settled(fh, FROM, 16);
 	end(fh);
 }
@@ -126,7 +208,8 @@ static void test_no_slab(void **state)
 	fh = world_with_slabs(cfg);
 	for (i = FROM; i < FROM + 16; i++)
 		put(fh, i);
-	assert_int_equal(fh_to_donor(fh, 0, FROM, 16, 1000), -ETIMEDOUT);
+	assert_int_equal(fh_to_donor(fh, 0, FROM, 16, false, 1000), -ETIMEDOUT);
+	assert_int_equal(fh_to_donor(fh, 0, FROM, 16, true, 1000), -ETIMEDOUT);
 	fh_fsck(fh, false);
 	for (i = FROM; i < FROM + 16; i++)
 		get(fh, i);
@@ -143,9 +226,10 @@ static void test_pinned(void **state)
 	cfg.p_pinned = 10000;
 	fh = world_with_slabs(cfg);
 	put(fh, FROM);
-	assert_int_equal(fh_to_donor(fh, 0, FROM, 16, LONG), -EBUSY);
+	assert_int_equal(fh_to_donor(fh, 0, FROM, 16, true, LONG), -EBUSY);
+	assert_int_equal(fh_to_donor(fh, 0, FROM, 16, false, LONG), -EBUSY);
 	fh->cfg.p_pinned = 0;
-	assert_int_equal(fh_to_donor(fh, 0, FROM, 16, LONG), 0);
+	assert_int_equal(fh_to_donor(fh, 0, FROM, 16, false, LONG), 0);
 	settled(fh, FROM, 16);
 	end(fh);
 }
@@ -154,6 +238,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_mixed),
+		cmocka_unit_test(test_kept),
+		cmocka_unit_test(test_only_what_changed),
 		cmocka_unit_test(test_after_discard),
 		cmocka_unit_test(test_no_slab),
 		cmocka_unit_test(test_pinned),

@@ -119,6 +119,10 @@ static void *worker_run(void *arg)
 			fh_hint(fh, w->lane, gfn,
 				min(1 + (u32)rnd(&w->rng, 40), n - gfn),
 				(enum dcm_hint)rnd(&w->rng, 3));
+		if (fh->cfg.settles && !rnd(&w->rng, 200))
+			fh_to_donor(fh, w->lane, gfn & ~(DCM_BLOCK_MAX - 1),
+				    DCM_BLOCK_MAX, rnd(&w->rng, 2),
+				    1 + rnd(&w->rng, 2000));
 	}
 	__atomic_sub_fetch(&w->c->running, 1, __ATOMIC_RELEASE);
 	/* Others may wait for what this lane has in flight. */
@@ -334,6 +338,7 @@ static void round_run(u64 seed, u64 steps, u64 *ok, u64 *lost)
 	cfg.touched_bits = rnd(&rng, 2);
 	cfg.direct = rnd(&rng, 2);
 	cfg.sparse = rnd(&rng, 2);
+	cfg.settles = !cfg.sparse && rnd(&rng, 2);
 	cfg.max_delay = (u32)rnd(&rng, 2000);
 	cfg.qdepth = 2 + (u32)rnd(&rng, 60);
 	cfg.p_again = (u32)rnd(&rng, 1000);

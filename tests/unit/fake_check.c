@@ -129,6 +129,21 @@ static void check_writeback(struct walk *k, u32 head)
 			     fh_page_text(k->fh, head));
 }
 
+/* A mapped block, and frames beside it that are being written. */
+static bool copied(const struct dcm_vm *vm, u32 head)
+{
+	u32 i, j;
+
+	for (i = 0; i < vm->nr_lanes; i++)
+		for (j = 0; j < DCM_WBS_MAX; j++) {
+			const struct dcm_wb *wb = &vm->lane[i].wb[j];
+
+			if (wb->in_use && wb->copy && wb->gfn == head)
+				return true;
+		}
+	return false;
+}
+
 static void check_block(struct walk *k, u32 head, unsigned int order)
 {
 	struct fake_home *fh = k->fh;
@@ -136,10 +151,11 @@ static void check_block(struct walk *k, u32 head, unsigned int order)
 	u32 w = pd_word(pd_of(vm, head)), nr = 1u << order, i;
 	enum dcm_state s = pd_state(w);
 	bool mapped = s == DCM_ACTIVE || s == DCM_PROACTIVE;
+	bool copy = mapped && (w & PD_BUSY) && copied(vm, head);
 
 	if (s >= DCM_NR_STATES)
 		fh_violation(fh, "state %u: %s", s, fh_page_text(fh, head));
-	if ((w & PD_BUSY) && (k->quiet || s != DCM_NOTDIRECT))
+	if ((w & PD_BUSY) && (k->quiet || (s != DCM_NOTDIRECT && !copy)))
 		fh_violation(fh, "BUSY for nobody: %s", fh_page_text(fh, head));
 	for (i = 0; i < nr; i++) {
 		u32 pw = pd_word(pd_of(vm, head + i));
@@ -165,7 +181,8 @@ static void check_block(struct walk *k, u32 head, unsigned int order)
 	switch (s) {
 	case DCM_ACTIVE:
 	case DCM_PROACTIVE:
-		check_where(k, head, pd_where(w));
+		if (!copy)
+			check_where(k, head, pd_where(w));
 		break;
 	case DCM_INACTIVE:
 		check_where(k, head, pd_where(w));
@@ -230,7 +247,7 @@ static void check_sums(struct walk *k)
 			if (!l->wb[j].in_use)
 				continue;
 			wb += 1u << l->wb[j].order;
-			if (l->wb[j].cancelled)
+			if (l->wb[j].cancelled || l->wb[j].copy)
 				cancelled += 1u << l->wb[j].order;
 		}
 		inactive += l->inactive.nr_pages;
@@ -240,7 +257,7 @@ static void check_sums(struct walk *k)
 	}
 	if ((u64)fh->frames != k->frames + cancelled)
 		fh_violation(fh,
-			     "%lld frames allocated, %llu in blocks, %llu in cancelled write-backs",
+			     "%lld frames allocated, %llu in blocks, %llu in cancelled write-backs and copies",
 			     (long long)fh->frames,
 			     (unsigned long long)k->frames,
 			     (unsigned long long)cancelled);
@@ -306,7 +323,7 @@ void fh_fsck(struct fake_home *fh, bool quiet)
 	free(k.seen);
 }
 
-static u64 cancelled_pages(const struct fake_home *fh)
+static u64 beside_pages(const struct fake_home *fh)
 {
 	u64 n = 0;
 	u32 i, j;
@@ -315,7 +332,8 @@ static u64 cancelled_pages(const struct fake_home *fh)
 		const struct dcm_lane *l = &fh->vm->lane[i];
 
 		for (j = 0; j < DCM_WBS_MAX; j++)
-			if (l->wb[j].in_use && l->wb[j].cancelled)
+			if (l->wb[j].in_use &&
+			    (l->wb[j].cancelled || l->wb[j].copy))
 				n += 1u << l->wb[j].order;
 	}
 	return n;
@@ -338,13 +356,14 @@ static u64 coming_pages(const struct fake_home *fh)
 }
 
 /*
- * Invariant 3. Over the budget only frames of cancelled write-backs may be;
+ * Invariant 3. Over the budget only frames of cancelled write-backs and of
+ * copies of mapped blocks may be;
  * after the budget went down what is too much may only shrink.
  */
 void fh_check_budget(struct fake_home *fh)
 {
 	u64 d = (u64)(fh->mapped + fh->frames) + coming_pages(fh),
-	    over = cancelled_pages(fh);
+	    over = beside_pages(fh);
 	u64 budget = READ_ONCE(fh->vm->budget);
 	struct dcm_stats st;
 

@@ -128,7 +128,8 @@ void fh_note_lost(struct fake_home *fh, u32 gfn)
 	if (fh_present(fh, gfn))
 		fh_violation(fh, "lost while mapped: %s",
 			     fh_page_text(fh, gfn));
-	if (t & 1)
+	/* unless it was written to a donor as it was */
+	if ((t & 1) && !fh->cfg.settles)
 		fh_violation(fh, "a page that is zero can't be lost: %s",
 			     fh_page_text(fh, gfn));
 	/* The other slab of a move may have a copy that nobody counts on. */
@@ -278,10 +279,11 @@ void fh_discard(struct fake_home *fh, u32 lane, u32 gfn, u32 nr)
 	}
 }
 
-int fh_to_donor(struct fake_home *fh, u32 lane, u32 gfn, u32 nr, u64 ticks)
+int fh_to_donor(struct fake_home *fh, u32 lane, u32 gfn, u32 nr, bool keep,
+		u64 ticks)
 {
 	struct dcm_lane *l = enter(fh, lane);
-	int err = dcm_settle(l, gfn, nr, fh->vm->ops->now_ns() + ticks);
+	int err = dcm_settle(l, gfn, nr, keep, fh->vm->ops->now_ns() + ticks);
 
 	leave(fh, lane);
 	return err;

@@ -619,6 +619,7 @@ struct fake_home *fh_create(const struct fh_config *cfg)
 		.nr_lanes = cfg->nr_lanes,
 		.budget_pages = cfg->budget,
 		.sparse = cfg->sparse,
+		.dirty_late = cfg->dirty_bits,
 		.seed = cfg->seed,
 		.ops = &fake_ops,
 		.priv = fh,

@@ -110,6 +110,7 @@ struct fh_config {
 	bool touched_bits;
 	bool direct;
 	bool sparse;
+	bool settles; /* dcm_settle() is used */
 	bool threads;
 	u32 max_delay;
 	u32 qdepth;
@@ -197,7 +198,8 @@ void fh_discard(struct fake_home *fh, u32 lane, u32 gfn, u32 nr);
 void fh_hint(struct fake_home *fh, u32 lane, u32 gfn, u32 nr,
 	     enum dcm_hint what);
 /* dcm_settle(), until @ticks from now. */
-int fh_to_donor(struct fake_home *fh, u32 lane, u32 gfn, u32 nr, u64 ticks);
+int fh_to_donor(struct fake_home *fh, u32 lane, u32 gfn, u32 nr, bool keep,
+		u64 ticks);
 int fh_budget(struct fake_home *fh, u64 pages);
 
 /* Poll and balance every lane until nothing is in flight. */

@@ -43,11 +43,12 @@ void dcm_gc_pages_release(struct dcm_pager *p)
 }
 
 uint32_t dcm_gc_pages_settle(struct dcm_pager *p, uint64_t va, uint64_t bytes,
-			     uint64_t until_ms)
+			     bool keep, uint64_t until_ms)
 {
 	(void)p;
 	(void)va;
 	(void)bytes;
+	(void)keep;
 	(void)until_ms;
 	return VIRTIO_GC_OK;
 }
