@@ -179,8 +179,8 @@ def mutator(build: Path, repeat: int) -> report.Row:
         value,
         value >= 0.9,
         f"{MUTATOR_MIB} MiB, half direct, 99 of 100 accesses in a sixteenth: {steps:.0f} steps of "
-        f"16 objects a second without, traces of {trace / 1e6:.0f} ms with a barrier; TRACE_START "
-        "leaves nothing mapped, and what the program fetches again is in it",
+        f"16 objects a second without, traces of {trace / 1e6:.0f} ms with a barrier; the first "
+        "write to each page after TRACE_START is a fault",
     )
 
 
