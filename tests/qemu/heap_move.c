@@ -304,15 +304,16 @@ u32 heap_compact(struct heap *h, u32 donor)
 	struct virtio_gc_area area = { .bytes = htole64(2 * HEAP_REGION) };
 	struct virtio_gc_region list[HEAP_REGIONS];
 	struct virtio_gc_moved moved[HEAP_REGIONS];
-	u32 n = heap_regions(h, list, HEAP_REGIONS), moves, status,
+	/* bitmaps come behind, where nothing may be moved to [VGC-D-35] */
+	u32 n = heap_regions(h, list, HEAP_TABLES_AT), moves, status,
 	    at = HEAP_PAIRS_AT;
 	u64 roots[64];
 
 	/* two free regions of its own for tables */
-	while (at < HEAP_REGIONS &&
+	while (at < HEAP_TABLES_AT &&
 	       (h->donor[at] != donor || h->m->top[at] || h->m->top[at + 1]))
 		at += 2;
-	if (at == HEAP_REGIONS)
+	if (at == HEAP_TABLES_AT)
 		return 0;
 	area.tables = htole64(at * HEAP_REGION);
 	memmove(list + at, list + at + 2, (n - at - 2) * sizeof(*list));
