@@ -65,6 +65,11 @@ KINDS = {
 VERBS_HOST = pytest.param("verbs", marks=pytest.mark.rdma)
 
 
+def slow(kind: str) -> Any:
+    """That way to donors in `make test-kernel` only."""
+    return pytest.param(kind, marks=pytest.mark.slow)
+
+
 # Donors and hosts have 5 s to hear of each other. An emulated machine, on processors that others
 # use too, may not run them for that long: who uses memory must not be in their way as well.
 FIRST = ["nice", "-n", "-15"]
@@ -204,7 +209,7 @@ def host(new_bed: NewBed, request: pytest.FixtureRequest) -> Host:
     return Host(new_bed(guest=False, kvm=False, memory_mib=memory), kind)
 
 
-@pytest.mark.parametrize("host", ["unix", "tcp", "plain", VERBS_HOST], indirect=True)
+@pytest.mark.parametrize("host", [slow("unix"), "tcp", slow("plain"), VERBS_HOST], indirect=True)
 @pytest.mark.timeout(900 * debug.PATIENCE)
 def test_a_donor_drains_while_its_memory_is_used(host: Host) -> None:
     """It gets every slab back and ends well; the other has them; each byte is right."""
@@ -258,7 +263,7 @@ def test_a_donor_dies_while_its_memory_is_used(host: Host) -> None:
 @pytest.mark.parametrize(
     "host",
     [
-        pytest.param("unix", marks=pytest.mark.slow),
+        slow("unix"),
         "tcp",
         pytest.param("verbs", marks=[pytest.mark.rdma, pytest.mark.slow]),
     ],
@@ -332,7 +337,7 @@ def test_end_at_once(host: Host) -> None:
     host.close()
 
 
-@pytest.mark.parametrize("host", ["unix", "tcp", VERBS_HOST], indirect=True)
+@pytest.mark.parametrize("host", [slow("unix"), "tcp", VERBS_HOST], indirect=True)
 @pytest.mark.timeout(900 * debug.PATIENCE)
 def test_the_daemon_comes_back(host: Host) -> None:
     """Killed and started, and told to start again, while memory is used: nothing is lost."""
