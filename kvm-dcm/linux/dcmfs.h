@@ -246,6 +246,7 @@ static inline struct page *dcmfs_chain_next(struct page *page)
 extern const struct dcm_ops dcmfs_ops;
 extern const struct address_space_operations dcmfs_aops;
 void dcmfs_unwant(struct dcmfs_vm *vm, u32 extent);
+u32 dcmfs_wanting(struct dcmfs_vm *vm, u32 first);
 void dcmfs_frames_drop(struct dcmfs_vm *vm);
 
 /* slab.c */

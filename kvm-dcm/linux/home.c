@@ -428,6 +428,29 @@ void dcmfs_unwant(struct dcmfs_vm *vm, u32 extent)
 		atomic_dec(&vm->wanted);
 }
 
+/**
+ * dcmfs_wanting() - the next extent that wants a slab
+ * @vm: whose
+ * @first: from where on
+ *
+ * Who wants one says so before it looks whether one has come meanwhile
+ * (op_want_slab()): an extent that has one is not named.
+ *
+ * Return: an extent, or as many as there are.
+ */
+u32 dcmfs_wanting(struct dcmfs_vm *vm, u32 first)
+{
+	u32 nr = vm->core->nr_extents, n;
+
+	for (n = (u32)find_next_bit(vm->want, nr, first); n < nr;
+	     n = (u32)find_next_bit(vm->want, nr, n + 1)) {
+		if (!extent_served(vm->core, n))
+			break;
+		dcmfs_unwant(vm, n);
+	}
+	return n;
+}
+
 static void op_lost(struct dcm_lane *lane, u32 gfn, u32 nr)
 {
 	struct dcmfs_access *a = lane_home(lane)->access;

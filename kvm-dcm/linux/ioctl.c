@@ -104,8 +104,7 @@ static long ioc_wanted(struct dcmfs_vm *vm, void __user *arg)
 		return -EFAULT;
 	if (wanted.first >= vm->core->nr_extents)
 		return -ENOENT;
-	wanted.extent = (u32)find_next_bit(vm->want, vm->core->nr_extents,
-					   wanted.first);
+	wanted.extent = dcmfs_wanting(vm, wanted.first);
 	if (wanted.extent >= vm->core->nr_extents)
 		return -ENOENT;
 	return copy_to_user(arg, &wanted, sizeof(wanted)) ? -EFAULT : 0;

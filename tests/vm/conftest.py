@@ -2,7 +2,7 @@
 """The L1 that tests share, fresh ones for those that need one, and what judges both.
 
 An L1's kernel log is looked at after every test: a test that leaves a complaint fails, whatever
-else it found, and the next one gets another L1.
+else it found. After a test that failed, of this or of anything else, the next one gets another L1.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tests.vm.bed import Bed, Spec
 
 LOGS = BUILD / "test" / "vm"
 NewBed = Callable[..., Bed]
+FAILED = pytest.StashKey[bool]()
 
 
 def seed() -> str:
@@ -37,6 +38,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """Why a test failed is told at once: all of them can take an hour."""
     outcome: Any = yield
     report = outcome.get_result()
+    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
     reporter = item.config.pluginmanager.get_plugin("terminalreporter")
     if report.failed and reporter is not None:
         reporter.write_line(f"\n{item.name}, {report.when}: {report.longreprtext}", red=True)
@@ -109,7 +111,9 @@ def bed(shared_bed: Shared, request: pytest.FixtureRequest) -> Iterator[Bed]:
     finally:
         wrong = bed.complaints(f"end {request.node.name}")
         print(f"{request.node.name}: {time.monotonic() - begin:.0f} s", flush=True)
-        if wrong:
+        if not wrong and "kvm_dcm " in bed.get("/proc/modules").decode():
+            wrong.append("left in L1: kvm-dcm.ko")
+        if wrong or request.node.stash.get(FAILED, False):
             shared_bed.drop()
     judge(wrong, bed)
 

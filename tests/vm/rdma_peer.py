@@ -388,9 +388,10 @@ def killed(raw: Raw) -> None:
     other = int((HERE / "ready").read_text())
     (HERE / "ready").unlink()
     assert status()["rdma"]["registered_bytes"] > 0
+    # Its own child first, which would end by itself when nobody writes to it any more.
+    os.kill(other, signal.SIGKILL)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    os.kill(other, signal.SIGKILL)
     settled(8)
 
 
