@@ -191,7 +191,8 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 	zero = mask & f->zero;
 	data = mask & (u16)~f->zero & (u16)~f->hidden;
 	wr = data & f->writable;
-	src = (char *)f->io.data - f->first * DCM_PAGE_SIZE;
+	/* Of the block's first byte, which may not be there: as a number. */
+	src = (const char *)((uintptr_t)f->io.data - f->first * DCM_PAGE_SIZE);
 	if (!slab || !(data & (data - 1))) {
 		/* Can't fail half way. */
 		err = copy_in(pg, va, src, data & (u16)~wr, DCM_UFFD_WP | quiet,
