@@ -188,6 +188,9 @@ static void bench_evacuate(u64 mib, u32 runs)
 	u8 *to;
 
 	space_make(&h);
+	/* nothing is in the other two yet */
+	for (u32 i = 1; i < h.regions; i++)
+		h.list[i].top = i * h.g.region_bytes;
 	gc_heap_fill(&h.g, 1, 500);
 	to = gc_heap_map(h.g.region_bytes);
 	for (u32 i = 0; i < 4 * runs; i++) {
