@@ -16,8 +16,11 @@
  * themselves are the queue, as Cheney's. When the stack is full, fields are
  * left out and the copies are walked once more at the end.
  *
- * What a field refers to is fetched when the field is put aside, and so is the
- * place of it.
+ * Either way a field goes through a short queue before its target is looked
+ * at, which is fetched meanwhile, as is its word of the table, and then its
+ * place. So depth first follows several references side by side: to follow one
+ * would be to wait for memory at each object. A parent and its first child come
+ * a few objects apart, not pages.
  *
  * The table lies in memory others may write: what is read back from it is
  * the number of one of its places, or a number to be stored, and no other
@@ -28,15 +31,15 @@
 
 #include "object.h"
 
-#define MOVE_STACK	8192u
-#define MOVE_AHEAD	16u	/* fields between prefetch and use */
+#define MOVE_STACK	262144u	/* 2 MiB, as far as it is used */
+#define MOVE_AHEAD	8u	/* fields between prefetch and use */
+#define MOVE_ROOM	512u	/* bytes of copies to be fetched ahead */
 #define MOVE_PLACE_NONE	U32_MAX
 
 /* A reference field of a copy, and what it refers to in the from-region. */
 struct step {
 	u32 field;
 	u32 unit;
-	u32 index;	/* of its place */
 };
 
 /**
@@ -120,6 +123,7 @@ static inline u32 object_copy(struct move *m, u64 unit, u32 index,
 		return status;
 	if (o->bytes > m->s->l.region_bytes - m->end)
 		return VIRTIO_GC_NO_SPACE;
+	__builtin_prefetch(m->to + m->end + MOVE_ROOM, 1);
 	memcpy(m->to + m->end, p, o->bytes);
 	*place = (u32)(m->end >> 3);
 	m->end += o->bytes;
@@ -127,30 +131,19 @@ static inline u32 object_copy(struct move *m, u64 unit, u32 index,
 	return VIRTIO_GC_OK;
 }
 
-/* Does @field refer to what moves? Then that is on its way into the cache. */
+/* Does @field refer into the from-region? */
 static inline bool step_make(const struct move *m, u32 field, struct step *step)
 {
 	const struct dcm_gc_layout *l = &m->s->l;
 	u64 ref = gc_ref_load(m->to + field, l->ref_bytes), unit;
-	const u8 *p;
-	u32 index;
 
 	if (!ref)
 		return false;
 	unit = m->bias + (ref << l->ref_shift);
 	/* as in scan.c: what is not aligned is too far */
 	unit = unit >> 3 | unit << 61;
-	if (unit >= m->top >> 3)
-		return false;
-	index = place_index(m, unit);
-	if (index == U32_MAX)
-		return false;
-	p = m->from + unit * 8;
-	__builtin_prefetch(p);
-	__builtin_prefetch(p + 32);
-	__builtin_prefetch(&m->places[index], 1);
-	*step = (struct step){ field, (u32)unit, index };
-	return true;
+	*step = (struct step){ field, (u32)unit };
+	return unit < m->top >> 3;
 }
 
 static inline void field_push(struct move *m, u32 field)
@@ -180,20 +173,69 @@ static void fields_push(struct move *m, u32 at, const struct gc_object *o)
 }
 
 /*
- * The field says the new place of what it refers to; copy that if need be, in
- * which case @o and @place are of the copy and @copied is set.
+ * Steps in order, while what they need is fetched: first the object and its
+ * word of the table, and when that is there, the place it says.
  */
-static inline u32 step_settle(struct move *m, const struct step *step,
-			      struct gc_object *o, u32 *place, bool *copied)
+struct queue {
+	struct step step[2 * MOVE_AHEAD];
+	u32 index[2 * MOVE_AHEAD];	/* of their places */
+	u32 first;
+	u32 known;	/* from @first on: @index is */
+	u32 end;
+};
+
+static inline void queue_know(struct move *m, struct queue *q)
+{
+	u32 i = q->known++ % (2 * MOVE_AHEAD);
+
+	q->index[i] = place_index(m, q->step[i].unit);
+	if (q->index[i] != U32_MAX)
+		__builtin_prefetch(&m->places[q->index[i]], 1);
+}
+
+/* There is room for it. */
+static inline void queue_put(struct move *m, struct queue *q,
+			     const struct step *step)
+{
+	const u8 *p = m->from + step->unit * 8ull;
+
+	__builtin_prefetch(&m->words[step->unit >> 6]);
+	/* most objects end in these */
+	__builtin_prefetch(p);
+	__builtin_prefetch(p + 64);
+	__builtin_prefetch(p + 128);
+	q->step[q->end++ % (2 * MOVE_AHEAD)] = *step;
+	if (q->end - q->known == MOVE_AHEAD)
+		queue_know(m, q);
+}
+
+static inline bool queue_full(const struct queue *q)
+{
+	return q->end - q->first == 2 * MOVE_AHEAD;
+}
+
+/*
+ * The first field says the new place of what it refers to; if that has to be
+ * copied, @copied is set, and @o and @place are of the copy.
+ */
+static inline u32 queue_take(struct move *m, struct queue *q,
+			     struct gc_object *o, u32 *place, bool *copied)
 {
 	const struct dcm_gc_layout *l = &m->s->l;
-	u32 status;
+	const struct step *step;
+	u32 status, index;
 	u64 ref;
 
+	if (q->known == q->first)
+		queue_know(m, q);
+	step = &q->step[q->first % (2 * MOVE_AHEAD)];
+	index = q->index[q->first++ % (2 * MOVE_AHEAD)];
 	*copied = false;
-	*place = le32toh(READ_ONCE(m->places[step->index]));
+	if (index == U32_MAX)
+		return VIRTIO_GC_OK;
+	*place = le32toh(READ_ONCE(m->places[index]));
 	if (*place == MOVE_PLACE_NONE) {
-		status = object_copy(m, step->unit, step->index, o, place);
+		status = object_copy(m, step->unit, index, o, place);
 		if (status)
 			return status;
 		*copied = true;
@@ -207,47 +249,36 @@ static inline u32 step_settle(struct move *m, const struct step *step,
 
 static u32 depth_first(struct move *m, u32 at, const struct gc_object *first)
 {
+	struct queue q = { .end = 0 };
+	u32 status = VIRTIO_GC_OK, place;
 	struct gc_object o;
-	u32 status, place;
 	bool copied;
 
 	fields_push(m, at, first);
-	while (m->depth) {
-		status = step_settle(m, &m->stack[--m->depth], &o, &place,
-				     &copied);
-		if (status)
-			return status;
+	while (!status && (m->depth || q.first != q.end)) {
+		if (m->depth && !queue_full(&q)) {
+			queue_put(m, &q, &m->stack[--m->depth]);
+			continue;
+		}
+		status = queue_take(m, &q, &o, &place, &copied);
 		if (copied)
 			fields_push(m, place * 8, &o);
 	}
-	return VIRTIO_GC_OK;
-}
-
-/* Fields that wait in order, while what they refer to is fetched. */
-struct queue {
-	struct step step[MOVE_AHEAD];
-	u32 first;
-	u32 n;
-};
-
-static u32 queue_take(struct move *m, struct queue *q)
-{
-	const struct step *step = &q->step[q->first++ % MOVE_AHEAD];
-	struct gc_object o;
-	bool copied;
-	u32 place;
-
-	q->n--;
-	return step_settle(m, step, &o, &place, &copied);
+	return status;
 }
 
 static inline u32 queue_add(struct move *m, struct queue *q, u64 field)
 {
-	u32 status = q->n == MOVE_AHEAD ? queue_take(m, q) : VIRTIO_GC_OK;
+	u32 status = VIRTIO_GC_OK, place;
+	struct gc_object o;
+	struct step step;
+	bool copied;
 
-	if (!status)
-		q->n += step_make(m, (u32)field,
-				  &q->step[(q->first + q->n) % MOVE_AHEAD]);
+	if (!step_make(m, (u32)field, &step))
+		return VIRTIO_GC_OK;
+	if (queue_full(q))
+		status = queue_take(m, q, &o, &place, &copied);
+	queue_put(m, q, &step);
 	return status;
 }
 
@@ -273,13 +304,14 @@ static u32 fields_add(struct move *m, struct queue *q, u64 at,
 /* Settle all fields of the copies from @at to the last there is by then. */
 static u32 copies_settle(struct move *m, u64 at)
 {
-	struct queue q = { .n = 0 };
-	u32 status = VIRTIO_GC_OK;
+	struct queue q = { .end = 0 };
+	u32 status = VIRTIO_GC_OK, place;
 	struct gc_object o;
+	bool copied;
 
-	while (!status && (at < m->end || q.n)) {
+	while (!status && (at < m->end || q.first != q.end)) {
 		if (at == m->end) {
-			status = queue_take(m, &q);
+			status = queue_take(m, &q, &o, &place, &copied);
 			continue;
 		}
 		status = gc_object_read(m->s, m->to + at, m->end - at, &o);
