@@ -159,6 +159,10 @@ struct dcm_unmap {
  * @unprotect: let pages be written, wake.
  * @unmap: take @nr blocks out of the guest, so that no access is possible
  *	any more when it returns. Fills in the out fields.
+ * @copy: bytes of the pages under @v->dirty of a mapped block go to their
+ *	places in a frame, as with @unmap, but all pages stay mapped, these so
+ *	that their next write faults. Not asked of a home that learns dirtiness
+ *	from page tables: there it is unmap and remap.
  * @wake: let every access waiting on these pages try again.
  * @zero_mask: which of the pages under @mask of a frame are all zero.
  * @frame_data: where the bytes of page @page of a frame are, for a WRITE.
@@ -183,6 +187,7 @@ struct dcm_ops {
 	void (*unprotect)(struct dcm_lane *lane, u32 gfn, u32 nr);
 	void (*unmap)(struct dcm_lane *lane, struct dcm_unmap *v,
 		      unsigned int nr);
+	void (*copy)(struct dcm_lane *lane, struct dcm_unmap *v);
 	void (*wake)(struct dcm_lane *lane, u32 gfn, u32 nr);
 	u16 (*zero_mask)(struct dcm_lane *lane, u32 frame, unsigned int order,
 			 u16 mask);

@@ -19,6 +19,21 @@
 #define FF_NOGROW 0x100 /* take the block in the size it has */
 #define FRAME_TRIES 4 /* times to evict and look again before STALL */
 
+/*
+ * The second write to a block lets all of it be written: it is not faults that
+ * cost then, but bytes. Where all that is dirty is written time and again
+ * (dcm_settle()), a quarter of it has to be dirty for that.
+ */
+static bool dirty_enough(const struct dcm_vm *vm, u32 head, unsigned int order)
+{
+	unsigned int dirty =
+		hweight16(dcm_block_flag(vm, head, order, PD_DIRTY));
+
+	if (pd_word(pd_of(vm, head)) & PD_SETTLED)
+		return dirty << 2 >= 1u << order;
+	return dirty;
+}
+
 /* Page of a mapped block. Locked on entry, not on return. */
 static enum dcm_fault_result fault_mapped(struct dcm_lane *lane, u32 head,
 					  unsigned int order, u32 gfn,
@@ -31,8 +46,7 @@ static enum dcm_fault_result fault_mapped(struct dcm_lane *lane, u32 head,
 	pd_set(pd_of(vm, head), PD_BUSY);
 	pd_set(page, PD_TOUCHED | PD_OBSERVED);
 	if (flags & DCM_FF_WP) {
-		/* The second write to a block lets all of it be written. */
-		if (order && dcm_block_flag(vm, head, order, PD_DIRTY)) {
+		if (order && dirty_enough(vm, head, order)) {
 			from = head;
 			nr = 1u << order;
 		}

@@ -61,6 +61,26 @@ static int settle_unmap(struct dcm_lane *lane, u32 head, unsigned int order)
 	return dcm_demoted(lane, v) ? 0 : -EBUSY;
 }
 
+/* The bytes of @pages, and of what else is dirty, in a frame; all stay mapped. */
+static void copy_out(struct dcm_lane *lane, struct dcm_unmap *v, u16 pages)
+{
+	struct dcm_vm *vm = lane->vm;
+
+	if (!vm->dirty_late) {
+		v->dirty = pages;
+		vm->ops->copy(lane, v);
+		if (!v->err)
+			dcm_unmap_note(vm, v);
+		return;
+	}
+	vm->ops->unmap(lane, v, 1);
+	if (v->err)
+		return;
+	dcm_unmap_note(vm, v);
+	v->dirty |= pages;
+	vm->ops->remap(lane, v->gfn, v->order, v->frame, 0, v->dirty != 0);
+}
+
 /* A mapped block, locked and not BUSY, is written as it is. Not locked after. */
 static int settle_copy(struct dcm_lane *lane, u32 head, unsigned int order)
 {
@@ -71,6 +91,8 @@ static int settle_copy(struct dcm_lane *lane, u32 head, unsigned int order)
 	struct dcm_wb *wb;
 	int err;
 
+	if (!(pd_word(pd) & PD_SETTLED))
+		pd_set(pd, PD_SETTLED);
 	if (!pages && !vm->dirty_late) {
 		pd_unlock(pd);
 		return SETTLE_DONE;
@@ -88,17 +110,14 @@ static int settle_copy(struct dcm_lane *lane, u32 head, unsigned int order)
 	}
 	dcm_queue_out(vm, head, order);
 	unmap_prepare(lane, head, order);
-	vm->ops->unmap(lane, v, 1);
+	copy_out(lane, v, pages);
 	if (v->err) {
 		dcm_wb_unclaim(lane, wb);
 		dcm_demoted(lane, v);
 		return -EBUSY;
 	}
-	dcm_unmap_note(vm, v);
-	pages |= v->dirty;
-	vm->ops->remap(lane, head, order, v->frame, 0, pages != 0);
-	if (pages) {
-		dcm_wb_copy(lane, wb, order, pages, v->frame);
+	if (v->dirty) {
+		dcm_wb_copy(lane, wb, order, v->dirty, v->frame);
 		return SETTLE_SOON;
 	}
 	dcm_wb_unclaim(lane, wb);

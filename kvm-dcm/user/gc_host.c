@@ -232,12 +232,18 @@ static uint32_t pages_of(struct dcm_gc_host *gc, const struct job *j,
 	const struct virtio_gc_region *region = j->r.entries;
 	const struct virtio_gc_move *move = j->r.entries;
 	const struct virtio_gc_area *area = j->r.body;
-	uint32_t status = VIRTIO_GC_OK, i;
+	uint32_t status = VIRTIO_GC_OK, i, n;
 
-	for (i = 0; !status && i < j->r.count; i++) {
+	for (i = 0; !status && i < j->r.count; i += n) {
+		n = 1;
 		if (j->r.command != VIRTIO_GC_EVACUATE) {
-			status = pages(gc, j, what, le32toh(region[i].region),
-				       1);
+			/* what lies side by side is done together */
+			uint64_t first = le32toh(region[i].region);
+
+			while (i + n < j->r.count &&
+			       le32toh(region[i + n].region) == first + n)
+				n++;
+			status = pages(gc, j, what, first, n);
 			continue;
 		}
 		status = pages(gc, j, what, le32toh(move[i].from), 1);

@@ -381,9 +381,6 @@ static int unmap_move(struct dcm_pg_lane *l, struct dcm_unmap *v, u16 mask)
 	unsigned int i = 0, n;
 	u16 moved = 0;
 
-	/* Left-out pages are holes, and may be moved over. */
-	if (dcm_guest_mask(&pg->guest, v->gfn, v->order) == page_mask(v->order))
-		mask = page_mask(v->order);
 	for (; run_next(mask, &i, &n); i += n) {
 		u64 off = (u64)i * DCM_PAGE_SIZE;
 		int err = dcm_uffd_move(&pg->uffd, (u64)dst + off, va + off,
@@ -466,7 +463,11 @@ static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
 				collect_hidden(l, v->gfn, hidden, NULL);
 			continue;
 		}
-		v->err = want_move(pg, v) ? unmap_move(l, v, mask) : -EINVAL;
+		/* Left-out pages are holes, and may be moved over. */
+		v->err = !want_move(pg, v)    ? -EINVAL :
+			 mask + hidden == page_mask(v->order) ?
+						unmap_move(l, v, mask | hidden) :
+						unmap_move(l, v, mask);
 		if (v->err == -EBUSY)
 			continue;
 		/* Also what MOVE can't do: several mappings, or read-only. */
@@ -478,6 +479,42 @@ static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
 				       dcm_frame_addr(&pg->frames, v->frame));
 	}
 	dcm_uffd_drop(&pg->uffd, l->iov, nr_iov);
+	__atomic_fetch_add(&l->unmap_seq, 1, __ATOMIC_SEQ_CST);
+}
+
+/*
+ * The pages that change move out, which tells whether I/O has them, and copies
+ * of them come in: whoever writes to these is heard of.
+ */
+static void op_copy(struct dcm_lane *lane, struct dcm_unmap *v)
+{
+	struct dcm_pager *pg = pager_of(lane);
+	struct dcm_pg_lane *l = home_of(lane);
+	u64 va = dcm_guest_va(&pg->guest, v->gfn);
+	u16 mask = dcm_guest_mask(&pg->guest, v->gfn, v->order) & v->dirty;
+	u16 hidden = dcm_sample_mask(pg, v->gfn, v->order), done = 0;
+	unsigned int stays = 0;
+	char *bytes;
+
+	/* Pairs with dcm_pager_pin(). */
+	__atomic_fetch_add(&l->unmap_seq, 1, __ATOMIC_SEQ_CST);
+	v->err = -EBUSY;
+	if (!pinned(&pg->guest, v->gfn, v->order))
+		v->err = pg->uffd.move ?
+				 unmap_move(l, v, mask & (u16)~hidden) :
+				 -EINVAL;
+	if (v->err != -EBUSY) {
+		if (v->err)
+			unmap_copy(l, v, mask & (u16)~hidden, &stays);
+		hidden &= mask;
+		v->observed |= hidden;
+		bytes = dcm_frame_addr(&pg->frames, v->frame);
+		if (hidden)
+			collect_hidden(l, v->gfn, hidden, bytes);
+		copy_in(pg, va, bytes, v->err ? hidden : mask, DCM_UFFD_WP,
+			&done);
+		v->err = 0;
+	}
 	__atomic_fetch_add(&l->unmap_seq, 1, __ATOMIC_SEQ_CST);
 }
 
@@ -600,6 +637,7 @@ const struct dcm_ops dcm_pager_ops = {
 	.reveal = op_reveal,
 	.unprotect = op_unprotect,
 	.unmap = op_unmap,
+	.copy = op_copy,
 	.wake = op_wake,
 	.zero_mask = op_zero_mask,
 	.frame_data = op_frame_data,

@@ -133,6 +133,35 @@ static void test_only_what_changed(void **state)
 	end(fh);
 }
 
+/* Of a large block too, unless more than a quarter of it was written. */
+static void test_few_of_a_block(void **state)
+{
+	struct fh_config cfg = calm();
+	struct fake_home *fh;
+	u32 i, n, head = 128;
+	u64 written;
+
+	(void)state;
+	cfg.budget = 512;
+	fh = world_with_slabs(cfg);
+	tune(fh, "largest_block", 65536);
+	for (i = 0; i < head + 8; i++)
+		put(fh, i);
+	assert_int_equal(pd_order(pd_word(&fh->vm->pd[head])), 3);
+	assert_int_equal(fh_to_donor(fh, 0, head, 8, true, LONG), 0);
+	for (n = 1; n <= 3; n++) {
+		for (i = 0; i < n; i++)
+			put(fh, head + 7 - 3 * i);
+		written = count(fh, DCM_C_WRITTEN_PAGES);
+		assert_int_equal(fh_to_donor(fh, 0, head, 8, true, LONG), 0);
+		assert_int_equal(count(fh, DCM_C_WRITTEN_PAGES) - written,
+				 n > 2 ? 8 : n);
+		kept(fh, head, 8);
+	}
+	assert_int_equal(fh->nr_copies, 4);
+	end(fh);
+}
+
 /* Pages in every state: written, zero, read only, never touched; twice. */
 static void mixed(u64 block, u64 budget, u32 delay, bool dirty_bits)
 {
@@ -240,6 +269,7 @@ int main(void)
 		cmocka_unit_test(test_mixed),
 		cmocka_unit_test(test_kept),
 		cmocka_unit_test(test_only_what_changed),
+		cmocka_unit_test(test_few_of_a_block),
 		cmocka_unit_test(test_after_discard),
 		cmocka_unit_test(test_no_slab),
 		cmocka_unit_test(test_pinned),

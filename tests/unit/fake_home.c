@@ -445,6 +445,48 @@ static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
 		op_end(fh, lane, v[i].gfn, 1u << v[i].order);
 }
 
+static void op_copy(struct dcm_lane *lane, struct dcm_unmap *v)
+{
+	struct fake_home *fh = lane->priv;
+	u32 nr = 1u << v->order, i;
+
+	op_begin(fh, lane, v->gfn, nr, "copy");
+	if (fh->cfg.dirty_bits || !v->dirty)
+		fh_violation(fh, "copy of %#x of %s", v->dirty,
+			     fh_page_text(fh, v->gfn));
+	if (fh_chance(fh, lane->id, fh->cfg.p_pinned)) {
+		__atomic_fetch_add(&fh->nr_pinned, 1, __ATOMIC_RELAXED);
+		v->err = -EBUSY;
+		op_end(fh, lane, v->gfn, nr);
+		return;
+	}
+	v->err = 0;
+	v->frame = frame_alloc(fh, v->order);
+	v->touched = 0;
+	v->observed = 0;
+	for (i = 0; i < nr; i++) {
+		u16 bit = (u16)(1u << i);
+		u64 w;
+
+		fh->store[v->frame + i] = FH_POISON;
+		if (!(v->dirty & bit))
+			continue;
+		w = __atomic_fetch_and(&fh->page[v->gfn + i],
+				       ~(FH_WRITABLE | FH_DIRTY | FH_HIDDEN),
+				       __ATOMIC_ACQ_REL);
+		if (!(w & FH_PRESENT))
+			fh_violation(fh, "copy of %s: not mapped",
+				     fh_page_text(fh, v->gfn + i));
+		if (w & FH_HIDDEN)
+			v->observed |= bit;
+		fh->store[v->frame + i] = w & FH_CONTENT;
+	}
+	__atomic_fetch_add(&fh->nr_copies, 1, __ATOMIC_RELAXED);
+	note_direct(fh);
+	op_end(fh, lane, v->gfn, nr);
+	fh_wake_pages(fh, v->gfn, nr);
+}
+
 static void op_wake(struct dcm_lane *lane, u32 gfn, u32 nr)
 {
 	fh_wake_pages(lane->priv, gfn, nr);
@@ -570,6 +612,7 @@ static const struct dcm_ops fake_ops = {
 	.reveal = op_reveal,
 	.unprotect = op_unprotect,
 	.unmap = op_unmap,
+	.copy = op_copy,
 	.wake = op_wake,
 	.zero_mask = op_zero_mask,
 	.frame_data = op_frame_data,

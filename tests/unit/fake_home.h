@@ -157,7 +157,7 @@ struct fake_home {
 	/* what happened, for tests */
 	u64 nr_posts, nr_reads, nr_writes, nr_installs, nr_unmaps, nr_remaps;
 	u64 nr_lost_calls, nr_zero_written, nr_errors, nr_pinned, nr_nested;
-	u64 nr_release, nr_discards, nr_bare, nr_undescribed;
+	u64 nr_release, nr_discards, nr_bare, nr_undescribed, nr_copies;
 };
 
 struct fake_home *fh_create(const struct fh_config *cfg);
