@@ -240,6 +240,10 @@ static int donor_set(struct reader *r, const char *name, const char *key,
 	if (!name_valid(name))
 		return FAIL(r,
 			    "[donor NAME]: 1 to 63 letters, digits, . _ - please");
+	/* where it tells its status: not for us, but in the same file */
+	if (!strcmp(key, "status"))
+		return strlen(value) <= DCM_ADDRESS_MAX ? 1 :
+		       FAIL(r, "status: must be HOST:PORT");
 	if (strcmp(key, "address"))
 		return FAIL(r, "unknown key '%.60s' in [donor]", key);
 	if (!address_valid(value))

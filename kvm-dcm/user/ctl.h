@@ -401,6 +401,8 @@ enum dcm_ctl_donor_state {
  * @reads: READs completed well
  * @writes: WRITEs completed well
  * @slabs_free: slabs it would give, as it last said
+ * @slabs_total: slabs it has in all, lent or not; 0: not known
+ * @slabs_used: slabs it has lent, to anybody
  * @why: of what the last connection or attempt failed, "" if it did not
  */
 struct dcm_ctl_donor_status {
@@ -414,6 +416,8 @@ struct dcm_ctl_donor_status {
 	u64 reads;
 	u64 writes;
 	u64 slabs_free;
+	u64 slabs_total;
+	u64 slabs_used;
 	char why[160];
 };
 

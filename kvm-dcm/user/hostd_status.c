@@ -61,6 +61,8 @@ static json_t *donor_json(const struct dcm_ctl_donor_status *d)
 	put_text(o, "transport", d->transport ? d->transport : "");
 	put(o, "slabs", d->slabs);
 	put(o, "slabs_free", d->slabs_free);
+	put(o, "slabs_total", d->slabs_total);
+	put(o, "slabs_used", d->slabs_used);
 	put(o, "rtt_ns", d->rtt_ns);
 	put_text(o, "why", d->why);
 	return o;

@@ -114,7 +114,7 @@ static json_t *prefetch_json(const u64 *c)
 	return o;
 }
 
-static json_t *donors_json(struct dcm_pager *pg)
+static json_t *donors_json(struct dcm_pager *pg, u32 *waiting)
 {
 	struct dcm_ctl_status *st = calloc(1, sizeof(*st));
 	json_t *a = json_array();
@@ -123,6 +123,7 @@ static json_t *donors_json(struct dcm_pager *pg)
 	if (!st)
 		return a;
 	dcm_ctl_status(pg->ctl, st);
+	*waiting = st->wanted;
 	for (i = 0; i < st->nr_donors; i++) {
 		struct dcm_ctl_donor_status *d = &st->donor[i];
 		json_t *o = json_object();
@@ -141,6 +142,9 @@ static json_t *donors_json(struct dcm_pager *pg)
 		put(o, "reads", d->reads);
 		put(o, "writes", d->writes);
 		put(o, "slabs_free", d->slabs_free);
+		put(o, "slabs_total", d->slabs_total);
+		put(o, "slabs_used", d->slabs_used);
+		put(o, "slab_bytes", dcm_ctl_extent_bytes(pg->ctl, 0));
 		json_object_set_new(o, "why", json_string(d->why));
 		json_array_append_new(a, o);
 	}
@@ -240,7 +244,7 @@ static json_t *status_json(struct dcm_pager *pg)
 	json_t *o = json_object(), *lat;
 	u64 indirect, cached;
 	const u64 *c;
-	u32 i;
+	u32 i, waiting = 0;
 
 	if (!st)
 		return o;
@@ -287,7 +291,8 @@ static json_t *status_json(struct dcm_pager *pg)
 	json_object_set_new(lat, "writeback", hist_json(pg, DCM_H_WRITEBACK));
 	json_object_set_new(o, "latency_ns", lat);
 	put(o, "lost_pages", c[DCM_C_LOST_PAGES]);
-	json_object_set_new(o, "donors", donors_json(pg));
+	json_object_set_new(o, "donors", donors_json(pg, &waiting));
+	put(o, "waiting", waiting);
 	json_object_set_new(o, "tunables", tunable_values(pg));
 	json_object_set_new(o, "lanes", lanes_json(pg));
 	json_object_set_new(o, "ranges", ranges_json(pg));
