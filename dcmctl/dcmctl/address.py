@@ -132,6 +132,7 @@ class Donor:
 
     name: str
     address: Address
+    status: str | None = None  # HOST:PORT of its HTTP status
 
     @classmethod
     def parse(cls, text: str, default_name: str) -> Donor:

@@ -14,6 +14,7 @@ from dcmctl.errors import DcmError, reason
 from dcmctl.units import PAGE, format_size
 
 MOUNTS = Path("/proc/self/mounts")
+DEBUG = Path("/sys/kernel/debug/kvm-dcm")
 FILESYSTEMS = Path("/proc/filesystems")
 VERSION = 2
 FOLDER = "libvirt"  # on the mount: what is in it is the hook's
@@ -107,6 +108,19 @@ def info(path: Path | int) -> Info:
         wanted=wanted,
         lost=lost * PAGE,
     )
+
+
+def counters(path: Path) -> dict[str, int]:
+    """Of a file, as the kernel counts them; root's, where debugfs is mounted."""
+    at = path.stat()
+    name = f"{os.major(at.st_dev)}:{os.minor(at.st_dev)}-{at.st_ino}"
+    text = (DEBUG / name / "stats").read_bytes()[: 1 << 16].decode()
+    found: dict[str, int] = {}
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) == 2 and words[1].isdigit():
+            found[words[0]] = int(words[1])
+    return found
 
 
 def set_budget(path: Path | int, size: int) -> None:

@@ -16,6 +16,7 @@ from dcmctl.status import Fields
 
 SOCKET = Path("/run/dcm-hostd/status.sock")
 ANSWER_MAX = 64 << 20  # 1024 files with 64 donors
+FILES_MAX = 1024
 TIMEOUT = 3.0
 
 
@@ -29,6 +30,10 @@ class HostDonor:
     slabs: int
     slabs_free: int  # it would lend to this tenant now
     why: str
+    transport: str = ""
+    rtt_ns: int = 0
+    slabs_total: int = 0  # that it may lend; 0: not known
+    slabs_used: int = 0  # that it has lent, to anybody
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,9 @@ class HostFile:
     slabs: int
     used: bool
     donors: tuple[HostDonor, ...]
+    bytes: int = 0
+    wanted: int = 0  # extents that wait for a slab
+    slabs_lost: int = 0
 
     @property
     def outstanding(self) -> int:
@@ -64,13 +72,23 @@ def _read(sock: socket.socket, deadline: float) -> bytes:
             raise TimeoutError
 
 
+def _exchange(path: Path, deadline: float) -> bytes:
+    """It closes connections that are too many at once: then again."""
+    while True:
+        with connect_unix(str(path), max(0.01, deadline - time.monotonic())) as sock:
+            data = _read(sock, deadline)
+        if data:
+            return data
+        time.sleep(0.05)
+        if time.monotonic() > deadline:
+            raise TimeoutError
+
+
 def ask(timeout: float = TIMEOUT) -> list[HostFile]:
     """Newest first."""
     path = socket_path()
-    deadline = time.monotonic() + timeout
     try:
-        with connect_unix(str(path), timeout) as sock:
-            data = _read(sock, deadline)
+        data = _exchange(path, time.monotonic() + timeout)
     except TimeoutError:
         raise DcmError(f"dcm-hostd does not answer on {path} within {timeout:g} s") from None
     except PermissionError:
@@ -93,6 +111,10 @@ def ask(timeout: float = TIMEOUT) -> list[HostFile]:
                 slabs=d.number("slabs"),
                 slabs_free=d.number("slabs_free"),
                 why=printable(d.text("why")),
+                transport=d.text("transport"),
+                rtt_ns=d.number("rtt_ns"),
+                slabs_total=d.number("slabs_total"),
+                slabs_used=d.number("slabs_used"),
             )
             for d in f.groups("donors")
         )
@@ -107,6 +129,9 @@ def ask(timeout: float = TIMEOUT) -> list[HostFile]:
                 slabs=f.number("slabs"),
                 used=bool(f.raw("used")),
                 donors=donors,
+                bytes=f.number("bytes"),
+                wanted=f.number("wanted"),
+                slabs_lost=f.number("slabs_lost"),
             )
         )
     return files

@@ -21,7 +21,7 @@ from dcmctl.errors import DcmError, UsageError, reason, printable
 from dcmctl.keyfile import check_tenant
 from dcmctl.units import PAGE, exact_size, format_size, parse_size
 
-HOST_CONF = Path("/etc/kvm-dcm/host.conf")
+HOST_CONF = Path(os.environ.get("DCM_HOST_CONF") or "/etc/kvm-dcm/host.conf")
 CONFIG_MAX = 64 << 10
 DONORS_MAX = 64
 LANES_MAX = 64
@@ -32,6 +32,7 @@ MODES = ("qemu", "program")
 ON_LOSS = ("pause", "sigbus")
 TRANSPORTS = ("auto", "tcp", "verbs")
 _TUNABLE = re.compile(r"[a-z][a-z0-9_]{0,46}")
+STATUS = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,120}):\d{1,5}", re.ASCII)
 _WORDS = {
     "yes": True,
     "true": True,
@@ -246,6 +247,10 @@ def _parse(path: Path) -> configparser.ConfigParser:
     return parser
 
 
+def hostd_conf() -> Path:
+    return Path(os.environ.get("DCM_HOSTD_CONF") or "/etc/kvm-dcm/hostd.conf")
+
+
 def load_hostd(path: Path) -> Settings:
     """Key and donors of dcm-hostd's configuration, which checks the rest by itself."""
     parser = _parse(path)
@@ -348,9 +353,12 @@ def _donor(name: str, values: dict[str, str], others: list[Donor]) -> Donor:
     text = values.pop("address", None)
     if text is None:
         raise UsageError(f"[donor {name}] has no address = tcp:HOST:PORT or unix:/path")
+    status = values.pop("status", None)
+    if status is not None and not STATUS.fullmatch(status):
+        raise UsageError(f"[donor {name}] status '{printable(status)}' is not HOST:PORT")
     for left in values:
         raise UsageError(f"[donor {name}] has no setting '{printable(left)}'")
-    donor = Donor(name, Address.parse(text))
+    donor = Donor(name, Address.parse(text), status)
     for other in others:
         if other.address == donor.address:
             raise UsageError(f"donors {other.name} and {name} have the same address")

@@ -105,6 +105,10 @@ class DonorStatus:
     reads: int
     writes: int
     why: str
+    slab_bytes: int
+    slabs_free: int  # it would lend to this tenant now
+    slabs_total: int  # that it may lend; 0: not known
+    slabs_used: int  # that it has lent, to anybody
 
     @classmethod
     def read(cls, fields: Fields) -> DonorStatus:
@@ -119,6 +123,10 @@ class DonorStatus:
             reads=fields.number("reads"),
             writes=fields.number("writes"),
             why=fields.text("why"),
+            slab_bytes=fields.number("slab_bytes"),
+            slabs_free=fields.number("slabs_free"),
+            slabs_total=fields.number("slabs_total"),
+            slabs_used=fields.number("slabs_used"),
         )
 
 
@@ -158,6 +166,7 @@ class Status:
     lost_pages: int
     donors: tuple[DonorStatus, ...]
     extents: dict[str, int]
+    waiting: int  # extents that no donor has a slab for
 
     @classmethod
     def read(cls, answer: Json, who: str) -> Status:
@@ -200,6 +209,7 @@ class Status:
             lost_pages=f.number("lost_pages"),
             donors=tuple(DonorStatus.read(d) for d in f.groups("donors")),
             extents={n: extents.number(n) for n in ("total", "mapped", "moving", "lost")},
+            waiting=f.number("waiting"),
         )
 
     @property

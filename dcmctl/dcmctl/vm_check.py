@@ -19,7 +19,7 @@ from dcmctl import dcmfs, domain, hostd, keyfile, preflight, qemu_conf, settings
 from dcmctl.errors import DcmError, reason
 from dcmctl.units import format_size
 
-HOSTD_CONF = Path("/etc/kvm-dcm/hostd.conf")
+HOSTD_CONF = settings.hostd_conf()
 HOOK = Path("/etc/libvirt/hooks/qemu.d/50-kvm-dcm")
 APPARMOR = Path("/etc/apparmor.d/abstractions/libvirt-qemu.d/kvm-dcm")
 APPARMOR_ON = Path("/sys/module/apparmor/parameters/enabled")

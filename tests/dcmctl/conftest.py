@@ -16,8 +16,11 @@ for path in (TOP, TOP / "dcmctl"):
     if str(path) not in sys.path:
         sys.path.insert(0, str(path))
 
-from tests.dcmctl.support import Cli  # noqa: E402 - from TOP
+from tests.dcmctl.paging import args, donors, running  # noqa: E402 - from TOP
+from tests.dcmctl.support import Cli  # noqa: E402
 from tests.framework.paths import BUILD  # noqa: E402
+
+__all__ = ["args", "donors", "running"]
 
 # Nothing is written outside build/, and every run is a new one.
 configuration.set_hypothesis_home_dir(BUILD / "test" / "hypothesis")

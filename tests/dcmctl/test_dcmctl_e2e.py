@@ -9,13 +9,11 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.dcmctl.paging import MIB, TIMEOUT, TOUCH, Running, lent, until
 from tests.dcmctl.support import TOP, Cli
 from tests.framework.donor import Donor
 from tests.framework.paths import BUILD, DONORD, PRELOAD
@@ -24,121 +22,12 @@ pytestmark = pytest.mark.skipif(
     not (PRELOAD.exists() and DONORD.exists()), reason="build/ has no pager or no donor: run make"
 )
 
-MIB = 1 << 20
-TIMEOUT = 120.0
-
-# 200 MiB: each page carries its number and the pass it was written in. Passes
-# go on until the stop file is there, then all is checked once more.
-TOUCH = """
-import os, struct, sys
-PAGE, PAGES, STOP = 4096, 200 * 256, sys.argv[1]
-memory = bytearray(PAGE * PAGES)
-def write(turn):
-    for p in range(PAGES):
-        struct.pack_into("<QQ", memory, p * PAGE + 64, p, turn)
-def check(turn):
-    for p in range(PAGES):
-        got = struct.unpack_from("<QQ", memory, p * PAGE + 64)
-        if got != (p, turn):
-            print("WRONG page", p, "has", got, flush=True)
-            sys.exit(99)
-turn = 1
-write(turn)
-print("filled", os.getpid(), flush=True)
-while not os.path.exists(STOP):
-    check(turn)
-    turn += 1
-    write(turn)
-check(turn)
-print("verified", turn, flush=True)
-sys.exit(7)
-"""
-
-
-@pytest.fixture
-def donors(start_donor: Callable[..., Donor]) -> tuple[Donor, Donor]:
-    options = {"slab-size": "16M", "capacity": "512M"}
-    key = {"lab": "7b" * 32}
-    return (
-        start_donor("near", keys=key, donor=options),
-        start_donor("far", keys=key, donor=options),
-    )
-
-
-@pytest.fixture
-def args(dcmctl: Cli, donors: tuple[Donor, Donor]) -> list[str]:
-    near, far = donors
-    dcmctl.env["DCM_LIBDIR"] = str(PRELOAD.parent)
-    return [
-        "run", "--donor", f"near={near.unix_address}", "--donor", f"far={far.tcp_address}",
-        "--keys", str(near.key_file),
-    ]  # fmt: skip
-
-
-@pytest.fixture
-def running(dcmctl: Cli, args: list[str], runtime: Path) -> Iterator[Running]:
-    process = dcmctl.start(
-        *args, "--budget", "64M", "--name", "e2e", "--", sys.executable, "-c", TOUCH,
-        runtime / "stop", stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    vm = Running(dcmctl, process, runtime / "stop")
-    try:
-        yield vm
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.communicate(timeout=30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.communicate()
-
-
-class Running:
-    """The program above under dcmctl run."""
-
-    def __init__(self, cli: Cli, process: subprocess.Popen[str], stop: Path) -> None:
-        self.cli = cli
-        self.process = process
-        self.stop = stop
-        assert process.stdout is not None
-        self.out = process.stdout
-
-    def line(self, beginning: str) -> list[str]:
-        """The next line of the program's own; the pager's log may come between."""
-        said = []
-        while line := self.out.readline():
-            if line.startswith(beginning):
-                return line.split()
-            said.append(line)
-        pytest.fail(f"ended before '{beginning}': {said}, status {self.process.wait()}")
-
-    def status(self) -> dict[str, Any]:
-        done = self.cli("status", "e2e", "--json")
-        assert done.returncode == 0, done
-        answer: dict[str, Any] = json.loads(done.stdout)
-        return answer
-
-
-def until(
-    what: str, condition: Callable[[], bool], explain: Callable[[], str] | None = None
-) -> None:
-    deadline = time.monotonic() + TIMEOUT
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}\n{explain() if explain else ''}"
-        time.sleep(0.1)
-
 
 def rss_anon(pid: int) -> int:
     text = Path(f"/proc/{pid}/status").read_text()
     match = re.search(r"RssAnon:\s+(\d+) kB", text)
     assert match
     return int(match[1]) << 10
-
-
-def lent(donor: Donor) -> int:
-    memory: dict[str, int] = donor.status()["memory"]
-    return memory["slabs_mapped"] + memory["slabs_evicting"]
 
 
 def test_run_look_change_end(running: Running, donors: tuple[Donor, Donor], runtime: Path) -> None:

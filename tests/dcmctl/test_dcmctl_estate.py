@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a host knows of all its donors and VMs, against what each of them says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from dcmctl import estate, settings
+
+from tests.dcmctl.paging import MIB, Running, until
+from tests.framework.donor import Donor
+from tests.framework.paths import DONORD, PRELOAD
+
+pytestmark = pytest.mark.skipif(
+    not (PRELOAD.exists() and DONORD.exists()), reason="build/ has no pager or no donor: run make"
+)
+
+
+@pytest.fixture
+def host_conf(tmp_path: Path, donors: tuple[Donor, Donor], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """This host's: `near` tells its status, `far` is not asked, `gone` does not run."""
+    near, far = donors
+    path = tmp_path / "host.conf"
+    path.write_text(
+        f"[key]\nfile = {near.key_file}\n"
+        f"[donor near]\naddress = {near.unix_address}\nstatus = 127.0.0.1:{near.http_port}\n"
+        f"[donor far]\naddress = {far.tcp_address}\n"
+        "[donor gone]\naddress = tcp:127.0.0.1:1\nstatus = 127.0.0.1:1\n"
+    )
+    monkeypatch.setattr(settings, "HOST_CONF", path)
+    monkeypatch.setenv("DCM_HOSTD_CONF", str(tmp_path / "no-hostd.conf"))
+    return path
+
+
+def agree(donors: tuple[Donor, Donor]) -> bool:
+    known = [estate.look().donor(name) for name in ("near", "far")]
+    said = [donor.status()["memory"]["used_bytes"] for donor in donors]
+    return said == [d.lent_bytes for d in known if d] == [d.here_bytes for d in known if d]
+
+
+def test_estate(
+    running: Running,
+    donors: tuple[Donor, Donor],
+    host_conf: Path,
+    runtime: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DCM_RUNTIME_DIR", str(runtime))
+    monkeypatch.setenv("DCM_HOSTD_STATUS", str(runtime / "no-hostd"))
+    running.line("filled")
+    # While slabs are still being lent the two can't be asked at one moment.
+    until("the VM and its donors say the same", lambda: agree(donors))
+    seen = estate.look()
+    assert seen.problems == ()
+    assert not seen.hostd
+    assert [d.name for d in seen.donors] == ["near", "far", "gone"]
+    vm = seen.vm("e2e")
+    assert vm is not None
+    assert (vm.pager, vm.running, vm.budget_bytes) == ("user", True, 64 * MIB)
+    assert vm.indirect_bytes is not None
+    assert vm.indirect_bytes >= 100 * MIB
+    assert vm.counters is not None
+    assert vm.counters["FETCHES"] > 0
+    for real, name in zip(donors, ("near", "far"), strict=True):
+        said = real.status()["memory"]
+        known = seen.donor(name)
+        assert known is not None
+        assert known.state == "up"
+        assert known.capacity_bytes == said["capacity_bytes"] == 512 * MIB
+        assert known.slab_bytes == 16 * MIB
+        assert known.lent_bytes == said["used_bytes"] == known.here_bytes
+        assert known.free_bytes == said["slabs_free"] * said["slab_bytes"]
+        assert [(use.vm, use.state) for use in known.uses] == [("e2e", "up")]
+    near, far, gone = seen.donors
+    assert near.sessions == 1
+    assert near.head_room_bytes == 64 * MIB
+    assert far.sessions is far.head_room_bytes is None
+    assert (gone.state, gone.capacity_bytes) == ("unused", None)
+    assert "refused" in gone.error
+    shown = seen.to_json()
+    assert shown["donors"][0]["uses"][0]["vm"] == "e2e"
