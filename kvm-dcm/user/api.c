@@ -180,6 +180,7 @@ static int ctl_create(struct dcm_pager *pg, u64 bytes, u64 *extent, char *err,
 		.area_bytes = FETCH_BUFS * pg->nr_lanes,
 	};
 	char why[DCM_ERR_MAX];
+	u32 i;
 	int rc;
 
 	rc = dcm_key_load(pg->cfg.key_file, pg->cfg.tenant, &key, why);
@@ -196,6 +197,10 @@ static int ctl_create(struct dcm_pager *pg, u64 bytes, u64 *extent, char *err,
 		snprintf(err, len, "donors can't be used: %s", strerror(-rc));
 		return rc;
 	}
+	for (i = 0; i < pg->cfg.nr_donors; i++)
+		if (pg->cfg.drained >> i & 1)
+			dcm_ctl_donor_drain(pg->ctl, pg->cfg.donor[i].name,
+					    true);
 	*extent = dcm_ctl_extent_bytes(pg->ctl, FIRST_DONOR_MS);
 	if (!*extent) {
 		donors_text(pg, why, sizeof(why));

@@ -15,6 +15,7 @@ CLIENT_SRCS := \
 	kvm-dcm/user/ctl_data.c \
 	kvm-dcm/user/ctl_donor.c \
 	kvm-dcm/user/ctl_lane.c \
+	kvm-dcm/user/ctl_member.c \
 	kvm-dcm/user/ctl_place.c \
 	kvm-dcm/user/ctl_slab.c \
 	kvm-dcm/user/ctl_status.c \

@@ -61,6 +61,10 @@ static const struct option options[] = {
 	  NULL },
 	{ "host", "transport", KIND_CHOICE, AT(transport), 0, 0,
 	  "auto|tcp|verbs" },
+	{ "vm", "donors", KIND_TEXT, AT(donors_file), 0, ROOM(donors_file),
+	  NULL },
+	{ "host", "donors", KIND_TEXT, AT(donors_file), 0, ROOM(donors_file),
+	  NULL },
 	{ "key", "tenant", KIND_TEXT, AT(tenant), 0, ROOM(tenant), NULL },
 	{ "key", "file", KIND_TEXT, AT(key_file), 0, ROOM(key_file), NULL },
 };
@@ -71,6 +75,8 @@ struct reader {
 	struct dcm_host_config *cfg;
 	char *err;
 	bool hostd; /* the file is dcm-hostd's */
+	bool more; /* it has donors only, and those before have been read */
+	uint32_t before;
 	bool seen[NR_OPTIONS];
 	bool failed;
 };
@@ -124,7 +130,7 @@ int dcm_size_parse(const char *s, uint64_t *bytes)
 	return 0;
 }
 
-static bool name_valid(const char *s)
+bool dcm_name_valid(const char *s)
 {
 	size_t i;
 
@@ -175,7 +181,7 @@ static int option_set(struct reader *r, const struct option *o,
 		*(uint32_t *)field = (uint32_t)v;
 		return 1;
 	case KIND_NAME:
-		if (!name_valid(value))
+		if (!dcm_name_valid(value))
 			return FAIL(r,
 				    "%s: 1 to 63 letters, digits, . _ - please",
 				    o->key);
@@ -213,7 +219,7 @@ static int option_set(struct reader *r, const struct option *o,
 	return 0;
 }
 
-static bool address_valid(const char *s)
+bool dcm_address_valid(const char *s)
 {
 	const char *colon;
 	uint64_t port;
@@ -236,21 +242,35 @@ static int donor_set(struct reader *r, const char *name, const char *key,
 	struct dcm_host_config *cfg = r->cfg;
 	struct dcm_host_donor *d;
 	uint32_t i;
+	bool drain;
 
-	if (!name_valid(name))
+	if (!dcm_name_valid(name))
 		return FAIL(r,
 			    "[donor NAME]: 1 to 63 letters, digits, . _ - please");
 	/* where it tells its status: not for us, but in the same file */
 	if (!strcmp(key, "status"))
 		return strlen(value) <= DCM_ADDRESS_MAX ? 1 :
 		       FAIL(r, "status: must be HOST:PORT");
-	if (strcmp(key, "address"))
-		return FAIL(r, "unknown key '%.60s' in [donor]", key);
-	if (!address_valid(value))
-		return FAIL(r, "address: must be tcp:HOST:PORT or unix:/path");
 	for (i = 0; i < cfg->nr_donors; i++)
 		if (!strcmp(cfg->donor[i].name, name))
-			return FAIL(r, "a second address for donor %s", name);
+			break;
+	if (r->more && i < r->before)
+		return 1;
+	if (!strcmp(key, "drain")) {
+		if (i == cfg->nr_donors)
+			return FAIL(r, "drain: address= of that donor first");
+		if (!bool_parse(value, &drain))
+			return FAIL(r, "drain: must be yes or no");
+		cfg->drained &= ~(1ull << i);
+		cfg->drained |= (uint64_t)drain << i;
+		return 1;
+	}
+	if (strcmp(key, "address"))
+		return FAIL(r, "unknown key '%.60s' in [donor]", key);
+	if (!dcm_address_valid(value))
+		return FAIL(r, "address: must be tcp:HOST:PORT or unix:/path");
+	if (i < cfg->nr_donors)
+		return FAIL(r, "a second address for donor %s", name);
 	if (cfg->nr_donors == DCM_CONFIG_DONORS_MAX)
 		return FAIL(r, "more than %u donors", DCM_CONFIG_DONORS_MAX);
 	d = &cfg->donor[cfg->nr_donors++];
@@ -309,6 +329,8 @@ static int on_key(void *arg, const char *section, const char *key,
 	if (!strncmp(section, "donor ", 6))
 		return donor_set(r, section + 6 + strspn(section + 6, " "), key,
 				 value);
+	if (r->more)
+		return FAIL(r, "only [donor NAME] sections are for this file");
 	if (!strcmp(section, "tunables"))
 		return tunable_set(r, key, value);
 	if (r->hostd && !strcmp(section, "host") && !strcmp(key, "mount"))
@@ -382,7 +404,7 @@ static int config_check(const struct dcm_host_config *c, bool hostd, char *err)
 		snprintf(err, DCM_ERR_MAX,
 			 "[%s] transport = verbs: RDMA is not encrypted; data-encryption = no must say that this is wanted",
 			 hostd ? "host" : "vm");
-	else if (!c->nr_donors)
+	else if (!c->nr_donors && !c->donors_file[0])
 		snprintf(err, DCM_ERR_MAX, "no [donor NAME] section");
 	else if (!c->key_file[0])
 		snprintf(err, DCM_ERR_MAX, "[key] file= is missing");
@@ -391,35 +413,51 @@ static int config_check(const struct dcm_host_config *c, bool hostd, char *err)
 	return -EINVAL;
 }
 
-static int config_parse(const char *text, size_t len, bool hostd,
-			struct dcm_host_config *cfg, char *err)
+static int text_parse(const char *text, size_t len, struct reader *r)
 {
-	struct reader r = { .cfg = cfg, .err = err, .hostd = hostd };
-	char said[DCM_ERR_MAX];
+	char said[DCM_ERR_MAX], *err = r->err;
 	const char *why;
 	int line;
 
-	memset(cfg, 0, sizeof(*cfg));
-	cfg->size = 64ull << 30;
-	cfg->threshold = 16 << 20;
-	cfg->lanes = 2;
-	cfg->data_encryption = true;
 	err[0] = 0;
 	line = lines_check(text, len, &why);
 	if (line) {
 		snprintf(err, DCM_ERR_MAX, "line %d: %s", line, why);
 		return -EINVAL;
 	}
-	line = ini_parse_string(text, on_key, &r);
+	line = ini_parse_string(text, on_key, r);
 	if (line) {
-		if (!r.failed)
+		if (!r->failed)
 			snprintf(err, DCM_ERR_MAX,
 				 "neither [section] nor key = value");
 		memcpy(said, err, sizeof(said));
 		snprintf(err, DCM_ERR_MAX, "line %d: %.280s", line, said);
 		return -EINVAL;
 	}
-	return config_check(cfg, hostd, err);
+	return 0;
+}
+
+static int config_parse(const char *text, size_t len, bool hostd,
+			struct dcm_host_config *cfg, char *err)
+{
+	struct reader r = { .cfg = cfg, .err = err, .hostd = hostd };
+
+	memset(cfg, 0, sizeof(*cfg));
+	cfg->size = 64ull << 30;
+	cfg->threshold = 16 << 20;
+	cfg->lanes = 2;
+	cfg->data_encryption = true;
+	return text_parse(text, len, &r) ? -EINVAL :
+					   config_check(cfg, hostd, err);
+}
+
+int dcm_host_donors_parse(const char *text, size_t len,
+			  struct dcm_host_config *cfg, char *err)
+{
+	struct reader r = { .cfg = cfg, .err = err, .more = true,
+			    .before = cfg->nr_donors };
+
+	return text_parse(text, len, &r);
 }
 
 int dcm_host_config_parse(const char *text, size_t len,
@@ -434,8 +472,11 @@ int dcm_hostd_config_parse(const char *text, size_t len,
 	return config_parse(text, len, true, cfg, err);
 }
 
-static int config_load(const char *path, bool hostd,
-		       struct dcm_host_config *cfg, char *err)
+typedef int (*parse_fn)(const char *text, size_t len,
+			struct dcm_host_config *cfg, char *err);
+
+static int file_load(const char *path, parse_fn parse,
+		     struct dcm_host_config *cfg, char *err)
 {
 	char why[DCM_ERR_MAX], *buf;
 	size_t len = 0;
@@ -464,7 +505,7 @@ static int config_load(const char *path, bool hostd,
 		snprintf(err, DCM_ERR_MAX, "%.200s: larger than 64 KiB", path);
 	} else {
 		buf[len] = 0;
-		ret = config_parse(buf, len, hostd, cfg, why);
+		ret = parse(buf, len, cfg, why);
 		if (ret)
 			snprintf(err, DCM_ERR_MAX, "%.150s: %.160s", path, why);
 	}
@@ -474,14 +515,25 @@ static int config_load(const char *path, bool hostd,
 	return ret;
 }
 
+static int config_load(const char *path, parse_fn parse,
+		       struct dcm_host_config *cfg, char *err)
+{
+	int ret = file_load(path, parse, cfg, err);
+
+	if (ret || !cfg->donors_file[0])
+		return ret;
+	ret = file_load(cfg->donors_file, dcm_host_donors_parse, cfg, err);
+	return ret == -ENOENT ? 0 : ret;
+}
+
 int dcm_host_config_load(const char *path, struct dcm_host_config *cfg,
 			 char *err)
 {
-	return config_load(path, false, cfg, err);
+	return config_load(path, dcm_host_config_parse, cfg, err);
 }
 
 int dcm_hostd_config_load(const char *path, struct dcm_host_config *cfg,
 			  char *err)
 {
-	return config_load(path, true, cfg, err);
+	return config_load(path, dcm_hostd_config_parse, cfg, err);
 }

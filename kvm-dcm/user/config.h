@@ -13,11 +13,15 @@
  *	extent = 0			; slab size; 0: what the donors lend
  *	data-encryption = yes		; no: page contents go in plain bytes, if
  *					; the donor allows it
+ *	donors = /run/x.conf		; more [donor NAME] sections; none if there
+ *					; is no such file; the first of a name counts
  *	transport = auto		; tcp, or verbs: to donors that are not on
  *					; this host; auto: verbs where both ends
  *					; have it and data-encryption = no
  *	[donor NAME]			; one section each, up to 64
  *	address = tcp:HOST:PORT		; or unix:/path
+ *	drain = no			; yes: it is not to be used
+ *	status = HOST:PORT		; dcmctl's
  *	[key]
  *	tenant = lab			; may be left out if the file has one key
  *	file = /etc/kvm-dcm/lab.key
@@ -94,6 +98,8 @@ struct dcm_host_config {
 	enum dcm_host_transport transport;
 	uint32_t nr_donors;
 	struct dcm_host_donor donor[DCM_CONFIG_DONORS_MAX];
+	uint64_t drained; /* of them, a bit each */
+	char donors_file[DCM_CONFIG_LINE_MAX + 1];
 	char tenant[DCM_WIRE_TENANT_MAX + 1];
 	char key_file[DCM_CONFIG_LINE_MAX + 1];
 	uint32_t nr_mounts; /* dcm-hostd's only */
@@ -118,11 +124,19 @@ int dcm_host_config_parse(const char *text, size_t len,
 int dcm_host_config_load(const char *path, struct dcm_host_config *cfg,
 			 char *err);
 
+/* More donors, of a file that has nothing else; those @cfg has win. */
+int dcm_host_donors_parse(const char *text, size_t len,
+			  struct dcm_host_config *cfg, char *err);
+
 /* The same two for dcm-hostd's: all VMs' fields keep their defaults. */
 int dcm_hostd_config_parse(const char *text, size_t len,
 			   struct dcm_host_config *cfg, char *err);
 int dcm_hostd_config_load(const char *path, struct dcm_host_config *cfg,
 			  char *err);
+
+/* What a donor, or a VM, may be called; where one may be. */
+bool dcm_name_valid(const char *s);
+bool dcm_address_valid(const char *s);
 
 /**
  * dcm_size_parse() - "4096", "64K", "1G"

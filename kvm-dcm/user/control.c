@@ -201,13 +201,16 @@ static void loss_say(struct dcm_control *c)
 	struct dcm_pager *pg = c->pg;
 	struct dcm_loss *l = &c->loss;
 	char extents[DCM_LOSS_TEXT];
+	struct dcm_ctl_status *st = calloc(1, sizeof(*st));
 	const char *address = "?";
 	u32 i;
 
 	dcm_loss_text(l, extents);
-	for (i = 0; i < pg->cfg.nr_donors; i++)
-		if (!strcmp(pg->cfg.donor[i].name, l->donor))
-			address = pg->cfg.donor[i].address;
+	if (st)
+		dcm_ctl_status(pg->ctl, st);
+	for (i = 0; st && i < st->nr_donors; i++)
+		if (!strcmp(st->donor[i].name, l->donor))
+			address = st->donor[i].address;
 	dcm_log(DCM_LOG_ERR,
 		"donor %s (%s) lost: %llu KiB of VM %s in extent%s had no other copy: %s",
 		l->donor, address, (unsigned long long)l->pages * 4,
@@ -215,6 +218,7 @@ static void loss_say(struct dcm_control *c)
 		pg->cfg.on_loss == DCM_ON_LOSS_SIGBUS ?
 			"who touches it gets SIGBUS" :
 			"who touches it is stopped");
+	free(st);
 	l->nr = 0;
 	l->pages = 0;
 }

@@ -82,7 +82,7 @@ static int timeout_ms(struct dcm_ctl *ctl, bool soon, u64 now)
 	for (i = 0; i < ctl->nr_donors; i++) {
 		struct ctl_donor *d = &ctl->donor[i];
 
-		if (d->st == SESSION_DOWN)
+		if (d->st == SESSION_DOWN && d->member != MEMBER_NONE)
 			t = min(t, d->retry_ms > now ? d->retry_ms - now : 0);
 		for (lane = 0; d->want_data && d->st == SESSION_UP &&
 			       lane < ctl->nr_lanes;
@@ -128,9 +128,11 @@ static void *ctl_main(void *arg)
 			for (lane = 0; lane < ctl->nr_lanes; lane++)
 				ctl_data_io(d, lane, p[1 + lane].revents, now);
 		}
+		ctl_member_step(ctl, now);
 		ctl_slabs_notes(ctl, now);
 		ctl_place_wants(ctl);
 		for (i = 0; i < ctl->nr_donors; i++) {
+			ctl_member_timers(&ctl->donor[i]);
 			ctl_donor_timers(&ctl->donor[i], now);
 			ctl_data_timers(&ctl->donor[i], now);
 		}
@@ -166,6 +168,7 @@ static void ctl_free(struct dcm_ctl *ctl)
 	if (ctl->event >= 0)
 		close(ctl->event);
 	pthread_cond_destroy(&ctl->cond);
+	pthread_mutex_destroy(&ctl->asking);
 	pthread_mutex_destroy(&ctl->lock);
 	free(ctl->donor);
 	free(ctl->lane);
@@ -180,7 +183,8 @@ static void ctl_free(struct dcm_ctl *ctl)
 	free(ctl);
 }
 
-static void *zalloc_aligned(size_t n, size_t size)
+/* All zero, and aligned for what no two threads shall share a line of. */
+void *ctl_zalloc(size_t n, size_t size)
 {
 	size_t len = (n * size + 63) & ~(size_t)63;
 	void *p = aligned_alloc(64, len);
@@ -192,32 +196,30 @@ static void *zalloc_aligned(size_t n, size_t size)
 
 static int donors_init(struct dcm_ctl *ctl, const struct dcm_ctl_config *cfg)
 {
-	u32 i, lane;
 	int ret;
+	u32 i;
 
 	for (i = 0; i < ctl->nr_donors; i++) {
 		struct ctl_donor *d = &ctl->donor[i];
 
 		d->ctl = ctl;
+		d->member = MEMBER_IN;
 		d->idx = i;
 		d->conn.fd = -1;
 		memcpy(d->name, cfg->donors[i].name, sizeof(d->name));
 		memcpy(d->address, cfg->donors[i].address, sizeof(d->address));
-		d->slot = zalloc_aligned(ctl->nr_lanes, sizeof(*d->slot));
-		if (!d->slot)
-			return -ENOMEM;
-		for (lane = 0; lane < ctl->nr_lanes; lane++)
-			d->slot[lane].donor = d;
 		ret = ctl_address_resolve(d);
+		if (!ret)
+			ret = ctl_member_slots(d);
 		if (ret)
 			return ret;
 	}
-	return ctl_lanes_open(ctl);
+	return 0;
 }
 
 static bool config_valid(const struct dcm_ctl_config *cfg)
 {
-	return cfg->nr_donors && cfg->nr_donors <= DCM_CONFIG_DONORS_MAX &&
+	return cfg->nr_donors <= DCM_CONFIG_DONORS_MAX &&
 	       cfg->nr_lanes && cfg->nr_lanes <= DCM_CTL_LANES_MAX &&
 	       cfg->size && cfg->size <= 1ull << 48 &&
 	       (cfg->transport != DCM_TRANSPORT_VERBS ||
@@ -251,7 +253,7 @@ int dcm_ctl_start(const struct dcm_ctl_config *cfg,
 		dcm_log(DCM_LOG_ERR, "control plane: bad configuration");
 		return -EINVAL;
 	}
-	ctl = zalloc_aligned(1, sizeof(*ctl));
+	ctl = ctl_zalloc(1, sizeof(*ctl));
 	if (!ctl)
 		return -ENOMEM;
 	ctl->cb = cb;
@@ -274,6 +276,7 @@ int dcm_ctl_start(const struct dcm_ctl_config *cfg,
 		if (getrandom(&ctl->rng, sizeof(ctl->rng), 0) < 0)
 			ctl->rng = ctl_now_ns();
 	pthread_mutex_init(&ctl->lock, NULL);
+	pthread_mutex_init(&ctl->asking, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&ctl->cond, &attr);
@@ -283,9 +286,10 @@ int dcm_ctl_start(const struct dcm_ctl_config *cfg,
 	ctl->nr_extents = (u32)((cfg->size + unit - 1) / unit);
 	words = (ctl->nr_extents + 63) / 64;
 	ctl->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	ctl->donor = zalloc_aligned(ctl->nr_donors, sizeof(*ctl->donor));
-	ctl->lane = zalloc_aligned(ctl->nr_lanes, sizeof(*ctl->lane));
-	ctl->fds = calloc(2 + ctl->nr_donors * (1 + ctl->nr_lanes),
+	/* calloc(): pages of places that are never used stay away */
+	ctl->donor = calloc(DCM_CONFIG_DONORS_MAX, sizeof(*ctl->donor));
+	ctl->lane = ctl_zalloc(ctl->nr_lanes, sizeof(*ctl->lane));
+	ctl->fds = calloc(2 + DCM_CONFIG_DONORS_MAX * (1 + ctl->nr_lanes),
 			  sizeof(*ctl->fds));
 	ctl->want = calloc(words, sizeof(u64));
 	ctl->pending = calloc(words, sizeof(u64));

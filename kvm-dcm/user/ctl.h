@@ -68,7 +68,7 @@ struct dcm_ctl_links {
  * struct dcm_ctl_config - what a control plane is started with
  * @donors: names and addresses ("tcp:HOST:PORT" or "unix:/path"); host names
  *	are looked up once, at the start
- * @nr_donors: 1 to %DCM_CONFIG_DONORS_MAX
+ * @nr_donors: at most %DCM_CONFIG_DONORS_MAX
  * @tenant: TLS PSK identity
  * @key: the tenant's key; copied
  * @key_len: its bytes
@@ -162,7 +162,8 @@ struct dcm_ctl_slab {
 	struct dcm_ctl_slab *next_note;
 	atomic_t notes;
 	u32 state;
-	bool evicting;
+	bool evicting;	/* the donor wants it back */
+	bool leaving;	/* we want to be off that donor */
 	u64 tag;
 	u64 populated;
 	struct dcm_ctl_count lane[];
@@ -193,6 +194,8 @@ struct dcm_ctl_session {
  * @starved: no donor can give a slab for this extent now; it goes on being
  *	tried. Once until it is attached
  * @up: a donor's session is on (again); may be %NULL
+ * @donor: one was added, by that number from now on; a number may come again,
+ *	of a donor that was removed. May be %NULL
  * @session: a session with a donor has begun, or has ended (@s is %NULL); may be
  *	%NULL. dcm_ctl_stop() ends all without a word
  *
@@ -206,6 +209,7 @@ struct dcm_ctl_ops {
 	void (*starved)(void *arg, u32 extent);
 	void (*up)(void *arg, const char *donor);
 	void (*session)(void *arg, u32 donor, const struct dcm_ctl_session *s);
+	void (*donor)(void *arg, u32 donor, const struct dcm_host_donor *d);
 };
 
 /**
@@ -338,6 +342,36 @@ struct dcm_ctl_door {
 /* False: there is no session with that donor now. Any thread. */
 bool dcm_ctl_door(struct dcm_ctl *ctl, u32 donor, struct dcm_ctl_door *door);
 u32 dcm_ctl_donors(const struct dcm_ctl *ctl);
+
+/* ---- donors that come and go ---- */
+
+/**
+ * dcm_ctl_donor_add() - use another donor, or one again that is being left
+ * @donor: name and address, as in the configuration
+ *
+ * May sleep: looks up a host's name, and waits for the control thread. Not to be
+ * called by callbacks.
+ *
+ * Return: 0; -EALREADY: it is used already; -EEXIST: one of that name has another
+ * address; -EADDRINUSE: one of another name has that address; -ENOSPC: there are
+ * too many; -EINVAL, -EHOSTUNREACH: the address can't be used, which has been
+ * logged; -ETIMEDOUT, -ENOMEM.
+ */
+int dcm_ctl_donor_add(struct dcm_ctl *ctl, const struct dcm_host_donor *donor);
+
+/**
+ * dcm_ctl_donor_drain() - move everything off a donor and ask it for no more
+ * @drain: false: no more of that
+ *
+ * Begins it, and sleeps until then. What is on it stays until there is room
+ * elsewhere. dcm_ctl_status() tells how far it is.
+ *
+ * Return: 0, -ENOENT, -EALREADY, -ETIMEDOUT.
+ */
+int dcm_ctl_donor_drain(struct dcm_ctl *ctl, const char *name, bool drain);
+
+/* The same, and then forget it. */
+int dcm_ctl_donor_remove(struct dcm_ctl *ctl, const char *name);
 
 /* ---- going on where another control plane was stopped or killed ---- */
 

@@ -60,7 +60,7 @@ bool dcm_ctl_door(struct dcm_ctl *ctl, u32 donor, struct dcm_ctl_door *door)
 
 u32 dcm_ctl_donors(const struct dcm_ctl *ctl)
 {
-	return ctl->nr_donors;
+	return __atomic_load_n(&ctl->nr_donors, __ATOMIC_ACQUIRE);
 }
 
 void dcm_ctl_adopt_session(struct dcm_ctl *ctl, u32 donor,
@@ -148,7 +148,8 @@ u64 ctl_donor_query(struct ctl_donor *d, u64 now)
 
 bool ctl_donor_usable(const struct ctl_donor *d, u64 now)
 {
-	return d->st == SESSION_UP && !d->place.draining &&
+	return d->st == SESSION_UP && d->member == MEMBER_IN &&
+	       !d->place.draining &&
 	       d->verbs != VERBS_TRY && now >= d->full_until_ms;
 }
 
@@ -416,7 +417,7 @@ void ctl_donor_timers(struct ctl_donor *d, u64 now)
 	}
 	switch (d->st) {
 	case SESSION_DOWN:
-		if (now < d->retry_ms)
+		if (d->member == MEMBER_NONE || now < d->retry_ms)
 			return;
 		d->st = SESSION_CONNECTING;
 		dcm_conn_start(&d->conn, &d->ctl->tls,
@@ -462,4 +463,21 @@ void ctl_donor_goodbye(struct ctl_donor *d)
 		dcm_conn_send(&d->conn, &msg);
 		d->session = 0;
 	}
+}
+
+/* Nothing of it is ours: end the session, and everything that goes there. */
+void ctl_donor_forget(struct ctl_donor *d)
+{
+	ctl_donor_goodbye(d);
+	d->session = 0;
+	session_tell(d);
+	explicit_bzero(d->secret, sizeof(d->secret));
+	ctl_verbs_down(d);
+	ctl_data_kill(d);
+	dcm_conn_close(&d->conn);
+	d->st = SESSION_DOWN;
+	d->want_data = false;
+	d->query_tag = 0;
+	d->why[0] = 0;
+	memset(&d->place, 0, sizeof(d->place));
 }

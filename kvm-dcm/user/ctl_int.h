@@ -76,6 +76,39 @@ struct ctl_verbs_device {
 	struct ibv_mr *area;	/* %NULL: can't be locked; READs are copied */
 };
 
+/* Is it to be used? See ctl_member.c. */
+enum ctl_member {
+	MEMBER_NONE,
+	MEMBER_IN,
+	MEMBER_DRAINED,
+	MEMBER_LEAVING,
+};
+
+enum ctl_ask_op {
+	ASK_NOTHING,
+	ASK_ADD,
+	ASK_DRAIN,
+	ASK_KEEP,
+	ASK_REMOVE,
+};
+
+/**
+ * struct ctl_ask - what another thread wants to be done about a donor
+ * @op: ASK_NOTHING: it is done
+ * @donor: its name; to add one its address too, looked up in @sa
+ * @ret: 0 or a negative errno
+ * @seq: which one it is
+ */
+struct ctl_ask {
+	enum ctl_ask_op op;
+	struct dcm_host_donor donor;
+	struct sockaddr_storage sa;
+	socklen_t sa_len;
+	bool local;
+	int ret;
+	u32 seq;
+};
+
 /* dcm_ctl_slab.notes: what any thread tells the control thread */
 #define NOTE_QUEUED 0x1
 #define NOTE_RELEASE 0x2
@@ -120,6 +153,7 @@ struct ctl_lane_slot {
 
 /**
  * struct ctl_donor - one donor, the control thread's alone but for the slots
+ * @member: is it to be used
  * @session: id, 0: none. Kept while the connection is down and may be resumed
  * @donor_id: of the donor process that gave it
  * @heard_ms: last message of it
@@ -136,6 +170,7 @@ struct ctl_donor {
 	socklen_t sa_len;
 	bool local;
 
+	enum ctl_member member;
 	enum ctl_session st;
 	struct dcm_conn conn;
 	u64 session;
@@ -208,7 +243,10 @@ struct ctl_lane {
  * @starved: extents whose starvation was told
  * @scratch: all clear between uses
  * @cur: newest slab of each extent, %NULL: none or lost
+ * @donor: %DCM_CONFIG_DONORS_MAX places, of which @nr_donors are or were used
  * @status: copy for dcm_ctl_status(), under @lock
+ * @asking: held by who has put something in @ask, until it is done
+ * @ask: under @lock
  */
 struct dcm_ctl {
 	const struct dcm_ctl_ops *cb;
@@ -262,6 +300,8 @@ struct dcm_ctl {
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 	struct dcm_ctl_status status;
+	pthread_mutex_t asking;
+	struct ctl_ask ask;
 };
 
 static inline bool bit_test(const u64 *map, u32 n)
@@ -283,6 +323,8 @@ u64 ctl_now_ms(void);
 u64 ctl_now_ns(void);
 void ctl_kick(struct dcm_ctl *ctl);
 
+void *ctl_zalloc(size_t n, size_t size);
+
 /* ctl_address.c */
 int ctl_address_resolve(struct ctl_donor *d);
 
@@ -292,6 +334,7 @@ void ctl_donor_io(struct ctl_donor *d, short revents, u64 now);
 void ctl_donor_send(struct ctl_donor *d, struct dcm_wire_msg *msg, u64 now);
 u64 ctl_donor_query(struct ctl_donor *d, u64 now);
 void ctl_donor_goodbye(struct ctl_donor *d);
+void ctl_donor_forget(struct ctl_donor *d);
 bool ctl_donor_usable(const struct ctl_donor *d, u64 now);
 
 /* ctl_data.c: data connections */
@@ -346,8 +389,10 @@ void ctl_place_down(struct ctl_donor *d, u64 now);
 void ctl_place_soon(struct dcm_ctl *ctl, u64 now);
 void ctl_place_done(struct dcm_ctl *ctl, u32 extent);
 
-/* ctl_lane.c */
-int ctl_lanes_open(struct dcm_ctl *ctl);
+/* ctl_member.c: donors that come and go */
+int ctl_member_slots(struct ctl_donor *d);
+void ctl_member_step(struct dcm_ctl *ctl, u64 now);
+void ctl_member_timers(struct ctl_donor *d);
 
 /* ctl_status.c */
 void ctl_status_publish(struct dcm_ctl *ctl);

@@ -233,9 +233,9 @@ u32 dcm_ctl_io_in_flight(struct dcm_ctl *ctl, u32 lane)
 
 void dcm_ctl_lane_look(struct dcm_ctl *ctl, u32 lane)
 {
-	u32 i;
+	u32 i, nr = dcm_ctl_donors(ctl);
 
-	for (i = 0; i < ctl->nr_donors; i++) {
+	for (i = 0; i < nr; i++) {
 		struct ctl_lane_slot *s = &ctl->donor[i].slot[lane];
 
 		/* A new one may be dead already. */
@@ -247,27 +247,4 @@ void dcm_ctl_lane_look(struct dcm_ctl *ctl, u32 lane)
 void dcm_ctl_count(struct dcm_ctl_slab *slab, u64 pages)
 {
 	WRITE_ONCE(slab->lane[0].pages, pages);
-}
-
-/* Before any lane runs: the endpoints that need no connection. */
-int ctl_lanes_open(struct dcm_ctl *ctl)
-{
-	u32 i, lane;
-	int err;
-
-	for (i = 0; i < ctl->nr_donors; i++) {
-		struct ctl_donor *d = &ctl->donor[i];
-
-		for (lane = 0; d->local && lane < ctl->nr_lanes; lane++) {
-			struct dcm_endpoint *ep;
-
-			ep = dcm_transport_shm.open(NULL, &err);
-			if (!ep)
-				return err;
-			if (ctl->wrap)
-				ep = ctl->wrap(ctl->wrap_arg, ep);
-			d->slot[lane].shm = ep;
-		}
-	}
-	return 0;
 }

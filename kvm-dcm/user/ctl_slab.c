@@ -209,6 +209,11 @@ void ctl_slab_attach(struct ctl_donor *d, u32 extent,
 	};
 	struct dcm_ctl_slab *s;
 
+	if (d->member != MEMBER_IN) {
+		/* asked for before it was told to drain */
+		ctl_slab_refuse(d, m->mr_info.slab, now);
+		goto refused;
+	}
 	if (m->mr_info.bytes != ctl->extent_bytes ||
 	    (m->mr_info.transport == DCM_WT_SHM && !d->local) ||
 	    (m->mr_info.transport == DCM_WT_VERBS) != (d->verbs == VERBS_ON) ||
@@ -351,7 +356,7 @@ void ctl_slab_evict(struct ctl_donor *d, u64 id, u64 tag, u64 now)
 	s->evicting = true;
 	/* is it only this slab, or is the donor going away? */
 	ctl_donor_query(d, now);
-	if (s->state != SLAB_ATTACHED)
+	if (s->state != SLAB_ATTACHED || s->leaving)
 		return;
 	dcm_log(DCM_LOG_INFO, "donor %s (%s) wants extent %u back", d->name,
 		d->address, s->extent);

@@ -19,7 +19,7 @@ static void donor_status(struct ctl_donor *d, struct dcm_ctl_donor_status *st)
 	st->transport = d->local	      ? "shm" :
 			d->verbs == VERBS_ON ? "verbs" :
 					       "tcp";
-	if (d->place.draining)
+	if (d->place.draining || d->member != MEMBER_IN)
 		st->state = DCM_DONOR_DRAINING;
 	else if (d->st == SESSION_UP)
 		st->state = DCM_DONOR_UP;
@@ -49,10 +49,9 @@ void ctl_status_publish(struct dcm_ctl *ctl)
 {
 	struct dcm_ctl_status *st = &ctl->status;
 	struct dcm_ctl_slab *s;
-	u32 i;
+	u32 i, n = 0;
 
 	pthread_mutex_lock(&ctl->lock);
-	st->nr_donors = ctl->nr_donors;
 	st->wanted = ctl->nr_pending;
 	for (i = 0; i < CTL_JOBS; i++)
 		st->wanted += ctl->job[i].st != JOB_FREE;
@@ -70,6 +69,11 @@ void ctl_status_publish(struct dcm_ctl *ctl)
 	}
 	for (i = 0; i < ctl->nr_donors; i++)
 		st->donor[i].bytes = st->donor[i].slabs * ctl->extent_bytes;
+	/* by number until here; those that are gone are not told of */
+	for (i = 0; i < ctl->nr_donors; i++)
+		if (ctl->donor[i].member != MEMBER_NONE)
+			st->donor[n++] = st->donor[i];
+	st->nr_donors = n;
 	pthread_mutex_unlock(&ctl->lock);
 }
 

@@ -16,6 +16,8 @@
  * then, and goes on with everything (hostd_adopt.c); so does one that is
  * started in time after another was killed.
  *
+ * SIGUSR1: it reads which donors there are again (hostd_donor.c).
+ *
  * Donors on this host (unix:) hand over memory that the kernel reads and writes
  * by itself; to others (tcp:) it gets connections, made here.
  *
@@ -201,6 +203,7 @@ static int signals_take(void)
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGHUP);
+	sigaddset(&set, SIGUSR1);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	sigemptyset(&alarm.sa_mask);
 	sigaddset(&alarm.sa_mask, SIGALRM);
@@ -280,6 +283,10 @@ static int serve(struct hostd *h, int signals)
 		while (read(signals, &info, sizeof(info)) == sizeof(info)) {
 			if (info.ssi_signo == SIGHUP) {
 				start_again();
+				continue;
+			}
+			if (info.ssi_signo == SIGUSR1) {
+				hostd_donors_read(h, config_path);
 				continue;
 			}
 			if (ending)

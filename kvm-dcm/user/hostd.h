@@ -8,6 +8,7 @@
  *	hostd_slab.c	a file's slabs: given to the kernel, moved, lost
  *	hostd_link.c	its data connections: made here, used by the kernel
  *	hostd_adopt.c	going on where another dcm-hostd was
+ *	hostd_donor.c	donors that come and go
  *	hostd_status.c	what it tells who asks
  *
  * Threads: the main one (hostd.c, hostd_watch.c); for each file one that does
@@ -149,8 +150,16 @@ void hostd_slabs_free(struct hostd_file *f);
 
 /* hostd_adopt.c */
 void hostd_donors_find(const struct hostd *h, struct hostd_file *f);
+bool hostd_donor_same(const struct dcm_host_donor *a,
+		      const struct dcm_host_donor *b);
+u32 hostd_number_free(const struct hostd_file *f, u64 taken);
 void hostd_adopt(void *arg, struct dcm_ctl *ctl);
 void hostd_session(void *arg, u32 donor, const struct dcm_ctl_session *s);
+
+/* hostd_donor.c */
+void hostd_donors_read(struct hostd *h, const char *config);
+void hostd_donors_apply(const struct hostd *h, struct hostd_file *f);
+void hostd_donor_added(void *arg, u32 donor, const struct dcm_host_donor *d);
 
 /* hostd_link.c */
 extern const struct dcm_ctl_links hostd_links;

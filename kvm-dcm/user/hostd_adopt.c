@@ -11,7 +11,7 @@
  *
  * The kernel knows a donor by a number. A donor keeps its number as long as there
  * is a note of it, wherever it stands in the configuration; one that is not
- * there any more is used until its session ends.
+ * there any more is left (hostd_donor.c).
  *
  * What can't be gone on with is lost: hostd_slabs_inherit().
  *
@@ -50,12 +50,13 @@ static bool note_read(const struct hostd_file *f, u32 number, struct note *n)
 	return ok && n->magic == NOTE_MAGIC && n->session.id;
 }
 
-static bool same(const struct dcm_host_donor *a, const struct dcm_host_donor *b)
+bool hostd_donor_same(const struct dcm_host_donor *a,
+		      const struct dcm_host_donor *b)
 {
 	return !strcmp(a->name, b->name) && !strcmp(a->address, b->address);
 }
 
-static u32 number_free(const struct hostd_file *f, u64 taken)
+u32 hostd_number_free(const struct hostd_file *f, u64 taken)
 {
 	u32 i;
 
@@ -79,11 +80,11 @@ void hostd_donors_find(const struct hostd *h, struct hostd_file *f)
 		if (!note_read(f, number, &n))
 			continue;
 		for (i = 0; i < h->cfg.nr_donors; i++)
-			if (same(&h->cfg.donor[i], &n.donor))
+			if (hostd_donor_same(&h->cfg.donor[i], &n.donor))
 				break;
 		if (i == h->cfg.nr_donors)
 			dcm_log(DCM_LOG_WARNING,
-				"%s: donor %s (%s) is not in the configuration any more; what it lends is used until it wants it back",
+				"%s: donor %s (%s) is not in the configuration any more; what it lends is moved off it",
 				f->path, n.donor.name, n.donor.address);
 		f->donor[f->nr_donors] = n.donor;
 		f->session[f->nr_donors] = n.session;
@@ -94,11 +95,12 @@ void hostd_donors_find(const struct hostd *h, struct hostd_file *f)
 		u32 k;
 
 		for (k = 0; k < f->nr_donors; k++)
-			if (same(&f->donor[k], &h->cfg.donor[i]))
+			if (hostd_donor_same(&f->donor[k],
+					     &h->cfg.donor[i]))
 				break;
 		if (k < f->nr_donors || f->nr_donors == DCMFS_DONORS_MAX)
 			continue;
-		number = number_free(f, taken);
+		number = hostd_number_free(f, taken);
 		f->donor[f->nr_donors] = h->cfg.donor[i];
 		f->number[f->nr_donors++] = number;
 	}

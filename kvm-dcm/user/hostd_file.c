@@ -294,6 +294,7 @@ void hostd_file_start(struct hostd *h, const char *path)
 		return;
 	}
 	pthread_setname_np(f->thread, "dcm-file");
+	hostd_donors_apply(h, f);
 	f->next = h->files;
 	h->files = f;
 	h->nr_files++;

@@ -169,6 +169,7 @@ const struct dcm_ctl_ops hostd_ctl_ops = {
 	.lost = cb_lost,
 	.starved = cb_starved,
 	.session = hostd_session,
+	.donor = hostd_donor_added,
 };
 
 /* ---- the file's thread ---- */

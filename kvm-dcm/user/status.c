@@ -8,6 +8,9 @@
  *	{"cmd":"budget","bytes":N}              change the budget
  *	{"cmd":"tunables"}                      name, unit, value, bounds, why
  *	{"cmd":"set","name":S,"value":V}        change a tunable
+ *	{"cmd":"donor","op":O,"name":S}         O: drain, keep (no more of that)
+ *						or remove
+ *	{"cmd":"donor","op":"add","name":S,"address":A}
  *
  * {"ok":true,...} or {"ok":false,"error":"one line"}. A thread of its own, so
  * that a peer that does not read delays nobody: it is cut off. At most
@@ -381,6 +384,59 @@ static json_t *do_set(struct dcm_pager *pg, json_t *req)
 			 json_integer_value(v));
 }
 
+static const char *donor_why(int err)
+{
+	switch (err) {
+	case -ENOENT:
+		return "donor: it has none of that name";
+	case -EALREADY:
+		return "donor: it is so already";
+	case -EEXIST:
+		return "donor: it has one of that name with another address";
+	case -EADDRINUSE:
+		return "donor: it has one of another name with that address";
+	case -ENOSPC:
+		return "donor: it has as many as it can";
+	case -EHOSTUNREACH:
+		return "donor: the address can't be looked up";
+	case -EINVAL:
+		return "donor: address: must be tcp:HOST:PORT or unix:/path";
+	default:
+		return strerror(-err);
+	}
+}
+
+static json_t *do_donor(struct dcm_pager *pg, json_t *req)
+{
+	const char *op = json_string_value(json_object_get(req, "op"));
+	const char *name = json_string_value(json_object_get(req, "name"));
+	const char *address =
+		json_string_value(json_object_get(req, "address"));
+	struct dcm_host_donor d = { 0 };
+	int err;
+
+	if (!op || !name || !dcm_name_valid(name))
+		return error_json(
+			"donor: \"op\" and \"name\" must be an operation and a donor's name");
+	strcpy(d.name, name);
+	if (!strcmp(op, "add")) {
+		if (!address || !dcm_address_valid(address))
+			return error_json(donor_why(-EINVAL));
+		strcpy(d.address, address);
+		err = dcm_ctl_donor_add(pg->ctl, &d);
+	} else if (!strcmp(op, "drain") || !strcmp(op, "keep")) {
+		err = dcm_ctl_donor_drain(pg->ctl, d.name, *op == 'd');
+	} else if (!strcmp(op, "remove")) {
+		err = dcm_ctl_donor_remove(pg->ctl, d.name);
+	} else {
+		return error_json(
+			"donor: \"op\" must be add, drain, keep or remove");
+	}
+	if (err)
+		return error_json(donor_why(err));
+	return json_pack("{s:b,s:s}", "ok", 1, "name", d.name);
+}
+
 static json_t *answer(struct dcm_pager *pg, const char *line, size_t len)
 {
 	json_t *req = json_loadb(line, len, JSON_REJECT_DUPLICATES, NULL);
@@ -397,9 +453,11 @@ static json_t *answer(struct dcm_pager *pg, const char *line, size_t len)
 		res = do_budget(pg, req);
 	else if (!strcmp(cmd, "set"))
 		res = do_set(pg, req);
+	else if (!strcmp(cmd, "donor"))
+		res = do_donor(pg, req);
 	else
 		res = error_json(
-			"unknown cmd: status, budget, tunables or set");
+			"unknown cmd: status, budget, tunables, set or donor");
 	json_decref(req);
 	return res;
 }

@@ -283,6 +283,33 @@ static void test_stopped_long(void **state)
 	two_end(&t);
 }
 
+/* Of four extents: those that have a slab of @to too are moved there. */
+static void two_move(struct two *t, u32 from, u32 to)
+{
+	static u8 buf[65536];
+	u32 e, off;
+
+	for (e = 0; e < 4; e++) {
+		struct dcm_ctl_slab *old = t->h.old[e], *new = t->h.slab[e];
+
+		if (!old)
+			continue;
+		assert_int_equal(old->donor, from);
+		assert_int_equal(new->donor, to);
+		for (off = 0; off < SLAB; off += sizeof(buf)) {
+			assert_int_equal(io(&t->h, old, DCM_IO_READ, off,
+					    sizeof(buf), buf),
+					 0);
+			assert_int_equal(io(&t->h, new, DCM_IO_WRITE, off,
+					    sizeof(buf), buf),
+					 0);
+		}
+		t->h.old[e] = NULL;
+		dcm_ctl_release(t->h.ctl, old);
+		check_slab(&t->h, new, e, 1);
+	}
+}
+
 static void drained(bool local)
 {
 	struct two t;
@@ -296,25 +323,7 @@ static void drained(bool local)
 	WAIT(get(&t.h, &t.h.evicts) == mine);
 	WAIT(get(&t.h, &t.h.attached) == 4 + mine);
 	WAIT(status(&t.h, 0).state == DCM_DONOR_DRAINING);
-	for (e = 0; e < 4; e++) {
-		static u8 buf[65536];
-		u32 off;
-
-		if (!t.h.old[e])
-			continue;
-		assert_int_equal(t.h.old[e]->donor, 0);
-		assert_int_equal(t.h.slab[e]->donor, 1);
-		for (off = 0; off < SLAB; off += sizeof(buf)) {
-			assert_int_equal(io(&t.h, t.h.old[e], DCM_IO_READ, off,
-					    sizeof(buf), buf),
-					 0);
-			assert_int_equal(io(&t.h, t.h.slab[e], DCM_IO_WRITE,
-					    off, sizeof(buf), buf),
-					 0);
-		}
-		dcm_ctl_release(t.h.ctl, t.h.old[e]);
-		check_slab(&t.h, t.h.slab[e], e, 1);
-	}
+	two_move(&t, 0, 1);
 	/* it ends by itself, and content: nothing was left */
 	assert_int_equal(donor_wait(&t.d[0]), 0);
 	assert_int_equal(get(&t.h, &t.h.losts), 0);
@@ -594,6 +603,155 @@ static void test_host_stopped_long(void **state)
 	stop_host(8, true);
 }
 
+static u32 members(struct host *h)
+{
+	static struct dcm_ctl_status st;
+
+	dcm_ctl_status(h->ctl, &st);
+	return st.nr_donors;
+}
+
+/* Left, used again, removed and added, by the host's own will. */
+static void told(bool local)
+{
+	struct dcm_host_donor a, c = { .name = "c" }, d;
+	struct dcm_ctl_slab *kept[4];
+	struct two t;
+	u32 e, mine;
+
+	two_start(&t, local);
+	t.h.other = true;
+	a = d = t.h.donors[0];
+	two_fill(&t, 4);
+	mine = on_donor(&t.h, 4, 0);
+	assert_in_range(mine, 1, 3);
+	assert_int_equal(dcm_ctl_donor_drain(t.h.ctl, "no", true), -ENOENT);
+	assert_int_equal(dcm_ctl_donor_remove(t.h.ctl, "no"), -ENOENT);
+	assert_int_equal(dcm_ctl_donor_add(t.h.ctl, &a), -EALREADY);
+	strcpy(c.address, a.address);
+	assert_int_equal(dcm_ctl_donor_add(t.h.ctl, &c), -EADDRINUSE);
+	strcpy(d.address, "unix:/nowhere");
+	assert_int_equal(dcm_ctl_donor_add(t.h.ctl, &d), -EEXIST);
+	strcpy(d.address, "tcp:no.such.host.invalid:1");
+	assert_int_equal(dcm_ctl_donor_add(t.h.ctl, &d), -EHOSTUNREACH);
+	assert_int_equal(members(&t.h), 2);
+
+	assert_int_equal(dcm_ctl_donor_drain(t.h.ctl, "a", true), 0);
+	assert_int_equal(dcm_ctl_donor_drain(t.h.ctl, "a", true), -EALREADY);
+	assert_int_equal(status(&t.h, 0).state, DCM_DONOR_DRAINING);
+	WAIT(get(&t.h, &t.h.evicts) == mine);
+	WAIT(get(&t.h, &t.h.attached) == 4 + mine);
+	two_move(&t, 0, 1);
+	WAIT(!status(&t.h, 0).slabs);
+	/* it knows it has them back, and is asked for nothing */
+	WAIT(status(&t.h, 0).slabs_free == 32);
+	want(&t.h, 4, 12);
+	WAIT(get(&t.h, &t.h.attached) == 12 + mine);
+	WAIT(status(&t.h, 1).slabs == 12);
+	assert_int_equal(status(&t.h, 0).slabs, 0);
+
+	/* and then it is: it has nothing yet, so is chosen first */
+	assert_int_equal(dcm_ctl_donor_drain(t.h.ctl, "a", false), 0);
+	assert_int_equal(dcm_ctl_donor_drain(t.h.ctl, "a", false), -EALREADY);
+	WAIT(status(&t.h, 0).state == DCM_DONOR_UP);
+	want(&t.h, 12, 13);
+	WAIT(status(&t.h, 0).slabs == 1);
+	write_extent(&t.h, 12, 1);
+
+	/* the other one goes: its twelve need room, which is there */
+	for (e = 0; e < 4; e++)
+		kept[e] = t.h.slab[e];
+	assert_int_equal(dcm_ctl_donor_remove(t.h.ctl, "b"), 0);
+	assert_int_equal(dcm_ctl_donor_remove(t.h.ctl, "b"), -EALREADY);
+	WAIT(get(&t.h, &t.h.evicts) == mine + 12);
+	WAIT(get(&t.h, &t.h.attached) == 13 + mine + 12);
+	for (e = 0; e < 4; e++)
+		assert_ptr_equal(t.h.old[e], kept[e]);
+	two_move(&t, 1, 0);
+	assert_int_equal(members(&t.h), 2);
+	for (e = 4; e < 12; e++)
+		dcm_ctl_release(t.h.ctl, t.h.old[e]);
+	WAIT(members(&t.h) == 1);
+	assert_string_equal(status(&t.h, 0).name, "a");
+	/* nobody of this host is there any more: nothing is lost with it */
+	donor_end(&t.d[1]);
+	for (e = 0; e < 4; e++)
+		check_slab(&t.h, t.h.slab[e], e, 1);
+	assert_int_equal(logged(&t.h, "is lost"), 0);
+
+	/* another one comes, and one of the old name */
+	donor_start(&t.d[1], NULL, 0, host_keys, small);
+	strcpy(c.address, t.d[1].tcp);
+	assert_int_equal(dcm_ctl_donor_add(t.h.ctl, &c), 0);
+	WAIT(members(&t.h) == 2 && status(&t.h, 1).state == DCM_DONOR_UP);
+	want(&t.h, 20, 21);
+	WAIT(status(&t.h, 1).slabs == 1);
+	write_extent(&t.h, 20, 1);
+	check_slab(&t.h, t.h.slab[20], 20, 1);
+	/* its end is a loss again */
+	donor_signal(&t.d[1], SIGKILL);
+	WAIT(get(&t.h, &t.h.losts) == 1);
+	assert_string_equal(t.h.lost_name[20], "c");
+	assert_int_equal(dcm_ctl_donor_remove(t.h.ctl, "c"), 0);
+	dcm_ctl_release(t.h.ctl, t.h.slab[20]);
+	WAIT(members(&t.h) == 1);
+	check_slab(&t.h, t.h.slab[12], 12, 1);
+	two_end(&t);
+}
+
+static void test_told_tcp(void **state)
+{
+	(void)state;
+	told(false);
+}
+
+static void test_told_shm(void **state)
+{
+	(void)state;
+	told(true);
+}
+
+/* More donors than there are places, one after the other. */
+static void test_many(void **state)
+{
+	struct dcm_host_donor d;
+	struct donor real;
+	struct host h = { 0 };
+	u32 i;
+
+	(void)state;
+	donor_start(&real, NULL, 0, host_keys, small);
+	host_start(&h);
+	for (i = 0; i < DCM_CONFIG_DONORS_MAX + 16; i++) {
+		snprintf(d.name, sizeof(d.name), "d%u", i);
+		snprintf(d.address, sizeof(d.address), "%s",
+			 i % 16 ? "tcp:127.0.0.1:1" : real.tcp);
+		assert_int_equal(dcm_ctl_donor_add(h.ctl, &d), 0);
+		if (!(i % 16)) {
+			WAIT(status(&h, 0).state == DCM_DONOR_UP);
+			want(&h, 0, 1);
+			WAIT(status(&h, 0).slabs == 1);
+			write_extent(&h, 0, i + 1);
+			check_slab(&h, h.slab[0], 0, i + 1);
+			dcm_ctl_release(h.ctl, h.slab[0]);
+		}
+		assert_int_equal(dcm_ctl_donor_remove(h.ctl, d.name), 0);
+		WAIT(!members(&h));
+	}
+	assert_int_equal(get(&h, &h.losts), 0);
+	for (i = 0; i < DCM_CONFIG_DONORS_MAX; i++) {
+		snprintf(d.name, sizeof(d.name), "e%u", i);
+		snprintf(d.address, sizeof(d.address), "tcp:127.0.0.1:%u",
+			 i + 1);
+		assert_int_equal(dcm_ctl_donor_add(h.ctl, &d), 0);
+	}
+	strcpy(d.name, "more");
+	strcpy(d.address, real.tcp);
+	assert_int_equal(dcm_ctl_donor_add(h.ctl, &d), -ENOSPC);
+	host_stop(&h);
+	donor_end(&real);
+}
+
 /* The donor's side of a clean end: all is back at once. */
 static void test_goodbye(void **state)
 {
@@ -784,6 +942,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_full),
 		cmocka_unit_test(test_wrong_size),
 		cmocka_unit_test(test_goodbye),
+		cmocka_unit_test(test_told_tcp),
+		cmocka_unit_test(test_told_shm),
+		cmocka_unit_test(test_many),
 		cmocka_unit_test(test_host_stopped_short),
 		cmocka_unit_test(test_host_stopped_long),
 		cmocka_unit_test(test_hostile_tcp),

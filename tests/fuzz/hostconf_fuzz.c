@@ -43,8 +43,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		must(cfg.name[0] && !strchr(cfg.name, '/') &&
 		     cfg.name[0] != '.');
 		must(cfg.budget && cfg.lanes >= 1 && cfg.lanes <= 64);
-		must(cfg.nr_donors >= 1 &&
+		must((cfg.nr_donors >= 1 || cfg.donors_file[0]) &&
 		     cfg.nr_donors <= DCM_CONFIG_DONORS_MAX);
+		must(cfg.nr_donors == 64 || !(cfg.drained >> cfg.nr_donors));
 		for (i = 0; i < cfg.nr_donors; i++)
 			must(!strncmp(cfg.donor[i].address, "tcp:", 4) ||
 			     !strncmp(cfg.donor[i].address, "unix:/", 6));
@@ -56,12 +57,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		one_line(err);
 	}
 	if (!dcm_hostd_config_parse(text, size, &cfg, err)) {
-		must(cfg.nr_donors && cfg.nr_mounts <= DCM_CONFIG_MOUNTS_MAX);
+		must((cfg.nr_donors || cfg.donors_file[0]) &&
+		     cfg.nr_mounts <= DCM_CONFIG_MOUNTS_MAX);
 		for (i = 0; i < cfg.nr_mounts; i++)
 			must(cfg.mount[i][0] == '/');
 	} else {
 		one_line(err);
 	}
+	/* the same once more, behind what there is */
+	i = cfg.nr_donors = size % 3 ? cfg.nr_donors : 0;
+	if (!dcm_host_donors_parse(text, size, &cfg, err))
+		must(cfg.nr_donors >= i &&
+		     cfg.nr_donors <= DCM_CONFIG_DONORS_MAX);
+	else
+		one_line(err);
 	/* exactly its bytes: no terminator to lean on */
 	text = realloc(text, size ? size : 1);
 	must(text != NULL);

@@ -216,6 +216,56 @@ static void test_hostd(void **state)
 	assert_non_null(strstr(err, "line 2: unknown section [host]"));
 }
 
+static void test_more_donors(void **state)
+{
+	static const char first[] =
+		"[host]\ndonors = /run/more\n[key]\nfile=k\n"
+		"[donor a]\naddress=tcp:h:1\nstatus = h:2\ndrain = yes\n";
+	static const char none[] =
+		"[host]\ndonors = /run/more\n[key]\nfile=k\n";
+	static const char more[] = "[donor a]\naddress=tcp:other:1\ndrain=no\n"
+				   "[donor b]\naddress=unix:/b\n";
+	static const struct {
+		const char *text;
+		const char *says;
+	} bad[] = {
+		{ "[key]\nfile=k\n", "line 2: only [donor NAME] sections" },
+		{ "[donor b]\ndrain=yes\n", "line 2: drain: address=" },
+		{ "[donor b]\naddress=unix:/b\ndrain=so\n",
+		  "line 3: drain: must be yes or no" },
+		{ "[donor b]\naddress=unix:/b\naddress=unix:/b\n",
+		  "line 3: a second address" },
+	};
+	size_t i;
+
+	(void)state;
+	assert_int_equal(
+		dcm_hostd_config_parse(first, strlen(first), &cfg, err), 0);
+	assert_int_equal(cfg.drained, 1);
+	assert_string_equal(cfg.donors_file, "/run/more");
+	/* none of its own: then that file may have some */
+	assert_int_equal(dcm_hostd_config_parse(none, strlen(none), &cfg, err),
+			 0);
+	assert_int_equal(cfg.nr_donors, 0);
+	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		dcm_hostd_config_parse(first, strlen(first), &cfg, err);
+		assert_int_equal(dcm_host_donors_parse(bad[i].text,
+						       strlen(bad[i].text),
+						       &cfg, err),
+				 -EINVAL);
+		if (!strstr(err, bad[i].says))
+			fail_msg("%s: said '%s', not '%s'", bad[i].text, err,
+				 bad[i].says);
+	}
+	dcm_hostd_config_parse(first, strlen(first), &cfg, err);
+	assert_int_equal(dcm_host_donors_parse(more, strlen(more), &cfg, err),
+			 0);
+	assert_int_equal(cfg.nr_donors, 2);
+	assert_string_equal(cfg.donor[0].address, "tcp:h:1");
+	assert_string_equal(cfg.donor[1].address, "unix:/b");
+	assert_int_equal(cfg.drained, 1);
+}
+
 static void test_many_donors(void **state)
 {
 	char *text = malloc(65536);
@@ -304,6 +354,7 @@ int main(void)
 		cmocka_unit_test(test_transport),
 		cmocka_unit_test(test_bad),
 		cmocka_unit_test(test_hostd),
+		cmocka_unit_test(test_more_donors),
 		cmocka_unit_test(test_many_donors),
 		cmocka_unit_test(test_key_text),
 		cmocka_unit_test(test_key_file),
