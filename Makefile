@@ -30,7 +30,7 @@ PYTEST = scripts/py pytest --junitxml=$${DCM_RESULTS:-$(BUILD)/test/results/by-h
 
 .PHONY: all programs tests-build help check kernel-check unit torture fuzz \
 	fuzz-run test-gc test-donor test-client test-pager test-dcmctl test-guest \
-	test-kernel test-kernel-vm test-kernel-debug test-ops test-qemu \
+	test-kernel test-kernel-vm test-kernel-debug test-ops test-ops-page test-qemu \
 	test-qemu-vm test-qemu-debug vm-shell test bench bench-kernel \
 	bench-gc demo install install-dkms install-libvirt clean deps-%
 
@@ -79,6 +79,7 @@ help:
 	@echo '  make test-kernel   K=name  the same, with more guests (not in make test)'
 	@echo '  make test-kernel-debug  K=name  that of dcmfs under KASAN, lockdep and kmemleak; KUnit (not in make test)'
 	@echo '  make test-ops      VMs of a stock libvirt on donor memory (not in make test)'
+	@echo '  make test-ops-page  the operator'"'"'s page in a browser (part of test-ops)'
 	@echo '  make test-qemu-vm  QEMU with our patches, virtio-gc, its driver and runtimes in a guest'
 	@echo '  make test-qemu     the same, with more guests (not in make test)'
 	@echo '  make test-qemu-debug  its driver under KASAN, lockdep and kmemleak (not in make test)'
@@ -154,8 +155,13 @@ test-kernel-debug: deps-test deps-demo deps-vm deps-debug-kernel programs
 		DCM_DEBUG_KERNEL=$$kernel $(PYTEST) -v --timeout 1800 tests/vm \
 		-k '(test_kunit or test_dcmfs or (test_hostd and verbs))$(if $(K), and ($(K)))'
 
-# VMs of a stock libvirt, in that VM.
-test-ops: deps-test deps-demo deps-vm programs
+# The operator's page in a browser.
+test-ops-page: export DCM_PY_EXTRA = page
+test-ops-page: deps-test deps-page programs
+	@$(PYTEST) -s tests/page
+
+# VMs of a stock libvirt, in that VM; the page; the packages.
+test-ops: test-ops-page deps-test deps-demo deps-vm programs
 	@scripts/vm-image >/dev/null
 	@scripts/guest-image >/dev/null
 	@scripts/libvirt-image >/dev/null
@@ -251,6 +257,9 @@ install: all
 	install -D -m 755 bin/dcmctl $(dest)/bin/dcmctl
 	install -d $(dest)/share/kvm-dcm/dcmctl
 	install -m 644 dcmctl/dcmctl/*.py VERSION $(dest)/share/kvm-dcm/dcmctl/
+	install -d $(dest)/share/kvm-dcm/web/vendor
+	install -m 644 dcmctl/web/*.* $(dest)/share/kvm-dcm/web/
+	install -m 644 dcmctl/web/vendor/* $(dest)/share/kvm-dcm/web/vendor/
 	install -D -m 644 dcmctl/schema/domain.rng \
 		$(dest)/share/kvm-dcm/schema/domain.rng
 	install -D -m 644 dcmctl/dcmctl.1 $(dest)/share/man/man1/dcmctl.1

@@ -22,6 +22,8 @@ usage() {
 	  vm       make test-kernel
 	  debug-kernel  make test-kernel-debug
   qemu     scripts/qemu-build, make test-qemu
+	  page     make test-ops-page: a browser
+	  packages make packages, make test-packages
 	  bench    make bench
 
 	  --list   print the packages of the groups instead
@@ -67,13 +69,21 @@ packages() {
 		echo git patch ninja-build python3-venv libglib2.0-dev libfdt-dev \
 			zlib1g-dev seabios qemu-system-data
 		;;
+	page)
+		packages test
+		echo chromium fonts-dejavu-core
+		;;
+	packages)
+		packages vm
+		echo debian-archive-keyring util-linux
+		;;
 	bench)
 		packages test
 		echo valgrind redis-tools libjemalloc2 sqlite3 python3-scipy \
 			minimap2 coreutils kmod util-linux default-jdk-headless
 		;;
 	*)
-		echo "deps.sh: no group '$1'; known: build test lint kernel demo vm debug-kernel qemu bench" >&2
+		echo "deps.sh: no group '$1'; known: build test lint kernel demo vm debug-kernel qemu page packages bench" >&2
 		return 2
 		;;
 	esac

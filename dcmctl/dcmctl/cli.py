@@ -408,6 +408,36 @@ def _add_run(sub: Any, common: argparse.ArgumentParser) -> None:
     p.set_defaults(command=cmd_run)
 
 
+def cmd_dashboard(args: Args) -> int:
+    from dcmctl import dashboard  # an HTTP server and TLS
+
+    return dashboard.cmd_dashboard(args)
+
+
+def _add_dashboard(
+    sub: Any, add: Callable[[Any, str, Command, str], argparse.ArgumentParser]
+) -> None:
+    p = add(sub, "dashboard", cmd_dashboard, "serve a page that shows donors and VMs, live")
+    p.add_argument(
+        "--listen",
+        metavar="ADDR:PORT",
+        default="127.0.0.1:9760",
+        help="default %(default)s; port 0: any",
+    )
+    p.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="with the token that changes take, and all access from elsewhere; made if missing",
+    )
+    p.add_argument("--cert", metavar="FILE", help="certificate (and its key) in PEM: TLS")
+    p.add_argument("--cert-key", metavar="FILE", help="its key, if that is in another file")
+    p.add_argument("--plain", action="store_true", help="no TLS, although not on loopback")
+    p.add_argument("--name", metavar="NAME", action="append", help="a host name it is reached by")
+    p.add_argument("--interval", metavar="S", default="2", help="seconds between looks (default 2)")
+    p.add_argument("--once", action="store_true", help="print what it would show as JSON, and end")
+    p.add_argument("-v", "--verbose", action="store_true", help="a line for each request")
+
+
 def build_parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--json", action="store_true", help="output for machines")
@@ -456,6 +486,7 @@ def build_parser() -> argparse.ArgumentParser:
     p.add_argument("value", nargs="?", metavar="VALUE")
 
     vm.add_parsers(sub, _Parser, add)
+    _add_dashboard(sub, add)
 
     p = sub.add_parser("donor", help="look at donors", description="Look at donors.")
     p.set_defaults(command=None, parser=p)

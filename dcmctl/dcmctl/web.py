@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""An HTTP server for one page, its few files and its API; hostile clients in mind.
+
+Who may ask what:
+
+    the page's own files        anybody: they are the same on every host
+    what the page shows         on loopback anybody on this host; else with the token
+    changes                     with the token, always
+
+The token comes in an Authorization header, never in an address or a cookie: no log has it, and no
+other page's request carries it. A page elsewhere whose name resolves to us (DNS rebinding) is
+refused by its Host. Nothing that a browser runs comes from anywhere but here, and nothing inline
+(Content-Security-Policy).
+
+A request has REQUEST_S seconds in all, headers and body as small as ours are, and there are at
+most CONNECTIONS of them; who comes then waits in the listener's queue.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import http.server
+import io
+import ipaddress
+import json
+import socket
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from dcmctl.errors import DcmError, printable, reason
+
+CONNECTIONS = 32
+REQUEST_S = 10.0
+BODY_MAX = 4096
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self'; connect-src 'self'; form-action 'none'; base-uri 'none'; "
+    "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+Query = Mapping[str, str]
+Get = Callable[[Query], Any]
+Post = Callable[[dict[str, Any]], Any]
+
+
+class Refused(Exception):
+    """An answer that is not 200: a status and one line."""
+
+    def __init__(self, status: HTTPStatus, line: str) -> None:
+        super().__init__(line)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class File:
+    data: bytes
+    kind: str
+    tag: str
+
+
+def load_files(folder: Path) -> dict[str, File]:
+    """All that is served, by path, in memory: no name from outside ever reaches the file system."""
+    found: dict[str, File] = {}
+    try:
+        for path in sorted(folder.rglob("*")):
+            if path.suffix in TYPES and path.is_file():
+                data = path.read_bytes()
+                tag = f'"{hashlib.sha256(data).hexdigest()[:20]}"'
+                found["/" + path.relative_to(folder).as_posix()] = File(
+                    data, TYPES[path.suffix], tag
+                )
+    except OSError as exc:
+        raise DcmError(f"{folder}: {reason(exc)}: install dcmctl again") from None
+    if "/index.html" not in found:
+        raise DcmError(f"the page is not in {folder}: install dcmctl again")
+    found["/"] = found["/index.html"]
+    return found
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Who is let in."""
+
+    token: str | None  # None: nobody may change anything
+    reading: bool  # takes the token too
+    names: tuple[str, ...]  # by which we may be called, beside loopback and addresses
+
+    def check_host(self, value: str | None) -> None:
+        """Any address is fine: it is a name that could be made to resolve to us."""
+        if not value:
+            raise Refused(HTTPStatus.BAD_REQUEST, "no Host in the request")
+        name = urlsplit(f"//{value}").hostname or ""
+        if name == "localhost" or name in self.names:
+            return
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            raise Refused(
+                HTTPStatus.FORBIDDEN,
+                "this name is not one of ours: use the address, or start dcmctl dashboard "
+                "with --name",
+            ) from None
+
+    def check_token(self, header: str | None) -> None:
+        if self.token is None:
+            raise Refused(
+                HTTPStatus.FORBIDDEN,
+                "changes are off: start dcmctl dashboard with --token-file",
+            )
+        kind, _, given = (header or "").partition(" ")
+        # Hashed first: equal lengths, so that the comparison tells nothing by its time.
+        a, b = (hashlib.sha256(t.strip().encode()).digest() for t in (given, self.token))
+        if not hmac.compare_digest(a, b) or kind.lower() != "bearer":
+            raise Refused(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong")
+
+
+class _Deadline(io.RawIOBase):
+    """A socket that is read until one time for all of a request, however it trickles in."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self.due = 0.0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self.due - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._sock.settimeout(left)
+        return self._sock.recv_into(buffer)
+
+
+class _Request(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def setup(self) -> None:
+        self.connection = self.request
+        self.connection.settimeout(REQUEST_S)
+        if self.server.tls is not None:
+            self.connection = self.server.tls.wrap_socket(self.connection, server_side=True)
+            self.request = self.connection
+        self.deadline = _Deadline(self.connection)
+        self.rfile = io.BufferedReader(self.deadline)
+        self.unread = True  # a request's body, if it has one
+        self.wfile = self.connection.makefile("wb", 0)
+
+    def finish(self) -> None:
+        """The server closes the socket that it gave us; TLS made another of it."""
+        super().finish()
+        with contextlib.suppress(OSError):
+            self.connection.close()
+
+    def handle_one_request(self) -> None:
+        self.deadline.due = time.monotonic() + REQUEST_S
+        self.unread = True
+        try:
+            super().handle_one_request()
+        except OSError:
+            self.close_connection = True
+
+    # -- methods --
+
+    def do_GET(self) -> None:
+        self._guarded(self._get)
+
+    do_HEAD = do_GET
+
+    def do_POST(self) -> None:
+        self._guarded(self._post)
+
+    def _guarded(self, answer: Callable[[str, Query], None]) -> None:
+        try:
+            self.server.gate.check_host(self.headers.get("Host"))
+            parts = urlsplit(self.path)
+            query = {k: v[0] for k, v in parse_qs(parts.query, max_num_fields=8).items()}
+            answer(parts.path, query)
+        except Refused as exc:
+            self._refuse(exc.status, str(exc))
+        except DcmError as exc:
+            self._refuse(HTTPStatus.CONFLICT, str(exc))
+        except ValueError:
+            self._refuse(HTTPStatus.BAD_REQUEST, "the request can't be read")
+
+    def _get(self, path: str, query: Query) -> None:
+        file = self.server.files.get(path)
+        if file is not None:
+            if self.headers.get("If-None-Match") == file.tag:
+                self._send(HTTPStatus.NOT_MODIFIED, b"", file.kind, file.tag)
+            else:
+                self._send(HTTPStatus.OK, file.data, file.kind, file.tag)
+            return
+        get = self.server.gets.get(path)
+        if get is None:
+            raise Refused(HTTPStatus.NOT_FOUND, "there is nothing here")
+        if self.server.gate.reading:
+            self.server.gate.check_token(self.headers.get("Authorization"))
+        self._send_json(get(query))
+
+    def _post(self, path: str, _: Query) -> None:
+        post = self.server.posts.get(path)
+        if post is None:
+            raise Refused(HTTPStatus.NOT_FOUND, "there is nothing here")
+        # The token is what no other page has; these are a second lock on the same door.
+        origin = self.headers.get("Origin")
+        if origin is not None and urlsplit(origin).netloc != self.headers.get("Host"):
+            raise Refused(HTTPStatus.FORBIDDEN, "another page may not ask for this")
+        if self.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
+            raise Refused(HTTPStatus.FORBIDDEN, "another page may not ask for this")
+        self.server.gate.check_token(self.headers.get("Authorization"))
+        if self.headers.get_content_type() != "application/json":
+            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "only application/json is taken")
+        length = self.headers.get("Content-Length", "")
+        if not length.isascii() or not length.isdigit() or int(length) > BODY_MAX:
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "a short body, please")
+        body = json.loads(self.rfile.read(int(length)))
+        self.unread = False
+        if not isinstance(body, dict):
+            raise Refused(HTTPStatus.BAD_REQUEST, "a JSON object, please")
+        self._send_json(post(body))
+
+    # -- answers --
+
+    def _has_body(self) -> bool:
+        headers = getattr(self, "headers", None) or {}
+        return "Content-Length" in headers or "Transfer-Encoding" in headers
+
+    def _refuse(self, status: HTTPStatus, line: str) -> None:
+        self._send_json({"error": line}, status)
+
+    def _send_json(self, value: Any, status: HTTPStatus = HTTPStatus.OK) -> None:
+        data = json.dumps(value, separators=(",", ":")).encode()
+        self._send(status, data, "application/json")
+
+    def _send(self, status: HTTPStatus, data: bytes, kind: str, tag: str = "") -> None:
+        if self.unread and self._has_body():
+            # What is left of it would be taken for the next request.
+            self.close_connection = True
+        self.connection.settimeout(REQUEST_S)
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(data)))
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+        if tag:
+            self.send_header("ETag", tag)
+            self.send_header("Cache-Control", "no-cache")
+        else:
+            self.send_header("Cache-Control", "no-store")
+        if status == HTTPStatus.UNAUTHORIZED:
+            # Not Basic: the browser's own dialog is not what we want.
+            self.send_header("WWW-Authenticate", 'Bearer realm="dcmctl"')
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def send_error(
+        self, code: int, message: str | None = None, explain: str | None = None
+    ) -> None:
+        """What the library refuses: no method, a line too long. Nothing is sent back of it."""
+        self.close_connection = True
+        self.command = getattr(self, "command", None) or "GET"
+        self._refuse(HTTPStatus(code), HTTPStatus(code).phrase)
+
+    def version_string(self) -> str:
+        return "dcmctl"
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Method, path and status; no query, no header."""
+        if self.server.verbose:
+            path = urlsplit(getattr(self, "path", "-")).path
+            status = code.value if isinstance(code, HTTPStatus) else code
+            line = f"{self.client_address[0]} {self.command} {printable(path, 60)} {status}"
+            print(f"dcmctl: {printable(line)}", file=sys.stderr, flush=True)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """A thread a connection, so many and no more."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 32
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        gate: Gate,
+        files: dict[str, File],
+        *,
+        tls: ssl.SSLContext | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.gate = gate
+        self.files = files
+        self.tls = tls
+        self.verbose = verbose
+        self.gets: dict[str, Get] = {}
+        self.posts: dict[str, Post] = {}
+        self._room = threading.BoundedSemaphore(CONNECTIONS)
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        super().__init__(address, _Request)
+
+    def server_bind(self) -> None:
+        """Without http.server's look for our name, which may take a name service its time."""
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._room.acquire(timeout=REQUEST_S):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._room.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away, or spoke no TLS, is none of our troubles."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            print(f"dcmctl: {type(error).__name__}: {printable(str(error))}", file=sys.stderr)

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The two changes: each says what it does, and is done when it is confirmed, with the token.
+
+import { Refused, hasToken, post, setToken } from "./api.js";
+import { $, say } from "./dom.js";
+import * as format from "./format.js";
+
+function refuse(text) {
+	$("dialog-error").hidden = !text;
+	say($("dialog-error"), text);
+}
+
+function open({ title, text, yes, value, act }) {
+	say($("dialog-title"), title);
+	say($("dialog-text"), text);
+	say($("dialog-yes"), yes);
+	refuse("");
+	$("dialog-value-label").hidden = value === null;
+	$("dialog-value").value = value ?? "";
+	$("dialog-token").parentElement.hidden = hasToken();
+	$("dialog-token").value = "";
+	$("dialog-no").onclick = () => $("dialog").close();
+	$("dialog-form").onsubmit = async (event) => {
+		event.preventDefault();
+		if ($("dialog-token").value) setToken($("dialog-token").value);
+		$("dialog-yes").disabled = true;
+		try {
+			await act($("dialog-value").value);
+			$("dialog").close();
+		} catch (problem) {
+			refuse(problem.message);
+			if (problem instanceof Refused && problem.status === 401) {
+				setToken("");
+				$("dialog-token").parentElement.hidden = false;
+			}
+		} finally {
+			$("dialog-yes").disabled = false;
+		}
+	};
+	$("dialog").showModal();
+}
+
+export const ask = {
+	drain(donor) {
+		const here = donor.uses.reduce((sum, use) => sum + use.bytes, 0);
+		open({
+			title: `Drain donor ${donor.name}?`,
+			text: `It lends no more, and VMs move what they have of it (${format.size(here)} of this ` +
+				"host's) to other donors, or into direct memory if there is room. What finds no " +
+				"room in its drain timeout is lost.",
+			yes: "Drain",
+			value: null,
+			act: () => post("/api/drain", { donor: donor.name }),
+		});
+	},
+	budget(key, vm) {
+		open({
+			title: `Budget of ${vm.name}`,
+			text: `The most of its memory that is on this host. Now ${format.size(vm.budget_bytes)}, ` +
+				`${format.size(vm.direct_bytes)} direct; smallest ${format.size(vm.min_budget_bytes)}. ` +
+				"Less makes it fault more; more takes memory of this host.",
+			yes: "Change",
+			value: format.size(vm.budget_bytes),
+			act: (text) => {
+				const bytes = format.parse(text);
+				if (!(bytes > 0)) throw new Error("write a size: 256M or 1.5G");
+				return post("/api/budget", { vm: key, bytes });
+			},
+		});
+	},
+};

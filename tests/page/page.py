@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A server of the operator's page, and a browser's view of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, Page, Request
+
+PATIENCE_MS = 60_000
+
+
+@dataclass(frozen=True)
+class Dashboard:
+    """`dcmctl dashboard`, as it was started."""
+
+    url: str
+    process: subprocess.Popen[str]
+
+
+class View:
+    """The page in a browser, and all that it said and asked."""
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.page = page
+        self.url = url
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        page.set_default_timeout(PATIENCE_MS)
+        page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: self.said.append(str(error)))
+        page.on("request", self._request)
+        page.on("dialog", lambda dialog: self.said.append(f"dialog: {dialog.message}"))
+
+    def _request(self, request: Request) -> None:
+        self.asked.append(request.url)
+
+    def open(self) -> None:
+        self.page.goto(self.url)
+        self.until("() => document.documentElement.dataset.look > 0")
+
+    def text(self, selector: str) -> str:
+        return self.page.locator(selector).first.inner_text().strip()
+
+    def until(self, script: str, given: Any = None) -> Any:
+        """Until a function of the page gives something true; what that is.
+
+        Not by wait_for_function(), which evaluates text there: the page forbids that.
+        """
+        deadline = time.monotonic() + PATIENCE_MS / 1000
+        while not (value := self.page.evaluate(script, given)):
+            assert time.monotonic() < deadline, f"never: {script} {given}: {self.said}"
+            self.page.wait_for_timeout(50)
+        return value
+
+    def clean(self) -> None:
+        """Nothing was said on the console, nobody else was asked, nothing was set as a cookie."""
+        assert self.said == []
+        ours = urlsplit(self.url).netloc
+        assert self.asked
+        assert {urlsplit(url).netloc for url in self.asked} == {ours}
+        assert self.page.context.cookies() == []
+
+
+@contextmanager
+def view(
+    browser: Browser, url: str, *, width: int = 1280, height: int = 900, dark: bool = False
+) -> Iterator[View]:
+    context = browser.new_context(
+        viewport={"width": width, "height": height},
+        color_scheme="dark" if dark else "light",
+        locale="en-GB",
+    )
+    try:
+        yield View(context.new_page(), url)
+    finally:
+        context.close()
+
+
+def shoot(seen: View, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    seen.page.screenshot(path=str(path), full_page=True)
+
+
+def once(dcmctl: Any) -> dict[str, Any]:
+    """What the command line says of the same."""
+    done = dcmctl("dashboard", "--once", "--interval", "0.3")
+    assert done.returncode == 0, done
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
