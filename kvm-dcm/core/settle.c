@@ -18,9 +18,12 @@
  */
 #include "internal.h"
 
+#define STEPS 4 /* zeroes made, unmapped, its write-back begun; and one more */
+
 enum settle_result {
 	SETTLE_DONE, /* on its donor */
 	SETTLE_SOON, /* on its way */
+	SETTLE_NEXT, /* a step nearer; the next can be done at once */
 	SETTLE_AGAIN, /* somebody is at it, or something is full */
 };
 
@@ -135,6 +138,8 @@ static int settle_zero(struct dcm_lane *lane, u32 head, u16 missing)
 		return -EIO;
 	case DCM_FAULT_STALL:
 		return SETTLE_AGAIN;
+	case DCM_FAULT_DONE:
+		return SETTLE_NEXT;
 	default:
 		return SETTLE_SOON;
 	}
@@ -180,8 +185,21 @@ static int settle_block(struct dcm_lane *lane, u32 gfn, bool keep, u32 *next)
 		if (keep)
 			return settle_copy(lane, head, order);
 		err = settle_unmap(lane, head, order);
-		return err ? err : SETTLE_SOON;
+		return err ? err : SETTLE_NEXT;
 	}
+}
+
+/*
+ * As far as it goes at once. What is all zero must not be left here between two
+ * steps: eviction, which settling more than the budget causes, would drop it.
+ */
+static int settle_steps(struct dcm_lane *lane, u32 gfn, bool keep, u32 *next)
+{
+	int r = SETTLE_NEXT, i;
+
+	for (i = 0; r == SETTLE_NEXT && i < STEPS; i++)
+		r = settle_block(lane, gfn, keep, next);
+	return r;
 }
 
 int dcm_settle(struct dcm_lane *lane, u64 gfn, u64 nr, bool keep, u64 until_ns)
@@ -196,7 +214,7 @@ int dcm_settle(struct dcm_lane *lane, u64 gfn, u64 nr, bool keep, u64 until_ns)
 
 		/* all that can be on its way at a time is */
 		for (at = gfn; at < end; at = next) {
-			int r = settle_block(lane, (u32)at, keep, &next);
+			int r = settle_steps(lane, (u32)at, keep, &next);
 
 			if (r < 0)
 				return r;
