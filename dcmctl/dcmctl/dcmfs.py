@@ -16,7 +16,7 @@ from dcmctl.units import PAGE, format_size
 MOUNTS = Path("/proc/self/mounts")
 DEBUG = Path("/sys/kernel/debug/kvm-dcm")
 FILESYSTEMS = Path("/proc/filesystems")
-VERSION = 2
+VERSION = 3
 FOLDER = "libvirt"  # on the mount: what is in it is the hook's
 
 _INFO = struct.Struct("=II11Q32x")

@@ -23,7 +23,8 @@
 #define DCMFS_NAME_MAX 32
 #define DCMFS_NOTE_MAX 512
 #define DCMFS_DONORS_MAX 64
-#define DCMFS_VERSION 2
+#define DCMFS_VERSION 3
+#define DCMFS_LIMIT_MAX_MS 60000
 
 /**
  * struct dcmfs_info - DCMFS_IOC_INFO: one file, as it is now
@@ -203,6 +204,44 @@ struct dcmfs_wanted {
 	__u32 extent;
 };
 
+/**
+ * struct dcmfs_range - DCMFS_IOC_HOLD, _SETTLE, _HINT: pages, for who works on
+ * the slabs themselves
+ * @first: first page
+ * @pages: how many; the file must have them all
+ * @flags: SETTLE: DCMFS_SETTLE_KEEP; HINT: one of DCMFS_HINT_*; else 0
+ * @limit_ms: SETTLE: not longer, 1 to DCMFS_LIMIT_MAX_MS; else 0
+ *
+ * HOLD: accesses to these pages wait from now on, until the open file by which
+ * it was asked asks for @first 0 and @pages 0, or is closed. No extent with such
+ * a page is moved (DETACH waits); content can be discarded. EBUSY: another open
+ * file holds some; ENOMEM; EINTR: killed, they may be held.
+ *
+ * SETTLE returns when the slabs have all of the pages as they are, also those
+ * that were never written, as zeroes, and none is here; with DCMFS_SETTLE_KEEP
+ * they may be. If they are not held that is so for a moment only. ETIMEDOUT;
+ * EBUSY: a page stays in use by I/O; EIO: one is lost; ENOMEM: no memory for
+ * descriptors; EINTR: killed. In all these cases it is done in part. It takes
+ * memory that is the caller's for pages that had no descriptors, and slabs.
+ *
+ * HINT: DIRECT: keep them in this host as far as a quarter of the budget goes;
+ * NORMAL: no longer; COLD: they leave first. What was never used is passed over.
+ * EINTR: killed.
+ *
+ * HOLD and SETTLE take multiples of 16 pages.
+ */
+struct dcmfs_range {
+	__u64 first;
+	__u64 pages;
+	__u32 flags;
+	__u32 limit_ms;
+};
+
+#define DCMFS_SETTLE_KEEP 0x1
+#define DCMFS_HINT_DIRECT 0
+#define DCMFS_HINT_NORMAL 1
+#define DCMFS_HINT_COLD 2
+
 #define DCMFS_IOC_INFO _IOR(0xDC, 0x01, struct dcmfs_info)
 #define DCMFS_IOC_BUDGET _IOW(0xDC, 0x02, __u64) /* pages; ERANGE: too few */
 #define DCMFS_IOC_TUNE _IOW(0xDC, 0x03, struct dcmfs_tune)
@@ -215,5 +254,8 @@ struct dcmfs_wanted {
 #define DCMFS_IOC_NOTE _IOWR(0xDC, 0x0C, struct dcmfs_note)
 #define DCMFS_IOC_PAIR _IOWR(0xDC, 0x0A, struct dcmfs_pair)
 #define DCMFS_IOC_ACTIVITY _IOWR(0xDC, 0x09, struct dcmfs_activity)
+#define DCMFS_IOC_HOLD _IOW(0xDC, 0x0D, struct dcmfs_range)
+#define DCMFS_IOC_SETTLE _IOW(0xDC, 0x0E, struct dcmfs_range)
+#define DCMFS_IOC_HINT _IOW(0xDC, 0x0F, struct dcmfs_range)
 
 #endif /* DCMFS_H */

@@ -15,6 +15,7 @@
  *	memory.c  struct dcmfs_vm: its life, its thread, its lanes
  *	file.c    mmap, truncate, fallocate, poll
  *	ioctl.c   what the control plane asks
+ *	hold.c    pages for who works on the slabs themselves
  *	inspect.c debugfs
  *	jitter.c  delays and failures, for tests
  *	super.c   mount, directories, the module
@@ -166,6 +167,9 @@ struct dcmfs_lent {
  * @want: extents that need a slab, a bit each
  * @wanted: how many
  * @events: who polls for @wanted
+ * @held: blocks whose accesses wait, a bit each; %NULL: there never were any
+ * @holder: the open file they are held by, if any are
+ * @holds: guards both
  * @thread: finishes what faults leave behind, and balances
  * @work: it waits here
  * @kicked: there is something to do
@@ -189,6 +193,9 @@ struct dcmfs_vm {
 	unsigned long *want;
 	atomic_t wanted;
 	wait_queue_head_t events;
+	unsigned long *held;
+	const struct file *holder;
+	struct mutex holds;
 	struct task_struct *thread;
 	wait_queue_head_t work;
 	atomic_t kicked;
@@ -300,6 +307,15 @@ int dcmfs_io_poll(struct dcm_lane *lane, struct dcm_io **done, int max);
 struct dcm_endpoint *dcmfs_tcp_open(struct dcmfs_vm *vm,
 				    struct dcmfs_lane *lane, int fd, u32 depth,
 				    int *err);
+
+/* hold.c */
+bool dcmfs_held(const struct dcmfs_vm *vm, u32 gfn);
+bool dcmfs_extent_held(const struct dcmfs_vm *vm, u32 extent);
+void dcmfs_hold_end(struct dcmfs_vm *vm, const struct file *file);
+int dcmfs_hold(struct dcmfs_vm *vm, const struct file *file,
+	       const struct dcmfs_range *r);
+int dcmfs_settle(struct dcmfs_vm *vm, const struct dcmfs_range *r);
+int dcmfs_hint(struct dcmfs_vm *vm, const struct dcmfs_range *r);
 
 /* fault.c, file.c, ioctl.c, inspect.c */
 extern const struct vm_operations_struct dcmfs_vm_ops;

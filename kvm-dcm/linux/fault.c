@@ -171,6 +171,13 @@ static vm_fault_t fault_once(struct fault *f, bool write)
 	enum dcm_fault_result r;
 	bool ok = true;
 
+	if (unlikely(dcmfs_held(f->vm, f->a.gfn))) {
+		dcmfs_lane_put(f->vm, lane);
+		ok = wait_change(f, seq);
+		if (gives_up(f))
+			return f->file ? VM_FAULT_RETRY : VM_FAULT_SIGBUS;
+		return ok ? 0 : VM_FAULT_RETRY;
+	}
 	f->a.lost = false;
 	lane->access = &f->a;
 	dcmfs_jitter(DCMFS_AT_FAULT);

@@ -68,6 +68,15 @@ static __poll_t file_poll(struct file *file, poll_table *wait)
 	return atomic_read(&vm->wanted) ? EPOLLPRI : 0;
 }
 
+static int file_release(struct inode *inode, struct file *file)
+{
+	struct dcmfs_vm *vm = dcmfs_vm_of(inode);
+
+	if (vm)
+		dcmfs_hold_end(vm, file);
+	return 0;
+}
+
 static int file_resize(struct inode *inode, loff_t size)
 {
 	struct dcmfs_vm *vm = dcmfs_vm_of(inode);
@@ -136,6 +145,7 @@ const struct file_operations dcmfs_file_ops = {
 	.owner = THIS_MODULE,
 	.llseek = generic_file_llseek,
 	.mmap = file_mmap,
+	.release = file_release,
 	.fsync = noop_fsync,
 	.fallocate = file_fallocate,
 	.poll = file_poll,

@@ -162,6 +162,23 @@ static long ioc_activity(struct dcmfs_vm *vm, void __user *arg)
 	return copy_to_user(arg, &act, sizeof(act)) ? -EFAULT : 0;
 }
 
+static long ioc_range(struct dcmfs_vm *vm, const struct file *file,
+		      unsigned int cmd, void __user *arg)
+{
+	struct dcmfs_range r;
+
+	if (copy_from_user(&r, arg, sizeof(r)))
+		return -EFAULT;
+	switch (cmd) {
+	case DCMFS_IOC_HOLD:
+		return dcmfs_hold(vm, file, &r);
+	case DCMFS_IOC_SETTLE:
+		return dcmfs_settle(vm, &r);
+	default:
+		return dcmfs_hint(vm, &r);
+	}
+}
+
 /** dcmfs_ioctl() - see include/dcmfs.h */
 long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 {
@@ -182,6 +199,9 @@ long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	case DCMFS_IOC_PAIR:
 	case DCMFS_IOC_SLAB:
 	case DCMFS_IOC_NOTE:
+	case DCMFS_IOC_HOLD:
+	case DCMFS_IOC_SETTLE:
+	case DCMFS_IOC_HINT:
 		if (!capable(CAP_SYS_ADMIN))
 			return -EPERM;
 		break;
@@ -207,6 +227,10 @@ long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 		return ioc_note(vm, p);
 	case DCMFS_IOC_ACTIVITY:
 		return ioc_activity(vm, p);
+	case DCMFS_IOC_HOLD:
+	case DCMFS_IOC_SETTLE:
+	case DCMFS_IOC_HINT:
+		return ioc_range(vm, file, cmd, p);
 	default:
 		return ioc_slab(vm, cmd, p);
 	}

@@ -266,6 +266,7 @@ static void vm_free(struct dcmfs_vm *vm)
 		dcm_vm_destroy(vm->core);
 	dcmfs_frames_exit(vm);
 	bitmap_free(vm->want);
+	kvfree(vm->held);
 	kvfree(vm->lane);
 	kvfree(vm);
 }
@@ -292,6 +293,7 @@ int dcmfs_vm_create(struct inode *inode, u64 bytes)
 	vm->inode = inode;
 	vm->opt = &sb->opt;
 	mutex_init(&vm->control);
+	mutex_init(&vm->holds);
 	init_waitqueue_head(&vm->events);
 	init_waitqueue_head(&vm->work);
 	for (i = 0; i < DCMFS_BUCKETS; i++)

@@ -287,6 +287,13 @@ static int slab_empty(struct dcmfs_vm *vm, struct dcmfs_lent *slab)
 
 		if (!lane)
 			return -EINTR;
+		/* What is under way comes to an end by the VM's thread. */
+		if (dcmfs_extent_held(vm, slab->extent)) {
+			dcmfs_lane_put(vm, lane);
+			if (schedule_timeout_interruptible(1))
+				return -EINTR;
+			continue;
+		}
 		err = move_buffers(lane->core);
 		if (!err)
 			err = dcm_extent_move(lane->core, slab->extent,

@@ -35,6 +35,7 @@ static const unsigned int requests[] = {
 	DCMFS_IOC_ATTACH, DCMFS_IOC_DETACH, DCMFS_IOC_LOST,
 	DCMFS_IOC_WANTED, DCMFS_IOC_LINK,   DCMFS_IOC_PAIR,
 	DCMFS_IOC_SLAB,	  DCMFS_IOC_NOTE,   DCMFS_IOC_ACTIVITY,
+	DCMFS_IOC_HOLD,	  DCMFS_IOC_SETTLE, DCMFS_IOC_HINT,
 };
 #define NR_REQUESTS (sizeof(requests) / sizeof(requests[0]))
 
@@ -67,6 +68,8 @@ static void argument(unsigned int cmd, void *buf)
 	struct dcmfs_slab last = { .fd = -1, .id = UINT64_MAX };
 	struct dcmfs_link link = { .fd = -1 };
 	struct dcmfs_pair pair = { .lane = UINT32_MAX };
+	struct dcmfs_range away = { .first = PAGES, .pages = 16 };
+	struct dcmfs_range one = { .pages = 1, .flags = DCMFS_HINT_NORMAL };
 
 	memset(buf, 0, _IOC_SIZE(cmd));
 	if (cmd == DCMFS_IOC_BUDGET)
@@ -81,6 +84,10 @@ static void argument(unsigned int cmd, void *buf)
 		memcpy(buf, &link, sizeof(link));
 	else if (cmd == DCMFS_IOC_PAIR)
 		memcpy(buf, &pair, sizeof(pair));
+	else if (cmd == DCMFS_IOC_SETTLE)
+		memcpy(buf, &away, sizeof(away));
+	else if (cmd == DCMFS_IOC_HINT)
+		memcpy(buf, &one, sizeof(one));
 }
 
 /* What a request says to its valid argument; 0: it is done. */
@@ -95,6 +102,7 @@ static int answer(unsigned int cmd)
 	case DCMFS_IOC_SLAB:
 		return ENOENT;
 	case DCMFS_IOC_PAIR:
+	case DCMFS_IOC_SETTLE:
 		return EINVAL;
 	default:
 		return 0;
@@ -443,7 +451,9 @@ static void random_request(uint64_t *rng, int *files, unsigned int nr_files)
 		struct dcmfs_slab slab;
 		struct dcmfs_pair pair;
 		struct dcmfs_tune tune;
+		struct dcmfs_range range;
 	} buf;
+	struct dcmfs_range none = { 0 };
 	struct dcmfs_slab *s = &buf.slab;
 	char *arg = (char *)&buf;
 	int err;
@@ -465,6 +475,23 @@ static void random_request(uint64_t *rng, int *files, unsigned int nr_files)
 	}
 	if (cmd == DCMFS_IOC_PAIR)
 		buf.pair.reserved |= 1;
+	if (cmd == DCMFS_IOC_HOLD || cmd == DCMFS_IOC_SETTLE ||
+	    cmd == DCMFS_IOC_HINT) {
+		struct dcmfs_range *r = &buf.range;
+
+		if (rnd(rng) % 2)
+			*r = (struct dcmfs_range){ rnd(rng) % 260 * 16,
+						   rnd(rng) % 20 * 16,
+						   (uint32_t)rnd(rng) % 2,
+						   0 };
+		/* Some are right, and then it must not take long. */
+		if (cmd == DCMFS_IOC_SETTLE)
+			r->limit_ms = 1 + (uint32_t)rnd(rng) % 20;
+		else if (rnd(rng) % 2)
+			r->limit_ms = 0;
+		if (cmd == DCMFS_IOC_HOLD && rnd(rng) % 2)
+			r->flags = 0;
+	}
 	if (cmd == DCMFS_IOC_TUNE && rnd(rng) % 2)
 		strcpy(buf.tune.name,
 		       rnd(rng) % 2 ? "batch_blocks" : "epsilon");
@@ -475,6 +502,9 @@ static void random_request(uint64_t *rng, int *files, unsigned int nr_files)
 	if (arg >= mem && arg < mem + SIZE && _IOC_DIR(cmd) & _IOC_READ)
 		arg = (char *)&buf;
 	err = ioctl(fd, cmd, arg) ? errno : 0;
+	/* Not for long: the other thread's argument may be there. */
+	if (!err && cmd == DCMFS_IOC_HOLD)
+		ioctl(fd, cmd, &none);
 	if (!err && about_slab(cmd))
 		fail("request %#x was taken", cmd);
 }

@@ -101,6 +101,13 @@ def test_calls(dcmfs: Mounted) -> None:
     assert said.count(": right\n") == len(said.splitlines()) == 10
 
 
+def test_settled(dcmfs: Mounted) -> None:
+    """Pages for who works on slabs: settled, held, let go; moved, killed and refused meanwhile."""
+    fs = dcmfs("extent=2M,budget=24M")
+    said = fs.tool("settled", MOUNT, timeout=250)
+    assert said.count(": right\n") == len(said.splitlines()) == 10
+
+
 @pytest.mark.parametrize(("mode", "checks"), [("mapping", 19), ("access", 7)])
 def test_mapped_file(dcmfs: Mounted, mode: str, checks: int) -> None:
     """What holds for a shared mapping of any file, and who else gets at its memory."""

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * hold.c - pages for who works on the slabs themselves
+ *
+ * Garbage collection on donors (docs/design/virtio-gc.md) needs the donors'
+ * copy of a range to be the only one, or at least the newest, and nobody at it
+ * meanwhile. What libdcm does with its lanes is done here with a file's:
+ *
+ *	hold: bits set; whoever was in the core with a lane is out of it
+ *	settle: written to the slab; unmapped, frames given back, or kept
+ *	... a donor works ...
+ *	let go: bits cleared, faults look again, and fetch what it did
+ *
+ * A fault looks at the bits when it has its lane, and who sets them takes every
+ * lane for a moment: one sees the other. A page that was handed over before
+ * that and is not in its page table yet is locked: settling finds it busy, and
+ * comes again. Pages that are mapped are unmapped by settling.
+ *
+ * Held pages are one open file's, and are let go when that is closed: a control
+ * plane that is killed holds up nobody. While one of an extent is held, its
+ * pages are not moved off its slab (slab.c).
+ *
+ * A file is sparse: settling gives descriptors to pages that never had any, as
+ * a fault does. It is done under the lane of discards, so that nobody takes them
+ * away, a piece at a time, and not under the control lane, by which a donor that
+ * does not answer is given up.
+ *
+ * Locking: holds' mutex, then lanes. Bits are looked at without.
+ */
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+
+#include "dcmfs.h"
+
+#define STEP_PAGES	4096u /* settled before others get the lane */
+#define BUSY_TRIES	200u /* a page in use by I/O: mostly for a moment only */
+
+static_assert(STEP_PAGES % DCM_PDS_PAGES == 0, "steps are whole chunks");
+
+static u64 hold_bits(const struct dcmfs_vm *vm)
+{
+	return DIV_ROUND_UP(vm->core->nr_pages, DCM_BLOCK_MAX);
+}
+
+/** dcmfs_held() - does this page have to wait? by who has a lane */
+bool dcmfs_held(const struct dcmfs_vm *vm, u32 gfn)
+{
+	return READ_ONCE(vm->holder) &&
+	       test_bit(gfn / DCM_BLOCK_MAX, vm->held);
+}
+
+/** dcmfs_extent_held() - is a page of it held? by who has a lane */
+bool dcmfs_extent_held(const struct dcmfs_vm *vm, u32 extent)
+{
+	unsigned long first = (unsigned long)extent *
+			      (vm->core->extent_pages / DCM_BLOCK_MAX);
+	unsigned long end = first + vm->core->extent_pages / DCM_BLOCK_MAX;
+
+	end = min(end, (unsigned long)hold_bits(vm));
+	return READ_ONCE(vm->holder) &&
+	       find_next_bit(vm->held, end, first) < end;
+}
+
+/* Under the mutex. Who waits looks again. */
+static void let_go(struct dcmfs_vm *vm)
+{
+	u32 i;
+
+	bitmap_zero(vm->held, hold_bits(vm));
+	/* Bits first: who sees a holder sees its bits. */
+	smp_wmb();
+	WRITE_ONCE(vm->holder, NULL);
+	for (i = 0; i < DCMFS_BUCKETS; i++) {
+		atomic_inc(&vm->bucket[i].seq);
+		wake_up_all(&vm->bucket[i].wait);
+	}
+}
+
+/** dcmfs_hold_end() - an open file is closed, and what it held goes on */
+void dcmfs_hold_end(struct dcmfs_vm *vm, const struct file *file)
+{
+	if (READ_ONCE(vm->holder) != file)
+		return;
+	mutex_lock(&vm->holds);
+	if (vm->holder == file)
+		let_go(vm);
+	mutex_unlock(&vm->holds);
+}
+
+/* Whoever had a lane before the bits were set has let it go. */
+static int lanes_pass(struct dcmfs_vm *vm)
+{
+	u32 i;
+
+	for (i = 0; i < vm->nr_lanes; i++) {
+		if (mutex_lock_killable(&vm->lane[i].lock))
+			return -EINTR;
+		mutex_unlock(&vm->lane[i].lock);
+	}
+	return 0;
+}
+
+/* Whole blocks of the file. */
+static bool range_good(const struct dcmfs_vm *vm, const struct dcmfs_range *r)
+{
+	return r->pages && r->first < vm->core->nr_pages &&
+	       r->pages <= vm->core->nr_pages - r->first &&
+	       !(r->first % DCM_BLOCK_MAX) && !(r->pages % DCM_BLOCK_MAX);
+}
+
+/**
+ * dcmfs_hold() - accesses to a range wait; or all go on
+ * @vm: whose
+ * @file: who asks
+ * @r: which
+ *
+ * Return: 0, or a negative errno; see struct dcmfs_range.
+ */
+int dcmfs_hold(struct dcmfs_vm *vm, const struct file *file,
+	       const struct dcmfs_range *r)
+{
+	int err = 0;
+
+	if (r->flags || r->limit_ms)
+		return -EINVAL;
+	if (!r->pages && !r->first) {
+		dcmfs_hold_end(vm, file);
+		return 0;
+	}
+	if (!range_good(vm, r))
+		return -EINVAL;
+	if (mutex_lock_killable(&vm->holds))
+		return -EINTR;
+	if (vm->holder && vm->holder != file)
+		err = -EBUSY;
+	/* Once, a bit for 64 KiB. */
+	if (!err && !vm->held) {
+		vm->held = kvcalloc(BITS_TO_LONGS(hold_bits(vm)), sizeof(long),
+				    GFP_KERNEL_ACCOUNT);
+		if (!vm->held)
+			err = -ENOMEM;
+	}
+	if (!err) {
+		u64 i;
+
+		for (i = r->first; i < r->first + r->pages; i += DCM_BLOCK_MAX)
+			set_bit(i / DCM_BLOCK_MAX, vm->held);
+		smp_wmb(); /* as in let_go() */
+		WRITE_ONCE(vm->holder, file);
+		err = lanes_pass(vm);
+	}
+	mutex_unlock(&vm->holds);
+	return err;
+}
+
+/* Under a lane, so that they stay: descriptors for all of a piece. */
+static int describe_all(struct dcmfs_vm *vm, u64 first, u64 end)
+{
+	u64 gfn;
+
+	for (gfn = first; gfn < end; gfn = (gfn | (DCM_PDS_PAGES - 1)) + 1) {
+		void *chunk;
+
+		if (dcm_chunk_there(vm->core, (u32)gfn))
+			continue;
+		chunk = dcmfs_chunk_alloc(vm);
+		if (!chunk)
+			return -ENOMEM;
+		if (!dcm_chunk_add(vm->core, (u32)gfn, chunk))
+			dcmfs_chunk_free(vm, chunk);
+		cond_resched();
+	}
+	return 0;
+}
+
+static int settle_step(struct dcmfs_vm *vm, u64 first, u64 nr, bool keep,
+		       u64 until_ns)
+{
+	struct dcmfs_lane *lane = &vm->lane[vm->nr_lanes - 2];
+	int err;
+
+	if (mutex_lock_killable(&lane->lock))
+		return -EINTR;
+	err = describe_all(vm, first, first + nr);
+	if (!err)
+		err = dcm_settle(lane->core, first, nr, keep, until_ns);
+	dcmfs_lane_put(vm, lane);
+	return err;
+}
+
+/**
+ * dcmfs_settle() - slabs have a range as it is
+ * @vm: whose
+ * @r: which, and how
+ *
+ * Return: 0, or a negative errno; see struct dcmfs_range.
+ */
+int dcmfs_settle(struct dcmfs_vm *vm, const struct dcmfs_range *r)
+{
+	u64 until = ktime_get_ns() + (u64)r->limit_ms * NSEC_PER_MSEC;
+	bool keep = r->flags & DCMFS_SETTLE_KEEP;
+	u64 gfn = r->first, end = r->first + r->pages;
+	u32 tries = 0;
+
+	if (r->flags & ~DCMFS_SETTLE_KEEP || !r->limit_ms ||
+	    r->limit_ms > DCMFS_LIMIT_MAX_MS || !range_good(vm, r))
+		return -EINVAL;
+	while (gfn < end) {
+		u64 n = min_t(u64, end - gfn, STEP_PAGES - gfn % STEP_PAGES);
+		int err = settle_step(vm, gfn, n, keep, until);
+
+		if (!err) {
+			gfn += n;
+			tries = 0;
+			cond_resched();
+			continue;
+		}
+		if ((err != -EBUSY && err != -ENOMEM) || tries++ == BUSY_TRIES)
+			return err;
+		if (ktime_get_ns() >= until)
+			return err;
+		schedule_timeout_killable(1);
+		if (fatal_signal_pending(current))
+			return -EINTR;
+	}
+	return 0;
+}
+
+/**
+ * dcmfs_hint() - what is known of a range's use
+ * @vm: whose
+ * @r: which, and what
+ *
+ * Return: 0, or a negative errno; see struct dcmfs_range.
+ */
+int dcmfs_hint(struct dcmfs_vm *vm, const struct dcmfs_range *r)
+{
+	struct dcmfs_lane *lane = &vm->lane[vm->nr_lanes - 2];
+	u64 gfn = r->first, end = r->first + r->pages;
+	bool done = true;
+
+	if (r->flags > DCM_HINT_COLD || r->limit_ms || !r->pages ||
+	    gfn >= vm->core->nr_pages || r->pages > vm->core->nr_pages - gfn)
+		return -EINVAL;
+	static_assert(DCMFS_HINT_DIRECT == (int)DCM_HINT_DIRECT &&
+		      DCMFS_HINT_NORMAL == (int)DCM_HINT_NORMAL &&
+		      DCMFS_HINT_COLD == (int)DCM_HINT_COLD);
+	while (gfn < end && done) {
+		u64 n = min_t(u64, end - gfn, STEP_PAGES - gfn % STEP_PAGES);
+
+		if (mutex_lock_killable(&lane->lock))
+			return -EINTR;
+		done = dcm_hint(lane->core, gfn, n, (enum dcm_hint)r->flags);
+		dcmfs_lane_put(vm, lane);
+		gfn += n;
+		cond_resched();
+	}
+	return done ? 0 : -EINTR;
+}

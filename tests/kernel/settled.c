@@ -1,0 +1,471 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * settled.c - HOLD, SETTLE and HINT: what garbage collection on donors needs
+ *
+ * The slabs are memfds of ours, so that every byte a donor would have can be
+ * looked at, and changed as its GC worker would.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "dcmfs_test.h"
+
+#define SIZE (16u << 20)
+#define PAGES (SIZE / PAGE)
+#define BLOCK 16u
+#define LIMIT_MS 30000u
+
+static const char *dir;
+static struct control c;
+static int fd;
+static char *mem;
+static volatile bool stop;
+
+static int range(int file, unsigned long cmd, uint64_t first, uint64_t pages,
+		 uint32_t flags, uint32_t limit_ms)
+{
+	struct dcmfs_range r = { .first = first,
+				 .pages = pages,
+				 .flags = flags,
+				 .limit_ms = limit_ms };
+
+	return ioctl(file, cmd, &r) ? errno : 0;
+}
+
+static void must(int err, const char *what)
+{
+	if (err)
+		fail("%s: %s", what, strerror(err));
+}
+
+static void hold(uint64_t first, uint64_t pages)
+{
+	must(range(fd, DCMFS_IOC_HOLD, first, pages, 0, 0), "HOLD");
+}
+
+static void settle(uint64_t first, uint64_t pages, bool keep)
+{
+	must(range(fd, DCMFS_IOC_SETTLE, first, pages,
+		   keep ? DCMFS_SETTLE_KEEP : 0, LIMIT_MS),
+	     "SETTLE");
+}
+
+static void *serve_all(void *arg)
+{
+	while (!stop)
+		control_serve(&c, 20);
+	return arg;
+}
+
+/* What a page is to hold, each time it is written. */
+static uint64_t word(uint32_t page, uint32_t turn)
+{
+	return (uint64_t)turn << 32 | (page + 1);
+}
+
+static void put(uint32_t page, uint32_t turn)
+{
+	*(volatile uint64_t *)(mem + (size_t)page * PAGE + page % 500 * 8) =
+		word(page, turn);
+}
+
+static uint64_t get(uint32_t page)
+{
+	return *(volatile uint64_t *)(mem + (size_t)page * PAGE +
+				      page % 500 * 8);
+}
+
+/* The same of its slab. */
+static off_t slab_at(uint32_t page, int *file)
+{
+	*file = c.file[page / c.info.extent_pages];
+	return (off_t)(page % c.info.extent_pages) * PAGE + page % 500 * 8;
+}
+
+static uint64_t slab_get(uint32_t page)
+{
+	uint64_t v;
+	int file;
+	off_t at = slab_at(page, &file);
+
+	if (pread(file, &v, sizeof(v), at) != sizeof(v))
+		fail("slab of page %u: %s", page, strerror(errno));
+	return v;
+}
+
+static void slab_put(uint32_t page, uint64_t v)
+{
+	int file;
+	off_t at = slab_at(page, &file);
+
+	if (pwrite(file, &v, sizeof(v), at) != sizeof(v))
+		fail("slab of page %u: %s", page, strerror(errno));
+}
+
+/* A donor's memory is never zero by itself. */
+static void slabs_spoil(void)
+{
+	for (uint32_t p = 0; p < PAGES; p++)
+		if (c.slab[p / c.info.extent_pages])
+			slab_put(p, ~0ull);
+}
+
+/* Half of it was written, some was read, the rest never was. */
+static void all_on_slabs(void)
+{
+	for (uint32_t p = 0; p < PAGES; p += 2)
+		put(p, 1);
+	for (uint32_t p = 1; p < PAGES; p += 4)
+		if (get(p))
+			fail("page %u is not zero", p);
+	/* In range is enough for an extent to get its slab. */
+	hold(0, PAGES);
+	settle(0, PAGES, false);
+	for (uint32_t p = 0; p < PAGES; p++)
+		if (slab_get(p) != (p % 2 ? 0 : word(p, 1)))
+			fail("slab of page %u has %#jx", p,
+			     (uintmax_t)slab_get(p));
+	if (info_of(fd).direct_pages)
+		fail("%ju pages are still here",
+		     (uintmax_t)info_of(fd).direct_pages);
+	hold(0, 0);
+	for (uint32_t p = 0; p < PAGES; p++)
+		if (get(p) != (p % 2 ? 0 : word(p, 1)))
+			fail("page %u has %#jx", p, (uintmax_t)get(p));
+	printf("all of it on slabs: right\n");
+}
+
+/* What a slab had before a page became zero is not there any more. */
+static void zeroes_too(void)
+{
+	slabs_spoil();
+	if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, SIZE))
+		fail("hole: %s", strerror(errno));
+	hold(0, PAGES);
+	settle(0, PAGES, false);
+	for (uint32_t p = 0; p < PAGES; p++)
+		if (slab_get(p))
+			fail("slab of page %u has %#jx", p,
+			     (uintmax_t)slab_get(p));
+	hold(0, 0);
+	printf("zeroes too: right\n");
+}
+
+struct reader {
+	pthread_t thread;
+	uint32_t page;
+	bool write;
+	volatile bool begun, done;
+	uint64_t saw;
+};
+
+static void *reader_main(void *arg)
+{
+	struct reader *r = arg;
+
+	r->begun = true;
+	if (r->write)
+		put(r->page + 1, 9);
+	r->saw = get(r->page);
+	r->done = true;
+	return NULL;
+}
+
+/* Accesses wait, and see what was made of it meanwhile. */
+static void held(void)
+{
+	struct reader r[8] = { 0 };
+
+	for (uint32_t p = 0; p < PAGES; p++)
+		put(p, 2);
+	hold(BLOCK, 2 * BLOCK);
+	hold(SIZE / 2 / PAGE, BLOCK);
+	settle(BLOCK, 2 * BLOCK, false);
+	settle(SIZE / 2 / PAGE, BLOCK, false);
+	for (uint32_t i = 0; i < 8; i++) {
+		r[i].page = i < 4 ? BLOCK + 8 * i : SIZE / 2 / PAGE + 2 * i - 8;
+		r[i].write = i % 2;
+		if (pthread_create(&r[i].thread, NULL, reader_main, &r[i]))
+			fail("pthread_create");
+	}
+	for (uint32_t i = 0; i < 8; i++)
+		while (!r[i].begun)
+			usleep(1000);
+	/* Others go on, all of the time. */
+	for (uint32_t turn = 0; turn < 20; turn++) {
+		usleep(5000);
+		for (uint32_t p = 3 * BLOCK; p < SIZE / 2 / PAGE; p++)
+			if (get(p) != word(p, 2))
+				fail("page %u beside it", p);
+		for (uint32_t i = 0; i < 8; i++)
+			if (r[i].done)
+				fail("page %u was not held", r[i].page);
+	}
+	for (uint32_t i = 0; i < 8; i++) {
+		slab_put(r[i].page, word(r[i].page, 3));
+		if (slab_get(r[i].page + 1) != word(r[i].page + 1, 2))
+			fail("page %u was written while held", r[i].page + 1);
+	}
+	hold(0, 0);
+	for (uint32_t i = 0; i < 8; i++) {
+		pthread_join(r[i].thread, NULL);
+		if (r[i].saw != word(r[i].page, 3))
+			fail("page %u: saw %#jx", r[i].page,
+			     (uintmax_t)r[i].saw);
+		if (r[i].write && get(r[i].page + 1) != word(r[i].page + 1, 9))
+			fail("page %u: what was written is gone",
+			     r[i].page + 1);
+	}
+	printf("held: right\n");
+}
+
+/* Current on the slab and here as well; what is written later is found again. */
+static void kept(void)
+{
+	uint64_t before;
+
+	for (uint32_t p = 0; p < PAGES; p++)
+		put(p, 4);
+	control_budget(&c, 2 * PAGES);
+	for (uint32_t p = 0; p < PAGES; p++)
+		if (get(p) != word(p, 4))
+			fail("page %u", p);
+	before = info_of(fd).direct_pages;
+	for (uint32_t turn = 5; turn < 9; turn++) {
+		settle(0, PAGES, true);
+		for (uint32_t p = 0; p < PAGES; p++)
+			if (slab_get(p) != get(p))
+				fail("slab of page %u has %#jx", p,
+				     (uintmax_t)slab_get(p));
+		for (uint32_t p = turn; p < PAGES; p += 7)
+			put(p, turn);
+	}
+	hold(0, PAGES);
+	settle(0, PAGES, true);
+	for (uint32_t p = 0; p < PAGES; p++) {
+		uint32_t turn = 4;
+
+		for (uint32_t t = 5; t < 9; t++)
+			turn = p >= t && (p - t) % 7 == 0 ? t : turn;
+		if (slab_get(p) != word(p, turn))
+			fail("slab of page %u has %#jx", p,
+			     (uintmax_t)slab_get(p));
+	}
+	if (info_of(fd).direct_pages < before)
+		fail("%ju pages here, %ju before",
+		     (uintmax_t)info_of(fd).direct_pages, (uintmax_t)before);
+	hold(0, 0);
+	control_budget(&c, c.info.budget_pages);
+	printf("kept: right\n");
+}
+
+/* Whoever holds and goes lets go. */
+static void holders(void)
+{
+	char name[64];
+	int other, status;
+	pid_t pid;
+
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+	other = open(name, O_RDONLY | O_CLOEXEC);
+	if (other < 0)
+		fail("%s: %s", name, strerror(errno));
+	hold(0, PAGES);
+	if (range(other, DCMFS_IOC_HOLD, 0, BLOCK, 0, 0) != EBUSY)
+		fail("two hold");
+	/* That is not its to let go. */
+	must(range(other, DCMFS_IOC_HOLD, 0, 0, 0, 0), "letting nothing go");
+	if (range(other, DCMFS_IOC_HOLD, 0, BLOCK, 0, 0) != EBUSY)
+		fail("another let go");
+	hold(0, 0);
+	must(range(other, DCMFS_IOC_HOLD, 0, PAGES, 0, 0), "nobody holds");
+	close(other);
+	get(0);
+	pid = fork();
+	if (!pid) {
+		other = open(name, O_RDONLY);
+		must(range(other, DCMFS_IOC_HOLD, 0, PAGES, 0, 0), "HOLD");
+		raise(SIGKILL);
+	}
+	if (waitpid(pid, &status, 0) != pid || !WIFSIGNALED(status))
+		fail("child: %#x", status);
+	get(PAGES - 1);
+	printf("holders: right\n");
+}
+
+/* No slab is to be had: a time's end, and a killed process's. */
+static void no_slabs(void)
+{
+	int file = file_make(dir, SIZE), status;
+	char *m = map_shared(file, SIZE);
+	pid_t pid;
+
+	m[0] = 1;
+	if (range(file, DCMFS_IOC_SETTLE, 0, BLOCK, 0, 50) != ETIMEDOUT)
+		fail("settled without a slab");
+	pid = fork();
+	if (!pid) {
+		range(file, DCMFS_IOC_SETTLE, 0, PAGES, 0, DCMFS_LIMIT_MAX_MS);
+		_exit(1);
+	}
+	usleep(100000);
+	kill(pid, SIGKILL);
+	if (waitpid(pid, &status, 0) != pid || !WIFSIGNALED(status))
+		fail("child: %#x", status);
+	if (m[0] != 1 || m[PAGE])
+		fail("content");
+	munmap(m, SIZE);
+	close(file);
+	printf("no slabs: right\n");
+}
+
+/* A process that is killed while it waits for a held page is gone at once. */
+static void killed(void)
+{
+	int status;
+	pid_t pid;
+
+	hold(0, BLOCK);
+	settle(0, BLOCK, false);
+	pid = fork();
+	if (!pid) {
+		get(3);
+		_exit(1);
+	}
+	usleep(100000);
+	kill(pid, SIGKILL);
+	if (waitpid(pid, &status, 0) != pid || !WIFSIGNALED(status))
+		fail("child: %#x", status);
+	hold(0, 0);
+	printf("killed: right\n");
+}
+
+static void *mover(void *arg)
+{
+	control_move(&c, 0);
+	return arg;
+}
+
+/* An extent with a held page stays where it is. */
+static void stays(void)
+{
+	uint64_t slab;
+	pthread_t t;
+
+	hold(0, BLOCK);
+	settle(0, BLOCK, false);
+	slab = c.slab[0];
+	if (pthread_create(&t, NULL, mover, NULL))
+		fail("pthread_create");
+	for (uint32_t i = 0; i < 20; i++) {
+		usleep(10000);
+		if (c.slab[0] != slab)
+			fail("it was moved");
+	}
+	/* what a worker does there is not lost */
+	slab_put(5, word(5, 7));
+	hold(0, 0);
+	pthread_join(t, NULL);
+	if (c.slab[0] == slab || get(5) != word(5, 7))
+		fail("after the move: %#jx", (uintmax_t)get(5));
+	printf("stays: right\n");
+}
+
+static void hints(void)
+{
+	for (uint32_t p = 0; p < PAGES; p++)
+		put(p, 6);
+	for (uint32_t i = 0; i < 64; i++) {
+		uint32_t at = i * 61 % (PAGES - 64);
+
+		must(range(fd, DCMFS_IOC_HINT, at, 64, i % 3, 0), "HINT");
+	}
+	for (uint32_t p = 0; p < PAGES; p++)
+		if (get(p) != word(p, 6))
+			fail("page %u has %#jx", p, (uintmax_t)get(p));
+	printf("hints: right\n");
+}
+
+static void refused(void)
+{
+	static const struct dcmfs_range wrong[] = {
+		{ .first = 1, .pages = BLOCK },
+		{ .first = 0, .pages = 1 },
+		{ .first = BLOCK },
+		{ .first = PAGES, .pages = BLOCK },
+		{ .first = PAGES - BLOCK, .pages = 2 * BLOCK },
+		{ .first = 0, .pages = PAGES + BLOCK },
+		{ .first = BLOCK, .pages = -(uint64_t)BLOCK },
+		{ .first = 1ull << 32, .pages = BLOCK },
+		{ .first = -(uint64_t)BLOCK, .pages = BLOCK },
+		{ .first = -(uint64_t)BLOCK, .pages = 2 * BLOCK },
+	};
+	size_t n = sizeof(wrong) / sizeof(wrong[0]), i;
+
+	for (i = 0; i < n; i++) {
+		if (range(fd, DCMFS_IOC_HOLD, wrong[i].first, wrong[i].pages, 0,
+			  0) != EINVAL ||
+		    range(fd, DCMFS_IOC_SETTLE, wrong[i].first, wrong[i].pages,
+			  0, 1) != EINVAL)
+			fail("range %zu was taken", i);
+		/* of single pages too */
+		if (i > 1 && range(fd, DCMFS_IOC_HINT, wrong[i].first,
+				   wrong[i].pages, 0, 0) != EINVAL)
+			fail("hint %zu was taken", i);
+	}
+	for (i = 0; i < 32; i++) {
+		if (range(fd, DCMFS_IOC_HOLD, 0, BLOCK, 1u << i, 0) != EINVAL ||
+		    range(fd, DCMFS_IOC_HOLD, 0, BLOCK, 0, 1u << i) != EINVAL ||
+		    (i && range(fd, DCMFS_IOC_SETTLE, 0, BLOCK, 1u << i, 1) !=
+				  EINVAL) ||
+		    (i > 1 && range(fd, DCMFS_IOC_HINT, 0, BLOCK, 1u << i, 0) !=
+				      EINVAL) ||
+		    range(fd, DCMFS_IOC_HINT, 0, BLOCK, 0, 1u << i) != EINVAL)
+			fail("bit %zu was taken", i);
+	}
+	if (range(fd, DCMFS_IOC_SETTLE, 0, BLOCK, 0, 0) != EINVAL ||
+	    range(fd, DCMFS_IOC_SETTLE, 0, BLOCK, 0, DCMFS_LIMIT_MAX_MS + 1) !=
+		    EINVAL ||
+	    range(fd, DCMFS_IOC_HINT, 0, BLOCK, 3, 0) != EINVAL)
+		fail("a limit or a hint was taken");
+	printf("refused: right\n");
+}
+
+/* settled DIR */
+int settled(int argc, char **argv)
+{
+	pthread_t server;
+
+	(void)argc;
+	dir = argv[2];
+	fd = file_make(dir, SIZE);
+	mem = map_shared(fd, SIZE);
+	control_open(&c, fd);
+	/* Half of it fits. */
+	must(control_budget(&c, PAGES / 2), "budget");
+	c.info = info_of(fd);
+	no_slabs();
+	if (pthread_create(&server, NULL, serve_all, NULL))
+		fail("pthread_create");
+	all_on_slabs();
+	zeroes_too();
+	held();
+	kept();
+	holders();
+	killed();
+	stays();
+	hints();
+	refused();
+	stop = true;
+	pthread_join(server, NULL);
+	return 0;
+}
