@@ -63,7 +63,8 @@ enum dcm_where {
 #define PD_FRESH 0x08000000 /* was new, zero, when it came in */
 #define PD_DIRECT 0x10000000 /* its owner wants it kept here */
 #define PD_KEPT 0x20000000 /* head: in the queue of those that are */
-#define PD_SETTLED 0x40000000 /* head: a donor was to have it, mapped as it is */
+#define PD_SETTLED \
+	0x40000000 /* head: a donor was to have it, mapped as it is */
 
 /* What one residency of a page in direct memory leaves behind. */
 #define PD_RESIDENCY                                                           \

@@ -249,7 +249,8 @@ static int donor_set(struct reader *r, const char *name, const char *key,
 			    "[donor NAME]: 1 to 63 letters, digits, . _ - please");
 	/* where it tells its status: not for us, but in the same file */
 	if (!strcmp(key, "status"))
-		return strlen(value) <= DCM_ADDRESS_MAX ? 1 :
+		return strlen(value) <= DCM_ADDRESS_MAX ?
+			       1 :
 		       FAIL(r, "status: must be HOST:PORT");
 	for (i = 0; i < cfg->nr_donors; i++)
 		if (!strcmp(cfg->donor[i].name, name))
@@ -454,8 +455,9 @@ static int config_parse(const char *text, size_t len, bool hostd,
 int dcm_host_donors_parse(const char *text, size_t len,
 			  struct dcm_host_config *cfg, char *err)
 {
-	struct reader r = { .cfg = cfg, .err = err, .more = true,
-			    .before = cfg->nr_donors };
+	struct reader r = {
+		.cfg = cfg, .err = err, .more = true, .before = cfg->nr_donors
+	};
 
 	return text_parse(text, len, &r);
 }

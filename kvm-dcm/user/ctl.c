@@ -219,9 +219,9 @@ static int donors_init(struct dcm_ctl *ctl, const struct dcm_ctl_config *cfg)
 
 static bool config_valid(const struct dcm_ctl_config *cfg)
 {
-	return cfg->nr_donors <= DCM_CONFIG_DONORS_MAX &&
-	       cfg->nr_lanes && cfg->nr_lanes <= DCM_CTL_LANES_MAX &&
-	       cfg->size && cfg->size <= 1ull << 48 &&
+	return cfg->nr_donors <= DCM_CONFIG_DONORS_MAX && cfg->nr_lanes &&
+	       cfg->nr_lanes <= DCM_CTL_LANES_MAX && cfg->size &&
+	       cfg->size <= 1ull << 48 &&
 	       (cfg->transport != DCM_TRANSPORT_VERBS ||
 		!cfg->data_encryption) &&
 	       (!cfg->extent || (cfg->extent >= DCM_WIRE_SLAB_MIN &&

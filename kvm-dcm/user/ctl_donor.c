@@ -149,8 +149,8 @@ u64 ctl_donor_query(struct ctl_donor *d, u64 now)
 bool ctl_donor_usable(const struct ctl_donor *d, u64 now)
 {
 	return d->st == SESSION_UP && d->member == MEMBER_IN &&
-	       !d->place.draining &&
-	       d->verbs != VERBS_TRY && now >= d->full_until_ms;
+	       !d->place.draining && d->verbs != VERBS_TRY &&
+	       now >= d->full_until_ms;
 }
 
 static void hello(struct ctl_donor *d, u64 now)

@@ -182,8 +182,7 @@ static int add(struct dcm_ctl *ctl, const struct ctl_ask *what, u64 now)
 	u32 i;
 
 	if (d)
-		return strcmp(d->address, what->donor.address) ?
-			       -EEXIST :
+		return strcmp(d->address, what->donor.address) ? -EEXIST :
 			       keep(d, now);
 	for (i = 0; i < ctl->nr_donors; i++)
 		if (ctl->donor[i].member != MEMBER_NONE &&
@@ -247,9 +246,9 @@ static int leave(struct dcm_ctl *ctl, const struct ctl_ask *what)
 	    (what->op == ASK_DRAIN && d->member == MEMBER_DRAINED))
 		return -EALREADY;
 	d->member = what->op == ASK_DRAIN ? MEMBER_DRAINED : MEMBER_LEAVING;
-	dcm_log(DCM_LOG_NOTICE, "donor %s (%s): %s: %llu slabs are moved off it",
-		d->name, d->address,
-		what->op == ASK_DRAIN ? "told to drain" : "removed",
+	dcm_log(DCM_LOG_NOTICE,
+		"donor %s (%s): %s: %llu slabs are moved off it", d->name,
+		d->address, what->op == ASK_DRAIN ? "told to drain" : "removed",
 		(unsigned long long)d->place.mine);
 	for (s = ctl->slabs; s; s = next) {
 		next = s->next;

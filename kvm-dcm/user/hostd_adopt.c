@@ -95,8 +95,7 @@ void hostd_donors_find(const struct hostd *h, struct hostd_file *f)
 		u32 k;
 
 		for (k = 0; k < f->nr_donors; k++)
-			if (hostd_donor_same(&f->donor[k],
-					     &h->cfg.donor[i]))
+			if (hostd_donor_same(&f->donor[k], &h->cfg.donor[i]))
 				break;
 		if (k < f->nr_donors || f->nr_donors == DCMFS_DONORS_MAX)
 			continue;

@@ -19,9 +19,8 @@
 
 #include "hostd.h"
 
-static const struct dcm_host_donor *configured(const struct hostd *h,
-					       const struct dcm_host_donor *d,
-					       bool *drain)
+static const struct dcm_host_donor *
+configured(const struct hostd *h, const struct dcm_host_donor *d, bool *drain)
 {
 	u32 i;
 

@@ -500,8 +500,7 @@ static void op_copy(struct dcm_lane *lane, struct dcm_unmap *v)
 	__atomic_fetch_add(&l->unmap_seq, 1, __ATOMIC_SEQ_CST);
 	v->err = -EBUSY;
 	if (!pinned(&pg->guest, v->gfn, v->order))
-		v->err = pg->uffd.move ?
-				 unmap_move(l, v, mask & (u16)~hidden) :
+		v->err = pg->uffd.move ? unmap_move(l, v, mask & (u16)~hidden) :
 				 -EINVAL;
 	if (v->err != -EBUSY) {
 		if (v->err)

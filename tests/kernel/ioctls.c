@@ -482,8 +482,7 @@ static void random_request(uint64_t *rng, int *files, unsigned int nr_files)
 		if (rnd(rng) % 2)
 			*r = (struct dcmfs_range){ rnd(rng) % 260 * 16,
 						   rnd(rng) % 20 * 16,
-						   (uint32_t)rnd(rng) % 2,
-						   0 };
+						   (uint32_t)rnd(rng) % 2, 0 };
 		/* Some are right, and then it must not take long. */
 		if (cmd == DCMFS_IOC_SETTLE)
 			r->limit_ms = 1 + (uint32_t)rnd(rng) % 20;

@@ -239,8 +239,9 @@ static void test_more_donors(void **state)
 	size_t i;
 
 	(void)state;
-	assert_int_equal(
-		dcm_hostd_config_parse(first, strlen(first), &cfg, err), 0);
+	assert_int_equal(dcm_hostd_config_parse(first, strlen(first), &cfg,
+						err),
+			 0);
 	assert_int_equal(cfg.drained, 1);
 	assert_string_equal(cfg.donors_file, "/run/more");
 	/* none of its own: then that file may have some */

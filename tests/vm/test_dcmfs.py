@@ -292,11 +292,9 @@ def test_a_host_without_a_free_page(new_bed: NewBed) -> None:
             hog.end()
         print(torture.output().stdout, end="")
         stats = fs.stats()
-        kills = int(bed.must("grep oom_kill /proc/vmstat").split()[1])
-    print(f"{kills} times without memory")
-    assert kills > 0
     killed = [line for line in found if "Out of memory" in line]
-    assert len(killed) == kills and all("(python3)" in line for line in killed), found
+    print(f"{len(killed)} times without memory")
+    assert killed and all("(python3)" in line for line in killed), found
     told = ("invoked oom-killer", "Call Trace:", "oom-kill:", "Out of memory")
     assert all(any(word in line for word in told) for line in found), found
     assert stats["FETCHED_PAGES"] > 500 and stats["LOST_PAGES"] == stats["ILLEGAL"] == 0
