@@ -30,7 +30,8 @@ PYTEST = scripts/py pytest --junitxml=$${DCM_RESULTS:-$(BUILD)/test/results/by-h
 
 .PHONY: all programs tests-build help check kernel-check unit torture fuzz \
 	fuzz-run test-gc test-donor test-client test-pager test-dcmctl test-guest \
-	test-kernel test-kernel-vm test-kernel-debug test-ops test-ops-page test-qemu \
+	test-kernel test-kernel-vm test-kernel-debug test-ops test-ops-quick \
+	test-ops-page test-qemu \
 	test-qemu-vm test-qemu-debug vm-shell test bench bench-kernel \
 	bench-gc demo install install-dkms install-libvirt clean deps-%
 
@@ -78,7 +79,8 @@ help:
 	@echo '  make test-kernel-vm  the kernel module, its daemon, RDMA and guests under KVM, in a VM'
 	@echo '  make test-kernel   K=name  the same, with more guests (not in make test)'
 	@echo '  make test-kernel-debug  K=name  that of dcmfs under KASAN, lockdep and kmemleak; KUnit (not in make test)'
-	@echo '  make test-ops      VMs of a stock libvirt on donor memory (not in make test)'
+	@echo '  make test-ops-quick  donors found in etcd, metrics, alerts, dashboards (part of test-ops)'
+	@echo '  make test-ops      these, and VMs of a stock libvirt on donor memory (not in make test)'
 	@echo '  make test-ops-page  the operator'"'"'s page in a browser (part of test-ops)'
 	@echo '  make test-qemu-vm  QEMU with our patches, virtio-gc, its driver and runtimes in a guest'
 	@echo '  make test-qemu     the same, with more guests (not in make test)'
@@ -155,13 +157,17 @@ test-kernel-debug: deps-test deps-demo deps-vm deps-debug-kernel programs
 		DCM_DEBUG_KERNEL=$$kernel $(PYTEST) -v --timeout 1800 tests/vm \
 		-k '(test_kunit or test_dcmfs or (test_hostd and verbs))$(if $(K), and ($(K)))'
 
+# Discovery in etcd, metrics, alerts and dashboards; no VM.
+test-ops-quick: deps-ops programs
+	@$(PYTEST) tests/ops
+
 # The operator's page in a browser.
 test-ops-page: export DCM_PY_EXTRA = page
 test-ops-page: deps-test deps-page programs
 	@$(PYTEST) -s tests/page
 
-# VMs of a stock libvirt, in that VM; the page; the packages.
-test-ops: test-ops-page deps-test deps-demo deps-vm programs
+# These, and VMs of a stock libvirt, in that VM; the packages.
+test-ops: test-ops-quick test-ops-page deps-test deps-demo deps-vm programs
 	@scripts/vm-image >/dev/null
 	@scripts/guest-image >/dev/null
 	@scripts/libvirt-image >/dev/null
@@ -254,6 +260,15 @@ install: all
 	sed 's,/usr/sbin/dcm-hostd,$(PREFIX)/sbin/dcm-hostd,' \
 		configs/systemd/dcm-hostd.service \
 		> $(dest)/lib/systemd/system/dcm-hostd.service
+	for unit in exporter discover announce; do \
+		sed 's,/usr/bin/dcmctl,$(PREFIX)/bin/dcmctl,' \
+			configs/systemd/dcm-$$unit.service \
+			> $(dest)/lib/systemd/system/dcm-$$unit.service; \
+	done
+	install -d $(dest)/share/kvm-dcm/grafana
+	install -m 644 configs/grafana/*.json $(dest)/share/kvm-dcm/grafana/
+	install -D -m 644 configs/prometheus/kvm-dcm.rules.yml \
+		$(dest)/share/kvm-dcm/prometheus/kvm-dcm.rules.yml
 	install -D -m 755 bin/dcmctl $(dest)/bin/dcmctl
 	install -d $(dest)/share/kvm-dcm/dcmctl
 	install -m 644 dcmctl/dcmctl/*.py VERSION $(dest)/share/kvm-dcm/dcmctl/
@@ -267,6 +282,8 @@ install: all
 		$(dest)/share/bash-completion/completions/dcmctl
 	install -D -m 644 configs/host.conf $(dest)/share/doc/kvm-dcm/host.conf
 	install -D -m 644 configs/hostd.conf $(dest)/share/doc/kvm-dcm/hostd.conf
+	install -m 644 configs/discovery.conf configs/prometheus/prometheus.yml \
+		configs/grafana/provisioning.yml $(dest)/share/doc/kvm-dcm/
 	install -m 644 guest-virtio-gc/examples/lists.c $(dest)/share/doc/kvm-dcm/
 	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true
 

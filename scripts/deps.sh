@@ -20,6 +20,7 @@ usage() {
 	  kernel   make kernel-check
 	  demo     make demo and the guest tests
 	  vm       make test-kernel
+  ops      make test-ops-quick
 	  debug-kernel  make test-kernel-debug
   qemu     scripts/qemu-build, make test-qemu
 	  page     make test-ops-page: a browser
@@ -60,6 +61,10 @@ packages() {
 		packages kernel
 		echo python3 qemu-system-x86 e2fsprogs cpio
 		;;
+	ops)
+		packages test
+		echo etcd-server prometheus openssl
+		;;
 	debug-kernel)
 		packages vm
 		echo flex bison bc libelf-dev libssl-dev gcc make xz-utils
@@ -83,7 +88,7 @@ packages() {
 			minimap2 coreutils kmod util-linux default-jdk-headless
 		;;
 	*)
-		echo "deps.sh: no group '$1'; known: build test lint kernel demo vm debug-kernel qemu page packages bench" >&2
+		echo "deps.sh: no group '$1'; known: build test lint kernel demo vm ops debug-kernel qemu page packages bench" >&2
 		return 2
 		;;
 	esac
@@ -149,12 +154,17 @@ apt_get() {
 install() {
 	apt_get install --no-install-recommends "${missing[@]}"
 }
-# Installed for `make bench` only: it runs Redis itself and wants no service.
-mask=
-if [ -d /run/systemd/system ] && [[ " ${missing[*]} " = *" redis-server "* ]]; then
-	mask=redis-server.service
-	systemctl -q mask --runtime "$mask"
-	trap 'systemctl -q unmask --runtime "$mask"; rm -f "$log"' EXIT
+# Installed for tests and `make bench` only: they run these themselves and want no service.
+masks=()
+for p in "${missing[@]}"; do
+	case $p in
+	redis-server | prometheus) masks+=("$p.service") ;;
+	etcd-server) masks+=(etcd.service) ;;
+	esac
+done
+if [ -d /run/systemd/system ] && [ ${#masks[@]} -gt 0 ]; then
+	systemctl -q mask --runtime "${masks[@]}"
+	trap 'systemctl -q unmask --runtime "${masks[@]}"; rm -f "$log"' EXIT
 fi
 # The lists may be absent (a fresh image) or older than the mirror.
 if ! install; then

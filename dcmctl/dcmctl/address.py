@@ -133,6 +133,7 @@ class Donor:
     name: str
     address: Address
     status: str | None = None  # HOST:PORT of its HTTP status
+    drain: bool = False  # not to be used
 
     @classmethod
     def parse(cls, text: str, default_name: str) -> Donor:

@@ -8,10 +8,11 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dcmctl import control, keyfile, preflight, run, settings, show, version, vm
+from dcmctl import control, keyfile, members, run, settings, show, version, vm
 from dcmctl.address import check_name, parse_donors
 from dcmctl.errors import DcmError, UsageError, printable
 from dcmctl.settings import Settings
@@ -79,7 +80,9 @@ def cmd_run(args: Args) -> int:
     argv: list[str] = args.program
     if not argv:
         raise UsageError("no program: dcmctl run [options] -- PROGRAM ARGS...")
-    made = run.plan(_config(args.config).merged(_given(args)), argv, args.malloc)
+    host = _config(args.config)
+    host = replace(host, donors=tuple(d for d in host.donors if not d.drain))
+    made = run.plan(host.merged(_given(args)), argv, args.malloc)
     if args.dry_run:
         if args.json:
             _print_json(
@@ -297,30 +300,22 @@ def cmd_donor_status(args: Args) -> int:
     return 0
 
 
-def cmd_donor_list(args: Args) -> int:
-    if args.config is None and not settings.HOST_CONF.is_file():
-        raise DcmError(f"there is no {settings.HOST_CONF}: say which file with --config")
-    donors = _config(args.config).donors
-    answers = {} if args.no_check else preflight.probe(donors)
-    states = {d.name: None if args.no_check else (answers[d.name] or "answers") for d in donors}
-    if args.json:
-        _print_json(
-            [
-                {
-                    "name": d.name,
-                    "address": str(d.address),
-                    "reachable": None if args.no_check else answers[d.name] is None,
-                    "error": answers.get(d.name),
-                }
-                for d in donors
-            ]
-        )
-    elif donors:
-        rows = [[d.name, str(d.address), states[d.name] or "-"] for d in donors]
-        print("\n".join(table(["DONOR<", "ADDRESS<", "STATE<"], rows)))
-    else:
-        print("no donors")
-    return 1 if any(answers.values()) else 0
+def cmd_discover(args: Args) -> int:
+    from dcmctl import discover
+
+    return discover.cmd_discover(args)
+
+
+def cmd_announce(args: Args) -> int:
+    from dcmctl import discover
+
+    return discover.cmd_announce(args)
+
+
+def cmd_exporter(args: Args) -> int:
+    from dcmctl import exporter
+
+    return exporter.cmd_exporter(args)
 
 
 def cmd_keygen(args: Args) -> int:
@@ -488,14 +483,28 @@ def build_parser() -> argparse.ArgumentParser:
     vm.add_parsers(sub, _Parser, add)
     _add_dashboard(sub, add)
 
-    p = sub.add_parser("donor", help="look at donors", description="Look at donors.")
+    text = "look at donors, and change which ones are used"
+    p = sub.add_parser("donor", help=text, description=text[0].upper() + text[1:] + ".")
     p.set_defaults(command=None, parser=p)
     donors = p.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
     p = add(donors, "status", cmd_donor_status, "show what a donor says of itself")
     p.add_argument("addr", metavar="ADDR", help="HOST:PORT of the donor's HTTP status")
-    p = add(donors, "list", cmd_donor_list, "list the donors of the configuration and try them")
-    p.add_argument("--config", metavar="FILE", help=f"default: {settings.HOST_CONF}")
-    p.add_argument("--no-check", action="store_true", help="don't connect to them")
+    members.add_parsers(donors, add)
+
+    config = "/etc/kvm-dcm/discovery.conf"
+    p = add(sub, "discover", cmd_discover, "use the donors that are announced in etcd")
+    p.add_argument("--config", metavar="FILE", default=config, help=f"default: {config}")
+    p.add_argument("--once", action="store_true", help="show those there are now, and end")
+    p = add(sub, "announce", cmd_announce, "announce a donor in etcd for as long as it lends")
+    p.add_argument("--config", metavar="FILE", default=config, help=f"default: {config}")
+    p = add(sub, "exporter", cmd_exporter, "tell Prometheus of this host's VMs")
+    p.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        default="127.0.0.1:9751",
+        help="default: 127.0.0.1:9751; only loopback should be able to reach it",
+    )
+    p.add_argument("--once", action="store_true", help="write the metrics once, and end")
 
     p = add(sub, "keygen", cmd_keygen, "make a key file, mode 0600, of one random key")
     p.add_argument("file", metavar="FILE")

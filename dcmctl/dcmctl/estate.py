@@ -266,6 +266,7 @@ def _donor(
     known: Configured | None,
     uses: list[Use],
     memory: _Memory,
+    ask: bool,
 ) -> Donor:
     state = _worst(uses)
     why = next((use.why for use in uses if use.state == state and use.why), "")
@@ -284,7 +285,7 @@ def _donor(
         error=why if state != "up" else "",
         uses=tuple(uses),
     )
-    if made.status is None:
+    if made.status is None or not ask:
         return made
     fields, error = _asked(made.status)
     if fields is None:
@@ -305,14 +306,14 @@ def _donor(
         return replace(made, error=str(exc))
 
 
-def configured(problems: list[str]) -> list[Configured]:
-    """Donors of this host's two configurations, once each."""
+def configured(problems: list[str], only: Path | None) -> list[Configured]:
+    """Donors of this host's two configurations, or of one file, once each."""
     found: list[Configured] = []
-    both = ((settings.HOST_CONF, settings.load), (settings.hostd_conf(), settings.load_hostd))
-    for path, load in both:
+    for path in (settings.HOST_CONF, settings.hostd_conf()) if only is None else (only,):
         if not path.is_file():
             continue
         try:
+            load = settings.load_hostd if settings.is_hostd(path) else settings.load
             donors = load(path).donors
         except DcmError as exc:
             problems.append(str(exc))
@@ -326,10 +327,13 @@ def configured(problems: list[str]) -> list[Configured]:
     return found
 
 
-def look() -> Estate:
-    """Ask everybody; bounded by the time limits of each, eight at a time."""
+def look(config: Path | None = None, ask_donors: bool = True) -> Estate:
+    """Ask everybody; bounded by the time limits of each, eight at a time.
+
+    `config`: only its donors, for whom all VMs are asked.
+    """
     problems: list[str] = []
-    known = configured(problems)
+    known = configured(problems, config)
     seen: dict[tuple[str, str], list[tuple[DonorStatus | hostd.HostDonor, int]]] = {}
     uses: dict[tuple[str, str], list[Use]] = {}
     files: list[hostd.HostFile] = []
@@ -354,11 +358,12 @@ def look() -> Estate:
                 uses.setdefault((h.name, h.address), []).append(use)
         keys = [(d.name, str(d.address)) for d in known]
         by_key = dict(zip(keys, known, strict=True))
-        keys += [key for key in seen if key not in by_key]
+        if config is None:
+            keys += [key for key in seen if key not in by_key]
 
         def ask(key: tuple[str, str]) -> Donor:
             memory = _told(seen.get(key, []))
-            return _donor(key[0], key[1], by_key.get(key), uses.get(key, []), memory)
+            return _donor(key[0], key[1], by_key.get(key), uses.get(key, []), memory, ask_donors)
 
         donors = list(pool.map(ask, keys))
     problems += [vm.error for vm in vms if vm.error]

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import signal
 import socket
 import time
 from dataclasses import dataclass
@@ -86,6 +88,11 @@ def _exchange(path: Path, deadline: float) -> bytes:
 
 def ask(timeout: float = TIMEOUT) -> list[HostFile]:
     """Newest first."""
+    return look(timeout)[1]
+
+
+def look(timeout: float = TIMEOUT) -> tuple[int, list[HostFile]]:
+    """Its process, and its files."""
     path = socket_path()
     try:
         data = _exchange(path, time.monotonic() + timeout)
@@ -134,7 +141,22 @@ def ask(timeout: float = TIMEOUT) -> list[HostFile]:
                 slabs_lost=f.number("slabs_lost"),
             )
         )
-    return files
+    return Fields(answer, "dcm-hostd").number("pid"), files
+
+
+def reread(pid: int) -> None:
+    """Have it read again which donors there are."""
+    try:
+        # not by a number alone: it may have ended since it said so
+        fd = os.pidfd_open(pid)
+        try:
+            if Path(f"/proc/{pid}/comm").read_text().strip() != "dcm-hostd":
+                raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+            signal.pidfd_send_signal(fd, signal.SIGUSR1)
+        finally:
+            os.close(fd)
+    except OSError as exc:
+        raise DcmError(f"dcm-hostd (pid {pid}): {reason(exc)}") from None
 
 
 def file_at(files: list[HostFile], path: Path) -> HostFile | None:

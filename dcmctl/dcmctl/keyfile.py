@@ -33,7 +33,8 @@ def check_tenant(tenant: str) -> str:
     return tenant
 
 
-def _read(path: Path) -> str:
+def read_private(path: Path) -> str:
+    """The text of a file that nobody else may read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as exc:
@@ -63,7 +64,7 @@ def _read(path: Path) -> str:
 def tenants(path: Path) -> list[str]:
     """Names of all tenants in a key file, every line checked. Never the keys."""
     found: list[str] = []
-    for number, raw in enumerate(_read(path).splitlines(), 1):
+    for number, raw in enumerate(read_private(path).splitlines(), 1):
         line = raw.strip()
         if not line or line.startswith("#"):
             continue
@@ -104,7 +105,7 @@ def generate(path: Path, tenant: str, size: int, append: bool) -> None:
     if append and path.exists():
         if tenant in tenants(path):
             raise DcmError(f"key file {path} holds a key of tenant '{tenant}' already")
-        if not _read(path).endswith("\n") and path.stat().st_size:
+        if not read_private(path).endswith("\n") and path.stat().st_size:
             line = "\n" + line
         flags = os.O_WRONLY | os.O_APPEND
     else:

@@ -61,7 +61,8 @@ class Settings:
     transport: str | None = None
     tenant: str | None = None
     keys: Path | None = None
-    donors: tuple[Donor, ...] = ()
+    donors: tuple[Donor, ...] = ()  # those of donors_file too
+    donors_file: Path | None = None
     tunables: dict[str, str] = field(default_factory=dict)
 
     def merged(self, over: Settings) -> Settings:
@@ -71,6 +72,8 @@ class Settings:
             for name in self.__dataclass_fields__
             if name != "tunables" and (value := getattr(over, name)) not in (None, ())
         }
+        if over.donors:
+            changes["donors_file"] = over.donors_file
         return replace(self, **changes, tunables={**self.tunables, **over.tunables})
 
     def check(self) -> None:
@@ -130,6 +133,7 @@ class Settings:
         if self.data_encryption is not None:
             put("data-encryption", "yes" if self.data_encryption else "no")
         put("transport", self.transport)
+        put("donors", self.donors_file)
         out.write("\n[key]\n")
         put("tenant", self.tenant)
         put("file", self.keys)
@@ -220,7 +224,8 @@ def _read_text(path: Path) -> str:
         raise DcmError(f"configuration {path} is not UTF-8 text") from None
 
 
-def _parse(path: Path) -> configparser.ConfigParser:
+def parse(path: Path) -> configparser.ConfigParser:
+    """The file as sections; every message names it."""
     parser = configparser.ConfigParser(
         delimiters=("=",),
         comment_prefixes=(";", "#"),
@@ -247,19 +252,37 @@ def _parse(path: Path) -> configparser.ConfigParser:
     return parser
 
 
+def is_hostd(path: Path) -> bool:
+    """dcm-hostd's; libdcm's has a [vm]."""
+    parser = parse(path)
+    return not parser.has_section("vm") and (parser.has_section("host") or "hostd" in path.name)
+
+
+def donors_file(path: Path) -> Path | None:
+    """Which file with more donors a configuration names."""
+    parser = parse(path)
+    for section in ("vm", "host"):
+        file = parser.get(section, "donors", fallback=None)
+        if file:
+            return Path(file)
+    return None
+
+
 def hostd_conf() -> Path:
     return Path(os.environ.get("DCM_HOSTD_CONF") or "/etc/kvm-dcm/hostd.conf")
 
 
 def load_hostd(path: Path) -> Settings:
     """Key and donors of dcm-hostd's configuration, which checks the rest by itself."""
-    parser = _parse(path)
+    parser = parse(path)
     try:
         donors: list[Donor] = []
         for section in parser.sections():
             kind, _, name = section.partition(" ")
             if kind == "donor" and name.strip():
                 donors.append(_donor(name.strip(), dict(parser.items(section)), donors))
+        host = dict(parser.items("host")) if parser.has_section("host") else {}
+        donors += _more_donors(host.get("donors"), donors)
         key = dict(parser.items("key")) if parser.has_section("key") else {}
         tenant, file = key.get("tenant"), key.get("file")
         return Settings(
@@ -271,9 +294,36 @@ def load_hostd(path: Path) -> Settings:
         raise UsageError(f"configuration {path}: {exc}") from None
 
 
+def load_donors(path: Path) -> list[Donor]:
+    """A file that has donors only, such as `dcmctl discover` writes; none if it is not there."""
+    if not path.exists():
+        return []
+    parser = parse(path)
+    donors: list[Donor] = []
+    try:
+        for section in parser.sections():
+            kind, _, name = section.partition(" ")
+            if kind != "donor" or not name.strip():
+                raise UsageError(f"only [donor NAME] is for this file, not [{printable(section)}]")
+            donors.append(_donor(name.strip(), dict(parser.items(section)), donors))
+    except UsageError as exc:
+        raise UsageError(f"{path}: {exc}") from None
+    return donors
+
+
+def _more_donors(file: str | None, have: list[Donor]) -> list[Donor]:
+    """Those of another file that the configuration does not have by name."""
+    if file is None:
+        return []
+    if not file.startswith("/"):
+        raise UsageError(f"donors '{printable(file)}' is not a path that begins with /")
+    names = {donor.name for donor in have}
+    return [donor for donor in load_donors(Path(file)) if donor.name not in names]
+
+
 def load(path: Path) -> Settings:
     """Read and check a configuration; every message names the file."""
-    parser = _parse(path)
+    parser = parse(path)
     try:
         return _settings(parser, path.parent)
     except UsageError as exc:
@@ -318,6 +368,8 @@ def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
         text = take(vm, "vm", name)
         return None if text is None else page_size(text, name)
 
+    more = take(vm, "vm", "donors")
+    donors += _more_donors(more, donors)
     vm_name = take(vm, "vm", "name")
     mode = take(vm, "vm", "mode")
     lane_text = take(vm, "vm", "lanes")
@@ -340,6 +392,7 @@ def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
         tenant=None if tenant is None else check_tenant(tenant),
         keys=None if file is None else key_path(str(base / file)),
         donors=tuple(donors),
+        donors_file=None if more is None else Path(more),
         tunables=tunables,
     )
     for section, values in (("vm", vm), ("key", key)):
@@ -356,9 +409,11 @@ def _donor(name: str, values: dict[str, str], others: list[Donor]) -> Donor:
     status = values.pop("status", None)
     if status is not None and not STATUS.fullmatch(status):
         raise UsageError(f"[donor {name}] status '{printable(status)}' is not HOST:PORT")
+    values_drain = values.pop("drain", None)
     for left in values:
         raise UsageError(f"[donor {name}] has no setting '{printable(left)}'")
-    donor = Donor(name, Address.parse(text), status)
+    drain = flag(values_drain, "drain") if values_drain is not None else False
+    donor = Donor(name, Address.parse(text), status, drain)
     for other in others:
         if other.address == donor.address:
             raise UsageError(f"donors {other.name} and {name} have the same address")

@@ -80,6 +80,13 @@ def test_completion(dcmctl: Cli, tmp_path: Path) -> None:
         offered = complete(dcmctl, me, *names, "--")
         assert set(offered) - {"--"} == set(options(parser)), names
     assert complete(dcmctl, me, "run", "--on-loss", "s") == ["sigbus"]
+    conf = tmp_path / "host.conf"
+    conf.write_text("[donor near]\naddress = unix:/n\n[donor far]\naddress = tcp:h:1\n")
+    dcmctl.env["DCM_HOST_CONF"] = str(conf)
+    dcmctl.env["DCM_HOSTD_CONF"] = str(tmp_path / "none")
+    assert complete(dcmctl, me, "donor", "drain", "f") == ["far"]
+    assert complete(dcmctl, me, "donor", "remove", "") == ["far", "near"]
+    assert complete(dcmctl, me, "donor", "add", "x", "t") == ["tcp:"]
     (tmp_path / "my.key").write_text("")
     assert complete(dcmctl, me, "run", "--keys", f"{tmp_path}/m") == [f"{tmp_path}/my.key"]
     assert "true" in complete(dcmctl, me, "run", "--", "tru")

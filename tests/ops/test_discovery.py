@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Donors that announce themselves in a real etcd, and a VM that runs meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dcmctl import discover, settings
+from dcmctl.address import Address
+from dcmctl.errors import DcmError
+from dcmctl.etcd import Access, Etcd, EtcdError, encode
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.dcmctl.paging import TOUCH, Running, lent, until
+from tests.dcmctl.support import Cli
+from tests.framework.donor import Donor
+from tests.framework.paths import DONORD, PRELOAD
+from tests.ops.conftest import StartEtcd
+from tests.ops.etcd import Server
+
+PREFIX = "/kvm-dcm/donors/"
+real = pytest.mark.skipif(
+    not (PRELOAD.exists() and DONORD.exists()), reason="build/ has no pager or no donor: run make"
+)
+
+
+class Daemon:
+    """`dcmctl announce` or `dcmctl discover`, and what it says."""
+
+    def __init__(self, cli: Cli, log: Path, *args: object) -> None:
+        self.log = log
+        with log.open("ab") as out:
+            self.process = cli.start(*args, stderr=out, stdout=out)
+
+    def said(self) -> str:
+        return self.log.read_text()
+
+    def end(self, how: int = signal.SIGTERM) -> int:
+        self.process.send_signal(how)
+        return self.process.wait(30)
+
+
+@pytest.fixture
+def daemon(dcmctl: Cli, short_tmp: Path) -> Iterator[Callable[..., Daemon]]:
+    with contextlib.ExitStack() as stack:
+
+        def start(what: str, name: str, text: str) -> Daemon:
+            conf = short_tmp / f"{name}.conf"
+            conf.write_text(text)
+            made = Daemon(dcmctl, short_tmp / f"{name}.log", what, "--config", conf)
+
+            def over() -> None:
+                made.process.kill()
+                made.process.wait()
+
+            stack.callback(over)
+            return made
+
+        yield start
+
+
+def announce_conf(etcd: Server, donor: Donor, name: str, lease: int = 5) -> str:
+    return (
+        f"[etcd]\nendpoints = {etcd.url}\n[announce]\nname = {name}\n"
+        f"address = {donor.tcp_address}\nstatus = 127.0.0.1:{donor.http_port}\n"
+        f"show-status = 127.0.0.1:{donor.http_port}\nlease = {lease}\n"
+    )
+
+
+@real
+def test_donors_come_and_go(
+    start_etcd: StartEtcd,
+    start_donor: Callable[..., Donor],
+    daemon: Callable[..., Daemon],
+    dcmctl: Cli,
+    runtime: Path,
+    short_tmp: Path,
+) -> None:
+    etcd = start_etcd()
+    key = {"lab": "7b" * 32}
+    options = {"slab-size": "16M", "capacity": "512M"}
+    one, two = (start_donor(n, keys=key, donor=options) for n in ("one", "two"))
+    file = short_tmp / "donors.conf"
+    host = short_tmp / "host.conf"
+    host.write_text(f"[vm]\ndonors = {file}\n[key]\nfile = {one.key_file}\n")
+    dcmctl.env |= {"DCM_LIBDIR": str(PRELOAD.parent), "DCM_HOST_CONF": str(host)}
+    dcmctl.env["DCM_HOSTD_CONF"] = str(short_tmp / "none")
+
+    first = daemon("announce", "one", announce_conf(etcd, one, "one"))
+    found = daemon(
+        "discover", "found", f"[etcd]\nendpoints = {etcd.url}\n[discover]\nfile = {file}\n"
+    )
+
+    def known() -> set[str]:
+        return {d.name for d in settings.load_donors(file)}
+
+    until("one is found", lambda: known() == {"one"}, lambda: first.said() + found.said())
+    shown = dcmctl("discover", "--once", "--config", short_tmp / "found.conf")
+    assert shown.stdout == f"one {one.tcp_address}\n"
+
+    process = dcmctl.start(
+        "run", "--budget", "64M", "--name", "e2e", "--", sys.executable, "-c", TOUCH,
+        runtime / "stop", stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    vm = Running(dcmctl, process, runtime / "stop")
+    try:
+        vm.line("filled")
+
+        def states() -> dict[str, str]:
+            return {d["name"]: d["state"] for d in vm.status()["donors"]}
+
+        assert states() == {"one": "up"}
+        # A new one is used without a restart: the other's memory can go there.
+        second = daemon("announce", "two", announce_conf(etcd, two, "two"))
+        until("two is used", lambda: states().get("two") == "up", found.said)
+        # One that drains is not announced any more, and what it had is moved.
+        assert one.stop() == 0
+        until("one has gone", lambda: set(states()) == {"two"}, found.said)
+        until("nor is it found", lambda: known() == {"two"}, first.said)
+        assert vm.status()["lost_pages"] == 0
+        assert lent(two) > 0
+
+        # etcd goes: all goes on, and it is said.
+        etcd.kill()
+        until("said", lambda: "going on with the 1 donors that are known" in found.said())
+        assert known() == {"two"}
+        assert states() == {"two": "up"}
+        etcd.start()
+        # The announcement's lease may have ended with it: it is made again.
+        third = start_donor("three", keys=key, donor=options)
+        daemon("announce", "three", announce_conf(etcd, third, "three"))
+        until("three is used", lambda: states().get("three") == "up", found.said)
+        until("two is known", lambda: known() == {"two", "three"}, second.said)
+
+        # One that dies drops out when its lease ends; it was in use, so that is a loss.
+        third.kill()
+        until("three dropped out", lambda: known() == {"two"}, found.said)
+        until("nobody has it", lambda: set(states()) == {"two"}, found.said)
+        # What was found is there for what is started later.
+        assert f"address = {two.tcp_address}" in file.read_text()
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.communicate()
+    assert found.end() == 0
+    assert second.end() == 0
+    with contextlib.suppress(EtcdError):
+        keys, _ = Etcd(Access((etcd.url,))).get_all(10)
+        assert [name for name, _ in keys] == []
+
+
+def test_one_name_is_one_donors(
+    start_etcd: StartEtcd, start_donor: Callable[..., Donor], daemon: Callable[..., Daemon]
+) -> None:
+    etcd = start_etcd()
+    one, two = start_donor("one"), start_donor("two")
+    first = daemon("announce", "one", announce_conf(etcd, one, "same"))
+    until("announced", lambda: "announced" in first.said(), first.said)
+    second = daemon("announce", "two", announce_conf(etcd, two, "same"))
+    until("refused", lambda: "another donor has that name" in second.said(), second.said)
+    access = Access((etcd.url,))
+    assert [d.address for d in discover.read(Etcd(access))[0]] == [Address.parse(one.tcp_address)]
+    # Killed and started again before its lease ends: it goes on with its own.
+    assert first.end(signal.SIGKILL) == -signal.SIGKILL
+    again = daemon("announce", "one", announce_conf(etcd, one, "same"))
+    until("announced again", lambda: again.said().count("announced, ") == 2, again.said)
+    assert again.end() == 0
+    until("now it may", lambda: "announced, " in second.said(), second.said)
+
+
+HOSTILE = [
+    ("a", "not JSON"), ("b", "[]"), ("c", '{"address": 1}'), ("d", '{"address": "unix:/etc"}'),
+    ("e", '{"address": "tcp:h:0"}'), ("f", '{"address": "tcp:h:1", "status": "x y"}'),
+    ("../g", '{"address": "tcp:h:2"}'), ("h i", '{"address": "tcp:h:3"}'), ("", "{}"),
+    ("j", '{"address": "tcp:h:4\\n[key]\\nfile = /etc/shadow"}'), ("k", "x" * 100_000),
+    ("l" * 64, '{"address": "tcp:h:5"}'), ("m", '{"address": "tcp:good:1"}'), ("n", "[" * 5000),
+]  # fmt: skip
+
+
+def test_hostile_contents(start_etcd: StartEtcd, dcmctl: Cli, tmp_path: Path) -> None:
+    """What does not hold is left out, and told in lines; what does is used."""
+    etcd = start_etcd()
+    for name, value in [*HOSTILE, ("good", '{"address": "tcp:good:1", "status": "good:2"}')]:
+        etcd.put(PREFIX + name, value)
+    etcd.put("/elsewhere", '{"address": "tcp:other:1"}')
+    etcd.ask("/v3/kv/put", {"key": encode(PREFIX + "raw"), "value": "//79"})
+    conf = tmp_path / "discovery.conf"
+    conf.write_text(f"[etcd]\nendpoints = {etcd.url}\n")
+    done = dcmctl("discover", "--once", "--json", "--config", conf)
+    assert done.returncode == 0, done
+    assert json.loads(done.stdout) == [
+        {"name": "good", "address": "tcp:good:1", "status": "good:2"}
+    ]
+    assert done.stderr.count("is left out") == len(HOSTILE) + 1
+    assert all(c.isprintable() or c == "\n" for c in done.stderr)
+    # more than there may be: the first ones, and it says so
+    for i in range(300):
+        etcd.put(f"{PREFIX}many{i:03}", f'{{"address": "tcp:many:{i + 1}"}}')
+    done = dcmctl("discover", "--once", "--json", "--config", conf)
+    assert len(json.loads(done.stdout)) == settings.DONORS_MAX
+    assert "more than 256 keys" in done.stderr
+
+
+def test_tls_and_passwords(start_etcd: StartEtcd, short_tmp: Path, dcmctl: Cli) -> None:
+    cert, key = short_tmp / "cert.pem", short_tmp / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+         "-nodes", "-days", "2", "-subj", "/CN=etcd", "-addext", "subjectAltName=IP:127.0.0.1",
+         "-keyout", str(key), "-out", str(cert)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    etcd = start_etcd(tls={"ca": cert, "cert": cert, "key": key})
+    etcd.put(PREFIX + "far", '{"address": "tcp:far:1"}')
+    etcd.ask("/v3/auth/user/add", {"name": "root", "password": "secret"})
+    etcd.ask("/v3/auth/role/add", {"name": "root"})
+    etcd.ask("/v3/auth/user/grant", {"user": "root", "role": "root"})
+    etcd.ask("/v3/auth/enable", {})
+    password = short_tmp / "password"
+    password.write_text("secret\n")
+    password.chmod(0o600)
+    conf = short_tmp / "discovery.conf"
+
+    def look(*more: str) -> Any:
+        conf.write_text("\n".join([f"[etcd]\nendpoints = {etcd.url}", *more, ""]))
+        return dcmctl("discover", "--once", "--config", conf)
+
+    right = (f"ca = {cert}", "user = root", f"password-file = {password}")
+    assert look(*right).stdout == "far tcp:far:1\n"
+    assert "certificate" in look(*right[1:]).stderr  # nobody vouches for it
+    refused = look(right[0])
+    assert refused.returncode == 1
+    assert refused.stdout == ""
+    password.write_text("wrong\n")
+    refused = look(*right)
+    assert refused.returncode == 1
+    assert "refuses user root" in refused.stderr
+    assert "wrong" not in refused.stderr
+    password.chmod(0o644)
+    assert "may be read by others" in look(*right).stderr
+    conf.write_text(f"[etcd]\nendpoints = http://127.0.0.1:1\n{right[1]}\n{right[2]}\n")
+    assert "over https:// only" in dcmctl.fails("discover", "--once", "--config", conf, status=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "there is no [etcd] endpoints"),
+        ("[etcd]\nendpoints =\n", "1 to 16"),
+        ("[etcd]\nendpoints = ftp://h:1\n", "is not http(s)://HOST:PORT"),
+        ("[etcd]\nendpoints = http://h\n", "is not http(s)://HOST:PORT"),
+        ("[etcd]\nendpoints = http://h:1\nprefx = /\n", "has no setting 'prefx'"),
+        ("[etcd]\nendpoints = http://h:1\ncert = /c\n", "come together"),
+        ("[other]\n", "no section [other]"),
+    ],
+)
+def test_configurations(text: str, says: str, dcmctl: Cli, tmp_path: Path) -> None:
+    conf = tmp_path / "discovery.conf"
+    conf.write_text(text)
+    assert says in dcmctl.fails("discover", "--once", "--config", conf, status=2)
+
+
+def test_announce_configurations(dcmctl: Cli, tmp_path: Path) -> None:
+    conf = tmp_path / "discovery.conf"
+    for text, says in (
+        ("", "name, address"),
+        ("name = a b\naddress = tcp:h:1\n", "name, address"),
+        ("name = a\naddress = unix:/x\n", "name, address"),
+        ("name = a\naddress = tcp:h:1\nlease = 1\n", "lease is not"),
+        ("name = a\naddress = tcp:h:1\nlasting = 1\n", "no setting 'lasting'"),
+    ):
+        conf.write_text(f"[etcd]\nendpoints = http://127.0.0.1:1\n[announce]\n{text}")
+        assert says in dcmctl.fails("announce", "--config", conf, status=2)
+
+
+@given(st.text(max_size=80), st.one_of(st.none(), st.text(max_size=300), st.binary().map(str)))
+def test_any_key_is_a_donor_or_an_error(name: str, value: str | None) -> None:
+    try:
+        donor = discover.check(name, value)
+    except DcmError as exc:
+        assert "\n" not in str(exc)
+    else:
+        assert donor.address.kind == "tcp"
