@@ -2,10 +2,10 @@
 /*
  * ctl_address.c - "tcp:HOST:PORT" and "unix:/path"
  *
- * Names are looked up once, at the start: a resolver may take many seconds,
- * and the control thread has heartbeats to send. A donor that moves to another
- * address needs a restart of the VM's process, or a numeric address that
- * follows it.
+ * Names are looked up once, at the start or by who adds a donor: a resolver may
+ * take many seconds, and the control thread has heartbeats to send. A donor that
+ * moves to another address has to be removed and added, or needs a numeric
+ * address that follows it.
  */
 #include <netdb.h>
 #include <stdio.h>

@@ -375,9 +375,7 @@ VM = Machine(
 
 def estate_of(*things: Donor | Machine, problems: tuple[str, ...] = (), at: float = 1.0) -> Estate:
     donors = tuple(x for x in things if isinstance(x, Donor))
-    return Estate(
-        at, False, donors, tuple(x for x in things if isinstance(x, Machine)), problems
-    )
+    return Estate(at, False, donors, tuple(x for x in things if isinstance(x, Machine)), problems)
 
 
 def kinds(old: Estate, new: Estate) -> list[str]:

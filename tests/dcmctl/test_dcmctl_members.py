@@ -191,6 +191,15 @@ def test_two_at_once(dcmctl: Cli, conf: Path) -> None:
 # ---- a VM that runs ----
 
 
+NONSENSE: list[dict[str, object]] = [
+    {}, {"op": "add"}, {"op": "add", "name": "x"}, {"op": "add", "name": "x", "address": "x"},
+    {"op": "add", "name": "x" * 64, "address": "tcp:h:1"}, {"op": 1, "name": "near"},
+    {"op": "drain", "name": "x"}, {"op": "burn", "name": "near"}, {"op": "drain", "name": ""},
+    {"op": "add", "name": "../x", "address": "tcp:h:1"},
+    {"op": "add", "name": "x", "address": "tcp:" + "h" * 300 + ":1"},
+]  # fmt: skip
+
+
 @real
 def test_a_running_vm(
     running: Running,
@@ -231,6 +240,12 @@ def test_a_running_vm(
     assert human[0].split()[:4] == ["DONOR", "STATE", "CAPACITY", "LENT"]
     assert human[1].split()[:3] == ["near", "up", "512M"]
     assert "e2e" in human[1].split()
+
+    vm = control.Vm("e2e", cli.runtime / "vm" / "e2e.sock")
+    for request in NONSENSE:
+        with pytest.raises(DcmError, match="donor: "):
+            vm.ask({"cmd": "donor", **request})
+    assert states() == {"near": "up", "far": "up"}
 
     assert slabs("far") > 0
     done = cli("donor", "drain", "far", timeout=TIMEOUT)
@@ -285,22 +300,3 @@ def test_a_running_vm(
     assert int(running.line("verified")[1]) >= 1
     running.process.communicate(timeout=TIMEOUT)
     assert running.process.returncode == 7
-
-
-NONSENSE: list[dict[str, object]] = [
-    {}, {"op": "add"}, {"op": "add", "name": "x"}, {"op": "add", "name": "x", "address": "x"},
-    {"op": "add", "name": "x" * 64, "address": "tcp:h:1"}, {"op": 1, "name": "near"},
-    {"op": "drain", "name": "x"}, {"op": "burn", "name": "near"}, {"op": "drain", "name": ""},
-    {"op": "add", "name": "../x", "address": "tcp:h:1"},
-    {"op": "add", "name": "x", "address": "tcp:" + "h" * 300 + ":1"},
-]  # fmt: skip
-
-
-@real
-def test_nonsense_at_the_socket(running: Running) -> None:
-    running.line("filled")
-    vm = control.Vm("e2e", running.cli.runtime / "vm" / "e2e.sock")
-    for request in NONSENSE:
-        with pytest.raises(DcmError, match="donor: "):
-            vm.ask({"cmd": "donor", **request})
-    assert {d["name"] for d in running.status()["donors"]} == {"near", "far"}

@@ -8,9 +8,12 @@ and compares every byte.
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import shlex
 import signal
+import tarfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +21,7 @@ from typing import Any
 import pytest
 
 from tests.framework.donor import new_key
-from tests.framework.paths import BUILD
+from tests.framework.paths import BUILD, TOP
 from tests.vm import debug
 from tests.vm.bed import Bed, Job
 from tests.vm.conftest import NewBed, seed
@@ -78,9 +81,7 @@ FIRST = ["nice", "-n", "-15"]
 class Donor:
     """A dcm-donord in L1."""
 
-    def __init__(
-        self, bed: Bed, name: str, port: int, capacity: str, slab: str, kind: str
-    ) -> None:
+    def __init__(self, bed: Bed, name: str, port: int, capacity: str, slab: str, kind: str) -> None:
         self.bed, self.name, self.port = bed, name, port
         self.address = f"unix:{RUN}/{name}.sock"
         ip = ADDRESS if kind == "verbs" else "127.0.0.1"
@@ -232,6 +233,72 @@ def test_a_donor_drains_while_its_memory_is_used(host: Host) -> None:
     until(lambda: host.said(f"{use.path}: gone"), host.log)
     assert host.bed.run("ls -d /sys/kernel/debug/kvm-dcm/*").rc != 0, "its memory is still there"
     until(lambda: not far.used(), "the other donor has its memory back")
+    host.close()
+
+
+def dcmctl(host: Host, *words: str, good: bool = True) -> str:
+    """In L1, with dcm-hostd's configuration."""
+    made = f"DCM_HOSTD_CONF={host.config} DCM_HOST_CONF=/none PYTHONPATH=/tmp/dcmctl"
+    ran = host.bed.run(f"{made} python3 -m dcmctl {shlex.join(words)}", LONG)
+    assert (ran.rc == 0) == good, f"{ran}\n{host.log()}"
+    return ran.stdout
+
+
+@pytest.mark.parametrize("host", [slow("unix"), "tcp"], indirect=True)
+@pytest.mark.timeout(900 * debug.PATIENCE)
+def test_donors_come_and_go_while_memory_is_used(host: Host) -> None:
+    """Drained, removed and added by dcmctl; each byte is right, and metrics tell of it."""
+    bed, (near, far) = host.bed, host.donors
+    with io.BytesIO() as data:
+        with tarfile.open(fileobj=data, mode="w") as tar:
+            tar.add(TOP / "dcmctl" / "dcmctl", "dcmctl/dcmctl")
+            tar.add(TOP / "VERSION", "VERSION")
+        bed.put(data.getvalue(), "/tmp/dcmctl.tar")
+    bed.must("tar -x -C /tmp -f /tmp/dcmctl.tar")
+    use = Use(host, 64)
+    until(lambda: near.used() and far.used(), "both lend")
+    listed = {d["name"]: d for d in json.loads(dcmctl(host, "donor", "list", "--json"))}
+    assert set(listed) == {"near", "next"}
+    assert listed["near"]["capacity_bytes"] == 128 * MIB
+    assert [u["vm"] for u in listed["near"]["uses"]] == ["vm"]
+
+    said = dcmctl(host, "donor", "drain", "near")
+    assert "nothing is on it" in said
+    assert "drain = yes" in bed.must(["cat", host.config])
+    until(lambda: not near.used(), "it has all back")
+    assert far.used() >= 40 * MIB
+    # One that is started in this one's place knows it too.
+    host.job.signal(signal.SIGHUP)
+    until(lambda: host.said("going on with .* slabs of the dcm-hostd before"), "it goes on")
+    until(lambda: host.said("donor near .*: told to drain"), "it still drains")
+
+    third = Donor(bed, "third", 9300, "128M", "2M", host.kind)
+    host.donors.append(third)
+    said = dcmctl(host, "donor", "add", "third", third.address)
+    assert "used by dcm-hostd" in said
+    said = dcmctl(host, "donor", "remove", "next")
+    assert "nothing is on it" in said
+    until(lambda: not far.used(), "it has all back")
+    assert third.used() >= 40 * MIB
+    assert "next" not in bed.must(["cat", host.config])
+    text = dcmctl(host, "exporter", "--once")
+    assert 'dcm_vm_lost_bytes{vm="vm",pager="kernel"} 0' in text
+    assert re.search(r'dcm_vm_fetched_bytes_total{vm="vm",pager="kernel"} [1-9]', text)
+    assert re.search(r'dcm_vm_donor_bytes{vm="vm",pager="kernel",donor="third"} [1-9]', text)
+    assert "dcm_host_hostd_up 1" in text
+    far.job.signal(signal.SIGKILL)  # nobody's any more
+    dcmctl(host, "donor", "drain", "near", "--undo")
+    # A configuration that is wrong changes nothing.
+    bed.must(f"cp {host.config} {RUN}/kept && echo '[nonsense]' >>{host.config} && "
+             f"echo 'x = 1' >>{host.config}")  # fmt: skip
+    host.job.signal(signal.SIGUSR1)
+    until(lambda: host.said("SIGUSR1: .*unknown section"), "it is told")
+    bed.must(f"cp {RUN}/kept {host.config}")
+    right, lost = use.end()
+    assert right > 64 * 256 and lost == 0
+    assert host.counter("LOST_PAGES") == host.counter("ILLEGAL") == 0
+    bed.must(["rm", use.path])
+    until(lambda: host.said(f"{use.path}: gone"), host.log)
     host.close()
 
 
