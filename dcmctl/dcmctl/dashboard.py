@@ -25,7 +25,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dcmctl import control, dcmfs, estate, version
+from dcmctl import control, dcmfs, estate, members, settings, version
+from dcmctl.address import check_name
 from dcmctl.errors import DcmError, UsageError, printable, reason
 from dcmctl.units import PAGE
 from dcmctl.watch import POINT, Watch, key_of
@@ -122,7 +123,6 @@ class Api:
             "version": version(),
             "interval_s": self.watch.interval,
             "changes": self.changes,
-            "drain": False,
             "look": None if look is None else look.to_json(),
             "events": [asdict(event) for event in events],
         }
@@ -148,6 +148,20 @@ class Api:
         self.watch.take()
         now = self.watch.vm(key_of(vm))
         return {"vm": vm.name, "budget_bytes": now.budget_bytes if now else None}
+
+    def drain(self, body: dict[str, Any]) -> dict[str, Any]:
+        """As `dcmctl donor drain NAME --no-wait`, or with --undo: it is one of this host's."""
+        donor = self.watch.donor(str(body.get("donor")))
+        undo = body.get("undo", False)
+        if donor is None or not isinstance(undo, bool):
+            raise DcmError("this donor is not known any more")
+        files = (settings.HOST_CONF, settings.hostd_conf())
+        args = Args(config=None, no_config=not any(path.is_file() for path in files))
+        told = members.begin_drain(args, check_name(donor.name, "donor name"), not undo)
+        self.watch.take()
+        if told.failed:
+            raise DcmError("; ".join(told.failed))
+        return {"donor": donor.name, "told": told.vms}
 
 
 # ---- the command ----
@@ -182,7 +196,7 @@ def serve(args: Args, changed: Callable[[Server], None] | None = None) -> int:
     watch = Watch(estate.look, args.interval)
     api = Api(watch, token is not None)
     server.gets.update({"/api/state": api.state, "/api/history": api.history})
-    server.posts.update({"/api/budget": api.budget})
+    server.posts.update({"/api/budget": api.budget, "/api/drain": api.drain})
 
     def end(*_: object) -> None:
         # shutdown() waits for the loop, which this thread is in.

@@ -277,10 +277,9 @@ def _finish(args: Args, name: str, told: Told, gone: bool, verb: str) -> int:
     return _end(args, told, what, f"{name}: {verb}; nothing is on it ({format_size(moved)} moved)")
 
 
-def cmd_drain(args: Args) -> int:
-    name = check_name(args.name, "donor name")
+def begin_drain(args: Args, name: str, drain: bool) -> Told:
+    """Have it drained, or used again; what is on it moves by and by."""
     own = _known(args, name)
-    drain = not args.undo
     if own:
         _undrain(own, name, drain)
     op = "drain" if drain else "keep"
@@ -290,6 +289,12 @@ def cmd_drain(args: Args) -> int:
         return all((d.state == "draining") == drain for d in f.donors if d.name == name)
 
     _reread(told, good)
+    return told
+
+
+def cmd_drain(args: Args) -> int:
+    name = check_name(args.name, "donor name")
+    told = begin_drain(args, name, not args.undo)
     if args.undo:
         return _end(args, told, {"name": name}, f"{name}: is used again")
     return _finish(args, name, told, False, "drained")

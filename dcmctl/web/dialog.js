@@ -42,15 +42,19 @@ function open({ title, text, yes, value, act }) {
 
 export const ask = {
 	drain(donor) {
-		const here = donor.uses.reduce((sum, use) => sum + use.bytes, 0);
+		const here = format.size(donor.uses.reduce((sum, use) => sum + use.bytes, 0));
+		const undo = donor.state === "draining";
 		open({
-			title: `Drain donor ${donor.name}?`,
-			text: `It lends no more, and VMs move what they have of it (${format.size(here)} of this ` +
-				"host's) to other donors, or into direct memory if there is room. What finds no " +
-				"room in its drain timeout is lost.",
-			yes: "Drain",
+			title: undo ? `Use donor ${donor.name} again?` : `Drain donor ${donor.name}?`,
+			text: undo ?
+				"This host's VMs may take memory of it again. It is no use if the donor itself wants " +
+				"its memory back." :
+				`This host uses it for no more, and moves what its VMs have of it (${here}) to other ` +
+				"donors, or into direct memory if there is room. What finds no room stays where it " +
+				"is. Other hosts go on with it.",
+			yes: undo ? "Use again" : "Drain",
 			value: null,
-			act: () => post("/api/drain", { donor: donor.name }),
+			act: () => post("/api/drain", { donor: donor.name, undo }),
 		});
 	},
 	budget(key, vm) {

@@ -15,7 +15,7 @@ function make(changes, drain) {
 		el("td", { "data-label": "Lent of capacity" }, el("div", { class: "bar" }, el("i")), el("span", { class: "sub lent" })),
 		...["Free", "Head room", "Sessions", "To this host"].map((label) =>
 			el("td", { class: "n", "data-label": label }, el("span", { class: "v" }))),
-		el("td", {}, el("button", { type: "button", onclick: () => drain(row.donor) }, "Drain…")));
+		el("td", {}, el("button", { type: "button", onclick: () => drain(row.donor) })));
 	return row;
 }
 
@@ -39,7 +39,8 @@ function update(row, donor, changes) {
 	say(room.querySelector(".v"), format.size(donor.head_room_bytes));
 	say(sessions.querySelector(".v"), donor.sessions === null ? "-" : String(donor.sessions));
 	say(here.querySelector(".v"), format.size(donor.uses.reduce((sum, use) => sum + use.bytes, 0)));
-	act.hidden = !changes || donor.state !== "up";
+	act.hidden = !changes || !["up", "unused", "draining"].includes(donor.state);
+	say(act.firstElementChild, donor.state === "draining" ? "Use again…" : "Drain…");
 }
 
 export function showDonors(donors, changes, drain) {

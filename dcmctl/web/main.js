@@ -18,7 +18,6 @@ const page = {
 	events: [],
 	lastEvent: 0,
 	changes: false,
-	drain: false,
 	chosen: null, // the VM whose charts are shown
 	heard: 0,
 };
@@ -62,7 +61,7 @@ function show() {
 	const { estate } = look;
 	showHealth(look.health);
 	showTiles(look);
-	showDonors(estate.donors, page.drain, (donor) => ask.drain(donor));
+	showDonors(estate.donors, page.changes, (donor) => ask.drain(donor));
 	showVms(look, page.chosen, page.changes, {
 		choose: (key) => choose(key).catch(() => {}),
 		budget: (key, vm) => ask.budget(key, vm),
@@ -80,7 +79,6 @@ function show() {
 function take(answer) {
 	page.heard = Date.now();
 	page.changes = answer.changes;
-	page.drain = answer.changes && answer.drain;
 	say($("version"), answer.version);
 	$("gate").hidden = true;
 	$("page").hidden = false;

@@ -214,6 +214,10 @@ def test_a_change_takes_the_token(site: Site, vm: VmServer, runtime: Path) -> No
     assert post({"vm": "user:/etc/passwd", "bytes": 128 * MIB}, **good) == 409
     assert [r for r in vm.requests if r["cmd"] == "budget"] == []
 
+    for body in ({"donor": "nobody"}, {"donor": "d1", "undo": 1}, {}, {"donor": ["d1"]}):
+        assert site.ask("POST", "/api/drain", body, **good)[0] == 409
+        assert site.ask("POST", "/api/drain", body, Content_Type=JSON)[0] == 401
+    assert not [r for r in vm.requests if r["cmd"] == "donor"]
     assert post(**good, Origin=f"http://127.0.0.1:{site.port}") == 200
     assert vm.status["budget_bytes"] == 128 * MIB
     status, _, text = site.ask("POST", "/api/budget", {**change, "bytes": MIB}, **good)
