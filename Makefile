@@ -12,6 +12,7 @@ override BUILD := $(abspath $(BUILD))
 export BUILD
 
 PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
 DESTDIR ?=
 SECONDS ?= 60
 SEED ?=
@@ -31,7 +32,7 @@ PYTEST = scripts/py pytest --junitxml=$${DCM_RESULTS:-$(BUILD)/test/results/by-h
 .PHONY: all programs tests-build help check kernel-check unit torture fuzz \
 	fuzz-run test-gc test-donor test-client test-pager test-dcmctl test-guest \
 	test-kernel test-kernel-vm test-kernel-debug test-ops test-ops-quick \
-	test-ops-page test-qemu \
+	test-ops-page test-packages packages test-qemu \
 	test-qemu-vm test-qemu-debug vm-shell test bench bench-kernel \
 	bench-gc demo install install-dkms install-libvirt clean deps-%
 
@@ -61,6 +62,7 @@ help:
 	@echo 'make install    PREFIX=$(PREFIX) DESTDIR='
 	@echo 'make install-dkms  the kernel module, for DKMS; DESTDIR='
 	@echo 'make install-libvirt  the hook for libvirt; DESTDIR='
+	@echo 'make packages   Debian packages, for Debian 13, into build/packages/'
 	@echo 'make clean      remove build/'
 	@echo
 	@echo 'steps of make test:'
@@ -82,6 +84,7 @@ help:
 	@echo '  make test-ops-quick  donors found in etcd, metrics, alerts, dashboards (part of test-ops)'
 	@echo '  make test-ops      these, and VMs of a stock libvirt on donor memory (not in make test)'
 	@echo '  make test-ops-page  the operator'"'"'s page in a browser (part of test-ops)'
+	@echo '  make test-packages  the packages installed, used, upgraded, removed (part of test-ops)'
 	@echo '  make test-qemu-vm  QEMU with our patches, virtio-gc, its driver and runtimes in a guest'
 	@echo '  make test-qemu     the same, with more guests (not in make test)'
 	@echo '  make test-qemu-debug  its driver under KASAN, lockdep and kmemleak (not in make test)'
@@ -166,8 +169,19 @@ test-ops-page: export DCM_PY_EXTRA = page
 test-ops-page: deps-test deps-page programs
 	@$(PYTEST) -s tests/page
 
+# Debian packages into build/packages, built in a Debian 13; installed in another, used,
+# upgraded and removed.
+packages: deps-packages
+	@scripts/packages
+
+test-packages: deps-test deps-packages programs
+	@scripts/vm-image >/dev/null
+	@scripts/package-image >/dev/null
+	@+$(MAKE) -C tests/vm all
+	@$(PYTEST) -s tests/vm/test_packages.py
+
 # These, and VMs of a stock libvirt, in that VM; the packages.
-test-ops: test-ops-quick test-ops-page deps-test deps-demo deps-vm programs
+test-ops: test-ops-quick test-ops-page test-packages deps-test deps-demo deps-vm programs
 	@scripts/vm-image >/dev/null
 	@scripts/guest-image >/dev/null
 	@scripts/libvirt-image >/dev/null
@@ -235,24 +249,25 @@ demo: deps-demo programs
 
 # Configurations go to the documentation: what is in /etc is the operator's.
 dest = $(DESTDIR)$(PREFIX)
+libdest = $(DESTDIR)$(LIBDIR)
 install: all
 	@+$(MAKE) -C donor-daemon install prefix=$(PREFIX) DESTDIR=$(DESTDIR)
-	install -D -m 644 $(BUILD)/lib/libdcm.so $(dest)/lib/libdcm.so.0
-	ln -sf libdcm.so.0 $(dest)/lib/libdcm.so
+	install -D -m 644 $(BUILD)/lib/libdcm.so $(libdest)/libdcm.so.0
+	ln -sf libdcm.so.0 $(libdest)/libdcm.so
 	install -D -m 644 kvm-dcm/include/libdcm.h $(dest)/include/libdcm.h
 	install -m 644 kvm-dcm/include/libdcm_gc.h \
 		guest-virtio-gc/include/virtio_gc.h $(dest)/include/
-	install -d $(dest)/lib/pkgconfig
+	install -d $(libdest)/pkgconfig
 	printf '%s\n' 'Name: libdcm' 'Description: memory of a process on donors' \
-		'Version: $(shell cat VERSION)' 'Libs: -L$(PREFIX)/lib -ldcm' \
-		'Cflags: -I$(PREFIX)/include' > $(dest)/lib/pkgconfig/libdcm.pc
-	install -m 644 $(BUILD)/lib/libvgc.so $(dest)/lib/libvgc.so.0
-	ln -sf libvgc.so.0 $(dest)/lib/libvgc.so
-	install -m 644 $(BUILD)/lib/libvgc.a $(dest)/lib/
+		'Version: $(shell cat VERSION)' 'Libs: -L$(LIBDIR) -ldcm' \
+		'Cflags: -I$(PREFIX)/include' > $(libdest)/pkgconfig/libdcm.pc
+	install -m 644 $(BUILD)/lib/libvgc.so $(libdest)/libvgc.so.0
+	ln -sf libvgc.so.0 $(libdest)/libvgc.so
+	install -m 644 $(BUILD)/lib/libvgc.a $(libdest)/
 	install -m 644 guest-virtio-gc/lib/libvgc.h guest-virtio-gc/include/vgc.h \
 		$(dest)/include/
 	install -D -m 644 $(BUILD)/lib/libdcm-preload.so \
-		$(dest)/lib/kvm-dcm/libdcm-preload.so
+		$(libdest)/kvm-dcm/libdcm-preload.so
 	install -D -m 755 $(BUILD)/bin/dcm-hostd $(dest)/sbin/dcm-hostd
 	install -D -m 644 kvm-dcm/user/dcm-hostd.8 \
 		$(dest)/share/man/man8/dcm-hostd.8
