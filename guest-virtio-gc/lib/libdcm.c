@@ -6,6 +6,10 @@
  * it, put under a pager that is this space's alone, and libdcm's half of a
  * device on that. What a driver would refuse is refused here.
  *
+ * On the kernel pager ("dcmfs:FILE") the file is the memory, mapped where the
+ * runtime wants it, and dcm-hostd does the work. All of the file is the window;
+ * one runtime at a time has it.
+ *
  * libdcm's functions are weak: a program that is not linked with it has a libvgc
  * that knows the driver only.
  *
@@ -14,12 +18,15 @@
  * may be in the heap.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "libdcm_gc.h"
 #include "provider.h"
@@ -34,8 +41,12 @@
 #pragma weak dcm_pager_unmap
 #pragma weak dcm_gc_host_limits
 #pragma weak dcm_gc_host_open
+#pragma weak dcm_gc_host_connect
+#pragma weak dcm_gc_host_config
+#pragma weak dcm_gc_host_features
 #pragma weak dcm_gc_host_close
 #pragma weak dcm_gc_host_start
+#pragma weak dcm_gc_host_reset
 #pragma weak dcm_gc_host_submit
 
 #define SPACE_ID	0
@@ -53,8 +64,14 @@ struct pending {
 	void *buf;
 };
 
+/**
+ * struct libdcm - a device of one space
+ * @pager: %NULL: the kernel's, and
+ * @file: its file
+ */
 struct libdcm {
 	struct dcm_pager *pager;
+	int file;
 	struct dcm_gc_host *gc;
 	struct vgc_info info;
 	void *heap;
@@ -103,30 +120,76 @@ static void info_of(struct vgc_info *info, const struct virtio_gc_config *c,
 	};
 }
 
-static int libdcm_open(const char *config, void **self, struct vgc_info *info,
+static const struct dcm_gc_host_ops host_ops = { .answered = answered };
+
+/* A pager of ours. */
+static int config_open(struct libdcm *d, const char *config,
+		       struct virtio_gc_config *c, uint64_t *features,
 		       char *err, size_t len)
 {
-	struct virtio_gc_config c;
+	d->pager = dcm_pager_open(config, err, len);
+	if (!d->pager)
+		return errno ? -errno : -EIO;
+	*features = dcm_gc_host_limits(d->pager, c);
+	return 0;
+}
+
+/* The kernel's; what dcm-hostd says of it, who need not stay for that. */
+static int file_open(struct libdcm *d, const char *path,
+		     struct virtio_gc_config *c, uint64_t *features, char *err,
+		     size_t len)
+{
+	struct dcm_gc_host *gc;
+	int rc;
+
+	d->file = open(path, O_RDWR | O_CLOEXEC);
+	if (d->file < 0) {
+		rc = -errno;
+		snprintf(err, len, "%s: %s", path, strerror(errno));
+		return rc;
+	}
+	gc = dcm_gc_host_connect(getenv("VGC_HOSTD"), d->file, NULL, 0,
+				 &host_ops, d, err, len);
+	if (!gc) {
+		rc = errno ? -errno : -EIO;
+		close(d->file);
+		return rc;
+	}
+	dcm_gc_host_config(gc, c);
+	*features = dcm_gc_host_features(gc);
+	dcm_gc_host_close(gc);
+	return 0;
+}
+
+static int libdcm_open(const char *device, void **self, struct vgc_info *info,
+		       char *err, size_t len)
+{
+	size_t pre = strlen(VGC_DCMFS);
+	bool kernel = !strncmp(device, VGC_DCMFS, pre);
+	const char *name = device + (kernel ? pre : strlen(VGC_LIBDCM));
+	struct virtio_gc_config c = { 0 };
 	pthread_condattr_t attr;
+	uint64_t features = 0;
 	struct libdcm *d;
+	int rc;
 
 	if (!dcm_gc_host_limits) {
 		snprintf(err, len,
-			 "dcm:%s: the program is not linked with -ldcm (or drops it: -Wl,--no-as-needed)",
-			 config);
+			 "%s: the program is not linked with -ldcm (or drops it: -Wl,--no-as-needed)",
+			 device);
 		return -ENOSYS;
 	}
 	d = calloc(1, sizeof(*d));
 	if (!d)
 		return -ENOMEM;
-	d->pager = dcm_pager_open(config, err, len);
-	if (!d->pager) {
-		int rc = errno ? -errno : -EIO;
-
+	d->file = -1;
+	rc = kernel ? file_open(d, name, &c, &features, err, len) :
+		      config_open(d, name, &c, &features, err, len);
+	if (rc) {
 		free(d);
 		return rc;
 	}
-	info_of(&d->info, &c, dcm_gc_host_limits(d->pager, &c));
+	info_of(&d->info, &c, features);
 	*info = d->info;
 	d->last = &d->first;
 	pthread_mutex_init(&d->lock, NULL);
@@ -249,27 +312,37 @@ static int space_create(struct libdcm *d, const struct virtio_gc_space *space)
 /* Memory under the pager at the address; its window is all of it. */
 static int window_make(struct libdcm *d, uint64_t address, size_t bytes)
 {
-	static const struct dcm_gc_host_ops ops = { .answered = answered };
+	int flags = d->pager ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE :
+			       MAP_SHARED;
 	void *want = (void *)(uintptr_t)address, *p;
 	char err[256];
 	int rc;
 
 	p = mmap(want, bytes, PROT_READ | PROT_WRITE,
-		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE |
-			 MAP_FIXED_NOREPLACE,
-		 -1, 0);
+		 flags | MAP_FIXED_NOREPLACE, d->file, 0);
 	if (p == MAP_FAILED)
 		return -errno;
-	rc = p == want ? dcm_pager_adopt(d->pager, p, bytes) : -EEXIST;
+	rc = p == want ? 0 : -EEXIST;
+	if (!rc && d->pager)
+		rc = dcm_pager_adopt(d->pager, p, bytes);
 	if (rc) {
 		munmap(p, bytes);
 		return rc;
 	}
 	d->heap = p;
 	d->bytes = bytes;
-	d->gc = dcm_gc_host_open(d->pager, p, bytes, &ops, d, err, sizeof(err));
+	if (d->pager)
+		d->gc = dcm_gc_host_open(d->pager, p, bytes, &host_ops, d, err,
+					 sizeof(err));
+	else
+		d->gc = dcm_gc_host_connect(getenv("VGC_HOSTD"), d->file, p,
+					    bytes, &host_ops, d, err,
+					    sizeof(err));
 	if (!d->gc)
 		return errno ? -errno : -EIO;
+	/* what was in the file before is nobody's */
+	if (!d->pager)
+		dcm_gc_host_reset(d->gc);
 	dcm_gc_host_start(d->gc, d->info.features);
 	return 0;
 }
@@ -280,8 +353,10 @@ static void window_end(struct libdcm *d)
 
 	dcm_gc_host_close(d->gc);
 	d->gc = NULL;
-	if (d->heap)
+	if (d->heap && d->pager)
 		dcm_pager_unmap(d->pager, d->heap, d->bytes);
+	else if (d->heap)
+		munmap(d->heap, d->bytes);
 	d->heap = NULL;
 	while ((p = d->first)) {
 		d->first = p->next;
@@ -319,7 +394,10 @@ static void libdcm_close(void *self)
 	struct libdcm *d = self;
 
 	window_end(d);
-	dcm_pager_close(d->pager);
+	if (d->pager)
+		dcm_pager_close(d->pager);
+	else
+		close(d->file);
 	pthread_mutex_destroy(&d->lock);
 	pthread_cond_destroy(&d->answered);
 	free(d);

@@ -9,6 +9,8 @@
 
 /* what a device's name begins with that is libdcm's configuration */
 #define VGC_LIBDCM "dcm:"
+/* or a file of the kernel pager */
+#define VGC_DCMFS "dcmfs:"
 
 /**
  * struct vgc_provider - all return 0 or a negative errno
@@ -32,7 +34,7 @@ struct vgc_provider {
 
 /* driver.c: /dev/vgcN */
 extern const struct vgc_provider vgc_provider_driver;
-/* libdcm.c: "dcm:FILE", donors without a device in between */
+/* libdcm.c: "dcm:FILE" or "dcmfs:FILE", without a device in between */
 extern const struct vgc_provider vgc_provider_libdcm;
 
 /* When @timeout_ms from now is, by the monotonic clock. */

@@ -53,10 +53,9 @@ struct vgc *vgc_open(const char *device, char *err, size_t len)
 	if (!v)
 		return NULL;
 	v->ops = &vgc_provider_driver;
-	if (!strncmp(device, VGC_LIBDCM, strlen(VGC_LIBDCM))) {
+	if (!strncmp(device, VGC_LIBDCM, strlen(VGC_LIBDCM)) ||
+	    !strncmp(device, VGC_DCMFS, strlen(VGC_DCMFS)))
 		v->ops = &vgc_provider_libdcm;
-		device += strlen(VGC_LIBDCM);
-	}
 	rc = v->ops->open(device, &v->self, &v->info, err, len);
 	if (rc) {
 		free(v);

@@ -57,6 +57,20 @@ DCM_API struct dcm_gc_host *dcm_gc_host_open(struct dcm_pager *p, void *window,
 					     size_t bytes,
 					     const struct dcm_gc_host_ops *ops,
 					     void *priv, char *err, size_t len);
+
+/**
+ * dcm_gc_host_connect() - the same on a file of the kernel pager
+ * @path: of dcm-hostd's socket, which does the work; %NULL: where it usually is
+ * @fd: the file, on a dcmfs, open to read and write; kept open
+ * @window: where its first @bytes are mapped; %NULL: only the configuration is
+ *	wanted, nothing is submitted
+ *
+ * While dcm-hostd is gone requests end with WORKER_LOST; another goes on.
+ */
+DCM_API struct dcm_gc_host *
+dcm_gc_host_connect(const char *path, int fd, void *window, size_t bytes,
+		    const struct dcm_gc_host_ops *ops, void *priv, char *err,
+		    size_t len);
 DCM_API void dcm_gc_host_close(struct dcm_gc_host *gc);
 
 /** dcm_gc_host_features() - bits that can be offered, 1 << VIRTIO_GC_F_* */

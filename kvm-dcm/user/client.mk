@@ -25,11 +25,14 @@ CLIENT_SRCS := \
 	kvm-dcm/user/log.c \
 	kvm-dcm/user/loss.c \
 	kvm-dcm/user/tls.c
-PAGER_SRCS := $(patsubst %,kvm-dcm/user/%.c,\
-	api control frames gc_host gc_link gc_pages gc_space gc_team gc_team_move \
-	gc_team_space gc_team_trace guest lane lost pager pins place polite sample status \
-	uffd) \
+# what virtio-gc needs of a host, wherever its pages are
+GC_SRCS := $(patsubst %,kvm-dcm/user/%.c,\
+	gc_api gc_host gc_link gc_space gc_team gc_team_move gc_team_space \
+	gc_team_trace) \
 	donor-daemon/gc/request.c
+PAGER_SRCS := $(GC_SRCS) $(patsubst %,kvm-dcm/user/%.c,\
+	api control frames gc_pages gc_remote guest lane lost pager pins place polite sample status \
+	uffd)
 # only for tests
 CLIENT_TEST_SRCS := kvm-dcm/transport/hostile.c
 CLIENT_PKGS := gnutls inih librdmacm libibverbs

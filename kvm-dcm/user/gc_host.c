@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * gc_host.c - libdcm_gc.h: requests of a virtio-gc device, from copy to answer
+ * gc_host.c - requests of a virtio-gc device, from copy to answer
  *
  * A request is copied, read whole by dcm_gc_request_read(), as the workers on
  * donors will read it again, and queued for one thread, which does it and
- * answers. What is refused takes the same way, so that nobody is called back
+ * answers. Whose pages they are about is gc_home.h's. What is refused takes the same way, so that nobody is called back
  * out of his own call.
  *
  *	submit -> [waiting] -> thread: expired, cancelled, refused or done
@@ -22,13 +22,12 @@
  * read-only: the next write to each is a fault.
  *
  * The bitmaps of TRACE_RESULTS are written by this thread into the window, like
- * a guest would: that is paged memory, which no other thread of libdcm touches.
- * It may wait for a lane, and no lane waits for this thread but for held pages,
- * of which there are none then.
+ * a guest would. It may wait for a lane of the pager, and no lane waits for this
+ * thread but for held pages, of which there are none then.
  *
  * Locking: @lock guards the queue and @live; the space table is the
  * thread's, and whoever has stopped it. No lock is held over answered() and
- * the pager's functions.
+ * the home's functions.
  *
  * Invariant: @live of a space is what was submitted with its id and is not
  * answered, spaces that do not exist included.
@@ -44,10 +43,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../include/libdcm_gc.h"
-#include "gc_pages.h"
+#include "gc_home.h"
 #include "gc_space.h"
-#include "gc_team.h"
 #include "inside.h"
 
 #define REGION_MIN	(64ull << 10)
@@ -87,9 +84,9 @@ struct job {
 	uint64_t request[];
 };
 
-struct dcm_gc_host {
-	struct dcm_pager *pager;
-	char *window;
+struct local {
+	struct dcm_gc_host api;
+	struct dcm_gc_home home;
 	struct dcm_gc_host_ops ops;
 	void *priv;
 	struct dcm_gc_pieces spaces;
@@ -121,18 +118,18 @@ static uint64_t now_ms(void)
 
 /* ---- doing ---- */
 
-static size_t team_do(struct dcm_gc_host *gc, const struct job *j)
+static size_t team_do(struct local *gc, const struct job *j)
 {
 	return dcm_gc_team_do(gc->team, &j->r, j->request, j->bytes,
 			      j->expires_ms, gc->reply);
 }
 
-static uint32_t team_status(const struct dcm_gc_host *gc)
+static uint32_t team_status(const struct local *gc)
 {
 	return le32toh(gc->reply->done.status);
 }
 
-static uint32_t space_create(struct dcm_gc_host *gc, const struct job *j)
+static uint32_t space_create(struct local *gc, const struct job *j)
 {
 	struct dcm_gc_layout l;
 	uint64_t window;
@@ -150,7 +147,7 @@ static uint32_t space_create(struct dcm_gc_host *gc, const struct job *j)
 	return status;
 }
 
-static uint32_t space_destroy(struct dcm_gc_host *gc, const struct job *j)
+static uint32_t space_destroy(struct local *gc, const struct job *j)
 {
 	struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, j->space);
 
@@ -158,7 +155,7 @@ static uint32_t space_destroy(struct dcm_gc_host *gc, const struct job *j)
 	if (gc->team)
 		team_do(gc, j);
 	/* Nothing else runs: after this nobody reaches the piece. */
-	if (dcm_pager_discard(gc->pager, gc->window + p->window, p->bytes))
+	if (gc->home.ops->discard(gc->home.priv, p->window, p->bytes))
 		return VIRTIO_GC_LIMIT;
 	dcm_gc_piece_drop(&gc->spaces, p);
 	return VIRTIO_GC_OK;
@@ -173,19 +170,14 @@ enum pages_do {
 	PAGES_DISCARD,
 };
 
-static uint64_t window_at(const struct dcm_gc_host *gc,
-			  const struct dcm_gc_piece *p, uint64_t offset)
-{
-	return (uint64_t)gc->window + p->window + offset;
-}
-
 /* Whole regions of a piece, those there are of them. */
-static uint32_t pages(struct dcm_gc_host *gc, const struct job *j,
-		      enum pages_do what, uint64_t first, uint64_t regions)
+static uint32_t pages(struct local *gc, const struct job *j, enum pages_do what,
+		      uint64_t first, uint64_t regions)
 {
 	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, j->space);
 	uint64_t size = p->layout.region_bytes, nr = p->bytes / size;
-	uint64_t va = window_at(gc, p, first * size);
+	const struct dcm_gc_home_ops *ops = gc->home.ops;
+	uint64_t at = p->window + first * size;
 	uint32_t status;
 
 	if (first >= nr)
@@ -194,26 +186,24 @@ static uint32_t pages(struct dcm_gc_host *gc, const struct job *j,
 		regions = nr - first;
 	switch (what) {
 	case PAGES_HOLD:
-		dcm_gc_pages_hold(gc->pager, va, regions * size);
-		return VIRTIO_GC_OK;
+		return ops->hold(gc->home.priv, at, regions * size);
 	case PAGES_CLEAN:
 	case PAGES_SETTLE:
-		status = dcm_gc_pages_settle(gc->pager, va, regions * size,
-					     what == PAGES_CLEAN,
-					     j->expires_ms);
+		status = ops->settle(gc->home.priv, at, regions * size,
+				     what == PAGES_CLEAN, j->expires_ms);
 		if (status == VIRTIO_GC_DONOR_LOST)
 			gc->reply->done.at = htole64(first * size);
 		return status;
 	case PAGES_DISCARD:
 		break;
 	}
-	return dcm_pager_discard(gc->pager, (void *)va, regions * size) ?
+	return ops->discard(gc->home.priv, at, regions * size) ?
 		       VIRTIO_GC_LIMIT :
 		       VIRTIO_GC_OK;
 }
 
 /* @bytes of space from @at: the regions they touch. */
-static uint32_t pages_at(struct dcm_gc_host *gc, const struct job *j,
+static uint32_t pages_at(struct local *gc, const struct job *j,
 			 enum pages_do what, uint64_t at, uint64_t bytes)
 {
 	uint64_t size =
@@ -226,7 +216,7 @@ static uint32_t pages_at(struct dcm_gc_host *gc, const struct job *j,
 }
 
 /* The regions a command is about. */
-static uint32_t pages_of(struct dcm_gc_host *gc, const struct job *j,
+static uint32_t pages_of(struct local *gc, const struct job *j,
 			 enum pages_do what)
 {
 	const struct virtio_gc_region *region = j->r.entries;
@@ -260,7 +250,7 @@ static uint32_t pages_of(struct dcm_gc_host *gc, const struct job *j,
 }
 
 /* No worker looks at this one. */
-static uint32_t clean(struct dcm_gc_host *gc, const struct job *j)
+static uint32_t clean(struct local *gc, const struct job *j)
 {
 	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, j->space);
 	const struct virtio_gc_region *region = j->r.entries;
@@ -275,7 +265,7 @@ static uint32_t clean(struct dcm_gc_host *gc, const struct job *j)
 }
 
 /* Nor at this one. */
-static uint32_t hint(struct dcm_gc_host *gc, const struct job *j)
+static uint32_t hint(struct local *gc, const struct job *j)
 {
 	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, j->space);
 	const struct virtio_gc_extent *e = j->r.entries;
@@ -289,54 +279,60 @@ static uint32_t hint(struct dcm_gc_host *gc, const struct job *j)
 		    at >= p->bytes || bytes > p->bytes - at)
 			return VIRTIO_GC_INVALID;
 	}
-	for (i = 0; i < j->r.count; i++)
-		dcm_gc_pages_hint(gc->pager,
-				  window_at(gc, p, le64toh(e[i].offset)),
-				  le64toh(e[i].bytes), le32toh(h->what));
+	for (i = 0; i < j->r.count; i++) {
+		uint64_t at = p->window + le64toh(e[i].offset);
+		uint32_t what = le32toh(h->what);
+
+		if (what == VIRTIO_GC_HINT_DISCARD)
+			gc->home.ops->discard(gc->home.priv, at,
+					      le64toh(e[i].bytes));
+		else
+			gc->home.ops->hint(gc->home.priv, at,
+					   le64toh(e[i].bytes), what);
+	}
 	return VIRTIO_GC_OK;
 }
 
 /* A command that needs its regions on the donors, and nobody at them. */
-static size_t held_do(struct dcm_gc_host *gc, const struct job *j,
-		      uint32_t *status)
+static size_t held_do(struct local *gc, const struct job *j, uint32_t *status)
 {
 	size_t bytes = sizeof(gc->reply->done);
 	bool reads = j->r.command == VIRTIO_GC_TRACE_START;
 
-	pages_of(gc, j, PAGES_HOLD);
-	*status = pages_of(gc, j, reads ? PAGES_CLEAN : PAGES_SETTLE);
+	*status = pages_of(gc, j, PAGES_HOLD);
+	if (!*status)
+		*status = pages_of(gc, j, reads ? PAGES_CLEAN : PAGES_SETTLE);
 	if (!*status) {
 		bytes = team_do(gc, j);
 		*status = team_status(gc);
 	}
-	dcm_gc_pages_release(gc->pager);
+	gc->home.ops->release(gc->home.priv);
 	return bytes;
 }
 
 static bool op_place(void *arg, u32 space, u32 region,
 		     struct dcm_gc_place_of *place)
 {
-	struct dcm_gc_host *gc = arg;
+	struct local *gc = arg;
 	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, space);
 
-	return dcm_gc_pages_place(gc->pager,
-				  window_at(gc, p,
-					    region * p->layout.region_bytes),
-				  place);
+	return gc->home.ops->place(gc->home.priv,
+				   p->window + region * p->layout.region_bytes,
+				   place);
 }
 
 static void op_bits(void *arg, u32 space, u64 at, const void *bits,
 		    size_t bytes)
 {
-	struct dcm_gc_host *gc = arg;
+	struct local *gc = arg;
 	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, space);
 
-	memcpy((void *)window_at(gc, p, at), bits, bytes);
+	gc->home.ops->bits(gc->home.priv, p->window + at, bits, bytes);
 }
 
 static bool op_cancelled(void *arg)
 {
-	struct dcm_gc_host *gc = arg;
+	struct local *gc = arg;
 	bool cancelled;
 
 	pthread_mutex_lock(&gc->lock);
@@ -354,7 +350,7 @@ static const struct dcm_gc_team_ops team_ops = {
 /* ---- a command ---- */
 
 /* What it ends with; @bytes of gc->reply, if more than its header. */
-static uint32_t run(struct dcm_gc_host *gc, const struct job *j, size_t *bytes)
+static uint32_t run(struct local *gc, const struct job *j, size_t *bytes)
 {
 	uint32_t status = VIRTIO_GC_OK;
 
@@ -399,7 +395,7 @@ static uint32_t run(struct dcm_gc_host *gc, const struct job *j, size_t *bytes)
 	return status;
 }
 
-static void answer(struct dcm_gc_host *gc, const struct job *j)
+static void answer(struct local *gc, const struct job *j)
 {
 	struct virtio_gc_done *d = &gc->reply->done;
 	size_t bytes;
@@ -429,7 +425,7 @@ static void answer(struct dcm_gc_host *gc, const struct job *j)
 }
 
 /* Under the lock: there is nothing to do. Workers may have to say something. */
-static void idle(struct dcm_gc_host *gc)
+static void idle(struct local *gc)
 {
 	uint64_t junk;
 	bool any;
@@ -454,7 +450,7 @@ static void idle(struct dcm_gc_host *gc)
 }
 
 /* Under the lock. */
-static void wake(struct dcm_gc_host *gc)
+static void wake(struct local *gc)
 {
 	uint64_t one = 1;
 
@@ -465,7 +461,7 @@ static void wake(struct dcm_gc_host *gc)
 
 static void *gc_main(void *arg)
 {
-	struct dcm_gc_host *gc = arg;
+	struct local *gc = arg;
 	struct job *j;
 
 	pthread_mutex_lock(&gc->lock);
@@ -496,7 +492,7 @@ static void *gc_main(void *arg)
 /* ---- submitting ---- */
 
 /* Under the lock. */
-static void cancel_tagged(struct dcm_gc_host *gc, uint32_t space, uint64_t tag)
+static void cancel_tagged(struct local *gc, uint32_t space, uint64_t tag)
 {
 	struct job *j;
 
@@ -509,7 +505,7 @@ static void cancel_tagged(struct dcm_gc_host *gc, uint32_t space, uint64_t tag)
 		j->cancelled = true;
 }
 
-static void enqueue(struct dcm_gc_host *gc, struct job *j)
+static void enqueue(struct local *gc, struct job *j)
 {
 	pthread_mutex_lock(&gc->lock);
 	if (gc->resetting)
@@ -533,9 +529,10 @@ static void enqueue(struct dcm_gc_host *gc, struct job *j)
 	pthread_mutex_unlock(&gc->lock);
 }
 
-void dcm_gc_host_submit(struct dcm_gc_host *gc, const void *request,
-			size_t bytes, size_t room, void *token)
+static void local_submit(struct dcm_gc_host *host, const void *request,
+			 size_t bytes, size_t room, void *token)
 {
+	struct local *gc = (struct local *)host;
 	const struct dcm_gc_limits limits = {
 		.features = (uint32_t)__atomic_load_n(&gc->features,
 						      __ATOMIC_RELAXED),
@@ -546,10 +543,8 @@ void dcm_gc_host_submit(struct dcm_gc_host *gc, const void *request,
 	/* of what is too long only the header is looked at */
 	size_t kept = bytes < REQUEST_MAX ? bytes : REQUEST_MAX;
 	uint32_t deadline;
-	sigset_t old;
 	struct job *j;
 
-	dcm_enter(&old);
 	j = calloc(1, sizeof(*j) + kept);
 	if (!j)
 		abort(); /* as the program's own allocator would */
@@ -570,21 +565,20 @@ void dcm_gc_host_submit(struct dcm_gc_host *gc, const void *request,
 	if (j->mute)
 		j->status = VIRTIO_GC_INVALID;
 	enqueue(gc, j);
-	dcm_leave(&old);
 }
 
 /* ---- life ---- */
 
-uint64_t dcm_gc_host_features(const struct dcm_gc_host *gc)
+static u64 local_features(struct dcm_gc_host *host)
 {
-	return gc->team ? FEATURES : 0;
+	return ((struct local *)host)->team ? FEATURES : 0;
 }
 
-static void config_fill(struct dcm_pager *p, uint64_t window_bytes,
-			uint64_t extent, struct virtio_gc_config *c)
+u64 dcm_gc_config_fill(u32 donors, u64 bytes, u64 extent,
+		       struct virtio_gc_config *c)
 {
 	*c = (struct virtio_gc_config){
-		.window_bytes = htole64(window_bytes),
+		.window_bytes = htole64(bytes),
 		.region_bytes_min = htole64(REGION_MIN),
 		.region_bytes_max = htole64(extent),
 		.spaces_max = htole32(DCM_GC_PIECES_MAX),
@@ -594,37 +588,31 @@ static void config_fill(struct dcm_pager *p, uint64_t window_bytes,
 		.response_max = htole32(RESPONSE_MAX),
 		.commands_max = htole32(COMMANDS_MAX),
 		.deadline_max_ms = htole32(DEADLINE_MAX_MS),
-		.donors = htole32(dcm_pager_donors(p)),
+		.donors = htole32(donors),
 	};
-}
-
-void dcm_gc_host_config(struct dcm_gc_host *gc, struct virtio_gc_config *c)
-{
-	config_fill(gc->pager, gc->spaces.window_bytes, gc->spaces.region_max,
-		    c);
-}
-
-uint64_t dcm_gc_host_limits(struct dcm_pager *p, struct virtio_gc_config *c)
-{
-	uint64_t extent, bytes = dcm_gc_pages_most(p, &extent);
-
-	config_fill(p, bytes & ~(extent - 1), extent, c);
 	return FEATURES;
 }
 
-void dcm_gc_host_start(struct dcm_gc_host *gc, uint64_t features)
+static void local_config(struct dcm_gc_host *host, struct virtio_gc_config *c)
 {
-	__atomic_store_n(&gc->features, features & dcm_gc_host_features(gc),
-			 __ATOMIC_RELAXED);
+	const struct local *gc = (struct local *)host;
+
+	dcm_gc_config_fill(gc->home.donors, gc->home.bytes, gc->home.extent, c);
 }
 
-void dcm_gc_host_reset(struct dcm_gc_host *gc)
+static void local_start(struct dcm_gc_host *host, u64 features)
 {
+	struct local *gc = (struct local *)host;
+
+	__atomic_store_n(&gc->features, features, __ATOMIC_RELAXED);
+}
+
+static void local_reset(struct dcm_gc_host *host)
+{
+	struct local *gc = (struct local *)host;
 	struct job *j;
-	sigset_t old;
 	uint32_t i;
 
-	dcm_enter(&old);
 	pthread_mutex_lock(&gc->lock);
 	gc->resetting = true;
 	for (j = gc->first; j; j = j->next)
@@ -642,32 +630,31 @@ void dcm_gc_host_reset(struct dcm_gc_host *gc)
 		if (gc->spaces.piece[i].bytes)
 			dcm_gc_piece_drop(&gc->spaces, &gc->spaces.piece[i]);
 	/* What was written outside of all spaces too. */
-	dcm_pager_discard(gc->pager, gc->window, gc->spaces.window_bytes);
+	gc->home.ops->discard(gc->home.priv, 0, gc->home.bytes);
 
 	pthread_mutex_lock(&gc->lock);
 	gc->resetting = false;
 	pthread_mutex_unlock(&gc->lock);
-	dcm_gc_host_start(gc, 0);
-	dcm_leave(&old);
+	local_start(host, 0);
 }
 
-static int init(struct dcm_gc_host *gc, char *err, size_t len)
+static int init(struct local *gc, char *err, size_t len)
 {
-	uint64_t extent = dcm_pager_extent(gc->pager, gc->window);
-	uint64_t bytes = gc->spaces.window_bytes;
+	const struct dcm_gc_home *home = &gc->home;
 
-	if (!extent || !bytes || bytes % extent) {
+	if (!home->extent || !home->bytes || home->bytes % home->extent) {
 		snprintf(err, len,
 			 "a virtio-gc window must be whole extents of its donors (%llu MiB)",
-			 (unsigned long long)extent >> 20);
+			 (unsigned long long)home->extent >> 20);
 		return -EINVAL;
 	}
-	if (extent < REGION_MIN) {
+	if (home->extent < REGION_MIN) {
 		snprintf(err, len, "donors' slabs are too small for regions");
 		return -EINVAL;
 	}
+	gc->spaces.window_bytes = home->bytes;
 	gc->spaces.region_min = REGION_MIN;
-	gc->spaces.region_max = extent;
+	gc->spaces.region_max = home->extent;
 	gc->spaces.regions_max = REGIONS_MAX;
 	pthread_mutex_init(&gc->lock, NULL);
 	pthread_cond_init(&gc->wake, NULL);
@@ -679,13 +666,12 @@ static int init(struct dcm_gc_host *gc, char *err, size_t len)
 	if (gc->event < 0 || !gc->reply)
 		return -ENOMEM;
 	/* without donors it does what needs none */
-	gc->team = dcm_gc_team_new(dcm_gc_pages_ctl(gc->pager), bytes,
-				   &team_ops, gc);
+	gc->team = dcm_gc_team_new(home->ctl, home->bytes, &team_ops, gc);
 	snprintf(err, len, "can't start a thread");
 	return dcm_thread_start(&gc->thread, gc_main, gc);
 }
 
-static void gc_free(struct dcm_gc_host *gc)
+static void local_free(struct local *gc)
 {
 	dcm_gc_team_free(gc->team);
 	if (gc->event >= 0)
@@ -694,48 +680,11 @@ static void gc_free(struct dcm_gc_host *gc)
 	free(gc);
 }
 
-struct dcm_gc_host *dcm_gc_host_open(struct dcm_pager *p, void *window,
-				     size_t bytes,
-				     const struct dcm_gc_host_ops *ops,
-				     void *priv, char *err, size_t len)
+static void local_close(struct dcm_gc_host *host)
 {
-	struct dcm_gc_host *gc;
-	sigset_t old;
-	int rc;
+	struct local *gc = (struct local *)host;
 
-	dcm_enter(&old);
-	gc = calloc(1, sizeof(*gc));
-	if (!gc) {
-		snprintf(err, len, "no memory");
-		rc = -ENOMEM;
-		goto out;
-	}
-	gc->pager = p;
-	gc->window = window;
-	gc->ops = *ops;
-	gc->priv = priv;
-	gc->spaces.window_bytes = bytes;
-	gc->event = -1;
-	rc = init(gc, err, len);
-	if (rc) {
-		gc_free(gc);
-		gc = NULL;
-	}
-out:
-	dcm_leave(&old);
-	if (rc)
-		errno = -rc;
-	return gc;
-}
-
-void dcm_gc_host_close(struct dcm_gc_host *gc)
-{
-	sigset_t old;
-
-	if (!gc)
-		return;
-	dcm_gc_host_reset(gc);
-	dcm_enter(&old);
+	local_reset(host);
 	pthread_mutex_lock(&gc->lock);
 	gc->stop = true;
 	wake(gc);
@@ -744,6 +693,40 @@ void dcm_gc_host_close(struct dcm_gc_host *gc)
 	pthread_mutex_destroy(&gc->lock);
 	pthread_cond_destroy(&gc->wake);
 	pthread_cond_destroy(&gc->idle);
-	gc_free(gc);
-	dcm_leave(&old);
+	gc->home.ops->end(gc->home.priv);
+	local_free(gc);
+}
+
+static const struct dcm_gc_kind kind = {
+	.close = local_close,
+	.features = local_features,
+	.config = local_config,
+	.start = local_start,
+	.submit = local_submit,
+	.reset = local_reset,
+};
+
+struct dcm_gc_host *dcm_gc_host_new(const struct dcm_gc_home *home,
+				    const struct dcm_gc_host_ops *ops,
+				    void *priv, char *err, size_t len)
+{
+	struct local *gc = calloc(1, sizeof(*gc));
+	int rc;
+
+	if (!gc) {
+		snprintf(err, len, "no memory");
+		errno = ENOMEM;
+		return NULL;
+	}
+	gc->api.kind = &kind;
+	gc->home = *home;
+	gc->ops = *ops;
+	gc->priv = priv;
+	gc->event = -1;
+	rc = init(gc, err, len);
+	if (!rc)
+		return &gc->api;
+	local_free(gc);
+	errno = -rc;
+	return NULL;
 }

@@ -19,26 +19,25 @@
  * setting them: one sees the other. Settling is done on the discard lane,
  * under its lock.
  */
+#include <errno.h>
 #include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "control.h"
-#include "gc_pages.h"
-#include "gc_team.h"
+#include "gc_home.h"
+#include "inside.h"
 
 #define BUSY_US		1000u
 #define BUSY_TRIES	200
 
-struct dcm_ctl *dcm_gc_pages_ctl(struct dcm_pager *pg)
-{
-	return pg->ctl;
-}
-
-uint64_t dcm_gc_pages_most(struct dcm_pager *pg, uint64_t *extent)
-{
-	*extent = (u64)pg->vm->extent_pages << DCM_PAGE_SHIFT;
-	return (u64)pg->vm->nr_pages << DCM_PAGE_SHIFT;
-}
+/* A window at @base of a pager's memory. */
+struct paged {
+	struct dcm_pager *pg;
+	u64 base;
+};
 
 static void held_set(struct dcm_guest *g, u64 gfn, u64 nr, bool held)
 {
@@ -68,21 +67,24 @@ static void lanes_wait(struct dcm_pager *pg)
 	}
 }
 
-void dcm_gc_pages_hold(struct dcm_pager *pg, uint64_t va, uint64_t bytes)
+static u32 paged_hold(void *home, u64 at, u64 bytes)
 {
-	struct dcm_guest *g = &pg->guest;
-	u64 end = va + bytes, len, gfn;
+	const struct paged *p = home;
+	struct dcm_guest *g = &p->pg->guest;
+	u64 va = p->base + at, end = va + bytes, len, gfn;
 
 	__atomic_store_n(&g->holds, true, __ATOMIC_SEQ_CST);
 	while ((va = dcm_guest_next(g, va, end, &len, &gfn)), len) {
 		held_set(g, gfn, len >> DCM_PAGE_SHIFT, true);
 		va += len;
 	}
-	lanes_wait(pg);
+	lanes_wait(p->pg);
+	return VIRTIO_GC_OK;
 }
 
-void dcm_gc_pages_release(struct dcm_pager *pg)
+static void paged_release(void *home)
 {
+	struct dcm_pager *pg = ((struct paged *)home)->pg;
 	struct dcm_guest *g = &pg->guest;
 	u64 bytes = (u64)g->nr_chunks << (DCM_CHUNK_SHIFT - DCM_ORDER_MAX - 3);
 
@@ -112,11 +114,12 @@ static int settle(struct dcm_pager *pg, u64 gfn, u64 nr, bool keep,
 	return err;
 }
 
-uint32_t dcm_gc_pages_settle(struct dcm_pager *pg, uint64_t va, uint64_t bytes,
-			     bool keep, uint64_t until_ms)
+static u32 paged_settle(void *home, u64 at, u64 bytes, bool keep, u64 until_ms)
 {
+	const struct paged *p = home;
+	struct dcm_pager *pg = p->pg;
 	struct dcm_pg_lane *l = &pg->lane[pg->nr_fault + 1];
-	u64 end = va + bytes, len, gfn, i;
+	u64 va = p->base + at, end = va + bytes, len, gfn, i;
 	int err = 0;
 
 	pthread_mutex_lock(&pg->discard_lock);
@@ -146,21 +149,18 @@ uint32_t dcm_gc_pages_settle(struct dcm_pager *pg, uint64_t va, uint64_t bytes,
 	}
 }
 
-void dcm_gc_pages_hint(struct dcm_pager *pg, uint64_t va, uint64_t bytes,
-		       uint32_t what)
+static void paged_hint(void *home, u64 at, u64 bytes, u32 what)
 {
 	static const enum dcm_hint hints[] = {
 		[VIRTIO_GC_HINT_DIRECT] = DCM_HINT_DIRECT,
 		[VIRTIO_GC_HINT_NORMAL] = DCM_HINT_NORMAL,
 		[VIRTIO_GC_HINT_COLD] = DCM_HINT_COLD,
 	};
+	const struct paged *p = home;
+	struct dcm_pager *pg = p->pg;
 	struct dcm_pg_lane *l = &pg->lane[pg->nr_fault + 1];
-	u64 end = va + bytes, len, gfn;
+	u64 va = p->base + at, end = va + bytes, len, gfn;
 
-	if (what == VIRTIO_GC_HINT_DISCARD) {
-		dcm_pager_discard(pg, (void *)va, bytes);
-		return;
-	}
 	pthread_mutex_lock(&pg->discard_lock);
 	while ((va = dcm_guest_next(&pg->guest, va, end, &len, &gfn)), len) {
 		dcm_hint(l->core, gfn, len >> DCM_PAGE_SHIFT, hints[what]);
@@ -169,16 +169,86 @@ void dcm_gc_pages_hint(struct dcm_pager *pg, uint64_t va, uint64_t bytes,
 	pthread_mutex_unlock(&pg->discard_lock);
 }
 
-bool dcm_gc_pages_place(struct dcm_pager *pg, uint64_t va,
-			struct dcm_gc_place_of *place)
+static int paged_discard(void *home, u64 at, u64 bytes)
 {
-	u32 pages = pg->vm->extent_pages;
+	const struct paged *p = home;
+
+	return dcm_pager_discard(p->pg, (void *)(p->base + at), bytes);
+}
+
+static bool paged_place(void *home, u64 at, struct dcm_gc_place_of *place)
+{
+	const struct paged *p = home;
+	u32 pages = p->pg->vm->extent_pages;
 	u64 gfn;
 
-	if (!dcm_guest_gfn(&pg->guest, va, &gfn) ||
-	    !dcm_control_where(pg, (u32)(gfn / pages), &place->donor,
+	if (!dcm_guest_gfn(&p->pg->guest, p->base + at, &gfn) ||
+	    !dcm_control_where(p->pg, (u32)(gfn / pages), &place->donor,
 			       &place->slab))
 		return false;
 	place->offset = (gfn & (pages - 1)) << DCM_PAGE_SHIFT;
 	return true;
+}
+
+/* Paged memory, which no other thread of libdcm touches. */
+static void paged_bits(void *home, u64 at, const void *bits, size_t bytes)
+{
+	memcpy((void *)(((struct paged *)home)->base + at), bits, bytes);
+}
+
+static void paged_end(void *home)
+{
+	free(home);
+}
+
+static const struct dcm_gc_home_ops paged_ops = {
+	.hold = paged_hold,
+	.release = paged_release,
+	.settle = paged_settle,
+	.hint = paged_hint,
+	.discard = paged_discard,
+	.place = paged_place,
+	.bits = paged_bits,
+	.end = paged_end,
+};
+
+uint64_t dcm_gc_host_limits(struct dcm_pager *pg, struct virtio_gc_config *c)
+{
+	u64 extent = (u64)pg->vm->extent_pages << DCM_PAGE_SHIFT;
+	u64 bytes = (u64)pg->vm->nr_pages << DCM_PAGE_SHIFT;
+
+	return dcm_gc_config_fill(dcm_pager_donors(pg), bytes & ~(extent - 1),
+				  extent, c);
+}
+
+struct dcm_gc_host *dcm_gc_host_open(struct dcm_pager *pg, void *window,
+				     size_t bytes,
+				     const struct dcm_gc_host_ops *ops,
+				     void *priv, char *err, size_t len)
+{
+	struct dcm_gc_home home = {
+		.ops = &paged_ops,
+		.ctl = pg->ctl,
+		.donors = dcm_pager_donors(pg),
+		.bytes = bytes,
+		.extent = dcm_pager_extent(pg, window),
+	};
+	struct dcm_gc_host *gc;
+	struct paged *p;
+	sigset_t old;
+
+	dcm_enter(&old);
+	p = malloc(sizeof(*p));
+	if (p)
+		*p = (struct paged){ pg, (u64)window };
+	home.priv = p;
+	gc = p ? dcm_gc_host_new(&home, ops, priv, err, len) : NULL;
+	if (!p) {
+		snprintf(err, len, "no memory");
+		errno = ENOMEM;
+	}
+	if (!gc)
+		free(p);
+	dcm_leave(&old);
+	return gc;
 }

@@ -38,10 +38,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "gc_say.h"
 #include "hostd.h"
 
 #define DEFAULT_CONFIG	"/etc/kvm-dcm/hostd.conf"
 #define DEFAULT_STATUS	"/run/dcm-hostd/status.sock"
+#define DEFAULT_GC	DCM_GC_SAY_SOCKET
 #define ENDING_MS	500
 #define SURE_NS		(2000ull * 1000 * 1000)
 
@@ -54,6 +56,7 @@ const char *argp_program_version = "dcm-hostd " DCM_VERSION;
 
 static const char *config_path = DEFAULT_CONFIG;
 static const char *status_path = DEFAULT_STATUS;
+static const char *gc_path = DEFAULT_GC;
 static char **arguments;
 static bool check_only;
 static int ready_fd = -1;
@@ -63,6 +66,7 @@ enum {
 	OPT_CHECK = 256,
 	OPT_READY_FD,
 	OPT_STATUS,
+	OPT_GC,
 	OPT_LOG_LEVEL,
 };
 
@@ -93,6 +97,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	case OPT_STATUS:
 		status_path = arg;
 		return 0;
+	case OPT_GC:
+		gc_path = arg;
+		return 0;
 	case OPT_LOG_LEVEL:
 		log_level = (enum dcm_log_level)parse_number(state, "log-level",
 							     arg,
@@ -118,6 +125,8 @@ static void parse_command_line(int argc, char **argv)
 		  "When ready, write READY=1 to descriptor N and close it", 0 },
 		{ "status", OPT_STATUS, "PATH", 0,
 		  "Socket that tells the status (" DEFAULT_STATUS ")", 0 },
+		{ "gc", OPT_GC, "PATH", 0,
+		  "Socket for virtio-gc devices (" DEFAULT_GC ")", 0 },
 		{ "log-level", OPT_LOG_LEVEL, "N", 0,
 		  "3 errors, 4 warnings, 5 notices, 6 info (default), 7 debug",
 		  0 },
@@ -250,6 +259,8 @@ static void start_again(void)
 		strerror(errno));
 }
 
+#define PLACES	5u
+
 /* Until told to end. Exit status. */
 static int serve(struct hostd *h, int signals)
 {
@@ -257,9 +268,10 @@ static int serve(struct hostd *h, int signals)
 	bool ending = false;
 	eventfd_t count;
 	u64 since = 0;
+	u32 n;
 
 	for (;;) {
-		struct pollfd p[] = {
+		struct pollfd p[PLACES + 1 + HOSTD_HELLO_MAX] = {
 			{ .fd = signals, .events = POLLIN },
 			{ .fd = h->ended, .events = POLLIN },
 			{ .fd = ending ? -1 : h->inotify, .events = POLLIN },
@@ -267,19 +279,24 @@ static int serve(struct hostd *h, int signals)
 			{ .fd = h->status, .events = POLLIN },
 		};
 
-		if (poll(p, ARRAY_SIZE(p), ending ? ENDING_MS : -1) < 0 &&
+		n = hostd_gc_poll(h, p + PLACES);
+		if (poll(p, PLACES + n,
+			 ending || h->nr_hello ? ENDING_MS : -1) < 0 &&
 		    errno != EINTR) {
 			dcm_log(DCM_LOG_ERR, "poll: %s", strerror(errno));
 			return 1;
 		}
-		if (p[1].revents && !eventfd_read(h->ended, &count))
+		if (p[1].revents && !eventfd_read(h->ended, &count)) {
+			hostd_gc_reap(h);
 			hostd_files_reap(h);
+		}
 		if (p[2].revents)
 			hostd_watch_read(h);
 		if (p[3].revents)
 			hostd_watch_mounts(h);
 		if (p[4].revents)
 			hostd_status_tell(h);
+		hostd_gc_heard(h, p + PLACES, n);
 		while (read(signals, &info, sizeof(info)) == sizeof(info)) {
 			if (info.ssi_signo == SIGHUP) {
 				start_again();
@@ -305,7 +322,7 @@ static int serve(struct hostd *h, int signals)
 int main(int argc, char **argv)
 {
 	static struct hostd h = {
-		.ended = -1, .inotify = -1, .mounts = -1, .status = -1
+		.ended = -1, .inotify = -1, .mounts = -1, .status = -1, .gc = -1
 	};
 	int signals, status = 2;
 
@@ -334,6 +351,7 @@ int main(int argc, char **argv)
 		h.cfg.nr_donors, h.cfg.nr_donors == 1 ? "" : "s");
 	if (!hostd_watch_start(&h)) {
 		hostd_status_start(&h, status_path);
+		hostd_gc_start(&h, gc_path);
 		notify("READY=1");
 		if (ready_fd >= 0 && !getenv(AGAIN)) {
 			dprintf(ready_fd, "READY=1\nPID=%d\n", (int)getpid());
@@ -341,6 +359,7 @@ int main(int argc, char **argv)
 		}
 		status = serve(&h, signals);
 		hostd_status_stop(&h, status_path);
+		hostd_gc_end(&h, gc_path);
 	}
 	while (h.files)
 		hostd_file_stop(&h, h.files);

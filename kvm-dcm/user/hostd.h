@@ -10,13 +10,16 @@
  *	hostd_adopt.c	going on where another dcm-hostd was
  *	hostd_donor.c	donors that come and go
  *	hostd_status.c	what it tells who asks
+ *	hostd_gc.c	a file's garbage, collected by its donors
  *
  * Threads: the main one (hostd.c, hostd_watch.c); for each file one that does
- * its ioctls, and libdcm's control thread, which calls back.
+ * its ioctls, and libdcm's control thread, which calls back; for one with a
+ * virtio-gc device two more.
  */
 #ifndef DCM_HOSTD_H
 #define DCM_HOSTD_H
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <sys/types.h>
@@ -71,6 +74,7 @@ struct hostd_slab {
  * @over: @thread has ended
  * @used: somebody else has the file open
  * @lock: @slabs, flags of each, @loss but its list
+ * @gc: who has its garbage collected; the main thread's
  * @ask_ns: donors are not asked for slabs before; @thread's
  * @slabs: in the order they came; only @thread takes one off
  */
@@ -98,10 +102,19 @@ struct hostd_file {
 	pthread_mutex_t lock;
 	struct hostd_slab *slabs;
 	struct dcm_loss loss;
+	struct hostd_gc *gc;
 	u64 ask_ns;
 	struct dcm_log_rate starved;
 	struct dcm_log_rate refused;
 	struct dcm_log_rate no_tls; /* the control thread's */
+};
+
+#define HOSTD_HELLO_MAX 8u
+
+/* Somebody who has not said which file it is about. */
+struct hostd_hello {
+	int sock;
+	u64 since_ns;
 };
 
 /**
@@ -110,6 +123,8 @@ struct hostd_file {
  * @files: that are served
  * @ended: eventfd: a file's thread has ended
  * @status: who connects to it is told the status; -1: none
+ * @gc: virtio-gc devices connect to it; -1: none
+ * @hello: who has connected there
  */
 struct hostd {
 	struct dcm_host_config cfg;
@@ -120,6 +135,9 @@ struct hostd {
 	int inotify;
 	int mounts;
 	int status;
+	int gc;
+	u32 nr_hello;
+	struct hostd_hello hello[HOSTD_HELLO_MAX];
 	struct hostd_dir *dirs;
 	struct dcm_log_rate full;
 };
@@ -143,6 +161,7 @@ extern const struct dcm_ctl_ops hostd_ctl_ops;
 int hostd_slabs_round(struct hostd_file *f);
 bool hostd_slab_adopt(struct hostd_file *f, struct dcm_ctl_slab *slab, u64 id,
 		      bool old);
+bool hostd_slab_where(struct hostd_file *f, u32 extent, u32 *donor, u64 *slab);
 void hostd_slabs_count(struct hostd_file *f);
 void hostd_slabs_inherit(struct hostd_file *f);
 void hostd_slabs_leave(struct hostd_file *f);
@@ -169,5 +188,14 @@ void hostd_links_look(struct hostd_file *f);
 void hostd_status_start(struct hostd *h, const char *path);
 void hostd_status_tell(const struct hostd *h);
 void hostd_status_stop(struct hostd *h, const char *path);
+int hostd_listen(const char *path, int type, mode_t mode, u32 backlog);
+
+/* hostd_gc.c */
+void hostd_gc_start(struct hostd *h, const char *path);
+u32 hostd_gc_poll(const struct hostd *h, struct pollfd *p);
+void hostd_gc_heard(struct hostd *h, const struct pollfd *p, u32 n);
+void hostd_gc_stop(struct hostd_file *f);
+void hostd_gc_reap(struct hostd *h);
+void hostd_gc_end(struct hostd *h, const char *path);
 
 #endif /* DCM_HOSTD_H */

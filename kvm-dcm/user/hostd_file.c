@@ -321,6 +321,7 @@ void hostd_file_stop(struct hostd *h, struct hostd_file *f)
 {
 	struct hostd_file **p;
 
+	hostd_gc_stop(f);
 	__atomic_store_n(&f->stop, true, __ATOMIC_RELEASE);
 	hostd_file_kick(f);
 	pthread_join(f->thread, NULL);

@@ -172,6 +172,30 @@ const struct dcm_ctl_ops hostd_ctl_ops = {
 	.donor = hostd_donor_added,
 };
 
+/**
+ * hostd_slab_where() - where an extent is
+ * @donor: as the control plane counts them
+ * @slab: what the donor calls it
+ *
+ * Return: false: nowhere, or it is being moved. Any thread.
+ */
+bool hostd_slab_where(struct hostd_file *f, u32 extent, u32 *donor, u64 *slab)
+{
+	const struct hostd_slab *s;
+	u32 n = 0;
+
+	pthread_mutex_lock(&f->lock);
+	for (s = f->slabs; s; s = s->next) {
+		if (s->extent != extent)
+			continue;
+		n += s->flags & (SLAB_ATTACH | SLAB_LOST) ? 2 : 1;
+		*donor = s->slab->donor;
+		*slab = s->slab->ref.id;
+	}
+	pthread_mutex_unlock(&f->lock);
+	return n == 1;
+}
+
 /* ---- the file's thread ---- */
 
 static int slab_ioctl(struct hostd_file *f, unsigned long cmd,

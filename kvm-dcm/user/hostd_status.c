@@ -168,9 +168,9 @@ void hostd_status_tell(const struct hostd *h)
 		letter_free(l);
 }
 
-static bool somebody_there(const struct sockaddr_un *sa)
+static bool somebody_there(const struct sockaddr_un *sa, int type)
 {
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	bool there = fd >= 0 &&
 		     (!connect(fd, (const struct sockaddr *)sa, sizeof(*sa)) ||
 				 errno == EAGAIN);
@@ -181,41 +181,56 @@ static bool somebody_there(const struct sockaddr_un *sa)
 }
 
 /**
+ * hostd_listen() - a UNIX socket that nobody else listens on
+ * @type: SOCK_STREAM or SOCK_SEQPACKET
+ * @mode: who may connect
+ *
+ * Return: it, or -1 and errno.
+ */
+int hostd_listen(const char *path, int type, mode_t mode, u32 backlog)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	int fd, err = 0;
+	mode_t mask;
+
+	if (strlen(path) >= sizeof(sa.sun_path)) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	memcpy(sa.sun_path, path, strlen(path) + 1);
+	if (!strncmp(path, DIRECTORY "/", sizeof(DIRECTORY)))
+		mkdir(DIRECTORY, 0755);
+	if (somebody_there(&sa, type)) {
+		errno = EADDRINUSE;
+		return -1;
+	}
+	unlink(path);
+	fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	mask = umask(0777 & ~mode);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&sa, sizeof(sa)) ||
+	    listen(fd, (int)backlog))
+		err = errno;
+	umask(mask);
+	if (!err)
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	errno = err;
+	return -1;
+}
+
+/**
  * hostd_status_start() - listen
  * @h: its @status is the socket, or stays -1
  * @path: of the socket
  */
 void hostd_status_start(struct hostd *h, const char *path)
 {
-	struct sockaddr_un sa = { .sun_family = AF_UNIX };
-	int fd = -1;
-	mode_t mask;
-
-	if (strlen(path) >= sizeof(sa.sun_path)) {
-		errno = ENAMETOOLONG;
-		goto fail;
-	}
-	memcpy(sa.sun_path, path, strlen(path) + 1);
-	if (!strncmp(path, DIRECTORY "/", sizeof(DIRECTORY)))
-		mkdir(DIRECTORY, 0755);
-	if (somebody_there(&sa)) {
-		errno = EADDRINUSE;
-		goto fail;
-	}
-	unlink(path);
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	mask = umask(0177);
-	if (fd >= 0 && !bind(fd, (struct sockaddr *)&sa, sizeof(sa)) &&
-	    !listen(fd, (int)SENDING_MAX))
-		h->status = fd;
-	umask(mask);
-	if (h->status >= 0)
-		return;
-fail:
-	dcm_log(DCM_LOG_WARNING, "%s: %s: nobody can ask for the status", path,
-		strerror(errno));
-	if (fd >= 0)
-		close(fd);
+	h->status = hostd_listen(path, SOCK_STREAM, 0600, SENDING_MAX);
+	if (h->status < 0)
+		dcm_log(DCM_LOG_WARNING,
+			"%s: %s: nobody can ask for the status", path,
+			strerror(errno));
 }
 
 void hostd_status_stop(struct hostd *h, const char *path)

@@ -78,7 +78,7 @@ static bool fault(struct dcm_pg_lane *l, const struct uffd_msg *msg)
 		flags = DCM_FF_WP | DCM_FF_WRITE;
 	else if (msg->arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WRITE)
 		flags = DCM_FF_WRITE;
-	/* Pairs with dcm_gc_pages_hold(). */
+	/* Pairs with gc_pages.c: hold. */
 	__atomic_fetch_add(&l->fault_seq, 1, __ATOMIC_SEQ_CST);
 	if (likely(!dcm_guest_held(&pg->guest, gfn)))
 		result = dcm_fault(l->core, gfn, flags);

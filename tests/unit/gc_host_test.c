@@ -5,7 +5,7 @@
  *
  * The window is plain memory, and its pager what these few functions say.
  */
-/* links: kvm-dcm/user/gc_host.c kvm-dcm/user/gc_space.c kvm-dcm/user/inside.c donor-daemon/gc/request.c */
+/* links: kvm-dcm/user/gc_host.c kvm-dcm/user/gc_api.c kvm-dcm/user/gc_space.c kvm-dcm/user/inside.c donor-daemon/gc/request.c */
 #include <setjmp.h>
 #include <stdbool.h>
 #include <time.h>
@@ -238,7 +238,7 @@ static void test_config(void **state)
 	assert_int_equal(le32toh(c.donors), 3);
 	/* without donors it can do nothing; with them none without what it needs */
 	assert_int_equal(dcm_gc_host_features(gc), 0);
-	features = dcm_gc_host_limits(&pager, &c);
+	features = dcm_gc_config_fill(3, 2 * EXTENT, EXTENT, &c);
 	assert_true(features & F(TRACE) ||
 		    !(features & (F(CONCURRENT) | F(EVACUATE))));
 	assert_true(features & F(EVACUATE) || !(features & F(COMPACT)));

@@ -5,61 +5,54 @@
 
 #include <stdlib.h>
 
-#include "../../kvm-dcm/user/gc_pages.h"
-#include "../../kvm-dcm/user/gc_team.h"
+#include "../../kvm-dcm/user/gc_home.h"
 
-struct dcm_ctl *dcm_gc_pages_ctl(struct dcm_pager *p)
+/* The window is plain memory; there is one at a time. */
+static char *window_base;
+
+static int home_discard(void *home, u64 at, u64 bytes)
 {
-	(void)p;
-	return NULL;
+	return dcm_pager_discard(home, window_base + at, bytes);
 }
 
-uint64_t dcm_gc_pages_most(struct dcm_pager *p, uint64_t *extent)
+static void home_hint(void *home, u64 at, u64 bytes, u32 what)
 {
-	(void)p;
-	*extent = 2u << 20;
-	return 5u << 20;
-}
-
-void dcm_gc_pages_hint(struct dcm_pager *p, uint64_t va, uint64_t bytes,
-		       uint32_t what)
-{
-	(void)p;
-	(void)va;
+	(void)home;
+	(void)at;
 	(void)bytes;
 	(void)what;
 }
 
-void dcm_gc_pages_hold(struct dcm_pager *p, uint64_t va, uint64_t bytes)
+static void home_end(void *home)
 {
-	(void)p;
-	(void)va;
-	(void)bytes;
+	(void)home;
 }
 
-void dcm_gc_pages_release(struct dcm_pager *p)
-{
-	(void)p;
-}
+/* Without donors no more is called. */
+static const struct dcm_gc_home_ops home_ops = {
+	.discard = home_discard,
+	.hint = home_hint,
+	.end = home_end,
+};
 
-uint32_t dcm_gc_pages_settle(struct dcm_pager *p, uint64_t va, uint64_t bytes,
-			     bool keep, uint64_t until_ms)
+struct dcm_gc_host *dcm_gc_host_open(struct dcm_pager *p, void *window,
+				     size_t bytes,
+				     const struct dcm_gc_host_ops *host_ops,
+				     void *priv, char *err, size_t len)
 {
-	(void)p;
-	(void)va;
-	(void)bytes;
-	(void)keep;
-	(void)until_ms;
-	return VIRTIO_GC_OK;
-}
+	const struct dcm_gc_home home = {
+		.ops = &home_ops,
+		.priv = p,
+		.donors = dcm_pager_donors(p),
+		.bytes = bytes,
+		.extent = dcm_pager_extent(p, window),
+	};
+	struct dcm_gc_host *gc =
+		dcm_gc_host_new(&home, host_ops, priv, err, len);
 
-bool dcm_gc_pages_place(struct dcm_pager *p, uint64_t va,
-			struct dcm_gc_place_of *place)
-{
-	(void)p;
-	(void)va;
-	(void)place;
-	return false;
+	if (gc)
+		window_base = window;
+	return gc;
 }
 
 struct dcm_gc_team *dcm_gc_team_new(struct dcm_ctl *ctl, u64 bytes,

@@ -6,8 +6,10 @@
  * The device is thin: requests are copied out of the virtqueue and handed to
  * libdcm as they are, which checks them, does them and answers on a thread of
  * its own; a bottom half puts the answers back.  The window is the memory of a
- * memory-backend-dcm, which also is what keeps the VM from being migrated or
- * saved (its blocker); there is no state here that could be.
+ * memory-backend-dcm, or of a memory-backend-file on a dcmfs, the kernel's pager:
+ * then libdcm passes requests on to dcm-hostd.  The VM can't be migrated or saved,
+ * by the backend's blocker and as the device is not migratable; there is no state
+ * here that could be.
  *
  *   guest -> handle_command() -> dcm_gc_host_submit()
  *                                      | a thread of libdcm's
@@ -24,6 +26,8 @@
 #include "qemu/main-loop.h"
 #include "qemu/module.h"
 #include "qapi/error.h"
+#include "exec/memory.h"
+#include "exec/ramblock.h"
 #include "hw/qdev-properties.h"
 #include "hw/virtio/virtio-gc.h"
 #include "migration/vmstate.h"
@@ -184,23 +188,38 @@ static void virtio_gc_get_config(VirtIODevice *vdev, uint8_t *config)
     dcm_gc_host_config(VIRTIO_GC(vdev)->gc, (struct virtio_gc_config *)config);
 }
 
+/* libdcm's half on the backend's memory, whoever pages it. */
+static struct dcm_gc_host *virtio_gc_open(VirtIOGC *gc, MemoryRegion *mr,
+                                          char *err, size_t len)
+{
+    struct dcm_pager *pager = host_memory_backend_dcm_pager(gc->memdev);
+    void *window = memory_region_get_ram_ptr(mr);
+    int fd = memory_region_get_fd(mr);
+
+    if (pager) {
+        return dcm_gc_host_open(pager, window, memory_region_size(mr),
+                                &virtio_gc_ops, gc, err, len);
+    }
+    if (fd < 0 || !gc->memdev->share || mr->ram_block->fd_offset) {
+        snprintf(err, len,
+                 "memdev is not a memory-backend-dcm, nor a "
+                 "memory-backend-file on a dcmfs with share=on");
+        return NULL;
+    }
+    return dcm_gc_host_connect(gc->hostd, fd, window, memory_region_size(mr),
+                               &virtio_gc_ops, gc, err, len);
+}
+
 static void virtio_gc_realize(DeviceState *dev, Error **errp)
 {
     VirtIODevice *vdev = VIRTIO_DEVICE(dev);
     VirtIOGC *gc = VIRTIO_GC(dev);
-    struct dcm_pager *pager;
     MemoryRegion *mr;
     char err[256];
 
     if (!gc->memdev) {
         error_setg(errp, "'%s' property must be set: a memory-backend-dcm",
                    VIRTIO_GC_MEMDEV_PROP);
-        return;
-    }
-    pager = host_memory_backend_dcm_pager(gc->memdev);
-    if (!pager) {
-        error_setg(errp, "memdev '%s' is not a memory-backend-dcm",
-                   object_get_canonical_path_component(OBJECT(gc->memdev)));
         return;
     }
     if (host_memory_backend_is_mapped(gc->memdev)) {
@@ -215,9 +234,7 @@ static void virtio_gc_realize(DeviceState *dev, Error **errp)
     gc->bh = virtio_bh_new_guarded(dev, virtio_gc_bh, gc);
 
     mr = host_memory_backend_get_memory(gc->memdev);
-    gc->gc = dcm_gc_host_open(pager, memory_region_get_ram_ptr(mr),
-                              memory_region_size(mr), &virtio_gc_ops, gc, err,
-                              sizeof(err));
+    gc->gc = virtio_gc_open(gc, mr, err, sizeof(err));
     if (!gc->gc) {
         error_setg(errp, "%s", err);
         qemu_bh_delete(gc->bh);
@@ -253,6 +270,7 @@ static const VMStateDescription vmstate_virtio_gc = {
 static const Property virtio_gc_properties[] = {
     DEFINE_PROP_LINK(VIRTIO_GC_MEMDEV_PROP, VirtIOGC, memdev,
                      TYPE_MEMORY_BACKEND, HostMemoryBackend *),
+    DEFINE_PROP_STRING("hostd", VirtIOGC, hostd),
 };
 
 static void virtio_gc_class_init(ObjectClass *klass, void *data)

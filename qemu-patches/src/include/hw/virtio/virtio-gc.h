@@ -25,6 +25,7 @@ struct VirtIOGC {
     VirtIODevice parent_obj;
 
     HostMemoryBackend *memdev;
+    char *hostd; /* dcm-hostd's socket; NULL: the usual one */
     struct dcm_gc_host *gc;
     VirtQueue *vq;
     QEMUBH *bh;

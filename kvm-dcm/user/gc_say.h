@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * gc_say.h - what a virtio-gc device and dcm-hostd say to each other
+ *
+ * Over a UNIX socket that keeps messages apart (SOCK_SEQPACKET), between programs
+ * of one version on one host, in its byte order. Each message is a struct
+ * dcm_gc_say and what follows it:
+ *
+ *	device				dcm-hostd
+ *	HELLO, with the file's fd
+ *					WELCOME or REFUSED
+ *	START
+ *	REQUEST ...			BITS ..., ANSWER, in any order
+ *	RESET				READY, after all answers
+ *
+ * What may have a file collected is who has it open to read and write: whoever
+ * can, may do to its content what he likes anyway.
+ */
+#ifndef DCM_GC_SAY_H
+#define DCM_GC_SAY_H
+
+#include "../core/wire_format.h"
+
+#define DCM_GC_SAY_VERSION	1u
+#define DCM_GC_SAY_SOCKET	"/run/dcm-hostd/gc.sock"
+/* what a request that is too long is cut off at is one byte more */
+#define DCM_GC_SAY_MAX		(DCM_WIRE_PAYLOAD_MAX + 1u)
+#define DCM_GC_SAY_SPACES	16u
+
+enum dcm_gc_say_kind {
+	DCM_GC_SAY_HELLO = 1,	/* @value: DCM_GC_SAY_VERSION */
+	DCM_GC_SAY_START,	/* @value: features */
+	DCM_GC_SAY_REQUEST,	/* @token, @room; the request */
+	DCM_GC_SAY_RESET,
+	DCM_GC_SAY_WELCOME,	/* @value: features; struct virtio_gc_config */
+	DCM_GC_SAY_REFUSED,	/* why, without a NUL */
+	DCM_GC_SAY_ANSWER,	/* @token; the answer, or nothing */
+	DCM_GC_SAY_BITS,	/* @value: where in the window; bytes for there */
+	DCM_GC_SAY_READY,
+};
+
+struct dcm_gc_say {
+	__u32 kind;
+	__u32 room;
+	__u64 token;
+	__u64 value;
+};
+
+#endif /* DCM_GC_SAY_H */

@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* links: kvm-dcm/user/gc_remote.c kvm-dcm/user/gc_api.c kvm-dcm/user/inside.c kvm-dcm/user/log.c */
+/*
+ * gc_remote_test.c - a virtio-gc device whose requests are done by dcm-hostd
+ *
+ * The daemon is this test, which says what a daemon says, what none does, or
+ * nothing more. The file is a memfd.
+ */
+#include <endian.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "gc_home.h"
+#include "gc_say.h"
+
+#define WINDOW	(4u << 20)
+#define ROOM	4096u
+#define FEATURES 31u
+
+static char folder[] = "/tmp/gc_remote_XXXXXX";
+static char path[64];
+static int listener, file;
+static char *window;
+static struct dcm_gc_host *gc;
+
+/* ---- the device ---- */
+
+struct call {
+	bool done;
+	size_t bytes;
+	struct virtio_gc_done d;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
+static uint32_t changes;
+
+static void answered(void *priv, void *token, const void *answer, size_t bytes)
+{
+	struct call *c = token;
+
+	assert_ptr_equal(priv, &lock);
+	pthread_mutex_lock(&lock);
+	assert_false(c->done);
+	c->done = true;
+	c->bytes = bytes;
+	if (bytes)
+		memcpy(&c->d, answer, sizeof(c->d));
+	pthread_cond_broadcast(&moved);
+	pthread_mutex_unlock(&lock);
+}
+
+static void donors_changed(void *priv)
+{
+	assert_ptr_equal(priv, &lock);
+	pthread_mutex_lock(&lock);
+	changes++;
+	pthread_cond_broadcast(&moved);
+	pthread_mutex_unlock(&lock);
+}
+
+static const struct dcm_gc_host_ops ops = { .answered = answered,
+					    .donors_changed = donors_changed };
+
+static uint32_t status_of(struct call *c)
+{
+	pthread_mutex_lock(&lock);
+	while (!c->done)
+		pthread_cond_wait(&moved, &lock);
+	pthread_mutex_unlock(&lock);
+	return le32toh(c->d.status);
+}
+
+struct request {
+	struct virtio_gc_req r;
+	uint64_t more[4];
+};
+
+static struct request request(uint16_t command, uint32_t space, uint64_t more)
+{
+	return (struct request){
+		.r = { .command = htole16(command), .space = htole32(space) },
+		.more = { more, ~more },
+	};
+}
+
+static void submit(const struct request *q, size_t room, struct call *c)
+{
+	memset(c, 0, sizeof(*c));
+	dcm_gc_host_submit(gc, q, sizeof(*q), room, c);
+}
+
+/* ---- the daemon ---- */
+
+struct heard {
+	struct dcm_gc_say s;
+	uint8_t more[512];
+	size_t bytes;
+	int fd;
+};
+
+static struct heard hear(int sock)
+{
+	union {
+		struct cmsghdr align;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct heard h = { .fd = -1 };
+	struct iovec iov[] = { { &h.s, sizeof(h.s) },
+			       { h.more, sizeof(h.more) } };
+	struct msghdr m = { .msg_iov = iov,
+			    .msg_iovlen = 2,
+			    .msg_control = &control,
+			    .msg_controllen = sizeof(control) };
+	ssize_t n = recvmsg(sock, &m, 0);
+
+	assert_true(n >= (ssize_t)sizeof(h.s));
+	h.bytes = (size_t)n - sizeof(h.s);
+	if (CMSG_FIRSTHDR(&m))
+		memcpy(&h.fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(h.fd));
+	return h;
+}
+
+static void say(int sock, uint32_t kind, uint64_t token, uint64_t value,
+		const void *more, size_t bytes)
+{
+	struct dcm_gc_say s = { .kind = kind, .token = token, .value = value };
+	struct iovec iov[] = { { &s, sizeof(s) }, { (void *)more, bytes } };
+	struct msghdr m = { .msg_iov = iov, .msg_iovlen = 2 };
+
+	assert_int_equal(sendmsg(sock, &m, MSG_NOSIGNAL),
+			 (ssize_t)(sizeof(s) + bytes));
+}
+
+static void say_done(int sock, uint64_t token, uint32_t status)
+{
+	const struct virtio_gc_done d = { .status = htole32(status) };
+
+	say(sock, DCM_GC_SAY_ANSWER, token, 0, &d, sizeof(d));
+}
+
+static int listen_on(void)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+
+	strcpy(sa.sun_path, path);
+	listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	return bind(listener, (struct sockaddr *)&sa, sizeof(sa)) ||
+	       listen(listener, 4);
+}
+
+static void listen_off(void)
+{
+	close(listener);
+	unlink(path);
+}
+
+/* Somebody connects, shows his file and is let in. */
+static int let_in(uint32_t donors)
+{
+	const struct virtio_gc_config c = { .window_bytes = htole64(WINDOW),
+					    .donors = htole32(donors) };
+	int sock = accept(listener, NULL, NULL);
+	struct heard h = hear(sock);
+	struct stat ours, shown;
+
+	assert_int_equal(h.s.kind, DCM_GC_SAY_HELLO);
+	assert_int_equal(h.s.value, DCM_GC_SAY_VERSION);
+	assert_int_equal(fstat(file, &ours) | fstat(h.fd, &shown), 0);
+	assert_true(ours.st_ino == shown.st_ino && ours.st_dev == shown.st_dev);
+	close(h.fd);
+	say(sock, DCM_GC_SAY_WELCOME, 0, FEATURES, &c, sizeof(c));
+	return sock;
+}
+
+static void *let_in_thread(void *sock)
+{
+	*(int *)sock = let_in(2);
+	return NULL;
+}
+
+/* A device, and its daemon's end of it. */
+static int up(void)
+{
+	char err[256];
+	pthread_t t;
+	int sock;
+
+	assert_int_equal(pthread_create(&t, NULL, let_in_thread, &sock), 0);
+	gc = dcm_gc_host_connect(path, file, window, WINDOW, &ops, &lock, err,
+				 sizeof(err));
+	pthread_join(t, NULL);
+	assert_non_null(gc);
+	return sock;
+}
+
+static void *ready_thread(void *arg)
+{
+	int sock = *(int *)arg;
+	struct heard h;
+
+	do {
+		h = hear(sock);
+	} while (h.s.kind != DCM_GC_SAY_RESET);
+	say(sock, DCM_GC_SAY_READY, 0, 0, NULL, 0);
+	return NULL;
+}
+
+static void down(int sock)
+{
+	pthread_t t;
+
+	assert_int_equal(pthread_create(&t, NULL, ready_thread, &sock), 0);
+	dcm_gc_host_close(gc);
+	pthread_join(t, NULL);
+	close(sock);
+}
+
+/* ---- tests ---- */
+
+static void test_passed_on(void **state)
+{
+	struct request a = request(VIRTIO_GC_TRACE_FINISH, 3, 77), b = a;
+	struct virtio_gc_config c;
+	struct call first, second;
+	struct heard h[2];
+	int sock = up();
+
+	(void)state;
+	dcm_gc_host_config(gc, &c);
+	assert_int_equal(le32toh(c.donors), 2);
+	assert_int_equal(dcm_gc_host_features(gc), FEATURES);
+	dcm_gc_host_start(gc, 5);
+	h[0] = hear(sock);
+	assert_int_equal(h[0].s.kind, DCM_GC_SAY_START);
+	assert_int_equal(h[0].s.value, 5);
+
+	b.more[0] = 78;
+	submit(&a, ROOM, &first);
+	submit(&b, 33, &second);
+	h[0] = hear(sock);
+	h[1] = hear(sock);
+	assert_int_equal(h[0].s.kind, DCM_GC_SAY_REQUEST);
+	assert_int_equal(h[0].s.room, ROOM);
+	assert_int_equal(h[1].s.room, 33);
+	assert_int_equal(h[0].bytes, sizeof(a));
+	assert_memory_equal(h[0].more, &a, sizeof(a));
+	assert_memory_equal(h[1].more, &b, sizeof(b));
+	/* in any order; bits are there before their answer */
+	say(sock, DCM_GC_SAY_BITS, 0, WINDOW - 4, "abcd", 4);
+	say_done(sock, h[1].s.token, VIRTIO_GC_BUSY);
+	say_done(sock, h[0].s.token, VIRTIO_GC_OK);
+	assert_int_equal(status_of(&second), VIRTIO_GC_BUSY);
+	assert_memory_equal(window + WINDOW - 4, "abcd", 4);
+	assert_int_equal(status_of(&first), VIRTIO_GC_OK);
+
+	down(sock);
+	/* closed is reset */
+	assert_int_equal(window[WINDOW - 1], 0);
+}
+
+/* [VGC-D-4]: another daemon may know of another number of donors. */
+static void test_another_daemon(void **state)
+{
+	struct request create = request(VIRTIO_GC_SPACE_CREATE, 1, 1),
+		       wrong = request(VIRTIO_GC_SPACE_CREATE, 2, 2),
+		       types = request(VIRTIO_GC_TYPES_ADD, 1, 3),
+		       start = request(VIRTIO_GC_TRACE_START, 1, 4);
+	const struct request *made[] = { &create, &wrong, &types };
+	struct virtio_gc_config c;
+	struct call call;
+	struct heard h;
+	int sock = up();
+	uint32_t i;
+
+	(void)state;
+	dcm_gc_host_start(gc, FEATURES);
+	hear(sock);
+	for (i = 0; i < 3; i++) {
+		submit(made[i], ROOM, &call);
+		h = hear(sock);
+		say_done(sock, h.s.token, i == 1 ? VIRTIO_GC_INVALID : 0);
+		assert_int_equal(status_of(&call),
+				 i == 1 ? VIRTIO_GC_INVALID : VIRTIO_GC_OK);
+	}
+	submit(&start, ROOM, &call);
+	hear(sock);
+	listen_off();
+	close(sock);
+	assert_int_equal(status_of(&call), VIRTIO_GC_WORKER_LOST);
+	/* there is none yet */
+	submit(&start, ROOM, &call);
+	assert_int_equal(status_of(&call), VIRTIO_GC_WORKER_LOST);
+	assert_int_equal(le32toh(call.d.donor), VIRTIO_GC_NO_DONOR);
+	submit(&start, 3, &call);
+	status_of(&call);
+	assert_int_equal(call.bytes, 0);
+
+	changes = 0;
+	assert_int_equal(listen_on(), 0);
+	sock = let_in(3);
+	h = hear(sock);
+	assert_true(h.s.kind == DCM_GC_SAY_START && h.s.value == FEATURES);
+	for (i = 0; i < 3; i += 2) {
+		h = hear(sock);
+		assert_int_equal(h.s.kind, DCM_GC_SAY_REQUEST);
+		assert_memory_equal(h.more, made[i], sizeof(*made[i]));
+		say_done(sock, h.s.token, VIRTIO_GC_OK);
+	}
+	pthread_mutex_lock(&lock);
+	while (!changes)
+		pthread_cond_wait(&moved, &lock);
+	pthread_mutex_unlock(&lock);
+	assert_int_equal(changes, 1);
+	dcm_gc_host_config(gc, &c);
+	assert_int_equal(le32toh(c.donors), 3);
+	submit(&start, ROOM, &call);
+	h = hear(sock);
+	assert_memory_equal(h.more, &start, sizeof(start));
+	say_done(sock, h.s.token, VIRTIO_GC_OK);
+	assert_int_equal(status_of(&call), VIRTIO_GC_OK);
+	down(sock);
+}
+
+/* What can't be meant ends the connection, and reaches nothing. */
+static void test_nonsense(void **state)
+{
+	static const struct {
+		uint32_t kind;
+		uint64_t token, value;
+		size_t bytes;
+	} wrong[] = {
+		{ DCM_GC_SAY_BITS, 0, WINDOW - 3, 4 },
+		{ DCM_GC_SAY_BITS, 0, WINDOW + 1, 0 },
+		{ DCM_GC_SAY_BITS, 0, UINT64_MAX - 3, 4 },
+		{ DCM_GC_SAY_BITS, 0, UINT64_MAX, 200 },
+		{ DCM_GC_SAY_ANSWER, 0, 0, 32 },
+		{ DCM_GC_SAY_ANSWER, 1 << 20, 0, 32 },
+		{ DCM_GC_SAY_WELCOME, 0, 31, 8 },
+		{ DCM_GC_SAY_HELLO, 0, 1, 0 },
+		{ 0, 0, 0, 0 },
+		{ UINT32_MAX, 1, 1, 1 },
+	};
+	const struct request q = request(VIRTIO_GC_TRACE_FINISH, 1, 1);
+	uint8_t junk[200];
+	struct call call;
+	int sock = up();
+	size_t i;
+
+	(void)state;
+	memset(junk, 0xa5, sizeof(junk));
+	for (i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		submit(&q, ROOM, &call);
+		hear(sock);
+		say(sock, wrong[i].kind, wrong[i].token, wrong[i].value, junk,
+		    wrong[i].bytes);
+		assert_int_equal(status_of(&call), VIRTIO_GC_WORKER_LOST);
+		close(sock);
+		sock = let_in(2);
+		/* until it has taken us for its daemon it answers itself */
+		do {
+			submit(&q, ROOM, &call);
+		} while (recv(sock, &junk, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
+			 status_of(&call) == VIRTIO_GC_WORKER_LOST);
+		say_done(sock, hear(sock).s.token, VIRTIO_GC_OK);
+		assert_int_equal(status_of(&call), VIRTIO_GC_OK);
+	}
+	for (i = 0; i < WINDOW; i++)
+		assert_int_equal(window[i], 0);
+	down(sock);
+}
+
+static void *refuse_thread(void *why)
+{
+	int sock = accept(listener, NULL, NULL);
+	struct heard h = hear(sock);
+
+	close(h.fd);
+	say(sock, DCM_GC_SAY_REFUSED, 0, 0, why, strlen(why));
+	close(sock);
+	return NULL;
+}
+
+static void test_refused(void **state)
+{
+	char err[256], away[80], why[300];
+	pthread_t t;
+
+	(void)state;
+	memset(why, 'x', sizeof(why) - 1);
+	why[sizeof(why) - 1] = 0;
+	assert_int_equal(pthread_create(&t, NULL, refuse_thread, why), 0);
+	assert_null(dcm_gc_host_connect(path, file, window, WINDOW, &ops, &lock,
+					err, sizeof(err)));
+	pthread_join(t, NULL);
+	assert_int_equal(strlen(err), 200);
+	snprintf(away, sizeof(away), "%s/none", folder);
+	assert_null(dcm_gc_host_connect(away, file, window, WINDOW, &ops, &lock,
+					err, sizeof(err)));
+	assert_non_null(strstr(err, "is dcm-hostd running?"));
+	memset(why, 'y', 200);
+	why[200] = 0;
+	assert_null(dcm_gc_host_connect(why, file, window, WINDOW, &ops, &lock,
+					err, sizeof(err)));
+	assert_non_null(strstr(err, "too long"));
+}
+
+static int all_up(void **state)
+{
+	(void)state;
+	if (!mkdtemp(folder))
+		return -1;
+	snprintf(path, sizeof(path), "%s/gc.sock", folder);
+	file = memfd_create("window", MFD_CLOEXEC);
+	if (ftruncate(file, WINDOW) || listen_on())
+		return -1;
+	window =
+		mmap(NULL, WINDOW, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	return window == MAP_FAILED ? -1 : 0;
+}
+
+static int all_down(void **state)
+{
+	(void)state;
+	munmap(window, WINDOW);
+	close(file);
+	listen_off();
+	return rmdir(folder);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_passed_on),
+		cmocka_unit_test(test_another_daemon),
+		cmocka_unit_test(test_nonsense),
+		cmocka_unit_test(test_refused),
+	};
+
+	return cmocka_run_group_tests(tests, all_up, all_down);
+}

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Heaps on the kernel pager, collected by the donors that hold them.
+
+tests/gc's runtime in L1, on libvgc, on a file of a dcmfs; dcm-hostd has real donors' workers trace
+and move it. It compares every bit with a collector of its own (tests/qemu/heap_check.c), while a
+thread touches all of it and half of it is on donors. Without a VMM: what a device adds to this is
+a queue.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import signal
+import time
+
+import pytest
+
+from tests.framework.paths import BUILD
+from tests.vm import debug
+from tests.vm.bed import Job
+from tests.vm.conftest import NewBed, seed
+from tests.vm.test_hostd import LONG, MOUNT, Host, until
+
+TOOL = BUILD / "tests-pager" / "heap_check"
+FILE = f"{MOUNT}/heap"
+SIZE = "24M"
+# Of emulated processors, on which donors' workers run as well.
+LIMIT = 3 * LONG
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(4 * LIMIT)]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def built() -> None:
+    debug.build_modules("6.12")
+    debug.make("make", "-C", "tests/kernel", f"BUILD={BUILD}")
+    debug.make("make", "-C", "tests/pager", f"BUILD={BUILD}")
+    debug.build_programs()
+
+
+@pytest.fixture
+def host(new_bed: NewBed, request: pytest.FixtureRequest) -> Host:
+    """An L1 with a file that is half a heap, and all there is to collect it."""
+    bed = new_bed(guest=False, kvm=False, memory_mib=1536 if debug.TREE else 1024)
+    # donors look for it when they start
+    bed.put(debug.PROGRAMS / "dcm-gc-worker", "/tmp/dcm-gc-worker", 0o755)
+    host = Host(bed, getattr(request, "param", "unix"), budget="9M", capacity="96M")
+    bed.put(TOOL, "/tmp/heap_check", 0o755)
+    bed.must(["truncate", "-s", SIZE, FILE])
+    until(lambda: host.said(f"{FILE}: served"), host.log)
+    return host
+
+
+def heap(host: Host, mode: str, number: int, *args: str) -> Job:
+    """heap_check, which has a thread that never rests: daemons and workers come first."""
+    command = ["/tmp/heap_check", mode, f"dcmfs:{FILE}", str(number), *args]
+    return host.bed.spawn(["nice", "-n", "10", *command])
+
+
+def finished(host: Host, job: Job) -> str:
+    """It ends well; what it said."""
+    status = job.wait(LIMIT)
+    output = job.output()
+    assert status == 0 and output.stdout.endswith("ok\n"), f"{output}\n{host.log()}"
+    job.end()
+    return output.stdout
+
+
+def said(host: Host, job: Job, word: str) -> None:
+    def there() -> bool:
+        output = job.output()
+        assert output.rc == -1, f"{output}\n{host.log()}"
+        return word in output.stdout
+
+    until(there, f"no {word!r}")
+
+
+def random_number() -> int:
+    number = int(seed()) % (1 << 16)
+    print(f"seed {number}")
+    return number
+
+
+def close(host: Host) -> None:
+    """Nothing is left of the file, nor of workers."""
+    host.bed.must(["rm", FILE])
+    until(lambda: host.said(f"{FILE}: gone"), host.log)
+    until(lambda: host.bed.run(["pgrep", "-f", "dcm-gc-worker"]).rc == 1, "workers are left")
+    host.close()
+
+
+@pytest.mark.parametrize("host", ["unix", "plain"], indirect=True)
+def test_collected(host: Host) -> None:
+    """Traces, also while it runs, evacuation and compaction: the same bits, the same graph."""
+    text = finished(host, heap(host, "check", random_number(), "1"))
+    print(text)
+    found = re.search(r"(\d+) regions evacuated, (\d+) compacted", text)
+    assert found and all(int(n) > 0 for n in found.groups())
+    # half of it was on donors all the time
+    assert host.counter("FETCHED_PAGES") * 4096 > 9 << 20
+    close(host)
+
+
+def test_workers_are_killed(host: Host) -> None:
+    """At any moment: a status, the heap as it was, and then it works again."""
+    rand = random.Random(random_number())
+    job = heap(host, "kill", rand.randrange(1 << 16), "4")
+    said(host, job, "up\n")
+    killed = 0
+    while job.poll() is None and killed < 40:
+        time.sleep(rand.random() * 2)
+        killed += host.bed.run(["pkill", "-9", "-n", "-f", "dcm-gc-worker"]).rc == 0
+    text = finished(host, job)
+    print(text, f"{killed} workers killed")
+    found = re.search(r"(\d+) rounds, (\d+) failed", text)
+    assert found and int(found[2]) >= 4
+    close(host)
+
+
+def test_a_donor_dies(host: Host) -> None:
+    """DONOR_LOST; what the other has is right, and collected on."""
+    job = heap(host, "lose", random_number(), "1")
+    said(host, job, "up\n")
+    host.donors[1].job.signal(signal.SIGKILL)
+    host.donors[1].job.wait(10)
+    text = finished(host, job)
+    assert "lost: " in text
+    finished(host, heap(host, "check", 3, "1"))
+    close(host)
+
+
+def test_the_daemon_starts_again(host: Host) -> None:
+    """Commands end while it does; then all goes on with the next trace, and no byte was lost."""
+    job = heap(host, "kill", random_number(), "2")
+    said(host, job, "up\n")
+    for _ in range(3):
+        time.sleep(2)
+        before = len(re.findall("starting again", host.log()))
+        host.job.signal(signal.SIGHUP)
+        until(lambda n=before: len(re.findall("starting again", host.log())) > n, host.log)  # type: ignore[misc]
+    print(finished(host, job))
+    close(host)
+
+
+def test_killed_while_collecting(host: Host) -> None:
+    """A runtime that dies at any moment leaves nothing held, and the next has all of the file."""
+    rand = random.Random(random_number())
+    for _ in range(4):
+        job = heap(host, "loop", rand.randrange(1 << 16))
+        time.sleep(1 + 6 * rand.random())
+        assert job.poll() is None, job.output()
+        job.signal(signal.SIGKILL)
+        job.wait(30)
+        job.end()
+    # its connection's end is heard of, or it would be refused
+    until(lambda: host.bed.run(["pgrep", "-f", "dcm-gc-worker"]).rc == 1, "workers are left")
+    finished(host, heap(host, "check", rand.randrange(1 << 16), "1"))
+    close(host)
