@@ -59,7 +59,7 @@ class Dcmfs:
         debug.no_leaks(self.bed)
         if self.jitter:
             times = [int(n) for n in re.split(r"[,\s]+", told.strip())]
-            assert sum(times[:-1]) > 100 and times[-1] > 0, "nothing was done at random"
+            assert sum(times[:-1]) > 10 and times[-1] > 0, "nothing was done at random"
 
     def tool(self, *args: str, timeout: float = 120) -> str:
         """Run dcmfs_test; what it printed."""

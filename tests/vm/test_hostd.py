@@ -103,9 +103,15 @@ class Donor:
         return re.search(pattern, output.stderr) is not None
 
     def used(self) -> int:
-        """Bytes that are lent."""
-        text = self.bed.must(["python3", "-c", STATUS, str(self.port)])
-        status: dict[str, Any] = json.loads(text)
+        """Bytes that are lent; none any more by one that has ended, perhaps just now."""
+        if self.job.poll() is not None:
+            return 0
+        ran = self.bed.run(["python3", "-c", STATUS, str(self.port)])
+        if "Connection refused" in ran.stderr:
+            self.job.wait(60)
+            return 0
+        assert ran.rc == 0, ran
+        status: dict[str, Any] = json.loads(ran.stdout)
         return int(status["memory"]["used_bytes"])
 
 

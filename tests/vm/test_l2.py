@@ -96,8 +96,7 @@ def all_is_back(host: Host) -> None:
     host.bed.must(["rm", RAM])
     until(lambda: host.log().count(f"{RAM}: gone") > gone, host.log)
     assert host.bed.run("ls -d /sys/kernel/debug/kvm-dcm/*").rc != 0, "its memory is still there"
-    alive = [donor for donor in host.donors if donor.job.poll() is None]
-    until(lambda: not any(donor.used() for donor in alive), "donors have all back")
+    until(lambda: not any(donor.used() for donor in host.donors), "donors have all back")
 
 
 @each_kind("tcp", "verbs")
