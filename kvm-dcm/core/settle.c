@@ -228,10 +228,13 @@ int dcm_settle(struct dcm_lane *lane, u64 gfn, u64 nr, bool keep, u64 until_ns)
 		vm->ops->io_flush(lane);
 		if (gfn >= end)
 			break;
-		if (!dcm_poll(lane) && !vm->ops->relax(lane))
-			return -EINTR;
-		if (vm->ops->now_ns() >= until_ns)
-			return -ETIMEDOUT;
+		/* as many at a time again, or each is sent on its own */
+		do {
+			if (!dcm_poll(lane) && !vm->ops->relax(lane))
+				return -EINTR;
+			if (vm->ops->now_ns() >= until_ns)
+				return -ETIMEDOUT;
+		} while (lane->nr_wb > dcm_tune(vm, DCM_T_writebacks) / 2);
 	}
 	return 0;
 }
