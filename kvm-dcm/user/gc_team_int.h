@@ -21,6 +21,8 @@ struct told {
  * @told: SPACE_CREATE, then TYPES_ADD, in order; %NULL: no such space
  * @place: of each region, @top of the trace, as a space offset
  * @mask: donors that hold a region
+ * @epoch: of the trace, once all have begun it
+ * @begun: of the last that some may have begun
  * @lost: a worker of the trace is gone
  */
 struct team_space {
@@ -31,6 +33,7 @@ struct team_space {
 	u64 *top;
 	u64 mask;
 	u32 epoch;
+	u32 begun;
 	bool lost;
 };
 

@@ -20,7 +20,7 @@ static u32 trace_end(struct dcm_gc_team *t, u32 space)
 	for (u32 i = 0; i < t->nr_donors; i++)
 		if (t->donor[i].knows >> space & 1)
 			mask |= 1ull << i;
-	if (!sp->epoch || !mask)
+	if (!sp->begun || !mask)
 		return VIRTIO_GC_OK;
 	ask.msg.gc.kind = DCM_GC_STOP;
 	ask.msg.gc.value = VIRTIO_GC_CANCELLED;
@@ -30,7 +30,7 @@ static u32 trace_end(struct dcm_gc_team *t, u32 space)
 		if (mask >> i & 1)
 			dcm_gc_link_send(&t->donor[i].link, &ask.msg);
 	ask.msg.gc.kind = DCM_GC_FINISH;
-	ask.msg.gc.epoch = sp->epoch;
+	ask.msg.gc.epoch = sp->begun;
 	ask.take = gc_take_done;
 	return gc_ask(t, &ask, mask);
 }
@@ -51,8 +51,11 @@ u32 gc_do_start(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 	    status != VIRTIO_GC_DONOR_LOST)
 		return status;
 	status = gc_space_place(t, r->space);
-	if (!status)
-		status = gc_tell(t, &ask, sp->mask);
+	if (status)
+		return status;
+	/* some may begin it and others fail to: it has to be ended all the same */
+	sp->begun = r->epoch;
+	status = gc_tell(t, &ask, sp->mask);
 	if (status)
 		return status;
 	sp->epoch = r->epoch;
