@@ -347,6 +347,23 @@ static const struct dcm_gc_team_ops team_ops = {
 	.cancelled = op_cancelled,
 };
 
+static uint32_t donors_of(const struct local *gc)
+{
+	return gc->home.ctl ? dcm_ctl_donors(gc->home.ctl) : gc->home.donors;
+}
+
+/* [VGC-D-4], with the next request at the latest. */
+static void donors_look(struct local *gc)
+{
+	uint32_t now = donors_of(gc);
+
+	if (now == gc->home.donors)
+		return;
+	gc->home.donors = now;
+	if (gc->ops.donors_changed)
+		gc->ops.donors_changed(gc->priv);
+}
+
 /* ---- a command ---- */
 
 /* What it ends with; @bytes of gc->reply, if more than its header. */
@@ -406,6 +423,7 @@ static void answer(struct local *gc, const struct job *j)
 		.at = htole64(VIRTIO_GC_NONE),
 	};
 	bytes = 0;
+	donors_look(gc);
 	status = run(gc, j, &bytes);
 	if (!bytes) {
 		/* nothing of a worker's */
@@ -597,7 +615,7 @@ static void local_config(struct dcm_gc_host *host, struct virtio_gc_config *c)
 {
 	const struct local *gc = (struct local *)host;
 
-	dcm_gc_config_fill(gc->home.donors, gc->home.bytes, gc->home.extent, c);
+	dcm_gc_config_fill(donors_of(gc), gc->home.bytes, gc->home.extent, c);
 }
 
 static void local_start(struct dcm_gc_host *host, u64 features)

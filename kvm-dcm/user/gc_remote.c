@@ -345,6 +345,15 @@ static bool hear(struct remote *r, size_t n)
 			return false;
 		memcpy(r->window + s->value, s + 1, n);
 		return true;
+	case DCM_GC_SAY_WELCOME:
+		if (n != sizeof(r->config))
+			return false;
+		pthread_mutex_lock(&r->lock);
+		memcpy(&r->config, s + 1, sizeof(r->config));
+		pthread_mutex_unlock(&r->lock);
+		if (r->ops.donors_changed)
+			r->ops.donors_changed(r->priv);
+		return true;
 	case DCM_GC_SAY_READY:
 		forget(r);
 		return true;

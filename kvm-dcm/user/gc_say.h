@@ -12,6 +12,7 @@
  *	START
  *	REQUEST ...			BITS ..., ANSWER, in any order
  *	RESET				READY, after all answers
+ *					WELCOME: donors have come or gone
  *
  * What may have a file collected is who has it open to read and write: whoever
  * can, may do to its content what he likes anyway.

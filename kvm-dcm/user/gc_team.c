@@ -478,6 +478,8 @@ size_t dcm_gc_team_do(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 	memset(&out->done, 0, sizeof(out->done));
 	t->expires_ms = expires_ms;
 	t->about = VIRTIO_GC_NO_DONOR;
+	/* places of donors are never given back */
+	t->nr_donors = min(dcm_ctl_donors(t->ctl), DCM_WIRE_GC_DONORS);
 	if (r->space < DCM_GC_TEAM_SPACES &&
 	    (r->command == VIRTIO_GC_SPACE_CREATE || t->space[r->space].told))
 		result = team_do(t, r, raw, bytes, out);
@@ -522,10 +524,11 @@ struct dcm_gc_team *dcm_gc_team_new(struct dcm_ctl *ctl, u64 bytes,
 	t->arg = arg;
 	t->bytes = bytes;
 	t->nr_donors = min(dcm_ctl_donors(ctl), DCM_WIRE_GC_DONORS);
-	t->donor = calloc(t->nr_donors, sizeof(*t->donor));
-	t->fds = calloc(t->nr_donors + 1, sizeof(*t->fds));
+	/* more may come */
+	t->donor = calloc(DCM_WIRE_GC_DONORS, sizeof(*t->donor));
+	t->fds = calloc(DCM_WIRE_GC_DONORS + 1, sizeof(*t->fds));
 	good = t->donor && t->fds;
-	for (u32 i = 0; good && i < t->nr_donors; i++) {
+	for (u32 i = 0; good && i < DCM_WIRE_GC_DONORS; i++) {
 		t->donor[i].link.fd = -1;
 		t->donor[i].slab =
 			calloc(DCM_WIRE_GC_SLABS, sizeof(*t->donor->slab));
@@ -542,7 +545,7 @@ void dcm_gc_team_free(struct dcm_gc_team *t)
 	if (!t)
 		return;
 	dcm_gc_team_reset(t);
-	for (u32 i = 0; t->donor && i < t->nr_donors; i++)
+	for (u32 i = 0; t->donor && i < DCM_WIRE_GC_DONORS; i++)
 		free(t->donor[i].slab);
 	free(t->donor);
 	free(t->fds);

@@ -221,7 +221,25 @@ static void cb_answered(void *priv, void *token, const void *answer,
 	pthread_mutex_unlock(&g->lock);
 }
 
-static const struct dcm_gc_host_ops host_ops = { .answered = cb_answered };
+static void welcome(struct hostd_gc *g)
+{
+	const struct dcm_gc_say s = { .kind = DCM_GC_SAY_WELCOME,
+				      .value = dcm_gc_host_features(g->gc) };
+	struct virtio_gc_config config;
+
+	dcm_gc_host_config(g->gc, &config);
+	say(g, &s, &config, sizeof(config));
+}
+
+static void cb_donors_changed(void *priv)
+{
+	welcome(priv);
+}
+
+static const struct dcm_gc_host_ops host_ops = {
+	.answered = cb_answered,
+	.donors_changed = cb_donors_changed,
+};
 
 static bool request(struct hostd_gc *g, const struct dcm_gc_say *s,
 		    const void *bytes, size_t n)
@@ -348,10 +366,8 @@ static void gc_start(struct hostd_file *f, int sock, int file)
 		.bytes = f->info.pages * 4096,
 		.extent = f->info.extent_pages * 4096,
 	};
-	struct dcm_gc_say s = { .kind = DCM_GC_SAY_WELCOME };
 	struct timeval limit = { .tv_sec = SEND_S };
 	struct hostd_gc *g = calloc(1, sizeof(*g));
-	struct virtio_gc_config config;
 	char err[256] = "no memory";
 
 	home.priv = g;
@@ -370,9 +386,7 @@ static void gc_start(struct hostd_file *f, int sock, int file)
 	pthread_cond_init(&g->answered, NULL);
 	fcntl(sock, F_SETFL, 0); /* blocking from here on */
 	setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-	dcm_gc_host_config(g->gc, &config);
-	s.value = dcm_gc_host_features(g->gc);
-	say(g, &s, &config, sizeof(config));
+	welcome(g);
 	if (pthread_create(&g->thread, NULL, gc_main, g)) {
 		dcm_log(DCM_LOG_ERR, "%s: no thread for garbage collection",
 			f->path);

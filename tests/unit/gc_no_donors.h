@@ -55,6 +55,12 @@ struct dcm_gc_host *dcm_gc_host_open(struct dcm_pager *p, void *window,
 	return gc;
 }
 
+u32 dcm_ctl_donors(const struct dcm_ctl *ctl)
+{
+	(void)ctl;
+	abort();
+}
+
 struct dcm_gc_team *dcm_gc_team_new(struct dcm_ctl *ctl, u64 bytes,
 				    const struct dcm_gc_team_ops *team_ops,
 				    void *arg)

@@ -332,8 +332,14 @@ static void test_another_daemon(void **state)
 	submit(&start, ROOM, &call);
 	h = hear(sock);
 	assert_memory_equal(h.more, &start, sizeof(start));
+	/* and so may the same */
+	c.donors = htole32(4);
+	say(sock, DCM_GC_SAY_WELCOME, 0, FEATURES, &c, sizeof(c));
 	say_done(sock, h.s.token, VIRTIO_GC_OK);
 	assert_int_equal(status_of(&call), VIRTIO_GC_OK);
+	assert_int_equal(changes, 2);
+	dcm_gc_host_config(gc, &c);
+	assert_int_equal(le32toh(c.donors), 4);
 	down(sock);
 }
 
