@@ -37,7 +37,7 @@ from dcmctl.etcd import Access, Etcd, EtcdError
 from dcmctl.status import Fields, Status
 
 Args = argparse.Namespace
-FILE = Path("/run/kvm-dcm/donors.conf")
+FILE = Path("/run/dcm-discover/donors.conf")
 LOOK_S = 10.0
 SILENCE_S = 900.0  # etcd tells progress every ten minutes
 KEYS_MAX = 256

@@ -276,7 +276,7 @@ def test_donors_come_and_go_while_memory_is_used(host: Host) -> None:
     # One that is started in this one's place knows it too.
     host.job.signal(signal.SIGHUP)
     until(lambda: host.said("going on with .* slabs of the dcm-hostd before"), "it goes on")
-    until(lambda: host.said("donor near .*: told to drain"), "it still drains")
+    until(lambda: host.log().count(": told to drain: ") == 2, host.log)
 
     third = Donor(bed, "third", 9300, "128M", "2M", host.kind)
     host.donors.append(third)
