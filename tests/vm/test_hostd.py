@@ -250,7 +250,7 @@ def dcmctl(host: Host, *words: str, good: bool = True) -> str:
     return ran.stdout
 
 
-@pytest.mark.parametrize("host", [slow("unix"), "tcp"], indirect=True)
+@pytest.mark.parametrize("host", [slow("unix"), slow("tcp")], indirect=True)
 @pytest.mark.timeout(900 * debug.PATIENCE)
 def test_donors_come_and_go_while_memory_is_used(host: Host) -> None:
     """Drained, removed and added by dcmctl; each byte is right, and metrics tell of it."""
