@@ -87,7 +87,7 @@ def _donor_health(d: Donor) -> Iterator[Line]:
     if d.state == "lost":
         yield Line(BAD, f"donor {d.name} is lost{why}", d.name)
     elif d.state == "draining":
-        yield Line(WARN, f"donor {d.name} drains: it wants its memory back", d.name)
+        yield Line(WARN, f"donor {d.name} drains: VMs move off it", d.name)
     elif d.state == "connecting":
         yield Line(WARN, f"donor {d.name} is not reached{why}", d.name)
     elif d.error:

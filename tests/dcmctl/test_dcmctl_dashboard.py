@@ -153,7 +153,7 @@ def test_the_same_as_the_command_line(site: Site, cli: Cli) -> None:
     assert look["estate"] == said["estate"]
     assert look["keys"] == said["keys"]
     assert look["health"] == said["health"]
-    assert said["health"]["lines"][0]["text"] == "donor d2 drains: it wants its memory back"
+    assert said["health"]["lines"][0]["text"] == "donor d2 drains: VMs move off it"
 
 
 def test_waiting_for_the_next_look(site: Site, vm: VmServer) -> None:
@@ -379,7 +379,9 @@ VM = Machine(
 
 def estate_of(*things: Donor | Machine, problems: tuple[str, ...] = (), at: float = 1.0) -> Estate:
     donors = tuple(x for x in things if isinstance(x, Donor))
-    return Estate(at, False, donors, tuple(x for x in things if isinstance(x, Machine)), problems)
+    return Estate(
+        at, False, donors, tuple(x for x in things if isinstance(x, Machine)), problems
+    )
 
 
 def kinds(old: Estate, new: Estate) -> list[str]:
