@@ -569,8 +569,8 @@ bool dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr);
 
 /**
  * dcm_settle() - have a donor hold pages as they are now
- * @gfn: first page
- * @nr: number of pages, whole blocks of %DCM_BLOCK_MAX
+ * @gfn: first page; then the first that is not settled
+ * @end: first page after them; whole blocks of %DCM_BLOCK_MAX
  * @keep: what is mapped stays so, clean; else nothing is left here
  * @until_ns: not longer
  *
@@ -578,10 +578,12 @@ bool dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr);
  * Waits, as dcm_discard() does. Only if the home lets no access through
  * meanwhile is it certain that it ends, and true when it has.
  *
- * Return: 0, -ETIMEDOUT, -EINTR (ops->relax()), -EBUSY: a page is in use by
- * I/O, -EIO: one is lost.
+ * Return: 0, -ETIMEDOUT, -EINTR (ops->relax()), -EBUSY: a page is in use, by I/O
+ * or by a fault that is about to map it; while accesses go on there is nearly
+ * always one, another each time: go on from @gfn. -EIO: one is lost.
  */
-int dcm_settle(struct dcm_lane *lane, u64 gfn, u64 nr, bool keep, u64 until_ns);
+int dcm_settle(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep,
+	       u64 until_ns);
 
 enum dcm_hint {
 	DCM_HINT_DIRECT, /* keep it, as far as the budget allows */

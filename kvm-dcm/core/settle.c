@@ -202,31 +202,32 @@ static int settle_steps(struct dcm_lane *lane, u32 gfn, bool keep, u32 *next)
 	return r;
 }
 
-int dcm_settle(struct dcm_lane *lane, u64 gfn, u64 nr, bool keep, u64 until_ns)
+int dcm_settle(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep,
+	       u64 until_ns)
 {
 	struct dcm_vm *vm = lane->vm;
-	u64 end = min(gfn + nr, (u64)vm->nr_pages);
 
-	while (gfn < end) {
+	end = min(end, (u64)vm->nr_pages);
+	while (*gfn < end) {
 		u32 next = 0;
 		bool all = true;
 		u64 at;
 
 		/* all that can be on its way at a time is */
-		for (at = gfn; at < end; at = next) {
+		for (at = *gfn; at < end; at = next) {
 			int r = settle_steps(lane, (u32)at, keep, &next);
 
 			if (r < 0)
 				return r;
 			if (r == SETTLE_DONE && all)
-				gfn = next;
+				*gfn = next;
 			else
 				all = false;
 			if (r == SETTLE_AGAIN)
 				break;
 		}
 		vm->ops->io_flush(lane);
-		if (gfn >= end)
+		if (*gfn >= end)
 			break;
 		/* as many at a time again, or each is sent on its own */
 		do {

@@ -172,7 +172,7 @@ static int describe_all(struct dcmfs_vm *vm, u64 first, u64 end)
 	return 0;
 }
 
-static int settle_step(struct dcmfs_vm *vm, u64 first, u64 nr, bool keep,
+static int settle_step(struct dcmfs_vm *vm, u64 *gfn, u64 end, bool keep,
 		       u64 until_ns)
 {
 	struct dcmfs_lane *lane = &vm->lane[vm->nr_lanes - 2];
@@ -180,9 +180,9 @@ static int settle_step(struct dcmfs_vm *vm, u64 first, u64 nr, bool keep,
 
 	if (mutex_lock_killable(&lane->lock))
 		return -EINTR;
-	err = describe_all(vm, first, first + nr);
+	err = describe_all(vm, *gfn, end);
 	if (!err)
-		err = dcm_settle(lane->core, first, nr, keep, until_ns);
+		err = dcm_settle(lane->core, gfn, end, keep, until_ns);
 	dcmfs_lane_put(vm, lane);
 	return err;
 }
@@ -205,12 +205,12 @@ int dcmfs_settle(struct dcmfs_vm *vm, const struct dcmfs_range *r)
 	    r->limit_ms > DCMFS_LIMIT_MAX_MS || !range_good(vm, r))
 		return -EINVAL;
 	while (gfn < end) {
-		u64 n = min_t(u64, end - gfn, STEP_PAGES - gfn % STEP_PAGES);
-		int err = settle_step(vm, gfn, n, keep, until);
+		u64 from = gfn, to = from - from % STEP_PAGES + STEP_PAGES;
+		int err = settle_step(vm, &gfn, min(end, to), keep, until);
 
-		if (!err) {
-			gfn += n;
+		if (gfn != from)
 			tries = 0;
+		if (!err) {
 			cond_resched();
 			continue;
 		}

@@ -106,12 +106,19 @@ static int settle(struct dcm_pager *pg, u64 gfn, u64 nr, bool keep,
 		  u64 until_ns)
 {
 	struct dcm_pg_lane *l = &pg->lane[pg->nr_fault + 1];
+	u64 end = gfn + nr, from;
 	int err, tries = 0;
 
-	while ((err = dcm_settle(l->core, gfn, nr, keep, until_ns)) == -EBUSY &&
-	       tries++ < BUSY_TRIES && dcm_now_ns() < until_ns)
+	for (;;) {
+		from = gfn;
+		err = dcm_settle(l->core, &gfn, end, keep, until_ns);
+		if (gfn != from)
+			tries = 0;
+		if (err != -EBUSY || tries++ == BUSY_TRIES ||
+		    dcm_now_ns() >= until_ns)
+			return err;
 		usleep(BUSY_US);
-	return err;
+	}
 }
 
 static u32 paged_settle(void *home, u64 at, u64 bytes, bool keep, u64 until_ms)

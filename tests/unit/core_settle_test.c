@@ -263,6 +263,32 @@ static void test_pinned(void **state)
 	end(fh);
 }
 
+/*
+ * Accesses go on: at any time some page is in use, never the same for long. Each
+ * look at dirtiness unmaps a page, so all at a time are never seen idle.
+ */
+static void test_busy_now_and_then(void **state)
+{
+	struct fh_config cfg = calm();
+	struct fake_home *fh;
+	unsigned int tries = 0;
+	u64 at = FROM;
+
+	(void)state;
+	cfg.p_pinned = 5000;
+	cfg.dirty_bits = true;
+	fh = world_with_slabs(cfg);
+	for (u32 i = 0; i < 64; i++)
+		put(fh, FROM + i);
+	while (fh_to_donors(fh, 0, &at, FROM + 64, true, LONG) == -EBUSY)
+		assert_true(++tries < 1000);
+	assert_int_equal(at, FROM + 64);
+	assert_true(tries);
+	kept(fh, FROM, 64);
+	fh->cfg.p_pinned = 0;
+	end(fh);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -273,6 +299,7 @@ int main(void)
 		cmocka_unit_test(test_after_discard),
 		cmocka_unit_test(test_no_slab),
 		cmocka_unit_test(test_pinned),
+		cmocka_unit_test(test_busy_now_and_then),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -279,14 +279,22 @@ void fh_discard(struct fake_home *fh, u32 lane, u32 gfn, u32 nr)
 	}
 }
 
-int fh_to_donor(struct fake_home *fh, u32 lane, u32 gfn, u32 nr, bool keep,
-		u64 ticks)
+int fh_to_donors(struct fake_home *fh, u32 lane, u64 *gfn, u64 end, bool keep,
+		 u64 ticks)
 {
 	struct dcm_lane *l = enter(fh, lane);
-	int err = dcm_settle(l, gfn, nr, keep, fh->vm->ops->now_ns() + ticks);
+	int err = dcm_settle(l, gfn, end, keep, fh->vm->ops->now_ns() + ticks);
 
 	leave(fh, lane);
 	return err;
+}
+
+int fh_to_donor(struct fake_home *fh, u32 lane, u32 gfn, u32 nr, bool keep,
+		u64 ticks)
+{
+	u64 at = gfn;
+
+	return fh_to_donors(fh, lane, &at, at + nr, keep, ticks);
 }
 
 void fh_hint(struct fake_home *fh, u32 lane, u32 gfn, u32 nr,

@@ -198,6 +198,8 @@ void fh_discard(struct fake_home *fh, u32 lane, u32 gfn, u32 nr);
 void fh_hint(struct fake_home *fh, u32 lane, u32 gfn, u32 nr,
 	     enum dcm_hint what);
 /* dcm_settle(), until @ticks from now. */
+int fh_to_donors(struct fake_home *fh, u32 lane, u64 *gfn, u64 end, bool keep,
+		 u64 ticks);
 int fh_to_donor(struct fake_home *fh, u32 lane, u32 gfn, u32 nr, bool keep,
 		u64 ticks);
 int fh_budget(struct fake_home *fh, u64 pages);
