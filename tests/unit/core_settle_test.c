@@ -289,6 +289,70 @@ static void test_busy_now_and_then(void **state)
 	end(fh);
 }
 
+static struct {
+	u32 gfn;
+	bool waits;
+	u64 since, longest; /* ticks */
+	u32 done, waited;
+} guest;
+
+static void guest_writes(void *arg)
+{
+	struct fake_home *fh = home;
+	int flags;
+
+	give(arg);
+	if (!guest.waits) {
+		guest.gfn = FROM + guest.gfn * 5 % NR;
+		guest.since = fh->tick;
+	}
+	flags = fh_write(fh, guest.gfn, false);
+	guest.waits = flags != FH_OK;
+	if (guest.waits) {
+		fh_fault(fh, 1, guest.gfn, (u32)flags);
+		return;
+	}
+	guest.longest = max(guest.longest, fh->tick - guest.since);
+	guest.waited += fh->tick > guest.since;
+	guest.gfn = ++guest.done;
+}
+
+/* Whoever writes to pages while they are copied waits for one WRITE at most. */
+static void cleaned_under_writes(u64 block)
+{
+	struct fh_config cfg = calm();
+	struct fake_home *fh;
+	u64 begin;
+
+	cfg.nr_lanes = 2;
+	cfg.budget = 512;
+	cfg.max_delay = 100;
+	fh = world_with_slabs(cfg);
+	tune(fh, "largest_block", block);
+	tune(fh, "writebacks", 2);
+	memset(&guest, 0, sizeof(guest));
+	for (u32 i = 0; i < NR; i++)
+		put(fh, FROM + i);
+	fh->cfg.idle = guest_writes;
+	begin = fh->tick;
+	assert_int_equal(fh_to_donor(fh, 0, FROM, NR, true, LONG), 0);
+	fh->cfg.idle = give;
+	/* that was not over soon, and some did wait */
+	assert_true(fh->tick - begin > 4ul * cfg.max_delay);
+	assert_true(guest.done > 16 && guest.waited > 4);
+	/* and the look that finds it done */
+	assert_true(guest.longest <= cfg.max_delay + 4);
+	end(fh);
+}
+
+/* [VGC-D-21] */
+static void test_accesses_go_on(void **state)
+{
+	(void)state;
+	cleaned_under_writes(4096);
+	cleaned_under_writes(65536);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -300,6 +364,7 @@ int main(void)
 		cmocka_unit_test(test_no_slab),
 		cmocka_unit_test(test_pinned),
 		cmocka_unit_test(test_busy_now_and_then),
+		cmocka_unit_test(test_accesses_go_on),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
