@@ -191,8 +191,14 @@ static uint32_t pages(struct local *gc, const struct job *j, enum pages_do what,
 	case PAGES_SETTLE:
 		status = ops->settle(gc->home.priv, at, regions * size,
 				     what == PAGES_CLEAN, j->expires_ms);
-		if (status == VIRTIO_GC_DONOR_LOST)
-			gc->reply->done.at = htole64(first * size);
+		if (status != VIRTIO_GC_DONOR_LOST)
+			return status;
+		gc->reply->done.at = htole64(first * size);
+		if (regions == 1)
+			return status;
+		/* One of them; those before it are settled. */
+		for (status = VIRTIO_GC_OK; regions-- && !status; first++)
+			status = pages(gc, j, what, first, 1);
 		return status;
 	case PAGES_DISCARD:
 		break;
