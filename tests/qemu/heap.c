@@ -14,7 +14,11 @@
 
 #include "heap.h"
 
-#define ADDRESS		(1ull << 30)	/* free in every kind of program */
+/*
+ * Free in every kind of program, and below 4 GiB: malloc()'s break begins up to
+ * 1 GiB after one that is not position independent.
+ */
+#define ADDRESS		(3ull << 30)
 #define OPAQUES_MAX	1024u
 #define ANSWER_MS	60000	/* whatever its deadline, it hangs */
 

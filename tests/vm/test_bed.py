@@ -178,8 +178,11 @@ def test_a_kernel_that_dies_is_noticed(new_bed: NewBed) -> None:
     assert not bed.running()
 
 
+# Whoever runs these in the background of a shell has them ignore SIGINT.
 OWNER = """
+import signal
 from tests.vm.bed import Bed, Spec
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with Bed(Spec(memory_mib=512, guest=False)) as bed:
     print(bed.pid, bed._dir, flush=True)
     bed.run("sleep 4715", 600)
@@ -202,7 +205,10 @@ def test_an_l1_ends_with_whoever_started_it(number: signal.Signals, short_tmp: P
         pid, folder = owner.stdout.readline().split()
         assert Path(f"/proc/{pid}/comm").read_text().startswith("qemu-system")
         owner.send_signal(number)
-        owner.wait(60)
+        try:
+            owner.wait(60)
+        finally:
+            owner.kill()
     deadline = time.monotonic() + 30
     while Path(f"/proc/{pid}").exists():
         assert time.monotonic() < deadline, "QEMU is still there"
