@@ -580,7 +580,8 @@ bool dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr);
  *
  * Return: 0, -ETIMEDOUT, -EINTR (ops->relax()), -EBUSY: a page is in use, by I/O
  * or by a fault that is about to map it; while accesses go on there is nearly
- * always one, another each time: go on from @gfn. -EIO: one is lost.
+ * always one, another each time: go on from @gfn. -EIO: one is lost. The page
+ * that is why is in the block at @gfn.
  */
 int dcm_settle(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep,
 	       u64 until_ns);

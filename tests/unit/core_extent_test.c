@@ -375,6 +375,29 @@ static void test_pull_against_writeback(void **state)
 	}
 }
 
+/* What is settled is on its way: yet the page that is lost is named, no other. */
+static void test_settling_names_what_is_lost(void **state)
+{
+	struct fh_config cfg = calm();
+	struct fake_home *fh;
+	u64 at = 0;
+	u32 i;
+
+	(void)state;
+	cfg.max_delay = 50;
+	fh = filled(cfg);
+	for (i = 64; i < 128; i++)
+		put(fh, i);
+	push_out(fh, 64, 64);
+	assert_true(lose(fh, 1, slab_of(fh, 1)) > 0);
+	for (i = 0; i < 64; i++)
+		put(fh, i);
+	assert_int_equal(fh_to_donors(fh, 0, &at, 128, true, 1000000000ull),
+			 -EIO);
+	assert_int_equal(at, 64);
+	end(fh);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -387,6 +410,7 @@ int main(void)
 		cmocka_unit_test(test_destination_dies),
 		cmocka_unit_test(test_source_dies),
 		cmocka_unit_test(test_pull_against_writeback),
+		cmocka_unit_test(test_settling_names_what_is_lost),
 	};
 
 	return cmocka_run_group_tests_name("core_extent", tests, NULL, NULL);
