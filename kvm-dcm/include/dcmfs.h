@@ -23,7 +23,7 @@
 #define DCMFS_NAME_MAX 32
 #define DCMFS_NOTE_MAX 512
 #define DCMFS_DONORS_MAX 64
-#define DCMFS_VERSION 3
+#define DCMFS_VERSION 4
 #define DCMFS_LIMIT_MAX_MS 60000
 
 /**
@@ -223,6 +223,8 @@ struct dcmfs_wanted {
  * EBUSY: a page stays in use by I/O; EIO: one is lost; ENOMEM: no memory for
  * descriptors; EINTR: killed. In all these cases it is done in part. It takes
  * memory that is the caller's for pages that had no descriptors, and slabs.
+ * Then @first and @pages are what is left, so that it can be gone on with; for
+ * EIO, EBUSY and ETIMEDOUT the page that is why is among the first 16 of them.
  *
  * HINT: DIRECT: keep them in this host as far as a quarter of the budget goes;
  * NORMAL: no longer; COLD: they leave first. What was never used is passed over.
@@ -255,7 +257,7 @@ struct dcmfs_range {
 #define DCMFS_IOC_PAIR _IOWR(0xDC, 0x0A, struct dcmfs_pair)
 #define DCMFS_IOC_ACTIVITY _IOWR(0xDC, 0x09, struct dcmfs_activity)
 #define DCMFS_IOC_HOLD _IOW(0xDC, 0x0D, struct dcmfs_range)
-#define DCMFS_IOC_SETTLE _IOW(0xDC, 0x0E, struct dcmfs_range)
+#define DCMFS_IOC_SETTLE _IOWR(0xDC, 0x0E, struct dcmfs_range)
 #define DCMFS_IOC_HINT _IOW(0xDC, 0x0F, struct dcmfs_range)
 
 #endif /* DCMFS_H */

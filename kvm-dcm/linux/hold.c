@@ -190,11 +190,11 @@ static int settle_step(struct dcmfs_vm *vm, u64 *gfn, u64 end, bool keep,
 /**
  * dcmfs_settle() - slabs have a range as it is
  * @vm: whose
- * @r: which, and how
+ * @r: which, and how; then what is left of it, if it is not wrong
  *
  * Return: 0, or a negative errno; see struct dcmfs_range.
  */
-int dcmfs_settle(struct dcmfs_vm *vm, const struct dcmfs_range *r)
+int dcmfs_settle(struct dcmfs_vm *vm, struct dcmfs_range *r)
 {
 	u64 until = ktime_get_ns() + (u64)r->limit_ms * NSEC_PER_MSEC;
 	bool keep = r->flags & DCMFS_SETTLE_KEEP;
@@ -208,6 +208,9 @@ int dcmfs_settle(struct dcmfs_vm *vm, const struct dcmfs_range *r)
 		u64 from = gfn, to = from - from % STEP_PAGES + STEP_PAGES;
 		int err = settle_step(vm, &gfn, min(end, to), keep, until);
 
+		/* Smaller blocks are done; once more costs little. */
+		r->first = round_down(gfn, DCM_BLOCK_MAX);
+		r->pages = end - r->first;
 		if (gfn != from)
 			tries = 0;
 		if (!err) {

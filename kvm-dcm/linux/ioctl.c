@@ -166,6 +166,7 @@ static long ioc_range(struct dcmfs_vm *vm, const struct file *file,
 		      unsigned int cmd, void __user *arg)
 {
 	struct dcmfs_range r;
+	int err;
 
 	if (copy_from_user(&r, arg, sizeof(r)))
 		return -EFAULT;
@@ -173,7 +174,9 @@ static long ioc_range(struct dcmfs_vm *vm, const struct file *file,
 	case DCMFS_IOC_HOLD:
 		return dcmfs_hold(vm, file, &r);
 	case DCMFS_IOC_SETTLE:
-		return dcmfs_settle(vm, &r);
+		err = dcmfs_settle(vm, &r);
+		/* What is left; that of a wrong request is as it was. */
+		return copy_to_user(arg, &r, sizeof(r)) ? -EFAULT : err;
 	default:
 		return dcmfs_hint(vm, &r);
 	}

@@ -17,8 +17,9 @@
  * @hold: accesses to a range wait from now on. Those that came before have been
  *	answered when it returns. Ranges may overlap
  * @release: all go on
- * @settle: a range's donors have all of it. @keep: what is here stays, else
- *	nothing is. @until_ms: on the monotonic clock
+ * @settle: a range's donors have all of it, from @at, which is then the first that
+ *	is not settled, to @end. @keep: what is here stays, else nothing is.
+ *	@until_ms: on the monotonic clock
  * @hint: what a runtime knows of a range's use: enum virtio_gc_hint_what, but
  *	DISCARD
  * @discard: a range reads zero from now on; 0 or a negative errno
@@ -34,7 +35,7 @@
 struct dcm_gc_home_ops {
 	u32 (*hold)(void *home, u64 at, u64 bytes);
 	void (*release)(void *home);
-	u32 (*settle)(void *home, u64 at, u64 bytes, bool keep, u64 until_ms);
+	u32 (*settle)(void *home, u64 *at, u64 end, bool keep, u64 until_ms);
 	void (*hint)(void *home, u64 at, u64 bytes, u32 what);
 	int (*discard)(void *home, u64 at, u64 bytes);
 	bool (*place)(void *home, u64 at, struct dcm_gc_place_of *place);

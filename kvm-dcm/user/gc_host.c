@@ -4,8 +4,8 @@
  *
  * A request is copied, read whole by dcm_gc_request_read(), as the workers on
  * donors will read it again, and queued for one thread, which does it and
- * answers. Whose pages they are about is gc_home.h's. What is refused takes the same way, so that nobody is called back
- * out of his own call.
+ * answers. Whose pages they are about is gc_home.h's. What is refused takes the
+ * same way, so that nobody is called back out of his own call.
  *
  *	submit -> [waiting] -> thread: expired, cancelled, refused or done
  *	       -> answered()
@@ -177,7 +177,7 @@ static uint32_t pages(struct local *gc, const struct job *j, enum pages_do what,
 	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, j->space);
 	uint64_t size = p->layout.region_bytes, nr = p->bytes / size;
 	const struct dcm_gc_home_ops *ops = gc->home.ops;
-	uint64_t at = p->window + first * size;
+	uint64_t at = p->window + first * size, from = at;
 	uint32_t status;
 
 	if (first >= nr)
@@ -189,16 +189,12 @@ static uint32_t pages(struct local *gc, const struct job *j, enum pages_do what,
 		return ops->hold(gc->home.priv, at, regions * size);
 	case PAGES_CLEAN:
 	case PAGES_SETTLE:
-		status = ops->settle(gc->home.priv, at, regions * size,
+		status = ops->settle(gc->home.priv, &at, from + regions * size,
 				     what == PAGES_CLEAN, j->expires_ms);
-		if (status != VIRTIO_GC_DONOR_LOST)
-			return status;
-		gc->reply->done.at = htole64(first * size);
-		if (regions == 1)
-			return status;
-		/* One of them; those before it are settled. */
-		for (status = VIRTIO_GC_OK; regions-- && !status; first++)
-			status = pages(gc, j, what, first, 1);
+		/* the region that lost content */
+		if (status == VIRTIO_GC_DONOR_LOST)
+			gc->reply->done.at =
+				htole64((at - p->window) / size * size);
 		return status;
 	case PAGES_DISCARD:
 		break;

@@ -102,17 +102,17 @@ static void paged_release(void *home)
  * Under the discard lane's lock. A page in use by I/O can't be taken out; most
  * are for a moment only (the kernel looks at them), so that is waited for.
  */
-static int settle(struct dcm_pager *pg, u64 gfn, u64 nr, bool keep,
+static int settle(struct dcm_pager *pg, u64 *gfn, u64 end, bool keep,
 		  u64 until_ns)
 {
 	struct dcm_pg_lane *l = &pg->lane[pg->nr_fault + 1];
-	u64 end = gfn + nr, from;
 	int err, tries = 0;
+	u64 from;
 
 	for (;;) {
-		from = gfn;
-		err = dcm_settle(l->core, &gfn, end, keep, until_ns);
-		if (gfn != from)
+		from = *gfn;
+		err = dcm_settle(l->core, gfn, end, keep, until_ns);
+		if (*gfn != from)
 			tries = 0;
 		if (err != -EBUSY || tries++ == BUSY_TRIES ||
 		    dcm_now_ns() >= until_ns)
@@ -121,12 +121,12 @@ static int settle(struct dcm_pager *pg, u64 gfn, u64 nr, bool keep,
 	}
 }
 
-static u32 paged_settle(void *home, u64 at, u64 bytes, bool keep, u64 until_ms)
+static u32 paged_settle(void *home, u64 *at, u64 to, bool keep, u64 until_ms)
 {
 	const struct paged *p = home;
 	struct dcm_pager *pg = p->pg;
 	struct dcm_pg_lane *l = &pg->lane[pg->nr_fault + 1];
-	u64 va = p->base + at, end = va + bytes, len, gfn, i;
+	u64 va = p->base + *at, end = p->base + to, len, gfn, from, i;
 	int err = 0;
 
 	pthread_mutex_lock(&pg->discard_lock);
@@ -136,10 +136,12 @@ static u32 paged_settle(void *home, u64 at, u64 bytes, bool keep, u64 until_ms)
 		     i += DCM_CHUNK_PAGES)
 			__atomic_store_n(&pg->guest.used[i >> DCM_CHUNK_SHIFT],
 					 1, __ATOMIC_SEQ_CST);
-		err = settle(pg, gfn, len >> DCM_PAGE_SHIFT, keep,
+		from = gfn;
+		err = settle(pg, &gfn, from + (len >> DCM_PAGE_SHIFT), keep,
 			     until_ms * 1000000);
-		va += len;
+		va += (gfn - from) << DCM_PAGE_SHIFT;
 	}
+	*at = err ? va - p->base : to;
 	while (dcm_poll(l->core))
 		;
 	dcm_frames_drop(l);

@@ -95,12 +95,11 @@ static u64 clock_ms(void)
 }
 
 static int range(const struct hostd_gc *g, unsigned long cmd, u64 at, u64 bytes,
-		 u32 flags, u32 limit_ms)
+		 u32 flags)
 {
 	struct dcmfs_range r = { .first = at / 4096,
 				 .pages = bytes / 4096,
-				 .flags = flags,
-				 .limit_ms = limit_ms };
+				 .flags = flags };
 
 	return ioctl(g->f->fd, cmd, &r) ? errno : 0;
 }
@@ -123,25 +122,30 @@ static u32 status_of(int err)
 
 static u32 home_hold(void *home, u64 at, u64 bytes)
 {
-	return status_of(range(home, DCMFS_IOC_HOLD, at, bytes, 0, 0));
+	return status_of(range(home, DCMFS_IOC_HOLD, at, bytes, 0));
 }
 
 static void home_release(void *home)
 {
-	range(home, DCMFS_IOC_HOLD, 0, 0, 0, 0);
+	range(home, DCMFS_IOC_HOLD, 0, 0, 0);
 }
 
-static u32 home_settle(void *home, u64 at, u64 bytes, bool keep, u64 until_ms)
+static u32 home_settle(void *home, u64 *at, u64 end, bool keep, u64 until_ms)
 {
 	struct hostd_gc *g = home;
+	struct dcmfs_range r = { .first = *at / 4096,
+				 .pages = (end - *at) / 4096,
+				 .flags = keep ? DCMFS_SETTLE_KEEP : 0 };
 	int err = ETIMEDOUT;
 	u64 now;
 
+	/* What a slice has settled the next one does not look at again. */
 	while (err == ETIMEDOUT && (now = clock_ms()) < until_ms &&
-	       !__atomic_load_n(&g->ending, __ATOMIC_RELAXED))
-		err = range(g, DCMFS_IOC_SETTLE, at, bytes,
-			    keep ? DCMFS_SETTLE_KEEP : 0,
-			    (u32)min(until_ms - now, (u64)SLICE_MS));
+	       !__atomic_load_n(&g->ending, __ATOMIC_RELAXED)) {
+		r.limit_ms = (u32)min(until_ms - now, (u64)SLICE_MS);
+		err = ioctl(g->f->fd, DCMFS_IOC_SETTLE, &r) ? errno : 0;
+	}
+	*at = err ? r.first * 4096 : end;
 	return status_of(err);
 }
 
@@ -153,7 +157,7 @@ static void home_hint(void *home, u64 at, u64 bytes, u32 what)
 		[VIRTIO_GC_HINT_COLD] = DCMFS_HINT_COLD,
 	};
 
-	range(home, DCMFS_IOC_HINT, at, bytes, hints[what], 0);
+	range(home, DCMFS_IOC_HINT, at, bytes, hints[what]);
 }
 
 static int home_discard(void *home, u64 at, u64 bytes)

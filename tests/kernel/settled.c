@@ -302,6 +302,17 @@ static void holders(void)
 	printf("holders: right\n");
 }
 
+/* What is not settled is what is left, from the page that is why. */
+static void left_over(int file, int err, uint64_t first, uint32_t limit_ms)
+{
+	struct dcmfs_range r = { .pages = PAGES, .limit_ms = limit_ms };
+	int said = ioctl(file, DCMFS_IOC_SETTLE, &r) ? errno : 0;
+
+	if (said != err || r.first != first || r.pages != PAGES - first)
+		fail("settling all: %s, left are %ju pages from %ju on",
+		     strerror(said), (uintmax_t)r.pages, (uintmax_t)r.first);
+}
+
 /* No slab is to be had: a time's end, and a killed process's. */
 static void no_slabs(void)
 {
@@ -312,6 +323,7 @@ static void no_slabs(void)
 	m[0] = 1;
 	if (range(file, DCMFS_IOC_SETTLE, 0, BLOCK, 0, 50) != ETIMEDOUT)
 		fail("settled without a slab");
+	left_over(file, ETIMEDOUT, 0, 50);
 	pid = fork();
 	if (!pid) {
 		range(file, DCMFS_IOC_SETTLE, 0, PAGES, 0, DCMFS_LIMIT_MAX_MS);
@@ -440,6 +452,21 @@ static void refused(void)
 	printf("refused: right\n");
 }
 
+/* The server has ended: what is asked of it does not come. */
+static void lost(void)
+{
+	uint64_t extent = c.info.extent_pages;
+
+	settle(0, PAGES, false);
+	control_lose(&c, 3);
+	/* What is written back before it takes its time. */
+	for (uint32_t p = 0; p < 3 * extent; p++)
+		put(p, 8);
+	left_over(fd, EIO, 3 * extent, LIMIT_MS);
+	left_over(fd, EIO, 3 * extent, LIMIT_MS);
+	printf("lost: right\n");
+}
+
 /* settled DIR */
 int settled(int argc, char **argv)
 {
@@ -467,5 +494,6 @@ int settled(int argc, char **argv)
 	refused();
 	stop = true;
 	pthread_join(server, NULL);
+	lost();
 	return 0;
 }
