@@ -28,7 +28,6 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -120,29 +119,6 @@ static void append(struct sent **list, struct sent *s)
 
 /* ---- the socket ---- */
 
-/* @fd: goes with it, if not -1. 0 or -errno. */
-static int say_on(int sock, const struct dcm_gc_say *s, const void *more,
-		  size_t bytes, int fd)
-{
-	union {
-		struct cmsghdr head;
-		char room[CMSG_SPACE(sizeof(int))];
-	} control = { 0 };
-	struct iovec iov[] = { { (void *)s, sizeof(*s) },
-			       { (void *)more, bytes } };
-	struct msghdr m = { .msg_iov = iov, .msg_iovlen = 2 };
-
-	if (fd >= 0) {
-		control.head.cmsg_level = SOL_SOCKET;
-		control.head.cmsg_type = SCM_RIGHTS;
-		control.head.cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
-		m.msg_control = &control;
-		m.msg_controllen = sizeof(control.room);
-	}
-	return sendmsg(sock, &m, MSG_NOSIGNAL) < 0 ? -errno : 0;
-}
-
 /* The next message, of @kind or why not; its payload's bytes or -errno. */
 static ssize_t expect(struct remote *r, int sock, u32 kind, char *err,
 		      size_t len)
@@ -167,7 +143,7 @@ static ssize_t expect(struct remote *r, int sock, u32 kind, char *err,
 static int tell_again(struct remote *r, int sock)
 {
 	struct dcm_gc_say s = { .kind = DCM_GC_SAY_START, .value = r->agreed };
-	int err = r->agreed ? say_on(sock, &s, NULL, 0, -1) : 0;
+	int err = r->agreed ? dcm_gc_say(sock, &s, NULL, 0, -1) : 0;
 	u32 i;
 
 	s = (struct dcm_gc_say){ .kind = DCM_GC_SAY_REQUEST,
@@ -180,7 +156,7 @@ static int tell_again(struct remote *r, int sock)
 				(void *)((struct dcm_gc_say *)r->buf + 1);
 			ssize_t n;
 
-			err = say_on(sock, &s, t->raw, t->bytes, -1);
+			err = dcm_gc_say(sock, &s, t->raw, t->bytes, -1);
 			if (err)
 				break;
 			n = expect(r, sock, DCM_GC_SAY_ANSWER, NULL, 0);
@@ -211,7 +187,7 @@ static int meet(struct remote *r, char *err, size_t len)
 	}
 	setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 	setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-	rc = say_on(sock, &s, NULL, 0, r->file);
+	rc = dcm_gc_say(sock, &s, NULL, 0, r->file);
 	if (rc)
 		goto fail;
 	n = expect(r, sock, DCM_GC_SAY_WELCOME, err, len);
@@ -468,7 +444,7 @@ static void remote_config(struct dcm_gc_host *gc, struct virtio_gc_config *c)
 static void send_or_lose(struct remote *r, const struct dcm_gc_say *s,
 			 const void *more, size_t bytes)
 {
-	if (r->sock >= 0 && say_on(r->sock, s, more, bytes, -1))
+	if (r->sock >= 0 && dcm_gc_say(r->sock, s, more, bytes, -1))
 		shutdown(r->sock, SHUT_RDWR);
 	wake(r);
 }

@@ -20,6 +20,8 @@
 #ifndef DCM_GC_SAY_H
 #define DCM_GC_SAY_H
 
+#include <stddef.h>
+
 #include "../core/wire_format.h"
 
 #define DCM_GC_SAY_VERSION	1u
@@ -46,5 +48,16 @@ struct dcm_gc_say {
 	__u64 token;
 	__u64 value;
 };
+
+/**
+ * dcm_gc_say() - send a message
+ * @sock: the socket; blocks as that does
+ * @more: what follows @s: @bytes of it
+ * @fd: goes with it; -1: none does
+ *
+ * Return: 0, or -errno: nothing of it was sent.
+ */
+int dcm_gc_say(int sock, const struct dcm_gc_say *s, const void *more,
+	       size_t bytes, int fd);
 
 #endif /* DCM_GC_SAY_H */

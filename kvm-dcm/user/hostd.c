@@ -358,7 +358,7 @@ int main(int argc, char **argv)
 			close(ready_fd);
 		}
 		status = serve(&h, signals);
-		hostd_status_stop(&h, status_path);
+		hostd_unlisten(&h.status, status_path);
 		hostd_gc_end(&h, gc_path);
 	}
 	while (h.files)

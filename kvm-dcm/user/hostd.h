@@ -187,8 +187,8 @@ void hostd_links_look(struct hostd_file *f);
 /* hostd_status.c */
 void hostd_status_start(struct hostd *h, const char *path);
 void hostd_status_tell(const struct hostd *h);
-void hostd_status_stop(struct hostd *h, const char *path);
 int hostd_listen(const char *path, int type, mode_t mode, u32 backlog);
+void hostd_unlisten(int *fd, const char *path);
 
 /* hostd_gc.c */
 void hostd_gc_start(struct hostd *h, const char *path);

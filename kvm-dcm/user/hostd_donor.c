@@ -19,29 +19,34 @@
 
 #include "hostd.h"
 
-static const struct dcm_host_donor *
-configured(const struct hostd *h, const struct dcm_host_donor *d, bool *drain)
+static bool configured(const struct hostd *h, const struct dcm_host_donor *d)
 {
 	u32 i;
 
-	for (i = 0; i < h->cfg.nr_donors; i++) {
-		if (!hostd_donor_same(&h->cfg.donor[i], d))
-			continue;
-		*drain = h->cfg.drained >> i & 1;
-		return &h->cfg.donor[i];
-	}
-	return NULL;
+	for (i = 0; i < h->cfg.nr_donors; i++)
+		if (hostd_donor_same(&h->cfg.donor[i], d))
+			return true;
+	return false;
+}
+
+static void used(const struct dcm_ctl_status *st, u32 i,
+		 struct dcm_host_donor *d)
+{
+	memcpy(d->name, st->donor[i].name, sizeof(d->name));
+	memcpy(d->address, st->donor[i].address, sizeof(d->address));
 }
 
 static bool known(const struct dcm_ctl_status *st,
 		  const struct dcm_host_donor *d)
 {
+	struct dcm_host_donor other;
 	u32 i;
 
-	for (i = 0; i < st->nr_donors; i++)
-		if (!strcmp(st->donor[i].name, d->name) &&
-		    !strcmp(st->donor[i].address, d->address))
+	for (i = 0; i < st->nr_donors; i++) {
+		used(st, i, &other);
+		if (hostd_donor_same(&other, d))
 			return true;
+	}
 	return false;
 }
 
@@ -66,25 +71,24 @@ void hostd_donors_apply(const struct hostd *h, struct hostd_file *f)
 {
 	struct dcm_ctl_status *st = calloc(1, sizeof(*st));
 	struct dcm_host_donor d;
-	bool drain;
 	u32 i;
 
 	if (!st)
 		return;
 	dcm_ctl_status(f->ctl, st);
 	for (i = 0; i < st->nr_donors; i++) {
-		memcpy(d.name, st->donor[i].name, sizeof(d.name));
-		memcpy(d.address, st->donor[i].address, sizeof(d.address));
-		if (!configured(h, &d, &drain))
+		used(st, i, &d);
+		if (!configured(h, &d))
 			say(f, &d, dcm_ctl_donor_remove(f->ctl, d.name));
 	}
 	for (i = 0; i < h->cfg.nr_donors; i++) {
 		d = h->cfg.donor[i];
-		drain = h->cfg.drained >> i & 1;
 		/* looked up only if it is new: that may take long */
 		if (!known(st, &d))
 			say(f, &d, dcm_ctl_donor_add(f->ctl, &d));
-		say(f, &d, dcm_ctl_donor_drain(f->ctl, d.name, drain));
+		say(f, &d,
+		    dcm_ctl_donor_drain(f->ctl, d.name,
+					       h->cfg.drained >> i & 1));
 	}
 	free(st);
 }

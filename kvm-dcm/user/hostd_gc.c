@@ -79,11 +79,7 @@ struct asked {
 static void say(struct hostd_gc *g, const struct dcm_gc_say *s,
 		const void *more, size_t bytes)
 {
-	struct iovec iov[] = { { (void *)s, sizeof(*s) },
-			       { (void *)more, bytes } };
-	struct msghdr m = { .msg_iov = iov, .msg_iovlen = 2 };
-
-	if (sendmsg(g->sock, &m, MSG_NOSIGNAL) < 0)
+	if (dcm_gc_say(g->sock, s, more, bytes, -1))
 		shutdown(g->sock, SHUT_RDWR);
 }
 
@@ -337,12 +333,9 @@ void hostd_gc_reap(struct hostd *h)
 static void refuse(int sock, const char *why)
 {
 	const struct dcm_gc_say s = { .kind = DCM_GC_SAY_REFUSED };
-	struct iovec iov[] = { { (void *)&s, sizeof(s) },
-			       { (void *)why, strlen(why) } };
-	struct msghdr m = { .msg_iov = iov, .msg_iovlen = 2 };
 
-	/* It has not been sent anything: there is room, or it is gone. */
-	if (sendmsg(sock, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+	/* It has not been sent anything: there is room, or it is gone. It does not block. */
+	if (dcm_gc_say(sock, &s, why, strlen(why), -1))
 		dcm_log(DCM_LOG_DEBUG, "garbage collection refused: %s", why);
 	close(sock);
 }
@@ -498,9 +491,5 @@ void hostd_gc_end(struct hostd *h, const char *path)
 {
 	while (h->nr_hello)
 		close(h->hello[--h->nr_hello].sock);
-	if (h->gc < 0)
-		return;
-	close(h->gc);
-	unlink(path);
-	h->gc = -1;
+	hostd_unlisten(&h->gc, path);
 }

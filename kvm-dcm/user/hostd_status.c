@@ -219,6 +219,16 @@ int hostd_listen(const char *path, int type, mode_t mode, u32 backlog)
 	return -1;
 }
 
+/** hostd_unlisten() - its end; @fd may be -1, and is then */
+void hostd_unlisten(int *fd, const char *path)
+{
+	if (*fd < 0)
+		return;
+	close(*fd);
+	unlink(path);
+	*fd = -1;
+}
+
 /**
  * hostd_status_start() - listen
  * @h: its @status is the socket, or stays -1
@@ -231,13 +241,4 @@ void hostd_status_start(struct hostd *h, const char *path)
 		dcm_log(DCM_LOG_WARNING,
 			"%s: %s: nobody can ask for the status", path,
 			strerror(errno));
-}
-
-void hostd_status_stop(struct hostd *h, const char *path)
-{
-	if (h->status < 0)
-		return;
-	close(h->status);
-	unlink(path);
-	h->status = -1;
 }

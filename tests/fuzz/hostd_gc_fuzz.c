@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/user/hostd_gc.c kvm-dcm/user/gc_host.c kvm-dcm/user/gc_api.c kvm-dcm/user/gc_space.c kvm-dcm/user/inside.c kvm-dcm/user/log.c donor-daemon/gc/request.c */
+/* links: kvm-dcm/user/hostd_gc.c kvm-dcm/user/gc_say.c kvm-dcm/user/gc_host.c kvm-dcm/user/gc_api.c kvm-dcm/user/gc_space.c kvm-dcm/user/inside.c kvm-dcm/user/log.c donor-daemon/gc/request.c */
 /*
  * hostd_gc_fuzz.c - libFuzzer on what a virtio-gc device says to dcm-hostd
  *
@@ -41,6 +41,12 @@ static void must(int ok)
 }
 
 /* ---- what of dcm-hostd is not here ---- */
+
+void hostd_unlisten(int *fd, const char *path)
+{
+	(void)fd;
+	(void)path;
+}
 
 u64 hostd_now_ns(void)
 {
@@ -90,26 +96,6 @@ int dcm_pager_discard(struct dcm_pager *p, void *addr, size_t bytes)
 }
 
 /* ---- the device ---- */
-
-static void hello(int sock, const struct dcm_gc_say *s, int fd)
-{
-	union {
-		struct cmsghdr head;
-		char room[CMSG_SPACE(sizeof(int))];
-	} control = { 0 };
-	struct iovec iov = { (void *)s, sizeof(*s) };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
-
-	if (fd >= 0) {
-		control.head.cmsg_level = SOL_SOCKET;
-		control.head.cmsg_type = SCM_RIGHTS;
-		control.head.cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
-		m.msg_control = &control;
-		m.msg_controllen = sizeof(control.room);
-	}
-	must(sendmsg(sock, &m, MSG_NOSIGNAL) == sizeof(*s));
-}
 
 /* Answers, for as long as there are any. */
 static void drain(int sock)
@@ -172,7 +158,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	must(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, pair));
 	/* mostly the right one */
 	s.value += *data >> 5 == 7;
-	hello(pair[0], &s, fds[*data & 4 ? *data & 3 : 0]);
+	must(!dcm_gc_say(pair[0], &s, NULL, 0, fds[*data & 4 ? *data & 3 : 0]));
 	data++;
 	h.hello[0] = (struct hostd_hello){ pair[1], hostd_now_ns() };
 	h.nr_hello = 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/user/gc_remote.c kvm-dcm/user/gc_api.c kvm-dcm/user/inside.c kvm-dcm/user/log.c */
+/* links: kvm-dcm/user/gc_remote.c kvm-dcm/user/gc_say.c kvm-dcm/user/gc_api.c kvm-dcm/user/inside.c kvm-dcm/user/log.c */
 /*
  * gc_remote_test.c - a virtio-gc device whose requests are done by dcm-hostd
  *
@@ -140,11 +140,8 @@ static void say(int sock, uint32_t kind, uint64_t token, uint64_t value,
 		const void *more, size_t bytes)
 {
 	struct dcm_gc_say s = { .kind = kind, .token = token, .value = value };
-	struct iovec iov[] = { { &s, sizeof(s) }, { (void *)more, bytes } };
-	struct msghdr m = { .msg_iov = iov, .msg_iovlen = 2 };
 
-	assert_int_equal(sendmsg(sock, &m, MSG_NOSIGNAL),
-			 (ssize_t)(sizeof(s) + bytes));
+	assert_int_equal(dcm_gc_say(sock, &s, more, bytes, -1), 0);
 }
 
 static void say_done(int sock, uint64_t token, uint32_t status)
