@@ -187,6 +187,11 @@ class Bed:
         self.close()
 
     @property
+    def initrd_path(self) -> Path:
+        """L1's; there once it was started."""
+        return self._dir / "initrd.img"
+
+    @property
     def console_path(self) -> Path:
         return (self.keep or self._dir) / "console.log"
 
@@ -217,7 +222,7 @@ class Bed:
         cmd += ["-cpu", cpu, "-smp", str(spec.cpus), "-m", f"{spec.memory_mib}M"]
         cmd += ["-nodefaults", "-display", "none", "-no-reboot"]
         cmd += ["-kernel", str(spec.kernel or self.image.folder / "vmlinuz")]
-        cmd += ["-initrd", str(d / "initrd.img")]
+        cmd += ["-initrd", str(self.initrd_path)]
         append = f"console=ttyS0 panic=-1 {'bed.shell ' if shell else ''}{spec.append}"
         cmd += ["-append", append.strip()]
         disks = {"root": (self.image.folder / "root.img", "snapshot=on")}
@@ -275,7 +280,7 @@ class Bed:
             check=True,
         ).stdout
         first = (self.image.folder / "initrd.img").read_bytes()
-        (self._dir / "initrd.img").write_bytes(first + ours)
+        self.initrd_path.write_bytes(first + ours)
         shutil.rmtree(tree)
 
     def _connect(self, name: str) -> socket.socket:
