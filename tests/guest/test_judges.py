@@ -15,7 +15,7 @@ import pytest
 
 from tests.guest import workload
 from tests.guest.paged import MIB, Pager, PagerError, Sampler, resident
-from tests.guest.vmharness import find_complaints
+from tests.guest.vmharness import GuestGone, Qmp, find_complaints
 
 STRESS = """\
 stress-ng: metrc: [513] vm                {ops}      4.09      6.23      1.52      9521.35
@@ -144,3 +144,13 @@ def test_too_much_direct_memory_is_seen(pager: Pager) -> None:
 def test_a_pager_that_is_gone_is_an_error(short_tmp: Path) -> None:
     with pytest.raises(PagerError, match="no answer"):
         Pager(short_tmp / "none.sock").status()
+
+
+def test_a_qemu_that_dies_at_its_greeting_leaves_no_socket() -> None:
+    """The next test was blamed for it, when that was looked at."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        theirs.shutdown(socket.SHUT_RDWR)
+        with pytest.raises((GuestGone, OSError)):
+            Qmp(ours)
+    assert ours.fileno() == -1

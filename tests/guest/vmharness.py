@@ -139,8 +139,12 @@ class Qmp:
         self._sock = sock
         self._sock.settimeout(timeout)
         self._file = self._sock.makefile("rw", encoding="utf-8", newline="\n")
-        self._file.readline()  # the greeting
-        self.command("qmp_capabilities")
+        try:
+            self._file.readline()  # the greeting
+            self.command("qmp_capabilities")
+        except BaseException:
+            self.close()
+            raise
 
     def command(self, name: str, **arguments: Any) -> Any:
         message: dict[str, Any] = {"execute": name}
