@@ -16,7 +16,7 @@ from dcmctl.units import PAGE, format_size
 MOUNTS = Path("/proc/self/mounts")
 DEBUG = Path("/sys/kernel/debug/kvm-dcm")
 FILESYSTEMS = Path("/proc/filesystems")
-VERSION = 3
+VERSION = 4
 FOLDER = "libvirt"  # on the mount: what is in it is the hook's
 
 _INFO = struct.Struct("=II11Q32x")
@@ -110,16 +110,19 @@ def info(path: Path | int) -> Info:
     )
 
 
-def counters(path: Path) -> dict[str, int]:
-    """Of a file, as the kernel counts them; root's, where debugfs is mounted."""
+def stats(path: Path) -> dict[str, int]:
+    """Of a file, as the kernel counts; root's, where debugfs is mounted.
+
+    Counters by the core's names; "latency fault p50" and the like, in ns.
+    """
     at = path.stat()
     name = f"{os.major(at.st_dev)}:{os.minor(at.st_dev)}-{at.st_ino}"
     text = (DEBUG / name / "stats").read_bytes()[: 1 << 16].decode()
     found: dict[str, int] = {}
     for line in text.splitlines():
         words = line.split()
-        if len(words) == 2 and words[1].isdigit():
-            found[words[0]] = int(words[1])
+        if len(words) > 1 and words[-1].isdigit():
+            found[" ".join(words[:-1])] = int(words[-1])
     return found
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from dcmctl import control, dcmfs, hook, hostd, settings
 from dcmctl.address import Donor as Configured
 from dcmctl.errors import DcmError, reason
-from dcmctl.status import DonorStatus, Fields, Status
+from dcmctl.status import LATENCIES, DonorStatus, Fields, Latency, Status
 
 ASKERS = 8
 # Where VMs do not agree, the worst is told: one VM that has lost a donor matters.
@@ -85,6 +85,7 @@ class Machine:
     uses: tuple[Use, ...]
     status: Status | None  # user pager: all it tells
     counters: dict[str, int] | None  # by the core's names, where they can be read
+    latency: dict[str, Latency] | None  # of "fault", "fetch" and "writeback", as counters
     error: str
 
 
@@ -154,6 +155,11 @@ def _user_vm(vm: control.Vm) -> tuple[Machine, Status | None]:
             uses=uses,
             status=status,
             counters=counters,
+            latency={
+                "fault": status.fault_latency,
+                "fetch": status.fetch_latency,
+                "writeback": status.writeback_latency,
+            },
             error="",
         ),
         status,
@@ -178,6 +184,7 @@ def _silent(name: str, pager: str, path: str, why: str) -> Machine:
         uses=(),
         status=None,
         counters=None,
+        latency=None,
         error=why,
     )
 
@@ -198,10 +205,13 @@ def _kernel_vm(file: hostd.HostFile, names: dict[str, str]) -> Machine:
     uses = tuple(_use(name, d, file.extent_bytes) for d in file.donors)
     info: dcmfs.Info | None = None
     counters: dict[str, int] | None = None
+    latency: dict[str, Latency] | None = None
     why = ""
     try:
         info = dcmfs.info(Path(file.path))
-        counters = dcmfs.counters(Path(file.path))
+        stats = dcmfs.stats(Path(file.path))
+        counters = {key: value for key, value in stats.items() if " " not in key}
+        latency = {kind: Latency.of_stats(stats, kind) for kind in LATENCIES}
     except (DcmError, OSError) as exc:
         why = f"{file.path}: {reason(exc)}"
     return Machine(
@@ -221,6 +231,7 @@ def _kernel_vm(file: hostd.HostFile, names: dict[str, str]) -> Machine:
         uses=uses,
         status=None,
         counters=counters,
+        latency=latency,
         error=why,
     )
 

@@ -173,20 +173,15 @@ def _summary(page: Page, name: str, help_: str, of: Latency, labels: dict[str, s
 
 
 def _vm_latency(page: Page, vm: estate.Machine, labels: dict[str, str]) -> None:
+    for name, help_ in (
+        ("fault", "From the fault to the block installed, since the VM started."),
+        ("fetch", "Of fetches from donors, since the VM started."),
+        ("writeback", "Of write-backs to donors, since the VM started."),
+    ):
+        if vm.latency is not None:
+            _summary(page, name, help_, vm.latency[name], labels)
     if vm.status is None:
         return
-    said = "since the VM started; user pager."
-    _summary(
-        page,
-        "fault",
-        f"From the fault to the block installed, {said}",
-        vm.status.fault_latency,
-        labels,
-    )
-    _summary(page, "fetch", f"Of fetches from donors, {said}", vm.status.fetch_latency, labels)
-    _summary(
-        page, "writeback", f"Of write-backs to donors, {said}", vm.status.writeback_latency, labels
-    )
     page.gauge("dcm_vm_uptime_seconds", "Time since its pager started; user pager.").put(
         vm.status.uptime_s, **labels
     )

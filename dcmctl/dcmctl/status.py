@@ -8,7 +8,7 @@ nothing else in the answer can be believed either.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,6 +76,9 @@ class Fields:
         return list(self._value)
 
 
+LATENCIES = ("fault", "fetch", "writeback")
+
+
 @dataclass(frozen=True)
 class Latency:
     """Percentiles of one kind of operation, in ns, since the VM started."""
@@ -89,6 +92,12 @@ class Latency:
     @classmethod
     def read(cls, fields: Fields) -> Latency:
         return cls(*(fields.number(name) for name in ("p50", "p90", "p99", "p999", "count")))
+
+    @classmethod
+    def of_stats(cls, stats: Mapping[str, int], kind: str) -> Latency:
+        """Of a file of the kernel pager (dcmfs.stats)."""
+        names = ("p50", "p90", "p99", "p999", "count")
+        return cls(*(stats.get(f"latency {kind} {name}", 0) for name in names))
 
 
 @dataclass(frozen=True)

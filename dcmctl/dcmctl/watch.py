@@ -334,7 +334,7 @@ class Watch:
         points = self._points.pop(key, None)
         if points is None:
             points = deque(maxlen=max(2, int(HISTORY_S / self.interval)))
-        latency = vm.status.fault_latency if vm.status and vm.status.fault_latency.count else None
+        latency = vm.latency["fault"] if vm.latency and vm.latency["fault"].count else None
         points.append(
             (
                 round(at, 3),

@@ -43,7 +43,7 @@ function addPoint(look) {
 	if (at < 0 || !charts) return;
 	const vm = look.estate.vms[at];
 	const rates = look.rates[page.chosen];
-	const latency = vm.status?.fault_latency;
+	const latency = vm.latency?.fault;
 	const values = {
 		time: look.estate.time,
 		direct_bytes: vm.direct_bytes,

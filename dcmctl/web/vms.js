@@ -55,7 +55,7 @@ function update(row, { vm, rate, colors }, chosen, changes) {
 	say(indirect.querySelector(".indirect"),
 		[content, by && `lent by ${by}`].filter(Boolean).join(", ") || "-");
 	say(faults.querySelector(".v"), format.count(rate?.faults_per_s));
-	const latency = vm.status?.fault_latency;
+	const latency = vm.latency?.fault;
 	say(p50.querySelector(".v"), format.ns(latency?.p50));
 	say(p99.querySelector(".v"), format.ns(latency?.p99));
 	act.hidden = !changes || vm.budget_bytes === null;

@@ -74,6 +74,8 @@ enum dcm_hist_id {
 	DCM_H_NR
 };
 
+extern const char *const dcm_hist_names[DCM_H_NR];
+
 struct dcm_hist {
 	u64 bucket[DCM_HIST_BUCKETS];
 };

@@ -32,6 +32,12 @@ const char *const dcm_counter_texts[DCM_C_NR] = {
 #undef X
 };
 
+const char *const dcm_hist_names[DCM_H_NR] = {
+	[DCM_H_FAULT] = "fault",
+	[DCM_H_FETCH] = "fetch",
+	[DCM_H_WRITEBACK] = "writeback",
+};
+
 u64 dcm_hist_count(const struct dcm_hist *h)
 {
 	u64 n = 0;

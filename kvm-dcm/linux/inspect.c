@@ -3,8 +3,9 @@
  * inspect.c - looking into a VM, in debugfs
  *
  * One directory for each file, kvm-dcm/SUPERBLOCK-INODE: "stats" has every
- * counter, a line each; "page" shows the descriptor of the page whose number
- * was written to it. Root only, as debugfs is.
+ * counter, a line each, and percentiles of latencies in ns since the file was
+ * made; "page" shows the descriptor of the page whose number was written to it.
+ * Root only, as debugfs is.
  */
 #include <linux/debugfs.h>
 #include <linux/seq_file.h>
@@ -13,14 +14,44 @@
 #include "compat.h"
 #include "dcmfs.h"
 
+/* As libdcm's status names them. */
+static void latencies(struct seq_file *m, const struct dcm_vm *core,
+		      struct dcm_hist *h)
+{
+	static const struct {
+		const char *name;
+		unsigned int bp;
+	} shares[] = {
+		{ "p50", 5000 },
+		{ "p90", 9000 },
+		{ "p99", 9900 },
+		{ "p999", 9990 },
+	};
+	unsigned int i, k;
+
+	for (i = 0; i < DCM_H_NR; i++) {
+		dcm_vm_hist(core, i, h);
+		for (k = 0; k < ARRAY_SIZE(shares); k++)
+			seq_printf(m, "latency %s %s %llu\n", dcm_hist_names[i],
+				   shares[k].name,
+				   dcm_hist_quantile(h, shares[k].bp));
+		seq_printf(m, "latency %s count %llu\n", dcm_hist_names[i],
+			   dcm_hist_count(h));
+	}
+}
+
 static int stats_show(struct seq_file *m, void *v)
 {
 	struct dcmfs_vm *vm = m->private;
 	struct dcm_stats *st = kvmalloc(sizeof(*st), GFP_KERNEL);
+	struct dcm_hist *h = kvmalloc(sizeof(*h), GFP_KERNEL);
 	unsigned int i;
 
-	if (!st)
+	if (!st || !h) {
+		kvfree(st);
+		kvfree(h);
 		return -ENOMEM;
+	}
 	dcm_vm_stats(vm->core, st);
 	seq_printf(m,
 		   "budget %llu\ndirect %llu\ninactive %llu\nwriteback %llu\n",
@@ -32,7 +63,9 @@ static int stats_show(struct seq_file *m, void *v)
 	for (i = 0; i < DCM_T_NR; i++)
 		seq_printf(m, "tunable %s %llu\n", dcm_tunables[i].name,
 			   dcm_tunable_get(vm->core, i));
+	latencies(m, vm->core, h);
 	kvfree(st);
+	kvfree(h);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(stats);

@@ -289,9 +289,8 @@ static json_t *status_json(struct dcm_pager *pg)
 	json_object_set_new(o, "block_mix", mix_json(c));
 	json_object_set_new(o, "prefetch", prefetch_json(c));
 	lat = json_object();
-	json_object_set_new(lat, "fault", hist_json(pg, DCM_H_FAULT));
-	json_object_set_new(lat, "fetch", hist_json(pg, DCM_H_FETCH));
-	json_object_set_new(lat, "writeback", hist_json(pg, DCM_H_WRITEBACK));
+	for (i = 0; i < DCM_H_NR; i++)
+		json_object_set_new(lat, dcm_hist_names[i], hist_json(pg, i));
 	json_object_set_new(o, "latency_ns", lat);
 	put(o, "lost_pages", c[DCM_C_LOST_PAGES]);
 	json_object_set_new(o, "donors", donors_json(pg, &waiting));

@@ -373,7 +373,7 @@ VM = Machine(
     name="vm", pager="user", path="/vm.sock", running=True, pid=7, size_bytes=4096,
     budget_bytes=64 * MIB, min_budget_bytes=4096, direct_bytes=MIB, indirect_bytes=MIB,
     lent_bytes=20, lost_bytes=0, waiting_extents=0, uses=DONOR.uses, status=None,
-    counters=COUNTERS, error="",
+    counters=COUNTERS, latency=None, error="",
 )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from dcmctl import estate, exporter
+from dcmctl.status import LATENCIES, Latency
 
 from tests.dcmctl.paging import MIB, Running, until
 from tests.dcmctl.support import TOP, Cli
@@ -156,7 +157,12 @@ def test_kernel_pagers_are_told_too() -> None:
         name="web1", pager="kernel", path="/mnt/dcm/web1", running=True, pid=None,
         size_bytes=1 << 30, budget_bytes=1 << 28, min_budget_bytes=1 << 20, direct_bytes=1 << 27,
         indirect_bytes=None, lent_bytes=3 << 21, lost_bytes=4096, waiting_extents=2, uses=(use,),
-        status=None, counters={"FAULT_MINOR": 3, "FAULT_CANCEL": 4, "FETCHED_PAGES": 5}, error="",
+        status=None, counters={"FAULT_MINOR": 3, "FAULT_CANCEL": 4, "FETCHED_PAGES": 5},
+        latency={
+            kind: Latency.of_stats({"latency fault count": 2, "latency fault p50": 8000}, kind)
+            for kind in LATENCIES
+        },
+        error="",
     )  # fmt: skip
     donor = estate.Donor(
         name="far", address="tcp:h:1", status=None, configured=True, state="lost",
@@ -172,6 +178,9 @@ def test_kernel_pagers_are_told_too() -> None:
     assert found[f"dcm_vm_extents_unbacked{{{labels}}}"] == 2
     assert found['dcm_host_donor_up{donor="far"}'] == 0
     assert found["dcm_host_hostd_up"] == 1
+    assert found[f'dcm_vm_fault_latency_seconds{{{labels},quantile="0.5"}}'] == 8e-6
+    assert found[f"dcm_vm_fault_latency_seconds_count{{{labels}}}"] == 2
+    assert found[f"dcm_vm_fetch_latency_seconds_count{{{labels}}}"] == 0
     assert f"dcm_vm_indirect_bytes{{{labels}}}" not in found
     assert 'dcm_host_donor_capacity_bytes{donor="far"}' not in found
 
