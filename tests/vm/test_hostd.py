@@ -291,6 +291,10 @@ def test_donors_come_and_go_while_memory_is_used(host: Host) -> None:
     assert 'dcm_vm_lost_bytes{vm="vm",pager="kernel"} 0' in text
     assert re.search(r'dcm_vm_fetched_bytes_total{vm="vm",pager="kernel"} [1-9]', text)
     assert re.search(r'dcm_vm_donor_bytes{vm="vm",pager="kernel",donor="third"} [1-9]', text)
+    for kind in ("fault", "fetch", "writeback"):
+        of = rf'dcm_vm_{kind}_latency_seconds(?:_count)?{{vm="vm",pager="kernel"'
+        assert re.search(of + "} [1-9]", text), kind
+        assert re.search(of + r',quantile="0.99"} \S*[1-9]', text), kind
     assert "dcm_host_hostd_up 1" in text
     far.job.signal(signal.SIGKILL)  # nobody's any more
     dcmctl(host, "donor", "drain", "near", "--undo")
