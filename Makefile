@@ -129,7 +129,7 @@ test-client: deps-test programs
 		[ $$rc -eq 0 ] || exit $$rc; \
 	done
 
-test-pager: deps-test programs
+test-pager: deps-test deps-pager programs
 	@+$(MAKE) -C tests/pager all
 	@DCM_BUILD=$(BUILD) $(PYTEST) tests/pager
 

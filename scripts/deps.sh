@@ -18,11 +18,12 @@ usage() {
 	  test     clang, sanitizers, fuzzers, the Python for the tests
 	  lint     make check
 	  kernel   make kernel-check
+	  pager    make test-pager
 	  demo     make demo and the guest tests
 	  vm       make test-kernel
-  ops      make test-ops-quick
+	  ops      make test-ops-quick
 	  debug-kernel  make test-kernel-debug
-  qemu     scripts/qemu-build, make test-qemu
+	  qemu     scripts/qemu-build, make test-qemu
 	  page     make test-ops-page: a browser
 	  packages make packages, make test-packages
 	  bench    make bench
@@ -51,6 +52,10 @@ packages() {
 		;;
 	kernel)
 		echo mmdebstrap debian-archive-keyring xz-utils util-linux make
+		;;
+	pager)
+		packages test
+		echo redis-server qemu-system-x86 util-linux
 		;;
 	demo)
 		packages build
@@ -88,7 +93,7 @@ packages() {
 			minimap2 coreutils kmod util-linux default-jdk-headless
 		;;
 	*)
-		echo "deps.sh: no group '$1'; known: build test lint kernel demo vm ops debug-kernel qemu page packages bench" >&2
+		echo "deps.sh: no group '$1'; known: build test lint kernel pager demo vm ops debug-kernel qemu page packages bench" >&2
 		return 2
 		;;
 	esac
