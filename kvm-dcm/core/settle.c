@@ -145,6 +145,20 @@ static int settle_zero(struct dcm_lane *lane, u32 head, u16 missing)
 	}
 }
 
+/*
+ * What is on its donor for somebody to read comes back read-only, however often
+ * it was written before: a block that is mapped writable on a guess is written
+ * back when it goes, and who reads must know of every write whether it is one.
+ */
+static void writes_forget(struct dcm_vm *vm, u32 head, unsigned int order)
+{
+	u16 wrote = dcm_block_flag(vm, head, order, PD_WROTE);
+
+	for (u32 i = 0; wrote >> i; i++)
+		if (wrote >> i & 1)
+			pd_clear(pd_of(vm, head + i), PD_WROTE);
+}
+
 static int settle_block(struct dcm_lane *lane, u32 gfn, bool keep, u32 *next)
 {
 	struct dcm_vm *vm = lane->vm;
@@ -166,6 +180,8 @@ static int settle_block(struct dcm_lane *lane, u32 gfn, bool keep, u32 *next)
 		missing = page_mask(order) &
 			  (u16)~dcm_block_flag(vm, head, order, PD_REMOTE);
 		err = dcm_block_flag(vm, head, order, PD_LOST) ? -EIO : 0;
+		if (keep)
+			writes_forget(vm, head, order);
 		pd_unlock(pd);
 		if (err || !missing)
 			return err ? err : SETTLE_DONE;

@@ -133,6 +133,40 @@ static void test_only_what_changed(void **state)
 	end(fh);
 }
 
+/*
+ * What was written whenever it was here, and is only read since: it comes and
+ * goes, and the donor's copy is not written to, as who reads that would find
+ * it changed.
+ */
+static void test_read_since_is_not_written(void **state)
+{
+	static const u64 blocks[] = { 4096, 65536 };
+
+	(void)state;
+	for (u32 k = 0; k < ARRAY_SIZE(blocks); k++) {
+		struct fh_config cfg = calm();
+		u64 written, fetched;
+		struct fake_home *fh;
+		u32 i, round;
+
+		cfg.budget = 96;
+		fh = world_with_slabs(cfg);
+		tune(fh, "largest_block", blocks[k]);
+		for (round = 0; round < 4; round++)
+			for (i = FROM; i < FROM + NR; i++)
+				put(fh, i);
+		assert_int_equal(fh_to_donor(fh, 0, FROM, NR, true, LONG), 0);
+		written = count(fh, DCM_C_WRITTEN_PAGES);
+		fetched = count(fh, DCM_C_FETCHED_PAGES);
+		for (round = 0; round < 3; round++)
+			for (i = FROM; i < FROM + NR; i++)
+				get(fh, i);
+		assert_true(count(fh, DCM_C_FETCHED_PAGES) > fetched + NR);
+		assert_int_equal(count(fh, DCM_C_WRITTEN_PAGES), written);
+		end(fh);
+	}
+}
+
 /* Of a large block too, unless more than a quarter of it was written. */
 static void test_few_of_a_block(void **state)
 {
@@ -359,6 +393,7 @@ int main(void)
 		cmocka_unit_test(test_mixed),
 		cmocka_unit_test(test_kept),
 		cmocka_unit_test(test_only_what_changed),
+		cmocka_unit_test(test_read_since_is_not_written),
 		cmocka_unit_test(test_few_of_a_block),
 		cmocka_unit_test(test_after_discard),
 		cmocka_unit_test(test_no_slab),
