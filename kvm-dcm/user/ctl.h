@@ -143,6 +143,7 @@ struct dcm_ctl_count {
  * @dead: set before ops->lost(): every operation fails from then on
  * @activity_milli: page operations a second, EWMA, times 1000; READ_ONCE()
  * @priv: the pager's, never touched here
+ * @tags: one for %DCM_CTL_TAG_BYTES, counts writes begun and ended; or %NULL
  *
  * The rest is ctl_slab.c's.
  */
@@ -156,6 +157,7 @@ struct dcm_ctl_slab {
 	bool dead;
 	u64 activity_milli;
 	void *priv;
+	u32 *tags;
 
 	struct dcm_activity activity;
 	struct dcm_ctl_slab *next;
@@ -311,6 +313,24 @@ int dcm_ctl_io_poll(struct dcm_ctl *ctl, u32 lane, struct dcm_io **done,
  * take at once.
  */
 int dcm_ctl_io_fds(struct dcm_ctl *ctl, u32 lane, struct pollfd *fds, int max);
+
+#define DCM_CTL_TAG_BYTES (64u << 10)
+
+/**
+ * dcm_ctl_tag() - has a piece of a slab been written to? (semeru-osdi20, fig. 6)
+ * @donor: index of its donor
+ * @slab: its id
+ * @offset: of the piece, and
+ * @bytes: its size; what it touches of %DCM_CTL_TAG_BYTES counts as well
+ *
+ * Any thread; takes a lock the control thread holds briefly.
+ *
+ * Return: the same as before if no write was begun or ended meanwhile, and odd
+ * while one is on its way. %U32_MAX for a slab that is gone, and always if lanes
+ * do their I/O elsewhere: then nobody here knows.
+ */
+u32 dcm_ctl_tag(struct dcm_ctl *ctl, u32 donor, u64 slab, u64 offset,
+		u64 bytes);
 
 /* Operations of this lane posted and not yet polled. */
 u32 dcm_ctl_io_in_flight(struct dcm_ctl *ctl, u32 lane);

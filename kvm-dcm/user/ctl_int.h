@@ -244,6 +244,7 @@ struct ctl_lane {
  * @scratch: all clear between uses
  * @cur: newest slab of each extent, %NULL: none or lost
  * @donor: %DCM_CONFIG_DONORS_MAX places, of which @nr_donors are or were used
+ * @tag_slab: the last whose tag was asked for, under @lock
  * @status: copy for dcm_ctl_status(), under @lock
  * @asking: held by who has put something in @ask, until it is done
  * @ask: under @lock
@@ -294,6 +295,7 @@ struct dcm_ctl {
 	u32 place_backoff_ms;
 	struct ctl_job job[CTL_JOBS];
 	struct dcm_ctl_slab *slabs;
+	struct dcm_ctl_slab *tag_slab;
 	u64 nr_lost;
 	struct dcm_log_rate say_starved;
 

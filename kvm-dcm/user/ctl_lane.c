@@ -10,7 +10,8 @@
  *
  * Order that matters: what a completion has to say about the slab is said
  * before the slab's in-flight count goes down, for at zero a released slab is
- * freed.
+ * freed. A write counts in its piece's tag before its first byte can be there,
+ * and once more when it is over: dcm_ctl_tag().
  */
 #include <time.h>
 
@@ -24,6 +25,19 @@ static inline struct dcm_ctl_slab *slab_of(const struct dcm_io *io)
 static inline void add(u64 *p, u64 n)
 {
 	WRITE_ONCE(*p, *p + n);
+}
+
+/* A write to it has begun or ended, or (-1) was not begun after all. */
+static void tags_add(struct dcm_ctl_slab *slab, const struct dcm_io *io, u32 by)
+{
+	u64 i = io->offset / DCM_CTL_TAG_BYTES;
+
+	if (io->op != DCM_IO_WRITE || !slab->tags ||
+	    io->offset > slab->ref.bytes ||
+	    io->bytes > slab->ref.bytes - io->offset)
+		return;
+	for (; i * DCM_CTL_TAG_BYTES < io->offset + io->bytes; i++)
+		__atomic_fetch_add(&slab->tags[i], by, __ATOMIC_SEQ_CST);
 }
 
 /* The slot's live endpoint; a dead one goes back once it is empty. */
@@ -70,8 +84,10 @@ int dcm_ctl_io_post(struct dcm_ctl *ctl, u32 lane, struct dcm_io *io)
 	if (unlikely(!ep))
 		return -ENOTCONN;
 	add(&c->in_flight, 1);
+	tags_add(slab, io, 1);
 	ret = ep->ops->post(ep, io);
 	if (unlikely(ret)) {
+		tags_add(slab, io, (u32)-1);
 		__atomic_store_n(&c->in_flight, c->in_flight - 1,
 				 __ATOMIC_RELEASE);
 		return ret;
@@ -101,6 +117,7 @@ static void account(struct dcm_ctl *ctl, u32 lane, struct ctl_lane_slot *s,
 	struct dcm_ctl_slab *slab = slab_of(io);
 	struct dcm_ctl_count *c = &slab->lane[lane];
 
+	tags_add(slab, io, 1);
 	/* an shm slab goes on being readable when its donor is gone */
 	if (unlikely(__atomic_load_n(&slab->dead, __ATOMIC_ACQUIRE)) &&
 	    !io->status)

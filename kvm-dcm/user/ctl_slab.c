@@ -18,7 +18,8 @@
  * grow, with seals that can't be changed, writable. That the donor may shrink
  * it at any time is the transport's business.
  *
- * Locking: the list is the control thread's; notes are atomic.
+ * Locking: the list is the control thread's, who changes it under the lock, as
+ * others read tags; notes and tags are atomic.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -55,7 +56,8 @@ static struct dcm_ctl_slab *slab_find(struct ctl_donor *d, u64 id)
 	struct dcm_ctl_slab *s;
 
 	for (s = d->ctl->slabs; s; s = s->next)
-		if (s->ref.id == id && s->donor == d->idx && !s->dead)
+		if (s->ref.id == id && s->donor == d->idx &&
+		    !__atomic_load_n(&s->dead, __ATOMIC_ACQUIRE))
 			return s;
 	return NULL;
 }
@@ -135,10 +137,17 @@ static struct dcm_ctl_slab *slab_new(struct ctl_donor *d, u32 extent,
 	size_t len = sizeof(struct dcm_ctl_slab) +
 		     ctl->nr_lanes * sizeof(struct dcm_ctl_count);
 	struct dcm_ctl_slab *s = aligned_alloc(64, (len + 63) & ~(size_t)63);
+	u64 nr_tags = ref->bytes / DCM_CTL_TAG_BYTES + 1;
 
 	if (!s)
 		return NULL;
 	memset(s, 0, len);
+	/* what is written elsewhere is not known here */
+	s->tags = ctl->links ? NULL : calloc(nr_tags, sizeof(*s->tags));
+	if (!s->tags && !ctl->links) {
+		free(s);
+		return NULL;
+	}
 	s->ref = *ref;
 	s->ref.fd = -1;
 	s->ctl = ctl;
@@ -149,8 +158,10 @@ static struct dcm_ctl_slab *slab_new(struct ctl_donor *d, u32 extent,
 		  transport == DCM_WT_VERBS ? dcm_transport_verbs.caps :
 					      dcm_transport_tcp.caps;
 	dcm_activity_init(&s->activity, 0, ctl_now_ns());
+	pthread_mutex_lock(&ctl->lock);
 	s->next = ctl->slabs;
 	ctl->slabs = s;
+	pthread_mutex_unlock(&ctl->lock);
 	d->place.mine++;
 	return s;
 }
@@ -183,9 +194,13 @@ static void slab_free(struct dcm_ctl *ctl, struct dcm_ctl_slab *s)
 {
 	struct dcm_ctl_slab **p;
 
+	pthread_mutex_lock(&ctl->lock);
 	for (p = &ctl->slabs; *p != s; p = &(*p)->next)
 		;
 	*p = s->next;
+	if (ctl->tag_slab == s)
+		ctl->tag_slab = NULL;
+	pthread_mutex_unlock(&ctl->lock);
 	if (ctl->cur[s->extent] == s)
 		ctl->cur[s->extent] = NULL;
 	if (!s->dead)
@@ -194,7 +209,37 @@ static void slab_free(struct dcm_ctl *ctl, struct dcm_ctl_slab *s)
 		munmap(s->ref.map, s->ref.bytes);
 	if (s->ref.fd >= 0)
 		close(s->ref.fd);
+	free(s->tags);
 	free(s);
+}
+
+/* Under the lock. */
+static struct dcm_ctl_slab *slab_tagged(struct dcm_ctl *ctl, u32 donor, u64 id)
+{
+	struct dcm_ctl_slab *s = ctl->tag_slab;
+
+	if (!s || s->donor != donor || s->ref.id != id ||
+	    __atomic_load_n(&s->dead, __ATOMIC_ACQUIRE))
+		s = slab_find(&ctl->donor[donor], id);
+	ctl->tag_slab = s;
+	return s && s->tags ? s : NULL;
+}
+
+u32 dcm_ctl_tag(struct dcm_ctl *ctl, u32 donor, u64 slab, u64 offset, u64 bytes)
+{
+	struct dcm_ctl_slab *s;
+	u32 sum = U32_MAX;
+
+	pthread_mutex_lock(&ctl->lock);
+	s = slab_tagged(ctl, donor, slab);
+	if (s && offset <= s->ref.bytes && bytes <= s->ref.bytes - offset) {
+		u64 i = offset / DCM_CTL_TAG_BYTES;
+
+		for (sum = 0; i * DCM_CTL_TAG_BYTES < offset + bytes; i++)
+			sum += __atomic_load_n(&s->tags[i], __ATOMIC_ACQUIRE);
+	}
+	pthread_mutex_unlock(&ctl->lock);
+	return sum;
 }
 
 void ctl_slab_attach(struct ctl_donor *d, u32 extent,
