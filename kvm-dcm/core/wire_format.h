@@ -249,6 +249,7 @@ struct dcm_wire_gc_slab {
  *   POLL                      FLAGS
  *   BITMAP                    BITS         of region @n, from byte @value on
  *   FINISH                    DONE         all donors are quiet
+ *   TAGS                      DONE         regions written to since PLACE
  *   MOVED                     DONE         regions another donor moved
  *   STOP                      -            what runs ends with status @value
  *   GHOSTS                    ACKED        from donor @donor, or to it
@@ -272,6 +273,7 @@ enum dcm_wire_gc_kind {
 	DCM_GC_ACKED = 13,
 	DCM_GC_ASK = 14,
 	DCM_GC_TOLD = 15,
+	DCM_GC_TAGS = 16,
 	DCM_GC_KINDS
 };
 
@@ -292,6 +294,15 @@ struct dcm_gc_place {
 	__le32 donor;
 	__le64 slab;	/* GC_SLAB's number of it; ignored for other donors' */
 	__le64 offset;	/* of the region in it */
+};
+
+/*
+ * TAGS: @n of these. A region's tag is 0 when PLACE says where it is, and another
+ * once it was written to; odd while a write is on its way.
+ */
+struct dcm_gc_tag {
+	__le32 region;
+	__le32 tag;
 };
 
 /* FLAGS */

@@ -20,6 +20,8 @@ struct told {
  * struct team_space - a space
  * @told: SPACE_CREATE, then TYPES_ADD, in order; %NULL: no such space
  * @place: of each region, @top of the trace, as a space offset
+ * @tag: of each region's place when the trace began
+ * @flags: of the trace
  * @mask: donors that hold a region
  * @epoch: of the trace, once all have begun it
  * @begun: of the last that some may have begun
@@ -31,7 +33,9 @@ struct team_space {
 	u32 nr_regions;
 	struct dcm_gc_place_of *place;
 	u64 *top;
+	u32 *tag;
 	u64 mask;
+	u32 flags;
 	u32 epoch;
 	u32 begun;
 	bool lost;

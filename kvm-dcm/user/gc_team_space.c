@@ -159,6 +159,7 @@ void gc_space_forget(struct team_space *sp)
 	}
 	free(sp->place);
 	free(sp->top);
+	free(sp->tag);
 	memset(sp, 0, sizeof(*sp));
 }
 
@@ -178,8 +179,9 @@ u32 gc_do_create(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 	sp->nr_regions = (u32)(sp->l.bytes / sp->l.region_bytes);
 	sp->place = calloc(sp->nr_regions, sizeof(*sp->place));
 	sp->top = calloc(sp->nr_regions, sizeof(*sp->top));
+	sp->tag = calloc(sp->nr_regions, sizeof(*sp->tag));
 	status = VIRTIO_GC_LIMIT;
-	if (sp->place && sp->top)
+	if (sp->place && sp->top && sp->tag)
 		status = space_tell(sp, raw, bytes);
 	if (status)
 		gc_space_forget(sp);

@@ -6,9 +6,18 @@
  * row found all of them quiet, while references between them are carried. What
  * one of them finds wrong ends it everywhere. Results are a region's owner's.
  *
+ * Without the runtime's barrier a region must not be written to while it is
+ * traced: semeru-osdi20, 4.2, fig. 6. There the memory server reads a tag that
+ * the host's write-backs change; here the host keeps it (dcm_ctl_tag()), as it
+ * is the only one that knows of every write, over whatever transport. When it
+ * looks all threads are quiet: what they read was there, so its tag had changed.
+ * Workers are told of tags that did, and say which results are stale.
+ *
  * Locking: none, the GC thread's alone.
  */
 #include "gc_team_int.h"
+
+#define TAGS_MAX	(DCM_WIRE_PAYLOAD_MAX / sizeof(struct dcm_gc_tag))
 
 /* What runs of the trace before ends: a worker can't be told of places else. */
 static u32 trace_end(struct dcm_gc_team *t, u32 space)
@@ -35,6 +44,77 @@ static u32 trace_end(struct dcm_gc_team *t, u32 space)
 	return gc_ask(t, &ask, mask);
 }
 
+static u32 region_tag(struct dcm_gc_team *t, const struct team_space *sp, u32 r)
+{
+	const struct dcm_gc_place_of *p = &sp->place[r];
+
+	return dcm_ctl_tag(t->ctl, p->donor, p->slab, p->offset,
+			   sp->l.region_bytes);
+}
+
+/* Nothing is on its way to what is traced, and nothing will be until it began. */
+static void tags_take(struct dcm_gc_team *t, struct team_space *sp, u32 flags)
+{
+	sp->flags = flags;
+	for (u32 r = 0; r < sp->nr_regions; r++)
+		if (!(flags & VIRTIO_GC_TRACE_CONCURRENT) &&
+		    sp->place[r].donor != VIRTIO_GC_NO_DONOR)
+			sp->tag[r] = region_tag(t, sp, r);
+}
+
+/* How far @r's tag is from where the trace began; 0: it is not of the trace. */
+static u32 tag_change(struct dcm_gc_team *t, const struct team_space *sp, u32 r)
+{
+	if (sp->flags & VIRTIO_GC_TRACE_CONCURRENT ||
+	    sp->place[r].donor == VIRTIO_GC_NO_DONOR ||
+	    sp->top[r] <= r * sp->l.region_bytes)
+		return 0;
+	return region_tag(t, sp, r) - sp->tag[r];
+}
+
+/* Tags that changed, to their workers. @any: there were such. */
+static u32 tags_tell(struct dcm_gc_team *t, u32 space, bool *any)
+{
+	const struct team_space *sp = &t->space[space];
+	struct dcm_gc_tag *le = calloc(TAGS_MAX, sizeof(*le));
+	u32 status = le ? VIRTIO_GC_OK : VIRTIO_GC_LIMIT;
+
+	*any = false;
+	for (u32 d = 0; !status && d < t->nr_donors; d++) {
+		struct ask ask = { .space = space };
+		u32 n = 0;
+
+		for (u32 r = 0; !status && r < sp->nr_regions; r++) {
+			u32 change = sp->place[r].donor == d ?
+					     tag_change(t, sp, r) :
+					     0;
+
+			if (change) {
+				le[n].region = htole32(r);
+				le[n++].tag = htole32(change);
+			}
+			if (!n || (n < TAGS_MAX && r + 1 < sp->nr_regions))
+				continue;
+			*any = true;
+			ask.msg.gc.kind = DCM_GC_TAGS;
+			ask.msg.gc.n = n;
+			ask.msg.payload = le;
+			ask.msg.payload_bytes = n * (u32)sizeof(*le);
+			status = gc_tell(t, &ask, 1ull << d);
+			n = 0;
+		}
+	}
+	free(le);
+	return status;
+}
+
+/* A complaint about the heap, which a write in the middle may be the cause of. */
+static bool is_bad(u32 status)
+{
+	return status == VIRTIO_GC_BAD_TYPE || status == VIRTIO_GC_BAD_OBJECT ||
+	       status == VIRTIO_GC_BAD_REFERENCE;
+}
+
 u32 gc_do_start(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 		    const void *raw, size_t bytes)
 {
@@ -53,6 +133,7 @@ u32 gc_do_start(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 	status = gc_space_place(t, r->space);
 	if (status)
 		return status;
+	tags_take(t, sp, r->flags);
 	/* some may begin it and others fail to: it has to be ended all the same */
 	sp->begun = r->epoch;
 	status = gc_tell(t, &ask, sp->mask);
@@ -131,6 +212,7 @@ struct dcm_gc_result gc_do_finish(struct dcm_gc_team *t,
 	struct dcm_gc_quiet quiet = { 0 };
 	struct dcm_gc_result result;
 	struct poll_ask p;
+	bool changed;
 
 	for (;;) {
 		result = trace_poll(t, r->space, &p, &opaque);
@@ -145,6 +227,15 @@ struct dcm_gc_result gc_do_finish(struct dcm_gc_team *t,
 		/* it takes a while; ghosts are carried meanwhile */
 		if (!quiet.rounds)
 			gc_team_turn(t, NULL, -1, 1);
+	}
+	if (!result.status || is_bad(result.status)) {
+		u32 status = tags_tell(t, r->space, &changed);
+
+		if (status || (result.status && changed))
+			result = (struct dcm_gc_result){
+				status ? status : VIRTIO_GC_STALE,
+				VIRTIO_GC_NONE,
+			};
 	}
 	ask.msg.gc.epoch = sp->epoch;
 	ask.msg.gc.kind = DCM_GC_FINISH;

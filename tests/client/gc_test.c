@@ -229,7 +229,7 @@ static void space_make(struct world *w)
 			 VIRTIO_GC_INVALID);
 }
 
-static u32 trace_start(struct world *w, u32 epoch)
+static u32 trace_begin(struct world *w, u32 epoch, u16 flags)
 {
 	const struct mut *m = w->m;
 	struct virtio_gc_region list[64] = { 0 };
@@ -238,8 +238,13 @@ static u32 trace_start(struct world *w, u32 epoch)
 		list[r].region = htole32(r);
 		list[r].top = htole64((u64)r * REGION + m->top[r]);
 	}
-	return request(w, VIRTIO_GC_TRACE_START, 0, epoch, m->c.regions, NULL,
-		       0, list, m->c.regions * sizeof(*list));
+	return request(w, VIRTIO_GC_TRACE_START, flags, epoch, m->c.regions,
+		       NULL, 0, list, m->c.regions * sizeof(*list));
+}
+
+static u32 trace_start(struct world *w, u32 epoch)
+{
+	return trace_begin(w, epoch, 0);
 }
 
 static u32 roots_send(struct world *w, u32 epoch)
@@ -737,6 +742,199 @@ static void test_bad_heap(void **state)
 	world_donors_end(&w);
 }
 
+/* No reference leaves its region; some objects are roots instead. */
+static void regions_cut(struct world *w)
+{
+	struct mut *m = w->m;
+	u64 *roots = calloc(64, sizeof(*roots));
+
+	assert_non_null(roots);
+	memcpy(roots, m->roots, m->nr_roots * sizeof(*roots));
+	free(m->roots);
+	m->roots = roots;
+	for (u32 o = 0; o < m->nr_objects; o++) {
+		const struct mut_object *from = &m->objects[o];
+
+		for (u64 s = 0; s < mut_slots(m, from); s++) {
+			u64 slot = mut_slot(m, from, s);
+			u64 to = mut_read(m, slot);
+
+			if (to == MUT_NULL || to / REGION == from->at / REGION)
+				continue;
+			mut_write(m, slot, MUT_NULL);
+			if (o % 7 == 0 && m->nr_roots < 64)
+				roots[m->nr_roots++] = to;
+		}
+	}
+	mut_clean(m);
+	heap_io(w, DCM_IO_WRITE);
+	memset(w->live, 0, m->nr_objects);
+	mut_trace(m, w->live, NULL);
+}
+
+/* A page of region @r is written back: as it is, or changed beyond reading. */
+static void page_write(struct world *w, u32 r, bool noise)
+{
+	static u8 page[PAGE];
+
+	memcpy(page, w->m->donors + (u64)r * REGION, PAGE);
+	for (u32 i = 0; noise && i < PAGE; i++)
+		page[i] = (u8)(mut_rand(w->m) | 1);
+	assert_int_equal(io(&w->h, w->slab[w->m->owner[r]], DCM_IO_WRITE,
+			    w->at[r], PAGE, page),
+			 0);
+}
+
+/* Each region's result: @stale has none, the others the runtime's own. */
+static void regions_check(struct world *w, u32 epoch, u32 stale)
+{
+	struct virtio_gc_range range = {
+		.regions = htole32(w->m->c.regions),
+		.bitmaps = htole64(VIRTIO_GC_NONE),
+	};
+	const struct virtio_gc_live *l = (void *)w->out.entries;
+	u64 objects[64] = { 0 };
+
+	for (u32 o = 0; o < w->m->nr_objects; o++)
+		objects[w->m->objects[o].at / REGION] += w->live[o];
+	assert_int_equal(request(w, VIRTIO_GC_TRACE_RESULTS, 0, epoch, 0,
+				 &range, sizeof(range), NULL, 0),
+			 0);
+	for (u32 r = 0; r < w->m->c.regions; r++) {
+		assert_int_equal(le32toh(l[r].status),
+				 r == stale ? VIRTIO_GC_STALE : VIRTIO_GC_OK);
+		if (r != stale)
+			assert_int_equal(le64toh(l[r].objects), objects[r]);
+	}
+}
+
+/* What has no result can't be moved. */
+static void move_refused(struct world *w, u32 epoch, u32 from, u32 status)
+{
+	struct virtio_gc_move move = { .from = htole32(from) };
+	const struct virtio_gc_moved *moved = (void *)w->out.entries;
+	u32 spare = w->m->c.regions - w->m->c.spare, n = 0, to[2];
+
+	for (u32 r = spare; n < 2 && r < w->m->c.regions; r++)
+		if (w->m->owner[r] == w->m->owner[from])
+			to[n++] = r;
+	assert_int_equal(n, 2);
+	move.to = htole32(to[0]);
+	move.start = htole64((u64)to[0] * REGION);
+	move.table = htole64((u64)to[1] * REGION);
+	move.table_bytes = htole64(REGION);
+	request(w, VIRTIO_GC_EVACUATE, 0, epoch, 1, NULL, 0, &move,
+		sizeof(move));
+	assert_int_equal(le32toh(w->out.done.count), 1);
+	assert_int_equal(le32toh(moved->status), status);
+}
+
+/*
+ * A region that is written to after its trace began is stale, the others are
+ * not; without LOCAL the whole trace is, and what such a write makes of objects
+ * is no bug of the runtime's. With the barrier nothing is. [VGC-D-24]
+ * [VGC-D-25] [VGC-D-37]
+ */
+static void stale_heaps(bool local)
+{
+	struct world w;
+
+	world_donors(&w, local);
+	for (u32 i = 1; i < 6; i += 2) {
+		u32 epoch = 1, victim, spare;
+
+		world_heap(&w, i);
+		regions_cut(&w);
+		space_make(&w);
+		spare = w.m->c.regions - w.m->c.spare;
+		for (victim = i; !w.m->top[victim]; victim++)
+			;
+		assert_true(victim < spare);
+
+		/* before it began, and where nothing is traced */
+		page_write(&w, victim, false);
+		assert_int_equal(trace_begin(&w, epoch, VIRTIO_GC_TRACE_LOCAL),
+				 0);
+		page_write(&w, spare, false);
+		heap_io(&w, DCM_IO_READ);
+		assert_int_equal(roots_send(&w, epoch), 0);
+		assert_int_equal(trace_finish(&w, epoch), 0);
+		regions_check(&w, epoch++, U32_MAX);
+
+		/* while it is under way, early and late */
+		for (u32 k = 0; k < 2; k++) {
+			assert_int_equal(trace_begin(&w, epoch,
+						     VIRTIO_GC_TRACE_LOCAL),
+					 0);
+			if (!k)
+				page_write(&w, victim, false);
+			assert_int_equal(roots_send(&w, epoch), 0);
+			if (k)
+				page_write(&w, victim, false);
+			assert_int_equal(trace_finish(&w, epoch), 0);
+			/* what is written now is after it */
+			page_write(&w, (victim + 1) % spare, false);
+			regions_check(&w, epoch, victim);
+			move_refused(&w, epoch, victim, VIRTIO_GC_STALE);
+			epoch++;
+		}
+
+		/* all of it, and none */
+		assert_int_equal(trace_start(&w, epoch), 0);
+		page_write(&w, victim, false);
+		assert_int_equal(roots_send(&w, epoch), 0);
+		assert_int_equal(trace_finish(&w, epoch), VIRTIO_GC_STALE);
+		move_refused(&w, epoch, victim, VIRTIO_GC_BUSY);
+		epoch++;
+		assert_int_equal(trace_begin(&w, epoch,
+					     VIRTIO_GC_TRACE_CONCURRENT),
+				 0);
+		page_write(&w, victim, false);
+		assert_int_equal(roots_send(&w, epoch), 0);
+		assert_int_equal(trace_finish(&w, epoch), 0);
+		regions_check(&w, epoch++, U32_MAX);
+
+		/* what was traced is no heap any more: not the runtime's fault */
+		victim = (u32)(w.m->roots[0] / REGION);
+		for (u32 k = 0; k < 2; k++) {
+			assert_int_equal(trace_begin(&w, epoch,
+						     k ? VIRTIO_GC_TRACE_LOCAL :
+							 0),
+					 0);
+			for (u32 page = 0; page < REGION / PAGE; page++) {
+				w.at[victim] += page * PAGE;
+				page_write(&w, victim, true);
+				w.at[victim] -= page * PAGE;
+			}
+			assert_int_equal(roots_send(&w, epoch), 0);
+			assert_int_equal(trace_finish(&w, epoch),
+					 VIRTIO_GC_STALE);
+			epoch++;
+			heap_io(&w, DCM_IO_WRITE);
+		}
+		/* and the next one is right */
+		assert_int_equal(trace(&w, epoch), 0);
+		results_check(&w, epoch);
+		assert_int_equal(request(&w, VIRTIO_GC_SPACE_DESTROY, 0, 0, 0,
+					 NULL, 0, NULL, 0),
+				 0);
+		world_heap_free(&w);
+	}
+	world_donors_end(&w);
+}
+
+static void test_stale_tcp(void **state)
+{
+	(void)state;
+	stale_heaps(false);
+}
+
+static void test_stale_shm(void **state)
+{
+	(void)state;
+	stale_heaps(true);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -748,6 +946,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_worker_stopped),
 		cmocka_unit_test(test_donor_killed),
 		cmocka_unit_test(test_bad_heap),
+		cmocka_unit_test(test_stale_tcp),
+		cmocka_unit_test(test_stale_shm),
 	};
 
 	return host_run("gc", tests, sizeof(tests) / sizeof(tests[0]),

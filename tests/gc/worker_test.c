@@ -175,18 +175,44 @@ static u32 host_status(struct host *h, u32 d, u16 command, u32 epoch, u32 count,
 	return done ? le32toh(done->status) : VIRTIO_GC_WORKER_LOST;
 }
 
+static u32 done_status(const struct dcm_gc_message *got)
+{
+	assert_non_null(got);
+	assert_int_equal(le32toh(got->kind), DCM_GC_DONE);
+	return le32toh(((const struct virtio_gc_done *)(got + 1))->status);
+}
+
+/* Where all regions are. */
+static void worker_place(struct host *h, u32 d)
+{
+	const struct mut *m = h->m;
+	struct dcm_gc_place *places = calloc(m->c.regions, sizeof(*places));
+	struct dcm_gc_message msg = { .kind = htole32(DCM_GC_PLACE) };
+	u32 at = 0;
+
+	assert_non_null(places);
+	for (u32 r = 0; r < m->c.regions; r++) {
+		places[r].region = htole32(r);
+		places[r].donor = htole32(m->owner[r]);
+		places[r].slab = htole64(3);
+		places[r].offset =
+			htole64(m->owner[r] == d ? at++ * REGION : 0);
+	}
+	msg.n = htole32(m->c.regions);
+	msg.bytes = htole32(m->c.regions * (u32)sizeof(*places));
+	assert_int_equal(done_status(host_call(h, d, msg, places)), 0);
+	free(places);
+}
+
 static void worker_start(struct host *h, u32 d)
 {
 	const struct mut *m = h->m;
 	struct virtio_gc_space space = mut_space_le(m);
 	struct virtio_gc_types types = { .runs = htole32(m->nr_runs) };
-	struct dcm_gc_place *places = calloc(m->c.regions, sizeof(*places));
-	struct dcm_gc_message msg = { 0 }, *got;
+	struct dcm_gc_message msg = { 0 };
 	u8 bytes[16 * 32 + 128 * 8];
-	u32 at = 0;
 	size_t n;
 
-	assert_non_null(places);
 	assert_int_equal(dcm_gc_child_start(&h->child[d], worker_path, d, 2,
 					    dcm_gc_child_memory(m->l.bytes, 2)),
 			 0);
@@ -202,25 +228,7 @@ static void worker_start(struct host *h, u32 d)
 	assert_int_equal(host_status(h, d, VIRTIO_GC_TYPES_ADD, 0, m->nr_types,
 				     &types, sizeof(types), bytes, n),
 			 0);
-	for (u32 r = 0; r < m->c.regions; r++) {
-		places[r].region = htole32(r);
-		places[r].donor = htole32(m->owner[r]);
-		places[r].slab = htole64(3);
-		places[r].offset =
-			htole64(m->owner[r] == d ? at++ * REGION : 0);
-	}
-	got = host_call(h, d,
-			(struct dcm_gc_message){
-				.kind = htole32(DCM_GC_PLACE),
-				.n = htole32(m->c.regions),
-				.bytes = htole32(m->c.regions *
-						 (u32)sizeof(*places)),
-			},
-			places);
-	assert_non_null(got);
-	assert_int_equal(le32toh(((struct virtio_gc_done *)(got + 1))->status),
-			 0);
-	free(places);
+	worker_place(h, d);
 }
 
 /* The mutator's donors' memory becomes the slabs of @h's workers. */
@@ -454,6 +462,54 @@ static void test_trace(void **state)
 	assert_true(carried);
 	printf("# %u heaps, %llu messages between workers\n", HEAPS,
 	       (unsigned long long)carried);
+}
+
+static u32 tag_tell(struct host *h, u32 d, u32 region, u32 tag)
+{
+	const struct dcm_gc_tag le = { htole32(region), htole32(tag) };
+	const struct dcm_gc_message msg = {
+		.kind = htole32(DCM_GC_TAGS),
+		.n = htole32(1),
+		.bytes = htole32(sizeof(le)),
+	};
+
+	return done_status(host_call(h, d, msg, &le));
+}
+
+/* Told of a write to a region it traced, it has no result. [VGC-D-24] */
+static void test_tags(void **state)
+{
+	(void)state;
+	for (u32 i = 0; i < HEAPS; i += 3) {
+		struct mut_config c = config_of(i);
+		u32 epoch = 1, traced, tag;
+		struct host h;
+
+		host_start(&h, &c);
+		for (traced = 0; !h.m->top[traced]; traced++)
+			;
+		assert_true(traced < c.regions);
+		assert_int_equal(tag_tell(&h, 0, c.regions, 2),
+				 VIRTIO_GC_INVALID);
+		/* nothing of the trace is in the last one */
+		assert_int_equal(host_trace_start(&h, epoch), 0);
+		assert_int_equal(tag_tell(&h, 0, c.regions - 1, 2), 0);
+		assert_int_equal(host_trace_finish(&h, epoch++), 0);
+		/* one that is over, one under way, more than can be counted */
+		for (tag = 1; tag; tag = tag == 1 ? 2 :
+					 tag == 2 ? U32_MAX :
+						    0) {
+			assert_int_equal(host_trace_start(&h, epoch), 0);
+			assert_int_equal(tag_tell(&h, 0, traced, tag), 0);
+			assert_int_equal(host_trace_finish(&h, epoch++),
+					 VIRTIO_GC_STALE);
+			/* a new trace is told of places first */
+			worker_place(&h, 0);
+			assert_int_equal(host_trace_start(&h, epoch), 0);
+			assert_int_equal(host_trace_finish(&h, epoch++), 0);
+		}
+		host_end(&h);
+	}
 }
 
 static void moved_tell(struct host *h, u32 d, const struct virtio_gc_region *le,
@@ -746,7 +802,7 @@ static void test_noise(void **state)
 				DCM_GC_PLACE, DCM_GC_POLL,  DCM_GC_BITMAP,
 				DCM_GC_STOP,  DCM_GC_MOVED, DCM_GC_GHOSTS,
 				DCM_GC_ACKED, DCM_GC_ASK,   DCM_GC_TOLD,
-				DCM_GC_POLL,  DCM_GC_FINISH,
+				DCM_GC_POLL,  DCM_GC_FINISH, DCM_GC_TAGS,
 			};
 			u64 noise[64];
 			struct dcm_gc_message msg;
@@ -756,7 +812,7 @@ static void test_noise(void **state)
 					mut_rand(h.m) &
 					(k & 1 ? 0x0000000300000007 : U64_MAX);
 			msg = (struct dcm_gc_message){
-				.kind = htole32(kinds[mut_rand(h.m) % 11]),
+				.kind = htole32(kinds[mut_rand(h.m) % 12]),
 				.tag = htole64(12345),
 				.epoch = htole32((u32)mut_rand(h.m) % 3),
 				.n = htole32((u32)mut_rand(h.m) % 70),
@@ -824,6 +880,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_trace),
+		cmocka_unit_test(test_tags),
 		cmocka_unit_test(test_compact),
 		cmocka_unit_test(test_killed),
 		cmocka_unit_test(test_sandbox),

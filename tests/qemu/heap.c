@@ -391,6 +391,46 @@ u32 heap_trace(struct heap *h)
 	return status;
 }
 
+/* A page of a region is written to, and to its donor while the trace runs. */
+static void written_back(struct heap *h, u32 region)
+{
+	struct virtio_gc_region one = { .region = htole32(region) };
+	volatile char *page = h->space + region * HEAP_REGION;
+
+	*page = *page;
+	heap_must(h,
+		  heap_ask(h, VIRTIO_GC_CLEAN, 0, 1, NULL, 0, &one,
+			   sizeof(one)),
+		  VIRTIO_GC_OK);
+}
+
+void heap_trace_stale(struct heap *h)
+{
+	const struct virtio_gc_live *live = (const void *)(&h->answer.done + 1);
+	u32 region = (u32)(h->m->roots[0] / HEAP_REGION);
+	struct virtio_gc_region list[HEAP_REGIONS];
+	u32 n = heap_regions(h, list, h->regions);
+
+	heap_must(h, heap_trace_start(h), VIRTIO_GC_OK);
+	written_back(h, region);
+	heap_must(h, own_roots_send(h), VIRTIO_GC_OK);
+	heap_must(h, trace_finish(h), VIRTIO_GC_STALE);
+	h->epoch++;
+	heap_must(h,
+		  heap_ask(h, VIRTIO_GC_TRACE_START, VIRTIO_GC_TRACE_LOCAL, n,
+			   NULL, 0, list, sizeof(*list)),
+		  VIRTIO_GC_OK);
+	heap_must(h, own_roots_send(h), VIRTIO_GC_OK);
+	written_back(h, region);
+	heap_must(h, trace_finish(h), VIRTIO_GC_OK);
+	heap_must(h, results(h), VIRTIO_GC_OK);
+	for (u32 r = 0; r < h->regions; r++)
+		CHECK(le32toh(live[r].status) ==
+			      (r == region ? VIRTIO_GC_STALE : VIRTIO_GC_OK),
+		      "region %u, written to was %u: status %u", r, region,
+		      le32toh(live[r].status));
+}
+
 static void satb_send(struct heap *h)
 {
 	heap_must(h, roots_send(h, h->m->satb, h->m->nr_satb), VIRTIO_GC_OK);

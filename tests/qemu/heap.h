@@ -101,6 +101,8 @@ void heap_donors(struct heap *h);
 u32 heap_trace(struct heap *h);
 /* Its first command alone, which looks at no page. */
 u32 heap_trace_start(struct heap *h);
+/* Written to meanwhile, without a barrier: stale, as a whole or that region. */
+void heap_trace_stale(struct heap *h);
 /* With a barrier, while it runs: what lived when it began is found. */
 void heap_trace_running(struct heap *h);
 

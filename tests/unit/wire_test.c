@@ -391,7 +391,7 @@ static void test_gc(void **state)
 {
 	static const u32 host[] = { DCM_GC_PLACE,  DCM_GC_REQUEST, DCM_GC_POLL,
 				    DCM_GC_BITMAP, DCM_GC_FINISH,  DCM_GC_STOP,
-				    DCM_GC_MOVED };
+				    DCM_GC_MOVED,  DCM_GC_TAGS };
 	static const u32 donor[] = { DCM_GC_DONE, DCM_GC_FLAGS, DCM_GC_BITS };
 	u32 from[256] = { 0 };
 	struct dcm_wire_msg m;

@@ -40,10 +40,12 @@ struct slab {
 	u64 bytes;
 };
 
+/* @tags: of its regions, as the host told of writes since PLACE */
 struct space {
 	struct dcm_gc_space *s;
 	struct dcm_gc_peers peers;
 	u32 number;
+	u32 *tags;
 };
 
 /* A request that takes long, and whoever waits for another donor's answer. */
@@ -210,9 +212,17 @@ static u32 space_create(const struct dcm_gc_request *r)
 		return VIRTIO_GC_INVALID;
 	dcm_gc_request_layout(r, &l, &window);
 	p->s = dcm_gc_space_new(&l, donor_number, &status);
+	if (!p->s)
+		return status;
+	p->tags = calloc(dcm_gc_space_regions(p->s), sizeof(*p->tags));
+	if (!p->tags) {
+		dcm_gc_space_free(p->s);
+		p->s = NULL;
+		return VIRTIO_GC_LIMIT;
+	}
 	p->number = r->space;
 	p->peers = (struct dcm_gc_peers){ peer_ghosts, peer_forward, p };
-	return status;
+	return VIRTIO_GC_OK;
 }
 
 static u32 trace_start(struct space *p, const struct dcm_gc_request *r)
@@ -316,6 +326,7 @@ static void request_do(struct space *p, const struct dcm_gc_request *r,
 		break;
 	case VIRTIO_GC_SPACE_DESTROY:
 		dcm_gc_space_free(p->s);
+		free(p->tags);
 		p->s = NULL;
 		break;
 	case VIRTIO_GC_TYPES_ADD:
@@ -498,16 +509,19 @@ static void slab_take(const struct dcm_gc_message *msg, int fd)
 		end(4);
 }
 
-static u32 place(struct dcm_gc_space *s, const struct dcm_gc_place *le, u32 n)
+static u32 place(struct space *p, const struct dcm_gc_place *le, u32 n)
 {
-	u64 region_bytes = dcm_gc_space_region_bytes(s);
+	u64 region_bytes = dcm_gc_space_region_bytes(p->s);
 	u32 status = VIRTIO_GC_OK;
 
 	for (u32 i = 0; !status && i < n; i++) {
 		u32 donor = le32toh(le[i].donor);
+		u32 region = le32toh(le[i].region);
 		u64 slab = le64toh(le[i].slab), at = le64toh(le[i].offset);
 		void *memory = NULL;
 
+		if (region >= dcm_gc_space_regions(p->s))
+			return VIRTIO_GC_INVALID;
 		if (donor == donor_number) {
 			if (slab >= DCM_GC_SLABS_MAX || !slabs[slab].memory ||
 			    at & 7 || at > slabs[slab].bytes ||
@@ -515,10 +529,26 @@ static u32 place(struct dcm_gc_space *s, const struct dcm_gc_place *le, u32 n)
 				return VIRTIO_GC_INVALID;
 			memory = slabs[slab].memory + at;
 		}
-		status = dcm_gc_space_place(s, le32toh(le[i].region), donor,
-					    memory, NULL);
+		status = dcm_gc_space_place(p->s, region, donor, memory,
+					    &p->tags[region]);
+		if (!status)
+			__atomic_store_n(&p->tags[region], 0, __ATOMIC_RELEASE);
 	}
 	return status;
+}
+
+/* Writes that were begun before a trace was quiet, told before FINISH. */
+static u32 tags(struct space *p, const struct dcm_gc_tag *le, u32 n)
+{
+	for (u32 i = 0; i < n; i++) {
+		u32 region = le32toh(le[i].region);
+
+		if (region >= dcm_gc_space_regions(p->s))
+			return VIRTIO_GC_INVALID;
+		__atomic_store_n(&p->tags[region], le32toh(le[i].tag),
+				 __ATOMIC_RELEASE);
+	}
+	return VIRTIO_GC_OK;
 }
 
 static void poll_flags(const struct dcm_gc_message *msg, struct dcm_gc_space *s)
@@ -646,7 +676,14 @@ static void message(const struct dcm_gc_message *msg, const void *payload,
 	switch (kind) {
 	case DCM_GC_PLACE:
 		done(msg,
-		     place(s, payload, bytes / sizeof(struct dcm_gc_place)),
+		     place(&spaces[number], payload,
+			   bytes / sizeof(struct dcm_gc_place)),
+		     VIRTIO_GC_NONE);
+		break;
+	case DCM_GC_TAGS:
+		done(msg,
+		     tags(&spaces[number], payload,
+			  bytes / sizeof(struct dcm_gc_tag)),
 		     VIRTIO_GC_NONE);
 		break;
 	case DCM_GC_MOVED:
