@@ -569,7 +569,7 @@ bool dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr);
 
 /**
  * dcm_settle() - have a donor hold pages as they are now
- * @gfn: first page; then the first that is not settled
+ * @gfn: first page; then the first that is not settled, or is lost
  * @end: first page after them; whole blocks of %DCM_BLOCK_MAX
  * @keep: what is mapped stays so, clean; else nothing is left here
  * @until_ns: not longer
@@ -580,8 +580,8 @@ bool dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr);
  *
  * Return: 0, -ETIMEDOUT, -EINTR (ops->relax()), -EBUSY: a page is in use, by I/O
  * or by a fault that is about to map it; while accesses go on there is nearly
- * always one, another each time: go on from @gfn. -EIO: one is lost. The page
- * that is why is in the block at @gfn.
+ * always one, another each time: go on from @gfn. -EIO: one of the block at @gfn
+ * is lost.
  */
 int dcm_settle(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep,
 	       u64 until_ns);

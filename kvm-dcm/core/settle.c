@@ -233,14 +233,17 @@ int dcm_settle(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep,
 		for (at = *gfn; at < end; at = next) {
 			int r = settle_steps(lane, (u32)at, keep, &next);
 
-			/* of the first only: who asks is told which it is */
-			if (r < 0 && all)
+			if (r < 0) {
+				/* which it is; nobody goes on from there */
+				if (r == -EIO)
+					*gfn = at;
 				return r;
+			}
 			if (r == SETTLE_DONE && all)
 				*gfn = next;
 			else
 				all = false;
-			if (r == SETTLE_AGAIN || r < 0)
+			if (r == SETTLE_AGAIN)
 				break;
 		}
 		vm->ops->io_flush(lane);

@@ -224,7 +224,7 @@ struct dcmfs_wanted {
  * descriptors; EINTR: killed. In all these cases it is done in part. It takes
  * memory that is the caller's for pages that had no descriptors, and slabs.
  * Then @first and @pages are what is left, so that it can be gone on with; for
- * EIO, EBUSY and ETIMEDOUT the page that is why is among the first 16 of them.
+ * EIO the page that is lost is among the first 16 of them.
  *
  * HINT: DIRECT: keep them in this host as far as a quarter of the budget goes;
  * NORMAL: no longer; COLD: they leave first. What was never used is passed over.
@@ -237,6 +237,24 @@ struct dcmfs_range {
 	__u64 pages;
 	__u32 flags;
 	__u32 limit_ms;
+};
+
+/**
+ * struct dcmfs_tag - DCMFS_IOC_TAG: has a range been written to on its slabs?
+ * @first: first page
+ * @pages: how many; both multiples of 16, and the file has them all
+ * @tag: 0; out: counts writes to them that began or ended. Two that are the same
+ *	mean that none did in between, if none was on its way at the first (SETTLE)
+ * @reserved: 0
+ *
+ * ENOMEM: of memory that is the caller's, 4 bytes for 64 KiB of the file when it
+ * is first asked. EINTR: killed.
+ */
+struct dcmfs_tag {
+	__u64 first;
+	__u64 pages;
+	__u32 tag;
+	__u32 reserved;
 };
 
 #define DCMFS_SETTLE_KEEP 0x1
@@ -259,5 +277,6 @@ struct dcmfs_range {
 #define DCMFS_IOC_HOLD _IOW(0xDC, 0x0D, struct dcmfs_range)
 #define DCMFS_IOC_SETTLE _IOWR(0xDC, 0x0E, struct dcmfs_range)
 #define DCMFS_IOC_HINT _IOW(0xDC, 0x0F, struct dcmfs_range)
+#define DCMFS_IOC_TAG _IOWR(0xDC, 0x10, struct dcmfs_tag)
 
 #endif /* DCMFS_H */

@@ -169,7 +169,8 @@ struct dcmfs_lent {
  * @events: who polls for @wanted
  * @held: blocks whose accesses wait, a bit each; %NULL: there never were any
  * @holder: the open file they are held by, if any are
- * @holds: guards both
+ * @tags: of writes to each block on its slab; %NULL: nobody ever asked
+ * @holds: guards the three
  * @thread: finishes what faults leave behind, and balances
  * @work: it waits here
  * @kicked: there is something to do
@@ -195,6 +196,7 @@ struct dcmfs_vm {
 	wait_queue_head_t events;
 	unsigned long *held;
 	const struct file *holder;
+	atomic_t *tags;
 	struct mutex holds;
 	struct task_struct *thread;
 	wait_queue_head_t work;
@@ -308,7 +310,13 @@ struct dcm_endpoint *dcmfs_tcp_open(struct dcmfs_vm *vm,
 				    struct dcmfs_lane *lane, int fd, u32 depth,
 				    int *err);
 
+/* tag.c */
+void dcmfs_tag_add(struct dcmfs_vm *vm, const struct dcmfs_lent *slab,
+		   const struct dcm_io *io, int by);
+int dcmfs_tag(struct dcmfs_vm *vm, struct dcmfs_tag *arg);
+
 /* hold.c */
+bool dcmfs_range_good(const struct dcmfs_vm *vm, u64 first, u64 pages);
 bool dcmfs_held(const struct dcmfs_vm *vm, u32 gfn);
 bool dcmfs_extent_held(const struct dcmfs_vm *vm, u32 extent);
 void dcmfs_hold_end(struct dcmfs_vm *vm, const struct file *file);

@@ -99,12 +99,12 @@ static int lanes_pass(struct dcmfs_vm *vm)
 	return 0;
 }
 
-/* Whole blocks of the file. */
-static bool range_good(const struct dcmfs_vm *vm, const struct dcmfs_range *r)
+/** dcmfs_range_good() - is it whole blocks of the file? */
+bool dcmfs_range_good(const struct dcmfs_vm *vm, u64 first, u64 pages)
 {
-	return r->pages && r->first < vm->core->nr_pages &&
-	       r->pages <= vm->core->nr_pages - r->first &&
-	       !(r->first % DCM_BLOCK_MAX) && !(r->pages % DCM_BLOCK_MAX);
+	return pages && first < vm->core->nr_pages &&
+	       pages <= vm->core->nr_pages - first &&
+	       !(first % DCM_BLOCK_MAX) && !(pages % DCM_BLOCK_MAX);
 }
 
 /**
@@ -126,7 +126,7 @@ int dcmfs_hold(struct dcmfs_vm *vm, const struct file *file,
 		dcmfs_hold_end(vm, file);
 		return 0;
 	}
-	if (!range_good(vm, r))
+	if (!dcmfs_range_good(vm, r->first, r->pages))
 		return -EINVAL;
 	if (mutex_lock_killable(&vm->holds))
 		return -EINTR;
@@ -202,7 +202,8 @@ int dcmfs_settle(struct dcmfs_vm *vm, struct dcmfs_range *r)
 	u32 tries = 0;
 
 	if (r->flags & ~DCMFS_SETTLE_KEEP || !r->limit_ms ||
-	    r->limit_ms > DCMFS_LIMIT_MAX_MS || !range_good(vm, r))
+	    r->limit_ms > DCMFS_LIMIT_MAX_MS ||
+	    !dcmfs_range_good(vm, r->first, r->pages))
 		return -EINVAL;
 	while (gfn < end) {
 		u64 from = gfn, to = from - from % STEP_PAGES + STEP_PAGES;

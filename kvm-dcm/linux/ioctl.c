@@ -182,6 +182,19 @@ static long ioc_range(struct dcmfs_vm *vm, const struct file *file,
 	}
 }
 
+static long ioc_tag(struct dcmfs_vm *vm, void __user *arg)
+{
+	struct dcmfs_tag t;
+	int err;
+
+	if (copy_from_user(&t, arg, sizeof(t)))
+		return -EFAULT;
+	err = dcmfs_tag(vm, &t);
+	if (err)
+		return err;
+	return copy_to_user(arg, &t, sizeof(t)) ? -EFAULT : 0;
+}
+
 /** dcmfs_ioctl() - see include/dcmfs.h */
 long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 {
@@ -205,6 +218,7 @@ long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	case DCMFS_IOC_HOLD:
 	case DCMFS_IOC_SETTLE:
 	case DCMFS_IOC_HINT:
+	case DCMFS_IOC_TAG:
 		if (!capable(CAP_SYS_ADMIN))
 			return -EPERM;
 		break;
@@ -234,6 +248,8 @@ long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	case DCMFS_IOC_SETTLE:
 	case DCMFS_IOC_HINT:
 		return ioc_range(vm, file, cmd, p);
+	case DCMFS_IOC_TAG:
+		return ioc_tag(vm, p);
 	default:
 		return ioc_slab(vm, cmd, p);
 	}

@@ -63,6 +63,7 @@ int dcmfs_io_post(struct dcm_lane *lane, struct dcm_io *io)
 	struct dcmfs_lent *slab =
 		container_of(io->slab, struct dcmfs_lent, ref);
 	struct dcmfs_lane *home = lane_home(lane);
+	struct dcmfs_vm *vm = lane_vm(lane);
 	struct dcm_endpoint *ep;
 	int err;
 
@@ -74,14 +75,19 @@ int dcmfs_io_post(struct dcm_lane *lane, struct dcm_io *io)
 	if (io->op == DCM_IO_READ && !io->data && landing_of(lane, io))
 		return -EAGAIN;
 	dcmfs_jitter(DCMFS_AT_POST);
+	dcmfs_tag_add(vm, slab, io, 1);
 	if (!slab->file) {
 		err = ep->ops->post(ep, io);
 		if (!err)
 			home->busy |= 1ull << slab->donor;
+		else
+			dcmfs_tag_add(vm, slab, io, -1);
 		return err;
 	}
 	io->posted_ns = ktime_get_ns();
-	dcm_done_add(&home->done, io, dcmfs_slab_io(slab, io));
+	err = dcmfs_slab_io(slab, io);
+	dcmfs_tag_add(vm, slab, io, 1);
+	dcm_done_add(&home->done, io, err);
 	return 0;
 }
 
@@ -98,18 +104,22 @@ void dcmfs_io_flush(struct dcm_lane *lane)
 	}
 }
 
-static int link_poll(struct dcmfs_lane *home, unsigned int donor,
-		     struct dcm_io **done, int max)
+static int link_poll(struct dcmfs_vm *vm, struct dcmfs_lane *home,
+		     unsigned int donor, struct dcm_io **done, int max)
 {
 	struct dcm_endpoint *ep = home->link[donor];
 	int n = ep->ops->poll(ep, done, max);
 	struct dcm_io *io;
 
-	/* The donor has taken it back: the control plane hears of it too. */
-	for (io = n ? *done : NULL; io; io = io->next)
+	for (io = n ? *done : NULL; io; io = io->next) {
+		struct dcmfs_lent *slab =
+			container_of(io->slab, struct dcmfs_lent, ref);
+
+		dcmfs_tag_add(vm, slab, io, 1);
+		/* The donor has taken it back: the control plane hears of it too. */
 		if (io->status == -ESTALE)
-			dcmfs_slab_stale(
-				container_of(io->slab, struct dcmfs_lent, ref));
+			dcmfs_slab_stale(slab);
+	}
 	if (!ep->ops->in_flight(ep))
 		home->busy &= ~(1ull << donor);
 	return n;
@@ -135,7 +145,8 @@ int dcmfs_io_poll(struct dcm_lane *lane, struct dcm_io **done, int max)
 
 		while (n && *end)
 			end = &(*end)->next;
-		n += link_poll(home, __ffs64(busy), end, max - n);
+		n += link_poll(lane_vm(lane), home, __ffs64(busy), end,
+			       max - n);
 	}
 	return n;
 }

@@ -267,6 +267,7 @@ static void vm_free(struct dcmfs_vm *vm)
 	dcmfs_frames_exit(vm);
 	bitmap_free(vm->want);
 	kvfree(vm->held);
+	kvfree(vm->tags);
 	kvfree(vm->lane);
 	kvfree(vm);
 }

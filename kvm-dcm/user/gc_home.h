@@ -17,13 +17,14 @@
  * @hold: accesses to a range wait from now on. Those that came before have been
  *	answered when it returns. Ranges may overlap
  * @release: all go on
- * @settle: a range's donors have all of it, from @at, which is then the first that
- *	is not settled, to @end. @keep: what is here stays, else nothing is.
- *	@until_ms: on the monotonic clock
+ * @settle: a range's donors have all of it, from @at to @end. @at is then the first
+ *	that is not settled, for DONOR_LOST what is lost. @keep: what is here stays,
+ *	else nothing is. @until_ms: on the monotonic clock
  * @hint: what a runtime knows of a range's use: enum virtio_gc_hint_what, but
  *	DISCARD
  * @discard: a range reads zero from now on; 0 or a negative errno
  * @place: where a byte is kept; false: nowhere, or it is moving
+ * @tag: counts writes to a piece that is at @place, see struct dcm_gc_team_ops
  * @bits: bytes are written into the window
  * @end: the host is closed
  *
@@ -39,6 +40,8 @@ struct dcm_gc_home_ops {
 	void (*hint)(void *home, u64 at, u64 bytes, u32 what);
 	int (*discard)(void *home, u64 at, u64 bytes);
 	bool (*place)(void *home, u64 at, struct dcm_gc_place_of *place);
+	bool (*tag)(void *home, u64 at, u64 bytes,
+		    const struct dcm_gc_place_of *place, u32 *tag);
 	void (*bits)(void *home, u64 at, const void *bits, size_t bytes);
 	void (*end)(void *home);
 };

@@ -323,6 +323,17 @@ static bool op_place(void *arg, u32 space, u32 region,
 				   place);
 }
 
+static bool op_tag(void *arg, u32 space, u32 region,
+		   const struct dcm_gc_place_of *place, u32 *tag)
+{
+	struct local *gc = arg;
+	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, space);
+	u64 size = p->layout.region_bytes;
+
+	return gc->home.ops->tag(gc->home.priv, p->window + region * size, size,
+				 place, tag);
+}
+
 static void op_bits(void *arg, u32 space, u64 at, const void *bits,
 		    size_t bytes)
 {
@@ -345,6 +356,7 @@ static bool op_cancelled(void *arg)
 
 static const struct dcm_gc_team_ops team_ops = {
 	.place = op_place,
+	.tag = op_tag,
 	.bits = op_bits,
 	.cancelled = op_cancelled,
 };

@@ -199,6 +199,15 @@ static bool paged_place(void *home, u64 at, struct dcm_gc_place_of *place)
 	return true;
 }
 
+static bool paged_tag(void *home, u64 at, u64 bytes,
+		      const struct dcm_gc_place_of *place, u32 *tag)
+{
+	(void)at;
+	*tag = dcm_ctl_tag(((struct paged *)home)->pg->ctl, place->donor,
+			   place->slab, place->offset, bytes);
+	return true;
+}
+
 /* Paged memory, which no other thread of libdcm touches. */
 static void paged_bits(void *home, u64 at, const void *bits, size_t bytes)
 {
@@ -217,6 +226,7 @@ static const struct dcm_gc_home_ops paged_ops = {
 	.hint = paged_hint,
 	.discard = paged_discard,
 	.place = paged_place,
+	.tag = paged_tag,
 	.bits = paged_bits,
 	.end = paged_end,
 };

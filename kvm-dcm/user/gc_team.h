@@ -34,12 +34,16 @@ struct dcm_gc_place_of {
  * struct dcm_gc_team_ops - what a team asks
  * @place: where region @region of a space is; false: on no donor, or it is
  *	being moved to another
+ * @tag: counts writes to a region where it is: the same as before if none began or
+ *	ended, and none was on its way then. false: it can't be told
  * @bits: a piece of a live bitmap, for space offset @at
  * @cancelled: is the command that runs to end?
  */
 struct dcm_gc_team_ops {
 	bool (*place)(void *arg, u32 space, u32 region,
 		      struct dcm_gc_place_of *place);
+	bool (*tag)(void *arg, u32 space, u32 region,
+		    const struct dcm_gc_place_of *place, u32 *tag);
 	void (*bits)(void *arg, u32 space, u64 at, const void *bits,
 		     size_t bytes);
 	bool (*cancelled)(void *arg);

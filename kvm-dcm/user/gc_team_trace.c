@@ -8,10 +8,10 @@
  *
  * Without the runtime's barrier a region must not be written to while it is
  * traced: semeru-osdi20, 4.2, fig. 6. There the memory server reads a tag that
- * the host's write-backs change; here the host keeps it (dcm_ctl_tag()), as it
- * is the only one that knows of every write, over whatever transport. When it
- * looks all threads are quiet: what they read was there, so its tag had changed.
- * Workers are told of tags that did, and say which results are stale.
+ * the host's write-backs change; here the host's pager keeps it, as nobody else
+ * knows of every write, over whatever transport. When it looks all threads are
+ * quiet: what they read was there, so its tag had changed. Workers are told of
+ * tags that did, and say which results are stale.
  *
  * Locking: none, the GC thread's alone.
  */
@@ -44,32 +44,37 @@ static u32 trace_end(struct dcm_gc_team *t, u32 space)
 	return gc_ask(t, &ask, mask);
 }
 
-static u32 region_tag(struct dcm_gc_team *t, const struct team_space *sp, u32 r)
+/*
+ * Nothing is on its way to what is traced, and nothing will be until it began.
+ * False: it can't be told what will be.
+ */
+static bool tags_take(struct dcm_gc_team *t, u32 space, u32 flags)
 {
-	const struct dcm_gc_place_of *p = &sp->place[r];
+	struct team_space *sp = &t->space[space];
+	bool told = true;
 
-	return dcm_ctl_tag(t->ctl, p->donor, p->slab, p->offset,
-			   sp->l.region_bytes);
-}
-
-/* Nothing is on its way to what is traced, and nothing will be until it began. */
-static void tags_take(struct dcm_gc_team *t, struct team_space *sp, u32 flags)
-{
 	sp->flags = flags;
-	for (u32 r = 0; r < sp->nr_regions; r++)
+	for (u32 r = 0; told && r < sp->nr_regions; r++)
 		if (!(flags & VIRTIO_GC_TRACE_CONCURRENT) &&
 		    sp->place[r].donor != VIRTIO_GC_NO_DONOR)
-			sp->tag[r] = region_tag(t, sp, r);
+			told = t->ops->tag(t->arg, space, r, &sp->place[r],
+					   &sp->tag[r]);
+	return told;
 }
 
 /* How far @r's tag is from where the trace began; 0: it is not of the trace. */
-static u32 tag_change(struct dcm_gc_team *t, const struct team_space *sp, u32 r)
+static u32 tag_change(struct dcm_gc_team *t, u32 space, u32 r)
 {
+	const struct team_space *sp = &t->space[space];
+	u32 tag;
+
 	if (sp->flags & VIRTIO_GC_TRACE_CONCURRENT ||
 	    sp->place[r].donor == VIRTIO_GC_NO_DONOR ||
 	    sp->top[r] <= r * sp->l.region_bytes)
 		return 0;
-	return region_tag(t, sp, r) - sp->tag[r];
+	if (!t->ops->tag(t->arg, space, r, &sp->place[r], &tag))
+		return U32_MAX;
+	return tag - sp->tag[r];
 }
 
 /* Tags that changed, to their workers. @any: there were such. */
@@ -86,7 +91,7 @@ static u32 tags_tell(struct dcm_gc_team *t, u32 space, bool *any)
 
 		for (u32 r = 0; !status && r < sp->nr_regions; r++) {
 			u32 change = sp->place[r].donor == d ?
-					     tag_change(t, sp, r) :
+					     tag_change(t, space, r) :
 					     0;
 
 			if (change) {
@@ -133,7 +138,8 @@ u32 gc_do_start(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 	status = gc_space_place(t, r->space);
 	if (status)
 		return status;
-	tags_take(t, sp, r->flags);
+	if (!tags_take(t, r->space, r->flags))
+		return VIRTIO_GC_LIMIT;
 	/* some may begin it and others fail to: it has to be ended all the same */
 	sp->begun = r->epoch;
 	status = gc_tell(t, &ask, sp->mask);

@@ -180,6 +180,20 @@ static bool home_place(void *home, u64 at, struct dcm_gc_place_of *place)
 	return true;
 }
 
+/* Lanes are the kernel's, and so is what they have written. */
+static bool home_tag(void *home, u64 at, u64 bytes,
+		     const struct dcm_gc_place_of *place, u32 *tag)
+{
+	const struct hostd_gc *g = home;
+	struct dcmfs_tag t = { .first = at / 4096, .pages = bytes / 4096 };
+
+	(void)place;
+	if (ioctl(g->f->fd, DCMFS_IOC_TAG, &t))
+		return false;
+	*tag = t.tag;
+	return true;
+}
+
 static void home_bits(void *home, u64 at, const void *bits, size_t bytes)
 {
 	const struct dcm_gc_say s = { .kind = DCM_GC_SAY_BITS, .value = at };
@@ -199,6 +213,7 @@ static const struct dcm_gc_home_ops home_ops = {
 	.hint = home_hint,
 	.discard = home_discard,
 	.place = home_place,
+	.tag = home_tag,
 	.bits = home_bits,
 	.end = home_end,
 };

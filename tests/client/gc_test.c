@@ -69,6 +69,18 @@ static void op_bits(void *arg, u32 space, u64 at, const void *bits,
 	memcpy(w->bits + at, bits, bytes);
 }
 
+static bool op_tag(void *arg, u32 space, u32 region,
+		   const struct dcm_gc_place_of *place, u32 *tag)
+{
+	struct world *w = arg;
+
+	assert_int_equal(space, 3);
+	(void)region;
+	*tag = dcm_ctl_tag(w->h.ctl, place->donor, place->slab, place->offset,
+			   w->m->l.region_bytes);
+	return true;
+}
+
 static bool op_cancelled(void *arg)
 {
 	return ((struct world *)arg)->cancel;
@@ -76,6 +88,7 @@ static bool op_cancelled(void *arg)
 
 static const struct dcm_gc_team_ops team_ops = {
 	.place = op_place,
+	.tag = op_tag,
 	.bits = op_bits,
 	.cancelled = op_cancelled,
 };

@@ -36,6 +36,7 @@ static const unsigned int requests[] = {
 	DCMFS_IOC_WANTED, DCMFS_IOC_LINK,   DCMFS_IOC_PAIR,
 	DCMFS_IOC_SLAB,	  DCMFS_IOC_NOTE,   DCMFS_IOC_ACTIVITY,
 	DCMFS_IOC_HOLD,	  DCMFS_IOC_SETTLE, DCMFS_IOC_HINT,
+	DCMFS_IOC_TAG,
 };
 #define NR_REQUESTS (sizeof(requests) / sizeof(requests[0]))
 
@@ -70,6 +71,7 @@ static void argument(unsigned int cmd, void *buf)
 	struct dcmfs_pair pair = { .lane = UINT32_MAX };
 	struct dcmfs_range away = { .first = PAGES, .pages = 16 };
 	struct dcmfs_range one = { .pages = 1, .flags = DCMFS_HINT_NORMAL };
+	struct dcmfs_tag tag = { .pages = 16 };
 
 	memset(buf, 0, _IOC_SIZE(cmd));
 	if (cmd == DCMFS_IOC_BUDGET)
@@ -88,6 +90,8 @@ static void argument(unsigned int cmd, void *buf)
 		memcpy(buf, &away, sizeof(away));
 	else if (cmd == DCMFS_IOC_HINT)
 		memcpy(buf, &one, sizeof(one));
+	else if (cmd == DCMFS_IOC_TAG)
+		memcpy(buf, &tag, sizeof(tag));
 }
 
 /* What a request says to its valid argument; 0: it is done. */
@@ -452,6 +456,7 @@ static void random_request(uint64_t *rng, int *files, unsigned int nr_files)
 		struct dcmfs_pair pair;
 		struct dcmfs_tune tune;
 		struct dcmfs_range range;
+		struct dcmfs_tag tag;
 	} buf;
 	struct dcmfs_range none = { 0 };
 	struct dcmfs_slab *s = &buf.slab;
@@ -491,6 +496,10 @@ static void random_request(uint64_t *rng, int *files, unsigned int nr_files)
 		if (cmd == DCMFS_IOC_HOLD && rnd(rng) % 2)
 			r->flags = 0;
 	}
+	if (cmd == DCMFS_IOC_TAG && rnd(rng) % 2)
+		buf.tag = (struct dcmfs_tag){ rnd(rng) % 260 * 16,
+					      rnd(rng) % 20 * 16,
+					      rnd(rng) % 8 == 0, 0 };
 	if (cmd == DCMFS_IOC_TUNE && rnd(rng) % 2)
 		strcpy(buf.tune.name,
 		       rnd(rng) % 2 ? "batch_blocks" : "epsilon");

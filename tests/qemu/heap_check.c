@@ -81,9 +81,7 @@ static void one_heap(u32 seed)
 	heap_donors(&h);
 	cleared = heap_arrays_clear(&h);
 	heap_must(&h, heap_trace(&h), VIRTIO_GC_OK);
-	/* tags of writes are not known where the kernel does them */
-	if (strncmp(device, "dcmfs:", 6))
-		heap_trace_stale(&h);
+	heap_trace_stale(&h);
 	heap_trace_running(&h);
 	heap_opaque_clear(&h);
 	heap_drop(&h, 50);

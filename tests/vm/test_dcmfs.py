@@ -105,7 +105,7 @@ def test_settled(dcmfs: Mounted) -> None:
     """Pages for who works on slabs: settled, held, let go; moved, killed and refused meanwhile."""
     fs = dcmfs("extent=2M,budget=24M")
     said = fs.tool("settled", MOUNT, timeout=250)
-    assert said.count(": right\n") == len(said.splitlines()) == 11
+    assert said.count(": right\n") == len(said.splitlines()) == 12
 
 
 @pytest.mark.parametrize(("mode", "checks"), [("mapping", 19), ("access", 7)])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 import re
 import signal
+import subprocess
 import time
 
 import pytest
@@ -59,7 +60,12 @@ def heap(host: Host, mode: str, number: int, *args: str) -> Job:
 
 def finished(host: Host, job: Job) -> str:
     """It ends well; what it said."""
-    status = job.wait(LIMIT)
+    try:
+        status = job.wait(LIMIT)
+    except subprocess.TimeoutExpired:
+        where = "for t in /proc/$(pidof %s)/task/*; do cat $t/comm $t/stack; done"
+        stacks = [host.bed.run(where % name).stdout for name in ("heap_check", "dcm-hostd")]
+        pytest.fail(f"not in {LIMIT:.0f} s: {job.output()}\n{host.log()}\n" + "\n".join(stacks))
     output = job.output()
     assert status == 0 and output.stdout.endswith("ok\n"), f"{output}\n{host.log()}"
     job.end()

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * tag.c - has a piece of a file been written to on its slab?
+ *
+ * Who works on slabs at their donors without a barrier (garbage collection) has
+ * to know of every write: semeru-osdi20, 4.2, fig. 6. There the host's
+ * write-back sets a dirty bit in the donor's memory, and counts a version; here
+ * one word for each 64 KiB counts both, in this host, as lanes know of every
+ * write whatever it goes over. A file that nobody asks about has none.
+ *
+ *	begun: counted before its first byte can be there
+ *	over: counted once more, however it ended
+ *
+ * Locking: words are atomic; they come once, under holds' mutex, and go with the
+ * file. Who asks first has made sure that no write is on its way to what he asks
+ * about (SETTLE), so one that was not counted when it began does not matter.
+ */
+#include <linux/slab.h>
+
+#include "dcmfs.h"
+
+static u64 tags_nr(const struct dcmfs_vm *vm)
+{
+	return DIV_ROUND_UP(vm->core->nr_pages, DCM_BLOCK_MAX);
+}
+
+/**
+ * dcmfs_tag_add() - a write to a slab has begun, or is over
+ * @vm: whose
+ * @slab: the slab
+ * @io: the operation, of a block at most; no write: nothing is counted
+ * @by: 1; -1: it was not begun after all
+ */
+void dcmfs_tag_add(struct dcmfs_vm *vm, const struct dcmfs_lent *slab,
+		   const struct dcm_io *io, int by)
+{
+	/* pairs with tags_make() */
+	atomic_t *tags = smp_load_acquire(&vm->tags);
+	u64 gfn;
+
+	if (!tags || io->op != DCM_IO_WRITE)
+		return;
+	gfn = (u64)slab->extent * vm->core->extent_pages +
+	      (io->offset >> PAGE_SHIFT);
+	/* Over: after its bytes. */
+	smp_mb__before_atomic();
+	atomic_add(by, &tags[gfn / DCM_BLOCK_MAX]);
+	/* Begun: before its bytes; who saw one of them sees this. */
+	smp_mb__after_atomic();
+}
+
+/* Once, under the mutex; 64 MiB for a file of 1 TiB. */
+static int tags_make(struct dcmfs_vm *vm)
+{
+	atomic_t *tags;
+	int err = 0;
+
+	if (mutex_lock_killable(&vm->holds))
+		return -EINTR;
+	if (!vm->tags) {
+		tags = kvcalloc(tags_nr(vm), sizeof(*tags), GFP_KERNEL_ACCOUNT);
+		if (!tags)
+			err = -ENOMEM;
+		/* zeroes, for dcmfs_tag_add() */
+		smp_store_release(&vm->tags, tags);
+	}
+	mutex_unlock(&vm->holds);
+	return err;
+}
+
+/**
+ * dcmfs_tag() - the tag of a range
+ * @vm: whose
+ * @arg: which; then its tag
+ *
+ * Return: 0, or a negative errno; see struct dcmfs_tag.
+ */
+int dcmfs_tag(struct dcmfs_vm *vm, struct dcmfs_tag *arg)
+{
+	u64 i, end;
+	u32 sum = 0;
+	int err;
+
+	if (arg->reserved || arg->tag ||
+	    !dcmfs_range_good(vm, arg->first, arg->pages))
+		return -EINVAL;
+	err = READ_ONCE(vm->tags) ? 0 : tags_make(vm);
+	if (err)
+		return err;
+	end = (arg->first + arg->pages) / DCM_BLOCK_MAX;
+	for (i = arg->first / DCM_BLOCK_MAX; i < end; i++) {
+		sum += (u32)atomic_read(&vm->tags[i]);
+		if (!(i % 65536))
+			cond_resched();
+	}
+	arg->tag = sum;
+	return 0;
+}
