@@ -175,8 +175,10 @@ static long ioc_range(struct dcmfs_vm *vm, const struct file *file,
 		return dcmfs_hold(vm, file, &r);
 	case DCMFS_IOC_SETTLE:
 		err = dcmfs_settle(vm, &r);
-		/* What is left; that of a wrong request is as it was. */
-		return copy_to_user(arg, &r, sizeof(r)) ? -EFAULT : err;
+		/* what is left */
+		if (err != -EINVAL && copy_to_user(arg, &r, sizeof(r)))
+			return -EFAULT;
+		return err;
 	default:
 		return dcmfs_hint(vm, &r);
 	}
