@@ -10,13 +10,15 @@ is the real one. Its kernel is L1's, which has dcmfs.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 
 import pytest
 
 from tests.framework.donor import new_key
-from tests.framework.paths import BUILD
+from tests.framework.paths import BUILD, TOP
+from tests.vm import debug
 from tests.vm.bed import Bed, Job, Ran
 from tests.vm.conftest import NewBed
 from tests.vm.rdma import ADDRESS, rxe
@@ -80,6 +82,9 @@ file = /etc/kvm-dcm/keys
 [donor near]
 address = unix:/run/kvm-dcm/donor.sock
 """
+# A runtime on libdcm, its heap twice its budget.
+RUNTIME = HOST.replace("[key]", "[vm]\nname = lists\nbudget = 4M\nsize = 16M\n[key]\ntenant = lab")
+LISTS = BUILD / "test" / "systemd-lists"
 
 
 class Machine:
@@ -112,35 +117,59 @@ class Machine:
     def log(self, unit: str = "dcm-*") -> str:
         return self.run(f"journalctl --no-pager -o short-monotonic -u '{unit}'").stdout
 
-    def start(self, donor: str, host: str) -> None:
-        """Both configured, then started, with a file system between them."""
-        files = {"donor.conf": donor, "hostd.conf": host, "keys": f"lab:{new_key()}\n"}
-        for name, text in files.items():
+    def configure(self, **files: str) -> None:
+        """In /etc/kvm-dcm, by name, with a key for the donor and its hosts."""
+        for name, text in {"keys": f"lab:{new_key()}\n", **files}.items():
             self.bed.put(text.encode(), f"{ROOT}/etc/kvm-dcm/{name}", 0o600)
         self.must("systemd-sysusers; getent passwd dcm-donor")
         self.must("chown -R dcm-donor: /etc/kvm-dcm")
+
+    def start_unit(self, unit: str) -> None:
+        self.must(f"systemd-analyze --man=no verify /usr/lib/systemd/system/{unit}.service")
+        self.must(f"systemctl start {unit}", 120)
+        assert self.show(unit, "SubState") == "running"
+
+    def start(self, donor: str, host: str) -> None:
+        """Both configured, then started, with a file system between them."""
+        self.configure(**{"donor.conf": donor, "hostd.conf": host})
         self.must(f"mkdir -p {MOUNT}; mount -t dcmfs -o extent=2M,budget=12M dcm {MOUNT}")
         for unit in ("dcm-donord", "dcm-hostd"):
-            self.must(f"systemd-analyze --man=no verify /usr/lib/systemd/system/{unit}.service")
-            self.must(f"systemctl start {unit}", 120)
-            assert self.show(unit, "SubState") == "running"
+            self.start_unit(unit)
         self.bed.put(TOOL, f"{ROOT}/usr/bin/dcmfs_test", 0o755)
 
     def stop(self) -> None:
         """The last VM has gone: nothing is lent, and all can stop."""
-        until(lambda: not self.lent(), self.log)
-        for unit in ("dcm-hostd", "dcm-donord"):
-            self.must(f"systemctl stop {unit}", 120)
-            assert self.show(unit, "Result") == "success"
+        self.stop_unit("dcm-hostd")
+        self.stop_unit("dcm-donord")
         self.must(f"umount {MOUNT}")
         self.job.end()
+
+    def stop_unit(self, unit: str) -> None:
+        until(lambda: not self.lent(), self.log)
+        self.must(f"systemctl stop {unit}", 120)
+        assert self.show(unit, "Result") == "success"
 
     def show(self, unit: str, what: str) -> str:
         return self.must(f"systemctl show -P {what} {unit}").strip()
 
+    def status(self, pid: str) -> dict[str, str]:
+        """What /proc says of a process; nothing of one that is gone."""
+        text = self.run(f"cat /proc/{pid}/status").stdout
+        return dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+
     def lent(self) -> int:
         text = self.bed.must(["python3", "-c", STATUS, "9100"])
         return int(json.loads(text)["memory"]["used_bytes"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built_lists() -> None:
+    """The example for authors of runtimes, beside libdcm."""
+    include = [f"-I{TOP / 'guest-virtio-gc' / part}" for part in ("lib", "include")]
+    source = TOP / "guest-virtio-gc" / "examples" / "lists.c"
+    libraries = [f"-L{BUILD / 'lib'}", "-lvgc", "-Wl,--no-as-needed", "-ldcm"]
+    LISTS.parent.mkdir(parents=True, exist_ok=True)
+    debug.make("cc", "-O1", *include, "-o", str(LISTS), str(source), *libraries)
 
 
 @pytest.fixture
@@ -183,6 +212,40 @@ def test_the_daemons_are_services(machine: Machine) -> None:
     m.must(f"rm {MOUNT}/vm")
     assert m.show("dcm-hostd", "NRestarts") == "1" and m.show("dcm-donord", "NRestarts") == "0"
     m.stop()
+    m.bed.rmmod("kvm_dcm")
+
+
+@pytest.mark.timeout(900)
+def test_a_worker_collects_in_the_donors_sandbox(machine: Machine) -> None:
+    """A heap is traced and moved by a GC worker: within the unit's sandbox, and its own in that."""
+    m = machine
+    m.configure(**{"donor.conf": DONOR, "gc.ini": RUNTIME})
+    m.start_unit("dcm-donord")
+    m.bed.put(LISTS, f"{ROOT}/usr/bin/lists", 0o755)
+    donor = m.show("dcm-donord", "MainPID")
+    run = "systemd-run -q --unit=lists -E VGC_DEVICE=dcm:/etc/kvm-dcm/gc.ini"
+    # again and again, until a worker was seen while it lived
+    m.must(f"{run} sh -c 'until [ -e /run/seen ]; do lists; done'")
+    unit, worker = m.status(donor), dict[str, str]()
+
+    def seen() -> bool:
+        for pid in re.findall(r"GC worker (\d+) starts", m.log("dcm-donord"))[-1:]:
+            worker.update(m.status(pid))
+        return bool(worker)
+
+    until(seen, m.log)
+    m.must("touch /run/seen")
+    assert worker["Uid"] == unit["Uid"] and "0" not in worker["Uid"].split(), worker
+    assert int(worker["CapEff"], 16) == int(worker["CapBnd"], 16) == 0, worker
+    assert worker["NoNewPrivs"] == "1" and worker["Seccomp"] == "2", worker
+    assert int(worker["Seccomp_filters"]) == int(unit["Seccomp_filters"]) + 1 > 1, worker
+    until(lambda: m.run("systemctl is-active -q lists").rc != 0, m.log)
+    said = m.log("lists")
+    assert re.search(r"collected [1-9]\d* times by donors, .*; [1-9]\d* regions moved", said), said
+    assert m.show("dcm-donord", "MainPID") == donor
+    assert "GC worker ended" not in m.log("dcm-donord"), m.log("dcm-donord")
+    m.stop_unit("dcm-donord")
+    m.job.end()
     m.bed.rmmod("kvm_dcm")
 
 
