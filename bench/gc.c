@@ -2,7 +2,8 @@
 /*
  * gc.c - the engine of GC workers, beside the simplest thing that does the same
  *
- *   gc trace MIB THREADS        the engine's tracer and a plain one, in turn
+ *   gc trace MIB THREADS [huge] the engine's tracer and a plain one, in turn;
+ *                               the heap of huge pages for both
  *   gc evacuate MIB RUNS        one region of so many MiB, half live, and
  *                               memcpy() of its live bytes
  *   gc memory MIB THREADS       what a trace takes beside the space
@@ -24,7 +25,7 @@ struct heap {
 	struct virtio_gc_region *list;
 };
 
-static void space_make(struct heap *h)
+static void space_make(struct heap *h, bool huge)
 {
 	struct dcm_gc_layout l = {
 		.bytes = h->g.bytes,
@@ -40,7 +41,8 @@ static void space_make(struct heap *h)
 	u32 status;
 
 	h->regions = (u32)(h->g.bytes / h->g.region_bytes);
-	h->g.memory = gc_heap_map(h->g.bytes);
+	h->g.memory = huge ? gc_heap_map_huge(h->g.bytes) :
+			     gc_heap_map(h->g.bytes);
 	h->list = calloc(h->regions, sizeof(*h->list));
 	h->s = dcm_gc_space_new(&l, 0, &status);
 	if (!h->s || !h->list ||
@@ -91,14 +93,14 @@ static u64 engine_objects(struct heap *h, u32 epoch, u64 *bytes)
 	return objects;
 }
 
-static void bench_trace(u64 mib, u32 threads)
+static void bench_trace(u64 mib, u32 threads, bool huge)
 {
 	struct heap h = { .g.bytes = mib << 20, .g.region_bytes = 16 << 20 };
 	u64 *marks, engine = U64_MAX, plain = U64_MAX, objects = 0, bytes = 0;
 	u64 live[64] = { 0 };
 	u32 *queue;
 
-	space_make(&h);
+	space_make(&h, huge);
 	gc_heap_fill(&h.g, h.regions, 1000);
 	marks = gc_heap_map(h.g.bytes / 64);
 	queue = gc_heap_map(h.g.n * sizeof(*queue));
@@ -129,7 +131,7 @@ static void bench_memory(u64 mib, u32 threads)
 {
 	struct heap h = { .g.bytes = mib << 20, .g.region_bytes = 16 << 20 };
 
-	space_make(&h);
+	space_make(&h, false);
 	gc_heap_fill(&h.g, h.regions, 1000);
 	trace_engine(&h, 1, threads);
 	printf("{\"space\":%llu,\"memory\":%llu,\"threads\":%u}\n",
@@ -187,7 +189,7 @@ static void bench_evacuate(u64 mib, u32 runs)
 	struct virtio_gc_moved moved;
 	u8 *to;
 
-	space_make(&h);
+	space_make(&h, false);
 	/* nothing is in the other two yet */
 	for (u32 i = 1; i < h.regions; i++)
 		h.list[i].top = i * h.g.region_bytes;
@@ -262,9 +264,9 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	if (!mib || !n)
-		die("usage: gc trace|evacuate|memory MIB N, gc dump MIB FILE");
+		die("usage: gc trace|evacuate|memory MIB N [huge], gc dump MIB FILE");
 	if (!strcmp(argv[1], "trace"))
-		bench_trace(mib, n);
+		bench_trace(mib, n, argc > 4 && !strcmp(argv[4], "huge"));
 	else if (!strcmp(argv[1], "memory"))
 		bench_memory(mib, n);
 	else if (!strcmp(argv[1], "evacuate"))

@@ -5,6 +5,7 @@
 #include "gc_heap.h"
 
 #define OBJECT_MAX	152u
+#define HUGE_BYTES	(2ull << 20)
 
 enum { NODE2 = 1, NODE4, REFS, DATA };
 
@@ -27,6 +28,21 @@ void *gc_heap_map(u64 bytes)
 
 	if (p == MAP_FAILED)
 		die("gc: no memory");
+	return p;
+}
+
+void *gc_heap_map_huge(u64 bytes)
+{
+	u8 *p = mmap(NULL, bytes + HUGE_BYTES, PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
+		die("gc: no memory");
+	p += -(uintptr_t)p & (HUGE_BYTES - 1);
+	if (madvise(p, bytes, MADV_HUGEPAGE))
+		die("gc: no transparent huge pages");
+	for (u64 at = 0; at < bytes; at += PAGE)
+		p[at] = 0;
 	return p;
 }
 

@@ -38,6 +38,8 @@ extern const struct gc_heap_types {
 
 /* Memory that is there, zero. */
 void *gc_heap_map(u64 bytes);
+/* The same, of huge pages, as slabs can be. */
+void *gc_heap_map_huge(u64 bytes);
 
 /* Objects in the first @regions, of which @live per mille are reachable. */
 void gc_heap_fill(struct gc_heap *h, u32 regions, u32 live);

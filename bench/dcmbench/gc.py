@@ -215,10 +215,13 @@ def trace_prefetch(build: Path, repeat: int) -> report.Row:
     plain = report.median([r["plain_ns"] for r in runs])
     objects, size = runs[0]["objects"], runs[0]["bytes"]
     value = plain / engine
+    huge = [program(build, "trace", "256", "1", "huge") for _ in range(repeat)]
     detail = (
         f"{objects} objects, {size >> 20} MiB, one thread: {engine / 1e6:.0f} ms "
         f"({size / engine * 1e3:.0f} MB/s, {objects / engine * 1e3:.1f} M objects/s), "
-        f"plain {plain / 1e6:.0f} ms"
+        f"plain {plain / 1e6:.0f} ms; with the heap of huge pages "
+        f"{report.median([r['engine_ns'] for r in huge]) / 1e6:.0f} ms, plain "
+        f"{report.median([r['plain_ns'] for r in huge]) / 1e6:.0f} ms"
     )
     return row("trace-prefetch", value, value >= 1.5, detail)
 
