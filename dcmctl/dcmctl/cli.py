@@ -500,7 +500,7 @@ def build_parser() -> argparse.ArgumentParser:
     p = add(sub, "exporter", cmd_exporter, "tell Prometheus of this host's VMs")
     p.add_argument(
         "--listen",
-        metavar="HOST:PORT",
+        metavar="ADDR:PORT",
         default="127.0.0.1:9751",
         help="default: 127.0.0.1:9751; only loopback should be able to reach it",
     )

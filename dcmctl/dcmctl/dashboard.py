@@ -20,7 +20,6 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,14 +27,14 @@ from typing import Any
 from dcmctl import control, dcmfs, estate, members, settings, version
 from dcmctl.address import check_name
 from dcmctl.errors import DcmError, UsageError, printable, reason
+from dcmctl.httpd import parse_listen
 from dcmctl.units import PAGE
 from dcmctl.watch import POINT, Watch, key_of
-from dcmctl.web import Gate, Query, Server, load_files
+from dcmctl.web import Gate, Query, Site, load_files
 
 Args = argparse.Namespace
 WAIT_S = 20.0  # a question for what is not there yet
 TOKEN_MIN = 16
-_LISTEN = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9.]+)|(localhost)):(\d{1,5})", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252})", re.ASCII)
 
 
@@ -45,19 +44,6 @@ def web_folder() -> Path:
 
 
 # ---- options ----
-
-
-def parse_listen(text: str) -> tuple[str, int]:
-    """A numeric address: no name service decides whether it is loopback."""
-    match = _LISTEN.fullmatch(text)
-    port = int(match[4]) if match else -1
-    if not match or port > 65535:
-        raise UsageError(f"--listen '{printable(text)}' is not ADDRESS:PORT with a numeric address")
-    host = "127.0.0.1" if match[3] else match[1] or match[2]
-    try:
-        return str(ipaddress.ip_address(host)), port
-    except ValueError:
-        raise UsageError(f"--listen '{printable(text)}': no such address") from None
 
 
 def read_token(path: Path) -> str:
@@ -167,7 +153,7 @@ class Api:
 # ---- the command ----
 
 
-def serve(args: Args, changed: Callable[[Server], None] | None = None) -> int:
+def serve(args: Args) -> int:
     host, port = parse_listen(args.listen)
     loopback = ipaddress.ip_address(host).is_loopback
     names = tuple(name.lower() for name in args.name or ())
@@ -187,12 +173,9 @@ def serve(args: Args, changed: Callable[[Server], None] | None = None) -> int:
     gate = Gate(token, reading=not loopback or bool(names), names=names)
     if gate.reading and token is None:
         raise UsageError("--name lets others reach it: --token-file FILE says who may look")
-    try:
-        server = Server(
-            (host, port), gate, load_files(web_folder()), tls=_tls(args), verbose=args.verbose
-        )
-    except OSError as exc:
-        raise DcmError(f"can't listen on {args.listen}: {reason(exc)}") from None
+    server = Site(
+        (host, port), gate, load_files(web_folder()), tls=_tls(args), verbose=args.verbose
+    )
     watch = Watch(estate.look, args.interval)
     api = Api(watch, token is not None)
     server.gets.update({"/api/state": api.state, "/api/history": api.history})
@@ -206,8 +189,7 @@ def serve(args: Args, changed: Callable[[Server], None] | None = None) -> int:
         signal.signal(signal.SIGTERM, end)
         signal.signal(signal.SIGINT, end)
         watch.start()
-        shown = f"[{host}]" if ":" in host else host
-        print(f"http{'s' if args.cert else ''}://{shown}:{server.server_port}/", flush=True)
+        print(server.url(), flush=True)
         try:
             server.serve_forever(poll_interval=0.2)
         finally:

@@ -13,23 +13,19 @@ is all of it.
 from __future__ import annotations
 
 import argparse
-import http.server
 import math
-import socket
 import sys
 import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from dcmctl import estate, settings, version
-from dcmctl.errors import UsageError, printable, reason
+from dcmctl.httpd import Handler, Server, parse_listen
 from dcmctl.status import FAULT_KINDS, Latency
 
 Args = argparse.Namespace
 CONNECTIONS_MAX = 8
-REQUEST_S = 5.0
 FRESH_S = 1.0
 # What the kernel counts by the core's names, and the user pager by its own.
 KERNEL_FAULTS = {
@@ -272,37 +268,14 @@ class _Pages:
             return self._text
 
 
-class _Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = CONNECTIONS_MAX
-
-    def __init__(self, address: tuple[str, int], family: socket.AddressFamily) -> None:
-        self.address_family = family
+class _Server(Server):
+    def __init__(self, address: tuple[str, int]) -> None:
         self.pages = _Pages()
-        self.places = threading.BoundedSemaphore(CONNECTIONS_MAX)
-        super().__init__(address, _Handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if self.places.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self.places.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Who hangs up on us is no news."""
+        super().__init__(address, _Handler, CONNECTIONS_MAX)
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
-    timeout = REQUEST_S
+class _Handler(Handler):
     server: _Server
-    server_version = "dcm-exporter"
-    sys_version = ""
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
@@ -322,23 +295,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: a scrape is no event."""
-
-
-def _listen(text: str) -> _Server:
-    host, sep, port = text.rpartition(":")
-    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not sep or not host or not (port.isascii() and port.isdigit() and int(port[:6]) <= 65535):
-        raise UsageError(f"--listen '{printable(text)}' is not HOST:PORT")
-    try:
-        family, _, _, _, address = socket.getaddrinfo(
-            host, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        return _Server((str(address[0]), int(address[1])), family)
-    except OSError as exc:
-        raise UsageError(f"--listen {printable(text)}: {reason(exc)}") from None
-
 
 def cmd_exporter(args: Args) -> int:
     if args.once:
@@ -346,10 +302,8 @@ def cmd_exporter(args: Args) -> int:
         seen = estate.look(ask_donors=False)
         print(metrics(seen, time.monotonic() - began), end="")
         return 0
-    server = _listen(args.listen)
-    host, port = server.server_address[:2]
-    where = f"[{host!s}]" if ":" in str(host) else str(host)
-    print(f"dcmctl: metrics at http://{where}:{port}/metrics", file=sys.stderr, flush=True)
+    server = _Server(parse_listen(args.listen))
+    print(f"dcmctl: metrics at {server.url()}metrics", file=sys.stderr, flush=True)
     try:
         server.serve_forever()
     finally:

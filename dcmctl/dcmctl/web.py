@@ -12,24 +12,17 @@ other page's request carries it. A page elsewhere whose name resolves to us (DNS
 refused by its Host. Nothing that a browser runs comes from anywhere but here, and nothing inline
 (Content-Security-Policy).
 
-A request has REQUEST_S seconds in all, headers and body as small as ours are, and there are at
-most CONNECTIONS of them; who comes then waits in the listener's queue.
+Headers and body are as small as ours are; time and number of requests are httpd.py's to limit.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import hmac
-import http.server
-import io
 import ipaddress
 import json
-import socket
 import ssl
 import sys
-import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -38,9 +31,9 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from dcmctl.errors import DcmError, printable, reason
+from dcmctl.httpd import Handler, Server
 
 CONNECTIONS = 32
-REQUEST_S = 10.0
 BODY_MAX = 4096
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -135,52 +128,14 @@ class Gate:
             raise Refused(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong")
 
 
-class _Deadline(io.RawIOBase):
-    """A socket that is read until one time for all of a request, however it trickles in."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self.due = 0.0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        left = self.due - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        self._sock.settimeout(left)
-        return self._sock.recv_into(buffer)
-
-
-class _Request(http.server.BaseHTTPRequestHandler):
+class _Request(Handler):
     protocol_version = "HTTP/1.1"
-    server: Server
-
-    def setup(self) -> None:
-        self.connection = self.request
-        self.connection.settimeout(REQUEST_S)
-        if self.server.tls is not None:
-            self.connection = self.server.tls.wrap_socket(self.connection, server_side=True)
-            self.request = self.connection
-        self.deadline = _Deadline(self.connection)
-        self.rfile = io.BufferedReader(self.deadline)
-        self.unread = True  # a request's body, if it has one
-        self.wfile = self.connection.makefile("wb", 0)
-
-    def finish(self) -> None:
-        """The server closes the socket that it gave us; TLS made another of it."""
-        super().finish()
-        with contextlib.suppress(OSError):
-            self.connection.close()
+    server: Site
+    unread = True  # a request's body, if it has one
 
     def handle_one_request(self) -> None:
-        self.deadline.due = time.monotonic() + REQUEST_S
         self.unread = True
-        try:
-            super().handle_one_request()
-        except OSError:
-            self.close_connection = True
+        super().handle_one_request()
 
     # -- methods --
 
@@ -259,7 +214,6 @@ class _Request(http.server.BaseHTTPRequestHandler):
         if self.unread and self._has_body():
             # What is left of it would be taken for the next request.
             self.close_connection = True
-        self.connection.settimeout(REQUEST_S)
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(data)))
@@ -279,16 +233,11 @@ class _Request(http.server.BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(data)
 
-    def send_error(
-        self, code: int, message: str | None = None, explain: str | None = None
-    ) -> None:
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """What the library refuses: no method, a line too long. Nothing is sent back of it."""
         self.close_connection = True
         self.command = getattr(self, "command", None) or "GET"
         self._refuse(HTTPStatus(code), HTTPStatus(code).phrase)
-
-    def version_string(self) -> str:
-        return "dcmctl"
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         """Method, path and status; no query, no header."""
@@ -298,16 +247,9 @@ class _Request(http.server.BaseHTTPRequestHandler):
             line = f"{self.client_address[0]} {self.command} {printable(path, 60)} {status}"
             print(f"dcmctl: {printable(line)}", file=sys.stderr, flush=True)
 
-    def log_message(self, *_: Any) -> None:
-        pass
 
-
-class Server(http.server.ThreadingHTTPServer):
-    """A thread a connection, so many and no more."""
-
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 32
+class Site(Server):
+    """The page's."""
 
     def __init__(
         self,
@@ -320,42 +262,7 @@ class Server(http.server.ThreadingHTTPServer):
     ) -> None:
         self.gate = gate
         self.files = files
-        self.tls = tls
         self.verbose = verbose
         self.gets: dict[str, Get] = {}
         self.posts: dict[str, Post] = {}
-        self._room = threading.BoundedSemaphore(CONNECTIONS)
-        if ":" in address[0]:
-            self.address_family = socket.AF_INET6
-        super().__init__(address, _Request)
-
-    def server_bind(self) -> None:
-        """Without http.server's look for our name, which may take a name service its time."""
-        if self.address_family == socket.AF_INET6:
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._room.acquire(timeout=REQUEST_S):
-            self.shutdown_request(request)
-            return
-        try:
-            super().process_request(request, client_address)
-        except BaseException:
-            self._room.release()
-            raise
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._room.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away, or spoke no TLS, is none of our troubles."""
-        error = sys.exc_info()[1]
-        if not isinstance(error, OSError):
-            print(f"dcmctl: {type(error).__name__}: {printable(str(error))}", file=sys.stderr)
+        super().__init__(address, _Request, CONNECTIONS, tls)

@@ -139,9 +139,38 @@ def test_who_is_rude_keeps_nobody_waiting(exported: Exporter) -> None:
     assert exported.process.poll() is None
 
 
+def test_who_trickles_keeps_no_place(exported: Exporter) -> None:
+    """As many as there are places, a byte now and then each: all are ended, and it answers."""
+    slow = [socket.create_connection(("127.0.0.1", exported.port)) for _ in range(8)]
+    for sock in slow:
+        sock.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+        sock.settimeout(0.05)
+    left = list(slow)
+
+    def ended() -> bool:
+        for sock in list(left):
+            try:
+                sock.sendall(b"x")
+                if not sock.recv(4096):
+                    left.remove(sock)
+            except TimeoutError:
+                continue
+            except OSError:
+                left.remove(sock)
+        return not left
+
+    until("those that trickle are ended", ended)
+    assert "dcm_host_vms" in exported.get()
+    for sock in slow:
+        sock.close()
+
+
 def test_where_it_listens(dcmctl: Cli) -> None:
-    for text in ("nowhere", "127.0.0.1:99999", ":1", "127.0.0.1:x"):
+    for text in ("nowhere", "127.0.0.1:99999", ":1", "127.0.0.1:x", "host.example:80", "[::1]"):
         assert "--listen" in dcmctl.fails("exporter", "--listen", text, status=2)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert f"can't listen on {address}: " in dcmctl.fails("exporter", "--listen", address)
 
 
 def test_names_are_escaped() -> None:
