@@ -32,6 +32,7 @@ from dcmctl.errors import DcmError, reason, printable
 
 ANSWER_MAX = 1 << 20
 TIMEOUT = 3.0
+CHANGE_MAX = 15.0  # until those that run have taken a change of their donors
 STALE_AGE = 2.0  # seconds between bind() and listen() that nobody needs
 VMS_MAX = 4096
 
@@ -202,6 +203,19 @@ class Vm:
         if ok is False and isinstance(error, str) and error:
             raise DcmError(f"{who}: {printable(error)}")
         raise DcmError(f"{who} answered neither ok nor an error")
+
+    def change_donor(self, op: str, name: str, address: str | None = None) -> None:
+        """add (with its address), drain, keep or remove one; what is so already is fine."""
+        request = {"cmd": "donor", "op": op, "name": name}
+        if address is not None:
+            request["address"] = address
+        try:
+            self.ask(request, CHANGE_MAX)
+        except VmGone:
+            raise
+        except DcmError as exc:
+            if "so already" not in str(exc):
+                raise
 
 
 class VmGone(DcmError):

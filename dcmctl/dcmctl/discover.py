@@ -28,7 +28,6 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from dcmctl import confedit, control, donor, hostd, settings
 from dcmctl.address import ADDRESS_MAX, NAME, Address, Donor
@@ -169,23 +168,22 @@ def _tell_vm(vm: control.Vm, donors: list[Donor], gone: set[tuple[str, str]]) ->
     have = {(d.name, d.address): d.state for d in status.donors}
     wrong: list[str] = []
 
-    def tell(request: dict[str, Any]) -> None:
+    def tell(op: str, name: str, *address: str) -> None:
         try:
-            vm.ask({"cmd": "donor", **request}, timeout=15)
-            _say(f"VM {vm.name}: {request['op']} donor {request['name']}")
+            vm.change_donor(op, name, *address)
+            _say(f"VM {vm.name}: {op} donor {name}")
         except control.VmGone:
             raise
         except DcmError as exc:
-            if "so already" not in str(exc):
-                wrong.append(f"donor {request['name']}: {exc}")
+            wrong.append(f"donor {name}: {exc}")
 
     for name, address in gone & set(have):
         if have[name, address] != "draining":
-            tell({"op": "remove", "name": name})
+            tell("remove", name)
     for d in donors:
         state = have.get((d.name, str(d.address)))
         if state is None or ((d.name, str(d.address)) in gone and state == "draining"):
-            tell({"op": "add", "name": d.name, "address": str(d.address)})
+            tell("add", d.name, str(d.address))
     return wrong
 
 

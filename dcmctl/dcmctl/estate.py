@@ -324,8 +324,7 @@ def configured(problems: list[str], only: Path | None) -> list[Configured]:
         if not path.is_file():
             continue
         try:
-            load = settings.load_hostd if settings.is_hostd(path) else settings.load
-            donors = load(path).donors
+            donors = settings.load_any(path).donors
         except DcmError as exc:
             problems.append(str(exc))
             continue

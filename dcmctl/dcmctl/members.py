@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 Args = argparse.Namespace
 LOOK_S = 0.5
-TAKES_MAX = 15.0  # until those that run have taken a change
 
 
 # ---- configurations ----
@@ -52,16 +51,11 @@ def _configs(args: Args) -> list[Path]:
     return found
 
 
-def _load(path: Path) -> settings.Settings:
-    """host.conf or hostd.conf: what they are is told by their sections."""
-    return settings.load_hostd(path) if settings.is_hostd(path) else settings.load(path)
-
-
 def _own(path: Path) -> list[Donor]:
     """Those that the file itself has."""
     more = settings.donors_file(path)
     others = settings.load_donors(more) if more else []
-    return [d for d in _load(path).donors if d not in others]
+    return [d for d in settings.load_any(path).donors if d not in others]
 
 
 def _change(paths: list[Path], edit: Callable[[str], str], wanted: Callable[[Donor], Any]) -> None:
@@ -70,7 +64,9 @@ def _change(paths: list[Path], edit: Callable[[str], str], wanted: Callable[[Don
     def check(new: Path, path: Path) -> None:
         want = [w for d in _own(path) if (w := wanted(d)) is not None]
         have = _own(new)
-        if [d for d in have if d in want] != want or _load(new).keys != _load(path).keys:
+        if [d for d in have if d in want] != want or settings.load_any(
+            new
+        ).keys != settings.load_any(path).keys:
             raise DcmError(f"{path} can't be changed without changing what else is in it: edit it")
 
     with confedit.locked(paths):
@@ -98,22 +94,19 @@ def _vms() -> list[tuple[control.Vm, Status]]:
     return found
 
 
-def _tell(request: dict[str, Any], has: Callable[[DonorStatus], bool] | None) -> Told:
+def _tell(change: tuple[str, ...], has: Callable[[DonorStatus], bool] | None) -> Told:
     """User pagers; with `has`, those only that have such a donor."""
     told = Told([], [])
     for vm, status in _vms():
         if has is not None and not any(has(d) for d in status.donors):
             continue
         try:
-            vm.ask({"cmd": "donor", **request}, timeout=TAKES_MAX)
+            vm.change_donor(*change)
             told.vms.append(vm.name)
         except control.VmGone:
             continue
         except DcmError as exc:
-            if "so already" in str(exc):
-                told.vms.append(vm.name)
-            else:
-                told.failed.append(str(exc))
+            told.failed.append(str(exc))
     return told
 
 
@@ -129,7 +122,7 @@ def _reread(told: Told, good: Callable[[hostd.HostFile], bool]) -> None:
     pid = _hostd_runs()
     if pid is None:
         return
-    deadline = time.monotonic() + TAKES_MAX
+    deadline = time.monotonic() + control.CHANGE_MAX
     try:
         hostd.reread(pid)
         while not all(good(file) for file in hostd.ask()):
@@ -180,7 +173,7 @@ def cmd_add(args: Args) -> int:
     paths = [] if args.no_config else _configs(args)
     address = str(donor.address)
     for path in paths:
-        have = list(_load(path).donors)
+        have = list(settings.load_any(path).donors)
         _conflict(name, address, [(d.name, str(d.address)) for d in have], str(path))
         if len(have) >= settings.DONORS_MAX:
             raise DcmError(f"{path} has {settings.DONORS_MAX} donors, which is as many as it can")
@@ -193,7 +186,7 @@ def cmd_add(args: Args) -> int:
         _change(new, lambda text: confedit.added(text, donor), lambda d: d)
     if again:
         _undrain(again, name, False)
-    told = _tell({"op": "add", "name": name, "address": address}, None)
+    told = _tell(("add", name, address), None)
     _reread(told, lambda f: any(d.name == name and d.state != "draining" for d in f.donors))
     said = f"{name} ({address}): in {', '.join(map(str, paths)) or 'no configuration'}; "
     said += f"used by {', '.join(told.vms) or 'nobody that runs'}"
@@ -249,7 +242,9 @@ def _known(args: Args, name: str) -> list[Path]:
     """Configurations that have it; it is an error when nobody knows it."""
     paths = [] if args.no_config else _configs(args)
     own = [path for path in paths if name in {d.name for d in _own(path)}]
-    found = [p for p in paths if p not in own and name in {d.name for d in _load(p).donors}]
+    found = [
+        p for p in paths if p not in own and name in {d.name for d in settings.load_any(p).donors}
+    ]
     if found:
         raise DcmError(
             f"donor {name} was found by dcmctl discover: end its announcement instead "
@@ -283,7 +278,7 @@ def begin_drain(args: Args, name: str, drain: bool) -> Told:
     if own:
         _undrain(own, name, drain)
     op = "drain" if drain else "keep"
-    told = _tell({"op": op, "name": name}, lambda d: d.name == name)
+    told = _tell((op, name), lambda d: d.name == name)
 
     def good(f: hostd.HostFile) -> bool:
         return all((d.state == "draining") == drain for d in f.donors if d.name == name)
@@ -304,7 +299,7 @@ def cmd_remove(args: Args) -> int:
     name = check_name(args.name, "donor name")
     own = _known(args, name)
     for path in own:
-        if len(_load(path).donors) == 1 and settings.donors_file(path) is None:
+        if len(settings.load_any(path).donors) == 1 and settings.donors_file(path) is None:
             raise DcmError(f"donor {name} is the only one in {path}: add another one first")
     if own:
         _change(
@@ -312,7 +307,7 @@ def cmd_remove(args: Args) -> int:
             lambda text: confedit.removed(text, name),
             lambda d: None if d.name == name else d,
         )
-    told = _tell({"op": "remove", "name": name}, lambda d: d.name == name)
+    told = _tell(("remove", name), lambda d: d.name == name)
     _reread(told, lambda f: all(d.state == "draining" for d in f.donors if d.name == name))
     return _finish(args, name, told, True, "removed")
 

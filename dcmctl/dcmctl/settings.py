@@ -294,6 +294,11 @@ def load_hostd(path: Path) -> Settings:
         raise UsageError(f"configuration {path}: {exc}") from None
 
 
+def load_any(path: Path) -> Settings:
+    """host.conf or hostd.conf: what it is is told by its sections."""
+    return load_hostd(path) if is_hostd(path) else load(path)
+
+
 def load_donors(path: Path) -> list[Donor]:
     """A file that has donors only, such as `dcmctl discover` writes; none if it is not there."""
     if not path.exists():
