@@ -295,6 +295,8 @@ install: all
 	install -D -m 644 dcmctl/dcmctl.1 $(dest)/share/man/man1/dcmctl.1
 	install -D -m 644 dcmctl/completion/dcmctl \
 		$(dest)/share/bash-completion/completions/dcmctl
+	install -D -m 644 dcmctl/completion/_dcmctl \
+		$(dest)/share/zsh/site-functions/_dcmctl
 	install -D -m 644 configs/host.conf $(dest)/share/doc/kvm-dcm/host.conf
 	install -D -m 644 configs/hostd.conf $(dest)/share/doc/kvm-dcm/hostd.conf
 	install -m 644 configs/discovery.conf configs/prometheus/prometheus.yml \

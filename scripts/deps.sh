@@ -44,7 +44,7 @@ packages() {
 		packages build
 		echo clang libclang-rt-dev llvm libcmocka-dev libjemalloc2 python3 \
 			python3-venv openssl ca-certificates git \
-			python3-libvirt libxml2-utils
+			python3-libvirt libxml2-utils zsh
 		;;
 	lint)
 		packages test

@@ -14,6 +14,8 @@ import pytest
 
 from dcmctl.cli import build_parser
 from tests.dcmctl.support import TOP, Cli
+from tests.dcmctl.vm_server import VmServer
+from tests.dcmctl.zsh import Zsh
 
 MAN = TOP / "dcmctl" / "dcmctl.1"
 COMPLETION = TOP / "dcmctl" / "completion" / "dcmctl"
@@ -90,6 +92,45 @@ def test_completion(dcmctl: Cli, tmp_path: Path) -> None:
     (tmp_path / "my.key").write_text("")
     assert complete(dcmctl, me, "run", "--keys", f"{tmp_path}/m") == [f"{tmp_path}/my.key"]
     assert "true" in complete(dcmctl, me, "run", "--", "tru")
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="no zsh: scripts/deps.sh test")
+def test_completion_of_zsh(dcmctl: Cli, tmp_path: Path) -> None:
+    """What a real zsh offers, by compinit, on a terminal."""
+    conf = tmp_path / "host.conf"
+    conf.write_text("[donor near]\naddress = unix:/n\n[donor far]\naddress = tcp:h:1\n")
+    (tmp_path / "my.key").write_text("")
+    work = tmp_path / "zsh"
+    work.mkdir()
+    env = {**dcmctl.env, "DCM_HOST_CONF": str(conf), "DCM_HOSTD_CONF": str(tmp_path / "none")}
+    env["PATH"] = f"{TOP / 'bin'}:{env['PATH']}"
+    top = {names[0] for names, _ in commands(build_parser())}
+    with Zsh(COMPLETION.parent, env, work) as zsh:
+        assert set(zsh.complete("dcmctl ")) == top
+        assert zsh.complete("dcmctl --v") == ["--version"]
+        for names, parser in commands(build_parser()):
+            line = f"dcmctl {' '.join(names)} "
+            if names in (("donor",), ("vm",)):
+                assert set(zsh.complete(line)) == {n[1] for n, _ in commands(parser, names)}
+                continue
+            assert set(zsh.complete(f"{line}--")) == set(options(parser)), names
+        assert zsh.complete("dcmctl run --on-loss s") == ["sigbus"]
+        assert zsh.complete("dcmctl donor drain f") == ["far"]
+        assert zsh.complete("dcmctl donor remove ") == ["far", "near"]
+        assert zsh.complete("dcmctl donor add x t") == ["tcp:"]
+        assert zsh.complete("dcmctl vm list --connect qemu:///ses") == ["qemu:///session"]
+        assert zsh.complete(f"dcmctl run --keys {tmp_path}/my") == ["my.key"]
+        assert "true" in zsh.complete("dcmctl run --budget 1G -- tru")
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="no zsh: scripts/deps.sh test")
+def test_completion_of_zsh_knows_what_runs(dcmctl: Cli, runtime: Path, tmp_path: Path) -> None:
+    with VmServer(runtime / "vm"), Zsh(
+        COMPLETION.parent, {**dcmctl.env, "PATH": f"{TOP / 'bin'}:{dcmctl.env['PATH']}"}, tmp_path
+    ) as zsh:
+        for command in ("status", "budget", "tunable"):
+            assert zsh.complete(f"dcmctl {command} ") == ["vm1"]
+        assert zsh.complete("dcmctl tunable vm1 el") == ["elastic"]
 
 
 def test_help(dcmctl: Cli) -> None:
