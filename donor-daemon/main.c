@@ -215,7 +215,7 @@ static int config_read(struct dcm_config *cfg, char *err, size_t err_len)
 	bool listens = false;
 
 	dcm_config_init(cfg);
-	if (config_path || !access(path, F_OK))
+	if (config_path || !access(path, F_OK) || errno != ENOENT)
 		if (dcm_config_load(cfg, path, err, err_len))
 			goto fail;
 	for (unsigned int i = 0; i < nr_overrides; i++) {
