@@ -174,11 +174,11 @@ test-ops-page: deps-test deps-page programs
 packages: deps-packages
 	@scripts/packages
 
-test-packages: deps-test deps-packages programs
+test-packages: deps-test deps-demo deps-packages programs
 	@scripts/vm-image >/dev/null
 	@scripts/package-image >/dev/null
 	@+$(MAKE) -C tests/vm all
-	@$(PYTEST) -s tests/vm/test_packages.py
+	@$(PYTEST) -s tests/vm/test_packages.py tests/vm/test_walk.py
 
 # These, and VMs of a stock libvirt, in that VM; the packages.
 test-ops: test-ops-quick test-ops-page test-packages deps-test deps-demo deps-vm programs

@@ -1,43 +1,26 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The Debian packages, on a Debian 13 with systemd in L1: installed, used, upgraded, removed.
 
-The disk is of scripts/package-image, and is never written; systemd runs on it in namespaces of
-its own, under L1's kernel, whose headers it has: DKMS builds the modules there.
+DKMS builds the modules for L1's kernel, whose headers the machine has (debian.py).
 """
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.framework.paths import BUILD, TOP
-from tests.vm.bed import Bed, Job
 from tests.vm.conftest import NewBed
+from tests.vm.debian import ROOT, Debian, build, disks
 from tests.vm.test_hostd import TOOL, until
 from tests.vm.test_hostd import built as built
-from tests.vm.test_systemd import DONOR, HOST, ROOT, START, Machine
+from tests.vm.test_systemd import DONOR, HOST
 
 OLD = (TOP / "VERSION").read_text().strip()
 NEW = f"{OLD}+test"
 MOUNT = "/mnt/dcm"
 KEPT = ("donor.conf", "donor.keys", "host.conf", "hostd.conf", "hostd.keys")
-BOOT = f"""
-mkdir -p /systemd/disk /systemd/changes {ROOT}
-mount -o ro /run/disk/packages /systemd/disk
-mount -t tmpfs -o size=1500M changes /systemd/changes
-mkdir /systemd/changes/up /systemd/changes/work
-mount -t overlay -o lowerdir=/systemd/disk,upperdir=/systemd/changes/up \
-	-o workdir=/systemd/changes/work root {ROOT}
-# The headers are there, the modules L1's; what DKMS makes goes to memory.
-mkdir /systemd/changes/modules /systemd/changes/modules-work
-mount -t overlay \
-	-o lowerdir=/systemd/disk/usr/lib/modules:/usr/lib/modules,upperdir=/systemd/changes/modules \
-	-o workdir=/systemd/changes/modules-work modules {ROOT}/usr/lib/modules
-mountpoint -q /sys/fs/cgroup || mount -t cgroup2 cgroup /sys/fs/cgroup
-"""
 # All that a package could leave behind. Logs, dpkg's own and DKMS's key are not ours.
 LOOK = r"""
 find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp \
@@ -52,52 +35,22 @@ lsmod | grep -e dcm -e virtio_gc
 """
 
 
-class Debian(Machine):
-    """A Debian 13 with systemd and nothing of ours."""
-
-    def __init__(self, bed: Bed) -> None:
-        self.bed = bed
-        bed.must("ip link set lo up; modprobe -a overlay")
-        bed.must(BOOT, 120)
-        bed.must("mkdir /sys/fs/cgroup/systemd")
-        inside = ["unshare", "-pmfCi", f"--mount-proc={ROOT}/proc", "sh", "-e", "-c", START]
-        join = 'echo $$ >/sys/fs/cgroup/systemd/cgroup.procs; exec "$@"'
-        self.job: Job = bed.spawn(["sh", "-c", join, "-", *inside])
-        until(lambda: self.run("true").rc == 0, "systemd is there")
-        until(lambda: "running" in self.run("systemctl is-system-running").stdout, self.log, 120)
-
-    def look(self) -> list[str]:
-        return self.run(LOOK, 120).stdout.splitlines()
-
-    def bring(self, folder: Path) -> None:
-        """The packages, but for debug symbols, to /pkg."""
-        self.must("rm -rf /pkg; mkdir /pkg")
-        for deb in sorted(folder.glob("*.deb")):
-            if "-dbgsym" not in deb.name:
-                self.bed.put(deb, f"{ROOT}/pkg/{deb.name}")
-
-    def dpkg(self, *words: str) -> str:
-        command = f"DEBIAN_FRONTEND=noninteractive dpkg {' '.join(words)} 2>&1"
-        said = self.must(command, 1200)
-        print(said[-3000:], flush=True)
-        return said
-
-    def names(self) -> list[str]:
-        return self.must("dpkg-query -W -f '${Package} ${Source}\n' | awk '/dcm|vgc|virtio-gc/ "
-                         "{print $1}' | grep -v libvirt-").split()  # fmt: skip
-
-    def kept(self) -> str:
-        return self.must("cd /etc/kvm-dcm && sha256sum * && stat -c '%a %U %n' *")
+def look(m: Debian) -> list[str]:
+    return m.run(LOOK, 120).stdout.splitlines()
 
 
-def build(version: str, folder: Path) -> Path:
-    """As `make packages` does."""
-    done = subprocess.run(
-        [str(TOP / "scripts" / "packages"), version, str(folder)],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=1200,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout
-    return folder
+def dpkg(m: Debian, *words: str) -> None:
+    command = f"DEBIAN_FRONTEND=noninteractive dpkg {' '.join(words)} 2>&1"
+    print(m.must(command, 1800)[-3000:], flush=True)
+
+
+def names(m: Debian) -> list[str]:
+    command = "dpkg-query -W -f '${Package} ${Source}\n' | awk '/dcm|vgc|virtio-gc/ {print $1}'"
+    return m.must(f"{command} | grep -v libvirt-").split()
+
+
+def kept(m: Debian) -> str:
+    return m.must("cd /etc/kvm-dcm && sha256sum * && stat -c '%a %U %n' *")
 
 
 @pytest.fixture(scope="module")
@@ -107,13 +60,8 @@ def packages() -> tuple[Path, Path]:
 
 
 @pytest.fixture
-def machine(packages: tuple[Path, Path], new_bed: NewBed) -> Iterator[Debian]:
-    done = subprocess.run(
-        [str(TOP / "scripts" / "package-image")], stdout=subprocess.PIPE, text=True, check=True
-    )
-    disk = f"file={done.stdout.strip()},format=raw,if=none,id=packages,readonly=on"
-    extra = ("-drive", disk, "-device", "virtio-blk-pci,drive=packages,serial=packages")
-    yield Debian(new_bed(kvm=False, memory_mib=3072, extra=extra))
+def machine(packages: tuple[Path, Path], new_bed: NewBed) -> Debian:
+    return Debian(new_bed(kvm=False, memory_mib=2048, extra=disks("packages")))
 
 
 def modules_are(m: Debian, version: str) -> None:
@@ -127,13 +75,13 @@ def modules_are(m: Debian, version: str) -> None:
 def test_packages(machine: Debian, packages: tuple[Path, Path]) -> None:
     m = machine
     old, new = packages
-    before = m.look()
+    before = look(m)
     assert len(before) > 10000
 
     # Installed: nothing runs yet, all is there.
     m.bring(old)
-    m.dpkg("-i", "/pkg/*.deb")
-    assert m.names() == [
+    dpkg(m, "-i", "/pkg/*.deb")
+    assert names(m) == [
         "dcm-donor", "kvm-dcm", "kvm-dcm-dkms", "kvm-dcm-libvirt", "libdcm-dev", "libdcm0",
         "libvgc-dev", "libvgc0", "virtio-gc-dkms",
     ]  # fmt: skip
@@ -169,21 +117,21 @@ def test_packages(machine: Debian, packages: tuple[Path, Path]) -> None:
     m.must(f"mkdir {MOUNT}; mount -t dcmfs -o extent=2M,budget=12M dcm {MOUNT}")
     assert m.must("cat /sys/module/tls/initstate") == "live\n"
     m.must("systemctl enable --now dcm-donord dcm-hostd", 120)
-    m.bed.put(TOOL, f"{ROOT}/run/dcmfs_test", 0o755)
-    m.must(f"systemd-run -q --unit=vm /run/dcmfs_test use {MOUNT}/vm 32 2 7 /run/stop")
+    m.bed.put(TOOL, f"{ROOT}/root/dcmfs_test", 0o755)
+    m.must(f"systemd-run -q --unit=vm /root/dcmfs_test use {MOUNT}/vm 32 2 7 /run/stop")
     until(lambda: m.lent() > 0 and "using" in m.log("vm"), m.log, 300)
     pids = [m.show(unit, "MainPID") for unit in ("dcm-donord", "dcm-hostd")]
-    kept = m.kept()
-    assert all(name in kept for name in KEPT)
+    was = kept(m)
+    assert all(name in was for name in KEPT)
 
     # Upgraded, while memory is lent and used: configuration, donor and VM stay, the host's
     # daemon is the new one.
     m.bring(new)
-    m.dpkg("-i", "/pkg/*.deb")
+    dpkg(m, "-i", "/pkg/*.deb")
     assert m.must("dcmctl --version") == f"dcmctl {NEW}\n"
     modules_are(m, NEW)
     assert not m.must("find /usr/src -maxdepth 1 -name '*-" + OLD + "'")
-    assert m.kept() == kept
+    assert kept(m) == was
     for unit in ("dcm-donord", "dcm-hostd"):
         assert m.must(f"systemctl is-enabled {unit}") == "enabled\n"
         assert m.show(unit, "ActiveState") == "active"
@@ -197,21 +145,21 @@ def test_packages(machine: Debian, packages: tuple[Path, Path]) -> None:
 
     # Removed: what ran has ended, the configuration is there. Again installed, it is taken.
     m.must(f"umount {MOUNT}; rmdir {MOUNT}; rm /tmp/lists")
-    m.dpkg("--remove", *m.names())
+    dpkg(m, "--remove", *names(m))
     assert m.run("pgrep -l dcm-").stdout == ""
     assert m.run("lsmod | grep -e dcm -e virtio_gc").stdout == ""
     assert m.must("dkms status") == ""
-    assert m.kept() == kept
+    assert kept(m) == was
     assert m.run(f"test -e {hook}").rc != 0
     m.must("getent passwd dcm-donor")
-    m.dpkg("-i", "/pkg/dcm-donor_*.deb")
-    assert m.kept() == kept
+    dpkg(m, "-i", "/pkg/dcm-donor_*.deb")
+    assert kept(m) == was
     m.must("dcm-donord --check-config")
 
     # Purged: as if they had never been there.
-    m.dpkg("--purge", *m.names())
+    dpkg(m, "--purge", *names(m))
     m.must("rm -rf /pkg; systemctl daemon-reload; systemctl reset-failed")
-    after = m.look()
+    after = look(m)
     assert sorted(set(after) - set(before)) == []
     assert sorted(set(before) - set(after)) == []
     m.job.end()
