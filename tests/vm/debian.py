@@ -64,6 +64,8 @@ mount -t tmpfs -o mode=755 run {ROOT}/run
 cd {ROOT}
 pivot_root . media
 umount -l /media
+# As systemd has it where it is in no container: what is unmounted is so for services too.
+mount --make-rshared /
 exec env container=test /lib/systemd/systemd --unit=multi-user.target --show-status=0
 """
 
