@@ -157,7 +157,7 @@ class _Request(Handler):
             self._refuse(exc.status, str(exc))
         except DcmError as exc:
             self._refuse(HTTPStatus.CONFLICT, str(exc))
-        except ValueError:
+        except (ValueError, RecursionError):
             self._refuse(HTTPStatus.BAD_REQUEST, "the request can't be read")
 
     def _get(self, path: str, query: Query) -> None:

@@ -207,6 +207,7 @@ def test_a_change_takes_the_token(site: Site, vm: VmServer, runtime: Path) -> No
     assert post(b"x" * 5000, **good) == 413
     assert post(b"{", **good) == 400
     assert post(b"[]", **good) == 400
+    assert post(b"[" * 4000, **good) == 400
     assert site.ask("GET", "/api/budget")[0] == 404
     assert site.ask("DELETE", "/api/state", **good)[0] == 501
     for wrong in (0, -1, True, "4M", 1 << 60, None):
