@@ -33,6 +33,7 @@
 
 #define HOSTD_FILES_MAX 1024u
 #define HOSTD_PATH_MAX 4096u
+#define HOSTD_CHOICES "/run/dcm-hostd/donors"
 
 /**
  * struct hostd_slab - what is to be done about a slab
@@ -177,6 +178,7 @@ void hostd_session(void *arg, u32 donor, const struct dcm_ctl_session *s);
 
 /* hostd_donor.c */
 void hostd_donors_read(struct hostd *h, const char *config);
+bool hostd_donor_chosen(const struct hostd_file *f, const char *name);
 void hostd_donors_apply(const struct hostd *h, struct hostd_file *f);
 void hostd_donor_added(void *arg, u32 donor, const struct dcm_host_donor *d);
 

@@ -97,7 +97,8 @@ void hostd_donors_find(const struct hostd *h, struct hostd_file *f)
 		for (k = 0; k < f->nr_donors; k++)
 			if (hostd_donor_same(&f->donor[k], &h->cfg.donor[i]))
 				break;
-		if (k < f->nr_donors || f->nr_donors == DCMFS_DONORS_MAX)
+		if (k < f->nr_donors || f->nr_donors == DCMFS_DONORS_MAX ||
+		    !hostd_donor_chosen(f, h->cfg.donor[i].name))
 			continue;
 		number = hostd_number_free(f, taken);
 		f->donor[f->nr_donors] = h->cfg.donor[i];

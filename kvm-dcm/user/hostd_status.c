@@ -81,6 +81,8 @@ static json_t *file_json(const struct hostd_file *f, struct dcm_ctl_status *st)
 	put(o, "slabs", st->slabs);
 	put(o, "wanted", st->wanted);
 	put(o, "slabs_lost", st->lost);
+	json_object_set_new(o, "choice",
+			    json_boolean(!hostd_donor_chosen(f, NULL)));
 	json_object_set_new(o, "used",
 			    json_boolean(__atomic_load_n(&f->used,
 							 __ATOMIC_RELAXED)));

@@ -312,6 +312,43 @@ def test_donors_come_and_go_while_memory_is_used(host: Host) -> None:
     host.close()
 
 
+@pytest.mark.timeout(900 * debug.PATIENCE)
+def test_a_file_uses_the_donors_it_may(host: Host) -> None:
+    """Those of its choice and no others, another one uses all; another choice moves its memory."""
+    bed, (near, far) = host.bed, host.donors
+    choices = "/run/dcm-hostd/donors"
+    bed.must(f"mkdir -p {choices} && echo next >{choices}/vm.donors")
+    use = Use(host, 64)
+    assert far.used() >= 40 * MIB and near.used() == 0
+    # A new dcm-hostd in its place keeps to it.
+    host.job.signal(signal.SIGHUP)
+    until(lambda: host.said("going on with .* slabs of the dcm-hostd before"), "it goes on")
+    other = Use(host, 32, "other")
+    until(near.used, "the other file uses both")
+    status = host.bed.connect("/run/dcm-hostd/status.sock")
+    data = b""
+    while part := status.recv(1 << 16):
+        data += part
+    status.close()
+    files = {f["path"]: f for f in json.loads(data)["files"]}
+    assert [d["name"] for d in files[use.path]["donors"]] == ["next"]
+    assert {d["name"] for d in files[other.path]["donors"]} == {"near", "next"}
+    assert (files[use.path]["choice"], files[other.path]["choice"]) == (True, False)
+    assert other.end()[1] == 0
+    bed.must(["rm", other.path])
+    until(lambda: not near.used(), host.log)
+    bed.must(f"echo near >{choices}/vm.donors")
+    host.job.signal(signal.SIGUSR1)
+    until(lambda: not far.used(), host.log)
+    assert near.used() >= 40 * MIB
+    right, lost = use.end()
+    assert right > 64 * 256 and lost == 0
+    assert host.counter("LOST_PAGES") == host.counter("ILLEGAL") == 0
+    bed.must(f"rm {use.path} {choices}/vm.donors")
+    until(lambda: host.said(f"{use.path}: gone"), host.log)
+    host.close()
+
+
 @pytest.mark.parametrize("host", ["unix", "tcp", VERBS_HOST], indirect=True)
 @pytest.mark.timeout(900 * debug.PATIENCE)
 def test_a_donor_dies_while_its_memory_is_used(host: Host) -> None:
