@@ -58,7 +58,7 @@ class Memory:
     """What the element says."""
 
     direct: int  # bytes: the most of its memory that is on this host
-    donors: tuple[str, ...] = ()  # must be up when it starts
+    donors: tuple[str, ...] = ()  # only these are used, and must be up when it starts; (): any
     added: tuple[str, ...] = ()  # what `enable` put into memoryBacking
 
     def to_xml(self) -> str:

@@ -148,8 +148,14 @@ def _make(path: Path, size: int, memory: Memory) -> None:
         os.close(fd)
 
 
-def _others(files: list[HostFile], path: Path) -> int:
-    return sum(file.outstanding for file in files if file.path != str(path))
+def _others(files: list[HostFile], mine: HostFile) -> int:
+    """What others may ask yet of donors that this one uses too."""
+    donors = {donor.name for donor in mine.donors}
+    return sum(
+        file.outstanding
+        for file in files
+        if file.path != mine.path and donors & {donor.name for donor in file.donors}
+    )
 
 
 def shortage(files: list[HostFile], path: Path, memory: Memory) -> str | None:
@@ -157,15 +163,15 @@ def shortage(files: list[HostFile], path: Path, memory: Memory) -> str | None:
     file = hostd.file_at(files, path)
     if file is None:
         return f"dcm-hostd does not serve {path}: its log says why (journalctl -u dcm-hostd)"
-    if not file.donors:
-        return "dcm-hostd has no donors: name some in /etc/kvm-dcm/hostd.conf"
     known = {donor.name: donor for donor in file.donors}
     for name in memory.donors:
         if name not in known:
             return f"it needs donor {name}, which is not in /etc/kvm-dcm/hostd.conf"
         if known[name].state != "up":
             return f"it needs donor {name}, which is {known[name].state}: {known[name].why or '?'}"
-    promised = _others(files, path)
+    if not file.donors:
+        return "dcm-hostd has no donors: name some in /etc/kvm-dcm/hostd.conf"
+    promised = _others(files, file)
     free = sum(donor.slabs_free for donor in file.donors if donor.state == "up")
     if free - promised >= file.outstanding:
         return None
@@ -210,11 +216,13 @@ def prepare(root: Element, memory: Memory) -> None:
         hostd.ask(ASK_MAX)  # says what is wrong before anything is made
         _remove_earlier(path)
         try:
+            hostd.choose(path, memory.donors)
             _make(path, size, memory)
             _wait_for_donors(path, memory)
             write_down(uuid, name, "prepared", path, memory, size)
         except BaseException:
             path.unlink(missing_ok=True)
+            hostd.choose(path, ())
             raise
     log(f"{name}: {format_size(size)} on {path}, {format_size(memory.direct)} of it direct")
 
@@ -270,6 +278,7 @@ def release(root: Element) -> None:
         if path.is_file():
             path.unlink(missing_ok=True)
             log(f"{domain.name_of(root)}: {path} removed")
+        hostd.choose(path, ())
     (state_folder() / f"{uuid}.json").unlink(missing_ok=True)
 
 

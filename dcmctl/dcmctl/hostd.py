@@ -51,6 +51,7 @@ class HostFile:
     bytes: int = 0
     wanted: int = 0  # extents that wait for a slab
     slabs_lost: int = 0
+    choice: bool = False  # it may use some donors only, which `donors` are
 
     @property
     def outstanding(self) -> int:
@@ -60,6 +61,18 @@ class HostFile:
 
 def socket_path() -> Path:
     return Path(os.environ.get("DCM_HOSTD_STATUS") or SOCKET)
+
+
+def choose(file: Path, donors: tuple[str, ...]) -> None:
+    """Which donors a file that is made next may use; none: any. dcm-hostd reads it."""
+    choice = socket_path().parent / "donors" / f"{file.name}.donors"
+    if not donors:
+        choice.unlink(missing_ok=True)
+        return
+    choice.parent.mkdir(mode=0o700, exist_ok=True)
+    new = choice.with_suffix(".new")
+    new.write_text("".join(f"{name}\n" for name in donors))
+    new.replace(choice)
 
 
 def _read(sock: socket.socket, deadline: float) -> bytes:
@@ -139,6 +152,7 @@ def look(timeout: float = TIMEOUT) -> tuple[int, list[HostFile]]:
                 bytes=f.number("bytes"),
                 wanted=f.number("wanted"),
                 slabs_lost=f.number("slabs_lost"),
+                choice=f.raw("choice") is True,
             )
         )
     return Fields(answer, "dcm-hostd").number("pid"), files

@@ -187,7 +187,10 @@ def cmd_add(args: Args) -> int:
     if again:
         _undrain(again, name, False)
     told = _tell(("add", name, address), None)
-    _reread(told, lambda f: any(d.name == name and d.state != "draining" for d in f.donors))
+    _reread(
+        told,
+        lambda f: f.choice or any(d.name == name and d.state != "draining" for d in f.donors),
+    )
     said = f"{name} ({address}): in {', '.join(map(str, paths)) or 'no configuration'}; "
     said += f"used by {', '.join(told.vms) or 'nobody that runs'}"
     what = {"name": name, "address": address, "status": donor.status}

@@ -357,7 +357,10 @@ def add_parsers(sub: Any, parser_class: type, add: Callable[..., argparse.Argume
     p.add_argument("vm", metavar="VM", help="name or UUID of the domain")
     p.add_argument("--direct", metavar="SIZE", help="most of its memory that is on this host")
     p.add_argument(
-        "--donor", metavar="NAME", action="append", help="one that must be up when it starts"
+        "--donor",
+        metavar="NAME",
+        action="append",
+        help="one that it may use, and no other; must be up when it starts",
     )
     p.add_argument("--dry-run", action="store_true", help="show the difference, change nothing")
     p = make("disable", cmd_disable, "have a domain's memory on this host again")

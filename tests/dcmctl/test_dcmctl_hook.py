@@ -175,12 +175,37 @@ def test_no_slab_is_promised_twice(
     """It fits if and only if each file could have a slab for each extent at once."""
     donors = tuple(a_donor(f"d{i}", free, state) for i, (free, state) in enumerate(lent))
     files = [a_file(str(PATH), extents, 0, donors)]
-    files += [a_file(f"/mnt/dcm/o{i}", e, s) for i, (e, s) in enumerate(others)]
+    files += [a_file(f"/mnt/dcm/o{i}", e, s, donors[:1]) for i, (e, s) in enumerate(others)]
     free = sum(n for n, state in lent if state == "up")
     need = extents + sum(max(0, e - s) for e, s in others)
     why = hook.shortage(files, PATH, Memory(1 << 20))
     assert (why is None) == (need <= free)
     assert why is None or ("no room" in why and "\n" not in why)
+
+
+def test_what_is_promised_elsewhere_is_free_here() -> None:
+    """A VM that may not use this VM's donors asks nothing of them."""
+    near, far = a_donor("near", 16), a_donor("far", 100)
+    mine = a_file(str(PATH), 16, 0, (near,))
+    other = a_file("/mnt/dcm/other", 90, 0, (far,))
+    assert hook.shortage([mine, other], PATH, Memory(1 << 20, ("near",))) is None
+    other = a_file("/mnt/dcm/other", 90, 0, (far, near))
+    assert "promised" in (hook.shortage([mine, other], PATH, Memory(1 << 20, ("near",))) or "")
+
+
+def test_a_choice_is_written_for_the_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DCM_HOSTD_STATUS", str(tmp_path / "status.sock"))
+    hostd.choose(PATH, ("near", "far"))
+    choice = tmp_path / "donors" / f"{PATH.name}.donors"
+    assert choice.read_text() == "near\nfar\n"
+    assert choice.parent.stat().st_mode & 0o777 == 0o700
+    hostd.choose(PATH, ("far",))
+    assert choice.read_text() == "far\n"
+    for _ in range(2):
+        hostd.choose(PATH, ())
+        assert list(choice.parent.iterdir()) == []
 
 
 def test_reasons_name_the_donor() -> None:
