@@ -63,7 +63,7 @@ def finished(host: Host, job: Job) -> str:
     try:
         status = job.wait(LIMIT)
     except subprocess.TimeoutExpired:
-        where = "for t in /proc/$(pidof %s)/task/*; do cat $t/comm $t/stack; done"
+        where = "for t in /proc/$(pidof %s)/task/*; do head -3 $t/status; cat $t/stack; done"
         stacks = [host.bed.run(where % name).stdout for name in ("heap_check", "dcm-hostd")]
         pytest.fail(f"not in {LIMIT:.0f} s: {job.output()}\n{host.log()}\n" + "\n".join(stacks))
     output = job.output()
