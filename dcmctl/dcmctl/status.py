@@ -77,6 +77,7 @@ class Fields:
 
 
 LATENCIES = ("fault", "fetch", "writeback")
+LATENCY_FIELDS = ("p50", "p90", "p99", "p999", "count")
 
 
 @dataclass(frozen=True)
@@ -91,13 +92,12 @@ class Latency:
 
     @classmethod
     def read(cls, fields: Fields) -> Latency:
-        return cls(*(fields.number(name) for name in ("p50", "p90", "p99", "p999", "count")))
+        return cls(*(fields.number(name) for name in LATENCY_FIELDS))
 
     @classmethod
     def of_stats(cls, stats: Mapping[str, int], kind: str) -> Latency:
         """Of a file of the kernel pager (dcmfs.stats)."""
-        names = ("p50", "p90", "p99", "p999", "count")
-        return cls(*(stats.get(f"latency {kind} {name}", 0) for name in names))
+        return cls(*(stats.get(f"latency {kind} {name}", 0) for name in LATENCY_FIELDS))
 
 
 @dataclass(frozen=True)
