@@ -908,7 +908,7 @@ static void stale_heaps(bool local)
 		regions_check(&w, epoch++, U32_MAX);
 
 		/* what was traced is no heap any more: not the runtime's fault */
-		victim = (u32)(w.m->roots[0] / REGION);
+		victim = (u32)(mut_root(w.m) / REGION);
 		for (u32 k = 0; k < 2; k++) {
 			assert_int_equal(trace_begin(&w, epoch,
 						     k ? VIRTIO_GC_TRACE_LOCAL :

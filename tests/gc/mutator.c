@@ -153,6 +153,16 @@ void mut_roots_le(const struct mut *m, __le64 *out)
 		out[i] = mut_address_le(m, m->roots[i]);
 }
 
+u64 mut_root(const struct mut *m)
+{
+	u32 i = 0;
+
+	while (i < m->nr_roots && m->roots[i] == MUT_NULL)
+		i++;
+	assert(i < m->nr_roots);
+	return m->roots[i];
+}
+
 void mut_slots_le(const struct mut *m, const struct mut_object *o, __le64 *out)
 {
 	for (u64 i = 0; i < mut_slots(m, o); i++)

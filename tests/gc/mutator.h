@@ -127,6 +127,9 @@ void mut_step(struct mut *m, bool allocate);
  */
 void mut_trace(const struct mut *m, u8 *live, const u64 *tops);
 
+/* The first root that is not null: what is there is reachable. */
+u64 mut_root(const struct mut *m);
+
 /* What requests call the object at @offset; 0: %MUT_NULL. */
 __le64 mut_address_le(const struct mut *m, u64 offset);
 /* Roots, or what an object refers to, as TRACE_ROOTS wants them. */

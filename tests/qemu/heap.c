@@ -407,7 +407,7 @@ static void written_back(struct heap *h, u32 region)
 void heap_trace_stale(struct heap *h)
 {
 	const struct virtio_gc_live *live = (const void *)(&h->answer.done + 1);
-	u32 region = (u32)(h->m->roots[0] / HEAP_REGION);
+	u32 region = (u32)(mut_root(h->m) / HEAP_REGION);
 	struct virtio_gc_region list[HEAP_REGIONS];
 	u32 n = heap_regions(h, list, h->regions);
 
