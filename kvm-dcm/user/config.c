@@ -266,6 +266,15 @@ static int donor_set(struct reader *r, const char *name, const char *key,
 		cfg->drained |= (uint64_t)drain << i;
 		return 1;
 	}
+	if (!strcmp(key, "group")) {
+		if (i == cfg->nr_donors)
+			return FAIL(r, "group: address= of that donor first");
+		if (!dcm_name_valid(value))
+			return FAIL(r,
+				    "group: 1 to 63 letters, digits, . _ - please");
+		strcpy(cfg->group[i], value);
+		return 1;
+	}
 	if (strcmp(key, "address"))
 		return FAIL(r, "unknown key '%.60s' in [donor]", key);
 	if (!dcm_address_valid(value))

@@ -99,6 +99,7 @@ struct dcm_host_config {
 	uint32_t nr_donors;
 	struct dcm_host_donor donor[DCM_CONFIG_DONORS_MAX];
 	uint64_t drained; /* of them, a bit each */
+	char group[DCM_CONFIG_DONORS_MAX][DCM_NAME_MAX + 1]; /* "": in none */
 	char donors_file[DCM_CONFIG_LINE_MAX + 1];
 	char tenant[DCM_WIRE_TENANT_MAX + 1];
 	char key_file[DCM_CONFIG_LINE_MAX + 1];

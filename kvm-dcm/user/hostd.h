@@ -34,6 +34,8 @@
 #define HOSTD_FILES_MAX 1024u
 #define HOSTD_PATH_MAX 4096u
 #define HOSTD_CHOICES "/run/dcm-hostd/donors"
+/* As many names of donors and of groups as there can be. */
+#define HOSTD_CHOICE_MAX (2 * DCM_CONFIG_DONORS_MAX * (DCM_NAME_MAX + 2))
 
 /**
  * struct hostd_slab - what is to be done about a slab
@@ -178,9 +180,23 @@ void hostd_session(void *arg, u32 donor, const struct dcm_ctl_session *s);
 
 /* hostd_donor.c */
 void hostd_donors_read(struct hostd *h, const char *config);
-bool hostd_donor_chosen(const struct hostd_file *f, const char *name);
 void hostd_donors_apply(const struct hostd *h, struct hostd_file *f);
 void hostd_donor_added(void *arg, u32 donor, const struct dcm_host_donor *d);
+
+/**
+ * struct hostd_choice - the donors that a file may use
+ * @any: all
+ * @text: else a name, or @GROUP, a line
+ */
+struct hostd_choice {
+	bool any;
+	char text[HOSTD_CHOICE_MAX + 1];
+};
+
+/* hostd_choice.c */
+void hostd_choice_read(const struct hostd_file *f, struct hostd_choice *c);
+bool hostd_choice_has(const struct hostd_choice *c, const struct hostd *h,
+		      u32 donor);
 
 /* hostd_link.c */
 extern const struct dcm_ctl_links hostd_links;

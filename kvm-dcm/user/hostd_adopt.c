@@ -72,6 +72,7 @@ u32 hostd_number_free(const struct hostd_file *f, u64 taken)
  */
 void hostd_donors_find(const struct hostd *h, struct hostd_file *f)
 {
+	struct hostd_choice choice;
 	u64 taken = 0;
 	struct note n;
 	u32 number, i;
@@ -91,6 +92,7 @@ void hostd_donors_find(const struct hostd *h, struct hostd_file *f)
 		f->number[f->nr_donors++] = number;
 		taken |= 1ull << number;
 	}
+	hostd_choice_read(f, &choice);
 	for (i = 0; i < h->cfg.nr_donors; i++) {
 		u32 k;
 
@@ -98,7 +100,7 @@ void hostd_donors_find(const struct hostd *h, struct hostd_file *f)
 			if (hostd_donor_same(&f->donor[k], &h->cfg.donor[i]))
 				break;
 		if (k < f->nr_donors || f->nr_donors == DCMFS_DONORS_MAX ||
-		    !hostd_donor_chosen(f, h->cfg.donor[i].name))
+		    !hostd_choice_has(&choice, h, i))
 			continue;
 		number = hostd_number_free(f, taken);
 		f->donor[f->nr_donors] = h->cfg.donor[i];

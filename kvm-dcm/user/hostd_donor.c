@@ -10,61 +10,27 @@
  *
  * A file that comes later, or was another daemon's, is brought to the same state.
  *
- * A file may have a choice of them: names, one a line, in HOSTD_CHOICES/NAME.donors
- * when it is NAME. The others are to it as if they were not configured. Whoever
- * makes the file writes that before (libvirt's hook), and may change it later.
+ * Donors that a file may not use (hostd_choice.c) are to it as if they were not
+ * configured.
  *
  * Locking: the main thread's, but hostd_donor_added(), which is a control thread's
  * before anything is said of that donor by its number.
  */
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "hostd.h"
 
-#define CHOICE_MAX (DCM_CONFIG_DONORS_MAX * (DCM_NAME_MAX + 1))
-
-/**
- * hostd_donor_chosen() - may a file use a donor of that name?
- * @f: the file
- * @name: NULL: any at all; false then says that it has a choice
- *
- * What can't be read has been chosen by nobody: rather no donor than another.
- */
-bool hostd_donor_chosen(const struct hostd_file *f, const char *name)
-{
-	char path[HOSTD_PATH_MAX], text[CHOICE_MAX + 1], *line, *rest = text;
-	const char *base = strrchr(f->path, '/');
-	ssize_t n = -1;
-	int fd;
-
-	snprintf(path, sizeof(path), HOSTD_CHOICES "/%s.donors",
-		 base ? base + 1 : f->path);
-	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-	if (fd < 0)
-		return errno == ENOENT || errno == ENOTDIR;
-	if (name)
-		n = read(fd, text, CHOICE_MAX);
-	close(fd);
-	text[n < 0 ? 0 : n] = 0;
-	while (name && (line = strsep(&rest, "\n")))
-		if (*line && !strcmp(line, name))
-			return true;
-	return false;
-}
-
-static bool configured(const struct hostd *h, const struct dcm_host_donor *d)
+/* In the configuration; its number of donors: it is not there. */
+static u32 configured(const struct hostd *h, const struct dcm_host_donor *d)
 {
 	u32 i;
 
 	for (i = 0; i < h->cfg.nr_donors; i++)
 		if (hostd_donor_same(&h->cfg.donor[i], d))
-			return true;
-	return false;
+			break;
+	return i;
 }
 
 static void used(const struct dcm_ctl_status *st, u32 i,
@@ -108,20 +74,23 @@ static void say(const struct hostd_file *f, const struct dcm_host_donor *d,
 void hostd_donors_apply(const struct hostd *h, struct hostd_file *f)
 {
 	struct dcm_ctl_status *st = calloc(1, sizeof(*st));
+	struct hostd_choice choice;
 	struct dcm_host_donor d;
-	u32 i;
+	u32 i, k;
 
 	if (!st)
 		return;
+	hostd_choice_read(f, &choice);
 	dcm_ctl_status(f->ctl, st);
 	for (i = 0; i < st->nr_donors; i++) {
 		used(st, i, &d);
-		if (!configured(h, &d) || !hostd_donor_chosen(f, d.name))
+		k = configured(h, &d);
+		if (k == h->cfg.nr_donors || !hostd_choice_has(&choice, h, k))
 			say(f, &d, dcm_ctl_donor_remove(f->ctl, d.name));
 	}
 	for (i = 0; i < h->cfg.nr_donors; i++) {
 		d = h->cfg.donor[i];
-		if (!hostd_donor_chosen(f, d.name))
+		if (!hostd_choice_has(&choice, h, i))
 			continue;
 		/* looked up only if it is new: that may take long */
 		if (!known(st, &d))
@@ -164,6 +133,7 @@ void hostd_donors_read(struct hostd *h, const char *config)
 		return;
 	}
 	memcpy(h->cfg.donor, cfg->donor, sizeof(cfg->donor));
+	memcpy(h->cfg.group, cfg->group, sizeof(cfg->group));
 	h->cfg.nr_donors = cfg->nr_donors;
 	h->cfg.drained = cfg->drained;
 	free(cfg);

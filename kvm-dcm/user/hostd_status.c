@@ -51,11 +51,23 @@ static void put_text(json_t *o, const char *key, const char *text)
 	json_object_set_new(o, key, s ? s : json_null());
 }
 
-static json_t *donor_json(const struct dcm_ctl_donor_status *d)
+static const char *group_of(const struct hostd *h,
+			    const struct dcm_ctl_donor_status *d)
+{
+	for (u32 i = 0; i < h->cfg.nr_donors; i++)
+		if (!strcmp(h->cfg.donor[i].name, d->name) &&
+		    !strcmp(h->cfg.donor[i].address, d->address))
+			return h->cfg.group[i];
+	return "";
+}
+
+static json_t *donor_json(const struct hostd *h,
+			  const struct dcm_ctl_donor_status *d)
 {
 	json_t *o = json_object();
 
 	put_text(o, "name", d->name);
+	put_text(o, "group", group_of(h, d));
 	put_text(o, "address", d->address);
 	put_text(o, "state", dcm_ctl_donor_state_name(d->state));
 	put_text(o, "transport", d->transport ? d->transport : "");
@@ -68,11 +80,14 @@ static json_t *donor_json(const struct dcm_ctl_donor_status *d)
 	return o;
 }
 
-static json_t *file_json(const struct hostd_file *f, struct dcm_ctl_status *st)
+static json_t *file_json(const struct hostd *h, const struct hostd_file *f,
+			 struct dcm_ctl_status *st)
 {
 	json_t *o = json_object(), *donors = json_array();
+	struct hostd_choice choice;
 	u32 i;
 
+	hostd_choice_read(f, &choice);
 	dcm_ctl_status(f->ctl, st);
 	put_text(o, "path", f->path);
 	put(o, "bytes", f->info.pages * 4096);
@@ -81,13 +96,12 @@ static json_t *file_json(const struct hostd_file *f, struct dcm_ctl_status *st)
 	put(o, "slabs", st->slabs);
 	put(o, "wanted", st->wanted);
 	put(o, "slabs_lost", st->lost);
-	json_object_set_new(o, "choice",
-			    json_boolean(!hostd_donor_chosen(f, NULL)));
+	json_object_set_new(o, "choice", json_boolean(!choice.any));
 	json_object_set_new(o, "used",
 			    json_boolean(__atomic_load_n(&f->used,
 							 __ATOMIC_RELAXED)));
 	for (i = 0; i < st->nr_donors; i++)
-		json_array_append_new(donors, donor_json(&st->donor[i]));
+		json_array_append_new(donors, donor_json(h, &st->donor[i]));
 	json_object_set_new(o, "donors", donors);
 	return o;
 }
@@ -102,7 +116,7 @@ static char *text_of(const struct hostd *h)
 	put_text(o, "version", DCM_VERSION);
 	put(o, "pid", (u64)getpid());
 	for (f = h->files; st && f; f = f->next)
-		json_array_append_new(files, file_json(f, st));
+		json_array_append_new(files, file_json(h, f, st));
 	json_object_set_new(o, "files", files);
 	text = st ? json_dumps(o, JSON_COMPACT) : NULL;
 	json_decref(o);

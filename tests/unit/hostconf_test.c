@@ -224,7 +224,8 @@ static void test_more_donors(void **state)
 	static const char none[] =
 		"[host]\ndonors = /run/more\n[key]\nfile=k\n";
 	static const char more[] = "[donor a]\naddress=tcp:other:1\ndrain=no\n"
-				   "[donor b]\naddress=unix:/b\n";
+				   "group=x\n[donor b]\naddress=unix:/b\n"
+				   "group = rack.2\n";
 	static const struct {
 		const char *text;
 		const char *says;
@@ -233,6 +234,9 @@ static void test_more_donors(void **state)
 		{ "[donor b]\ndrain=yes\n", "line 2: drain: address=" },
 		{ "[donor b]\naddress=unix:/b\ndrain=so\n",
 		  "line 3: drain: must be yes or no" },
+		{ "[donor b]\ngroup=g\n", "line 2: group: address=" },
+		{ "[donor b]\naddress=unix:/b\ngroup=@g\n",
+		  "line 3: group: 1 to 63 letters" },
 		{ "[donor b]\naddress=unix:/b\naddress=unix:/b\n",
 		  "line 3: a second address" },
 	};
@@ -264,6 +268,8 @@ static void test_more_donors(void **state)
 	assert_int_equal(cfg.nr_donors, 2);
 	assert_string_equal(cfg.donor[0].address, "tcp:h:1");
 	assert_string_equal(cfg.donor[1].address, "unix:/b");
+	assert_string_equal(cfg.group[0], "");
+	assert_string_equal(cfg.group[1], "rack.2");
 	assert_int_equal(cfg.drained, 1);
 }
 

@@ -16,6 +16,7 @@ import signal
 import tarfile
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -159,6 +160,15 @@ class Host:
     def said(self, pattern: str) -> bool:
         assert self.job.poll() in (None, 0, 1), f"dcm-hostd: {self.job.output()}"
         return re.search(pattern, self.log()) is not None
+
+    def files(self) -> dict[str, Any]:
+        """What dcm-hostd tells of its files, by their paths."""
+        status = self.bed.connect("/run/dcm-hostd/status.sock")
+        data = b""
+        while part := status.recv(1 << 16):
+            data += part
+        status.close()
+        return {file["path"]: file for file in json.loads(data)["files"]}
 
     def counter(self, name: str) -> int:
         text = self.bed.must("cat /sys/kernel/debug/kvm-dcm/*/stats")
@@ -314,7 +324,10 @@ def test_donors_come_and_go_while_memory_is_used(host: Host) -> None:
 
 @pytest.mark.timeout(900 * debug.PATIENCE)
 def test_a_file_uses_the_donors_it_may(host: Host) -> None:
-    """Those of its choice and no others, another one uses all; another choice moves its memory."""
+    """Those of its choice and no others, another one uses all; another choice moves its memory.
+
+    So does a group, and a donor that joins it later is used.
+    """
     bed, (near, far) = host.bed, host.donors
     choices = "/run/dcm-hostd/donors"
     bed.must(f"mkdir -p {choices} && echo next >{choices}/vm.donors")
@@ -325,12 +338,7 @@ def test_a_file_uses_the_donors_it_may(host: Host) -> None:
     until(lambda: host.said("going on with .* slabs of the dcm-hostd before"), "it goes on")
     other = Use(host, 32, "other")
     until(near.used, "the other file uses both")
-    status = host.bed.connect("/run/dcm-hostd/status.sock")
-    data = b""
-    while part := status.recv(1 << 16):
-        data += part
-    status.close()
-    files = {f["path"]: f for f in json.loads(data)["files"]}
+    files = host.files()
     assert [d["name"] for d in files[use.path]["donors"]] == ["next"]
     assert {d["name"] for d in files[other.path]["donors"]} == {"near", "next"}
     assert (files[use.path]["choice"], files[other.path]["choice"]) == (True, False)
@@ -341,6 +349,18 @@ def test_a_file_uses_the_donors_it_may(host: Host) -> None:
     host.job.signal(signal.SIGUSR1)
     until(lambda: not far.used(), host.log)
     assert near.used() >= 40 * MIB
+    config = bed.must(["cat", host.config]).replace("[donor next]", "group = rack1\n[donor next]")
+
+    def is_group(names: list[str]) -> bool:
+        donors = host.files()[use.path]["donors"]
+        return sorted(d["name"] for d in donors if d["group"] == "rack1") == names
+
+    for text, members in ((config, ["near"]), (config + "group = rack1\n", ["near", "next"])):
+        bed.put(text.encode(), host.config, 0o600)
+        bed.must(f"echo @rack1 >{choices}/vm.donors")
+        host.job.signal(signal.SIGUSR1)
+        until(partial(is_group, members), host.log)
+        assert near.used() >= 40 * MIB and far.used() == 0
     right, lost = use.end()
     assert right > 64 * 256 and lost == 0
     assert host.counter("LOST_PAGES") == host.counter("ILLEGAL") == 0
