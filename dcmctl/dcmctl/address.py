@@ -134,6 +134,7 @@ class Donor:
     address: Address
     status: str | None = None  # HOST:PORT of its HTTP status
     drain: bool = False  # not to be used
+    group: str | None = None  # what VMs that may use some donors only can name instead
 
     @classmethod
     def parse(cls, text: str, default_name: str) -> Donor:

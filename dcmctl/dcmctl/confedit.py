@@ -43,6 +43,8 @@ def added(text: str, donor: Donor) -> str:
     lines = [f"[donor {donor.name}]", f"address = {donor.address}"]
     if donor.status is not None:
         lines.append(f"status = {donor.status}")
+    if donor.group is not None:
+        lines.append(f"group = {donor.group}")
     if donor.drain:
         lines.append("drain = yes")
     gap = "" if not text or text.endswith("\n\n") else "\n" if text.endswith("\n") else "\n\n"

@@ -110,7 +110,10 @@ def check(name: str, value: str | None) -> Donor:
         raise DcmError("its address is not tcp:HOST:PORT")
     if status is not None and not (isinstance(status, str) and settings.STATUS.fullmatch(status)):
         raise DcmError("its status is not HOST:PORT")
-    return Donor(name, Address.parse(address), status)
+    group = said.get("group")
+    if group is not None and not (isinstance(group, str) and NAME.fullmatch(group)):
+        raise DcmError("its group is not a name")
+    return Donor(name, Address.parse(address), status, group=group)
 
 
 def read(etcd: Etcd) -> tuple[list[Donor], list[str]]:
@@ -265,7 +268,12 @@ def cmd_discover(args: Args) -> int:
             print(
                 json.dumps(
                     [
-                        {"name": d.name, "address": str(d.address), "status": d.status}
+                        {
+                            "name": d.name,
+                            "address": str(d.address),
+                            "status": d.status,
+                            "group": d.group,
+                        }
                         for d in donors
                     ],
                     indent=2,
@@ -305,7 +313,11 @@ class Announcer:
         values = dict(config.announce)
         name, address = values.pop("name", ""), values.pop("address", "")
         self.status = values.pop("status", "127.0.0.1:9750")
-        shown = values.pop("show-status", None)
+        said = {
+            "address": address,
+            "status": values.pop("show-status", None),
+            "group": values.pop("group", None),
+        }
         seconds = values.pop("lease", str(LEASE))
         for left in values:
             raise UsageError(f"[announce] has no setting '{printable(left)}'")
@@ -313,12 +325,11 @@ class Announcer:
             raise UsageError(f"[announce] lease is not {LEASE_MIN} to {LEASE_MAX} seconds")
         self.seconds = int(seconds)
         self.name = name
-        value = {"address": address} if shown is None else {"address": address, "status": shown}
-        self.value = json.dumps(value)
+        self.value = json.dumps({key: text for key, text in said.items() if text is not None})
         try:
             check(name, self.value)
         except DcmError as exc:
-            raise UsageError(f"[announce] name, address or show-status: {exc}") from None
+            raise UsageError(f"[announce] name, address, show-status or group: {exc}") from None
         self.etcd = Etcd(config.access)
         self.lease = 0
         self.said = _Once()

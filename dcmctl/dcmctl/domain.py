@@ -4,6 +4,7 @@
     <metadata>
       <dcm:memory xmlns:dcm="urn:kvm-dcm:domain:1" direct="4G">
         <dcm:donor name="far"/>
+        <dcm:group name="rack1"/>
       </dcm:memory>
     </metadata>
     <memoryBacking><source type="file"/><access mode="shared"/></memoryBacking>
@@ -30,6 +31,7 @@ NAMESPACE = "urn:kvm-dcm:domain:1"
 PREFIX = "dcm"
 MEMORY = f"{NAMESPACE} memory"
 DONOR = f"{NAMESPACE} donor"
+GROUP = f"{NAMESPACE} group"
 
 QEMU = ("kvm", "qemu")
 
@@ -60,6 +62,12 @@ class Memory:
     direct: int  # bytes: the most of its memory that is on this host
     donors: tuple[str, ...] = ()  # only these are used, and must be up when it starts; (): any
     added: tuple[str, ...] = ()  # what `enable` put into memoryBacking
+    groups: tuple[str, ...] = ()  # and the donors of these; one of each must be up
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """As dcm-hostd is told of it."""
+        return (*self.donors, *(f"@{name}" for name in self.groups))
 
     def to_xml(self) -> str:
         """Lines, without indentation before the first."""
@@ -67,9 +75,10 @@ class Memory:
         open_tag += f" direct={quoteattr(exact_size(self.direct))}"
         if self.added:
             open_tag += f" added={quoteattr(' '.join(self.added))}"
-        if not self.donors:
+        if not self.chosen:
             return f"{open_tag}/>"
         lines = [f"  <{PREFIX}:donor name={quoteattr(name)}/>" for name in self.donors]
+        lines += [f"  <{PREFIX}:group name={quoteattr(name)}/>" for name in self.groups]
         return "\n".join([f"{open_tag}>", *lines, f"</{PREFIX}:memory>"])
 
 
@@ -114,21 +123,25 @@ def read_memory(element: Element) -> Memory:
         raise _bad(f"added='{printable(added, 40)}' was not written by dcmctl")
     for name in given:
         raise _bad(f"has no attribute '{printable(name, 60)}'")
-    donors: list[str] = []
+    named: dict[str, list[str]] = {DONOR: [], GROUP: []}
     for child in element.children:
-        if child.name != DONOR or set(child.attributes) != {"name"} or child.children:
-            raise _bad(f'may have <{PREFIX}:donor name="NAME"/> in it, and nothing else')
-        name = child.attributes["name"]
+        if child.name not in named or set(child.attributes) != {"name"} or child.children:
+            raise _bad(
+                f'may have <{PREFIX}:donor name="NAME"/> and <{PREFIX}:group name="NAME"/> in '
+                "it, and nothing else"
+            )
+        name, names = child.attributes["name"], named[child.name]
+        what = "donor" if child.name == DONOR else "group"
         if not NAME.fullmatch(name):
-            raise _bad(f"donor '{printable(name, 60)}' is not the name of a donor")
-        if name in donors:
-            raise _bad(f"donor '{name}' is there twice")
-        donors.append(name)
-    if len(donors) > DONORS_MAX:
-        raise _bad(f"has {len(donors)} donors: at most {DONORS_MAX}")
+            raise _bad(f"{what} '{printable(name, 60)}' is not the name of a {what}")
+        if name in names:
+            raise _bad(f"{what} '{name}' is there twice")
+        names.append(name)
+        if len(names) > DONORS_MAX:
+            raise _bad(f"has more than {DONORS_MAX} {what}s")
     if (element.text + "".join(child.text for child in element.children)).strip():
         raise _bad("may have no text in it")
-    return Memory(size, tuple(donors), _ADDED[added])
+    return Memory(size, tuple(named[DONOR]), _ADDED[added], tuple(named[GROUP]))
 
 
 def _element(root: Element) -> Element | None:
@@ -278,8 +291,12 @@ def enable(
     direct: int,
     donors: tuple[str, ...] | None = None,
     kinds: tuple[str, ...] = QEMU,
+    groups: tuple[str, ...] | None = None,
 ) -> bytes:
-    """The domain's XML with its memory on donors; None: the donors it has named already."""
+    """The domain's XML with its memory on donors.
+
+    `donors` and `groups` of donors that it may use; both None: those it has named already.
+    """
     root = read_domain(data)
     before = _element(root)
     had = read_memory(before) if before is not None else None
@@ -292,10 +309,10 @@ def enable(
         )
     missing = tuple(name for name in _BACKING if root.one("memoryBacking", name) is None)
     had_added = had.added if had is not None else ()
-    if donors is None:
-        donors = had.donors if had is not None else ()
+    if donors is None and groups is None and had is not None:
+        donors, groups = had.donors, had.groups
     added = tuple(name for name in _BACKING if name in missing or name in had_added)
-    memory = Memory(direct, donors, added)
+    memory = Memory(direct, donors or (), added, groups or ())
 
     edit = Edit(data)
     if before is not None:

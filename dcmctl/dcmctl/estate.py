@@ -58,6 +58,7 @@ class Donor:
     slab_bytes: int | None
     error: str  # of its HTTP status, or why it is not up
     uses: tuple[Use, ...]
+    group: str | None = None
 
     @property
     def here_bytes(self) -> int:
@@ -295,6 +296,7 @@ def _donor(
         slab_bytes=memory.slab,
         error=why if state != "up" else "",
         uses=tuple(uses),
+        group=None if known is None else known.group,
     )
     if made.status is None or not ask:
         return made

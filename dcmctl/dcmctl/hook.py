@@ -169,6 +169,13 @@ def shortage(files: list[HostFile], path: Path, memory: Memory) -> str | None:
             return f"it needs donor {name}, which is not in /etc/kvm-dcm/hostd.conf"
         if known[name].state != "up":
             return f"it needs donor {name}, which is {known[name].state}: {known[name].why or '?'}"
+    for group in memory.groups:
+        members = [donor for donor in file.donors if donor.group == group]
+        if not members:
+            return f"it needs a donor of group {group}: none in /etc/kvm-dcm/hostd.conf is"
+        if all(donor.state != "up" for donor in members):
+            each = [f"{d.name} is {d.state} ({d.why or '?'})" for d in members]
+            return f"it needs a donor of group {group}: {', '.join(each)}"
     if not file.donors:
         return "dcm-hostd has no donors: name some in /etc/kvm-dcm/hostd.conf"
     promised = _others(files, file)
@@ -216,7 +223,7 @@ def prepare(root: Element, memory: Memory) -> None:
         hostd.ask(ASK_MAX)  # says what is wrong before anything is made
         _remove_earlier(path)
         try:
-            hostd.choose(path, memory.donors)
+            hostd.choose(path, memory.chosen)
             _make(path, size, memory)
             _wait_for_donors(path, memory)
             write_down(uuid, name, "prepared", path, memory, size)

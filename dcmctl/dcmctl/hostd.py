@@ -36,6 +36,7 @@ class HostDonor:
     rtt_ns: int = 0
     slabs_total: int = 0  # that it may lend; 0: not known
     slabs_used: int = 0  # that it has lent, to anybody
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,15 +64,15 @@ def socket_path() -> Path:
     return Path(os.environ.get("DCM_HOSTD_STATUS") or SOCKET)
 
 
-def choose(file: Path, donors: tuple[str, ...]) -> None:
-    """Which donors a file that is made next may use; none: any. dcm-hostd reads it."""
+def choose(file: Path, chosen: tuple[str, ...]) -> None:
+    """Which donors, or @groups, a file that is made next may use; none: any. dcm-hostd reads it."""
     choice = socket_path().parent / "donors" / f"{file.name}.donors"
-    if not donors:
+    if not chosen:
         choice.unlink(missing_ok=True)
         return
     choice.parent.mkdir(mode=0o700, exist_ok=True)
     new = choice.with_suffix(".new")
-    new.write_text("".join(f"{name}\n" for name in donors))
+    new.write_text("".join(f"{name}\n" for name in chosen))
     new.replace(choice)
 
 
@@ -135,6 +136,7 @@ def look(timeout: float = TIMEOUT) -> tuple[int, list[HostFile]]:
                 rtt_ns=d.number("rtt_ns"),
                 slabs_total=d.number("slabs_total"),
                 slabs_used=d.number("slabs_used"),
+                group=d.text("group"),
             )
             for d in f.groups("donors")
         )

@@ -167,7 +167,8 @@ def _conflict(name: str, address: str, others: list[tuple[str, str]], where: str
 
 def cmd_add(args: Args) -> int:
     name = check_name(args.name, "donor name")
-    donor = Donor(name, Address.parse(args.address), args.status)
+    group = None if args.group is None else check_name(args.group, "group")
+    donor = Donor(name, Address.parse(args.address), args.status, group=group)
     if donor.status is not None and not settings.STATUS.fullmatch(donor.status):
         raise UsageError(f"--status '{printable(donor.status)}' is not HOST:PORT")
     paths = [] if args.no_config else _configs(args)
@@ -175,6 +176,9 @@ def cmd_add(args: Args) -> int:
     for path in paths:
         have = list(settings.load_any(path).donors)
         _conflict(name, address, [(d.name, str(d.address)) for d in have], str(path))
+        for d in have:
+            if d.name == name and group not in (None, d.group):
+                raise DcmError(f"{path} has donor {name} in another group, or in none: edit it")
         if len(have) >= settings.DONORS_MAX:
             raise DcmError(f"{path} has {settings.DONORS_MAX} donors, which is as many as it can")
     for vm, status in _vms():
@@ -193,7 +197,7 @@ def cmd_add(args: Args) -> int:
     )
     said = f"{name} ({address}): in {', '.join(map(str, paths)) or 'no configuration'}; "
     said += f"used by {', '.join(told.vms) or 'nobody that runs'}"
-    what = {"name": name, "address": address, "status": donor.status}
+    what = {"name": name, "address": address, "status": donor.status, "group": group}
     return _end(args, told, {**what, "configs": [str(path) for path in paths]}, said)
 
 
@@ -384,7 +388,11 @@ def cmd_list(args: Args) -> int:
     if args.json:
         print(json.dumps(objects, indent=2))
     elif rows:
-        print("\n".join(table(HEADER, rows) + lines))
+        header = list(HEADER)
+        if any(d.group for d in seen.donors):
+            header.append("GROUP<")
+            rows = [[*row, d.group or "-"] for row, d in zip(rows, seen.donors, strict=True)]
+        print("\n".join(table(header, rows) + lines))
     else:
         print("no donors")
     return 1 if bad or seen.problems else 0
@@ -428,6 +436,7 @@ def add_parsers(donors: Any, add: Callable[..., argparse.ArgumentParser]) -> Non
     p = change("add", cmd_add, "use another donor, or one again that is drained, from now on")
     p.add_argument("address", metavar="ADDR", help="tcp:HOST:PORT or unix:/path")
     p.add_argument("--status", metavar="HOST:PORT", help="where it tells its status")
+    p.add_argument("--group", metavar="NAME", help="what VMs can name instead of it")
     p = change("drain", cmd_drain, "move all memory off a donor, and use it for no more")
     p.add_argument("--undo", action="store_true", help="use it again")
     waits(p)

@@ -415,10 +415,13 @@ def _donor(name: str, values: dict[str, str], others: list[Donor]) -> Donor:
     if status is not None and not STATUS.fullmatch(status):
         raise UsageError(f"[donor {name}] status '{printable(status)}' is not HOST:PORT")
     values_drain = values.pop("drain", None)
+    group = values.pop("group", None)
+    if group is not None:
+        check_name(group, f"[donor {name}] group")
     for left in values:
         raise UsageError(f"[donor {name}] has no setting '{printable(left)}'")
     drain = flag(values_drain, "drain") if values_drain is not None else False
-    donor = Donor(name, Address.parse(text), status, drain)
+    donor = Donor(name, Address.parse(text), status, drain, group)
     for other in others:
         if other.address == donor.address:
             raise UsageError(f"donors {other.name} and {name} have the same address")

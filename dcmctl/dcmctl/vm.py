@@ -14,6 +14,7 @@ import difflib
 import json
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,7 @@ def _change(args: Args, host: Host, dom: Any, wanted: bytes) -> int:
                     "name": name,
                     "direct_bytes": None if memory is None else memory.direct,
                     "donors": [] if memory is None else list(memory.donors),
+                    "groups": [] if memory is None else list(memory.groups),
                     "changed": bool(lines),
                     "dry_run": args.dry_run,
                     "diff": lines,
@@ -173,10 +175,18 @@ def cmd_enable(args: Args) -> int:
     direct = had.direct if had is not None else 0
     if args.direct is not None:
         direct = _budget(args.direct, "--direct")
-    donors = tuple(check_name(name, "donor") for name in args.donor) if args.donor else None
-    if donors and len(set(donors)) != len(donors):
-        raise UsageError("a donor is given twice")
-    return _change(args, host, dom, domain.enable(host.xml(dom), direct, donors, host.kinds))
+    donors, groups = _names(args.donor, "donor"), _names(args.group, "group")
+    wanted = domain.enable(host.xml(dom), direct, donors, host.kinds, groups)
+    return _change(args, host, dom, wanted)
+
+
+def _names(given: list[str] | None, what: str) -> tuple[str, ...] | None:
+    if not given:
+        return None
+    names = tuple(check_name(name, what) for name in given)
+    if len(set(names)) != len(names):
+        raise UsageError(f"a {what} is given twice")
+    return names
 
 
 def cmd_disable(args: Args) -> int:
@@ -209,7 +219,7 @@ def cmd_budget(args: Args) -> int:
             live = _info(dom)
         if dom.isPersistent():
             host.define(before, wanted)
-        memory = Memory(size, memory.donors, memory.added)
+        memory = replace(memory, direct=size)
     answer = {
         "name": dom.name(),
         "direct_bytes": memory.direct,
@@ -361,6 +371,12 @@ def add_parsers(sub: Any, parser_class: type, add: Callable[..., argparse.Argume
         metavar="NAME",
         action="append",
         help="one that it may use, and no other; must be up when it starts",
+    )
+    p.add_argument(
+        "--group",
+        metavar="NAME",
+        action="append",
+        help="the same, all donors of a group; one of them must be up when it starts",
     )
     p.add_argument("--dry-run", action="store_true", help="show the difference, change nothing")
     p = make("disable", cmd_disable, "have a domain's memory on this host again")

@@ -81,6 +81,11 @@ GOOD = [
         Memory(64 * MIB, ("far", "near.2"), ("source", "access")),
     ),
     (f'<dcm:memory {NS} direct="1048576" added="access"/>', Memory(MIB, (), ("access",))),
+    (
+        f'<dcm:memory {NS} direct="1G"><dcm:group name="rack1"/><dcm:donor name="rack1"/>'
+        '<dcm:group name="rack2"/></dcm:memory>',
+        Memory(1 << 30, ("rack1",), (), ("rack1", "rack2")),
+    ),
 ]
 BAD = [
     (f"<dcm:memory {NS}/>", "direct"),
@@ -98,6 +103,7 @@ BAD = [
     (f'<dcm:memory {NS} direct="1G"><dcm:donor/></dcm:memory>', "nothing else"),
     (f'<dcm:memory {NS} direct="1G"><donor name="a"/></dcm:memory>', "nothing else"),
     (f'<dcm:memory {NS} direct="1G"><dcm:donor name="../x"/></dcm:memory>', "not the name"),
+    (f'<dcm:memory {NS} direct="1G"><dcm:group name="@a"/></dcm:memory>', "name of a group"),
     (f'<dcm:memory {NS} direct="1G"><dcm:donor name="a">b</dcm:donor></dcm:memory>', "no text"),
     (
         f'<dcm:memory {NS} direct="1G"><dcm:donor name="a" x="1"/></dcm:memory>',
@@ -112,7 +118,17 @@ BAD_FOR_US = [
     (f'<dcm:memory {NS} direct="9999999999999999T"/>', "credible"),
     (
         f'<dcm:memory {NS} direct="1G"><dcm:donor name="a"/><dcm:donor name="a"/></dcm:memory>',
-        "twice",
+        "donor 'a' is there twice",
+    ),
+    (
+        f'<dcm:memory {NS} direct="1G"><dcm:group name="a"/><dcm:group name="a"/></dcm:memory>',
+        "group 'a' is there twice",
+    ),
+    (
+        f'<dcm:memory {NS} direct="1G">'
+        + "".join(f'<dcm:group name="g{i}"/>' for i in range(65))
+        + "</dcm:memory>",
+        "more than 64 groups",
     ),
 ]
 
@@ -301,6 +317,14 @@ def test_enable_and_disable_leave_all_else(before: bytes) -> None:
     assert again == Memory(128 * MIB, ("far",), memory.added)
     assert domain.disable(more) == before
     assert domain.enable(after, 64 * MIB) == after
+    # Donors and groups are one choice: what is given takes its place.
+    group = domain.enable(after, 64 * MIB, groups=("rack1",))
+    memory = domain.find_memory(domain.read_domain(group))
+    assert memory is not None and memory.chosen == ("@rack1",)
+    both = domain.enable(group, 64 * MIB, ("far",), groups=("rack2",))
+    memory = domain.find_memory(domain.read_domain(domain.enable(both, 32 * MIB)))
+    assert memory is not None and memory.chosen == ("far", "@rack2")
+    assert domain.disable(both) == before
 
 
 def test_disable_what_is_not_enabled() -> None:

@@ -153,8 +153,10 @@ def a_file(path: str, extents: int, slabs: int, donors: tuple[HostDonor, ...] = 
     return HostFile(path, extents, 16 << 20, slabs, True, donors)
 
 
-def a_donor(name: str, free: int, state: str = "up", why: str = "") -> HostDonor:
-    return HostDonor(name, f"tcp:{name}:1", state, 0, free, why)
+def a_donor(
+    name: str, free: int, state: str = "up", why: str = "", group: str = ""
+) -> HostDonor:
+    return HostDonor(name, f"tcp:{name}:1", state, 0, free, why, group=group)
 
 
 donor_lists = st.lists(
@@ -197,15 +199,30 @@ def test_a_choice_is_written_for_the_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DCM_HOSTD_STATUS", str(tmp_path / "status.sock"))
-    hostd.choose(PATH, ("near", "far"))
+    hostd.choose(PATH, Memory(1 << 20, ("near",), (), ("far",)).chosen)
     choice = tmp_path / "donors" / f"{PATH.name}.donors"
-    assert choice.read_text() == "near\nfar\n"
+    assert choice.read_text() == "near\n@far\n"
     assert choice.parent.stat().st_mode & 0o777 == 0o700
     hostd.choose(PATH, ("far",))
     assert choice.read_text() == "far\n"
     for _ in range(2):
         hostd.choose(PATH, ())
         assert list(choice.parent.iterdir()) == []
+
+
+def test_one_donor_of_each_group_is_up() -> None:
+    one = a_donor("one", 100, group="rack1")
+    two = a_donor("two", 100, "connecting", "Connection refused", group="rack1")
+    lone = a_donor("lone", 100, "lost", "it died", group="rack2")
+    memory = Memory(1 << 20, groups=("rack1",))
+    both = Memory(1 << 20, groups=("rack1", "rack2"))
+    assert hook.shortage([a_file(str(PATH), 16, 0, (one, two))], PATH, memory) is None
+    why = hook.shortage([a_file(str(PATH), 16, 0, (two,))], PATH, memory)
+    assert why is not None and "rack1" in why and "two is connecting (Connection refused)" in why
+    why = hook.shortage([a_file(str(PATH), 16, 0, (one, lone))], PATH, both)
+    assert why is not None and "rack2" in why and "lone is lost (it died)" in why
+    why = hook.shortage([a_file(str(PATH), 16, 0, (one,))], PATH, both)
+    assert why is not None and "rack2" in why and "hostd.conf" in why
 
 
 def test_reasons_name_the_donor() -> None:

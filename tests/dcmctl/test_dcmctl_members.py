@@ -46,8 +46,9 @@ epsilon = 7
 
 
 def test_add() -> None:
-    text = confedit.added(CONF, Donor("new", Address.parse("tcp:new:1"), "new:2"))
-    assert text == CONF + "\n[donor new]\naddress = tcp:new:1\nstatus = new:2\n"
+    donor = Donor("new", Address.parse("tcp:new:1"), "new:2", group="rack1")
+    text = confedit.added(CONF, donor)
+    assert text == CONF + "\n[donor new]\naddress = tcp:new:1\nstatus = new:2\ngroup = rack1\n"
 
 
 def test_remove_keeps_comments() -> None:

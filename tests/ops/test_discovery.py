@@ -179,7 +179,8 @@ def test_one_name_is_one_donors(
 
 HOSTILE = [
     ("a", "not JSON"), ("b", "[]"), ("c", '{"address": 1}'), ("d", '{"address": "unix:/etc"}'),
-    ("e", '{"address": "tcp:h:0"}'), ("f", '{"address": "tcp:h:1", "status": "x y"}'),
+    ("e", '{"address": "tcp:h:0"}'), ("g", '{"address": "tcp:g:1", "group": "a b"}'),
+    ("f", '{"address": "tcp:h:1", "status": "x y"}'),
     ("../g", '{"address": "tcp:h:2"}'), ("h i", '{"address": "tcp:h:3"}'), ("", "{}"),
     ("j", '{"address": "tcp:h:4\\n[key]\\nfile = /etc/shadow"}'), ("k", "x" * 100_000),
     ("l" * 64, '{"address": "tcp:h:5"}'), ("m", '{"address": "tcp:good:1"}'), ("n", "[" * 5000),
@@ -189,7 +190,8 @@ HOSTILE = [
 def test_hostile_contents(start_etcd: StartEtcd, dcmctl: Cli, tmp_path: Path) -> None:
     """What does not hold is left out, and told in lines; what does is used."""
     etcd = start_etcd()
-    for name, value in [*HOSTILE, ("good", '{"address": "tcp:good:1", "status": "good:2"}')]:
+    good = {"address": "tcp:good:1", "status": "good:2", "group": "rack1"}
+    for name, value in [*HOSTILE, ("good", json.dumps(good))]:
         etcd.put(PREFIX + name, value)
     etcd.put("/elsewhere", '{"address": "tcp:other:1"}')
     etcd.ask("/v3/kv/put", {"key": encode(PREFIX + "raw"), "value": "//79"})
@@ -197,9 +199,7 @@ def test_hostile_contents(start_etcd: StartEtcd, dcmctl: Cli, tmp_path: Path) ->
     conf.write_text(f"[etcd]\nendpoints = {etcd.url}\n")
     done = dcmctl("discover", "--once", "--json", "--config", conf)
     assert done.returncode == 0, done
-    assert json.loads(done.stdout) == [
-        {"name": "good", "address": "tcp:good:1", "status": "good:2"}
-    ]
+    assert json.loads(done.stdout) == [{"name": "good", **good}]
     assert done.stderr.count("is left out") == len(HOSTILE) + 1
     assert all(c.isprintable() or c == "\n" for c in done.stderr)
     # more than there may be: the first ones, and it says so
