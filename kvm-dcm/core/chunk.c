@@ -95,10 +95,11 @@ static void buffer_forget(struct dcm_vm *vm, struct dcm_buffer *b)
 {
 	u32 i, kept = 0;
 
-	for (i = 0; i < b->nr; i++)
+	for (i = b->first; i < b->nr; i++)
 		if (dcm_chunk_there(vm, b->gfn[i]))
 			b->gfn[kept++] = b->gfn[i];
 	b->nr = kept;
+	b->first = 0;
 }
 
 void *dcm_chunk_remove(struct dcm_vm *vm, u32 gfn, bool used)

@@ -118,11 +118,6 @@ static inline void atomic_andnot(int m, atomic_t *v)
 	__atomic_fetch_and(&v->counter, ~m, __ATOMIC_RELAXED);
 }
 
-static inline int atomic_fetch_or_acquire(int m, atomic_t *v)
-{
-	return __atomic_fetch_or(&v->counter, m, __ATOMIC_ACQUIRE);
-}
-
 static inline int atomic_fetch_or(int m, atomic_t *v)
 {
 	return __atomic_fetch_or(&v->counter, m, __ATOMIC_SEQ_CST);
@@ -133,15 +128,21 @@ static inline int atomic_fetch_andnot(int m, atomic_t *v)
 	return __atomic_fetch_and(&v->counter, ~m, __ATOMIC_SEQ_CST);
 }
 
-static inline int atomic_fetch_andnot_release(int m, atomic_t *v)
+static inline void dcm_andnot_release(int m, atomic_t *v)
 {
-	return __atomic_fetch_and(&v->counter, ~m, __ATOMIC_RELEASE);
+	__atomic_fetch_and(&v->counter, ~m, __ATOMIC_RELEASE);
 }
 
 static inline bool atomic_try_cmpxchg(atomic_t *v, int *old, int new)
 {
 	return __atomic_compare_exchange_n(&v->counter, old, new, false,
 					   __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+}
+
+static inline bool atomic_try_cmpxchg_acquire(atomic_t *v, int *old, int new)
+{
+	return __atomic_compare_exchange_n(&v->counter, old, new, false,
+					   __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
 #define cmpxchg(p, old, new)                                               \

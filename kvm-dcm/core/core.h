@@ -91,6 +91,7 @@ enum dcm_fetch_state {
  * @tries: READs that failed
  * @again_ns: when to try again
  * @t_fault: when the fault was taken
+ * @t_read: when its READ ended; 0: it has none
  * @t_there: out of install: when the block was there, just before anybody was
  *	woken; 0: now; %DCM_TIME_NONE: not known. Whom install wakes may run
  *	before it returns.
@@ -115,6 +116,7 @@ struct dcm_fetch {
 	void *buf;
 	u64 again_ns;
 	u64 t_fault;
+	u64 t_read;
 	u64 t_there;
 };
 
@@ -265,9 +267,16 @@ struct dcm_fifo {
 	u32 nr_pages;
 } ____cacheline_aligned;
 
+/**
+ * struct dcm_buffer - a lane's blocks on their way into a queue or out of one
+ * @gfn: their heads
+ * @nr: where the next goes
+ * @first: the next to be taken
+ */
 struct dcm_buffer {
 	u32 gfn[DCM_BUFFER_MAX];
 	u32 nr;
+	u32 first;
 };
 
 enum dcm_move_phase {

@@ -30,6 +30,13 @@
 
 #define ffs_u32(v) ((unsigned int)ffs((int)(v)))
 
+/* The kernel's atomic_fetch_andnot_release() is a loop on x86, for the old value. */
+static inline void dcm_andnot_release(int m, atomic_t *v)
+{
+	smp_mb__before_atomic(); /* what was done before is seen before */
+	atomic_andnot(m, v);
+}
+
 DECLARE_TRACEPOINT(dcm_state);
 void dcm_trace_state_now(const void *home, u32 gfn, u32 order, u32 from,
 			 u32 to);

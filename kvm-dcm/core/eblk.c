@@ -165,7 +165,7 @@ u32 dcm_eblk_stretch(struct dcm_lane *lane, u32 head, unsigned int *order)
  * dcm_eblk_judge() - what is known of a block's use while it was mapped
  * @lane: caller's lane
  * @head: locked
- * @order: its size
+ * @order: its size, more than a page
  *
  * Return: whether it is to fall apart.
  */
@@ -174,8 +174,6 @@ bool dcm_eblk_judge(struct dcm_lane *lane, u32 head, unsigned int order)
 	struct dcm_vm *vm = lane->vm;
 	u16 observed, touched, prefetched;
 
-	if (!order)
-		return false;
 	observed = dcm_block_flag(vm, head, order, PD_OBSERVED);
 	touched = dcm_block_flag(vm, head, order, PD_TOUCHED) & observed;
 	prefetched = dcm_block_flag(vm, head, order, PD_PREFETCHED) & observed;

@@ -41,10 +41,10 @@ static u64 inactive_share(const struct dcm_vm *vm)
  * budget is left for Active: with less, the block that was just fetched is the
  * next victim, and the access that needs it may starve.
  */
-static u64 proactive_share(const struct dcm_vm *vm)
+static u64 proactive_share(const struct dcm_vm *vm, u64 inactive)
 {
 	u64 budget = READ_ONCE(vm->budget);
-	u64 others = inactive_share(vm) + budget / 8;
+	u64 others = inactive + budget / 8;
 
 	return min(dcm_share_pages(vm, DCM_T_proactive_share),
 		   budget - min(others, budget));
@@ -57,7 +57,7 @@ static u64 proactive_share(const struct dcm_vm *vm)
 static bool residency_end(struct dcm_lane *lane, u32 head, unsigned int order)
 {
 	struct dcm_vm *vm = lane->vm;
-	bool apart = dcm_eblk_judge(lane, head, order);
+	bool apart = order && dcm_eblk_judge(lane, head, order);
 	unsigned int seen = 0, hit = 0, known = 0, written = 0;
 	u32 chance = (u32)dcm_random(lane) & 255;
 	u32 now = (u32)atomic64_add_return(1 << order, &vm->evicted);
@@ -230,15 +230,14 @@ static unsigned int evict_one(struct dcm_lane *lane, unsigned int *looks)
 	return 0;
 }
 
-/* Proactive gives its oldest back to Active while it is over its share. */
-static unsigned int trim_proactive(struct dcm_lane *lane, bool force)
+/* Proactive gives its oldest back to Active while it is over @share pages. */
+static unsigned int trim_proactive(struct dcm_lane *lane, u64 share)
 {
 	struct dcm_vm *vm = lane->vm;
-	u64 share = proactive_share(vm);
 	unsigned int n = 0;
 
 	while (n < DCM_BUFFER_MAX &&
-	       (force || READ_ONCE(vm->proactive.nr_pages) > share)) {
+	       READ_ONCE(vm->proactive.nr_pages) > share) {
 		u32 head = dcm_fifo_pop_locked(vm, &vm->proactive);
 		unsigned int order;
 
@@ -358,7 +357,7 @@ static unsigned int demote_any(struct dcm_lane *lane, u64 want)
 		return n;
 	dcm_buffers_flush(lane->vm);
 	n = demote(lane, want);
-	if (!n && trim_proactive(lane, true)) {
+	if (!n && trim_proactive(lane, 0)) {
 		dcm_buffers_flush(lane->vm);
 		n = demote(lane, want);
 	}
@@ -390,8 +389,9 @@ unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room)
 	/* With a small budget most of it can be in buffers, and is not seen. */
 	if (!READ_ONCE(vm->active.nr_blocks))
 		dcm_buffers_flush(vm);
-	trim_proactive(lane, false);
-	dcm_hint_trim(lane);
+	trim_proactive(lane, proactive_share(vm, share));
+	if (READ_ONCE(vm->kept.nr_blocks))
+		dcm_hint_trim(lane);
 	for (n = 0; n < DCM_BATCH_MAX; n++) {
 		s64 staying = atomic64_read(&vm->direct) -
 			      atomic64_read(&vm->wb_pages);

@@ -28,7 +28,7 @@
  * @lane: caller's lane
  * @gfn: first page of the I/O
  * @home: which of the extent's slabs
- * @io: op, bytes, data and owner set
+ * @io: op, bytes, data, owner and posted_ns set
  *
  * Return: 0, -EAGAIN (queue full), -ESTALE (slab gone for good), or another
  * errno of the transport. The caller ends it with dcm_extent_io_end().
@@ -52,7 +52,6 @@ int dcm_extent_io(struct dcm_lane *lane, u32 gfn, u8 home, struct dcm_io *io)
 	io->offset = (u64)(gfn & (vm->extent_pages - 1)) << DCM_PAGE_SHIFT;
 	io->status = 0;
 	io->next = NULL;
-	io->posted_ns = 0;
 	if (unlikely(io->offset + io->bytes > io->slab->bytes)) {
 		dcm_extent_io_end(vm, gfn, home);
 		return -ERANGE;
@@ -160,6 +159,7 @@ static void move_post(struct dcm_lane *lane, struct dcm_move_op *m)
 	m->io.op = write ? DCM_IO_WRITE : DCM_IO_READ;
 	m->io.bytes = m->nr * DCM_PAGE_SIZE;
 	m->io.owner = m;
+	m->io.posted_ns = 0;
 	if (!write)
 		m->io.data = lane->fetch[m - lane->move.op].buf;
 	err = dcm_extent_io(lane, m->gfn + m->first, write ? !from : from,

@@ -111,7 +111,7 @@ static enum dcm_fault_result fault_unmapped(struct dcm_lane *lane, u32 head,
 	if (wb)
 		dcm_wb_unhold(wb);
 	pd_lock(pd);
-	apart = dcm_eblk_judge(lane, head, order);
+	apart = order && dcm_eblk_judge(lane, head, order);
 	if (apart)
 		dcm_eblk_reduce(lane, head, order);
 	dcm_queue_in(lane, head, apart ? 0 : order);

@@ -112,6 +112,7 @@ struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
 	f->first = 0;
 	f->nr = 0;
 	f->t_fault = vm->ops->now_ns();
+	f->t_read = 0;
 	f->t_there = 0;
 	if (remote) {
 		first = ffs_u32(remote) - 1;
@@ -171,6 +172,8 @@ static void fetch_post(struct dcm_lane *lane, struct dcm_fetch *f)
 	f->io.bytes = f->nr * DCM_PAGE_SIZE;
 	f->io.data = f->buf;
 	f->io.owner = f;
+	/* Where posting takes no time at all, that is when. */
+	f->io.posted_ns = f->tries ? 0 : f->t_fault;
 	err = dcm_extent_io(lane, f->gfn + f->first, f->home, &f->io);
 	if (!err) {
 		if (f->state == DCM_FETCH_RETRY)
@@ -273,7 +276,6 @@ void dcm_fetch_io_done(struct dcm_lane *lane, struct dcm_fetch *f)
 	struct dcm_vm *vm = lane->vm;
 	u32 gfn = f->gfn;
 	u8 home = f->home;
-	u64 now;
 
 	if (unlikely(f->io.status)) {
 		dcm_extent_io_end(vm, gfn, home);
@@ -281,9 +283,10 @@ void dcm_fetch_io_done(struct dcm_lane *lane, struct dcm_fetch *f)
 		fetch_retry_later(lane, f);
 		return;
 	}
-	now = vm->ops->now_ns();
-	if (f->io.posted_ns && now > f->io.posted_ns)
-		dcm_hist_add(&lane->hist[DCM_H_FETCH], now - f->io.posted_ns);
+	f->t_read = vm->ops->now_ns();
+	if (f->io.posted_ns && f->t_read > f->io.posted_ns)
+		dcm_hist_add(&lane->hist[DCM_H_FETCH],
+			     f->t_read - f->io.posted_ns);
 	fetch_land(lane, f);
 	/* Not before: until here the bytes may be read out of the slab. */
 	dcm_extent_io_end(vm, gfn, home);

@@ -270,12 +270,42 @@ u32 dcm_fifo_pop_locked(struct dcm_vm *vm, struct dcm_fifo *f)
 	return gfn;
 }
 
+static u32 buffer_shift(struct dcm_buffer *b)
+{
+	u32 gfn = b->gfn[b->first++];
+
+	if (b->first == b->nr) {
+		b->first = 0;
+		b->nr = 0;
+	}
+	return gfn;
+}
+
+static void buffer_pack(struct dcm_buffer *b)
+{
+	u32 i;
+
+	for (i = b->first; i < b->nr; i++)
+		b->gfn[i - b->first] = b->gfn[i];
+	b->nr -= b->first;
+	b->first = 0;
+}
+
+/* What was just taken, behind the others. */
+static void buffer_put_back(struct dcm_buffer *b, u32 gfn)
+{
+	if (b->nr == DCM_BUFFER_MAX)
+		buffer_pack(b);
+	b->gfn[b->nr++] = gfn;
+}
+
 static void victims_fill(struct dcm_lane *lane)
 {
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_fifo *f = &vm->active;
 	struct dcm_buffer *b = &lane->victims;
 
+	buffer_pack(b);
 	spin_lock(&f->lock);
 	while (b->nr < DCM_BUFFER_MAX) {
 		u32 gfn = fifo_first_free(vm, f);
@@ -290,16 +320,6 @@ static void victims_fill(struct dcm_lane *lane)
 	spin_unlock(&f->lock);
 }
 
-static u32 buffer_shift(struct dcm_buffer *b)
-{
-	u32 gfn = b->gfn[0], i;
-
-	for (i = 1; i < b->nr; i++)
-		b->gfn[i - 1] = b->gfn[i];
-	b->nr--;
-	return gfn;
-}
-
 /* A victim out of @from's buffer that is still one; locked, in no queue. */
 static u32 victim_from(struct dcm_lane *from)
 {
@@ -312,7 +332,7 @@ static u32 victim_from(struct dcm_lane *from)
 
 		if (!pd_trylock(pd)) {
 			/* busy for a moment: back to the end of the line */
-			from->victims.gfn[from->victims.nr++] = gfn;
+			buffer_put_back(&from->victims, gfn);
 			return DCM_NIL;
 		}
 		w = pd_word(pd);
@@ -323,7 +343,7 @@ static u32 victim_from(struct dcm_lane *from)
 		}
 		if (pd_where(w) == DCM_W_VICTIM && (w & PD_BUSY) &&
 		    pd_state(w) == DCM_ACTIVE) {
-			from->victims.gfn[from->victims.nr++] = gfn;
+			buffer_put_back(&from->victims, gfn);
 			pd_unlock(pd);
 			return DCM_NIL;
 		}

@@ -80,11 +80,53 @@ void dcm_chunks_exit(struct dcm_vm *vm);
 
 /* pd.c */
 u32 dcm_block_lock(struct dcm_vm *vm, u32 gfn, unsigned int *order);
-bool dcm_state_set(struct dcm_lane *lane, u32 head, enum dcm_state to);
 bool dcm_state_legal(enum dcm_state from, enum dcm_state to);
-u16 dcm_block_flag(const struct dcm_vm *vm, u32 head, unsigned int order,
-		   u32 flag);
+bool dcm_state_illegal(struct dcm_lane *lane, u32 head, enum dcm_state from,
+		       enum dcm_state to);
+
+/* From where a state may be reached (pd.c): a bit each. */
+static const u8 dcm_from[DCM_NR_STATES] = {
+	[DCM_NOTDIRECT] = 1u << DCM_ACTIVE | 1u << DCM_PROACTIVE |
+			  1u << DCM_INACTIVE | 1u << DCM_WRITEBACK,
+	[DCM_ACTIVE] = 1u << DCM_NOTDIRECT | 1u << DCM_PROACTIVE,
+	[DCM_PROACTIVE] = 1u << DCM_ACTIVE | 1u << DCM_INACTIVE |
+			  1u << DCM_WRITEBACK,
+	[DCM_INACTIVE] = 1u << DCM_ACTIVE | 1u << DCM_WRITEBACK,
+	[DCM_WRITEBACK] = 1u << DCM_INACTIVE,
+};
+
+/**
+ * dcm_state_set() - move a block to another state
+ * @lane: whose counters an illegal move is counted in
+ * @head: locked, or BUSY by the caller
+ * @to: new state
+ *
+ * Return: false, and nothing changed, when the table does not have the move.
+ */
+static inline bool dcm_state_set(struct dcm_lane *lane, u32 head,
+				 enum dcm_state to)
+{
+	struct dcm_pd *pd = pd_of(lane->vm, head);
+	u32 w = pd_word(pd);
+
+	if (unlikely(!(dcm_from[to] >> pd_state(w) & 1)))
+		return dcm_state_illegal(lane, head, pd_state(w), to);
+	pd_assign(pd, PD_STATE_MASK, (u32)to << PD_STATE_SHIFT);
+	dcm_trace_state(lane->vm->priv, head, pd_order(w), pd_state(w), to);
+	return true;
+}
+u16 dcm_block_flags(const struct dcm_pd *pd, unsigned int order, u32 flag);
 void dcm_block_unbusy(struct dcm_lane *lane, u32 head, unsigned int order);
+
+/* Which pages of a block have a flag: a bit each. Locked or BUSY. */
+static inline u16 dcm_block_flag(const struct dcm_vm *vm, u32 head,
+				 unsigned int order, u32 flag)
+{
+	const struct dcm_pd *pd = pd_of(vm, head);
+
+	return order ? dcm_block_flags(pd, order, flag) :
+		       !!(pd_word(pd) & flag);
+}
 
 /* fifo.c */
 void dcm_fifo_init(struct dcm_fifo *f);

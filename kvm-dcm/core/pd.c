@@ -24,47 +24,20 @@
  */
 #include "internal.h"
 
-#define MAY(to) (1u << (to))
-
-static const u8 legal[DCM_NR_STATES] = {
-	[DCM_NOTDIRECT] = MAY(DCM_ACTIVE),
-	[DCM_ACTIVE] = MAY(DCM_PROACTIVE) | MAY(DCM_INACTIVE) |
-		       MAY(DCM_NOTDIRECT),
-	[DCM_PROACTIVE] = MAY(DCM_ACTIVE) | MAY(DCM_NOTDIRECT),
-	[DCM_INACTIVE] = MAY(DCM_PROACTIVE) | MAY(DCM_WRITEBACK) |
-			 MAY(DCM_NOTDIRECT),
-	[DCM_WRITEBACK] = MAY(DCM_NOTDIRECT) | MAY(DCM_PROACTIVE) |
-			  MAY(DCM_INACTIVE),
-};
-
 bool dcm_state_legal(enum dcm_state from, enum dcm_state to)
 {
 	return from < DCM_NR_STATES && to < DCM_NR_STATES &&
-	       (legal[from] & MAY(to));
+	       (dcm_from[to] & 1u << from);
 }
 
-/**
- * dcm_state_set() - move a block to another state
- * @lane: whose counters an illegal move is counted in
- * @head: locked, or BUSY by the caller
- * @to: new state
- *
- * Return: false, and nothing changed, when the table does not have the move.
- */
-bool dcm_state_set(struct dcm_lane *lane, u32 head, enum dcm_state to)
+/* A move that the table does not have: nothing is changed. */
+bool dcm_state_illegal(struct dcm_lane *lane, u32 head, enum dcm_state from,
+		       enum dcm_state to)
 {
-	struct dcm_pd *pd = pd_of(lane->vm, head);
-	enum dcm_state from = pd_state(pd_word(pd));
-
-	if (unlikely(!dcm_state_legal(from, to))) {
-		dcm_count(lane, DCM_C_ILLEGAL, 1);
-		atomic64_set(&lane->vm->illegal,
-			     (s64)((u64)head << 8 | (u64)from << 4 | to));
-		return false;
-	}
-	pd_assign(pd, PD_STATE_MASK, (u32)to << PD_STATE_SHIFT);
-	dcm_trace_state(lane->vm->priv, head, pd_order(pd_word(pd)), from, to);
-	return true;
+	dcm_count(lane, DCM_C_ILLEGAL, 1);
+	atomic64_set(&lane->vm->illegal,
+		     (s64)((u64)head << 8 | (u64)from << 4 | to));
+	return false;
 }
 
 /**
@@ -81,22 +54,20 @@ u32 dcm_block_lock(struct dcm_vm *vm, u32 gfn, unsigned int *order)
 
 	for (;;) {
 		unsigned int o = pd_order(pd_word(pd));
-		u32 head = gfn & ~((1u << o) - 1);
+		u32 inside = gfn & ((1u << o) - 1);
 
-		pd_lock(pd_of(vm, head));
+		/* A block's descriptors are in a row. */
+		pd_lock(pd - inside);
 		if (likely(pd_order(pd_word(pd)) == o)) {
 			*order = o;
-			return head;
+			return gfn - inside;
 		}
-		pd_unlock(pd_of(vm, head));
+		pd_unlock(pd - inside);
 	}
 }
 
-/* Which pages of a block have a flag: a bit each. Locked or BUSY. */
-u16 dcm_block_flag(const struct dcm_vm *vm, u32 head, unsigned int order,
-		   u32 flag)
+u16 dcm_block_flags(const struct dcm_pd *pd, unsigned int order, u32 flag)
 {
-	const struct dcm_pd *pd = pd_of(vm, head);
 	u16 m = 0;
 	u32 i;
 
@@ -112,8 +83,7 @@ void dcm_block_unbusy(struct dcm_lane *lane, u32 head, unsigned int order)
 	struct dcm_pd *pd = pd_of(lane->vm, head);
 	bool waiter = pd_word(pd) & PD_WAITER;
 
-	pd_clear(pd, PD_BUSY | PD_WAITER);
-	pd_unlock(pd);
+	pd_unlock_clear(pd, PD_BUSY | PD_WAITER);
 	if (waiter)
 		lane->vm->ops->wake(lane, head, 1u << order);
 }

@@ -151,10 +151,13 @@ static inline void pd_set_order(struct dcm_pd *pd, unsigned int order)
 /* Who waits spins: in the kernel the holder must not lose its CPU. */
 static inline bool pd_trylock(struct dcm_pd *pd)
 {
+	int old = atomic_read(&pd->word);
+
 	preempt_disable();
-	if (!(pd_word(pd) & PD_LOCK) &&
-	    !(atomic_fetch_or_acquire(PD_LOCK, &pd->word) & PD_LOCK))
-		return true;
+	while (!((u32)old & PD_LOCK))
+		if (atomic_try_cmpxchg_acquire(&pd->word, &old,
+					       (int)((u32)old | PD_LOCK)))
+			return true;
 	preempt_enable();
 	return false;
 }
@@ -165,10 +168,16 @@ static inline void pd_lock(struct dcm_pd *pd)
 		cpu_relax();
 }
 
+/* Unlock, and let these bits go at the same moment. */
+static inline void pd_unlock_clear(struct dcm_pd *pd, u32 bits)
+{
+	dcm_andnot_release((int)(PD_LOCK | bits), &pd->word);
+	preempt_enable();
+}
+
 static inline void pd_unlock(struct dcm_pd *pd)
 {
-	atomic_fetch_andnot_release(PD_LOCK, &pd->word);
-	preempt_enable();
+	pd_unlock_clear(pd, 0);
 }
 
 extern const char *const dcm_state_names[DCM_NR_STATES];

@@ -80,6 +80,7 @@ static void wb_make_ios(struct dcm_wb *wb)
 		io->bytes = (i - start) * DCM_PAGE_SIZE;
 		io->data = lane->vm->ops->frame_data(lane, wb->frame, start);
 		io->owner = wb;
+		io->posted_ns = 0;
 		/* which page; dcm_extent_io() makes a slab offset of it */
 		io->offset = wb->gfn + start;
 	}

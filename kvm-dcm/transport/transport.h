@@ -68,7 +68,8 @@ struct dcm_slab_ref {
  * @status: 0 or a negative errno, valid on completion: -EIO the donor said
  *	no, -ESTALE the slab is not ours any more, -ENOTCONN the connection
  *	died (the operation may or may not have happened)
- * @posted_ns: time of post(), set by the transport, for latency counters
+ * @posted_ns: time of post(), for latency counters; of the core, and set anew by
+ *	a transport where posting is not all there is
  * @next: link of the completion list; the transport's while in flight
  * @owner: the poster's, never touched by a transport
  */

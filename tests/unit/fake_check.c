@@ -99,7 +99,7 @@ static void check_where(struct walk *k, u32 head, enum dcm_where where)
 		struct dcm_lane *l = &vm->lane[i];
 
 		if (where == DCM_W_VICTIM) {
-			for (j = 0; j < l->victims.nr; j++)
+			for (j = l->victims.first; j < l->victims.nr; j++)
 				if (l->victims.gfn[j] == head)
 					return;
 			continue;
