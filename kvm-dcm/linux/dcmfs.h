@@ -246,6 +246,12 @@ struct page *dcmfs_chain_alloc(struct dcm_lane *lane, unsigned int nr);
 void dcmfs_chain_free(struct dcm_lane *lane, struct page *page,
 		      unsigned int nr);
 
+/* A frame is one page: there is no head to look for. */
+static inline struct folio *dcmfs_frame_folio(struct page *page)
+{
+	return (struct folio *)page;
+}
+
 static inline struct page *dcmfs_chain_next(struct page *page)
 {
 	return (struct page *)page_private(page);
@@ -311,13 +317,30 @@ struct dcm_endpoint *dcmfs_tcp_open(struct dcmfs_vm *vm,
 				    int *err);
 
 /* tag.c */
-void dcmfs_tag_add(struct dcmfs_vm *vm, const struct dcmfs_lent *slab,
-		   const struct dcm_io *io, int by);
+void dcmfs_tag_write(struct dcmfs_vm *vm, const struct dcmfs_lent *slab,
+		     const struct dcm_io *io, int by);
+
+/* An operation has begun, or is over; those that count are writes. */
+static inline void dcmfs_tag_add(struct dcmfs_vm *vm,
+				 const struct dcmfs_lent *slab,
+				 const struct dcm_io *io, int by)
+{
+	if (io->op == DCM_IO_WRITE)
+		dcmfs_tag_write(vm, slab, io, by);
+}
+
 int dcmfs_tag(struct dcmfs_vm *vm, struct dcmfs_tag *arg);
 
 /* hold.c */
 bool dcmfs_range_good(const struct dcmfs_vm *vm, u64 first, u64 pages);
-bool dcmfs_held(const struct dcmfs_vm *vm, u32 gfn);
+
+/* Does this page have to wait? by who has a lane */
+static inline bool dcmfs_held(const struct dcmfs_vm *vm, u32 gfn)
+{
+	return unlikely(READ_ONCE(vm->holder)) &&
+	       test_bit(gfn / DCM_BLOCK_MAX, vm->held);
+}
+
 bool dcmfs_extent_held(const struct dcmfs_vm *vm, u32 extent);
 void dcmfs_hold_end(struct dcmfs_vm *vm, const struct file *file);
 int dcmfs_hold(struct dcmfs_vm *vm, const struct file *file,

@@ -231,10 +231,8 @@ static vm_fault_t serve(struct dcmfs_vm *vm, struct vm_fault *vmf)
 	f.a.vmf = vmf;
 	f.a.gfn = (u32)vmf->pgoff;
 	f.a.want = true;
-	while (!r) {
-		r = fault_once(&f, vmf->flags & FAULT_FLAG_WRITE);
+	while (!(r = fault_once(&f, vmf->flags & FAULT_FLAG_WRITE)))
 		cond_resched();
-	}
 	if (f.a.busy)
 		drop_busy(&f);
 	/* The kernel counts for the thread, and a fault that comes again as one. */

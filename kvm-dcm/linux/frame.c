@@ -124,13 +124,19 @@ struct page *dcmfs_frame_must(struct dcm_lane *lane)
  */
 bool dcmfs_frame_used(struct page *page, bool *touched)
 {
-	struct folio *folio = page_folio(page);
+	struct folio *folio = dcmfs_frame_folio(page);
+	bool referenced = folio_test_referenced(folio);
+	bool workingset = folio_test_workingset(folio);
 	bool dirty = folio_test_dirty(folio);
 
-	*touched = folio_test_referenced(folio) || folio_test_workingset(folio);
-	folio_clear_referenced(folio);
-	folio_clear_workingset(folio);
-	folio_clear_dirty(folio);
+	/* Mostly there is little to clear, and each is an atomic operation. */
+	if (referenced)
+		folio_clear_referenced(folio);
+	if (workingset)
+		folio_clear_workingset(folio);
+	if (dirty)
+		folio_clear_dirty(folio);
+	*touched = referenced || workingset;
 	return dirty;
 }
 
@@ -145,14 +151,14 @@ void dcmfs_frame_free(struct dcm_lane *lane, struct page *page)
 {
 	struct dcmfs_lane *home = lane_home(lane);
 	struct dcmfs_vm *vm = lane_vm(lane);
-	struct folio *folio = page_folio(page);
+	struct folio *folio = dcmfs_frame_folio(page);
 	bool touched;
 
 	folio->mapping = NULL;
 	folio->index = 0;
 	set_page_private(page, 0);
 	dcmfs_frame_used(page, &touched);
-	if (page_count(page) != 1) {
+	if (folio_ref_count(folio) != 1) {
 		atomic64_dec(&vm->frames);
 		put_page(page);
 	} else if (home->nr_spare < home->max_spare &&

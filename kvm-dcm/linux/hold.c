@@ -42,12 +42,6 @@ static u64 hold_bits(const struct dcmfs_vm *vm)
 	return DIV_ROUND_UP(vm->core->nr_pages, DCM_BLOCK_MAX);
 }
 
-/** dcmfs_held() - does this page have to wait? by who has a lane */
-bool dcmfs_held(const struct dcmfs_vm *vm, u32 gfn)
-{
-	return READ_ONCE(vm->holder) && test_bit(gfn / DCM_BLOCK_MAX, vm->held);
-}
-
 /** dcmfs_extent_held() - is a page of it held? by who has a lane */
 bool dcmfs_extent_held(const struct dcmfs_vm *vm, u32 extent)
 {

@@ -35,20 +35,23 @@ const struct address_space_operations dcmfs_aops = {
 	.dirty_folio = noop_dirty_folio,
 };
 
-static struct page *frame_of(const struct dcm_lane *lane, u32 gfn)
+static struct page *page_of(const struct dcm_lane *lane, u32 gfn)
 {
 	return pfn_to_page(pd_of(lane->vm, gfn)->frame);
+}
+
+static struct folio *frame_at(const struct dcm_pd *pd)
+{
+	return dcmfs_frame_folio(pfn_to_page(pd->frame));
 }
 
 /* @page holds the bytes of @gfn from now on. */
 static void frame_put_under(struct dcm_lane *lane, u32 gfn, struct page *page)
 {
-	struct folio *folio = page_folio(page);
-	bool touched;
+	struct folio *folio = dcmfs_frame_folio(page);
 
 	folio->mapping = lane_vm(lane)->inode->i_mapping;
 	folio->index = gfn;
-	dcmfs_frame_used(page, &touched);
 	pd_of(lane->vm, gfn)->frame = (u32)page_to_pfn(page);
 }
 
@@ -59,8 +62,8 @@ static void hand_over(struct dcm_lane *lane, u32 gfn, struct page *page)
 
 	if (!a || !a->want || a->gfn != gfn || a->page)
 		return;
-	get_page(page);
-	if (trylock_page(page))
+	folio_get(dcmfs_frame_folio(page));
+	if (folio_trylock(dcmfs_frame_folio(page)))
 		a->page = page;
 	else if (!a->busy)
 		a->busy = page;
@@ -89,7 +92,7 @@ static void map_around(struct dcm_lane *lane, u32 head, unsigned int order)
 		if (addr >= vma->vm_end)
 			break;
 		/* It may be there already, or no memory: then by a fault. */
-		vm_insert_page(vma, addr, frame_of(lane, i));
+		vm_insert_page(vma, addr, page_of(lane, i));
 	}
 }
 
@@ -153,6 +156,33 @@ static void landing_used(struct dcm_lane *lane, struct dcm_fetch *f)
 	home->landing_nr[f - lane->fetch] = 0;
 }
 
+/* All of a block in the order of its pages; -ENOMEM: nothing has happened. */
+static int frames_put_under(struct dcm_lane *lane, struct dcm_fetch *f)
+{
+	struct page *page[DCM_BLOCK_MAX];
+	unsigned int i;
+
+	if (gather(lane, f, page))
+		return -ENOMEM;
+	landing_used(lane, f);
+	dcmfs_jitter(DCMFS_AT_INSTALL);
+	for (i = 0; i < 1u << f->order; i++)
+		frame_put_under(lane, f->gfn + i, page[i]);
+	return 0;
+}
+
+/* Most blocks are a page, and a READ has filled it. */
+static void landing_put_under(struct dcm_lane *lane, struct dcm_fetch *f)
+{
+	struct dcmfs_lane *home = lane_home(lane);
+	unsigned int i = (unsigned int)(f - lane->fetch);
+
+	home->landing[i] = NULL;
+	home->landing_nr[i] = 0;
+	dcmfs_jitter(DCMFS_AT_INSTALL);
+	frame_put_under(lane, f->gfn, f->io.data);
+}
+
 static void op_wake(struct dcm_lane *lane, u32 gfn, u32 nr)
 {
 	struct dcmfs_vm *vm = lane_vm(lane);
@@ -174,22 +204,21 @@ static void op_wake(struct dcm_lane *lane, u32 gfn, u32 nr)
 static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 {
 	struct dcmfs_access *a = lane_home(lane)->access;
-	struct page *page[DCM_BLOCK_MAX];
-	unsigned int i;
 
-	if (gather(lane, f, page))
+	if (!f->order && landed(f, 0))
+		landing_put_under(lane, f);
+	else if (frames_put_under(lane, f))
 		return -ENOMEM;
-	landing_used(lane, f);
-	dcmfs_jitter(DCMFS_AT_INSTALL);
-	for (i = 0; i < 1u << f->order; i++)
-		frame_put_under(lane, f->gfn + i, page[i]);
+	/* Beside a READ, mapping takes no time that would be worth a clock's. */
+	f->t_there = f->t_read;
 	/* Dirty is learned, not guessed. */
 	f->writable = 0;
 	if (f->write && f->fault_page < DCM_BLOCK_MAX)
 		f->writable = (u16)(1u << f->fault_page);
 	f->hidden = 0;
 	if (f->fault_page < DCM_BLOCK_MAX)
-		hand_over(lane, f->gfn + f->fault_page, page[f->fault_page]);
+		hand_over(lane, f->gfn + f->fault_page,
+			  page_of(lane, f->gfn + f->fault_page));
 	map_around(lane, f->gfn, f->order);
 	if (a && f->nr && a->gfn == f->gfn + f->fault_page)
 		a->major = true;
@@ -221,7 +250,7 @@ static void op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order,
 		page = next;
 	}
 	if (a && a->want && a->gfn >= gfn && a->gfn < gfn + (1u << order)) {
-		hand_over(lane, a->gfn, frame_of(lane, a->gfn));
+		hand_over(lane, a->gfn, page_of(lane, a->gfn));
 		map_around(lane, gfn, order);
 	}
 }
@@ -234,7 +263,7 @@ static int op_reveal(struct dcm_lane *lane, u32 gfn, bool write)
 {
 	unsigned int order = pd_order(pd_word(pd_of(lane->vm, gfn)));
 
-	hand_over(lane, gfn, frame_of(lane, gfn));
+	hand_over(lane, gfn, page_of(lane, gfn));
 	map_around(lane, gfn & ~((1u << order) - 1), order);
 	return 0;
 }
@@ -245,51 +274,50 @@ static void op_unprotect(struct dcm_lane *lane, u32 gfn, u32 nr)
 	WARN_ON_ONCE(1);
 }
 
-static void unlock_first(struct dcm_lane *lane, u32 gfn, unsigned int nr)
+static void unlock_first(const struct dcm_pd *pd, unsigned int nr)
 {
 	while (nr--)
-		unlock_page(frame_of(lane, gfn + nr));
+		folio_unlock(frame_at(&pd[nr]));
 }
 
 /* All pages of a block locked, and in use by mappings only; or none locked. */
-static bool lock_idle(struct dcm_lane *lane, u32 gfn, unsigned int nr)
+static bool lock_idle(const struct dcm_pd *pd, unsigned int nr)
 {
 	unsigned int i;
 
 	for (i = 0; i < nr; i++) {
-		struct page *page = frame_of(lane, gfn + i);
+		struct folio *folio = frame_at(&pd[i]);
 
-		if (!trylock_page(page))
+		if (!folio_trylock(folio))
 			break;
-		if (page_count(page) != 1 + folio_mapcount(page_folio(page))) {
-			unlock_page(page);
+		if (folio_ref_count(folio) != 1 + folio_mapcount(folio)) {
+			folio_unlock(folio);
 			break;
 		}
 	}
 	if (i == nr)
 		return true;
-	unlock_first(lane, gfn, i);
+	unlock_first(pd, i);
 	return false;
 }
 
 static void unmap_everywhere(struct dcm_lane *lane, u32 gfn, unsigned int nr)
 {
-	unmap_mapping_range(lane_vm(lane)->inode->i_mapping,
-			    (loff_t)gfn << PAGE_SHIFT, (loff_t)nr << PAGE_SHIFT,
-			    0);
+	unmap_mapping_pages(lane_vm(lane)->inode->i_mapping, gfn, nr, false);
 }
 
 /* Unmapped and locked: take the block's pages, or leave them all. */
 static void collect(struct dcm_lane *lane, struct dcm_unmap *v)
 {
+	const struct dcm_pd *pd = pd_of(lane->vm, v->gfn);
 	unsigned int nr = 1u << v->order, i;
 	struct page *next = NULL;
 
 	for (i = 0; i < nr; i++)
-		if (page_count(frame_of(lane, v->gfn + i)) != 1)
+		if (folio_ref_count(frame_at(&pd[i])) != 1)
 			v->err = -EBUSY;
 	for (i = nr; i-- && !v->err;) {
-		struct page *page = frame_of(lane, v->gfn + i);
+		struct page *page = pfn_to_page(pd[i].frame);
 		bool touched;
 
 		if (dcmfs_frame_used(page, &touched))
@@ -300,7 +328,7 @@ static void collect(struct dcm_lane *lane, struct dcm_unmap *v)
 		set_page_private(page, (unsigned long)next);
 		next = page;
 	}
-	unlock_first(lane, v->gfn, nr);
+	unlock_first(pd, nr);
 	if (v->err)
 		return;
 	if (v->drop && !v->dirty)
@@ -315,7 +343,7 @@ static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
 	unsigned int i, from, end;
 
 	for (i = 0; i < nr; i++)
-		if (!lock_idle(lane, v[i].gfn, 1u << v[i].order))
+		if (!lock_idle(pd_of(lane->vm, v[i].gfn), 1u << v[i].order))
 			v[i].err = -EBUSY;
 	dcmfs_jitter(DCMFS_AT_UNMAP);
 	/* Neighbours leave together: one walk, one flush, one notification. */
@@ -377,11 +405,11 @@ static void op_discard(struct dcm_lane *lane, u32 gfn, unsigned int order)
 	unsigned int nr = 1u << order, i;
 
 	for (i = 0; i < nr; i++)
-		lock_page(frame_of(lane, gfn + i));
+		lock_page(page_of(lane, gfn + i));
 	dcmfs_jitter(DCMFS_AT_DISCARD);
 	unmap_everywhere(lane, gfn, nr);
 	for (i = 0; i < nr; i++) {
-		struct page *page = frame_of(lane, gfn + i);
+		struct page *page = page_of(lane, gfn + i);
 
 		unlock_page(page);
 		pd_of(lane->vm, gfn + i)->frame = DCM_NIL;

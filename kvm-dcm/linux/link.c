@@ -84,7 +84,6 @@ int dcmfs_io_post(struct dcm_lane *lane, struct dcm_io *io)
 			dcmfs_tag_add(vm, slab, io, -1);
 		return err;
 	}
-	io->posted_ns = ktime_get_ns();
 	err = dcmfs_slab_io(slab, io);
 	dcmfs_tag_add(vm, slab, io, 1);
 	dcm_done_add(&home->done, io, err);

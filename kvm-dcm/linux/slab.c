@@ -65,12 +65,22 @@ static int slab_page(struct dcmfs_lent *slab, pgoff_t index, bool read,
 	return 0;
 }
 
-/* The same out of a folio that was looked up before, if it is still right. */
+/*
+ * The same out of a folio that was looked up before, if it is still right. One
+ * that is cut off while it is read is right: its bytes stay, as we hold it. A
+ * write must not be lost.
+ */
 static bool found_page(struct dcmfs_lent *slab, struct folio *folio,
 		       pgoff_t index, bool read, struct page *page)
 {
 	bool right;
 
+	if (read && folio_test_uptodate(folio) &&
+	    READ_ONCE(folio->mapping) == slab->file->f_mapping &&
+	    index - folio->index < folio_nr_pages(folio)) {
+		folio_copy_page(folio, index, read, page);
+		return true;
+	}
 	folio_lock(folio);
 	right = folio->mapping == slab->file->f_mapping &&
 		folio_contains(folio, index) && folio_test_uptodate(folio);
@@ -80,28 +90,31 @@ static bool found_page(struct dcmfs_lent *slab, struct folio *folio,
 	return right;
 }
 
-/**
- * dcmfs_slab_io() - do an I/O on a slab that is a file here
- * @slab: which
- * @io: what
- *
- * Return: 0, or a negative errno.
- */
-int dcmfs_slab_io(struct dcmfs_lent *slab, struct dcm_io *io)
+static int one_page(struct dcmfs_lent *slab, pgoff_t index, bool read,
+		    struct page *page)
 {
-	pgoff_t index = (pgoff_t)(io->offset >> PAGE_SHIFT), start = index;
-	pgoff_t end = index + (io->bytes >> PAGE_SHIFT);
-	bool read = io->op == DCM_IO_READ;
-	struct page *page = io->data;
+	struct folio *folio = filemap_get_folio(slab->file->f_mapping, index);
+	bool done;
+
+	if (IS_ERR(folio))
+		return slab_page(slab, index, read, page);
+	done = found_page(slab, folio, index, read, page);
+	folio_put(folio);
+	return done ? 0 : slab_page(slab, index, read, page);
+}
+
+/* Those in a row that are there; what is not gets a closer look. */
+static int many_pages(struct dcmfs_lent *slab, pgoff_t index, pgoff_t end,
+		      bool read, struct page *page)
+{
 	struct folio_batch found;
+	pgoff_t start = index;
 	unsigned int i;
 	int err = 0;
 
-	/* Those in a row that are there; what is not gets a closer look. */
 	folio_batch_init(&found);
-	if (end - index > 1)
-		filemap_get_folios_contig(slab->file->f_mapping, &start,
-					  end - 1, &found);
+	filemap_get_folios_contig(slab->file->f_mapping, &start, end - 1,
+				  &found);
 	for (i = 0; index < end && !err; index++) {
 		if (i == folio_batch_count(&found) ||
 		    !found_page(slab, found.folios[i], index, read, page))
@@ -113,6 +126,27 @@ int dcmfs_slab_io(struct dcmfs_lent *slab, struct dcm_io *io)
 	}
 	for (i = 0; i < folio_batch_count(&found); i++)
 		folio_put(found.folios[i]);
+	return err;
+}
+
+/**
+ * dcmfs_slab_io() - do an I/O on a slab that is a file here
+ * @slab: which
+ * @io: what
+ *
+ * Return: 0, or a negative errno.
+ */
+int dcmfs_slab_io(struct dcmfs_lent *slab, struct dcm_io *io)
+{
+	pgoff_t index = (pgoff_t)(io->offset >> PAGE_SHIFT);
+	bool read = io->op == DCM_IO_READ;
+	int err;
+
+	if (io->bytes == PAGE_SIZE)
+		err = one_page(slab, index, read, io->data);
+	else
+		err = many_pages(slab, index, index + (io->bytes >> PAGE_SHIFT),
+				 read, io->data);
 	/* Cut off by its donor: nobody can undo that. */
 	if (err && err != -ENOMEM && !xchg(&slab->broken, true))
 		pr_warn("kvm-dcm: slab %llu of extent %u can't be used any more: %s at %llu: %d\n",

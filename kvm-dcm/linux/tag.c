@@ -25,20 +25,20 @@ static u64 tags_nr(const struct dcmfs_vm *vm)
 }
 
 /**
- * dcmfs_tag_add() - a write to a slab has begun, or is over
+ * dcmfs_tag_write() - a write to a slab has begun, or is over
  * @vm: whose
  * @slab: the slab
- * @io: the operation, of a block at most; no write: nothing is counted
+ * @io: the write, of a block at most
  * @by: 1; -1: it was not begun after all
  */
-void dcmfs_tag_add(struct dcmfs_vm *vm, const struct dcmfs_lent *slab,
-		   const struct dcm_io *io, int by)
+void dcmfs_tag_write(struct dcmfs_vm *vm, const struct dcmfs_lent *slab,
+		     const struct dcm_io *io, int by)
 {
 	/* pairs with tags_make() */
 	atomic_t *tags = smp_load_acquire(&vm->tags);
 	u64 gfn;
 
-	if (!tags || io->op != DCM_IO_WRITE)
+	if (!tags)
 		return;
 	gfn = (u64)slab->extent * vm->core->extent_pages +
 	      (io->offset >> PAGE_SHIFT);
