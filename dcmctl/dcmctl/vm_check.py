@@ -167,9 +167,24 @@ def _domain(host: Any, dom: Any, asked: bool) -> Iterator[Line]:
             raise DcmError(why)
         said = f"{format_size(memory.direct)} of its {format_size(domain.size_of(root))} direct"
         yield Line(what, True, said)
+        if memory.chosen:
+            yield _try(f"{what}, donors", lambda: _chosen(memory))
         yield Line(f"{what}, balloon", True, _balloon(root))
     except DcmError as exc:
         yield Line(what, False, str(exc))
+
+
+def _chosen(memory: domain.Memory) -> str:
+    """The donors that it names, and those of its groups."""
+    donors = settings.load_hostd(HOSTD_CONF).donors
+    for name in memory.donors:
+        if not any(donor.name == name for donor in donors):
+            raise DcmError(f"there is no donor {name} in {HOSTD_CONF}")
+    for name in memory.groups:
+        if not any(donor.group == name for donor in donors):
+            raise DcmError(f"no donor in {HOSTD_CONF} is in group {name}: group = {name}")
+    used = [d.name for d in donors if d.name in memory.donors or d.group in memory.groups]
+    return f"it may use {', '.join(used)}"
 
 
 def _balloon(root: Any) -> str:

@@ -283,6 +283,32 @@ def test_no_libvirt_there(dcmctl: Cli, tmp_path: Path) -> None:
     assert dcmctl("vm").returncode == 2
 
 
+@pytest.mark.parametrize(
+    ("chosen", "good", "said"),
+    [
+        ('<dcm:donor name="far"/>', True, "it may use far"),
+        ('<dcm:group name="rack1"/><dcm:donor name="far"/>', True, "it may use near, far"),
+        ('<dcm:donor name="next"/>', False, "there is no donor next in"),
+        ('<dcm:donor name="far"/><dcm:group name="rack2"/>', False, "is in group rack2"),
+    ],
+)
+def test_check_knows_the_donors_of_a_domain(
+    dcmctl: Cli, node: Node, tmp_path: Path, keys: Path, chosen: str, good: bool, said: str
+) -> None:
+    conf = tmp_path / "hostd.conf"
+    conf.write_text(
+        f"[key]\nfile = {keys}\n[donor near]\naddress = tcp:127.0.0.1:1\ngroup = rack1\n"
+        "[donor far]\naddress = tcp:127.0.0.1:2\n"
+    )
+    name = '"256M" added="source"'
+    uri = node.uri(ENABLED.replace(f"{name}/>", f"{name}>{chosen}</dcm:memory>"))
+    dcmctl.env["DCM_HOSTD_CONF"] = str(conf)
+    done = dcmctl("vm", "check", "--connect", uri, "--json")
+    lines = {line["what"]: line for line in json.loads(done.stdout)}
+    line = lines["domain web2, donors"]
+    assert (line["good"], said in line["said"]) == (good, True), line
+
+
 def test_check_says_what_to_do(dcmctl: Cli, node: Node) -> None:
     """On a machine without any of it every line that fails has something to do."""
     uri = node.uri(text_of(), ENABLED)
