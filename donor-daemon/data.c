@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * data.c - data connections: READ and WRITE served by worker threads
+ * data.c - data connections: READ and WRITE
  *
  * This is in the path of a page fault, so it is short: one recv() takes what
  * has come, every whole request of it is carried out in order, one sendmsg()
@@ -15,109 +15,31 @@
  * for the socket nothing is read. A request that can't be granted is answered
  * with its status; a stream that lost its framing is closed.
  *
- * Waking a sleeping thread of another CPU costs more than the operation, by
- * far. So with a worker for every CPU each is pinned to its own, and a
- * connection is moved to the worker of the CPU its bytes arrive on, when they
- * have kept arriving there: on loopback that is where the faulting thread
- * runs, elsewhere the network card's queue.
+ *	adopted -> a worker's -> [another's ->] closed -> forgotten
  *
- * The other way: with "poll-us" a worker that has just served something looks at that
- * connection without sleeping for so long. It adapts: a worker whose looks
- * were in vain lately sleeps at once. Workers that look are not pinned, or
- * they would take the CPU from the one they wait for.
- *
- * Locking: a data connection is its worker's alone. Adopting goes through
- * the worker's inbox (its lock, an eventfd); ending a session shuts the
- * socket down under session->data_lock, where the worker takes the
- * connection off the list before it closes the descriptor; the session and
- * tenant references go back on the event loop (donor->gone). A slab is held
- * by a reference from the lookup until its bytes are sent or copied.
+ * Locking: a data connection is its worker's alone (data_worker.c). Ending a
+ * session shuts the socket down under session->data_lock, where the worker
+ * takes the connection off the list before it closes the descriptor; the
+ * session and tenant references go back on the event loop (donor->gone). A
+ * slab is held by a reference from the lookup until its bytes are sent or
+ * copied.
  */
-#include <errno.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "donor.h"
+#include "data_int.h"
 #include "log.h"
 
 #define PAGE_BYTES	4096u
-#define IN_BYTES	(160u << 10)	/* two whole WRITEs and some */
-#define BATCH		64u
 #define BATCH_BYTES	(256u << 10)
-#define DONE_BYTES	(DCM_WIRE_HDR_BYTES + sizeof(struct dcm_wire_io_done))
-#define SCRATCH_BYTES	16384u		/* one TLS record */
-#define EVENTS		64
-#define LOOKS		8		/* at one connection between two at all */
 #define TURN_MAX	4u		/* reads in a row: others want theirs */
-#define FOLLOW_EVERY	16u		/* batches between looks at the CPU */
-#define FOLLOW_AFTER	3u		/* looks in a row before it is moved */
-
-struct dcm_data {
-	struct dcm_list node;		/* worker's, its inbox, or donor->gone */
-	struct dcm_list session_node;	/* under session->data_lock */
-	struct dcm_worker *worker;
-	struct dcm_chan *chan;
-	struct dcm_session *session;
-	struct dcm_tenant *tenant;
-	u16 lane;			/* the host's number; 0: none */
-	bool want_out;
-	unsigned int served;
-	unsigned int astray;	/* looks that found it on another CPU */
-};
-
-struct counters {
-	u64 reads;
-	u64 writes;
-	u64 read_bytes;
-	u64 written_bytes;
-	u64 refused;
-	u64 batches;
-};
-
-struct dcm_worker {
-	pthread_t thread;
-	struct dcm_donor *donor;
-	int epfd;
-	int evfd;
-	int cpu;		/* pinned to; -1: not */
-	pthread_mutex_t lock;
-	struct dcm_list inbox;
-	bool stop;
-	bool started;
-	u32 connections;	/* __atomic */
-	u64 poll_ns;
-	struct dcm_list conns;
-	struct counters count;	/* written here, read anywhere: __atomic */
-	unsigned int vain;	/* looks in a row that found nothing */
-	/* the batch being gathered */
-	struct iovec iov[2 * BATCH];
-	u8 heads[BATCH][DONE_BYTES];
-	struct dcm_slab *held[BATCH];
-	u32 nr;
-	u32 nr_iov;
-	size_t bytes;
-	u8 scratch[SCRATCH_BYTES];
-	size_t scratch_used;
-};
 
 static void count(u64 *counter, u64 n)
 {
 	__atomic_fetch_add(counter, n, __ATOMIC_RELAXED);
-}
-
-static u64 clock_ns(clockid_t id)
-{
-	struct timespec ts;
-
-	clock_gettime(id, &ts);
-	return (u64)ts.tv_sec * 1000000000u + (u64)ts.tv_nsec;
 }
 
 /* Send the batch (plain) or what is left of the scratch (TLS). */
@@ -147,17 +69,17 @@ static int scratch_add(struct dcm_worker *w, struct dcm_data *d,
 	size_t n;
 
 	while (len) {
-		n = SCRATCH_BYTES - w->scratch_used;
+		n = DATA_SCRATCH_BYTES - w->scratch_used;
 		if (n > len)
 			n = len;
 		memcpy(w->scratch + w->scratch_used, p, n);
 		w->scratch_used += n;
 		p += n;
 		len -= n;
-		if (w->scratch_used < SCRATCH_BYTES)
+		if (w->scratch_used < DATA_SCRATCH_BYTES)
 			break;
 		w->scratch_used = 0;
-		if (dcm_chan_write(d->chan, w->scratch, SCRATCH_BYTES))
+		if (dcm_chan_write(d->chan, w->scratch, DATA_SCRATCH_BYTES))
 			return -1;
 	}
 	return 0;
@@ -169,7 +91,7 @@ static int batch_add(struct dcm_worker *w, struct dcm_data *d,
 		     const void *payload)
 {
 	u8 *head = w->heads[w->nr];
-	int n = dcm_wire_encode(head, DONE_BYTES, msg);
+	int n = dcm_wire_encode(head, DATA_DONE_BYTES, msg);
 	int ret;
 
 	if (!d->chan->tls) {
@@ -275,7 +197,7 @@ static int data_requests(struct dcm_worker *w, struct dcm_data *d)
 	while (!dcm_chan_queued(ch) || (ch->tls && w->nr)) {
 		const u8 *p = ch->in.p + ch->in.head;
 
-		if (w->nr == BATCH || w->bytes >= BATCH_BYTES) {
+		if (w->nr == DATA_BATCH || w->bytes >= BATCH_BYTES) {
 			if (batch_send(w, d) || dcm_chan_flush(ch) < 0)
 				return -1;
 			continue;
@@ -312,7 +234,7 @@ static void data_forget(struct dcm_data *d)
 	uv_async_send(&donor->gone_async);
 }
 
-static void data_close(struct dcm_data *d)
+void dcm_data_close(struct dcm_data *d)
 {
 	struct dcm_worker *w = d->worker;
 	struct dcm_session *s = d->session;
@@ -333,62 +255,7 @@ static void data_close(struct dcm_data *d)
 	data_forget(d);
 }
 
-/* The worker of the CPU that @chan's bytes arrive on, or %NULL. */
-static struct dcm_worker *worker_near(struct dcm_donor *donor,
-				      const struct dcm_chan *chan)
-{
-	socklen_t len = sizeof(int);
-	int cpu;
-
-	if (donor->workers[0].cpu < 0 ||
-	    getsockopt(chan->fd, SOL_SOCKET, SO_INCOMING_CPU, &cpu, &len))
-		return NULL;
-	for (u32 i = 0; i < donor->nr_workers; i++)
-		if (donor->workers[i].cpu == cpu)
-			return &donor->workers[i];
-	return NULL;
-}
-
-static void worker_give(struct dcm_worker *w, struct dcm_data *d)
-{
-	u64 one = 1;
-
-	d->worker = w;
-	d->astray = 0;
-	__atomic_fetch_add(&w->connections, 1, __ATOMIC_RELAXED);
-	pthread_mutex_lock(&w->lock);
-	dcm_list_add_tail(&d->node, &w->inbox);
-	pthread_mutex_unlock(&w->lock);
-	if (write(w->evfd, &one, sizeof(one)) < 0)
-		dcm_err("worker: eventfd: %s", strerror(errno));
-}
-
-/* True when @d now is another worker's: it may be gone already. */
-static bool data_follow(struct dcm_worker *w, struct dcm_data *d)
-{
-	struct dcm_worker *near;
-
-	if (w->cpu < 0 || d->want_out || ++d->served % FOLLOW_EVERY)
-		return false;
-	near = worker_near(w->donor, d->chan);
-	if (!near || near == w) {
-		d->astray = 0;
-		return false;
-	}
-	if (++d->astray < FOLLOW_AFTER ||
-	    epoll_ctl(w->epfd, EPOLL_CTL_DEL, d->chan->fd, NULL))
-		return false;
-	dcm_list_del(&d->node);
-	__atomic_fetch_sub(&w->connections, 1, __ATOMIC_RELAXED);
-	worker_give(near, d);
-	return true;
-}
-
-/*
- * 1: something came and was served; 0: nothing did; -1: @d is not ours any
- * more (closed, or another worker's).
- */
-static int data_serve(struct dcm_worker *w, struct dcm_data *d)
+int dcm_data_serve(struct dcm_worker *w, struct dcm_data *d)
 {
 	struct dcm_chan *ch = d->chan;
 	struct epoll_event ev = { .data.ptr = d };
@@ -406,7 +273,7 @@ static int data_serve(struct dcm_worker *w, struct dcm_data *d)
 		if (ret > 0) {
 			served = 1;
 			__atomic_store_n(&d->session->heard_at,
-					 clock_ns(CLOCK_MONOTONIC_COARSE) /
+					 data_clock_ns(CLOCK_MONOTONIC_COARSE) /
 						 1000000,
 					 __ATOMIC_RELAXED);
 		}
@@ -422,118 +289,20 @@ static int data_serve(struct dcm_worker *w, struct dcm_data *d)
 		if (epoll_ctl(w->epfd, EPOLL_CTL_MOD, ch->fd, &ev))
 			goto dead;
 	}
-	return served && data_follow(w, d) ? -1 : served;
+	return served && dcm_data_follow(w, d) ? -1 : served;
 dead:
 	/* a batch cut short by an error still holds its slabs */
 	ch->broken = true;
 	batch_send(w, d);
-	data_close(d);
+	dcm_data_close(d);
 	return -1;
-}
-
-static void worker_inbox(struct dcm_worker *w)
-{
-	struct epoll_event ev = { .events = EPOLLIN };
-	struct dcm_list inbox;
-	struct dcm_data *d, *tmp;
-	u64 n;
-
-	if (read(w->evfd, &n, sizeof(n)) < 0 && errno != EAGAIN)
-		dcm_err("worker: eventfd: %s", strerror(errno));
-	dcm_list_init(&inbox);
-	pthread_mutex_lock(&w->lock);
-	dcm_list_for_each_safe(d, tmp, &w->inbox, struct dcm_data, node)
-	{
-		dcm_list_del(&d->node);
-		dcm_list_add_tail(&d->node, &inbox);
-	}
-	pthread_mutex_unlock(&w->lock);
-	dcm_list_for_each_safe(d, tmp, &inbox, struct dcm_data, node)
-	{
-		dcm_list_del(&d->node);
-		dcm_list_add_tail(&d->node, &w->conns);
-		ev.data.ptr = d;
-		if (dcm_chan_room(d->chan, IN_BYTES) ||
-		    epoll_ctl(w->epfd, EPOLL_CTL_ADD, d->chan->fd, &ev)) {
-			dcm_log_limited(DCM_LOG_WARNING,
-					"no memory for a data connection of %s",
-					d->tenant->name);
-			data_close(d);
-			continue;
-		}
-		/* requests may have come along with HELLO */
-		d->chan->more = true;
-		data_serve(w, d);
-	}
-}
-
-/*
- * Look at @d for a while instead of sleeping. 1: something was there, and
- * *@nr events of others; 0: nothing; -1: @d is closed.
- */
-static int worker_poll(struct dcm_worker *w, struct dcm_data *d,
-		       struct epoll_event *events, int *nr)
-{
-	u64 until;
-	int ret;
-
-	*nr = 0;
-	if (!w->poll_ns || d->want_out || (w->vain > 3 && ++w->vain % 64))
-		return 0;
-	until = clock_ns(CLOCK_MONOTONIC) + w->poll_ns;
-	do {
-		/* the one that spoke last, most of the time */
-		for (int look = 0; look < LOOKS; look++) {
-			ret = data_serve(w, d);
-			if (ret) {
-				w->vain = 0;
-				return ret;
-			}
-		}
-		*nr = epoll_wait(w->epfd, events, EVENTS, 0);
-		if (*nr > 0) {
-			w->vain = 0;
-			return 1;
-		}
-	} while (clock_ns(CLOCK_MONOTONIC) < until);
-	w->vain++;
-	return 0;
-}
-
-static void *worker_run(void *arg)
-{
-	struct dcm_worker *w = arg;
-	struct epoll_event events[EVENTS];
-	struct dcm_data *last = NULL, *d, *tmp;
-	int nr, ret;
-
-	while (!__atomic_load_n(&w->stop, __ATOMIC_ACQUIRE)) {
-		nr = 0;
-		ret = last ? worker_poll(w, last, events, &nr) : 0;
-		if (ret > 0 && !nr)
-			continue;
-		if (!ret)
-			nr = epoll_wait(w->epfd, events, EVENTS, -1);
-		last = NULL;
-		for (int i = 0; i < nr; i++) {
-			d = events[i].data.ptr;
-			if (!d)
-				worker_inbox(w);
-			else if (data_serve(w, d) >= 0)
-				last = d;
-		}
-	}
-	worker_inbox(w);
-	dcm_list_for_each_safe(d, tmp, &w->conns, struct dcm_data, node)
-		data_close(d);
-	return NULL;
 }
 
 int dcm_data_adopt(struct dcm_donor *donor, struct dcm_session *session,
 		   struct dcm_tenant *tenant, struct dcm_chan *chan, u16 lane)
 {
 	struct dcm_data *d = calloc(1, sizeof(*d));
-	struct dcm_worker *w = worker_near(donor, chan);
+	struct dcm_worker *w = dcm_data_worker_near(donor, chan);
 
 	if (!d)
 		return -1;
@@ -554,7 +323,7 @@ int dcm_data_adopt(struct dcm_donor *donor, struct dcm_session *session,
 	dcm_list_add_tail(&d->session_node, &session->data);
 	session->nr_data++;
 	pthread_mutex_unlock(&session->data_lock);
-	worker_give(w, d);
+	dcm_data_worker_give(w, d);
 	return 0;
 }
 
@@ -586,7 +355,7 @@ bool dcm_data_ending(struct dcm_session *session, u16 lane)
 	return ending;
 }
 
-static void data_gone(uv_async_t *async)
+void dcm_data_gone(uv_async_t *async)
 {
 	struct dcm_donor *donor = async->data;
 	struct dcm_list gone;
@@ -605,119 +374,5 @@ static void data_gone(uv_async_t *async)
 		dcm_session_put(d->session);
 		dcm_conn_forget(donor, d->tenant);
 		free(d);
-	}
-}
-
-/* The CPUs this process may run on: how many, and the @n-th of them. */
-static u32 cpus(u32 n, int *cpu)
-{
-	cpu_set_t set;
-	u32 count = 0;
-
-	*cpu = -1;
-	if (sched_getaffinity(0, sizeof(set), &set))
-		return 1;
-	for (int i = 0; i < CPU_SETSIZE; i++)
-		if (CPU_ISSET(i, &set) && count++ == n)
-			*cpu = i;
-	return count;
-}
-
-static void worker_pin(struct dcm_worker *w, u32 n)
-{
-	cpu_set_t set;
-
-	cpus(n, &w->cpu);
-	CPU_ZERO(&set);
-	if (w->cpu >= 0)
-		CPU_SET(w->cpu, &set);
-	if (w->cpu < 0 || pthread_setaffinity_np(w->thread, sizeof(set), &set))
-		w->cpu = -1;
-}
-
-int dcm_data_start(struct dcm_donor *donor, char *err, size_t err_len)
-{
-	struct epoll_event ev = { .events = EPOLLIN };
-	int any;
-	u32 nr_cpus = cpus(0, &any);
-	u32 nr = donor->cfg.threads ? donor->cfg.threads :
-		 nr_cpus < 64	    ? nr_cpus :
-				      64;
-
-	pthread_mutex_init(&donor->gone_lock, NULL);
-	dcm_list_init(&donor->gone);
-	donor->gone_async.data = donor;
-	uv_async_init(&donor->loop, &donor->gone_async, data_gone);
-	donor->workers = calloc(nr, sizeof(*donor->workers));
-	if (!donor->workers) {
-		snprintf(err, err_len, "out of memory");
-		return -1;
-	}
-	for (u32 i = 0; i < nr; i++) {
-		struct dcm_worker *w = &donor->workers[i];
-
-		w->donor = donor;
-		w->cpu = -1;
-		w->poll_ns = (u64)donor->cfg.poll_us * 1000;
-		dcm_list_init(&w->inbox);
-		dcm_list_init(&w->conns);
-		pthread_mutex_init(&w->lock, NULL);
-		w->epfd = epoll_create1(EPOLL_CLOEXEC);
-		w->evfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-		donor->nr_workers++;
-		if (w->epfd < 0 || w->evfd < 0 ||
-		    epoll_ctl(w->epfd, EPOLL_CTL_ADD, w->evfd, &ev) ||
-		    pthread_create(&w->thread, NULL, worker_run, w)) {
-			snprintf(err, err_len, "no worker thread: %s",
-				 strerror(errno));
-			return -1;
-		}
-		w->started = true;
-	}
-	/* before the first connection: workers only read it then */
-	for (u32 i = 0; i < nr && nr == nr_cpus && !donor->cfg.poll_us; i++)
-		worker_pin(&donor->workers[i], i);
-	return 0;
-}
-
-void dcm_data_stop(struct dcm_donor *donor)
-{
-	u64 one = 1;
-
-	for (u32 i = 0; i < donor->nr_workers; i++) {
-		struct dcm_worker *w = &donor->workers[i];
-
-		__atomic_store_n(&w->stop, true, __ATOMIC_RELEASE);
-		if (w->started && write(w->evfd, &one, sizeof(one)) > 0)
-			pthread_join(w->thread, NULL);
-		if (w->epfd >= 0)
-			close(w->epfd);
-		if (w->evfd >= 0)
-			close(w->evfd);
-		pthread_mutex_destroy(&w->lock);
-	}
-	data_gone(&donor->gone_async);
-	free(donor->workers);
-	donor->workers = NULL;
-	donor->nr_workers = 0;
-	uv_close((uv_handle_t *)&donor->gone_async, NULL);
-}
-
-void dcm_data_totals(const struct dcm_donor *donor, struct dcm_data_totals *t)
-{
-	memset(t, 0, sizeof(*t));
-	for (u32 i = 0; i < donor->nr_workers; i++) {
-		const struct dcm_worker *w = &donor->workers[i];
-
-#define SUM(f) t->f += __atomic_load_n(&w->count.f, __ATOMIC_RELAXED)
-		SUM(reads);
-		SUM(writes);
-		SUM(read_bytes);
-		SUM(written_bytes);
-		SUM(refused);
-		SUM(batches);
-#undef SUM
-		t->connections +=
-			__atomic_load_n(&w->connections, __ATOMIC_RELAXED);
 	}
 }

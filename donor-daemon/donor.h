@@ -4,7 +4,7 @@
  *
  * One event loop owns everything but data connections: listeners,
  * handshakes, control connections, sessions, slabs, eviction, HTTP. Data
- * connections belong to worker threads (data.c), which reach back only
+ * connections belong to worker threads (data_worker.c), which reach back only
  * through dcm_slab_get(), counters and dcm_data_gone's list.
  */
 #ifndef DCM_DONOR_H
@@ -270,8 +270,6 @@ void dcm_evict_pump(struct dcm_session *s, bool again);
 
 /* data.c */
 struct dcm_data;
-int dcm_data_start(struct dcm_donor *donor, char *err, size_t err_len);
-void dcm_data_stop(struct dcm_donor *donor);
 int dcm_data_adopt(struct dcm_donor *donor, struct dcm_session *session,
 		   struct dcm_tenant *tenant, struct dcm_chan *chan, u16 lane);
 void dcm_data_shutdown(struct dcm_session *session);
@@ -283,6 +281,10 @@ void dcm_data_shutdown(struct dcm_session *session);
  * same @lane is hung up here: the host has given it up, told us or not.
  */
 bool dcm_data_ending(struct dcm_session *session, u16 lane);
+
+/* data_worker.c */
+int dcm_data_start(struct dcm_donor *donor, char *err, size_t err_len);
+void dcm_data_stop(struct dcm_donor *donor);
 
 struct dcm_data_totals {
 	u64 reads;
