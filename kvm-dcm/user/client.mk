@@ -27,8 +27,8 @@ CLIENT_SRCS := \
 	kvm-dcm/user/tls.c
 # what virtio-gc needs of a host, wherever its pages are
 GC_SRCS := $(patsubst %,kvm-dcm/user/%.c,\
-	gc_api gc_host gc_link gc_say gc_space gc_team gc_team_move gc_team_space \
-	gc_team_trace) \
+	gc_api gc_command gc_host gc_link gc_say gc_space gc_team gc_team_move \
+	gc_team_space gc_team_trace) \
 	donor-daemon/gc/request.c
 PAGER_SRCS := $(GC_SRCS) $(patsubst %,kvm-dcm/user/%.c,\
 	api control frames gc_pages gc_remote guest lane lost pager pins place polite sample status \

@@ -3,27 +3,16 @@
  * gc_host.c - requests of a virtio-gc device, from copy to answer
  *
  * A request is copied, read whole by dcm_gc_request_read(), as the workers on
- * donors will read it again, and queued for one thread, which does it and
- * answers. Whose pages they are about is gc_home.h's. What is refused takes the
- * same way, so that nobody is called back out of his own call.
+ * donors will read it again, and queued for one thread, which does it
+ * (gc_command.c) and answers. Whose pages they are about is gc_home.h's. What
+ * is refused takes the same way, so that nobody is called back out of his own
+ * call.
  *
  *	submit -> [waiting] -> thread: expired, cancelled, refused or done
  *	       -> answered()
  *
  * One thread does all spaces' work in order of arrival, and carries what
- * workers say to each other while there is nothing to do. What concerns donors
- * is the team's (gc_team.c). Here is what concerns pages: before a trace its
- * regions are settled, that is written to their donors, and accesses wait as
- * long; before objects are moved or references updated the regions that are
- * written to are, and accesses wait until it is done.
- *
- * With the spec's words: CLEAN settles without keeping accesses out, so the
- * pause of TRACE_START is for what was written since. Both leave pages mapped,
- * read-only: the next write to each is a fault.
- *
- * The bitmaps of TRACE_RESULTS are written by this thread into the window, like
- * a guest would. It may wait for a lane of the pager, and no lane waits for this
- * thread but for held pages, of which there are none then.
+ * workers say to each other while there is nothing to do.
  *
  * Locking: @lock guards the queue and @live; the space table is the
  * thread's, and whoever has stopped it. No lock is held over answered() and
@@ -34,21 +23,16 @@
  */
 #include <endian.h>
 #include <errno.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "gc_home.h"
-#include "gc_space.h"
+#include "gc_host_int.h"
 #include "inside.h"
 
 #define REGION_MIN	(64ull << 10)
-#define DCM_GC_PAGE	4096u	/* of hints */
 #define TYPES_MAX	65536u
 /* what goes to a donor in one message, and comes from it */
 #define REQUEST_MAX	DCM_WIRE_PAYLOAD_MAX
@@ -63,303 +47,7 @@
 	 1ull << VIRTIO_GC_F_EVACUATE | 1ull << VIRTIO_GC_F_COMPACT |   \
 	 1ull << VIRTIO_GC_F_HINTS)
 
-/**
- * struct job - a request on its way
- * @status: refused already, or %VIRTIO_GC_OK
- * @counted: in @live of its space
- * @r: what @request says; points into it
- * @request: the copy, @bytes of it
- */
-struct job {
-	struct job *next;
-	void *token;
-	uint64_t expires_ms;
-	uint32_t status;
-	uint32_t space;
-	bool counted;
-	bool cancelled;
-	bool mute;		/* no room for an answer */
-	struct dcm_gc_request r;
-	size_t bytes;
-	uint64_t request[];
-};
-
-struct local {
-	struct dcm_gc_host api;
-	struct dcm_gc_home home;
-	struct dcm_gc_host_ops ops;
-	void *priv;
-	struct dcm_gc_pieces spaces;
-	struct dcm_gc_team *team;	/* %NULL: there are no donors */
-	struct dcm_gc_reply *reply;
-	int event;			/* the thread: look again */
-
-	pthread_mutex_t lock;
-	pthread_cond_t wake;	/* the thread: work, or stop */
-	pthread_cond_t idle;	/* reset: nothing waits, nothing runs */
-	pthread_t thread;
-	bool stop;
-	bool resetting;
-	bool forget;			/* the thread: reset the team */
-	struct job *first;
-	struct job **last;
-	struct job *running;
-	uint64_t features;
-	uint32_t live[DCM_GC_PIECES_MAX];
-};
-
-static uint64_t now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
-
-/* ---- doing ---- */
-
-static size_t team_do(struct local *gc, const struct job *j)
-{
-	return dcm_gc_team_do(gc->team, &j->r, j->request, j->bytes,
-			      j->expires_ms, gc->reply);
-}
-
-static uint32_t team_status(const struct local *gc)
-{
-	return le32toh(gc->reply->done.status);
-}
-
-static uint32_t space_create(struct local *gc, const struct job *j)
-{
-	struct dcm_gc_layout l;
-	uint64_t window;
-	uint32_t status;
-
-	dcm_gc_request_layout(&j->r, &l, &window);
-	status = dcm_gc_piece_add(&gc->spaces, j->space, &l, window);
-	if (status || !gc->team)
-		return status;
-	team_do(gc, j);
-	status = team_status(gc);
-	if (status)
-		dcm_gc_piece_drop(&gc->spaces,
-				  dcm_gc_piece_find(&gc->spaces, j->space));
-	return status;
-}
-
-static uint32_t space_destroy(struct local *gc, const struct job *j)
-{
-	struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, j->space);
-
-	/* No worker has it any more after that, whatever it answers. */
-	if (gc->team)
-		team_do(gc, j);
-	/* Nothing else runs: after this nobody reaches the piece. */
-	if (gc->home.ops->discard(gc->home.priv, p->window, p->bytes))
-		return VIRTIO_GC_LIMIT;
-	dcm_gc_piece_drop(&gc->spaces, p);
-	return VIRTIO_GC_OK;
-}
-
-/* ---- pages ---- */
-
-enum pages_do {
-	PAGES_HOLD,
-	PAGES_CLEAN,
-	PAGES_SETTLE,
-	PAGES_DISCARD,
-};
-
-/* Whole regions of a piece, those there are of them. */
-static uint32_t pages(struct local *gc, const struct job *j, enum pages_do what,
-		      uint64_t first, uint64_t regions)
-{
-	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, j->space);
-	uint64_t size = p->layout.region_bytes, nr = p->bytes / size;
-	const struct dcm_gc_home_ops *ops = gc->home.ops;
-	uint64_t at = p->window + first * size, from = at;
-	uint32_t status;
-
-	if (first >= nr)
-		return VIRTIO_GC_OK; /* the workers' to refuse */
-	if (regions > nr - first)
-		regions = nr - first;
-	switch (what) {
-	case PAGES_HOLD:
-		return ops->hold(gc->home.priv, at, regions * size);
-	case PAGES_CLEAN:
-	case PAGES_SETTLE:
-		status = ops->settle(gc->home.priv, &at, from + regions * size,
-				     what == PAGES_CLEAN, j->expires_ms);
-		/* the region that lost content */
-		if (status == VIRTIO_GC_DONOR_LOST)
-			gc->reply->done.at =
-				htole64((at - p->window) / size * size);
-		return status;
-	case PAGES_DISCARD:
-		break;
-	}
-	return ops->discard(gc->home.priv, at, regions * size) ?
-		       VIRTIO_GC_LIMIT :
-		       VIRTIO_GC_OK;
-}
-
-/* @bytes of space from @at: the regions they touch. */
-static uint32_t pages_at(struct local *gc, const struct job *j,
-			 enum pages_do what, uint64_t at, uint64_t bytes)
-{
-	uint64_t size =
-		dcm_gc_piece_find(&gc->spaces, j->space)->layout.region_bytes;
-
-	if (!bytes || at > UINT64_MAX - bytes)
-		return VIRTIO_GC_OK;
-	return pages(gc, j, what, at / size,
-		     (at + bytes - 1) / size - at / size + 1);
-}
-
-/* The regions a command is about. */
-static uint32_t pages_of(struct local *gc, const struct job *j,
-			 enum pages_do what)
-{
-	const struct virtio_gc_region *region = j->r.entries;
-	const struct virtio_gc_move *move = j->r.entries;
-	const struct virtio_gc_area *area = j->r.body;
-	uint32_t status = VIRTIO_GC_OK, i, n;
-
-	for (i = 0; !status && i < j->r.count; i += n) {
-		n = 1;
-		if (j->r.command != VIRTIO_GC_EVACUATE) {
-			/* what lies side by side is done together */
-			uint64_t first = le32toh(region[i].region);
-
-			while (i + n < j->r.count &&
-			       le32toh(region[i + n].region) == first + n)
-				n++;
-			status = pages(gc, j, what, first, n);
-			continue;
-		}
-		status = pages(gc, j, what, le32toh(move[i].from), 1);
-		if (!status)
-			status = pages(gc, j, what, le32toh(move[i].to), 1);
-		if (!status)
-			status = pages_at(gc, j, what, le64toh(move[i].table),
-					  le64toh(move[i].table_bytes));
-	}
-	if (!status && j->r.command == VIRTIO_GC_COMPACT)
-		status = pages_at(gc, j, what, le64toh(area->tables),
-				  le64toh(area->bytes));
-	return status;
-}
-
-/* No worker looks at this one. */
-static uint32_t clean(struct local *gc, const struct job *j)
-{
-	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, j->space);
-	const struct virtio_gc_region *region = j->r.entries;
-	uint32_t i;
-
-	for (i = 0; i < j->r.count; i++)
-		if (le32toh(region[i].region) >=
-			    p->bytes / p->layout.region_bytes ||
-		    region[i].top)
-			return VIRTIO_GC_INVALID;
-	return pages_of(gc, j, PAGES_CLEAN);
-}
-
-/* Nor at this one. */
-static uint32_t hint(struct local *gc, const struct job *j)
-{
-	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, j->space);
-	const struct virtio_gc_extent *e = j->r.entries;
-	const struct virtio_gc_hint *h = j->r.body;
-	uint32_t i;
-
-	for (i = 0; i < j->r.count; i++) {
-		uint64_t at = le64toh(e[i].offset), bytes = le64toh(e[i].bytes);
-
-		if ((at | bytes) & (DCM_GC_PAGE - 1) || !bytes ||
-		    at >= p->bytes || bytes > p->bytes - at)
-			return VIRTIO_GC_INVALID;
-	}
-	for (i = 0; i < j->r.count; i++) {
-		uint64_t at = p->window + le64toh(e[i].offset);
-		uint32_t what = le32toh(h->what);
-
-		if (what == VIRTIO_GC_HINT_DISCARD)
-			gc->home.ops->discard(gc->home.priv, at,
-					      le64toh(e[i].bytes));
-		else
-			gc->home.ops->hint(gc->home.priv, at,
-					   le64toh(e[i].bytes), what);
-	}
-	return VIRTIO_GC_OK;
-}
-
-/* A command that needs its regions on the donors, and nobody at them. */
-static size_t held_do(struct local *gc, const struct job *j, uint32_t *status)
-{
-	size_t bytes = sizeof(gc->reply->done);
-	bool reads = j->r.command == VIRTIO_GC_TRACE_START;
-
-	*status = pages_of(gc, j, PAGES_HOLD);
-	if (!*status)
-		*status = pages_of(gc, j, reads ? PAGES_CLEAN : PAGES_SETTLE);
-	if (!*status) {
-		bytes = team_do(gc, j);
-		*status = team_status(gc);
-	}
-	gc->home.ops->release(gc->home.priv);
-	return bytes;
-}
-
-static bool op_place(void *arg, u32 space, u32 region,
-		     struct dcm_gc_place_of *place)
-{
-	struct local *gc = arg;
-	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, space);
-
-	return gc->home.ops->place(gc->home.priv,
-				   p->window + region * p->layout.region_bytes,
-				   place);
-}
-
-static bool op_tag(void *arg, u32 space, u32 region,
-		   const struct dcm_gc_place_of *place, u32 *tag)
-{
-	struct local *gc = arg;
-	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, space);
-	u64 size = p->layout.region_bytes;
-
-	return gc->home.ops->tag(gc->home.priv, p->window + region * size, size,
-				 place, tag);
-}
-
-static void op_bits(void *arg, u32 space, u64 at, const void *bits,
-		    size_t bytes)
-{
-	struct local *gc = arg;
-	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, space);
-
-	gc->home.ops->bits(gc->home.priv, p->window + at, bits, bytes);
-}
-
-static bool op_cancelled(void *arg)
-{
-	struct local *gc = arg;
-	bool cancelled;
-
-	pthread_mutex_lock(&gc->lock);
-	cancelled = gc->running->cancelled;
-	pthread_mutex_unlock(&gc->lock);
-	return cancelled;
-}
-
-static const struct dcm_gc_team_ops team_ops = {
-	.place = op_place,
-	.tag = op_tag,
-	.bits = op_bits,
-	.cancelled = op_cancelled,
-};
+/* ---- the thread ---- */
 
 static uint32_t donors_of(const struct local *gc)
 {
@@ -378,54 +66,6 @@ static void donors_look(struct local *gc)
 		gc->ops.donors_changed(gc->priv);
 }
 
-/* ---- a command ---- */
-
-/* What it ends with; @bytes of gc->reply, if more than its header. */
-static uint32_t run(struct local *gc, const struct job *j, size_t *bytes)
-{
-	uint32_t status = VIRTIO_GC_OK;
-
-	if (j->status != VIRTIO_GC_OK)
-		return j->status;
-	if (op_cancelled(gc))
-		return VIRTIO_GC_CANCELLED;
-	if (now_ms() >= j->expires_ms)
-		return VIRTIO_GC_TIMED_OUT;
-	if (j->r.command == VIRTIO_GC_SPACE_CREATE)
-		return space_create(gc, j);
-	if (!dcm_gc_piece_find(&gc->spaces, j->space))
-		return VIRTIO_GC_INVALID;
-	switch (j->r.command) {
-	case VIRTIO_GC_SPACE_DESTROY:
-		return space_destroy(gc, j);
-	case VIRTIO_GC_CANCEL:
-		/* What it names has been answered: it was before us. */
-		return VIRTIO_GC_OK;
-	}
-	if (!gc->team)
-		return VIRTIO_GC_UNSUPPORTED;
-	switch (j->r.command) {
-	case VIRTIO_GC_CLEAN:
-		*bytes = sizeof(gc->reply->done);
-		return clean(gc, j);
-	case VIRTIO_GC_HINT:
-		return hint(gc, j);
-	case VIRTIO_GC_TRACE_START:
-	case VIRTIO_GC_EVACUATE:
-	case VIRTIO_GC_UPDATE:
-	case VIRTIO_GC_COMPACT:
-		*bytes = held_do(gc, j, &status);
-		return status;
-	default:
-		*bytes = team_do(gc, j);
-		status = team_status(gc);
-	}
-	if (!status && j->r.command == VIRTIO_GC_RELEASE &&
-	    j->r.flags & VIRTIO_GC_RELEASE_DISCARD)
-		status = pages_of(gc, j, PAGES_DISCARD);
-	return status;
-}
-
 static void answer(struct local *gc, const struct job *j)
 {
 	struct virtio_gc_done *d = &gc->reply->done;
@@ -438,7 +78,7 @@ static void answer(struct local *gc, const struct job *j)
 	};
 	bytes = 0;
 	donors_look(gc);
-	status = run(gc, j, &bytes);
+	status = gc_command_run(gc, j, &bytes);
 	if (!bytes) {
 		/* nothing of a worker's */
 		bytes = sizeof(*d);
@@ -591,7 +231,7 @@ static void local_submit(struct dcm_gc_host *host, const void *request,
 	deadline = j->r.deadline_ms;
 	if (!deadline || deadline > DEADLINE_MAX_MS)
 		deadline = DEADLINE_MAX_MS;
-	j->expires_ms = now_ms() + deadline;
+	j->expires_ms = gc_now_ms() + deadline;
 	/* A request that can't be answered does nothing. */
 	j->mute = room < sizeof(struct virtio_gc_done);
 	if (j->mute)
@@ -698,7 +338,8 @@ static int init(struct local *gc, char *err, size_t len)
 	if (gc->event < 0 || !gc->reply)
 		return -ENOMEM;
 	/* without donors it does what needs none */
-	gc->team = dcm_gc_team_new(home->ctl, home->bytes, &team_ops, gc);
+	gc->team = dcm_gc_team_new(home->ctl, home->bytes, &gc_command_team_ops,
+				   gc);
 	snprintf(err, len, "can't start a thread");
 	return dcm_thread_start(&gc->thread, gc_main, gc);
 }

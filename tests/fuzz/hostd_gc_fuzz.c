@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/user/hostd_gc.c kvm-dcm/user/gc_say.c kvm-dcm/user/gc_host.c kvm-dcm/user/gc_api.c kvm-dcm/user/gc_space.c kvm-dcm/user/inside.c kvm-dcm/user/log.c donor-daemon/gc/request.c */
+/* links: kvm-dcm/user/hostd_gc.c kvm-dcm/user/gc_say.c kvm-dcm/user/gc_host.c kvm-dcm/user/gc_command.c kvm-dcm/user/gc_api.c kvm-dcm/user/gc_space.c kvm-dcm/user/inside.c kvm-dcm/user/log.c donor-daemon/gc/request.c */
 /*
  * hostd_gc_fuzz.c - libFuzzer on what a virtio-gc device says to dcm-hostd
  *

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * gc_command.c - commands of virtio-gc: what is done with pages and by donors
+ *
+ * What concerns donors is the team's (gc_team.c). Here is what concerns pages:
+ * before a trace its regions are settled, that is written to their donors, and
+ * accesses wait as long; before objects are moved or references updated the
+ * regions that are written to are, and accesses wait until it is done.
+ *
+ * With the spec's words: CLEAN settles without keeping accesses out, so the
+ * pause of TRACE_START is for what was written since. Both leave pages mapped,
+ * read-only: the next write to each is a fault.
+ *
+ * The bitmaps of TRACE_RESULTS are written by the GC thread into the window,
+ * like a guest would. It may wait for a lane of the pager, and no lane waits
+ * for this thread but for held pages, of which there are none then.
+ *
+ * Locking: the GC thread's alone, as the space table is; only whether a request
+ * was cancelled is looked up under the queue's lock.
+ */
+#include <endian.h>
+
+#include "gc_host_int.h"
+
+#define DCM_GC_PAGE	4096u	/* of hints */
+
+/* ---- spaces ---- */
+
+static size_t team_do(struct local *gc, const struct job *j)
+{
+	return dcm_gc_team_do(gc->team, &j->r, j->request, j->bytes,
+			      j->expires_ms, gc->reply);
+}
+
+static uint32_t team_status(const struct local *gc)
+{
+	return le32toh(gc->reply->done.status);
+}
+
+static uint32_t space_create(struct local *gc, const struct job *j)
+{
+	struct dcm_gc_layout l;
+	uint64_t window;
+	uint32_t status;
+
+	dcm_gc_request_layout(&j->r, &l, &window);
+	status = dcm_gc_piece_add(&gc->spaces, j->space, &l, window);
+	if (status || !gc->team)
+		return status;
+	team_do(gc, j);
+	status = team_status(gc);
+	if (status)
+		dcm_gc_piece_drop(&gc->spaces,
+				  dcm_gc_piece_find(&gc->spaces, j->space));
+	return status;
+}
+
+static uint32_t space_destroy(struct local *gc, const struct job *j)
+{
+	struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, j->space);
+
+	/* No worker has it any more after that, whatever it answers. */
+	if (gc->team)
+		team_do(gc, j);
+	/* Nothing else runs: after this nobody reaches the piece. */
+	if (gc->home.ops->discard(gc->home.priv, p->window, p->bytes))
+		return VIRTIO_GC_LIMIT;
+	dcm_gc_piece_drop(&gc->spaces, p);
+	return VIRTIO_GC_OK;
+}
+
+/* ---- pages ---- */
+
+enum pages_do {
+	PAGES_HOLD,
+	PAGES_CLEAN,
+	PAGES_SETTLE,
+	PAGES_DISCARD,
+};
+
+/* Whole regions of a piece, those there are of them. */
+static uint32_t pages(struct local *gc, const struct job *j, enum pages_do what,
+		      uint64_t first, uint64_t regions)
+{
+	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, j->space);
+	uint64_t size = p->layout.region_bytes, nr = p->bytes / size;
+	const struct dcm_gc_home_ops *ops = gc->home.ops;
+	uint64_t at = p->window + first * size, from = at;
+	uint32_t status;
+
+	if (first >= nr)
+		return VIRTIO_GC_OK; /* the workers' to refuse */
+	if (regions > nr - first)
+		regions = nr - first;
+	switch (what) {
+	case PAGES_HOLD:
+		return ops->hold(gc->home.priv, at, regions * size);
+	case PAGES_CLEAN:
+	case PAGES_SETTLE:
+		status = ops->settle(gc->home.priv, &at, from + regions * size,
+				     what == PAGES_CLEAN, j->expires_ms);
+		/* the region that lost content */
+		if (status == VIRTIO_GC_DONOR_LOST)
+			gc->reply->done.at =
+				htole64((at - p->window) / size * size);
+		return status;
+	case PAGES_DISCARD:
+		break;
+	}
+	return ops->discard(gc->home.priv, at, regions * size) ?
+		       VIRTIO_GC_LIMIT :
+		       VIRTIO_GC_OK;
+}
+
+/* @bytes of space from @at: the regions they touch. */
+static uint32_t pages_at(struct local *gc, const struct job *j,
+			 enum pages_do what, uint64_t at, uint64_t bytes)
+{
+	uint64_t size =
+		dcm_gc_piece_find(&gc->spaces, j->space)->layout.region_bytes;
+
+	if (!bytes || at > UINT64_MAX - bytes)
+		return VIRTIO_GC_OK;
+	return pages(gc, j, what, at / size,
+		     (at + bytes - 1) / size - at / size + 1);
+}
+
+/* The regions a command is about. */
+static uint32_t pages_of(struct local *gc, const struct job *j,
+			 enum pages_do what)
+{
+	const struct virtio_gc_region *region = j->r.entries;
+	const struct virtio_gc_move *move = j->r.entries;
+	const struct virtio_gc_area *area = j->r.body;
+	uint32_t status = VIRTIO_GC_OK, i, n;
+
+	for (i = 0; !status && i < j->r.count; i += n) {
+		n = 1;
+		if (j->r.command != VIRTIO_GC_EVACUATE) {
+			/* what lies side by side is done together */
+			uint64_t first = le32toh(region[i].region);
+
+			while (i + n < j->r.count &&
+			       le32toh(region[i + n].region) == first + n)
+				n++;
+			status = pages(gc, j, what, first, n);
+			continue;
+		}
+		status = pages(gc, j, what, le32toh(move[i].from), 1);
+		if (!status)
+			status = pages(gc, j, what, le32toh(move[i].to), 1);
+		if (!status)
+			status = pages_at(gc, j, what, le64toh(move[i].table),
+					  le64toh(move[i].table_bytes));
+	}
+	if (!status && j->r.command == VIRTIO_GC_COMPACT)
+		status = pages_at(gc, j, what, le64toh(area->tables),
+				  le64toh(area->bytes));
+	return status;
+}
+
+/* No worker looks at this one. */
+static uint32_t clean(struct local *gc, const struct job *j)
+{
+	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, j->space);
+	const struct virtio_gc_region *region = j->r.entries;
+	uint32_t i;
+
+	for (i = 0; i < j->r.count; i++)
+		if (le32toh(region[i].region) >=
+			    p->bytes / p->layout.region_bytes ||
+		    region[i].top)
+			return VIRTIO_GC_INVALID;
+	return pages_of(gc, j, PAGES_CLEAN);
+}
+
+/* Nor at this one. */
+static uint32_t hint(struct local *gc, const struct job *j)
+{
+	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, j->space);
+	const struct virtio_gc_extent *e = j->r.entries;
+	const struct virtio_gc_hint *h = j->r.body;
+	uint32_t i;
+
+	for (i = 0; i < j->r.count; i++) {
+		uint64_t at = le64toh(e[i].offset), bytes = le64toh(e[i].bytes);
+
+		if ((at | bytes) & (DCM_GC_PAGE - 1) || !bytes ||
+		    at >= p->bytes || bytes > p->bytes - at)
+			return VIRTIO_GC_INVALID;
+	}
+	for (i = 0; i < j->r.count; i++) {
+		uint64_t at = p->window + le64toh(e[i].offset);
+		uint32_t what = le32toh(h->what);
+
+		if (what == VIRTIO_GC_HINT_DISCARD)
+			gc->home.ops->discard(gc->home.priv, at,
+					      le64toh(e[i].bytes));
+		else
+			gc->home.ops->hint(gc->home.priv, at,
+					   le64toh(e[i].bytes), what);
+	}
+	return VIRTIO_GC_OK;
+}
+
+/* A command that needs its regions on the donors, and nobody at them. */
+static size_t held_do(struct local *gc, const struct job *j, uint32_t *status)
+{
+	size_t bytes = sizeof(gc->reply->done);
+	bool reads = j->r.command == VIRTIO_GC_TRACE_START;
+
+	*status = pages_of(gc, j, PAGES_HOLD);
+	if (!*status)
+		*status = pages_of(gc, j, reads ? PAGES_CLEAN : PAGES_SETTLE);
+	if (!*status) {
+		bytes = team_do(gc, j);
+		*status = team_status(gc);
+	}
+	gc->home.ops->release(gc->home.priv);
+	return bytes;
+}
+
+static bool op_place(void *arg, u32 space, u32 region,
+		     struct dcm_gc_place_of *place)
+{
+	struct local *gc = arg;
+	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, space);
+
+	return gc->home.ops->place(gc->home.priv,
+				   p->window + region * p->layout.region_bytes,
+				   place);
+}
+
+static bool op_tag(void *arg, u32 space, u32 region,
+		   const struct dcm_gc_place_of *place, u32 *tag)
+{
+	struct local *gc = arg;
+	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, space);
+	u64 size = p->layout.region_bytes;
+
+	return gc->home.ops->tag(gc->home.priv, p->window + region * size, size,
+				 place, tag);
+}
+
+static void op_bits(void *arg, u32 space, u64 at, const void *bits,
+		    size_t bytes)
+{
+	struct local *gc = arg;
+	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, space);
+
+	gc->home.ops->bits(gc->home.priv, p->window + at, bits, bytes);
+}
+
+static bool op_cancelled(void *arg)
+{
+	struct local *gc = arg;
+	bool cancelled;
+
+	pthread_mutex_lock(&gc->lock);
+	cancelled = gc->running->cancelled;
+	pthread_mutex_unlock(&gc->lock);
+	return cancelled;
+}
+
+const struct dcm_gc_team_ops gc_command_team_ops = {
+	.place = op_place,
+	.tag = op_tag,
+	.bits = op_bits,
+	.cancelled = op_cancelled,
+};
+
+/* ---- a command ---- */
+
+uint32_t gc_command_run(struct local *gc, const struct job *j, size_t *bytes)
+{
+	uint32_t status = VIRTIO_GC_OK;
+
+	if (j->status != VIRTIO_GC_OK)
+		return j->status;
+	if (op_cancelled(gc))
+		return VIRTIO_GC_CANCELLED;
+	if (gc_now_ms() >= j->expires_ms)
+		return VIRTIO_GC_TIMED_OUT;
+	if (j->r.command == VIRTIO_GC_SPACE_CREATE)
+		return space_create(gc, j);
+	if (!dcm_gc_piece_find(&gc->spaces, j->space))
+		return VIRTIO_GC_INVALID;
+	switch (j->r.command) {
+	case VIRTIO_GC_SPACE_DESTROY:
+		return space_destroy(gc, j);
+	case VIRTIO_GC_CANCEL:
+		/* What it names has been answered: it was before us. */
+		return VIRTIO_GC_OK;
+	}
+	if (!gc->team)
+		return VIRTIO_GC_UNSUPPORTED;
+	switch (j->r.command) {
+	case VIRTIO_GC_CLEAN:
+		*bytes = sizeof(gc->reply->done);
+		return clean(gc, j);
+	case VIRTIO_GC_HINT:
+		return hint(gc, j);
+	case VIRTIO_GC_TRACE_START:
+	case VIRTIO_GC_EVACUATE:
+	case VIRTIO_GC_UPDATE:
+	case VIRTIO_GC_COMPACT:
+		*bytes = held_do(gc, j, &status);
+		return status;
+	default:
+		*bytes = team_do(gc, j);
+		status = team_status(gc);
+	}
+	if (!status && j->r.command == VIRTIO_GC_RELEASE &&
+	    j->r.flags & VIRTIO_GC_RELEASE_DISCARD)
+		status = pages_of(gc, j, PAGES_DISCARD);
+	return status;
+}
