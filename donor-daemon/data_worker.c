@@ -257,14 +257,27 @@ int dcm_data_start(struct dcm_donor *donor, char *err, size_t err_len)
 
 void dcm_data_stop(struct dcm_donor *donor)
 {
+	struct dcm_data *d, *tmp;
 	u64 one = 1;
 
 	for (u32 i = 0; i < donor->nr_workers; i++) {
 		struct dcm_worker *w = &donor->workers[i];
 
 		__atomic_store_n(&w->stop, true, __ATOMIC_RELEASE);
-		if (w->started && write(w->evfd, &one, sizeof(one)) > 0)
-			pthread_join(w->thread, NULL);
+		/* full: then it is awake */
+		if (w->started && write(w->evfd, &one, sizeof(one)) < 0 &&
+		    errno != EAGAIN)
+			dcm_err("worker: eventfd: %s", strerror(errno));
+	}
+	for (u32 i = 0; i < donor->nr_workers; i++)
+		if (donor->workers[i].started)
+			pthread_join(donor->workers[i].thread, NULL);
+	for (u32 i = 0; i < donor->nr_workers; i++) {
+		struct dcm_worker *w = &donor->workers[i];
+
+		/* given to one that had ended, by another that had not */
+		dcm_list_for_each_safe(d, tmp, &w->inbox, struct dcm_data, node)
+			dcm_data_close(d);
 		if (w->epfd >= 0)
 			close(w->epfd);
 		if (w->evfd >= 0)
