@@ -19,6 +19,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -148,6 +149,18 @@ class Job:
 
 def _ran(status: int, out: int, data: bytes) -> Ran:
     return Ran(status, data[:out].decode(errors="replace"), data[out:].decode(errors="replace"))
+
+
+GHOST = re.compile(r"Oops: int3.*?\bCode: (?:[0-9a-f]{2} )*?([0-9a-f]{2}) <[0-9a-f]{2}>", re.S)
+
+
+def ghost_breakpoint(console: str) -> bool:
+    """Has a kernel died of a breakpoint where its code, which it shows, has none?
+
+    The emulator's: it went on with what it had made of code that the kernel has changed since.
+    """
+    found = GHOST.search(console)
+    return found is not None and found[1] != "cc"
 
 
 class Bed:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.guest import workload
 from tests.guest.vmharness import TOP, GuestError, GuestGone
-from tests.vm.bed import Bed, CommandTimeout
+from tests.vm.bed import Bed, CommandTimeout, ghost_breakpoint
 from tests.vm.conftest import LOGS, NewBed
 from tests.vm.kmod import build_module, kernel_root
 from tests.vm.l2 import L2
@@ -46,6 +46,21 @@ module_exit(probe_exit);
 MODULE_DESCRIPTION("Loads, says so, goes");
 MODULE_LICENSE("GPL");
 """
+
+
+OOPS = """\
+[   17.611555] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI
+[   17.612224] RIP: 0010:vcpu_run+0x562/0x1870 [kvm]
+[   17.612881] Code: 00 00 48 8b 83 20 02 00 00 0f 1f 44 00 00 %s <1f> 44 00 00 48 89
+"""
+
+
+def test_breakpoints_that_are_not_there() -> None:
+    """The instruction pointer is behind an int3: the byte before tells whether there is one."""
+    assert ghost_breakpoint(OOPS % "0f")
+    assert not ghost_breakpoint(OOPS % "cc")
+    assert not ghost_breakpoint(OOPS.replace("int3", "0000") % "0f")
+    assert not ghost_breakpoint("")
 
 
 def test_the_kernel_is_the_one_whose_headers_we_have(bed: Bed) -> None:
