@@ -135,9 +135,10 @@ def test_gc(start_donor: StartDonor, short_tmp: Path, transport: str) -> None:
     config = configure(short_tmp, donors, transport, budget="9M")
     done = run(short_tmp, HEAP_CHECK, "check", f"dcm:{config}", "0", HEAPS)
     assert done.stdout.count("regions evacuated") == int(HEAPS), done.stdout
-    # a heap whose first root is null: it ended heap_check by a signal
-    done = run(short_tmp, HEAP_CHECK, "check", f"dcm:{config}", "13787")
-    assert "regions evacuated" in done.stdout
+    if transport == "shm":
+        # a heap whose first root is null: it ended heap_check by a signal
+        done = run(short_tmp, HEAP_CHECK, "check", f"dcm:{config}", "13787")
+        assert "regions evacuated" in done.stdout
 
 
 def test_gc_example(start_donor: StartDonor, short_tmp: Path) -> None:

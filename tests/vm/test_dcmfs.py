@@ -145,7 +145,7 @@ def test_mount_options(dcmfs: Mounted) -> None:
     assert said == "options: right\nremounts: right\nat random: right\n"
 
 
-@pytest.mark.parametrize("slabs", ["memfd", "tcp"])
+@pytest.mark.parametrize("slabs", [pytest.param("memfd", marks=pytest.mark.slow), "tcp"])
 def test_pages_that_many_write(dcmfs: Mounted, slabs: str) -> None:
     """Threads, processes and system calls write words of the same pages: none is overwritten."""
     fs = dcmfs("extent=2M,budget=24M", UNSTEADY)
@@ -198,6 +198,7 @@ def test_a_donor_that_lies(dcmfs: Mounted, bed: Bed) -> None:
 
 
 @pytest.mark.rdma
+@pytest.mark.slow
 def test_links_to_nobody(dcmfs: Mounted, bed: Bed) -> None:
     """Every link over RDMA is wrong, refused or leads nowhere: memory does not notice."""
     rxe(bed)

@@ -67,6 +67,7 @@ KINDS = {
     "verbs": (PLAIN + "rdma = yes\n", PLAIN + "transport = verbs\n"),
 }
 VERBS_HOST = pytest.param("verbs", marks=pytest.mark.rdma)
+SLOW_VERBS = pytest.param("verbs", marks=[pytest.mark.rdma, pytest.mark.slow])
 
 
 def slow(kind: str) -> Any:
@@ -226,7 +227,7 @@ def host(new_bed: NewBed, request: pytest.FixtureRequest) -> Host:
     return Host(new_bed(guest=False, kvm=False, memory_mib=memory), kind)
 
 
-@pytest.mark.parametrize("host", [slow("unix"), "tcp", slow("plain"), VERBS_HOST], indirect=True)
+@pytest.mark.parametrize("host", [slow("unix"), "tcp", slow("plain"), SLOW_VERBS], indirect=True)
 @pytest.mark.timeout(900 * debug.PATIENCE)
 def test_a_donor_drains_while_its_memory_is_used(host: Host) -> None:
     """It gets every slab back and ends well; the other has them; each byte is right."""
@@ -369,7 +370,7 @@ def test_a_file_uses_the_donors_it_may(host: Host) -> None:
     host.close()
 
 
-@pytest.mark.parametrize("host", ["unix", "tcp", VERBS_HOST], indirect=True)
+@pytest.mark.parametrize("host", [slow("unix"), "tcp", VERBS_HOST], indirect=True)
 @pytest.mark.timeout(900 * debug.PATIENCE)
 def test_a_donor_dies_while_its_memory_is_used(host: Host) -> None:
     """Its pages answer SIGBUS and no others; the log names it; files go on with what is left."""
@@ -396,11 +397,7 @@ def test_a_donor_dies_while_its_memory_is_used(host: Host) -> None:
 
 @pytest.mark.parametrize(
     "host",
-    [
-        slow("unix"),
-        "tcp",
-        pytest.param("verbs", marks=[pytest.mark.rdma, pytest.mark.slow]),
-    ],
+    ["unix", slow("tcp"), SLOW_VERBS],
     indirect=True,
 )
 @pytest.mark.timeout(900 * debug.PATIENCE)

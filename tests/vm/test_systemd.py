@@ -250,6 +250,7 @@ def test_a_worker_collects_in_the_donors_sandbox(machine: Machine) -> None:
 
 
 @pytest.mark.rdma
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_daemons_over_rdma(machine: Machine) -> None:
     """With its drop-in the donor has RDMA in its sandbox; the kernel pager reaches it so."""
