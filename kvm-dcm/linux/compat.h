@@ -31,13 +31,6 @@ static inline unsigned long dcmfs_ino(const struct inode *inode)
 	return (unsigned long)inode->i_ino;
 }
 
-/*
- * From 6.13 KVM marks a page written when it maps it, if it could be written,
- * and no more when it lets it go. No write is missed by that, but what a guest
- * only read is written back too.
- */
-#define DCMFS_KVM_GUESSES_DIRTY (LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0))
-
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 18, 0)
 #define inode_just_drop generic_delete_inode
 #endif

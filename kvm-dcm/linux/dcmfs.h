@@ -350,6 +350,7 @@ int dcmfs_hint(struct dcmfs_vm *vm, const struct dcmfs_range *r);
 
 /* fault.c, file.c, ioctl.c, inspect.c */
 extern const struct vm_operations_struct dcmfs_vm_ops;
+extern const struct vm_operations_struct dcmfs_vm_guest_ops;
 extern const struct file_operations dcmfs_file_ops;
 extern const struct inode_operations dcmfs_file_inode_ops;
 long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg);

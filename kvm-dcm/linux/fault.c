@@ -294,6 +294,35 @@ static vm_fault_t dcmfs_map_pages(struct vm_fault *vmf, pgoff_t start,
 	return 0;
 }
 
+/*
+ * The first write through an entry that a read made. The page's lock keeps it
+ * from leaving until it may be written, and what was discarded is no file's.
+ */
+static vm_fault_t dcmfs_mkwrite(struct vm_fault *vmf)
+{
+	struct inode *inode = file_inode(vmf->vma->vm_file);
+	struct folio *folio = page_folio(vmf->page);
+
+	folio_lock(folio);
+	if (folio->mapping == inode->i_mapping && folio->index == vmf->pgoff &&
+	    !beyond_end(inode, vmf->pgoff))
+		return VM_FAULT_LOCKED;
+	folio_unlock(folio);
+	return VM_FAULT_NOPAGE;
+}
+
+/*
+ * For a process with a guest. KVM maps a page writable for a read as well where
+ * the process may write it, and takes for dirty what it mapped so: all that a
+ * guest reads would be written back. So what was read may not be written before
+ * that is asked for. Other processes are spared these faults.
+ */
+const struct vm_operations_struct dcmfs_vm_guest_ops = {
+	.fault = dcmfs_fault,
+	.map_pages = dcmfs_map_pages,
+	.page_mkwrite = dcmfs_mkwrite,
+};
+
 const struct vm_operations_struct dcmfs_vm_ops = {
 	.fault = dcmfs_fault,
 	.map_pages = dcmfs_map_pages,

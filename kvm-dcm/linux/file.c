@@ -12,6 +12,7 @@
 #include <linux/fs.h>
 #include <linux/falloc.h>
 #include <linux/mm.h>
+#include <linux/mmu_notifier.h>
 #include <linux/poll.h>
 
 #include "compat.h"
@@ -30,7 +31,9 @@ static int file_mmap(struct file *file, struct vm_area_struct *vma)
 	file_accessed(file);
 	vm_flags_set(vma, VM_MIXEDMAP);
 	vma->vm_page_prot = dcmfs_prot_old(vma->vm_page_prot);
-	vma->vm_ops = &dcmfs_vm_ops;
+	/* A VMM makes its VM first: KVM is told then of what is unmapped here. */
+	vma->vm_ops = mm_has_notifiers(vma->vm_mm) ? &dcmfs_vm_guest_ops :
+						     &dcmfs_vm_ops;
 	return 0;
 }
 

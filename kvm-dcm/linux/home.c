@@ -12,8 +12,9 @@
  * What was touched and what is dirty is left on the page by whoever drops a
  * mapping: page tables by their accessed and dirty bits, KVM by those of its
  * own entries. So pages are mapped writable and not young from the start, no
- * first write faults, and nothing is guessed: pages the core predicts written
- * (its writable mask) are only dirty here when they were.
+ * first write faults (but in a VMM: dcmfs_vm_guest_ops), and nothing is
+ * guessed: pages the core predicts written (its writable mask) are only dirty
+ * here when they were.
  *
  * Unmapping against faulting: a fault hands a page over locked, and it stays
  * locked until it is in the page table. Unmapping tries all locks of a block
@@ -411,6 +412,8 @@ static void op_discard(struct dcm_lane *lane, u32 gfn, unsigned int order)
 	for (i = 0; i < nr; i++) {
 		struct page *page = page_of(lane, gfn + i);
 
+		/* For who waits for its lock to write to it: dcmfs_mkwrite() */
+		dcmfs_frame_folio(page)->mapping = NULL;
 		unlock_page(page);
 		pd_of(lane->vm, gfn + i)->frame = DCM_NIL;
 		dcmfs_frame_free(lane, page);

@@ -353,8 +353,6 @@ static int __init dcmfs_init(void)
 	err = register_filesystem(&dcmfs_type);
 	if (err)
 		debugfs_remove(debug_root);
-	else if (DCMFS_KVM_GUESSES_DIRTY)
-		pr_info("kvm-dcm: on this kernel what a guest only reads is written back too\n");
 	return err;
 }
 

@@ -61,6 +61,8 @@ struct machine {
 	char *mem;
 	size_t size;
 	bool irqs;
+	int kvm;
+	int vm;
 	int vcpu;
 	struct kvm_run *run;
 };
@@ -72,21 +74,26 @@ static int must(int ret, const char *what)
 	return ret;
 }
 
+/* As a VMM does: first a VM, and then memory for it. */
 static void machine_make(struct machine *m)
 {
-	int kvm = must(open("/dev/kvm", O_RDWR), "/dev/kvm");
-	int vm = must(ioctl(kvm, KVM_CREATE_VM, 0), "KVM_CREATE_VM");
+	m->kvm = must(open("/dev/kvm", O_RDWR), "/dev/kvm");
+	m->vm = must(ioctl(m->kvm, KVM_CREATE_VM, 0), "KVM_CREATE_VM");
+}
+
+static void machine_memory(struct machine *m)
+{
 	struct kvm_userspace_memory_region slot = {
 		.memory_size = m->size,
 		.userspace_addr = (uintptr_t)m->mem,
 	};
 	int bytes;
 
-	must(ioctl(vm, KVM_SET_USER_MEMORY_REGION, &slot), "memory");
+	must(ioctl(m->vm, KVM_SET_USER_MEMORY_REGION, &slot), "memory");
 	if (m->irqs)
-		must(ioctl(vm, KVM_CREATE_IRQCHIP, 0), "KVM_CREATE_IRQCHIP");
-	m->vcpu = must(ioctl(vm, KVM_CREATE_VCPU, 0), "KVM_CREATE_VCPU");
-	bytes = must(ioctl(kvm, KVM_GET_VCPU_MMAP_SIZE, 0), "mmap size");
+		must(ioctl(m->vm, KVM_CREATE_IRQCHIP, 0), "KVM_CREATE_IRQCHIP");
+	m->vcpu = must(ioctl(m->vm, KVM_CREATE_VCPU, 0), "KVM_CREATE_VCPU");
+	bytes = must(ioctl(m->kvm, KVM_GET_VCPU_MMAP_SIZE, 0), "mmap size");
 	m->run = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
 		      m->vcpu, 0);
 	if (m->run == MAP_FAILED)
@@ -151,10 +158,11 @@ int guest(int argc, char **argv)
 
 	(void)argc;
 	must(ftruncate(fd, (off_t)m.size), "ftruncate");
+	machine_make(&m);
 	m.mem = mmap(NULL, m.size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (m.mem == MAP_FAILED)
 		fail("mmap: %s", strerror(errno));
-	machine_make(&m);
+	machine_memory(&m);
 	control_open(&c, fd);
 	/* Slabs for all, before anybody waits for one. */
 	for (p = 0; p < c.info.extents; p++)
@@ -247,6 +255,8 @@ int silent(int argc, char **argv)
 	pid = must(fork(), "fork");
 	if (!pid) {
 		machine_make(&m);
+		m.mem = map_shared(fd, m.size);
+		machine_memory(&m);
 		run(&m, reader, sizeof(reader), DATA, 1);
 		_exit(0);
 	}
