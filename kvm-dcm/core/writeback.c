@@ -110,7 +110,9 @@ static void copy_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 	if (wb->failed)
 		dcm_count(lane, DCM_C_WRITE_ERRORS, 1);
 	else
-		pages_written(vm, wb, wb->pages, PD_DIRTY | PD_GUESSED);
+		/* and what was new is so no more: nobody has written it since */
+		pages_written(vm, wb, wb->pages,
+			      PD_DIRTY | PD_GUESSED | PD_FRESH);
 	dcm_extent_io_end(vm, head, wb->home);
 	wb_free(lane, wb);
 	vm->ops->release(lane, frame, order);

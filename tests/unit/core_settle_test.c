@@ -167,6 +167,32 @@ static void test_read_since_is_not_written(void **state)
 	}
 }
 
+/* Nor is what was new, where new pages are commonly written again. */
+static void test_new_and_read_since_is_not_written(void **state)
+{
+	struct fh_config cfg = calm();
+	u32 i, round, first = FROM;
+	struct fake_home *fh;
+	u64 written;
+
+	(void)state;
+	cfg.budget = 96;
+	fh = world_with_slabs(cfg);
+	/* so that it is known of this neighbourhood */
+	for (round = 0; round < 8; round++)
+		for (i = first + 64; i < first + NR; i++)
+			put(fh, i);
+	for (i = first; i < first + 64; i++)
+		put(fh, i);
+	assert_int_equal(fh_to_donor(fh, 0, FROM, NR, true, LONG), 0);
+	written = count(fh, DCM_C_WRITTEN_PAGES);
+	for (round = 0; round < 4; round++)
+		for (i = FROM; i < FROM + NR; i++)
+			get(fh, i);
+	assert_int_equal(count(fh, DCM_C_WRITTEN_PAGES), written);
+	end(fh);
+}
+
 /* Of a large block too, unless more than a quarter of it was written. */
 static void test_few_of_a_block(void **state)
 {
@@ -394,6 +420,7 @@ int main(void)
 		cmocka_unit_test(test_kept),
 		cmocka_unit_test(test_only_what_changed),
 		cmocka_unit_test(test_read_since_is_not_written),
+		cmocka_unit_test(test_new_and_read_since_is_not_written),
 		cmocka_unit_test(test_few_of_a_block),
 		cmocka_unit_test(test_after_discard),
 		cmocka_unit_test(test_no_slab),
