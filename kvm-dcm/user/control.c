@@ -10,7 +10,8 @@
  *	                         '----> LOST: marks pages, says so, releases
  *
  * The thread also balances: after a budget change, and ten times a second for
- * what fault threads left over.
+ * what fault threads left over. And it hears of I/O that who discarded or
+ * settled did not wait for.
  *
  * Locking: @lock for the list and the flags. Only this thread takes a slab off
  * the list, and it works on one without the lock.
@@ -355,6 +356,27 @@ static void illegal_say(struct dcm_control *c)
 		dcm_state_names[(v & 15) % DCM_NR_STATES]);
 }
 
+/*
+ * The discard lane has no thread: who discards or settles polls it, and leaves
+ * what was not done by then. True: there is more to come.
+ */
+static bool discard_lane_poll(struct dcm_pager *pg)
+{
+	struct dcm_pg_lane *l = &pg->lane[pg->nr_fault + 1];
+	bool more = false;
+
+	if (pthread_mutex_trylock(&pg->discard_lock))
+		return false;
+	if (dcm_pending(l->core)) {
+		while (dcm_poll(l->core))
+			;
+		dcm_frames_drop(l);
+		more = dcm_pending(l->core);
+	}
+	pthread_mutex_unlock(&pg->discard_lock);
+	return more;
+}
+
 static void *control_main(void *arg)
 {
 	struct dcm_control *c = arg;
@@ -386,6 +408,8 @@ static void *control_main(void *arg)
 			nr += n;
 			ms = n ? 10 : 1;
 		}
+		if (discard_lane_poll(pg))
+			ms = min(ms, 10);
 		if (more || i == BALANCE_MAX)
 			ms = 1;
 		if (poll(pfd, (nfds_t)nr, ms) > 0 &&
