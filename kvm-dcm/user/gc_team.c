@@ -151,20 +151,21 @@ static u64 waiting(const struct dcm_gc_team *t)
 	return mask;
 }
 
-/* End what runs for the space; who does not answer soon is killed. */
-void gc_team_stop(struct dcm_gc_team *t, struct ask *ask, u64 mask, u32 status)
+/* Send it; the answer is the only one that is waited for from there. */
+static void ask_one(struct dcm_gc_team *t, struct ask *ask, u32 donor)
 {
-	struct dcm_wire_msg msg = {
-		.type = DCM_MSG_GC,
-		.gc = { .kind = DCM_GC_STOP,
-			.space = ask->space,
-			.value = status },
-	};
-	u64 until = now_ms() + STOP_MS, now;
+	ask->msg.type = DCM_MSG_GC;
+	ask->msg.gc.space = ask->space;
+	ask->msg.tag = ++t->tag;
+	t->donor[donor].tag = t->tag;
+	dcm_gc_link_send(&t->donor[donor].link, &ask->msg);
+}
 
-	for (u32 i = 0; i < t->nr_donors; i++)
-		if (mask >> i & 1)
-			dcm_gc_link_send(&t->donor[i].link, &msg);
+/* Hear who is asked until all have answered, or are killed because they do not. */
+static void wait_or_kill(struct dcm_gc_team *t, struct ask *ask, u32 ms)
+{
+	u64 until = now_ms() + ms, now;
+
 	while (waiting(t)) {
 		now = now_ms();
 		if (now >= until)
@@ -178,6 +179,48 @@ void gc_team_stop(struct dcm_gc_team *t, struct ask *ask, u64 mask, u32 status)
 		t->about = i;
 		gc_donor_close(t, i);
 	}
+}
+
+/* End what runs for the space; who does not answer soon is killed. */
+void gc_team_stop(struct dcm_gc_team *t, struct ask *ask, u64 mask, u32 status)
+{
+	struct dcm_wire_msg msg = {
+		.type = DCM_MSG_GC,
+		.gc = { .kind = DCM_GC_STOP,
+			.space = ask->space,
+			.value = status },
+	};
+
+	for (u32 i = 0; i < t->nr_donors; i++)
+		if (mask >> i & 1)
+			dcm_gc_link_send(&t->donor[i].link, &msg);
+	wait_or_kill(t, ask, STOP_MS);
+}
+
+/*
+ * Whatever the request's deadline is, and whether or not it is cancelled: the
+ * worker has other spaces too, and is killed only if it does not do this.
+ */
+void gc_forget(struct dcm_gc_team *t, u32 donor, u32 space)
+{
+	struct virtio_gc_req req = {
+		.command = htole16(VIRTIO_GC_SPACE_DESTROY),
+		.space = htole32(space),
+	};
+	struct ask ask = gc_ask_request(space, &req, sizeof(req));
+	struct team_donor *d = &t->donor[donor];
+	u32 about = t->about;
+
+	d->knows &= ~(1u << space);
+	if (!gc_link_up(t, donor))
+		return;
+	ask.take = gc_take_done;
+	ask.at = VIRTIO_GC_NONE;
+	ask_one(t, &ask, donor);
+	wait_or_kill(t, &ask, STOP_MS);
+	if (ask.status)
+		gc_donor_close(t, donor);
+	t->about = about;
 }
 
 /* Why a donor's worker is not there. */
@@ -199,15 +242,9 @@ u32 gc_ask(struct dcm_gc_team *t, struct ask *ask, u64 mask)
 {
 	u32 status = VIRTIO_GC_OK;
 
-	ask->msg.type = DCM_MSG_GC;
-	ask->msg.gc.space = ask->space;
-	for (u32 i = 0; i < t->nr_donors; i++) {
-		if (!(mask >> i & 1))
-			continue;
-		ask->msg.tag = ++t->tag;
-		t->donor[i].tag = t->tag;
-		dcm_gc_link_send(&t->donor[i].link, &ask->msg);
-	}
+	for (u32 i = 0; i < t->nr_donors; i++)
+		if (mask >> i & 1)
+			ask_one(t, ask, i);
 	for (;;) {
 		u64 now = now_ms();
 
@@ -401,7 +438,7 @@ static struct dcm_gc_result team_do(struct dcm_gc_team *t,
 		result.status = gc_do_create(t, r, raw, bytes);
 		return result;
 	case VIRTIO_GC_SPACE_DESTROY:
-		result.status = gc_do_destroy(t, r, raw, bytes);
+		result.status = gc_do_destroy(t, r);
 		return result;
 	case VIRTIO_GC_SPACE_DONORS:
 		result.status = gc_do_donors(t, r, out);

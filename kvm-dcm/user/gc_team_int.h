@@ -102,6 +102,8 @@ void gc_close_all(struct dcm_gc_team *t);
 void gc_team_turn(struct dcm_gc_team *t, struct ask *ask, int wake, int ms);
 /* End what runs for the space; who does not answer soon is killed. */
 void gc_team_stop(struct dcm_gc_team *t, struct ask *ask, u64 mask, u32 status);
+/* A worker is to know nothing of a space any more; it is killed if it goes on. */
+void gc_forget(struct dcm_gc_team *t, u32 donor, u32 space);
 /* Why a donor's worker is not there. */
 u32 gc_gone(struct dcm_gc_team *t, u32 donor);
 /*
@@ -134,8 +136,7 @@ u32 gc_space_place(struct dcm_gc_team *t, u32 space);
 bool gc_space_stays(const struct dcm_gc_team *t, u32 space);
 u32 gc_do_create(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 		 const void *raw, size_t bytes);
-u32 gc_do_destroy(struct dcm_gc_team *t, const struct dcm_gc_request *r,
-		  const void *raw, size_t bytes);
+u32 gc_do_destroy(struct dcm_gc_team *t, const struct dcm_gc_request *r);
 u32 gc_do_types(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 		const void *raw, size_t bytes);
 u32 gc_do_donors(struct dcm_gc_team *t, const struct dcm_gc_request *r,

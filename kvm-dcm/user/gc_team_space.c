@@ -7,7 +7,9 @@
  * of the space lies there, by a number that is good for its life.
  *
  * Every worker judges types alike, so the first that refuses them speaks for
- * all; those that took them before it are ended, and start afresh.
+ * all; those that took them before it forget the space, and are told of it
+ * again. So does one that was told a part of what it has to know. Nothing of
+ * that ends a worker: others' traces are on it too.
  *
  * Locking: none, the GC thread's alone.
  */
@@ -32,6 +34,8 @@ static u32 donor_ready(struct dcm_gc_team *t, u32 donor, u32 space)
 	}
 	if (!status)
 		d->knows |= 1u << space;
+	else
+		gc_forget(t, donor, space); /* it may have heard the beginning */
 	return status;
 }
 
@@ -188,21 +192,13 @@ u32 gc_do_create(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 	return status;
 }
 
-u32 gc_do_destroy(struct dcm_gc_team *t, const struct dcm_gc_request *r,
-		      const void *raw, size_t bytes)
+u32 gc_do_destroy(struct dcm_gc_team *t, const struct dcm_gc_request *r)
 {
 	bool last = true;
 
-	for (u32 i = 0; i < t->nr_donors; i++) {
-		struct ask ask = gc_ask_request(r->space, raw, bytes);
-
-		if (!(t->donor[i].knows >> r->space & 1))
-			continue;
-		t->donor[i].knows &= ~(1u << r->space);
-		/* whatever it says, it must not touch the space any more */
-		if (gc_tell(t, &ask, 1ull << i))
-			gc_donor_close(t, i);
-	}
+	for (u32 i = 0; i < t->nr_donors; i++)
+		if (t->donor[i].knows >> r->space & 1)
+			gc_forget(t, i, r->space);
 	gc_space_forget(&t->space[r->space]);
 	for (u32 i = 0; i < DCM_GC_TEAM_SPACES; i++)
 		last &= !t->space[i].told;
@@ -215,25 +211,30 @@ u32 gc_do_destroy(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 u32 gc_do_types(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 		    const void *raw, size_t bytes)
 {
-	u32 status = VIRTIO_GC_DONOR_LOST, one;
-	bool taken = false;
+	u32 status = VIRTIO_GC_DONOR_LOST, one, i;
+	u64 taken = 0;
 
-	for (u32 i = 0; i < t->nr_donors; i++) {
+	for (i = 0; i < t->nr_donors; i++) {
 		struct ask ask = gc_ask_request(r->space, raw, bytes);
 
 		one = donor_ready(t, i, r->space);
 		if (!one)
 			one = gc_tell(t, &ask, 1ull << i);
 		if (!one) {
-			taken = true;
+			taken |= 1ull << i;
 		} else if (one == VIRTIO_GC_WORKER_LOST ||
 			   one == VIRTIO_GC_DONOR_LOST) {
 			/* if it is needed, that is said then */
 			status = one;
 		} else {
-			/* some know them and some do not: all forget */
-			if (taken)
-				gc_close_all(t);
+			/* who took them, or may have, has to forget the space */
+			if (one == VIRTIO_GC_TIMED_OUT ||
+			    one == VIRTIO_GC_CANCELLED)
+				taken |= 1ull << i;
+			t->space[r->space].lost |= !!taken;
+			for (; taken; taken &= taken - 1)
+				gc_forget(t, (u32)__builtin_ctzll(taken),
+					  r->space);
 			return one;
 		}
 	}
