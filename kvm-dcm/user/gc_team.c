@@ -218,8 +218,11 @@ void gc_forget(struct dcm_gc_team *t, u32 donor, u32 space)
 	ask.at = VIRTIO_GC_NONE;
 	ask_one(t, &ask, donor);
 	wait_or_kill(t, &ask, STOP_MS);
-	if (ask.status)
+	/* INVALID: it had not even begun to know it */
+	if (ask.status && ask.status != VIRTIO_GC_INVALID) {
+		dcm_gc_link_fail(&d->link, "does not forget: killed");
 		gc_donor_close(t, donor);
+	}
 	t->about = about;
 }
 

@@ -34,9 +34,8 @@ static u32 donor_ready(struct dcm_gc_team *t, u32 donor, u32 space)
 	}
 	if (!status)
 		d->knows |= 1u << space;
-	else
-		gc_forget(t, donor,
-			  space); /* it may have heard the beginning */
+	else /* it may have heard the beginning */
+		gc_forget(t, donor, space);
 	return status;
 }
 
