@@ -191,11 +191,24 @@ u32 heap_regions(const struct heap *h, struct virtio_gc_region *list, u32 n)
 	return k;
 }
 
+void heap_where(struct heap *h)
+{
+	struct virtio_gc_range range = { .regions = htole32(h->regions) };
+	const __le32 *donor = (const void *)(&h->answer.done + 1);
+
+	heap_must(h,
+		  heap_ask(h, VIRTIO_GC_SPACE_DONORS, 0, 0, &range,
+			   sizeof(range), NULL, 0),
+		  VIRTIO_GC_OK);
+	CHECK(le32toh(h->answer.done.count) == h->regions);
+	for (u32 r = 0; r < h->regions; r++)
+		h->donor[r] = le32toh(donor[r]);
+}
+
 void heap_donors(struct heap *h)
 {
 	struct virtio_gc_range range = { .regions = htole32(h->regions) };
 	u64 each = vgc_info(h->v)->region_bytes_max / HEAP_REGION;
-	const __le32 *donor = (const void *)(&h->answer.done + 1);
 	struct virtio_gc_region list[HEAP_REGIONS];
 	u64 at = each;
 
@@ -205,18 +218,13 @@ void heap_donors(struct heap *h)
 		  heap_ask(h, VIRTIO_GC_CLEAN, 0, h->regions, NULL, 0, list,
 			   sizeof(*list)),
 		  VIRTIO_GC_OK);
-	heap_must(h,
-		  heap_ask(h, VIRTIO_GC_SPACE_DONORS, 0, 0, &range,
-			   sizeof(range), NULL, 0),
-		  VIRTIO_GC_OK);
-	CHECK(le32toh(h->answer.done.count) == h->regions);
+	heap_where(h);
 	/*
 	 * What shares the largest region there may be is on one: another donor's
 	 * begins nowhere but each so many, from wherever in the window the space
 	 * is [VGC-D-16]
 	 */
 	for (u32 r = 0; r < h->regions; r++) {
-		h->donor[r] = le32toh(donor[r]);
 		CHECK(h->donor[r] < vgc_info(h->v)->donors);
 		if (!r || h->donor[r] == h->donor[r - 1])
 			continue;

@@ -43,7 +43,7 @@
  * @live: a byte for each object: what the runtime's own collector last found
  * @was: a copy of the space
  * @now: for each unit of the space the unit where its object is after a move
- * @donor: of each region, as heap_donors() found
+ * @donor: of each region, as heap_where() found
  * @deadline_ms: of each command; 0: the device's longest
  * @answer: the last one
  */
@@ -93,6 +93,9 @@ u32 heap_hint(struct heap *h, u32 what, u64 offset, u64 bytes);
 
 /* The first @n regions with their tops, but for those that are being moved. */
 u32 heap_regions(const struct heap *h, struct virtio_gc_region *list, u32 n);
+
+/* Who has each region now: what was given back may have gone to another. */
+void heap_where(struct heap *h);
 
 /* All of it is with donors: which one has each region. */
 void heap_donors(struct heap *h);

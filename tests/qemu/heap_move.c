@@ -253,6 +253,7 @@ u32 heap_evacuate(struct heap *h, u32 *moves)
 	u32 n, status;
 
 	*moves = 0;
+	heap_where(h);
 	moves_choose(h);
 	if (!h->nr_moves)
 		return VIRTIO_GC_OK;
@@ -309,6 +310,7 @@ u32 heap_compact(struct heap *h, u32 donor)
 	    at = HEAP_PAIRS_AT;
 	u64 roots[64];
 
+	heap_where(h);
 	/* two free regions of its own for tables */
 	while (at < HEAP_TABLES_AT &&
 	       (h->donor[at] != donor || h->m->top[at] || h->m->top[at + 1]))
