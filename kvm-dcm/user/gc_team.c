@@ -31,7 +31,7 @@
 #include "log.h"
 
 #define OPEN_MS		3000u	/* to connect and have a worker started */
-#define STOP_MS		100u	/* to answer after STOP */
+#define STOP_MS		1000u	/* to answer after STOP, on a busy machine too */
 #define TURN_MS		20u	/* between looks at CANCEL */
 #define SAY_MS		10000u	/* between lines about one donor's worker */
 #define PEER_BYTES	(DCM_GC_BATCH * 8u)
