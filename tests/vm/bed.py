@@ -151,6 +151,11 @@ def _ran(status: int, out: int, data: bytes) -> Ran:
     return Ran(status, data[:out].decode(errors="replace"), data[out:].decode(errors="replace"))
 
 
+# An interrupt's entry, not begun, with interrupts off (bit 9 of EFLAGS).
+TWICE = re.compile(
+    r"RIP: 0010:asm_(?:sysvec|common)_\w+\+0x0/.*\n(?:.*\bCode: .*\n)?"
+    r".*\bRSP: .* EFLAGS: ([0-9a-f]{8})"
+)
 GHOST = re.compile(r"Oops: int3.*?\bCode: (?:[0-9a-f]{2} )*?([0-9a-f]{2}) <[0-9a-f]{2}>", re.S)
 
 
@@ -161,6 +166,15 @@ def ghost_breakpoint(console: str) -> bool:
     """
     found = GHOST.search(console)
     return found is not None and found[1] != "cc"
+
+
+def interrupted_twice(console: str) -> bool:
+    """Was a kernel interrupted where it had just been, and takes no interrupts?
+
+    The emulator's: an L2's interrupt was delivered, but the page of its entry was not there; KVM
+    was told that it had not been delivered, and delivered it again.
+    """
+    return any(not int(flags, 16) & 0x200 for flags in TWICE.findall(console))
 
 
 class Bed:
@@ -180,6 +194,7 @@ class Bed:
         self._judged = 0  # bytes of the console
         self._taints = 0
         self._off = False
+        self.l2_consoles: list[str] = []  # of those that have ended
 
     # -- start and end ----------------------------------------------------
 

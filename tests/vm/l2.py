@@ -138,6 +138,7 @@ class L2(Guest):
                 if self.running():
                     self._end()
             self.wrong = self.complaints()
+            self.bed.l2_consoles.append(super().kernel_log())
             self.stderr_text()
             with contextlib.suppress(GuestError):
                 self.bed.run(["rm", "-rf", self.far])

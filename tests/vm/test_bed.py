@@ -15,7 +15,7 @@ import pytest
 
 from tests.guest import workload
 from tests.guest.vmharness import TOP, GuestError, GuestGone
-from tests.vm.bed import Bed, CommandTimeout, ghost_breakpoint
+from tests.vm.bed import Bed, CommandTimeout, ghost_breakpoint, interrupted_twice
 from tests.vm.conftest import LOGS, NewBed
 from tests.vm.kmod import build_module, kernel_root
 from tests.vm.l2 import L2
@@ -61,6 +61,23 @@ def test_breakpoints_that_are_not_there() -> None:
     assert not ghost_breakpoint(OOPS % "cc")
     assert not ghost_breakpoint(OOPS.replace("int3", "0000") % "0f")
     assert not ghost_breakpoint("")
+
+
+TRACE = """\
+[   26.284094]  asm_sysvec_apic_timer_interrupt+0x1a/0x20
+[   26.284138] RIP: 0010:asm_sysvec_apic_timer_interrupt+0x%x/0x20
+[   26.284152] Code: f6 e7 ea ff e9 41 07 00 00 90 f3 0f 1e fa 0f 01 ca fc 6a ff e8 c1 <f3> 0f 1e fa
+[   26.284159] RSP: 0000:fffffe303fee1fd8 EFLAGS: %08x
+[   26.284169] RAX: 00007f397ed7b000 RBX: 00007f397ed7b000 RCX: 00000000e311ee51
+"""
+
+
+def test_interrupts_that_come_twice() -> None:
+    """At the first instruction of an interrupt's entry there are none."""
+    assert interrupted_twice(TRACE % (0, 0x46))
+    assert not interrupted_twice(TRACE % (0, 0x246))
+    assert not interrupted_twice(TRACE % (0x1A, 0x46))
+    assert not interrupted_twice("")
 
 
 def test_the_kernel_is_the_one_whose_headers_we_have(bed: Bed) -> None:
