@@ -24,15 +24,6 @@ struct dcm_data {
 	unsigned int astray;	/* looks that found it on another CPU */
 };
 
-struct data_counters {
-	u64 reads;
-	u64 writes;
-	u64 read_bytes;
-	u64 written_bytes;
-	u64 refused;
-	u64 batches;
-};
-
 struct dcm_worker {
 	pthread_t thread;
 	struct dcm_donor *donor;
@@ -46,7 +37,8 @@ struct dcm_worker {
 	u32 connections;	/* __atomic */
 	u64 poll_ns;
 	struct dcm_list conns;
-	struct data_counters count; /* written here, read anywhere: __atomic */
+	struct dcm_data_counters
+		count; /* written here, read anywhere: __atomic */
 	unsigned int vain;	/* looks in a row that found nothing */
 	/* the batch being gathered */
 	struct iovec iov[2 * DATA_BATCH];

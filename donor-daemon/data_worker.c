@@ -291,8 +291,10 @@ void dcm_data_stop(struct dcm_donor *donor)
 	uv_close((uv_handle_t *)&donor->gone_async, NULL);
 }
 
-void dcm_data_totals(const struct dcm_donor *donor, struct dcm_data_totals *t)
+u32 dcm_data_totals(const struct dcm_donor *donor, struct dcm_data_counters *t)
 {
+	u32 connections = 0;
+
 	memset(t, 0, sizeof(*t));
 	for (u32 i = 0; i < donor->nr_workers; i++) {
 		const struct dcm_worker *w = &donor->workers[i];
@@ -305,7 +307,8 @@ void dcm_data_totals(const struct dcm_donor *donor, struct dcm_data_totals *t)
 		SUM(refused);
 		SUM(batches);
 #undef SUM
-		t->connections +=
+		connections +=
 			__atomic_load_n(&w->connections, __ATOMIC_RELAXED);
 	}
+	return connections;
 }

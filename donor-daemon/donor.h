@@ -286,16 +286,18 @@ bool dcm_data_ending(struct dcm_session *session, u16 lane);
 int dcm_data_start(struct dcm_donor *donor, char *err, size_t err_len);
 void dcm_data_stop(struct dcm_donor *donor);
 
-struct dcm_data_totals {
+/* What data connections have moved: a worker's, or all workers'. */
+struct dcm_data_counters {
 	u64 reads;
 	u64 writes;
 	u64 read_bytes;
 	u64 written_bytes;
 	u64 refused;
 	u64 batches;
-	u32 connections;
 };
-void dcm_data_totals(const struct dcm_donor *donor, struct dcm_data_totals *t);
+
+/* All workers', so far; returns how many connections there are. */
+u32 dcm_data_totals(const struct dcm_donor *donor, struct dcm_data_counters *t);
 
 /* status.c, metrics.c: malloc'ed text */
 char *dcm_status_json(struct dcm_donor *donor, size_t *len);

@@ -166,9 +166,9 @@ static void metrics_events(struct out *o, const struct dcm_donor *donor)
 
 static void metrics_data(struct out *o, const struct dcm_donor *donor)
 {
-	struct dcm_data_totals t;
+	struct dcm_data_counters t;
+	u32 connections = dcm_data_totals(donor, &t);
 
-	dcm_data_totals(donor, &t);
 #define OPS "dcm_transport_operations_total", "counter", \
 	    "Data operations served."
 	metric(o, OPS, (double)t.reads, "op=\"read\",transport=\"tcp\"");
@@ -184,7 +184,7 @@ static void metrics_data(struct out *o, const struct dcm_donor *donor)
 		t.refused);
 	COUNTER("dcm_transport_batches_total",
 		"Groups of answers sent together.", t.batches);
-	GAUGE("dcm_transport_connections", "Data connections.", t.connections);
+	GAUGE("dcm_transport_connections", "Data connections.", connections);
 }
 
 static void metrics_rdma(struct out *o, const struct dcm_donor *donor)

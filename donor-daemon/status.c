@@ -155,11 +155,11 @@ static json_t *status_memory(const struct dcm_donor *donor)
 
 static json_t *status_data(const struct dcm_donor *donor)
 {
-	struct dcm_data_totals t;
+	struct dcm_data_counters t;
+	u32 connections = dcm_data_totals(donor, &t);
 	json_t *o = json_object();
 
-	dcm_data_totals(donor, &t);
-	put_int(o, "connections", t.connections);
+	put_int(o, "connections", connections);
 	put_int(o, "reads", t.reads);
 	put_int(o, "writes", t.writes);
 	put_int(o, "read_bytes", t.read_bytes);
