@@ -38,6 +38,8 @@ struct world {
 	u8 *bits;		/* live bitmaps, as they came */
 	u64 bits_at;
 	bool cancel;
+	u32 cancel_at;		/* the so-manieth look finds it cancelled */
+	u32 beside;		/* requests are about so many spaces behind */
 	u64 deadline_ms;
 	struct dcm_gc_reply out;
 };
@@ -83,7 +85,9 @@ static bool op_tag(void *arg, u32 space, u32 region,
 
 static bool op_cancelled(void *arg)
 {
-	return ((struct world *)arg)->cancel;
+	struct world *w = arg;
+
+	return w->cancel || (w->cancel_at && !--w->cancel_at);
 }
 
 static const struct dcm_gc_team_ops team_ops = {
@@ -108,7 +112,7 @@ static u32 request(struct world *w, u16 command, u16 flags, u32 epoch,
 	struct virtio_gc_req req = {
 		.command = htole16(command),
 		.flags = htole16(flags),
-		.space = htole32(3),
+		.space = htole32(3 + w->beside),
 		.epoch = htole32(epoch),
 		.count = htole32(count),
 	};
@@ -691,6 +695,61 @@ static void test_worker_stopped(void **state)
 	world_donors_end(&w);
 }
 
+/* Types of another space, called off after @looks; is it over before that? */
+static bool types_cancelled(struct world *w, u32 looks)
+{
+	struct virtio_gc_space space = mut_space_le(w->m);
+	struct virtio_gc_types types = { .runs = htole32(w->m->nr_runs) };
+	u8 bytes[16 * 32 + 128 * 8];
+	size_t n = mut_types_le(w->m, bytes);
+	u32 status;
+
+	w->beside = 1;
+	assert_int_equal(request(w, VIRTIO_GC_SPACE_CREATE, 0, 0, 0, &space,
+				 sizeof(space), NULL, 0),
+			 0);
+	w->cancel_at = looks;
+	status = request(w, VIRTIO_GC_TYPES_ADD, 0, 0, w->m->nr_types, &types,
+			 sizeof(types), bytes, n);
+	w->cancel_at = 0;
+	assert_true(!status || status == VIRTIO_GC_CANCELLED);
+	/* it can't be called off that a space goes */
+	w->cancel = true;
+	assert_int_equal(request(w, VIRTIO_GC_SPACE_DESTROY, 0, 0, 0, NULL, 0,
+				 NULL, 0),
+			 0);
+	w->cancel = false;
+	w->beside = 0;
+	return !status;
+}
+
+/* What one space's requests end in, at any moment, ends no other space's trace. */
+static void test_others_traces_stay(void **state)
+{
+	struct world w;
+	pid_t pid[DONORS];
+	u32 looks = 0;
+
+	(void)state;
+	world_donors(&w, false);
+	world_heap(&w, 2);
+	space_make(&w);
+	assert_int_equal(trace(&w, 1), 0);
+	assert_int_equal(trace_start(&w, 2), 0);
+	assert_int_equal(roots_send(&w, 2), 0);
+	for (u32 d = 0; d < DONORS; d++)
+		pid[d] = worker_of(&w, d);
+	while (!types_cancelled(&w, ++looks))
+		assert_true(looks < 200);
+	assert_true(looks > 1);
+	assert_int_equal(trace_finish(&w, 2), 0);
+	results_check(&w, 2);
+	for (u32 d = 0; d < DONORS; d++)
+		assert_int_equal(worker_of(&w, d), pid[d]);
+	world_heap_free(&w);
+	world_donors_end(&w);
+}
+
 /* A donor that is gone with what was there; workers of the others end in order. */
 static void test_donor_killed(void **state)
 {
@@ -957,6 +1016,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_evacuate),
 		cmocka_unit_test(test_worker_killed),
 		cmocka_unit_test(test_worker_stopped),
+		cmocka_unit_test(test_others_traces_stay),
 		cmocka_unit_test(test_donor_killed),
 		cmocka_unit_test(test_bad_heap),
 		cmocka_unit_test(test_stale_tcp),
