@@ -163,18 +163,20 @@ static void *gc_main(void *arg)
 
 /* ---- submitting ---- */
 
+/* No CANCEL, whatever tag it has. */
+static void cancel_one(struct job *j, uint32_t space, uint64_t tag)
+{
+	if (j && j->space == space && j->r.tag == tag &&
+	    j->r.command != VIRTIO_GC_CANCEL)
+		j->cancelled = true;
+}
+
 /* Under the lock. */
 static void cancel_tagged(struct local *gc, uint32_t space, uint64_t tag)
 {
-	struct job *j;
-
-	for (j = gc->first; j; j = j->next)
-		if (j->space == space && j->r.tag == tag &&
-		    j->r.command != VIRTIO_GC_CANCEL)
-			j->cancelled = true;
-	j = gc->running;
-	if (j && j->space == space && j->r.tag == tag)
-		j->cancelled = true;
+	for (struct job *j = gc->first; j; j = j->next)
+		cancel_one(j, space, tag);
+	cancel_one(gc->running, space, tag);
 }
 
 static void enqueue(struct local *gc, struct job *j)

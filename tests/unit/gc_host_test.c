@@ -445,6 +445,27 @@ static void test_cancel(void **state)
 	assert_int_equal(ask_destroy(2), VIRTIO_GC_OK);
 }
 
+/* CANCELs with a tag that the next one names: nothing cancels a CANCEL */
+static void test_cancels_of_cancels(void **state)
+{
+	struct request q = create(1, 0, 1 << 20);
+
+	(void)state;
+	assert_int_equal(ask_create(&q), VIRTIO_GC_OK);
+	q = request(VIRTIO_GC_CANCEL, 1);
+	for (u32 round = 0; round < 2000; round++) {
+		struct call c[8] = { 0 };
+
+		for (u32 i = 0; i < 8; i++)
+			dcm_gc_host_submit(gc, &q,
+					   sizeof(q.r) + sizeof(q.u.cancel),
+					   ROOM, &c[i]);
+		for (u32 i = 0; i < 8; i++)
+			assert_int_equal(wait_for(&c[i]), VIRTIO_GC_OK);
+	}
+	assert_int_equal(ask_destroy(1), VIRTIO_GC_OK);
+}
+
 /* [VGC-D-7]: what has waited beyond its deadline is not begun */
 static void test_deadline(void **state)
 {
@@ -528,6 +549,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_no_room, up, down),
 		cmocka_unit_test_setup_teardown(test_too_many, up, down),
 		cmocka_unit_test_setup_teardown(test_cancel, up, down),
+		cmocka_unit_test_setup_teardown(test_cancels_of_cancels, up,
+						down),
 		cmocka_unit_test_setup_teardown(test_deadline, up, down),
 		cmocka_unit_test_setup_teardown(test_reset, up, down),
 	};
