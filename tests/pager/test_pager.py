@@ -9,6 +9,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -139,6 +140,37 @@ def test_gc(start_donor: StartDonor, short_tmp: Path, transport: str) -> None:
         # a heap whose first root is null: it ended heap_check by a signal
         done = run(short_tmp, HEAP_CHECK, "check", f"dcm:{config}", "13787")
         assert "regions evacuated" in done.stdout
+
+
+def test_gc_writes_that_nobody_waits_for(start_donor: StartDonor, short_tmp: Path) -> None:
+    """A trace that ended early leaves no page on its way for ever."""
+    donors = [start(start_donor, name, slab="2M", capacity="64M") for name in ("a", "b")]
+    donors[1].keys = donors[0].keys
+    donors[1].reload()
+    config = configure(short_tmp, donors, "tcp", budget="9M")
+    seed = str(random.SystemRandom().randrange(1 << 16))
+    print(f"seed {seed}")
+    env = {**os.environ, "DCM_RUNTIME_DIR": str(short_tmp / "run")}
+    command = [str(HEAP_CHECK), "stall", f"dcm:{config}", seed, str(short_tmp)]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as heap:
+        assert heap.stdout is not None
+        try:
+            assert heap.stdout.readline() == "at stopped\n"
+            os.kill(donors[1].pid, signal.SIGSTOP)
+            (short_tmp / "stopped").touch()
+            assert heap.stdout.readline() == "at going\n"
+            assert ask(short_tmp, {"cmd": "status"})["in_flight_bytes"] > 0
+            os.kill(donors[1].pid, signal.SIGCONT)
+            deadline = time.monotonic() + 30
+            while ask(short_tmp, {"cmd": "status"})["in_flight_bytes"]:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            (short_tmp / "going").touch()
+            assert heap.stdout.readline() == "ok\n"
+            assert heap.wait(60) == 0
+        finally:
+            os.kill(donors[1].pid, signal.SIGCONT)
+            heap.kill()
 
 
 def test_gc_example(start_donor: StartDonor, short_tmp: Path) -> None:

@@ -8,6 +8,7 @@
  *						much has failed, and then worked
  *	heap_check lose DEVICE SEED DONOR	until a donor is gone for good
  *	heap_check hint DEVICE SEED DIR		hints; a step for each file in DIR
+ *	heap_check stall DEVICE SEED DIR	a donor stops, and goes on, in steps
  *
  * Runs in a guest, linked statically, and with libdcm in one process; 0 and
  * "ok", or 1 and what was wrong. While it checks another thread reads all of
@@ -258,6 +259,29 @@ static void hints(u32 seed, const char *dir)
 	heap_close(&h);
 }
 
+/*
+ * A donor takes nothing for a while: START says so in time. What was on its way
+ * there is done when it takes it, nothing has changed, and it can be traced.
+ */
+static void stalled(u32 seed, const char *dir)
+{
+	struct heap h;
+	u32 status;
+
+	heap_open(&h, device, seed);
+	heap_opaque_clear(&h);
+	heap_remember(&h);
+	h.deadline_ms = 500;
+	step(dir, "stopped");
+	status = heap_trace_start(&h);
+	CHECK(status == VIRTIO_GC_TIMED_OUT, "status %u", status);
+	step(dir, "going");
+	h.deadline_ms = 0;
+	heap_same(&h);
+	heap_must(&h, heap_trace(&h), VIRTIO_GC_OK);
+	heap_close(&h);
+}
+
 int main(int argc, char **argv)
 {
 	const char *mode = argc > 3 ? argv[1] : "";
@@ -265,7 +289,7 @@ int main(int argc, char **argv)
 
 	if (argc < 4) {
 		fprintf(stderr,
-			"usage: heap_check check|loop|kill|lose|hint DEVICE SEED [N|DIR]\n");
+			"usage: heap_check check|loop|kill|lose|hint|stall DEVICE SEED [N|DIR]\n");
 		return 2;
 	}
 	device = argv[2];
@@ -282,6 +306,8 @@ int main(int argc, char **argv)
 		lose(seed, n);
 	if (!strcmp(mode, "hint"))
 		hints(seed, argc > 4 ? argv[4] : ".");
+	if (!strcmp(mode, "stall"))
+		stalled(seed, argc > 4 ? argv[4] : ".");
 	printf("ok\n");
 	return 0;
 }
