@@ -613,6 +613,17 @@ static void test_evacuate(void **state)
 	world_donors_end(&w);
 }
 
+/* A heap traced once, and a second trace that has its roots. */
+static void world_tracing(struct world *w)
+{
+	world_donors(w, false);
+	world_heap(w, 2);
+	space_make(w);
+	assert_int_equal(trace(w, 1), 0);
+	assert_int_equal(trace_start(w, 2), 0);
+	assert_int_equal(roots_send(w, 2), 0);
+}
+
 /* Killed at any moment: a status, then the next trace is right. [VGC-D-12]
  * [VGC-D-13]
  */
@@ -666,12 +677,7 @@ static void test_worker_stopped(void **state)
 	pid_t pid;
 
 	(void)state;
-	world_donors(&w, false);
-	world_heap(&w, 2);
-	space_make(&w);
-	assert_int_equal(trace(&w, 1), 0);
-	assert_int_equal(trace_start(&w, 2), 0);
-	assert_int_equal(roots_send(&w, 2), 0);
+	world_tracing(&w);
 	pid = worker_of(&w, 1);
 	kill(pid, SIGSTOP);
 	w.deadline_ms = 300;
@@ -731,12 +737,7 @@ static void test_others_traces_stay(void **state)
 	u32 looks = 0;
 
 	(void)state;
-	world_donors(&w, false);
-	world_heap(&w, 2);
-	space_make(&w);
-	assert_int_equal(trace(&w, 1), 0);
-	assert_int_equal(trace_start(&w, 2), 0);
-	assert_int_equal(roots_send(&w, 2), 0);
+	world_tracing(&w);
 	for (u32 d = 0; d < DONORS; d++)
 		pid[d] = worker_of(&w, d);
 	while (!types_cancelled(&w, ++looks))
