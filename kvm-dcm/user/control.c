@@ -362,15 +362,13 @@ static void illegal_say(struct dcm_control *c)
  */
 static bool discard_lane_poll(struct dcm_pager *pg)
 {
-	struct dcm_pg_lane *l = &pg->lane[pg->nr_fault + 1];
+	struct dcm_pg_lane *l = dcm_discard_lane(pg);
 	bool more = false;
 
 	if (pthread_mutex_trylock(&pg->discard_lock))
 		return false;
 	if (dcm_pending(l->core)) {
-		while (dcm_poll(l->core))
-			;
-		dcm_frames_drop(l);
+		dcm_lane_drain(l);
 		more = dcm_pending(l->core);
 	}
 	pthread_mutex_unlock(&pg->discard_lock);
@@ -397,9 +395,7 @@ static void *control_main(void *arg)
 		illegal_say(c);
 		for (i = 0; i < BALANCE_MAX && dcm_balance(l->core); i++)
 			;
-		while (dcm_poll(l->core))
-			;
-		dcm_frames_drop(l);
+		dcm_lane_drain(l);
 		pfd[0] = (struct pollfd){ l->wake_fd, POLLIN, 0 };
 		if (dcm_pending(l->core)) {
 			int n = dcm_ctl_io_fds(pg->ctl, l->id, pfd + 1,

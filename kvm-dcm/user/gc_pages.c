@@ -105,7 +105,7 @@ static void paged_release(void *home)
 static int settle(struct dcm_pager *pg, u64 *gfn, u64 end, bool keep,
 		  u64 until_ns)
 {
-	struct dcm_pg_lane *l = &pg->lane[pg->nr_fault + 1];
+	struct dcm_pg_lane *l = dcm_discard_lane(pg);
 	int err, tries = 0;
 	u64 from;
 
@@ -125,7 +125,7 @@ static u32 paged_settle(void *home, u64 *at, u64 to, bool keep, u64 until_ms)
 {
 	const struct paged *p = home;
 	struct dcm_pager *pg = p->pg;
-	struct dcm_pg_lane *l = &pg->lane[pg->nr_fault + 1];
+	struct dcm_pg_lane *l = dcm_discard_lane(pg);
 	u64 va = p->base + *at, end = p->base + to, len, gfn, from, i;
 	int err = 0;
 
@@ -142,9 +142,7 @@ static u32 paged_settle(void *home, u64 *at, u64 to, bool keep, u64 until_ms)
 		va += (gfn - from) << DCM_PAGE_SHIFT;
 	}
 	*at = err ? va - p->base : to;
-	while (dcm_poll(l->core))
-		;
-	dcm_frames_drop(l);
+	dcm_lane_drain(l);
 	pthread_mutex_unlock(&pg->discard_lock);
 	switch (err) {
 	case 0:
@@ -167,7 +165,7 @@ static void paged_hint(void *home, u64 at, u64 bytes, u32 what)
 	};
 	const struct paged *p = home;
 	struct dcm_pager *pg = p->pg;
-	struct dcm_pg_lane *l = &pg->lane[pg->nr_fault + 1];
+	struct dcm_pg_lane *l = dcm_discard_lane(pg);
 	u64 va = p->base + at, end = va + bytes, len, gfn;
 
 	pthread_mutex_lock(&pg->discard_lock);

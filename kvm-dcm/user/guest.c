@@ -318,7 +318,7 @@ out:
  */
 static void discard(struct dcm_pager *pg, u64 gfn, u64 nr)
 {
-	struct dcm_pg_lane *l = &pg->lane[pg->nr_fault + 1];
+	struct dcm_pg_lane *l = dcm_discard_lane(pg);
 	u64 end = gfn + nr, next;
 
 	pthread_mutex_lock(&pg->discard_lock);
@@ -328,9 +328,7 @@ static void discard(struct dcm_pager *pg, u64 gfn, u64 nr)
 				    __ATOMIC_SEQ_CST))
 			dcm_discard(l->core, gfn, next - gfn);
 	}
-	while (dcm_poll(l->core))
-		;
-	dcm_frames_drop(l);
+	dcm_lane_drain(l);
 	pthread_mutex_unlock(&pg->discard_lock);
 }
 

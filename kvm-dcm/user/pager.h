@@ -271,6 +271,12 @@ u64 dcm_guest_next(const struct dcm_guest *g, u64 va, u64 end, u64 *len,
 void dcm_guest_discard(struct dcm_pager *pg, u64 va, u64 nr);
 void dcm_guest_renew(struct dcm_pager *pg, u64 va);
 
+/* Nobody's thread: who takes discard_lock works on it, and polls it. */
+static inline struct dcm_pg_lane *dcm_discard_lane(struct dcm_pager *pg)
+{
+	return &pg->lane[pg->nr_fault + 1];
+}
+
 static inline u64 dcm_guest_va(const struct dcm_guest *g, u32 gfn)
 {
 	return g->base[gfn >> DCM_CHUNK_SHIFT] +
@@ -303,6 +309,14 @@ void dcm_frames_free(struct dcm_pager *pg);
 u32 dcm_frame_get(struct dcm_pager *pg, unsigned int order, bool *full);
 void dcm_frame_put(struct dcm_pg_lane *l, u32 frame, bool full);
 void dcm_frames_drop(struct dcm_pg_lane *l);
+
+/* Whatever of its I/O is done by now. */
+static inline void dcm_lane_drain(struct dcm_pg_lane *l)
+{
+	while (dcm_poll(l->core))
+		;
+	dcm_frames_drop(l);
+}
 void *dcm_frame_addr(const struct dcm_frames *fr, u32 frame);
 
 /* sample.c */
