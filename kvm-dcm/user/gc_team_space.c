@@ -211,26 +211,26 @@ u32 gc_do_destroy(struct dcm_gc_team *t, const struct dcm_gc_request *r)
 u32 gc_do_types(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 		    const void *raw, size_t bytes)
 {
-	u32 status = VIRTIO_GC_DONOR_LOST, one, i;
+	u32 status = VIRTIO_GC_DONOR_LOST, one;
 	u64 taken = 0;
 
-	for (i = 0; i < t->nr_donors; i++) {
+	for (u32 i = 0; i < t->nr_donors; i++) {
 		struct ask ask = gc_ask_request(r->space, raw, bytes);
 
 		one = donor_ready(t, i, r->space);
-		if (!one)
-			one = gc_tell(t, &ask, 1ull << i);
 		if (!one) {
-			taken |= 1ull << i;
-		} else if (one == VIRTIO_GC_WORKER_LOST ||
-			   one == VIRTIO_GC_DONOR_LOST) {
-			/* if it is needed, that is said then */
-			status = one;
-		} else {
-			/* who took them, or may have, has to forget the space */
-			if (one == VIRTIO_GC_TIMED_OUT ||
+			one = gc_tell(t, &ask, 1ull << i);
+			/* it has, or may have */
+			if (!one || one == VIRTIO_GC_TIMED_OUT ||
 			    one == VIRTIO_GC_CANCELLED)
 				taken |= 1ull << i;
+		}
+		if (one == VIRTIO_GC_WORKER_LOST ||
+		    one == VIRTIO_GC_DONOR_LOST) {
+			/* if it is needed, that is said then */
+			status = one;
+		} else if (one) {
+			/* so that all know the same */
 			t->space[r->space].lost |= !!taken;
 			for (; taken; taken &= taken - 1)
 				gc_forget(t, (u32)__builtin_ctzll(taken),
