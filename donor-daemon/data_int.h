@@ -37,8 +37,8 @@ struct dcm_worker {
 	u32 connections;	/* __atomic */
 	u64 poll_ns;
 	struct dcm_list conns;
-	struct dcm_data_counters
-		count; /* written here, read anywhere: __atomic */
+	/* written here, read anywhere: __atomic */
+	struct dcm_data_counters count;
 	unsigned int vain;	/* looks in a row that found nothing */
 	/* the batch being gathered */
 	struct iovec iov[2 * DATA_BATCH];

@@ -171,18 +171,18 @@ static void test_read_since_is_not_written(void **state)
 static void test_new_and_read_since_is_not_written(void **state)
 {
 	struct fh_config cfg = calm();
-	u32 i, round, first = FROM;
 	struct fake_home *fh;
 	u64 written;
+	u32 i, round;
 
 	(void)state;
 	cfg.budget = 96;
 	fh = world_with_slabs(cfg);
 	/* so that it is known of this neighbourhood */
 	for (round = 0; round < 8; round++)
-		for (i = first + 64; i < first + NR; i++)
+		for (i = FROM + 64; i < FROM + NR; i++)
 			put(fh, i);
-	for (i = first; i < first + 64; i++)
+	for (i = FROM; i < FROM + 64; i++)
 		put(fh, i);
 	assert_int_equal(fh_to_donor(fh, 0, FROM, NR, true, LONG), 0);
 	written = count(fh, DCM_C_WRITTEN_PAGES);
