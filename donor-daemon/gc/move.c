@@ -20,7 +20,8 @@
  * at, which is fetched meanwhile, as is its word of the table, and then its
  * place. So depth first follows several references side by side: to follow one
  * would be to wait for memory at each object. A parent and its first child come
- * a few objects apart, not pages.
+ * a few objects apart, not pages. All of it is inlined, once for each width of a
+ * reference: calls, and asking for the width at each field, were a sixth.
  *
  * The table lies in memory others may write: what is read back from it is
  * the number of one of its places, or a number to be stored, and no other
@@ -81,7 +82,7 @@ static void *memory_at(const struct dcm_gc_space *s, u64 offset, u64 bytes)
 }
 
 /* Where the place of the object at @unit is; U32_MAX: there is none. */
-static inline u32 place_index(const struct move *m, u64 unit)
+static __always_inline u32 place_index(const struct move *m, u64 unit)
 {
 	const struct virtio_gc_forward *w = &m->words[unit >> 6];
 	u64 starts = le64toh(READ_ONCE(w->starts)), bit = 1ull << (unit & 63);
@@ -113,8 +114,8 @@ static void table_begin(struct move *m)
 }
 
 /* Copy the object at @unit; its unit in the to-region in @place. */
-static inline u32 object_copy(struct move *m, u64 unit, u32 index,
-			      struct gc_object *o, u32 *place)
+static __always_inline u32 object_copy(struct move *m, u64 unit, u32 index,
+				       struct gc_object *o, u32 *place)
 {
 	const u8 *p = m->from + unit * 8;
 	u32 status = gc_object_read(m->s, p, m->top - unit * 8, o);
@@ -132,10 +133,11 @@ static inline u32 object_copy(struct move *m, u64 unit, u32 index,
 }
 
 /* Does @field refer into the from-region? */
-static inline bool step_make(const struct move *m, u32 field, struct step *step)
+static __always_inline bool step_make(const struct move *m, u32 field,
+				      struct step *step, u32 ref_bytes)
 {
 	const struct dcm_gc_layout *l = &m->s->l;
-	u64 ref = gc_ref_load(m->to + field, l->ref_bytes), unit;
+	u64 ref = gc_ref_load(m->to + field, ref_bytes), unit;
 
 	if (!ref)
 		return false;
@@ -146,30 +148,31 @@ static inline bool step_make(const struct move *m, u32 field, struct step *step)
 	return unit < m->top >> 3;
 }
 
-static inline void field_push(struct move *m, u32 field)
+static __always_inline void field_push(struct move *m, u32 field, u32 ref_bytes)
 {
 	if (m->depth == MOVE_STACK)
 		m->dropped = true;
 	else
-		m->depth += step_make(m, field, &m->stack[m->depth]);
+		m->depth += step_make(m, field, &m->stack[m->depth], ref_bytes);
 }
 
 /* All reference fields of the copy at @at, last first: that is a stack. */
-static void fields_push(struct move *m, u32 at, const struct gc_object *o)
+static __always_inline void
+fields_push(struct move *m, u32 at, const struct gc_object *o, u32 ref_bytes)
 {
 	const struct gc_type *t = o->type;
 	const struct gc_run *run = &m->s->runs[t->run];
-	u32 rb = m->s->l.ref_bytes;
 
 	if (t->flags & VIRTIO_GC_TYPE_OPAQUE)
 		return;
 	for (u64 i = o->refs; i-- > 0;)
-		field_push(m, at + t->first + (u32)i * rb);
+		field_push(m, at + t->first + (u32)i * ref_bytes, ref_bytes);
 	if (t->flags & VIRTIO_GC_TYPE_WEAK)
-		field_push(m, at + t->referent);
+		field_push(m, at + t->referent, ref_bytes);
 	for (u32 i = t->runs; i-- > 0;)
 		for (u32 j = run[i].count; j-- > 0;)
-			field_push(m, at + run[i].offset + j * rb);
+			field_push(m, at + run[i].offset + j * ref_bytes,
+				   ref_bytes);
 }
 
 /*
@@ -184,7 +187,7 @@ struct queue {
 	u32 end;
 };
 
-static inline void queue_know(struct move *m, struct queue *q)
+static __always_inline void queue_know(struct move *m, struct queue *q)
 {
 	u32 i = q->known++ % (2 * MOVE_AHEAD);
 
@@ -194,8 +197,8 @@ static inline void queue_know(struct move *m, struct queue *q)
 }
 
 /* There is room for it. */
-static inline void queue_put(struct move *m, struct queue *q,
-			     const struct step *step)
+static __always_inline void queue_put(struct move *m, struct queue *q,
+				      const struct step *step)
 {
 	const u8 *p = m->from + step->unit * 8ull;
 
@@ -209,7 +212,7 @@ static inline void queue_put(struct move *m, struct queue *q,
 		queue_know(m, q);
 }
 
-static inline bool queue_full(const struct queue *q)
+static __always_inline bool queue_full(const struct queue *q)
 {
 	return q->end - q->first == 2 * MOVE_AHEAD;
 }
@@ -218,8 +221,9 @@ static inline bool queue_full(const struct queue *q)
  * The first field says the new place of what it refers to; if that has to be
  * copied, @copied is set, and @o and @place are of the copy.
  */
-static inline u32 queue_take(struct move *m, struct queue *q,
-			     struct gc_object *o, u32 *place, bool *copied)
+static __always_inline u32 queue_take(struct move *m, struct queue *q,
+				      struct gc_object *o, u32 *place,
+				      bool *copied, u32 ref_bytes)
 {
 	const struct dcm_gc_layout *l = &m->s->l;
 	const struct step *step;
@@ -243,66 +247,72 @@ static inline u32 queue_take(struct move *m, struct queue *q,
 	ref = gc_ref_encode(l, m->to_start + (u64)*place * 8);
 	if (!ref)
 		return VIRTIO_GC_BAD_REFERENCE;
-	gc_ref_store(m->to + step->field, l->ref_bytes, ref);
+	gc_ref_store(m->to + step->field, ref_bytes, ref);
 	return VIRTIO_GC_OK;
 }
 
-static u32 depth_first(struct move *m, u32 at, const struct gc_object *first)
+static __always_inline u32 depth_first(struct move *m, u32 at,
+				       const struct gc_object *first,
+				       u32 ref_bytes)
 {
 	struct queue q = { .end = 0 };
 	u32 status = VIRTIO_GC_OK, place;
 	struct gc_object o;
 	bool copied;
 
-	fields_push(m, at, first);
+	fields_push(m, at, first, ref_bytes);
 	while (!status && (m->depth || q.first != q.end)) {
 		if (m->depth && !queue_full(&q)) {
 			queue_put(m, &q, &m->stack[--m->depth]);
 			continue;
 		}
-		status = queue_take(m, &q, &o, &place, &copied);
+		status = queue_take(m, &q, &o, &place, &copied, ref_bytes);
 		if (copied)
-			fields_push(m, place * 8, &o);
+			fields_push(m, place * 8, &o, ref_bytes);
 	}
 	return status;
 }
 
-static inline u32 queue_add(struct move *m, struct queue *q, u64 field)
+static __always_inline u32 queue_add(struct move *m, struct queue *q, u64 field,
+				     u32 ref_bytes)
 {
 	u32 status = VIRTIO_GC_OK, place;
 	struct gc_object o;
 	struct step step;
 	bool copied;
 
-	if (!step_make(m, (u32)field, &step))
+	if (!step_make(m, (u32)field, &step, ref_bytes))
 		return VIRTIO_GC_OK;
 	if (queue_full(q))
-		status = queue_take(m, q, &o, &place, &copied);
+		status = queue_take(m, q, &o, &place, &copied, ref_bytes);
 	queue_put(m, q, &step);
 	return status;
 }
 
-static u32 fields_add(struct move *m, struct queue *q, u64 at,
-		      const struct gc_object *o)
+static __always_inline u32 fields_add(struct move *m, struct queue *q, u64 at,
+				      const struct gc_object *o, u32 ref_bytes)
 {
 	const struct gc_type *t = o->type;
 	const struct gc_run *run = &m->s->runs[t->run];
-	u32 rb = m->s->l.ref_bytes, status = VIRTIO_GC_OK;
+	u32 status = VIRTIO_GC_OK;
 
 	if (t->flags & VIRTIO_GC_TYPE_OPAQUE)
 		return VIRTIO_GC_OK;
 	for (u32 i = 0; !status && i < t->runs; i++)
 		for (u32 j = 0; !status && j < run[i].count; j++)
-			status = queue_add(m, q, at + run[i].offset + j * rb);
+			status = queue_add(m, q,
+					   at + run[i].offset + j * ref_bytes,
+					   ref_bytes);
 	if (!status && t->flags & VIRTIO_GC_TYPE_WEAK)
-		status = queue_add(m, q, at + t->referent);
+		status = queue_add(m, q, at + t->referent, ref_bytes);
 	for (u64 i = 0; !status && i < o->refs; i++)
-		status = queue_add(m, q, at + t->first + i * rb);
+		status = queue_add(m, q, at + t->first + i * ref_bytes,
+				   ref_bytes);
 	return status;
 }
 
 /* Settle all fields of the copies from @at to the last there is by then. */
-static u32 copies_settle(struct move *m, u64 at)
+static __always_inline u32 copies_settle(struct move *m, u64 at, u32 ref_bytes)
 {
 	struct queue q = { .end = 0 };
 	u32 status = VIRTIO_GC_OK, place;
@@ -311,18 +321,19 @@ static u32 copies_settle(struct move *m, u64 at)
 
 	while (!status && (at < m->end || q.first != q.end)) {
 		if (at == m->end) {
-			status = queue_take(m, &q, &o, &place, &copied);
+			status = queue_take(m, &q, &o, &place, &copied,
+					    ref_bytes);
 			continue;
 		}
 		status = gc_object_read(m->s, m->to + at, m->end - at, &o);
 		if (!status)
-			status = fields_add(m, &q, at, &o);
+			status = fields_add(m, &q, at, &o, ref_bytes);
 		at += o.bytes;
 	}
 	return status;
 }
 
-static u32 move_all(struct move *m, u32 flags)
+static __always_inline u32 move_all(struct move *m, u32 flags, u32 ref_bytes)
 {
 	u64 words = (m->top + 511) >> 9, from_end = m->start;
 	struct gc_object o;
@@ -343,16 +354,18 @@ static u32 move_all(struct move *m, u32 flags)
 				status =
 					object_copy(m, unit, index, &o, &place);
 			if (!status && flags & VIRTIO_GC_MOVE_BREADTH_FIRST) {
-				status = copies_settle(m, from_end);
+				status = copies_settle(m, from_end, ref_bytes);
 				from_end = m->end;
 			} else if (!status) {
-				status = depth_first(m, place * 8, &o);
+				status = depth_first(m, place * 8, &o,
+						     ref_bytes);
 			}
 			if (status)
 				return status;
 		}
 	}
-	return m->dropped ? copies_settle(m, m->start) : VIRTIO_GC_OK;
+	return m->dropped ? copies_settle(m, m->start, ref_bytes) :
+			    VIRTIO_GC_OK;
 }
 
 static bool overlap(u64 a, u64 a_bytes, u64 b, u64 b_bytes)
@@ -447,7 +460,8 @@ u32 dcm_gc_move(struct dcm_gc_space *s, u32 epoch,
 		status = VIRTIO_GC_INVALID;
 	if (!status) {
 		table_begin(m);
-		status = move_all(m, flags);
+		status = s->l.ref_bytes == 4 ? move_all(m, flags, 4) :
+					       move_all(m, flags, 8);
 		/* live bytes may lie in a heap that does */
 		if (!status && overlap(table, bytes, m->to_start + m->start,
 				       m->end - m->start))

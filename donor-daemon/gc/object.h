@@ -45,9 +45,9 @@ struct gc_object {
  *
  * Return: %VIRTIO_GC_OK, %VIRTIO_GC_BAD_TYPE or %VIRTIO_GC_BAD_OBJECT.
  */
-static inline __attribute__((always_inline)) u32
-gc_object_read(const struct dcm_gc_space *s, const u8 *p, u64 limit,
-	       struct gc_object *o)
+static __always_inline u32 gc_object_read(const struct dcm_gc_space *s,
+					  const u8 *p, u64 limit,
+					  struct gc_object *o)
 {
 	const struct dcm_gc_layout *l = &s->l;
 	const struct gc_type *t;

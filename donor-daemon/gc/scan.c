@@ -72,8 +72,8 @@ static inline const u8 *unit_at(const struct dcm_gc_space *s, u64 unit)
 	} while (0)
 
 /* What is at @unit; the trace stops when it is no object. */
-static inline __attribute__((always_inline)) bool
-object_look(struct gc_worker *w, u64 unit, struct gc_object *o)
+static __always_inline bool object_look(struct gc_worker *w, u64 unit,
+					struct gc_object *o)
 {
 	const struct dcm_gc_space *s = w->trace->space;
 	u64 end = s->reach[unit_region(s, unit)].end;
@@ -192,8 +192,8 @@ static __attribute__((noinline)) bool ref_elsewhere(struct gc_worker *w,
 }
 
 /* @n references at @p, of the object at @from. False: the trace ends. */
-static inline __attribute__((always_inline)) bool
-refs_scan(struct gc_worker *w, const u8 *p, u64 n, u64 from, u32 ref_bytes)
+static __always_inline bool refs_scan(struct gc_worker *w, const u8 *p, u64 n,
+				      u64 from, u32 ref_bytes)
 {
 	const struct dcm_gc_space *s = w->trace->space;
 	const struct gc_reach *reach = s->reach;
@@ -222,8 +222,8 @@ refs_scan(struct gc_worker *w, const u8 *p, u64 n, u64 from, u32 ref_bytes)
 	return true;
 }
 
-static inline __attribute__((always_inline)) void
-entry_scan(struct gc_worker *w, u64 entry, u32 ref_bytes)
+static __always_inline void entry_scan(struct gc_worker *w, u64 entry,
+				       u32 ref_bytes)
 {
 	const struct dcm_gc_space *s = w->trace->space;
 	u64 unit = entry & GC_UNIT_MASK, slice = entry >> GC_UNIT_BITS, n;
@@ -257,8 +257,7 @@ entry_scan(struct gc_worker *w, u64 entry, u32 ref_bytes)
 		  ref_bytes);
 }
 
-static inline __attribute__((always_inline)) void scan(struct gc_worker *w,
-						       u32 ref_bytes)
+static __always_inline void scan(struct gc_worker *w, u32 ref_bytes)
 {
 	struct dcm_gc_trace *t = w->trace;
 	const struct dcm_gc_space *s = t->space;
