@@ -309,6 +309,7 @@ install: all
 install-libvirt:
 	install -D -m 755 libvirt-hooks/50-kvm-dcm \
 		$(DESTDIR)/etc/libvirt/hooks/qemu.d/50-kvm-dcm
+	install -D -m 755 libvirt-hooks/dcm-qemu $(dest)/lib/kvm-dcm/dcm-qemu
 	install -D -m 644 configs/libvirt/apparmor-kvm-dcm \
 		$(DESTDIR)/etc/apparmor.d/abstractions/libvirt-qemu.d/kvm-dcm
 

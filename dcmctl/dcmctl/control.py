@@ -23,6 +23,7 @@ import os
 import socket
 import stat
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,20 +43,22 @@ Json = dict[str, Any]
 # ---- the runtime directory ----
 
 
-def runtime_dir() -> Path:
+def runtime_dir(env: Mapping[str, str] = os.environ) -> Path:
     """$DCM_RUNTIME_DIR, /run/kvm-dcm for root, else below the user's own.
 
     What runs under `dcmctl run` is told, so both look in the same place.
     """
-    given = os.environ.get("DCM_RUNTIME_DIR")
+    given = env.get("DCM_RUNTIME_DIR")
     if given:
         return Path(os.path.abspath(given))
-    if os.geteuid() == 0:
+    user = os.geteuid()
+    if user == 0:
         return Path("/run/kvm-dcm")
-    base = os.environ.get("XDG_RUNTIME_DIR")
-    if base:
-        return Path(base) / "kvm-dcm"
-    return Path(f"/tmp/kvm-dcm-{os.geteuid()}")  # checked to be ours before use
+    base = Path(env.get("XDG_RUNTIME_DIR") or f"/run/user/{user}")
+    with contextlib.suppress(OSError):
+        if "XDG_RUNTIME_DIR" in env or base.stat().st_uid == user:
+            return base / "kvm-dcm"
+    return Path(f"/tmp/kvm-dcm-{user}")  # checked to be ours before use
 
 
 def _check_private(path: Path) -> None:
@@ -74,9 +77,9 @@ def _check_private(path: Path) -> None:
             raise DcmError(f"{each} may be written by others: chmod go-w {each}")
 
 
-def make_vm_dir() -> Path:
+def make_vm_dir(top: Path | None = None) -> Path:
     """The directory of sockets, made and checked."""
-    top = runtime_dir()
+    top = top or runtime_dir()
     path = top / "vm"
     try:
         top.mkdir(mode=0o755, exist_ok=True, parents=True)

@@ -10,8 +10,9 @@
     <memoryBacking><source type="file"/><access mode="shared"/></memoryBacking>
 
 The first is ours (schema/domain.rng), the second makes libvirt give QEMU a file for the guest's
-memory, which the hook puts on dcmfs. A domain whose memory could not be there, or would be pinned
-here, is refused: why_not(). Everything else of it stays as it is.
+memory, which the hook puts on dcmfs. With pager="user" the memory is QEMU's own, which libdcm
+pages, and <emulator> is what starts QEMU so, dcm-qemu (emulator.py). A domain whose memory could
+not be there, or would be pinned here, is refused: why_not(). Everything else of it stays as it is.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from xml.sax.saxutils import quoteattr
+from xml.sax.saxutils import escape, quoteattr
 
 from dcmctl.address import NAME
 from dcmctl.errors import DcmError, printable
@@ -34,9 +35,12 @@ DONOR = f"{NAMESPACE} donor"
 GROUP = f"{NAMESPACE} group"
 
 QEMU = ("kvm", "qemu")
+PAGERS = ("kernel", "user")
+EMULATOR = "dcm-qemu"
 
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SIZE = re.compile(r"[1-9][0-9]{0,15}([KMGT](iB)?)?")
+_EMULATOR = re.compile(r"/[!-~]{1,500}", re.ASCII)
 _ADDED = {
     "": (),
     "source": ("source",),
@@ -63,6 +67,8 @@ class Memory:
     donors: tuple[str, ...] = ()  # only these are used, and must be up when it starts; (): any
     added: tuple[str, ...] = ()  # what `enable` put into memoryBacking
     groups: tuple[str, ...] = ()  # and the donors of these; one of each must be up
+    pager: str = "kernel"
+    emulator: str = ""  # what <emulator> said before `enable`; "": there was none
 
     @property
     def chosen(self) -> tuple[str, ...]:
@@ -73,8 +79,12 @@ class Memory:
         """Lines, without indentation before the first."""
         open_tag = f"<{PREFIX}:memory xmlns:{PREFIX}={quoteattr(NAMESPACE)}"
         open_tag += f" direct={quoteattr(exact_size(self.direct))}"
+        if self.pager != "kernel":
+            open_tag += f" pager={quoteattr(self.pager)}"
         if self.added:
             open_tag += f" added={quoteattr(' '.join(self.added))}"
+        if self.emulator:
+            open_tag += f" emulator={quoteattr(self.emulator)}"
         if not self.chosen:
             return f"{open_tag}/>"
         lines = [f"  <{PREFIX}:donor name={quoteattr(name)}/>" for name in self.donors]
@@ -121,6 +131,14 @@ def read_memory(element: Element) -> Memory:
     added = given.pop("added", "")
     if added not in _ADDED or ("added" in element.attributes and not added):
         raise _bad(f"added='{printable(added, 40)}' was not written by dcmctl")
+    pager = given.pop("pager", "kernel")
+    if pager not in PAGERS:
+        raise _bad(f"pager='{printable(pager, 40)}' is none: 'kernel' or 'user'")
+    emulator = given.pop("emulator", "")
+    if emulator and (pager != "user" or not _EMULATOR.fullmatch(emulator)):
+        raise _bad(f"emulator='{printable(emulator, 40)}' was not written by dcmctl")
+    if added and pager == "user":
+        raise _bad("added= is not for pager='user'")
     for name in given:
         raise _bad(f"has no attribute '{printable(name, 60)}'")
     named: dict[str, list[str]] = {DONOR: [], GROUP: []}
@@ -141,7 +159,7 @@ def read_memory(element: Element) -> Memory:
             raise _bad(f"has more than {DONORS_MAX} {what}s")
     if (element.text + "".join(child.text for child in element.children)).strip():
         raise _bad("may have no text in it")
-    return Memory(size, tuple(named[DONOR]), _ADDED[added], tuple(named[GROUP]))
+    return Memory(size, tuple(named[DONOR]), _ADDED[added], tuple(named[GROUP]), pager, emulator)
 
 
 def _element(root: Element) -> Element | None:
@@ -175,6 +193,16 @@ def uuid_of(root: Element) -> str:
     return uuid
 
 
+def emulator_of(root: Element) -> str:
+    """The program that libvirt starts; "": one of its choice."""
+    element = root.one("devices", "emulator")
+    return "" if element is None else element.text.strip()
+
+
+def _is_ours(emulator: str) -> bool:
+    return emulator.rpartition("/")[2] == EMULATOR
+
+
 def size_of(root: Element) -> int:
     """Bytes of guest memory."""
     element = root.one("memory")
@@ -193,7 +221,9 @@ def size_of(root: Element) -> int:
 # ---- what can't be ----
 
 
-def why_not(root: Element, kinds: tuple[str, ...] = QEMU) -> Iterator[str]:
+def why_not(
+    root: Element, kinds: tuple[str, ...] = QEMU, pager: str = "kernel"
+) -> Iterator[str]:
     """Why this domain's memory can't be on donors: a line for each reason."""
     kind = root.attributes.get("type", "")
     if kind not in kinds:
@@ -207,7 +237,7 @@ def why_not(root: Element, kinds: tuple[str, ...] = QEMU) -> Iterator[str]:
             f"its machine is {printable(arch, 20)} {printable(model, 40)}: only the x86_64 "
             "machines pc and q35 are supported"
         )
-    yield from _why_not_backing(root)
+    yield from _why_not_backing(root, pager)
     if any(root.all("cpu", "numa", "cell")):
         yield "it has NUMA cells (<cpu><numa>), whose memory is in a file each: not supported yet"
     if root.one("maxMemory") is not None or any(root.all("devices", "memory")):
@@ -218,10 +248,13 @@ def why_not(root: Element, kinds: tuple[str, ...] = QEMU) -> Iterator[str]:
     if root.one("launchSecurity") is not None:
         yield "its memory is encrypted for a confidential guest (<launchSecurity>)"
     yield from _why_not_devices(root)
+    if pager == "user":
+        yield from _why_not_shared(root)
     yield from _why_not_arguments(root)
 
 
-def _why_not_backing(root: Element) -> Iterator[str]:
+def _why_not_backing(root: Element, pager: str) -> Iterator[str]:
+    source, access = ("file", "shared") if pager == "kernel" else ("anonymous", "private")
     if len(list(root.all("memoryBacking"))) > 1:
         yield "it has more than one <memoryBacking>"
     for name, why in (
@@ -235,13 +268,13 @@ def _why_not_backing(root: Element) -> Iterator[str]:
         if element.attributes.get("mode", "ondemand") != "ondemand":
             yield "its <memoryBacking> has <allocation mode='immediate'/>: all would be touched"
     for element in root.all("memoryBacking", "source"):
-        if element.attributes.get("type") != "file":
+        if element.attributes.get("type") != source:
             kind = printable(element.attributes.get("type", ""), 40)
-            yield f"its <memoryBacking> has <source type='{kind}'/>: it must be 'file'"
+            yield f"its <memoryBacking> has <source type='{kind}'/>: it must be '{source}'"
     for element in root.all("memoryBacking", "access"):
-        if element.attributes.get("mode") != "shared":
+        if element.attributes.get("mode") != access:
             mode = printable(element.attributes.get("mode", ""), 40)
-            yield f"its <memoryBacking> has <access mode='{mode}'/>: it must be 'shared'"
+            yield f"its <memoryBacking> has <access mode='{mode}'/>: it must be '{access}'"
 
 
 def _why_not_devices(root: Element) -> Iterator[str]:
@@ -261,6 +294,16 @@ def _why_not_devices(root: Element) -> Iterator[str]:
             break
 
 
+def _why_not_shared(root: Element) -> Iterator[str]:
+    for name in ("interface", "disk"):
+        if any(e.attributes.get("type") == "vhostuser" for e in root.all("devices", name)):
+            yield f"its <{name} type='vhostuser'> needs memory that another process can map"
+    for driver in root.all("devices", "filesystem", "driver"):
+        if driver.attributes.get("type") == "virtiofs":
+            yield "its <filesystem> by virtiofs needs memory that another process can map"
+            break
+
+
 def _why_not_arguments(root: Element) -> Iterator[str]:
     prefix = "http://libvirt.org/schemas/domain/qemu/1.0 "
     for argument in root.all(f"{prefix}commandline", f"{prefix}arg"):
@@ -272,8 +315,11 @@ def _why_not_arguments(root: Element) -> Iterator[str]:
 
 def why_not_now(root: Element, memory: Memory, kinds: tuple[str, ...] = QEMU) -> Iterator[str]:
     """Why a domain that has the element can't be started as it is."""
-    yield from why_not(root, kinds)
-    for name, xml in _BACKING.items():
+    yield from why_not(root, kinds, memory.pager)
+    if memory.pager == "user" and not _is_ours(emulator_of(root)):
+        said = printable(emulator_of(root), 100)
+        yield f"its <emulator> is '{said}', not {EMULATOR}: dcmctl vm enable puts it there"
+    for name, xml in _BACKING.items() if memory.pager == "kernel" else ():
         if root.one("memoryBacking", name) is None:
             yield f"its <memoryBacking> has no {xml}: dcmctl vm enable puts it there"
     if memory.direct >= size_of(root):
@@ -292,27 +338,40 @@ def enable(
     donors: tuple[str, ...] | None = None,
     kinds: tuple[str, ...] = QEMU,
     groups: tuple[str, ...] | None = None,
+    emulator: str = "",
 ) -> bytes:
     """The domain's XML with its memory on donors.
 
     `donors` and `groups` of donors that it may use; both None: those it has named already.
+    `emulator`: the path of dcm-qemu, for libdcm's pager; "": the kernel's.
     """
+    pager = "user" if emulator else "kernel"
     root = read_domain(data)
     before = _element(root)
     had = read_memory(before) if before is not None else None
-    for reason in why_not(root, kinds):
+    if had is not None and had.pager != pager:
+        raise DomainError(
+            f"{name_of(root)}: its pager is the {had.pager}'s: dcmctl vm disable comes first"
+        )
+    for reason in why_not(root, kinds, pager):
         raise DomainError(f"{name_of(root)}: {reason}")
     if direct >= size_of(root):
         raise DomainError(
             f"{name_of(root)}: direct memory of {format_size(direct)} is not less than all of its "
             f"{format_size(size_of(root))}"
         )
-    missing = tuple(name for name in _BACKING if root.one("memoryBacking", name) is None)
+    backing = tuple(_BACKING) if pager == "kernel" else ()
+    missing = tuple(name for name in backing if root.one("memoryBacking", name) is None)
     had_added = had.added if had is not None else ()
     if donors is None and groups is None and had is not None:
         donors, groups = had.donors, had.groups
-    added = tuple(name for name in _BACKING if name in missing or name in had_added)
-    memory = Memory(direct, donors or (), added, groups or ())
+    added = tuple(name for name in backing if name in missing or name in had_added)
+    earlier = emulator_of(root) if emulator else ""
+    if _is_ours(earlier):
+        earlier = had.emulator if had is not None else ""
+    if earlier and not _EMULATOR.fullmatch(earlier):
+        raise DomainError(f"{name_of(root)}: its <emulator> is '{printable(earlier, 100)}'")
+    memory = Memory(direct, donors or (), added, groups or (), pager, earlier)
 
     edit = Edit(data)
     if before is not None:
@@ -323,7 +382,21 @@ def enable(
     if missing:
         text = "\n".join(_BACKING[name] for name in missing)
         _put(edit, root, "memoryBacking", text, ("vcpu", "os", "devices"))
+    if emulator:
+        _set_emulator(edit, root, emulator)
     return edit.result()
+
+
+def _set_emulator(edit: Edit, root: Element, path: str) -> None:
+    element = root.one("devices", "emulator")
+    text = f"<emulator>{escape(path)}</emulator>"
+    if element is not None:
+        edit.replace(element.start, element.end, text)
+        return
+    devices = root.one("devices")
+    if devices is None:
+        raise DomainError(f"{name_of(root)}: the domain has no <devices>")
+    edit.append(devices, text)
 
 
 def _put(edit: Edit, root: Element, name: str, text: str, before: tuple[str, ...]) -> None:
@@ -355,6 +428,12 @@ def disable(data: bytes) -> bytes:
     gone = [e for name in memory.added for e in root.all("memoryBacking", name)]
     if backing is not None and gone:
         _take(edit, backing, gone)
+    program = root.one("devices", "emulator")
+    if memory.pager == "user" and program is not None and _is_ours(emulator_of(root)):
+        if memory.emulator:
+            _set_emulator(edit, root, memory.emulator)
+        else:
+            edit.remove(program)
     return edit.result()
 
 

@@ -11,6 +11,8 @@
     migrate    refused: not supported yet
     restore    as it is: QEMU writes the saved memory into the file
 
+That is for the kernel pager; for VMs that libdcm pages (pager="user") see session.py.
+
 What is done is written down for each domain, and each phase can be run again or left out: libvirt
 may have been killed at any point. All waits together are bounded. libvirt is never called: it
 waits for this. What a domain may take of donors is known from dcm-hostd alone: a file that has
@@ -32,7 +34,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from dcmctl import dcmfs, domain, hostd, qemu_conf
+from dcmctl import control, dcmfs, domain, hostd, qemu_conf
 from dcmctl.domain import Memory
 from dcmctl.errors import DcmError, reason
 from dcmctl.hostd import HostFile
@@ -44,13 +46,17 @@ LOCK_MAX = 20.0
 DONORS_MAX = 10.0  # until dcm-hostd has its donors
 ASK_MAX = 10.0  # dcm-hostd looks up donors' names when a file comes
 GONE_MAX = 5.0  # until a file of an earlier run is gone
+HOSTD_CONF = Path("/etc/kvm-dcm/hostd.conf")
 RAM_NAME = "pc.ram"  # QEMU's name for the memory of a PC
 # Those whose failure ends what libvirt was about to do.
 REFUSING = ("prepare", "start", "started", "migrate", "restore")
 
 
 def state_folder() -> Path:
-    return Path(os.environ.get("DCM_LIBVIRT_STATE") or "/run/kvm-dcm-libvirt")
+    given = os.environ.get("DCM_LIBVIRT_STATE")
+    if given or not os.geteuid():
+        return Path(given or "/run/kvm-dcm-libvirt")
+    return control.runtime_dir({}) / "libvirt"
 
 
 class _TooLong(Exception):
@@ -158,26 +164,28 @@ def _others(files: list[HostFile], mine: HostFile) -> int:
     )
 
 
-def shortage(files: list[HostFile], path: Path, memory: Memory) -> str | None:
-    """Why donors can't be promised to hold a file; None: they can."""
+def shortage(
+    files: list[HostFile], path: Path, memory: Memory, conf: Path = HOSTD_CONF
+) -> str | None:
+    """Why donors, which are in `conf`, can't be promised to hold a file; None: they can."""
     file = hostd.file_at(files, path)
     if file is None:
         return f"dcm-hostd does not serve {path}: its log says why (journalctl -u dcm-hostd)"
     known = {donor.name: donor for donor in file.donors}
     for name in memory.donors:
         if name not in known:
-            return f"it needs donor {name}, which is not in /etc/kvm-dcm/hostd.conf"
+            return f"it needs donor {name}, which is not in {conf}"
         if known[name].state != "up":
             return f"it needs donor {name}, which is {known[name].state}: {known[name].why or '?'}"
     for group in memory.groups:
         members = [donor for donor in file.donors if donor.group == group]
         if not members:
-            return f"it needs a donor of group {group}: none in /etc/kvm-dcm/hostd.conf is"
+            return f"it needs a donor of group {group}: none in {conf} is"
         if all(donor.state != "up" for donor in members):
             each = [f"{d.name} is {d.state} ({d.why or '?'})" for d in members]
             return f"it needs a donor of group {group}: {', '.join(each)}"
     if not file.donors:
-        return "dcm-hostd has no donors: name some in /etc/kvm-dcm/hostd.conf"
+        return f"there are no donors: name some in {conf}"
     promised = _others(files, file)
     free = sum(donor.slabs_free for donor in file.donors if donor.state == "up")
     if free - promised >= file.outstanding:
@@ -213,8 +221,8 @@ def prepare(root: Element, memory: Memory) -> None:
     uuid, name, size = domain.uuid_of(root), domain.name_of(root), domain.size_of(root)
     if os.geteuid():
         raise DcmError(
-            "memory on donors is for VMs of the system's libvirt (qemu:///system); "
-            "for yours: dcmctl run"
+            "the kernel pager is for VMs of the system's libvirt (qemu:///system); for yours: "
+            "dcmctl vm enable --connect qemu:///session"
         )
     for why in domain.why_not_now(root, memory):
         raise DcmError(why)
@@ -310,6 +318,15 @@ PHASES: dict[tuple[str, str], Callable[[Element, Memory], None]] = {
 }
 
 
+def _module(root: Element) -> Any:
+    """Whose business the domain is, whatever else is wrong with what it says."""
+    if all(e.attributes.get("pager") != "user" for e in root.all("metadata", domain.MEMORY)):
+        return sys.modules[__name__]
+    from dcmctl import session  # which most hosts never need
+
+    return session
+
+
 def log(text: str) -> None:
     syslog.syslog(syslog.LOG_INFO, text)
 
@@ -327,10 +344,10 @@ def main(argv: list[str], data: bytes) -> int:
     try:
         root = domain.read_domain(data)
         if (operation, phase) == ("release", "end"):
-            release(root)
+            _module(root).release(root)
             return 0
         memory = domain.find_memory(root)
-        action = PHASES.get((operation, phase))
+        action = None if memory is None else _module(root).PHASES.get((operation, phase))
         if memory is not None and action is not None:
             action(root, memory)
         return 0

@@ -26,7 +26,7 @@ from pathlib import Path, PurePath
 from dcmctl import control, keyfile, preflight, qemu
 from dcmctl.address import NAME
 from dcmctl.errors import DcmError, UsageError, reason
-from dcmctl.settings import Settings
+from dcmctl.settings import QEMU_EXTRA, Settings
 from dcmctl.units import format_size
 
 _PASSED_ON = frozenset(
@@ -42,8 +42,6 @@ _PASSED_ON = frozenset(
     }
 )
 _WAITED = _PASSED_ON | {signal.SIGCHLD}
-# Beside its RAM, QEMU maps video memory and ROMs in the same way: these are paged too.
-_QEMU_EXTRA = 256 << 20
 # Allocators map 1 MiB (Python) or 2 MiB (jemalloc) at a time. With libdcm's own 16 MiB
 # a Python program of 229 MB was not paged at all; with this it kept to 32 MiB.
 _PROGRAM_THRESHOLD = 1 << 20
@@ -70,14 +68,19 @@ class Plan:
 
     def environment(self) -> dict[str, str]:
         """What is added to the program's environment."""
-        return {
-            "DCM_CONFIG": str(self.conf),
-            "DCM_RUNTIME_DIR": str(self.conf.parent.parent),
-            "LD_PRELOAD": ":".join(self.preload),
-            # A fault thread that binds a symbol late walks the loader's lists, and
-            # those may lie in paged memory.
-            "LD_BIND_NOW": "1",
-        }
+        return environment(self.conf, self.preload)
+
+
+def environment(conf: Path, preload: list[str]) -> dict[str, str]:
+    """What has a program paged as its configuration says, which is below the runtime directory."""
+    return {
+        "DCM_CONFIG": str(conf),
+        "DCM_RUNTIME_DIR": str(conf.parent.parent),
+        "LD_PRELOAD": ":".join(preload),
+        # A fault thread that binds a symbol late walks the loader's lists, and
+        # those may lie in paged memory.
+        "LD_BIND_NOW": "1",
+    }
 
 
 # ---- deciding ----
@@ -124,7 +127,7 @@ def plan(settings: Settings, argv: list[str], malloc: str) -> Plan:
                 raise UsageError(
                     "QEMU's memory size may be in its -readconfig file: say it with --size"
                 )
-            settings = replace(settings, size=found.ram + _QEMU_EXTRA)
+            settings = replace(settings, size=found.ram + QEMU_EXTRA)
         memory = found.ram or memory
     elif settings.threshold is None:
         settings = replace(settings, threshold=_PROGRAM_THRESHOLD)

@@ -21,11 +21,23 @@ from dcmctl.errors import DcmError, UsageError, reason, printable
 from dcmctl.keyfile import check_tenant
 from dcmctl.units import PAGE, exact_size, format_size, parse_size
 
-HOST_CONF = Path(os.environ.get("DCM_HOST_CONF") or "/etc/kvm-dcm/host.conf")
+
+
+def host_conf() -> Path:
+    """The host's own, or that of a user who has one."""
+    own = Path(os.path.expanduser("~")) / ".config" / "kvm-dcm" / "host.conf"
+    if given := os.environ.get("DCM_HOST_CONF"):
+        return Path(given)
+    return own if os.geteuid() and own.is_file() else Path("/etc/kvm-dcm/host.conf")
+
+
+HOST_CONF = host_conf()
 CONFIG_MAX = 64 << 10
 DONORS_MAX = 64
 LANES_MAX = 64
 BUDGET_MIN = 1 << 20
+# Beside its RAM, QEMU maps video memory and ROMs in the same way: these are paged too.
+QEMU_EXTRA = 256 << 20
 LINE_MAX = 190  # inih as Debian builds it reads lines of up to 200 bytes
 
 MODES = ("qemu", "program")

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dcmctl import dcmfs, domain, hostd, settings
+from dcmctl import dcmfs, domain, emulator, hostd, session, settings
 from dcmctl.address import check_name
 from dcmctl.domain import Memory
 from dcmctl.errors import DcmError, UsageError, printable, reason
@@ -64,6 +64,11 @@ class Host:
             kind = self.conn.getType().lower()
         # libvirt's own driver for tests has domains of its own type.
         self.kinds = ("test",) if kind == "test" else domain.QEMU
+
+    @property
+    def pager(self) -> str:
+        """What a user's own VMs can have is libdcm's."""
+        return "user" if self.uri.startswith("qemu:///session") else "kernel"
 
     def find(self, name: str) -> Any:
         with said_by_libvirt():
@@ -176,8 +181,25 @@ def cmd_enable(args: Args) -> int:
     if args.direct is not None:
         direct = _budget(args.direct, "--direct")
     donors, groups = _names(args.donor, "donor"), _names(args.group, "group")
-    wanted = domain.enable(host.xml(dom), direct, donors, host.kinds, groups)
+    pager = args.pager or (host.pager if had is None else had.pager)
+    before = host.xml(dom)
+    wanted = domain.enable(before, direct, donors, host.kinds, groups, _emulator(pager))
+    if pager == "user":
+        _check_program(wanted)
     return _change(args, host, dom, wanted)
+
+
+def _emulator(pager: str) -> str:
+    return str(session.find_emulator()) if pager == "user" else ""
+
+
+def _check_program(wanted: bytes) -> None:
+    """dcm-qemu starts one QEMU; a domain may have been made for another."""
+    memory = _says(wanted)
+    program = emulator.find_qemu()
+    had = memory.emulator if memory is not None else ""
+    if had and os.path.realpath(had) != os.path.realpath(program):
+        raise DcmError(f"its <emulator> is {had}: libdcm pages {program} only")
 
 
 def _names(given: list[str] | None, what: str) -> tuple[str, ...] | None:
@@ -209,14 +231,14 @@ def cmd_budget(args: Args) -> int:
     memory = host.memory(dom)
     if memory is None:
         raise DcmError(f"{dom.name()}: its memory is not on donors: dcmctl vm enable")
-    live = _info(dom)
+    live = _live(host, dom, memory)
     if args.size is not None:
         size = _budget(args.size, "budget")
         before = host.xml(dom)
-        wanted = domain.enable(before, size, None, host.kinds)
+        wanted = domain.enable(before, size, None, host.kinds, None, _emulator(memory.pager))
         if dom.isActive():
-            _set_live(dom, size)
-            live = _info(dom)
+            _set_live(host, dom, memory, size)
+            live = _live(host, dom, memory)
         if dom.isPersistent():
             host.define(before, wanted)
         memory = replace(memory, direct=size)
@@ -240,8 +262,16 @@ def cmd_budget(args: Args) -> int:
     return 0
 
 
-def _set_live(dom: Any, size: int) -> None:
+def _root(host: Host, dom: Any) -> Any:
+    return domain.read_domain(host.xml(dom))
+
+
+def _set_live(host: Host, dom: Any, memory: Memory, size: int) -> None:
     """Unless it runs with ordinary memory, as it was started before it was enabled."""
+    if memory.pager == "user":
+        if session.live(_root(host, dom)) is not None:
+            session.set_budget(_root(host, dom), size)
+        return
     if not dcmfs.mounts():
         return
     try:
@@ -258,14 +288,17 @@ def _path(dom: Any) -> Path:
     return dcmfs.path_of(dcmfs.the_mount(), dom.UUIDString())
 
 
-def _info(dom: Any) -> dcmfs.Info | None:
-    """Of the file of a domain that runs; None: it does not, or that can't be seen."""
+def _live(host: Host, dom: Any, memory: Memory) -> session.Live | None:
+    """Of the memory of a domain that runs; None: it does not, or that can't be seen."""
     if not dom.isActive():
         return None
+    if memory.pager == "user":
+        return session.live(_root(host, dom))
     try:
-        return dcmfs.info(_path(dom))
+        info = dcmfs.info(_path(dom))
     except (DcmError, OSError):
         return None
+    return session.Live(info.budget, info.direct, info.lost)
 
 
 def cmd_list(args: Args) -> int:
@@ -310,12 +343,15 @@ def _entry(host: Host, dom: Any, files: list[hostd.HostFile]) -> dict[str, Any] 
         entry["budget_bytes"] = memory.direct
     except DcmError as exc:
         return {**entry, "error": str(exc)}
-    live = _info(dom)
+    live = _live(host, dom, memory)
     entry["direct_bytes"] = None if live is None else live.direct
     entry["lost_bytes"] = None if live is None else live.lost
     entry["lent_bytes"], entry["donors"] = None, []
     if live is not None:
         entry["budget_bytes"] = live.budget
+        if memory.pager == "user":
+            entry["lent_bytes"], entry["donors"] = live.lent, live.donors
+            return entry
         file = hostd.file_at(files, _path(dom))
         if file is not None:
             entry["lent_bytes"] = file.slabs * file.extent_bytes
@@ -377,6 +413,11 @@ def add_parsers(sub: Any, parser_class: type, add: Callable[..., argparse.Argume
         metavar="NAME",
         action="append",
         help="the same, all donors of a group; one of them must be up when it starts",
+    )
+    p.add_argument(
+        "--pager",
+        choices=domain.PAGERS,
+        help="kernel, for qemu:///system, or user (libdcm), for qemu:///session (default: by URI)",
     )
     p.add_argument("--dry-run", action="store_true", help="show the difference, change nothing")
     p = make("disable", cmd_disable, "have a domain's memory on this host again")

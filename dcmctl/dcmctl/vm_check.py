@@ -15,7 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dcmctl import dcmfs, domain, hostd, keyfile, preflight, qemu_conf, settings
+from dcmctl import (
+    dcmfs,
+    domain,
+    emulator,
+    hostd,
+    keyfile,
+    preflight,
+    qemu_conf,
+    session,
+    settings,
+)
 from dcmctl.errors import DcmError, reason
 from dcmctl.units import format_size
 
@@ -103,28 +113,33 @@ def _status() -> str:
     return f"dcm-hostd serves {len(files)} file{'s' * (len(files) != 1)}"
 
 
-def _key() -> str:
-    host = settings.load_hostd(HOSTD_CONF)
+def _load(conf: Path) -> settings.Settings:
+    """dcm-hostd's or libdcm's."""
+    return settings.load_hostd(conf) if conf == HOSTD_CONF else settings.load(conf)
+
+
+def _key(conf: Path) -> str:
+    host = _load(conf)
     if host.keys is None:
-        raise DcmError(f"{HOSTD_CONF} has no [key] file =")
+        raise DcmError(f"{conf} has no [key] file =")
     tenant = keyfile.pick_tenant(host.keys, host.tenant)
     return f"{host.keys} has a key of tenant {tenant}"
 
 
-def _donors() -> Iterator[Line]:
+def _donors(conf: Path) -> Iterator[Line]:
     try:
-        donors = settings.load_hostd(HOSTD_CONF).donors
+        donors = _load(conf).donors
     except DcmError as exc:
         yield Line("donors", False, str(exc))
         return
     if not donors:
-        yield Line("donors", False, f"{HOSTD_CONF} has no [donor NAME]")
+        yield Line("donors", False, f"{conf} has no [donor NAME]")
     answers = preflight.probe(donors)
     for donor in donors:
         why = answers[donor.name]
         said = "takes connections"
         if why is not None:
-            said = f"{why}: is dcm-donord running there, and is the address in {HOSTD_CONF} right?"
+            said = f"{why}: is dcm-donord running there, and is the address in {conf} right?"
         yield Line(f"donor {donor.name} ({donor.address})", why is None, said)
 
 
@@ -159,7 +174,7 @@ def _domain(host: Any, dom: Any, asked: bool) -> Iterator[Line]:
         memory = domain.find_memory(root)
         if memory is None:
             if asked:
-                for why in domain.why_not(root, host.kinds):
+                for why in domain.why_not(root, host.kinds, host.pager):
                     raise DcmError(f"can't have its memory on donors: {why}")
                 raise DcmError(f"is not on donors: dcmctl vm enable {dom.name()} --direct SIZE")
             return
@@ -176,13 +191,14 @@ def _domain(host: Any, dom: Any, asked: bool) -> Iterator[Line]:
 
 def _chosen(memory: domain.Memory) -> str:
     """The donors that it names, and those of its groups."""
-    donors = settings.load_hostd(HOSTD_CONF).donors
+    conf = HOSTD_CONF if memory.pager == "kernel" else settings.HOST_CONF
+    donors = _load(conf).donors
     for name in memory.donors:
         if not any(donor.name == name for donor in donors):
-            raise DcmError(f"there is no donor {name} in {HOSTD_CONF}")
+            raise DcmError(f"there is no donor {name} in {conf}")
     for name in memory.groups:
         if not any(donor.group == name for donor in donors):
-            raise DcmError(f"no donor in {HOSTD_CONF} is in group {name}: group = {name}")
+            raise DcmError(f"no donor in {conf} is in group {name}: group = {name}")
     used = [d.name for d in donors if d.name in memory.donors or d.group in memory.groups]
     return f"it may use {', '.join(used)}"
 
@@ -197,13 +213,33 @@ def _balloon(root: Any) -> str:
     return "there; with freePageReporting='on' what the guest frees would be given back by itself"
 
 
+def _userfaultfd() -> str:
+    preflight.check_userfaultfd()
+    return "may be used for system calls' faults too"
+
+
+def _for_session(uri: str | None, name: str | None) -> list[Line]:
+    conf = settings.HOST_CONF
+    return [
+        _try("userfaultfd", _userfaultfd),
+        _try("libdcm", lambda: f"{preflight.find_preload()} is there"),
+        _try("emulator", lambda: f"{session.find_emulator()} starts {emulator.find_qemu()}"),
+        _try("hook", _hook),
+        _try("key", lambda: _key(conf)),
+        *_donors(conf),
+        *_domains(uri, name),
+    ]
+
+
 def run(uri: str | None, name: str | None) -> list[Line]:
     """All checks, in the order in which things are put right."""
+    if (uri or os.environ.get("LIBVIRT_DEFAULT_URI") or "").startswith("qemu:///session"):
+        return _for_session(uri, name)
     lines = [
         _try("kernel module", _module),
         _try("mount", _mount),
-        _try("key", _key),
-        *_donors(),
+        _try("key", lambda: _key(HOSTD_CONF)),
+        *_donors(HOSTD_CONF),
         _try("dcm-hostd", _status),
         _try("hook", _hook),
         _try("permissions", _permissions),

@@ -86,6 +86,11 @@ GOOD = [
         '<dcm:group name="rack2"/></dcm:memory>',
         Memory(1 << 30, ("rack1",), (), ("rack1", "rack2")),
     ),
+    (f'<dcm:memory {NS} direct="1G" pager="kernel"/>', Memory(1 << 30)),
+    (
+        f'<dcm:memory {NS} direct="1G" pager="user" emulator="/usr/bin/kvm"/>',
+        Memory(1 << 30, pager="user", emulator="/usr/bin/kvm"),
+    ),
 ]
 BAD = [
     (f"<dcm:memory {NS}/>", "direct"),
@@ -98,6 +103,8 @@ BAD = [
     (f'<dcm:memory {NS} direct="1G" added="everything"/>', "added"),
     (f'<dcm:memory {NS} direct="1G" added=""/>', "added"),
     (f'<dcm:memory {NS} direct="1G" share="2"/>', "no attribute 'share'"),
+    (f'<dcm:memory {NS} direct="1G" pager="mine"/>', "'kernel' or 'user'"),
+    (f'<dcm:memory {NS} direct="1G" pager="user" emulator="kvm"/>', "not written by dcmctl"),
     (f'<dcm:memory {NS} direct="1G" dcm:direct="2G"/>', "no attribute"),
     (f'<dcm:memory {NS} direct="1G">text</dcm:memory>', "no text"),
     (f'<dcm:memory {NS} direct="1G"><dcm:donor/></dcm:memory>', "nothing else"),
@@ -115,6 +122,8 @@ BAD = [
 BAD_FOR_US = [
     (f'<dcm:memory {NS} direct="4096"/>', "at least 1M"),
     (f'<dcm:memory {NS} direct="1048577"/>', "whole pages"),
+    (f'<dcm:memory {NS} direct="1G" emulator="/usr/bin/kvm"/>', "not written by dcmctl"),
+    (f'<dcm:memory {NS} direct="1G" pager="user" added="source"/>', "added="),
     (f'<dcm:memory {NS} direct="9999999999999999T"/>', "credible"),
     (
         f'<dcm:memory {NS} direct="1G"><dcm:donor name="a"/><dcm:donor name="a"/></dcm:memory>',
@@ -325,6 +334,49 @@ def test_enable_and_disable_leave_all_else(before: bytes) -> None:
     memory = domain.find_memory(domain.read_domain(domain.enable(both, 32 * MIB)))
     assert memory is not None and memory.chosen == ("far", "@rack2")
     assert domain.disable(both) == before
+
+
+@pytest.mark.parametrize(
+    "program", ["", "<emulator>/usr/bin/kvm</emulator>", "<emulator>\n  /a&amp;b\n</emulator>"]
+)
+def test_a_domain_that_libdcm_pages(program: str) -> None:
+    """Another program in QEMU's place, and nothing of memoryBacking; and back."""
+    ours = "/usr/lib/kvm-dcm/dcm-qemu"
+    given = b"<emulator>/usr/bin/qemu-system-x86_64</emulator>"
+    before = make(OTHERS, devices="<memballoon model='none'/>").replace(given, program.encode())
+    after = domain.enable(before, 64 * MIB, ("far",), emulator=ours)
+    root = domain.read_domain(after)
+    memory = domain.find_memory(root)
+    was = domain.emulator_of(domain.read_domain(before))
+    assert memory == Memory(64 * MIB, ("far",), pager="user", emulator=was)
+    assert domain.emulator_of(root) == ours
+    assert root.one("memoryBacking") is None
+    assert list(domain.why_not_now(root, memory)) == []
+    assert domain.enable(after, 64 * MIB, emulator=ours) == after
+    back = domain.disable(after)
+    assert domain.emulator_of(domain.read_domain(back)) == was
+    if program and "\n" not in program:
+        assert back == before
+    # The pagers are not mixed up, and what took its place is seen.
+    with pytest.raises(DomainError, match="disable comes first"):
+        domain.enable(after, 64 * MIB)
+    root = domain.read_domain(after.replace(ours.encode(), b"/usr/bin/kvm"))
+    assert "not dcm-qemu" in "; ".join(domain.why_not_now(root, memory))
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (make(backing="<source type='file'/>"), "must be 'anonymous'"),
+        (make(backing="<access mode='shared'/>"), "must be 'private'"),
+        (make(devices="<interface type='vhostuser'/>"), "another process can map"),
+        (make(devices="<filesystem><driver type='virtiofs'/></filesystem>"), "virtiofs"),
+        (make(backing="<hugepages/>"), "huge pages"),
+    ],
+)
+def test_memory_that_is_not_qemus_own(data: bytes, why: str) -> None:
+    with pytest.raises(DomainError, match=why):
+        domain.enable(data, 64 * MIB, emulator="/usr/lib/kvm-dcm/dcm-qemu")
 
 
 def test_disable_what_is_not_enabled() -> None:

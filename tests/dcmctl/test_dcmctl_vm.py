@@ -101,6 +101,7 @@ def domains(draw: st.DrawFn) -> str:
         "<interface type='user'><model type='virtio'/></interface>",
         "<hostdev mode='subsystem' type='usb'><source><address bus='1' device='2'/></source>"
         "</hostdev>",
+        "<emulator>/usr/bin/qemu-system-x86_64</emulator>",
     )
     if pick(0, 0, 0, 1):
         devices += (
@@ -128,8 +129,13 @@ def in_order(few: list[str], many: list[str]) -> bool:
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
-@given(text=domains(), direct=st.sampled_from([1, 16, 64, 512]), donor=st.sampled_from(["", "far"]))
-def test_any_domain_is_right_or_refused(text: str, direct: int, donor: str) -> None:
+@given(
+    text=domains(),
+    direct=st.sampled_from([1, 16, 64, 512]),
+    donor=st.sampled_from(["", "far"]),
+    emulator=st.sampled_from(["", "/opt/a&b/dcm-qemu"]),
+)
+def test_any_domain_is_right_or_refused(text: str, direct: int, donor: str, emulator: str) -> None:
     from dcmctl.vm import Host
 
     host = Host(DEFAULT)
@@ -140,28 +146,33 @@ def test_any_domain_is_right_or_refused(text: str, direct: int, donor: str) -> N
         assume(False)
     try:
         before = host.xml(dom)
+        program = domain.emulator_of(domain.read_domain(before))
         donors = (donor,) if donor else None
+        pager = "user" if emulator else "kernel"
         try:
-            wanted = domain.enable(before, direct * MIB, donors, host.kinds)
+            wanted = domain.enable(before, direct * MIB, donors, host.kinds, None, emulator)
         except DomainError:
             root = domain.read_domain(before)
             small = direct * MIB >= domain.size_of(root)
-            assert small or list(domain.why_not(root, host.kinds))
+            assert small or list(domain.why_not(root, host.kinds, pager))
             assert host.xml(dom) == before
             event("refused")
             return
-        event("enabled")
+        event(f"enabled, {pager}")
         host.define(before, wanted)
         after = host.xml(dom)
         root = domain.read_domain(after)
         memory = domain.find_memory(root)
         assert memory is not None
         assert (memory.direct, memory.donors) == (direct * MIB, donors or ())
+        assert (memory.pager, domain.emulator_of(root)) == (pager, emulator or program)
         assert list(domain.why_not_now(root, memory, host.kinds)) == []
-        assert [e.attributes["type"] for e in root.all("memoryBacking", "source")] == ["file"]
-        assert [e.attributes["mode"] for e in root.all("memoryBacking", "access")] == ["shared"]
-        assert in_order(before.decode().split("\n"), after.decode().split("\n"))
-        host.define(after, domain.enable(after, 2 * MIB, ("other",), host.kinds))
+        if pager == "kernel":
+            assert [e.attributes["type"] for e in root.all("memoryBacking", "source")] == ["file"]
+            assert [e.attributes["mode"] for e in root.all("memoryBacking", "access")] == ["shared"]
+        kept = [line for line in before.decode().split("\n") if "<emulator>" not in line]
+        assert in_order(kept, after.decode().split("\n"))
+        host.define(after, domain.enable(after, 2 * MIB, ("other",), host.kinds, None, emulator))
         host.define(host.xml(dom), domain.disable(host.xml(dom)))
         assert host.xml(dom) == before
     finally:

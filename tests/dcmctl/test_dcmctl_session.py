@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Domains that libdcm pages: the hook's phases and dcm-qemu, with a real donor and QEMU.
+
+libvirt itself, as a user's, is in tests/vm/test_libvirt.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dcmctl import domain, emulator, hook, preflight, session, settings
+from dcmctl.domain import Memory
+from dcmctl.errors import DcmError
+from dcmctl.xmltree import Element
+from tests.dcmctl.support import TOP
+from tests.framework.donor import Donor
+from tests.framework.paths import BUILD
+
+UUID = "3c7d5a52-6f3e-4f0c-9c3f-5a1d7f6f0002"
+PROGRAM = TOP / "libvirt-hooks" / "dcm-qemu"
+MIB = 1 << 20
+
+
+def root_of(mib: int = 64, chosen: tuple[str, ...] = (), name: str = "web1") -> Element:
+    data = f"""<domain type='kvm' id='1'>
+  <name>{name}</name>
+  <uuid>{UUID}</uuid>
+  <memory unit='MiB'>{mib}</memory>
+  <vcpu>1</vcpu>
+  <os><type arch='x86_64' machine='pc-q35-7.2'>hvm</type></os>
+  <devices><emulator>/usr/bin/qemu-system-x86_64</emulator></devices>
+</domain>
+"""
+    return domain.read_domain(
+        domain.enable(data.encode(), 16 * MIB, chosen, emulator=str(PROGRAM))
+    )
+
+
+def memory_of(root: Element) -> Memory:
+    memory = domain.find_memory(root)
+    assert memory is not None
+    return memory
+
+
+@pytest.fixture
+def host(
+    start_donor: Any, short_tmp: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Donor]:
+    """A donor, and a user who has it in his host.conf."""
+    try:
+        preflight.check_userfaultfd()
+    except DcmError as exc:
+        pytest.skip(str(exc))
+    donor = start_donor("near", donor={"slab-size": "16M", "capacity": "128M"})
+    keys = short_tmp / "keys"
+    keys.write_text("".join(f"{name}:{key}\n" for name, key in donor.keys.items()))
+    keys.chmod(0o600)
+    conf = short_tmp / "host.conf"
+    address = f"address = {donor.tcp_address}"
+    conf.write_text(f"[key]\nfile = keys\n[donor near]\n{address}\ngroup = rack1\n")
+    monkeypatch.setattr(settings, "HOST_CONF", conf)
+    monkeypatch.setattr(session, "top", lambda: short_tmp / "run")
+    monkeypatch.setenv("DCM_LIBVIRT_STATE", str(short_tmp / "run" / "libvirt"))
+    monkeypatch.setenv("DCM_LIBDIR", str(BUILD / "lib"))
+    monkeypatch.setattr(session, "is_the_systems", lambda: False)
+    yield donor
+
+
+class Qemu:
+    """As libvirt starts it: with its memory made, before the first instruction."""
+
+    def __init__(self, mib: int) -> None:
+        args = [
+            "-name", "guest=web1", "-uuid", UUID, "-machine", "q35,accel=tcg,memory-backend=pc.ram",
+            "-m", f"size={mib << 10}k", "-S", "-display", "none", "-nodefaults",
+            "-object", json.dumps(
+                {"qom-type": "memory-backend-ram", "id": "pc.ram", "size": mib * MIB}
+            ),
+            "-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+        ]  # fmt: skip
+        env = {**os.environ, **emulator.paged(args, UUID)}
+        program = str(emulator.find_qemu())
+        self.process = subprocess.Popen([program, *args], env=env, stderr=subprocess.PIPE)
+
+    def __enter__(self) -> Qemu:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+def test_from_prepare_to_release(host: Donor, short_tmp: Path) -> None:
+    root = root_of(chosen=("near",))
+    memory = memory_of(root)
+    session.prepare(root, memory)
+    conf = session.conf_path(UUID)
+    assert conf.stat().st_mode & 0o777 == 0o600
+    text = conf.read_text()
+    assert "budget = 16M\n" in text and f"address = {host.tcp_address}\n" in text
+    with Qemu(64) as qemu:
+        session.started(root, memory)
+        record = json.loads((short_tmp / "run" / "libvirt" / f"{UUID}.json").read_text())
+        assert record["phase"] == "running"
+        live = session.live(root)
+        assert live is not None and live.budget == 16 * MIB >= live.direct
+        session.set_budget(root, 32 * MIB)
+        live = session.live(root)
+        assert live is not None and live.budget == 32 * MIB
+        with pytest.raises(DcmError, match="is running already"):
+            session.prepare(root, memory)
+        session.reconnect(root, memory)
+        qemu.process.send_signal(signal.SIGTERM)
+        assert qemu.process.wait(30) == 0
+    assert session.live(root) is None
+    session.release(root)
+    session.release(root)
+    assert [path.name for path in (short_tmp / "run").rglob("*") if not path.is_dir()] == []
+
+
+def test_donors_without_room(host: Donor) -> None:
+    root = root_of(mib=256)
+    session.prepare(root, memory_of(root))
+    with Qemu(256), pytest.raises(DcmError, match="no room for it: it can need 256M.*near has"):
+        session.started(root, memory_of(root))
+    session.release(root)
+
+
+def test_qemu_without_the_pager(host: Donor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever keeps libdcm out of it: QEMU would have its memory here."""
+    monkeypatch.setattr(session, "PAGER_MAX", 0.5)
+    root = root_of()
+    session.prepare(root, memory_of(root))
+    with pytest.raises(DcmError, match="without the pager"):
+        session.started(root, memory_of(root))
+    session.release(root)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "conf", "why"),
+    [
+        (("far",), "{all}", "needs donor far, which is not in"),
+        ((), "[key]\nfile = keys\n", "there are no donors"),
+        ((), "[donor near]\naddress = tcp:127.0.0.1:1\n", "there is no key"),
+        ((), "[key]\nfile = keys\n[donor near]\naddress = tcp:127.0.0.1:1\n", "no donor answers"),
+        (
+            ("near",),
+            "[key]\nfile = keys\n[donor near]\naddress = tcp:127.0.0.1:1\n",
+            "it needs donor near .*refused",
+        ),
+        ((), "nonsense", "line 1"),
+        ((), None, "is missing"),
+    ],
+)
+def test_starts_that_are_refused(
+    host: Donor, chosen: tuple[str, ...], conf: str | None, why: str
+) -> None:
+    had = settings.HOST_CONF.read_text()
+    if conf is None:
+        settings.HOST_CONF.unlink()
+    else:
+        settings.HOST_CONF.write_text(conf.replace("{all}", had))
+    root = root_of(chosen=chosen)
+    with pytest.raises(DcmError, match=why):
+        session.prepare(root, memory_of(root))
+    assert not session.conf_path(UUID).exists()
+
+
+def test_root_has_the_kernel_pager(
+    host: Donor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "is_the_systems", lambda: True)
+    with pytest.raises(DcmError, match="qemu:///session"):
+        session.prepare(root_of(), memory_of(root_of()))
+    root = root_of()
+    assert hook._module(root) is session
+    assert hook._module(domain.read_domain(b"<domain/>")) is hook
+
+
+def test_names_that_are_none() -> None:
+    assert session.vm_name(root_of()) == "web1"
+    assert session.vm_name(root_of(name="my vm/1")) == f"libvirt-{UUID}"
+
+
+def run(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    began = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
+    return subprocess.run(
+        [str(PROGRAM), *words], env={**began, **env}, capture_output=True, text=True, timeout=60,
+        check=False,
+    )  # fmt: skip
+
+
+def test_dcm_qemu_is_qemu(tmp_path: Path) -> None:
+    """Asked what it can; and a domain that the hook has not seen is not started."""
+    done = run("--version")
+    assert done.returncode == 0 and done.stdout.startswith("QEMU emulator version"), done
+    for words in (["-uuid", UUID, "-S"], ["-uuid", "../../etc/passwd"], ["-uuid", UUID, "-m", "x"]):
+        done = run(*words)
+        assert done.returncode == 1 and done.stderr.count("\n") == 1, done
+        assert done.stderr.startswith("kvm-dcm: ")
+    done = run("-uuid", UUID, "-overcommit", "mem-lock=on")
+    assert done.returncode == 1 and "pins all guest memory" in done.stderr
