@@ -148,7 +148,8 @@ test-kernel test-kernel-vm: deps-test deps-demo deps-vm programs
 	@scripts/guest-image >/dev/null
 	@+$(MAKE) -C tests/pager all
 	@+$(MAKE) -C tests/vm all
-	@$(PYTEST) -v tests/vm $(CHOSEN) $(if $(K),-k '$(K)')
+	@$(PYTEST) -v tests/vm $(CHOSEN) $(if $(K),-k '$(K)') \
+		$(patsubst %,--ignore=tests/vm/test_%.py,libvirt packages walk)
 
 # Those of dcmfs, and of dcm-hostd over RDMA, under KASAN, lockdep and kmemleak, and what only
 # such a kernel has: KUnit, allocations that fail. A stock guest's work would take too long there.

@@ -114,6 +114,8 @@ def libvirt_disk() -> Path:
 class Libvirt:
     """An L1 whose VMs are libvirt's, and the project installed there."""
 
+    run_folder = "/run/libvirt/qemu"
+
     def __init__(self, bed: Bed, **host: str) -> None:
         self.bed = bed
         self.host = Host(bed, **host)
@@ -124,6 +126,9 @@ class Libvirt:
         bed.must(["ln", "-s", self.host.config, f"{ROOT}/etc/kvm-dcm/hostd.conf"])
         self._disks()
         self.daemons: dict[str, Job] = {}
+        self._begin()
+
+    def _begin(self) -> None:
         self.start_daemon("virtlogd")
         self.start_daemon("libvirtd")
         until(lambda: self.virsh("version").rc == 0, self.log)
@@ -197,6 +202,53 @@ class Libvirt:
         self.host.close()
 
 
+class Session(Libvirt):
+    """The same for a user, whose libvirtd is started by asking it: no module, no root."""
+
+    pids = f"{ROOT}/run/user/1000/libvirt"
+    run_folder = "/run/user/1000/libvirt/qemu/run"
+
+    def _begin(self) -> None:
+        bed, host = self.bed, self.host
+        made = ["chroot", ROOT, "sh", "-ec"]
+        bed.must([*made, "useradd -m -u 1000 lab; usermod -aG kvm lab"])
+        bed.must([*made, "mkdir -p /run/user/1000 /home/lab/.config/kvm-dcm"])
+        # as udev has them, once there is KVM
+        bed.with_kvm([])
+        for name in ("kvm", "userfaultfd"):
+            bed.must([*made, f"chgrp kvm /dev/{name}; chmod 660 /dev/{name}"])
+        bed.must("chmod o+r $(readlink -f /run/disk/guest-root.img)")
+        folder = f"{ROOT}/home/lab/.config/kvm-dcm"
+        bed.put(bed.get("/run/dcm/keys"), f"{folder}/keys", 0o600)
+        conf = "[key]\nfile = keys\n"
+        for donor in host.donors:
+            conf += f"[donor {donor.name}]\naddress = {donor.address}\n"
+        bed.put(f"{conf}group = rack1\n".encode(), f"{folder}/host.conf")
+        bed.must([*made, "chown -R lab:lab /home/lab /run/user/1000 /run/guest"])
+
+    def run(self, *words: str, timeout: float = 120) -> Ran:
+        user = ["setpriv", "--reuid=lab", "--regid=lab", "--init-groups", "env", "-i"]
+        env = ["PATH=/usr/sbin:/usr/bin", "LC_ALL=C.UTF-8", "HOME=/home/lab", "USER=lab"]
+        env += ["XDG_RUNTIME_DIR=/run/user/1000", "LIBVIRT_DEFAULT_URI=qemu:///session"]
+        # What libvirtd inherits, if it is the first to be asked.
+        return self.bed.run(
+            self.bed.with_kvm(["chroot", ROOT, *user, *env, *words]), timeout
+        )
+
+    def log(self) -> str:
+        qemu = self.bed.run(f"tail -n 20 {ROOT}/home/lab/.cache/libvirt/qemu/log/*.log").stdout
+        return f"{qemu}\n{self.host.log()[-3000:]}"
+
+    def end_daemon(self, name: str) -> None:
+        """It would end by itself, in two minutes."""
+        self.bed.must(f"kill $(cat {self.pids}/{name}.pid)")
+        until(lambda: self.bed.run(["test", "-e", f"{self.pids}/{name}.pid"]).rc != 0, self.log)
+
+    def end(self) -> None:
+        for name in ("libvirtd", "virtlogd"):
+            self.end_daemon(name)
+
+
 class Domain(L2):
     """The stock guest, as libvirt's."""
 
@@ -210,14 +262,14 @@ class Domain(L2):
         return self
 
     def start(self) -> None:
-        self.bed.put(self.libvirt.changes, f"{self.far}/changes.qcow2")
+        self.bed.put(self.libvirt.changes, f"{self.far}/changes.qcow2", 0o666)
         self._started = time.monotonic()
         self.libvirt.must("virsh", "-q", "start", NAME, timeout=300)
         self._shell = self._connect("shell")
 
     @property
     def pid(self) -> int:
-        return int(self.bed.must(["cat", f"{ROOT}/run/libvirt/qemu/{NAME}.pid"]))
+        return int(self.bed.must(["cat", f"{ROOT}{self.libvirt.run_folder}/{NAME}.pid"]))
 
     def state(self) -> str:
         return self.libvirt.virsh("domstate", NAME).stdout.strip()
@@ -273,12 +325,20 @@ def stage() -> Path:
     return STAGE
 
 
-@pytest.fixture
-def libvirt(new_bed: NewBed, stage: Path) -> Libvirt:
+def libvirt_bed(new_bed: NewBed) -> Bed:
     disk = f"file={libvirt_disk()},format=raw,if=none,id=libvirt,readonly=on"
     extra = ("-drive", disk, "-device", "virtio-blk-pci,drive=libvirt,serial=libvirt")
-    bed = new_bed(cpus=3, memory_mib=1792, extra=extra)
-    return Libvirt(bed, slab="16M", budget="200M", capacity="320M")
+    return new_bed(cpus=3, memory_mib=1792, extra=extra)
+
+
+@pytest.fixture
+def libvirt(new_bed: NewBed, stage: Path) -> Libvirt:
+    return Libvirt(libvirt_bed(new_bed), slab="16M", budget="200M", capacity="320M")
+
+
+@pytest.fixture
+def users(new_bed: NewBed, stage: Path) -> Session:
+    return Session(libvirt_bed(new_bed), kind="tcp", slab="16M", budget="200M", capacity="320M")
 
 
 def listed(v: Libvirt) -> dict[str, Any]:
@@ -340,8 +400,11 @@ def test_a_domain_on_donors(libvirt: Libvirt) -> None:
         guest.destroy()
     assert not guest.wrong
     nothing_is_left(v)
-    # From now on one donor is enough.
-    v.must(*ENABLE, "64M", "--donor", "next")
+    # From now on the donors of a group are enough.
+    config = v.bed.must(["cat", v.host.config]) + "group = rack1\n"
+    v.bed.put(config.encode(), v.host.config, 0o600)
+    v.host.job.signal(signal.SIGHUP)
+    v.must(*ENABLE, "64M", "--group", "rack1")
     with Domain(v, LOGS / "libvirt-again") as guest:
         assert listed(v)["budget_bytes"] == 64 * MIB and listed(v)["donors"] == ["next"]
         v.must("dcmctl", "vm", "budget", NAME, "128M")
@@ -431,3 +494,56 @@ def test_starts_that_are_refused(libvirt: Libvirt) -> None:
     until(lambda: v.virsh("version").rc == 0, v.log)
     assert "kvm-dcm is not loaded" in v.refused()
     v.end()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_users_domain(users: Session) -> None:
+    """qemu:///session: paged by libdcm, with no use of the module; and what refuses a start."""
+    v, bed = users, users.bed
+    state = f"{ROOT}/run/user/1000/kvm-dcm"
+    v.define()
+    assert "/usr/lib/kvm-dcm/dcm-qemu" in v.must(*ENABLE, "96M", "--group", "rack1")
+    assert "FAIL" not in v.must("dcmctl", "vm", "check", NAME)
+    with Domain(v, LOGS / "libvirt-session") as guest:
+        guest.wait_shell(600)
+        print(f"the guest's shell is there after {guest.boot_seconds:.0f} s")
+        assert guest.must("systemd-detect-virt", 60) == "kvm"
+        work(guest, workload.hold(90))
+        entry = listed(v)
+        assert entry["state"] == "running" and entry["direct_bytes"] <= 96 * MIB
+        assert entry["lent_bytes"] >= 64 * MIB and entry["donors"] == ["next"]
+        # Its libvirtd ends, as it does when nothing asks it; QEMU goes on.
+        pid = guest.pid
+        bed.must(["rm", f"{state}/libvirt/{UUID}.json"])
+        v.end_daemon("libvirtd")
+        assert (guest.state(), guest.pid) == ("running", pid)
+        until(lambda: bed.run(["test", "-e", f"{state}/libvirt/{UUID}.json"]).rc == 0, v.log)
+        assert "budget 64M" in v.must("dcmctl", "vm", "budget", NAME, "64M")
+        until(lambda: listed(v)["direct_bytes"] <= 64 * MIB, v.log)
+        work(guest, workload.held(90))
+        # Saved by QEMU's reading all of it, and restored.
+        v.must("virsh", "-q", "managedsave", NAME, timeout=400)
+        assert bed.must(f"find {state} -type f -o -type s") == ""
+        v.must("virsh", "-q", "start", NAME, timeout=400)
+        guest.reconnect()
+        work(guest, workload.held(90))
+        guest.destroy()
+    assert not guest.wrong
+    assert bed.must(f"find {state} -type f -o -type s") == ""
+    until(lambda: not any(donor.used() for donor in v.host.donors), v.log)
+
+    bed.must(["chmod", "600", "/dev/userfaultfd"])
+    assert "no permission for userfaultfd" in v.refused()
+    bed.must(["chmod", "660", "/dev/userfaultfd"])
+    donor = v.host.donors[1]
+    donor.job.signal(signal.SIGTERM)
+    assert donor.job.wait(60) == 0
+    assert "it needs a donor of group rack1: next" in v.refused()
+    v.must("dcmctl", "vm", "disable", NAME)
+    v.must(*ENABLE, "96M", "--pager", "kernel")
+    assert "--connect qemu:///session" in v.refused()
+    v.must("dcmctl", "vm", "disable", NAME)
+    assert "kvm-dcm" not in v.must("virsh", "dumpxml", "--inactive", NAME)
+    assert bed.must(f"find {state} -type f -o -type s") == ""
+    v.close()
