@@ -20,9 +20,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
-from dcmctl.address import NAME
+from dcmctl.address import NAME, Donor
 from dcmctl.errors import DcmError, printable
 from dcmctl.settings import BUDGET_MIN, DONORS_MAX
 from dcmctl.units import PAGE, SIZE_MAX, exact_size, format_size, parse_size
@@ -90,6 +91,19 @@ class Memory:
         lines = [f"  <{PREFIX}:donor name={quoteattr(name)}/>" for name in self.donors]
         lines += [f"  <{PREFIX}:group name={quoteattr(name)}/>" for name in self.groups]
         return "\n".join([f"{open_tag}>", *lines, f"</{PREFIX}:memory>"])
+
+
+def chosen_donors(donors: tuple[Donor, ...], memory: Memory, conf: Path) -> tuple[Donor, ...]:
+    """Of those that a configuration has, those that a domain may use; each choice must be there."""
+    for name in memory.donors:
+        if not any(donor.name == name for donor in donors):
+            raise DcmError(f"there is no donor {name} in {conf}")
+    for name in memory.groups:
+        if not any(donor.group == name for donor in donors):
+            raise DcmError(f"no donor in {conf} is in group {name}: group = {name}")
+    if not memory.chosen:
+        return donors
+    return tuple(d for d in donors if d.name in memory.donors or d.group in memory.groups)
 
 
 class DomainError(DcmError):

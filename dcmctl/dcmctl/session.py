@@ -69,30 +69,15 @@ def find_emulator() -> Path:
 # ---- what QEMU is started with ----
 
 
-def _donors(host: Settings, memory: Memory) -> tuple[Donor, ...]:
-    """Those that it may use."""
-    conf = settings.HOST_CONF
-    donors = tuple(d for d in host.donors if not d.drain)
-    if not donors:
-        raise DcmError(f"there are no donors: name some in {conf}")
-    for name in memory.donors:
-        if not any(donor.name == name for donor in donors):
-            raise DcmError(f"it needs donor {name}, which is not in {conf}")
-    for group in memory.groups:
-        if not any(donor.group == group for donor in donors):
-            raise DcmError(f"it needs a donor of group {group}: none in {conf} is")
-    if not memory.chosen:
-        return donors
-    return tuple(d for d in donors if d.name in memory.donors or d.group in memory.groups)
-
-
 def settings_of(root: Element, memory: Memory) -> Settings:
     """libdcm's configuration for this domain; says what is missing for it."""
     conf = settings.HOST_CONF
     if not conf.is_file():
         raise DcmError(f"{conf} is missing: it names the donors and the key")
     host = settings.load(conf)
-    donors = _donors(host, memory)
+    donors = domain.chosen_donors(tuple(d for d in host.donors if not d.drain), memory, conf)
+    if not donors:
+        raise DcmError(f"there are no donors: name some in {conf}")
     if host.keys is None:
         raise DcmError(f"there is no key: [key] file = in {conf}")
     return replace(

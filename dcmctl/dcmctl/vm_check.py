@@ -192,15 +192,8 @@ def _domain(host: Any, dom: Any, asked: bool) -> Iterator[Line]:
 def _chosen(memory: domain.Memory) -> str:
     """The donors that it names, and those of its groups."""
     conf = HOSTD_CONF if memory.pager == "kernel" else settings.HOST_CONF
-    donors = _load(conf).donors
-    for name in memory.donors:
-        if not any(donor.name == name for donor in donors):
-            raise DcmError(f"there is no donor {name} in {conf}")
-    for name in memory.groups:
-        if not any(donor.group == name for donor in donors):
-            raise DcmError(f"no donor in {conf} is in group {name}: group = {name}")
-    used = [d.name for d in donors if d.name in memory.donors or d.group in memory.groups]
-    return f"it may use {', '.join(used)}"
+    used = domain.chosen_donors(_load(conf).donors, memory, conf)
+    return f"it may use {', '.join(donor.name for donor in used)}"
 
 
 def _balloon(root: Any) -> str:

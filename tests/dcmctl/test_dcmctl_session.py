@@ -118,8 +118,9 @@ def test_from_prepare_to_release(host: Donor, short_tmp: Path) -> None:
         with pytest.raises(DcmError, match="is running already"):
             session.prepare(root, memory)
         session.reconnect(root, memory)
+        # libdcm is there before QEMU is, which may not take signals yet
         qemu.process.send_signal(signal.SIGTERM)
-        assert qemu.process.wait(30) == 0
+        assert qemu.process.wait(30) in (0, -signal.SIGTERM)
     assert session.live(root) is None
     session.release(root)
     session.release(root)
@@ -147,7 +148,7 @@ def test_qemu_without_the_pager(host: Donor, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("chosen", "conf", "why"),
     [
-        (("far",), "{all}", "needs donor far, which is not in"),
+        (("far",), "{all}", "there is no donor far in"),
         ((), "[key]\nfile = keys\n", "there are no donors"),
         ((), "[donor near]\naddress = tcp:127.0.0.1:1\n", "there is no key"),
         ((), "[key]\nfile = keys\n[donor near]\naddress = tcp:127.0.0.1:1\n", "no donor answers"),
