@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from dcmctl import domain, emulator, hook, preflight, session, settings
+from dcmctl import control, domain, emulator, hook, preflight, session, settings
 from dcmctl.domain import Memory
 from dcmctl.errors import DcmError
 from dcmctl.xmltree import Element
@@ -184,6 +184,35 @@ def test_root_has_the_kernel_pager(
     root = root_of()
     assert hook._module(root) is session
     assert hook._module(domain.read_domain(b"<domain/>")) is hook
+
+
+def test_a_users_own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the host's, unless it is root's, whose host it is."""
+    monkeypatch.delenv("DCM_HOST_CONF", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    own = tmp_path / ".config" / "kvm-dcm" / "host.conf"
+    for user, there, path in (
+        (1000, False, Path("/etc/kvm-dcm/host.conf")),
+        (1000, True, own),
+        (0, True, Path("/etc/kvm-dcm/host.conf")),
+    ):
+        if there:
+            own.parent.mkdir(parents=True, exist_ok=True)
+            own.touch()
+        monkeypatch.setattr(os, "geteuid", lambda user=user: user)
+        assert settings.host_conf() == path
+    monkeypatch.setenv("DCM_HOST_CONF", "/none")
+    assert settings.host_conf() == Path("/none")
+
+
+def test_where_libvirt_and_a_shell_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """libvirt gives neither the hook nor QEMU the user's XDG_RUNTIME_DIR."""
+    monkeypatch.setattr(os, "geteuid", lambda: 4242)
+    assert control.runtime_dir({}) == Path("/tmp/kvm-dcm-4242")
+    assert control.runtime_dir({"XDG_RUNTIME_DIR": "/x"}) == Path("/x/kvm-dcm")
+    assert control.runtime_dir({"DCM_RUNTIME_DIR": "/y"}) == Path("/y")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert control.runtime_dir({}) == Path("/run/kvm-dcm")
 
 
 def test_names_that_are_none() -> None:
