@@ -73,6 +73,23 @@ static bool gives_up(const struct fault *f)
 	       ((current->flags & PF_KTHREAD) && time_after(jiffies, f->until));
 }
 
+/*
+ * KVM's thread that has a page brought here while a vCPU does something else
+ * (async page faults) asks to write, whatever the guest wants, and looks at no
+ * result. It gets the page brought and no more: mapped writable it would be
+ * dirty, and written back when it goes, though nobody wrote. The vCPU comes by
+ * itself. HMM's threads, which ask for others, do not let the lock be dropped.
+ */
+static bool asks_ahead(const struct vm_fault *vmf)
+{
+	const unsigned int flags = FAULT_FLAG_WRITE | FAULT_FLAG_REMOTE |
+				   FAULT_FLAG_ALLOW_RETRY;
+
+	return (current->flags & PF_WQ_WORKER) &&
+	       (vmf->flags & flags) == flags &&
+	       vmf->vma->vm_ops == &dcmfs_vm_guest_ops;
+}
+
 static void drop_busy(struct fault *f)
 {
 	put_page(f->a.busy);
@@ -223,7 +240,7 @@ static vm_fault_t fault_once(struct fault *f, bool write)
 }
 
 /* All of a fault but what it leaves in its trace. */
-static vm_fault_t serve(struct dcmfs_vm *vm, struct vm_fault *vmf)
+static vm_fault_t serve(struct dcmfs_vm *vm, struct vm_fault *vmf, bool write)
 {
 	struct fault f = { .vm = vm, .vmf = vmf, .until = jiffies + HZ };
 	vm_fault_t r = 0;
@@ -231,7 +248,7 @@ static vm_fault_t serve(struct dcmfs_vm *vm, struct vm_fault *vmf)
 	f.a.vmf = vmf;
 	f.a.gfn = (u32)vmf->pgoff;
 	f.a.want = true;
-	while (!(r = fault_once(&f, vmf->flags & FAULT_FLAG_WRITE)))
+	while (!(r = fault_once(&f, write)))
 		cond_resched();
 	if (f.a.busy)
 		drop_busy(&f);
@@ -264,15 +281,16 @@ static vm_fault_t dcmfs_fault(struct vm_fault *vmf)
 	struct dcmfs_vm *vm = dcmfs_vm_of(inode);
 	unsigned long ino = dcmfs_ino(inode);
 	pgoff_t pgoff = vmf->pgoff;
-	bool write = vmf->flags & FAULT_FLAG_WRITE;
+	bool ahead = asks_ahead(vmf);
+	bool write = !ahead && vmf->flags & FAULT_FLAG_WRITE;
 	u64 begin = trace_dcm_fault_enabled() ? ktime_get_ns() : 0;
 	vm_fault_t r;
 
 	if (!vm || beyond_end(inode, pgoff))
 		return VM_FAULT_SIGBUS;
-	r = serve(vm, vmf);
+	r = serve(vm, vmf, write);
 	/* Truncated meanwhile? Under the page's lock it is not unmapped. */
-	if ((r & VM_FAULT_LOCKED) && beyond_end(inode, pgoff)) {
+	if ((r & VM_FAULT_LOCKED) && (ahead || beyond_end(inode, pgoff))) {
 		unlock_page(vmf->page);
 		put_page(vmf->page);
 		vmf->page = NULL;
@@ -303,6 +321,8 @@ static vm_fault_t dcmfs_mkwrite(struct vm_fault *vmf)
 	struct inode *inode = file_inode(vmf->vma->vm_file);
 	struct folio *folio = page_folio(vmf->page);
 
+	if (asks_ahead(vmf))
+		return VM_FAULT_SIGBUS;
 	folio_lock(folio);
 	if (folio->mapping == inode->i_mapping && folio->index == vmf->pgoff &&
 	    !beyond_end(inode, vmf->pgoff))
