@@ -327,6 +327,8 @@ u32 heap_compact(struct heap *h, u32 donor)
 	moves = le32toh(h->answer.done.count);
 	CHECK(moves <= HEAP_REGIONS);
 	memcpy(moved, &h->answer.done + 1, moves * sizeof(*moved));
+	/* what was nowhere may have been placed for it */
+	heap_where(h);
 	roots_forward(h, false, roots);
 	same_graph(h, roots);
 	adopt(h, roots);
