@@ -44,6 +44,7 @@
 #define DCM_RUNS_MAX 8u /* dirty runs in one block */
 #define DCM_BUFFER_MAX 16u /* blocks in a lane's queue buffers */
 #define DCM_BATCH_MAX 64u
+#define DCM_SEEN_MAX 128u /* largest blocks in a window of settling */
 
 struct dcm_vm;
 struct dcm_lane;
@@ -329,6 +330,9 @@ struct dcm_move {
  * @nr_wb: write-backs in use
  * @wb_unposted: of those, write-backs with WRITEs not posted yet
  * @wb_parked: of those, write-backs that wait for their holder
+ * @seen_from: first page of the window that is settled
+ * @seen: its pages, a bit each: a donor has them, or has them soon, as they
+ *	were at some time since settling began
  * @unmap: room for one batch of dcm_ops.unmap
  * @move: batch of dcm_extent_move()
  * @count: counters, written by this lane only
@@ -348,6 +352,8 @@ struct dcm_lane {
 	u32 nr_wb;
 	u32 wb_unposted;
 	u32 wb_parked;
+	u32 seen_from;
+	u16 seen[DCM_SEEN_MAX];
 	struct dcm_move move;
 	struct dcm_unmap unmap[DCM_BATCH_MAX];
 	struct dcm_fetch fetch[DCM_FETCHES_MAX];
@@ -577,15 +583,16 @@ unsigned int dcm_balance(struct dcm_lane *lane);
 bool dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr);
 
 /**
- * dcm_settle() - have a donor hold pages as they are now
+ * dcm_settle() - have a donor hold pages as they are now, or will be meanwhile
  * @gfn: first page; then the first that is not settled, or is lost
  * @end: first page after them; whole blocks of %DCM_BLOCK_MAX
  * @keep: what is mapped stays so, clean; else nothing is left here
  * @until_ns: not longer
  *
  * Not for a sparse VM: what no donor has is brought in here, descriptors are not.
- * Waits, as dcm_discard() does. Only if the home lets no access through
- * meanwhile is it certain that it ends, and true when it has.
+ * Waits, as dcm_discard() does. While the home lets accesses through, what is
+ * kept is on its donor as it was at some time since the call began; without
+ * @keep it is certain neither that this ends nor that it is true when it has.
  *
  * Return: 0, -ETIMEDOUT, -EINTR (ops->relax()), -EBUSY: a page is in use, by I/O
  * or by a fault that is about to map it; while accesses go on there is nearly

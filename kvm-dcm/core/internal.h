@@ -171,6 +171,9 @@ void dcm_wb_unclaim(struct dcm_lane *lane, struct dcm_wb *wb);
 void dcm_wb_copy(struct dcm_lane *lane, struct dcm_wb *wb, unsigned int order,
 		 u16 pages, u32 frame);
 
+/* settle.c */
+void dcm_settle_failed(struct dcm_lane *lane, u32 head, unsigned int order);
+
 /* evict.c */
 unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room);
 bool dcm_evict_block(struct dcm_lane *lane, u32 head, bool whole);

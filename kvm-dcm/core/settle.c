@@ -15,6 +15,11 @@
  * blocks stay mapped, and only what changed since is written. What a home does
  * to keep accesses out meanwhile is its business; while it does not, this
  * is only a hint, as with an eviction that happens to come now.
+ *
+ * What stays here is written to meanwhile, so a donor is to have each page as it
+ * was at some time since settling began. Which pages that is true of is kept for
+ * a window that goes over the range (lane->seen), or a page that is written to
+ * all the time would never be done.
  */
 #include "internal.h"
 
@@ -26,6 +31,46 @@ enum settle_result {
 	SETTLE_NEXT, /* a step nearer; the next can be done at once */
 	SETTLE_AGAIN, /* somebody is at it, or something is full */
 };
+
+/*
+ * The word of @seen for pages of one block, and their bits in it; %NULL: they are
+ * not in the window.
+ */
+static u16 *seen_of(struct dcm_lane *lane, u32 gfn, u32 nr, u16 *mask)
+{
+	u32 at = (gfn - lane->seen_from) >> DCM_ORDER_MAX;
+
+	*mask = (u16)(((1u << nr) - 1) << (gfn & (DCM_BLOCK_MAX - 1)));
+	return gfn >= lane->seen_from && at < DCM_SEEN_MAX ? &lane->seen[at] :
+							     NULL;
+}
+
+static bool seen_all(struct dcm_lane *lane, u32 gfn, u32 nr)
+{
+	u16 mask, *seen = seen_of(lane, gfn, nr, &mask);
+
+	return seen && (*seen & mask) == mask;
+}
+
+static void seen_add(struct dcm_lane *lane, u32 gfn, u32 nr)
+{
+	u16 mask, *seen = seen_of(lane, gfn, nr, &mask);
+
+	if (seen)
+		*seen |= mask;
+}
+
+/**
+ * dcm_settle_failed() - a copy was not written, of whichever call
+ * @lane: the one that made it, caller's
+ */
+void dcm_settle_failed(struct dcm_lane *lane, u32 head, unsigned int order)
+{
+	u16 mask, *seen = seen_of(lane, head, 1u << order, &mask);
+
+	if (seen)
+		*seen &= (u16)~mask;
+}
 
 /* Pages of a block that is here that no donor has as they are. */
 static u16 unwritten(const struct dcm_vm *vm, u32 head, unsigned int order)
@@ -120,6 +165,8 @@ static int settle_copy(struct dcm_lane *lane, u32 head, unsigned int order)
 		return -EBUSY;
 	}
 	if (v->dirty) {
+		/* before it can fail */
+		seen_add(lane, head, 1u << order);
 		dcm_wb_copy(lane, wb, order, v->dirty, v->frame);
 		return SETTLE_SOON;
 	}
@@ -175,6 +222,10 @@ static int settle_block(struct dcm_lane *lane, u32 gfn, bool keep, u32 *next)
 		/* Being copied, most likely. */
 		return keep ? SETTLE_SOON : SETTLE_AGAIN;
 	}
+	if (keep && seen_all(lane, head, 1u << order)) {
+		pd_unlock(pd);
+		return SETTLE_DONE;
+	}
 	switch (pd_state(w)) {
 	case DCM_NOTDIRECT:
 		missing = page_mask(order) &
@@ -215,15 +266,16 @@ static int settle_steps(struct dcm_lane *lane, u32 gfn, bool keep, u32 *next)
 
 	for (i = 0; r == SETTLE_NEXT && i < STEPS; i++)
 		r = settle_block(lane, gfn, keep, next);
+	if (r == SETTLE_DONE && keep)
+		seen_add(lane, gfn, *next - gfn);
 	return r;
 }
 
-int dcm_settle(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep,
-	       u64 until_ns)
+static int settle_window(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep,
+			 u64 until_ns)
 {
 	struct dcm_vm *vm = lane->vm;
 
-	end = min(end, (u64)vm->nr_pages);
 	while (*gfn < end) {
 		u32 next = 0;
 		bool all = true;
@@ -258,4 +310,22 @@ int dcm_settle(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep,
 		} while (lane->nr_wb > dcm_tune(vm, DCM_T_writebacks) / 2);
 	}
 	return 0;
+}
+
+int dcm_settle(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep,
+	       u64 until_ns)
+{
+	int err = 0;
+
+	end = min(end, (u64)lane->vm->nr_pages);
+	while (!err && *gfn < end) {
+		lane->seen_from = (u32)*gfn & ~(DCM_BLOCK_MAX - 1);
+		memset(lane->seen, 0, sizeof(lane->seen));
+		err = settle_window(lane, gfn,
+				    min(end, lane->seen_from +
+						     (u64)DCM_SEEN_MAX *
+							     DCM_BLOCK_MAX),
+				    keep, until_ns);
+	}
+	return err;
 }

@@ -107,12 +107,14 @@ static void copy_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 	unsigned int order = wb->order;
 
 	atomic64_sub(1 << order, &vm->wb_pages);
-	if (wb->failed)
+	if (wb->failed) {
 		dcm_count(lane, DCM_C_WRITE_ERRORS, 1);
-	else
+		dcm_settle_failed(lane, head, order);
+	} else {
 		/* and what was new is so no more: nobody has written it since */
 		pages_written(vm, wb, wb->pages,
 			      PD_DIRTY | PD_GUESSED | PD_FRESH);
+	}
 	dcm_extent_io_end(vm, head, wb->home);
 	wb_free(lane, wb);
 	vm->ops->release(lane, frame, order);

@@ -413,6 +413,60 @@ static void test_accesses_go_on(void **state)
 	cleaned_under_writes(65536);
 }
 
+/* Some pages are written whenever that can be done. */
+static void guest_writes_the_same(void *arg)
+{
+	struct fake_home *fh = home;
+
+	give(arg);
+	for (u32 i = 0; i < NR; i += 64) {
+		int flags = fh_write(fh, FROM + i, false);
+
+		if (flags != FH_OK)
+			fh_fault(fh, 1, FROM + i, (u32)flags);
+	}
+}
+
+/* They were copied again and again, as what was copied was newer by then. */
+static void cleaned_while_always_written(u64 block, bool dirty_bits)
+{
+	struct fh_config cfg = calm();
+	struct fake_home *fh;
+	u64 begin, written;
+
+	cfg.nr_lanes = 2;
+	cfg.budget = 512;
+	cfg.max_delay = 100;
+	cfg.dirty_bits = dirty_bits;
+	fh = world_with_slabs(cfg);
+	tune(fh, "largest_block", block);
+	for (u32 i = 0; i < NR; i++)
+		put(fh, FROM + i);
+	fh->cfg.idle = guest_writes_the_same;
+	for (u32 round = 0; round < 3; round++) {
+		begin = fh->tick;
+		written = count(fh, DCM_C_WRITTEN_PAGES);
+		assert_int_equal(fh_to_donor(fh, 0, FROM, NR, true, LONG), 0);
+		assert_true(fh->tick > begin);
+		/* then those that were written since, and no other */
+		assert_in_range(count(fh, DCM_C_WRITTEN_PAGES) - written, 1,
+				round ? NR / 64 * block / 4096 : NR);
+	}
+	fh->cfg.idle = give;
+	assert_int_equal(fh_to_donor(fh, 0, FROM, NR, true, LONG), 0);
+	kept(fh, FROM, NR);
+	end(fh);
+}
+
+static void test_what_is_always_written_is_copied_once(void **state)
+{
+	(void)state;
+	cleaned_while_always_written(4096, false);
+	cleaned_while_always_written(65536, false);
+	cleaned_while_always_written(4096, true);
+	cleaned_while_always_written(65536, true);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -427,6 +481,7 @@ int main(void)
 		cmocka_unit_test(test_pinned),
 		cmocka_unit_test(test_busy_now_and_then),
 		cmocka_unit_test(test_accesses_go_on),
+		cmocka_unit_test(test_what_is_always_written_is_copied_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
