@@ -10,6 +10,7 @@
  * No state, no allocation.
  */
 #include <endian.h>
+#include <stdlib.h>
 
 #include "request.h"
 
@@ -179,6 +180,33 @@ u32 dcm_gc_request_read(const void *buf, size_t len, size_t room,
 	if (r->answer_bytes > room || r->answer_bytes > limits->response_max)
 		return VIRTIO_GC_INVALID;
 	return VIRTIO_GC_OK;
+}
+
+u32 dcm_gc_start_check(const struct dcm_gc_layout *l, u32 flags,
+		       const struct virtio_gc_region *list, u32 n)
+{
+	const u32 both = VIRTIO_GC_TRACE_CONCURRENT | VIRTIO_GC_TRACE_LOCAL;
+	u64 regions = l->bytes / l->region_bytes;
+	u32 status = VIRTIO_GC_OK;
+	u8 *seen;
+
+	if (flags & ~both || flags == both || n > regions)
+		return VIRTIO_GC_INVALID;
+	seen = calloc(regions, 1);
+	if (!seen)
+		return VIRTIO_GC_LIMIT;
+	for (u32 i = 0; !status && i < n; i++) {
+		u64 r = le32toh(list[i].region), top = le64toh(list[i].top);
+		u64 start = r * l->region_bytes;
+
+		if (r >= regions || list[i].reserved || seen[r] ||
+		    top < start || top - start > l->region_bytes || top & 7)
+			status = VIRTIO_GC_INVALID;
+		else
+			seen[r] = 1;
+	}
+	free(seen);
+	return status;
 }
 
 void dcm_gc_request_layout(const struct dcm_gc_request *r,

@@ -66,6 +66,17 @@ u32 dcm_gc_request_read(const void *buf, size_t len, size_t room,
 void dcm_gc_request_layout(const struct dcm_gc_request *r,
 			   struct dcm_gc_layout *l, u64 *window);
 
+/**
+ * dcm_gc_start_check() - could a trace of these regions begin?
+ * @l: the space's, checked
+ * @flags: of TRACE_START
+ * @list: @n regions, each with the end of its objects
+ *
+ * Return: %VIRTIO_GC_OK; %VIRTIO_GC_INVALID; %VIRTIO_GC_LIMIT: no memory to tell.
+ */
+u32 dcm_gc_start_check(const struct dcm_gc_layout *l, u32 flags,
+		       const struct virtio_gc_region *list, u32 n);
+
 /* %VIRTIO_GC_OK, %VIRTIO_GC_INVALID or %VIRTIO_GC_LIMIT. */
 u32 dcm_gc_layout_check(const struct dcm_gc_layout *l);
 

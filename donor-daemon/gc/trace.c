@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "request.h"
 #include "work.h"
 
 static void *worker_main(void *arg)
@@ -27,8 +28,8 @@ static void *worker_main(void *arg)
 	return NULL;
 }
 
-/* What TRACE_START lists, checked, in the regions' table. */
-static u32 regions_take(struct dcm_gc_space *s, const struct dcm_gc_start *how)
+/* What TRACE_START lists, in the regions' table. */
+static void regions_take(struct dcm_gc_space *s, const struct dcm_gc_start *how)
 {
 	for (u32 i = 0; i < s->nr_regions; i++) {
 		s->regions[i].top = 0;
@@ -36,18 +37,10 @@ static u32 regions_take(struct dcm_gc_space *s, const struct dcm_gc_start *how)
 	}
 	for (u32 i = 0; i < how->nr_regions; i++) {
 		u32 n = le32toh(how->regions[i].region);
-		u64 top = le64toh(how->regions[i].top), start;
 
-		if (n >= s->nr_regions || how->regions[i].reserved)
-			return VIRTIO_GC_INVALID;
-		start = (u64)n << s->region_shift;
-		if (top < start || top - start > s->l.region_bytes || top & 7 ||
-		    s->regions[n].stale)
-			return VIRTIO_GC_INVALID;
-		s->regions[n].stale = true;	/* seen */
-		s->regions[n].top = top - start;
+		s->regions[n].top = le64toh(how->regions[i].top) -
+				    ((u64)n << s->region_shift);
 	}
-	return VIRTIO_GC_OK;
 }
 
 static void regions_prepare(struct dcm_gc_space *s)
@@ -135,16 +128,12 @@ u32 dcm_gc_trace_start(struct dcm_gc_space *s, const struct dcm_gc_start *how)
 	if (!how->epoch || !how->threads || how->threads > DCM_GC_THREADS_MAX ||
 	    (s->trace && s->trace->epoch == how->epoch))
 		return VIRTIO_GC_INVALID;
-	if (how->flags &
-		    ~(VIRTIO_GC_TRACE_CONCURRENT | VIRTIO_GC_TRACE_LOCAL) ||
-	    how->flags == (VIRTIO_GC_TRACE_CONCURRENT | VIRTIO_GC_TRACE_LOCAL))
-		return VIRTIO_GC_INVALID;
-	gc_trace_free(s);
-	status = regions_take(s, how);
-	for (u32 i = 0; i < s->nr_regions; i++)
-		s->regions[i].stale = false;
+	status = dcm_gc_start_check(&s->l, how->flags, how->regions,
+				    how->nr_regions);
 	if (status)
 		return status;
+	gc_trace_free(s);
+	regions_take(s, how);
 	regions_prepare(s);
 	t = calloc(1, sizeof(*t));
 	if (!t)
