@@ -8,7 +8,8 @@
  *                                     trace and while nothing does, in turn
  *   gc_host pause CONFIG MIB RUNS     the pause that starts a trace, by what
  *                                     was written since CLEAN, and sending
- *                                     just that over TCP on loopback
+ *                                     just that over TCP on loopback; how long
+ *                                     after it donors have begun
  *
  * The heap is gc_heap.h's, in a window of libdcm, which is asked as a device
  * asks (libdcm_gc.h). How much is direct CONFIG says.
@@ -179,11 +180,10 @@ static void clean(struct world *w)
 	}
 }
 
-/* @root: an address; 0: nothing is reachable */
-static void trace_from(struct world *w, u16 flags, u64 root)
+/* For as long no program may run. */
+static void trace_start(struct world *w, u16 flags)
 {
 	struct virtio_gc_region list[REGIONS_MAX] = { 0 };
-	const __le64 le = htole64(root);
 
 	if (w->regions > REGIONS_MAX)
 		die("gc_host: %u regions", w->regions);
@@ -195,13 +195,20 @@ static void trace_from(struct world *w, u16 flags, u64 root)
 	must(ask(w, VIRTIO_GC_TRACE_START, flags, w->regions, NULL, 0, list,
 		 w->regions * sizeof(*list)),
 	     "TRACE_START");
+}
+
+/* @root: an address; 0: nothing is reachable */
+static void trace_root(struct world *w, u64 root)
+{
+	const __le64 le = htole64(root);
+
 	must(ask(w, VIRTIO_GC_TRACE_ROOTS, 0, 1, NULL, 0, &le, 8),
 	     "TRACE_ROOTS");
 }
 
-static void trace_start(struct world *w, u16 flags)
+static u64 root_of(const struct world *w)
 {
-	trace_from(w, flags, GC_HEAP_ADDRESS + w->h.at[0]);
+	return GC_HEAP_ADDRESS + w->h.at[0];
 }
 
 static u64 trace_finish(struct world *w)
@@ -251,6 +258,7 @@ static void bench_trace(struct world *w, u32 runs)
 		donor = bench_now_ns();
 		cleaned = donor - cleaned;
 		trace_start(w, 0);
+		trace_root(w, root_of(w));
 		if (trace_finish(w) != w->h.n)
 			die("gc_host: the donors' trace is wrong");
 		donor = bench_now_ns() - donor;
@@ -395,7 +403,7 @@ static void bench_mutator(struct world *w, u32 runs)
 	usleep(500000);
 	printf("{\"objects\":%u,\"runs\":[", w->h.n);
 	for (u32 i = 0; i < runs; i++) {
-		u64 t, pause, ops, traced, quiet, ns;
+		u64 t, pause, ops, settled, settling, traced, quiet, ns;
 		u32 sent = 0, satb;
 
 		t = bench_now_ns();
@@ -407,6 +415,12 @@ static void bench_mutator(struct world *w, u32 runs)
 		pause = bench_now_ns() - t;
 		ops = p.ops;
 		t = bench_now_ns();
+		/* which is taken when the donors have begun */
+		trace_root(w, root_of(w));
+		settling = bench_now_ns() - t;
+		settled = ops_since(&p, ops);
+		ops += settled;
+		t += settling;
 		trace_settle(w);
 		sent = satb_send(&p, sent);
 		program_hold(&p);
@@ -422,11 +436,14 @@ static void bench_mutator(struct world *w, u32 runs)
 		t = bench_now_ns();
 		usleep((useconds_t)(ns / 1000));
 		quiet = ops_since(&p, ops);
-		printf("%s{\"pause_ns\":%llu,\"trace_ns\":%llu,"
+		printf("%s{\"pause_ns\":%llu,\"settle_ns\":%llu,"
+		       "\"settle_ops\":%llu,\"trace_ns\":%llu,"
 		       "\"trace_ops\":%llu,\"quiet_ns\":%llu,"
 		       "\"quiet_ops\":%llu,\"satb\":%u}",
 		       i ? "," : "", (unsigned long long)pause,
-		       (unsigned long long)ns, (unsigned long long)traced,
+		       (unsigned long long)settling,
+		       (unsigned long long)settled, (unsigned long long)ns,
+		       (unsigned long long)traced,
 		       (unsigned long long)(bench_now_ns() - t),
 		       (unsigned long long)quiet, satb);
 	}
@@ -522,6 +539,10 @@ static void pages_write(struct gc_heap *h, u8 *dirty, u64 n, u64 *rng)
 	}
 }
 
+/*
+ * The first of a pair of runs is for a trace that goes on beside the program,
+ * the second for one that it waits for.
+ */
 static void bench_pause(struct world *w, u32 runs, int fd)
 {
 	u64 pages = w->h.bytes / PAGE, rng = 99, sum = 0;
@@ -530,9 +551,10 @@ static void bench_pause(struct world *w, u32 runs, int fd)
 	space_make(w);
 	printf("{\"pages\":%llu,\"runs\":[", (unsigned long long)pages);
 	/* nothing, and what a quarter, a half and one second write */
-	for (u32 i = 0; i < runs * 4; i++) {
-		u64 n = pages / 10 * (u64[]){ 0, 1, 2, 4 }[i % 4] / 4;
-		u64 cleaned, pause, copy;
+	for (u32 i = 0; i < runs * 8; i++) {
+		u64 n = pages / 10 * (u64[]){ 0, 1, 2, 4 }[i / 2 % 4] / 4;
+		u64 cleaned, pause, begun, copy;
+		bool beside = !(i % 2);
 
 		for (u64 p = 0; p < pages; p++)
 			sum += *(volatile u8 *)(w->h.memory + p * PAGE);
@@ -547,15 +569,20 @@ static void bench_pause(struct world *w, u32 runs, int fd)
 		 * little of a processor would not find it in time.
 		 */
 		pause = bench_now_ns();
-		trace_from(w, 0, 0);
-		pause = bench_now_ns() - pause;
+		trace_start(w, beside ? VIRTIO_GC_TRACE_CONCURRENT : 0);
+		begun = bench_now_ns();
+		pause = begun - pause;
+		/* which is taken when the donors have begun */
+		trace_root(w, 0);
+		begun = bench_now_ns() - begun;
 		if (trace_finish(w))
 			die("gc_host: what nothing refers to lives");
-		printf("%s{\"dirty\":%llu,\"clean_ns\":%llu,\"pause_ns\":%llu,"
+		printf("%s{\"beside\":%u,\"dirty\":%llu,\"clean_ns\":%llu,"
+		       "\"pause_ns\":%llu,\"begun_ns\":%llu,"
 		       "\"copy_ns\":%llu}",
-		       i ? "," : "", (unsigned long long)n,
+		       i ? "," : "", beside, (unsigned long long)n,
 		       (unsigned long long)cleaned, (unsigned long long)pause,
-		       (unsigned long long)copy);
+		       (unsigned long long)begun, (unsigned long long)copy);
 	}
 	printf("],\"sum\":%llu}\n", (unsigned long long)sum);
 	close(fd);

@@ -166,45 +166,73 @@ def trace_vs_jvm(build: Path, repeat: int) -> report.Row:
 
 
 def mutator(build: Path, repeat: int) -> report.Row:
-    """From the answer to TRACE_START to the results, in turn with as long without."""
+    """While donors trace, to the results, in turn with as long without.
+
+    What they need is brought to them before, while the program runs too: with that, and the pause,
+    in the details.
+    """
     found = on_donor(build, "mutator", MUTATOR_MIB, MUTATOR_MIB // 2, 4 * repeat)
     runs = found["runs"][1:]
-    value = report.median(
-        [r["trace_ops"] / r["trace_ns"] * r["quiet_ns"] / max(r["quiet_ops"], 1) for r in runs]
-    )
-    trace = report.median([r["trace_ns"] for r in runs])
+
+    def against_quiet(*parts: str) -> float:
+        return report.median(
+            [
+                sum(r.get(f"{part}_ops", 0) for part in parts)
+                / sum(r[f"{part}_ns"] for part in parts)
+                * r["quiet_ns"]
+                / max(r["quiet_ops"], 1)
+                for r in runs
+            ]
+        )
+
+    value = against_quiet("trace")
+    parts = ("pause", "settle", "trace")
+    pause, settle, trace = (report.median([r[f"{part}_ns"] for r in runs]) / 1e6 for part in parts)
     steps = report.median([r["quiet_ops"] / r["quiet_ns"] * 1e9 for r in runs])
     return row(
         "mutator",
         value,
         value >= 0.9,
         f"{MUTATOR_MIB} MiB, half direct, 99 of 100 accesses in a sixteenth: {steps:.0f} steps of "
-        f"16 objects a second without, traces of {trace / 1e6:.0f} ms with a barrier; the first "
-        "write to each page after TRACE_START is a fault",
+        f"16 objects a second without, traces of {trace:.0f} ms with a barrier, of which the first "
+        f"write to each page is a fault; with a pause of {pause:.1f} ms and {settle:.0f} ms until "
+        f"donors have begun {against_quiet(*parts):.3f}",
     )
 
 
 def start_pause(build: Path, repeat: int) -> report.Row:
-    """After one second of writing a tenth a second; growth from nothing to that."""
+    """After one second of writing a tenth a second; growth from nothing to that.
+
+    With the barrier, as the program could not go on otherwise; without it in the details.
+    """
     found = on_donor(build, "pause", PAUSE_MIB, PAUSE_MIB + PAUSE_MIB // 4, repeat)
-    by: dict[int, list[dict[str, int]]] = {}
-    for r in found["runs"]:
-        by.setdefault(r["dirty"], []).append(r)
-    most = by[max(by)]
-    value = report.median([r["pause_ns"] / r["copy_ns"] for r in most])
-    clean = report.median([r["clean_ns"] for r in found["runs"]])
-    growth = ", ".join(
-        f"{dirty / 256:.1f} MiB {report.median([r['pause_ns'] for r in runs]) / 1e6:.1f}"
-        for dirty, runs in sorted(by.items())
-    )
-    copy = report.median([r["copy_ns"] for r in most])
+    runs: list[dict[str, int]] = found["runs"]
+    sizes = sorted({r["dirty"] for r in runs})
+
+    def of(beside: bool, dirty: int, what: str) -> float:
+        return report.median(
+            [r[what] for r in runs if bool(r["beside"]) == beside and r["dirty"] == dirty]
+        )
+
+    def growth(beside: bool, what: str) -> str:
+        return ", ".join(f"{of(beside, n, what) / 1e6:.2f}" for n in sizes)
+
+    def ratio(beside: bool) -> float:
+        most = [r for r in runs if bool(r["beside"]) == beside and r["dirty"] == sizes[-1]]
+        return report.median([r["pause_ns"] / r["copy_ns"] for r in most])
+
+    value = ratio(True)
+    clean = report.median([r["clean_ns"] for r in runs]) / 1e6
+    written = ", ".join(f"{n / 256:.1f}" for n in sizes)
     return row(
         "start-pause",
         value,
         value <= 1.5,
-        f"{PAUSE_MIB} MiB direct, CLEAN of {clean / 1e6:.0f} ms while a tenth was dirty; pause in "
-        f"ms by what was written since: {growth}; sending the most of them over TCP on loopback "
-        f"takes {copy / 1e6:.1f} ms",
+        f"{PAUSE_MIB} MiB direct, CLEAN of {clean:.0f} ms while a tenth was dirty; {written} MiB "
+        f"written since: pause of {growth(True, 'pause_ns')} ms with a barrier, donors begin "
+        f"{growth(True, 'begun_ns')} ms after it; without one it is the program that waits, "
+        f"{growth(False, 'pause_ns')} ms ({ratio(False):.2f}); sending the most of them over TCP "
+        f"on loopback takes {of(True, sizes[-1], 'copy_ns') / 1e6:.1f} ms",
     )
 
 

@@ -9,7 +9,7 @@
  * call.
  *
  *	submit -> [waiting] -> thread: expired, cancelled, refused or done
- *	       -> answered()
+ *	       -> answered() -> what is left to do, of some
  *
  * One thread does all spaces' work in order of arrival, and carries what
  * workers say to each other while there is nothing to do.
@@ -66,34 +66,38 @@ static void donors_look(struct local *gc)
 		gc->ops.donors_changed(gc->priv);
 }
 
-static void answer(struct local *gc, const struct job *j)
+/* Nothing of a worker's. */
+static size_t reply_plain(struct local *gc)
 {
-	struct virtio_gc_done *d = &gc->reply->done;
-	size_t bytes;
-	uint32_t status;
-
-	*d = (struct virtio_gc_done){
+	gc->reply->done = (struct virtio_gc_done){
 		.donor = htole32(VIRTIO_GC_NO_DONOR),
 		.at = htole64(VIRTIO_GC_NONE),
 	};
-	bytes = 0;
+	return sizeof(gc->reply->done);
+}
+
+static void answer(struct local *gc, struct job *j)
+{
+	size_t bytes = 0;
+	uint32_t status;
+
+	reply_plain(gc);
 	donors_look(gc);
 	status = gc_command_run(gc, j, &bytes);
-	if (!bytes) {
-		/* nothing of a worker's */
-		bytes = sizeof(*d);
-		*d = (struct virtio_gc_done){
-			.donor = htole32(VIRTIO_GC_NO_DONOR),
-			.at = htole64(VIRTIO_GC_NONE),
-		};
-	}
-	d->status = htole32(status);
+	if (!bytes)
+		bytes = reply_plain(gc);
+	gc->reply->done.status = htole32(status);
 	/* who has the answer may at once send as many again [VGC-D-10] */
 	pthread_mutex_lock(&gc->lock);
 	if (j->counted)
 		gc->live[j->space]--;
+	j->answered = true;
 	pthread_mutex_unlock(&gc->lock);
 	gc->ops.answered(gc->priv, j->token, gc->reply, j->mute ? 0 : bytes);
+	if (status != VIRTIO_GC_OK || !gc_command_goes_on(&j->r))
+		return;
+	reply_plain(gc);
+	gc_command_go_on(gc, j);
 }
 
 /* Under the lock: there is nothing to do. Workers may have to say something. */
@@ -166,7 +170,7 @@ static void *gc_main(void *arg)
 /* No CANCEL, whatever tag it has. */
 static void cancel_one(struct job *j, uint32_t space, uint64_t tag)
 {
-	if (j && j->space == space && j->r.tag == tag &&
+	if (j && j->space == space && j->r.tag == tag && !j->answered &&
 	    j->r.command != VIRTIO_GC_CANCEL)
 		j->cancelled = true;
 }

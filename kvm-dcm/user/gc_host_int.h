@@ -16,6 +16,7 @@
  * struct job - a request on its way
  * @status: refused already, or %VIRTIO_GC_OK
  * @counted: in @live of its space
+ * @answered: only a reset can cancel what is left to do for it
  * @r: what @request says; points into it
  * @request: the copy, @bytes of it
  */
@@ -26,6 +27,7 @@ struct job {
 	uint32_t status;
 	uint32_t space;
 	bool counted;
+	bool answered;
 	bool cancelled;
 	bool mute;		/* no room for an answer */
 	struct dcm_gc_request r;
@@ -77,5 +79,11 @@ extern const struct dcm_gc_team_ops gc_command_team_ops;
  * Return: the status it ends with.
  */
 uint32_t gc_command_run(struct local *gc, const struct job *j, size_t *bytes);
+
+/* Is there more to do for one that ended with OK when it is answered? */
+bool gc_command_goes_on(const struct dcm_gc_request *r);
+
+/* That; gc->reply as for gc_command_run(). */
+void gc_command_go_on(struct local *gc, const struct job *j);
 
 #endif /* DCM_GC_HOST_INT_H */

@@ -15,11 +15,19 @@
 
 #define DCM_GC_PIECES_MAX 16u
 
-/* A space in host order, as far as the host has to know; 0 @bytes: none. */
+/**
+ * struct dcm_gc_piece - a space in host order, as far as the host has to know
+ * @bytes: 0: there is none
+ * @epoch: of the last trace that began, as far as the runtime was told
+ * @late: why it did not, found out after that was said; its @status is
+ *	%VIRTIO_GC_OK otherwise
+ */
 struct dcm_gc_piece {
 	uint64_t window;
 	uint64_t bytes;
 	struct dcm_gc_layout layout;
+	uint32_t epoch;
+	struct virtio_gc_done late;
 };
 
 /**

@@ -451,6 +451,8 @@ void heap_trace_running(struct heap *h)
 	struct virtio_gc_region list[HEAP_REGIONS];
 	struct mut *m = h->m;
 	u64 satb[4096], missed = 0;
+	u32 nr_roots = m->nr_roots;
+	__le64 roots[64];
 	const u8 *bits;
 
 	n = heap_regions(h, list, h->regions);
@@ -459,14 +461,19 @@ void heap_trace_running(struct heap *h)
 	m->satb = satb;
 	m->satb_max = 4096;
 	m->nr_satb = 0;
+	CHECK(nr_roots <= 64);
+	mut_roots_le(m, roots);
 	h->epoch++;
 	heap_must(h,
 		  heap_ask(h, VIRTIO_GC_TRACE_START, VIRTIO_GC_TRACE_CONCURRENT,
 			   n, NULL, 0, list, sizeof(*list)),
 		  VIRTIO_GC_OK);
-	heap_must(h, own_roots_send(h), VIRTIO_GC_OK);
-	for (u32 i = 0; i < 200; i++) {
+	/* pages are on their way, or not yet, when they are written to */
+	for (u32 i = 0; i < 400; i++) {
 		mut_step(m, true);
+		if (i == 100)
+			heap_must(h, roots_send(h, roots, nr_roots),
+				  VIRTIO_GC_OK);
 		if (m->nr_satb > 2000)
 			satb_send(h);
 	}

@@ -1,0 +1,506 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * gc_start_test.c - what TRACE_START waits for, and who hears of what it did not
+ *
+ * The pages are settled, and workers do what they are told, as this file says:
+ * when, and with which status.
+ */
+/* links: kvm-dcm/user/gc_host.c kvm-dcm/user/gc_command.c kvm-dcm/user/gc_api.c kvm-dcm/user/gc_space.c kvm-dcm/user/inside.c donor-daemon/gc/request.c */
+#include <setjmp.h>
+#include <stdbool.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <endian.h>
+#include <pthread.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "../../kvm-dcm/user/gc_home.h"
+
+#define REGION	(64ul << 10)
+#define REGIONS	4u
+#define ROOM	4096u
+#define WORKER	2u	/* the donor that fails */
+
+/**
+ * struct world - pages and workers
+ * @stop: settling waits while this is set
+ * @settling: it does, or is about to
+ * @held: accesses wait; @held_when_settled: they did
+ * @settle: what settling ends with; @start: what a trace's start does
+ * @told: the last command the workers were told; @nr_told
+ */
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t moved;
+	bool stop;
+	bool settling;
+	bool held;
+	bool held_when_settled;
+	u32 settle;
+	u32 start;
+	u16 told;
+	u32 nr_told;
+} world = {
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.moved = PTHREAD_COND_INITIALIZER,
+};
+
+/* ---- pages ---- */
+
+static u32 home_hold(void *home, u64 at, u64 bytes)
+{
+	(void)home;
+	(void)at;
+	(void)bytes;
+	world.held = true;
+	return VIRTIO_GC_OK;
+}
+
+static void home_release(void *home)
+{
+	(void)home;
+	world.held = false;
+}
+
+static u32 home_settle(void *home, u64 *at, u64 end, bool keep, u64 until_ms)
+{
+	u32 status;
+
+	(void)home;
+	(void)until_ms;
+	assert_true(keep);
+	pthread_mutex_lock(&world.lock);
+	world.settling = true;
+	pthread_cond_broadcast(&world.moved);
+	while (world.stop)
+		pthread_cond_wait(&world.moved, &world.lock);
+	world.settling = false;
+	world.held_when_settled = world.held;
+	status = world.settle;
+	pthread_mutex_unlock(&world.lock);
+	if (!status)
+		*at = end;
+	return status;
+}
+
+static int home_discard(void *home, u64 at, u64 bytes)
+{
+	(void)home;
+	(void)at;
+	(void)bytes;
+	return 0;
+}
+
+static void home_end(void *home)
+{
+	(void)home;
+}
+
+static const struct dcm_gc_home_ops home_ops = {
+	.hold = home_hold,
+	.release = home_release,
+	.settle = home_settle,
+	.discard = home_discard,
+	.end = home_end,
+};
+
+static void stop(bool on)
+{
+	pthread_mutex_lock(&world.lock);
+	world.stop = on;
+	pthread_cond_broadcast(&world.moved);
+	pthread_mutex_unlock(&world.lock);
+}
+
+static void wait_settling(void)
+{
+	pthread_mutex_lock(&world.lock);
+	while (!world.settling)
+		pthread_cond_wait(&world.moved, &world.lock);
+	pthread_mutex_unlock(&world.lock);
+}
+
+/* ---- workers ---- */
+
+static char team;
+
+u32 dcm_ctl_donors(const struct dcm_ctl *ctl)
+{
+	(void)ctl;
+	return 3;
+}
+
+struct dcm_gc_team *dcm_gc_team_new(struct dcm_ctl *ctl, u64 bytes,
+				    const struct dcm_gc_team_ops *ops,
+				    void *arg)
+{
+	(void)ctl;
+	(void)bytes;
+	(void)ops;
+	(void)arg;
+	return (struct dcm_gc_team *)&team;
+}
+
+void dcm_gc_team_free(struct dcm_gc_team *t)
+{
+	(void)t;
+}
+
+size_t dcm_gc_team_do(struct dcm_gc_team *t, const struct dcm_gc_request *r,
+		      const void *raw, size_t bytes, u64 expires_ms,
+		      struct dcm_gc_reply *out)
+{
+	bool fails = r->command == VIRTIO_GC_TRACE_START && world.start;
+
+	(void)t;
+	(void)raw;
+	(void)bytes;
+	(void)expires_ms;
+	world.told = r->command;
+	world.nr_told++;
+	out->done = (struct virtio_gc_done){
+		.status = htole32(fails ? world.start : VIRTIO_GC_OK),
+		.donor = htole32(fails ? WORKER : VIRTIO_GC_NO_DONOR),
+		.at = htole64(VIRTIO_GC_NONE),
+	};
+	return sizeof(out->done);
+}
+
+bool dcm_gc_team_idle(struct dcm_gc_team *t, int wake)
+{
+	(void)t;
+	(void)wake;
+	return false;
+}
+
+void dcm_gc_team_reset(struct dcm_gc_team *t)
+{
+	(void)t;
+}
+
+/* ---- the device ---- */
+
+struct call {
+	bool done;
+	struct virtio_gc_done d;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t done = PTHREAD_COND_INITIALIZER;
+static struct dcm_gc_host *gc;
+
+static void answered(void *priv, void *token, const void *answer, size_t bytes)
+{
+	struct call *c = token;
+
+	(void)priv;
+	assert_int_equal(bytes, sizeof(c->d));
+	pthread_mutex_lock(&lock);
+	assert_false(c->done);
+	memcpy(&c->d, answer, sizeof(c->d));
+	c->done = true;
+	pthread_cond_broadcast(&done);
+	pthread_mutex_unlock(&lock);
+}
+
+static bool is_done(struct call *c)
+{
+	bool is;
+
+	pthread_mutex_lock(&lock);
+	is = c->done;
+	pthread_mutex_unlock(&lock);
+	return is;
+}
+
+static u32 wait_for(struct call *c)
+{
+	pthread_mutex_lock(&lock);
+	while (!c->done)
+		pthread_cond_wait(&done, &lock);
+	pthread_mutex_unlock(&lock);
+	return le32toh(c->d.status);
+}
+
+struct request {
+	struct virtio_gc_req r;
+	u8 more[REGIONS * sizeof(struct virtio_gc_region)];
+};
+
+static void submit(struct call *c, u16 command, u32 epoch, u16 flags,
+		   const void *more, size_t bytes, u32 count)
+{
+	struct request q = {
+		.r.command = htole16(command),
+		.r.flags = htole16(flags),
+		.r.space = htole32(1),
+		.r.epoch = htole32(epoch),
+		.r.count = htole32(count),
+		.r.tag = htole64(command),
+	};
+
+	assert_true(bytes <= sizeof(q.more));
+	if (bytes)
+		memcpy(q.more, more, bytes);
+	memset(c, 0, sizeof(*c));
+	dcm_gc_host_submit(gc, &q, sizeof(q.r) + bytes, ROOM, c);
+}
+
+static void submit_start(struct call *c, u32 epoch, u16 flags)
+{
+	struct virtio_gc_region list[REGIONS] = { 0 };
+
+	for (u32 i = 0; i < REGIONS; i++) {
+		list[i].region = htole32(i);
+		list[i].top = htole64((i + 1) * REGION);
+	}
+	submit(c, VIRTIO_GC_TRACE_START, epoch, flags, list, sizeof(list),
+	       REGIONS);
+}
+
+static u32 ask(u16 command, u32 epoch)
+{
+	struct virtio_gc_met met = { .max = htole32(1) };
+	bool has = command == VIRTIO_GC_TRACE_MET;
+	struct call c;
+
+	submit(&c, command, epoch, 0, &met, has ? sizeof(met) : 0, 0);
+	return wait_for(&c);
+}
+
+static int up(void **state)
+{
+	const struct dcm_gc_home home = {
+		.ops = &home_ops,
+		.donors = 3,
+		.bytes = REGIONS * REGION,
+		.extent = REGION,
+	};
+	static const struct dcm_gc_host_ops ops = { .answered = answered };
+	const struct virtio_gc_space space = {
+		.bytes = htole64(REGIONS * REGION),
+		.region_bytes = htole64(REGION),
+		.address = htole64(1ull << 40),
+		.ref_bytes = 8,
+		.type_bytes = 4,
+		.type_mask = htole32(0xffff),
+	};
+	struct call c;
+	char err[256];
+
+	(void)state;
+	gc = dcm_gc_host_new(&home, &ops, NULL, err, sizeof(err));
+	if (!gc)
+		return -1;
+	dcm_gc_host_start(gc, dcm_gc_host_features(gc));
+	world.settle = VIRTIO_GC_OK;
+	world.start = VIRTIO_GC_OK;
+	submit(&c, VIRTIO_GC_SPACE_CREATE, 0, 0, &space, sizeof(space), 0);
+	return (int)wait_for(&c);
+}
+
+static int down(void **state)
+{
+	(void)state;
+	stop(false);
+	dcm_gc_host_close(gc);
+	return 0;
+}
+
+/* ---- tests ---- */
+
+/* Without the barrier nobody may write until donors have it all. */
+static void test_stopped_waits(void **state)
+{
+	struct call start;
+
+	(void)state;
+	stop(true);
+	submit_start(&start, 1, 0);
+	wait_settling();
+	assert_false(is_done(&start));
+	stop(false);
+	assert_int_equal(wait_for(&start), VIRTIO_GC_OK);
+	assert_true(world.held_when_settled);
+	assert_false(world.held);
+	assert_int_equal(world.told, VIRTIO_GC_TRACE_START);
+}
+
+/* With it TRACE_START waits for nothing, and roots for all. [VGC-D-49] */
+static void test_concurrent_does_not_wait(void **state)
+{
+	struct call start, roots;
+	u32 told = world.nr_told;
+
+	(void)state;
+	stop(true);
+	submit_start(&start, 1, VIRTIO_GC_TRACE_CONCURRENT);
+	assert_int_equal(wait_for(&start), VIRTIO_GC_OK);
+	assert_int_equal(le32toh(start.d.donor), VIRTIO_GC_NO_DONOR);
+	submit(&roots, VIRTIO_GC_TRACE_ROOTS, 1, 0, NULL, 0, 0);
+	wait_settling();
+	assert_false(is_done(&roots));
+	assert_int_equal(world.nr_told, told);
+	stop(false);
+	assert_int_equal(wait_for(&roots), VIRTIO_GC_OK);
+	assert_false(world.held_when_settled);
+	/* the start, then they */
+	assert_int_equal(world.nr_told, told + 2);
+	assert_int_equal(world.told, VIRTIO_GC_TRACE_ROOTS);
+}
+
+static void starts_late(u32 settle, u32 start, u32 want, u32 donor)
+{
+	static const u16 asks[] = { VIRTIO_GC_TRACE_ROOTS, VIRTIO_GC_TRACE_MET,
+				    VIRTIO_GC_TRACE_FINISH };
+	static u32 epoch = 10;
+	struct call c;
+
+	world.settle = settle;
+	world.start = start;
+	epoch++;
+	submit_start(&c, epoch, VIRTIO_GC_TRACE_CONCURRENT);
+	assert_int_equal(wait_for(&c), VIRTIO_GC_OK);
+	for (u32 i = 0; i < 3; i++) {
+		u32 told;
+
+		submit(&c, VIRTIO_GC_TRACE_ROOTS, epoch, 0, NULL, 0, 0);
+		assert_int_equal(wait_for(&c), want);
+		assert_int_equal(le32toh(c.d.donor), donor);
+		assert_int_equal(c.d.count, 0);
+		told = world.nr_told;
+		assert_int_equal(ask(asks[i], epoch), want);
+		assert_int_equal(world.nr_told, told);
+		/* nothing of another epoch's trace */
+		assert_int_equal(ask(asks[i], epoch - 1), VIRTIO_GC_OK);
+	}
+	/* what was answered with OK is the epoch before's */
+	submit_start(&c, epoch, VIRTIO_GC_TRACE_CONCURRENT);
+	assert_int_equal(wait_for(&c), VIRTIO_GC_INVALID);
+	/* and the next one is as if there had been none */
+	world.settle = VIRTIO_GC_OK;
+	world.start = VIRTIO_GC_OK;
+	epoch++;
+	submit_start(&c, epoch, epoch & 1 ? VIRTIO_GC_TRACE_CONCURRENT : 0);
+	assert_int_equal(wait_for(&c), VIRTIO_GC_OK);
+	assert_int_equal(ask(VIRTIO_GC_TRACE_FINISH, epoch), VIRTIO_GC_OK);
+}
+
+/* [VGC-D-50] */
+static void test_what_fails_later_is_said(void **state)
+{
+	(void)state;
+	starts_late(VIRTIO_GC_DONOR_LOST, 0, VIRTIO_GC_DONOR_LOST,
+		    VIRTIO_GC_NO_DONOR);
+	starts_late(0, VIRTIO_GC_WORKER_LOST, VIRTIO_GC_WORKER_LOST, WORKER);
+	starts_late(VIRTIO_GC_TIMED_OUT, 0, VIRTIO_GC_TIMED_OUT,
+		    VIRTIO_GC_NO_DONOR);
+	/* BUSY would be asked again, for ever */
+	starts_late(VIRTIO_GC_BUSY, 0, VIRTIO_GC_TIMED_OUT, VIRTIO_GC_NO_DONOR);
+}
+
+/* What can be judged at once is, and changes nothing. [VGC-D-22] */
+static void test_bad_start(void **state)
+{
+	static const struct {
+		u32 region;
+		u64 top;
+		u16 flags;
+		u32 epoch;
+	} bad[] = {
+		{ 1, 2 * REGION, VIRTIO_GC_TRACE_CONCURRENT, 0 },
+		{ 1, 2 * REGION, VIRTIO_GC_TRACE_CONCURRENT, 1 },
+		{ 1, 2 * REGION,
+		  VIRTIO_GC_TRACE_CONCURRENT | VIRTIO_GC_TRACE_LOCAL, 2 },
+		{ REGIONS, REGION, VIRTIO_GC_TRACE_CONCURRENT, 2 },
+		{ UINT32_MAX, REGION, VIRTIO_GC_TRACE_CONCURRENT, 2 },
+		{ 1, REGION - 8, VIRTIO_GC_TRACE_CONCURRENT, 2 },
+		{ 1, 2 * REGION + 8, VIRTIO_GC_TRACE_CONCURRENT, 2 },
+		{ 1, REGION + 4, VIRTIO_GC_TRACE_CONCURRENT, 2 },
+		/* twice */
+		{ 0, REGION, VIRTIO_GC_TRACE_CONCURRENT, 2 },
+	};
+	struct call c;
+	u32 told;
+
+	(void)state;
+	submit_start(&c, 1, VIRTIO_GC_TRACE_CONCURRENT);
+	assert_int_equal(wait_for(&c), VIRTIO_GC_OK);
+	assert_int_equal(ask(VIRTIO_GC_TRACE_FINISH, 1), VIRTIO_GC_OK);
+	told = world.nr_told;
+	for (u32 i = 0; i < ARRAY_SIZE(bad); i++) {
+		struct virtio_gc_region list[2] = {
+			{ .region = 0, .top = htole64(REGION) },
+			{ .region = htole32(bad[i].region),
+			  .top = htole64(bad[i].top) },
+		};
+
+		submit(&c, VIRTIO_GC_TRACE_START, bad[i].epoch, bad[i].flags,
+		       list, sizeof(list), 2);
+		assert_int_equal(wait_for(&c), VIRTIO_GC_INVALID);
+	}
+	assert_int_equal(world.nr_told, told);
+	assert_int_equal(ask(VIRTIO_GC_TRACE_FINISH, 1), VIRTIO_GC_OK);
+}
+
+/* CANCEL of what was answered does nothing. [VGC-D-48] */
+static void test_cancel_is_too_late(void **state)
+{
+	struct virtio_gc_cancel tag = { .tag = htole64(VIRTIO_GC_TRACE_START) };
+	struct call start, cancel;
+
+	(void)state;
+	stop(true);
+	submit_start(&start, 1, VIRTIO_GC_TRACE_CONCURRENT);
+	assert_int_equal(wait_for(&start), VIRTIO_GC_OK);
+	wait_settling();
+	submit(&cancel, VIRTIO_GC_CANCEL, 0, 0, &tag, sizeof(tag), 0);
+	stop(false);
+	assert_int_equal(wait_for(&cancel), VIRTIO_GC_OK);
+	assert_int_equal(ask(VIRTIO_GC_TRACE_ROOTS, 1), VIRTIO_GC_OK);
+}
+
+static void *let_go(void *arg)
+{
+	wait_settling();
+	stop(false);
+	return arg;
+}
+
+/* A reset waits for what is left to do, and nothing of it is there after. */
+static void test_reset_meanwhile(void **state)
+{
+	struct call start;
+	pthread_t t;
+
+	(void)state;
+	stop(true);
+	world.settle = VIRTIO_GC_DONOR_LOST;
+	submit_start(&start, 1, VIRTIO_GC_TRACE_CONCURRENT);
+	assert_int_equal(wait_for(&start), VIRTIO_GC_OK);
+	assert_int_equal(pthread_create(&t, NULL, let_go, NULL), 0);
+	dcm_gc_host_reset(gc);
+	pthread_join(t, NULL);
+	assert_false(world.settling);
+	dcm_gc_host_start(gc, dcm_gc_host_features(gc));
+	assert_int_equal(ask(VIRTIO_GC_TRACE_ROOTS, 1), VIRTIO_GC_INVALID);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_stopped_waits, up, down),
+		cmocka_unit_test_setup_teardown(test_concurrent_does_not_wait,
+						up, down),
+		cmocka_unit_test_setup_teardown(test_what_fails_later_is_said,
+						up, down),
+		cmocka_unit_test_setup_teardown(test_bad_start, up, down),
+		cmocka_unit_test_setup_teardown(test_cancel_is_too_late, up,
+						down),
+		cmocka_unit_test_setup_teardown(test_reset_meanwhile, up, down),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
