@@ -18,11 +18,9 @@ from pathlib import Path
 
 from dcmctl import domain, preflight, qemu, session
 from dcmctl.errors import DcmError, reason
-from dcmctl.run import environment
+from dcmctl.run import environment, inherited
 
 QEMU = "qemu-system-x86_64"
-# Set when libdcm starts; not to be handed on by whoever was paged himself.
-_NOT_OURS = ("DCM_PAGER_PID",)
 
 
 def find_qemu() -> Path:
@@ -61,7 +59,7 @@ def main(argv: list[str]) -> int:
     """Becomes QEMU, or says in a line why not."""
     try:
         program = find_qemu()
-        env = {k: v for k, v in os.environ.items() if k not in _NOT_OURS}
+        env = inherited()
         uuid = _uuid(argv[1:])
         if uuid is not None:
             env |= paged(argv[1:], uuid)

@@ -238,11 +238,10 @@ def _die_of(number: int) -> int:
     return 128 + number  # a signal that doesn't kill, stopped or ignored
 
 
-def _environment(made: Plan) -> dict[str, str]:
-    """Ours and the plan's. We may run below another pager: forget which process
-    that was for, or libdcm takes the program for one of its children."""
-    inherited = {k: v for k, v in os.environ.items() if k != "DCM_PAGER_PID"}
-    return {**inherited, **made.environment()}
+def inherited() -> dict[str, str]:
+    """Ours. We may run below another pager: forget which process that was for, or libdcm takes
+    the program for one of its children."""
+    return {k: v for k, v in os.environ.items() if k != "DCM_PAGER_PID"}
 
 
 def execute(made: Plan, verbose: bool) -> int:
@@ -272,7 +271,7 @@ def execute(made: Plan, verbose: bool) -> int:
             child = subprocess.Popen(
                 made.argv,
                 executable=made.program,
-                env=_environment(made),
+                env={**inherited(), **made.environment()},
                 preexec_fn=in_child,  # noqa: PLW1509 - no thread is left by now
             )
         except OSError as exc:
