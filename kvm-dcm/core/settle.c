@@ -63,6 +63,8 @@ static void seen_add(struct dcm_lane *lane, u32 gfn, u32 nr)
 /**
  * dcm_settle_failed() - a copy was not written, of whichever call
  * @lane: the one that made it, caller's
+ * @head: the block it was of
+ * @order: its size
  */
 void dcm_settle_failed(struct dcm_lane *lane, u32 head, unsigned int order)
 {
