@@ -269,8 +269,9 @@ def _root(host: Host, dom: Any) -> Any:
 def _set_live(host: Host, dom: Any, memory: Memory, size: int) -> None:
     """Unless it runs with ordinary memory, as it was started before it was enabled."""
     if memory.pager == "user":
-        if session.live(_root(host, dom)) is not None:
-            session.set_budget(_root(host, dom), size)
+        root = _root(host, dom)
+        if session.live(root) is not None:
+            session.set_budget(root, size)
         return
     if not dcmfs.mounts():
         return
