@@ -126,17 +126,39 @@ def test_torture_tcp(start_donor: StartDonor, short_tmp: Path) -> None:
     run(short_tmp, PAGER_TEST, "torture", config, "64", SECONDS, "4", "5")
 
 
+def hostile() -> dict[str, Any]:
+    """Environment that puts donors behind the worst transport; see hostile.c."""
+    seed = str(random.SystemRandom().randrange(1 << 30))
+    print(f"hostile with seed {seed}")
+    return {"PAGER_TEST_HOSTILE": seed}
+
+
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
-def test_gc(start_donor: StartDonor, short_tmp: Path, transport: str) -> None:
+def test_torture_hostile(start_donor: StartDonor, short_tmp: Path, transport: str) -> None:
+    """Operations that fail, come late and in pieces, connections that die: no byte is wrong."""
+    config = configure(short_tmp, [start(start_donor)], transport)
+    done = run(short_tmp, PAGER_TEST, "torture", config, "64", SECONDS, "4", "9", **hostile())
+    assert "every byte right" in done.stdout
+    print(done.stderr)
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize("way", ["good", "hostile"])
+def test_gc(start_donor: StartDonor, short_tmp: Path, transport: str, way: str) -> None:
     """Three donors trace and move a heap of twice the budget, while all of it is touched."""
     donors = [start(start_donor, name, slab="2M", capacity="64M") for name in ("a", "b", "c")]
     for other in donors[1:]:
         other.keys = donors[0].keys
         other.reload()
     config = configure(short_tmp, donors, transport, budget="9M")
-    done = run(short_tmp, HEAP_CHECK, "check", f"dcm:{config}", "0", HEAPS)
-    assert done.stdout.count("regions evacuated") == int(HEAPS), done.stdout
-    if transport == "shm":
+    # each takes several times as long on hostile ways
+    heaps, env = ("1", hostile()) if way == "hostile" else (HEAPS, {})
+    seed = str(random.SystemRandom().randrange(1 << 16)) if env else "0"
+    print(f"heaps from seed {seed}")
+    done = run(short_tmp, HEAP_CHECK, "check", f"dcm:{config}", seed, heaps, **env)
+    assert done.stdout.count("regions evacuated") == int(heaps), done.stdout
+    print(done.stderr)
+    if transport == "shm" and way == "good":
         # a heap whose first root is null: it ended heap_check by a signal
         done = run(short_tmp, HEAP_CHECK, "check", f"dcm:{config}", "13787")
         assert "regions evacuated" in done.stdout

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * hostile.c - with PAGER_TEST_HOSTILE=SEED a pager's donors are behind the worst
+ * transport that there may be: refused, failed though done, in pieces, late,
+ * overtaken; connections die, if they can be made again (not with shm)
+ *
+ * Linked with --wrap=dcm_ctl_start. At the end of a program that succeeded it
+ * has struck in every way, or the program fails.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "../../kvm-dcm/transport/hostile.h"
+#include "../../kvm-dcm/user/ctl.h"
+
+#define OFTEN_PPM	20000u
+#define DIES_PPM	500u
+#define DELAY_NS	2000000u
+
+int __real_dcm_ctl_start(const struct dcm_ctl_config *cfg,
+			 const struct dcm_ctl_ops *cb, void *arg,
+			 struct dcm_ctl **ctl);
+int __wrap_dcm_ctl_start(const struct dcm_ctl_config *cfg,
+			 const struct dcm_ctl_ops *cb, void *arg,
+			 struct dcm_ctl **ctl);
+
+static struct dcm_hostile dials = {
+	.ppm = {
+		[DCM_HOSTILE_AGAIN] = OFTEN_PPM,
+		[DCM_HOSTILE_SPLIT] = OFTEN_PPM,
+		[DCM_HOSTILE_DELAY] = OFTEN_PPM,
+		[DCM_HOSTILE_REORDER] = OFTEN_PPM,
+		[DCM_HOSTILE_EIO] = OFTEN_PPM,
+		[DCM_HOSTILE_EIO_LATE] = OFTEN_PPM,
+	},
+	.delay_ns = DELAY_NS,
+};
+
+static u64 seed;
+
+static struct dcm_endpoint *worse(void *arg, struct dcm_endpoint *ep)
+{
+	struct dcm_hostile_args args = {
+		.inner = ep,
+		.dials = &dials,
+		.seed = __atomic_add_fetch(&seed, 1, __ATOMIC_RELAXED),
+	};
+	int err;
+
+	(void)arg;
+	ep = dcm_transport_hostile.open(&args, &err);
+	if (!ep) {
+		fprintf(stderr, "no hostile transport: %d\n", err);
+		abort();
+	}
+	return ep;
+}
+
+static void told(void)
+{
+	fprintf(stderr, "hostile:");
+	for (u32 i = 0; i < DCM_HOSTILE_NR; i++) {
+		u64 n = (u64)atomic64_read(&dials.count[i]);
+
+		fprintf(stderr, " %s %llu",
+			dcm_hostile_kind_name((enum dcm_hostile_kind)i),
+			(unsigned long long)n);
+		if (dials.ppm[i] && !n) {
+			fprintf(stderr, ": never\n");
+			_exit(1);
+		}
+	}
+	fprintf(stderr, "\n");
+}
+
+int __wrap_dcm_ctl_start(const struct dcm_ctl_config *cfg,
+			 const struct dcm_ctl_ops *cb, void *arg,
+			 struct dcm_ctl **ctl)
+{
+	const char *text = getenv("PAGER_TEST_HOSTILE");
+	struct dcm_ctl_config worse_cfg = *cfg;
+
+	if (text) {
+		if (!seed)
+			atexit(told);
+		seed = strtoull(text, NULL, 0) << 20 | 1;
+		if (cfg->nr_donors && cfg->donors[0].address[0] == 't')
+			dials.ppm[DCM_HOSTILE_DIE] = DIES_PPM;
+		worse_cfg.wrap = worse;
+	}
+	return __real_dcm_ctl_start(&worse_cfg, cb, arg, ctl);
+}
