@@ -44,6 +44,7 @@ class Donor:
     unix: str
     keys: Path
     http: int
+    pid: int
 
     def status(self) -> dict[str, Any]:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -87,7 +88,7 @@ def donor(
             stdout=out.fileno(),
             stderr=subprocess.STDOUT,
         )
-    made = Donor(f"tcp:127.0.0.1:{port}", f"unix:{sock}", keys, http)
+    made = Donor(f"tcp:127.0.0.1:{port}", f"unix:{sock}", keys, http, proc.pid)
     try:
         deadline = time.monotonic() + START_S
         while True:

@@ -7,8 +7,10 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +34,17 @@ ROWS: dict[str, tuple[str, str]] = {
         "<= 4 x; <= 5 % of the bytes over the network",
     ),
     "worker-memory": ("a worker's memory beside the slabs, of the space", "<= 2.5 %"),
+    "neighbour": (
+        "faults a second of one session while another's worker never rests against while there "
+        "is none, donor and worker on one core",
+        ">= 0.9 x",
+    ),
 }
 TRACE_25_MIB = 16
 MUTATOR_MIB = 64
 PAUSE_MIB = 256
+BUSY_MIB = 64
+NEIGHBOUR_MIB = 32
 SLAB_MIB = 8
 LIMIT_S = 1200.0
 
@@ -52,30 +61,33 @@ def program(build: Path, *args: str | os.PathLike[str]) -> dict[str, Any]:
     return dict(host.run(argv, timeout=LIMIT_S).json())
 
 
+@contextlib.contextmanager
+def one_donor(build: Path) -> Iterator[tuple[Path, donors.Donor]]:
+    """A folder for a while, and in it a donor on a core of its own."""
+    with tempfile.TemporaryDirectory(prefix="dcm-bench-gc-") as name:
+        folder = Path(name)
+        options = {"slab-size": f"{SLAB_MIB}M", "capacity": "2G"}
+        daemon = build / "bin" / "dcm-donord"
+        with donors.donor(daemon, folder / "donor", cpus=cpus()[1], options=options) as donor:
+            yield folder, donor
+
+
+def with_libdcm(build: Path, runtime: Path) -> dict[str, str]:
+    """The environment of programs that have a pager."""
+    return {"LD_LIBRARY_PATH": os.fspath(build / "lib"), "DCM_RUNTIME_DIR": os.fspath(runtime)}
+
+
 def on_donor(build: Path, mode: str, mib: int, budget: int, runs: int) -> dict[str, Any]:
     """What bench/gc_host prints: one donor over tcp, @budget MiB of its @mib direct."""
-    here, there = cpus()
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dcm-bench-gc-")))
-        donor = stack.enter_context(
-            donors.donor(
-                build / "bin" / "dcm-donord",
-                folder / "donor",
-                cpus=there,
-                options={"slab-size": f"{SLAB_MIB}M", "capacity": "2G"},
-            )
-        )
+    with one_donor(build) as (folder, donor):
         config = donors.pager_config(
             folder / "vm.ini", donor.tcp, donor.keys, budget << 20, mib << 20
         )
         done = host.run(
             [build / "bench" / "bin" / "gc_host", mode, config, str(mib), str(runs)],
             timeout=LIMIT_S,
-            cpus=here,
-            env={
-                "LD_LIBRARY_PATH": os.fspath(build / "lib"),
-                "DCM_RUNTIME_DIR": os.fspath(folder / "run"),
-            },
+            cpus=cpus()[0],
+            env=with_libdcm(build, folder / "run"),
         )
         return dict(done.json())
 
@@ -289,6 +301,79 @@ def worker_memory(build: Path) -> report.Row:
     return row("worker-memory", value, value <= 2.5, f"two threads; {detail}")
 
 
+def worker_seconds(donor_pid: int) -> float:
+    """CPU time of a donor's workers so far."""
+    ticks = 0
+    for pid in host.children(donor_pid)[1:]:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(") ", 1)[1].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def neighbour(build: Path, repeat: int) -> report.Row:
+    """The busy session rests and goes on in turn, so that nothing else differs."""
+    here = cpus()[0]
+    ratios, rates, shares = [], [], []
+    with one_donor(build) as (folder, donor):
+        configs = [
+            donors.pager_config(
+                folder / f"{name}.ini", donor.tcp, donor.keys, budget << 20, mib << 20
+            )
+            for name, budget, mib in (
+                ("busy", BUSY_MIB // 4, BUSY_MIB),
+                ("neighbour", NEIGHBOUR_MIB // 4, NEIGHBOUR_MIB),
+            )
+        ]
+        tools = build / "bench" / "bin"
+
+        def faults() -> float:
+            pages = NEIGHBOUR_MIB << 8
+            command = f"--pages {pages} --pattern rand --seconds 2 --warm {pages}"
+            found = host.run(
+                [tools / "access", *command.split(), "--pager", configs[1]],
+                timeout=LIMIT_S,
+                cpus=here,
+                env=with_libdcm(build, folder / "neighbour"),
+            ).json()
+            return float(str(found["faults_per_s"]))
+
+        with host.spawn(
+            [tools / "gc_host", "busy", configs[0], str(BUSY_MIB), "1"],
+            cpus=here,
+            env=with_libdcm(build, folder / "busy"),
+        ) as busy:
+            try:
+                assert busy.stdout
+                if busy.stdout.readline() != b"busy\n":
+                    raise host.BenchError("gc_host busy: no trace")
+                for turn in range(2 * repeat):
+                    found = {}
+                    # what the machine does meanwhile is in both the same
+                    for beside in (True, False) if turn % 2 else (False, True):
+                        busy.send_signal(signal.SIGUSR2 if beside else signal.SIGUSR1)
+                        begun, cpu = time.monotonic(), worker_seconds(donor.pid)
+                        found[beside] = faults()
+                        if beside:
+                            cpu = worker_seconds(donor.pid) - cpu
+                            shares.append(cpu / (time.monotonic() - begun))
+                    ratios.append(found[True] / found[False])
+                    rates.append(found[False])
+                if busy.poll() is not None:
+                    assert busy.stderr
+                    raise host.BenchError(f"gc_host busy: {busy.stderr.read()[-300:]!r}")
+            finally:
+                host.kill_group(busy)
+    value = report.median(ratios)
+    return row(
+        "neighbour",
+        value,
+        value >= 0.9,
+        f"random accesses to {NEIGHBOUR_MIB} MiB, a quarter direct, over tcp: "
+        f"{report.median(rates):.0f} faults a second without, when the core sleeps between "
+        f"them; the other's traces of {BUSY_MIB} MiB had {report.median(shares):.0%} of the core",
+    )
+
+
 def rows(build: Path, repeat: int) -> list[report.Row]:
     """All rows of the table, in its order; one that fails says why, and the others go on."""
     measures: dict[str, Callable[[], report.Row]] = {
@@ -299,6 +384,7 @@ def rows(build: Path, repeat: int) -> list[report.Row]:
         "start-pause": lambda: start_pause(build, repeat),
         "evacuate": lambda: evacuate(build, repeat),
         "worker-memory": lambda: worker_memory(build),
+        "neighbour": lambda: neighbour(build, repeat),
     }
     progress, found = report.Progress(), []
     for name in ROWS:

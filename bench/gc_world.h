@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * gc_world.h - gc_heap.h's heap in a window of libdcm, which is asked as a device
+ * asks (libdcm_gc.h)
+ *
+ * For a program of one thread that asks. What fails ends the program.
+ */
+#ifndef BENCH_GC_WORLD_H
+#define BENCH_GC_WORLD_H
+
+#include "gc_heap.h"
+#include "libdcm_gc.h"
+
+#define GC_WORLD_REGIONS	1024u
+
+struct gc_world {
+	struct dcm_pager *pager;
+	struct dcm_gc_host *gc;
+	struct gc_heap h;
+	u32 regions;
+	u32 epoch;
+};
+
+/* @mib of heap, a multiple of the donors' slabs, all of it live. */
+void gc_world_open(struct gc_world *w, const char *config, u64 mib);
+
+/* A request for space 1 and its status. */
+u32 gc_ask(struct gc_world *w, u16 command, u16 flags, u32 count,
+	   const void *body, size_t body_bytes, const void *entries,
+	   size_t bytes);
+void gc_must(u32 status, const char *what);
+
+void gc_space_make(struct gc_world *w);
+/* A piece at a time: on a machine with much else to do all of it takes long. */
+void gc_clean(struct gc_world *w);
+/* Of all regions. Without VIRTIO_GC_TRACE_CONCURRENT no program may run. */
+void gc_trace_start(struct gc_world *w, u16 flags);
+/* @root: an address; 0: nothing is reachable */
+void gc_trace_root(struct gc_world *w, u64 root);
+u64 gc_root_of(const struct gc_world *w);
+/* With the results: how many objects live. */
+u64 gc_trace_finish(struct gc_world *w);
+
+/* gc_pause.c: see gc_host.c; @sink: of gc_sink_start() */
+void gc_bench_pause(struct gc_world *w, u32 runs, int sink);
+/* A process that takes @bytes of pages at a time; before there are threads. */
+int gc_sink_start(u64 bytes);
+
+#endif /* BENCH_GC_WORLD_H */
