@@ -111,10 +111,13 @@ fuzz: deps-test
 fuzz-run: deps-test
 	@+$(MAKE) -C tests/fuzz run SECONDS=$(SECONDS)
 
-# The engine of GC workers, and the workers, as real processes.
-test-gc: deps-test programs
+# The engine of GC workers, and the workers, as real processes; then with the
+# pager, and donors that are near, far and hard to reach.
+test-gc: deps-test deps-pager programs
 	@scripts/check-gc-spec
 	@+$(MAKE) -C tests/gc check
+	@+$(MAKE) -C tests/pager all
+	@DCM_BUILD=$(BUILD) $(PYTEST) tests/pager -k test_gc
 
 test-donor: deps-test programs
 	@$(PYTEST) tests/donor
@@ -131,7 +134,7 @@ test-client: deps-test programs
 
 test-pager: deps-test deps-pager programs
 	@+$(MAKE) -C tests/pager all
-	@DCM_BUILD=$(BUILD) $(PYTEST) tests/pager
+	@DCM_BUILD=$(BUILD) $(PYTEST) tests/pager -k 'not test_gc'
 
 test-dcmctl: deps-test programs
 	@$(PYTEST) tests/dcmctl
