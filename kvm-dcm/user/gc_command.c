@@ -29,10 +29,13 @@
  * was cancelled is looked up under the queue's lock.
  */
 #include <endian.h>
+#include <unistd.h>
 
 #include "gc_host_int.h"
 
 #define DCM_GC_PAGE	4096u	/* of hints */
+#define DCM_GC_MOVING_MS	2000u	/* for a region to be somewhere */
+#define DCM_GC_MOVING_TRY_US	2000u
 
 /* ---- spaces ---- */
 
@@ -77,6 +80,17 @@ static uint32_t space_destroy(struct local *gc, const struct job *j)
 		return VIRTIO_GC_LIMIT;
 	dcm_gc_piece_drop(&gc->spaces, p);
 	return VIRTIO_GC_OK;
+}
+
+static bool op_cancelled(void *arg)
+{
+	struct local *gc = arg;
+	bool cancelled;
+
+	pthread_mutex_lock(&gc->lock);
+	cancelled = gc->running->cancelled;
+	pthread_mutex_unlock(&gc->lock);
+	return cancelled;
 }
 
 /* ---- pages ---- */
@@ -213,6 +227,59 @@ static uint32_t hint(struct local *gc, const struct job *j)
 	return VIRTIO_GC_OK;
 }
 
+static bool op_place(void *arg, u32 space, u32 region,
+		     struct dcm_gc_place_of *place)
+{
+	struct local *gc = arg;
+	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, space);
+
+	return gc->home.ops->place(gc->home.priv,
+				   p->window + region * p->layout.region_bytes,
+				   place);
+}
+
+/* Each region that TRACE_START lists with objects is somewhere, now. */
+static bool places_known(struct local *gc, const struct job *j)
+{
+	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, j->space);
+	const struct virtio_gc_region *region = j->r.entries;
+	struct dcm_gc_place_of place;
+
+	for (uint32_t i = 0; i < j->r.count; i++) {
+		uint32_t n = le32toh(region[i].region);
+
+		if (le64toh(region[i].top) > n * p->layout.region_bytes &&
+		    !op_place(gc, j->space, n, &place))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * A region has a slab when it is settled, but for its extent being on its way to
+ * another one: for the donors it is nowhere then, and would pass for empty. That
+ * is waited for without holding anything, as held pages do not move. True: try
+ * again, from settling on.
+ */
+static bool moving_wait(struct local *gc, const struct job *j, uint64_t since,
+			uint32_t *status)
+{
+	while (*status == DCM_GC_TEAM_MOVING) {
+		uint64_t now = gc_now_ms();
+
+		if (op_cancelled(gc))
+			*status = VIRTIO_GC_CANCELLED;
+		else if (now >= j->expires_ms ||
+			 now - since >= DCM_GC_MOVING_MS)
+			*status = VIRTIO_GC_TIMED_OUT;
+		else if (places_known(gc, j))
+			return true;
+		else
+			usleep(DCM_GC_MOVING_TRY_US);
+	}
+	return false;
+}
+
 /* A command that needs its regions on the donors. */
 static size_t settled_do(struct local *gc, const struct job *j,
 			 uint32_t *status)
@@ -231,12 +298,16 @@ static size_t settled_do(struct local *gc, const struct job *j,
 /* And nobody at them. */
 static size_t held_do(struct local *gc, const struct job *j, uint32_t *status)
 {
-	size_t bytes = sizeof(gc->reply->done);
+	uint64_t since = gc_now_ms();
+	size_t bytes;
 
-	*status = pages_of(gc, j, PAGES_HOLD);
-	if (!*status)
-		bytes = settled_do(gc, j, status);
-	gc->home.ops->release(gc->home.priv);
+	do {
+		bytes = sizeof(gc->reply->done);
+		*status = pages_of(gc, j, PAGES_HOLD);
+		if (!*status)
+			bytes = settled_do(gc, j, status);
+		gc->home.ops->release(gc->home.priv);
+	} while (moving_wait(gc, j, since, status));
 	return bytes;
 }
 
@@ -276,17 +347,6 @@ static size_t trace_late(struct local *gc, const struct job *j,
 	return sizeof(p->late);
 }
 
-static bool op_place(void *arg, u32 space, u32 region,
-		     struct dcm_gc_place_of *place)
-{
-	struct local *gc = arg;
-	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, space);
-
-	return gc->home.ops->place(gc->home.priv,
-				   p->window + region * p->layout.region_bytes,
-				   place);
-}
-
 static bool op_tag(void *arg, u32 space, u32 region,
 		   const struct dcm_gc_place_of *place, u32 *tag)
 {
@@ -305,17 +365,6 @@ static void op_bits(void *arg, u32 space, u64 at, const void *bits,
 	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, space);
 
 	gc->home.ops->bits(gc->home.priv, p->window + at, bits, bytes);
-}
-
-static bool op_cancelled(void *arg)
-{
-	struct local *gc = arg;
-	bool cancelled;
-
-	pthread_mutex_lock(&gc->lock);
-	cancelled = gc->running->cancelled;
-	pthread_mutex_unlock(&gc->lock);
-	return cancelled;
 }
 
 const struct dcm_gc_team_ops gc_command_team_ops = {
@@ -386,9 +435,12 @@ bool gc_command_goes_on(const struct dcm_gc_request *r)
 void gc_command_go_on(struct local *gc, const struct job *j)
 {
 	struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, j->space);
+	uint64_t since = gc_now_ms();
 	uint32_t status;
 
-	settled_do(gc, j, &status);
+	do {
+		settled_do(gc, j, &status);
+	} while (moving_wait(gc, j, since, &status));
 	/* a page is in use by I/O all the time; nothing is to be polled for */
 	if (status == VIRTIO_GC_BUSY)
 		status = VIRTIO_GC_TIMED_OUT;

@@ -460,6 +460,12 @@ static struct dcm_gc_result team_do(struct dcm_gc_team *t,
 		t->space[r->space].lost = true;
 		result.status = VIRTIO_GC_WORKER_LOST;
 	}
+	if (!result.status && moves(r->command))
+		result.status = gc_space_grow(t, r->space);
+	/* references there would be left as they are, and nobody would know */
+	if (!result.status && r->command != VIRTIO_GC_EVACUATE &&
+	    moves(r->command) && !gc_space_has(t, r))
+		result.status = VIRTIO_GC_WORKER_LOST;
 	if (result.status)
 		return result;
 	switch (r->command) {

@@ -15,6 +15,8 @@
 
 #define DCM_GC_TEAM_SPACES	16u
 #define DCM_GC_TEAM_REPLY	DCM_WIRE_PAYLOAD_MAX
+/* Of TRACE_START: a region was, or is, between two places; settle, try again. */
+#define DCM_GC_TEAM_MOVING	VIRTIO_GC_STATUSES
 
 struct dcm_gc_team;
 

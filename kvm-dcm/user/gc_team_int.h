@@ -130,8 +130,14 @@ u32 gc_entries_done(struct dcm_gc_team *t, struct entries_ask *e, u64 mask);
 
 /* gc_team_space.c: what workers know */
 void gc_space_forget(struct team_space *sp);
-/* Where regions are now, and on every donor that has one a worker that knows. */
+/* Where regions are now, for gc_space_place(); the same as when last looked? */
+bool gc_space_find(struct dcm_gc_team *t, u32 space);
+/* On every donor that has one a worker that knows. */
 u32 gc_space_place(struct dcm_gc_team *t, u32 space);
+/* Regions that were nowhere then, and by now are with one of these donors. */
+u32 gc_space_grow(struct dcm_gc_team *t, u32 space);
+/* Has a donor each region that the request lists with objects? */
+bool gc_space_has(const struct dcm_gc_team *t, const struct dcm_gc_request *r);
 /* What a worker would write to is where it was told. */
 bool gc_space_stays(const struct dcm_gc_team *t, u32 space);
 u32 gc_do_create(struct dcm_gc_team *t, const struct dcm_gc_request *r,

@@ -94,22 +94,89 @@ static u32 donor_place(struct dcm_gc_team *t, u32 donor, u32 space)
 	return status;
 }
 
-/* Where regions are now, and on every donor that has one a worker that knows. */
+/* False: nowhere, or between two places. */
+static bool region_where(struct dcm_gc_team *t, u32 space, u32 region,
+			 struct dcm_gc_place_of *p)
+{
+	return t->ops->place(t->arg, space, region, p) &&
+	       p->donor < t->nr_donors;
+}
+
+bool gc_space_has(const struct dcm_gc_team *t, const struct dcm_gc_request *r)
+{
+	const struct team_space *sp = &t->space[r->space];
+	const struct virtio_gc_region *region = r->entries;
+
+	for (u32 i = 0; i < r->count; i++) {
+		u32 n = le32toh(region[i].region);
+
+		/* what is not of the space the workers refuse */
+		if (n < sp->nr_regions &&
+		    le64toh(region[i].top) > n * sp->l.region_bytes &&
+		    sp->place[n].donor == VIRTIO_GC_NO_DONOR)
+			return false;
+	}
+	return true;
+}
+
+u32 gc_space_grow(struct dcm_gc_team *t, u32 space)
+{
+	struct team_space *sp = &t->space[space];
+	u32 status = VIRTIO_GC_OK;
+	bool grown = false;
+
+	for (u32 r = 0; r < sp->nr_regions; r++) {
+		struct dcm_gc_place_of now;
+
+		if (sp->place[r].donor != VIRTIO_GC_NO_DONOR ||
+		    !region_where(t, space, r, &now) ||
+		    !(sp->mask >> now.donor & 1))
+			continue;
+		sp->place[r] = now;
+		grown = true;
+	}
+	for (u32 i = 0; grown && !status && i < t->nr_donors; i++)
+		if (sp->mask >> i & 1)
+			status = donor_place(t, i, space);
+	/* some may know of it and others not */
+	sp->lost |= !!status;
+	return status;
+}
+
+static bool place_same(const struct dcm_gc_place_of *a,
+		       const struct dcm_gc_place_of *b)
+{
+	return a->donor == b->donor &&
+	       (a->donor == VIRTIO_GC_NO_DONOR ||
+		(a->slab == b->slab && a->offset == b->offset));
+}
+
+bool gc_space_find(struct dcm_gc_team *t, u32 space)
+{
+	struct team_space *sp = &t->space[space];
+	bool same = true;
+
+	sp->mask = 0;
+	for (u32 r = 0; r < sp->nr_regions; r++) {
+		struct dcm_gc_place_of now;
+
+		if (region_where(t, space, r, &now))
+			sp->mask |= 1ull << now.donor;
+		else
+			now.donor = VIRTIO_GC_NO_DONOR;
+		same &= place_same(&now, &sp->place[r]);
+		sp->place[r] = now;
+	}
+	/* of which no worker knows */
+	sp->lost = true;
+	return same;
+}
+
 u32 gc_space_place(struct dcm_gc_team *t, u32 space)
 {
 	struct team_space *sp = &t->space[space];
 	u32 status = VIRTIO_GC_OK;
 
-	sp->mask = 0;
-	for (u32 r = 0; r < sp->nr_regions; r++) {
-		struct dcm_gc_place_of *p = &sp->place[r];
-
-		if (!t->ops->place(t->arg, space, r, p) ||
-		    p->donor >= t->nr_donors)
-			p->donor = VIRTIO_GC_NO_DONOR;
-		else
-			sp->mask |= 1ull << p->donor;
-	}
 	for (u32 i = 0; !status && i < t->nr_donors; i++)
 		if (sp->mask >> i & 1)
 			status = donor_ready(t, i, space);
@@ -131,8 +198,7 @@ bool gc_space_stays(const struct dcm_gc_team *t, u32 space)
 		if (was->donor == VIRTIO_GC_NO_DONOR)
 			continue;
 		if (!t->ops->place(t->arg, space, r, &now) ||
-		    now.donor != was->donor || now.slab != was->slab ||
-		    now.offset != was->offset)
+		    !place_same(was, &now))
 			return false;
 	}
 	return true;
@@ -184,6 +250,8 @@ u32 gc_do_create(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 	sp->place = calloc(sp->nr_regions, sizeof(*sp->place));
 	sp->top = calloc(sp->nr_regions, sizeof(*sp->top));
 	sp->tag = calloc(sp->nr_regions, sizeof(*sp->tag));
+	for (u32 r = 0; sp->place && r < sp->nr_regions; r++)
+		sp->place[r].donor = VIRTIO_GC_NO_DONOR;
 	status = VIRTIO_GC_LIMIT;
 	if (sp->place && sp->top && sp->tag)
 		status = space_tell(sp, raw, bytes);

@@ -135,6 +135,13 @@ u32 gc_do_start(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 	if (status && status != VIRTIO_GC_WORKER_LOST &&
 	    status != VIRTIO_GC_DONOR_LOST)
 		return status;
+	/*
+	 * A page that was settled, and is here too, is only here when its extent
+	 * moves. So none may have moved since before they were settled; what is
+	 * where it was when it was last looked has not.
+	 */
+	if (!gc_space_find(t, r->space) || !gc_space_has(t, r))
+		return DCM_GC_TEAM_MOVING;
 	status = gc_space_place(t, r->space);
 	if (status)
 		return status;

@@ -188,7 +188,7 @@ bool hostd_slab_where(struct hostd_file *f, u32 extent, u32 *donor, u64 *slab)
 	for (s = f->slabs; s; s = s->next) {
 		if (s->extent != extent)
 			continue;
-		n += s->flags & (SLAB_ATTACH | SLAB_LOST) ? 2 : 1;
+		n += s->flags & (SLAB_ATTACH | SLAB_EVICT | SLAB_LOST) ? 2 : 1;
 		*donor = s->slab->donor;
 		*slab = s->slab->ref.id;
 	}

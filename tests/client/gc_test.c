@@ -40,6 +40,7 @@ struct world {
 	bool cancel;
 	u32 cancel_at;		/* the so-manieth look finds it cancelled */
 	u32 beside;		/* requests are about so many spaces behind */
+	bool nowhere[64];	/* regions between two places, or on none */
 	u64 deadline_ms;
 	struct dcm_gc_reply out;
 };
@@ -56,7 +57,7 @@ static bool op_place(void *arg, u32 space, u32 region,
 		.slab = w->slab[d]->ref.id,
 		.offset = w->at[region],
 	};
-	return true;
+	return !w->nowhere[region];
 }
 
 static void op_bits(void *arg, u32 space, u64 at, const void *bits,
@@ -124,10 +125,16 @@ static u32 request(struct world *w, u16 command, u16 flags, u32 epoch,
 	assert_int_equal(dcm_gc_request_read(buf, len, sizeof(w->out), &limits,
 					     &r),
 			 0);
-	got = dcm_gc_team_do(w->team, &r, buf, len,
-			     now_ms() +
-				     (w->deadline_ms ? w->deadline_ms : 20000),
-			     &w->out);
+	/* again if places are new; nothing has to be settled here */
+	for (u32 i = 0; i < 2; i++) {
+		got = dcm_gc_team_do(w->team, &r, buf, len,
+				     now_ms() + (w->deadline_ms ?
+							 w->deadline_ms :
+							 20000),
+				     &w->out);
+		if (le32toh(w->out.done.status) != DCM_GC_TEAM_MOVING)
+			break;
+	}
 	assert_in_range(got, sizeof(w->out.done), r.answer_bytes);
 	return le32toh(w->out.done.status);
 }
@@ -613,6 +620,105 @@ static void test_evacuate(void **state)
 	world_donors_end(&w);
 }
 
+/* A live object with a reference to another in @region, and which one that is. */
+static const struct mut_object *referrer(const struct world *w, u32 region,
+					 u64 *slot)
+{
+	const struct mut *m = w->m;
+
+	for (u32 i = 0; i < m->nr_objects; i++) {
+		const struct mut_object *o = &m->objects[i];
+
+		if (!w->live[i] || o->at / REGION == region ||
+		    m->types[o->type].flags & VIRTIO_GC_TYPE_OPAQUE)
+			continue;
+		for (u64 k = 0; k < mut_slots(m, o); k++) {
+			*slot = mut_slot(m, o, k);
+			if (mut_read(m, *slot) != MUT_NULL &&
+			    mut_read(m, *slot) / REGION == region)
+				return o;
+		}
+	}
+	return NULL;
+}
+
+/*
+ * A region with objects that is between two places is neither traced without
+ * nor updated without: that would be OK, and its objects dead or wrong. One that
+ * was empty and nowhere is updated once it is somewhere. [VGC-D-51]
+ */
+static void test_region_between_places(void **state)
+{
+	struct virtio_gc_region list[1] = { 0 };
+	struct virtio_gc_move move = { 0 };
+	u32 from, fresh = 0, to = 0, table = 0;
+	const struct mut_object *o;
+	struct world w;
+	__le64 address;
+	u64 slot, now;
+	u8 *field;
+
+	(void)state;
+	world_donors(&w, false);
+	world_heap(&w, 3);
+	space_make(&w);
+	for (from = 0; !w.m->top[from] || !referrer(&w, from, &slot); from++)
+		;
+	w.nowhere[from] = true;
+	assert_int_equal(trace_start(&w, 1), DCM_GC_TEAM_MOVING);
+	assert_int_not_equal(roots_send(&w, 1), 0);
+	w.nowhere[from] = false;
+
+	for (u32 r = w.m->c.regions - w.m->c.spare; r < w.m->c.regions; r++) {
+		if (w.m->owner[r] != w.m->owner[from])
+			fresh = r;
+		else if (!to)
+			to = r;
+		else
+			table = r;
+	}
+	assert_true(fresh && to && table);
+	w.nowhere[fresh] = true;
+	assert_int_equal(trace(&w, 2), 0);
+	move.from = htole32(from);
+	move.to = htole32(to);
+	move.start = htole64((u64)to * REGION);
+	move.table = htole64((u64)table * REGION);
+	move.table_bytes = htole64(REGION);
+	assert_int_equal(request(&w, VIRTIO_GC_EVACUATE, 0, 2, 1, NULL, 0,
+				 &move, sizeof(move)),
+			 0);
+	heap_io(&w, DCM_IO_READ);
+
+	/* the program made a copy there meanwhile */
+	o = referrer(&w, from, &slot);
+	field = w.m->donors + (u64)fresh * REGION;
+	memcpy(field, w.m->donors + o->at, o->bytes);
+	field += slot - o->at;
+	heap_io(&w, DCM_IO_WRITE);
+	list[0].region = htole32(fresh);
+	list[0].top = htole64((u64)fresh * REGION + o->bytes);
+	assert_int_equal(request(&w, VIRTIO_GC_UPDATE, 0, 2, 1, NULL, 0, list,
+				 sizeof(*list)),
+			 VIRTIO_GC_WORKER_LOST);
+	w.nowhere[fresh] = false;
+	assert_int_equal(request(&w, VIRTIO_GC_UPDATE, 0, 2, 1, NULL, 0, list,
+				 sizeof(*list)),
+			 0);
+	address = mut_address_le(w.m, mut_read(w.m, slot));
+	assert_int_equal(request(&w, VIRTIO_GC_FORWARD, 0, 2, 1, NULL, 0,
+				 &address, sizeof(address)),
+			 0);
+	memcpy(&address, w.out.entries, sizeof(address));
+	now = le64toh(address) - w.m->l.address;
+	assert_int_equal(now / REGION, to);
+	heap_io(&w, DCM_IO_READ);
+	now = htole64(mut_ref(w.m, now));
+	assert_memory_equal(field, &now, w.m->l.ref_bytes);
+	world_heap_free(&w);
+	world_donors_end(&w);
+}
+
 /* A heap traced once, and a second trace that has its roots. */
 static void world_tracing(struct world *w)
 {
@@ -1015,6 +1121,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_trace_shm),
 		cmocka_unit_test(test_compact),
 		cmocka_unit_test(test_evacuate),
+		cmocka_unit_test(test_region_between_places),
 		cmocka_unit_test(test_worker_killed),
 		cmocka_unit_test(test_worker_stopped),
 		cmocka_unit_test(test_others_traces_stay),

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -192,6 +193,42 @@ def test_gc_writes_that_nobody_waits_for(start_donor: StartDonor, short_tmp: Pat
             assert heap.wait(60) == 0
         finally:
             os.kill(donors[1].pid, signal.SIGCONT)
+            heap.kill()
+
+
+def test_gc_while_donors_drain(start_donor: StartDonor, short_tmp: Path) -> None:
+    """Slabs go from donor to donor all the time: what is traced is right, what moves is whole.
+
+    [VGC-D-24] and [VGC-D-51].
+    """
+    donors = [start(start_donor, name, slab="2M", capacity="64M") for name in ("a", "b", "c")]
+    for other in donors[1:]:
+        other.keys = donors[0].keys
+        other.reload()
+    config = configure(short_tmp, donors, "tcp", budget="9M")
+    seed = str(random.SystemRandom().randrange(1 << 16))
+    print(f"seed {seed}")
+    env = {**os.environ, "DCM_RUNTIME_DIR": str(short_tmp / "run")}
+    command = [str(HEAP_CHECK), "drain", f"dcm:{config}", seed, str(short_tmp)]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as heap:
+        assert heap.stdout is not None
+        try:
+            assert heap.stdout.readline() == "up\n"
+            deadline = time.monotonic() + 120
+            for turn in itertools.count():
+                assert heap.poll() is None, heap.stdout.read()
+                status = ask(short_tmp, {"cmd": "status"})
+                if status["counters"]["MOVED_PAGES"] > 20000:
+                    break
+                assert time.monotonic() < deadline, status
+                one = {"cmd": "donor", "name": donors[turn // 2 % 3].folder.name}
+                assert ask(short_tmp, {**one, "op": "keep" if turn % 2 else "drain"})["ok"]
+                time.sleep(0.2)
+            (short_tmp / "enough").touch()
+            said = heap.stdout.read()
+            print(said)
+            assert heap.wait(120) == 0, said
+        finally:
             heap.kill()
 
 

@@ -439,21 +439,36 @@ void heap_trace_stale(struct heap *h)
 		      le32toh(live[r].status));
 }
 
-static void satb_send(struct heap *h)
+static u32 satb_send(struct heap *h, u32 status)
 {
-	heap_must(h, roots_send(h, h->m->satb, h->m->nr_satb), VIRTIO_GC_OK);
+	if (!status)
+		status = roots_send(h, h->m->satb, h->m->nr_satb);
 	h->m->nr_satb = 0;
+	return status;
 }
 
-void heap_trace_running(struct heap *h)
+/* [VGC-D-23] */
+static void none_missed(const struct heap *h, u32 before)
 {
-	u32 n, before = h->m->nr_objects;
+	const u8 *bits = (u8 *)h->space + HEAP_TABLES_AT * HEAP_REGION;
+	u64 missed = 0;
+
+	for (u32 o = 0; o < before; o++) {
+		u64 u = h->m->objects[o].at / 8;
+
+		missed += h->live[o] && !(bits[u / 8] >> u % 8 & 1);
+	}
+	CHECK(!missed, "%llu objects", (unsigned long long)missed);
+}
+
+u32 heap_trace_running(struct heap *h)
+{
+	u32 n, before = h->m->nr_objects, status = VIRTIO_GC_OK;
 	struct virtio_gc_region list[HEAP_REGIONS];
 	struct mut *m = h->m;
-	u64 satb[4096], missed = 0;
+	u64 satb[4096];
 	u32 nr_roots = m->nr_roots;
 	__le64 roots[64];
-	const u8 *bits;
 
 	n = heap_regions(h, list, h->regions);
 	mut_trace(m, h->live, NULL);
@@ -471,27 +486,23 @@ void heap_trace_running(struct heap *h)
 	/* pages are on their way, or not yet, when they are written to */
 	for (u32 i = 0; i < 400; i++) {
 		mut_step(m, true);
-		if (i == 100)
-			heap_must(h, roots_send(h, roots, nr_roots),
-				  VIRTIO_GC_OK);
+		if (i == 100 && !status)
+			status = roots_send(h, roots, nr_roots);
 		if (m->nr_satb > 2000)
-			satb_send(h);
+			status = satb_send(h, status);
 	}
-	satb_send(h);
+	status = satb_send(h, status);
 	m->satb = NULL;
-	heap_must(h, trace_finish(h), VIRTIO_GC_OK);
-	heap_must(h, results(h), VIRTIO_GC_OK);
-	bits = (u8 *)h->space + HEAP_TABLES_AT * HEAP_REGION;
-	for (u32 o = 0; o < before; o++) {
-		u64 u = m->objects[o].at / 8;
-
-		missed += h->live[o] && !(bits[u / 8] >> u % 8 & 1);
-	}
-	/* [VGC-D-23] */
-	CHECK(!missed, "%llu objects", (unsigned long long)missed);
+	if (!status)
+		status = trace_finish(h);
+	if (!status)
+		status = results(h);
+	if (!status)
+		none_missed(h, before);
 	free(m->usable);
 	m->usable = NULL;
 	m->nr_usable = 0;
+	return status;
 }
 
 /* ---- what a program does ---- */

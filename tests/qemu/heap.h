@@ -106,8 +106,8 @@ u32 heap_trace(struct heap *h);
 u32 heap_trace_start(struct heap *h);
 /* Written to meanwhile, without a barrier: stale, as a whole or that region. */
 void heap_trace_stale(struct heap *h);
-/* With a barrier, while it runs: what lived when it began is found. */
-void heap_trace_running(struct heap *h);
+/* With a barrier, while it runs; a status: if OK, what lived is found. */
+u32 heap_trace_running(struct heap *h);
 
 /*
  * Regions moved, with the last trace. The status of EVACUATE; once that is OK

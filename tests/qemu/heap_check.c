@@ -9,6 +9,8 @@
  *	heap_check lose DEVICE SEED DONOR	until a donor is gone for good
  *	heap_check hint DEVICE SEED DIR		hints; a step for each file in DIR
  *	heap_check stall DEVICE SEED DIR	a donor stops, and goes on, in steps
+ *	heap_check drain DEVICE SEED DIR	while slabs go from donor to donor, until
+ *						there is a file DIR/enough
  *
  * Runs in a guest, linked statically, and with libdcm in one process; 0 and
  * "ok", or 1 and what was wrong. While it checks another thread reads all of
@@ -83,7 +85,7 @@ static void one_heap(u32 seed)
 	cleared = heap_arrays_clear(&h);
 	heap_must(&h, heap_trace(&h), VIRTIO_GC_OK);
 	heap_trace_stale(&h);
-	heap_trace_running(&h);
+	heap_must(&h, heap_trace_running(&h), VIRTIO_GC_OK);
 	heap_opaque_clear(&h);
 	heap_drop(&h, 50);
 	heap_must(&h, heap_trace(&h), VIRTIO_GC_OK);
@@ -141,6 +143,46 @@ static void killed(u32 seed, u32 want)
 	}
 	CHECK(good, "%u rounds, %u failed", i, failed);
 	printf("%u rounds, %u failed, %u regions moved\n", i, failed, moved);
+	heap_close(&h);
+}
+
+/*
+ * Until the file is there, and a whole round went well after that. What was
+ * traced is the same bits, or there is a status: a donor gave up what it traced.
+ */
+static void drained(u32 seed, const char *dir)
+{
+	u32 rounds = 0, traced = 0, moved = 0, status = 1, n;
+	bool enough = false;
+	char path[256];
+	struct heap h;
+
+	snprintf(path, sizeof(path), "%s/enough", dir);
+	heap_open(&h, device, seed);
+	heap_opaque_clear(&h);
+	heap_donors(&h);
+	h.deadline_ms = 5000;
+	printf("up\n");
+	fflush(stdout);
+	for (; !enough || status || !moved; rounds++) {
+		CHECK(rounds < ROUNDS_MAX);
+		enough = !access(path, F_OK);
+		status = rounds % 3 ? heap_trace(&h) : heap_trace_running(&h);
+		CHECK(!status || status == VIRTIO_GC_WORKER_LOST ||
+			      (status == VIRTIO_GC_STALE && rounds % 3),
+		      "status %u", status);
+		heap_opaque_clear(&h);
+		traced += !status;
+		if (!status && rounds % 3) {
+			status = heap_evacuate(&h, &n);
+			CHECK(!status || status == VIRTIO_GC_WORKER_LOST,
+			      "status %u", status);
+			moved += n;
+		}
+		mut_trace(h.m, h.live, NULL);
+	}
+	printf("%u rounds, %u traced, %u regions moved\n", rounds, traced,
+	       moved);
 	heap_close(&h);
 }
 
@@ -289,7 +331,7 @@ int main(int argc, char **argv)
 
 	if (argc < 4) {
 		fprintf(stderr,
-			"usage: heap_check check|loop|kill|lose|hint|stall DEVICE SEED [N|DIR]\n");
+			"usage: heap_check check|loop|kill|lose|hint|stall|drain DEVICE SEED [N|DIR]\n");
 		return 2;
 	}
 	device = argv[2];
@@ -308,6 +350,8 @@ int main(int argc, char **argv)
 		hints(seed, argc > 4 ? argv[4] : ".");
 	if (!strcmp(mode, "stall"))
 		stalled(seed, argc > 4 ? argv[4] : ".");
+	if (!strcmp(mode, "drain"))
+		drained(seed, argc > 4 ? argv[4] : ".");
 	printf("ok\n");
 	return 0;
 }

@@ -29,6 +29,9 @@
  * @settling: it does, or is about to
  * @held: accesses wait; @held_when_settled: they did
  * @settle: what settling ends with; @start: what a trace's start does
+ * @nr_settled: times
+ * @moving: so often they say that a region is on its way; @nowhere: and for so
+ *	many looks it is
  * @told: the last command the workers were told; @nr_told
  */
 static struct {
@@ -40,6 +43,9 @@ static struct {
 	bool held_when_settled;
 	u32 settle;
 	u32 start;
+	u32 nr_settled;
+	u32 moving;
+	u32 nowhere;
 	u16 told;
 	u32 nr_told;
 } world = {
@@ -77,6 +83,7 @@ static u32 home_settle(void *home, u64 *at, u64 end, bool keep, u64 until_ms)
 	while (world.stop)
 		pthread_cond_wait(&world.moved, &world.lock);
 	world.settling = false;
+	world.nr_settled++;
 	world.held_when_settled = world.held;
 	status = world.settle;
 	pthread_mutex_unlock(&world.lock);
@@ -93,6 +100,17 @@ static int home_discard(void *home, u64 at, u64 bytes)
 	return 0;
 }
 
+/* What is held does not come to rest. */
+static bool home_place(void *home, u64 at, struct dcm_gc_place_of *place)
+{
+	(void)home;
+	assert_false(world.held);
+	*place = (struct dcm_gc_place_of){ .offset = at };
+	if (world.nowhere && world.nowhere != U32_MAX)
+		return !world.nowhere--;
+	return !world.nowhere;
+}
+
 static void home_end(void *home)
 {
 	(void)home;
@@ -103,6 +121,7 @@ static const struct dcm_gc_home_ops home_ops = {
 	.release = home_release,
 	.settle = home_settle,
 	.discard = home_discard,
+	.place = home_place,
 	.end = home_end,
 };
 
@@ -152,7 +171,8 @@ size_t dcm_gc_team_do(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 		      const void *raw, size_t bytes, u64 expires_ms,
 		      struct dcm_gc_reply *out)
 {
-	bool fails = r->command == VIRTIO_GC_TRACE_START && world.start;
+	bool starts = r->command == VIRTIO_GC_TRACE_START;
+	bool fails = starts && world.start;
 
 	(void)t;
 	(void)raw;
@@ -165,6 +185,10 @@ size_t dcm_gc_team_do(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 		.donor = htole32(fails ? WORKER : VIRTIO_GC_NO_DONOR),
 		.at = htole64(VIRTIO_GC_NONE),
 	};
+	if (starts && world.moving) {
+		world.moving -= world.moving != U32_MAX;
+		out->done.status = htole32(DCM_GC_TEAM_MOVING);
+	}
 	return sizeof(out->done);
 }
 
@@ -297,6 +321,8 @@ static int up(void **state)
 	dcm_gc_host_start(gc, dcm_gc_host_features(gc));
 	world.settle = VIRTIO_GC_OK;
 	world.start = VIRTIO_GC_OK;
+	world.moving = 0;
+	world.nowhere = 0;
 	submit(&c, VIRTIO_GC_SPACE_CREATE, 0, 0, &space, sizeof(space), 0);
 	return (int)wait_for(&c);
 }
@@ -401,6 +427,43 @@ static void test_what_fails_later_is_said(void **state)
 	starts_late(VIRTIO_GC_BUSY, 0, VIRTIO_GC_TIMED_OUT, VIRTIO_GC_NO_DONOR);
 }
 
+/* Until it has come to rest, then it is settled again. [VGC-D-51] */
+static void test_moving_is_waited_for(void **state)
+{
+	(void)state;
+	for (u32 epoch = 1; epoch < 3; epoch++) {
+		struct call c;
+
+		world.nr_settled = 0;
+		world.moving = 2;
+		world.nowhere = 5;
+		submit_start(&c, epoch,
+			     epoch & 1 ? 0 : VIRTIO_GC_TRACE_CONCURRENT);
+		assert_int_equal(wait_for(&c), VIRTIO_GC_OK);
+		assert_int_equal(ask(VIRTIO_GC_TRACE_ROOTS, epoch),
+				 VIRTIO_GC_OK);
+		assert_int_equal(world.nr_settled, 3);
+		assert_int_equal(world.moving + world.nowhere, 0);
+		assert_false(world.held);
+	}
+}
+
+/* But not for ever. [VGC-D-51] */
+static void test_moving_for_ever(void **state)
+{
+	struct call c;
+
+	(void)state;
+	world.moving = U32_MAX;
+	world.nowhere = U32_MAX;
+	submit_start(&c, 1, 0);
+	assert_int_equal(wait_for(&c), VIRTIO_GC_TIMED_OUT);
+	assert_false(world.held);
+	submit_start(&c, 1, VIRTIO_GC_TRACE_CONCURRENT);
+	assert_int_equal(wait_for(&c), VIRTIO_GC_OK);
+	assert_int_equal(ask(VIRTIO_GC_TRACE_FINISH, 1), VIRTIO_GC_TIMED_OUT);
+}
+
 /* What can be judged at once is, and changes nothing. [VGC-D-22] */
 static void test_bad_start(void **state)
 {
@@ -496,6 +559,9 @@ int main(void)
 						up, down),
 		cmocka_unit_test_setup_teardown(test_what_fails_later_is_said,
 						up, down),
+		cmocka_unit_test_setup_teardown(test_moving_is_waited_for, up,
+						down),
+		cmocka_unit_test_setup_teardown(test_moving_for_ever, up, down),
 		cmocka_unit_test_setup_teardown(test_bad_start, up, down),
 		cmocka_unit_test_setup_teardown(test_cancel_is_too_late, up,
 						down),
