@@ -148,6 +148,33 @@ def test_the_daemon_starts_again(host: Host) -> None:
     close(host)
 
 
+@pytest.mark.parametrize("host", ["unix", "plain"], indirect=True)
+def test_donors_drain(host: Host) -> None:
+    """Slabs go from one to the other all the time: what is traced is right, what moves is whole.
+
+    [VGC-D-51]
+    """
+    config = host.bed.must(["cat", host.config])
+    job = heap(host, "drain", random_number(), "/tmp")
+    said(host, job, "up\n")
+    turn, deadline = 0, time.monotonic() + LIMIT
+    while host.counter("MOVED_PAGES") < 12000:
+        assert time.monotonic() < deadline, host.log()
+        address = f"address = {host.donors[turn % 2].address}\n"
+        drained = config.replace(address, address + "drain = yes\n")
+        assert drained != config
+        for text in (drained, config):
+            host.bed.put(text.encode(), host.config, 0o600)
+            host.job.signal(signal.SIGUSR1)
+            time.sleep(2)
+            said(host, job, "up\n")
+        turn += 1
+    host.bed.must(["touch", "/tmp/enough"])
+    print(finished(host, job), f"{turn} drained")
+    assert host.counter("LOST_PAGES") == host.counter("ILLEGAL") == 0
+    close(host)
+
+
 def test_killed_while_collecting(host: Host) -> None:
     """A runtime that dies at any moment leaves nothing held, and the next has all of the file."""
     rand = random.Random(random_number())
