@@ -122,10 +122,11 @@ bool gc_space_has(const struct dcm_gc_team *t, const struct dcm_gc_request *r)
 u32 gc_space_grow(struct dcm_gc_team *t, u32 space)
 {
 	struct team_space *sp = &t->space[space];
-	u32 status = VIRTIO_GC_OK;
-	bool grown = false;
+	u8 *grown = calloc(sp->nr_regions, 1);
+	u32 status = grown ? VIRTIO_GC_OK : VIRTIO_GC_LIMIT;
+	bool any = false, told = false;
 
-	for (u32 r = 0; r < sp->nr_regions; r++) {
+	for (u32 r = 0; grown && r < sp->nr_regions; r++) {
 		struct dcm_gc_place_of now;
 
 		if (sp->place[r].donor != VIRTIO_GC_NO_DONOR ||
@@ -133,13 +134,21 @@ u32 gc_space_grow(struct dcm_gc_team *t, u32 space)
 		    !(sp->mask >> now.donor & 1))
 			continue;
 		sp->place[r] = now;
-		grown = true;
+		grown[r] = 1;
+		any = true;
 	}
-	for (u32 i = 0; grown && !status && i < t->nr_donors; i++)
-		if (sp->mask >> i & 1)
-			status = donor_place(t, i, space);
-	/* some may know of it and others not */
-	sp->lost |= !!status;
+	for (u32 i = 0; any && !status && i < t->nr_donors; i++) {
+		if (!(sp->mask >> i & 1))
+			continue;
+		status = donor_place(t, i, space);
+		told |= status != VIRTIO_GC_BUSY;
+	}
+	/* the trace still runs, and goes on; or some know of it and others not */
+	for (u32 r = 0; any && status && r < sp->nr_regions; r++)
+		if (grown[r])
+			sp->place[r].donor = VIRTIO_GC_NO_DONOR;
+	sp->lost |= status && told;
+	free(grown);
 	return status;
 }
 
