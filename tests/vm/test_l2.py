@@ -99,7 +99,7 @@ def all_is_back(host: Host) -> None:
     until(lambda: not any(donor.used() for donor in host.donors), "donors have all back")
 
 
-@each_kind("tcp", "verbs")
+@each_kind("tcp")
 @pytest.mark.timeout(900)
 def test_a_guest_works(host: Host) -> None:
     """Its programs' results are right, with budgets that change and a donor that drains."""
