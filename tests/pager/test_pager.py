@@ -31,7 +31,7 @@ SHIM_TEST = BUILD / "tests-pager" / "shim_test"
 PRELOAD = BUILD / "lib" / "libdcm-preload.so"
 JEMALLOC = next(Path("/usr/lib").glob("*/libjemalloc.so.2"), None)
 SECONDS = os.environ.get("PAGER_TEST_SECONDS", "5")
-HEAPS = os.environ.get("PAGER_TEST_HEAPS", "2")
+HEAPS = os.environ.get("PAGER_TEST_HEAPS", "3")
 LIMIT_S = 240
 
 pytestmark = pytest.mark.skipif(not PAGER_TEST.exists(), reason="run make -C tests/pager")

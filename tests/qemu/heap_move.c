@@ -222,6 +222,9 @@ static void moves_choose(struct heap *h)
 			.table_bytes = htole64(HEAP_REGION),
 		};
 	}
+	for (u32 i = 0; i < h->nr_moves; i++)
+		for (u32 k = 0; k < i; k++)
+			CHECK(h->move[i].from != h->move[k].from);
 }
 
 /* To another donor nothing is moved. */
