@@ -227,34 +227,6 @@ static uint32_t hint(struct local *gc, const struct job *j)
 	return VIRTIO_GC_OK;
 }
 
-static bool op_place(void *arg, u32 space, u32 region,
-		     struct dcm_gc_place_of *place)
-{
-	struct local *gc = arg;
-	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, space);
-
-	return gc->home.ops->place(gc->home.priv,
-				   p->window + region * p->layout.region_bytes,
-				   place);
-}
-
-/* Each region that TRACE_START lists with objects is somewhere, now. */
-static bool places_known(struct local *gc, const struct job *j)
-{
-	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, j->space);
-	const struct virtio_gc_region *region = j->r.entries;
-	struct dcm_gc_place_of place;
-
-	for (uint32_t i = 0; i < j->r.count; i++) {
-		uint32_t n = le32toh(region[i].region);
-
-		if (le64toh(region[i].top) > n * p->layout.region_bytes &&
-		    !op_place(gc, j->space, n, &place))
-			return false;
-	}
-	return true;
-}
-
 /*
  * A region has a slab when it is settled, but for its extent being on its way to
  * another one: for the donors it is nowhere then, and would pass for empty. That
@@ -272,7 +244,7 @@ static bool moving_wait(struct local *gc, const struct job *j, uint64_t since,
 		else if (now >= j->expires_ms ||
 			 now - since >= DCM_GC_MOVING_MS)
 			*status = VIRTIO_GC_TIMED_OUT;
-		else if (places_known(gc, j))
+		else if (dcm_gc_team_rests(gc->team, &j->r))
 			return true;
 		else
 			usleep(DCM_GC_MOVING_TRY_US);
@@ -345,6 +317,17 @@ static size_t trace_late(struct local *gc, const struct job *j,
 		return 0;
 	gc->reply->done = p->late;
 	return sizeof(p->late);
+}
+
+static bool op_place(void *arg, u32 space, u32 region,
+		     struct dcm_gc_place_of *place)
+{
+	struct local *gc = arg;
+	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, space);
+
+	return gc->home.ops->place(gc->home.priv,
+				   p->window + region * p->layout.region_bytes,
+				   place);
 }
 
 static bool op_tag(void *arg, u32 space, u32 region,

@@ -427,6 +427,23 @@ static bool moves(u16 command)
 	       command == VIRTIO_GC_COMPACT;
 }
 
+/* Workers know where everything is that this one is about. */
+static u32 moves_ready(struct dcm_gc_team *t, const struct dcm_gc_request *r)
+{
+	u32 status;
+
+	/* a region that has moved since takes its worker's trace along */
+	if (!gc_space_stays(t, r->space)) {
+		t->space[r->space].lost = true;
+		return VIRTIO_GC_WORKER_LOST;
+	}
+	status = gc_space_grow(t, r->space);
+	/* references there would be left as they are, and nobody would know */
+	if (!status && r->command != VIRTIO_GC_EVACUATE && !gc_space_has(t, r))
+		status = VIRTIO_GC_WORKER_LOST;
+	return status;
+}
+
 static struct dcm_gc_result team_do(struct dcm_gc_team *t,
 				    const struct dcm_gc_request *r,
 				    const void *raw, size_t bytes,
@@ -454,18 +471,8 @@ static struct dcm_gc_result team_do(struct dcm_gc_team *t,
 		return result;
 	}
 	result.status = trace_there(t, r);
-	/* a region that has moved since takes its worker's trace along */
-	if (!result.status && moves(r->command) &&
-	    !gc_space_stays(t, r->space)) {
-		t->space[r->space].lost = true;
-		result.status = VIRTIO_GC_WORKER_LOST;
-	}
 	if (!result.status && moves(r->command))
-		result.status = gc_space_grow(t, r->space);
-	/* references there would be left as they are, and nobody would know */
-	if (!result.status && r->command != VIRTIO_GC_EVACUATE &&
-	    moves(r->command) && !gc_space_has(t, r))
-		result.status = VIRTIO_GC_WORKER_LOST;
+		result.status = moves_ready(t, r);
 	if (result.status)
 		return result;
 	switch (r->command) {
@@ -535,6 +542,12 @@ size_t dcm_gc_team_do(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 		htole32(result.status ? t->about : VIRTIO_GC_NO_DONOR);
 	return sizeof(out->done) +
 	       le32toh(out->done.count) * entry_bytes(r->command);
+}
+
+bool dcm_gc_team_rests(struct dcm_gc_team *t, const struct dcm_gc_request *r)
+{
+	gc_space_find(t, r->space);
+	return gc_space_has(t, r);
 }
 
 bool dcm_gc_team_idle(struct dcm_gc_team *t, int wake)

@@ -78,6 +78,9 @@ size_t dcm_gc_team_do(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 		      const void *raw, size_t bytes, u64 expires_ms,
 		      struct dcm_gc_reply *out);
 
+/* After %DCM_GC_TEAM_MOVING: has each region that @r lists with objects a place? */
+bool dcm_gc_team_rests(struct dcm_gc_team *t, const struct dcm_gc_request *r);
+
 /* Carry messages until @wake is readable. At once if no worker runs: false. */
 bool dcm_gc_team_idle(struct dcm_gc_team *t, int wake);
 

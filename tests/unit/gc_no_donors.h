@@ -90,6 +90,13 @@ size_t dcm_gc_team_do(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 	abort();
 }
 
+bool dcm_gc_team_rests(struct dcm_gc_team *t, const struct dcm_gc_request *r)
+{
+	(void)t;
+	(void)r;
+	abort();
+}
+
 bool dcm_gc_team_idle(struct dcm_gc_team *t, int wake)
 {
 	(void)t;

@@ -100,17 +100,6 @@ static int home_discard(void *home, u64 at, u64 bytes)
 	return 0;
 }
 
-/* What is held does not come to rest. */
-static bool home_place(void *home, u64 at, struct dcm_gc_place_of *place)
-{
-	(void)home;
-	assert_false(world.held);
-	*place = (struct dcm_gc_place_of){ .offset = at };
-	if (world.nowhere && world.nowhere != U32_MAX)
-		return !world.nowhere--;
-	return !world.nowhere;
-}
-
 static void home_end(void *home)
 {
 	(void)home;
@@ -121,7 +110,6 @@ static const struct dcm_gc_home_ops home_ops = {
 	.release = home_release,
 	.settle = home_settle,
 	.discard = home_discard,
-	.place = home_place,
 	.end = home_end,
 };
 
@@ -190,6 +178,17 @@ size_t dcm_gc_team_do(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 		out->done.status = htole32(DCM_GC_TEAM_MOVING);
 	}
 	return sizeof(out->done);
+}
+
+/* What is held does not come to rest. */
+bool dcm_gc_team_rests(struct dcm_gc_team *t, const struct dcm_gc_request *r)
+{
+	(void)t;
+	(void)r;
+	assert_false(world.held);
+	if (world.nowhere && world.nowhere != U32_MAX)
+		return !world.nowhere--;
+	return !world.nowhere;
 }
 
 bool dcm_gc_team_idle(struct dcm_gc_team *t, int wake)
