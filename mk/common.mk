@@ -61,7 +61,7 @@ $(BUILD)/obj/$(1)/%.o: $(DCM_ROOT)/%.c $(BUILD)/obj/$(1)/flags
 	@mkdir -p $$(@D)
 	@echo "  CC      $$(patsubst $(DCM_ROOT)/%,%,$$<)"
 	@$$(CC) $$(DCM_CFLAGS) $(2) -MMD -MP -c -o $$@ $$<
--include $$(wildcard $(BUILD)/obj/$(1)/*/*.d $(BUILD)/obj/$(1)/*/*/*.d)
+-include $$(wildcard $(foreach deep,* */* */*/*,$(BUILD)/obj/$(1)/$(deep)/*.d))
 endef
 
 .PHONY: FORCE
