@@ -22,6 +22,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "../core/pd.h"
 #include "uffd.h"
 
 #ifndef USERFAULTFD_IOC_NEW
@@ -199,9 +200,21 @@ int dcm_uffd_copy(struct dcm_uffd *u, uint64_t dst, const void *src,
 	return 0;
 }
 
+static bool is_hole(uint64_t addr)
+{
+	unsigned char there = 1;
+
+	return !mincore((void *)(uintptr_t)addr, DCM_PAGE_SIZE, &there) &&
+	       !there;
+}
+
 /**
- * dcm_uffd_move() - move pages, holes allowed
+ * dcm_uffd_move() - move pages to where there are none, holes allowed
  * @moved: out: bytes done, also on failure
+ *
+ * Linux 6.18 can move pages and not say so: when an accessed bit changes under
+ * it, it begins anew, moves them, and fails to count them. Then it finds them at
+ * @dst and ends with EEXIST. Who believes that has lost them.
  *
  * Return: 0, -EBUSY at a page that somebody has pinned, or another errno.
  */
@@ -226,6 +239,10 @@ int dcm_uffd_move(struct dcm_uffd *u, uint64_t dst, uint64_t src,
 		/* A part was moved: EAGAIN, and how much; or why not. */
 		if (m.move > 0) {
 			done += (uint64_t)m.move;
+		} else if (errno == EEXIST && is_hole(src + done)) {
+			if (wake)
+				dcm_uffd_wake(u, dst + done, DCM_PAGE_SIZE);
+			done += DCM_PAGE_SIZE;
 		} else if (errno != EAGAIN && errno != ENOMEM) {
 			*moved = done;
 			return -errno;
