@@ -169,8 +169,8 @@ static u32 satb_send(struct program *p, u32 from)
 	for (u32 some; from < n; from += some) {
 		some = min(n - from, ROOTS_MAX);
 		gc_must(gc_ask(p->w, VIRTIO_GC_TRACE_ROOTS, 0, some, NULL, 0,
-			 p->satb + from, some * 8ull),
-		     "TRACE_ROOTS");
+			       p->satb + from, some * 8ull),
+			"TRACE_ROOTS");
 	}
 	return n;
 }
@@ -186,8 +186,8 @@ static void trace_settle(struct gc_world *w)
 	struct virtio_gc_met met = { .max = htole32(16) };
 
 	gc_must(gc_ask(w, VIRTIO_GC_TRACE_MET, VIRTIO_GC_MET_WAIT, 0, &met,
-		 sizeof(met), NULL, 0),
-	     "TRACE_MET");
+		       sizeof(met), NULL, 0),
+		"TRACE_MET");
 }
 
 static void bench_mutator(struct gc_world *w, u32 runs)

@@ -39,8 +39,8 @@ static struct call call = {
 };
 
 u32 gc_ask(struct gc_world *w, u16 command, u16 flags, u32 count,
-	       const void *body, size_t body_bytes, const void *entries,
-	       size_t bytes)
+	   const void *body, size_t body_bytes, const void *entries,
+	   size_t bytes)
 {
 	static u8 buf[ROOM];
 	struct virtio_gc_req req = {
@@ -126,10 +126,10 @@ void gc_space_make(struct gc_world *w)
 
 	gc_must(gc_ask(w, VIRTIO_GC_SPACE_CREATE, 0, 0, &space, sizeof(space),
 		       NULL, 0),
-	     "SPACE_CREATE");
+		"SPACE_CREATE");
 	gc_must(gc_ask(w, VIRTIO_GC_TYPES_ADD, 0, GC_HEAP_TYPES, &types,
-		 sizeof(types), &gc_heap_types, sizeof(gc_heap_types)),
-	     "TYPES_ADD");
+		       sizeof(types), &gc_heap_types, sizeof(gc_heap_types)),
+		"TYPES_ADD");
 }
 
 /* A piece at a time: on a machine with much else to do all of it takes long. */
@@ -143,8 +143,8 @@ void gc_clean(struct gc_world *w)
 		for (u32 i = 0; i < n; i++)
 			list[i].region = htole32(r + i);
 		gc_must(gc_ask(w, VIRTIO_GC_CLEAN, 0, n, NULL, 0, list,
-			 n * sizeof(*list)),
-		     "CLEAN");
+			       n * sizeof(*list)),
+			"CLEAN");
 	}
 }
 
@@ -162,7 +162,7 @@ void gc_trace_start(struct gc_world *w, u16 flags)
 	w->epoch++;
 	gc_must(gc_ask(w, VIRTIO_GC_TRACE_START, flags, w->regions, NULL, 0,
 		       list, w->regions * sizeof(*list)),
-	     "TRACE_START");
+		"TRACE_START");
 }
 
 /* @root: an address; 0: nothing is reachable */
@@ -171,7 +171,7 @@ void gc_trace_root(struct gc_world *w, u64 root)
 	const __le64 le = htole64(root);
 
 	gc_must(gc_ask(w, VIRTIO_GC_TRACE_ROOTS, 0, 1, NULL, 0, &le, 8),
-	     "TRACE_ROOTS");
+		"TRACE_ROOTS");
 }
 
 u64 gc_root_of(const struct gc_world *w)
@@ -189,10 +189,10 @@ u64 gc_trace_finish(struct gc_world *w)
 	u64 objects = 0;
 
 	gc_must(gc_ask(w, VIRTIO_GC_TRACE_FINISH, 0, 0, NULL, 0, NULL, 0),
-	     "TRACE_FINISH");
+		"TRACE_FINISH");
 	gc_must(gc_ask(w, VIRTIO_GC_TRACE_RESULTS, 0, 0, &range, sizeof(range),
 		       NULL, 0),
-	     "TRACE_RESULTS");
+		"TRACE_RESULTS");
 	for (u32 r = 0; r < w->regions; r++)
 		objects += le64toh(live[r].objects);
 	return objects;

@@ -477,6 +477,7 @@ u32 dcm_gc_move(struct dcm_gc_space *s, u32 epoch,
 		s->cold[c->to].target = true;
 		moved->objects = htole32(m->objects);
 		moved->end = htole64(m->to_start + m->end);
+		moved->table = htole64(table);
 		moved->table_bytes = htole64(bytes);
 	}
 	moved->status = htole32(status);

@@ -65,32 +65,32 @@ static void answer_size(struct dcm_gc_request *r)
 {
 	const struct virtio_gc_range *range = r->body;
 	const struct virtio_gc_met *met = r->body;
-	size_t entry = 0;
 
 	switch (r->command) {
 	case VIRTIO_GC_SPACE_DONORS:
 		r->answer = le32toh(range->regions);
-		entry = sizeof(__le32);
+		r->answer_entry = sizeof(__le32);
 		break;
 	case VIRTIO_GC_TRACE_RESULTS:
 		r->answer = le32toh(range->regions);
-		entry = sizeof(struct virtio_gc_live);
+		r->answer_entry = sizeof(struct virtio_gc_live);
 		break;
 	case VIRTIO_GC_TRACE_MET:
 		r->answer = le32toh(met->max);
-		entry = sizeof(__le64);
+		r->answer_entry = sizeof(__le64);
 		break;
 	case VIRTIO_GC_FORWARD:
 		r->answer = r->count;
-		entry = sizeof(__le64);
+		r->answer_entry = sizeof(__le64);
 		break;
 	case VIRTIO_GC_EVACUATE:
 	case VIRTIO_GC_COMPACT:
 		r->answer = r->count;
-		entry = sizeof(struct virtio_gc_moved);
+		r->answer_entry = sizeof(struct virtio_gc_moved);
 		break;
 	}
-	r->answer_bytes = sizeof(struct virtio_gc_done) + r->answer * entry;
+	r->answer_bytes = sizeof(struct virtio_gc_done) +
+			  (size_t)r->answer * r->answer_entry;
 }
 
 /* Fields of @r->body and entries that must be zero, or one of a few. */

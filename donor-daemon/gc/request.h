@@ -26,6 +26,7 @@ struct dcm_gc_limits {
  * @body: the command's own struct, or %NULL
  * @entries: @count of them; for TYPES_ADD types, then runs
  * @answer: entries the answer can have
+ * @answer_entry: bytes of each
  * @answer_bytes: of the whole answer, at most
  *
  * Pointers are into the bytes that were read.
@@ -42,6 +43,7 @@ struct dcm_gc_request {
 	const void *entries;
 	size_t entries_bytes;
 	u32 answer;
+	u32 answer_entry;
 	size_t answer_bytes;
 };
 

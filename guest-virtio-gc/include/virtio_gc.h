@@ -241,7 +241,8 @@ struct virtio_gc_moved {
 	__le32 to;
 	__le32 objects;
 	__le64 end;		/* space offset after the last copy */
-	__le64 table_bytes;	/* of the table, as written */
+	__le64 table;		/* space offset of the forward table */
+	__le64 table_bytes;	/* of it, as written */
 };
 
 /*
@@ -299,7 +300,7 @@ VIRTIO_GC_SIZE(met, 8);
 VIRTIO_GC_SIZE(range, 16);
 VIRTIO_GC_SIZE(live, 32);
 VIRTIO_GC_SIZE(move, 32);
-VIRTIO_GC_SIZE(moved, 32);
+VIRTIO_GC_SIZE(moved, 40);
 VIRTIO_GC_SIZE(forward, 16);
 VIRTIO_GC_SIZE(area, 16);
 VIRTIO_GC_SIZE(hint, 8);

@@ -151,9 +151,14 @@ static u64 waiting(const struct dcm_gc_team *t)
 	return mask;
 }
 
-/* Send it; the answer is the only one that is waited for from there. */
+/*
+ * Send it; the answer is the only one that is waited for from there. Of one that
+ * is gone none is.
+ */
 static void ask_one(struct dcm_gc_team *t, struct ask *ask, u32 donor)
 {
+	if (!gc_link_up(t, donor))
+		return;
 	ask->msg.type = DCM_MSG_GC;
 	ask->msg.gc.space = ask->space;
 	ask->msg.tag = ++t->tag;
@@ -322,6 +327,9 @@ u32 gc_donor_open(struct dcm_gc_team *t, u32 donor)
 	t->about = donor;
 	if (!dcm_ctl_door(t->ctl, donor, &door))
 		return VIRTIO_GC_DONOR_LOST;
+	/* what was said while there was none nobody heard */
+	d->knows = 0;
+	d->nr_slabs = 0;
 	dcm_gc_link_start(&d->link, &door, donor, t->bytes, now_ms());
 	explicit_bzero(&door.s, sizeof(door.s));
 	for (;;) {
@@ -343,7 +351,7 @@ u32 gc_donor_open(struct dcm_gc_team *t, u32 donor)
 }
 
 const void *gc_take_entries(struct entries_ask *e,
-				const struct dcm_wire_msg *msg, u32 *n)
+			    const struct dcm_wire_msg *msg, u32 *n)
 {
 	const struct virtio_gc_done *done = msg->payload;
 
@@ -387,9 +395,9 @@ u32 gc_entries_done(struct dcm_gc_team *t, struct entries_ask *e, u64 mask)
 }
 
 struct entries_ask gc_ask_entries(const struct dcm_gc_team *t,
-				      const struct dcm_gc_request *r,
-				      const void *raw, size_t bytes,
-				      struct dcm_gc_reply *out, size_t entry)
+				  const struct dcm_gc_request *r,
+				  const void *raw, size_t bytes,
+				  struct dcm_gc_reply *out, size_t entry)
 {
 	struct entries_ask e = {
 		.ask = gc_ask_request(r->space, raw, bytes),
@@ -509,19 +517,6 @@ static struct dcm_gc_result team_do(struct dcm_gc_team *t,
 	return result;
 }
 
-static size_t entry_bytes(u16 command)
-{
-	switch (command) {
-	case VIRTIO_GC_SPACE_DONORS:
-		return sizeof(__le32);
-	case VIRTIO_GC_TRACE_MET:
-	case VIRTIO_GC_FORWARD:
-		return sizeof(__le64);
-	default:
-		return sizeof(struct virtio_gc_moved);
-	}
-}
-
 size_t dcm_gc_team_do(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 		      const void *raw, size_t bytes, u64 expires_ms,
 		      struct dcm_gc_reply *out)
@@ -541,7 +536,7 @@ size_t dcm_gc_team_do(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 	out->done.donor =
 		htole32(result.status ? t->about : VIRTIO_GC_NO_DONOR);
 	return sizeof(out->done) +
-	       le32toh(out->done.count) * entry_bytes(r->command);
+	       (size_t)le32toh(out->done.count) * r->answer_entry;
 }
 
 bool dcm_gc_team_rests(struct dcm_gc_team *t, const struct dcm_gc_request *r)

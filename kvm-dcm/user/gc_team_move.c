@@ -11,6 +11,56 @@
  */
 #include "gc_team_int.h"
 
+static u32 region_donor(const struct team_space *sp, u64 region)
+{
+	return region < sp->nr_regions ? sp->place[region].donor :
+					 VIRTIO_GC_NO_DONOR;
+}
+
+/*
+ * Runtimes go by what is answered, to tables too: it is where this donor could
+ * have written, and for EVACUATE what was asked for.
+ */
+static bool moved_good(const struct team_space *sp, u32 donor,
+		       const struct virtio_gc_moved *moved,
+		       const struct virtio_gc_move *asked)
+{
+	u64 size = sp->l.region_bytes, table = le64toh(moved->table);
+	u64 table_bytes = le64toh(moved->table_bytes),
+	    end = le64toh(moved->end);
+	u32 from = le32toh(moved->from), to = le32toh(moved->to);
+
+	if (asked && (moved->from != asked->from || moved->to != asked->to))
+		return false;
+	if (moved->status)
+		return asked;
+	if (asked && moved->table != asked->table)
+		return false;
+	return from != to && region_donor(sp, from) == donor &&
+	       region_donor(sp, to) == donor && end >= to * size &&
+	       end - to * size <= size && !(table & 15) && table_bytes &&
+	       table < sp->l.bytes && table_bytes <= sp->l.bytes - table &&
+	       region_donor(sp, table / size) == donor &&
+	       region_donor(sp, (table + table_bytes - 1) / size) == donor;
+}
+
+/* False: its worker is not to be believed, and is gone. */
+static bool moved_believed(struct dcm_gc_team *t, u32 space, u32 donor,
+			   const struct virtio_gc_moved *moved, u32 n,
+			   const struct virtio_gc_move *asked)
+{
+	for (u32 i = 0; i < n; i++) {
+		if (moved_good(&t->space[space], donor, &moved[i], asked))
+			continue;
+		dcm_gc_link_fail(&t->donor[donor].link,
+				 "moved what it does not have");
+		t->about = donor;
+		gc_donor_close(t, donor);
+		return false;
+	}
+	return true;
+}
+
 /* The others ask whoever moved a region where its objects are. */
 static u32 moved_tell(struct dcm_gc_team *t, u32 space,
 		      const struct virtio_gc_moved *moved, u32 n, u32 donor)
@@ -33,12 +83,6 @@ static u32 moved_tell(struct dcm_gc_team *t, u32 space,
 		status = gc_tell(t, &ask, sp->mask & ~(1ull << donor));
 	free(le);
 	return status;
-}
-
-static u32 region_donor(const struct team_space *sp, u64 region)
-{
-	return region < sp->nr_regions ? sp->place[region].donor :
-					 VIRTIO_GC_NO_DONOR;
 }
 
 /* The one donor that has all three places. */
@@ -64,7 +108,7 @@ static u32 move_donor(const struct team_space *sp,
 
 /* Move by move, in their order: one may use what the one before made free. */
 u32 gc_do_evacuate(struct dcm_gc_team *t, const struct dcm_gc_request *r,
-		       const void *raw, struct dcm_gc_reply *out)
+		   const void *raw, struct dcm_gc_reply *out)
 {
 	struct team_space *sp = &t->space[r->space];
 	const struct virtio_gc_move *move = r->entries;
@@ -77,16 +121,17 @@ u32 gc_do_evacuate(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 	req->count = htole32(1);
 	for (u32 i = 0; i < r->count; i++) {
 		struct entries_ask e = gc_ask_entries(t, r, copy, sizeof(copy),
-						   out, sizeof(*moved));
+						      out, sizeof(*moved));
 		u32 one = status ? status : move_donor(sp, &move[i], &donor);
 
-		memset(&moved[i], 0, sizeof(moved[i]));
 		if (!one) {
 			memcpy(copy + sizeof(*req), &move[i], sizeof(*move));
 			e.count = i;
 			e.room = i + 1;
 			one = gc_entries_done(t, &e, 1ull << donor);
-			if (!one && e.count != i + 1)
+			if (!one && (e.count != i + 1 ||
+				     !moved_believed(t, r->space, donor,
+						     &moved[i], 1, &move[i])))
 				one = VIRTIO_GC_WORKER_LOST;
 			/* what ends the command ends what comes after it */
 			status = one;
@@ -94,18 +139,19 @@ u32 gc_do_evacuate(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 				status = moved_tell(t, r->space, &moved[i], 1,
 						    donor);
 		}
-		if (one) {
-			moved[i].from = move[i].from;
-			moved[i].to = move[i].to;
-			moved[i].status = htole32(one);
-		}
+		if (one)
+			moved[i] = (struct virtio_gc_moved){
+				.status = htole32(one),
+				.from = move[i].from,
+				.to = move[i].to,
+			};
 	}
 	out->done.count = htole32(r->count);
 	return status;
 }
 
 u32 gc_do_update(struct dcm_gc_team *t, const struct dcm_gc_request *r,
-		     const void *raw, size_t bytes, struct dcm_gc_reply *out)
+		 const void *raw, size_t bytes, struct dcm_gc_reply *out)
 {
 	struct entries_ask e = gc_ask_entries(t, r, raw, bytes, out, 8);
 	u32 status = gc_entries_done(t, &e, t->space[r->space].mask);
@@ -133,7 +179,7 @@ static void take_forward(void *arg, u32 donor, const struct dcm_wire_msg *msg)
 }
 
 u32 gc_do_forward(struct dcm_gc_team *t, const struct dcm_gc_request *r,
-		      const void *raw, size_t bytes, struct dcm_gc_reply *out)
+		  const void *raw, size_t bytes, struct dcm_gc_reply *out)
 {
 	struct entries_ask e =
 		gc_ask_entries(t, r, raw, bytes, out, sizeof(__le64));
@@ -196,6 +242,11 @@ u32 gc_do_compact(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 		before = e.count;
 		e.ask.status = VIRTIO_GC_OK;
 		status = gc_entries_done(t, &e, 1ull << i);
+		if (!moved_believed(t, r->space, i, moved + before,
+				    e.count - before, NULL)) {
+			e.count = before;
+			status = VIRTIO_GC_WORKER_LOST;
+		}
 		if (status == VIRTIO_GC_NO_SPACE) {
 			full = status;
 			status = VIRTIO_GC_OK;

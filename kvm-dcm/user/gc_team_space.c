@@ -243,7 +243,7 @@ void gc_space_forget(struct team_space *sp)
 }
 
 u32 gc_do_create(struct dcm_gc_team *t, const struct dcm_gc_request *r,
-		     const void *raw, size_t bytes)
+		 const void *raw, size_t bytes)
 {
 	struct team_space *sp = &t->space[r->space];
 	u64 window;
@@ -286,7 +286,7 @@ u32 gc_do_destroy(struct dcm_gc_team *t, const struct dcm_gc_request *r)
 
 /* Every worker reads them alike: what one says, all do. */
 u32 gc_do_types(struct dcm_gc_team *t, const struct dcm_gc_request *r,
-		    const void *raw, size_t bytes)
+		const void *raw, size_t bytes)
 {
 	u32 status = VIRTIO_GC_DONOR_LOST, one;
 	u64 taken = 0;
@@ -319,7 +319,7 @@ u32 gc_do_types(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 }
 
 u32 gc_do_donors(struct dcm_gc_team *t, const struct dcm_gc_request *r,
-		     struct dcm_gc_reply *out)
+		 struct dcm_gc_reply *out)
 {
 	const struct virtio_gc_range *range = r->body;
 	u32 first = le32toh(range->first), n = r->answer;

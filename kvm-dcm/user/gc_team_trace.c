@@ -121,7 +121,7 @@ static bool is_bad(u32 status)
 }
 
 u32 gc_do_start(struct dcm_gc_team *t, const struct dcm_gc_request *r,
-		    const void *raw, size_t bytes)
+		const void *raw, size_t bytes)
 {
 	struct team_space *sp = &t->space[r->space];
 	const struct virtio_gc_region *region = r->entries;
@@ -217,7 +217,7 @@ static struct dcm_gc_result trace_poll(struct dcm_gc_team *t, u32 space,
 }
 
 struct dcm_gc_result gc_do_finish(struct dcm_gc_team *t,
-				      const struct dcm_gc_request *r)
+				  const struct dcm_gc_request *r)
 {
 	struct team_space *sp = &t->space[r->space];
 	u32 n = (u32)__builtin_popcountll(sp->mask), opaque;
@@ -263,7 +263,7 @@ struct dcm_gc_result gc_do_finish(struct dcm_gc_team *t,
 
 /* One donor after the other, as far as there is room. */
 u32 gc_do_met(struct dcm_gc_team *t, const struct dcm_gc_request *r,
-		  const void *raw, size_t bytes, struct dcm_gc_reply *out)
+	      const void *raw, size_t bytes, struct dcm_gc_reply *out)
 {
 	struct team_space *sp = &t->space[r->space];
 	struct entries_ask e =
@@ -397,7 +397,7 @@ static u32 bitmap_fetch(struct dcm_gc_team *t, u32 space, u32 region, u64 at)
 }
 
 u32 gc_do_results(struct dcm_gc_team *t, const struct dcm_gc_request *r,
-		      const void *raw, size_t bytes, struct dcm_gc_reply *out)
+		  const void *raw, size_t bytes, struct dcm_gc_reply *out)
 {
 	struct team_space *sp = &t->space[r->space];
 	const struct virtio_gc_range *range = r->body;

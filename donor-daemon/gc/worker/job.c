@@ -303,18 +303,6 @@ static void request_do(struct worker_space *p, const struct dcm_gc_request *r,
 	out->done.donor = htole32(worker_donor);
 }
 
-static u32 entry_bytes(u16 command)
-{
-	switch (command) {
-	case VIRTIO_GC_TRACE_RESULTS:
-	case VIRTIO_GC_EVACUATE:
-	case VIRTIO_GC_COMPACT:
-		return 32;
-	default:
-		return 8;
-	}
-}
-
 /* Do it; how many bytes of @out are the answer. */
 static u32 request_reply(const void *bytes, u32 len, struct reply *out)
 {
@@ -333,7 +321,7 @@ static u32 request_reply(const void *bytes, u32 len, struct reply *out)
 	}
 	request_do(&worker_spaces[r.space], &r, out);
 	return (u32)sizeof(out->done) +
-	       le32toh(out->done.count) * entry_bytes(r.command);
+	       le32toh(out->done.count) * r.answer_entry;
 }
 
 static bool takes_long(const void *bytes, u32 len)
