@@ -173,6 +173,19 @@ bool dcm_control_where(struct dcm_pager *pg, u32 extent, u32 *donor, u64 *slab)
 	return n == 1 && only;
 }
 
+bool dcm_control_losing(struct dcm_pager *pg)
+{
+	struct dcm_control *c = pg->control;
+	const struct slab_work *w;
+	bool losing = false;
+
+	pthread_mutex_lock(&c->lock);
+	for (w = c->works; w; w = w->next)
+		losing |= w->flags & W_LOST;
+	pthread_mutex_unlock(&c->lock);
+	return losing;
+}
+
 /* Somebody works on it where it is (gc_pages.c). */
 static bool extent_held(struct dcm_pager *pg, u32 extent)
 {

@@ -35,7 +35,7 @@
 
 #define DCM_GC_PAGE	4096u	/* of hints */
 #define DCM_GC_MOVING_MS	2000u	/* for a region to be somewhere */
-#define DCM_GC_MOVING_TRY_US	2000u
+#define DCM_GC_TRY_US	2000u
 
 /* ---- spaces ---- */
 
@@ -102,6 +102,22 @@ enum pages_do {
 	PAGES_DISCARD,
 };
 
+/*
+ * Pages of a donor that is gone are lost one after the other, within moments. Who
+ * asks meanwhile would be told that they are there.
+ */
+static uint32_t losing_wait(struct local *gc, const struct job *j)
+{
+	while (gc->home.ops->losing(gc->home.priv)) {
+		if (op_cancelled(gc))
+			return VIRTIO_GC_CANCELLED;
+		if (gc_now_ms() >= j->expires_ms)
+			return VIRTIO_GC_TIMED_OUT;
+		usleep(DCM_GC_TRY_US);
+	}
+	return VIRTIO_GC_OK;
+}
+
 /* Whole regions of a piece, those there are of them. */
 static uint32_t pages(struct local *gc, const struct job *j, enum pages_do what,
 		      uint64_t first, uint64_t regions)
@@ -121,6 +137,9 @@ static uint32_t pages(struct local *gc, const struct job *j, enum pages_do what,
 		return ops->hold(gc->home.priv, at, regions * size);
 	case PAGES_CLEAN:
 	case PAGES_SETTLE:
+		status = losing_wait(gc, j);
+		if (status)
+			return status;
 		status = ops->settle(gc->home.priv, &at, from + regions * size,
 				     what == PAGES_CLEAN, j->expires_ms);
 		/* the region that lost content */
@@ -247,7 +266,7 @@ static bool moving_wait(struct local *gc, const struct job *j, uint64_t since,
 		else if (dcm_gc_team_rests(gc->team, &j->r))
 			return true;
 		else
-			usleep(DCM_GC_MOVING_TRY_US);
+			usleep(DCM_GC_TRY_US);
 	}
 	return false;
 }

@@ -20,6 +20,8 @@
  * @settle: a range's donors have all of it, from @at to @end. @at is then the first
  *	that is not settled, for DONOR_LOST what is lost. @keep: what is here stays,
  *	else nothing is. @until_ms: on the monotonic clock
+ * @losing: slabs are lost, and pages of theirs still pass for kept: the answer to
+ *	what is left has to wait, a moment
  * @hint: what a runtime knows of a range's use: enum virtio_gc_hint_what, but
  *	DISCARD
  * @discard: a range reads zero from now on; 0 or a negative errno
@@ -37,6 +39,7 @@ struct dcm_gc_home_ops {
 	u32 (*hold)(void *home, u64 at, u64 bytes);
 	void (*release)(void *home);
 	u32 (*settle)(void *home, u64 *at, u64 end, bool keep, u64 until_ms);
+	bool (*losing)(void *home);
 	void (*hint)(void *home, u64 at, u64 bytes, u32 what);
 	int (*discard)(void *home, u64 at, u64 bytes);
 	bool (*place)(void *home, u64 at, struct dcm_gc_place_of *place);

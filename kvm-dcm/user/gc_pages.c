@@ -156,6 +156,11 @@ static u32 paged_settle(void *home, u64 *at, u64 to, bool keep, u64 until_ms)
 	}
 }
 
+static bool paged_losing(void *home)
+{
+	return dcm_control_losing(((struct paged *)home)->pg);
+}
+
 static void paged_hint(void *home, u64 at, u64 bytes, u32 what)
 {
 	static const enum dcm_hint hints[] = {
@@ -221,6 +226,7 @@ static const struct dcm_gc_home_ops paged_ops = {
 	.hold = paged_hold,
 	.release = paged_release,
 	.settle = paged_settle,
+	.losing = paged_losing,
 	.hint = paged_hint,
 	.discard = paged_discard,
 	.place = paged_place,

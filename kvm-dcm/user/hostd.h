@@ -165,6 +165,7 @@ int hostd_slabs_round(struct hostd_file *f);
 bool hostd_slab_adopt(struct hostd_file *f, struct dcm_ctl_slab *slab, u64 id,
 		      bool old);
 bool hostd_slab_where(struct hostd_file *f, u32 extent, u32 *donor, u64 *slab);
+bool hostd_slab_losing(struct hostd_file *f);
 void hostd_slabs_count(struct hostd_file *f);
 void hostd_slabs_inherit(struct hostd_file *f);
 void hostd_slabs_leave(struct hostd_file *f);

@@ -145,6 +145,11 @@ static u32 home_settle(void *home, u64 *at, u64 end, bool keep, u64 until_ms)
 	return status_of(err);
 }
 
+static bool home_losing(void *home)
+{
+	return hostd_slab_losing(((struct hostd_gc *)home)->f);
+}
+
 static void home_hint(void *home, u64 at, u64 bytes, u32 what)
 {
 	static const u32 hints[] = {
@@ -210,6 +215,7 @@ static const struct dcm_gc_home_ops home_ops = {
 	.hold = home_hold,
 	.release = home_release,
 	.settle = home_settle,
+	.losing = home_losing,
 	.hint = home_hint,
 	.discard = home_discard,
 	.place = home_place,

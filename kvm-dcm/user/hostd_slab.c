@@ -196,6 +196,23 @@ bool hostd_slab_where(struct hostd_file *f, u32 extent, u32 *donor, u64 *slab)
 	return n == 1;
 }
 
+/**
+ * hostd_slab_losing() - a slab is lost, and the kernel does not know yet
+ *
+ * Any thread.
+ */
+bool hostd_slab_losing(struct hostd_file *f)
+{
+	const struct hostd_slab *s;
+	bool losing = false;
+
+	pthread_mutex_lock(&f->lock);
+	for (s = f->slabs; s; s = s->next)
+		losing |= s->flags & SLAB_LOST;
+	pthread_mutex_unlock(&f->lock);
+	return losing;
+}
+
 /* ---- the file's thread ---- */
 
 static int slab_ioctl(struct hostd_file *f, unsigned long cmd,

@@ -65,6 +65,12 @@ bool hostd_slab_where(struct hostd_file *f, u32 extent, u32 *donor, u64 *slab)
 	return false;
 }
 
+bool hostd_slab_losing(struct hostd_file *f)
+{
+	(void)f;
+	return false;
+}
+
 int hostd_listen(const char *path, int type, mode_t mode, u32 backlog)
 {
 	(void)path;

@@ -32,6 +32,7 @@
  * @nr_settled: times
  * @moving: so often they say that a region is on its way; @nowhere: and for so
  *	many looks it is
+ * @losing: for so many looks a donor's pages are not yet lost
  * @told: the last command the workers were told; @nr_told
  */
 static struct {
@@ -46,6 +47,7 @@ static struct {
 	u32 nr_settled;
 	u32 moving;
 	u32 nowhere;
+	u32 losing;
 	u16 told;
 	u32 nr_told;
 } world = {
@@ -78,6 +80,7 @@ static u32 home_settle(void *home, u64 *at, u64 end, bool keep, u64 until_ms)
 	(void)until_ms;
 	assert_true(keep);
 	pthread_mutex_lock(&world.lock);
+	assert_int_equal(world.losing, 0);
 	world.settling = true;
 	pthread_cond_broadcast(&world.moved);
 	while (world.stop)
@@ -90,6 +93,18 @@ static u32 home_settle(void *home, u64 *at, u64 end, bool keep, u64 until_ms)
 	if (!status)
 		*at = end;
 	return status;
+}
+
+static bool home_losing(void *home)
+{
+	bool losing;
+
+	(void)home;
+	pthread_mutex_lock(&world.lock);
+	losing = world.losing;
+	world.losing -= losing;
+	pthread_mutex_unlock(&world.lock);
+	return losing;
 }
 
 static int home_discard(void *home, u64 at, u64 bytes)
@@ -109,6 +124,7 @@ static const struct dcm_gc_home_ops home_ops = {
 	.hold = home_hold,
 	.release = home_release,
 	.settle = home_settle,
+	.losing = home_losing,
 	.discard = home_discard,
 	.end = home_end,
 };
@@ -322,6 +338,7 @@ static int up(void **state)
 	world.start = VIRTIO_GC_OK;
 	world.moving = 0;
 	world.nowhere = 0;
+	world.losing = 0;
 	submit(&c, VIRTIO_GC_SPACE_CREATE, 0, 0, &space, sizeof(space), 0);
 	return (int)wait_for(&c);
 }
@@ -524,6 +541,33 @@ static void test_cancel_is_too_late(void **state)
 	assert_int_equal(ask(VIRTIO_GC_TRACE_ROOTS, 1), VIRTIO_GC_OK);
 }
 
+/*
+ * While a donor's pages are lost one after the other nobody is told that they are
+ * current; it can be called off.
+ */
+static void test_lost_page_by_page(void **state)
+{
+	struct virtio_gc_cancel tag = { htole64(VIRTIO_GC_TRACE_START) };
+	struct call start, cancel;
+
+	(void)state;
+	for (u32 epoch = 1; epoch < 3; epoch++) {
+		world.losing = 5;
+		world.nr_settled = 0;
+		submit_start(&start, epoch, 0);
+		assert_int_equal(wait_for(&start), VIRTIO_GC_OK);
+		assert_int_equal(world.nr_settled, 1);
+		assert_int_equal(world.losing, 0);
+	}
+	world.losing = U32_MAX;
+	submit_start(&start, 3, 0);
+	submit(&cancel, VIRTIO_GC_CANCEL, 0, 0, &tag, sizeof(tag), 0);
+	assert_int_equal(wait_for(&start), VIRTIO_GC_CANCELLED);
+	assert_int_equal(wait_for(&cancel), VIRTIO_GC_OK);
+	world.losing = 0;
+	assert_int_equal(world.nr_settled, 1);
+}
+
 static void *let_go(void *arg)
 {
 	wait_settling();
@@ -563,6 +607,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_moving_for_ever, up, down),
 		cmocka_unit_test_setup_teardown(test_bad_start, up, down),
 		cmocka_unit_test_setup_teardown(test_cancel_is_too_late, up,
+						down),
+		cmocka_unit_test_setup_teardown(test_lost_page_by_page, up,
 						down),
 		cmocka_unit_test_setup_teardown(test_reset_meanwhile, up, down),
 	};
