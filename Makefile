@@ -154,15 +154,18 @@ test-kernel test-kernel-vm: deps-test deps-demo deps-vm programs
 	@$(PYTEST) -v tests/vm $(CHOSEN) $(if $(K),-k '$(K)') \
 		$(patsubst %,--ignore=tests/vm/test_%.py,libvirt packages walk)
 
-# Those of dcmfs, and of dcm-hostd over RDMA, under KASAN, lockdep and kmemleak, and what only
-# such a kernel has: KUnit, allocations that fail. A stock guest's work would take too long there.
-# Not part of `make test`. In pieces: K='kunit or hostd', then K=dcmfs.
+# Those of dcmfs, of dcm-hostd over RDMA, and of heaps whose donors come and go, under KASAN,
+# lockdep and kmemleak, and what only such a kernel has: KUnit, allocations that fail. A stock
+# guest's work would take too long there. Not part of `make test`. In pieces: K='kunit or hostd',
+# then K=dcmfs, then K=gc.
+test-kernel-debug: DEBUGGED_HEAPS = (test_gc and (update or (unix and drain)))
 test-kernel-debug: deps-test deps-demo deps-vm deps-debug-kernel programs
 	@scripts/vm-image >/dev/null
 	@+$(MAKE) -C tests/vm all
 	@kernel=$$(scripts/debug-kernel) && \
 		DCM_DEBUG_KERNEL=$$kernel $(PYTEST) -v --timeout 1800 tests/vm \
-		-k '(test_kunit or test_dcmfs or (test_hostd and verbs))$(if $(K), and ($(K)))'
+		-k '(test_kunit or test_dcmfs or (test_hostd and verbs) or $(DEBUGGED_HEAPS))$(if \
+			$(K), and ($(K)))'
 
 # Discovery in etcd, metrics, alerts and dashboards; no VM.
 test-ops-quick: deps-ops programs

@@ -10,7 +10,8 @@
  * far more objects than its heap has room for. When half of the regions are
  * used the donors trace the heap and move what lives out of those that are
  * mostly garbage. Should that fail, at any step, the runtime collects by itself
- * and goes on: here it looks which regions have no live object at all.
+ * and goes on: here it looks which regions have no live object at all. A donor
+ * that is gone for good takes objects along; this runtime is not made for that.
  *
  * All objects are of one type, 64 bytes, with two references, which are plain
  * addresses; 0 is none:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -14,7 +15,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,31 @@ def start(
 ) -> Donor:
     """A donor with room for what these tests page out."""
     return start_donor(name, donor={"slab-size": slab, "capacity": capacity})
+
+
+def start_group(start_donor: StartDonor, names: str, **kw: str) -> list[Donor]:
+    """Several, which share a key."""
+    donors = [start(start_donor, name, **kw) for name in names]
+    for other in donors[1:]:
+        other.keys = donors[0].keys
+        other.reload()
+    return donors
+
+
+@contextlib.contextmanager
+def heap_in_steps(
+    folder: Path, mode: str, config: Path, *args: str
+) -> Iterator[subprocess.Popen[str]]:
+    """heap_check, which a test goes along with; its output as it comes."""
+    seed = str(random.SystemRandom().randrange(1 << 16))
+    print(f"seed {seed}")
+    env = {**os.environ, "DCM_RUNTIME_DIR": str(folder / "run")}
+    command = [str(HEAP_CHECK), mode, f"dcm:{config}", seed, *args]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as heap:
+        try:
+            yield heap
+        finally:
+            heap.kill()
 
 
 def configure(folder: Path, donors: list[Donor], transport: str = "shm", **vm: str) -> Path:
@@ -119,10 +145,7 @@ def test_torture_blocks(start_donor: StartDonor, short_tmp: Path, tunables: str)
 
 def test_torture_tcp(start_donor: StartDonor, short_tmp: Path) -> None:
     """Two donors over TCP."""
-    donors = [start(start_donor, name) for name in ("a", "b")]
-    for other in donors[1:]:
-        other.keys = donors[0].keys
-        other.reload()
+    donors = start_group(start_donor, "ab")
     config = configure(short_tmp, donors, "tcp")
     run(short_tmp, PAGER_TEST, "torture", config, "64", SECONDS, "4", "5")
 
@@ -147,10 +170,7 @@ def test_torture_hostile(start_donor: StartDonor, short_tmp: Path, transport: st
 @pytest.mark.parametrize("way", ["good", "hostile"])
 def test_gc(start_donor: StartDonor, short_tmp: Path, transport: str, way: str) -> None:
     """Three donors trace and move a heap of twice the budget, while all of it is touched."""
-    donors = [start(start_donor, name, slab="2M", capacity="64M") for name in ("a", "b", "c")]
-    for other in donors[1:]:
-        other.keys = donors[0].keys
-        other.reload()
+    donors = start_group(start_donor, "abc", slab="2M", capacity="64M")
     config = configure(short_tmp, donors, transport, budget="9M")
     # each takes several times as long on hostile ways
     heaps, env = ("1", hostile()) if way == "hostile" else (HEAPS, {})
@@ -167,15 +187,9 @@ def test_gc(start_donor: StartDonor, short_tmp: Path, transport: str, way: str) 
 
 def test_gc_writes_that_nobody_waits_for(start_donor: StartDonor, short_tmp: Path) -> None:
     """A trace that ended early leaves no page on its way for ever."""
-    donors = [start(start_donor, name, slab="2M", capacity="64M") for name in ("a", "b")]
-    donors[1].keys = donors[0].keys
-    donors[1].reload()
+    donors = start_group(start_donor, "ab", slab="2M", capacity="64M")
     config = configure(short_tmp, donors, "tcp", budget="9M")
-    seed = str(random.SystemRandom().randrange(1 << 16))
-    print(f"seed {seed}")
-    env = {**os.environ, "DCM_RUNTIME_DIR": str(short_tmp / "run")}
-    command = [str(HEAP_CHECK), "stall", f"dcm:{config}", seed, str(short_tmp)]
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as heap:
+    with heap_in_steps(short_tmp, "stall", config, str(short_tmp)) as heap:
         assert heap.stdout is not None
         try:
             assert heap.stdout.readline() == "at stopped\n"
@@ -193,7 +207,6 @@ def test_gc_writes_that_nobody_waits_for(start_donor: StartDonor, short_tmp: Pat
             assert heap.wait(60) == 0
         finally:
             os.kill(donors[1].pid, signal.SIGCONT)
-            heap.kill()
 
 
 def test_gc_while_donors_drain(start_donor: StartDonor, short_tmp: Path) -> None:
@@ -201,42 +214,69 @@ def test_gc_while_donors_drain(start_donor: StartDonor, short_tmp: Path) -> None
 
     [VGC-D-24] and [VGC-D-51].
     """
-    donors = [start(start_donor, name, slab="2M", capacity="64M") for name in ("a", "b", "c")]
-    for other in donors[1:]:
-        other.keys = donors[0].keys
-        other.reload()
+    donors = start_group(start_donor, "abc", slab="2M", capacity="64M")
     config = configure(short_tmp, donors, "tcp", budget="9M")
-    seed = str(random.SystemRandom().randrange(1 << 16))
-    print(f"seed {seed}")
-    env = {**os.environ, "DCM_RUNTIME_DIR": str(short_tmp / "run")}
-    command = [str(HEAP_CHECK), "drain", f"dcm:{config}", seed, str(short_tmp)]
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as heap:
+    with heap_in_steps(short_tmp, "drain", config, str(short_tmp)) as heap:
         assert heap.stdout is not None
-        try:
-            assert heap.stdout.readline() == "up\n"
-            deadline = time.monotonic() + 120
-            for turn in itertools.count():
-                assert heap.poll() is None, heap.stdout.read()
-                status = ask(short_tmp, {"cmd": "status"})
-                if status["counters"]["MOVED_PAGES"] > 20000:
-                    break
-                assert time.monotonic() < deadline, status
-                one = {"cmd": "donor", "name": donors[turn // 2 % 3].folder.name}
-                assert ask(short_tmp, {**one, "op": "keep" if turn % 2 else "drain"})["ok"]
-                time.sleep(0.2)
-            (short_tmp / "enough").touch()
-            said = heap.stdout.read()
-            print(said)
-            assert heap.wait(120) == 0, said
-        finally:
-            heap.kill()
+        assert heap.stdout.readline() == "up\n"
+        deadline = time.monotonic() + 120
+        for turn in itertools.count():
+            assert heap.poll() is None, heap.stdout.read()
+            status = ask(short_tmp, {"cmd": "status"})
+            if status["counters"]["MOVED_PAGES"] > 20000:
+                break
+            assert time.monotonic() < deadline, status
+            one = {"cmd": "donor", "name": donors[turn // 2 % 3].folder.name}
+            assert ask(short_tmp, {**one, "op": "keep" if turn % 2 else "drain"})["ok"]
+            time.sleep(0.2)
+        (short_tmp / "enough").touch()
+        said = heap.stdout.read()
+        print(said)
+        assert heap.wait(120) == 0, said
+
+
+def test_gc_while_workers_die(start_donor: StartDonor, short_tmp: Path) -> None:
+    """Killed at any moment: a status, and the runtime finishes what was begun. [VGC-D-44]"""
+    donors = start_group(start_donor, "abc", slab="2M", capacity="64M")
+    config = configure(short_tmp, donors, "tcp", budget="9M")
+    with heap_in_steps(short_tmp, "kill", config, os.environ.get("PAGER_TEST_KILLS", "15")) as heap:
+        assert heap.stdout is not None
+        assert heap.stdout.readline() == "up\n"
+        deadline = time.monotonic() + LIMIT_S
+        for turn in itertools.count():
+            if heap.poll() is not None:
+                break
+            assert time.monotonic() < deadline
+            # at last there is time for a whole round
+            time.sleep(random.random() * (0.3 + turn / 100))
+            children = Path(f"/proc/{random.choice(donors).pid}/task")
+            for pid in " ".join(path.read_text() for path in children.glob("*/children")).split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+        said = heap.stdout.read()
+        print(said)
+        assert heap.returncode == 0, said
+
+
+@pytest.mark.parametrize("step", ["evacuate", "update", "compact", "another"])
+def test_gc_outlives_a_donor(start_donor: StartDonor, short_tmp: Path, step: str) -> None:
+    """A donor is killed in the middle of each: what the others hold is whole, and collected on.
+
+    [VGC-D-12], [VGC-D-38], [VGC-D-41], [VGC-D-44].
+    """
+    if step == "another":
+        step = random.choice(("start", "roots", "finish", "results", "forward", "release"))
+    donors = start_group(start_donor, "abc", slab="2M", capacity="64M")
+    config = configure(short_tmp, donors, "tcp", budget="9M")
+    with heap_in_steps(short_tmp, "outlive", config, step, str(donors[1].pid)) as heap:
+        said, _ = heap.communicate(timeout=LIMIT_S)
+        print(said)
+        assert heap.returncode == 0, said
 
 
 def test_gc_example(start_donor: StartDonor, short_tmp: Path) -> None:
     """The example for authors of runtimes, as its head says to compile and run it."""
-    donors = [start(start_donor, name, slab="2M", capacity="64M") for name in ("a", "b")]
-    donors[1].keys = donors[0].keys
-    donors[1].reload()
+    donors = start_group(start_donor, "ab", slab="2M", capacity="64M")
     config = configure(short_tmp, donors, "tcp", budget="4M", size="16M")
     include = [f"-I{ROOT / part}" for part in ("guest-virtio-gc/lib", "guest-virtio-gc/include")]
     program = short_tmp / "lists"

@@ -9,6 +9,7 @@
 #ifndef QEMU_HEAP_H
 #define QEMU_HEAP_H
 
+#include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -19,7 +20,6 @@
 #define HEAP_REGIONS	288u	/* 18 MiB */
 #define HEAP_SPARE	72u	/* regions at the end that begin empty */
 #define HEAP_TABLES	24u	/* of those, at the end: bitmaps */
-#define HEAP_PAIRS_AT	(HEAP_REGIONS - HEAP_SPARE)
 #define HEAP_TABLES_AT	(HEAP_REGIONS - HEAP_TABLES)
 #define HEAP_MOVES	8u	/* in one EVACUATE */
 #define HEAP_ROOM	65536u
@@ -37,6 +37,23 @@
 	} while (0)
 
 /**
+ * struct heap_loss - a donor that is killed while a command is under way
+ * @command: 0: none
+ * @victim: the process; 0: of another machine, and who reads our output does it
+ * @took_us: each command, when it was last done
+ * @happened: it is dead, and @lost of the heap says what that cost
+ */
+struct heap_loss {
+	u16 command;
+	pid_t victim;
+	pthread_t killer;
+	u32 delay_us;
+	u64 began_us;
+	u32 took_us[VIRTIO_GC_CANCEL + 1];
+	bool happened;
+};
+
+/**
  * struct heap - a heap in a space
  * @m: what is in it; its host's copy is the space itself
  * @own: where it was made, before there was a space
@@ -44,7 +61,10 @@
  * @was: a copy of the space
  * @now: for each unit of the space the unit where its object is after a move
  * @donor: of each region, as heap_where() found
+ * @move: what was asked for, or COMPACT answered; until it is released
  * @deadline_ms: of each command; 0: the device's longest
+ * @lost: a byte for each region: a donor took it along
+ * @loss: who is killed when
  * @answer: the last one
  */
 struct heap {
@@ -61,9 +81,10 @@ struct heap {
 	u64 *now;
 	u32 *donor;
 	u32 nr_moves;
-	struct virtio_gc_move move[HEAP_MOVES];
-	u32 end[HEAP_MOVES];	/* of the copies, in their region */
+	struct virtio_gc_move move[HEAP_REGIONS];
 	u16 asked;		/* what is answered */
+	u8 lost[HEAP_REGIONS];
+	struct heap_loss loss;
 	union {
 		struct virtio_gc_done done;
 		u64 words[HEAP_ROOM / 8];
@@ -115,8 +136,11 @@ u32 heap_trace_running(struct heap *h);
  * checked object by object.
  */
 u32 heap_evacuate(struct heap *h, u32 *moves);
-/* What is on a donor; how many regions were moved. */
-u32 heap_compact(struct heap *h, u32 donor);
+/*
+ * What is on a donor: the status of COMPACT. What was moved is checked as after
+ * heap_evacuate(), and finished by the runtime where COMPACT has not.
+ */
+u32 heap_compact(struct heap *h, u32 donor, u32 *moves);
 
 /* Large arrays become all zero; how many. */
 u32 heap_arrays_clear(struct heap *h);
@@ -125,8 +149,16 @@ void heap_drop(struct heap *h, u32 percent);
 /* What opaque objects refer to, nothing: nobody updates that. */
 void heap_opaque_clear(struct heap *h);
 
-/* What is not being moved is as it was when @was was taken. */
+/* What is not being moved, or lost, is as it was when @was was taken. */
 void heap_remember(struct heap *h);
 void heap_same(struct heap *h);
+
+/* Around a command: the one that somebody is to die of. */
+void heap_loss_begin(struct heap *h, u16 command);
+void heap_loss_end(struct heap *h, u16 command);
+/* What a runtime can't finish of moves that lost a part is lost as a whole. */
+void heap_loss_moves(struct heap *h);
+/* The runtime goes on with what is left; how many regions it does without. */
+u32 heap_loss_over(struct heap *h);
 
 #endif /* QEMU_HEAP_H */

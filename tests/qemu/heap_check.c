@@ -7,6 +7,9 @@
  *	heap_check kill DEVICE SEED FAILURES	while workers are killed: until so
  *						much has failed, and then worked
  *	heap_check lose DEVICE SEED DONOR	until a donor is gone for good
+ *	heap_check outlive DEVICE SEED STEP PID	a donor is killed at a step (start, roots,
+ *						...): PID, or 0: has somebody do it by
+ *						saying "kill"; goes on with what is left
  *	heap_check hint DEVICE SEED DIR		hints; a step for each file in DIR
  *	heap_check stall DEVICE SEED DIR	a donor stops, and goes on, in steps
  *	heap_check drain DEVICE SEED DIR	while slabs go from donor to donor, until
@@ -65,6 +68,15 @@ static void touch_stop(struct toucher *t)
 	pthread_join(t->thread, NULL);
 }
 
+/* It has room for one donor's tables only. */
+static u32 compact(struct heap *h, u32 donor)
+{
+	u32 moves, status = heap_compact(h, donor, &moves);
+
+	CHECK(!status || status == VIRTIO_GC_NO_SPACE, "status %u", status);
+	return moves;
+}
+
 /* A life of a heap: each way to collect it after the other. */
 static void one_heap(u32 seed)
 {
@@ -94,16 +106,28 @@ static void one_heap(u32 seed)
 	/* what has moved is traced and moved again */
 	heap_must(&h, heap_trace(&h), VIRTIO_GC_OK);
 	for (u32 d = 0; d < vgc_info(h.v)->donors; d++) {
-		compacted += heap_compact(&h, d);
+		compacted += compact(&h, d);
 		heap_must(&h, heap_trace(&h), VIRTIO_GC_OK);
 	}
-	CHECK(compacted);
+	/* of a few large ones those where tables have room may leave no gap */
+	CHECK(compacted || h.m->nr_objects < HEAP_REGIONS);
 	touch_stop(&t);
 	printf("heap %u: %u objects live, %u arrays cleared, %u regions evacuated, %u compacted, %llu touches\n",
 	       seed, h.m->nr_objects, cleared, evacuated, compacted,
 	       (unsigned long long)t.touched);
 	fflush(stdout);
 	heap_close(&h);
+}
+
+/* All of it on donors, of which some will fail; says so. */
+static void heap_up(struct heap *h, u32 seed)
+{
+	heap_open(h, device, seed);
+	heap_opaque_clear(h);
+	heap_donors(h);
+	h->deadline_ms = 5000;
+	printf("up\n");
+	fflush(stdout);
 }
 
 /*
@@ -116,27 +140,27 @@ static void killed(u32 seed, u32 want)
 	u32 failed = 0, good = 0, moved = 0, i, n;
 	struct heap h;
 
-	heap_open(&h, device, seed);
-	heap_opaque_clear(&h);
-	heap_donors(&h);
-	h.deadline_ms = 5000;
-	printf("up\n");
-	fflush(stdout);
+	heap_up(&h, seed);
 	for (i = 0; i < ROUNDS_MAX && (failed < want || !good); i++) {
-		u32 status = heap_trace(&h);
+		u32 status = heap_trace(&h), donors = vgc_info(h.v)->donors;
 
-		if (!status) {
-			status = heap_evacuate(&h, &n);
-			moved += n;
-		}
+		n = 0;
+		if (!status)
+			status = i % 3 ? heap_evacuate(&h, &n) :
+					 heap_compact(&h, i / 3 % donors, &n);
+		moved += n;
 		/* its own collector always can [VGC-D-13] */
 		mut_trace(h.m, h.live, NULL);
 		CHECK(status == VIRTIO_GC_OK ||
 			      status == VIRTIO_GC_WORKER_LOST ||
 			      status == VIRTIO_GC_DONOR_LOST ||
 			      status == VIRTIO_GC_TIMED_OUT ||
-			      status == VIRTIO_GC_NO_TRACE,
-		      "status %u", status);
+			      status == VIRTIO_GC_NO_TRACE ||
+			      (status == VIRTIO_GC_NO_SPACE && i % 3 == 0),
+		      "command %u: status %u of donor %d", h.asked, status,
+		      (int)h.answer.done.donor);
+		if (status == VIRTIO_GC_NO_SPACE)
+			status = VIRTIO_GC_OK;
 		failed += !!status;
 		if (failed >= want && !status)
 			good++;
@@ -158,12 +182,7 @@ static void drained(u32 seed, const char *dir)
 	struct heap h;
 
 	snprintf(path, sizeof(path), "%s/enough", dir);
-	heap_open(&h, device, seed);
-	heap_opaque_clear(&h);
-	heap_donors(&h);
-	h.deadline_ms = 5000;
-	printf("up\n");
-	fflush(stdout);
+	heap_up(&h, seed);
 	for (; !enough || status || !moved; rounds++) {
 		CHECK(rounds < ROUNDS_MAX);
 		enough = !access(path, F_OK);
@@ -232,6 +251,80 @@ static void lose(u32 seed, u32 donor)
 		kept++;
 	}
 	CHECK(kept && kept < h.regions, "%u regions", kept);
+	heap_close(&h);
+}
+
+/* Every command, as long as each goes well and nobody dies of one; a status. */
+static u32 round_any(struct heap *h, u32 *moves)
+{
+	u32 status = heap_trace(h), n;
+
+	*moves = 0;
+	if (!status && !h->loss.happened) {
+		status = heap_evacuate(h, moves);
+		CHECK(status || *moves || h->loss.happened);
+	}
+	if (!status && !h->loss.happened)
+		status = heap_trace(h);
+	for (u32 d = 0; !h->loss.happened && d < vgc_info(h->v)->donors; d++) {
+		if (!status) {
+			status = heap_compact(h, d, &n);
+			*moves += n;
+		}
+		if (status == VIRTIO_GC_NO_SPACE)
+			status = VIRTIO_GC_OK;
+		if (!status && !h->loss.happened)
+			status = heap_trace(h);
+	}
+	return status;
+}
+
+/*
+ * A donor dies of a command. What the others have is as it was, or where its
+ * tables say; the runtime finishes what was begun, forgets what is gone, and goes
+ * on, with the donors that are left.
+ */
+static void outlive(u32 seed, const char *step, pid_t victim)
+{
+	static const struct {
+		const char *name;
+		u16 command;
+	} steps[] = {
+		{ "start", VIRTIO_GC_TRACE_START },
+		{ "roots", VIRTIO_GC_TRACE_ROOTS },
+		{ "finish", VIRTIO_GC_TRACE_FINISH },
+		{ "results", VIRTIO_GC_TRACE_RESULTS },
+		{ "evacuate", VIRTIO_GC_EVACUATE },
+		{ "update", VIRTIO_GC_UPDATE },
+		{ "forward", VIRTIO_GC_FORWARD },
+		{ "release", VIRTIO_GC_RELEASE },
+		{ "compact", VIRTIO_GC_COMPACT },
+	};
+	u32 status, moves, lost, before;
+	struct heap h;
+
+	heap_up(&h, seed);
+	heap_must(&h, round_any(&h, &moves), VIRTIO_GC_OK);
+	before = h.m->nr_objects;
+	for (u32 i = 0; i < sizeof(steps) / sizeof(steps[0]); i++)
+		if (!strcmp(step, steps[i].name))
+			h.loss.command = steps[i].command;
+	CHECK(h.loss.command, "%s", step);
+	h.loss.victim = victim;
+	status = round_any(&h, &moves);
+	CHECK(h.loss.happened, "status %u", status);
+	CHECK(!status || status == VIRTIO_GC_WORKER_LOST ||
+		      status == VIRTIO_GC_DONOR_LOST ||
+		      status == VIRTIO_GC_TIMED_OUT,
+	      "status %u", status);
+	lost = heap_loss_over(&h);
+	printf("%s: status %u, %u moves, %u regions lost, %u of %u objects left\n",
+	       step, status, moves, lost, h.m->nr_objects, before);
+	/* as if nothing had been */
+	h.deadline_ms = 0;
+	heap_donors(&h);
+	heap_must(&h, round_any(&h, &moves), VIRTIO_GC_OK);
+	CHECK(moves);
 	heap_close(&h);
 }
 
@@ -326,34 +419,45 @@ static void stalled(u32 seed, const char *dir)
 	heap_close(&h);
 }
 
+static void checked(u32 seed, u32 heaps)
+{
+	for (u32 i = 0; i < heaps; i++)
+		one_heap(seed + i);
+}
+
 int main(int argc, char **argv)
 {
 	const char *mode = argc > 3 ? argv[1] : "";
-	u32 seed, n;
+	const char *what = argc > 4 ? argv[4] : "";
+	u32 seed = 0, n = 1;
 
-	if (argc < 4) {
+	if (argc > 3) {
+		device = argv[2];
+		seed = (u32)atoi(argv[3]);
+		n = argc > 4 ? (u32)atoi(what) : n;
+	}
+	if (!strcmp(mode, "check")) {
+		checked(seed, n);
+	} else if (!strcmp(mode, "kill")) {
+		killed(seed, n);
+	} else if (!strcmp(mode, "lose")) {
+		lose(seed, n);
+	} else if (!strcmp(mode, "outlive") && argc > 5) {
+		outlive(seed, what, atoi(argv[5]));
+	} else if (!strcmp(mode, "hint")) {
+		hints(seed, what);
+	} else if (!strcmp(mode, "stall")) {
+		stalled(seed, what);
+	} else if (!strcmp(mode, "drain")) {
+		drained(seed, what);
+	} else if (!strcmp(mode, "loop")) {
+		for (;;)
+			one_heap(seed++);
+	} else {
 		fprintf(stderr,
-			"usage: heap_check check|loop|kill|lose|hint|stall|drain DEVICE SEED [N|DIR]\n");
+			"usage: heap_check check|loop|kill|lose|outlive|hint|stall|drain DEVICE SEED [N|DIR|STEP PID]\n");
 		return 2;
 	}
-	device = argv[2];
-	seed = (u32)atoi(argv[3]);
-	n = argc > 4 ? (u32)atoi(argv[4]) : 1;
-	if (!strcmp(mode, "check"))
-		for (u32 i = 0; i < n; i++)
-			one_heap(seed + i);
-	while (!strcmp(mode, "loop"))
-		one_heap(seed++);
-	if (!strcmp(mode, "kill"))
-		killed(seed, n);
-	if (!strcmp(mode, "lose"))
-		lose(seed, n);
-	if (!strcmp(mode, "hint"))
-		hints(seed, argc > 4 ? argv[4] : ".");
-	if (!strcmp(mode, "stall"))
-		stalled(seed, argc > 4 ? argv[4] : ".");
-	if (!strcmp(mode, "drain"))
-		drained(seed, argc > 4 ? argv[4] : ".");
 	printf("ok\n");
 	return 0;
 }

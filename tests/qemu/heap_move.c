@@ -6,15 +6,60 @@
  * graphs from the roots: each object is in one place, whole, and refers to what
  * it did. Then the runtime goes on with objects where they are.
  *
- * Places: a region is moved into the first of a pair of free regions of its
- * donor, and the second has its forward table; COMPACT's tables are in such a
- * pair, of one donor after the other.
+ * Places: a region is moved into a free region of its donor, and another one has
+ * its forward table; COMPACT's tables are in two side by side, of one donor after
+ * the other.
  */
 #include <endian.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "heap.h"
+
+/* The runtime's own use of a forward table, if there still is one. [VGC-D-38] */
+static u64 forward(const struct heap *h, u64 at)
+{
+	for (u32 i = 0; i < h->nr_moves && at != MUT_NULL; i++) {
+		const struct virtio_gc_move *v = &h->move[i];
+		const struct virtio_gc_forward *w;
+		const __le32 *place;
+		u64 unit = at % HEAP_REGION / 8, starts;
+
+		if (at / HEAP_REGION != le32toh(v->from) ||
+		    h->lost[at / HEAP_REGION])
+			continue;
+		w = (const void *)(h->space + le64toh(v->table));
+		place = (const void *)(w + HEAP_REGION / 8 / 64);
+		w += unit / 64;
+		starts = le64toh(w->starts);
+		CHECK(starts >> unit % 64 & 1, "%llx did not move",
+		      (unsigned long long)at);
+		starts &= (1ull << unit % 64) - 1;
+		place += le32toh(w->before) + (u32)__builtin_popcountll(starts);
+		return le32toh(v->to) * HEAP_REGION + le32toh(*place) * 8ull;
+	}
+	return at;
+}
+
+/* What was at @x is at @y; it goes on @todo if that is new. */
+static u64 same_place(struct heap *h, u64 x, u64 y, u64 *todo, u64 n)
+{
+	CHECK((x == MUT_NULL) == (y == MUT_NULL));
+	if (x == MUT_NULL)
+		return n;
+	CHECK(h->lost[x / HEAP_REGION] == h->lost[y / HEAP_REGION],
+	      "%llx is at %llx", (unsigned long long)x, (unsigned long long)y);
+	if (h->lost[x / HEAP_REGION])
+		return n;
+	if (h->now[x / 8] == U64_MAX) {
+		h->now[x / 8] = y;
+		todo[n++] = x;
+	}
+	CHECK(h->now[x / 8] == y, "%llx is at %llx and %llx",
+	      (unsigned long long)x, (unsigned long long)h->now[x / 8],
+	      (unsigned long long)y);
+	return n;
+}
 
 /* One object of both graphs; what it refers to goes on @todo. */
 static u64 same_object(struct heap *h, u64 at, u64 *todo, u64 n)
@@ -38,16 +83,7 @@ static u64 same_object(struct heap *h, u64 at, u64 *todo, u64 n)
 		y = mut_read(&new, field - at + to);
 		memset(a + field - at, 0, m->l.ref_bytes);
 		memset(b + field - at, 0, m->l.ref_bytes);
-		CHECK((x == MUT_NULL) == (y == MUT_NULL));
-		if (x == MUT_NULL)
-			continue;
-		if (h->now[x / 8] == U64_MAX) {
-			h->now[x / 8] = y;
-			todo[n++] = x;
-		}
-		CHECK(h->now[x / 8] == y, "%llx is at %llx and %llx",
-		      (unsigned long long)x, (unsigned long long)h->now[x / 8],
-		      (unsigned long long)y);
+		n = same_place(h, x, y, todo, n);
 	}
 	if (t->flags & VIRTIO_GC_TYPE_WEAK) {
 		memset(a + t->referent, 0, m->l.ref_bytes);
@@ -65,29 +101,35 @@ static u64 same_object(struct heap *h, u64 at, u64 *todo, u64 n)
 
 /*
  * Object by object from the roots, @was is the heap before: each is somewhere,
- * in one place, with the same bytes and references. Fills in @now.
+ * in one place, with the same bytes and references. Fills in @now. What was lost
+ * leads nowhere, so then whatever lived is begun with.
  */
-static u64 same_graph(struct heap *h, const u64 *roots)
+static void same_graph(struct heap *h, const u64 *roots)
 {
 	const struct mut *m = h->m;
-	u64 *todo = malloc(h->bytes), n = 0, met = 0;
+	u64 *todo = malloc(h->bytes), n = 0, left = 0;
 
 	CHECK(todo);
 	memset(h->now, 0xff, h->bytes);
-	for (u32 i = 0; i < m->nr_roots; i++) {
-		CHECK((m->roots[i] == MUT_NULL) == (roots[i] == MUT_NULL));
-		if (m->roots[i] == MUT_NULL)
-			continue;
-		if (h->now[m->roots[i] / 8] == U64_MAX) {
-			h->now[m->roots[i] / 8] = roots[i];
-			todo[n++] = m->roots[i];
-		}
-		CHECK(h->now[m->roots[i] / 8] == roots[i]);
-	}
-	for (; n; met++)
+	for (u32 i = 0; i < m->nr_roots; i++)
+		n = same_place(h, m->roots[i], roots[i], todo, n);
+	for (u32 o = 0; h->loss.happened && o < m->nr_objects; o++)
+		if (h->live[o])
+			n = same_place(h, m->objects[o].at,
+				       forward(h, m->objects[o].at), todo, n);
+	while (n)
 		n = same_object(h, todo[n - 1], todo, n - 1);
+	/* the tables say the same */
+	for (u32 o = 0; o < m->nr_objects; o++) {
+		u64 at = m->objects[o].at;
+
+		if (!h->live[o] || h->lost[at / HEAP_REGION])
+			continue;
+		CHECK(h->now[at / 8] == forward(h, at));
+		left++;
+	}
+	CHECK(left);
 	free(todo);
-	return met;
 }
 
 /* From now on the runtime knows objects where they are; the dead are gone. */
@@ -112,30 +154,6 @@ static void adopt(struct heap *h, const u64 *roots)
 	memcpy(m->roots, roots, m->nr_roots * sizeof(*roots));
 }
 
-/* The runtime's own use of a forward table. [VGC-D-38] */
-static u64 forward(const struct heap *h, u64 at)
-{
-	for (u32 i = 0; i < h->nr_moves && at != MUT_NULL; i++) {
-		const struct virtio_gc_move *v = &h->move[i];
-		const struct virtio_gc_forward *w;
-		const __le32 *place;
-		u64 unit = at % HEAP_REGION / 8, starts;
-
-		if (at / HEAP_REGION != le32toh(v->from))
-			continue;
-		w = (const void *)(h->space + le64toh(v->table));
-		place = (const void *)(w + HEAP_REGION / 8 / 64);
-		w += unit / 64;
-		starts = le64toh(w->starts);
-		CHECK(starts >> unit % 64 & 1, "%llx did not move",
-		      (unsigned long long)at);
-		starts &= (1ull << unit % 64) - 1;
-		place += le32toh(w->before) + (u32)__builtin_popcountll(starts);
-		return le32toh(v->to) * HEAP_REGION + le32toh(*place) * 8ull;
-	}
-	return at;
-}
-
 /* What UPDATE does, or what is left of it. [VGC-D-41] */
 static void update_own(struct heap *h)
 {
@@ -143,9 +161,12 @@ static void update_own(struct heap *h)
 
 	for (u32 o = 0; o < m->nr_objects; o++) {
 		const struct mut_object *obj = &m->objects[o];
-		u64 to = forward(h, h->live[o] ? obj->at : MUT_NULL);
+		u64 to;
 
-		for (u64 s = 0; to != MUT_NULL && s < mut_slots(m, obj); s++) {
+		if (!h->live[o] || h->lost[obj->at / HEAP_REGION])
+			continue;
+		to = forward(h, obj->at);
+		for (u64 s = 0; s < mut_slots(m, obj); s++) {
 			u64 field = mut_slot(m, obj, s) - obj->at + to;
 
 			mut_write(m, field, forward(h, mut_read(m, field)));
@@ -163,13 +184,14 @@ static void roots_forward(struct heap *h, bool own, u64 *roots)
 	mut_roots_le(m, le);
 	own |= heap_ask(h, VIRTIO_GC_FORWARD, 0, m->nr_roots, NULL, 0, le, 8) !=
 	       VIRTIO_GC_OK;
+	heap_loss_moves(h);
 	for (u32 i = 0; i < m->nr_roots; i++) {
 		roots[i] = own ? forward(h, m->roots[i]) :
 			   at[i] ? le64toh(at[i]) - m->l.address :
 				   MUT_NULL;
 		/* both know the same [VGC-D-42] */
-		CHECK(own || !h->nr_moves ||
-		      roots[i] == forward(h, m->roots[i]));
+		CHECK(own || roots[i] == forward(h, m->roots[i]) ||
+		      h->lost[m->roots[i] / HEAP_REGION]);
 	}
 }
 
@@ -182,49 +204,72 @@ static u32 release(struct heap *h, const struct virtio_gc_region *list, u32 n)
 	for (u32 i = 0; i < n; i++) {
 		u64 at = le32toh(list[i].region) * HEAP_REGION;
 
-		for (u64 k = 0; k < HEAP_REGION && !status; k++)
+		for (u64 k = 0;
+		     k < HEAP_REGION && !status && !h->lost[at / HEAP_REGION];
+		     k++)
 			CHECK(!h->space[at + k]);
 		h->m->top[le32toh(list[i].region)] = 0;
 	}
 	return status;
 }
 
-/* A region of objects on each pair's donor, as far as there are. */
+/* Is it free, there, and not in use yet? */
+static bool free_at(const struct heap *h, u32 donor, const u8 *used, u32 r)
+{
+	return !h->m->top[r] && !used[r] && h->donor[r] == donor;
+}
+
+/* The first such region, or HEAP_TABLES_AT. */
+static u32 free_take(const struct heap *h, u32 donor, u8 *used)
+{
+	u32 r = 0;
+
+	while (r < HEAP_TABLES_AT && !free_at(h, donor, used, r))
+		r++;
+	if (r < HEAP_TABLES_AT)
+		used[r] = 1;
+	return r;
+}
+
+/* The last: tables are side by side, and leave what COMPACT needs. */
+static u32 free_take_last(const struct heap *h, u32 donor, u8 *used)
+{
+	u32 r = HEAP_TABLES_AT;
+
+	while (r > 0 && !free_at(h, donor, used, r - 1))
+		r--;
+	if (!r)
+		return HEAP_TABLES_AT;
+	used[r - 1] = 1;
+	return r - 1;
+}
+
+/* Some regions of objects whose donors have room, others each time. */
 static void moves_choose(struct heap *h)
 {
 	u64 live[HEAP_REGIONS] = { 0 };
-	u32 from = 0;
+	u8 used[HEAP_REGIONS] = { 0 };
 
 	for (u32 o = 0; o < h->m->nr_objects; o++)
 		live[h->m->objects[o].at / HEAP_REGION] += h->live[o];
 	h->nr_moves = 0;
-	for (u32 to = HEAP_PAIRS_AT;
-	     to < HEAP_TABLES_AT && h->nr_moves < HEAP_MOVES; to += 2) {
-		u32 k;
+	for (u32 k = 0; k < HEAP_TABLES_AT && h->nr_moves < HEAP_MOVES; k++) {
+		u32 from = (h->epoch * 13 + k) % HEAP_TABLES_AT, to, table;
 
-		if (h->m->top[to] || h->m->top[to + 1])
+		if (!live[from] || h->donor[from] == VIRTIO_GC_NO_DONOR)
 			continue;
-		for (k = 0; k < HEAP_PAIRS_AT; k++, from++)
-			if (live[from % HEAP_PAIRS_AT] &&
-			    h->donor[from % HEAP_PAIRS_AT] == h->donor[to] &&
-			    h->donor[to + 1] == h->donor[to])
-				break;
-		if (k == HEAP_PAIRS_AT)
+		to = free_take(h, h->donor[from], used);
+		table = free_take_last(h, h->donor[from], used);
+		if (table == HEAP_TABLES_AT)
 			continue;
-		/* once, though its donor have more pairs than regions */
-		from %= HEAP_PAIRS_AT;
-		live[from] = 0;
 		h->move[h->nr_moves++] = (struct virtio_gc_move){
-			.from = htole32(from++),
+			.from = htole32(from),
 			.to = htole32(to),
 			.start = htole64(to * HEAP_REGION),
-			.table = htole64((to + 1) * HEAP_REGION),
+			.table = htole64(table * HEAP_REGION),
 			.table_bytes = htole64(HEAP_REGION),
 		};
 	}
-	for (u32 i = 0; i < h->nr_moves; i++)
-		for (u32 k = 0; k < i; k++)
-			CHECK(h->move[i].from != h->move[k].from);
 }
 
 /* To another donor nothing is moved. */
@@ -233,9 +278,10 @@ static void cross_donor(struct heap *h)
 	const struct virtio_gc_moved *moved =
 		(const void *)(&h->answer.done + 1);
 	struct virtio_gc_move m = h->move[0];
-	u32 to = HEAP_PAIRS_AT;
+	u32 to = 0;
 
-	while (to < HEAP_TABLES_AT && h->donor[to] == h->donor[le32toh(m.from)])
+	while (to < HEAP_TABLES_AT &&
+	       (h->m->top[to] || h->donor[to] == h->donor[le32toh(m.from)]))
 		to++;
 	if (to == HEAP_TABLES_AT)
 		return;
@@ -247,13 +293,72 @@ static void cross_donor(struct heap *h)
 	CHECK(le32toh(moved->status) == VIRTIO_GC_CROSS_DONOR);
 }
 
+/* From-regions are still whole, and not ours to touch. [VGC-D-39] [VGC-G-8] */
+static void froms_same(const struct heap *h)
+{
+	for (u32 i = 0; i < h->nr_moves; i++) {
+		u32 from = le32toh(h->move[i].from);
+		u64 at = from * HEAP_REGION;
+
+		CHECK(h->lost[from] ||
+		      !memcmp(h->was + at, h->space + at, HEAP_REGION));
+	}
+}
+
+/*
+ * The moves of @h are committed: @updated says whether UPDATE is done for all of
+ * them. What they made is right, and the runtime goes on with it. What RELEASE
+ * says.
+ */
+static u32 moves_finish(struct heap *h, bool updated)
+{
+	struct virtio_gc_region list[HEAP_REGIONS];
+	u64 roots[64];
+	u32 n;
+
+	heap_loss_moves(h);
+	if (!updated)
+		update_own(h);
+	roots_forward(h, !updated, roots);
+	froms_same(h);
+	same_graph(h, roots);
+	adopt(h, roots);
+	n = h->nr_moves;
+	for (u32 i = 0; i < n; i++)
+		list[i] =
+			(struct virtio_gc_region){ .region = h->move[i].from };
+	h->nr_moves = 0;
+	return release(h, list, n);
+}
+
+/* Where copies end in the region they are in. */
+static void moves_tops(struct heap *h, const struct virtio_gc_moved *moved)
+{
+	for (u32 i = 0; i < h->nr_moves; i++) {
+		u32 to = le32toh(moved[i].to);
+		u64 end = le64toh(moved[i].end) - to * HEAP_REGION;
+
+		CHECK(!moved[i].status && end <= HEAP_REGION);
+		if (h->m->top[to] < end)
+			h->m->top[to] = end;
+	}
+}
+
+/* What lies on donors; a status. */
+static u32 update(struct heap *h)
+{
+	struct virtio_gc_region list[HEAP_REGIONS];
+	u32 n = heap_regions(h, list, HEAP_TABLES_AT);
+
+	return heap_ask(h, VIRTIO_GC_UPDATE, 0, n, NULL, 0, list,
+			sizeof(*list));
+}
+
 u32 heap_evacuate(struct heap *h, u32 *moves)
 {
 	const struct virtio_gc_moved *moved =
 		(const void *)(&h->answer.done + 1);
-	struct virtio_gc_region list[HEAP_REGIONS];
-	u64 roots[64];
-	u32 n, status;
+	u32 released, status;
 
 	*moves = 0;
 	heap_where(h);
@@ -273,86 +378,78 @@ u32 heap_evacuate(struct heap *h, u32 *moves)
 		return status;
 	}
 	CHECK(le32toh(h->answer.done.count) == h->nr_moves);
-	for (u32 i = 0; i < h->nr_moves; i++) {
-		u32 to = le32toh(h->move[i].to);
-
-		CHECK(!moved[i].status && moved[i].from == h->move[i].from);
-		CHECK(le64toh(moved[i].end) <= (to + 1) * HEAP_REGION);
-		h->m->top[to] = le64toh(moved[i].end) - to * HEAP_REGION;
-	}
-	n = heap_regions(h, list, HEAP_TABLES_AT);
-	status = heap_ask(h, VIRTIO_GC_UPDATE, 0, n, NULL, 0, list,
-			  sizeof(*list));
-	if (status)
-		update_own(h);
-	roots_forward(h, !!status, roots);
-	for (u32 i = 0; i < h->nr_moves; i++) {
-		u64 at = le32toh(h->move[i].from) * HEAP_REGION;
-
-		/* still whole, and ours not to touch [VGC-D-39] [VGC-G-8] */
-		CHECK(!memcmp(h->was + at, h->space + at, HEAP_REGION));
-		list[i] =
-			(struct virtio_gc_region){ .region = h->move[i].from };
-	}
-	same_graph(h, roots);
-	adopt(h, roots);
+	for (u32 i = 0; i < h->nr_moves; i++)
+		CHECK(moved[i].from == h->move[i].from &&
+		      moved[i].to == h->move[i].to &&
+		      moved[i].table == h->move[i].table);
+	moves_tops(h, moved);
 	*moves = h->nr_moves;
-	h->nr_moves = 0;
-	n = release(h, list, *moves);
-	CHECK(status || !n || h->deadline_ms, "RELEASE: status %u", n);
+	status = update(h);
+	released = moves_finish(h, !status);
+	CHECK(status || !released || h->deadline_ms, "RELEASE: status %u",
+	      released);
 	return VIRTIO_GC_OK;
 }
 
-u32 heap_compact(struct heap *h, u32 donor)
+u32 heap_compact(struct heap *h, u32 donor, u32 *moves)
 {
 	struct virtio_gc_area area = { .bytes = htole64(2 * HEAP_REGION) };
 	struct virtio_gc_region list[HEAP_REGIONS];
 	struct virtio_gc_moved moved[HEAP_REGIONS];
 	/* bitmaps come behind, where nothing may be moved to [VGC-D-35] */
-	u32 n = heap_regions(h, list, HEAP_TABLES_AT), moves, status,
-	    at = HEAP_PAIRS_AT;
-	u64 roots[64];
+	u32 n = heap_regions(h, list, HEAP_TABLES_AT), released, status, at = 0;
 
+	*moves = 0;
 	heap_where(h);
 	/* two free regions of its own for tables */
 	while (at < HEAP_TABLES_AT &&
-	       (h->donor[at] != donor || h->m->top[at] || h->m->top[at + 1]))
+	       (h->donor[at] != donor || h->donor[at + 1] != donor ||
+		h->m->top[at] || h->m->top[at + 1]))
 		at += 2;
 	if (at == HEAP_TABLES_AT)
-		return 0;
+		return VIRTIO_GC_OK;
 	area.tables = htole64(at * HEAP_REGION);
 	memmove(list + at, list + at + 2, (n - at - 2) * sizeof(*list));
 	heap_remember(h);
 	/* no other donor has room for its tables */
 	status = heap_ask(h, VIRTIO_GC_COMPACT, 0, n - 2, &area, sizeof(area),
 			  list, sizeof(*list));
-	CHECK(!status || status == VIRTIO_GC_NO_SPACE, "status %u", status);
-	moves = le32toh(h->answer.done.count);
-	CHECK(moves <= HEAP_REGIONS);
-	memcpy(moved, &h->answer.done + 1, moves * sizeof(*moved));
+	n = le32toh(h->answer.done.count);
+	CHECK(n <= HEAP_REGIONS);
+	memcpy(moved, &h->answer.done + 1, n * sizeof(*moved));
 	/* what was nowhere may have been placed for it */
 	heap_where(h);
-	roots_forward(h, false, roots);
-	same_graph(h, roots);
-	adopt(h, roots);
-	for (u32 i = 0; i < moves; i++) {
-		u64 from = le32toh(moved[i].from) * HEAP_REGION;
-		u32 to = le32toh(moved[i].to);
-		u64 end = le64toh(moved[i].end) - to * HEAP_REGION;
+	for (u32 i = 0; i < n; i++) {
+		u64 table = le64toh(moved[i].table);
 
-		CHECK(!moved[i].status && end <= HEAP_REGION);
-		if (h->m->top[to] < end)
-			h->m->top[to] = end;
-		CHECK(h->donor[from / HEAP_REGION] == donor &&
-		      h->donor[to] == donor);
-		CHECK(!memcmp(h->was + from, h->space + from, HEAP_REGION));
-		list[i] = (struct virtio_gc_region){ .region = moved[i].from };
+		/* [VGC-D-52] */
+		CHECK(table / HEAP_REGION == at ||
+		      table / HEAP_REGION == at + 1);
+		CHECK(h->lost[le32toh(moved[i].from)] ||
+		      h->donor[le32toh(moved[i].from)] == donor);
+		CHECK(h->lost[le32toh(moved[i].to)] ||
+		      h->donor[le32toh(moved[i].to)] == donor);
+		h->move[i] = (struct virtio_gc_move){
+			.from = moved[i].from,
+			.to = moved[i].to,
+			.table = moved[i].table,
+		};
 	}
-	heap_must(h, release(h, list, moves), VIRTIO_GC_OK);
-	/* nothing live refers to where it was [VGC-D-45] */
+	h->nr_moves = n;
+	moves_tops(h, moved);
+	if (n) {
+		bool updated = !status || status == VIRTIO_GC_NO_SPACE ||
+			       !update(h);
+
+		/* @nr_objects are fewer, and none refers to where it was [VGC-D-45] */
+		released = moves_finish(h, updated);
+		CHECK(!updated || !released || h->deadline_ms,
+		      "RELEASE: status %u", released);
+	}
 	for (u32 o = 0; o < h->m->nr_objects; o++)
-		for (u32 i = 0; i < moves; i++)
+		for (u32 i = 0; i < n; i++)
 			CHECK(h->m->objects[o].at / HEAP_REGION !=
 			      le32toh(moved[i].from));
-	return moves;
+	*moves = n;
+	return status;
 }

@@ -223,6 +223,22 @@ def test_donor_killed(qemu: Qemu, start_donor: StartDonor, short_tmp: Path) -> N
     wait_returned(donors[:1])
 
 
+@pytest.mark.slow
+def test_outlives_a_donor(qemu: Qemu, start_donor: StartDonor, short_tmp: Path) -> None:
+    """One is killed while objects are moved: what the others hold is whole, and collected on."""
+    donors = start_donors(start_donor, 3)
+    step = random.choice(("evacuate", "update", "compact"))
+    with guest_on(qemu, short_tmp, donors, "tcp", "12M", "outlives") as guest:
+        job = guest.spawn(guest.heap("outlive", random_seed(), step, "0"))
+        wait_said(job, "kill\n")
+        donors[1].kill()
+        assert job.wait(400) == 0, job.output()
+        print(job.output().stdout)
+        job.end()
+        guest.check("whole")
+    wait_returned([donors[0], donors[2]])
+
+
 def test_hints(qemu: Qemu, start_donor: StartDonor, short_tmp: Path) -> None:
     """What a process wants kept is not fetched again after all else was read; else it is."""
     donors = start_donors(start_donor, 2)

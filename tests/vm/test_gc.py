@@ -135,6 +135,18 @@ def test_a_donor_dies(host: Host) -> None:
     close(host)
 
 
+@pytest.mark.parametrize("step", ["evacuate", "update", "compact"])
+def test_outlives_a_donor(host: Host, step: str) -> None:
+    """One is killed in the middle of it: what the other holds is whole, and collected on."""
+    job = heap(host, "outlive", random_number(), step, str(host.donors[1].job.pid))
+    text = finished(host, job)
+    print(text)
+    assert f"{step}: status" in text
+    assert host.counter("ILLEGAL") == 0
+    host.donors[1].job.wait(10)
+    close(host)
+
+
 def test_the_daemon_starts_again(host: Host) -> None:
     """Commands end while it does; then all goes on with the next trace, and no byte was lost."""
     job = heap(host, "kill", random_number(), "2")
