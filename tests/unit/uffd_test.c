@@ -85,6 +85,8 @@ static void setup(struct world *w)
 
 	memset(w, 0, sizeof(*w));
 	assert_int_equal(dcm_uffd_open(&w->u, 0, err, sizeof(err)), 0);
+	if (!w->u.move)
+		skip();
 	w->src = area(w, true);
 	w->dst = area(w, false);
 	forget = 0;
@@ -148,8 +150,6 @@ static void test_moved_and_not_said(void **state)
 
 	(void)state;
 	setup(&w);
-	if (!w.u.move)
-		skip();
 	for (unsigned int from = 0; from < PAGES; from++) {
 		for (unsigned int n = 1; from + n <= PAGES; n++) {
 			fill(&w, (char)n);
@@ -174,8 +174,6 @@ static void test_not_over_a_page(void **state)
 
 	(void)state;
 	setup(&w);
-	if (!w.u.move)
-		skip();
 	fill(&w, 1);
 	w.dst[3 * PAGE] = 77;
 	assert_int_equal(move(&w, false, &moved), -EEXIST);
@@ -232,8 +230,6 @@ static void test_moved_while_bits_change(void **state)
 
 	(void)state;
 	setup(&w);
-	if (!w.u.move)
-		skip();
 	assert_int_equal(pthread_create(&thread[0], NULL, cold, &w), 0);
 	assert_int_equal(pthread_create(&thread[1], NULL, touch, &w), 0);
 	assert_int_equal(pthread_create(&thread[2], NULL, wake, &w), 0);
