@@ -239,7 +239,7 @@ def test_gc_while_workers_die(start_donor: StartDonor, short_tmp: Path) -> None:
     """Killed at any moment: a status, and the runtime finishes what was begun. [VGC-D-44]"""
     donors = start_group(start_donor, "abc", slab="2M", capacity="64M")
     config = configure(short_tmp, donors, "tcp", budget="9M")
-    with heap_in_steps(short_tmp, "kill", config, os.environ.get("PAGER_TEST_KILLS", "15")) as heap:
+    with heap_in_steps(short_tmp, "kill", config, os.environ.get("PAGER_TEST_KILLS", "8")) as heap:
         assert heap.stdout is not None
         assert heap.stdout.readline() == "up\n"
         deadline = time.monotonic() + LIMIT_S
