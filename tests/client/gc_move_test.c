@@ -448,6 +448,7 @@ static void test_lies_about_moves(void **state)
 	world_heap_free(&w);
 	world_donors_end(&w);
 }
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {

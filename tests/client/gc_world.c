@@ -138,15 +138,8 @@ void world_heap(struct world *w, u32 i)
 	}
 	mut_fill(w->m);
 	/* an opaque object's references are its own business */
-	for (u32 o = 0; i % 2 && o < w->m->nr_objects; o++) {
-		const struct mut_object *obj = &w->m->objects[o];
-
-		for (u64 s = 0;
-		     w->m->types[obj->type].flags & VIRTIO_GC_TYPE_OPAQUE &&
-		     s < mut_slots(w->m, obj);
-		     s++)
-			mut_write(w->m, mut_slot(w->m, obj, s), MUT_NULL);
-	}
+	if (i % 2)
+		mut_opaque_clear(w->m);
 	mut_clean(w->m);
 	heap_io(w, DCM_IO_WRITE);
 	w->live = calloc(w->m->nr_objects, 1);

@@ -404,6 +404,19 @@ void mut_write(struct mut *m, u64 slot, u64 offset)
 	dirty(m, slot, m->c.ref_bytes);
 }
 
+void mut_clear(struct mut *m, const struct mut_object *o)
+{
+	for (u64 s = 0; s < mut_slots(m, o); s++)
+		mut_write(m, mut_slot(m, o, s), MUT_NULL);
+}
+
+void mut_opaque_clear(struct mut *m)
+{
+	for (u32 i = 0; i < m->nr_objects; i++)
+		if (m->types[m->objects[i].type].flags & VIRTIO_GC_TYPE_OPAQUE)
+			mut_clear(m, &m->objects[i]);
+}
+
 /* Some object the program knows, or null. */
 static u64 any(struct mut *m)
 {

@@ -105,6 +105,9 @@ u64 mut_slots(const struct mut *m, const struct mut_object *o);
 u64 mut_slot(const struct mut *m, const struct mut_object *o, u64 i);
 u64 mut_read(const struct mut *m, u64 slot);		/* offset or MUT_NULL */
 void mut_write(struct mut *m, u64 slot, u64 offset);	/* with the barrier */
+/* An object refers to nothing any more, or none of those that are opaque. */
+void mut_clear(struct mut *m, const struct mut_object *o);
+void mut_opaque_clear(struct mut *m);
 u64 mut_ref(const struct mut *m, u64 offset);		/* as it is encoded */
 
 /* Write back: one page, or all that are dirty. */

@@ -549,13 +549,7 @@ static void test_compact(void **state)
 		live = calloc(m->nr_objects, 1);
 		assert_non_null(live);
 		/* an opaque object's references are its own business */
-		for (u32 o = 0; o < m->nr_objects; o++)
-			for (u64 s = 0; m->types[m->objects[o].type].flags &
-				     VIRTIO_GC_TYPE_OPAQUE &&
-			     s < mut_slots(m, &m->objects[o]);
-			     s++)
-				mut_write(m, mut_slot(m, &m->objects[o], s),
-					  MUT_NULL);
+		mut_opaque_clear(m);
 		mut_clean(m);
 		mut_trace(m, live, NULL);
 		for (u32 o = 0; o < m->nr_objects; o++) {

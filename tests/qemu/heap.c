@@ -550,24 +550,6 @@ void heap_drop(struct heap *h, u32 percent)
 	u64 goal = (u64)live_count(h) * percent / 100;
 
 	for (u32 k = 0; k < 64 && live_count(h) > goal; k++)
-		for (u32 o = k; o < h->m->nr_objects; o += 64) {
-			const struct mut_object *obj = &h->m->objects[o];
-
-			for (u64 s = 0; s < mut_slots(h->m, obj); s++)
-				mut_write(h->m, mut_slot(h->m, obj, s),
-					  MUT_NULL);
-		}
-}
-
-void heap_opaque_clear(struct heap *h)
-{
-	for (u32 o = 0; o < h->m->nr_objects; o++) {
-		const struct mut_object *obj = &h->m->objects[o];
-
-		for (u64 s = 0;
-		     h->m->types[obj->type].flags & VIRTIO_GC_TYPE_OPAQUE &&
-		     s < mut_slots(h->m, obj);
-		     s++)
-			mut_write(h->m, mut_slot(h->m, obj, s), MUT_NULL);
-	}
+		for (u32 o = k; o < h->m->nr_objects; o += 64)
+			mut_clear(h->m, &h->m->objects[o]);
 }

@@ -146,8 +146,6 @@ u32 heap_compact(struct heap *h, u32 donor, u32 *moves);
 u32 heap_arrays_clear(struct heap *h);
 /* Objects lose all they refer to, until so much of what lives is left. */
 void heap_drop(struct heap *h, u32 percent);
-/* What opaque objects refer to, nothing: nobody updates that. */
-void heap_opaque_clear(struct heap *h);
 
 /* What is not being moved, or lost, is as it was when @was was taken. */
 void heap_remember(struct heap *h);

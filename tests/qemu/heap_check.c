@@ -98,7 +98,7 @@ static void one_heap(u32 seed)
 	heap_must(&h, heap_trace(&h), VIRTIO_GC_OK);
 	heap_trace_stale(&h);
 	heap_must(&h, heap_trace_running(&h), VIRTIO_GC_OK);
-	heap_opaque_clear(&h);
+	mut_opaque_clear(h.m);
 	heap_drop(&h, 50);
 	heap_must(&h, heap_trace(&h), VIRTIO_GC_OK);
 	heap_must(&h, heap_evacuate(&h, &evacuated), VIRTIO_GC_OK);
@@ -123,7 +123,7 @@ static void one_heap(u32 seed)
 static void heap_up(struct heap *h, u32 seed)
 {
 	heap_open(h, device, seed);
-	heap_opaque_clear(h);
+	mut_opaque_clear(h->m);
 	heap_donors(h);
 	h->deadline_ms = 5000;
 	printf("up\n");
@@ -191,7 +191,7 @@ static void drained(u32 seed, const char *dir)
 			      status == VIRTIO_GC_TIMED_OUT ||
 			      (status == VIRTIO_GC_STALE && rounds % 3),
 		      "status %u", status);
-		heap_opaque_clear(&h);
+		mut_opaque_clear(h.m);
 		traced += !status;
 		if (!status && rounds % 3) {
 			status = heap_evacuate(&h, &n);
@@ -219,7 +219,7 @@ static void lose(u32 seed, u32 donor)
 	u64 at;
 
 	heap_open(&h, device, seed);
-	heap_opaque_clear(&h);
+	mut_opaque_clear(h.m);
 	heap_must(&h, heap_trace(&h), VIRTIO_GC_OK);
 	heap_remember(&h);
 	heap_donors(&h);
@@ -406,7 +406,7 @@ static void stalled(u32 seed, const char *dir)
 	u32 status;
 
 	heap_open(&h, device, seed);
-	heap_opaque_clear(&h);
+	mut_opaque_clear(h.m);
 	heap_remember(&h);
 	h.deadline_ms = 500;
 	step(dir, "stopped");
