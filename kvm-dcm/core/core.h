@@ -41,6 +41,7 @@
 #define DCM_LANES_MAX 64u
 #define DCM_FETCHES_MAX 32u /* faults in flight per lane */
 #define DCM_WBS_MAX 64u /* write-backs in flight per lane */
+#define DCM_DOUBTS_MAX 256u /* failed WRITEs of a lane that may still land */
 #define DCM_RUNS_MAX 8u /* dirty runs in one block */
 #define DCM_BUFFER_MAX 16u /* blocks in a lane's queue buffers */
 #define DCM_BATCH_MAX 64u
@@ -224,6 +225,8 @@ struct dcm_ops {
  * @held: who cancelled it is still copying out of the frame
  * @parked: all WRITEs are back, but it was held then
  * @failed: a WRITE failed
+ * @doubt: pages of WRITEs that failed with their connection, a bit each
+ * @peer: the donor it went to, where @doubt is not 0
  * @frame: where the bytes are
  * @t_post: when
  *
@@ -240,6 +243,7 @@ struct dcm_wb {
 	u8 pending;
 	u16 pages;
 	u16 zero;
+	u16 doubt;
 	u8 home;
 	bool in_use;
 	bool cancelled;
@@ -247,6 +251,7 @@ struct dcm_wb {
 	bool parked;
 	bool failed;
 	bool copy;
+	u32 peer;
 	u32 frame;
 	u64 t_post;
 };
@@ -307,6 +312,22 @@ struct dcm_move_op {
 
 #define DCM_MOVES_MAX 16u
 
+/**
+ * struct dcm_doubt - a WRITE that failed and may still land (doubt.c)
+ * @gfn: a page
+ * @peer: the donor it was sent to
+ * @attached: dcm_extent.attached of then
+ * @pages: pages of the WRITE, from @gfn on, a bit each
+ * @slab: which of the extent's slabs
+ */
+struct dcm_doubt {
+	u32 gfn;
+	u32 peer;
+	u32 attached;
+	u16 pages;
+	u8 slab;
+};
+
 struct dcm_move {
 	u8 from;
 	u32 nr;
@@ -330,6 +351,9 @@ struct dcm_move {
  * @nr_wb: write-backs in use
  * @wb_unposted: of those, write-backs with WRITEs not posted yet
  * @wb_parked: of those, write-backs that wait for their holder
+ * @nr_doubt: entries of @doubt
+ * @fenced: donors whose older connections are over, a bit each
+ * @doubt: WRITEs of this lane that failed and may still land
  * @seen_from: first page of the window that is settled
  * @seen: its pages, a bit each: a donor has them, or has them soon, as they
  *	were at some time since settling began
@@ -352,12 +376,15 @@ struct dcm_lane {
 	u32 nr_wb;
 	u32 wb_unposted;
 	u32 wb_parked;
+	u32 nr_doubt;
+	u64 fenced;
 	u32 seen_from;
 	u16 seen[DCM_SEEN_MAX];
 	struct dcm_move move;
 	struct dcm_unmap unmap[DCM_BATCH_MAX];
 	struct dcm_fetch fetch[DCM_FETCHES_MAX];
 	struct dcm_wb wb[DCM_WBS_MAX];
+	struct dcm_doubt doubt[DCM_DOUBTS_MAX];
 	u64 count[DCM_C_NR];
 	struct dcm_hist hist[DCM_H_NR];
 } ____cacheline_aligned;
@@ -369,6 +396,7 @@ struct dcm_lane {
  * @cur: which of the two new write-backs go to
  * @gone: that slab went with its donor; nothing is posted to it any more
  * @closed: it is being emptied: no new write-backs go there
+ * @attached: how many slabs each place has had
  * @inflight: I/Os in flight to each, and write-backs not finished
  * @ops: I/Os posted in all, for the activity average
  * @lost_pages: pages lost with the slab that is being taken off
@@ -378,6 +406,7 @@ struct dcm_extent {
 	u8 cur;
 	bool gone[2];
 	bool closed[2];
+	u32 attached[2];
 	atomic_t inflight[2];
 	atomic64_t ops;
 	atomic64_t lost_pages;
@@ -559,6 +588,26 @@ unsigned int dcm_poll(struct dcm_lane *lane);
 
 /** dcm_pending() - true while the lane has I/O to poll for or to retry */
 bool dcm_pending(const struct dcm_lane *lane);
+
+/**
+ * dcm_doubtful() - true while a failed WRITE of the lane may still land
+ *
+ * Its pages can't leave before it is known: poll now and then (100 ms), so that
+ * io_poll() finds the lane's next connection to that donor.
+ */
+bool dcm_doubtful(const struct dcm_lane *lane);
+
+/**
+ * dcm_lane_fenced() - what a lane's older connections to a donor brought is over
+ * @lane: the lane
+ * @peer: the donor: dcm_slab_ref.peer
+ *
+ * The home calls it when this lane has a new connection to that donor, after the
+ * donor has welcomed it, and after io_poll() has given back everything that was
+ * posted over older ones: all of that has happened or never will. In the lane's
+ * thread, from inside io_post() and io_poll() too. @peer is below 64.
+ */
+void dcm_lane_fenced(struct dcm_lane *lane, u32 peer);
 
 /**
  * dcm_balance() - evict until the budget and the reserve hold

@@ -29,6 +29,7 @@
 	X(WRITEBACKS, "blocks written back")                               \
 	X(WRITTEN_PAGES, "pages written back")                             \
 	X(WRITE_ERRORS, "write-backs that failed; the block stays direct") \
+	X(DOUBTED_PAGES, "pages whose write failed and might still land")  \
 	X(CANCELLED, "write-backs cancelled by a re-reference")            \
 	X(CLEAN_DROPS, "blocks dropped without a write")                   \
 	X(ZERO_PAGES, "pages found all zero at eviction")                  \

@@ -152,7 +152,7 @@ static enum evict_result evict_block(struct dcm_lane *lane, u32 head,
 	struct dcm_pd *pd = pd_of(vm, head);
 	unsigned int order = pd_order(pd_word(pd)), i;
 	u16 dirty = dcm_block_flag(vm, head, order, PD_DIRTY);
-	u16 zero = 0, pages, inflight;
+	u16 zero = 0, pages;
 	u32 frame = pd->frame;
 
 	if (whole)
@@ -168,7 +168,6 @@ static enum evict_result evict_block(struct dcm_lane *lane, u32 head,
 	if (!whole)
 		zero = vm->ops->zero_mask(lane, frame, order, dirty);
 	pages = dirty & (u16)~zero;
-	inflight = dcm_block_flag(vm, head, order, PD_INFLIGHT);
 	if (!pages) {
 		pd_lock(pd);
 		for (i = 0; i < 1u << order; i++)
@@ -178,7 +177,7 @@ static enum evict_result evict_block(struct dcm_lane *lane, u32 head,
 		dcm_evict_finish(lane, head, order, frame);
 		return EVICT_GONE;
 	}
-	if (!(pages & inflight)) {
+	if (!(pages & dcm_block_inflight(vm, head, order))) {
 		int err = dcm_wb_start(lane, head, order, pages, zero);
 
 		if (err == -ENODEV)

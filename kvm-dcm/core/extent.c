@@ -114,6 +114,7 @@ int dcm_extent_attach(struct dcm_vm *vm, u32 extent, struct dcm_slab_ref *slab)
 		return -EBUSY;
 	WRITE_ONCE(e->gone[to], false);
 	WRITE_ONCE(e->closed[to], false);
+	WRITE_ONCE(e->attached[to], e->attached[to] + 1);
 	/* Pair with dcm_extent_io(): flags and slab are set up when seen. */
 	smp_store_release(&e->slab[to], slab);
 	smp_store_release(&e->cur, to); /* after the slab it names */
@@ -150,6 +151,12 @@ static void move_op_end(struct dcm_lane *lane, struct dcm_move_op *m, int err)
 	dcm_block_unbusy(lane, m->gfn, pd_order(pd_word(head)));
 }
 
+/* The first @nr pages of a block. */
+static u16 page_run(unsigned int nr)
+{
+	return (u16)((1u << nr) - 1);
+}
+
 static void move_post(struct dcm_lane *lane, struct dcm_move_op *m)
 {
 	u8 from = lane->move.from;
@@ -173,6 +180,9 @@ void dcm_move_io_done(struct dcm_lane *lane, struct dcm_move_op *m)
 	u8 from = lane->move.from;
 	bool write = m->phase == DCM_MV_WRITE;
 
+	if (write && m->io.status == -ENOTCONN)
+		dcm_doubt_add(lane, m->gfn + m->first, page_run(m->nr), !from,
+			      m->io.slab->peer);
 	dcm_extent_io_end(lane->vm, m->gfn, write ? !from : from);
 	if (m->io.status) {
 		move_op_end(lane, m, m->io.status);
@@ -271,6 +281,10 @@ static enum step move_block(struct dcm_lane *lane, u32 gfn, u8 from, bool pull,
 		dcm_count(lane, DCM_C_PULLED_PAGES, hweight16(mask));
 		dcm_fetch_start(lane, f);
 		return STEP_STARTED;
+	}
+	if (!dcm_doubt_room(lane)) {
+		pd_unlock(pd);
+		return STEP_LATER;
 	}
 	m = &mv->op[mv->nr++];
 	m->gfn = head;

@@ -171,6 +171,14 @@ void dcm_wb_unclaim(struct dcm_lane *lane, struct dcm_wb *wb);
 void dcm_wb_copy(struct dcm_lane *lane, struct dcm_wb *wb, unsigned int order,
 		 u16 pages, u32 frame);
 
+/* doubt.c */
+u16 dcm_block_inflight(const struct dcm_vm *vm, u32 head, unsigned int order);
+bool dcm_doubt_room(const struct dcm_lane *lane);
+void dcm_doubt_add(struct dcm_lane *lane, u32 gfn, u16 pages, u8 slab,
+		   u32 peer);
+void dcm_doubt_fence(struct dcm_lane *lane);
+unsigned int dcm_doubt_poll(struct dcm_lane *lane);
+
 /* settle.c */
 void dcm_settle_failed(struct dcm_lane *lane, u32 head, unsigned int order);
 

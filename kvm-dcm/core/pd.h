@@ -51,7 +51,7 @@ enum dcm_where {
 #define PD_TOUCHED 0x00000800 /* accessed since it was fetched */
 #define PD_OBSERVED 0x00001000 /* TOUCHED is known, set or not */
 #define PD_WROTE 0x00002000 /* was written the last time it was here */
-#define PD_INFLIGHT 0x00004000 /* a cancelled write is not back yet */
+#define PD_INFLIGHT 0x00004000 /* a write of it may still land: don't write */
 #define PD_PREFETCHED 0x00008000 /* fetched without being asked for */
 #define PD_BUSY 0x00010000 /* head: somebody works on the block */
 #define PD_WAITER 0x00020000 /* head: wake when no longer BUSY */
@@ -126,6 +126,18 @@ static inline void pd_set(struct dcm_pd *pd, u32 bits)
 static inline void pd_clear(struct dcm_pd *pd, u32 bits)
 {
 	atomic_andnot((int)bits, &pd->word);
+}
+
+/* A WRITE is over: what it did comes before what is seen of the page now. */
+static inline void pd_landed(struct dcm_pd *pd)
+{
+	dcm_andnot_release(PD_INFLIGHT, &pd->word);
+}
+
+/* May a WRITE of the page still land? Pairs with pd_landed(). */
+static inline bool pd_inflight(const struct dcm_pd *pd)
+{
+	return (u32)atomic_read_acquire(&pd->word) & PD_INFLIGHT;
 }
 
 /* Replace the bits under @mask by @bits. */

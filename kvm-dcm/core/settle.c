@@ -147,7 +147,7 @@ static int settle_copy(struct dcm_lane *lane, u32 head, unsigned int order)
 		pd_unlock(pd);
 		return SETTLE_DONE;
 	}
-	if (dcm_block_flag(vm, head, order, PD_INFLIGHT)) {
+	if (dcm_block_inflight(vm, head, order)) {
 		pd_unlock(pd);
 		return SETTLE_AGAIN;
 	}

@@ -126,8 +126,10 @@ unsigned int dcm_poll(struct dcm_lane *lane)
 	struct dcm_io *io;
 	int n;
 
-	if (!dcm_pending(lane))
+	if (!dcm_pending(lane) && !lane->nr_doubt)
 		return 0;
+	if (unlikely(lane->nr_doubt))
+		steps += dcm_doubt_poll(lane);
 	steps += dcm_fetch_retry(lane);
 	if (lane->wb_unposted)
 		steps += dcm_wb_post(lane);
@@ -135,6 +137,8 @@ unsigned int dcm_poll(struct dcm_lane *lane)
 		steps += dcm_wb_unpark(lane);
 	do {
 		io = NULL;
+		if (unlikely(lane->fenced))
+			dcm_doubt_fence(lane);
 		n = lane->vm->ops->io_poll(lane, &io, POLL_MAX);
 		while (io) {
 			struct dcm_io *next = io->next;
@@ -152,6 +156,11 @@ unsigned int dcm_poll(struct dcm_lane *lane)
 bool dcm_pending(const struct dcm_lane *lane)
 {
 	return lane->nr_fetch || lane->nr_wb || lane->move.left;
+}
+
+bool dcm_doubtful(const struct dcm_lane *lane)
+{
+	return READ_ONCE(lane->nr_doubt);
 }
 
 u64 dcm_min_budget(const struct dcm_vm *vm)

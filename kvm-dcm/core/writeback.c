@@ -17,8 +17,9 @@
  * The paper lets a second write-back of the same page overtake the first on
  * the connection and trusts the queue pair to keep their order. Here lanes
  * have connections of their own, so a page of a cancelled write carries
- * PD_INFLIGHT until that write is back, and is not written again before. No
- * transport needs to keep any order.
+ * PD_INFLIGHT until that write is back, and is not written again before; and
+ * longer if it came back because its connection broke (doubt.c). No transport
+ * needs to keep any order.
  *
  * A copy is a write-back of a block that stays mapped: it is unmapped, mapped
  * again read-only with frames of its own, and BUSY until its pages are clean.
@@ -35,7 +36,7 @@ static struct dcm_wb *wb_alloc(struct dcm_lane *lane)
 	unsigned int limit = (unsigned int)dcm_tune(lane->vm, DCM_T_writebacks);
 	unsigned int i;
 
-	if (lane->nr_wb >= limit)
+	if (lane->nr_wb >= limit || !dcm_doubt_room(lane))
 		return NULL;
 	for (i = 0; i < DCM_WBS_MAX; i++) {
 		if (!lane->wb[i].in_use) {
@@ -99,6 +100,13 @@ static void pages_written(struct dcm_vm *vm, const struct dcm_wb *wb, u16 pages,
 				  PD_REMOTE | (wb->home ? PD_HOME : 0));
 }
 
+/* WRITEs of it failed with their connection. The block is locked, or BUSY. */
+static void wb_doubt(struct dcm_lane *lane, const struct dcm_wb *wb)
+{
+	if (unlikely(wb->doubt))
+		dcm_doubt_add(lane, wb->gfn, wb->doubt, wb->home, wb->peer);
+}
+
 /* All WRITEs of a copy are back: the block is BUSY, and in no queue. */
 static void copy_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 {
@@ -109,6 +117,7 @@ static void copy_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 	atomic64_sub(1 << order, &vm->wb_pages);
 	if (wb->failed) {
 		dcm_count(lane, DCM_C_WRITE_ERRORS, 1);
+		wb_doubt(lane, wb);
 		dcm_settle_failed(lane, head, order);
 	} else {
 		/* and what was new is so no more: nobody has written it since */
@@ -130,7 +139,7 @@ static void wb_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 	struct dcm_vm *vm = lane->vm;
 	u32 head = wb->gfn, n = 1u << wb->order, frame = wb->frame, i;
 	struct dcm_pd *pd = pd_of(vm, head);
-	u16 pages = wb->pages, zero = wb->zero;
+	u16 pages = wb->pages, zero = wb->zero, doubt = wb->doubt;
 	unsigned int order = wb->order;
 	bool failed = wb->failed;
 	u32 lock = head;
@@ -156,10 +165,11 @@ static void wb_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 	wb->parked = false;
 	atomic64_sub(n, &vm->wb_pages);
 	if (wb->cancelled) {
+		wb_doubt(lane, wb);
 		pd_unlock(pd_of(vm, lock));
 		for (i = 0; i < n; i++)
-			if (pages & (1u << i))
-				pd_clear(pd_of(vm, head + i), PD_INFLIGHT);
+			if (pages & ~doubt & (1u << i))
+				pd_landed(pd_of(vm, head + i));
 		dcm_extent_io_end(vm, head, wb->home);
 		wb_free(lane, wb);
 		vm->ops->release(lane, frame, order);
@@ -170,6 +180,7 @@ static void wb_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 	pd->next = DCM_NIL;
 	if (failed) {
 		dcm_count(lane, DCM_C_WRITE_ERRORS, 1);
+		wb_doubt(lane, wb);
 		dcm_state_set(lane, head, DCM_INACTIVE);
 		dcm_extent_io_end(vm, head, wb->home);
 		wb_free(lane, wb);
@@ -290,6 +301,7 @@ static void wb_fill(struct dcm_wb *wb, unsigned int order, u16 pages, u16 zero,
 	wb->held = false;
 	wb->parked = false;
 	wb->failed = false;
+	wb->doubt = 0;
 	wb->copy = false;
 	wb->frame = frame;
 	wb->t_post = lane->vm->ops->now_ns();
@@ -355,11 +367,26 @@ int dcm_wb_start(struct dcm_lane *lane, u32 head, unsigned int order, u16 pages,
 	return wb->failed && !wb->in_use ? -EIO : 0;
 }
 
+/* Which pages of its block a posted WRITE has. */
+static u16 io_pages(const struct dcm_vm *vm, const struct dcm_wb *wb,
+		    const struct dcm_io *io)
+{
+	u32 first = (u32)(io->offset >> DCM_PAGE_SHIFT) -
+		    (wb->gfn & (vm->extent_pages - 1));
+
+	return (u16)(((1u << io->bytes / DCM_PAGE_SIZE) - 1) << first);
+}
+
 void dcm_wb_io_done(struct dcm_lane *lane, struct dcm_wb *wb, struct dcm_io *io)
 {
-	dcm_extent_io_end(lane->vm, wb->gfn, wb->home);
-	if (io->status)
+	if (unlikely(io->status)) {
 		wb->failed = true;
+		if (io->status == -ENOTCONN) {
+			wb->doubt |= io_pages(lane->vm, wb, io);
+			wb->peer = io->slab->peer;
+		}
+	}
+	dcm_extent_io_end(lane->vm, wb->gfn, wb->home);
 	if (!--wb->pending && wb->posted == wb->nr_io)
 		wb_finish(lane, wb);
 }

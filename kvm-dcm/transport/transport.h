@@ -40,6 +40,7 @@ enum dcm_io_op {
  * struct dcm_slab_ref - one slab as a lane's endpoint sees it
  * @id: the donor's name for the slab, opaque
  * @bytes: its length; every access is checked against it before it is posted
+ * @peer: number of the donor it is on, the control plane's
  * @base: verbs: remote virtual address of byte 0; otherwise 0
  * @rkey: verbs: remote key; otherwise 0
  * @fd: shm: a memfd owned by the client's control plane, otherwise -1
@@ -52,6 +53,7 @@ struct dcm_slab_ref {
 	u64 bytes;
 	u64 base;
 	u32 rkey;
+	u32 peer;
 	int fd;
 	void *map;
 };

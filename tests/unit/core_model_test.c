@@ -61,6 +61,7 @@ struct world {
 	u32 seq_at;
 	u32 hot, hot_len;
 	bool calm;
+	bool breaks; /* connections break all the time */
 	struct vcpu v[VCPUS_MAX];
 	struct move mv;
 	u64 n_ok, n_lost, n_moves, n_pulls, n_slabs_lost, n_kills, n_discards;
@@ -302,7 +303,7 @@ static void donor_event(struct world *w)
 	u32 d = (u32)rnd(w, fh->cfg.nr_donors);
 	u32 s;
 
-	switch (rnd(w, 8)) {
+	switch (rnd(w, 10)) {
 	case 0: /* dies, is back with nothing a while later */
 		if (one_in(w, 4)) {
 			fh_donor_kill(fh, d);
@@ -323,9 +324,23 @@ static void donor_event(struct world *w)
 	case 4:
 		fh->donor[d].unreachable_until = fh->tick + rnd(w, 20000);
 		break;
+	case 5:
+	case 6:
+		fh_way_break(fh, (u32)rnd(w, fh->cfg.nr_lanes), d);
+		break;
 	default:
 		fh->donor[d].dead = false;
 	}
+}
+
+/* A connection breaks while something is on its way. */
+static void break_way(struct world *w)
+{
+	u32 lane = (u32)rnd(w, w->fh->cfg.nr_lanes);
+	const struct fh_lane *l = &w->fh->lane[lane];
+
+	if (l->nr_io && l->io[0].io && l->io[0].io->op == DCM_IO_WRITE)
+		fh_way_break(w->fh, lane, l->io[0].io->slab->peer);
 }
 
 static void change_tunable(struct world *w)
@@ -406,6 +421,7 @@ static void heal(struct world *w)
 
 	for (i = 0; i < fh->cfg.nr_donors; i++)
 		fh->donor[i] = (struct fh_donor){ 0 };
+	fh->cfg.p_error = 0;
 	do {
 		fh_advance(fh, 500);
 		for (i = 0; i <= w->workers; i++)
@@ -503,6 +519,10 @@ static void step(struct world *w)
 		if (one_in(w, 8))
 			control(w);
 		break;
+	case 9:
+		if (w->breaks)
+			break_way(w);
+		break;
 	default:
 		vcpu_step(w, &w->v[rnd(w, w->nv)]);
 	}
@@ -574,6 +594,7 @@ static void round_run(u64 seed, u64 steps, struct world *w)
 		 (unsigned long long)steps);
 	c = random_config(w, seed);
 	w->calm = one_in(w, 4);
+	w->breaks = one_in(w, 4);
 	w->fh = fh_create(&c);
 	w->hot_len = 1 + (u32)rnd(w, c.nr_pages / 4);
 	for (i = 0; i < w->nv; i++)
@@ -602,7 +623,7 @@ static void test_model(void **state)
 	u64 seed = env_u64("SEED", 20181), steps = env_u64("STEPS", STEPS);
 	u64 round = env_u64("ROUND", 20000), done = 0, ok = 0, lost = 0;
 	u64 faults = 0, cancelled = 0, stretch = 0, reduce = 0, n = 0;
-	u64 undescribed = 0;
+	u64 undescribed = 0, late = 0;
 	struct world *w = calloc(1, sizeof(*w));
 	struct dcm_stats st;
 
@@ -620,6 +641,7 @@ static void test_model(void **state)
 		stretch += st.count[DCM_C_STRETCH];
 		reduce += st.count[DCM_C_REDUCE];
 		undescribed += w->fh->nr_undescribed;
+		late += w->fh->nr_late;
 		if (getenv("VERBOSE"))
 			printf("# seed %llu: %llu accesses, %llu lost, %llu faults, %llu wb, %llu cancelled, %llu moved, %llu pulled, %llu slabs lost, %llu nested\n",
 			       (unsigned long long)seed,
@@ -635,15 +657,17 @@ static void test_model(void **state)
 		fh_destroy(w->fh);
 		assert_int_equal(fh_alloc_live, 0);
 	}
-	printf("# %llu worlds, %llu accesses checked, %llu of lost pages, %llu faults, %llu cancelled, %llu STRETCH, %llu REDUCE, %llu chunks taken back\n",
+	printf("# %llu worlds, %llu accesses checked, %llu of lost pages, %llu faults, %llu cancelled, %llu STRETCH, %llu REDUCE, %llu chunks taken back, %llu pages written late\n",
 	       (unsigned long long)n, (unsigned long long)ok,
 	       (unsigned long long)lost, (unsigned long long)faults,
 	       (unsigned long long)cancelled, (unsigned long long)stretch,
-	       (unsigned long long)reduce, (unsigned long long)undescribed);
+	       (unsigned long long)reduce, (unsigned long long)undescribed,
+	       (unsigned long long)late);
 	/* A run that exercised nothing proves nothing. */
 	if (steps >= 200000) {
 		assert_true(ok > steps / 20);
-		assert_true(cancelled && stretch && reduce && undescribed);
+		assert_true(cancelled && stretch && reduce && undescribed &&
+			    late);
 	}
 	free(w);
 }

@@ -5,7 +5,10 @@
  * An I/O completes some ticks after it was posted, in any order, unless its
  * donor is silent (then later) or dead (then with an error). While a WRITE is
  * in flight the slab's pages are torn; a WRITE that ends in -ENOTCONN may have
- * happened, not happened, or have left them torn, page by page. Checked:
+ * happened, not happened, or have left them torn, page by page, or it happens
+ * later. A lane has a connection to each donor. It breaks as a whole: all that
+ * is in flight fails, and what it brought may reach the slab at any time until
+ * the donor welcomes the lane's next one. Checked:
  * never two I/Os on one slab page, the right offset, a stable source, a slab
  * that is still the core's, one landing buffer for one READ.
  */
@@ -30,6 +33,13 @@ struct fh_slab *fh_slab_of(struct fake_home *fh, const struct dcm_slab_ref *ref)
 static u32 slab_state(const struct fh_slab *s)
 {
 	return __atomic_load_n(&s->state, __ATOMIC_RELAXED);
+}
+
+static void slab_state_set(struct fake_home *fh, struct fh_slab *s, u32 state)
+{
+	pthread_mutex_lock(&fh->late_lock);
+	__atomic_store_n(&s->state, state, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&fh->late_lock);
 }
 
 static bool donor_is(const u64 *until, const struct fake_home *fh)
@@ -93,6 +103,89 @@ static void write_begin(struct fake_home *fh, struct fh_slab *s,
 	}
 }
 
+/* ---- connections ---- */
+
+static void late_add(const struct fake_home *fh, struct fh_way *way,
+		     struct fh_slab *s, u32 page, u64 content)
+{
+	if (way->nr_late == FH_LATE_MAX)
+		fh_violation(fh, "more writes in doubt than were in flight");
+	way->late[way->nr_late++] =
+		(struct fh_late){ .slab = s,
+				  .lent = READ_ONCE(s->lent),
+				  .page = page,
+				  .content = content };
+}
+
+/* The bytes reach the slab, if it is still the one they were sent to. */
+static void late_land(struct fake_home *fh, struct fh_way *way, u32 i)
+{
+	const struct fh_late *l = &way->late[i];
+
+	pthread_mutex_lock(&fh->late_lock);
+	if (slab_state(l->slab) == FH_SLAB_LIVE && l->slab->lent == l->lent) {
+		fh->store[l->slab->base + l->page] = l->content;
+		fh->nr_late++;
+	}
+	pthread_mutex_unlock(&fh->late_lock);
+	way->late[i] = way->late[--way->nr_late];
+}
+
+void fh_way_break(struct fake_home *fh, u32 lane, u32 donor)
+{
+	struct fh_lane *l = &fh->lane[lane];
+	struct fh_way *way = &l->way[donor];
+
+	if (way->broken)
+		return;
+	way->broken = true;
+	/* mostly at once; now and then long after others have written again */
+	way->welcome_at =
+		READ_ONCE(fh->tick) +
+		fh_random(&l->rng) % (fh_random(&l->rng) % 2 ? 400 : 20000);
+}
+
+static bool in_flight(struct fake_home *fh, const struct fh_lane *l, u32 donor)
+{
+	u32 i;
+
+	for (i = 0; i < l->nr_io; i++)
+		if (l->io[i].io &&
+		    fh_slab_of(fh, l->io[i].io->slab)->donor == donor)
+			return true;
+	return false;
+}
+
+/* Time passes: what is late arrives, in part, and donors welcome lanes again. */
+static void ways_step(struct fake_home *fh, struct dcm_lane *lane)
+{
+	struct fh_lane *l = &fh->lane[lane->id];
+	u32 d, i;
+
+	for (d = 0; d < fh->cfg.nr_donors; d++) {
+		struct fh_way *way = &l->way[d];
+
+		for (i = 0; i < way->nr_late;)
+			if (fh_random(&l->rng) % 256)
+				i++;
+			else
+				late_land(fh, way, i);
+		if (!way->broken || READ_ONCE(fh->tick) < way->welcome_at ||
+		    in_flight(fh, l, d) ||
+		    donor_is(&fh->donor[d].unreachable_until, fh) ||
+		    donor_is(&fh->donor[d].silent_until, fh))
+			continue;
+		/* what is left is done or dropped before the welcome */
+		while (way->nr_late)
+			if (fh_random(&l->rng) % 2)
+				late_land(fh, way, way->nr_late - 1);
+			else
+				way->nr_late--;
+		way->broken = false;
+		dcm_lane_fenced(lane, d);
+	}
+}
+
 static void check_buffers(struct fake_home *fh, struct fh_lane *l,
 			  const struct dcm_io *io)
 {
@@ -121,6 +214,7 @@ int fh_io_post(struct dcm_lane *lane, struct dcm_io *io)
 	struct fh_io *q;
 
 	fh_nest(fh, lane->id);
+	ways_step(fh, lane);
 	if (io->offset % DCM_PAGE_SIZE || io->bytes % DCM_PAGE_SIZE || !nr ||
 	    nr > DCM_BLOCK_MAX || io->offset + io->bytes > s->ref.bytes)
 		fh_violation(fh, "I/O at %#llx+%u of a slab of %#llx",
@@ -132,7 +226,8 @@ int fh_io_post(struct dcm_lane *lane, struct dcm_io *io)
 	if (l->nr_io >= fh->cfg.qdepth ||
 	    fh_chance(fh, lane->id, fh->cfg.p_again))
 		return -EAGAIN;
-	if (donor_is(&fh->donor[s->donor].unreachable_until, fh))
+	if (donor_is(&fh->donor[s->donor].unreachable_until, fh) ||
+	    l->way[s->donor].broken)
 		return -ENOTCONN;
 	if (io->op == DCM_IO_READ && !fh->cfg.direct)
 		check_buffers(fh, l, io);
@@ -187,6 +282,7 @@ static bool source_gone(struct fake_home *fh, const struct dcm_io *io)
 static void write_end(struct fake_home *fh, struct fh_slab *s, struct fh_io *q,
 		      u32 lane, u32 first, u32 nr)
 {
+	struct fh_way *way = &fh->lane[lane].way[s->donor];
 	u64 at = fh_index(fh, q->io->data);
 	u32 i;
 
@@ -207,12 +303,16 @@ static void write_end(struct fake_home *fh, struct fh_slab *s, struct fh_io *q,
 		else if (q->io->status == -EIO)
 			*p = q->old[i];
 		else
-			switch (fh_random(&fh->lane[lane].rng) % 3) {
+			switch (fh_random(&fh->lane[lane].rng) % 6) {
 			case 0:
 				*p = q->src[i];
 				break;
 			case 1:
 				*p = q->old[i];
+				break;
+			case 2 ... 4:
+				*p = q->old[i];
+				late_add(fh, way, s, first + i, q->src[i]);
 				break;
 			default:
 				break; /* torn */
@@ -231,19 +331,21 @@ static void complete(struct fake_home *fh, u32 lane, struct fh_io *q)
 	if (slab_state(s) == FH_SLAB_DEAD)
 		io->status = fh_random(&fh->lane[lane].rng) & 1 ? -ESTALE :
 								  -ENOTCONN;
-	else if (donor_is(&fh->donor[s->donor].unreachable_until, fh))
+	else if (donor_is(&fh->donor[s->donor].unreachable_until, fh) ||
+		 fh->lane[lane].way[s->donor].broken)
 		io->status = -ENOTCONN;
 	else if (source_gone(fh, io))
 		io->status = -EFAULT;
 	else if (fh_chance(fh, lane, fh->cfg.p_error))
 		/* a slab that is ours can be read: -EIO is for WRITEs only */
-		io->status = io->op == DCM_IO_WRITE &&
-					     fh_random(&fh->lane[lane].rng) &
-						     1 ?
-				     -EIO :
-				     -ENOTCONN;
+		io->status = fh_random(&fh->lane[lane].rng) % 8 == 0 ?
+				     -ENOTCONN :
+			     io->op == DCM_IO_WRITE ? -EIO :
+						      0;
 	if (io->status)
 		__atomic_fetch_add(&fh->nr_errors, 1, __ATOMIC_RELAXED);
+	if (io->status == -ENOTCONN)
+		fh_way_break(fh, lane, s->donor);
 	if (io->op == DCM_IO_WRITE)
 		write_end(fh, s, q, lane, first, nr);
 	else if (!io->status)
@@ -264,14 +366,16 @@ int fh_io_poll(struct dcm_lane *lane, struct dcm_io **done, int max)
 	*done = NULL;
 	if (fh->cfg.threads)
 		fh_advance(fh, 20);
+	ways_step(fh, lane);
 	n = l->nr_io;
 	start = n ? (u32)(fh_random(&l->rng) % n) : 0;
 	for (i = 0; i < n && got < max; i++) {
 		struct fh_io *q = &l->io[(start + i) % n];
 		struct fh_slab *s = fh_slab_of(fh, q->io->slab);
 
-		if (q->due > READ_ONCE(fh->tick) ||
-		    donor_is(&fh->donor[s->donor].silent_until, fh))
+		if (!l->way[s->donor].broken &&
+		    (q->due > READ_ONCE(fh->tick) ||
+		     donor_is(&fh->donor[s->donor].silent_until, fh)))
 			continue;
 		complete(fh, lane->id, q);
 		q->io->next = NULL;
@@ -330,6 +434,9 @@ struct fh_slab *fh_slab_take(struct fake_home *fh, u64 pick, s32 not )
 		if (k)
 			fh_violation(fh, "slab %u is free with I/O in flight",
 				     (u32)s->ref.id);
+		pthread_mutex_lock(&fh->late_lock);
+		WRITE_ONCE(s->lent, s->lent + 1);
+		pthread_mutex_unlock(&fh->late_lock);
 		for (i = 0; i < fh->cfg.extent_pages; i++)
 			fh->store[s->base + i] = FH_UNWRITTEN;
 		return s;
@@ -374,7 +481,7 @@ void fh_slab_kill(struct fake_home *fh, struct fh_slab *s)
 {
 	u32 i;
 
-	__atomic_store_n(&s->state, FH_SLAB_DEAD, __ATOMIC_RELAXED);
+	slab_state_set(fh, s, FH_SLAB_DEAD);
 	if (!fh->cfg.threads) /* a lane may be reading it just now */
 		for (i = 0; i < fh->cfg.extent_pages; i++)
 			fh->store[s->base + i] = FH_GONE;
@@ -385,6 +492,8 @@ void fh_slab_free(struct fake_home *fh, struct fh_slab *s)
 {
 	u32 i;
 
+	/* Nothing lands there from here on. */
+	slab_state_set(fh, s, FH_SLAB_FREE);
 	for (i = 0; i < fh->cfg.extent_pages; i++) {
 		if (__atomic_load_n(&s->busy[i], __ATOMIC_RELAXED))
 			fh_violation(fh,
@@ -392,7 +501,6 @@ void fh_slab_free(struct fake_home *fh, struct fh_slab *s)
 				     (u32)s->ref.id, i);
 		fh->store[s->base + i] = FH_GONE;
 	}
-	__atomic_store_n(&s->state, FH_SLAB_FREE, __ATOMIC_RELAXED);
 }
 
 void fh_donor_kill(struct fake_home *fh, u32 donor)

@@ -346,6 +346,9 @@ int fh_access(struct fake_home *fh, u32 lane, u32 gfn, bool write, bool zero)
 		r = fh_fault(fh, lane, gfn, (u32)flags);
 		switch (r) {
 		case DCM_FAULT_DONE:
+			/* gone again: others' fetches hold the budget */
+			if (round > 100)
+				turn(fh, lane, round);
 			break;
 		case DCM_FAULT_LOST:
 			return -EIO;
@@ -376,7 +379,8 @@ void fh_settle(struct fake_home *fh)
 		for (i = 0; i < fh->cfg.nr_lanes; i++)
 			steps += fh_balance(fh, i);
 		for (i = 0; i < fh->cfg.nr_lanes; i++)
-			pending |= dcm_pending(&fh->vm->lane[i]);
+			pending |= dcm_pending(&fh->vm->lane[i]) ||
+				   dcm_doubtful(&fh->vm->lane[i]);
 		idle = pending || steps ? 0 : idle + 1;
 		if (round > PATIENCE)
 			fh_violation(fh, "never settles: %s, %u steps",

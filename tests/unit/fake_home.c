@@ -648,6 +648,7 @@ static void slabs_make(struct fake_home *fh, u32 base)
 		s->base = base + i * fh->cfg.extent_pages;
 		s->busy = must(calloc(fh->cfg.extent_pages, 1));
 		s->ref.id = i;
+		s->ref.peer = s->donor;
 		s->ref.bytes = (u64)fh->cfg.extent_pages * DCM_PAGE_SIZE;
 		s->ref.fd = -1;
 	}
@@ -707,6 +708,7 @@ struct fake_home *fh_create(const struct fh_config *cfg)
 		abort();
 	slabs_make(fh, fh->nr_chunks * DCM_BLOCK_MAX + bufs);
 
+	pthread_mutex_init(&fh->late_lock, NULL);
 	fh->limit = cfg->budget;
 	__atomic_store_n(&now_tick, 0, __ATOMIC_RELAXED);
 	fh->vm = dcm_vm_create(&vc, &err);
@@ -738,6 +740,7 @@ void fh_destroy(struct fake_home *fh)
 
 	if (fh->vm)
 		dcm_vm_destroy(fh->vm);
+	pthread_mutex_destroy(&fh->late_lock);
 	for (i = 0; i < fh->cfg.nr_slabs; i++)
 		free(fh->slab[i].busy);
 	munmap(fh->window, fh->nr_store * DCM_PAGE_SIZE);

@@ -23,11 +23,14 @@
 #ifndef FAKE_HOME_H
 #define FAKE_HOME_H
 
+#include <pthread.h>
+
 #include "core.h"
 #include "internal.h"
 
 #define FH_DONORS_MAX 8
 #define FH_QUEUE_MAX 256
+#define FH_LATE_MAX (FH_QUEUE_MAX * DCM_BLOCK_MAX)
 
 /* values of the content store that no guest page ever has */
 #define FH_POISON 0xdeaddeaddeaddeadull /* a freed frame */
@@ -60,6 +63,7 @@ struct fh_slab {
 	u32 extent;
 	u32 donor;
 	u32 base; /* index of page 0 in the store */
+	u32 lent; /* how often it was taken to be lent */
 	u8 *busy; /* a byte a page: an I/O is in flight on it */
 };
 
@@ -76,11 +80,34 @@ struct fh_io {
 	u64 src[DCM_BLOCK_MAX];
 };
 
+/* One page of a WRITE that failed with its connection, still on its way. */
+struct fh_late {
+	struct fh_slab *slab;
+	u32 lent; /* it was lent for that time only */
+	u32 page;
+	u64 content;
+};
+
+/**
+ * struct fh_way - a lane's connection to one donor
+ * @broken: nothing can be posted; what is in flight fails
+ * @welcome_at: tick at which the donor welcomes a new one
+ * @nr_late: entries of @late
+ * @late: what the broken one may still bring, until the welcome
+ */
+struct fh_way {
+	bool broken;
+	u64 welcome_at;
+	u32 nr_late;
+	struct fh_late late[FH_LATE_MAX];
+};
+
 struct fh_lane {
 	u64 rng;
 	bool in_core;
 	u32 nr_io;
 	struct fh_io io[FH_QUEUE_MAX];
+	struct fh_way way[FH_DONORS_MAX];
 };
 
 /**
@@ -145,6 +172,7 @@ struct fake_home {
 	char *window; /* PROT_NONE, 4 KiB a store entry */
 	u64 nr_store;
 	struct fh_slab *slab;
+	pthread_mutex_t late_lock; /* late bytes against a slab's end */
 	struct fh_donor donor[FH_DONORS_MAX];
 	struct fh_lane *lane;
 	s64 mapped;
@@ -158,6 +186,7 @@ struct fake_home {
 	u64 nr_posts, nr_reads, nr_writes, nr_installs, nr_unmaps, nr_remaps;
 	u64 nr_lost_calls, nr_zero_written, nr_errors, nr_pinned, nr_nested;
 	u64 nr_release, nr_discards, nr_bare, nr_undescribed, nr_copies;
+	u64 nr_late; /* pages written after their WRITE had failed */
 };
 
 struct fake_home *fh_create(const struct fh_config *cfg);
@@ -216,6 +245,8 @@ unsigned int fh_give_slabs(struct fake_home *fh, u64 pick);
 void fh_slab_kill(struct fake_home *fh, struct fh_slab *s);
 void fh_slab_free(struct fake_home *fh, struct fh_slab *s);
 void fh_donor_kill(struct fake_home *fh, u32 donor);
+/* A lane's connection to a donor breaks, with all that is in flight on it. */
+void fh_way_break(struct fake_home *fh, u32 lane, u32 donor);
 struct fh_slab *fh_slab_of(struct fake_home *fh,
 			   const struct dcm_slab_ref *ref);
 /* After dcm_extent_lost(): what the core calls lost must be. */

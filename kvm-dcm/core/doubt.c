@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * doubt.c - WRITEs that failed with their connection and may still land
+ *
+ * A WRITE that ends in -ENOTCONN may be on its way still: in a buffer of the
+ * network, or of a donor that was only late. If another lane wrote the page
+ * again over a connection that is well, and was answered, the old WRITE could
+ * land on top of the new one. So the pages of such a WRITE stay PD_INFLIGHT,
+ * and are not written back, until the WRITE can't land any more:
+ *
+ *   - the donor has welcomed another connection of the same lane. It closes the
+ *     older one, and does or drops what that has brought, before it says so
+ *     (docs/protocol.md, "After a broken connection"): dcm_lane_fenced();
+ *   - or the slab is not the extent's any more: it was lost, or moved off.
+ *
+ * The write-back itself is over at once: its frame and descriptor are free, and
+ * the block is Inactive and dirty. A move of such a page needs no check: moves are
+ * one lane's, which posts nothing to that donor before it is welcomed again.
+ * dcm-tc18 has one queue pair for all processors and no reconnection, so it has
+ * no such case.
+ *
+ * A lane remembers its own doubts. There is always room for what is in flight:
+ * a lane whose table is full starts no write-back and no move.
+ *
+ * Locking: a lane's table is the lane's. PD_INFLIGHT is set under the block's
+ * lock, or while it is BUSY, and cleared atomically.
+ */
+#include "internal.h"
+
+/* Pages of a block, a bit each, of which a WRITE may still land. */
+u16 dcm_block_inflight(const struct dcm_vm *vm, u32 head, unsigned int order)
+{
+	u16 pages = 0;
+	u32 i;
+
+	for (i = 0; i < 1u << order; i++)
+		if (pd_inflight(pd_of(vm, head + i)))
+			pages |= (u16)(1u << i);
+	return pages;
+}
+
+/* In flight now, and in doubt; each of the first may become one of the second. */
+bool dcm_doubt_room(const struct dcm_lane *lane)
+{
+	return lane->nr_doubt + lane->nr_wb + lane->move.left < DCM_DOUBTS_MAX;
+}
+
+/**
+ * dcm_doubt_add() - a WRITE failed with its connection
+ * @lane: the one that posted it, caller's
+ * @gfn: a page, and
+ * @pages: from there on, a bit each: those of the WRITE; the block is locked or
+ *	BUSY, and its extent still has the slab
+ * @slab: which of the extent's slabs, and
+ * @peer: the donor that it is on
+ */
+void dcm_doubt_add(struct dcm_lane *lane, u32 gfn, u16 pages, u8 slab, u32 peer)
+{
+	const struct dcm_extent *e = extent_of(lane->vm, gfn);
+	u32 i;
+
+	for (i = 0; pages >> i; i++)
+		if (pages >> i & 1)
+			pd_set(pd_of(lane->vm, gfn + i), PD_INFLIGHT);
+	lane->doubt[lane->nr_doubt++] = (struct dcm_doubt){
+		.gfn = gfn,
+		.peer = peer,
+		.attached = READ_ONCE(e->attached[slab]),
+		.pages = pages,
+		.slab = slab,
+	};
+	dcm_count(lane, DCM_C_DOUBTED_PAGES, hweight16(pages));
+}
+
+/* Entry @i is certain: its WRITE has happened or never will. */
+static void doubt_end(struct dcm_lane *lane, u32 i)
+{
+	const struct dcm_doubt *d = &lane->doubt[i];
+	u32 k;
+
+	for (k = 0; d->pages >> k; k++)
+		if (d->pages >> k & 1)
+			pd_landed(pd_of(lane->vm, d->gfn + k));
+	lane->doubt[i] = lane->doubt[--lane->nr_doubt];
+}
+
+void dcm_lane_fenced(struct dcm_lane *lane, u32 peer)
+{
+	lane->fenced |= 1ull << peer;
+}
+
+/*
+ * What dcm_lane_fenced() was told of. Not there and then: the core may be at
+ * work on completions of the older connection, and add doubts yet. Called when
+ * all that io_poll() gave is through, and before it is asked again.
+ */
+void dcm_doubt_fence(struct dcm_lane *lane)
+{
+	u64 fenced = lane->fenced;
+	u32 i = lane->nr_doubt;
+
+	lane->fenced = 0;
+	while (i--)
+		if (fenced >> lane->doubt[i].peer & 1)
+			doubt_end(lane, i);
+	/* Of a write-back some WRITEs failed, others are still to be posted. */
+	for (i = 0; lane->nr_wb && i < DCM_WBS_MAX; i++)
+		if (lane->wb[i].in_use && fenced >> lane->wb[i].peer & 1)
+			lane->wb[i].doubt = 0;
+}
+
+/* Forget WRITEs to slabs that their extents do not use any more. */
+unsigned int dcm_doubt_poll(struct dcm_lane *lane)
+{
+	unsigned int n = 0;
+	u32 i = lane->nr_doubt;
+
+	while (i--) {
+		const struct dcm_doubt *d = &lane->doubt[i];
+		const struct dcm_extent *e = extent_of(lane->vm, d->gfn);
+
+		/* Pair with dcm_extent_lost(), dcm_extent_attach(). */
+		if (!smp_load_acquire(&e->gone[d->slab]) &&
+		    smp_load_acquire(&e->slab[d->slab]) &&
+		    READ_ONCE(e->attached[d->slab]) == d->attached)
+			continue;
+		doubt_end(lane, i);
+		n++;
+	}
+	return n;
+}

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* links: CORE FAKE */
+/*
+ * core_doubt_test.c - WRITEs that failed with their connection and land late
+ *
+ * Two lanes. The first one's connection to a donor breaks while a WRITE is on
+ * its way; the second one's is well. Until the donor welcomes the first lane
+ * again nobody may write that page, or the late bytes could replace newer ones.
+ */
+#include "core_table.h"
+
+#define PAGE 9u
+
+static struct fh_slab *slab_of(const struct fake_home *fh, u32 extent)
+{
+	const struct dcm_extent *e = &fh->vm->extent[extent];
+
+	return e->slab[e->cur] ?
+		       fh_slab_of((struct fake_home *)fh, e->slab[e->cur]) :
+				 NULL;
+}
+
+static bool inflight(const struct fake_home *fh, u32 gfn)
+{
+	return pd_word(pd_of(fh->vm, gfn)) & PD_INFLIGHT;
+}
+
+/* Pages of the first extent are on their donor, and clean. */
+static struct fake_home *remote_world(void)
+{
+	struct fh_config cfg = calm();
+	struct fake_home *fh;
+	u32 i;
+
+	cfg.nr_lanes = 2;
+	fh = world(cfg);
+	for (i = 0; i < 64; i++)
+		put(fh, i);
+	push_out(fh, 0, 64);
+	return fh;
+}
+
+/* One new page by a lane; what that pushes out goes its way. */
+static void new_page(struct fake_home *fh, u32 lane)
+{
+	static u32 at;
+	u32 gfn = FLOOD_AT + at++ % 1000;
+	int flags = fh_write(fh, gfn, false);
+
+	fh_give_slabs(fh, 0);
+	if (flags >= 0)
+		fh_fault(fh, lane, gfn, (u32)flags);
+	fh_write(fh, gfn, false);
+	fh_advance(fh, 10);
+	fh_poll(fh, lane);
+}
+
+/* %PAGE, dirty, is being written by the first lane, and stays so. */
+static void write_back(struct fake_home *fh)
+{
+	u32 i;
+
+	put(fh, PAGE);
+	tune(fh, "proactive_share", 0);
+	for (i = 0; state_of(fh, PAGE) != DCM_WRITEBACK; i++) {
+		assert_true(i < 2000);
+		if (fh->vm->lane[0].inactive.head == PAGE)
+			fh->cfg.max_delay = 1000000000;
+		new_page(fh, 0);
+	}
+}
+
+/* The first lane's connection to @donor breaks; it is not welcomed for long. */
+static void cut(struct fake_home *fh, u32 lane, u32 donor)
+{
+	u32 i;
+
+	fh_way_break(fh, lane, donor);
+	fh->lane[lane].way[donor].welcome_at = fh->tick + 1000000;
+	fh_poll(fh, lane);
+	/* what else is on its way arrives */
+	fh->cfg.max_delay = 0;
+	for (i = 0; i < fh->lane[lane].nr_io; i++)
+		fh->lane[lane].io[i].due = fh->tick;
+	fh_poll(fh, lane);
+}
+
+static void welcome(struct fake_home *fh, u32 lane, u32 donor)
+{
+	fh->lane[lane].way[donor].welcome_at = fh->tick;
+	/* heard of in the first poll, over with the second */
+	fh_poll(fh, lane);
+	fh_poll(fh, lane);
+	dcm_buffers_flush(fh->vm);
+}
+
+/* Eviction by the second lane only, as hard as it can. */
+static void evict_elsewhere(struct fake_home *fh)
+{
+	u32 i;
+
+	for (i = 0; i < 300; i++) {
+		new_page(fh, 1);
+		fh_balance(fh, 1);
+	}
+}
+
+/* It can leave: both lanes need room until it has. */
+static void leave(struct fake_home *fh)
+{
+	u32 i;
+
+	for (i = 0; state_of(fh, PAGE) != DCM_NOTDIRECT; i++) {
+		assert_true(i < 4000);
+		new_page(fh, i % 2);
+	}
+}
+
+/* The wrong byte: written again over a well connection, then overwritten. */
+static void test_write_that_lands_late(void **state)
+{
+	struct fake_home *fh = remote_world();
+	u32 donor = slab_of(fh, 0)->donor;
+	s64 frames;
+
+	(void)state;
+	write_back(fh);
+	frames = fh->frames;
+	cut(fh, 0, donor);
+	assert_int_equal(state_of(fh, PAGE), DCM_INACTIVE);
+	assert_true(inflight(fh, PAGE));
+	assert_true(dcm_doubtful(&fh->vm->lane[0]));
+	/* the write-back itself is over */
+	assert_int_equal(fh->vm->lane[0].nr_wb, 0);
+	assert_true(fh->frames <= frames);
+	/* here it may be used and changed, but it can't leave */
+	assert_int_equal(fh_access(fh, 1, PAGE, true, false), 0);
+	evict_elsewhere(fh);
+	assert_true(inflight(fh, PAGE));
+	assert_int_not_equal(state_of(fh, PAGE), DCM_NOTDIRECT);
+	assert_int_not_equal(state_of(fh, PAGE), DCM_WRITEBACK);
+	welcome(fh, 0, donor);
+	assert_false(inflight(fh, PAGE));
+	assert_false(dcm_doubtful(&fh->vm->lane[0]));
+	leave(fh);
+	get(fh, PAGE);
+	end(fh);
+}
+
+/* The same of a write-back that had been cancelled before its WRITE failed. */
+static void test_cancelled_write_that_lands_late(void **state)
+{
+	struct fake_home *fh = remote_world();
+	u32 donor = slab_of(fh, 0)->donor;
+
+	(void)state;
+	write_back(fh);
+	assert_int_equal(fh_fault(fh, 1, PAGE, DCM_FF_WRITE), DCM_FAULT_DONE);
+	assert_int_equal(count(fh, DCM_C_CANCELLED), 1);
+	assert_int_equal(fh_write(fh, PAGE, false), FH_OK);
+	cut(fh, 0, donor);
+	assert_int_equal(fh->vm->lane[0].nr_wb, 0);
+	assert_true(inflight(fh, PAGE));
+	evict_elsewhere(fh);
+	assert_true(inflight(fh, PAGE));
+	assert_int_not_equal(state_of(fh, PAGE), DCM_NOTDIRECT);
+	welcome(fh, 0, donor);
+	assert_false(inflight(fh, PAGE));
+	leave(fh);
+	get(fh, PAGE);
+	end(fh);
+}
+
+/* Given up by its owner meanwhile, and new again: the late bytes are older. */
+static void test_discarded_page_that_lands_late(void **state)
+{
+	struct fake_home *fh = remote_world();
+	u32 donor = slab_of(fh, 0)->donor;
+
+	(void)state;
+	write_back(fh);
+	cut(fh, 0, donor);
+	fh_discard(fh, 1, PAGE, 1);
+	assert_true(inflight(fh, PAGE));
+	assert_int_equal(fh_access(fh, 1, PAGE, true, false), 0);
+	evict_elsewhere(fh);
+	assert_true(inflight(fh, PAGE));
+	assert_int_not_equal(state_of(fh, PAGE), DCM_NOTDIRECT);
+	welcome(fh, 0, donor);
+	leave(fh);
+	get(fh, PAGE);
+	end(fh);
+}
+
+static struct fh_slab *attach_other(struct fake_home *fh,
+				    const struct fh_slab *s)
+{
+	struct fh_slab *other = fh_slab_take(fh, 0, (s32)s->donor);
+
+	assert_non_null(other);
+	other->extent = 0;
+	other->state = FH_SLAB_LIVE;
+	assert_int_equal(dcm_extent_attach(fh->vm, 0, &other->ref), 0);
+	return other;
+}
+
+/*
+ * A page is copied to another donor and the WRITE there fails. The page may not
+ * be written there again, neither by the copy nor by an eviction.
+ */
+static void test_move_whose_write_lands_late(void **state)
+{
+	struct fake_home *fh = remote_world();
+	struct fh_slab *old = slab_of(fh, 0), *to = attach_other(fh, old);
+	struct dcm_lane *control = &fh->vm->lane[1];
+	u32 cursor = 0, i, doubted = 0, at = 0;
+
+	(void)state;
+	/* The READs of the first batch complete; its WRITEs are posted and fail. */
+	assert_int_equal(dcm_extent_move(control, 0, &old->ref, &cursor),
+			 -EAGAIN);
+	fh->cfg.max_delay = 1000000000;
+	fh_poll(fh, 1);
+	cut(fh, 1, to->donor);
+	for (i = 0; i < 64; i++) {
+		if (!inflight(fh, i))
+			continue;
+		doubted++;
+		at = i;
+	}
+	assert_true(doubted > 0);
+	for (i = 0; i < 50; i++) {
+		assert_int_equal(dcm_extent_move(control, 0, &old->ref,
+						 &cursor),
+				 -EAGAIN);
+		fh_advance(fh, 10);
+		fh_poll(fh, 1);
+	}
+	/* Read here, changed here, and evicted by a lane whose way is well. */
+	assert_int_equal(fh_access(fh, 0, at, true, false), 0);
+	tune(fh, "proactive_share", 0);
+	for (i = 0; i < 300; i++)
+		new_page(fh, 0);
+	assert_true(inflight(fh, at));
+	assert_int_not_equal(state_of(fh, at), DCM_NOTDIRECT);
+	welcome(fh, 1, to->donor);
+	for (i = 0; i < 64; i++)
+		assert_false(inflight(fh, i));
+	for (i = 0; dcm_extent_move(control, 0, &old->ref, &cursor); i++) {
+		assert_true(i < 1000);
+		fh_advance(fh, 10);
+		fh_poll(fh, 0);
+		fh_poll(fh, 1);
+	}
+	fh_slab_free(fh, old);
+	push_out(fh, 0, 64);
+	for (i = 0; i < 64; i++)
+		get(fh, i);
+	end(fh);
+}
+
+/* The slab is lost: nothing can land where nothing is read from any more. */
+static void test_doubt_ends_with_the_slab(void **state)
+{
+	struct fake_home *fh = remote_world();
+	struct fh_slab *s = slab_of(fh, 0);
+	s64 r;
+	u32 i;
+
+	(void)state;
+	write_back(fh);
+	cut(fh, 0, s->donor);
+	assert_true(inflight(fh, PAGE));
+	fh_slab_kill(fh, s);
+	for (i = 0; i < 100; i++) {
+		r = dcm_extent_lost(&fh->vm->lane[1], 0, &s->ref);
+		if (r != -EAGAIN)
+			break;
+		fh_poll(fh, 0);
+	}
+	assert_int_equal(r, 63);
+	fh_lost_scan(fh, 0);
+	fh_slab_free(fh, s);
+	fh_poll(fh, 0);
+	assert_false(inflight(fh, PAGE));
+	assert_false(dcm_doubtful(&fh->vm->lane[0]));
+	leave(fh);
+	get(fh, PAGE);
+	end(fh);
+}
+
+/* A lane that could not remember another doubt starts nothing that may need to. */
+static void test_full_of_doubts(void **state)
+{
+	struct fake_home *fh = remote_world();
+	struct dcm_lane *lane = &fh->vm->lane[0];
+	u32 donor = slab_of(fh, 0)->donor, i;
+	u64 begun;
+
+	(void)state;
+	write_back(fh);
+	cut(fh, 0, donor);
+	assert_int_equal(lane->nr_doubt, 1);
+	begun = count(fh, DCM_C_WRITEBACKS);
+	while (lane->nr_doubt < DCM_DOUBTS_MAX) {
+		lane->doubt[lane->nr_doubt] = lane->doubt[0];
+		lane->doubt[lane->nr_doubt++].pages = 0;
+	}
+	/* what the first lane has dirty can't leave by it, though donors are well */
+	for (i = 0; i < 300; i++) {
+		new_page(fh, 0);
+		assert_int_equal(count(fh, DCM_C_WRITEBACKS), begun);
+	}
+	welcome(fh, 0, donor);
+	assert_int_equal(lane->nr_doubt, 0);
+	leave(fh);
+	get(fh, PAGE);
+	end(fh);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_write_that_lands_late),
+		cmocka_unit_test(test_cancelled_write_that_lands_late),
+		cmocka_unit_test(test_discarded_page_that_lands_late),
+		cmocka_unit_test(test_move_whose_write_lands_late),
+		cmocka_unit_test(test_doubt_ends_with_the_slab),
+		cmocka_unit_test(test_full_of_doubts),
+	};
+
+	return cmocka_run_group_tests_name("core_doubt", tests, NULL, NULL);
+}
