@@ -597,15 +597,13 @@ const char *dcm_wire_answer(const void *buf, size_t len,
 	int ret = dcm_wire_head(buf, len, DCM_PHASE_DATA, DCM_SIDE_DONOR, &msg,
 				&bytes);
 
-	*err = -EIO;
+	*err = 0;
 	if (ret == DCM_WIRE_MORE)
 		return "answer of the wrong length";
 	if (ret != DCM_WIRE_OK)
 		return dcm_wire_error_text(ret);
-	if (msg.type == DCM_MSG_ERROR) {
-		*err = -ENOTCONN;
+	if (msg.type == DCM_MSG_ERROR)
 		return dcm_wire_status_text(msg.error.status);
-	}
 	if (msg.tag != asked->tag)
 		return "answer to nothing that was asked";
 	if (msg.type !=

@@ -237,9 +237,8 @@ int dcm_wire_body_bytes(u16 type);
  * @buf: as it came
  * @len: its bytes: a header and a body of DATA or WRITTEN
  * @asked: the request: @type, @tag and @io.bytes are looked at
- * @err: out: what the operation ends with if it is refused (-ESTALE: the slab
- *	is not ours, -EIO), or the connection (-EIO: the answer is nonsense,
- *	-ENOTCONN: the donor ends it)
+ * @err: out: what the operation ends with if it is refused: -ESTALE (the slab
+ *	is not ours) or -EIO
  *
  * No length from the wire need be looked at after this: payload, if there is
  * any, has the length that was asked for.

@@ -17,8 +17,8 @@
  * [tail, sent), completed (the done list).
  *
  * Nothing the donor sends is trusted: tag, type and length must be those of the
- * oldest operation; no length from the wire is used as one. Else all that is in
- * flight completes with -EIO and the endpoint is dead.
+ * oldest operation; no length from the wire is used as one. Else the endpoint is
+ * dead. All that is in flight when it dies completes with -ENOTCONN.
  *
  * Locking: an endpoint is one lane's and used under its lock; the socket's
  * callbacks, in softirq context, only say that there is something to do. Sending
@@ -124,14 +124,15 @@ static void complete_op(struct tcp_endpoint *t, int status)
 	dcm_done_add(&t->done, io, status);
 }
 
-static void die(struct tcp_endpoint *t, int status, const char *why)
+/* What is in flight may have happened, may happen yet, or never will. */
+static void die(struct tcp_endpoint *t, const char *why)
 {
 	if (t->dead)
 		return;
 	WRITE_ONCE(t->dead, true);
 	t->why = why;
 	while (t->tail < t->head)
-		complete_op(t, status);
+		complete_op(t, -ENOTCONN);
 	t->sent = t->head;
 	/* Whoever handed it over polls it. */
 	kernel_sock_shutdown(t->sock, SHUT_RDWR);
@@ -204,7 +205,7 @@ static void tx(struct tcp_endpoint *t)
 		    n == -ENOMEM)
 			break;
 		if (n <= 0) {
-			die(t, -ENOTCONN, "connection lost");
+			die(t, "connection lost");
 			break;
 		}
 		t->tx_off += (size_t)n;
@@ -242,7 +243,7 @@ static int rx_head(struct tcp_endpoint *t, int *status)
 
 	if (!why)
 		return !*status && rx_payload(io);
-	die(t, *status, why);
+	die(t, why);
 	return -1;
 }
 
@@ -276,7 +277,7 @@ static void rx(struct tcp_endpoint *t, u32 enough)
 		if (n == -EAGAIN || n == -EINTR)
 			return;
 		if (n <= 0) {
-			die(t, -ENOTCONN, "connection lost");
+			die(t, "connection lost");
 			return;
 		}
 		t->heard = jiffies;
@@ -298,7 +299,7 @@ static void look(struct tcp_endpoint *t)
 {
 	if (t->tail < t->head && !t->done.nr &&
 	    time_after(jiffies, t->heard + SILENCE_TICKS))
-		die(t, -ENOTCONN, "no answer");
+		die(t, "no answer");
 }
 
 static int tcp_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
@@ -456,7 +457,7 @@ static void tcp_close(struct dcm_endpoint *ep)
 
 static void tcp_kill(struct dcm_endpoint *ep)
 {
-	die(to_tcp(ep), -ENOTCONN, "given up");
+	die(to_tcp(ep), "given up");
 }
 
 static const char *tcp_why(struct dcm_endpoint *ep)

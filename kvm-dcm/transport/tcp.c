@@ -21,13 +21,14 @@
  *
  * Nothing the donor sends is trusted: the tag must be that of the oldest
  * operation, the type must fit it, the length must be the one asked for; else
- * all that is in flight completes with -EIO and the endpoint is dead. No
- * length from the wire is ever used as one.
+ * the endpoint is dead. No length from the wire is ever used as one. All that is
+ * in flight when it dies, for whatever reason, completes with -ENOTCONN.
  *
- * A WRITE that failed here may still be on its way. Order on the slab is kept
- * because the dead endpoint is closed with a reset before the control plane
- * opens another, and a donor refuses a data connection while one of the
- * session has been hung up and not been read to its end.
+ * A WRITE that failed here may still be on its way. The dead endpoint is closed
+ * with a reset before the control plane opens another, and the donor closes the
+ * lane's older connection, and is through with what it brought, before it
+ * welcomes the lane again. Until then the core lets nobody write those pages
+ * over another connection (core/doubt.c).
  *
  * Locking: none, an endpoint is one lane's. All memory is mapped at open().
  */
@@ -143,7 +144,8 @@ static void complete(struct tcp_endpoint *t, int status)
 	dcm_done_add(&t->done, io, status);
 }
 
-static void die(struct tcp_endpoint *t, int status, const char *why)
+/* What is in flight may have happened, may happen yet, or never will. */
+static void die(struct tcp_endpoint *t, const char *why)
 {
 	if (t->dead)
 		return;
@@ -152,7 +154,7 @@ static void die(struct tcp_endpoint *t, int status, const char *why)
 	t->back_pos = 0;
 	t->back_len = 0;
 	while (t->tail < t->head)
-		complete(t, status);
+		complete(t, -ENOTCONN);
 	t->sent = t->head;
 	shutdown(t->fd, SHUT_RDWR);
 }
@@ -215,7 +217,7 @@ static void tx_plain(struct tcp_endpoint *t)
 			if (errno == EINTR)
 				continue;
 			if (errno != EAGAIN)
-				die(t, -ENOTCONN, "connection lost");
+				die(t, "connection lost");
 			return;
 		}
 		tx_advance(t, (size_t)n);
@@ -249,7 +251,7 @@ static void tx_tls(struct tcp_endpoint *t)
 			continue;
 		}
 		if (ret < 0) {
-			die(t, -ENOTCONN, "connection lost");
+			die(t, "connection lost");
 			return;
 		}
 		tx_advance(t, t->tx_record ? len : (size_t)ret);
@@ -397,7 +399,7 @@ static int rx_head(struct tcp_endpoint *t, int *status)
 
 	if (!why)
 		return !*status;
-	die(t, *status, why);
+	die(t, why);
 	return -1;
 }
 
@@ -459,9 +461,9 @@ static void rx(struct tcp_endpoint *t, u32 enough)
 			      t->tls ? rx_tls(t, &scratch, 1) :
 				       rx_plain(t, &scratch, 1);
 			if (got > 0)
-				die(t, -EIO, "data that nobody asked for");
+				die(t, "data that nobody asked for");
 			else if (got != -EAGAIN)
-				die(t, -ENOTCONN, "connection lost");
+				die(t, "connection lost");
 			return;
 		}
 		for (asked = 0, i = 0; i < n; i++)
@@ -472,7 +474,7 @@ static void rx(struct tcp_endpoint *t, u32 enough)
 		if (got == -EAGAIN)
 			return;
 		if (got < 0) {
-			die(t, -ENOTCONN, "connection lost");
+			die(t, "connection lost");
 			return;
 		}
 		t->heard_ns = 0;
@@ -501,7 +503,7 @@ static int tcp_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 			if (!t->heard_ns)
 				t->heard_ns = now;
 			else if (now - t->heard_ns > t->silence_ns)
-				die(t, -ENOTCONN, "no answer");
+				die(t, "no answer");
 		}
 	}
 	return dcm_done_take(&t->done, done, max);

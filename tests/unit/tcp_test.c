@@ -419,8 +419,9 @@ static void test_lies(void **state)
 		assert_int_equal(p.ep->ops->poll(p.ep, &done, 8), 2);
 		assert_ptr_equal(done, a);
 		assert_ptr_equal(done->next, b);
-		assert_int_equal(a->status, -EIO);
-		assert_int_equal(b->status, -EIO);
+		/* a liar may have done them, or may do them yet */
+		assert_int_equal(a->status, -ENOTCONN);
+		assert_int_equal(b->status, -ENOTCONN);
 		assert_true(p.ep->ops->dead(p.ep));
 		assert_true(p.ep->ops->why(p.ep)[0]);
 		assert_int_equal(p.ep->ops->post(p.ep, a), -ENOTCONN);
