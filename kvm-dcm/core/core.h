@@ -458,6 +458,7 @@ struct dcm_habit {
  * @evicted: pages ever evicted
  * @inactive_pages: of @direct, pages in Inactive
  * @kept: Active blocks that no victim is taken from (dcm_hint())
+ * @doubts: failed WRITEs that may still land, of all lanes
  * @illegal: the last transition refused: gfn << 8 | from << 4 | to
  */
 struct dcm_vm {
@@ -480,6 +481,7 @@ struct dcm_vm {
 	atomic64_t wb_pages;
 	atomic64_t evicted;
 	atomic64_t inactive_pages;
+	atomic64_t doubts;
 	atomic64_t illegal;
 	atomic64_t nr_chunks;
 	struct dcm_fifo active;

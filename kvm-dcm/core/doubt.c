@@ -69,6 +69,7 @@ void dcm_doubt_add(struct dcm_lane *lane, u32 gfn, u16 pages, u8 slab, u32 peer)
 		.pages = pages,
 		.slab = slab,
 	};
+	atomic64_add(1, &lane->vm->doubts);
 	dcm_count(lane, DCM_C_DOUBTED_PAGES, hweight16(pages));
 }
 
@@ -82,6 +83,7 @@ static void doubt_end(struct dcm_lane *lane, u32 i)
 		if (d->pages >> k & 1)
 			pd_landed(pd_of(lane->vm, d->gfn + k));
 	lane->doubt[i] = lane->doubt[--lane->nr_doubt];
+	atomic64_sub(1, &lane->vm->doubts);
 }
 
 void dcm_lane_fenced(struct dcm_lane *lane, u32 peer)

@@ -16,9 +16,12 @@
  * Differences from the paper: it names no shares, and unmaps one victim at a
  * time. Nothing is unmapped before the budget is nearly used.
  *
- * Nothing here allocates or waits. What can't go now (no slab yet, a cancelled
- * write still in flight, too many write-backs, pinned by I/O) goes to the end
- * of its queue again, and the next one is looked at.
+ * Nothing here allocates or waits. What can't go now (no slab yet, its donor does
+ * not answer, a write of it still in flight, too many write-backs, pinned by I/O)
+ * goes to the end of its queue again, and the next one is looked at. When one
+ * donor is silent, its dirty pages gather in Inactive until nothing else is
+ * there; then more is unmapped, all but an eighth of the budget at most, so that
+ * what is on the other donors still comes and goes.
  */
 #include "internal.h"
 
@@ -48,6 +51,14 @@ static u64 proactive_share(const struct dcm_vm *vm, u64 inactive)
 
 	return min(dcm_share_pages(vm, DCM_T_proactive_share),
 		   budget - min(others, budget));
+}
+
+/* Inactive is full of what can't go: may others join it? */
+static bool may_grow(const struct dcm_vm *vm)
+{
+	u64 budget = READ_ONCE(vm->budget);
+
+	return atomic64_read(&vm->inactive_pages) < (s64)(budget - budget / 8);
 }
 
 /*
@@ -139,6 +150,7 @@ enum evict_result {
 	EVICT_GONE, /* a frame came free */
 	EVICT_WRITING, /* one will */
 	EVICT_STUCK, /* this one can't go now */
+	EVICT_CUT, /* nor soon: its donor does not answer */
 };
 
 /*
@@ -152,6 +164,7 @@ static enum evict_result evict_block(struct dcm_lane *lane, u32 head,
 	struct dcm_pd *pd = pd_of(vm, head);
 	unsigned int order = pd_order(pd_word(pd)), i;
 	u16 dirty = dcm_block_flag(vm, head, order, PD_DIRTY);
+	enum evict_result result = EVICT_STUCK;
 	u16 zero = 0, pages;
 	u32 frame = pd->frame;
 
@@ -187,15 +200,19 @@ static enum evict_result evict_block(struct dcm_lane *lane, u32 head,
 			return EVICT_WRITING;
 		}
 		if (err == -EIO)
-			return EVICT_STUCK;
+			return EVICT_CUT;
+	} else if (atomic64_read(&vm->doubts)) {
+		result = EVICT_CUT;
 	}
 	evict_postpone(lane, head, order);
-	return EVICT_STUCK;
+	return result;
 }
 
 bool dcm_evict_block(struct dcm_lane *lane, u32 head, bool whole)
 {
-	return evict_block(lane, head, whole) != EVICT_STUCK;
+	enum evict_result r = evict_block(lane, head, whole);
+
+	return r == EVICT_GONE || r == EVICT_WRITING;
 }
 
 /* Let the oldest block of a lane's Inactive queue go. */
@@ -207,8 +224,12 @@ static enum evict_result evict_from(struct dcm_lane *lane,
 	return head == DCM_NIL ? EVICT_NONE : evict_block(lane, head, false);
 }
 
-/* Own queue first, then the others'. Steps taken: 0 or 1. */
-static unsigned int evict_one(struct dcm_lane *lane, unsigned int *looks)
+/*
+ * Own queue first, then the others'. Steps taken: 0 or 1. @cut: was there one
+ * whose donor does not answer?
+ */
+static unsigned int evict_one(struct dcm_lane *lane, unsigned int *looks,
+			      bool *cut)
 {
 	struct dcm_vm *vm = lane->vm;
 	u32 i;
@@ -222,7 +243,8 @@ static unsigned int evict_one(struct dcm_lane *lane, unsigned int *looks)
 			r = evict_from(lane, from);
 			if (r == EVICT_GONE || r == EVICT_WRITING)
 				return 1;
-		} while (r == EVICT_STUCK && --*looks);
+			*cut |= r == EVICT_CUT;
+		} while (r != EVICT_NONE && --*looks);
 		if (!*looks)
 			return 0;
 	}
@@ -381,6 +403,7 @@ unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room)
 	u64 goal = budget - reserve;
 	u64 share = inactive_share(vm);
 	unsigned int looks = EVICT_LOOKS, steps = 0, n;
+	bool cut = false;
 	s64 lack;
 
 	if (atomic64_read(&vm->direct) + (s64)reserve < (s64)goal)
@@ -397,11 +420,17 @@ unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room)
 
 		if (staying <= (s64)goal)
 			break;
-		if (evict_one(lane, &looks)) {
+		if (evict_one(lane, &looks, &cut)) {
 			steps++;
 			continue;
 		}
-		if (!looks || !demote_any(lane, share))
+		if (!looks) {
+			if (!cut || !may_grow(vm))
+				break;
+			cut = false;
+			looks = EVICT_LOOKS;
+		}
+		if (!demote_any(lane, share))
 			break;
 		steps++;
 	}

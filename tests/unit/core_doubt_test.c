@@ -40,19 +40,27 @@ static struct fake_home *remote_world(void)
 	return fh;
 }
 
-/* One new page by a lane; what that pushes out goes its way. */
-static void new_page(struct fake_home *fh, u32 lane)
+/* One more page by a lane; what that pushes out goes its way. */
+static void more_page(struct fake_home *fh, u32 lane, bool write)
 {
 	static u32 at;
 	u32 gfn = FLOOD_AT + at++ % 1000;
-	int flags = fh_write(fh, gfn, false);
+	u64 content;
+	int flags = write ? fh_write(fh, gfn, false) :
+			    fh_read(fh, gfn, &content);
 
 	fh_give_slabs(fh, 0);
 	if (flags >= 0)
 		fh_fault(fh, lane, gfn, (u32)flags);
-	fh_write(fh, gfn, false);
+	if (write)
+		fh_write(fh, gfn, false);
 	fh_advance(fh, 10);
 	fh_poll(fh, lane);
+}
+
+static void new_page(struct fake_home *fh, u32 lane)
+{
+	more_page(fh, lane, true);
 }
 
 /* %PAGE, dirty, is being written by the first lane, and stays so. */
@@ -60,13 +68,24 @@ static void write_back(struct fake_home *fh)
 {
 	u32 i;
 
+	/* nothing else is dirty: it is the only one to be written */
+	flood(fh, 300);
+	for (i = 0; i < 300; i++)
+		more_page(fh, 0, false);
+	fh_settle(fh);
 	put(fh, PAGE);
+	fh_settle(fh);
 	tune(fh, "proactive_share", 0);
+	fh->cfg.max_delay = 1000000000;
 	for (i = 0; state_of(fh, PAGE) != DCM_WRITEBACK; i++) {
+		u64 content;
+		int flags = fh_read(fh, 1100 + i % 400, &content);
+
 		assert_true(i < 2000);
-		if (fh->vm->lane[0].inactive.head == PAGE)
-			fh->cfg.max_delay = 1000000000;
-		new_page(fh, 0);
+		if (flags >= 0)
+			fh_fault(fh, 0, 1100 + i % 400, (u32)flags);
+		fh_advance(fh, 10);
+		fh_poll(fh, 0);
 	}
 }
 
@@ -305,6 +324,7 @@ static void test_full_of_doubts(void **state)
 	while (lane->nr_doubt < DCM_DOUBTS_MAX) {
 		lane->doubt[lane->nr_doubt] = lane->doubt[0];
 		lane->doubt[lane->nr_doubt++].pages = 0;
+		atomic64_add(1, &fh->vm->doubts);
 	}
 	/* what the first lane has dirty can't leave by it, though donors are well */
 	for (i = 0; i < 300; i++) {
@@ -318,6 +338,59 @@ static void test_full_of_doubts(void **state)
 	end(fh);
 }
 
+/* The first page of an extent whose slab is on @donor. */
+static u32 first_on(const struct fake_home *fh, u32 donor, u32 extent)
+{
+	for (; extent < fh->vm->nr_extents; extent++) {
+		struct fh_slab *s = slab_of(fh, extent);
+
+		if (s && s->donor == donor)
+			return extent * fh->cfg.extent_pages;
+	}
+	fh_violation(fh, "no extent on donor %u", donor);
+}
+
+/*
+ * One donor is silent. What is dirty of its pages can't leave and gathers among
+ * the next victims; what is on the other donor must come and go all the same.
+ */
+static void test_silence_of_one_donor_stops_nobody_else(void **state)
+{
+	struct fh_config cfg = calm();
+	struct fake_home *fh;
+	u32 i, n, silent, other, well;
+
+	(void)state;
+	cfg.budget = 256;
+	fh = world(cfg);
+	for (i = 0; i < 1024; i++)
+		put(fh, i);
+	push_out(fh, 0, 1024);
+	silent = first_on(fh, 0, 0);
+	well = first_on(fh, 1, 0);
+	/* most of what is here is dirty, and of the donor that falls silent */
+	for (n = 0; n < 4; n++)
+		for (i = 0; i < 64; i++) {
+			put(fh, silent + i);
+			get(fh, well + i % 8);
+		}
+	other = first_on(fh, 0, silent / 64 + 1);
+	for (i = 0; i < 64; i++)
+		put(fh, other + i);
+	fh->donor[0].unreachable_until = ~0ull;
+	for (n = 0; n < 3; n++)
+		for (i = 0; i < 1024; i++)
+			if (slab_of(fh, i / 64)->donor == 1)
+				assert_int_equal(fh_access(fh, 0, i, i % 2,
+							   false),
+						 0);
+	fh->donor[0].unreachable_until = 0;
+	push_out(fh, 0, 1024);
+	for (i = 0; i < 1024; i++)
+		get(fh, i);
+	end(fh);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -327,6 +400,7 @@ int main(void)
 		cmocka_unit_test(test_move_whose_write_lands_late),
 		cmocka_unit_test(test_doubt_ends_with_the_slab),
 		cmocka_unit_test(test_full_of_doubts),
+		cmocka_unit_test(test_silence_of_one_donor_stops_nobody_else),
 	};
 
 	return cmocka_run_group_tests_name("core_doubt", tests, NULL, NULL);
