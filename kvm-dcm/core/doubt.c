@@ -121,9 +121,11 @@ unsigned int dcm_doubt_poll(struct dcm_lane *lane)
 		const struct dcm_doubt *d = &lane->doubt[i];
 		const struct dcm_extent *e = extent_of(lane->vm, d->gfn);
 
-		/* Pair with dcm_extent_lost(), dcm_extent_attach(). */
-		if (!smp_load_acquire(&e->gone[d->slab]) &&
-		    smp_load_acquire(&e->slab[d->slab]) &&
+		/* Pairs with dcm_extent_lost(). */
+		bool gone = smp_load_acquire(&e->gone[d->slab]);
+
+		/* Pairs with dcm_extent_attach(). */
+		if (!gone && smp_load_acquire(&e->slab[d->slab]) &&
 		    READ_ONCE(e->attached[d->slab]) == d->attached)
 			continue;
 		doubt_end(lane, i);

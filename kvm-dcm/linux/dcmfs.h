@@ -102,6 +102,7 @@ struct dcmfs_access {
  * @link: way to each donor, if there is one
  * @links: those there are, a bit each
  * @busy: of those, with something in flight
+ * @fresh: of those, that the donor has not been seen to accept yet
  * @event: something has come on a link
  * @wait: who waits for that, without @lock
  */
@@ -118,6 +119,7 @@ struct dcmfs_lane {
 	struct dcm_endpoint *link[DCMFS_DONORS_MAX];
 	u64 links;
 	u64 busy;
+	u64 fresh;
 	bool event;
 	wait_queue_head_t wait;
 };

@@ -124,6 +124,25 @@ static int link_poll(struct dcmfs_vm *vm, struct dcmfs_lane *home,
 	return n;
 }
 
+/*
+ * A donor that has accepted a lane's new link is through with what older ones
+ * brought. Under the lane's lock.
+ */
+static void fresh_look(struct dcmfs_lane *home)
+{
+	u64 fresh;
+
+	for (fresh = home->fresh; fresh; fresh &= fresh - 1) {
+		unsigned int donor = __ffs64(fresh);
+		struct dcm_endpoint *ep = home->link[donor];
+
+		if (ep->ops->ready && !ep->ops->ready(ep))
+			continue;
+		home->fresh &= ~(1ull << donor);
+		dcm_lane_fenced(home->core, donor);
+	}
+}
+
 /** dcmfs_io_poll() - dcm_ops.io_poll */
 int dcmfs_io_poll(struct dcm_lane *lane, struct dcm_io **done, int max)
 {
@@ -131,6 +150,8 @@ int dcmfs_io_poll(struct dcm_lane *lane, struct dcm_io **done, int max)
 	u64 busy = home->busy;
 	int n;
 
+	if (unlikely(home->fresh))
+		fresh_look(home);
 	if (home->done.nr || busy)
 		dcmfs_jitter(DCMFS_AT_DONE);
 	n = dcm_done_take(&home->done, done, max);
@@ -184,6 +205,7 @@ static void link_end(struct dcmfs_vm *vm, struct dcmfs_lane *home,
 	home->link[donor] = NULL;
 	home->links &= ~(1ull << donor);
 	home->busy &= ~(1ull << donor);
+	home->fresh &= ~(1ull << donor);
 	owner = ep->ops->owner;
 	ep->ops->close(ep);
 	module_put(owner);
@@ -203,8 +225,10 @@ static int link_put(struct dcmfs_vm *vm, struct dcmfs_lane *lane, u32 donor,
 	}
 	link_end(vm, lane, donor);
 	lane->link[donor] = ep;
-	if (ep)
+	if (ep) {
 		lane->links |= 1ull << donor;
+		lane->fresh |= 1ull << donor;
+	}
 	dcmfs_lane_put(vm, lane);
 	return 0;
 }

@@ -67,14 +67,20 @@ struct dcmfs_lane *dcmfs_control_try(struct dcmfs_vm *vm)
 	return mutex_lock_killable(&lane->lock) ? NULL : lane;
 }
 
+/* Is something in flight, or is it not known yet whether it was written? */
+static bool unsettled(const struct dcmfs_lane *lane)
+{
+	return dcm_pending(lane->core) || dcm_doubtful(lane->core);
+}
+
 /** dcmfs_lane_put() - done with a lane; what is in flight there goes on */
 void dcmfs_lane_put(struct dcmfs_vm *vm, struct dcmfs_lane *lane)
 {
 	bool pending;
 
-	if (dcm_pending(lane->core))
+	if (unsettled(lane))
 		dcm_poll(lane->core);
-	pending = dcm_pending(lane->core);
+	pending = unsettled(lane);
 	mutex_unlock(&lane->lock);
 	smp_mb(); /* pairs with thread_rest() */
 	if (pending && READ_ONCE(vm->dormant))
@@ -179,7 +185,7 @@ static bool thread_round(struct dcmfs_vm *vm)
 		shrink(vm, lane->core);
 	if (settle(lane->core))
 		dcmfs_kick(vm);
-	pending = dcm_pending(lane->core);
+	pending = unsettled(lane);
 	dcmfs_links_reap(vm, lane);
 	mutex_unlock(&lane->lock);
 	for (i = 0; i < vm->nr_lanes - 1; i++) {
@@ -188,7 +194,7 @@ static bool thread_round(struct dcmfs_vm *vm)
 		if (!mutex_trylock(&lane->lock))
 			continue;
 		dcm_poll(lane->core);
-		pending |= dcm_pending(lane->core);
+		pending |= unsettled(lane);
 		dcmfs_links_reap(vm, lane);
 		if (short_of)
 			dcmfs_spares_free(vm, lane);
@@ -209,7 +215,7 @@ static void thread_rest(struct dcmfs_vm *vm, bool pending)
 	WRITE_ONCE(vm->dormant, !pending);
 	smp_mb(); /* pairs with dcmfs_lane_put() */
 	for (i = 0; i < vm->nr_lanes && !pending; i++)
-		pending = dcm_pending(vm->lane[i].core);
+		pending = unsettled(&vm->lane[i]);
 	wait_event_idle_timeout(vm->work,
 				atomic_read(&vm->kicked) ||
 					kthread_should_stop(),

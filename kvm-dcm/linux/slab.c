@@ -227,6 +227,7 @@ static struct dcmfs_lent *slab_make(struct dcmfs_vm *vm,
 	slab->ref.base = arg->base;
 	slab->ref.rkey = arg->rkey;
 	slab->donor = arg->donor;
+	slab->ref.peer = arg->donor;
 	if (arg->donor >= DCMFS_DONORS_MAX) {
 		err = -EINVAL;
 	} else if (arg->flags & DCMFS_SLAB_REMOTE) {

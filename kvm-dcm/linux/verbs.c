@@ -439,6 +439,11 @@ static bool pair_dead(struct dcm_endpoint *ep)
 	return READ_ONCE(to_pair(ep)->state) == PAIR_DEAD;
 }
 
+static bool pair_ready(struct dcm_endpoint *ep)
+{
+	return READ_ONCE(to_pair(ep)->state) == PAIR_UP;
+}
+
 static void pair_kill(struct dcm_endpoint *ep)
 {
 	pair_over(to_pair(ep), "given up");
@@ -479,6 +484,7 @@ static const struct dcm_transport_ops pair_ops = {
 	.poll = pair_poll,
 	.in_flight = pair_in_flight,
 	.dead = pair_dead,
+	.ready = pair_ready,
 	.kill = pair_kill,
 	.why = pair_why,
 };

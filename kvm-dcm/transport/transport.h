@@ -170,6 +170,7 @@ struct module;
  * @in_flight: operations posted and not yet polled
  * @dead: true once the endpoint can't complete anything any more; it stays
  *	so, and the control plane closes it and may open another
+ * @ready: true once the donor has accepted it; %NULL: from the start
  * @kill: make it die soon: the owner's next poll() finds it dead and completes
  *	what is in flight. User space: any thread, while it is not being
  *	closed. %NULL where no connection can end (shm)
@@ -188,6 +189,7 @@ struct dcm_transport_ops {
 	int (*wait_fd)(struct dcm_endpoint *ep, short *events);
 	u32 (*in_flight)(struct dcm_endpoint *ep);
 	bool (*dead)(struct dcm_endpoint *ep);
+	bool (*ready)(struct dcm_endpoint *ep);
 	void (*kill)(struct dcm_endpoint *ep);
 	const char *(*why)(struct dcm_endpoint *ep);
 };

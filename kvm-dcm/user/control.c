@@ -145,11 +145,19 @@ static void cb_starved(void *arg, u32 extent)
 			pg->cfg.name, extent);
 }
 
+static void cb_fenced(void *arg, u32 lane, u32 donor)
+{
+	struct dcm_pager *pg = arg;
+
+	dcm_lane_fenced(pg->lane[lane].core, donor);
+}
+
 const struct dcm_ctl_ops dcm_control_ops = {
 	.attached = cb_attached,
 	.evict = cb_evict,
 	.lost = cb_lost,
 	.starved = cb_starved,
+	.fenced = cb_fenced,
 };
 
 bool dcm_control_where(struct dcm_pager *pg, u32 extent, u32 *donor, u64 *slab)
@@ -380,7 +388,7 @@ static bool discard_lane_poll(struct dcm_pager *pg)
 
 	if (pthread_mutex_trylock(&pg->discard_lock))
 		return false;
-	if (dcm_pending(l->core)) {
+	if (dcm_pending(l->core) || dcm_doubtful(l->core)) {
 		dcm_lane_drain(l);
 		more = dcm_pending(l->core);
 	}

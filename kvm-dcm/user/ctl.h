@@ -184,7 +184,8 @@ struct dcm_ctl_session {
 };
 
 /**
- * struct dcm_ctl_ops - what the pager wants to hear; all in the control thread
+ * struct dcm_ctl_ops - what the pager wants to hear; in the control thread, but
+ *	for @fenced
  * @attached: an extent that was asked for has a slab
  * @evict: the donor wants a slab back (memory is short there, or it drains).
  *	It can be used until released; a donor that waits too long takes it
@@ -196,6 +197,9 @@ struct dcm_ctl_session {
  * @starved: no donor can give a slab for this extent now; it goes on being
  *	tried. Once until it is attached
  * @up: a donor's session is on (again); may be %NULL
+ * @fenced: in the lane's thread: a lane uses a new data connection or queue pair
+ *	to a donor. What the older one brought has happened or never will, and all
+ *	that was in flight on it has been polled. May be %NULL
  * @donor: one was added, by that number from now on; a number may come again,
  *	of a donor that was removed. May be %NULL
  * @session: a session with a donor has begun, or has ended (@s is %NULL); may be
@@ -212,6 +216,7 @@ struct dcm_ctl_ops {
 	void (*up)(void *arg, const char *donor);
 	void (*session)(void *arg, u32 donor, const struct dcm_ctl_session *s);
 	void (*donor)(void *arg, u32 donor, const struct dcm_host_donor *d);
+	void (*fenced)(void *arg, u32 lane, u32 donor);
 };
 
 /**
@@ -297,7 +302,10 @@ int dcm_ctl_io_post(struct dcm_ctl *ctl, u32 lane, struct dcm_io *io);
 /* Doorbell of everything posted. */
 void dcm_ctl_io_flush(struct dcm_ctl *ctl, u32 lane);
 
-/* Take up to @max completions of all donors into a list; how many. */
+/*
+ * Take up to @max completions of all donors into a list; how many. A lane whose
+ * connection broke takes over the next here, or when it posts: ops->fenced.
+ */
 int dcm_ctl_io_poll(struct dcm_ctl *ctl, u32 lane, struct dcm_io **done,
 		    int max);
 

@@ -227,10 +227,12 @@ struct ctl_job {
  * struct ctl_lane - what a lane has under way; the lane's alone
  * @busy_tcp: donors with operations in flight, over tcp or verbs, a bit each
  * @busy_shm: the same
+ * @broken: donors whose connection was given back, and there is no other yet
  */
 struct ctl_lane {
 	u64 busy_tcp;
 	u64 busy_shm;
+	u64 broken;
 } ____cacheline_aligned;
 
 /**

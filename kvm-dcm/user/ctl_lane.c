@@ -41,9 +41,10 @@ static void tags_add(struct dcm_ctl_slab *slab, const struct dcm_io *io, u32 by)
 }
 
 /* The slot's live endpoint; a dead one goes back once it is empty. */
-static struct dcm_endpoint *slot_endpoint(struct dcm_ctl *ctl,
+static struct dcm_endpoint *slot_endpoint(struct dcm_ctl *ctl, u32 lane,
 					  struct ctl_lane_slot *s)
 {
+	u64 *broken = &ctl->lane[lane].broken, bit = 1ull << s->donor->idx;
 	struct dcm_endpoint *ep = s->cur;
 
 	if (likely(ep && !ep->ops->dead(ep)))
@@ -52,6 +53,7 @@ static struct dcm_endpoint *slot_endpoint(struct dcm_ctl *ctl,
 		if (ep->ops->in_flight(ep))
 			return NULL;	/* to be polled first */
 		s->cur = NULL;
+		*broken |= bit;
 		__atomic_store_n(&s->spent, ep, __ATOMIC_RELEASE);
 		ctl_kick(ctl);
 	}
@@ -59,6 +61,11 @@ static struct dcm_endpoint *slot_endpoint(struct dcm_ctl *ctl,
 		return NULL;
 	ep = __atomic_exchange_n(&s->next, NULL, __ATOMIC_ACQUIRE);
 	s->cur = ep;
+	if (ep) {
+		*broken &= ~bit;
+		if (ctl->cb->fenced)
+			ctl->cb->fenced(ctl->arg, lane, s->donor->idx);
+	}
 	return ep;
 }
 
@@ -67,7 +74,8 @@ struct dcm_endpoint *dcm_ctl_endpoint(struct dcm_ctl *ctl,
 {
 	struct ctl_lane_slot *s = &ctl->donor[slab->donor].slot[lane];
 
-	return slab->transport == DCM_WT_SHM ? s->shm : slot_endpoint(ctl, s);
+	return slab->transport == DCM_WT_SHM ? s->shm :
+						 slot_endpoint(ctl, lane, s);
 }
 
 int dcm_ctl_io_post(struct dcm_ctl *ctl, u32 lane, struct dcm_io *io)
@@ -189,9 +197,13 @@ int dcm_ctl_io_poll(struct dcm_ctl *ctl, u32 lane, struct dcm_io **done,
 		if (!ep->ops->in_flight(ep)) {
 			l->busy_tcp &= ~(1ull << donor);
 			/* a dead one need not wait for the next operation */
-			slot_endpoint(ctl, &ctl->donor[donor].slot[lane]);
+			slot_endpoint(ctl, lane, &ctl->donor[donor].slot[lane]);
 		}
 	}
+	/* what failed may have to wait for the next, and nothing be in flight */
+	for (busy = l->broken; unlikely(busy); busy &= busy - 1)
+		slot_endpoint(ctl, lane,
+			      &ctl->donor[__builtin_ctzll(busy)].slot[lane]);
 	return n;
 }
 
@@ -256,8 +268,8 @@ void dcm_ctl_lane_look(struct dcm_ctl *ctl, u32 lane)
 		struct ctl_lane_slot *s = &ctl->donor[i].slot[lane];
 
 		/* A new one may be dead already. */
-		slot_endpoint(ctl, s);
-		slot_endpoint(ctl, s);
+		slot_endpoint(ctl, lane, s);
+		slot_endpoint(ctl, lane, s);
 	}
 }
 

@@ -149,6 +149,7 @@ static struct dcm_ctl_slab *slab_new(struct ctl_donor *d, u32 extent,
 		return NULL;
 	}
 	s->ref = *ref;
+	s->ref.peer = d->idx;
 	s->ref.fd = -1;
 	s->ctl = ctl;
 	s->donor = d->idx;

@@ -38,7 +38,7 @@
 #define WAIT_FDS	(2 + DCM_CTL_FDS_MAX)
 #define IDLE_MS		50	/* with frames to drop */
 #define RETRY_MS	1	/* with something to try again */
-#define SILENT_MS	100	/* with I/O in flight */
+#define SILENT_MS	100	/* with I/O in flight, or in doubt */
 #define SPIN_IO_NS	(60u * 1000)
 #define CROWD		4	/* faults in one read that are too many for one */
 #define JOIN_AFTER	8	/* reads with company, net of those without */
@@ -248,7 +248,10 @@ static int wait_ms(struct dcm_pg_lane *l)
 	if (l->nr_stalled || l->core->nr_retry || l->core->wb_unposted ||
 	    l->core->wb_parked)
 		return RETRY_MS;
-	return l->nr_drop ? IDLE_MS : -1;
+	if (l->nr_drop)
+		return IDLE_MS;
+	/* A connection that comes wakes nobody. */
+	return dcm_doubtful(l->core) ? SILENT_MS : -1;
 }
 
 static void lane_wait(struct dcm_pg_lane *l, bool read_faults)

@@ -22,10 +22,12 @@ from typing import Any
 import pytest
 
 from tests.framework.donor import Donor, write_private
+from tests.framework.relay import LateRelay
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("DCM_BUILD", ROOT / "build"))
 PAGER_TEST = BUILD / "tests-pager" / "pager_test"
+LATE_TEST = BUILD / "tests-pager" / "late_test"
 LOSS_TEST = BUILD / "tests-pager" / "loss_test"
 HEAP_CHECK = BUILD / "tests-pager" / "heap_check"
 SHIM_TEST = BUILD / "tests-pager" / "shim_test"
@@ -164,6 +166,52 @@ def test_torture_hostile(start_donor: StartDonor, short_tmp: Path, transport: st
     done = run(short_tmp, PAGER_TEST, "torture", config, "64", SECONDS, "4", "9", **hostile())
     assert "every byte right" in done.stdout
     print(done.stderr)
+
+
+def test_writes_that_land_late(start_donor: StartDonor, short_tmp: Path) -> None:
+    """What a broken connection brought reaches the donor after pages were written again."""
+    donor = start(start_donor, slab="2M")
+    with contextlib.ExitStack() as stack:
+        relay = stack.enter_context(LateRelay(donor.port))
+        config = configure(short_tmp, [donor], "tcp", budget="8M", lanes="2")
+        text = config.read_text().replace(donor.tcp_address, f"tcp:127.0.0.1:{relay.port}")
+        # what is used again goes again, or it would stay here
+        write_private(config, text + "[tunables]\nproactive_share = 0\n")
+        env = {**os.environ, "DCM_RUNTIME_DIR": str(short_tmp / "run")}
+        program = stack.enter_context(
+            subprocess.Popen(
+                [str(LATE_TEST), str(config)],
+                env=env,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                bufsize=1,
+            )
+        )
+        stack.callback(program.kill)
+        assert program.stdin is not None and program.stdout is not None
+
+        def done(step: str) -> None:
+            assert program.stdout is not None
+            assert program.stdout.readline() == step + "\n"
+
+        done("first")
+        relay.hold()
+        program.stdin.write("\n")
+        done("squeezed")
+        deadline = time.monotonic() + 20
+        while relay.held() < 1 << 20:
+            assert time.monotonic() < deadline, relay.held()
+            time.sleep(0.1)
+        assert relay.cut() == 1
+        program.stdin.write("\n")
+        done("second")
+        assert relay.release() >= 1 << 20
+        time.sleep(1)
+        relay.open()
+        program.stdin.write("\n")
+        done("checked")
+        assert program.wait(LIMIT_S) == 0
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
