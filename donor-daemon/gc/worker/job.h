@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* job.h - what main.c and job.c share: spaces, answers, requests */
+/* job.h - what the worker's parts share: slabs, spaces, answers, requests */
 #ifndef DCM_GC_JOB_H
 #define DCM_GC_JOB_H
 
@@ -7,6 +7,12 @@
 #include "../request.h"
 
 #define WORKER_BUFFER	(sizeof(struct dcm_gc_message) + DCM_GC_PAYLOAD_MAX)
+
+/* Mapped here; %NULL: there is none of that number. */
+struct worker_slab {
+	u8 *memory;
+	u64 bytes;
+};
 
 /* @tags: of its regions, as the host told of writes since PLACE */
 struct worker_space {
@@ -25,6 +31,17 @@ _Noreturn void worker_end(int status);
 
 /** worker_say() - a message; the end of the worker if nobody takes it */
 void worker_say(const struct dcm_gc_message *msg, const void *payload);
+
+/* hear.c */
+extern struct worker_slab worker_slabs[DCM_GC_SLABS_MAX];
+
+/**
+ * worker_hear() - do what a message says, or have it done
+ * @payload: @bytes of it, aligned to 8
+ * @fd: that came with it, taken over; -1: none
+ */
+void worker_hear(const struct dcm_gc_message *msg, const void *payload,
+		 u32 bytes, int fd);
 
 /** worker_answer() - what @to asked */
 void worker_answer(const struct dcm_gc_message *to, u32 kind,

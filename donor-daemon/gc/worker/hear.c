@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * hear.c - what the donor, and its session's host, say to a GC worker
+ *
+ * What takes no time is done and answered here: where regions are, polls,
+ * ghosts, questions of other donors. Requests are job.c's.
+ *
+ * The host is the tenant's, and may say anything in any order. What is wrong
+ * with a space or a trace is answered with a status. What no host says that is
+ * in order, a message that is none or a slab's number that is used, ends the
+ * worker: neither the donor nor the host needs it any more.
+ *
+ * Locking: all of it is the first thread's. While the other one works on a space
+ * (job_busy()) nothing is done here that changes a space.
+ */
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "job.h"
+
+struct worker_slab worker_slabs[DCM_GC_SLABS_MAX];
+
+void worker_answer(const struct dcm_gc_message *to, u32 kind,
+		   const void *payload, u32 bytes)
+{
+	struct dcm_gc_message msg = *to;
+
+	msg.kind = htole32(kind);
+	msg.bytes = htole32(bytes);
+	worker_say(&msg, payload);
+}
+
+void worker_done(const struct dcm_gc_message *to, u32 status, u64 at)
+{
+	struct virtio_gc_done d = {
+		.status = htole32(status),
+		.donor = htole32(worker_donor),
+		.at = htole64(at),
+	};
+
+	worker_answer(to, DCM_GC_DONE, &d, sizeof(d));
+}
+
+/* ---- messages ---- */
+
+static void slab_take(const struct dcm_gc_message *msg, int fd)
+{
+	u32 n = le32toh(msg->n);
+	u64 bytes = le64toh(msg->value);
+	struct stat st;
+
+	if (fd < 0 || n >= DCM_GC_SLABS_MAX || fstat(fd, &st) ||
+	    (u64)st.st_size < bytes || !bytes)
+		worker_end(3);
+	if (worker_slabs[n].memory)
+		munmap(worker_slabs[n].memory, worker_slabs[n].bytes);
+	worker_slabs[n].memory =
+		mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	worker_slabs[n].bytes = bytes;
+	close(fd);
+	if (worker_slabs[n].memory == MAP_FAILED)
+		worker_end(4);
+}
+
+static u32 place(struct worker_space *p, const struct dcm_gc_place *le, u32 n)
+{
+	u64 region_bytes = dcm_gc_space_region_bytes(p->s);
+	u32 status = VIRTIO_GC_OK;
+
+	for (u32 i = 0; !status && i < n; i++) {
+		u32 donor = le32toh(le[i].donor);
+		u32 region = le32toh(le[i].region);
+		u64 slab = le64toh(le[i].slab), at = le64toh(le[i].offset);
+		void *memory = NULL;
+
+		if (region >= dcm_gc_space_regions(p->s))
+			return VIRTIO_GC_INVALID;
+		if (donor == worker_donor) {
+			if (slab >= DCM_GC_SLABS_MAX ||
+			    !worker_slabs[slab].memory || at & 7 ||
+			    at > worker_slabs[slab].bytes ||
+			    region_bytes > worker_slabs[slab].bytes - at)
+				return VIRTIO_GC_INVALID;
+			memory = worker_slabs[slab].memory + at;
+		}
+		status = dcm_gc_space_place(p->s, region, donor, memory,
+					    &p->tags[region]);
+		if (!status)
+			__atomic_store_n(&p->tags[region], 0, __ATOMIC_RELEASE);
+	}
+	return status;
+}
+
+/* Writes that were begun before a trace was quiet, told before FINISH. */
+static u32 tags(struct worker_space *p, const struct dcm_gc_tag *le, u32 n)
+{
+	for (u32 i = 0; i < n; i++) {
+		u32 region = le32toh(le[i].region);
+
+		if (region >= dcm_gc_space_regions(p->s))
+			return VIRTIO_GC_INVALID;
+		__atomic_store_n(&p->tags[region], le32toh(le[i].tag),
+				 __ATOMIC_RELEASE);
+	}
+	return VIRTIO_GC_OK;
+}
+
+static void poll_flags(const struct dcm_gc_message *msg, struct dcm_gc_space *s)
+{
+	struct dcm_gc_flags f;
+	struct dcm_gc_flags_le le = { 0 };
+	u32 status = dcm_gc_trace_poll(s, le32toh(msg->epoch), &f);
+
+	le.tracing = f.tracing;
+	le.roots = f.roots;
+	le.ghosts = f.ghosts;
+	le.changed = f.changed;
+	le.opaque = htole32(f.opaque);
+	le.status = htole32(status ? status : f.result.status);
+	le.at = htole64(f.result.at);
+	worker_answer(msg, DCM_GC_FLAGS, &le, sizeof(le));
+}
+
+static void bitmap(const struct dcm_gc_message *msg, struct dcm_gc_space *s)
+{
+	u64 bytes = dcm_gc_space_region_bytes(s) / 64, at = le64toh(msg->value);
+	const u8 *bits = (const u8 *)dcm_gc_trace_bitmap(s, le32toh(msg->epoch),
+							 le32toh(msg->n));
+
+	if (!bits || at >= bytes)
+		worker_answer(msg, DCM_GC_BITS, NULL, 0);
+	else
+		worker_answer(msg, DCM_GC_BITS, bits + at,
+			      (u32)min(bytes - at, (u64)DCM_GC_PAYLOAD_MAX));
+}
+
+static void ghosts(const struct dcm_gc_message *msg, struct dcm_gc_space *s,
+		   const __le64 *le, u32 n)
+{
+	u64 offset[DCM_GC_BATCH];
+
+	if (n > DCM_GC_BATCH)
+		worker_end(5);
+	for (u32 i = 0; i < n; i++)
+		offset[i] = le64toh(le[i]);
+	dcm_gc_trace_ghosts(s, le32toh(msg->epoch), offset, n);
+	worker_answer(msg, DCM_GC_ACKED, NULL, 0);
+}
+
+static void ask(const struct dcm_gc_message *msg, struct dcm_gc_space *s,
+		const __le64 *le, u32 n)
+{
+	u64 offset[DCM_GC_BATCH];
+
+	if (n > DCM_GC_BATCH)
+		worker_end(5);
+	for (u32 i = 0; i < n; i++)
+		offset[i] = le64toh(le[i]);
+	dcm_gc_forward(s, offset, n);
+	for (u32 i = 0; i < n; i++)
+		offset[i] = htole64(offset[i]);
+	worker_answer(msg, DCM_GC_TOLD, offset, n * (u32)sizeof(*offset));
+}
+
+static u32 moved(struct dcm_gc_space *s, const struct virtio_gc_region *le,
+		 u32 n)
+{
+	u32 status = VIRTIO_GC_OK;
+
+	for (u32 i = 0; !status && i < n; i++)
+		status = dcm_gc_moved_there(s, le32toh(le[i].region));
+	return status;
+}
+
+static void finish(const struct dcm_gc_message *msg, struct dcm_gc_space *s)
+{
+	struct dcm_gc_result r = dcm_gc_trace_finish(s, le32toh(msg->epoch));
+
+	worker_done(msg, r.status, r.at);
+}
+
+void worker_hear(const struct dcm_gc_message *msg, const void *payload,
+		 u32 bytes, int fd)
+{
+	u32 number = le32toh(msg->space), kind = le32toh(msg->kind);
+	struct dcm_gc_space *s = NULL;
+
+	if (number < DCM_GC_SPACES_MAX)
+		s = worker_spaces[number].s;
+	if (kind == DCM_GC_SLAB) {
+		slab_take(msg, fd);
+		return;
+	}
+	if (fd >= 0)
+		worker_end(6);
+	if (kind == DCM_GC_REQUEST) {
+		job_request(msg, payload, bytes);
+		return;
+	}
+	if (kind == DCM_GC_STOP) {
+		if (s)
+			job_stop(&worker_spaces[number],
+				 (u32)le64toh(msg->value));
+		return;
+	}
+	if (!s) {
+		worker_done(msg, VIRTIO_GC_INVALID, VIRTIO_GC_NONE);
+		return;
+	}
+	if ((kind == DCM_GC_PLACE || kind == DCM_GC_MOVED ||
+	     kind == DCM_GC_FINISH || kind == DCM_GC_BITMAP) &&
+	    job_busy()) {
+		worker_done(msg, VIRTIO_GC_BUSY, VIRTIO_GC_NONE);
+		return;
+	}
+	switch (kind) {
+	case DCM_GC_PLACE:
+		worker_done(msg,
+			    place(&worker_spaces[number], payload,
+				  bytes / sizeof(struct dcm_gc_place)),
+			    VIRTIO_GC_NONE);
+		break;
+	case DCM_GC_TAGS:
+		worker_done(msg,
+			    tags(&worker_spaces[number], payload,
+				 bytes / sizeof(struct dcm_gc_tag)),
+			    VIRTIO_GC_NONE);
+		break;
+	case DCM_GC_MOVED:
+		worker_done(msg,
+			    moved(s, payload,
+				  bytes / sizeof(struct virtio_gc_region)),
+			    VIRTIO_GC_NONE);
+		break;
+	case DCM_GC_POLL:
+		poll_flags(msg, s);
+		break;
+	case DCM_GC_BITMAP:
+		bitmap(msg, s);
+		break;
+	case DCM_GC_FINISH:
+		finish(msg, s);
+		break;
+	case DCM_GC_GHOSTS:
+		ghosts(msg, s, payload, bytes / 8);
+		break;
+	case DCM_GC_ACKED:
+		dcm_gc_trace_acked(s, le32toh(msg->epoch), le32toh(msg->donor));
+		break;
+	case DCM_GC_ASK:
+		ask(msg, s, payload, bytes / 8);
+		break;
+	case DCM_GC_TOLD:
+		job_told(msg, payload, bytes / 8);
+		break;
+	default:
+		worker_end(7);
+	}
+}
