@@ -123,20 +123,38 @@ static void type_publish(struct dcm_gc_space *s, u32 index)
 	__atomic_store_n(&s->hash[h], index + 1, __ATOMIC_RELEASE);
 }
 
-static int id_compare(const void *a, const void *b)
+/* @ids[@i] to where its children, up to @n, are less. */
+static void ids_sift(u32 *ids, u32 i, u32 n)
 {
-	u32 x = *(const u32 *)a, y = *(const u32 *)b;
+	u32 id = ids[i];
 
-	return x < y ? -1 : x > y;
+	for (u32 k; (k = 2 * i + 1) < n; i = k) {
+		if (k + 1 < n && ids[k + 1] > ids[k])
+			k++;
+		if (ids[k] <= id)
+			break;
+		ids[i] = ids[k];
+	}
+	ids[i] = id;
 }
 
-/* Is an id twice in @ids? Sorts them. */
+/*
+ * Is an id twice in @ids? Takes the greatest off, one after the other. Not
+ * qsort(): glibc's asks how much memory the host has, which the sandbox of the
+ * worker answers with SIGSYS.
+ */
 static bool ids_repeat(u32 *ids, u32 n)
 {
-	qsort(ids, n, sizeof(*ids), id_compare);
-	for (u32 i = 1; i < n; i++)
-		if (ids[i - 1] == ids[i])
+	for (u32 i = n / 2; i--;)
+		ids_sift(ids, i, n);
+	while (n > 1) {
+		u32 most = ids[0];
+
+		ids[0] = ids[--n];
+		ids_sift(ids, 0, n);
+		if (ids[0] == most)
 			return true;
+	}
 	return false;
 }
 
