@@ -487,23 +487,11 @@ u32 dcm_gc_move(struct dcm_gc_space *s, u32 epoch,
 
 u32 dcm_gc_moved_there(struct dcm_gc_space *s, u32 from)
 {
-	if (from >= s->nr_regions || s->regions[from].base)
+	/* there must be a donor to ask: one that is nowhere was not moved */
+	if (from >= s->nr_regions || s->regions[from].base ||
+	    s->regions[from].donor >= DCM_GC_DONORS_MAX)
 		return VIRTIO_GC_INVALID;
 	s->cold[from].moved_there = true;
-	return VIRTIO_GC_OK;
-}
-
-u32 dcm_gc_release(struct dcm_gc_space *s, u32 from)
-{
-	if (from >= s->nr_regions)
-		return VIRTIO_GC_INVALID;
-	/* its marks are of objects that are elsewhere now, or there are none */
-	if (s->cold[from].moved || !s->cold[from].live_objects)
-		s->regions[from].top = 0;
-	if (s->cold[from].moved)
-		s->cold[s->cold[from].to].target = false;
-	s->cold[from].moved = false;
-	s->cold[from].moved_there = false;
 	return VIRTIO_GC_OK;
 }
 

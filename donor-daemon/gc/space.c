@@ -100,6 +100,32 @@ u64 dcm_gc_space_address(const struct dcm_gc_space *s)
 	return s->l.address;
 }
 
+u32 dcm_gc_release(struct dcm_gc_space *s, u32 from)
+{
+	if (from >= s->nr_regions)
+		return VIRTIO_GC_INVALID;
+	/* its marks are of objects that are elsewhere now, or there are none */
+	if (s->cold[from].moved || !s->cold[from].live_objects)
+		s->regions[from].top = 0;
+	if (s->cold[from].moved)
+		s->cold[s->cold[from].to].target = false;
+	s->cold[from].moved = false;
+	s->cold[from].moved_there = false;
+	return VIRTIO_GC_OK;
+}
+
+/* What a trace that is over found in @region, and where it was moved. */
+static void region_forget(struct dcm_gc_space *s, u32 region)
+{
+	struct gc_cold *c = &s->cold[region];
+
+	dcm_gc_release(s, region);
+	s->regions[region].top = 0;
+	s->regions[region].stale = false;
+	c->live_bytes = 0;
+	c->live_objects = 0;
+}
+
 u32 dcm_gc_space_place(struct dcm_gc_space *s, u32 region, u32 donor,
 		       void *memory, const u32 *tag)
 {
@@ -111,6 +137,9 @@ u32 dcm_gc_space_place(struct dcm_gc_space *s, u32 region, u32 donor,
 	if (gc_trace_running(s))
 		return VIRTIO_GC_BUSY;
 	r = &s->regions[region];
+	/* marks, tops and tables are of what was there before */
+	if (r->donor != donor || r->base != memory)
+		region_forget(s, region);
 	r->donor = donor;
 	r->base = memory;
 	s->cold[region].tag = tag;

@@ -255,7 +255,8 @@ struct dcm_gc_result dcm_gc_trace_roots(struct dcm_gc_space *s, u32 epoch,
 	u64 offset[GC_STEAL];
 	u32 have = 0;
 
-	if (!t || t->epoch != epoch || t->finished) {
+	/* one that has ended, well or not, has nobody to take them */
+	if (!t || t->epoch != epoch || t->closed) {
 		result.status = VIRTIO_GC_NO_TRACE;
 		return result;
 	}

@@ -235,7 +235,7 @@ struct dcm_wire_gc_opened {
 
 struct dcm_wire_gc_slab {
 	__le64 slab;		/* one of the session's */
-	__le32 number;		/* what GC_PLACE calls it */
+	__le32 number;		/* what GC_PLACE calls it; used once */
 	__le32 reserved;
 } __attribute__((packed));
 #define DCM_WIRE_GC_SLABS	1024u

@@ -56,8 +56,9 @@ static void slab_take(const struct dcm_gc_message *msg, int fd)
 	if (fd < 0 || n >= DCM_GC_SLABS_MAX || fstat(fd, &st) ||
 	    (u64)st.st_size < bytes || !bytes)
 		worker_end(3);
+	/* regions may lie in it, and threads be at work there */
 	if (worker_slabs[n].memory)
-		munmap(worker_slabs[n].memory, worker_slabs[n].bytes);
+		worker_end(10);
 	worker_slabs[n].memory =
 		mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	worker_slabs[n].bytes = bytes;
