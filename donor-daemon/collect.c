@@ -197,14 +197,22 @@ static void collect_open(struct dcm_collect *c, const struct dcm_wire_msg *msg)
 	};
 	u64 memory = dcm_gc_child_memory(msg->gc_open.bytes,
 					 answer.gc_opened.threads);
+	struct dcm_gc_child_how how = {
+		.path = donor->gc_path,
+		.donor = msg->gc_open.donor,
+		.threads = answer.gc_opened.threads,
+		.slabs = c->session->tenant->quota_bytes,
+		.nice = 5,
+		.group = -1,
+	};
 	int ret;
 
 	if (memory > dcm_size_bytes(&donor->cfg.gc_memory, donor->pool.total)) {
 		dcm_conn_error(c->conn, msg->tag, DCM_WS_QUOTA);
 		return;
 	}
-	ret = dcm_gc_child_start(&c->child, donor->gc_path, msg->gc_open.donor,
-				 answer.gc_opened.threads, memory);
+	how.memory = memory;
+	ret = dcm_gc_child_start(&c->child, &how);
 	if (!ret)
 		ret = uv_poll_init(&donor->loop, &c->poll, c->child.fd);
 	if (ret) {

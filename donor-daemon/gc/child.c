@@ -34,8 +34,8 @@ static void child_first_to_go(void)
 		return;	/* then it goes when its turn comes */
 }
 
-static _Noreturn void child_exec(const char *path, int fd, char *const argv[],
-				 pid_t parent)
+static _Noreturn void child_exec(const struct dcm_gc_child_how *how, int fd,
+				 char *const argv[], pid_t parent)
 {
 	static char *const env[] = { NULL };
 	sigset_t none;
@@ -45,35 +45,40 @@ static _Noreturn void child_exec(const char *path, int fd, char *const argv[],
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	null = open("/dev/null", O_RDWR);
+	/* into its cgroup before it costs anything */
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) || getppid() != parent ||
-	    null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 ||
+	    (how->group >= 0 && write(how->group, "0", 1) != 1) || null < 0 ||
+	    dup2(null, 0) < 0 || dup2(null, 1) < 0 ||
 	    (fd == CHILD_FD ? fcntl(fd, F_SETFD, 0) : dup2(fd, CHILD_FD)) < 0 ||
 	    syscall(SYS_close_range, CHILD_FD + 1, ~0u, 0))
 		_exit(126);
-	setpriority(PRIO_PROCESS, 0, 5);
+	setpriority(PRIO_PROCESS, 0, how->nice);
 	child_first_to_go();
-	execve(path, argv, env);
+	execve(how->path, argv, env);
 	_exit(127);
 }
 
-int dcm_gc_child_start(struct dcm_gc_child *c, const char *path, uint32_t donor,
-		       uint32_t threads, uint64_t memory)
+int dcm_gc_child_start(struct dcm_gc_child *c,
+		       const struct dcm_gc_child_how *how)
 {
-	char text[3][24], fd_text[] = { '0' + CHILD_FD, 0 };
-	char *argv[] = { "dcm-gc-worker", fd_text, text[0],
-			 text[1],	  text[2], NULL };
+	char text[4][24], fd_text[] = { '0' + CHILD_FD, 0 };
+	char *argv[] = { "dcm-gc-worker", fd_text, text[0], text[1],
+			 text[2],	  text[3], NULL };
 	pid_t parent = getpid();
 	int pair[2];
 
-	snprintf(text[0], sizeof(text[0]), "%u", donor);
-	snprintf(text[1], sizeof(text[1]), "%u", threads);
-	snprintf(text[2], sizeof(text[2]), "%llu", (unsigned long long)memory);
-	if (access(path, X_OK) ||
+	snprintf(text[0], sizeof(text[0]), "%u", how->donor);
+	snprintf(text[1], sizeof(text[1]), "%u", how->threads);
+	snprintf(text[2], sizeof(text[2]), "%llu",
+		 (unsigned long long)how->memory);
+	snprintf(text[3], sizeof(text[3]), "%llu",
+		 (unsigned long long)how->slabs);
+	if (access(how->path, X_OK) ||
 	    socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
 		return -errno;
 	c->pid = fork();
 	if (!c->pid)
-		child_exec(path, pair[1], argv, parent);
+		child_exec(how, pair[1], argv, parent);
 	close(pair[1]);
 	if (c->pid < 0 || fcntl(pair[0], F_SETFL, O_NONBLOCK)) {
 		close(pair[0]);
@@ -88,6 +93,25 @@ uint64_t dcm_gc_child_memory(uint64_t space_bytes, uint32_t threads)
 {
 	/* the engine's 2.5 %, tables of types, buffers and stacks */
 	return space_bytes / 40 + (24ull << 20) + threads * (5ull << 20);
+}
+
+uint64_t dcm_gc_child_backed(const struct dcm_gc_child *c)
+{
+	unsigned long long size, resident, shared;
+	char path[32], text[128];
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/statm", (int)c->pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	if (fd >= 0)
+		close(fd);
+	text[n > 0 ? n : 0] = 0;
+	if (sscanf(text, "%llu %llu %llu", &size, &resident, &shared) != 3 ||
+	    shared > resident)
+		return 0;
+	return (resident - shared) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 void dcm_gc_child_kill(struct dcm_gc_child *c)
@@ -172,7 +196,9 @@ ssize_t dcm_gc_child_receive(struct dcm_gc_child *c, void *buf, size_t room)
 		return errno == EAGAIN || errno == EWOULDBLOCK ? -EAGAIN : 0;
 	if (!n)
 		return 0;
-	if (h.msg_flags & MSG_TRUNC || (size_t)n < sizeof(*msg) ||
+	/* it has no descriptors to pass: the kernel has dropped what it did */
+	if (h.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ||
+	    (size_t)n < sizeof(*msg) ||
 	    (size_t)n != sizeof(*msg) + le32toh(msg->bytes))
 		return -EPROTO;
 	return n;

@@ -20,19 +20,34 @@ struct dcm_gc_child {
 };
 
 /**
- * dcm_gc_child_start() - start a worker for one session
+ * struct dcm_gc_child_how - a worker for one session
  * @path: of dcm-gc-worker
  * @donor: our number among the session's donors
  * @threads: to trace with
  * @memory: bytes that its tables may take; see dcm_gc_child_memory()
- *
- * Return: 0 or -errno.
+ * @slabs: bytes of slabs that it may be shown
+ * @nice: how nice it is
+ * @group: of a cgroup that it is to be in: its cgroup.procs; -1: none
  */
-int dcm_gc_child_start(struct dcm_gc_child *c, const char *path, uint32_t donor,
-		       uint32_t threads, uint64_t memory);
+struct dcm_gc_child_how {
+	const char *path;
+	uint32_t donor;
+	uint32_t threads;
+	uint64_t memory;
+	uint64_t slabs;
+	int nice;
+	int group;
+};
+
+/** dcm_gc_child_start() - start it; 0 or -errno */
+int dcm_gc_child_start(struct dcm_gc_child *c,
+		       const struct dcm_gc_child_how *how);
 
 /* What a worker may need beside its slabs for spaces of @space_bytes in all. */
 uint64_t dcm_gc_child_memory(uint64_t space_bytes, uint32_t threads);
+
+/* Bytes of memory that are its own, of no slab; 0: not known. */
+uint64_t dcm_gc_child_backed(const struct dcm_gc_child *c);
 
 /* Kill it and hang up; it is still to be waited for. */
 void dcm_gc_child_kill(struct dcm_gc_child *c);

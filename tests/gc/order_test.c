@@ -270,9 +270,16 @@ static void lab_start(struct lab *l)
 			 l->slab, 0);
 	assert_true(l->memory != MAP_FAILED);
 	heap_fill(l);
-	assert_int_equal(dcm_gc_child_start(&l->child, worker_path, 0, 1,
-					    dcm_gc_child_memory(bytes, 1)),
-			 0);
+	assert_int_equal(
+		dcm_gc_child_start(&l->child,
+				   &(struct dcm_gc_child_how){
+					   .path = worker_path,
+					   .threads = 1,
+					   .memory = dcm_gc_child_memory(bytes,
+									 1),
+					   .slabs = 2 * bytes,
+					   .group = -1 }),
+		0);
 	lab_slab(l, 0, l->slab, bytes);
 	assert_int_equal(lab_create(l), VIRTIO_GC_OK);
 	assert_int_equal(lab_types(l), VIRTIO_GC_OK);

@@ -213,9 +213,18 @@ static void worker_start(struct host *h, u32 d)
 	u8 bytes[16 * 32 + 128 * 8];
 	size_t n;
 
-	assert_int_equal(dcm_gc_child_start(&h->child[d], worker_path, d, 2,
-					    dcm_gc_child_memory(m->l.bytes, 2)),
-			 0);
+	assert_int_equal(dcm_gc_child_start(
+				 &h->child[d],
+				   &(struct dcm_gc_child_how){
+					   .path = worker_path,
+					   .donor = d,
+					   .threads = 2,
+					 .memory =
+						 dcm_gc_child_memory(m->l.bytes,
+								     2),
+					   .slabs = m->l.bytes,
+					   .group = -1 }),
+		0);
 	h->lost &= ~(1u << d);
 	msg.kind = htole32(DCM_GC_SLAB);
 	msg.n = htole32(3);
@@ -719,7 +728,7 @@ static u64 status_field(pid_t pid, const char *name)
 static void test_sandbox(void **state)
 {
 	struct mut_config c = config_of(0);
-	char path[64];
+	char path[64], log[64];
 	struct dirent *e;
 	struct host h;
 	u32 fds = 0;
@@ -741,8 +750,14 @@ static void test_sandbox(void **state)
 		while ((e = readdir(dir)))
 			fds += e->d_name[0] != '.';
 		closedir(dir);
-		/* /dev/null twice, the donor's standard error, the socket */
+		/* /dev/null three times, the socket */
 		assert_int_equal(fds, 4);
+		snprintf(path, sizeof(path), "/proc/%d/fd/2", h.child[0].pid);
+		fds = (u32)readlink(path, log, sizeof(log) - 1);
+		assert_true(fds < sizeof(log));
+		log[fds] = 0;
+		assert_string_equal(log, "/dev/null");
+		assert_int_equal(status_field(h.child[0].pid, "CapEff:"), 0);
 	}
 	host_end(&h);
 }

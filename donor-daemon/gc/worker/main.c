@@ -2,11 +2,11 @@
 /*
  * main.c - dcm-gc-worker: one session's garbage collection, in a process
  *
- *   dcm-gc-worker FD DONOR THREADS MEMORY
+ *   dcm-gc-worker FD DONOR THREADS MEMORY SLABS
  *
  * Started by the donor with one socket, FD; ends when that is closed. DONOR is
  * our number among the session's donors, MEMORY the bytes its tables may
- * take. Slabs come as memfds; one that the donor takes back is cut to nothing,
+ * take, SLABS the bytes of slabs that it may be shown. Slabs come as memfds; one that the donor takes back is cut to nothing,
  * and whoever touches it then dies of SIGBUS, which is what the donor expects.
  *
  * One thread reads messages and answers what takes no time (hear.c). Requests
@@ -22,10 +22,14 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "job.h"
 #include "sandbox.h"
+
+/* Address space of code, libraries, the first stack, and what is rounded up. */
+#define PROGRAM_BYTES (64ull << 20)
 
 u32 worker_donor;
 u32 worker_threads;
@@ -46,11 +50,10 @@ void worker_say(const struct dcm_gc_message *msg, const void *payload)
 		{ (void *)msg, sizeof(*msg) },
 		{ (void *)payload, le32toh(msg->bytes) },
 	};
-	struct msghdr h = { .msg_iov = v, .msg_iovlen = 2 };
 	ssize_t ret;
 
 	do {
-		ret = sendmsg(sock, &h, MSG_NOSIGNAL);
+		ret = writev(sock, v, 2);
 	} while (ret < 0 && errno == EINTR);
 	if (ret < 0)
 		worker_end(0);
@@ -106,15 +109,17 @@ int main(int argc, char **argv)
 	struct dcm_gc_message *msg = (void *)buf;
 	const char *what;
 
-	if (argc != 5) {
+	if (argc != 6) {
 		fprintf(stderr,
-			"dcm-gc-worker is started by dcm-donord: FD DONOR THREADS MEMORY\n");
+			"dcm-gc-worker is started by dcm-donord: FD DONOR THREADS MEMORY SLABS\n");
 		return 2;
 	}
 	sock = (int)number(argv[1], 1 << 20);
 	worker_donor = (u32)number(argv[2], DCM_GC_DONORS_MAX - 1);
 	worker_threads = (u32)number(argv[3], DCM_GC_THREADS_MAX);
-	if (dcm_gc_sandbox(number(argv[4], 1ull << 50), &what)) {
+	if (dcm_gc_sandbox(sock, number(argv[4], 1ull << 50),
+			   number(argv[5], 1ull << 60) + PROGRAM_BYTES,
+			   &what)) {
 		fprintf(stderr, "dcm-gc-worker: %s: %s\n", what,
 			strerror(errno));
 		return 1;

@@ -2,19 +2,41 @@
 /*
  * sandbox.c - what a GC worker gives up
  *
- * It has its slabs' memory and one socket, and needs nothing else of the
- * kernel: it maps what it is passed, starts threads, waits. Any other system
- * call ends it: no file is opened, no socket made, no program run, no process
- * looked at or signalled. Private memory is bounded by RLIMIT_DATA, which
- * does not count shared mappings: slabs are free, tables are not.
+ * A worker reads what its tenant wrote, so it counts as the tenant's: taken over,
+ * it must reach nothing that the tenant does not have, and cost no more than
+ * the tenant was charged for it. It has its slabs' memory and one socket, and
+ * needs nothing else of the kernel: it maps what it is passed, starts threads,
+ * waits. Any other system call ends it (seccomp): no file is opened or looked at,
+ * no socket made, no program run, no process looked at or signalled, though
+ * they have the same user. It sends by writev(), which can't pass descriptors
+ * to the donor, and only to its socket: standard error, which may be the
+ * donor's log, is /dev/null from here on.
+ *
+ * What it may cost:
+ *
+ *   private memory	RLIMIT_DATA, which does not count slabs. What it does not
+ *			count and is no slab can't be mapped: shared anonymous
+ *			memory, more stack, huge pages; nor be locked.
+ *   page tables	RLIMIT_AS bounds how much of slabs is mapped, and how often
+ *   threads		RLIMIT_NPROC, which counts all of the user's; where the
+ *			donor has a cgroup of its own, that of the tenant (child.c)
+ *   descriptors	RLIMIT_NOFILE: those it was started with, and one slab
+ *
+ * Not used: namespaces, as the donor would have to be let make user namespaces,
+ * which its service is not (RestrictNamespaces=), to hide what no call left
+ * here could reach; Landlock, for it bounds only calls that end the worker, and
+ * a service manager that does not know its calls would end the worker for them.
  *
  * Sanitizers need more than this; a build with them has the limits only.
  */
 #include <errno.h>
 #include <linux/audit.h>
+#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <malloc.h>
 #include <sched.h>
+#include <signal.h>
 #include <stddef.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -23,6 +45,10 @@
 #include <unistd.h>
 
 #include "sandbox.h"
+
+/* Programs of one user have fewer threads, all together. */
+#define USER_THREADS_MAX 4096u
+#define STACK_BYTES	 (1u << 20)
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
@@ -65,61 +91,125 @@
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (bits), 0, 1), \
 		ALLOW, KILL
 
-static const struct sock_filter filter[] = {
-	LOAD(arch),
-	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCH, 1, 0),
-	KILL,
-	LOAD(nr),
-	CALL(futex),
-	CALL(sendmsg),
-	CALL(recvmsg),
-	CALL(sendto),
-	CALL(recvfrom),
-	CALL(clock_gettime),
-	CALL(clock_nanosleep),
-	CALL(sched_yield),
-	CALL(munmap),
-	CALL(madvise),
-	CALL(brk),
-	CALL(close),
-	CALL(fstat),
-#ifdef __NR_newfstatat
-	CALL(newfstatat),
-#endif
-	CALL(exit),
-	CALL(exit_group),
-	CALL(set_robust_list),
-	CALL(rseq),
-	CALL(rt_sigaction),
-	CALL(rt_sigprocmask),
-	CALL(rt_sigreturn),
-	CALL(restart_syscall),
-	CALL(getrandom),
-	CALL(gettid),
-	CALL(getpid),
-	CALL_WITHOUT(mmap, 2, PROT_EXEC),
-	CALL_WITHOUT(mprotect, 2, PROT_EXEC),
-	/* threads, not processes; clone3's flags can't be seen from here */
-	CALL_WITH(clone, 0, CLONE_VM | CLONE_THREAD | CLONE_SIGHAND),
-	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_clone3, 0, 1),
-	BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
-	KILL,
-};
+/* allowed if argument @n is @value */
+#define CALL_IF(name, n, value)                                    \
+	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_##name, 0, 4),    \
+		LOAD(args[n]),                                      \
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (value), 0, 1), \
+		ALLOW, KILL
 
-static int limit(int which, uint64_t value)
+/* The high half of an argument, on machines of this byte order. */
+#define LOAD_HIGH(n)                             \
+	BPF_STMT(BPF_LD | BPF_W | BPF_ABS,        \
+		 offsetof(struct seccomp_data, args[n]) + 4)
+#define IF_EQUAL(value, yes, no) \
+	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (value), yes, no)
+
+static int filter_set(unsigned int sock)
 {
-	struct rlimit l = { .rlim_cur = value, .rlim_max = value };
-
-	return setrlimit(which, &l);
-}
-
-int dcm_gc_sandbox(uint64_t memory, const char **what)
-{
-	struct sock_fprog program = {
+	const struct sock_filter filter[] = {
+		LOAD(arch),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCH, 1, 0),
+		KILL,
+		LOAD(nr),
+		CALL(futex),
+		CALL_IF(writev, 0, sock),
+		CALL_IF(recvmsg, 0, sock),
+		CALL(clock_gettime),
+		CALL(clock_nanosleep),
+		CALL(sched_yield),
+		CALL(munmap),
+		CALL(brk),
+		CALL(close),
+		CALL(lseek),
+		CALL(exit),
+		CALL(exit_group),
+		CALL(set_robust_list),
+		CALL(rseq),
+		CALL(rt_sigaction),
+		CALL(rt_sigprocmask),
+		CALL(rt_sigreturn),
+		CALL(restart_syscall),
+		CALL(getrandom),
+		CALL(gettid),
+		CALL(getpid),
+		CALL_WITHOUT(mprotect, 2, PROT_EXEC),
+		/* threads, not processes; clone3's flags can't be seen */
+		CALL_WITH(clone, 0, CLONE_VM | CLONE_THREAD | CLONE_SIGHAND),
+		IF_EQUAL(__NR_clone3, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+		/* memory is given back; advice of other kinds is not taken */
+		IF_EQUAL(__NR_madvise, 0, 4),
+		LOAD(args[2]),
+		IF_EQUAL(MADV_DONTNEED, 0, 1),
+		ALLOW,
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+		/*
+		 * A slab, or memory of its own; wherever the kernel likes, as
+		 * mappings far apart take a page table each.
+		 */
+		IF_EQUAL(__NR_mmap, 1, 0),
+		KILL,
+		LOAD(args[0]),
+		IF_EQUAL(0, 1, 0),
+		KILL,
+		LOAD_HIGH(0),
+		IF_EQUAL(0, 1, 0),
+		KILL,
+		LOAD(args[2]),
+		BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, PROT_EXEC, 0, 1),
+		KILL,
+		LOAD(args[3]),
+		IF_EQUAL(MAP_SHARED, 0, 1),
+		ALLOW,
+		BPF_STMT(BPF_ALU | BPF_AND | BPF_K,
+			 ~(unsigned int)(MAP_NORESERVE | MAP_STACK)),
+		IF_EQUAL(MAP_PRIVATE | MAP_ANONYMOUS, 0, 1),
+		ALLOW,
+		KILL,
+	};
+	const struct sock_fprog program = {
 		.len = sizeof(filter) / sizeof(*filter),
 		.filter = (struct sock_filter *)filter,
 	};
 
+	return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0);
+}
+
+static int limit(int which, uint64_t value)
+{
+	struct rlimit l;
+
+	if (getrlimit(which, &l))
+		return -1;
+	/* what is less already stays so: only root may raise it */
+	l.rlim_max = value < l.rlim_max ? value : l.rlim_max;
+	l.rlim_cur = l.rlim_max;
+	return setrlimit(which, &l);
+}
+
+/*
+ * Of a donor that runs as root: limits hold, and calls that are left do no more.
+ * One that has none does not ask: its service may not be let make that call.
+ */
+static int capabilities_drop(void)
+{
+	struct __user_cap_header_struct head = {
+		.version = _LINUX_CAPABILITY_VERSION_3,
+	};
+	struct __user_cap_data_struct has[2], none[2] = { 0 };
+
+	if (syscall(SYS_capget, &head, has))
+		return -1;
+	if (!(has[0].permitted | has[1].permitted | has[0].inheritable |
+	      has[1].inheritable))
+		return 0;
+	return (int)syscall(SYS_capset, &head, none);
+}
+
+int dcm_gc_sandbox(int sock, uint64_t memory, uint64_t address,
+		   const char **what)
+{
 	*what = "RLIMIT_CORE";
 	if (limit(RLIMIT_CORE, 0))
 		return -1;
@@ -132,11 +222,27 @@ int dcm_gc_sandbox(uint64_t memory, const char **what)
 	*what = "no new privileges";
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		return -1;
+	*what = "SIGPIPE";
+	if (signal(SIGPIPE, SIG_IGN) == SIG_ERR)
+		return -1;
 	if (SANITIZED)
 		return 0;
-	*what = "RLIMIT_DATA";
-	if (limit(RLIMIT_DATA, memory))
+	/* one arena: others reserve address space that they may not have */
+	*what = "M_ARENA_MAX";
+	if (!mallopt(M_ARENA_MAX, 1))
+		return -1;
+	*what = "limits";
+	if (limit(RLIMIT_MEMLOCK, 0) || limit(RLIMIT_STACK, STACK_BYTES) ||
+	    limit(RLIMIT_DATA, memory) || limit(RLIMIT_AS, memory + address) ||
+	    limit(RLIMIT_NPROC, USER_THREADS_MAX) ||
+	    limit(RLIMIT_NOFILE, (uint64_t)sock + 2))
+		return -1;
+	*what = "capabilities";
+	if (capabilities_drop())
+		return -1;
+	*what = "standard error";
+	if (dup2(STDOUT_FILENO, STDERR_FILENO) < 0)
 		return -1;
 	*what = "seccomp";
-	return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0);
+	return filter_set((unsigned int)sock);
 }
