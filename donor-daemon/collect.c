@@ -20,8 +20,15 @@
  * nothing is queued without a bound, and as the host reads while it writes,
  * nobody waits in a circle.
  *
+ * A worker is its tenant's: what it may take (dcm_gc_child_memory(), which its
+ * limits hold it to) counts against the tenant's bytes and against what the
+ * host can spare (dcm_pool_charge()), from GC_OPEN on. A tenant has a number of
+ * workers, from HELLO on, and a share of the CPU (share.c).
+ *
  * A worker that was killed is waited for a quarter of a second at a time: an
- * address space may take long to go. Until then it counts.
+ * address space may take long to go. Until then its memory is not the host's
+ * again, and it counts against as many that are dying as may live: its tenant
+ * can have another at once, but not make more of them than can be buried.
  *
  * The event loop's.
  */
@@ -38,6 +45,7 @@
 #include "gc/child.h"
 #include "gc/message.h"
 #include "log.h"
+#include "share.h"
 
 #define TX_STOP		(256u << 10)	/* answers the host has not taken */
 #define TURN_MAX	16u		/* messages of a worker in one event */
@@ -46,6 +54,8 @@
  * struct dcm_collect - a worker, from HELLO until it is buried
  * @node: in donor->collects
  * @conn: %NULL once it is hung up
+ * @tenant: a reference
+ * @memory: bytes charged to it; 0: not yet
  * @stuck: the worker does not read now
  * @events: what @poll looks for
  * @killed: by us
@@ -54,6 +64,8 @@ struct dcm_collect {
 	struct dcm_list node;
 	struct dcm_donor *donor;
 	struct dcm_session *session;
+	struct dcm_tenant *tenant;
+	u64 memory;
 	u64 session_id;
 	struct dcm_conn *conn;
 	struct dcm_gc_child child;
@@ -66,10 +78,62 @@ struct dcm_collect {
 
 static void worker_ready(uv_poll_t *poll, int status, int events);
 
+static bool collect_charge(struct dcm_collect *c, u64 memory)
+{
+	if (!dcm_pool_charge(&c->donor->pool, memory))
+		return false;
+	c->memory = memory;
+	c->tenant->bytes += memory;
+	c->tenant->gc_bytes += memory;
+	return true;
+}
+
+/* Not the tenant's any more; the host's when it is buried. */
+static void collect_uncharge(struct dcm_collect *c)
+{
+	c->tenant->bytes -= c->memory;
+	c->tenant->gc_bytes -= c->memory;
+}
+
+static bool collect_runs(const struct dcm_collect *c,
+			 const struct dcm_tenant *tenant)
+{
+	return c->tenant == tenant && c->child.pid && !c->killed;
+}
+
+/*
+ * Each of a tenant's workers becomes as nice as their number needs, with @more
+ * that is not started; returns that.
+ */
+static int collect_renice(struct dcm_donor *donor,
+			  const struct dcm_tenant *tenant, u32 more)
+{
+	struct dcm_collect *c;
+	u32 n = more;
+	int nice;
+
+	dcm_list_for_each(c, &donor->collects, struct dcm_collect, node)
+		n += collect_runs(c, tenant);
+	nice = dcm_share_nice(donor->gc_cgroup < 0 ? n : 1);
+	dcm_list_for_each(c, &donor->collects, struct dcm_collect,
+			  node) if (donor->gc_cgroup < 0 &&
+				    collect_runs(c, tenant))
+			dcm_share_renice(c->child.pid, nice);
+	return nice;
+}
+
 static void collect_free(struct dcm_collect *c)
 {
+	struct dcm_tenant *t = c->tenant;
+
 	dcm_list_del(&c->node);
 	c->donor->nr_collects--;
+	dcm_pool_uncharge(&c->donor->pool, c->memory);
+	t->dying -= c->killed;
+	c->donor->nr_dying -= c->killed;
+	if (!--t->workers)
+		dcm_share_leave(c->donor, t);
+	dcm_tenant_put(t);
 	free(c);
 }
 
@@ -102,6 +166,17 @@ void dcm_collect_quarter(struct dcm_donor *donor)
 			collect_bury(c, status);
 }
 
+void dcm_collect_second(struct dcm_donor *donor)
+{
+	struct dcm_collect *c;
+	u64 backed = 0;
+
+	dcm_list_for_each(c, &donor->collects, struct dcm_collect,
+			  node) if (c->child.pid)
+		backed += min(dcm_gc_child_backed(&c->child), c->memory);
+	donor->pool.charged_backed = backed;
+}
+
 void dcm_collect_stop(struct dcm_donor *donor)
 {
 	struct dcm_collect *c;
@@ -116,6 +191,7 @@ void dcm_collect_stop(struct dcm_donor *donor)
 		dcm_gc_child_reap(&c->child, true, &status);
 		collect_bury(c, status);
 	}
+	dcm_share_stop(donor);
 }
 
 static void poll_closed(uv_handle_t *handle)
@@ -139,6 +215,10 @@ void dcm_collect_detach(struct dcm_conn *conn)
 		return;
 	}
 	c->killed = true;
+	c->tenant->dying++;
+	c->donor->nr_dying++;
+	collect_uncharge(c);
+	collect_renice(c->donor, c->tenant, 0);
 	uv_close((uv_handle_t *)&c->poll, poll_closed);
 	dcm_gc_child_kill(&c->child);
 }
@@ -152,6 +232,7 @@ void dcm_collect_session_end(struct dcm_session *s)
 u32 dcm_collect_attach(struct dcm_conn *conn, struct dcm_session *s)
 {
 	struct dcm_donor *donor = conn->donor;
+	struct dcm_tenant *t = s->tenant;
 	struct dcm_collect *c;
 
 	if (!donor->gc_path[0] || !donor->cfg.gc_workers)
@@ -160,7 +241,15 @@ u32 dcm_collect_attach(struct dcm_conn *conn, struct dcm_session *s)
 		return DCM_WS_DRAINING;
 	/* the host gave it up before we noticed */
 	dcm_collect_session_end(s);
-	if (donor->nr_collects >= donor->cfg.gc_workers ||
+	if (donor->nr_dying)
+		dcm_collect_quarter(donor);
+	if (t->workers - t->dying >= t->quota_workers) {
+		t->refusals++;
+		return DCM_WS_QUOTA;
+	}
+	if (donor->nr_collects - donor->nr_dying >= donor->cfg.gc_workers ||
+	    donor->nr_dying >= donor->cfg.gc_workers ||
+	    t->dying >= t->quota_workers ||
 	    dcm_chan_room(conn->chan, DCM_WIRE_MSG_MAX))
 		return DCM_WS_BUSY;
 	c = calloc(1, sizeof(*c));
@@ -168,6 +257,9 @@ u32 dcm_collect_attach(struct dcm_conn *conn, struct dcm_session *s)
 		return DCM_WS_BUSY;
 	c->donor = donor;
 	c->session = s;
+	c->tenant = t;
+	dcm_tenant_get(t);
+	t->workers++;
 	c->session_id = s->id;
 	c->conn = conn;
 	c->child.fd = -1;
@@ -178,7 +270,7 @@ u32 dcm_collect_attach(struct dcm_conn *conn, struct dcm_session *s)
 	return DCM_WS_OK;
 }
 
-static u32 collect_threads(const struct dcm_donor *donor)
+u32 dcm_collect_threads(const struct dcm_donor *donor)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 
@@ -193,32 +285,44 @@ static void collect_open(struct dcm_collect *c, const struct dcm_wire_msg *msg)
 	struct dcm_wire_msg answer = {
 		.type = DCM_MSG_GC_OPENED,
 		.tag = msg->tag,
-		.gc_opened.threads = collect_threads(donor),
+		.gc_opened.threads = dcm_collect_threads(donor),
 	};
-	u64 memory = dcm_gc_child_memory(msg->gc_open.bytes,
-					 answer.gc_opened.threads);
+	struct dcm_tenant *t = c->tenant;
 	struct dcm_gc_child_how how = {
 		.path = donor->gc_path,
 		.donor = msg->gc_open.donor,
 		.threads = answer.gc_opened.threads,
-		.slabs = c->session->tenant->quota_bytes,
-		.nice = 5,
-		.group = -1,
+		.slabs = t->quota_bytes,
 	};
+	u64 memory = dcm_gc_child_memory(msg->gc_open.bytes, how.threads);
 	int ret;
 
-	if (memory > dcm_size_bytes(&donor->cfg.gc_memory, donor->pool.total)) {
+	if (memory > dcm_size_bytes(&donor->cfg.gc_memory, donor->pool.total) ||
+	    t->bytes > t->quota_bytes || memory > t->quota_bytes - t->bytes) {
+		t->refusals++;
 		dcm_conn_error(c->conn, msg->tag, DCM_WS_QUOTA);
 		return;
 	}
+	if (!collect_charge(c, memory)) {
+		dcm_conn_error(c->conn, msg->tag, DCM_WS_NO_MEMORY);
+		return;
+	}
 	how.memory = memory;
+	how.nice = collect_renice(donor, t, 1);
+	how.group = dcm_share_join(donor, t);
 	ret = dcm_gc_child_start(&c->child, &how);
+	if (how.group >= 0)
+		close(how.group);
 	if (!ret)
 		ret = uv_poll_init(&donor->loop, &c->poll, c->child.fd);
 	if (ret) {
 		dcm_log_limited(DCM_LOG_ERR, "%s can't be started: %s",
 				donor->gc_path, strerror(-ret));
 		dcm_gc_child_end(&c->child);
+		collect_uncharge(c);
+		dcm_pool_uncharge(&donor->pool, memory);
+		c->memory = 0;
+		collect_renice(donor, t, 0);
 		dcm_conn_error(c->conn, msg->tag, DCM_WS_NO_GC);
 		return;
 	}
@@ -381,6 +485,7 @@ void dcm_collect_start(struct dcm_donor *donor)
 	char *slash;
 
 	dcm_list_init(&donor->collects);
+	donor->gc_cgroup = -1;
 	if (!donor->cfg.gc_workers)
 		return;
 	if (donor->cfg.gc_worker[0]) {

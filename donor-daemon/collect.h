@@ -12,6 +12,11 @@ void dcm_collect_stop(struct dcm_donor *donor);
 /* Bury those that have ended; four times a second. */
 void dcm_collect_quarter(struct dcm_donor *donor);
 
+/* Threads that trace, of each worker. */
+u32 dcm_collect_threads(const struct dcm_donor *donor);
+/* How much memory workers take now; once a second. */
+void dcm_collect_second(struct dcm_donor *donor);
+
 /* HELLO of the gc role, of a session that was found. %DCM_WS_OK, or why not. */
 u32 dcm_collect_attach(struct dcm_conn *conn, struct dcm_session *s);
 /* The connection is over: so is its worker. */

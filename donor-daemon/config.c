@@ -81,6 +81,7 @@ static const struct option options[] = {
 	O("eviction", "activity-timeout", KIND_TIME, activity_ms, 10, 60000),
 	O("eviction", "evict-timeout", KIND_TIME, evict_ms, 100, 3600000),
 	O("gc", "workers", KIND_COUNT, gc_workers, 0, 1024),
+	O("gc", "tenant-workers", KIND_COUNT, gc_tenant_workers, 0, 1024),
 	O("gc", "threads", KIND_COUNT, gc_threads, 0, 64),
 	O("gc", "memory", KIND_SIZE, gc_memory, 0, 1ull << 50),
 	O("gc", "worker", KIND_TEXT, gc_worker, 0, DCM_CONFIG_PATH_MAX - 1),
@@ -366,6 +367,22 @@ const struct dcm_tenant_conf *dcm_config_tenant(const struct dcm_config *cfg,
 	return NULL;
 }
 
+static int tenant_count(const struct option *o, const char *value, uint32_t *to,
+			bool *has, char *err, size_t err_len)
+{
+	const char *s = value;
+	uint64_t v;
+
+	if (number(&s, &v) || *s)
+		return option_bad(o, value, "write a whole number", err,
+				  err_len);
+	if (option_range(o, value, v, err, err_len))
+		return -1;
+	*to = (uint32_t)v;
+	*has = true;
+	return 0;
+}
+
 static int tenant_set(struct dcm_config *cfg, const char *name, const char *key,
 		      const char *value, char *err, size_t err_len)
 {
@@ -374,9 +391,9 @@ static int tenant_set(struct dcm_config *cfg, const char *name, const char *key,
 	static const struct option conns = { "tenant", "connections",
 					     KIND_COUNT, 0,
 					     1,		 65536 };
+	static const struct option workers = { "tenant", "workers", KIND_COUNT,
+					       0,	 0,	    1024 };
 	struct dcm_tenant_conf *t;
-	const char *s = value;
-	uint64_t v;
 
 	if (!*name || strlen(name) > DCM_CONFIG_NAME_MAX) {
 		snprintf(err, err_len,
@@ -404,18 +421,14 @@ static int tenant_set(struct dcm_config *cfg, const char *name, const char *key,
 		t->has_bytes = true;
 		return 0;
 	}
-	if (!strcmp(key, "connections")) {
-		if (number(&s, &v) || *s)
-			return option_bad(&conns, value, "write a whole number",
-					  err, err_len);
-		if (option_range(&conns, value, v, err, err_len))
-			return -1;
-		t->connections = (uint32_t)v;
-		t->has_connections = true;
-		return 0;
-	}
+	if (!strcmp(key, "connections"))
+		return tenant_count(&conns, value, &t->connections,
+				    &t->has_connections, err, err_len);
+	if (!strcmp(key, "workers"))
+		return tenant_count(&workers, value, &t->workers,
+				    &t->has_workers, err, err_len);
 	snprintf(err, err_len,
-		 "[tenant %s] %.60s: unknown; known are bytes, connections",
+		 "[tenant %s] %.60s: unknown; known are bytes, connections, workers",
 		 name, key);
 	return -1;
 }

@@ -29,8 +29,10 @@ struct dcm_tenant_conf {
 	char name[DCM_CONFIG_NAME_MAX + 1];
 	bool has_bytes;
 	bool has_connections;
+	bool has_workers;
 	struct dcm_size bytes;
 	uint32_t connections;
+	uint32_t workers;
 };
 
 struct dcm_config {
@@ -64,6 +66,7 @@ struct dcm_config {
 	uint32_t evict_ms;
 	/* [gc] */
 	uint32_t gc_workers;
+	uint32_t gc_tenant_workers;	/* 0: a fair share */
 	uint32_t gc_threads;
 	struct dcm_size gc_memory;
 	char gc_worker[DCM_CONFIG_PATH_MAX];

@@ -108,6 +108,8 @@ struct dcm_donor {
 	int exit_status;
 	struct dcm_list collects;	/* GC workers, collect.c */
 	u32 nr_collects;
+	u32 nr_dying;		/* of them, killed and not buried */
+	int gc_cgroup;		/* that has tenants' below it; -1: none */
 	char gc_path[DCM_CONFIG_PATH_MAX + 64];
 	struct dcm_rdma *rdma;	/* rdma.c */
 	char rdma_why[256];	/* it is off */

@@ -26,6 +26,7 @@
 #include "log.h"
 #include "rdma.h"
 #include "ready.h"
+#include "share.h"
 
 #define DEFAULT_CONFIG	"/etc/kvm-dcm/donor.conf"
 #define OVERRIDES_MAX	64u
@@ -370,6 +371,7 @@ static void on_second(uv_timer_t *timer)
 {
 	struct dcm_donor *donor = timer->data;
 
+	dcm_collect_second(donor);
 	dcm_pool_sample(&donor->pool, true);
 	if (!donor->draining) {
 		dcm_pool_balance(&donor->pool);
@@ -453,6 +455,8 @@ static int donor_start(struct dcm_donor *donor, char *err, size_t err_len)
 	uv_timer_start(&donor->second, on_second, 1000, 1000);
 	uv_timer_start(&donor->quarter, on_quarter, 250, 250);
 	dcm_pool_balance(&donor->pool);
+	if (donor->gc_path[0])
+		dcm_share_start(donor);
 	return 0;
 }
 

@@ -98,7 +98,12 @@ static void metrics_tenants(struct out *o, const struct dcm_donor *donor)
 		metric(o, family, kind, what, (double)(v), "tenant=\"%s\"", \
 		       t->name)
 	EACH("dcm_donor_tenant_used_bytes", "gauge",
-	     "Slabs lent to the tenant.", t->bytes);
+	     "Slabs lent to the tenant, and what its GC workers may take.",
+	     t->bytes);
+	EACH("dcm_donor_tenant_gc_bytes", "gauge",
+	     "Memory that the tenant's GC workers may take.", t->gc_bytes);
+	EACH("dcm_donor_tenant_gc_workers", "gauge",
+	     "GC workers of the tenant, or connections for one.", t->workers);
 	EACH("dcm_donor_tenant_quota_bytes", "gauge",
 	     "Most that the tenant may hold.", t->quota_bytes);
 	EACH("dcm_donor_tenant_connections", "gauge",
@@ -153,6 +158,11 @@ static void metrics_events(struct out *o, const struct dcm_donor *donor)
 #undef EVICT
 	GAUGE("dcm_donor_gc_workers", "GC workers, or connections for one.",
 	      donor->nr_collects);
+	GAUGE("dcm_donor_gc_charged_bytes",
+	      "Memory that GC workers may take beside slabs.",
+	      donor->pool.charged);
+	GAUGE("dcm_donor_gc_backed_bytes", "What they have taken of it.",
+	      donor->pool.charged_backed);
 	COUNTER("dcm_donor_gc_started_total", "GC workers started.",
 		s->gc_started);
 	COUNTER("dcm_donor_gc_lost_total", "GC workers that ended unasked.",

@@ -12,7 +12,9 @@
  *    before reuse is the kernel's, by construction.
  *
  * A lent slab counts in full from the moment it is mapped, whether its pages
- * are there yet or not: what was promised can't be promised again.
+ * are there yet or not: what was promised can't be promised again. So does what
+ * a GC worker may take: it is no part of the capacity, but of what the head room
+ * leaves.
  *
  * Locking: everything belongs to the event loop, except that workers look
  * slabs up (a shard's mutex protects table entries) and drop references (the
@@ -463,8 +465,12 @@ found:
 static void pool_allow(struct dcm_pool *pool)
 {
 	u64 room = pool->room > 0 ? (u64)pool->room : 0;
+	u64 kept = pool->head_room;
 
-	room = room > pool->head_room ? room - pool->head_room : 0;
+	/* huge pages are for slabs alone */
+	if (!pool->huge_bytes)
+		kept += pool->charged;
+	room = room > kept ? room - kept : 0;
 	pool->allowed = room < pool->capacity ? room : pool->capacity;
 }
 
@@ -502,6 +508,8 @@ void dcm_pool_sample(struct dcm_pool *pool, bool tick)
 	}
 	pool->free_now = hm.free;
 	room = (double)hm.free + (double)backed;
+	if (!pool->huge_bytes)
+		room += (double)pool->charged_backed;
 	if (room > (double)hm.total)
 		room = (double)hm.total; /* shm pages of other cgroups */
 	pool->room = pool->room_known ? BETA * room + (1 - BETA) * pool->room :
@@ -510,10 +518,50 @@ void dcm_pool_sample(struct dcm_pool *pool, bool tick)
 	pool_allow(pool);
 }
 
+/* Of a pool of huge pages: what of ordinary memory is free beside a head room. */
+static u64 pool_ordinary(const struct dcm_pool *pool)
+{
+	struct dcm_hostmem hm;
+	u64 head, promised;
+
+	if (dcm_hostmem_read("", 0, &hm))
+		return 0;
+	head = dcm_size_bytes(&pool->head_room_size, hm.total);
+	promised = pool->charged > pool->charged_backed ?
+			   pool->charged - pool->charged_backed :
+			   0;
+	return hm.free > head + promised ? hm.free - head - promised : 0;
+}
+
+bool dcm_pool_charge(struct dcm_pool *pool, u64 bytes)
+{
+	u64 room = pool->room > 0 ? (u64)pool->room : 0;
+	u64 kept = pool->head_room + pool->charged + pool_lent(pool);
+
+	if (pool->huge_bytes)
+		room = pool_ordinary(pool);
+	else
+		room = room > kept ? room - kept : 0;
+	if (bytes > room)
+		return false;
+	pool->charged += bytes;
+	pool_allow(pool);
+	dcm_pool_balance(pool);
+	return true;
+}
+
+void dcm_pool_uncharge(struct dcm_pool *pool, u64 bytes)
+{
+	pool->charged -= bytes;
+	pool_allow(pool);
+	dcm_pool_balance(pool);
+}
+
 void dcm_pool_limits(struct dcm_pool *pool, const struct dcm_config *cfg)
 {
 	pool->capacity = dcm_size_bytes(&cfg->capacity, pool->total);
 	pool->head_room = dcm_size_bytes(&cfg->head_room, pool->total);
+	pool->head_room_size = cfg->head_room;
 	pool->spare_wanted = cfg->spare_slabs;
 	dcm_pool_sample(pool, false);
 }

@@ -95,7 +95,9 @@ struct dcm_pool_want {
 /**
  * struct dcm_pool - all slabs
  * @allowed: bytes that may be lent now: the smaller of the capacity and what
- *	the head room leaves
+ *	the head room and @charged leave
+ * @charged: bytes beside slabs that were promised to GC workers
+ * @charged_backed: of these, what is in memory, as of the last sample
  * @room: EWMA (beta 0.2, one second) of what would be free without our slabs
  *
  * @table is read by workers under @shards; all else is the event loop's.
@@ -115,6 +117,7 @@ struct dcm_pool {
 	u64 huge_bytes;
 	u64 capacity;
 	u64 head_room;
+	struct dcm_size head_room_size;
 	u32 spare_wanted;
 	u32 nr_spare;
 	u32 nr_mapped;
@@ -129,6 +132,8 @@ struct dcm_pool {
 	double room;
 	bool room_known;
 	u64 allowed;
+	u64 charged;
+	u64 charged_backed;
 	u64 backed;
 	u64 made_total;
 	u64 released_total;
@@ -148,6 +153,16 @@ void dcm_pool_sample(struct dcm_pool *pool, bool tick);
 
 /* Make or drop spare slabs towards what is wanted and allowed. */
 void dcm_pool_balance(struct dcm_pool *pool);
+
+/**
+ * dcm_pool_charge() - promise memory of the host that is no slab
+ * @bytes: at most as much; dcm_pool_uncharge() takes it back
+ *
+ * Nobody's slab is evicted for it: false when the head room, and what is lent
+ * and promised already, leave too little.
+ */
+bool dcm_pool_charge(struct dcm_pool *pool, u64 bytes);
+void dcm_pool_uncharge(struct dcm_pool *pool, u64 bytes);
 
 /* Slabs that could be mapped now, and those that have to come back. */
 u64 dcm_pool_free_slabs(const struct dcm_pool *pool);

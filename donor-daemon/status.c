@@ -13,6 +13,7 @@
 
 #include "donor.h"
 #include "rdma.h"
+#include "share.h"
 
 #define LOAD(x) __atomic_load_n(&(x), __ATOMIC_RELAXED)
 
@@ -95,6 +96,9 @@ static json_t *status_tenants(const struct dcm_donor *donor)
 		put_int(o, "connections", t->connections);
 		put_int(o, "quota_connections", t->quota_connections);
 		put_int(o, "sessions", t->sessions);
+		put_int(o, "gc_workers", t->workers);
+		put_int(o, "quota_gc_workers", t->quota_workers);
+		put_int(o, "gc_bytes", t->gc_bytes);
 		put_int(o, "quota_refusals", t->refusals);
 		json_array_append_new(list, o);
 	}
@@ -195,6 +199,9 @@ static json_t *status_gc(const struct dcm_donor *donor)
 
 	put_text(o, "worker", donor->gc_path);
 	put_int(o, "workers", donor->nr_collects);
+	put_int(o, "charged_bytes", donor->pool.charged);
+	put_int(o, "backed_bytes", donor->pool.charged_backed);
+	put_text(o, "cpu", dcm_share_name(donor));
 	put_int(o, "started", donor->stats.gc_started);
 	put_int(o, "lost", donor->stats.gc_lost);
 	return o;

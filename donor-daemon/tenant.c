@@ -219,7 +219,12 @@ void dcm_tenants_quota(struct dcm_tenants *ts, const struct dcm_config *cfg,
 		       uint64_t total)
 {
 	struct dcm_tenant *t;
+	uint32_t n = 0, share = cfg->gc_tenant_workers;
 
+	dcm_list_for_each(t, &ts->list, struct dcm_tenant, node) n += !t->gone;
+	/* what one does not use is not another's: it may want it in a moment */
+	if (!share)
+		share = n && cfg->gc_workers > n ? cfg->gc_workers / n : 1;
 	dcm_list_for_each(t, &ts->list, struct dcm_tenant, node)
 	{
 		const struct dcm_tenant_conf *c =
@@ -232,5 +237,6 @@ void dcm_tenants_quota(struct dcm_tenants *ts, const struct dcm_config *cfg,
 		t->quota_connections = c && c->has_connections ?
 					       c->connections :
 					       cfg->tenant_connections;
+		t->quota_workers = c && c->has_workers ? c->workers : share;
 	}
 }

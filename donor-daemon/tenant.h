@@ -13,6 +13,11 @@
  * @users: connections and sessions that point here
  * @quota_bytes: most slab bytes it may hold
  * @quota_connections: most authenticated connections it may hold
+ * @quota_workers: most GC workers
+ * @bytes: of its slabs, and what its GC workers may take
+ * @gc_bytes: the second of these alone
+ * @workers: GC workers, and connections for one
+ * @dying: of these, killed and not buried
  *
  * The event loop's; no lock.
  */
@@ -25,9 +30,13 @@ struct dcm_tenant {
 	unsigned int users;
 	uint64_t quota_bytes;
 	uint32_t quota_connections;
+	uint32_t quota_workers;
 	uint64_t bytes;
+	uint64_t gc_bytes;
 	uint32_t connections;
 	uint32_t sessions;
+	uint32_t workers;
+	uint32_t dying;
 	uint64_t refusals;
 };
 

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * share.c - how much of the CPU the GC workers of a tenant get
+ *
+ * A tenant with many busy workers must not take the CPU from one that has a
+ * single one, nor all of them together from what the donor serves. There are
+ * two ways, and the first that can be had is used for as long as the daemon
+ * runs:
+ *
+ *   cgroup	The service manager has given the daemon a cgroup (v2) of its own
+ *		(Delegate=). It is divided: "donor" has the daemon, "gc" all workers
+ *		with a third of its weight, "gc/t-NAME" those of a tenant. All
+ *		tenants weigh the same, however many threads they have. The number
+ *		of threads is bounded there as well.
+ *   nice	Else every thread of a worker is nicer the more workers its tenant
+ *		has: a step of nice is a factor of 1.25, so that the weights of
+ *		a tenant's workers add up to that of one, up to some 20 of them.
+ *		Whoever may not take nice back leaves it: then a worker stays
+ *		nicer than it would have to be until it ends.
+ *
+ * Memory is not bounded by cgroups: pages of slabs that a worker touches first
+ * would count against it. Its own memory has a limit (gc/worker/sandbox.c).
+ *
+ * The event loop's; a few small files are read and written, of /proc and of
+ * cgroups, which do not block.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "collect.h"
+#include "log.h"
+#include "share.h"
+
+#define NICE_FIRST   5		/* of a tenant's only worker */
+#define NICE_LAST    19
+#define GC_WEIGHT    "33"	/* as nice as NICE_FIRST, beside the daemon's 100 */
+#define TEXT_MAX     4096u
+
+static bool file_write(int dir, const char *name, const char *text)
+{
+	int fd = openat(dir, name, O_WRONLY | O_CLOEXEC);
+	bool good = fd >= 0 &&
+		    write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+
+	if (fd >= 0)
+		close(fd);
+	return good;
+}
+
+static bool file_read(int dir, const char *name, char *text)
+{
+	int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, TEXT_MAX - 1);
+
+	if (fd >= 0)
+		close(fd);
+	text[n > 0 ? n : 0] = 0;
+	return n >= 0;
+}
+
+/* The daemon's cgroup (v2) as a directory; -1: none that can be found. */
+static int own_cgroup(void)
+{
+	static const char *const mounts[] = { "/sys/fs/cgroup",
+					      "/sys/fs/cgroup/unified" };
+	char text[TEXT_MAX], path[2 * TEXT_MAX], *line, *end;
+	struct statfs st;
+
+	if (!file_read(AT_FDCWD, "/proc/self/cgroup", text))
+		return -1;
+	line = strncmp(text, "0::", 3) ? strstr(text, "\n0::") : text - 1;
+	if (!line)
+		return -1;
+	line += 4;
+	end = strchr(line, '\n');
+	if (end)
+		*end = 0;
+	if (strstr(line, "/.."))
+		return -1;
+	for (size_t i = 0; i < ARRAY_SIZE(mounts); i++) {
+		snprintf(path, sizeof(path), "%s%s", mounts[i], line);
+		if (!statfs(path, &st) && st.f_type == CGROUP2_SUPER_MAGIC)
+			return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	}
+	return -1;
+}
+
+/* Why it can't be divided; %NULL: it can. */
+static const char *cgroup_flaw(int dir)
+{
+	char procs[TEXT_MAX], controllers[TEXT_MAX], pid[24];
+
+	if (dir < 0)
+		return "it has none of version 2";
+	snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
+	if (!file_read(dir, "cgroup.procs", procs) || strcmp(procs, pid))
+		return "other processes are in its own";
+	if (!file_read(dir, "cgroup.controllers", controllers) ||
+	    (!strstr(controllers, "cpu ") && !strstr(controllers, "cpu\n")))
+		return "its own has no CPU to divide; set Delegate=cpu pids";
+	if (faccessat(dir, ".", W_OK, AT_EACCESS) ||
+	    faccessat(dir, "cgroup.subtree_control", W_OK, AT_EACCESS))
+		return "it may not divide its own; set Delegate=cpu pids";
+	return NULL;
+}
+
+/* "gc" as a directory, or -1 with all as it was. */
+static int cgroup_divide(int dir)
+{
+	int gc;
+
+	if (mkdirat(dir, "donor", 0755) && errno != EEXIST)
+		return -1;
+	if (!file_write(dir, "donor/cgroup.procs", "0"))
+		goto undo;
+	if (!file_write(dir, "cgroup.subtree_control", "+cpu") ||
+	    (mkdirat(dir, "gc", 0755) && errno != EEXIST) ||
+	    !file_write(dir, "gc/cgroup.subtree_control", "+cpu"))
+		goto undo;
+	/* what is not there is done without */
+	if (file_write(dir, "cgroup.subtree_control", "+pids"))
+		file_write(dir, "gc/cgroup.subtree_control", "+pids");
+	file_write(dir, "gc/cpu.weight", GC_WEIGHT);
+	gc = openat(dir, "gc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (gc >= 0)
+		return gc;
+undo:
+	unlinkat(dir, "gc", AT_REMOVEDIR);
+	file_write(dir, "cgroup.subtree_control", "-cpu");
+	file_write(dir, "cgroup.procs", "0");
+	unlinkat(dir, "donor", AT_REMOVEDIR);
+	return -1;
+}
+
+void dcm_share_start(struct dcm_donor *donor)
+{
+	int dir = own_cgroup();
+	const char *flaw = cgroup_flaw(dir);
+
+	donor->gc_cgroup = -1;
+	if (!flaw) {
+		donor->gc_cgroup = cgroup_divide(dir);
+		flaw = strerror(errno);
+	}
+	if (dir >= 0)
+		close(dir);
+	if (donor->gc_cgroup >= 0)
+		dcm_info("GC workers share the CPU by tenant, in cgroups");
+	else
+		dcm_info("GC workers share the CPU by being nice, as the daemon has no cgroup for them: %s",
+			flaw);
+}
+
+void dcm_share_stop(struct dcm_donor *donor)
+{
+	if (donor->gc_cgroup >= 0)
+		close(donor->gc_cgroup);
+	donor->gc_cgroup = -1;
+}
+
+const char *dcm_share_name(const struct dcm_donor *donor)
+{
+	return donor->gc_cgroup >= 0 ? "cgroup" : "nice";
+}
+
+/* Names of tenants may be those of a cgroup's files: none of them begins so. */
+static void group_name(const struct dcm_tenant *tenant, const char *file,
+		       char *name, size_t len)
+{
+	snprintf(name, len, "t-%s%s", tenant->name, file);
+}
+
+int dcm_share_join(struct dcm_donor *donor, const struct dcm_tenant *tenant)
+{
+	char name[DCM_WIRE_TENANT_MAX + 32], threads[24];
+	int gc = donor->gc_cgroup, fd;
+
+	if (gc < 0)
+		return -1;
+	group_name(tenant, "", name, sizeof(name));
+	if (mkdirat(gc, name, 0755) && errno != EEXIST)
+		goto none;
+	/* of each worker: the first, the one that moves, and those that trace */
+	snprintf(threads, sizeof(threads), "%u",
+		 tenant->quota_workers * (dcm_collect_threads(donor) + 2));
+	group_name(tenant, "/pids.max", name, sizeof(name));
+	file_write(gc, name, threads);
+	group_name(tenant, "/cgroup.procs", name, sizeof(name));
+	fd = openat(gc, name, O_WRONLY | O_CLOEXEC);
+	if (fd >= 0)
+		return fd;
+none:
+	dcm_log_limited(DCM_LOG_WARNING, "no cgroup for GC workers of %s: %s",
+			tenant->name, strerror(errno));
+	return -1;
+}
+
+void dcm_share_leave(struct dcm_donor *donor, const struct dcm_tenant *tenant)
+{
+	char name[DCM_WIRE_TENANT_MAX + 32];
+
+	if (donor->gc_cgroup < 0)
+		return;
+	group_name(tenant, "", name, sizeof(name));
+	/* one that is not empty yet is there for the next worker */
+	unlinkat(donor->gc_cgroup, name, AT_REMOVEDIR);
+}
+
+int dcm_share_nice(u32 workers)
+{
+	int nice = NICE_FIRST;
+
+	/* in hundredths: the weight of all is that of one */
+	for (u64 weight = 100; weight * 9 / 8 < workers * 100ull; nice++)
+		weight = weight * 5 / 4;
+	return nice < NICE_LAST ? nice : NICE_LAST;
+}
+
+void dcm_share_renice(pid_t pid, int nice)
+{
+	char path[48];
+	struct dirent *e;
+	DIR *tasks;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	tasks = opendir(path);
+	while (tasks && (e = readdir(tasks)))
+		if (*e->d_name != '.')
+			setpriority(PRIO_PROCESS,
+				    (id_t)strtoul(e->d_name, NULL, 10), nice);
+	if (tasks)
+		closedir(tasks);
+}
