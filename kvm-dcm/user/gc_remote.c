@@ -5,7 +5,7 @@
  * The donors' keys and sessions are dcm-hostd's, so requests are done there
  * (hostd_gc.c); here they are passed on, as they came, and their answers back.
  * Live bitmaps come with them, and are written into the window here, as the
- * guest would.
+ * guest would; what is garbage is discarded here too, as only we may write.
  *
  *	connecting -> up -> the daemon is gone -> connecting ...
  *
@@ -28,6 +28,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -143,7 +144,7 @@ static ssize_t expect(struct remote *r, int sock, u32 kind, char *err,
 static int tell_again(struct remote *r, int sock)
 {
 	struct dcm_gc_say s = { .kind = DCM_GC_SAY_START, .value = r->agreed };
-	int err = r->agreed ? dcm_gc_say(sock, &s, NULL, 0, -1) : 0;
+	int err = r->agreed ? dcm_gc_say(sock, &s, NULL, 0) : 0;
 	u32 i;
 
 	s = (struct dcm_gc_say){ .kind = DCM_GC_SAY_REQUEST,
@@ -156,7 +157,7 @@ static int tell_again(struct remote *r, int sock)
 				(void *)((struct dcm_gc_say *)r->buf + 1);
 			ssize_t n;
 
-			err = dcm_gc_say(sock, &s, t->raw, t->bytes, -1);
+			err = dcm_gc_say(sock, &s, t->raw, t->bytes);
 			if (err)
 				break;
 			n = expect(r, sock, DCM_GC_SAY_ANSWER, NULL, 0);
@@ -169,11 +170,53 @@ static int tell_again(struct remote *r, int sock)
 	return err;
 }
 
+/* Our open file locks the byte at @at, or no longer: 0 or -errno. */
+static int file_lock(const struct remote *r, u64 at, short type)
+{
+	struct flock l = { .l_type = type,
+			   .l_whence = SEEK_SET,
+			   .l_start = (off_t)at,
+			   .l_len = 1 };
+
+	return fcntl(r->file, F_OFD_SETLK, &l) ? -errno : 0;
+}
+
+/* Say which file it is, and that we may write to it. Bytes of the WELCOME. */
+static ssize_t introduce(struct remote *r, int sock, char *err, size_t len)
+{
+	struct dcm_gc_say s = { .kind = DCM_GC_SAY_HELLO,
+				.value = DCM_GC_SAY_VERSION };
+	const struct dcm_gc_say *prove = (void *)r->buf;
+	struct dcm_gc_say_file file;
+	struct stat st;
+	ssize_t n;
+	u64 at;
+	int rc;
+
+	if (fstat(r->file, &st))
+		return -errno;
+	file = (struct dcm_gc_say_file){ st.st_dev, st.st_ino };
+	rc = dcm_gc_say(sock, &s, &file, sizeof(file));
+	n = rc ? rc : expect(r, sock, DCM_GC_SAY_PROVE, err, len);
+	if (n)
+		return n < 0 ? n : -EPROTO;
+	at = prove->value;
+	rc = file_lock(r, at, F_WRLCK);
+	if (rc) {
+		snprintf(err, len, "the file can't be locked: %s",
+			 strerror(-rc));
+		return rc;
+	}
+	s = (struct dcm_gc_say){ .kind = DCM_GC_SAY_PROVED };
+	rc = dcm_gc_say(sock, &s, NULL, 0);
+	n = rc ? rc : expect(r, sock, DCM_GC_SAY_WELCOME, err, len);
+	file_lock(r, at, F_UNLCK);
+	return n;
+}
+
 /* A daemon that knows all: its socket, or -errno and why. */
 static int meet(struct remote *r, char *err, size_t len)
 {
-	const struct dcm_gc_say s = { .kind = DCM_GC_SAY_HELLO,
-				      .value = DCM_GC_SAY_VERSION };
 	struct timeval limit = { .tv_sec = PATIENCE_S };
 	int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), rc;
 	const struct dcm_gc_say *welcome = (void *)r->buf;
@@ -187,10 +230,7 @@ static int meet(struct remote *r, char *err, size_t len)
 	}
 	setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 	setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-	rc = dcm_gc_say(sock, &s, NULL, 0, r->file);
-	if (rc)
-		goto fail;
-	n = expect(r, sock, DCM_GC_SAY_WELCOME, err, len);
+	n = introduce(r, sock, err, len);
 	rc = n == (ssize_t)sizeof(r->config) ? 0 : n < 0 ? (int)n : -EPROTO;
 	if (rc)
 		goto fail;
@@ -321,6 +361,15 @@ static bool hear(struct remote *r, size_t n)
 			return false;
 		memcpy(r->window + s->value, s + 1, n);
 		return true;
+	case DCM_GC_SAY_DISCARD:
+		/* before the answer that follows is heard */
+		if (!n && !fallocate(r->file,
+				     FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				     (off_t)s->value, (off_t)s->token))
+			return true;
+		dcm_log(DCM_LOG_ERR, "garbage can't be discarded: %s",
+			strerror(errno));
+		return false;
 	case DCM_GC_SAY_WELCOME:
 		if (n != sizeof(r->config))
 			return false;
@@ -444,7 +493,7 @@ static void remote_config(struct dcm_gc_host *gc, struct virtio_gc_config *c)
 static void send_or_lose(struct remote *r, const struct dcm_gc_say *s,
 			 const void *more, size_t bytes)
 {
-	if (r->sock >= 0 && dcm_gc_say(r->sock, s, more, bytes, -1))
+	if (r->sock >= 0 && dcm_gc_say(r->sock, s, more, bytes))
 		shutdown(r->sock, SHUT_RDWR);
 	wake(r);
 }

@@ -6,30 +6,17 @@
  * threads may send without a lock.
  */
 #include <errno.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 #include "gc_say.h"
 
 int dcm_gc_say(int sock, const struct dcm_gc_say *s, const void *more,
-	       size_t bytes, int fd)
+	       size_t bytes)
 {
-	union {
-		struct cmsghdr head;
-		char room[CMSG_SPACE(sizeof(int))];
-	} control = { 0 };
 	struct iovec iov[] = { { (void *)s, sizeof(*s) },
 			       { (void *)more, bytes } };
 	struct msghdr m = { .msg_iov = iov, .msg_iovlen = 2 };
 
-	if (fd >= 0) {
-		control.head.cmsg_level = SOL_SOCKET;
-		control.head.cmsg_type = SCM_RIGHTS;
-		control.head.cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
-		m.msg_control = &control;
-		m.msg_controllen = sizeof(control.room);
-	}
 	return sendmsg(sock, &m, MSG_NOSIGNAL) < 0 ? -errno : 0;
 }

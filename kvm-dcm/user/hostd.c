@@ -271,7 +271,7 @@ static int serve(struct hostd *h, int signals)
 	u32 n;
 
 	for (;;) {
-		struct pollfd p[PLACES + 1 + HOSTD_HELLO_MAX] = {
+		struct pollfd p[PLACES + 1] = {
 			{ .fd = signals, .events = POLLIN },
 			{ .fd = h->ended, .events = POLLIN },
 			{ .fd = ending ? -1 : h->inotify, .events = POLLIN },
@@ -281,7 +281,7 @@ static int serve(struct hostd *h, int signals)
 
 		n = hostd_gc_poll(h, p + PLACES);
 		if (poll(p, PLACES + n,
-			 ending || h->nr_hello ? ENDING_MS : -1) < 0 &&
+			 ending || hostd_gc_waits(h) ? ENDING_MS : -1) < 0 &&
 		    errno != EINTR) {
 			dcm_log(DCM_LOG_ERR, "poll: %s", strerror(errno));
 			return 1;

@@ -112,13 +112,7 @@ struct hostd_file {
 	struct dcm_log_rate no_tls; /* the control thread's */
 };
 
-#define HOSTD_HELLO_MAX 8u
-
-/* Somebody who has not said which file it is about. */
-struct hostd_hello {
-	int sock;
-	u64 since_ns;
-};
+#define HOSTD_CALLERS_MAX 64u
 
 /**
  * struct hostd - the daemon; the main thread's
@@ -127,7 +121,7 @@ struct hostd_hello {
  * @ended: eventfd: a file's thread has ended
  * @status: who connects to it is told the status; -1: none
  * @gc: virtio-gc devices connect to it; -1: none
- * @hello: who has connected there
+ * @callers: who has connected there; @nr_callers: that are no file's
  */
 struct hostd {
 	struct dcm_host_config cfg;
@@ -139,8 +133,9 @@ struct hostd {
 	int mounts;
 	int status;
 	int gc;
-	u32 nr_hello;
-	struct hostd_hello hello[HOSTD_HELLO_MAX];
+	u32 nr_callers;
+	struct hostd_caller *callers;
+	struct dcm_log_rate crowded;
 	struct hostd_dir *dirs;
 	struct dcm_log_rate full;
 };
@@ -215,6 +210,7 @@ u32 hostd_gc_poll(const struct hostd *h, struct pollfd *p);
 void hostd_gc_heard(struct hostd *h, const struct pollfd *p, u32 n);
 void hostd_gc_stop(struct hostd_file *f);
 void hostd_gc_reap(struct hostd *h);
+bool hostd_gc_waits(const struct hostd *h);
 void hostd_gc_end(struct hostd *h, const char *path);
 
 #endif /* DCM_HOSTD_H */

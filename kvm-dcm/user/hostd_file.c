@@ -321,7 +321,6 @@ void hostd_file_stop(struct hostd *h, struct hostd_file *f)
 {
 	struct hostd_file **p;
 
-	hostd_gc_stop(f);
 	__atomic_store_n(&f->stop, true, __ATOMIC_RELEASE);
 	hostd_file_kick(f);
 	pthread_join(f->thread, NULL);
@@ -351,7 +350,11 @@ void hostd_files_reap(struct hostd *h)
 
 	for (f = h->files; f; f = next) {
 		next = f->next;
-		if (__atomic_load_n(&f->over, __ATOMIC_ACQUIRE))
+		if (!__atomic_load_n(&f->over, __ATOMIC_ACQUIRE))
+			continue;
+		/* whose device is still at it, we are told when it is not */
+		hostd_gc_stop(f);
+		if (!f->gc)
 			hostd_file_stop(h, f);
 	}
 }

@@ -3,36 +3,52 @@
  * hostd_gc.c - garbage collection on donors, for files of the kernel pager
  *
  * A virtio-gc device (in QEMU, or libvgc in a runtime) connects to a socket and
- * hands over the file whose memory it is about (gc_say.h). Its requests are done
- * here, by what does them in libdcm too (gc_host.c and all below), as the keys and
- * the sessions with donors are here. Pages are the kernel's: settled, held and let
- * go by ioctls of the file. What has to be written into the window, live
- * bitmaps, is sent to the device, for a page that this process touched could be
+ * shows that it may write to the file whose memory it is about (gc_say.h). Its
+ * requests are done here, by what does them in libdcm too (gc_host.c and all
+ * below), as the keys and the sessions with donors are here. Pages are the
+ * kernel's: settled, held and let go by ioctls of the file. What has to be written
+ * into the window, live bitmaps, and what is to be discarded there, is sent to the
+ * device: this process may not write to the file, and a page it touched could be
  * lost, or cut off, and kill it.
  *
- *	connected -> HELLO, in 2 s -> the file's, a thread -> gone, reaped
+ *	connected -> HELLO -> PROVE -> PROVED -> asked -> the file's -> over, reaped
+ *	     '--------- not in 2 s, or refused --------------------------^
  *
- * A file has one such connection at a time. What it may cost is bounded: who
- * does not say HELLO is hung up on, a few at a time; requests that are not
- * answered are few, no more are read meanwhile; who does not read its answers
- * for 5 s is hung up on, and holds up no other file.
+ * Nothing that a device does may hold up the main thread, which restarts donors'
+ * sessions and the daemon. Descriptors that a device passes with its messages
+ * are never taken: the kernel drops them where the message is read, or where the
+ * socket is closed, and dropping the last one may take long (a TCP socket that
+ * lingers; NFS). So each connection is a thread of its own from accept() to
+ * close(): it reads, sends and closes. The main thread only looks at the lock
+ * that the device has set, and says yes or no. A thread that takes long with what
+ * is refused or over is interrupted, again and again, until it is through.
+ *
+ * A file has one such connection at a time. What it may cost is bounded: there
+ * are only so many connections that are no file's, and of them a user has a few,
+ * so that others get in; the rest are hung up on. Requests that are not answered
+ * are few, no more are read meanwhile; who does not read its answers for 5 s is
+ * hung up on, and holds up no other file.
  *
  * When the device is gone pages that are held are let go, and its workers end.
  * Content is not touched: it may be this daemon that starts again.
  *
  * Locking: the main thread's, but for what is in struct hostd_gc: @lock guards
  * @in_flight; the GC thread and the connection's send by themselves, as messages
- * are sent whole.
+ * are sent whole. What a connection's thread and the main one tell each other is
+ * guarded by @callers_lock.
  */
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -43,32 +59,77 @@
 #include "gc_say.h"
 #include "hostd.h"
 
-#define HELLO_NS	(2000ull * 1000 * 1000)
+#define HELLO_S		2
+#define LATE_NS		(5000ull * 1000 * 1000)
 #define SEND_S		5
 #define IN_FLIGHT_MAX	256u
 #define SLICE_MS	500u	/* of settling, before we look whether to end */
+#define UID_MAX		8u	/* of HOSTD_CALLERS_MAX, a user's */
+#define STACK_BYTES	(256u << 10)
+#define GROUP		"kvm"
+
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS	83	/* Linux 6.16 */
+#endif
 
 /**
  * struct hostd_gc - a connection that is a file's
  * @sock: to the device
- * @file: the file, as the device has it open
  * @ending: nobody is there any more: content is left alone
- * @over: @thread has ended
  * @in_flight: requests not answered
  */
 struct hostd_gc {
 	struct hostd_file *f;
+	struct hostd_caller *caller;
 	int sock;
-	int file;
 	struct dcm_gc_host *gc;
-	pthread_t thread;
 	bool ending;
-	bool over;
 	pthread_mutex_t lock;
 	pthread_cond_t answered;
 	u32 in_flight;
 	u64 buf[(sizeof(struct dcm_gc_say) + DCM_GC_SAY_MAX) / 8 + 1];
 };
+
+/**
+ * enum caller_state - what a connection's thread and the main one agree on
+ * @CALLER_SPEAKS: it says who it is; the thread's
+ * @CALLER_ASKS: may it? The main thread's
+ * @CALLER_TOLD: it is a file's, or knows why not; the thread's
+ * @CALLER_OVER: the thread ends; the main thread's
+ */
+enum caller_state {
+	CALLER_SPEAKS,
+	CALLER_ASKS,
+	CALLER_TOLD,
+	CALLER_OVER,
+};
+
+/**
+ * struct hostd_caller - a connection
+ * @sock: -1 once the thread closes it
+ * @ended: a descriptor of the main thread's, to be written
+ * @unwanted: its user has enough of them: it is hung up on
+ * @proof: where in the file the device has a lock
+ * @why: it is refused
+ * @g: it is a file's
+ */
+struct hostd_caller {
+	struct hostd_caller *next;
+	pthread_t thread;
+	int sock;
+	int ended;
+	uid_t uid;
+	u64 since_ns;
+	bool unwanted;
+	enum caller_state state;
+	struct dcm_gc_say_file file;
+	u64 proof;
+	char why[256];
+	struct hostd_gc *g;
+};
+
+static pthread_mutex_t callers_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t callers_told = PTHREAD_COND_INITIALIZER;
 
 struct asked {
 	struct hostd_gc *g;
@@ -79,7 +140,7 @@ struct asked {
 static void say(struct hostd_gc *g, const struct dcm_gc_say *s,
 		const void *more, size_t bytes)
 {
-	if (dcm_gc_say(g->sock, s, more, bytes, -1))
+	if (dcm_gc_say(g->sock, s, more, bytes))
 		shutdown(g->sock, SHUT_RDWR);
 }
 
@@ -161,15 +222,16 @@ static void home_hint(void *home, u64 at, u64 bytes, u32 what)
 	range(home, DCMFS_IOC_HINT, at, bytes, hints[what]);
 }
 
+/* The device does it, before it hears the answer. */
 static int home_discard(void *home, u64 at, u64 bytes)
 {
+	const struct dcm_gc_say s = { .kind = DCM_GC_SAY_DISCARD,
+				      .token = bytes,
+				      .value = at };
 	struct hostd_gc *g = home;
 
-	if (__atomic_load_n(&g->ending, __ATOMIC_RELAXED))
-		return 0;
-	if (fallocate(g->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-		      (off_t)at, (off_t)bytes))
-		return -errno;
+	if (!__atomic_load_n(&g->ending, __ATOMIC_RELAXED))
+		say(g, &s, NULL, 0);
 	return 0;
 }
 
@@ -302,80 +364,130 @@ static bool hear(struct hostd_gc *g, size_t n)
 	}
 }
 
-static void *gc_main(void *arg)
+/* Until the device is gone, or the file. */
+static void gc_run(struct hostd_gc *g)
 {
-	struct hostd_gc *g = arg;
 	ssize_t n;
 
-	while ((n = recv(g->sock, g->buf, sizeof(g->buf), 0)) > 0)
-		if (!hear(g, (size_t)n))
-			break;
+	welcome(g);
+	do {
+		n = recv(g->sock, g->buf, sizeof(g->buf), 0);
+	} while (n > 0 ? hear(g, (size_t)n) : n < 0 && errno == EINTR);
 	__atomic_store_n(&g->ending, true, __ATOMIC_RELAXED);
 	shutdown(g->sock, SHUT_RDWR);
 	dcm_gc_host_close(g->gc);
-	__atomic_store_n(&g->over, true, __ATOMIC_RELEASE);
-	eventfd_write(g->f->ended, 1);
+}
+
+/* ---- a connection's thread ---- */
+
+/* One message, @bytes of it and no more; what was passed with it is dropped. */
+static bool caller_hear(const struct hostd_caller *c, void *buf, size_t bytes)
+{
+	/* who interrupts it has waited long enough */
+	return recv(c->sock, buf, bytes, MSG_TRUNC) == (ssize_t)bytes;
+}
+
+/* Which file it is about, and the lock it was told to set; false: hang up. */
+static bool caller_speaks(struct hostd_caller *c)
+{
+	struct {
+		struct dcm_gc_say s;
+		struct dcm_gc_say_file file;
+	} hello;
+	struct dcm_gc_say s = { .kind = DCM_GC_SAY_PROVE };
+
+	if (!caller_hear(c, &hello, sizeof(hello)) ||
+	    hello.s.kind != DCM_GC_SAY_HELLO)
+		return false;
+	if (hello.s.value != DCM_GC_SAY_VERSION) {
+		snprintf(c->why, sizeof(c->why),
+			 "dcm-hostd is of another version than libdcm");
+		return true;
+	}
+	c->file = hello.file;
+	if (getrandom(&c->proof, sizeof(c->proof), 0) != sizeof(c->proof))
+		return false;
+	/* behind the end of any file, and one byte of room */
+	c->proof = c->proof >> 2 | 1ull << 62;
+	s.value = c->proof;
+	return !dcm_gc_say(c->sock, &s, NULL, 0) &&
+	       caller_hear(c, &s, sizeof(s)) && s.kind == DCM_GC_SAY_PROVED;
+}
+
+static void caller_state(struct hostd_caller *c, enum caller_state state)
+{
+	pthread_mutex_lock(&callers_lock);
+	c->state = state;
+	eventfd_write(c->ended, 1);
+	while (state == CALLER_ASKS && c->state == CALLER_ASKS)
+		pthread_cond_wait(&callers_told, &callers_lock);
+	pthread_mutex_unlock(&callers_lock);
+}
+
+static void *caller_main(void *arg)
+{
+	const struct dcm_gc_say refused = { .kind = DCM_GC_SAY_REFUSED };
+	struct hostd_caller *c = arg;
+	bool spoken = !c->unwanted && caller_speaks(c);
+	int sock;
+
+	if (spoken && !*c->why)
+		caller_state(c, CALLER_ASKS);
+	if (c->g)
+		gc_run(c->g);
+	else if (spoken)
+		dcm_gc_say(c->sock, &refused, c->why, strlen(c->why));
+	pthread_mutex_lock(&callers_lock);
+	sock = c->sock;
+	c->sock = -1;
+	pthread_mutex_unlock(&callers_lock);
+	close(sock);
+	caller_state(c, CALLER_OVER);
 	return NULL;
 }
 
 /* ---- the main thread ---- */
 
-static void gc_free(struct hostd_gc *g)
-{
-	close(g->sock);
-	close(g->file);
-	pthread_mutex_destroy(&g->lock);
-	pthread_cond_destroy(&g->answered);
-	free(g);
-}
-
-/** hostd_gc_stop() - a file is not collected any more */
+/* A file's connection shall end; @f->gc is %NULL when it has. */
 void hostd_gc_stop(struct hostd_file *f)
 {
-	if (!f->gc)
+	struct hostd_gc *g = f->gc;
+
+	if (!g)
 		return;
-	__atomic_store_n(&f->gc->ending, true, __ATOMIC_RELAXED);
-	shutdown(f->gc->sock, SHUT_RDWR);
-	pthread_join(f->gc->thread, NULL);
-	gc_free(f->gc);
-	f->gc = NULL;
+	__atomic_store_n(&g->ending, true, __ATOMIC_RELAXED);
+	pthread_mutex_lock(&callers_lock);
+	if (g->caller->sock >= 0)
+		shutdown(g->caller->sock, SHUT_RDWR);
+	pthread_mutex_unlock(&callers_lock);
+	/* what it was passed may take long to go */
+	pthread_kill(g->caller->thread, SIGALRM);
 }
 
-/* Those whose device is gone. */
-void hostd_gc_reap(struct hostd *h)
+static struct hostd_file *file_of(const struct hostd *h,
+				  const struct dcm_gc_say_file *which)
 {
 	struct hostd_file *f;
 
 	for (f = h->files; f; f = f->next)
-		if (f->gc && __atomic_load_n(&f->gc->over, __ATOMIC_ACQUIRE))
-			hostd_gc_stop(f);
-}
-
-static void refuse(int sock, const char *why)
-{
-	const struct dcm_gc_say s = { .kind = DCM_GC_SAY_REFUSED };
-
-	/* It has not been sent anything: there is room, or it is gone. It does not block. */
-	if (dcm_gc_say(sock, &s, why, strlen(why), -1))
-		dcm_log(DCM_LOG_DEBUG, "garbage collection refused: %s", why);
-	close(sock);
-}
-
-static struct hostd_file *file_of(const struct hostd *h, int fd)
-{
-	struct hostd_file *f;
-	struct stat st;
-
-	if (fstat(fd, &st) || (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDWR)
-		return NULL;
-	for (f = h->files; f; f = f->next)
-		if (f->dev == st.st_dev && f->ino == st.st_ino)
+		if (f->dev == which->dev && f->ino == which->ino)
 			return f;
 	return NULL;
 }
 
-/* Takes @sock and @file over. */
-static void gc_start(struct hostd_file *f, int sock, int file)
+/* Somebody who knows @proof has @f open to write: it is locked there. */
+static bool proven(const struct hostd_file *f, u64 proof)
+{
+	struct flock l = { .l_type = F_RDLCK,
+			   .l_whence = SEEK_SET,
+			   .l_start = (off_t)proof,
+			   .l_len = 1 };
+
+	return !fcntl(f->fd, F_OFD_GETLK, &l) && l.l_type == F_WRLCK &&
+	       l.l_start == (off_t)proof && l.l_len == 1;
+}
+
+static struct hostd_gc *gc_new(struct hostd_file *f, struct hostd_caller *c)
 {
 	struct dcm_gc_home home = {
 		.ops = &home_ops,
@@ -384,133 +496,243 @@ static void gc_start(struct hostd_file *f, int sock, int file)
 		.bytes = f->info.pages * 4096,
 		.extent = f->info.extent_pages * 4096,
 	};
-	struct timeval limit = { .tv_sec = SEND_S };
+	struct timeval send = { .tv_sec = SEND_S }, none = { 0 };
 	struct hostd_gc *g = calloc(1, sizeof(*g));
-	char err[256] = "no memory";
 
+	snprintf(c->why, sizeof(c->why), "no memory");
 	home.priv = g;
 	if (g)
-		g->gc = dcm_gc_host_new(&home, &host_ops, g, err, sizeof(err));
+		g->gc = dcm_gc_host_new(&home, &host_ops, g, c->why,
+					sizeof(c->why));
 	if (!g || !g->gc) {
-		refuse(sock, err);
-		close(file);
 		free(g);
-		return;
+		return NULL;
 	}
 	g->f = f;
-	g->sock = sock;
-	g->file = file;
+	g->caller = c;
+	g->sock = c->sock;
 	pthread_mutex_init(&g->lock, NULL);
 	pthread_cond_init(&g->answered, NULL);
-	fcntl(sock, F_SETFL, 0); /* blocking from here on */
-	setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-	welcome(g);
-	if (pthread_create(&g->thread, NULL, gc_main, g)) {
-		dcm_log(DCM_LOG_ERR, "%s: no thread for garbage collection",
-			f->path);
-		g->ending = true;
-		dcm_gc_host_close(g->gc);
-		gc_free(g);
-		return;
-	}
-	pthread_setname_np(g->thread, "dcm-gc");
-	f->gc = g;
+	setsockopt(c->sock, SOL_SOCKET, SO_SNDTIMEO, &send, sizeof(send));
+	setsockopt(c->sock, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof(none));
+	return g;
 }
 
-/* What a new connection says first, with one descriptor. */
-static void hello(struct hostd *h, int sock)
+/* It asks: is it a file's? */
+static void caller_judge(struct hostd *h, struct hostd_caller *c)
 {
-	union {
-		struct cmsghdr align;
-		char room[CMSG_SPACE(sizeof(int))];
-	} control;
-	struct dcm_gc_say s = { 0 };
-	struct iovec iov = { &s, sizeof(s) };
-	struct msghdr m = { .msg_iov = &iov,
-			    .msg_iovlen = 1,
-			    .msg_control = &control,
-			    .msg_controllen = sizeof(control) };
-	ssize_t n = recvmsg(sock, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	struct cmsghdr *c = n < 0 ? NULL : CMSG_FIRSTHDR(&m);
-	struct hostd_file *f;
-	int fd = -1;
+	struct hostd_file *f = file_of(h, &c->file);
+	const char *why = NULL;
 
-	/* More than one does not fit, and is closed by the kernel. */
-	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
-	    c->cmsg_len == CMSG_LEN(sizeof(int)))
-		memcpy(&fd, CMSG_DATA(c), sizeof(fd));
-	f = fd < 0 ? NULL : file_of(h, fd);
-	if (n != sizeof(s) || s.kind != DCM_GC_SAY_HELLO || fd < 0 ||
-	    m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
-		close(sock);
-	} else if (s.value != DCM_GC_SAY_VERSION) {
-		refuse(sock, "dcm-hostd is of another version than libdcm");
-	} else if (!f) {
-		refuse(sock,
-		       "dcm-hostd does not serve that file, or it is not open to read and write");
-	} else if (f->gc) {
-		refuse(sock,
-		       "there is a virtio-gc device on that file already");
-	} else {
-		gc_start(f, sock, fd);
+	if (!f || !proven(f, c->proof))
+		why = "dcm-hostd does not serve that file, or it is not open to read and write";
+	else if (f->gc)
+		why = "there is a virtio-gc device on that file already";
+	else if (__atomic_load_n(&f->over, __ATOMIC_ACQUIRE))
+		why = "that file is gone";
+	else
+		f->gc = c->g = gc_new(f, c);
+	h->nr_callers -= !!c->g;
+	if (why)
+		snprintf(c->why, sizeof(c->why), "%s", why);
+	if (!c->g)
+		dcm_log(DCM_LOG_DEBUG, "garbage collection refused: %s",
+			c->why);
+	c->state = CALLER_TOLD;
+}
+
+static void caller_free(struct hostd_caller *c)
+{
+	pthread_join(c->thread, NULL);
+	if (c->g) {
+		c->g->f->gc = NULL;
+		pthread_mutex_destroy(&c->g->lock);
+		pthread_cond_destroy(&c->g->answered);
+		free(c->g);
+	}
+	free(c);
+}
+
+/* It should be over, and waits for what it was passed to go. */
+static bool caller_late(const struct hostd_caller *c, u64 now)
+{
+	if (c->g)
+		return __atomic_load_n(&c->g->ending, __ATOMIC_RELAXED);
+	return now - c->since_ns > LATE_NS;
+}
+
+/** hostd_gc_waits() - shall hostd_gc_heard() be called again, though nothing happens? */
+bool hostd_gc_waits(const struct hostd *h)
+{
+	const struct hostd_caller *c;
+
+	for (c = h->callers; c; c = c->next)
+		if (!c->g || caller_late(c, 0))
+			return true;
+	return false;
+}
+
+/* Those that ask get their answer; those that are over go. */
+void hostd_gc_reap(struct hostd *h)
+{
+	struct hostd_caller **p = &h->callers, *c, *over = NULL;
+	u64 now = hostd_now_ns();
+
+	pthread_mutex_lock(&callers_lock);
+	while ((c = *p)) {
+		if (c->state == CALLER_ASKS)
+			caller_judge(h, c);
+		if (c->state == CALLER_OVER) {
+			*p = c->next;
+			c->next = over;
+			over = c;
+			continue;
+		}
+		if (caller_late(c, now))
+			pthread_kill(c->thread, SIGALRM);
+		p = &c->next;
+	}
+	pthread_cond_broadcast(&callers_told);
+	pthread_mutex_unlock(&callers_lock);
+	while (over) {
+		c = over;
+		over = c->next;
+		h->nr_callers -= !c->g;
+		caller_free(c);
+	}
+}
+
+/* How many connections there are, that are no file's, and of them @uid's. */
+static u32 callers_count(const struct hostd *h, uid_t uid)
+{
+	const struct hostd_caller *c;
+	u32 n = 0;
+
+	for (c = h->callers; c; c = c->next)
+		n += !c->g && c->uid == uid && !c->unwanted;
+	return n;
+}
+
+static void caller_new(struct hostd *h, int sock)
+{
+	struct hostd_caller *c = calloc(1, sizeof(*c));
+	struct timeval limit = { .tv_sec = HELLO_S };
+	struct ucred who = { .uid = (uid_t)-1 };
+	socklen_t len = sizeof(who);
+	pthread_attr_t attr;
+	int err = ENOMEM;
+
+	if (c) {
+		getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &who, &len);
+		setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &limit,
+			   sizeof(limit));
+		setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &limit,
+			   sizeof(limit));
+		*c = (struct hostd_caller){
+			.sock = sock,
+			.ended = h->ended,
+			.uid = who.uid,
+			.since_ns = hostd_now_ns(),
+			.unwanted = callers_count(h, who.uid) >= UID_MAX,
+		};
+		if (c->unwanted &&
+		    dcm_log_allow(&h->crowded, c->since_ns / 1000000, 60000))
+			dcm_log(DCM_LOG_WARNING,
+				"user %u connects to the socket for virtio-gc devices more than %u times at once; hung up",
+				(unsigned int)who.uid, UID_MAX);
+		pthread_attr_init(&attr);
+		pthread_attr_setstacksize(&attr, STACK_BYTES);
+		err = pthread_create(&c->thread, &attr, caller_main, c);
+		pthread_attr_destroy(&attr);
+	}
+	if (err) {
+		/* closing it here could take long: it is not worth that */
+		dcm_log(DCM_LOG_ERR,
+			"no thread for a virtio-gc device (%s): its connection stays open, unheard",
+			strerror(err));
+		free(c);
 		return;
 	}
-	if (fd >= 0)
-		close(fd);
+	pthread_setname_np(c->thread, "dcm-gc");
+	c->next = h->callers;
+	h->callers = c;
+	h->nr_callers++;
 }
 
 /* The descriptors to poll for, @p of them; how many. */
 u32 hostd_gc_poll(const struct hostd *h, struct pollfd *p)
 {
-	u32 n = 0, i;
-
 	if (h->gc < 0)
 		return 0;
-	p[n++] = (struct pollfd){ .fd = h->nr_hello < HOSTD_HELLO_MAX ? h->gc :
+	*p = (struct pollfd){ .fd = h->nr_callers < HOSTD_CALLERS_MAX ? h->gc :
 									-1,
-				  .events = POLLIN };
-	for (i = 0; i < h->nr_hello; i++)
-		p[n++] = (struct pollfd){ .fd = h->hello[i].sock,
-					  .events = POLLIN };
-	return n;
+			      .events = POLLIN };
+	return 1;
 }
 
 /* What poll() said of them. */
 void hostd_gc_heard(struct hostd *h, const struct pollfd *p, u32 n)
 {
-	u32 i, kept = 0;
-	u64 now = hostd_now_ns();
 	int sock;
 
-	for (i = 0; n && i < h->nr_hello; i++) {
-		if (i + 1 < n && p[i + 1].revents)
-			hello(h, h->hello[i].sock);
-		else if (now - h->hello[i].since_ns > HELLO_NS)
-			close(h->hello[i].sock);
-		else
-			h->hello[kept++] = h->hello[i];
-	}
-	h->nr_hello = kept;
-	if (!n || !p[0].revents || kept == HOSTD_HELLO_MAX)
+	hostd_gc_reap(h);
+	if (!n || !p->revents)
 		return;
-	sock = accept4(h->gc, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	sock = accept4(h->gc, NULL, NULL, SOCK_CLOEXEC);
 	if (sock >= 0)
-		h->hello[h->nr_hello++] = (struct hostd_hello){ sock, now };
+		caller_new(h, sock);
 }
 
-/** hostd_gc_start() - listen: anybody may, who has a file open */
+/* The socket is root's and GROUP's; without that group, root's alone. */
+static void group_set(const char *path)
+{
+	const struct group *g = getgrnam(GROUP);
+
+	if (g && !chown(path, (uid_t)-1, g->gr_gid) && !chmod(path, 0660))
+		return;
+	dcm_log(DCM_LOG_WARNING,
+		"%s: only root's virtio-gc devices can connect: group " GROUP
+		": %s",
+		path, g ? strerror(errno) : "there is none");
+}
+
+/** hostd_gc_start() - listen: who may, and has a file open to write */
 void hostd_gc_start(struct hostd *h, const char *path)
 {
-	h->gc = hostd_listen(path, SOCK_SEQPACKET, 0666, HOSTD_HELLO_MAX);
-	if (h->gc < 0)
+	const int no = 0;
+
+	h->gc = hostd_listen(path, SOCK_SEQPACKET, 0600, HOSTD_CALLERS_MAX);
+	if (h->gc < 0) {
 		dcm_log(DCM_LOG_WARNING,
 			"%s: %s: no virtio-gc device can be on a file", path,
 			strerror(errno));
+		return;
+	}
+	/* where the kernel knows how, nobody can pass descriptors at all */
+	setsockopt(h->gc, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
+	group_set(path);
 }
 
+/* No more connections; those that are there end, in 5 s at most. */
 void hostd_gc_end(struct hostd *h, const char *path)
 {
-	while (h->nr_hello)
-		close(h->hello[--h->nr_hello].sock);
+	u64 until = hostd_now_ns() + LATE_NS;
+	struct hostd_caller *c;
+
 	hostd_unlisten(&h->gc, path);
+	do {
+		hostd_gc_reap(h);
+		pthread_mutex_lock(&callers_lock);
+		for (c = h->callers; c; c = c->next) {
+			if (c->g)
+				__atomic_store_n(&c->g->ending, true,
+						 __ATOMIC_RELAXED);
+			if (c->sock >= 0)
+				shutdown(c->sock, SHUT_RDWR);
+			pthread_kill(c->thread, SIGALRM);
+		}
+		pthread_mutex_unlock(&callers_lock);
+		if (h->callers)
+			usleep(10000);
+	} while (h->callers && hostd_now_ns() < until);
 }

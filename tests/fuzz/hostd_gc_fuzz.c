@@ -3,11 +3,11 @@
 /*
  * hostd_gc_fuzz.c - libFuzzer on what a virtio-gc device says to dcm-hostd
  *
- * An input is a connection: a byte that says what comes with HELLO (the file, a
- * wrong one, one that is open to read only, none), then messages one after the
- * other, two bytes of length and the bytes. The main thread is this program;
- * there are no donors, and the file's ioctls all fail. Whatever is said, in the
- * end nothing is left of the connection but the file.
+ * An input is a connection: a byte that says which file it says it has, and
+ * which it has locked, then messages one after the other, two bytes of length
+ * and the bytes. The main thread is this program; there are no donors, and the
+ * file's ioctls all fail. Whatever is said, in the end nothing is left of the
+ * connection but the file.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,6 +19,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 struct dcm_pager {
@@ -125,75 +126,133 @@ static bool tell(int sock, const void *bytes, size_t n)
 	return true;
 }
 
+static struct hostd h = { .gc = -1 };
+
+/* Until dcm-hostd has told the connection what becomes of it, or it is over. */
+static void until_told(int sock)
+{
+	struct pollfd p[] = { { .fd = h.ended, .events = POLLIN },
+			      { .fd = sock, .events = POLLIN } };
+	eventfd_t n;
+
+	poll(p, 2, 1000);
+	eventfd_read(h.ended, &n);
+	hostd_gc_reap(&h);
+}
+
+static u64 proof(int sock)
+{
+	struct dcm_gc_say s = { 0 };
+
+	return recv(sock, &s, sizeof(s), MSG_DONTWAIT) == (ssize_t)sizeof(s) &&
+			       s.kind == DCM_GC_SAY_PROVE ?
+		       s.value :
+		       0;
+}
+
+/* HELLO, and the proof; @how: which file, and whether it is so. */
+static void introduce(int sock, u32 how, const int *fds)
+{
+	struct dcm_gc_say s = { .kind = DCM_GC_SAY_HELLO,
+				/* mostly the right one */
+				.value = DCM_GC_SAY_VERSION + (how >> 5 == 7) };
+	struct dcm_gc_say_file file;
+	struct flock l = { .l_type = F_WRLCK, .l_len = 1 };
+	struct stat st;
+	u64 at;
+
+	must(!fstat(fds[how & 4 ? how & 1 : 0], &st));
+	file = (struct dcm_gc_say_file){ st.st_dev, st.st_ino };
+	must(!dcm_gc_say(sock, &s, &file, sizeof(file)));
+	until_told(sock);
+	at = proof(sock);
+	if (!at)
+		return;
+	l.l_start = (off_t)at;
+	/* of one that is open to read only there is none */
+	fcntl(fds[how & 4 ? how & 3 : 0], F_OFD_SETLK, &l);
+	s = (struct dcm_gc_say){ .kind = DCM_GC_SAY_PROVED };
+	if (dcm_gc_say(sock, &s, NULL, 0))
+		return;
+	until_told(sock);
+	l.l_type = F_UNLCK;
+	fcntl(fds[how & 4 ? how & 3 : 0], F_OFD_SETLK, &l);
+}
+
+/* The listener's: connections come as those of a socket do. */
+static int dial(const struct sockaddr_un *sa)
+{
+	struct pollfd p[2] = { { .fd = -1 } };
+	int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+
+	must(!connect(sock, (const struct sockaddr *)sa, sizeof(*sa)));
+	must(hostd_gc_poll(&h, p) == 1);
+	p->revents = POLLIN;
+	hostd_gc_heard(&h, p, 1);
+	return sock;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static struct hostd h = { .gc = -1 };
 	static struct hostd_file f = { .fd = -1, .path = (char *)"file" };
-	static int file = -1, other, reads;
-	struct dcm_gc_say s = { .kind = DCM_GC_SAY_HELLO,
-				.value = DCM_GC_SAY_VERSION };
-	struct pollfd p[1 + HOSTD_HELLO_MAX] = { { .fd = -1 } };
+	static struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	static int fds[4] = { -1 };
 	const uint8_t *end = data + size;
-	int pair[2], fds[4];
+	int sock;
 
-	if (file < 0) {
+	if (fds[0] < 0) {
 		char path[32];
 		struct stat st;
 
 		dcm_log_setup(0, -1);
-		file = memfd_create("file", 0);
-		other = memfd_create("other", 0);
-		must(!ftruncate(file, (off_t)PAGES * 4096) &&
-		     !fstat(file, &st));
-		snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
-		reads = open(path, O_RDONLY);
+		fds[0] = memfd_create("file", 0);
+		fds[1] = memfd_create("other", 0);
+		must(!ftruncate(fds[0], (off_t)PAGES * 4096) &&
+		     !fstat(fds[0], &st));
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fds[0]);
+		fds[2] = fds[3] = open(path, O_RDONLY);
+		f.fd = fds[2];
 		f.dev = st.st_dev;
 		f.ino = st.st_ino;
 		f.info.pages = PAGES;
 		f.info.extent_pages = 512;
-		f.ended = eventfd(0, EFD_NONBLOCK);
+		h.ended = f.ended = eventfd(0, EFD_NONBLOCK);
 		pthread_mutex_init(&f.lock, NULL);
 		h.files = &f;
+		/* an abstract name */
+		snprintf(sa.sun_path + 1, sizeof(sa.sun_path) - 1,
+			 "hostd_gc_fuzz.%d", (int)getpid());
+		h.gc = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+		must(!bind(h.gc, (struct sockaddr *)&sa, sizeof(sa)) &&
+		     !listen(h.gc, 4));
 	}
 	if (!size)
 		return 0;
-	fds[0] = file;
-	fds[1] = other;
-	fds[2] = reads;
-	fds[3] = -1;
-	must(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, pair));
-	/* mostly the right one */
-	s.value += *data >> 5 == 7;
-	must(!dcm_gc_say(pair[0], &s, NULL, 0, fds[*data & 4 ? *data & 3 : 0]));
-	data++;
-	h.hello[0] = (struct hostd_hello){ pair[1], hostd_now_ns() };
-	h.nr_hello = 1;
-	p[1] = (struct pollfd){ .fd = pair[1], .revents = POLLIN };
-	hostd_gc_heard(&h, p, 2);
-	must(!h.nr_hello);
+	sock = dial(&sa);
+	introduce(sock, *data++, fds);
 	while (end - data >= 2) {
 		size_t n = data[0] | (size_t)data[1] << 8;
 
 		data += 2;
 		if (n > (size_t)(end - data))
 			n = (size_t)(end - data);
-		if (n && !tell(pair[0], data, n))
+		if (n && !tell(sock, data, n))
 			break;
 		data += n;
-		drain(pair[0]);
+		drain(sock);
 	}
 	/* All that was said is heard before the end is. */
-	shutdown(pair[0], SHUT_WR);
-	if (f.gc) {
-		struct pollfd gone = { .fd = f.ended, .events = POLLIN };
+	shutdown(sock, SHUT_WR);
+	while (h.callers) {
+		struct pollfd gone = { .fd = h.ended, .events = POLLIN };
 		eventfd_t n;
 
 		while (poll(&gone, 1, 1) != 1)
-			drain(pair[0]);
-		eventfd_read(f.ended, &n);
+			drain(sock);
+		eventfd_read(h.ended, &n);
 		hostd_gc_reap(&h);
-		must(!f.gc);
 	}
-	close(pair[0]);
+	must(!f.gc && !h.nr_callers);
+	close(sock);
 	return 0;
 }

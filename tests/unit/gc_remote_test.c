@@ -20,6 +20,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -111,28 +112,17 @@ struct heard {
 	struct dcm_gc_say s;
 	uint8_t more[512];
 	size_t bytes;
-	int fd;
 };
 
 static struct heard hear(int sock)
 {
-	union {
-		struct cmsghdr align;
-		char room[CMSG_SPACE(sizeof(int))];
-	} control;
-	struct heard h = { .fd = -1 };
+	struct heard h;
 	struct iovec iov[] = { { &h.s, sizeof(h.s) },
 			       { h.more, sizeof(h.more) } };
-	struct msghdr m = { .msg_iov = iov,
-			    .msg_iovlen = 2,
-			    .msg_control = &control,
-			    .msg_controllen = sizeof(control) };
-	ssize_t n = recvmsg(sock, &m, 0);
+	ssize_t n = readv(sock, iov, 2);
 
 	assert_true(n >= (ssize_t)sizeof(h.s));
 	h.bytes = (size_t)n - sizeof(h.s);
-	if (CMSG_FIRSTHDR(&m))
-		memcpy(&h.fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(h.fd));
 	return h;
 }
 
@@ -141,7 +131,7 @@ static void say(int sock, uint32_t kind, uint64_t token, uint64_t value,
 {
 	struct dcm_gc_say s = { .kind = kind, .token = token, .value = value };
 
-	assert_int_equal(dcm_gc_say(sock, &s, more, bytes, -1), 0);
+	assert_int_equal(dcm_gc_say(sock, &s, more, bytes), 0);
 }
 
 static void say_done(int sock, uint64_t token, uint32_t status)
@@ -167,21 +157,48 @@ static void listen_off(void)
 	unlink(path);
 }
 
-/* Somebody connects, shows his file and is let in. */
+/* Does somebody have the file locked at @at? */
+static bool locked(uint64_t at)
+{
+	struct flock l = { .l_type = F_RDLCK,
+			   .l_start = (off_t)at,
+			   .l_len = 1 };
+	char name[32];
+	int fd;
+
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", file);
+	fd = open(name, O_RDONLY);
+	assert_true(fd >= 0);
+	assert_int_equal(fcntl(fd, F_OFD_GETLK, &l), 0);
+	close(fd);
+	return l.l_type == F_WRLCK;
+}
+
+/* Somebody connects, shows that the file is his, and is let in. */
 static int let_in(uint32_t donors)
 {
 	const struct virtio_gc_config c = { .window_bytes = htole64(WINDOW),
 					    .donors = htole32(donors) };
+	const uint64_t at = (1ull << 62) + 77;
 	int sock = accept(listener, NULL, NULL);
+	struct dcm_gc_say_file shown;
 	struct heard h = hear(sock);
-	struct stat ours, shown;
+	struct stat ours;
 
 	assert_int_equal(h.s.kind, DCM_GC_SAY_HELLO);
 	assert_int_equal(h.s.value, DCM_GC_SAY_VERSION);
-	assert_int_equal(fstat(file, &ours) | fstat(h.fd, &shown), 0);
-	assert_true(ours.st_ino == shown.st_ino && ours.st_dev == shown.st_dev);
-	close(h.fd);
+	assert_int_equal(h.bytes, sizeof(shown));
+	memcpy(&shown, h.more, sizeof(shown));
+	assert_int_equal(fstat(file, &ours), 0);
+	assert_true(ours.st_ino == shown.ino && ours.st_dev == shown.dev);
+	assert_false(locked(at));
+	say(sock, DCM_GC_SAY_PROVE, 0, at, NULL, 0);
+	h = hear(sock);
+	assert_int_equal(h.s.kind, DCM_GC_SAY_PROVED);
+	assert_true(locked(at));
 	say(sock, DCM_GC_SAY_WELCOME, 0, FEATURES, &c, sizeof(c));
+	while (locked(at))
+		usleep(1000);
 	return sock;
 }
 
@@ -260,10 +277,13 @@ static void test_passed_on(void **state)
 	assert_memory_equal(h[1].more, &b, sizeof(b));
 	/* in any order; bits are there before their answer */
 	say(sock, DCM_GC_SAY_BITS, 0, WINDOW - 4, "abcd", 4);
+	window[0] = 'x';
+	say(sock, DCM_GC_SAY_DISCARD, 4096, 0, NULL, 0);
 	say_done(sock, h[1].s.token, VIRTIO_GC_BUSY);
 	say_done(sock, h[0].s.token, VIRTIO_GC_OK);
 	assert_int_equal(status_of(&second), VIRTIO_GC_BUSY);
 	assert_memory_equal(window + WINDOW - 4, "abcd", 4);
+	assert_int_equal(window[0], 0);
 	assert_int_equal(status_of(&first), VIRTIO_GC_OK);
 
 	down(sock);
@@ -391,9 +411,8 @@ static void test_nonsense(void **state)
 static void *refuse_thread(void *why)
 {
 	int sock = accept(listener, NULL, NULL);
-	struct heard h = hear(sock);
 
-	close(h.fd);
+	hear(sock);
 	say(sock, DCM_GC_SAY_REFUSED, 0, 0, why, strlen(why));
 	close(sock);
 	return NULL;
