@@ -905,12 +905,13 @@ static bool all_gone(void)
 	const struct dcm_tenant *t;
 
 	dcm_list_for_each(t, &donor.tenants.list, struct dcm_tenant,
-			  node) if (t->bytes || t->connections || t->sessions ||
+			  node) if (t->bytes || t->gc_bytes || t->workers ||
+				    t->dying || t->connections || t->sessions ||
 				    t->users) return false;
 	return !donor.nr_conns && !donor.nr_handshakes && !donor.nr_sessions &&
-	       !donor.nr_collects && !donor.pool.nr_mapped &&
-	       !donor.pool.nr_evicting && !donor.pool.nr_releasing &&
-	       !donor.pool.nr_wants;
+	       !donor.nr_collects && !donor.nr_dying && !donor.pool.charged &&
+	       !donor.pool.nr_mapped && !donor.pool.nr_evicting &&
+	       !donor.pool.nr_releasing && !donor.pool.nr_wants;
 }
 
 /* Hosts are gone: so is, six seconds later, all that they had. */
