@@ -137,7 +137,7 @@ test-pager: deps-test deps-pager programs
 	@DCM_BUILD=$(BUILD) $(PYTEST) tests/pager -k 'not test_gc'
 
 test-dcmctl: deps-test programs
-	@$(PYTEST) tests/dcmctl
+	@$(PYTEST) tests/dcmctl tests/framework
 
 test-guest: deps-test deps-demo programs
 	@$(PYTEST) tests/guest

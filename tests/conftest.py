@@ -17,7 +17,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.framework.donor import Donor  # noqa: E402
-from tests.framework.leftovers import RUN_VARIABLE, Watch  # noqa: E402
+from tests.framework.leftovers import MARK_VARIABLE, RUN_VARIABLE, Watch  # noqa: E402
 
 StartDonor = Callable[..., Donor]
 
@@ -27,7 +27,7 @@ class Leftovers:
 
     def __init__(self) -> None:
         run_id = os.environ.setdefault(RUN_VARIABLE, f"pytest-{os.getpid()}")
-        self.watch = Watch(run_id)
+        self.watch = Watch(run_id, marks=(os.environ.get(MARK_VARIABLE, "dcm"),))
         self.found: list[str] = []
 
     @pytest.hookimpl(trylast=True)

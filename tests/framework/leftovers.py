@@ -5,8 +5,9 @@ A run carries DCM_TEST_RUN=<id> in its environment, and every process it starts 
 daemons that left the session and the process group included. So a process with the id in its
 /proc/PID/environ is ours and no other's, and other work on the same machine is never blamed.
 The rest (mounts, swap, sockets, cgroups, files in /dev/shm) is compared with a snapshot taken
-before, and only what bears our mark counts: a path below the run's directories or a "dcm" in
-its name.
+before, and only what bears a mark counts: a path below the run's directories or a "dcm" in
+its name. A run that is not alone has DCM_TEST_MARK=<directory>: then only paths below that
+directory count, and whoever started the runs looks for the rest when all of them have ended.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 RUN_VARIABLE = "DCM_TEST_RUN"
+MARK_VARIABLE = "DCM_TEST_MARK"
 SOCKET_DIRS = ("/run/kvm-dcm", "/dev/shm")
 
 

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""scripts/run-stages: what it runs and when, what it counts, and what it blames on a stage."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from tests.framework.leftovers import MARK_VARIABLE, RUN_VARIABLE
+from tests.framework.paths import TOP
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+    # The stages' marks are set anew, by what is tested.
+    env = {k: v for k, v in os.environ.items() if k not in (RUN_VARIABLE, MARK_VARIABLE)}
+    return subprocess.Popen(
+        [str(TOP / "scripts" / "run-stages"), "--log-dir", str(folder / "log"), *words],
+        cwd=folder,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def run(folder: Path, *words: str) -> tuple[int, str]:
+    child = start(folder, *words)
+    text, _ = child.communicate(timeout=60)
+    return child.returncode, text
+
+
+def test_counts_are_added_up(tmp_path: Path) -> None:
+    rc, text = run(
+        tmp_path,
+        "a=true",
+        "b=echo '3 passed, 0 failed, 1 skipped'",
+        "c=echo '2 passed, 1 failed, 0 skipped'",
+    )
+    assert rc == 1
+    assert text.splitlines()[-1] == "6 passed, 1 failed, 1 skipped"
+    assert "FAILED: c (its tests)" in text
+
+
+def test_the_first_stage_is_over_before_others_begin(tmp_path: Path) -> None:
+    order = tmp_path / "order"
+    stages = [f"a=sleep 0.5; echo a >>{order}", f"b=echo b >>{order}", f"c=echo c >>{order}"]
+    rc, _ = run(tmp_path, "--jobs", "3", *stages)
+    assert rc == 0
+    said = order.read_text().split()
+    assert said[0] == "a" and sorted(said) == ["a", "b", "c"]
+
+
+def test_stages_run_at_the_same_time(tmp_path: Path) -> None:
+    """Each of two waits for the other: one after the other they would not end."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    stages = ["first=true", f"writes@20=echo >{fifo}", f"reads@20=read <{fifo}"]
+    rc, text = run(tmp_path, "--jobs", "2", *stages)
+    assert rc == 0, text
+    rc, text = run(tmp_path, "--jobs", "1", *(stage.replace("@20", "@1") for stage in stages))
+    assert rc == 1 and text.count("    took longer than 1 s") == 2, text
+
+
+def test_from_leaves_out_what_is_before(tmp_path: Path) -> None:
+    stages = [f"{name}=touch {tmp_path}/{name}" for name in ("build", "b", "c", "d")]
+    rc, text = run(tmp_path, "--from", "c", *stages)
+    assert rc == 0, text
+    assert [name for name in ("build", "b", "c", "d") if (tmp_path / name).exists()] == [
+        "build",
+        "c",
+        "d",
+    ]
+    rc, text = run(tmp_path, "--from", "nix", *stages)
+    assert rc == 2 and "the stages are: build b c d" in text
+
+
+def test_a_process_left_behind_fails_its_stage_only(tmp_path: Path) -> None:
+    rc, text = run(
+        tmp_path, "--jobs", "2", "a=true", "leaves=setsid sleep 40 >/dev/null 2>&1 &", "clean=true"
+    )
+    assert rc == 1
+    assert "FAILED: leaves (left behind: process" in text
+    assert text.count("left behind: process") == 2  # the stage's report, and the summary
+    assert text.splitlines()[-1] == "2 passed, 1 failed, 0 skipped"
+
+
+def test_a_file_left_behind_fails_the_run(tmp_path: Path) -> None:
+    """Nobody knows which of the stages left it."""
+    path = Path(f"/dev/shm/dcm-left-by-a-test-{os.getpid()}")
+    try:
+        rc, text = run(tmp_path, "--jobs", "2", "a=true", f"leaves=touch {path}")
+    finally:
+        path.unlink()
+    assert rc == 1
+    assert f"FAILED: left behind by a stage: file: {path}" in text
+    assert text.splitlines()[-1] == "2 passed, 1 failed, 0 skipped"
+
+
+def test_ended_it_ends_its_stages(tmp_path: Path) -> None:
+    pids = [tmp_path / "one", tmp_path / "two"]
+    stages = [f"s{n}=echo $$ >{path}; sleep 50" for n, path in enumerate(pids)]
+    child = start(tmp_path, "--jobs", "2", "first=true", *stages)
+    deadline = time.monotonic() + 20
+    while not all(path.exists() and path.read_text() for path in pids):
+        assert time.monotonic() < deadline and child.poll() is None
+        time.sleep(0.05)
+    child.send_signal(signal.SIGTERM)
+    child.communicate(timeout=30)
+    assert child.returncode == 143
+    for path in pids:
+        assert not Path(f"/proc/{path.read_text().strip()}").exists()
