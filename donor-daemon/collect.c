@@ -295,7 +295,7 @@ static void collect_open(struct dcm_collect *c, const struct dcm_wire_msg *msg)
 		.slabs = t->quota_bytes,
 	};
 	u64 memory = dcm_gc_child_memory(msg->gc_open.bytes, how.threads);
-	int ret;
+	int nice, ret;
 
 	if (memory > dcm_size_bytes(&donor->cfg.gc_memory, donor->pool.total) ||
 	    t->bytes > t->quota_bytes || memory > t->quota_bytes - t->bytes) {
@@ -308,7 +308,7 @@ static void collect_open(struct dcm_collect *c, const struct dcm_wire_msg *msg)
 		return;
 	}
 	how.memory = memory;
-	how.nice = collect_renice(donor, t, 1);
+	nice = collect_renice(donor, t, 1);
 	how.group = dcm_share_join(donor, t);
 	ret = dcm_gc_child_start(&c->child, &how);
 	if (how.group >= 0)
@@ -326,6 +326,8 @@ static void collect_open(struct dcm_collect *c, const struct dcm_wire_msg *msg)
 		dcm_conn_error(c->conn, msg->tag, DCM_WS_NO_GC);
 		return;
 	}
+	/* not by the child: it may run only when the number has changed again */
+	dcm_share_renice(c->child.pid, nice);
 	c->poll.data = c;
 	c->polls = true;
 	donor->stats.gc_started++;

@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -52,7 +51,6 @@ static _Noreturn void child_exec(const struct dcm_gc_child_how *how, int fd,
 	    (fd == CHILD_FD ? fcntl(fd, F_SETFD, 0) : dup2(fd, CHILD_FD)) < 0 ||
 	    syscall(SYS_close_range, CHILD_FD + 1, ~0u, 0))
 		_exit(126);
-	setpriority(PRIO_PROCESS, 0, how->nice);
 	child_first_to_go();
 	execve(how->path, argv, env);
 	_exit(127);

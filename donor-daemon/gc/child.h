@@ -26,7 +26,6 @@ struct dcm_gc_child {
  * @threads: to trace with
  * @memory: bytes that its tables may take; see dcm_gc_child_memory()
  * @slabs: bytes of slabs that it may be shown
- * @nice: how nice it is
  * @group: of a cgroup that it is to be in: its cgroup.procs; -1: none
  */
 struct dcm_gc_child_how {
@@ -35,7 +34,6 @@ struct dcm_gc_child_how {
 	uint32_t threads;
 	uint64_t memory;
 	uint64_t slabs;
-	int nice;
 	int group;
 };
 
