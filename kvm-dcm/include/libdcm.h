@@ -91,7 +91,7 @@ DCM_API int dcm_pager_adopt(struct dcm_pager *p, void *addr, size_t bytes);
  * dcm_pager_unmap() - unmap paged memory, all or part of a mapping
  *
  * For adopted ranges dcm_pager_release() is the call that leaves the mapping
- * in place.
+ * in place. If it fails memory is as it was.
  */
 DCM_API int dcm_pager_unmap(struct dcm_pager *p, void *addr, size_t bytes);
 
@@ -107,7 +107,7 @@ DCM_API int dcm_pager_discard(struct dcm_pager *p, void *addr, size_t bytes);
 /**
  * dcm_pager_pin() - bring pages in and keep them direct until unpinned
  *
- * Pins of one page count up to 255. All pins together may take half of the
+ * Pins of one page count up to 63. All pins together may take half of the
  * budget: -ENOMEM beyond.
  */
 DCM_API int dcm_pager_pin(struct dcm_pager *p, void *addr, size_t bytes);

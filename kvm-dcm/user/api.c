@@ -429,24 +429,23 @@ int dcm_pager_adopt(struct dcm_pager *pg, void *addr, size_t bytes)
 
 enum call {
 	CALL_PUNCH,
-	CALL_UNMAP,
+	CALL_REPLACE,
 	CALL_DISCARD,
 };
 
-static int call_here(struct dcm_pager *pg, enum call what, u64 va, u64 bytes)
+static long call_here(struct dcm_pager *pg, enum call what, u64 va, u64 bytes,
+		      const struct dcm_map_call *with)
 {
 	u64 nr = bytes >> DCM_PAGE_SHIFT;
-	int rc = 0;
+	long rc = 0;
 
 	switch (what) {
 	case CALL_PUNCH:
 		rc = dcm_guest_punch(pg, va, nr);
 		madvise((void *)va, bytes, MADV_DONTNEED);
 		break;
-	case CALL_UNMAP:
-		rc = dcm_guest_punch(pg, va, nr);
-		if (munmap((void *)va, bytes))
-			rc = -errno;
+	case CALL_REPLACE:
+		rc = dcm_guest_replace(pg, va, nr, with);
 		break;
 	case CALL_DISCARD:
 		pthread_mutex_lock(&pg->lost_lock);
@@ -463,32 +462,34 @@ struct call_arg {
 	enum call what;
 	u64 va;
 	u64 bytes;
-	int rc;
+	struct dcm_map_call with;
+	long rc;
 };
 
 static void *call_main(void *p)
 {
 	struct call_arg *a = p;
 
-	a->rc = call_here(a->pg, a->what, a->va, a->bytes);
+	a->rc = call_here(a->pg, a->what, a->va, a->bytes, &a->with);
 	return NULL;
 }
 
-static int call(struct dcm_pager *pg, enum call what, u64 va, u64 bytes)
+static long call(struct dcm_pager *pg, enum call what, u64 va, u64 bytes,
+		 const struct dcm_map_call *with)
 {
 	u64 sp = (u64)__builtin_frame_address(0);
 	struct call_arg *a;
 	sigset_t old;
 	pthread_t t;
 	u64 gfn;
-	int rc;
+	long rc;
 
 	if ((va | bytes) & (DCM_PAGE_SIZE - 1) || va + bytes < va)
 		return -EINVAL;
 	dcm_enter(&old);
 	if (likely(!dcm_guest_gfn(&pg->guest, sp & ~(u64)(DCM_PAGE_SIZE - 1),
 				  &gfn))) {
-		rc = call_here(pg, what, va, bytes);
+		rc = call_here(pg, what, va, bytes, with);
 		dcm_leave(&old);
 		return rc;
 	}
@@ -496,7 +497,9 @@ static int call(struct dcm_pager *pg, enum call what, u64 va, u64 bytes)
 	a = malloc(sizeof(*a));
 	rc = a ? 0 : -ENOMEM;
 	if (a) {
-		*a = (struct call_arg){ pg, what, va, bytes, 0 };
+		*a = (struct call_arg){ pg, what, va, bytes, .rc = 0 };
+		if (with)
+			a->with = *with;
 		rc = dcm_thread_start(&t, call_main, a);
 	}
 	if (!rc) {
@@ -510,17 +513,30 @@ static int call(struct dcm_pager *pg, enum call what, u64 va, u64 bytes)
 
 int dcm_pager_release(struct dcm_pager *pg, void *addr, size_t bytes)
 {
-	return call(pg, CALL_PUNCH, (u64)addr, bytes);
+	return (int)call(pg, CALL_PUNCH, (u64)addr, bytes, NULL);
 }
 
 int dcm_pager_unmap(struct dcm_pager *pg, void *addr, size_t bytes)
 {
-	return call(pg, CALL_UNMAP, (u64)addr, bytes);
+	struct dcm_map_call unmap = { SYS_munmap, { (u64)addr, bytes } };
+
+	return (int)call(pg, CALL_REPLACE, (u64)addr, bytes, &unmap);
 }
 
 int dcm_pager_discard(struct dcm_pager *pg, void *addr, size_t bytes)
 {
-	return call(pg, CALL_DISCARD, (u64)addr, bytes);
+	return (int)call(pg, CALL_DISCARD, (u64)addr, bytes, NULL);
+}
+
+int dcm_pager_replace(struct dcm_pager *pg, void *addr, size_t bytes, void *by,
+		      size_t by_bytes, int flags)
+{
+	struct dcm_map_call move = {
+		SYS_mremap, { (u64)by, by_bytes, bytes, (u64)flags, (u64)addr }
+	};
+	long rc = call(pg, CALL_REPLACE, (u64)addr, bytes, &move);
+
+	return rc < 0 ? (int)rc : 0;
 }
 
 bool dcm_pager_pin_safe(struct dcm_pager *pg)

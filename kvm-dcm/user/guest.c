@@ -24,6 +24,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "pager.h"
 
@@ -361,6 +363,27 @@ static void region_drop(struct dcm_guest *g, u32 i)
 		g->base[first + k] = 0;
 }
 
+/*
+ * Pages of one piece are paged no more. The core forgets them; what is mapped
+ * there is left alone, as they are holes by then.
+ */
+static void forget(struct dcm_pager *pg, u64 va, u64 gfn, u64 nr)
+{
+	struct dcm_guest *g = &pg->guest;
+	u32 i = find(g, va);
+	u64 k;
+
+	set_hole(g, gfn, nr, true);
+	dcm_pins_forget(g, gfn, nr);
+	for (k = gfn; k < gfn + nr; k++)
+		__atomic_fetch_and(&g->bus[k / 8], (u8) ~(1u << (k % 8)),
+				   __ATOMIC_SEQ_CST);
+	discard(pg, gfn, nr);
+	g->region[i].holes += (u32)nr;
+	if (g->region[i].holes == g->region[i].nr)
+		region_drop(g, i);
+}
+
 /**
  * dcm_guest_punch() - pages of a range are not paged any more
  *
@@ -370,24 +393,72 @@ int dcm_guest_punch(struct dcm_pager *pg, u64 va, u64 nr)
 {
 	struct dcm_guest *g = &pg->guest;
 	u64 end = va + (nr << DCM_PAGE_SHIFT), len, gfn;
-	u32 i;
 
 	pthread_mutex_lock(&g->lock);
 	while ((va = dcm_guest_next(g, va, end, &len, &gfn)), len) {
-		u64 n = len >> DCM_PAGE_SHIFT;
-
-		discard(pg, gfn, n);
-		set_hole(g, gfn, n, true);
-		/* A fault since then may have brought a page in. */
-		discard(pg, gfn, n);
+		/* A fault since then may bring a page in, which the core forgets. */
+		discard(pg, gfn, len >> DCM_PAGE_SHIFT);
+		forget(pg, va, gfn, len >> DCM_PAGE_SHIFT);
 		dcm_uffd_unregister(&pg->uffd, va, len);
 		dcm_uffd_wake(&pg->uffd, va, len);
-		i = find(g, va);
-		g->region[i].holes += (u32)n;
-		if (g->region[i].holes == g->region[i].nr)
-			region_drop(g, i);
 		va += len;
 	}
 	pthread_mutex_unlock(&g->lock);
 	return 0;
+}
+
+/*
+ * Did a call that failed unmap this? Before Linux 6.17 mremap() first unmaps
+ * what it is to map over and then looks whether it can.
+ */
+static bool is_gone(u64 va, u64 bytes)
+{
+	return msync((void *)va, bytes, MS_ASYNC) && errno == ENOMEM;
+}
+
+/**
+ * dcm_guest_replace() - have the kernel unmap or map over a range
+ * @call: does so
+ *
+ * Paged pages of the range are paged no more if the call succeeds, and as they
+ * were if it fails: the kernel replaces the mapping first, the core forgets its
+ * pages after that. No page of the range is taken out meanwhile, since that
+ * would read the new mapping, or drop its pages; no page can come in, since
+ * userfaultfd knows nothing of the new mapping.
+ *
+ * Return: what the call returned, or its negative errno.
+ */
+long dcm_guest_replace(struct dcm_pager *pg, u64 va, u64 nr,
+		       const struct dcm_map_call *call)
+{
+	struct dcm_guest *g = &pg->guest;
+	u64 end = va + (nr << DCM_PAGE_SHIFT), at, len, gfn;
+	long rc;
+
+	/* Or an access to lost memory could map nothing there (lost.c). */
+	pthread_mutex_lock(&pg->lost_lock);
+	pthread_mutex_lock(&g->lock);
+	for (at = va; (at = dcm_guest_next(g, at, end, &len, &gfn)), len;
+	     at += len)
+		dcm_pins_hold(g, gfn, len >> DCM_PAGE_SHIFT, DCM_PIN_CALL,
+			      true);
+	dcm_pins_wait(pg);
+	rc = syscall(call->nr, call->arg[0], call->arg[1], call->arg[2],
+		     call->arg[3], call->arg[4]);
+	if (rc == -1)
+		rc = -errno;
+	for (at = va; (at = dcm_guest_next(g, at, end, &len, &gfn)), len;
+	     at += len) {
+		if (rc >= 0 || is_gone(at, len)) {
+			forget(pg, at, gfn, len >> DCM_PAGE_SHIFT);
+			/* Threads in a fault on what was there. */
+			dcm_uffd_wake(&pg->uffd, at, len);
+		} else {
+			dcm_pins_hold(g, gfn, len >> DCM_PAGE_SHIFT,
+				      DCM_PIN_CALL, false);
+		}
+	}
+	pthread_mutex_unlock(&g->lock);
+	pthread_mutex_unlock(&pg->lost_lock);
+	return rc;
 }

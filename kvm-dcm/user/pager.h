@@ -50,6 +50,16 @@ struct dcm_region {
 };
 
 /**
+ * struct dcm_map_call - a system call that unmaps memory, or maps over it
+ * @nr: its number
+ * @arg: its arguments
+ */
+struct dcm_map_call {
+	long nr;
+	u64 arg[5];
+};
+
+/**
  * struct dcm_guest - which address is which gfn
  * @lock: serialises changes; readers use @seq
  * @seq: odd while @region changes
@@ -270,6 +280,8 @@ u64 dcm_guest_next(const struct dcm_guest *g, u64 va, u64 end, u64 *len,
 		   u64 *gfn);
 void dcm_guest_discard(struct dcm_pager *pg, u64 va, u64 nr);
 void dcm_guest_renew(struct dcm_pager *pg, u64 va);
+long dcm_guest_replace(struct dcm_pager *pg, u64 va, u64 nr,
+		       const struct dcm_map_call *call);
 
 /* Nobody's thread: who takes discard_lock works on it, and polls it. */
 static inline struct dcm_pg_lane *dcm_discard_lane(struct dcm_pager *pg)
@@ -327,6 +339,13 @@ u16 dcm_sample_mask(struct dcm_pager *pg, u32 gfn, unsigned int order);
 
 /* pager.c */
 extern const struct dcm_ops dcm_pager_ops;
+
+/* pins.c; in a page's byte of dcm_guest.pins, above how often it is pinned */
+#define DCM_PIN_CALL	64u	/* a system call is about to replace it */
+#define DCM_PIN_HELD	128u	/* it may not be read */
+void dcm_pins_hold(struct dcm_guest *g, u64 gfn, u64 nr, u8 bit, bool hold);
+void dcm_pins_forget(struct dcm_guest *g, u64 gfn, u64 nr);
+void dcm_pins_wait(struct dcm_pager *pg);
 
 /* lane.c */
 int dcm_lanes_start(struct dcm_pager *pg);

@@ -3,7 +3,8 @@
  * pins.c - pages that must stay where they are
  *
  * A byte a page: how often it is pinned, and whether it is held, because its
- * mapping may not be read just now (the pager could not take its bytes out).
+ * mapping may not be read just now (the pager could not take its bytes out), or
+ * a system call is about to replace it.
  * Evictions look at it after they have said that they run (unmap_seq), and who
  * sets it waits for those that may not have seen it. Pins of I/O that the
  * program does not announce need none of this: UFFDIO_MOVE refuses them.
@@ -16,8 +17,7 @@
 #include "pager.h"
 #include "shim.h"
 
-#define PIN_MAX		127u
-#define PIN_HELD	128u
+#define PIN_MAX 63u
 
 static int pins_take(struct dcm_pager *pg, u64 gfn, u64 nr)
 {
@@ -37,8 +37,8 @@ static int pins_take(struct dcm_pager *pg, u64 gfn, u64 nr)
 	return 0;
 }
 
-/* Evictions that did not see the pin are over when this returns. */
-static void unmaps_wait(struct dcm_pager *pg)
+/** dcm_pins_wait() - evictions that did not see a new pin are over */
+void dcm_pins_wait(struct dcm_pager *pg)
 {
 	u32 i;
 
@@ -81,7 +81,7 @@ int dcm_pager_pin(struct dcm_pager *pg, void *addr, size_t bytes)
 	rc = pins_take(pg, gfn, bytes >> DCM_PAGE_SHIFT);
 	pthread_mutex_unlock(&pg->guest.lock);
 	if (!rc)
-		unmaps_wait(pg);
+		dcm_pins_wait(pg);
 	dcm_leave(&old);
 	/* Bring it in, with no lock held. */
 	for (off = 0; !rc && off < bytes; off += DCM_PAGE_SIZE)
@@ -112,6 +112,39 @@ int dcm_pager_unpin(struct dcm_pager *pg, void *addr, size_t bytes)
 }
 
 /**
+ * dcm_pins_hold() - pages keep their place, or need not any more
+ * @bit: why: DCM_PIN_HELD or DCM_PIN_CALL
+ *
+ * Under the guest's lock. To be sure of it call dcm_pins_wait().
+ */
+void dcm_pins_hold(struct dcm_guest *g, u64 gfn, u64 nr, u8 bit, bool hold)
+{
+	u64 i;
+
+	for (i = gfn; i < gfn + nr; i++) {
+		u8 was = __atomic_load_n(&g->pins[i], __ATOMIC_RELAXED);
+
+		if (!!(was & bit) == hold)
+			continue;
+		__atomic_store_n(&g->pins[i], was ^ bit, __ATOMIC_SEQ_CST);
+		if (hold && !was)
+			__atomic_fetch_add(&g->pinned, 1, __ATOMIC_SEQ_CST);
+		if (!hold && was == bit)
+			__atomic_fetch_sub(&g->pinned, 1, __ATOMIC_SEQ_CST);
+	}
+}
+
+/** dcm_pins_forget() - pages that are paged no more are not pinned either */
+void dcm_pins_forget(struct dcm_guest *g, u64 gfn, u64 nr)
+{
+	u64 i;
+
+	for (i = gfn; i < gfn + nr; i++)
+		if (__atomic_exchange_n(&g->pins[i], 0, __ATOMIC_SEQ_CST))
+			__atomic_fetch_sub(&g->pinned, 1, __ATOMIC_SEQ_CST);
+}
+
+/**
  * dcm_pager_hold() - what is there of a range stays, what is not may come
  *
  * For ranges that are about to lose their permission to be read.
@@ -119,32 +152,18 @@ int dcm_pager_unpin(struct dcm_pager *pg, void *addr, size_t bytes)
 void dcm_pager_hold(struct dcm_pager *pg, void *addr, size_t bytes, bool hold)
 {
 	struct dcm_guest *g = &pg->guest;
-	u64 va = (u64)addr, end = va + bytes, len, gfn, i;
+	u64 va = (u64)addr, end = va + bytes, len, gfn;
 	sigset_t old;
 
 	dcm_enter(&old);
 	pthread_mutex_lock(&g->lock);
 	while ((va = dcm_guest_next(g, va, end, &len, &gfn)), len) {
-		u64 nr = len >> DCM_PAGE_SHIFT;
-
-		for (i = gfn; i < gfn + nr; i++) {
-			u8 was = __atomic_load_n(&g->pins[i], __ATOMIC_RELAXED);
-
-			if (!!(was & PIN_HELD) == hold)
-				continue;
-			__atomic_store_n(&g->pins[i], was ^ PIN_HELD,
-					 __ATOMIC_SEQ_CST);
-			if (hold && !was)
-				__atomic_fetch_add(&g->pinned, 1,
-						   __ATOMIC_SEQ_CST);
-			if (!hold && was == PIN_HELD)
-				__atomic_fetch_sub(&g->pinned, 1,
-						   __ATOMIC_SEQ_CST);
-		}
+		dcm_pins_hold(g, gfn, len >> DCM_PAGE_SHIFT, DCM_PIN_HELD,
+			      hold);
 		va += len;
 	}
 	pthread_mutex_unlock(&g->lock);
 	if (hold)
-		unmaps_wait(pg);
+		dcm_pins_wait(pg);
 	dcm_leave(&old);
 }

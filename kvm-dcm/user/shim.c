@@ -124,13 +124,6 @@ static void *arena_map(struct dcm_pager *pg, u64 len)
 	return (void *)at;
 }
 
-/* Paged pages of a range become ordinary ones, empty. */
-static void let_go(struct dcm_pager *pg, u64 addr, u64 len)
-{
-	if (dcm_pager_owns(pg, (void *)addr, len))
-		dcm_pager_release(pg, (void *)addr, len);
-}
-
 static void adopt(struct dcm_pager *pg, void *p, u64 len)
 {
 	int rc = dcm_pager_adopt(pg, p, len);
@@ -150,32 +143,57 @@ static bool all_paged(struct dcm_pager *pg, u64 addr, u64 len)
 	return dcm_pager_covers(pg, (void *)addr, len);
 }
 
+/*
+ * A new mapping takes the place of paged pages. It is made elsewhere first: the
+ * kernel may refuse it for many reasons, and then the pages must be as they are.
+ */
+static void *map_over(struct dcm_pager *pg, void *addr, u64 len, int prot,
+		      int flags, int fd, off_t off)
+{
+	void *p = raw_mmap(NULL, len, prot, flags & ~(MAP_FIXED | MAP_32BIT),
+			   fd, off);
+	int rc;
+
+	if (p == MAP_FAILED)
+		return p;
+	rc = dcm_pager_replace(pg, addr, len, p, len,
+			       MREMAP_MAYMOVE | MREMAP_FIXED);
+	if (!rc)
+		return addr;
+	syscall(SYS_munmap, p, len);
+	errno = -rc;
+	return MAP_FAILED;
+}
+
 static void *map_fixed(struct dcm_pager *pg, void *addr, u64 len, int prot,
 		       int flags, int fd, off_t off)
 {
 	bool anon = (flags & MAP_ANONYMOUS) &&
 		    (flags & MAP_TYPE) == MAP_PRIVATE &&
 		    !(flags & (MAP_HUGETLB | MAP_GROWSDOWN));
-	u64 a = (u64)addr;
+	u64 a = (u64)addr, bytes = len;
 	void *p;
+	int rc;
 
 	len = page_up(len);
-	if (a & (PAGE - 1))
-		return raw_mmap(addr, len, prot, flags, fd, off);
+	/* The kernel says what is wrong. */
+	if (((u64)off | a) & (PAGE - 1) || a + len <= a)
+		return raw_mmap(addr, bytes, prot, flags, fd, off);
 	/* Memory given back and taken again in place, as allocators do. */
 	if (anon && !(prot & PROT_EXEC) && all_paged(pg, a, len)) {
 		if (flags & MAP_FIXED_NOREPLACE) {
 			errno = EEXIST;
 			return MAP_FAILED;
 		}
-		dcm_pager_discard(pg, addr, len);
 		if (mprotect(addr, len, prot))
 			return MAP_FAILED;
-		return addr;
+		rc = dcm_pager_discard(pg, addr, len);
+		return result(rc) ? MAP_FAILED : addr;
 	}
-	if (!(flags & MAP_FIXED_NOREPLACE))
-		let_go(pg, a, len);
-	p = raw_mmap(addr, len, prot, flags, fd, off);
+	if (!(flags & MAP_FIXED_NOREPLACE) && dcm_pager_owns(pg, addr, len))
+		p = map_over(pg, addr, len, prot, flags, fd, off);
+	else
+		p = raw_mmap(addr, len, prot, flags, fd, off);
 	if (p == addr && wanted_kind(len, prot, flags))
 		adopt(pg, p, len);
 	return p;
@@ -215,16 +233,16 @@ static int arena_unmap(struct dcm_pager *pg, u64 addr, u64 len)
 	sigset_t old;
 
 	if (all_paged(pg, addr, len)) {
-		dcm_pager_discard(pg, p, len);
-		if (__atomic_load_n(&dcm_shim.protected, __ATOMIC_RELAXED))
-			mprotect(p, len, PROT_READ | PROT_WRITE);
+		if (__atomic_load_n(&dcm_shim.protected, __ATOMIC_RELAXED) &&
+		    mprotect(p, len, PROT_READ | PROT_WRITE))
+			return -1;
+		if (result(dcm_pager_discard(pg, p, len)))
+			return -1;
 	} else {
 		/* Something else was mapped there meanwhile. */
-		let_go(pg, addr, len);
-		if (raw_mmap(p, len, PROT_READ | PROT_WRITE,
-			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE |
-				     MAP_FIXED,
-			     -1, 0) != p)
+		if (map_over(pg, p, len, PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+			     0) != p)
 			return -1;
 		adopt(pg, p, len);
 	}
@@ -255,15 +273,39 @@ DCM_EXPORT int munmap(void *addr, size_t bytes)
 	return arena_unmap(pg, from, to - from);
 }
 
+/* What mremap() of paged memory is refused for, as the kernel would. */
+static int remap_refused(u64 old, u64 old_len, u64 new_len, int flags, u64 to)
+{
+	bool fixed = flags & MREMAP_FIXED;
+
+	if (flags & ~(MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP) ||
+	    (fixed && !(flags & MREMAP_MAYMOVE)) ||
+	    (flags & MREMAP_DONTUNMAP &&
+	     (!(flags & MREMAP_MAYMOVE) || new_len != old_len)))
+		return -EINVAL;
+	if (!new_len || old + old_len <= old ||
+	    (fixed && (to & (PAGE - 1) || to + new_len <= to)))
+		return -EINVAL;
+	if (fixed && to < old + old_len && old < to + new_len)
+		return -EINVAL;
+	return 0;
+}
+
 static void *remap_paged(struct dcm_pager *pg, u64 old, u64 old_len,
 			 u64 new_len, int flags, void *fixed)
 {
 	u64 at, n = min(old_len, new_len), step;
 	char *to;
 
-	if (new_len <= old_len && !(flags & MREMAP_FIXED)) {
-		if (new_len < old_len)
-			munmap((void *)(old + new_len), old_len - new_len);
+	int rc = remap_refused(old, old_len, new_len, flags, (u64)fixed);
+
+	if (result(rc))
+		return MAP_FAILED;
+	if (new_len <= old_len &&
+	    !(flags & (MREMAP_FIXED | MREMAP_DONTUNMAP))) {
+		if (new_len < old_len &&
+		    munmap((void *)(old + new_len), old_len - new_len))
+			return MAP_FAILED;
 		return (void *)old;
 	}
 	if (!(flags & MREMAP_MAYMOVE)) {
@@ -302,8 +344,12 @@ DCM_EXPORT void *mremap(void *old, size_t old_len, size_t new_len, int flags,
 	    dcm_pager_owns(pg, old, page_up(old_len)))
 		return remap_paged(pg, (u64)old, page_up(old_len),
 				   page_up(new_len), flags, fixed);
-	if (pg && (flags & MREMAP_FIXED))
-		let_go(pg, (u64)fixed, page_up(new_len));
+	if (pg && (flags & MREMAP_FIXED) && new_len &&
+	    dcm_pager_owns(pg, fixed, page_up(new_len)))
+		return result(dcm_pager_replace(pg, fixed, page_up(new_len),
+						old, old_len, flags)) ?
+			       MAP_FAILED :
+			       fixed;
 	return (void *)syscall(SYS_mremap, old, old_len, new_len, flags, fixed);
 }
 

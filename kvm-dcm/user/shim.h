@@ -55,6 +55,8 @@ void dcm_heap_unlock(void);
 bool dcm_pager_covers(struct dcm_pager *pg, void *addr, size_t bytes);
 bool dcm_pager_pin_safe(struct dcm_pager *pg);
 void dcm_pager_hold(struct dcm_pager *pg, void *addr, size_t bytes, bool hold);
+int dcm_pager_replace(struct dcm_pager *pg, void *addr, size_t bytes, void *by,
+		      size_t by_bytes, int flags);
 int dcm_pager_rest(struct dcm_pager *pg, void *addr, size_t bytes, int advice);
 
 /* shim_open.c */

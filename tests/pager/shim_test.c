@@ -33,6 +33,18 @@
 		}                                                            \
 	} while (0)
 
+/* The call fails, for this reason. */
+#define REFUSED(call, why)                                               \
+	do {                                                             \
+		errno = 0;                                               \
+		CHECK((call) == MAP_FAILED);                             \
+		if (errno != (why)) {                                    \
+			fprintf(stderr, "FAILED line %d: %s (not %s)\n", \
+				__LINE__, strerror(errno), #why);        \
+			exit(1);                                         \
+		}                                                        \
+	} while (0)
+
 static char *anon(size_t bytes)
 {
 	char *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -121,6 +133,142 @@ static void over(void)
 	a = anon(16 * MIB);
 	zero(a, 16 * MIB);
 	CHECK(!munmap(a, 16 * MIB));
+}
+
+/* Calls that fail over memory, all of it paged: @p has @bytes. */
+static void fail_over(char *p, size_t bytes, int read_only)
+{
+	size_t half = bytes / 2, all = ~0ul - PAGE + 1;
+	int rw = PROT_READ | PROT_WRITE, fixed = MAP_PRIVATE | MAP_FIXED;
+	char *other = anon(2 * PAGE), *mid = p + half;
+
+	fill(other, 2 * PAGE, 13);
+	/* no such descriptor, no such access, offset, length, flags, place */
+	REFUSED(mmap(mid, MIB, rw, fixed, -1, 0), EBADF);
+	REFUSED(mmap(p, bytes, rw, fixed, 1 << 20, 0), EBADF);
+	REFUSED(mmap(mid, MIB, rw, MAP_SHARED | MAP_FIXED, read_only, 0),
+		EACCES);
+	REFUSED(mmap(mid, MIB, rw, fixed, read_only, 7), EINVAL);
+	REFUSED(mmap(mid, MIB, rw, fixed | MAP_ANONYMOUS, -1, 7), EINVAL);
+	REFUSED(mmap(mid, 0, rw, fixed | MAP_ANONYMOUS, -1, 0), EINVAL);
+	REFUSED(mmap(mid, ~0ul, rw, fixed | MAP_ANONYMOUS, -1, 0), ENOMEM);
+	REFUSED(mmap(mid, all, rw, fixed | MAP_ANONYMOUS, -1, 0), ENOMEM);
+	REFUSED(mmap(mid, MIB, rw, MAP_ANONYMOUS | MAP_FIXED, -1, 0), EINVAL);
+	REFUSED(mmap(mid + 1, MIB, rw, fixed | MAP_ANONYMOUS, -1, 0), EINVAL);
+	/* onto it, and of it */
+	REFUSED(mremap(other, PAGE, PAGE, MREMAP_FIXED, mid), EINVAL);
+	REFUSED(mremap(other, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED,
+		       mid + 1),
+		EINVAL);
+	REFUSED(mremap(other, PAGE, ~0ul, MREMAP_MAYMOVE | MREMAP_FIXED, mid),
+		EINVAL);
+	REFUSED(mremap(p, bytes, 0, MREMAP_MAYMOVE), EINVAL);
+	REFUSED(mremap(p, bytes, ~0ul, MREMAP_MAYMOVE), EINVAL);
+	REFUSED(mremap(p, bytes, MIB, MREMAP_MAYMOVE | 1 << 20), EINVAL);
+	REFUSED(mremap(p, MIB, MIB, MREMAP_MAYMOVE | MREMAP_FIXED, p + PAGE),
+		EINVAL);
+	REFUSED(mremap(p, half, half, MREMAP_FIXED, mid), EINVAL);
+	REFUSED((void *)(long)munmap(mid, 0), EINVAL);
+	REFUSED((void *)(long)munmap(mid + 1, MIB), EINVAL);
+	check(other, 2 * PAGE, 0, 13);
+	CHECK(!munmap(other, 2 * PAGE));
+}
+
+/* As many mappings as a process may have: nothing more can be cut in two. */
+static char *use_up_mappings(size_t bytes)
+{
+	char *p = mmap(NULL, bytes, PROT_NONE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	size_t i;
+
+	CHECK(p != MAP_FAILED);
+	for (i = 0; i < bytes; i += 2 * PAGE)
+		if (mprotect(p + i, PAGE, PROT_READ))
+			break;
+	if (i < bytes)
+		return p;
+	fprintf(stderr, "vm.max_map_count is too high to be reached here\n");
+	CHECK(!munmap(p, bytes));
+	return NULL;
+}
+
+/* Memory is as before a call that fails, whether paged by half or by all. */
+static void failures(void)
+{
+	size_t bytes = 40 * MIB, spare = 1ul << 30, i;
+	char *a = anon(bytes), *hole, *b, *p;
+	char path[] = "/tmp/dcm-shim-XXXXXX";
+	int fd = mkstemp(path), read_only = open(path, O_RDONLY);
+
+	CHECK(fd >= 0 && read_only >= 0 && !unlink(path));
+	CHECK(!ftruncate(fd, MIB) && pwrite(fd, "file", 4, 0) == 4);
+	fill(a, bytes, 10);
+	fail_over(a, bytes, read_only);
+	check(a, bytes, 0, 10);
+	/* paged where it is, with memory around it that is not */
+	hole = mmap(NULL, 16 * MIB, PROT_READ,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	CHECK(hole != MAP_FAILED);
+	b = mmap(hole + 4 * MIB, 8 * MIB, PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	CHECK(b == hole + 4 * MIB);
+	fill(b, 8 * MIB, 11);
+	fail_over(b, 8 * MIB, read_only);
+	REFUSED(mmap(hole, 16 * MIB, PROT_READ | PROT_WRITE,
+		     MAP_SHARED | MAP_FIXED, read_only, 0),
+		EACCES);
+	check(a, bytes, 0, 10);
+	check(b, 8 * MIB, 0, 11);
+	zero(hole, 4 * MIB);
+
+	p = use_up_mappings(spare);
+	if (p) {
+		REFUSED((void *)(long)munmap(b + MIB, MIB), ENOMEM);
+		REFUSED(mmap(b + MIB, MIB, PROT_READ,
+			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+			ENOMEM);
+		REFUSED(mmap(a + MIB, MIB, PROT_READ,
+			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+			ENOMEM);
+		REFUSED(mmap(a + MIB, MIB, PROT_READ, MAP_SHARED | MAP_FIXED,
+			     fd, 0),
+			ENOMEM);
+		check(b, 8 * MIB, 0, 11);
+		check(a, bytes, 0, 10);
+		CHECK(!munmap(p, spare));
+	}
+
+	/* It goes on: all of it can be written, and the same calls can work. */
+	fill(a, bytes, 12);
+	fill(b, 8 * MIB, 12);
+	for (i = 0; i < 200; i++) {
+		size_t at = (1 + i % 30) * MIB, n = (1 + i % 5) * PAGE;
+
+		p = mmap(a + at, n, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0);
+		CHECK(p == a + at && !memcmp(p, "file", 4));
+		p = mmap(a + at, n, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+		CHECK(p == a + at);
+		zero(p, n);
+		fill(p, n, 12 + (unsigned int)at);
+	}
+	check(a, MIB, 0, 12);
+	check(a + 31 * MIB, 9 * MIB, 31 * MIB, 12);
+	/* an ordinary page takes the place of one that is paged */
+	p = anon(PAGE);
+	fill(p, PAGE, 14);
+	CHECK(mremap(p, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED,
+		     b + 2 * MIB) == b + 2 * MIB);
+	check(b + 2 * MIB, PAGE, 0, 14);
+	check(b, 2 * MIB, 0, 12);
+	check(b + 2 * MIB + PAGE, 5 * MIB, 2 * MIB + PAGE, 12);
+	CHECK(!munmap(b + MIB, 3 * MIB));
+	check(b, MIB, 0, 12);
+	check(b + 4 * MIB, 4 * MIB, 4 * MIB, 12);
+	CHECK(!munmap(a, bytes));
+	CHECK(!munmap(hole, 16 * MIB));
+	close(fd);
+	close(read_only);
 }
 
 static void remaps(void)
@@ -235,6 +383,7 @@ static void *thread_main(void *arg)
 		free(p[i]);
 	}
 	CHECK(!munmap(own, 4 * MIB));
+	over();
 	return arg;
 }
 
@@ -297,6 +446,11 @@ int main(int argc, char **argv)
 			_exit(a[0]);
 		CHECK(waitpid(pid, &st, 0) == pid);
 		CHECK(WIFSIGNALED(st) && WTERMSIG(st) == SIGSEGV);
+		return 0;
+	}
+	if (argc > 1 && !strcmp(argv[1], "failures")) {
+		failures();
+		printf("all right\n");
 		return 0;
 	}
 	maps();

@@ -424,6 +424,16 @@ def test_shim(start_donor: StartDonor, short_tmp: Path, without: str) -> None:
     run(short_tmp, SHIM_TEST, DCM_WITHOUT=without, **under_pager(config))
 
 
+@pytest.mark.parametrize("without", ["", "move,vector"])
+def test_mmap_that_fails_zeroes_memory(
+    start_donor: StartDonor, short_tmp: Path, without: str
+) -> None:
+    """mmap(), mremap() and munmap() that fail over paged memory leave it as it is."""
+    run(short_tmp, SHIM_TEST, "failures")
+    config = configure(short_tmp, [start(start_donor)])
+    run(short_tmp, SHIM_TEST, "failures", DCM_WITHOUT=without, **under_pager(config))
+
+
 def test_shim_paged_heap(start_donor: StartDonor, short_tmp: Path) -> None:
     """The same when malloc() memory is paged too."""
     config = configure(short_tmp, [start(start_donor)])
