@@ -520,6 +520,9 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	raise_fd_limit();
+	if (dcm_log_start())
+		dcm_warn(
+			"no thread for the log: lines are dropped while standard error is not ready");
 	if (donor_start(&donor, err, sizeof(err))) {
 		dcm_err("%s", err);
 		return 2;

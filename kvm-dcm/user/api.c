@@ -246,6 +246,8 @@ static int create(struct dcm_pager *pg, char *err, size_t len)
 	pg->spin = !getenv("DCM_NO_SPIN");
 	pthread_mutex_init(&pg->discard_lock, NULL);
 	pthread_mutex_init(&pg->lost_lock, NULL);
+	/* Without the thread lines are only dropped sooner. */
+	dcm_log_start();
 	rc = dcm_uffd_open(&pg->uffd, uffd_flags(), err, len);
 	if (rc)
 		return rc;

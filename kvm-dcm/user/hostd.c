@@ -242,6 +242,8 @@ static void ending_say(const struct hostd *h)
 	notify("STOPPING=1\nSTATUS=waiting for VMs to end");
 }
 
+#define FLUSH_MS 200u
+
 /* In this process's place, unless that would not start. */
 static void start_again(void)
 {
@@ -254,6 +256,7 @@ static void start_again(void)
 	}
 	dcm_log(DCM_LOG_NOTICE, "SIGHUP: starting again");
 	setenv(AGAIN, "1", 1);
+	dcm_log_flush(FLUSH_MS);
 	execvp(arguments[0], arguments);
 	dcm_log(DCM_LOG_ERR, "SIGHUP: %s: %s: going on as before", arguments[0],
 		strerror(errno));
@@ -327,7 +330,7 @@ int main(int argc, char **argv)
 	int signals, status = 2;
 
 	arguments = argv;
-	dcm_log_name("dcm-hostd");
+	dcm_log_name("dcm-hostd", false);
 	parse_command_line(argc, argv);
 	dcm_log_setup(log_level, -1);
 	if (config_read(&h))
@@ -341,6 +344,7 @@ int main(int argc, char **argv)
 		dcm_log(DCM_LOG_WARNING,
 			"not root: the kernel lets only CAP_SYS_ADMIN serve files");
 	raise_fd_limit();
+	dcm_log_start();
 	signals = signals_take();
 	h.ended = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (signals < 0 || h.ended < 0) {

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * log.h - what libdcm says: one line, one write(2), to standard error
+ * log.h - what libdcm and the daemons say: lines to standard error
  */
-#ifndef DCM_LOG_H
-#define DCM_LOG_H
+#ifndef DCM_USER_LOG_H
+#define DCM_USER_LOG_H
 
+#include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-/* as syslog's */
+/* as syslog's, which the journal reads from "<N>" */
 enum dcm_log_level {
 	DCM_LOG_ERR = 3,
 	DCM_LOG_WARNING = 4,
@@ -32,25 +34,52 @@ struct dcm_log_rate {
  * @level: left out when above what dcm_log_setup() set (%DCM_LOG_INFO)
  * @fmt: without newline; what is beyond 1000 bytes is cut off
  *
- * Any thread, async-signal-safe as far as vsnprintf() is. Never allocates. A
- * standard error that is full or closed loses the line.
+ * Any thread, async-signal-safe as far as vsnprintf() is. Never allocates and
+ * never waits for the reader of the log: a line that the log has no room for is
+ * dropped, and a later line says how many were.
  */
 void dcm_log(enum dcm_log_level level, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
+void dcm_vlog(enum dcm_log_level level, const char *fmt, va_list ap)
+	__attribute__((format(printf, 2, 0)));
+
+/**
+ * dcm_log_now() - bytes to the log, if it takes them at once
+ *
+ * For signal handlers; false if it did not.
+ */
+bool dcm_log_now(const char *text, size_t len);
+
+/**
+ * dcm_log_start() - have a thread write the lines, from now on
+ *
+ * Until then, and in children of fork(), a line is dropped when the log is not
+ * ready for it that instant. Again is no harm. 0 or -errno.
+ */
+int dcm_log_start(void);
+
+/**
+ * dcm_log_flush() - wait until the lines so far are written, @ms at most
+ *
+ * For who is about to end without exit(), which does it too.
+ */
+void dcm_log_flush(unsigned int ms);
 
 /**
  * dcm_log_allow() - may this message be said again?
  * @rate: its memory, one thread's
- * @now_ms: monotonic time
+ * @now: monotonic time in milliseconds
  * @every_ms: at most once in so long
  */
-bool dcm_log_allow(struct dcm_log_rate *rate, uint64_t now_ms,
-		   uint64_t every_ms);
+bool dcm_log_allow(struct dcm_log_rate *rate, uint64_t now, uint64_t every_ms);
 
 /* Highest level that is said, and where to (-1: leave it). */
 void dcm_log_setup(enum dcm_log_level max, int fd);
 
-/* Who says it, before each line; "libdcm" when never called. Not copied. */
-void dcm_log_name(const char *name);
+/*
+ * Who says it, before each line; "libdcm" when never called. Not copied. With
+ * @stamp the time and the level stand there too, where the journal has neither.
+ */
+void dcm_log_name(const char *name, bool stamp);
 
-#endif /* DCM_LOG_H */
+#endif /* DCM_USER_LOG_H */

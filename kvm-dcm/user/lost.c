@@ -53,6 +53,9 @@ void dcm_lost_access(struct dcm_pager *pg, u32 gfn, u32 nr)
 			      "is stopped; the thread waits until the process is killed");
 	if (!bus)
 		return;
+	/* The process may die of it before the log's thread runs. */
+	if (first)
+		dcm_log_flush(100);
 	/* A discard is under way: its end decides. It may wait for us. */
 	if (pthread_mutex_trylock(&pg->lost_lock)) {
 		dcm_uffd_wake(&pg->uffd, dcm_guest_va(&pg->guest, gfn),

@@ -84,6 +84,7 @@ static void *raw_mmap(void *addr, u64 len, int prot, int flags, int fd,
 static void die(const char *why)
 {
 	dcm_log(DCM_LOG_ERR, "%s", why);
+	dcm_log_flush(1000);
 	_exit(125);
 }
 
@@ -496,9 +497,8 @@ static void child_segv(int sig, siginfo_t *si, void *ctx)
 	u64 a = (u64)si->si_addr;
 
 	(void)ctx;
-	if (getpid() != pager_pid && in_arena(a, 1) &&
-	    write(STDERR_FILENO, text, sizeof(text) - 1) < 0)
-		_exit(1);
+	if (getpid() != pager_pid && in_arena(a, 1))
+		dcm_log_now(text, sizeof(text) - 1);
 	signal(sig, SIG_DFL);
 }
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import http.client
 import json
 import os
@@ -10,6 +12,8 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -207,6 +211,62 @@ def test_reload(make_lab: MakeLab) -> None:
     assert c.query()["used"] == slab.bytes
     c.goodbye()
     lab.settled()
+
+
+def reload_with(lab: Lab, capacity_mib: int) -> None:
+    """Until it has; the donor says a line of it."""
+    lab.sections["donor"]["capacity"] = f"{capacity_mib}M"
+    lab.reload()
+    lab.wait(lambda s: s["memory"]["capacity_bytes"] == capacity_mib << 20, "reloaded")
+
+
+def test_log_reader_that_stalls_stops_the_donor(make_lab: MakeLab) -> None:
+    """Nobody reads standard error: tenants are served, and later a line says what is missing."""
+    lab = make_lab(start=False)
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    lab.stderr = writing
+    with os.fdopen(reading, "rb") as log:
+        lab.start()
+        # full, without O_NONBLOCK on what the donor has
+        full = os.open(f"/proc/self/fd/{writing}", os.O_WRONLY | os.O_NONBLOCK)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(full, b"\n")
+        os.close(full)
+        os.close(writing)
+        for _ in range(3):
+            lab.served()
+        longest = 0.0
+        # a reload says a line, more of them than are kept
+        for n in range(1, 400):
+            begin = time.monotonic()
+            reload_with(lab, 100 + n)
+            longest = max(longest, time.monotonic() - begin)
+        lab.served()
+        print(f"reloads took {longest:.3f} s at most with a log that nobody reads")
+        found: list[bytes] = []
+        reader = threading.Thread(target=lambda: found.extend(log))
+        reader.start()
+        lab.finish()
+        reader.join(20)
+        text = b"".join(found).decode()
+    assert "Sanitizer" not in text, text
+    assert "lines were dropped: the log's reader did not keep up" in text
+    assert text.rstrip().endswith("ended"), text[-500:]
+
+
+def test_end_waits_for_a_log_reader_that_stalls(make_lab: MakeLab) -> None:
+    """SIGTERM ends a donor whose log is stuck."""
+    lab = make_lab(start=False)
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    lab.stderr = writing
+    with os.fdopen(reading, "rb"), os.fdopen(writing, "wb"):
+        lab.start()
+        for n in range(1, 60):
+            reload_with(lab, 100 + n)
+        lab.finish()
 
 
 def get(lab: Lab, path: str, method: str = "GET",

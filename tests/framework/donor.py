@@ -66,6 +66,7 @@ class Donor:
         self.port = 0
         self.http_port = 0
         self.environment = dict(environment or {})
+        self.stderr: int | None = None  # a descriptor, in the log's place
         self.process: subprocess.Popen[bytes] | None = None
         self.sections: dict[str, dict[str, str | int]] = {
             "donor": {
@@ -123,7 +124,7 @@ class Donor:
                     [str(self.binary), "--config", str(self.config), "--ready-fd", str(writing)],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
-                    stderr=log,
+                    stderr=log if self.stderr is None else self.stderr,
                     pass_fds=(writing,),
                     env={**os.environ, **self.environment},
                 )

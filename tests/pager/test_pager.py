@@ -440,6 +440,30 @@ def test_shim_paged_heap(start_donor: StartDonor, short_tmp: Path) -> None:
     run(short_tmp, SHIM_TEST, SHIM_TEST_PAGED_HEAP="1", **under_pager(config, heap=True))
 
 
+def test_log_reader_that_stalls_stops_the_program(start_donor: StartDonor, short_tmp: Path) -> None:
+    """Nobody reads standard error, where libdcm says that donors come and go: paging goes on."""
+    config = configure(short_tmp, [start(start_donor)])
+    env = {**os.environ, "DCM_RUNTIME_DIR": str(short_tmp / "run"), **under_pager(config)}
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb"), os.fdopen(writing, "wb") as stuck:
+        # full, without O_NONBLOCK on what the program has
+        full = os.open(f"/proc/self/fd/{writing}", os.O_WRONLY | os.O_NONBLOCK)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(full, bytes(4096))
+        os.close(full)
+        done = subprocess.run(
+            [str(SHIM_TEST)],
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=stuck,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+    assert (done.returncode, done.stdout) == (0, "all right\n")
+
+
 def test_child_is_told(start_donor: StartDonor, short_tmp: Path) -> None:
     """A child of fork() that touches paged memory dies with a line that says why."""
     config = configure(short_tmp, [start(start_donor)])

@@ -17,6 +17,8 @@
  */
 #include <endian.h>
 #include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,15 +91,33 @@ static ssize_t receive(void *buf, int *fd)
 	return n;
 }
 
+/* To the donor's log, if that takes it at once: its reader may have stopped. */
+__attribute__((format(printf, 1, 2))) static void say(const char *fmt, ...)
+{
+	struct pollfd p = { .fd = STDERR_FILENO, .events = POLLOUT };
+	char line[256];
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	if (n >= (int)sizeof(line))
+		n = sizeof(line) - 1;
+	if (n > 0 && poll(&p, 1, 0) == 1 &&
+	    (p.revents & (POLLOUT | POLLERR)) == POLLOUT &&
+	    write(STDERR_FILENO, line, (size_t)n) < 0)
+		return;
+}
+
 static u64 number(const char *text, u64 max)
 {
 	char *rest;
 	unsigned long long v = strtoull(text, &rest, 10);
 
 	if (!*text || *rest || v > max) {
-		fprintf(stderr,
-			"dcm-gc-worker: '%s': not a number up to %llu\n", text,
-			(unsigned long long)max);
+		say("dcm-gc-worker: '%s': not a number up to %llu\n", text,
+		    (unsigned long long)max);
 		exit(2);
 	}
 	return v;
@@ -110,8 +130,7 @@ int main(int argc, char **argv)
 	const char *what;
 
 	if (argc != 6) {
-		fprintf(stderr,
-			"dcm-gc-worker is started by dcm-donord: FD DONOR THREADS MEMORY SLABS\n");
+		say("dcm-gc-worker is started by dcm-donord: FD DONOR THREADS MEMORY SLABS\n");
 		return 2;
 	}
 	sock = (int)number(argv[1], 1 << 20);
@@ -120,8 +139,7 @@ int main(int argc, char **argv)
 	if (dcm_gc_sandbox(sock, number(argv[4], 1ull << 50),
 			   number(argv[5], 1ull << 60) + PROGRAM_BYTES,
 			   &what)) {
-		fprintf(stderr, "dcm-gc-worker: %s: %s\n", what,
-			strerror(errno));
+		say("dcm-gc-worker: %s: %s\n", what, strerror(errno));
 		return 1;
 	}
 	if (job_start())
