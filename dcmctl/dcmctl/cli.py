@@ -504,6 +504,7 @@ def build_parser() -> argparse.ArgumentParser:
         default="127.0.0.1:9751",
         help="default: 127.0.0.1:9751; only loopback should be able to reach it",
     )
+    p.add_argument("--name", metavar="NAME", action="append", help="a host name it is reached by")
     p.add_argument("--once", action="store_true", help="write the metrics once, and end")
 
     p = add(sub, "keygen", cmd_keygen, "make a key file, mode 0600, of one random key")

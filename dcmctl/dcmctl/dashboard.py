@@ -12,7 +12,6 @@ import argparse
 import ipaddress
 import json
 import os
-import re
 import secrets
 import signal
 import ssl
@@ -26,8 +25,8 @@ from typing import Any
 
 from dcmctl import control, dcmfs, estate, members, settings, version
 from dcmctl.address import check_name
-from dcmctl.errors import DcmError, UsageError, printable, reason
-from dcmctl.httpd import parse_listen
+from dcmctl.errors import DcmError, UsageError, reason
+from dcmctl.httpd import parse_listen, parse_names
 from dcmctl.units import PAGE
 from dcmctl.watch import POINT, Watch, key_of
 from dcmctl.web import Gate, Query, Site, load_files
@@ -35,7 +34,6 @@ from dcmctl.web import Gate, Query, Site, load_files
 Args = argparse.Namespace
 WAIT_S = 20.0  # a question for what is not there yet
 TOKEN_MIN = 16
-_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252})", re.ASCII)
 
 
 def web_folder() -> Path:
@@ -156,10 +154,7 @@ class Api:
 def serve(args: Args) -> int:
     host, port = parse_listen(args.listen)
     loopback = ipaddress.ip_address(host).is_loopback
-    names = tuple(name.lower() for name in args.name or ())
-    for name in names:
-        if not _NAME.fullmatch(name):
-            raise UsageError(f"--name '{printable(name)}' is not a host's name")
+    names = parse_names(args.name)
     if not loopback and not args.token_file:
         raise UsageError(
             f"--listen {args.listen} is not loopback: --token-file FILE says who may look"
@@ -170,11 +165,16 @@ def serve(args: Args) -> int:
             "network where nobody listens"
         )
     token = read_token(Path(args.token_file)) if args.token_file else None
-    gate = Gate(token, reading=not loopback or bool(names), names=names)
+    gate = Gate(token, reading=not loopback or bool(names))
     if gate.reading and token is None:
         raise UsageError("--name lets others reach it: --token-file FILE says who may look")
     server = Site(
-        (host, port), gate, load_files(web_folder()), tls=_tls(args), verbose=args.verbose
+        (host, port),
+        gate,
+        load_files(web_folder()),
+        tls=_tls(args),
+        names=names,
+        verbose=args.verbose,
     )
     watch = Watch(estate.look, args.interval)
     api = Api(watch, token is not None)

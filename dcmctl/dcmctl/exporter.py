@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from dcmctl import estate, settings, version
-from dcmctl.httpd import Handler, Server, parse_listen
+from dcmctl.httpd import Handler, Server, parse_listen, parse_names
 from dcmctl.status import FAULT_KINDS, Latency
 
 Args = argparse.Namespace
@@ -269,9 +269,9 @@ class _Pages:
 
 
 class _Server(Server):
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, address: tuple[str, int], names: tuple[str, ...]) -> None:
         self.pages = _Pages()
-        super().__init__(address, _Handler, CONNECTIONS_MAX)
+        super().__init__(address, _Handler, CONNECTIONS_MAX, names=names)
 
 
 class _Handler(Handler):
@@ -302,7 +302,7 @@ def cmd_exporter(args: Args) -> int:
         seen = estate.look(ask_donors=False)
         print(metrics(seen, time.monotonic() - began), end="")
         return 0
-    server = _Server(parse_listen(args.listen))
+    server = _Server(parse_listen(args.listen), parse_names(args.name))
     print(f"dcmctl: metrics at {server.url()}metrics", file=sys.stderr, flush=True)
     try:
         server.serve_forever()

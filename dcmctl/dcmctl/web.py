@@ -8,18 +8,17 @@ Who may ask what:
     changes                     with the token, always
 
 The token comes in an Authorization header, never in an address or a cookie: no log has it, and no
-other page's request carries it. A page elsewhere whose name resolves to us (DNS rebinding) is
-refused by its Host. Nothing that a browser runs comes from anywhere but here, and nothing inline
-(Content-Security-Policy).
+other page's request carries it. Nothing that a browser runs comes from anywhere but here, and
+nothing inline (Content-Security-Policy).
 
-Headers and body are as small as ours are; time and number of requests are httpd.py's to limit.
+Headers and body are as small as ours are; time and number of requests are httpd.py's to limit, and
+by which names they may call us.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import json
 import ssl
 import sys
@@ -97,23 +96,6 @@ class Gate:
 
     token: str | None  # None: nobody may change anything
     reading: bool  # takes the token too
-    names: tuple[str, ...]  # by which we may be called, beside loopback and addresses
-
-    def check_host(self, value: str | None) -> None:
-        """Any address is fine: it is a name that could be made to resolve to us."""
-        if not value:
-            raise Refused(HTTPStatus.BAD_REQUEST, "no Host in the request")
-        name = urlsplit(f"//{value}").hostname or ""
-        if name == "localhost" or name in self.names:
-            return
-        try:
-            ipaddress.ip_address(name)
-        except ValueError:
-            raise Refused(
-                HTTPStatus.FORBIDDEN,
-                "this name is not one of ours: use the address, or start dcmctl dashboard "
-                "with --name",
-            ) from None
 
     def check_token(self, header: str | None) -> None:
         if self.token is None:
@@ -149,16 +131,15 @@ class _Request(Handler):
 
     def _guarded(self, answer: Callable[[str, Query], None]) -> None:
         try:
-            self.server.gate.check_host(self.headers.get("Host"))
             parts = urlsplit(self.path)
             query = {k: v[0] for k, v in parse_qs(parts.query, max_num_fields=8).items()}
             answer(parts.path, query)
         except Refused as exc:
-            self._refuse(exc.status, str(exc))
+            self.refuse(exc.status, str(exc))
         except DcmError as exc:
-            self._refuse(HTTPStatus.CONFLICT, str(exc))
+            self.refuse(HTTPStatus.CONFLICT, str(exc))
         except (ValueError, RecursionError):
-            self._refuse(HTTPStatus.BAD_REQUEST, "the request can't be read")
+            self.refuse(HTTPStatus.BAD_REQUEST, "the request can't be read")
 
     def _get(self, path: str, query: Query) -> None:
         file = self.server.files.get(path)
@@ -172,7 +153,7 @@ class _Request(Handler):
         if get is None:
             raise Refused(HTTPStatus.NOT_FOUND, "there is nothing here")
         if self.server.gate.reading:
-            self.server.gate.check_token(self.headers.get("Authorization"))
+            self._check_token()
         self._send_json(get(query))
 
     def _post(self, path: str, _: Query) -> None:
@@ -185,7 +166,7 @@ class _Request(Handler):
             raise Refused(HTTPStatus.FORBIDDEN, "another page may not ask for this")
         if self.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
             raise Refused(HTTPStatus.FORBIDDEN, "another page may not ask for this")
-        self.server.gate.check_token(self.headers.get("Authorization"))
+        self._check_token()
         if self.headers.get_content_type() != "application/json":
             raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "only application/json is taken")
         length = self.headers.get("Content-Length", "")
@@ -197,13 +178,17 @@ class _Request(Handler):
             raise Refused(HTTPStatus.BAD_REQUEST, "a JSON object, please")
         self._send_json(post(body))
 
+    def _check_token(self) -> None:
+        self.server.gate.check_token(self.headers.get("Authorization"))
+        self.guest.trusted = True
+
     # -- answers --
 
     def _has_body(self) -> bool:
         headers = getattr(self, "headers", None) or {}
         return "Content-Length" in headers or "Transfer-Encoding" in headers
 
-    def _refuse(self, status: HTTPStatus, line: str) -> None:
+    def refuse(self, status: HTTPStatus, line: str) -> None:
         self._send_json({"error": line}, status)
 
     def _send_json(self, value: Any, status: HTTPStatus = HTTPStatus.OK) -> None:
@@ -237,7 +222,7 @@ class _Request(Handler):
         """What the library refuses: no method, a line too long. Nothing is sent back of it."""
         self.close_connection = True
         self.command = getattr(self, "command", None) or "GET"
-        self._refuse(HTTPStatus(code), HTTPStatus(code).phrase)
+        self.refuse(HTTPStatus(code), HTTPStatus(code).phrase)
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         """Method, path and status; no query, no header."""
@@ -258,6 +243,7 @@ class Site(Server):
         files: dict[str, File],
         *,
         tls: ssl.SSLContext | None = None,
+        names: tuple[str, ...] = (),
         verbose: bool = False,
     ) -> None:
         self.gate = gate
@@ -265,4 +251,4 @@ class Site(Server):
         self.verbose = verbose
         self.gets: dict[str, Get] = {}
         self.posts: dict[str, Post] = {}
-        super().__init__(address, _Request, CONNECTIONS, tls)
+        super().__init__(address, _Request, CONNECTIONS, tls, names)

@@ -6,13 +6,16 @@ The page in a browser is in tests/page.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
 import ssl
 import stat
 import subprocess
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -290,6 +293,69 @@ def test_slow_and_many(site: Site) -> None:
     for sock in slow:
         sock.close()
     assert site.ask("GET", "/")[0] == 200
+
+
+def test_keep_alive_without_a_token_holds_no_place(site: Site) -> None:
+    """As many as there are places ask again and again: whoever comes is answered at once."""
+    request = b"GET /favicon HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    stop = threading.Event()
+    answers = Counter[int]()
+
+    def hold(number: int) -> None:
+        """One place, held for as long as the server lets it; then another."""
+        while not stop.is_set():
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(("127.0.0.1", site.port), 60) as sock,
+            ):
+                sock.settimeout(5)
+                while not stop.is_set():
+                    sock.sendall(request)
+                    if not sock.recv(65536):
+                        break
+                    answers[number] += 1
+                    stop.wait(0.5)
+            stop.wait(0.05)
+
+    threads = [threading.Thread(target=hold, args=(n,)) for n in range(40)]
+    for thread in threads:
+        thread.start()
+    try:
+        longest = 0.0
+        done = 0
+        end = time.monotonic() + 15
+        while time.monotonic() < end:
+            began = time.monotonic()
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                done += site.ask("GET", "/", Authorization=BEARER)[0] == 200
+            longest = max(longest, time.monotonic() - began)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    print(f"longest wait {longest:.2f} s, {done} answers; of the others' {answers.total()}")
+    assert longest < 5
+    assert done > 10
+
+
+def test_a_token_keeps_its_place(site: Site) -> None:
+    """Others come, more than there are places: a connection that has shown the token goes on."""
+    link = http.client.HTTPConnection("127.0.0.1", site.port, timeout=60)
+    link.auto_open = 0
+    link.connect()
+    headers = {"Authorization": BEARER, "Content-Type": JSON}
+    with contextlib.ExitStack() as stack:
+        stack.callback(link.close)
+        for _ in range(3):
+            link.request("POST", "/api/budget", b"{}", headers)
+            assert link.getresponse().read()
+            for _ in range(40):
+                other = socket.create_connection(("127.0.0.1", site.port), 60)
+                stack.callback(other.close)
+                other.sendall(b"GET / HTTP/1.1\r\nX: ")
+            # the last of them has its place: so have all others had theirs
+            other.sendall(b"\r\nHost: localhost\r\n\r\n")
+            assert other.recv(100).startswith(b"HTTP/1.1 200")
 
 
 @given(st.lists(st.binary(max_size=200), max_size=6))

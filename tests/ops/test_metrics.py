@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import re
 import shutil
@@ -67,8 +68,8 @@ def test_rules() -> None:
 class Exporter:
     """`dcmctl exporter` on a port of its own."""
 
-    def __init__(self, cli: Cli) -> None:
-        self.process = cli.start("exporter", "--listen", "127.0.0.1:0")
+    def __init__(self, cli: Cli, *words: str) -> None:
+        self.process = cli.start("exporter", "--listen", "127.0.0.1:0", *words)
         assert self.process.stderr is not None
         said = self.process.stderr.readline()
         match = re.search(r"http://127\.0\.0\.1:(\d+)/metrics", said)
@@ -112,6 +113,36 @@ def test_nothing_runs(exported: Exporter) -> None:
     assert not any(name.startswith("dcm_vm_") for name in found)
     with pytest.raises(urllib.error.HTTPError, match="404"):
         exported.get("/status")
+
+
+def test_any_host_was_taken(exported: Exporter) -> None:
+    """Another page's name that resolves to us (DNS rebinding) gets nothing, as everywhere."""
+    for host, status in (
+        ("evil.example", 403),
+        ("127.0.0.1.evil.example:80", 403),
+        ("localhost:1", 200),
+        ("[::1]:9", 200),
+        ("", 400),
+    ):
+        link = http.client.HTTPConnection("127.0.0.1", exported.port, timeout=30)
+        link.request("GET", "/metrics", headers={"Host": host})
+        answer = link.getresponse()
+        text = answer.read()
+        assert (answer.status, b"dcm_host_vms" in text) == (status, status == 200), host
+        link.close()
+
+
+def test_a_name_of_ours(dcmctl: Cli) -> None:
+    assert "--name" in dcmctl.fails("exporter", "--name", "no name", status=2)
+    made = Exporter(dcmctl, "--name", "Ops.example")
+    try:
+        link = http.client.HTTPConnection("127.0.0.1", made.port, timeout=30)
+        link.request("GET", "/", headers={"Host": "ops.example:9751"})
+        assert link.getresponse().status == 200
+        link.close()
+    finally:
+        made.process.kill()
+        made.process.communicate()
 
 
 def test_who_is_rude_keeps_nobody_waiting(exported: Exporter) -> None:
