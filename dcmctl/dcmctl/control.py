@@ -44,16 +44,17 @@ Json = dict[str, Any]
 
 
 def runtime_dir(env: Mapping[str, str] = os.environ) -> Path:
-    """$DCM_RUNTIME_DIR, /run/kvm-dcm for root, else below the user's own.
+    """$DCM_RUNTIME_DIR, /run/kvm-dcm-host for root, else below the user's own.
 
-    What runs under `dcmctl run` is told, so both look in the same place.
+    What runs under `dcmctl run` is told, so both look in the same place. It is not /run/kvm-dcm:
+    that is the user's as which dcm-donord runs.
     """
     given = env.get("DCM_RUNTIME_DIR")
     if given:
         return Path(os.path.abspath(given))
     user = os.geteuid()
     if user == 0:
-        return Path("/run/kvm-dcm")
+        return Path("/run/kvm-dcm-host")
     base = Path(env.get("XDG_RUNTIME_DIR") or f"/run/user/{user}")
     with contextlib.suppress(OSError):
         if "XDG_RUNTIME_DIR" in env or base.stat().st_uid == user:
@@ -62,17 +63,15 @@ def runtime_dir(env: Mapping[str, str] = os.environ) -> Path:
 
 
 def _check_private(path: Path) -> None:
-    """The sockets' directory: nobody else may put one there.
-
-    The one above may be the donor's, where dcm-donord runs on this host as a
-    user of its own, but nobody else's to write.
-    """
+    """The sockets' directory: nobody else may put one there, nor another directory in its place."""
     info = path.lstat()
     if not stat.S_ISDIR(info.st_mode):
         raise DcmError(f"{path} is not a directory: remove it, or set DCM_RUNTIME_DIR")
-    if info.st_uid not in (0, os.geteuid()):
-        raise DcmError(f"{path} belongs to another user: set DCM_RUNTIME_DIR to one of your own")
     for each in (path, path.parent):
+        if each.stat().st_uid not in (0, os.geteuid()):
+            raise DcmError(
+                f"{each} belongs to another user: set DCM_RUNTIME_DIR to one of your own"
+            )
         if each.stat().st_mode & 0o022 and not each.stat().st_mode & stat.S_ISVTX:
             raise DcmError(f"{each} may be written by others: chmod go-w {each}")
 

@@ -561,6 +561,22 @@ static void *status_main(void *arg)
 	return NULL;
 }
 
+/*
+ * Of root's pagers, below /run, which is root's. It is not /run/kvm-dcm: that is
+ * the user's as which dcm-donord runs, who could put a link in our place.
+ */
+#define DCM_RUNTIME_ROOT "/run/kvm-dcm-host"
+
+/* A directory that no other user can fill. */
+static bool is_ours(const char *path)
+{
+	struct stat st;
+
+	return !lstat(path, &st) && S_ISDIR(st.st_mode) &&
+	       (!st.st_uid || st.st_uid == geteuid()) &&
+	       !(st.st_mode & (S_IWGRP | S_IWOTH));
+}
+
 /* mkdir -p, private: $DCM_RUNTIME_DIR/vm, or where the system says. */
 static int runtime_dir(char *buf, size_t len)
 {
@@ -570,7 +586,7 @@ static int runtime_dir(char *buf, size_t len)
 	if (d && *d)
 		snprintf(buf, len, "%s/vm", d);
 	else if (!geteuid())
-		snprintf(buf, len, "/run/kvm-dcm/vm");
+		snprintf(buf, len, DCM_RUNTIME_ROOT "/vm");
 	else if ((x = getenv("XDG_RUNTIME_DIR")) && *x)
 		snprintf(buf, len, "%s/kvm-dcm/vm", x);
 	else
@@ -583,7 +599,9 @@ static int runtime_dir(char *buf, size_t len)
 		mkdir(buf, 0755);
 		*p = '/';
 	}
-	return mkdir(buf, 0700) && errno != EEXIST ? -errno : 0;
+	if (mkdir(buf, 0700) && errno != EEXIST)
+		return -errno;
+	return is_ours(buf) ? 0 : -EPERM;
 }
 
 static bool somebody_there(const struct sockaddr_un *sa)

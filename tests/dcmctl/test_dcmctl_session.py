@@ -212,7 +212,23 @@ def test_where_libvirt_and_a_shell_meet(monkeypatch: pytest.MonkeyPatch) -> None
     assert control.runtime_dir({"XDG_RUNTIME_DIR": "/x"}) == Path("/x/kvm-dcm")
     assert control.runtime_dir({"DCM_RUNTIME_DIR": "/y"}) == Path("/y")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert control.runtime_dir({}) == Path("/run/kvm-dcm")
+    assert control.runtime_dir({}) == Path("/run/kvm-dcm-host")
+
+
+def test_the_donors_user_owns_where_roots_sockets_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A RuntimeDirectory= and all in it is the unit's user's: root's pagers are elsewhere."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    ours = control.runtime_dir({})
+    assert f'#define DCM_RUNTIME_ROOT "{ours}"\n' in (TOP / "kvm-dcm/user/status.c").read_text()
+    seen = 0
+    for path in (TOP / "configs" / "systemd").glob("*.service"):
+        unit = [line.partition("=") for line in path.read_text().splitlines()]
+        user = [value for key, _, value in unit if key == "User"]
+        for key, _, value in unit:
+            if key == "RuntimeDirectory" and user not in ([], ["root"]):
+                seen += 1
+                assert not ours.is_relative_to(Path("/run") / value), path
+    assert seen
 
 
 def test_names_that_are_none() -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 RUN_VARIABLE = "DCM_TEST_RUN"
 MARK_VARIABLE = "DCM_TEST_MARK"
-SOCKET_DIRS = ("/run/kvm-dcm", "/dev/shm")
+SOCKET_DIRS = ("/run/kvm-dcm", "/run/kvm-dcm-host", "/dev/shm")
 
 
 @dataclass(frozen=True)
