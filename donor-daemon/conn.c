@@ -76,6 +76,16 @@ static void conn_end(struct dcm_conn *conn, bool forget)
 		dcm_conn_forget(conn->donor, conn->tenant);
 }
 
+/* Nothing of what is queued is sent any more, nor waited for. */
+static void conn_reset(struct dcm_conn *conn)
+{
+	static const struct linger now = { .l_onoff = 1 };
+
+	setsockopt(conn->chan->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+	conn->chan->broken = true;
+	dcm_conn_close(conn);
+}
+
 void dcm_conn_close(struct dcm_conn *conn)
 {
 	struct dcm_chan *ch = conn->chan;
@@ -337,18 +347,20 @@ static void conn_messages(struct dcm_conn *conn)
 	}
 }
 
+/* What comes now is thrown away, a little at a time: reading on may never end. */
 static void conn_linger(struct dcm_conn *conn)
 {
 	int ret = dcm_chan_flush(conn->chan);
-	char sink[4096];
+	char sink[16384];
 	ssize_t n;
 
 	if (ret > 0)
 		shutdown(conn->chan->fd, SHUT_WR);
 	do
 		n = recv(conn->chan->fd, sink, sizeof(sink), MSG_DONTWAIT);
-	while (n > 0);
-	if (ret < 0 || n == 0 || (n < 0 && errno != EAGAIN))
+	while (n < 0 && errno == EINTR);
+	if (ret < 0 || n == 0 ||
+	    (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK))
 		dcm_conn_close(conn);
 }
 
@@ -430,12 +442,14 @@ void dcm_conn_deadlines(struct dcm_donor *donor)
 			deadline -= donor->cfg.handshake_ms - BUSY_HANDSHAKE_MS;
 		if (now < deadline)
 			continue;
-		if (conn->state != DCM_CONN_LINGER) {
-			donor->stats.handshake_timeout++;
-			dcm_log_limited(DCM_LOG_INFO,
-					"%s: no key and HELLO in time; closed",
-					conn->peer);
+		if (conn->state == DCM_CONN_LINGER) {
+			conn_reset(conn);
+			continue;
 		}
+		donor->stats.handshake_timeout++;
+		dcm_log_limited(DCM_LOG_INFO,
+				"%s: no key and HELLO in time; closed",
+				conn->peer);
 		dcm_conn_close(conn);
 	}
 	dcm_listen_update(donor);
