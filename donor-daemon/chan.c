@@ -7,7 +7,9 @@
  * empties: a batch of answers is one system call whatever its number of
  * records. It also means that nothing a failed handshake wanted to say (an
  * alert) gets out: @tx is dropped unsent. A HelloRetryRequest, which would
- * be sent before the key is checked, is refused by a hook.
+ * be sent before the key is checked, is refused by a hook. And a stranger costs
+ * no TLS session before the first record, at most %IN_BYTES, is here as a whole:
+ * what sends a few bytes and waits holds the buffer for that and no more.
  *
  * Session tickets are off: every connection proves its key, so a key that
  * was taken away opens nothing.
@@ -31,6 +33,9 @@
 #define TX_BYTES	(4u << 10)
 #define TX_MAX		(8u << 20)	/* callers stop far below */
 #define RECORD_MAX	16384u
+#define RECORD_HEAD	5u
+#define RECORD_HANDSHAKE 22u
+#define HANDSHAKE_TURN	8u	/* reads in one event: others want theirs */
 
 /* an external key is bound to SHA-256 (RFC 8446, 4.2.11), so are the ciphers */
 static const char tls_priority[] =
@@ -216,23 +221,28 @@ static int chan_no_retry(gnutls_session_t s, unsigned int type,
 struct dcm_chan *dcm_chan_new(int fd, struct dcm_tls *tls)
 {
 	struct chan_tls *ct = calloc(1, sizeof(*ct));
-	struct dcm_chan *ch;
 
 	if (!ct) {
 		close(fd);
 		return NULL;
 	}
-	ch = &ct->ch;
-	ch->fd = fd;
+	ct->ch.fd = fd;
 	ct->tls = tls;
-	if (buf_room(&ch->rx, IN_BYTES, IN_BYTES) ||
-	    buf_room(&ch->in, IN_BYTES, IN_BYTES) ||
+	return &ct->ch;
+}
+
+/* -1: no memory. */
+static int chan_start(struct dcm_chan *ch)
+{
+	struct chan_tls *ct = (struct chan_tls *)ch;
+	struct dcm_tls *tls = ct->tls;
+
+	if (buf_room(&ch->in, IN_BYTES, IN_BYTES) ||
 	    buf_room(&ch->tx, TX_BYTES, TX_BYTES) ||
 	    gnutls_init(&ch->tls,
 			GNUTLS_SERVER | GNUTLS_NONBLOCK | GNUTLS_NO_TICKETS)) {
 		ch->tls = NULL;
-		dcm_chan_free(ch);
-		return NULL;
+		return -1;
 	}
 	gnutls_session_set_ptr(ch->tls, ct);
 	gnutls_transport_set_ptr(ch->tls, ct);
@@ -245,11 +255,9 @@ struct dcm_chan *dcm_chan_new(int fd, struct dcm_tls *tls)
 					   GNUTLS_HANDSHAKE_HELLO_RETRY_REQUEST,
 					   GNUTLS_HOOK_BOTH, chan_no_retry);
 	if (gnutls_priority_set(ch->tls, tls->priority) ||
-	    gnutls_credentials_set(ch->tls, GNUTLS_CRD_PSK, tls->cred)) {
-		dcm_chan_free(ch);
-		return NULL;
-	}
-	return ch;
+	    gnutls_credentials_set(ch->tls, GNUTLS_CRD_PSK, tls->cred))
+		return -1;
+	return 0;
 }
 
 void dcm_chan_free(struct dcm_chan *ch)
@@ -309,29 +317,56 @@ static int chan_fill(struct dcm_chan *ch, struct dcm_buf *b)
 	return -1;
 }
 
+/* Is a whole first record here? 1, 0: not yet, -1: this is no handshake. */
+static int chan_greeted(const struct dcm_chan *ch)
+{
+	const u8 *p = ch->rx.p + ch->rx.head;
+	size_t have = ch->rx.tail - ch->rx.head;
+	size_t bytes;
+
+	if ((have > 0 && p[0] != RECORD_HANDSHAKE) || (have > 1 && p[1] != 3))
+		return -1;
+	if (have < RECORD_HEAD)
+		return 0;
+	bytes = (size_t)p[3] << 8 | p[4];
+	if (!bytes || bytes > IN_BYTES - RECORD_HEAD)
+		return -1;
+	return have >= RECORD_HEAD + bytes;
+}
+
 int dcm_chan_handshake(struct dcm_chan *ch)
 {
+	unsigned int turn = 0;
 	int ret;
 
+	if (buf_room(&ch->rx, IN_BYTES - (ch->rx.tail - ch->rx.head), IN_BYTES))
+		return -1;
 	for (;;) {
 		ch->more = false;
 		if (chan_fill(ch, &ch->rx) < 0)
 			return -1;
+		if (!ch->tls) {
+			ret = chan_greeted(ch);
+			if (ret <= 0)
+				return ret;
+			if (chan_start(ch))
+				return -1;
+		}
 		ret = gnutls_handshake(ch->tls);
 		if (ret == GNUTLS_E_SUCCESS) {
 			ch->established = true;
 			return dcm_chan_flush(ch) < 0 ? -1 : 1;
 		}
-		if (ret == GNUTLS_E_INTERRUPTED)
-			continue;
-		if (ret != GNUTLS_E_AGAIN) {
+		if (ret != GNUTLS_E_AGAIN && ret != GNUTLS_E_INTERRUPTED) {
 			/* also a warning alert: nobody sends one in earnest */
 			ch->tx.head = ch->tx.tail = 0;
 			return -1;
 		}
 		if (dcm_chan_flush(ch) < 0)
 			return -1;
-		if (!ch->more)
+		/* what is left raises its event again */
+		if ((ret == GNUTLS_E_AGAIN && !ch->more) ||
+		    ++turn == HANDSHAKE_TURN)
 			return 0;
 	}
 }

@@ -55,7 +55,7 @@ struct dcm_tls *dcm_tls_new(dcm_psk_fn find, void *arg, char *err,
 			    size_t err_len);
 void dcm_tls_free(struct dcm_tls *tls);
 
-/* Takes @fd. %NULL: out of memory, @fd is closed. */
+/* Takes @fd; small until bytes come. %NULL: out of memory, @fd is closed. */
 struct dcm_chan *dcm_chan_new(int fd, struct dcm_tls *tls);
 void dcm_chan_free(struct dcm_chan *ch);
 
@@ -96,6 +96,15 @@ int dcm_chan_flush(struct dcm_chan *ch);
 
 /* No more TLS from here on, both ways. -1 when the peer spoke too early. */
 int dcm_chan_plain(struct dcm_chan *ch);
+
+/*
+ * Before the handshake is done: the peer has shown a key that is good, or one
+ * who had it has recorded that, or the donor would have said nothing.
+ */
+static inline bool dcm_chan_shown(const struct dcm_chan *ch)
+{
+	return ch->tx_at || ch->tx.tail != ch->tx.head;
+}
 
 static inline size_t dcm_chan_queued(const struct dcm_chan *ch)
 {

@@ -71,7 +71,7 @@ static const struct option options[] = {
 	  DCM_CONFIG_PATH_MAX - 1),
 	O("donor", "drain-timeout", KIND_TIME, drain_ms, 0, 86400000),
 	O("limits", "connections", KIND_COUNT, connections, 1, 65536),
-	O("limits", "handshakes", KIND_COUNT, handshakes, 1, 4096),
+	O("limits", "handshakes", KIND_COUNT, handshakes, 1, 65536),
 	O("limits", "handshake-timeout", KIND_TIME, handshake_ms, 100, 60000),
 	O("limits", "sessions", KIND_COUNT, sessions, 1, 65536),
 	O("limits", "tenant-bytes", KIND_SIZE, tenant_bytes, 0, 1ull << 50),
@@ -105,7 +105,7 @@ void dcm_config_init(struct dcm_config *cfg)
 	cfg->rdma = DCM_RDMA_AUTO;
 	cfg->drain_ms = 60000;
 	cfg->connections = 4096;
-	cfg->handshakes = 64;
+	cfg->handshakes = 1024;
 	cfg->handshake_ms = 5000;
 	cfg->sessions = 4096;
 	cfg->tenant_bytes.percent = 100;

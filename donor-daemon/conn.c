@@ -3,10 +3,21 @@
  * conn.c - connections on the event loop: handshake, HELLO, control
  *
  * States are in donor.h. What a peer can make us hold is bounded: the number
- * of connections, the handshakes among them, the time until HELLO, the bytes
- * of one message, and the answers it has not read (reading stops at
- * %TX_STOP). Messages the donor starts itself wait for room below
- * %TX_ROOM; nothing is ever queued without a bound.
+ * of connections, the seats of those without a role (door.c), the time until
+ * HELLO, the bytes of one message, and the answers it has not read (reading stops
+ * at %TX_STOP). Messages the donor starts itself wait for room below %TX_ROOM;
+ * nothing is ever queued without a bound. So is what one event does, whatever
+ * comes meanwhile.
+ *
+ *	accept -> [door of its listener] -> a key shown -> [hall] -> HELLO -> a role
+ *	                 |                                   |  ^
+ *	                 '-- gives way, too late, no key     |  '--- refused: LINGER
+ *	                                                     '-- gives way, too late
+ *
+ * Strangers can fill a door, and nobody without a key gets into the hall: what
+ * they do delays nobody whose handshake is under way, and a tenant's host that
+ * does not go on, or is refused and stays, is in the way of other hosts only as
+ * far as the hall's seats are shared.
  *
  * A connection is freed in its poll handle's close callback, so it may be
  * closed from anywhere, its own event included.
@@ -30,7 +41,6 @@
 #define FDS_STOP	(DCM_CHAN_FDS / 2)
 #define LINGER_MS	1000u
 #define TURN_MAX	16u	/* reads in one event: others want theirs */
-#define BUSY_HANDSHAKE_MS 250u	/* under pressure one gets this long */
 
 static void conn_ready(uv_poll_t *poll, int status, int events);
 
@@ -48,14 +58,68 @@ void dcm_conn_forget(struct dcm_donor *donor, struct dcm_tenant *tenant)
 		tenant->connections--;
 		dcm_tenant_put(tenant);
 	}
-	dcm_listen_update(donor);
+}
+
+bool dcm_conn_full(const struct dcm_donor *donor)
+{
+	return donor->nr_conns - donor->nr_handshakes + donor->nr_lost >=
+	       donor->cfg.connections;
+}
+
+void dcm_conn_seated(struct dcm_conn *conn)
+{
+	if (!conn->seat.source)
+		return;
+	dcm_door_leave(&conn->seat);
+	conn->donor->nr_handshakes--;
+}
+
+/* Nothing of what is queued is sent any more, nor waited for. */
+static void conn_reset(struct dcm_conn *conn)
+{
+	static const struct linger now = { .l_onoff = 1 };
+
+	setsockopt(conn->chan->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+	conn->chan->broken = true;
+	dcm_conn_close(conn);
+}
+
+bool dcm_conn_drop(struct dcm_donor *donor, struct dcm_door *door)
+{
+	struct dcm_seat *seat = dcm_door_victim(door);
+	struct dcm_conn *conn;
+
+	if (!seat)
+		return false;
+	conn = dcm_list_entry(seat, struct dcm_conn, seat);
+	donor->stats.handshake_dropped++;
+	dcm_log_limited(
+		DCM_LOG_WARNING,
+		"%s: gives way to others after %llu ms: %u connections of its address, of %u without a role, of all %u addresses here",
+		conn->peer, (unsigned long long)(dcm_now(donor) - conn->since),
+		seat->source->nr_seats, door->nr_seats, door->nr_sources);
+	conn_reset(conn);
+	return true;
+}
+
+/* To a seat at @door; somebody gives way if there is none. */
+static int conn_sit(struct dcm_conn *conn, struct dcm_door *door)
+{
+	struct dcm_donor *donor = conn->donor;
+
+	dcm_conn_seated(conn);
+	while (door->nr_seats >= donor->cfg.handshakes &&
+	       dcm_conn_drop(donor, door))
+		;
+	if (dcm_door_enter(door, &conn->seat, &conn->origin))
+		return -1;
+	donor->nr_handshakes++;
+	return 0;
 }
 
 /* Leave the state it is in. */
 static void conn_leave(struct dcm_conn *conn)
 {
-	if (conn->state == DCM_CONN_HANDSHAKE || conn->state == DCM_CONN_HELLO)
-		conn->donor->nr_handshakes--;
 	if (conn->collect)
 		dcm_collect_detach(conn);
 	if (conn->session) {
@@ -69,21 +133,12 @@ static void conn_leave(struct dcm_conn *conn)
 static void conn_end(struct dcm_conn *conn, bool forget)
 {
 	conn_leave(conn);
+	dcm_conn_seated(conn);
 	conn->state = DCM_CONN_CLOSED;
 	dcm_list_del(&conn->node);
 	uv_close((uv_handle_t *)&conn->poll, conn_freed);
 	if (forget)
 		dcm_conn_forget(conn->donor, conn->tenant);
-}
-
-/* Nothing of what is queued is sent any more, nor waited for. */
-static void conn_reset(struct dcm_conn *conn)
-{
-	static const struct linger now = { .l_onoff = 1 };
-
-	setsockopt(conn->chan->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
-	conn->chan->broken = true;
-	dcm_conn_close(conn);
 }
 
 void dcm_conn_close(struct dcm_conn *conn)
@@ -180,40 +235,45 @@ void dcm_conn_refuse(struct dcm_conn *conn, u64 tag, u32 status)
 	conn_leave(conn);
 	conn->state = DCM_CONN_LINGER;
 	conn->deadline = dcm_now(conn->donor) + LINGER_MS;
+	if (!conn->seat.source && conn_sit(conn, &conn->donor->hall)) {
+		dcm_conn_close(conn);
+		return;
+	}
 	gnutls_bye(conn->chan->tls, GNUTLS_SHUT_WR);
 	if (dcm_chan_flush(conn->chan) > 0)
 		shutdown(conn->chan->fd, SHUT_WR);
 	conn_update(conn);
-	dcm_listen_update(conn->donor);
 }
 
-static void conn_peer(struct dcm_conn *conn)
+static void conn_peer(struct dcm_conn *conn,
+		      const struct sockaddr_storage *peer)
 {
-	struct sockaddr_storage ss;
-	socklen_t len = sizeof(ss);
+	struct ucred uc = { .uid = (uid_t)-1 };
+	socklen_t len = sizeof(uc);
 	char host[46], serv[8];
-	struct ucred uc;
 
 	if (conn->is_unix) {
-		len = sizeof(uc);
 		if (!getsockopt(conn->chan->fd, SOL_SOCKET, SO_PEERCRED, &uc,
 				&len))
 			snprintf(conn->peer, sizeof(conn->peer),
 				 "unix:pid=%d,uid=%u", uc.pid, uc.uid);
 		else
 			snprintf(conn->peer, sizeof(conn->peer), "unix");
+		dcm_origin_user(&conn->origin, uc.uid);
 		return;
 	}
-	if (getpeername(conn->chan->fd, (struct sockaddr *)&ss, &len) ||
-	    getnameinfo((struct sockaddr *)&ss, len, host, sizeof(host), serv,
-			sizeof(serv), NI_NUMERICHOST | NI_NUMERICSERV))
+	dcm_origin_of(&conn->origin, peer);
+	if (getnameinfo((const struct sockaddr *)peer, sizeof(*peer), host,
+			sizeof(host), serv, sizeof(serv),
+			NI_NUMERICHOST | NI_NUMERICSERV))
 		snprintf(conn->peer, sizeof(conn->peer), "tcp:?");
 	else
 		snprintf(conn->peer, sizeof(conn->peer), "tcp:%s:%s", host,
 			 serv);
 }
 
-void dcm_conn_accept(struct dcm_donor *donor, int fd, bool is_unix)
+void dcm_conn_accept(struct dcm_donor *donor, struct dcm_door *door, int fd,
+		     bool is_unix, const struct sockaddr_storage *peer)
 {
 	struct dcm_conn *conn = calloc(1, sizeof(*conn));
 	int one = 1;
@@ -235,11 +295,16 @@ void dcm_conn_accept(struct dcm_donor *donor, int fd, bool is_unix)
 	conn->donor = donor;
 	conn->is_unix = is_unix;
 	conn->state = DCM_CONN_HANDSHAKE;
-	conn->deadline = dcm_now(donor) + donor->cfg.handshake_ms;
+	conn->since = dcm_now(donor);
+	conn->deadline = conn->since + donor->cfg.handshake_ms;
+	conn->door = door;
 	dcm_list_add_tail(&conn->node, &donor->conns);
 	donor->nr_conns++;
-	donor->nr_handshakes++;
-	conn_peer(conn);
+	conn_peer(conn, peer);
+	if (conn_sit(conn, door)) {
+		dcm_conn_close(conn);
+		return;
+	}
 	conn_update(conn);
 }
 
@@ -251,6 +316,11 @@ static void conn_handshake(struct dcm_conn *conn)
 	size_t len;
 	int ret = dcm_chan_handshake(conn->chan);
 
+	/* the hall's seats are no stranger's */
+	if (ret >= 0 && dcm_chan_shown(conn->chan) &&
+	    conn->seat.source->door == conn->door &&
+	    conn_sit(conn, &donor->hall))
+		ret = -1;
 	if (!ret)
 		return;
 	if (ret > 0 && !dcm_chan_identity(conn->chan, &name, &len))
@@ -427,20 +497,12 @@ void dcm_conn_resume(struct dcm_conn *conn)
 void dcm_conn_deadlines(struct dcm_donor *donor)
 {
 	u64 now = dcm_now(donor);
-	bool full = donor->nr_handshakes >= donor->cfg.handshakes;
 	struct dcm_conn *conn, *tmp;
 
 	dcm_list_for_each_safe(conn, tmp, &donor->conns, struct dcm_conn, node)
 	{
-		u64 deadline = conn->deadline;
-
 		if (conn->state == DCM_CONN_CONTROL ||
-		    conn->state == DCM_CONN_GC)
-			continue;
-		if (full && conn->state != DCM_CONN_LINGER &&
-		    donor->cfg.handshake_ms > BUSY_HANDSHAKE_MS)
-			deadline -= donor->cfg.handshake_ms - BUSY_HANDSHAKE_MS;
-		if (now < deadline)
+		    conn->state == DCM_CONN_GC || now < conn->deadline)
 			continue;
 		if (conn->state == DCM_CONN_LINGER) {
 			conn_reset(conn);
@@ -452,5 +514,4 @@ void dcm_conn_deadlines(struct dcm_donor *donor)
 				conn->peer);
 		dcm_conn_close(conn);
 	}
-	dcm_listen_update(donor);
 }

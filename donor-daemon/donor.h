@@ -16,6 +16,7 @@
 
 #include "chan.h"
 #include "config.h"
+#include "door.h"
 #include "pool.h"
 #include "tenant.h"
 
@@ -30,22 +31,23 @@ struct dcm_http;
 struct dcm_rdma;
 struct dcm_worker;
 
-/* A socket that is listened on. */
+/* A socket that is listened on; with seats of its own. */
 struct dcm_listener {
 	uv_poll_t poll;
 	struct dcm_donor *donor;
+	struct dcm_door door;
 	int fd;
 	bool is_unix;
-	bool paused;
+	bool paused;	/* no memory, no descriptor: until the next quarter second */
 	char name[DCM_CONFIG_PATH_MAX + 8];	/* "tcp:127.0.0.1:9740" */
 };
 
 /* Only ever grow; read by /metrics. */
 struct dcm_stats {
 	u64 accepted;
-	u64 refused_limit;
 	u64 handshake_failed;
 	u64 handshake_timeout;
+	u64 handshake_dropped;
 	u64 hello_refused;
 	u64 protocol_errors;
 	u64 sessions_made;
@@ -89,10 +91,13 @@ struct dcm_donor {
 	struct dcm_listener listeners[DCM_LISTENERS_MAX];
 	u32 nr_listeners;
 	struct dcm_list conns;
-	u32 nr_conns;		/* data connections too */
-	u32 nr_handshakes;
+	u32 nr_conns;		/* data connections and queue pairs too */
+	u32 nr_handshakes;	/* of these, at a door */
+	struct dcm_door hall;	/* a key is shown, there is no role yet */
+	int spare_fd;		/* to hang up on who can't be taken; -1: none */
 	struct dcm_list sessions;
 	u32 nr_sessions;
+	u32 nr_lost;		/* of these, without a control connection */
 	u64 donor_id;
 	u64 quarter_at;		/* when the quarter timer ran last */
 	u64 stalled_at;		/* when we last came back from a stop */
@@ -125,6 +130,7 @@ struct dcm_donor {
  * @conn: its control connection, or %NULL while that is lost
  * @heard_at: when any of its connections last said something, loop time in
  *	ms; workers write it (__atomic)
+ * @sources: where it came in, at its listener's door and in the hall
  * @probation: it looked dead; one more look before it is
  * @refs: the list, each data connection and queue pair, a slab being
  *	registered for it
@@ -139,6 +145,7 @@ struct dcm_session {
 	u8 secret[16];
 	struct dcm_tenant *tenant;
 	struct dcm_conn *conn;
+	struct dcm_source *sources[2];
 	uv_timer_t timer;
 	bool probation;
 	bool ended;
@@ -182,17 +189,18 @@ int dcm_address_parse(const char *key, const char *text, const char *port,
 		      size_t err_len);
 int dcm_listen_start(struct dcm_donor *donor, char *err, size_t err_len);
 void dcm_listen_stop(struct dcm_donor *donor);
-/* Take new connections again, or stop to, as limits say. */
-void dcm_listen_update(struct dcm_donor *donor);
+/* A quarter second later there may be memory, and descriptors, again. */
+void dcm_listen_quarter(struct dcm_donor *donor);
 
 /* conn.c */
 /**
  * enum dcm_conn_state - a connection on the event loop
- * @DCM_CONN_HANDSHAKE: TLS; the peer is nobody yet
- * @DCM_CONN_HELLO: the key is proven
+ * @DCM_CONN_HANDSHAKE: TLS; the peer is nobody yet. It has a seat at its
+ *	listener's door; in the hall once it has shown a key
+ * @DCM_CONN_HELLO: the key is proven; in the hall
  * @DCM_CONN_CONTROL: speaks for a session
  * @DCM_CONN_GC: speaks with its GC worker
- * @DCM_CONN_LINGER: refused; waits a little for the peer to read why
+ * @DCM_CONN_LINGER: refused; waits a little for the peer to read why, in the hall
  * @DCM_CONN_CLOSED: only its memory is left
  */
 enum dcm_conn_state {
@@ -211,9 +219,13 @@ struct dcm_conn {
 	uv_poll_t poll;
 	int events;
 	enum dcm_conn_state state;
+	struct dcm_seat seat;
+	struct dcm_door *door;		/* its listener's */
+	struct dcm_origin origin;
 	bool is_unix;
 	bool in_event;
 	bool again;	/* there is more to read than one event may */
+	u64 since;
 	u64 deadline;
 	struct dcm_tenant *tenant;
 	struct dcm_session *session;
@@ -221,8 +233,24 @@ struct dcm_conn {
 	char peer[64];
 };
 
-void dcm_conn_accept(struct dcm_donor *donor, int fd, bool is_unix);
+/**
+ * dcm_conn_accept() - somebody has come in
+ * @door: its listener's
+ * @fd: taken over
+ * @peer: as accept() gave it; of a UNIX socket it says nothing
+ */
+void dcm_conn_accept(struct dcm_donor *donor, struct dcm_door *door, int fd,
+		     bool is_unix, const struct sockaddr_storage *peer);
 void dcm_conn_close(struct dcm_conn *conn);
+/* Who waits at @door gives way; false: nobody does. */
+bool dcm_conn_drop(struct dcm_donor *donor, struct dcm_door *door);
+/* It has a role now, and its seat is another's. */
+void dcm_conn_seated(struct dcm_conn *conn);
+/*
+ * No connection more may have a role. One is kept for every session that has lost
+ * its control connection.
+ */
+bool dcm_conn_full(const struct dcm_donor *donor);
 /* With its payload. -1: the connection is gone. @fd < 0: none to pass. */
 int dcm_conn_send(struct dcm_conn *conn, const struct dcm_wire_msg *msg,
 		  int fd);

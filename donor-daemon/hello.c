@@ -46,6 +46,8 @@ static void hello_control(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 
 		if (donor->draining || donor->stopping)
 			status = DCM_WS_DRAINING;
+		else if (dcm_conn_full(donor))
+			status = DCM_WS_BUSY;
 		else if (conn->tenant->sessions >=
 			 conn->tenant->quota_connections)
 			status = DCM_WS_QUOTA; /* lost ones count for a while */
@@ -77,7 +79,7 @@ static void hello_control(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 			 (unsigned long long)s->id, conn->tenant->name,
 			 conn->peer);
 	}
-	donor->nr_handshakes--;
+	dcm_conn_seated(conn);
 	conn->state = DCM_CONN_CONTROL;
 	dcm_session_attach(s, conn);
 	hello_welcome(conn, msg->tag, s, fresh,
@@ -87,7 +89,6 @@ static void hello_control(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 			      0);
 	if (!fresh && conn->state == DCM_CONN_CONTROL)
 		dcm_evict_pump(s, true);
-	dcm_listen_update(donor);
 }
 
 static void hello_data(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
@@ -107,7 +108,7 @@ static void hello_data(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 		return;
 	}
 	dcm_rdma_lane_close(s, msg->hello.lane);
-	if (dcm_data_ending(s, msg->hello.lane)) {
+	if (dcm_data_ending(s, msg->hello.lane) || dcm_conn_full(donor)) {
 		dcm_conn_refuse(conn, msg->tag, DCM_WS_BUSY);
 		return;
 	}
@@ -128,7 +129,6 @@ static void hello_data(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 		return;
 	}
 	donor->stats.data_connections++;
-	dcm_listen_update(donor);
 }
 
 static void hello_gc(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
@@ -137,17 +137,19 @@ static void hello_gc(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 	struct dcm_session *s = dcm_session_find(donor, msg->hello.session,
 						 msg->hello.secret,
 				 conn->tenant);
-	u32 status = s ? dcm_collect_attach(conn, s) : DCM_WS_NO_SESSION;
+	u32 status = DCM_WS_NO_SESSION;
 
+	if (s)
+		status = dcm_conn_full(donor) ? DCM_WS_BUSY :
+						dcm_collect_attach(conn, s);
 	if (status) {
 		donor->stats.hello_refused++;
 		dcm_conn_refuse(conn, msg->tag, status);
 		return;
 	}
-	donor->nr_handshakes--;
+	dcm_conn_seated(conn);
 	conn->state = DCM_CONN_GC;
 	hello_welcome(conn, msg->tag, s, false, 0);
-	dcm_listen_update(donor);
 }
 
 void dcm_hello(struct dcm_conn *conn, const struct dcm_wire_msg *msg)

@@ -2,21 +2,27 @@
 /*
  * listen.c - the sockets the donor listens on
  *
- * Accepting stops while a limit is reached: the connections limit, or too
- * many handshakes in progress, or no descriptor left. The kernel's backlog
- * then holds what comes, and nobody unproven gets an answer. A handshake
- * that takes its time can't block the door for long: dcm_conn_deadlines()
- * throws out the oldest when the limit is reached.
+ * Whoever comes is let in, always, %ACCEPT_BATCH in one event, to a seat at this
+ * socket's door; who waits there gives way (door.c). What is left to the kernel's
+ * backlog instead would be served in its order: thousands that say nothing before
+ * the host that lost its connection. Each socket has seats of its own, so a crowd
+ * at one is in nobody's way at another.
+ *
+ * Descriptors are reckoned up at the start (files.c); should there be none in spite
+ * of that, or no memory, a stranger gives way for them too, and a socket that
+ * can't be served even so is looked at again a quarter of a second later.
  *
  * All on the event loop.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -28,61 +34,79 @@
 #define BACKLOG		4096
 #define ACCEPT_BATCH	64
 
-static bool listen_full(const struct dcm_donor *donor)
+static void listen_pause(struct dcm_listener *l, int error)
 {
-	return donor->nr_conns >= donor->cfg.connections ||
-	       donor->nr_handshakes >= donor->cfg.handshakes;
+	dcm_log_limited(DCM_LOG_WARNING,
+			"%s: can't take a connection: %s; raise LimitNOFILE",
+			l->name, strerror(error));
+	uv_poll_stop(&l->poll);
+	l->paused = true;
+}
+
+/*
+ * There is no descriptor, no memory: who waits at the door gives way, or the
+ * newcomer is hung up on by means of the spare one. False: neither can be.
+ */
+static bool listen_short(struct dcm_listener *l)
+{
+	struct dcm_donor *donor = l->donor;
+	int fd;
+
+	if (dcm_conn_drop(donor, &l->door))
+		return true;
+	if (donor->spare_fd < 0)
+		return false;
+	close(donor->spare_fd);
+	fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	if (fd >= 0)
+		close(fd);
+	donor->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	return fd >= 0;
 }
 
 static void listen_ready(uv_poll_t *poll, int status, int events)
 {
 	struct dcm_listener *l = poll->data;
-	struct dcm_donor *donor = l->donor;
-	int fd;
+	struct sockaddr_storage peer;
+	socklen_t len;
+	int fd, error;
 
 	(void)events;
 	if (status < 0)
 		return;
-	for (int i = 0; i < ACCEPT_BATCH && !listen_full(donor); i++) {
-		fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	for (int i = 0; i < ACCEPT_BATCH; i++) {
+		len = sizeof(peer);
+		memset(&peer, 0, sizeof(peer));
+		fd = accept4(l->fd, (struct sockaddr *)&peer, &len,
+			     SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd >= 0) {
-			dcm_conn_accept(donor, fd, l->is_unix);
+			dcm_conn_accept(l->donor, &l->door, fd, l->is_unix,
+					&peer);
 			continue;
 		}
-		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
-		    errno == ENOMEM) {
-			dcm_log_limited(
-				DCM_LOG_WARNING,
-					"can't take a connection: %s; raise LimitNOFILE or lower [limits] connections",
-					strerror(errno));
-			/* the quarter-second timer tries again */
-			uv_poll_stop(&l->poll);
-			l->paused = true;
+		error = errno;
+		if (error == EAGAIN || error == EWOULDBLOCK)
+			return;
+		if ((error == EMFILE || error == ENFILE || error == ENOBUFS ||
+		     error == ENOMEM) &&
+		    !listen_short(l)) {
+			listen_pause(l, error);
 			return;
 		}
-		if (errno == EAGAIN || errno == EWOULDBLOCK)
-			break;
 		/* ECONNABORTED and the like: that one is gone, go on */
 	}
-	dcm_listen_update(donor);
 }
 
-void dcm_listen_update(struct dcm_donor *donor)
+void dcm_listen_quarter(struct dcm_donor *donor)
 {
-	bool full = listen_full(donor);
-
-	if (donor->stopping)
-		return;
+	if (donor->spare_fd < 0)
+		donor->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	for (u32 i = 0; i < donor->nr_listeners; i++) {
 		struct dcm_listener *l = &donor->listeners[i];
 
-		if (full == l->paused)
-			continue;
-		l->paused = full;
-		if (full)
-			uv_poll_stop(&l->poll);
-		else
+		if (l->paused)
 			uv_poll_start(&l->poll, UV_READABLE, listen_ready);
+		l->paused = false;
 	}
 }
 
@@ -90,11 +114,15 @@ static int listen_add(struct dcm_donor *donor, int fd, bool is_unix,
 		      const char *name)
 {
 	struct dcm_listener *l = &donor->listeners[donor->nr_listeners];
+	u64 salt;
 
 	if (uv_poll_init(&donor->loop, &l->poll, fd))
 		return -1;
 	l->poll.data = l;
 	l->donor = donor;
+	if (getrandom(&salt, sizeof(salt), 0) != sizeof(salt))
+		return -1;
+	dcm_door_init(&l->door, salt);
 	l->fd = fd;
 	l->is_unix = is_unix;
 	snprintf(l->name, sizeof(l->name), "%s", name);
@@ -223,6 +251,7 @@ static int listen_unix(struct dcm_donor *donor, const char *path, char *err,
 
 int dcm_listen_start(struct dcm_donor *donor, char *err, size_t err_len)
 {
+	donor->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	for (u32 i = 0; i < donor->cfg.nr_listen; i++)
 		if (listen_tcp(donor, donor->cfg.listen[i], err, err_len))
 			return -1;
@@ -243,4 +272,7 @@ void dcm_listen_stop(struct dcm_donor *donor)
 			unlink(donor->cfg.unix_path);
 	}
 	donor->nr_listeners = 0;
+	if (donor->spare_fd >= 0)
+		close(donor->spare_fd);
+	donor->spare_fd = -1;
 }

@@ -294,7 +294,6 @@ static int donor_reload(struct dcm_donor *donor)
 	dcm_tenants_quota(&donor->tenants, &donor->cfg, donor->pool.total);
 	dcm_pool_balance(&donor->pool);
 	dcm_evict_second(donor);
-	dcm_listen_update(donor);
 	donor->stats.reloads++;
 	dcm_notice("reloaded: capacity %llu MiB, head room %llu MiB",
 		   (unsigned long long)(donor->pool.capacity >> 20),
@@ -390,6 +389,7 @@ static void on_quarter(uv_timer_t *timer)
 		donor->stalled_at = now;
 	donor->quarter_at = now;
 	dcm_conn_deadlines(donor);
+	dcm_listen_quarter(donor);
 	dcm_rdma_quarter(donor);
 	dcm_collect_quarter(donor);
 	dcm_evict_quarter(donor);
@@ -425,6 +425,7 @@ static int donor_start(struct dcm_donor *donor, char *err, size_t err_len)
 			 strerror(errno));
 		return -1;
 	}
+	dcm_door_init(&donor->hall, donor->donor_id);
 	donor->tls = dcm_tls_new(psk_find, donor, err, err_len);
 	if (!donor->tls)
 		return -1;

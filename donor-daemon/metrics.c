@@ -132,6 +132,9 @@ static void metrics_events(struct out *o, const struct dcm_donor *donor)
 	COUNTER("dcm_donor_handshake_timeouts_total",
 		"Connections that took too long to show one.",
 		s->handshake_timeout);
+	COUNTER("dcm_donor_handshake_drops_total",
+		"Connections without a role that gave way to others.",
+		s->handshake_dropped);
 	COUNTER("dcm_donor_hello_refusals_total", "HELLOs refused.",
 		s->hello_refused);
 	COUNTER("dcm_donor_protocol_errors_total",

@@ -81,7 +81,7 @@ static const char *conn_limits(const struct dcm_donor *donor,
 		return "its key was removed";
 	if (t->connections >= t->quota_connections)
 		return "the tenant's connections are used up";
-	if (donor->nr_conns >= donor->cfg.connections)
+	if (dcm_conn_full(donor))
 		return "the donor's connections are used up";
 	return NULL;
 }

@@ -69,6 +69,7 @@ struct dcm_session *dcm_session_new(struct dcm_conn *conn)
 		       DCM_WIRE_SILENCE_MS - PROBATION_MS, 0);
 	dcm_list_add_tail(&s->node, &donor->sessions);
 	donor->nr_sessions++;
+	donor->nr_lost++;
 	return s;
 }
 
@@ -102,6 +103,18 @@ void dcm_session_heard(struct dcm_session *s)
 	__atomic_store_n(&s->heard_at, dcm_now(s->donor), __ATOMIC_RELAXED);
 }
 
+/* For a host that loses its connections seats are kept where it has come in. */
+static void session_comes_from(struct dcm_session *s,
+			       const struct dcm_conn *conn)
+{
+	struct dcm_source *old[2] = { s->sources[0], s->sources[1] };
+
+	s->sources[0] = dcm_door_keep(conn->door, &conn->origin);
+	s->sources[1] = dcm_door_keep(&s->donor->hall, &conn->origin);
+	dcm_door_unkeep(old[0]);
+	dcm_door_unkeep(old[1]);
+}
+
 void dcm_session_attach(struct dcm_session *s, struct dcm_conn *conn)
 {
 	struct dcm_conn *old = s->conn;
@@ -114,10 +127,13 @@ void dcm_session_attach(struct dcm_session *s, struct dcm_conn *conn)
 		/* the host gave it up before we noticed */
 		old->session = NULL;
 		s->conn = NULL;
+		s->donor->nr_lost++;
 		dcm_conn_close(old);
 	}
 	s->conn = conn;
+	s->donor->nr_lost--;
 	conn->session = s;
+	session_comes_from(s, conn);
 	snprintf(s->peer, sizeof(s->peer), "%s", conn->peer);
 	dcm_session_heard(s);
 }
@@ -125,6 +141,7 @@ void dcm_session_attach(struct dcm_session *s, struct dcm_conn *conn)
 void dcm_session_detach(struct dcm_session *s)
 {
 	s->conn = NULL;
+	s->donor->nr_lost += !s->ended;
 	if (!s->ended)
 		dcm_log_limited(
 			DCM_LOG_INFO,
@@ -172,6 +189,9 @@ void dcm_session_end(struct dcm_session *s, const char *why)
 	uv_timer_stop(&s->timer);
 	dcm_list_del(&s->node);
 	donor->nr_sessions--;
+	donor->nr_lost -= !conn;
+	dcm_door_unkeep(s->sources[0]);
+	dcm_door_unkeep(s->sources[1]);
 	dcm_pool_want_cancel(&donor->pool, &s->want);
 	s->want_busy = false;
 	dcm_collect_session_end(s);

@@ -214,6 +214,7 @@ static json_t *status_events(const struct dcm_stats *s)
 	put_int(o, "accepted", s->accepted);
 	put_int(o, "handshakes_failed", s->handshake_failed);
 	put_int(o, "handshakes_timed_out", s->handshake_timeout);
+	put_int(o, "handshakes_dropped", s->handshake_dropped);
 	put_int(o, "hellos_refused", s->hello_refused);
 	put_int(o, "protocol_errors", s->protocol_errors);
 	put_int(o, "sessions_made", s->sessions_made);

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a crowd does to a donor's door: run as a program, it floods until its input ends.
 
+    flood.py idle  ADDRESS COUNT FIRST SOURCES SAY   COUNT connections open at all times, from
+                                                     FIRST and the addresses after it; each says
+                                                     SAY (hexadecimal) and then nothing
     flood.py endless ADDRESS COUNT NAME KEY          COUNT connections that are refused for what
                                                      they said, and send on without end
 """
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import select
 import socket
 import sys
 import threading
@@ -19,6 +24,66 @@ from tests.donor.rawtls import HELLO, Tls, dial, hello, pack
 
 
 JUNK = 16 << 20
+
+
+def ended() -> bool:
+    """The test has closed our input."""
+    return bool(select.select([0], [], [], 0)[0])
+
+
+def opened(address: str, source: str) -> socket.socket:
+    """A connection under way."""
+    if address.startswith("unix:"):
+        sock = socket.socket(socket.AF_UNIX)
+        target: object = address[5:]
+    else:
+        sock = socket.socket()
+        # many ports of one address are wanted: the pair must be new, not the port
+        sock.setsockopt(socket.IPPROTO_IP, 24, 1)  # IP_BIND_ADDRESS_NO_PORT
+        sock.bind((source, 0))
+        host, port = address.removeprefix("tcp:").rsplit(":", 1)
+        target = (host, int(port))
+    sock.setblocking(False)
+    try:
+        sock.connect(target)  # type: ignore[arg-type]
+    except BlockingIOError:
+        pass
+    return sock
+
+
+def idle(address: str, count: int, first: str, sources: int, say: bytes) -> None:
+    start = int(ipaddress.IPv4Address(first))
+    poll = select.epoll()
+    live: dict[int, socket.socket] = {}
+    made = 0
+    told = False
+    while not ended():
+        for _ in range(200):
+            if len(live) >= count:
+                break
+            source = str(ipaddress.IPv4Address(start + made % sources))
+            try:
+                sock = opened(address, source)
+            except OSError:
+                break  # a full backlog of a unix socket, no port left: again in a moment
+            made += 1
+            live[sock.fileno()] = sock
+            poll.register(sock, select.EPOLLIN | select.EPOLLOUT)
+        for fd, events in poll.poll(0.001, 400):
+            if events & (select.EPOLLHUP | select.EPOLLERR | select.EPOLLIN):
+                poll.unregister(fd)
+                live.pop(fd).close()
+                continue
+            poll.modify(fd, select.EPOLLIN)
+            if say:
+                try:
+                    live[fd].send(say)
+                except OSError:
+                    pass
+        if made >= count and not told:
+            told = True
+            print("made", flush=True)
+    print(made, flush=True)
 
 
 def talk(address: str, name: str, key: bytes, made: threading.Semaphore) -> None:
@@ -56,4 +121,8 @@ def endless(address: str, count: int, name: str, key: bytes) -> None:
 
 if __name__ == "__main__":
     os.nice(8)  # a crowd does not come from the donor's own processors
-    endless(sys.argv[2], int(sys.argv[3]), sys.argv[4], bytes.fromhex(sys.argv[5]))
+    if sys.argv[1] == "idle":
+        idle(sys.argv[2], int(sys.argv[3]), sys.argv[4], int(sys.argv[5]),
+             bytes.fromhex(sys.argv[6]))
+    else:
+        endless(sys.argv[2], int(sys.argv[3]), sys.argv[4], bytes.fromhex(sys.argv[5]))

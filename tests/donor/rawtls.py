@@ -75,8 +75,8 @@ class Closed(Exception):
     """The donor closed the connection."""
 
 
-def dial(address: str, timeout: float = 5.0) -> socket.socket:
-    """A blocking socket with receive and send timeouts, connected."""
+def dial(address: str, timeout: float = 5.0, source: str = "") -> socket.socket:
+    """A blocking socket with receive and send timeouts, connected; from @source."""
     if address.startswith("unix:"):
         sock = socket.socket(socket.AF_UNIX)
         target: object = address[5:]
@@ -88,6 +88,8 @@ def dial(address: str, timeout: float = 5.0) -> socket.socket:
     tv = struct.pack("ll", int(timeout), int(timeout % 1 * 1e6))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, tv)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, tv)
+    if source:
+        sock.bind((source, 0))
     sock.connect(target)  # type: ignore[arg-type]
     return sock
 
@@ -295,9 +297,10 @@ class Control:
     """A session's control connection; answers nothing by itself."""
 
     def __init__(self, address: str, name: str, key: bytes, session: int = 0,
-                 secret: bytes = bytes(16), timeout: float = 5.0) -> None:
+                 secret: bytes = bytes(16), timeout: float = 5.0,
+                 source: str = "") -> None:
         self.address, self.name, self.key = address, name, key
-        self.tls = Tls(dial(address, timeout), name, key)
+        self.tls = Tls(dial(address, timeout, source), name, key)
         self.tag = 100
         self.asked: list[Message] = []
         try:

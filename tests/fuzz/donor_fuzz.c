@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: donor-daemon/chan.c donor-daemon/collect.c donor-daemon/config.c donor-daemon/conn.c donor-daemon/control.c donor-daemon/data.c donor-daemon/data_worker.c donor-daemon/evict.c donor-daemon/gc/child.c donor-daemon/hello.c donor-daemon/hostmem.c donor-daemon/lend.c donor-daemon/listen.c donor-daemon/log.c kvm-dcm/user/inside.c kvm-dcm/user/log.c donor-daemon/pool.c donor-daemon/session.c donor-daemon/share.c donor-daemon/tenant.c kvm-dcm/core/wire.c */
+/* links: donor-daemon/chan.c donor-daemon/collect.c donor-daemon/config.c donor-daemon/conn.c donor-daemon/control.c donor-daemon/data.c donor-daemon/data_worker.c donor-daemon/door.c donor-daemon/evict.c donor-daemon/gc/child.c donor-daemon/hello.c donor-daemon/hostmem.c donor-daemon/lend.c donor-daemon/log.c donor-daemon/pool.c donor-daemon/session.c donor-daemon/share.c donor-daemon/tenant.c kvm-dcm/core/wire.c kvm-dcm/user/inside.c kvm-dcm/user/log.c */
 /* libs: -linih -Wl,--wrap=socketpair,--wrap=fork,--wrap=kill,--wrap=waitpid */
 /* pkg: libuv */
 /*
@@ -7,15 +7,16 @@
  *
  * An input is all that happens to a donor: connections of two tenants are opened,
  * say HELLO, control, data and GC messages, whole, in parts or as junk, read
- * their answers or do not, and are closed; GC workers say anything, or end; the
+ * their answers or do not, and are closed; strangers come and stay at the doors,
+ * which have few seats; GC workers say anything, or end; the
  * capacity changes, a key is taken out, the donor drains; time passes. Sessions
  * and slabs are named by what the donor has said of them. Whatever happens: the
  * donor sends nothing that its own codec does not take, and once all hosts are
  * gone for 6 seconds nothing of them is left.
  *
  * The donor's parts are the real ones on libuv, but for five that the harness
- * has in their place: the cipher (bytes are as they are; a handshake is a byte
- * that says who it is), the clock, processes, RDMA, and main.c's timers.
+ * has in their place: the cipher (bytes are as they are; a handshake is a record
+ * of a byte that says who it is, or that, an answer and one more), the clock, processes, RDMA, and main.c's timers.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -85,6 +86,7 @@ struct gnutls_session_int {
 	gnutls_pull_func pull;
 	gnutls_vec_push_func push;
 	int error;
+	bool answered;
 	char name[8];
 };
 
@@ -215,14 +217,30 @@ const char *gnutls_strerror(int error)
 	return "";
 }
 
-/* A byte: 'a' and 'b' are tenants, 'z' has no key that fits. */
+/* A byte: 'a' and 'b' are tenants, 'z' has no key that fits. 'A': one more comes. */
 int gnutls_handshake(gnutls_session_t s)
 {
-	ssize_t n = s->pull(s->transport, s->name, 1);
+	char record[6], more;
+	giovec_t v = { (void *)"s", 1 };
+	ssize_t n;
 
-	if (n == 1)
-		return *s->name == 'z' ? GNUTLS_E_DECRYPTION_FAILED : 0;
-	return n < 0 ? GNUTLS_E_AGAIN : GNUTLS_E_PREMATURE_TERMINATION;
+	if (!*s->name) {
+		/* a channel starts no handshake before the record is whole */
+		must(s->pull(s->transport, record, 6) == 6 && record[0] == 22);
+		*s->name = record[5];
+	}
+	if ((*s->name | 0x20) == 'z')
+		return GNUTLS_E_DECRYPTION_FAILED;
+	if (*s->name < 'A' || *s->name > 'Y')
+		return 0;
+	if (!s->answered && s->push(s->transport, &v, 1) != 1)
+		return GNUTLS_E_PUSH_ERROR;
+	s->answered = true;
+	n = s->pull(s->transport, &more, 1);
+	if (n != 1)
+		return n < 0 ? GNUTLS_E_AGAIN : GNUTLS_E_PREMATURE_TERMINATION;
+	*s->name |= 0x20;
+	return 0;
 }
 
 int gnutls_psk_server_get_username2(gnutls_session_t s, gnutls_datum_t *name)
@@ -424,12 +442,16 @@ static u64 some(struct in *in, u32 usual)
  * @fd: -1: none
  * @deaf: answers are not read
  * @welcome: it has been answered: what it is now is in what the donor says
+ * @half: its handshake has two steps, and one is done: a byte is the other
+ * @skip: bytes of the handshake to come
  * @got: bytes that are no whole message yet
  */
 struct host {
 	int fd;
 	bool deaf;
 	bool welcome;
+	bool half;
+	u32 skip;
 	size_t n;
 	u8 *got;
 };
@@ -509,6 +531,11 @@ static void host_read(struct host *h)
 	if (n <= 0)
 		return;
 	h->n += (size_t)n;
+	if (h->skip) {
+		must(h->got[0] == 's');
+		memmove(h->got, h->got + 1, --h->n);
+		h->skip = 0;
+	}
 	host_heard(h);
 }
 
@@ -521,9 +548,12 @@ static void turn(void)
 
 static void host_open(struct in *in)
 {
+	static const struct sockaddr_storage nobody;
 	struct host *h = &hosts[byte(in) % CONNS];
 	const u32 how = byte(in);
-	char who = "aabz"[how & 3];
+	u8 who = (u8) "aabz"[how & 3];
+	u8 record[6] = { 22, 3, 1, 0, 1, who & (how & 0x10 ? 0xdf : 0xff) };
+	struct dcm_listener *l = &donor.listeners[how >> 2 & 1];
 	int pair[2];
 
 	host_close(h);
@@ -531,10 +561,13 @@ static void host_open(struct in *in)
 	h->fd = pair[0];
 	h->welcome = false;
 	h->deaf = how & 0x20;
-	dcm_conn_accept(&donor, pair[1], how & 4);
-	if (!(how & 8) && send(h->fd, &who, 1, MSG_NOSIGNAL) != 1)
+	h->half = how & 0x10;
+	h->skip = h->half;
+	dcm_conn_accept(&donor, &l->door, pair[1], how & 4, &nobody);
+	must(l->door.nr_seats <= donor.cfg.handshakes);
+	if (!(how & 8) && send(h->fd, record, 6, MSG_NOSIGNAL) != 6)
 		must(false);
-	sessions[nr_sessions % SESSIONS].tenant = (u8)who;
+	sessions[nr_sessions % SESSIONS].tenant = who;
 }
 
 /* Whole, or what of it there is room for: the rest is not said. */
@@ -579,6 +612,9 @@ static void say_hello(struct in *in)
 	};
 	const u32 which = byte(in);
 
+	if (h->half)
+		host_send(h, "f", 1);
+	h->half = false;
 	if (msg.hello.role == DCM_ROLE_DATA)
 		msg.hello.lane = (u16)(which >> 4);
 	if (msg.hello.role != DCM_ROLE_CONTROL || how & 4) {
@@ -870,7 +906,8 @@ static void start(void)
 	donor.cfg.head_room = (struct dcm_size){ .bytes = 0 };
 	donor.cfg.tenant_bytes = (struct dcm_size){ .bytes = 160ull << 20 };
 	donor.cfg.tenant_connections = 6;
-	donor.cfg.connections = 16;
+	donor.cfg.connections = 6;
+	donor.cfg.handshakes = 3;
 	donor.cfg.sessions = 4;
 	donor.cfg.spare_slabs = 0;
 	donor.cfg.threads = 1;
@@ -882,6 +919,9 @@ static void start(void)
 	dcm_tenants_init(&donor.tenants);
 	dcm_list_init(&donor.conns);
 	dcm_list_init(&donor.sessions);
+	dcm_door_init(&donor.hall, 1);
+	dcm_door_init(&donor.listeners[0].door, 2);
+	dcm_door_init(&donor.listeners[1].door, 3);
 	dcm_collect_start(&donor);
 	must(donor.gc_path[0]);
 	donor.tls = dcm_tls_new(NULL, NULL, err, sizeof(err));
@@ -908,8 +948,14 @@ static bool all_gone(void)
 			  node) if (t->bytes || t->gc_bytes || t->workers ||
 				    t->dying || t->connections || t->sessions ||
 				    t->users) return false;
+	for (u32 i = 0; i < 2; i++)
+		if (donor.listeners[i].door.nr_seats ||
+		    donor.listeners[i].door.nr_sources)
+			return false;
 	return !donor.nr_conns && !donor.nr_handshakes && !donor.nr_sessions &&
-	       !donor.nr_collects && !donor.nr_dying && !donor.pool.charged &&
+	       !donor.nr_lost && !donor.hall.nr_seats &&
+	       !donor.hall.nr_sources && !donor.nr_collects &&
+	       !donor.nr_dying && !donor.pool.charged &&
 	       !donor.pool.nr_mapped && !donor.pool.nr_evicting &&
 	       !donor.pool.nr_releasing && !donor.pool.nr_wants;
 }
