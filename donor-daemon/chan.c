@@ -476,10 +476,10 @@ int dcm_chan_pass_fd(struct dcm_chan *ch, int fd)
 	int copy;
 
 	if (ch->nr_pass == DCM_CHAN_FDS)
-		return -1;
+		return -EAGAIN;
 	copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	if (copy < 0)
-		return -1;
+		return -errno;
 	ch->pass[ch->nr_pass].fd = copy;
 	ch->pass[ch->nr_pass++].at = ch->tx_at + dcm_chan_queued(ch);
 	return 0;

@@ -8,7 +8,7 @@
 
 #include "../kvm-dcm/core/wire.h"
 
-#define DCM_CHAN_FDS	16u	/* descriptors waiting to be passed */
+#define DCM_CHAN_FDS	2u	/* descriptors waiting to be passed */
 
 struct dcm_buf {
 	u8 *p;
@@ -85,7 +85,10 @@ void dcm_chan_consume(struct dcm_chan *ch, size_t n);
 /* Queue; sent by dcm_chan_flush(). -1: the channel is broken. */
 int dcm_chan_write(struct dcm_chan *ch, const void *data, size_t len);
 
-/* The next byte written takes a duplicate of @fd with it. */
+/*
+ * The next byte written takes a duplicate of @fd with it. Negative errno: it can't
+ * be, and nothing is changed.
+ */
 int dcm_chan_pass_fd(struct dcm_chan *ch, int fd);
 
 /* Plain channels: straight from where the bytes lie; the rest is queued. */

@@ -334,7 +334,7 @@ static void collect_open(struct dcm_collect *c, const struct dcm_wire_msg *msg)
 	dcm_log_limited(DCM_LOG_INFO, "session %llx: GC worker %d starts",
 			(unsigned long long)c->session_id, (int)c->child.pid);
 	dcm_collect_update(c->conn);
-	dcm_conn_send(c->conn, &answer, -1);
+	dcm_conn_send(c->conn, &answer);
 }
 
 /* The worker has ended, or says what no worker says. */
@@ -452,7 +452,7 @@ static bool from_worker(struct dcm_collect *c)
 	msg.gc.donor = le32toh(m->donor);
 	msg.payload_bytes = le32toh(m->bytes);
 	msg.payload = m + 1;
-	return !dcm_conn_send(c->conn, &msg, -1) &&
+	return !dcm_conn_send(c->conn, &msg) &&
 	       dcm_chan_queued(c->conn->chan) < TX_STOP;
 }
 

@@ -53,6 +53,7 @@ struct dcm_config {
 	uint32_t rdma;		/* enum dcm_rdma_want */
 	char rdma_listen[DCM_CONFIG_PATH_MAX];
 	uint32_t drain_ms;
+	uint64_t file_slabs;	/* no option: files.c; 0: no matter */
 	/* [limits] */
 	uint32_t connections;
 	uint32_t handshakes;

@@ -165,6 +165,12 @@ struct dcm_chan *dcm_conn_detach(struct dcm_conn *conn)
 	return ch;
 }
 
+/* Answers have gone out, so there may be more of them. */
+static bool conn_has_way(const struct dcm_chan *ch)
+{
+	return dcm_chan_queued(ch) < TX_STOP && ch->nr_pass < FDS_STOP;
+}
+
 static void conn_update(struct dcm_conn *conn)
 {
 	const struct dcm_chan *ch = conn->chan;
@@ -174,10 +180,9 @@ static void conn_update(struct dcm_conn *conn)
 		return;
 	dcm_collect_update(conn);
 	/* a writable socket is also how a turn cut short comes again */
-	if (dcm_chan_queued(ch) || conn->again)
+	if (dcm_chan_queued(ch) || conn->again || conn->held)
 		events |= UV_WRITABLE;
-	if (dcm_chan_queued(ch) < TX_STOP && ch->nr_pass < FDS_STOP &&
-	    !(conn->session && conn->session->want_busy) &&
+	if (conn_has_way(ch) && !(conn->session && conn->session->want_busy) &&
 	    !dcm_collect_stuck(conn))
 		events |= UV_READABLE;
 	if (events == conn->events)
@@ -195,7 +200,7 @@ bool dcm_conn_has_room(const struct dcm_conn *conn)
 	       dcm_chan_queued(conn->chan) < TX_ROOM;
 }
 
-int dcm_conn_send(struct dcm_conn *conn, const struct dcm_wire_msg *msg, int fd)
+int dcm_conn_send(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 {
 	u8 head[DCM_WIRE_HEAD_MAX];
 	int n;
@@ -203,8 +208,7 @@ int dcm_conn_send(struct dcm_conn *conn, const struct dcm_wire_msg *msg, int fd)
 	if (conn->state == DCM_CONN_CLOSED)
 		return -1;
 	n = dcm_wire_encode(head, sizeof(head), msg);
-	if (n < 0 || (fd >= 0 && dcm_chan_pass_fd(conn->chan, fd)) ||
-	    dcm_chan_write(conn->chan, head, (size_t)n) ||
+	if (n < 0 || dcm_chan_write(conn->chan, head, (size_t)n) ||
 	    dcm_chan_write(conn->chan, msg->payload, msg->payload_bytes) ||
 	    (!conn->in_event && dcm_chan_flush(conn->chan) < 0)) {
 		dcm_conn_close(conn);
@@ -222,7 +226,7 @@ int dcm_conn_error(struct dcm_conn *conn, u64 tag, u32 status)
 		.error.status = status,
 	};
 
-	return dcm_conn_send(conn, &msg, -1);
+	return dcm_conn_send(conn, &msg);
 }
 
 void dcm_conn_refuse(struct dcm_conn *conn, u64 tag, u32 status)
@@ -385,12 +389,13 @@ static void conn_messages(struct dcm_conn *conn)
 	size_t bytes;
 	int ret;
 
+	conn->held = false;
 	while (conn_talks(conn)) {
 		struct dcm_chan *ch = conn->chan;
 
 		/* the rest waits for the socket, or for a slab being made */
-		if (dcm_chan_queued(ch) >= TX_STOP || ch->nr_pass >= FDS_STOP ||
-		    (conn->session && conn->session->want_busy))
+		conn->held = !conn_has_way(ch);
+		if (conn->held || (conn->session && conn->session->want_busy))
 			return;
 		if (conn->state == DCM_CONN_GC) {
 			if (!conn_collect(conn))
@@ -464,8 +469,10 @@ static void conn_io(struct dcm_conn *conn, int status)
 			dcm_conn_close(conn);
 			return;
 		}
-	} while (ret > 0 && conn->chan->more && ++turn < TURN_MAX);
-	conn->again = ret > 0 && conn->chan->more;
+		/* what was held back in the buffer raises no event of its own */
+		conn->again = (ret > 0 && conn->chan->more) ||
+			      (conn->held && conn_has_way(conn->chan));
+	} while (conn->again && ++turn < TURN_MAX);
 	if (conn->session)
 		dcm_evict_pump(conn->session, false);
 }

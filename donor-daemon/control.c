@@ -56,7 +56,7 @@ static void control_query(struct dcm_conn *conn, u64 tag)
 	else
 		msg.free_mem.slabs_free = free_slabs < quota ? free_slabs :
 							       quota;
-	dcm_conn_send(conn, &msg, -1);
+	dcm_conn_send(conn, &msg);
 }
 
 /* A slab being registered for a session, in a thread of the pool. */
@@ -85,6 +85,12 @@ static void map_finish(struct dcm_session *s, struct dcm_slab *slab, u64 tag,
 	struct dcm_donor *donor = s->donor;
 	struct dcm_wire_msg msg = { .type = DCM_MSG_MR_INFO, .tag = tag };
 
+	if (!ret) {
+		slab->lend = lend;
+		/* it goes with the first byte of the answer */
+		if (lend->pass_fd)
+			ret = dcm_chan_pass_fd(s->conn->chan, slab->fd);
+	}
 	if (ret) {
 		dcm_log_limited(DCM_LOG_WARNING,
 				"slab %llu can't be lent over %s: %s%s",
@@ -92,7 +98,8 @@ static void map_finish(struct dcm_session *s, struct dcm_slab *slab, u64 tag,
 				strerror(-ret),
 				ret == -ENOMEM && lend->slow ?
 					"; raise LimitMEMLOCK" :
-					"");
+				ret == -EMFILE ? "; raise LimitNOFILE" :
+						 "");
 		dcm_pool_release(&donor->pool, slab);
 		map_refuse(s->conn, tag, DCM_WS_NO_MEMORY);
 		return;
@@ -106,7 +113,7 @@ static void map_finish(struct dcm_session *s, struct dcm_slab *slab, u64 tag,
 	msg.mr_info.addr = slab->addr;
 	msg.mr_info.rkey = slab->rkey;
 	msg.mr_info.transport = lend->transport;
-	dcm_conn_send(s->conn, &msg, lend->pass_fd ? slab->fd : -1);
+	dcm_conn_send(s->conn, &msg);
 	dcm_pool_balance(&donor->pool);
 }
 
@@ -301,7 +308,7 @@ void dcm_control_slab_gone(void *arg, struct dcm_slab *slab)
 		return;
 	msg.tag = slab->done_tag;
 	msg.slab.slab = slab->id;
-	dcm_conn_send(s->conn, &msg, -1);
+	dcm_conn_send(s->conn, &msg);
 }
 
 static void control_ticket(struct dcm_conn *conn,
@@ -311,7 +318,7 @@ static void control_ticket(struct dcm_conn *conn,
 	u32 status = dcm_rdma_ticket(conn, msg->ask_ticket.lane, &answer);
 
 	if (status == DCM_WS_OK)
-		dcm_conn_send(conn, &answer, -1);
+		dcm_conn_send(conn, &answer);
 	else
 		dcm_conn_error(conn, msg->tag, status);
 	explicit_bzero(&answer, sizeof(answer));
@@ -366,5 +373,5 @@ void dcm_control_heartbeats(struct dcm_donor *donor)
 			       node)
 		/* one who reads nothing has its unread beats already */
 		if (s->conn && !dcm_chan_queued(s->conn->chan))
-			dcm_conn_send(s->conn, &beat, -1);
+			dcm_conn_send(s->conn, &beat);
 }

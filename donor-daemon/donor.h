@@ -225,6 +225,7 @@ struct dcm_conn {
 	bool is_unix;
 	bool in_event;
 	bool again;	/* there is more to read than one event may */
+	bool held;	/* messages wait in the buffer for answers to go out */
 	u64 since;
 	u64 deadline;
 	struct dcm_tenant *tenant;
@@ -251,9 +252,8 @@ void dcm_conn_seated(struct dcm_conn *conn);
  * its control connection.
  */
 bool dcm_conn_full(const struct dcm_donor *donor);
-/* With its payload. -1: the connection is gone. @fd < 0: none to pass. */
-int dcm_conn_send(struct dcm_conn *conn, const struct dcm_wire_msg *msg,
-		  int fd);
+/* With its payload. -1: the connection is gone. */
+int dcm_conn_send(struct dcm_conn *conn, const struct dcm_wire_msg *msg);
 int dcm_conn_error(struct dcm_conn *conn, u64 tag, u32 status);
 /* Say why, then close. */
 void dcm_conn_refuse(struct dcm_conn *conn, u64 tag, u32 status);

@@ -43,7 +43,7 @@ void dcm_evict_pump(struct dcm_session *s, bool again)
 		slab->evict_sent = true;
 		msg.tag = ++donor->evict.next_tag;
 		msg.slab.slab = slab->id;
-		if (dcm_conn_send(s->conn, &msg, -1))
+		if (dcm_conn_send(s->conn, &msg))
 			return;
 	}
 }
@@ -149,7 +149,7 @@ static void evict_ask(struct dcm_donor *donor, u32 wanted)
 			continue;
 		msg.tag = ++e->next_tag;
 		msg.slab.slab = v[i]->id;
-		dcm_conn_send(v[i]->session->conn, &msg, -1);
+		dcm_conn_send(v[i]->session->conn, &msg);
 	}
 	free(v);
 }
@@ -231,7 +231,7 @@ static void evict_force(struct dcm_donor *donor, struct dcm_slab *slab)
 	s->nr_slabs--;
 	dcm_pool_release(&donor->pool, slab);
 	if (s->conn)
-		dcm_conn_send(s->conn, &msg, -1);
+		dcm_conn_send(s->conn, &msg);
 }
 
 void dcm_evict_quarter(struct dcm_donor *donor)

@@ -32,7 +32,7 @@ static void hello_welcome(struct dcm_conn *conn, u64 tag,
 
 	if (fresh)
 		memcpy(msg.welcome.secret, s->secret, sizeof(s->secret));
-	dcm_conn_send(conn, &msg, -1);
+	dcm_conn_send(conn, &msg);
 }
 
 static void hello_control(struct dcm_conn *conn, const struct dcm_wire_msg *msg)

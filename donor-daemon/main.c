@@ -18,11 +18,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "collect.h"
 #include "donor.h"
+#include "files.h"
 #include "log.h"
 #include "rdma.h"
 #include "ready.h"
@@ -283,14 +283,17 @@ static int donor_reload(struct dcm_donor *donor)
 	dcm_notify("RELOADING=1");
 	if (config_read(&cfg, err, sizeof(err)))
 		goto bad;
-	if (dcm_tenants_load(&donor->tenants, cfg.keys, err, sizeof(err))) {
+	config_keep(&donor->cfg, &cfg);
+	if (dcm_files_check(&cfg, err, sizeof(err)) ||
+	    dcm_tenants_load(&donor->tenants, cfg.keys, err, sizeof(err))) {
 		dcm_config_free(&cfg);
 		goto bad;
 	}
-	config_keep(&donor->cfg, &cfg);
 	dcm_config_free(&donor->cfg);
 	donor->cfg = cfg;
 	dcm_pool_limits(&donor->pool, &donor->cfg);
+	dcm_files_warn(&donor->cfg,
+		       dcm_size_bytes(&donor->cfg.capacity, donor->pool.total));
 	dcm_tenants_quota(&donor->tenants, &donor->cfg, donor->pool.total);
 	dcm_pool_balance(&donor->pool);
 	dcm_evict_second(donor);
@@ -396,18 +399,6 @@ static void on_quarter(uv_timer_t *timer)
 	drain_check(donor);
 }
 
-static void raise_fd_limit(void)
-{
-	struct rlimit rl;
-
-	if (getrlimit(RLIMIT_NOFILE, &rl) || rl.rlim_cur == rl.rlim_max)
-		return;
-	rl.rlim_cur = rl.rlim_max;
-	if (setrlimit(RLIMIT_NOFILE, &rl))
-		dcm_warn("the limit of open files stays low: %s",
-			 strerror(errno));
-}
-
 static int donor_start(struct dcm_donor *donor, char *err, size_t err_len)
 {
 	static const int numbers[] = { SIGHUP, SIGTERM, SIGINT };
@@ -438,6 +429,8 @@ static int donor_start(struct dcm_donor *donor, char *err, size_t err_len)
 		return -1;
 	donor->pool.done = dcm_control_slab_gone;
 	donor->pool.done_arg = donor;
+	dcm_files_warn(&donor->cfg,
+		       dcm_size_bytes(&donor->cfg.capacity, donor->pool.total));
 	dcm_tenants_quota(&donor->tenants, &donor->cfg, donor->pool.total);
 	if (dcm_data_start(donor, err, err_len) ||
 	    dcm_listen_start(donor, err, err_len) ||
@@ -520,11 +513,11 @@ int main(int argc, char **argv)
 		printf("the configuration is good\n");
 		return 0;
 	}
-	raise_fd_limit();
 	if (dcm_log_start())
 		dcm_warn(
 			"no thread for the log: lines are dropped while standard error is not ready");
-	if (donor_start(&donor, err, sizeof(err))) {
+	if (dcm_files_check(&donor.cfg, err, sizeof(err)) ||
+	    donor_start(&donor, err, sizeof(err))) {
 		dcm_err("%s", err);
 		return 2;
 	}

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The door: crowds of strangers, and tenants that don't hang up."""
+"""The door: crowds of strangers, tenants that don't hang up, and descriptors that run out."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import resource
+import struct
 import subprocess
 import sys
 import threading
@@ -15,7 +18,19 @@ from pathlib import Path
 import pytest
 
 from tests.donor.conftest import KEYS, Lab, MakeLab
-from tests.donor.rawtls import HEARTBEAT, TCP, Closed, Control, TlsError
+from tests.donor.rawtls import (
+    HEARTBEAT,
+    MAP,
+    MR_INFO,
+    NO_MEMORY,
+    SHM,
+    TCP,
+    Closed,
+    Control,
+    Refused,
+    TlsError,
+    pack,
+)
 
 CROWD = 6000
 FLOOD_S = 3.0
@@ -162,3 +177,113 @@ def test_one_that_sends_on_after_a_refusal_stops_nobody(make_lab: MakeLab, unix:
         time.sleep(4)
     beats.judge()
     lab.settled()
+
+
+def limited(lab: Lab, files: int) -> Lab:
+    """@lab with a limit of open files."""
+    script = lab.folder / "donord.sh"
+    script.write_text(f"#!/bin/sh\nulimit -n {files}\nexec {lab.binary} \"$@\"\n")
+    script.chmod(0o755)
+    lab.binary = script
+    return lab
+
+
+def test_small_slabs_leave_descriptors_for_others(make_lab: MakeLab) -> None:
+    """One tenant maps until it is refused: another one's hosts come, come back and are served."""
+    lab = limited(make_lab(start=False, donor={"capacity": "2G", "spare-slabs": 0},
+                           limits={"connections": 64, "handshakes": 16}), 600)
+    lab.start()
+    greedy, bob = lab.control(), lab.control("bob")
+    kept = bob.map()
+    got = 0
+    with pytest.raises(Refused) as e:
+        while True:
+            greedy.map()
+            got += 1
+    assert e.value.status == NO_MEMORY
+    status = lab.status()
+    print(f"{got} slabs, {lab.fds()} descriptors of 600, {status['memory']['capacity_bytes']}")
+    assert got + 1 == status["memory"]["capacity_bytes"] // greedy.slab_bytes
+    # every connection there may be can be had
+    bob.tls.sock.close()
+    bob = lab.control("bob", session=bob.session, secret=bob.secret)
+    data = [bob.data() for _ in range(60)]
+    assert all(d.read(kept.id, 0) == bytes(4096) for d in data)
+    for d in data:
+        d.close()
+    said = [line for line in lab.log.read_text().splitlines() if "open files" in line]
+    assert len(said) == 1 and "raise" in said[0], said
+    greedy.goodbye()
+    bob.goodbye()
+    lab.settled()
+
+
+def test_too_few_descriptors_for_its_connections(make_lab: MakeLab) -> None:
+    """A donor that can't have the connections it is told to take does not start, and says why."""
+    lab = limited(make_lab(start=False, limits={"connections": 300}), 300)
+    lab.write_files()
+    p = subprocess.run([str(lab.binary), "--config", str(lab.config)], capture_output=True,
+                       text=True, timeout=30, check=False)
+    print(p.stderr)
+    assert p.returncode == 2
+    assert "LimitNOFILE" in p.stderr and p.stderr.count("\n") == 1
+
+
+@contextlib.contextmanager
+def no_descriptor(lab: Lab) -> Iterator[None]:
+    """Its next descriptor can't be had."""
+    before = resource.prlimit(lab.pid, resource.RLIMIT_NOFILE)
+    used = {int(fd) for fd in os.listdir(f"/proc/{lab.pid}/fd")}
+    lowest = min(set(range(len(used) + 1)) - used)
+    resource.prlimit(lab.pid, resource.RLIMIT_NOFILE, (lowest, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(lab.pid, resource.RLIMIT_NOFILE, before)
+
+
+def test_a_descriptor_that_can_not_be_passed_leaves_no_slab(make_lab: MakeLab) -> None:
+    """The slab's descriptor can't be sent: MAP is refused, nothing else changes."""
+    lab = make_lab()
+    c = lab.control(unix=True)
+    with no_descriptor(lab):
+        with pytest.raises(Refused) as e:
+            c.map(SHM)
+        assert e.value.status == NO_MEMORY
+    assert c.query()["used"] == 0
+    assert lab.status()["sessions"][0]["slabs"] == 0
+    slab = c.map(SHM)
+    os.close(slab.fd)
+    c.goodbye()
+    lab.settled()
+
+
+def test_the_door_without_descriptors(make_lab: MakeLab) -> None:
+    """None is left: who comes takes a stranger's, or is hung up on; later all is as before."""
+    lab = make_lab()
+    lab.wait(lambda s: not s["connections"], "quiet")
+    with no_descriptor(lab):
+        with pytest.raises((TlsError, Closed, OSError)):
+            lab.control()
+    lab.served()
+    lab.settled()
+
+
+def test_maps_in_a_row_do_not_wait_for_the_next_message(lab: Lab) -> None:
+    """More MAPs at once than descriptors may wait to be passed: all are answered."""
+    c = lab.control(unix=True)
+    body = struct.pack("<QQII", c.slab_bytes, 7, SHM, 0)
+    c.tls.sock.settimeout(20)
+    c.tls.send(b"".join(pack(MAP, tag, body) for tag in range(20)))
+    answers: list[int] = []
+    beats = 0
+    while len(answers) < 20:
+        m = c.tls.message()
+        if m.type == HEARTBEAT:
+            beats += bool(answers)
+            assert beats < 2, f"{len(answers)} answers, and the rest with the donor's own messages"
+        else:
+            assert m.type == MR_INFO
+            answers.append(m.tag)
+    assert answers == list(range(20))
+    c.goodbye()

@@ -260,7 +260,9 @@ def test_memory_is_the_tenants(make_lab: MakeLab) -> None:
 def test_memory_is_the_hosts(make_lab: MakeLab) -> None:
     """What workers may take is not lent; one the host has no memory for is refused."""
     lab = make_lab(donor={"capacity": "100%", "head-room": "1%"},
-                   gc={"threads": 1, "memory": "100%"}, limits={"tenant-bytes": "1024G"})
+                   gc={"threads": 1, "memory": "100%"},
+                   # few connections: descriptors are for the slabs of all this memory
+                   limits={"tenant-bytes": "1024G", "connections": 64, "handshakes": 16})
     c = lab.control()
     w = Worker(c, start=False)
     memory = lab.status()["memory"]

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * files.c - descriptors: how many there are, and what for
+ *
+ * A slab is a descriptor, a connection is one, and all share the process's limit.
+ * So the donor reckons before it lends: what its connections, those who have no
+ * role yet, and the daemon itself may ever need is kept back, and slabs get the
+ * rest. The capacity is cut down to that, so a MAP that there is no descriptor for
+ * is refused like any beyond the capacity, and no number of small slabs takes a
+ * descriptor from a host that connects.
+ *
+ *	limit = OWN + 2 x GC workers + seats x (sockets + 1)
+ *	        + connections x (1, with a UNIX socket 2) + slabs
+ *
+ * The second descriptor of a connection is one that is being passed: each has
+ * %DCM_CHAN_FDS / 2 at most that wait for the socket.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "files.h"
+#include "log.h"
+
+#define OWN	320u	/* log, event loop, threads (64 x 2), HTTP (64), RDMA, ... */
+
+static uint64_t files_limit(void)
+{
+	struct rlimit rl;
+
+	if (getrlimit(RLIMIT_NOFILE, &rl))
+		return 0;
+	if (rl.rlim_cur != rl.rlim_max) {
+		rl.rlim_cur = rl.rlim_max;
+		if (setrlimit(RLIMIT_NOFILE, &rl))
+			dcm_warn("the limit of open files stays low: %s",
+				 strerror(errno));
+		if (getrlimit(RLIMIT_NOFILE, &rl))
+			return 0;
+	}
+	return rl.rlim_cur;
+}
+
+static uint64_t files_kept(const struct dcm_config *cfg)
+{
+	uint64_t sockets = cfg->nr_listen + (cfg->unix_path[0] ? 1 : 0);
+
+	return OWN + 2ull * cfg->gc_workers + cfg->handshakes * (sockets + 1) +
+	       cfg->connections * (cfg->unix_path[0] ? 2ull : 1ull);
+}
+
+int dcm_files_check(struct dcm_config *cfg, char *err, size_t err_len)
+{
+	uint64_t limit = files_limit();
+	uint64_t kept = files_kept(cfg);
+
+	if (limit <= kept) {
+		snprintf(err, err_len,
+			 "the limit of open files, %llu, is too low: connections = %u and handshakes = %u need %llu, and each slab one more; raise LimitNOFILE (ulimit -n), or lower them in [limits]",
+			 (unsigned long long)limit, cfg->connections,
+			 cfg->handshakes, (unsigned long long)kept);
+		return -1;
+	}
+	cfg->file_slabs = limit - kept;
+	return 0;
+}
+
+void dcm_files_warn(const struct dcm_config *cfg, uint64_t bytes)
+{
+	uint64_t slabs = bytes / cfg->slab_bytes;
+
+	if (slabs <= cfg->file_slabs)
+		return;
+	dcm_warn("capacity: %llu MiB are %llu slabs, and the limit of open files leaves %llu: lending up to %llu MiB; raise LimitNOFILE to %llu, or slab-size",
+		 (unsigned long long)(bytes >> 20), (unsigned long long)slabs,
+		 (unsigned long long)cfg->file_slabs,
+		 (unsigned long long)(cfg->file_slabs * cfg->slab_bytes >> 20),
+		 (unsigned long long)(files_kept(cfg) + slabs));
+}
