@@ -214,6 +214,8 @@ static void control_map(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 	} else if (status == DCM_WS_OK) {
 		/* no other request of this session is read meanwhile */
 		s->want_busy = true;
+		/* what it waits for is the tenant's already */
+		t->bytes += donor->pool.slab_bytes;
 		s->want_tag = msg->tag;
 		s->want_cookie = msg->map.cookie;
 		s->want_lend = lend;
@@ -222,12 +224,24 @@ static void control_map(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 	}
 }
 
+void dcm_control_want_cancel(struct dcm_session *s)
+{
+	struct dcm_pool *pool = &s->donor->pool;
+
+	if (!dcm_list_empty(&s->want.node))
+		s->tenant->bytes -= pool->slab_bytes;
+	dcm_pool_want_cancel(pool, &s->want);
+	s->want_busy = false;
+}
+
 void dcm_control_want_ready(struct dcm_pool_want *want, struct dcm_slab *slab)
 {
 	struct dcm_session *s = dcm_list_entry(want, struct dcm_session, want);
 	struct dcm_conn *conn;
 
 	s->want_busy = false;
+	/* map_start() counts the slab */
+	s->tenant->bytes -= s->donor->pool.slab_bytes;
 	/* the answer of a lost connection is lost: the host maps again */
 	if (!s->conn) {
 		if (slab)

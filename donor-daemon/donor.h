@@ -274,6 +274,8 @@ void dcm_hello(struct dcm_conn *conn, const struct dcm_wire_msg *msg);
 void dcm_control(struct dcm_conn *conn, const struct dcm_wire_msg *msg);
 void dcm_control_heartbeats(struct dcm_donor *donor);
 void dcm_control_slab_gone(void *arg, struct dcm_slab *slab);
+/* A MAP that waits for its slab waits no longer, and gets no answer. */
+void dcm_control_want_cancel(struct dcm_session *s);
 void dcm_control_want_ready(struct dcm_pool_want *want, struct dcm_slab *slab);
 
 /* session.c */

@@ -120,8 +120,7 @@ void dcm_session_attach(struct dcm_session *s, struct dcm_conn *conn)
 	struct dcm_conn *old = s->conn;
 
 	/* a MAP that still waits was the old connection's: its answer is lost */
-	dcm_pool_want_cancel(&s->donor->pool, &s->want);
-	s->want_busy = false;
+	dcm_control_want_cancel(s);
 	s->map_serial++;
 	if (old) {
 		/* the host gave it up before we noticed */
@@ -192,8 +191,7 @@ void dcm_session_end(struct dcm_session *s, const char *why)
 	donor->nr_lost -= !conn;
 	dcm_door_unkeep(s->sources[0]);
 	dcm_door_unkeep(s->sources[1]);
-	dcm_pool_want_cancel(&donor->pool, &s->want);
-	s->want_busy = false;
+	dcm_control_want_cancel(s);
 	dcm_collect_session_end(s);
 	dcm_list_for_each_safe(slab, tmp, &s->slabs, struct dcm_slab,
 			       session_node)

@@ -14,7 +14,8 @@
  * @quota_bytes: most slab bytes it may hold
  * @quota_connections: most authenticated connections it may hold
  * @quota_workers: most GC workers
- * @bytes: of its slabs, and what its GC workers may take
+ * @bytes: of its slabs, of those that a MAP waits for, and what its GC workers may
+ *	take
  * @gc_bytes: the second of these alone
  * @workers: GC workers, and connections for one
  * @dying: of these, killed and not buried

@@ -3,16 +3,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import signal
+import struct
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.donor.conftest import SANITIZER, Lab, MakeLab
-from tests.donor.rawtls import NO_MEMORY, QUOTA, SHM, TCP, Refused
+from tests.donor.rawtls import MAP, MR_INFO, NO_MEMORY, QUOTA, SHM, TCP, Refused
 
 MIB = 1 << 20
 
@@ -188,19 +192,26 @@ def test_hugepages_missing(make_lab: MakeLab) -> None:
     assert "nr_hugepages" in p.stderr and p.stderr.count("\n") == 1
 
 
-def test_hugepages(make_lab: MakeLab) -> None:
-    """Slabs of huge pages, lent over both transports; none left: refused, not SIGBUS."""
-    path = "/proc/sys/vm/nr_hugepages"
+@contextlib.contextmanager
+def huge_pages(count: int) -> Iterator[None]:
+    """As many reserved, for as long."""
+    path = Path("/proc/sys/vm/nr_hugepages")
     try:
-        with open(path, "w") as f:
-            f.write("6")
-        with open(path) as f:
-            got = int(f.read())
+        path.write_text(str(count))
+        got = int(path.read_text())
     except OSError:
         pytest.skip("huge pages can't be reserved here")
     try:
-        if got < 6:
+        if got < count:
             pytest.skip("the machine has no huge pages to give")
+        yield
+    finally:
+        path.write_text("0")
+
+
+def test_hugepages(make_lab: MakeLab) -> None:
+    """Slabs of huge pages, lent over both transports; none left: refused, not SIGBUS."""
+    with huge_pages(6):
         lab = make_lab(donor={"hugepages": "2M", "head-room": "2M", "capacity": "100%"})
         c = lab.control(unix=True)
         d = c.data()
@@ -216,8 +227,32 @@ def test_hugepages(make_lab: MakeLab) -> None:
         c.goodbye()
         lab.wait(lambda s: s["memory"]["slabs_releasing"] == 0, "released")
         lab.finish()
-    finally:
-        with open(path, "w") as f:
-            f.write("0")
 
 
+def test_maps_that_wait_for_huge_pages_count_against_the_quota(make_lab: MakeLab) -> None:
+    """Eight sessions of a tenant ask at once, two slabs are its quota: two get one."""
+    with huge_pages(16):
+        lab = make_lab(donor={"hugepages": "2M", "head-room": "2M", "capacity": "100%",
+                              "spare-slabs": 0}, **{"tenant alice": {"bytes": "4M"}})
+        sessions = [lab.control() for _ in range(8)]
+        lab.signal(signal.SIGSTOP)
+        body = struct.pack("<QQII", 2 * MIB, 7, TCP, 0)
+        tags = [c.send(MAP, body) for c in sessions]
+        lab.signal(signal.SIGCONT)
+        got = []
+        for c, tag in zip(sessions, tags, strict=True):
+            try:
+                got.append(c.wait(MR_INFO, tag).type)
+            except Refused as e:
+                got.append(-e.status)
+        assert sorted(got) == [-QUOTA] * 6 + [MR_INFO] * 2, got
+        assert {t["tenant"]: t["bytes"] for t in lab.status()["tenants"]}["alice"] == 4 * MIB
+        # one that is refused, and one whose host is gone, count no longer
+        sessions[got.index(MR_INFO)].goodbye()
+        lab.wait(lambda s: s["memory"]["slabs_releasing"] == 0, "released")
+        sessions[got.index(MR_INFO)] = lab.control()
+        sessions[got.index(MR_INFO)].map()
+        for c in sessions:
+            c.goodbye()
+        lab.wait(lambda s: s["memory"]["slabs_releasing"] == 0, "released")
+        lab.finish()

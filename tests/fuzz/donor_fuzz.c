@@ -541,7 +541,11 @@ static void host_read(struct host *h)
 
 static void turn(void)
 {
+	const struct dcm_tenant *t;
+
 	uv_run(&donor.loop, UV_RUN_NOWAIT);
+	dcm_list_for_each(t, &donor.tenants.list, struct dcm_tenant, node)
+		must(t->bytes <= t->quota_bytes);
 	for (u32 i = 0; i < CONNS; i++)
 		host_read(&hosts[i]);
 }
