@@ -14,13 +14,15 @@
 /**
  * struct dcm_place_donor - what placement knows of a donor
  * @mine: slabs this VM has there, those being mapped included
- * @slabs_free: slabs it would give this VM, as it last said
+ * @slabs_free: slabs it would give this VM, as it last said, without those
+ *	that it has been asked for since
  * @slabs_total: slabs it lends in all
- * @slabs_used: slabs it has lent to anyone
+ * @slabs_used: slabs it has lent to anyone, with those
  * @up: it can be talked to
  * @draining: it is going away
  * @known: the three figures are known; if not they are not looked at, for
  *	only asking can tell
+ * @late: they are older than the other donors'
  * @excluded: the caller does not want it this time
  */
 struct dcm_place_donor {
@@ -31,6 +33,7 @@ struct dcm_place_donor {
 	bool up;
 	bool draining;
 	bool known;
+	bool late;
 	bool excluded;
 };
 
@@ -51,18 +54,32 @@ unsigned int dcm_place_choose(const struct dcm_place_donor *d, unsigned int nr,
 			      u64 *rng, unsigned int pick[2]);
 
 /**
- * dcm_place_better() - of two donors that have answered, the one to map on
+ * dcm_place_better() - of two donors, the one to map on
  * @a: first
  * @b: second
  *
- * The one with the smaller share of its memory lent; between equals the one
- * this VM uses less, then @a. One that turned out full, down or draining is
- * no choice.
+ * One this VM does not use; else the one with the smaller share of its memory
+ * lent; between equals the one this VM uses less, then @a. A late donor is
+ * better only if it is by both measures. One that turned out full, down or
+ * draining is no choice.
  *
  * Return: 0 for @a, 1 for @b, -ENOSPC if neither will do.
  */
 int dcm_place_better(const struct dcm_place_donor *a,
 		     const struct dcm_place_donor *b);
+
+/**
+ * dcm_place_high() - does this donor lend much already, among its peers?
+ * @d: the donors
+ * @nr: how many
+ * @pick: which
+ *
+ * Return: whether, by what is known, its share lent to all, or to this VM, is
+ * above that of all usable ones together; not so of one that this VM does not
+ * use yet.
+ */
+bool dcm_place_high(const struct dcm_place_donor *d, unsigned int nr,
+		    unsigned int pick);
 
 /* It could give a slab, as far as is known. */
 bool dcm_place_usable(const struct dcm_place_donor *d);

@@ -150,7 +150,7 @@ bool ctl_donor_usable(const struct ctl_donor *d, u64 now)
 {
 	return d->st == SESSION_UP && d->member == MEMBER_IN &&
 	       !d->place.draining && d->verbs != VERBS_TRY &&
-	       now >= d->full_until_ms;
+	       now >= d->full_until_ms && now - d->heard_ms <= CTL_SILENT_MS;
 }
 
 static void hello(struct ctl_donor *d, u64 now)
@@ -271,13 +271,6 @@ static void on_free_mem(struct ctl_donor *d, const struct dcm_wire_msg *m,
 	struct dcm_place_donor *p = &d->place;
 	bool had = p->known && p->slabs_free;
 
-	p->known = true;
-	p->slabs_free = m->free_mem.slabs_free;
-	p->slabs_total = m->free_mem.slabs_total;
-	p->slabs_used =
-		m->free_mem.slab_bytes ?
-				m->free_mem.used_bytes / m->free_mem.slab_bytes :
-				0;
 	if (!p->draining && m->free_mem.flags & DCM_FREE_DRAINING)
 		dcm_log(DCM_LOG_NOTICE, "donor %s (%s): is draining", d->name,
 			d->address);
@@ -289,7 +282,7 @@ static void on_free_mem(struct ctl_donor *d, const struct dcm_wire_msg *m,
 					rtt;
 		d->query_tag = 0;
 	}
-	ctl_place_free_mem(d, m->tag, now);
+	ctl_place_free_mem(d, m, now);
 	if (!had && p->slabs_free)
 		ctl_place_soon(d->ctl, now);
 }

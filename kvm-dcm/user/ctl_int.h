@@ -16,12 +16,17 @@
 #include "ctl.h"
 #include "log.h"
 
-#define CTL_JOBS 16u		/* extents being placed at once */
+#define CTL_JOBS 128u		/* extents being placed at once */
 #define CTL_BACKOFF_MIN_MS 50u
 #define CTL_BACKOFF_MAX_MS 2000u
 #define CTL_CONNECT_MS 5000u	/* to connect, shake hands, be welcomed */
 #define CTL_RECONNECT_MS 2500u	/* silent so long: try another connection */
-#define CTL_QUERY_MS 2000u	/* for the answer of a donor placement asks */
+#define CTL_WAIT_MS 200u	/* for the answer of a donor placement asks */
+#define CTL_SILENT_MS 2000u	/* it is asked for no slab */
+#define CTL_FIRST_MS 1000u	/* at the start, for all donors to be there */
+#define CTL_FIRST_STEP_MS 10u
+#define CTL_REDRAWS 2u
+#define CTL_BURST_MS 1000u	/* see ctl_place.c */
 #define CTL_MAP_MS 30000u	/* a donor may have to zero a slab first */
 #define CTL_SAY_MS 60000u	/* the same complaint again at the earliest */
 #define CTL_TICK_MS 100u
@@ -158,6 +163,8 @@ struct ctl_lane_slot {
  * @donor_id: of the donor process that gave it
  * @heard_ms: last message of it
  * @query_tag: of the QUERY_MEM in flight, 0: none
+ * @others: slabs it has lent to other VMs, as it said first in this burst
+ * @others_ms: when it did
  * @full_until_ms: it has refused a MAP, ask it again then
  * @was_lost: nothing since it was declared lost
  */
@@ -189,6 +196,8 @@ struct ctl_donor {
 	u64 query_tag;
 	u64 query_ns;
 	u64 query_ms;
+	u64 others;
+	u64 others_ms;
 	u64 rtt_ns;
 	u64 full_until_ms;
 	struct dcm_ctl_session told;	/* for dcm_ctl_door(), under @lock */
@@ -206,10 +215,20 @@ enum ctl_job_state {
 	JOB_MAP,
 };
 
+enum ctl_asked {
+	ASKED_WAIT,
+	ASKED_LATE,		/* no longer waited for */
+	ASKED_ANSWERED,
+};
+
 /**
  * struct ctl_job - one extent being placed
  * @tried: donors that said no this time, a bit each
  * @avoid: donor not wanted unless there is no other; -1: none
+ * @unused: we had no slab on what was drawn
+ * @redraws: how often both that were drawn had much already
+ * @asked: each of them
+ * @since_ms: when it got into its state
  */
 struct ctl_job {
 	enum ctl_job_state st;
@@ -219,7 +238,10 @@ struct ctl_job {
 	unsigned int nr;
 	unsigned int pick[2];
 	u64 tag[2];
-	bool answered[2];
+	bool unused;
+	unsigned int redraws;
+	enum ctl_asked asked[2];
+	u64 since_ms;
 	u64 deadline_ms;
 };
 
@@ -243,6 +265,7 @@ struct ctl_lane {
  * @pending: extents to place (control thread), a bit each
  * @placing: extents with a job
  * @starved: extents whose starvation was told
+ * @burst_ms: when this burst of extents began
  * @scratch: all clear between uses
  * @cur: newest slab of each extent, %NULL: none or lost
  * @donor: %DCM_CONFIG_DONORS_MAX places, of which @nr_donors are or were used
@@ -295,6 +318,7 @@ struct dcm_ctl {
 	u32 nr_pending;
 	u64 place_ms;
 	u32 place_backoff_ms;
+	u64 burst_ms;
 	struct ctl_job job[CTL_JOBS];
 	struct dcm_ctl_slab *slabs;
 	struct dcm_ctl_slab *tag_slab;
@@ -387,7 +411,8 @@ void ctl_place_want_again(struct dcm_ctl *ctl, u32 extent);
 bool ctl_place_ready(struct dcm_ctl *ctl);
 void ctl_place_step(struct dcm_ctl *ctl, u64 now);
 bool ctl_place_mr_info(struct ctl_donor *d, u64 tag, u32 *extent, u64 now);
-void ctl_place_free_mem(struct ctl_donor *d, u64 tag, u64 now);
+void ctl_place_free_mem(struct ctl_donor *d, const struct dcm_wire_msg *m,
+			u64 now);
 bool ctl_place_error(struct ctl_donor *d, u64 tag, u32 status, u64 now);
 void ctl_place_down(struct ctl_donor *d, u64 now);
 void ctl_place_soon(struct dcm_ctl *ctl, u64 now);

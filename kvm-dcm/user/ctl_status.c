@@ -30,7 +30,7 @@ static void donor_status(struct ctl_donor *d, struct dcm_ctl_donor_status *st)
 	st->writes = 0;
 	st->slabs_free = d->place.known ? d->place.slabs_free : 0;
 	st->slabs_total = d->place.known ? d->place.slabs_total : 0;
-	st->slabs_used = d->place.known ? d->place.slabs_used : 0;
+	st->slabs_used = d->place.known ? d->others + d->place.mine : 0;
 	for (lane = 0; lane < d->ctl->nr_lanes; lane++) {
 		struct ctl_lane_slot *s = &d->slot[lane];
 		u64 ns = READ_ONCE(s->rtt_ns);
