@@ -129,6 +129,12 @@ static int many_pages(struct dcmfs_lent *slab, pgoff_t index, pgoff_t end,
 	return err;
 }
 
+static bool cut_off(const struct dcmfs_lent *slab)
+{
+	return i_size_read(slab->file->f_mapping->host) <
+	       (loff_t)slab->ref.bytes;
+}
+
 /**
  * dcmfs_slab_io() - do an I/O on a slab that is a file here
  * @slab: which
@@ -147,8 +153,12 @@ int dcmfs_slab_io(struct dcmfs_lent *slab, struct dcm_io *io)
 	else
 		err = many_pages(slab, index, index + (io->bytes >> PAGE_SHIFT),
 				 read, io->data);
-	/* Cut off by its donor: nobody can undo that. */
-	if (err && err != -ENOMEM && !xchg(&slab->broken, true))
+	/*
+	 * Cut off by its donor: nobody can undo that. All else (-ENOMEM and
+	 * -ENOSPC: the host has no page now; -EIO: one can't be swapped in) is
+	 * tried again, a write from the page that is still here.
+	 */
+	if (err && cut_off(slab) && !xchg(&slab->broken, true))
 		pr_warn("kvm-dcm: slab %llu of extent %u can't be used any more: %s at %llu: %d\n",
 			slab->number, slab->extent,
 			io->op == DCM_IO_READ ? "read" : "write", io->offset,

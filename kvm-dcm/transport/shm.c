@@ -22,6 +22,7 @@
  */
 #include <errno.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -63,6 +64,19 @@ static void shm_close_ep(struct dcm_endpoint *ep)
 	munmap(to_shm(ep), sizeof(struct shm_endpoint));
 }
 
+/*
+ * Whether a slab is lost its size says, not what a failed write says: EPERM is
+ * a file that was cut off, but ENOSPC and ENOMEM are a host that has no page now,
+ * EFBIG is a limit of this process, EIO a page that can't be swapped in. The
+ * bytes of such a write are still here, and the pager writes them again.
+ */
+static bool shm_gone(const struct dcm_slab_ref *slab)
+{
+	struct stat st;
+
+	return fstat(slab->fd, &st) || (u64)st.st_size < slab->bytes;
+}
+
 static int shm_write(const struct dcm_io *io)
 {
 	const char *p = io->data;
@@ -74,13 +88,8 @@ static int shm_write(const struct dcm_io *io)
 		n = pwrite(io->slab->fd, p, left, (off_t)off);
 		if (n < 0 && errno == EINTR)
 			continue;
-		/*
-		 * EPERM, EFBIG: the donor cut it off. ENOSPC, EFAULT: no
-		 * memory behind it, or none behind the source, which is ours
-		 * and always there. In every case it holds nothing of ours.
-		 */
 		if (n <= 0)
-			return -ESTALE;
+			return shm_gone(io->slab) ? -ESTALE : -EIO;
 		p += n;
 		off += (u64)n;
 		left -= (size_t)n;

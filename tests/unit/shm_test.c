@@ -8,7 +8,12 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../../kvm-dcm/transport/shm.h"
@@ -129,11 +134,102 @@ static void test_revoked(void **state)
 	slab_close(&s);
 }
 
+/* A write that can't be done now, to a slab that is there: not lost, and done. */
+static void write_again(struct dcm_slab_ref *s, void (*mend)(void))
+{
+	struct dcm_endpoint *ep;
+	static u8 buf[2 * PAGE];
+	struct dcm_io io = {
+		.slab = s,
+		.offset = SLAB / 2,
+		.bytes = sizeof(buf),
+		.op = DCM_IO_WRITE,
+		.data = buf,
+	};
+	int err;
+
+	memset(buf, 0x5a, sizeof(buf));
+	ep = dcm_transport_shm.open(NULL, &err);
+	assert_int_equal(one(ep, &io), -EIO);
+	mend();
+	assert_int_equal(one(ep, &io), 0);
+	assert_memory_equal((char *)s->map + SLAB / 2, buf, sizeof(buf));
+	ep->ops->close(ep);
+}
+
+static struct rlimit fsize;
+
+static void limit_lift(void)
+{
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &fsize), 0);
+}
+
+static void test_write_over_a_limit_loses_no_slab(void **state)
+{
+	struct dcm_slab_ref s;
+	struct rlimit low;
+
+	(void)state;
+	slab_open(&s);
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &fsize), 0);
+	low = fsize;
+	low.rlim_cur = SLAB / 2 + PAGE;
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+	write_again(&s, limit_lift);
+	slab_close(&s);
+}
+
+static void room_make(void)
+{
+	assert_int_equal(mount("none", "/tmp", "tmpfs", MS_REMOUNT, "size=4M"),
+			 0);
+}
+
+/* A child's: 0 done, 77 no right to mount, else failed. */
+static int without_memory(void)
+{
+	struct dcm_slab_ref s = { .id = 1, .bytes = SLAB };
+
+	if (unshare(CLONE_NEWNS) ||
+	    mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+	    mount("none", "/tmp", "tmpfs", 0, "size=4k"))
+		return 77;
+	s.fd = open("/tmp/slab", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (s.fd < 0 || ftruncate(s.fd, SLAB))
+		return 1;
+	s.map = mmap(NULL, SLAB, PROT_READ, MAP_SHARED, s.fd, 0);
+	if (s.map == MAP_FAILED)
+		return 1;
+	write_again(&s, room_make);
+	slab_close(&s);
+	return 0;
+}
+
+static void test_write_without_memory_loses_no_slab(void **state)
+{
+	int status;
+	pid_t pid;
+
+	(void)state;
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid)
+		_exit(without_memory());
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	if (WEXITSTATUS(status) == 77)
+		skip();
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_rw),
 		cmocka_unit_test(test_revoked),
+		cmocka_unit_test(test_write_over_a_limit_loses_no_slab),
+		cmocka_unit_test(test_write_without_memory_loses_no_slab),
 	};
 
 	return cmocka_run_group_tests_name("shm", tests, NULL, NULL);
