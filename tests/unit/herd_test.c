@@ -15,7 +15,7 @@
  *	SEED=n	of the first burst of each kind (default: fixed); a burst that
  *		fails prints its own
  */
-/* links: kvm-dcm/user/ctl_donor.c kvm-dcm/user/ctl_place.c kvm-dcm/core/place.c kvm-dcm/core/wire.c kvm-dcm/user/log.c */
+/* links: kvm-dcm/user/ctl_donor.c kvm-dcm/user/ctl_place.c kvm-dcm/core/place.c kvm-dcm/core/wire.c kvm-dcm/user/inside.c kvm-dcm/user/inside.c kvm-dcm/user/log.c */
 /* pkg: gnutls */
 #include <setjmp.h>
 #include <stdarg.h>
