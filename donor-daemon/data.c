@@ -15,6 +15,9 @@
  * for the socket nothing is read. A request that can't be granted is answered
  * with its status; a stream that lost its framing is closed.
  *
+ * All this is done in turns, whose length the worker sets (data_worker.c): a
+ * turn that is through with its allowance leaves the rest in the buffer.
+ *
  *	adopted -> a worker's -> [another's ->] closed -> forgotten
  *
  * Locking: a data connection is its worker's alone (data_worker.c). Ending a
@@ -35,7 +38,14 @@
 
 #define PAGE_BYTES	4096u
 #define BATCH_BYTES	(256u << 10)
-#define TURN_MAX	4u		/* reads in a row: others want theirs */
+
+/*
+ * What a turn costs, in bytes sent on a plain connection: about the CPU time, so
+ * that those who want many small things pay for system calls, and those who want
+ * them encrypted for that.
+ */
+#define COST_REQUEST	1024u
+#define COST_TLS	4u		/* each byte */
 
 static void count(u64 *counter, u64 n)
 {
@@ -113,6 +123,8 @@ static int batch_add(struct dcm_worker *w, struct dcm_data *d,
 		w->held[w->nr++] = NULL;
 	}
 	w->bytes += (size_t)n + msg->payload_bytes;
+	w->cost += COST_REQUEST +
+		   ((u64)n + msg->payload_bytes) * (d->chan->tls ? COST_TLS : 1);
 	return 0;
 }
 
@@ -183,7 +195,10 @@ static int data_request(struct dcm_worker *w, struct dcm_data *d,
 	return batch_add(w, d, &ans, NULL, NULL);
 }
 
-/* All whole requests in the buffer: 0, or -1 when the connection must go. */
+/*
+ * All whole requests in the buffer, or as many as the turn allows: 0, or -1 when
+ * the connection must go.
+ */
 static int data_requests(struct dcm_worker *w, struct dcm_data *d)
 {
 	struct dcm_chan *ch = d->chan;
@@ -201,6 +216,10 @@ static int data_requests(struct dcm_worker *w, struct dcm_data *d)
 			if (batch_send(w, d) || dcm_chan_flush(ch) < 0)
 				return -1;
 			continue;
+		}
+		if (w->cost >= w->cost_max) {
+			d->left = ch->in.tail > ch->in.head;
+			break;
 		}
 		ret = dcm_wire_decode(p, ch->in.tail - ch->in.head,
 				      DCM_PHASE_DATA, DCM_SIDE_HOST, &req,
@@ -241,6 +260,7 @@ void dcm_data_close(struct dcm_data *d)
 	struct dcm_chan *ch = d->chan;
 
 	dcm_list_del(&d->node);
+	dcm_fair_leave(&w->fair, &d->turn);
 	pthread_mutex_lock(&s->data_lock);
 	dcm_list_del(&d->session_node);
 	s->nr_data--;
@@ -255,13 +275,31 @@ void dcm_data_close(struct dcm_data *d)
 	data_forget(d);
 }
 
+/* What has come since: as dcm_chan_read(). */
+static int data_read(struct dcm_worker *w, struct dcm_data *d)
+{
+	struct dcm_chan *ch = d->chan;
+	size_t had = ch->in.tail - ch->in.head;
+	int ret = dcm_chan_read(ch);
+
+	if (ret > 0) {
+		w->cost += (ch->in.tail - ch->in.head - had) *
+			   (ch->tls ? COST_TLS : 1);
+		__atomic_store_n(&d->session->heard_at,
+				 data_clock_ns(CLOCK_MONOTONIC_COARSE) /
+					 1000000,
+				 __ATOMIC_RELAXED);
+	} else if (!ret) {
+		d->hung_up = false;
+	}
+	return ret;
+}
+
 int dcm_data_serve(struct dcm_worker *w, struct dcm_data *d)
 {
 	struct dcm_chan *ch = d->chan;
-	struct epoll_event ev = { .data.ptr = d };
-	unsigned int turn = 0;
 	int ret, served = 0;
-	bool out;
+	bool more = false, out;
 
 	do {
 		ret = dcm_chan_flush(ch);
@@ -269,27 +307,25 @@ int dcm_data_serve(struct dcm_worker *w, struct dcm_data *d)
 			goto dead;
 		if (!ret)
 			break;
-		ret = dcm_chan_read(ch);
-		if (ret > 0) {
-			served = 1;
-			__atomic_store_n(&d->session->heard_at,
-					 data_clock_ns(CLOCK_MONOTONIC_COARSE) /
-						 1000000,
-					 __ATOMIC_RELAXED);
-		}
+		ret = d->left ? 1 : data_read(w, d);
+		d->left = false;
+		served |= ret > 0;
 		if (__atomic_load_n(&d->session->ended, __ATOMIC_ACQUIRE) ||
 		    data_requests(w, d) || ret < 0)
 			goto dead;
-	} while (ch->more && !dcm_chan_queued(ch) && ++turn < TURN_MAX);
-	/* a writable socket is also how a turn cut short comes again */
-	out = dcm_chan_queued(ch) || (served && ch->more);
+		more = d->left || ch->more || d->hung_up;
+	} while (more && !dcm_chan_queued(ch) && w->cost < w->cost_max);
+	out = dcm_chan_queued(ch);
 	if (d->want_out != out) {
 		d->want_out = out;
-		ev.events = out ? EPOLLOUT : EPOLLIN;
-		if (epoll_ctl(w->epfd, EPOLL_CTL_MOD, ch->fd, &ev))
+		if (dcm_data_watch(w, d, EPOLL_CTL_MOD))
 			goto dead;
 	}
-	return served && dcm_data_follow(w, d) ? -1 : served;
+	if (served && dcm_data_follow(w, d))
+		return -1;
+	if (more && !out)
+		dcm_fair_add(&w->fair, &d->turn);
+	return served;
 dead:
 	/* a batch cut short by an error still holds its slabs */
 	ch->broken = true;
@@ -302,17 +338,10 @@ int dcm_data_adopt(struct dcm_donor *donor, struct dcm_session *session,
 		   struct dcm_tenant *tenant, struct dcm_chan *chan, u16 lane)
 {
 	struct dcm_data *d = calloc(1, sizeof(*d));
-	struct dcm_worker *w = dcm_data_worker_near(donor, chan);
+	struct dcm_worker *w;
 
 	if (!d)
 		return -1;
-	for (u32 i = 0; i < donor->nr_workers; i++)
-		if (!w || (w->cpu < 0 &&
-			   __atomic_load_n(&donor->workers[i].connections,
-					   __ATOMIC_RELAXED) <
-				   __atomic_load_n(&w->connections,
-						   __ATOMIC_RELAXED)))
-			w = &donor->workers[i];
 	d->chan = chan;
 	d->session = session;
 	d->tenant = tenant;
@@ -320,6 +349,8 @@ int dcm_data_adopt(struct dcm_donor *donor, struct dcm_session *session,
 	dcm_list_init(&d->session_node);
 	dcm_session_get(session);
 	pthread_mutex_lock(&session->data_lock);
+	w = dcm_data_worker_choose(donor, session, chan);
+	d->worker = w;
 	dcm_list_add_tail(&d->session_node, &session->data);
 	session->nr_data++;
 	pthread_mutex_unlock(&session->data_lock);

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "donor.h"
+#include "fair.h"
 
 #define DATA_BATCH	64u
 #define DATA_DONE_BYTES	(DCM_WIRE_HDR_BYTES + sizeof(struct dcm_wire_io_done))
@@ -18,8 +19,11 @@ struct dcm_data {
 	struct dcm_chan *chan;
 	struct dcm_session *session;
 	struct dcm_tenant *tenant;
+	struct dcm_fair_entry turn;	/* of its worker's tenants */
 	u16 lane;			/* the host's number; 0: none */
 	bool want_out;
+	bool left;		/* a turn ended with requests in the buffer */
+	bool hung_up;		/* said by epoll, not yet by the socket */
 	unsigned int served;
 	unsigned int astray;	/* looks that found it on another CPU */
 };
@@ -37,6 +41,10 @@ struct dcm_worker {
 	u32 connections;	/* __atomic */
 	u64 poll_ns;
 	struct dcm_list conns;
+	struct dcm_fair fair;
+	/* the turn: what it has cost, and when it ends */
+	u64 cost;
+	u64 cost_max;
 	/* written here, read anywhere: __atomic */
 	struct dcm_data_counters count;
 	unsigned int vain;	/* looks in a row that found nothing */
@@ -61,7 +69,10 @@ static inline u64 data_clock_ns(clockid_t id)
 
 /* data.c */
 /**
- * dcm_data_serve() - what has come on a connection, and what waits to go
+ * dcm_data_serve() - a turn: what has come on a connection, and waits to go
+ *
+ * It ends when nothing is left to do, or with the request that brings @w->cost to
+ * @w->cost_max; then the connection waits for another turn.
  *
  * Return: 1: something came and was served; 0: nothing did; -1: @d is not ours
  * any more (closed, or another worker's).
@@ -82,6 +93,14 @@ void dcm_data_gone(uv_async_t *async);
  */
 struct dcm_worker *dcm_data_worker_near(struct dcm_donor *donor,
 					const struct dcm_chan *chan);
+
+/* For a new connection of @session, under its data_lock. */
+struct dcm_worker *dcm_data_worker_choose(struct dcm_donor *donor,
+					  const struct dcm_session *session,
+					  const struct dcm_chan *chan);
+
+/* What epoll is to tell of @d from now on, and if it is so already. */
+int dcm_data_watch(struct dcm_worker *w, struct dcm_data *d, int op);
 
 /** dcm_data_worker_give() - @d is @w's from here on */
 void dcm_data_worker_give(struct dcm_worker *w, struct dcm_data *d);

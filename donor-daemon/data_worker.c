@@ -13,6 +13,14 @@
  * looks were in vain lately sleeps at once. Workers that look are not pinned,
  * or they would take the CPU from the one they wait for.
  *
+ * Tenants take turns at each worker (fair.c), whatever the number of their
+ * connections and however much these have waiting; a tenant's connections take
+ * turns at its turns. What epoll tells of puts connections in line, and it is
+ * asked again after about one turn. So a request of a tenant that wants less than
+ * its share waits for one turn of each other tenant at most. A worker is shared
+ * fairly, not the donor as a whole: with pinned workers the network says who is
+ * whose, else each session's connections are spread over all.
+ *
  * Locking: a worker's connections and its batch are its thread's alone. A
  * connection is given to it through its inbox (its lock, an eventfd), by the
  * event loop or by the worker that had it, which then touches it no more. What
@@ -32,6 +40,16 @@
 
 #define IN_BYTES	(160u << 10)	/* two whole WRITEs and some */
 #define EVENTS		64
+
+/*
+ * In bytes that are sent on a plain connection, as all costs (data.c). Some 10,
+ * 15 and 200 us. A tenant that works beside another one has short turns, also
+ * when the other had nothing to do for a moment.
+ */
+#define COST_TURN	(16u << 10)	/* of its system calls */
+#define TURN_SHARED	(64u << 10)
+#define TURN_ALONE	(1u << 20)
+#define SHARED_SPAN	(16u << 20)
 #define LOOKS		8		/* at one connection between two at all */
 #define FOLLOW_EVERY	16u		/* batches between looks at the CPU */
 #define FOLLOW_AFTER	3u		/* looks in a row before it is moved */
@@ -49,6 +67,38 @@ struct dcm_worker *dcm_data_worker_near(struct dcm_donor *donor,
 		if (donor->workers[i].cpu == cpu)
 			return &donor->workers[i];
 	return NULL;
+}
+
+/* How many of @session's connections, and of all, are @w's. */
+static u64 worker_load(const struct dcm_worker *w,
+		       const struct dcm_session *session)
+{
+	u64 own = 0;
+	struct dcm_data *d;
+
+	dcm_list_for_each(d, &session->data, struct dcm_data, session_node) own +=
+		d->worker == w;
+	return own << 32 |
+	       __atomic_load_n(&w->connections, __ATOMIC_RELAXED);
+}
+
+struct dcm_worker *dcm_data_worker_choose(struct dcm_donor *donor,
+					  const struct dcm_session *session,
+					  const struct dcm_chan *chan)
+{
+	struct dcm_worker *w = dcm_data_worker_near(donor, chan);
+	u64 least = ~0ull, load;
+
+	if (w || donor->workers[0].cpu >= 0)
+		return w ? w : &donor->workers[0];
+	for (u32 i = 0; i < donor->nr_workers; i++) {
+		load = worker_load(&donor->workers[i], session);
+		if (load < least) {
+			least = load;
+			w = &donor->workers[i];
+		}
+	}
+	return w;
 }
 
 void dcm_data_worker_give(struct dcm_worker *w, struct dcm_data *d)
@@ -80,14 +130,26 @@ bool dcm_data_follow(struct dcm_worker *w, struct dcm_data *d)
 	    epoll_ctl(w->epfd, EPOLL_CTL_DEL, d->chan->fd, NULL))
 		return false;
 	dcm_list_del(&d->node);
+	dcm_fair_leave(&w->fair, &d->turn);
 	__atomic_fetch_sub(&w->connections, 1, __ATOMIC_RELAXED);
 	dcm_data_worker_give(near, d);
 	return true;
 }
 
+int dcm_data_watch(struct dcm_worker *w, struct dcm_data *d, int op)
+{
+	struct epoll_event ev = {
+		/* each change once: what waits for its turn is not told again */
+		.events = EPOLLET | (d->want_out ? EPOLLOUT :
+						   EPOLLIN | EPOLLRDHUP),
+		.data.ptr = d,
+	};
+
+	return epoll_ctl(w->epfd, op, d->chan->fd, &ev);
+}
+
 static void worker_inbox(struct dcm_worker *w)
 {
-	struct epoll_event ev = { .events = EPOLLIN };
 	struct dcm_list inbox;
 	struct dcm_data *d, *tmp;
 	u64 n;
@@ -106,9 +168,9 @@ static void worker_inbox(struct dcm_worker *w)
 	{
 		dcm_list_del(&d->node);
 		dcm_list_add_tail(&d->node, &w->conns);
-		ev.data.ptr = d;
-		if (dcm_chan_room(d->chan, IN_BYTES) ||
-		    epoll_ctl(w->epfd, EPOLL_CTL_ADD, d->chan->fd, &ev)) {
+		if (dcm_fair_join(&w->fair, &d->turn, d->tenant) ||
+		    dcm_chan_room(d->chan, IN_BYTES) ||
+		    dcm_data_watch(w, d, EPOLL_CTL_ADD)) {
 			dcm_log_limited(DCM_LOG_WARNING,
 					"no memory for a data connection of %s",
 					d->tenant->name);
@@ -117,35 +179,100 @@ static void worker_inbox(struct dcm_worker *w)
 		}
 		/* requests may have come along with HELLO */
 		d->chan->more = true;
-		dcm_data_serve(w, d);
+		dcm_fair_add(&w->fair, &d->turn);
 	}
 }
 
+/* Whom there is news of gets in line; @timeout as for epoll_wait(). */
+static int worker_listen(struct dcm_worker *w, int timeout)
+{
+	u32 rounds =
+		__atomic_load_n(&w->connections, __ATOMIC_RELAXED) / EVENTS;
+	struct epoll_event events[EVENTS];
+	int nr, heard = 0;
+
+	do {
+		nr = epoll_wait(w->epfd, events, EVENTS, timeout);
+		timeout = 0;
+		for (int i = 0; i < nr; i++) {
+			struct dcm_data *d = events[i].data.ptr;
+
+			if (!d) {
+				worker_inbox(w);
+				continue;
+			}
+			if (events[i].events &
+			    (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+				d->hung_up = true;
+			dcm_fair_add(&w->fair, &d->turn);
+		}
+		heard |= nr > 0;
+	} while (nr == EVENTS && rounds--);
+	return heard;
+}
+
+/* One turn of @d, which has been taken: as dcm_data_serve(). */
+static int worker_turn(struct dcm_worker *w, struct dcm_data *d, u64 cost_max)
+{
+	struct dcm_flow *flow = d->turn.flow;
+	int ret;
+
+	w->cost = COST_TURN;
+	w->cost_max = cost_max;
+	ret = dcm_data_serve(w, d);
+	dcm_fair_charge(&w->fair, flow, w->cost);
+	dcm_fair_done(&w->fair, flow);
+	return ret;
+}
+
 /*
- * Look at @d for a while instead of sleeping. 1: something was there, and
- * *@nr events of others; 0: nothing; -1: @d is closed.
+ * Turns of those that wait, until it is time to look who else does. The one
+ * served last, unless it is gone.
  */
-static int worker_poll(struct dcm_worker *w, struct dcm_data *d,
-		       struct epoll_event *events, int *nr)
+static struct dcm_data *worker_turns(struct dcm_worker *w)
+{
+	struct dcm_data *last = NULL;
+	struct dcm_fair_entry *e;
+	u64 spent = 0, turn;
+
+	do {
+		e = dcm_fair_take(&w->fair);
+		if (!e)
+			break;
+		last = dcm_list_entry(e, struct dcm_data, turn);
+		turn = dcm_fair_shared(&w->fair, SHARED_SPAN) ? TURN_SHARED :
+								TURN_ALONE;
+		if (worker_turn(w, last, turn) < 0)
+			last = NULL;
+		spent += w->cost;
+	} while (spent < turn);
+	return last;
+}
+
+/*
+ * Look at @d for a while instead of sleeping. 1: something was there, or there is
+ * news of others; 0: nothing; -1: @d is closed.
+ */
+static int worker_poll(struct dcm_worker *w, struct dcm_data *d)
 {
 	u64 until;
 	int ret;
 
-	*nr = 0;
 	if (!w->poll_ns || d->want_out || (w->vain > 3 && ++w->vain % 64))
 		return 0;
 	until = data_clock_ns(CLOCK_MONOTONIC) + w->poll_ns;
 	do {
 		/* the one that spoke last, most of the time */
 		for (int look = 0; look < LOOKS; look++) {
-			ret = dcm_data_serve(w, d);
+			dcm_fair_add(&w->fair, &d->turn);
+			dcm_fair_take(&w->fair);
+			ret = worker_turn(w, d, TURN_SHARED);
 			if (ret) {
 				w->vain = 0;
 				return ret;
 			}
 		}
-		*nr = epoll_wait(w->epfd, events, EVENTS, 0);
-		if (*nr > 0) {
+		if (worker_listen(w, 0)) {
 			w->vain = 0;
 			return 1;
 		}
@@ -157,25 +284,19 @@ static int worker_poll(struct dcm_worker *w, struct dcm_data *d,
 static void *worker_run(void *arg)
 {
 	struct dcm_worker *w = arg;
-	struct epoll_event events[EVENTS];
 	struct dcm_data *last = NULL, *d, *tmp;
-	int nr, ret;
+	bool idle;
+	int ret;
 
 	while (!__atomic_load_n(&w->stop, __ATOMIC_ACQUIRE)) {
-		nr = 0;
-		ret = last ? worker_poll(w, last, events, &nr) : 0;
-		if (ret > 0 && !nr)
-			continue;
+		idle = dcm_fair_idle(&w->fair);
+		ret = last && idle ? worker_poll(w, last) : 0;
+		if (ret < 0)
+			last = NULL;
 		if (!ret)
-			nr = epoll_wait(w->epfd, events, EVENTS, -1);
-		last = NULL;
-		for (int i = 0; i < nr; i++) {
-			d = events[i].data.ptr;
-			if (!d)
-				worker_inbox(w);
-			else if (dcm_data_serve(w, d) >= 0)
-				last = d;
-		}
+			worker_listen(w, idle ? -1 : 0);
+		if (!dcm_fair_idle(&w->fair))
+			last = worker_turns(w);
 	}
 	worker_inbox(w);
 	dcm_list_for_each_safe(d, tmp, &w->conns, struct dcm_data, node)
@@ -236,6 +357,7 @@ int dcm_data_start(struct dcm_donor *donor, char *err, size_t err_len)
 		w->poll_ns = (u64)donor->cfg.poll_us * 1000;
 		dcm_list_init(&w->inbox);
 		dcm_list_init(&w->conns);
+		dcm_fair_init(&w->fair, 0);
 		pthread_mutex_init(&w->lock, NULL);
 		w->epfd = epoll_create1(EPOLL_CLOEXEC);
 		w->evfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

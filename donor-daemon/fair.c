@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * fair.c - whose turn it is: tenants share alike, however much one asks for
+ *
+ * What waits (a data connection with requests, a job, a MAP) is an entry of its
+ * tenant's flow. Within a flow the order is that of arrival. Among flows it is
+ * start-time fair queueing (Goyal, Vin, Cheng: SIGCOMM 1996): each turn has a
+ * start, which is where the flow's last turn ended, and it ended as much later as
+ * it cost; the least start is next. A flow that had nothing waiting begins where
+ * the turn given last began: it has saved nothing up, and waits for that turn
+ * alone, and for one turn of each other flow that came back as it did. So
+ * neither the number of entries nor the size of a backlog gains anything.
+ *
+ *	joined -> waiting (add) -> taken -> [waiting ->] ... -> left
+ *
+ * Flows are found by looking through all of one place's: they are as many as
+ * tenants, at most, and it is done when an entry joins.
+ *
+ * Locking: none; one thread's.
+ */
+#include <stdlib.h>
+
+#include "fair.h"
+
+void dcm_fair_init(struct dcm_fair *fair, u32 busy_max)
+{
+	dcm_list_init(&fair->flows);
+	dcm_list_init(&fair->active);
+	fair->now = 0;
+	fair->busy_max = busy_max;
+	/* so long ago that it is shared with nobody */
+	fair->spent = 1ull << 62;
+	fair->changed = 0;
+	fair->last = NULL;
+}
+
+int dcm_fair_join(struct dcm_fair *fair, struct dcm_fair_entry *e,
+		  const void *owner)
+{
+	struct dcm_flow *flow;
+
+	dcm_list_for_each(flow, &fair->flows, struct dcm_flow, node)
+	{
+		if (flow->owner == owner)
+			goto found;
+	}
+	flow = calloc(1, sizeof(*flow));
+	if (!flow)
+		return -1;
+	flow->owner = owner;
+	flow->start = fair->now;
+	dcm_list_init(&flow->active_node);
+	dcm_list_init(&flow->waiting);
+	dcm_list_add_tail(&flow->node, &fair->flows);
+found:
+	flow->users++;
+	e->flow = flow;
+	e->waits = false;
+	dcm_list_init(&e->node);
+	return 0;
+}
+
+/* At its place among the active: behind those that start no later. */
+static void flow_enqueue(struct dcm_fair *fair, struct dcm_flow *flow)
+{
+	struct dcm_list *at;
+
+	dcm_list_del(&flow->active_node);
+	at = fair->active.prev;
+	while (at != &fair->active &&
+	       dcm_list_entry(at, struct dcm_flow, active_node)->start >
+		       flow->start)
+		at = at->prev;
+	/* before the one that follows @at */
+	dcm_list_add_tail(&flow->active_node, at->next);
+}
+
+/* When it has no entries, and no turn of one that has left goes on. */
+static void flow_free(struct dcm_fair *fair, struct dcm_flow *flow)
+{
+	if (flow->users || flow->busy)
+		return;
+	if (fair->last == flow)
+		fair->last = NULL;
+	dcm_list_del(&flow->node);
+	free(flow);
+}
+
+static void entry_unwait(struct dcm_fair_entry *e)
+{
+	e->waits = false;
+	dcm_list_del(&e->node);
+	if (dcm_list_empty(&e->flow->waiting))
+		dcm_list_del(&e->flow->active_node);
+}
+
+void dcm_fair_leave(struct dcm_fair *fair, struct dcm_fair_entry *e)
+{
+	struct dcm_flow *flow = e->flow;
+
+	if (!flow)
+		return;
+	if (e->waits)
+		entry_unwait(e);
+	e->flow = NULL;
+	flow->users--;
+	flow_free(fair, flow);
+}
+
+void dcm_fair_add(struct dcm_fair *fair, struct dcm_fair_entry *e)
+{
+	struct dcm_flow *flow = e->flow;
+
+	if (e->waits)
+		return;
+	e->waits = true;
+	dcm_list_add_tail(&e->node, &flow->waiting);
+	if (!dcm_list_empty(&flow->active_node))
+		return;
+	if (flow->start < fair->now)
+		flow->start = fair->now;
+	flow_enqueue(fair, flow);
+}
+
+struct dcm_fair_entry *dcm_fair_take(struct dcm_fair *fair)
+{
+	struct dcm_fair_entry *e;
+	struct dcm_flow *flow;
+
+	dcm_list_for_each(flow, &fair->active, struct dcm_flow, active_node)
+	{
+		if (fair->busy_max && flow->busy >= fair->busy_max)
+			continue;
+		e = dcm_list_first(&flow->waiting, struct dcm_fair_entry, node);
+		entry_unwait(e);
+		if (fair->now < flow->start)
+			fair->now = flow->start;
+		flow->busy++;
+		return e;
+	}
+	return NULL;
+}
+
+void dcm_fair_charge(struct dcm_fair *fair, struct dcm_flow *flow, u64 cost)
+{
+	flow->start += cost;
+	fair->spent += cost;
+	if (fair->last != flow) {
+		if (fair->last)
+			fair->changed = fair->spent;
+		fair->last = flow;
+	}
+	if (!dcm_list_empty(&flow->active_node))
+		flow_enqueue(fair, flow);
+}
+
+void dcm_fair_done(struct dcm_fair *fair, struct dcm_flow *flow)
+{
+	flow->busy--;
+	flow_free(fair, flow);
+}
