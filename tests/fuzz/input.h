@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * input.h - an input is read as a list of steps
+ *
+ * A byte says which step, further ones its fields. What is beyond the end reads
+ * as 0. must() is what every input has to keep.
+ */
+#ifndef FUZZ_INPUT_H
+#define FUZZ_INPUT_H
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "../../kvm-dcm/core/dcm_context.h"
+
+struct in {
+	const u8 *at;
+	const u8 *end;
+};
+
+#define must(what) \
+	((what) ? (void)0 : must_failed(__FILE__, __LINE__, #what))
+
+static inline void must_failed(const char *file, int line, const char *what)
+{
+	fprintf(stderr, "%s:%d: not so: %s\n", file, line, what);
+	abort();
+}
+
+static inline u32 byte(struct in *in)
+{
+	return in->at < in->end ? *in->at++ : 0;
+}
+
+/* Mostly below @usual, at times a little beyond, at times anything. */
+static inline u64 some(struct in *in, u32 usual)
+{
+	u32 b = byte(in);
+	u64 v = 0;
+
+	if (b < 0xf0)
+		return b % usual;
+	for (u32 i = 0; i < 8; i++)
+		v |= (u64)byte(in) << 8 * i;
+	return b & 1 ? v : usual + (v & 7);
+}
+
+#endif /* FUZZ_INPUT_H */
