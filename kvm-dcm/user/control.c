@@ -118,7 +118,7 @@ static void cb_evict(void *arg, struct dcm_ctl_slab *slab)
 {
 	struct dcm_pager *pg = arg;
 
-	dcm_ctl_want_other(pg->ctl, slab->extent, slab);
+	dcm_ctl_want_other(pg->ctl, slab);
 	note(pg, slab, W_EVICT);
 }
 
@@ -286,7 +286,7 @@ static bool work_evict(struct dcm_control *c, struct slab_work *w, bool *over)
 		dcm_ctl_stale(c->pg->ctl, w->slab);
 		return false;
 	default:
-		dcm_ctl_want_other(c->pg->ctl, w->extent, w->slab);
+		dcm_ctl_want_other(c->pg->ctl, w->slab);
 		return false;
 	}
 }

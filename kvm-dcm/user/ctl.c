@@ -174,7 +174,6 @@ static void ctl_free(struct dcm_ctl *ctl)
 	free(ctl->lane);
 	free(ctl->fds);
 	free(ctl->want);
-	free(ctl->other);
 	free(ctl->pending);
 	free(ctl->placing);
 	free(ctl->starved);
@@ -296,12 +295,11 @@ int dcm_ctl_start(const struct dcm_ctl_config *cfg,
 	ctl->placing = calloc(words, sizeof(u64));
 	ctl->starved = calloc(words, sizeof(u64));
 	ctl->scratch = calloc(words, sizeof(u64));
-	ctl->other = calloc(ctl->nr_extents, sizeof(*ctl->other));
 	ctl->cur = calloc(ctl->nr_extents, sizeof(*ctl->cur));
 	ret = -ENOMEM;
 	if (ctl->event < 0 || !ctl->donor || !ctl->lane || !ctl->fds ||
 	    !ctl->want || !ctl->pending || !ctl->placing || !ctl->starved ||
-	    !ctl->scratch || !ctl->other || !ctl->cur)
+	    !ctl->scratch || !ctl->cur)
 		goto err;
 	ret = ctl_verbs_init(ctl);
 	if (!ret)

@@ -16,8 +16,8 @@
  *
  *   dcm_ctl_want(extent) -> ops->attached(extent, slab)
  *      use it by dcm_ctl_io_post() ...
- *   ops->evict(slab): the donor wants it back: dcm_ctl_want_other(extent,
- *      slab) -> ops->attached(extent, another); copy; dcm_ctl_release(slab)
+ *   ops->evict(slab): the donor wants it back: dcm_ctl_want_other(slab) ->
+ *      ops->attached(extent, another); copy; dcm_ctl_release(slab)
  *   ops->lost(slab): gone with what was on it: dcm_ctl_release(slab)
  *
  * Every slab that was given to ops->attached() is released by exactly one
@@ -189,7 +189,7 @@ struct dcm_ctl_session {
  * @attached: an extent that was asked for has a slab
  * @evict: the donor wants a slab back (memory is short there, or it drains).
  *	It can be used until released; a donor that waits too long takes it
- *	(ops->lost). Once per slab.
+ *	(ops->lost). Once per slab. It can cross a release, as @lost can
  * @lost: a slab and what was on it are gone: the donor fell silent, ended the
  *	session, was restarted, or took it back. Once per slab. @donor is its
  *	name. It can cross a release another thread makes at the same moment:
@@ -262,14 +262,13 @@ u64 dcm_ctl_extent_bytes(struct dcm_ctl *ctl, u32 timeout_ms);
 void dcm_ctl_want(struct dcm_ctl *ctl, u32 extent);
 
 /**
- * dcm_ctl_want_other() - this extent needs another slab
- * @slab: the one it has now; if it has a newer one already nothing is done
+ * dcm_ctl_want_other() - a slab's extent needs another one
+ * @slab: not released; if the extent has a newer one already nothing is done
  *
  * On another donor if one has room; on the same one only if that does not
  * drain. Never sleeps.
  */
-void dcm_ctl_want_other(struct dcm_ctl *ctl, u32 extent,
-			struct dcm_ctl_slab *slab);
+void dcm_ctl_want_other(struct dcm_ctl *ctl, struct dcm_ctl_slab *slab);
 
 /**
  * dcm_ctl_release() - the pager is through with a slab

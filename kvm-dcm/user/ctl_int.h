@@ -118,6 +118,7 @@ struct ctl_ask {
 #define NOTE_QUEUED 0x1
 #define NOTE_RELEASE 0x2
 #define NOTE_STALE 0x4
+#define NOTE_OTHER 0x8
 
 /* dcm_ctl_slab.state */
 enum ctl_slab_state {
@@ -260,7 +261,6 @@ struct ctl_lane {
 /**
  * struct dcm_ctl - a control plane
  * @want: any thread sets, the control thread takes; a bit per extent
- * @other: for want_other: the slab to be replaced, per extent
  * @notes: slabs something was said about, a stack any thread pushes on
  * @pending: extents to place (control thread), a bit each
  * @placing: extents with a job
@@ -306,7 +306,6 @@ struct dcm_ctl {
 	struct pollfd *fds;
 
 	u64 *want;
-	struct dcm_ctl_slab **other;
 	struct dcm_ctl_slab *notes;
 
 	u64 *pending;
@@ -404,9 +403,11 @@ void ctl_slabs_period(struct dcm_ctl *ctl, u64 now);
 bool ctl_slabs_populate(struct dcm_ctl *ctl);
 void ctl_slabs_free(struct dcm_ctl *ctl);
 u64 ctl_slab_pages(const struct dcm_ctl_slab *s);
+bool ctl_slab_held(const struct dcm_ctl_slab *s);
 
 /* ctl_place.c */
 void ctl_place_wants(struct dcm_ctl *ctl);
+void ctl_place_want(struct dcm_ctl *ctl, u32 extent);
 void ctl_place_want_again(struct dcm_ctl *ctl, u32 extent);
 bool ctl_place_ready(struct dcm_ctl *ctl);
 void ctl_place_step(struct dcm_ctl *ctl, u64 now);

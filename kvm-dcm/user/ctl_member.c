@@ -229,7 +229,7 @@ static int add(struct dcm_ctl *ctl, const struct ctl_ask *what, u64 now)
 /* Asked to be moved as if the donor wanted it back, unless it does already. */
 static void slab_leave(struct ctl_donor *d, struct dcm_ctl_slab *s)
 {
-	if (s->state != SLAB_ATTACHED || s->dead || s->evicting || s->leaving)
+	if (!ctl_slab_held(s) || s->dead || s->evicting || s->leaving)
 		return;
 	s->leaving = true;
 	d->ctl->cb->evict(d->ctl->arg, s);

@@ -2,9 +2,9 @@
 /*
  * ctl_place.c - an extent gets a slab: QUERY_MEM of two, MAP on the better
  *
- * core/place.c decides; this file asks. Lanes only set a bit in @want (and for
- * a move, name the slab to be replaced in @other). The control thread moves
- * bits to @pending, from there a bounded number of jobs takes them:
+ * core/place.c decides; this file asks. Lanes only set a bit in @want, or for a
+ * move leave a note at the slab to be replaced. The control thread moves bits to
+ * @pending, from there a bounded number of jobs takes them:
  *
  *   QUERY: both drawn donors were asked; when both have answered, or have had
  *          %CTL_WAIT_MS to, the better is sent MAP. One drawn alone is not asked
@@ -47,13 +47,13 @@ void dcm_ctl_want(struct dcm_ctl *ctl, u32 extent)
 		ctl_kick(ctl);
 }
 
-void dcm_ctl_want_other(struct dcm_ctl *ctl, u32 extent,
-			struct dcm_ctl_slab *slab)
+/* Unless it is being sought already. */
+void ctl_place_want(struct dcm_ctl *ctl, u32 extent)
 {
-	if (extent >= ctl->nr_extents)
+	if (bit_test(ctl->pending, extent) || bit_test(ctl->placing, extent))
 		return;
-	__atomic_store_n(&ctl->other[extent], slab, __ATOMIC_RELEASE);
-	dcm_ctl_want(ctl, extent);
+	bit_set(ctl->pending, extent);
+	ctl->nr_pending++;
 }
 
 /* Take what lanes asked for. */
@@ -67,20 +67,9 @@ void ctl_place_wants(struct dcm_ctl *ctl)
 			continue;
 		bits = __atomic_exchange_n(&ctl->want[w], 0, __ATOMIC_SEQ_CST);
 		for (; bits; bits &= bits - 1) {
-			struct dcm_ctl_slab *other;
-
 			n = w * 64 + (u32)__builtin_ctzll(bits);
-			/* taken: a name left behind must not match later */
-			other = __atomic_exchange_n(&ctl->other[n], NULL,
-						    __ATOMIC_ACQUIRE);
-			if (bit_test(ctl->pending, n) ||
-			    bit_test(ctl->placing, n))
-				continue;
-			/* it has one, and that is not to be replaced */
-			if (ctl->cur[n] && ctl->cur[n] != other)
-				continue;
-			bit_set(ctl->pending, n);
-			ctl->nr_pending++;
+			if (!ctl->cur[n])
+				ctl_place_want(ctl, n);
 		}
 	}
 }
@@ -88,10 +77,7 @@ void ctl_place_wants(struct dcm_ctl *ctl)
 void ctl_place_want_again(struct dcm_ctl *ctl, u32 extent)
 {
 	bit_clear(ctl->placing, extent);
-	if (!bit_test(ctl->pending, extent)) {
-		bit_set(ctl->pending, extent);
-		ctl->nr_pending++;
-	}
+	ctl_place_want(ctl, extent);
 }
 
 /* It has its slab. */

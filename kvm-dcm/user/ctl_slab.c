@@ -8,11 +8,12 @@
  * instead of UNMAP. @dead marks one that is lost; it is freed without a word
  * to the donor.
  *
- * Any thread says that a slab is released or stale by setting a note and, the
- * first time, pushing it on a stack the control thread empties. Operations in
- * flight are counted by each lane for itself; after the release nobody adds
- * to them, so a sum of zero is final. (infiniswap waits for its dispatch queue
- * by polling every 10 us; here the answer of a slab given back has no hurry.)
+ * Any thread says that a slab is released, stale or to be replaced by setting a
+ * note and, the first time, pushing it on a stack the control thread empties.
+ * Operations in flight are counted by each lane for itself; after the release
+ * nobody adds to them, so a sum of zero is final. (infiniswap waits for its
+ * dispatch queue by polling every 10 us; here the answer of a slab given back
+ * has no hurry.)
  *
  * A memfd is checked before it is mapped: a file of the slab's size that can't
  * grow, with seals that can't be changed, writable. That the donor may shrink
@@ -49,6 +50,13 @@ static bool slab_in_flight(const struct dcm_ctl_slab *s)
 		if (__atomic_load_n(&s->lane[i].in_flight, __ATOMIC_ACQUIRE))
 			return true;
 	return false;
+}
+
+/* Does the pager have it? What it has released it wants to hear no more of. */
+bool ctl_slab_held(const struct dcm_ctl_slab *s)
+{
+	return s->state == SLAB_ATTACHED &&
+	       !(atomic_read_acquire(&s->notes) & NOTE_RELEASE);
 }
 
 static struct dcm_ctl_slab *slab_find(struct ctl_donor *d, u64 id)
@@ -304,8 +312,7 @@ static void slab_lost(struct dcm_ctl *ctl, struct dcm_ctl_slab *s)
 	ctl->nr_lost++;
 	if (ctl->cur[s->extent] == s)
 		ctl->cur[s->extent] = NULL;
-	if (s->state == SLAB_ATTACHED &&
-	    !(atomic_read_acquire(&s->notes) & NOTE_RELEASE))
+	if (ctl_slab_held(s))
 		ctl->cb->lost(ctl->arg, s, d->name);
 }
 
@@ -319,7 +326,7 @@ static u64 lost_list(struct ctl_donor *d, char *text, size_t room)
 	u32 e;
 
 	for (s = ctl->slabs; s; s = s->next)
-		if (s->donor == d->idx && !s->dead && s->state == SLAB_ATTACHED)
+		if (s->donor == d->idx && !s->dead && ctl_slab_held(s))
 			bit_set(ctl->scratch, s->extent);
 	text[0] = 0;
 	for (e = 0; e < ctl->nr_extents; e++) {
@@ -368,8 +375,7 @@ static void slab_taken(struct ctl_donor *d, struct dcm_ctl_slab *s)
 {
 	if (s->dead)
 		return;
-	if (s->state == SLAB_ATTACHED &&
-	    !(atomic_read_acquire(&s->notes) & NOTE_RELEASE))
+	if (ctl_slab_held(s))
 		dcm_log(DCM_LOG_ERR,
 			"donor %s (%s) has taken a slab back: extent %u is lost",
 			d->name, d->address, s->extent);
@@ -402,7 +408,7 @@ void ctl_slab_evict(struct ctl_donor *d, u64 id, u64 tag, u64 now)
 	s->evicting = true;
 	/* is it only this slab, or is the donor going away? */
 	ctl_donor_query(d, now);
-	if (s->state != SLAB_ATTACHED || s->leaving)
+	if (!ctl_slab_held(s) || s->leaving)
 		return;
 	dcm_log(DCM_LOG_INFO, "donor %s (%s) wants extent %u back", d->name,
 		d->address, s->extent);
@@ -469,22 +475,40 @@ void dcm_ctl_release(struct dcm_ctl *ctl, struct dcm_ctl_slab *slab)
 	note(ctl, slab, NOTE_RELEASE);
 }
 
+void dcm_ctl_want_other(struct dcm_ctl *ctl, struct dcm_ctl_slab *slab)
+{
+	note(ctl, slab, NOTE_OTHER);
+}
+
 void dcm_ctl_stale(struct dcm_ctl *ctl, struct dcm_ctl_slab *slab)
 {
 	note(ctl, slab, NOTE_STALE);
+}
+
+/* All that something was said about, in the order in which it was. */
+static struct dcm_ctl_slab *notes_take(struct dcm_ctl *ctl)
+{
+	struct dcm_ctl_slab *s, *next, *first = NULL;
+
+	s = __atomic_exchange_n(&ctl->notes, NULL, __ATOMIC_ACQUIRE);
+	for (; s; s = next) {
+		next = s->next_note;
+		s->next_note = first;
+		first = s;
+	}
+	return first;
 }
 
 void ctl_slabs_notes(struct dcm_ctl *ctl, u64 now)
 {
 	struct dcm_ctl_slab *s, *next;
 
-	s = __atomic_exchange_n(&ctl->notes, NULL, __ATOMIC_ACQUIRE);
-	for (; s; s = next) {
+	for (s = notes_take(ctl); s; s = next) {
 		int what;
 
 		next = s->next_note;
 		/* from here on it may be queued again */
-		what = atomic_fetch_andnot(NOTE_QUEUED, &s->notes);
+		what = atomic_fetch_andnot(NOTE_QUEUED | NOTE_OTHER, &s->notes);
 		if (what & NOTE_STALE && !s->dead) {
 			struct ctl_donor *d = &ctl->donor[s->donor];
 
@@ -493,6 +517,10 @@ void ctl_slabs_notes(struct dcm_ctl *ctl, u64 now)
 				ctl_slab_refuse(d, s->ref.id, now);
 			slab_taken(d, s);
 		}
+		/* of an extent that has a newer one already: nothing to do */
+		if (what & NOTE_OTHER &&
+		    (!ctl->cur[s->extent] || ctl->cur[s->extent] == s))
+			ctl_place_want(ctl, s->extent);
 		if (what & NOTE_RELEASE && s->state == SLAB_ATTACHED) {
 			s->state = SLAB_RELEASED;
 			if (ctl->cur[s->extent] == s)

@@ -138,7 +138,7 @@ static void cb_evict(void *arg, struct dcm_ctl_slab *slab)
 {
 	struct hostd_file *f = arg;
 
-	dcm_ctl_want_other(f->ctl, slab->extent, slab);
+	dcm_ctl_want_other(f->ctl, slab);
 	note(f, slab, SLAB_EVICT);
 }
 
@@ -372,7 +372,7 @@ static bool slab_evict(struct hostd_file *f, struct hostd_slab *s, bool *more)
 		return false;
 	default:
 		/* Not before the next tick. */
-		dcm_ctl_want_other(f->ctl, s->extent, s->slab);
+		dcm_ctl_want_other(f->ctl, s->slab);
 		return false;
 	}
 }

@@ -42,7 +42,7 @@ static void on_evict(void *arg, struct dcm_ctl_slab *slab)
 	pthread_mutex_lock(&h->lock);
 	h->evicts++;
 	if (h->other)
-		dcm_ctl_want_other(h->ctl, slab->extent, slab);
+		dcm_ctl_want_other(h->ctl, slab);
 	pthread_mutex_unlock(&h->lock);
 }
 

@@ -1,0 +1,737 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* links: kvm-dcm/user/conn.c kvm-dcm/user/ctl.c kvm-dcm/user/ctl_address.c kvm-dcm/user/ctl_data.c kvm-dcm/user/ctl_donor.c kvm-dcm/user/ctl_lane.c kvm-dcm/user/ctl_member.c kvm-dcm/user/ctl_place.c kvm-dcm/user/ctl_slab.c kvm-dcm/user/ctl_status.c kvm-dcm/user/ctl_verbs.c kvm-dcm/user/log.c kvm-dcm/user/tls.c kvm-dcm/transport/shm.c kvm-dcm/transport/tcp.c kvm-dcm/transport/verbs.c kvm-dcm/core/activity.c kvm-dcm/core/place.c kvm-dcm/core/wire.c tests/fuzz/fake_net.c tests/fuzz/plain_tls.c */
+/* libs: -lrdmacm -libverbs -Wl,--wrap=poll,--wrap=clock_gettime,--wrap=socket,--wrap=connect,--wrap=getsockopt,--wrap=getaddrinfo,--wrap=freeaddrinfo,--wrap=opendir,--wrap=pthread_join,--wrap=pthread_setname_np,--wrap=pthread_cond_timedwait,--wrap=mmap,--wrap=munmap */
+/*
+ * ctl_fuzz.c - libFuzzer on what donors say to a host, over all connections
+ *
+ * An input is all that happens to a control plane: connections that are made or
+ * not, donors that say anything on them, whole, in parts or as junk, answer well
+ * by themselves for a while, send descriptors, do not read, hang up; a pager that
+ * wants extents and gives slabs back, lanes with operations on them, donors
+ * added, drained and removed; time passes. Names and tags are what the host has
+ * said.
+ *
+ * Whatever happens: an extent gets a slab only if it was asked for, and no second
+ * one unless that was; every callback comes as ctl.h says; every operation
+ * completes once; what the host sends is what its own codec takes; its lists and
+ * counters fit each other; and once donors are gone for good and the pager has
+ * released all, no slab, mapping or descriptor is left.
+ *
+ * The real control thread's loop runs, in this thread: its poll() is where an
+ * input's steps are taken. In its place the harness has the cipher, the clock,
+ * connect(), name lookup and RDMA; sockets are pairs.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "../../kvm-dcm/user/ctl_int.h"
+#include "../../kvm-dcm/user/inside.h"
+#include "fake_net.h"
+#include "input.h"
+
+#define EXTENTS 6u
+#define LANES 2u
+#define SLAB ((u64)DCM_WIRE_SLAB_MIN)
+#define DONORS 6u /* names there are */
+#define HELD 48u
+#define IOS 24u
+#define CALM 2000u /* rounds */
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int __real_poll(struct pollfd *fds, nfds_t nr, int ms);
+int __wrap_poll(struct pollfd *fds, nfds_t nr, int ms);
+int __wrap_pthread_join(pthread_t t, void **ret);
+int __wrap_pthread_setname_np(pthread_t t, const char *name);
+int __wrap_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m,
+				  const struct timespec *end);
+void *__real_mmap(void *at, size_t bytes, int prot, int flags, int fd, off_t o);
+int __real_munmap(void *at, size_t bytes);
+void *__wrap_mmap(void *at, size_t bytes, int prot, int flags, int fd, off_t o);
+int __wrap_munmap(void *at, size_t bytes);
+
+/**
+ * struct held - a slab the pager has, or its operations still use
+ * @dropped: released: no callback names it any more
+ */
+struct held {
+	struct dcm_ctl_slab *slab;
+	u32 extent;
+	u32 in_flight;
+	bool evicted;
+	bool lost;
+	bool dropped;
+};
+
+struct op {
+	struct dcm_io io;
+	struct held *held;
+	u32 lane;
+	bool shm;
+	bool busy;
+	u8 *buf;
+};
+
+/* A queue pair of links: it never carries anything. */
+struct pair {
+	struct dcm_endpoint ep;
+	bool up;
+	bool dead;
+};
+
+static struct dcm_ctl *ctl;
+static struct in in;
+static void *(*thread_fn)(void *);
+static void *thread_arg;
+
+static struct held held[HELD];
+static struct held *current[EXTENTS];
+/* asked for and not to be forgotten, asked for, asked for besides @current */
+static bool wanted[EXTENTS], asked[EXTENTS], other[EXTENTS], starved[EXTENTS];
+static bool session_on[DCM_CONFIG_DONORS_MAX];
+static struct op ops[IOS];
+static u32 nr_pairs, nr_maps, pair_how;
+static bool use_links, polling;
+static u64 fenced; /* donors, a bit each, while polling */
+static u32 busy; /* rounds in which there was something to do */
+
+/* ---- what is not the control plane's ---- */
+
+__thread int dcm_inside;
+
+int dcm_thread_start(pthread_t *t, void *(*fn)(void *), void *arg)
+{
+	*t = pthread_self();
+	thread_fn = fn;
+	thread_arg = arg;
+	return 0;
+}
+
+int __wrap_pthread_join(pthread_t t, void **ret)
+{
+	(void)t;
+	(void)ret;
+	return 0;
+}
+
+int __wrap_pthread_setname_np(pthread_t t, const char *name)
+{
+	(void)t;
+	(void)name;
+	return 0;
+}
+
+/* Who asks about a donor waits here for the control thread. */
+int __wrap_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m,
+				  const struct timespec *end)
+{
+	(void)c;
+	(void)end;
+	pthread_mutex_unlock(m);
+	ctl_member_step(ctl, ctl_now_ms());
+	pthread_mutex_lock(m);
+	return 0;
+}
+
+void *__wrap_mmap(void *at, size_t bytes, int prot, int flags, int fd, off_t o)
+{
+	void *p = __real_mmap(at, bytes, prot, flags, fd, o);
+
+	nr_maps += p != MAP_FAILED;
+	return p;
+}
+
+int __wrap_munmap(void *at, size_t bytes)
+{
+	must(nr_maps);
+	nr_maps--;
+	return __real_munmap(at, bytes);
+}
+
+/* ---- the pager: callbacks ---- */
+
+static struct held *held_of(const struct dcm_ctl_slab *slab)
+{
+	for (u32 i = 0; i < HELD; i++)
+		if (held[i].slab == slab && !held[i].dropped)
+			return &held[i];
+	abort();
+}
+
+static void drop(struct held *h)
+{
+	if (current[h->extent] == h)
+		current[h->extent] = NULL;
+	h->dropped = true;
+	dcm_ctl_release(ctl, h->slab);
+	if (!h->in_flight)
+		h->slab = NULL;
+}
+
+static void cb_attached(void *arg, u32 extent, struct dcm_ctl_slab *slab)
+{
+	struct held *h = NULL;
+
+	(void)arg;
+	must(extent < EXTENTS && slab->extent == extent);
+	must(slab->ref.bytes == ctl->extent_bytes);
+	must((slab->transport == DCM_WT_SHM) ==
+	     (slab->ref.map && slab->ref.fd >= 0));
+	must(asked[extent] && (!current[extent] || other[extent]));
+	wanted[extent] = false;
+	asked[extent] = bit_test(ctl->want, extent);
+	other[extent] = false;
+	starved[extent] = false;
+	for (u32 i = 0; i < HELD; i++) {
+		must(!held[i].slab || held[i].dropped || held[i].slab != slab);
+		if (!held[i].slab)
+			h = &held[i];
+	}
+	if (!h) {
+		current[extent] = NULL;
+		dcm_ctl_release(ctl, slab);
+		return;
+	}
+	*h = (struct held){ .slab = slab, .extent = extent };
+	current[extent] = h;
+}
+
+static void want_other(struct held *h)
+{
+	/* of one that is not the newest: nothing is done */
+	if (!current[h->extent] || current[h->extent] == h)
+		wanted[h->extent] = true;
+	asked[h->extent] = true;
+	if (current[h->extent] == h)
+		other[h->extent] = true;
+	dcm_ctl_want_other(ctl, h->slab);
+}
+
+static void cb_evict(void *arg, struct dcm_ctl_slab *slab)
+{
+	struct held *h = held_of(slab);
+
+	(void)arg;
+	must(!h->evicted && !h->lost);
+	h->evicted = true;
+	want_other(h);
+}
+
+static void cb_lost(void *arg, struct dcm_ctl_slab *slab, const char *donor)
+{
+	struct held *h = held_of(slab);
+
+	(void)arg;
+	must(!h->lost && slab->dead && strlen(donor) <= DCM_NAME_MAX);
+	h->lost = true;
+	if (current[h->extent] == h)
+		current[h->extent] = NULL;
+}
+
+static void cb_starved(void *arg, u32 extent)
+{
+	(void)arg;
+	must(extent < EXTENTS && asked[extent] && !starved[extent]);
+	starved[extent] = true;
+}
+
+static void cb_session(void *arg, u32 donor, const struct dcm_ctl_session *s)
+{
+	(void)arg;
+	must(donor < DCM_CONFIG_DONORS_MAX);
+	must(!s || (s->id && !session_on[donor]));
+	session_on[donor] = s;
+}
+
+static void cb_donor(void *arg, u32 donor, const struct dcm_host_donor *d)
+{
+	(void)arg;
+	must(donor < DCM_CONFIG_DONORS_MAX && d->name[0] == 'd');
+}
+
+/* All that was posted over the older connection has been polled. */
+static void fenced_check(u32 lane, u64 donors)
+{
+	for (u32 i = 0; i < IOS; i++)
+		must(!ops[i].busy || ops[i].shm || ops[i].lane != lane ||
+		     !(donors >> ops[i].held->slab->donor & 1));
+}
+
+static void cb_fenced(void *arg, u32 lane, u32 donor)
+{
+	(void)arg;
+	/* what dcm_ctl_io_poll() is about to return counts as polled */
+	if (polling)
+		fenced |= 1ull << donor;
+	else
+		fenced_check(lane, 1ull << donor);
+}
+
+static const struct dcm_ctl_ops callbacks = {
+	.attached = cb_attached,
+	.evict = cb_evict,
+	.lost = cb_lost,
+	.starved = cb_starved,
+	.session = cb_session,
+	.donor = cb_donor,
+	.fenced = cb_fenced,
+};
+
+/* ---- lanes ---- */
+
+static void post(u32 lane, u32 how, struct held *h)
+{
+	struct op *op = NULL;
+
+	for (u32 i = 0; i < IOS; i++)
+		if (!ops[i].busy)
+			op = &ops[i];
+	if (!op || !h->slab || h->dropped)
+		return;
+	*op = (struct op){ .held = h, .lane = lane };
+	op->shm = h->slab->transport == DCM_WT_SHM;
+	op->io.slab = &h->slab->ref;
+	op->io.op = how & 1 ? DCM_IO_WRITE : DCM_IO_READ;
+	op->io.bytes = (1 + (how >> 1) % 16) * 4096;
+	op->io.offset = (u64)(how >> 5) * 65536;
+	op->io.status = 1;
+	op->buf = calloc(1, op->io.bytes);
+	op->io.data = op->buf;
+	must(op->buf);
+	op->busy = !dcm_ctl_io_post(ctl, lane, &op->io);
+	if (op->busy)
+		h->in_flight++;
+	else
+		free(op->buf);
+}
+
+static void lane_poll(u32 lane, int max)
+{
+	struct dcm_io *io, *next;
+	int n, seen = 0;
+
+	dcm_ctl_io_flush(ctl, lane);
+	polling = true;
+	n = dcm_ctl_io_poll(ctl, lane, &io, max);
+	polling = false;
+	for (; io; io = next) {
+		struct op *op = container_of(io, struct op, io);
+
+		next = io->next;
+		seen++;
+		must(op->busy && op->lane == lane && io->status <= 0);
+		op->busy = false;
+		free(op->buf);
+		if (!--op->held->in_flight && op->held->dropped)
+			op->held->slab = NULL;
+	}
+	must(seen == n && n <= max);
+	fenced_check(lane, fenced);
+	fenced = 0;
+}
+
+static void lane_step(void)
+{
+	const u32 how = byte(&in), lane = how % LANES;
+	struct pollfd fds[DCM_CTL_FDS_MAX];
+
+	if (use_links) {
+		dcm_ctl_lane_look(ctl, lane);
+		return;
+	}
+	for (u32 i = 0; i < (how >> 1 & 3); i++) {
+		const u32 what = byte(&in);
+
+		post(lane, what, &held[byte(&in) % HELD]);
+	}
+	/* of the newest as well: those there are */
+	for (u32 i = 0; how & 0x20 && i < HELD; i++)
+		if (held[i].slab && !held[i].dropped)
+			post(lane, how >> 3, &held[i]);
+	lane_poll(lane, 1 + (int)(how >> 6) * 7);
+	must(dcm_ctl_io_fds(ctl, lane, fds, DCM_CTL_FDS_MAX) >= 0);
+	if (!dcm_ctl_io_in_flight(ctl, lane))
+		for (u32 i = 0; i < IOS; i++)
+			must(!ops[i].busy || ops[i].lane != lane);
+}
+
+/* ---- links: a home that moves data by itself ---- */
+
+static void pair_close(struct dcm_endpoint *ep)
+{
+	nr_pairs--;
+	free(container_of(ep, struct pair, ep));
+}
+
+static bool pair_dead(struct dcm_endpoint *ep)
+{
+	return container_of(ep, struct pair, ep)->dead;
+}
+
+static void pair_kill(struct dcm_endpoint *ep)
+{
+	container_of(ep, struct pair, ep)->dead = true;
+}
+
+static const char *pair_why(struct dcm_endpoint *ep)
+{
+	(void)ep;
+	return "";
+}
+
+static u32 pair_in_flight(struct dcm_endpoint *ep)
+{
+	(void)ep;
+	return 0;
+}
+
+static const struct dcm_transport_ops pair_ops = {
+	.name = "pair",
+	.close = pair_close,
+	.dead = pair_dead,
+	.kill = pair_kill,
+	.why = pair_why,
+	.in_flight = pair_in_flight,
+};
+
+static struct dcm_endpoint *link_data(void *arg, u32 donor, u32 lane,
+				      const struct dcm_tcp_args *args, int *err)
+{
+	(void)arg;
+	must(donor < DCM_CONFIG_DONORS_MAX && lane < LANES && args->fd >= 0);
+	*err = -EBUSY;
+	return pair_how & 1 ? NULL : dcm_transport_tcp.open(args, err);
+}
+
+static struct dcm_endpoint *link_pair(void *arg, u32 donor, u32 lane,
+				      const struct sockaddr_storage *to,
+				      const struct dcm_wire_shown *shown,
+				      int *err)
+{
+	struct pair *p;
+
+	(void)arg;
+	(void)shown;
+	must(donor < DCM_CONFIG_DONORS_MAX && lane < LANES);
+	must(to->ss_family == AF_INET || to->ss_family == AF_INET6);
+	*err = -EBUSY;
+	if (pair_how & 2)
+		return NULL;
+	p = calloc(1, sizeof(*p));
+	must(p);
+	p->ep.ops = &pair_ops;
+	p->up = pair_how & 4;
+	p->dead = pair_how & 8;
+	nr_pairs++;
+	return &p->ep;
+}
+
+static bool link_paired(struct dcm_endpoint *ep)
+{
+	struct pair *p = container_of(ep, struct pair, ep);
+
+	p->up |= (bool)(pair_how & 4);
+	return p->up;
+}
+
+static const struct dcm_ctl_links links = {
+	.data = link_data,
+	.pair = link_pair,
+	.paired = link_paired,
+};
+
+/* ---- what has to be so at any time ---- */
+
+static u32 jobs_of(u32 extent)
+{
+	u32 n = 0;
+
+	for (u32 i = 0; i < CTL_JOBS; i++)
+		n += ctl->job[i].st != JOB_FREE && ctl->job[i].extent == extent;
+	return n;
+}
+
+static void slabs_check(void)
+{
+	u64 mine[DCM_CONFIG_DONORS_MAX] = { 0 };
+	const struct dcm_ctl_slab *s;
+	u32 n = 0;
+
+	for (s = ctl->slabs; s; s = s->next) {
+		must(++n <= 4096 && s->extent < ctl->nr_extents);
+		must(s->donor < ctl->nr_donors && s->state <= SLAB_UNMAPPING);
+		mine[s->donor] += !s->dead;
+		must(ctl->cur[s->extent] != s ||
+		     (!s->dead && s->state == SLAB_ATTACHED));
+	}
+	for (u32 i = 0; i < CTL_JOBS; i++)
+		if (ctl->job[i].st == JOB_MAP)
+			mine[ctl->job[i].pick[0]]++;
+	for (u32 i = 0; i < ctl->nr_donors; i++)
+		must(mine[i] == ctl->donor[i].place.mine);
+	for (u32 i = 0; i < HELD; i++) {
+		if (!held[i].slab)
+			continue;
+		for (s = ctl->slabs; s && s != held[i].slab; s = s->next)
+			;
+		must(s && s->extent == held[i].extent);
+	}
+}
+
+static void conn_check(const struct dcm_conn *c)
+{
+	must(c->nr_fds <= DCM_CONN_FDS_MAX && c->in_len <= DCM_WIRE_HEAD_MAX &&
+	     c->out_len <= DCM_CONN_OUT_MAX);
+}
+
+static void check(void)
+{
+	u32 pending = 0;
+
+	slabs_check();
+	for (u32 i = 0; i < EXTENTS; i++) {
+		pending += bit_test(ctl->pending, i);
+		must(jobs_of(i) == bit_test(ctl->placing, i));
+		must(!bit_test(ctl->pending, i) || !bit_test(ctl->placing, i));
+		/* what was asked for is not forgotten */
+		must(!wanted[i] || bit_test(ctl->want, i) ||
+		     bit_test(ctl->pending, i) || bit_test(ctl->placing, i) ||
+		     current[i]);
+	}
+	must(pending == ctl->nr_pending);
+	for (u32 i = 0; i < ctl->nr_donors; i++) {
+		conn_check(&ctl->donor[i].conn);
+		for (u32 lane = 0; lane < ctl->nr_lanes; lane++)
+			conn_check(&ctl->donor[i].slot[lane].conn);
+	}
+}
+
+/* ---- steps ---- */
+
+static void want_step(u32 how)
+{
+	const u32 extent = how % EXTENTS;
+
+	if (!current[extent])
+		wanted[extent] = true;
+	asked[extent] = true;
+	dcm_ctl_want(ctl, extent);
+}
+
+static void slab_step(void)
+{
+	const u32 how = byte(&in);
+	struct held *h = &held[byte(&in) % HELD];
+
+	/* one that is there, as few are */
+	for (u32 i = 0; i < HELD && (!h->slab || h->dropped); i++)
+		h = &held[i];
+	if (!h->slab || h->dropped)
+		return;
+	if (how & 1)
+		want_other(h);
+	if (how & 2)
+		dcm_ctl_stale(ctl, h->slab);
+	if (how & 4)
+		drop(h);
+	else
+		dcm_ctl_tag(ctl, h->slab->donor, h->slab->ref.id, how << 14,
+			    how << 12);
+}
+
+static void donor_name(struct dcm_host_donor *d, u32 i)
+{
+	memset(d, 0, sizeof(*d));
+	snprintf(d->name, sizeof(d->name), "d%u", i);
+	/* every third is on this host */
+	snprintf(d->address, sizeof(d->address),
+		 i % 3 == 2 ? "unix:/d%u" : "tcp:10.0.0.1:%u", i);
+}
+
+static void member_step(void)
+{
+	const u32 how = byte(&in);
+	struct dcm_host_donor d;
+
+	donor_name(&d, (how >> 2) % DONORS);
+	switch (how & 3) {
+	case 0:
+		dcm_ctl_donor_add(ctl, &d);
+		break;
+	case 1:
+		dcm_ctl_donor_drain(ctl, d.name, how & 0x40);
+		break;
+	case 2:
+		dcm_ctl_donor_remove(ctl, d.name);
+		break;
+	default:
+		pair_how = how >> 2;
+	}
+}
+
+static u32 step(void)
+{
+	const u32 what = byte(&in);
+
+	switch (what % 16) {
+	case 0:
+	case 1:
+		want_step(what >> 4);
+		break;
+	case 2:
+		slab_step();
+		break;
+	case 3:
+	case 4:
+		lane_step();
+		break;
+	case 5:
+		member_step();
+		break;
+	case 6:
+		net_pass(byte(&in) * (what & 0x40 ? 40 : 1));
+		break;
+	default:
+		net_step(&in, what % 16 - 7, what >> 4 & 7);
+	}
+	return what;
+}
+
+/* ---- the control thread's poll() ---- */
+
+static bool all_gone(void)
+{
+	for (u32 i = 0; i < IOS; i++)
+		if (ops[i].busy)
+			return false;
+	return !ctl->slabs;
+}
+
+/* Donors are gone, and the pager gives up all it has. */
+static bool finish(void)
+{
+	static u32 rounds;
+
+	if (!rounds)
+		net_end();
+	for (u32 i = 0; i < HELD; i++)
+		if (held[i].slab && !held[i].dropped)
+			drop(&held[i]);
+	for (u32 lane = 0; lane < LANES; lane++) {
+		if (use_links)
+			dcm_ctl_lane_look(ctl, lane);
+		else
+			lane_poll(lane, IOS);
+	}
+	net_pass(900);
+	must(++rounds < 32);
+	/* a session that was not heard of for 5 seconds is none */
+	if (rounds < 8 || !all_gone())
+		return false;
+	rounds = 0;
+	return true;
+}
+
+/* With nothing said and no time passing there comes an end of what to do. */
+static void calm(int ms, int ready, bool *calmed)
+{
+	*calmed |= ms && !ready;
+	busy = ms && !ready ? 0 : busy + 1;
+	must(busy < CALM);
+}
+
+int __wrap_poll(struct pollfd *fds, nfds_t nr, int ms)
+{
+	static bool calmed;
+	const bool more = in.at < in.end;
+	int n;
+
+	if (!ctl || fds != ctl->fds)
+		return __real_poll(fds, nr, 0);
+	check();
+	if (more)
+		while (step() & 0x80 && in.at < in.end)
+			;
+	else if (calmed && finish())
+		ctl->stop = true;
+	net_turn();
+	n = __real_poll(fds, nr, 0);
+	if (more || ctl->stop)
+		calmed = false;
+	else
+		calm(ms, n, &calmed);
+	if (!n)
+		net_pass((u32)ms);
+	return n;
+}
+
+/* ---- a control plane's life ---- */
+
+static void start(const struct dcm_ctl_config *cfg)
+{
+	must(!dcm_ctl_start(cfg, &callbacks, NULL, &ctl));
+	must(ctl->nr_extents == EXTENTS);
+}
+
+static void life(void)
+{
+	static const u8 key[DCM_WIRE_KEY_MIN];
+	const u32 how = byte(&in), donors = byte(&in);
+	struct dcm_host_donor names[3];
+	struct dcm_ctl_config cfg = {
+		.donors = names,
+		.nr_donors = donors % 4,
+		.tenant = "t",
+		.key = key,
+		.key_len = sizeof(key),
+		.nr_lanes = LANES,
+		.size = EXTENTS * SLAB,
+		.extent = how & 1 ? SLAB : 0,
+		.data_encryption = how & 2,
+		.transport = (how >> 2 & 3) % 3,
+		.no_populate = how & 0x10,
+		.seed = 1 + how,
+		.links = how & 0x20 ? &links : NULL,
+	};
+
+	use_links = cfg.links;
+	for (u32 i = 0; i < 3; i++)
+		donor_name(&names[i], i + (donors >> 2 & 1));
+	/* there is no device but with links */
+	if (cfg.transport == DCM_TRANSPORT_VERBS &&
+	    (cfg.data_encryption || !use_links))
+		cfg.transport = DCM_TRANSPORT_TCP;
+	pair_how = 4;
+	start(&cfg);
+	thread_fn(thread_arg);
+	dcm_ctl_stop(ctl);
+	ctl = NULL;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	if (size > 1024)
+		return 0;
+	signal(SIGPIPE, SIG_IGN);
+	dcm_log_setup((enum dcm_log_level)0, -1);
+	in = (struct in){ data, data + size };
+	memset(held, 0, sizeof(held));
+	memset(current, 0, sizeof(current));
+	memset(wanted, 0, sizeof(wanted));
+	memset(asked, 0, sizeof(asked));
+	memset(other, 0, sizeof(other));
+	memset(starved, 0, sizeof(starved));
+	memset(session_on, 0, sizeof(session_on));
+	memset(ops, 0, sizeof(ops));
+	busy = 0;
+	net_begin();
+	life();
+	net_left();
+	must(!nr_pairs && !nr_maps);
+	return 0;
+}
