@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * stream.h - a data connection whose other end is an input's
+ *
+ * The same inputs for every endpoint that speaks to a donor over a stream: an
+ * input posts operations, has the donor say anything, cut anywhere, and what
+ * completes is compared with what a naive reader makes of the same bytes.
+ */
+#ifndef FUZZ_STREAM_H
+#define FUZZ_STREAM_H
+
+#include "../../kvm-dcm/transport/transport.h"
+#include "input.h"
+
+#define STREAM_BYTES 4096u /* of memory that lies together */
+
+/**
+ * struct stream_home - whose endpoint it is
+ * @open: of a connected socket; @how: a byte of the input's
+ * @begin: before each step, with a byte of the input's: what else may happen
+ * @memory: what an operation's @data is for so many bytes
+ * @at: where the byte at a multiple of %STREAM_BYTES is
+ * @pass: the clock goes on
+ * @whole: so many of the bytes it has sent a donor can make something of
+ * @looks: it dies of what nobody asked for as soon as that is there
+ */
+struct stream_home {
+	struct dcm_endpoint *(*open)(int fd, u32 depth, u32 how);
+	void (*begin)(u32 how);
+	void *(*memory)(u32 bytes);
+	void (*free)(void *data, u32 bytes);
+	u8 *(*at)(void *data, u32 offset);
+	void (*pass)(u32 ms);
+	u64 (*whole)(void);
+	bool looks;
+};
+
+void stream_run(const struct stream_home *home, const u8 *data, size_t size);
+
+#endif /* FUZZ_STREAM_H */
