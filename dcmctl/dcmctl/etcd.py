@@ -12,6 +12,7 @@ import base64
 import configparser
 import http.client
 import json
+import re
 import ssl
 import time
 import urllib.parse
@@ -27,6 +28,7 @@ ANSWER_MAX = 4 << 20
 TIMEOUT = 3.0
 ENDPOINTS_MAX = 16
 PREFIX = "/kvm-dcm/donors/"
+_NUMBER = re.compile(r"-?[0-9]{1,19}")
 
 
 def encode(text: str) -> str:
@@ -50,7 +52,7 @@ def range_end(prefix: str) -> str:
 
 def number(value: Any) -> int:
     """Its int64 fields come as text."""
-    if isinstance(value, str) and len(value) <= 20 and value.lstrip("-").isdigit():
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 

@@ -55,6 +55,7 @@ class _Builder:
         self.data = data
         self.root: Element | None = None
         self.open: list[Element] = []
+        self.texts: list[list[str]] = []  # of those, in parts: a sum of many would be slow
         self.count = 0
         self.parser = expat.ParserCreate("utf-8", " ")
         self.parser.buffer_text = True
@@ -82,15 +83,17 @@ class _Builder:
         else:
             self.root = element
         self.open.append(element)
+        self.texts.append([])
 
     def on_end(self, _: str) -> None:
         element = self.open.pop()
+        element.text = "".join(self.texts.pop())
         if not element.end:
             element.close = self.parser.CurrentByteIndex
             element.end = self.data.index(b">", element.close) + 1
 
     def on_text(self, text: str) -> None:
-        self.open[-1].text += text
+        self.texts[-1].append(text)
 
 
 def parse(data: bytes) -> Element:

@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
+from xml.sax.saxutils import escape, quoteattr
 
 import pytest
 from hypothesis import given
@@ -13,7 +16,7 @@ from hypothesis import strategies as st
 from dcmctl import domain
 from dcmctl.domain import DomainError, Memory
 from dcmctl.errors import DcmError
-from dcmctl.xmltree import DEPTH_MAX, SIZE_MAX, parse
+from dcmctl.xmltree import DEPTH_MAX, SIZE_MAX, Element, parse
 from tests.dcmctl.support import TOP
 
 SCHEMA = TOP / "dcmctl" / "schema" / "domain.rng"
@@ -203,6 +206,69 @@ def test_any_text_is_read_or_refused(data: bytes | str) -> None:
             domain.find_memory(domain.read_domain(text))
         except DcmError as exc:
             assert "\n" not in str(exc)
+
+
+def test_many_pieces_of_text_take_long() -> None:
+    """Each was copied once for each that came after it: 7 MB took minutes of libvirt's time."""
+    piece = "x" * 70
+    began = time.process_time()
+    root = parse(("<r>\u20ac" + (piece + "<a/>") * 99_000 + "</r>").encode())
+    took = time.process_time() - began
+    assert root.text == "\u20ac" + piece * 99_000 and len(root.children) == 99_000
+    print(f"{took:.1f} s of CPU")
+    assert took < 20
+
+
+# What XML may be: elements in each other, attributes, namespaces, text, CDATA, references.
+_names = st.sampled_from(
+    ["domain", "metadata", "memory", "dcm:memory", "dcm:donor", "dcm:group", "uuid", "name", "a"]
+)
+_values = st.text(alphabet="4GKab &<>'\"\n\u00b2\U0001d7d8", max_size=6) | st.sampled_from(
+    ["4G", "999999999999999T", "kernel", "user", "source access", "/usr/bin/x", "9" * 300]
+)
+_attributes = st.dictionaries(
+    st.sampled_from(["direct", "pager", "added", "emulator", "name", "unit", "type", "redundancy"]),
+    _values,
+    max_size=4,
+)
+
+
+def _element(name: str, attributes: dict[str, str], inside: str) -> str:
+    said = "".join(f" {key}={quoteattr(value)}" for key, value in attributes.items())
+    return f"<{name} {NS}{said}>{inside}</{name}>"
+
+
+_trees = st.recursive(
+    st.text(max_size=6).map(escape) | st.sampled_from(["<![CDATA[<]]>", "<!--x-->", "&#178;"]),
+    lambda inside: st.builds(
+        _element, _names, _attributes, st.lists(inside, max_size=4).map("".join)
+    ),
+    max_leaves=12,
+)
+
+
+@given(_trees, _attributes)
+def test_any_tree_is_a_domain_or_one_error(inside: str, attributes: dict[str, str]) -> None:
+    """Whatever a domain says: each reader gives a value that holds, or one line."""
+    data = _element("domain", attributes, inside).encode("utf-8", "replace")
+
+    def ask(reader: Callable[[Element], object]) -> object:
+        try:
+            return reader(domain.read_domain(data))
+        except DcmError as exc:
+            assert "\n" not in str(exc) and len(str(exc)) < 500
+            return None
+
+    memory = ask(domain.find_memory)
+    if isinstance(memory, Memory):
+        assert memory.direct >= MIB and memory.direct % 4096 == 0
+        assert domain.read_memory(parse(memory.to_xml().encode())) == memory
+    size, uuid = ask(domain.size_of), ask(domain.uuid_of)
+    assert size is None or (isinstance(size, int) and size > 0)
+    assert uuid is None or domain.UUID.fullmatch(str(uuid))
+    ask(domain.emulator_of)
+    whys = ask(lambda root: [why for p in domain.PAGERS for why in domain.why_not(root, pager=p)])
+    assert "\\n" not in str(whys)
 
 
 @given(st.recursive(
