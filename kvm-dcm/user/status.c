@@ -13,8 +13,8 @@
  *	{"cmd":"donor","op":"add","name":S,"address":A}
  *
  * {"ok":true,...} or {"ok":false,"error":"one line"}. A thread of its own, so
- * that a peer that does not read delays nobody: it is cut off. At most
- * CLIENTS at a time, at most LINE_MAX_BYTES a line.
+ * that a peer that does not read, or too slowly, delays others by SEND_MS at most:
+ * it is cut off. At most CLIENTS at a time, at most LINE_MAX_BYTES a line.
  *
  * Figures are read while they change; each is right at some instant.
  */
@@ -463,30 +463,36 @@ static json_t *answer(struct dcm_pager *pg, const char *line, size_t len)
 
 /* ---- the socket ---- */
 
-static bool send_all(int fd, const char *p, size_t len)
+/* Until @end, however little is taken at a time: others wait. */
+static bool send_all(int fd, const char *p, size_t len, u64 end)
 {
 	while (len) {
 		ssize_t n = send(fd, p, len, MSG_NOSIGNAL | MSG_DONTWAIT);
 		struct pollfd pfd = { fd, POLLOUT, 0 };
+		u64 now;
 
 		if (n > 0) {
 			p += n;
 			len -= (size_t)n;
-		} else if (n < 0 && errno == EINTR) {
 			continue;
-		} else if (errno != EAGAIN || poll(&pfd, 1, SEND_MS) <= 0) {
-			return false;
 		}
+		if (n < 0 && errno == EINTR)
+			continue;
+		now = dcm_now_ns();
+		if (errno != EAGAIN || now >= end ||
+		    poll(&pfd, 1, (int)((end - now) / 1000000) + 1) <= 0)
+			return false;
 	}
 	return true;
 }
 
-static bool client_line(struct dcm_status *s, struct client *c, size_t len)
+static bool client_line(struct dcm_status *s, struct client *c, size_t len,
+			u64 end)
 {
 	json_t *res = answer(s->pg, c->line, len);
 	char *text = json_dumps(res, JSON_COMPACT);
-	bool ok = text && send_all(c->fd, text, strlen(text)) &&
-		  send_all(c->fd, "\n", 1);
+	bool ok = text && send_all(c->fd, text, strlen(text), end) &&
+		  send_all(c->fd, "\n", 1, end);
 
 	json_decref(res);
 	free(text);
@@ -498,6 +504,7 @@ static bool client_read(struct dcm_status *s, struct client *c)
 {
 	ssize_t n = recv(c->fd, c->line + c->len, sizeof(c->line) - c->len,
 			 MSG_DONTWAIT);
+	u64 end = dcm_now_ns() + SEND_MS * 1000000ull;
 	char *nl;
 
 	if (n <= 0)
@@ -506,7 +513,7 @@ static bool client_read(struct dcm_status *s, struct client *c)
 	while ((nl = memchr(c->line, '\n', c->len))) {
 		size_t len = (size_t)(nl - c->line);
 
-		if (!client_line(s, c, len))
+		if (!client_line(s, c, len, end))
 			return false;
 		c->len -= len + 1;
 		memmove(c->line, nl + 1, c->len);

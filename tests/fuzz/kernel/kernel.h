@@ -17,7 +17,7 @@
 #include "../../../kvm-dcm/core/pd.h"
 #include "../../../kvm-dcm/transport/transport.h"
 
-#define HZ 250u
+#define HZ 250
 #define PAGE_SIZE 4096ul
 #define time_after(a, b) ((long)((b) - (a)) < 0)
 #define struct_size(p, member, n) (sizeof(*(p)) + (n) * sizeof((p)->member[0]))

@@ -92,7 +92,8 @@ static int one(struct socket *sock, void *p, size_t n, bool out, int flags)
 		how &= ~(u32)HOW_NO_MEMORY;
 		return n & 1 ? -ENOMEM : -ENOBUFS;
 	}
-	if (how & HOW_INTERRUPTED) {
+	/* to receive never waits, so is never interrupted */
+	if (how & HOW_INTERRUPTED && out) {
 		how &= ~(u32)HOW_INTERRUPTED;
 		return -EINTR;
 	}

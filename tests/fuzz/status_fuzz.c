@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* links: kvm-dcm/user/status.c kvm-dcm/user/config.c kvm-dcm/core/activity.c kvm-dcm/core/chunk.c kvm-dcm/core/context_user.c kvm-dcm/core/discard.c kvm-dcm/core/doubt.c kvm-dcm/core/eblk.c kvm-dcm/core/evict.c kvm-dcm/core/extent.c kvm-dcm/core/fault.c kvm-dcm/core/fetch.c kvm-dcm/core/fifo.c kvm-dcm/core/hint.c kvm-dcm/core/pd.c kvm-dcm/core/settle.c kvm-dcm/core/tables.c kvm-dcm/core/vm.c kvm-dcm/core/writeback.c */
+/* libs: -linih -ljansson -Wl,--wrap=poll,--wrap=pthread_join */
+/*
+ * status_fuzz.c - libFuzzer on the control socket of a paging process
+ *
+ * An input is clients: they connect, say lines that are requests, half of one or
+ * anything, read their answers or little of them, and hang up. Whatever they do:
+ * each whole line has one answer, a line with one JSON object that says whether
+ * it is "ok"; what reaches the control plane is a valid name and address; and no
+ * client holds up the others for longer than it may.
+ *
+ * The socket, its thread's loop (here, in this thread: its poll() is where steps
+ * are taken), the JSON and a core's VM are real; of the pager and its control
+ * plane there is what status.c calls.
+ */
+#include <errno.h>
+#include <jansson.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "../../kvm-dcm/core/internal.h"
+#include "../../kvm-dcm/user/control.h"
+#include "../../kvm-dcm/user/inside.h"
+#include "../../kvm-dcm/user/status.h"
+#include "input.h"
+
+#define CLIENTS 8u
+#define LINE 4096u
+#define HEARD (1u << 20)
+#define PART (200u << 10) /* then there is room again */
+#define TURN_NS 1100000000ull /* a client's answers may take, and a little */
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int __real_poll(struct pollfd *fds, nfds_t nr, int ms);
+int __wrap_poll(struct pollfd *fds, nfds_t nr, int ms);
+int __wrap_pthread_join(pthread_t t, void **ret);
+
+/**
+ * struct client - who is connected
+ * @deaf: answers are read only when there is room for no more
+ * @unsure: it may be cut off, or have been: not all lines have answers
+ * @lines: whole ones said
+ * @answers: heard
+ * @tail: bytes said of a line that is not whole
+ */
+struct client {
+	int fd;
+	bool deaf;
+	bool unsure;
+	u32 lines;
+	u32 answers;
+	size_t tail;
+	size_t n;
+	u8 *got;
+};
+
+static struct dcm_pager pg;
+static struct dcm_ops no_ops;
+static struct client clients[CLIENTS];
+static struct in in;
+static struct sockaddr_un where = { .sun_family = AF_UNIX };
+static void *(*thread_fn)(void *);
+static void *thread_arg;
+static u64 now_ns, turn_ns;
+static bool left;
+
+/* ---- what status.c calls ---- */
+
+int dcm_thread_start(pthread_t *t, void *(*fn)(void *), void *arg)
+{
+	*t = pthread_self();
+	thread_fn = fn;
+	thread_arg = arg;
+	return 0;
+}
+
+int __wrap_pthread_join(pthread_t t, void **ret)
+{
+	(void)t;
+	(void)ret;
+	return 0;
+}
+
+u64 dcm_now_ns(void)
+{
+	return now_ns;
+}
+
+u64 dcm_guest_next(const struct dcm_guest *g, u64 va, u64 end, u64 *len,
+		   u64 *gfn)
+{
+	(void)g;
+	*len = va ? 0 : 4096;
+	*gfn = 0;
+	return va ? end : 4096;
+}
+
+u32 dcm_control_lost(struct dcm_pager *p)
+{
+	(void)p;
+	return 0;
+}
+
+int dcm_pager_set_budget(struct dcm_pager *p, uint64_t bytes)
+{
+	int err = dcm_set_budget(p->vm, bytes >> DCM_PAGE_SHIFT);
+
+	if (!err)
+		p->budget_bytes = bytes;
+	return err;
+}
+
+uint64_t dcm_pager_min_budget(struct dcm_pager *p)
+{
+	return dcm_min_budget(p->vm) << DCM_PAGE_SHIFT;
+}
+
+uint64_t dcm_pager_budget(struct dcm_pager *p)
+{
+	return p->budget_bytes;
+}
+
+int dcm_pager_set(struct dcm_pager *p, const char *name, uint64_t value)
+{
+	return dcm_tunable_set(p->vm, name, value);
+}
+
+u64 dcm_ctl_extent_bytes(struct dcm_ctl *ctl, u32 ms)
+{
+	(void)ctl;
+	(void)ms;
+	return 2u << 20;
+}
+
+void dcm_ctl_status(struct dcm_ctl *ctl, struct dcm_ctl_status *st)
+{
+	(void)ctl;
+	st->nr_donors = 1;
+	strcpy(st->donor[0].name, "d");
+}
+
+const char *dcm_ctl_donor_state_name(enum dcm_ctl_donor_state state)
+{
+	(void)state;
+	return "up";
+}
+
+int dcm_ctl_donor_add(struct dcm_ctl *ctl, const struct dcm_host_donor *d)
+{
+	(void)ctl;
+	must(dcm_name_valid(d->name) && dcm_address_valid(d->address));
+	return -EEXIST;
+}
+
+int dcm_ctl_donor_drain(struct dcm_ctl *ctl, const char *name, bool drain)
+{
+	(void)ctl;
+	must(dcm_name_valid(name));
+	return drain ? 0 : -ENOENT;
+}
+
+int dcm_ctl_donor_remove(struct dcm_ctl *ctl, const char *name)
+{
+	(void)ctl;
+	must(dcm_name_valid(name));
+	return -ETIMEDOUT;
+}
+
+/* ---- clients ---- */
+
+static void client_close(struct client *c)
+{
+	if (c->fd < 0)
+		return;
+	close(c->fd);
+	c->fd = -1;
+	left = true;
+}
+
+static void client_open(struct client *c)
+{
+	client_close(c);
+	c->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+	must(c->fd >= 0);
+	c->deaf = false;
+	/* somebody's place may not be known to be free */
+	c->unsure = left;
+	c->lines = c->answers = 0;
+	c->tail = c->n = 0;
+	if (connect(c->fd, (struct sockaddr *)&where, sizeof(where))) {
+		close(c->fd);
+		c->fd = -1;
+	}
+}
+
+static void heard(struct client *c)
+{
+	u8 *nl, *at = c->got;
+	json_t *o;
+
+	while ((nl = memchr(at, '\n', c->n))) {
+		o = json_loadb((char *)at, (size_t)(nl - at), 0, NULL);
+		must(json_is_boolean(json_object_get(o, "ok")));
+		json_decref(o);
+		c->n -= (size_t)(nl + 1 - at);
+		at = nl + 1;
+		c->answers++;
+	}
+	memmove(c->got, at, c->n);
+	must(c->answers <= c->lines);
+}
+
+static void client_read(struct client *c, size_t max)
+{
+	ssize_t n;
+
+	if (c->fd < 0)
+		return;
+	n = recv(c->fd, c->got + c->n, min(max, HEARD - c->n), MSG_DONTWAIT);
+	if (n > 0) {
+		c->n += (size_t)n;
+		heard(c);
+		return;
+	}
+	if (!n || errno != EAGAIN) {
+		/* cut off, for a reason */
+		must(c->unsure);
+		client_close(c);
+	}
+}
+
+static void say(struct client *c, const char *bytes, size_t n)
+{
+	ssize_t sent;
+
+	if (c->fd < 0)
+		return;
+	sent = send(c->fd, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+	for (ssize_t i = 0; i < sent; i++) {
+		c->tail = bytes[i] == '\n' ? 0 : c->tail + 1;
+		c->lines += bytes[i] == '\n';
+		c->unsure |= c->tail >= LINE;
+	}
+	/* so much may be answered that it is cut off */
+	c->unsure |= c->deaf || sent < (ssize_t)n;
+}
+
+static void say_request(struct client *c)
+{
+	static const char *const names[] = {
+		"far", "a b", "", "idle_ms", "x", "largest_block"
+	};
+	static const char *const values[] = {
+		"0",
+		"-1",
+		"65536",
+		"9223372036854775807",
+		"1e9",
+		"\"1\"",
+		"9223372036854775808",
+		"null",
+	};
+	static const char *const ops[] = { "add", "drain", "keep", "remove",
+					   "\\u0000" };
+	static const char *const addresses[] = {
+		"tcp:h:1", "unix:/a", "tcp:", "unix:", "\\ud800",
+	};
+	const u32 how = byte(&in), a = byte(&in), b = byte(&in);
+	char text[256];
+
+	switch (how % 6) {
+	case 0:
+		snprintf(text, sizeof(text), "{\"cmd\":\"status\"}");
+		break;
+	case 1:
+		snprintf(text, sizeof(text),
+			 "{\"cmd\":\"budget\",\"bytes\":%s}",
+			 values[a % ARRAY_SIZE(values)]);
+		break;
+	case 2:
+		snprintf(text, sizeof(text), "{\"cmd\":\"tunables\"}");
+		break;
+	case 3:
+		snprintf(text, sizeof(text),
+			 "{\"cmd\":\"set\",\"name\":\"%s\",\"value\":%s}",
+			 a & 1 ? names[(a >> 1) % ARRAY_SIZE(names)] :
+				 dcm_tunables[a % DCM_T_NR].name,
+			 values[b % ARRAY_SIZE(values)]);
+		break;
+	case 4:
+		snprintf(text, sizeof(text),
+			 "{\"cmd\":\"donor\",\"op\":\"%s\",\"name\":\"%s\",\"address\":\"%s\"}",
+			 ops[a % ARRAY_SIZE(ops)], names[b % ARRAY_SIZE(names)],
+			 addresses[(b >> 3) % ARRAY_SIZE(addresses)]);
+		break;
+	default:
+		snprintf(text, sizeof(text), "{\"cmd\":%s}",
+			 values[a % ARRAY_SIZE(values)]);
+	}
+	/* a byte of it another, or a part of it */
+	if (how & 0x40)
+		text[a % strlen(text)] = (char)b;
+	text[strcspn(text, "\n")] = 0;
+	for (u32 i = 0; i < (how & 0x80 ? 40 : 1); i++) {
+		say(c, text, strlen(text));
+		say(c, "\n", 1);
+	}
+}
+
+static void say_deep(struct client *c, u32 how)
+{
+	static char text[LINE];
+
+	memset(text, how & 1 ? '[' : '"', sizeof(text));
+	say(c, text, sizeof(text) - (how & 0x40 ? 0 : 1));
+	say(c, "\n", 1);
+}
+
+static void say_junk(struct client *c)
+{
+	char buf[32];
+	const u32 n = byte(&in) % sizeof(buf);
+
+	for (u32 i = 0; i < n; i++)
+		buf[i] = (char)byte(&in);
+	say(c, buf, n);
+}
+
+static u32 step(void)
+{
+	const u32 what = byte(&in);
+	struct client *c = &clients[what >> 3 & 7];
+
+	switch (what & 7) {
+	case 0:
+		client_open(c);
+		break;
+	case 1:
+	case 2:
+	case 3:
+		say_request(c);
+		break;
+	case 4:
+		say_junk(c);
+		break;
+	case 5:
+		say_deep(c, byte(&in));
+		break;
+	case 6:
+		c->deaf ^= 1;
+		c->unsure = true;
+		break;
+	default:
+		client_close(c);
+	}
+	return what;
+}
+
+/* ---- the thread's poll() ---- */
+
+/* Somebody does not take an answer: time passes, and a part of it is taken. */
+static int wait_for_room(struct pollfd *p, int ms)
+{
+	u32 deaf = 0;
+
+	for (u32 i = 0; i < CLIENTS; i++) {
+		deaf += clients[i].deaf;
+		client_read(&clients[i], clients[i].deaf ? PART : HEARD);
+	}
+	/* who reads does at once */
+	now_ns += deaf ? (u64)ms * 900000 : 0;
+	must(now_ns - turn_ns <= deaf * TURN_NS);
+	return __real_poll(p, 1, 0);
+}
+
+int __wrap_poll(struct pollfd *fds, nfds_t nr, int ms)
+{
+	static u32 quiet;
+	int n;
+
+	if (nr == 1)
+		return wait_for_room(fds, ms);
+	for (u32 i = 0; i < CLIENTS; i++)
+		if (!clients[i].deaf)
+			client_read(&clients[i], HEARD);
+	left = false;
+	quiet = in.at < in.end ? 0 : quiet + 1;
+	while (in.at < in.end && step() & 0x80)
+		;
+	n = __real_poll(fds, nr, 0);
+	turn_ns = now_ns;
+	pg.stop = quiet > 1 && n <= 0;
+	return n;
+}
+
+/* ---- a socket's life ---- */
+
+static void begin(void)
+{
+	static const struct dcm_vm_config cfg = {
+		.nr_pages = 4096,
+		.extent_pages = 512,
+		.nr_lanes = 2,
+		.budget_pages = 1024,
+		.seed = 1,
+		.ops = &no_ops,
+	};
+	static char dir[] = "/tmp/dcm-status-fuzz-XXXXXX";
+	int err;
+
+	must(mkdtemp(dir) && !setenv("DCM_RUNTIME_DIR", dir, 1));
+	snprintf(where.sun_path, sizeof(where.sun_path), "%s/vm/vm.sock", dir);
+	pg.vm = dcm_vm_create(&cfg, &err);
+	must(pg.vm);
+	for (u32 i = 0; i < CLIENTS; i++) {
+		clients[i].fd = -1;
+		clients[i].got = malloc(HEARD);
+		must(clients[i].got);
+	}
+}
+
+/* Nothing of it stays in /tmp. */
+static void directory_end(void)
+{
+	char path[sizeof(where.sun_path)];
+
+	snprintf(path, sizeof(path), "%s", where.sun_path);
+	for (u32 i = 0; i < 2; i++) {
+		*strrchr(path, '/') = 0;
+		rmdir(path);
+	}
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static bool begun;
+	char err[256];
+
+	if (size > 1024)
+		return 0;
+	if (!begun) {
+		begin();
+		atexit(directory_end);
+	}
+	begun = true;
+	in = (struct in){ data, data + size };
+	now_ns = turn_ns = 1000000000u;
+	left = false;
+	pg.stop = false;
+	strcpy(pg.cfg.name, "vm");
+	must(!dcm_status_start(&pg, err, sizeof(err)));
+	thread_fn(thread_arg);
+	for (u32 i = 0; i < CLIENTS; i++) {
+		client_read(&clients[i], HEARD);
+		must(clients[i].fd < 0 || clients[i].unsure ||
+		     clients[i].answers == clients[i].lines);
+	}
+	dcm_status_stop(&pg);
+	for (u32 i = 0; i < CLIENTS; i++)
+		client_close(&clients[i]);
+	return 0;
+}
