@@ -472,6 +472,10 @@ void stream_run(const struct stream_home *h, const u8 *data, size_t size)
 	if (how & 0x80) {
 		if (!ended)
 			end(1);
+		home->begin(0);
+		host_poll((int)OPS);
+		/* what can't be sent is given up then, at the latest */
+		home->pass(DCM_WIRE_SILENCE_MS + 1000);
 		host_poll((int)OPS);
 		host_poll((int)OPS);
 		must(completed == posted && ep->ops->dead(ep));

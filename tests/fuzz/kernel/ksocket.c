@@ -69,10 +69,11 @@ void kernel_sock_shutdown(struct socket *sock, int what)
 
 void ksocket_events(struct socket *sock)
 {
-	struct pollfd p = { .fd = sock->fd, .events = POLLIN | POLLOUT };
+	struct pollfd p = { .fd = sock->fd,
+			    .events = POLLIN | POLLOUT | POLLRDHUP };
 
 	poll(&p, 1, 0);
-	if (p.revents & (POLLHUP | POLLERR)) {
+	if (p.revents & (POLLHUP | POLLRDHUP | POLLERR)) {
 		sock->sk->sk_state = TCP_CLOSE_WAIT;
 		sock->sk->sk_state_change(sock->sk);
 	}
