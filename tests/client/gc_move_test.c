@@ -119,7 +119,7 @@ static void test_compact(void **state)
 	world_donors_end(&w);
 }
 
-/* One region on its donor; the same to another's is refused. [VGC-D-37] */
+/* One region on its donor; the same to another's is refused. */
 static void test_evacuate(void **state)
 {
 	struct world w;
@@ -144,6 +144,7 @@ static void test_evacuate(void **state)
 			sizeof(move));
 		assert_int_equal(le32toh(w.out.done.count), 1);
 		assert_int_equal(le32toh(moved->from), from);
+		/* [VGC-D-37] */
 		assert_int_equal(le32toh(moved->status), want_status[k]);
 		if (!k)
 			assert_int_equal(le32toh(w.out.done.status), 0);
@@ -177,7 +178,7 @@ static const struct mut_object *referrer(const struct world *w, u32 region,
 /*
  * A region with objects that is between two places is neither traced without
  * nor updated without: that would be OK, and its objects dead or wrong. One that
- * was empty and nowhere is updated once it is somewhere. [VGC-D-51]
+ * was empty and nowhere is updated once it is somewhere.
  */
 static void test_region_between_places(void **state)
 {
@@ -197,6 +198,7 @@ static void test_region_between_places(void **state)
 	for (from = 0; !w.m->top[from] || !referrer(&w, from, &slot); from++)
 		;
 	w.nowhere[from] = true;
+	/* [VGC-D-51] */
 	assert_int_equal(trace_start(&w, 1), DCM_GC_TEAM_MOVING);
 	assert_int_not_equal(roots_send(&w, 1), 0);
 	w.nowhere[from] = false;
@@ -226,6 +228,7 @@ static void test_region_between_places(void **state)
 	heap_io(&w, DCM_IO_WRITE);
 	list[0].region = htole32(fresh);
 	list[0].top = htole64((u64)fresh * REGION + o->bytes);
+	/* [VGC-D-51] */
 	assert_int_equal(request(&w, VIRTIO_GC_UPDATE, 0, 2, 1, NULL, 0, list,
 				 sizeof(*list)),
 			 VIRTIO_GC_WORKER_LOST);
@@ -301,6 +304,7 @@ static void survivors_same(struct world *w, u16 command,
 		assert_int_equal(io(&w->h, w->slab[m->owner[r]], DCM_IO_READ,
 				    w->at[r], REGION, now),
 				 0);
+		/* [VGC-D-12] [VGC-D-38] [VGC-D-39] */
 		assert_memory_equal(now, m->donors + (u64)r * REGION, REGION);
 	}
 }
@@ -363,7 +367,7 @@ static bool killed_at(u16 command, u32 mover, u32 look)
 /*
  * Killed in each of the steps of what moves and updates, the one that moves or
  * another: a status, and whatever is not the command's to write is as it was.
- * The others' workers stop, and live. [VGC-D-12] [VGC-D-38] [VGC-D-39]
+ * The others' workers stop, and live.
  */
 static void test_donor_killed_while_it_moves(void **state)
 {
@@ -406,7 +410,7 @@ static void world_of_liars(struct world *w)
 
 /*
  * What a worker says of moves leads no runtime out of the space, nor to others'
- * regions: it is lost instead. [VGC-D-13] [VGC-D-52]
+ * regions: it is lost instead.
  */
 static void test_lies_about_moves(void **state)
 {
@@ -430,6 +434,7 @@ static void test_lies_about_moves(void **state)
 
 			assert_int_equal(trace(&w, epoch), 0);
 			before = worker_of(&w, w.m->owner[from]);
+			/* [VGC-D-13] [VGC-D-52] */
 			assert_int_equal(moving(&w, command, epoch, &move),
 					 VIRTIO_GC_WORKER_LOST);
 			/* of a compaction none is answered, as the first is one */

@@ -42,7 +42,6 @@ static void trace_heaps(bool local)
 	world_donors_end(&w);
 }
 
-/* [VGC-D-24] [VGC-D-26] [VGC-D-33] */
 static void test_trace_tcp(void **state)
 {
 	(void)state;
@@ -66,9 +65,7 @@ static void world_tracing(struct world *w)
 	assert_int_equal(roots_send(w, 2), 0);
 }
 
-/* Killed at any moment: a status, then the next trace is right. [VGC-D-12]
- * [VGC-D-13]
- */
+/* Killed at any moment: a status, then the next trace is right. */
 static void test_worker_killed(void **state)
 {
 	struct world w;
@@ -95,6 +92,7 @@ static void test_worker_killed(void **state)
 		if (!status)
 			status = trace_finish(&w, epoch);
 		if (status) {
+			/* [VGC-D-13] */
 			assert_int_equal(status, VIRTIO_GC_WORKER_LOST);
 			assert_int_equal(le32toh(w.out.done.donor), victim);
 			status = roots_send(&w, epoch);
@@ -371,6 +369,7 @@ static void regions_check(struct world *w, u32 epoch, u32 stale)
 				 &range, sizeof(range), NULL, 0),
 			 0);
 	for (u32 r = 0; r < w->m->c.regions; r++) {
+		/* [VGC-D-25] */
 		assert_int_equal(le32toh(l[r].status),
 				 r == stale ? VIRTIO_GC_STALE : VIRTIO_GC_OK);
 		if (r != stale)
@@ -390,14 +389,14 @@ static void move_refused(struct world *w, u32 epoch, u32 from, u32 status)
 	request(w, VIRTIO_GC_EVACUATE, 0, epoch, 1, NULL, 0, &move,
 		sizeof(move));
 	assert_int_equal(le32toh(w->out.done.count), 1);
+	/* [VGC-D-37] */
 	assert_int_equal(le32toh(moved->status), status);
 }
 
 /*
  * A region that is written to after its trace began is stale, the others are
  * not; without LOCAL the whole trace is, and what such a write makes of objects
- * is no bug of the runtime's. With the barrier nothing is. [VGC-D-24]
- * [VGC-D-25] [VGC-D-37]
+ * is no bug of the runtime's. With the barrier nothing is.
  */
 static void stale_heaps(bool local)
 {
@@ -447,6 +446,7 @@ static void stale_heaps(bool local)
 		assert_int_equal(trace_start(&w, epoch), 0);
 		page_write(&w, victim, false);
 		assert_int_equal(roots_send(&w, epoch), 0);
+		/* [VGC-D-24] */
 		assert_int_equal(trace_finish(&w, epoch), VIRTIO_GC_STALE);
 		move_refused(&w, epoch, victim, VIRTIO_GC_BUSY);
 		epoch++;

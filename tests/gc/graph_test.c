@@ -69,10 +69,12 @@ static void region_check(struct mesh *x, const struct mut *m, u32 epoch,
 		bool bit = bits[unit / 64] >> unit % 64 & 1;
 
 		got += bit;
+		/* what another donor should have told of is missing [VGC-D-26] */
 		if (bit && !o)
 			fail_msg("seed %llu: no object at %llx",
 				 (unsigned long long)m->c.seed,
 				 (unsigned long long)(start + unit * 8));
+		/* [VGC-D-23] [VGC-D-24] */
 		if (o && (exact ? bit != live[o - 1] : live[o - 1] && !bit))
 			fail_msg("seed %llu: object %u at %llx, type %u: %s",
 				 (unsigned long long)m->c.seed, o - 1,
@@ -115,6 +117,7 @@ static void weak_check(struct mesh *x, const struct mut *m, u32 epoch,
 						    m->l.address) /
 						   8];
 
+				/* [VGC-D-32] */
 				assert_true(o && live[o - 1] && !seen[o - 1]);
 				seen[o - 1] = 1;
 				got++;
@@ -152,10 +155,19 @@ static void types_check(struct mesh *x, const struct mut *m, u32 epoch,
 	assert_int_equal(got, want);
 }
 
+/* Is there one the runtime has to look into? */
+static bool opaque_lives(const struct mut *m, const u8 *live)
+{
+	for (u32 i = 0; i < m->nr_objects; i++)
+		if (live[i] &&
+		    m->types[m->objects[i].type].flags & VIRTIO_GC_TYPE_OPAQUE)
+			return true;
+	return false;
+}
+
 /*
  * The runtime is stopped: the live set is exact, in every region, with any
- * number of threads and donors. [VGC-D-24] [VGC-D-26] [VGC-D-30] [VGC-D-32]
- * [VGC-D-33] [VGC-D-36]
+ * number of threads and donors.
  */
 static void test_stopped(void **state)
 {
@@ -197,19 +209,24 @@ static void test_stopped(void **state)
 					 0);
 			assert_int_equal(mesh_roots_all(x, epoch), 0);
 			status = mesh_finish(x, epoch, false);
-			if (status == VIRTIO_GC_MET)
+			/* [VGC-D-33] */
+			assert_int_equal(status == VIRTIO_GC_MET,
+					 opaque_lives(m, live));
+			if (status)
 				status = mesh_finish(x, epoch, true);
 			if (status)
 				fail_msg("seed %llu: status %u",
 					 (unsigned long long)c.seed, status);
 			for (u32 k = 0; k < c.regions; k++)
 				region_check(x, m, epoch, k, live, true);
+			/* [VGC-D-36] */
 			for (u32 k = 0; k < c.regions; k++)
 				region_check(x, m, epoch, k, live, true);
 			weak_check(x, m, epoch, live);
 			types_check(x, m, epoch, live);
 			opaques += mesh_opaques(x);
 		}
+		/* [VGC-D-30] */
 		assert_memory_equal(before, m->donors, m->l.bytes);
 		messages += mesh_messages(x);
 		free(r);
@@ -234,7 +251,7 @@ static void satb_send(struct mesh *x, struct mut *m, u32 epoch)
 /*
  * The program stores, allocates, drops roots, and pages are written back, all
  * while donors trace: what was reachable at the start is marked, what is not
- * marked is not reachable at the end. [VGC-D-23] [VGC-G-6]
+ * marked is not reachable at the end.
  */
 static void test_running(void **state)
 {
@@ -308,7 +325,7 @@ static void test_running(void **state)
 /*
  * Each region for itself: roots are what comes in from outside; one that is
  * written meanwhile is stale and the others are not. Without LOCAL, all of it
- * is. [VGC-D-25]
+ * is.
  */
 static void test_local(void **state)
 {
@@ -383,6 +400,7 @@ static void test_local(void **state)
 						  k, &result);
 
 			if (k == region && m->top[k]) {
+				/* [VGC-D-25] */
 				assert_int_equal(status, VIRTIO_GC_STALE);
 				stale++;
 			} else {

@@ -21,6 +21,7 @@
 #define TSAN	0
 #endif
 #define ADDRESS	(1ull << 32)
+#define WALL	(1ull << 20)	/* at both ends of a heap: touched by nobody */
 
 enum { NODE = 1, REFS, DATA, SELF };
 
@@ -64,13 +65,18 @@ static void heap_make(struct heap *h, u32 regions, u64 region_bytes, u8 flags)
 		},
 		.run = { { htole32(8), htole32(1) } },
 	};
+	u8 *wall;
 	u32 status;
 
 	h->bytes = l.bytes;
 	h->regions = regions;
-	h->memory = mmap(NULL, h->bytes, PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	assert_true(h->memory != MAP_FAILED);
+	/* who leaves it at either end dies of that [VGC-D-11] */
+	wall = mmap(NULL, h->bytes + 2 * WALL, PROT_NONE,
+		    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(wall != MAP_FAILED);
+	h->memory = wall + WALL;
+	assert_int_equal(mprotect(h->memory, h->bytes, PROT_READ | PROT_WRITE),
+			 0);
 	h->s = dcm_gc_space_new(&l, 0, &status);
 	assert_non_null(h->s);
 	assert_int_equal(dcm_gc_types_add(h->s, &types, sizeof(types), 4, 1),
@@ -91,7 +97,7 @@ static void heap_make(struct heap *h, u32 regions, u64 region_bytes, u8 flags)
 static void heap_free(struct heap *h)
 {
 	dcm_gc_space_free(h->s);
-	munmap(h->memory, h->bytes);
+	munmap(h->memory - WALL, h->bytes + 2 * WALL);
 	free(h->list);
 }
 
@@ -132,14 +138,13 @@ static void expect(struct heap *h, u32 epoch, u64 root, u32 status, u64 at)
 
 	assert_int_equal(got.status, status);
 	assert_int_equal(got.at, at);
-	/* no results of half a trace [VGC-D-29] */
+	/* no results of half a trace [VGC-D-29] [VGC-D-34] */
 	assert_int_equal(dcm_gc_trace_live(h->s, epoch, 0, &live),
 			 status ? VIRTIO_GC_BUSY : 0);
 	assert_int_equal(dcm_gc_trace_live(h->s, epoch + 1, 0, &live),
 			 VIRTIO_GC_NO_TRACE);
 }
 
-/* [VGC-D-27] [VGC-D-28] [VGC-D-29] [VGC-D-34] */
 static void test_lies(void **state)
 {
 	struct heap h, outside;
@@ -150,10 +155,10 @@ static void test_lies(void **state)
 	put(&h, 8, ADDRESS + 64);
 	put(&h, 64, NODE);
 	expect(&h, 1, 0, VIRTIO_GC_OK, VIRTIO_GC_NONE);
-	/* an unknown type; nothing at all is type 0 */
+	/* an unknown type; nothing at all is type 0 [VGC-D-28] */
 	put(&h, 8, ADDRESS + 128);
 	expect(&h, 2, 0, VIRTIO_GC_BAD_TYPE, ADDRESS + 128);
-	/* references out of the space, just so and far away, and crooked */
+	/* out of the space, just so and far away, and crooked [VGC-D-27] */
 	put(&h, 8, ADDRESS + 4 * REGION);
 	expect(&h, 3, 0, VIRTIO_GC_BAD_REFERENCE, ADDRESS + 4 * REGION);
 	put(&h, 8, ADDRESS - 8);
@@ -165,6 +170,7 @@ static void test_lies(void **state)
 	/* objects that leave their region, by a little and by all there is */
 	put(&h, 8, ADDRESS + REGION - 8);
 	put(&h, REGION - 8, NODE);
+	/* [VGC-D-28] */
 	expect(&h, 7, 0, VIRTIO_GC_BAD_OBJECT, ADDRESS + REGION - 8);
 	put(&h, 8, ADDRESS + 1024);
 	for (u32 type = REFS; type <= SELF; type++) {
@@ -197,7 +203,7 @@ static void test_lies(void **state)
 	heap_free(&outside);
 }
 
-/* A batch of roots with a bad one in it: none is taken. [VGC-D-27] */
+/* A batch of roots with a bad one in it: none is taken. */
 static void test_bad_roots(void **state)
 {
 	const u64 bad[] = { ADDRESS - 8, ADDRESS + 4 * REGION, ADDRESS + 4, 1 };
@@ -219,6 +225,7 @@ static void test_bad_roots(void **state)
 
 		assert_int_equal(dcm_gc_trace_start(h.s, &how), 0);
 		got = dcm_gc_trace_roots(h.s, i + 1, roots, 3);
+		/* [VGC-D-27] */
 		assert_int_equal(got.status, VIRTIO_GC_BAD_REFERENCE);
 		assert_int_equal(got.at, bad[i]);
 		dcm_gc_trace_wait(h.s, 1000000000);
@@ -229,7 +236,6 @@ static void test_bad_roots(void **state)
 	heap_free(&h);
 }
 
-/* [VGC-D-22] */
 static void test_bad_start(void **state)
 {
 	struct heap h;
@@ -248,6 +254,7 @@ static void test_bad_start(void **state)
 	assert_int_equal(dcm_gc_trace_start(h.s, &good), VIRTIO_GC_INVALID);
 	bad = good;
 	bad.epoch = 0;
+	/* [VGC-D-22] */
 	assert_int_equal(dcm_gc_trace_start(h.s, &bad), VIRTIO_GC_INVALID);
 	bad.epoch = 6;
 	bad.flags = VIRTIO_GC_TRACE_CONCURRENT | VIRTIO_GC_TRACE_LOCAL;
@@ -271,7 +278,7 @@ static void test_bad_start(void **state)
 	heap_free(&h);
 }
 
-/* A list of 10^7 objects, and the bound on memory. [VGC-D-31] */
+/* A list of 10^7 objects, and the bound on memory. */
 static void test_long_list(void **state)
 {
 	const u64 region = 16ull << 20, n = 10000000;
@@ -294,6 +301,7 @@ static void test_long_list(void **state)
 		objects += le64toh(live.objects);
 	}
 	assert_int_equal(objects, n);
+	/* [VGC-D-31] */
 	assert_true(dcm_gc_space_memory(h.s) <=
 		    h.bytes * 25 / 1000 + (4u << 20));
 	heap_free(&h);
@@ -516,8 +524,7 @@ static void test_cancel(void **state)
 	heap_free(&h);
 }
 
-/* Types added while a trace runs count for what is looked at later. [VGC-D-20]
- */
+/* Types added while a trace runs count for what is looked at later. */
 static void test_late_types(void **state)
 {
 	const u64 region = 4ull << 20, n = 1 << 18;
@@ -550,6 +557,7 @@ static void test_late_types(void **state)
 	dcm_gc_trace_wait(h.s, 20000000000ull);
 	assert_int_equal(dcm_gc_trace_finish(h.s, 1).status, 0);
 	assert_int_equal(dcm_gc_trace_live(h.s, 1, 1, &live), 0);
+	/* [VGC-D-20] */
 	assert_int_equal(le64toh(live.objects), 200);
 	assert_int_equal(dcm_gc_trace_live(h.s, 1, 0, &live), 0);
 	assert_int_equal(le64toh(live.objects), n);
@@ -567,7 +575,7 @@ static bool unreachable(void *arg, u32 epoch, u32 donor, const u64 *offsets,
 	return false;
 }
 
-/* Another donor holds the rest, and is gone. [VGC-D-13] */
+/* Another donor holds the rest, and is gone. */
 static void test_lost(void **state)
 {
 	struct dcm_gc_peers peers = { .ghosts = unreachable };
@@ -585,6 +593,7 @@ static void test_lost(void **state)
 	assert_int_equal(dcm_gc_trace_start(h.s, &how), 0);
 	assert_int_equal(dcm_gc_trace_roots(h.s, 1, &root, 1).status, 0);
 	dcm_gc_trace_wait(h.s, 10000000000ull);
+	/* [VGC-D-13] */
 	assert_int_equal(dcm_gc_trace_finish(h.s, 1).status,
 			 VIRTIO_GC_DONOR_LOST);
 	/* acknowledgements and ghosts of no trace mean nothing */

@@ -155,6 +155,7 @@ static void same_graph(struct world *w)
 			continue;
 		now[i] = forward(w, m->objects[i].at);
 		assert_true(now[i] < m->l.bytes && !(now[i] & 7));
+		/* none is left where it was [VGC-D-45] */
 		assert_false(w->from[now[i] / REGION]);
 		assert_true(now[i] % REGION + m->objects[i].bytes <= REGION);
 		assert_int_equal(w->from[m->objects[i].at / REGION],
@@ -192,8 +193,10 @@ static void same_graph(struct world *w)
 			memcpy(bytes + (slot - o->at), w->old + slot,
 			       m->c.ref_bytes);
 		}
+		/* [VGC-D-40] */
 		assert_memory_equal(bytes, w->old + o->at, o->bytes);
 	}
+	/* [VGC-D-39] */
 	for (u32 r = 0; r < m->c.regions; r++)
 		if (w->from[r])
 			assert_memory_equal(m->donors + r * REGION,
@@ -285,6 +288,7 @@ static void finish_check(struct world *w)
 	update_all(w);
 	same_graph(w);
 	memcpy(image, m->donors, m->l.bytes);
+	/* [VGC-D-41] */
 	assert_int_equal(update_all(w), 0);
 	assert_memory_equal(image, m->donors, m->l.bytes);
 	free(image);
@@ -312,7 +316,6 @@ static void finish_check(struct world *w)
 	same_live(w, 2);
 }
 
-/* [VGC-D-38] [VGC-D-39] [VGC-D-40] [VGC-D-41] [VGC-D-42] */
 static void test_evacuate(void **state)
 {
 	u64 moves = 0, objects = 0;
@@ -362,7 +365,6 @@ static void test_evacuate(void **state)
 	       (unsigned long long)objects);
 }
 
-/* [VGC-D-44] [VGC-D-45] */
 static void test_compact(void **state)
 {
 	u64 moves = 0, targets = 0;
@@ -492,7 +494,7 @@ static void test_order(void **state)
 	}
 }
 
-/* What is refused changes nothing. [VGC-D-37] */
+/* What is refused changes nothing. */
 static void test_refused(void **state)
 {
 	struct virtio_gc_moved moved;
@@ -530,6 +532,7 @@ static void test_refused(void **state)
 		assert_int_equal(dcm_gc_move(s, 1, &bad, 0, &moved), want); \
 		assert_int_equal(le32toh(moved.status), want);              \
 	} while (0)
+	/* [VGC-D-37] */
 	REFUSED(VIRTIO_GC_INVALID, from, htole32(m->c.regions));
 	REFUSED(VIRTIO_GC_INVALID, to, htole32(m->c.regions));
 	REFUSED(VIRTIO_GC_INVALID, to, good.from);

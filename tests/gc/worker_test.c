@@ -418,6 +418,7 @@ static void host_check(struct host *h, u32 epoch, const u8 *live)
 		for (u64 u = 0; m->top[r] && u < REGION / 8; u++) {
 			u32 o = m->at_unit[r * REGION / 8 + u];
 
+			/* [VGC-D-24] [VGC-D-26] */
 			assert_int_equal(bits[u / 8] >> u % 8 & 1,
 					 o ? live[o - 1] : 0);
 		}
@@ -443,7 +444,7 @@ static struct mut_config config_of(u32 i)
 	};
 }
 
-/* As in one process, so in several. [VGC-D-24] [VGC-D-26] */
+/* As in one process, so in several. */
 static void test_trace(void **state)
 {
 	u64 carried = 0;
@@ -485,7 +486,7 @@ static u32 tag_tell(struct host *h, u32 d, u32 region, u32 tag)
 	return done_status(host_call(h, d, msg, &le));
 }
 
-/* Told of a write to a region it traced, it has no result. [VGC-D-24] */
+/* Told of a write to a region it traced, it has no result. */
 static void test_tags(void **state)
 {
 	(void)state;
@@ -510,6 +511,7 @@ static void test_tags(void **state)
 						    0) {
 			assert_int_equal(host_trace_start(&h, epoch), 0);
 			assert_int_equal(tag_tell(&h, 0, traced, tag), 0);
+			/* [VGC-D-24] */
 			assert_int_equal(host_trace_finish(&h, epoch++),
 					 VIRTIO_GC_STALE);
 			/* a new trace is told of places first */
@@ -662,7 +664,7 @@ static void test_compact(void **state)
 
 /*
  * A worker killed at any moment: the host notices, the heap is as it was, and
- * another worker does it all. [VGC-D-12] [VGC-D-13]
+ * another worker does it all.
  */
 static void test_killed(void **state)
 {
@@ -690,10 +692,12 @@ static void test_killed(void **state)
 		}
 		/* it may have been done before it died */
 		if (status) {
+			/* [VGC-D-13] */
 			assert_int_equal(status, VIRTIO_GC_WORKER_LOST);
 			assert_true(h.lost >> victim & 1);
 			noticed++;
 		}
+		/* [VGC-D-12] */
 		assert_memory_equal(before, h.m->donors, h.m->l.bytes);
 		dcm_gc_child_end(&h.child[victim]);
 		worker_start(&h, victim);
@@ -724,7 +728,7 @@ static u64 status_field(pid_t pid, const char *name)
 	return value;
 }
 
-/* The program as it is installed: what it has, and what it may. [VGC-D-11] */
+/* The program as it is installed: what it has, and what it may. */
 static void test_sandbox(void **state)
 {
 	struct mut_config c = config_of(0);
@@ -750,7 +754,7 @@ static void test_sandbox(void **state)
 		while ((e = readdir(dir)))
 			fds += e->d_name[0] != '.';
 		closedir(dir);
-		/* /dev/null three times, the socket */
+		/* /dev/null three times, the socket: no other memory [VGC-D-11] */
 		assert_int_equal(fds, 4);
 		snprintf(path, sizeof(path), "/proc/%d/fd/2", h.child[0].pid);
 		fds = (u32)readlink(path, log, sizeof(log) - 1);
@@ -793,7 +797,7 @@ static void test_slab_gone(void **state)
 	host_end(&h);
 }
 
-/* Messages of any bytes: an answer or an end, never a crash. [VGC-D-8] */
+/* Messages of any bytes: an answer or an end, never a crash. */
 static void test_noise(void **state)
 {
 	u32 ended = 0;

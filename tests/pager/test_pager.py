@@ -258,10 +258,7 @@ def test_gc_writes_that_nobody_waits_for(start_donor: StartDonor, short_tmp: Pat
 
 
 def test_gc_while_donors_drain(start_donor: StartDonor, short_tmp: Path) -> None:
-    """Slabs go from donor to donor all the time: what is traced is right, what moves is whole.
-
-    [VGC-D-24] and [VGC-D-51].
-    """
+    """Slabs go from donor to donor all the time: what is traced is right, what moves is whole."""
     donors = start_group(start_donor, "abc", slab="2M", capacity="64M")
     config = configure(short_tmp, donors, "tcp", budget="9M")
     with heap_in_steps(short_tmp, "drain", config, str(short_tmp)) as heap:
@@ -284,7 +281,7 @@ def test_gc_while_donors_drain(start_donor: StartDonor, short_tmp: Path) -> None
 
 
 def test_gc_while_workers_die(start_donor: StartDonor, short_tmp: Path) -> None:
-    """Killed at any moment: a status, and the runtime finishes what was begun. [VGC-D-44]"""
+    """Killed at any moment: a status, and the runtime finishes what was begun."""
     donors = start_group(start_donor, "abc", slab="2M", capacity="64M")
     config = configure(short_tmp, donors, "tcp", budget="9M")
     with heap_in_steps(short_tmp, "kill", config, os.environ.get("PAGER_TEST_KILLS", "8")) as heap:
@@ -308,10 +305,7 @@ def test_gc_while_workers_die(start_donor: StartDonor, short_tmp: Path) -> None:
 
 @pytest.mark.parametrize("step", ["evacuate", "update", "compact", "another"])
 def test_gc_outlives_a_donor(start_donor: StartDonor, short_tmp: Path, step: str) -> None:
-    """A donor is killed in the middle of each: what the others hold is whole, and collected on.
-
-    [VGC-D-12], [VGC-D-38], [VGC-D-41], [VGC-D-44].
-    """
+    """A donor is killed in the middle of each: what the others hold is whole, and collected on."""
     if step == "another":
         step = random.choice(("start", "roots", "finish", "results", "forward", "release"))
     donors = start_group(start_donor, "abc", slab="2M", capacity="64M")

@@ -21,6 +21,7 @@
 #define ADDRESS		(3ull << 29)
 #define OPAQUES_MAX	1024u
 #define ANSWER_MS	60000	/* whatever its deadline, it hangs */
+#define TOUCH_LIMIT_MS	30000u	/* an access is not waited for longer */
 
 /* ---- requests ---- */
 
@@ -55,17 +56,45 @@ static u32 ask(struct heap *h, u16 command, u16 flags, u32 count,
 	h->asked = command;
 	CHECK(!rc, "command %u: error %d", command, rc);
 	rc = vgc_wait(h->v, &c, ANSWER_MS);
+	/* [VGC-D-7] */
 	CHECK(!rc, "command %u: error %d", command, rc);
 	CHECK(c.answer_bytes >= sizeof(h->answer.done));
 	heap_loss_end(h, command);
 	return le32toh(h->answer.done.status);
 }
 
+/*
+ * A command that moves or updates was answered: whoever waited for it goes on,
+ * with nothing else asked of the device. The second access began after that.
+ */
+static void touched_on(const struct heap *h)
+{
+	u64 since, now;
+
+	if (!h->touched)
+		return;
+	since = __atomic_load_n(h->touched, __ATOMIC_ACQUIRE);
+	for (u32 i = 0; i < TOUCH_LIMIT_MS; i++) {
+		now = __atomic_load_n(h->touched, __ATOMIC_ACQUIRE);
+		if (now - since > 1)
+			break;
+		usleep(1000);
+	}
+	/* [VGC-D-43] */
+	CHECK(now - since > 1, "an access waits although command %u is done",
+	      h->asked);
+}
+
 u32 heap_ask(struct heap *h, u16 command, u16 flags, u32 count, const void *arg,
 	     size_t arg_bytes, const void *entries, size_t entry_bytes)
 {
-	return ask(h, command, flags, count, arg, arg_bytes, entries,
-		   entry_bytes, NULL, 0);
+	u32 status = ask(h, command, flags, count, arg, arg_bytes, entries,
+			 entry_bytes, NULL, 0);
+
+	if (command == VIRTIO_GC_EVACUATE || command == VIRTIO_GC_UPDATE ||
+	    command == VIRTIO_GC_COMPACT)
+		touched_on(h);
+	return status;
 }
 
 /* ---- life ---- */
@@ -225,7 +254,7 @@ void heap_donors(struct heap *h)
 	/*
 	 * What shares the largest region there may be is on one: another donor's
 	 * begins nowhere but each so many, from wherever in the window the space
-	 * is [VGC-D-16]
+	 * is.
 	 */
 	for (u32 r = 0; r < h->regions; r++) {
 		CHECK(h->donor[r] < vgc_info(h->v)->donors);
@@ -233,6 +262,7 @@ void heap_donors(struct heap *h)
 			continue;
 		if (at == each)
 			at = r % each;
+		/* [VGC-D-16] */
 		CHECK(r % each == at, "region %u", r);
 	}
 	range.first = htole32(1);
@@ -458,7 +488,6 @@ static u32 satb_send(struct heap *h, u32 status)
 	return status;
 }
 
-/* [VGC-D-23] */
 static void none_missed(const struct heap *h, u32 before)
 {
 	const u8 *bits = (u8 *)h->space + HEAP_TABLES_AT * HEAP_REGION;
@@ -469,6 +498,7 @@ static void none_missed(const struct heap *h, u32 before)
 
 		missed += h->live[o] && !(bits[u / 8] >> u % 8 & 1);
 	}
+	/* [VGC-D-23] */
 	CHECK(!missed, "%llu objects", (unsigned long long)missed);
 }
 
@@ -504,6 +534,8 @@ u32 heap_trace_running(struct heap *h)
 	}
 	status = satb_send(h, status);
 	m->satb = NULL;
+	/* [VGC-G-6] */
+	CHECK(!m->nr_satb);
 	if (!status)
 		status = trace_finish(h);
 	if (!status)

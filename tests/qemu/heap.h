@@ -83,6 +83,7 @@ struct heap {
 	u32 nr_moves;
 	struct virtio_gc_move move[HEAP_REGIONS];
 	u16 asked;		/* what is answered */
+	const u64 *touched;	/* how often another thread has; or NULL */
 	u8 lost[HEAP_REGIONS];
 	struct heap_loss loss;
 	union {

@@ -33,7 +33,7 @@ static const char *device;
 
 struct toucher {
 	pthread_t thread;
-	const struct heap *h;
+	struct heap *h;
 	bool stop;
 	u64 touched;
 };
@@ -51,14 +51,15 @@ __attribute__((no_sanitize_thread)) static void *touch(void *arg)
 		sum += *(volatile u64 *)(t->h->space +
 					 seed % (t->h->bytes / 4096) * 4096 +
 					 seed / 7 % 512 * 8);
-		t->touched++;
+		__atomic_fetch_add(&t->touched, 1, __ATOMIC_RELEASE);
 	}
 	return (void *)(uintptr_t)(sum & 1);
 }
 
-static void touch_start(struct toucher *t, const struct heap *h)
+static void touch_start(struct toucher *t, struct heap *h)
 {
 	*t = (struct toucher){ .h = h };
+	h->touched = &t->touched;
 	CHECK(!pthread_create(&t->thread, NULL, touch, t));
 }
 
@@ -66,6 +67,7 @@ static void touch_stop(struct toucher *t)
 {
 	__atomic_store_n(&t->stop, true, __ATOMIC_RELAXED);
 	pthread_join(t->thread, NULL);
+	t->h->touched = NULL;
 }
 
 /* It has room for one donor's tables only. */
@@ -90,7 +92,7 @@ static void one_heap(u32 seed)
 		  VIRTIO_GC_OK);
 	heap_must(&h, heap_hint(&h, VIRTIO_GC_HINT_COLD, HINTED, HINTED),
 		  VIRTIO_GC_OK);
-	/* what it touches while that is moved it waits for [VGC-D-43] */
+	/* what it touches while that is moved it waits for, no longer */
 	touch_start(&t, &h);
 	heap_must(&h, heap_trace(&h), VIRTIO_GC_OK);
 	heap_donors(&h);
@@ -149,8 +151,9 @@ static void killed(u32 seed, u32 want)
 			status = i % 3 ? heap_evacuate(&h, &n) :
 					 heap_compact(&h, i / 3 % donors, &n);
 		moved += n;
-		/* its own collector always can [VGC-D-13] */
+		/* its own collector always can */
 		mut_trace(h.m, h.live, NULL);
+		/* [VGC-D-13] */
 		CHECK(status == VIRTIO_GC_OK ||
 			      status == VIRTIO_GC_WORKER_LOST ||
 			      status == VIRTIO_GC_DONOR_LOST ||
@@ -376,11 +379,11 @@ static void hints(u32 seed, const char *dir)
 	heap_must(&h, heap_hint(&h, VIRTIO_GC_HINT_COLD, 0, HINTED), 0);
 	step(dir, "cold");
 	heap_same(&h);
-	/* [VGC-D-46] */
 	heap_must(&h, heap_hint(&h, VIRTIO_GC_HINT_DISCARD, 4096, HINTED), 0);
 	for (u64 at = 0; at < h.bytes; at++) {
 		bool gone = at >= 4096 && at < 4096 + HINTED;
 
+		/* [VGC-D-46] */
 		CHECK(h.space[at] == (gone ? 0 : (char)h.was[at]));
 	}
 	heap_must(&h, heap_hint(&h, VIRTIO_GC_HINT_COLD, 1, 4096),

@@ -16,7 +16,7 @@
 
 #include "heap.h"
 
-/* The runtime's own use of a forward table, if there still is one. [VGC-D-38] */
+/* The runtime's own use of a forward table, if there still is one. */
 static u64 forward(const struct heap *h, u64 at)
 {
 	for (u32 i = 0; i < h->nr_moves && at != MUT_NULL; i++) {
@@ -154,7 +154,7 @@ static void adopt(struct heap *h, const u64 *roots)
 	memcpy(m->roots, roots, m->nr_roots * sizeof(*roots));
 }
 
-/* What UPDATE does, or what is left of it. [VGC-D-41] */
+/* What UPDATE does, or what is left of it. */
 static void update_own(struct heap *h)
 {
 	struct mut *m = h->m;
@@ -195,7 +195,7 @@ static void roots_forward(struct heap *h, bool own, u64 *roots)
 	}
 }
 
-/* From-regions are free, and empty. [VGC-G-9]: not before. */
+/* From-regions are free, and empty; not before. */
 static u32 release(struct heap *h, const struct virtio_gc_region *list, u32 n)
 {
 	u32 status = heap_ask(h, VIRTIO_GC_RELEASE, VIRTIO_GC_RELEASE_DISCARD,
@@ -252,7 +252,8 @@ static void moves_choose(struct heap *h)
 
 	for (u32 o = 0; o < h->m->nr_objects; o++)
 		live[h->m->objects[o].at / HEAP_REGION] += h->live[o];
-	h->nr_moves = 0;
+	/* all were released before [VGC-G-9] */
+	CHECK(!h->nr_moves);
 	for (u32 k = 0; k < HEAP_TABLES_AT && h->nr_moves < HEAP_MOVES; k++) {
 		u32 from = (h->epoch * 13 + k) % HEAP_TABLES_AT, to, table;
 
@@ -293,13 +294,14 @@ static void cross_donor(struct heap *h)
 	CHECK(le32toh(moved->status) == VIRTIO_GC_CROSS_DONOR);
 }
 
-/* From-regions are still whole, and not ours to touch. [VGC-D-39] [VGC-G-8] */
+/* From-regions are still whole, and not ours to touch. */
 static void froms_same(const struct heap *h)
 {
 	for (u32 i = 0; i < h->nr_moves; i++) {
 		u32 from = le32toh(h->move[i].from);
 		u64 at = from * HEAP_REGION;
 
+		/* by the donors [VGC-D-39] and by us [VGC-G-8] */
 		CHECK(h->lost[from] ||
 		      !memcmp(h->was + at, h->space + at, HEAP_REGION));
 	}
@@ -321,6 +323,7 @@ static u32 moves_finish(struct heap *h, bool updated)
 		update_own(h);
 	roots_forward(h, !updated, roots);
 	froms_same(h);
+	/* what is committed is whole, whatever the status [VGC-D-38] [VGC-D-44] */
 	same_graph(h, roots);
 	adopt(h, roots);
 	n = h->nr_moves;
@@ -396,7 +399,7 @@ u32 heap_compact(struct heap *h, u32 donor, u32 *moves)
 	struct virtio_gc_area area = { .bytes = htole64(2 * HEAP_REGION) };
 	struct virtio_gc_region list[HEAP_REGIONS];
 	struct virtio_gc_moved moved[HEAP_REGIONS];
-	/* bitmaps come behind, where nothing may be moved to [VGC-D-35] */
+	/* bitmaps come behind, where nothing may be moved to */
 	u32 n = heap_regions(h, list, HEAP_TABLES_AT), released, status, at = 0;
 
 	*moves = 0;
@@ -441,11 +444,12 @@ u32 heap_compact(struct heap *h, u32 donor, u32 *moves)
 		bool updated = !status || status == VIRTIO_GC_NO_SPACE ||
 			       !update(h);
 
-		/* @nr_objects are fewer, and none refers to where it was [VGC-D-45] */
+		/* @nr_objects are fewer, and none refers to where it was */
 		released = moves_finish(h, updated);
 		CHECK(!updated || !released || h->deadline_ms,
 		      "RELEASE: status %u", released);
 	}
+	/* [VGC-D-45] */
 	for (u32 o = 0; o < h->m->nr_objects; o++)
 		for (u32 i = 0; i < n; i++)
 			CHECK(h->m->objects[o].at / HEAP_REGION !=

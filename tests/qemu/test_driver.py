@@ -85,7 +85,7 @@ def test_quota_of_a_user(guest: GcBed) -> None:
 def test_killed_in_the_middle(guest: GcBed) -> None:
     """Killed at any moment, two at a time, processes leave nothing.
 
-    [VGC-G-3] and [VGC-G-4]: their spaces are destroyed, and what others get is all zero.
+    Their spaces are destroyed, and what others get is all zero.
     """
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")

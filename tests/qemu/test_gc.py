@@ -136,7 +136,7 @@ def test_two_heaps(qemu: Qemu, start_donor: StartDonor, short_tmp: Path) -> None
 def test_killed_while_collecting(qemu: Qemu, start_donor: StartDonor, short_tmp: Path) -> None:
     """Killed in the middle of any command, beside another that goes on: nothing is left.
 
-    [VGC-D-17]: what donors did for them reaches nobody's memory afterwards.
+    What donors did for them reaches nobody's memory afterwards.
     """
     donors = start_donors(start_donor, 2)
     rand = random.Random(random_seed())
@@ -176,10 +176,7 @@ def test_beside_nonsense(qemu: Qemu, start_donor: StartDonor, short_tmp: Path) -
 
 
 def test_workers_killed(qemu: Qemu, start_donor: StartDonor, short_tmp: Path) -> None:
-    """A donor's worker dies at any moment: a status, the heap as it was, and then it works again.
-
-    [VGC-D-13] and [VGC-D-12]; another process is not disturbed.
-    """
+    """A donor's worker dies at any moment: a status, the heap as it was; then it works again."""
     donors = start_donors(start_donor, 2)
     rand = random.Random(random_seed())
     with guest_on(qemu, short_tmp, donors, "tcp", "12M", "workers-killed") as guest:

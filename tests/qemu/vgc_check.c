@@ -196,6 +196,7 @@ static void whole(void)
 	CHECK(!ioctl(fd, VGC_IOC_INFO, &info));
 	CHECK(!create(fd, info.window_bytes));
 	m = map(fd, info.window_bytes);
+	/* nothing of another's, nor by its commands [VGC-G-4] [VGC-D-17] */
 	for (at = 0; at < info.window_bytes; at += 4096)
 		CHECK(!*(uint64_t *)(m + at));
 }
@@ -245,6 +246,7 @@ static void wrong_submit(int fd, const struct vgc_info *info)
 	char *none;
 
 	q.r.command = VIRTIO_GC_SPACE_CREATE;
+	/* which space it is the driver says [VGC-G-3] */
 	FAILS(submit(fd, &q, sizeof(q), &d, sizeof(d), 0), EPERM);
 	q.r.command = VIRTIO_GC_SPACE_DESTROY;
 	FAILS(submit(fd, &q, sizeof(q.r), &d, sizeof(d), 0), EPERM);

@@ -75,13 +75,13 @@ static void kept_of(u64 block)
 	assert_int_equal(fh->vm->kept.nr_pages, 0);
 	flood(fh, 4 * BUDGET);
 	assert_in_range(here(fh, 0, KEPT), 0, KEPT / 4);
+	/* content is what it was */
 	for (i = 0; i < KEPT; i++)
 		check(fh, i);
 	fh_fsck(fh, false);
 	end(fh);
 }
 
-/* [VGC-D-46]: content is what it was */
 static void kept(void **state)
 {
 	(void)state;
@@ -89,7 +89,7 @@ static void kept(void **state)
 	kept_of(65536);
 }
 
-/* A quarter of the budget at most; a smaller budget keeps less. [VGC-D-47] */
+/* A quarter of the budget at most; a smaller budget keeps less. */
 static void kept_bounded(void **state)
 {
 	struct fake_home *fh = hint_world(16384);
@@ -100,6 +100,7 @@ static void kept_bounded(void **state)
 	for (i = 0; i < 1024; i++)
 		put(fh, i);
 	flood(fh, 4 * BUDGET);
+	/* [VGC-D-47] */
 	assert_in_range(fh->vm->kept.nr_pages, BUDGET / 4 - 16, BUDGET / 4);
 	/* the rest of the memory is usable */
 	for (i = FLOOD_AT; i < FLOOD_AT + 1024; i++)

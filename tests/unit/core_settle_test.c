@@ -400,12 +400,11 @@ static void cleaned_under_writes(u64 block)
 	/* that was not over soon, and some did wait */
 	assert_true(fh->tick - begin > 4ul * cfg.max_delay);
 	assert_true(guest.done > 16 && guest.waited > 4);
-	/* and the look that finds it done */
+	/* and the look that finds it done [VGC-D-21] */
 	assert_true(guest.longest <= cfg.max_delay + 4);
 	end(fh);
 }
 
-/* [VGC-D-21] */
 static void test_accesses_go_on(void **state)
 {
 	(void)state;

@@ -222,10 +222,10 @@ static void test_open_refuses(void **state)
 
 #define F(name) (1ull << VIRTIO_GC_F_##name)
 
-/* [VGC-D-1] [VGC-D-3] */
 static void test_config(void **state)
 {
-	struct virtio_gc_config c;
+	struct request q = create(1, 0, 1 << 20);
+	struct virtio_gc_config c, later;
 	uint64_t min, max, features;
 
 	(void)state;
@@ -233,19 +233,26 @@ static void test_config(void **state)
 	min = le64toh(c.region_bytes_min);
 	max = le64toh(c.region_bytes_max);
 	assert_int_equal(le64toh(c.window_bytes), WINDOW);
+	/* [VGC-D-3] */
 	assert_true(min >= 4096 && !(min & (min - 1)) && !(max & (max - 1)));
 	assert_int_equal(le64toh(c.window_bytes) % max, 0);
 	assert_int_equal(le32toh(c.donors), 3);
+	/* nor does anything that is asked change any of it [VGC-D-3] */
+	assert_int_equal(ask_create(&q), VIRTIO_GC_OK);
+	assert_int_equal(ask_destroy(1), VIRTIO_GC_OK);
+	dcm_gc_host_config(gc, &later);
+	assert_memory_equal(&later, &c, sizeof(c));
 	/* without donors it can do nothing; with them none without what it needs */
 	assert_int_equal(dcm_gc_host_features(gc), 0);
 	features = dcm_gc_config_fill(3, 2 * EXTENT, EXTENT, &c);
+	/* [VGC-D-1] */
 	assert_true(features & F(TRACE) ||
 		    !(features & (F(CONCURRENT) | F(EVACUATE))));
 	assert_true(features & F(EVACUATE) || !(features & F(COMPACT)));
 	assert_int_equal(le64toh(c.window_bytes), 2 * EXTENT);
 }
 
-/* [VGC-D-14]: each condition by itself, from a request that is right */
+/* Each condition by itself, from a request that is right */
 static void test_create_refuses(void **state)
 {
 	struct request q;
@@ -261,6 +268,7 @@ static void test_create_refuses(void **state)
 	} while (0)
 	dcm_gc_host_config(gc, &c);
 	most = le32toh(c.spaces_max);
+	/* [VGC-D-14] */
 	WRONG(q.r.space = htole32(most));
 	WRONG(q.r.space = ~0u);
 	WRONG(q.u.space.bytes = 0);
@@ -315,16 +323,17 @@ static void test_overlap(void **state)
 	assert_int_equal(ask_create(&q), VIRTIO_GC_OK);
 }
 
-/* [VGC-D-15], [VGC-D-17] */
 static void test_destroy(void **state)
 {
 	struct request q = create(7, 1 << 20, 1 << 20);
 
 	(void)state;
+	/* [VGC-D-15] */
 	assert_int_equal(ask_destroy(7), VIRTIO_GC_INVALID);
 	assert_int_equal(ask_create(&q), VIRTIO_GC_OK);
 	memset(pager.base, 0x55, WINDOW);
 	assert_int_equal(ask_destroy(7), VIRTIO_GC_OK);
+	/* [VGC-D-17] */
 	assert_int_equal(pager.base[(1 << 20) - 1], 0x55);
 	assert_int_equal(pager.base[1 << 20], 0);
 	assert_int_equal(pager.base[(2 << 20) - 1], 0);
@@ -333,7 +342,7 @@ static void test_destroy(void **state)
 	assert_int_equal(ask_create(&q), VIRTIO_GC_OK);
 }
 
-/* [VGC-D-2], [VGC-D-8]: every length of every command number, every flag */
+/* Every length of every command number, every flag */
 static void test_shapes(void **state)
 {
 	uint8_t *big = calloc(1, (1 << 20) + 1);
@@ -352,6 +361,7 @@ static void test_shapes(void **state)
 			memset(&c, 0, sizeof(c));
 			dcm_gc_host_submit(gc, &q, bytes, ROOM, &c);
 			status = wait_for(&c);
+			/* [VGC-D-2] [VGC-D-8] */
 			assert_true(status == VIRTIO_GC_INVALID ||
 				    status == VIRTIO_GC_UNSUPPORTED);
 			assert_true(bytes >= sizeof(q.r) ||
@@ -370,7 +380,6 @@ static void test_shapes(void **state)
 	assert_int_equal(ask_destroy(1), VIRTIO_GC_INVALID);
 }
 
-/* [VGC-D-9] */
 static void test_no_room(void **state)
 {
 	struct request q = create(1, 0, 1 << 20);
@@ -380,11 +389,12 @@ static void test_no_room(void **state)
 	dcm_gc_host_submit(gc, &q, sizeof(q.r) + sizeof(q.u.space),
 			   sizeof(struct virtio_gc_done) - 1, &c);
 	wait_for(&c);
+	/* [VGC-D-9] */
 	assert_int_equal(c.bytes, 0);
 	assert_int_equal(ask_destroy(1), VIRTIO_GC_INVALID);
 }
 
-/* [VGC-D-10]: while one is running, so many more wait, and not one more */
+/* While one is running, so many more wait, and not one more */
 static void test_too_many(void **state)
 {
 	struct request q = create(1, 0, 1 << 20);
@@ -405,6 +415,7 @@ static void test_too_many(void **state)
 	hold(false);
 	for (i = 0; i < n + 5; i++)
 		refused += wait_for(&c[i]) == VIRTIO_GC_LIMIT;
+	/* [VGC-D-10] */
 	assert_int_equal(refused, 5);
 	assert_int_equal(le32toh(c[0].d.status), VIRTIO_GC_OK);
 	free(c);
@@ -413,7 +424,6 @@ static void test_too_many(void **state)
 	assert_int_equal(ask_create(&q), VIRTIO_GC_OK);
 }
 
-/* [VGC-D-48], and CANCELLED */
 static void test_cancel(void **state)
 {
 	struct request q = create(1, 0, 1 << 20);
@@ -434,6 +444,7 @@ static void test_cancel(void **state)
 	q.u.cancel.tag = htole64(77);
 	dcm_gc_host_submit(gc, &q, sizeof(q.r) + sizeof(q.u.cancel), ROOM, &c);
 	hold(false);
+	/* [VGC-D-48] */
 	assert_int_equal(wait_for(&c), VIRTIO_GC_OK);
 	assert_int_equal(wait_for(&b), VIRTIO_GC_CANCELLED);
 	assert_int_equal(wait_for(&a), VIRTIO_GC_OK);
@@ -466,7 +477,7 @@ static void test_cancels_of_cancels(void **state)
 	assert_int_equal(ask_destroy(1), VIRTIO_GC_OK);
 }
 
-/* [VGC-D-7]: what has waited beyond its deadline is not begun */
+/* What has waited beyond its deadline is not begun */
 static void test_deadline(void **state)
 {
 	struct request q = create(1, 0, 1 << 20);
@@ -484,6 +495,7 @@ static void test_deadline(void **state)
 	dcm_gc_host_submit(gc, &q, sizeof(q.r) + sizeof(q.u.space), ROOM, &b);
 	nanosleep(&ms, NULL);
 	hold(false);
+	/* [VGC-D-7] */
 	assert_int_equal(wait_for(&b), VIRTIO_GC_TIMED_OUT);
 	assert_int_equal(wait_for(&a), VIRTIO_GC_OK);
 	assert_int_equal(ask_destroy(2), VIRTIO_GC_INVALID);
@@ -497,7 +509,7 @@ static void *release(void *arg)
 	return NULL;
 }
 
-/* [VGC-D-5]: with one running and others waiting */
+/* With one running and others waiting */
 static void test_reset(void **state)
 {
 	struct request q = create(1, 0, 1 << 20);
@@ -524,7 +536,7 @@ static void test_reset(void **state)
 	for (i = 0; i < 8; i++) {
 		uint32_t status;
 
-		/* Before reset returned; begun by then or not. */
+		/* Before reset returned; begun by then or not. [VGC-D-5] */
 		assert_true(b[i].done);
 		status = wait_for(&b[i]);
 		assert_true(status == VIRTIO_GC_OK ||

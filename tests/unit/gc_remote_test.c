@@ -291,7 +291,7 @@ static void test_passed_on(void **state)
 	assert_int_equal(window[WINDOW - 1], 0);
 }
 
-/* [VGC-D-4]: another daemon may know of another number of donors. */
+/* Another daemon may know of another number of donors. */
 static void test_another_daemon(void **state)
 {
 	struct request create = request(VIRTIO_GC_SPACE_CREATE, 1, 1),
@@ -354,6 +354,7 @@ static void test_another_daemon(void **state)
 	say(sock, DCM_GC_SAY_WELCOME, 0, FEATURES, &c, sizeof(c));
 	say_done(sock, h.s.token, VIRTIO_GC_OK);
 	assert_int_equal(status_of(&call), VIRTIO_GC_OK);
+	/* [VGC-D-4] */
 	assert_int_equal(changes, 2);
 	dcm_gc_host_config(gc, &c);
 	assert_int_equal(le32toh(c.donors), 4);

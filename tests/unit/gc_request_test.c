@@ -59,9 +59,7 @@ static u32 read_it(const void *buf, size_t len, size_t room,
 	return status;
 }
 
-/* Each command: just so; shorter, longer, without its feature. [VGC-D-2]
- * [VGC-D-8]
- */
+/* Each command: just so; shorter, longer, without its feature. */
 static void test_shapes(void **state)
 {
 	struct dcm_gc_request r;
@@ -86,6 +84,7 @@ static void test_shapes(void **state)
 		assert_int_equal(r.epoch, le32toh(req->epoch));
 		assert_int_equal(r.deadline_ms, 100);
 		assert_int_equal(r.count, good[i].count);
+		/* [VGC-D-8] */
 		for (size_t n = 0; n < sizeof(buf); n++)
 			if (n != len)
 				assert_int_equal(read_it(buf, n, 4096, &all,
@@ -116,6 +115,7 @@ static void test_shapes(void **state)
 				 VIRTIO_GC_UNSUPPORTED);
 		req->flags = 0;
 		few.features &= ~good[i].features;
+		/* [VGC-D-2] */
 		assert_int_equal(read_it(buf, len, 4096, &few, &r),
 				 good[i].features ? VIRTIO_GC_UNSUPPORTED : 0);
 		few = all;
@@ -150,12 +150,13 @@ static void test_values(void **state)
 	assert_int_equal(read_it(buf, 40, 4096, &all, &r), 0);
 	met->what = htole32(VIRTIO_GC_MET_TYPES + 1);
 	assert_int_equal(read_it(buf, 40, 4096, &all, &r), VIRTIO_GC_INVALID);
-	/* room for the answer [VGC-D-9] */
+	/* room for the answer */
 	met->what = 0;
 	met->max = htole32(10);
 	assert_int_equal(read_it(buf, 40, 32 + 80, &all, &r), 0);
 	assert_int_equal(r.answer, 10);
 	assert_int_equal(r.answer_bytes, 32 + 80);
+	/* [VGC-D-9] */
 	assert_int_equal(read_it(buf, 40, 32 + 79, &all, &r),
 			 VIRTIO_GC_INVALID);
 	met->max = htole32(U32_MAX);
@@ -183,7 +184,6 @@ static const struct dcm_gc_layout plain = {
 	.type_mask = 0xffffff,
 };
 
-/* [VGC-D-14] */
 static void test_layout(void **state)
 {
 	struct dcm_gc_layout l;
@@ -197,6 +197,7 @@ static void test_layout(void **state)
 		assert_int_equal(dcm_gc_layout_check(&l),              \
 				 VIRTIO_GC_INVALID);                   \
 	} while (0)
+	/* [VGC-D-14] */
 	BAD(bytes, 0);
 	BAD(bytes, (1 << 20) + 4096);
 	BAD(bytes, DCM_GC_SPACE_MAX + (64 << 10));
@@ -233,7 +234,6 @@ static u32 add(struct dcm_gc_space *s, const struct one *o, u32 runs)
 	return dcm_gc_types_add(s, o, 32 + 8 * runs, 1, runs);
 }
 
-/* [VGC-D-18] */
 static void test_types(void **state)
 {
 	const struct one fixed = {
@@ -291,6 +291,7 @@ static void test_types(void **state)
 		o.field = value;                                         \
 		assert_int_equal(add(s, &o, nr), VIRTIO_GC_INVALID);     \
 	} while (0)
+	/* [VGC-D-18] */
 	BAD(fixed, 2, type.id, htole32(0x1000000));
 	BAD(fixed, 2, type.kind, 0);
 	BAD(fixed, 2, type.kind, 5);
@@ -357,7 +358,7 @@ static void test_types(void **state)
 	dcm_gc_space_free(s);
 }
 
-/* As many types as there may be, and one more. [VGC-D-19] */
+/* As many types as there may be, and one more. */
 static void test_types_limit(void **state)
 {
 	const u32 n = DCM_GC_TYPES_MAX;
@@ -381,6 +382,7 @@ static void test_types_limit(void **state)
 						  n + 1, 0),
 				 VIRTIO_GC_LIMIT);
 	assert_int_equal(dcm_gc_types_add(s, t, n * sizeof(*t), n, 0), 0);
+	/* [VGC-D-19] */
 	assert_int_equal(dcm_gc_types_add(s, t + n, sizeof(*t), 1, 0),
 			 VIRTIO_GC_LIMIT);
 	assert_int_equal(dcm_gc_types_add(s, NULL, 0, 0, 0), 0);

@@ -370,7 +370,7 @@ static void test_stopped_waits(void **state)
 	assert_int_equal(world.told, VIRTIO_GC_TRACE_START);
 }
 
-/* With it TRACE_START waits for nothing, and roots for all. [VGC-D-49] */
+/* With it TRACE_START waits for nothing, and roots for all. */
 static void test_concurrent_does_not_wait(void **state)
 {
 	struct call start, roots;
@@ -379,6 +379,7 @@ static void test_concurrent_does_not_wait(void **state)
 	(void)state;
 	stop(true);
 	submit_start(&start, 1, VIRTIO_GC_TRACE_CONCURRENT);
+	/* no donor takes anything [VGC-D-49] */
 	assert_int_equal(wait_for(&start), VIRTIO_GC_OK);
 	assert_int_equal(le32toh(start.d.donor), VIRTIO_GC_NO_DONOR);
 	submit(&roots, VIRTIO_GC_TRACE_ROOTS, 1, 0, NULL, 0, 0);
@@ -409,6 +410,7 @@ static void starts_late(u32 settle, u32 start, u32 want, u32 donor)
 		u32 told;
 
 		submit(&c, VIRTIO_GC_TRACE_ROOTS, epoch, 0, NULL, 0, 0);
+		/* [VGC-D-50] */
 		assert_int_equal(wait_for(&c), want);
 		assert_int_equal(le32toh(c.d.donor), donor);
 		assert_int_equal(c.d.count, 0);
@@ -430,7 +432,6 @@ static void starts_late(u32 settle, u32 start, u32 want, u32 donor)
 	assert_int_equal(ask(VIRTIO_GC_TRACE_FINISH, epoch), VIRTIO_GC_OK);
 }
 
-/* [VGC-D-50] */
 static void test_what_fails_later_is_said(void **state)
 {
 	(void)state;
@@ -443,7 +444,7 @@ static void test_what_fails_later_is_said(void **state)
 	starts_late(VIRTIO_GC_BUSY, 0, VIRTIO_GC_TIMED_OUT, VIRTIO_GC_NO_DONOR);
 }
 
-/* Until it has come to rest, then it is settled again. [VGC-D-51] */
+/* Until it has come to rest, then it is settled again. */
 static void test_moving_is_waited_for(void **state)
 {
 	(void)state;
@@ -464,7 +465,7 @@ static void test_moving_is_waited_for(void **state)
 	}
 }
 
-/* But not for ever. [VGC-D-51] */
+/* But not for ever. */
 static void test_moving_for_ever(void **state)
 {
 	struct call c;
@@ -473,6 +474,7 @@ static void test_moving_for_ever(void **state)
 	world.moving = U32_MAX;
 	world.nowhere = U32_MAX;
 	submit_start(&c, 1, 0);
+	/* [VGC-D-51] */
 	assert_int_equal(wait_for(&c), VIRTIO_GC_TIMED_OUT);
 	assert_false(world.held);
 	submit_start(&c, 1, VIRTIO_GC_TRACE_CONCURRENT);
@@ -480,7 +482,7 @@ static void test_moving_for_ever(void **state)
 	assert_int_equal(ask(VIRTIO_GC_TRACE_FINISH, 1), VIRTIO_GC_TIMED_OUT);
 }
 
-/* What can be judged at once is, and changes nothing. [VGC-D-22] */
+/* What can be judged at once is, and changes nothing. */
 static void test_bad_start(void **state)
 {
 	static const struct {
@@ -518,13 +520,14 @@ static void test_bad_start(void **state)
 
 		submit(&c, VIRTIO_GC_TRACE_START, bad[i].epoch, bad[i].flags,
 		       list, sizeof(list), 2);
+		/* [VGC-D-22] */
 		assert_int_equal(wait_for(&c), VIRTIO_GC_INVALID);
 	}
 	assert_int_equal(world.nr_told, told);
 	assert_int_equal(ask(VIRTIO_GC_TRACE_FINISH, 1), VIRTIO_GC_OK);
 }
 
-/* CANCEL of what was answered does nothing. [VGC-D-48] */
+/* CANCEL of what was answered does nothing. */
 static void test_cancel_is_too_late(void **state)
 {
 	struct virtio_gc_cancel tag = { .tag = htole64(VIRTIO_GC_TRACE_START) };
@@ -537,6 +540,7 @@ static void test_cancel_is_too_late(void **state)
 	wait_settling();
 	submit(&cancel, VIRTIO_GC_CANCEL, 0, 0, &tag, sizeof(tag), 0);
 	stop(false);
+	/* [VGC-D-48] */
 	assert_int_equal(wait_for(&cancel), VIRTIO_GC_OK);
 	assert_int_equal(ask(VIRTIO_GC_TRACE_ROOTS, 1), VIRTIO_GC_OK);
 }

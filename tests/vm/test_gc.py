@@ -162,10 +162,7 @@ def test_the_daemon_starts_again(host: Host) -> None:
 
 @pytest.mark.parametrize("host", ["unix", "plain"], indirect=True)
 def test_donors_drain(host: Host) -> None:
-    """Slabs go from one to the other all the time: what is traced is right, what moves is whole.
-
-    [VGC-D-51]
-    """
+    """Slabs go from one to the other all the time: what is traced is right, what moves is whole."""
     config = host.bed.must(["cat", host.config])
     job = heap(host, "drain", random_number(), "/tmp")
     said(host, job, "up\n")

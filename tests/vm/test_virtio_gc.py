@@ -177,7 +177,7 @@ def asked(bed: Bed, device: Path, **said: int) -> tuple[int, int]:
 
 
 def test_features_without_what_they_need(driver: Bed, device: Path) -> None:
-    """[VGC-G-1] None is accepted without the one it needs."""
+    """None is accepted without the one it needs."""
     everything = TRACE | CONCURRENT | EVACUATE | COMPACT | HINTS
     for missing in (0, TRACE, EVACUATE, TRACE | EVACUATE, everything & ~COMPACT):
         offered = right = everything & ~missing
@@ -185,12 +185,14 @@ def test_features_without_what_they_need(driver: Bed, device: Path) -> None:
             right &= ~(CONCURRENT | EVACUATE)
         if not right & EVACUATE:
             right &= ~COMPACT
+        # [VGC-G-1]
         assert asked(driver, device, offered=offered, window=WINDOW) == (right, 1), offered
 
 
 def test_no_window(driver: Bed, device: Path) -> None:
-    """[VGC-G-2] A device without its window, or with a part of it, is not used."""
+    """A device without its window, or with a part of it, is not used."""
     for window, used in ((0, 0), (4096, 0), (WINDOW - 4096, 0), (WINDOW, 1), (2 * WINDOW, 1)):
+        # [VGC-G-2]
         assert asked(driver, device, offered=31, window=window)[1] == used, window
 
 

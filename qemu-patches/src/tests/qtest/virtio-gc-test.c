@@ -255,7 +255,7 @@ static void test_commands(void)
     down(&gc);
 }
 
-/* [VGC-D-5], with requests on their way, of which some may be done. */
+/* With requests on their way, of which some may be done. */
 static void test_reset(void)
 {
     uint64_t answer, at;
@@ -273,6 +273,7 @@ static void test_reset(void)
     }
     qvirtqueue_cleanup(gc.dev->vdev.bus, gc.vq, &gc.alloc);
     qvirtio_reset(&gc.dev->vdev);
+    /* [VGC-D-5] */
     for (at = 0; at < WINDOW_BYTES; at += MIB) {
         g_assert_cmphex(window_read(&gc, at), ==, 0);
     }
@@ -327,7 +328,6 @@ static void test_unplug(void)
     qos_object_destroy(&gc.dev->obj);
 }
 
-/* [VGC-D-6] */
 static void test_migration(void)
 {
     g_autofree char *said = NULL;
@@ -335,6 +335,7 @@ static void test_migration(void)
     GC gc;
 
     up(&gc);
+    /* [VGC-D-6] */
     r = qtest_qmp_assert_failure_ref(gc.qts, "{ 'execute': 'migrate',"
         "'arguments': { 'uri': 'exec:cat > /dev/null' } }");
     qobject_unref(r);
