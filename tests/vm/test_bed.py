@@ -78,6 +78,9 @@ def test_interrupts_that_come_twice() -> None:
     assert not interrupted_twice(TRACE % (0, 0x246))
     assert not interrupted_twice(TRACE % (0x1A, 0x46))
     assert not interrupted_twice("")
+    other = "[   20.100000] ---[ end trace 0000000000000000 ]---\n"
+    assert interrupted_twice(TRACE % (0, 0x46) + other)
+    assert not interrupted_twice(other + TRACE % (0, 0x46)), "it had died of something else"
 
 
 def test_the_kernel_is_the_one_whose_headers_we_have(bed: Bed) -> None:
