@@ -398,7 +398,7 @@ struct dcm_lane {
  * @closed: it is being emptied: no new write-backs go there
  * @attached: how many slabs each place has had
  * @inflight: I/Os in flight to each, and write-backs not finished
- * @ops: I/Os posted in all, for the activity average
+ * @ops: I/Os that succeeded, for the activity average
  * @lost_pages: pages lost with the slab that is being taken off
  */
 struct dcm_extent {

@@ -61,7 +61,6 @@ int dcm_extent_io(struct dcm_lane *lane, u32 gfn, u8 home, struct dcm_io *io)
 		dcm_extent_io_end(vm, gfn, home);
 		return err;
 	}
-	atomic64_add(1, &e->ops);
 	return 0;
 }
 

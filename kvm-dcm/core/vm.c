@@ -110,14 +110,31 @@ static bool in_array(const void *p, const void *base, size_t bytes)
 	       (const char *)p < (const char *)base + bytes;
 }
 
+/* One that succeeded is activity, and says that its donor serves its memory. */
+static void io_count(struct dcm_lane *lane, const struct dcm_io *io, u32 gfn)
+{
+	if (!io->status)
+		atomic64_add(1, &extent_of(lane->vm, gfn)->ops);
+}
+
 static void io_done(struct dcm_lane *lane, struct dcm_io *io)
 {
-	if (in_array(io, lane->fetch, sizeof(lane->fetch)))
-		dcm_fetch_io_done(lane, io->owner);
-	else if (in_array(io, lane->wb, sizeof(lane->wb)))
-		dcm_wb_io_done(lane, io->owner, io);
-	else
-		dcm_move_io_done(lane, io->owner);
+	if (in_array(io, lane->fetch, sizeof(lane->fetch))) {
+		struct dcm_fetch *f = io->owner;
+
+		io_count(lane, io, f->gfn);
+		dcm_fetch_io_done(lane, f);
+	} else if (in_array(io, lane->wb, sizeof(lane->wb))) {
+		struct dcm_wb *wb = io->owner;
+
+		io_count(lane, io, wb->gfn);
+		dcm_wb_io_done(lane, wb, io);
+	} else {
+		struct dcm_move_op *m = io->owner;
+
+		io_count(lane, io, m->gfn);
+		dcm_move_io_done(lane, m);
+	}
 }
 
 unsigned int dcm_poll(struct dcm_lane *lane)

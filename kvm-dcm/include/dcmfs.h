@@ -184,7 +184,7 @@ struct dcmfs_pair {
 /**
  * struct dcmfs_activity - DCMFS_IOC_ACTIVITY: how busy an extent is
  * @extent: number of the extent
- * @ops: out: reads and writes of slabs done under it, ever
+ * @ops: out: reads and writes of slabs that succeeded under it, ever
  */
 struct dcmfs_activity {
 	__u32 extent;
