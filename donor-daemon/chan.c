@@ -313,6 +313,8 @@ static int chan_fill(struct dcm_chan *ch, struct dcm_buf *b)
 	}
 	if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
 		return 0;
+	if (n < 0 && !ch->error)
+		ch->error = errno;
 	ch->eof = true;
 	return -1;
 }
@@ -537,6 +539,8 @@ int dcm_chan_flush(struct dcm_chan *ch)
 			continue;
 		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
 			return 0;
+		if (n < 0 && !ch->error)
+			ch->error = errno;
 		ch->broken = true;
 	}
 	return ch->broken ? -1 : 1;
@@ -555,6 +559,8 @@ int dcm_chan_writev(struct dcm_chan *ch, struct iovec *iov, int nr)
 		while (n < 0 && errno == EINTR);
 		if (n < 0) {
 			if (errno != EAGAIN && errno != EWOULDBLOCK) {
+				if (!ch->error)
+					ch->error = errno;
 				ch->broken = true;
 				return -1;
 			}
@@ -573,6 +579,18 @@ int dcm_chan_writev(struct dcm_chan *ch, struct iovec *iov, int nr)
 			return -1;
 	}
 	return 0;
+}
+
+bool dcm_chan_cut(const struct dcm_chan *ch)
+{
+	socklen_t len = sizeof(int);
+	int error = ch->error;
+
+	/* an event loop may have seen the error and nobody have asked for it */
+	if (!error && getsockopt(ch->fd, SOL_SOCKET, SO_ERROR, &error, &len))
+		return false;
+	return error == ETIMEDOUT || error == EHOSTUNREACH ||
+	       error == ENETUNREACH || error == EHOSTDOWN || error == ENETDOWN;
 }
 
 int dcm_chan_plain(struct dcm_chan *ch)

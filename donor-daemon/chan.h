@@ -25,6 +25,7 @@ struct dcm_buf {
  * @tx: bytes for the socket
  * @tx_at: how many bytes of the stream came before @tx.head
  * @pass: descriptors to send with the byte at a position of the stream
+ * @error: errno that ended it; 0: the peer closed it
  * @more: dcm_chan_read() stopped for want of room, not of bytes
  *
  * One thread at a time; who that is may change (event loop, then a worker).
@@ -41,6 +42,7 @@ struct dcm_chan {
 		int fd;
 	} pass[DCM_CHAN_FDS];
 	u32 nr_pass;
+	int error;
 	bool eof;
 	bool more;
 	bool broken;
@@ -96,6 +98,12 @@ int dcm_chan_writev(struct dcm_chan *ch, struct iovec *iov, int nr);
 
 /* 1: all is out; 0: the socket is full; -1: broken. */
 int dcm_chan_flush(struct dcm_chan *ch);
+
+/*
+ * It is broken, and not because the peer (or we) wanted that: the network has
+ * not delivered for too long. Of the peer that says nothing.
+ */
+bool dcm_chan_cut(const struct dcm_chan *ch);
 
 /* No more TLS from here on, both ways. -1 when the peer spoke too early. */
 int dcm_chan_plain(struct dcm_chan *ch);

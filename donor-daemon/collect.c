@@ -207,8 +207,10 @@ void dcm_collect_detach(struct dcm_conn *conn)
 
 	conn->collect = NULL;
 	c->conn = NULL;
-	if (c->session)
+	if (c->session) {
 		c->session->collect = NULL;
+		dcm_session_left(c->session);
+	}
 	c->session = NULL;
 	if (!c->child.pid) {
 		collect_free(c);

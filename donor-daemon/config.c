@@ -25,6 +25,8 @@
 #include "config.h"
 
 #define FILE_MAX_BYTES	(1u << 20)
+#define PATIENCE_MIN_MS	1000u	/* a host says something every second */
+#define PATIENCE_MAX_MS	86400000u
 
 enum kind {
 	KIND_TEXT,
@@ -77,6 +79,8 @@ static const struct option options[] = {
 	O("limits", "tenant-bytes", KIND_SIZE, tenant_bytes, 0, 1ull << 50),
 	O("limits", "tenant-connections", KIND_COUNT, tenant_connections, 1,
 	  65536),
+	O("limits", "patience", KIND_TIME, patience_ms, PATIENCE_MIN_MS,
+	  PATIENCE_MAX_MS),
 	O("eviction", "extra", KIND_COUNT, evict_extra, 0, 100),
 	O("eviction", "activity-timeout", KIND_TIME, activity_ms, 10, 60000),
 	O("eviction", "evict-timeout", KIND_TIME, evict_ms, 100, 3600000),
@@ -110,6 +114,7 @@ void dcm_config_init(struct dcm_config *cfg)
 	cfg->sessions = 4096;
 	cfg->tenant_bytes.percent = 100;
 	cfg->tenant_connections = 2048;
+	cfg->patience_ms = 60000;
 	cfg->evict_extra = 100;
 	cfg->activity_ms = 500;
 	cfg->evict_ms = 30000;
@@ -393,6 +398,10 @@ static int tenant_set(struct dcm_config *cfg, const char *name, const char *key,
 					     1,		 65536 };
 	static const struct option workers = { "tenant", "workers", KIND_COUNT,
 					       0,	 0,	    1024 };
+	static const struct option patience = {
+		"tenant", "patience",	   KIND_TIME,
+		0,	  PATIENCE_MIN_MS, PATIENCE_MAX_MS
+	};
 	struct dcm_tenant_conf *t;
 
 	if (!*name || strlen(name) > DCM_CONFIG_NAME_MAX) {
@@ -427,8 +436,21 @@ static int tenant_set(struct dcm_config *cfg, const char *name, const char *key,
 	if (!strcmp(key, "workers"))
 		return tenant_count(&workers, value, &t->workers,
 				    &t->has_workers, err, err_len);
+	if (!strcmp(key, "patience")) {
+		uint64_t v;
+
+		if (parse_time(value, &v))
+			return option_bad(&patience, value,
+					  "write a time: 30s, 2min or 1500ms",
+					  err, err_len);
+		if (option_range(&patience, value, v, err, err_len))
+			return -1;
+		t->patience_ms = (uint32_t)v;
+		t->has_patience = true;
+		return 0;
+	}
 	snprintf(err, err_len,
-		 "[tenant %s] %.60s: unknown; known are bytes, connections, workers",
+		 "[tenant %s] %.60s: unknown; known are bytes, connections, workers, patience",
 		 name, key);
 	return -1;
 }

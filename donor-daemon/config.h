@@ -30,9 +30,11 @@ struct dcm_tenant_conf {
 	bool has_bytes;
 	bool has_connections;
 	bool has_workers;
+	bool has_patience;
 	struct dcm_size bytes;
 	uint32_t connections;
 	uint32_t workers;
+	uint32_t patience_ms;
 };
 
 struct dcm_config {
@@ -61,6 +63,7 @@ struct dcm_config {
 	uint32_t sessions;
 	struct dcm_size tenant_bytes;
 	uint32_t tenant_connections;
+	uint32_t patience_ms;	/* with a silent host */
 	/* [eviction] */
 	uint32_t evict_extra;
 	uint32_t activity_ms;

@@ -126,7 +126,7 @@ static void conn_leave(struct dcm_conn *conn)
 		struct dcm_session *s = conn->session;
 
 		conn->session = NULL;
-		dcm_session_detach(s);
+		dcm_session_detach(s, dcm_chan_cut(conn->chan));
 	}
 }
 

@@ -259,6 +259,8 @@ void dcm_data_close(struct dcm_data *d)
 	struct dcm_session *s = d->session;
 	struct dcm_chan *ch = d->chan;
 
+	if (dcm_chan_cut(ch))
+		__atomic_store_n(&s->cut, true, __ATOMIC_RELAXED);
 	dcm_list_del(&d->node);
 	dcm_fair_leave(&w->fair, &d->turn);
 	pthread_mutex_lock(&s->data_lock);
@@ -354,6 +356,7 @@ int dcm_data_adopt(struct dcm_donor *donor, struct dcm_session *session,
 	dcm_list_add_tail(&d->session_node, &session->data);
 	session->nr_data++;
 	pthread_mutex_unlock(&session->data_lock);
+	session->nr_joined++;
 	dcm_data_worker_give(w, d);
 	return 0;
 }
@@ -402,6 +405,8 @@ void dcm_data_gone(uv_async_t *async)
 	pthread_mutex_unlock(&donor->gone_lock);
 	dcm_list_for_each_safe(d, tmp, &gone, struct dcm_data, node)
 	{
+		d->session->nr_joined--;
+		dcm_session_left(d->session);
 		dcm_session_put(d->session);
 		dcm_conn_forget(donor, d->tenant);
 		free(d);

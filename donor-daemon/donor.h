@@ -54,6 +54,7 @@ struct dcm_stats {
 	u64 sessions_resumed;
 	u64 sessions_goodbye;
 	u64 sessions_silent;
+	u64 sessions_gone;
 	u64 maps;
 	u64 maps_refused;
 	u64 unmaps;
@@ -131,12 +132,17 @@ struct dcm_donor {
  * @heard_at: when any of its connections last said something, loop time in
  *	ms; workers write it (__atomic)
  * @sources: where it came in, at its listener's door and in the hall
+ * @left_at: when the last of its connections ended
+ * @cut: one of them ended for want of a network, since it was last resumed
+ * @silent: nothing was heard for %DCM_WIRE_SILENCE_MS, and that was said
+ * @silent_from: when something was heard last before that
  * @probation: it looked dead; one more look before it is
+ * @nr_joined: data connections, counted by the event loop
  * @refs: the list, each data connection and queue pair, a slab being
  *	registered for it
  * @ended: nothing of it may be used any more (__atomic, workers read)
  *
- * ALIVE (conn) <-> LOST (no conn, at most 5 s since heard_at) -> ended.
+ * ALIVE (conn) <-> LOST (no conn) -> ended, as session.c says.
  */
 struct dcm_session {
 	struct dcm_list node;
@@ -149,6 +155,10 @@ struct dcm_session {
 	uv_timer_t timer;
 	bool probation;
 	bool ended;
+	bool cut;		/* __atomic, workers set it */
+	bool silent;
+	u64 silent_from;
+	u64 left_at;
 	u64 heard_at;
 	u64 made_at;
 	unsigned int refs;
@@ -167,6 +177,7 @@ struct dcm_session {
 	pthread_mutex_t data_lock;
 	struct dcm_list data;
 	u32 nr_data;
+	u32 nr_joined;
 	/* __atomic, workers add */
 	u64 reads;
 	u64 writes;
@@ -284,7 +295,10 @@ struct dcm_session *dcm_session_find(struct dcm_donor *donor, u64 id,
 				     const u8 *secret,
 				     const struct dcm_tenant *tenant);
 void dcm_session_attach(struct dcm_session *s, struct dcm_conn *conn);
-void dcm_session_detach(struct dcm_session *s);
+/* Its control connection has ended; @cut: for want of a network. */
+void dcm_session_detach(struct dcm_session *s, bool cut);
+/* Another of its connections has. */
+void dcm_session_left(struct dcm_session *s);
 void dcm_session_heard(struct dcm_session *s);
 void dcm_session_end(struct dcm_session *s, const char *why);
 void dcm_session_get(struct dcm_session *s);

@@ -118,8 +118,20 @@ static void metrics_tenants(struct out *o, const struct dcm_donor *donor)
 static void metrics_events(struct out *o, const struct dcm_donor *donor)
 {
 	const struct dcm_stats *s = &donor->stats;
+	const struct dcm_session *session;
+	u32 silent = 0, held = 0;
 
+	dcm_list_for_each(session, &donor->sessions, struct dcm_session, node)
+	{
+		silent += session->silent;
+		held += session->silent ? session->nr_slabs : 0;
+	}
 	GAUGE("dcm_donor_sessions", "Sessions.", donor->nr_sessions);
+	GAUGE("dcm_donor_sessions_silent",
+	      "Sessions nothing has been heard of for a while; kept for their tenant's patience.",
+	      silent);
+	GAUGE("dcm_donor_silent_bytes", "Slabs lent to them.",
+	      (u64)held * donor->pool.slab_bytes);
 	GAUGE("dcm_donor_connections", "Connections of all kinds.",
 	      donor->nr_conns);
 	GAUGE("dcm_donor_handshakes", "Connections that have no role yet.",
@@ -145,8 +157,11 @@ static void metrics_events(struct out *o, const struct dcm_donor *donor)
 	COUNTER("dcm_donor_sessions_resumed_total",
 		"Sessions that came back in time.", s->sessions_resumed);
 	COUNTER("dcm_donor_sessions_lost_total",
-		"Sessions ended because nothing was heard of them.",
+		"Sessions whose host was silent for longer than its tenant's patience.",
 		s->sessions_silent);
+	COUNTER("dcm_donor_sessions_gone_total",
+		"Sessions whose host had closed its connections and did not come back.",
+		s->sessions_gone);
 	COUNTER("dcm_donor_maps_total", "Slabs lent.", s->maps);
 	COUNTER("dcm_donor_map_refusals_total", "MAPs refused.",
 		s->maps_refused);

@@ -53,6 +53,7 @@ void dcm_rdma_conn_close(struct rdma_conn *c, const char *why)
 	rdma_destroy_id(c->id);
 	dcm_domain_put(c->domain);
 	s->nr_rdma--;
+	dcm_session_left(s);
 	dcm_session_put(s);
 	dcm_conn_forget(r->donor, c->tenant);
 	free(c);
@@ -245,8 +246,12 @@ static void on_event(struct dcm_rdma *r, struct rdma_cm_event *ev)
 		return;
 	case RDMA_CM_EVENT_TIMEWAIT_EXIT:
 		return;
+	case RDMA_CM_EVENT_UNREACHABLE:
+		__atomic_store_n(&c->session->cut, true, __ATOMIC_RELAXED);
+		dcm_rdma_conn_close(c, rdma_event_str(type));
+		return;
 	default:
-		/* hung up, refused, out of reach: it is over in any case */
+		/* hung up, refused: it is over in any case */
 		dcm_rdma_conn_close(c, rdma_event_str(type));
 	}
 }

@@ -2,15 +2,26 @@
 /*
  * session.c - one host's life with this donor
  *
- * A session outlives its control connection by what is left of 5 seconds
- * since anything of it was heard; HELLO with its id and secret within that
- * time goes on with it, slabs and data connections included. After that the
- * slabs go, at once and all of them: the paper's remote failure seen from
- * the other side.
+ * A session outlives its connections; HELLO with its id and secret goes on with
+ * it, slabs and data connections included. It ends, and its slabs come back at
+ * once and all of them (the paper's remote failure seen from the other side), when
+ *
+ *  - its host is gone: it has closed or reset every connection, as the kernel
+ *    of a machine does for a process that dies, and has not come back within
+ *    %DCM_WIRE_SILENCE_MS. The last connection's end decides, so a host that
+ *    is cut off but keeps one open is not gone. Nor is one whose connection the
+ *    network ended (ETIMEDOUT, no route): of the host that says nothing;
+ *  - its host was silent for as long as its tenant's patience. It may be cut off,
+ *    stopped or suspended, and then it still counts on its memory; or its
+ *    machine has lost power. Data connections count: whoever uses its
+ *    memory lives, whatever has become of the rest of it.
+ *
+ * A silent session is the first whose slabs are asked back when memory is short
+ * (evict.c), and that it is silent is said once, and once that it is no more.
  *
  * A donor that was itself stopped (SIGSTOP, a paused VM, a suspended host)
  * comes back to hosts that look silent only because nobody listened. The
- * quarter-second timer notices the gap and everyone gets a new 5 seconds.
+ * quarter-second timer notices the gap and everyone's time begins anew.
  * And a session that seems dead is looked at once more %PROBATION_MS later,
  * after what lay in the sockets has been read.
  *
@@ -31,6 +42,7 @@
 
 #define PROBATION_MS	200u
 #define STALL_MS	2000u	/* our own absence that counts as one */
+#define LOOK_MS		1000u	/* at most between two looks at a session */
 
 static void session_timer(uv_timer_t *timer);
 
@@ -65,8 +77,7 @@ struct dcm_session *dcm_session_new(struct dcm_conn *conn)
 	pthread_mutex_init(&s->data_lock, NULL);
 	uv_timer_init(&donor->loop, &s->timer);
 	s->timer.data = s;
-	uv_timer_start(&s->timer, session_timer,
-		       DCM_WIRE_SILENCE_MS - PROBATION_MS, 0);
+	uv_timer_start(&s->timer, session_timer, LOOK_MS, 0);
 	dcm_list_add_tail(&s->node, &donor->sessions);
 	donor->nr_sessions++;
 	donor->nr_lost++;
@@ -131,22 +142,45 @@ void dcm_session_attach(struct dcm_session *s, struct dcm_conn *conn)
 	}
 	s->conn = conn;
 	s->donor->nr_lost--;
+	__atomic_store_n(&s->cut, false, __ATOMIC_RELAXED);
 	conn->session = s;
 	session_comes_from(s, conn);
 	snprintf(s->peer, sizeof(s->peer), "%s", conn->peer);
 	dcm_session_heard(s);
 }
 
-void dcm_session_detach(struct dcm_session *s)
+void dcm_session_left(struct dcm_session *s)
+{
+	s->left_at = dcm_now(s->donor);
+}
+
+static bool session_stands(const struct dcm_session *s)
+{
+	return s->conn || s->nr_joined || s->nr_rdma || s->collect;
+}
+
+/* Its host has ended it all, as far as can be seen. */
+static bool session_gone(const struct dcm_session *s)
+{
+	return !session_stands(s) &&
+	       !__atomic_load_n(&s->cut, __ATOMIC_RELAXED);
+}
+
+void dcm_session_detach(struct dcm_session *s, bool cut)
 {
 	s->conn = NULL;
 	s->donor->nr_lost += !s->ended;
+	if (cut)
+		__atomic_store_n(&s->cut, true, __ATOMIC_RELAXED);
+	dcm_session_left(s);
 	if (!s->ended)
 		dcm_log_limited(
 			DCM_LOG_INFO,
-			"session %llx of %s: control connection lost; its %u slabs are kept for up to %u ms",
-			(unsigned long long)s->id, s->tenant->name, s->nr_slabs,
-			DCM_WIRE_SILENCE_MS);
+			"session %llx of %s: control connection %s; its %u slabs are kept for up to %u ms",
+			(unsigned long long)s->id, s->tenant->name,
+			cut ? "broken by the network" : "lost", s->nr_slabs,
+			session_gone(s) ? DCM_WIRE_SILENCE_MS :
+					  s->tenant->patience_ms);
 }
 
 void dcm_session_get(struct dcm_session *s)
@@ -207,27 +241,59 @@ void dcm_session_end(struct dcm_session *s, const char *why)
 	dcm_session_put(s);
 }
 
+/* Say once that it is silent, and once that it is not any more. */
+static void session_say(struct dcm_session *s, u64 heard, u64 now)
+{
+	bool silent = now - heard >= DCM_WIRE_SILENCE_MS && !session_gone(s);
+
+	if (silent == s->silent)
+		return;
+	s->silent = silent;
+	if (silent) {
+		s->silent_from = heard;
+		dcm_log_limited(
+			DCM_LOG_WARNING,
+			"session %llx of %s from %s: silent for %u s; its %u slabs are kept for %u s in all (patience), and are the first to be asked back if memory gets short here; look at that host and at the network",
+			(unsigned long long)s->id, s->tenant->name, s->peer,
+			DCM_WIRE_SILENCE_MS / 1000, s->nr_slabs,
+			s->tenant->patience_ms / 1000);
+	} else if (heard > s->silent_from) {
+		dcm_log_limited(
+			DCM_LOG_NOTICE,
+			"session %llx of %s from %s: heard again after %llu s; it has %u slabs",
+			(unsigned long long)s->id, s->tenant->name, s->peer,
+			(unsigned long long)(heard - s->silent_from) / 1000,
+			s->nr_slabs);
+	}
+}
+
 static void session_timer(uv_timer_t *timer)
 {
 	struct dcm_session *s = timer->data;
 	struct dcm_donor *donor = s->donor;
 	u64 now = dcm_now(donor);
 	u64 heard = __atomic_load_n(&s->heard_at, __ATOMIC_RELAXED);
-	u64 patience = DCM_WIRE_SILENCE_MS - PROBATION_MS;
-	u64 silent;
+	u64 left = s->left_at, due;
+	bool gone = session_gone(s);
+	char why[96];
 
 	if (now > donor->quarter_at + STALL_MS)
 		donor->stalled_at = now;
-	if (heard < donor->stalled_at)
-		heard = donor->stalled_at;
 	if (s->conn && s->want_busy) {
 		dcm_session_heard(s);
 		heard = now;
 	}
-	silent = now > heard ? now - heard : 0;
-	if (silent < patience) {
+	/* a worker's clock may be a little ahead of the loop's */
+	heard = min(max(heard, donor->stalled_at), now);
+	left = max(left, donor->stalled_at);
+	session_say(s, heard, now);
+	due = heard + s->tenant->patience_ms;
+	if (gone)
+		due = min(due, left + DCM_WIRE_SILENCE_MS);
+	if (now + PROBATION_MS < due) {
 		s->probation = false;
-		uv_timer_start(timer, session_timer, patience - silent, 0);
+		uv_timer_start(timer, session_timer,
+			       min(due - PROBATION_MS - now, (u64)LOOK_MS), 0);
 		return;
 	}
 	if (!s->probation) {
@@ -235,10 +301,15 @@ static void session_timer(uv_timer_t *timer)
 		uv_timer_start(timer, session_timer, PROBATION_MS * 3 / 4, 0);
 		return;
 	}
+	if (gone) {
+		donor->stats.sessions_gone++;
+		dcm_session_end(
+			s,
+			"its host closed its connections and did not come back");
+		return;
+	}
 	donor->stats.sessions_silent++;
-	dcm_session_end(
-		s,
-		s->conn ?
-			"nothing was heard of it for 5 s" :
-				     "its connection was lost and did not come back in 5 s");
+	snprintf(why, sizeof(why), "nothing was heard of it for %llu s",
+		 (unsigned long long)(now - heard + PROBATION_MS) / 1000);
+	dcm_session_end(s, why);
 }

@@ -64,9 +64,13 @@ static json_t *status_sessions(const struct dcm_donor *donor)
 		put_id(o, "session", s->id);
 		put_text(o, "tenant", s->tenant->name);
 		put_text(o, "peer", s->peer);
-		put_text(o, "state", s->conn ? "alive" : "lost");
+		put_text(o, "state",
+			 s->silent ? "silent" :
+			 s->conn   ? "alive" :
+				     "lost");
 		put_int(o, "age_ms", now - s->made_at);
 		put_int(o, "silent_ms", now > heard ? now - heard : 0);
+		put_int(o, "patience_ms", s->tenant->patience_ms);
 		put_int(o, "data_connections", s->nr_data);
 		put_int(o, "queue_pairs", s->nr_rdma);
 		put_int(o, "slabs", s->nr_slabs);
@@ -96,6 +100,7 @@ static json_t *status_tenants(const struct dcm_donor *donor)
 		put_int(o, "connections", t->connections);
 		put_int(o, "quota_connections", t->quota_connections);
 		put_int(o, "sessions", t->sessions);
+		put_int(o, "patience_ms", t->patience_ms);
 		put_int(o, "gc_workers", t->workers);
 		put_int(o, "quota_gc_workers", t->quota_workers);
 		put_int(o, "gc_bytes", t->gc_bytes);
@@ -221,6 +226,7 @@ static json_t *status_events(const struct dcm_stats *s)
 	put_int(o, "sessions_resumed", s->sessions_resumed);
 	put_int(o, "sessions_goodbye", s->sessions_goodbye);
 	put_int(o, "sessions_silent", s->sessions_silent);
+	put_int(o, "sessions_gone", s->sessions_gone);
 	put_int(o, "maps", s->maps);
 	put_int(o, "maps_refused", s->maps_refused);
 	put_int(o, "unmaps", s->unmaps);

@@ -14,6 +14,7 @@
  * @quota_bytes: most slab bytes it may hold
  * @quota_connections: most authenticated connections it may hold
  * @quota_workers: most GC workers
+ * @patience_ms: how long the memory of a host that is silent is kept
  * @bytes: of its slabs, of those that a MAP waits for, and what its GC workers may
  *	take
  * @gc_bytes: the second of these alone
@@ -32,6 +33,7 @@ struct dcm_tenant {
 	uint64_t quota_bytes;
 	uint32_t quota_connections;
 	uint32_t quota_workers;
+	uint32_t patience_ms;
 	uint64_t bytes;
 	uint64_t gc_bytes;
 	uint32_t connections;
