@@ -9,6 +9,9 @@
  *    uses its own figure, which no host can embellish; what is not answered
  *    in time counts as what was last said, at first nothing. Of slabs of shm
  *    and verbs it sees nothing and believes the host;
+ *  - a host that has been silent for a while (session.c) is asked first, and
+ *    alone if it has enough: it may be dead, and whoever lives shall not move
+ *    memory for it. It has as long to answer as any;
  *  - a slab asked back has a deadline. After it the donor takes the slab,
  *    tells the host by a DONE of its own (tag 0) and says so in the log: a
  *    host that does not answer must not keep the donor's machine short.
@@ -74,12 +77,33 @@ static u64 slab_activity(const struct dcm_slab *slab)
 	return slab->lend->unseen ? slab->said_milli : slab->ewma_milli;
 }
 
+/* The first to go first. */
 static int by_activity(const void *a, const void *b)
 {
-	u64 x = slab_activity(*(struct dcm_slab *const *)a);
-	u64 y = slab_activity(*(struct dcm_slab *const *)b);
+	const struct dcm_slab *l = *(struct dcm_slab *const *)a;
+	const struct dcm_slab *r = *(struct dcm_slab *const *)b;
+	u64 x = slab_activity(l);
+	u64 y = slab_activity(r);
 
+	if (l->session->silent != r->session->silent)
+		return l->session->silent ? -1 : 1;
 	return x < y ? -1 : x > y;
+}
+
+/* Those of silent hosts to the front; how many. */
+static u32 silent_first(struct dcm_slab **v, u32 nr)
+{
+	u32 n = 0;
+
+	for (u32 i = 0; i < nr; i++) {
+		struct dcm_slab *slab = v[i];
+
+		if (!slab->session->silent)
+			continue;
+		v[i] = v[n];
+		v[n++] = slab;
+	}
+	return n;
 }
 
 /* All slabs that are lent (and @candidate, if asked) in a new array. */
@@ -113,13 +137,16 @@ static void evict_ask(struct dcm_donor *donor, u32 wanted)
 {
 	struct dcm_evict *e = &donor->evict;
 	struct dcm_wire_msg msg = { .type = DCM_MSG_CHECK_ACTIVITY };
-	u32 nr, extra = (u32)((u64)wanted * donor->cfg.evict_extra / 100);
+	u32 nr, silent, extra = 0;
 	struct dcm_slab **v = slabs_of(&donor->pool, false, &nr);
 
 	if (!v)
 		return;
-	if (!extra && donor->cfg.evict_extra)
-		extra = 1;
+	silent = silent_first(v, nr);
+	if (wanted > silent && donor->cfg.evict_extra)
+		extra = max((u32)((u64)(wanted - silent) *
+				  donor->cfg.evict_extra / 100),
+			    1u);
 	e->asking = true;
 	e->candidates = 0;
 	e->unanswered = 0;
@@ -128,7 +155,7 @@ static void evict_ask(struct dcm_donor *donor, u32 wanted)
 	for (u32 i = 0; i < nr; i++)
 		v[i]->candidate = false;
 	for (u32 i = 0; i < nr && i < wanted + extra; i++) {
-		u32 j = i + random_below(nr - i);
+		u32 j = i + random_below((i < silent ? silent : nr) - i);
 		struct dcm_slab *slab = v[j];
 
 		v[j] = v[i];
@@ -136,7 +163,9 @@ static void evict_ask(struct dcm_donor *donor, u32 wanted)
 		slab->candidate = true;
 		slab->answered = true;
 		e->candidates++;
-		if (nr <= wanted || !dcm_conn_has_room(slab->session->conn))
+		/* of no use if all go; and who is silent does not answer */
+		if (nr <= wanted || slab->session->silent ||
+		    !dcm_conn_has_room(slab->session->conn))
 			continue;
 		slab->answered = false;
 		e->unanswered++;
@@ -160,7 +189,7 @@ static void evict_choose(struct dcm_donor *donor)
 	u32 wanted = dcm_pool_excess_slabs(&donor->pool);
 	u64 deadline = dcm_now(donor) + donor->cfg.evict_ms;
 	struct dcm_slab **v;
-	u32 nr;
+	u32 nr, silent = 0;
 
 	e->asking = false;
 	v = slabs_of(&donor->pool, true, &nr);
@@ -171,9 +200,11 @@ static void evict_choose(struct dcm_donor *donor)
 		wanted = nr;
 	for (u32 i = 0; i < nr; i++)
 		v[i]->candidate = false;
+	for (u32 i = 0; i < wanted; i++)
+		silent += v[i]->session->silent;
 	if (wanted)
-		dcm_notice("asking %u of %u slabs back: %llu bytes may be lent",
-			   wanted, donor->pool.nr_mapped,
+		dcm_notice("asking %u of %u slabs back, %u of them of silent hosts: %llu bytes may be lent",
+			   wanted, donor->pool.nr_mapped, silent,
 			   (unsigned long long)donor->pool.allowed);
 	for (u32 i = 0; i < wanted; i++)
 		dcm_evict_slab(donor, v[i], deadline);

@@ -110,6 +110,52 @@ def test_donor_knows_tcp_activity(make_lab: MakeLab) -> None:
     c.goodbye()
 
 
+def test_silent_hosts_are_asked_first(make_lab: MakeLab) -> None:
+    """Whoever lives keeps its slabs, idle ones too, while a silent host has some. It is asked as
+    any, and has as long to answer; then what it has is taken."""
+    lab = make_lab(donor={"capacity": "32M"}, eviction={"evict-timeout": "3s"})
+    silent, alive = lab.control(unix=True), lab.control("bob")
+    theirs = [silent.map(SHM) for _ in range(4)]
+    ours = [alive.map(TCP) for _ in range(4)]
+    end = time.monotonic() + 20
+    while [s["state"] for s in lab.status()["sessions"]] != ["silent", "alive"]:
+        alive.beat()
+        assert time.monotonic() < end, lab.status()["sessions"]
+        time.sleep(0.2)
+    squeeze(lab, 5)
+    end = time.monotonic() + 20
+    while lab.status()["evictions"]["asked"] != 3:
+        alive.beat()
+        assert time.monotonic() < end, lab.status()["evictions"]
+        time.sleep(0.1)
+    assert lab.status()["evictions"]["forced"] == 0
+    # it was only slow: what it was asked for it gives back, and nothing is taken
+    asked = [silent.wait(EVICT).u64(0) for _ in range(3)]
+    assert set(asked) < {s.id for s in theirs}
+    silent.send(DONE, struct.pack("<Q", asked[0]))
+    # ... but for the rest it says nothing any more
+    end = time.monotonic() + 20
+    while lab.status()["evictions"]["forced"] != 2:
+        alive.beat()
+        assert time.monotonic() < end, lab.status()["evictions"]
+        time.sleep(0.2)
+    assert lab.status()["evictions"] == {"rounds": 1, "asked": 3, "done": 1, "forced": 2}
+    assert "3 of them of silent hosts" in lab.log.read_text()
+    # more than silent hosts have: the others give the rest
+    while [s["state"] for s in lab.status()["sessions"]] != ["silent", "alive"]:
+        alive.beat()
+        time.sleep(0.2)
+    squeeze(lab, 2)
+    evicted = answer(alive, {s.id: 0 for s in ours}, done=True)
+    assert len(evicted) == 2
+    lab.wait(lambda s: s["memory"]["slabs_mapped"] == 2, "all that was wanted")
+    for slab in theirs:
+        os.close(slab.fd)
+    silent.close()
+    alive.goodbye()
+    lab.settled()
+
+
 def test_not_given_back(make_lab: MakeLab) -> None:
     """Past the deadline the donor takes the slab, says so, and nobody can use it."""
     lab = make_lab(donor={"capacity": "32M"}, eviction={"evict-timeout": "300ms"})
