@@ -176,6 +176,7 @@ static int ctl_create(struct dcm_pager *pg, u64 bytes, u64 *extent, char *err,
 		.extent = pg->cfg.extent,
 		.data_encryption = pg->cfg.data_encryption,
 		.transport = pg->cfg.transport,
+		.patience_ms = (u32)pg->cfg.patience_ms,
 		.area = pg->fetch_bufs,
 		.area_bytes = FETCH_BUFS * pg->nr_lanes,
 	};

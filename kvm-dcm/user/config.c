@@ -30,6 +30,7 @@ enum kind {
 	KIND_TEXT,
 	KIND_CHOICE,
 	KIND_BOOL,
+	KIND_TIME,
 };
 
 struct option {
@@ -61,6 +62,9 @@ static const struct option options[] = {
 	  NULL },
 	{ "host", "transport", KIND_CHOICE, AT(transport), 0, 0,
 	  "auto|tcp|verbs" },
+	{ "vm", "patience", KIND_TIME, AT(patience_ms), 1000, 86400000, NULL },
+	{ "host", "patience", KIND_TIME, AT(patience_ms), 1000, 86400000,
+	  NULL },
 	{ "vm", "donors", KIND_TEXT, AT(donors_file), 0, ROOM(donors_file),
 	  NULL },
 	{ "host", "donors", KIND_TEXT, AT(donors_file), 0, ROOM(donors_file),
@@ -93,6 +97,29 @@ static int count_parse(const char *s, uint64_t *v)
 			return -EINVAL;
 	*v = n;
 	return *s ? -EINVAL : 0;
+}
+
+/* "500ms", "60s", "2min" */
+static int time_parse(const char *s, uint64_t *ms)
+{
+	size_t digits = strspn(s, "0123456789");
+	const char *unit = s + digits;
+	char num[24];
+
+	if (digits >= sizeof(num))
+		return -EINVAL;
+	memcpy(num, s, digits);
+	num[digits] = 0;
+	if (count_parse(num, ms))
+		return -EINVAL;
+	return __builtin_mul_overflow(*ms,
+				      !strcmp(unit, "ms")  ? 1u :
+				      !strcmp(unit, "s")   ? 1000u :
+				      !strcmp(unit, "min") ? 60000u :
+							     0u,
+				      ms) ?
+		       -EINVAL :
+		       0;
 }
 
 int dcm_size_parse(const char *s, uint64_t *bytes)
@@ -171,6 +198,13 @@ static int option_set(struct reader *r, const struct option *o,
 			return FAIL(r, "%s: not a size from %llu to %llu bytes",
 				    o->key, (unsigned long long)o->min,
 				    (unsigned long long)o->max);
+		memcpy(field, &v, sizeof(v));
+		return 1;
+	case KIND_TIME:
+		if (time_parse(value, &v) || v < o->min || v > o->max)
+			return FAIL(r,
+				    "%s: not a time from 1s to 1440min, such as 60s",
+				    o->key);
 		memcpy(field, &v, sizeof(v));
 		return 1;
 	case KIND_COUNT:
@@ -457,6 +491,7 @@ static int config_parse(const char *text, size_t len, bool hostd,
 	cfg->threshold = 16 << 20;
 	cfg->lanes = 2;
 	cfg->data_encryption = true;
+	cfg->patience_ms = 60000;
 	return text_parse(text, len, &r) ? -EINVAL :
 					   config_check(cfg, hostd, err);
 }

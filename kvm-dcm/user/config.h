@@ -13,6 +13,7 @@
  *	extent = 0			; slab size; 0: what the donors lend
  *	data-encryption = yes		; no: page contents go in plain bytes, if
  *					; the donor allows it
+ *	patience = 60s			; with a donor that is silent
  *	donors = /run/x.conf		; more [donor NAME] sections; none if there
  *					; is no such file; the first of a name counts
  *	transport = auto		; tcp, or verbs: to donors that are not on
@@ -34,7 +35,7 @@
  *	mount = /mnt/dcm		; a dcmfs to serve; up to 8 such lines. None:
  *					; all there are
  *
- * Sizes take K, M, G, T (powers of 1024). Unknown sections and keys, keys given
+ * Sizes take K, M, G, T (powers of 1024), times ms, s, min. Unknown sections and keys, keys given
  * twice and values out of range are errors that name the line.
  */
 #ifndef DCM_HOST_CONFIG_H
@@ -95,6 +96,7 @@ struct dcm_host_config {
 	enum dcm_host_on_loss on_loss;
 	uint64_t extent;
 	bool data_encryption;
+	uint64_t patience_ms;
 	enum dcm_host_transport transport;
 	uint32_t nr_donors;
 	struct dcm_host_donor donor[DCM_CONFIG_DONORS_MAX];

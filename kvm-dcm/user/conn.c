@@ -109,6 +109,12 @@ static int conn_pull_timeout(gnutls_transport_ptr_t ptr, unsigned int ms)
 	return poll(&p, 1, 0);
 }
 
+static void conn_refused(struct dcm_conn *c, int err)
+{
+	c->refused = err == ECONNREFUSED || (c->local && err == ENOENT);
+	dcm_conn_fail(c, "connect: %s", strerror(err));
+}
+
 void dcm_conn_start(struct dcm_conn *c, struct dcm_tls *tls,
 		    const struct sockaddr *sa, socklen_t len, u64 now_ms)
 {
@@ -146,7 +152,7 @@ void dcm_conn_start(struct dcm_conn *c, struct dcm_tls *tls,
 		dcm_conn_step(c);
 	} else if (errno != EINPROGRESS) {
 		/* AF_UNIX with a full backlog says EAGAIN: try again later */
-		dcm_conn_fail(c, "connect: %s", strerror(errno));
+		conn_refused(c, errno);
 	}
 }
 
@@ -182,6 +188,7 @@ static void conn_flush(struct dcm_conn *c)
 			continue;
 		}
 		if (ret < 0) {
+			c->broken = true;
 			dcm_conn_fail(c, "connection lost: %s",
 				      gnutls_strerror((int)ret));
 			return;
@@ -230,7 +237,7 @@ void dcm_conn_step(struct dcm_conn *c)
 		if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &err, &len))
 			err = errno;
 		if (err) {
-			dcm_conn_fail(c, "connect: %s", strerror(err));
+			conn_refused(c, err);
 			return;
 		}
 		c->state = DCM_CONN_HANDSHAKE;
@@ -287,6 +294,7 @@ bool dcm_conn_recv(struct dcm_conn *c, struct dcm_wire_msg *msg)
 		if (n == GNUTLS_E_AGAIN)
 			return false;
 		if (n <= 0) {
+			c->broken = true;
 			dcm_conn_fail(c, "connection lost: %s",
 				      n ? gnutls_strerror((int)n) :
 					  "closed by the donor");
@@ -324,6 +332,15 @@ void dcm_conn_close(struct dcm_conn *c)
 	c->state = DCM_CONN_CLOSED;
 	explicit_bzero(c->out, sizeof(c->out));
 	explicit_bzero(c->in, sizeof(c->in));
+}
+
+int dcm_conn_hold(struct dcm_conn *c)
+{
+	int fd = c->fd;
+
+	c->fd = -1;
+	dcm_conn_close(c);
+	return fd;
 }
 
 int dcm_conn_detach(struct dcm_conn *c, gnutls_session_t *tls)

@@ -30,6 +30,8 @@ enum dcm_conn_state {
  * @phase: where the protocol is; the owner's, HELLO at first
  * @since_ms: when it was started
  * @auth: it failed in the handshake: most likely the key
+ * @refused: nothing listens there, as the donor's machine says itself
+ * @broken: it failed with its socket, not for what was said or not said on it
  * @record: bytes GnuTLS has taken of @out and not sent
  * @in: a message's head as far as it has come
  * @fds: descriptors received and not taken yet, oldest first
@@ -40,6 +42,8 @@ struct dcm_conn {
 	int fd;
 	bool local;
 	bool auth;
+	bool refused;
+	bool broken;
 	u64 since_ms;
 	gnutls_session_t tls;
 	size_t in_len;
@@ -88,6 +92,15 @@ void dcm_conn_fail(struct dcm_conn *c, const char *fmt, ...)
 
 /* End it. @c may be started again. */
 void dcm_conn_close(struct dcm_conn *c);
+
+/**
+ * dcm_conn_hold() - give it up, but let its socket stand
+ *
+ * Ends it here; to the donor it is as if nothing had happened.
+ *
+ * Return: the socket, to be closed by the caller, or -1.
+ */
+int dcm_conn_hold(struct dcm_conn *c);
 
 /**
  * dcm_conn_detach() - hand over the socket and the TLS session

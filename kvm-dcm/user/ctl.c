@@ -104,7 +104,7 @@ static int timeout_ms(struct dcm_ctl *ctl, bool soon, u64 now)
 static void *ctl_main(void *arg)
 {
 	struct dcm_ctl *ctl = arg;
-	u64 now = ctl_now_ms(), count, published = 0;
+	u64 now = ctl_now_ms(), before, count, published = 0;
 	bool soon = false, populate = false;
 	u32 i, lane, stride = 1 + ctl->nr_lanes;
 	nfds_t nr;
@@ -115,7 +115,11 @@ static void *ctl_main(void *arg)
 			 populate ? 0 : timeout_ms(ctl, soon, now)) < 0)
 			for (i = 0; i < nr; i++)
 				ctl->fds[i].revents = 0;
+		before = now;
 		now = ctl_now_ms();
+		for (i = 0; now - before > CTL_STALL_MS && i < ctl->nr_donors;
+		     i++)
+			ctl_donor_stalled(&ctl->donor[i], now - before);
 		if (ctl->fds[0].revents &&
 		    read(ctl->event, &count, sizeof(count)) < 0)
 			count = 0;
@@ -158,7 +162,7 @@ static void ctl_free(struct dcm_ctl *ctl)
 
 		if (d->slot)
 			ctl_data_close(d);
-		dcm_conn_close(&d->conn);
+		ctl_donor_exit(d);
 		explicit_bzero(d->secret, sizeof(d->secret));
 		free(d->slot);
 	}
@@ -204,7 +208,7 @@ static int donors_init(struct dcm_ctl *ctl, const struct dcm_ctl_config *cfg)
 		d->ctl = ctl;
 		d->member = MEMBER_IN;
 		d->idx = i;
-		d->conn.fd = -1;
+		ctl_donor_init(d);
 		memcpy(d->name, cfg->donors[i].name, sizeof(d->name));
 		memcpy(d->address, cfg->donors[i].address, sizeof(d->address));
 		ret = ctl_address_resolve(d);
@@ -262,6 +266,8 @@ int dcm_ctl_start(const struct dcm_ctl_config *cfg,
 	ctl->nr_donors = cfg->nr_donors;
 	ctl->extent_bytes = cfg->extent;
 	ctl->data_encryption = cfg->data_encryption;
+	ctl->patience_ms = cfg->patience_ms ? cfg->patience_ms :
+					      CTL_PATIENCE_MS;
 	ctl->populate = !cfg->no_populate;
 	ctl->transport = cfg->transport;
 	ctl->area = cfg->area;

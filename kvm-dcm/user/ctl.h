@@ -79,6 +79,7 @@ struct dcm_ctl_links {
  *	dcm_ctl_extent_bytes()
  * @data_encryption: page contents go through TLS. If not: in plain bytes, if
  *	the donor agrees
+ * @patience_ms: how long a donor that is silent is waited for; 0: a minute
  * @transport: to donors that are not on this host; verbs only without
  *	@data_encryption
  * @area: memory that READs land in: with verbs it is locked and registered, and
@@ -111,6 +112,7 @@ struct dcm_ctl_config {
 	u64 size;
 	u64 extent;
 	bool data_encryption;
+	u32 patience_ms;
 	enum dcm_host_transport transport;
 	void *area;
 	size_t area_bytes;
@@ -168,6 +170,7 @@ struct dcm_ctl_slab {
 	bool leaving;	/* we want to be off that donor */
 	u64 tag;
 	u64 populated;
+	u64 pages_seen;
 	struct dcm_ctl_count lane[];
 };
 
@@ -190,7 +193,8 @@ struct dcm_ctl_session {
  * @evict: the donor wants a slab back (memory is short there, or it drains).
  *	It can be used until released; a donor that waits too long takes it
  *	(ops->lost). Once per slab. It can cross a release, as @lost can
- * @lost: a slab and what was on it are gone: the donor fell silent, ended the
+ * @lost: a slab and what was on it are gone: the donor is gone or was silent for
+ *	longer than our patience, ended the
  *	session, was restarted, or took it back. Once per slab. @donor is its
  *	name. It can cross a release another thread makes at the same moment:
  *	@slab is valid during the call in any case
@@ -450,6 +454,7 @@ enum dcm_ctl_donor_state {
 	DCM_DONOR_UP,
 	DCM_DONOR_LOST,
 	DCM_DONOR_DRAINING,
+	DCM_DONOR_SILENT,
 };
 
 /**
@@ -464,6 +469,8 @@ enum dcm_ctl_donor_state {
  * @slabs_free: slabs it would give, as it last said
  * @slabs_total: slabs it has in all, lent or not; 0: not known
  * @slabs_used: slabs it has lent, to anybody
+ * @silent_ms: since its control connection last said something; 0: no session
+ * @patience_ms: how long that may be before it is given up
  * @why: of what the last connection or attempt failed, "" if it did not
  */
 struct dcm_ctl_donor_status {
@@ -479,6 +486,8 @@ struct dcm_ctl_donor_status {
 	u64 slabs_free;
 	u64 slabs_total;
 	u64 slabs_used;
+	u64 silent_ms;
+	u64 patience_ms;
 	char why[160];
 };
 
@@ -494,7 +503,7 @@ struct dcm_ctl_status {
 /* Up to a tenth of a second old. Takes a lock the control thread holds briefly. */
 void dcm_ctl_status(struct dcm_ctl *ctl, struct dcm_ctl_status *st);
 
-/* "connecting", "up", "lost", "draining" */
+/* "connecting", "up", "lost", "draining", "silent" */
 const char *dcm_ctl_donor_state_name(enum dcm_ctl_donor_state state);
 
 #endif /* DCM_CTL_H */

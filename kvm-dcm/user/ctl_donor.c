@@ -4,21 +4,34 @@
  *
  * The papers take a reliable connection's end for the donor's end
  * (infiniswap-nsdi17, 4.5, names the time-out as a possible optimization). Here
- * a session is more than its connection: slabs stay ours while the donor has
- * heard of us within %DCM_WIRE_SILENCE_MS, so a switch that reboots or a donor
- * that is stopped for three seconds costs a pause and no page.
+ * a session is more than its connections: slabs stay ours until the donor is
+ * *gone*, or has been *silent* for longer than our patience (a minute). A switch
+ * that reboots, a donor that is stopped or suspended, a network that is cut for
+ * half a minute cost a pause and no page.
  *
  * States: DOWN -> CONNECTING -> HELLO -> UP, and from all of them DOWN again
  * when the connection breaks. @session survives DOWN until
- *   - nothing was heard for %DCM_WIRE_SILENCE_MS, or
  *   - the donor says it does not know it, or has another donor_id;
+ *   - it is gone: for %DCM_WIRE_SILENCE_MS its machine has said to every attempt
+ *     that nothing listens there. No answer at all is silence; so is no route;
+ *   - nothing was heard for the patience;
  * then every slab there is lost, once, and the next connection is a new
  * session. A sign of life is any message on the control connection; one is
  * asked for every second (QUERY_MEM, which also brings what placement wants
- * to know and the round trip time).
+ * to know and the round trip time). So is an operation on its memory that
+ * succeeds: while there are such, and its control side is silent, what it has is
+ * moved elsewhere (dcm-tc18, 3.5). Memory of this host (shm) can be used for
+ * as long as the donor's process has it, so that is not given up at all while the
+ * connection to that process stands.
  *
- * Silence is judged only after everything that has arrived was read, so a
- * host that was itself stopped does not blame the donor.
+ * A control connection that is silent is given up early, for a new one may get
+ * through. But its socket stands until the donor welcomes us again: one that sees
+ * all of our connections closed takes us for gone, and cut off in one direction
+ * that is all it would ever hear of us.
+ *
+ * Silence is judged only after everything that has arrived was read, and time in
+ * which this thread did not run does not count, so a host that was itself
+ * stopped does not blame the donor.
  *
  * Locking: none, the control thread's alone.
  */
@@ -76,11 +89,58 @@ void dcm_ctl_adopt_session(struct dcm_ctl *ctl, u32 donor,
 	d->heard_ms = ctl_now_ms();
 }
 
+void ctl_donor_init(struct ctl_donor *d)
+{
+	u32 i;
+
+	d->conn.fd = -1;
+	for (i = 0; i < CTL_HELD_MAX; i++)
+		d->held[i] = -1;
+}
+
+static void held_close(struct ctl_donor *d)
+{
+	u32 i;
+
+	for (i = 0; i < CTL_HELD_MAX; i++) {
+		if (d->held[i] >= 0)
+			close(d->held[i]);
+		d->held[i] = -1;
+	}
+}
+
+void ctl_donor_exit(struct ctl_donor *d)
+{
+	held_close(d);
+	dcm_conn_close(&d->conn);
+}
+
+/* The connection is given up; the donor may still know us by it alone. */
+static void conn_hold(struct ctl_donor *d)
+{
+	if (d->held[CTL_HELD_MAX - 1] >= 0)
+		close(d->held[CTL_HELD_MAX - 1]);
+	memmove(d->held + 1, d->held, (CTL_HELD_MAX - 1) * sizeof(d->held[0]));
+	d->held[0] = dcm_conn_hold(&d->conn);
+}
+
+/* Has no process at its end closed the newest connection there was? */
+static bool conn_stands(const struct ctl_donor *d)
+{
+	struct pollfd p = { .fd = d->st == SESSION_UP ? d->conn.fd : d->held[0],
+			    .events = POLLRDHUP };
+
+	return p.fd >= 0 && poll(&p, 1, 0) <= 0;
+}
+
 static void donor_lost(struct ctl_donor *d, const char *why)
 {
 	if (!d->session)
 		return;
 	d->session = 0;
+	d->silent = false;
+	d->refused_ms = 0;
+	held_close(d);
 	session_tell(d);
 	d->was_lost = d->place.mine > 0;
 	explicit_bzero(d->secret, sizeof(d->secret));
@@ -88,6 +148,20 @@ static void donor_lost(struct ctl_donor *d, const char *why)
 	ctl_data_kill(d);
 	ctl_slabs_lost(d, why);
 	d->place.draining = false;
+}
+
+/* Nothing listens there any more, and has not for a while. */
+static void donor_refused(struct ctl_donor *d, u64 now)
+{
+	if (!d->session || !d->conn.refused) {
+		d->refused_ms = 0;
+		return;
+	}
+	if (!d->refused_ms)
+		d->refused_ms = now;
+	if (now - d->refused_ms >= DCM_WIRE_SILENCE_MS &&
+	    now - d->data_ms >= DCM_WIRE_SILENCE_MS)
+		donor_lost(d, "it has ended: nothing listens at its address");
 }
 
 /* The connection is over; the session may not be. */
@@ -99,7 +173,12 @@ static void donor_down(struct ctl_donor *d, u64 now)
 	if (d->conn.why[0])
 		snprintf(d->why, sizeof(d->why), "%.110s%s", d->conn.why,
 			 auth ? REFUSED : "");
-	dcm_conn_close(&d->conn);
+	donor_refused(d, now);
+	/* HELLO may have been heard, and have taken the older one's place */
+	if (d->session && (was_up || d->st == SESSION_HELLO) && !d->conn.broken)
+		conn_hold(d);
+	else
+		dcm_conn_close(&d->conn);
 	d->st = SESSION_DOWN;
 	d->query_tag = 0;
 	d->place.up = false;
@@ -205,10 +284,11 @@ static bool extent_fits(struct ctl_donor *d, u64 bytes, u64 now)
 }
 
 static void on_welcome(struct ctl_donor *d, const struct dcm_wire_msg *m,
-		       u64 now)
+		       u64 silent_from, u64 now)
 {
 	bool verbs = d->ctl->has_verbs && m->welcome.flags & DCM_WELCOME_VERBS;
 	bool resume = d->session != 0;
+	char after[32] = "";
 
 	if (m->welcome.version < DCM_WIRE_VERSION_MIN ||
 	    m->welcome.version > DCM_WIRE_VERSION_MAX || !m->welcome.session ||
@@ -254,9 +334,19 @@ static void on_welcome(struct ctl_donor *d, const struct dcm_wire_msg *m,
 		d->want_data = true;
 	ctl_verbs_welcome(d, verbs && !d->local, resume);
 	memset(&d->say_refused, 0, sizeof(d->say_refused));
-	dcm_log(resume ? DCM_LOG_NOTICE : DCM_LOG_INFO, "donor %s (%s): %s",
-		d->name, d->address,
-		resume ? "reached again, nothing lost" : "connected");
+	held_close(d);
+	d->refused_ms = 0;
+	if (d->silent)
+		snprintf(after, sizeof(after), " after %llu s",
+			 (unsigned long long)(now - silent_from) / 1000);
+	d->silent = false;
+	if (resume)
+		dcm_log(DCM_LOG_NOTICE,
+			"donor %s (%s): reached again%s, nothing lost", d->name,
+			d->address, after);
+	else
+		dcm_log(DCM_LOG_INFO, "donor %s (%s): connected", d->name,
+			d->address);
 	ctl_donor_query(d, now);
 	if (resume)
 		ctl_slabs_resumed(d);
@@ -326,10 +416,12 @@ static void on_mr_info(struct ctl_donor *d, const struct dcm_wire_msg *m,
 static void on_message(struct ctl_donor *d, const struct dcm_wire_msg *m,
 		       u64 now)
 {
+	u64 before = d->heard_ms;
+
 	d->heard_ms = now;
 	if (d->st == SESSION_HELLO) {
 		if (m->type == DCM_MSG_WELCOME)
-			on_welcome(d, m, now);
+			on_welcome(d, m, before, now);
 		else
 			on_hello_error(d, m->error.status, now);
 		return;
@@ -396,18 +488,63 @@ void ctl_donor_io(struct ctl_donor *d, short revents, u64 now)
 		donor_down(d, now);
 }
 
+/* For so long we were stopped: nobody was waited for meanwhile. */
+void ctl_donor_stalled(struct ctl_donor *d, u64 ms)
+{
+	d->heard_ms += ms;
+	if (d->refused_ms)
+		d->refused_ms += ms;
+}
+
+/* Can its memory be used, whatever the rest of it does? */
+static bool data_works(const struct ctl_donor *d, u64 now)
+{
+	return d->local ? conn_stands(d) : now < d->data_ms + CTL_SERVES_MS;
+}
+
+/* Its session has not been heard of for a while. */
+static void donor_silent(struct ctl_donor *d, u64 now)
+{
+	bool works = data_works(d, now);
+	char why[64];
+
+	/* it is gone, most likely: donor_refused() waits for it to come back */
+	if (d->refused_ms && !works)
+		return;
+	if (!d->silent) {
+		d->silent = true;
+		dcm_log(DCM_LOG_WARNING,
+			"donor %s (%s): silent for %u s; it holds %llu slabs of ours: %s; look at that host and at the network",
+			d->name, d->address,
+			min(DCM_WIRE_SILENCE_MS, (u32)d->ctl->patience_ms) /
+				1000,
+			(unsigned long long)d->place.mine,
+			works ? "they can be used, and are moved to other donors" :
+				"accesses to them wait, and they are lost if it stays silent for longer than our patience");
+	}
+	if (works) {
+		ctl_member_relieve(d, now);
+		return;
+	}
+	if (now <= max(d->heard_ms, d->data_ms) + d->ctl->patience_ms)
+		return;
+	snprintf(why, sizeof(why), "not heard of for %llu s",
+		 (unsigned long long)(now - d->heard_ms) / 1000);
+	donor_lost(d, why);
+	if (d->st != SESSION_DOWN) {
+		dcm_conn_fail(&d->conn, "%s", why);
+		donor_down(d, now);
+	}
+}
+
 void ctl_donor_timers(struct ctl_donor *d, u64 now)
 {
 	struct dcm_wire_msg beat = { .type = DCM_MSG_HEARTBEAT };
 
-	if (d->session && now - d->heard_ms > DCM_WIRE_SILENCE_MS &&
-	    now > d->heard_ms) {
-		donor_lost(d, "not heard of for 5 seconds");
-		if (d->st != SESSION_DOWN) {
-			dcm_conn_fail(&d->conn, "silent for 5 seconds");
-			donor_down(d, now);
-		}
-	}
+	if (d->session && now > d->heard_ms &&
+	    now - d->heard_ms >=
+		    min((u64)DCM_WIRE_SILENCE_MS, d->ctl->patience_ms))
+		donor_silent(d, now);
 	switch (d->st) {
 	case SESSION_DOWN:
 		if (d->member == MEMBER_NONE || now < d->retry_ms)
@@ -467,8 +604,11 @@ void ctl_donor_forget(struct ctl_donor *d)
 	explicit_bzero(d->secret, sizeof(d->secret));
 	ctl_verbs_down(d);
 	ctl_data_kill(d);
-	dcm_conn_close(&d->conn);
+	ctl_donor_exit(d);
 	d->st = SESSION_DOWN;
+	d->silent = false;
+	d->refused_ms = 0;
+	d->data_ms = 0;
 	d->want_data = false;
 	d->query_tag = 0;
 	d->why[0] = 0;

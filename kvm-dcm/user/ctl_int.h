@@ -28,6 +28,12 @@
 #define CTL_REDRAWS 2u
 #define CTL_BURST_MS 1000u	/* see ctl_place.c */
 #define CTL_MAP_MS 30000u	/* a donor may have to zero a slab first */
+#define CTL_PATIENCE_MS 60000u	/* with a silent donor, if not told otherwise */
+/* an operation succeeded so lately: its memory can be used */
+#define CTL_SERVES_MS 2000u
+#define CTL_HELD_MAX 4u
+#define CTL_LEAVE_MAX 4u	/* slabs moved off a silent donor at a time */
+#define CTL_STALL_MS 2000u	/* between two rounds: we were stopped ourselves */
 #define CTL_SAY_MS 60000u	/* the same complaint again at the earliest */
 #define CTL_TICK_MS 100u
 #define CTL_PAIR_FAILS 3u	/* in a row: then the lane takes tcp */
@@ -163,6 +169,14 @@ struct ctl_lane_slot {
  * @session: id, 0: none. Kept while the connection is down and may be resumed
  * @donor_id: of the donor process that gave it
  * @heard_ms: last message of it
+ * @data_ms: when an operation on its memory was last found to have succeeded;
+ *	not of shm, where the donor has no part in that
+ * @refused_ms: since when its machine says that nothing listens there; 0: it
+ *	does not
+ * @silent: its session has not been heard of for %DCM_WIRE_SILENCE_MS, which was
+ *	told
+ * @held: control connections that were given up but stand: what the donor knows
+ *	us by until it welcomes us again; -1: none
  * @query_tag: of the QUERY_MEM in flight, 0: none
  * @others: slabs it has lent to other VMs, as it said first in this burst
  * @others_ms: when it did
@@ -190,6 +204,10 @@ struct ctl_donor {
 	bool was_lost;
 	u64 up_ms;
 	u64 heard_ms;
+	u64 data_ms;
+	u64 refused_ms;
+	bool silent;
+	int held[CTL_HELD_MAX];
 	u64 sent_ms;
 	u64 retry_ms;
 	u32 backoff_ms;
@@ -284,6 +302,7 @@ struct dcm_ctl {
 	bool data_encryption;
 	bool populate;
 	u64 extent_bytes;
+	u64 patience_ms;
 	enum dcm_host_transport transport;
 	void *area;
 	size_t area_bytes;
@@ -356,12 +375,15 @@ void *ctl_zalloc(size_t n, size_t size);
 int ctl_address_resolve(struct ctl_donor *d);
 
 /* ctl_donor.c: sessions */
+void ctl_donor_stalled(struct ctl_donor *d, u64 ms);
 void ctl_donor_timers(struct ctl_donor *d, u64 now);
 void ctl_donor_io(struct ctl_donor *d, short revents, u64 now);
 void ctl_donor_send(struct ctl_donor *d, struct dcm_wire_msg *msg, u64 now);
 u64 ctl_donor_query(struct ctl_donor *d, u64 now);
 void ctl_donor_goodbye(struct ctl_donor *d);
 void ctl_donor_forget(struct ctl_donor *d);
+void ctl_donor_init(struct ctl_donor *d);
+void ctl_donor_exit(struct ctl_donor *d);
 bool ctl_donor_usable(const struct ctl_donor *d, u64 now);
 
 /* ctl_data.c: data connections */
@@ -423,6 +445,7 @@ void ctl_place_done(struct dcm_ctl *ctl, u32 extent);
 int ctl_member_slots(struct ctl_donor *d);
 void ctl_member_step(struct dcm_ctl *ctl, u64 now);
 void ctl_member_timers(struct ctl_donor *d);
+void ctl_member_relieve(struct ctl_donor *d, u64 now);
 
 /* ctl_status.c */
 void ctl_status_publish(struct dcm_ctl *ctl);

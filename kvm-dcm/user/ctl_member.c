@@ -195,7 +195,7 @@ static int add(struct dcm_ctl *ctl, const struct ctl_ask *what, u64 now)
 	d->ctl = ctl;
 	d->idx = i;
 	if (i == ctl->nr_donors)
-		d->conn.fd = -1;
+		ctl_donor_init(d);
 	d->local = what->local;
 	err = ctl_member_slots(d);
 	if (err)
@@ -233,6 +233,36 @@ static void slab_leave(struct ctl_donor *d, struct dcm_ctl_slab *s)
 		return;
 	s->leaving = true;
 	d->ctl->cb->evict(d->ctl->arg, s);
+}
+
+/*
+ * Its memory can be used and the rest of it is silent (dcm-tc18, 3.5): move what
+ * it has, a few slabs at a time, so that little was moved for nothing if it
+ * answers after all.
+ */
+void ctl_member_relieve(struct ctl_donor *d, u64 now)
+{
+	struct dcm_ctl *ctl = d->ctl;
+	struct dcm_ctl_slab *s;
+	u32 i, leaving = 0;
+
+	for (i = 0; i < ctl->nr_donors; i++)
+		if (&ctl->donor[i] != d &&
+		    ctl_donor_usable(&ctl->donor[i], now) &&
+		    ctl->donor[i].place.slabs_free)
+			break;
+	if (i == ctl->nr_donors)
+		return;
+	for (s = ctl->slabs; s; s = s->next)
+		leaving += s->donor == d->idx && !s->dead && s->leaving &&
+			   s->state == SLAB_ATTACHED;
+	for (s = ctl->slabs; s && leaving < CTL_LEAVE_MAX; s = s->next) {
+		if (s->donor != d->idx || s->dead || s->leaving ||
+		    s->evicting || s->state != SLAB_ATTACHED)
+			continue;
+		slab_leave(d, s);
+		leaving++;
+	}
 }
 
 static int leave(struct dcm_ctl *ctl, const struct ctl_ask *what)

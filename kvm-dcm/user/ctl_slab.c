@@ -576,10 +576,23 @@ void ctl_slabs_period(struct dcm_ctl *ctl, u64 now_ns)
 {
 	struct dcm_ctl_slab *s;
 
-	for (s = ctl->slabs; s; s = s->next)
-		if (!s->dead && dcm_activity_update(&s->activity,
-						    ctl_slab_pages(s), now_ns))
+	for (s = ctl->slabs; s; s = s->next) {
+		u64 pages = ctl_slab_pages(s);
+
+		if (s->dead)
+			continue;
+		/*
+		 * Who serves its memory lives, whatever else of it is silent.
+		 * What is counted elsewhere is the extent's: while it moves, it
+		 * may be another donor's.
+		 */
+		if (pages != s->pages_seen && s->transport != DCM_WT_SHM &&
+		    !(ctl->links && (s->leaving || s->evicting)))
+			ctl->donor[s->donor].data_ms = now_ns / 1000000u;
+		s->pages_seen = pages;
+		if (dcm_activity_update(&s->activity, pages, now_ns))
 			WRITE_ONCE(s->activity_milli, s->activity.ewma_milli);
+	}
 }
 
 /* Map a step of one slab's pages. True: there is more to do. */

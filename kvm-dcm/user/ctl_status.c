@@ -19,12 +19,18 @@ static void donor_status(struct ctl_donor *d, struct dcm_ctl_donor_status *st)
 	st->transport = d->local	      ? "shm" :
 			d->verbs == VERBS_ON ? "verbs" :
 					       "tcp";
-	if (d->place.draining || d->member != MEMBER_IN)
+	if (d->member != MEMBER_IN)
+		st->state = DCM_DONOR_DRAINING;
+	else if (d->silent)
+		st->state = DCM_DONOR_SILENT;
+	else if (d->place.draining)
 		st->state = DCM_DONOR_DRAINING;
 	else if (d->st == SESSION_UP)
 		st->state = DCM_DONOR_UP;
 	else
 		st->state = d->was_lost ? DCM_DONOR_LOST : DCM_DONOR_CONNECTING;
+	st->silent_ms = d->session ? ctl_now_ms() - d->heard_ms : 0;
+	st->patience_ms = d->ctl->patience_ms;
 	st->slabs = 0;
 	st->reads = 0;
 	st->writes = 0;
@@ -91,6 +97,7 @@ const char *dcm_ctl_donor_state_name(enum dcm_ctl_donor_state state)
 		[DCM_DONOR_UP] = "up",
 		[DCM_DONOR_LOST] = "lost",
 		[DCM_DONOR_DRAINING] = "draining",
+		[DCM_DONOR_SILENT] = "silent",
 	};
 
 	return (unsigned int)state < ARRAY_SIZE(names) ? names[state] : "?";

@@ -7,9 +7,10 @@
  * a process, hands the slabs they lend to the kernel, and takes them away when
  * donors want them back or are lost. Pages never pass through here.
  *
- * Without this process donors take a VM's memory back 5 seconds later, and what
- * only they had is lost. So SIGTERM does not end it while somebody uses a file
- * that is served; it says who, and ends when they are gone. A second SIGTERM does
+ * Without this process donors take a VM's memory back: those on this host after
+ * 5 s, others when nothing has used it for their patience, a minute. What only
+ * they had is lost. So SIGTERM does not end it while somebody uses a file that is
+ * served; it says who, and ends when they are gone. A second SIGTERM does
  * not wait: everything that is on donors is marked lost first, so that the kernel
  * never reads from a slab that is somebody else's, and the exit status is 1.
  * SIGHUP: it starts itself again, the program and the configuration as they are

@@ -3,9 +3,10 @@
  * hostd_adopt.c - going on where the dcm-hostd before this one was
  *
  * The kernel goes on using a file's slabs and connections when dcm-hostd is
- * killed or starts itself again (SIGHUP), and donors keep a session for 5 s after
- * they last heard of it. So the next one needs to know the sessions, and which
- * slab is whose. Nothing of that is in a file that could be older than the truth:
+ * killed or starts itself again (SIGHUP), and donors keep a session: as those
+ * connections stand, for their patience after they were last used; on this host,
+ * where there are none, for 5 s. So the next one needs to know the sessions, and
+ * which slab is whose. Nothing of that is in a file that could be older than the truth:
  * slabs are the kernel's to tell (DCMFS_IOC_SLAB), and what is needed to resume a
  * session is left with it as a note (DCMFS_IOC_NOTE) when the session begins.
  *

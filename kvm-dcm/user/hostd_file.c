@@ -253,6 +253,7 @@ void hostd_file_start(struct hostd *h, const char *path)
 		.key_len = h->key.len,
 		.data_encryption = h->cfg.data_encryption,
 		.transport = h->cfg.transport,
+		.patience_ms = (u32)h->cfg.patience_ms,
 		.links = &hostd_links,
 		.adopt = hostd_adopt,
 		.no_populate = true,

@@ -75,6 +75,8 @@ static json_t *donor_json(const struct hostd *h,
 	put(o, "slabs_free", d->slabs_free);
 	put(o, "slabs_total", d->slabs_total);
 	put(o, "slabs_used", d->slabs_used);
+	put(o, "silent_ms", d->silent_ms);
+	put(o, "patience_ms", d->patience_ms);
 	put(o, "rtt_ns", d->rtt_ns);
 	put_text(o, "why", d->why);
 	return o;

@@ -147,6 +147,8 @@ static json_t *donors_json(struct dcm_pager *pg, u32 *waiting)
 		put(o, "slabs_free", d->slabs_free);
 		put(o, "slabs_total", d->slabs_total);
 		put(o, "slabs_used", d->slabs_used);
+		put(o, "silent_ms", d->silent_ms);
+		put(o, "patience_ms", d->patience_ms);
 		put(o, "slab_bytes", dcm_ctl_extent_bytes(pg->ctl, 0));
 		json_object_set_new(o, "why", json_string(d->why));
 		json_array_append_new(a, o);

@@ -21,6 +21,18 @@ static const char *const small[] = {
 	"--capacity", "64M",	       "--slab-size", "2M", "--head-room",
 	"0",	      "--spare-slabs", "0",	      NULL
 };
+/* the same, and it waits for a silent host for 3 s only */
+static const char *const hasty[] = { "--capacity",
+				     "64M",
+				     "--slab-size",
+				     "2M",
+				     "--head-room",
+				     "0",
+				     "--spare-slabs",
+				     "0",
+				     "--set",
+				     "limits.patience=3s",
+				     NULL };
 
 static void spread(struct dcm_ctl_config cfg, const char *donor_opt, bool local)
 {
@@ -134,7 +146,7 @@ struct two {
 	struct host h;
 };
 
-static void two_start(struct two *t, bool local)
+static void two_start_cfg(struct two *t, bool local, u32 patience_ms)
 {
 	char path[128], addr[160];
 	int i;
@@ -147,9 +159,17 @@ static void two_start(struct two *t, bool local)
 		snprintf(addr, sizeof(addr), "unix:%s", path);
 		host_donor(&t->h, i ? "b" : "a", local ? addr : t->d[i].tcp);
 	}
-	host_start(&t->h);
+	host_start_cfg(&t->h,
+		       (struct dcm_ctl_config){ .extent = SLAB,
+						.data_encryption = true,
+						.patience_ms = patience_ms });
 	WAIT(status(&t->h, 0).state == DCM_DONOR_UP &&
 	     status(&t->h, 1).state == DCM_DONOR_UP);
+}
+
+static void two_start(struct two *t, bool local)
+{
+	two_start_cfg(t, local, 0);
 }
 
 static void two_fill(struct two *t, u32 nr)
@@ -174,13 +194,18 @@ static void killed(bool local)
 	static u8 buf[PAGE];
 	struct two t;
 	u32 e, mine;
+	u64 since;
 
 	two_start(&t, local);
 	two_fill(&t, 6);
 	mine = on_donor(&t.h, 6, 0);
 	assert_in_range(mine, 1, 5);
+	since = now_ms();
 	donor_signal(&t.d[0], SIGKILL);
 	WAIT(get(&t.h, &t.h.losts) == mine);
+	printf("a donor that died was lost after %llu ms\n",
+	       (unsigned long long)(now_ms() - since));
+	assert_int_equal(logged(&t.h, "nothing listens at its address"), 1);
 	for (e = 0; e < 6; e++) {
 		if (t.h.slab[e]->donor) {
 			assert_int_equal(t.h.lost_of[e], 0);
@@ -194,7 +219,8 @@ static void killed(bool local)
 				 -ESTALE);
 	}
 	assert_int_equal(logged(&t.h, "is lost"), 1);
-	assert_int_equal(status(&t.h, 0).state, DCM_DONOR_LOST);
+	assert_int_equal(logged(&t.h, "silent for"), 0);
+	WAIT(status(&t.h, 0).state == DCM_DONOR_LOST);
 	/* lost extents get new slabs, from the other */
 	for (e = 0; e < 6; e++)
 		if (!t.h.slab[e]->donor) {
@@ -218,68 +244,6 @@ static void test_killed_shm(void **state)
 {
 	(void)state;
 	killed(true);
-}
-
-static void test_stopped_short(void **state)
-{
-	struct two t;
-	u32 e;
-
-	(void)state;
-	two_start(&t, false);
-	two_fill(&t, 4);
-	donor_signal(&t.d[0], SIGSTOP);
-	usleep(3000000);
-	/* an operation that waits for it gets through */
-	donor_signal(&t.d[0], SIGCONT);
-	for (e = 0; e < 4; e++) {
-		write_extent(&t.h, e, 2);
-		check_slab(&t.h, t.h.slab[e], e, 2);
-	}
-	/* and nothing is declared later on */
-	usleep(3000000);
-	assert_int_equal(get(&t.h, &t.h.losts), 0);
-	assert_int_equal(status(&t.h, 0).state, DCM_DONOR_UP);
-	two_end(&t);
-}
-
-static void test_stopped_long(void **state)
-{
-	struct two t;
-	u32 e, mine;
-
-	(void)state;
-	two_start(&t, false);
-	two_fill(&t, 4);
-	mine = on_donor(&t.h, 4, 1);
-	donor_signal(&t.d[1], SIGSTOP);
-	WAIT(get(&t.h, &t.h.losts) == mine);
-	usleep(3000000);
-	donor_signal(&t.d[1], SIGCONT);
-	for (e = 0; e < 4; e++)
-		if (t.h.slab[e]->donor == 1) {
-			assert_string_equal(t.h.lost_name[e], "b");
-			assert_int_equal(t.h.lost_of[e], 1);
-			dcm_ctl_release(t.h.ctl, t.h.slab[e]);
-			t.h.slab[e] = NULL;
-		} else {
-			check_slab(&t.h, t.h.slab[e], e, 1);
-		}
-	/* it is used again, for new slabs: unused donors come first */
-	WAIT(status(&t.h, 1).state == DCM_DONOR_UP);
-	want(&t.h, 0, 4);
-	WAIT(get(&t.h, &t.h.attached) == 4 + mine);
-	for (e = 4; !on_donor(&t.h, EXTENTS, 1) && e < 30; e++) {
-		want(&t.h, e, e + 1);
-		WAIT(get(&t.h, &t.h.attached) == 5 + mine + e - 4);
-	}
-	assert_true(on_donor(&t.h, EXTENTS, 1) >= 1);
-	for (e = 0; e < 4; e++) {
-		write_extent(&t.h, e, 3);
-		check_slab(&t.h, t.h.slab[e], e, 3);
-	}
-	assert_int_equal(get(&t.h, &t.h.losts), mine);
-	two_end(&t);
 }
 
 /* Of four extents: those that have a slab of @to too are moved there. */
@@ -307,6 +271,282 @@ static void two_move(struct two *t, u32 from, u32 to)
 		dcm_ctl_release(t->h.ctl, old);
 		check_slab(&t->h, new, e, 1);
 	}
+}
+
+static void test_stopped_short(void **state)
+{
+	struct two t;
+	u32 e;
+
+	(void)state;
+	two_start(&t, false);
+	two_fill(&t, 4);
+	donor_signal(&t.d[0], SIGSTOP);
+	usleep(3000000);
+	/* an operation that waits for it gets through */
+	donor_signal(&t.d[0], SIGCONT);
+	for (e = 0; e < 4; e++) {
+		write_extent(&t.h, e, 2);
+		check_slab(&t.h, t.h.slab[e], e, 2);
+	}
+	/* and nothing is declared later on */
+	usleep(3000000);
+	assert_int_equal(get(&t.h, &t.h.losts), 0);
+	assert_int_equal(status(&t.h, 0).state, DCM_DONOR_UP);
+	two_end(&t);
+}
+
+/* For longer than any connection is waited for: a pause, and nothing is lost. */
+static void test_stopped_long(void **state)
+{
+	struct two t;
+	u32 e;
+
+	(void)state;
+	two_start(&t, false);
+	two_fill(&t, 4);
+	donor_signal(&t.d[0], SIGSTOP);
+	WAIT(status(&t.h, 0).state == DCM_DONOR_SILENT);
+	assert_in_range(status(&t.h, 0).silent_ms, 4900, 60000);
+	assert_int_equal(status(&t.h, 0).patience_ms, 60000);
+	usleep(4000000);
+	donor_signal(&t.d[0], SIGCONT);
+	for (e = 0; e < 4; e++) {
+		check_slab(&t.h, t.h.slab[e], e, 1);
+		write_extent(&t.h, e, 2);
+		check_slab(&t.h, t.h.slab[e], e, 2);
+	}
+	WAIT(status(&t.h, 0).state == DCM_DONOR_UP);
+	assert_int_equal(get(&t.h, &t.h.losts), 0);
+	assert_int_equal(get(&t.h, &t.h.evicts), 0);
+	assert_int_equal(logged(&t.h, "silent for 5 s"), 1);
+	assert_int_equal(logged(&t.h, "reached again after"), 1);
+	two_end(&t);
+}
+
+/* Its memory is here and can be used: it is moved, and never given up. */
+static void test_stopped_shm(void **state)
+{
+	struct two t;
+	u32 e, mine;
+
+	(void)state;
+	two_start_cfg(&t, true, 6000);
+	two_fill(&t, 4);
+	mine = on_donor(&t.h, 4, 0);
+	assert_in_range(mine, 1, 3);
+	t.h.other = true;
+	donor_signal(&t.d[0], SIGSTOP);
+	WAIT(get(&t.h, &t.h.attached) == 4 + mine);
+	assert_int_equal(get(&t.h, &t.h.evicts), mine);
+	assert_int_equal(status(&t.h, 0).state, DCM_DONOR_SILENT);
+	usleep(3000000);
+	assert_int_equal(get(&t.h, &t.h.losts), 0);
+	two_move(&t, 0, 1);
+	donor_signal(&t.d[0], SIGCONT);
+	WAIT(status(&t.h, 0).state == DCM_DONOR_UP && !status(&t.h, 0).slabs);
+	for (e = 0; e < 4; e++)
+		check_slab(&t.h, t.h.slab[e], e, 1);
+	two_end(&t);
+}
+
+struct cut {
+	struct host *h;
+	struct proxy *p;
+};
+
+/* The other lane: its connection is given up, too, as something is on its way. */
+static void *open_later(void *arg)
+{
+	static u8 page[PAGE];
+	struct cut *c = arg;
+	struct dcm_io *done, req = { .slab = &c->h->slab[0]->ref,
+				     .bytes = PAGE,
+				     .op = DCM_IO_READ,
+				     .data = page };
+	u64 end = now_ms() + 13000;
+	int given_up = 0;
+
+	if (dcm_ctl_io_post(c->h->ctl, 1, &req))
+		return NULL;
+	dcm_ctl_io_flush(c->h->ctl, 1);
+	while (now_ms() < end) {
+		if (dcm_ctl_io_poll(c->h->ctl, 1, &done, 8))
+			given_up = req.status == -ENOTCONN;
+		usleep(10000);
+	}
+	proxy_open(c->p);
+	return given_up ? c : NULL;
+}
+
+/* A network that is cut for longer than connections are waited for. */
+static void cut_off(int ways)
+{
+	static u8 buf[PAGE];
+	struct dcm_ctl_config cfg = { .extent = SLAB };
+	struct host h = { 0 };
+	struct donor d;
+	struct proxy *p;
+	pthread_t later;
+	char addr[64];
+	void *given_up;
+	struct cut c;
+	u64 since;
+
+	donor_start(&d, NULL, 0, host_keys, small);
+	p = proxy_start(d.tcp, addr, sizeof(addr));
+	host_donor(&h, "a", addr);
+	host_start_cfg(&h, cfg);
+	want(&h, 0, 3);
+	WAIT(get(&h, &h.attached) == 3);
+	write_extent(&h, 0, 1);
+	/* so that the other lane has taken its connection */
+	WAIT(({
+		dcm_ctl_lane_look(h.ctl, 1);
+		dcm_ctl_endpoint(h.ctl, h.slab[0], 1);
+	}));
+	proxy_hush(p, ways, false);
+	since = now_ms();
+	c = (struct cut){ &h, p };
+	pthread_create(&later, NULL, open_later, &c);
+	/* a write is on its way: its connection is given up, again and again */
+	memset(buf, 0x5a, sizeof(buf));
+	assert_int_equal(io(&h, h.slab[1], DCM_IO_WRITE, 0, PAGE, buf), 0);
+	printf("cut off for 13 s: a write took %llu ms\n",
+	       (unsigned long long)(now_ms() - since));
+	pthread_join(later, &given_up);
+	assert_ptr_equal(given_up, &c);
+	check_slab(&h, h.slab[0], 0, 1);
+	write_extent(&h, 2, 7);
+	check_slab(&h, h.slab[2], 2, 7);
+	assert_int_equal(get(&h, &h.losts), 0);
+	/* here heartbeats of the donor got through if only the other way was cut */
+	assert_int_equal(logged(&h, "reached again after"),
+			 ways & FROM_DONOR ? 1 : 0);
+	host_stop(&h);
+	proxy_stop(p);
+	donor_end(&d);
+}
+
+static void test_cut_off(void **state)
+{
+	(void)state;
+	cut_off(FROM_HOST | FROM_DONOR);
+}
+
+/* The donor hears that connections are closed, and the host hears nothing. */
+static void test_cut_off_from_the_donor(void **state)
+{
+	(void)state;
+	cut_off(FROM_DONOR);
+}
+
+static void test_cut_off_from_the_host(void **state)
+{
+	(void)state;
+	cut_off(FROM_HOST);
+}
+
+/* Only its control side is silent: it is not given up, and then it is drained. */
+static void test_silent_but_serving(void **state)
+{
+	struct host h = { 0 };
+	struct donor d[2];
+	struct proxy *p;
+	char addr[64];
+	u32 e, moved;
+	u64 end;
+
+	(void)state;
+	donor_start(&d[0], NULL, 0, host_keys, small);
+	donor_start(&d[1], NULL, 0, host_keys, small);
+	p = proxy_start(d[0].tcp, addr, sizeof(addr));
+	host_donor(&h, "a", addr);
+	host_start_cfg(&h, (struct dcm_ctl_config){ .extent = SLAB,
+						    .patience_ms = 6000 });
+	h.other = true;
+	want(&h, 0, 6);
+	WAIT(get(&h, &h.attached) == 6);
+	for (e = 0; e < 6; e++)
+		write_extent(&h, e, 1);
+	proxy_hush(p, FROM_HOST | FROM_DONOR, true);
+	for (end = now_ms() + 10000; now_ms() < end;)
+		check_slab(&h, h.slab[0], 0, 1);
+	assert_int_equal(get(&h, &h.losts), 0);
+	assert_int_equal(status(&h, 0).state, DCM_DONOR_SILENT);
+	/* nobody else has room: nothing was asked to be moved */
+	assert_int_equal(get(&h, &h.evicts), 0);
+	host_donor(&h, "b", d[1].tcp);
+	assert_int_equal(dcm_ctl_donor_add(h.ctl, &h.donors[1]), 0);
+	for (moved = 0; moved < 6;) {
+		/* each is used until it has been moved */
+		check_slab(&h, h.slab[5], 5, 1);
+		for (e = 0; e < 6; e++) {
+			struct dcm_ctl_slab *old;
+
+			pthread_mutex_lock(&h.lock);
+			old = h.old[e];
+			h.old[e] = NULL;
+			pthread_mutex_unlock(&h.lock);
+			if (!old)
+				continue;
+			check_slab(&h, old, e, 1);
+			write_extent(&h, e, 1);
+			dcm_ctl_release(h.ctl, old);
+			moved++;
+		}
+		assert_true(now_ms() < end + 40000);
+	}
+	assert_int_equal(on_donor(&h, 6, 1), 6);
+	assert_int_equal(get(&h, &h.losts), 0);
+	for (e = 0; e < 6; e++)
+		check_slab(&h, h.slab[e], e, 1);
+	proxy_open(p);
+	host_stop(&h);
+	proxy_stop(p);
+	donor_end(&d[0]);
+	donor_end(&d[1]);
+}
+
+/* Longer than our patience. */
+static void test_patience_is_over(void **state)
+{
+	struct two t;
+	u32 e, mine;
+
+	(void)state;
+	two_start_cfg(&t, false, 6000);
+	two_fill(&t, 4);
+	mine = on_donor(&t.h, 4, 1);
+	donor_signal(&t.d[1], SIGSTOP);
+	WAIT(get(&t.h, &t.h.losts) == mine);
+	assert_int_equal(logged(&t.h, "is lost: not heard of for 6 s"), 1);
+	usleep(3000000);
+	donor_signal(&t.d[1], SIGCONT);
+	for (e = 0; e < 4; e++)
+		if (t.h.slab[e]->donor == 1) {
+			assert_string_equal(t.h.lost_name[e], "b");
+			assert_int_equal(t.h.lost_of[e], 1);
+			dcm_ctl_release(t.h.ctl, t.h.slab[e]);
+			t.h.slab[e] = NULL;
+		} else {
+			check_slab(&t.h, t.h.slab[e], e, 1);
+		}
+	/* it is used again, for new slabs: unused donors come first */
+	WAIT(status(&t.h, 1).state == DCM_DONOR_UP);
+	want(&t.h, 0, 4);
+	WAIT(get(&t.h, &t.h.attached) == 4 + mine);
+	for (e = 4; !on_donor(&t.h, EXTENTS, 1) && e < 30; e++) {
+		want(&t.h, e, e + 1);
+		WAIT(get(&t.h, &t.h.attached) == 5 + mine + e - 4);
+	}
+	assert_true(on_donor(&t.h, EXTENTS, 1) >= 1);
+	for (e = 0; e < 4; e++) {
+		write_extent(&t.h, e, 3);
+		check_slab(&t.h, t.h.slab[e], e, 3);
+	}
+	assert_int_equal(get(&t.h, &t.h.losts), mine);
+	two_end(&t);
 }
 
 static void drained(bool local)
@@ -383,7 +623,9 @@ static void test_resume(void **state)
 	donor_start(&d, NULL, 0, host_keys, small);
 	p = proxy_start(d.tcp, addr, sizeof(addr));
 	host_donor(&h, "a", addr);
-	host_start(&h);
+	host_start_cfg(&h, (struct dcm_ctl_config){ .extent = SLAB,
+						    .data_encryption = true,
+						    .patience_ms = 5000 });
 	want(&h, 0, 3);
 	WAIT(get(&h, &h.attached) == 3);
 	for (e = 0; e < 3; e++)
@@ -408,7 +650,7 @@ static void test_resume(void **state)
 	/* cut for good: lost, once, as silence */
 	proxy_cut(p, true);
 	WAIT(get(&h, &h.losts) == 2);
-	assert_int_equal(logged(&h, "not heard of for 5 seconds"), 1);
+	assert_int_equal(logged(&h, "is lost: not heard of for 5 s"), 1);
 	/* and the donor has freed them */
 	proxy_open(p);
 	WAIT(status(&h, 0).state == DCM_DONOR_UP);
@@ -524,14 +766,17 @@ static void test_wrong_size(void **state)
 }
 
 /* What a host process that is stopped for a while does; in a child. */
-static int stopped_host(struct donor *d, int to, bool lose)
+static int stopped_host(struct donor *d, int to, bool lose, u32 patience_ms)
 {
+	struct dcm_ctl_config cfg = { .extent = SLAB,
+				      .data_encryption = true,
+				      .patience_ms = patience_ms };
 	struct host h = { 0 };
 	char c = 'x';
 	u32 e;
 
 	host_donor(&h, "a", d->tcp);
-	host_start(&h);
+	host_start_cfg(&h, cfg);
 	want(&h, 0, 2);
 	WAIT(get(&h, &h.attached) == 2);
 	for (e = 0; e < 2; e++)
@@ -561,24 +806,31 @@ static int stopped_host(struct donor *d, int to, bool lose)
 	return 0;
 }
 
-static void stop_host(unsigned int seconds, bool lose)
+/* @both: the donor too, and before; @lose: for longer than that waits. */
+static void stop_host(unsigned int seconds, bool both, bool lose)
 {
 	struct donor d;
 	int fds[2], st;
 	pid_t pid;
 	char c;
 
-	donor_start(&d, NULL, 0, host_keys, small);
+	donor_start(&d, NULL, 0, host_keys, lose ? hasty : small);
 	assert_int_equal(pipe(fds), 0);
 	pid = fork();
 	assert_true(pid >= 0);
 	if (!pid) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		_exit(stopped_host(&d, fds[1], lose));
+		_exit(stopped_host(&d, fds[1], lose, both ? 6000 : 0));
 	}
 	assert_int_equal(read(fds[0], &c, 1), 1);
+	if (both) {
+		donor_signal(&d, SIGSTOP);
+		sleep(4);
+	}
 	kill(pid, SIGSTOP);
 	sleep(seconds);
+	if (both)
+		donor_signal(&d, SIGCONT);
 	kill(pid, SIGCONT);
 	assert_int_equal(waitpid(pid, &st, 0), pid);
 	assert_true(WIFEXITED(st));
@@ -588,18 +840,28 @@ static void stop_host(unsigned int seconds, bool lose)
 	donor_end(&d);
 }
 
-/* The donor spoke to deaf ears, and has not given up: neither does the host. */
-static void test_host_stopped_short(void **state)
+/*
+ * The donor, and then the host, which was waiting for it: that it was not there
+ * itself is no time in which it waited. Here both go on at once.
+ */
+static void test_both_stopped(void **state)
 {
 	(void)state;
-	stop_host(3, false);
+	stop_host(7, true, false);
+}
+
+/* The donor spoke to deaf ears, and has not given up: neither does the host. */
+static void test_host_stopped(void **state)
+{
+	(void)state;
+	stop_host(8, false, false);
 }
 
 /* The donor has freed everything; the host must find out and say so. */
-static void test_host_stopped_long(void **state)
+static void test_host_stopped_too_long(void **state)
 {
 	(void)state;
-	stop_host(8, true);
+	stop_host(8, false, true);
 }
 
 static u32 members(struct host *h)
@@ -967,6 +1229,12 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_killed_shm),
 		cmocka_unit_test(test_stopped_short),
 		cmocka_unit_test(test_stopped_long),
+		cmocka_unit_test(test_stopped_shm),
+		cmocka_unit_test(test_cut_off),
+		cmocka_unit_test(test_cut_off_from_the_donor),
+		cmocka_unit_test(test_cut_off_from_the_host),
+		cmocka_unit_test(test_silent_but_serving),
+		cmocka_unit_test(test_patience_is_over),
 		cmocka_unit_test(test_drained_tcp),
 		cmocka_unit_test(test_drained_shm),
 		cmocka_unit_test(test_drain_forced),
@@ -979,8 +1247,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_told_tcp),
 		cmocka_unit_test(test_told_shm),
 		cmocka_unit_test(test_many),
-		cmocka_unit_test(test_host_stopped_short),
-		cmocka_unit_test(test_host_stopped_long),
+		cmocka_unit_test(test_both_stopped),
+		cmocka_unit_test(test_host_stopped),
+		cmocka_unit_test(test_host_stopped_too_long),
 		cmocka_unit_test(test_hostile_tcp),
 		cmocka_unit_test(test_hostile_shm),
 	};

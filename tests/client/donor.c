@@ -127,6 +127,8 @@ struct proxy {
 	bool stop;
 	int nr;
 	int fd[LINES][2];
+	int hush;		/* of new lines */
+	int hushed[LINES];	/* FROM_HOST, FROM_DONOR */
 };
 
 static void line_end(struct proxy *p, int i)
@@ -136,6 +138,7 @@ static void line_end(struct proxy *p, int i)
 	p->nr--;
 	p->fd[i][0] = p->fd[p->nr][0];
 	p->fd[i][1] = p->fd[p->nr][1];
+	p->hushed[i] = p->hushed[p->nr];
 }
 
 static void line_new(struct proxy *p)
@@ -152,6 +155,7 @@ static void line_new(struct proxy *p)
 		return;
 	}
 	p->fd[p->nr][0] = a;
+	p->hushed[p->nr] = p->hush;
 	p->fd[p->nr++][1] = b;
 }
 
@@ -188,10 +192,16 @@ static void *proxy_main(void *arg)
 		nr = p->nr;
 		pf[0] = (struct pollfd){ .fd = p->listen, .events = POLLIN };
 		for (i = 0; i < nr; i++) {
-			pf[1 + 2 * i] = (struct pollfd){ .fd = p->fd[i][0],
-							 .events = POLLIN };
-			pf[2 + 2 * i] = (struct pollfd){ .fd = p->fd[i][1],
-							 .events = POLLIN };
+			int *fd = p->fd[i], hush = p->hushed[i];
+
+			pf[1 + 2 * i] =
+				(struct pollfd){ .fd = hush & FROM_HOST ? -1 :
+									  fd[0],
+						 .events = POLLIN };
+			pf[2 + 2 * i] = (struct pollfd){
+				.fd = hush & FROM_DONOR ? -1 : fd[1],
+				.events = POLLIN
+			};
 		}
 		n = poll(pf, (nfds_t)(1 + 2 * nr), 2);
 		for (i = nr - 1; n > 0 && i >= 0; i--)
@@ -240,6 +250,19 @@ void proxy_open(struct proxy *p)
 {
 	pthread_mutex_lock(&p->lock);
 	p->block = false;
+	p->hush = 0;
+	memset(p->hushed, 0, sizeof(p->hushed));
+	pthread_mutex_unlock(&p->lock);
+}
+
+void proxy_hush(struct proxy *p, int ways, bool control)
+{
+	int i;
+
+	pthread_mutex_lock(&p->lock);
+	p->hush = ways;
+	for (i = 0; i < (control ? 1 : p->nr); i++)
+		p->hushed[i] = ways;
 	pthread_mutex_unlock(&p->lock);
 }
 

@@ -46,6 +46,14 @@ struct proxy *proxy_start(const char *target, char *address, size_t len);
 /* Cut every connection; with @block, accept none until proxy_open(). */
 void proxy_cut(struct proxy *p, bool block);
 void proxy_open(struct proxy *p);
+#define FROM_HOST 1
+#define FROM_DONOR 2
+/*
+ * What comes from there is not passed on until proxy_open(), and nobody is told: a
+ * network that is cut, in one direction or both. With @control only on the
+ * oldest connection, and on those that are new.
+ */
+void proxy_hush(struct proxy *p, int ways, bool control);
 void proxy_stop(struct proxy *p);
 
 #endif /* TEST_DONOR_H */

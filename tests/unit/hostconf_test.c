@@ -69,6 +69,43 @@ static void test_transport(void **state)
 	}
 }
 
+static void test_patience(void **state)
+{
+	static const struct {
+		const char *line;
+		uint64_t want;	/* 0: refused */
+	} cases[] = {
+		{ "", 60000 },
+		{ "patience=1s\n", 1000 },
+		{ "patience=1500ms\n", 1500 },
+		{ "patience=2min\n", 120000 },
+		{ "patience=1440min\n", 86400000 },
+		{ "patience=1441min\n", 0 },
+		{ "patience=999ms\n", 0 },
+		{ "patience=60\n", 0 },
+		{ "patience=s\n", 0 },
+		{ "patience=\n", 0 },
+		{ "patience=1h\n", 0 },
+		{ "patience=-1s\n", 0 },
+		{ "patience=1 s\n", 0 },
+		{ "patience=18446744073709551615min\n", 0 },
+		{ "patience=307445734561825861min\n", 0 },
+		{ "patience=1s\npatience=1s\n", 0 },
+	};
+	static const char rest[] =
+		"[donor a]\naddress=tcp:h:1\n[key]\nfile=k\n";
+	char text[256];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		snprintf(text, sizeof(text), "[vm]\nname=x\nbudget=1M\n%s%s",
+			 cases[i].line, rest);
+		assert_int_equal(parse(text), cases[i].want ? 0 : -EINVAL);
+		if (cases[i].want)
+			assert_int_equal(cfg.patience_ms, cases[i].want);
+	}
+}
+
 static void test_good(void **state)
 {
 	(void)state;
@@ -359,6 +396,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_good),
 		cmocka_unit_test(test_transport),
+		cmocka_unit_test(test_patience),
 		cmocka_unit_test(test_bad),
 		cmocka_unit_test(test_hostd),
 		cmocka_unit_test(test_more_donors),
