@@ -60,6 +60,9 @@ def _given(args: Args) -> Settings:
         on_loss=args.on_loss,
         data_encryption=False if args.no_encrypt_data else None,
         transport=args.transport,
+        patience=None
+        if args.patience is None
+        else settings.patience(args.patience, "--patience"),
         tenant=None if args.tenant is None else keyfile.check_tenant(args.tenant),
         keys=None if args.keys is None else settings.key_path(args.keys),
         donors=tuple(parse_donors(args.donor or [])),
@@ -381,6 +384,11 @@ def _add_run(sub: Any, common: argparse.ArgumentParser) -> None:
         "--transport",
         choices=settings.TRANSPORTS,
         help="to donors elsewhere: tcp, verbs (RDMA, in the clear), or the best there is",
+    )
+    p.add_argument(
+        "--patience",
+        metavar="TIME",
+        help="how long a donor that is silent is waited for before what it holds is lost (60s)",
     )
     p.add_argument(
         "--malloc",

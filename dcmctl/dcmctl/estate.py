@@ -24,7 +24,7 @@ from dcmctl.status import LATENCIES, DonorStatus, Fields, Latency, Status
 
 ASKERS = 8
 # Where VMs do not agree, the worst is told: one VM that has lost a donor matters.
-ORDER = ("lost", "draining", "connecting", "up")
+ORDER = ("lost", "silent", "draining", "connecting", "up")
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class Use:
     bytes: int
     rtt_ns: int
     why: str
+    silent_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Donor:
     address: str
     status: str | None  # HOST:PORT of its HTTP status
     configured: bool
-    state: str  # up, connecting, lost, draining; "unused": no VM knows it
+    state: str  # up, connecting, silent, lost, draining; "unused": no VM knows it
     capacity_bytes: int | None
     lent_bytes: int | None
     free_bytes: int | None
@@ -122,7 +123,8 @@ def _use(vm: str, d: DonorStatus | hostd.HostDonor, slab_bytes: int) -> Use:
         slabs=d.slabs,
         bytes=d.slabs * slab_bytes if slab_bytes else getattr(d, "bytes", 0),
         rtt_ns=d.rtt_ns,
-        why=d.why,
+        why=d.trouble or d.why,
+        silent_ms=d.silent_ms,
     )
 
 

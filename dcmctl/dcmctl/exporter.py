@@ -185,7 +185,7 @@ def _vm_latency(page: Page, vm: estate.Machine, labels: dict[str, str]) -> None:
 
 # ---- donors ----
 
-STATES = ("up", "connecting", "lost", "draining")
+STATES = ("up", "connecting", "silent", "lost", "draining")
 
 
 def _donors(page: Page, donors: list[estate.Donor]) -> None:
@@ -208,10 +208,15 @@ def _donors(page: Page, donors: list[estate.Donor]) -> None:
 def _uses(page: Page, vms: list[estate.Machine]) -> None:
     used = page.gauge("dcm_vm_donor_bytes", "Slabs of one donor that a VM has.")
     rtt = page.gauge("dcm_vm_donor_rtt_seconds", "Round trip of the VM's operations there.")
+    silent = page.gauge(
+        "dcm_vm_donor_silent_seconds",
+        "Since the donor's control connection last said something to the VM; 0: no session.",
+    )
     for vm in vms:
         for use in vm.uses:
             labels = {"vm": vm.name, "pager": vm.pager, "donor": use.donor}
             used.put(use.bytes, **labels)
+            silent.put(use.silent_ms / 1e3, **labels)
             rtt.put(use.rtt_ns / 1e9 if use.rtt_ns else None, **labels)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dcmctl.address import connect_unix
 from dcmctl.errors import DcmError, printable, reason
-from dcmctl.status import Fields
+from dcmctl.status import Fields, trouble
 
 SOCKET = Path("/run/dcm-hostd/status.sock")
 ANSWER_MAX = 64 << 20  # 1024 files with 64 donors
@@ -37,6 +37,13 @@ class HostDonor:
     slabs_total: int = 0  # that it may lend; 0: not known
     slabs_used: int = 0  # that it has lent, to anybody
     group: str = ""
+    silent_ms: int = 0  # since its control connection said something
+    patience_ms: int = 0  # how long that may be
+
+    @property
+    def trouble(self) -> str:
+        """Why it is not up, "" if it is."""
+        return trouble(self.state, self.why, self.silent_ms, self.patience_ms)
 
 
 @dataclass(frozen=True)
@@ -137,6 +144,8 @@ def look(timeout: float = TIMEOUT) -> tuple[int, list[HostFile]]:
                 slabs_total=d.number("slabs_total"),
                 slabs_used=d.number("slabs_used"),
                 group=d.text("group"),
+                silent_ms=d.number("silent_ms"),
+                patience_ms=d.number("patience_ms"),
             )
             for d in f.groups("donors")
         )

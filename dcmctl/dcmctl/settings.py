@@ -57,6 +57,15 @@ _WORDS = {
 }
 
 
+def patience(text: str, option: str) -> str:
+    """A time from 1s to 1440min, as it is written."""
+    match = re.fullmatch(r"([0-9]{1,9})(ms|s|min)", text)
+    unit = {"ms": 1, "s": 1000, "min": 60000}
+    if match is None or not 1000 <= int(match[1]) * unit[match[2]] <= 86400000:
+        raise UsageError(f"{option} {printable(text, 40)}: not a time from 1s to 1440min, as 60s")
+    return text
+
+
 @dataclass(frozen=True)
 class Settings:
     """One VM's configuration; None is libdcm's default."""
@@ -71,6 +80,7 @@ class Settings:
     extent: int | None = None
     data_encryption: bool | None = None
     transport: str | None = None
+    patience: str | None = None
     tenant: str | None = None
     keys: Path | None = None
     donors: tuple[Donor, ...] = ()  # those of donors_file too
@@ -145,6 +155,7 @@ class Settings:
         if self.data_encryption is not None:
             put("data-encryption", "yes" if self.data_encryption else "no")
         put("transport", self.transport)
+        put("patience", self.patience)
         put("donors", self.donors_file)
         out.write("\n[key]\n")
         put("tenant", self.tenant)
@@ -393,6 +404,7 @@ def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
     loss = take(vm, "vm", "on-loss")
     encrypt = take(vm, "vm", "data-encryption")
     transport = take(vm, "vm", "transport")
+    waits = take(vm, "vm", "patience")
     tenant = take(key, "key", "tenant")
     file = take(key, "key", "file")
     settings = Settings(
@@ -406,6 +418,7 @@ def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
         on_loss=None if loss is None else choice(loss, "on-loss", ON_LOSS),
         data_encryption=None if encrypt is None else flag(encrypt, "data-encryption"),
         transport=None if transport is None else choice(transport, "transport", TRANSPORTS),
+        patience=None if waits is None else patience(waits, "patience"),
         tenant=None if tenant is None else check_tenant(tenant),
         keys=None if file is None else key_path(str(base / file)),
         donors=tuple(donors),

@@ -123,6 +123,6 @@ def donor_table(statuses: list[tuple[str | None, Status]]) -> list[str]:
     lines = table(["VM<", *header] if with_vm else header, rows)
     for name, status in statuses:
         for d in status.donors:
-            if d.why and d.state != "up":
-                lines.append(f"! {name + ': ' if name else ''}{d.name}: {d.why}")
+            if d.trouble:
+                lines.append(f"! {name + ': ' if name else ''}{d.name}: {d.trouble}")
     return lines

@@ -14,13 +14,14 @@ from typing import Any
 
 from dcmctl.control import Json
 from dcmctl.errors import DcmError, printable
+from dcmctl.units import format_duration
 
 U64_MAX = (1 << 64) - 1
 LIST_MAX = 4096
 TEXT_MAX = 256
 BLOCK_SIZES = ("4K", "8K", "16K", "32K", "64K")
 FAULT_KINDS = ("missing", "minor", "wp", "zero", "sample", "spurious", "busy", "stalled", "lost")
-STATES = ("up", "connecting", "lost", "draining")
+STATES = ("up", "connecting", "lost", "draining", "silent")
 
 
 class Fields:
@@ -100,6 +101,15 @@ class Latency:
         return cls(*(stats.get(f"latency {kind} {name}", 0) for name in LATENCY_FIELDS))
 
 
+def trouble(state: str, why: str, silent_ms: int, patience_ms: int) -> str:
+    """Why a donor is not up, "" if it is."""
+    if state != "silent":
+        return why if state != "up" else ""
+    silent = format_duration(silent_ms / 1000)
+    patience = format_duration(patience_ms / 1000)
+    return f"silent for {silent}, patience is {patience}" + (f": {why}" if why else "")
+
+
 @dataclass(frozen=True)
 class DonorStatus:
     """A donor as one VM sees it."""
@@ -118,6 +128,8 @@ class DonorStatus:
     slabs_free: int  # it would lend to this tenant now
     slabs_total: int  # that it may lend; 0: not known
     slabs_used: int  # that it has lent, to anybody
+    silent_ms: int = 0  # since its control connection said something
+    patience_ms: int = 0  # how long that may be
 
     @classmethod
     def read(cls, fields: Fields) -> DonorStatus:
@@ -136,7 +148,14 @@ class DonorStatus:
             slabs_free=fields.number("slabs_free"),
             slabs_total=fields.number("slabs_total"),
             slabs_used=fields.number("slabs_used"),
+            silent_ms=fields.number("silent_ms"),
+            patience_ms=fields.number("patience_ms"),
         )
+
+    @property
+    def trouble(self) -> str:
+        """Why it is not up, "" if it is."""
+        return trouble(self.state, self.why, self.silent_ms, self.patience_ms)
 
 
 @dataclass(frozen=True)

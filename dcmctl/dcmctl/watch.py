@@ -86,6 +86,8 @@ def _donor_health(d: Donor) -> Iterator[Line]:
     why = f": {d.error}" if d.error else ""
     if d.state == "lost":
         yield Line(BAD, f"donor {d.name} is lost{why}", d.name)
+    elif d.state == "silent":
+        yield Line(WARN, f"donor {d.name} does not answer, and is waited for{why}", d.name)
     elif d.state == "draining":
         yield Line(WARN, f"donor {d.name} drains: VMs move off it", d.name)
     elif d.state == "connecting":
@@ -145,6 +147,7 @@ def rates(old: Machine | None, new: Machine, seconds: float) -> Rates:
 # What is said of a donor that comes into a state, and how bad that is.
 STATES = {
     "lost": (BAD, "is lost"),
+    "silent": (WARN, "does not answer, and is waited for"),
     "draining": (WARN, "drains"),
     "connecting": (WARN, "is not reached"),
     "up": (GOOD, "is up"),
@@ -165,7 +168,7 @@ def _donor_events(old: Donor | None, new: Donor | None) -> Iterator[tuple[str, L
         why = f": {new.error}" if new.error and level in (WARN, BAD) else ""
         yield f"donor-{new.state}", Line(level, f"donor {new.name} {text}{why}", new.name)
     if new.error and not old.error and old.state == new.state:
-        yield "donor-silent", Line(WARN, f"donor {new.name}: {new.error}", new.name)
+        yield "donor-untold", Line(WARN, f"donor {new.name}: {new.error}", new.name)
     if old.state == "draining" and old.here_bytes and not new.here_bytes:
         text = f"donor {new.name} is drained: it has nothing of this host any more"
         yield "donor-drained", Line(GOOD, text, new.name)

@@ -4,7 +4,7 @@
 import { $, el, keyed, level, say, width } from "./dom.js";
 import * as format from "./format.js";
 
-const LEVELS = { up: "good", connecting: "warn", draining: "warn", lost: "bad" };
+const LEVELS = { up: "good", connecting: "warn", silent: "warn", draining: "warn", lost: "bad" };
 const NEAR_FULL = 0.85;
 const FULL = 0.95;
 

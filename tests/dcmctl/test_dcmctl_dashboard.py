@@ -467,9 +467,9 @@ def test_events() -> None:
     assert kinds(was, estate_of(draining, VM)) == ["donor-draining"]
     empty = replace(draining, uses=())
     assert kinds(estate_of(draining, VM), estate_of(empty, VM)) == ["donor-drained"]
-    for state in ("lost", "connecting", "unused"):
+    for state in ("lost", "connecting", "silent", "unused"):
         assert kinds(was, estate_of(replace(DONOR, state=state), VM)) == [f"donor-{state}"]
-    assert kinds(was, estate_of(replace(DONOR, error="no"), VM)) == ["donor-silent"]
+    assert kinds(was, estate_of(replace(DONOR, error="no"), VM)) == ["donor-untold"]
     assert kinds(was, estate_of(DONOR, replace(VM, budget_bytes=MIB))) == ["budget"]
     assert kinds(was, estate_of(DONOR, replace(VM, lost_bytes=4096))) == ["memory-lost"]
     moved = replace(

@@ -65,6 +65,17 @@ def test_lost_pages_are_shouted(dcmctl: Cli, vms: Path) -> None:
         assert "! vm1: 256 pages lost" in dcmctl("top", "--once", "--interval", "0.1").stdout
 
 
+def test_a_silent_donor_is_shown(dcmctl: Cli, vms: Path) -> None:
+    with VmServer(vms) as server:
+        server.status["donors"][1] |= {"state": "silent", "silent_ms": 31400,
+                                       "patience_ms": 60000, "why": "does not answer"}
+        said = "! d2: silent for 31s, patience is 1m00s: does not answer"
+        assert said in dcmctl("status", "vm1").stdout.splitlines()
+        assert "silent for 31s" in dcmctl("top", "--once", "--interval", "0.1").stdout
+        donors = json.loads(dcmctl("status", "vm1", "--json").stdout)["donors"]
+        assert (donors[1]["silent_ms"], donors[1]["patience_ms"]) == (31400, 60000)
+
+
 def test_which_vm(dcmctl: Cli, vms: Path) -> None:
     assert "no VM is running" in dcmctl.fails("status")
     assert "no VM 'x' is running (running: none)" in dcmctl.fails("status", "x")

@@ -197,6 +197,7 @@ on-loss = sigbus
 extent = 2M
 data-encryption = no
 transport = verbs
+patience = 2min
 
 [key]
 tenant = lab
@@ -221,6 +222,11 @@ def test_ini(tmp_path: Path) -> None:
     assert (s.name, s.budget, s.size, s.threshold) == ("web1", 256 << 20, 1 << 30, 1 << 20)
     assert (s.mode, s.lanes, s.on_loss, s.extent) == ("qemu", 4, "sigbus", 2 << 20)
     assert s.data_encryption is False and s.transport == "verbs"
+    assert s.patience == "2min" and "patience = 2min\n" in s.to_ini()
+    for bad in ("", "60", "999ms", "1441min", "1 s", "-1s", "1h"):
+        path.write_text(FULL.replace("2min", bad))
+        with pytest.raises(UsageError, match="patience"):
+            settings.load(path)
     assert (s.tenant, s.keys) == ("lab", tmp_path / "keys")
     assert [d.name for d in s.donors] == ["near", "far"]
     assert s.tunables == {"epsilon": "50", "largest_block": "16384", "elastic": "0"}
