@@ -24,13 +24,14 @@ NPROC := $(shell nproc)
 PROGRAMS := kvm-dcm/user donor-daemon guest-virtio-gc/lib
 TESTS := $(patsubst %/Makefile,%,$(wildcard $(addsuffix /Makefile,\
 	tests/unit tests/client tests/torture tests/fuzz tests/donor tests/pager \
-	tests/kernel tests/vm tests/qemu tests/gc \
+	tests/kernel tests/vm tests/qemu tests/gc tests/faults \
 	bench)))
 
 PYTEST = scripts/py pytest --junitxml=$${DCM_RESULTS:-$(BUILD)/test/results/by-hand}/$@.xml
 
 .PHONY: all programs tests-build help check kernel-check unit torture fuzz \
 	fuzz-run test-gc test-donor test-client test-pager test-dcmctl test-guest \
+	test-faults test-faults-quick \
 	test-kernel test-kernel-vm test-kernel-debug test-ops test-ops-quick \
 	test-ops-page test-packages packages test-qemu \
 	test-qemu-vm test-qemu-debug vm-shell test bench bench-kernel \
@@ -78,6 +79,7 @@ help:
 	@echo '  make test-pager    libdcm: real programs on donor memory'
 	@echo '  make test-dcmctl   the command line'
 	@echo '  make test-guest    a stock guest on donor memory'
+	@echo '  make test-faults   what can go wrong, done to hosts, donors and networks; 15 minutes (in make test a part)'
 	@echo '  make test-kernel-vm  the kernel module, its daemon, RDMA and guests under KVM, in a VM'
 	@echo '  make test-kernel   K=name  the same, with more guests (not in make test)'
 	@echo '  make test-kernel-debug  K=name  that of dcmfs under KASAN, lockdep and kmemleak; KUnit (not in make test)'
@@ -141,6 +143,19 @@ test-dcmctl: deps-test programs
 
 test-guest: deps-test deps-demo programs
 	@$(PYTEST) tests/guest
+
+# What can go wrong, done to real daemons in networks of their own, and in that VM what this
+# host's kernel can't do; into build/faults.json. `make test` runs what takes little time.
+# ONLY='ID ID' chooses rows.
+ONLY ?=
+test-faults: deps-vm kernel-check
+test-faults-quick: CHOSEN = --quick
+test-faults test-faults-quick: deps-test deps-pager programs
+	@$(if $(CHOSEN),,scripts/vm-image >/dev/null)
+	@+$(MAKE) -C tests/pager all
+	@+$(MAKE) -C tests/unit build
+	@+$(MAKE) -C tests/faults all
+	@BUILD=$(BUILD) tests/faults/run $(CHOSEN) $(addprefix --only ,$(ONLY))
 
 # In a VM whose kernel loads modules and has KVM; needs neither of this host.
 # `make test` runs those of the tests that are quick. K= chooses by name, as pytest's -k does.
@@ -230,6 +245,7 @@ test: deps-test
 		client@600='$(STAGE_MAKE) test-client' \
 		pager@600='$(STAGE_MAKE) test-pager' \
 		dcmctl@600='$(STAGE_MAKE) test-dcmctl' \
+		faults@300='$(STAGE_MAKE) test-faults-quick' \
 		guest@1500='$(STAGE_MAKE) test-guest' \
 		kernel-vm@3000='$(STAGE_MAKE) test-kernel-vm' \
 		qemu@2400='$(STAGE_MAKE) test-qemu-vm'

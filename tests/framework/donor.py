@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -53,6 +53,7 @@ class Donor:
         keys: Mapping[str, str] | None = None,
         binary: Path = DONORD,
         environment: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
         **sections: Mapping[str, str | int],
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -67,6 +68,7 @@ class Donor:
         self.http_port = 0
         self.environment = dict(environment or {})
         self.stderr: int | None = None  # a descriptor, in the log's place
+        self.prefix = list(prefix)  # what executes it: nsenter, prlimit
         self.process: subprocess.Popen[bytes] | None = None
         self.sections: dict[str, dict[str, str | int]] = {
             "donor": {
@@ -85,12 +87,15 @@ class Donor:
     @property
     def tcp_address(self) -> str:
         """As libdcm's configuration wants it."""
-        return f"tcp:127.0.0.1:{self.port}"
+        return f"tcp:{self._host('donor')}:{self.port}"
 
     @property
     def unix_address(self) -> str:
         """As libdcm's configuration wants it."""
         return f"unix:{self.unix}"
+
+    def _host(self, section: str) -> str:
+        return str(self.sections[section]["listen"]).rpartition(":")[0]
 
     @property
     def pid(self) -> int:
@@ -114,14 +119,15 @@ class Donor:
         A donor that is started again keeps its ports, as one that crashed would.
         """
         if self.port:
-            self.sections["donor"]["listen"] = f"127.0.0.1:{self.port}"
-            self.sections["http"]["listen"] = f"127.0.0.1:{self.http_port}"
+            self.sections["donor"]["listen"] = f"{self._host('donor')}:{self.port}"
+            self.sections["http"]["listen"] = f"{self._host('http')}:{self.http_port}"
         self.write_files()
         reading, writing = os.pipe()
         with os.fdopen(reading, "rb") as ready:
             with self.log.open("ab") as log:
+                words = [str(self.binary), "--config", str(self.config)]
                 self.process = subprocess.Popen(
-                    [str(self.binary), "--config", str(self.config), "--ready-fd", str(writing)],
+                    [*self.prefix, *words, "--ready-fd", str(writing)],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log if self.stderr is None else self.stderr,

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Memory whose home is the kernel pager: a dcmfs and the dcm-hostd that serves it, in L1."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from tests.faults.cell import CannotRun
+from tests.faults.net import Leaf
+from tests.faults.paged import inside
+from tests.faults.place import Place
+from tests.framework.donor import Donor, write_private
+from tests.framework.paths import BUILD
+
+HOSTD = BUILD / "bin" / "dcm-hostd"
+START_S = 60.0
+# A /run/dcm-hostd of its own: others run beside it. It ends with who started it.
+OWN_RUN = 'mkdir -p /run/dcm-hostd && mount -t tmpfs none /run/dcm-hostd && {} exec "$0" "$@"'
+
+
+class Dcmfs:
+    """A mount; each of its files uses one donor."""
+
+    def __init__(
+        self,
+        place: Place,
+        host: Leaf | None,
+        donors: Mapping[str, Donor],
+        *,
+        budget: str = "8M",
+        before: str = "",
+    ) -> None:
+        self.mount = place.folder("dcmfs")
+        self.log = place.scratch / "hostd.log"
+        text = f"[host]\nmount = {self.mount}\ndata-encryption = no\n"
+        verbs = any(label.startswith("verbs") for label in donors)
+        text += f"transport = {'verbs' if verbs else 'tcp'}\n"
+        text += f"[key]\nfile = {next(iter(donors.values())).key_file}\n"
+        for label, donor in donors.items():
+            address = donor.unix_address if label.startswith("shm") else donor.tcp_address
+            text += f"[donor {donor.folder.name}]\naddress = {address}\n"
+        self.config = place.scratch / "hostd.conf"
+        write_private(self.config, text)
+        choices = "mkdir -p /run/dcm-hostd/donors && " + " ".join(
+            f"echo {name} >/run/dcm-hostd/donors/vm-{name}.donors &&"
+            for name in (donor.folder.name for donor in donors.values())
+        )
+        self.options = f"extent=2M,budget={budget}"
+        shell = ["unshare", "--mount", "--", "sh", "-c", OWN_RUN.format(choices + before)]
+        self.command = [*inside(host), *shell, str(HOSTD), "--config", str(self.config)]
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def file(self, donor: Donor) -> Path:
+        """The file whose memory is on that donor."""
+        return self.mount / f"vm-{donor.folder.name}"
+
+    def said(self, text: str) -> bool:
+        return text in self.log.read_text(errors="replace")
+
+    def __enter__(self) -> Dcmfs:
+        command = ["mount", "-t", "dcmfs", "-o", self.options, "dcm", str(self.mount)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise CannotRun(f"no dcmfs here: {done.stderr.strip()}")
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                ["nice", "-n", "-15", *self.command], stdin=subprocess.DEVNULL, stdout=log,
+                stderr=log)  # fmt: skip
+        deadline = time.monotonic() + START_S
+        while not self.said("files there are served"):
+            if time.monotonic() > deadline or self.process.poll() is not None:
+                said = self.log.read_text(errors="replace")[-500:]
+                self.close()
+                raise CannotRun(f"dcm-hostd does not serve: {said}")
+            time.sleep(0.1)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Files, then the daemon, then the mount."""
+        for path in self.mount.glob("vm-*"):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        if self.process is not None:
+            self.process.terminate()
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        subprocess.run(["umount", str(self.mount)], capture_output=True, check=False)

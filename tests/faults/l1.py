@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Rows in L1 (tests/vm): a kernel of our own, with netem, dcmfs, and settings that are ours.
+
+This same program is put there and runs the rows as it does here. What L1's kernel complains of is
+a cell that is not met; that it ends hogs for want of memory is their wish.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Sequence
+
+from tests.faults.cell import Cell, unknown
+from tests.faults.table import Fault
+from tests.framework.paths import BUILD, TOP
+from tests.guest.vmharness import GuestError
+from tests.vm.bed import Bed, Spec
+from tests.vm.rdma import rxe
+
+THERE = "/tmp/kvm-dcm"
+SOURCES = ("tests/faults", "tests/framework", "tests/donor", "bench/dcmbench", "tests/__init__.py")
+PROGRAMS = ("bin/dcm-donord", "bin/dcm-hostd", "bin/dcm-gc-worker", "tests-faults/victim")
+MODULES = ("veth", "sch_netem", "tls")
+LIMIT_S = 780.0
+# What the kernel says when it ends a hog.
+OOM = ("invoked oom-killer", "Call Trace:", "oom-kill:", "Out of memory")
+# And when an access to a lost page gets SIGBUS, which the victim counts.
+LOST = "MCE: Killing victim"
+
+
+def archive() -> bytes:
+    """What L1 needs of the tree and the build."""
+    with io.BytesIO() as data:
+        with tarfile.open(fileobj=data, mode="w:gz", compresslevel=1) as tar:
+            for name in SOURCES:
+                if (TOP / name).exists():
+                    tar.add(TOP / name, name, filter=_plain)
+            for name in PROGRAMS:
+                tar.add(BUILD / name, f"build/{name}")
+        return data.getvalue()
+
+
+def _plain(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    return None if "__pycache__" in info.name else info
+
+
+def prepare() -> str:
+    """The module and L1's image; why there can be none."""
+    for words in (["scripts/kernel-check", "6.12"], ["scripts/vm-image"]):
+        done = subprocess.run(words, cwd=TOP, capture_output=True, text=True, check=False)
+        if done.returncode:
+            return f"{words[0]}: {(done.stdout + done.stderr)[-300:]}"
+    return ""
+
+
+def run(chosen: Sequence[Fault]) -> dict[str, list[Cell]]:
+    """Their cells, by row."""
+    if why := prepare():
+        return {fault.id: [unknown("L1", f"there is no L1: {why}")] for fault in chosen}
+    try:
+        spec = Spec(memory_mib=1024, cpus=2, kvm=False, guest=False)
+        with Bed(spec, keep=BUILD / "test" / "vm" / "faults") as bed:
+            return _inside(bed, chosen)
+    except (GuestError, OSError) as err:
+        return {fault.id: [unknown("L1", str(err)[:300])] for fault in chosen}
+
+
+def _inside(bed: Bed, chosen: Sequence[Fault]) -> dict[str, list[Cell]]:
+    bed.must("ip link set lo up")
+    bed.modprobe(*MODULES)
+    rxe(bed)
+    bed.modprobe("rdma_cm")
+    for name in ("kvm-dcm", "kvm-dcm-verbs"):
+        bed.insmod(BUILD / "kernel" / "linux" / f"{name}.ko")
+    bed.must("mountpoint -q /sys/fs/cgroup || mount -t cgroup2 cgroup /sys/fs/cgroup")
+    bed.put(archive(), "/tmp/faults.tar.gz")
+    bed.must(f"mkdir -p {THERE} && tar -xz -C {THERE} -f /tmp/faults.tar.gz")
+    words = " ".join(f"--only {fault.id}" for fault in chosen)
+    program = f"python3 {THERE}/tests/faults/run --inside --json /tmp/cells"
+    # Donors want descriptors for all the connections that they may have.
+    job = bed.spawn(f"ulimit -n 20000; exec {program} {words}")
+    deadline = time.monotonic() + LIMIT_S
+    shown = 0
+    while job.poll() is None and time.monotonic() < deadline:
+        time.sleep(3)
+        said = job.output().stderr
+        shown = tell(said, shown)
+    status = job.end(30)
+    tell(job.output().stderr, shown)
+    found: dict[str, list[Cell]] = {}
+    if bed.run("test -s /tmp/cells").rc == 0:
+        for name, cells in json.loads(bed.get("/tmp/cells")).items():
+            found[name] = [Cell.read(cell) for cell in cells]
+    for fault in chosen:
+        found.setdefault(fault.id, [unknown("L1", f"not done, status {status}")])
+    wrong = [line for line in bed.complaints() if not any(word in line for word in (*OOM, LOST))]
+    if wrong:
+        for cells in found.values():
+            cells.append(unknown("L1's kernel", " / ".join(wrong)[:300]))
+    return {
+        name: [Cell(f"L1 {c.name}", c.value, c.ok, c.note) for c in cells]
+        for name, cells in found.items()
+    }
+
+
+def tell(said: str, shown: int) -> int:
+    """Pass on whole lines that were not shown yet."""
+    end = said.rfind("\n") + 1
+    for line in said[shown:end].splitlines():
+        print(f"L1 {line}", file=sys.stderr, flush=True)
+    return max(shown, end)
+

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Rows in processes of their own, two at a time where they mostly wait, and what they leave behind.
+
+A row that takes too long is ended with all that it started. What a row leaves, processes,
+namespaces, mounts or cgroups, makes it a row that is not met.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.faults import cgroup, net
+from tests.faults.cell import Cell, unknown
+from tests.faults.table import Fault
+from tests.framework import leftovers
+
+BESIDE = 2  # rows that wait
+
+
+@dataclass
+class Task:
+    """A row, or several in the VM; its process writes cells by row into a file."""
+
+    name: str
+    command: list[str]
+    waits: bool
+    limit_s: float
+
+
+def task(fault: Fault, command: Sequence[str]) -> Task:
+    """A row here; `command` is this program without it."""
+    return Task(fault.id, [*command, "--row", fault.id], fault.waits, fault.limit_s)
+
+
+@dataclass
+class Running:
+    """A task's process."""
+
+    task: Task
+    process: subprocess.Popen[bytes]
+    scratch: Path
+    run_id: str
+    begun: float
+    watch: leftovers.Watch
+
+
+def begin(task: Task) -> Running:
+    """Start it."""
+    scratch = Path(tempfile.mkdtemp(prefix="dcm-f-", dir="/tmp"))
+    scratch.chmod(0o755)
+    run_id = f"faults-{os.getpid()}-{task.name}"
+    env = {**os.environ, leftovers.RUN_VARIABLE: run_id, "TMPDIR": str(scratch)}
+    process = subprocess.Popen(
+        [*task.command, "--scratch", str(scratch)],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    # What bears its marks is this task's: another may run beside it.
+    marks = (str(scratch), f"{net.PREFIX}{process.pid}-")
+    watch = leftovers.Watch(run_id, marks, leftovers.Snapshot())
+    return Running(task, process, scratch, run_id, time.monotonic(), watch)
+
+
+def end(running: Running, *, late: bool = False) -> dict[str, list[Cell]]:
+    """What it found; nothing of it is there any more."""
+    if running.process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            running.process.send_signal(signal.SIGTERM)
+        try:
+            running.process.wait(20)
+        except subprocess.TimeoutExpired:
+            running.process.kill()
+            running.process.wait()
+    found: dict[str, list[Cell]] = {}
+    with contextlib.suppress(OSError, ValueError):
+        text = json.loads((running.scratch / "cells.json").read_text())
+        found = {name: [Cell.read(cell) for cell in cells] for name, cells in text.items()}
+    mine = found.setdefault(running.task.name, [])
+    if late:
+        mine.append(unknown("all", f"took longer than {running.task.limit_s:.0f} s"))
+    elif len(found) == 1 and not mine:
+        mine.append(unknown("all", f"its process ended with {running.process.returncode}"))
+    left = running.watch.left(5.0)
+    clean(running)
+    if left and not late:
+        mine.append(unknown("left behind", "; ".join(left)))
+    return found
+
+
+def clean(running: Running) -> None:
+    """Processes, then what they held."""
+    for pid, _ in leftovers.processes(running.run_id):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    net.sweep()
+    cgroup.sweep()
+    for line in reversed(leftovers.lines("/proc/self/mountinfo")):
+        if (path := line.split()[4]).startswith(f"{running.scratch}/"):
+            subprocess.run(["umount", "--lazy", path], capture_output=True, check=False)
+    shutil.rmtree(running.scratch, ignore_errors=True)
+
+
+def tell(running: Running, found: dict[str, list[Cell]]) -> None:
+    """One line for each row."""
+    took = time.monotonic() - running.begun
+    for name, cells in found.items():
+        told = "ok" if all(cell.ok for cell in cells) else "NOT MET"
+        said = "; ".join(cell.text() for cell in cells)
+        print(f"-- {name}: {told} in {took:.0f} s: {said}", file=sys.stderr, flush=True)
+
+
+def alone(active: Sequence[Running]) -> bool:
+    """One that measures runs."""
+    return any(not running.task.waits for running in active)
+
+
+def run(
+    tasks: Sequence[Task], so_far: Callable[[dict[str, list[Cell]]], None] = lambda _: None
+) -> dict[str, list[Cell]]:
+    """Those that measure one by one; then those that wait, two at a time, the longest first."""
+    measuring = [task for task in tasks if not task.waits]
+    waiting = sorted((task for task in tasks if task.waits), key=lambda task: -task.limit_s)
+    active: list[Running] = []
+    found: dict[str, list[Cell]] = {}
+    try:
+        while measuring or waiting or active:
+            if measuring and not active:
+                active.append(begin(measuring.pop(0)))
+            elif waiting and len(active) < BESIDE and not (measuring or alone(active)):
+                active.append(begin(waiting.pop(0)))
+                continue
+            time.sleep(0.1)
+            for running in list(active):
+                late = time.monotonic() - running.begun > running.task.limit_s
+                if running.process.poll() is None and not late:
+                    continue
+                active.remove(running)
+                cells = end(running, late=late)
+                tell(running, cells)
+                for name, more in cells.items():
+                    found.setdefault(name, []).extend(more)
+                so_far(found)
+    finally:
+        for running in active:
+            end(running, late=True)
+    return found
