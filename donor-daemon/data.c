@@ -301,7 +301,7 @@ int dcm_data_serve(struct dcm_worker *w, struct dcm_data *d)
 {
 	struct dcm_chan *ch = d->chan;
 	int ret, served = 0;
-	bool more = false, out;
+	bool more = false, left, out;
 
 	do {
 		ret = dcm_chan_flush(ch);
@@ -309,13 +309,15 @@ int dcm_data_serve(struct dcm_worker *w, struct dcm_data *d)
 			goto dead;
 		if (!ret)
 			break;
-		ret = d->left ? 1 : data_read(w, d);
+		left = d->left;
+		ret = left ? 1 : data_read(w, d);
 		d->left = false;
 		served |= ret > 0;
 		if (__atomic_load_n(&d->session->ended, __ATOMIC_ACQUIRE) ||
 		    data_requests(w, d) || ret < 0)
 			goto dead;
-		more = d->left || ch->more || d->hung_up;
+		/* what came while @left waited was told once: it is read next */
+		more = left || d->left || ch->more || d->hung_up;
 	} while (more && !dcm_chan_queued(ch) && w->cost < w->cost_max);
 	out = dcm_chan_queued(ch);
 	if (d->want_out != out) {

@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 import random
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -14,6 +16,7 @@ import pytest
 from tests.donor.conftest import Lab, MakeLab
 from tests.donor.rawtls import (DATA, HELLO, NO_SLAB, OK, PLAIN, QUERY_MEM, RANGE, READ, SHM, TCP,
                                 WRITE, WRITTEN, Closed, Control, Data, hello, pack)
+from tests.framework.paths import TOP
 
 MIB = 1 << 20
 
@@ -283,3 +286,23 @@ def test_served_where_it_arrives(lab: Lab) -> None:
     d.close()
     other.close()
     c.goodbye()
+
+
+def test_one_write_at_a_time_beside_many(lab: Lab) -> None:
+    """A host with one WRITE on its way hung beside a tenant whose connections never pause."""
+    words = [sys.executable, "-IS", str(TOP / "tests/faults/attack.py"), "write"]
+    words += [lab.tcp_address, "16", "bob", lab.keys["bob"]]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as bob:
+        try:
+            assert bob.stdout is not None
+            assert bob.stdout.readline() == b"at it\n"
+            c = lab.control()
+            slab = c.map()
+            d = c.data()
+            for n in range(300):
+                d.write(slab.id, 0, bytes([n % 256]) * 65536)
+                c.beat()
+            d.close()
+            c.goodbye()
+        finally:
+            bob.kill()
