@@ -164,11 +164,16 @@ def _least(name: str, ratio: float, note: str = "") -> Cell:
 def shares(place: Place) -> list[Cell]:
     """Slabs, workers and connections, after the other has taken all it can get."""
     cells = []
-    # what there is of it, and for a donor of its own
-    for what, total in (("slabs", 64), ("workers", 8), ("connections", 128)):
+    # what there is of it, and the quota that gives each tenant half, where there is none by itself
+    kinds: tuple[tuple[str, int, dict[str, str | int]], ...] = (
+        ("slabs", 64, {"tenant-bytes": "64M"}),
+        ("workers", 8, {}),
+        ("connections", 128, {"tenant-connections": 64}),
+    )
+    for what, total, quota in kinds:
         donor = donor_in(
             place.folder(what), keys=keys(), donor={"capacity": "128M"}, gc={"workers": 8},
-            limits={"connections": 128, "handshakes": 16},
+            limits={"connections": 128, **quota},
         )  # fmt: skip
         with donor, Sessions(donor, "mallory") as theirs, Sessions(donor, "test") as mine:
             took = getattr(theirs, what)(total)
