@@ -36,16 +36,16 @@
 #include "data_int.h"
 #include "log.h"
 
-#define PAGE_BYTES	4096u
-#define BATCH_BYTES	(256u << 10)
+#define PAGE_BYTES 4096u
+#define BATCH_BYTES (256u << 10)
 
 /*
  * What a turn costs, in bytes sent on a plain connection: about the CPU time, so
  * that those who want many small things pay for system calls, and those who want
  * them encrypted for that.
  */
-#define COST_REQUEST	1024u
-#define COST_TLS	4u		/* each byte */
+#define COST_REQUEST 1024u
+#define COST_TLS 4u /* each byte */
 
 static void count(u64 *counter, u64 n)
 {
@@ -123,8 +123,8 @@ static int batch_add(struct dcm_worker *w, struct dcm_data *d,
 		w->held[w->nr++] = NULL;
 	}
 	w->bytes += (size_t)n + msg->payload_bytes;
-	w->cost += COST_REQUEST +
-		   ((u64)n + msg->payload_bytes) * (d->chan->tls ? COST_TLS : 1);
+	w->cost += COST_REQUEST + ((u64)n + msg->payload_bytes) *
+					  (d->chan->tls ? COST_TLS : 1);
 	return 0;
 }
 

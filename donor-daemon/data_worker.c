@@ -38,21 +38,21 @@
 #include "data_int.h"
 #include "log.h"
 
-#define IN_BYTES	(160u << 10)	/* two whole WRITEs and some */
-#define EVENTS		64
+#define IN_BYTES (160u << 10) /* two whole WRITEs and some */
+#define EVENTS 64
 
 /*
  * In bytes that are sent on a plain connection, as all costs (data.c). Some 10,
  * 15 and 200 us. A tenant that works beside another one has short turns, also
  * when the other had nothing to do for a moment.
  */
-#define COST_TURN	(16u << 10)	/* of its system calls */
-#define TURN_SHARED	(64u << 10)
-#define TURN_ALONE	(1u << 20)
-#define SHARED_SPAN	(16u << 20)
-#define LOOKS		8		/* at one connection between two at all */
-#define FOLLOW_EVERY	16u		/* batches between looks at the CPU */
-#define FOLLOW_AFTER	3u		/* looks in a row before it is moved */
+#define COST_TURN (16u << 10) /* of its system calls */
+#define TURN_SHARED (64u << 10)
+#define TURN_ALONE (1u << 20)
+#define SHARED_SPAN (16u << 20)
+#define LOOKS 8 /* at one connection between two at all */
+#define FOLLOW_EVERY 16u /* batches between looks at the CPU */
+#define FOLLOW_AFTER 3u /* looks in a row before it is moved */
 
 struct dcm_worker *dcm_data_worker_near(struct dcm_donor *donor,
 					const struct dcm_chan *chan)
@@ -76,10 +76,9 @@ static u64 worker_load(const struct dcm_worker *w,
 	u64 own = 0;
 	struct dcm_data *d;
 
-	dcm_list_for_each(d, &session->data, struct dcm_data, session_node) own +=
-		d->worker == w;
-	return own << 32 |
-	       __atomic_load_n(&w->connections, __ATOMIC_RELAXED);
+	dcm_list_for_each(d, &session->data, struct dcm_data, session_node)
+		own += d->worker == w;
+	return own << 32 | __atomic_load_n(&w->connections, __ATOMIC_RELAXED);
 }
 
 struct dcm_worker *dcm_data_worker_choose(struct dcm_donor *donor,
@@ -140,8 +139,8 @@ int dcm_data_watch(struct dcm_worker *w, struct dcm_data *d, int op)
 {
 	struct epoll_event ev = {
 		/* each change once: what waits for its turn is not told again */
-		.events = EPOLLET | (d->want_out ? EPOLLOUT :
-						   EPOLLIN | EPOLLRDHUP),
+		.events = EPOLLET |
+			  (d->want_out ? EPOLLOUT : EPOLLIN | EPOLLRDHUP),
 		.data.ptr = d,
 	};
 

@@ -67,7 +67,7 @@ struct line {
 struct vm {
 	struct dcm_ctl ctl;
 	u64 want[1], pending[1], placing[1], starved[1];
-	struct dcm_ctl_slab *other[EXTENTS], *cur[EXTENTS];
+	struct dcm_ctl_slab *cur[EXTENTS];
 	struct line line[DONORS];
 	u32 on[DONORS];
 	u32 attached;
@@ -193,6 +193,18 @@ void dcm_conn_close(struct dcm_conn *c)
 }
 
 /* ---- beside it ---- */
+
+int dcm_conn_hold(struct dcm_conn *c)
+{
+	dcm_conn_close(c);
+	return -1;
+}
+
+void ctl_member_relieve(struct ctl_donor *d, u64 now)
+{
+	(void)d;
+	(void)now;
+}
 
 void ctl_data_kill(struct ctl_donor *d)
 {
@@ -406,13 +418,13 @@ static void world_init(u64 seed, u32 nr_donors, u32 nr_vms)
 		ctl->nr_donors = nr_donors;
 		ctl->nr_extents = EXTENTS;
 		ctl->extent_bytes = SLAB;
+		ctl->patience_ms = CTL_PATIENCE_MS;
 		ctl->start_ms = ctl_now_ms();
 		ctl->rng = dcm_place_random(&w.rng);
 		ctl->want = vm->want;
 		ctl->pending = vm->pending;
 		ctl->placing = vm->placing;
 		ctl->starved = vm->starved;
-		ctl->other = vm->other;
 		ctl->cur = vm->cur;
 		ctl->donor = calloc(nr_donors, sizeof(*ctl->donor));
 		assert_non_null(ctl->donor);
@@ -424,6 +436,7 @@ static void world_init(u64 seed, u32 nr_donors, u32 nr_vms)
 			d->ctl = ctl;
 			d->idx = i;
 			d->member = MEMBER_IN;
+			memset(d->held, -1, sizeof(d->held));
 			snprintf(d->name, sizeof(d->name), "d%u", i);
 		}
 	}
@@ -470,7 +483,7 @@ static u64 burst(const struct burst *b, u64 within_ms)
 			struct vm *vm = &w.vm[v];
 			u32 e, to = b->together ?
 					    b->extents :
-				    min(vm->attached + 1, b->extents);
+					    min(vm->attached + 1, b->extents);
 
 			for (e = 0; e < to; e++)
 				if (!vm->cur[e])

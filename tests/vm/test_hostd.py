@@ -179,20 +179,12 @@ class Host:
         assert found, text
         return int(found[1])
 
-    def losses(self, donor: str = r"\w+") -> list[tuple[str, str]]:
-        """Which donors it has told to be lost, and why."""
-        return re.findall(rf"donor ({donor}) \([^)]*\) is lost: ([^;\n]+)", self.log())
-
     def lost_pages(self) -> dict[str, int]:
         """Pages that it has told to be lost, of each donor."""
         pages: dict[str, int] = {}
         for donor, kib in re.findall(r"donor (\w+) lost: (\d+) KiB of ", self.log()):
             pages[donor] = pages.get(donor, 0) + int(kib) // 4
         return pages
-
-    def connections(self, donor: str) -> int:
-        """New sessions it has had with a donor; one that is resumed is no new one."""
-        return len(re.findall(rf"donor {donor} \([^)]*\): connected", self.log()))
 
     def close(self) -> None:
         """dcm-hostd ends, then the donors, with nothing left to lend; then the module goes."""
