@@ -188,7 +188,14 @@ void dcmfs_lane_event(struct dcmfs_vm *vm, struct dcmfs_lane *home)
 }
 EXPORT_SYMBOL_GPL(dcmfs_lane_event);
 
-/* Under the lane's lock. */
+/*
+ * Under the lane's lock. The loop waits for nobody: the endpoint is dead, so each
+ * poll completes what is in flight, as much as one poll takes, and nothing new can
+ * be posted to it. For a queue pair that means destroying it first: that waits in
+ * the adapter's driver, for as long as it does, and can't be cut short, as an
+ * adapter that still has the queue pair may write into its frames. Such a lane is
+ * busy, faults take others.
+ */
 static void link_end(struct dcmfs_vm *vm, struct dcmfs_lane *home,
 		     unsigned int donor)
 {

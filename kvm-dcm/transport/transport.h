@@ -172,7 +172,9 @@ struct module;
  *	so, and the control plane closes it and may open another
  * @ready: true once the donor has accepted it; %NULL: from the start
  * @kill: make it die soon: the owner's next poll() finds it dead and completes
- *	what is in flight. User space: any thread, while it is not being
+ *	what is in flight, without waiting for the peer or for completions (all
+ *	that it may wait for is that an adapter lets go); from then on post()
+ *	fails. User space: any thread, while it is not being
  *	closed. %NULL where no connection can end (shm)
  * @why: what it died of, for the one who closes it: a static text, "" while it
  *	lives; %NULL as above
