@@ -49,12 +49,14 @@ static_assert(DCMFS_DONORS_MAX <= 64, "a bit for each in dcmfs_lane.busy");
  * @budget: direct budget in bytes, 0: @share
  * @share: direct budget in percent of the file's size
  * @extent: bytes of an extent
+ * @metadata: bytes that all files together take besides frames, at most
  * @pause: who needs lost memory waits until it is killed; else SIGBUS
  */
 struct dcmfs_options {
 	u64 budget;
 	u32 share;
 	u64 extent;
+	u64 metadata;
 	u32 lanes;
 	bool pause;
 	umode_t mode;
@@ -62,8 +64,15 @@ struct dcmfs_options {
 	kgid_t gid;
 };
 
+/**
+ * struct dcmfs_sb - a mount
+ * @opt: its options
+ * @metadata: bytes that files have taken of @opt.metadata
+ * @debug: the directory in debugfs that files have theirs in
+ */
 struct dcmfs_sb {
 	struct dcmfs_options opt;
+	atomic64_t metadata;
 	struct dentry *debug;
 };
 
@@ -154,7 +163,7 @@ struct dcmfs_lent {
  * @inode: the file
  * @opt: its mount's options
  * @core: the core's part
- * @fixed_bytes: what that took when it was made
+ * @fixed_bytes: what the file took when it was made, counted by its mount
  * @lane: lanes; the last is the control lane: moves, the thread; the one
  *	before it is for discards
  * @nr_lanes: of them all
@@ -233,6 +242,8 @@ void dcmfs_lane_put(struct dcmfs_vm *vm, struct dcmfs_lane *lane);
 void dcmfs_kick(struct dcmfs_vm *vm);
 int dcmfs_discard(struct dcmfs_vm *vm, u64 first, u64 nr);
 u64 dcmfs_metadata_bytes(const struct dcmfs_vm *vm);
+int dcmfs_metadata_take(struct dcmfs_vm *vm, u64 bytes);
+void dcmfs_metadata_give(struct dcmfs_vm *vm, u64 bytes);
 
 /* frame.c */
 int dcmfs_frames_init(struct dcmfs_vm *vm);

@@ -32,6 +32,7 @@
  * @vmf: the fault
  * @file: keeps @vm when the mmap lock was let go, else %NULL
  * @until: how long a thread that can't be killed goes on
+ * @full: no memory may be taken to describe the page
  */
 struct fault {
 	struct dcmfs_access a;
@@ -39,6 +40,7 @@ struct fault {
 	struct vm_fault *vmf;
 	struct file *file;
 	unsigned long until;
+	bool full;
 };
 
 /*
@@ -153,11 +155,24 @@ static bool describe(struct fault *f, int seq)
 {
 	void *chunk = dcmfs_chunk_alloc(f->vm);
 
+	f->full = IS_ERR(chunk);
+	if (f->full)
+		return false;
 	if (!chunk)
 		return wait_change(f, seq);
 	if (!dcm_chunk_add(f->vm->core, f->a.gfn, chunk))
 		dcmfs_chunk_free(f->vm, chunk);
 	return true;
+}
+
+/* A page that was never used, and no memory may be taken to describe it. */
+static vm_fault_t fault_full(const struct fault *f)
+{
+	pr_warn_ratelimited(
+		"kvm-dcm: %s[%d]: page %u of file %lu can't be used: the files of its mount have all memory they may have besides frames, %llu bytes; SIGBUS. Mount with a larger metadata=\n",
+		current->comm, task_pid_nr(current), f->a.gfn,
+		dcmfs_ino(f->vm->inode), f->vm->opt->metadata);
+	return VM_FAULT_SIGBUS;
 }
 
 /* Lost memory: an error, or a pause that only a signal ends. */
@@ -215,6 +230,8 @@ static vm_fault_t fault_once(struct fault *f, bool write)
 		return fault_lost(f);
 	if (r == DCM_FAULT_BARE) {
 		ok = describe(f, seq);
+		if (f->full)
+			return fault_full(f);
 	} else if (f->a.busy) {
 		/* Another fault has it locked until it is mapped. */
 		ok = may_wait(f);

@@ -190,15 +190,22 @@ void dcmfs_spares_free(struct dcmfs_vm *vm, struct dcmfs_lane *home)
  * dcmfs_chunk_alloc() - room for descriptors, all zero
  * @vm: whose
  *
- * Return: it, or %NULL: evict and come again. May sleep.
+ * Return: it; %NULL: evict and come again; ERR_PTR(-ENOSPC): the mount may have no
+ * more. May sleep.
  */
 void *dcmfs_chunk_alloc(struct dcmfs_vm *vm)
 {
-	struct page *page = dcmfs_jitter_fails() ? NULL : page_new(vm);
+	struct page *page;
+	int err = dcmfs_metadata_take(vm, DCM_PAGE_SIZE);
 
 	static_assert(DCM_PDS_PAGES * sizeof(struct dcm_pd) == DCM_PAGE_SIZE);
-	if (!page)
+	if (err)
+		return ERR_PTR(err);
+	page = dcmfs_jitter_fails() ? NULL : page_new(vm);
+	if (!page) {
+		dcmfs_metadata_give(vm, DCM_PAGE_SIZE);
 		return NULL;
+	}
 	clear_page(page_address(page));
 	return page_address(page);
 }
@@ -206,8 +213,10 @@ void *dcmfs_chunk_alloc(struct dcmfs_vm *vm)
 /** dcmfs_chunk_free() - the end of what dcmfs_chunk_alloc() gave; or of %NULL */
 void dcmfs_chunk_free(struct dcmfs_vm *vm, void *chunk)
 {
-	if (chunk)
-		mempool_free(virt_to_page(chunk), &vm->reserve);
+	if (!chunk)
+		return;
+	mempool_free(virt_to_page(chunk), &vm->reserve);
+	dcmfs_metadata_give(vm, DCM_PAGE_SIZE);
 }
 
 /**

@@ -157,8 +157,8 @@ static int describe_all(struct dcmfs_vm *vm, u64 first, u64 end)
 		if (dcm_chunk_there(vm->core, (u32)gfn))
 			continue;
 		chunk = dcmfs_chunk_alloc(vm);
-		if (!chunk)
-			return -ENOMEM;
+		if (IS_ERR_OR_NULL(chunk))
+			return chunk ? PTR_ERR(chunk) : -ENOMEM;
 		if (!dcm_chunk_add(vm->core, (u32)gfn, chunk))
 			dcmfs_chunk_free(vm, chunk);
 		cond_resched();

@@ -234,6 +234,37 @@ static int thread_main(void *arg)
 	return 0;
 }
 
+static struct dcmfs_sb *sb_of(const struct dcmfs_vm *vm)
+{
+	return vm->inode->i_sb->s_fs_info;
+}
+
+/**
+ * dcmfs_metadata_take() - a file needs more memory that no eviction gives back
+ * @vm: whose
+ * @bytes: how much
+ *
+ * Return: 0, or -ENOSPC: all files of the mount would have more than it may have.
+ */
+int dcmfs_metadata_take(struct dcmfs_vm *vm, u64 bytes)
+{
+	struct dcmfs_sb *sb = sb_of(vm);
+	s64 was = atomic64_read(&sb->metadata);
+
+	do {
+		if (bytes > sb->opt.metadata ||
+		    (u64)was > sb->opt.metadata - bytes)
+			return -ENOSPC;
+	} while (!atomic64_try_cmpxchg(&sb->metadata, &was, was + (s64)bytes));
+	return 0;
+}
+
+/** dcmfs_metadata_give() - what dcmfs_metadata_take() gave is free again */
+void dcmfs_metadata_give(struct dcmfs_vm *vm, u64 bytes)
+{
+	atomic64_sub((s64)bytes, &sb_of(vm)->metadata);
+}
+
 static u64 budget_pages(const struct dcmfs_options *opt, u64 pages)
 {
 	return opt->budget ? opt->budget >> PAGE_SHIFT :
@@ -252,6 +283,7 @@ static int core_create(struct dcmfs_vm *vm, u64 pages)
 		.ops = &dcmfs_ops,
 		.priv = vm,
 	};
+	u64 bytes;
 	int err;
 
 	/* It is the host's memory: not most of it, whoever asks. */
@@ -260,9 +292,15 @@ static int core_create(struct dcmfs_vm *vm, u64 pages)
 		return -EFBIG;
 	cfg.budget_pages =
 		max(budget_pages(vm->opt, pages), 64 + 16ull * vm->nr_lanes);
+	bytes = dcm_vm_bytes(&cfg) + sizeof(*vm) +
+		vm->nr_lanes * sizeof(*vm->lane) +
+		BITS_TO_LONGS(DIV_ROUND_UP(pages, cfg.extent_pages)) *
+			sizeof(long);
+	err = dcmfs_metadata_take(vm, bytes);
+	if (err)
+		return err;
+	vm->fixed_bytes = bytes;
 	vm->core = dcm_vm_create(&cfg, &err);
-	if (vm->core)
-		vm->fixed_bytes = dcm_vm_bytes(&cfg);
 	return vm->core ? 0 : err;
 }
 
@@ -270,6 +308,7 @@ static void vm_free(struct dcmfs_vm *vm)
 {
 	if (vm->core)
 		dcm_vm_destroy(vm->core);
+	dcmfs_metadata_give(vm, vm->fixed_bytes);
 	dcmfs_frames_exit(vm);
 	bitmap_free(vm->want);
 	kvfree(vm->held);
@@ -284,7 +323,8 @@ static void vm_free(struct dcmfs_vm *vm)
  * @bytes: whole pages; the most it can have
  *
  * Return: 0, -ENOMEM, -EFBIG: what it takes before anything is in it, 0.04 bytes
- * a page, would be more than a quarter of this host. May sleep.
+ * a page, would be more than a quarter of this host; -ENOSPC: more than the mount
+ * has left of its metadata= for it. May sleep.
  */
 int dcmfs_vm_create(struct inode *inode, u64 bytes)
 {
@@ -376,9 +416,7 @@ u64 dcmfs_metadata_bytes(const struct dcmfs_vm *vm)
 {
 	const struct dcm_vm *core = vm->core;
 
-	return sizeof(*vm) + vm->nr_lanes * sizeof(*vm->lane) +
-	       vm->fixed_bytes +
-	       BITS_TO_LONGS(core->nr_extents) * sizeof(long) +
+	return vm->fixed_bytes +
 	       (u64)READ_ONCE(vm->nr_slabs) * sizeof(struct dcmfs_lent) +
 	       (u64)atomic64_read(&core->nr_chunks) * DCM_PAGE_SIZE;
 }

@@ -9,6 +9,8 @@
  *	budget=BYTES	direct budget of a file; K, M, G
  *	share=PERCENT	or as a part of its size (50)
  *	extent=BYTES	what one slab holds: a power of two from 2M (64M)
+ *	metadata=BYTES	what all files together take besides frames and links, at
+ *			most (a sixteenth of the host's memory)
  *	lanes=N		threads that fault at once in a file (by the CPUs)
  *	on_loss=WHAT	lost memory: sigbus (default), or pause
  *	mode= uid= gid=	of the root directory
@@ -38,6 +40,7 @@ enum {
 	OPT_BUDGET,
 	OPT_SHARE,
 	OPT_EXTENT,
+	OPT_METADATA,
 	OPT_LANES,
 	OPT_ON_LOSS,
 	OPT_MODE,
@@ -53,6 +56,7 @@ static const struct fs_parameter_spec dcmfs_parameters[] = {
 	fsparam_string("budget", OPT_BUDGET),
 	fsparam_u32("share", OPT_SHARE),
 	fsparam_string("extent", OPT_EXTENT),
+	fsparam_string("metadata", OPT_METADATA),
 	fsparam_u32("lanes", OPT_LANES),
 	fsparam_enum("on_loss", OPT_ON_LOSS, on_loss_values),
 	fsparam_u32oct("mode", OPT_MODE),
@@ -174,8 +178,9 @@ static int show_options(struct seq_file *m, struct dentry *root)
 		seq_printf(m, ",budget=%llu", opt->budget);
 	else
 		seq_printf(m, ",share=%u", opt->share);
-	seq_printf(m, ",extent=%llu,lanes=%u,on_loss=%s", opt->extent,
-		   opt->lanes, opt->pause ? "pause" : "sigbus");
+	seq_printf(m, ",extent=%llu,lanes=%u,on_loss=%s,metadata=%llu",
+		   opt->extent, opt->lanes, opt->pause ? "pause" : "sigbus",
+		   opt->metadata);
 	return 0;
 }
 
@@ -231,6 +236,12 @@ static int parse_param(struct fs_context *fc, struct fs_parameter *param)
 			return invalf(
 				fc,
 				"dcmfs: extent is a power of two from 2M to 1T");
+		return 0;
+	case OPT_METADATA:
+		if (parse_bytes(fc, "metadata", param->string, &opt->metadata))
+			return -EINVAL;
+		if (!opt->metadata)
+			return invalf(fc, "dcmfs: metadata is more than 0");
 		return 0;
 	case OPT_LANES:
 		if (!result.uint_32 || result.uint_32 > DCMFS_LANES_MAX)
@@ -290,7 +301,7 @@ static int reconfigure(struct fs_context *fc)
 
 	if (a->budget != b->budget || a->share != b->share ||
 	    a->extent != b->extent || a->lanes != b->lanes ||
-	    a->pause != b->pause)
+	    a->metadata != b->metadata || a->pause != b->pause)
 		return invalf(fc,
 			      "dcmfs: options hold for the whole life of a mount");
 	return 0;
@@ -320,6 +331,7 @@ static int init_fs_context(struct fs_context *fc)
 		sb->opt = (struct dcmfs_options){
 			.share = 50,
 			.extent = SZ_64M,
+			.metadata = ((u64)totalram_pages() << PAGE_SHIFT) / 16,
 			.lanes = clamp(2 * num_online_cpus(), 4u,
 				       DCMFS_LANES_MAX),
 			.mode = 0755,

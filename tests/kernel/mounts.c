@@ -2,7 +2,7 @@
 /*
  * mounts.c - mount options: those that are taken, and no others
  *
- * A list of right and wrong ones; then random ones, by mount() and by
+ * A list of right and wrong ones; what bounds all files together; then random ones, by mount() and by
  * fsconfig(), which knows more kinds of values than a string. Whatever is
  * mounted has to be there, to say what it was mounted with, and to take a file;
  * and to be gone.
@@ -13,7 +13,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -36,6 +38,7 @@ static const struct {
 	{ "on_loss=pause", 0, "on_loss=pause" },
 	{ "on_loss=sigbus", 0, "on_loss=sigbus" },
 	{ "budget=1G,budget=2M", 0, "budget=2097152," },
+	{ "metadata=64M", 0, "metadata=67108864" },
 	{ "mode=700,uid=1,gid=2", 0, "share=50" },
 	{ "budget=", EINVAL, NULL },
 	{ "budget", EINVAL, NULL },
@@ -53,6 +56,9 @@ static const struct {
 	{ "extent=3M", EINVAL, NULL },
 	{ "extent=2T", EINVAL, NULL },
 	{ "extent=2M2M", EINVAL, NULL },
+	{ "metadata=0", EINVAL, NULL },
+	{ "metadata=", EINVAL, NULL },
+	{ "metadata=1X", EINVAL, NULL },
 	{ "lanes=0", EINVAL, NULL },
 	{ "lanes=33", EINVAL, NULL },
 	{ "on_loss=zero", EINVAL, NULL },
@@ -130,7 +136,8 @@ static void remounts(void)
 {
 	static const char *const other[] = { "budget=8M", "share=20",
 					     "extent=4M", "lanes=3",
-					     "on_loss=pause", "nonsense" };
+					     "on_loss=pause", "metadata=8M",
+					     "nonsense" };
 	char line[1024];
 	size_t i;
 
@@ -149,6 +156,81 @@ static void remounts(void)
 		fail("remount: %s", strerror(errno));
 	works("remount", "budget=4194304,extent=2097152,lanes=2,on_loss=sig");
 	printf("remounts: right\n");
+}
+
+#define CHUNK (1u << 20) /* what a page of descriptors is for */
+#define LARGE (64u << 20)
+
+static void mount_with(uint64_t metadata)
+{
+	char text[64];
+
+	snprintf(text, sizeof(text), "extent=2M,lanes=1,metadata=%llu",
+		 (unsigned long long)metadata);
+	if (mount("fuzz", where, "dcmfs", 0, text))
+		fail("mount with %s: %s", text, strerror(errno));
+}
+
+static int file_here(void)
+{
+	int fd = open(where, O_TMPFILE | O_RDWR, 0600);
+
+	if (fd < 0)
+		fail("a file: %s", strerror(errno));
+	return fd;
+}
+
+/*
+ * Files of a mount together take no more than it may have: a size, or the first use
+ * of a page, is refused and changes nothing, and what others give back can be had.
+ */
+static void metadata(void)
+{
+	unsigned int n, last = LARGE / CHUNK - 1;
+	uint64_t bare;
+	struct stat st;
+	int a, b;
+	char *m;
+
+	mount_with(1 << 30);
+	a = file_make(where, LARGE);
+	bare = info_of(a).metadata_bytes;
+	close(a);
+	if (umount(where))
+		fail("umount: %s", strerror(errno));
+
+	mount_with(bare + 20 * PAGE);
+	a = file_here();
+	b = file_here();
+	if (ftruncate(a, LARGE))
+		fail("the size of the first file: %s", strerror(errno));
+	expect(ftruncate(b, LARGE), ENOSPC, "the size of a second file");
+	if (fstat(b, &st) || st.st_size)
+		fail("a file that was refused has a size");
+	m = map_shared(a, LARGE);
+	for (n = 0; n < 20; n++)
+		m[n * CHUNK] = (char)(n + 1);
+	if (readable(m + last * CHUNK) || readable(m + 20 * CHUNK))
+		fail("more pages are used than can be described");
+	if (info_of(a).metadata_bytes != bare + 20 * PAGE)
+		fail("a refused page has taken memory");
+	for (n = 0; n < 20; n++)
+		if (m[n * CHUNK] != (char)(n + 1))
+			fail("what was there is not any more");
+	if (fallocate(a, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+		      16 * CHUNK))
+		fail("a hole: %s", strerror(errno));
+	m[last * CHUNK] = 1;
+	if (m[19 * CHUNK] != 20)
+		fail("what was beside the hole is not there any more");
+	munmap(m, LARGE);
+	close(a);
+	if (ftruncate(b, LARGE))
+		fail("a size when the other file is gone: %s", strerror(errno));
+	close(b);
+	if (umount(where))
+		fail("umount: %s", strerror(errno));
+	printf("metadata: right\n");
 }
 
 static const char *const keys[] = { "budget", "share",	 "extent", "lanes",
@@ -247,6 +329,8 @@ int mounts(int argc, char **argv)
 	where = argv[2];
 	from_list();
 	remounts();
+	catch_bus();
+	metadata();
 	for (i = 0; i < rounds; i++) {
 		by_string(&rng);
 		by_fsconfig(&rng);

@@ -142,7 +142,7 @@ def test_mount_options(dcmfs: Mounted) -> None:
     fs = dcmfs("extent=2M,budget=24M")
     fs.bed.must("mkdir -p /mnt/fuzz")
     said = fs.tool("mounts", "/mnt/fuzz", "300", seed(), timeout=250)
-    assert said == "options: right\nremounts: right\nat random: right\n"
+    assert said == "options: right\nremounts: right\nmetadata: right\nat random: right\n"
 
 
 @pytest.mark.parametrize("slabs", [pytest.param("memfd", marks=pytest.mark.slow), "tcp"])
