@@ -163,6 +163,19 @@ static void cgroup_read(const char *root, struct dcm_hostmem *hm)
 	free(text);
 }
 
+static void commit_bound(const char *root, const char *meminfo,
+			 struct dcm_hostmem *hm)
+{
+	uint64_t limit = text_field(meminfo, "CommitLimit:", 0) << 10;
+	uint64_t used = text_field(meminfo, "Committed_AS:", 0) << 10;
+
+	if (number_read(root, "/proc/sys/vm", "overcommit_memory") != 2)
+		return;
+	used = used < limit ? limit - used : 0;
+	if (used < hm->free)
+		hm->free = used;
+}
+
 uint64_t dcm_hostmem_huge_default(const char *root)
 {
 	char *text = text_read(root, "/proc/meminfo");
@@ -199,6 +212,8 @@ int dcm_hostmem_read(const char *root, uint64_t huge_bytes,
 		return -1;
 	hm->total = text_field(text, "MemTotal:", 0) << 10;
 	hm->free = text_field(text, "MemAvailable:", 0) << 10;
+	if (hm->total)
+		commit_bound(root, text, hm);
 	free(text);
 	if (!hm->total)
 		return -1;

@@ -11,10 +11,17 @@
  *  - A slab is a memfd of its own and has one owner in its life. Zeroing
  *    before reuse is the kernel's, by construction.
  *
- * A lent slab counts in full from the moment it is mapped, whether its pages
- * are there yet or not: what was promised can't be promised again. So does what
- * a GC worker may take: it is no part of the capacity, but of what the head room
- * leaves.
+ * A slab has all its pages before it is lent, and a MAP that finds no spare slab
+ * waits for one to be filled. A page that is only wanted when somebody touches it
+ * may not be there to have (vm.overcommit_memory = 2, no free huge page), which
+ * kills whoever touches it: SIGBUS, in this process for a READ or WRITE. And it
+ * would be charged to the memory cgroup of whoever is first, a VM's for shm.
+ * What memory cgroups forbid is not refused but ends in the OOM killer, so filling
+ * stops while half the head room is still free.
+ *
+ * A lent slab counts in full from the moment it is mapped: what was promised can't
+ * be promised again. So does what a GC worker may take: it is no part of the
+ * capacity, but of what the head room leaves.
  *
  * Locking: everything belongs to the event loop, except that workers look
  * slabs up (a shard's mutex protects table entries) and drop references (the
@@ -47,6 +54,7 @@ struct pool_job {
 	uv_work_t work;
 	struct dcm_pool *pool;
 	struct dcm_slab *slab;
+	u64 keep; /* bytes that stay free */
 	int error;
 };
 
@@ -56,7 +64,7 @@ static u64 pool_lent(const struct dcm_pool *pool)
 	       pool->slab_bytes;
 }
 
-/* A sized memfd; pages come when they are written, or from slab_fill(). */
+/* A sized memfd; slab_fill() gives it its pages. */
 static int slab_open(const struct dcm_pool *pool)
 {
 	unsigned int flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
@@ -128,33 +136,60 @@ static void slab_abandon(struct dcm_pool *pool, struct dcm_slab *slab)
 	free(slab);
 }
 
+/* Would @n more bytes leave as many free as have to stay? */
+static bool slab_fits(const struct pool_job *job, u64 n)
+{
+	struct dcm_hostmem hm;
+
+	/* free huge pages are nobody else's, and asking for them kills nobody */
+	if (job->pool->huge_bytes || dcm_hostmem_read("", 0, &hm))
+		return true;
+	return hm.free >= n && hm.free - n >= job->keep;
+}
+
+static int slab_fill(const struct pool_job *job, int fd)
+{
+	u64 bytes = job->pool->slab_bytes, at = 0, n;
+
+	while (at < bytes) {
+		n = bytes - at < FILL_CHUNK ? bytes - at : FILL_CHUNK;
+		if (!slab_fits(job, n))
+			return -ENOMEM;
+		if (!fallocate(fd, 0, (off_t)at, (off_t)n))
+			at += n;
+		else if (errno != EINTR)
+			return -errno;
+	}
+	return 0;
+}
+
 static void slab_make(uv_work_t *work)
 {
 	struct pool_job *job = work->data;
-	const struct dcm_pool *pool = job->pool;
-	u64 at;
-	int fd = slab_open(pool);
+	int fd = slab_open(job->pool);
 
 	if (fd < 0) {
 		job->error = fd;
 		return;
 	}
-	for (at = 0; at < pool->slab_bytes; at += FILL_CHUNK) {
-		u64 n = pool->slab_bytes - at;
+	job->error = slab_fill(job, fd);
+	if (job->error)
+		close(fd);
+	else
+		job->slab->fd = fd;
+}
 
-		if (n > FILL_CHUNK)
-			n = FILL_CHUNK;
-		if (fallocate(fd, 0, (off_t)at, (off_t)n)) {
-			if (errno == EINTR) {
-				at -= FILL_CHUNK;
-				continue;
-			}
-			job->error = -errno;
-			close(fd);
-			return;
-		}
+/* Those that wait now; one that is refused may ask again at once. */
+static void wants_refuse(struct dcm_pool *pool)
+{
+	struct dcm_pool_want *want;
+	u32 nr = pool->nr_wants;
+
+	while (nr-- && !dcm_list_empty(&pool->wants)) {
+		want = dcm_list_first(&pool->wants, struct dcm_pool_want, node);
+		dcm_pool_want_cancel(pool, want);
+		want->fn(want, NULL);
 	}
-	job->slab->fd = fd;
 }
 
 static void slab_made(uv_work_t *work, int status)
@@ -172,17 +207,13 @@ static void slab_made(uv_work_t *work, int status)
 		slab_abandon(pool, slab);
 		pool->failed_total++;
 		pool->retry_at = uv_now(pool->loop) + RETRY_MS;
-		dcm_log_limited(DCM_LOG_WARNING,
-				"a slab of %llu bytes%s can't be allocated: %s",
-				(unsigned long long)pool->slab_bytes,
+		dcm_log_limited(
+			DCM_LOG_WARNING,
+				"no memory for a slab of %llu MiB%s: %s; hosts that waited for one are refused. If memory seems free, look at memory cgroups, vm.overcommit_memory and head-room",
+				(unsigned long long)(pool->slab_bytes >> 20),
 				pool->huge_bytes ? " of huge pages" : "",
 				strerror(-error));
-		while (!dcm_list_empty(&pool->wants)) {
-			want = dcm_list_first(&pool->wants,
-					      struct dcm_pool_want, node);
-			dcm_pool_want_cancel(pool, want);
-			want->fn(want, NULL);
-		}
+		wants_refuse(pool);
 		return;
 	}
 	pool->made_total++;
@@ -210,6 +241,7 @@ static void slab_make_start(struct dcm_pool *pool)
 		return;
 	job->work.data = job;
 	job->pool = pool;
+	job->keep = pool->head_room / 2;
 	job->slab = slab_new(pool);
 	if (!job->slab ||
 	    uv_queue_work(pool->loop, &job->work, slab_make, slab_made)) {
@@ -419,7 +451,6 @@ struct dcm_slab *dcm_pool_take(struct dcm_pool *pool,
 			       struct dcm_pool_want *want, u32 *status)
 {
 	struct dcm_slab *slab;
-	int fd;
 
 	*status = DCM_WS_NO_MEMORY;
 	if (want && dcm_pool_free_slabs(pool) <= pool->nr_wants)
@@ -431,30 +462,13 @@ struct dcm_slab *dcm_pool_take(struct dcm_pool *pool,
 		pool->nr_spare--;
 		goto found;
 	}
-	if (pool->huge_bytes) {
-		if (!want)
-			return NULL;
-		/* a hole in a huge page slab may be SIGBUS later: fill first */
-		dcm_list_add_tail(&want->node, &pool->wants);
-		pool->nr_wants++;
-		slab_make_start(pool);
-		*status = DCM_WS_OK;
+	if (!want)
 		return NULL;
-	}
-	slab = slab_new(pool);
-	if (!slab)
-		return NULL;
-	fd = slab_open(pool);
-	if (fd < 0) {
-		dcm_log_limited(DCM_LOG_WARNING, "no slab can be made: %s",
-				strerror(-fd));
-		pool->failed_total++;
-		slab_abandon(pool, slab);
-		return NULL;
-	}
-	slab->fd = fd;
-	pool->made_total++;
-	dcm_list_add_tail(&slab->node, &pool->slabs);
+	dcm_list_add_tail(&want->node, &pool->wants);
+	pool->nr_wants++;
+	slab_make_start(pool);
+	*status = DCM_WS_OK;
+	return NULL;
 found:
 	slab->state = DCM_SLAB_MAPPED;
 	pool->nr_mapped++;
@@ -536,7 +550,8 @@ static u64 pool_ordinary(const struct dcm_pool *pool)
 bool dcm_pool_charge(struct dcm_pool *pool, u64 bytes)
 {
 	u64 room = pool->room > 0 ? (u64)pool->room : 0;
-	u64 kept = pool->head_room + pool->charged + pool_lent(pool);
+	u64 kept = pool->head_room + pool->charged + pool_lent(pool) +
+		   (u64)pool->nr_wants * pool->slab_bytes;
 
 	if (pool->huge_bytes)
 		room = pool_ordinary(pool);

@@ -86,7 +86,7 @@ struct dcm_slab {
 
 #define DCM_POOL_SHARDS	64u
 
-/* A MAP that waits for its slab to be made (huge pages only). */
+/* A MAP that waits for its slab to be filled. */
 struct dcm_pool_want {
 	struct dcm_list node;
 	void (*fn)(struct dcm_pool_want *want, struct dcm_slab *slab);

@@ -105,6 +105,24 @@ def test_shrunk_by_its_owner(lab: Lab) -> None:
     c.goodbye()
 
 
+def test_a_slab_lent_has_all_its_pages(make_lab: MakeLab) -> None:
+    """Nobody dies of a page that is not to be had, nor is charged for another's: they are there
+    when MAP is answered, whether a slab was spare or is made for it."""
+    lab = make_lab(donor={"capacity": "16M", "spare-slabs": 1})
+    c = lab.control(unix=True)
+    for transports in (SHM, TCP) * 4:
+        slab = c.map(transports)
+        if slab.transport == SHM:
+            assert os.fstat(slab.fd).st_blocks * 512 == slab.bytes
+            os.close(slab.fd)
+    base = f"/proc/{lab.pid}/fd"
+    slabs = [os.stat(f"{base}/{fd}") for fd in os.listdir(base)
+             if "memfd:dcm-slab" in os.readlink(f"{base}/{fd}")]
+    assert [s.st_blocks * 512 for s in slabs] == [s.st_size for s in slabs] == [2 * MIB] * 8
+    c.goodbye()
+    lab.settled()
+
+
 def test_two_tenants_at_quota(make_lab: MakeLab) -> None:
     lab = make_lab(donor={"capacity": "64M"}, **{
         "tenant alice": {"bytes": "6M", "connections": 4},

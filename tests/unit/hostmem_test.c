@@ -78,6 +78,27 @@ static void test_host(void **state)
 	assert_int_equal(dcm_hostmem_huge_default(root), 2 << 20);
 }
 
+/* What may still be promised binds only where the kernel counts promises. */
+static void test_commit(void **state)
+{
+	(void)state;
+	put("/proc/meminfo", "MemTotal:       16777216 kB\n"
+			     "MemAvailable:    8388608 kB\n"
+			     "CommitLimit:     8388608 kB\n"
+			     "Committed_AS:    6291456 kB\n");
+	put("/proc/sys/vm/overcommit_memory", "0\n");
+	assert_int_equal(look().free, 8 * GIB);
+	put("/proc/sys/vm/overcommit_memory", "2\n");
+	assert_int_equal(look().free, 2 * GIB);
+	assert_int_equal(look().total, 16 * GIB);
+	/* more promised than there is, from before it was counted */
+	put("/proc/meminfo", "MemTotal:       16777216 kB\n"
+			     "MemAvailable:    8388608 kB\n"
+			     "CommitLimit:     8388608 kB\n"
+			     "Committed_AS:   33554432 kB\n");
+	assert_int_equal(look().free, 0);
+}
+
 /* A limit anywhere on the way up binds; caches of the cgroup count as free. */
 static void test_v2(void **state)
 {
@@ -168,7 +189,8 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, fresh, gone)
 	const struct CMUnitTest tests[] = {
-		T(test_host), T(test_v2), T(test_v1), T(test_odd), T(test_huge),
+		T(test_host), T(test_commit), T(test_v2),
+		T(test_v1),   T(test_odd),    T(test_huge),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

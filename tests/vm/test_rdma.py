@@ -131,7 +131,7 @@ def test_donor_stands(rdma: Bed, scenario: str) -> None:
 
 
 def test_large_slab(new_bed: NewBed) -> None:
-    """1 GiB in one region, allocated as it is registered."""
+    """1 GiB in one region, allocated before it is registered."""
     bed = prepare(new_bed(kvm=False, guest=False, memory_mib=2048))
     with donor(bed, capacity="1G", slab_size="1G", spare_slabs="0"):
         play(bed, "large")
