@@ -297,6 +297,27 @@ static int data_read(struct dcm_worker *w, struct dcm_data *d)
 	return ret;
 }
 
+static void raise_to(u64 *most, u64 n)
+{
+	u64 old = __atomic_load_n(most, __ATOMIC_RELAXED);
+
+	while (n > old &&
+	       !__atomic_compare_exchange_n(most, &old, n, true,
+					    __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
+/* The tenant is not ours to look at once @d is closed or another worker's. */
+static void turn_count(const struct dcm_worker *w, const struct dcm_data *d)
+{
+	struct dcm_tenant *t = d->tenant;
+
+	count(&t->data_turns, 1);
+	count(&t->data_cost, w->cost);
+	raise_to(&t->data_turn_max, w->cost);
+	raise_to(&t->data_wait_max, d->turn.flow->waited);
+}
+
 int dcm_data_serve(struct dcm_worker *w, struct dcm_data *d)
 {
 	struct dcm_chan *ch = d->chan;
@@ -325,6 +346,7 @@ int dcm_data_serve(struct dcm_worker *w, struct dcm_data *d)
 		if (dcm_data_watch(w, d, EPOLL_CTL_MOD))
 			goto dead;
 	}
+	turn_count(w, d);
 	if (served && dcm_data_follow(w, d))
 		return -1;
 	if (more && !out)
@@ -334,6 +356,7 @@ dead:
 	/* a batch cut short by an error still holds its slabs */
 	ch->broken = true;
 	batch_send(w, d);
+	turn_count(w, d);
 	dcm_data_close(d);
 	return -1;
 }

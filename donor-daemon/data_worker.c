@@ -190,6 +190,7 @@ static int worker_listen(struct dcm_worker *w, int timeout)
 	struct epoll_event events[EVENTS];
 	int nr, heard = 0;
 
+	dcm_fair_ask(&w->fair);
 	do {
 		nr = epoll_wait(w->epfd, events, EVENTS, timeout);
 		timeout = 0;

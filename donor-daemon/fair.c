@@ -13,6 +13,9 @@
  *
  *	joined -> waiting (add) -> taken -> [waiting ->] ... -> left
  *
+ * How long a flow waits for a turn is counted too, in what others are charged
+ * meanwhile: the clock would also count what other programs do to this one.
+ *
  * Flows are found by looking through all of one place's: they are as many as
  * tenants, at most, and it is done when an entry joins.
  *
@@ -31,6 +34,7 @@ void dcm_fair_init(struct dcm_fair *fair, u32 busy_max)
 	/* so long ago that it is shared with nobody */
 	fair->spent = 1ull << 62;
 	fair->changed = 0;
+	fair->asked = fair->spent;
 	fair->last = NULL;
 }
 
@@ -119,6 +123,9 @@ void dcm_fair_add(struct dcm_fair *fair, struct dcm_fair_entry *e)
 		return;
 	if (flow->start < fair->now)
 		flow->start = fair->now;
+	/* since the last look, but for what it was served itself meanwhile */
+	if (fair->asked > flow->served + flow->since)
+		flow->since = fair->asked - flow->served;
 	flow_enqueue(fair, flow);
 }
 
@@ -136,6 +143,8 @@ struct dcm_fair_entry *dcm_fair_take(struct dcm_fair *fair)
 		if (fair->now < flow->start)
 			fair->now = flow->start;
 		flow->busy++;
+		flow->waited = fair->spent - flow->served - flow->since;
+		flow->since += flow->waited;
 		return e;
 	}
 	return NULL;
@@ -144,6 +153,7 @@ struct dcm_fair_entry *dcm_fair_take(struct dcm_fair *fair)
 void dcm_fair_charge(struct dcm_fair *fair, struct dcm_flow *flow, u64 cost)
 {
 	flow->start += cost;
+	flow->served += cost;
 	fair->spent += cost;
 	if (fair->last != flow) {
 		if (fair->last)

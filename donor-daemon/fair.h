@@ -12,6 +12,9 @@
  * @owner: a tenant; %NULL: the donor itself
  * @waiting: its entries, the first one is next
  * @start: fair->now at which its next turn begins
+ * @served: all that it was ever charged
+ * @since: what others had been charged when it began to wait for its next turn
+ * @waited: what others were charged while it waited for the turn it got last
  * @users: entries that may ever wait here
  * @busy: turns begun and not ended
  */
@@ -21,6 +24,9 @@ struct dcm_flow {
 	const void *owner;
 	struct dcm_list waiting;
 	u64 start;
+	u64 served;
+	u64 since;
+	u64 waited;
 	u32 users;
 	u32 busy;
 };
@@ -39,6 +45,7 @@ struct dcm_fair_entry {
  * @busy_max: most turns of one flow at a time; 0: any number
  * @spent: all that was ever charged
  * @changed: @spent when another flow than @last was charged
+ * @asked: @spent when dcm_fair_ask() was called last
  */
 struct dcm_fair {
 	struct dcm_list flows;
@@ -47,6 +54,7 @@ struct dcm_fair {
 	u32 busy_max;
 	u64 spent;
 	u64 changed;
+	u64 asked;
 	const struct dcm_flow *last;
 };
 
@@ -58,6 +66,15 @@ int dcm_fair_join(struct dcm_fair *fair, struct dcm_fair_entry *e,
 
 /* It waits no more and never will; also when it has not joined. */
 void dcm_fair_leave(struct dcm_fair *fair, struct dcm_fair_entry *e);
+
+/*
+ * The caller looks now for entries that want a turn: an entry that the next look
+ * finds may have wanted it since this one. Only flow->waited depends on it.
+ */
+static inline void dcm_fair_ask(struct dcm_fair *fair)
+{
+	fair->asked = fair->spent;
+}
 
 /* @e wants a turn, behind others of its flow. Nothing if it waits already. */
 void dcm_fair_add(struct dcm_fair *fair, struct dcm_fair_entry *e);

@@ -105,6 +105,10 @@ static json_t *status_tenants(const struct dcm_donor *donor)
 		put_int(o, "quota_gc_workers", t->quota_workers);
 		put_int(o, "gc_bytes", t->gc_bytes);
 		put_int(o, "quota_refusals", t->refusals);
+		put_int(o, "data_turns", LOAD(t->data_turns));
+		put_int(o, "data_cost", LOAD(t->data_cost));
+		put_int(o, "data_turn_max", LOAD(t->data_turn_max));
+		put_int(o, "data_wait_max", LOAD(t->data_wait_max));
 		json_array_append_new(list, o);
 	}
 	return list;

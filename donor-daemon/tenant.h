@@ -20,8 +20,12 @@
  * @gc_bytes: the second of these alone
  * @workers: GC workers, and connections for one
  * @dying: of these, killed and not buried
+ * @data_turns: turns at data threads
+ * @data_cost: what they cost (data.c)
+ * @data_turn_max: what the most expensive one did
+ * @data_wait_max: the most that turns of other tenants cost while it waited for one
  *
- * The event loop's; no lock.
+ * The event loop's, without a lock; data_* are the data threads': __atomic.
  */
 struct dcm_tenant {
 	struct dcm_list node;
@@ -41,6 +45,10 @@ struct dcm_tenant {
 	uint32_t workers;
 	uint32_t dying;
 	uint64_t refusals;
+	uint64_t data_turns;
+	uint64_t data_cost;
+	uint64_t data_turn_max;
+	uint64_t data_wait_max;
 };
 
 struct dcm_tenants {

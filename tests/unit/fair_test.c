@@ -208,6 +208,50 @@ static void at_random(void **state)
 	assert_true(dcm_list_empty(&fair.flows) && dcm_fair_idle(&fair));
 }
 
+/* What a flow waits is what others are charged, since the look before it was found. */
+static void waits_are_counted(void **state)
+{
+	struct dcm_fair_entry a[2], b;
+	struct dcm_fair fair;
+
+	(void)state;
+	dcm_fair_init(&fair, 0);
+	join(&fair, a, 2, &tenant_a);
+	join(&fair, &b, 1, &tenant_b);
+	dcm_fair_ask(&fair);
+	dcm_fair_add(&fair, &a[0]);
+	dcm_fair_add(&fair, &a[1]);
+	turn(&fair, 40, true);
+	turn(&fair, 40, true);
+	assert_int_equal(a[0].flow->waited, 0);
+	/* b wants its turn at any time from here on, and is found by the next look */
+	dcm_fair_ask(&fair);
+	turn(&fair, 40, true);
+	dcm_fair_ask(&fair);
+	dcm_fair_add(&fair, &b);
+	assert_ptr_equal(turn(&fair, 50, true), &tenant_b);
+	assert_int_equal(b.flow->waited, 0);
+	assert_ptr_equal(turn(&fair, 40, true), &tenant_a);
+	assert_int_equal(a[0].flow->waited, 50);
+	dcm_fair_ask(&fair);
+	assert_ptr_equal(turn(&fair, 40, true), &tenant_b);
+	assert_int_equal(b.flow->waited, 40);
+	assert_ptr_equal(turn(&fair, 40, true), &tenant_a);
+	/* b has had a turn since the look: it wanted the next one after that */
+	dcm_fair_leave(&fair, &b);
+	join(&fair, &b, 1, &tenant_b);
+	dcm_fair_ask(&fair);
+	dcm_fair_add(&fair, &b);
+	while (turn(&fair, 30, false) != &tenant_b)
+		dcm_fair_add(&fair, &a[0]);
+	dcm_fair_add(&fair, &b);
+	while (turn(&fair, 30, false) != &tenant_b)
+		;
+	assert_in_range(b.flow->waited, 0, 60);
+	leave(&fair, a, 2);
+	leave(&fair, &b, 1);
+}
+
 /* Shared is what two have used of late. */
 static void shared_of_late(void **state)
 {
@@ -240,6 +284,7 @@ int main(void)
 		cmocka_unit_test(nothing_is_saved),
 		cmocka_unit_test(busy_is_bounded),
 		cmocka_unit_test(at_random),
+		cmocka_unit_test(waits_are_counted),
 		cmocka_unit_test(shared_of_late),
 	};
 

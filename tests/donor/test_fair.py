@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One tenant has all that it may under way; another one still gets its turns.
+
+Nothing is timed: what others do on the machine must not decide. The donor is stopped until all
+requests are in its sockets, and then its own counters tell how much it did for one tenant while
+another one waited.
+"""
+
+from __future__ import annotations
+
+import select
+import signal
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.donor.conftest import Lab, MakeLab
+from tests.donor.rawtls import PLAIN, Data
+
+CONNECTIONS = 200
+DEEP = 4  # READs that each has under way
+ROUNDS = 2
+BIG = 65536
+HEAD = 24  # of an answer
+LIVES_S = 30
+TURNS = 2  # of the bully's, which the other tenant may have to wait for
+
+
+def freeze(lab: Lab) -> None:
+    """From here on what clients send stays in the sockets."""
+    lab.signal(signal.SIGSTOP)
+    for task in Path(f"/proc/{lab.pid}/task").iterdir():
+        while (task / "stat").read_text().rpartition(")")[2].split()[0] != "T":
+            time.sleep(0.001)
+
+
+def drain(lanes: list[Data], want: int) -> None:
+    """Take all that comes, unseen, until it was as much as @want bytes."""
+    room = bytearray(1 << 20)
+    by_fd = {lane.tls.sock.fileno(): lane.tls.sock for lane in lanes}
+    with select.epoll() as poll:
+        for fd in by_fd:
+            poll.register(fd, select.EPOLLIN)
+        while want > 0:
+            ready = poll.poll(LIVES_S)
+            assert ready, f"{want} bytes did not come"
+            for fd, _ in ready:
+                want -= by_fd[fd].recv_into(room, len(room), socket.MSG_TRUNC)
+
+
+def of(lab: Lab, tenant: str) -> dict[str, Any]:
+    return next(t for t in lab.status()["tenants"] if t["tenant"] == tenant)
+
+
+@pytest.mark.parametrize("deep", [1, 16])
+@pytest.mark.parametrize("encrypted", [True, False])
+def test_a_tenant_waits_for_two_turns_of_a_bully_at_most(
+        make_lab: MakeLab, encrypted: bool, deep: int) -> None:
+    """Two hundred connections of one tenant, and one connection of another, of @deep READs."""
+    flags = 0 if encrypted else PLAIN
+    lab = make_lab(donor={"threads": 1, "data-encryption": "no"},
+                   limits={"tenant-connections": CONNECTIONS + 8})
+    bully, quiet = lab.control("alice"), lab.control("bob")
+    bully_slab, quiet_slab = bully.map(), quiet.map()
+    lanes = [bully.data(flags) for _ in range(CONNECTIONS)]
+    lane = quiet.data(flags)
+    size = 4096 if deep == 1 else BIG
+    for done in range(1, ROUNDS + 1):
+        bully.beat()
+        quiet.beat()
+        freeze(lab)
+        for one in lanes:
+            one.tls.send(b"".join(one.read_bytes(bully_slab.id, 0, BIG) for _ in range(DEEP)))
+        lane.tls.send(b"".join(lane.read_bytes(quiet_slab.id, 0, size) for _ in range(deep)))
+        lab.signal(signal.SIGCONT)
+        drain([*lanes, lane], CONNECTIONS * DEEP * (HEAD + BIG) + deep * (HEAD + size))
+        reads = done * (CONNECTIONS * DEEP + deep)
+        lab.wait(lambda s, reads=reads: s["data"]["reads"] == reads, "all served")  # type: ignore[misc]
+    got, lost = of(lab, "bob"), of(lab, "alice")
+    turn = lost["data_turn_max"]
+    print(f"{'TLS' if encrypted else 'plain'}, {deep} deep: waited for "
+          f"{got['data_wait_max'] / turn:.2f} turns of {turn} at most; "
+          f"quiet {got}; bully {lost}")
+    assert lost["data_cost"] >= ROUNDS * CONNECTIONS * DEEP * (HEAD + BIG)
+    assert got["data_turns"] >= ROUNDS
+    assert got["data_wait_max"] <= TURNS * turn
+    for one in [*lanes, lane]:
+        one.close()
+    for control in (bully, quiet):
+        control.goodbye()
