@@ -23,7 +23,7 @@
 #include "files.h"
 #include "log.h"
 
-#define OWN	320u	/* log, event loop, threads (64 x 2), HTTP (64), RDMA, ... */
+#define OWN	384u	/* log, event loop, threads (64 x 2), HTTP (128), RDMA, ... */
 
 static uint64_t files_limit(void)
 {

@@ -7,6 +7,12 @@
  * control, so it stays on loopback unless "allow-remote" says otherwise, and there
  * answers only requests whose Host names loopback: a web page in the
  * operator's browser can't read it by a name that resolves to 127.0.0.1.
+ *
+ * Nobody waits for a place: when all are taken, the oldest connection of the
+ * address that has most of them is ended (door.c). Each gets one answer, and is
+ * ended %LIFE_S seconds after it came, however slowly it asks or reads. To end one
+ * is to shut its socket down: libmicrohttpd finds that and closes it, so it has
+ * some places more than we give away. Until then it is out of all lists.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -17,17 +23,29 @@
 #include <sys/socket.h>
 
 #include "donor.h"
+#include "door.h"
 #include "log.h"
 
 #define CONNECTIONS	64u
-#define TIMEOUT_S	10u
+#define LEAVING		64u	/* shut down, and not closed yet */
+#define TIMEOUT_S	10u	/* idle */
+#define LIFE_S		20u
 
 struct dcm_http {
 	struct MHD_Daemon *mhd;
 	uv_poll_t poll;
 	uv_timer_t timer;
 	struct dcm_donor *donor;
+	struct dcm_door door;
+	struct dcm_list guests;	/* the oldest is first */
 	int handles;
+};
+
+struct http_guest {
+	struct dcm_list node;
+	struct dcm_seat seat;
+	u64 ends_at;
+	int fd;
 };
 
 static enum MHD_Result answer(struct MHD_Connection *c, unsigned int code,
@@ -125,6 +143,58 @@ static enum MHD_Result handle(void *arg, struct MHD_Connection *c,
 			   "/metrics, /status or /healthz\n");
 }
 
+/* It has its descriptor until libmicrohttpd says that it is closed. */
+static void guest_end(struct http_guest *g)
+{
+	dcm_door_leave(&g->seat);
+	dcm_list_del(&g->node);
+	shutdown(g->fd, SHUT_RDWR);
+}
+
+static void guest_comes(struct dcm_http *h, struct MHD_Connection *c,
+			void **context)
+{
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+	int fd = info ? info->connect_fd : -1;
+	struct http_guest *g = calloc(1, sizeof(*g));
+	struct sockaddr_storage peer = { 0 };
+	socklen_t len = sizeof(peer);
+	struct dcm_origin origin;
+
+	if (!g || getpeername(fd, (struct sockaddr *)&peer, &len))
+		goto refuse;
+	dcm_origin_of(&origin, &peer);
+	if (dcm_door_enter(&h->door, &g->seat, &origin))
+		goto refuse;
+	g->fd = fd;
+	g->ends_at = dcm_now(h->donor) + LIFE_S * 1000;
+	dcm_list_add_tail(&g->node, &h->guests);
+	*context = g;
+	if (h->door.nr_seats > CONNECTIONS)
+		guest_end(dcm_list_entry(dcm_door_victim(&h->door),
+					 struct http_guest, seat));
+	return;
+refuse:
+	free(g);
+	shutdown(fd, SHUT_RDWR);
+}
+
+static void guest_notify(void *arg, struct MHD_Connection *c, void **context,
+			 enum MHD_ConnectionNotificationCode what)
+{
+	struct http_guest *g = *context;
+
+	if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+		guest_comes(arg, c, context);
+	} else if (g) {
+		dcm_door_leave(&g->seat);
+		dcm_list_del(&g->node);
+		free(g);
+		*context = NULL;
+	}
+}
+
 static void http_run(struct dcm_http *h);
 
 static void http_timer(uv_timer_t *timer)
@@ -134,11 +204,25 @@ static void http_timer(uv_timer_t *timer)
 
 static void http_run(struct dcm_http *h)
 {
+	u64 now = dcm_now(h->donor), wait = ~0ull;
 	MHD_UNSIGNED_LONG_LONG ms;
+	struct http_guest *g, *tmp;
 
+	dcm_list_for_each_safe(g, tmp, &h->guests, struct http_guest, node)
+	{
+		if (g->ends_at > now)
+			break;
+		guest_end(g);
+	}
 	MHD_run(h->mhd);
-	if (MHD_get_timeout(h->mhd, &ms) == MHD_YES)
-		uv_timer_start(&h->timer, http_timer, ms, 0);
+	if (!dcm_list_empty(&h->guests)) {
+		g = dcm_list_first(&h->guests, struct http_guest, node);
+		wait = g->ends_at > now ? g->ends_at - now : 0;
+	}
+	if (MHD_get_timeout(h->mhd, &ms) == MHD_YES && ms < wait)
+		wait = ms;
+	if (wait != ~0ull)
+		uv_timer_start(&h->timer, http_timer, wait, 0);
 	else
 		uv_timer_stop(&h->timer);
 }
@@ -233,12 +317,16 @@ int dcm_http_start(struct dcm_donor *donor, char *err, size_t err_len)
 		return -1;
 	}
 	h->donor = donor;
+	dcm_list_init(&h->guests);
+	dcm_door_init(&h->door, donor->donor_id);
 	if (ss.ss_family == AF_INET6)
 		flags |= MHD_USE_IPv6;
 	h->mhd = MHD_start_daemon(flags, 0, NULL, NULL, handle, h,
 				  MHD_OPTION_EXTERNAL_LOGGER, http_log, NULL,
 				  MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&ss,
-		MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS,
+				  MHD_OPTION_CONNECTION_LIMIT,
+				  CONNECTIONS + LEAVING,
+		MHD_OPTION_NOTIFY_CONNECTION, guest_notify, h,
 		MHD_OPTION_CONNECTION_TIMEOUT, TIMEOUT_S,
 				  MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u,
 				  MHD_OPTION_END);
