@@ -41,6 +41,7 @@
 #define FDS_STOP	(DCM_CHAN_FDS / 2)
 #define LINGER_MS	1000u
 #define TURN_MAX	16u	/* reads in one event: others want theirs */
+#define TURN_MESSAGES	64u	/* and what is done of it */
 
 static void conn_ready(uv_poll_t *poll, int status, int events);
 
@@ -382,8 +383,8 @@ static bool conn_collect(struct dcm_conn *conn)
 	return true;
 }
 
-/* Everything complete in the buffer. */
-static void conn_messages(struct dcm_conn *conn)
+/* What is complete in the buffer, as far as @left lets it. */
+static void conn_messages(struct dcm_conn *conn, unsigned int *left)
 {
 	struct dcm_wire_msg msg;
 	size_t bytes;
@@ -393,10 +394,11 @@ static void conn_messages(struct dcm_conn *conn)
 	while (conn_talks(conn)) {
 		struct dcm_chan *ch = conn->chan;
 
-		/* the rest waits for the socket, or for a slab being made */
-		conn->held = !conn_has_way(ch);
+		/* the rest waits for the socket, a slab being made, or its turn */
+		conn->held = !conn_has_way(ch) || !*left;
 		if (conn->held || (conn->session && conn->session->want_busy))
 			return;
+		--*left;
 		if (conn->state == DCM_CONN_GC) {
 			if (!conn_collect(conn))
 				return;
@@ -441,7 +443,7 @@ static void conn_linger(struct dcm_conn *conn)
 
 static void conn_io(struct dcm_conn *conn, int status)
 {
-	unsigned int turn = 0;
+	unsigned int turn = 0, left = TURN_MESSAGES;
 	int ret;
 
 	if (status < 0) {
@@ -462,7 +464,7 @@ static void conn_io(struct dcm_conn *conn, int status)
 			return;
 		}
 		ret = dcm_chan_read(conn->chan);
-		conn_messages(conn);
+		conn_messages(conn, &left);
 		if (!conn_talks(conn))
 			return;
 		if (ret < 0 || dcm_chan_flush(conn->chan) < 0) {
@@ -472,7 +474,7 @@ static void conn_io(struct dcm_conn *conn, int status)
 		/* what was held back in the buffer raises no event of its own */
 		conn->again = (ret > 0 && conn->chan->more) ||
 			      (conn->held && conn_has_way(conn->chan));
-	} while (conn->again && ++turn < TURN_MAX);
+	} while (conn->again && left && ++turn < TURN_MAX);
 	if (conn->session)
 		dcm_evict_pump(conn->session, false);
 }

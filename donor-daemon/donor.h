@@ -236,7 +236,7 @@ struct dcm_conn {
 	bool is_unix;
 	bool in_event;
 	bool again;	/* there is more to read than one event may */
-	bool held;	/* messages wait in the buffer for answers to go out */
+	bool held;	/* messages wait in the buffer for answers to go out, or a turn */
 	u64 since;
 	u64 deadline;
 	struct dcm_tenant *tenant;
