@@ -21,7 +21,7 @@ NPROC := $(shell nproc)
 # Every part has a Makefile of its own. `make programs` builds what is
 # installed, `make tests-build` what only tests and measurements run. BUILD, CC
 # and WERROR given here hold there too.
-PROGRAMS := kvm-dcm/user donor-daemon guest-virtio-gc/lib
+PROGRAMS := kvm-dcm donor-daemon guest-virtio-gc/lib
 TESTS := $(patsubst %/Makefile,%,$(wildcard $(addsuffix /Makefile,\
 	tests/unit tests/client tests/torture tests/fuzz tests/donor tests/pager \
 	tests/kernel tests/vm tests/qemu tests/gc tests/faults \
@@ -292,7 +292,7 @@ install: all
 	install -D -m 644 $(BUILD)/lib/libdcm-preload.so \
 		$(libdest)/kvm-dcm/libdcm-preload.so
 	install -D -m 755 $(BUILD)/bin/dcm-hostd $(dest)/sbin/dcm-hostd
-	install -D -m 644 kvm-dcm/user/dcm-hostd.8 \
+	install -D -m 644 kvm-dcm/hostd/dcm-hostd.8 \
 		$(dest)/share/man/man8/dcm-hostd.8
 	install -d $(DESTDIR)/etc/kvm-dcm $(dest)/lib/systemd/system
 	sed 's,/usr/sbin/dcm-hostd,$(PREFIX)/sbin/dcm-hostd,' \

@@ -10,7 +10,7 @@
 #define BENCH_GC_HEAP_H
 
 #include "../guest-virtio-gc/include/virtio_gc.h"
-#include "../kvm-dcm/core/dcm_context.h"
+#include "../kvm-dcm/lib/dcm_context.h"
 #include "common.h"
 
 #define GC_HEAP_ADDRESS	(1ull << 40)

@@ -23,7 +23,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "../kvm-dcm/user/uffd.h"
+#include "../kvm-dcm/uffd/uffd.h"
 #include "common.h"
 
 #ifndef UFFD_FEATURE_WP_ASYNC

@@ -6,7 +6,7 @@
 #include <gnutls/gnutls.h>
 #include <sys/uio.h>
 
-#include "../kvm-dcm/core/wire.h"
+#include "../kvm-dcm/proto/wire.h"
 
 #define DCM_CHAN_FDS	2u	/* descriptors waiting to be passed */
 

@@ -43,7 +43,7 @@
 
 #include "collect.h"
 #include "gc/child.h"
-#include "gc/message.h"
+#include "../kvm-dcm/proto/gc_message.h"
 #include "log.h"
 #include "share.h"
 

@@ -21,7 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../kvm-dcm/core/wire.h"
+#include "../kvm-dcm/proto/wire.h"
 #include "config.h"
 
 #define FILE_MAX_BYTES	(1u << 20)

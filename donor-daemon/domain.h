@@ -5,7 +5,7 @@
 
 #include <infiniband/verbs.h>
 
-#include "../kvm-dcm/core/wire.h"
+#include "../kvm-dcm/proto/wire.h"
 #include "lend.h"
 
 /**

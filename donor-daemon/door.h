@@ -5,7 +5,7 @@
 
 #include <sys/socket.h>
 
-#include "../kvm-dcm/core/wire.h"
+#include "../kvm-dcm/proto/wire.h"
 #include "list.h"
 
 #define DCM_DOOR_RANKS	64u

@@ -3,7 +3,7 @@
 #ifndef DCM_FAIR_H
 #define DCM_FAIR_H
 
-#include "../kvm-dcm/core/wire.h"
+#include "../kvm-dcm/proto/wire.h"
 #include "list.h"
 
 /**

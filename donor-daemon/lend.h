@@ -9,7 +9,7 @@
 #ifndef DCM_LEND_H
 #define DCM_LEND_H
 
-#include "../kvm-dcm/core/wire.h"
+#include "../kvm-dcm/proto/wire.h"
 
 struct dcm_slab;
 

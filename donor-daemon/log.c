@@ -2,7 +2,7 @@
 /*
  * log.c - what strangers can make the donor say, so many lines a second
  *
- * The lines themselves are kvm-dcm/user/log.c's.
+ * The lines themselves are kvm-dcm/lib/log.c's.
  *
  * Locking: the limiter has a mutex.
  */

@@ -3,7 +3,7 @@
 #ifndef DCM_LOG_H
 #define DCM_LOG_H
 
-#include "../kvm-dcm/user/log.h"
+#include "../kvm-dcm/lib/log.h"
 
 /* Lines above @level are dropped. */
 void dcm_log_init(enum dcm_log_level level);

@@ -3,7 +3,7 @@
 #ifndef DCM_TENANT_H
 #define DCM_TENANT_H
 
-#include "../kvm-dcm/core/wire.h"
+#include "../kvm-dcm/proto/wire.h"
 #include "config.h"
 #include "list.h"
 

@@ -3,7 +3,7 @@
 #ifndef DCM_TICKET_H
 #define DCM_TICKET_H
 
-#include "../kvm-dcm/core/wire.h"
+#include "../kvm-dcm/proto/wire.h"
 #include "list.h"
 
 #define DCM_TICKET_MS	5000u	/* to be shown within */

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "child.h"
-#include "message.h"
+#include "../../kvm-dcm/proto/gc_message.h"
 
 #define CHILD_FD	3
 

@@ -14,46 +14,10 @@
 #ifndef DCM_GC_H
 #define DCM_GC_H
 
-#include "../../guest-virtio-gc/include/virtio_gc.h"
-#include "../../kvm-dcm/core/dcm_context.h"
-
-#define DCM_GC_SPACE_MAX	(1ull << 44)	/* bytes; see work.h */
-#define DCM_GC_REGION_MIN	(64u << 10)
-#define DCM_GC_REGION_MAX	(1ull << 31)
-#define DCM_GC_TYPES_MAX	65536u
-#define DCM_GC_RUNS_MAX		262144u
-#define DCM_GC_REGIONS_MAX	65536u
-#define DCM_GC_THREADS_MAX	64u
-#define DCM_GC_DONORS_MAX	64u
-#define DCM_GC_BATCH		512u	/* addresses in one message */
-#define DCM_GC_SELF_HEAD_MAX	(1u << 20)
+#include "../../kvm-dcm/proto/gc_quiet.h"
 
 struct dcm_gc_space;
 struct dcm_gc_trace;
-
-/* A status, and what it is about (an address, or a reference). */
-struct dcm_gc_result {
-	u32 status;
-	u64 at;
-};
-
-/**
- * struct dcm_gc_layout - a space in host order; struct virtio_gc_space
- * @bytes: a multiple of @region_bytes
- */
-struct dcm_gc_layout {
-	u64 bytes;
-	u64 region_bytes;
-	u64 address;
-	u64 ref_base;
-	u32 type_mask;
-	u16 type_offset;
-	u8 ref_bytes;
-	u8 ref_shift;
-	u8 flags;
-	u8 type_bytes;
-	u8 type_shift;
-};
 
 /**
  * dcm_gc_space_new() - a space, without memory and types
@@ -143,48 +107,9 @@ u32 dcm_gc_trace_ghosts(struct dcm_gc_space *s, u32 epoch, const u64 *offsets,
 			u32 n);
 void dcm_gc_trace_acked(struct dcm_gc_space *s, u32 epoch, u32 donor);
 
-/**
- * struct dcm_gc_flags - mako-pldi22, 5.2: quiet when all are false twice
- * @tracing: a thread is at work
- * @roots: what came from others waits
- * @ghosts: what goes to others waits, or is not acknowledged
- * @changed: any of these was true since the last time
- * @opaque: opaque objects wait to be taken, as many
- */
-struct dcm_gc_flags {
-	bool tracing;
-	bool roots;
-	bool ghosts;
-	bool changed;
-	u32 opaque;
-	struct dcm_gc_result result;
-};
-
 /* %VIRTIO_GC_OK or %VIRTIO_GC_NO_TRACE. */
 u32 dcm_gc_trace_poll(struct dcm_gc_space *s, u32 epoch,
 		      struct dcm_gc_flags *flags);
-/**
- * struct dcm_gc_quiet - are all donors quiet, twice in a row?
- * @rounds: that found all of them quiet, one after the other
- *
- * Ask every donor (dcm_gc_trace_poll()), then dcm_gc_quiet_round().
- */
-struct dcm_gc_quiet {
-	u32 rounds;
-};
-
-static inline bool dcm_gc_quiet_round(struct dcm_gc_quiet *q,
-				      const struct dcm_gc_flags *flags, u32 n)
-{
-	for (u32 i = 0; i < n; i++) {
-		if (flags[i].tracing || flags[i].roots || flags[i].ghosts ||
-		    flags[i].changed) {
-			q->rounds = 0;
-			return false;
-		}
-	}
-	return ++q->rounds >= 2;
-}
 
 /* Wait until this donor has nothing to do, the trace fails, or @ns passed. */
 void dcm_gc_trace_wait(struct dcm_gc_space *s, u64 ns);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "request.h"
+#include "../../kvm-dcm/proto/gc_request.h"
 #include "space.h"
 
 void *gc_map(u64 bytes)

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "request.h"
+#include "../../kvm-dcm/proto/gc_request.h"
 #include "work.h"
 
 static void *worker_main(void *arg)

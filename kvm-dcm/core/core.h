@@ -33,10 +33,10 @@
 #define DCM_CORE_H
 
 #include "counter.h"
-#include "dcm_context.h"
+#include "../lib/dcm_context.h"
 #include "pd.h"
 #include "tunable.h"
-#include "../transport/transport.h"
+#include "io.h"
 
 #define DCM_LANES_MAX 64u
 #define DCM_FETCHES_MAX 32u /* faults in flight per lane */

@@ -8,7 +8,7 @@
 #ifndef DCM_COUNTER_H
 #define DCM_COUNTER_H
 
-#include "dcm_context.h"
+#include "../lib/dcm_context.h"
 
 /* X(id, text) */
 #define DCM_COUNTERS(X)                                                    \

@@ -10,7 +10,7 @@
 #ifndef DCM_PD_H
 #define DCM_PD_H
 
-#include "dcm_context.h"
+#include "../lib/dcm_context.h"
 
 #define DCM_ORDER_MAX 4u /* 64 KiB */
 #define DCM_BLOCK_MAX (1u << DCM_ORDER_MAX)

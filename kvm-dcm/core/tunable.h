@@ -9,7 +9,7 @@
 #ifndef DCM_TUNABLE_H
 #define DCM_TUNABLE_H
 
-#include "dcm_context.h"
+#include "../lib/dcm_context.h"
 
 /* X(id, unit, default, min, max, reason) */
 #define DCM_TUNABLES(X)                                                        \

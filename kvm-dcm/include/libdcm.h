@@ -60,7 +60,7 @@ DCM_API struct dcm_pager *dcm_pager_open_sized(const char *path, uint64_t size,
 					       size_t len);
 
 /**
- * dcm_pager_create() - the same from a struct, as kvm-dcm/user/config.h
+ * dcm_pager_create() - the same from a struct, as kvm-dcm/client/config.h
  * defines it; read during the call only
  */
 DCM_API struct dcm_pager *dcm_pager_create(const struct dcm_host_config *cfg,

@@ -35,6 +35,7 @@
 #include <linux/wait.h>
 
 #include "../core/core.h"
+#include "../transport/transport.h"
 #include "../include/dcmfs.h"
 
 #define DCMFS_LANES_MAX 32u /* fault lanes of a VM */

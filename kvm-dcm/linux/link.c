@@ -21,7 +21,7 @@
 #include <linux/module.h>
 #include <linux/poll.h>
 
-#include "../core/wire_format.h"
+#include "../proto/wire_format.h"
 #include "compat.h"
 #include "dcmfs.h"
 #include "jitter.h"

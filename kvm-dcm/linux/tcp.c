@@ -30,7 +30,7 @@
 #include <linux/tcp.h>
 #include <net/sock.h>
 
-#include "../core/wire.h"
+#include "../proto/wire.h"
 #include "dcmfs.h"
 
 #define REQ_BYTES (DCM_WIRE_HDR_BYTES + sizeof(struct dcm_wire_io))

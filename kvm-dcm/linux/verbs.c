@@ -31,7 +31,7 @@
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 
-#include "../core/wire_format.h"
+#include "../proto/wire_format.h"
 #include "dcmfs.h"
 
 #define DEPTH 32u

@@ -41,7 +41,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../core/wire.h"
+#include "../proto/wire.h"
 #include "tcp.h"
 
 #define TCP_REQ_BYTES (DCM_WIRE_HDR_BYTES + sizeof(struct dcm_wire_io))

@@ -43,7 +43,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../core/wire_format.h"
+#include "../proto/wire_format.h"
 #include "verbs.h"
 
 #define VERBS_REAP 16

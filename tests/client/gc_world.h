@@ -8,7 +8,7 @@
 #ifndef TEST_GC_WORLD_H
 #define TEST_GC_WORLD_H
 
-#include "../../kvm-dcm/user/gc_team.h"
+#include "../../kvm-dcm/gc/workers.h"
 #include "../gc/mutator.h"
 #include "donor.h"
 #include "host.h"

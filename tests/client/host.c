@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "../../kvm-dcm/user/inside.h"
+#include "../../kvm-dcm/lib/inside.h"
 #include "host.h"
 
 char host_dir[] = "/tmp/dcm-ctl-XXXXXX";

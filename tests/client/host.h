@@ -12,9 +12,9 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include "../../kvm-dcm/core/wire_format.h"
-#include "../../kvm-dcm/user/ctl.h"
-#include "../../kvm-dcm/user/log.h"
+#include "../../kvm-dcm/proto/wire_format.h"
+#include "../../kvm-dcm/client/client.h"
+#include "../../kvm-dcm/lib/log.h"
 
 #define PAGE 4096u
 #define SLAB (2u << 20)

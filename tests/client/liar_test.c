@@ -25,9 +25,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../../kvm-dcm/core/wire.h"
-#include "../../kvm-dcm/user/ctl.h"
-#include "../../kvm-dcm/user/log.h"
+#include "../../kvm-dcm/proto/wire.h"
+#include "../../kvm-dcm/client/client.h"
+#include "../../kvm-dcm/lib/log.h"
 
 #define SLAB (2u << 20)
 #define PRIORITY                                                         \

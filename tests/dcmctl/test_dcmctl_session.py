@@ -219,7 +219,7 @@ def test_the_donors_user_owns_where_roots_sockets_are(monkeypatch: pytest.Monkey
     """A RuntimeDirectory= and all in it is the unit's user's: root's pagers are elsewhere."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     ours = control.runtime_dir({})
-    assert f'#define DCM_RUNTIME_ROOT "{ours}"\n' in (TOP / "kvm-dcm/user/status.c").read_text()
+    assert f'#define DCM_RUNTIME_ROOT "{ours}"\n' in (TOP / "kvm-dcm/uffd/status.c").read_text()
     seen = 0
     for path in (TOP / "configs" / "systemd").glob("*.service"):
         unit = [line.partition("=") for line in path.read_text().splitlines()]

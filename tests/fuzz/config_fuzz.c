@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: donor-daemon/config.c donor-daemon/tenant.c kvm-dcm/core/wire.c */
+/* links: donor-daemon/config.c donor-daemon/tenant.c kvm-dcm/proto/wire.c */
 /* libs: -linih */
 /*
  * config_fuzz.c - the donor's configuration and key file on any text

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/user/conn.c kvm-dcm/user/ctl.c kvm-dcm/user/ctl_address.c kvm-dcm/user/ctl_data.c kvm-dcm/user/ctl_donor.c kvm-dcm/user/ctl_lane.c kvm-dcm/user/ctl_member.c kvm-dcm/user/ctl_place.c kvm-dcm/user/ctl_slab.c kvm-dcm/user/ctl_status.c kvm-dcm/user/ctl_verbs.c kvm-dcm/user/log.c kvm-dcm/user/tls.c kvm-dcm/transport/shm.c kvm-dcm/transport/tcp.c kvm-dcm/transport/verbs.c kvm-dcm/core/activity.c kvm-dcm/core/place.c kvm-dcm/core/wire.c tests/fuzz/fake_net.c tests/fuzz/plain_tls.c */
+/* links: kvm-dcm/client/conn.c kvm-dcm/client/client.c kvm-dcm/client/address.c kvm-dcm/client/data.c kvm-dcm/client/donor.c kvm-dcm/client/lane.c kvm-dcm/client/member.c kvm-dcm/client/placement.c kvm-dcm/client/slab.c kvm-dcm/client/status.c kvm-dcm/client/verbs.c kvm-dcm/lib/log.c kvm-dcm/lib/tls.c kvm-dcm/transport/shm.c kvm-dcm/transport/tcp.c kvm-dcm/transport/verbs.c kvm-dcm/client/activity.c kvm-dcm/client/choose.c kvm-dcm/proto/wire.c tests/fuzz/fake_net.c tests/fuzz/plain_tls.c */
 /* libs: -lrdmacm -libverbs -Wl,--wrap=poll,--wrap=clock_gettime,--wrap=socket,--wrap=connect,--wrap=getsockopt,--wrap=getaddrinfo,--wrap=freeaddrinfo,--wrap=opendir,--wrap=pthread_join,--wrap=pthread_setname_np,--wrap=pthread_cond_timedwait,--wrap=mmap,--wrap=munmap */
 /*
  * ctl_fuzz.c - libFuzzer on what donors say to a host, over all connections
@@ -30,8 +30,8 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "../../kvm-dcm/user/ctl_int.h"
-#include "../../kvm-dcm/user/inside.h"
+#include "../../kvm-dcm/client/client_int.h"
+#include "../../kvm-dcm/lib/inside.h"
 #include "fake_net.h"
 #include "input.h"
 

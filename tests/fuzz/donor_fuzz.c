@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: donor-daemon/chan.c donor-daemon/collect.c donor-daemon/config.c donor-daemon/conn.c donor-daemon/control.c donor-daemon/data.c donor-daemon/data_worker.c donor-daemon/door.c donor-daemon/evict.c donor-daemon/fair.c donor-daemon/gc/child.c donor-daemon/hello.c donor-daemon/hostmem.c donor-daemon/lend.c donor-daemon/log.c donor-daemon/pool.c donor-daemon/session.c donor-daemon/share.c donor-daemon/tenant.c kvm-dcm/core/wire.c kvm-dcm/user/inside.c kvm-dcm/user/log.c */
+/* links: donor-daemon/chan.c donor-daemon/collect.c donor-daemon/config.c donor-daemon/conn.c donor-daemon/control.c donor-daemon/data.c donor-daemon/data_worker.c donor-daemon/door.c donor-daemon/evict.c donor-daemon/fair.c donor-daemon/gc/child.c donor-daemon/hello.c donor-daemon/hostmem.c donor-daemon/lend.c donor-daemon/log.c donor-daemon/pool.c donor-daemon/session.c donor-daemon/share.c donor-daemon/tenant.c kvm-dcm/proto/wire.c kvm-dcm/lib/inside.c kvm-dcm/lib/log.c */
 /* libs: -linih -Wl,--wrap=socketpair,--wrap=fork,--wrap=kill,--wrap=waitpid */
 /* pkg: libuv */
 /*
@@ -34,7 +34,7 @@
 #include "collect.h"
 #include "domain.h"
 #include "donor.h"
-#include "gc/message.h"
+#include "proto/gc_message.h"
 #include "../../donor-daemon/log.h"
 #include "rdma.h"
 

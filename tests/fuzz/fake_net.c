@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../../kvm-dcm/core/wire.h"
+#include "../../kvm-dcm/proto/wire.h"
 #include "fake_net.h"
 
 #define PEERS 24u

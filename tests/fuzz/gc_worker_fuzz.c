@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: donor-daemon/gc/worker/hear.c donor-daemon/gc/worker/job.c donor-daemon/gc/request.c donor-daemon/gc/space.c donor-daemon/gc/types.c donor-daemon/gc/trace.c donor-daemon/gc/scan.c donor-daemon/gc/work.c donor-daemon/gc/ghost.c donor-daemon/gc/met.c donor-daemon/gc/move.c donor-daemon/gc/update.c donor-daemon/gc/compact.c kvm-dcm/core/wire.c */
+/* links: donor-daemon/gc/worker/hear.c donor-daemon/gc/worker/job.c kvm-dcm/proto/gc_request.c donor-daemon/gc/space.c donor-daemon/gc/types.c donor-daemon/gc/trace.c donor-daemon/gc/scan.c donor-daemon/gc/work.c donor-daemon/gc/ghost.c donor-daemon/gc/met.c donor-daemon/gc/move.c donor-daemon/gc/update.c donor-daemon/gc/compact.c kvm-dcm/proto/wire.c */
 /* libs: -Wl,--wrap=mmap,--wrap=munmap */
 /*
  * gc_worker_fuzz.c - libFuzzer on what is said to a GC worker, in any order
@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #include "../../donor-daemon/gc/worker/job.h"
-#include "../../kvm-dcm/core/wire.h"
+#include "../../kvm-dcm/proto/wire.h"
 
 #define REGION	(64u << 10)
 #define SLABS	3u

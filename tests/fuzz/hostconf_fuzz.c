@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/user/config.c kvm-dcm/user/keys.c */
+/* links: kvm-dcm/client/config.c kvm-dcm/client/keys.c */
 /* libs: -linih */
 /*
  * hostconf_fuzz.c - libFuzzer on libdcm's configuration and key readers
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../kvm-dcm/user/config.h"
+#include "../../kvm-dcm/client/config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/user/hostd_gc.c kvm-dcm/user/gc_say.c kvm-dcm/user/gc_host.c kvm-dcm/user/gc_command.c kvm-dcm/user/gc_api.c kvm-dcm/user/gc_space.c kvm-dcm/user/inside.c kvm-dcm/user/log.c donor-daemon/gc/request.c */
+/* links: kvm-dcm/hostd/gc.c kvm-dcm/gc/ipc.c kvm-dcm/gc/queue.c kvm-dcm/gc/command.c kvm-dcm/gc/api.c kvm-dcm/gc/space.c kvm-dcm/lib/inside.c kvm-dcm/lib/log.c kvm-dcm/proto/gc_request.c */
 /*
  * hostd_gc_fuzz.c - libFuzzer on what a virtio-gc device says to dcm-hostd
  *
@@ -28,8 +28,8 @@ struct dcm_pager {
 
 #include "../../kvm-dcm/include/libdcm_gc.h"
 #include "../unit/gc_no_donors.h"
-#include "gc_say.h"
-#include "hostd.h"
+#include "gc/ipc.h"
+#include "hostd/hostd.h"
 
 #define PAGES 8192u
 

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../../kvm-dcm/core/dcm_context.h"
+#include "../../kvm-dcm/lib/dcm_context.h"
 
 struct in {
 	const u8 *at;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/core/wire.c tests/fuzz/kernel/ksocket.c tests/fuzz/stream.c */
+/* links: kvm-dcm/proto/wire.c tests/fuzz/kernel/ksocket.c tests/fuzz/stream.c */
 /* flags: -Itests/fuzz/kernel */
 /*
  * ktcp_fuzz.c - libFuzzer on the kernel's data connection

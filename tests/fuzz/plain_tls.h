@@ -5,7 +5,7 @@
 #ifndef FUZZ_PLAIN_TLS_H
 #define FUZZ_PLAIN_TLS_H
 
-#include "../../kvm-dcm/core/dcm_context.h"
+#include "../../kvm-dcm/lib/dcm_context.h"
 
 /*
  * Bytes that all of them have sent in whole records. A peer could make nothing of

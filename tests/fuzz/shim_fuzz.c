@@ -8,12 +8,12 @@
  * heap's chunks are filled and checked: none overlaps another, sizes and
  * alignments are what was asked for.
  */
-/* links: kvm-dcm/user/shim_arena.c kvm-dcm/user/shim_heap.c kvm-dcm/core/context_user.c */
+/* links: kvm-dcm/preload/arena.c kvm-dcm/preload/heap.c kvm-dcm/lib/context_user.c */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "user/shim.h"
+#include "preload/shim.h"
 
 #define BASE	0x100000000000ull
 #define PAGES	512u

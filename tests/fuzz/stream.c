@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../../kvm-dcm/core/wire.h"
+#include "../../kvm-dcm/proto/wire.h"
 #include "stream.h"
 
 #define OPS 48u

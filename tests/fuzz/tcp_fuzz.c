@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/transport/tcp.c kvm-dcm/core/wire.c tests/fuzz/plain_tls.c tests/fuzz/stream.c */
+/* links: kvm-dcm/transport/tcp.c kvm-dcm/proto/wire.c tests/fuzz/plain_tls.c tests/fuzz/stream.c */
 /* libs: -Wl,--wrap=clock_gettime,--wrap=mmap,--wrap=munmap */
 /*
  * tcp_fuzz.c - libFuzzer on libdcm's data connection
@@ -13,7 +13,7 @@
 #include <time.h>
 
 #include "../../kvm-dcm/transport/tcp.h"
-#include "../../kvm-dcm/core/wire_format.h"
+#include "../../kvm-dcm/proto/wire_format.h"
 #include "plain_tls.h"
 #include "stream.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/core/wire.c */
+/* links: kvm-dcm/proto/wire.c */
 /*
  * wire_fuzz.c - the decoder on any bytes
  *
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../kvm-dcm/core/wire.h"
+#include "../../kvm-dcm/proto/wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

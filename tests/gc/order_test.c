@@ -23,7 +23,7 @@
 #include <cmocka.h>
 
 #include "../../donor-daemon/gc/child.h"
-#include "../../donor-daemon/gc/message.h"
+#include "../../kvm-dcm/proto/gc_message.h"
 #include "../../donor-daemon/gc/gc.h"
 
 #define REGION	(64ull << 10)

@@ -22,7 +22,7 @@
 #include <cmocka.h>
 
 #include "../../donor-daemon/gc/child.h"
-#include "../../donor-daemon/gc/message.h"
+#include "../../kvm-dcm/proto/gc_message.h"
 #include "mutator.h"
 
 #define REGION	(64ull << 10)

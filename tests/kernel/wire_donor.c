@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "dcmfs_test.h"
-#include "wire_format.h"
+#include "proto/wire_format.h"
 #include "wire_donor.h"
 
 #define SLABS_MAX 4096u

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "../../kvm-dcm/transport/hostile.h"
-#include "../../kvm-dcm/user/ctl.h"
+#include "../../kvm-dcm/client/client.h"
 
 #define OFTEN_PPM	20000u
 #define DIES_PPM	500u

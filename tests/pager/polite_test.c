@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "libdcm.h"
-#include "polite.h"
+#include "uffd/yield.h"
 
 #define PAGES	16384u	/* four times the budget */
 #define DENSE_S	30	/* at most, until it is polite */

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <cmocka.h>
 
-#include "../../kvm-dcm/core/activity.h"
+#include "../../kvm-dcm/client/activity.h"
 
 #define S DCM_ACTIVITY_PERIOD_NS
 

@@ -5,7 +5,7 @@
  *
  * The window is plain memory, and its pager what these few functions say.
  */
-/* links: kvm-dcm/user/gc_host.c kvm-dcm/user/gc_command.c kvm-dcm/user/gc_api.c kvm-dcm/user/gc_space.c kvm-dcm/user/inside.c donor-daemon/gc/request.c */
+/* links: kvm-dcm/gc/queue.c kvm-dcm/gc/command.c kvm-dcm/gc/api.c kvm-dcm/gc/space.c kvm-dcm/lib/inside.c kvm-dcm/proto/gc_request.c */
 #include <setjmp.h>
 #include <stdbool.h>
 #include <time.h>

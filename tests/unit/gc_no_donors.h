@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* gc_no_donors.h - gc_host.c without donors: it does what needs none */
+/* gc_no_donors.h - gc/queue.c without donors: it does what needs none */
 #ifndef TEST_GC_NO_DONORS_H
 #define TEST_GC_NO_DONORS_H
 
 #include <stdlib.h>
 
-#include "../../kvm-dcm/user/gc_home.h"
+#include "../../kvm-dcm/gc/backend.h"
 
 /* The window is plain memory; there is one at a time. */
 static char *window_base;

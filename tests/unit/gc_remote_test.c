@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/user/gc_remote.c kvm-dcm/user/gc_say.c kvm-dcm/user/gc_api.c kvm-dcm/user/inside.c kvm-dcm/user/log.c */
+/* links: kvm-dcm/gc/proxy.c kvm-dcm/gc/ipc.c kvm-dcm/gc/api.c kvm-dcm/lib/inside.c kvm-dcm/lib/log.c */
 /*
  * gc_remote_test.c - a virtio-gc device whose requests are done by dcm-hostd
  *
@@ -26,8 +26,8 @@
 
 #include <cmocka.h>
 
-#include "gc_home.h"
-#include "gc_say.h"
+#include "gc/backend.h"
+#include "gc/ipc.h"
 
 #define WINDOW	(4u << 20)
 #define ROOM	4096u

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* gc_request_test.c - virtio-gc requests, layouts and types, right and wrong */
-/* links: donor-daemon/gc/request.c donor-daemon/gc/space.c donor-daemon/gc/types.c donor-daemon/gc/trace.c donor-daemon/gc/scan.c donor-daemon/gc/work.c donor-daemon/gc/ghost.c donor-daemon/gc/met.c */
+/* links: kvm-dcm/proto/gc_request.c donor-daemon/gc/space.c donor-daemon/gc/types.c donor-daemon/gc/trace.c donor-daemon/gc/scan.c donor-daemon/gc/work.c donor-daemon/gc/ghost.c donor-daemon/gc/met.c */
 #include <endian.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +10,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "../../donor-daemon/gc/request.h"
+#include "../../kvm-dcm/proto/gc_request.h"
+#include "gc/gc.h"
 
 static const struct dcm_gc_limits all = {
 	.features = 31,

@@ -5,7 +5,7 @@
  * The pages are settled, and workers do what they are told, as this file says:
  * when, and with which status.
  */
-/* links: kvm-dcm/user/gc_host.c kvm-dcm/user/gc_command.c kvm-dcm/user/gc_api.c kvm-dcm/user/gc_space.c kvm-dcm/user/inside.c donor-daemon/gc/request.c */
+/* links: kvm-dcm/gc/queue.c kvm-dcm/gc/command.c kvm-dcm/gc/api.c kvm-dcm/gc/space.c kvm-dcm/lib/inside.c kvm-dcm/proto/gc_request.c */
 #include <setjmp.h>
 #include <stdbool.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "../../kvm-dcm/user/gc_home.h"
+#include "../../kvm-dcm/gc/backend.h"
 
 #define REGION	(64ul << 10)
 #define REGIONS	4u

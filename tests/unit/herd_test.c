@@ -15,7 +15,7 @@
  *	SEED=n	of the first burst of each kind (default: fixed); a burst that
  *		fails prints its own
  */
-/* links: kvm-dcm/user/ctl_donor.c kvm-dcm/user/ctl_place.c kvm-dcm/core/place.c kvm-dcm/core/wire.c kvm-dcm/user/inside.c kvm-dcm/user/inside.c kvm-dcm/user/log.c */
+/* links: kvm-dcm/client/donor.c kvm-dcm/client/placement.c kvm-dcm/client/choose.c kvm-dcm/proto/wire.c kvm-dcm/lib/inside.c kvm-dcm/lib/inside.c kvm-dcm/lib/log.c */
 /* pkg: gnutls */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../../kvm-dcm/user/ctl_int.h"
+#include "../../kvm-dcm/client/client_int.h"
 
 #define SLAB (1ull << 30)
 #define DONORS 16u

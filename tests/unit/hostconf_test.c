@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* hostconf_test.c - libdcm's configuration and key files */
-/* links: kvm-dcm/user/config.c kvm-dcm/user/keys.c */
+/* links: kvm-dcm/client/config.c kvm-dcm/client/keys.c */
 /* libs: -linih */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../../kvm-dcm/user/config.h"
+#include "../../kvm-dcm/client/config.h"
 
 #define GOOD                                                               \
 	"[vm]\nname = web1\nbudget = 256M\nsize=8G ; what it may grow to\n" \

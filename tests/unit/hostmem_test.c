@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: donor-daemon/hostmem.c donor-daemon/config.c kvm-dcm/core/wire.c */
+/* links: donor-daemon/hostmem.c donor-daemon/config.c kvm-dcm/proto/wire.c */
 /* libs: -linih */
 /* hostmem_test.c - the host's memory, read from made-up /proc and cgroups */
 #include <setjmp.h>

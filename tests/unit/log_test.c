@@ -5,7 +5,7 @@
  * Standard error is what a test puts there; what cmocka says goes to standard
  * output. A thread that waits for the log makes a test hang, which alarm() ends.
  */
-/* links: kvm-dcm/user/log.c kvm-dcm/user/inside.c */
+/* links: kvm-dcm/lib/log.c kvm-dcm/lib/inside.c */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../../kvm-dcm/user/log.h"
+#include "../../kvm-dcm/lib/log.h"
 
 #define MANY	5000
 #define THREADS	4

@@ -6,7 +6,7 @@
  * The peer is the other end of a socket pair in the same thread: what it says
  * and when is exact, and nothing is timed.
  */
-/* links: kvm-dcm/transport/tcp.c kvm-dcm/core/wire.c */
+/* links: kvm-dcm/transport/tcp.c kvm-dcm/proto/wire.c */
 /* pkg: gnutls */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +21,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../../kvm-dcm/core/wire.h"
+#include "../../kvm-dcm/proto/wire.h"
 #include "../../kvm-dcm/transport/tcp.h"
 
 #define PAGE 4096u

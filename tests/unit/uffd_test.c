@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "../../kvm-dcm/user/uffd.h"
+#include "../../kvm-dcm/uffd/uffd.h"
 
 #define PAGE	4096u
 #define PAGES	8u

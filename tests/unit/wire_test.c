@@ -13,7 +13,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "../../kvm-dcm/core/wire.h"
+#include "../../kvm-dcm/proto/wire.h"
 
 #define HOST DCM_SIDE_HOST
 #define DONOR DCM_SIDE_DONOR

@@ -3,8 +3,9 @@
 #ifndef DCM_GC_JOB_H
 #define DCM_GC_JOB_H
 
-#include "../message.h"
-#include "../request.h"
+#include "../../../kvm-dcm/proto/gc_message.h"
+#include "../gc.h"
+#include "../../../kvm-dcm/proto/gc_request.h"
 
 #define WORKER_BUFFER	(sizeof(struct dcm_gc_message) + DCM_GC_PAYLOAD_MAX)
 

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../../kvm-dcm/core/dcm_context.h"
+#include "../../../kvm-dcm/lib/dcm_context.h"
 #include "../../../kvm-dcm/core/pd.h"
 #include "../../../kvm-dcm/transport/transport.h"
 

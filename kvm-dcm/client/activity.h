@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * activity.h - how busy a slab is: page operations a second, smoothed
+ *
+ * infiniswap-nsdi17, 4.1: A = alpha * measured + (1 - alpha) * A_old, period
+ * one second, alpha 0.2. It is what a host answers CHECK_ACTIVITY with, and a
+ * donor evicts what is least active.
+ */
+#ifndef DCM_ACTIVITY_H
+#define DCM_ACTIVITY_H
+
+#include "../lib/dcm_context.h"
+
+#define DCM_ACTIVITY_PERIOD_NS 1000000000ull
+/* alpha = 1 / 5 */
+#define DCM_ACTIVITY_DIV 5u
+/* More than any memory does; keeps every sum far from overflow. */
+#define DCM_ACTIVITY_MAX_MILLI (1ull << 48)
+
+/**
+ * struct dcm_activity - one slab's average
+ * @ewma_milli: page operations a second, times 1000
+ * @total: operations counted at the last update
+ * @last_ns: when that was
+ */
+struct dcm_activity {
+	u64 ewma_milli;
+	u64 total;
+	u64 last_ns;
+};
+
+/**
+ * dcm_activity_init() - nothing happened so far
+ * @total: the counter's value now
+ * @now_ns: monotonic time now
+ */
+void dcm_activity_init(struct dcm_activity *a, u64 total, u64 now_ns);
+
+/**
+ * dcm_activity_update() - fold in what happened since the last update
+ * @total: page operations so far; one that went backwards counts as none
+ * @now_ns: monotonic time now
+ *
+ * Call it about once a period. Called earlier it does nothing; called late,
+ * the periods missed are made up for: what happened is spread evenly over
+ * them.
+ *
+ * Return: true when @a->ewma_milli was brought up to date.
+ */
+bool dcm_activity_update(struct dcm_activity *a, u64 total, u64 now_ns);
+
+#endif /* DCM_ACTIVITY_H */

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * choose.c - placement of an extent by power of two choices
+ *
+ * infiniswap-nsdi17, 4.2: split the machines into those this VM has a slab on
+ * (M_old) and those it has none on (M_new), ask two of M_new, then if need be
+ * of M_old, and take the one that uses the least memory.
+ *
+ * How it differs from the paper:
+ *  - "Least memory" is the share of what the donor lends, not bytes. Donors
+ *    of different size then fill up at the same pace; between donors of equal
+ *    size it is the paper's rule. Between two equally full ones the VM's own
+ *    slabs decide, which also spreads what a dying donor takes with it.
+ *  - Donors known to be full, draining or down are not drawn at all, so one
+ *    draw of two is two real choices. What is known is up to a second old;
+ *    the caller asks both (QUERY_MEM).
+ *  - A lone unused donor is taken without comparing it with a used one: to
+ *    spread comes first, as in the paper.
+ *  - Hosts that place at the same time all see the same donor empty, and each
+ *    would fill it. So a small difference of what is lent (an eighth of it and
+ *    a sixteenth of the donor) decides nothing: then the VM's own slabs do,
+ *    which only this host places. All hosts that spread their own evenly
+ *    spread the sum evenly.
+ *  - The paper waits for both answers. A donor that is late is judged by what
+ *    it last said: as it may have lent more since, it is taken only if the
+ *    VM's own slabs speak for it too.
+ *  - One that has more than its part after all, as it was the better of two
+ *    such, can be passed over: the caller draws again, a few times.
+ *  - Mapping is not delayed until a slab is hot (HotSlab): there is no disk
+ *    behind us, so an extent gets a slab with its first write-back.
+ *
+ * No state, no locks, no allocation.
+ */
+#include "choose.h"
+
+u64 dcm_place_random(u64 *state)
+{
+	u64 x = *state;
+
+	if (!x)
+		x = 0x9e3779b97f4a7c15ull;
+	x ^= x >> 12;
+	x ^= x << 25;
+	x ^= x >> 27;
+	*state = x;
+	return x * 0x2545f4914f6cdd1dull;
+}
+
+/* 0 to @n - 1. The bias of a 64-bit value modulo a few dozen is nothing. */
+static unsigned int below(u64 *rng, unsigned int n)
+{
+	return (unsigned int)((dcm_place_random(rng) >> 16) % n);
+}
+
+bool dcm_place_usable(const struct dcm_place_donor *d)
+{
+	return d->up && !d->draining && !d->excluded &&
+	       (!d->known || d->slabs_free > 0);
+}
+
+/* a/b < c/d for shares of a whole; an empty whole is full. -1, 0, 1 */
+static int share_cmp(u64 a, u64 b, u64 c, u64 d)
+{
+	/* donors lend less than 2^31 slabs; a lying one must not overflow */
+	while ((a | b | c | d) >> 31) {
+		a >>= 1;
+		b >>= 1;
+		c >>= 1;
+		d >>= 1;
+	}
+	if (!b || !d)
+		return !b - !d;
+	return a * d < c * b ? -1 : a * d > c * b;
+}
+
+/* What a donor says is no more than that: sums of it must not overflow. */
+static u64 sane(u64 slabs)
+{
+	return min(slabs, 1ull << 40);
+}
+
+unsigned int dcm_place_choose(const struct dcm_place_donor *d, unsigned int nr,
+			      u64 *rng, unsigned int pick[2])
+{
+	unsigned int set[DCM_PLACE_DONORS_MAX];
+	unsigned int n = 0, i;
+	int used;
+
+	nr = min(nr, DCM_PLACE_DONORS_MAX);
+	for (used = 0; used <= 1 && !n; used++)
+		for (i = 0; i < nr; i++)
+			if (dcm_place_usable(&d[i]) && !!d[i].mine == !!used)
+				set[n++] = i;
+	if (!n)
+		return 0;
+	i = below(rng, n);
+	pick[0] = set[i];
+	if (n == 1)
+		return 1;
+	set[i] = set[n - 1];
+	pick[1] = set[below(rng, n - 1)];
+	return 2;
+}
+
+/*
+ * Less is lent of @a than of @b, by more than an eighth of that and 1/16 of the
+ * whole: what is less, others who are placing now will have made up for.
+ */
+static bool clearly(const struct dcm_place_donor *a,
+		    const struct dcm_place_donor *b)
+{
+	u64 total = sane(a->slabs_total);
+
+	return share_cmp(18 * (sane(a->slabs_used) + 1) + total, 16 * total,
+			 sane(b->slabs_used), sane(b->slabs_total)) < 0;
+}
+
+int dcm_place_better(const struct dcm_place_donor *a,
+		     const struct dcm_place_donor *b)
+{
+	bool ok_a = dcm_place_usable(a), ok_b = dcm_place_usable(b);
+	int own;
+
+	if (!ok_a || !ok_b)
+		return ok_a ? 0 : ok_b ? 1 : -ENOSPC;
+	if (!a->mine != !b->mine)
+		return !!a->mine;
+	/* a late one has lent more than is known, and hardly less */
+	if (clearly(a, b) && (!a->late || b->late))
+		return 0;
+	if (clearly(b, a) && (!b->late || a->late))
+		return 1;
+	own = share_cmp(a->mine, a->slabs_total, b->mine, b->slabs_total);
+	if (!own)
+		own = share_cmp(a->slabs_used, a->slabs_total, b->slabs_used,
+				b->slabs_total);
+	return own > 0;
+}
+
+bool dcm_place_high(const struct dcm_place_donor *d, unsigned int nr,
+		    unsigned int pick)
+{
+	const struct dcm_place_donor *p = &d[pick];
+	u64 used = 0, own = 0, total = 0;
+	unsigned int i;
+
+	for (i = 0; i < nr; i++) {
+		if (!dcm_place_usable(&d[i]) || !d[i].known)
+			continue;
+		used += sane(d[i].slabs_used) + 1;
+		own += d[i].mine + 1;
+		total += sane(d[i].slabs_total);
+	}
+	if (!p->mine)
+		return false;
+	return share_cmp(sane(p->slabs_used) + 1, sane(p->slabs_total), used,
+			 total) > 0 ||
+	       share_cmp(p->mine + 1, sane(p->slabs_total), own, total) > 0;
+}

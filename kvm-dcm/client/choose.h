@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * choose.h - which donor an extent's slab comes from
+ *
+ * Pure functions of their arguments, a seeded generator included.
+ */
+#ifndef DCM_PLACE_H
+#define DCM_PLACE_H
+
+#include "../lib/dcm_context.h"
+
+#define DCM_PLACE_DONORS_MAX 64u
+
+/**
+ * struct dcm_place_donor - what placement knows of a donor
+ * @mine: slabs this VM has there, those being mapped included
+ * @slabs_free: slabs it would give this VM, as it last said, without those
+ *	that it has been asked for since
+ * @slabs_total: slabs it lends in all
+ * @slabs_used: slabs it has lent to anyone, with those
+ * @up: it can be talked to
+ * @draining: it is going away
+ * @known: the three figures are known; if not they are not looked at, for
+ *	only asking can tell
+ * @late: they are older than the other donors'
+ * @excluded: the caller does not want it this time
+ */
+struct dcm_place_donor {
+	u64 mine;
+	u64 slabs_free;
+	u64 slabs_total;
+	u64 slabs_used;
+	bool up;
+	bool draining;
+	bool known;
+	bool late;
+	bool excluded;
+};
+
+/**
+ * dcm_place_choose() - up to two donors to ask
+ * @d: the donors
+ * @nr: how many, at most %DCM_PLACE_DONORS_MAX
+ * @rng: generator state, not 0, advanced
+ * @pick: filled in
+ *
+ * Uniformly at random without repetition from the donors this VM does not
+ * use yet; if there is none of those, from the others. Down, draining, full
+ * and excluded ones never.
+ *
+ * Return: how many were picked: 0, 1 or 2.
+ */
+unsigned int dcm_place_choose(const struct dcm_place_donor *d, unsigned int nr,
+			      u64 *rng, unsigned int pick[2]);
+
+/**
+ * dcm_place_better() - of two donors, the one to map on
+ * @a: first
+ * @b: second
+ *
+ * One this VM does not use; else the one with the smaller share of its memory
+ * lent; between equals the one this VM uses less, then @a. A late donor is
+ * better only if it is by both measures. One that turned out full, down or
+ * draining is no choice.
+ *
+ * Return: 0 for @a, 1 for @b, -ENOSPC if neither will do.
+ */
+int dcm_place_better(const struct dcm_place_donor *a,
+		     const struct dcm_place_donor *b);
+
+/**
+ * dcm_place_high() - does this donor lend much already, among its peers?
+ * @d: the donors
+ * @nr: how many
+ * @pick: which
+ *
+ * Return: whether, by what is known, its share lent to all, or to this VM, is
+ * above that of all usable ones together; not so of one that this VM does not
+ * use yet.
+ */
+bool dcm_place_high(const struct dcm_place_donor *d, unsigned int nr,
+		    unsigned int pick);
+
+/* It could give a slab, as far as is known. */
+bool dcm_place_usable(const struct dcm_place_donor *d);
+
+/* xorshift64*: advances @state, which is never 0 afterwards. */
+u64 dcm_place_random(u64 *state);
+
+#endif /* DCM_PLACE_H */

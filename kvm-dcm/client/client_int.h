@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* client_int.h - what the ctl_*.c files share; see client.h for the outside */
+#ifndef DCM_CTL_INT_H
+#define DCM_CTL_INT_H
+
+#include <pthread.h>
+#include <sys/un.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include "choose.h"
+#include "../transport/shm.h"
+#include "../transport/tcp.h"
+#include "../transport/verbs.h"
+#include "conn.h"
+#include "client.h"
+#include "../lib/log.h"
+
+#define CTL_JOBS 128u		/* extents being placed at once */
+#define CTL_BACKOFF_MIN_MS 50u
+#define CTL_BACKOFF_MAX_MS 2000u
+#define CTL_CONNECT_MS 5000u	/* to connect, shake hands, be welcomed */
+#define CTL_RECONNECT_MS 2500u	/* silent so long: try another connection */
+#define CTL_WAIT_MS 200u	/* for the answer of a donor placement asks */
+#define CTL_SILENT_MS 2000u	/* it is asked for no slab */
+#define CTL_FIRST_MS 1000u	/* at the start, for all donors to be there */
+#define CTL_FIRST_STEP_MS 10u
+#define CTL_REDRAWS 2u
+#define CTL_BURST_MS 1000u	/* see placement.c */
+#define CTL_MAP_MS 30000u	/* a donor may have to zero a slab first */
+#define CTL_PATIENCE_MS 60000u	/* with a silent donor, if not told otherwise */
+/* an operation succeeded so lately: its memory can be used */
+#define CTL_SERVES_MS 2000u
+#define CTL_HELD_MAX 4u
+#define CTL_LEAVE_MAX 4u	/* slabs moved off a silent donor at a time */
+#define CTL_STALL_MS 2000u	/* between two rounds: we were stopped ourselves */
+#define CTL_SAY_MS 60000u	/* the same complaint again at the earliest */
+#define CTL_TICK_MS 100u
+#define CTL_PAIR_FAILS 3u	/* in a row: then the lane takes tcp */
+#define CTL_VERBS_DEVICES 4u
+#define CTL_GRACE_MS 2000u	/* to connect at first, before complaints */
+
+enum ctl_session {
+	SESSION_DOWN,		/* no connection: next try at @retry_ms */
+	SESSION_CONNECTING,	/* up to the TLS handshake */
+	SESSION_HELLO,		/* HELLO sent */
+	SESSION_UP,
+};
+
+/* Does a session's memory go over verbs? Decided once in its life. */
+enum ctl_verbs {
+	VERBS_OFF,
+	VERBS_TRY,		/* the donor has it: no slab before it is known */
+	VERBS_ON,
+};
+
+enum ctl_pair_state {
+	PAIR_NONE,
+	PAIR_TICKET,		/* ASK_TICKET sent */
+	PAIR_ADDRESS,
+	PAIR_ROUTE,
+	PAIR_CONNECT,
+	PAIR_READY,		/* waits for the lane to give its old one back */
+};
+
+/**
+ * struct ctl_pair - a queue pair being made; the control thread's
+ * @tag: of ASK_TICKET
+ * @fails: in a row
+ * @id: from PAIR_ADDRESS to PAIR_ROUTE ours, then @ep's
+ * @shown: what the donor wants to see
+ */
+struct ctl_pair {
+	enum ctl_pair_state st;
+	u64 tag;
+	u64 since_ms;
+	u32 fails;
+	struct rdma_cm_id *id;
+	struct dcm_endpoint *ep;
+	struct dcm_wire_shown shown;
+};
+
+/* A device, with the domain of our own that all endpoints on it share. */
+struct ctl_verbs_device {
+	struct ibv_context *ctx;
+	struct ibv_pd *pd;
+	struct ibv_mr *area;	/* %NULL: can't be locked; READs are copied */
+};
+
+/* Is it to be used? See member.c. */
+enum ctl_member {
+	MEMBER_NONE,
+	MEMBER_IN,
+	MEMBER_DRAINED,
+	MEMBER_LEAVING,
+};
+
+enum ctl_ask_op {
+	ASK_NOTHING,
+	ASK_ADD,
+	ASK_DRAIN,
+	ASK_KEEP,
+	ASK_REMOVE,
+};
+
+/**
+ * struct ctl_ask - what another thread wants to be done about a donor
+ * @op: ASK_NOTHING: it is done
+ * @donor: its name; to add one its address too, looked up in @sa
+ * @ret: 0 or a negative errno
+ * @seq: which one it is
+ */
+struct ctl_ask {
+	enum ctl_ask_op op;
+	struct dcm_host_donor donor;
+	struct sockaddr_storage sa;
+	socklen_t sa_len;
+	bool local;
+	int ret;
+	u32 seq;
+};
+
+/* dcm_ctl_slab.notes: what any thread tells the control thread */
+#define NOTE_QUEUED 0x1
+#define NOTE_RELEASE 0x2
+#define NOTE_STALE 0x4
+#define NOTE_OTHER 0x8
+
+/* dcm_ctl_slab.state */
+enum ctl_slab_state {
+	SLAB_ATTACHED,		/* the pager has it */
+	SLAB_RELEASED,		/* waits for the last operation, or the donor */
+	SLAB_UNMAPPING,		/* UNMAP sent */
+};
+
+/**
+ * struct ctl_lane_slot - how one lane reaches one donor
+ * @next: control thread -> lane: a new endpoint (exchange)
+ * @spent: lane -> control thread: a dead one (store, then exchange)
+ * @cur: the lane's
+ * @shm: the lane's, from start to stop; donors on AF_UNIX only
+ * @rtt_ns: lane writes
+ * @live: control thread: what it gave and did not get back
+ * @raw: the tcp or verbs endpoint in @live: the same but for tests
+ * @donor: whose slot it is
+ */
+struct ctl_lane_slot {
+	struct dcm_endpoint *next;
+	struct dcm_endpoint *spent;
+	struct dcm_endpoint *cur;
+	struct dcm_endpoint *shm;
+	u64 rtt_ns;
+	u64 reads;
+	u64 writes;
+
+	struct dcm_endpoint *live ____cacheline_aligned;
+	struct dcm_endpoint *raw;
+	struct ctl_donor *donor;
+	struct dcm_conn conn;
+	struct ctl_pair pair;
+	bool hello_sent;
+	u64 retry_ms;
+	u32 backoff_ms;
+} ____cacheline_aligned;
+
+/**
+ * struct ctl_donor - one donor, the control thread's alone but for the slots
+ * @member: is it to be used
+ * @session: id, 0: none. Kept while the connection is down and may be resumed
+ * @donor_id: of the donor process that gave it
+ * @heard_ms: last message of it
+ * @data_ms: when an operation on its memory was last found to have succeeded;
+ *	not of shm, where the donor has no part in that
+ * @refused_ms: since when its machine says that nothing listens there; 0: it
+ *	does not
+ * @silent: its session has not been heard of for %DCM_WIRE_SILENCE_MS, which was
+ *	told
+ * @held: control connections that were given up but stand: what the donor knows
+ *	us by until it welcomes us again; -1: none
+ * @query_tag: of the QUERY_MEM in flight, 0: none
+ * @others: slabs it has lent to other VMs, as it said first in this burst
+ * @others_ms: when it did
+ * @full_until_ms: it has refused a MAP, ask it again then
+ * @was_lost: nothing since it was declared lost
+ */
+struct ctl_donor {
+	struct dcm_ctl *ctl;
+	u32 idx;
+	char name[DCM_NAME_MAX + 1];
+	char address[DCM_ADDRESS_MAX + 1];
+	struct sockaddr_storage sa;
+	socklen_t sa_len;
+	bool local;
+
+	enum ctl_member member;
+	enum ctl_session st;
+	struct dcm_conn conn;
+	u64 session;
+	u8 secret[16];
+	u64 donor_id;
+	u32 inflight_max;
+	bool want_data;
+	enum ctl_verbs verbs;
+	bool was_lost;
+	u64 up_ms;
+	u64 heard_ms;
+	u64 data_ms;
+	u64 refused_ms;
+	bool silent;
+	int held[CTL_HELD_MAX];
+	u64 sent_ms;
+	u64 retry_ms;
+	u32 backoff_ms;
+	u64 tag;
+	u64 query_tag;
+	u64 query_ns;
+	u64 query_ms;
+	u64 others;
+	u64 others_ms;
+	u64 rtt_ns;
+	u64 full_until_ms;
+	struct dcm_ctl_session told;	/* for dcm_ctl_door(), under @lock */
+	struct dcm_place_donor place;
+	char why[160];
+	struct dcm_log_rate say_conn;
+	struct dcm_log_rate say_refused;
+	struct dcm_log_rate say_data;
+	struct ctl_lane_slot *slot;
+};
+
+enum ctl_job_state {
+	JOB_FREE,
+	JOB_QUERY,
+	JOB_MAP,
+};
+
+enum ctl_asked {
+	ASKED_WAIT,
+	ASKED_LATE,		/* no longer waited for */
+	ASKED_ANSWERED,
+};
+
+/**
+ * struct ctl_job - one extent being placed
+ * @tried: donors that said no this time, a bit each
+ * @avoid: donor not wanted unless there is no other; -1: none
+ * @unused: we had no slab on what was drawn
+ * @redraws: how often both that were drawn had much already
+ * @asked: each of them
+ * @since_ms: when it got into its state
+ */
+struct ctl_job {
+	enum ctl_job_state st;
+	u32 extent;
+	u64 tried;
+	int avoid;
+	unsigned int nr;
+	unsigned int pick[2];
+	u64 tag[2];
+	bool unused;
+	unsigned int redraws;
+	enum ctl_asked asked[2];
+	u64 since_ms;
+	u64 deadline_ms;
+};
+
+/**
+ * struct ctl_lane - what a lane has under way; the lane's alone
+ * @busy_tcp: donors with operations in flight, over tcp or verbs, a bit each
+ * @busy_shm: the same
+ * @broken: donors whose connection was given back, and there is no other yet
+ */
+struct ctl_lane {
+	u64 busy_tcp;
+	u64 busy_shm;
+	u64 broken;
+} ____cacheline_aligned;
+
+/**
+ * struct dcm_ctl - a control plane
+ * @want: any thread sets, the control thread takes; a bit per extent
+ * @notes: slabs something was said about, a stack any thread pushes on
+ * @pending: extents to place (control thread), a bit each
+ * @placing: extents with a job
+ * @starved: extents whose starvation was told
+ * @burst_ms: when this burst of extents began
+ * @scratch: all clear between uses
+ * @cur: newest slab of each extent, %NULL: none or lost
+ * @donor: %DCM_CONFIG_DONORS_MAX places, of which @nr_donors are or were used
+ * @tag_slab: the last whose tag was asked for, under @lock
+ * @status: copy for dcm_ctl_status(), under @lock
+ * @asking: held by who has put something in @ask, until it is done
+ * @ask: under @lock
+ */
+struct dcm_ctl {
+	const struct dcm_ctl_ops *cb;
+	void *arg;
+	struct dcm_tls tls;
+	u32 nr_lanes;
+	u32 nr_donors;
+	u32 nr_extents;
+	bool data_encryption;
+	bool populate;
+	u64 extent_bytes;
+	u64 patience_ms;
+	enum dcm_host_transport transport;
+	void *area;
+	size_t area_bytes;
+	struct rdma_event_channel *channel;	/* %NULL: no verbs */
+	struct ctl_verbs_device device[CTL_VERBS_DEVICES];
+	u32 nr_devices;
+	u64 start_ms;
+	bool was_up;
+	const struct dcm_ctl_links *links;
+	bool has_verbs;
+	struct dcm_endpoint *(*wrap)(void *arg, struct dcm_endpoint *ep);
+	void *wrap_arg;
+	u64 rng;
+	int event;
+	bool stop;
+	bool has_populate;
+	pthread_t thread;
+	struct ctl_donor *donor;
+	struct ctl_lane *lane;
+	struct pollfd *fds;
+
+	u64 *want;
+	struct dcm_ctl_slab *notes;
+
+	u64 *pending;
+	u64 *placing;
+	u64 *starved;
+	u64 *scratch;
+	struct dcm_ctl_slab **cur;
+	u32 cursor;
+	u32 nr_pending;
+	u64 place_ms;
+	u32 place_backoff_ms;
+	u64 burst_ms;
+	struct ctl_job job[CTL_JOBS];
+	struct dcm_ctl_slab *slabs;
+	struct dcm_ctl_slab *tag_slab;
+	u64 nr_lost;
+	struct dcm_log_rate say_starved;
+
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	struct dcm_ctl_status status;
+	pthread_mutex_t asking;
+	struct ctl_ask ask;
+};
+
+static inline bool bit_test(const u64 *map, u32 n)
+{
+	return map[n / 64] >> n % 64 & 1;
+}
+
+static inline void bit_set(u64 *map, u32 n)
+{
+	map[n / 64] |= 1ull << n % 64;
+}
+
+static inline void bit_clear(u64 *map, u32 n)
+{
+	map[n / 64] &= ~(1ull << n % 64);
+}
+
+u64 ctl_now_ms(void);
+u64 ctl_now_ns(void);
+void ctl_kick(struct dcm_ctl *ctl);
+
+void *ctl_zalloc(size_t n, size_t size);
+
+/* address.c */
+int ctl_address_resolve(struct ctl_donor *d);
+
+/* donor.c: sessions */
+void ctl_donor_stalled(struct ctl_donor *d, u64 ms);
+void ctl_donor_timers(struct ctl_donor *d, u64 now);
+void ctl_donor_io(struct ctl_donor *d, short revents, u64 now);
+void ctl_donor_send(struct ctl_donor *d, struct dcm_wire_msg *msg, u64 now);
+u64 ctl_donor_query(struct ctl_donor *d, u64 now);
+void ctl_donor_goodbye(struct ctl_donor *d);
+void ctl_donor_forget(struct ctl_donor *d);
+void ctl_donor_init(struct ctl_donor *d);
+void ctl_donor_exit(struct ctl_donor *d);
+bool ctl_donor_usable(const struct ctl_donor *d, u64 now);
+
+/* data.c: data connections */
+void ctl_data_timers(struct ctl_donor *d, u64 now);
+void ctl_data_io(struct ctl_donor *d, u32 lane, short revents, u64 now);
+void ctl_data_kill(struct ctl_donor *d);
+void ctl_data_close(struct ctl_donor *d);
+void ctl_data_retry(struct ctl_lane_slot *s, u64 now);
+void ctl_data_out(struct ctl_lane_slot *s, struct dcm_endpoint *ep);
+
+/* verbs.c: queue pairs */
+int ctl_verbs_init(struct dcm_ctl *ctl);
+void ctl_verbs_exit(struct dcm_ctl *ctl);
+void ctl_verbs_welcome(struct ctl_donor *d, bool offered, bool resume);
+void ctl_verbs_lost(struct ctl_donor *d, u64 now);
+void ctl_verbs_start(struct ctl_lane_slot *s, u64 now);
+bool ctl_verbs_timers(struct ctl_lane_slot *s, u64 now);
+void ctl_verbs_abort(struct ctl_lane_slot *s);
+void ctl_verbs_down(struct ctl_donor *d);
+bool ctl_verbs_ticket(struct ctl_donor *d, const struct dcm_wire_msg *m,
+		      u64 now);
+bool ctl_verbs_error(struct ctl_donor *d, u64 tag, u32 status, u64 now);
+int ctl_verbs_fd(const struct dcm_ctl *ctl);
+void ctl_verbs_events(struct dcm_ctl *ctl, u64 now);
+
+/* slab.c */
+void ctl_slab_attach(struct ctl_donor *d, u32 extent,
+		     const struct dcm_wire_msg *msg, int fd, u64 now);
+void ctl_slab_refuse(struct ctl_donor *d, u64 id, u64 now);
+void ctl_slab_evict(struct ctl_donor *d, u64 id, u64 tag, u64 now);
+void ctl_slab_activity(struct ctl_donor *d, u64 id, u64 tag, u64 now);
+bool ctl_slab_answered(struct ctl_donor *d, u64 tag);
+void ctl_slab_taken(struct ctl_donor *d, u64 id);
+void ctl_slabs_lost(struct ctl_donor *d, const char *why);
+void ctl_slabs_resumed(struct ctl_donor *d);
+void ctl_slabs_notes(struct dcm_ctl *ctl, u64 now);
+bool ctl_slabs_step(struct dcm_ctl *ctl, u64 now);
+void ctl_slabs_period(struct dcm_ctl *ctl, u64 now);
+bool ctl_slabs_populate(struct dcm_ctl *ctl);
+void ctl_slabs_free(struct dcm_ctl *ctl);
+u64 ctl_slab_pages(const struct dcm_ctl_slab *s);
+bool ctl_slab_held(const struct dcm_ctl_slab *s);
+
+/* placement.c */
+void ctl_place_wants(struct dcm_ctl *ctl);
+void ctl_place_want(struct dcm_ctl *ctl, u32 extent);
+void ctl_place_want_again(struct dcm_ctl *ctl, u32 extent);
+bool ctl_place_ready(struct dcm_ctl *ctl);
+void ctl_place_step(struct dcm_ctl *ctl, u64 now);
+bool ctl_place_mr_info(struct ctl_donor *d, u64 tag, u32 *extent, u64 now);
+void ctl_place_free_mem(struct ctl_donor *d, const struct dcm_wire_msg *m,
+			u64 now);
+bool ctl_place_error(struct ctl_donor *d, u64 tag, u32 status, u64 now);
+void ctl_place_down(struct ctl_donor *d, u64 now);
+void ctl_place_soon(struct dcm_ctl *ctl, u64 now);
+void ctl_place_done(struct dcm_ctl *ctl, u32 extent);
+
+/* member.c: donors that come and go */
+int ctl_member_slots(struct ctl_donor *d);
+void ctl_member_step(struct dcm_ctl *ctl, u64 now);
+void ctl_member_timers(struct ctl_donor *d);
+void ctl_member_relieve(struct ctl_donor *d, u64 now);
+
+/* status.c */
+void ctl_status_publish(struct dcm_ctl *ctl);
+
+#endif /* DCM_CTL_INT_H */

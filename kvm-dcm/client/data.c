@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * data.c - data connections: one for each lane and donor
+ *
+ * The control thread connects, shakes hands, joins the session with its secret
+ * and wraps the socket into an endpoint; the lane does the I/O. Between them
+ * are two words in struct ctl_lane_slot, each written by one side and
+ * exchanged by the other: @next brings a new endpoint to the lane, @spent
+ * brings a dead one back to be closed. No lock, no wait. An endpoint in the
+ * lane's hands is only ever touched here by its kill(), such as a shutdown() of
+ * a socket that nobody but this thread closes.
+ *
+ * In a session that goes over verbs it is a queue pair (verbs.c) first, and
+ * a data connection when that has failed a few times: slabs can be reached
+ * either way. When the data connection breaks it is tried again.
+ *
+ * States of a slot: no endpoint and no connection (retry at @retry_ms),
+ * connecting, HELLO sent, endpoint out (@live).
+ *
+ * A session whose control connection is down keeps its data connections: the
+ * donor counts both as signs of life.
+ */
+#include "client_int.h"
+
+static void data_close(struct ctl_lane_slot *s, struct dcm_endpoint *ep)
+{
+	if (ep == s->live)
+		s->live = NULL;
+	ep->ops->close(ep);
+}
+
+/* Not again at once, and slower and slower. */
+void ctl_data_retry(struct ctl_lane_slot *s, u64 now)
+{
+	s->retry_ms = now + s->backoff_ms;
+	s->backoff_ms = min(max(s->backoff_ms * 2, CTL_BACKOFF_MIN_MS),
+			    CTL_BACKOFF_MAX_MS / 4);
+}
+
+/* A new endpoint goes to the lane. */
+void ctl_data_out(struct ctl_lane_slot *s, struct dcm_endpoint *ep)
+{
+	struct dcm_ctl *ctl = s->donor->ctl;
+
+	s->backoff_ms = 0;
+	s->raw = ep;
+	if (ctl->wrap)
+		ep = ctl->wrap(ctl->wrap_arg, ep);
+	s->live = ep;
+	__atomic_store_n(&s->next, ep, __ATOMIC_RELEASE);
+}
+
+static void data_failed(struct ctl_donor *d, struct ctl_lane_slot *s, u64 now)
+{
+	if (dcm_log_allow(&d->say_data, now, CTL_SAY_MS))
+		dcm_log(DCM_LOG_WARNING,
+			"donor %s (%s): data connection: %s; trying again",
+			d->name, d->address, s->conn.why);
+	dcm_conn_close(&s->conn);
+	s->hello_sent = false;
+	ctl_data_retry(s, now);
+}
+
+static void data_open(struct ctl_donor *d, struct ctl_lane_slot *s,
+		      const struct dcm_wire_msg *m)
+{
+	struct dcm_tcp_args args = {
+		.depth = min(m->welcome.inflight_max, DCM_WIRE_INFLIGHT_MAX),
+		.silence_ns = DCM_WIRE_SILENCE_MS * 1000000ull,
+	};
+	bool plain = m->welcome.flags & DCM_WELCOME_PLAIN_DATA;
+	struct dcm_endpoint *ep;
+	gnutls_session_t tls;
+	int err;
+
+	if (m->type != DCM_MSG_WELCOME) {
+		dcm_conn_fail(&s->conn, "refused: %s",
+			      dcm_wire_status_text(m->error.status));
+		return;
+	}
+	if (m->welcome.session != d->session ||
+	    m->welcome.donor_id != d->donor_id || !args.depth ||
+	    (plain && d->ctl->data_encryption)) {
+		dcm_conn_fail(&s->conn, "answers HELLO with nonsense");
+		return;
+	}
+	args.fd = dcm_conn_detach(&s->conn, &tls);
+	if (args.fd < 0)
+		return;
+	if (plain) {
+		gnutls_deinit(tls);
+		tls = NULL;
+	}
+	args.tls = tls;
+	ep = d->ctl->links ?
+		     d->ctl->links->data(d->ctl->arg, d->idx,
+					 (u32)(s - d->slot), &args, &err) :
+		     dcm_transport_tcp.open(&args, &err);
+	if (!ep) {
+		if (tls)
+			gnutls_deinit(tls);
+		close(args.fd);
+		s->retry_ms = ctl_now_ms() + CTL_BACKOFF_MAX_MS;
+		if (dcm_log_allow(&d->say_data, ctl_now_ms(), CTL_SAY_MS))
+			dcm_log(DCM_LOG_ERR,
+				"donor %s (%s): data connection: %s", d->name,
+				d->address, strerror(-err));
+		return;
+	}
+	if (!d->ctl->data_encryption && !plain &&
+	    dcm_log_allow(&d->say_data, ctl_now_ms(), CTL_SAY_MS))
+		dcm_log(DCM_LOG_NOTICE,
+			"donor %s (%s): insists on encrypted data", d->name,
+			d->address);
+	s->hello_sent = false;
+	/* when this one breaks, a queue pair is tried again */
+	s->pair.fails = 0;
+	ctl_data_out(s, ep);
+}
+
+static void data_hello(struct ctl_donor *d, struct ctl_lane_slot *s)
+{
+	struct dcm_wire_msg msg = {
+		.type = DCM_MSG_HELLO,
+		.tag = 1,
+		.hello = {
+			.version_min = DCM_WIRE_VERSION_MIN,
+			.version_max = DCM_WIRE_VERSION_MAX,
+			.role = DCM_ROLE_DATA,
+			.lane = (u16)(s - d->slot + 1),
+			.session = d->session,
+			.flags = d->ctl->data_encryption ?
+					 0 :
+					 DCM_HELLO_PLAIN_DATA,
+		},
+	};
+
+	memcpy(msg.hello.secret, d->secret, sizeof(d->secret));
+	dcm_conn_send(&s->conn, &msg);
+	s->hello_sent = true;
+}
+
+void ctl_data_io(struct ctl_donor *d, u32 lane, short revents, u64 now)
+{
+	struct ctl_lane_slot *s = &d->slot[lane];
+	struct dcm_wire_msg msg;
+
+	if (s->conn.state == DCM_CONN_CLOSED)
+		return;
+	if (revents)
+		dcm_conn_step(&s->conn);
+	if (s->conn.state == DCM_CONN_OPEN && !s->hello_sent)
+		data_hello(d, s);
+	if (dcm_conn_recv(&s->conn, &msg))
+		data_open(d, s, &msg);
+	if (s->conn.state == DCM_CONN_OPEN ||
+	    s->conn.state == DCM_CONN_CONNECTING ||
+	    s->conn.state == DCM_CONN_HANDSHAKE) {
+		if (now - s->conn.since_ms > CTL_CONNECT_MS)
+			dcm_conn_fail(&s->conn, "no answer");
+	}
+	if (s->conn.state == DCM_CONN_FAILED)
+		data_failed(d, s, now);
+}
+
+void ctl_data_timers(struct ctl_donor *d, u64 now)
+{
+	struct dcm_endpoint *ep;
+	u32 lane;
+
+	for (lane = 0; lane < d->ctl->nr_lanes; lane++) {
+		struct ctl_lane_slot *s = &d->slot[lane];
+
+		ep = __atomic_exchange_n(&s->spent, NULL, __ATOMIC_ACQUIRE);
+		if (ep) {
+			if (d->session &&
+			    dcm_log_allow(&d->say_data, now, CTL_SAY_MS))
+				dcm_log(DCM_LOG_WARNING,
+					"donor %s (%s): data connection: %s",
+					d->name, d->address,
+					s->raw->ops->why(s->raw));
+			data_close(s, ep);
+		}
+		if (ctl_verbs_timers(s, now))
+			continue;
+		/* what a new session's lanes still hold is the old one's */
+		if (!d->want_data || d->st != SESSION_UP ||
+		    (s->live && d->verbs != VERBS_TRY) ||
+		    s->conn.state != DCM_CONN_CLOSED || now < s->retry_ms)
+			continue;
+		if (d->verbs != VERBS_OFF && s->pair.fails < CTL_PAIR_FAILS) {
+			ctl_verbs_start(s, now);
+		} else {
+			s->hello_sent = false;
+			dcm_conn_start(&s->conn, &d->ctl->tls,
+				       (struct sockaddr *)&d->sa, d->sa_len,
+				       now);
+			ctl_data_io(d, lane, 0, now);
+		}
+	}
+}
+
+void ctl_data_kill(struct ctl_donor *d)
+{
+	struct dcm_endpoint *ep;
+	u32 lane;
+
+	for (lane = 0; lane < d->ctl->nr_lanes; lane++) {
+		struct ctl_lane_slot *s = &d->slot[lane];
+
+		dcm_conn_close(&s->conn);
+		ctl_verbs_abort(s);
+		ep = __atomic_exchange_n(&s->next, NULL, __ATOMIC_ACQ_REL);
+		if (ep)
+			data_close(s, ep);	/* never got to the lane */
+		ep = __atomic_exchange_n(&s->spent, NULL, __ATOMIC_ACQUIRE);
+		if (ep)
+			data_close(s, ep);
+		if (!s->live)
+			continue;
+		s->raw->ops->kill(s->raw);
+	}
+}
+
+/* At the end: lanes have stopped, all endpoints are ours. */
+void ctl_data_close(struct ctl_donor *d)
+{
+	u32 lane;
+
+	for (lane = 0; lane < d->ctl->nr_lanes; lane++) {
+		struct ctl_lane_slot *s = &d->slot[lane];
+
+		dcm_conn_close(&s->conn);
+		ctl_verbs_abort(s);
+		if (s->live)
+			data_close(s, s->live);
+		if (s->shm)
+			s->shm->ops->close(s->shm);
+		s->next = s->spent = s->cur = s->shm = NULL;
+	}
+}

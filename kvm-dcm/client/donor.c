@@ -1,0 +1,616 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * donor.c - one donor's session
+ *
+ * The papers take a reliable connection's end for the donor's end
+ * (infiniswap-nsdi17, 4.5, names the time-out as a possible optimization). Here
+ * a session is more than its connections: slabs stay ours until the donor is
+ * *gone*, or has been *silent* for longer than our patience (a minute). A switch
+ * that reboots, a donor that is stopped or suspended, a network that is cut for
+ * half a minute cost a pause and no page.
+ *
+ * States: DOWN -> CONNECTING -> HELLO -> UP, and from all of them DOWN again
+ * when the connection breaks. @session survives DOWN until
+ *   - the donor says it does not know it, or has another donor_id;
+ *   - it is gone: for %DCM_WIRE_SILENCE_MS its machine has said to every attempt
+ *     that nothing listens there. No answer at all is silence; so is no route;
+ *   - nothing was heard for the patience;
+ * then every slab there is lost, once, and the next connection is a new
+ * session. A sign of life is any message on the control connection; one is
+ * asked for every second (QUERY_MEM, which also brings what placement wants
+ * to know and the round trip time). So is an operation on its memory that
+ * succeeds: while there are such, and its control side is silent, what it has is
+ * moved elsewhere (dcm-tc18, 3.5). Memory of this host (shm) can be used for
+ * as long as the donor's process has it, so that is not given up at all while the
+ * connection to that process stands.
+ *
+ * A control connection that is silent is given up early, for a new one may get
+ * through. But its socket stands until the donor welcomes us again: one that sees
+ * all of our connections closed takes us for gone, and cut off in one direction
+ * that is all it would ever hear of us.
+ *
+ * Silence is judged only after everything that has arrived was read, and time in
+ * which this thread did not run does not count, so a host that was itself
+ * stopped does not blame the donor.
+ *
+ * Locking: none, the control thread's alone.
+ */
+#include <stdio.h>
+
+#include "client_int.h"
+
+#define REFUSED ": the key or the tenant is not one it knows"
+
+static void session_tell(struct ctl_donor *d)
+{
+	const struct dcm_ctl_ops *cb = d->ctl->cb;
+	struct dcm_ctl_session s = { .id = d->session,
+				     .donor_id = d->donor_id };
+
+	memcpy(s.secret, d->secret, sizeof(s.secret));
+	pthread_mutex_lock(&d->ctl->lock);
+	d->told = s;
+	pthread_mutex_unlock(&d->ctl->lock);
+	if (cb->session)
+		cb->session(d->ctl->arg, d->idx, s.id ? &s : NULL);
+	explicit_bzero(&s, sizeof(s));
+}
+
+bool dcm_ctl_door(struct dcm_ctl *ctl, u32 donor, struct dcm_ctl_door *door)
+{
+	struct ctl_donor *d = &ctl->donor[donor];
+
+	*door = (struct dcm_ctl_door){
+		.sa = &d->sa,
+		.sa_len = d->sa_len,
+		.tls = &ctl->tls,
+	};
+	pthread_mutex_lock(&ctl->lock);
+	door->s = d->told;
+	pthread_mutex_unlock(&ctl->lock);
+	return door->s.id;
+}
+
+u32 dcm_ctl_donors(const struct dcm_ctl *ctl)
+{
+	return __atomic_load_n(&ctl->nr_donors, __ATOMIC_ACQUIRE);
+}
+
+void dcm_ctl_adopt_session(struct dcm_ctl *ctl, u32 donor,
+			   const struct dcm_ctl_session *s)
+{
+	struct ctl_donor *d = &ctl->donor[donor];
+
+	d->session = s->id;
+	d->donor_id = s->donor_id;
+	memcpy(d->secret, s->secret, sizeof(d->secret));
+	d->told = *s;
+	/* Its silence begins now. */
+	d->heard_ms = ctl_now_ms();
+}
+
+void ctl_donor_init(struct ctl_donor *d)
+{
+	u32 i;
+
+	d->conn.fd = -1;
+	for (i = 0; i < CTL_HELD_MAX; i++)
+		d->held[i] = -1;
+}
+
+static void held_close(struct ctl_donor *d)
+{
+	u32 i;
+
+	for (i = 0; i < CTL_HELD_MAX; i++) {
+		if (d->held[i] >= 0)
+			close(d->held[i]);
+		d->held[i] = -1;
+	}
+}
+
+void ctl_donor_exit(struct ctl_donor *d)
+{
+	held_close(d);
+	dcm_conn_close(&d->conn);
+}
+
+/* The connection is given up; the donor may still know us by it alone. */
+static void conn_hold(struct ctl_donor *d)
+{
+	if (d->held[CTL_HELD_MAX - 1] >= 0)
+		close(d->held[CTL_HELD_MAX - 1]);
+	memmove(d->held + 1, d->held, (CTL_HELD_MAX - 1) * sizeof(d->held[0]));
+	d->held[0] = dcm_conn_hold(&d->conn);
+}
+
+/* Has no process at its end closed the newest connection there was? */
+static bool conn_stands(const struct ctl_donor *d)
+{
+	struct pollfd p = { .fd = d->st == SESSION_UP ? d->conn.fd : d->held[0],
+			    .events = POLLRDHUP };
+
+	return p.fd >= 0 && poll(&p, 1, 0) <= 0;
+}
+
+static void donor_lost(struct ctl_donor *d, const char *why)
+{
+	if (!d->session)
+		return;
+	d->session = 0;
+	d->silent = false;
+	d->refused_ms = 0;
+	held_close(d);
+	session_tell(d);
+	d->was_lost = d->place.mine > 0;
+	explicit_bzero(d->secret, sizeof(d->secret));
+	d->place.known = false;
+	ctl_data_kill(d);
+	ctl_slabs_lost(d, why);
+	d->place.draining = false;
+}
+
+/* Nothing listens there any more, and has not for a while. */
+static void donor_refused(struct ctl_donor *d, u64 now)
+{
+	if (!d->session || !d->conn.refused) {
+		d->refused_ms = 0;
+		return;
+	}
+	if (!d->refused_ms)
+		d->refused_ms = now;
+	if (now - d->refused_ms >= DCM_WIRE_SILENCE_MS &&
+	    now - d->data_ms >= DCM_WIRE_SILENCE_MS)
+		donor_lost(d, "it has ended: nothing listens at its address");
+}
+
+/* The connection is over; the session may not be. */
+static void donor_down(struct ctl_donor *d, u64 now)
+{
+	bool was_up = d->st == SESSION_UP;
+	bool auth = d->conn.auth;
+
+	if (d->conn.why[0])
+		snprintf(d->why, sizeof(d->why), "%.110s%s", d->conn.why,
+			 auth ? REFUSED : "");
+	donor_refused(d, now);
+	/* HELLO may have been heard, and have taken the older one's place */
+	if (d->session && (was_up || d->st == SESSION_HELLO) && !d->conn.broken)
+		conn_hold(d);
+	else
+		dcm_conn_close(&d->conn);
+	d->st = SESSION_DOWN;
+	d->query_tag = 0;
+	d->place.up = false;
+	ctl_verbs_down(d);
+	/*
+	 * At once after a break, then slower and slower, never in step. A
+	 * donor that welcomes us and then talks nonsense has no claim to that.
+	 */
+	if (was_up && now - d->up_ms > CTL_BACKOFF_MAX_MS)
+		d->backoff_ms = 0;
+	d->retry_ms = now + d->backoff_ms +
+		      dcm_place_random(&d->ctl->rng) % CTL_BACKOFF_MIN_MS;
+	d->backoff_ms =
+		min(max(d->backoff_ms * 2, CTL_BACKOFF_MIN_MS),
+		    d->session ? CTL_BACKOFF_MAX_MS / 4 : CTL_BACKOFF_MAX_MS);
+	ctl_place_down(d, now);
+	if (auth && dcm_log_allow(&d->say_refused, now, CTL_SAY_MS))
+		dcm_log(DCM_LOG_ERR,
+			"donor %s (%s): %s; compare our key file with the donor's",
+			d->name, d->address, d->why);
+	else if (!auth &&
+		 dcm_log_allow(&d->say_conn, now, was_up ? 1000 : CTL_SAY_MS))
+		dcm_log(DCM_LOG_WARNING, "donor %s (%s): %s; trying again",
+			d->name, d->address, d->why);
+}
+
+void ctl_donor_send(struct ctl_donor *d, struct dcm_wire_msg *msg, u64 now)
+{
+	dcm_conn_send(&d->conn, msg);
+	d->sent_ms = now;
+}
+
+u64 ctl_donor_query(struct ctl_donor *d, u64 now)
+{
+	struct dcm_wire_msg msg = { .type = DCM_MSG_QUERY_MEM };
+
+	if (!d->query_tag) {
+		d->query_tag = ++d->tag;
+		d->query_ns = ctl_now_ns();
+		d->query_ms = now;
+		msg.tag = d->query_tag;
+		ctl_donor_send(d, &msg, now);
+	}
+	return d->query_tag;
+}
+
+bool ctl_donor_usable(const struct ctl_donor *d, u64 now)
+{
+	return d->st == SESSION_UP && d->member == MEMBER_IN &&
+	       !d->place.draining && d->verbs != VERBS_TRY &&
+	       now >= d->full_until_ms && now - d->heard_ms <= CTL_SILENT_MS;
+}
+
+static void hello(struct ctl_donor *d, u64 now)
+{
+	struct dcm_wire_msg msg = {
+		.type = DCM_MSG_HELLO,
+		.tag = ++d->tag,
+		.hello = {
+			.version_min = DCM_WIRE_VERSION_MIN,
+			.version_max = DCM_WIRE_VERSION_MAX,
+			.role = DCM_ROLE_CONTROL,
+			.flags = d->ctl->has_verbs && !d->local ?
+					 DCM_HELLO_VERBS :
+					 0,
+			.session = d->session,
+		},
+	};
+
+	memcpy(msg.hello.secret, d->secret, sizeof(d->secret));
+	ctl_donor_send(d, &msg, now);
+	d->st = SESSION_HELLO;
+}
+
+/* Slabs of a size we can't use: nothing to be had until it is reconfigured. */
+static bool extent_fits(struct ctl_donor *d, u64 bytes, u64 now)
+{
+	struct dcm_ctl *ctl = d->ctl;
+	u64 have = READ_ONCE(ctl->extent_bytes);
+
+	if (bytes < DCM_WIRE_SLAB_MIN || bytes & (bytes - 1)) {
+		dcm_conn_fail(&d->conn, "says its slabs have %llu bytes",
+			      (unsigned long long)bytes);
+		return false;
+	}
+	if (!have) {
+		pthread_mutex_lock(&ctl->lock);
+		WRITE_ONCE(ctl->extent_bytes, bytes);
+		pthread_cond_broadcast(&ctl->cond);
+		pthread_mutex_unlock(&ctl->lock);
+		return true;
+	}
+	if (have == bytes)
+		return true;
+	if (dcm_log_allow(&d->say_refused, now, CTL_SAY_MS))
+		dcm_log(DCM_LOG_ERR,
+			"donor %s (%s): lends slabs of %llu MiB, this VM has extents of %llu MiB: it is not used; give all donors the same slab size",
+			d->name, d->address, (unsigned long long)bytes >> 20,
+			(unsigned long long)have >> 20);
+	dcm_conn_fail(&d->conn, "lends slabs of another size");
+	d->backoff_ms = CTL_BACKOFF_MAX_MS;
+	return false;
+}
+
+static void on_welcome(struct ctl_donor *d, const struct dcm_wire_msg *m,
+		       u64 silent_from, u64 now)
+{
+	bool verbs = d->ctl->has_verbs && m->welcome.flags & DCM_WELCOME_VERBS;
+	bool resume = d->session != 0;
+	char after[32] = "";
+
+	if (m->welcome.version < DCM_WIRE_VERSION_MIN ||
+	    m->welcome.version > DCM_WIRE_VERSION_MAX || !m->welcome.session ||
+	    !m->welcome.inflight_max) {
+		dcm_conn_fail(&d->conn, "answers HELLO with nonsense");
+		return;
+	}
+	if (resume && (m->welcome.donor_id != d->donor_id ||
+		       m->welcome.session != d->session)) {
+		/* the answer was to the old session: start afresh */
+		donor_lost(d, "it was restarted");
+		dcm_conn_fail(&d->conn, "was restarted");
+		return;
+	}
+	if (!extent_fits(d, m->welcome.slab_bytes, now))
+		return;
+	if (d->ctl->transport == DCM_TRANSPORT_VERBS && !d->local && !verbs) {
+		if (dcm_log_allow(&d->say_refused, now, CTL_SAY_MS))
+			dcm_log(DCM_LOG_ERR,
+				"donor %s (%s): lends nothing over verbs, and transport = verbs: it is not used",
+				d->name, d->address);
+		dcm_conn_fail(&d->conn, "lends nothing over verbs");
+		d->backoff_ms = CTL_BACKOFF_MAX_MS;
+		return;
+	}
+	if (!resume) {
+		d->session = m->welcome.session;
+		d->donor_id = m->welcome.donor_id;
+		memcpy(d->secret, m->welcome.secret, sizeof(d->secret));
+		session_tell(d);
+	}
+	d->inflight_max = min(m->welcome.inflight_max, DCM_WIRE_INFLIGHT_MAX);
+	d->conn.phase = DCM_PHASE_CONTROL;
+	d->st = SESSION_UP;
+	d->up_ms = now;
+	d->full_until_ms = 0;
+	d->place.up = true;
+	d->place.draining = false;
+	d->was_lost = false;
+	d->ctl->was_up = true;
+	d->why[0] = 0;
+	if (!d->local)
+		d->want_data = true;
+	ctl_verbs_welcome(d, verbs && !d->local, resume);
+	memset(&d->say_refused, 0, sizeof(d->say_refused));
+	held_close(d);
+	d->refused_ms = 0;
+	if (d->silent)
+		snprintf(after, sizeof(after), " after %llu s",
+			 (unsigned long long)(now - silent_from) / 1000);
+	d->silent = false;
+	if (resume)
+		dcm_log(DCM_LOG_NOTICE,
+			"donor %s (%s): reached again%s, nothing lost", d->name,
+			d->address, after);
+	else
+		dcm_log(DCM_LOG_INFO, "donor %s (%s): connected", d->name,
+			d->address);
+	ctl_donor_query(d, now);
+	if (resume)
+		ctl_slabs_resumed(d);
+	ctl_place_soon(d->ctl, now);
+	if (d->ctl->cb->up)
+		d->ctl->cb->up(d->ctl->arg, d->name);
+}
+
+static void on_free_mem(struct ctl_donor *d, const struct dcm_wire_msg *m,
+			u64 now)
+{
+	struct dcm_place_donor *p = &d->place;
+	bool had = p->known && p->slabs_free;
+
+	if (!p->draining && m->free_mem.flags & DCM_FREE_DRAINING)
+		dcm_log(DCM_LOG_NOTICE, "donor %s (%s): is draining", d->name,
+			d->address);
+	p->draining = m->free_mem.flags & DCM_FREE_DRAINING;
+	if (m->tag == d->query_tag) {
+		u64 rtt = ctl_now_ns() - d->query_ns;
+
+		d->rtt_ns = d->rtt_ns ? d->rtt_ns - d->rtt_ns / 8 + rtt / 8 :
+					rtt;
+		d->query_tag = 0;
+	}
+	ctl_place_free_mem(d, m, now);
+	if (!had && p->slabs_free)
+		ctl_place_soon(d->ctl, now);
+}
+
+static void on_hello_error(struct ctl_donor *d, u32 status, u64 now)
+{
+	if (status == DCM_WS_NO_SESSION && d->session) {
+		donor_lost(d, "it has ended our session or was restarted");
+		d->backoff_ms = 0;
+	}
+	d->place.draining = status == DCM_WS_DRAINING;
+	dcm_conn_fail(&d->conn, "refuses us: %s", dcm_wire_status_text(status));
+	(void)now;
+}
+
+static void on_mr_info(struct ctl_donor *d, const struct dcm_wire_msg *m,
+		       u64 now)
+{
+	u32 extent;
+	int fd = -1;
+
+	/* take it in any case: descriptors and messages must stay in step */
+	if (m->mr_info.transport == DCM_WT_SHM) {
+		fd = dcm_conn_take_fd(&d->conn);
+		if (fd < 0) {
+			dcm_conn_fail(&d->conn,
+				      "sends no descriptor with a slab");
+			return;
+		}
+	}
+	if (ctl_place_mr_info(d, m->tag, &extent, now)) {
+		ctl_slab_attach(d, extent, m, fd, now);
+		return;
+	}
+	/* asked for and given up since: back with it */
+	if (fd >= 0)
+		close(fd);
+	ctl_slab_refuse(d, m->mr_info.slab, now);
+}
+
+static void on_message(struct ctl_donor *d, const struct dcm_wire_msg *m,
+		       u64 now)
+{
+	u64 before = d->heard_ms;
+
+	d->heard_ms = now;
+	if (d->st == SESSION_HELLO) {
+		if (m->type == DCM_MSG_WELCOME)
+			on_welcome(d, m, before, now);
+		else
+			on_hello_error(d, m->error.status, now);
+		return;
+	}
+	switch (m->type) {
+	case DCM_MSG_HEARTBEAT:
+		break;
+	case DCM_MSG_FREE_MEM:
+		on_free_mem(d, m, now);
+		break;
+	case DCM_MSG_MR_INFO:
+		on_mr_info(d, m, now);
+		break;
+	case DCM_MSG_TICKET:
+		if (!ctl_verbs_ticket(d, m, now))
+			dcm_conn_fail(&d->conn,
+				      "sends a ticket nobody asked for");
+		break;
+	case DCM_MSG_CHECK_ACTIVITY:
+		ctl_slab_activity(d, m->slab.slab, m->tag, now);
+		break;
+	case DCM_MSG_EVICT:
+		ctl_slab_evict(d, m->slab.slab, m->tag, now);
+		break;
+	case DCM_MSG_DONE:
+		if (m->tag)
+			ctl_slab_answered(d, m->tag);
+		else
+			ctl_slab_taken(d, m->slab.slab);
+		break;
+	case DCM_MSG_ERROR:
+		if (m->error.status == DCM_WS_NO_SESSION) {
+			donor_lost(d, "it has ended our session");
+			dcm_conn_fail(&d->conn, "has ended our session");
+		} else if (m->tag && m->tag == d->query_tag) {
+			d->query_tag = 0;
+		} else if (!ctl_verbs_error(d, m->tag, m->error.status, now) &&
+			   !ctl_place_error(d, m->tag, m->error.status, now) &&
+			   !ctl_slab_answered(d, m->tag)) {
+			dcm_conn_fail(&d->conn, "says: %s",
+				      dcm_wire_status_text(m->error.status));
+		}
+		break;
+	default:
+		dcm_conn_fail(&d->conn, "sends %s here",
+			      dcm_wire_type_name(m->type));
+	}
+}
+
+void ctl_donor_io(struct ctl_donor *d, short revents, u64 now)
+{
+	struct dcm_wire_msg msg;
+
+	if (d->st == SESSION_DOWN)
+		return;
+	if (revents)
+		dcm_conn_step(&d->conn);
+	if (d->st == SESSION_CONNECTING && d->conn.state == DCM_CONN_OPEN)
+		hello(d, now);
+	/* bounded: a donor that never stops talking must not stop others */
+	for (int i = 0; i < 64 && dcm_conn_recv(&d->conn, &msg); i++)
+		on_message(d, &msg, now);
+	if (d->conn.state == DCM_CONN_FAILED)
+		donor_down(d, now);
+}
+
+/* For so long we were stopped: nobody was waited for meanwhile. */
+void ctl_donor_stalled(struct ctl_donor *d, u64 ms)
+{
+	d->heard_ms += ms;
+	if (d->refused_ms)
+		d->refused_ms += ms;
+}
+
+/* Can its memory be used, whatever the rest of it does? */
+static bool data_works(const struct ctl_donor *d, u64 now)
+{
+	return d->local ? conn_stands(d) : now < d->data_ms + CTL_SERVES_MS;
+}
+
+/* Its session has not been heard of for a while. */
+static void donor_silent(struct ctl_donor *d, u64 now)
+{
+	bool works = data_works(d, now);
+	char why[64];
+
+	/* it is gone, most likely: donor_refused() waits for it to come back */
+	if (d->refused_ms && !works)
+		return;
+	if (!d->silent) {
+		d->silent = true;
+		dcm_log(DCM_LOG_WARNING,
+			"donor %s (%s): silent for %u s; it holds %llu slabs of ours: %s; look at that host and at the network",
+			d->name, d->address,
+			min(DCM_WIRE_SILENCE_MS, (u32)d->ctl->patience_ms) /
+				1000,
+			(unsigned long long)d->place.mine,
+			works ? "they can be used, and are moved to other donors" :
+				"accesses to them wait, and they are lost if it stays silent for longer than our patience");
+	}
+	if (works) {
+		ctl_member_relieve(d, now);
+		return;
+	}
+	if (now <= max(d->heard_ms, d->data_ms) + d->ctl->patience_ms)
+		return;
+	snprintf(why, sizeof(why), "not heard of for %llu s",
+		 (unsigned long long)(now - d->heard_ms) / 1000);
+	donor_lost(d, why);
+	if (d->st != SESSION_DOWN) {
+		dcm_conn_fail(&d->conn, "%s", why);
+		donor_down(d, now);
+	}
+}
+
+void ctl_donor_timers(struct ctl_donor *d, u64 now)
+{
+	struct dcm_wire_msg beat = { .type = DCM_MSG_HEARTBEAT };
+
+	if (d->session && now > d->heard_ms &&
+	    now - d->heard_ms >=
+		    min((u64)DCM_WIRE_SILENCE_MS, d->ctl->patience_ms))
+		donor_silent(d, now);
+	switch (d->st) {
+	case SESSION_DOWN:
+		if (d->member == MEMBER_NONE || now < d->retry_ms)
+			return;
+		d->st = SESSION_CONNECTING;
+		dcm_conn_start(&d->conn, &d->ctl->tls,
+			       (struct sockaddr *)&d->sa, d->sa_len, now);
+		ctl_donor_io(d, 0, now);
+		return;
+	case SESSION_CONNECTING:
+	case SESSION_HELLO:
+		if (now - d->conn.since_ms > CTL_CONNECT_MS) {
+			dcm_conn_fail(&d->conn, "does not answer");
+			donor_down(d, now);
+		}
+		return;
+	case SESSION_UP:
+		/*
+		 * TCP that has lost packets may not try again for longer than
+		 * we have; a fresh connection does at once.
+		 */
+		if (now > d->heard_ms && now - d->heard_ms > CTL_RECONNECT_MS) {
+			dcm_conn_fail(&d->conn, "not heard of for %u ms",
+				      CTL_RECONNECT_MS);
+			donor_down(d, now);
+			return;
+		}
+		if (now - d->sent_ms < DCM_WIRE_HEARTBEAT_MS)
+			return;
+		if (!d->query_tag) {
+			ctl_donor_query(d, now);
+		} else {
+			ctl_donor_send(d, &beat, now);
+		}
+		if (d->conn.state == DCM_CONN_FAILED)
+			donor_down(d, now);
+		return;
+	}
+}
+
+void ctl_donor_goodbye(struct ctl_donor *d)
+{
+	struct dcm_wire_msg msg = { .type = DCM_MSG_GOODBYE };
+
+	if (d->st == SESSION_UP) {
+		dcm_conn_send(&d->conn, &msg);
+		d->session = 0;
+	}
+}
+
+/* Nothing of it is ours: end the session, and everything that goes there. */
+void ctl_donor_forget(struct ctl_donor *d)
+{
+	ctl_donor_goodbye(d);
+	d->session = 0;
+	session_tell(d);
+	explicit_bzero(d->secret, sizeof(d->secret));
+	ctl_verbs_down(d);
+	ctl_data_kill(d);
+	ctl_donor_exit(d);
+	d->st = SESSION_DOWN;
+	d->silent = false;
+	d->refused_ms = 0;
+	d->data_ms = 0;
+	d->want_data = false;
+	d->query_tag = 0;
+	d->why[0] = 0;
+	memset(&d->place, 0, sizeof(d->place));
+}

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * lane.c - a lane's I/O: which endpoint, what is counted, what is noticed
+ *
+ * The lane's side of what data.c describes. Everything here belongs to one
+ * lane: its slot at each donor, its counters at each slab, its two masks of
+ * donors with something in flight. Counters are plain stores that others read;
+ * nothing is shared between lanes, nothing is locked, and no system call is
+ * made but the transport's own.
+ *
+ * Order that matters: what a completion has to say about the slab is said
+ * before the slab's in-flight count goes down, for at zero a released slab is
+ * freed. A write counts in its piece's tag before its first byte can be there,
+ * and once more when it is over: dcm_ctl_tag().
+ */
+#include <time.h>
+
+#include "client_int.h"
+
+static inline struct dcm_ctl_slab *slab_of(const struct dcm_io *io)
+{
+	return container_of(io->slab, struct dcm_ctl_slab, ref);
+}
+
+static inline void add(u64 *p, u64 n)
+{
+	WRITE_ONCE(*p, *p + n);
+}
+
+/* A write to it has begun or ended, or (-1) was not begun after all. */
+static void tags_add(struct dcm_ctl_slab *slab, const struct dcm_io *io, u32 by)
+{
+	u64 i = io->offset / DCM_CTL_TAG_BYTES;
+
+	if (io->op != DCM_IO_WRITE || !slab->tags ||
+	    io->offset > slab->ref.bytes ||
+	    io->bytes > slab->ref.bytes - io->offset)
+		return;
+	for (; i * DCM_CTL_TAG_BYTES < io->offset + io->bytes; i++)
+		__atomic_fetch_add(&slab->tags[i], by, __ATOMIC_SEQ_CST);
+}
+
+/* The slot's live endpoint; a dead one goes back once it is empty. */
+static struct dcm_endpoint *slot_endpoint(struct dcm_ctl *ctl, u32 lane,
+					  struct ctl_lane_slot *s)
+{
+	u64 *broken = &ctl->lane[lane].broken, bit = 1ull << s->donor->idx;
+	struct dcm_endpoint *ep = s->cur;
+
+	if (likely(ep && !ep->ops->dead(ep)))
+		return ep;
+	if (ep) {
+		if (ep->ops->in_flight(ep))
+			return NULL;	/* to be polled first */
+		s->cur = NULL;
+		*broken |= bit;
+		__atomic_store_n(&s->spent, ep, __ATOMIC_RELEASE);
+		ctl_kick(ctl);
+	}
+	if (!__atomic_load_n(&s->next, __ATOMIC_RELAXED))
+		return NULL;
+	ep = __atomic_exchange_n(&s->next, NULL, __ATOMIC_ACQUIRE);
+	s->cur = ep;
+	if (ep) {
+		*broken &= ~bit;
+		if (ctl->cb->fenced)
+			ctl->cb->fenced(ctl->arg, lane, s->donor->idx);
+	}
+	return ep;
+}
+
+struct dcm_endpoint *dcm_ctl_endpoint(struct dcm_ctl *ctl,
+				      struct dcm_ctl_slab *slab, u32 lane)
+{
+	struct ctl_lane_slot *s = &ctl->donor[slab->donor].slot[lane];
+
+	return slab->transport == DCM_WT_SHM ? s->shm :
+						 slot_endpoint(ctl, lane, s);
+}
+
+int dcm_ctl_io_post(struct dcm_ctl *ctl, u32 lane, struct dcm_io *io)
+{
+	struct dcm_ctl_slab *slab = slab_of(io);
+	struct dcm_ctl_count *c = &slab->lane[lane];
+	struct ctl_lane *l = &ctl->lane[lane];
+	struct dcm_endpoint *ep;
+	int ret;
+
+	if (unlikely(__atomic_load_n(&slab->dead, __ATOMIC_ACQUIRE)))
+		return -ESTALE;
+	ep = dcm_ctl_endpoint(ctl, slab, lane);
+	if (unlikely(!ep))
+		return -ENOTCONN;
+	add(&c->in_flight, 1);
+	tags_add(slab, io, 1);
+	ret = ep->ops->post(ep, io);
+	if (unlikely(ret)) {
+		tags_add(slab, io, (u32)-1);
+		__atomic_store_n(&c->in_flight, c->in_flight - 1,
+				 __ATOMIC_RELEASE);
+		return ret;
+	}
+	if (slab->transport == DCM_WT_SHM)
+		l->busy_shm |= 1ull << slab->donor;
+	else
+		l->busy_tcp |= 1ull << slab->donor;
+	return 0;
+}
+
+void dcm_ctl_io_flush(struct dcm_ctl *ctl, u32 lane)
+{
+	u64 busy;
+
+	for (busy = ctl->lane[lane].busy_tcp; busy; busy &= busy - 1) {
+		struct dcm_endpoint *ep =
+			ctl->donor[__builtin_ctzll(busy)].slot[lane].cur;
+
+		ep->ops->flush(ep);
+	}
+}
+
+static void account(struct dcm_ctl *ctl, u32 lane, struct ctl_lane_slot *s,
+		    struct dcm_io *io)
+{
+	struct dcm_ctl_slab *slab = slab_of(io);
+	struct dcm_ctl_count *c = &slab->lane[lane];
+
+	tags_add(slab, io, 1);
+	/* an shm slab goes on being readable when its donor is gone */
+	if (unlikely(__atomic_load_n(&slab->dead, __ATOMIC_ACQUIRE)) &&
+	    !io->status)
+		io->status = -ESTALE;
+	if (likely(!io->status)) {
+		if (io->op == DCM_IO_READ) {
+			add(&c->reads, 1);
+			add(&s->reads, 1);
+		} else {
+			add(&c->writes, 1);
+			add(&s->writes, 1);
+		}
+		add(&c->pages, io->bytes / 4096);
+	} else if (io->status == -ESTALE) {
+		dcm_ctl_stale(ctl, slab);
+	}
+	__atomic_store_n(&c->in_flight, c->in_flight - 1, __ATOMIC_RELEASE);
+}
+
+static int poll_endpoint(struct dcm_ctl *ctl, u32 lane, u32 donor,
+			 struct dcm_endpoint *ep, struct dcm_io ***tail,
+			 int max)
+{
+	struct ctl_lane_slot *s = &ctl->donor[donor].slot[lane];
+	struct dcm_io *io;
+	u64 rtt;
+	int n;
+
+	n = ep->ops->poll(ep, *tail, max);
+	if (!n)
+		return 0;
+	for (io = **tail; io; io = io->next) {
+		account(ctl, lane, s, io);
+		if (!io->next && ep == s->cur && !io->status) {
+			/* one clock for the batch: the newest of it */
+			rtt = ctl_now_ns() - io->posted_ns;
+			WRITE_ONCE(s->rtt_ns,
+				   s->rtt_ns ?
+					   s->rtt_ns - s->rtt_ns / 8 + rtt / 8 :
+					       rtt);
+		}
+		*tail = &io->next;
+	}
+	return n;
+}
+
+int dcm_ctl_io_poll(struct dcm_ctl *ctl, u32 lane, struct dcm_io **done,
+		    int max)
+{
+	struct ctl_lane *l = &ctl->lane[lane];
+	struct dcm_io **tail = done;
+	u64 busy;
+	int n = 0;
+
+	*done = NULL;
+	for (busy = l->busy_shm; busy && n < max; busy &= busy - 1) {
+		u32 donor = (u32)__builtin_ctzll(busy);
+		struct dcm_endpoint *ep = ctl->donor[donor].slot[lane].shm;
+
+		n += poll_endpoint(ctl, lane, donor, ep, &tail, max - n);
+		if (!ep->ops->in_flight(ep))
+			l->busy_shm &= ~(1ull << donor);
+	}
+	for (busy = l->busy_tcp; busy && n < max; busy &= busy - 1) {
+		u32 donor = (u32)__builtin_ctzll(busy);
+		struct dcm_endpoint *ep = ctl->donor[donor].slot[lane].cur;
+
+		n += poll_endpoint(ctl, lane, donor, ep, &tail, max - n);
+		if (!ep->ops->in_flight(ep)) {
+			l->busy_tcp &= ~(1ull << donor);
+			/* a dead one need not wait for the next operation */
+			slot_endpoint(ctl, lane, &ctl->donor[donor].slot[lane]);
+		}
+	}
+	/* what failed may have to wait for the next, and nothing be in flight */
+	for (busy = l->broken; unlikely(busy); busy &= busy - 1)
+		slot_endpoint(ctl, lane,
+			      &ctl->donor[__builtin_ctzll(busy)].slot[lane]);
+	return n;
+}
+
+int dcm_ctl_io_fds(struct dcm_ctl *ctl, u32 lane, struct pollfd *fds, int max)
+{
+	struct ctl_lane *l = &ctl->lane[lane];
+	u64 busy;
+	int n = 0;
+
+	for (busy = l->busy_shm; busy && n < max; busy &= busy - 1) {
+		struct dcm_endpoint *ep =
+			ctl->donor[__builtin_ctzll(busy)].slot[lane].shm;
+		short events;
+		int fd = ep->ops->wait_fd(ep, &events);
+
+		if (fd < 0)
+			return 0;
+		fds[n++] = (struct pollfd){ .fd = fd, .events = events };
+	}
+	for (busy = l->busy_tcp; busy && n < max; busy &= busy - 1) {
+		struct dcm_endpoint *ep =
+			ctl->donor[__builtin_ctzll(busy)].slot[lane].cur;
+		short events;
+
+		if (ep->ops->dead(ep))
+			return 0;
+		fds[n].fd = ep->ops->wait_fd(ep, &events);
+		if (fds[n].fd < 0)
+			return 0;
+		fds[n].events = events;
+		fds[n++].revents = 0;
+	}
+	return n;
+}
+
+u32 dcm_ctl_io_in_flight(struct dcm_ctl *ctl, u32 lane)
+{
+	struct ctl_lane *l = &ctl->lane[lane];
+	u32 sum = 0;
+	u64 busy;
+
+	for (busy = l->busy_shm; busy; busy &= busy - 1) {
+		struct dcm_endpoint *ep =
+			ctl->donor[__builtin_ctzll(busy)].slot[lane].shm;
+
+		sum += ep->ops->in_flight(ep);
+	}
+	for (busy = l->busy_tcp; busy; busy &= busy - 1) {
+		struct dcm_endpoint *ep =
+			ctl->donor[__builtin_ctzll(busy)].slot[lane].cur;
+
+		sum += ep->ops->in_flight(ep);
+	}
+	return sum;
+}
+
+void dcm_ctl_lane_look(struct dcm_ctl *ctl, u32 lane)
+{
+	u32 i, nr = dcm_ctl_donors(ctl);
+
+	for (i = 0; i < nr; i++) {
+		struct ctl_lane_slot *s = &ctl->donor[i].slot[lane];
+
+		/* A new one may be dead already. */
+		slot_endpoint(ctl, lane, s);
+		slot_endpoint(ctl, lane, s);
+	}
+}
+
+void dcm_ctl_count(struct dcm_ctl_slab *slab, u64 pages)
+{
+	WRITE_ONCE(slab->lane[0].pages, pages);
+}

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * member.c - donors come and go while the VM runs
+ *
+ * A donor has a place in @donor, which slabs, endpoints and the owner's tables
+ * name by its number, so none is ever moved or freed. One that comes takes the
+ * place it had, else one that was never used, else one that was given up.
+ *
+ *	NONE -> IN -> DRAINED: lends no more, its slabs are asked to be moved as
+ *	^        '-----'  if it wanted them back; stays connected
+ *	'----- LEAVING: the same, and without a slab a GOODBYE, then NONE
+ *
+ * A slab may be moved only to where there is room; as long as there is none it
+ * stays where it is and nothing is lost. IN again from DRAINED and LEAVING:
+ * slabs whose moving was begun are still moved.
+ *
+ * What others want is left in @ask and done by the control thread; they wait.
+ * Names are looked up by who asks: a resolver may take many seconds.
+ *
+ * Locking: @lock for @ask and its answer; @asking so that there is one at a
+ * time. The rest is the control thread's.
+ */
+#include <stdlib.h>
+#include <time.h>
+
+#include "client_int.h"
+
+#define ASK_S 10
+
+/* ---- any thread ---- */
+
+static int ask(struct dcm_ctl *ctl, const struct ctl_ask *what)
+{
+	struct timespec end;
+	int ret = 0;
+	u32 seq;
+
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	end.tv_sec += ASK_S;
+	pthread_mutex_lock(&ctl->asking);
+	pthread_mutex_lock(&ctl->lock);
+	seq = ctl->ask.seq + 1;
+	ctl->ask = *what;
+	ctl->ask.seq = seq;
+	ctl_kick(ctl);
+	while (ctl->ask.op != ASK_NOTHING && !ret)
+		ret = -pthread_cond_timedwait(&ctl->cond, &ctl->lock, &end);
+	if (ctl->ask.op == ASK_NOTHING)
+		ret = ctl->ask.ret;
+	else
+		ctl->ask.op = ASK_NOTHING;
+	pthread_mutex_unlock(&ctl->lock);
+	pthread_mutex_unlock(&ctl->asking);
+	return ret;
+}
+
+int dcm_ctl_donor_add(struct dcm_ctl *ctl, const struct dcm_host_donor *donor)
+{
+	struct ctl_ask what = { .op = ASK_ADD, .donor = *donor };
+	struct ctl_donor *d = calloc(1, sizeof(*d));
+	int ret;
+
+	if (!d)
+		return -ENOMEM;
+	memcpy(d->name, donor->name, sizeof(d->name));
+	memcpy(d->address, donor->address, sizeof(d->address));
+	ret = ctl_address_resolve(d);
+	what.sa = d->sa;
+	what.sa_len = d->sa_len;
+	what.local = d->local;
+	free(d);
+	return ret ? ret : ask(ctl, &what);
+}
+
+static int ask_about(struct dcm_ctl *ctl, enum ctl_ask_op op, const char *name)
+{
+	struct ctl_ask what = { .op = op };
+
+	if (strlen(name) > DCM_NAME_MAX)
+		return -ENOENT;
+	strcpy(what.donor.name, name);
+	return ask(ctl, &what);
+}
+
+int dcm_ctl_donor_drain(struct dcm_ctl *ctl, const char *name, bool drain)
+{
+	return ask_about(ctl, drain ? ASK_DRAIN : ASK_KEEP, name);
+}
+
+int dcm_ctl_donor_remove(struct dcm_ctl *ctl, const char *name)
+{
+	return ask_about(ctl, ASK_REMOVE, name);
+}
+
+/* ---- the control thread ---- */
+
+/* A place for its lanes; those of one on this host need no connection. */
+int ctl_member_slots(struct ctl_donor *d)
+{
+	struct dcm_ctl *ctl = d->ctl;
+	u32 lane;
+	int err;
+
+	if (!d->slot) {
+		d->slot = ctl_zalloc(ctl->nr_lanes, sizeof(*d->slot));
+		if (!d->slot)
+			return -ENOMEM;
+		for (lane = 0; lane < ctl->nr_lanes; lane++)
+			d->slot[lane].donor = d;
+	}
+	for (lane = 0; d->local && lane < ctl->nr_lanes; lane++) {
+		struct dcm_endpoint *ep;
+
+		if (d->slot[lane].shm)
+			continue;
+		ep = dcm_transport_shm.open(NULL, &err);
+		if (!ep)
+			return err;
+		if (ctl->wrap)
+			ep = ctl->wrap(ctl->wrap_arg, ep);
+		d->slot[lane].shm = ep;
+	}
+	return 0;
+}
+
+static struct ctl_donor *find(struct dcm_ctl *ctl, const char *name)
+{
+	u32 i;
+
+	for (i = 0; i < ctl->nr_donors; i++)
+		if (ctl->donor[i].member != MEMBER_NONE &&
+		    !strcmp(ctl->donor[i].name, name))
+			return &ctl->donor[i];
+	return NULL;
+}
+
+static bool has_slabs(const struct ctl_donor *d)
+{
+	const struct dcm_ctl_slab *s;
+
+	for (s = d->ctl->slabs; s; s = s->next)
+		if (s->donor == d->idx)
+			return true;
+	return false;
+}
+
+static struct ctl_donor *place_find(struct dcm_ctl *ctl,
+				    const struct dcm_host_donor *donor)
+{
+	struct ctl_donor *d, *any = NULL;
+	u32 i;
+
+	for (i = 0; i < ctl->nr_donors; i++) {
+		d = &ctl->donor[i];
+		if (d->member != MEMBER_NONE || has_slabs(d))
+			continue;
+		if (!strcmp(d->name, donor->name) &&
+		    !strcmp(d->address, donor->address))
+			return d;
+		any = d;
+	}
+	return ctl->nr_donors < DCM_CONFIG_DONORS_MAX ?
+		       &ctl->donor[ctl->nr_donors] :
+		       any;
+}
+
+static int keep(struct ctl_donor *d, u64 now)
+{
+	if (d->member == MEMBER_IN)
+		return -EALREADY;
+	d->member = MEMBER_IN;
+	dcm_log(DCM_LOG_NOTICE, "donor %s (%s): is used again", d->name,
+		d->address);
+	ctl_place_soon(d->ctl, now);
+	return 0;
+}
+
+static int add(struct dcm_ctl *ctl, const struct ctl_ask *what, u64 now)
+{
+	struct ctl_donor *d = find(ctl, what->donor.name);
+	int err;
+	u32 i;
+
+	if (d)
+		return strcmp(d->address, what->donor.address) ? -EEXIST :
+			       keep(d, now);
+	for (i = 0; i < ctl->nr_donors; i++)
+		if (ctl->donor[i].member != MEMBER_NONE &&
+		    !strcmp(ctl->donor[i].address, what->donor.address))
+			return -EADDRINUSE;
+	d = place_find(ctl, &what->donor);
+	if (!d)
+		return -ENOSPC;
+	i = (u32)(d - ctl->donor);
+	d->ctl = ctl;
+	d->idx = i;
+	if (i == ctl->nr_donors)
+		ctl_donor_init(d);
+	d->local = what->local;
+	err = ctl_member_slots(d);
+	if (err)
+		return err;
+	pthread_mutex_lock(&ctl->lock);
+	memcpy(d->name, what->donor.name, sizeof(d->name));
+	memcpy(d->address, what->donor.address, sizeof(d->address));
+	d->sa = what->sa;
+	d->sa_len = what->sa_len;
+	pthread_mutex_unlock(&ctl->lock);
+	memset(&d->place, 0, sizeof(d->place));
+	memset(&d->say_conn, 0, sizeof(d->say_conn));
+	memset(&d->say_refused, 0, sizeof(d->say_refused));
+	memset(&d->say_data, 0, sizeof(d->say_data));
+	d->was_lost = false;
+	d->want_data = false;
+	d->verbs = VERBS_OFF;
+	d->why[0] = 0;
+	d->retry_ms = now;
+	d->backoff_ms = 0;
+	d->member = MEMBER_IN;
+	/* before anything is said of it by that number */
+	if (ctl->cb->donor)
+		ctl->cb->donor(ctl->arg, i, &what->donor);
+	if (i == ctl->nr_donors)
+		__atomic_store_n(&ctl->nr_donors, i + 1, __ATOMIC_RELEASE);
+	dcm_log(DCM_LOG_NOTICE, "donor %s (%s): added", d->name, d->address);
+	return 0;
+}
+
+/* Asked to be moved as if the donor wanted it back, unless it does already. */
+static void slab_leave(struct ctl_donor *d, struct dcm_ctl_slab *s)
+{
+	if (!ctl_slab_held(s) || s->dead || s->evicting || s->leaving)
+		return;
+	s->leaving = true;
+	d->ctl->cb->evict(d->ctl->arg, s);
+}
+
+/*
+ * Its memory can be used and the rest of it is silent (dcm-tc18, 3.5): move what
+ * it has, a few slabs at a time, so that little was moved for nothing if it
+ * answers after all.
+ */
+void ctl_member_relieve(struct ctl_donor *d, u64 now)
+{
+	struct dcm_ctl *ctl = d->ctl;
+	struct dcm_ctl_slab *s;
+	u32 i, leaving = 0;
+
+	for (i = 0; i < ctl->nr_donors; i++)
+		if (&ctl->donor[i] != d &&
+		    ctl_donor_usable(&ctl->donor[i], now) &&
+		    ctl->donor[i].place.slabs_free)
+			break;
+	if (i == ctl->nr_donors)
+		return;
+	for (s = ctl->slabs; s; s = s->next)
+		leaving += s->donor == d->idx && !s->dead && s->leaving &&
+			   s->state == SLAB_ATTACHED;
+	for (s = ctl->slabs; s && leaving < CTL_LEAVE_MAX; s = s->next) {
+		if (s->donor != d->idx || s->dead || s->leaving ||
+		    s->evicting || s->state != SLAB_ATTACHED)
+			continue;
+		slab_leave(d, s);
+		leaving++;
+	}
+}
+
+static int leave(struct dcm_ctl *ctl, const struct ctl_ask *what)
+{
+	struct ctl_donor *d = find(ctl, what->donor.name);
+	struct dcm_ctl_slab *s, *next;
+
+	if (!d)
+		return -ENOENT;
+	if (d->member == MEMBER_LEAVING ||
+	    (what->op == ASK_DRAIN && d->member == MEMBER_DRAINED))
+		return -EALREADY;
+	d->member = what->op == ASK_DRAIN ? MEMBER_DRAINED : MEMBER_LEAVING;
+	dcm_log(DCM_LOG_NOTICE,
+		"donor %s (%s): %s: %llu slabs are moved off it", d->name,
+		d->address, what->op == ASK_DRAIN ? "told to drain" : "removed",
+		(unsigned long long)d->place.mine);
+	for (s = ctl->slabs; s; s = next) {
+		next = s->next;
+		if (s->donor == d->idx)
+			slab_leave(d, s);
+	}
+	return 0;
+}
+
+/* Do what was asked. */
+void ctl_member_step(struct dcm_ctl *ctl, u64 now)
+{
+	struct ctl_donor *d;
+	struct ctl_ask what;
+	int ret = -EINVAL;
+
+	pthread_mutex_lock(&ctl->lock);
+	what = ctl->ask;
+	pthread_mutex_unlock(&ctl->lock);
+	switch (what.op) {
+	case ASK_NOTHING:
+		return;
+	case ASK_ADD:
+		ret = add(ctl, &what, now);
+		break;
+	case ASK_DRAIN:
+	case ASK_REMOVE:
+		ret = leave(ctl, &what);
+		break;
+	case ASK_KEEP:
+		d = find(ctl, what.donor.name);
+		ret = d ? keep(d, now) : -ENOENT;
+		break;
+	}
+	ctl_status_publish(ctl);
+	pthread_mutex_lock(&ctl->lock);
+	/* who asked may have gone, and another one come */
+	if (ctl->ask.seq == what.seq) {
+		ctl->ask.ret = ret;
+		ctl->ask.op = ASK_NOTHING;
+	}
+	pthread_cond_broadcast(&ctl->cond);
+	pthread_mutex_unlock(&ctl->lock);
+}
+
+/* It has nothing of ours any more. */
+void ctl_member_timers(struct ctl_donor *d)
+{
+	if (d->member != MEMBER_LEAVING || d->place.mine || has_slabs(d))
+		return;
+	ctl_donor_forget(d);
+	d->member = MEMBER_NONE;
+	dcm_log(DCM_LOG_NOTICE, "donor %s (%s): removed, nothing of it is used",
+		d->name, d->address);
+}

@@ -1,0 +1,519 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * placement.c - an extent gets a slab: QUERY_MEM of two, MAP on the better
+ *
+ * client/choose.c decides; this file asks. Lanes only set a bit in @want, or for a
+ * move leave a note at the slab to be replaced. The control thread moves bits to
+ * @pending, from there a bounded number of jobs takes them:
+ *
+ *   QUERY: both drawn donors were asked; when both have answered, or have had
+ *          %CTL_WAIT_MS to, the better is sent MAP. One drawn alone is not asked
+ *   MAP:   MR_INFO attaches the slab; a refusal excludes the donor and starts
+ *          over; a broken connection, or a donor that falls silent, too
+ *
+ * Many jobs decide on one answer, so our own slabs are counted here and never
+ * taken from it: an answer says what others have there (@others), as it knew
+ * nothing of the MAPs sent after the question. And other hosts may place as we
+ * do, at the same time, because of the same dead donor: what they have is taken
+ * from the first answer in %CTL_BURST_MS and then left, so that a donor whose
+ * answers come sooner does not look fuller than one whose come late. A job that
+ * drew unused donors which other jobs have used since draws again.
+ *
+ * At the start nothing is placed before all donors have said how much they have,
+ * have failed, or %CTL_FIRST_MS are over: else the first would get everything.
+ *
+ * With no donor left the extent stays pending, everything waits for a growing
+ * back-off, and the owner is told once. A donor that comes up or frees memory
+ * ends the wait.
+ *
+ * A MAP whose answer was lost with a connection may leave a slab with the
+ * donor that nobody knows of here; it goes with the session.
+ *
+ * Invariant: an extent is in at most one of @pending and @placing, and is
+ * never attached a second slab unless want_other() named the one it has.
+ */
+#include "client_int.h"
+
+void dcm_ctl_want(struct dcm_ctl *ctl, u32 extent)
+{
+	u64 bit = 1ull << extent % 64;
+
+	if (extent >= ctl->nr_extents ||
+	    READ_ONCE(ctl->want[extent / 64]) & bit)
+		return;
+	if (!(__atomic_fetch_or(&ctl->want[extent / 64], bit,
+				__ATOMIC_SEQ_CST) &
+	      bit))
+		ctl_kick(ctl);
+}
+
+/* Unless it is being sought already. */
+void ctl_place_want(struct dcm_ctl *ctl, u32 extent)
+{
+	if (bit_test(ctl->pending, extent) || bit_test(ctl->placing, extent))
+		return;
+	bit_set(ctl->pending, extent);
+	ctl->nr_pending++;
+}
+
+/* Take what lanes asked for. */
+void ctl_place_wants(struct dcm_ctl *ctl)
+{
+	u32 w, n;
+	u64 bits;
+
+	for (w = 0; w < (ctl->nr_extents + 63) / 64; w++) {
+		if (!READ_ONCE(ctl->want[w]))
+			continue;
+		bits = __atomic_exchange_n(&ctl->want[w], 0, __ATOMIC_SEQ_CST);
+		for (; bits; bits &= bits - 1) {
+			n = w * 64 + (u32)__builtin_ctzll(bits);
+			if (!ctl->cur[n])
+				ctl_place_want(ctl, n);
+		}
+	}
+}
+
+void ctl_place_want_again(struct dcm_ctl *ctl, u32 extent)
+{
+	bit_clear(ctl->placing, extent);
+	ctl_place_want(ctl, extent);
+}
+
+/* It has its slab. */
+void ctl_place_done(struct dcm_ctl *ctl, u32 extent)
+{
+	bit_clear(ctl->placing, extent);
+	bit_clear(ctl->starved, extent);
+	ctl->place_backoff_ms = 0;
+}
+
+void ctl_place_soon(struct dcm_ctl *ctl, u64 now)
+{
+	ctl->place_ms = now;
+	ctl->place_backoff_ms = 0;
+}
+
+/*
+ * Jobs whose donors take long are not to be all there are: then those donors
+ * are passed over as long as there are others.
+ */
+static u64 donors_holding(const struct dcm_ctl *ctl, u64 now)
+{
+	u64 who = 0;
+	u32 i, n = 0;
+
+	for (i = 0; i < CTL_JOBS; i++) {
+		const struct ctl_job *j = &ctl->job[i];
+
+		if (j->st == JOB_MAP && now - j->since_ms > CTL_WAIT_MS) {
+			who |= 1ull << j->pick[0];
+			n++;
+		}
+	}
+	return n >= CTL_JOBS / 2 ? who : 0;
+}
+
+static void candidates(struct dcm_ctl *ctl, u64 not, u64 now,
+		       struct dcm_place_donor *set)
+{
+	u32 i;
+
+	for (i = 0; i < ctl->nr_donors; i++) {
+		struct ctl_donor *d = &ctl->donor[i];
+
+		set[i] = d->place;
+		set[i].up = ctl_donor_usable(d, now);
+		set[i].slabs_used = d->others + set[i].mine;
+		set[i].excluded = not >> i & 1;
+	}
+}
+
+/* A MAP that was sent counts as a slab until it is one, or is not. */
+static void job_free(struct dcm_ctl *ctl, struct ctl_job *j)
+{
+	if (j->st == JOB_MAP)
+		ctl->donor[j->pick[0]].place.mine--;
+	j->st = JOB_FREE;
+	j->nr = 0;
+}
+
+/* Donors for it, up to two. False: there is none. */
+static bool job_draw(struct dcm_ctl *ctl, struct ctl_job *j, u64 now)
+{
+	u64 avoid = j->avoid < 0 ? 0 : 1ull << j->avoid;
+	u64 not [3] = { avoid | donors_holding(ctl, now), avoid, 0 };
+	struct dcm_place_donor set[DCM_PLACE_DONORS_MAX];
+	unsigned int i;
+
+	for (i = 0; i < 3; i++) {
+		if (i && not [i] == not [i - 1])
+			continue;
+		candidates(ctl, j->tried | not [i], now, set);
+		j->nr = dcm_place_choose(set, ctl->nr_donors, &ctl->rng,
+					 j->pick);
+		if (j->nr)
+			return true;
+	}
+	return false;
+}
+
+/* Ask those that were drawn. False: there is nothing to wait for. */
+static bool job_ask(struct dcm_ctl *ctl, struct ctl_job *j, u64 now)
+{
+	unsigned int i;
+	bool wait = false;
+
+	j->st = JOB_QUERY;
+	j->since_ms = now;
+	j->deadline_ms = now + CTL_WAIT_MS;
+	if (now - ctl->burst_ms > CTL_BURST_MS)
+		ctl->burst_ms = now;
+	j->unused = !ctl->donor[j->pick[0]].place.mine;
+	/* nothing to compare it with */
+	if (j->nr == 1 && ctl->donor[j->pick[0]].place.known)
+		return false;
+	for (i = 0; i < j->nr; i++) {
+		struct ctl_donor *d = &ctl->donor[j->pick[i]];
+
+		j->tag[i] = ctl_donor_query(d, now);
+		/* another has waited long enough for it */
+		j->asked[i] = now - d->query_ms > CTL_WAIT_MS ? ASKED_LATE :
+							      ASKED_WAIT;
+		wait = wait || j->asked[i] == ASKED_WAIT;
+	}
+	return wait;
+}
+
+/* Nobody can give this one a slab now. */
+static void job_starved(struct dcm_ctl *ctl, struct ctl_job *j, u64 now)
+{
+	u32 extent = j->extent, waiting, i;
+
+	job_free(ctl, j);
+	ctl_place_want_again(ctl, extent);
+	ctl->place_backoff_ms =
+		min(max(ctl->place_backoff_ms * 2, CTL_BACKOFF_MIN_MS),
+				    CTL_BACKOFF_MAX_MS);
+	ctl->place_ms = now + ctl->place_backoff_ms;
+	/* nobody has had the time to answer */
+	if (!ctl->was_up && now - ctl->start_ms < CTL_GRACE_MS)
+		return;
+	waiting = ctl->nr_pending;
+	for (i = 0; i < CTL_JOBS; i++)
+		waiting += ctl->job[i].st != JOB_FREE;
+	if (dcm_log_allow(&ctl->say_starved, now, CTL_SAY_MS))
+		dcm_log(DCM_LOG_WARNING,
+			"no donor can lend a slab: extents that wait: %u; trying on. Add a donor, or memory to one",
+			waiting);
+	if (!bit_test(ctl->starved, extent)) {
+		bit_set(ctl->starved, extent);
+		ctl->cb->starved(ctl->arg, extent);
+	}
+}
+
+static void job_map(struct dcm_ctl *ctl, struct ctl_job *j, unsigned int donor,
+		    u64 now)
+{
+	struct dcm_wire_msg msg = { .type = DCM_MSG_MAP };
+	struct ctl_donor *d = &ctl->donor[donor];
+
+	j->pick[0] = donor;
+	j->nr = 1;
+	j->st = JOB_MAP;
+	j->since_ms = now;
+	j->deadline_ms = now + CTL_MAP_MS;
+	j->tag[0] = ++d->tag;
+	msg.tag = j->tag[0];
+	msg.map.slab_bytes = ctl->extent_bytes;
+	msg.map.cookie = j->extent;
+	msg.map.transports = d->local		       ? DCM_WT_SHM | DCM_WT_TCP :
+			     d->verbs == VERBS_ON ? DCM_WT_VERBS :
+						    DCM_WT_TCP;
+	/* so that the next job does not count on the same slab */
+	if (d->place.slabs_free)
+		d->place.slabs_free--;
+	d->place.mine++;
+	ctl_donor_send(d, &msg, now);
+}
+
+/* All that will be heard has been: MAP, or false: draw again. */
+static bool job_decide(struct dcm_ctl *ctl, struct ctl_job *j, u64 now)
+{
+	struct dcm_place_donor set[DCM_PLACE_DONORS_MAX], *a, *b;
+	unsigned int i;
+	int w;
+
+	for (i = 0; i < j->nr; i++)
+		if (!ctl->donor[j->pick[i]].place.known)
+			j->tried |= 1ull << j->pick[i];
+	candidates(ctl, j->tried, now, set);
+	for (i = 0; i < j->nr; i++)
+		set[j->pick[i]].late = j->asked[i] != ASKED_ANSWERED;
+	a = &set[j->pick[0]];
+	b = &set[j->pick[j->nr - 1]];
+	/* jobs that drew the same unused donors were faster */
+	if (j->unused && a->mine && b->mine)
+		return false;
+	w = dcm_place_better(a, b);
+	if (w >= 0) {
+		w = (int)j->pick[w ? j->nr - 1 : 0];
+		if (j->redraws < CTL_REDRAWS &&
+		    dcm_place_high(set, ctl->nr_donors, (unsigned int)w)) {
+			j->redraws++;
+			return false;
+		}
+		job_map(ctl, j, (unsigned int)w, now);
+		return true;
+	}
+	for (i = 0; i < j->nr; i++)
+		j->tried |= 1ull << j->pick[i];
+	return false;
+}
+
+/*
+ * From the draw on. Ends: a draw that is not asked is decided; one decided in
+ * vain takes donors off the list, or was overtaken, and what is drawn next has
+ * just been compared.
+ */
+static void job_go(struct dcm_ctl *ctl, struct ctl_job *j, u64 now)
+{
+	do {
+		if (!job_draw(ctl, j, now)) {
+			job_starved(ctl, j, now);
+			return;
+		}
+	} while (!job_ask(ctl, j, now) && !job_decide(ctl, j, now));
+}
+
+/* The donor said no, or can't be asked any more. */
+static void job_again(struct dcm_ctl *ctl, struct ctl_job *j, u64 now)
+{
+	job_free(ctl, j);
+	job_go(ctl, j, now);
+}
+
+static struct ctl_job *job_find(struct ctl_donor *d, u64 tag,
+				enum ctl_job_state st)
+{
+	unsigned int i;
+
+	for (i = 0; i < CTL_JOBS; i++) {
+		struct ctl_job *j = &d->ctl->job[i];
+
+		if (j->st == st && j->pick[0] == d->idx && j->tag[0] == tag)
+			return j;
+	}
+	return NULL;
+}
+
+/*
+ * What a donor has said of itself. It had read what was sent before the
+ * question, and none of the MAPs sent since: those are our slabs there that it
+ * did not count.
+ */
+static void figures(struct ctl_donor *d, const struct dcm_wire_msg *m, u64 now)
+{
+	struct dcm_ctl *ctl = d->ctl;
+	struct dcm_place_donor *p = &d->place;
+	u64 since = 0, used = 0, ours;
+	unsigned int i;
+
+	for (i = 0; i < CTL_JOBS; i++) {
+		struct ctl_job *j = &ctl->job[i];
+
+		since += j->st == JOB_MAP && j->pick[0] == d->idx &&
+			 j->tag[0] > m->tag;
+	}
+	if (m->free_mem.slab_bytes)
+		used = m->free_mem.used_bytes / m->free_mem.slab_bytes;
+	ours = p->mine - min(p->mine, since);
+	p->known = true;
+	p->slabs_total = m->free_mem.slabs_total;
+	p->slabs_free =
+		m->free_mem.slabs_free - min(m->free_mem.slabs_free, since);
+	if (d->others_ms < ctl->burst_ms ||
+	    now - ctl->burst_ms > CTL_BURST_MS) {
+		d->others = used - min(used, ours);
+		d->others_ms = now;
+	}
+}
+
+void ctl_place_free_mem(struct ctl_donor *d, const struct dcm_wire_msg *m,
+			u64 now)
+{
+	unsigned int i, k;
+
+	figures(d, m, now);
+	for (i = 0; i < CTL_JOBS; i++) {
+		struct ctl_job *j = &d->ctl->job[i];
+		bool wait = false;
+
+		if (j->st != JOB_QUERY)
+			continue;
+		for (k = 0; k < j->nr; k++) {
+			if (j->pick[k] == d->idx && j->tag[k] == m->tag)
+				j->asked[k] = ASKED_ANSWERED;
+			wait = wait || j->asked[k] == ASKED_WAIT;
+		}
+		if (!wait && !job_decide(d->ctl, j, now))
+			job_go(d->ctl, j, now);
+	}
+}
+
+bool ctl_place_mr_info(struct ctl_donor *d, u64 tag, u32 *extent, u64 now)
+{
+	struct ctl_job *j = job_find(d, tag, JOB_MAP);
+	unsigned int i;
+
+	if (!j)
+		return false;
+	*extent = j->extent;
+	job_free(d->ctl, j);
+	/* it makes one after the other: the next one's time begins here */
+	for (i = 0; i < CTL_JOBS; i++) {
+		j = &d->ctl->job[i];
+		if (j->st == JOB_MAP && j->pick[0] == d->idx)
+			j->deadline_ms = now + CTL_MAP_MS;
+	}
+	return true;
+}
+
+bool ctl_place_error(struct ctl_donor *d, u64 tag, u32 status, u64 now)
+{
+	struct ctl_job *j = job_find(d, tag, JOB_MAP);
+
+	if (!j)
+		return false;
+	if (status == DCM_WS_TRANSPORT && d->verbs == VERBS_ON &&
+	    d->ctl->transport != DCM_TRANSPORT_VERBS) {
+		ctl_verbs_lost(d, now);
+		job_again(d->ctl, j, now);
+		return true;
+	}
+	j->tried |= 1ull << d->idx;
+	if (status == DCM_WS_DRAINING)
+		d->place.draining = true;
+	else
+		d->full_until_ms = now + DCM_WIRE_HEARTBEAT_MS;
+	if (status != DCM_WS_NO_MEMORY && status != DCM_WS_DRAINING &&
+	    dcm_log_allow(&d->say_refused, now, CTL_SAY_MS))
+		dcm_log(DCM_LOG_WARNING, "donor %s (%s) lends no more: %s",
+			d->name, d->address, dcm_wire_status_text(status));
+	job_again(d->ctl, j, now);
+	return true;
+}
+
+void ctl_place_down(struct ctl_donor *d, u64 now)
+{
+	unsigned int i, k;
+
+	for (i = 0; i < CTL_JOBS; i++) {
+		struct ctl_job *j = &d->ctl->job[i];
+
+		for (k = 0; k < j->nr; k++)
+			if (j->st != JOB_FREE && j->pick[k] == d->idx) {
+				job_again(d->ctl, j, now);
+				break;
+			}
+	}
+}
+
+static void job_start(struct dcm_ctl *ctl, struct ctl_job *j, u32 extent,
+		      u64 now)
+{
+	struct dcm_ctl_slab *other = ctl->cur[extent];
+
+	bit_clear(ctl->pending, extent);
+	ctl->nr_pending--;
+	bit_set(ctl->placing, extent);
+	*j = (struct ctl_job){ .extent = extent, .avoid = -1 };
+	if (other)
+		j->avoid = (int)other->donor;
+	job_go(ctl, j, now);
+}
+
+static struct ctl_job *job_new(struct dcm_ctl *ctl)
+{
+	unsigned int i;
+
+	for (i = 0; i < CTL_JOBS; i++)
+		if (ctl->job[i].st == JOB_FREE)
+			return &ctl->job[i];
+	return NULL;
+}
+
+/* There is an extent to place and a job for it. */
+bool ctl_place_ready(struct dcm_ctl *ctl)
+{
+	return ctl->nr_pending && job_new(ctl);
+}
+
+/* A job whose time is over, or whose donor says nothing any more. */
+static bool job_overdue(const struct dcm_ctl *ctl, const struct ctl_job *j,
+			u64 now)
+{
+	const struct ctl_donor *d = &ctl->donor[j->pick[0]];
+
+	return now >= j->deadline_ms ||
+	       (j->st == JOB_MAP && now - d->heard_ms > CTL_SILENT_MS);
+}
+
+/*
+ * At the start the first donor to be connected must not get all that is
+ * wanted by then: wait a little for those that may be there soon.
+ */
+static bool others_come(const struct dcm_ctl *ctl, u64 now)
+{
+	u32 i;
+
+	if (now - ctl->start_ms >= CTL_FIRST_MS)
+		return false;
+	for (i = 0; i < ctl->nr_donors; i++) {
+		const struct ctl_donor *d = &ctl->donor[i];
+
+		if (d->member == MEMBER_IN &&
+		    (d->st == SESSION_UP ? !d->place.known : !d->backoff_ms))
+			return true;
+	}
+	return false;
+}
+
+void ctl_place_step(struct dcm_ctl *ctl, u64 now)
+{
+	struct ctl_job *j;
+	u32 i, n;
+
+	for (i = 0; i < CTL_JOBS; i++) {
+		j = &ctl->job[i];
+		if (j->st == JOB_FREE || !job_overdue(ctl, j, now))
+			continue;
+		if (j->st == JOB_QUERY) {
+			if (!job_decide(ctl, j, now))
+				job_go(ctl, j, now);
+		} else {
+			j->tried |= 1ull << j->pick[0];
+			job_again(ctl, j, now);
+		}
+	}
+	if (ctl->nr_pending && others_come(ctl, now))
+		ctl->place_ms = max(ctl->place_ms, now + CTL_FIRST_STEP_MS);
+	for (i = 0; i < ctl->nr_extents && ctl->nr_pending; i++) {
+		if (now < ctl->place_ms)
+			return;
+		n = (ctl->cursor + i) % ctl->nr_extents;
+		if (!bit_test(ctl->pending, n))
+			continue;
+		j = job_new(ctl);
+		if (!j) {
+			ctl->cursor = n;
+			return;
+		}
+		job_start(ctl, j, n, now);
+		/* the rest waits behind it: it will be the first next time */
+		if (now < ctl->place_ms) {
+			ctl->cursor = (n + 1) % ctl->nr_extents;
+			return;
+		}
+	}
+}

@@ -1,0 +1,626 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * slab.c - slabs we were lent, from MR_INFO to the last byte given back
+ *
+ * States: ATTACHED (the pager has it) -> RELEASED (it has not any more; the
+ * last operation or the donor is waited for) -> UNMAPPING (UNMAP sent, resent
+ * after a resume) -> freed. A slab asked back by EVICT is answered by DONE
+ * instead of UNMAP. @dead marks one that is lost; it is freed without a word
+ * to the donor.
+ *
+ * Any thread says that a slab is released, stale or to be replaced by setting a
+ * note and, the first time, pushing it on a stack the control thread empties.
+ * Operations in flight are counted by each lane for itself; after the release
+ * nobody adds to them, so a sum of zero is final. (infiniswap waits for its
+ * dispatch queue by polling every 10 us; here the answer of a slab given back
+ * has no hurry.)
+ *
+ * A memfd is checked before it is mapped: a file of the slab's size that can't
+ * grow, with seals that can't be changed, writable. That the donor may shrink
+ * it at any time is the transport's business.
+ *
+ * Locking: the list is the control thread's, who changes it under the lock, as
+ * others read tags; notes and tags are atomic.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "client_int.h"
+
+#define POPULATE_STEP (2u << 20)
+
+u64 ctl_slab_pages(const struct dcm_ctl_slab *s)
+{
+	u64 sum = 0;
+	u32 i;
+
+	for (i = 0; i < s->ctl->nr_lanes; i++)
+		sum += READ_ONCE(s->lane[i].pages);
+	return sum;
+}
+
+static bool slab_in_flight(const struct dcm_ctl_slab *s)
+{
+	u32 i;
+
+	for (i = 0; i < s->ctl->nr_lanes; i++)
+		if (__atomic_load_n(&s->lane[i].in_flight, __ATOMIC_ACQUIRE))
+			return true;
+	return false;
+}
+
+/* Does the pager have it? What it has released it wants to hear no more of. */
+bool ctl_slab_held(const struct dcm_ctl_slab *s)
+{
+	return s->state == SLAB_ATTACHED &&
+	       !(atomic_read_acquire(&s->notes) & NOTE_RELEASE);
+}
+
+static struct dcm_ctl_slab *slab_find(struct ctl_donor *d, u64 id)
+{
+	struct dcm_ctl_slab *s;
+
+	for (s = d->ctl->slabs; s; s = s->next)
+		if (s->ref.id == id && s->donor == d->idx &&
+		    !__atomic_load_n(&s->dead, __ATOMIC_ACQUIRE))
+			return s;
+	return NULL;
+}
+
+static void slab_give(struct ctl_donor *d, u16 type, u64 id, u64 tag, u64 now)
+{
+	struct dcm_wire_msg msg = {
+		.type = type,
+		.tag = tag,
+		.slab.slab = id,
+	};
+
+	ctl_donor_send(d, &msg, now);
+}
+
+/* One that came too late or is of no use. */
+void ctl_slab_refuse(struct ctl_donor *d, u64 id, u64 now)
+{
+	slab_give(d, DCM_MSG_UNMAP, id, ++d->tag, now);
+}
+
+static const char *memfd_check(int fd, u64 bytes)
+{
+	int seals, flags;
+	struct stat st;
+
+	seals = fcntl(fd, F_GET_SEALS);
+	if (seals < 0)
+		return "what it sent is no memfd";
+	if (!(seals & F_SEAL_GROW) || !(seals & F_SEAL_SEAL))
+		return "its memfd is not sealed against growing";
+	if (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE))
+		return "its memfd is sealed against writing";
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || (u64)st.st_size != bytes)
+		return "its memfd has another size than the slab";
+	flags = fcntl(fd, F_GETFL);
+	if (flags < 0 || (flags & O_ACCMODE) != O_RDWR)
+		return "its memfd can't be written";
+	return NULL;
+}
+
+static bool slab_map(struct ctl_donor *d, struct dcm_ctl_slab *s, int fd)
+{
+	const char *why = memfd_check(fd, s->ref.bytes);
+	struct stat st;
+	void *p;
+
+	if (why) {
+		dcm_conn_fail(&d->conn, "%s", why);
+		return false;
+	}
+	p = mmap(NULL, s->ref.bytes, PROT_READ, MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED) {
+		dcm_log(DCM_LOG_ERR, "donor %s: can't map a slab: %s", d->name,
+			strerror(errno));
+		return false;
+	}
+	madvise(p, s->ref.bytes, MADV_DONTFORK);
+	madvise(p, s->ref.bytes, MADV_DONTDUMP);
+	s->ref.map = p;
+	s->ref.fd = fd;
+	/* only what the donor has already: population must not allocate */
+	if (d->ctl->populate && !fstat(fd, &st) &&
+	    (u64)st.st_blocks * 512 >= s->ref.bytes)
+		d->ctl->has_populate = true;
+	else
+		s->populated = s->ref.bytes;
+	return true;
+}
+
+/* Its record, among the others, but not yet its extent's. */
+static struct dcm_ctl_slab *slab_new(struct ctl_donor *d, u32 extent,
+				     const struct dcm_slab_ref *ref,
+				     u32 transport)
+{
+	struct dcm_ctl *ctl = d->ctl;
+	size_t len = sizeof(struct dcm_ctl_slab) +
+		     ctl->nr_lanes * sizeof(struct dcm_ctl_count);
+	struct dcm_ctl_slab *s = aligned_alloc(64, (len + 63) & ~(size_t)63);
+	u64 nr_tags = ref->bytes / DCM_CTL_TAG_BYTES + 1;
+
+	if (!s)
+		return NULL;
+	memset(s, 0, len);
+	/* what is written elsewhere is not known here */
+	s->tags = ctl->links ? NULL : calloc(nr_tags, sizeof(*s->tags));
+	if (!s->tags && !ctl->links) {
+		free(s);
+		return NULL;
+	}
+	s->ref = *ref;
+	s->ref.peer = d->idx;
+	s->ref.fd = -1;
+	s->ctl = ctl;
+	s->donor = d->idx;
+	s->extent = extent;
+	s->transport = transport;
+	s->caps = transport == DCM_WT_SHM   ? dcm_transport_shm.caps :
+		  transport == DCM_WT_VERBS ? dcm_transport_verbs.caps :
+					      dcm_transport_tcp.caps;
+	dcm_activity_init(&s->activity, 0, ctl_now_ns());
+	pthread_mutex_lock(&ctl->lock);
+	s->next = ctl->slabs;
+	ctl->slabs = s;
+	pthread_mutex_unlock(&ctl->lock);
+	d->place.mine++;
+	return s;
+}
+
+struct dcm_ctl_slab *dcm_ctl_adopt_slab(struct dcm_ctl *ctl, u32 donor,
+					u32 extent,
+					const struct dcm_slab_ref *ref,
+					bool current)
+{
+	struct ctl_donor *d = &ctl->donor[donor];
+	u32 transport = d->local ? DCM_WT_SHM :
+			ref->rkey || ref->base ? DCM_WT_VERBS :
+						 DCM_WT_TCP;
+	struct dcm_ctl_slab *s;
+
+	if (extent >= ctl->nr_extents)
+		return NULL;
+	s = slab_new(d, extent, ref, transport);
+	if (!s)
+		return NULL;
+	s->populated = s->ref.bytes;
+	if (transport == DCM_WT_VERBS)
+		d->verbs = VERBS_ON;
+	if (current)
+		ctl->cur[extent] = s;
+	return s;
+}
+
+static void slab_free(struct dcm_ctl *ctl, struct dcm_ctl_slab *s)
+{
+	struct dcm_ctl_slab **p;
+
+	pthread_mutex_lock(&ctl->lock);
+	for (p = &ctl->slabs; *p != s; p = &(*p)->next)
+		;
+	*p = s->next;
+	if (ctl->tag_slab == s)
+		ctl->tag_slab = NULL;
+	pthread_mutex_unlock(&ctl->lock);
+	if (ctl->cur[s->extent] == s)
+		ctl->cur[s->extent] = NULL;
+	if (!s->dead)
+		ctl->donor[s->donor].place.mine--;
+	if (s->ref.map)
+		munmap(s->ref.map, s->ref.bytes);
+	if (s->ref.fd >= 0)
+		close(s->ref.fd);
+	free(s->tags);
+	free(s);
+}
+
+/* Under the lock. */
+static struct dcm_ctl_slab *slab_tagged(struct dcm_ctl *ctl, u32 donor, u64 id)
+{
+	struct dcm_ctl_slab *s = ctl->tag_slab;
+
+	if (!s || s->donor != donor || s->ref.id != id ||
+	    __atomic_load_n(&s->dead, __ATOMIC_ACQUIRE))
+		s = slab_find(&ctl->donor[donor], id);
+	ctl->tag_slab = s;
+	return s && s->tags ? s : NULL;
+}
+
+u32 dcm_ctl_tag(struct dcm_ctl *ctl, u32 donor, u64 slab, u64 offset, u64 bytes)
+{
+	struct dcm_ctl_slab *s;
+	u32 sum = U32_MAX;
+
+	pthread_mutex_lock(&ctl->lock);
+	s = slab_tagged(ctl, donor, slab);
+	if (s && offset <= s->ref.bytes && bytes <= s->ref.bytes - offset) {
+		u64 i = offset / DCM_CTL_TAG_BYTES;
+
+		for (sum = 0; i * DCM_CTL_TAG_BYTES < offset + bytes; i++)
+			sum += __atomic_load_n(&s->tags[i], __ATOMIC_ACQUIRE);
+	}
+	pthread_mutex_unlock(&ctl->lock);
+	return sum;
+}
+
+void ctl_slab_attach(struct ctl_donor *d, u32 extent,
+		     const struct dcm_wire_msg *m, int fd, u64 now)
+{
+	struct dcm_ctl *ctl = d->ctl;
+	const struct dcm_slab_ref ref = {
+		.id = m->mr_info.slab,
+		.bytes = m->mr_info.bytes,
+		.base = m->mr_info.addr,
+		.rkey = m->mr_info.rkey,
+	};
+	struct dcm_ctl_slab *s;
+
+	if (d->member != MEMBER_IN) {
+		/* asked for before it was told to drain */
+		ctl_slab_refuse(d, m->mr_info.slab, now);
+		goto refused;
+	}
+	if (m->mr_info.bytes != ctl->extent_bytes ||
+	    (m->mr_info.transport == DCM_WT_SHM && !d->local) ||
+	    (m->mr_info.transport == DCM_WT_VERBS) != (d->verbs == VERBS_ON) ||
+	    m->mr_info.addr > U64_MAX - m->mr_info.bytes ||
+	    slab_find(d, m->mr_info.slab)) {
+		dcm_conn_fail(&d->conn, "lends a slab that we did not ask for");
+		goto refused;
+	}
+	s = slab_new(d, extent, &ref, m->mr_info.transport);
+	if (!s) {
+		dcm_log(DCM_LOG_ERR, "no memory for a slab's record");
+		ctl_slab_refuse(d, m->mr_info.slab, now);
+		goto refused;
+	}
+	if (s->transport == DCM_WT_SHM) {
+		if (!slab_map(d, s, fd)) {
+			slab_free(ctl, s);
+			ctl_slab_refuse(d, m->mr_info.slab, now);
+			goto refused;
+		}
+	} else {
+		d->want_data = true;
+	}
+	ctl->cur[extent] = s;
+	ctl_place_done(ctl, extent);
+	ctl->cb->attached(ctl->arg, extent, s);
+	return;
+refused:
+	d->full_until_ms = now + CTL_BACKOFF_MAX_MS;
+	if (fd >= 0)
+		close(fd);
+	ctl_place_want_again(ctl, extent);
+}
+
+static void slab_lost(struct dcm_ctl *ctl, struct dcm_ctl_slab *s)
+{
+	struct ctl_donor *d = &ctl->donor[s->donor];
+
+	/* before the callback: every later operation on it fails */
+	__atomic_store_n(&s->dead, true, __ATOMIC_SEQ_CST);
+	d->place.mine--;
+	ctl->nr_lost++;
+	if (ctl->cur[s->extent] == s)
+		ctl->cur[s->extent] = NULL;
+	if (ctl_slab_held(s))
+		ctl->cb->lost(ctl->arg, s, d->name);
+}
+
+/* Extents of a donor's slabs in ascending order, as text; how many. */
+static u64 lost_list(struct ctl_donor *d, char *text, size_t room)
+{
+	struct dcm_ctl *ctl = d->ctl;
+	struct dcm_ctl_slab *s;
+	size_t len = 0;
+	u64 n = 0;
+	u32 e;
+
+	for (s = ctl->slabs; s; s = s->next)
+		if (s->donor == d->idx && !s->dead && ctl_slab_held(s))
+			bit_set(ctl->scratch, s->extent);
+	text[0] = 0;
+	for (e = 0; e < ctl->nr_extents; e++) {
+		if (!bit_test(ctl->scratch, e))
+			continue;
+		bit_clear(ctl->scratch, e);
+		if (len + 16 < room)
+			len += (size_t)snprintf(text + len, room - len, "%s%u",
+						n ? ", " : "", e);
+		n++;
+	}
+	if (len + 16 >= room)
+		snprintf(text + len, room - len, ", ...");
+	return n;
+}
+
+void ctl_slabs_lost(struct ctl_donor *d, const char *why)
+{
+	struct dcm_ctl *ctl = d->ctl;
+	struct dcm_ctl_slab *s, *next;
+	char list[700];
+	u64 n = lost_list(d, list, sizeof(list));
+
+	if (n)
+		dcm_log(DCM_LOG_ERR,
+			"donor %s (%s) is lost: %s; with it %llu slab%s: extent%s %s",
+			d->name, d->address, why, (unsigned long long)n,
+			n > 1 ? "s" : "", n > 1 ? "s" : "", list);
+	else if (d->place.draining)
+		dcm_log(DCM_LOG_NOTICE, "donor %s (%s) is gone, drained",
+			d->name, d->address);
+	else
+		dcm_log(DCM_LOG_WARNING,
+			"donor %s (%s) is lost: %s; it held nothing of ours",
+			d->name, d->address, why);
+	/* callbacks don't free: that is ctl_slabs_step()'s */
+	for (s = ctl->slabs; s; s = next) {
+		next = s->next;
+		if (s->donor == d->idx && !s->dead)
+			slab_lost(ctl, s);
+	}
+}
+
+/* Taken back by force, or found out to be. */
+static void slab_taken(struct ctl_donor *d, struct dcm_ctl_slab *s)
+{
+	if (s->dead)
+		return;
+	if (ctl_slab_held(s))
+		dcm_log(DCM_LOG_ERR,
+			"donor %s (%s) has taken a slab back: extent %u is lost",
+			d->name, d->address, s->extent);
+	slab_lost(d->ctl, s);
+}
+
+void ctl_slab_taken(struct ctl_donor *d, u64 id)
+{
+	struct dcm_ctl_slab *s = slab_find(d, id);
+
+	if (s)
+		slab_taken(d, s);
+}
+
+void ctl_slab_evict(struct ctl_donor *d, u64 id, u64 tag, u64 now)
+{
+	struct dcm_ctl_slab *s = slab_find(d, id);
+
+	if (!s) {
+		/* we were through with it already */
+		slab_give(d, DCM_MSG_DONE, id, tag, now);
+		return;
+	}
+	if (s->state == SLAB_UNMAPPING)
+		return;
+	s->tag = tag;
+	/* asked again after a resume: the answer goes to the newest */
+	if (s->evicting)
+		return;
+	s->evicting = true;
+	/* is it only this slab, or is the donor going away? */
+	ctl_donor_query(d, now);
+	if (!ctl_slab_held(s) || s->leaving)
+		return;
+	dcm_log(DCM_LOG_INFO, "donor %s (%s) wants extent %u back", d->name,
+		d->address, s->extent);
+	d->ctl->cb->evict(d->ctl->arg, s);
+}
+
+void ctl_slab_activity(struct ctl_donor *d, u64 id, u64 tag, u64 now)
+{
+	struct dcm_wire_msg msg = {
+		.type = DCM_MSG_ACTIVITY,
+		.tag = tag,
+		.activity.slab = id,
+	};
+	struct dcm_ctl_slab *s = slab_find(d, id);
+
+	/* of one we do not use: take it */
+	if (s && s->activity.ewma_milli != U64_MAX)
+		msg.activity.ewma_milli = s->activity.ewma_milli;
+	else if (s)
+		msg.activity.ewma_milli = ctl_slab_pages(s) * 1000;
+	ctl_donor_send(d, &msg, now);
+}
+
+bool ctl_slab_answered(struct ctl_donor *d, u64 tag)
+{
+	struct dcm_ctl_slab *s;
+
+	for (s = d->ctl->slabs; s; s = s->next)
+		if (s->donor == d->idx && s->state == SLAB_UNMAPPING &&
+		    s->tag == tag) {
+			slab_free(d->ctl, s);
+			return true;
+		}
+	/* of one refused: nothing to do */
+	return tag <= d->tag;
+}
+
+void ctl_slabs_resumed(struct ctl_donor *d)
+{
+	struct dcm_ctl_slab *s;
+
+	for (s = d->ctl->slabs; s; s = s->next)
+		if (s->donor == d->idx && s->state == SLAB_UNMAPPING)
+			s->state = SLAB_RELEASED;
+}
+
+static void note(struct dcm_ctl *ctl, struct dcm_ctl_slab *s, int what)
+{
+	struct dcm_ctl_slab *head;
+
+	if (atomic_fetch_or(what | NOTE_QUEUED, &s->notes) & NOTE_QUEUED)
+		return;
+	head = __atomic_load_n(&ctl->notes, __ATOMIC_RELAXED);
+	do {
+		s->next_note = head;
+	} while (!__atomic_compare_exchange_n(&ctl->notes, &head, s, true,
+					      __ATOMIC_RELEASE,
+					      __ATOMIC_RELAXED));
+	ctl_kick(ctl);
+}
+
+void dcm_ctl_release(struct dcm_ctl *ctl, struct dcm_ctl_slab *slab)
+{
+	note(ctl, slab, NOTE_RELEASE);
+}
+
+void dcm_ctl_want_other(struct dcm_ctl *ctl, struct dcm_ctl_slab *slab)
+{
+	note(ctl, slab, NOTE_OTHER);
+}
+
+void dcm_ctl_stale(struct dcm_ctl *ctl, struct dcm_ctl_slab *slab)
+{
+	note(ctl, slab, NOTE_STALE);
+}
+
+/* All that something was said about, in the order in which it was. */
+static struct dcm_ctl_slab *notes_take(struct dcm_ctl *ctl)
+{
+	struct dcm_ctl_slab *s, *next, *first = NULL;
+
+	s = __atomic_exchange_n(&ctl->notes, NULL, __ATOMIC_ACQUIRE);
+	for (; s; s = next) {
+		next = s->next_note;
+		s->next_note = first;
+		first = s;
+	}
+	return first;
+}
+
+void ctl_slabs_notes(struct dcm_ctl *ctl, u64 now)
+{
+	struct dcm_ctl_slab *s, *next;
+
+	for (s = notes_take(ctl); s; s = next) {
+		int what;
+
+		next = s->next_note;
+		/* from here on it may be queued again */
+		what = atomic_fetch_andnot(NOTE_QUEUED | NOTE_OTHER, &s->notes);
+		if (what & NOTE_STALE && !s->dead) {
+			struct ctl_donor *d = &ctl->donor[s->donor];
+
+			/* in case it knows the slab after all */
+			if (d->st == SESSION_UP)
+				ctl_slab_refuse(d, s->ref.id, now);
+			slab_taken(d, s);
+		}
+		/* of an extent that has a newer one already: nothing to do */
+		if (what & NOTE_OTHER &&
+		    (!ctl->cur[s->extent] || ctl->cur[s->extent] == s))
+			ctl_place_want(ctl, s->extent);
+		if (what & NOTE_RELEASE && s->state == SLAB_ATTACHED) {
+			s->state = SLAB_RELEASED;
+			if (ctl->cur[s->extent] == s)
+				ctl->cur[s->extent] = NULL;
+		}
+	}
+}
+
+/* Get on with what is being given back. True: look again soon. */
+bool ctl_slabs_step(struct dcm_ctl *ctl, u64 now)
+{
+	struct dcm_ctl_slab *s, *next;
+	bool again = false;
+
+	for (s = ctl->slabs; s; s = next) {
+		struct ctl_donor *d = &ctl->donor[s->donor];
+
+		next = s->next;
+		if (s->dead && s->state == SLAB_UNMAPPING)
+			s->state = SLAB_RELEASED;
+		if (s->state != SLAB_RELEASED)
+			continue;
+		if (slab_in_flight(s) ||
+		    atomic_read_acquire(&s->notes) & NOTE_QUEUED) {
+			again = true;
+			continue;
+		}
+		if (s->dead) {
+			slab_free(ctl, s);
+			continue;
+		}
+		if (d->st != SESSION_UP)
+			continue;
+		if (s->evicting) {
+			slab_give(d, DCM_MSG_DONE, s->ref.id, s->tag, now);
+			slab_free(ctl, s);
+			continue;
+		}
+		s->tag = ++d->tag;
+		slab_give(d, DCM_MSG_UNMAP, s->ref.id, s->tag, now);
+		s->state = SLAB_UNMAPPING;
+		if (s->ref.map)
+			munmap(s->ref.map, s->ref.bytes);
+		if (s->ref.fd >= 0)
+			close(s->ref.fd);
+		s->ref.map = NULL;
+		s->ref.fd = -1;
+	}
+	return again;
+}
+
+void ctl_slabs_period(struct dcm_ctl *ctl, u64 now_ns)
+{
+	struct dcm_ctl_slab *s;
+
+	for (s = ctl->slabs; s; s = s->next) {
+		u64 pages = ctl_slab_pages(s);
+
+		if (s->dead)
+			continue;
+		/*
+		 * Who serves its memory lives, whatever else of it is silent.
+		 * What is counted elsewhere is the extent's: while it moves, it
+		 * may be another donor's.
+		 */
+		if (pages != s->pages_seen && s->transport != DCM_WT_SHM &&
+		    !(ctl->links && (s->leaving || s->evicting)))
+			ctl->donor[s->donor].data_ms = now_ns / 1000000u;
+		s->pages_seen = pages;
+		if (dcm_activity_update(&s->activity, pages, now_ns))
+			WRITE_ONCE(s->activity_milli, s->activity.ewma_milli);
+	}
+}
+
+/* Map a step of one slab's pages. True: there is more to do. */
+bool ctl_slabs_populate(struct dcm_ctl *ctl)
+{
+	struct dcm_ctl_slab *s;
+	u64 len;
+
+	if (!ctl->has_populate)
+		return false;
+	for (s = ctl->slabs; s; s = s->next) {
+		if (!s->ref.map || s->populated >= s->ref.bytes || s->dead ||
+		    s->state != SLAB_ATTACHED)
+			continue;
+		len = min((u64)POPULATE_STEP, s->ref.bytes - s->populated);
+		if (madvise((char *)s->ref.map + s->populated, len,
+			    MADV_POPULATE_READ))
+			s->populated = s->ref.bytes;	/* it was worth a try */
+		else
+			s->populated += len;
+		return true;
+	}
+	ctl->has_populate = false;
+	return false;
+}
+
+void ctl_slabs_free(struct dcm_ctl *ctl)
+{
+	while (ctl->slabs)
+		slab_free(ctl, ctl->slabs);
+}

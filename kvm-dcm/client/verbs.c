@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * verbs.c - queue pairs: one for each lane and donor that has verbs
+ *
+ * As data.c, with the RDMA connection manager in the place of TCP and a
+ * ticket in the place of a handshake:
+ *
+ *	NONE -> TICKET -> ADDRESS -> ROUTE -> CONNECT -> READY -> endpoint out
+ *	  ^        '---------'---------'---------'---------'-- fails: again, later
+ *
+ * With dcm_ctl_config.links somebody else makes the connection: after TICKET comes
+ * CONNECT, and its end is looked for ten times a second.
+ *
+ * All of it waits in the control thread's poll(); the connection manager's
+ * events come from one channel for all donors, and are acknowledged before
+ * anything is done about them, as destroying an id waits for that.
+ *
+ * Whether a session goes over verbs is decided once, before it has a slab: when
+ * the first queue pair is there it does, and its slabs can then be reached both
+ * ways; when %CTL_PAIR_FAILS attempts of a lane have failed it is tcp, unless
+ * the configuration insists. Only a donor that loses its device makes tcp of
+ * verbs. A donor may be reached by TCP and not by RDMA (another
+ * network, a limit of locked memory): that must cost a pause and a line, not the
+ * donor.
+ *
+ * Pages are not encrypted on this way, so nothing here is ever begun without
+ * data-encryption = no.
+ *
+ * Locking: none, the control thread's alone.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <rdma/rdma_cma.h>
+#include <stdio.h>
+
+#include "client_int.h"
+
+#define DEVICES_DIR "/sys/class/infiniband"
+#define RESOLVE_MS 2000
+#define EVENTS_MAX 64
+/* 4.096 us << 16: 0.27 s for an acknowledgement, and seven more tries */
+#define ACK_TIMEOUT 16
+#define RETRIES 7
+
+static struct ctl_lane_slot *slot_of(struct rdma_cm_id *id)
+{
+	return id->context;
+}
+
+static u32 lane_of(const struct ctl_lane_slot *s)
+{
+	return (u32)(s - s->donor->slot);
+}
+
+/* Forget what is being made. */
+void ctl_verbs_abort(struct ctl_lane_slot *s)
+{
+	struct ctl_pair *p = &s->pair;
+
+	if (p->ep)
+		p->ep->ops->close(p->ep);
+	else if (p->id)
+		rdma_destroy_id(p->id);
+	p->ep = NULL;
+	p->id = NULL;
+	p->st = PAIR_NONE;
+	explicit_bzero(&p->shown, sizeof(p->shown));
+}
+
+/* It is tcp for this session: no slab of it was ever mapped over verbs. */
+static void verbs_off(struct ctl_donor *d, u64 now)
+{
+	u32 lane;
+
+	d->verbs = VERBS_OFF;
+	dcm_log(DCM_LOG_WARNING,
+		"donor %s (%s): offers RDMA but can't be reached by it: using tcp",
+		d->name, d->address);
+	for (lane = 0; lane < d->ctl->nr_lanes; lane++) {
+		ctl_verbs_abort(&d->slot[lane]);
+		d->slot[lane].retry_ms = now;
+	}
+	ctl_place_soon(d->ctl, now);
+}
+
+/*
+ * The donor has no verbs any more: its device is gone. What it has lent so is
+ * reached over tcp, and more is lent so, once no lane has a queue pair that
+ * could be asked for a slab without a key.
+ */
+void ctl_verbs_lost(struct ctl_donor *d, u64 now)
+{
+	u32 lane;
+
+	if (d->verbs != VERBS_ON)
+		return;
+	d->verbs = VERBS_OFF;
+	dcm_log(DCM_LOG_WARNING,
+		"donor %s (%s): has no RDMA any more: going on over tcp",
+		d->name, d->address);
+	for (lane = 0; lane < d->ctl->nr_lanes; lane++) {
+		struct ctl_lane_slot *s = &d->slot[lane];
+
+		ctl_verbs_abort(s);
+		s->retry_ms = now;
+		if (s->live)
+			s->raw->ops->kill(s->raw);
+	}
+}
+
+static void pair_failed(struct ctl_lane_slot *s, const char *why, u64 now)
+{
+	struct ctl_donor *d = s->donor;
+	bool must = d->ctl->transport == DCM_TRANSPORT_VERBS;
+
+	ctl_verbs_abort(s);
+	if (dcm_log_allow(&d->say_data, now, CTL_SAY_MS))
+		dcm_log(DCM_LOG_WARNING,
+			"donor %s (%s): queue pair: %s; trying again", d->name,
+			d->address, why);
+	snprintf(d->why, sizeof(d->why), "queue pair: %s", why);
+	ctl_data_retry(s, now);
+	/* until the first one is there, none but verbs would do for slabs */
+	if (must && d->verbs == VERBS_TRY)
+		return;
+	if (++s->pair.fails == CTL_PAIR_FAILS && d->verbs == VERBS_TRY)
+		verbs_off(d, now);
+}
+
+/* ---- the ticket ---- */
+
+void ctl_verbs_welcome(struct ctl_donor *d, bool offered, bool resume)
+{
+	u32 lane;
+
+	/* a session that goes on does as it did */
+	if (resume)
+		return;
+	d->verbs = offered ? VERBS_TRY : VERBS_OFF;
+	for (lane = 0; lane < d->ctl->nr_lanes; lane++)
+		d->slot[lane].pair.fails = 0;
+}
+
+void ctl_verbs_start(struct ctl_lane_slot *s, u64 now)
+{
+	struct ctl_donor *d = s->donor;
+	struct dcm_wire_msg msg = {
+		.type = DCM_MSG_ASK_TICKET,
+		.tag = ++d->tag,
+		.ask_ticket.lane = (u16)(lane_of(s) + 1),
+	};
+
+	s->pair.st = PAIR_TICKET;
+	s->pair.tag = msg.tag;
+	s->pair.since_ms = now;
+	ctl_donor_send(d, &msg, now);
+}
+
+static struct ctl_lane_slot *slot_asking(struct ctl_donor *d, u64 tag)
+{
+	u32 lane;
+
+	for (lane = 0; lane < d->ctl->nr_lanes; lane++)
+		if (d->slot[lane].pair.st == PAIR_TICKET &&
+		    d->slot[lane].pair.tag == tag)
+			return &d->slot[lane];
+	return NULL;
+}
+
+/* The connection the answers would have come on is lost. */
+void ctl_verbs_down(struct ctl_donor *d)
+{
+	u32 lane;
+
+	for (lane = 0; lane < d->ctl->nr_lanes; lane++)
+		if (d->slot[lane].pair.st == PAIR_TICKET)
+			ctl_verbs_abort(&d->slot[lane]);
+}
+
+bool ctl_verbs_error(struct ctl_donor *d, u64 tag, u32 status, u64 now)
+{
+	struct ctl_lane_slot *s = slot_asking(d, tag);
+
+	if (!s)
+		return false;
+	pair_failed(s, dcm_wire_status_text(status), now);
+	return true;
+}
+
+/* Where the ticket is to be shown. */
+static void target(const struct ctl_donor *d, const struct dcm_wire_msg *m,
+		   struct sockaddr_storage *ss)
+{
+	static const u8 none[16], v4[12] = { [10] = 0xff, [11] = 0xff };
+	const u8 *addr = m->ticket.addr;
+	struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)ss;
+	struct sockaddr_in *in = (struct sockaddr_in *)ss;
+
+	memcpy(ss, &d->sa, sizeof(*ss));
+	if (!memcmp(addr, v4, sizeof(v4))) {
+		memset(ss, 0, sizeof(*ss));
+		in->sin_family = AF_INET;
+		memcpy(&in->sin_addr, addr + 12, 4);
+	} else if (memcmp(addr, none, sizeof(none)) &&
+		   (ss->ss_family != AF_INET6 ||
+		    memcmp(addr, &in6->sin6_addr, 16) != 0)) {
+		memset(ss, 0, sizeof(*ss));
+		in6->sin6_family = AF_INET6;
+		memcpy(&in6->sin6_addr, addr, 16);
+	}
+	if (ss->ss_family == AF_INET6)
+		in6->sin6_port = htons(m->ticket.port);
+	else
+		in->sin_port = htons(m->ticket.port);
+}
+
+static void pair_elsewhere(struct ctl_lane_slot *s,
+			   const struct sockaddr_storage *to, u64 now)
+{
+	struct dcm_ctl *ctl = s->donor->ctl;
+	struct ctl_pair *p = &s->pair;
+	int err;
+
+	p->st = PAIR_CONNECT;
+	p->ep = ctl->links->pair(ctl->arg, s->donor->idx, lane_of(s), to,
+				 &p->shown, &err);
+	if (!p->ep)
+		pair_failed(s, strerror(-err), now);
+}
+
+bool ctl_verbs_ticket(struct ctl_donor *d, const struct dcm_wire_msg *m,
+		      u64 now)
+{
+	struct ctl_lane_slot *s = slot_asking(d, m->tag);
+	struct sockaddr_storage ss;
+	struct ctl_pair *p;
+
+	/* one that came too late is of no use, and no offence */
+	if (!s)
+		return m->tag && m->tag <= d->tag;
+	p = &s->pair;
+	p->shown.version = DCM_WIRE_VERSION_MAX;
+	p->shown.number = m->ticket.number;
+	memcpy(p->shown.secret, m->ticket.secret, sizeof(p->shown.secret));
+	target(d, m, &ss);
+	if (d->ctl->links) {
+		pair_elsewhere(s, &ss, now);
+		return true;
+	}
+	if (rdma_create_id(d->ctl->channel, &p->id, s, RDMA_PS_TCP)) {
+		p->id = NULL;
+		pair_failed(s, strerror(errno), now);
+		return true;
+	}
+	p->st = PAIR_ADDRESS;
+	if (rdma_resolve_addr(p->id, NULL, (struct sockaddr *)&ss, RESOLVE_MS))
+		pair_failed(s, strerror(errno), now);
+	return true;
+}
+
+/* ---- the connection ---- */
+
+/* What all endpoints on one device share. %NULL and errno. */
+static struct ctl_verbs_device *device_get(struct dcm_ctl *ctl,
+					   struct ibv_context *ctx)
+{
+	struct ctl_verbs_device *dev;
+	u32 i;
+
+	for (i = 0; i < ctl->nr_devices; i++)
+		if (ctl->device[i].ctx == ctx)
+			return &ctl->device[i];
+	if (ctl->nr_devices == CTL_VERBS_DEVICES) {
+		errno = ENOSPC;
+		return NULL;
+	}
+	dev = &ctl->device[ctl->nr_devices];
+	dev->ctx = ctx;
+	dev->pd = ibv_alloc_pd(ctx);
+	if (!dev->pd)
+		return NULL;
+	if (ctl->area) {
+		dev->area = ibv_reg_mr(dev->pd, ctl->area, ctl->area_bytes,
+				       IBV_ACCESS_LOCAL_WRITE);
+		if (!dev->area)
+			dcm_log(DCM_LOG_WARNING,
+				"%zu KiB can't be locked for RDMA: %s; every page is copied once more; raise the limit of locked memory",
+				ctl->area_bytes >> 10, strerror(errno));
+	}
+	ctl->nr_devices++;
+	return dev;
+}
+
+/* The route is known: the endpoint, and then the connection for it. */
+static void pair_connect(struct ctl_lane_slot *s, u64 now)
+{
+	struct dcm_ctl *ctl = s->donor->ctl;
+	struct ctl_pair *p = &s->pair;
+	struct ctl_verbs_device *dev = device_get(ctl, p->id->verbs);
+	struct dcm_verbs_args args = {
+		.id = p->id,
+		.silence_ns = DCM_WIRE_SILENCE_MS * 1000000ull,
+	};
+	struct rdma_conn_param param = {
+		.private_data_len = DCM_WIRE_SHOW_BYTES,
+		.retry_count = RETRIES,
+		.rnr_retry_count = 0,
+	};
+	u8 shown[DCM_WIRE_SHOW_BYTES], ack = ACK_TIMEOUT;
+	struct ibv_device_attr attr;
+	int err;
+
+	if (!dev || ibv_query_device(dev->ctx, &attr)) {
+		pair_failed(s, strerror(errno), now);
+		return;
+	}
+	args.pd = dev->pd;
+	args.area = dev->area;
+	p->ep = dcm_transport_verbs.open(&args, &err);
+	if (!p->ep) {
+		pair_failed(s,
+			    err == -ENOMEM ?
+				    "no memory; the limit of locked memory may be too low" :
+				    strerror(-err),
+			    now);
+		return;
+	}
+	/* as old kernels can't: then the default has to do */
+	rdma_set_option(p->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &ack,
+			sizeof(ack));
+	/* READs under way at a time */
+	param.initiator_depth = (u8)min(attr.max_qp_init_rd_atom, 255);
+	dcm_wire_show_put(shown, &p->shown);
+	param.private_data = shown;
+	p->st = PAIR_CONNECT;
+	if (rdma_connect(p->id, &param))
+		pair_failed(s, strerror(errno), now);
+	explicit_bzero(shown, sizeof(shown));
+}
+
+/* To the lane, as soon as it has none. */
+static void pair_out(struct ctl_lane_slot *s)
+{
+	struct dcm_endpoint *ep = s->pair.ep;
+
+	if (s->live)
+		return;
+	s->pair.ep = NULL;
+	s->pair.id = NULL;
+	ctl_verbs_abort(s);
+	ctl_data_out(s, ep);
+}
+
+static void pair_established(struct ctl_lane_slot *s, u64 now)
+{
+	struct ctl_donor *d = s->donor;
+
+	s->pair.st = PAIR_READY;
+	s->pair.fails = 0;
+	pair_out(s);
+	if (d->verbs != VERBS_TRY)
+		return;
+	d->verbs = VERBS_ON;
+	d->why[0] = 0;
+	dcm_log(DCM_LOG_INFO, "donor %s (%s): reached by RDMA", d->name,
+		d->address);
+	ctl_place_soon(d->ctl, now);
+}
+
+/* Of a connection that is being made. */
+static void pair_event(struct ctl_lane_slot *s, enum rdma_cm_event_type type,
+		       u64 now)
+{
+	struct ctl_pair *p = &s->pair;
+
+	if (type == RDMA_CM_EVENT_ADDR_RESOLVED && p->st == PAIR_ADDRESS) {
+		p->st = PAIR_ROUTE;
+		if (rdma_resolve_route(p->id, RESOLVE_MS))
+			pair_failed(s, strerror(errno), now);
+	} else if (type == RDMA_CM_EVENT_ROUTE_RESOLVED &&
+		   p->st == PAIR_ROUTE) {
+		pair_connect(s, now);
+	} else if (type == RDMA_CM_EVENT_ESTABLISHED && p->st == PAIR_CONNECT) {
+		pair_established(s, now);
+	} else if (type == RDMA_CM_EVENT_REJECTED) {
+		pair_failed(s, "rejected by the donor", now);
+	} else if (type != RDMA_CM_EVENT_ADDR_CHANGE) {
+		pair_failed(s, rdma_event_str(type), now);
+	}
+}
+
+int ctl_verbs_fd(const struct dcm_ctl *ctl)
+{
+	return ctl->channel ? ctl->channel->fd : -1;
+}
+
+void ctl_verbs_events(struct dcm_ctl *ctl, u64 now)
+{
+	enum rdma_cm_event_type type;
+	struct rdma_cm_event *ev;
+	struct ctl_lane_slot *s;
+	struct rdma_cm_id *id;
+	int i;
+
+	for (i = 0; i < EVENTS_MAX && ctl->channel; i++) {
+		if (rdma_get_cm_event(ctl->channel, &ev))
+			return;
+		type = ev->event;
+		id = ev->id;
+		rdma_ack_cm_event(ev);
+		s = slot_of(id);
+		if (s->pair.id == id)
+			pair_event(s, type, now);
+		else if (s->live && dcm_verbs_id(s->raw) == id &&
+			 (type == RDMA_CM_EVENT_DISCONNECTED ||
+			  type == RDMA_CM_EVENT_DEVICE_REMOVAL))
+			s->raw->ops->kill(s->raw);
+	}
+}
+
+/* True: a queue pair is being made. */
+bool ctl_verbs_timers(struct ctl_lane_slot *s, u64 now)
+{
+	const struct dcm_ctl_links *links = s->donor->ctl->links;
+
+	if (s->pair.st == PAIR_NONE)
+		return false;
+	if (s->pair.st == PAIR_READY)
+		pair_out(s);
+	else if (links && s->pair.st == PAIR_CONNECT &&
+		 s->pair.ep->ops->dead(s->pair.ep))
+		pair_failed(s, s->pair.ep->ops->why(s->pair.ep), now);
+	else if (links && s->pair.st == PAIR_CONNECT &&
+		 links->paired(s->pair.ep))
+		pair_established(s, now);
+	else if (now - s->pair.since_ms > CTL_CONNECT_MS)
+		pair_failed(s, "no answer", now);
+	return true;
+}
+
+/* ---- start and end ---- */
+
+/* Without one nothing of librdmacm is called: it may ask the kernel for much. */
+static bool have_device(void)
+{
+	DIR *dir = opendir(DEVICES_DIR);
+	struct dirent *e;
+	bool any = false;
+
+	while (dir && (e = readdir(dir)))
+		any |= e->d_name[0] != '.';
+	if (dir)
+		closedir(dir);
+	return any;
+}
+
+int ctl_verbs_init(struct dcm_ctl *ctl)
+{
+	const char *why = "there is none in " DEVICES_DIR;
+	int flags;
+
+	if (ctl->transport == DCM_TRANSPORT_TCP || ctl->data_encryption)
+		return 0;
+	ctl->has_verbs = have_device();
+	if (ctl->has_verbs && ctl->links)
+		return 0;
+	if (ctl->has_verbs) {
+		ctl->channel = rdma_create_event_channel();
+		why = strerror(errno);
+	}
+	if (ctl->channel) {
+		flags = fcntl(ctl->channel->fd, F_GETFL);
+		if (flags >= 0 &&
+		    !fcntl(ctl->channel->fd, F_SETFL, flags | O_NONBLOCK))
+			return 0;
+		why = strerror(errno);
+		ctl_verbs_exit(ctl);
+	}
+	ctl->has_verbs = false;
+	if (ctl->transport != DCM_TRANSPORT_VERBS)
+		return 0;
+	dcm_log(DCM_LOG_ERR,
+		"transport = verbs: no RDMA device can be used here: %s", why);
+	return -ENODEV;
+}
+
+/* Endpoints are closed. */
+void ctl_verbs_exit(struct dcm_ctl *ctl)
+{
+	u32 i;
+
+	for (i = 0; i < ctl->nr_devices; i++) {
+		if (ctl->device[i].area)
+			ibv_dereg_mr(ctl->device[i].area);
+		ibv_dealloc_pd(ctl->device[i].pd);
+	}
+	ctl->nr_devices = 0;
+	if (ctl->channel)
+		rdma_destroy_event_channel(ctl->channel);
+	ctl->channel = NULL;
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * io.h - one one-sided operation on a slab
+ *
+ * The core names the slab, the offset and the memory, and hands the operation to
+ * its lane (struct dcm_ops, io_post). A transport, of user space or the kernel,
+ * carries it out. Neither side needs to know more of the other than this.
+ */
+#ifndef DCM_IO_H
+#define DCM_IO_H
+
+#include "../lib/dcm_context.h"
+
+/* bytes of one operation at most: a block */
+#define DCM_IO_BYTES_MAX 65536u
+
+enum dcm_io_op {
+	DCM_IO_READ,
+	DCM_IO_WRITE,
+};
+
+/**
+ * struct dcm_slab_ref - one slab as a lane's endpoint sees it
+ * @id: the donor's name for the slab, opaque
+ * @bytes: its length; every access is checked against it before it is posted
+ * @peer: number of the donor it is on, the control plane's
+ * @base: verbs: remote virtual address of byte 0; otherwise 0
+ * @rkey: verbs: remote key; otherwise 0
+ * @fd: shm: a memfd owned by the client's control plane, otherwise -1
+ * @map: shm: where @fd is mapped (read-only) in this process, else %NULL
+ *
+ * Lives until the control plane has seen the last operation on it complete.
+ */
+struct dcm_slab_ref {
+	u64 id;
+	u64 bytes;
+	u64 base;
+	u32 rkey;
+	u32 peer;
+	int fd;
+	void *map;
+};
+
+/**
+ * struct dcm_io - one one-sided operation
+ * @slab: target; must outlive the operation
+ * @offset: byte offset in the slab, a multiple of 4096
+ * @bytes: length, a multiple of 4096, at most 64 KiB
+ * @op: %DCM_IO_READ or %DCM_IO_WRITE
+ * @data: WRITE: the source, stable until completion. READ: before post()
+ *	the destination; on completion where the bytes are, which is
+ *	somewhere else under %DCM_TR_DIRECT
+ * @status: 0 or a negative errno, valid on completion: -EIO the donor said
+ *	no, -ESTALE the slab is not ours any more, -ENOTCONN the connection
+ *	died (the operation may or may not have happened)
+ * @posted_ns: time of post(), for latency counters; of the core, and set anew by
+ *	a transport where posting is not all there is
+ * @next: link of the completion list; the transport's while in flight
+ * @owner: the poster's, never touched by a transport
+ */
+struct dcm_io {
+	struct dcm_slab_ref *slab;
+	u64 offset;
+	u32 bytes;
+	enum dcm_io_op op;
+	void *data;
+	int status;
+	u64 posted_ns;
+	struct dcm_io *next;
+	void *owner;
+};
+
+/* Is there something to do, not too much, and all of it in the slab? */
+static inline bool dcm_io_fits(const struct dcm_io *io)
+{
+	return io->bytes && io->bytes <= DCM_IO_BYTES_MAX &&
+	       io->bytes <= io->slab->bytes &&
+	       io->offset <= io->slab->bytes - io->bytes;
+}
+
+#endif /* DCM_IO_H */

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * conn.h - the GC connection to one donor, which is one worker's life
+ *
+ * Never waits. One thread's; kill the worker by gc_link_close().
+ */
+#ifndef DCM_GC_LINK_H
+#define DCM_GC_LINK_H
+
+#include "../client/conn.h"
+#include "../client/client.h"
+
+#define DCM_GC_LINK_OUT_MAX	(4u << 20)	/* bytes the donor has not taken */
+
+enum dcm_gc_link_state {
+	DCM_GC_LINK_CLOSED,
+	DCM_GC_LINK_CONNECTING,	/* up to WELCOME; @conn's */
+	DCM_GC_LINK_OPENING,	/* GC_OPEN sent */
+	DCM_GC_LINK_UP,
+	DCM_GC_LINK_FAILED,	/* @why says of what; only close is left */
+};
+
+/**
+ * struct dcm_gc_link - all zero: closed
+ * @refused: enum dcm_wire_status of the donor's, if it said one
+ * @record: bytes GnuTLS has taken of @out and not sent
+ */
+struct dcm_gc_link {
+	enum dcm_gc_link_state state;
+	struct dcm_conn conn;
+	bool hello;
+	struct dcm_ctl_session session;
+	u64 bytes;
+	u32 number;
+	u32 threads;
+	u32 refused;
+	int fd;
+	gnutls_session_t tls;
+	u8 *in;
+	size_t in_len;
+	size_t in_used;
+	u8 *out;
+	size_t out_at;
+	size_t out_len;
+	size_t out_room;
+	size_t record;
+	char why[160];
+};
+
+/**
+ * dcm_gc_link_start() - begin to connect, and have a worker started
+ * @number: the donor's among those of the spaces
+ * @bytes: of all spaces
+ *
+ * A failure is in @l->state, now or later.
+ */
+void dcm_gc_link_start(struct dcm_gc_link *l, const struct dcm_ctl_door *door,
+		       u32 number, u64 bytes, u64 now_ms);
+
+/* What to poll() for; @p->fd -1: nothing. */
+void dcm_gc_link_poll(const struct dcm_gc_link *l, struct pollfd *p);
+/* Get on with it. Call when poll() says so. */
+void dcm_gc_link_step(struct dcm_gc_link *l);
+
+/**
+ * dcm_gc_link_recv() - the next message
+ * @msg: GC, or ERROR with a tag; its payload is there until the next call
+ *
+ * Call until it returns false: GnuTLS may hold more than poll() knows of.
+ */
+bool dcm_gc_link_recv(struct dcm_gc_link *l, struct dcm_wire_msg *msg);
+
+/* Queue a message with its payload and try to send it. */
+void dcm_gc_link_send(struct dcm_gc_link *l, const struct dcm_wire_msg *msg);
+
+void dcm_gc_link_fail(struct dcm_gc_link *l, const char *why);
+void dcm_gc_link_close(struct dcm_gc_link *l);
+
+#endif /* DCM_GC_LINK_H */

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * ipc.c - one message between a virtio-gc device and dcm-hostd
+ *
+ * The socket keeps messages apart, so one is sent whole or not at all, and two
+ * threads may send without a lock.
+ */
+#include <errno.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "ipc.h"
+
+int dcm_gc_say(int sock, const struct dcm_gc_say *s, const void *more,
+	       size_t bytes)
+{
+	struct iovec iov[] = { { (void *)s, sizeof(*s) },
+			       { (void *)more, bytes } };
+	struct msghdr m = { .msg_iov = iov, .msg_iovlen = 2 };
+
+	return sendmsg(sock, &m, MSG_NOSIGNAL) < 0 ? -errno : 0;
+}

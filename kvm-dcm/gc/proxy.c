@@ -1,0 +1,673 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * proxy.c - a virtio-gc device on a file of the kernel pager
+ *
+ * The donors' keys and sessions are dcm-hostd's, so requests are done there
+ * (hostd/gc.c); here they are passed on, as they came, and their answers back.
+ * Live bitmaps come with them, and are written into the window here, as the
+ * guest would; what is garbage is discarded here too, as only we may write.
+ *
+ *	connecting -> up -> the daemon is gone -> connecting ...
+ *
+ * A daemon that goes takes its workers and all traces along. What was asked and
+ * not answered ends as WORKER_LOST, as does what is asked until another is there;
+ * it is told of the spaces and their types again, and all goes on with the next
+ * trace. Of content nothing is lost.
+ *
+ * Locking: @lock guards all but @file and the window; @sending is held while
+ * something is sent, so that requests arrive in order and nobody closes the
+ * socket meanwhile, and is taken before @lock. The thread is the only one that
+ * reads and that answers. No lock is held over answered().
+ */
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "backend.h"
+#include "ipc.h"
+#include "../lib/inside.h"
+#include "../lib/log.h"
+
+#define AGAIN_MS	200
+#define PATIENCE_S	5	/* for what is answered at once */
+
+/**
+ * struct sent - a request that is not answered
+ * @lost: nor will be: the daemon was gone, or has gone since
+ * @raw: the request, if the next daemon has to know it; @bytes of it
+ */
+struct sent {
+	struct sent *next;
+	u64 id;
+	void *token;
+	bool mute;
+	bool lost;
+	u32 command;
+	u32 space;
+	size_t bytes;
+	u64 raw[];
+};
+
+/**
+ * struct remote - a device's half that is elsewhere
+ * @file: the window's
+ * @event: the thread: look again
+ * @sock: -1: there is no daemon; the thread's to change, under @sending
+ * @available: features
+ * @agreed: on with the guest
+ * @sent: not answered, in order
+ * @told: of each space: what was answered with OK and makes it what it is
+ */
+struct remote {
+	struct dcm_gc_host api;
+	struct dcm_gc_host_ops ops;
+	void *priv;
+	char *window;
+	size_t bytes;
+	int file;
+	struct sockaddr_un sa;
+	int event;
+	pthread_t thread;
+	pthread_mutex_t sending;
+	pthread_mutex_t lock;
+	pthread_cond_t quiet;	/* all is answered, or forgotten */
+	int sock;
+	bool stop;
+	bool forget;		/* reset: spaces, wherever they are known */
+	u64 available;
+	u64 agreed;
+	u64 id;
+	struct virtio_gc_config config;
+	struct sent *sent;
+	struct sent *told[DCM_GC_SAY_SPACES];
+	u64 buf[(sizeof(struct dcm_gc_say) + DCM_GC_SAY_MAX) / 8 + 1];
+};
+
+static void wake(struct remote *r)
+{
+	u64 one = 1;
+	ssize_t n = write(r->event, &one, sizeof(one));
+
+	(void)n; /* a counter that is full wakes just as well */
+}
+
+static void free_list(struct sent **list)
+{
+	while (*list) {
+		struct sent *s = *list;
+
+		*list = s->next;
+		free(s);
+	}
+}
+
+static void append(struct sent **list, struct sent *s)
+{
+	while (*list)
+		list = &(*list)->next;
+	s->next = NULL;
+	*list = s;
+}
+
+/* ---- the socket ---- */
+
+/* The next message, of @kind or why not; its payload's bytes or -errno. */
+static ssize_t expect(struct remote *r, int sock, u32 kind, char *err,
+		      size_t len)
+{
+	const struct dcm_gc_say *s = (void *)r->buf;
+	ssize_t n = recv(sock, r->buf, sizeof(r->buf), 0);
+
+	if (n < 0)
+		return -errno;
+	if (n < (ssize_t)sizeof(*s))
+		return -ECONNRESET;
+	n -= (ssize_t)sizeof(*s);
+	if (s->kind == DCM_GC_SAY_REFUSED) {
+		snprintf(err, len, "%.*s", (int)min(n, (ssize_t)200),
+			 (const char *)(s + 1));
+		return -EPERM;
+	}
+	return s->kind == kind ? n : -EPROTO;
+}
+
+/* What the daemon before it knew. */
+static int tell_again(struct remote *r, int sock)
+{
+	struct dcm_gc_say s = { .kind = DCM_GC_SAY_START, .value = r->agreed };
+	int err = r->agreed ? dcm_gc_say(sock, &s, NULL, 0) : 0;
+	u32 i;
+
+	s = (struct dcm_gc_say){ .kind = DCM_GC_SAY_REQUEST,
+				 .room = sizeof(struct virtio_gc_done) };
+	for (i = 0; i < DCM_GC_SAY_SPACES; i++) {
+		const struct sent *t;
+
+		for (t = r->told[i]; !err && t; t = t->next) {
+			const struct virtio_gc_done *d =
+				(void *)((struct dcm_gc_say *)r->buf + 1);
+			ssize_t n;
+
+			err = dcm_gc_say(sock, &s, t->raw, t->bytes);
+			if (err)
+				break;
+			n = expect(r, sock, DCM_GC_SAY_ANSWER, NULL, 0);
+			if (n < 0)
+				err = (int)n;
+			else if (n < (ssize_t)sizeof(*d) || d->status)
+				err = -EAGAIN;
+		}
+	}
+	return err;
+}
+
+/* Our open file locks the byte at @at, or no longer: 0 or -errno. */
+static int file_lock(const struct remote *r, u64 at, short type)
+{
+	struct flock l = { .l_type = type,
+			   .l_whence = SEEK_SET,
+			   .l_start = (off_t)at,
+			   .l_len = 1 };
+
+	return fcntl(r->file, F_OFD_SETLK, &l) ? -errno : 0;
+}
+
+/* Say which file it is, and that we may write to it. Bytes of the WELCOME. */
+static ssize_t introduce(struct remote *r, int sock, char *err, size_t len)
+{
+	struct dcm_gc_say s = { .kind = DCM_GC_SAY_HELLO,
+				.value = DCM_GC_SAY_VERSION };
+	const struct dcm_gc_say *prove = (void *)r->buf;
+	struct dcm_gc_say_file file;
+	struct stat st;
+	ssize_t n;
+	u64 at;
+	int rc;
+
+	if (fstat(r->file, &st))
+		return -errno;
+	file = (struct dcm_gc_say_file){ st.st_dev, st.st_ino };
+	rc = dcm_gc_say(sock, &s, &file, sizeof(file));
+	n = rc ? rc : expect(r, sock, DCM_GC_SAY_PROVE, err, len);
+	if (n)
+		return n < 0 ? n : -EPROTO;
+	at = prove->value;
+	rc = file_lock(r, at, F_WRLCK);
+	if (rc) {
+		snprintf(err, len, "the file can't be locked: %s",
+			 strerror(-rc));
+		return rc;
+	}
+	s = (struct dcm_gc_say){ .kind = DCM_GC_SAY_PROVED };
+	rc = dcm_gc_say(sock, &s, NULL, 0);
+	n = rc ? rc : expect(r, sock, DCM_GC_SAY_WELCOME, err, len);
+	file_lock(r, at, F_UNLCK);
+	return n;
+}
+
+/* A daemon that knows all: its socket, or -errno and why. */
+static int meet(struct remote *r, char *err, size_t len)
+{
+	struct timeval limit = { .tv_sec = PATIENCE_S };
+	int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), rc;
+	const struct dcm_gc_say *welcome = (void *)r->buf;
+	ssize_t n;
+
+	*err = 0;
+	if (sock < 0 ||
+	    connect(sock, (struct sockaddr *)&r->sa, sizeof(r->sa))) {
+		rc = -errno;
+		goto fail;
+	}
+	setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+	n = introduce(r, sock, err, len);
+	rc = n == (ssize_t)sizeof(r->config) ? 0 : n < 0 ? (int)n : -EPROTO;
+	if (rc)
+		goto fail;
+	pthread_mutex_lock(&r->lock);
+	r->available = welcome->value;
+	memcpy(&r->config, welcome + 1, sizeof(r->config));
+	pthread_mutex_unlock(&r->lock);
+	rc = tell_again(r, sock);
+	if (rc)
+		goto fail;
+	limit.tv_sec = 0;
+	setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	return sock;
+fail:
+	if (!*err)
+		snprintf(err, len, "%s: %s: is dcm-hostd running?",
+			 r->sa.sun_path, strerror(-rc));
+	if (sock >= 0)
+		close(sock);
+	return rc;
+}
+
+/* ---- the thread ---- */
+
+/* What makes a space what it is goes with it. Under the lock; takes @s over. */
+static void note(struct remote *r, struct sent *s, u32 status)
+{
+	bool there = !status && s->space < DCM_GC_SAY_SPACES;
+
+	if (there && s->command == VIRTIO_GC_SPACE_DESTROY)
+		free_list(&r->told[s->space]);
+	if (there && s->bytes) {
+		append(&r->told[s->space], s);
+		return;
+	}
+	free(s);
+}
+
+static void answer(struct remote *r, struct sent *s, const void *bytes,
+		   size_t n)
+{
+	u32 status =
+		n < sizeof(struct virtio_gc_done) ?
+			     VIRTIO_GC_STATUSES :
+			le32toh(((const struct virtio_gc_done *)bytes)->status);
+
+	r->ops.answered(r->priv, s->token, bytes, n);
+	pthread_mutex_lock(&r->lock);
+	note(r, s, status);
+	if (!r->sent)
+		pthread_cond_broadcast(&r->quiet);
+	pthread_mutex_unlock(&r->lock);
+}
+
+/* Off the list: the one of this id; 0: one that is lost. */
+static struct sent *sent_take(struct remote *r, u64 id)
+{
+	struct sent **p, *s;
+
+	pthread_mutex_lock(&r->lock);
+	for (p = &r->sent; *p; p = &(*p)->next)
+		if (id ? (*p)->id == id : (*p)->lost)
+			break;
+	s = *p;
+	if (s)
+		*p = s->next;
+	pthread_mutex_unlock(&r->lock);
+	return s;
+}
+
+/* Nobody will answer. */
+static void fail_lost(struct remote *r)
+{
+	const struct virtio_gc_done done = {
+		.status = htole32(VIRTIO_GC_WORKER_LOST),
+		.donor = htole32(VIRTIO_GC_NO_DONOR),
+		.at = htole64(VIRTIO_GC_NONE),
+	};
+	struct sent *s;
+
+	while ((s = sent_take(r, 0)))
+		answer(r, s, &done, s->mute ? 0 : sizeof(done));
+}
+
+/* The daemon has forgotten, or is gone: so do we. */
+static void forget(struct remote *r)
+{
+	u32 i;
+
+	pthread_mutex_lock(&r->lock);
+	for (i = 0; i < DCM_GC_SAY_SPACES; i++)
+		free_list(&r->told[i]);
+	r->forget = false;
+	pthread_cond_broadcast(&r->quiet);
+	pthread_mutex_unlock(&r->lock);
+}
+
+/* There is no daemon that could: a reset is over. */
+static void forget_pending(struct remote *r)
+{
+	bool due;
+
+	pthread_mutex_lock(&r->lock);
+	due = r->forget;
+	pthread_mutex_unlock(&r->lock);
+	if (due)
+		forget(r);
+}
+
+/* False: that is no daemon of ours. */
+static bool hear(struct remote *r, size_t n)
+{
+	const struct dcm_gc_say *s = (void *)r->buf;
+	struct sent *which;
+
+	if (n < sizeof(*s) || n == sizeof(r->buf))
+		return false;
+	n -= sizeof(*s);
+	switch (s->kind) {
+	case DCM_GC_SAY_ANSWER:
+		which = s->token ? sent_take(r, s->token) : NULL;
+		if (!which)
+			return false;
+		answer(r, which, s + 1, n);
+		return true;
+	case DCM_GC_SAY_BITS:
+		if (s->value > r->bytes || n > r->bytes - s->value)
+			return false;
+		memcpy(r->window + s->value, s + 1, n);
+		return true;
+	case DCM_GC_SAY_DISCARD:
+		/* before the answer that follows is heard */
+		if (!n && !fallocate(r->file,
+				     FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				     (off_t)s->value, (off_t)s->token))
+			return true;
+		dcm_log(DCM_LOG_ERR, "garbage can't be discarded: %s",
+			strerror(errno));
+		return false;
+	case DCM_GC_SAY_WELCOME:
+		if (n != sizeof(r->config))
+			return false;
+		pthread_mutex_lock(&r->lock);
+		memcpy(&r->config, s + 1, sizeof(r->config));
+		pthread_mutex_unlock(&r->lock);
+		if (r->ops.donors_changed)
+			r->ops.donors_changed(r->priv);
+		return true;
+	case DCM_GC_SAY_READY:
+		forget(r);
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* A daemon that has been told all; not if all is to be forgotten since. */
+static bool sock_set(struct remote *r, int sock)
+{
+	bool good;
+
+	pthread_mutex_lock(&r->sending);
+	pthread_mutex_lock(&r->lock);
+	good = !r->forget;
+	pthread_mutex_unlock(&r->lock);
+	if (good)
+		r->sock = sock;
+	pthread_mutex_unlock(&r->sending);
+	if (!good)
+		close(sock);
+	return good;
+}
+
+static void sock_gone(struct remote *r)
+{
+	struct sent *s;
+
+	pthread_mutex_lock(&r->sending);
+	pthread_mutex_lock(&r->lock);
+	close(r->sock);
+	r->sock = -1;
+	for (s = r->sent; s; s = s->next)
+		s->lost = true;
+	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&r->sending);
+}
+
+static void once_more(struct remote *r)
+{
+	u32 was = r->config.donors;
+	char err[256];
+	int sock = meet(r, err, sizeof(err));
+
+	if (sock < 0 || !sock_set(r, sock))
+		return;
+	dcm_log(DCM_LOG_NOTICE, "dcm-hostd is there again");
+	/* [VGC-D-4] */
+	if (r->config.donors != was && r->ops.donors_changed)
+		r->ops.donors_changed(r->priv);
+}
+
+static void *remote_main(void *arg)
+{
+	struct remote *r = arg;
+
+	while (!__atomic_load_n(&r->stop, __ATOMIC_ACQUIRE)) {
+		struct pollfd p[] = { { .fd = r->event, .events = POLLIN },
+				      { .fd = r->sock, .events = POLLIN } };
+		ssize_t n;
+		u64 junk;
+
+		poll(p, 2, r->sock < 0 ? AGAIN_MS : -1);
+		if (p[0].revents && read(r->event, &junk, sizeof(junk)) < 0)
+			continue;
+		fail_lost(r);
+		if (r->sock < 0) {
+			forget_pending(r);
+			once_more(r);
+			continue;
+		}
+		if (!p[1].revents)
+			continue;
+		n = recv(r->sock, r->buf, sizeof(r->buf), MSG_DONTWAIT);
+		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			continue;
+		if (n <= 0 || !hear(r, (size_t)n)) {
+			dcm_log(DCM_LOG_WARNING,
+				"dcm-hostd %s: no garbage collection by donors until it is there again",
+				n > 0 ? "says what it can't mean" : "is gone");
+			sock_gone(r);
+			fail_lost(r);
+		}
+	}
+	return NULL;
+}
+
+/* ---- a kind of host ---- */
+
+static u64 remote_features(struct dcm_gc_host *gc)
+{
+	struct remote *r = (struct remote *)gc;
+	u64 features;
+
+	pthread_mutex_lock(&r->lock);
+	features = r->available;
+	pthread_mutex_unlock(&r->lock);
+	return features;
+}
+
+static void remote_config(struct dcm_gc_host *gc, struct virtio_gc_config *c)
+{
+	struct remote *r = (struct remote *)gc;
+
+	pthread_mutex_lock(&r->lock);
+	*c = r->config;
+	pthread_mutex_unlock(&r->lock);
+}
+
+/* Under @sending: what can't be sent the thread finds out about. */
+static void send_or_lose(struct remote *r, const struct dcm_gc_say *s,
+			 const void *more, size_t bytes)
+{
+	if (r->sock >= 0 && dcm_gc_say(r->sock, s, more, bytes))
+		shutdown(r->sock, SHUT_RDWR);
+	wake(r);
+}
+
+static void remote_start(struct dcm_gc_host *gc, u64 features)
+{
+	const struct dcm_gc_say s = { .kind = DCM_GC_SAY_START,
+				      .value = features };
+	struct remote *r = (struct remote *)gc;
+
+	pthread_mutex_lock(&r->sending);
+	pthread_mutex_lock(&r->lock);
+	r->agreed = features;
+	pthread_mutex_unlock(&r->lock);
+	send_or_lose(r, &s, NULL, 0);
+	pthread_mutex_unlock(&r->sending);
+}
+
+static void remote_submit(struct dcm_gc_host *gc, const void *request,
+			  size_t bytes, size_t room, void *token)
+{
+	struct dcm_gc_say s = { .kind = DCM_GC_SAY_REQUEST,
+				.room = (u32)min(room, (size_t)UINT32_MAX) };
+	struct remote *r = (struct remote *)gc;
+	struct virtio_gc_req head = { 0 };
+	struct sent *q;
+	u16 command;
+	bool keep;
+
+	bytes = min(bytes, (size_t)DCM_GC_SAY_MAX);
+	if (bytes)
+		memcpy(&head, request, min(bytes, sizeof(head)));
+	command = le16toh(head.command);
+	keep = command == VIRTIO_GC_SPACE_CREATE ||
+	       command == VIRTIO_GC_TYPES_ADD;
+	q = calloc(1, sizeof(*q) + (keep ? bytes : 0));
+	if (!q)
+		abort(); /* as the program's own allocator would */
+	q->token = token;
+	q->command = command;
+	q->space = le32toh(head.space);
+	q->mute = room < sizeof(struct virtio_gc_done);
+	q->bytes = keep ? bytes : 0;
+	if (keep)
+		memcpy(q->raw, request, bytes);
+	pthread_mutex_lock(&r->sending);
+	pthread_mutex_lock(&r->lock);
+	q->id = s.token = ++r->id;
+	q->lost = r->sock < 0;
+	append(&r->sent, q);
+	pthread_mutex_unlock(&r->lock);
+	send_or_lose(r, &s, request, bytes);
+	pthread_mutex_unlock(&r->sending);
+}
+
+static void remote_reset(struct dcm_gc_host *gc)
+{
+	const struct dcm_gc_say s = { .kind = DCM_GC_SAY_RESET };
+	struct remote *r = (struct remote *)gc;
+
+	pthread_mutex_lock(&r->sending);
+	pthread_mutex_lock(&r->lock);
+	r->forget = true;
+	r->agreed = 0;
+	pthread_mutex_unlock(&r->lock);
+	send_or_lose(r, &s, NULL, 0);
+	pthread_mutex_unlock(&r->sending);
+	pthread_mutex_lock(&r->lock);
+	while (r->forget || r->sent)
+		pthread_cond_wait(&r->quiet, &r->lock);
+	pthread_mutex_unlock(&r->lock);
+	/* Whether or not there was somebody to do it. */
+	if (r->window &&
+	    fallocate(r->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+		      (off_t)r->bytes))
+		dcm_log(DCM_LOG_ERR, "a virtio-gc window keeps its content: %s",
+			strerror(errno));
+}
+
+static void remote_free(struct remote *r)
+{
+	if (r->sock >= 0)
+		close(r->sock);
+	if (r->event >= 0)
+		close(r->event);
+	if (r->file >= 0)
+		close(r->file);
+	pthread_mutex_destroy(&r->sending);
+	pthread_mutex_destroy(&r->lock);
+	pthread_cond_destroy(&r->quiet);
+	free(r);
+}
+
+static void remote_close(struct dcm_gc_host *gc)
+{
+	struct remote *r = (struct remote *)gc;
+
+	remote_reset(gc);
+	__atomic_store_n(&r->stop, true, __ATOMIC_RELEASE);
+	wake(r);
+	pthread_join(r->thread, NULL);
+	remote_free(r);
+}
+
+static const struct dcm_gc_kind kind = {
+	.close = remote_close,
+	.features = remote_features,
+	.config = remote_config,
+	.start = remote_start,
+	.submit = remote_submit,
+	.reset = remote_reset,
+};
+
+static int begin(struct remote *r, const char *path, int fd, char *err,
+		 size_t len)
+{
+	int rc;
+
+	snprintf(err, len, "%s: the path is too long", path);
+	if (strlen(path) >= sizeof(r->sa.sun_path))
+		return -ENAMETOOLONG;
+	r->sa.sun_family = AF_UNIX;
+	memcpy(r->sa.sun_path, path, strlen(path) + 1);
+	r->file = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	r->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	snprintf(err, len, "no descriptors");
+	if (r->file < 0 || r->event < 0)
+		return -errno;
+	rc = meet(r, err, len);
+	if (rc < 0)
+		return rc;
+	r->sock = rc;
+	if (r->bytes > le64toh(r->config.window_bytes)) {
+		snprintf(err, len, "the file has less than %zu MiB",
+			 r->bytes >> 20);
+		return -EINVAL;
+	}
+	snprintf(err, len, "can't start a thread");
+	return dcm_thread_start(&r->thread, remote_main, r);
+}
+
+struct dcm_gc_host *dcm_gc_host_connect(const char *path, int fd, void *window,
+					size_t bytes,
+					const struct dcm_gc_host_ops *ops,
+					void *priv, char *err, size_t len)
+{
+	struct remote *r;
+	sigset_t old;
+	int rc;
+
+	dcm_enter(&old);
+	r = calloc(1, sizeof(*r));
+	if (!r) {
+		snprintf(err, len, "no memory");
+		rc = -ENOMEM;
+		goto out;
+	}
+	r->api.kind = &kind;
+	r->ops = *ops;
+	r->priv = priv;
+	r->window = window;
+	r->bytes = window ? bytes : 0;
+	r->sock = r->file = r->event = -1;
+	pthread_mutex_init(&r->sending, NULL);
+	pthread_mutex_init(&r->lock, NULL);
+	pthread_cond_init(&r->quiet, NULL);
+	rc = begin(r, path ? path : DCM_GC_SAY_SOCKET, fd, err, len);
+	if (rc) {
+		remote_free(r);
+		r = NULL;
+	}
+out:
+	dcm_leave(&old);
+	if (rc)
+		errno = -rc;
+	return r ? &r->api : NULL;
+}

@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * queue.c - requests of a virtio-gc device, from copy to answer
+ *
+ * A request is copied, read whole by dcm_gc_request_read(), as the workers on
+ * donors will read it again, and queued for one thread, which does it
+ * (command.c) and answers. Whose pages they are about is backend.h's. What
+ * is refused takes the same way, so that nobody is called back out of his own
+ * call.
+ *
+ *	submit -> [waiting] -> thread: expired, cancelled, refused or done
+ *	       -> answered() -> what is left to do, of some
+ *
+ * One thread does all spaces' work in order of arrival, and carries what
+ * workers say to each other while there is nothing to do.
+ *
+ * Locking: @lock guards the queue and @live; the space table is the
+ * thread's, and whoever has stopped it. No lock is held over answered() and
+ * the home's functions.
+ *
+ * Invariant: @live of a space is what was submitted with its id and is not
+ * answered, spaces that do not exist included.
+ */
+#include <endian.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "queue_int.h"
+#include "../lib/inside.h"
+
+#define REGION_MIN	(64ull << 10)
+#define TYPES_MAX	65536u
+/* what goes to a donor in one message, and comes from it */
+#define REQUEST_MAX	DCM_WIRE_PAYLOAD_MAX
+#define RESPONSE_MAX	DCM_GC_TEAM_REPLY
+/* as many as one request can list */
+#define REGIONS_MAX	((REQUEST_MAX - 64u) / 16u)
+#define COMMANDS_MAX	32u
+#define DEADLINE_MAX_MS	10000u
+
+#define FEATURES                                                    \
+	(1ull << VIRTIO_GC_F_TRACE | 1ull << VIRTIO_GC_F_CONCURRENT | \
+	 1ull << VIRTIO_GC_F_EVACUATE | 1ull << VIRTIO_GC_F_COMPACT |   \
+	 1ull << VIRTIO_GC_F_HINTS)
+
+/* ---- the thread ---- */
+
+static uint32_t donors_of(const struct local *gc)
+{
+	return gc->home.ctl ? dcm_ctl_donors(gc->home.ctl) : gc->home.donors;
+}
+
+/* [VGC-D-4], with the next request at the latest. */
+static void donors_look(struct local *gc)
+{
+	uint32_t now = donors_of(gc);
+
+	if (now == gc->home.donors)
+		return;
+	gc->home.donors = now;
+	if (gc->ops.donors_changed)
+		gc->ops.donors_changed(gc->priv);
+}
+
+/* Nothing of a worker's. */
+static size_t reply_plain(struct local *gc)
+{
+	gc->reply->done = (struct virtio_gc_done){
+		.donor = htole32(VIRTIO_GC_NO_DONOR),
+		.at = htole64(VIRTIO_GC_NONE),
+	};
+	return sizeof(gc->reply->done);
+}
+
+static void answer(struct local *gc, struct job *j)
+{
+	size_t bytes = 0;
+	uint32_t status;
+
+	reply_plain(gc);
+	donors_look(gc);
+	status = gc_command_run(gc, j, &bytes);
+	if (!bytes)
+		bytes = reply_plain(gc);
+	gc->reply->done.status = htole32(status);
+	/* who has the answer may at once send as many again [VGC-D-10] */
+	pthread_mutex_lock(&gc->lock);
+	if (j->counted)
+		gc->live[j->space]--;
+	j->answered = true;
+	pthread_mutex_unlock(&gc->lock);
+	gc->ops.answered(gc->priv, j->token, gc->reply, j->mute ? 0 : bytes);
+	if (status != VIRTIO_GC_OK || !gc_command_goes_on(&j->r))
+		return;
+	reply_plain(gc);
+	gc_command_go_on(gc, j);
+}
+
+/* Under the lock: there is nothing to do. Workers may have to say something. */
+static void idle(struct local *gc)
+{
+	uint64_t junk;
+	bool any;
+
+	if (gc->forget) {
+		pthread_mutex_unlock(&gc->lock);
+		dcm_gc_team_reset(gc->team);
+		pthread_mutex_lock(&gc->lock);
+		gc->forget = false;
+		pthread_cond_broadcast(&gc->idle);
+		return;
+	}
+	pthread_mutex_unlock(&gc->lock);
+	any = gc->team && dcm_gc_team_idle(gc->team, gc->event);
+	pthread_mutex_lock(&gc->lock);
+	if (any) {
+		if (read(gc->event, &junk, sizeof(junk)) < 0)
+			return;
+	} else if (!gc->first && !gc->stop && !gc->forget) {
+		pthread_cond_wait(&gc->wake, &gc->lock);
+	}
+}
+
+/* Under the lock. */
+static void wake(struct local *gc)
+{
+	uint64_t one = 1;
+
+	pthread_cond_signal(&gc->wake);
+	if (write(gc->event, &one, sizeof(one)) < 0)
+		return; /* it is full: the thread looks anyway */
+}
+
+static void *gc_main(void *arg)
+{
+	struct local *gc = arg;
+	struct job *j;
+
+	pthread_mutex_lock(&gc->lock);
+	for (;;) {
+		while (!gc->first && !gc->stop)
+			idle(gc);
+		j = gc->first;
+		if (!j)
+			break;
+		gc->first = j->next;
+		if (!gc->first)
+			gc->last = &gc->first;
+		gc->running = j;
+		pthread_mutex_unlock(&gc->lock);
+
+		answer(gc, j);
+
+		pthread_mutex_lock(&gc->lock);
+		gc->running = NULL;
+		free(j);
+		if (!gc->first)
+			pthread_cond_broadcast(&gc->idle);
+	}
+	pthread_mutex_unlock(&gc->lock);
+	return NULL;
+}
+
+/* ---- submitting ---- */
+
+/* No CANCEL, whatever tag it has. */
+static void cancel_one(struct job *j, uint32_t space, uint64_t tag)
+{
+	if (j && j->space == space && j->r.tag == tag && !j->answered &&
+	    j->r.command != VIRTIO_GC_CANCEL)
+		j->cancelled = true;
+}
+
+/* Under the lock. */
+static void cancel_tagged(struct local *gc, uint32_t space, uint64_t tag)
+{
+	for (struct job *j = gc->first; j; j = j->next)
+		cancel_one(j, space, tag);
+	cancel_one(gc->running, space, tag);
+}
+
+static void enqueue(struct local *gc, struct job *j)
+{
+	pthread_mutex_lock(&gc->lock);
+	if (gc->resetting)
+		j->cancelled = true;
+	if (j->space < DCM_GC_PIECES_MAX) {
+		if (gc->live[j->space] >= COMMANDS_MAX) {
+			j->status = VIRTIO_GC_LIMIT;
+		} else {
+			gc->live[j->space]++;
+			j->counted = true;
+		}
+	}
+	if (j->status == VIRTIO_GC_OK && j->r.command == VIRTIO_GC_CANCEL) {
+		const struct virtio_gc_cancel *cancel = j->r.body;
+
+		cancel_tagged(gc, j->space, le64toh(cancel->tag));
+	}
+	*gc->last = j;
+	gc->last = &j->next;
+	wake(gc);
+	pthread_mutex_unlock(&gc->lock);
+}
+
+static void local_submit(struct dcm_gc_host *host, const void *request,
+			 size_t bytes, size_t room, void *token)
+{
+	struct local *gc = (struct local *)host;
+	const struct dcm_gc_limits limits = {
+		.features = (uint32_t)__atomic_load_n(&gc->features,
+						      __ATOMIC_RELAXED),
+		.spaces_max = DCM_GC_PIECES_MAX,
+		.request_max = REQUEST_MAX,
+		.response_max = RESPONSE_MAX,
+	};
+	/* of what is too long only the header is looked at */
+	size_t kept = bytes < REQUEST_MAX ? bytes : REQUEST_MAX;
+	uint32_t deadline;
+	struct job *j;
+
+	j = calloc(1, sizeof(*j) + kept);
+	if (!j)
+		abort(); /* as the program's own allocator would */
+	if (kept)
+		memcpy(j->request, request, kept);
+	j->token = token;
+	j->bytes = kept;
+	j->status =
+		dcm_gc_request_read(j->request, bytes, room, &limits, &j->r);
+	j->space = bytes < sizeof(struct virtio_gc_req) ? DCM_GC_PIECES_MAX :
+							  j->r.space;
+	deadline = j->r.deadline_ms;
+	if (!deadline || deadline > DEADLINE_MAX_MS)
+		deadline = DEADLINE_MAX_MS;
+	j->expires_ms = gc_now_ms() + deadline;
+	/* A request that can't be answered does nothing. */
+	j->mute = room < sizeof(struct virtio_gc_done);
+	if (j->mute)
+		j->status = VIRTIO_GC_INVALID;
+	enqueue(gc, j);
+}
+
+/* ---- life ---- */
+
+static u64 local_features(struct dcm_gc_host *host)
+{
+	return ((struct local *)host)->team ? FEATURES : 0;
+}
+
+u64 dcm_gc_config_fill(u32 donors, u64 bytes, u64 extent,
+		       struct virtio_gc_config *c)
+{
+	*c = (struct virtio_gc_config){
+		.window_bytes = htole64(bytes),
+		.region_bytes_min = htole64(REGION_MIN),
+		.region_bytes_max = htole64(extent),
+		.spaces_max = htole32(DCM_GC_PIECES_MAX),
+		.types_max = htole32(TYPES_MAX),
+		.regions_max = htole32(REGIONS_MAX),
+		.request_max = htole32(REQUEST_MAX),
+		.response_max = htole32(RESPONSE_MAX),
+		.commands_max = htole32(COMMANDS_MAX),
+		.deadline_max_ms = htole32(DEADLINE_MAX_MS),
+		.donors = htole32(donors),
+	};
+	return FEATURES;
+}
+
+static void local_config(struct dcm_gc_host *host, struct virtio_gc_config *c)
+{
+	const struct local *gc = (struct local *)host;
+
+	dcm_gc_config_fill(donors_of(gc), gc->home.bytes, gc->home.extent, c);
+}
+
+static void local_start(struct dcm_gc_host *host, u64 features)
+{
+	struct local *gc = (struct local *)host;
+
+	__atomic_store_n(&gc->features, features, __ATOMIC_RELAXED);
+}
+
+static void local_reset(struct dcm_gc_host *host)
+{
+	struct local *gc = (struct local *)host;
+	struct job *j;
+	uint32_t i;
+
+	pthread_mutex_lock(&gc->lock);
+	gc->resetting = true;
+	for (j = gc->first; j; j = j->next)
+		j->cancelled = true;
+	if (gc->running)
+		gc->running->cancelled = true;
+	gc->forget = gc->team;
+	wake(gc);
+	while (gc->first || gc->running || gc->forget)
+		pthread_cond_wait(&gc->idle, &gc->lock);
+	pthread_mutex_unlock(&gc->lock);
+
+	/* The table is ours as long as nothing is submitted. */
+	for (i = 0; i < DCM_GC_PIECES_MAX; i++)
+		if (gc->spaces.piece[i].bytes)
+			dcm_gc_piece_drop(&gc->spaces, &gc->spaces.piece[i]);
+	/* What was written outside of all spaces too. */
+	gc->home.ops->discard(gc->home.priv, 0, gc->home.bytes);
+
+	pthread_mutex_lock(&gc->lock);
+	gc->resetting = false;
+	pthread_mutex_unlock(&gc->lock);
+	local_start(host, 0);
+}
+
+static int init(struct local *gc, char *err, size_t len)
+{
+	const struct dcm_gc_home *home = &gc->home;
+
+	if (!home->extent || !home->bytes || home->bytes % home->extent) {
+		snprintf(err, len,
+			 "a virtio-gc window must be whole extents of its donors (%llu MiB)",
+			 (unsigned long long)home->extent >> 20);
+		return -EINVAL;
+	}
+	if (home->extent < REGION_MIN) {
+		snprintf(err, len, "donors' slabs are too small for regions");
+		return -EINVAL;
+	}
+	gc->spaces.window_bytes = home->bytes;
+	gc->spaces.region_min = REGION_MIN;
+	gc->spaces.region_max = home->extent;
+	gc->spaces.regions_max = REGIONS_MAX;
+	pthread_mutex_init(&gc->lock, NULL);
+	pthread_cond_init(&gc->wake, NULL);
+	pthread_cond_init(&gc->idle, NULL);
+	gc->last = &gc->first;
+	gc->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	gc->reply = calloc(1, sizeof(*gc->reply));
+	snprintf(err, len, "no memory or no descriptors");
+	if (gc->event < 0 || !gc->reply)
+		return -ENOMEM;
+	/* without donors it does what needs none */
+	gc->team = dcm_gc_team_new(home->ctl, home->bytes, &gc_command_team_ops,
+				   gc);
+	snprintf(err, len, "can't start a thread");
+	return dcm_thread_start(&gc->thread, gc_main, gc);
+}
+
+static void local_free(struct local *gc)
+{
+	dcm_gc_team_free(gc->team);
+	if (gc->event >= 0)
+		close(gc->event);
+	free(gc->reply);
+	free(gc);
+}
+
+static void local_close(struct dcm_gc_host *host)
+{
+	struct local *gc = (struct local *)host;
+
+	local_reset(host);
+	pthread_mutex_lock(&gc->lock);
+	gc->stop = true;
+	wake(gc);
+	pthread_mutex_unlock(&gc->lock);
+	pthread_join(gc->thread, NULL);
+	pthread_mutex_destroy(&gc->lock);
+	pthread_cond_destroy(&gc->wake);
+	pthread_cond_destroy(&gc->idle);
+	gc->home.ops->end(gc->home.priv);
+	local_free(gc);
+}
+
+static const struct dcm_gc_kind kind = {
+	.close = local_close,
+	.features = local_features,
+	.config = local_config,
+	.start = local_start,
+	.submit = local_submit,
+	.reset = local_reset,
+};
+
+struct dcm_gc_host *dcm_gc_host_new(const struct dcm_gc_home *home,
+				    const struct dcm_gc_host_ops *ops,
+				    void *priv, char *err, size_t len)
+{
+	struct local *gc = calloc(1, sizeof(*gc));
+	int rc;
+
+	if (!gc) {
+		snprintf(err, len, "no memory");
+		errno = ENOMEM;
+		return NULL;
+	}
+	gc->api.kind = &kind;
+	gc->home = *home;
+	gc->ops = *ops;
+	gc->priv = priv;
+	gc->event = -1;
+	rc = init(gc, err, len);
+	if (!rc)
+		return &gc->api;
+	local_free(gc);
+	errno = -rc;
+	return NULL;
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* queue_int.h - what queue.c and command.c share; see backend.h */
+#ifndef DCM_GC_HOST_INT_H
+#define DCM_GC_HOST_INT_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "backend.h"
+#include "space.h"
+
+/**
+ * struct job - a request on its way
+ * @status: refused already, or %VIRTIO_GC_OK
+ * @counted: in @live of its space
+ * @answered: only a reset can cancel what is left to do for it
+ * @r: what @request says; points into it
+ * @request: the copy, @bytes of it
+ */
+struct job {
+	struct job *next;
+	void *token;
+	uint64_t expires_ms;
+	uint32_t status;
+	uint32_t space;
+	bool counted;
+	bool answered;
+	bool cancelled;
+	bool mute;		/* no room for an answer */
+	struct dcm_gc_request r;
+	size_t bytes;
+	uint64_t request[];
+};
+
+struct local {
+	struct dcm_gc_host api;
+	struct dcm_gc_home home;
+	struct dcm_gc_host_ops ops;
+	void *priv;
+	struct dcm_gc_pieces spaces;
+	struct dcm_gc_team *team;	/* %NULL: there are no donors */
+	struct dcm_gc_reply *reply;
+	int event;			/* the thread: look again */
+
+	pthread_mutex_t lock;
+	pthread_cond_t wake;	/* the thread: work, or stop */
+	pthread_cond_t idle;	/* reset: nothing waits, nothing runs */
+	pthread_t thread;
+	bool stop;
+	bool resetting;
+	bool forget;			/* the thread: reset the team */
+	struct job *first;
+	struct job **last;
+	struct job *running;
+	uint64_t features;
+	uint32_t live[DCM_GC_PIECES_MAX];
+};
+
+static inline uint64_t gc_now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+/* command.c */
+/* What a team asks, with a host as its argument. */
+extern const struct dcm_gc_team_ops gc_command_team_ops;
+
+/**
+ * gc_command_run() - a request, whole
+ * @j: the one that runs
+ * @bytes: of gc->reply that are the answer; left alone: only the status is
+ *
+ * Return: the status it ends with.
+ */
+uint32_t gc_command_run(struct local *gc, const struct job *j, size_t *bytes);
+
+/* Is there more to do for one that ended with OK when it is answered? */
+bool gc_command_goes_on(const struct dcm_gc_request *r);
+
+/* That; gc->reply as for gc_command_run(). */
+void gc_command_go_on(struct local *gc, const struct job *j);
+
+#endif /* DCM_GC_HOST_INT_H */

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * space.c - the spaces of a virtio-gc window: SPACE_CREATE's conditions
+ *
+ * A table of fixed size, as ids are below a limit and small. How objects are
+ * read is dcm_gc_layout_check()'s to judge; where they lie in the window is
+ * judged here, by subtraction, so that nothing can wrap.
+ *
+ * Invariant: pieces do not overlap, and each lies in the window.
+ */
+#include <stddef.h>
+#include <string.h>
+
+#include "space.h"
+
+static bool overlaps(const struct dcm_gc_pieces *t, uint64_t window,
+		     uint64_t bytes)
+{
+	uint32_t i;
+
+	for (i = 0; i < DCM_GC_PIECES_MAX; i++) {
+		const struct dcm_gc_piece *p = &t->piece[i];
+
+		if (p->bytes && window < p->window + p->bytes &&
+		    p->window < window + bytes)
+			return true;
+	}
+	return false;
+}
+
+uint32_t dcm_gc_piece_add(struct dcm_gc_pieces *t, uint32_t id,
+			  const struct dcm_gc_layout *l, uint64_t window)
+{
+	uint32_t status = dcm_gc_layout_check(l);
+
+	if (id >= DCM_GC_PIECES_MAX || t->piece[id].bytes)
+		return VIRTIO_GC_INVALID;
+	if (status)
+		return status;
+	if (l->region_bytes < t->region_min || l->region_bytes > t->region_max)
+		return VIRTIO_GC_INVALID;
+	if (window % l->region_bytes || l->bytes > t->window_bytes ||
+	    window > t->window_bytes - l->bytes)
+		return VIRTIO_GC_INVALID;
+	if (overlaps(t, window, l->bytes))
+		return VIRTIO_GC_INVALID;
+	if (l->bytes / l->region_bytes > t->regions_max)
+		return VIRTIO_GC_LIMIT;
+	t->piece[id] = (struct dcm_gc_piece){
+		.window = window,
+		.bytes = l->bytes,
+		.layout = *l,
+	};
+	__atomic_store_n(&t->nr, t->nr + 1, __ATOMIC_RELAXED);
+	return VIRTIO_GC_OK;
+}
+
+struct dcm_gc_piece *dcm_gc_piece_find(struct dcm_gc_pieces *t, uint32_t id)
+{
+	if (id >= DCM_GC_PIECES_MAX || !t->piece[id].bytes)
+		return NULL;
+	return &t->piece[id];
+}
+
+void dcm_gc_piece_drop(struct dcm_gc_pieces *t, struct dcm_gc_piece *p)
+{
+	memset(p, 0, sizeof(*p));
+	__atomic_store_n(&t->nr, t->nr - 1, __ATOMIC_RELAXED);
+}

@@ -1,0 +1,607 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * workers.c - the GC workers of a window's donors, working together
+ *
+ * mako-pldi22, 3 and 5, where the CPU server is what coordinates: here the
+ * runtime is in a guest and knows of no donors, so the host does. A command
+ * becomes questions to workers, one or all at a time; while their answers are
+ * waited for, what they say to each other is carried, and the deadline and the
+ * runtime's CANCEL are looked at.
+ *
+ * Differences from the paper: memory servers do not talk to each other, as
+ * donors have no keys for each other. And a worker may be gone at any time. It
+ * is started again when the next trace begins, with what it has to know: the
+ * spaces, their types, where regions are. A trace that it took part in is lost.
+ *
+ * What a worker says is believed as far as its own regions go, where it could
+ * write what it likes anyway; that it names another, or a length, is checked.
+ *
+ *	link: closed -> opening -> up, told of spaces -> failed -> closed
+ *	space: no trace -> traced (@epoch) -> lost with a worker of @mask
+ *
+ * Locking: none, the GC thread's alone.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "workers_int.h"
+#include "../lib/log.h"
+
+#define OPEN_MS		3000u	/* to connect and have a worker started */
+#define STOP_MS		1000u	/* to answer after STOP, on a busy machine too */
+#define TURN_MS		20u	/* between looks at CANCEL */
+#define SAY_MS		10000u	/* between lines about one donor's worker */
+#define PEER_BYTES	(DCM_GC_BATCH * 8u)
+
+static u64 now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (u64)ts.tv_sec * 1000 + (u64)ts.tv_nsec / 1000000;
+}
+
+bool gc_link_up(const struct dcm_gc_team *t, u32 donor)
+{
+	return t->donor[donor].link.state == DCM_GC_LINK_UP;
+}
+
+/* ---- links ---- */
+
+/* Its traces are lost with it. */
+void gc_donor_close(struct dcm_gc_team *t, u32 donor)
+{
+	struct team_donor *d = &t->donor[donor];
+
+	/* A guest decides how often one is asked for: not each time. */
+	if (d->link.state == DCM_GC_LINK_FAILED &&
+	    (!d->said_ms || now_ms() - d->said_ms >= SAY_MS)) {
+		d->said_ms = now_ms();
+		dcm_log(DCM_LOG_NOTICE, "GC worker of donor %u: %s", donor,
+			d->link.why);
+	}
+	dcm_gc_link_close(&d->link);
+	d->knows = 0;
+	d->nr_slabs = 0;
+	d->tag = 0;
+	for (u32 i = 0; i < DCM_GC_TEAM_SPACES; i++)
+		if (t->space[i].mask >> donor & 1)
+			t->space[i].lost = true;
+}
+
+/* From worker to worker. */
+static void carry(struct dcm_gc_team *t, u32 from, struct dcm_wire_msg *msg)
+{
+	u32 to = msg->gc.donor;
+
+	if (to >= t->nr_donors || to == from ||
+	    msg->gc.space >= DCM_GC_TEAM_SPACES ||
+	    msg->payload_bytes > PEER_BYTES || msg->payload_bytes % 8) {
+		dcm_gc_link_fail(&t->donor[from].link,
+				 "says what no worker says");
+		return;
+	}
+	/* who is gone has taken the trace along: nobody waits for it */
+	msg->gc.donor = from;
+	dcm_gc_link_send(&t->donor[to].link, msg);
+}
+
+static void hear(struct dcm_gc_team *t, u32 donor, struct ask *ask)
+{
+	struct team_donor *d = &t->donor[donor];
+	struct dcm_wire_msg msg;
+
+	dcm_gc_link_step(&d->link);
+	/* bounded: one that never stops talking must not stop others */
+	for (u32 i = 0; i < 64 && dcm_gc_link_recv(&d->link, &msg); i++) {
+		if (msg.type == DCM_MSG_ERROR) {
+			dcm_gc_link_fail(&d->link, "refuses a slab");
+			break;
+		}
+		switch (msg.gc.kind) {
+		case DCM_GC_GHOSTS:
+		case DCM_GC_ACKED:
+		case DCM_GC_ASK:
+		case DCM_GC_TOLD:
+			carry(t, donor, &msg);
+			break;
+		default:
+			/* what nobody waits for any more is late */
+			if (!ask || !d->tag || msg.tag != d->tag)
+				break;
+			d->tag = 0;
+			ask->take(ask, donor, &msg);
+		}
+	}
+	if (d->link.state == DCM_GC_LINK_FAILED)
+		gc_donor_close(t, donor);
+}
+
+void gc_team_turn(struct dcm_gc_team *t, struct ask *ask, int wake, int ms)
+{
+	u32 n = t->nr_donors;
+
+	for (u32 i = 0; i < n; i++)
+		dcm_gc_link_poll(&t->donor[i].link, &t->fds[i]);
+	t->fds[n] = (struct pollfd){ .fd = wake, .events = POLLIN };
+	poll(t->fds, n + 1, ms);
+	for (u32 i = 0; i < n; i++)
+		if (t->donor[i].link.state != DCM_GC_LINK_CLOSED)
+			hear(t, i, ask);
+}
+
+void gc_close_all(struct dcm_gc_team *t)
+{
+	for (u32 i = 0; i < t->nr_donors; i++)
+		gc_donor_close(t, i);
+}
+
+/* ---- questions ---- */
+
+static u64 waiting(const struct dcm_gc_team *t)
+{
+	u64 mask = 0;
+
+	for (u32 i = 0; i < t->nr_donors; i++)
+		if (t->donor[i].tag)
+			mask |= 1ull << i;
+	return mask;
+}
+
+/*
+ * Send it; the answer is the only one that is waited for from there. Of one that
+ * is gone none is.
+ */
+static void ask_one(struct dcm_gc_team *t, struct ask *ask, u32 donor)
+{
+	if (!gc_link_up(t, donor))
+		return;
+	ask->msg.type = DCM_MSG_GC;
+	ask->msg.gc.space = ask->space;
+	ask->msg.tag = ++t->tag;
+	t->donor[donor].tag = t->tag;
+	dcm_gc_link_send(&t->donor[donor].link, &ask->msg);
+}
+
+/* Hear who is asked until all have answered, or are killed because they do not. */
+static void wait_or_kill(struct dcm_gc_team *t, struct ask *ask, u32 ms)
+{
+	u64 until = now_ms() + ms, now;
+
+	while (waiting(t)) {
+		now = now_ms();
+		if (now >= until)
+			break;
+		gc_team_turn(t, ask, -1, (int)(until - now));
+	}
+	for (u32 i = 0; i < t->nr_donors; i++) {
+		if (!t->donor[i].tag)
+			continue;
+		dcm_gc_link_fail(&t->donor[i].link, "does not stop: killed");
+		t->about = i;
+		gc_donor_close(t, i);
+	}
+}
+
+/* End what runs for the space; who does not answer soon is killed. */
+void gc_team_stop(struct dcm_gc_team *t, struct ask *ask, u64 mask, u32 status)
+{
+	struct dcm_wire_msg msg = {
+		.type = DCM_MSG_GC,
+		.gc = { .kind = DCM_GC_STOP,
+			.space = ask->space,
+			.value = status },
+	};
+
+	for (u32 i = 0; i < t->nr_donors; i++)
+		if (mask >> i & 1)
+			dcm_gc_link_send(&t->donor[i].link, &msg);
+	wait_or_kill(t, ask, STOP_MS);
+}
+
+/*
+ * Whatever the request's deadline is, and whether or not it is cancelled: the
+ * worker has other spaces too, and is killed only if it does not do this.
+ */
+void gc_forget(struct dcm_gc_team *t, u32 donor, u32 space)
+{
+	struct virtio_gc_req req = {
+		.command = htole16(VIRTIO_GC_SPACE_DESTROY),
+		.space = htole32(space),
+	};
+	struct ask ask = gc_ask_request(space, &req, sizeof(req));
+	struct team_donor *d = &t->donor[donor];
+	u32 about = t->about;
+
+	d->knows &= ~(1u << space);
+	if (!gc_link_up(t, donor))
+		return;
+	ask.take = gc_take_done;
+	ask.at = VIRTIO_GC_NONE;
+	ask_one(t, &ask, donor);
+	wait_or_kill(t, &ask, STOP_MS);
+	/* INVALID: it had not even begun to know it */
+	if (ask.status && ask.status != VIRTIO_GC_INVALID) {
+		dcm_gc_link_fail(&d->link, "does not forget: killed");
+		gc_donor_close(t, donor);
+	}
+	t->about = about;
+}
+
+/* Why a donor's worker is not there. */
+u32 gc_gone(struct dcm_gc_team *t, u32 donor)
+{
+	struct dcm_ctl_door door;
+	bool there = dcm_ctl_door(t->ctl, donor, &door);
+
+	explicit_bzero(&door.s, sizeof(door.s));
+	t->about = donor;
+	return there ? VIRTIO_GC_WORKER_LOST : VIRTIO_GC_DONOR_LOST;
+}
+
+/*
+ * Ask all of @mask and take their answers. What is returned is about the
+ * asking; what they answered is the taker's.
+ */
+u32 gc_ask(struct dcm_gc_team *t, struct ask *ask, u64 mask)
+{
+	u32 status = VIRTIO_GC_OK;
+
+	for (u32 i = 0; i < t->nr_donors; i++)
+		if (mask >> i & 1)
+			ask_one(t, ask, i);
+	for (;;) {
+		u64 now = now_ms();
+
+		for (u32 i = 0; !status && i < t->nr_donors; i++)
+			if (mask >> i & 1 && !gc_link_up(t, i))
+				status = gc_gone(t, i);
+		if (status || !waiting(t))
+			break;
+		if (t->ops->cancelled(t->arg))
+			status = VIRTIO_GC_CANCELLED;
+		else if (now >= t->expires_ms)
+			status = VIRTIO_GC_TIMED_OUT;
+		else
+			gc_team_turn(t, ask, -1,
+				     (int)min(t->expires_ms - now,
+					      (u64)TURN_MS));
+		if (status)
+			break;
+	}
+	if (status)
+		gc_team_stop(t, ask, mask, status);
+	return status;
+}
+
+/* DONE and nothing else. */
+void gc_take_done(void *arg, u32 donor, const struct dcm_wire_msg *msg)
+{
+	const struct virtio_gc_done *done = msg->payload;
+	struct ask *ask = arg;
+
+	(void)donor;
+	if (ask->status)
+		return;
+	if (msg->gc.kind != DCM_GC_DONE || msg->payload_bytes < sizeof(*done))
+		ask->status = VIRTIO_GC_WORKER_LOST;
+	else
+		ask->status = le32toh(done->status);
+	if (ask->status && msg->payload_bytes >= sizeof(*done))
+		ask->at = le64toh(done->at);
+}
+
+/* A message without an answer of interest but its status. */
+u32 gc_tell(struct dcm_gc_team *t, struct ask *ask, u64 mask)
+{
+	u32 status;
+
+	ask->take = gc_take_done;
+	ask->status = VIRTIO_GC_OK;
+	ask->at = VIRTIO_GC_NONE;
+	status = gc_ask(t, ask, mask);
+	return status ? status : ask->status;
+}
+
+struct ask gc_ask_request(u32 space, const void *raw, size_t bytes)
+{
+	return (struct ask){
+		.space = space,
+		.msg = { .gc.kind = DCM_GC_REQUEST,
+			 .payload = raw,
+			 .payload_bytes = (u32)bytes },
+	};
+}
+
+u32 gc_donor_open(struct dcm_gc_team *t, u32 donor)
+{
+	struct team_donor *d = &t->donor[donor];
+	u64 until = min(t->expires_ms, now_ms() + OPEN_MS), now;
+	struct dcm_ctl_door door;
+
+	if (gc_link_up(t, donor))
+		return VIRTIO_GC_OK;
+	t->about = donor;
+	if (!dcm_ctl_door(t->ctl, donor, &door))
+		return VIRTIO_GC_DONOR_LOST;
+	/* what was said while there was none nobody heard */
+	d->knows = 0;
+	d->nr_slabs = 0;
+	dcm_gc_link_start(&d->link, &door, donor, t->bytes, now_ms());
+	explicit_bzero(&door.s, sizeof(door.s));
+	for (;;) {
+		now = now_ms();
+		if (d->link.state == DCM_GC_LINK_FAILED)
+			gc_donor_close(t, donor);
+		if (d->link.state == DCM_GC_LINK_CLOSED)
+			return VIRTIO_GC_WORKER_LOST;
+		if (gc_link_up(t, donor))
+			return VIRTIO_GC_OK;
+		if (now >= until || t->ops->cancelled(t->arg))
+			break;
+		gc_team_turn(t, NULL, -1, (int)min(until - now, (u64)TURN_MS));
+	}
+	dcm_gc_link_fail(&d->link, "did not start in time");
+	gc_donor_close(t, donor);
+	return now >= t->expires_ms ? VIRTIO_GC_TIMED_OUT :
+				      VIRTIO_GC_WORKER_LOST;
+}
+
+const void *gc_take_entries(struct entries_ask *e,
+			    const struct dcm_wire_msg *msg, u32 *n)
+{
+	const struct virtio_gc_done *done = msg->payload;
+
+	gc_take_done(&e->ask, 0, msg);
+	if (msg->gc.kind != DCM_GC_DONE || msg->payload_bytes < sizeof(*done))
+		return NULL;
+	*n = le32toh(done->count);
+	if (msg->payload_bytes != sizeof(*done) + (u64)*n * e->entry) {
+		e->ask.status = VIRTIO_GC_WORKER_LOST;
+		return NULL;
+	}
+	e->value += le64toh(done->value);
+	return done + 1;
+}
+
+/* Behind those there are. */
+static void take_append(void *arg, u32 donor, const struct dcm_wire_msg *msg)
+{
+	struct entries_ask *e = arg;
+	const void *entries;
+	u32 n;
+
+	(void)donor;
+	entries = gc_take_entries(e, msg, &n);
+	if (!entries || !n)
+		return;
+	if (n > e->room - e->count) {
+		e->ask.status = VIRTIO_GC_WORKER_LOST;
+		return;
+	}
+	memcpy(e->out->entries + (size_t)e->count * e->entry, entries,
+	       (size_t)n * e->entry);
+	e->count += n;
+}
+
+u32 gc_entries_done(struct dcm_gc_team *t, struct entries_ask *e, u64 mask)
+{
+	u32 status = gc_ask(t, &e->ask, mask);
+
+	return status ? status : e->ask.status;
+}
+
+struct entries_ask gc_ask_entries(const struct dcm_gc_team *t,
+				  const struct dcm_gc_request *r,
+				  const void *raw, size_t bytes,
+				  struct dcm_gc_reply *out, size_t entry)
+{
+	struct entries_ask e = {
+		.ask = gc_ask_request(r->space, raw, bytes),
+		.r = r,
+		.sp = &t->space[r->space],
+		.out = out,
+		.entry = (u32)entry,
+		.room = r->answer,
+	};
+
+	e.ask.at = VIRTIO_GC_NONE;
+	e.ask.take = take_append;
+	return e;
+}
+
+/* ---- all of it ---- */
+
+/* Commands of a trace: there is one of that epoch, and it is whole. */
+static u32 trace_there(struct dcm_gc_team *t, const struct dcm_gc_request *r)
+{
+	struct team_space *sp = &t->space[r->space];
+
+	if (!r->epoch || sp->epoch != r->epoch)
+		return VIRTIO_GC_NO_TRACE;
+	for (u32 i = 0; sp->lost && i < t->nr_donors; i++)
+		if (sp->mask >> i & 1 && !gc_link_up(t, i))
+			return gc_gone(t, i);
+	return sp->lost ? VIRTIO_GC_WORKER_LOST : VIRTIO_GC_OK;
+}
+
+/* Does it write to regions? */
+static bool moves(u16 command)
+{
+	return command == VIRTIO_GC_EVACUATE || command == VIRTIO_GC_UPDATE ||
+	       command == VIRTIO_GC_COMPACT;
+}
+
+/* Workers know where everything is that this one is about. */
+static u32 moves_ready(struct dcm_gc_team *t, const struct dcm_gc_request *r)
+{
+	u32 status;
+
+	/* a region that has moved since takes its worker's trace along */
+	if (!gc_space_stays(t, r->space)) {
+		t->space[r->space].lost = true;
+		return VIRTIO_GC_WORKER_LOST;
+	}
+	status = gc_space_grow(t, r->space);
+	/* references there would be left as they are, and nobody would know */
+	if (!status && r->command != VIRTIO_GC_EVACUATE && !gc_space_has(t, r))
+		status = VIRTIO_GC_WORKER_LOST;
+	return status;
+}
+
+static struct dcm_gc_result team_do(struct dcm_gc_team *t,
+				    const struct dcm_gc_request *r,
+				    const void *raw, size_t bytes,
+				    struct dcm_gc_reply *out)
+{
+	struct dcm_gc_result result = { VIRTIO_GC_OK, VIRTIO_GC_NONE };
+	struct ask ask = gc_ask_request(r->space, raw, bytes);
+	u64 mask = t->space[r->space].mask;
+
+	switch (r->command) {
+	case VIRTIO_GC_SPACE_CREATE:
+		result.status = gc_do_create(t, r, raw, bytes);
+		return result;
+	case VIRTIO_GC_SPACE_DESTROY:
+		result.status = gc_do_destroy(t, r);
+		return result;
+	case VIRTIO_GC_SPACE_DONORS:
+		result.status = gc_do_donors(t, r, out);
+		return result;
+	case VIRTIO_GC_TYPES_ADD:
+		result.status = gc_do_types(t, r, raw, bytes);
+		return result;
+	case VIRTIO_GC_TRACE_START:
+		result.status = gc_do_start(t, r, raw, bytes);
+		return result;
+	}
+	result.status = trace_there(t, r);
+	if (!result.status && moves(r->command))
+		result.status = moves_ready(t, r);
+	if (result.status)
+		return result;
+	switch (r->command) {
+	case VIRTIO_GC_TRACE_ROOTS:
+	case VIRTIO_GC_RELEASE:
+		result.status = gc_tell(t, &ask, mask);
+		result.at = ask.at;
+		break;
+	case VIRTIO_GC_TRACE_MET:
+		result.status = gc_do_met(t, r, raw, bytes, out);
+		break;
+	case VIRTIO_GC_TRACE_FINISH:
+		result = gc_do_finish(t, r);
+		break;
+	case VIRTIO_GC_TRACE_RESULTS:
+		result.status = gc_do_results(t, r, raw, bytes, out);
+		break;
+	case VIRTIO_GC_EVACUATE:
+		result.status = gc_do_evacuate(t, r, raw, out);
+		break;
+	case VIRTIO_GC_UPDATE:
+		result.status = gc_do_update(t, r, raw, bytes, out);
+		result.at = le64toh(out->done.at);
+		break;
+	case VIRTIO_GC_FORWARD:
+		result.status = gc_do_forward(t, r, raw, bytes, out);
+		break;
+	case VIRTIO_GC_COMPACT:
+		result.status = gc_do_compact(t, r, raw, bytes, out);
+		break;
+	default:
+		result.status = VIRTIO_GC_UNSUPPORTED;
+	}
+	return result;
+}
+
+size_t dcm_gc_team_do(struct dcm_gc_team *t, const struct dcm_gc_request *r,
+		      const void *raw, size_t bytes, u64 expires_ms,
+		      struct dcm_gc_reply *out)
+{
+	struct dcm_gc_result result = { VIRTIO_GC_INVALID, VIRTIO_GC_NONE };
+
+	memset(&out->done, 0, sizeof(out->done));
+	t->expires_ms = expires_ms;
+	t->about = VIRTIO_GC_NO_DONOR;
+	/* places of donors are never given back */
+	t->nr_donors = min(dcm_ctl_donors(t->ctl), DCM_WIRE_GC_DONORS);
+	if (r->space < DCM_GC_TEAM_SPACES &&
+	    (r->command == VIRTIO_GC_SPACE_CREATE || t->space[r->space].told))
+		result = team_do(t, r, raw, bytes, out);
+	out->done.status = htole32(result.status);
+	out->done.at = htole64(result.at);
+	out->done.donor =
+		htole32(result.status ? t->about : VIRTIO_GC_NO_DONOR);
+	return sizeof(out->done) +
+	       (size_t)le32toh(out->done.count) * r->answer_entry;
+}
+
+bool dcm_gc_team_rests(struct dcm_gc_team *t, const struct dcm_gc_request *r)
+{
+	gc_space_find(t, r->space);
+	return gc_space_has(t, r);
+}
+
+bool dcm_gc_team_idle(struct dcm_gc_team *t, int wake)
+{
+	struct pollfd p = { .fd = wake, .events = POLLIN };
+	bool any = false;
+
+	for (u32 i = 0; i < t->nr_donors; i++)
+		any |= t->donor[i].link.state != DCM_GC_LINK_CLOSED;
+	if (any && !poll(&p, 1, 0))
+		gc_team_turn(t, NULL, wake, 1000);
+	return any;
+}
+
+void dcm_gc_team_reset(struct dcm_gc_team *t)
+{
+	gc_close_all(t);
+	for (u32 i = 0; i < DCM_GC_TEAM_SPACES; i++)
+		gc_space_forget(&t->space[i]);
+}
+
+struct dcm_gc_team *dcm_gc_team_new(struct dcm_ctl *ctl, u64 bytes,
+				    const struct dcm_gc_team_ops *ops,
+				    void *arg)
+{
+	struct dcm_gc_team *t = calloc(1, sizeof(*t));
+	bool good;
+
+	if (!t)
+		return NULL;
+	t->ctl = ctl;
+	t->ops = ops;
+	t->arg = arg;
+	t->bytes = bytes;
+	t->nr_donors = min(dcm_ctl_donors(ctl), DCM_WIRE_GC_DONORS);
+	/* more may come */
+	t->donor = calloc(DCM_WIRE_GC_DONORS, sizeof(*t->donor));
+	t->fds = calloc(DCM_WIRE_GC_DONORS + 1, sizeof(*t->fds));
+	good = t->donor && t->fds;
+	for (u32 i = 0; good && i < DCM_WIRE_GC_DONORS; i++) {
+		t->donor[i].link.fd = -1;
+		t->donor[i].slab =
+			calloc(DCM_WIRE_GC_SLABS, sizeof(*t->donor->slab));
+		good = t->donor[i].slab;
+	}
+	if (good)
+		return t;
+	dcm_gc_team_free(t);
+	return NULL;
+}
+
+void dcm_gc_team_free(struct dcm_gc_team *t)
+{
+	if (!t)
+		return;
+	dcm_gc_team_reset(t);
+	for (u32 i = 0; t->donor && i < DCM_WIRE_GC_DONORS; i++)
+		free(t->donor[i].slab);
+	free(t->donor);
+	free(t->fds);
+	free(t);
+}

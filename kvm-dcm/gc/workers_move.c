@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * workers_move.c - moving and updating by all donors of a space
+ *
+ * A region moves on one donor, so nothing of it crosses the network; the others
+ * are told to ask that one about references there. Moves are made one by one:
+ * what was answered before something failed is committed and known to all,
+ * what comes after it was not begun.
+ *
+ * Locking: none, the GC thread's alone.
+ */
+#include "workers_int.h"
+
+static u32 region_donor(const struct team_space *sp, u64 region)
+{
+	return region < sp->nr_regions ? sp->place[region].donor :
+					 VIRTIO_GC_NO_DONOR;
+}
+
+/*
+ * Runtimes go by what is answered, to tables too: it is where this donor could
+ * have written, and for EVACUATE what was asked for.
+ */
+static bool moved_good(const struct team_space *sp, u32 donor,
+		       const struct virtio_gc_moved *moved,
+		       const struct virtio_gc_move *asked)
+{
+	u64 size = sp->l.region_bytes, table = le64toh(moved->table);
+	u64 table_bytes = le64toh(moved->table_bytes),
+	    end = le64toh(moved->end);
+	u32 from = le32toh(moved->from), to = le32toh(moved->to);
+
+	if (asked && (moved->from != asked->from || moved->to != asked->to))
+		return false;
+	if (moved->status)
+		return asked;
+	if (asked && moved->table != asked->table)
+		return false;
+	return from != to && region_donor(sp, from) == donor &&
+	       region_donor(sp, to) == donor && end >= to * size &&
+	       end - to * size <= size && !(table & 15) && table_bytes &&
+	       table < sp->l.bytes && table_bytes <= sp->l.bytes - table &&
+	       region_donor(sp, table / size) == donor &&
+	       region_donor(sp, (table + table_bytes - 1) / size) == donor;
+}
+
+/* False: its worker is not to be believed, and is gone. */
+static bool moved_believed(struct dcm_gc_team *t, u32 space, u32 donor,
+			   const struct virtio_gc_moved *moved, u32 n,
+			   const struct virtio_gc_move *asked)
+{
+	for (u32 i = 0; i < n; i++) {
+		if (moved_good(&t->space[space], donor, &moved[i], asked))
+			continue;
+		dcm_gc_link_fail(&t->donor[donor].link,
+				 "moved what it does not have");
+		t->about = donor;
+		gc_donor_close(t, donor);
+		return false;
+	}
+	return true;
+}
+
+/* The others ask whoever moved a region where its objects are. */
+static u32 moved_tell(struct dcm_gc_team *t, u32 space,
+		      const struct virtio_gc_moved *moved, u32 n, u32 donor)
+{
+	const struct team_space *sp = &t->space[space];
+	struct virtio_gc_region *le = calloc(n, sizeof(*le));
+	struct ask ask = { .space = space };
+	u32 status = VIRTIO_GC_OK, k = 0;
+
+	if (!le)
+		return VIRTIO_GC_LIMIT;
+	for (u32 i = 0; i < n; i++)
+		if (!moved[i].status)
+			le[k++].region = moved[i].from;
+	ask.msg.gc.kind = DCM_GC_MOVED;
+	ask.msg.gc.n = k;
+	ask.msg.payload = le;
+	ask.msg.payload_bytes = k * (u32)sizeof(*le);
+	if (k && sp->mask & ~(1ull << donor))
+		status = gc_tell(t, &ask, sp->mask & ~(1ull << donor));
+	free(le);
+	return status;
+}
+
+/* The one donor that has all three places. */
+static u32 move_donor(const struct team_space *sp,
+		      const struct virtio_gc_move *move, u32 *donor)
+{
+	u64 size = sp->l.region_bytes, table = le64toh(move->table);
+	u64 table_bytes = le64toh(move->table_bytes);
+	u32 from = le32toh(move->from), to = le32toh(move->to);
+
+	if (from >= sp->nr_regions || to >= sp->nr_regions || !table_bytes ||
+	    table >= sp->l.bytes || table_bytes > sp->l.bytes - table)
+		return VIRTIO_GC_INVALID;
+	*donor = region_donor(sp, from);
+	if (*donor == VIRTIO_GC_NO_DONOR)
+		return VIRTIO_GC_NO_TRACE;
+	if (region_donor(sp, to) != *donor ||
+	    region_donor(sp, table / size) != *donor ||
+	    region_donor(sp, (table + table_bytes - 1) / size) != *donor)
+		return VIRTIO_GC_CROSS_DONOR;
+	return VIRTIO_GC_OK;
+}
+
+/* Move by move, in their order: one may use what the one before made free. */
+u32 gc_do_evacuate(struct dcm_gc_team *t, const struct dcm_gc_request *r,
+		   const void *raw, struct dcm_gc_reply *out)
+{
+	struct team_space *sp = &t->space[r->space];
+	const struct virtio_gc_move *move = r->entries;
+	struct virtio_gc_moved *moved = (void *)out->entries;
+	u8 copy[sizeof(struct virtio_gc_req) + sizeof(*move)];
+	struct virtio_gc_req *req = (void *)copy;
+	u32 status = VIRTIO_GC_OK, donor = 0;
+
+	memcpy(copy, raw, sizeof(*req));
+	req->count = htole32(1);
+	for (u32 i = 0; i < r->count; i++) {
+		struct entries_ask e = gc_ask_entries(t, r, copy, sizeof(copy),
+						      out, sizeof(*moved));
+		u32 one = status ? status : move_donor(sp, &move[i], &donor);
+
+		if (!one) {
+			memcpy(copy + sizeof(*req), &move[i], sizeof(*move));
+			e.count = i;
+			e.room = i + 1;
+			one = gc_entries_done(t, &e, 1ull << donor);
+			if (!one && (e.count != i + 1 ||
+				     !moved_believed(t, r->space, donor,
+						     &moved[i], 1, &move[i])))
+				one = VIRTIO_GC_WORKER_LOST;
+			/* what ends the command ends what comes after it */
+			status = one;
+			if (!one)
+				status = moved_tell(t, r->space, &moved[i], 1,
+						    donor);
+		}
+		if (one)
+			moved[i] = (struct virtio_gc_moved){
+				.status = htole32(one),
+				.from = move[i].from,
+				.to = move[i].to,
+			};
+	}
+	out->done.count = htole32(r->count);
+	return status;
+}
+
+u32 gc_do_update(struct dcm_gc_team *t, const struct dcm_gc_request *r,
+		 const void *raw, size_t bytes, struct dcm_gc_reply *out)
+{
+	struct entries_ask e = gc_ask_entries(t, r, raw, bytes, out, 8);
+	u32 status = gc_entries_done(t, &e, t->space[r->space].mask);
+
+	out->done.value = htole64(e.value);
+	out->done.at = htole64(e.ask.at);
+	return status;
+}
+
+/* Who moved an object knows where to; the others leave its address alone. */
+static void take_forward(void *arg, u32 donor, const struct dcm_wire_msg *msg)
+{
+	struct entries_ask *e = arg;
+	const __le64 *asked = e->r->entries, *got;
+	u32 n;
+
+	(void)donor;
+	got = gc_take_entries(e, msg, &n);
+	if (!got || e->ask.status)
+		return;
+	for (u32 i = 0; i < n && i < e->r->count; i++)
+		if (got[i] != asked[i])
+			memcpy(e->out->entries + i * sizeof(*got), &got[i],
+			       sizeof(*got));
+}
+
+u32 gc_do_forward(struct dcm_gc_team *t, const struct dcm_gc_request *r,
+		  const void *raw, size_t bytes, struct dcm_gc_reply *out)
+{
+	struct entries_ask e =
+		gc_ask_entries(t, r, raw, bytes, out, sizeof(__le64));
+	u32 status;
+
+	memcpy(out->entries, r->entries, r->count * sizeof(__le64));
+	e.ask.take = take_forward;
+	status = gc_entries_done(t, &e, t->space[r->space].mask);
+	out->done.count = htole32(status ? 0 : r->count);
+	return status;
+}
+
+/* References to what was moved, in all regions, up to where objects end now. */
+static u32 compact_update(struct dcm_gc_team *t, const struct dcm_gc_request *r,
+			  const struct virtio_gc_moved *moved, u32 n)
+{
+	size_t bytes = sizeof(struct virtio_gc_req) +
+		       r->count * sizeof(struct virtio_gc_region);
+	struct virtio_gc_req *req = malloc(bytes);
+	struct virtio_gc_region *region;
+	struct ask ask;
+	u32 status;
+
+	if (!req)
+		return VIRTIO_GC_LIMIT;
+	*req = (struct virtio_gc_req){
+		.command = htole16(VIRTIO_GC_UPDATE),
+		.space = htole32(r->space),
+		.epoch = htole32(r->epoch),
+		.count = htole32(r->count),
+	};
+	region = (void *)(req + 1);
+	memcpy(region, r->entries, r->count * sizeof(*region));
+	for (u32 i = 0; i < r->count; i++)
+		for (u32 k = 0; k < n; k++)
+			if (region[i].region == moved[k].to)
+				region[i].top = moved[k].end;
+	ask = gc_ask_request(r->space, req, bytes);
+	status = gc_tell(t, &ask, t->space[r->space].mask);
+	free(req);
+	return status;
+}
+
+/*
+ * One donor after the other. One that has no room for its tables ends nothing:
+ * what the others moved is updated too. [VGC-D-44]
+ */
+u32 gc_do_compact(struct dcm_gc_team *t, const struct dcm_gc_request *r,
+		  const void *raw, size_t bytes, struct dcm_gc_reply *out)
+{
+	struct team_space *sp = &t->space[r->space];
+	struct virtio_gc_moved *moved = (void *)out->entries;
+	struct entries_ask e =
+		gc_ask_entries(t, r, raw, bytes, out, sizeof(*moved));
+	u32 status = VIRTIO_GC_OK, full = VIRTIO_GC_OK, before;
+
+	for (u32 i = 0; !status && i < t->nr_donors; i++) {
+		if (!(sp->mask >> i & 1))
+			continue;
+		before = e.count;
+		e.ask.status = VIRTIO_GC_OK;
+		status = gc_entries_done(t, &e, 1ull << i);
+		if (!moved_believed(t, r->space, i, moved + before,
+				    e.count - before, NULL)) {
+			e.count = before;
+			status = VIRTIO_GC_WORKER_LOST;
+		}
+		if (status == VIRTIO_GC_NO_SPACE) {
+			full = status;
+			status = VIRTIO_GC_OK;
+		}
+		if (!status && e.count > before)
+			status = moved_tell(t, r->space, moved + before,
+					    e.count - before, i);
+	}
+	if (!status && e.count)
+		status = compact_update(t, r, moved, e.count);
+	out->done.count = htole32(e.count);
+	return status ? status : full;
+}

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * workers_space.c - what workers know: spaces, types, where regions are
+ *
+ * SPACE_CREATE and what TYPES_ADD added are kept, as they came, and told to every
+ * worker that is new. A worker gets to know of a donor's slabs when a region
+ * of the space lies there, by a number that is good for its life.
+ *
+ * Every worker judges types alike, so the first that refuses them speaks for
+ * all; those that took them before it forget the space, and are told of it
+ * again. So does one that was told a part of what it has to know. Nothing of
+ * that ends a worker: others' traces are on it too.
+ *
+ * Locking: none, the GC thread's alone.
+ */
+#include "workers_int.h"
+
+#define PLACES_MAX	(DCM_WIRE_PAYLOAD_MAX / sizeof(struct dcm_gc_place))
+
+/* A worker there, which knows the space and its types. */
+static u32 donor_ready(struct dcm_gc_team *t, u32 donor, u32 space)
+{
+	struct team_donor *d = &t->donor[donor];
+	u32 status = gc_donor_open(t, donor);
+
+	if (status || d->knows >> space & 1)
+		return status;
+	for (struct told *told = t->space[space].told; !status && told;
+	     told = told->next) {
+		struct ask ask =
+			gc_ask_request(space, told->request, told->bytes);
+
+		status = gc_tell(t, &ask, 1ull << donor);
+	}
+	if (!status)
+		d->knows |= 1u << space;
+	else /* it may have heard the beginning */
+		gc_forget(t, donor, space);
+	return status;
+}
+
+/* Our number of a slab; it is shown to the worker if it is new. */
+static u32 donor_slab(struct dcm_gc_team *t, u32 donor, u64 id, u32 *number)
+{
+	struct team_donor *d = &t->donor[donor];
+	struct dcm_wire_msg msg = { .type = DCM_MSG_GC_SLAB };
+	u32 i;
+
+	for (i = 0; i < d->nr_slabs && d->slab[i] != id; i++)
+		;
+	*number = i;
+	if (i < d->nr_slabs)
+		return VIRTIO_GC_OK;
+	if (i == DCM_WIRE_GC_SLABS)
+		return VIRTIO_GC_LIMIT;
+	d->slab[d->nr_slabs++] = id;
+	msg.tag = ++t->tag;
+	msg.gc_slab.slab = id;
+	msg.gc_slab.number = i;
+	dcm_gc_link_send(&d->link, &msg);
+	return VIRTIO_GC_OK;
+}
+
+/* Tell one donor where every region is. */
+static u32 donor_place(struct dcm_gc_team *t, u32 donor, u32 space)
+{
+	const struct team_space *sp = &t->space[space];
+	struct dcm_gc_place *le = calloc(PLACES_MAX, sizeof(*le));
+	u32 status = le ? VIRTIO_GC_OK : VIRTIO_GC_LIMIT, number = 0;
+
+	for (u32 first = 0; !status && first < sp->nr_regions;
+	     first += PLACES_MAX) {
+		u32 n = min(sp->nr_regions - first, (u32)PLACES_MAX);
+		struct ask ask = { .space = space };
+
+		for (u32 i = 0; !status && i < n; i++) {
+			const struct dcm_gc_place_of *p = &sp->place[first + i];
+
+			if (p->donor == donor)
+				status = donor_slab(t, donor, p->slab, &number);
+			le[i].region = htole32(first + i);
+			le[i].donor = htole32(p->donor);
+			le[i].slab = htole64(number);
+			le[i].offset = htole64(p->offset);
+		}
+		ask.msg.gc.kind = DCM_GC_PLACE;
+		ask.msg.gc.n = n;
+		ask.msg.payload = le;
+		ask.msg.payload_bytes = n * (u32)sizeof(*le);
+		if (!status)
+			status = gc_tell(t, &ask, 1ull << donor);
+	}
+	free(le);
+	return status;
+}
+
+/* False: nowhere, or between two places. */
+static bool region_where(struct dcm_gc_team *t, u32 space, u32 region,
+			 struct dcm_gc_place_of *p)
+{
+	return t->ops->place(t->arg, space, region, p) &&
+	       p->donor < t->nr_donors;
+}
+
+bool gc_space_has(const struct dcm_gc_team *t, const struct dcm_gc_request *r)
+{
+	const struct team_space *sp = &t->space[r->space];
+	const struct virtio_gc_region *region = r->entries;
+
+	for (u32 i = 0; i < r->count; i++) {
+		u32 n = le32toh(region[i].region);
+
+		/* what is not of the space the workers refuse */
+		if (n < sp->nr_regions &&
+		    le64toh(region[i].top) > n * sp->l.region_bytes &&
+		    sp->place[n].donor == VIRTIO_GC_NO_DONOR)
+			return false;
+	}
+	return true;
+}
+
+u32 gc_space_grow(struct dcm_gc_team *t, u32 space)
+{
+	struct team_space *sp = &t->space[space];
+	u8 *grown = calloc(sp->nr_regions, 1);
+	u32 status = grown ? VIRTIO_GC_OK : VIRTIO_GC_LIMIT;
+	bool any = false, told = false;
+
+	for (u32 r = 0; grown && r < sp->nr_regions; r++) {
+		struct dcm_gc_place_of now;
+
+		if (sp->place[r].donor != VIRTIO_GC_NO_DONOR ||
+		    !region_where(t, space, r, &now) ||
+		    !(sp->mask >> now.donor & 1))
+			continue;
+		sp->place[r] = now;
+		grown[r] = 1;
+		any = true;
+	}
+	for (u32 i = 0; any && !status && i < t->nr_donors; i++) {
+		if (!(sp->mask >> i & 1))
+			continue;
+		status = donor_place(t, i, space);
+		told |= status != VIRTIO_GC_BUSY;
+	}
+	/* the trace still runs, and goes on; or some know of it and others not */
+	for (u32 r = 0; any && status && r < sp->nr_regions; r++)
+		if (grown[r])
+			sp->place[r].donor = VIRTIO_GC_NO_DONOR;
+	sp->lost |= status && told;
+	free(grown);
+	return status;
+}
+
+static bool place_same(const struct dcm_gc_place_of *a,
+		       const struct dcm_gc_place_of *b)
+{
+	return a->donor == b->donor &&
+	       (a->donor == VIRTIO_GC_NO_DONOR ||
+		(a->slab == b->slab && a->offset == b->offset));
+}
+
+bool gc_space_find(struct dcm_gc_team *t, u32 space)
+{
+	struct team_space *sp = &t->space[space];
+	bool same = true;
+
+	sp->mask = 0;
+	for (u32 r = 0; r < sp->nr_regions; r++) {
+		struct dcm_gc_place_of now;
+
+		if (region_where(t, space, r, &now))
+			sp->mask |= 1ull << now.donor;
+		else
+			now.donor = VIRTIO_GC_NO_DONOR;
+		same &= place_same(&now, &sp->place[r]);
+		sp->place[r] = now;
+	}
+	/* of which no worker knows */
+	sp->lost = true;
+	return same;
+}
+
+u32 gc_space_place(struct dcm_gc_team *t, u32 space)
+{
+	struct team_space *sp = &t->space[space];
+	u32 status = VIRTIO_GC_OK;
+
+	for (u32 i = 0; !status && i < t->nr_donors; i++)
+		if (sp->mask >> i & 1)
+			status = donor_ready(t, i, space);
+	for (u32 i = 0; !status && i < t->nr_donors; i++)
+		if (sp->mask >> i & 1)
+			status = donor_place(t, i, space);
+	sp->lost = status;
+	return status;
+}
+
+bool gc_space_stays(const struct dcm_gc_team *t, u32 space)
+{
+	const struct team_space *sp = &t->space[space];
+
+	for (u32 r = 0; r < sp->nr_regions; r++) {
+		const struct dcm_gc_place_of *was = &sp->place[r];
+		struct dcm_gc_place_of now;
+
+		if (was->donor == VIRTIO_GC_NO_DONOR)
+			continue;
+		if (!t->ops->place(t->arg, space, r, &now) ||
+		    !place_same(was, &now))
+			return false;
+	}
+	return true;
+}
+
+static u32 space_tell(struct team_space *sp, const void *raw, size_t bytes)
+{
+	struct told *told = malloc(sizeof(*told) + bytes), **at = &sp->told;
+
+	if (!told)
+		return VIRTIO_GC_LIMIT;
+	told->next = NULL;
+	told->bytes = bytes;
+	memcpy(told->request, raw, bytes);
+	while (*at)
+		at = &(*at)->next;
+	*at = told;
+	return VIRTIO_GC_OK;
+}
+
+void gc_space_forget(struct team_space *sp)
+{
+	while (sp->told) {
+		struct told *told = sp->told;
+
+		sp->told = told->next;
+		free(told);
+	}
+	free(sp->place);
+	free(sp->top);
+	free(sp->tag);
+	memset(sp, 0, sizeof(*sp));
+}
+
+u32 gc_do_create(struct dcm_gc_team *t, const struct dcm_gc_request *r,
+		 const void *raw, size_t bytes)
+{
+	struct team_space *sp = &t->space[r->space];
+	u64 window;
+	u32 status;
+
+	if (sp->told)
+		return VIRTIO_GC_INVALID;
+	dcm_gc_request_layout(r, &sp->l, &window);
+	status = dcm_gc_layout_check(&sp->l);
+	if (status)
+		return status;
+	sp->nr_regions = (u32)(sp->l.bytes / sp->l.region_bytes);
+	sp->place = calloc(sp->nr_regions, sizeof(*sp->place));
+	sp->top = calloc(sp->nr_regions, sizeof(*sp->top));
+	sp->tag = calloc(sp->nr_regions, sizeof(*sp->tag));
+	for (u32 r = 0; sp->place && r < sp->nr_regions; r++)
+		sp->place[r].donor = VIRTIO_GC_NO_DONOR;
+	status = VIRTIO_GC_LIMIT;
+	if (sp->place && sp->top && sp->tag)
+		status = space_tell(sp, raw, bytes);
+	if (status)
+		gc_space_forget(sp);
+	return status;
+}
+
+u32 gc_do_destroy(struct dcm_gc_team *t, const struct dcm_gc_request *r)
+{
+	bool last = true;
+
+	for (u32 i = 0; i < t->nr_donors; i++)
+		if (t->donor[i].knows >> r->space & 1)
+			gc_forget(t, i, r->space);
+	gc_space_forget(&t->space[r->space]);
+	for (u32 i = 0; i < DCM_GC_TEAM_SPACES; i++)
+		last &= !t->space[i].told;
+	if (last)
+		gc_close_all(t);
+	return VIRTIO_GC_OK;
+}
+
+/* Every worker reads them alike: what one says, all do. */
+u32 gc_do_types(struct dcm_gc_team *t, const struct dcm_gc_request *r,
+		const void *raw, size_t bytes)
+{
+	u32 status = VIRTIO_GC_DONOR_LOST, one;
+	u64 taken = 0;
+
+	for (u32 i = 0; i < t->nr_donors; i++) {
+		struct ask ask = gc_ask_request(r->space, raw, bytes);
+
+		one = donor_ready(t, i, r->space);
+		if (!one) {
+			one = gc_tell(t, &ask, 1ull << i);
+			/* it has, or may have */
+			if (!one || one == VIRTIO_GC_TIMED_OUT ||
+			    one == VIRTIO_GC_CANCELLED)
+				taken |= 1ull << i;
+		}
+		if (one == VIRTIO_GC_WORKER_LOST ||
+		    one == VIRTIO_GC_DONOR_LOST) {
+			/* if it is needed, that is said then */
+			status = one;
+		} else if (one) {
+			/* so that all know the same */
+			t->space[r->space].lost |= !!taken;
+			for (; taken; taken &= taken - 1)
+				gc_forget(t, (u32)__builtin_ctzll(taken),
+					  r->space);
+			return one;
+		}
+	}
+	return taken ? space_tell(&t->space[r->space], raw, bytes) : status;
+}
+
+u32 gc_do_donors(struct dcm_gc_team *t, const struct dcm_gc_request *r,
+		 struct dcm_gc_reply *out)
+{
+	const struct virtio_gc_range *range = r->body;
+	u32 first = le32toh(range->first), n = r->answer;
+	const struct team_space *sp = &t->space[r->space];
+	__le32 *le = (void *)out->entries;
+
+	if (first > sp->nr_regions || n > sp->nr_regions - first)
+		return VIRTIO_GC_INVALID;
+	for (u32 i = 0; i < n; i++) {
+		struct dcm_gc_place_of p;
+		bool there = t->ops->place(t->arg, r->space, first + i, &p);
+
+		le[i] = htole32(there ? p.donor : VIRTIO_GC_NO_DONOR);
+	}
+	out->done.count = htole32(n);
+	return VIRTIO_GC_OK;
+}

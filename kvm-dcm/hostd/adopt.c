@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * adopt.c - going on where the dcm-hostd before this one was
+ *
+ * The kernel goes on using a file's slabs and connections when dcm-hostd is
+ * killed or starts itself again (SIGHUP), and donors keep a session: as those
+ * connections stand, for their patience after they were last used; on this host,
+ * where there are none, for 5 s. So the next one needs to know the sessions, and
+ * which slab is whose. Nothing of that is in a file that could be older than the truth:
+ * slabs are the kernel's to tell (DCMFS_IOC_SLAB), and what is needed to resume a
+ * session is left with it as a note (DCMFS_IOC_NOTE) when the session begins.
+ *
+ * The kernel knows a donor by a number. A donor keeps its number as long as there
+ * is a note of it, wherever it stands in the configuration; one that is not
+ * there any more is left (donor.c).
+ *
+ * What can't be gone on with is lost: hostd_slabs_inherit().
+ *
+ * Locking: notes are read before there are other threads, and written by the
+ * control thread alone.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#include "hostd.h"
+
+#define NOTE_MAGIC 0x65746f6e6d6364ull /* "dcmnote" */
+
+/**
+ * struct note - of a donor with which there is a session
+ */
+struct note {
+	u64 magic;
+	struct dcm_ctl_session session;
+	struct dcm_host_donor donor;
+};
+
+static_assert(sizeof(struct note) <= DCMFS_NOTE_MAX, "a note is too long");
+
+static bool note_read(const struct hostd_file *f, u32 number, struct note *n)
+{
+	struct dcmfs_note arg = { .donor = number };
+	bool ok = !ioctl(f->fd, DCMFS_IOC_NOTE, &arg);
+
+	memcpy(n, arg.bytes, sizeof(*n));
+	explicit_bzero(&arg, sizeof(arg));
+	n->donor.name[DCM_NAME_MAX] = 0;
+	n->donor.address[DCM_ADDRESS_MAX] = 0;
+	return ok && n->magic == NOTE_MAGIC && n->session.id;
+}
+
+bool hostd_donor_same(const struct dcm_host_donor *a,
+		      const struct dcm_host_donor *b)
+{
+	return !strcmp(a->name, b->name) && !strcmp(a->address, b->address);
+}
+
+u32 hostd_number_free(const struct hostd_file *f, u64 taken)
+{
+	u32 i;
+
+	for (i = 0; i < f->nr_donors; i++)
+		taken |= 1ull << f->number[i];
+	return (u32)__builtin_ctzll(~taken);
+}
+
+/**
+ * hostd_donors_find() - which donors a file has, and their numbers
+ * @h: with its configuration
+ * @f: its @donor, @number and @session are filled in
+ */
+void hostd_donors_find(const struct hostd *h, struct hostd_file *f)
+{
+	struct hostd_choice choice;
+	u64 taken = 0;
+	struct note n;
+	u32 number, i;
+
+	for (number = 0; number < DCMFS_DONORS_MAX; number++) {
+		if (!note_read(f, number, &n))
+			continue;
+		for (i = 0; i < h->cfg.nr_donors; i++)
+			if (hostd_donor_same(&h->cfg.donor[i], &n.donor))
+				break;
+		if (i == h->cfg.nr_donors)
+			dcm_log(DCM_LOG_WARNING,
+				"%s: donor %s (%s) is not in the configuration any more; what it lends is moved off it",
+				f->path, n.donor.name, n.donor.address);
+		f->donor[f->nr_donors] = n.donor;
+		f->session[f->nr_donors] = n.session;
+		f->number[f->nr_donors++] = number;
+		taken |= 1ull << number;
+	}
+	hostd_choice_read(f, &choice);
+	for (i = 0; i < h->cfg.nr_donors; i++) {
+		u32 k;
+
+		for (k = 0; k < f->nr_donors; k++)
+			if (hostd_donor_same(&f->donor[k], &h->cfg.donor[i]))
+				break;
+		if (k < f->nr_donors || f->nr_donors == DCMFS_DONORS_MAX ||
+		    !hostd_choice_has(&choice, h, i))
+			continue;
+		number = hostd_number_free(f, taken);
+		f->donor[f->nr_donors] = h->cfg.donor[i];
+		f->number[f->nr_donors++] = number;
+	}
+	explicit_bzero(&n, sizeof(n));
+}
+
+static u32 donor_of(const struct hostd_file *f, u32 number)
+{
+	u32 i;
+
+	for (i = 0; i < f->nr_donors; i++)
+		if (f->number[i] == number && f->session[i].id)
+			break;
+	return i;
+}
+
+/* struct dcm_ctl_config.adopt */
+void hostd_adopt(void *arg, struct dcm_ctl *ctl)
+{
+	struct hostd_file *f = arg;
+	struct dcmfs_slab a = { .fd = -1 };
+	u32 i, n = 0;
+
+	for (i = 0; i < f->nr_donors; i++)
+		if (f->session[i].id)
+			dcm_ctl_adopt_session(ctl, i, &f->session[i]);
+	while (!ioctl(f->fd, DCMFS_IOC_SLAB, &a)) {
+		struct dcm_slab_ref ref = {
+			.id = a.remote,
+			.bytes = f->info.extent_pages * 4096,
+			.base = a.base,
+			.rkey = a.rkey,
+		};
+		bool old = a.flags & DCMFS_SLAB_OLD;
+		struct dcm_ctl_slab *slab = NULL;
+
+		i = donor_of(f, a.donor);
+		if (i < f->nr_donors)
+			slab = dcm_ctl_adopt_slab(ctl, i, a.extent, &ref, !old);
+		if (slab && hostd_slab_adopt(f, slab, a.id, old))
+			n++;
+		a = (struct dcmfs_slab){ .fd = -1, .id = a.id };
+	}
+	if (n)
+		dcm_log(DCM_LOG_NOTICE,
+			"%s: going on with %u slab%s of the dcm-hostd before this one",
+			f->path, n, n == 1 ? "" : "s");
+	explicit_bzero(f->session, sizeof(f->session));
+}
+
+/* struct dcm_ctl_ops.session */
+void hostd_session(void *arg, u32 donor, const struct dcm_ctl_session *s)
+{
+	struct hostd_file *f = arg;
+	struct dcmfs_note note = { .donor = f->number[donor], .set = 1 };
+	struct note n = { .magic = NOTE_MAGIC, .donor = f->donor[donor] };
+
+	if (s)
+		n.session = *s;
+	memcpy(note.bytes, &n, sizeof(n));
+	if (f->fd >= 0 && ioctl(f->fd, DCMFS_IOC_NOTE, &note))
+		dcm_log(DCM_LOG_WARNING,
+			"%s: donor %s: %s: its memory would be lost with this process",
+			f->path, f->donor[donor].name, strerror(errno));
+	explicit_bzero(&note, sizeof(note));
+	explicit_bzero(&n, sizeof(n));
+}

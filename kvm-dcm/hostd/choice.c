@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * choice.c - which donors a file may use
+ *
+ * All of the configuration, unless there is HOSTD_CHOICES/NAME.donors for a file
+ * that is called NAME: then those that it names, one a line, and those of the
+ * groups that it names, as @GROUP. Whoever makes the file writes that before
+ * (libvirt's hook), and may change it later. Groups are looked up whenever donors
+ * are: one that joins later is used.
+ *
+ * Locking: none, the main thread's.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "hostd.h"
+
+/**
+ * hostd_choice_read() - what is chosen for a file now
+ * @f: the file
+ * @c: filled in
+ *
+ * What can't be read has been chosen by nobody: rather no donor than another.
+ */
+void hostd_choice_read(const struct hostd_file *f, struct hostd_choice *c)
+{
+	const char *base = strrchr(f->path, '/');
+	char path[HOSTD_PATH_MAX];
+	ssize_t n = -1;
+	int fd;
+
+	snprintf(path, sizeof(path), HOSTD_CHOICES "/%s.donors",
+		 base ? base + 1 : f->path);
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	c->any = fd < 0 && (errno == ENOENT || errno == ENOTDIR);
+	if (fd >= 0) {
+		n = read(fd, c->text, sizeof(c->text) - 1);
+		close(fd);
+	}
+	c->text[n < 0 ? 0 : n] = 0;
+}
+
+static bool is_line(const char *text, const char *mark, const char *name)
+{
+	size_t before = strlen(mark), len = strlen(name), n;
+	const char *line;
+
+	for (line = text; *line; line += n + !!line[n]) {
+		n = strcspn(line, "\n");
+		if (n == before + len && !strncmp(line, mark, before) &&
+		    !strncmp(line + before, name, len))
+			return true;
+	}
+	return false;
+}
+
+/**
+ * hostd_choice_has() - may it use this donor?
+ * @c: of the file
+ * @h: with its configuration
+ * @donor: of those of the configuration
+ */
+bool hostd_choice_has(const struct hostd_choice *c, const struct hostd *h,
+		      u32 donor)
+{
+	const char *group = h->cfg.group[donor];
+
+	return c->any || is_line(c->text, "", h->cfg.donor[donor].name) ||
+	       (*group && is_line(c->text, "@", group));
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * donor.c - donors that come and go
+ *
+ * Which donors there are is said by the configuration alone. SIGUSR1 has it read
+ * again, and each file's control plane does what is different: one that is new is
+ * used, one that shall drain or is not there any more is left (client/member.c). What
+ * else has changed in the file waits for the next start or SIGHUP. A configuration
+ * that is wrong is told, and nothing changes.
+ *
+ * A file that comes later, or was another daemon's, is brought to the same state.
+ *
+ * Donors that a file may not use (choice.c) are to it as if they were not
+ * configured.
+ *
+ * Locking: the main thread's, but hostd_donor_added(), which is a control thread's
+ * before anything is said of that donor by its number.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hostd.h"
+
+/* In the configuration; its number of donors: it is not there. */
+static u32 configured(const struct hostd *h, const struct dcm_host_donor *d)
+{
+	u32 i;
+
+	for (i = 0; i < h->cfg.nr_donors; i++)
+		if (hostd_donor_same(&h->cfg.donor[i], d))
+			break;
+	return i;
+}
+
+static void used(const struct dcm_ctl_status *st, u32 i,
+		 struct dcm_host_donor *d)
+{
+	memcpy(d->name, st->donor[i].name, sizeof(d->name));
+	memcpy(d->address, st->donor[i].address, sizeof(d->address));
+}
+
+static bool known(const struct dcm_ctl_status *st,
+		  const struct dcm_host_donor *d)
+{
+	struct dcm_host_donor other;
+	u32 i;
+
+	for (i = 0; i < st->nr_donors; i++) {
+		used(st, i, &other);
+		if (hostd_donor_same(&other, d))
+			return true;
+	}
+	return false;
+}
+
+static void say(const struct hostd_file *f, const struct dcm_host_donor *d,
+		int err)
+{
+	if (!err || err == -EALREADY)
+		return;
+	dcm_log(DCM_LOG_ERR, "%s: donor %s (%s): %s", f->path, d->name,
+		d->address,
+		err == -EEXIST || err == -EADDRINUSE ?
+			"its name or its address is another donor's, which is still being left: once more later (SIGUSR1)" :
+			strerror(-err));
+}
+
+/**
+ * hostd_donors_apply() - have a file use the donors of the configuration
+ * @h: with its configuration
+ * @f: its control plane runs
+ */
+void hostd_donors_apply(const struct hostd *h, struct hostd_file *f)
+{
+	struct dcm_ctl_status *st = calloc(1, sizeof(*st));
+	struct hostd_choice choice;
+	struct dcm_host_donor d;
+	u32 i, k;
+
+	if (!st)
+		return;
+	hostd_choice_read(f, &choice);
+	dcm_ctl_status(f->ctl, st);
+	for (i = 0; i < st->nr_donors; i++) {
+		used(st, i, &d);
+		k = configured(h, &d);
+		if (k == h->cfg.nr_donors || !hostd_choice_has(&choice, h, k))
+			say(f, &d, dcm_ctl_donor_remove(f->ctl, d.name));
+	}
+	for (i = 0; i < h->cfg.nr_donors; i++) {
+		d = h->cfg.donor[i];
+		if (!hostd_choice_has(&choice, h, i))
+			continue;
+		/* looked up only if it is new: that may take long */
+		if (!known(st, &d))
+			say(f, &d, dcm_ctl_donor_add(f->ctl, &d));
+		say(f, &d,
+		    dcm_ctl_donor_drain(f->ctl, d.name,
+					       h->cfg.drained >> i & 1));
+	}
+	free(st);
+}
+
+/* struct dcm_ctl_ops.donor */
+void hostd_donor_added(void *arg, u32 donor, const struct dcm_host_donor *d)
+{
+	struct hostd_file *f = arg;
+
+	f->donor[donor] = *d;
+	if (donor < f->nr_donors)
+		return;
+	f->number[donor] = hostd_number_free(f, 0);
+	f->nr_donors = donor + 1;
+}
+
+/**
+ * hostd_donors_read() - read again which donors there are
+ * @h: its files are served by them from now on
+ * @config: path of the configuration
+ */
+void hostd_donors_read(struct hostd *h, const char *config)
+{
+	struct dcm_host_config *cfg = malloc(sizeof(*cfg));
+	char err[DCM_ERR_MAX];
+	struct hostd_file *f;
+
+	if (!cfg)
+		return;
+	if (dcm_hostd_config_load(config, cfg, err)) {
+		dcm_log(DCM_LOG_ERR, "SIGUSR1: %s: going on as before", err);
+		free(cfg);
+		return;
+	}
+	memcpy(h->cfg.donor, cfg->donor, sizeof(cfg->donor));
+	memcpy(h->cfg.group, cfg->group, sizeof(cfg->group));
+	h->cfg.nr_donors = cfg->nr_donors;
+	h->cfg.drained = cfg->drained;
+	free(cfg);
+	dcm_log(DCM_LOG_NOTICE, "SIGUSR1: %u donor%s", h->cfg.nr_donors,
+		h->cfg.nr_donors == 1 ? "" : "s");
+	for (f = h->files; f; f = f->next)
+		hostd_donors_apply(h, f);
+}

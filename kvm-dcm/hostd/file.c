@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * file.c - one file on a dcmfs: its control plane, its thread, its end
+ *
+ * A file that is served is open here, for reading only, and an open file keeps
+ * its memory: somebody has to notice that the VM is gone. The kernel tells by
+ * a lease: F_WRLCK is granted only to the one open file of an inode, and a
+ * mapping keeps its file open. So once a second: when a lease is to be had,
+ * nobody else uses the file; when it has no name either, nobody ever will, and
+ * it is closed. The lease is given back at once: it would delay who opens the
+ * file next. A file that still has its name is kept, as on hugetlbfs.
+ *
+ *	started -> served -> no name, no user: closed, its slabs go back
+ *	                '--> told to end: slabs are marked lost, then closed
+ *
+ * What a daemon before this one left with the kernel is gone on with. So that
+ * this is not done to one that is alive, each file is locked (flock) by the one
+ * that serves it.
+ *
+ * The kernel's answers take long (a DETACH moves a whole slab), so each file
+ * has a thread that does nothing but its ioctls. It looks at what is wanted
+ * when the kernel says so (POLLPRI) and, as long as something wanted has not
+ * come, ten times a second.
+ *
+ * Locking: see struct hostd_file. The main thread touches a file's descriptor
+ * only before the thread is started and after it has ended.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "hostd.h"
+
+#define LOOK_NS		(1000ull * 1000 * 1000)
+#define LOOK_MS		1000
+#define WANTED_MS	100
+
+u64 hostd_now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (u64)ts.tv_sec * 1000000000u + (u64)ts.tv_nsec;
+}
+
+/* Any thread: there is something to do. */
+void hostd_file_kick(struct hostd_file *f)
+{
+	u64 one = 1;
+	ssize_t n = write(f->event, &one, sizeof(one));
+
+	(void)n; /* a counter that is full wakes just as well */
+}
+
+/* ---- its thread ---- */
+
+/* Ask donors for what the kernel wants; is anything wanted? */
+static bool wanted_ask(struct hostd_file *f)
+{
+	struct dcmfs_wanted w = { 0 };
+	bool any = false;
+
+	while (!ioctl(f->fd, DCMFS_IOC_WANTED, &w)) {
+		if (hostd_now_ns() >= f->ask_ns)
+			dcm_ctl_want(f->ctl, w.extent);
+		any = true;
+		w.first = w.extent + 1;
+	}
+	if (errno != ENOENT)
+		dcm_log(DCM_LOG_ERR, "%s: DCMFS_IOC_WANTED: %s", f->path,
+			strerror(errno));
+	return any;
+}
+
+/* True: nobody has it, and nobody will. */
+static bool nobody_has(struct hostd_file *f)
+{
+	struct stat st;
+	bool alone = !fcntl(f->fd, F_SETLEASE, F_WRLCK);
+
+	if (alone)
+		fcntl(f->fd, F_SETLEASE, F_UNLCK);
+	__atomic_store_n(&f->used, !alone, __ATOMIC_RELAXED);
+	return alone && !fstat(f->fd, &st) && !st.st_nlink;
+}
+
+static void *file_main(void *arg)
+{
+	struct hostd_file *f = arg;
+	struct sigevent ev = { .sigev_notify = SIGEV_THREAD_ID,
+			       .sigev_signo = SIGALRM };
+	u64 looked = 0, now;
+
+	ev._sigev_un._tid = gettid();
+	if (timer_create(CLOCK_MONOTONIC, &ev, &f->slice)) {
+		dcm_log(DCM_LOG_ERR, "%s: timer: %s", f->path, strerror(errno));
+		goto over;
+	}
+	hostd_slabs_inherit(f);
+	while (!__atomic_load_n(&f->stop, __ATOMIC_ACQUIRE)) {
+		struct pollfd p[] = { { .fd = f->event, .events = POLLIN },
+				      { .fd = f->fd, .events = POLLPRI },
+				      { .fd = f->links, .events = POLLIN } };
+		int again = hostd_slabs_round(f), ms = LOOK_MS;
+		u64 junk;
+
+		if (wanted_ask(f)) {
+			/* It says so until it has come. */
+			p[1].fd = -1;
+			ms = WANTED_MS;
+		}
+		now = hostd_now_ns();
+		if (now - looked >= LOOK_NS) {
+			looked = now;
+			f->gone = nobody_has(f);
+			if (f->gone)
+				break;
+			hostd_links_look(f);
+			hostd_slabs_count(f);
+		}
+		if (again >= 0)
+			ms = min(ms, again);
+		if (poll(p, 3, ms) <= 0)
+			continue;
+		if (p[0].revents && read(f->event, &junk, sizeof(junk)) < 0)
+			continue;
+		if (p[2].revents)
+			hostd_links_look(f);
+	}
+	timer_delete(f->slice);
+over:
+	__atomic_store_n(&f->over, true, __ATOMIC_RELEASE);
+	eventfd_write(f->ended, 1);
+	return NULL;
+}
+
+/* ---- the main thread ---- */
+
+static void file_free(struct hostd_file *f)
+{
+	if (f->fd >= 0)
+		close(f->fd);
+	if (f->event >= 0)
+		close(f->event);
+	if (f->links >= 0)
+		close(f->links);
+	pthread_mutex_destroy(&f->lock);
+	free(f->path);
+	free(f);
+}
+
+static void tune(const struct hostd *h, const struct hostd_file *f)
+{
+	u32 i;
+
+	for (i = 0; i < h->cfg.nr_tunables; i++) {
+		const struct dcm_host_tunable *t = &h->cfg.tunable[i];
+		struct dcmfs_tune arg = { .value = t->value };
+
+		errno = ENOENT;
+		if (strlen(t->name) < sizeof(arg.name))
+			strcpy(arg.name, t->name);
+		if (!arg.name[0] || ioctl(f->fd, DCMFS_IOC_TUNE, &arg))
+			dcm_log(DCM_LOG_WARNING,
+				"%s: [tunables] %s = %llu: %s; it keeps its default",
+				f->path, t->name, (unsigned long long)t->value,
+				errno == ENOENT ? "there is no such tunable" :
+				errno == ERANGE ? "out of its range" :
+						  strerror(errno));
+	}
+}
+
+/* Make its record. NULL: nothing to serve, which has been said if it matters. */
+static struct hostd_file *file_open(struct hostd *h, const char *path)
+{
+	struct hostd_file *f;
+	struct statfs fs;
+	struct stat st;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK |
+				    O_NOCTTY);
+
+	if (fd < 0) {
+		/* Files come and go. */
+		if (errno != ENOENT && errno != ELOOP)
+			dcm_log(DCM_LOG_ERR, "%s: %s: it is not served", path,
+				strerror(errno));
+		return NULL;
+	}
+	if (fstat(fd, &st) || fstatfs(fd, &fs) || !S_ISREG(st.st_mode) ||
+	    fs.f_type != DCMFS_MAGIC || !st.st_size ||
+	    hostd_file_known(h, st.st_dev, st.st_ino)) {
+		close(fd);
+		return NULL;
+	}
+	if (flock(fd, LOCK_EX | LOCK_NB)) {
+		dcm_log(DCM_LOG_ERR,
+			"%s: another dcm-hostd serves it, or somebody has locked it (flock): it is not served",
+			path);
+		close(fd);
+		return NULL;
+	}
+	f = calloc(1, sizeof(*f));
+	if (!f) {
+		dcm_log(DCM_LOG_ERR, "%s: no memory: it is not served", path);
+		close(fd);
+		return NULL;
+	}
+	pthread_mutex_init(&f->lock, NULL);
+	f->fd = fd;
+	f->dev = st.st_dev;
+	f->ino = st.st_ino;
+	f->ended = h->ended;
+	f->used = true; /* until we know better */
+	f->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	f->links = epoll_create1(EPOLL_CLOEXEC);
+	f->path = strdup(path);
+	if (f->event < 0 || f->links < 0 || !f->path) {
+		dcm_log(DCM_LOG_ERR, "%s: %s: it is not served", path,
+			strerror(errno));
+		goto fail;
+	}
+	if (ioctl(fd, DCMFS_IOC_INFO, &f->info) ||
+	    f->info.version != DCMFS_VERSION || !f->info.pages ||
+	    !f->info.extent_pages) {
+		dcm_log(DCM_LOG_ERR,
+			"%s: this kvm-dcm.ko is not the one this dcm-hostd is made for: it is not served",
+			path);
+		goto fail;
+	}
+	return f;
+fail:
+	file_free(f);
+	return NULL;
+}
+
+/* Serve the file at @path, if it is one that has to be and is not yet. */
+void hostd_file_start(struct hostd *h, const char *path)
+{
+	struct dcm_ctl_config cc = {
+		.tenant = h->key.tenant,
+		.key = h->key.key,
+		.key_len = h->key.len,
+		.data_encryption = h->cfg.data_encryption,
+		.transport = h->cfg.transport,
+		.patience_ms = (u32)h->cfg.patience_ms,
+		.links = &hostd_links,
+		.adopt = hostd_adopt,
+		.no_populate = true,
+	};
+	struct hostd_file *f;
+	int err;
+
+	if (h->nr_files >= HOSTD_FILES_MAX) {
+		if (dcm_log_allow(&h->full, hostd_now_ns() / 1000000, 60000))
+			dcm_log(DCM_LOG_ERR,
+				"%s: not served: there are %u files already",
+				path, HOSTD_FILES_MAX);
+		return;
+	}
+	f = file_open(h, path);
+	if (!f)
+		return;
+	tune(h, f);
+	hostd_donors_find(h, f);
+	cc.donors = f->donor;
+	cc.nr_donors = f->nr_donors;
+	cc.nr_lanes = f->info.lanes;
+	cc.extent = f->info.extent_pages * 4096;
+	cc.size = f->info.pages * 4096;
+	err = dcm_ctl_start(&cc, &hostd_ctl_ops, f, &f->ctl);
+	if (err) {
+		dcm_log(DCM_LOG_ERR, "%s: it is not served: %s", path,
+			strerror(-err));
+		file_free(f);
+		return;
+	}
+	err = pthread_create(&f->thread, NULL, file_main, f);
+	if (err) {
+		dcm_log(DCM_LOG_ERR, "%s: it is not served: no thread: %s",
+			path, strerror(err));
+		dcm_ctl_stop(f->ctl);
+		hostd_slabs_free(f);
+		file_free(f);
+		return;
+	}
+	pthread_setname_np(f->thread, "dcm-file");
+	hostd_donors_apply(h, f);
+	f->next = h->files;
+	h->files = f;
+	h->nr_files++;
+	dcm_log(DCM_LOG_INFO, "%s: served: %llu MiB in extents of %llu MiB",
+		path, (unsigned long long)(cc.size >> 20),
+		(unsigned long long)(cc.extent >> 20));
+}
+
+bool hostd_file_known(const struct hostd *h, dev_t dev, ino_t ino)
+{
+	const struct hostd_file *f;
+
+	for (f = h->files; f; f = f->next)
+		if (f->dev == dev && f->ino == ino)
+			return true;
+	return false;
+}
+
+/*
+ * No more of this file. Its memory first: the kernel must not use slabs that
+ * are not ours any more.
+ */
+void hostd_file_stop(struct hostd *h, struct hostd_file *f)
+{
+	struct hostd_file **p;
+
+	__atomic_store_n(&f->stop, true, __ATOMIC_RELEASE);
+	hostd_file_kick(f);
+	pthread_join(f->thread, NULL);
+	if (f->gone) {
+		/* With its memory go its links. */
+		close(f->fd);
+		f->fd = -1;
+	} else {
+		hostd_slabs_leave(f);
+	}
+	dcm_ctl_stop(f->ctl);
+	hostd_slabs_free(f);
+	if (f->gone)
+		dcm_log(DCM_LOG_INFO, "%s: gone; donors have their memory back",
+			f->path);
+	for (p = &h->files; *p != f; p = &(*p)->next)
+		;
+	*p = f->next;
+	h->nr_files--;
+	file_free(f);
+}
+
+/* Those whose thread has ended. */
+void hostd_files_reap(struct hostd *h)
+{
+	struct hostd_file *f, *next;
+
+	for (f = h->files; f; f = next) {
+		next = f->next;
+		if (!__atomic_load_n(&f->over, __ATOMIC_ACQUIRE))
+			continue;
+		/* whose device is still at it, we are told when it is not */
+		hostd_gc_stop(f);
+		if (!f->gc)
+			hostd_file_stop(h, f);
+	}
+}

@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * hostd.c - dcm-hostd: the control plane of the kernel pager
+ *
+ * The kernel pages VMs' memory (files on dcmfs) and knows of no donors. This
+ * daemon does: for each file it keeps sessions with donors, as libdcm does for
+ * a process, hands the slabs they lend to the kernel, and takes them away when
+ * donors want them back or are lost. Pages never pass through here.
+ *
+ * Without this process donors take a VM's memory back: those on this host after
+ * 5 s, others when nothing has used it for their patience, a minute. What only
+ * they had is lost. So SIGTERM does not end it while somebody uses a file that is
+ * served; it says who, and ends when they are gone. A second SIGTERM does
+ * not wait: everything that is on donors is marked lost first, so that the kernel
+ * never reads from a slab that is somebody else's, and the exit status is 1.
+ * SIGHUP: it starts itself again, the program and the configuration as they are
+ * then, and goes on with everything (adopt.c); so does one that is
+ * started in time after another was killed.
+ *
+ * SIGUSR1: it reads which donors there are again (donor.c).
+ *
+ * Donors on this host (unix:) hand over memory that the kernel reads and writes
+ * by itself; to others (tcp:) it gets connections, made here.
+ *
+ * Locking: the main thread's. Signals are blocked in all threads and read from
+ * a descriptor, but for SIGALRM, which ends a slice of a DETACH.
+ */
+#include <argp.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "../gc/ipc.h"
+#include "hostd.h"
+
+#define DEFAULT_CONFIG	"/etc/kvm-dcm/hostd.conf"
+#define DEFAULT_STATUS	"/run/dcm-hostd/status.sock"
+#define DEFAULT_GC	DCM_GC_SAY_SOCKET
+#define ENDING_MS	500
+#define SURE_NS		(2000ull * 1000 * 1000)
+
+/* libc looks for it; nothing else compiled with libdcm's flags is seen. */
+__attribute__((visibility("default")))
+const char *argp_program_version = "dcm-hostd " DCM_VERSION;
+
+/* In the environment of one that started itself again */
+#define AGAIN		"DCM_HOSTD_AGAIN"
+
+static const char *config_path = DEFAULT_CONFIG;
+static const char *status_path = DEFAULT_STATUS;
+static const char *gc_path = DEFAULT_GC;
+static char **arguments;
+static bool check_only;
+static int ready_fd = -1;
+static enum dcm_log_level log_level = DCM_LOG_INFO;
+
+enum {
+	OPT_CHECK = 256,
+	OPT_READY_FD,
+	OPT_STATUS,
+	OPT_GC,
+	OPT_LOG_LEVEL,
+};
+
+static int parse_number(struct argp_state *state, const char *name,
+			const char *arg, long max)
+{
+	char *end;
+	long v = strtol(arg, &end, 10);
+
+	if (!*arg || *end || v < 0 || v > max)
+		argp_error(state, "--%s %s: write a number from 0 to %ld", name,
+			   arg, max);
+	return (int)v;
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+	switch (key) {
+	case 'c':
+		config_path = arg;
+		return 0;
+	case OPT_CHECK:
+		check_only = true;
+		return 0;
+	case OPT_READY_FD:
+		ready_fd = parse_number(state, "ready-fd", arg, 1 << 20);
+		return 0;
+	case OPT_STATUS:
+		status_path = arg;
+		return 0;
+	case OPT_GC:
+		gc_path = arg;
+		return 0;
+	case OPT_LOG_LEVEL:
+		log_level = (enum dcm_log_level)parse_number(state, "log-level",
+							     arg,
+							     DCM_LOG_DEBUG);
+		return 0;
+	case ARGP_KEY_ARG:
+		argp_error(state, "%s: dcm-hostd takes options only", arg);
+		return EINVAL;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static void parse_command_line(int argc, char **argv)
+{
+	static const struct argp_option options[] = {
+		{ "config", 'c', "FILE", 0, "Read FILE (" DEFAULT_CONFIG ")",
+		  0 },
+		{ "check-config", OPT_CHECK, NULL, 0,
+		  "Say whether the configuration and the key are good, and end",
+		  0 },
+		{ "ready-fd", OPT_READY_FD, "N", 0,
+		  "When ready, write READY=1 to descriptor N and close it", 0 },
+		{ "status", OPT_STATUS, "PATH", 0,
+		  "Socket that tells the status (" DEFAULT_STATUS ")", 0 },
+		{ "gc", OPT_GC, "PATH", 0,
+		  "Socket for virtio-gc devices (" DEFAULT_GC ")", 0 },
+		{ "log-level", OPT_LOG_LEVEL, "N", 0,
+		  "3 errors, 4 warnings, 5 notices, 6 info (default), 7 debug",
+		  0 },
+		{ 0 },
+	};
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse_option,
+		.doc = "Give the memory of donors to the kernel pager's files.\v"
+		       "SIGTERM ends it when no file is in use any more, a second one at once. See dcm-hostd(8).",
+	};
+
+	argp_parse(&argp, argc, argv, 0, NULL, NULL);
+}
+
+static int config_read(struct hostd *h)
+{
+	char err[DCM_ERR_MAX];
+
+	if (dcm_hostd_config_load(config_path, &h->cfg, err) ||
+	    dcm_key_load(h->cfg.key_file, h->cfg.tenant, &h->key, err)) {
+		dcm_log(DCM_LOG_ERR, "%s", err);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+/* Each slab is an open file. */
+static void raise_fd_limit(void)
+{
+	struct rlimit rl;
+
+	if (getrlimit(RLIMIT_NOFILE, &rl) || rl.rlim_cur == rl.rlim_max)
+		return;
+	rl.rlim_cur = rl.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &rl))
+		dcm_log(DCM_LOG_WARNING,
+			"the limit of open files stays low: %s",
+			strerror(errno));
+}
+
+/* systemd's datagram, if it started us */
+static void notify(const char *text)
+{
+	const char *path = getenv("NOTIFY_SOCKET");
+	struct sockaddr_un sun = { .sun_family = AF_UNIX };
+	size_t len = path ? strlen(path) : 0;
+	int fd;
+
+	if (!len || len >= sizeof(sun.sun_path) ||
+	    (*path != '/' && *path != '@'))
+		return;
+	memcpy(sun.sun_path, path, len);
+	if (*path == '@')
+		sun.sun_path[0] = 0;
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return;
+	if (sendto(fd, text, strlen(text), MSG_NOSIGNAL,
+		   (struct sockaddr *)&sun,
+		   (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)) <
+	    0)
+		dcm_log(DCM_LOG_WARNING, "NOTIFY_SOCKET %s: %s", path,
+			strerror(errno));
+	close(fd);
+}
+
+static void on_alarm(int signum)
+{
+	(void)signum; /* it has ended a call: that is all */
+}
+
+/* A descriptor to read what shall end us from. */
+static int signals_take(void)
+{
+	struct sigaction alarm = { .sa_handler = on_alarm };
+	sigset_t set;
+
+	sigemptyset(&alarm.sa_mask);
+	sigaction(SIGALRM, &alarm, NULL); /* without SA_RESTART */
+	signal(SIGPIPE, SIG_IGN);
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
+	sigaddset(&set, SIGUSR1);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	sigemptyset(&alarm.sa_mask);
+	sigaddset(&alarm.sa_mask, SIGALRM);
+	pthread_sigmask(SIG_UNBLOCK, &alarm.sa_mask, NULL);
+	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static u32 files_used(const struct hostd *h)
+{
+	const struct hostd_file *f;
+	u32 n = 0;
+
+	for (f = h->files; f; f = f->next)
+		n += __atomic_load_n(&f->used, __ATOMIC_RELAXED);
+	return n;
+}
+
+static void ending_say(const struct hostd *h)
+{
+	const struct hostd_file *f;
+
+	for (f = h->files; f; f = f->next)
+		if (__atomic_load_n(&f->used, __ATOMIC_RELAXED))
+			dcm_log(DCM_LOG_WARNING,
+				"told to end, but %s is in use: what it has on donors would be lost. Waiting until its VM has ended; a second SIGTERM does not wait",
+				f->path);
+	notify("STOPPING=1\nSTATUS=waiting for VMs to end");
+}
+
+#define FLUSH_MS 200u
+
+/* In this process's place, unless that would not start. */
+static void start_again(void)
+{
+	static struct dcm_host_config cfg;
+	char err[DCM_ERR_MAX];
+
+	if (dcm_hostd_config_load(config_path, &cfg, err)) {
+		dcm_log(DCM_LOG_ERR, "SIGHUP: %s: going on as before", err);
+		return;
+	}
+	dcm_log(DCM_LOG_NOTICE, "SIGHUP: starting again");
+	setenv(AGAIN, "1", 1);
+	dcm_log_flush(FLUSH_MS);
+	execvp(arguments[0], arguments);
+	dcm_log(DCM_LOG_ERR, "SIGHUP: %s: %s: going on as before", arguments[0],
+		strerror(errno));
+}
+
+#define PLACES	5u
+
+/* Until told to end. Exit status. */
+static int serve(struct hostd *h, int signals)
+{
+	struct signalfd_siginfo info;
+	bool ending = false;
+	eventfd_t count;
+	u64 since = 0;
+	u32 n;
+
+	for (;;) {
+		struct pollfd p[PLACES + 1] = {
+			{ .fd = signals, .events = POLLIN },
+			{ .fd = h->ended, .events = POLLIN },
+			{ .fd = ending ? -1 : h->inotify, .events = POLLIN },
+			{ .fd = ending ? -1 : h->mounts, .events = POLLPRI },
+			{ .fd = h->status, .events = POLLIN },
+		};
+
+		n = hostd_gc_poll(h, p + PLACES);
+		if (poll(p, PLACES + n,
+			 ending || hostd_gc_waits(h) ? ENDING_MS : -1) < 0 &&
+		    errno != EINTR) {
+			dcm_log(DCM_LOG_ERR, "poll: %s", strerror(errno));
+			return 1;
+		}
+		if (p[1].revents && !eventfd_read(h->ended, &count)) {
+			hostd_gc_reap(h);
+			hostd_files_reap(h);
+		}
+		if (p[2].revents)
+			hostd_watch_read(h);
+		if (p[3].revents)
+			hostd_watch_mounts(h);
+		if (p[4].revents)
+			hostd_status_tell(h);
+		hostd_gc_heard(h, p + PLACES, n);
+		while (read(signals, &info, sizeof(info)) == sizeof(info)) {
+			if (info.ssi_signo == SIGHUP) {
+				start_again();
+				continue;
+			}
+			if (info.ssi_signo == SIGUSR1) {
+				hostd_donors_read(h, config_path);
+				continue;
+			}
+			if (ending)
+				return 1;
+			ending = true;
+			since = hostd_now_ns();
+			ending_say(h);
+		}
+		/* Each file's thread has looked since then. */
+		if (ending && (!h->files || (hostd_now_ns() - since > SURE_NS &&
+					     !files_used(h))))
+			return 0;
+	}
+}
+
+int main(int argc, char **argv)
+{
+	static struct hostd h = {
+		.ended = -1, .inotify = -1, .mounts = -1, .status = -1, .gc = -1
+	};
+	int signals, status = 2;
+
+	arguments = argv;
+	dcm_log_name("dcm-hostd", false);
+	parse_command_line(argc, argv);
+	dcm_log_setup(log_level, -1);
+	if (config_read(&h))
+		return 2;
+	if (check_only) {
+		dcm_key_wipe(&h.key);
+		printf("the configuration is good\n");
+		return 0;
+	}
+	if (geteuid())
+		dcm_log(DCM_LOG_WARNING,
+			"not root: the kernel lets only CAP_SYS_ADMIN serve files");
+	raise_fd_limit();
+	dcm_log_start();
+	signals = signals_take();
+	h.ended = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (signals < 0 || h.ended < 0) {
+		dcm_log(DCM_LOG_ERR, "%s", strerror(errno));
+		return 2;
+	}
+	dcm_log(DCM_LOG_NOTICE, "dcm-hostd " DCM_VERSION ": %u donor%s",
+		h.cfg.nr_donors, h.cfg.nr_donors == 1 ? "" : "s");
+	if (!hostd_watch_start(&h)) {
+		hostd_status_start(&h, status_path);
+		hostd_gc_start(&h, gc_path);
+		notify("READY=1");
+		if (ready_fd >= 0 && !getenv(AGAIN)) {
+			dprintf(ready_fd, "READY=1\nPID=%d\n", (int)getpid());
+			close(ready_fd);
+		}
+		status = serve(&h, signals);
+		hostd_unlisten(&h.status, status_path);
+		hostd_gc_end(&h, gc_path);
+	}
+	while (h.files)
+		hostd_file_stop(&h, h.files);
+	hostd_watch_stop(&h);
+	dcm_key_wipe(&h.key);
+	dcm_log(DCM_LOG_NOTICE, "ended");
+	return status;
+}

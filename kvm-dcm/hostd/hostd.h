@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * hostd.h - what the parts of dcm-hostd share
+ *
+ *	hostd.c		options, configuration, signals, the main loop
+ *	watch.c	which files there are on which dcmfs
+ *	file.c	one file: its control plane, its thread, its end
+ *	slab_worker.c	a file's slabs: given to the kernel, moved, lost
+ *	link.c	its data connections: made here, used by the kernel
+ *	adopt.c	going on where another dcm-hostd was
+ *	donor.c	donors that come and go
+ *	status.c	what it tells who asks
+ *	gc.c	a file's garbage, collected by its donors
+ *
+ * Threads: the main one (hostd.c, watch.c); for each file one that does
+ * its ioctls, and libdcm's control thread, which calls back; for one with a
+ * virtio-gc device two more.
+ */
+#ifndef DCM_HOSTD_H
+#define DCM_HOSTD_H
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <sys/types.h>
+#include <time.h>
+
+#include "../include/dcmfs.h"
+#include "../client/config.h"
+#include "../client/client.h"
+#include "../lib/log.h"
+#include "../client/loss.h"
+
+#define HOSTD_FILES_MAX 1024u
+#define HOSTD_PATH_MAX 4096u
+#define HOSTD_CHOICES "/run/dcm-hostd/donors"
+/* As many names of donors and of groups as there can be. */
+#define HOSTD_CHOICE_MAX (2 * DCM_CONFIG_DONORS_MAX * (DCM_NAME_MAX + 2))
+
+/**
+ * struct hostd_slab - what is to be done about a slab
+ * @slab: as the control plane knows it
+ * @id: as the kernel does
+ * @flags: SLAB_*
+ * @since_ns: when it was asked back
+ * @attached: the kernel has it
+ * @ops: I/Os under its extent before it came
+ */
+struct hostd_slab {
+	struct hostd_slab *next;
+	struct dcm_ctl_slab *slab;
+	u64 id;
+	u32 extent;
+	u32 flags;
+	u64 since_ns;
+	bool attached;
+	u64 ops;
+};
+
+/**
+ * struct hostd_file - one file on a dcmfs: one VM's memory
+ * @dev: with @ino, which it is
+ * @path: as it was found
+ * @fd: open for reading only, or -1; the thread's while that runs
+ * @info: as it was at the start; @info.lost_pages: as last seen
+ * @donor: its donors, as the control plane counts them
+ * @number: and as the kernel does
+ * @session: to be resumed, at the start
+ * @nr_donors: how many
+ * @ctl: its sessions with donors
+ * @slice: signals @thread out of a DETACH
+ * @event: wakes @thread
+ * @links: epoll: a data connection has ended
+ * @ended: a descriptor of the main thread's, written when @thread has ended
+ * @stop: @thread shall end
+ * @gone: nobody has the file any more; read after @thread has ended
+ * @over: @thread has ended
+ * @used: somebody else has the file open
+ * @lock: @slabs, flags of each, @loss but its list
+ * @gc: who has its garbage collected; the main thread's
+ * @ask_ns: donors are not asked for slabs before; @thread's
+ * @slabs: in the order they came; only @thread takes one off
+ */
+struct hostd_file {
+	struct hostd_file *next;
+	dev_t dev;
+	ino_t ino;
+	char *path;
+	int fd;
+	struct dcmfs_info info;
+	struct dcm_host_donor donor[DCMFS_DONORS_MAX];
+	u32 number[DCMFS_DONORS_MAX];
+	struct dcm_ctl_session session[DCMFS_DONORS_MAX];
+	u32 nr_donors;
+	struct dcm_ctl *ctl;
+	pthread_t thread;
+	timer_t slice;
+	int event;
+	int links;
+	int ended;
+	bool stop;
+	bool gone;
+	bool over;
+	bool used;
+	pthread_mutex_t lock;
+	struct hostd_slab *slabs;
+	struct dcm_loss loss;
+	struct hostd_gc *gc;
+	u64 ask_ns;
+	struct dcm_log_rate starved;
+	struct dcm_log_rate refused;
+	struct dcm_log_rate no_tls; /* the control thread's */
+};
+
+#define HOSTD_CALLERS_MAX 64u
+
+/**
+ * struct hostd - the daemon; the main thread's
+ * @cfg: donors are only those that can be used
+ * @files: that are served
+ * @ended: eventfd: a file's thread has ended
+ * @status: who connects to it is told the status; -1: none
+ * @gc: virtio-gc devices connect to it; -1: none
+ * @callers: who has connected there; @nr_callers: that are no file's
+ */
+struct hostd {
+	struct dcm_host_config cfg;
+	struct dcm_key key;
+	struct hostd_file *files;
+	u32 nr_files;
+	int ended;
+	int inotify;
+	int mounts;
+	int status;
+	int gc;
+	u32 nr_callers;
+	struct hostd_caller *callers;
+	struct dcm_log_rate crowded;
+	struct hostd_dir *dirs;
+	struct dcm_log_rate full;
+};
+
+/* watch.c */
+int hostd_watch_start(struct hostd *h);
+void hostd_watch_mounts(struct hostd *h);
+void hostd_watch_read(struct hostd *h);
+void hostd_watch_stop(struct hostd *h);
+
+/* file.c */
+void hostd_file_start(struct hostd *h, const char *path);
+bool hostd_file_known(const struct hostd *h, dev_t dev, ino_t ino);
+void hostd_files_reap(struct hostd *h);
+void hostd_file_stop(struct hostd *h, struct hostd_file *f);
+void hostd_file_kick(struct hostd_file *f);
+u64 hostd_now_ns(void);
+
+/* slab_worker.c */
+extern const struct dcm_ctl_ops hostd_ctl_ops;
+int hostd_slabs_round(struct hostd_file *f);
+bool hostd_slab_adopt(struct hostd_file *f, struct dcm_ctl_slab *slab, u64 id,
+		      bool old);
+bool hostd_slab_where(struct hostd_file *f, u32 extent, u32 *donor, u64 *slab);
+bool hostd_slab_losing(struct hostd_file *f);
+void hostd_slabs_count(struct hostd_file *f);
+void hostd_slabs_inherit(struct hostd_file *f);
+void hostd_slabs_leave(struct hostd_file *f);
+void hostd_slabs_free(struct hostd_file *f);
+
+/* adopt.c */
+void hostd_donors_find(const struct hostd *h, struct hostd_file *f);
+bool hostd_donor_same(const struct dcm_host_donor *a,
+		      const struct dcm_host_donor *b);
+u32 hostd_number_free(const struct hostd_file *f, u64 taken);
+void hostd_adopt(void *arg, struct dcm_ctl *ctl);
+void hostd_session(void *arg, u32 donor, const struct dcm_ctl_session *s);
+
+/* donor.c */
+void hostd_donors_read(struct hostd *h, const char *config);
+void hostd_donors_apply(const struct hostd *h, struct hostd_file *f);
+void hostd_donor_added(void *arg, u32 donor, const struct dcm_host_donor *d);
+
+/**
+ * struct hostd_choice - the donors that a file may use
+ * @any: all
+ * @text: else a name, or @GROUP, a line
+ */
+struct hostd_choice {
+	bool any;
+	char text[HOSTD_CHOICE_MAX + 1];
+};
+
+/* choice.c */
+void hostd_choice_read(const struct hostd_file *f, struct hostd_choice *c);
+bool hostd_choice_has(const struct hostd_choice *c, const struct hostd *h,
+		      u32 donor);
+
+/* link.c */
+extern const struct dcm_ctl_links hostd_links;
+void hostd_links_look(struct hostd_file *f);
+
+/* status.c */
+void hostd_status_start(struct hostd *h, const char *path);
+void hostd_status_tell(const struct hostd *h);
+int hostd_listen(const char *path, int type, mode_t mode, u32 backlog);
+void hostd_unlisten(int *fd, const char *path);
+
+/* gc.c */
+void hostd_gc_start(struct hostd *h, const char *path);
+u32 hostd_gc_poll(const struct hostd *h, struct pollfd *p);
+void hostd_gc_heard(struct hostd *h, const struct pollfd *p, u32 n);
+void hostd_gc_stop(struct hostd_file *f);
+void hostd_gc_reap(struct hostd *h);
+bool hostd_gc_waits(const struct hostd *h);
+void hostd_gc_end(struct hostd *h, const char *path);
+
+#endif /* DCM_HOSTD_H */

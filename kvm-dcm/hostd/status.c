@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * status.c - what dcm-hostd tells of its files and their donors
+ *
+ * Who connects to the socket gets one JSON object and the end of the stream.
+ * Nothing is read, so there is nothing to get wrong. The main thread, whose the
+ * list of files is, makes the text; a thread that lives no longer than that
+ * sends it, so that who does not read holds up nobody. There are a few at a
+ * time: more connections are closed, and a reader has two seconds.
+ *
+ * Without the socket files are served all the same; that it is missing is said.
+ *
+ * Locking: the main thread's; @sending is counted by all.
+ */
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "hostd.h"
+
+#define DIRECTORY	"/run/dcm-hostd"
+#define SENDING_MAX	8u
+#define SEND_S		2
+
+static u32 sending;
+
+/**
+ * struct letter - what a thread sends
+ */
+struct letter {
+	int fd;
+	size_t len;
+	char *text;
+};
+
+static void put(json_t *o, const char *key, u64 value)
+{
+	json_object_set_new(o, key, json_integer((json_int_t)value));
+}
+
+static void put_text(json_t *o, const char *key, const char *text)
+{
+	/* A path can be no UTF-8. */
+	json_t *s = json_string(text);
+
+	json_object_set_new(o, key, s ? s : json_null());
+}
+
+static const char *group_of(const struct hostd *h,
+			    const struct dcm_ctl_donor_status *d)
+{
+	for (u32 i = 0; i < h->cfg.nr_donors; i++)
+		if (!strcmp(h->cfg.donor[i].name, d->name) &&
+		    !strcmp(h->cfg.donor[i].address, d->address))
+			return h->cfg.group[i];
+	return "";
+}
+
+static json_t *donor_json(const struct hostd *h,
+			  const struct dcm_ctl_donor_status *d)
+{
+	json_t *o = json_object();
+
+	put_text(o, "name", d->name);
+	put_text(o, "group", group_of(h, d));
+	put_text(o, "address", d->address);
+	put_text(o, "state", dcm_ctl_donor_state_name(d->state));
+	put_text(o, "transport", d->transport ? d->transport : "");
+	put(o, "slabs", d->slabs);
+	put(o, "slabs_free", d->slabs_free);
+	put(o, "slabs_total", d->slabs_total);
+	put(o, "slabs_used", d->slabs_used);
+	put(o, "silent_ms", d->silent_ms);
+	put(o, "patience_ms", d->patience_ms);
+	put(o, "rtt_ns", d->rtt_ns);
+	put_text(o, "why", d->why);
+	return o;
+}
+
+static json_t *file_json(const struct hostd *h, const struct hostd_file *f,
+			 struct dcm_ctl_status *st)
+{
+	json_t *o = json_object(), *donors = json_array();
+	struct hostd_choice choice;
+	u32 i;
+
+	hostd_choice_read(f, &choice);
+	dcm_ctl_status(f->ctl, st);
+	put_text(o, "path", f->path);
+	put(o, "bytes", f->info.pages * 4096);
+	put(o, "extent_bytes", f->info.extent_pages * 4096);
+	put(o, "extents", f->info.extents);
+	put(o, "slabs", st->slabs);
+	put(o, "wanted", st->wanted);
+	put(o, "slabs_lost", st->lost);
+	json_object_set_new(o, "choice", json_boolean(!choice.any));
+	json_object_set_new(o, "used",
+			    json_boolean(__atomic_load_n(&f->used,
+							 __ATOMIC_RELAXED)));
+	for (i = 0; i < st->nr_donors; i++)
+		json_array_append_new(donors, donor_json(h, &st->donor[i]));
+	json_object_set_new(o, "donors", donors);
+	return o;
+}
+
+static char *text_of(const struct hostd *h)
+{
+	struct dcm_ctl_status *st = calloc(1, sizeof(*st));
+	json_t *o = json_object(), *files = json_array();
+	const struct hostd_file *f;
+	char *text;
+
+	put_text(o, "version", DCM_VERSION);
+	put(o, "pid", (u64)getpid());
+	for (f = h->files; st && f; f = f->next)
+		json_array_append_new(files, file_json(h, f, st));
+	json_object_set_new(o, "files", files);
+	text = st ? json_dumps(o, JSON_COMPACT) : NULL;
+	json_decref(o);
+	free(st);
+	return text;
+}
+
+static void letter_free(struct letter *l)
+{
+	close(l->fd);
+	free(l->text);
+	free(l);
+	__atomic_fetch_sub(&sending, 1, __ATOMIC_RELAXED);
+}
+
+static void *letter_main(void *arg)
+{
+	struct timeval limit = { .tv_sec = SEND_S };
+	struct letter *l = arg;
+	size_t at = 0;
+
+	setsockopt(l->fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+	while (at < l->len) {
+		ssize_t n =
+			send(l->fd, l->text + at, l->len - at, MSG_NOSIGNAL);
+
+		if (n <= 0)
+			break;
+		at += (size_t)n;
+	}
+	letter_free(l);
+	return NULL;
+}
+
+/* Somebody has connected. */
+void hostd_status_tell(const struct hostd *h)
+{
+	int fd = accept4(h->status, NULL, NULL, SOCK_CLOEXEC);
+	struct letter *l;
+	pthread_attr_t attr;
+	pthread_t thread;
+	int err;
+
+	if (fd < 0)
+		return;
+	if (__atomic_add_fetch(&sending, 1, __ATOMIC_RELAXED) > SENDING_MAX) {
+		__atomic_fetch_sub(&sending, 1, __ATOMIC_RELAXED);
+		close(fd);
+		return;
+	}
+	l = calloc(1, sizeof(*l));
+	if (!l) {
+		__atomic_fetch_sub(&sending, 1, __ATOMIC_RELAXED);
+		close(fd);
+		return;
+	}
+	l->fd = fd;
+	l->text = text_of(h);
+	l->len = l->text ? strlen(l->text) : 0;
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	err = pthread_create(&thread, &attr, letter_main, l);
+	pthread_attr_destroy(&attr);
+	if (err)
+		letter_free(l);
+}
+
+static bool somebody_there(const struct sockaddr_un *sa, int type)
+{
+	int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	bool there = fd >= 0 &&
+		     (!connect(fd, (const struct sockaddr *)sa, sizeof(*sa)) ||
+				 errno == EAGAIN);
+
+	if (fd >= 0)
+		close(fd);
+	return there;
+}
+
+/**
+ * hostd_listen() - a UNIX socket that nobody else listens on
+ * @type: SOCK_STREAM or SOCK_SEQPACKET
+ * @mode: who may connect
+ *
+ * Return: it, or -1 and errno.
+ */
+int hostd_listen(const char *path, int type, mode_t mode, u32 backlog)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	int fd, err = 0;
+	mode_t mask;
+
+	if (strlen(path) >= sizeof(sa.sun_path)) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	memcpy(sa.sun_path, path, strlen(path) + 1);
+	if (!strncmp(path, DIRECTORY "/", sizeof(DIRECTORY)))
+		mkdir(DIRECTORY, 0755);
+	if (somebody_there(&sa, type)) {
+		errno = EADDRINUSE;
+		return -1;
+	}
+	unlink(path);
+	fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	mask = umask(0777 & ~mode);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&sa, sizeof(sa)) ||
+	    listen(fd, (int)backlog))
+		err = errno;
+	umask(mask);
+	if (!err)
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	errno = err;
+	return -1;
+}
+
+/** hostd_unlisten() - its end; @fd may be -1, and is then */
+void hostd_unlisten(int *fd, const char *path)
+{
+	if (*fd < 0)
+		return;
+	close(*fd);
+	unlink(path);
+	*fd = -1;
+}
+
+/**
+ * hostd_status_start() - listen
+ * @h: its @status is the socket, or stays -1
+ * @path: of the socket
+ */
+void hostd_status_start(struct hostd *h, const char *path)
+{
+	h->status = hostd_listen(path, SOCK_STREAM, 0600, SENDING_MAX);
+	if (h->status < 0)
+		dcm_log(DCM_LOG_WARNING,
+			"%s: %s: nobody can ask for the status", path,
+			strerror(errno));
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * arena.c - addresses of the arena that are free
+ *
+ * In program mode all large anonymous mappings come out of one paged mapping,
+ * so that thousands of them cost neither a kernel mapping nor a region each.
+ * Here is only which addresses are free: a sorted table of ranges, first fit,
+ * neighbours joined. When the table is full a range that comes back is
+ * forgotten, which costs address space.
+ *
+ * Locking: one spinlock, with signals blocked by the caller.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "../lib/dcm_context.h"
+#include "shim.h"
+
+#define RANGES_MAX 65536u
+
+struct range {
+	u64 addr;
+	u64 bytes;
+};
+
+static struct {
+	spinlock_t lock;
+	struct range *range;
+	u32 nr;
+} arena;
+
+int dcm_arena_init(u64 base, u64 bytes)
+{
+	arena.range = vzalloc(sizeof(*arena.range) * RANGES_MAX);
+	if (!arena.range)
+		return -ENOMEM;
+	arena.range[0] = (struct range){ base, bytes };
+	arena.nr = 1;
+	return 0;
+}
+
+static void remove_at(u32 i)
+{
+	memmove(&arena.range[i], &arena.range[i + 1],
+		(arena.nr - i - 1) * sizeof(*arena.range));
+	arena.nr--;
+}
+
+static void insert_at(u32 i, u64 addr, u64 bytes)
+{
+	if (arena.nr == RANGES_MAX)
+		return;
+	memmove(&arena.range[i + 1], &arena.range[i],
+		(arena.nr - i) * sizeof(*arena.range));
+	arena.range[i] = (struct range){ addr, bytes };
+	arena.nr++;
+}
+
+/** dcm_arena_take() - free addresses, 0: there are none */
+u64 dcm_arena_take(u64 bytes, u64 align)
+{
+	u64 at = 0;
+	u32 i;
+
+	spin_lock(&arena.lock);
+	for (i = 0; i < arena.nr; i++) {
+		struct range r = arena.range[i];
+
+		at = (r.addr + align - 1) & ~(align - 1);
+		if (at + bytes < at || at + bytes > r.addr + r.bytes)
+			continue;
+		remove_at(i);
+		if (at + bytes < r.addr + r.bytes)
+			insert_at(i, at + bytes, r.addr + r.bytes - at - bytes);
+		if (at > r.addr)
+			insert_at(i, r.addr, at - r.addr);
+		spin_unlock(&arena.lock);
+		return at;
+	}
+	spin_unlock(&arena.lock);
+	return 0;
+}
+
+/*
+ * Addresses come back. What is free already, because a program unmaps more
+ * than it has mapped, is left as it is.
+ */
+void dcm_arena_give(u64 addr, u64 bytes)
+{
+	u64 end = addr + bytes;
+	u32 lo = 0, hi, i;
+
+	spin_lock(&arena.lock);
+	hi = arena.nr;
+	while (lo < hi) {
+		u32 mid = (lo + hi) / 2;
+
+		if (arena.range[mid].addr + arena.range[mid].bytes < addr)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	/* All ranges that touch or overlap it become one. */
+	i = lo;
+	while (i < arena.nr && arena.range[i].addr <= end) {
+		struct range *r = &arena.range[i];
+
+		addr = min(addr, r->addr);
+		end = max(end, r->addr + r->bytes);
+		remove_at(i);
+	}
+	insert_at(i, addr, end - addr);
+	spin_unlock(&arena.lock);
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * heap.c - libdcm's own heap, so that nothing of its is ever paged
+ *
+ * The program's allocator may well live in paged memory; a fault thread that
+ * touched it would wait for itself. So everything libdcm and the libraries
+ * under it allocate comes from one range of addresses of their own, and whose a
+ * pointer is, is a comparison that can't be wrong, whoever frees it, and
+ * whenever: memory from before the shim is set up is from here as well.
+ *
+ * Size classes, four to an octave, a free list each; a 16-byte header tells
+ * class and how far back the chunk begins. Large free chunks give their
+ * memory back. Simple, because little is allocated: GnuTLS sessions, JSON of
+ * a status request, and what constructors of the program's libraries do before
+ * ours.
+ *
+ * Locking: one spinlock; fork() is made with it held.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "../lib/dcm_context.h"
+#include "shim.h"
+
+#define HEAP_BYTES	(16ull << 30)
+#define HEAP_SMALLEST	(1ull << 30)
+#define CLASSES		128u
+#define TRIM_BYTES	(128u << 10)
+#define MAGIC		0x6d636468u
+
+struct header {
+	u32 magic;
+	u32 class;
+	u64 back;	/* from here to the chunk's own header */
+};
+
+struct chunk {
+	struct header h;
+	struct chunk *next;	/* while free */
+};
+
+static struct {
+	spinlock_t lock;
+	char *base;
+	char *end;
+	char *fresh;
+	struct chunk *free[CLASSES];
+} heap;
+
+/* 32, 40, 48, 56, 64, 80, ...: bytes of a class, header included */
+static u64 class_bytes(u32 class)
+{
+	u64 step = 8ull << (class / 4);
+
+	return (4 + class % 4) * step;
+}
+
+static u32 class_of(u64 bytes)
+{
+	u32 oct, class;
+
+	if (bytes <= 32)
+		return 0;
+	oct = (u32)ilog2(bytes - 1);
+	class = (oct - 5) * 4;
+	while (class_bytes(class) < bytes)
+		class ++;
+	return class;
+}
+
+static bool heap_map(void)
+{
+	u64 bytes;
+	long p;
+
+	for (bytes = HEAP_BYTES; bytes >= HEAP_SMALLEST; bytes /= 2) {
+		p = syscall(SYS_mmap, NULL, bytes, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (p != -1) {
+			heap.base = (char *)p;
+			heap.fresh = heap.base;
+			__atomic_store_n(&heap.end, heap.base + bytes,
+					 __ATOMIC_RELEASE);
+			return true;
+		}
+	}
+	return false;
+}
+
+static struct chunk *chunk_get(u32 class)
+{
+	u64 bytes = (class_bytes(class) + 15) & ~15ull;
+	struct chunk *c = NULL;
+
+	spin_lock(&heap.lock);
+	if (heap.free[class]) {
+		c = heap.free[class];
+		heap.free[class] = c->next;
+	} else if ((heap.base || heap_map()) &&
+		   (u64)(heap.end - heap.fresh) >= bytes) {
+		c = (struct chunk *)heap.fresh;
+		heap.fresh += bytes;
+	}
+	spin_unlock(&heap.lock);
+	return c;
+}
+
+/** dcm_heap_alloc() - not zeroed; %NULL and ENOMEM */
+void *dcm_heap_alloc(size_t bytes, size_t align)
+{
+	u64 extra = align > 16 ? align : 0;
+	struct header *h;
+	struct chunk *c;
+	u64 at;
+	u32 class;
+
+	if (bytes > HEAP_BYTES / 4 || extra > HEAP_BYTES / 4)
+		goto no;
+	class = class_of(bytes + extra + sizeof(struct header));
+	c = class < CLASSES ? chunk_get(class) : NULL;
+	if (!c)
+		goto no;
+	c->h = (struct header){ MAGIC, class, 0 };
+	if (!extra)
+		return &c->h + 1;
+	at = ((u64)(&c->h + 1) + extra - 1) & ~(extra - 1);
+	h = (struct header *)at - 1;
+	if (h != &c->h)
+		*h = (struct header){ MAGIC, class, (u64)h - (u64)&c->h };
+	return (void *)at;
+no:
+	errno = ENOMEM;
+	return NULL;
+}
+
+static struct chunk *chunk_of(const void *p)
+{
+	const struct header *h = (const struct header *)p - 1;
+
+	if (h->magic != MAGIC)
+		__builtin_trap();
+	return (struct chunk *)((char *)(u64)h - h->back);
+}
+
+size_t dcm_heap_size(const void *p)
+{
+	const struct header *h = (const struct header *)p - 1;
+	struct chunk *c = chunk_of(p);
+
+	return class_bytes(h->class) - sizeof(*h) - ((u64)h - (u64)&c->h);
+}
+
+void dcm_heap_free(void *p)
+{
+	struct chunk *c = chunk_of(p);
+	u32 class = c->h.class;
+	u64 bytes = class_bytes(class), from, to;
+
+	((struct header *)p - 1)->magic = 0;
+	c->h.magic = 0;
+	if (bytes >= TRIM_BYTES) {
+		from = ((u64)(c + 1) + 4095) & ~4095ull;
+		to = ((u64)c + bytes) & ~4095ull;
+		syscall(SYS_madvise, from, to - from, MADV_DONTNEED);
+	}
+	spin_lock(&heap.lock);
+	c->next = heap.free[class];
+	heap.free[class] = c;
+	spin_unlock(&heap.lock);
+}
+
+bool dcm_heap_owns(const void *p)
+{
+	char *end = __atomic_load_n(&heap.end, __ATOMIC_ACQUIRE);
+
+	return (const char *)p < end && (const char *)p >= heap.base;
+}
+
+void dcm_heap_lock(void)
+{
+	spin_lock(&heap.lock);
+}
+
+void dcm_heap_unlock(void)
+{
+	spin_unlock(&heap.lock);
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * malloc.c - malloc() and its family: the program's, or libdcm's own
+ *
+ * Who asks decides where it comes from: libdcm's threads, and the program's
+ * while they are inside libdcm, get the own heap (heap.c), everybody else
+ * the next allocator in the preload order. Where it goes back to is decided by
+ * the address alone. Until the constructor has run, and for dlsym() itself,
+ * everything is the own heap's.
+ *
+ * A thread of libdcm never calls the program's allocator, whose memory may be
+ * paged: what it frees of it is left (the program hands libdcm nothing to free,
+ * so there is nothing known to do that).
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../lib/inside.h"
+#include "shim.h"
+
+static struct {
+	bool ready;
+	void *(*malloc)(size_t);
+	void *(*calloc)(size_t, size_t);
+	void *(*realloc)(void *, size_t);
+	void (*free)(void *);
+	int (*posix_memalign)(void **, size_t, size_t);
+	size_t (*usable)(void *);
+} next;
+
+/* For the constructor: from now on the program has its own. */
+void dcm_malloc_ready(void)
+{
+	next.malloc = (void *(*)(size_t))dlsym(RTLD_NEXT, "malloc");
+	next.calloc = (void *(*)(size_t, size_t))dlsym(RTLD_NEXT, "calloc");
+	next.realloc = (void *(*)(void *, size_t))dlsym(RTLD_NEXT, "realloc");
+	next.free = (void (*)(void *))dlsym(RTLD_NEXT, "free");
+	next.posix_memalign =
+		(int (*)(void **, size_t, size_t))dlsym(RTLD_NEXT,
+							"posix_memalign");
+	next.usable = (size_t(*)(void *))dlsym(RTLD_NEXT, "malloc_usable_size");
+	__atomic_store_n(&next.ready,
+			 next.malloc && next.calloc && next.realloc &&
+				 next.free && next.posix_memalign &&
+				 next.usable,
+			 __ATOMIC_RELEASE);
+}
+
+static inline bool own(void)
+{
+	return dcm_inside || !__atomic_load_n(&next.ready, __ATOMIC_ACQUIRE);
+}
+
+DCM_EXPORT void *malloc(size_t n)
+{
+	return own() ? dcm_heap_alloc(n, 16) : next.malloc(n);
+}
+
+DCM_EXPORT void free(void *p)
+{
+	if (!p)
+		return;
+	if (dcm_heap_owns(p)) {
+		int saved = errno;
+
+		dcm_heap_free(p);
+		errno = saved;
+	} else if (!own()) {
+		next.free(p);
+	}
+}
+
+DCM_EXPORT void *calloc(size_t n, size_t size)
+{
+	size_t bytes;
+	void *p;
+
+	if (!own())
+		return next.calloc(n, size);
+	if (__builtin_mul_overflow(n, size, &bytes)) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	p = dcm_heap_alloc(bytes, 16);
+	return p ? memset(p, 0, bytes) : NULL;
+}
+
+DCM_EXPORT void *realloc(void *p, size_t n)
+{
+	bool mine = p && dcm_heap_owns(p);
+	size_t had;
+	void *q;
+
+	if (!mine && !own())
+		return next.realloc(p, n);
+	if (p && !n) {
+		free(p);
+		return NULL;
+	}
+	had = !p	  ? 0 :
+	      mine	  ? dcm_heap_size(p) :
+	      next.usable ? next.usable(p) :
+			    0;
+	if (mine && own() && n <= had && n >= had / 2)
+		return p;
+	q = malloc(n);
+	if (q && p) {
+		memcpy(q, p, had < n ? had : n);
+		free(p);
+	}
+	return q;
+}
+
+DCM_EXPORT void *reallocarray(void *p, size_t n, size_t size)
+{
+	size_t bytes;
+
+	if (__builtin_mul_overflow(n, size, &bytes)) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	return realloc(p, bytes);
+}
+
+DCM_EXPORT int posix_memalign(void **out, size_t align, size_t n)
+{
+	void *p;
+
+	if (!own())
+		return next.posix_memalign(out, align, n);
+	if (align < sizeof(void *) || (align & (align - 1)))
+		return EINVAL;
+	p = dcm_heap_alloc(n, align);
+	if (!p)
+		return ENOMEM;
+	*out = p;
+	return 0;
+}
+
+DCM_EXPORT void *memalign(size_t align, size_t n)
+{
+	void *p = NULL;
+	int err;
+
+	/* memalign() takes what posix_memalign() does not. */
+	if (align < sizeof(void *))
+		align = sizeof(void *);
+	while (align & (align - 1))
+		align += align & -align;
+	err = posix_memalign(&p, align, n);
+	if (err)
+		errno = err;
+	return err ? NULL : p;
+}
+
+DCM_EXPORT void *aligned_alloc(size_t align, size_t n)
+{
+	if (!align || (align & (align - 1))) {
+		errno = EINVAL;
+		return NULL;
+	}
+	return memalign(align, n);
+}
+
+DCM_EXPORT void *valloc(size_t n)
+{
+	return memalign((size_t)getpagesize(), n);
+}
+
+DCM_EXPORT void *pvalloc(size_t n)
+{
+	size_t page = (size_t)getpagesize();
+
+	return memalign(page, (n + page - 1) & ~(page - 1));
+}
+
+DCM_EXPORT size_t malloc_usable_size(void *p)
+{
+	if (!p)
+		return 0;
+	if (dcm_heap_owns(p))
+		return dcm_heap_size(p);
+	return next.usable ? next.usable(p) : 0;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * shim.h - what the files of libdcm-preload.so share
+ */
+#ifndef DCM_SHIM_H
+#define DCM_SHIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../include/libdcm.h"
+#include "../client/config.h"
+#include "../uffd/covers.h"
+
+#define DCM_EXPORT __attribute__((visibility("default")))
+
+/**
+ * struct dcm_shim - the one pager of the process
+ * @pg: %NULL until it runs, and in a child
+ * @mode: enum dcm_host_mode
+ * @threshold: smallest mapping that is paged
+ * @arena: program mode: where those mappings are
+ * @arena_bytes: its size
+ * @protected: some of the arena was once mprotect()ed
+ * @no_direct: O_DIRECT can't be allowed on this kernel
+ * @orphan: this is a child; the pager is its parent's
+ */
+struct dcm_shim {
+	struct dcm_pager *pg;
+	enum dcm_host_mode mode;
+	uint64_t threshold;
+	uint64_t arena;
+	uint64_t arena_bytes;
+	bool protected;
+	bool no_direct;
+	bool orphan;
+};
+
+extern struct dcm_shim dcm_shim;
+
+/* arena.c: addresses of the arena that are free */
+int dcm_arena_init(uint64_t base, uint64_t bytes);
+uint64_t dcm_arena_take(uint64_t bytes, uint64_t align);
+void dcm_arena_give(uint64_t addr, uint64_t bytes);
+
+/* heap.c: libdcm's own heap */
+void *dcm_heap_alloc(size_t bytes, size_t align);
+void dcm_heap_free(void *p);
+size_t dcm_heap_size(const void *p);
+bool dcm_heap_owns(const void *p);
+void dcm_heap_lock(void);
+void dcm_heap_unlock(void);
+
+/* open.c */
+void dcm_open_ready(void);
+
+/* malloc.c */
+void dcm_malloc_ready(void);
+
+#endif /* DCM_SHIM_H */

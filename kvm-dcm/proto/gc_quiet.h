@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * gc_quiet.h - has a trace on several donors come to its end?
+ *
+ * Mako's four flags (mako-pldi22, 5.2): the host asks each donor for them, and the
+ * trace is over when all flags of all donors were false in two rounds.
+ */
+#ifndef DCM_GC_QUIET_H
+#define DCM_GC_QUIET_H
+
+#include "gc_layout.h"
+
+/**
+ * struct dcm_gc_flags - mako-pldi22, 5.2: quiet when all are false twice
+ * @tracing: a thread is at work
+ * @roots: what came from others waits
+ * @ghosts: what goes to others waits, or is not acknowledged
+ * @changed: any of these was true since the last time
+ * @opaque: opaque objects wait to be taken, as many
+ */
+struct dcm_gc_flags {
+	bool tracing;
+	bool roots;
+	bool ghosts;
+	bool changed;
+	u32 opaque;
+	struct dcm_gc_result result;
+};
+
+/**
+ * struct dcm_gc_quiet - are all donors quiet, twice in a row?
+ * @rounds: that found all of them quiet, one after the other
+ *
+ * Ask every donor (dcm_gc_trace_poll()), then dcm_gc_quiet_round().
+ */
+struct dcm_gc_quiet {
+	u32 rounds;
+};
+
+static inline bool dcm_gc_quiet_round(struct dcm_gc_quiet *q,
+				      const struct dcm_gc_flags *flags, u32 n)
+{
+	for (u32 i = 0; i < n; i++) {
+		if (flags[i].tracing || flags[i].roots || flags[i].ghosts ||
+		    flags[i].changed) {
+			q->rounds = 0;
+			return false;
+		}
+	}
+	return ++q->rounds >= 2;
+}
+
+#endif /* DCM_GC_QUIET_H */

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * gc_request.c - the only reader of virtio-gc requests
+ *
+ * One table says what a command consists of. A request has exactly the bytes
+ * the table and its count say, or it is refused before anything is done. The
+ * host's half of a device (kvm-dcm/gc/queue.c) and the worker both link
+ * this: what one takes for right, the other does.
+ *
+ * No state, no allocation.
+ */
+#include <endian.h>
+#include <stdlib.h>
+
+#include "gc_request.h"
+
+#define F(name) (1u << VIRTIO_GC_F_##name)
+/* what belongs to a trace has its epoch, all else has 0 */
+#define OF_TRACES (F(TRACE) | F(EVACUATE) | F(COMPACT))
+
+/* command, its struct's bytes, bytes of an entry, flags, features */
+#define COMMANDS(x)                                                         \
+	x(SPACE_CREATE, sizeof(struct virtio_gc_space), 0, 0, 0)            \
+	x(SPACE_DESTROY, 0, 0, 0, 0)                                        \
+	x(SPACE_DONORS, sizeof(struct virtio_gc_range), 0, 0, 0)            \
+	x(TYPES_ADD, sizeof(struct virtio_gc_types),                        \
+	  sizeof(struct virtio_gc_type), 0, 0)                              \
+	x(CLEAN, 0, sizeof(struct virtio_gc_region), 0, 0)                  \
+	x(TRACE_START, 0, sizeof(struct virtio_gc_region),                  \
+	  VIRTIO_GC_TRACE_CONCURRENT | VIRTIO_GC_TRACE_LOCAL, F(TRACE))     \
+	x(TRACE_ROOTS, 0, sizeof(__le64), 0, F(TRACE))                      \
+	x(TRACE_MET, sizeof(struct virtio_gc_met), 0, VIRTIO_GC_MET_WAIT,   \
+	  F(TRACE))                                                         \
+	x(TRACE_FINISH, 0, 0, 0, F(TRACE))                                  \
+	x(TRACE_RESULTS, sizeof(struct virtio_gc_range), 0, 0, F(TRACE))    \
+	x(EVACUATE, 0, sizeof(struct virtio_gc_move),                       \
+	  VIRTIO_GC_MOVE_BREADTH_FIRST, F(EVACUATE))                        \
+	x(UPDATE, 0, sizeof(struct virtio_gc_region), 0, F(EVACUATE))       \
+	x(FORWARD, 0, sizeof(__le64), 0, F(EVACUATE))                       \
+	x(RELEASE, 0, sizeof(struct virtio_gc_region),                      \
+	  VIRTIO_GC_RELEASE_DISCARD, F(EVACUATE))                           \
+	x(COMPACT, sizeof(struct virtio_gc_area),                           \
+	  sizeof(struct virtio_gc_region), 0, F(COMPACT))                   \
+	x(HINT, sizeof(struct virtio_gc_hint),                              \
+	  sizeof(struct virtio_gc_extent), 0, F(HINTS))                     \
+	x(CANCEL, sizeof(struct virtio_gc_cancel), 0, 0, 0)
+
+struct shape {
+	bool known;
+	u8 body;
+	u8 entry;
+	u16 flags;
+	u32 features;
+};
+
+static const struct shape shapes[] = {
+#define ROW(name, body, entry, flags, features) \
+	[VIRTIO_GC_##name] = { true, body, entry, flags, features },
+	COMMANDS(ROW)
+#undef ROW
+};
+
+/* How many entries the answer has at most, and of which size. */
+static void answer_size(struct dcm_gc_request *r)
+{
+	const struct virtio_gc_range *range = r->body;
+	const struct virtio_gc_met *met = r->body;
+
+	switch (r->command) {
+	case VIRTIO_GC_SPACE_DONORS:
+		r->answer = le32toh(range->regions);
+		r->answer_entry = sizeof(__le32);
+		break;
+	case VIRTIO_GC_TRACE_RESULTS:
+		r->answer = le32toh(range->regions);
+		r->answer_entry = sizeof(struct virtio_gc_live);
+		break;
+	case VIRTIO_GC_TRACE_MET:
+		r->answer = le32toh(met->max);
+		r->answer_entry = sizeof(__le64);
+		break;
+	case VIRTIO_GC_FORWARD:
+		r->answer = r->count;
+		r->answer_entry = sizeof(__le64);
+		break;
+	case VIRTIO_GC_EVACUATE:
+	case VIRTIO_GC_COMPACT:
+		r->answer = r->count;
+		r->answer_entry = sizeof(struct virtio_gc_moved);
+		break;
+	}
+	r->answer_bytes = sizeof(struct virtio_gc_done) +
+			  (size_t)r->answer * r->answer_entry;
+}
+
+/* Fields of @r->body and entries that must be zero, or one of a few. */
+static bool body_good(const struct dcm_gc_request *r)
+{
+	const struct virtio_gc_space *space = r->body;
+	const struct virtio_gc_types *types = r->body;
+	const struct virtio_gc_range *range = r->body;
+	const struct virtio_gc_met *met = r->body;
+	const struct virtio_gc_hint *hint = r->body;
+	const struct virtio_gc_region *region = r->entries;
+
+	switch (r->command) {
+	case VIRTIO_GC_SPACE_CREATE:
+		return !space->reserved && !space->reserved2;
+	case VIRTIO_GC_TYPES_ADD:
+		return !types->reserved;
+	case VIRTIO_GC_SPACE_DONORS:
+		return !range->bitmaps;
+	case VIRTIO_GC_TRACE_MET:
+		return le32toh(met->what) <= VIRTIO_GC_MET_TYPES;
+	case VIRTIO_GC_HINT:
+		return !hint->reserved &&
+		       le32toh(hint->what) <= VIRTIO_GC_HINT_DISCARD;
+	case VIRTIO_GC_CLEAN:
+	case VIRTIO_GC_TRACE_START:
+	case VIRTIO_GC_UPDATE:
+	case VIRTIO_GC_RELEASE:
+	case VIRTIO_GC_COMPACT:
+		for (u32 i = 0; i < r->count; i++)
+			if (region[i].reserved)
+				return false;
+		return true;
+	default:
+		return true;
+	}
+}
+
+u32 dcm_gc_request_read(const void *buf, size_t len, size_t room,
+			const struct dcm_gc_limits *limits,
+			struct dcm_gc_request *r)
+{
+	const struct virtio_gc_req *le = buf;
+	const struct virtio_gc_types *types;
+	const struct shape *shape;
+	u64 want;
+
+	memset(r, 0, sizeof(*r));
+	r->answer_bytes = sizeof(struct virtio_gc_done);
+	if (len < sizeof(*le))
+		return VIRTIO_GC_INVALID;
+	r->command = le16toh(le->command);
+	r->flags = le16toh(le->flags);
+	r->space = le32toh(le->space);
+	r->tag = le64toh(le->tag);
+	r->epoch = le32toh(le->epoch);
+	r->deadline_ms = le32toh(le->deadline_ms);
+	if (len > limits->request_max)
+		return VIRTIO_GC_INVALID;
+	if (r->command >= ARRAY_SIZE(shapes) || !shapes[r->command].known)
+		return VIRTIO_GC_UNSUPPORTED;
+	shape = &shapes[r->command];
+	if (shape->features & ~limits->features || r->flags & ~shape->flags)
+		return VIRTIO_GC_UNSUPPORTED;
+	if (r->command == VIRTIO_GC_TRACE_START &&
+	    r->flags & VIRTIO_GC_TRACE_CONCURRENT &&
+	    !(limits->features & F(CONCURRENT)))
+		return VIRTIO_GC_UNSUPPORTED;
+	r->count = le32toh(le->count);
+	if (!(shape->features & OF_TRACES) && r->epoch)
+		return VIRTIO_GC_INVALID;
+	if (le->reserved || r->space >= limits->spaces_max ||
+	    (!shape->entry && r->count) || len < sizeof(*le) + shape->body)
+		return VIRTIO_GC_INVALID;
+	r->body = shape->body ? le + 1 : NULL;
+	r->entries = (const u8 *)(le + 1) + shape->body;
+	r->entries_bytes = len - sizeof(*le) - shape->body;
+	want = (u64)r->count * shape->entry;
+	if (r->command == VIRTIO_GC_TYPES_ADD) {
+		types = r->body;
+		want += (u64)le32toh(types->runs) *
+			sizeof(struct virtio_gc_run);
+	}
+	if (r->entries_bytes != want || !body_good(r))
+		return VIRTIO_GC_INVALID;
+	answer_size(r);
+	if (r->answer_bytes > room || r->answer_bytes > limits->response_max)
+		return VIRTIO_GC_INVALID;
+	return VIRTIO_GC_OK;
+}
+
+u32 dcm_gc_start_check(const struct dcm_gc_layout *l, u32 flags,
+		       const struct virtio_gc_region *list, u32 n)
+{
+	const u32 both = VIRTIO_GC_TRACE_CONCURRENT | VIRTIO_GC_TRACE_LOCAL;
+	u64 regions = l->bytes / l->region_bytes;
+	u32 status = VIRTIO_GC_OK;
+	u8 *seen;
+
+	if (flags & ~both || flags == both || n > regions)
+		return VIRTIO_GC_INVALID;
+	seen = calloc(regions, 1);
+	if (!seen)
+		return VIRTIO_GC_LIMIT;
+	for (u32 i = 0; !status && i < n; i++) {
+		u64 r = le32toh(list[i].region), top = le64toh(list[i].top);
+		u64 start = r * l->region_bytes;
+
+		if (r >= regions || list[i].reserved || seen[r] ||
+		    top < start || top - start > l->region_bytes || top & 7)
+			status = VIRTIO_GC_INVALID;
+		else
+			seen[r] = 1;
+	}
+	free(seen);
+	return status;
+}
+
+void dcm_gc_request_layout(const struct dcm_gc_request *r,
+			   struct dcm_gc_layout *l, u64 *window)
+{
+	const struct virtio_gc_space *le = r->body;
+
+	*window = le64toh(le->window);
+	*l = (struct dcm_gc_layout){
+		.bytes = le64toh(le->bytes),
+		.region_bytes = le64toh(le->region_bytes),
+		.address = le64toh(le->address),
+		.ref_base = le64toh(le->ref_base),
+		.type_mask = le32toh(le->type_mask),
+		.type_offset = le16toh(le->type_offset),
+		.ref_bytes = le->ref_bytes,
+		.ref_shift = le->ref_shift,
+		.flags = le->flags,
+		.type_bytes = le->type_bytes,
+		.type_shift = le->type_shift,
+	};
+}
+
+static bool is_power(u64 v)
+{
+	return v && !(v & (v - 1));
+}
+
+u32 dcm_gc_layout_check(const struct dcm_gc_layout *l)
+{
+	if (!is_power(l->region_bytes) || l->region_bytes < DCM_GC_REGION_MIN ||
+	    l->region_bytes > DCM_GC_REGION_MAX)
+		return VIRTIO_GC_INVALID;
+	if (!l->bytes || l->bytes % l->region_bytes ||
+	    l->bytes > DCM_GC_SPACE_MAX || l->address % l->region_bytes ||
+	    l->address + l->bytes < l->address)
+		return VIRTIO_GC_INVALID;
+	if ((l->ref_bytes != 4 && l->ref_bytes != 8) || l->ref_shift > 8 ||
+	    l->flags & ~VIRTIO_GC_SPACE_OUTSIDE)
+		return VIRTIO_GC_INVALID;
+	if (!is_power(l->type_bytes) || l->type_bytes > 8 ||
+	    l->type_offset % l->type_bytes ||
+	    l->type_shift >= 8 * l->type_bytes || !l->type_mask)
+		return VIRTIO_GC_INVALID;
+	if (l->bytes / l->region_bytes > DCM_GC_REGIONS_MAX)
+		return VIRTIO_GC_LIMIT;
+	return VIRTIO_GC_OK;
+}
+
+const char *dcm_gc_status_name(u32 status)
+{
+	static const char *const names[] = {
+		"ok",		 "stale",	  "donor lost",
+		"worker lost",	 "timed out",	  "cancelled",
+		"bad type",	 "bad object",	  "bad reference",
+		"no space",	 "cross donor",	  "met",
+		"no trace",	 "busy",	  "limit",
+		"invalid",	 "unsupported",
+	};
+
+	static_assert(ARRAY_SIZE(names) == VIRTIO_GC_STATUSES, "names");
+	return status < ARRAY_SIZE(names) ? names[status] : "?";
+}

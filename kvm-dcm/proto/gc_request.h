@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * gc_request.h - the only reader of virtio-gc requests
+ *
+ * Both who gets them from a guest and the worker who gets them from a host
+ * read them with this: nothing else looks at raw bytes.
+ */
+#ifndef DCM_GC_REQUEST_H
+#define DCM_GC_REQUEST_H
+
+#include "gc_layout.h"
+
+/**
+ * struct dcm_gc_limits - what the configuration space promises
+ * @features: a bit for each VIRTIO_GC_F_*, negotiated
+ */
+struct dcm_gc_limits {
+	u32 features;
+	u32 spaces_max;
+	u32 request_max;
+	u32 response_max;
+};
+
+/**
+ * struct dcm_gc_request - a request, its shape checked
+ * @body: the command's own struct, or %NULL
+ * @entries: @count of them; for TYPES_ADD types, then runs
+ * @answer: entries the answer can have
+ * @answer_entry: bytes of each
+ * @answer_bytes: of the whole answer, at most
+ *
+ * Pointers are into the bytes that were read.
+ */
+struct dcm_gc_request {
+	u16 command;
+	u16 flags;
+	u32 space;
+	u64 tag;
+	u32 epoch;
+	u32 deadline_ms;
+	u32 count;
+	const void *body;
+	const void *entries;
+	size_t entries_bytes;
+	u32 answer;
+	u32 answer_entry;
+	size_t answer_bytes;
+};
+
+/**
+ * dcm_gc_request_read() - what a request says
+ * @buf: the device-readable part in one piece, aligned to 8; it must not
+ *	change any more
+ * @len: its length
+ * @room: of the device-writable part
+ * @r: filled in as far as it was read, zero beyond
+ *
+ * Numbers of regions, places and types are not looked at: those are the
+ * space's to judge.
+ *
+ * Return: %VIRTIO_GC_OK, %VIRTIO_GC_INVALID or %VIRTIO_GC_UNSUPPORTED.
+ */
+u32 dcm_gc_request_read(const void *buf, size_t len, size_t room,
+			const struct dcm_gc_limits *limits,
+			struct dcm_gc_request *r);
+
+/* The layout in a SPACE_CREATE, for dcm_gc_layout_check() to judge. */
+void dcm_gc_request_layout(const struct dcm_gc_request *r,
+			   struct dcm_gc_layout *l, u64 *window);
+
+/**
+ * dcm_gc_start_check() - could a trace of these regions begin?
+ * @l: the space's, checked
+ * @flags: of TRACE_START
+ * @list: @n regions, each with the end of its objects
+ *
+ * Return: %VIRTIO_GC_OK; %VIRTIO_GC_INVALID; %VIRTIO_GC_LIMIT: no memory to tell.
+ */
+u32 dcm_gc_start_check(const struct dcm_gc_layout *l, u32 flags,
+		       const struct virtio_gc_region *list, u32 n);
+
+/* %VIRTIO_GC_OK, %VIRTIO_GC_INVALID or %VIRTIO_GC_LIMIT. */
+u32 dcm_gc_layout_check(const struct dcm_gc_layout *l);
+
+/* Never %NULL. */
+const char *dcm_gc_status_name(u32 status);
+
+#endif /* DCM_GC_REQUEST_H */

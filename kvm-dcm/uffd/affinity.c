@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * affinity.c - fault threads where the faults are
+ *
+ * Between two CPUs a hand-over costs an interrupt and often the way out of an
+ * idle state, each way; on one CPU a context switch. So a lane moves to the CPU
+ * the faulting thread ran on last, when several faults in a row came from the
+ * same other CPU, and not again for a while.
+ *
+ * Where a thread ran last is in its restartable-sequences area, which glibc
+ * (2.35 and later) registers for every thread, at a fixed distance from the
+ * robust list head in the thread's control block. The kernel tells the address
+ * of that head for any thread of ours. All is read by process_vm_readv(), so a
+ * thread that has gone meanwhile does no harm; a control block in paged memory
+ * is left alone. Without any of it lanes stay where the scheduler puts them.
+ * That the faulter stays there too is yield.c's part.
+ *
+ * Spinning only pays when the lane could not move there: while faults come soon
+ * after one another, and for about as long as a wake-up would take.
+ */
+#include <linux/futex.h>
+#include <sched.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "affinity.h"
+#include "yield.h"
+
+extern const ptrdiff_t __rseq_offset __attribute__((weak));
+extern const unsigned int __rseq_size __attribute__((weak));
+
+#define FOLLOW_AFTER	3u		/* faults in a row from there */
+#define SETTLED_SKIP	15u		/* faults not looked at once it is right */
+#define MANY_SKIP	3u		/* the same, several threads fault */
+#define AWAY_MAX	32u		/* faults from elsewhere: another lane */
+#define MOVE_MIN_NS	(200u * 1000)
+#define MOVE_MAX_NS	(50u * 1000 * 1000)
+#define MOVE_POLITE_NS	(1000u * 1000)	/* at most, where moves last */
+#define SPIN_NS		(20u * 1000)
+
+static ptrdiff_t robust_offset;
+
+static char *robust_head(pid_t tid)
+{
+	void *head = NULL;
+	size_t len = 0;
+
+	if (syscall(SYS_get_robust_list, tid, &head, &len))
+		return NULL;
+	return head;
+}
+
+void dcm_place_init(struct dcm_pager *pg)
+{
+	char *head = robust_head(0);
+
+	bool can = pg->uffd.thread_id && head && &__rseq_offset &&
+		   &__rseq_size && __rseq_size &&
+		   sysconf(_SC_NPROCESSORS_ONLN) > 1;
+
+	pg->follow &= can;
+	pg->spin &= can;
+	pg->can_polite = pg->follow && dcm_polite_can();
+	robust_offset = head - (char *)pthread_self();
+}
+
+/* The CPU a thread of ours was on when it was last in user space, or -1. */
+static int cpu_of(struct dcm_pager *pg, pid_t tid)
+{
+	char *head = robust_head(tid), *at;
+	struct iovec to, from;
+	int cpu = -1;
+	u64 gfn;
+
+	if (!head)
+		return -1;
+	/* struct rseq: cpu_id_start, then cpu_id */
+	at = head - robust_offset + __rseq_offset + 4;
+	if (dcm_guest_gfn(&pg->guest, (u64)at & ~(u64)(DCM_PAGE_SIZE - 1),
+			  &gfn))
+		return -1;
+	to = (struct iovec){ &cpu, sizeof(cpu) };
+	from = (struct iovec){ at, sizeof(cpu) };
+	if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) != sizeof(cpu))
+		return -1;
+	return cpu;
+}
+
+/* Another lane that reads faults is there already. */
+static bool taken_by_other(const struct dcm_pg_lane *l, int cpu)
+{
+	struct dcm_pager *pg = l->pg;
+	u32 active = READ_ONCE(pg->active), i;
+
+	for (i = 0; i < active; i++)
+		if (i != l->id && READ_ONCE(pg->lane[i].cpu) == cpu)
+			return true;
+	return false;
+}
+
+static bool move_to(struct dcm_pg_lane *l, int cpu)
+{
+	u64 longest = dcm_polite_may(l) ? MOVE_POLITE_NS : MOVE_MAX_NS;
+	u64 now = dcm_now_ns();
+	cpu_set_t set;
+
+	if (now - l->moved_ns < min(l->hold_ns, longest))
+		return false;
+	if (taken_by_other(l, cpu))
+		return false;
+	/* QEMU's -sandbox on,resourcecontrol=deny kills for asking. */
+	if (prctl(PR_GET_SECCOMP)) {
+		WRITE_ONCE(l->pg->follow, false);
+		return false;
+	}
+	/* Moving often is worse than being wrong: hold off longer each time. */
+	if (now - l->moved_ns > 16 * (u64)MOVE_MAX_NS)
+		l->hold_ns = MOVE_MIN_NS;
+	else
+		l->hold_ns = min(l->hold_ns * 2, longest);
+	l->moved_ns = now;
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	if (sched_setaffinity(0, sizeof(set), &set))
+		return false;
+	WRITE_ONCE(l->migrations, l->migrations + 1);
+	WRITE_ONCE(l->cpu, cpu);
+	return true;
+}
+
+/** dcm_place_served() - whether a lane is where a thread ran last */
+bool dcm_place_served(struct dcm_pg_lane *l, pid_t tid)
+{
+	int cpu = cpu_of(l->pg, tid);
+
+	return cpu >= 0 && (cpu == l->cpu || taken_by_other(l, cpu));
+}
+
+/* It joined because faults come from there. */
+static void go(struct dcm_pg_lane *l)
+{
+	int cpu = READ_ONCE(l->go_cpu);
+
+	l->go_cpu = -1;
+	l->moved_ns = 0;
+	if (READ_ONCE(l->pg->follow))
+		move_to(l, cpu);
+}
+
+/**
+ * dcm_place_look() - a fault was taken: is this lane where it should be?
+ * @l: the lane; its own thread's
+ * @msg: the fault
+ * @many: several threads fault
+ *
+ * Return: a CPU that faults come from time and again and that has no lane, or
+ * -1.
+ */
+int dcm_place_look(struct dcm_pg_lane *l, const struct uffd_msg *msg, bool many)
+{
+	pid_t tid = (pid_t)msg->arg.pagefault.feat.ptid;
+	int cpu;
+
+	if (l->go_cpu >= 0)
+		go(l);
+	dcm_polite_fault(l, tid);
+	if (l->settled) {
+		l->settled--;
+		return -1;
+	}
+	cpu = cpu_of(l->pg, tid);
+	if (cpu < 0)
+		return -1;
+	WRITE_ONCE(l->cpu, sched_getcpu());
+	if (cpu == l->cpu) {
+		l->follow_hits = 0;
+		l->follow_cpu = cpu;
+		l->settled = many ? MANY_SKIP : SETTLED_SKIP;
+		l->away -= !!l->away;
+		if (READ_ONCE(l->pg->follow))
+			dcm_polite_be(l, tid);
+		return -1;
+	}
+	if (many && READ_ONCE(l->pg->follow) && l->pg->can_polite) {
+		if (taken_by_other(l, cpu))
+			return -1;
+		l->away += 2;
+		if (l->away > AWAY_MAX) {
+			l->away = 0;
+			return cpu;
+		}
+	}
+	if (cpu != l->follow_cpu)
+		l->follow_hits = 0;
+	l->follow_cpu = cpu;
+	if (++l->follow_hits >= FOLLOW_AFTER) {
+		l->follow_hits = 0;
+		if (READ_ONCE(l->pg->follow) && move_to(l, cpu))
+			dcm_polite_be(l, tid);
+	}
+	return -1;
+}
+
+/** dcm_place_spin() - whether to spin for the next fault, and until when */
+bool dcm_place_spin(struct dcm_pg_lane *l, u64 *until)
+{
+	u64 now;
+
+	if (!l->pg->spin || l->follow_cpu == l->cpu || !l->messages)
+		return false;
+	if (l->messages == l->spun_at)
+		return false;
+	l->spun_at = l->messages;
+	now = dcm_now_ns();
+	*until = now + SPIN_NS;
+	if (now - l->last_ns < 4 * (u64)SPIN_NS) {
+		l->last_ns = now;
+		return true;
+	}
+	l->last_ns = now;
+	return false;
+}

@@ -1,0 +1,636 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * api.c - libdcm.h: a pager made, used and closed
+ *
+ * All memory the fault path uses is mapped here, before the first fault, and
+ * locked if the limit allows: frames and guest are the budget's, the rest is
+ * small. Order of life: userfaultfd, frames, control plane (which learns the
+ * slab size), the core, threads, status socket; the other way round at the end.
+ *
+ * A function called by the program's threads runs with signals blocked and
+ * marked as inside libdcm (inside.h). When its stack is itself paged memory it
+ * would fault while it holds locks that fault threads want, so the work is
+ * then done on a stack of libdcm's own.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "slab_worker.h"
+#include "../lib/inside.h"
+#include "../client/keys.h"
+#include "../lib/log.h"
+#include "pager.h"
+#include "affinity.h"
+#include "covers.h"
+#include "status.h"
+
+#define FETCH_BUF	(DCM_BLOCK_MAX * DCM_PAGE_SIZE)
+#define FETCH_BUFS	((size_t)FETCH_BUF * DCM_FETCHES_MAX)	/* of a lane */
+#define FIRST_DONOR_MS	10000u
+#define CACHED_MAX	512u	/* pages in free frames */
+#define CACHED_MIN	16u
+
+static u64 cached_pages(u64 budget_pages)
+{
+	return min(max(budget_pages / 128, (u64)CACHED_MIN), (u64)CACHED_MAX);
+}
+
+/* What the core may use of it: frames kept, and as much about to be dropped. */
+static u64 core_pages(u64 budget_pages)
+{
+	u64 own = 2 * cached_pages(budget_pages);
+
+	return budget_pages > own ? budget_pages - own : 0;
+}
+
+/*
+ * Where all donors are on this host a fetch costs no more than mapping an
+ * Inactive block again, and less if that is clean: its bytes had to be copied
+ * out first. So nothing clean is kept Inactive and little else, and who is hot
+ * is told by how soon it comes back.
+ */
+static void near_tune(struct dcm_pager *pg)
+{
+	u32 i;
+
+	for (i = 0; i < pg->cfg.nr_donors; i++)
+		if (strncmp(pg->cfg.donor[i].address, "unix:", 5))
+			return;
+	dcm_pager_set(pg, "inactive_share", 100);
+	dcm_pager_set(pg, "keep_clean", 0);
+	dcm_pager_set(pg, "ghost_share", 5000);
+}
+
+static int core_create(struct dcm_pager *pg, u64 nr_pages, u64 extent,
+		       char *err, size_t len)
+{
+	u64 pages = pg->cfg.budget >> DCM_PAGE_SHIFT;
+	struct dcm_vm_config vc = {
+		.nr_pages = nr_pages,
+		.extent_pages = (u32)(extent >> DCM_PAGE_SHIFT),
+		.nr_lanes = pg->nr_lanes,
+		.seed = dcm_now_ns(),
+		.ops = &dcm_pager_ops,
+		.priv = pg,
+	};
+	int why = 0;
+	u32 i;
+
+	pg->frames.cached_max = cached_pages(pages);
+	vc.budget_pages = core_pages(pages);
+	pg->vm = dcm_vm_create(&vc, &why);
+	if (!pg->vm) {
+		if (why == -EINVAL)
+			snprintf(err, len,
+				 "budget of %llu KiB is too small for %u lanes",
+				 (unsigned long long)pages * 4, pg->nr_lanes);
+		else
+			snprintf(err, len,
+				 "no memory for %llu MiB of descriptors",
+				 (unsigned long long)nr_pages >> 16);
+		return why;
+	}
+	pg->budget_bytes = pages << DCM_PAGE_SHIFT;
+	near_tune(pg);
+	for (i = 0; i < pg->cfg.nr_tunables; i++) {
+		const struct dcm_host_tunable *t = &pg->cfg.tunable[i];
+
+		why = dcm_pager_set(pg, t->name, t->value);
+		if (why) {
+			snprintf(err, len, "tunable %s = %llu: %s", t->name,
+				 (unsigned long long)t->value,
+				 why == -ENOENT ? "there is no such tunable" :
+						  "out of range");
+			return why;
+		}
+	}
+	return 0;
+}
+
+static int lanes_create(struct dcm_pager *pg)
+{
+	u32 i, k;
+
+	pg->lane = vzalloc(sizeof(*pg->lane) * pg->nr_lanes);
+	if (!pg->lane)
+		return -ENOMEM;
+	for (i = 0; i < pg->nr_lanes; i++) {
+		struct dcm_pg_lane *l = &pg->lane[i];
+
+		l->pg = pg;
+		l->id = i;
+		l->core = &pg->vm->lane[i];
+		l->core->priv = l;
+		l->cpu = -1;
+		l->follow_cpu = -1;
+		l->go_cpu = -1;
+		l->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		if (l->wake_fd < 0)
+			return -errno;
+		for (k = 0; k < DCM_FETCHES_MAX; k++)
+			l->core->fetch[k].buf = pg->fetch_bufs +
+						i * FETCH_BUFS +
+						(size_t)k * FETCH_BUF;
+	}
+	/* Faults must be served when the host has no page to spare. */
+	mlock(pg->lane, sizeof(*pg->lane) * pg->nr_lanes);
+	mlock(pg->vm->lane, sizeof(*pg->vm->lane) * pg->nr_lanes);
+	mlock(pg->zero, FETCH_BUF);
+	return 0;
+}
+
+static void donors_text(struct dcm_pager *pg, char *buf, size_t len)
+{
+	struct dcm_ctl_status *st = calloc(1, sizeof(*st));
+	size_t at = 0;
+	u32 i;
+
+	buf[0] = 0;
+	if (!st)
+		return;
+	dcm_ctl_status(pg->ctl, st);
+	for (i = 0; i < st->nr_donors && at < len; i++)
+		at += (size_t)snprintf(buf + at, len - at, "%s%s (%s): %s",
+				       i ? "; " : "", st->donor[i].name,
+				       st->donor[i].address,
+				       st->donor[i].why[0] ? st->donor[i].why :
+							     "no answer");
+	free(st);
+}
+
+static int ctl_create(struct dcm_pager *pg, u64 bytes, u64 *extent, char *err,
+		      size_t len)
+{
+	struct dcm_key key;
+	struct dcm_ctl_config cc = {
+		.donors = pg->cfg.donor,
+		.nr_donors = pg->cfg.nr_donors,
+		.nr_lanes = pg->nr_lanes,
+		.size = bytes,
+		.extent = pg->cfg.extent,
+		.data_encryption = pg->cfg.data_encryption,
+		.transport = pg->cfg.transport,
+		.patience_ms = (u32)pg->cfg.patience_ms,
+		.area = pg->fetch_bufs,
+		.area_bytes = FETCH_BUFS * pg->nr_lanes,
+	};
+	char why[DCM_ERR_MAX];
+	u32 i;
+	int rc;
+
+	rc = dcm_key_load(pg->cfg.key_file, pg->cfg.tenant, &key, why);
+	if (rc) {
+		snprintf(err, len, "%s", why);
+		return rc;
+	}
+	cc.tenant = key.tenant;
+	cc.key = key.key;
+	cc.key_len = key.len;
+	rc = dcm_ctl_start(&cc, &dcm_control_ops, pg, &pg->ctl);
+	dcm_key_wipe(&key);
+	if (rc) {
+		snprintf(err, len, "donors can't be used: %s", strerror(-rc));
+		return rc;
+	}
+	for (i = 0; i < pg->cfg.nr_donors; i++)
+		if (pg->cfg.drained >> i & 1)
+			dcm_ctl_donor_drain(pg->ctl, pg->cfg.donor[i].name,
+					    true);
+	*extent = dcm_ctl_extent_bytes(pg->ctl, FIRST_DONOR_MS);
+	if (!*extent) {
+		donors_text(pg, why, sizeof(why));
+		snprintf(err, len, "no donor answered within %u s: %s",
+			 FIRST_DONOR_MS / 1000, why);
+		return -EHOSTUNREACH;
+	}
+	return 0;
+}
+
+static unsigned int uffd_flags(void)
+{
+	const char *s = getenv("DCM_WITHOUT");
+	unsigned int flags = 0;
+
+	if (!s)
+		return 0;
+	if (strstr(s, "move"))
+		flags |= DCM_UFFD_NO_MOVE;
+	if (strstr(s, "vector"))
+		flags |= DCM_UFFD_NO_VECTOR;
+	if (strstr(s, "poison"))
+		flags |= DCM_UFFD_NO_POISON;
+	return flags;
+}
+
+static int create(struct dcm_pager *pg, char *err, size_t len)
+{
+	u64 chunk = (u64)DCM_PAGE_SIZE << DCM_CHUNK_SHIFT, extent = 0;
+	u64 bytes = (pg->cfg.size + chunk - 1) & ~(chunk - 1);
+	u64 nr_pages = bytes >> DCM_PAGE_SHIFT;
+	int rc;
+
+	if (!bytes || nr_pages >= 1ull << DCM_FRAME_SHIFT) {
+		snprintf(err, len, "size must be between 2M and 2T");
+		return -EINVAL;
+	}
+	pg->start_ns = dcm_now_ns();
+	pg->nr_fault = max(pg->cfg.lanes, 1u);
+	pg->nr_lanes = pg->nr_fault + 2;
+	pg->active = 1;
+	pg->follow = !getenv("DCM_NO_FOLLOW");
+	pg->spin = !getenv("DCM_NO_SPIN");
+	pthread_mutex_init(&pg->discard_lock, NULL);
+	pthread_mutex_init(&pg->lost_lock, NULL);
+	/* Without the thread lines are only dropped sooner. */
+	dcm_log_start();
+	rc = dcm_uffd_open(&pg->uffd, uffd_flags(), err, len);
+	if (rc)
+		return rc;
+	pg->have_uffd = true;
+	snprintf(err, len, "no memory for %llu MiB of address space",
+		 (unsigned long long)bytes >> 20);
+	pg->zero = vzalloc(FETCH_BUF);
+	pg->fetch_bufs = vzalloc(FETCH_BUFS * pg->nr_lanes);
+	if (!pg->zero || !pg->fetch_bufs)
+		return -ENOMEM;
+	memset(pg->zero, 0, FETCH_BUF);
+	rc = dcm_guest_init(pg, nr_pages);
+	if (!rc)
+		rc = dcm_frames_init(pg, nr_pages);
+	if (!rc)
+		rc = dcm_sample_init(pg);
+	if (!rc)
+		rc = dcm_control_init(pg);
+	if (rc)
+		return rc;
+	rc = ctl_create(pg, bytes, &extent, err, len);
+	if (!rc)
+		rc = core_create(pg, nr_pages, extent, err, len);
+	if (rc)
+		return rc;
+	dcm_place_init(pg);
+	snprintf(err, len, "can't start threads");
+	rc = lanes_create(pg);
+	if (!rc)
+		rc = dcm_control_start(pg);
+	if (!rc)
+		rc = dcm_lanes_start(pg);
+	if (!rc)
+		rc = dcm_status_start(pg, err, len);
+	return rc;
+}
+
+static void destroy(struct dcm_pager *pg)
+{
+	u32 i;
+
+	dcm_status_stop(pg);
+	if (pg->lane) {
+		dcm_lanes_stop(pg);
+		dcm_control_stop(pg);
+	}
+	/* No access can be answered any more: the memory goes first. */
+	if (pg->guest.region)
+		dcm_guest_free(pg);
+	if (pg->ctl)
+		dcm_ctl_stop(pg->ctl);
+	dcm_control_free(pg);
+	if (pg->have_uffd)
+		dcm_uffd_close(&pg->uffd);
+	dcm_frames_free(pg);
+	for (i = 0; pg->lane && i < pg->nr_lanes; i++)
+		if (pg->lane[i].wake_fd > 0)
+			close(pg->lane[i].wake_fd);
+	vfree(pg->lane);
+	vfree(pg->fetch_bufs);
+	vfree(pg->sample);
+	vfree(pg->zero);
+	dcm_vm_destroy(pg->vm);
+	vfree(pg);
+}
+
+struct dcm_pager *dcm_pager_create(const struct dcm_host_config *cfg, char *err,
+				   size_t len)
+{
+	struct dcm_pager *pg;
+	sigset_t old;
+	int rc;
+
+	dcm_enter(&old);
+	pg = vzalloc(sizeof(*pg));
+	if (!pg) {
+		snprintf(err, len, "no memory");
+		errno = ENOMEM;
+		goto out;
+	}
+	pg->cfg = *cfg;
+	rc = create(pg, err, len);
+	if (rc) {
+		destroy(pg);
+		pg = NULL;
+		errno = -rc;
+		goto out;
+	}
+	if (len)
+		err[0] = 0;
+out:
+	dcm_leave(&old);
+	return pg;
+}
+
+struct dcm_pager *dcm_pager_open_sized(const char *path, uint64_t size,
+				       uint64_t budget, char *err, size_t len)
+{
+	struct dcm_host_config *cfg;
+	struct dcm_pager *pg = NULL;
+	char why[DCM_ERR_MAX];
+	sigset_t old;
+	int rc;
+
+	dcm_enter(&old);
+	cfg = calloc(1, sizeof(*cfg));
+	rc = cfg ? dcm_host_config_load(path, cfg, why) : -ENOMEM;
+	if (rc) {
+		snprintf(err, len, "%s", cfg ? why : "no memory");
+		errno = -rc;
+	} else {
+		if (size)
+			cfg->size = size;
+		if (budget)
+			cfg->budget = budget;
+		pg = dcm_pager_create(cfg, err, len);
+	}
+	free(cfg);
+	dcm_leave(&old);
+	return pg;
+}
+
+struct dcm_pager *dcm_pager_open(const char *path, char *err, size_t len)
+{
+	return dcm_pager_open_sized(path, 0, 0, err, len);
+}
+
+void dcm_pager_close(struct dcm_pager *pg)
+{
+	sigset_t old;
+
+	if (!pg)
+		return;
+	dcm_enter(&old);
+	destroy(pg);
+	dcm_leave(&old);
+}
+
+void *dcm_pager_map(struct dcm_pager *pg, size_t bytes)
+{
+	sigset_t old;
+	void *p;
+	int rc;
+
+	if (!bytes || bytes & (DCM_PAGE_SIZE - 1)) {
+		errno = EINVAL;
+		return NULL;
+	}
+	dcm_enter(&old);
+	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (p == MAP_FAILED) {
+		p = NULL;
+		goto out;
+	}
+	rc = dcm_guest_add(pg, (u64)p, bytes >> DCM_PAGE_SHIFT, true);
+	if (rc) {
+		munmap(p, bytes);
+		p = NULL;
+		errno = -rc;
+	}
+out:
+	dcm_leave(&old);
+	return p;
+}
+
+int dcm_pager_adopt(struct dcm_pager *pg, void *addr, size_t bytes)
+{
+	sigset_t old;
+	int rc;
+
+	if (((u64)addr | bytes) & (DCM_PAGE_SIZE - 1))
+		return -EINVAL;
+	dcm_enter(&old);
+	rc = dcm_guest_add(pg, (u64)addr, bytes >> DCM_PAGE_SHIFT, false);
+	dcm_leave(&old);
+	return rc;
+}
+
+/* ---- calls that wait for blocks, on a stack that can't fault ---- */
+
+enum call {
+	CALL_PUNCH,
+	CALL_REPLACE,
+	CALL_DISCARD,
+};
+
+static long call_here(struct dcm_pager *pg, enum call what, u64 va, u64 bytes,
+		      const struct dcm_map_call *with)
+{
+	u64 nr = bytes >> DCM_PAGE_SHIFT;
+	long rc = 0;
+
+	switch (what) {
+	case CALL_PUNCH:
+		rc = dcm_guest_punch(pg, va, nr);
+		madvise((void *)va, bytes, MADV_DONTNEED);
+		break;
+	case CALL_REPLACE:
+		rc = dcm_guest_replace(pg, va, nr, with);
+		break;
+	case CALL_DISCARD:
+		pthread_mutex_lock(&pg->lost_lock);
+		dcm_lost_forget(pg, va, nr);
+		dcm_guest_discard(pg, va, nr);
+		pthread_mutex_unlock(&pg->lost_lock);
+		break;
+	}
+	return rc;
+}
+
+struct call_arg {
+	struct dcm_pager *pg;
+	enum call what;
+	u64 va;
+	u64 bytes;
+	struct dcm_map_call with;
+	long rc;
+};
+
+static void *call_main(void *p)
+{
+	struct call_arg *a = p;
+
+	a->rc = call_here(a->pg, a->what, a->va, a->bytes, &a->with);
+	return NULL;
+}
+
+static long call(struct dcm_pager *pg, enum call what, u64 va, u64 bytes,
+		 const struct dcm_map_call *with)
+{
+	u64 sp = (u64)__builtin_frame_address(0);
+	struct call_arg *a;
+	sigset_t old;
+	pthread_t t;
+	u64 gfn;
+	long rc;
+
+	if ((va | bytes) & (DCM_PAGE_SIZE - 1) || va + bytes < va)
+		return -EINVAL;
+	dcm_enter(&old);
+	if (likely(!dcm_guest_gfn(&pg->guest, sp & ~(u64)(DCM_PAGE_SIZE - 1),
+				  &gfn))) {
+		rc = call_here(pg, what, va, bytes, with);
+		dcm_leave(&old);
+		return rc;
+	}
+	/* The argument must not be on this stack either. */
+	a = malloc(sizeof(*a));
+	rc = a ? 0 : -ENOMEM;
+	if (a) {
+		*a = (struct call_arg){ pg, what, va, bytes, .rc = 0 };
+		if (with)
+			a->with = *with;
+		rc = dcm_thread_start(&t, call_main, a);
+	}
+	if (!rc) {
+		pthread_join(t, NULL);
+		rc = a->rc;
+	}
+	free(a);
+	dcm_leave(&old);
+	return rc;
+}
+
+int dcm_pager_release(struct dcm_pager *pg, void *addr, size_t bytes)
+{
+	return (int)call(pg, CALL_PUNCH, (u64)addr, bytes, NULL);
+}
+
+int dcm_pager_unmap(struct dcm_pager *pg, void *addr, size_t bytes)
+{
+	struct dcm_map_call unmap = { SYS_munmap, { (u64)addr, bytes } };
+
+	return (int)call(pg, CALL_REPLACE, (u64)addr, bytes, &unmap);
+}
+
+int dcm_pager_discard(struct dcm_pager *pg, void *addr, size_t bytes)
+{
+	return (int)call(pg, CALL_DISCARD, (u64)addr, bytes, NULL);
+}
+
+int dcm_pager_replace(struct dcm_pager *pg, void *addr, size_t bytes, void *by,
+		      size_t by_bytes, int flags)
+{
+	struct dcm_map_call move = {
+		SYS_mremap, { (u64)by, by_bytes, bytes, (u64)flags, (u64)addr }
+	};
+	long rc = call(pg, CALL_REPLACE, (u64)addr, bytes, &move);
+
+	return rc < 0 ? (int)rc : 0;
+}
+
+bool dcm_pager_pin_safe(struct dcm_pager *pg)
+{
+	return pg->uffd.move;
+}
+
+bool dcm_pager_covers(struct dcm_pager *pg, void *addr, size_t bytes)
+{
+	u64 len, gfn;
+
+	return dcm_guest_next(&pg->guest, (u64)addr, (u64)addr + bytes, &len,
+			      &gfn) == (u64)addr &&
+	       len == bytes;
+}
+
+int dcm_pager_rest(struct dcm_pager *pg, void *addr, size_t bytes, int advice)
+{
+	u64 va = (u64)addr, end = va + bytes, len, gfn, next;
+	int rc = 0;
+
+	while (va < end) {
+		next = dcm_guest_next(&pg->guest, va, end, &len, &gfn);
+		if (next > va && syscall(SYS_madvise, va, next - va, advice))
+			rc = -errno;
+		va = next + len;
+	}
+	return rc;
+}
+
+int dcm_pager_owns(struct dcm_pager *pg, const void *addr, size_t bytes)
+{
+	u64 va = (u64)addr, len, gfn;
+
+	dcm_guest_next(&pg->guest, va & ~(u64)(DCM_PAGE_SIZE - 1), va + bytes,
+		       &len, &gfn);
+	return len != 0;
+}
+
+uint64_t dcm_pager_extent(struct dcm_pager *pg, const void *addr)
+{
+	u64 gfn;
+
+	if (!dcm_guest_gfn(&pg->guest, (u64)addr, &gfn) ||
+	    gfn & (pg->vm->extent_pages - 1))
+		return 0;
+	return (u64)pg->vm->extent_pages << DCM_PAGE_SHIFT;
+}
+
+uint32_t dcm_pager_donors(struct dcm_pager *pg)
+{
+	return pg->cfg.nr_donors;
+}
+
+/* ---- budget and knobs ---- */
+
+int dcm_pager_set_budget(struct dcm_pager *pg, uint64_t bytes)
+{
+	u64 pages = bytes >> DCM_PAGE_SHIFT;
+	int rc = dcm_set_budget(pg->vm, core_pages(pages));
+
+	if (rc)
+		return rc;
+	WRITE_ONCE(pg->frames.cached_max, cached_pages(pages));
+	WRITE_ONCE(pg->budget_bytes, pages << DCM_PAGE_SHIFT);
+	dcm_control_kick(pg);
+	return 0;
+}
+
+uint64_t dcm_pager_min_budget(struct dcm_pager *pg)
+{
+	return (dcm_min_budget(pg->vm) + 2 * CACHED_MIN) << DCM_PAGE_SHIFT;
+}
+
+uint64_t dcm_pager_budget(struct dcm_pager *pg)
+{
+	return READ_ONCE(pg->budget_bytes);
+}
+
+int dcm_pager_set(struct dcm_pager *pg, const char *name, uint64_t value)
+{
+	return dcm_tunable_set(pg->vm, name, value);
+}
+
+char *dcm_pager_status(struct dcm_pager *pg)
+{
+	sigset_t old;
+	char *s;
+
+	dcm_enter(&old);
+	s = dcm_status_text(pg);
+	dcm_leave(&old);
+	return s;
+}

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * gc_pages.c - pages of a window, as donors' GC workers need them
+ *
+ * semeru-osdi20, 4.1 unmaps what a memory server is about to move, and brings
+ * it back by its swap; here it is the pager that keeps accesses out. A held
+ * page's fault is put aside by the lane that took it, as one that found no
+ * free frame is, and tried again every millisecond: so nobody waits but who
+ * touches it, and the time is bounded by who holds. An extent with a held page
+ * is not moved off its slab either.
+ *
+ *	hold: bits set, lanes that were in a fault are out of it
+ *	settle: written to the donor; unmapped, frames given back, or kept
+ *	... the donor works ...
+ *	release: bits cleared, lanes look again, and fetch what it did
+ *
+ * Locking: bits are set and cleared by the GC thread alone. A lane says that it
+ * is in a fault before it looks at them, and the GC thread looks at lanes after
+ * setting them: one sees the other. Settling is done on the discard lane,
+ * under its lock.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "slab_worker.h"
+#include "../gc/backend.h"
+#include "../lib/inside.h"
+
+#define BUSY_US		1000u
+#define BUSY_TRIES	200
+
+/* A window at @base of a pager's memory. */
+struct paged {
+	struct dcm_pager *pg;
+	u64 base;
+};
+
+static void held_set(struct dcm_guest *g, u64 gfn, u64 nr, bool held)
+{
+	u64 end = gfn + nr;
+
+	for (gfn >>= DCM_ORDER_MAX; gfn << DCM_ORDER_MAX < end; gfn++) {
+		u8 bit = (u8)(1u << (gfn & 7));
+
+		if (held)
+			__atomic_fetch_or(&g->held[gfn >> 3], bit,
+					  __ATOMIC_SEQ_CST);
+		else
+			__atomic_fetch_and(&g->held[gfn >> 3], (u8)~bit,
+					   __ATOMIC_SEQ_CST);
+	}
+}
+
+/* Whoever took a fault before the bits were set has answered it. */
+static void lanes_wait(struct dcm_pager *pg)
+{
+	for (u32 i = 0; i < pg->nr_fault; i++) {
+		u32 *seq = &pg->lane[i].fault_seq;
+		u32 was = __atomic_load_n(seq, __ATOMIC_SEQ_CST);
+
+		while (was & 1 && __atomic_load_n(seq, __ATOMIC_SEQ_CST) == was)
+			sched_yield();
+	}
+}
+
+static u32 paged_hold(void *home, u64 at, u64 bytes)
+{
+	const struct paged *p = home;
+	struct dcm_guest *g = &p->pg->guest;
+	u64 va = p->base + at, end = va + bytes, len, gfn;
+
+	__atomic_store_n(&g->holds, true, __ATOMIC_SEQ_CST);
+	while ((va = dcm_guest_next(g, va, end, &len, &gfn)), len) {
+		held_set(g, gfn, len >> DCM_PAGE_SHIFT, true);
+		va += len;
+	}
+	lanes_wait(p->pg);
+	return VIRTIO_GC_OK;
+}
+
+static void paged_release(void *home)
+{
+	struct dcm_pager *pg = ((struct paged *)home)->pg;
+	struct dcm_guest *g = &pg->guest;
+	u64 bytes = (u64)g->nr_chunks << (DCM_CHUNK_SHIFT - DCM_ORDER_MAX - 3);
+
+	if (!g->holds)
+		return;
+	for (u64 i = 0; i < bytes; i++)
+		if (g->held[i])
+			__atomic_store_n(&g->held[i], 0, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&g->holds, false, __ATOMIC_SEQ_CST);
+	for (u32 i = 0; i < pg->nr_fault; i++)
+		dcm_lane_kick(&pg->lane[i]);
+}
+
+/*
+ * Under the discard lane's lock. A page in use by I/O can't be taken out; most
+ * are for a moment only (the kernel looks at them), so that is waited for.
+ */
+static int settle(struct dcm_pager *pg, u64 *gfn, u64 end, bool keep,
+		  u64 until_ns)
+{
+	struct dcm_pg_lane *l = dcm_discard_lane(pg);
+	int err, tries = 0;
+	u64 from;
+
+	for (;;) {
+		from = *gfn;
+		err = dcm_settle(l->core, gfn, end, keep, until_ns);
+		if (*gfn != from)
+			tries = 0;
+		if (err != -EBUSY || tries++ == BUSY_TRIES ||
+		    dcm_now_ns() >= until_ns)
+			return err;
+		usleep(BUSY_US);
+	}
+}
+
+static u32 paged_settle(void *home, u64 *at, u64 to, bool keep, u64 until_ms)
+{
+	const struct paged *p = home;
+	struct dcm_pager *pg = p->pg;
+	struct dcm_pg_lane *l = dcm_discard_lane(pg);
+	u64 va = p->base + *at, end = p->base + to, len, gfn, from, i;
+	int err = 0;
+
+	pthread_mutex_lock(&pg->discard_lock);
+	while (!err &&
+	       ((va = dcm_guest_next(&pg->guest, va, end, &len, &gfn)), len)) {
+		for (i = gfn; i < gfn + (len >> DCM_PAGE_SHIFT);
+		     i += DCM_CHUNK_PAGES)
+			__atomic_store_n(&pg->guest.used[i >> DCM_CHUNK_SHIFT],
+					 1, __ATOMIC_SEQ_CST);
+		from = gfn;
+		err = settle(pg, &gfn, from + (len >> DCM_PAGE_SHIFT), keep,
+			     until_ms * 1000000);
+		va += (gfn - from) << DCM_PAGE_SHIFT;
+	}
+	*at = err ? va - p->base : to;
+	dcm_lane_drain(l);
+	pthread_mutex_unlock(&pg->discard_lock);
+	switch (err) {
+	case 0:
+		return VIRTIO_GC_OK;
+	case -EIO:
+		return VIRTIO_GC_DONOR_LOST;
+	case -EBUSY:
+		return VIRTIO_GC_BUSY;
+	default:
+		return VIRTIO_GC_TIMED_OUT;
+	}
+}
+
+static bool paged_losing(void *home)
+{
+	return dcm_control_losing(((struct paged *)home)->pg);
+}
+
+static void paged_hint(void *home, u64 at, u64 bytes, u32 what)
+{
+	static const enum dcm_hint hints[] = {
+		[VIRTIO_GC_HINT_DIRECT] = DCM_HINT_DIRECT,
+		[VIRTIO_GC_HINT_NORMAL] = DCM_HINT_NORMAL,
+		[VIRTIO_GC_HINT_COLD] = DCM_HINT_COLD,
+	};
+	const struct paged *p = home;
+	struct dcm_pager *pg = p->pg;
+	struct dcm_pg_lane *l = dcm_discard_lane(pg);
+	u64 va = p->base + at, end = va + bytes, len, gfn;
+
+	pthread_mutex_lock(&pg->discard_lock);
+	while ((va = dcm_guest_next(&pg->guest, va, end, &len, &gfn)), len) {
+		dcm_hint(l->core, gfn, len >> DCM_PAGE_SHIFT, hints[what]);
+		va += len;
+	}
+	pthread_mutex_unlock(&pg->discard_lock);
+}
+
+static int paged_discard(void *home, u64 at, u64 bytes)
+{
+	const struct paged *p = home;
+
+	return dcm_pager_discard(p->pg, (void *)(p->base + at), bytes);
+}
+
+static bool paged_place(void *home, u64 at, struct dcm_gc_place_of *place)
+{
+	const struct paged *p = home;
+	u32 pages = p->pg->vm->extent_pages;
+	u64 gfn;
+
+	if (!dcm_guest_gfn(&p->pg->guest, p->base + at, &gfn) ||
+	    !dcm_control_where(p->pg, (u32)(gfn / pages), &place->donor,
+			       &place->slab))
+		return false;
+	place->offset = (gfn & (pages - 1)) << DCM_PAGE_SHIFT;
+	return true;
+}
+
+static bool paged_tag(void *home, u64 at, u64 bytes,
+		      const struct dcm_gc_place_of *place, u32 *tag)
+{
+	(void)at;
+	*tag = dcm_ctl_tag(((struct paged *)home)->pg->ctl, place->donor,
+			   place->slab, place->offset, bytes);
+	return true;
+}
+
+/* Paged memory, which no other thread of libdcm touches. */
+static void paged_bits(void *home, u64 at, const void *bits, size_t bytes)
+{
+	memcpy((void *)(((struct paged *)home)->base + at), bits, bytes);
+}
+
+static void paged_end(void *home)
+{
+	free(home);
+}
+
+static const struct dcm_gc_home_ops paged_ops = {
+	.hold = paged_hold,
+	.release = paged_release,
+	.settle = paged_settle,
+	.losing = paged_losing,
+	.hint = paged_hint,
+	.discard = paged_discard,
+	.place = paged_place,
+	.tag = paged_tag,
+	.bits = paged_bits,
+	.end = paged_end,
+};
+
+uint64_t dcm_gc_host_limits(struct dcm_pager *pg, struct virtio_gc_config *c)
+{
+	u64 extent = (u64)pg->vm->extent_pages << DCM_PAGE_SHIFT;
+	u64 bytes = (u64)pg->vm->nr_pages << DCM_PAGE_SHIFT;
+
+	return dcm_gc_config_fill(dcm_pager_donors(pg), bytes & ~(extent - 1),
+				  extent, c);
+}
+
+struct dcm_gc_host *dcm_gc_host_open(struct dcm_pager *pg, void *window,
+				     size_t bytes,
+				     const struct dcm_gc_host_ops *ops,
+				     void *priv, char *err, size_t len)
+{
+	struct dcm_gc_home home = {
+		.ops = &paged_ops,
+		.ctl = pg->ctl,
+		.donors = dcm_pager_donors(pg),
+		.bytes = bytes,
+		.extent = dcm_pager_extent(pg, window),
+	};
+	struct dcm_gc_host *gc;
+	struct paged *p;
+	sigset_t old;
+
+	dcm_enter(&old);
+	p = malloc(sizeof(*p));
+	if (p)
+		*p = (struct paged){ pg, (u64)window };
+	home.priv = p;
+	gc = p ? dcm_gc_host_new(&home, ops, priv, err, len) : NULL;
+	if (!p) {
+		snprintf(err, len, "no memory");
+		errno = ENOMEM;
+	}
+	if (!gc)
+		free(p);
+	dcm_leave(&old);
+	return gc;
+}

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * lane.c - the fault threads
+ *
+ * One userfaultfd serves the process. Lane 0 always reads it; the others join
+ * when reads find a crowd of faults time and again, or several threads fault
+ * on CPUs of their own, and leave when all faults come from one thread or they
+ * are woken for nothing: whoever polls is woken for every fault. Up to half of
+ * the CPUs get a lane, or all where lanes may be polite (yield.c). A lane takes what it can in one read(), has the core answer, polls its
+ * connections while anything is in flight, and sleeps in poll() on all of it.
+ *
+ * A wake-up across CPUs costs several times what the fault does, so a lane
+ * that is alone follows the faulting thread: when faults come from one other
+ * CPU several times in a row it moves there by sched_setaffinity(), and the
+ * hand-over is then a context switch. Where the thread runs is read from its
+ * own restartable-sequences area: the fault says which thread, and its robust
+ * list head, which the kernel tells, lies in the same control block.
+ *
+ * A fault that finds no frame free (STALL) is kept and taken again after
+ * progress. Nothing here allocates.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "../lib/inside.h"
+#include "../lib/log.h"
+#include "pager.h"
+#include "affinity.h"
+#include "yield.h"
+
+#define WAIT_FDS	(2 + DCM_CTL_FDS_MAX)
+#define IDLE_MS		50	/* with frames to drop */
+#define RETRY_MS	1	/* with something to try again */
+#define SILENT_MS	100	/* with I/O in flight, or in doubt */
+#define SPIN_IO_NS	(60u * 1000)
+#define CROWD		4	/* faults in one read that are too many for one */
+#define JOIN_AFTER	8	/* reads with company, net of those without */
+#define ALONE_TURNS	64	/* reads between looks at who faults */
+#define ALONE_MAX	8	/* looks that saw one thread only */
+#define LEAVE_AFTER	64	/* wake-ups for nothing */
+#define LEAVE_POLITE	1024	/* the same, where they disturb nobody */
+
+void dcm_lane_kick(struct dcm_pg_lane *l)
+{
+	u64 one = 1;
+
+	if (write(l->wake_fd, &one, sizeof(one)) < 0)
+		return;
+}
+
+/* One message to the core; false: STALL, to be taken again. */
+static bool fault(struct dcm_pg_lane *l, const struct uffd_msg *msg)
+{
+	struct dcm_pager *pg = l->pg;
+	u64 va = msg->arg.pagefault.address & ~(u64)(DCM_PAGE_SIZE - 1);
+	enum dcm_fault_result result = DCM_FAULT_STALL;
+	u32 flags = 0;
+	u64 gfn;
+
+	if (msg->event != UFFD_EVENT_PAGEFAULT)
+		return true;
+	if (!dcm_guest_gfn(&pg->guest, va, &gfn)) {
+		/* Unmapped since: let it find out. */
+		dcm_uffd_wake(&pg->uffd, va, DCM_PAGE_SIZE);
+		return true;
+	}
+	if (unlikely(!READ_ONCE(pg->guest.used[gfn >> DCM_CHUNK_SHIFT])))
+		__atomic_store_n(&pg->guest.used[gfn >> DCM_CHUNK_SHIFT], 1,
+				 __ATOMIC_SEQ_CST);
+	if (msg->arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WP)
+		flags = DCM_FF_WP | DCM_FF_WRITE;
+	else if (msg->arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WRITE)
+		flags = DCM_FF_WRITE;
+	/* Pairs with gc_pages.c: hold. */
+	__atomic_fetch_add(&l->fault_seq, 1, __ATOMIC_SEQ_CST);
+	if (likely(!dcm_guest_held(&pg->guest, gfn)))
+		result = dcm_fault(l->core, gfn, flags);
+	__atomic_store_n(&l->fault_seq, l->fault_seq + 1, __ATOMIC_RELEASE);
+	return result != DCM_FAULT_STALL;
+}
+
+static bool stalled_retry(struct dcm_pg_lane *l)
+{
+	u32 i, n = 0;
+
+	if (!l->nr_stalled)
+		return false;
+	for (i = 0; i < l->nr_stalled; i++)
+		if (!fault(l, &l->stalled[i]))
+			l->stalled[n++] = l->stalled[i];
+	i = l->nr_stalled;
+	l->nr_stalled = n;
+	return n < i;
+}
+
+/* The last lane that joined leaves, the next one joins. */
+static void crew_resize(struct dcm_pager *pg, u32 from, u32 to)
+{
+	if (to < 1 || to > pg->crew_max)
+		return;
+	if (!__atomic_compare_exchange_n(&pg->active, &from, to, false,
+					 __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+		return;
+	if (to > from)
+		dcm_lane_kick(&pg->lane[to - 1]);
+}
+
+/* How many threads the last faults came from, as far as it matters: 1 or more. */
+static bool many_threads(const struct dcm_pager *pg)
+{
+	u32 first = READ_ONCE(pg->recent[0]);
+	unsigned int i;
+
+	for (i = 1; i < ARRAY_SIZE(pg->recent); i++)
+		if (READ_ONCE(pg->recent[i]) != first)
+			return true;
+	return false;
+}
+
+/* Faults come from @cpu too, where no lane is: have one join there. */
+static void crew_ask(struct dcm_pg_lane *l, int cpu)
+{
+	struct dcm_pager *pg = l->pg;
+	u32 active = READ_ONCE(pg->active);
+
+	if (active >= pg->crew_max)
+		return;
+	WRITE_ONCE(pg->lane[active].go_cpu, cpu);
+	crew_resize(pg, active, active + 1);
+}
+
+/*
+ * Several lanes pay off while several threads fault at the same time: faults
+ * are found waiting, or come from CPUs where a lane of their own could be. One
+ * thread alone is served best by one lane next to it.
+ */
+static void crew_adapt(struct dcm_pg_lane *l, int nr)
+{
+	struct dcm_pager *pg = l->pg;
+	u32 active = READ_ONCE(pg->active);
+
+	if (nr > 0) {
+		WRITE_ONCE(pg->recent[l->turn++ % ARRAY_SIZE(pg->recent)],
+			   l->msg[nr - 1].arg.pagefault.feat.ptid);
+		l->nothing = 0;
+	}
+	if (nr >= CROWD) {
+		l->company += 2;
+		if (l->company > JOIN_AFTER) {
+			l->company = 0;
+			crew_resize(pg, active, active + 1);
+		}
+	} else if (nr > 0) {
+		if (l->company)
+			l->company--;
+		if (active == 1 || l->turn % ALONE_TURNS)
+			return;
+		l->alone = many_threads(pg) ? 0 : l->alone + 1;
+		if (l->alone > ALONE_MAX && pg->uffd.thread_id) {
+			l->alone = 0;
+			crew_resize(pg, active, active - 1);
+		}
+	} else if (l->id && l->id == active - 1 &&
+		   ++l->nothing > (l->polite.on ? LEAVE_POLITE : LEAVE_AFTER)) {
+		l->nothing = 0;
+		crew_resize(pg, active, active - 1);
+	}
+}
+
+static bool reading(const struct dcm_pg_lane *l)
+{
+	return l->id < READ_ONCE(l->pg->active) &&
+	       l->nr_stalled + DCM_PG_MESSAGES <= DCM_PG_STALLED_MAX;
+}
+
+/*
+ * Take what is waiting. Returns how many faults there were. Raw, as the other
+ * call on this path: these are no cancellation points.
+ */
+static int messages_take(struct dcm_pg_lane *l)
+{
+	ssize_t n = syscall(SYS_read, l->pg->uffd.fd, l->msg, sizeof(l->msg));
+	int nr = n > 0 ? (int)((size_t)n / sizeof(l->msg[0])) : 0, i;
+
+	if (!nr)
+		return 0;
+	WRITE_ONCE(l->messages, l->messages + (u64)nr);
+	if (READ_ONCE(l->pg->follow) || l->pg->spin) {
+		int cpu = dcm_place_look(l, &l->msg[0], many_threads(l->pg));
+
+		if (cpu >= 0)
+			crew_ask(l, cpu);
+	}
+	for (i = 0; i < nr; i++)
+		if (!fault(l, &l->msg[i]))
+			l->stalled[l->nr_stalled++] = l->msg[i];
+	return nr;
+}
+
+/* Faster than sleeping, when the next fault is about to come from elsewhere. */
+static bool spin(struct dcm_pg_lane *l)
+{
+	u64 until;
+	int n;
+
+	if (!dcm_place_spin(l, &until))
+		return false;
+	do {
+		n = messages_take(l);
+		if (n) {
+			WRITE_ONCE(l->spin_hits, l->spin_hits + 1);
+			return true;
+		}
+		cpu_relax();
+	} while (dcm_now_ns() < until);
+	return false;
+}
+
+/*
+ * A fetch is on its way, and the thread that waits for it was all that ran
+ * here: sleeping would cost more than the donor takes to answer. Whoever else
+ * wants the CPU gets it from a polite lane at once.
+ */
+static bool spin_io(struct dcm_pg_lane *l, bool read_faults)
+{
+	u64 until;
+
+	if (!l->polite.on || !l->pg->spin || !l->core->nr_fetch)
+		return false;
+	until = dcm_now_ns() + SPIN_IO_NS;
+	do {
+		if (dcm_poll(l->core) || (read_faults && messages_take(l)))
+			return true;
+		cpu_relax();
+	} while (dcm_now_ns() < until);
+	return false;
+}
+
+static int wait_ms(struct dcm_pg_lane *l)
+{
+	if (l->nr_stalled || l->core->nr_retry || l->core->wb_unposted ||
+	    l->core->wb_parked)
+		return RETRY_MS;
+	if (l->nr_drop)
+		return IDLE_MS;
+	/* A connection that comes wakes nobody. */
+	return dcm_doubtful(l->core) ? SILENT_MS : -1;
+}
+
+static void lane_wait(struct dcm_pg_lane *l, bool read_faults)
+{
+	struct dcm_pager *pg = l->pg;
+	struct pollfd pfd[WAIT_FDS];
+	int nr = 1, ms = wait_ms(l), n;
+	bool quiet;
+	u64 junk;
+
+	pfd[0] = (struct pollfd){ l->wake_fd, POLLIN, 0 };
+	if (read_faults)
+		pfd[nr++] = (struct pollfd){ pg->uffd.fd, POLLIN, 0 };
+	if (dcm_pending(l->core)) {
+		n = dcm_ctl_io_fds(pg->ctl, l->id, pfd + nr, DCM_CTL_FDS_MAX);
+		/* A donor that fell silent wakes nobody. */
+		if (ms < 0)
+			ms = n ? SILENT_MS : RETRY_MS;
+		nr += n;
+	}
+	quiet = l->polite.on && (ms < 0 || ms > DCM_POLITE_MS);
+	n = (int)syscall(SYS_poll, pfd, nr, quiet ? DCM_POLITE_MS : ms);
+	if (!n && quiet) {
+		dcm_polite_silence(l);
+		return;
+	}
+	if (n > 0 && (pfd[0].revents & POLLIN) &&
+	    read(l->wake_fd, &junk, sizeof(junk)) < 0)
+		return;
+	if (!n && l->nr_drop && ms == IDLE_MS)
+		dcm_frames_drop(l);
+}
+
+static void *lane_main(void *arg)
+{
+	struct dcm_pg_lane *l = arg;
+	struct dcm_pager *pg = l->pg;
+	char name[16];
+
+	dcm_inside = 1;
+	snprintf(name, sizeof(name), "dcm-fault-%u", l->id);
+	prctl(PR_SET_NAME, name);
+	l->tid = (pid_t)syscall(SYS_gettid);
+	dcm_polite_start(l);
+	while (!smp_load_acquire(&pg->stop)) {
+		bool rd = reading(l);
+		int n = rd ? messages_take(l) : 0;
+		bool step = n;
+
+		if (rd && (n || l->woken))
+			crew_adapt(l, n);
+		l->woken = false;
+		while (dcm_poll(l->core))
+			step = true;
+		step |= stalled_retry(l);
+		if (step || spin_io(l, rd) || (rd && spin(l)))
+			continue;
+		lane_wait(l, rd);
+		l->woken = true;
+	}
+	dcm_polite_stop(l);
+	return NULL;
+}
+
+int dcm_lanes_start(struct dcm_pager *pg)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	u32 i;
+
+	/* Polite lanes take nothing from the threads that they serve. */
+	if (pg->can_polite)
+		cpus *= 2;
+	pg->crew_max = min(pg->nr_fault, (u32)max(cpus / 2, 1L));
+	for (i = 0; i < pg->nr_fault; i++) {
+		struct dcm_pg_lane *l = &pg->lane[i];
+		int err = dcm_thread_start(&l->thread, lane_main, l);
+
+		if (err)
+			return err;
+		l->started = true;
+	}
+	return 0;
+}
+
+void dcm_lanes_stop(struct dcm_pager *pg)
+{
+	u32 i;
+
+	smp_store_release(&pg->stop, true);
+	for (i = 0; i < pg->nr_fault; i++) {
+		if (!pg->lane[i].started)
+			continue;
+		dcm_lane_kick(&pg->lane[i]);
+		pthread_join(pg->lane[i].thread, NULL);
+		pg->lane[i].started = false;
+	}
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * lost.c - accesses to memory that went with its donor
+ *
+ * Never a zero page instead. With on-loss=sigbus the page is made to raise
+ * SIGBUS, by UFFDIO_POISON (6.6), before that by an empty file mapped over it;
+ * a system call gets EFAULT. With on-loss=pause the thread stays in its fault:
+ * for a vCPU this is a paused VM, which its operator can look at and kill. The
+ * line that names the donor and the extents is said when the donor is lost
+ * (slab_worker.c), the first stopped access says one more.
+ */
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "../core/internal.h"
+#include "../lib/log.h"
+#include "pager.h"
+
+static void map_nothing(struct dcm_pager *pg, u32 gfn, u64 va)
+{
+	int fd = (int)syscall(SYS_memfd_create, "dcm:lost", MFD_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	if (mmap((void *)va, DCM_PAGE_SIZE, PROT_READ | PROT_WRITE,
+		 MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED)
+		__atomic_fetch_or(&pg->guest.bus[gfn / 8],
+				  (u8)(1u << (gfn % 8)), __ATOMIC_SEQ_CST);
+	close(fd);
+	dcm_uffd_wake(&pg->uffd, va, DCM_PAGE_SIZE);
+}
+
+static bool is_lost(const struct dcm_pager *pg, u64 gfn)
+{
+	return pd_word(pd_of(pg->vm, (u32)gfn)) & PD_LOST;
+}
+
+/** dcm_lost_access() - an access needs pages whose content is gone */
+void dcm_lost_access(struct dcm_pager *pg, u32 gfn, u32 nr)
+{
+	bool bus = pg->cfg.on_loss == DCM_ON_LOSS_SIGBUS;
+	bool first =
+		!__atomic_exchange_n(&pg->lost_said, true, __ATOMIC_RELAXED);
+	u32 i;
+
+	if (first)
+		dcm_log(DCM_LOG_ERR,
+			"%s: an access to lost memory (page %u) %s",
+			pg->cfg.name, gfn,
+			bus ? "gets SIGBUS" :
+			      "is stopped; the thread waits until the process is killed");
+	if (!bus)
+		return;
+	/* The process may die of it before the log's thread runs. */
+	if (first)
+		dcm_log_flush(100);
+	/* A discard is under way: its end decides. It may wait for us. */
+	if (pthread_mutex_trylock(&pg->lost_lock)) {
+		dcm_uffd_wake(&pg->uffd, dcm_guest_va(&pg->guest, gfn),
+			      (u64)nr << DCM_PAGE_SHIFT);
+		return;
+	}
+	for (i = 0; i < nr; i++) {
+		u64 va = dcm_guest_va(&pg->guest, gfn + i);
+
+		if (!is_lost(pg, gfn + i)) {
+			dcm_uffd_wake(&pg->uffd, va, DCM_PAGE_SIZE);
+			continue;
+		}
+		if (!pg->uffd.poison ||
+		    dcm_uffd_poison(&pg->uffd, va, DCM_PAGE_SIZE))
+			map_nothing(pg, gfn + i, va);
+		__atomic_fetch_add(&pg->poisoned, 1, __ATOMIC_RELAXED);
+	}
+	pthread_mutex_unlock(&pg->lost_lock);
+}
+
+static void forget_page(struct dcm_pager *pg, u32 gfn)
+{
+	struct dcm_guest *g = &pg->guest;
+	u64 va = dcm_guest_va(g, gfn);
+	u8 bit = (u8)(1u << (gfn % 8));
+
+	if (__atomic_fetch_and(&g->bus[gfn / 8], (u8)~bit, __ATOMIC_SEQ_CST) &
+	    bit)
+		dcm_guest_renew(pg, va);
+	else if (pg->uffd.poison && is_lost(pg, gfn))
+		madvise((void *)va, DCM_PAGE_SIZE, MADV_DONTNEED);
+}
+
+/**
+ * dcm_lost_forget() - the content of pages is about to be given up
+ *
+ * Before dcm_guest_discard(), with lost_lock held until that is done: what was
+ * lost reads as zero then. While a page is LOST nobody maps anything there, so
+ * its poison can go; once it is not, a block around it may be mapped, and a
+ * page of that must not be poisoned: who reads it to evict it would die.
+ */
+void dcm_lost_forget(struct dcm_pager *pg, u64 va, u64 nr)
+{
+	u64 end = va + (nr << DCM_PAGE_SHIFT), len, gfn, i;
+
+	if (!__atomic_load_n(&pg->poisoned, __ATOMIC_RELAXED))
+		return;
+	while ((va = dcm_guest_next(&pg->guest, va, end, &len, &gfn)), len) {
+		for (i = gfn; i < gfn + (len >> DCM_PAGE_SHIFT); i++)
+			forget_page(pg, (u32)i);
+		va += len;
+	}
+}

@@ -1,0 +1,652 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * ops.c - the core's operations on a process's memory
+ *
+ * Guest memory G is private anonymous memory under userfaultfd, missing and
+ * write-protect. A clean page is mapped write-protected: the first write is a
+ * fault, so what is clean is known for certain at any time. (Asynchronous
+ * write-protection would save that fault, but on anonymous memory a write
+ * between reading the marker and dropping the page is lost.)
+ *
+ * In: UFFDIO_COPY out of wherever the bytes are, for shm the donor's slab
+ * itself. Out: a clean page is copied to a frame and many are dropped by one
+ * call with one TLB flush; nobody can write it meanwhile, as the fault would
+ * come here and the block is BUSY. A dirty block is moved to a frame by
+ * UFFDIO_MOVE, which refuses pages pinned for I/O. (A clean page pinned for
+ * reading is no harm; pinning for writing is a write.) Kernels without it
+ * protect, copy and drop; there a device may still write to a page that has
+ * left, so the shim keeps programs off O_DIRECT.
+ *
+ *	           COPY                  copy + DONTNEED, or MOVE
+ *	slab, buffer -----> G, mapped -------------------------> frame
+ *	                    ^                                      |
+ *	                    '------------ COPY, or MOVE -----------'
+ *
+ * Differences from the paper (dcm-tc18, 3.2): Inactive pages are unmapped
+ * from the page tables in place there; in user space that is a move.
+ *
+ * A slab of shm may be cut off by its donor at any instant: it is only read by
+ * the kernel on our behalf, which then says EFAULT. A block must be installed
+ * whole or not at all, so its pages come in write-protected and are made
+ * writable when all are there: until then they can be taken out again.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../core/internal.h"
+#include "pager.h"
+
+#define TIMED_EVERY 32u /* installs by a polite lane */
+
+u64 dcm_now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (u64)ts.tv_sec * 1000000000u + (u64)ts.tv_nsec;
+}
+
+/* Have the first lines of a page on their way before it is copied. */
+static void warm(const char *p)
+{
+	unsigned int i;
+
+	for (i = 0; i < 8 * 64; i += 64)
+		__builtin_prefetch(p + i);
+}
+
+/* The next run of set bits in @mask from @i on; false: none. */
+static bool run_next(u16 mask, unsigned int *i, unsigned int *n)
+{
+	u32 m = (u32)mask >> *i;
+
+	if (!m)
+		return false;
+	*i += ffs_u32(m) - 1;
+	m = (u32)mask >> *i;
+	*n = ffs_u32(~m) - 1;
+	return true;
+}
+
+/* Pages under @mask to those that are dropped by one call. */
+static void drop_add(struct dcm_pg_lane *l, u64 va, u16 mask, unsigned int *nr)
+{
+	unsigned int i = 0, n;
+
+	for (; run_next(mask, &i, &n); i += n)
+		l->iov[(*nr)++] =
+			(struct iovec){ (void *)(va + i * DCM_PAGE_SIZE),
+					(size_t)n * DCM_PAGE_SIZE };
+}
+
+/* Take pages out again that were mapped write-protected. */
+static void take_out(struct dcm_pg_lane *l, u64 va, u16 mask)
+{
+	unsigned int nr = 0;
+
+	drop_add(l, va, mask, &nr);
+	dcm_uffd_drop(&l->pg->uffd, l->iov, nr);
+}
+
+/* Copy what is under @mask; @src is the block's first byte. */
+static int copy_in(struct dcm_pager *pg, u64 va, const char *src, u16 mask,
+		   unsigned int mode, u16 *done)
+{
+	unsigned int i = 0, n;
+
+	for (; run_next(mask, &i, &n); i += n) {
+		int err = dcm_uffd_copy(&pg->uffd, va + i * DCM_PAGE_SIZE,
+					src ? src + i * DCM_PAGE_SIZE :
+					      (char *)pg->zero,
+					n * DCM_PAGE_SIZE, mode);
+
+		/*
+		 * ENOENT: the run spans two mappings of the kernel's, as after
+		 * mprotect() of a part; or, for one page, there is none.
+		 * EEXIST can't be; if it is, the page is there.
+		 */
+		if (n > 1 && (err == -ENOENT || err == -EEXIST)) {
+			unsigned int k;
+
+			for (k = i; k < i + n; k++) {
+				err = copy_in(pg, va, src, (u16)(1u << k), mode,
+					      done);
+				if (err)
+					return err;
+			}
+			continue;
+		}
+		if (err && err != -EEXIST && err != -ENOENT)
+			return err;
+		*done |= (u16)(((1u << n) - 1) << i);
+	}
+	return 0;
+}
+
+/* Keep one page of the block back; its bytes go into a frame. */
+static void sample_one(struct dcm_pg_lane *l, struct dcm_fetch *f, u16 mask,
+		       bool slab)
+{
+	struct dcm_pager *pg = l->pg;
+	unsigned int nr = 1u << f->order;
+	unsigned int k = (unsigned int)(dcm_random(l->core) % nr), i;
+	bool full = true;
+	char *src;
+	u32 frame;
+	void *dst;
+
+	mask &= (u16)~f->zero;
+	if (f->fault_page < nr)
+		mask &= (u16) ~(1u << f->fault_page);
+	if (!mask)
+		return;
+	for (i = 0; !(mask & (1u << k)) && i < nr; i++)
+		k = (k + 1) % nr;
+	if (k < f->first || k >= f->first + (unsigned int)f->nr)
+		return;
+	src = (char *)f->io.data + (k - f->first) * DCM_PAGE_SIZE;
+	frame = dcm_frame_get(pg, 0, &full);
+	dst = dcm_frame_addr(&pg->frames, frame);
+	if (slab) {
+		struct iovec to = { dst, DCM_PAGE_SIZE };
+		struct iovec from = { src, DCM_PAGE_SIZE };
+
+		if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) !=
+		    DCM_PAGE_SIZE)
+			goto no;
+	} else {
+		memcpy(dst, src, DCM_PAGE_SIZE);
+	}
+	if (dcm_sample_add(pg, f->gfn + k, frame, f->writable & (1u << k))) {
+		f->hidden = (u16)(1u << k);
+		return;
+	}
+no:
+	dcm_frame_put(l, frame, true);
+}
+
+static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
+{
+	struct dcm_pager *pg = pager_of(lane);
+	struct dcm_pg_lane *l = home_of(lane);
+	u64 va = dcm_guest_va(&pg->guest, f->gfn);
+	u16 mask = dcm_guest_mask(&pg->guest, f->gfn, f->order);
+	bool slab = f->nr && f->io.data != f->buf;
+	/* A polite lane runs on only when the woken thread faults again. */
+	bool timed = l->polite.on && !(l->installs++ % TIMED_EVERY);
+	unsigned int quiet = timed ? DCM_UFFD_QUIET : 0;
+	u16 data, zero, wr, done = 0, zdone = 0;
+	const char *src;
+	int err;
+
+	f->hidden = 0;
+	f->t_there = l->polite.on ? DCM_TIME_NONE : 0;
+	if (f->sample && f->order)
+		sample_one(l, f, mask, slab);
+	zero = mask & f->zero;
+	data = mask & (u16)~f->zero & (u16)~f->hidden;
+	wr = data & f->writable;
+	/* Of the block's first byte, which may not be there: as a number. */
+	src = (const char *)((uintptr_t)f->io.data - f->first * DCM_PAGE_SIZE);
+	if (!slab || !(data & (data - 1))) {
+		/* Can't fail half way. */
+		err = copy_in(pg, va, src, data & (u16)~wr, DCM_UFFD_WP | quiet,
+			      &done);
+		if (!err)
+			err = copy_in(pg, va, src, wr, quiet, &done);
+	} else {
+		err = copy_in(pg, va, src, data,
+			      DCM_UFFD_WP | (wr ? DCM_UFFD_QUIET : quiet),
+			      &done);
+	}
+	if (err) {
+		bool w;
+		u32 frame;
+
+		/* The donor has cut it off. */
+		if (slab)
+			dcm_ctl_stale(pg->ctl,
+				      container_of(f->io.slab,
+						   struct dcm_ctl_slab, ref));
+		take_out(l, va, done);
+		if (f->hidden) {
+			frame = dcm_sample_take(pg,
+						f->gfn + ffs_u32(f->hidden) - 1,
+						&w);
+			dcm_frame_put(l, frame, true);
+		}
+		return err;
+	}
+	if (zero)
+		copy_in(pg, va, NULL, zero, quiet, &zdone);
+	if (timed)
+		f->t_there = dcm_now_ns();
+	if (slab && wr && (data & (data - 1))) {
+		unsigned int i = 0, n;
+
+		for (; run_next(wr, &i, &n); i += n)
+			dcm_uffd_protect(&pg->uffd, va + i * DCM_PAGE_SIZE,
+					 n * DCM_PAGE_SIZE, false);
+		if (wr != data)
+			dcm_uffd_wake(&pg->uffd, va,
+				      (u64)DCM_PAGE_SIZE << f->order);
+	} else if (f->hidden) {
+		dcm_uffd_wake(&pg->uffd,
+			      va + (ffs_u32(f->hidden) - 1) * DCM_PAGE_SIZE,
+			      DCM_PAGE_SIZE);
+	}
+	if (timed)
+		dcm_uffd_wake(&pg->uffd, va, (u64)DCM_PAGE_SIZE << f->order);
+	return 0;
+}
+
+static void op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order,
+		     u32 frame, u16 writable, bool keep)
+{
+	struct dcm_pager *pg = pager_of(lane);
+	struct dcm_pg_lane *l = home_of(lane);
+	u64 va = dcm_guest_va(&pg->guest, gfn);
+	u16 mask = dcm_guest_mask(&pg->guest, gfn, order);
+	char *src = dcm_frame_addr(&pg->frames, frame);
+	u64 bytes = (u64)DCM_PAGE_SIZE << order, moved = 0;
+	u16 done = 0;
+
+	if (!keep && pg->uffd.move && (mask & writable) == page_mask(order)) {
+		if (!dcm_uffd_move(&pg->uffd, va, (u64)src, bytes, true,
+				   &moved)) {
+			dcm_frame_put(l, frame, false);
+			return;
+		}
+		/* The rest by copy. */
+		mask &= (u16) ~((1u << (moved >> DCM_PAGE_SHIFT)) - 1);
+	}
+	copy_in(pg, va, src, mask & (u16)~writable, DCM_UFFD_WP, &done);
+	copy_in(pg, va, src, mask & writable, 0, &done);
+	if (!keep)
+		dcm_frame_put(l, frame, true);
+}
+
+static int op_reveal(struct dcm_lane *lane, u32 gfn, bool write)
+{
+	struct dcm_pager *pg = pager_of(lane);
+	u64 va = dcm_guest_va(&pg->guest, gfn);
+	bool w = false;
+	u32 frame = dcm_sample_take(pg, gfn, &w);
+
+	if (frame == DCM_NIL) {
+		/*
+		 * It is there, EEXIST; or else somebody dropped it by a system
+		 * call of his own, and zero is what he wants.
+		 */
+		if (dcm_guest_mask(&pg->guest, gfn, 0))
+			dcm_uffd_copy(&pg->uffd, va, pg->zero, DCM_PAGE_SIZE,
+				      write ? 0 : DCM_UFFD_WP);
+		dcm_uffd_wake(&pg->uffd, va, DCM_PAGE_SIZE);
+		return 0;
+	}
+	dcm_uffd_copy(&pg->uffd, va, dcm_frame_addr(&pg->frames, frame),
+		      DCM_PAGE_SIZE, write || w ? 0 : DCM_UFFD_WP);
+	dcm_frame_put(home_of(lane), frame, true);
+	return 1;
+}
+
+static void op_unprotect(struct dcm_lane *lane, u32 gfn, u32 nr)
+{
+	struct dcm_pager *pg = pager_of(lane);
+	u16 mask = dcm_guest_mask(&pg->guest, gfn, (unsigned int)ilog2(nr));
+	u64 va = dcm_guest_va(&pg->guest, gfn);
+	unsigned int i = 0, n;
+
+	for (; run_next(mask, &i, &n); i += n)
+		dcm_uffd_protect(&pg->uffd, va + i * DCM_PAGE_SIZE,
+				 n * DCM_PAGE_SIZE, false);
+}
+
+static void op_wake(struct dcm_lane *lane, u32 gfn, u32 nr)
+{
+	struct dcm_pager *pg = pager_of(lane);
+
+	dcm_uffd_wake(&pg->uffd, dcm_guest_va(&pg->guest, gfn),
+		      (u64)nr << DCM_PAGE_SHIFT);
+}
+
+/* ---- out ---- */
+
+static bool pinned(const struct dcm_guest *g, u32 gfn, unsigned int order)
+{
+	u32 i;
+
+	if (!__atomic_load_n(&g->pinned, __ATOMIC_RELAXED))
+		return false;
+	for (i = 0; i < 1u << order; i++)
+		if (__atomic_load_n(&g->pins[gfn + i], __ATOMIC_RELAXED))
+			return true;
+	return false;
+}
+
+/* Bytes of the pages that were left out, into the block's frame. */
+static void collect_hidden(struct dcm_pg_lane *l, u32 gfn, u16 hidden,
+			   char *dst)
+{
+	struct dcm_pager *pg = l->pg;
+	unsigned int i = 0, n;
+	bool w;
+
+	for (; run_next(hidden, &i, &n); i++) {
+		u32 frame = dcm_sample_take(pg, gfn + i, &w);
+
+		if (frame == DCM_NIL)
+			continue;
+		if (dst)
+			memcpy(dst + i * DCM_PAGE_SIZE,
+			       dcm_frame_addr(&pg->frames, frame),
+			       DCM_PAGE_SIZE);
+		dcm_frame_put(l, frame, true);
+	}
+}
+
+/* A page of the block is pinned: what was moved goes back. */
+static void move_back(struct dcm_pg_lane *l, u64 va, char *src, u16 moved,
+		      u16 dirty)
+{
+	struct dcm_pager *pg = l->pg;
+	unsigned int i = 0, n;
+	u64 bytes;
+	u16 done = 0;
+
+	copy_in(pg, va, src, moved & (u16)~dirty, DCM_UFFD_WP, &done);
+	for (moved &= dirty; run_next(moved, &i, &n); i += n) {
+		u64 off = (u64)i * DCM_PAGE_SIZE, len = n * DCM_PAGE_SIZE;
+
+		if (dcm_uffd_move(&pg->uffd, va + off, (u64)src + off, len,
+				  true, &bytes))
+			dcm_uffd_copy(&pg->uffd, va + off + bytes,
+				      src + off + bytes, len - bytes, 0);
+	}
+}
+
+/* The block's pages under @mask, moved to an empty frame. */
+static int unmap_move(struct dcm_pg_lane *l, struct dcm_unmap *v, u16 mask)
+{
+	struct dcm_pager *pg = l->pg;
+	u64 va = dcm_guest_va(&pg->guest, v->gfn), bytes;
+	bool full = false;
+	u32 frame = dcm_frame_get(pg, v->order, &full);
+	char *dst = dcm_frame_addr(&pg->frames, frame);
+	unsigned int i = 0, n;
+	u16 moved = 0;
+
+	for (; run_next(mask, &i, &n); i += n) {
+		u64 off = (u64)i * DCM_PAGE_SIZE;
+		int err = dcm_uffd_move(&pg->uffd, (u64)dst + off, va + off,
+					n * DCM_PAGE_SIZE, false, &bytes);
+
+		moved |= (u16)(((1u << (bytes >> DCM_PAGE_SHIFT)) - 1) << i);
+		if (!err)
+			continue;
+		moved &= (u16)~dcm_sample_mask(pg, v->gfn, v->order);
+		move_back(l, va, dst, moved, v->dirty);
+		dcm_frame_put(l, frame, true);
+		return err;
+	}
+	v->frame = frame;
+	return 0;
+}
+
+/* The block's pages under @mask, copied; they are dropped with the batch. */
+static void unmap_copy(struct dcm_pg_lane *l, struct dcm_unmap *v, u16 mask,
+		       unsigned int *nr_iov)
+{
+	struct dcm_pager *pg = l->pg;
+	u64 va = dcm_guest_va(&pg->guest, v->gfn);
+	bool full = true;
+	char *dst;
+	unsigned int i = 0, n;
+
+	v->frame = dcm_frame_get(pg, v->order, &full);
+	dst = dcm_frame_addr(&pg->frames, v->frame);
+	for (; run_next(mask, &i, &n); i += n) {
+		u64 off = (u64)i * DCM_PAGE_SIZE;
+		size_t len = (size_t)n * DCM_PAGE_SIZE;
+
+		/* Written since fetched, and no MOVE: stop writers first. */
+		if (v->dirty)
+			dcm_uffd_protect(&pg->uffd, va + off, len, true);
+		memcpy(dst + off, (void *)(va + off), len);
+		l->iov[(*nr_iov)++] = (struct iovec){ (void *)(va + off), len };
+	}
+}
+
+/* Large clean blocks: moving beats copying when there is no full frame. */
+static bool want_move(struct dcm_pager *pg, const struct dcm_unmap *v)
+{
+	if (!pg->uffd.move)
+		return false;
+	if (v->dirty)
+		return true;
+	return v->order > 1 && !READ_ONCE(pg->frames.slots[v->order].nr_full);
+}
+
+static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
+		     unsigned int nr)
+{
+	struct dcm_pager *pg = pager_of(lane);
+	struct dcm_pg_lane *l = home_of(lane);
+	unsigned int nr_iov = 0, i;
+
+	/* Pairs with dcm_pager_pin(). */
+	__atomic_fetch_add(&l->unmap_seq, 1, __ATOMIC_SEQ_CST);
+	for (i = 0; i < nr; i++, v++) {
+		u16 hidden, mask;
+
+		/* A victim has long left the cache. */
+		if (i + 1 < nr && !v[1].dirty && !v[1].drop)
+			warm((char *)dcm_guest_va(&pg->guest, v[1].gfn));
+		if (pinned(&pg->guest, v->gfn, v->order)) {
+			v->err = -EBUSY;
+			continue;
+		}
+		hidden = dcm_sample_mask(pg, v->gfn, v->order);
+		mask = dcm_guest_mask(&pg->guest, v->gfn, v->order) &
+		       (u16)~hidden;
+		v->observed |= hidden;
+		if (v->drop) {
+			/* Its bytes are a donor's: nothing is kept. */
+			drop_add(l, dcm_guest_va(&pg->guest, v->gfn), mask,
+				 &nr_iov);
+			if (hidden)
+				collect_hidden(l, v->gfn, hidden, NULL);
+			continue;
+		}
+		/* Left-out pages are holes, and may be moved over. */
+		v->err = !want_move(pg, v)    ? -EINVAL :
+			 mask + hidden == page_mask(v->order) ?
+						unmap_move(l, v, mask | hidden) :
+						unmap_move(l, v, mask);
+		if (v->err == -EBUSY)
+			continue;
+		/* Also what MOVE can't do: several mappings, or read-only. */
+		if (v->err)
+			unmap_copy(l, v, mask, &nr_iov);
+		v->err = 0;
+		if (hidden)
+			collect_hidden(l, v->gfn, hidden,
+				       dcm_frame_addr(&pg->frames, v->frame));
+	}
+	dcm_uffd_drop(&pg->uffd, l->iov, nr_iov);
+	__atomic_fetch_add(&l->unmap_seq, 1, __ATOMIC_SEQ_CST);
+}
+
+/*
+ * The pages that change move out, which tells whether I/O has them, and copies
+ * of them come in: whoever writes to these is heard of.
+ */
+static void op_copy(struct dcm_lane *lane, struct dcm_unmap *v)
+{
+	struct dcm_pager *pg = pager_of(lane);
+	struct dcm_pg_lane *l = home_of(lane);
+	u64 va = dcm_guest_va(&pg->guest, v->gfn);
+	u16 mask = dcm_guest_mask(&pg->guest, v->gfn, v->order) & v->dirty;
+	u16 hidden = dcm_sample_mask(pg, v->gfn, v->order), done = 0;
+	unsigned int stays = 0;
+	char *bytes;
+
+	/* Pairs with dcm_pager_pin(). */
+	__atomic_fetch_add(&l->unmap_seq, 1, __ATOMIC_SEQ_CST);
+	v->err = -EBUSY;
+	if (!pinned(&pg->guest, v->gfn, v->order))
+		v->err = pg->uffd.move ? unmap_move(l, v, mask & (u16)~hidden) :
+				 -EINVAL;
+	if (v->err != -EBUSY) {
+		if (v->err)
+			unmap_copy(l, v, mask & (u16)~hidden, &stays);
+		hidden &= mask;
+		v->observed |= hidden;
+		bytes = dcm_frame_addr(&pg->frames, v->frame);
+		if (hidden)
+			collect_hidden(l, v->gfn, hidden, bytes);
+		copy_in(pg, va, bytes, v->err ? hidden : mask, DCM_UFFD_WP,
+			&done);
+		v->err = 0;
+	}
+	__atomic_fetch_add(&l->unmap_seq, 1, __ATOMIC_SEQ_CST);
+}
+
+static bool page_is_zero(const void *p)
+{
+	const u64 *w = p;
+	unsigned int i;
+
+	for (i = 0; i < DCM_PAGE_SIZE / sizeof(*w); i += 4)
+		if (w[i] | w[i + 1] | w[i + 2] | w[i + 3])
+			return false;
+	return true;
+}
+
+static u16 op_zero_mask(struct dcm_lane *lane, u32 frame, unsigned int order,
+			u16 mask)
+{
+	const char *p = dcm_frame_addr(&pager_of(lane)->frames, frame);
+	unsigned int i;
+	u16 zero = 0;
+
+	for (i = 0; i < 1u << order; i++)
+		if ((mask & (1u << i)) && page_is_zero(p + i * DCM_PAGE_SIZE))
+			zero |= (u16)(1u << i);
+	return zero;
+}
+
+static void *op_frame_data(struct dcm_lane *lane, u32 frame, unsigned int page)
+{
+	char *p = dcm_frame_addr(&pager_of(lane)->frames, frame);
+
+	return p + page * DCM_PAGE_SIZE;
+}
+
+static void op_release(struct dcm_lane *lane, u32 frame, unsigned int order)
+{
+	(void)order;
+	dcm_frame_put(home_of(lane), frame, true);
+}
+
+static void op_discard(struct dcm_lane *lane, u32 gfn, unsigned int order)
+{
+	struct dcm_pager *pg = pager_of(lane);
+	struct dcm_pg_lane *l = home_of(lane);
+	u16 hidden = dcm_sample_mask(pg, gfn, order);
+
+	if (hidden)
+		collect_hidden(l, gfn, hidden, NULL);
+	take_out(l, dcm_guest_va(&pg->guest, gfn),
+		 dcm_guest_mask(&pg->guest, gfn, order) & (u16)~hidden);
+}
+
+/* ---- I/O ---- */
+
+/*
+ * A move to another slab whose source is a slab of shm: that may be cut off
+ * while the WRITE reads it, so it goes through the buffer of the same place.
+ */
+static int move_bounce(struct dcm_lane *lane, struct dcm_io *io)
+{
+	struct dcm_move_op *m = container_of(io, struct dcm_move_op, io);
+	void *buf = lane->fetch[m - lane->move.op].buf;
+	struct iovec to = { buf, io->bytes }, from = { io->data, io->bytes };
+
+	if (io->data == buf)
+		return 0;
+	if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) !=
+	    (ssize_t)io->bytes)
+		return -EIO;
+	io->data = buf;
+	return 0;
+}
+
+static int op_io_post(struct dcm_lane *lane, struct dcm_io *io)
+{
+	struct dcm_pager *pg = pager_of(lane);
+	int err;
+
+	if (io->op == DCM_IO_WRITE &&
+	    (u64)io->data - pg->frames.base >= pg->frames.bytes) {
+		err = move_bounce(lane, io);
+		if (err)
+			return err;
+	}
+	return dcm_ctl_io_post(pg->ctl, lane->id, io);
+}
+
+static void op_io_flush(struct dcm_lane *lane)
+{
+	dcm_ctl_io_flush(pager_of(lane)->ctl, lane->id);
+}
+
+static int op_io_poll(struct dcm_lane *lane, struct dcm_io **done, int max)
+{
+	return dcm_ctl_io_poll(pager_of(lane)->ctl, lane->id, done, max);
+}
+
+static void op_want_slab(struct dcm_vm *vm, u32 extent)
+{
+	struct dcm_pager *pg = vm->priv;
+
+	dcm_ctl_want(pg->ctl, extent);
+}
+
+static void op_lost(struct dcm_lane *lane, u32 gfn, u32 nr)
+{
+	dcm_lost_access(pager_of(lane), gfn, nr);
+}
+
+static bool op_relax(struct dcm_lane *lane)
+{
+	(void)lane;
+	cpu_relax();
+	return true;
+}
+
+const struct dcm_ops dcm_pager_ops = {
+	.install = op_install,
+	.remap = op_remap,
+	.reveal = op_reveal,
+	.unprotect = op_unprotect,
+	.unmap = op_unmap,
+	.copy = op_copy,
+	.wake = op_wake,
+	.zero_mask = op_zero_mask,
+	.frame_data = op_frame_data,
+	.release = op_release,
+	.discard = op_discard,
+	.io_post = op_io_post,
+	.io_flush = op_io_flush,
+	.io_poll = op_io_poll,
+	.want_slab = op_want_slab,
+	.lost = op_lost,
+	.now_ns = dcm_now_ns,
+	.relax = op_relax,
+};

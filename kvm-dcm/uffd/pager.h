@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * pager.h - what the files of the user pager share
+ *
+ * Threads: lanes 0 to nr_fault - 1 take faults (lane.c). One more lane belongs
+ * to the control thread (slab_worker.c) and one to application threads that
+ * discard (regions.c), which take it by a mutex.
+ *
+ * Rule one: no thread of libdcm touches paged memory, or waits for one that
+ * may. Locks that application threads take with us are taken with all
+ * signals blocked, and never across an access to paged memory.
+ */
+#ifndef DCM_USER_PAGER_H
+#define DCM_USER_PAGER_H
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../core/core.h"
+#include "../include/libdcm.h"
+#include "../client/config.h"
+#include "../client/client.h"
+#include "uffd.h"
+
+#define DCM_PG_MESSAGES		16u	/* taken in one read() */
+#define DCM_PG_STALLED_MAX	512u	/* faults kept while no frame is free */
+#define DCM_PG_DROPS_MAX	64u	/* frames dropped together */
+
+/* 2 MiB of gfn space at a time are given to regions. */
+#define DCM_CHUNK_SHIFT		9u
+#define DCM_CHUNK_PAGES		(1u << DCM_CHUNK_SHIFT)
+#define DCM_REGIONS_MAX		4096u
+
+/**
+ * struct dcm_region - a range of addresses that is paged
+ * @va: first byte
+ * @nr: pages, holes included
+ * @gfn: of the first page; a multiple of DCM_CHUNK_PAGES
+ * @holes: pages that are ours no more
+ * @mapped: came from dcm_pager_map()
+ */
+struct dcm_region {
+	u64 va;
+	u64 nr;
+	u32 gfn;
+	u32 holes;
+	bool mapped;
+};
+
+/**
+ * struct dcm_map_call - a system call that unmaps memory, or maps over it
+ * @nr: its number
+ * @arg: its arguments
+ */
+struct dcm_map_call {
+	long nr;
+	u64 arg[5];
+};
+
+/**
+ * struct dcm_guest - which address is which gfn
+ * @lock: serialises changes; readers use @seq
+ * @seq: odd while @region changes
+ * @nr: regions
+ * @region: sorted by address
+ * @base: address of each chunk of gfn space, 0: free
+ * @hole: for each 64 KiB of gfn space, pages that are nobody's
+ * @pins: of each page; allocated sparsely
+ * @bus: pages replaced by a mapping that raises SIGBUS, a bit each
+ * @used: of each chunk, whether a page of it was ever asked for
+ * @pinned: pages with a pin
+ * @held: of each 64 KiB, whether accesses wait (gc_pages.c)
+ * @holds: any does
+ */
+struct dcm_guest {
+	pthread_mutex_t lock;
+	u32 seq;
+	u32 nr;
+	struct dcm_region *region;
+	u64 *base;
+	u16 *hole;
+	u8 *pins;
+	u8 *bus;
+	u8 *used;
+	u64 pinned;
+	u8 *held;
+	bool holds;
+	u32 nr_chunks;
+	u32 next_chunk;
+};
+
+/**
+ * struct dcm_slots - the frames of one size
+ * @lock: guards the stacks
+ * @base: address of slot 0
+ * @max: slots there is address space for
+ * @next: slots from here on were never used
+ * @empty: stack of slots without memory
+ * @full: stack of slots with memory, at most @full_max
+ */
+struct dcm_slots {
+	spinlock_t lock;
+	u64 base;
+	u32 max;
+	u32 next;
+	u32 nr_empty;
+	u32 nr_full;
+	u32 full_max;
+	u32 *empty;
+	u32 *full;
+} ____cacheline_aligned;
+
+/* A frame handle: size class above, slot below. */
+#define DCM_FRAME_SHIFT		29u
+#define DCM_FRAME_SLOT(f)	((f) & ((1u << DCM_FRAME_SHIFT) - 1))
+#define DCM_FRAME_ORDER(f)	((f) >> DCM_FRAME_SHIFT)
+#define DCM_FRAME_ZERO		0xfffffffeu	/* sample.c: all zero */
+
+struct dcm_frames {
+	struct dcm_slots slots[DCM_ORDER_MAX + 1];
+	u64 base;
+	u64 bytes;
+	u64 cached_max;
+	atomic64_t cached;	/* pages in free slots that have memory */
+};
+
+/* Seven pages left unmapped to sample, of blocks that hash alike. */
+struct dcm_sample_bucket {
+	spinlock_t lock;
+	u32 used;		/* bit each; bit 8 + i: map it writable */
+	u32 gfn[7];
+	u32 frame[7];
+} __attribute__((aligned(64)));
+
+#define DCM_SAMPLE_BUCKETS 8192u
+
+/**
+ * struct dcm_polite - a lane that makes way for whom it serves (yield.c)
+ * @on: it is SCHED_IDLE
+ * @dense: the last two faults came soon after one another
+ * @schedstat: what the kernel counts of the lane; -1: never polite
+ * @tid: the thread that faults
+ * @seen_ns: of the last fault
+ * @checked_ns: when @waited_ns and @ran_ns were taken
+ * @waited_ns: for a CPU, by the lane
+ * @ran_ns: CPU time of @tid
+ * @since_ns: when it was last made so
+ * @until_ns: not again before; @hold_ns: for how long last time
+ * @served: reads of faults while it was on
+ * @regrets: somebody had to wait for it
+ */
+struct dcm_polite {
+	bool on;
+	bool dense;
+	int schedstat;
+	pid_t tid;
+	u64 seen_ns;
+	u64 checked_ns;
+	u64 waited_ns;
+	u64 ran_ns;
+	u64 since_ns;
+	u64 until_ns;
+	u64 hold_ns;
+	u64 served;
+	u64 regrets;
+};
+
+/**
+ * struct dcm_pg_lane - a lane's home side
+ * @pg: the pager
+ * @core: the core's side
+ * @id: which lane
+ * @tid: its thread
+ * @wake_fd: an eventfd: look again
+ * @stalled: faults that found no frame
+ * @drop: frames to be dropped together
+ * @unmap_seq: odd while in ops->unmap; who pins waits for it to move on
+ * @fault_seq: odd while the core answers a fault
+ * @woken: it slept since it last read
+ * @company: reads that found a crowd, less those that did not
+ * @nothing: wake-ups for nothing, in a row
+ * @alone: looks, in a row, that saw one thread fault only
+ * @turn: reads that found something
+ * @installs: while polite; one in some is timed
+ * @cpu: where it runs; @follow_cpu: where faults come from (affinity.c)
+ * @go_cpu: where it is to go as it joins, or -1
+ * @away: faults from CPUs without a lane, net of those from this one's
+ */
+struct dcm_pg_lane {
+	struct dcm_pager *pg;
+	struct dcm_lane *core;
+	u32 id;
+	pid_t tid;
+	int wake_fd;
+	bool started;
+	pthread_t thread;
+	u32 nr_stalled;
+	u32 nr_drop;
+	u32 unmap_seq;
+	u32 fault_seq;
+	struct uffd_msg stalled[DCM_PG_STALLED_MAX];
+	u32 drop[DCM_PG_DROPS_MAX];
+	struct iovec iov[DCM_BATCH_MAX * DCM_BLOCK_MAX / 2];
+	struct uffd_msg msg[DCM_PG_MESSAGES];
+	bool woken;
+	u32 company;
+	u32 turn;
+	u32 nothing;
+	u32 alone;
+	int cpu;
+	int follow_cpu;
+	u32 follow_hits;
+	int go_cpu;
+	u32 away;
+	u32 settled;
+	u64 moved_ns;
+	u64 hold_ns;
+	u64 last_ns;
+	u64 spun_at;
+	u64 messages;
+	u64 spin_hits;
+	u64 migrations;
+	u32 installs;
+	struct dcm_polite polite;
+} ____cacheline_aligned;
+
+struct dcm_pager {
+	struct dcm_vm *vm;
+	struct dcm_ctl *ctl;
+	struct dcm_host_config cfg;
+	struct dcm_uffd uffd;
+	struct dcm_guest guest;
+	struct dcm_frames frames;
+	struct dcm_sample_bucket *sample;
+	atomic64_t sampled;
+	void *zero;			/* 64 KiB of zeros */
+	char *fetch_bufs;
+	struct dcm_pg_lane *lane;
+	u32 nr_fault;			/* fault lanes */
+	u32 nr_lanes;
+	u32 active;			/* of them reading the userfaultfd */
+	u32 crew_max;			/* most that read at a time */
+	u32 recent[8];			/* threads that faulted of late */
+	pthread_mutex_t discard_lock;
+	pthread_mutex_t lost_lock;	/* see lost.c */
+	bool stop;
+	u64 budget_bytes;		/* as the user said */
+	u64 start_ns;
+	bool spin;
+	bool follow;
+	bool can_polite;
+	bool have_uffd;
+	bool lost_said;
+	u64 poisoned;
+	struct dcm_control *control;
+	struct dcm_status *status;
+};
+
+static inline struct dcm_pager *pager_of(struct dcm_lane *lane)
+{
+	return lane->vm->priv;
+}
+
+static inline struct dcm_pg_lane *home_of(struct dcm_lane *lane)
+{
+	return lane->priv;
+}
+
+u64 dcm_now_ns(void);
+
+/* regions.c */
+int dcm_guest_init(struct dcm_pager *pg, u64 nr_pages);
+void dcm_guest_free(struct dcm_pager *pg);
+int dcm_guest_add(struct dcm_pager *pg, u64 va, u64 nr, bool mapped);
+int dcm_guest_punch(struct dcm_pager *pg, u64 va, u64 nr);
+bool dcm_guest_gfn(const struct dcm_guest *g, u64 va, u64 *gfn);
+u64 dcm_guest_next(const struct dcm_guest *g, u64 va, u64 end, u64 *len,
+		   u64 *gfn);
+void dcm_guest_discard(struct dcm_pager *pg, u64 va, u64 nr);
+void dcm_guest_renew(struct dcm_pager *pg, u64 va);
+long dcm_guest_replace(struct dcm_pager *pg, u64 va, u64 nr,
+		       const struct dcm_map_call *call);
+
+/* Nobody's thread: who takes discard_lock works on it, and polls it. */
+static inline struct dcm_pg_lane *dcm_discard_lane(struct dcm_pager *pg)
+{
+	return &pg->lane[pg->nr_fault + 1];
+}
+
+static inline u64 dcm_guest_va(const struct dcm_guest *g, u32 gfn)
+{
+	return g->base[gfn >> DCM_CHUNK_SHIFT] +
+	       ((u64)(gfn & (DCM_CHUNK_PAGES - 1)) << DCM_PAGE_SHIFT);
+}
+
+/* Those of a block's pages that are really there. */
+static inline u16 dcm_guest_mask(const struct dcm_guest *g, u32 gfn,
+				 unsigned int order)
+{
+	u16 hole = READ_ONCE(g->hole[gfn >> 4]);
+	u16 all = (u16)((1u << (1u << order)) - 1);
+
+	return all & (u16) ~(hole >> (gfn & 15));
+}
+
+/* Do accesses to this page wait? */
+static inline bool dcm_guest_held(const struct dcm_guest *g, u64 gfn)
+{
+	return __atomic_load_n(&g->holds, __ATOMIC_SEQ_CST) &&
+	       __atomic_load_n(&g->held[gfn >> (DCM_ORDER_MAX + 3)],
+			       __ATOMIC_SEQ_CST) >>
+			       (gfn >> DCM_ORDER_MAX & 7) &
+		       1;
+}
+
+/* frames.c */
+int dcm_frames_init(struct dcm_pager *pg, u64 nr_pages);
+void dcm_frames_free(struct dcm_pager *pg);
+u32 dcm_frame_get(struct dcm_pager *pg, unsigned int order, bool *full);
+void dcm_frame_put(struct dcm_pg_lane *l, u32 frame, bool full);
+void dcm_frames_drop(struct dcm_pg_lane *l);
+
+/* Whatever of its I/O is done by now. */
+static inline void dcm_lane_drain(struct dcm_pg_lane *l)
+{
+	while (dcm_poll(l->core))
+		;
+	dcm_frames_drop(l);
+}
+void *dcm_frame_addr(const struct dcm_frames *fr, u32 frame);
+
+/* sample.c */
+int dcm_sample_init(struct dcm_pager *pg);
+bool dcm_sample_add(struct dcm_pager *pg, u32 gfn, u32 frame, bool writable);
+u32 dcm_sample_take(struct dcm_pager *pg, u32 gfn, bool *writable);
+u16 dcm_sample_mask(struct dcm_pager *pg, u32 gfn, unsigned int order);
+
+/* ops.c */
+extern const struct dcm_ops dcm_pager_ops;
+
+/* pins.c; in a page's byte of dcm_guest.pins, above how often it is pinned */
+#define DCM_PIN_CALL	64u	/* a system call is about to replace it */
+#define DCM_PIN_HELD	128u	/* it may not be read */
+void dcm_pins_hold(struct dcm_guest *g, u64 gfn, u64 nr, u8 bit, bool hold);
+void dcm_pins_forget(struct dcm_guest *g, u64 gfn, u64 nr);
+void dcm_pins_wait(struct dcm_pager *pg);
+
+/* lane.c */
+int dcm_lanes_start(struct dcm_pager *pg);
+void dcm_lanes_stop(struct dcm_pager *pg);
+void dcm_lane_kick(struct dcm_pg_lane *l);
+
+/* lost.c */
+void dcm_lost_access(struct dcm_pager *pg, u32 gfn, u32 nr);
+void dcm_lost_forget(struct dcm_pager *pg, u64 va, u64 nr);
+
+#endif /* DCM_USER_PAGER_H */

@@ -1,0 +1,464 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * regions.c - which addresses are paged, and as which gfn
+ *
+ * Paged memory is private and anonymous, in one or more regions. A region
+ * takes whole 2 MiB chunks of gfn space in a row, so that an address is found
+ * from a gfn by one table look-up, on the way of every eviction; a gfn is
+ * found from an address by bisection, once a fault. Pages of a region that
+ * were unmapped since, and the rest of its last chunk, are holes: the core may
+ * count them into a block, and every operation leaves them out. So a region
+ * keeps its numbering for as long as any page of it lives.
+ *
+ *	addresses    |----region A----|   |-region B-|
+ *	gfn chunks   [  0  ][  1  ][ 2....][  3  ]      '.' holes
+ *
+ * Locking: @lock for changes. Readers of @region use @seq; the other tables
+ * are single words, changed only while no fault on their pages can be taken.
+ * A change that needs pages gone goes through dcm_discard() on the discard
+ * lane, by whoever asks, with signals blocked: a handler that touched paged
+ * memory would wait for a lane that may wait for what the thread holds.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "pager.h"
+
+#ifndef PR_SET_VMA
+#define PR_SET_VMA 0x53564d41
+#define PR_SET_VMA_ANON_NAME 0
+#endif
+
+int dcm_guest_init(struct dcm_pager *pg, u64 nr_pages)
+{
+	struct dcm_guest *g = &pg->guest;
+
+	pthread_mutex_init(&g->lock, NULL);
+	g->nr_chunks = (u32)(nr_pages >> DCM_CHUNK_SHIFT);
+	g->region = vzalloc(sizeof(*g->region) * DCM_REGIONS_MAX);
+	g->base = vzalloc(sizeof(*g->base) * g->nr_chunks);
+	g->hole = vzalloc(nr_pages / 16 * sizeof(*g->hole));
+	g->pins = vzalloc(nr_pages);
+	g->bus = vzalloc(nr_pages / 8);
+	g->used = vzalloc(g->nr_chunks);
+	g->held = vzalloc(nr_pages / DCM_BLOCK_MAX / 8 + 1);
+	if (!g->region || !g->base || !g->hole || !g->pins || !g->bus ||
+	    !g->used || !g->held)
+		return -ENOMEM;
+	return 0;
+}
+
+void dcm_guest_free(struct dcm_pager *pg)
+{
+	struct dcm_guest *g = &pg->guest;
+	u32 i;
+
+	for (i = 0; i < g->nr; i++) {
+		struct dcm_region *r = &g->region[i];
+
+		if (r->mapped)
+			munmap((void *)r->va, r->nr << DCM_PAGE_SHIFT);
+	}
+	vfree(g->region);
+	vfree(g->base);
+	vfree(g->hole);
+	vfree(g->pins);
+	vfree(g->bus);
+	vfree(g->used);
+	vfree(g->held);
+}
+
+/* First region that ends after @va. Under the lock, or to be checked. */
+static u32 find(const struct dcm_guest *g, u64 va)
+{
+	u32 lo = 0, hi = smp_load_acquire(&g->nr);
+
+	while (lo < hi) {
+		u32 mid = (lo + hi) / 2;
+		const struct dcm_region *r = &g->region[mid];
+
+		if (smp_load_acquire(&r->va) +
+			    (smp_load_acquire(&r->nr) << DCM_PAGE_SHIFT) <=
+		    va)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+static bool page_hole(const struct dcm_guest *g, u64 gfn)
+{
+	return READ_ONCE(g->hole[gfn >> 4]) & (1u << (gfn & 15));
+}
+
+/** dcm_guest_gfn() - the gfn of an address; false if it is not paged */
+bool dcm_guest_gfn(const struct dcm_guest *g, u64 va, u64 *gfn)
+{
+	u32 seq, i;
+	bool found;
+
+	do {
+		seq = smp_load_acquire(&g->seq);
+		if (seq & 1) {
+			cpu_relax();
+			continue;
+		}
+		i = find(g, va);
+		found = i < smp_load_acquire(&g->nr) &&
+			smp_load_acquire(&g->region[i].va) <= va;
+		if (found)
+			*gfn = smp_load_acquire(&g->region[i].gfn) +
+			       ((va - smp_load_acquire(&g->region[i].va)) >>
+				DCM_PAGE_SHIFT);
+	} while ((seq & 1) || READ_ONCE(g->seq) != seq);
+	return found && !page_hole(g, *gfn);
+}
+
+/**
+ * dcm_guest_next() - the next piece of paged memory in [@va, @end)
+ * @len: its bytes, 0: there is none
+ * @gfn: its first page
+ *
+ * Return: its address. A piece has no holes.
+ */
+u64 dcm_guest_next(const struct dcm_guest *g, u64 va, u64 end, u64 *len,
+		   u64 *gfn)
+{
+	*len = 0;
+	while (va < end) {
+		u64 n = 0, page, rva, rnr, rgfn;
+		u32 i, seq;
+		bool found;
+
+		do {
+			seq = smp_load_acquire(&g->seq);
+			i = find(g, va);
+			found = i < smp_load_acquire(&g->nr);
+			rva = found ? smp_load_acquire(&g->region[i].va) : 0;
+			rnr = found ? smp_load_acquire(&g->region[i].nr) : 0;
+			rgfn = found ? smp_load_acquire(&g->region[i].gfn) : 0;
+				if (seq & 1)
+				cpu_relax();
+		} while ((seq & 1) || READ_ONCE(g->seq) != seq);
+		if (!found || rva >= end)
+			return end;
+		if (va < rva)
+			va = rva;
+		page = (va - rva) >> DCM_PAGE_SHIFT;
+		while (page < rnr && va < end && page_hole(g, rgfn + page)) {
+			page++;
+			va += DCM_PAGE_SIZE;
+		}
+		while (page + n < rnr && va + (n << DCM_PAGE_SHIFT) < end &&
+		       !page_hole(g, rgfn + page + n))
+			n++;
+		if (n) {
+			*len = n << DCM_PAGE_SHIFT;
+			*gfn = rgfn + page;
+			return va;
+		}
+	}
+	return end;
+}
+
+static void set_hole(struct dcm_guest *g, u64 gfn, u64 nr, bool hole)
+{
+	u64 i;
+
+	for (i = gfn; i < gfn + nr;) {
+		u16 bit = (u16)(1u << (i & 15));
+
+		if (!(i & 15) && i + 16 <= gfn + nr) {
+			WRITE_ONCE(g->hole[i >> 4], hole ? 0xffff : 0);
+			i += 16;
+			continue;
+		}
+		if (hole)
+			__atomic_fetch_or(&g->hole[i >> 4], bit,
+					  __ATOMIC_SEQ_CST);
+		else
+			__atomic_fetch_and(&g->hole[i >> 4], (u16)~bit,
+					   __ATOMIC_SEQ_CST);
+		i++;
+	}
+}
+
+/* First fit from where the last one ended, then from the start. */
+static bool chunks_find(struct dcm_guest *g, u32 want, u32 *first)
+{
+	u32 start = g->next_chunk, i, run = 0, pass;
+
+	for (pass = 0; pass < 2; pass++) {
+		run = 0;
+		for (i = pass ? 0 : start; i < g->nr_chunks; i++) {
+			run = g->base[i] ? 0 : run + 1;
+			if (run == want) {
+				*first = i + 1 - want;
+				g->next_chunk = i + 1;
+				return true;
+			}
+		}
+	}
+	return false;
+}
+
+static int prepare(struct dcm_pager *pg, u64 va, u64 bytes)
+{
+	void *p = (void *)va;
+
+	/* A huge page could not be taken away in pieces. */
+	madvise(p, bytes, MADV_NOHUGEPAGE);
+	/* A child would share frames, which copy-on-write then doubles. */
+	if (madvise(p, bytes, MADV_DONTFORK) ||
+	    madvise(p, bytes, MADV_DONTNEED))
+		return -errno;
+	prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, va, bytes, "dcm:guest");
+	return dcm_uffd_register(&pg->uffd, va, bytes, true);
+}
+
+/** dcm_guest_renew() - a paged page whose mapping was replaced, as at first */
+void dcm_guest_renew(struct dcm_pager *pg, u64 va)
+{
+	if (mmap((void *)va, DCM_PAGE_SIZE, PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+		 0) != MAP_FAILED)
+		prepare(pg, va, DCM_PAGE_SIZE);
+}
+
+/* Pages of an existing region that were holes are paged again. */
+static int refill(struct dcm_pager *pg, struct dcm_region *r, u64 va, u64 nr)
+{
+	struct dcm_guest *g = &pg->guest;
+	u64 gfn = r->gfn + ((va - r->va) >> DCM_PAGE_SHIFT), i;
+	int err;
+
+	for (i = 0; i < nr; i++)
+		if (!page_hole(g, gfn + i))
+			return -EEXIST;
+	/* Before a fault can come. */
+	set_hole(g, gfn, nr, false);
+	r->holes -= (u32)nr;
+	err = prepare(pg, va, nr << DCM_PAGE_SHIFT);
+	if (err) {
+		set_hole(g, gfn, nr, true);
+		r->holes += (u32)nr;
+	}
+	return err;
+}
+
+/**
+ * dcm_guest_add() - put mapped anonymous memory under the pager
+ * @va: first byte
+ * @nr: pages
+ * @mapped: dcm_guest_free() unmaps it
+ */
+int dcm_guest_add(struct dcm_pager *pg, u64 va, u64 nr, bool mapped)
+{
+	struct dcm_guest *g = &pg->guest;
+	u64 end = va + (nr << DCM_PAGE_SHIFT), chunks, k;
+	struct dcm_region *r;
+	u32 i, first;
+	int err = 0;
+
+	if (!nr || (va & (DCM_PAGE_SIZE - 1)))
+		return -EINVAL;
+	pthread_mutex_lock(&g->lock);
+	i = find(g, va);
+	r = &g->region[i];
+	if (i < g->nr && r->va < end) {
+		if (r->va <= va && end <= r->va + (r->nr << DCM_PAGE_SHIFT))
+			err = refill(pg, r, va, nr);
+		else
+			err = -EEXIST;
+		goto out;
+	}
+	chunks = (nr + DCM_CHUNK_PAGES - 1) >> DCM_CHUNK_SHIFT;
+	if (g->nr == DCM_REGIONS_MAX || chunks > g->nr_chunks ||
+	    !chunks_find(g, (u32)chunks, &first)) {
+		err = -ENOSPC;
+		goto out;
+	}
+	for (k = 0; k < chunks; k++)
+		g->base[first + k] =
+			va + (k << (DCM_CHUNK_SHIFT + DCM_PAGE_SHIFT));
+	set_hole(g, (u64)first << DCM_CHUNK_SHIFT, nr, false);
+	set_hole(g, ((u64)first << DCM_CHUNK_SHIFT) + nr,
+		 (chunks << DCM_CHUNK_SHIFT) - nr, true);
+	__atomic_store_n(&g->seq, g->seq + 1, __ATOMIC_SEQ_CST);
+	memmove(r + 1, r, (g->nr - i) * sizeof(*r));
+	*r = (struct dcm_region){
+		.va = va,
+		.nr = nr,
+		.gfn = first << DCM_CHUNK_SHIFT,
+		.mapped = mapped,
+	};
+	WRITE_ONCE(g->nr, g->nr + 1);
+	__atomic_store_n(&g->seq, g->seq + 1, __ATOMIC_SEQ_CST);
+	err = prepare(pg, va, nr << DCM_PAGE_SHIFT);
+	if (err) {
+		__atomic_store_n(&g->seq, g->seq + 1, __ATOMIC_SEQ_CST);
+		memmove(r, r + 1, (g->nr - i - 1) * sizeof(*r));
+		WRITE_ONCE(g->nr, g->nr - 1);
+		__atomic_store_n(&g->seq, g->seq + 1, __ATOMIC_SEQ_CST);
+		for (k = 0; k < chunks; k++)
+			g->base[first + k] = 0;
+	}
+out:
+	pthread_mutex_unlock(&g->lock);
+	return err;
+}
+
+/*
+ * On the discard lane. Callers have signals blocked, and no paged memory
+ * under their feet.
+ */
+static void discard(struct dcm_pager *pg, u64 gfn, u64 nr)
+{
+	struct dcm_pg_lane *l = dcm_discard_lane(pg);
+	u64 end = gfn + nr, next;
+
+	pthread_mutex_lock(&pg->discard_lock);
+	for (; gfn < end; gfn = next) {
+		next = min((gfn | (DCM_CHUNK_PAGES - 1)) + 1, end);
+		if (__atomic_load_n(&pg->guest.used[gfn >> DCM_CHUNK_SHIFT],
+				    __ATOMIC_SEQ_CST))
+			dcm_discard(l->core, gfn, next - gfn);
+	}
+	dcm_lane_drain(l);
+	pthread_mutex_unlock(&pg->discard_lock);
+}
+
+/** dcm_guest_discard() - paged pages of a range read as zero from now on */
+void dcm_guest_discard(struct dcm_pager *pg, u64 va, u64 nr)
+{
+	u64 end = va + (nr << DCM_PAGE_SHIFT), len, gfn;
+
+	while ((va = dcm_guest_next(&pg->guest, va, end, &len, &gfn)), len) {
+		discard(pg, gfn, len >> DCM_PAGE_SHIFT);
+		va += len;
+	}
+}
+
+/*
+ * Region @i has no page left. Its gfns are NotDirect and never written, as
+ * they were at first, and may be given out again.
+ */
+static void region_drop(struct dcm_guest *g, u32 i)
+{
+	struct dcm_region *r = &g->region[i];
+	u32 first = r->gfn >> DCM_CHUNK_SHIFT;
+	u64 chunks = (r->nr + DCM_CHUNK_PAGES - 1) >> DCM_CHUNK_SHIFT, k;
+
+	__atomic_store_n(&g->seq, g->seq + 1, __ATOMIC_SEQ_CST);
+	memmove(r, r + 1, (g->nr - i - 1) * sizeof(*r));
+	WRITE_ONCE(g->nr, g->nr - 1);
+	__atomic_store_n(&g->seq, g->seq + 1, __ATOMIC_SEQ_CST);
+	for (k = 0; k < chunks; k++)
+		g->base[first + k] = 0;
+}
+
+/*
+ * Pages of one piece are paged no more. The core forgets them; what is mapped
+ * there is left alone, as they are holes by then.
+ */
+static void forget(struct dcm_pager *pg, u64 va, u64 gfn, u64 nr)
+{
+	struct dcm_guest *g = &pg->guest;
+	u32 i = find(g, va);
+	u64 k;
+
+	set_hole(g, gfn, nr, true);
+	dcm_pins_forget(g, gfn, nr);
+	for (k = gfn; k < gfn + nr; k++)
+		__atomic_fetch_and(&g->bus[k / 8], (u8) ~(1u << (k % 8)),
+				   __ATOMIC_SEQ_CST);
+	discard(pg, gfn, nr);
+	g->region[i].holes += (u32)nr;
+	if (g->region[i].holes == g->region[i].nr)
+		region_drop(g, i);
+}
+
+/**
+ * dcm_guest_punch() - pages of a range are not paged any more
+ *
+ * They stay mapped, empty, ordinary.
+ */
+int dcm_guest_punch(struct dcm_pager *pg, u64 va, u64 nr)
+{
+	struct dcm_guest *g = &pg->guest;
+	u64 end = va + (nr << DCM_PAGE_SHIFT), len, gfn;
+
+	pthread_mutex_lock(&g->lock);
+	while ((va = dcm_guest_next(g, va, end, &len, &gfn)), len) {
+		/* A fault since then may bring a page in, which the core forgets. */
+		discard(pg, gfn, len >> DCM_PAGE_SHIFT);
+		forget(pg, va, gfn, len >> DCM_PAGE_SHIFT);
+		dcm_uffd_unregister(&pg->uffd, va, len);
+		dcm_uffd_wake(&pg->uffd, va, len);
+		va += len;
+	}
+	pthread_mutex_unlock(&g->lock);
+	return 0;
+}
+
+/*
+ * Did a call that failed unmap this? Before Linux 6.17 mremap() first unmaps
+ * what it is to map over and then looks whether it can.
+ */
+static bool is_gone(u64 va, u64 bytes)
+{
+	return msync((void *)va, bytes, MS_ASYNC) && errno == ENOMEM;
+}
+
+/**
+ * dcm_guest_replace() - have the kernel unmap or map over a range
+ * @call: does so
+ *
+ * Paged pages of the range are paged no more if the call succeeds, and as they
+ * were if it fails: the kernel replaces the mapping first, the core forgets its
+ * pages after that. No page of the range is taken out meanwhile, since that
+ * would read the new mapping, or drop its pages; no page can come in, since
+ * userfaultfd knows nothing of the new mapping.
+ *
+ * Return: what the call returned, or its negative errno.
+ */
+long dcm_guest_replace(struct dcm_pager *pg, u64 va, u64 nr,
+		       const struct dcm_map_call *call)
+{
+	struct dcm_guest *g = &pg->guest;
+	u64 end = va + (nr << DCM_PAGE_SHIFT), at, len, gfn;
+	long rc;
+
+	/* Or an access to lost memory could map nothing there (lost.c). */
+	pthread_mutex_lock(&pg->lost_lock);
+	pthread_mutex_lock(&g->lock);
+	for (at = va; (at = dcm_guest_next(g, at, end, &len, &gfn)), len;
+	     at += len)
+		dcm_pins_hold(g, gfn, len >> DCM_PAGE_SHIFT, DCM_PIN_CALL,
+			      true);
+	dcm_pins_wait(pg);
+	rc = syscall(call->nr, call->arg[0], call->arg[1], call->arg[2],
+		     call->arg[3], call->arg[4]);
+	if (rc == -1)
+		rc = -errno;
+	for (at = va; (at = dcm_guest_next(g, at, end, &len, &gfn)), len;
+	     at += len) {
+		if (rc >= 0 || is_gone(at, len)) {
+			forget(pg, at, gfn, len >> DCM_PAGE_SHIFT);
+			/* Threads in a fault on what was there. */
+			dcm_uffd_wake(&pg->uffd, at, len);
+		} else {
+			dcm_pins_hold(g, gfn, len >> DCM_PAGE_SHIFT,
+				      DCM_PIN_CALL, false);
+		}
+	}
+	pthread_mutex_unlock(&g->lock);
+	pthread_mutex_unlock(&pg->lost_lock);
+	return rc;
+}

@@ -1,0 +1,714 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * status.c - what a pager tells of itself, and the socket it tells it on
+ *
+ * A UNIX stream socket, mode 0600, one JSON object a line each way:
+ *
+ *	{"cmd":"status"}                        everything, see status_json()
+ *	{"cmd":"budget","bytes":N}              change the budget
+ *	{"cmd":"tunables"}                      name, unit, value, bounds, why
+ *	{"cmd":"set","name":S,"value":V}        change a tunable
+ *	{"cmd":"donor","op":O,"name":S}         O: drain, keep (no more of that)
+ *						or remove
+ *	{"cmd":"donor","op":"add","name":S,"address":A}
+ *
+ * {"ok":true,...} or {"ok":false,"error":"one line"}. A thread of its own, so
+ * that a peer that does not read, or too slowly, delays others by SEND_MS at most:
+ * it is cut off. At most CLIENTS at a time, at most LINE_MAX_BYTES a line.
+ *
+ * Figures are read while they change; each is right at some instant.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "../core/internal.h"
+#include "slab_worker.h"
+#include "../lib/inside.h"
+#include "../lib/log.h"
+#include "status.h"
+
+#define CLIENTS		8
+#define LINE_MAX_BYTES	4096u
+#define SEND_MS		1000
+
+struct client {
+	int fd;
+	size_t len;
+	char line[LINE_MAX_BYTES];
+};
+
+struct dcm_status {
+	struct dcm_pager *pg;
+	pthread_t thread;
+	bool started;
+	int listen_fd;
+	int wake_fd;
+	char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
+	struct client client[CLIENTS];
+};
+
+/* ---- figures ---- */
+
+static void put(json_t *o, const char *key, u64 v)
+{
+	json_object_set_new(o, key, json_integer((json_int_t)v));
+}
+
+static json_t *hist_json(struct dcm_pager *pg, enum dcm_hist_id id)
+{
+	json_t *o = json_object();
+	struct dcm_hist h;
+
+	dcm_vm_hist(pg->vm, id, &h);
+	put(o, "p50", dcm_hist_quantile(&h, 5000));
+	put(o, "p90", dcm_hist_quantile(&h, 9000));
+	put(o, "p99", dcm_hist_quantile(&h, 9900));
+	put(o, "p999", dcm_hist_quantile(&h, 9990));
+	put(o, "count", dcm_hist_count(&h));
+	return o;
+}
+
+static json_t *faults_json(const u64 *c)
+{
+	json_t *o = json_object();
+
+	put(o, "total", c[DCM_C_FAULTS]);
+	put(o, "missing", c[DCM_C_FAULT_MISSING]);
+	put(o, "minor", c[DCM_C_FAULT_MINOR] + c[DCM_C_FAULT_CANCEL]);
+	put(o, "wp", c[DCM_C_FAULT_WP]);
+	put(o, "zero", c[DCM_C_FAULT_ZERO]);
+	put(o, "busy", c[DCM_C_FAULT_BUSY]);
+	put(o, "stalled", c[DCM_C_FAULT_STALL]);
+	put(o, "sample", c[DCM_C_FAULT_SAMPLE]);
+	put(o, "spurious", c[DCM_C_FAULT_SPURIOUS]);
+	put(o, "lost", c[DCM_C_FAULT_LOST]);
+	return o;
+}
+
+static json_t *mix_json(const u64 *c)
+{
+	static const char *const name[] = { "4K", "8K", "16K", "32K", "64K" };
+	json_t *o = json_object();
+	unsigned int i;
+
+	for (i = 0; i <= DCM_ORDER_MAX; i++)
+		put(o, name[i], c[DCM_C_MIX_4K + i]);
+	return o;
+}
+
+static json_t *prefetch_json(const u64 *c)
+{
+	json_t *o = json_object();
+
+	put(o, "fetched", c[DCM_C_PREFETCHED]);
+	put(o, "observed", c[DCM_C_PREFETCH_SEEN]);
+	put(o, "touched", c[DCM_C_PREFETCH_HIT]);
+	return o;
+}
+
+static json_t *donors_json(struct dcm_pager *pg, u32 *waiting)
+{
+	struct dcm_ctl_status *st = calloc(1, sizeof(*st));
+	json_t *a = json_array();
+	u32 i;
+
+	if (!st)
+		return a;
+	dcm_ctl_status(pg->ctl, st);
+	*waiting = st->wanted;
+	for (i = 0; i < st->nr_donors; i++) {
+		struct dcm_ctl_donor_status *d = &st->donor[i];
+		json_t *o = json_object();
+
+		json_object_set_new(o, "name", json_string(d->name));
+		json_object_set_new(o, "address", json_string(d->address));
+		json_object_set_new(o, "transport",
+				    json_string(d->transport ? d->transport :
+							       ""));
+		json_object_set_new(o, "state",
+				    json_string(dcm_ctl_donor_state_name(
+					    d->state)));
+		put(o, "slabs", d->slabs);
+		put(o, "bytes", d->bytes);
+		put(o, "rtt_ns", d->rtt_ns);
+		put(o, "reads", d->reads);
+		put(o, "writes", d->writes);
+		put(o, "slabs_free", d->slabs_free);
+		put(o, "slabs_total", d->slabs_total);
+		put(o, "slabs_used", d->slabs_used);
+		put(o, "silent_ms", d->silent_ms);
+		put(o, "patience_ms", d->patience_ms);
+		put(o, "slab_bytes", dcm_ctl_extent_bytes(pg->ctl, 0));
+		json_object_set_new(o, "why", json_string(d->why));
+		json_array_append_new(a, o);
+	}
+	free(st);
+	return a;
+}
+
+/* Pages whose content is on a donor: only extents with a slab can have any. */
+static json_t *extents_json(struct dcm_pager *pg, u64 *indirect)
+{
+	struct dcm_vm *vm = pg->vm;
+	json_t *o = json_object();
+	u32 i, mapped = 0, moving = 0;
+
+	*indirect = 0;
+	for (i = 0; i < vm->nr_extents; i++) {
+		struct dcm_extent *e = &vm->extent[i];
+		bool a = READ_ONCE(e->slab[0]), b = READ_ONCE(e->slab[1]);
+		u64 gfn = (u64)i << vm->extent_shift, end;
+
+		mapped += a || b;
+		moving += a && b;
+		if (!a && !b)
+			continue;
+		end = min(gfn + vm->extent_pages, (u64)vm->nr_pages);
+		for (; gfn < end; gfn++) {
+			u32 w = pd_word(pd_of(vm, gfn));
+			/* the state is the head's, the rest each page's own */
+			u64 head = gfn & ~((1ull << pd_order(w)) - 1);
+
+			*indirect += (w & PD_REMOTE) &&
+				     pd_state(pd_word(pd_of(vm, head))) ==
+					     DCM_NOTDIRECT;
+		}
+	}
+	put(o, "total", vm->nr_extents);
+	put(o, "mapped", mapped);
+	put(o, "moving", moving);
+	put(o, "lost", dcm_control_lost(pg));
+	return o;
+}
+
+static json_t *tunable_values(struct dcm_pager *pg)
+{
+	json_t *o = json_object();
+	unsigned int i;
+
+	for (i = 0; i < DCM_T_NR; i++)
+		put(o, dcm_tunables[i].name, dcm_tunable_get(pg->vm, i));
+	return o;
+}
+
+static json_t *lanes_json(struct dcm_pager *pg)
+{
+	json_t *a = json_array();
+	u32 i;
+
+	for (i = 0; i < pg->nr_fault; i++) {
+		struct dcm_pg_lane *l = &pg->lane[i];
+		json_t *o = json_object();
+
+		put(o, "messages", READ_ONCE(l->messages));
+		put(o, "moves", READ_ONCE(l->migrations));
+		put(o, "spin_hits", READ_ONCE(l->spin_hits));
+		put(o, "polite", READ_ONCE(l->polite.served));
+		put(o, "regrets", READ_ONCE(l->polite.regrets));
+		json_array_append_new(a, o);
+	}
+	return a;
+}
+
+static json_t *range(const char *what, u64 from, u64 bytes)
+{
+	return json_pack("{s:s,s:I,s:I}", "what", what, "from",
+			 (json_int_t)from, "to", (json_int_t)(from + bytes));
+}
+
+/* Where paged memory is, for who measures from outside (/proc/PID/smaps). */
+static json_t *ranges_json(struct dcm_pager *pg)
+{
+	json_t *a = json_array();
+	u64 va = 0, len, gfn;
+
+	json_array_append_new(a, range("frames", pg->frames.base,
+				       pg->frames.bytes));
+	while ((va = dcm_guest_next(&pg->guest, va, U64_MAX, &len, &gfn)),
+	       len) {
+		json_array_append_new(a, range("guest", va, len));
+		va += len;
+	}
+	return a;
+}
+
+static json_t *status_json(struct dcm_pager *pg)
+{
+	struct dcm_stats *st = calloc(1, sizeof(*st));
+	json_t *o = json_object(), *lat;
+	u64 indirect, cached;
+	const u64 *c;
+	u32 i, waiting = 0;
+
+	if (!st)
+		return o;
+	dcm_vm_stats(pg->vm, st);
+	c = st->count;
+	cached = (u64)max(atomic64_read(&pg->frames.cached), (s64)0);
+	json_object_set_new(o, "ok", json_true());
+	json_object_set_new(o, "name", json_string(pg->cfg.name));
+	put(o, "pid", (u64)getpid());
+	json_object_set_new(o, "version", json_string(DCM_VERSION));
+	json_object_set_new(o, "mode",
+			    json_string(pg->cfg.mode == DCM_MODE_QEMU ?
+						"qemu" :
+						"program"));
+	json_object_set_new(o, "uptime_s",
+			    json_real((double)(dcm_now_ns() - pg->start_ns) /
+				      1e9));
+	put(o, "budget_bytes", READ_ONCE(pg->budget_bytes));
+	put(o, "min_budget_bytes", dcm_pager_min_budget(pg));
+	put(o, "direct_bytes", (st->direct + cached) << DCM_PAGE_SHIFT);
+	json_object_set_new(o, "extents", extents_json(pg, &indirect));
+	put(o, "indirect_bytes", indirect << DCM_PAGE_SHIFT);
+	put(o, "size_bytes", (u64)pg->vm->nr_pages << DCM_PAGE_SHIFT);
+	put(o, "pinned_bytes",
+	    __atomic_load_n(&pg->guest.pinned, __ATOMIC_RELAXED)
+		    << DCM_PAGE_SHIFT);
+	put(o, "in_flight_bytes", st->in_writeback << DCM_PAGE_SHIFT);
+	put(o, "in_flight_max_bytes", st->in_flight_max << DCM_PAGE_SHIFT);
+	json_object_set_new(o, "faults", faults_json(c));
+	put(o, "fetches", c[DCM_C_FETCHES]);
+	put(o, "fetched_bytes", c[DCM_C_FETCHED_PAGES] << DCM_PAGE_SHIFT);
+	put(o, "writebacks", c[DCM_C_WRITEBACKS]);
+	put(o, "written_bytes", c[DCM_C_WRITTEN_PAGES] << DCM_PAGE_SHIFT);
+	put(o, "cancelled", c[DCM_C_CANCELLED]);
+	put(o, "clean_drops", c[DCM_C_CLEAN_DROPS]);
+	put(o, "zero_pages", c[DCM_C_ZERO_PAGES]);
+	put(o, "stretch", c[DCM_C_STRETCH]);
+	put(o, "reduce", c[DCM_C_REDUCE]);
+	json_object_set_new(o, "block_mix", mix_json(c));
+	json_object_set_new(o, "prefetch", prefetch_json(c));
+	lat = json_object();
+	for (i = 0; i < DCM_H_NR; i++)
+		json_object_set_new(lat, dcm_hist_names[i], hist_json(pg, i));
+	json_object_set_new(o, "latency_ns", lat);
+	put(o, "lost_pages", c[DCM_C_LOST_PAGES]);
+	json_object_set_new(o, "donors", donors_json(pg, &waiting));
+	put(o, "waiting", waiting);
+	json_object_set_new(o, "tunables", tunable_values(pg));
+	json_object_set_new(o, "lanes", lanes_json(pg));
+	json_object_set_new(o, "ranges", ranges_json(pg));
+	lat = json_object();
+	for (i = 0; i < DCM_C_NR; i++)
+		put(lat, dcm_counter_names[i], c[i]);
+	json_object_set_new(o, "counters", lat);
+	free(st);
+	return o;
+}
+
+char *dcm_status_text(struct dcm_pager *pg)
+{
+	json_t *o = status_json(pg);
+	char *s = json_dumps(o, JSON_COMPACT);
+
+	json_decref(o);
+	return s;
+}
+
+/* ---- requests ---- */
+
+static json_t *error_json(const char *why)
+{
+	return json_pack("{s:b,s:s}", "ok", 0, "error", why);
+}
+
+static json_t *tunables_json(struct dcm_pager *pg)
+{
+	json_t *a = json_array(), *o = json_object();
+	unsigned int i;
+
+	for (i = 0; i < DCM_T_NR; i++) {
+		const struct dcm_tunable *t = &dcm_tunables[i];
+
+		json_array_append_new(a,
+				      json_pack("{s:s,s:s,s:I,s:I,s:I,s:I,s:s}",
+						"name", t->name, "unit",
+						t->unit, "value",
+						(json_int_t)
+							dcm_tunable_get(pg->vm,
+									i),
+						"default", (json_int_t)t->def,
+						"min", (json_int_t)t->lo, "max",
+						(json_int_t)t->hi, "why",
+						t->why));
+	}
+	json_object_set_new(o, "ok", json_true());
+	json_object_set_new(o, "tunables", a);
+	return o;
+}
+
+static json_t *do_budget(struct dcm_pager *pg, json_t *req)
+{
+	json_t *v = json_object_get(req, "bytes");
+	char why[160];
+
+	if (!json_is_integer(v) || json_integer_value(v) < 0)
+		return error_json("budget: \"bytes\" must be a number");
+	if (dcm_pager_set_budget(pg, (u64)json_integer_value(v))) {
+		snprintf(why, sizeof(why),
+			 "budget of %llu bytes refused: the smallest is %llu",
+			 (unsigned long long)json_integer_value(v),
+			 (unsigned long long)dcm_pager_min_budget(pg));
+		return error_json(why);
+	}
+	return json_pack("{s:b,s:I}", "ok", 1, "budget_bytes",
+			 (json_int_t)dcm_pager_budget(pg));
+}
+
+static json_t *do_set(struct dcm_pager *pg, json_t *req)
+{
+	const char *name = json_string_value(json_object_get(req, "name"));
+	json_t *v = json_object_get(req, "value");
+	int rc;
+
+	if (!name || !json_is_integer(v) || json_integer_value(v) < 0)
+		return error_json(
+			"set: \"name\" must be text and \"value\" a number");
+	rc = dcm_pager_set(pg, name, (u64)json_integer_value(v));
+	if (rc == -ENOENT)
+		return error_json("set: there is no such tunable");
+	if (rc)
+		return error_json("set: value out of range");
+	return json_pack("{s:b,s:s,s:I}", "ok", 1, "name", name, "value",
+			 json_integer_value(v));
+}
+
+static const char *donor_why(int err)
+{
+	switch (err) {
+	case -ENOENT:
+		return "donor: it has none of that name";
+	case -EALREADY:
+		return "donor: it is so already";
+	case -EEXIST:
+		return "donor: it has one of that name with another address";
+	case -EADDRINUSE:
+		return "donor: it has one of another name with that address";
+	case -ENOSPC:
+		return "donor: it has as many as it can";
+	case -EHOSTUNREACH:
+		return "donor: the address can't be looked up";
+	case -EINVAL:
+		return "donor: address: must be tcp:HOST:PORT or unix:/path";
+	default:
+		return strerror(-err);
+	}
+}
+
+static json_t *do_donor(struct dcm_pager *pg, json_t *req)
+{
+	const char *op = json_string_value(json_object_get(req, "op"));
+	const char *name = json_string_value(json_object_get(req, "name"));
+	const char *address =
+		json_string_value(json_object_get(req, "address"));
+	struct dcm_host_donor d = { 0 };
+	int err;
+
+	if (!op || !name || !dcm_name_valid(name))
+		return error_json(
+			"donor: \"op\" and \"name\" must be an operation and a donor's name");
+	strcpy(d.name, name);
+	if (!strcmp(op, "add")) {
+		if (!address || !dcm_address_valid(address))
+			return error_json(donor_why(-EINVAL));
+		strcpy(d.address, address);
+		err = dcm_ctl_donor_add(pg->ctl, &d);
+	} else if (!strcmp(op, "drain") || !strcmp(op, "keep")) {
+		err = dcm_ctl_donor_drain(pg->ctl, d.name, *op == 'd');
+	} else if (!strcmp(op, "remove")) {
+		err = dcm_ctl_donor_remove(pg->ctl, d.name);
+	} else {
+		return error_json(
+			"donor: \"op\" must be add, drain, keep or remove");
+	}
+	if (err)
+		return error_json(donor_why(err));
+	return json_pack("{s:b,s:s}", "ok", 1, "name", d.name);
+}
+
+static json_t *answer(struct dcm_pager *pg, const char *line, size_t len)
+{
+	json_t *req = json_loadb(line, len, JSON_REJECT_DUPLICATES, NULL);
+	const char *cmd = json_string_value(json_object_get(req, "cmd"));
+	json_t *res;
+
+	if (!cmd)
+		res = error_json("not a JSON object with \"cmd\"");
+	else if (!strcmp(cmd, "status"))
+		res = status_json(pg);
+	else if (!strcmp(cmd, "tunables"))
+		res = tunables_json(pg);
+	else if (!strcmp(cmd, "budget"))
+		res = do_budget(pg, req);
+	else if (!strcmp(cmd, "set"))
+		res = do_set(pg, req);
+	else if (!strcmp(cmd, "donor"))
+		res = do_donor(pg, req);
+	else
+		res = error_json(
+			"unknown cmd: status, budget, tunables, set or donor");
+	json_decref(req);
+	return res;
+}
+
+/* ---- the socket ---- */
+
+/* Until @end, however little is taken at a time: others wait. */
+static bool send_all(int fd, const char *p, size_t len, u64 end)
+{
+	while (len) {
+		ssize_t n = send(fd, p, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+		struct pollfd pfd = { fd, POLLOUT, 0 };
+		u64 now;
+
+		if (n > 0) {
+			p += n;
+			len -= (size_t)n;
+			continue;
+		}
+		if (n < 0 && errno == EINTR)
+			continue;
+		now = dcm_now_ns();
+		if (errno != EAGAIN || now >= end ||
+		    poll(&pfd, 1, (int)((end - now) / 1000000) + 1) <= 0)
+			return false;
+	}
+	return true;
+}
+
+static bool client_line(struct dcm_status *s, struct client *c, size_t len,
+			u64 end)
+{
+	json_t *res = answer(s->pg, c->line, len);
+	char *text = json_dumps(res, JSON_COMPACT);
+	bool ok = text && send_all(c->fd, text, strlen(text), end) &&
+		  send_all(c->fd, "\n", 1, end);
+
+	json_decref(res);
+	free(text);
+	return ok;
+}
+
+/* False: close it. */
+static bool client_read(struct dcm_status *s, struct client *c)
+{
+	ssize_t n = recv(c->fd, c->line + c->len, sizeof(c->line) - c->len,
+			 MSG_DONTWAIT);
+	u64 end = dcm_now_ns() + SEND_MS * 1000000ull;
+	char *nl;
+
+	if (n <= 0)
+		return n < 0 && (errno == EAGAIN || errno == EINTR);
+	c->len += (size_t)n;
+	while ((nl = memchr(c->line, '\n', c->len))) {
+		size_t len = (size_t)(nl - c->line);
+
+		if (!client_line(s, c, len, end))
+			return false;
+		c->len -= len + 1;
+		memmove(c->line, nl + 1, c->len);
+	}
+	return c->len < sizeof(c->line);
+}
+
+static void client_new(struct dcm_status *s)
+{
+	int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC), i;
+
+	if (fd < 0)
+		return;
+	for (i = 0; i < CLIENTS; i++) {
+		if (s->client[i].fd >= 0)
+			continue;
+		s->client[i].fd = fd;
+		s->client[i].len = 0;
+		return;
+	}
+	close(fd);
+}
+
+static void *status_main(void *arg)
+{
+	struct dcm_status *s = arg;
+	int i;
+
+	prctl(PR_SET_NAME, "dcm-status");
+	while (!smp_load_acquire(&s->pg->stop)) {
+		struct pollfd pfd[2 + CLIENTS];
+
+		pfd[0] = (struct pollfd){ s->wake_fd, POLLIN, 0 };
+		pfd[1] = (struct pollfd){ s->listen_fd, POLLIN, 0 };
+		for (i = 0; i < CLIENTS; i++)
+			pfd[2 + i] =
+				(struct pollfd){ s->client[i].fd, POLLIN, 0 };
+		if (poll(pfd, ARRAY_SIZE(pfd), -1) < 0)
+			continue;
+		for (i = 0; i < CLIENTS; i++) {
+			if (!pfd[2 + i].revents ||
+			    client_read(s, &s->client[i]))
+				continue;
+			close(s->client[i].fd);
+			s->client[i].fd = -1;
+		}
+		if (pfd[1].revents)
+			client_new(s);
+		if (pfd[0].revents)
+			break;
+	}
+	return NULL;
+}
+
+/*
+ * Of root's pagers, below /run, which is root's. It is not /run/kvm-dcm: that is
+ * the user's as which dcm-donord runs, who could put a link in our place.
+ */
+#define DCM_RUNTIME_ROOT "/run/kvm-dcm-host"
+
+/* A directory that no other user can fill. */
+static bool is_ours(const char *path)
+{
+	struct stat st;
+
+	return !lstat(path, &st) && S_ISDIR(st.st_mode) &&
+	       (!st.st_uid || st.st_uid == geteuid()) &&
+	       !(st.st_mode & (S_IWGRP | S_IWOTH));
+}
+
+/* mkdir -p, private: $DCM_RUNTIME_DIR/vm, or where the system says. */
+static int runtime_dir(char *buf, size_t len)
+{
+	const char *d = getenv("DCM_RUNTIME_DIR"), *x;
+	char *p;
+
+	if (d && *d)
+		snprintf(buf, len, "%s/vm", d);
+	else if (!geteuid())
+		snprintf(buf, len, DCM_RUNTIME_ROOT "/vm");
+	else if ((x = getenv("XDG_RUNTIME_DIR")) && *x)
+		snprintf(buf, len, "%s/kvm-dcm/vm", x);
+	else
+		snprintf(buf, len, "/tmp/kvm-dcm-%u/vm",
+			 (unsigned int)geteuid());
+	for (p = buf + 1; *p; p++) {
+		if (*p != '/')
+			continue;
+		*p = 0;
+		mkdir(buf, 0755);
+		*p = '/';
+	}
+	if (mkdir(buf, 0700) && errno != EEXIST)
+		return -errno;
+	return is_ours(buf) ? 0 : -EPERM;
+}
+
+static bool somebody_there(const struct sockaddr_un *sa)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	bool there;
+
+	if (fd < 0)
+		return false;
+	there = !connect(fd, (const struct sockaddr *)sa, sizeof(*sa)) ||
+		errno == EAGAIN;
+	close(fd);
+	return there;
+}
+
+static int socket_open(struct dcm_status *s, const char *name, char *err,
+		       size_t len)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	char dir[128];
+	int rc = runtime_dir(dir, sizeof(dir));
+	mode_t mask;
+
+	if (rc) {
+		snprintf(err, len,
+			 "%s: %s: set DCM_RUNTIME_DIR to a directory of yours",
+			 dir, strerror(-rc));
+		return rc;
+	}
+	if ((size_t)snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/%s.sock",
+			     dir, name) >= sizeof(sa.sun_path)) {
+		snprintf(err, len, "%s/%s.sock: too long for a socket", dir,
+			 name);
+		return -ENAMETOOLONG;
+	}
+	if (somebody_there(&sa)) {
+		snprintf(err, len, "a VM named %s is running already (%s)",
+			 name, sa.sun_path);
+		return -EEXIST;
+	}
+	unlink(sa.sun_path);
+	s->listen_fd =
+		socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	mask = umask(0177);
+	rc = s->listen_fd < 0 ||
+	     bind(s->listen_fd, (struct sockaddr *)&sa, sizeof(sa)) ||
+	     listen(s->listen_fd, CLIENTS);
+	umask(mask);
+	if (rc) {
+		rc = -errno;
+		snprintf(err, len, "%s: %s", sa.sun_path, strerror(-rc));
+		return rc;
+	}
+	memcpy(s->path, sa.sun_path, sizeof(s->path));
+	return 0;
+}
+
+int dcm_status_start(struct dcm_pager *pg, char *err, size_t len)
+{
+	struct dcm_status *s = calloc(1, sizeof(*s));
+	int rc, i;
+
+	if (!s)
+		return -ENOMEM;
+	s->pg = pg;
+	s->listen_fd = -1;
+	for (i = 0; i < CLIENTS; i++)
+		s->client[i].fd = -1;
+	s->wake_fd = eventfd(0, EFD_CLOEXEC);
+	pg->status = s;
+	if (!pg->cfg.name[0])
+		snprintf(pg->cfg.name, sizeof(pg->cfg.name), "pid-%d",
+			 (int)getpid());
+	rc = socket_open(s, pg->cfg.name, err, len);
+	if (!rc)
+		rc = dcm_thread_start(&s->thread, status_main, s);
+	s->started = !rc;
+	return rc;
+}
+
+void dcm_status_stop(struct dcm_pager *pg)
+{
+	struct dcm_status *s = pg->status;
+	u64 one = 1;
+	int i;
+
+	if (!s)
+		return;
+	if (s->started && write(s->wake_fd, &one, sizeof(one)) > 0)
+		pthread_join(s->thread, NULL);
+	for (i = 0; i < CLIENTS; i++)
+		if (s->client[i].fd >= 0)
+			close(s->client[i].fd);
+	if (s->listen_fd >= 0)
+		close(s->listen_fd);
+	if (s->path[0])
+		unlink(s->path);
+	close(s->wake_fd);
+	free(s);
+	pg->status = NULL;
+}

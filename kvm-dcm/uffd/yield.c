@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * yield.c - a fault thread that makes way for the thread it serves
+ *
+ * Whom a lane wakes, the scheduler puts on an idle CPU if there is one: the
+ * CPU both were on is not idle, the lane still runs on it. So faulter and lane
+ * end up apart, and every fault costs two wake-ups across CPUs. A CPU that only
+ * runs SCHED_IDLE threads counts as idle. A lane that is one is preempted by
+ * the thread it wakes, on the same CPU, and runs again when that thread faults
+ * again: two context switches, no interrupt.
+ *
+ * The price is that such a lane preempts nobody. It is one only while faults
+ * come densely from one thread that is on the lane's CPU, and is an ordinary
+ * one again
+ *  - after 2 ms without a fault,
+ *  - when a fault of another thread is found late, and so may have waited,
+ *  - when the lane waited for its CPU while the faulter was not running there:
+ *    somebody else has work to do on it. What the kernel counts as waiting
+ *    (schedstat) is compared with the faulter's CPU time, every millisecond.
+ * For the last two it stays ordinary for a while: as long as was lost, where it
+ * had been polite for much longer than that; else for several times as long and
+ * for longer each time, up to a fifth of a second.
+ *
+ * Going back takes CAP_SYS_NICE or a nice limit (RLIMIT_NICE) of the process's
+ * nice value; without it lanes are never polite. Nor are they under seccomp,
+ * which may kill for asking (QEMU's -sandbox on,resourcecontrol=deny).
+ *
+ * All but dcm_polite_can() is the lane's own thread's.
+ */
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../lib/inside.h"
+#include "affinity.h"
+#include "yield.h"
+
+#define DENSE_NS	(1000u * 1000)		/* between two faults */
+#define LATE_NS		(100u * 1000)		/* somebody else's fault waited */
+#define CHECK_NS	(1000u * 1000)
+#define WORTH		8u	/* times what is lost: then it was worth it */
+#define HOLD_MAX_NS	(200u * 1000 * 1000)
+
+static bool policy_set(int policy)
+{
+	const struct sched_param none = { 0 };
+
+	return !sched_setscheduler(0, policy, &none);
+}
+
+static void *there_and_back(void *arg)
+{
+	*(bool *)arg = policy_set(SCHED_IDLE) && policy_set(SCHED_OTHER);
+	return NULL;
+}
+
+/** dcm_polite_can() - whether a thread may become SCHED_IDLE and return */
+bool dcm_polite_can(void)
+{
+	pthread_t thread;
+	bool can = false;
+
+	if (sched_getscheduler(0) != SCHED_OTHER || prctl(PR_GET_SECCOMP) ||
+	    dcm_thread_start(&thread, there_and_back, &can))
+		return false;
+	pthread_join(thread, NULL);
+	return can;
+}
+
+/* Nanoseconds this thread was ready to run and did not. */
+static bool waited_ns(const struct dcm_polite *p, u64 *ns)
+{
+	char text[80], *end;
+	ssize_t n = pread(p->schedstat, text, sizeof(text) - 1, 0);
+
+	if (n <= 0)
+		return false;
+	text[n] = 0;
+	strtoull(text, &end, 10);
+	*ns = strtoull(end, NULL, 10);
+	return true;
+}
+
+/* CPU time of another thread of this process. */
+static bool ran_ns(pid_t tid, u64 *ns)
+{
+	/* The kernel's encoding: per thread (4), scheduler's time (2). */
+	clockid_t clock = (clockid_t)(~(unsigned int)tid << 3 | 6u);
+	struct timespec ts;
+
+	if (clock_gettime(clock, &ts))
+		return false;
+	*ns = (u64)ts.tv_sec * 1000000000 + (u64)ts.tv_nsec;
+	return true;
+}
+
+/** dcm_polite_start() - in the lane's thread, before anything else here */
+void dcm_polite_start(struct dcm_pg_lane *l)
+{
+	l->polite.schedstat = -1;
+	if (l->pg->can_polite)
+		l->polite.schedstat = open("/proc/thread-self/schedstat",
+					   O_RDONLY | O_CLOEXEC);
+}
+
+void dcm_polite_stop(struct dcm_pg_lane *l)
+{
+	if (l->polite.schedstat >= 0)
+		close(l->polite.schedstat);
+}
+
+static bool mark(struct dcm_polite *p, pid_t tid, u64 now)
+{
+	p->tid = tid;
+	p->checked_ns = now;
+	return waited_ns(p, &p->waited_ns) && ran_ns(tid, &p->ran_ns);
+}
+
+static void leave(struct dcm_polite *p)
+{
+	/* Forbidden since it went there: nothing can be done about it. */
+	if (prctl(PR_GET_SECCOMP)) {
+		close(p->schedstat);
+		p->schedstat = -1;
+		return;
+	}
+	policy_set(SCHED_OTHER);
+	p->on = false;
+}
+
+/* A fault had to wait, for @lost_ns. */
+static void regret(struct dcm_polite *p, u64 now, u64 lost_ns)
+{
+	if (now - p->since_ns > WORTH * lost_ns)
+		p->hold_ns = min(lost_ns, (u64)HOLD_MAX_NS);
+	else
+		p->hold_ns = min(max(WORTH * lost_ns, 2 * p->hold_ns),
+				 (u64)HOLD_MAX_NS);
+	p->until_ns = now + p->hold_ns;
+	WRITE_ONCE(p->regrets, p->regrets + 1);
+	leave(p);
+}
+
+/** dcm_polite_may() - nothing is held against it */
+bool dcm_polite_may(const struct dcm_pg_lane *l)
+{
+	return l->polite.schedstat >= 0 &&
+	       l->polite.seen_ns >= l->polite.until_ns;
+}
+
+/**
+ * dcm_polite_be() - faults come from @tid, on the CPU this lane runs on
+ *
+ * Does nothing where it is not to be.
+ */
+void dcm_polite_be(struct dcm_pg_lane *l, pid_t tid)
+{
+	struct dcm_polite *p = &l->polite;
+	u64 now = p->seen_ns;
+
+	if (p->on || !p->dense || !dcm_polite_may(l))
+		return;
+	if (prctl(PR_GET_SECCOMP) || !mark(p, tid, now))
+		return;
+	p->since_ns = now;
+	p->on = policy_set(SCHED_IDLE);
+}
+
+/** dcm_polite_fault() - a fault of @tid was read */
+void dcm_polite_fault(struct dcm_pg_lane *l, pid_t tid)
+{
+	struct dcm_polite *p = &l->polite;
+	u64 now, gap, waited, ran, others;
+
+	if (p->schedstat < 0)
+		return;
+	now = dcm_now_ns();
+	gap = now - p->seen_ns;
+	p->seen_ns = now;
+	p->dense = gap < DENSE_NS;
+	if (!p->on)
+		return;
+	WRITE_ONCE(p->served, p->served + 1);
+	if (tid != p->tid && gap > LATE_NS && !dcm_place_served(l, tid)) {
+		regret(p, now, gap);
+		return;
+	}
+	if (now - p->checked_ns < CHECK_NS)
+		return;
+	if (tid != p->tid) {
+		if (!mark(p, tid, now))
+			leave(p);
+		return;
+	}
+	waited = p->waited_ns;
+	ran = p->ran_ns;
+	gap = now - p->checked_ns;
+	if (!mark(p, tid, now)) {
+		leave(p);
+		return;
+	}
+	waited = p->waited_ns - waited;
+	ran = p->ran_ns - ran;
+	others = waited > ran ? waited - ran : 0;
+	if (others > gap / 2)
+		regret(p, now, others);
+}
+
+/** dcm_polite_silence() - no fault for DCM_POLITE_MS */
+void dcm_polite_silence(struct dcm_pg_lane *l)
+{
+	if (l->polite.on && l->polite.schedstat >= 0)
+		leave(&l->polite);
+}
