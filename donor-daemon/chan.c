@@ -28,14 +28,14 @@
 
 #include "chan.h"
 
-#define RX_BYTES	(32u << 10)
-#define IN_BYTES	(4u << 10)
-#define TX_BYTES	(4u << 10)
-#define TX_MAX		(8u << 20)	/* callers stop far below */
-#define RECORD_MAX	16384u
-#define RECORD_HEAD	5u
+#define RX_BYTES (32u << 10)
+#define IN_BYTES (4u << 10)
+#define TX_BYTES (4u << 10)
+#define TX_MAX (8u << 20) /* callers stop far below */
+#define RECORD_MAX 16384u
+#define RECORD_HEAD 5u
 #define RECORD_HANDSHAKE 22u
-#define HANDSHAKE_TURN	8u	/* reads in one event: others want theirs */
+#define HANDSHAKE_TURN 8u /* reads in one event: others want theirs */
 
 /* an external key is bound to SHA-256 (RFC 8446, 4.2.11), so are the ciphers */
 static const char tls_priority[] =
@@ -414,7 +414,7 @@ static int chan_decrypt(struct dcm_chan *ch)
 		if (n < 0 && !gnutls_error_is_fatal((int)n) && ++odd < 64)
 			continue;
 		ch->eof = true;
-		ch->more = true;	/* come back for the end */
+		ch->more = true; /* come back for the end */
 		return got ? got : -1;
 	}
 }
@@ -493,7 +493,7 @@ static ssize_t chan_send(struct dcm_chan *ch, const void *data, size_t len)
 	union {
 		struct cmsghdr align;
 		char space[CMSG_SPACE(sizeof(int))];
-	} ctl;
+	} client;
 	struct iovec iov = { .iov_base = (void *)data, .iov_len = len };
 	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
 	bool with = ch->nr_pass && ch->pass[0].at == ch->tx_at;
@@ -505,9 +505,9 @@ static ssize_t chan_send(struct dcm_chan *ch, const void *data, size_t len)
 	if (with) {
 		struct cmsghdr *c;
 
-		memset(&ctl, 0, sizeof(ctl));
-		msg.msg_control = &ctl;
-		msg.msg_controllen = sizeof(ctl.space);
+		memset(&client, 0, sizeof(client));
+		msg.msg_control = &client;
+		msg.msg_controllen = sizeof(client.space);
 		c = CMSG_FIRSTHDR(&msg);
 		c->cmsg_level = SOL_SOCKET;
 		c->cmsg_type = SCM_RIGHTS;

@@ -18,7 +18,7 @@
 #include "config.h"
 #include "hostmem.h"
 
-#define TEXT_MAX	(256u << 10)
+#define TEXT_MAX (256u << 10)
 
 /* A file of proc or cgroup as a string; NULL when it is not there. */
 static char *text_read(const char *root, const char *path)
@@ -82,7 +82,7 @@ static void cgroup_bound(const char *root, const char *dir, const char *limit,
 	char *text;
 
 	if (max >= hm->total || used == UINT64_MAX)
-		return;	/* no limit, or one beyond the host's own */
+		return; /* no limit, or one beyond the host's own */
 	if ((size_t)snprintf(path, sizeof(path), "%s/memory.stat", dir) <
 	    sizeof(path)) {
 		text = text_read(root, path);
@@ -144,18 +144,18 @@ static void cgroup_read(const char *root, struct dcm_hostmem *hm)
 		return;
 	for (char *line = strtok_r(text, "\n", &save); line;
 	     line = strtok_r(NULL, "\n", &save)) {
-		char *ctl = strchr(line, ':');
-		char *path = ctl ? strchr(ctl + 1, ':') : NULL;
+		char *client = strchr(line, ':');
+		char *path = client ? strchr(client + 1, ':') : NULL;
 
 		if (!path)
 			continue;
 		*path++ = 0;
-		ctl++;
-		if (!*ctl) {
+		client++;
+		if (!*client) {
 			cgroup_walk(root, "/sys/fs/cgroup", path, true, hm);
 			cgroup_walk(root, "/sys/fs/cgroup/unified", path, true,
 				    hm);
-		} else if (!strcmp(ctl, "memory")) {
+		} else if (!strcmp(client, "memory")) {
 			cgroup_walk(root, "/sys/fs/cgroup/memory", path, false,
 				    hm);
 		}

@@ -6,8 +6,8 @@
  * one second, alpha 0.2. It is what a host answers CHECK_ACTIVITY with, and a
  * donor evicts what is least active.
  */
-#ifndef DCM_ACTIVITY_H
-#define DCM_ACTIVITY_H
+#ifndef DCM_CLIENT_ACTIVITY_H
+#define DCM_CLIENT_ACTIVITY_H
 
 #include "../lib/dcm_context.h"
 
@@ -49,4 +49,4 @@ void dcm_activity_init(struct dcm_activity *a, u64 total, u64 now_ns);
  */
 bool dcm_activity_update(struct dcm_activity *a, u64 total, u64 now_ns);
 
-#endif /* DCM_ACTIVITY_H */
+#endif /* DCM_CLIENT_ACTIVITY_H */

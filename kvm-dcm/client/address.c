@@ -12,7 +12,7 @@
 
 #include "client_int.h"
 
-static int unix_resolve(struct ctl_donor *d, const char *path)
+static int unix_resolve(struct client_donor *d, const char *path)
 {
 	struct sockaddr_un *sun = (struct sockaddr_un *)&d->sa;
 	size_t len = strlen(path);
@@ -31,7 +31,7 @@ static int unix_resolve(struct ctl_donor *d, const char *path)
 	return 0;
 }
 
-int ctl_address_resolve(struct ctl_donor *d)
+int client_address_resolve(struct client_donor *d)
 {
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *ai;
 	char host[DCM_ADDRESS_MAX + 1];

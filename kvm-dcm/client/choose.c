@@ -33,7 +33,7 @@
  */
 #include "choose.h"
 
-u64 dcm_place_random(u64 *state)
+u64 dcm_choose_random(u64 *state)
 {
 	u64 x = *state;
 
@@ -49,10 +49,10 @@ u64 dcm_place_random(u64 *state)
 /* 0 to @n - 1. The bias of a 64-bit value modulo a few dozen is nothing. */
 static unsigned int below(u64 *rng, unsigned int n)
 {
-	return (unsigned int)((dcm_place_random(rng) >> 16) % n);
+	return (unsigned int)((dcm_choose_random(rng) >> 16) % n);
 }
 
-bool dcm_place_usable(const struct dcm_place_donor *d)
+bool dcm_choose_usable(const struct dcm_choose_donor *d)
 {
 	return d->up && !d->draining && !d->excluded &&
 	       (!d->known || d->slabs_free > 0);
@@ -79,8 +79,8 @@ static u64 sane(u64 slabs)
 	return min(slabs, 1ull << 40);
 }
 
-unsigned int dcm_place_choose(const struct dcm_place_donor *d, unsigned int nr,
-			      u64 *rng, unsigned int pick[2])
+unsigned int dcm_choose_two(const struct dcm_choose_donor *d, unsigned int nr,
+			    u64 *rng, unsigned int pick[2])
 {
 	unsigned int set[DCM_PLACE_DONORS_MAX];
 	unsigned int n = 0, i;
@@ -89,7 +89,7 @@ unsigned int dcm_place_choose(const struct dcm_place_donor *d, unsigned int nr,
 	nr = min(nr, DCM_PLACE_DONORS_MAX);
 	for (used = 0; used <= 1 && !n; used++)
 		for (i = 0; i < nr; i++)
-			if (dcm_place_usable(&d[i]) && !!d[i].mine == !!used)
+			if (dcm_choose_usable(&d[i]) && !!d[i].mine == !!used)
 				set[n++] = i;
 	if (!n)
 		return 0;
@@ -106,8 +106,8 @@ unsigned int dcm_place_choose(const struct dcm_place_donor *d, unsigned int nr,
  * Less is lent of @a than of @b, by more than an eighth of that and 1/16 of the
  * whole: what is less, others who are placing now will have made up for.
  */
-static bool clearly(const struct dcm_place_donor *a,
-		    const struct dcm_place_donor *b)
+static bool clearly(const struct dcm_choose_donor *a,
+		    const struct dcm_choose_donor *b)
 {
 	u64 total = sane(a->slabs_total);
 
@@ -115,10 +115,10 @@ static bool clearly(const struct dcm_place_donor *a,
 			 sane(b->slabs_used), sane(b->slabs_total)) < 0;
 }
 
-int dcm_place_better(const struct dcm_place_donor *a,
-		     const struct dcm_place_donor *b)
+int dcm_choose_better(const struct dcm_choose_donor *a,
+		      const struct dcm_choose_donor *b)
 {
-	bool ok_a = dcm_place_usable(a), ok_b = dcm_place_usable(b);
+	bool ok_a = dcm_choose_usable(a), ok_b = dcm_choose_usable(b);
 	int own;
 
 	if (!ok_a || !ok_b)
@@ -137,15 +137,15 @@ int dcm_place_better(const struct dcm_place_donor *a,
 	return own > 0;
 }
 
-bool dcm_place_high(const struct dcm_place_donor *d, unsigned int nr,
+bool dcm_place_high(const struct dcm_choose_donor *d, unsigned int nr,
 		    unsigned int pick)
 {
-	const struct dcm_place_donor *p = &d[pick];
+	const struct dcm_choose_donor *p = &d[pick];
 	u64 used = 0, own = 0, total = 0;
 	unsigned int i;
 
 	for (i = 0; i < nr; i++) {
-		if (!dcm_place_usable(&d[i]) || !d[i].known)
+		if (!dcm_choose_usable(&d[i]) || !d[i].known)
 			continue;
 		used += sane(d[i].slabs_used) + 1;
 		own += d[i].mine + 1;

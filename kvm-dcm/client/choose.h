@@ -4,15 +4,15 @@
  *
  * Pure functions of their arguments, a seeded generator included.
  */
-#ifndef DCM_PLACE_H
-#define DCM_PLACE_H
+#ifndef DCM_CLIENT_CHOOSE_H
+#define DCM_CLIENT_CHOOSE_H
 
 #include "../lib/dcm_context.h"
 
 #define DCM_PLACE_DONORS_MAX 64u
 
 /**
- * struct dcm_place_donor - what placement knows of a donor
+ * struct dcm_choose_donor - what placement knows of a donor
  * @mine: slabs this VM has there, those being mapped included
  * @slabs_free: slabs it would give this VM, as it last said, without those
  *	that it has been asked for since
@@ -25,7 +25,7 @@
  * @late: they are older than the other donors'
  * @excluded: the caller does not want it this time
  */
-struct dcm_place_donor {
+struct dcm_choose_donor {
 	u64 mine;
 	u64 slabs_free;
 	u64 slabs_total;
@@ -38,7 +38,7 @@ struct dcm_place_donor {
 };
 
 /**
- * dcm_place_choose() - up to two donors to ask
+ * dcm_choose_two() - up to two donors to ask
  * @d: the donors
  * @nr: how many, at most %DCM_PLACE_DONORS_MAX
  * @rng: generator state, not 0, advanced
@@ -50,11 +50,11 @@ struct dcm_place_donor {
  *
  * Return: how many were picked: 0, 1 or 2.
  */
-unsigned int dcm_place_choose(const struct dcm_place_donor *d, unsigned int nr,
-			      u64 *rng, unsigned int pick[2]);
+unsigned int dcm_choose_two(const struct dcm_choose_donor *d, unsigned int nr,
+			    u64 *rng, unsigned int pick[2]);
 
 /**
- * dcm_place_better() - of two donors, the one to map on
+ * dcm_choose_better() - of two donors, the one to map on
  * @a: first
  * @b: second
  *
@@ -65,8 +65,8 @@ unsigned int dcm_place_choose(const struct dcm_place_donor *d, unsigned int nr,
  *
  * Return: 0 for @a, 1 for @b, -ENOSPC if neither will do.
  */
-int dcm_place_better(const struct dcm_place_donor *a,
-		     const struct dcm_place_donor *b);
+int dcm_choose_better(const struct dcm_choose_donor *a,
+		      const struct dcm_choose_donor *b);
 
 /**
  * dcm_place_high() - does this donor lend much already, among its peers?
@@ -78,13 +78,13 @@ int dcm_place_better(const struct dcm_place_donor *a,
  * above that of all usable ones together; not so of one that this VM does not
  * use yet.
  */
-bool dcm_place_high(const struct dcm_place_donor *d, unsigned int nr,
+bool dcm_place_high(const struct dcm_choose_donor *d, unsigned int nr,
 		    unsigned int pick);
 
 /* It could give a slab, as far as is known. */
-bool dcm_place_usable(const struct dcm_place_donor *d);
+bool dcm_choose_usable(const struct dcm_choose_donor *d);
 
 /* xorshift64*: advances @state, which is never 0 afterwards. */
-u64 dcm_place_random(u64 *state);
+u64 dcm_choose_random(u64 *state);
 
-#endif /* DCM_PLACE_H */
+#endif /* DCM_CLIENT_CHOOSE_H */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* client_int.h - what the ctl_*.c files share; see client.h for the outside */
-#ifndef DCM_CTL_INT_H
-#define DCM_CTL_INT_H
+#ifndef DCM_CLIENT_INT_H
+#define DCM_CLIENT_INT_H
 
 #include <pthread.h>
 #include <sys/un.h>
@@ -16,62 +16,62 @@
 #include "client.h"
 #include "../lib/log.h"
 
-#define CTL_JOBS 128u		/* extents being placed at once */
+#define CTL_JOBS 128u /* extents being placed at once */
 #define CTL_BACKOFF_MIN_MS 50u
 #define CTL_BACKOFF_MAX_MS 2000u
-#define CTL_CONNECT_MS 5000u	/* to connect, shake hands, be welcomed */
-#define CTL_RECONNECT_MS 2500u	/* silent so long: try another connection */
-#define CTL_WAIT_MS 200u	/* for the answer of a donor placement asks */
-#define CTL_SILENT_MS 2000u	/* it is asked for no slab */
-#define CTL_FIRST_MS 1000u	/* at the start, for all donors to be there */
+#define CTL_CONNECT_MS 5000u /* to connect, shake hands, be welcomed */
+#define CTL_RECONNECT_MS 2500u /* silent so long: try another connection */
+#define CTL_WAIT_MS 200u /* for the answer of a donor placement asks */
+#define CTL_SILENT_MS 2000u /* it is asked for no slab */
+#define CTL_FIRST_MS 1000u /* at the start, for all donors to be there */
 #define CTL_FIRST_STEP_MS 10u
 #define CTL_REDRAWS 2u
-#define CTL_BURST_MS 1000u	/* see placement.c */
-#define CTL_MAP_MS 30000u	/* a donor may have to zero a slab first */
-#define CTL_PATIENCE_MS 60000u	/* with a silent donor, if not told otherwise */
+#define CTL_BURST_MS 1000u /* see placement.c */
+#define CTL_MAP_MS 30000u /* a donor may have to zero a slab first */
+#define CTL_PATIENCE_MS 60000u /* with a silent donor, if not told otherwise */
 /* an operation succeeded so lately: its memory can be used */
 #define CTL_SERVES_MS 2000u
 #define CTL_HELD_MAX 4u
-#define CTL_LEAVE_MAX 4u	/* slabs moved off a silent donor at a time */
-#define CTL_STALL_MS 2000u	/* between two rounds: we were stopped ourselves */
-#define CTL_SAY_MS 60000u	/* the same complaint again at the earliest */
+#define CTL_LEAVE_MAX 4u /* slabs moved off a silent donor at a time */
+#define CTL_STALL_MS 2000u /* between two rounds: we were stopped ourselves */
+#define CTL_SAY_MS 60000u /* the same complaint again at the earliest */
 #define CTL_TICK_MS 100u
-#define CTL_PAIR_FAILS 3u	/* in a row: then the lane takes tcp */
+#define CTL_PAIR_FAILS 3u /* in a row: then the lane takes tcp */
 #define CTL_VERBS_DEVICES 4u
-#define CTL_GRACE_MS 2000u	/* to connect at first, before complaints */
+#define CTL_GRACE_MS 2000u /* to connect at first, before complaints */
 
-enum ctl_session {
-	SESSION_DOWN,		/* no connection: next try at @retry_ms */
-	SESSION_CONNECTING,	/* up to the TLS handshake */
-	SESSION_HELLO,		/* HELLO sent */
+enum client_session {
+	SESSION_DOWN, /* no connection: next try at @retry_ms */
+	SESSION_CONNECTING, /* up to the TLS handshake */
+	SESSION_HELLO, /* HELLO sent */
 	SESSION_UP,
 };
 
 /* Does a session's memory go over verbs? Decided once in its life. */
-enum ctl_verbs {
+enum client_verbs {
 	VERBS_OFF,
-	VERBS_TRY,		/* the donor has it: no slab before it is known */
+	VERBS_TRY, /* the donor has it: no slab before it is known */
 	VERBS_ON,
 };
 
-enum ctl_pair_state {
+enum client_pair_state {
 	PAIR_NONE,
-	PAIR_TICKET,		/* ASK_TICKET sent */
+	PAIR_TICKET, /* ASK_TICKET sent */
 	PAIR_ADDRESS,
 	PAIR_ROUTE,
 	PAIR_CONNECT,
-	PAIR_READY,		/* waits for the lane to give its old one back */
+	PAIR_READY, /* waits for the lane to give its old one back */
 };
 
 /**
- * struct ctl_pair - a queue pair being made; the control thread's
+ * struct client_pair - a queue pair being made; the control thread's
  * @tag: of ASK_TICKET
  * @fails: in a row
  * @id: from PAIR_ADDRESS to PAIR_ROUTE ours, then @ep's
  * @shown: what the donor wants to see
  */
-struct ctl_pair {
-	enum ctl_pair_state st;
+struct client_pair {
+	enum client_pair_state st;
 	u64 tag;
 	u64 since_ms;
 	u32 fails;
@@ -81,21 +81,21 @@ struct ctl_pair {
 };
 
 /* A device, with the domain of our own that all endpoints on it share. */
-struct ctl_verbs_device {
+struct client_verbs_device {
 	struct ibv_context *ctx;
 	struct ibv_pd *pd;
-	struct ibv_mr *area;	/* %NULL: can't be locked; READs are copied */
+	struct ibv_mr *area; /* %NULL: can't be locked; READs are copied */
 };
 
 /* Is it to be used? See member.c. */
-enum ctl_member {
+enum client_member {
 	MEMBER_NONE,
 	MEMBER_IN,
 	MEMBER_DRAINED,
 	MEMBER_LEAVING,
 };
 
-enum ctl_ask_op {
+enum client_ask_op {
 	ASK_NOTHING,
 	ASK_ADD,
 	ASK_DRAIN,
@@ -104,14 +104,14 @@ enum ctl_ask_op {
 };
 
 /**
- * struct ctl_ask - what another thread wants to be done about a donor
+ * struct client_ask - what another thread wants to be done about a donor
  * @op: ASK_NOTHING: it is done
  * @donor: its name; to add one its address too, looked up in @sa
  * @ret: 0 or a negative errno
  * @seq: which one it is
  */
-struct ctl_ask {
-	enum ctl_ask_op op;
+struct client_ask {
+	enum client_ask_op op;
 	struct dcm_host_donor donor;
 	struct sockaddr_storage sa;
 	socklen_t sa_len;
@@ -120,21 +120,21 @@ struct ctl_ask {
 	u32 seq;
 };
 
-/* dcm_ctl_slab.notes: what any thread tells the control thread */
+/* dcm_client_slab.notes: what any thread tells the control thread */
 #define NOTE_QUEUED 0x1
 #define NOTE_RELEASE 0x2
 #define NOTE_STALE 0x4
 #define NOTE_OTHER 0x8
 
-/* dcm_ctl_slab.state */
-enum ctl_slab_state {
-	SLAB_ATTACHED,		/* the pager has it */
-	SLAB_RELEASED,		/* waits for the last operation, or the donor */
-	SLAB_UNMAPPING,		/* UNMAP sent */
+/* dcm_client_slab.state */
+enum client_slab_state {
+	SLAB_ATTACHED, /* the pager has it */
+	SLAB_RELEASED, /* waits for the last operation, or the donor */
+	SLAB_UNMAPPING, /* UNMAP sent */
 };
 
 /**
- * struct ctl_lane_slot - how one lane reaches one donor
+ * struct client_lane_slot - how one lane reaches one donor
  * @next: control thread -> lane: a new endpoint (exchange)
  * @spent: lane -> control thread: a dead one (store, then exchange)
  * @cur: the lane's
@@ -144,7 +144,7 @@ enum ctl_slab_state {
  * @raw: the tcp or verbs endpoint in @live: the same but for tests
  * @donor: whose slot it is
  */
-struct ctl_lane_slot {
+struct client_lane_slot {
 	struct dcm_endpoint *next;
 	struct dcm_endpoint *spent;
 	struct dcm_endpoint *cur;
@@ -155,16 +155,16 @@ struct ctl_lane_slot {
 
 	struct dcm_endpoint *live ____cacheline_aligned;
 	struct dcm_endpoint *raw;
-	struct ctl_donor *donor;
+	struct client_donor *donor;
 	struct dcm_conn conn;
-	struct ctl_pair pair;
+	struct client_pair pair;
 	bool hello_sent;
 	u64 retry_ms;
 	u32 backoff_ms;
 } ____cacheline_aligned;
 
 /**
- * struct ctl_donor - one donor, the control thread's alone but for the slots
+ * struct client_donor - one donor, the control thread's alone but for the slots
  * @member: is it to be used
  * @session: id, 0: none. Kept while the connection is down and may be resumed
  * @donor_id: of the donor process that gave it
@@ -183,8 +183,8 @@ struct ctl_lane_slot {
  * @full_until_ms: it has refused a MAP, ask it again then
  * @was_lost: nothing since it was declared lost
  */
-struct ctl_donor {
-	struct dcm_ctl *ctl;
+struct client_donor {
+	struct dcm_client *client;
 	u32 idx;
 	char name[DCM_NAME_MAX + 1];
 	char address[DCM_ADDRESS_MAX + 1];
@@ -192,15 +192,15 @@ struct ctl_donor {
 	socklen_t sa_len;
 	bool local;
 
-	enum ctl_member member;
-	enum ctl_session st;
+	enum client_member member;
+	enum client_session st;
 	struct dcm_conn conn;
 	u64 session;
 	u8 secret[16];
 	u64 donor_id;
 	u32 inflight_max;
 	bool want_data;
-	enum ctl_verbs verbs;
+	enum client_verbs verbs;
 	bool was_lost;
 	u64 up_ms;
 	u64 heard_ms;
@@ -219,29 +219,29 @@ struct ctl_donor {
 	u64 others_ms;
 	u64 rtt_ns;
 	u64 full_until_ms;
-	struct dcm_ctl_session told;	/* for dcm_ctl_door(), under @lock */
-	struct dcm_place_donor place;
+	struct dcm_client_session told; /* for dcm_client_door(), under @lock */
+	struct dcm_choose_donor place;
 	char why[160];
 	struct dcm_log_rate say_conn;
 	struct dcm_log_rate say_refused;
 	struct dcm_log_rate say_data;
-	struct ctl_lane_slot *slot;
+	struct client_lane_slot *slot;
 };
 
-enum ctl_job_state {
+enum client_job_state {
 	JOB_FREE,
 	JOB_QUERY,
 	JOB_MAP,
 };
 
-enum ctl_asked {
+enum client_asked {
 	ASKED_WAIT,
-	ASKED_LATE,		/* no longer waited for */
+	ASKED_LATE, /* no longer waited for */
 	ASKED_ANSWERED,
 };
 
 /**
- * struct ctl_job - one extent being placed
+ * struct client_job - one extent being placed
  * @tried: donors that said no this time, a bit each
  * @avoid: donor not wanted unless there is no other; -1: none
  * @unused: we had no slab on what was drawn
@@ -249,8 +249,8 @@ enum ctl_asked {
  * @asked: each of them
  * @since_ms: when it got into its state
  */
-struct ctl_job {
-	enum ctl_job_state st;
+struct client_job {
+	enum client_job_state st;
 	u32 extent;
 	u64 tried;
 	int avoid;
@@ -259,25 +259,25 @@ struct ctl_job {
 	u64 tag[2];
 	bool unused;
 	unsigned int redraws;
-	enum ctl_asked asked[2];
+	enum client_asked asked[2];
 	u64 since_ms;
 	u64 deadline_ms;
 };
 
 /**
- * struct ctl_lane - what a lane has under way; the lane's alone
+ * struct client_lane - what a lane has under way; the lane's alone
  * @busy_tcp: donors with operations in flight, over tcp or verbs, a bit each
  * @busy_shm: the same
  * @broken: donors whose connection was given back, and there is no other yet
  */
-struct ctl_lane {
+struct client_lane {
 	u64 busy_tcp;
 	u64 busy_shm;
 	u64 broken;
 } ____cacheline_aligned;
 
 /**
- * struct dcm_ctl - a control plane
+ * struct dcm_client - a control plane
  * @want: any thread sets, the control thread takes; a bit per extent
  * @notes: slabs something was said about, a stack any thread pushes on
  * @pending: extents to place (control thread), a bit each
@@ -288,12 +288,12 @@ struct ctl_lane {
  * @cur: newest slab of each extent, %NULL: none or lost
  * @donor: %DCM_CONFIG_DONORS_MAX places, of which @nr_donors are or were used
  * @tag_slab: the last whose tag was asked for, under @lock
- * @status: copy for dcm_ctl_status(), under @lock
+ * @status: copy for dcm_client_status(), under @lock
  * @asking: held by who has put something in @ask, until it is done
  * @ask: under @lock
  */
-struct dcm_ctl {
-	const struct dcm_ctl_ops *cb;
+struct dcm_client {
+	const struct dcm_client_ops *cb;
 	void *arg;
 	struct dcm_tls tls;
 	u32 nr_lanes;
@@ -306,12 +306,12 @@ struct dcm_ctl {
 	enum dcm_host_transport transport;
 	void *area;
 	size_t area_bytes;
-	struct rdma_event_channel *channel;	/* %NULL: no verbs */
-	struct ctl_verbs_device device[CTL_VERBS_DEVICES];
+	struct rdma_event_channel *channel; /* %NULL: no verbs */
+	struct client_verbs_device device[CTL_VERBS_DEVICES];
 	u32 nr_devices;
 	u64 start_ms;
 	bool was_up;
-	const struct dcm_ctl_links *links;
+	const struct dcm_client_links *links;
 	bool has_verbs;
 	struct dcm_endpoint *(*wrap)(void *arg, struct dcm_endpoint *ep);
 	void *wrap_arg;
@@ -320,34 +320,34 @@ struct dcm_ctl {
 	bool stop;
 	bool has_populate;
 	pthread_t thread;
-	struct ctl_donor *donor;
-	struct ctl_lane *lane;
+	struct client_donor *donor;
+	struct client_lane *lane;
 	struct pollfd *fds;
 
 	u64 *want;
-	struct dcm_ctl_slab *notes;
+	struct dcm_client_slab *notes;
 
 	u64 *pending;
 	u64 *placing;
 	u64 *starved;
 	u64 *scratch;
-	struct dcm_ctl_slab **cur;
+	struct dcm_client_slab **cur;
 	u32 cursor;
 	u32 nr_pending;
 	u64 place_ms;
 	u32 place_backoff_ms;
 	u64 burst_ms;
-	struct ctl_job job[CTL_JOBS];
-	struct dcm_ctl_slab *slabs;
-	struct dcm_ctl_slab *tag_slab;
+	struct client_job job[CTL_JOBS];
+	struct dcm_client_slab *slabs;
+	struct dcm_client_slab *tag_slab;
 	u64 nr_lost;
 	struct dcm_log_rate say_starved;
 
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
-	struct dcm_ctl_status status;
+	struct dcm_client_status status;
 	pthread_mutex_t asking;
-	struct ctl_ask ask;
+	struct client_ask ask;
 };
 
 static inline bool bit_test(const u64 *map, u32 n)
@@ -365,89 +365,91 @@ static inline void bit_clear(u64 *map, u32 n)
 	map[n / 64] &= ~(1ull << n % 64);
 }
 
-u64 ctl_now_ms(void);
-u64 ctl_now_ns(void);
-void ctl_kick(struct dcm_ctl *ctl);
+u64 client_now_ms(void);
+u64 client_now_ns(void);
+void client_kick(struct dcm_client *client);
 
-void *ctl_zalloc(size_t n, size_t size);
+void *client_zalloc(size_t n, size_t size);
 
 /* address.c */
-int ctl_address_resolve(struct ctl_donor *d);
+int client_address_resolve(struct client_donor *d);
 
 /* donor.c: sessions */
-void ctl_donor_stalled(struct ctl_donor *d, u64 ms);
-void ctl_donor_timers(struct ctl_donor *d, u64 now);
-void ctl_donor_io(struct ctl_donor *d, short revents, u64 now);
-void ctl_donor_send(struct ctl_donor *d, struct dcm_wire_msg *msg, u64 now);
-u64 ctl_donor_query(struct ctl_donor *d, u64 now);
-void ctl_donor_goodbye(struct ctl_donor *d);
-void ctl_donor_forget(struct ctl_donor *d);
-void ctl_donor_init(struct ctl_donor *d);
-void ctl_donor_exit(struct ctl_donor *d);
-bool ctl_donor_usable(const struct ctl_donor *d, u64 now);
+void client_donor_stalled(struct client_donor *d, u64 ms);
+void client_donor_timers(struct client_donor *d, u64 now);
+void client_donor_io(struct client_donor *d, short revents, u64 now);
+void client_donor_send(struct client_donor *d, struct dcm_wire_msg *msg,
+		       u64 now);
+u64 client_donor_query(struct client_donor *d, u64 now);
+void client_donor_goodbye(struct client_donor *d);
+void client_donor_forget(struct client_donor *d);
+void client_donor_init(struct client_donor *d);
+void client_donor_exit(struct client_donor *d);
+bool client_donor_usable(const struct client_donor *d, u64 now);
 
 /* data.c: data connections */
-void ctl_data_timers(struct ctl_donor *d, u64 now);
-void ctl_data_io(struct ctl_donor *d, u32 lane, short revents, u64 now);
-void ctl_data_kill(struct ctl_donor *d);
-void ctl_data_close(struct ctl_donor *d);
-void ctl_data_retry(struct ctl_lane_slot *s, u64 now);
-void ctl_data_out(struct ctl_lane_slot *s, struct dcm_endpoint *ep);
+void client_data_timers(struct client_donor *d, u64 now);
+void client_data_io(struct client_donor *d, u32 lane, short revents, u64 now);
+void client_data_kill(struct client_donor *d);
+void client_data_close(struct client_donor *d);
+void client_data_retry(struct client_lane_slot *s, u64 now);
+void client_data_out(struct client_lane_slot *s, struct dcm_endpoint *ep);
 
 /* verbs.c: queue pairs */
-int ctl_verbs_init(struct dcm_ctl *ctl);
-void ctl_verbs_exit(struct dcm_ctl *ctl);
-void ctl_verbs_welcome(struct ctl_donor *d, bool offered, bool resume);
-void ctl_verbs_lost(struct ctl_donor *d, u64 now);
-void ctl_verbs_start(struct ctl_lane_slot *s, u64 now);
-bool ctl_verbs_timers(struct ctl_lane_slot *s, u64 now);
-void ctl_verbs_abort(struct ctl_lane_slot *s);
-void ctl_verbs_down(struct ctl_donor *d);
-bool ctl_verbs_ticket(struct ctl_donor *d, const struct dcm_wire_msg *m,
-		      u64 now);
-bool ctl_verbs_error(struct ctl_donor *d, u64 tag, u32 status, u64 now);
-int ctl_verbs_fd(const struct dcm_ctl *ctl);
-void ctl_verbs_events(struct dcm_ctl *ctl, u64 now);
+int client_verbs_init(struct dcm_client *client);
+void client_verbs_exit(struct dcm_client *client);
+void client_verbs_welcome(struct client_donor *d, bool offered, bool resume);
+void client_verbs_lost(struct client_donor *d, u64 now);
+void client_verbs_start(struct client_lane_slot *s, u64 now);
+bool client_verbs_timers(struct client_lane_slot *s, u64 now);
+void client_verbs_abort(struct client_lane_slot *s);
+void client_verbs_down(struct client_donor *d);
+bool client_verbs_ticket(struct client_donor *d, const struct dcm_wire_msg *m,
+			 u64 now);
+bool client_verbs_error(struct client_donor *d, u64 tag, u32 status, u64 now);
+int client_verbs_fd(const struct dcm_client *client);
+void client_verbs_events(struct dcm_client *client, u64 now);
 
 /* slab.c */
-void ctl_slab_attach(struct ctl_donor *d, u32 extent,
-		     const struct dcm_wire_msg *msg, int fd, u64 now);
-void ctl_slab_refuse(struct ctl_donor *d, u64 id, u64 now);
-void ctl_slab_evict(struct ctl_donor *d, u64 id, u64 tag, u64 now);
-void ctl_slab_activity(struct ctl_donor *d, u64 id, u64 tag, u64 now);
-bool ctl_slab_answered(struct ctl_donor *d, u64 tag);
-void ctl_slab_taken(struct ctl_donor *d, u64 id);
-void ctl_slabs_lost(struct ctl_donor *d, const char *why);
-void ctl_slabs_resumed(struct ctl_donor *d);
-void ctl_slabs_notes(struct dcm_ctl *ctl, u64 now);
-bool ctl_slabs_step(struct dcm_ctl *ctl, u64 now);
-void ctl_slabs_period(struct dcm_ctl *ctl, u64 now);
-bool ctl_slabs_populate(struct dcm_ctl *ctl);
-void ctl_slabs_free(struct dcm_ctl *ctl);
-u64 ctl_slab_pages(const struct dcm_ctl_slab *s);
-bool ctl_slab_held(const struct dcm_ctl_slab *s);
+void client_slab_attach(struct client_donor *d, u32 extent,
+			const struct dcm_wire_msg *msg, int fd, u64 now);
+void client_slab_refuse(struct client_donor *d, u64 id, u64 now);
+void client_slab_evict(struct client_donor *d, u64 id, u64 tag, u64 now);
+void client_slab_activity(struct client_donor *d, u64 id, u64 tag, u64 now);
+bool client_slab_answered(struct client_donor *d, u64 tag);
+void client_slab_taken(struct client_donor *d, u64 id);
+void client_slabs_lost(struct client_donor *d, const char *why);
+void client_slabs_resumed(struct client_donor *d);
+void client_slabs_notes(struct dcm_client *client, u64 now);
+bool client_slabs_step(struct dcm_client *client, u64 now);
+void client_slabs_period(struct dcm_client *client, u64 now);
+bool client_slabs_populate(struct dcm_client *client);
+void client_slabs_free(struct dcm_client *client);
+u64 client_slab_pages(const struct dcm_client_slab *s);
+bool client_slab_held(const struct dcm_client_slab *s);
 
 /* placement.c */
-void ctl_place_wants(struct dcm_ctl *ctl);
-void ctl_place_want(struct dcm_ctl *ctl, u32 extent);
-void ctl_place_want_again(struct dcm_ctl *ctl, u32 extent);
-bool ctl_place_ready(struct dcm_ctl *ctl);
-void ctl_place_step(struct dcm_ctl *ctl, u64 now);
-bool ctl_place_mr_info(struct ctl_donor *d, u64 tag, u32 *extent, u64 now);
-void ctl_place_free_mem(struct ctl_donor *d, const struct dcm_wire_msg *m,
-			u64 now);
-bool ctl_place_error(struct ctl_donor *d, u64 tag, u32 status, u64 now);
-void ctl_place_down(struct ctl_donor *d, u64 now);
-void ctl_place_soon(struct dcm_ctl *ctl, u64 now);
-void ctl_place_done(struct dcm_ctl *ctl, u32 extent);
+void client_place_wants(struct dcm_client *client);
+void client_place_want(struct dcm_client *client, u32 extent);
+void client_place_want_again(struct dcm_client *client, u32 extent);
+bool client_place_ready(struct dcm_client *client);
+void client_place_step(struct dcm_client *client, u64 now);
+bool client_place_mr_info(struct client_donor *d, u64 tag, u32 *extent,
+			  u64 now);
+void client_place_free_mem(struct client_donor *d, const struct dcm_wire_msg *m,
+			   u64 now);
+bool client_place_error(struct client_donor *d, u64 tag, u32 status, u64 now);
+void client_place_down(struct client_donor *d, u64 now);
+void client_place_soon(struct dcm_client *client, u64 now);
+void client_place_done(struct dcm_client *client, u32 extent);
 
 /* member.c: donors that come and go */
-int ctl_member_slots(struct ctl_donor *d);
-void ctl_member_step(struct dcm_ctl *ctl, u64 now);
-void ctl_member_timers(struct ctl_donor *d);
-void ctl_member_relieve(struct ctl_donor *d, u64 now);
+int client_member_slots(struct client_donor *d);
+void client_member_step(struct dcm_client *client, u64 now);
+void client_member_timers(struct client_donor *d);
+void client_member_relieve(struct client_donor *d, u64 now);
 
 /* status.c */
-void ctl_status_publish(struct dcm_ctl *ctl);
+void client_status_publish(struct dcm_client *client);
 
-#endif /* DCM_CTL_INT_H */
+#endif /* DCM_CLIENT_INT_H */

@@ -38,8 +38,8 @@
  * Sizes take K, M, G, T (powers of 1024), times ms, s, min. Unknown sections and keys, keys given
  * twice and values out of range are errors that name the line.
  */
-#ifndef DCM_HOST_CONFIG_H
-#define DCM_HOST_CONFIG_H
+#ifndef DCM_CLIENT_CONFIG_H
+#define DCM_CLIENT_CONFIG_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -148,4 +148,4 @@ bool dcm_address_valid(const char *s);
  */
 int dcm_size_parse(const char *s, uint64_t *bytes);
 
-#endif /* DCM_HOST_CONFIG_H */
+#endif /* DCM_CLIENT_CONFIG_H */

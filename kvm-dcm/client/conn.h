@@ -5,8 +5,8 @@
  * Nonblocking connect, TLS handshake, then messages of wire_format.h both ways
  * and descriptors inwards. The control thread's alone.
  */
-#ifndef DCM_CONN_H
-#define DCM_CONN_H
+#ifndef DCM_CLIENT_CONN_H
+#define DCM_CLIENT_CONN_H
 
 #include <stdbool.h>
 #include <sys/socket.h>
@@ -112,4 +112,4 @@ int dcm_conn_hold(struct dcm_conn *c);
  */
 int dcm_conn_detach(struct dcm_conn *c, gnutls_session_t *tls);
 
-#endif /* DCM_CONN_H */
+#endif /* DCM_CLIENT_CONN_H */

@@ -4,7 +4,7 @@
  *
  * The control thread connects, shakes hands, joins the session with its secret
  * and wraps the socket into an endpoint; the lane does the I/O. Between them
- * are two words in struct ctl_lane_slot, each written by one side and
+ * are two words in struct client_lane_slot, each written by one side and
  * exchanged by the other: @next brings a new endpoint to the lane, @spent
  * brings a dead one back to be closed. No lock, no wait. An endpoint in the
  * lane's hands is only ever touched here by its kill(), such as a shutdown() of
@@ -22,7 +22,7 @@
  */
 #include "client_int.h"
 
-static void data_close(struct ctl_lane_slot *s, struct dcm_endpoint *ep)
+static void data_close(struct client_lane_slot *s, struct dcm_endpoint *ep)
 {
 	if (ep == s->live)
 		s->live = NULL;
@@ -30,7 +30,7 @@ static void data_close(struct ctl_lane_slot *s, struct dcm_endpoint *ep)
 }
 
 /* Not again at once, and slower and slower. */
-void ctl_data_retry(struct ctl_lane_slot *s, u64 now)
+void client_data_retry(struct client_lane_slot *s, u64 now)
 {
 	s->retry_ms = now + s->backoff_ms;
 	s->backoff_ms = min(max(s->backoff_ms * 2, CTL_BACKOFF_MIN_MS),
@@ -38,19 +38,20 @@ void ctl_data_retry(struct ctl_lane_slot *s, u64 now)
 }
 
 /* A new endpoint goes to the lane. */
-void ctl_data_out(struct ctl_lane_slot *s, struct dcm_endpoint *ep)
+void client_data_out(struct client_lane_slot *s, struct dcm_endpoint *ep)
 {
-	struct dcm_ctl *ctl = s->donor->ctl;
+	struct dcm_client *client = s->donor->client;
 
 	s->backoff_ms = 0;
 	s->raw = ep;
-	if (ctl->wrap)
-		ep = ctl->wrap(ctl->wrap_arg, ep);
+	if (client->wrap)
+		ep = client->wrap(client->wrap_arg, ep);
 	s->live = ep;
 	__atomic_store_n(&s->next, ep, __ATOMIC_RELEASE);
 }
 
-static void data_failed(struct ctl_donor *d, struct ctl_lane_slot *s, u64 now)
+static void data_failed(struct client_donor *d, struct client_lane_slot *s,
+			u64 now)
 {
 	if (dcm_log_allow(&d->say_data, now, CTL_SAY_MS))
 		dcm_log(DCM_LOG_WARNING,
@@ -58,10 +59,10 @@ static void data_failed(struct ctl_donor *d, struct ctl_lane_slot *s, u64 now)
 			d->name, d->address, s->conn.why);
 	dcm_conn_close(&s->conn);
 	s->hello_sent = false;
-	ctl_data_retry(s, now);
+	client_data_retry(s, now);
 }
 
-static void data_open(struct ctl_donor *d, struct ctl_lane_slot *s,
+static void data_open(struct client_donor *d, struct client_lane_slot *s,
 		      const struct dcm_wire_msg *m)
 {
 	struct dcm_tcp_args args = {
@@ -80,7 +81,7 @@ static void data_open(struct ctl_donor *d, struct ctl_lane_slot *s,
 	}
 	if (m->welcome.session != d->session ||
 	    m->welcome.donor_id != d->donor_id || !args.depth ||
-	    (plain && d->ctl->data_encryption)) {
+	    (plain && d->client->data_encryption)) {
 		dcm_conn_fail(&s->conn, "answers HELLO with nonsense");
 		return;
 	}
@@ -92,33 +93,33 @@ static void data_open(struct ctl_donor *d, struct ctl_lane_slot *s,
 		tls = NULL;
 	}
 	args.tls = tls;
-	ep = d->ctl->links ?
-		     d->ctl->links->data(d->ctl->arg, d->idx,
-					 (u32)(s - d->slot), &args, &err) :
+	ep = d->client->links ?
+		     d->client->links->data(d->client->arg, d->idx,
+					    (u32)(s - d->slot), &args, &err) :
 		     dcm_transport_tcp.open(&args, &err);
 	if (!ep) {
 		if (tls)
 			gnutls_deinit(tls);
 		close(args.fd);
-		s->retry_ms = ctl_now_ms() + CTL_BACKOFF_MAX_MS;
-		if (dcm_log_allow(&d->say_data, ctl_now_ms(), CTL_SAY_MS))
+		s->retry_ms = client_now_ms() + CTL_BACKOFF_MAX_MS;
+		if (dcm_log_allow(&d->say_data, client_now_ms(), CTL_SAY_MS))
 			dcm_log(DCM_LOG_ERR,
 				"donor %s (%s): data connection: %s", d->name,
 				d->address, strerror(-err));
 		return;
 	}
-	if (!d->ctl->data_encryption && !plain &&
-	    dcm_log_allow(&d->say_data, ctl_now_ms(), CTL_SAY_MS))
+	if (!d->client->data_encryption && !plain &&
+	    dcm_log_allow(&d->say_data, client_now_ms(), CTL_SAY_MS))
 		dcm_log(DCM_LOG_NOTICE,
 			"donor %s (%s): insists on encrypted data", d->name,
 			d->address);
 	s->hello_sent = false;
 	/* when this one breaks, a queue pair is tried again */
 	s->pair.fails = 0;
-	ctl_data_out(s, ep);
+	client_data_out(s, ep);
 }
 
-static void data_hello(struct ctl_donor *d, struct ctl_lane_slot *s)
+static void data_hello(struct client_donor *d, struct client_lane_slot *s)
 {
 	struct dcm_wire_msg msg = {
 		.type = DCM_MSG_HELLO,
@@ -129,7 +130,7 @@ static void data_hello(struct ctl_donor *d, struct ctl_lane_slot *s)
 			.role = DCM_ROLE_DATA,
 			.lane = (u16)(s - d->slot + 1),
 			.session = d->session,
-			.flags = d->ctl->data_encryption ?
+			.flags = d->client->data_encryption ?
 					 0 :
 					 DCM_HELLO_PLAIN_DATA,
 		},
@@ -140,9 +141,9 @@ static void data_hello(struct ctl_donor *d, struct ctl_lane_slot *s)
 	s->hello_sent = true;
 }
 
-void ctl_data_io(struct ctl_donor *d, u32 lane, short revents, u64 now)
+void client_data_io(struct client_donor *d, u32 lane, short revents, u64 now)
 {
-	struct ctl_lane_slot *s = &d->slot[lane];
+	struct client_lane_slot *s = &d->slot[lane];
 	struct dcm_wire_msg msg;
 
 	if (s->conn.state == DCM_CONN_CLOSED)
@@ -163,13 +164,13 @@ void ctl_data_io(struct ctl_donor *d, u32 lane, short revents, u64 now)
 		data_failed(d, s, now);
 }
 
-void ctl_data_timers(struct ctl_donor *d, u64 now)
+void client_data_timers(struct client_donor *d, u64 now)
 {
 	struct dcm_endpoint *ep;
 	u32 lane;
 
-	for (lane = 0; lane < d->ctl->nr_lanes; lane++) {
-		struct ctl_lane_slot *s = &d->slot[lane];
+	for (lane = 0; lane < d->client->nr_lanes; lane++) {
+		struct client_lane_slot *s = &d->slot[lane];
 
 		ep = __atomic_exchange_n(&s->spent, NULL, __ATOMIC_ACQUIRE);
 		if (ep) {
@@ -181,7 +182,7 @@ void ctl_data_timers(struct ctl_donor *d, u64 now)
 					s->raw->ops->why(s->raw));
 			data_close(s, ep);
 		}
-		if (ctl_verbs_timers(s, now))
+		if (client_verbs_timers(s, now))
 			continue;
 		/* what a new session's lanes still hold is the old one's */
 		if (!d->want_data || d->st != SESSION_UP ||
@@ -189,30 +190,30 @@ void ctl_data_timers(struct ctl_donor *d, u64 now)
 		    s->conn.state != DCM_CONN_CLOSED || now < s->retry_ms)
 			continue;
 		if (d->verbs != VERBS_OFF && s->pair.fails < CTL_PAIR_FAILS) {
-			ctl_verbs_start(s, now);
+			client_verbs_start(s, now);
 		} else {
 			s->hello_sent = false;
-			dcm_conn_start(&s->conn, &d->ctl->tls,
+			dcm_conn_start(&s->conn, &d->client->tls,
 				       (struct sockaddr *)&d->sa, d->sa_len,
 				       now);
-			ctl_data_io(d, lane, 0, now);
+			client_data_io(d, lane, 0, now);
 		}
 	}
 }
 
-void ctl_data_kill(struct ctl_donor *d)
+void client_data_kill(struct client_donor *d)
 {
 	struct dcm_endpoint *ep;
 	u32 lane;
 
-	for (lane = 0; lane < d->ctl->nr_lanes; lane++) {
-		struct ctl_lane_slot *s = &d->slot[lane];
+	for (lane = 0; lane < d->client->nr_lanes; lane++) {
+		struct client_lane_slot *s = &d->slot[lane];
 
 		dcm_conn_close(&s->conn);
-		ctl_verbs_abort(s);
+		client_verbs_abort(s);
 		ep = __atomic_exchange_n(&s->next, NULL, __ATOMIC_ACQ_REL);
 		if (ep)
-			data_close(s, ep);	/* never got to the lane */
+			data_close(s, ep); /* never got to the lane */
 		ep = __atomic_exchange_n(&s->spent, NULL, __ATOMIC_ACQUIRE);
 		if (ep)
 			data_close(s, ep);
@@ -223,15 +224,15 @@ void ctl_data_kill(struct ctl_donor *d)
 }
 
 /* At the end: lanes have stopped, all endpoints are ours. */
-void ctl_data_close(struct ctl_donor *d)
+void client_data_close(struct client_donor *d)
 {
 	u32 lane;
 
-	for (lane = 0; lane < d->ctl->nr_lanes; lane++) {
-		struct ctl_lane_slot *s = &d->slot[lane];
+	for (lane = 0; lane < d->client->nr_lanes; lane++) {
+		struct client_lane_slot *s = &d->slot[lane];
 
 		dcm_conn_close(&s->conn);
-		ctl_verbs_abort(s);
+		client_verbs_abort(s);
 		if (s->live)
 			data_close(s, s->live);
 		if (s->shm)

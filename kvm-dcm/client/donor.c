@@ -41,55 +41,56 @@
 
 #define REFUSED ": the key or the tenant is not one it knows"
 
-static void session_tell(struct ctl_donor *d)
+static void session_tell(struct client_donor *d)
 {
-	const struct dcm_ctl_ops *cb = d->ctl->cb;
-	struct dcm_ctl_session s = { .id = d->session,
-				     .donor_id = d->donor_id };
+	const struct dcm_client_ops *cb = d->client->cb;
+	struct dcm_client_session s = { .id = d->session,
+					.donor_id = d->donor_id };
 
 	memcpy(s.secret, d->secret, sizeof(s.secret));
-	pthread_mutex_lock(&d->ctl->lock);
+	pthread_mutex_lock(&d->client->lock);
 	d->told = s;
-	pthread_mutex_unlock(&d->ctl->lock);
+	pthread_mutex_unlock(&d->client->lock);
 	if (cb->session)
-		cb->session(d->ctl->arg, d->idx, s.id ? &s : NULL);
+		cb->session(d->client->arg, d->idx, s.id ? &s : NULL);
 	explicit_bzero(&s, sizeof(s));
 }
 
-bool dcm_ctl_door(struct dcm_ctl *ctl, u32 donor, struct dcm_ctl_door *door)
+bool dcm_client_door(struct dcm_client *client, u32 donor,
+		     struct dcm_client_door *door)
 {
-	struct ctl_donor *d = &ctl->donor[donor];
+	struct client_donor *d = &client->donor[donor];
 
-	*door = (struct dcm_ctl_door){
+	*door = (struct dcm_client_door){
 		.sa = &d->sa,
 		.sa_len = d->sa_len,
-		.tls = &ctl->tls,
+		.tls = &client->tls,
 	};
-	pthread_mutex_lock(&ctl->lock);
+	pthread_mutex_lock(&client->lock);
 	door->s = d->told;
-	pthread_mutex_unlock(&ctl->lock);
+	pthread_mutex_unlock(&client->lock);
 	return door->s.id;
 }
 
-u32 dcm_ctl_donors(const struct dcm_ctl *ctl)
+u32 dcm_client_donors(const struct dcm_client *client)
 {
-	return __atomic_load_n(&ctl->nr_donors, __ATOMIC_ACQUIRE);
+	return __atomic_load_n(&client->nr_donors, __ATOMIC_ACQUIRE);
 }
 
-void dcm_ctl_adopt_session(struct dcm_ctl *ctl, u32 donor,
-			   const struct dcm_ctl_session *s)
+void dcm_client_adopt_session(struct dcm_client *client, u32 donor,
+			      const struct dcm_client_session *s)
 {
-	struct ctl_donor *d = &ctl->donor[donor];
+	struct client_donor *d = &client->donor[donor];
 
 	d->session = s->id;
 	d->donor_id = s->donor_id;
 	memcpy(d->secret, s->secret, sizeof(d->secret));
 	d->told = *s;
 	/* Its silence begins now. */
-	d->heard_ms = ctl_now_ms();
+	d->heard_ms = client_now_ms();
 }
 
-void ctl_donor_init(struct ctl_donor *d)
+void client_donor_init(struct client_donor *d)
 {
 	u32 i;
 
@@ -98,7 +99,7 @@ void ctl_donor_init(struct ctl_donor *d)
 		d->held[i] = -1;
 }
 
-static void held_close(struct ctl_donor *d)
+static void held_close(struct client_donor *d)
 {
 	u32 i;
 
@@ -109,14 +110,14 @@ static void held_close(struct ctl_donor *d)
 	}
 }
 
-void ctl_donor_exit(struct ctl_donor *d)
+void client_donor_exit(struct client_donor *d)
 {
 	held_close(d);
 	dcm_conn_close(&d->conn);
 }
 
 /* The connection is given up; the donor may still know us by it alone. */
-static void conn_hold(struct ctl_donor *d)
+static void conn_hold(struct client_donor *d)
 {
 	if (d->held[CTL_HELD_MAX - 1] >= 0)
 		close(d->held[CTL_HELD_MAX - 1]);
@@ -125,7 +126,7 @@ static void conn_hold(struct ctl_donor *d)
 }
 
 /* Has no process at its end closed the newest connection there was? */
-static bool conn_stands(const struct ctl_donor *d)
+static bool conn_stands(const struct client_donor *d)
 {
 	struct pollfd p = { .fd = d->st == SESSION_UP ? d->conn.fd : d->held[0],
 			    .events = POLLRDHUP };
@@ -133,7 +134,7 @@ static bool conn_stands(const struct ctl_donor *d)
 	return p.fd >= 0 && poll(&p, 1, 0) <= 0;
 }
 
-static void donor_lost(struct ctl_donor *d, const char *why)
+static void donor_lost(struct client_donor *d, const char *why)
 {
 	if (!d->session)
 		return;
@@ -145,13 +146,13 @@ static void donor_lost(struct ctl_donor *d, const char *why)
 	d->was_lost = d->place.mine > 0;
 	explicit_bzero(d->secret, sizeof(d->secret));
 	d->place.known = false;
-	ctl_data_kill(d);
-	ctl_slabs_lost(d, why);
+	client_data_kill(d);
+	client_slabs_lost(d, why);
 	d->place.draining = false;
 }
 
 /* Nothing listens there any more, and has not for a while. */
-static void donor_refused(struct ctl_donor *d, u64 now)
+static void donor_refused(struct client_donor *d, u64 now)
 {
 	if (!d->session || !d->conn.refused) {
 		d->refused_ms = 0;
@@ -165,7 +166,7 @@ static void donor_refused(struct ctl_donor *d, u64 now)
 }
 
 /* The connection is over; the session may not be. */
-static void donor_down(struct ctl_donor *d, u64 now)
+static void donor_down(struct client_donor *d, u64 now)
 {
 	bool was_up = d->st == SESSION_UP;
 	bool auth = d->conn.auth;
@@ -182,7 +183,7 @@ static void donor_down(struct ctl_donor *d, u64 now)
 	d->st = SESSION_DOWN;
 	d->query_tag = 0;
 	d->place.up = false;
-	ctl_verbs_down(d);
+	client_verbs_down(d);
 	/*
 	 * At once after a break, then slower and slower, never in step. A
 	 * donor that welcomes us and then talks nonsense has no claim to that.
@@ -190,11 +191,11 @@ static void donor_down(struct ctl_donor *d, u64 now)
 	if (was_up && now - d->up_ms > CTL_BACKOFF_MAX_MS)
 		d->backoff_ms = 0;
 	d->retry_ms = now + d->backoff_ms +
-		      dcm_place_random(&d->ctl->rng) % CTL_BACKOFF_MIN_MS;
+		      dcm_choose_random(&d->client->rng) % CTL_BACKOFF_MIN_MS;
 	d->backoff_ms =
 		min(max(d->backoff_ms * 2, CTL_BACKOFF_MIN_MS),
 		    d->session ? CTL_BACKOFF_MAX_MS / 4 : CTL_BACKOFF_MAX_MS);
-	ctl_place_down(d, now);
+	client_place_down(d, now);
 	if (auth && dcm_log_allow(&d->say_refused, now, CTL_SAY_MS))
 		dcm_log(DCM_LOG_ERR,
 			"donor %s (%s): %s; compare our key file with the donor's",
@@ -205,34 +206,35 @@ static void donor_down(struct ctl_donor *d, u64 now)
 			d->name, d->address, d->why);
 }
 
-void ctl_donor_send(struct ctl_donor *d, struct dcm_wire_msg *msg, u64 now)
+void client_donor_send(struct client_donor *d, struct dcm_wire_msg *msg,
+		       u64 now)
 {
 	dcm_conn_send(&d->conn, msg);
 	d->sent_ms = now;
 }
 
-u64 ctl_donor_query(struct ctl_donor *d, u64 now)
+u64 client_donor_query(struct client_donor *d, u64 now)
 {
 	struct dcm_wire_msg msg = { .type = DCM_MSG_QUERY_MEM };
 
 	if (!d->query_tag) {
 		d->query_tag = ++d->tag;
-		d->query_ns = ctl_now_ns();
+		d->query_ns = client_now_ns();
 		d->query_ms = now;
 		msg.tag = d->query_tag;
-		ctl_donor_send(d, &msg, now);
+		client_donor_send(d, &msg, now);
 	}
 	return d->query_tag;
 }
 
-bool ctl_donor_usable(const struct ctl_donor *d, u64 now)
+bool client_donor_usable(const struct client_donor *d, u64 now)
 {
 	return d->st == SESSION_UP && d->member == MEMBER_IN &&
 	       !d->place.draining && d->verbs != VERBS_TRY &&
 	       now >= d->full_until_ms && now - d->heard_ms <= CTL_SILENT_MS;
 }
 
-static void hello(struct ctl_donor *d, u64 now)
+static void hello(struct client_donor *d, u64 now)
 {
 	struct dcm_wire_msg msg = {
 		.type = DCM_MSG_HELLO,
@@ -241,7 +243,7 @@ static void hello(struct ctl_donor *d, u64 now)
 			.version_min = DCM_WIRE_VERSION_MIN,
 			.version_max = DCM_WIRE_VERSION_MAX,
 			.role = DCM_ROLE_CONTROL,
-			.flags = d->ctl->has_verbs && !d->local ?
+			.flags = d->client->has_verbs && !d->local ?
 					 DCM_HELLO_VERBS :
 					 0,
 			.session = d->session,
@@ -249,15 +251,15 @@ static void hello(struct ctl_donor *d, u64 now)
 	};
 
 	memcpy(msg.hello.secret, d->secret, sizeof(d->secret));
-	ctl_donor_send(d, &msg, now);
+	client_donor_send(d, &msg, now);
 	d->st = SESSION_HELLO;
 }
 
 /* Slabs of a size we can't use: nothing to be had until it is reconfigured. */
-static bool extent_fits(struct ctl_donor *d, u64 bytes, u64 now)
+static bool extent_fits(struct client_donor *d, u64 bytes, u64 now)
 {
-	struct dcm_ctl *ctl = d->ctl;
-	u64 have = READ_ONCE(ctl->extent_bytes);
+	struct dcm_client *client = d->client;
+	u64 have = READ_ONCE(client->extent_bytes);
 
 	if (bytes < DCM_WIRE_SLAB_MIN || bytes & (bytes - 1)) {
 		dcm_conn_fail(&d->conn, "says its slabs have %llu bytes",
@@ -265,10 +267,10 @@ static bool extent_fits(struct ctl_donor *d, u64 bytes, u64 now)
 		return false;
 	}
 	if (!have) {
-		pthread_mutex_lock(&ctl->lock);
-		WRITE_ONCE(ctl->extent_bytes, bytes);
-		pthread_cond_broadcast(&ctl->cond);
-		pthread_mutex_unlock(&ctl->lock);
+		pthread_mutex_lock(&client->lock);
+		WRITE_ONCE(client->extent_bytes, bytes);
+		pthread_cond_broadcast(&client->cond);
+		pthread_mutex_unlock(&client->lock);
 		return true;
 	}
 	if (have == bytes)
@@ -283,10 +285,11 @@ static bool extent_fits(struct ctl_donor *d, u64 bytes, u64 now)
 	return false;
 }
 
-static void on_welcome(struct ctl_donor *d, const struct dcm_wire_msg *m,
+static void on_welcome(struct client_donor *d, const struct dcm_wire_msg *m,
 		       u64 silent_from, u64 now)
 {
-	bool verbs = d->ctl->has_verbs && m->welcome.flags & DCM_WELCOME_VERBS;
+	bool verbs = d->client->has_verbs &&
+		     m->welcome.flags & DCM_WELCOME_VERBS;
 	bool resume = d->session != 0;
 	char after[32] = "";
 
@@ -305,7 +308,8 @@ static void on_welcome(struct ctl_donor *d, const struct dcm_wire_msg *m,
 	}
 	if (!extent_fits(d, m->welcome.slab_bytes, now))
 		return;
-	if (d->ctl->transport == DCM_TRANSPORT_VERBS && !d->local && !verbs) {
+	if (d->client->transport == DCM_TRANSPORT_VERBS && !d->local &&
+	    !verbs) {
 		if (dcm_log_allow(&d->say_refused, now, CTL_SAY_MS))
 			dcm_log(DCM_LOG_ERR,
 				"donor %s (%s): lends nothing over verbs, and transport = verbs: it is not used",
@@ -328,11 +332,11 @@ static void on_welcome(struct ctl_donor *d, const struct dcm_wire_msg *m,
 	d->place.up = true;
 	d->place.draining = false;
 	d->was_lost = false;
-	d->ctl->was_up = true;
+	d->client->was_up = true;
 	d->why[0] = 0;
 	if (!d->local)
 		d->want_data = true;
-	ctl_verbs_welcome(d, verbs && !d->local, resume);
+	client_verbs_welcome(d, verbs && !d->local, resume);
 	memset(&d->say_refused, 0, sizeof(d->say_refused));
 	held_close(d);
 	d->refused_ms = 0;
@@ -347,18 +351,18 @@ static void on_welcome(struct ctl_donor *d, const struct dcm_wire_msg *m,
 	else
 		dcm_log(DCM_LOG_INFO, "donor %s (%s): connected", d->name,
 			d->address);
-	ctl_donor_query(d, now);
+	client_donor_query(d, now);
 	if (resume)
-		ctl_slabs_resumed(d);
-	ctl_place_soon(d->ctl, now);
-	if (d->ctl->cb->up)
-		d->ctl->cb->up(d->ctl->arg, d->name);
+		client_slabs_resumed(d);
+	client_place_soon(d->client, now);
+	if (d->client->cb->up)
+		d->client->cb->up(d->client->arg, d->name);
 }
 
-static void on_free_mem(struct ctl_donor *d, const struct dcm_wire_msg *m,
+static void on_free_mem(struct client_donor *d, const struct dcm_wire_msg *m,
 			u64 now)
 {
-	struct dcm_place_donor *p = &d->place;
+	struct dcm_choose_donor *p = &d->place;
 	bool had = p->known && p->slabs_free;
 
 	if (!p->draining && m->free_mem.flags & DCM_FREE_DRAINING)
@@ -366,18 +370,18 @@ static void on_free_mem(struct ctl_donor *d, const struct dcm_wire_msg *m,
 			d->address);
 	p->draining = m->free_mem.flags & DCM_FREE_DRAINING;
 	if (m->tag == d->query_tag) {
-		u64 rtt = ctl_now_ns() - d->query_ns;
+		u64 rtt = client_now_ns() - d->query_ns;
 
 		d->rtt_ns = d->rtt_ns ? d->rtt_ns - d->rtt_ns / 8 + rtt / 8 :
 					rtt;
 		d->query_tag = 0;
 	}
-	ctl_place_free_mem(d, m, now);
+	client_place_free_mem(d, m, now);
 	if (!had && p->slabs_free)
-		ctl_place_soon(d->ctl, now);
+		client_place_soon(d->client, now);
 }
 
-static void on_hello_error(struct ctl_donor *d, u32 status, u64 now)
+static void on_hello_error(struct client_donor *d, u32 status, u64 now)
 {
 	if (status == DCM_WS_NO_SESSION && d->session) {
 		donor_lost(d, "it has ended our session or was restarted");
@@ -388,7 +392,7 @@ static void on_hello_error(struct ctl_donor *d, u32 status, u64 now)
 	(void)now;
 }
 
-static void on_mr_info(struct ctl_donor *d, const struct dcm_wire_msg *m,
+static void on_mr_info(struct client_donor *d, const struct dcm_wire_msg *m,
 		       u64 now)
 {
 	u32 extent;
@@ -403,17 +407,17 @@ static void on_mr_info(struct ctl_donor *d, const struct dcm_wire_msg *m,
 			return;
 		}
 	}
-	if (ctl_place_mr_info(d, m->tag, &extent, now)) {
-		ctl_slab_attach(d, extent, m, fd, now);
+	if (client_place_mr_info(d, m->tag, &extent, now)) {
+		client_slab_attach(d, extent, m, fd, now);
 		return;
 	}
 	/* asked for and given up since: back with it */
 	if (fd >= 0)
 		close(fd);
-	ctl_slab_refuse(d, m->mr_info.slab, now);
+	client_slab_refuse(d, m->mr_info.slab, now);
 }
 
-static void on_message(struct ctl_donor *d, const struct dcm_wire_msg *m,
+static void on_message(struct client_donor *d, const struct dcm_wire_msg *m,
 		       u64 now)
 {
 	u64 before = d->heard_ms;
@@ -436,21 +440,21 @@ static void on_message(struct ctl_donor *d, const struct dcm_wire_msg *m,
 		on_mr_info(d, m, now);
 		break;
 	case DCM_MSG_TICKET:
-		if (!ctl_verbs_ticket(d, m, now))
+		if (!client_verbs_ticket(d, m, now))
 			dcm_conn_fail(&d->conn,
 				      "sends a ticket nobody asked for");
 		break;
 	case DCM_MSG_CHECK_ACTIVITY:
-		ctl_slab_activity(d, m->slab.slab, m->tag, now);
+		client_slab_activity(d, m->slab.slab, m->tag, now);
 		break;
 	case DCM_MSG_EVICT:
-		ctl_slab_evict(d, m->slab.slab, m->tag, now);
+		client_slab_evict(d, m->slab.slab, m->tag, now);
 		break;
 	case DCM_MSG_DONE:
 		if (m->tag)
-			ctl_slab_answered(d, m->tag);
+			client_slab_answered(d, m->tag);
 		else
-			ctl_slab_taken(d, m->slab.slab);
+			client_slab_taken(d, m->slab.slab);
 		break;
 	case DCM_MSG_ERROR:
 		if (m->error.status == DCM_WS_NO_SESSION) {
@@ -458,9 +462,11 @@ static void on_message(struct ctl_donor *d, const struct dcm_wire_msg *m,
 			dcm_conn_fail(&d->conn, "has ended our session");
 		} else if (m->tag && m->tag == d->query_tag) {
 			d->query_tag = 0;
-		} else if (!ctl_verbs_error(d, m->tag, m->error.status, now) &&
-			   !ctl_place_error(d, m->tag, m->error.status, now) &&
-			   !ctl_slab_answered(d, m->tag)) {
+		} else if (!client_verbs_error(d, m->tag, m->error.status,
+					       now) &&
+			   !client_place_error(d, m->tag, m->error.status,
+					       now) &&
+			   !client_slab_answered(d, m->tag)) {
 			dcm_conn_fail(&d->conn, "says: %s",
 				      dcm_wire_status_text(m->error.status));
 		}
@@ -471,7 +477,7 @@ static void on_message(struct ctl_donor *d, const struct dcm_wire_msg *m,
 	}
 }
 
-void ctl_donor_io(struct ctl_donor *d, short revents, u64 now)
+void client_donor_io(struct client_donor *d, short revents, u64 now)
 {
 	struct dcm_wire_msg msg;
 
@@ -489,7 +495,7 @@ void ctl_donor_io(struct ctl_donor *d, short revents, u64 now)
 }
 
 /* For so long we were stopped: nobody was waited for meanwhile. */
-void ctl_donor_stalled(struct ctl_donor *d, u64 ms)
+void client_donor_stalled(struct client_donor *d, u64 ms)
 {
 	d->heard_ms += ms;
 	if (d->refused_ms)
@@ -497,13 +503,13 @@ void ctl_donor_stalled(struct ctl_donor *d, u64 ms)
 }
 
 /* Can its memory be used, whatever the rest of it does? */
-static bool data_works(const struct ctl_donor *d, u64 now)
+static bool data_works(const struct client_donor *d, u64 now)
 {
 	return d->local ? conn_stands(d) : now < d->data_ms + CTL_SERVES_MS;
 }
 
 /* Its session has not been heard of for a while. */
-static void donor_silent(struct ctl_donor *d, u64 now)
+static void donor_silent(struct client_donor *d, u64 now)
 {
 	bool works = data_works(d, now);
 	char why[64];
@@ -516,17 +522,17 @@ static void donor_silent(struct ctl_donor *d, u64 now)
 		dcm_log(DCM_LOG_WARNING,
 			"donor %s (%s): silent for %u s; it holds %llu slabs of ours: %s; look at that host and at the network",
 			d->name, d->address,
-			min(DCM_WIRE_SILENCE_MS, (u32)d->ctl->patience_ms) /
+			min(DCM_WIRE_SILENCE_MS, (u32)d->client->patience_ms) /
 				1000,
 			(unsigned long long)d->place.mine,
 			works ? "they can be used, and are moved to other donors" :
 				"accesses to them wait, and they are lost if it stays silent for longer than our patience");
 	}
 	if (works) {
-		ctl_member_relieve(d, now);
+		client_member_relieve(d, now);
 		return;
 	}
-	if (now <= max(d->heard_ms, d->data_ms) + d->ctl->patience_ms)
+	if (now <= max(d->heard_ms, d->data_ms) + d->client->patience_ms)
 		return;
 	snprintf(why, sizeof(why), "not heard of for %llu s",
 		 (unsigned long long)(now - d->heard_ms) / 1000);
@@ -537,22 +543,22 @@ static void donor_silent(struct ctl_donor *d, u64 now)
 	}
 }
 
-void ctl_donor_timers(struct ctl_donor *d, u64 now)
+void client_donor_timers(struct client_donor *d, u64 now)
 {
 	struct dcm_wire_msg beat = { .type = DCM_MSG_HEARTBEAT };
 
 	if (d->session && now > d->heard_ms &&
 	    now - d->heard_ms >=
-		    min((u64)DCM_WIRE_SILENCE_MS, d->ctl->patience_ms))
+		    min((u64)DCM_WIRE_SILENCE_MS, d->client->patience_ms))
 		donor_silent(d, now);
 	switch (d->st) {
 	case SESSION_DOWN:
 		if (d->member == MEMBER_NONE || now < d->retry_ms)
 			return;
 		d->st = SESSION_CONNECTING;
-		dcm_conn_start(&d->conn, &d->ctl->tls,
+		dcm_conn_start(&d->conn, &d->client->tls,
 			       (struct sockaddr *)&d->sa, d->sa_len, now);
-		ctl_donor_io(d, 0, now);
+		client_donor_io(d, 0, now);
 		return;
 	case SESSION_CONNECTING:
 	case SESSION_HELLO:
@@ -575,9 +581,9 @@ void ctl_donor_timers(struct ctl_donor *d, u64 now)
 		if (now - d->sent_ms < DCM_WIRE_HEARTBEAT_MS)
 			return;
 		if (!d->query_tag) {
-			ctl_donor_query(d, now);
+			client_donor_query(d, now);
 		} else {
-			ctl_donor_send(d, &beat, now);
+			client_donor_send(d, &beat, now);
 		}
 		if (d->conn.state == DCM_CONN_FAILED)
 			donor_down(d, now);
@@ -585,7 +591,7 @@ void ctl_donor_timers(struct ctl_donor *d, u64 now)
 	}
 }
 
-void ctl_donor_goodbye(struct ctl_donor *d)
+void client_donor_goodbye(struct client_donor *d)
 {
 	struct dcm_wire_msg msg = { .type = DCM_MSG_GOODBYE };
 
@@ -596,15 +602,15 @@ void ctl_donor_goodbye(struct ctl_donor *d)
 }
 
 /* Nothing of it is ours: end the session, and everything that goes there. */
-void ctl_donor_forget(struct ctl_donor *d)
+void client_donor_forget(struct client_donor *d)
 {
-	ctl_donor_goodbye(d);
+	client_donor_goodbye(d);
 	d->session = 0;
 	session_tell(d);
 	explicit_bzero(d->secret, sizeof(d->secret));
-	ctl_verbs_down(d);
-	ctl_data_kill(d);
-	ctl_donor_exit(d);
+	client_verbs_down(d);
+	client_data_kill(d);
+	client_donor_exit(d);
 	d->st = SESSION_DOWN;
 	d->silent = false;
 	d->refused_ms = 0;

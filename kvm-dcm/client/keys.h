@@ -2,8 +2,8 @@
 /*
  * keys.h - a tenant's pre-shared key, read from a file
  */
-#ifndef DCM_KEYS_H
-#define DCM_KEYS_H
+#ifndef DCM_CLIENT_KEYS_H
+#define DCM_CLIENT_KEYS_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -52,4 +52,4 @@ int dcm_key_load(const char *path, const char *tenant, struct dcm_key *key,
 /* Forget a key. */
 void dcm_key_wipe(struct dcm_key *key);
 
-#endif /* DCM_KEYS_H */
+#endif /* DCM_CLIENT_KEYS_H */

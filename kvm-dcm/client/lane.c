@@ -11,15 +11,15 @@
  * Order that matters: what a completion has to say about the slab is said
  * before the slab's in-flight count goes down, for at zero a released slab is
  * freed. A write counts in its piece's tag before its first byte can be there,
- * and once more when it is over: dcm_ctl_tag().
+ * and once more when it is over: dcm_client_tag().
  */
 #include <time.h>
 
 #include "client_int.h"
 
-static inline struct dcm_ctl_slab *slab_of(const struct dcm_io *io)
+static inline struct dcm_client_slab *slab_of(const struct dcm_io *io)
 {
-	return container_of(io->slab, struct dcm_ctl_slab, ref);
+	return container_of(io->slab, struct dcm_client_slab, ref);
 }
 
 static inline void add(u64 *p, u64 n)
@@ -28,34 +28,35 @@ static inline void add(u64 *p, u64 n)
 }
 
 /* A write to it has begun or ended, or (-1) was not begun after all. */
-static void tags_add(struct dcm_ctl_slab *slab, const struct dcm_io *io, u32 by)
+static void tags_add(struct dcm_client_slab *slab, const struct dcm_io *io,
+		     u32 by)
 {
-	u64 i = io->offset / DCM_CTL_TAG_BYTES;
+	u64 i = io->offset / DCM_CLIENT_TAG_BYTES;
 
 	if (io->op != DCM_IO_WRITE || !slab->tags ||
 	    io->offset > slab->ref.bytes ||
 	    io->bytes > slab->ref.bytes - io->offset)
 		return;
-	for (; i * DCM_CTL_TAG_BYTES < io->offset + io->bytes; i++)
+	for (; i * DCM_CLIENT_TAG_BYTES < io->offset + io->bytes; i++)
 		__atomic_fetch_add(&slab->tags[i], by, __ATOMIC_SEQ_CST);
 }
 
 /* The slot's live endpoint; a dead one goes back once it is empty. */
-static struct dcm_endpoint *slot_endpoint(struct dcm_ctl *ctl, u32 lane,
-					  struct ctl_lane_slot *s)
+static struct dcm_endpoint *slot_endpoint(struct dcm_client *client, u32 lane,
+					  struct client_lane_slot *s)
 {
-	u64 *broken = &ctl->lane[lane].broken, bit = 1ull << s->donor->idx;
+	u64 *broken = &client->lane[lane].broken, bit = 1ull << s->donor->idx;
 	struct dcm_endpoint *ep = s->cur;
 
 	if (likely(ep && !ep->ops->dead(ep)))
 		return ep;
 	if (ep) {
 		if (ep->ops->in_flight(ep))
-			return NULL;	/* to be polled first */
+			return NULL; /* to be polled first */
 		s->cur = NULL;
 		*broken |= bit;
 		__atomic_store_n(&s->spent, ep, __ATOMIC_RELEASE);
-		ctl_kick(ctl);
+		client_kick(client);
 	}
 	if (!__atomic_load_n(&s->next, __ATOMIC_RELAXED))
 		return NULL;
@@ -63,32 +64,32 @@ static struct dcm_endpoint *slot_endpoint(struct dcm_ctl *ctl, u32 lane,
 	s->cur = ep;
 	if (ep) {
 		*broken &= ~bit;
-		if (ctl->cb->fenced)
-			ctl->cb->fenced(ctl->arg, lane, s->donor->idx);
+		if (client->cb->fenced)
+			client->cb->fenced(client->arg, lane, s->donor->idx);
 	}
 	return ep;
 }
 
-struct dcm_endpoint *dcm_ctl_endpoint(struct dcm_ctl *ctl,
-				      struct dcm_ctl_slab *slab, u32 lane)
+struct dcm_endpoint *dcm_client_endpoint(struct dcm_client *client,
+					 struct dcm_client_slab *slab, u32 lane)
 {
-	struct ctl_lane_slot *s = &ctl->donor[slab->donor].slot[lane];
+	struct client_lane_slot *s = &client->donor[slab->donor].slot[lane];
 
 	return slab->transport == DCM_WT_SHM ? s->shm :
-						 slot_endpoint(ctl, lane, s);
+					       slot_endpoint(client, lane, s);
 }
 
-int dcm_ctl_io_post(struct dcm_ctl *ctl, u32 lane, struct dcm_io *io)
+int dcm_client_io_post(struct dcm_client *client, u32 lane, struct dcm_io *io)
 {
-	struct dcm_ctl_slab *slab = slab_of(io);
-	struct dcm_ctl_count *c = &slab->lane[lane];
-	struct ctl_lane *l = &ctl->lane[lane];
+	struct dcm_client_slab *slab = slab_of(io);
+	struct dcm_client_count *c = &slab->lane[lane];
+	struct client_lane *l = &client->lane[lane];
 	struct dcm_endpoint *ep;
 	int ret;
 
 	if (unlikely(__atomic_load_n(&slab->dead, __ATOMIC_ACQUIRE)))
 		return -ESTALE;
-	ep = dcm_ctl_endpoint(ctl, slab, lane);
+	ep = dcm_client_endpoint(client, slab, lane);
 	if (unlikely(!ep))
 		return -ENOTCONN;
 	add(&c->in_flight, 1);
@@ -107,23 +108,23 @@ int dcm_ctl_io_post(struct dcm_ctl *ctl, u32 lane, struct dcm_io *io)
 	return 0;
 }
 
-void dcm_ctl_io_flush(struct dcm_ctl *ctl, u32 lane)
+void dcm_client_io_flush(struct dcm_client *client, u32 lane)
 {
 	u64 busy;
 
-	for (busy = ctl->lane[lane].busy_tcp; busy; busy &= busy - 1) {
+	for (busy = client->lane[lane].busy_tcp; busy; busy &= busy - 1) {
 		struct dcm_endpoint *ep =
-			ctl->donor[__builtin_ctzll(busy)].slot[lane].cur;
+			client->donor[__builtin_ctzll(busy)].slot[lane].cur;
 
 		ep->ops->flush(ep);
 	}
 }
 
-static void account(struct dcm_ctl *ctl, u32 lane, struct ctl_lane_slot *s,
-		    struct dcm_io *io)
+static void account(struct dcm_client *client, u32 lane,
+		    struct client_lane_slot *s, struct dcm_io *io)
 {
-	struct dcm_ctl_slab *slab = slab_of(io);
-	struct dcm_ctl_count *c = &slab->lane[lane];
+	struct dcm_client_slab *slab = slab_of(io);
+	struct dcm_client_count *c = &slab->lane[lane];
 
 	tags_add(slab, io, 1);
 	/* an shm slab goes on being readable when its donor is gone */
@@ -140,16 +141,16 @@ static void account(struct dcm_ctl *ctl, u32 lane, struct ctl_lane_slot *s,
 		}
 		add(&c->pages, io->bytes / 4096);
 	} else if (io->status == -ESTALE) {
-		dcm_ctl_stale(ctl, slab);
+		dcm_client_stale(client, slab);
 	}
 	__atomic_store_n(&c->in_flight, c->in_flight - 1, __ATOMIC_RELEASE);
 }
 
-static int poll_endpoint(struct dcm_ctl *ctl, u32 lane, u32 donor,
+static int poll_endpoint(struct dcm_client *client, u32 lane, u32 donor,
 			 struct dcm_endpoint *ep, struct dcm_io ***tail,
 			 int max)
 {
-	struct ctl_lane_slot *s = &ctl->donor[donor].slot[lane];
+	struct client_lane_slot *s = &client->donor[donor].slot[lane];
 	struct dcm_io *io;
 	u64 rtt;
 	int n;
@@ -158,24 +159,24 @@ static int poll_endpoint(struct dcm_ctl *ctl, u32 lane, u32 donor,
 	if (!n)
 		return 0;
 	for (io = **tail; io; io = io->next) {
-		account(ctl, lane, s, io);
+		account(client, lane, s, io);
 		if (!io->next && ep == s->cur && !io->status) {
 			/* one clock for the batch: the newest of it */
-			rtt = ctl_now_ns() - io->posted_ns;
+			rtt = client_now_ns() - io->posted_ns;
 			WRITE_ONCE(s->rtt_ns,
 				   s->rtt_ns ?
 					   s->rtt_ns - s->rtt_ns / 8 + rtt / 8 :
-					       rtt);
+					   rtt);
 		}
 		*tail = &io->next;
 	}
 	return n;
 }
 
-int dcm_ctl_io_poll(struct dcm_ctl *ctl, u32 lane, struct dcm_io **done,
-		    int max)
+int dcm_client_io_poll(struct dcm_client *client, u32 lane,
+		       struct dcm_io **done, int max)
 {
-	struct ctl_lane *l = &ctl->lane[lane];
+	struct client_lane *l = &client->lane[lane];
 	struct dcm_io **tail = done;
 	u64 busy;
 	int n = 0;
@@ -183,39 +184,41 @@ int dcm_ctl_io_poll(struct dcm_ctl *ctl, u32 lane, struct dcm_io **done,
 	*done = NULL;
 	for (busy = l->busy_shm; busy && n < max; busy &= busy - 1) {
 		u32 donor = (u32)__builtin_ctzll(busy);
-		struct dcm_endpoint *ep = ctl->donor[donor].slot[lane].shm;
+		struct dcm_endpoint *ep = client->donor[donor].slot[lane].shm;
 
-		n += poll_endpoint(ctl, lane, donor, ep, &tail, max - n);
+		n += poll_endpoint(client, lane, donor, ep, &tail, max - n);
 		if (!ep->ops->in_flight(ep))
 			l->busy_shm &= ~(1ull << donor);
 	}
 	for (busy = l->busy_tcp; busy && n < max; busy &= busy - 1) {
 		u32 donor = (u32)__builtin_ctzll(busy);
-		struct dcm_endpoint *ep = ctl->donor[donor].slot[lane].cur;
+		struct dcm_endpoint *ep = client->donor[donor].slot[lane].cur;
 
-		n += poll_endpoint(ctl, lane, donor, ep, &tail, max - n);
+		n += poll_endpoint(client, lane, donor, ep, &tail, max - n);
 		if (!ep->ops->in_flight(ep)) {
 			l->busy_tcp &= ~(1ull << donor);
 			/* a dead one need not wait for the next operation */
-			slot_endpoint(ctl, lane, &ctl->donor[donor].slot[lane]);
+			slot_endpoint(client, lane,
+				      &client->donor[donor].slot[lane]);
 		}
 	}
 	/* what failed may have to wait for the next, and nothing be in flight */
 	for (busy = l->broken; unlikely(busy); busy &= busy - 1)
-		slot_endpoint(ctl, lane,
-			      &ctl->donor[__builtin_ctzll(busy)].slot[lane]);
+		slot_endpoint(client, lane,
+			      &client->donor[__builtin_ctzll(busy)].slot[lane]);
 	return n;
 }
 
-int dcm_ctl_io_fds(struct dcm_ctl *ctl, u32 lane, struct pollfd *fds, int max)
+int dcm_client_io_fds(struct dcm_client *client, u32 lane, struct pollfd *fds,
+		      int max)
 {
-	struct ctl_lane *l = &ctl->lane[lane];
+	struct client_lane *l = &client->lane[lane];
 	u64 busy;
 	int n = 0;
 
 	for (busy = l->busy_shm; busy && n < max; busy &= busy - 1) {
 		struct dcm_endpoint *ep =
-			ctl->donor[__builtin_ctzll(busy)].slot[lane].shm;
+			client->donor[__builtin_ctzll(busy)].slot[lane].shm;
 		short events;
 		int fd = ep->ops->wait_fd(ep, &events);
 
@@ -225,7 +228,7 @@ int dcm_ctl_io_fds(struct dcm_ctl *ctl, u32 lane, struct pollfd *fds, int max)
 	}
 	for (busy = l->busy_tcp; busy && n < max; busy &= busy - 1) {
 		struct dcm_endpoint *ep =
-			ctl->donor[__builtin_ctzll(busy)].slot[lane].cur;
+			client->donor[__builtin_ctzll(busy)].slot[lane].cur;
 		short events;
 
 		if (ep->ops->dead(ep))
@@ -239,41 +242,41 @@ int dcm_ctl_io_fds(struct dcm_ctl *ctl, u32 lane, struct pollfd *fds, int max)
 	return n;
 }
 
-u32 dcm_ctl_io_in_flight(struct dcm_ctl *ctl, u32 lane)
+u32 dcm_client_io_in_flight(struct dcm_client *client, u32 lane)
 {
-	struct ctl_lane *l = &ctl->lane[lane];
+	struct client_lane *l = &client->lane[lane];
 	u32 sum = 0;
 	u64 busy;
 
 	for (busy = l->busy_shm; busy; busy &= busy - 1) {
 		struct dcm_endpoint *ep =
-			ctl->donor[__builtin_ctzll(busy)].slot[lane].shm;
+			client->donor[__builtin_ctzll(busy)].slot[lane].shm;
 
 		sum += ep->ops->in_flight(ep);
 	}
 	for (busy = l->busy_tcp; busy; busy &= busy - 1) {
 		struct dcm_endpoint *ep =
-			ctl->donor[__builtin_ctzll(busy)].slot[lane].cur;
+			client->donor[__builtin_ctzll(busy)].slot[lane].cur;
 
 		sum += ep->ops->in_flight(ep);
 	}
 	return sum;
 }
 
-void dcm_ctl_lane_look(struct dcm_ctl *ctl, u32 lane)
+void dcm_client_lane_look(struct dcm_client *client, u32 lane)
 {
-	u32 i, nr = dcm_ctl_donors(ctl);
+	u32 i, nr = dcm_client_donors(client);
 
 	for (i = 0; i < nr; i++) {
-		struct ctl_lane_slot *s = &ctl->donor[i].slot[lane];
+		struct client_lane_slot *s = &client->donor[i].slot[lane];
 
 		/* A new one may be dead already. */
-		slot_endpoint(ctl, lane, s);
-		slot_endpoint(ctl, lane, s);
+		slot_endpoint(client, lane, s);
+		slot_endpoint(client, lane, s);
 	}
 }
 
-void dcm_ctl_count(struct dcm_ctl_slab *slab, u64 pages)
+void dcm_client_count(struct dcm_client_slab *slab, u64 pages)
 {
 	WRITE_ONCE(slab->lane[0].pages, pages);
 }

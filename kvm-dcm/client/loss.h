@@ -4,8 +4,8 @@
  *
  * The caller's lock; nothing here sleeps or allocates.
  */
-#ifndef DCM_LOSS_H
-#define DCM_LOSS_H
+#ifndef DCM_CLIENT_LOSS_H
+#define DCM_CLIENT_LOSS_H
 
 #include "../lib/dcm_context.h"
 #include "config.h"
@@ -35,4 +35,4 @@ void dcm_loss_add(struct dcm_loss *l, u32 extent, u64 pages);
 /* "s 1,2,5": what follows "extent" in a line. */
 void dcm_loss_text(const struct dcm_loss *l, char text[DCM_LOSS_TEXT]);
 
-#endif /* DCM_LOSS_H */
+#endif /* DCM_CLIENT_LOSS_H */

@@ -29,7 +29,7 @@
 
 /* ---- any thread ---- */
 
-static int ask(struct dcm_ctl *ctl, const struct ctl_ask *what)
+static int ask(struct dcm_client *client, const struct client_ask *what)
 {
 	struct timespec end;
 	int ret = 0;
@@ -37,78 +37,82 @@ static int ask(struct dcm_ctl *ctl, const struct ctl_ask *what)
 
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	end.tv_sec += ASK_S;
-	pthread_mutex_lock(&ctl->asking);
-	pthread_mutex_lock(&ctl->lock);
-	seq = ctl->ask.seq + 1;
-	ctl->ask = *what;
-	ctl->ask.seq = seq;
-	ctl_kick(ctl);
-	while (ctl->ask.op != ASK_NOTHING && !ret)
-		ret = -pthread_cond_timedwait(&ctl->cond, &ctl->lock, &end);
-	if (ctl->ask.op == ASK_NOTHING)
-		ret = ctl->ask.ret;
+	pthread_mutex_lock(&client->asking);
+	pthread_mutex_lock(&client->lock);
+	seq = client->ask.seq + 1;
+	client->ask = *what;
+	client->ask.seq = seq;
+	client_kick(client);
+	while (client->ask.op != ASK_NOTHING && !ret)
+		ret = -pthread_cond_timedwait(&client->cond, &client->lock,
+					      &end);
+	if (client->ask.op == ASK_NOTHING)
+		ret = client->ask.ret;
 	else
-		ctl->ask.op = ASK_NOTHING;
-	pthread_mutex_unlock(&ctl->lock);
-	pthread_mutex_unlock(&ctl->asking);
+		client->ask.op = ASK_NOTHING;
+	pthread_mutex_unlock(&client->lock);
+	pthread_mutex_unlock(&client->asking);
 	return ret;
 }
 
-int dcm_ctl_donor_add(struct dcm_ctl *ctl, const struct dcm_host_donor *donor)
+int dcm_client_donor_add(struct dcm_client *client,
+			 const struct dcm_host_donor *donor)
 {
-	struct ctl_ask what = { .op = ASK_ADD, .donor = *donor };
-	struct ctl_donor *d = calloc(1, sizeof(*d));
+	struct client_ask what = { .op = ASK_ADD, .donor = *donor };
+	struct client_donor *d = calloc(1, sizeof(*d));
 	int ret;
 
 	if (!d)
 		return -ENOMEM;
 	memcpy(d->name, donor->name, sizeof(d->name));
 	memcpy(d->address, donor->address, sizeof(d->address));
-	ret = ctl_address_resolve(d);
+	ret = client_address_resolve(d);
 	what.sa = d->sa;
 	what.sa_len = d->sa_len;
 	what.local = d->local;
 	free(d);
-	return ret ? ret : ask(ctl, &what);
+	return ret ? ret : ask(client, &what);
 }
 
-static int ask_about(struct dcm_ctl *ctl, enum ctl_ask_op op, const char *name)
+static int ask_about(struct dcm_client *client, enum client_ask_op op,
+		     const char *name)
 {
-	struct ctl_ask what = { .op = op };
+	struct client_ask what = { .op = op };
 
 	if (strlen(name) > DCM_NAME_MAX)
 		return -ENOENT;
 	strcpy(what.donor.name, name);
-	return ask(ctl, &what);
+	return ask(client, &what);
 }
 
-int dcm_ctl_donor_drain(struct dcm_ctl *ctl, const char *name, bool drain)
+int dcm_client_donor_drain(struct dcm_client *client, const char *name,
+			   bool drain)
 {
-	return ask_about(ctl, drain ? ASK_DRAIN : ASK_KEEP, name);
+	return ask_about(client, drain ? ASK_DRAIN : ASK_KEEP, name);
 }
 
-int dcm_ctl_donor_remove(struct dcm_ctl *ctl, const char *name)
+int dcm_client_donor_remove(struct dcm_client *client, const char *name)
 {
-	return ask_about(ctl, ASK_REMOVE, name);
+	return ask_about(client, ASK_REMOVE, name);
 }
 
 /* ---- the control thread ---- */
 
 /* A place for its lanes; those of one on this host need no connection. */
-int ctl_member_slots(struct ctl_donor *d)
+int client_member_slots(struct client_donor *d)
 {
-	struct dcm_ctl *ctl = d->ctl;
+	struct dcm_client *client = d->client;
 	u32 lane;
 	int err;
 
 	if (!d->slot) {
-		d->slot = ctl_zalloc(ctl->nr_lanes, sizeof(*d->slot));
+		d->slot = client_zalloc(client->nr_lanes, sizeof(*d->slot));
 		if (!d->slot)
 			return -ENOMEM;
-		for (lane = 0; lane < ctl->nr_lanes; lane++)
+		for (lane = 0; lane < client->nr_lanes; lane++)
 			d->slot[lane].donor = d;
 	}
-	for (lane = 0; d->local && lane < ctl->nr_lanes; lane++) {
+	for (lane = 0; d->local && lane < client->nr_lanes; lane++) {
 		struct dcm_endpoint *ep;
 
 		if (d->slot[lane].shm)
@@ -116,42 +120,42 @@ int ctl_member_slots(struct ctl_donor *d)
 		ep = dcm_transport_shm.open(NULL, &err);
 		if (!ep)
 			return err;
-		if (ctl->wrap)
-			ep = ctl->wrap(ctl->wrap_arg, ep);
+		if (client->wrap)
+			ep = client->wrap(client->wrap_arg, ep);
 		d->slot[lane].shm = ep;
 	}
 	return 0;
 }
 
-static struct ctl_donor *find(struct dcm_ctl *ctl, const char *name)
+static struct client_donor *find(struct dcm_client *client, const char *name)
 {
 	u32 i;
 
-	for (i = 0; i < ctl->nr_donors; i++)
-		if (ctl->donor[i].member != MEMBER_NONE &&
-		    !strcmp(ctl->donor[i].name, name))
-			return &ctl->donor[i];
+	for (i = 0; i < client->nr_donors; i++)
+		if (client->donor[i].member != MEMBER_NONE &&
+		    !strcmp(client->donor[i].name, name))
+			return &client->donor[i];
 	return NULL;
 }
 
-static bool has_slabs(const struct ctl_donor *d)
+static bool has_slabs(const struct client_donor *d)
 {
-	const struct dcm_ctl_slab *s;
+	const struct dcm_client_slab *s;
 
-	for (s = d->ctl->slabs; s; s = s->next)
+	for (s = d->client->slabs; s; s = s->next)
 		if (s->donor == d->idx)
 			return true;
 	return false;
 }
 
-static struct ctl_donor *place_find(struct dcm_ctl *ctl,
-				    const struct dcm_host_donor *donor)
+static struct client_donor *place_find(struct dcm_client *client,
+				       const struct dcm_host_donor *donor)
 {
-	struct ctl_donor *d, *any = NULL;
+	struct client_donor *d, *any = NULL;
 	u32 i;
 
-	for (i = 0; i < ctl->nr_donors; i++) {
-		d = &ctl->donor[i];
+	for (i = 0; i < client->nr_donors; i++) {
+		d = &client->donor[i];
 		if (d->member != MEMBER_NONE || has_slabs(d))
 			continue;
 		if (!strcmp(d->name, donor->name) &&
@@ -159,53 +163,54 @@ static struct ctl_donor *place_find(struct dcm_ctl *ctl,
 			return d;
 		any = d;
 	}
-	return ctl->nr_donors < DCM_CONFIG_DONORS_MAX ?
-		       &ctl->donor[ctl->nr_donors] :
+	return client->nr_donors < DCM_CONFIG_DONORS_MAX ?
+		       &client->donor[client->nr_donors] :
 		       any;
 }
 
-static int keep(struct ctl_donor *d, u64 now)
+static int keep(struct client_donor *d, u64 now)
 {
 	if (d->member == MEMBER_IN)
 		return -EALREADY;
 	d->member = MEMBER_IN;
 	dcm_log(DCM_LOG_NOTICE, "donor %s (%s): is used again", d->name,
 		d->address);
-	ctl_place_soon(d->ctl, now);
+	client_place_soon(d->client, now);
 	return 0;
 }
 
-static int add(struct dcm_ctl *ctl, const struct ctl_ask *what, u64 now)
+static int add(struct dcm_client *client, const struct client_ask *what,
+	       u64 now)
 {
-	struct ctl_donor *d = find(ctl, what->donor.name);
+	struct client_donor *d = find(client, what->donor.name);
 	int err;
 	u32 i;
 
 	if (d)
 		return strcmp(d->address, what->donor.address) ? -EEXIST :
-			       keep(d, now);
-	for (i = 0; i < ctl->nr_donors; i++)
-		if (ctl->donor[i].member != MEMBER_NONE &&
-		    !strcmp(ctl->donor[i].address, what->donor.address))
+								 keep(d, now);
+	for (i = 0; i < client->nr_donors; i++)
+		if (client->donor[i].member != MEMBER_NONE &&
+		    !strcmp(client->donor[i].address, what->donor.address))
 			return -EADDRINUSE;
-	d = place_find(ctl, &what->donor);
+	d = place_find(client, &what->donor);
 	if (!d)
 		return -ENOSPC;
-	i = (u32)(d - ctl->donor);
-	d->ctl = ctl;
+	i = (u32)(d - client->donor);
+	d->client = client;
 	d->idx = i;
-	if (i == ctl->nr_donors)
-		ctl_donor_init(d);
+	if (i == client->nr_donors)
+		client_donor_init(d);
 	d->local = what->local;
-	err = ctl_member_slots(d);
+	err = client_member_slots(d);
 	if (err)
 		return err;
-	pthread_mutex_lock(&ctl->lock);
+	pthread_mutex_lock(&client->lock);
 	memcpy(d->name, what->donor.name, sizeof(d->name));
 	memcpy(d->address, what->donor.address, sizeof(d->address));
 	d->sa = what->sa;
 	d->sa_len = what->sa_len;
-	pthread_mutex_unlock(&ctl->lock);
+	pthread_mutex_unlock(&client->lock);
 	memset(&d->place, 0, sizeof(d->place));
 	memset(&d->say_conn, 0, sizeof(d->say_conn));
 	memset(&d->say_refused, 0, sizeof(d->say_refused));
@@ -218,21 +223,21 @@ static int add(struct dcm_ctl *ctl, const struct ctl_ask *what, u64 now)
 	d->backoff_ms = 0;
 	d->member = MEMBER_IN;
 	/* before anything is said of it by that number */
-	if (ctl->cb->donor)
-		ctl->cb->donor(ctl->arg, i, &what->donor);
-	if (i == ctl->nr_donors)
-		__atomic_store_n(&ctl->nr_donors, i + 1, __ATOMIC_RELEASE);
+	if (client->cb->donor)
+		client->cb->donor(client->arg, i, &what->donor);
+	if (i == client->nr_donors)
+		__atomic_store_n(&client->nr_donors, i + 1, __ATOMIC_RELEASE);
 	dcm_log(DCM_LOG_NOTICE, "donor %s (%s): added", d->name, d->address);
 	return 0;
 }
 
 /* Asked to be moved as if the donor wanted it back, unless it does already. */
-static void slab_leave(struct ctl_donor *d, struct dcm_ctl_slab *s)
+static void slab_leave(struct client_donor *d, struct dcm_client_slab *s)
 {
-	if (!ctl_slab_held(s) || s->dead || s->evicting || s->leaving)
+	if (!client_slab_held(s) || s->dead || s->evicting || s->leaving)
 		return;
 	s->leaving = true;
-	d->ctl->cb->evict(d->ctl->arg, s);
+	d->client->cb->evict(d->client->arg, s);
 }
 
 /*
@@ -240,23 +245,23 @@ static void slab_leave(struct ctl_donor *d, struct dcm_ctl_slab *s)
  * it has, a few slabs at a time, so that little was moved for nothing if it
  * answers after all.
  */
-void ctl_member_relieve(struct ctl_donor *d, u64 now)
+void client_member_relieve(struct client_donor *d, u64 now)
 {
-	struct dcm_ctl *ctl = d->ctl;
-	struct dcm_ctl_slab *s;
+	struct dcm_client *client = d->client;
+	struct dcm_client_slab *s;
 	u32 i, leaving = 0;
 
-	for (i = 0; i < ctl->nr_donors; i++)
-		if (&ctl->donor[i] != d &&
-		    ctl_donor_usable(&ctl->donor[i], now) &&
-		    ctl->donor[i].place.slabs_free)
+	for (i = 0; i < client->nr_donors; i++)
+		if (&client->donor[i] != d &&
+		    client_donor_usable(&client->donor[i], now) &&
+		    client->donor[i].place.slabs_free)
 			break;
-	if (i == ctl->nr_donors)
+	if (i == client->nr_donors)
 		return;
-	for (s = ctl->slabs; s; s = s->next)
+	for (s = client->slabs; s; s = s->next)
 		leaving += s->donor == d->idx && !s->dead && s->leaving &&
 			   s->state == SLAB_ATTACHED;
-	for (s = ctl->slabs; s && leaving < CTL_LEAVE_MAX; s = s->next) {
+	for (s = client->slabs; s && leaving < CTL_LEAVE_MAX; s = s->next) {
 		if (s->donor != d->idx || s->dead || s->leaving ||
 		    s->evicting || s->state != SLAB_ATTACHED)
 			continue;
@@ -265,10 +270,10 @@ void ctl_member_relieve(struct ctl_donor *d, u64 now)
 	}
 }
 
-static int leave(struct dcm_ctl *ctl, const struct ctl_ask *what)
+static int leave(struct dcm_client *client, const struct client_ask *what)
 {
-	struct ctl_donor *d = find(ctl, what->donor.name);
-	struct dcm_ctl_slab *s, *next;
+	struct client_donor *d = find(client, what->donor.name);
+	struct dcm_client_slab *s, *next;
 
 	if (!d)
 		return -ENOENT;
@@ -280,7 +285,7 @@ static int leave(struct dcm_ctl *ctl, const struct ctl_ask *what)
 		"donor %s (%s): %s: %llu slabs are moved off it", d->name,
 		d->address, what->op == ASK_DRAIN ? "told to drain" : "removed",
 		(unsigned long long)d->place.mine);
-	for (s = ctl->slabs; s; s = next) {
+	for (s = client->slabs; s; s = next) {
 		next = s->next;
 		if (s->donor == d->idx)
 			slab_leave(d, s);
@@ -289,47 +294,47 @@ static int leave(struct dcm_ctl *ctl, const struct ctl_ask *what)
 }
 
 /* Do what was asked. */
-void ctl_member_step(struct dcm_ctl *ctl, u64 now)
+void client_member_step(struct dcm_client *client, u64 now)
 {
-	struct ctl_donor *d;
-	struct ctl_ask what;
+	struct client_donor *d;
+	struct client_ask what;
 	int ret = -EINVAL;
 
-	pthread_mutex_lock(&ctl->lock);
-	what = ctl->ask;
-	pthread_mutex_unlock(&ctl->lock);
+	pthread_mutex_lock(&client->lock);
+	what = client->ask;
+	pthread_mutex_unlock(&client->lock);
 	switch (what.op) {
 	case ASK_NOTHING:
 		return;
 	case ASK_ADD:
-		ret = add(ctl, &what, now);
+		ret = add(client, &what, now);
 		break;
 	case ASK_DRAIN:
 	case ASK_REMOVE:
-		ret = leave(ctl, &what);
+		ret = leave(client, &what);
 		break;
 	case ASK_KEEP:
-		d = find(ctl, what.donor.name);
+		d = find(client, what.donor.name);
 		ret = d ? keep(d, now) : -ENOENT;
 		break;
 	}
-	ctl_status_publish(ctl);
-	pthread_mutex_lock(&ctl->lock);
+	client_status_publish(client);
+	pthread_mutex_lock(&client->lock);
 	/* who asked may have gone, and another one come */
-	if (ctl->ask.seq == what.seq) {
-		ctl->ask.ret = ret;
-		ctl->ask.op = ASK_NOTHING;
+	if (client->ask.seq == what.seq) {
+		client->ask.ret = ret;
+		client->ask.op = ASK_NOTHING;
 	}
-	pthread_cond_broadcast(&ctl->cond);
-	pthread_mutex_unlock(&ctl->lock);
+	pthread_cond_broadcast(&client->cond);
+	pthread_mutex_unlock(&client->lock);
 }
 
 /* It has nothing of ours any more. */
-void ctl_member_timers(struct ctl_donor *d)
+void client_member_timers(struct client_donor *d)
 {
 	if (d->member != MEMBER_LEAVING || d->place.mine || has_slabs(d))
 		return;
-	ctl_donor_forget(d);
+	client_donor_forget(d);
 	d->member = MEMBER_NONE;
 	dcm_log(DCM_LOG_NOTICE, "donor %s (%s): removed, nothing of it is used",
 		d->name, d->address);

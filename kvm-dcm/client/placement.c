@@ -34,77 +34,79 @@
  */
 #include "client_int.h"
 
-void dcm_ctl_want(struct dcm_ctl *ctl, u32 extent)
+void dcm_client_want(struct dcm_client *client, u32 extent)
 {
 	u64 bit = 1ull << extent % 64;
 
-	if (extent >= ctl->nr_extents ||
-	    READ_ONCE(ctl->want[extent / 64]) & bit)
+	if (extent >= client->nr_extents ||
+	    READ_ONCE(client->want[extent / 64]) & bit)
 		return;
-	if (!(__atomic_fetch_or(&ctl->want[extent / 64], bit,
+	if (!(__atomic_fetch_or(&client->want[extent / 64], bit,
 				__ATOMIC_SEQ_CST) &
 	      bit))
-		ctl_kick(ctl);
+		client_kick(client);
 }
 
 /* Unless it is being sought already. */
-void ctl_place_want(struct dcm_ctl *ctl, u32 extent)
+void client_place_want(struct dcm_client *client, u32 extent)
 {
-	if (bit_test(ctl->pending, extent) || bit_test(ctl->placing, extent))
+	if (bit_test(client->pending, extent) ||
+	    bit_test(client->placing, extent))
 		return;
-	bit_set(ctl->pending, extent);
-	ctl->nr_pending++;
+	bit_set(client->pending, extent);
+	client->nr_pending++;
 }
 
 /* Take what lanes asked for. */
-void ctl_place_wants(struct dcm_ctl *ctl)
+void client_place_wants(struct dcm_client *client)
 {
 	u32 w, n;
 	u64 bits;
 
-	for (w = 0; w < (ctl->nr_extents + 63) / 64; w++) {
-		if (!READ_ONCE(ctl->want[w]))
+	for (w = 0; w < (client->nr_extents + 63) / 64; w++) {
+		if (!READ_ONCE(client->want[w]))
 			continue;
-		bits = __atomic_exchange_n(&ctl->want[w], 0, __ATOMIC_SEQ_CST);
+		bits = __atomic_exchange_n(&client->want[w], 0,
+					   __ATOMIC_SEQ_CST);
 		for (; bits; bits &= bits - 1) {
 			n = w * 64 + (u32)__builtin_ctzll(bits);
-			if (!ctl->cur[n])
-				ctl_place_want(ctl, n);
+			if (!client->cur[n])
+				client_place_want(client, n);
 		}
 	}
 }
 
-void ctl_place_want_again(struct dcm_ctl *ctl, u32 extent)
+void client_place_want_again(struct dcm_client *client, u32 extent)
 {
-	bit_clear(ctl->placing, extent);
-	ctl_place_want(ctl, extent);
+	bit_clear(client->placing, extent);
+	client_place_want(client, extent);
 }
 
 /* It has its slab. */
-void ctl_place_done(struct dcm_ctl *ctl, u32 extent)
+void client_place_done(struct dcm_client *client, u32 extent)
 {
-	bit_clear(ctl->placing, extent);
-	bit_clear(ctl->starved, extent);
-	ctl->place_backoff_ms = 0;
+	bit_clear(client->placing, extent);
+	bit_clear(client->starved, extent);
+	client->place_backoff_ms = 0;
 }
 
-void ctl_place_soon(struct dcm_ctl *ctl, u64 now)
+void client_place_soon(struct dcm_client *client, u64 now)
 {
-	ctl->place_ms = now;
-	ctl->place_backoff_ms = 0;
+	client->place_ms = now;
+	client->place_backoff_ms = 0;
 }
 
 /*
  * Jobs whose donors take long are not to be all there are: then those donors
  * are passed over as long as there are others.
  */
-static u64 donors_holding(const struct dcm_ctl *ctl, u64 now)
+static u64 donors_holding(const struct dcm_client *client, u64 now)
 {
 	u64 who = 0;
 	u32 i, n = 0;
 
 	for (i = 0; i < CTL_JOBS; i++) {
-		const struct ctl_job *j = &ctl->job[i];
+		const struct client_job *j = &client->job[i];
 
 		if (j->st == JOB_MAP && now - j->since_ms > CTL_WAIT_MS) {
 			who |= 1ull << j->pick[0];
@@ -114,44 +116,44 @@ static u64 donors_holding(const struct dcm_ctl *ctl, u64 now)
 	return n >= CTL_JOBS / 2 ? who : 0;
 }
 
-static void candidates(struct dcm_ctl *ctl, u64 not, u64 now,
-		       struct dcm_place_donor *set)
+static void candidates(struct dcm_client *client, u64 not, u64 now,
+		       struct dcm_choose_donor *set)
 {
 	u32 i;
 
-	for (i = 0; i < ctl->nr_donors; i++) {
-		struct ctl_donor *d = &ctl->donor[i];
+	for (i = 0; i < client->nr_donors; i++) {
+		struct client_donor *d = &client->donor[i];
 
 		set[i] = d->place;
-		set[i].up = ctl_donor_usable(d, now);
+		set[i].up = client_donor_usable(d, now);
 		set[i].slabs_used = d->others + set[i].mine;
 		set[i].excluded = not >> i & 1;
 	}
 }
 
 /* A MAP that was sent counts as a slab until it is one, or is not. */
-static void job_free(struct dcm_ctl *ctl, struct ctl_job *j)
+static void job_free(struct dcm_client *client, struct client_job *j)
 {
 	if (j->st == JOB_MAP)
-		ctl->donor[j->pick[0]].place.mine--;
+		client->donor[j->pick[0]].place.mine--;
 	j->st = JOB_FREE;
 	j->nr = 0;
 }
 
 /* Donors for it, up to two. False: there is none. */
-static bool job_draw(struct dcm_ctl *ctl, struct ctl_job *j, u64 now)
+static bool job_draw(struct dcm_client *client, struct client_job *j, u64 now)
 {
 	u64 avoid = j->avoid < 0 ? 0 : 1ull << j->avoid;
-	u64 not [3] = { avoid | donors_holding(ctl, now), avoid, 0 };
-	struct dcm_place_donor set[DCM_PLACE_DONORS_MAX];
+	u64 not [3] = { avoid | donors_holding(client, now), avoid, 0 };
+	struct dcm_choose_donor set[DCM_PLACE_DONORS_MAX];
 	unsigned int i;
 
 	for (i = 0; i < 3; i++) {
 		if (i && not [i] == not [i - 1])
 			continue;
-		candidates(ctl, j->tried | not [i], now, set);
-		j->nr = dcm_place_choose(set, ctl->nr_donors, &ctl->rng,
-					 j->pick);
+		candidates(client, j->tried | not [i], now, set);
+		j->nr = dcm_choose_two(set, client->nr_donors, &client->rng,
+				       j->pick);
 		if (j->nr)
 			return true;
 	}
@@ -159,7 +161,7 @@ static bool job_draw(struct dcm_ctl *ctl, struct ctl_job *j, u64 now)
 }
 
 /* Ask those that were drawn. False: there is nothing to wait for. */
-static bool job_ask(struct dcm_ctl *ctl, struct ctl_job *j, u64 now)
+static bool job_ask(struct dcm_client *client, struct client_job *j, u64 now)
 {
 	unsigned int i;
 	bool wait = false;
@@ -167,56 +169,57 @@ static bool job_ask(struct dcm_ctl *ctl, struct ctl_job *j, u64 now)
 	j->st = JOB_QUERY;
 	j->since_ms = now;
 	j->deadline_ms = now + CTL_WAIT_MS;
-	if (now - ctl->burst_ms > CTL_BURST_MS)
-		ctl->burst_ms = now;
-	j->unused = !ctl->donor[j->pick[0]].place.mine;
+	if (now - client->burst_ms > CTL_BURST_MS)
+		client->burst_ms = now;
+	j->unused = !client->donor[j->pick[0]].place.mine;
 	/* nothing to compare it with */
-	if (j->nr == 1 && ctl->donor[j->pick[0]].place.known)
+	if (j->nr == 1 && client->donor[j->pick[0]].place.known)
 		return false;
 	for (i = 0; i < j->nr; i++) {
-		struct ctl_donor *d = &ctl->donor[j->pick[i]];
+		struct client_donor *d = &client->donor[j->pick[i]];
 
-		j->tag[i] = ctl_donor_query(d, now);
+		j->tag[i] = client_donor_query(d, now);
 		/* another has waited long enough for it */
 		j->asked[i] = now - d->query_ms > CTL_WAIT_MS ? ASKED_LATE :
-							      ASKED_WAIT;
+								ASKED_WAIT;
 		wait = wait || j->asked[i] == ASKED_WAIT;
 	}
 	return wait;
 }
 
 /* Nobody can give this one a slab now. */
-static void job_starved(struct dcm_ctl *ctl, struct ctl_job *j, u64 now)
+static void job_starved(struct dcm_client *client, struct client_job *j,
+			u64 now)
 {
 	u32 extent = j->extent, waiting, i;
 
-	job_free(ctl, j);
-	ctl_place_want_again(ctl, extent);
-	ctl->place_backoff_ms =
-		min(max(ctl->place_backoff_ms * 2, CTL_BACKOFF_MIN_MS),
-				    CTL_BACKOFF_MAX_MS);
-	ctl->place_ms = now + ctl->place_backoff_ms;
+	job_free(client, j);
+	client_place_want_again(client, extent);
+	client->place_backoff_ms =
+		min(max(client->place_backoff_ms * 2, CTL_BACKOFF_MIN_MS),
+		    CTL_BACKOFF_MAX_MS);
+	client->place_ms = now + client->place_backoff_ms;
 	/* nobody has had the time to answer */
-	if (!ctl->was_up && now - ctl->start_ms < CTL_GRACE_MS)
+	if (!client->was_up && now - client->start_ms < CTL_GRACE_MS)
 		return;
-	waiting = ctl->nr_pending;
+	waiting = client->nr_pending;
 	for (i = 0; i < CTL_JOBS; i++)
-		waiting += ctl->job[i].st != JOB_FREE;
-	if (dcm_log_allow(&ctl->say_starved, now, CTL_SAY_MS))
+		waiting += client->job[i].st != JOB_FREE;
+	if (dcm_log_allow(&client->say_starved, now, CTL_SAY_MS))
 		dcm_log(DCM_LOG_WARNING,
 			"no donor can lend a slab: extents that wait: %u; trying on. Add a donor, or memory to one",
 			waiting);
-	if (!bit_test(ctl->starved, extent)) {
-		bit_set(ctl->starved, extent);
-		ctl->cb->starved(ctl->arg, extent);
+	if (!bit_test(client->starved, extent)) {
+		bit_set(client->starved, extent);
+		client->cb->starved(client->arg, extent);
 	}
 }
 
-static void job_map(struct dcm_ctl *ctl, struct ctl_job *j, unsigned int donor,
-		    u64 now)
+static void job_map(struct dcm_client *client, struct client_job *j,
+		    unsigned int donor, u64 now)
 {
 	struct dcm_wire_msg msg = { .type = DCM_MSG_MAP };
-	struct ctl_donor *d = &ctl->donor[donor];
+	struct client_donor *d = &client->donor[donor];
 
 	j->pick[0] = donor;
 	j->nr = 1;
@@ -225,29 +228,29 @@ static void job_map(struct dcm_ctl *ctl, struct ctl_job *j, unsigned int donor,
 	j->deadline_ms = now + CTL_MAP_MS;
 	j->tag[0] = ++d->tag;
 	msg.tag = j->tag[0];
-	msg.map.slab_bytes = ctl->extent_bytes;
+	msg.map.slab_bytes = client->extent_bytes;
 	msg.map.cookie = j->extent;
-	msg.map.transports = d->local		       ? DCM_WT_SHM | DCM_WT_TCP :
+	msg.map.transports = d->local		  ? DCM_WT_SHM | DCM_WT_TCP :
 			     d->verbs == VERBS_ON ? DCM_WT_VERBS :
 						    DCM_WT_TCP;
 	/* so that the next job does not count on the same slab */
 	if (d->place.slabs_free)
 		d->place.slabs_free--;
 	d->place.mine++;
-	ctl_donor_send(d, &msg, now);
+	client_donor_send(d, &msg, now);
 }
 
 /* All that will be heard has been: MAP, or false: draw again. */
-static bool job_decide(struct dcm_ctl *ctl, struct ctl_job *j, u64 now)
+static bool job_decide(struct dcm_client *client, struct client_job *j, u64 now)
 {
-	struct dcm_place_donor set[DCM_PLACE_DONORS_MAX], *a, *b;
+	struct dcm_choose_donor set[DCM_PLACE_DONORS_MAX], *a, *b;
 	unsigned int i;
 	int w;
 
 	for (i = 0; i < j->nr; i++)
-		if (!ctl->donor[j->pick[i]].place.known)
+		if (!client->donor[j->pick[i]].place.known)
 			j->tried |= 1ull << j->pick[i];
-	candidates(ctl, j->tried, now, set);
+	candidates(client, j->tried, now, set);
 	for (i = 0; i < j->nr; i++)
 		set[j->pick[i]].late = j->asked[i] != ASKED_ANSWERED;
 	a = &set[j->pick[0]];
@@ -255,15 +258,15 @@ static bool job_decide(struct dcm_ctl *ctl, struct ctl_job *j, u64 now)
 	/* jobs that drew the same unused donors were faster */
 	if (j->unused && a->mine && b->mine)
 		return false;
-	w = dcm_place_better(a, b);
+	w = dcm_choose_better(a, b);
 	if (w >= 0) {
 		w = (int)j->pick[w ? j->nr - 1 : 0];
 		if (j->redraws < CTL_REDRAWS &&
-		    dcm_place_high(set, ctl->nr_donors, (unsigned int)w)) {
+		    dcm_place_high(set, client->nr_donors, (unsigned int)w)) {
 			j->redraws++;
 			return false;
 		}
-		job_map(ctl, j, (unsigned int)w, now);
+		job_map(client, j, (unsigned int)w, now);
 		return true;
 	}
 	for (i = 0; i < j->nr; i++)
@@ -276,30 +279,30 @@ static bool job_decide(struct dcm_ctl *ctl, struct ctl_job *j, u64 now)
  * vain takes donors off the list, or was overtaken, and what is drawn next has
  * just been compared.
  */
-static void job_go(struct dcm_ctl *ctl, struct ctl_job *j, u64 now)
+static void job_go(struct dcm_client *client, struct client_job *j, u64 now)
 {
 	do {
-		if (!job_draw(ctl, j, now)) {
-			job_starved(ctl, j, now);
+		if (!job_draw(client, j, now)) {
+			job_starved(client, j, now);
 			return;
 		}
-	} while (!job_ask(ctl, j, now) && !job_decide(ctl, j, now));
+	} while (!job_ask(client, j, now) && !job_decide(client, j, now));
 }
 
 /* The donor said no, or can't be asked any more. */
-static void job_again(struct dcm_ctl *ctl, struct ctl_job *j, u64 now)
+static void job_again(struct dcm_client *client, struct client_job *j, u64 now)
 {
-	job_free(ctl, j);
-	job_go(ctl, j, now);
+	job_free(client, j);
+	job_go(client, j, now);
 }
 
-static struct ctl_job *job_find(struct ctl_donor *d, u64 tag,
-				enum ctl_job_state st)
+static struct client_job *job_find(struct client_donor *d, u64 tag,
+				   enum client_job_state st)
 {
 	unsigned int i;
 
 	for (i = 0; i < CTL_JOBS; i++) {
-		struct ctl_job *j = &d->ctl->job[i];
+		struct client_job *j = &d->client->job[i];
 
 		if (j->st == st && j->pick[0] == d->idx && j->tag[0] == tag)
 			return j;
@@ -312,15 +315,16 @@ static struct ctl_job *job_find(struct ctl_donor *d, u64 tag,
  * question, and none of the MAPs sent since: those are our slabs there that it
  * did not count.
  */
-static void figures(struct ctl_donor *d, const struct dcm_wire_msg *m, u64 now)
+static void figures(struct client_donor *d, const struct dcm_wire_msg *m,
+		    u64 now)
 {
-	struct dcm_ctl *ctl = d->ctl;
-	struct dcm_place_donor *p = &d->place;
+	struct dcm_client *client = d->client;
+	struct dcm_choose_donor *p = &d->place;
 	u64 since = 0, used = 0, ours;
 	unsigned int i;
 
 	for (i = 0; i < CTL_JOBS; i++) {
-		struct ctl_job *j = &ctl->job[i];
+		struct client_job *j = &client->job[i];
 
 		since += j->st == JOB_MAP && j->pick[0] == d->idx &&
 			 j->tag[0] > m->tag;
@@ -332,21 +336,21 @@ static void figures(struct ctl_donor *d, const struct dcm_wire_msg *m, u64 now)
 	p->slabs_total = m->free_mem.slabs_total;
 	p->slabs_free =
 		m->free_mem.slabs_free - min(m->free_mem.slabs_free, since);
-	if (d->others_ms < ctl->burst_ms ||
-	    now - ctl->burst_ms > CTL_BURST_MS) {
+	if (d->others_ms < client->burst_ms ||
+	    now - client->burst_ms > CTL_BURST_MS) {
 		d->others = used - min(used, ours);
 		d->others_ms = now;
 	}
 }
 
-void ctl_place_free_mem(struct ctl_donor *d, const struct dcm_wire_msg *m,
-			u64 now)
+void client_place_free_mem(struct client_donor *d, const struct dcm_wire_msg *m,
+			   u64 now)
 {
 	unsigned int i, k;
 
 	figures(d, m, now);
 	for (i = 0; i < CTL_JOBS; i++) {
-		struct ctl_job *j = &d->ctl->job[i];
+		struct client_job *j = &d->client->job[i];
 		bool wait = false;
 
 		if (j->st != JOB_QUERY)
@@ -356,39 +360,39 @@ void ctl_place_free_mem(struct ctl_donor *d, const struct dcm_wire_msg *m,
 				j->asked[k] = ASKED_ANSWERED;
 			wait = wait || j->asked[k] == ASKED_WAIT;
 		}
-		if (!wait && !job_decide(d->ctl, j, now))
-			job_go(d->ctl, j, now);
+		if (!wait && !job_decide(d->client, j, now))
+			job_go(d->client, j, now);
 	}
 }
 
-bool ctl_place_mr_info(struct ctl_donor *d, u64 tag, u32 *extent, u64 now)
+bool client_place_mr_info(struct client_donor *d, u64 tag, u32 *extent, u64 now)
 {
-	struct ctl_job *j = job_find(d, tag, JOB_MAP);
+	struct client_job *j = job_find(d, tag, JOB_MAP);
 	unsigned int i;
 
 	if (!j)
 		return false;
 	*extent = j->extent;
-	job_free(d->ctl, j);
+	job_free(d->client, j);
 	/* it makes one after the other: the next one's time begins here */
 	for (i = 0; i < CTL_JOBS; i++) {
-		j = &d->ctl->job[i];
+		j = &d->client->job[i];
 		if (j->st == JOB_MAP && j->pick[0] == d->idx)
 			j->deadline_ms = now + CTL_MAP_MS;
 	}
 	return true;
 }
 
-bool ctl_place_error(struct ctl_donor *d, u64 tag, u32 status, u64 now)
+bool client_place_error(struct client_donor *d, u64 tag, u32 status, u64 now)
 {
-	struct ctl_job *j = job_find(d, tag, JOB_MAP);
+	struct client_job *j = job_find(d, tag, JOB_MAP);
 
 	if (!j)
 		return false;
 	if (status == DCM_WS_TRANSPORT && d->verbs == VERBS_ON &&
-	    d->ctl->transport != DCM_TRANSPORT_VERBS) {
-		ctl_verbs_lost(d, now);
-		job_again(d->ctl, j, now);
+	    d->client->transport != DCM_TRANSPORT_VERBS) {
+		client_verbs_lost(d, now);
+		job_again(d->client, j, now);
 		return true;
 	}
 	j->tried |= 1ull << d->idx;
@@ -400,60 +404,60 @@ bool ctl_place_error(struct ctl_donor *d, u64 tag, u32 status, u64 now)
 	    dcm_log_allow(&d->say_refused, now, CTL_SAY_MS))
 		dcm_log(DCM_LOG_WARNING, "donor %s (%s) lends no more: %s",
 			d->name, d->address, dcm_wire_status_text(status));
-	job_again(d->ctl, j, now);
+	job_again(d->client, j, now);
 	return true;
 }
 
-void ctl_place_down(struct ctl_donor *d, u64 now)
+void client_place_down(struct client_donor *d, u64 now)
 {
 	unsigned int i, k;
 
 	for (i = 0; i < CTL_JOBS; i++) {
-		struct ctl_job *j = &d->ctl->job[i];
+		struct client_job *j = &d->client->job[i];
 
 		for (k = 0; k < j->nr; k++)
 			if (j->st != JOB_FREE && j->pick[k] == d->idx) {
-				job_again(d->ctl, j, now);
+				job_again(d->client, j, now);
 				break;
 			}
 	}
 }
 
-static void job_start(struct dcm_ctl *ctl, struct ctl_job *j, u32 extent,
-		      u64 now)
+static void job_start(struct dcm_client *client, struct client_job *j,
+		      u32 extent, u64 now)
 {
-	struct dcm_ctl_slab *other = ctl->cur[extent];
+	struct dcm_client_slab *other = client->cur[extent];
 
-	bit_clear(ctl->pending, extent);
-	ctl->nr_pending--;
-	bit_set(ctl->placing, extent);
-	*j = (struct ctl_job){ .extent = extent, .avoid = -1 };
+	bit_clear(client->pending, extent);
+	client->nr_pending--;
+	bit_set(client->placing, extent);
+	*j = (struct client_job){ .extent = extent, .avoid = -1 };
 	if (other)
 		j->avoid = (int)other->donor;
-	job_go(ctl, j, now);
+	job_go(client, j, now);
 }
 
-static struct ctl_job *job_new(struct dcm_ctl *ctl)
+static struct client_job *job_new(struct dcm_client *client)
 {
 	unsigned int i;
 
 	for (i = 0; i < CTL_JOBS; i++)
-		if (ctl->job[i].st == JOB_FREE)
-			return &ctl->job[i];
+		if (client->job[i].st == JOB_FREE)
+			return &client->job[i];
 	return NULL;
 }
 
 /* There is an extent to place and a job for it. */
-bool ctl_place_ready(struct dcm_ctl *ctl)
+bool client_place_ready(struct dcm_client *client)
 {
-	return ctl->nr_pending && job_new(ctl);
+	return client->nr_pending && job_new(client);
 }
 
 /* A job whose time is over, or whose donor says nothing any more. */
-static bool job_overdue(const struct dcm_ctl *ctl, const struct ctl_job *j,
-			u64 now)
+static bool job_overdue(const struct dcm_client *client,
+			const struct client_job *j, u64 now)
 {
-	const struct ctl_donor *d = &ctl->donor[j->pick[0]];
+	const struct client_donor *d = &client->donor[j->pick[0]];
 
 	return now >= j->deadline_ms ||
 	       (j->st == JOB_MAP && now - d->heard_ms > CTL_SILENT_MS);
@@ -463,14 +467,14 @@ static bool job_overdue(const struct dcm_ctl *ctl, const struct ctl_job *j,
  * At the start the first donor to be connected must not get all that is
  * wanted by then: wait a little for those that may be there soon.
  */
-static bool others_come(const struct dcm_ctl *ctl, u64 now)
+static bool others_come(const struct dcm_client *client, u64 now)
 {
 	u32 i;
 
-	if (now - ctl->start_ms >= CTL_FIRST_MS)
+	if (now - client->start_ms >= CTL_FIRST_MS)
 		return false;
-	for (i = 0; i < ctl->nr_donors; i++) {
-		const struct ctl_donor *d = &ctl->donor[i];
+	for (i = 0; i < client->nr_donors; i++) {
+		const struct client_donor *d = &client->donor[i];
 
 		if (d->member == MEMBER_IN &&
 		    (d->st == SESSION_UP ? !d->place.known : !d->backoff_ms))
@@ -479,40 +483,41 @@ static bool others_come(const struct dcm_ctl *ctl, u64 now)
 	return false;
 }
 
-void ctl_place_step(struct dcm_ctl *ctl, u64 now)
+void client_place_step(struct dcm_client *client, u64 now)
 {
-	struct ctl_job *j;
+	struct client_job *j;
 	u32 i, n;
 
 	for (i = 0; i < CTL_JOBS; i++) {
-		j = &ctl->job[i];
-		if (j->st == JOB_FREE || !job_overdue(ctl, j, now))
+		j = &client->job[i];
+		if (j->st == JOB_FREE || !job_overdue(client, j, now))
 			continue;
 		if (j->st == JOB_QUERY) {
-			if (!job_decide(ctl, j, now))
-				job_go(ctl, j, now);
+			if (!job_decide(client, j, now))
+				job_go(client, j, now);
 		} else {
 			j->tried |= 1ull << j->pick[0];
-			job_again(ctl, j, now);
+			job_again(client, j, now);
 		}
 	}
-	if (ctl->nr_pending && others_come(ctl, now))
-		ctl->place_ms = max(ctl->place_ms, now + CTL_FIRST_STEP_MS);
-	for (i = 0; i < ctl->nr_extents && ctl->nr_pending; i++) {
-		if (now < ctl->place_ms)
+	if (client->nr_pending && others_come(client, now))
+		client->place_ms =
+			max(client->place_ms, now + CTL_FIRST_STEP_MS);
+	for (i = 0; i < client->nr_extents && client->nr_pending; i++) {
+		if (now < client->place_ms)
 			return;
-		n = (ctl->cursor + i) % ctl->nr_extents;
-		if (!bit_test(ctl->pending, n))
+		n = (client->cursor + i) % client->nr_extents;
+		if (!bit_test(client->pending, n))
 			continue;
-		j = job_new(ctl);
+		j = job_new(client);
 		if (!j) {
-			ctl->cursor = n;
+			client->cursor = n;
 			return;
 		}
-		job_start(ctl, j, n, now);
+		job_start(client, j, n, now);
 		/* the rest waits behind it: it will be the first next time */
-		if (now < ctl->place_ms) {
-			ctl->cursor = (n + 1) % ctl->nr_extents;
+		if (now < client->place_ms) {
+			client->cursor = (n + 1) % client->nr_extents;
 			return;
 		}
 	}

@@ -32,45 +32,46 @@
 
 #define POPULATE_STEP (2u << 20)
 
-u64 ctl_slab_pages(const struct dcm_ctl_slab *s)
+u64 client_slab_pages(const struct dcm_client_slab *s)
 {
 	u64 sum = 0;
 	u32 i;
 
-	for (i = 0; i < s->ctl->nr_lanes; i++)
+	for (i = 0; i < s->client->nr_lanes; i++)
 		sum += READ_ONCE(s->lane[i].pages);
 	return sum;
 }
 
-static bool slab_in_flight(const struct dcm_ctl_slab *s)
+static bool slab_in_flight(const struct dcm_client_slab *s)
 {
 	u32 i;
 
-	for (i = 0; i < s->ctl->nr_lanes; i++)
+	for (i = 0; i < s->client->nr_lanes; i++)
 		if (__atomic_load_n(&s->lane[i].in_flight, __ATOMIC_ACQUIRE))
 			return true;
 	return false;
 }
 
 /* Does the pager have it? What it has released it wants to hear no more of. */
-bool ctl_slab_held(const struct dcm_ctl_slab *s)
+bool client_slab_held(const struct dcm_client_slab *s)
 {
 	return s->state == SLAB_ATTACHED &&
 	       !(atomic_read_acquire(&s->notes) & NOTE_RELEASE);
 }
 
-static struct dcm_ctl_slab *slab_find(struct ctl_donor *d, u64 id)
+static struct dcm_client_slab *slab_find(struct client_donor *d, u64 id)
 {
-	struct dcm_ctl_slab *s;
+	struct dcm_client_slab *s;
 
-	for (s = d->ctl->slabs; s; s = s->next)
+	for (s = d->client->slabs; s; s = s->next)
 		if (s->ref.id == id && s->donor == d->idx &&
 		    !__atomic_load_n(&s->dead, __ATOMIC_ACQUIRE))
 			return s;
 	return NULL;
 }
 
-static void slab_give(struct ctl_donor *d, u16 type, u64 id, u64 tag, u64 now)
+static void slab_give(struct client_donor *d, u16 type, u64 id, u64 tag,
+		      u64 now)
 {
 	struct dcm_wire_msg msg = {
 		.type = type,
@@ -78,11 +79,11 @@ static void slab_give(struct ctl_donor *d, u16 type, u64 id, u64 tag, u64 now)
 		.slab.slab = id,
 	};
 
-	ctl_donor_send(d, &msg, now);
+	client_donor_send(d, &msg, now);
 }
 
 /* One that came too late or is of no use. */
-void ctl_slab_refuse(struct ctl_donor *d, u64 id, u64 now)
+void client_slab_refuse(struct client_donor *d, u64 id, u64 now)
 {
 	slab_give(d, DCM_MSG_UNMAP, id, ++d->tag, now);
 }
@@ -107,7 +108,7 @@ static const char *memfd_check(int fd, u64 bytes)
 	return NULL;
 }
 
-static bool slab_map(struct ctl_donor *d, struct dcm_ctl_slab *s, int fd)
+static bool slab_map(struct client_donor *d, struct dcm_client_slab *s, int fd)
 {
 	const char *why = memfd_check(fd, s->ref.bytes);
 	struct stat st;
@@ -128,65 +129,65 @@ static bool slab_map(struct ctl_donor *d, struct dcm_ctl_slab *s, int fd)
 	s->ref.map = p;
 	s->ref.fd = fd;
 	/* only what the donor has already: population must not allocate */
-	if (d->ctl->populate && !fstat(fd, &st) &&
+	if (d->client->populate && !fstat(fd, &st) &&
 	    (u64)st.st_blocks * 512 >= s->ref.bytes)
-		d->ctl->has_populate = true;
+		d->client->has_populate = true;
 	else
 		s->populated = s->ref.bytes;
 	return true;
 }
 
 /* Its record, among the others, but not yet its extent's. */
-static struct dcm_ctl_slab *slab_new(struct ctl_donor *d, u32 extent,
-				     const struct dcm_slab_ref *ref,
-				     u32 transport)
+static struct dcm_client_slab *slab_new(struct client_donor *d, u32 extent,
+					const struct dcm_slab_ref *ref,
+					u32 transport)
 {
-	struct dcm_ctl *ctl = d->ctl;
-	size_t len = sizeof(struct dcm_ctl_slab) +
-		     ctl->nr_lanes * sizeof(struct dcm_ctl_count);
-	struct dcm_ctl_slab *s = aligned_alloc(64, (len + 63) & ~(size_t)63);
-	u64 nr_tags = ref->bytes / DCM_CTL_TAG_BYTES + 1;
+	struct dcm_client *client = d->client;
+	size_t len = sizeof(struct dcm_client_slab) +
+		     client->nr_lanes * sizeof(struct dcm_client_count);
+	struct dcm_client_slab *s = aligned_alloc(64, (len + 63) & ~(size_t)63);
+	u64 nr_tags = ref->bytes / DCM_CLIENT_TAG_BYTES + 1;
 
 	if (!s)
 		return NULL;
 	memset(s, 0, len);
 	/* what is written elsewhere is not known here */
-	s->tags = ctl->links ? NULL : calloc(nr_tags, sizeof(*s->tags));
-	if (!s->tags && !ctl->links) {
+	s->tags = client->links ? NULL : calloc(nr_tags, sizeof(*s->tags));
+	if (!s->tags && !client->links) {
 		free(s);
 		return NULL;
 	}
 	s->ref = *ref;
 	s->ref.peer = d->idx;
 	s->ref.fd = -1;
-	s->ctl = ctl;
+	s->client = client;
 	s->donor = d->idx;
 	s->extent = extent;
 	s->transport = transport;
 	s->caps = transport == DCM_WT_SHM   ? dcm_transport_shm.caps :
 		  transport == DCM_WT_VERBS ? dcm_transport_verbs.caps :
 					      dcm_transport_tcp.caps;
-	dcm_activity_init(&s->activity, 0, ctl_now_ns());
-	pthread_mutex_lock(&ctl->lock);
-	s->next = ctl->slabs;
-	ctl->slabs = s;
-	pthread_mutex_unlock(&ctl->lock);
+	dcm_activity_init(&s->activity, 0, client_now_ns());
+	pthread_mutex_lock(&client->lock);
+	s->next = client->slabs;
+	client->slabs = s;
+	pthread_mutex_unlock(&client->lock);
 	d->place.mine++;
 	return s;
 }
 
-struct dcm_ctl_slab *dcm_ctl_adopt_slab(struct dcm_ctl *ctl, u32 donor,
-					u32 extent,
-					const struct dcm_slab_ref *ref,
-					bool current)
+struct dcm_client_slab *dcm_client_adopt_slab(struct dcm_client *client,
+					      u32 donor, u32 extent,
+					      const struct dcm_slab_ref *ref,
+					      bool current)
 {
-	struct ctl_donor *d = &ctl->donor[donor];
-	u32 transport = d->local ? DCM_WT_SHM :
+	struct client_donor *d = &client->donor[donor];
+	u32 transport = d->local	       ? DCM_WT_SHM :
 			ref->rkey || ref->base ? DCM_WT_VERBS :
 						 DCM_WT_TCP;
-	struct dcm_ctl_slab *s;
+	struct dcm_client_slab *s;
 
-	if (extent >= ctl->nr_extents)
+	if (extent >= client->nr_extents)
 		return NULL;
 	s = slab_new(d, extent, ref, transport);
 	if (!s)
@@ -195,25 +196,25 @@ struct dcm_ctl_slab *dcm_ctl_adopt_slab(struct dcm_ctl *ctl, u32 donor,
 	if (transport == DCM_WT_VERBS)
 		d->verbs = VERBS_ON;
 	if (current)
-		ctl->cur[extent] = s;
+		client->cur[extent] = s;
 	return s;
 }
 
-static void slab_free(struct dcm_ctl *ctl, struct dcm_ctl_slab *s)
+static void slab_free(struct dcm_client *client, struct dcm_client_slab *s)
 {
-	struct dcm_ctl_slab **p;
+	struct dcm_client_slab **p;
 
-	pthread_mutex_lock(&ctl->lock);
-	for (p = &ctl->slabs; *p != s; p = &(*p)->next)
+	pthread_mutex_lock(&client->lock);
+	for (p = &client->slabs; *p != s; p = &(*p)->next)
 		;
 	*p = s->next;
-	if (ctl->tag_slab == s)
-		ctl->tag_slab = NULL;
-	pthread_mutex_unlock(&ctl->lock);
-	if (ctl->cur[s->extent] == s)
-		ctl->cur[s->extent] = NULL;
+	if (client->tag_slab == s)
+		client->tag_slab = NULL;
+	pthread_mutex_unlock(&client->lock);
+	if (client->cur[s->extent] == s)
+		client->cur[s->extent] = NULL;
 	if (!s->dead)
-		ctl->donor[s->donor].place.mine--;
+		client->donor[s->donor].place.mine--;
 	if (s->ref.map)
 		munmap(s->ref.map, s->ref.bytes);
 	if (s->ref.fd >= 0)
@@ -223,52 +224,54 @@ static void slab_free(struct dcm_ctl *ctl, struct dcm_ctl_slab *s)
 }
 
 /* Under the lock. */
-static struct dcm_ctl_slab *slab_tagged(struct dcm_ctl *ctl, u32 donor, u64 id)
+static struct dcm_client_slab *slab_tagged(struct dcm_client *client, u32 donor,
+					   u64 id)
 {
-	struct dcm_ctl_slab *s = ctl->tag_slab;
+	struct dcm_client_slab *s = client->tag_slab;
 
 	if (!s || s->donor != donor || s->ref.id != id ||
 	    __atomic_load_n(&s->dead, __ATOMIC_ACQUIRE))
-		s = slab_find(&ctl->donor[donor], id);
-	ctl->tag_slab = s;
+		s = slab_find(&client->donor[donor], id);
+	client->tag_slab = s;
 	return s && s->tags ? s : NULL;
 }
 
-u32 dcm_ctl_tag(struct dcm_ctl *ctl, u32 donor, u64 slab, u64 offset, u64 bytes)
+u32 dcm_client_tag(struct dcm_client *client, u32 donor, u64 slab, u64 offset,
+		   u64 bytes)
 {
-	struct dcm_ctl_slab *s;
+	struct dcm_client_slab *s;
 	u32 sum = U32_MAX;
 
-	pthread_mutex_lock(&ctl->lock);
-	s = slab_tagged(ctl, donor, slab);
+	pthread_mutex_lock(&client->lock);
+	s = slab_tagged(client, donor, slab);
 	if (s && offset <= s->ref.bytes && bytes <= s->ref.bytes - offset) {
-		u64 i = offset / DCM_CTL_TAG_BYTES;
+		u64 i = offset / DCM_CLIENT_TAG_BYTES;
 
-		for (sum = 0; i * DCM_CTL_TAG_BYTES < offset + bytes; i++)
+		for (sum = 0; i * DCM_CLIENT_TAG_BYTES < offset + bytes; i++)
 			sum += __atomic_load_n(&s->tags[i], __ATOMIC_ACQUIRE);
 	}
-	pthread_mutex_unlock(&ctl->lock);
+	pthread_mutex_unlock(&client->lock);
 	return sum;
 }
 
-void ctl_slab_attach(struct ctl_donor *d, u32 extent,
-		     const struct dcm_wire_msg *m, int fd, u64 now)
+void client_slab_attach(struct client_donor *d, u32 extent,
+			const struct dcm_wire_msg *m, int fd, u64 now)
 {
-	struct dcm_ctl *ctl = d->ctl;
+	struct dcm_client *client = d->client;
 	const struct dcm_slab_ref ref = {
 		.id = m->mr_info.slab,
 		.bytes = m->mr_info.bytes,
 		.base = m->mr_info.addr,
 		.rkey = m->mr_info.rkey,
 	};
-	struct dcm_ctl_slab *s;
+	struct dcm_client_slab *s;
 
 	if (d->member != MEMBER_IN) {
 		/* asked for before it was told to drain */
-		ctl_slab_refuse(d, m->mr_info.slab, now);
+		client_slab_refuse(d, m->mr_info.slab, now);
 		goto refused;
 	}
-	if (m->mr_info.bytes != ctl->extent_bytes ||
+	if (m->mr_info.bytes != client->extent_bytes ||
 	    (m->mr_info.transport == DCM_WT_SHM && !d->local) ||
 	    (m->mr_info.transport == DCM_WT_VERBS) != (d->verbs == VERBS_ON) ||
 	    m->mr_info.addr > U64_MAX - m->mr_info.bytes ||
@@ -279,60 +282,60 @@ void ctl_slab_attach(struct ctl_donor *d, u32 extent,
 	s = slab_new(d, extent, &ref, m->mr_info.transport);
 	if (!s) {
 		dcm_log(DCM_LOG_ERR, "no memory for a slab's record");
-		ctl_slab_refuse(d, m->mr_info.slab, now);
+		client_slab_refuse(d, m->mr_info.slab, now);
 		goto refused;
 	}
 	if (s->transport == DCM_WT_SHM) {
 		if (!slab_map(d, s, fd)) {
-			slab_free(ctl, s);
-			ctl_slab_refuse(d, m->mr_info.slab, now);
+			slab_free(client, s);
+			client_slab_refuse(d, m->mr_info.slab, now);
 			goto refused;
 		}
 	} else {
 		d->want_data = true;
 	}
-	ctl->cur[extent] = s;
-	ctl_place_done(ctl, extent);
-	ctl->cb->attached(ctl->arg, extent, s);
+	client->cur[extent] = s;
+	client_place_done(client, extent);
+	client->cb->attached(client->arg, extent, s);
 	return;
 refused:
 	d->full_until_ms = now + CTL_BACKOFF_MAX_MS;
 	if (fd >= 0)
 		close(fd);
-	ctl_place_want_again(ctl, extent);
+	client_place_want_again(client, extent);
 }
 
-static void slab_lost(struct dcm_ctl *ctl, struct dcm_ctl_slab *s)
+static void slab_lost(struct dcm_client *client, struct dcm_client_slab *s)
 {
-	struct ctl_donor *d = &ctl->donor[s->donor];
+	struct client_donor *d = &client->donor[s->donor];
 
 	/* before the callback: every later operation on it fails */
 	__atomic_store_n(&s->dead, true, __ATOMIC_SEQ_CST);
 	d->place.mine--;
-	ctl->nr_lost++;
-	if (ctl->cur[s->extent] == s)
-		ctl->cur[s->extent] = NULL;
-	if (ctl_slab_held(s))
-		ctl->cb->lost(ctl->arg, s, d->name);
+	client->nr_lost++;
+	if (client->cur[s->extent] == s)
+		client->cur[s->extent] = NULL;
+	if (client_slab_held(s))
+		client->cb->lost(client->arg, s, d->name);
 }
 
 /* Extents of a donor's slabs in ascending order, as text; how many. */
-static u64 lost_list(struct ctl_donor *d, char *text, size_t room)
+static u64 lost_list(struct client_donor *d, char *text, size_t room)
 {
-	struct dcm_ctl *ctl = d->ctl;
-	struct dcm_ctl_slab *s;
+	struct dcm_client *client = d->client;
+	struct dcm_client_slab *s;
 	size_t len = 0;
 	u64 n = 0;
 	u32 e;
 
-	for (s = ctl->slabs; s; s = s->next)
-		if (s->donor == d->idx && !s->dead && ctl_slab_held(s))
-			bit_set(ctl->scratch, s->extent);
+	for (s = client->slabs; s; s = s->next)
+		if (s->donor == d->idx && !s->dead && client_slab_held(s))
+			bit_set(client->scratch, s->extent);
 	text[0] = 0;
-	for (e = 0; e < ctl->nr_extents; e++) {
-		if (!bit_test(ctl->scratch, e))
+	for (e = 0; e < client->nr_extents; e++) {
+		if (!bit_test(client->scratch, e))
 			continue;
-		bit_clear(ctl->scratch, e);
+		bit_clear(client->scratch, e);
 		if (len + 16 < room)
 			len += (size_t)snprintf(text + len, room - len, "%s%u",
 						n ? ", " : "", e);
@@ -343,10 +346,10 @@ static u64 lost_list(struct ctl_donor *d, char *text, size_t room)
 	return n;
 }
 
-void ctl_slabs_lost(struct ctl_donor *d, const char *why)
+void client_slabs_lost(struct client_donor *d, const char *why)
 {
-	struct dcm_ctl *ctl = d->ctl;
-	struct dcm_ctl_slab *s, *next;
+	struct dcm_client *client = d->client;
+	struct dcm_client_slab *s, *next;
 	char list[700];
 	u64 n = lost_list(d, list, sizeof(list));
 
@@ -362,37 +365,37 @@ void ctl_slabs_lost(struct ctl_donor *d, const char *why)
 		dcm_log(DCM_LOG_WARNING,
 			"donor %s (%s) is lost: %s; it held nothing of ours",
 			d->name, d->address, why);
-	/* callbacks don't free: that is ctl_slabs_step()'s */
-	for (s = ctl->slabs; s; s = next) {
+	/* callbacks don't free: that is client_slabs_step()'s */
+	for (s = client->slabs; s; s = next) {
 		next = s->next;
 		if (s->donor == d->idx && !s->dead)
-			slab_lost(ctl, s);
+			slab_lost(client, s);
 	}
 }
 
 /* Taken back by force, or found out to be. */
-static void slab_taken(struct ctl_donor *d, struct dcm_ctl_slab *s)
+static void slab_taken(struct client_donor *d, struct dcm_client_slab *s)
 {
 	if (s->dead)
 		return;
-	if (ctl_slab_held(s))
+	if (client_slab_held(s))
 		dcm_log(DCM_LOG_ERR,
 			"donor %s (%s) has taken a slab back: extent %u is lost",
 			d->name, d->address, s->extent);
-	slab_lost(d->ctl, s);
+	slab_lost(d->client, s);
 }
 
-void ctl_slab_taken(struct ctl_donor *d, u64 id)
+void client_slab_taken(struct client_donor *d, u64 id)
 {
-	struct dcm_ctl_slab *s = slab_find(d, id);
+	struct dcm_client_slab *s = slab_find(d, id);
 
 	if (s)
 		slab_taken(d, s);
 }
 
-void ctl_slab_evict(struct ctl_donor *d, u64 id, u64 tag, u64 now)
+void client_slab_evict(struct client_donor *d, u64 id, u64 tag, u64 now)
 {
-	struct dcm_ctl_slab *s = slab_find(d, id);
+	struct dcm_client_slab *s = slab_find(d, id);
 
 	if (!s) {
 		/* we were through with it already */
@@ -407,90 +410,91 @@ void ctl_slab_evict(struct ctl_donor *d, u64 id, u64 tag, u64 now)
 		return;
 	s->evicting = true;
 	/* is it only this slab, or is the donor going away? */
-	ctl_donor_query(d, now);
-	if (!ctl_slab_held(s) || s->leaving)
+	client_donor_query(d, now);
+	if (!client_slab_held(s) || s->leaving)
 		return;
 	dcm_log(DCM_LOG_INFO, "donor %s (%s) wants extent %u back", d->name,
 		d->address, s->extent);
-	d->ctl->cb->evict(d->ctl->arg, s);
+	d->client->cb->evict(d->client->arg, s);
 }
 
-void ctl_slab_activity(struct ctl_donor *d, u64 id, u64 tag, u64 now)
+void client_slab_activity(struct client_donor *d, u64 id, u64 tag, u64 now)
 {
 	struct dcm_wire_msg msg = {
 		.type = DCM_MSG_ACTIVITY,
 		.tag = tag,
 		.activity.slab = id,
 	};
-	struct dcm_ctl_slab *s = slab_find(d, id);
+	struct dcm_client_slab *s = slab_find(d, id);
 
 	/* of one we do not use: take it */
 	if (s && s->activity.ewma_milli != U64_MAX)
 		msg.activity.ewma_milli = s->activity.ewma_milli;
 	else if (s)
-		msg.activity.ewma_milli = ctl_slab_pages(s) * 1000;
-	ctl_donor_send(d, &msg, now);
+		msg.activity.ewma_milli = client_slab_pages(s) * 1000;
+	client_donor_send(d, &msg, now);
 }
 
-bool ctl_slab_answered(struct ctl_donor *d, u64 tag)
+bool client_slab_answered(struct client_donor *d, u64 tag)
 {
-	struct dcm_ctl_slab *s;
+	struct dcm_client_slab *s;
 
-	for (s = d->ctl->slabs; s; s = s->next)
+	for (s = d->client->slabs; s; s = s->next)
 		if (s->donor == d->idx && s->state == SLAB_UNMAPPING &&
 		    s->tag == tag) {
-			slab_free(d->ctl, s);
+			slab_free(d->client, s);
 			return true;
 		}
 	/* of one refused: nothing to do */
 	return tag <= d->tag;
 }
 
-void ctl_slabs_resumed(struct ctl_donor *d)
+void client_slabs_resumed(struct client_donor *d)
 {
-	struct dcm_ctl_slab *s;
+	struct dcm_client_slab *s;
 
-	for (s = d->ctl->slabs; s; s = s->next)
+	for (s = d->client->slabs; s; s = s->next)
 		if (s->donor == d->idx && s->state == SLAB_UNMAPPING)
 			s->state = SLAB_RELEASED;
 }
 
-static void note(struct dcm_ctl *ctl, struct dcm_ctl_slab *s, int what)
+static void note(struct dcm_client *client, struct dcm_client_slab *s, int what)
 {
-	struct dcm_ctl_slab *head;
+	struct dcm_client_slab *head;
 
 	if (atomic_fetch_or(what | NOTE_QUEUED, &s->notes) & NOTE_QUEUED)
 		return;
-	head = __atomic_load_n(&ctl->notes, __ATOMIC_RELAXED);
+	head = __atomic_load_n(&client->notes, __ATOMIC_RELAXED);
 	do {
 		s->next_note = head;
-	} while (!__atomic_compare_exchange_n(&ctl->notes, &head, s, true,
+	} while (!__atomic_compare_exchange_n(&client->notes, &head, s, true,
 					      __ATOMIC_RELEASE,
 					      __ATOMIC_RELAXED));
-	ctl_kick(ctl);
+	client_kick(client);
 }
 
-void dcm_ctl_release(struct dcm_ctl *ctl, struct dcm_ctl_slab *slab)
+void dcm_client_release(struct dcm_client *client, struct dcm_client_slab *slab)
 {
-	note(ctl, slab, NOTE_RELEASE);
+	note(client, slab, NOTE_RELEASE);
 }
 
-void dcm_ctl_want_other(struct dcm_ctl *ctl, struct dcm_ctl_slab *slab)
+void dcm_client_want_other(struct dcm_client *client,
+			   struct dcm_client_slab *slab)
 {
-	note(ctl, slab, NOTE_OTHER);
+	note(client, slab, NOTE_OTHER);
 }
 
-void dcm_ctl_stale(struct dcm_ctl *ctl, struct dcm_ctl_slab *slab)
+void dcm_client_stale(struct dcm_client *client, struct dcm_client_slab *slab)
 {
-	note(ctl, slab, NOTE_STALE);
+	note(client, slab, NOTE_STALE);
 }
 
 /* All that something was said about, in the order in which it was. */
-static struct dcm_ctl_slab *notes_take(struct dcm_ctl *ctl)
+static struct dcm_client_slab *notes_take(struct dcm_client *client)
 {
-	struct dcm_ctl_slab *s, *next, *first = NULL;
+	struct dcm_client_slab *s, *next, *first = NULL;
 
-	s = __atomic_exchange_n(&ctl->notes, NULL, __ATOMIC_ACQUIRE);
+	s = __atomic_exchange_n(&client->notes, NULL, __ATOMIC_ACQUIRE);
 	for (; s; s = next) {
 		next = s->next_note;
 		s->next_note = first;
@@ -499,44 +503,44 @@ static struct dcm_ctl_slab *notes_take(struct dcm_ctl *ctl)
 	return first;
 }
 
-void ctl_slabs_notes(struct dcm_ctl *ctl, u64 now)
+void client_slabs_notes(struct dcm_client *client, u64 now)
 {
-	struct dcm_ctl_slab *s, *next;
+	struct dcm_client_slab *s, *next;
 
-	for (s = notes_take(ctl); s; s = next) {
+	for (s = notes_take(client); s; s = next) {
 		int what;
 
 		next = s->next_note;
 		/* from here on it may be queued again */
 		what = atomic_fetch_andnot(NOTE_QUEUED | NOTE_OTHER, &s->notes);
 		if (what & NOTE_STALE && !s->dead) {
-			struct ctl_donor *d = &ctl->donor[s->donor];
+			struct client_donor *d = &client->donor[s->donor];
 
 			/* in case it knows the slab after all */
 			if (d->st == SESSION_UP)
-				ctl_slab_refuse(d, s->ref.id, now);
+				client_slab_refuse(d, s->ref.id, now);
 			slab_taken(d, s);
 		}
 		/* of an extent that has a newer one already: nothing to do */
 		if (what & NOTE_OTHER &&
-		    (!ctl->cur[s->extent] || ctl->cur[s->extent] == s))
-			ctl_place_want(ctl, s->extent);
+		    (!client->cur[s->extent] || client->cur[s->extent] == s))
+			client_place_want(client, s->extent);
 		if (what & NOTE_RELEASE && s->state == SLAB_ATTACHED) {
 			s->state = SLAB_RELEASED;
-			if (ctl->cur[s->extent] == s)
-				ctl->cur[s->extent] = NULL;
+			if (client->cur[s->extent] == s)
+				client->cur[s->extent] = NULL;
 		}
 	}
 }
 
 /* Get on with what is being given back. True: look again soon. */
-bool ctl_slabs_step(struct dcm_ctl *ctl, u64 now)
+bool client_slabs_step(struct dcm_client *client, u64 now)
 {
-	struct dcm_ctl_slab *s, *next;
+	struct dcm_client_slab *s, *next;
 	bool again = false;
 
-	for (s = ctl->slabs; s; s = next) {
-		struct ctl_donor *d = &ctl->donor[s->donor];
+	for (s = client->slabs; s; s = next) {
+		struct client_donor *d = &client->donor[s->donor];
 
 		next = s->next;
 		if (s->dead && s->state == SLAB_UNMAPPING)
@@ -549,14 +553,14 @@ bool ctl_slabs_step(struct dcm_ctl *ctl, u64 now)
 			continue;
 		}
 		if (s->dead) {
-			slab_free(ctl, s);
+			slab_free(client, s);
 			continue;
 		}
 		if (d->st != SESSION_UP)
 			continue;
 		if (s->evicting) {
 			slab_give(d, DCM_MSG_DONE, s->ref.id, s->tag, now);
-			slab_free(ctl, s);
+			slab_free(client, s);
 			continue;
 		}
 		s->tag = ++d->tag;
@@ -572,12 +576,12 @@ bool ctl_slabs_step(struct dcm_ctl *ctl, u64 now)
 	return again;
 }
 
-void ctl_slabs_period(struct dcm_ctl *ctl, u64 now_ns)
+void client_slabs_period(struct dcm_client *client, u64 now_ns)
 {
-	struct dcm_ctl_slab *s;
+	struct dcm_client_slab *s;
 
-	for (s = ctl->slabs; s; s = s->next) {
-		u64 pages = ctl_slab_pages(s);
+	for (s = client->slabs; s; s = s->next) {
+		u64 pages = client_slab_pages(s);
 
 		if (s->dead)
 			continue;
@@ -587,8 +591,8 @@ void ctl_slabs_period(struct dcm_ctl *ctl, u64 now_ns)
 		 * may be another donor's.
 		 */
 		if (pages != s->pages_seen && s->transport != DCM_WT_SHM &&
-		    !(ctl->links && (s->leaving || s->evicting)))
-			ctl->donor[s->donor].data_ms = now_ns / 1000000u;
+		    !(client->links && (s->leaving || s->evicting)))
+			client->donor[s->donor].data_ms = now_ns / 1000000u;
 		s->pages_seen = pages;
 		if (dcm_activity_update(&s->activity, pages, now_ns))
 			WRITE_ONCE(s->activity_milli, s->activity.ewma_milli);
@@ -596,31 +600,31 @@ void ctl_slabs_period(struct dcm_ctl *ctl, u64 now_ns)
 }
 
 /* Map a step of one slab's pages. True: there is more to do. */
-bool ctl_slabs_populate(struct dcm_ctl *ctl)
+bool client_slabs_populate(struct dcm_client *client)
 {
-	struct dcm_ctl_slab *s;
+	struct dcm_client_slab *s;
 	u64 len;
 
-	if (!ctl->has_populate)
+	if (!client->has_populate)
 		return false;
-	for (s = ctl->slabs; s; s = s->next) {
+	for (s = client->slabs; s; s = s->next) {
 		if (!s->ref.map || s->populated >= s->ref.bytes || s->dead ||
 		    s->state != SLAB_ATTACHED)
 			continue;
 		len = min((u64)POPULATE_STEP, s->ref.bytes - s->populated);
 		if (madvise((char *)s->ref.map + s->populated, len,
 			    MADV_POPULATE_READ))
-			s->populated = s->ref.bytes;	/* it was worth a try */
+			s->populated = s->ref.bytes; /* it was worth a try */
 		else
 			s->populated += len;
 		return true;
 	}
-	ctl->has_populate = false;
+	client->has_populate = false;
 	return false;
 }
 
-void ctl_slabs_free(struct dcm_ctl *ctl)
+void client_slabs_free(struct dcm_client *client)
 {
-	while (ctl->slabs)
-		slab_free(ctl, ctl->slabs);
+	while (client->slabs)
+		slab_free(client, client->slabs);
 }

@@ -8,7 +8,8 @@
  */
 #include "client_int.h"
 
-static void donor_status(struct ctl_donor *d, struct dcm_ctl_donor_status *st)
+static void donor_status(struct client_donor *d,
+			 struct dcm_client_donor_status *st)
 {
 	u32 lane, n = 0;
 	u64 rtt = 0;
@@ -16,7 +17,7 @@ static void donor_status(struct ctl_donor *d, struct dcm_ctl_donor_status *st)
 	memcpy(st->name, d->name, sizeof(st->name));
 	memcpy(st->address, d->address, sizeof(st->address));
 	memcpy(st->why, d->why, sizeof(st->why));
-	st->transport = d->local	      ? "shm" :
+	st->transport = d->local	     ? "shm" :
 			d->verbs == VERBS_ON ? "verbs" :
 					       "tcp";
 	if (d->member != MEMBER_IN)
@@ -29,16 +30,16 @@ static void donor_status(struct ctl_donor *d, struct dcm_ctl_donor_status *st)
 		st->state = DCM_DONOR_UP;
 	else
 		st->state = d->was_lost ? DCM_DONOR_LOST : DCM_DONOR_CONNECTING;
-	st->silent_ms = d->session ? ctl_now_ms() - d->heard_ms : 0;
-	st->patience_ms = d->ctl->patience_ms;
+	st->silent_ms = d->session ? client_now_ms() - d->heard_ms : 0;
+	st->patience_ms = d->client->patience_ms;
 	st->slabs = 0;
 	st->reads = 0;
 	st->writes = 0;
 	st->slabs_free = d->place.known ? d->place.slabs_free : 0;
 	st->slabs_total = d->place.known ? d->place.slabs_total : 0;
 	st->slabs_used = d->place.known ? d->others + d->place.mine : 0;
-	for (lane = 0; lane < d->ctl->nr_lanes; lane++) {
-		struct ctl_lane_slot *s = &d->slot[lane];
+	for (lane = 0; lane < d->client->nr_lanes; lane++) {
+		struct client_lane_slot *s = &d->slot[lane];
 		u64 ns = READ_ONCE(s->rtt_ns);
 
 		st->reads += READ_ONCE(s->reads);
@@ -51,46 +52,46 @@ static void donor_status(struct ctl_donor *d, struct dcm_ctl_donor_status *st)
 	st->rtt_ns = n ? rtt / n : d->rtt_ns;
 }
 
-void ctl_status_publish(struct dcm_ctl *ctl)
+void client_status_publish(struct dcm_client *client)
 {
-	struct dcm_ctl_status *st = &ctl->status;
-	struct dcm_ctl_slab *s;
+	struct dcm_client_status *st = &client->status;
+	struct dcm_client_slab *s;
 	u32 i, n = 0;
 
-	pthread_mutex_lock(&ctl->lock);
-	st->wanted = ctl->nr_pending;
+	pthread_mutex_lock(&client->lock);
+	st->wanted = client->nr_pending;
 	for (i = 0; i < CTL_JOBS; i++)
-		st->wanted += ctl->job[i].st != JOB_FREE;
+		st->wanted += client->job[i].st != JOB_FREE;
 	st->evicting = 0;
 	st->slabs = 0;
-	st->lost = ctl->nr_lost;
-	for (i = 0; i < ctl->nr_donors; i++)
-		donor_status(&ctl->donor[i], &st->donor[i]);
-	for (s = ctl->slabs; s; s = s->next) {
+	st->lost = client->nr_lost;
+	for (i = 0; i < client->nr_donors; i++)
+		donor_status(&client->donor[i], &st->donor[i]);
+	for (s = client->slabs; s; s = s->next) {
 		if (s->dead)
 			continue;
 		st->slabs++;
 		st->evicting += s->evicting && s->state == SLAB_ATTACHED;
 		st->donor[s->donor].slabs++;
 	}
-	for (i = 0; i < ctl->nr_donors; i++)
-		st->donor[i].bytes = st->donor[i].slabs * ctl->extent_bytes;
+	for (i = 0; i < client->nr_donors; i++)
+		st->donor[i].bytes = st->donor[i].slabs * client->extent_bytes;
 	/* by number until here; those that are gone are not told of */
-	for (i = 0; i < ctl->nr_donors; i++)
-		if (ctl->donor[i].member != MEMBER_NONE)
+	for (i = 0; i < client->nr_donors; i++)
+		if (client->donor[i].member != MEMBER_NONE)
 			st->donor[n++] = st->donor[i];
 	st->nr_donors = n;
-	pthread_mutex_unlock(&ctl->lock);
+	pthread_mutex_unlock(&client->lock);
 }
 
-void dcm_ctl_status(struct dcm_ctl *ctl, struct dcm_ctl_status *st)
+void dcm_client_status(struct dcm_client *client, struct dcm_client_status *st)
 {
-	pthread_mutex_lock(&ctl->lock);
-	*st = ctl->status;
-	pthread_mutex_unlock(&ctl->lock);
+	pthread_mutex_lock(&client->lock);
+	*st = client->status;
+	pthread_mutex_unlock(&client->lock);
 }
 
-const char *dcm_ctl_donor_state_name(enum dcm_ctl_donor_state state)
+const char *dcm_client_donor_state_name(enum dcm_client_donor_state state)
 {
 	static const char *const names[] = {
 		[DCM_DONOR_CONNECTING] = "connecting",

@@ -8,7 +8,7 @@
  *	NONE -> TICKET -> ADDRESS -> ROUTE -> CONNECT -> READY -> endpoint out
  *	  ^        '---------'---------'---------'---------'-- fails: again, later
  *
- * With dcm_ctl_config.links somebody else makes the connection: after TICKET comes
+ * With dcm_client_config.links somebody else makes the connection: after TICKET comes
  * CONNECT, and its end is looked for ten times a second.
  *
  * All of it waits in the control thread's poll(); the connection manager's
@@ -42,20 +42,20 @@
 #define ACK_TIMEOUT 16
 #define RETRIES 7
 
-static struct ctl_lane_slot *slot_of(struct rdma_cm_id *id)
+static struct client_lane_slot *slot_of(struct rdma_cm_id *id)
 {
 	return id->context;
 }
 
-static u32 lane_of(const struct ctl_lane_slot *s)
+static u32 lane_of(const struct client_lane_slot *s)
 {
 	return (u32)(s - s->donor->slot);
 }
 
 /* Forget what is being made. */
-void ctl_verbs_abort(struct ctl_lane_slot *s)
+void client_verbs_abort(struct client_lane_slot *s)
 {
-	struct ctl_pair *p = &s->pair;
+	struct client_pair *p = &s->pair;
 
 	if (p->ep)
 		p->ep->ops->close(p->ep);
@@ -68,7 +68,7 @@ void ctl_verbs_abort(struct ctl_lane_slot *s)
 }
 
 /* It is tcp for this session: no slab of it was ever mapped over verbs. */
-static void verbs_off(struct ctl_donor *d, u64 now)
+static void verbs_off(struct client_donor *d, u64 now)
 {
 	u32 lane;
 
@@ -76,11 +76,11 @@ static void verbs_off(struct ctl_donor *d, u64 now)
 	dcm_log(DCM_LOG_WARNING,
 		"donor %s (%s): offers RDMA but can't be reached by it: using tcp",
 		d->name, d->address);
-	for (lane = 0; lane < d->ctl->nr_lanes; lane++) {
-		ctl_verbs_abort(&d->slot[lane]);
+	for (lane = 0; lane < d->client->nr_lanes; lane++) {
+		client_verbs_abort(&d->slot[lane]);
 		d->slot[lane].retry_ms = now;
 	}
-	ctl_place_soon(d->ctl, now);
+	client_place_soon(d->client, now);
 }
 
 /*
@@ -88,7 +88,7 @@ static void verbs_off(struct ctl_donor *d, u64 now)
  * reached over tcp, and more is lent so, once no lane has a queue pair that
  * could be asked for a slab without a key.
  */
-void ctl_verbs_lost(struct ctl_donor *d, u64 now)
+void client_verbs_lost(struct client_donor *d, u64 now)
 {
 	u32 lane;
 
@@ -98,28 +98,28 @@ void ctl_verbs_lost(struct ctl_donor *d, u64 now)
 	dcm_log(DCM_LOG_WARNING,
 		"donor %s (%s): has no RDMA any more: going on over tcp",
 		d->name, d->address);
-	for (lane = 0; lane < d->ctl->nr_lanes; lane++) {
-		struct ctl_lane_slot *s = &d->slot[lane];
+	for (lane = 0; lane < d->client->nr_lanes; lane++) {
+		struct client_lane_slot *s = &d->slot[lane];
 
-		ctl_verbs_abort(s);
+		client_verbs_abort(s);
 		s->retry_ms = now;
 		if (s->live)
 			s->raw->ops->kill(s->raw);
 	}
 }
 
-static void pair_failed(struct ctl_lane_slot *s, const char *why, u64 now)
+static void pair_failed(struct client_lane_slot *s, const char *why, u64 now)
 {
-	struct ctl_donor *d = s->donor;
-	bool must = d->ctl->transport == DCM_TRANSPORT_VERBS;
+	struct client_donor *d = s->donor;
+	bool must = d->client->transport == DCM_TRANSPORT_VERBS;
 
-	ctl_verbs_abort(s);
+	client_verbs_abort(s);
 	if (dcm_log_allow(&d->say_data, now, CTL_SAY_MS))
 		dcm_log(DCM_LOG_WARNING,
 			"donor %s (%s): queue pair: %s; trying again", d->name,
 			d->address, why);
 	snprintf(d->why, sizeof(d->why), "queue pair: %s", why);
-	ctl_data_retry(s, now);
+	client_data_retry(s, now);
 	/* until the first one is there, none but verbs would do for slabs */
 	if (must && d->verbs == VERBS_TRY)
 		return;
@@ -129,7 +129,7 @@ static void pair_failed(struct ctl_lane_slot *s, const char *why, u64 now)
 
 /* ---- the ticket ---- */
 
-void ctl_verbs_welcome(struct ctl_donor *d, bool offered, bool resume)
+void client_verbs_welcome(struct client_donor *d, bool offered, bool resume)
 {
 	u32 lane;
 
@@ -137,13 +137,13 @@ void ctl_verbs_welcome(struct ctl_donor *d, bool offered, bool resume)
 	if (resume)
 		return;
 	d->verbs = offered ? VERBS_TRY : VERBS_OFF;
-	for (lane = 0; lane < d->ctl->nr_lanes; lane++)
+	for (lane = 0; lane < d->client->nr_lanes; lane++)
 		d->slot[lane].pair.fails = 0;
 }
 
-void ctl_verbs_start(struct ctl_lane_slot *s, u64 now)
+void client_verbs_start(struct client_lane_slot *s, u64 now)
 {
-	struct ctl_donor *d = s->donor;
+	struct client_donor *d = s->donor;
 	struct dcm_wire_msg msg = {
 		.type = DCM_MSG_ASK_TICKET,
 		.tag = ++d->tag,
@@ -153,14 +153,14 @@ void ctl_verbs_start(struct ctl_lane_slot *s, u64 now)
 	s->pair.st = PAIR_TICKET;
 	s->pair.tag = msg.tag;
 	s->pair.since_ms = now;
-	ctl_donor_send(d, &msg, now);
+	client_donor_send(d, &msg, now);
 }
 
-static struct ctl_lane_slot *slot_asking(struct ctl_donor *d, u64 tag)
+static struct client_lane_slot *slot_asking(struct client_donor *d, u64 tag)
 {
 	u32 lane;
 
-	for (lane = 0; lane < d->ctl->nr_lanes; lane++)
+	for (lane = 0; lane < d->client->nr_lanes; lane++)
 		if (d->slot[lane].pair.st == PAIR_TICKET &&
 		    d->slot[lane].pair.tag == tag)
 			return &d->slot[lane];
@@ -168,18 +168,18 @@ static struct ctl_lane_slot *slot_asking(struct ctl_donor *d, u64 tag)
 }
 
 /* The connection the answers would have come on is lost. */
-void ctl_verbs_down(struct ctl_donor *d)
+void client_verbs_down(struct client_donor *d)
 {
 	u32 lane;
 
-	for (lane = 0; lane < d->ctl->nr_lanes; lane++)
+	for (lane = 0; lane < d->client->nr_lanes; lane++)
 		if (d->slot[lane].pair.st == PAIR_TICKET)
-			ctl_verbs_abort(&d->slot[lane]);
+			client_verbs_abort(&d->slot[lane]);
 }
 
-bool ctl_verbs_error(struct ctl_donor *d, u64 tag, u32 status, u64 now)
+bool client_verbs_error(struct client_donor *d, u64 tag, u32 status, u64 now)
 {
-	struct ctl_lane_slot *s = slot_asking(d, tag);
+	struct client_lane_slot *s = slot_asking(d, tag);
 
 	if (!s)
 		return false;
@@ -188,7 +188,7 @@ bool ctl_verbs_error(struct ctl_donor *d, u64 tag, u32 status, u64 now)
 }
 
 /* Where the ticket is to be shown. */
-static void target(const struct ctl_donor *d, const struct dcm_wire_msg *m,
+static void target(const struct client_donor *d, const struct dcm_wire_msg *m,
 		   struct sockaddr_storage *ss)
 {
 	static const u8 none[16], v4[12] = { [10] = 0xff, [11] = 0xff };
@@ -214,26 +214,26 @@ static void target(const struct ctl_donor *d, const struct dcm_wire_msg *m,
 		in->sin_port = htons(m->ticket.port);
 }
 
-static void pair_elsewhere(struct ctl_lane_slot *s,
+static void pair_elsewhere(struct client_lane_slot *s,
 			   const struct sockaddr_storage *to, u64 now)
 {
-	struct dcm_ctl *ctl = s->donor->ctl;
-	struct ctl_pair *p = &s->pair;
+	struct dcm_client *client = s->donor->client;
+	struct client_pair *p = &s->pair;
 	int err;
 
 	p->st = PAIR_CONNECT;
-	p->ep = ctl->links->pair(ctl->arg, s->donor->idx, lane_of(s), to,
-				 &p->shown, &err);
+	p->ep = client->links->pair(client->arg, s->donor->idx, lane_of(s), to,
+				    &p->shown, &err);
 	if (!p->ep)
 		pair_failed(s, strerror(-err), now);
 }
 
-bool ctl_verbs_ticket(struct ctl_donor *d, const struct dcm_wire_msg *m,
-		      u64 now)
+bool client_verbs_ticket(struct client_donor *d, const struct dcm_wire_msg *m,
+			 u64 now)
 {
-	struct ctl_lane_slot *s = slot_asking(d, m->tag);
+	struct client_lane_slot *s = slot_asking(d, m->tag);
 	struct sockaddr_storage ss;
-	struct ctl_pair *p;
+	struct client_pair *p;
 
 	/* one that came too late is of no use, and no offence */
 	if (!s)
@@ -243,11 +243,11 @@ bool ctl_verbs_ticket(struct ctl_donor *d, const struct dcm_wire_msg *m,
 	p->shown.number = m->ticket.number;
 	memcpy(p->shown.secret, m->ticket.secret, sizeof(p->shown.secret));
 	target(d, m, &ss);
-	if (d->ctl->links) {
+	if (d->client->links) {
 		pair_elsewhere(s, &ss, now);
 		return true;
 	}
-	if (rdma_create_id(d->ctl->channel, &p->id, s, RDMA_PS_TCP)) {
+	if (rdma_create_id(d->client->channel, &p->id, s, RDMA_PS_TCP)) {
 		p->id = NULL;
 		pair_failed(s, strerror(errno), now);
 		return true;
@@ -261,42 +261,43 @@ bool ctl_verbs_ticket(struct ctl_donor *d, const struct dcm_wire_msg *m,
 /* ---- the connection ---- */
 
 /* What all endpoints on one device share. %NULL and errno. */
-static struct ctl_verbs_device *device_get(struct dcm_ctl *ctl,
-					   struct ibv_context *ctx)
+static struct client_verbs_device *device_get(struct dcm_client *client,
+					      struct ibv_context *ctx)
 {
-	struct ctl_verbs_device *dev;
+	struct client_verbs_device *dev;
 	u32 i;
 
-	for (i = 0; i < ctl->nr_devices; i++)
-		if (ctl->device[i].ctx == ctx)
-			return &ctl->device[i];
-	if (ctl->nr_devices == CTL_VERBS_DEVICES) {
+	for (i = 0; i < client->nr_devices; i++)
+		if (client->device[i].ctx == ctx)
+			return &client->device[i];
+	if (client->nr_devices == CTL_VERBS_DEVICES) {
 		errno = ENOSPC;
 		return NULL;
 	}
-	dev = &ctl->device[ctl->nr_devices];
+	dev = &client->device[client->nr_devices];
 	dev->ctx = ctx;
 	dev->pd = ibv_alloc_pd(ctx);
 	if (!dev->pd)
 		return NULL;
-	if (ctl->area) {
-		dev->area = ibv_reg_mr(dev->pd, ctl->area, ctl->area_bytes,
+	if (client->area) {
+		dev->area = ibv_reg_mr(dev->pd, client->area,
+				       client->area_bytes,
 				       IBV_ACCESS_LOCAL_WRITE);
 		if (!dev->area)
 			dcm_log(DCM_LOG_WARNING,
 				"%zu KiB can't be locked for RDMA: %s; every page is copied once more; raise the limit of locked memory",
-				ctl->area_bytes >> 10, strerror(errno));
+				client->area_bytes >> 10, strerror(errno));
 	}
-	ctl->nr_devices++;
+	client->nr_devices++;
 	return dev;
 }
 
 /* The route is known: the endpoint, and then the connection for it. */
-static void pair_connect(struct ctl_lane_slot *s, u64 now)
+static void pair_connect(struct client_lane_slot *s, u64 now)
 {
-	struct dcm_ctl *ctl = s->donor->ctl;
-	struct ctl_pair *p = &s->pair;
-	struct ctl_verbs_device *dev = device_get(ctl, p->id->verbs);
+	struct dcm_client *client = s->donor->client;
+	struct client_pair *p = &s->pair;
+	struct client_verbs_device *dev = device_get(client, p->id->verbs);
 	struct dcm_verbs_args args = {
 		.id = p->id,
 		.silence_ns = DCM_WIRE_SILENCE_MS * 1000000ull,
@@ -339,7 +340,7 @@ static void pair_connect(struct ctl_lane_slot *s, u64 now)
 }
 
 /* To the lane, as soon as it has none. */
-static void pair_out(struct ctl_lane_slot *s)
+static void pair_out(struct client_lane_slot *s)
 {
 	struct dcm_endpoint *ep = s->pair.ep;
 
@@ -347,13 +348,13 @@ static void pair_out(struct ctl_lane_slot *s)
 		return;
 	s->pair.ep = NULL;
 	s->pair.id = NULL;
-	ctl_verbs_abort(s);
-	ctl_data_out(s, ep);
+	client_verbs_abort(s);
+	client_data_out(s, ep);
 }
 
-static void pair_established(struct ctl_lane_slot *s, u64 now)
+static void pair_established(struct client_lane_slot *s, u64 now)
 {
-	struct ctl_donor *d = s->donor;
+	struct client_donor *d = s->donor;
 
 	s->pair.st = PAIR_READY;
 	s->pair.fails = 0;
@@ -364,14 +365,14 @@ static void pair_established(struct ctl_lane_slot *s, u64 now)
 	d->why[0] = 0;
 	dcm_log(DCM_LOG_INFO, "donor %s (%s): reached by RDMA", d->name,
 		d->address);
-	ctl_place_soon(d->ctl, now);
+	client_place_soon(d->client, now);
 }
 
 /* Of a connection that is being made. */
-static void pair_event(struct ctl_lane_slot *s, enum rdma_cm_event_type type,
+static void pair_event(struct client_lane_slot *s, enum rdma_cm_event_type type,
 		       u64 now)
 {
-	struct ctl_pair *p = &s->pair;
+	struct client_pair *p = &s->pair;
 
 	if (type == RDMA_CM_EVENT_ADDR_RESOLVED && p->st == PAIR_ADDRESS) {
 		p->st = PAIR_ROUTE;
@@ -389,21 +390,21 @@ static void pair_event(struct ctl_lane_slot *s, enum rdma_cm_event_type type,
 	}
 }
 
-int ctl_verbs_fd(const struct dcm_ctl *ctl)
+int client_verbs_fd(const struct dcm_client *client)
 {
-	return ctl->channel ? ctl->channel->fd : -1;
+	return client->channel ? client->channel->fd : -1;
 }
 
-void ctl_verbs_events(struct dcm_ctl *ctl, u64 now)
+void client_verbs_events(struct dcm_client *client, u64 now)
 {
 	enum rdma_cm_event_type type;
 	struct rdma_cm_event *ev;
-	struct ctl_lane_slot *s;
+	struct client_lane_slot *s;
 	struct rdma_cm_id *id;
 	int i;
 
-	for (i = 0; i < EVENTS_MAX && ctl->channel; i++) {
-		if (rdma_get_cm_event(ctl->channel, &ev))
+	for (i = 0; i < EVENTS_MAX && client->channel; i++) {
+		if (rdma_get_cm_event(client->channel, &ev))
 			return;
 		type = ev->event;
 		id = ev->id;
@@ -419,9 +420,9 @@ void ctl_verbs_events(struct dcm_ctl *ctl, u64 now)
 }
 
 /* True: a queue pair is being made. */
-bool ctl_verbs_timers(struct ctl_lane_slot *s, u64 now)
+bool client_verbs_timers(struct client_lane_slot *s, u64 now)
 {
-	const struct dcm_ctl_links *links = s->donor->ctl->links;
+	const struct dcm_client_links *links = s->donor->client->links;
 
 	if (s->pair.st == PAIR_NONE)
 		return false;
@@ -454,30 +455,30 @@ static bool have_device(void)
 	return any;
 }
 
-int ctl_verbs_init(struct dcm_ctl *ctl)
+int client_verbs_init(struct dcm_client *client)
 {
 	const char *why = "there is none in " DEVICES_DIR;
 	int flags;
 
-	if (ctl->transport == DCM_TRANSPORT_TCP || ctl->data_encryption)
+	if (client->transport == DCM_TRANSPORT_TCP || client->data_encryption)
 		return 0;
-	ctl->has_verbs = have_device();
-	if (ctl->has_verbs && ctl->links)
+	client->has_verbs = have_device();
+	if (client->has_verbs && client->links)
 		return 0;
-	if (ctl->has_verbs) {
-		ctl->channel = rdma_create_event_channel();
+	if (client->has_verbs) {
+		client->channel = rdma_create_event_channel();
 		why = strerror(errno);
 	}
-	if (ctl->channel) {
-		flags = fcntl(ctl->channel->fd, F_GETFL);
+	if (client->channel) {
+		flags = fcntl(client->channel->fd, F_GETFL);
 		if (flags >= 0 &&
-		    !fcntl(ctl->channel->fd, F_SETFL, flags | O_NONBLOCK))
+		    !fcntl(client->channel->fd, F_SETFL, flags | O_NONBLOCK))
 			return 0;
 		why = strerror(errno);
-		ctl_verbs_exit(ctl);
+		client_verbs_exit(client);
 	}
-	ctl->has_verbs = false;
-	if (ctl->transport != DCM_TRANSPORT_VERBS)
+	client->has_verbs = false;
+	if (client->transport != DCM_TRANSPORT_VERBS)
 		return 0;
 	dcm_log(DCM_LOG_ERR,
 		"transport = verbs: no RDMA device can be used here: %s", why);
@@ -485,17 +486,17 @@ int ctl_verbs_init(struct dcm_ctl *ctl)
 }
 
 /* Endpoints are closed. */
-void ctl_verbs_exit(struct dcm_ctl *ctl)
+void client_verbs_exit(struct dcm_client *client)
 {
 	u32 i;
 
-	for (i = 0; i < ctl->nr_devices; i++) {
-		if (ctl->device[i].area)
-			ibv_dereg_mr(ctl->device[i].area);
-		ibv_dealloc_pd(ctl->device[i].pd);
+	for (i = 0; i < client->nr_devices; i++) {
+		if (client->device[i].area)
+			ibv_dereg_mr(client->device[i].area);
+		ibv_dealloc_pd(client->device[i].pd);
 	}
-	ctl->nr_devices = 0;
-	if (ctl->channel)
-		rdma_destroy_event_channel(ctl->channel);
-	ctl->channel = NULL;
+	client->nr_devices = 0;
+	if (client->channel)
+		rdma_destroy_event_channel(client->channel);
+	client->channel = NULL;
 }

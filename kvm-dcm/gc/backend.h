@@ -6,14 +6,14 @@
  * or the kernel pager's, in dcm-hostd (hostd/gc.c). A host's half of a device is
  * what works on a home (queue.c), or has that done elsewhere (proxy.c).
  */
-#ifndef DCM_GC_HOME_H
-#define DCM_GC_HOME_H
+#ifndef DCM_GC_BACKEND_H
+#define DCM_GC_BACKEND_H
 
 #include "../include/libdcm_gc.h"
 #include "workers.h"
 
 /**
- * struct dcm_gc_home_ops - pages of a window, as donors' GC workers need them
+ * struct dcm_gc_backend_ops - pages of a window, as donors' GC workers need them
  * @hold: accesses to a range wait from now on. Those that came before have been
  *	answered when it returns. Ranges may overlap
  * @release: all go on
@@ -26,7 +26,7 @@
  *	DISCARD
  * @discard: a range reads zero from now on; 0 or a negative errno
  * @place: where a byte is kept; false: nowhere, or it is moving
- * @tag: counts writes to a piece that is at @place, see struct dcm_gc_team_ops
+ * @tag: counts writes to a piece that is at @place, see struct dcm_gc_workers_ops
  * @bits: bytes are written into the window
  * @end: the host is closed
  *
@@ -35,7 +35,7 @@
  * on one donor each, but @discard's and @hint's, which are whole pages. @hold and
  * @settle return a virtio-gc status.
  */
-struct dcm_gc_home_ops {
+struct dcm_gc_backend_ops {
 	u32 (*hold)(void *home, u64 at, u64 bytes);
 	void (*release)(void *home);
 	u32 (*settle)(void *home, u64 *at, u64 end, bool keep, u64 until_ms);
@@ -50,24 +50,24 @@ struct dcm_gc_home_ops {
 };
 
 /**
- * struct dcm_gc_home - a window
+ * struct dcm_gc_backend - a window
  * @priv: handed to @ops
- * @ctl: the control plane of the donors
+ * @client: the control plane of the donors
  * @donors: how many it has
  * @bytes: of the window
  * @extent: bytes of an extent; 0: the window does not begin with one
  */
-struct dcm_gc_home {
-	const struct dcm_gc_home_ops *ops;
+struct dcm_gc_backend {
+	const struct dcm_gc_backend_ops *ops;
 	void *priv;
-	struct dcm_ctl *ctl;
+	struct dcm_client *client;
 	u32 donors;
 	u64 bytes;
 	u64 extent;
 };
 
 /* As dcm_gc_host_open(). @home is copied; after a failure it is the caller's. */
-struct dcm_gc_host *dcm_gc_host_new(const struct dcm_gc_home *home,
+struct dcm_gc_host *dcm_gc_host_new(const struct dcm_gc_backend *home,
 				    const struct dcm_gc_host_ops *ops,
 				    void *priv, char *err, size_t len);
 
@@ -91,4 +91,4 @@ struct dcm_gc_host {
 	const struct dcm_gc_kind *kind;
 };
 
-#endif /* DCM_GC_HOME_H */
+#endif /* DCM_GC_BACKEND_H */

@@ -2,7 +2,7 @@
 /*
  * command.c - commands of virtio-gc: what is done with pages and by donors
  *
- * What concerns donors is the team's (workers.c). Here is what concerns pages:
+ * What concerns donors is the workers' (workers.c). Here is what concerns pages:
  * before a trace its regions are settled, that is written to their donors, and
  * accesses wait as long; before objects are moved or references updated the
  * regions that are written to are, and accesses wait until it is done.
@@ -33,19 +33,19 @@
 
 #include "queue_int.h"
 
-#define DCM_GC_PAGE	4096u	/* of hints */
-#define DCM_GC_MOVING_MS	2000u	/* for a region to be somewhere */
-#define DCM_GC_TRY_US	2000u
+#define DCM_GC_PAGE 4096u /* of hints */
+#define DCM_GC_MOVING_MS 2000u /* for a region to be somewhere */
+#define DCM_GC_TRY_US 2000u
 
 /* ---- spaces ---- */
 
-static size_t team_do(struct local *gc, const struct job *j)
+static size_t workers_do(struct local *gc, const struct job *j)
 {
-	return dcm_gc_team_do(gc->team, &j->r, j->request, j->bytes,
-			      j->expires_ms, gc->reply);
+	return dcm_gc_workers_do(gc->workers, &j->r, j->request, j->bytes,
+				 j->expires_ms, gc->reply);
 }
 
-static uint32_t team_status(const struct local *gc)
+static uint32_t workers_status(const struct local *gc)
 {
 	return le32toh(gc->reply->done.status);
 }
@@ -57,28 +57,30 @@ static uint32_t space_create(struct local *gc, const struct job *j)
 	uint32_t status;
 
 	dcm_gc_request_layout(&j->r, &l, &window);
-	status = dcm_gc_piece_add(&gc->spaces, j->space, &l, window);
-	if (status || !gc->team)
+	status = dcm_gc_host_space_add(&gc->spaces, j->space, &l, window);
+	if (status || !gc->workers)
 		return status;
-	team_do(gc, j);
-	status = team_status(gc);
+	workers_do(gc, j);
+	status = workers_status(gc);
 	if (status)
-		dcm_gc_piece_drop(&gc->spaces,
-				  dcm_gc_piece_find(&gc->spaces, j->space));
+		dcm_gc_host_space_drop(&gc->spaces,
+				       dcm_gc_host_space_find(&gc->spaces,
+							      j->space));
 	return status;
 }
 
 static uint32_t space_destroy(struct local *gc, const struct job *j)
 {
-	struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, j->space);
+	struct dcm_gc_host_space *p =
+		dcm_gc_host_space_find(&gc->spaces, j->space);
 
 	/* No worker has it any more after that, whatever it answers. */
-	if (gc->team)
-		team_do(gc, j);
+	if (gc->workers)
+		workers_do(gc, j);
 	/* Nothing else runs: after this nobody reaches the piece. */
 	if (gc->home.ops->discard(gc->home.priv, p->window, p->bytes))
 		return VIRTIO_GC_LIMIT;
-	dcm_gc_piece_drop(&gc->spaces, p);
+	dcm_gc_host_space_drop(&gc->spaces, p);
 	return VIRTIO_GC_OK;
 }
 
@@ -122,9 +124,10 @@ static uint32_t losing_wait(struct local *gc, const struct job *j)
 static uint32_t pages(struct local *gc, const struct job *j, enum pages_do what,
 		      uint64_t first, uint64_t regions)
 {
-	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, j->space);
+	const struct dcm_gc_host_space *p =
+		dcm_gc_host_space_find(&gc->spaces, j->space);
 	uint64_t size = p->layout.region_bytes, nr = p->bytes / size;
-	const struct dcm_gc_home_ops *ops = gc->home.ops;
+	const struct dcm_gc_backend_ops *ops = gc->home.ops;
 	uint64_t at = p->window + first * size, from = at;
 	uint32_t status;
 
@@ -159,8 +162,8 @@ static uint32_t pages(struct local *gc, const struct job *j, enum pages_do what,
 static uint32_t pages_at(struct local *gc, const struct job *j,
 			 enum pages_do what, uint64_t at, uint64_t bytes)
 {
-	uint64_t size =
-		dcm_gc_piece_find(&gc->spaces, j->space)->layout.region_bytes;
+	uint64_t size = dcm_gc_host_space_find(&gc->spaces, j->space)
+				->layout.region_bytes;
 
 	if (!bytes || at > UINT64_MAX - bytes)
 		return VIRTIO_GC_OK;
@@ -205,7 +208,8 @@ static uint32_t pages_of(struct local *gc, const struct job *j,
 /* No worker looks at this one. */
 static uint32_t clean(struct local *gc, const struct job *j)
 {
-	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, j->space);
+	const struct dcm_gc_host_space *p =
+		dcm_gc_host_space_find(&gc->spaces, j->space);
 	const struct virtio_gc_region *region = j->r.entries;
 	uint32_t i;
 
@@ -220,7 +224,8 @@ static uint32_t clean(struct local *gc, const struct job *j)
 /* Nor at this one. */
 static uint32_t hint(struct local *gc, const struct job *j)
 {
-	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, j->space);
+	const struct dcm_gc_host_space *p =
+		dcm_gc_host_space_find(&gc->spaces, j->space);
 	const struct virtio_gc_extent *e = j->r.entries;
 	const struct virtio_gc_hint *h = j->r.body;
 	uint32_t i;
@@ -255,7 +260,7 @@ static uint32_t hint(struct local *gc, const struct job *j)
 static bool moving_wait(struct local *gc, const struct job *j, uint64_t since,
 			uint32_t *status)
 {
-	while (*status == DCM_GC_TEAM_MOVING) {
+	while (*status == DCM_GC_WORKERS_MOVING) {
 		uint64_t now = gc_now_ms();
 
 		if (op_cancelled(gc))
@@ -263,7 +268,7 @@ static bool moving_wait(struct local *gc, const struct job *j, uint64_t since,
 		else if (now >= j->expires_ms ||
 			 now - since >= DCM_GC_MOVING_MS)
 			*status = VIRTIO_GC_TIMED_OUT;
-		else if (dcm_gc_team_rests(gc->team, &j->r))
+		else if (dcm_gc_workers_rests(gc->workers, &j->r))
 			return true;
 		else
 			usleep(DCM_GC_TRY_US);
@@ -280,8 +285,8 @@ static size_t settled_do(struct local *gc, const struct job *j,
 
 	*status = pages_of(gc, j, reads ? PAGES_CLEAN : PAGES_SETTLE);
 	if (!*status) {
-		bytes = team_do(gc, j);
-		*status = team_status(gc);
+		bytes = workers_do(gc, j);
+		*status = workers_status(gc);
 	}
 	return bytes;
 }
@@ -306,7 +311,8 @@ static size_t held_do(struct local *gc, const struct job *j, uint32_t *status)
 static size_t trace_start(struct local *gc, const struct job *j,
 			  uint32_t *status)
 {
-	struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, j->space);
+	struct dcm_gc_host_space *p =
+		dcm_gc_host_space_find(&gc->spaces, j->space);
 	size_t bytes = 0;
 
 	*status = VIRTIO_GC_INVALID;
@@ -326,7 +332,8 @@ static size_t trace_start(struct local *gc, const struct job *j,
 static size_t trace_late(struct local *gc, const struct job *j,
 			 uint32_t *status)
 {
-	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, j->space);
+	const struct dcm_gc_host_space *p =
+		dcm_gc_host_space_find(&gc->spaces, j->space);
 	bool asks = j->r.command == VIRTIO_GC_TRACE_ROOTS ||
 		    j->r.command == VIRTIO_GC_TRACE_MET ||
 		    j->r.command == VIRTIO_GC_TRACE_FINISH;
@@ -342,7 +349,8 @@ static bool op_place(void *arg, u32 space, u32 region,
 		     struct dcm_gc_place_of *place)
 {
 	struct local *gc = arg;
-	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, space);
+	const struct dcm_gc_host_space *p =
+		dcm_gc_host_space_find(&gc->spaces, space);
 
 	return gc->home.ops->place(gc->home.priv,
 				   p->window + region * p->layout.region_bytes,
@@ -353,7 +361,8 @@ static bool op_tag(void *arg, u32 space, u32 region,
 		   const struct dcm_gc_place_of *place, u32 *tag)
 {
 	struct local *gc = arg;
-	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, space);
+	const struct dcm_gc_host_space *p =
+		dcm_gc_host_space_find(&gc->spaces, space);
 	u64 size = p->layout.region_bytes;
 
 	return gc->home.ops->tag(gc->home.priv, p->window + region * size, size,
@@ -364,12 +373,13 @@ static void op_bits(void *arg, u32 space, u64 at, const void *bits,
 		    size_t bytes)
 {
 	struct local *gc = arg;
-	const struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, space);
+	const struct dcm_gc_host_space *p =
+		dcm_gc_host_space_find(&gc->spaces, space);
 
 	gc->home.ops->bits(gc->home.priv, p->window + at, bits, bytes);
 }
 
-const struct dcm_gc_team_ops gc_command_team_ops = {
+const struct dcm_gc_workers_ops gc_command_workers_ops = {
 	.place = op_place,
 	.tag = op_tag,
 	.bits = op_bits,
@@ -390,7 +400,7 @@ uint32_t gc_command_run(struct local *gc, const struct job *j, size_t *bytes)
 		return VIRTIO_GC_TIMED_OUT;
 	if (j->r.command == VIRTIO_GC_SPACE_CREATE)
 		return space_create(gc, j);
-	if (!dcm_gc_piece_find(&gc->spaces, j->space))
+	if (!dcm_gc_host_space_find(&gc->spaces, j->space))
 		return VIRTIO_GC_INVALID;
 	switch (j->r.command) {
 	case VIRTIO_GC_SPACE_DESTROY:
@@ -399,7 +409,7 @@ uint32_t gc_command_run(struct local *gc, const struct job *j, size_t *bytes)
 		/* What it names has been answered: it was before us. */
 		return VIRTIO_GC_OK;
 	}
-	if (!gc->team)
+	if (!gc->workers)
 		return VIRTIO_GC_UNSUPPORTED;
 	*bytes = trace_late(gc, j, &late);
 	if (*bytes)
@@ -419,8 +429,8 @@ uint32_t gc_command_run(struct local *gc, const struct job *j, size_t *bytes)
 		*bytes = held_do(gc, j, &status);
 		return status;
 	default:
-		*bytes = team_do(gc, j);
-		status = team_status(gc);
+		*bytes = workers_do(gc, j);
+		status = workers_status(gc);
 	}
 	if (!status && j->r.command == VIRTIO_GC_RELEASE &&
 	    j->r.flags & VIRTIO_GC_RELEASE_DISCARD)
@@ -436,7 +446,8 @@ bool gc_command_goes_on(const struct dcm_gc_request *r)
 
 void gc_command_go_on(struct local *gc, const struct job *j)
 {
-	struct dcm_gc_piece *p = dcm_gc_piece_find(&gc->spaces, j->space);
+	struct dcm_gc_host_space *p =
+		dcm_gc_host_space_find(&gc->spaces, j->space);
 	uint64_t since = gc_now_ms();
 	uint32_t status;
 

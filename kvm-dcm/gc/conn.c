@@ -6,7 +6,7 @@
  * are taken over, because what follows has payload, and more than one message
  * on its way. What the donor sends is bounded by the codec before there is
  * room made for it; what it does not take is bounded by
- * %DCM_GC_LINK_OUT_MAX, beyond which it has failed.
+ * %DCM_GC_CONN_OUT_MAX, beyond which it has failed.
  *
  * Locking: none, the GC thread's alone.
  */
@@ -17,17 +17,17 @@
 
 #include "conn.h"
 
-void dcm_gc_link_fail(struct dcm_gc_link *l, const char *why)
+void dcm_gc_conn_fail(struct dcm_gc_conn *l, const char *why)
 {
-	if (l->state == DCM_GC_LINK_FAILED)
+	if (l->state == DCM_GC_CONN_FAILED)
 		return;
-	l->state = DCM_GC_LINK_FAILED;
+	l->state = DCM_GC_CONN_FAILED;
 	snprintf(l->why, sizeof(l->why), "%s", why);
 }
 
-void dcm_gc_link_close(struct dcm_gc_link *l)
+void dcm_gc_conn_close(struct dcm_gc_conn *l)
 {
-	if (l->state == DCM_GC_LINK_CLOSED)
+	if (l->state == DCM_GC_CONN_CLOSED)
 		return;
 	dcm_conn_close(&l->conn);
 	if (l->tls)
@@ -41,35 +41,36 @@ void dcm_gc_link_close(struct dcm_gc_link *l)
 	l->fd = -1;
 }
 
-void dcm_gc_link_start(struct dcm_gc_link *l, const struct dcm_ctl_door *door,
-		       u32 number, u64 bytes, u64 now_ms)
+void dcm_gc_conn_start(struct dcm_gc_conn *l,
+		       const struct dcm_client_door *door, u32 number,
+		       u64 bytes, u64 now_ms)
 {
-	dcm_gc_link_close(l);
-	l->state = DCM_GC_LINK_CONNECTING;
+	dcm_gc_conn_close(l);
+	l->state = DCM_GC_CONN_CONNECTING;
 	l->fd = -1;
 	l->session = door->s;
 	l->number = number;
 	l->bytes = bytes;
 	l->in = malloc(DCM_WIRE_MSG_MAX);
 	if (!l->in) {
-		dcm_gc_link_fail(l, "no memory");
+		dcm_gc_conn_fail(l, "no memory");
 		return;
 	}
 	dcm_conn_start(&l->conn, door->tls, (const struct sockaddr *)door->sa,
 		       door->sa_len, now_ms);
-	dcm_gc_link_step(l);
+	dcm_gc_conn_step(l);
 }
 
-void dcm_gc_link_poll(const struct dcm_gc_link *l, struct pollfd *p)
+void dcm_gc_conn_poll(const struct dcm_gc_conn *l, struct pollfd *p)
 {
 	*p = (struct pollfd){ .fd = -1 };
 	switch (l->state) {
-	case DCM_GC_LINK_CONNECTING:
+	case DCM_GC_CONN_CONNECTING:
 		p->fd = l->conn.fd;
 		p->events = dcm_conn_events(&l->conn);
 		break;
-	case DCM_GC_LINK_OPENING:
-	case DCM_GC_LINK_UP:
+	case DCM_GC_CONN_OPENING:
+	case DCM_GC_CONN_UP:
 		p->fd = l->fd;
 		p->events = l->out_len ? POLLIN | POLLOUT : POLLIN;
 		break;
@@ -78,9 +79,9 @@ void dcm_gc_link_poll(const struct dcm_gc_link *l, struct pollfd *p)
 	}
 }
 
-static void link_flush(struct dcm_gc_link *l)
+static void link_flush(struct dcm_gc_conn *l)
 {
-	while (l->state != DCM_GC_LINK_FAILED && l->out_len) {
+	while (l->state != DCM_GC_CONN_FAILED && l->out_len) {
 		size_t len = l->record ? l->record : l->out_len;
 		ssize_t ret;
 
@@ -96,7 +97,7 @@ static void link_flush(struct dcm_gc_link *l)
 			continue;
 		}
 		if (ret < 0) {
-			dcm_gc_link_fail(l, gnutls_strerror((int)ret));
+			dcm_gc_conn_fail(l, gnutls_strerror((int)ret));
 			return;
 		}
 		len = (size_t)ret;
@@ -109,12 +110,12 @@ static void link_flush(struct dcm_gc_link *l)
 }
 
 /* Room for @n bytes behind what waits. */
-static bool link_room(struct dcm_gc_link *l, size_t n)
+static bool link_room(struct dcm_gc_conn *l, size_t n)
 {
 	size_t room = l->out_room ? l->out_room : 4096;
 	u8 *p;
 
-	if (l->out_len + n > DCM_GC_LINK_OUT_MAX)
+	if (l->out_len + n > DCM_GC_CONN_OUT_MAX)
 		return false;
 	/* a record GnuTLS works on was copied: what waits may move */
 	if (l->out_at && l->out_at + l->out_len + n > l->out_room) {
@@ -133,21 +134,21 @@ static bool link_room(struct dcm_gc_link *l, size_t n)
 	return true;
 }
 
-void dcm_gc_link_send(struct dcm_gc_link *l, const struct dcm_wire_msg *msg)
+void dcm_gc_conn_send(struct dcm_gc_conn *l, const struct dcm_wire_msg *msg)
 {
 	u8 *p;
 	int n;
 
-	if (l->state != DCM_GC_LINK_UP && l->state != DCM_GC_LINK_OPENING)
+	if (l->state != DCM_GC_CONN_UP && l->state != DCM_GC_CONN_OPENING)
 		return;
 	if (!link_room(l, DCM_WIRE_HEAD_MAX + msg->payload_bytes)) {
-		dcm_gc_link_fail(l, "does not take what we send");
+		dcm_gc_conn_fail(l, "does not take what we send");
 		return;
 	}
 	p = l->out + l->out_at + l->out_len;
 	n = dcm_wire_encode(p, DCM_WIRE_HEAD_MAX, msg);
 	if (n < 0) {
-		dcm_gc_link_fail(l, "message can't be encoded");
+		dcm_gc_conn_fail(l, "message can't be encoded");
 		return;
 	}
 	if (msg->payload_bytes)
@@ -156,14 +157,14 @@ void dcm_gc_link_send(struct dcm_gc_link *l, const struct dcm_wire_msg *msg)
 	link_flush(l);
 }
 
-static void link_refused(struct dcm_gc_link *l, const struct dcm_wire_msg *msg)
+static void link_refused(struct dcm_gc_conn *l, const struct dcm_wire_msg *msg)
 {
 	l->refused = msg->error.status;
-	dcm_gc_link_fail(l, dcm_wire_status_text(msg->error.status));
+	dcm_gc_conn_fail(l, dcm_wire_status_text(msg->error.status));
 }
 
 /* WELCOME is there: the connection is ours from here on. */
-static void link_welcome(struct dcm_gc_link *l, const struct dcm_wire_msg *msg)
+static void link_welcome(struct dcm_gc_conn *l, const struct dcm_wire_msg *msg)
 {
 	struct dcm_wire_msg open = {
 		.type = DCM_MSG_GC_OPEN,
@@ -177,19 +178,19 @@ static void link_welcome(struct dcm_gc_link *l, const struct dcm_wire_msg *msg)
 	}
 	if (msg->welcome.session != l->session.id ||
 	    msg->welcome.donor_id != l->session.donor_id) {
-		dcm_gc_link_fail(l, "answers HELLO with nonsense");
+		dcm_gc_conn_fail(l, "answers HELLO with nonsense");
 		return;
 	}
 	l->fd = dcm_conn_detach(&l->conn, &l->tls);
 	if (l->fd < 0) {
-		dcm_gc_link_fail(l, l->conn.why);
+		dcm_gc_conn_fail(l, l->conn.why);
 		return;
 	}
-	l->state = DCM_GC_LINK_OPENING;
-	dcm_gc_link_send(l, &open);
+	l->state = DCM_GC_CONN_OPENING;
+	dcm_gc_conn_send(l, &open);
 }
 
-static void link_connect(struct dcm_gc_link *l)
+static void link_connect(struct dcm_gc_conn *l)
 {
 	struct dcm_wire_msg hello = {
 		.type = DCM_MSG_HELLO,
@@ -213,19 +214,19 @@ static void link_connect(struct dcm_gc_link *l)
 	if (dcm_conn_recv(&l->conn, &msg))
 		link_welcome(l, &msg);
 	else if (l->conn.state == DCM_CONN_FAILED)
-		dcm_gc_link_fail(l, l->conn.why);
+		dcm_gc_conn_fail(l, l->conn.why);
 }
 
-void dcm_gc_link_step(struct dcm_gc_link *l)
+void dcm_gc_conn_step(struct dcm_gc_conn *l)
 {
-	if (l->state == DCM_GC_LINK_CONNECTING)
+	if (l->state == DCM_GC_CONN_CONNECTING)
 		link_connect(l);
-	else if (l->state == DCM_GC_LINK_OPENING || l->state == DCM_GC_LINK_UP)
+	else if (l->state == DCM_GC_CONN_OPENING || l->state == DCM_GC_CONN_UP)
 		link_flush(l);
 }
 
 /* Up to a whole message into @in; false: it is not there yet. */
-static bool link_read(struct dcm_gc_link *l, struct dcm_wire_msg *msg)
+static bool link_read(struct dcm_gc_conn *l, struct dcm_wire_msg *msg)
 {
 	size_t bytes;
 
@@ -239,7 +240,7 @@ static bool link_read(struct dcm_gc_link *l, struct dcm_wire_msg *msg)
 			return true;
 		}
 		if (ret != DCM_WIRE_MORE) {
-			dcm_gc_link_fail(l, dcm_wire_error_text(ret));
+			dcm_gc_conn_fail(l, dcm_wire_error_text(ret));
 			return false;
 		}
 		n = gnutls_record_recv(l->tls, l->in + l->in_len, bytes);
@@ -248,7 +249,7 @@ static bool link_read(struct dcm_gc_link *l, struct dcm_wire_msg *msg)
 		if (n == GNUTLS_E_AGAIN)
 			return false;
 		if (n <= 0) {
-			dcm_gc_link_fail(l, n ? gnutls_strerror((int)n) :
+			dcm_gc_conn_fail(l, n ? gnutls_strerror((int)n) :
 						"closed by the donor");
 			return false;
 		}
@@ -256,29 +257,29 @@ static bool link_read(struct dcm_gc_link *l, struct dcm_wire_msg *msg)
 	}
 }
 
-bool dcm_gc_link_recv(struct dcm_gc_link *l, struct dcm_wire_msg *msg)
+bool dcm_gc_conn_recv(struct dcm_gc_conn *l, struct dcm_wire_msg *msg)
 {
-	if (l->state == DCM_GC_LINK_CONNECTING)
+	if (l->state == DCM_GC_CONN_CONNECTING)
 		link_connect(l);
-	while (l->state == DCM_GC_LINK_OPENING || l->state == DCM_GC_LINK_UP) {
+	while (l->state == DCM_GC_CONN_OPENING || l->state == DCM_GC_CONN_UP) {
 		/* decode asks for what is missing and no more: one at a time */
 		if (l->in_used)
 			l->in_len = 0;
 		l->in_used = 0;
 		if (!link_read(l, msg))
 			return false;
-		if (l->state == DCM_GC_LINK_UP && msg->type == DCM_MSG_GC)
+		if (l->state == DCM_GC_CONN_UP && msg->type == DCM_MSG_GC)
 			return true;
 		if (msg->type == DCM_MSG_ERROR) {
-			if (l->state == DCM_GC_LINK_UP && msg->tag)
+			if (l->state == DCM_GC_CONN_UP && msg->tag)
 				return true;
 			link_refused(l, msg);
-		} else if (l->state == DCM_GC_LINK_OPENING &&
+		} else if (l->state == DCM_GC_CONN_OPENING &&
 			   msg->type == DCM_MSG_GC_OPENED) {
 			l->threads = msg->gc_opened.threads;
-			l->state = DCM_GC_LINK_UP;
+			l->state = DCM_GC_CONN_UP;
 		} else {
-			dcm_gc_link_fail(l, "says what nobody asked for");
+			dcm_gc_conn_fail(l, "says what nobody asked for");
 		}
 	}
 	return false;

@@ -2,34 +2,34 @@
 /*
  * conn.h - the GC connection to one donor, which is one worker's life
  *
- * Never waits. One thread's; kill the worker by gc_link_close().
+ * Never waits. One thread's; kill the worker by gc_conn_close().
  */
-#ifndef DCM_GC_LINK_H
-#define DCM_GC_LINK_H
+#ifndef DCM_GC_CONN_H
+#define DCM_GC_CONN_H
 
 #include "../client/conn.h"
 #include "../client/client.h"
 
-#define DCM_GC_LINK_OUT_MAX	(4u << 20)	/* bytes the donor has not taken */
+#define DCM_GC_CONN_OUT_MAX (4u << 20) /* bytes the donor has not taken */
 
-enum dcm_gc_link_state {
-	DCM_GC_LINK_CLOSED,
-	DCM_GC_LINK_CONNECTING,	/* up to WELCOME; @conn's */
-	DCM_GC_LINK_OPENING,	/* GC_OPEN sent */
-	DCM_GC_LINK_UP,
-	DCM_GC_LINK_FAILED,	/* @why says of what; only close is left */
+enum dcm_gc_conn_state {
+	DCM_GC_CONN_CLOSED,
+	DCM_GC_CONN_CONNECTING, /* up to WELCOME; @conn's */
+	DCM_GC_CONN_OPENING, /* GC_OPEN sent */
+	DCM_GC_CONN_UP,
+	DCM_GC_CONN_FAILED, /* @why says of what; only close is left */
 };
 
 /**
- * struct dcm_gc_link - all zero: closed
+ * struct dcm_gc_conn - all zero: closed
  * @refused: enum dcm_wire_status of the donor's, if it said one
  * @record: bytes GnuTLS has taken of @out and not sent
  */
-struct dcm_gc_link {
-	enum dcm_gc_link_state state;
+struct dcm_gc_conn {
+	enum dcm_gc_conn_state state;
 	struct dcm_conn conn;
 	bool hello;
-	struct dcm_ctl_session session;
+	struct dcm_client_session session;
 	u64 bytes;
 	u32 number;
 	u32 threads;
@@ -48,32 +48,33 @@ struct dcm_gc_link {
 };
 
 /**
- * dcm_gc_link_start() - begin to connect, and have a worker started
+ * dcm_gc_conn_start() - begin to connect, and have a worker started
  * @number: the donor's among those of the spaces
  * @bytes: of all spaces
  *
  * A failure is in @l->state, now or later.
  */
-void dcm_gc_link_start(struct dcm_gc_link *l, const struct dcm_ctl_door *door,
-		       u32 number, u64 bytes, u64 now_ms);
+void dcm_gc_conn_start(struct dcm_gc_conn *l,
+		       const struct dcm_client_door *door, u32 number,
+		       u64 bytes, u64 now_ms);
 
 /* What to poll() for; @p->fd -1: nothing. */
-void dcm_gc_link_poll(const struct dcm_gc_link *l, struct pollfd *p);
+void dcm_gc_conn_poll(const struct dcm_gc_conn *l, struct pollfd *p);
 /* Get on with it. Call when poll() says so. */
-void dcm_gc_link_step(struct dcm_gc_link *l);
+void dcm_gc_conn_step(struct dcm_gc_conn *l);
 
 /**
- * dcm_gc_link_recv() - the next message
+ * dcm_gc_conn_recv() - the next message
  * @msg: GC, or ERROR with a tag; its payload is there until the next call
  *
  * Call until it returns false: GnuTLS may hold more than poll() knows of.
  */
-bool dcm_gc_link_recv(struct dcm_gc_link *l, struct dcm_wire_msg *msg);
+bool dcm_gc_conn_recv(struct dcm_gc_conn *l, struct dcm_wire_msg *msg);
 
 /* Queue a message with its payload and try to send it. */
-void dcm_gc_link_send(struct dcm_gc_link *l, const struct dcm_wire_msg *msg);
+void dcm_gc_conn_send(struct dcm_gc_conn *l, const struct dcm_wire_msg *msg);
 
-void dcm_gc_link_fail(struct dcm_gc_link *l, const char *why);
-void dcm_gc_link_close(struct dcm_gc_link *l);
+void dcm_gc_conn_fail(struct dcm_gc_conn *l, const char *why);
+void dcm_gc_conn_close(struct dcm_gc_conn *l);
 
-#endif /* DCM_GC_LINK_H */
+#endif /* DCM_GC_CONN_H */

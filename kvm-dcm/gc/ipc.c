@@ -11,7 +11,7 @@
 
 #include "ipc.h"
 
-int dcm_gc_say(int sock, const struct dcm_gc_say *s, const void *more,
+int dcm_gc_ipc(int sock, const struct dcm_gc_ipc *s, const void *more,
 	       size_t bytes)
 {
 	struct iovec iov[] = { { (void *)s, sizeof(*s) },

@@ -4,7 +4,7 @@
  *
  * Over a UNIX socket that keeps messages apart (SOCK_SEQPACKET), between programs
  * of one version on one host, in its byte order. Each message is a struct
- * dcm_gc_say and what follows it:
+ * dcm_gc_ipc and what follows it:
  *
  *	device				dcm-hostd
  *	HELLO, which file it is
@@ -26,41 +26,41 @@
  * as long as whoever made it likes (a FUSE file system, a socket that lingers):
  * dcm-hostd must not have descriptors of programs it does not know.
  */
-#ifndef DCM_GC_SAY_H
-#define DCM_GC_SAY_H
+#ifndef DCM_GC_IPC_H
+#define DCM_GC_IPC_H
 
 #include <stddef.h>
 
 #include "../proto/wire_format.h"
 
-#define DCM_GC_SAY_VERSION	2u
-#define DCM_GC_SAY_SOCKET	"/run/dcm-hostd/gc.sock"
+#define DCM_GC_IPC_VERSION 2u
+#define DCM_GC_IPC_SOCKET "/run/dcm-hostd/gc.sock"
 /* what a request that is too long is cut off at is one byte more */
-#define DCM_GC_SAY_MAX		(DCM_WIRE_PAYLOAD_MAX + 1u)
-#define DCM_GC_SAY_SPACES	16u
+#define DCM_GC_IPC_MAX (DCM_WIRE_PAYLOAD_MAX + 1u)
+#define DCM_GC_IPC_SPACES 16u
 
-enum dcm_gc_say_kind {
-	DCM_GC_SAY_HELLO = 1,	/* @value: version; struct dcm_gc_say_file */
-	DCM_GC_SAY_START,	/* @value: features */
-	DCM_GC_SAY_REQUEST,	/* @token, @room; the request */
-	DCM_GC_SAY_RESET,
-	DCM_GC_SAY_WELCOME,	/* @value: features; struct virtio_gc_config */
-	DCM_GC_SAY_REFUSED,	/* why, without a NUL */
-	DCM_GC_SAY_ANSWER,	/* @token; the answer, or nothing */
-	DCM_GC_SAY_BITS,	/* @value: where in the window; bytes for there */
-	DCM_GC_SAY_READY,
-	DCM_GC_SAY_PROVE,	/* @value: lock this byte of the file */
-	DCM_GC_SAY_PROVED,	/* it is; until WELCOME or REFUSED */
-	DCM_GC_SAY_DISCARD,	/* @value, @token: from where, how many bytes */
+enum dcm_gc_ipc_kind {
+	DCM_GC_IPC_HELLO = 1, /* @value: version; struct dcm_gc_ipc_file */
+	DCM_GC_IPC_START, /* @value: features */
+	DCM_GC_IPC_REQUEST, /* @token, @room; the request */
+	DCM_GC_IPC_RESET,
+	DCM_GC_IPC_WELCOME, /* @value: features; struct virtio_gc_config */
+	DCM_GC_IPC_REFUSED, /* why, without a NUL */
+	DCM_GC_IPC_ANSWER, /* @token; the answer, or nothing */
+	DCM_GC_IPC_BITS, /* @value: where in the window; bytes for there */
+	DCM_GC_IPC_READY,
+	DCM_GC_IPC_PROVE, /* @value: lock this byte of the file */
+	DCM_GC_IPC_PROVED, /* it is; until WELCOME or REFUSED */
+	DCM_GC_IPC_DISCARD, /* @value, @token: from where, how many bytes */
 };
 
 /* HELLO: as fstat() says */
-struct dcm_gc_say_file {
+struct dcm_gc_ipc_file {
 	__u64 dev;
 	__u64 ino;
 };
 
-struct dcm_gc_say {
+struct dcm_gc_ipc {
 	__u32 kind;
 	__u32 room;
 	__u64 token;
@@ -68,13 +68,13 @@ struct dcm_gc_say {
 };
 
 /**
- * dcm_gc_say() - send a message
+ * dcm_gc_ipc() - send a message
  * @sock: the socket; blocks as that does
  * @more: what follows @s: @bytes of it
  *
  * Return: 0, or -errno: nothing of it was sent.
  */
-int dcm_gc_say(int sock, const struct dcm_gc_say *s, const void *more,
+int dcm_gc_ipc(int sock, const struct dcm_gc_ipc *s, const void *more,
 	       size_t bytes);
 
-#endif /* DCM_GC_SAY_H */
+#endif /* DCM_GC_IPC_H */

@@ -37,8 +37,8 @@
 #include "../lib/inside.h"
 #include "../lib/log.h"
 
-#define AGAIN_MS	200
-#define PATIENCE_S	5	/* for what is answered at once */
+#define AGAIN_MS 200
+#define PATIENCE_S 5 /* for what is answered at once */
 
 /**
  * struct sent - a request that is not answered
@@ -79,17 +79,17 @@ struct remote {
 	pthread_t thread;
 	pthread_mutex_t sending;
 	pthread_mutex_t lock;
-	pthread_cond_t quiet;	/* all is answered, or forgotten */
+	pthread_cond_t quiet; /* all is answered, or forgotten */
 	int sock;
 	bool stop;
-	bool forget;		/* reset: spaces, wherever they are known */
+	bool forget; /* reset: spaces, wherever they are known */
 	u64 available;
 	u64 agreed;
 	u64 id;
 	struct virtio_gc_config config;
 	struct sent *sent;
-	struct sent *told[DCM_GC_SAY_SPACES];
-	u64 buf[(sizeof(struct dcm_gc_say) + DCM_GC_SAY_MAX) / 8 + 1];
+	struct sent *told[DCM_GC_IPC_SPACES];
+	u64 buf[(sizeof(struct dcm_gc_ipc) + DCM_GC_IPC_MAX) / 8 + 1];
 };
 
 static void wake(struct remote *r)
@@ -124,7 +124,7 @@ static void append(struct sent **list, struct sent *s)
 static ssize_t expect(struct remote *r, int sock, u32 kind, char *err,
 		      size_t len)
 {
-	const struct dcm_gc_say *s = (void *)r->buf;
+	const struct dcm_gc_ipc *s = (void *)r->buf;
 	ssize_t n = recv(sock, r->buf, sizeof(r->buf), 0);
 
 	if (n < 0)
@@ -132,7 +132,7 @@ static ssize_t expect(struct remote *r, int sock, u32 kind, char *err,
 	if (n < (ssize_t)sizeof(*s))
 		return -ECONNRESET;
 	n -= (ssize_t)sizeof(*s);
-	if (s->kind == DCM_GC_SAY_REFUSED) {
+	if (s->kind == DCM_GC_IPC_REFUSED) {
 		snprintf(err, len, "%.*s", (int)min(n, (ssize_t)200),
 			 (const char *)(s + 1));
 		return -EPERM;
@@ -143,24 +143,24 @@ static ssize_t expect(struct remote *r, int sock, u32 kind, char *err,
 /* What the daemon before it knew. */
 static int tell_again(struct remote *r, int sock)
 {
-	struct dcm_gc_say s = { .kind = DCM_GC_SAY_START, .value = r->agreed };
-	int err = r->agreed ? dcm_gc_say(sock, &s, NULL, 0) : 0;
+	struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_START, .value = r->agreed };
+	int err = r->agreed ? dcm_gc_ipc(sock, &s, NULL, 0) : 0;
 	u32 i;
 
-	s = (struct dcm_gc_say){ .kind = DCM_GC_SAY_REQUEST,
+	s = (struct dcm_gc_ipc){ .kind = DCM_GC_IPC_REQUEST,
 				 .room = sizeof(struct virtio_gc_done) };
-	for (i = 0; i < DCM_GC_SAY_SPACES; i++) {
+	for (i = 0; i < DCM_GC_IPC_SPACES; i++) {
 		const struct sent *t;
 
 		for (t = r->told[i]; !err && t; t = t->next) {
 			const struct virtio_gc_done *d =
-				(void *)((struct dcm_gc_say *)r->buf + 1);
+				(void *)((struct dcm_gc_ipc *)r->buf + 1);
 			ssize_t n;
 
-			err = dcm_gc_say(sock, &s, t->raw, t->bytes);
+			err = dcm_gc_ipc(sock, &s, t->raw, t->bytes);
 			if (err)
 				break;
-			n = expect(r, sock, DCM_GC_SAY_ANSWER, NULL, 0);
+			n = expect(r, sock, DCM_GC_IPC_ANSWER, NULL, 0);
 			if (n < 0)
 				err = (int)n;
 			else if (n < (ssize_t)sizeof(*d) || d->status)
@@ -184,10 +184,10 @@ static int file_lock(const struct remote *r, u64 at, short type)
 /* Say which file it is, and that we may write to it. Bytes of the WELCOME. */
 static ssize_t introduce(struct remote *r, int sock, char *err, size_t len)
 {
-	struct dcm_gc_say s = { .kind = DCM_GC_SAY_HELLO,
-				.value = DCM_GC_SAY_VERSION };
-	const struct dcm_gc_say *prove = (void *)r->buf;
-	struct dcm_gc_say_file file;
+	struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_HELLO,
+				.value = DCM_GC_IPC_VERSION };
+	const struct dcm_gc_ipc *prove = (void *)r->buf;
+	struct dcm_gc_ipc_file file;
 	struct stat st;
 	ssize_t n;
 	u64 at;
@@ -195,9 +195,9 @@ static ssize_t introduce(struct remote *r, int sock, char *err, size_t len)
 
 	if (fstat(r->file, &st))
 		return -errno;
-	file = (struct dcm_gc_say_file){ st.st_dev, st.st_ino };
-	rc = dcm_gc_say(sock, &s, &file, sizeof(file));
-	n = rc ? rc : expect(r, sock, DCM_GC_SAY_PROVE, err, len);
+	file = (struct dcm_gc_ipc_file){ st.st_dev, st.st_ino };
+	rc = dcm_gc_ipc(sock, &s, &file, sizeof(file));
+	n = rc ? rc : expect(r, sock, DCM_GC_IPC_PROVE, err, len);
 	if (n)
 		return n < 0 ? n : -EPROTO;
 	at = prove->value;
@@ -207,9 +207,9 @@ static ssize_t introduce(struct remote *r, int sock, char *err, size_t len)
 			 strerror(-rc));
 		return rc;
 	}
-	s = (struct dcm_gc_say){ .kind = DCM_GC_SAY_PROVED };
-	rc = dcm_gc_say(sock, &s, NULL, 0);
-	n = rc ? rc : expect(r, sock, DCM_GC_SAY_WELCOME, err, len);
+	s = (struct dcm_gc_ipc){ .kind = DCM_GC_IPC_PROVED };
+	rc = dcm_gc_ipc(sock, &s, NULL, 0);
+	n = rc ? rc : expect(r, sock, DCM_GC_IPC_WELCOME, err, len);
 	file_lock(r, at, F_UNLCK);
 	return n;
 }
@@ -219,7 +219,7 @@ static int meet(struct remote *r, char *err, size_t len)
 {
 	struct timeval limit = { .tv_sec = PATIENCE_S };
 	int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), rc;
-	const struct dcm_gc_say *welcome = (void *)r->buf;
+	const struct dcm_gc_ipc *welcome = (void *)r->buf;
 	ssize_t n;
 
 	*err = 0;
@@ -258,7 +258,7 @@ fail:
 /* What makes a space what it is goes with it. Under the lock; takes @s over. */
 static void note(struct remote *r, struct sent *s, u32 status)
 {
-	bool there = !status && s->space < DCM_GC_SAY_SPACES;
+	bool there = !status && s->space < DCM_GC_IPC_SPACES;
 
 	if (there && s->command == VIRTIO_GC_SPACE_DESTROY)
 		free_list(&r->told[s->space]);
@@ -274,7 +274,7 @@ static void answer(struct remote *r, struct sent *s, const void *bytes,
 {
 	u32 status =
 		n < sizeof(struct virtio_gc_done) ?
-			     VIRTIO_GC_STATUSES :
+			VIRTIO_GC_STATUSES :
 			le32toh(((const struct virtio_gc_done *)bytes)->status);
 
 	r->ops.answered(r->priv, s->token, bytes, n);
@@ -321,7 +321,7 @@ static void forget(struct remote *r)
 	u32 i;
 
 	pthread_mutex_lock(&r->lock);
-	for (i = 0; i < DCM_GC_SAY_SPACES; i++)
+	for (i = 0; i < DCM_GC_IPC_SPACES; i++)
 		free_list(&r->told[i]);
 	r->forget = false;
 	pthread_cond_broadcast(&r->quiet);
@@ -343,25 +343,25 @@ static void forget_pending(struct remote *r)
 /* False: that is no daemon of ours. */
 static bool hear(struct remote *r, size_t n)
 {
-	const struct dcm_gc_say *s = (void *)r->buf;
+	const struct dcm_gc_ipc *s = (void *)r->buf;
 	struct sent *which;
 
 	if (n < sizeof(*s) || n == sizeof(r->buf))
 		return false;
 	n -= sizeof(*s);
 	switch (s->kind) {
-	case DCM_GC_SAY_ANSWER:
+	case DCM_GC_IPC_ANSWER:
 		which = s->token ? sent_take(r, s->token) : NULL;
 		if (!which)
 			return false;
 		answer(r, which, s + 1, n);
 		return true;
-	case DCM_GC_SAY_BITS:
+	case DCM_GC_IPC_BITS:
 		if (s->value > r->bytes || n > r->bytes - s->value)
 			return false;
 		memcpy(r->window + s->value, s + 1, n);
 		return true;
-	case DCM_GC_SAY_DISCARD:
+	case DCM_GC_IPC_DISCARD:
 		/* before the answer that follows is heard */
 		if (!n && !fallocate(r->file,
 				     FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
@@ -370,7 +370,7 @@ static bool hear(struct remote *r, size_t n)
 		dcm_log(DCM_LOG_ERR, "garbage can't be discarded: %s",
 			strerror(errno));
 		return false;
-	case DCM_GC_SAY_WELCOME:
+	case DCM_GC_IPC_WELCOME:
 		if (n != sizeof(r->config))
 			return false;
 		pthread_mutex_lock(&r->lock);
@@ -379,7 +379,7 @@ static bool hear(struct remote *r, size_t n)
 		if (r->ops.donors_changed)
 			r->ops.donors_changed(r->priv);
 		return true;
-	case DCM_GC_SAY_READY:
+	case DCM_GC_IPC_READY:
 		forget(r);
 		return true;
 	default:
@@ -490,17 +490,17 @@ static void remote_config(struct dcm_gc_host *gc, struct virtio_gc_config *c)
 }
 
 /* Under @sending: what can't be sent the thread finds out about. */
-static void send_or_lose(struct remote *r, const struct dcm_gc_say *s,
+static void send_or_lose(struct remote *r, const struct dcm_gc_ipc *s,
 			 const void *more, size_t bytes)
 {
-	if (r->sock >= 0 && dcm_gc_say(r->sock, s, more, bytes))
+	if (r->sock >= 0 && dcm_gc_ipc(r->sock, s, more, bytes))
 		shutdown(r->sock, SHUT_RDWR);
 	wake(r);
 }
 
 static void remote_start(struct dcm_gc_host *gc, u64 features)
 {
-	const struct dcm_gc_say s = { .kind = DCM_GC_SAY_START,
+	const struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_START,
 				      .value = features };
 	struct remote *r = (struct remote *)gc;
 
@@ -515,7 +515,7 @@ static void remote_start(struct dcm_gc_host *gc, u64 features)
 static void remote_submit(struct dcm_gc_host *gc, const void *request,
 			  size_t bytes, size_t room, void *token)
 {
-	struct dcm_gc_say s = { .kind = DCM_GC_SAY_REQUEST,
+	struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_REQUEST,
 				.room = (u32)min(room, (size_t)UINT32_MAX) };
 	struct remote *r = (struct remote *)gc;
 	struct virtio_gc_req head = { 0 };
@@ -523,7 +523,7 @@ static void remote_submit(struct dcm_gc_host *gc, const void *request,
 	u16 command;
 	bool keep;
 
-	bytes = min(bytes, (size_t)DCM_GC_SAY_MAX);
+	bytes = min(bytes, (size_t)DCM_GC_IPC_MAX);
 	if (bytes)
 		memcpy(&head, request, min(bytes, sizeof(head)));
 	command = le16toh(head.command);
@@ -551,7 +551,7 @@ static void remote_submit(struct dcm_gc_host *gc, const void *request,
 
 static void remote_reset(struct dcm_gc_host *gc)
 {
-	const struct dcm_gc_say s = { .kind = DCM_GC_SAY_RESET };
+	const struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_RESET };
 	struct remote *r = (struct remote *)gc;
 
 	pthread_mutex_lock(&r->sending);
@@ -660,7 +660,7 @@ struct dcm_gc_host *dcm_gc_host_connect(const char *path, int fd, void *window,
 	pthread_mutex_init(&r->sending, NULL);
 	pthread_mutex_init(&r->lock, NULL);
 	pthread_cond_init(&r->quiet, NULL);
-	rc = begin(r, path ? path : DCM_GC_SAY_SOCKET, fd, err, len);
+	rc = begin(r, path ? path : DCM_GC_IPC_SOCKET, fd, err, len);
 	if (rc) {
 		remote_free(r);
 		r = NULL;

@@ -32,26 +32,27 @@
 #include "queue_int.h"
 #include "../lib/inside.h"
 
-#define REGION_MIN	(64ull << 10)
-#define TYPES_MAX	65536u
+#define REGION_MIN (64ull << 10)
+#define TYPES_MAX 65536u
 /* what goes to a donor in one message, and comes from it */
-#define REQUEST_MAX	DCM_WIRE_PAYLOAD_MAX
-#define RESPONSE_MAX	DCM_GC_TEAM_REPLY
+#define REQUEST_MAX DCM_WIRE_PAYLOAD_MAX
+#define RESPONSE_MAX DCM_GC_WORKERS_REPLY
 /* as many as one request can list */
-#define REGIONS_MAX	((REQUEST_MAX - 64u) / 16u)
-#define COMMANDS_MAX	32u
-#define DEADLINE_MAX_MS	10000u
+#define REGIONS_MAX ((REQUEST_MAX - 64u) / 16u)
+#define COMMANDS_MAX 32u
+#define DEADLINE_MAX_MS 10000u
 
-#define FEATURES                                                    \
+#define FEATURES                                                      \
 	(1ull << VIRTIO_GC_F_TRACE | 1ull << VIRTIO_GC_F_CONCURRENT | \
-	 1ull << VIRTIO_GC_F_EVACUATE | 1ull << VIRTIO_GC_F_COMPACT |   \
+	 1ull << VIRTIO_GC_F_EVACUATE | 1ull << VIRTIO_GC_F_COMPACT | \
 	 1ull << VIRTIO_GC_F_HINTS)
 
 /* ---- the thread ---- */
 
 static uint32_t donors_of(const struct local *gc)
 {
-	return gc->home.ctl ? dcm_ctl_donors(gc->home.ctl) : gc->home.donors;
+	return gc->home.client ? dcm_client_donors(gc->home.client) :
+				 gc->home.donors;
 }
 
 /* [VGC-D-4], with the next request at the latest. */
@@ -108,14 +109,14 @@ static void idle(struct local *gc)
 
 	if (gc->forget) {
 		pthread_mutex_unlock(&gc->lock);
-		dcm_gc_team_reset(gc->team);
+		dcm_gc_workers_reset(gc->workers);
 		pthread_mutex_lock(&gc->lock);
 		gc->forget = false;
 		pthread_cond_broadcast(&gc->idle);
 		return;
 	}
 	pthread_mutex_unlock(&gc->lock);
-	any = gc->team && dcm_gc_team_idle(gc->team, gc->event);
+	any = gc->workers && dcm_gc_workers_idle(gc->workers, gc->event);
 	pthread_mutex_lock(&gc->lock);
 	if (any) {
 		if (read(gc->event, &junk, sizeof(junk)) < 0)
@@ -188,7 +189,7 @@ static void enqueue(struct local *gc, struct job *j)
 	pthread_mutex_lock(&gc->lock);
 	if (gc->resetting)
 		j->cancelled = true;
-	if (j->space < DCM_GC_PIECES_MAX) {
+	if (j->space < DCM_GC_HOST_SPACES_MAX) {
 		if (gc->live[j->space] >= COMMANDS_MAX) {
 			j->status = VIRTIO_GC_LIMIT;
 		} else {
@@ -214,7 +215,7 @@ static void local_submit(struct dcm_gc_host *host, const void *request,
 	const struct dcm_gc_limits limits = {
 		.features = (uint32_t)__atomic_load_n(&gc->features,
 						      __ATOMIC_RELAXED),
-		.spaces_max = DCM_GC_PIECES_MAX,
+		.spaces_max = DCM_GC_HOST_SPACES_MAX,
 		.request_max = REQUEST_MAX,
 		.response_max = RESPONSE_MAX,
 	};
@@ -232,8 +233,9 @@ static void local_submit(struct dcm_gc_host *host, const void *request,
 	j->bytes = kept;
 	j->status =
 		dcm_gc_request_read(j->request, bytes, room, &limits, &j->r);
-	j->space = bytes < sizeof(struct virtio_gc_req) ? DCM_GC_PIECES_MAX :
-							  j->r.space;
+	j->space = bytes < sizeof(struct virtio_gc_req) ?
+			   DCM_GC_HOST_SPACES_MAX :
+			   j->r.space;
 	deadline = j->r.deadline_ms;
 	if (!deadline || deadline > DEADLINE_MAX_MS)
 		deadline = DEADLINE_MAX_MS;
@@ -249,7 +251,7 @@ static void local_submit(struct dcm_gc_host *host, const void *request,
 
 static u64 local_features(struct dcm_gc_host *host)
 {
-	return ((struct local *)host)->team ? FEATURES : 0;
+	return ((struct local *)host)->workers ? FEATURES : 0;
 }
 
 u64 dcm_gc_config_fill(u32 donors, u64 bytes, u64 extent,
@@ -259,7 +261,7 @@ u64 dcm_gc_config_fill(u32 donors, u64 bytes, u64 extent,
 		.window_bytes = htole64(bytes),
 		.region_bytes_min = htole64(REGION_MIN),
 		.region_bytes_max = htole64(extent),
-		.spaces_max = htole32(DCM_GC_PIECES_MAX),
+		.spaces_max = htole32(DCM_GC_HOST_SPACES_MAX),
 		.types_max = htole32(TYPES_MAX),
 		.regions_max = htole32(REGIONS_MAX),
 		.request_max = htole32(REQUEST_MAX),
@@ -297,16 +299,17 @@ static void local_reset(struct dcm_gc_host *host)
 		j->cancelled = true;
 	if (gc->running)
 		gc->running->cancelled = true;
-	gc->forget = gc->team;
+	gc->forget = gc->workers;
 	wake(gc);
 	while (gc->first || gc->running || gc->forget)
 		pthread_cond_wait(&gc->idle, &gc->lock);
 	pthread_mutex_unlock(&gc->lock);
 
 	/* The table is ours as long as nothing is submitted. */
-	for (i = 0; i < DCM_GC_PIECES_MAX; i++)
+	for (i = 0; i < DCM_GC_HOST_SPACES_MAX; i++)
 		if (gc->spaces.piece[i].bytes)
-			dcm_gc_piece_drop(&gc->spaces, &gc->spaces.piece[i]);
+			dcm_gc_host_space_drop(&gc->spaces,
+					       &gc->spaces.piece[i]);
 	/* What was written outside of all spaces too. */
 	gc->home.ops->discard(gc->home.priv, 0, gc->home.bytes);
 
@@ -318,7 +321,7 @@ static void local_reset(struct dcm_gc_host *host)
 
 static int init(struct local *gc, char *err, size_t len)
 {
-	const struct dcm_gc_home *home = &gc->home;
+	const struct dcm_gc_backend *home = &gc->home;
 
 	if (!home->extent || !home->bytes || home->bytes % home->extent) {
 		snprintf(err, len,
@@ -344,15 +347,15 @@ static int init(struct local *gc, char *err, size_t len)
 	if (gc->event < 0 || !gc->reply)
 		return -ENOMEM;
 	/* without donors it does what needs none */
-	gc->team = dcm_gc_team_new(home->ctl, home->bytes, &gc_command_team_ops,
-				   gc);
+	gc->workers = dcm_gc_workers_new(home->client, home->bytes,
+					 &gc_command_workers_ops, gc);
 	snprintf(err, len, "can't start a thread");
 	return dcm_thread_start(&gc->thread, gc_main, gc);
 }
 
 static void local_free(struct local *gc)
 {
-	dcm_gc_team_free(gc->team);
+	dcm_gc_workers_free(gc->workers);
 	if (gc->event >= 0)
 		close(gc->event);
 	free(gc->reply);
@@ -385,7 +388,7 @@ static const struct dcm_gc_kind kind = {
 	.reset = local_reset,
 };
 
-struct dcm_gc_host *dcm_gc_host_new(const struct dcm_gc_home *home,
+struct dcm_gc_host *dcm_gc_host_new(const struct dcm_gc_backend *home,
 				    const struct dcm_gc_host_ops *ops,
 				    void *priv, char *err, size_t len)
 {

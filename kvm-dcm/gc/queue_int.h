@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /* queue_int.h - what queue.c and command.c share; see backend.h */
-#ifndef DCM_GC_HOST_INT_H
-#define DCM_GC_HOST_INT_H
+#ifndef DCM_GC_QUEUE_INT_H
+#define DCM_GC_QUEUE_INT_H
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -29,7 +29,7 @@ struct job {
 	bool counted;
 	bool answered;
 	bool cancelled;
-	bool mute;		/* no room for an answer */
+	bool mute; /* no room for an answer */
 	struct dcm_gc_request r;
 	size_t bytes;
 	uint64_t request[];
@@ -37,26 +37,26 @@ struct job {
 
 struct local {
 	struct dcm_gc_host api;
-	struct dcm_gc_home home;
+	struct dcm_gc_backend home;
 	struct dcm_gc_host_ops ops;
 	void *priv;
-	struct dcm_gc_pieces spaces;
-	struct dcm_gc_team *team;	/* %NULL: there are no donors */
+	struct dcm_gc_host_spaces spaces;
+	struct dcm_gc_workers *workers; /* %NULL: there are no donors */
 	struct dcm_gc_reply *reply;
-	int event;			/* the thread: look again */
+	int event; /* the thread: look again */
 
 	pthread_mutex_t lock;
-	pthread_cond_t wake;	/* the thread: work, or stop */
-	pthread_cond_t idle;	/* reset: nothing waits, nothing runs */
+	pthread_cond_t wake; /* the thread: work, or stop */
+	pthread_cond_t idle; /* reset: nothing waits, nothing runs */
 	pthread_t thread;
 	bool stop;
 	bool resetting;
-	bool forget;			/* the thread: reset the team */
+	bool forget; /* the thread: reset the workers */
 	struct job *first;
 	struct job **last;
 	struct job *running;
 	uint64_t features;
-	uint32_t live[DCM_GC_PIECES_MAX];
+	uint32_t live[DCM_GC_HOST_SPACES_MAX];
 };
 
 static inline uint64_t gc_now_ms(void)
@@ -68,8 +68,8 @@ static inline uint64_t gc_now_ms(void)
 }
 
 /* command.c */
-/* What a team asks, with a host as its argument. */
-extern const struct dcm_gc_team_ops gc_command_team_ops;
+/* What the workers ask, with a host as its argument. */
+extern const struct dcm_gc_workers_ops gc_command_workers_ops;
 
 /**
  * gc_command_run() - a request, whole
@@ -86,4 +86,4 @@ bool gc_command_goes_on(const struct dcm_gc_request *r);
 /* That; gc->reply as for gc_command_run(). */
 void gc_command_go_on(struct local *gc, const struct job *j);
 
-#endif /* DCM_GC_HOST_INT_H */
+#endif /* DCM_GC_QUEUE_INT_H */

@@ -13,13 +13,13 @@
 
 #include "space.h"
 
-static bool overlaps(const struct dcm_gc_pieces *t, uint64_t window,
+static bool overlaps(const struct dcm_gc_host_spaces *t, uint64_t window,
 		     uint64_t bytes)
 {
 	uint32_t i;
 
-	for (i = 0; i < DCM_GC_PIECES_MAX; i++) {
-		const struct dcm_gc_piece *p = &t->piece[i];
+	for (i = 0; i < DCM_GC_HOST_SPACES_MAX; i++) {
+		const struct dcm_gc_host_space *p = &t->piece[i];
 
 		if (p->bytes && window < p->window + p->bytes &&
 		    p->window < window + bytes)
@@ -28,12 +28,12 @@ static bool overlaps(const struct dcm_gc_pieces *t, uint64_t window,
 	return false;
 }
 
-uint32_t dcm_gc_piece_add(struct dcm_gc_pieces *t, uint32_t id,
-			  const struct dcm_gc_layout *l, uint64_t window)
+uint32_t dcm_gc_host_space_add(struct dcm_gc_host_spaces *t, uint32_t id,
+			       const struct dcm_gc_layout *l, uint64_t window)
 {
 	uint32_t status = dcm_gc_layout_check(l);
 
-	if (id >= DCM_GC_PIECES_MAX || t->piece[id].bytes)
+	if (id >= DCM_GC_HOST_SPACES_MAX || t->piece[id].bytes)
 		return VIRTIO_GC_INVALID;
 	if (status)
 		return status;
@@ -46,7 +46,7 @@ uint32_t dcm_gc_piece_add(struct dcm_gc_pieces *t, uint32_t id,
 		return VIRTIO_GC_INVALID;
 	if (l->bytes / l->region_bytes > t->regions_max)
 		return VIRTIO_GC_LIMIT;
-	t->piece[id] = (struct dcm_gc_piece){
+	t->piece[id] = (struct dcm_gc_host_space){
 		.window = window,
 		.bytes = l->bytes,
 		.layout = *l,
@@ -55,14 +55,16 @@ uint32_t dcm_gc_piece_add(struct dcm_gc_pieces *t, uint32_t id,
 	return VIRTIO_GC_OK;
 }
 
-struct dcm_gc_piece *dcm_gc_piece_find(struct dcm_gc_pieces *t, uint32_t id)
+struct dcm_gc_host_space *dcm_gc_host_space_find(struct dcm_gc_host_spaces *t,
+						 uint32_t id)
 {
-	if (id >= DCM_GC_PIECES_MAX || !t->piece[id].bytes)
+	if (id >= DCM_GC_HOST_SPACES_MAX || !t->piece[id].bytes)
 		return NULL;
 	return &t->piece[id];
 }
 
-void dcm_gc_piece_drop(struct dcm_gc_pieces *t, struct dcm_gc_piece *p)
+void dcm_gc_host_space_drop(struct dcm_gc_host_spaces *t,
+			    struct dcm_gc_host_space *p)
 {
 	memset(p, 0, sizeof(*p));
 	__atomic_store_n(&t->nr, t->nr - 1, __ATOMIC_RELAXED);

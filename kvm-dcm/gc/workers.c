@@ -30,11 +30,11 @@
 #include "workers_int.h"
 #include "../lib/log.h"
 
-#define OPEN_MS		3000u	/* to connect and have a worker started */
-#define STOP_MS		1000u	/* to answer after STOP, on a busy machine too */
-#define TURN_MS		20u	/* between looks at CANCEL */
-#define SAY_MS		10000u	/* between lines about one donor's worker */
-#define PEER_BYTES	(DCM_GC_BATCH * 8u)
+#define OPEN_MS 3000u /* to connect and have a worker started */
+#define STOP_MS 1000u /* to answer after STOP, on a busy machine too */
+#define TURN_MS 20u /* between looks at CANCEL */
+#define SAY_MS 10000u /* between lines about one donor's worker */
+#define PEER_BYTES (DCM_GC_BATCH * 8u)
 
 static u64 now_ms(void)
 {
@@ -44,61 +44,61 @@ static u64 now_ms(void)
 	return (u64)ts.tv_sec * 1000 + (u64)ts.tv_nsec / 1000000;
 }
 
-bool gc_link_up(const struct dcm_gc_team *t, u32 donor)
+bool gc_conn_up(const struct dcm_gc_workers *t, u32 donor)
 {
-	return t->donor[donor].link.state == DCM_GC_LINK_UP;
+	return t->donor[donor].link.state == DCM_GC_CONN_UP;
 }
 
 /* ---- links ---- */
 
 /* Its traces are lost with it. */
-void gc_donor_close(struct dcm_gc_team *t, u32 donor)
+void gc_donor_close(struct dcm_gc_workers *t, u32 donor)
 {
-	struct team_donor *d = &t->donor[donor];
+	struct workers_donor *d = &t->donor[donor];
 
 	/* A guest decides how often one is asked for: not each time. */
-	if (d->link.state == DCM_GC_LINK_FAILED &&
+	if (d->link.state == DCM_GC_CONN_FAILED &&
 	    (!d->said_ms || now_ms() - d->said_ms >= SAY_MS)) {
 		d->said_ms = now_ms();
 		dcm_log(DCM_LOG_NOTICE, "GC worker of donor %u: %s", donor,
 			d->link.why);
 	}
-	dcm_gc_link_close(&d->link);
+	dcm_gc_conn_close(&d->link);
 	d->knows = 0;
 	d->nr_slabs = 0;
 	d->tag = 0;
-	for (u32 i = 0; i < DCM_GC_TEAM_SPACES; i++)
+	for (u32 i = 0; i < DCM_GC_WORKERS_SPACES; i++)
 		if (t->space[i].mask >> donor & 1)
 			t->space[i].lost = true;
 }
 
 /* From worker to worker. */
-static void carry(struct dcm_gc_team *t, u32 from, struct dcm_wire_msg *msg)
+static void carry(struct dcm_gc_workers *t, u32 from, struct dcm_wire_msg *msg)
 {
 	u32 to = msg->gc.donor;
 
 	if (to >= t->nr_donors || to == from ||
-	    msg->gc.space >= DCM_GC_TEAM_SPACES ||
+	    msg->gc.space >= DCM_GC_WORKERS_SPACES ||
 	    msg->payload_bytes > PEER_BYTES || msg->payload_bytes % 8) {
-		dcm_gc_link_fail(&t->donor[from].link,
+		dcm_gc_conn_fail(&t->donor[from].link,
 				 "says what no worker says");
 		return;
 	}
 	/* who is gone has taken the trace along: nobody waits for it */
 	msg->gc.donor = from;
-	dcm_gc_link_send(&t->donor[to].link, msg);
+	dcm_gc_conn_send(&t->donor[to].link, msg);
 }
 
-static void hear(struct dcm_gc_team *t, u32 donor, struct ask *ask)
+static void hear(struct dcm_gc_workers *t, u32 donor, struct ask *ask)
 {
-	struct team_donor *d = &t->donor[donor];
+	struct workers_donor *d = &t->donor[donor];
 	struct dcm_wire_msg msg;
 
-	dcm_gc_link_step(&d->link);
+	dcm_gc_conn_step(&d->link);
 	/* bounded: one that never stops talking must not stop others */
-	for (u32 i = 0; i < 64 && dcm_gc_link_recv(&d->link, &msg); i++) {
+	for (u32 i = 0; i < 64 && dcm_gc_conn_recv(&d->link, &msg); i++) {
 		if (msg.type == DCM_MSG_ERROR) {
-			dcm_gc_link_fail(&d->link, "refuses a slab");
+			dcm_gc_conn_fail(&d->link, "refuses a slab");
 			break;
 		}
 		switch (msg.gc.kind) {
@@ -116,24 +116,25 @@ static void hear(struct dcm_gc_team *t, u32 donor, struct ask *ask)
 			ask->take(ask, donor, &msg);
 		}
 	}
-	if (d->link.state == DCM_GC_LINK_FAILED)
+	if (d->link.state == DCM_GC_CONN_FAILED)
 		gc_donor_close(t, donor);
 }
 
-void gc_team_turn(struct dcm_gc_team *t, struct ask *ask, int wake, int ms)
+void gc_workers_turn(struct dcm_gc_workers *t, struct ask *ask, int wake,
+		     int ms)
 {
 	u32 n = t->nr_donors;
 
 	for (u32 i = 0; i < n; i++)
-		dcm_gc_link_poll(&t->donor[i].link, &t->fds[i]);
+		dcm_gc_conn_poll(&t->donor[i].link, &t->fds[i]);
 	t->fds[n] = (struct pollfd){ .fd = wake, .events = POLLIN };
 	poll(t->fds, n + 1, ms);
 	for (u32 i = 0; i < n; i++)
-		if (t->donor[i].link.state != DCM_GC_LINK_CLOSED)
+		if (t->donor[i].link.state != DCM_GC_CONN_CLOSED)
 			hear(t, i, ask);
 }
 
-void gc_close_all(struct dcm_gc_team *t)
+void gc_close_all(struct dcm_gc_workers *t)
 {
 	for (u32 i = 0; i < t->nr_donors; i++)
 		gc_donor_close(t, i);
@@ -141,7 +142,7 @@ void gc_close_all(struct dcm_gc_team *t)
 
 /* ---- questions ---- */
 
-static u64 waiting(const struct dcm_gc_team *t)
+static u64 waiting(const struct dcm_gc_workers *t)
 {
 	u64 mask = 0;
 
@@ -155,19 +156,19 @@ static u64 waiting(const struct dcm_gc_team *t)
  * Send it; the answer is the only one that is waited for from there. Of one that
  * is gone none is.
  */
-static void ask_one(struct dcm_gc_team *t, struct ask *ask, u32 donor)
+static void ask_one(struct dcm_gc_workers *t, struct ask *ask, u32 donor)
 {
-	if (!gc_link_up(t, donor))
+	if (!gc_conn_up(t, donor))
 		return;
 	ask->msg.type = DCM_MSG_GC;
 	ask->msg.gc.space = ask->space;
 	ask->msg.tag = ++t->tag;
 	t->donor[donor].tag = t->tag;
-	dcm_gc_link_send(&t->donor[donor].link, &ask->msg);
+	dcm_gc_conn_send(&t->donor[donor].link, &ask->msg);
 }
 
 /* Hear who is asked until all have answered, or are killed because they do not. */
-static void wait_or_kill(struct dcm_gc_team *t, struct ask *ask, u32 ms)
+static void wait_or_kill(struct dcm_gc_workers *t, struct ask *ask, u32 ms)
 {
 	u64 until = now_ms() + ms, now;
 
@@ -175,19 +176,20 @@ static void wait_or_kill(struct dcm_gc_team *t, struct ask *ask, u32 ms)
 		now = now_ms();
 		if (now >= until)
 			break;
-		gc_team_turn(t, ask, -1, (int)(until - now));
+		gc_workers_turn(t, ask, -1, (int)(until - now));
 	}
 	for (u32 i = 0; i < t->nr_donors; i++) {
 		if (!t->donor[i].tag)
 			continue;
-		dcm_gc_link_fail(&t->donor[i].link, "does not stop: killed");
+		dcm_gc_conn_fail(&t->donor[i].link, "does not stop: killed");
 		t->about = i;
 		gc_donor_close(t, i);
 	}
 }
 
 /* End what runs for the space; who does not answer soon is killed. */
-void gc_team_stop(struct dcm_gc_team *t, struct ask *ask, u64 mask, u32 status)
+void gc_workers_stop(struct dcm_gc_workers *t, struct ask *ask, u64 mask,
+		     u32 status)
 {
 	struct dcm_wire_msg msg = {
 		.type = DCM_MSG_GC,
@@ -198,7 +200,7 @@ void gc_team_stop(struct dcm_gc_team *t, struct ask *ask, u64 mask, u32 status)
 
 	for (u32 i = 0; i < t->nr_donors; i++)
 		if (mask >> i & 1)
-			dcm_gc_link_send(&t->donor[i].link, &msg);
+			dcm_gc_conn_send(&t->donor[i].link, &msg);
 	wait_or_kill(t, ask, STOP_MS);
 }
 
@@ -206,18 +208,18 @@ void gc_team_stop(struct dcm_gc_team *t, struct ask *ask, u64 mask, u32 status)
  * Whatever the request's deadline is, and whether or not it is cancelled: the
  * worker has other spaces too, and is killed only if it does not do this.
  */
-void gc_forget(struct dcm_gc_team *t, u32 donor, u32 space)
+void gc_forget(struct dcm_gc_workers *t, u32 donor, u32 space)
 {
 	struct virtio_gc_req req = {
 		.command = htole16(VIRTIO_GC_SPACE_DESTROY),
 		.space = htole32(space),
 	};
 	struct ask ask = gc_ask_request(space, &req, sizeof(req));
-	struct team_donor *d = &t->donor[donor];
+	struct workers_donor *d = &t->donor[donor];
 	u32 about = t->about;
 
 	d->knows &= ~(1u << space);
-	if (!gc_link_up(t, donor))
+	if (!gc_conn_up(t, donor))
 		return;
 	ask.take = gc_take_done;
 	ask.at = VIRTIO_GC_NONE;
@@ -225,17 +227,17 @@ void gc_forget(struct dcm_gc_team *t, u32 donor, u32 space)
 	wait_or_kill(t, &ask, STOP_MS);
 	/* INVALID: it had not even begun to know it */
 	if (ask.status && ask.status != VIRTIO_GC_INVALID) {
-		dcm_gc_link_fail(&d->link, "does not forget: killed");
+		dcm_gc_conn_fail(&d->link, "does not forget: killed");
 		gc_donor_close(t, donor);
 	}
 	t->about = about;
 }
 
 /* Why a donor's worker is not there. */
-u32 gc_gone(struct dcm_gc_team *t, u32 donor)
+u32 gc_gone(struct dcm_gc_workers *t, u32 donor)
 {
-	struct dcm_ctl_door door;
-	bool there = dcm_ctl_door(t->ctl, donor, &door);
+	struct dcm_client_door door;
+	bool there = dcm_client_door(t->client, donor, &door);
 
 	explicit_bzero(&door.s, sizeof(door.s));
 	t->about = donor;
@@ -246,7 +248,7 @@ u32 gc_gone(struct dcm_gc_team *t, u32 donor)
  * Ask all of @mask and take their answers. What is returned is about the
  * asking; what they answered is the taker's.
  */
-u32 gc_ask(struct dcm_gc_team *t, struct ask *ask, u64 mask)
+u32 gc_ask(struct dcm_gc_workers *t, struct ask *ask, u64 mask)
 {
 	u32 status = VIRTIO_GC_OK;
 
@@ -257,7 +259,7 @@ u32 gc_ask(struct dcm_gc_team *t, struct ask *ask, u64 mask)
 		u64 now = now_ms();
 
 		for (u32 i = 0; !status && i < t->nr_donors; i++)
-			if (mask >> i & 1 && !gc_link_up(t, i))
+			if (mask >> i & 1 && !gc_conn_up(t, i))
 				status = gc_gone(t, i);
 		if (status || !waiting(t))
 			break;
@@ -266,14 +268,14 @@ u32 gc_ask(struct dcm_gc_team *t, struct ask *ask, u64 mask)
 		else if (now >= t->expires_ms)
 			status = VIRTIO_GC_TIMED_OUT;
 		else
-			gc_team_turn(t, ask, -1,
-				     (int)min(t->expires_ms - now,
-					      (u64)TURN_MS));
+			gc_workers_turn(t, ask, -1,
+					(int)min(t->expires_ms - now,
+						 (u64)TURN_MS));
 		if (status)
 			break;
 	}
 	if (status)
-		gc_team_stop(t, ask, mask, status);
+		gc_workers_stop(t, ask, mask, status);
 	return status;
 }
 
@@ -295,7 +297,7 @@ void gc_take_done(void *arg, u32 donor, const struct dcm_wire_msg *msg)
 }
 
 /* A message without an answer of interest but its status. */
-u32 gc_tell(struct dcm_gc_team *t, struct ask *ask, u64 mask)
+u32 gc_tell(struct dcm_gc_workers *t, struct ask *ask, u64 mask)
 {
 	u32 status;
 
@@ -316,35 +318,36 @@ struct ask gc_ask_request(u32 space, const void *raw, size_t bytes)
 	};
 }
 
-u32 gc_donor_open(struct dcm_gc_team *t, u32 donor)
+u32 gc_donor_open(struct dcm_gc_workers *t, u32 donor)
 {
-	struct team_donor *d = &t->donor[donor];
+	struct workers_donor *d = &t->donor[donor];
 	u64 until = min(t->expires_ms, now_ms() + OPEN_MS), now;
-	struct dcm_ctl_door door;
+	struct dcm_client_door door;
 
-	if (gc_link_up(t, donor))
+	if (gc_conn_up(t, donor))
 		return VIRTIO_GC_OK;
 	t->about = donor;
-	if (!dcm_ctl_door(t->ctl, donor, &door))
+	if (!dcm_client_door(t->client, donor, &door))
 		return VIRTIO_GC_DONOR_LOST;
 	/* what was said while there was none nobody heard */
 	d->knows = 0;
 	d->nr_slabs = 0;
-	dcm_gc_link_start(&d->link, &door, donor, t->bytes, now_ms());
+	dcm_gc_conn_start(&d->link, &door, donor, t->bytes, now_ms());
 	explicit_bzero(&door.s, sizeof(door.s));
 	for (;;) {
 		now = now_ms();
-		if (d->link.state == DCM_GC_LINK_FAILED)
+		if (d->link.state == DCM_GC_CONN_FAILED)
 			gc_donor_close(t, donor);
-		if (d->link.state == DCM_GC_LINK_CLOSED)
+		if (d->link.state == DCM_GC_CONN_CLOSED)
 			return VIRTIO_GC_WORKER_LOST;
-		if (gc_link_up(t, donor))
+		if (gc_conn_up(t, donor))
 			return VIRTIO_GC_OK;
 		if (now >= until || t->ops->cancelled(t->arg))
 			break;
-		gc_team_turn(t, NULL, -1, (int)min(until - now, (u64)TURN_MS));
+		gc_workers_turn(t, NULL, -1,
+				(int)min(until - now, (u64)TURN_MS));
 	}
-	dcm_gc_link_fail(&d->link, "did not start in time");
+	dcm_gc_conn_fail(&d->link, "did not start in time");
 	gc_donor_close(t, donor);
 	return now >= t->expires_ms ? VIRTIO_GC_TIMED_OUT :
 				      VIRTIO_GC_WORKER_LOST;
@@ -387,14 +390,14 @@ static void take_append(void *arg, u32 donor, const struct dcm_wire_msg *msg)
 	e->count += n;
 }
 
-u32 gc_entries_done(struct dcm_gc_team *t, struct entries_ask *e, u64 mask)
+u32 gc_entries_done(struct dcm_gc_workers *t, struct entries_ask *e, u64 mask)
 {
 	u32 status = gc_ask(t, &e->ask, mask);
 
 	return status ? status : e->ask.status;
 }
 
-struct entries_ask gc_ask_entries(const struct dcm_gc_team *t,
+struct entries_ask gc_ask_entries(const struct dcm_gc_workers *t,
 				  const struct dcm_gc_request *r,
 				  const void *raw, size_t bytes,
 				  struct dcm_gc_reply *out, size_t entry)
@@ -416,14 +419,14 @@ struct entries_ask gc_ask_entries(const struct dcm_gc_team *t,
 /* ---- all of it ---- */
 
 /* Commands of a trace: there is one of that epoch, and it is whole. */
-static u32 trace_there(struct dcm_gc_team *t, const struct dcm_gc_request *r)
+static u32 trace_there(struct dcm_gc_workers *t, const struct dcm_gc_request *r)
 {
-	struct team_space *sp = &t->space[r->space];
+	struct workers_space *sp = &t->space[r->space];
 
 	if (!r->epoch || sp->epoch != r->epoch)
 		return VIRTIO_GC_NO_TRACE;
 	for (u32 i = 0; sp->lost && i < t->nr_donors; i++)
-		if (sp->mask >> i & 1 && !gc_link_up(t, i))
+		if (sp->mask >> i & 1 && !gc_conn_up(t, i))
 			return gc_gone(t, i);
 	return sp->lost ? VIRTIO_GC_WORKER_LOST : VIRTIO_GC_OK;
 }
@@ -436,7 +439,7 @@ static bool moves(u16 command)
 }
 
 /* Workers know where everything is that this one is about. */
-static u32 moves_ready(struct dcm_gc_team *t, const struct dcm_gc_request *r)
+static u32 moves_ready(struct dcm_gc_workers *t, const struct dcm_gc_request *r)
 {
 	u32 status;
 
@@ -452,10 +455,10 @@ static u32 moves_ready(struct dcm_gc_team *t, const struct dcm_gc_request *r)
 	return status;
 }
 
-static struct dcm_gc_result team_do(struct dcm_gc_team *t,
-				    const struct dcm_gc_request *r,
-				    const void *raw, size_t bytes,
-				    struct dcm_gc_reply *out)
+static struct dcm_gc_result workers_do(struct dcm_gc_workers *t,
+				       const struct dcm_gc_request *r,
+				       const void *raw, size_t bytes,
+				       struct dcm_gc_reply *out)
 {
 	struct dcm_gc_result result = { VIRTIO_GC_OK, VIRTIO_GC_NONE };
 	struct ask ask = gc_ask_request(r->space, raw, bytes);
@@ -517,9 +520,9 @@ static struct dcm_gc_result team_do(struct dcm_gc_team *t,
 	return result;
 }
 
-size_t dcm_gc_team_do(struct dcm_gc_team *t, const struct dcm_gc_request *r,
-		      const void *raw, size_t bytes, u64 expires_ms,
-		      struct dcm_gc_reply *out)
+size_t dcm_gc_workers_do(struct dcm_gc_workers *t,
+			 const struct dcm_gc_request *r, const void *raw,
+			 size_t bytes, u64 expires_ms, struct dcm_gc_reply *out)
 {
 	struct dcm_gc_result result = { VIRTIO_GC_INVALID, VIRTIO_GC_NONE };
 
@@ -527,10 +530,10 @@ size_t dcm_gc_team_do(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 	t->expires_ms = expires_ms;
 	t->about = VIRTIO_GC_NO_DONOR;
 	/* places of donors are never given back */
-	t->nr_donors = min(dcm_ctl_donors(t->ctl), DCM_WIRE_GC_DONORS);
-	if (r->space < DCM_GC_TEAM_SPACES &&
+	t->nr_donors = min(dcm_client_donors(t->client), DCM_WIRE_GC_DONORS);
+	if (r->space < DCM_GC_WORKERS_SPACES &&
 	    (r->command == VIRTIO_GC_SPACE_CREATE || t->space[r->space].told))
-		result = team_do(t, r, raw, bytes, out);
+		result = workers_do(t, r, raw, bytes, out);
 	out->done.status = htole32(result.status);
 	out->done.at = htole64(result.at);
 	out->done.donor =
@@ -539,45 +542,46 @@ size_t dcm_gc_team_do(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 	       (size_t)le32toh(out->done.count) * r->answer_entry;
 }
 
-bool dcm_gc_team_rests(struct dcm_gc_team *t, const struct dcm_gc_request *r)
+bool dcm_gc_workers_rests(struct dcm_gc_workers *t,
+			  const struct dcm_gc_request *r)
 {
 	gc_space_find(t, r->space);
 	return gc_space_has(t, r);
 }
 
-bool dcm_gc_team_idle(struct dcm_gc_team *t, int wake)
+bool dcm_gc_workers_idle(struct dcm_gc_workers *t, int wake)
 {
 	struct pollfd p = { .fd = wake, .events = POLLIN };
 	bool any = false;
 
 	for (u32 i = 0; i < t->nr_donors; i++)
-		any |= t->donor[i].link.state != DCM_GC_LINK_CLOSED;
+		any |= t->donor[i].link.state != DCM_GC_CONN_CLOSED;
 	if (any && !poll(&p, 1, 0))
-		gc_team_turn(t, NULL, wake, 1000);
+		gc_workers_turn(t, NULL, wake, 1000);
 	return any;
 }
 
-void dcm_gc_team_reset(struct dcm_gc_team *t)
+void dcm_gc_workers_reset(struct dcm_gc_workers *t)
 {
 	gc_close_all(t);
-	for (u32 i = 0; i < DCM_GC_TEAM_SPACES; i++)
+	for (u32 i = 0; i < DCM_GC_WORKERS_SPACES; i++)
 		gc_space_forget(&t->space[i]);
 }
 
-struct dcm_gc_team *dcm_gc_team_new(struct dcm_ctl *ctl, u64 bytes,
-				    const struct dcm_gc_team_ops *ops,
-				    void *arg)
+struct dcm_gc_workers *dcm_gc_workers_new(struct dcm_client *client, u64 bytes,
+					  const struct dcm_gc_workers_ops *ops,
+					  void *arg)
 {
-	struct dcm_gc_team *t = calloc(1, sizeof(*t));
+	struct dcm_gc_workers *t = calloc(1, sizeof(*t));
 	bool good;
 
 	if (!t)
 		return NULL;
-	t->ctl = ctl;
+	t->client = client;
 	t->ops = ops;
 	t->arg = arg;
 	t->bytes = bytes;
-	t->nr_donors = min(dcm_ctl_donors(ctl), DCM_WIRE_GC_DONORS);
+	t->nr_donors = min(dcm_client_donors(client), DCM_WIRE_GC_DONORS);
 	/* more may come */
 	t->donor = calloc(DCM_WIRE_GC_DONORS, sizeof(*t->donor));
 	t->fds = calloc(DCM_WIRE_GC_DONORS + 1, sizeof(*t->fds));
@@ -590,15 +594,15 @@ struct dcm_gc_team *dcm_gc_team_new(struct dcm_ctl *ctl, u64 bytes,
 	}
 	if (good)
 		return t;
-	dcm_gc_team_free(t);
+	dcm_gc_workers_free(t);
 	return NULL;
 }
 
-void dcm_gc_team_free(struct dcm_gc_team *t)
+void dcm_gc_workers_free(struct dcm_gc_workers *t)
 {
 	if (!t)
 		return;
-	dcm_gc_team_reset(t);
+	dcm_gc_workers_reset(t);
 	for (u32 i = 0; t->donor && i < DCM_WIRE_GC_DONORS; i++)
 		free(t->donor[i].slab);
 	free(t->donor);

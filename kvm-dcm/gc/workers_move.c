@@ -11,7 +11,7 @@
  */
 #include "workers_int.h"
 
-static u32 region_donor(const struct team_space *sp, u64 region)
+static u32 region_donor(const struct workers_space *sp, u64 region)
 {
 	return region < sp->nr_regions ? sp->place[region].donor :
 					 VIRTIO_GC_NO_DONOR;
@@ -21,7 +21,7 @@ static u32 region_donor(const struct team_space *sp, u64 region)
  * Runtimes go by what is answered, to tables too: it is where this donor could
  * have written, and for EVACUATE what was asked for.
  */
-static bool moved_good(const struct team_space *sp, u32 donor,
+static bool moved_good(const struct workers_space *sp, u32 donor,
 		       const struct virtio_gc_moved *moved,
 		       const struct virtio_gc_move *asked)
 {
@@ -45,14 +45,14 @@ static bool moved_good(const struct team_space *sp, u32 donor,
 }
 
 /* False: its worker is not to be believed, and is gone. */
-static bool moved_believed(struct dcm_gc_team *t, u32 space, u32 donor,
+static bool moved_believed(struct dcm_gc_workers *t, u32 space, u32 donor,
 			   const struct virtio_gc_moved *moved, u32 n,
 			   const struct virtio_gc_move *asked)
 {
 	for (u32 i = 0; i < n; i++) {
 		if (moved_good(&t->space[space], donor, &moved[i], asked))
 			continue;
-		dcm_gc_link_fail(&t->donor[donor].link,
+		dcm_gc_conn_fail(&t->donor[donor].link,
 				 "moved what it does not have");
 		t->about = donor;
 		gc_donor_close(t, donor);
@@ -62,10 +62,10 @@ static bool moved_believed(struct dcm_gc_team *t, u32 space, u32 donor,
 }
 
 /* The others ask whoever moved a region where its objects are. */
-static u32 moved_tell(struct dcm_gc_team *t, u32 space,
+static u32 moved_tell(struct dcm_gc_workers *t, u32 space,
 		      const struct virtio_gc_moved *moved, u32 n, u32 donor)
 {
-	const struct team_space *sp = &t->space[space];
+	const struct workers_space *sp = &t->space[space];
 	struct virtio_gc_region *le = calloc(n, sizeof(*le));
 	struct ask ask = { .space = space };
 	u32 status = VIRTIO_GC_OK, k = 0;
@@ -86,7 +86,7 @@ static u32 moved_tell(struct dcm_gc_team *t, u32 space,
 }
 
 /* The one donor that has all three places. */
-static u32 move_donor(const struct team_space *sp,
+static u32 move_donor(const struct workers_space *sp,
 		      const struct virtio_gc_move *move, u32 *donor)
 {
 	u64 size = sp->l.region_bytes, table = le64toh(move->table);
@@ -107,10 +107,10 @@ static u32 move_donor(const struct team_space *sp,
 }
 
 /* Move by move, in their order: one may use what the one before made free. */
-u32 gc_do_evacuate(struct dcm_gc_team *t, const struct dcm_gc_request *r,
+u32 gc_do_evacuate(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 		   const void *raw, struct dcm_gc_reply *out)
 {
-	struct team_space *sp = &t->space[r->space];
+	struct workers_space *sp = &t->space[r->space];
 	const struct virtio_gc_move *move = r->entries;
 	struct virtio_gc_moved *moved = (void *)out->entries;
 	u8 copy[sizeof(struct virtio_gc_req) + sizeof(*move)];
@@ -150,7 +150,7 @@ u32 gc_do_evacuate(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 	return status;
 }
 
-u32 gc_do_update(struct dcm_gc_team *t, const struct dcm_gc_request *r,
+u32 gc_do_update(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 		 const void *raw, size_t bytes, struct dcm_gc_reply *out)
 {
 	struct entries_ask e = gc_ask_entries(t, r, raw, bytes, out, 8);
@@ -178,7 +178,7 @@ static void take_forward(void *arg, u32 donor, const struct dcm_wire_msg *msg)
 			       sizeof(*got));
 }
 
-u32 gc_do_forward(struct dcm_gc_team *t, const struct dcm_gc_request *r,
+u32 gc_do_forward(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 		  const void *raw, size_t bytes, struct dcm_gc_reply *out)
 {
 	struct entries_ask e =
@@ -193,7 +193,8 @@ u32 gc_do_forward(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 }
 
 /* References to what was moved, in all regions, up to where objects end now. */
-static u32 compact_update(struct dcm_gc_team *t, const struct dcm_gc_request *r,
+static u32 compact_update(struct dcm_gc_workers *t,
+			  const struct dcm_gc_request *r,
 			  const struct virtio_gc_moved *moved, u32 n)
 {
 	size_t bytes = sizeof(struct virtio_gc_req) +
@@ -227,10 +228,10 @@ static u32 compact_update(struct dcm_gc_team *t, const struct dcm_gc_request *r,
  * One donor after the other. One that has no room for its tables ends nothing:
  * what the others moved is updated too. [VGC-D-44]
  */
-u32 gc_do_compact(struct dcm_gc_team *t, const struct dcm_gc_request *r,
+u32 gc_do_compact(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 		  const void *raw, size_t bytes, struct dcm_gc_reply *out)
 {
-	struct team_space *sp = &t->space[r->space];
+	struct workers_space *sp = &t->space[r->space];
 	struct virtio_gc_moved *moved = (void *)out->entries;
 	struct entries_ask e =
 		gc_ask_entries(t, r, raw, bytes, out, sizeof(*moved));

@@ -15,12 +15,12 @@
  */
 #include "workers_int.h"
 
-#define PLACES_MAX	(DCM_WIRE_PAYLOAD_MAX / sizeof(struct dcm_gc_place))
+#define PLACES_MAX (DCM_WIRE_PAYLOAD_MAX / sizeof(struct dcm_gc_place))
 
 /* A worker there, which knows the space and its types. */
-static u32 donor_ready(struct dcm_gc_team *t, u32 donor, u32 space)
+static u32 donor_ready(struct dcm_gc_workers *t, u32 donor, u32 space)
 {
-	struct team_donor *d = &t->donor[donor];
+	struct workers_donor *d = &t->donor[donor];
 	u32 status = gc_donor_open(t, donor);
 
 	if (status || d->knows >> space & 1)
@@ -40,9 +40,9 @@ static u32 donor_ready(struct dcm_gc_team *t, u32 donor, u32 space)
 }
 
 /* Our number of a slab; it is shown to the worker if it is new. */
-static u32 donor_slab(struct dcm_gc_team *t, u32 donor, u64 id, u32 *number)
+static u32 donor_slab(struct dcm_gc_workers *t, u32 donor, u64 id, u32 *number)
 {
-	struct team_donor *d = &t->donor[donor];
+	struct workers_donor *d = &t->donor[donor];
 	struct dcm_wire_msg msg = { .type = DCM_MSG_GC_SLAB };
 	u32 i;
 
@@ -57,14 +57,14 @@ static u32 donor_slab(struct dcm_gc_team *t, u32 donor, u64 id, u32 *number)
 	msg.tag = ++t->tag;
 	msg.gc_slab.slab = id;
 	msg.gc_slab.number = i;
-	dcm_gc_link_send(&d->link, &msg);
+	dcm_gc_conn_send(&d->link, &msg);
 	return VIRTIO_GC_OK;
 }
 
 /* Tell one donor where every region is. */
-static u32 donor_place(struct dcm_gc_team *t, u32 donor, u32 space)
+static u32 donor_place(struct dcm_gc_workers *t, u32 donor, u32 space)
 {
-	const struct team_space *sp = &t->space[space];
+	const struct workers_space *sp = &t->space[space];
 	struct dcm_gc_place *le = calloc(PLACES_MAX, sizeof(*le));
 	u32 status = le ? VIRTIO_GC_OK : VIRTIO_GC_LIMIT, number = 0;
 
@@ -95,16 +95,17 @@ static u32 donor_place(struct dcm_gc_team *t, u32 donor, u32 space)
 }
 
 /* False: nowhere, or between two places. */
-static bool region_where(struct dcm_gc_team *t, u32 space, u32 region,
+static bool region_where(struct dcm_gc_workers *t, u32 space, u32 region,
 			 struct dcm_gc_place_of *p)
 {
 	return t->ops->place(t->arg, space, region, p) &&
 	       p->donor < t->nr_donors;
 }
 
-bool gc_space_has(const struct dcm_gc_team *t, const struct dcm_gc_request *r)
+bool gc_space_has(const struct dcm_gc_workers *t,
+		  const struct dcm_gc_request *r)
 {
-	const struct team_space *sp = &t->space[r->space];
+	const struct workers_space *sp = &t->space[r->space];
 	const struct virtio_gc_region *region = r->entries;
 
 	for (u32 i = 0; i < r->count; i++) {
@@ -119,9 +120,9 @@ bool gc_space_has(const struct dcm_gc_team *t, const struct dcm_gc_request *r)
 	return true;
 }
 
-u32 gc_space_grow(struct dcm_gc_team *t, u32 space)
+u32 gc_space_grow(struct dcm_gc_workers *t, u32 space)
 {
-	struct team_space *sp = &t->space[space];
+	struct workers_space *sp = &t->space[space];
 	u8 *grown = calloc(sp->nr_regions, 1);
 	u32 status = grown ? VIRTIO_GC_OK : VIRTIO_GC_LIMIT;
 	bool any = false, told = false;
@@ -160,9 +161,9 @@ static bool place_same(const struct dcm_gc_place_of *a,
 		(a->slab == b->slab && a->offset == b->offset));
 }
 
-bool gc_space_find(struct dcm_gc_team *t, u32 space)
+bool gc_space_find(struct dcm_gc_workers *t, u32 space)
 {
-	struct team_space *sp = &t->space[space];
+	struct workers_space *sp = &t->space[space];
 	bool same = true;
 
 	sp->mask = 0;
@@ -181,9 +182,9 @@ bool gc_space_find(struct dcm_gc_team *t, u32 space)
 	return same;
 }
 
-u32 gc_space_place(struct dcm_gc_team *t, u32 space)
+u32 gc_space_place(struct dcm_gc_workers *t, u32 space)
 {
-	struct team_space *sp = &t->space[space];
+	struct workers_space *sp = &t->space[space];
 	u32 status = VIRTIO_GC_OK;
 
 	for (u32 i = 0; !status && i < t->nr_donors; i++)
@@ -196,9 +197,9 @@ u32 gc_space_place(struct dcm_gc_team *t, u32 space)
 	return status;
 }
 
-bool gc_space_stays(const struct dcm_gc_team *t, u32 space)
+bool gc_space_stays(const struct dcm_gc_workers *t, u32 space)
 {
-	const struct team_space *sp = &t->space[space];
+	const struct workers_space *sp = &t->space[space];
 
 	for (u32 r = 0; r < sp->nr_regions; r++) {
 		const struct dcm_gc_place_of *was = &sp->place[r];
@@ -213,7 +214,7 @@ bool gc_space_stays(const struct dcm_gc_team *t, u32 space)
 	return true;
 }
 
-static u32 space_tell(struct team_space *sp, const void *raw, size_t bytes)
+static u32 space_tell(struct workers_space *sp, const void *raw, size_t bytes)
 {
 	struct told *told = malloc(sizeof(*told) + bytes), **at = &sp->told;
 
@@ -228,7 +229,7 @@ static u32 space_tell(struct team_space *sp, const void *raw, size_t bytes)
 	return VIRTIO_GC_OK;
 }
 
-void gc_space_forget(struct team_space *sp)
+void gc_space_forget(struct workers_space *sp)
 {
 	while (sp->told) {
 		struct told *told = sp->told;
@@ -242,10 +243,10 @@ void gc_space_forget(struct team_space *sp)
 	memset(sp, 0, sizeof(*sp));
 }
 
-u32 gc_do_create(struct dcm_gc_team *t, const struct dcm_gc_request *r,
+u32 gc_do_create(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 		 const void *raw, size_t bytes)
 {
-	struct team_space *sp = &t->space[r->space];
+	struct workers_space *sp = &t->space[r->space];
 	u64 window;
 	u32 status;
 
@@ -269,7 +270,7 @@ u32 gc_do_create(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 	return status;
 }
 
-u32 gc_do_destroy(struct dcm_gc_team *t, const struct dcm_gc_request *r)
+u32 gc_do_destroy(struct dcm_gc_workers *t, const struct dcm_gc_request *r)
 {
 	bool last = true;
 
@@ -277,7 +278,7 @@ u32 gc_do_destroy(struct dcm_gc_team *t, const struct dcm_gc_request *r)
 		if (t->donor[i].knows >> r->space & 1)
 			gc_forget(t, i, r->space);
 	gc_space_forget(&t->space[r->space]);
-	for (u32 i = 0; i < DCM_GC_TEAM_SPACES; i++)
+	for (u32 i = 0; i < DCM_GC_WORKERS_SPACES; i++)
 		last &= !t->space[i].told;
 	if (last)
 		gc_close_all(t);
@@ -285,7 +286,7 @@ u32 gc_do_destroy(struct dcm_gc_team *t, const struct dcm_gc_request *r)
 }
 
 /* Every worker reads them alike: what one says, all do. */
-u32 gc_do_types(struct dcm_gc_team *t, const struct dcm_gc_request *r,
+u32 gc_do_types(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 		const void *raw, size_t bytes)
 {
 	u32 status = VIRTIO_GC_DONOR_LOST, one;
@@ -318,12 +319,12 @@ u32 gc_do_types(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 	return taken ? space_tell(&t->space[r->space], raw, bytes) : status;
 }
 
-u32 gc_do_donors(struct dcm_gc_team *t, const struct dcm_gc_request *r,
+u32 gc_do_donors(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 		 struct dcm_gc_reply *out)
 {
 	const struct virtio_gc_range *range = r->body;
 	u32 first = le32toh(range->first), n = r->answer;
-	const struct team_space *sp = &t->space[r->space];
+	const struct workers_space *sp = &t->space[r->space];
 	__le32 *le = (void *)out->entries;
 
 	if (first > sp->nr_regions || n > sp->nr_regions - first)

@@ -17,12 +17,12 @@
  */
 #include "workers_int.h"
 
-#define TAGS_MAX	(DCM_WIRE_PAYLOAD_MAX / sizeof(struct dcm_gc_tag))
+#define TAGS_MAX (DCM_WIRE_PAYLOAD_MAX / sizeof(struct dcm_gc_tag))
 
 /* What runs of the trace before ends: a worker can't be told of places else. */
-static u32 trace_end(struct dcm_gc_team *t, u32 space)
+static u32 trace_end(struct dcm_gc_workers *t, u32 space)
 {
-	struct team_space *sp = &t->space[space];
+	struct workers_space *sp = &t->space[space];
 	struct ask ask = { .space = space };
 	u64 mask = 0;
 
@@ -37,7 +37,7 @@ static u32 trace_end(struct dcm_gc_team *t, u32 space)
 	ask.msg.gc.space = space;
 	for (u32 i = 0; i < t->nr_donors; i++)
 		if (mask >> i & 1)
-			dcm_gc_link_send(&t->donor[i].link, &ask.msg);
+			dcm_gc_conn_send(&t->donor[i].link, &ask.msg);
 	ask.msg.gc.kind = DCM_GC_FINISH;
 	ask.msg.gc.epoch = sp->begun;
 	ask.take = gc_take_done;
@@ -48,9 +48,9 @@ static u32 trace_end(struct dcm_gc_team *t, u32 space)
  * Nothing is on its way to what is traced, and nothing will be until it began.
  * False: it can't be told what will be.
  */
-static bool tags_take(struct dcm_gc_team *t, u32 space, u32 flags)
+static bool tags_take(struct dcm_gc_workers *t, u32 space, u32 flags)
 {
-	struct team_space *sp = &t->space[space];
+	struct workers_space *sp = &t->space[space];
 	bool told = true;
 
 	sp->flags = flags;
@@ -63,9 +63,9 @@ static bool tags_take(struct dcm_gc_team *t, u32 space, u32 flags)
 }
 
 /* How far @r's tag is from where the trace began; 0: it is not of the trace. */
-static u32 tag_change(struct dcm_gc_team *t, u32 space, u32 r)
+static u32 tag_change(struct dcm_gc_workers *t, u32 space, u32 r)
 {
-	const struct team_space *sp = &t->space[space];
+	const struct workers_space *sp = &t->space[space];
 	u32 tag;
 
 	if (sp->flags & VIRTIO_GC_TRACE_CONCURRENT ||
@@ -78,9 +78,9 @@ static u32 tag_change(struct dcm_gc_team *t, u32 space, u32 r)
 }
 
 /* Tags that changed, to their workers. @any: there were such. */
-static u32 tags_tell(struct dcm_gc_team *t, u32 space, bool *any)
+static u32 tags_tell(struct dcm_gc_workers *t, u32 space, bool *any)
 {
-	const struct team_space *sp = &t->space[space];
+	const struct workers_space *sp = &t->space[space];
 	struct dcm_gc_tag *le = calloc(TAGS_MAX, sizeof(*le));
 	u32 status = le ? VIRTIO_GC_OK : VIRTIO_GC_LIMIT;
 
@@ -120,10 +120,10 @@ static bool is_bad(u32 status)
 	       status == VIRTIO_GC_BAD_REFERENCE;
 }
 
-u32 gc_do_start(struct dcm_gc_team *t, const struct dcm_gc_request *r,
+u32 gc_do_start(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 		const void *raw, size_t bytes)
 {
-	struct team_space *sp = &t->space[r->space];
+	struct workers_space *sp = &t->space[r->space];
 	const struct virtio_gc_region *region = r->entries;
 	struct ask ask = gc_ask_request(r->space, raw, bytes);
 	u32 status;
@@ -141,7 +141,7 @@ u32 gc_do_start(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 	 * where it was when it was last looked has not.
 	 */
 	if (!gc_space_find(t, r->space) || !gc_space_has(t, r))
-		return DCM_GC_TEAM_MOVING;
+		return DCM_GC_WORKERS_MOVING;
 	status = gc_space_place(t, r->space);
 	if (status)
 		return status;
@@ -192,10 +192,10 @@ static void take_flags(void *arg, u32 donor, const struct dcm_wire_msg *msg)
 }
 
 /* All flags; the first trace that has failed. */
-static struct dcm_gc_result trace_poll(struct dcm_gc_team *t, u32 space,
+static struct dcm_gc_result trace_poll(struct dcm_gc_workers *t, u32 space,
 				       struct poll_ask *p, u32 *opaque)
 {
-	struct team_space *sp = &t->space[space];
+	struct workers_space *sp = &t->space[space];
 	struct dcm_gc_result result = { VIRTIO_GC_OK, VIRTIO_GC_NONE };
 	u32 n = (u32)__builtin_popcountll(sp->mask);
 
@@ -216,10 +216,10 @@ static struct dcm_gc_result trace_poll(struct dcm_gc_team *t, u32 space,
 	return result;
 }
 
-struct dcm_gc_result gc_do_finish(struct dcm_gc_team *t,
+struct dcm_gc_result gc_do_finish(struct dcm_gc_workers *t,
 				  const struct dcm_gc_request *r)
 {
-	struct team_space *sp = &t->space[r->space];
+	struct workers_space *sp = &t->space[r->space];
 	u32 n = (u32)__builtin_popcountll(sp->mask), opaque;
 	struct ask ask = { .space = r->space };
 	struct dcm_gc_quiet quiet = { 0 };
@@ -239,7 +239,7 @@ struct dcm_gc_result gc_do_finish(struct dcm_gc_team *t,
 			break;
 		/* it takes a while; ghosts are carried meanwhile */
 		if (!quiet.rounds)
-			gc_team_turn(t, NULL, -1, 1);
+			gc_workers_turn(t, NULL, -1, 1);
 	}
 	if (!result.status || is_bad(result.status)) {
 		u32 status = tags_tell(t, r->space, &changed);
@@ -253,7 +253,7 @@ struct dcm_gc_result gc_do_finish(struct dcm_gc_team *t,
 	ask.msg.gc.epoch = sp->epoch;
 	ask.msg.gc.kind = DCM_GC_FINISH;
 	if (result.status) {
-		gc_team_stop(t, &ask, sp->mask, result.status);
+		gc_workers_stop(t, &ask, sp->mask, result.status);
 		return result;
 	}
 	result.status = gc_tell(t, &ask, sp->mask);
@@ -262,10 +262,10 @@ struct dcm_gc_result gc_do_finish(struct dcm_gc_team *t,
 }
 
 /* One donor after the other, as far as there is room. */
-u32 gc_do_met(struct dcm_gc_team *t, const struct dcm_gc_request *r,
+u32 gc_do_met(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 	      const void *raw, size_t bytes, struct dcm_gc_reply *out)
 {
-	struct team_space *sp = &t->space[r->space];
+	struct workers_space *sp = &t->space[r->space];
 	struct entries_ask e =
 		gc_ask_entries(t, r, raw, bytes, out, sizeof(__le64));
 	u8 copy[sizeof(struct virtio_gc_req) + sizeof(struct virtio_gc_met)];
@@ -287,7 +287,7 @@ u32 gc_do_met(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 				       (u32)__builtin_popcountll(sp->mask)))
 			break;
 		if (!opaque && !quiet.rounds)
-			gc_team_turn(t, NULL, -1, 1);
+			gc_workers_turn(t, NULL, -1, 1);
 	}
 	e.ask.msg.payload = copy;
 	for (u32 i = 0; !status && i < t->nr_donors; i++) {
@@ -324,7 +324,7 @@ static void take_live(void *arg, u32 donor, const struct dcm_wire_msg *msg)
 }
 
 /* May the bitmaps of @n regions be there? [VGC-D-35] */
-static bool bitmaps_fit(const struct team_space *sp, u64 at, u32 n)
+static bool bitmaps_fit(const struct workers_space *sp, u64 at, u32 n)
 {
 	u64 bytes = sp->l.region_bytes / 64 * n, size = sp->l.region_bytes;
 
@@ -339,7 +339,7 @@ static bool bitmaps_fit(const struct team_space *sp, u64 at, u32 n)
 
 struct bits_ask {
 	struct ask ask;
-	struct dcm_gc_team *t;
+	struct dcm_gc_workers *t;
 	u64 at;
 	u64 left;
 	u64 got;
@@ -362,9 +362,9 @@ static void take_bits(void *arg, u32 donor, const struct dcm_wire_msg *msg)
 				b->got);
 }
 
-static u32 bitmap_fetch(struct dcm_gc_team *t, u32 space, u32 region, u64 at)
+static u32 bitmap_fetch(struct dcm_gc_workers *t, u32 space, u32 region, u64 at)
 {
-	const struct team_space *sp = &t->space[space];
+	const struct workers_space *sp = &t->space[space];
 	u64 bytes = sp->l.region_bytes / 64, done = 0;
 	u32 donor = sp->place[region].donor, status = VIRTIO_GC_OK;
 	static const u8 zero[4096];
@@ -396,10 +396,10 @@ static u32 bitmap_fetch(struct dcm_gc_team *t, u32 space, u32 region, u64 at)
 	return status;
 }
 
-u32 gc_do_results(struct dcm_gc_team *t, const struct dcm_gc_request *r,
+u32 gc_do_results(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 		  const void *raw, size_t bytes, struct dcm_gc_reply *out)
 {
-	struct team_space *sp = &t->space[r->space];
+	struct workers_space *sp = &t->space[r->space];
 	const struct virtio_gc_range *range = r->body;
 	u32 first = le32toh(range->first), n = r->answer, status;
 	u64 bitmaps = le64toh(range->bitmaps);

@@ -33,7 +33,7 @@
  */
 struct note {
 	u64 magic;
-	struct dcm_ctl_session session;
+	struct dcm_client_session session;
 	struct dcm_host_donor donor;
 };
 
@@ -120,8 +120,8 @@ static u32 donor_of(const struct hostd_file *f, u32 number)
 	return i;
 }
 
-/* struct dcm_ctl_config.adopt */
-void hostd_adopt(void *arg, struct dcm_ctl *ctl)
+/* struct dcm_client_config.adopt */
+void hostd_adopt(void *arg, struct dcm_client *client)
 {
 	struct hostd_file *f = arg;
 	struct dcmfs_slab a = { .fd = -1 };
@@ -129,7 +129,7 @@ void hostd_adopt(void *arg, struct dcm_ctl *ctl)
 
 	for (i = 0; i < f->nr_donors; i++)
 		if (f->session[i].id)
-			dcm_ctl_adopt_session(ctl, i, &f->session[i]);
+			dcm_client_adopt_session(client, i, &f->session[i]);
 	while (!ioctl(f->fd, DCMFS_IOC_SLAB, &a)) {
 		struct dcm_slab_ref ref = {
 			.id = a.remote,
@@ -138,11 +138,12 @@ void hostd_adopt(void *arg, struct dcm_ctl *ctl)
 			.rkey = a.rkey,
 		};
 		bool old = a.flags & DCMFS_SLAB_OLD;
-		struct dcm_ctl_slab *slab = NULL;
+		struct dcm_client_slab *slab = NULL;
 
 		i = donor_of(f, a.donor);
 		if (i < f->nr_donors)
-			slab = dcm_ctl_adopt_slab(ctl, i, a.extent, &ref, !old);
+			slab = dcm_client_adopt_slab(client, i, a.extent, &ref,
+						     !old);
 		if (slab && hostd_slab_adopt(f, slab, a.id, old))
 			n++;
 		a = (struct dcmfs_slab){ .fd = -1, .id = a.id };
@@ -154,8 +155,8 @@ void hostd_adopt(void *arg, struct dcm_ctl *ctl)
 	explicit_bzero(f->session, sizeof(f->session));
 }
 
-/* struct dcm_ctl_ops.session */
-void hostd_session(void *arg, u32 donor, const struct dcm_ctl_session *s)
+/* struct dcm_client_ops.session */
+void hostd_session(void *arg, u32 donor, const struct dcm_client_session *s)
 {
 	struct hostd_file *f = arg;
 	struct dcmfs_note note = { .donor = f->number[donor], .set = 1 };

@@ -33,14 +33,14 @@ static u32 configured(const struct hostd *h, const struct dcm_host_donor *d)
 	return i;
 }
 
-static void used(const struct dcm_ctl_status *st, u32 i,
+static void used(const struct dcm_client_status *st, u32 i,
 		 struct dcm_host_donor *d)
 {
 	memcpy(d->name, st->donor[i].name, sizeof(d->name));
 	memcpy(d->address, st->donor[i].address, sizeof(d->address));
 }
 
-static bool known(const struct dcm_ctl_status *st,
+static bool known(const struct dcm_client_status *st,
 		  const struct dcm_host_donor *d)
 {
 	struct dcm_host_donor other;
@@ -73,7 +73,7 @@ static void say(const struct hostd_file *f, const struct dcm_host_donor *d,
  */
 void hostd_donors_apply(const struct hostd *h, struct hostd_file *f)
 {
-	struct dcm_ctl_status *st = calloc(1, sizeof(*st));
+	struct dcm_client_status *st = calloc(1, sizeof(*st));
 	struct hostd_choice choice;
 	struct dcm_host_donor d;
 	u32 i, k;
@@ -81,12 +81,12 @@ void hostd_donors_apply(const struct hostd *h, struct hostd_file *f)
 	if (!st)
 		return;
 	hostd_choice_read(f, &choice);
-	dcm_ctl_status(f->ctl, st);
+	dcm_client_status(f->client, st);
 	for (i = 0; i < st->nr_donors; i++) {
 		used(st, i, &d);
 		k = configured(h, &d);
 		if (k == h->cfg.nr_donors || !hostd_choice_has(&choice, h, k))
-			say(f, &d, dcm_ctl_donor_remove(f->ctl, d.name));
+			say(f, &d, dcm_client_donor_remove(f->client, d.name));
 	}
 	for (i = 0; i < h->cfg.nr_donors; i++) {
 		d = h->cfg.donor[i];
@@ -94,15 +94,15 @@ void hostd_donors_apply(const struct hostd *h, struct hostd_file *f)
 			continue;
 		/* looked up only if it is new: that may take long */
 		if (!known(st, &d))
-			say(f, &d, dcm_ctl_donor_add(f->ctl, &d));
+			say(f, &d, dcm_client_donor_add(f->client, &d));
 		say(f, &d,
-		    dcm_ctl_donor_drain(f->ctl, d.name,
-					       h->cfg.drained >> i & 1));
+		    dcm_client_donor_drain(f->client, d.name,
+					   h->cfg.drained >> i & 1));
 	}
 	free(st);
 }
 
-/* struct dcm_ctl_ops.donor */
+/* struct dcm_client_ops.donor */
 void hostd_donor_added(void *arg, u32 donor, const struct dcm_host_donor *d)
 {
 	struct hostd_file *f = arg;

@@ -42,9 +42,9 @@
 
 #include "hostd.h"
 
-#define LOOK_NS		(1000ull * 1000 * 1000)
-#define LOOK_MS		1000
-#define WANTED_MS	100
+#define LOOK_NS (1000ull * 1000 * 1000)
+#define LOOK_MS 1000
+#define WANTED_MS 100
 
 u64 hostd_now_ns(void)
 {
@@ -73,7 +73,7 @@ static bool wanted_ask(struct hostd_file *f)
 
 	while (!ioctl(f->fd, DCMFS_IOC_WANTED, &w)) {
 		if (hostd_now_ns() >= f->ask_ns)
-			dcm_ctl_want(f->ctl, w.extent);
+			dcm_client_want(f->client, w.extent);
 		any = true;
 		w.first = w.extent + 1;
 	}
@@ -247,7 +247,7 @@ fail:
 /* Serve the file at @path, if it is one that has to be and is not yet. */
 void hostd_file_start(struct hostd *h, const char *path)
 {
-	struct dcm_ctl_config cc = {
+	struct dcm_client_config cc = {
 		.tenant = h->key.tenant,
 		.key = h->key.key,
 		.key_len = h->key.len,
@@ -278,7 +278,7 @@ void hostd_file_start(struct hostd *h, const char *path)
 	cc.nr_lanes = f->info.lanes;
 	cc.extent = f->info.extent_pages * 4096;
 	cc.size = f->info.pages * 4096;
-	err = dcm_ctl_start(&cc, &hostd_ctl_ops, f, &f->ctl);
+	err = dcm_client_start(&cc, &hostd_ctl_ops, f, &f->client);
 	if (err) {
 		dcm_log(DCM_LOG_ERR, "%s: it is not served: %s", path,
 			strerror(-err));
@@ -289,7 +289,7 @@ void hostd_file_start(struct hostd *h, const char *path)
 	if (err) {
 		dcm_log(DCM_LOG_ERR, "%s: it is not served: no thread: %s",
 			path, strerror(err));
-		dcm_ctl_stop(f->ctl);
+		dcm_client_stop(f->client);
 		hostd_slabs_free(f);
 		file_free(f);
 		return;
@@ -332,7 +332,7 @@ void hostd_file_stop(struct hostd *h, struct hostd_file *f)
 	} else {
 		hostd_slabs_leave(f);
 	}
-	dcm_ctl_stop(f->ctl);
+	dcm_client_stop(f->client);
 	hostd_slabs_free(f);
 	if (f->gone)
 		dcm_log(DCM_LOG_INFO, "%s: gone; donors have their memory back",

@@ -59,17 +59,17 @@
 #include "../gc/ipc.h"
 #include "hostd.h"
 
-#define HELLO_S		2
-#define LATE_NS		(5000ull * 1000 * 1000)
-#define SEND_S		5
-#define IN_FLIGHT_MAX	256u
-#define SLICE_MS	500u	/* of settling, before we look whether to end */
-#define UID_MAX		8u	/* of HOSTD_CALLERS_MAX, a user's */
-#define STACK_BYTES	(256u << 10)
-#define GROUP		"kvm"
+#define HELLO_S 2
+#define LATE_NS (5000ull * 1000 * 1000)
+#define SEND_S 5
+#define IN_FLIGHT_MAX 256u
+#define SLICE_MS 500u /* of settling, before we look whether to end */
+#define UID_MAX 8u /* of HOSTD_CALLERS_MAX, a user's */
+#define STACK_BYTES (256u << 10)
+#define GROUP "kvm"
 
 #ifndef SO_PASSRIGHTS
-#define SO_PASSRIGHTS	83	/* Linux 6.16 */
+#define SO_PASSRIGHTS 83 /* Linux 6.16 */
 #endif
 
 /**
@@ -87,7 +87,7 @@ struct hostd_gc {
 	pthread_mutex_t lock;
 	pthread_cond_t answered;
 	u32 in_flight;
-	u64 buf[(sizeof(struct dcm_gc_say) + DCM_GC_SAY_MAX) / 8 + 1];
+	u64 buf[(sizeof(struct dcm_gc_ipc) + DCM_GC_IPC_MAX) / 8 + 1];
 };
 
 /**
@@ -122,7 +122,7 @@ struct hostd_caller {
 	u64 since_ns;
 	bool unwanted;
 	enum caller_state state;
-	struct dcm_gc_say_file file;
+	struct dcm_gc_ipc_file file;
 	u64 proof;
 	char why[256];
 	struct hostd_gc *g;
@@ -137,10 +137,10 @@ struct asked {
 };
 
 /* Whole, or the connection is over. */
-static void say(struct hostd_gc *g, const struct dcm_gc_say *s,
+static void say(struct hostd_gc *g, const struct dcm_gc_ipc *s,
 		const void *more, size_t bytes)
 {
-	if (dcm_gc_say(g->sock, s, more, bytes))
+	if (dcm_gc_ipc(g->sock, s, more, bytes))
 		shutdown(g->sock, SHUT_RDWR);
 }
 
@@ -225,7 +225,7 @@ static void home_hint(void *home, u64 at, u64 bytes, u32 what)
 /* The device does it, before it hears the answer. */
 static int home_discard(void *home, u64 at, u64 bytes)
 {
-	const struct dcm_gc_say s = { .kind = DCM_GC_SAY_DISCARD,
+	const struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_DISCARD,
 				      .token = bytes,
 				      .value = at };
 	struct hostd_gc *g = home;
@@ -263,7 +263,7 @@ static bool home_tag(void *home, u64 at, u64 bytes,
 
 static void home_bits(void *home, u64 at, const void *bits, size_t bytes)
 {
-	const struct dcm_gc_say s = { .kind = DCM_GC_SAY_BITS, .value = at };
+	const struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_BITS, .value = at };
 
 	say(home, &s, bits, bytes);
 }
@@ -273,7 +273,7 @@ static void home_end(void *home)
 	(void)home;
 }
 
-static const struct dcm_gc_home_ops home_ops = {
+static const struct dcm_gc_backend_ops home_ops = {
 	.hold = home_hold,
 	.release = home_release,
 	.settle = home_settle,
@@ -293,7 +293,7 @@ static void cb_answered(void *priv, void *token, const void *answer,
 {
 	struct hostd_gc *g = priv;
 	struct asked *a = token;
-	const struct dcm_gc_say s = { .kind = DCM_GC_SAY_ANSWER,
+	const struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_ANSWER,
 				      .token = a->token };
 
 	say(g, &s, answer, bytes);
@@ -306,7 +306,7 @@ static void cb_answered(void *priv, void *token, const void *answer,
 
 static void welcome(struct hostd_gc *g)
 {
-	const struct dcm_gc_say s = { .kind = DCM_GC_SAY_WELCOME,
+	const struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_WELCOME,
 				      .value = dcm_gc_host_features(g->gc) };
 	struct virtio_gc_config config;
 
@@ -324,7 +324,7 @@ static const struct dcm_gc_host_ops host_ops = {
 	.donors_changed = cb_donors_changed,
 };
 
-static bool request(struct hostd_gc *g, const struct dcm_gc_say *s,
+static bool request(struct hostd_gc *g, const struct dcm_gc_ipc *s,
 		    const void *bytes, size_t n)
 {
 	struct asked *a = malloc(sizeof(*a));
@@ -344,18 +344,18 @@ static bool request(struct hostd_gc *g, const struct dcm_gc_say *s,
 /* False: hang up. */
 static bool hear(struct hostd_gc *g, size_t n)
 {
-	const struct dcm_gc_say *s = (void *)g->buf;
-	const struct dcm_gc_say ready = { .kind = DCM_GC_SAY_READY };
+	const struct dcm_gc_ipc *s = (void *)g->buf;
+	const struct dcm_gc_ipc ready = { .kind = DCM_GC_IPC_READY };
 
 	if (n < sizeof(*s) || n == sizeof(g->buf))
 		return false;
 	switch (s->kind) {
-	case DCM_GC_SAY_START:
+	case DCM_GC_IPC_START:
 		dcm_gc_host_start(g->gc, s->value);
 		return true;
-	case DCM_GC_SAY_REQUEST:
+	case DCM_GC_IPC_REQUEST:
 		return request(g, s, s + 1, n - sizeof(*s));
-	case DCM_GC_SAY_RESET:
+	case DCM_GC_IPC_RESET:
 		dcm_gc_host_reset(g->gc);
 		say(g, &ready, NULL, 0);
 		return true;
@@ -391,15 +391,15 @@ static bool caller_hear(const struct hostd_caller *c, void *buf, size_t bytes)
 static bool caller_speaks(struct hostd_caller *c)
 {
 	struct {
-		struct dcm_gc_say s;
-		struct dcm_gc_say_file file;
+		struct dcm_gc_ipc s;
+		struct dcm_gc_ipc_file file;
 	} hello;
-	struct dcm_gc_say s = { .kind = DCM_GC_SAY_PROVE };
+	struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_PROVE };
 
 	if (!caller_hear(c, &hello, sizeof(hello)) ||
-	    hello.s.kind != DCM_GC_SAY_HELLO)
+	    hello.s.kind != DCM_GC_IPC_HELLO)
 		return false;
-	if (hello.s.value != DCM_GC_SAY_VERSION) {
+	if (hello.s.value != DCM_GC_IPC_VERSION) {
 		snprintf(c->why, sizeof(c->why),
 			 "dcm-hostd is of another version than libdcm");
 		return true;
@@ -410,8 +410,8 @@ static bool caller_speaks(struct hostd_caller *c)
 	/* behind the end of any file, and one byte of room */
 	c->proof = c->proof >> 2 | 1ull << 62;
 	s.value = c->proof;
-	return !dcm_gc_say(c->sock, &s, NULL, 0) &&
-	       caller_hear(c, &s, sizeof(s)) && s.kind == DCM_GC_SAY_PROVED;
+	return !dcm_gc_ipc(c->sock, &s, NULL, 0) &&
+	       caller_hear(c, &s, sizeof(s)) && s.kind == DCM_GC_IPC_PROVED;
 }
 
 static void caller_state(struct hostd_caller *c, enum caller_state state)
@@ -426,7 +426,7 @@ static void caller_state(struct hostd_caller *c, enum caller_state state)
 
 static void *caller_main(void *arg)
 {
-	const struct dcm_gc_say refused = { .kind = DCM_GC_SAY_REFUSED };
+	const struct dcm_gc_ipc refused = { .kind = DCM_GC_IPC_REFUSED };
 	struct hostd_caller *c = arg;
 	bool spoken = !c->unwanted && caller_speaks(c);
 	int sock;
@@ -436,7 +436,7 @@ static void *caller_main(void *arg)
 	if (c->g)
 		gc_run(c->g);
 	else if (spoken)
-		dcm_gc_say(c->sock, &refused, c->why, strlen(c->why));
+		dcm_gc_ipc(c->sock, &refused, c->why, strlen(c->why));
 	pthread_mutex_lock(&callers_lock);
 	sock = c->sock;
 	c->sock = -1;
@@ -465,7 +465,7 @@ void hostd_gc_stop(struct hostd_file *f)
 }
 
 static struct hostd_file *file_of(const struct hostd *h,
-				  const struct dcm_gc_say_file *which)
+				  const struct dcm_gc_ipc_file *which)
 {
 	struct hostd_file *f;
 
@@ -489,9 +489,9 @@ static bool proven(const struct hostd_file *f, u64 proof)
 
 static struct hostd_gc *gc_new(struct hostd_file *f, struct hostd_caller *c)
 {
-	struct dcm_gc_home home = {
+	struct dcm_gc_backend home = {
 		.ops = &home_ops,
-		.ctl = f->ctl,
+		.client = f->client,
 		.donors = f->nr_donors,
 		.bytes = f->info.pages * 4096,
 		.extent = f->info.extent_pages * 4096,

@@ -42,18 +42,18 @@
 #include "../gc/ipc.h"
 #include "hostd.h"
 
-#define DEFAULT_CONFIG	"/etc/kvm-dcm/hostd.conf"
-#define DEFAULT_STATUS	"/run/dcm-hostd/status.sock"
-#define DEFAULT_GC	DCM_GC_SAY_SOCKET
-#define ENDING_MS	500
-#define SURE_NS		(2000ull * 1000 * 1000)
+#define DEFAULT_CONFIG "/etc/kvm-dcm/hostd.conf"
+#define DEFAULT_STATUS "/run/dcm-hostd/status.sock"
+#define DEFAULT_GC DCM_GC_IPC_SOCKET
+#define ENDING_MS 500
+#define SURE_NS (2000ull * 1000 * 1000)
 
 /* libc looks for it; nothing else compiled with libdcm's flags is seen. */
 __attribute__((visibility("default")))
 const char *argp_program_version = "dcm-hostd " DCM_VERSION;
 
 /* In the environment of one that started itself again */
-#define AGAIN		"DCM_HOSTD_AGAIN"
+#define AGAIN "DCM_HOSTD_AGAIN"
 
 static const char *config_path = DEFAULT_CONFIG;
 static const char *status_path = DEFAULT_STATUS;
@@ -263,7 +263,7 @@ static void start_again(void)
 		strerror(errno));
 }
 
-#define PLACES	5u
+#define PLACES 5u
 
 /* Until told to end. Exit status. */
 static int serve(struct hostd *h, int signals)

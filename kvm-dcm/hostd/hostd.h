@@ -48,7 +48,7 @@
  */
 struct hostd_slab {
 	struct hostd_slab *next;
-	struct dcm_ctl_slab *slab;
+	struct dcm_client_slab *slab;
 	u64 id;
 	u32 extent;
 	u32 flags;
@@ -67,7 +67,7 @@ struct hostd_slab {
  * @number: and as the kernel does
  * @session: to be resumed, at the start
  * @nr_donors: how many
- * @ctl: its sessions with donors
+ * @client: its sessions with donors
  * @slice: signals @thread out of a DETACH
  * @event: wakes @thread
  * @links: epoll: a data connection has ended
@@ -90,9 +90,9 @@ struct hostd_file {
 	struct dcmfs_info info;
 	struct dcm_host_donor donor[DCMFS_DONORS_MAX];
 	u32 number[DCMFS_DONORS_MAX];
-	struct dcm_ctl_session session[DCMFS_DONORS_MAX];
+	struct dcm_client_session session[DCMFS_DONORS_MAX];
 	u32 nr_donors;
-	struct dcm_ctl *ctl;
+	struct dcm_client *client;
 	pthread_t thread;
 	timer_t slice;
 	int event;
@@ -155,10 +155,10 @@ void hostd_file_kick(struct hostd_file *f);
 u64 hostd_now_ns(void);
 
 /* slab_worker.c */
-extern const struct dcm_ctl_ops hostd_ctl_ops;
+extern const struct dcm_client_ops hostd_ctl_ops;
 int hostd_slabs_round(struct hostd_file *f);
-bool hostd_slab_adopt(struct hostd_file *f, struct dcm_ctl_slab *slab, u64 id,
-		      bool old);
+bool hostd_slab_adopt(struct hostd_file *f, struct dcm_client_slab *slab,
+		      u64 id, bool old);
 bool hostd_slab_where(struct hostd_file *f, u32 extent, u32 *donor, u64 *slab);
 bool hostd_slab_losing(struct hostd_file *f);
 void hostd_slabs_count(struct hostd_file *f);
@@ -171,8 +171,8 @@ void hostd_donors_find(const struct hostd *h, struct hostd_file *f);
 bool hostd_donor_same(const struct dcm_host_donor *a,
 		      const struct dcm_host_donor *b);
 u32 hostd_number_free(const struct hostd_file *f, u64 taken);
-void hostd_adopt(void *arg, struct dcm_ctl *ctl);
-void hostd_session(void *arg, u32 donor, const struct dcm_ctl_session *s);
+void hostd_adopt(void *arg, struct dcm_client *client);
+void hostd_session(void *arg, u32 donor, const struct dcm_client_session *s);
 
 /* donor.c */
 void hostd_donors_read(struct hostd *h, const char *config);
@@ -195,7 +195,7 @@ bool hostd_choice_has(const struct hostd_choice *c, const struct hostd *h,
 		      u32 donor);
 
 /* link.c */
-extern const struct dcm_ctl_links hostd_links;
+extern const struct dcm_client_links hostd_links;
 void hostd_links_look(struct hostd_file *f);
 
 /* status.c */

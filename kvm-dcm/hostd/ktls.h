@@ -2,8 +2,8 @@
 /*
  * ktls.h - a TLS session goes on in the kernel
  */
-#ifndef DCM_KTLS_H
-#define DCM_KTLS_H
+#ifndef DCM_HOSTD_KTLS_H
+#define DCM_HOSTD_KTLS_H
 
 #include <gnutls/gnutls.h>
 
@@ -20,4 +20,4 @@
  */
 int dcm_ktls_start(gnutls_session_t tls, int fd);
 
-#endif /* DCM_KTLS_H */
+#endif /* DCM_HOSTD_KTLS_H */

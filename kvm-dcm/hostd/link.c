@@ -237,7 +237,7 @@ static struct dcm_endpoint *link_pair(void *arg, u32 donor, u32 lane,
 	return NULL;
 }
 
-const struct dcm_ctl_links hostd_links = {
+const struct dcm_client_links hostd_links = {
 	.data = link_data,
 	.pair = link_pair,
 	.paired = link_paired,
@@ -252,5 +252,5 @@ void hostd_links_look(struct hostd_file *f)
 	while (epoll_wait(f->links, ev, 16, 0) == 16)
 		;
 	for (lane = 0; lane < f->info.lanes; lane++)
-		dcm_ctl_lane_look(f->ctl, lane);
+		dcm_client_lane_look(f->client, lane);
 }

@@ -39,11 +39,11 @@
 #include "../proto/wire_format.h"
 #include "hostd.h"
 
-#define SLICE_NS	(100l * 1000 * 1000)
-#define OTHER_NS	(1000ull * 1000 * 1000)
-#define REFUSED_NS	(5000ull * 1000 * 1000)
-#define AGAIN_MS	50
-#define LOST_SETTLE_NS	(50ull * 1000 * 1000)
+#define SLICE_NS (100l * 1000 * 1000)
+#define OTHER_NS (1000ull * 1000 * 1000)
+#define REFUSED_NS (5000ull * 1000 * 1000)
+#define AGAIN_MS 50
+#define LOST_SETTLE_NS (50ull * 1000 * 1000)
 
 enum {
 	SLAB_ATTACH = 0x1,
@@ -62,7 +62,7 @@ static u64 extent_ops(const struct hostd_file *f, u32 extent)
 /* ---- callbacks, in the control plane's thread ---- */
 
 static struct hostd_slab *slab_add(struct hostd_file *f,
-				   struct dcm_ctl_slab *slab, u32 flags)
+				   struct dcm_client_slab *slab, u32 flags)
 {
 	struct hostd_slab *s, **p;
 
@@ -84,7 +84,7 @@ static struct hostd_slab *slab_add(struct hostd_file *f,
 	return s;
 }
 
-static void cb_attached(void *arg, u32 extent, struct dcm_ctl_slab *slab)
+static void cb_attached(void *arg, u32 extent, struct dcm_client_slab *slab)
 {
 	struct hostd_file *f = arg;
 
@@ -92,7 +92,7 @@ static void cb_attached(void *arg, u32 extent, struct dcm_ctl_slab *slab)
 	if (slab_add(f, slab, SLAB_ATTACH))
 		hostd_file_kick(f);
 	else
-		dcm_ctl_release(f->ctl, slab);
+		dcm_client_release(f->client, slab);
 }
 
 /**
@@ -104,8 +104,8 @@ static void cb_attached(void *arg, u32 extent, struct dcm_ctl_slab *slab)
  *
  * Return: whether there was memory for that.
  */
-bool hostd_slab_adopt(struct hostd_file *f, struct dcm_ctl_slab *slab, u64 id,
-		      bool old)
+bool hostd_slab_adopt(struct hostd_file *f, struct dcm_client_slab *slab,
+		      u64 id, bool old)
 {
 	struct hostd_slab *s = slab_add(f, slab, old ? SLAB_EVICT : 0);
 
@@ -117,7 +117,7 @@ bool hostd_slab_adopt(struct hostd_file *f, struct dcm_ctl_slab *slab, u64 id,
 	return true;
 }
 
-static void note(struct hostd_file *f, struct dcm_ctl_slab *slab, u32 flag)
+static void note(struct hostd_file *f, struct dcm_client_slab *slab, u32 flag)
 {
 	struct hostd_slab *s;
 
@@ -134,15 +134,15 @@ static void note(struct hostd_file *f, struct dcm_ctl_slab *slab, u32 flag)
 	hostd_file_kick(f);
 }
 
-static void cb_evict(void *arg, struct dcm_ctl_slab *slab)
+static void cb_evict(void *arg, struct dcm_client_slab *slab)
 {
 	struct hostd_file *f = arg;
 
-	dcm_ctl_want_other(f->ctl, slab);
+	dcm_client_want_other(f->client, slab);
 	note(f, slab, SLAB_EVICT);
 }
 
-static void cb_lost(void *arg, struct dcm_ctl_slab *slab, const char *donor)
+static void cb_lost(void *arg, struct dcm_client_slab *slab, const char *donor)
 {
 	struct hostd_file *f = arg;
 
@@ -163,7 +163,7 @@ static void cb_starved(void *arg, u32 extent)
 			f->path, extent);
 }
 
-const struct dcm_ctl_ops hostd_ctl_ops = {
+const struct dcm_client_ops hostd_ctl_ops = {
 	.attached = cb_attached,
 	.evict = cb_evict,
 	.lost = cb_lost,
@@ -287,7 +287,7 @@ static void slab_remove(struct hostd_file *f, struct hostd_slab *s)
 		;
 	*p = s->next;
 	pthread_mutex_unlock(&f->lock);
-	dcm_ctl_release(f->ctl, s->slab);
+	dcm_client_release(f->client, s->slab);
 	free(s);
 }
 
@@ -368,11 +368,11 @@ static bool slab_evict(struct hostd_file *f, struct hostd_slab *s, bool *more)
 		return false;
 	case EIO:
 		/* It is gone under our hands; ops->lost() follows. */
-		dcm_ctl_stale(f->ctl, s->slab);
+		dcm_client_stale(f->client, s->slab);
 		return false;
 	default:
 		/* Not before the next tick. */
-		dcm_ctl_want_other(f->ctl, s->slab);
+		dcm_client_want_other(f->client, s->slab);
 		return false;
 	}
 }
@@ -440,8 +440,8 @@ void hostd_slabs_count(struct hostd_file *f)
 
 	for (s = slab_next(f, NULL); s; s = slab_next(f, s))
 		if (s->attached)
-			dcm_ctl_count(s->slab,
-				      extent_ops(f, s->extent) - s->ops);
+			dcm_client_count(s->slab,
+					 extent_ops(f, s->extent) - s->ops);
 }
 
 /* What the kernel has and nobody goes on with: donors have taken it back. */

@@ -23,9 +23,9 @@
 
 #include "hostd.h"
 
-#define DIRECTORY	"/run/dcm-hostd"
-#define SENDING_MAX	8u
-#define SEND_S		2
+#define DIRECTORY "/run/dcm-hostd"
+#define SENDING_MAX 8u
+#define SEND_S 2
 
 static u32 sending;
 
@@ -52,7 +52,7 @@ static void put_text(json_t *o, const char *key, const char *text)
 }
 
 static const char *group_of(const struct hostd *h,
-			    const struct dcm_ctl_donor_status *d)
+			    const struct dcm_client_donor_status *d)
 {
 	for (u32 i = 0; i < h->cfg.nr_donors; i++)
 		if (!strcmp(h->cfg.donor[i].name, d->name) &&
@@ -62,14 +62,14 @@ static const char *group_of(const struct hostd *h,
 }
 
 static json_t *donor_json(const struct hostd *h,
-			  const struct dcm_ctl_donor_status *d)
+			  const struct dcm_client_donor_status *d)
 {
 	json_t *o = json_object();
 
 	put_text(o, "name", d->name);
 	put_text(o, "group", group_of(h, d));
 	put_text(o, "address", d->address);
-	put_text(o, "state", dcm_ctl_donor_state_name(d->state));
+	put_text(o, "state", dcm_client_donor_state_name(d->state));
 	put_text(o, "transport", d->transport ? d->transport : "");
 	put(o, "slabs", d->slabs);
 	put(o, "slabs_free", d->slabs_free);
@@ -83,14 +83,14 @@ static json_t *donor_json(const struct hostd *h,
 }
 
 static json_t *file_json(const struct hostd *h, const struct hostd_file *f,
-			 struct dcm_ctl_status *st)
+			 struct dcm_client_status *st)
 {
 	json_t *o = json_object(), *donors = json_array();
 	struct hostd_choice choice;
 	u32 i;
 
 	hostd_choice_read(f, &choice);
-	dcm_ctl_status(f->ctl, st);
+	dcm_client_status(f->client, st);
 	put_text(o, "path", f->path);
 	put(o, "bytes", f->info.pages * 4096);
 	put(o, "extent_bytes", f->info.extent_pages * 4096);
@@ -110,7 +110,7 @@ static json_t *file_json(const struct hostd *h, const struct hostd_file *f,
 
 static char *text_of(const struct hostd *h)
 {
-	struct dcm_ctl_status *st = calloc(1, sizeof(*st));
+	struct dcm_client_status *st = calloc(1, sizeof(*st));
 	json_t *o = json_object(), *files = json_array();
 	const struct hostd_file *f;
 	char *text;
@@ -191,7 +191,7 @@ static bool somebody_there(const struct sockaddr_un *sa, int type)
 	int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	bool there = fd >= 0 &&
 		     (!connect(fd, (const struct sockaddr *)sa, sizeof(*sa)) ||
-				 errno == EAGAIN);
+		      errno == EAGAIN);
 
 	if (fd >= 0)
 		close(fd);

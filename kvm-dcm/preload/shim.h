@@ -2,8 +2,8 @@
 /*
  * shim.h - what the files of libdcm-preload.so share
  */
-#ifndef DCM_SHIM_H
-#define DCM_SHIM_H
+#ifndef DCM_PRELOAD_SHIM_H
+#define DCM_PRELOAD_SHIM_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -58,4 +58,4 @@ void dcm_open_ready(void);
 /* malloc.c */
 void dcm_malloc_ready(void);
 
-#endif /* DCM_SHIM_H */
+#endif /* DCM_PRELOAD_SHIM_H */

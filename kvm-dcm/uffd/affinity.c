@@ -32,14 +32,14 @@
 extern const ptrdiff_t __rseq_offset __attribute__((weak));
 extern const unsigned int __rseq_size __attribute__((weak));
 
-#define FOLLOW_AFTER	3u		/* faults in a row from there */
-#define SETTLED_SKIP	15u		/* faults not looked at once it is right */
-#define MANY_SKIP	3u		/* the same, several threads fault */
-#define AWAY_MAX	32u		/* faults from elsewhere: another lane */
-#define MOVE_MIN_NS	(200u * 1000)
-#define MOVE_MAX_NS	(50u * 1000 * 1000)
-#define MOVE_POLITE_NS	(1000u * 1000)	/* at most, where moves last */
-#define SPIN_NS		(20u * 1000)
+#define FOLLOW_AFTER 3u /* faults in a row from there */
+#define SETTLED_SKIP 15u /* faults not looked at once it is right */
+#define MANY_SKIP 3u /* the same, several threads fault */
+#define AWAY_MAX 32u /* faults from elsewhere: another lane */
+#define MOVE_MIN_NS (200u * 1000)
+#define MOVE_MAX_NS (50u * 1000 * 1000)
+#define MOVE_POLITE_NS (1000u * 1000) /* at most, where moves last */
+#define SPIN_NS (20u * 1000)
 
 static ptrdiff_t robust_offset;
 
@@ -53,7 +53,7 @@ static char *robust_head(pid_t tid)
 	return head;
 }
 
-void dcm_place_init(struct dcm_pager *pg)
+void dcm_choose_init(struct dcm_pager *pg)
 {
 	char *head = robust_head(0);
 
@@ -63,7 +63,7 @@ void dcm_place_init(struct dcm_pager *pg)
 
 	pg->follow &= can;
 	pg->spin &= can;
-	pg->can_polite = pg->follow && dcm_polite_can();
+	pg->can_yield = pg->follow && dcm_yield_can();
 	robust_offset = head - (char *)pthread_self();
 }
 
@@ -103,7 +103,7 @@ static bool taken_by_other(const struct dcm_pg_lane *l, int cpu)
 
 static bool move_to(struct dcm_pg_lane *l, int cpu)
 {
-	u64 longest = dcm_polite_may(l) ? MOVE_POLITE_NS : MOVE_MAX_NS;
+	u64 longest = dcm_yield_may(l) ? MOVE_POLITE_NS : MOVE_MAX_NS;
 	u64 now = dcm_now_ns();
 	cpu_set_t set;
 
@@ -131,8 +131,8 @@ static bool move_to(struct dcm_pg_lane *l, int cpu)
 	return true;
 }
 
-/** dcm_place_served() - whether a lane is where a thread ran last */
-bool dcm_place_served(struct dcm_pg_lane *l, pid_t tid)
+/** dcm_choose_served() - whether a lane is where a thread ran last */
+bool dcm_choose_served(struct dcm_pg_lane *l, pid_t tid)
 {
 	int cpu = cpu_of(l->pg, tid);
 
@@ -151,7 +151,7 @@ static void go(struct dcm_pg_lane *l)
 }
 
 /**
- * dcm_place_look() - a fault was taken: is this lane where it should be?
+ * dcm_choose_look() - a fault was taken: is this lane where it should be?
  * @l: the lane; its own thread's
  * @msg: the fault
  * @many: several threads fault
@@ -159,14 +159,15 @@ static void go(struct dcm_pg_lane *l)
  * Return: a CPU that faults come from time and again and that has no lane, or
  * -1.
  */
-int dcm_place_look(struct dcm_pg_lane *l, const struct uffd_msg *msg, bool many)
+int dcm_choose_look(struct dcm_pg_lane *l, const struct uffd_msg *msg,
+		    bool many)
 {
 	pid_t tid = (pid_t)msg->arg.pagefault.feat.ptid;
 	int cpu;
 
 	if (l->go_cpu >= 0)
 		go(l);
-	dcm_polite_fault(l, tid);
+	dcm_yield_fault(l, tid);
 	if (l->settled) {
 		l->settled--;
 		return -1;
@@ -181,10 +182,10 @@ int dcm_place_look(struct dcm_pg_lane *l, const struct uffd_msg *msg, bool many)
 		l->settled = many ? MANY_SKIP : SETTLED_SKIP;
 		l->away -= !!l->away;
 		if (READ_ONCE(l->pg->follow))
-			dcm_polite_be(l, tid);
+			dcm_yield_be(l, tid);
 		return -1;
 	}
-	if (many && READ_ONCE(l->pg->follow) && l->pg->can_polite) {
+	if (many && READ_ONCE(l->pg->follow) && l->pg->can_yield) {
 		if (taken_by_other(l, cpu))
 			return -1;
 		l->away += 2;
@@ -199,13 +200,13 @@ int dcm_place_look(struct dcm_pg_lane *l, const struct uffd_msg *msg, bool many)
 	if (++l->follow_hits >= FOLLOW_AFTER) {
 		l->follow_hits = 0;
 		if (READ_ONCE(l->pg->follow) && move_to(l, cpu))
-			dcm_polite_be(l, tid);
+			dcm_yield_be(l, tid);
 	}
 	return -1;
 }
 
-/** dcm_place_spin() - whether to spin for the next fault, and until when */
-bool dcm_place_spin(struct dcm_pg_lane *l, u64 *until)
+/** dcm_choose_spin() - whether to spin for the next fault, and until when */
+bool dcm_choose_spin(struct dcm_pg_lane *l, u64 *until)
 {
 	u64 now;
 

@@ -2,15 +2,15 @@
 /*
  * affinity.h - fault threads where the faults are
  */
-#ifndef DCM_PLACE_H
-#define DCM_PLACE_H
+#ifndef DCM_UFFD_AFFINITY_H
+#define DCM_UFFD_AFFINITY_H
 
 #include "pager.h"
 
-void dcm_place_init(struct dcm_pager *pg);
-int dcm_place_look(struct dcm_pg_lane *l, const struct uffd_msg *msg,
-		   bool many);
-bool dcm_place_served(struct dcm_pg_lane *l, pid_t tid);
-bool dcm_place_spin(struct dcm_pg_lane *l, u64 *until);
+void dcm_choose_init(struct dcm_pager *pg);
+int dcm_choose_look(struct dcm_pg_lane *l, const struct uffd_msg *msg,
+		    bool many);
+bool dcm_choose_served(struct dcm_pg_lane *l, pid_t tid);
+bool dcm_choose_spin(struct dcm_pg_lane *l, u64 *until);
 
-#endif /* DCM_PLACE_H */
+#endif /* DCM_UFFD_AFFINITY_H */

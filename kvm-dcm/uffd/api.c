@@ -30,11 +30,11 @@
 #include "covers.h"
 #include "status.h"
 
-#define FETCH_BUF	(DCM_BLOCK_MAX * DCM_PAGE_SIZE)
-#define FETCH_BUFS	((size_t)FETCH_BUF * DCM_FETCHES_MAX)	/* of a lane */
-#define FIRST_DONOR_MS	10000u
-#define CACHED_MAX	512u	/* pages in free frames */
-#define CACHED_MIN	16u
+#define FETCH_BUF (DCM_BLOCK_MAX * DCM_PAGE_SIZE)
+#define FETCH_BUFS ((size_t)FETCH_BUF * DCM_FETCHES_MAX) /* of a lane */
+#define FIRST_DONOR_MS 10000u
+#define CACHED_MAX 512u /* pages in free frames */
+#define CACHED_MIN 16u
 
 static u64 cached_pages(u64 budget_pages)
 {
@@ -147,14 +147,14 @@ static int lanes_create(struct dcm_pager *pg)
 
 static void donors_text(struct dcm_pager *pg, char *buf, size_t len)
 {
-	struct dcm_ctl_status *st = calloc(1, sizeof(*st));
+	struct dcm_client_status *st = calloc(1, sizeof(*st));
 	size_t at = 0;
 	u32 i;
 
 	buf[0] = 0;
 	if (!st)
 		return;
-	dcm_ctl_status(pg->ctl, st);
+	dcm_client_status(pg->client, st);
 	for (i = 0; i < st->nr_donors && at < len; i++)
 		at += (size_t)snprintf(buf + at, len - at, "%s%s (%s): %s",
 				       i ? "; " : "", st->donor[i].name,
@@ -164,11 +164,11 @@ static void donors_text(struct dcm_pager *pg, char *buf, size_t len)
 	free(st);
 }
 
-static int ctl_create(struct dcm_pager *pg, u64 bytes, u64 *extent, char *err,
-		      size_t len)
+static int client_create(struct dcm_pager *pg, u64 bytes, u64 *extent,
+			 char *err, size_t len)
 {
 	struct dcm_key key;
-	struct dcm_ctl_config cc = {
+	struct dcm_client_config cc = {
 		.donors = pg->cfg.donor,
 		.nr_donors = pg->cfg.nr_donors,
 		.nr_lanes = pg->nr_lanes,
@@ -192,7 +192,7 @@ static int ctl_create(struct dcm_pager *pg, u64 bytes, u64 *extent, char *err,
 	cc.tenant = key.tenant;
 	cc.key = key.key;
 	cc.key_len = key.len;
-	rc = dcm_ctl_start(&cc, &dcm_control_ops, pg, &pg->ctl);
+	rc = dcm_client_start(&cc, &dcm_control_ops, pg, &pg->client);
 	dcm_key_wipe(&key);
 	if (rc) {
 		snprintf(err, len, "donors can't be used: %s", strerror(-rc));
@@ -200,9 +200,9 @@ static int ctl_create(struct dcm_pager *pg, u64 bytes, u64 *extent, char *err,
 	}
 	for (i = 0; i < pg->cfg.nr_donors; i++)
 		if (pg->cfg.drained >> i & 1)
-			dcm_ctl_donor_drain(pg->ctl, pg->cfg.donor[i].name,
-					    true);
-	*extent = dcm_ctl_extent_bytes(pg->ctl, FIRST_DONOR_MS);
+			dcm_client_donor_drain(pg->client,
+					       pg->cfg.donor[i].name, true);
+	*extent = dcm_client_extent_bytes(pg->client, FIRST_DONOR_MS);
 	if (!*extent) {
 		donors_text(pg, why, sizeof(why));
 		snprintf(err, len, "no donor answered within %u s: %s",
@@ -269,12 +269,12 @@ static int create(struct dcm_pager *pg, char *err, size_t len)
 		rc = dcm_control_init(pg);
 	if (rc)
 		return rc;
-	rc = ctl_create(pg, bytes, &extent, err, len);
+	rc = client_create(pg, bytes, &extent, err, len);
 	if (!rc)
 		rc = core_create(pg, nr_pages, extent, err, len);
 	if (rc)
 		return rc;
-	dcm_place_init(pg);
+	dcm_choose_init(pg);
 	snprintf(err, len, "can't start threads");
 	rc = lanes_create(pg);
 	if (!rc)
@@ -298,8 +298,8 @@ static void destroy(struct dcm_pager *pg)
 	/* No access can be answered any more: the memory goes first. */
 	if (pg->guest.region)
 		dcm_guest_free(pg);
-	if (pg->ctl)
-		dcm_ctl_stop(pg->ctl);
+	if (pg->client)
+		dcm_client_stop(pg->client);
 	dcm_control_free(pg);
 	if (pg->have_uffd)
 		dcm_uffd_close(&pg->uffd);

@@ -2,8 +2,8 @@
 /*
  * covers.h - what the preload shim asks of the pager beyond libdcm.h
  */
-#ifndef DCM_COVERS_H
-#define DCM_COVERS_H
+#ifndef DCM_UFFD_COVERS_H
+#define DCM_UFFD_COVERS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,4 +17,4 @@ int dcm_pager_replace(struct dcm_pager *pg, void *addr, size_t bytes, void *by,
 		      size_t by_bytes, int flags);
 int dcm_pager_rest(struct dcm_pager *pg, void *addr, size_t bytes, int advice);
 
-#endif /* DCM_COVERS_H */
+#endif /* DCM_UFFD_COVERS_H */

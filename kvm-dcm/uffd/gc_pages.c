@@ -30,8 +30,8 @@
 #include "../gc/backend.h"
 #include "../lib/inside.h"
 
-#define BUSY_US		1000u
-#define BUSY_TRIES	200
+#define BUSY_US 1000u
+#define BUSY_TRIES 200
 
 /* A window at @base of a pager's memory. */
 struct paged {
@@ -206,8 +206,8 @@ static bool paged_tag(void *home, u64 at, u64 bytes,
 		      const struct dcm_gc_place_of *place, u32 *tag)
 {
 	(void)at;
-	*tag = dcm_ctl_tag(((struct paged *)home)->pg->ctl, place->donor,
-			   place->slab, place->offset, bytes);
+	*tag = dcm_client_tag(((struct paged *)home)->pg->client, place->donor,
+			      place->slab, place->offset, bytes);
 	return true;
 }
 
@@ -222,7 +222,7 @@ static void paged_end(void *home)
 	free(home);
 }
 
-static const struct dcm_gc_home_ops paged_ops = {
+static const struct dcm_gc_backend_ops paged_ops = {
 	.hold = paged_hold,
 	.release = paged_release,
 	.settle = paged_settle,
@@ -249,9 +249,9 @@ struct dcm_gc_host *dcm_gc_host_open(struct dcm_pager *pg, void *window,
 				     const struct dcm_gc_host_ops *ops,
 				     void *priv, char *err, size_t len)
 {
-	struct dcm_gc_home home = {
+	struct dcm_gc_backend home = {
 		.ops = &paged_ops,
-		.ctl = pg->ctl,
+		.client = pg->client,
 		.donors = dcm_pager_donors(pg),
 		.bytes = bytes,
 		.extent = dcm_pager_extent(pg, window),

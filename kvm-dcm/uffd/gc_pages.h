@@ -5,18 +5,18 @@
  * A range is whole regions, so at least 64 KiB and on one donor each. The GC
  * thread's, but dcm_gc_pages_held().
  */
-#ifndef DCM_GC_PAGES_H
-#define DCM_GC_PAGES_H
+#ifndef DCM_UFFD_GC_PAGES_H
+#define DCM_UFFD_GC_PAGES_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-struct dcm_ctl;
+struct dcm_client;
 struct dcm_gc_place_of;
 struct dcm_pager;
 
 /* The control plane of the donors. */
-struct dcm_ctl *dcm_gc_pages_ctl(struct dcm_pager *pg);
+struct dcm_client *dcm_gc_pages_ctl(struct dcm_pager *pg);
 
 /* Most bytes that are ever paged, and those of an extent. */
 uint64_t dcm_gc_pages_most(struct dcm_pager *pg, uint64_t *extent);
@@ -48,4 +48,4 @@ void dcm_gc_pages_hint(struct dcm_pager *pg, uint64_t va, uint64_t bytes,
 bool dcm_gc_pages_place(struct dcm_pager *pg, uint64_t va,
 			struct dcm_gc_place_of *place);
 
-#endif /* DCM_GC_PAGES_H */
+#endif /* DCM_UFFD_GC_PAGES_H */

@@ -35,17 +35,17 @@
 #include "affinity.h"
 #include "yield.h"
 
-#define WAIT_FDS	(2 + DCM_CTL_FDS_MAX)
-#define IDLE_MS		50	/* with frames to drop */
-#define RETRY_MS	1	/* with something to try again */
-#define SILENT_MS	100	/* with I/O in flight, or in doubt */
-#define SPIN_IO_NS	(60u * 1000)
-#define CROWD		4	/* faults in one read that are too many for one */
-#define JOIN_AFTER	8	/* reads with company, net of those without */
-#define ALONE_TURNS	64	/* reads between looks at who faults */
-#define ALONE_MAX	8	/* looks that saw one thread only */
-#define LEAVE_AFTER	64	/* wake-ups for nothing */
-#define LEAVE_POLITE	1024	/* the same, where they disturb nobody */
+#define WAIT_FDS (2 + DCM_CLIENT_FDS_MAX)
+#define IDLE_MS 50 /* with frames to drop */
+#define RETRY_MS 1 /* with something to try again */
+#define SILENT_MS 100 /* with I/O in flight, or in doubt */
+#define SPIN_IO_NS (60u * 1000)
+#define CROWD 4 /* faults in one read that are too many for one */
+#define JOIN_AFTER 8 /* reads with company, net of those without */
+#define ALONE_TURNS 64 /* reads between looks at who faults */
+#define ALONE_MAX 8 /* looks that saw one thread only */
+#define LEAVE_AFTER 64 /* wake-ups for nothing */
+#define LEAVE_POLITE 1024 /* the same, where they disturb nobody */
 
 void dcm_lane_kick(struct dcm_pg_lane *l)
 {
@@ -193,7 +193,7 @@ static int messages_take(struct dcm_pg_lane *l)
 		return 0;
 	WRITE_ONCE(l->messages, l->messages + (u64)nr);
 	if (READ_ONCE(l->pg->follow) || l->pg->spin) {
-		int cpu = dcm_place_look(l, &l->msg[0], many_threads(l->pg));
+		int cpu = dcm_choose_look(l, &l->msg[0], many_threads(l->pg));
 
 		if (cpu >= 0)
 			crew_ask(l, cpu);
@@ -210,7 +210,7 @@ static bool spin(struct dcm_pg_lane *l)
 	u64 until;
 	int n;
 
-	if (!dcm_place_spin(l, &until))
+	if (!dcm_choose_spin(l, &until))
 		return false;
 	do {
 		n = messages_take(l);
@@ -266,16 +266,17 @@ static void lane_wait(struct dcm_pg_lane *l, bool read_faults)
 	if (read_faults)
 		pfd[nr++] = (struct pollfd){ pg->uffd.fd, POLLIN, 0 };
 	if (dcm_pending(l->core)) {
-		n = dcm_ctl_io_fds(pg->ctl, l->id, pfd + nr, DCM_CTL_FDS_MAX);
+		n = dcm_client_io_fds(pg->client, l->id, pfd + nr,
+				      DCM_CLIENT_FDS_MAX);
 		/* A donor that fell silent wakes nobody. */
 		if (ms < 0)
 			ms = n ? SILENT_MS : RETRY_MS;
 		nr += n;
 	}
-	quiet = l->polite.on && (ms < 0 || ms > DCM_POLITE_MS);
-	n = (int)syscall(SYS_poll, pfd, nr, quiet ? DCM_POLITE_MS : ms);
+	quiet = l->polite.on && (ms < 0 || ms > DCM_YIELD_MS);
+	n = (int)syscall(SYS_poll, pfd, nr, quiet ? DCM_YIELD_MS : ms);
 	if (!n && quiet) {
-		dcm_polite_silence(l);
+		dcm_yield_silence(l);
 		return;
 	}
 	if (n > 0 && (pfd[0].revents & POLLIN) &&
@@ -295,7 +296,7 @@ static void *lane_main(void *arg)
 	snprintf(name, sizeof(name), "dcm-fault-%u", l->id);
 	prctl(PR_SET_NAME, name);
 	l->tid = (pid_t)syscall(SYS_gettid);
-	dcm_polite_start(l);
+	dcm_yield_start(l);
 	while (!smp_load_acquire(&pg->stop)) {
 		bool rd = reading(l);
 		int n = rd ? messages_take(l) : 0;
@@ -312,7 +313,7 @@ static void *lane_main(void *arg)
 		lane_wait(l, rd);
 		l->woken = true;
 	}
-	dcm_polite_stop(l);
+	dcm_yield_stop(l);
 	return NULL;
 }
 
@@ -322,7 +323,7 @@ int dcm_lanes_start(struct dcm_pager *pg)
 	u32 i;
 
 	/* Polite lanes take nothing from the threads that they serve. */
-	if (pg->can_polite)
+	if (pg->can_yield)
 		cpus *= 2;
 	pg->crew_max = min(pg->nr_fault, (u32)max(cpus / 2, 1L));
 	for (i = 0; i < pg->nr_fault; i++) {

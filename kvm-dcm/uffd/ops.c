@@ -210,9 +210,10 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 
 		/* The donor has cut it off. */
 		if (slab)
-			dcm_ctl_stale(pg->ctl,
-				      container_of(f->io.slab,
-						   struct dcm_ctl_slab, ref));
+			dcm_client_stale(pg->client,
+					 container_of(f->io.slab,
+						      struct dcm_client_slab,
+						      ref));
 		take_out(l, va, done);
 		if (f->hidden) {
 			frame = dcm_sample_take(pg,
@@ -464,10 +465,10 @@ static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
 			continue;
 		}
 		/* Left-out pages are holes, and may be moved over. */
-		v->err = !want_move(pg, v)    ? -EINVAL :
+		v->err = !want_move(pg, v) ? -EINVAL :
 			 mask + hidden == page_mask(v->order) ?
-						unmap_move(l, v, mask | hidden) :
-						unmap_move(l, v, mask);
+					     unmap_move(l, v, mask | hidden) :
+					     unmap_move(l, v, mask);
 		if (v->err == -EBUSY)
 			continue;
 		/* Also what MOVE can't do: several mappings, or read-only. */
@@ -501,7 +502,7 @@ static void op_copy(struct dcm_lane *lane, struct dcm_unmap *v)
 	v->err = -EBUSY;
 	if (!pinned(&pg->guest, v->gfn, v->order))
 		v->err = pg->uffd.move ? unmap_move(l, v, mask & (u16)~hidden) :
-				 -EINVAL;
+					 -EINVAL;
 	if (v->err != -EBUSY) {
 		if (v->err)
 			unmap_copy(l, v, mask & (u16)~hidden, &stays);
@@ -598,24 +599,24 @@ static int op_io_post(struct dcm_lane *lane, struct dcm_io *io)
 		if (err)
 			return err;
 	}
-	return dcm_ctl_io_post(pg->ctl, lane->id, io);
+	return dcm_client_io_post(pg->client, lane->id, io);
 }
 
 static void op_io_flush(struct dcm_lane *lane)
 {
-	dcm_ctl_io_flush(pager_of(lane)->ctl, lane->id);
+	dcm_client_io_flush(pager_of(lane)->client, lane->id);
 }
 
 static int op_io_poll(struct dcm_lane *lane, struct dcm_io **done, int max)
 {
-	return dcm_ctl_io_poll(pager_of(lane)->ctl, lane->id, done, max);
+	return dcm_client_io_poll(pager_of(lane)->client, lane->id, done, max);
 }
 
 static void op_want_slab(struct dcm_vm *vm, u32 extent)
 {
 	struct dcm_pager *pg = vm->priv;
 
-	dcm_ctl_want(pg->ctl, extent);
+	dcm_client_want(pg->client, extent);
 }
 
 static void op_lost(struct dcm_lane *lane, u32 gfn, u32 nr)

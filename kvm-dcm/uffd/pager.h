@@ -10,8 +10,8 @@
  * may. Locks that application threads take with us are taken with all
  * signals blocked, and never across an access to paged memory.
  */
-#ifndef DCM_USER_PAGER_H
-#define DCM_USER_PAGER_H
+#ifndef DCM_UFFD_PAGER_H
+#define DCM_UFFD_PAGER_H
 
 #include <pthread.h>
 #include <signal.h>
@@ -24,14 +24,14 @@
 #include "../client/client.h"
 #include "uffd.h"
 
-#define DCM_PG_MESSAGES		16u	/* taken in one read() */
-#define DCM_PG_STALLED_MAX	512u	/* faults kept while no frame is free */
-#define DCM_PG_DROPS_MAX	64u	/* frames dropped together */
+#define DCM_PG_MESSAGES 16u /* taken in one read() */
+#define DCM_PG_STALLED_MAX 512u /* faults kept while no frame is free */
+#define DCM_PG_DROPS_MAX 64u /* frames dropped together */
 
 /* 2 MiB of gfn space at a time are given to regions. */
-#define DCM_CHUNK_SHIFT		9u
-#define DCM_CHUNK_PAGES		(1u << DCM_CHUNK_SHIFT)
-#define DCM_REGIONS_MAX		4096u
+#define DCM_CHUNK_SHIFT 9u
+#define DCM_CHUNK_PAGES (1u << DCM_CHUNK_SHIFT)
+#define DCM_REGIONS_MAX 4096u
 
 /**
  * struct dcm_region - a range of addresses that is paged
@@ -113,23 +113,23 @@ struct dcm_slots {
 } ____cacheline_aligned;
 
 /* A frame handle: size class above, slot below. */
-#define DCM_FRAME_SHIFT		29u
-#define DCM_FRAME_SLOT(f)	((f) & ((1u << DCM_FRAME_SHIFT) - 1))
-#define DCM_FRAME_ORDER(f)	((f) >> DCM_FRAME_SHIFT)
-#define DCM_FRAME_ZERO		0xfffffffeu	/* sample.c: all zero */
+#define DCM_FRAME_SHIFT 29u
+#define DCM_FRAME_SLOT(f) ((f) & ((1u << DCM_FRAME_SHIFT) - 1))
+#define DCM_FRAME_ORDER(f) ((f) >> DCM_FRAME_SHIFT)
+#define DCM_FRAME_ZERO 0xfffffffeu /* sample.c: all zero */
 
 struct dcm_frames {
 	struct dcm_slots slots[DCM_ORDER_MAX + 1];
 	u64 base;
 	u64 bytes;
 	u64 cached_max;
-	atomic64_t cached;	/* pages in free slots that have memory */
+	atomic64_t cached; /* pages in free slots that have memory */
 };
 
 /* Seven pages left unmapped to sample, of blocks that hash alike. */
 struct dcm_sample_bucket {
 	spinlock_t lock;
-	u32 used;		/* bit each; bit 8 + i: map it writable */
+	u32 used; /* bit each; bit 8 + i: map it writable */
 	u32 gfn[7];
 	u32 frame[7];
 } __attribute__((aligned(64)));
@@ -137,7 +137,7 @@ struct dcm_sample_bucket {
 #define DCM_SAMPLE_BUCKETS 8192u
 
 /**
- * struct dcm_polite - a lane that makes way for whom it serves (yield.c)
+ * struct dcm_yield - a lane that makes way for whom it serves (yield.c)
  * @on: it is SCHED_IDLE
  * @dense: the last two faults came soon after one another
  * @schedstat: what the kernel counts of the lane; -1: never polite
@@ -151,7 +151,7 @@ struct dcm_sample_bucket {
  * @served: reads of faults while it was on
  * @regrets: somebody had to wait for it
  */
-struct dcm_polite {
+struct dcm_yield {
 	bool on;
 	bool dense;
 	int schedstat;
@@ -223,34 +223,34 @@ struct dcm_pg_lane {
 	u64 spin_hits;
 	u64 migrations;
 	u32 installs;
-	struct dcm_polite polite;
+	struct dcm_yield polite;
 } ____cacheline_aligned;
 
 struct dcm_pager {
 	struct dcm_vm *vm;
-	struct dcm_ctl *ctl;
+	struct dcm_client *client;
 	struct dcm_host_config cfg;
 	struct dcm_uffd uffd;
 	struct dcm_guest guest;
 	struct dcm_frames frames;
 	struct dcm_sample_bucket *sample;
 	atomic64_t sampled;
-	void *zero;			/* 64 KiB of zeros */
+	void *zero; /* 64 KiB of zeros */
 	char *fetch_bufs;
 	struct dcm_pg_lane *lane;
-	u32 nr_fault;			/* fault lanes */
+	u32 nr_fault; /* fault lanes */
 	u32 nr_lanes;
-	u32 active;			/* of them reading the userfaultfd */
-	u32 crew_max;			/* most that read at a time */
-	u32 recent[8];			/* threads that faulted of late */
+	u32 active; /* of them reading the userfaultfd */
+	u32 crew_max; /* most that read at a time */
+	u32 recent[8]; /* threads that faulted of late */
 	pthread_mutex_t discard_lock;
-	pthread_mutex_t lost_lock;	/* see lost.c */
+	pthread_mutex_t lost_lock; /* see lost.c */
 	bool stop;
-	u64 budget_bytes;		/* as the user said */
+	u64 budget_bytes; /* as the user said */
 	u64 start_ns;
 	bool spin;
 	bool follow;
-	bool can_polite;
+	bool can_yield;
 	bool have_uffd;
 	bool lost_said;
 	u64 poisoned;
@@ -341,8 +341,8 @@ u16 dcm_sample_mask(struct dcm_pager *pg, u32 gfn, unsigned int order);
 extern const struct dcm_ops dcm_pager_ops;
 
 /* pins.c; in a page's byte of dcm_guest.pins, above how often it is pinned */
-#define DCM_PIN_CALL	64u	/* a system call is about to replace it */
-#define DCM_PIN_HELD	128u	/* it may not be read */
+#define DCM_PIN_CALL 64u /* a system call is about to replace it */
+#define DCM_PIN_HELD 128u /* it may not be read */
 void dcm_pins_hold(struct dcm_guest *g, u64 gfn, u64 nr, u8 bit, bool hold);
 void dcm_pins_forget(struct dcm_guest *g, u64 gfn, u64 nr);
 void dcm_pins_wait(struct dcm_pager *pg);
@@ -356,4 +356,4 @@ void dcm_lane_kick(struct dcm_pg_lane *l);
 void dcm_lost_access(struct dcm_pager *pg, u32 gfn, u32 nr);
 void dcm_lost_forget(struct dcm_pager *pg, u64 va, u64 nr);
 
-#endif /* DCM_USER_PAGER_H */
+#endif /* DCM_UFFD_PAGER_H */

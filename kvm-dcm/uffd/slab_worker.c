@@ -30,9 +30,9 @@
 #include "../lib/log.h"
 #include "../client/loss.h"
 
-#define TICK_MS		100
-#define BALANCE_MAX	64u
-#define MOVE_STEPS	64u
+#define TICK_MS 100
+#define BALANCE_MAX 64u
+#define MOVE_STEPS 64u
 
 enum {
 	W_ATTACH = 0x1,
@@ -48,14 +48,14 @@ enum {
  */
 struct slab_work {
 	struct slab_work *next;
-	struct dcm_ctl_slab *slab;
+	struct dcm_client_slab *slab;
 	u32 extent;
 	u32 flags;
 	u32 cursor;
 	bool attached;
 };
 
-#define LOST_SETTLE_NS	(50ull * 1000 * 1000)
+#define LOST_SETTLE_NS (50ull * 1000 * 1000)
 
 struct dcm_control {
 	struct dcm_pager *pg;
@@ -80,14 +80,14 @@ void dcm_control_kick(struct dcm_pager *pg)
 
 /* ---- callbacks, in the control plane's thread ---- */
 
-static void cb_attached(void *arg, u32 extent, struct dcm_ctl_slab *slab)
+static void cb_attached(void *arg, u32 extent, struct dcm_client_slab *slab)
 {
 	struct dcm_pager *pg = arg;
 	struct dcm_control *c = pg->control;
 	struct slab_work *w = calloc(1, sizeof(*w));
 
 	if (!w) {
-		dcm_ctl_release(pg->ctl, slab);
+		dcm_client_release(pg->client, slab);
 		return;
 	}
 	w->slab = slab;
@@ -100,7 +100,7 @@ static void cb_attached(void *arg, u32 extent, struct dcm_ctl_slab *slab)
 	dcm_control_kick(pg);
 }
 
-static void note(struct dcm_pager *pg, struct dcm_ctl_slab *slab, u32 flag)
+static void note(struct dcm_pager *pg, struct dcm_client_slab *slab, u32 flag)
 {
 	struct dcm_control *c = pg->control;
 	struct slab_work *w;
@@ -114,15 +114,15 @@ static void note(struct dcm_pager *pg, struct dcm_ctl_slab *slab, u32 flag)
 	dcm_control_kick(pg);
 }
 
-static void cb_evict(void *arg, struct dcm_ctl_slab *slab)
+static void cb_evict(void *arg, struct dcm_client_slab *slab)
 {
 	struct dcm_pager *pg = arg;
 
-	dcm_ctl_want_other(pg->ctl, slab);
+	dcm_client_want_other(pg->client, slab);
 	note(pg, slab, W_EVICT);
 }
 
-static void cb_lost(void *arg, struct dcm_ctl_slab *slab, const char *donor)
+static void cb_lost(void *arg, struct dcm_client_slab *slab, const char *donor)
 {
 	struct dcm_pager *pg = arg;
 	struct dcm_control *c = pg->control;
@@ -152,7 +152,7 @@ static void cb_fenced(void *arg, u32 lane, u32 donor)
 	dcm_lane_fenced(pg->lane[lane].core, donor);
 }
 
-const struct dcm_ctl_ops dcm_control_ops = {
+const struct dcm_client_ops dcm_control_ops = {
 	.attached = cb_attached,
 	.evict = cb_evict,
 	.lost = cb_lost,
@@ -223,13 +223,13 @@ static void loss_say(struct dcm_control *c)
 	struct dcm_pager *pg = c->pg;
 	struct dcm_loss *l = &c->loss;
 	char extents[DCM_LOSS_TEXT];
-	struct dcm_ctl_status *st = calloc(1, sizeof(*st));
+	struct dcm_client_status *st = calloc(1, sizeof(*st));
 	const char *address = "?";
 	u32 i;
 
 	dcm_loss_text(l, extents);
 	if (st)
-		dcm_ctl_status(pg->ctl, st);
+		dcm_client_status(pg->client, st);
 	for (i = 0; st && i < st->nr_donors; i++)
 		if (!strcmp(st->donor[i].name, l->donor))
 			address = st->donor[i].address;
@@ -283,10 +283,10 @@ static bool work_evict(struct dcm_control *c, struct slab_work *w, bool *over)
 		return true;
 	case -EIO:
 		/* It is gone under our hands; ops->lost() follows. */
-		dcm_ctl_stale(c->pg->ctl, w->slab);
+		dcm_client_stale(c->pg->client, w->slab);
 		return false;
 	default:
-		dcm_ctl_want_other(c->pg->ctl, w->slab);
+		dcm_client_want_other(c->pg->client, w->slab);
 		return false;
 	}
 }
@@ -321,7 +321,7 @@ static void work_remove(struct dcm_control *c, struct slab_work *w)
 		;
 	*p = w->next;
 	pthread_mutex_unlock(&c->lock);
-	dcm_ctl_release(c->pg->ctl, w->slab);
+	dcm_client_release(c->pg->client, w->slab);
 	free(w);
 }
 
@@ -406,7 +406,7 @@ static void *control_main(void *arg)
 	prctl(PR_SET_NAME, "dcm-pager");
 	l->tid = (pid_t)syscall(SYS_gettid);
 	while (!smp_load_acquire(&pg->stop)) {
-		struct pollfd pfd[1 + DCM_CTL_FDS_MAX];
+		struct pollfd pfd[1 + DCM_CLIENT_FDS_MAX];
 		unsigned int i;
 		bool more;
 		u64 junk;
@@ -419,8 +419,8 @@ static void *control_main(void *arg)
 		dcm_lane_drain(l);
 		pfd[0] = (struct pollfd){ l->wake_fd, POLLIN, 0 };
 		if (dcm_pending(l->core)) {
-			int n = dcm_ctl_io_fds(pg->ctl, l->id, pfd + 1,
-					       DCM_CTL_FDS_MAX);
+			int n = dcm_client_io_fds(pg->client, l->id, pfd + 1,
+						  DCM_CLIENT_FDS_MAX);
 
 			nr += n;
 			ms = n ? 10 : 1;

@@ -2,12 +2,12 @@
 /*
  * slab_worker.h - the pager's own thread: slabs coming and going, the budget
  */
-#ifndef DCM_CONTROL_H
-#define DCM_CONTROL_H
+#ifndef DCM_UFFD_SLAB_WORKER_H
+#define DCM_UFFD_SLAB_WORKER_H
 
 #include "pager.h"
 
-extern const struct dcm_ctl_ops dcm_control_ops;
+extern const struct dcm_client_ops dcm_control_ops;
 
 int dcm_control_init(struct dcm_pager *pg);
 int dcm_control_start(struct dcm_pager *pg);
@@ -20,4 +20,4 @@ bool dcm_control_losing(struct dcm_pager *pg);
 /* The one slab that an extent is on; false: none, or it is being left. */
 bool dcm_control_where(struct dcm_pager *pg, u32 extent, u32 *donor, u64 *slab);
 
-#endif /* DCM_CONTROL_H */
+#endif /* DCM_UFFD_SLAB_WORKER_H */

@@ -38,9 +38,9 @@
 #include "../lib/log.h"
 #include "status.h"
 
-#define CLIENTS		8
-#define LINE_MAX_BYTES	4096u
-#define SEND_MS		1000
+#define CLIENTS 8
+#define LINE_MAX_BYTES 4096u
+#define SEND_MS 1000
 
 struct client {
 	int fd;
@@ -119,16 +119,16 @@ static json_t *prefetch_json(const u64 *c)
 
 static json_t *donors_json(struct dcm_pager *pg, u32 *waiting)
 {
-	struct dcm_ctl_status *st = calloc(1, sizeof(*st));
+	struct dcm_client_status *st = calloc(1, sizeof(*st));
 	json_t *a = json_array();
 	u32 i;
 
 	if (!st)
 		return a;
-	dcm_ctl_status(pg->ctl, st);
+	dcm_client_status(pg->client, st);
 	*waiting = st->wanted;
 	for (i = 0; i < st->nr_donors; i++) {
-		struct dcm_ctl_donor_status *d = &st->donor[i];
+		struct dcm_client_donor_status *d = &st->donor[i];
 		json_t *o = json_object();
 
 		json_object_set_new(o, "name", json_string(d->name));
@@ -137,7 +137,7 @@ static json_t *donors_json(struct dcm_pager *pg, u32 *waiting)
 				    json_string(d->transport ? d->transport :
 							       ""));
 		json_object_set_new(o, "state",
-				    json_string(dcm_ctl_donor_state_name(
+				    json_string(dcm_client_donor_state_name(
 					    d->state)));
 		put(o, "slabs", d->slabs);
 		put(o, "bytes", d->bytes);
@@ -149,7 +149,7 @@ static json_t *donors_json(struct dcm_pager *pg, u32 *waiting)
 		put(o, "slabs_used", d->slabs_used);
 		put(o, "silent_ms", d->silent_ms);
 		put(o, "patience_ms", d->patience_ms);
-		put(o, "slab_bytes", dcm_ctl_extent_bytes(pg->ctl, 0));
+		put(o, "slab_bytes", dcm_client_extent_bytes(pg->client, 0));
 		json_object_set_new(o, "why", json_string(d->why));
 		json_array_append_new(a, o);
 	}
@@ -424,11 +424,11 @@ static json_t *do_donor(struct dcm_pager *pg, json_t *req)
 		if (!address || !dcm_address_valid(address))
 			return error_json(donor_why(-EINVAL));
 		strcpy(d.address, address);
-		err = dcm_ctl_donor_add(pg->ctl, &d);
+		err = dcm_client_donor_add(pg->client, &d);
 	} else if (!strcmp(op, "drain") || !strcmp(op, "keep")) {
-		err = dcm_ctl_donor_drain(pg->ctl, d.name, *op == 'd');
+		err = dcm_client_donor_drain(pg->client, d.name, *op == 'd');
 	} else if (!strcmp(op, "remove")) {
-		err = dcm_ctl_donor_remove(pg->ctl, d.name);
+		err = dcm_client_donor_remove(pg->client, d.name);
 	} else {
 		return error_json(
 			"donor: \"op\" must be add, drain, keep or remove");

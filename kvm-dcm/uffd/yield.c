@@ -25,7 +25,7 @@
  * nice value; without it lanes are never polite. Nor are they under seccomp,
  * which may kill for asking (QEMU's -sandbox on,resourcecontrol=deny).
  *
- * All but dcm_polite_can() is the lane's own thread's.
+ * All but dcm_yield_can() is the lane's own thread's.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -39,11 +39,11 @@
 #include "affinity.h"
 #include "yield.h"
 
-#define DENSE_NS	(1000u * 1000)		/* between two faults */
-#define LATE_NS		(100u * 1000)		/* somebody else's fault waited */
-#define CHECK_NS	(1000u * 1000)
-#define WORTH		8u	/* times what is lost: then it was worth it */
-#define HOLD_MAX_NS	(200u * 1000 * 1000)
+#define DENSE_NS (1000u * 1000) /* between two faults */
+#define LATE_NS (100u * 1000) /* somebody else's fault waited */
+#define CHECK_NS (1000u * 1000)
+#define WORTH 8u /* times what is lost: then it was worth it */
+#define HOLD_MAX_NS (200u * 1000 * 1000)
 
 static bool policy_set(int policy)
 {
@@ -58,8 +58,8 @@ static void *there_and_back(void *arg)
 	return NULL;
 }
 
-/** dcm_polite_can() - whether a thread may become SCHED_IDLE and return */
-bool dcm_polite_can(void)
+/** dcm_yield_can() - whether a thread may become SCHED_IDLE and return */
+bool dcm_yield_can(void)
 {
 	pthread_t thread;
 	bool can = false;
@@ -72,7 +72,7 @@ bool dcm_polite_can(void)
 }
 
 /* Nanoseconds this thread was ready to run and did not. */
-static bool waited_ns(const struct dcm_polite *p, u64 *ns)
+static bool waited_ns(const struct dcm_yield *p, u64 *ns)
 {
 	char text[80], *end;
 	ssize_t n = pread(p->schedstat, text, sizeof(text) - 1, 0);
@@ -98,29 +98,29 @@ static bool ran_ns(pid_t tid, u64 *ns)
 	return true;
 }
 
-/** dcm_polite_start() - in the lane's thread, before anything else here */
-void dcm_polite_start(struct dcm_pg_lane *l)
+/** dcm_yield_start() - in the lane's thread, before anything else here */
+void dcm_yield_start(struct dcm_pg_lane *l)
 {
 	l->polite.schedstat = -1;
-	if (l->pg->can_polite)
+	if (l->pg->can_yield)
 		l->polite.schedstat = open("/proc/thread-self/schedstat",
 					   O_RDONLY | O_CLOEXEC);
 }
 
-void dcm_polite_stop(struct dcm_pg_lane *l)
+void dcm_yield_stop(struct dcm_pg_lane *l)
 {
 	if (l->polite.schedstat >= 0)
 		close(l->polite.schedstat);
 }
 
-static bool mark(struct dcm_polite *p, pid_t tid, u64 now)
+static bool mark(struct dcm_yield *p, pid_t tid, u64 now)
 {
 	p->tid = tid;
 	p->checked_ns = now;
 	return waited_ns(p, &p->waited_ns) && ran_ns(tid, &p->ran_ns);
 }
 
-static void leave(struct dcm_polite *p)
+static void leave(struct dcm_yield *p)
 {
 	/* Forbidden since it went there: nothing can be done about it. */
 	if (prctl(PR_GET_SECCOMP)) {
@@ -133,7 +133,7 @@ static void leave(struct dcm_polite *p)
 }
 
 /* A fault had to wait, for @lost_ns. */
-static void regret(struct dcm_polite *p, u64 now, u64 lost_ns)
+static void regret(struct dcm_yield *p, u64 now, u64 lost_ns)
 {
 	if (now - p->since_ns > WORTH * lost_ns)
 		p->hold_ns = min(lost_ns, (u64)HOLD_MAX_NS);
@@ -145,24 +145,24 @@ static void regret(struct dcm_polite *p, u64 now, u64 lost_ns)
 	leave(p);
 }
 
-/** dcm_polite_may() - nothing is held against it */
-bool dcm_polite_may(const struct dcm_pg_lane *l)
+/** dcm_yield_may() - nothing is held against it */
+bool dcm_yield_may(const struct dcm_pg_lane *l)
 {
 	return l->polite.schedstat >= 0 &&
 	       l->polite.seen_ns >= l->polite.until_ns;
 }
 
 /**
- * dcm_polite_be() - faults come from @tid, on the CPU this lane runs on
+ * dcm_yield_be() - faults come from @tid, on the CPU this lane runs on
  *
  * Does nothing where it is not to be.
  */
-void dcm_polite_be(struct dcm_pg_lane *l, pid_t tid)
+void dcm_yield_be(struct dcm_pg_lane *l, pid_t tid)
 {
-	struct dcm_polite *p = &l->polite;
+	struct dcm_yield *p = &l->polite;
 	u64 now = p->seen_ns;
 
-	if (p->on || !p->dense || !dcm_polite_may(l))
+	if (p->on || !p->dense || !dcm_yield_may(l))
 		return;
 	if (prctl(PR_GET_SECCOMP) || !mark(p, tid, now))
 		return;
@@ -170,10 +170,10 @@ void dcm_polite_be(struct dcm_pg_lane *l, pid_t tid)
 	p->on = policy_set(SCHED_IDLE);
 }
 
-/** dcm_polite_fault() - a fault of @tid was read */
-void dcm_polite_fault(struct dcm_pg_lane *l, pid_t tid)
+/** dcm_yield_fault() - a fault of @tid was read */
+void dcm_yield_fault(struct dcm_pg_lane *l, pid_t tid)
 {
-	struct dcm_polite *p = &l->polite;
+	struct dcm_yield *p = &l->polite;
 	u64 now, gap, waited, ran, others;
 
 	if (p->schedstat < 0)
@@ -185,7 +185,7 @@ void dcm_polite_fault(struct dcm_pg_lane *l, pid_t tid)
 	if (!p->on)
 		return;
 	WRITE_ONCE(p->served, p->served + 1);
-	if (tid != p->tid && gap > LATE_NS && !dcm_place_served(l, tid)) {
+	if (tid != p->tid && gap > LATE_NS && !dcm_choose_served(l, tid)) {
 		regret(p, now, gap);
 		return;
 	}
@@ -210,8 +210,8 @@ void dcm_polite_fault(struct dcm_pg_lane *l, pid_t tid)
 		regret(p, now, others);
 }
 
-/** dcm_polite_silence() - no fault for DCM_POLITE_MS */
-void dcm_polite_silence(struct dcm_pg_lane *l)
+/** dcm_yield_silence() - no fault for DCM_YIELD_MS */
+void dcm_yield_silence(struct dcm_pg_lane *l)
 {
 	if (l->polite.on && l->polite.schedstat >= 0)
 		leave(&l->polite);

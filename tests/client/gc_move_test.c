@@ -13,7 +13,7 @@
 #include "gc_liar.h"
 #include "gc_world.h"
 
-#define VICTIM	1u
+#define VICTIM 1u
 
 /* As much is alive afterwards, in fewer regions, and the roots lead there. */
 static void test_compact(void **state)
@@ -199,7 +199,7 @@ static void test_region_between_places(void **state)
 		;
 	w.nowhere[from] = true;
 	/* [VGC-D-51] */
-	assert_int_equal(trace_start(&w, 1), DCM_GC_TEAM_MOVING);
+	assert_int_equal(trace_start(&w, 1), DCM_GC_WORKERS_MOVING);
 	assert_int_not_equal(roots_send(&w, 1), 0);
 	w.nowhere[from] = false;
 

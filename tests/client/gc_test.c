@@ -268,7 +268,7 @@ static void test_donor_killed(void **state)
 	WAIT(get(&w.h, &w.h.losts));
 	assert_int_equal(trace_start(&w, 3), VIRTIO_GC_DONOR_LOST);
 	assert_int_equal(le32toh(w.out.done.donor), 1);
-	dcm_gc_team_reset(w.team);
+	dcm_gc_workers_reset(w.workers);
 	no_workers(&w, 0);
 	no_workers(&w, 2);
 	world_heap_free(&w);

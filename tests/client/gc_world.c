@@ -44,8 +44,8 @@ static bool op_tag(void *arg, u32 space, u32 region,
 
 	assert_int_equal(space, 3);
 	(void)region;
-	*tag = dcm_ctl_tag(w->h.ctl, place->donor, place->slab, place->offset,
-			   w->m->l.region_bytes);
+	*tag = dcm_client_tag(w->h.client, place->donor, place->slab,
+			      place->offset, w->m->l.region_bytes);
 	return true;
 }
 
@@ -58,7 +58,7 @@ static bool op_cancelled(void *arg)
 	return w->cancel || (w->cancel_at && !--w->cancel_at);
 }
 
-static const struct dcm_gc_team_ops team_ops = {
+static const struct dcm_gc_workers_ops workers_ops = {
 	.place = op_place,
 	.tag = op_tag,
 	.bits = op_bits,
@@ -71,9 +71,9 @@ u32 request(struct world *w, u16 command, u16 flags, u32 epoch, u32 count,
 {
 	static const struct dcm_gc_limits limits = {
 		.features = 15,
-		.spaces_max = DCM_GC_TEAM_SPACES,
+		.spaces_max = DCM_GC_WORKERS_SPACES,
 		.request_max = DCM_WIRE_PAYLOAD_MAX,
-		.response_max = DCM_GC_TEAM_REPLY,
+		.response_max = DCM_GC_WORKERS_REPLY,
 	};
 	static u64 buf[DCM_WIRE_PAYLOAD_MAX / 8];
 	struct virtio_gc_req req = {
@@ -93,12 +93,12 @@ u32 request(struct world *w, u16 command, u16 flags, u32 epoch, u32 count,
 			 0);
 	/* again if places are new; nothing has to be settled here */
 	for (u32 i = 0; i < 2; i++) {
-		got = dcm_gc_team_do(w->team, &r, buf, len,
-				     now_ms() + (w->deadline_ms ?
-							 w->deadline_ms :
-							 20000),
-				     &w->out);
-		if (le32toh(w->out.done.status) != DCM_GC_TEAM_MOVING)
+		got = dcm_gc_workers_do(w->workers, &r, buf, len,
+					now_ms() + (w->deadline_ms ?
+							    w->deadline_ms :
+							    20000),
+					&w->out);
+		if (le32toh(w->out.done.status) != DCM_GC_WORKERS_MOVING)
 			break;
 	}
 	assert_in_range(got, sizeof(w->out.done), r.answer_bytes);
@@ -146,13 +146,14 @@ void world_heap(struct world *w, u32 i)
 	w->bits = calloc(w->m->l.bytes / 64, 1);
 	assert_true(w->live && w->bits);
 	mut_trace(w->m, w->live, NULL);
-	w->team = dcm_gc_team_new(w->h.ctl, 64u << 20, &team_ops, w);
-	assert_non_null(w->team);
+	w->workers =
+		dcm_gc_workers_new(w->h.client, 64u << 20, &workers_ops, w);
+	assert_non_null(w->workers);
 }
 
 void world_heap_free(struct world *w)
 {
-	dcm_gc_team_free(w->team);
+	dcm_gc_workers_free(w->workers);
 	mut_free(w->m);
 	free(w->live);
 	free(w->bits);
@@ -171,7 +172,7 @@ void world_donors_of(struct world *w, bool local, const char *const *opts)
 		host_donor(&w->h, "d", local ? address : w->donor[d].tcp);
 	}
 	host_start(&w->h);
-	assert_int_equal(dcm_ctl_extent_bytes(w->h.ctl, 10000), SLAB);
+	assert_int_equal(dcm_client_extent_bytes(w->h.client, 10000), SLAB);
 	for (u32 d = 0; d < DONORS; d++)
 		WAIT(status(&w->h, d).state == DCM_DONOR_UP);
 	/* until each has lent one: who owns what is the runtime's to say */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * gc_world.h - a heap on three donors, and the team that collects it
+ * gc_world.h - a heap on three donors, and the workers that collects it
  *
  * tests/gc's runtime fills it; it is written to slabs the way a pager does, over
  * tcp or into shm. What fails that must not ends the test.
@@ -13,11 +13,11 @@
 #include "donor.h"
 #include "host.h"
 
-#define REGION	(64u << 10)
-#define DONORS	3u
+#define REGION (64u << 10)
+#define DONORS 3u
 
 /* What its donors are started with, in an array that ends with NULL. */
-#define GC_DONOR_OPTIONS \
+#define GC_DONOR_OPTIONS                                              \
 	"--capacity", "64M", "--slab-size", "2M", "--head-room", "0", \
 		"--spare-slabs", "0"
 
@@ -26,18 +26,18 @@ struct world {
 	struct host h;
 	struct donor donor[DONORS];
 	struct mut *m;
-	struct dcm_gc_team *team;
-	struct dcm_ctl_slab *slab[DONORS];
-	u64 at[64];		/* of each region, in its slab */
+	struct dcm_gc_workers *workers;
+	struct dcm_client_slab *slab[DONORS];
+	u64 at[64]; /* of each region, in its slab */
 	u8 *live;
-	u8 *bits;		/* live bitmaps, as they came */
+	u8 *bits; /* live bitmaps, as they came */
 	u64 bits_at;
 	bool cancel;
-	u32 cancel_at;		/* the so-manieth look finds it cancelled */
-	u32 kill_at;		/* at the so-manieth one somebody is killed */
+	u32 cancel_at; /* the so-manieth look finds it cancelled */
+	u32 kill_at; /* at the so-manieth one somebody is killed */
 	void (*kill)(struct world *w);
-	u32 beside;		/* requests are about so many spaces behind */
-	bool nowhere[64];	/* regions between two places, or on none */
+	u32 beside; /* requests are about so many spaces behind */
+	bool nowhere[64]; /* regions between two places, or on none */
 	u64 deadline_ms;
 	struct dcm_gc_reply out;
 };
@@ -48,14 +48,14 @@ u32 request(struct world *w, u16 command, u16 flags, u32 epoch, u32 count,
 	    size_t bytes);
 /* Every region as the runtime's write-backs left it, or back from there. */
 void heap_io(struct world *w, enum dcm_io_op op);
-/* After donors: the @i'th kind, on them, and a team without a space. */
+/* After donors: the @i'th kind, on them, and a workers without a space. */
 void world_heap(struct world *w, u32 i);
 void world_heap_free(struct world *w);
 /* @local: into shm; else over tcp. @opts: of dcm-donord */
 void world_donors_of(struct world *w, bool local, const char *const *opts);
 void world_donors(struct world *w, bool local);
 void world_donors_end(struct world *w);
-/* Space 3 and its types, as the team is told of them. */
+/* Space 3 and its types, as the workers is told of them. */
 void space_make(struct world *w);
 /* Commands of a trace of all regions, and all of them; a status. */
 u32 trace_begin(struct world *w, u32 epoch, u16 flags);

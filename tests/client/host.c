@@ -14,12 +14,12 @@
 #include "../../kvm-dcm/lib/inside.h"
 #include "host.h"
 
-char host_dir[] = "/tmp/dcm-ctl-XXXXXX";
+char host_dir[] = "/tmp/dcm-client-XXXXXX";
 char host_keys[128], host_bad_keys[128];
-static const u8 key[16] = { 0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77,
+static const u8 key[16] = { 0,	  0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77,
 			    0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff };
 
-static void on_attached(void *arg, u32 extent, struct dcm_ctl_slab *slab)
+static void on_attached(void *arg, u32 extent, struct dcm_client_slab *slab)
 {
 	struct host *h = arg;
 
@@ -35,18 +35,18 @@ static void on_attached(void *arg, u32 extent, struct dcm_ctl_slab *slab)
 	pthread_mutex_unlock(&h->lock);
 }
 
-static void on_evict(void *arg, struct dcm_ctl_slab *slab)
+static void on_evict(void *arg, struct dcm_client_slab *slab)
 {
 	struct host *h = arg;
 
 	pthread_mutex_lock(&h->lock);
 	h->evicts++;
 	if (h->other)
-		dcm_ctl_want_other(h->ctl, slab);
+		dcm_client_want_other(h->client, slab);
 	pthread_mutex_unlock(&h->lock);
 }
 
-static void on_lost(void *arg, struct dcm_ctl_slab *slab, const char *donor)
+static void on_lost(void *arg, struct dcm_client_slab *slab, const char *donor)
 {
 	struct host *h = arg;
 
@@ -67,7 +67,7 @@ static void on_starved(void *arg, u32 extent)
 	pthread_mutex_unlock(&h->lock);
 }
 
-static const struct dcm_ctl_ops ops = {
+static const struct dcm_client_ops ops = {
 	.attached = on_attached,
 	.evict = on_evict,
 	.lost = on_lost,
@@ -100,7 +100,7 @@ void host_donor(struct host *h, const char *name, const char *address)
 	snprintf(d->address, sizeof(d->address), "%s", address);
 }
 
-void host_start_cfg(struct host *h, struct dcm_ctl_config cfg)
+void host_start_cfg(struct host *h, struct dcm_client_config cfg)
 {
 	static int n;
 	char path[160];
@@ -117,18 +117,18 @@ void host_start_cfg(struct host *h, struct dcm_ctl_config cfg)
 	cfg.nr_lanes = 2;
 	cfg.size = (u64)EXTENTS * SLAB;
 	cfg.seed = 7;
-	assert_int_equal(dcm_ctl_start(&cfg, &ops, h, &h->ctl), 0);
+	assert_int_equal(dcm_client_start(&cfg, &ops, h, &h->client), 0);
 }
 
 void host_start(struct host *h)
 {
-	host_start_cfg(h, (struct dcm_ctl_config){ .extent = SLAB,
-						   .data_encryption = true });
+	host_start_cfg(h, (struct dcm_client_config){
+				  .extent = SLAB, .data_encryption = true });
 }
 
 void host_stop(struct host *h)
 {
-	dcm_ctl_stop(h->ctl);
+	dcm_client_stop(h->client);
 	dcm_log_setup(DCM_LOG_INFO, 2);
 	close(h->log);
 	pthread_mutex_destroy(&h->lock);
@@ -165,7 +165,7 @@ void fill(u64 *p, u32 extent, u32 page, u64 version)
 }
 
 /* One operation to its end. -ENOTCONN is tried again for a while. */
-int io(struct host *h, struct dcm_ctl_slab *s, enum dcm_io_op op, u64 off,
+int io(struct host *h, struct dcm_client_slab *s, enum dcm_io_op op, u64 off,
        u32 bytes, void *buf)
 {
 	u64 end = now_ms() + WAIT_S * 1000;
@@ -175,23 +175,24 @@ int io(struct host *h, struct dcm_ctl_slab *s, enum dcm_io_op op, u64 off,
 			      .op = op,
 			      .data = buf };
 	struct dcm_io *done;
-	struct pollfd fds[DCM_CTL_FDS_MAX];
+	struct pollfd fds[DCM_CLIENT_FDS_MAX];
 	int ret, n;
 
 	for (;;) {
 		if (now_ms() > end)
 			return -ETIMEDOUT;
 		req.data = buf;
-		ret = dcm_ctl_io_post(h->ctl, 0, &req);
+		ret = dcm_client_io_post(h->client, 0, &req);
 		if (ret == -ENOTCONN) {
 			usleep(2000);
 			continue;
 		}
 		if (ret)
 			return ret;
-		dcm_ctl_io_flush(h->ctl, 0);
-		while (!dcm_ctl_io_poll(h->ctl, 0, &done, 8)) {
-			n = dcm_ctl_io_fds(h->ctl, 0, fds, DCM_CTL_FDS_MAX);
+		dcm_client_io_flush(h->client, 0);
+		while (!dcm_client_io_poll(h->client, 0, &done, 8)) {
+			n = dcm_client_io_fds(h->client, 0, fds,
+					      DCM_CLIENT_FDS_MAX);
 			if (n)
 				poll(fds, (nfds_t)n, 50);
 			if (now_ms() > end)
@@ -224,7 +225,7 @@ void write_extent(struct host *h, u32 e, u64 version)
 	}
 }
 
-void check_slab(struct host *h, struct dcm_ctl_slab *s, u32 e, u64 version)
+void check_slab(struct host *h, struct dcm_client_slab *s, u32 e, u64 version)
 {
 	static u64 buf[16 * PAGE / 8], want[PAGE / 8];
 	u32 p, k;
@@ -248,7 +249,7 @@ void want(struct host *h, u32 from, u32 to)
 	/* again and again, as lanes do */
 	for (i = 0; i < 3; i++)
 		for (e = from; e < to; e++)
-			dcm_ctl_want(h->ctl, e);
+			dcm_client_want(h->client, e);
 }
 
 unsigned int on_donor(struct host *h, u32 nr, u32 donor)
@@ -264,11 +265,11 @@ unsigned int on_donor(struct host *h, u32 nr, u32 donor)
 	return n;
 }
 
-struct dcm_ctl_donor_status status(struct host *h, u32 donor)
+struct dcm_client_donor_status status(struct host *h, u32 donor)
 {
-	struct dcm_ctl_status st;
+	struct dcm_client_status st;
 
-	dcm_ctl_status(h->ctl, &st);
+	dcm_client_status(h->client, &st);
 	return st.donor[donor];
 }
 

@@ -33,17 +33,17 @@ extern char host_keys[128], host_bad_keys[128];
  * @log: what libdcm said
  */
 struct host {
-	struct dcm_ctl *ctl;
+	struct dcm_client *client;
 	pthread_mutex_t lock;
-	struct dcm_ctl_slab *slab[EXTENTS];
-	struct dcm_ctl_slab *old[EXTENTS];
+	struct dcm_client_slab *slab[EXTENTS];
+	struct dcm_client_slab *old[EXTENTS];
 	unsigned int attached;
 	unsigned int evicts;
 	unsigned int losts;
 	unsigned int lost_of[EXTENTS];
 	char lost_name[EXTENTS][64];
 	unsigned int starved;
-	bool other;	/* answer EVICT with want_other */
+	bool other; /* answer EVICT with want_other */
 	int log;
 	struct dcm_host_donor donors[4];
 	unsigned int nr_donors;
@@ -51,7 +51,7 @@ struct host {
 
 void host_donor(struct host *h, const char *name, const char *address);
 /* Donors, tenant, key, lanes and size are filled in. */
-void host_start_cfg(struct host *h, struct dcm_ctl_config cfg);
+void host_start_cfg(struct host *h, struct dcm_client_config cfg);
 void host_start(struct host *h);
 void host_stop(struct host *h);
 
@@ -61,7 +61,7 @@ unsigned int logged(struct host *h, const char *what);
 /* One of the counters, as of now. */
 unsigned int get(struct host *h, const unsigned int *v);
 
-struct dcm_ctl_donor_status status(struct host *h, u32 donor);
+struct dcm_client_donor_status status(struct host *h, u32 donor);
 
 /* Of the first @nr extents, how many are on this donor and not lost. */
 unsigned int on_donor(struct host *h, u32 nr, u32 donor);
@@ -70,13 +70,13 @@ unsigned int on_donor(struct host *h, u32 nr, u32 donor);
 void want(struct host *h, u32 from, u32 to);
 
 /* One operation to its end. -ENOTCONN is tried again for a while. */
-int io(struct host *h, struct dcm_ctl_slab *s, enum dcm_io_op op, u64 off,
+int io(struct host *h, struct dcm_client_slab *s, enum dcm_io_op op, u64 off,
        u32 bytes, void *buf);
 
 /* A page's content: extent, number and version in every word. */
 void fill(u64 *p, u32 extent, u32 page, u64 version);
 void write_extent(struct host *h, u32 e, u64 version);
-void check_slab(struct host *h, struct dcm_ctl_slab *s, u32 e, u64 version);
+void check_slab(struct host *h, struct dcm_client_slab *s, u32 e, u64 version);
 
 u64 now_ms(void);
 
@@ -89,14 +89,14 @@ int host_run(const char *group, const struct CMUnitTest *tests, size_t nr,
 	     const char *some);
 
 /* Until @cond, or the test fails. */
-#define WAIT(cond)                                                       \
-	do {                                                             \
-		u64 end_ = now_ms() + WAIT_S * 1000;                     \
-		while (!(cond)) {                                        \
-			if (now_ms() > end_)                             \
-				fail_msg("waited in vain: %s", #cond);   \
-			usleep(5000);                                    \
-		}                                                        \
+#define WAIT(cond)                                                     \
+	do {                                                           \
+		u64 end_ = now_ms() + WAIT_S * 1000;                   \
+		while (!(cond)) {                                      \
+			if (now_ms() > end_)                           \
+				fail_msg("waited in vain: %s", #cond); \
+			usleep(5000);                                  \
+		}                                                      \
 	} while (0)
 
 #endif /* TEST_HOST_H */

@@ -30,8 +30,8 @@
 #include "../../kvm-dcm/lib/log.h"
 
 #define SLAB (2u << 20)
-#define PRIORITY                                                         \
-	"NONE:+VERS-TLS1.3:+AES-128-GCM:+CHACHA20-POLY1305:+AEAD:"       \
+#define PRIORITY                                                   \
+	"NONE:+VERS-TLS1.3:+AES-128-GCM:+CHACHA20-POLY1305:+AEAD:" \
 	"+ECDHE-PSK:+DHE-PSK:+GROUP-X25519:+GROUP-SECP256R1:+SIGN-ALL"
 
 static const u8 key[16] = { 1, 2,  3,  4,  5,  6,  7,  8,
@@ -106,7 +106,7 @@ static char dir[] = "/tmp/dcm-liar-XXXXXX";
 static char sock_path[64];
 static unsigned int attached, losts;
 
-static void on_attached(void *arg, u32 extent, struct dcm_ctl_slab *slab)
+static void on_attached(void *arg, u32 extent, struct dcm_client_slab *slab)
 {
 	(void)arg;
 	(void)extent;
@@ -114,14 +114,14 @@ static void on_attached(void *arg, u32 extent, struct dcm_ctl_slab *slab)
 	__atomic_add_fetch(&attached, 1, __ATOMIC_SEQ_CST);
 }
 
-static void on_evict(void *arg, struct dcm_ctl_slab *slab)
+static void on_evict(void *arg, struct dcm_client_slab *slab)
 {
 	(void)arg;
 	(void)slab;
 	fail_msg("nothing of ours was asked back");
 }
 
-static void on_lost(void *arg, struct dcm_ctl_slab *slab, const char *donor)
+static void on_lost(void *arg, struct dcm_client_slab *slab, const char *donor)
 {
 	(void)arg;
 	(void)slab;
@@ -135,7 +135,7 @@ static void on_starved(void *arg, u32 extent)
 	(void)extent;
 }
 
-static const struct dcm_ctl_ops ops = {
+static const struct dcm_client_ops ops = {
 	.attached = on_attached,
 	.evict = on_evict,
 	.lost = on_lost,
@@ -477,22 +477,22 @@ static u64 now_ms(void)
 	return (u64)ts.tv_sec * 1000 + (u64)ts.tv_nsec / 1000000;
 }
 
-#define WAIT(cond)                                                     \
-	do {                                                           \
-		u64 end_ = now_ms() + 30000;                           \
-		while (!(cond)) {                                      \
-			if (now_ms() > end_)                           \
+#define WAIT(cond)                                                        \
+	do {                                                              \
+		u64 end_ = now_ms() + 30000;                              \
+		while (!(cond)) {                                         \
+			if (now_ms() > end_)                              \
 				fail_msg("script %d: waited in vain: %s", \
-					 (int)script, #cond);          \
-			usleep(2000);                                  \
-		}                                                      \
+					 (int)script, #cond);             \
+			usleep(2000);                                     \
+		}                                                         \
 	} while (0)
 #define LOAD(x) __atomic_load_n(&(x), __ATOMIC_SEQ_CST)
 
 static void run(enum script script)
 {
 	struct dcm_host_donor donor = { .name = "liar" };
-	struct dcm_ctl_config cfg = {
+	struct dcm_client_config cfg = {
 		.donors = &donor,
 		.nr_donors = 1,
 		.tenant = "lab",
@@ -505,7 +505,7 @@ static void run(enum script script)
 		.seed = 1,
 	};
 	unsigned int fds = open_fds();
-	struct dcm_ctl *ctl;
+	struct dcm_client *client;
 	struct liar l;
 	char path[64];
 	int log;
@@ -516,11 +516,11 @@ static void run(enum script script)
 	log = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	dcm_log_setup(DCM_LOG_DEBUG, log);
 	liar_start(&l, script);
-	assert_int_equal(dcm_ctl_start(&cfg, &ops, NULL, &ctl), 0);
-	dcm_ctl_want(ctl, 3);
+	assert_int_equal(dcm_client_start(&cfg, &ops, NULL, &client), 0);
+	dcm_client_want(client, 3);
 	if (script == MR_SAME_ID) {
 		WAIT(LOAD(attached) == 1);
-		dcm_ctl_want(ctl, 4);
+		dcm_client_want(client, 4);
 	}
 	if (says[script])
 		WAIT(logged(log, says[script]));
@@ -533,7 +533,7 @@ static void run(enum script script)
 		assert_int_equal(l.done_tag, 4711);
 	}
 	assert_int_equal(LOAD(attached), script == MR_SAME_ID || !says[script]);
-	dcm_ctl_stop(ctl);
+	dcm_client_stop(client);
 	liar_stop(&l);
 	dcm_log_setup(DCM_LOG_INFO, 2);
 	close(log);

@@ -142,10 +142,10 @@ static void until_told(int sock)
 
 static u64 proof(int sock)
 {
-	struct dcm_gc_say s = { 0 };
+	struct dcm_gc_ipc s = { 0 };
 
 	return recv(sock, &s, sizeof(s), MSG_DONTWAIT) == (ssize_t)sizeof(s) &&
-			       s.kind == DCM_GC_SAY_PROVE ?
+			       s.kind == DCM_GC_IPC_PROVE ?
 		       s.value :
 		       0;
 }
@@ -153,17 +153,17 @@ static u64 proof(int sock)
 /* HELLO, and the proof; @how: which file, and whether it is so. */
 static void introduce(int sock, u32 how, const int *fds)
 {
-	struct dcm_gc_say s = { .kind = DCM_GC_SAY_HELLO,
+	struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_HELLO,
 				/* mostly the right one */
-				.value = DCM_GC_SAY_VERSION + (how >> 5 == 7) };
-	struct dcm_gc_say_file file;
+				.value = DCM_GC_IPC_VERSION + (how >> 5 == 7) };
+	struct dcm_gc_ipc_file file;
 	struct flock l = { .l_type = F_WRLCK, .l_len = 1 };
 	struct stat st;
 	u64 at;
 
 	must(!fstat(fds[how & 4 ? how & 1 : 0], &st));
-	file = (struct dcm_gc_say_file){ st.st_dev, st.st_ino };
-	must(!dcm_gc_say(sock, &s, &file, sizeof(file)));
+	file = (struct dcm_gc_ipc_file){ st.st_dev, st.st_ino };
+	must(!dcm_gc_ipc(sock, &s, &file, sizeof(file)));
 	until_told(sock);
 	at = proof(sock);
 	if (!at)
@@ -171,8 +171,8 @@ static void introduce(int sock, u32 how, const int *fds)
 	l.l_start = (off_t)at;
 	/* of one that is open to read only there is none */
 	fcntl(fds[how & 4 ? how & 3 : 0], F_OFD_SETLK, &l);
-	s = (struct dcm_gc_say){ .kind = DCM_GC_SAY_PROVED };
-	if (dcm_gc_say(sock, &s, NULL, 0))
+	s = (struct dcm_gc_ipc){ .kind = DCM_GC_IPC_PROVED };
+	if (dcm_gc_ipc(sock, &s, NULL, 0))
 		return;
 	until_told(sock);
 	l.l_type = F_UNLCK;

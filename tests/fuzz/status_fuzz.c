@@ -130,43 +130,45 @@ int dcm_pager_set(struct dcm_pager *p, const char *name, uint64_t value)
 	return dcm_tunable_set(p->vm, name, value);
 }
 
-u64 dcm_ctl_extent_bytes(struct dcm_ctl *ctl, u32 ms)
+u64 dcm_client_extent_bytes(struct dcm_client *client, u32 ms)
 {
-	(void)ctl;
+	(void)client;
 	(void)ms;
 	return 2u << 20;
 }
 
-void dcm_ctl_status(struct dcm_ctl *ctl, struct dcm_ctl_status *st)
+void dcm_client_status(struct dcm_client *client, struct dcm_client_status *st)
 {
-	(void)ctl;
+	(void)client;
 	st->nr_donors = 1;
 	strcpy(st->donor[0].name, "d");
 }
 
-const char *dcm_ctl_donor_state_name(enum dcm_ctl_donor_state state)
+const char *dcm_client_donor_state_name(enum dcm_client_donor_state state)
 {
 	(void)state;
 	return "up";
 }
 
-int dcm_ctl_donor_add(struct dcm_ctl *ctl, const struct dcm_host_donor *d)
+int dcm_client_donor_add(struct dcm_client *client,
+			 const struct dcm_host_donor *d)
 {
-	(void)ctl;
+	(void)client;
 	must(dcm_name_valid(d->name) && dcm_address_valid(d->address));
 	return -EEXIST;
 }
 
-int dcm_ctl_donor_drain(struct dcm_ctl *ctl, const char *name, bool drain)
+int dcm_client_donor_drain(struct dcm_client *client, const char *name,
+			   bool drain)
 {
-	(void)ctl;
+	(void)client;
 	must(dcm_name_valid(name));
 	return drain ? 0 : -ENOENT;
 }
 
-int dcm_ctl_donor_remove(struct dcm_ctl *ctl, const char *name)
+int dcm_client_donor_remove(struct dcm_client *client, const char *name)
 {
-	(void)ctl;
+	(void)client;
 	must(dcm_name_valid(name));
 	return -ETIMEDOUT;
 }

@@ -4,7 +4,7 @@
  * transport that there may be: refused, failed though done, in pieces, late,
  * overtaken; connections die, if they can be made again (not with shm)
  *
- * Linked with --wrap=dcm_ctl_start. At the end of a program that succeeded it
+ * Linked with --wrap=dcm_client_start. At the end of a program that succeeded it
  * has struck in every way, or the program fails.
  */
 #include <stdio.h>
@@ -14,16 +14,16 @@
 #include "../../kvm-dcm/transport/hostile.h"
 #include "../../kvm-dcm/client/client.h"
 
-#define OFTEN_PPM	20000u
-#define DIES_PPM	500u
-#define DELAY_NS	2000000u
+#define OFTEN_PPM 20000u
+#define DIES_PPM 500u
+#define DELAY_NS 2000000u
 
-int __real_dcm_ctl_start(const struct dcm_ctl_config *cfg,
-			 const struct dcm_ctl_ops *cb, void *arg,
-			 struct dcm_ctl **ctl);
-int __wrap_dcm_ctl_start(const struct dcm_ctl_config *cfg,
-			 const struct dcm_ctl_ops *cb, void *arg,
-			 struct dcm_ctl **ctl);
+int __real_dcm_client_start(const struct dcm_client_config *cfg,
+			    const struct dcm_client_ops *cb, void *arg,
+			    struct dcm_client **client);
+int __wrap_dcm_client_start(const struct dcm_client_config *cfg,
+			    const struct dcm_client_ops *cb, void *arg,
+			    struct dcm_client **client);
 
 static struct dcm_hostile dials = {
 	.ppm = {
@@ -74,12 +74,12 @@ static void told(void)
 	fprintf(stderr, "\n");
 }
 
-int __wrap_dcm_ctl_start(const struct dcm_ctl_config *cfg,
-			 const struct dcm_ctl_ops *cb, void *arg,
-			 struct dcm_ctl **ctl)
+int __wrap_dcm_client_start(const struct dcm_client_config *cfg,
+			    const struct dcm_client_ops *cb, void *arg,
+			    struct dcm_client **client)
 {
 	const char *text = getenv("PAGER_TEST_HOSTILE");
-	struct dcm_ctl_config worse_cfg = *cfg;
+	struct dcm_client_config worse_cfg = *cfg;
 
 	if (text) {
 		if (!seed)
@@ -89,5 +89,5 @@ int __wrap_dcm_ctl_start(const struct dcm_ctl_config *cfg,
 			dials.ppm[DCM_HOSTILE_DIE] = DIES_PPM;
 		worse_cfg.wrap = worse;
 	}
-	return __real_dcm_ctl_start(&worse_cfg, cb, arg, ctl);
+	return __real_dcm_client_start(&worse_cfg, cb, arg, client);
 }

@@ -340,7 +340,7 @@ def test_gc_example(start_donor: StartDonor, short_tmp: Path) -> None:
 def test_lane_makes_way_for_its_faulter(start_donor: StartDonor, short_tmp: Path) -> None:
     """SCHED_IDLE while one thread faults densely, ordinary afterwards; nobody starves."""
     config = configure(short_tmp, [start(start_donor)])
-    command = [str(PAGER_TEST.with_name("polite_test")), str(config)]
+    command = [str(PAGER_TEST.with_name("yield_test")), str(config)]
     env = {**os.environ, "DCM_RUNTIME_DIR": str(short_tmp / "run")}
     done = subprocess.run(
         command, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False

@@ -10,9 +10,9 @@
 
 #define N 16u
 
-static struct dcm_place_donor donor(u64 mine, u64 used, u64 total)
+static struct dcm_choose_donor donor(u64 mine, u64 used, u64 total)
 {
-	return (struct dcm_place_donor){
+	return (struct dcm_choose_donor){
 		.mine = mine,
 		.slabs_used = used,
 		.slabs_total = total,
@@ -24,7 +24,7 @@ static struct dcm_place_donor donor(u64 mine, u64 used, u64 total)
 
 static void test_excluded(void **state)
 {
-	struct dcm_place_donor d[6];
+	struct dcm_choose_donor d[6];
 	unsigned int pick[2], i;
 	u64 rng = 1;
 
@@ -36,79 +36,79 @@ static void test_excluded(void **state)
 	d[2].slabs_free = 0;
 	d[3].excluded = true;
 	for (i = 0; i < 1000; i++) {
-		assert_int_equal(dcm_place_choose(d, 6, &rng, pick), 2);
+		assert_int_equal(dcm_choose_two(d, 6, &rng, pick), 2);
 		assert_true(pick[0] >= 4 && pick[1] >= 4);
 		assert_int_not_equal(pick[0], pick[1]);
 	}
 	d[4].up = false;
-	assert_int_equal(dcm_place_choose(d, 6, &rng, pick), 1);
+	assert_int_equal(dcm_choose_two(d, 6, &rng, pick), 1);
 	assert_int_equal(pick[0], 5);
 	/* full as far as is known; nothing is known of one never asked */
 	d[5].slabs_free = 0;
-	assert_int_equal(dcm_place_choose(d, 6, &rng, pick), 0);
+	assert_int_equal(dcm_choose_two(d, 6, &rng, pick), 0);
 	d[5].known = false;
-	assert_int_equal(dcm_place_choose(d, 6, &rng, pick), 1);
-	assert_int_equal(dcm_place_choose(d, 0, &rng, pick), 0);
+	assert_int_equal(dcm_choose_two(d, 6, &rng, pick), 1);
+	assert_int_equal(dcm_choose_two(d, 0, &rng, pick), 0);
 }
 
 static void test_unused_first(void **state)
 {
-	struct dcm_place_donor d[3] = { donor(5, 5, 100), donor(0, 99, 100),
-					donor(1, 1, 100) };
+	struct dcm_choose_donor d[3] = { donor(5, 5, 100), donor(0, 99, 100),
+					 donor(1, 1, 100) };
 	unsigned int pick[2], i;
 	u64 rng = 2;
 
 	(void)state;
 	for (i = 0; i < 100; i++) {
-		assert_int_equal(dcm_place_choose(d, 3, &rng, pick), 1);
+		assert_int_equal(dcm_choose_two(d, 3, &rng, pick), 1);
 		assert_int_equal(pick[0], 1);
 	}
 	d[1].mine = 1;
-	assert_int_equal(dcm_place_choose(d, 3, &rng, pick), 2);
+	assert_int_equal(dcm_choose_two(d, 3, &rng, pick), 2);
 }
 
 static void test_better(void **state)
 {
-	struct dcm_place_donor a = donor(0, 2, 10), b = donor(0, 5, 100);
+	struct dcm_choose_donor a = donor(0, 2, 10), b = donor(0, 5, 100);
 
 	(void)state;
 	/* 20 % against 5 % of a larger one */
-	assert_int_equal(dcm_place_better(&a, &b), 1);
-	assert_int_equal(dcm_place_better(&b, &a), 0);
+	assert_int_equal(dcm_choose_better(&a, &b), 1);
+	assert_int_equal(dcm_choose_better(&b, &a), 0);
 	b = donor(0, 20, 100);
-	assert_int_equal(dcm_place_better(&a, &b), 0);
+	assert_int_equal(dcm_choose_better(&a, &b), 0);
 	a.mine = 1;
-	assert_int_equal(dcm_place_better(&a, &b), 1);
+	assert_int_equal(dcm_choose_better(&a, &b), 1);
 	b.draining = true;
-	assert_int_equal(dcm_place_better(&a, &b), 0);
+	assert_int_equal(dcm_choose_better(&a, &b), 0);
 	a.slabs_free = 0;
-	assert_int_equal(dcm_place_better(&a, &b), -ENOSPC);
+	assert_int_equal(dcm_choose_better(&a, &b), -ENOSPC);
 	/* figures of a liar: an answer, no overflow, no division */
 	a = donor(0, U64_MAX, U64_MAX);
 	b = donor(0, 1, U64_MAX);
 	a.slabs_free = 1;
-	assert_int_equal(dcm_place_better(&a, &b), 1);
+	assert_int_equal(dcm_choose_better(&a, &b), 1);
 	a.slabs_total = 0;
 	b.slabs_total = 0;
-	assert_true(dcm_place_better(&a, &b) >= 0);
+	assert_true(dcm_choose_better(&a, &b) >= 0);
 }
 
 /* Extents placed one by one, as the control plane does it. */
 static u64 spread(u64 seed, unsigned int choices, u64 *worst)
 {
-	struct dcm_place_donor d[N];
+	struct dcm_choose_donor d[N];
 	unsigned int pick[2], i, n, w, e;
 	u64 rng = seed, hash = 0;
 
 	for (i = 0; i < N; i++)
 		d[i] = donor(0, 0, 4096);
 	for (e = 0; e < 32 * N; e++) {
-		n = dcm_place_choose(d, N, &rng, pick);
+		n = dcm_choose_two(d, N, &rng, pick);
 		assert_true(n > 0);
 		w = 0;
 		if (n == 2 && choices == 2)
-			w = (unsigned int)dcm_place_better(&d[pick[0]],
-							   &d[pick[1]]);
+			w = (unsigned int)dcm_choose_better(&d[pick[0]],
+							    &d[pick[1]]);
 		d[pick[w]].mine++;
 		d[pick[w]].slabs_used++;
 		d[pick[w]].slabs_free--;
@@ -143,7 +143,7 @@ static void test_balance(void **state)
 
 static void test_uniform(void **state)
 {
-	struct dcm_place_donor d[5];
+	struct dcm_choose_donor d[5];
 	unsigned int count[5] = { 0 }, pick[2], i;
 	u64 rng = 0;
 
@@ -151,7 +151,7 @@ static void test_uniform(void **state)
 	for (i = 0; i < 5; i++)
 		d[i] = donor(0, 0, 8);
 	for (i = 0; i < 50000; i++) {
-		dcm_place_choose(d, 5, &rng, pick);
+		dcm_choose_two(d, 5, &rng, pick);
 		count[pick[0]]++;
 		count[pick[1]]++;
 	}

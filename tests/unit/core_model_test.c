@@ -56,7 +56,7 @@ struct world {
 	struct fake_home *fh;
 	u64 rng;
 	u32 workers; /* lanes of vCPUs */
-	u32 ctl; /* the control plane's lane */
+	u32 client; /* the control plane's lane */
 	u32 nv;
 	u32 seq_at;
 	u32 hot, hot_len;
@@ -186,9 +186,9 @@ static void lose(struct world *w, u32 extent, struct dcm_slab_ref *ref)
 	struct fh_slab *s = fh_slab_of(fh, ref);
 	s64 r;
 
-	fh->lane[w->ctl].in_core = true;
-	r = dcm_extent_lost(&fh->vm->lane[w->ctl], extent, ref);
-	fh->lane[w->ctl].in_core = false;
+	fh->lane[w->client].in_core = true;
+	r = dcm_extent_lost(&fh->vm->lane[w->client], extent, ref);
+	fh->lane[w->client].in_core = false;
 	if (r == -EAGAIN)
 		return;
 	fh_lost_scan(fh, extent);
@@ -263,10 +263,10 @@ static void move_step(struct world *w)
 
 	if (!m->on)
 		return;
-	fh->lane[w->ctl].in_core = true;
-	r = dcm_extent_move(&fh->vm->lane[w->ctl], m->extent, m->slab,
+	fh->lane[w->client].in_core = true;
+	r = dcm_extent_move(&fh->vm->lane[w->client], m->extent, m->slab,
 			    &m->cursor);
-	fh->lane[w->ctl].in_core = false;
+	fh->lane[w->client].in_core = false;
 	s = fh_slab_of(fh, m->slab);
 	switch (r) {
 	case -EAGAIN:
@@ -436,7 +436,7 @@ static void heal(struct world *w)
 			fh_violation(fh, "%s never ends",
 				     w->mv.on ? "a move" : "a loss");
 		if (w->mv.on && round % 64 == 0)
-			fh_balance(fh, w->ctl);
+			fh_balance(fh, w->client);
 	} while (w->mv.on || dead);
 }
 
@@ -547,7 +547,7 @@ static void idle(void *arg)
 {
 	struct world *w = arg;
 
-	if (w->fh->lane[w->ctl].in_core || !one_in(w, 16))
+	if (w->fh->lane[w->client].in_core || !one_in(w, 16))
 		return;
 	lose_dead(w);
 	move_step(w);
@@ -558,7 +558,7 @@ static struct fh_config random_config(struct world *w, u64 seed)
 	struct fh_config c = { 0 };
 
 	w->workers = 1 + (u32)rnd(w, 4);
-	w->ctl = w->workers;
+	w->client = w->workers;
 	w->nv = w->workers * (1 + (u32)rnd(w, 3));
 	c.nr_lanes = w->workers + 1;
 	c.extent_pages = 16u << rnd(w, 6);

@@ -29,7 +29,7 @@ static void home_end(void *home)
 }
 
 /* Without donors no more is called. */
-static const struct dcm_gc_home_ops home_ops = {
+static const struct dcm_gc_backend_ops home_ops = {
 	.discard = home_discard,
 	.hint = home_hint,
 	.end = home_end,
@@ -40,7 +40,7 @@ struct dcm_gc_host *dcm_gc_host_open(struct dcm_pager *p, void *window,
 				     const struct dcm_gc_host_ops *host_ops,
 				     void *priv, char *err, size_t len)
 {
-	const struct dcm_gc_home home = {
+	const struct dcm_gc_backend home = {
 		.ops = &home_ops,
 		.priv = p,
 		.donors = dcm_pager_donors(p),
@@ -55,31 +55,31 @@ struct dcm_gc_host *dcm_gc_host_open(struct dcm_pager *p, void *window,
 	return gc;
 }
 
-u32 dcm_ctl_donors(const struct dcm_ctl *ctl)
+u32 dcm_client_donors(const struct dcm_client *client)
 {
-	(void)ctl;
+	(void)client;
 	abort();
 }
 
-struct dcm_gc_team *dcm_gc_team_new(struct dcm_ctl *ctl, u64 bytes,
-				    const struct dcm_gc_team_ops *team_ops,
-				    void *arg)
+struct dcm_gc_workers *
+dcm_gc_workers_new(struct dcm_client *client, u64 bytes,
+		   const struct dcm_gc_workers_ops *workers_ops, void *arg)
 {
-	(void)ctl;
+	(void)client;
 	(void)bytes;
-	(void)team_ops;
+	(void)workers_ops;
 	(void)arg;
 	return NULL;
 }
 
-void dcm_gc_team_free(struct dcm_gc_team *t)
+void dcm_gc_workers_free(struct dcm_gc_workers *t)
 {
 	(void)t;
 }
 
-size_t dcm_gc_team_do(struct dcm_gc_team *t, const struct dcm_gc_request *r,
-		      const void *raw, size_t bytes, u64 expires_ms,
-		      struct dcm_gc_reply *out)
+size_t dcm_gc_workers_do(struct dcm_gc_workers *t,
+			 const struct dcm_gc_request *r, const void *raw,
+			 size_t bytes, u64 expires_ms, struct dcm_gc_reply *out)
 {
 	(void)t;
 	(void)r;
@@ -90,21 +90,22 @@ size_t dcm_gc_team_do(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 	abort();
 }
 
-bool dcm_gc_team_rests(struct dcm_gc_team *t, const struct dcm_gc_request *r)
+bool dcm_gc_workers_rests(struct dcm_gc_workers *t,
+			  const struct dcm_gc_request *r)
 {
 	(void)t;
 	(void)r;
 	abort();
 }
 
-bool dcm_gc_team_idle(struct dcm_gc_team *t, int wake)
+bool dcm_gc_workers_idle(struct dcm_gc_workers *t, int wake)
 {
 	(void)t;
 	(void)wake;
 	return false;
 }
 
-void dcm_gc_team_reset(struct dcm_gc_team *t)
+void dcm_gc_workers_reset(struct dcm_gc_workers *t)
 {
 	(void)t;
 }

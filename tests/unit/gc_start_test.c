@@ -18,10 +18,10 @@
 
 #include "../../kvm-dcm/gc/backend.h"
 
-#define REGION	(64ul << 10)
-#define REGIONS	4u
-#define ROOM	4096u
-#define WORKER	2u	/* the donor that fails */
+#define REGION (64ul << 10)
+#define REGIONS 4u
+#define ROOM 4096u
+#define WORKER 2u /* the donor that fails */
 
 /**
  * struct world - pages and workers
@@ -120,7 +120,7 @@ static void home_end(void *home)
 	(void)home;
 }
 
-static const struct dcm_gc_home_ops home_ops = {
+static const struct dcm_gc_backend_ops home_ops = {
 	.hold = home_hold,
 	.release = home_release,
 	.settle = home_settle,
@@ -147,33 +147,33 @@ static void wait_settling(void)
 
 /* ---- workers ---- */
 
-static char team;
+static char workers;
 
-u32 dcm_ctl_donors(const struct dcm_ctl *ctl)
+u32 dcm_client_donors(const struct dcm_client *client)
 {
-	(void)ctl;
+	(void)client;
 	return 3;
 }
 
-struct dcm_gc_team *dcm_gc_team_new(struct dcm_ctl *ctl, u64 bytes,
-				    const struct dcm_gc_team_ops *ops,
-				    void *arg)
+struct dcm_gc_workers *dcm_gc_workers_new(struct dcm_client *client, u64 bytes,
+					  const struct dcm_gc_workers_ops *ops,
+					  void *arg)
 {
-	(void)ctl;
+	(void)client;
 	(void)bytes;
 	(void)ops;
 	(void)arg;
-	return (struct dcm_gc_team *)&team;
+	return (struct dcm_gc_workers *)&workers;
 }
 
-void dcm_gc_team_free(struct dcm_gc_team *t)
+void dcm_gc_workers_free(struct dcm_gc_workers *t)
 {
 	(void)t;
 }
 
-size_t dcm_gc_team_do(struct dcm_gc_team *t, const struct dcm_gc_request *r,
-		      const void *raw, size_t bytes, u64 expires_ms,
-		      struct dcm_gc_reply *out)
+size_t dcm_gc_workers_do(struct dcm_gc_workers *t,
+			 const struct dcm_gc_request *r, const void *raw,
+			 size_t bytes, u64 expires_ms, struct dcm_gc_reply *out)
 {
 	bool starts = r->command == VIRTIO_GC_TRACE_START;
 	bool fails = starts && world.start;
@@ -191,13 +191,14 @@ size_t dcm_gc_team_do(struct dcm_gc_team *t, const struct dcm_gc_request *r,
 	};
 	if (starts && world.moving) {
 		world.moving -= world.moving != U32_MAX;
-		out->done.status = htole32(DCM_GC_TEAM_MOVING);
+		out->done.status = htole32(DCM_GC_WORKERS_MOVING);
 	}
 	return sizeof(out->done);
 }
 
 /* What is held does not come to rest. */
-bool dcm_gc_team_rests(struct dcm_gc_team *t, const struct dcm_gc_request *r)
+bool dcm_gc_workers_rests(struct dcm_gc_workers *t,
+			  const struct dcm_gc_request *r)
 {
 	(void)t;
 	(void)r;
@@ -207,14 +208,14 @@ bool dcm_gc_team_rests(struct dcm_gc_team *t, const struct dcm_gc_request *r)
 	return !world.nowhere;
 }
 
-bool dcm_gc_team_idle(struct dcm_gc_team *t, int wake)
+bool dcm_gc_workers_idle(struct dcm_gc_workers *t, int wake)
 {
 	(void)t;
 	(void)wake;
 	return false;
 }
 
-void dcm_gc_team_reset(struct dcm_gc_team *t)
+void dcm_gc_workers_reset(struct dcm_gc_workers *t)
 {
 	(void)t;
 }
@@ -311,7 +312,7 @@ static u32 ask(u16 command, u32 epoch)
 
 static int up(void **state)
 {
-	const struct dcm_gc_home home = {
+	const struct dcm_gc_backend home = {
 		.ops = &home_ops,
 		.donors = 3,
 		.bytes = REGIONS * REGION,

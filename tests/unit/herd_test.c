@@ -3,7 +3,7 @@
  * herd_test.c - bursts of extents of several VMs at once, on donors of which
  * some are slow
  *
- * The control plane's own ctl_donor.c, ctl_place.c and place.c, one instance
+ * The control plane's own client_donor.c, client_place.c and place.c, one instance
  * for each VM; connections and donors are made here, and so is time. A
  * connection keeps the order of what is sent over it and delays it; a donor
  * answers what has arrived, and what it answers is old when it is read.
@@ -65,9 +65,9 @@ struct line {
 };
 
 struct vm {
-	struct dcm_ctl ctl;
+	struct dcm_client client;
 	u64 want[1], pending[1], placing[1], starved[1];
-	struct dcm_ctl_slab *cur[EXTENTS];
+	struct dcm_client_slab *cur[EXTENTS];
 	struct line line[DONORS];
 	u32 on[DONORS];
 	u32 attached;
@@ -91,31 +91,32 @@ static struct {
 
 static u64 rnd(u64 n)
 {
-	return (dcm_place_random(&w.rng) >> 16) % n;
+	return (dcm_choose_random(&w.rng) >> 16) % n;
 }
 
-/* ---- the world below ctl_donor.c ---- */
+/* ---- the world below client_donor.c ---- */
 
-u64 ctl_now_ns(void)
+u64 client_now_ns(void)
 {
 	return w.now * 1000;
 }
 
-u64 ctl_now_ms(void)
+u64 client_now_ms(void)
 {
 	return w.now / MS;
 }
 
-void ctl_kick(struct dcm_ctl *ctl)
+void client_kick(struct dcm_client *client)
 {
-	(void)ctl;
+	(void)client;
 }
 
 static struct line *line_of(struct dcm_conn *c)
 {
-	struct ctl_donor *d =
-		(void *)((char *)c - offsetof(struct ctl_donor, conn));
-	struct vm *vm = (void *)((char *)d->ctl - offsetof(struct vm, ctl));
+	struct client_donor *d =
+		(void *)((char *)c - offsetof(struct client_donor, conn));
+	struct vm *vm =
+		(void *)((char *)d->client - offsetof(struct vm, client));
 
 	return &vm->line[d->idx];
 }
@@ -159,8 +160,8 @@ void dcm_conn_step(struct dcm_conn *c)
 void dcm_conn_send(struct dcm_conn *c, const struct dcm_wire_msg *m)
 {
 	struct line *l = line_of(c);
-	struct ctl_donor *d =
-		(void *)((char *)c - offsetof(struct ctl_donor, conn));
+	struct client_donor *d =
+		(void *)((char *)c - offsetof(struct client_donor, conn));
 
 	if (c->state == DCM_CONN_OPEN)
 		way_put(&l->out, m, &w.donor[d->idx]);
@@ -200,94 +201,95 @@ int dcm_conn_hold(struct dcm_conn *c)
 	return -1;
 }
 
-void ctl_member_relieve(struct ctl_donor *d, u64 now)
+void client_member_relieve(struct client_donor *d, u64 now)
 {
 	(void)d;
 	(void)now;
 }
 
-void ctl_data_kill(struct ctl_donor *d)
+void client_data_kill(struct client_donor *d)
 {
 	(void)d;
 }
 
-void ctl_verbs_welcome(struct ctl_donor *d, bool offered, bool resume)
+void client_verbs_welcome(struct client_donor *d, bool offered, bool resume)
 {
 	(void)d, (void)offered, (void)resume;
 }
 
-void ctl_verbs_lost(struct ctl_donor *d, u64 now)
+void client_verbs_lost(struct client_donor *d, u64 now)
 {
 	(void)d, (void)now;
 }
 
-void ctl_verbs_down(struct ctl_donor *d)
+void client_verbs_down(struct client_donor *d)
 {
 	(void)d;
 }
 
-bool ctl_verbs_ticket(struct ctl_donor *d, const struct dcm_wire_msg *m,
-		      u64 now)
+bool client_verbs_ticket(struct client_donor *d, const struct dcm_wire_msg *m,
+			 u64 now)
 {
 	(void)d, (void)m, (void)now;
 	return false;
 }
 
-bool ctl_verbs_error(struct ctl_donor *d, u64 tag, u32 status, u64 now)
+bool client_verbs_error(struct client_donor *d, u64 tag, u32 status, u64 now)
 {
 	(void)d, (void)tag, (void)status, (void)now;
 	return false;
 }
 
-void ctl_slab_attach(struct ctl_donor *d, u32 extent,
-		     const struct dcm_wire_msg *m, int fd, u64 now)
+void client_slab_attach(struct client_donor *d, u32 extent,
+			const struct dcm_wire_msg *m, int fd, u64 now)
 {
-	struct vm *vm = (void *)((char *)d->ctl - offsetof(struct vm, ctl));
+	struct vm *vm =
+		(void *)((char *)d->client - offsetof(struct vm, client));
 
 	(void)m, (void)fd, (void)now;
 	d->place.mine++;
 	/* no slab's record: that it has one is all placement looks at */
 	assert_null(vm->cur[extent]);
-	vm->cur[extent] = (struct dcm_ctl_slab *)vm;
+	vm->cur[extent] = (struct dcm_client_slab *)vm;
 	vm->on[d->idx]++;
 	vm->attached++;
-	ctl_place_done(d->ctl, extent);
+	client_place_done(d->client, extent);
 }
 
-void ctl_slab_refuse(struct ctl_donor *d, u64 id, u64 now)
+void client_slab_refuse(struct client_donor *d, u64 id, u64 now)
 {
 	struct dcm_wire_msg m = { .type = DCM_MSG_UNMAP, .tag = ++d->tag };
 
 	m.slab.slab = id;
-	ctl_donor_send(d, &m, now);
+	client_donor_send(d, &m, now);
 }
 
-void ctl_slab_evict(struct ctl_donor *d, u64 id, u64 tag, u64 now)
+void client_slab_evict(struct client_donor *d, u64 id, u64 tag, u64 now)
 {
 	(void)d, (void)id, (void)tag, (void)now;
 }
 
-void ctl_slab_activity(struct ctl_donor *d, u64 id, u64 tag, u64 now)
+void client_slab_activity(struct client_donor *d, u64 id, u64 tag, u64 now)
 {
 	(void)d, (void)id, (void)tag, (void)now;
 }
 
-bool ctl_slab_answered(struct ctl_donor *d, u64 tag)
+bool client_slab_answered(struct client_donor *d, u64 tag)
 {
 	return tag <= d->tag;
 }
 
-void ctl_slab_taken(struct ctl_donor *d, u64 id)
+void client_slab_taken(struct client_donor *d, u64 id)
 {
 	(void)d, (void)id;
 }
 
-void ctl_slabs_lost(struct ctl_donor *d, const char *why)
+void client_slabs_lost(struct client_donor *d, const char *why)
 {
 	(void)d, (void)why;
 }
 
-void ctl_slabs_resumed(struct ctl_donor *d)
+void client_slabs_resumed(struct client_donor *d)
 {
 	(void)d;
 }
@@ -373,22 +375,22 @@ static void donors_step(void)
 
 /* ---- VMs ---- */
 
-/* A round of the control thread, as ctl_main() goes. */
+/* A round of the control thread, as client_main() goes. */
 static void vm_step(struct vm *vm)
 {
-	struct dcm_ctl *ctl = &vm->ctl;
-	u64 now = ctl_now_ms();
+	struct dcm_client *client = &vm->client;
+	u64 now = client_now_ms();
 	u32 i;
 
-	for (i = 0; i < ctl->nr_donors; i++)
-		ctl_donor_io(&ctl->donor[i], POLLIN, now);
-	ctl_place_wants(ctl);
-	for (i = 0; i < ctl->nr_donors; i++)
-		ctl_donor_timers(&ctl->donor[i], now);
-	ctl_place_step(ctl, now);
+	for (i = 0; i < client->nr_donors; i++)
+		client_donor_io(&client->donor[i], POLLIN, now);
+	client_place_wants(client);
+	for (i = 0; i < client->nr_donors; i++)
+		client_donor_timers(&client->donor[i], now);
+	client_place_step(client, now);
 }
 
-static const struct dcm_ctl_ops ops = { .starved = on_starved };
+static const struct dcm_client_ops ops = { .starved = on_starved };
 
 static void world_init(u64 seed, u32 nr_donors, u32 nr_vms)
 {
@@ -411,29 +413,29 @@ static void world_init(u64 seed, u32 nr_donors, u32 nr_vms)
 		};
 	for (v = 0; v < nr_vms; v++) {
 		struct vm *vm = &w.vm[v];
-		struct dcm_ctl *ctl = &vm->ctl;
+		struct dcm_client *client = &vm->client;
 
-		ctl->cb = &ops;
-		ctl->arg = vm;
-		ctl->nr_donors = nr_donors;
-		ctl->nr_extents = EXTENTS;
-		ctl->extent_bytes = SLAB;
-		ctl->patience_ms = CTL_PATIENCE_MS;
-		ctl->start_ms = ctl_now_ms();
-		ctl->rng = dcm_place_random(&w.rng);
-		ctl->want = vm->want;
-		ctl->pending = vm->pending;
-		ctl->placing = vm->placing;
-		ctl->starved = vm->starved;
-		ctl->cur = vm->cur;
-		ctl->donor = calloc(nr_donors, sizeof(*ctl->donor));
-		assert_non_null(ctl->donor);
-		pthread_mutex_init(&ctl->lock, NULL);
-		pthread_cond_init(&ctl->cond, NULL);
+		client->cb = &ops;
+		client->arg = vm;
+		client->nr_donors = nr_donors;
+		client->nr_extents = EXTENTS;
+		client->extent_bytes = SLAB;
+		client->patience_ms = CTL_PATIENCE_MS;
+		client->start_ms = client_now_ms();
+		client->rng = dcm_choose_random(&w.rng);
+		client->want = vm->want;
+		client->pending = vm->pending;
+		client->placing = vm->placing;
+		client->starved = vm->starved;
+		client->cur = vm->cur;
+		client->donor = calloc(nr_donors, sizeof(*client->donor));
+		assert_non_null(client->donor);
+		pthread_mutex_init(&client->lock, NULL);
+		pthread_cond_init(&client->cond, NULL);
 		for (i = 0; i < nr_donors; i++) {
-			struct ctl_donor *d = &ctl->donor[i];
+			struct client_donor *d = &client->donor[i];
 
-			d->ctl = ctl;
+			d->client = client;
 			d->idx = i;
 			d->member = MEMBER_IN;
 			memset(d->held, -1, sizeof(d->held));
@@ -447,9 +449,9 @@ static void world_free(void)
 	u32 v;
 
 	for (v = 0; v < w.nr_vms; v++) {
-		pthread_mutex_destroy(&w.vm[v].ctl.lock);
-		pthread_cond_destroy(&w.vm[v].ctl.cond);
-		free(w.vm[v].ctl.donor);
+		pthread_mutex_destroy(&w.vm[v].client.lock);
+		pthread_cond_destroy(&w.vm[v].client.cond);
+		free(w.vm[v].client.donor);
 	}
 	free(w.vm);
 }
@@ -487,7 +489,7 @@ static u64 burst(const struct burst *b, u64 within_ms)
 
 			for (e = 0; e < to; e++)
 				if (!vm->cur[e])
-					dcm_ctl_want(&vm->ctl, e);
+					dcm_client_want(&vm->client, e);
 			n += vm->attached == b->extents;
 		}
 		if (n == w.nr_vms)
@@ -528,7 +530,8 @@ static void up(void)
 		world_step();
 		for (all = true, v = 0; v < w.nr_vms; v++)
 			for (i = 0; i < w.nr_donors; i++)
-				all = all && w.vm[v].ctl.donor[i].place.known;
+				all = all &&
+				      w.vm[v].client.donor[i].place.known;
 	} while (!all);
 }
 
@@ -542,7 +545,7 @@ static double one(u64 seed, u32 nr_donors, bool at_start)
 	double mean;
 
 	w.rng = seed;
-	world_init(dcm_place_random(&w.rng), nr_donors, vms[rnd(4)]);
+	world_init(dcm_choose_random(&w.rng), nr_donors, vms[rnd(4)]);
 	slow = (u32)rnd(nr_donors / 2 + 1);
 	slow_down(slow, slow_ms);
 	if (!at_start) {

@@ -44,7 +44,7 @@ struct dcm_pager {
 #include "gc/ipc.h"
 #include "hostd/hostd.h"
 
-#define PAGES	  8192u
+#define PAGES 8192u
 #define PASS_RIGHTS 83
 
 static char folder[] = "/tmp/hostd_gc_XXXXXX";
@@ -199,16 +199,16 @@ static void hello(int sock, int of, int fd)
 		char room[CMSG_SPACE(sizeof(int))];
 	} control = { 0 };
 	struct {
-		struct dcm_gc_say s;
-		struct dcm_gc_say_file file;
-	} say = { .s = { .kind = DCM_GC_SAY_HELLO,
-			 .value = DCM_GC_SAY_VERSION } };
+		struct dcm_gc_ipc s;
+		struct dcm_gc_ipc_file file;
+	} say = { .s = { .kind = DCM_GC_IPC_HELLO,
+			 .value = DCM_GC_IPC_VERSION } };
 	struct iovec v = { &say, sizeof(say) };
 	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1 };
 	struct stat st;
 
 	assert_int_equal(fstat(of, &st), 0);
-	say.file = (struct dcm_gc_say_file){ st.st_dev, st.st_ino };
+	say.file = (struct dcm_gc_ipc_file){ st.st_dev, st.st_ino };
 	if (fd >= 0) {
 		control.align.cmsg_level = SOL_SOCKET;
 		control.align.cmsg_type = SCM_RIGHTS;
@@ -221,7 +221,7 @@ static void hello(int sock, int of, int fd)
 }
 
 /* The next message's kind, while the main thread goes on; 0: hung up on. */
-static u32 hear(int sock, struct dcm_gc_say *s)
+static u32 hear(int sock, struct dcm_gc_ipc *s)
 {
 	u8 buf[4096];
 
@@ -249,17 +249,17 @@ static void lock(int fd, u64 at, short type)
 /* What dcm-hostd says in the end of a device that has the file open as @fd. */
 static u32 introduce(int sock, int fd, bool proves)
 {
-	struct dcm_gc_say s;
+	struct dcm_gc_ipc s;
 	u32 kind;
 	u64 at;
 
 	hello(sock, file, -1);
-	assert_int_equal(hear(sock, &s), DCM_GC_SAY_PROVE);
+	assert_int_equal(hear(sock, &s), DCM_GC_IPC_PROVE);
 	at = s.value;
 	if (proves)
 		lock(fd, at, F_WRLCK);
-	s = (struct dcm_gc_say){ .kind = DCM_GC_SAY_PROVED };
-	assert_int_equal(dcm_gc_say(sock, &s, NULL, 0), 0);
+	s = (struct dcm_gc_ipc){ .kind = DCM_GC_IPC_PROVED };
+	assert_int_equal(dcm_gc_ipc(sock, &s, NULL, 0), 0);
 	kind = hear(sock, &s);
 	if (proves)
 		lock(fd, at, F_UNLCK);
@@ -271,7 +271,7 @@ static void others_get_in(void)
 {
 	int sock = dial();
 
-	assert_int_equal(introduce(sock, file, true), DCM_GC_SAY_WELCOME);
+	assert_int_equal(introduce(sock, file, true), DCM_GC_IPC_WELCOME);
 	assert_non_null(f.gc);
 	close(sock);
 	while (f.gc)
@@ -291,12 +291,12 @@ static void nobody_left(void)
 static void test_who_may(void **state)
 {
 	int sock = dial(), second, reads, other;
-	struct dcm_gc_say s;
+	struct dcm_gc_ipc s;
 	char name[32];
 
 	(void)state;
 	/* says that it has, and has not */
-	assert_int_equal(introduce(sock, file, false), DCM_GC_SAY_REFUSED);
+	assert_int_equal(introduce(sock, file, false), DCM_GC_IPC_REFUSED);
 	assert_int_equal(hear(sock, &s), 0);
 	close(sock);
 	/* has it open to read: the lock can't be had */
@@ -311,27 +311,27 @@ static void test_who_may(void **state)
 	other = memfd_create("other", MFD_CLOEXEC);
 	sock = dial();
 	hello(sock, other, -1);
-	assert_int_equal(hear(sock, &s), DCM_GC_SAY_PROVE);
+	assert_int_equal(hear(sock, &s), DCM_GC_IPC_PROVE);
 	lock(other, s.value, F_WRLCK);
-	s = (struct dcm_gc_say){ .kind = DCM_GC_SAY_PROVED };
-	assert_int_equal(dcm_gc_say(sock, &s, NULL, 0), 0);
-	assert_int_equal(hear(sock, &s), DCM_GC_SAY_REFUSED);
+	s = (struct dcm_gc_ipc){ .kind = DCM_GC_IPC_PROVED };
+	assert_int_equal(dcm_gc_ipc(sock, &s, NULL, 0), 0);
+	assert_int_equal(hear(sock, &s), DCM_GC_IPC_REFUSED);
 	close(sock);
 	close(other);
 	/* another lock of another's, and a lock of more than was asked for */
 	sock = dial();
 	hello(sock, file, -1);
-	assert_int_equal(hear(sock, &s), DCM_GC_SAY_PROVE);
+	assert_int_equal(hear(sock, &s), DCM_GC_IPC_PROVE);
 	lock(file, s.value - 1, F_WRLCK);
-	s = (struct dcm_gc_say){ .kind = DCM_GC_SAY_PROVED };
-	assert_int_equal(dcm_gc_say(sock, &s, NULL, 0), 0);
-	assert_int_equal(hear(sock, &s), DCM_GC_SAY_REFUSED);
+	s = (struct dcm_gc_ipc){ .kind = DCM_GC_IPC_PROVED };
+	assert_int_equal(dcm_gc_ipc(sock, &s, NULL, 0), 0);
+	assert_int_equal(hear(sock, &s), DCM_GC_IPC_REFUSED);
 	close(sock);
 
 	sock = dial();
-	assert_int_equal(introduce(sock, file, true), DCM_GC_SAY_WELCOME);
+	assert_int_equal(introduce(sock, file, true), DCM_GC_IPC_WELCOME);
 	second = dial();
-	assert_int_equal(introduce(second, file, true), DCM_GC_SAY_REFUSED);
+	assert_int_equal(introduce(second, file, true), DCM_GC_IPC_REFUSED);
 	close(second);
 	close(sock);
 	while (f.gc)
@@ -343,18 +343,18 @@ static void test_who_may(void **state)
 /* What is no HELLO, and who says nothing, is hung up on. */
 static void test_nonsense(void **state)
 {
-	const struct dcm_gc_say odd[] = {
-		{ .kind = DCM_GC_SAY_REQUEST },
-		{ .kind = DCM_GC_SAY_HELLO, .value = DCM_GC_SAY_VERSION },
+	const struct dcm_gc_ipc odd[] = {
+		{ .kind = DCM_GC_IPC_REQUEST },
+		{ .kind = DCM_GC_IPC_HELLO, .value = DCM_GC_IPC_VERSION },
 		{ .kind = 99 },
 	};
-	struct dcm_gc_say s;
+	struct dcm_gc_ipc s;
 	int sock;
 
 	(void)state;
 	for (u32 i = 0; i < ARRAY_SIZE(odd); i++) {
 		sock = dial();
-		assert_int_equal(dcm_gc_say(sock, &odd[i], NULL, 0), 0);
+		assert_int_equal(dcm_gc_ipc(sock, &odd[i], NULL, 0), 0);
 		assert_int_equal(hear(sock, &s), 0);
 		close(sock);
 	}
@@ -491,7 +491,7 @@ static void *close_main(void *fd)
 /* Passed @fd with HELLO and with what follows, dcm-hostd serves others. */
 static void pass_everywhere(int fd)
 {
-	struct dcm_gc_say s;
+	struct dcm_gc_ipc s;
 	int sock[3];
 
 	/* with the first message, with one that is not read, with none at all */
@@ -505,7 +505,7 @@ static void pass_everywhere(int fd)
 	others_get_in();
 	/* of a connection that is a file's */
 	sock[2] = dial();
-	assert_int_equal(introduce(sock[2], file, true), DCM_GC_SAY_WELCOME);
+	assert_int_equal(introduce(sock[2], file, true), DCM_GC_IPC_WELCOME);
 	hello(sock[2], file, fd);
 	while (hear(sock[2], &s))
 		;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * ctl_test.c - the control plane against real donors
+ * client_test.c - the control plane against real donors
  *
  * Donors are started, stopped, continued, killed, drained and cut off; every
  * page written carries its extent, its number and a version, and is read back.
@@ -34,7 +34,8 @@ static const char *const hasty[] = { "--capacity",
 				     "limits.patience=3s",
 				     NULL };
 
-static void spread(struct dcm_ctl_config cfg, const char *donor_opt, bool local)
+static void spread(struct dcm_client_config cfg, const char *donor_opt,
+		   bool local)
 {
 	const char *opts[16] = { NULL };
 	struct donor a, b;
@@ -59,7 +60,7 @@ static void spread(struct dcm_ctl_config cfg, const char *donor_opt, bool local)
 	snprintf(addr, sizeof(addr), "unix:%s", pb);
 	host_donor(&h, "b", local ? addr : b.tcp);
 	host_start_cfg(&h, cfg);
-	assert_int_equal(dcm_ctl_extent_bytes(h.ctl, 10000), SLAB);
+	assert_int_equal(dcm_client_extent_bytes(h.client, 10000), SLAB);
 	/* both there first, or the first takes all */
 	WAIT(status(&h, 0).state == DCM_DONOR_UP &&
 	     status(&h, 1).state == DCM_DONOR_UP);
@@ -91,7 +92,7 @@ static void spread(struct dcm_ctl_config cfg, const char *donor_opt, bool local)
 	}
 	/* give back: the donor has it again */
 	for (e = 0; e < 4; e++)
-		dcm_ctl_release(h.ctl, h.slab[e]);
+		dcm_client_release(h.client, h.slab[e]);
 	WAIT(status(&h, 0).slabs + status(&h, 1).slabs == 4);
 	WAIT(status(&h, 0).slabs_free + status(&h, 1).slabs_free == 60);
 	want(&h, 0, 4);
@@ -118,27 +119,28 @@ static void spread(struct dcm_ctl_config cfg, const char *donor_opt, bool local)
 static void test_spread_tls(void **state)
 {
 	(void)state;
-	spread((struct dcm_ctl_config){ .extent = SLAB,
-					.data_encryption = true },
+	spread((struct dcm_client_config){ .extent = SLAB,
+					   .data_encryption = true },
 	       NULL, false);
 }
 
 static void test_spread_plain(void **state)
 {
 	(void)state;
-	spread((struct dcm_ctl_config){ .extent = SLAB }, "no", false);
+	spread((struct dcm_client_config){ .extent = SLAB }, "no", false);
 }
 
 static void test_spread_insists(void **state)
 {
 	(void)state;
-	spread((struct dcm_ctl_config){ 0 }, "yes", false);
+	spread((struct dcm_client_config){ 0 }, "yes", false);
 }
 
 static void test_spread_shm(void **state)
 {
 	(void)state;
-	spread((struct dcm_ctl_config){ .data_encryption = true }, NULL, true);
+	spread((struct dcm_client_config){ .data_encryption = true }, NULL,
+	       true);
 }
 
 struct two {
@@ -159,10 +161,10 @@ static void two_start_cfg(struct two *t, bool local, u32 patience_ms)
 		snprintf(addr, sizeof(addr), "unix:%s", path);
 		host_donor(&t->h, i ? "b" : "a", local ? addr : t->d[i].tcp);
 	}
-	host_start_cfg(&t->h,
-		       (struct dcm_ctl_config){ .extent = SLAB,
-						.data_encryption = true,
-						.patience_ms = patience_ms });
+	host_start_cfg(&t->h, (struct dcm_client_config){
+				      .extent = SLAB,
+				      .data_encryption = true,
+				      .patience_ms = patience_ms });
 	WAIT(status(&t->h, 0).state == DCM_DONOR_UP &&
 	     status(&t->h, 1).state == DCM_DONOR_UP);
 }
@@ -224,7 +226,7 @@ static void killed(bool local)
 	/* lost extents get new slabs, from the other */
 	for (e = 0; e < 6; e++)
 		if (!t.h.slab[e]->donor) {
-			dcm_ctl_release(t.h.ctl, t.h.slab[e]);
+			dcm_client_release(t.h.client, t.h.slab[e]);
 			t.h.slab[e] = NULL;
 		}
 	want(&t.h, 0, 6);
@@ -253,7 +255,7 @@ static void two_move(struct two *t, u32 from, u32 to)
 	u32 e, off;
 
 	for (e = 0; e < 4; e++) {
-		struct dcm_ctl_slab *old = t->h.old[e], *new = t->h.slab[e];
+		struct dcm_client_slab *old = t->h.old[e], *new = t->h.slab[e];
 
 		if (!old)
 			continue;
@@ -268,7 +270,7 @@ static void two_move(struct two *t, u32 from, u32 to)
 					 0);
 		}
 		t->h.old[e] = NULL;
-		dcm_ctl_release(t->h.ctl, old);
+		dcm_client_release(t->h.client, old);
 		check_slab(&t->h, new, e, 1);
 	}
 }
@@ -367,11 +369,11 @@ static void *open_later(void *arg)
 	u64 end = now_ms() + 13000;
 	int given_up = 0;
 
-	if (dcm_ctl_io_post(c->h->ctl, 1, &req))
+	if (dcm_client_io_post(c->h->client, 1, &req))
 		return NULL;
-	dcm_ctl_io_flush(c->h->ctl, 1);
+	dcm_client_io_flush(c->h->client, 1);
 	while (now_ms() < end) {
-		if (dcm_ctl_io_poll(c->h->ctl, 1, &done, 8))
+		if (dcm_client_io_poll(c->h->client, 1, &done, 8))
 			given_up = req.status == -ENOTCONN;
 		usleep(10000);
 	}
@@ -383,7 +385,7 @@ static void *open_later(void *arg)
 static void cut_off(int ways)
 {
 	static u8 buf[PAGE];
-	struct dcm_ctl_config cfg = { .extent = SLAB };
+	struct dcm_client_config cfg = { .extent = SLAB };
 	struct host h = { 0 };
 	struct donor d;
 	struct proxy *p;
@@ -402,8 +404,8 @@ static void cut_off(int ways)
 	write_extent(&h, 0, 1);
 	/* so that the other lane has taken its connection */
 	WAIT(({
-		dcm_ctl_lane_look(h.ctl, 1);
-		dcm_ctl_endpoint(h.ctl, h.slab[0], 1);
+		dcm_client_lane_look(h.client, 1);
+		dcm_client_endpoint(h.client, h.slab[0], 1);
 	}));
 	proxy_hush(p, ways, false);
 	since = now_ms();
@@ -462,8 +464,8 @@ static void test_silent_but_serving(void **state)
 	donor_start(&d[1], NULL, 0, host_keys, small);
 	p = proxy_start(d[0].tcp, addr, sizeof(addr));
 	host_donor(&h, "a", addr);
-	host_start_cfg(&h, (struct dcm_ctl_config){ .extent = SLAB,
-						    .patience_ms = 6000 });
+	host_start_cfg(&h, (struct dcm_client_config){ .extent = SLAB,
+						       .patience_ms = 6000 });
 	h.other = true;
 	want(&h, 0, 6);
 	WAIT(get(&h, &h.attached) == 6);
@@ -477,12 +479,12 @@ static void test_silent_but_serving(void **state)
 	/* nobody else has room: nothing was asked to be moved */
 	assert_int_equal(get(&h, &h.evicts), 0);
 	host_donor(&h, "b", d[1].tcp);
-	assert_int_equal(dcm_ctl_donor_add(h.ctl, &h.donors[1]), 0);
+	assert_int_equal(dcm_client_donor_add(h.client, &h.donors[1]), 0);
 	for (moved = 0; moved < 6;) {
 		/* each is used until it has been moved */
 		check_slab(&h, h.slab[5], 5, 1);
 		for (e = 0; e < 6; e++) {
-			struct dcm_ctl_slab *old;
+			struct dcm_client_slab *old;
 
 			pthread_mutex_lock(&h.lock);
 			old = h.old[e];
@@ -492,7 +494,7 @@ static void test_silent_but_serving(void **state)
 				continue;
 			check_slab(&h, old, e, 1);
 			write_extent(&h, e, 1);
-			dcm_ctl_release(h.ctl, old);
+			dcm_client_release(h.client, old);
 			moved++;
 		}
 		assert_true(now_ms() < end + 40000);
@@ -527,7 +529,7 @@ static void test_patience_is_over(void **state)
 		if (t.h.slab[e]->donor == 1) {
 			assert_string_equal(t.h.lost_name[e], "b");
 			assert_int_equal(t.h.lost_of[e], 1);
-			dcm_ctl_release(t.h.ctl, t.h.slab[e]);
+			dcm_client_release(t.h.client, t.h.slab[e]);
 			t.h.slab[e] = NULL;
 		} else {
 			check_slab(&t.h, t.h.slab[e], e, 1);
@@ -623,9 +625,9 @@ static void test_resume(void **state)
 	donor_start(&d, NULL, 0, host_keys, small);
 	p = proxy_start(d.tcp, addr, sizeof(addr));
 	host_donor(&h, "a", addr);
-	host_start_cfg(&h, (struct dcm_ctl_config){ .extent = SLAB,
-						    .data_encryption = true,
-						    .patience_ms = 5000 });
+	host_start_cfg(&h, (struct dcm_client_config){ .extent = SLAB,
+						       .data_encryption = true,
+						       .patience_ms = 5000 });
 	want(&h, 0, 3);
 	WAIT(get(&h, &h.attached) == 3);
 	for (e = 0; e < 3; e++)
@@ -634,7 +636,7 @@ static void test_resume(void **state)
 		proxy_cut(p, true);
 		if (round == 1) {
 			/* given back while nobody listens */
-			dcm_ctl_release(h.ctl, h.slab[2]);
+			dcm_client_release(h.client, h.slab[2]);
 			h.slab[2] = NULL;
 		}
 		usleep(1500000);
@@ -678,8 +680,8 @@ static void test_restarted(void **state)
 	donor_start(&d, NULL, port, host_keys, small);
 	WAIT(get(&h, &h.losts) == 2);
 	assert_int_equal(logged(&h, "not heard of"), 0);
-	dcm_ctl_release(h.ctl, h.slab[0]);
-	dcm_ctl_release(h.ctl, h.slab[1]);
+	dcm_client_release(h.client, h.slab[0]);
+	dcm_client_release(h.client, h.slab[1]);
 	h.slab[0] = h.slab[1] = NULL;
 	want(&h, 0, 2);
 	WAIT(get(&h, &h.attached) == 4);
@@ -731,9 +733,9 @@ static void test_full(void **state)
 	want(&h, 2, 4);
 	WAIT(get(&h, &h.starved) >= 1);
 	assert_int_equal(get(&h, &h.attached), 2);
-	dcm_ctl_release(h.ctl, h.slab[0]);
+	dcm_client_release(h.client, h.slab[0]);
 	WAIT(get(&h, &h.attached) == 3);
-	dcm_ctl_release(h.ctl, h.slab[1]);
+	dcm_client_release(h.client, h.slab[1]);
 	WAIT(get(&h, &h.attached) == 4);
 	assert_true(h.slab[2] && h.slab[3]);
 	assert_int_equal(logged(&h, "no donor can lend"), 1);
@@ -768,9 +770,9 @@ static void test_wrong_size(void **state)
 /* What a host process that is stopped for a while does; in a child. */
 static int stopped_host(struct donor *d, int to, bool lose, u32 patience_ms)
 {
-	struct dcm_ctl_config cfg = { .extent = SLAB,
-				      .data_encryption = true,
-				      .patience_ms = patience_ms };
+	struct dcm_client_config cfg = { .extent = SLAB,
+					 .data_encryption = true,
+					 .patience_ms = patience_ms };
 	struct host h = { 0 };
 	char c = 'x';
 	u32 e;
@@ -786,7 +788,7 @@ static int stopped_host(struct donor *d, int to, bool lose, u32 patience_ms)
 	if (lose) {
 		WAIT(get(&h, &h.losts) == 2);
 		for (e = 0; e < 2; e++) {
-			dcm_ctl_release(h.ctl, h.slab[e]);
+			dcm_client_release(h.client, h.slab[e]);
 			h.slab[e] = NULL;
 		}
 		want(&h, 0, 2);
@@ -866,9 +868,9 @@ static void test_host_stopped_too_long(void **state)
 
 static u32 members(struct host *h)
 {
-	static struct dcm_ctl_status st;
+	static struct dcm_client_status st;
 
-	dcm_ctl_status(h->ctl, &st);
+	dcm_client_status(h->client, &st);
 	return st.nr_donors;
 }
 
@@ -876,7 +878,7 @@ static u32 members(struct host *h)
 static void told(bool local)
 {
 	struct dcm_host_donor a, c = { .name = "c" }, d;
-	struct dcm_ctl_slab *kept[4];
+	struct dcm_client_slab *kept[4];
 	struct two t;
 	u32 e, mine;
 
@@ -886,19 +888,21 @@ static void told(bool local)
 	two_fill(&t, 4);
 	mine = on_donor(&t.h, 4, 0);
 	assert_in_range(mine, 1, 3);
-	assert_int_equal(dcm_ctl_donor_drain(t.h.ctl, "no", true), -ENOENT);
-	assert_int_equal(dcm_ctl_donor_remove(t.h.ctl, "no"), -ENOENT);
-	assert_int_equal(dcm_ctl_donor_add(t.h.ctl, &a), -EALREADY);
+	assert_int_equal(dcm_client_donor_drain(t.h.client, "no", true),
+			 -ENOENT);
+	assert_int_equal(dcm_client_donor_remove(t.h.client, "no"), -ENOENT);
+	assert_int_equal(dcm_client_donor_add(t.h.client, &a), -EALREADY);
 	strcpy(c.address, a.address);
-	assert_int_equal(dcm_ctl_donor_add(t.h.ctl, &c), -EADDRINUSE);
+	assert_int_equal(dcm_client_donor_add(t.h.client, &c), -EADDRINUSE);
 	strcpy(d.address, "unix:/nowhere");
-	assert_int_equal(dcm_ctl_donor_add(t.h.ctl, &d), -EEXIST);
+	assert_int_equal(dcm_client_donor_add(t.h.client, &d), -EEXIST);
 	strcpy(d.address, "tcp:no.such.host.invalid:1");
-	assert_int_equal(dcm_ctl_donor_add(t.h.ctl, &d), -EHOSTUNREACH);
+	assert_int_equal(dcm_client_donor_add(t.h.client, &d), -EHOSTUNREACH);
 	assert_int_equal(members(&t.h), 2);
 
-	assert_int_equal(dcm_ctl_donor_drain(t.h.ctl, "a", true), 0);
-	assert_int_equal(dcm_ctl_donor_drain(t.h.ctl, "a", true), -EALREADY);
+	assert_int_equal(dcm_client_donor_drain(t.h.client, "a", true), 0);
+	assert_int_equal(dcm_client_donor_drain(t.h.client, "a", true),
+			 -EALREADY);
 	assert_int_equal(status(&t.h, 0).state, DCM_DONOR_DRAINING);
 	WAIT(get(&t.h, &t.h.evicts) == mine);
 	WAIT(get(&t.h, &t.h.attached) == 4 + mine);
@@ -912,8 +916,9 @@ static void told(bool local)
 	assert_int_equal(status(&t.h, 0).slabs, 0);
 
 	/* and then it is: it has nothing yet, so is chosen first */
-	assert_int_equal(dcm_ctl_donor_drain(t.h.ctl, "a", false), 0);
-	assert_int_equal(dcm_ctl_donor_drain(t.h.ctl, "a", false), -EALREADY);
+	assert_int_equal(dcm_client_donor_drain(t.h.client, "a", false), 0);
+	assert_int_equal(dcm_client_donor_drain(t.h.client, "a", false),
+			 -EALREADY);
 	WAIT(status(&t.h, 0).state == DCM_DONOR_UP);
 	want(&t.h, 12, 13);
 	WAIT(status(&t.h, 0).slabs == 1);
@@ -922,8 +927,8 @@ static void told(bool local)
 	/* the other one goes: its twelve need room, which is there */
 	for (e = 0; e < 4; e++)
 		kept[e] = t.h.slab[e];
-	assert_int_equal(dcm_ctl_donor_remove(t.h.ctl, "b"), 0);
-	assert_int_equal(dcm_ctl_donor_remove(t.h.ctl, "b"), -EALREADY);
+	assert_int_equal(dcm_client_donor_remove(t.h.client, "b"), 0);
+	assert_int_equal(dcm_client_donor_remove(t.h.client, "b"), -EALREADY);
 	WAIT(get(&t.h, &t.h.evicts) == mine + 12);
 	WAIT(get(&t.h, &t.h.attached) == 13 + mine + 12);
 	for (e = 0; e < 4; e++)
@@ -931,7 +936,7 @@ static void told(bool local)
 	two_move(&t, 1, 0);
 	assert_int_equal(members(&t.h), 2);
 	for (e = 4; e < 12; e++)
-		dcm_ctl_release(t.h.ctl, t.h.old[e]);
+		dcm_client_release(t.h.client, t.h.old[e]);
 	WAIT(members(&t.h) == 1);
 	assert_string_equal(status(&t.h, 0).name, "a");
 	/* nobody of this host is there any more: nothing is lost with it */
@@ -943,7 +948,7 @@ static void told(bool local)
 	/* another one comes, and one of the old name */
 	donor_start(&t.d[1], NULL, 0, host_keys, small);
 	strcpy(c.address, t.d[1].tcp);
-	assert_int_equal(dcm_ctl_donor_add(t.h.ctl, &c), 0);
+	assert_int_equal(dcm_client_donor_add(t.h.client, &c), 0);
 	WAIT(members(&t.h) == 2 && status(&t.h, 1).state == DCM_DONOR_UP);
 	want(&t.h, 20, 21);
 	WAIT(status(&t.h, 1).slabs == 1);
@@ -953,8 +958,8 @@ static void told(bool local)
 	donor_signal(&t.d[1], SIGKILL);
 	WAIT(get(&t.h, &t.h.losts) == 1);
 	assert_string_equal(t.h.lost_name[20], "c");
-	assert_int_equal(dcm_ctl_donor_remove(t.h.ctl, "c"), 0);
-	dcm_ctl_release(t.h.ctl, t.h.slab[20]);
+	assert_int_equal(dcm_client_donor_remove(t.h.client, "c"), 0);
+	dcm_client_release(t.h.client, t.h.slab[20]);
 	WAIT(members(&t.h) == 1);
 	check_slab(&t.h, t.h.slab[12], 12, 1);
 	two_end(&t);
@@ -1021,16 +1026,16 @@ static void test_many(void **state)
 		snprintf(d.name, sizeof(d.name), "d%u", i);
 		snprintf(d.address, sizeof(d.address), "%s",
 			 i % 16 ? "tcp:127.0.0.1:1" : real.tcp);
-		assert_int_equal(dcm_ctl_donor_add(h.ctl, &d), 0);
+		assert_int_equal(dcm_client_donor_add(h.client, &d), 0);
 		if (!(i % 16)) {
 			WAIT(status(&h, 0).state == DCM_DONOR_UP);
 			want(&h, 0, 1);
 			WAIT(status(&h, 0).slabs == 1);
 			write_extent(&h, 0, i + 1);
 			check_slab(&h, h.slab[0], 0, i + 1);
-			dcm_ctl_release(h.ctl, h.slab[0]);
+			dcm_client_release(h.client, h.slab[0]);
 		}
-		assert_int_equal(dcm_ctl_donor_remove(h.ctl, d.name), 0);
+		assert_int_equal(dcm_client_donor_remove(h.client, d.name), 0);
 		WAIT(!members(&h));
 	}
 	assert_int_equal(get(&h, &h.losts), 0);
@@ -1038,11 +1043,11 @@ static void test_many(void **state)
 		snprintf(d.name, sizeof(d.name), "e%u", i);
 		snprintf(d.address, sizeof(d.address), "tcp:127.0.0.1:%u",
 			 i + 1);
-		assert_int_equal(dcm_ctl_donor_add(h.ctl, &d), 0);
+		assert_int_equal(dcm_client_donor_add(h.client, &d), 0);
 	}
 	strcpy(d.name, "more");
 	strcpy(d.address, real.tcp);
-	assert_int_equal(dcm_ctl_donor_add(h.ctl, &d), -ENOSPC);
+	assert_int_equal(dcm_client_donor_add(h.client, &d), -ENOSPC);
 	host_stop(&h);
 	donor_end(&real);
 }
@@ -1099,9 +1104,9 @@ static void hostile(bool local)
 		bool busy;
 	};
 	static struct job job[NR];
-	static u64 at[4][NR];		/* version certain to be there */
+	static u64 at[4][NR]; /* version certain to be there */
 	static bool sure[4][NR];
-	struct dcm_ctl_config cfg = { .extent = SLAB, .wrap = wrap };
+	struct dcm_client_config cfg = { .extent = SLAB, .wrap = wrap };
 	struct donor d[2];
 	struct host h = { 0 };
 	u64 rng = 12345, checked = 0, version = 0, end = now_ms() + 60000;
@@ -1157,7 +1162,7 @@ static void hostile(bool local)
 				j->version = ++version;
 				fill(j->buf, j->e, j->p, j->version);
 			}
-			ret = dcm_ctl_io_post(h.ctl, 0, &j->io);
+			ret = dcm_client_io_post(h.client, 0, &j->io);
 			if (ret == -EAGAIN || ret == -ENOTCONN)
 				break;
 			assert_int_equal(ret, 0);
@@ -1165,8 +1170,8 @@ static void hostile(bool local)
 				sure[j->e][i] = false;
 			j->busy = true;
 		}
-		dcm_ctl_io_flush(h.ctl, 0);
-		dcm_ctl_io_poll(h.ctl, 0, &done, 16);
+		dcm_client_io_flush(h.client, 0);
+		dcm_client_io_poll(h.client, 0, &done, 16);
 		for (; done; done = done->next) {
 			struct job *j = container_of(done, struct job, io);
 			static u64 want_buf[PAGE / 8];
@@ -1193,11 +1198,11 @@ static void hostile(bool local)
 	/* let what is in flight go, for its memory is ours */
 	for (i = 0; i < DCM_HOSTILE_NR; i++)
 		WRITE_ONCE(dials.ppm[i], 0);
-	for (k = 0; dcm_ctl_io_in_flight(h.ctl, 0); k++) {
+	for (k = 0; dcm_client_io_in_flight(h.client, 0); k++) {
 		struct dcm_io *done;
 
 		assert_true(now_ms() < end);
-		dcm_ctl_io_poll(h.ctl, 0, &done, 16);
+		dcm_client_io_poll(h.client, 0, &done, 16);
 	}
 	assert_int_equal(h.losts, 0);
 	host_stop(&h);
@@ -1254,6 +1259,6 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_hostile_shm),
 	};
 
-	return host_run("ctl", tests, sizeof(tests) / sizeof(tests[0]),
+	return host_run("client", tests, sizeof(tests) / sizeof(tests[0]),
 			argc > 1 ? argv[1] : NULL);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * polite_test.c - the fault thread makes way for one faulter, and only then
+ * yield_test.c - the fault thread makes way for one faulter, and only then
  *
- *	polite_test CONFIG
+ *	yield_test CONFIG
  *
  * One thread faults densely: the lane must be seen as SCHED_IDLE. When that is
  * over it must be an ordinary thread again. Then one thread faults in bursts
@@ -23,10 +23,10 @@
 #include "libdcm.h"
 #include "uffd/yield.h"
 
-#define PAGES	16384u	/* four times the budget */
-#define DENSE_S	30	/* at most, until it is polite */
-#define BURSTS	40
-#define RARE	200
+#define PAGES 16384u /* four times the budget */
+#define DENSE_S 30 /* at most, until it is polite */
+#define BURSTS 40
+#define RARE 200
 
 static volatile uint64_t *mem;
 static bool done;
@@ -102,7 +102,7 @@ int main(int argc, char **argv)
 
 	if (argc != 2)
 		return 2;
-	if (sysconf(_SC_NPROCESSORS_ONLN) < 2 || !dcm_polite_can())
+	if (sysconf(_SC_NPROCESSORS_ONLN) < 2 || !dcm_yield_can())
 		return 77;
 	pg = dcm_pager_open(argv[1], err, sizeof(err));
 	if (!pg) {

@@ -29,8 +29,8 @@
 #include "gc/backend.h"
 #include "gc/ipc.h"
 
-#define WINDOW	(4u << 20)
-#define ROOM	4096u
+#define WINDOW (4u << 20)
+#define ROOM 4096u
 #define FEATURES 31u
 
 static char folder[] = "/tmp/gc_remote_XXXXXX";
@@ -109,7 +109,7 @@ static void submit(const struct request *q, size_t room, struct call *c)
 /* ---- the daemon ---- */
 
 struct heard {
-	struct dcm_gc_say s;
+	struct dcm_gc_ipc s;
 	uint8_t more[512];
 	size_t bytes;
 };
@@ -129,16 +129,16 @@ static struct heard hear(int sock)
 static void say(int sock, uint32_t kind, uint64_t token, uint64_t value,
 		const void *more, size_t bytes)
 {
-	struct dcm_gc_say s = { .kind = kind, .token = token, .value = value };
+	struct dcm_gc_ipc s = { .kind = kind, .token = token, .value = value };
 
-	assert_int_equal(dcm_gc_say(sock, &s, more, bytes), 0);
+	assert_int_equal(dcm_gc_ipc(sock, &s, more, bytes), 0);
 }
 
 static void say_done(int sock, uint64_t token, uint32_t status)
 {
 	const struct virtio_gc_done d = { .status = htole32(status) };
 
-	say(sock, DCM_GC_SAY_ANSWER, token, 0, &d, sizeof(d));
+	say(sock, DCM_GC_IPC_ANSWER, token, 0, &d, sizeof(d));
 }
 
 static int listen_on(void)
@@ -181,22 +181,22 @@ static int let_in(uint32_t donors)
 					    .donors = htole32(donors) };
 	const uint64_t at = (1ull << 62) + 77;
 	int sock = accept(listener, NULL, NULL);
-	struct dcm_gc_say_file shown;
+	struct dcm_gc_ipc_file shown;
 	struct heard h = hear(sock);
 	struct stat ours;
 
-	assert_int_equal(h.s.kind, DCM_GC_SAY_HELLO);
-	assert_int_equal(h.s.value, DCM_GC_SAY_VERSION);
+	assert_int_equal(h.s.kind, DCM_GC_IPC_HELLO);
+	assert_int_equal(h.s.value, DCM_GC_IPC_VERSION);
 	assert_int_equal(h.bytes, sizeof(shown));
 	memcpy(&shown, h.more, sizeof(shown));
 	assert_int_equal(fstat(file, &ours), 0);
 	assert_true(ours.st_ino == shown.ino && ours.st_dev == shown.dev);
 	assert_false(locked(at));
-	say(sock, DCM_GC_SAY_PROVE, 0, at, NULL, 0);
+	say(sock, DCM_GC_IPC_PROVE, 0, at, NULL, 0);
 	h = hear(sock);
-	assert_int_equal(h.s.kind, DCM_GC_SAY_PROVED);
+	assert_int_equal(h.s.kind, DCM_GC_IPC_PROVED);
 	assert_true(locked(at));
-	say(sock, DCM_GC_SAY_WELCOME, 0, FEATURES, &c, sizeof(c));
+	say(sock, DCM_GC_IPC_WELCOME, 0, FEATURES, &c, sizeof(c));
 	while (locked(at))
 		usleep(1000);
 	return sock;
@@ -230,8 +230,8 @@ static void *ready_thread(void *arg)
 
 	do {
 		h = hear(sock);
-	} while (h.s.kind != DCM_GC_SAY_RESET);
-	say(sock, DCM_GC_SAY_READY, 0, 0, NULL, 0);
+	} while (h.s.kind != DCM_GC_IPC_RESET);
+	say(sock, DCM_GC_IPC_READY, 0, 0, NULL, 0);
 	return NULL;
 }
 
@@ -261,7 +261,7 @@ static void test_passed_on(void **state)
 	assert_int_equal(dcm_gc_host_features(gc), FEATURES);
 	dcm_gc_host_start(gc, 5);
 	h[0] = hear(sock);
-	assert_int_equal(h[0].s.kind, DCM_GC_SAY_START);
+	assert_int_equal(h[0].s.kind, DCM_GC_IPC_START);
 	assert_int_equal(h[0].s.value, 5);
 
 	b.more[0] = 78;
@@ -269,16 +269,16 @@ static void test_passed_on(void **state)
 	submit(&b, 33, &second);
 	h[0] = hear(sock);
 	h[1] = hear(sock);
-	assert_int_equal(h[0].s.kind, DCM_GC_SAY_REQUEST);
+	assert_int_equal(h[0].s.kind, DCM_GC_IPC_REQUEST);
 	assert_int_equal(h[0].s.room, ROOM);
 	assert_int_equal(h[1].s.room, 33);
 	assert_int_equal(h[0].bytes, sizeof(a));
 	assert_memory_equal(h[0].more, &a, sizeof(a));
 	assert_memory_equal(h[1].more, &b, sizeof(b));
 	/* in any order; bits are there before their answer */
-	say(sock, DCM_GC_SAY_BITS, 0, WINDOW - 4, "abcd", 4);
+	say(sock, DCM_GC_IPC_BITS, 0, WINDOW - 4, "abcd", 4);
 	window[0] = 'x';
-	say(sock, DCM_GC_SAY_DISCARD, 4096, 0, NULL, 0);
+	say(sock, DCM_GC_IPC_DISCARD, 4096, 0, NULL, 0);
 	say_done(sock, h[1].s.token, VIRTIO_GC_BUSY);
 	say_done(sock, h[0].s.token, VIRTIO_GC_OK);
 	assert_int_equal(status_of(&second), VIRTIO_GC_BUSY);
@@ -332,10 +332,10 @@ static void test_another_daemon(void **state)
 	assert_int_equal(listen_on(), 0);
 	sock = let_in(3);
 	h = hear(sock);
-	assert_true(h.s.kind == DCM_GC_SAY_START && h.s.value == FEATURES);
+	assert_true(h.s.kind == DCM_GC_IPC_START && h.s.value == FEATURES);
 	for (i = 0; i < 3; i += 2) {
 		h = hear(sock);
-		assert_int_equal(h.s.kind, DCM_GC_SAY_REQUEST);
+		assert_int_equal(h.s.kind, DCM_GC_IPC_REQUEST);
 		assert_memory_equal(h.more, made[i], sizeof(*made[i]));
 		say_done(sock, h.s.token, VIRTIO_GC_OK);
 	}
@@ -351,7 +351,7 @@ static void test_another_daemon(void **state)
 	assert_memory_equal(h.more, &start, sizeof(start));
 	/* and so may the same */
 	c.donors = htole32(4);
-	say(sock, DCM_GC_SAY_WELCOME, 0, FEATURES, &c, sizeof(c));
+	say(sock, DCM_GC_IPC_WELCOME, 0, FEATURES, &c, sizeof(c));
 	say_done(sock, h.s.token, VIRTIO_GC_OK);
 	assert_int_equal(status_of(&call), VIRTIO_GC_OK);
 	/* [VGC-D-4] */
@@ -369,14 +369,14 @@ static void test_nonsense(void **state)
 		uint64_t token, value;
 		size_t bytes;
 	} wrong[] = {
-		{ DCM_GC_SAY_BITS, 0, WINDOW - 3, 4 },
-		{ DCM_GC_SAY_BITS, 0, WINDOW + 1, 0 },
-		{ DCM_GC_SAY_BITS, 0, UINT64_MAX - 3, 4 },
-		{ DCM_GC_SAY_BITS, 0, UINT64_MAX, 200 },
-		{ DCM_GC_SAY_ANSWER, 0, 0, 32 },
-		{ DCM_GC_SAY_ANSWER, 1 << 20, 0, 32 },
-		{ DCM_GC_SAY_WELCOME, 0, 31, 8 },
-		{ DCM_GC_SAY_HELLO, 0, 1, 0 },
+		{ DCM_GC_IPC_BITS, 0, WINDOW - 3, 4 },
+		{ DCM_GC_IPC_BITS, 0, WINDOW + 1, 0 },
+		{ DCM_GC_IPC_BITS, 0, UINT64_MAX - 3, 4 },
+		{ DCM_GC_IPC_BITS, 0, UINT64_MAX, 200 },
+		{ DCM_GC_IPC_ANSWER, 0, 0, 32 },
+		{ DCM_GC_IPC_ANSWER, 1 << 20, 0, 32 },
+		{ DCM_GC_IPC_WELCOME, 0, 31, 8 },
+		{ DCM_GC_IPC_HELLO, 0, 1, 0 },
 		{ 0, 0, 0, 0 },
 		{ UINT32_MAX, 1, 1, 1 },
 	};
@@ -414,7 +414,7 @@ static void *refuse_thread(void *why)
 	int sock = accept(listener, NULL, NULL);
 
 	hear(sock);
-	say(sock, DCM_GC_SAY_REFUSED, 0, 0, why, strlen(why));
+	say(sock, DCM_GC_IPC_REFUSED, 0, 0, why, strlen(why));
 	close(sock);
 	return NULL;
 }

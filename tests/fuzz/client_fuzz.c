@@ -2,7 +2,7 @@
 /* links: kvm-dcm/client/conn.c kvm-dcm/client/client.c kvm-dcm/client/address.c kvm-dcm/client/data.c kvm-dcm/client/donor.c kvm-dcm/client/lane.c kvm-dcm/client/member.c kvm-dcm/client/placement.c kvm-dcm/client/slab.c kvm-dcm/client/status.c kvm-dcm/client/verbs.c kvm-dcm/lib/log.c kvm-dcm/lib/tls.c kvm-dcm/transport/shm.c kvm-dcm/transport/tcp.c kvm-dcm/transport/verbs.c kvm-dcm/client/activity.c kvm-dcm/client/choose.c kvm-dcm/proto/wire.c tests/fuzz/fake_net.c tests/fuzz/plain_tls.c */
 /* libs: -lrdmacm -libverbs -Wl,--wrap=poll,--wrap=clock_gettime,--wrap=socket,--wrap=connect,--wrap=getsockopt,--wrap=getaddrinfo,--wrap=freeaddrinfo,--wrap=opendir,--wrap=pthread_join,--wrap=pthread_setname_np,--wrap=pthread_cond_timedwait,--wrap=mmap,--wrap=munmap */
 /*
- * ctl_fuzz.c - libFuzzer on what donors say to a host, over all connections
+ * client_fuzz.c - libFuzzer on what donors say to a host, over all connections
  *
  * An input is all that happens to a control plane: connections that are made or
  * not, donors that say anything on them, whole, in parts or as junk, answer well
@@ -12,7 +12,7 @@
  * said.
  *
  * Whatever happens: an extent gets a slab only if it was asked for, and no second
- * one unless that was; every callback comes as ctl.h says; every operation
+ * one unless that was; every callback comes as client.h says; every operation
  * completes once; what the host sends is what its own codec takes; its lists and
  * counters fit each other; and once donors are gone for good and the pager has
  * released all, no slab, mapping or descriptor is left.
@@ -60,7 +60,7 @@ int __wrap_munmap(void *at, size_t bytes);
  * @dropped: released: no callback names it any more
  */
 struct held {
-	struct dcm_ctl_slab *slab;
+	struct dcm_client_slab *slab;
 	u32 extent;
 	u32 in_flight;
 	bool evicted;
@@ -84,7 +84,7 @@ struct pair {
 	bool dead;
 };
 
-static struct dcm_ctl *ctl;
+static struct dcm_client *client;
 static struct in in;
 static void *(*thread_fn)(void *);
 static void *thread_arg;
@@ -133,7 +133,7 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m,
 	(void)c;
 	(void)end;
 	pthread_mutex_unlock(m);
-	ctl_member_step(ctl, ctl_now_ms());
+	client_member_step(client, client_now_ms());
 	pthread_mutex_lock(m);
 	return 0;
 }
@@ -155,7 +155,7 @@ int __wrap_munmap(void *at, size_t bytes)
 
 /* ---- the pager: callbacks ---- */
 
-static struct held *held_of(const struct dcm_ctl_slab *slab)
+static struct held *held_of(const struct dcm_client_slab *slab)
 {
 	for (u32 i = 0; i < HELD; i++)
 		if (held[i].slab == slab && !held[i].dropped)
@@ -168,23 +168,23 @@ static void drop(struct held *h)
 	if (current[h->extent] == h)
 		current[h->extent] = NULL;
 	h->dropped = true;
-	dcm_ctl_release(ctl, h->slab);
+	dcm_client_release(client, h->slab);
 	if (!h->in_flight)
 		h->slab = NULL;
 }
 
-static void cb_attached(void *arg, u32 extent, struct dcm_ctl_slab *slab)
+static void cb_attached(void *arg, u32 extent, struct dcm_client_slab *slab)
 {
 	struct held *h = NULL;
 
 	(void)arg;
 	must(extent < EXTENTS && slab->extent == extent);
-	must(slab->ref.bytes == ctl->extent_bytes);
+	must(slab->ref.bytes == client->extent_bytes);
 	must((slab->transport == DCM_WT_SHM) ==
 	     (slab->ref.map && slab->ref.fd >= 0));
 	must(asked[extent] && (!current[extent] || other[extent]));
 	wanted[extent] = false;
-	asked[extent] = bit_test(ctl->want, extent);
+	asked[extent] = bit_test(client->want, extent);
 	other[extent] = false;
 	starved[extent] = false;
 	for (u32 i = 0; i < HELD; i++) {
@@ -194,7 +194,7 @@ static void cb_attached(void *arg, u32 extent, struct dcm_ctl_slab *slab)
 	}
 	if (!h) {
 		current[extent] = NULL;
-		dcm_ctl_release(ctl, slab);
+		dcm_client_release(client, slab);
 		return;
 	}
 	*h = (struct held){ .slab = slab, .extent = extent };
@@ -209,10 +209,10 @@ static void want_other(struct held *h)
 	asked[h->extent] = true;
 	if (current[h->extent] == h)
 		other[h->extent] = true;
-	dcm_ctl_want_other(ctl, h->slab);
+	dcm_client_want_other(client, h->slab);
 }
 
-static void cb_evict(void *arg, struct dcm_ctl_slab *slab)
+static void cb_evict(void *arg, struct dcm_client_slab *slab)
 {
 	struct held *h = held_of(slab);
 
@@ -222,7 +222,7 @@ static void cb_evict(void *arg, struct dcm_ctl_slab *slab)
 	want_other(h);
 }
 
-static void cb_lost(void *arg, struct dcm_ctl_slab *slab, const char *donor)
+static void cb_lost(void *arg, struct dcm_client_slab *slab, const char *donor)
 {
 	struct held *h = held_of(slab);
 
@@ -240,7 +240,7 @@ static void cb_starved(void *arg, u32 extent)
 	starved[extent] = true;
 }
 
-static void cb_session(void *arg, u32 donor, const struct dcm_ctl_session *s)
+static void cb_session(void *arg, u32 donor, const struct dcm_client_session *s)
 {
 	(void)arg;
 	must(donor < DCM_CONFIG_DONORS_MAX);
@@ -265,14 +265,14 @@ static void fenced_check(u32 lane, u64 donors)
 static void cb_fenced(void *arg, u32 lane, u32 donor)
 {
 	(void)arg;
-	/* what dcm_ctl_io_poll() is about to return counts as polled */
+	/* what dcm_client_io_poll() is about to return counts as polled */
 	if (polling)
 		fenced |= 1ull << donor;
 	else
 		fenced_check(lane, 1ull << donor);
 }
 
-static const struct dcm_ctl_ops callbacks = {
+static const struct dcm_client_ops callbacks = {
 	.attached = cb_attached,
 	.evict = cb_evict,
 	.lost = cb_lost,
@@ -303,7 +303,7 @@ static void post(u32 lane, u32 how, struct held *h)
 	op->buf = calloc(1, op->io.bytes);
 	op->io.data = op->buf;
 	must(op->buf);
-	op->busy = !dcm_ctl_io_post(ctl, lane, &op->io);
+	op->busy = !dcm_client_io_post(client, lane, &op->io);
 	if (op->busy)
 		h->in_flight++;
 	else
@@ -315,9 +315,9 @@ static void lane_poll(u32 lane, int max)
 	struct dcm_io *io, *next;
 	int n, seen = 0;
 
-	dcm_ctl_io_flush(ctl, lane);
+	dcm_client_io_flush(client, lane);
 	polling = true;
-	n = dcm_ctl_io_poll(ctl, lane, &io, max);
+	n = dcm_client_io_poll(client, lane, &io, max);
 	polling = false;
 	for (; io; io = next) {
 		struct op *op = container_of(io, struct op, io);
@@ -338,10 +338,10 @@ static void lane_poll(u32 lane, int max)
 static void lane_step(void)
 {
 	const u32 how = byte(&in), lane = how % LANES;
-	struct pollfd fds[DCM_CTL_FDS_MAX];
+	struct pollfd fds[DCM_CLIENT_FDS_MAX];
 
 	if (use_links) {
-		dcm_ctl_lane_look(ctl, lane);
+		dcm_client_lane_look(client, lane);
 		return;
 	}
 	for (u32 i = 0; i < (how >> 1 & 3); i++) {
@@ -354,8 +354,8 @@ static void lane_step(void)
 		if (held[i].slab && !held[i].dropped)
 			post(lane, how >> 3, &held[i]);
 	lane_poll(lane, 1 + (int)(how >> 6) * 7);
-	must(dcm_ctl_io_fds(ctl, lane, fds, DCM_CTL_FDS_MAX) >= 0);
-	if (!dcm_ctl_io_in_flight(ctl, lane))
+	must(dcm_client_io_fds(client, lane, fds, DCM_CLIENT_FDS_MAX) >= 0);
+	if (!dcm_client_io_in_flight(client, lane))
 		for (u32 i = 0; i < IOS; i++)
 			must(!ops[i].busy || ops[i].lane != lane);
 }
@@ -439,7 +439,7 @@ static bool link_paired(struct dcm_endpoint *ep)
 	return p->up;
 }
 
-static const struct dcm_ctl_links links = {
+static const struct dcm_client_links links = {
 	.data = link_data,
 	.pair = link_pair,
 	.paired = link_paired,
@@ -452,32 +452,34 @@ static u32 jobs_of(u32 extent)
 	u32 n = 0;
 
 	for (u32 i = 0; i < CTL_JOBS; i++)
-		n += ctl->job[i].st != JOB_FREE && ctl->job[i].extent == extent;
+		n += client->job[i].st != JOB_FREE &&
+		     client->job[i].extent == extent;
 	return n;
 }
 
 static void slabs_check(void)
 {
 	u64 mine[DCM_CONFIG_DONORS_MAX] = { 0 };
-	const struct dcm_ctl_slab *s;
+	const struct dcm_client_slab *s;
 	u32 n = 0;
 
-	for (s = ctl->slabs; s; s = s->next) {
-		must(++n <= 4096 && s->extent < ctl->nr_extents);
-		must(s->donor < ctl->nr_donors && s->state <= SLAB_UNMAPPING);
+	for (s = client->slabs; s; s = s->next) {
+		must(++n <= 4096 && s->extent < client->nr_extents);
+		must(s->donor < client->nr_donors &&
+		     s->state <= SLAB_UNMAPPING);
 		mine[s->donor] += !s->dead;
-		must(ctl->cur[s->extent] != s ||
+		must(client->cur[s->extent] != s ||
 		     (!s->dead && s->state == SLAB_ATTACHED));
 	}
 	for (u32 i = 0; i < CTL_JOBS; i++)
-		if (ctl->job[i].st == JOB_MAP)
-			mine[ctl->job[i].pick[0]]++;
-	for (u32 i = 0; i < ctl->nr_donors; i++)
-		must(mine[i] == ctl->donor[i].place.mine);
+		if (client->job[i].st == JOB_MAP)
+			mine[client->job[i].pick[0]]++;
+	for (u32 i = 0; i < client->nr_donors; i++)
+		must(mine[i] == client->donor[i].place.mine);
 	for (u32 i = 0; i < HELD; i++) {
 		if (!held[i].slab)
 			continue;
-		for (s = ctl->slabs; s && s != held[i].slab; s = s->next)
+		for (s = client->slabs; s && s != held[i].slab; s = s->next)
 			;
 		must(s && s->extent == held[i].extent);
 	}
@@ -495,19 +497,20 @@ static void check(void)
 
 	slabs_check();
 	for (u32 i = 0; i < EXTENTS; i++) {
-		pending += bit_test(ctl->pending, i);
-		must(jobs_of(i) == bit_test(ctl->placing, i));
-		must(!bit_test(ctl->pending, i) || !bit_test(ctl->placing, i));
+		pending += bit_test(client->pending, i);
+		must(jobs_of(i) == bit_test(client->placing, i));
+		must(!bit_test(client->pending, i) ||
+		     !bit_test(client->placing, i));
 		/* what was asked for is not forgotten */
-		must(!wanted[i] || bit_test(ctl->want, i) ||
-		     bit_test(ctl->pending, i) || bit_test(ctl->placing, i) ||
-		     current[i]);
+		must(!wanted[i] || bit_test(client->want, i) ||
+		     bit_test(client->pending, i) ||
+		     bit_test(client->placing, i) || current[i]);
 	}
-	must(pending == ctl->nr_pending);
-	for (u32 i = 0; i < ctl->nr_donors; i++) {
-		conn_check(&ctl->donor[i].conn);
-		for (u32 lane = 0; lane < ctl->nr_lanes; lane++)
-			conn_check(&ctl->donor[i].slot[lane].conn);
+	must(pending == client->nr_pending);
+	for (u32 i = 0; i < client->nr_donors; i++) {
+		conn_check(&client->donor[i].conn);
+		for (u32 lane = 0; lane < client->nr_lanes; lane++)
+			conn_check(&client->donor[i].slot[lane].conn);
 	}
 }
 
@@ -520,7 +523,7 @@ static void want_step(u32 how)
 	if (!current[extent])
 		wanted[extent] = true;
 	asked[extent] = true;
-	dcm_ctl_want(ctl, extent);
+	dcm_client_want(client, extent);
 }
 
 static void slab_step(void)
@@ -536,12 +539,12 @@ static void slab_step(void)
 	if (how & 1)
 		want_other(h);
 	if (how & 2)
-		dcm_ctl_stale(ctl, h->slab);
+		dcm_client_stale(client, h->slab);
 	if (how & 4)
 		drop(h);
 	else
-		dcm_ctl_tag(ctl, h->slab->donor, h->slab->ref.id, how << 14,
-			    how << 12);
+		dcm_client_tag(client, h->slab->donor, h->slab->ref.id,
+			       how << 14, how << 12);
 }
 
 static void donor_name(struct dcm_host_donor *d, u32 i)
@@ -561,13 +564,13 @@ static void member_step(void)
 	donor_name(&d, (how >> 2) % DONORS);
 	switch (how & 3) {
 	case 0:
-		dcm_ctl_donor_add(ctl, &d);
+		dcm_client_donor_add(client, &d);
 		break;
 	case 1:
-		dcm_ctl_donor_drain(ctl, d.name, how & 0x40);
+		dcm_client_donor_drain(client, d.name, how & 0x40);
 		break;
 	case 2:
-		dcm_ctl_donor_remove(ctl, d.name);
+		dcm_client_donor_remove(client, d.name);
 		break;
 	default:
 		pair_how = how >> 2;
@@ -609,7 +612,7 @@ static bool all_gone(void)
 	for (u32 i = 0; i < IOS; i++)
 		if (ops[i].busy)
 			return false;
-	return !ctl->slabs;
+	return !client->slabs;
 }
 
 /* Donors are gone, and the pager gives up all it has. */
@@ -624,7 +627,7 @@ static bool finish(void)
 			drop(&held[i]);
 	for (u32 lane = 0; lane < LANES; lane++) {
 		if (use_links)
-			dcm_ctl_lane_look(ctl, lane);
+			dcm_client_lane_look(client, lane);
 		else
 			lane_poll(lane, IOS);
 	}
@@ -651,17 +654,17 @@ int __wrap_poll(struct pollfd *fds, nfds_t nr, int ms)
 	const bool more = in.at < in.end;
 	int n;
 
-	if (!ctl || fds != ctl->fds)
+	if (!client || fds != client->fds)
 		return __real_poll(fds, nr, 0);
 	check();
 	if (more)
 		while (step() & 0x80 && in.at < in.end)
 			;
 	else if (calmed && finish())
-		ctl->stop = true;
+		client->stop = true;
 	net_turn();
 	n = __real_poll(fds, nr, 0);
-	if (more || ctl->stop)
+	if (more || client->stop)
 		calmed = false;
 	else
 		calm(ms, n, &calmed);
@@ -672,10 +675,10 @@ int __wrap_poll(struct pollfd *fds, nfds_t nr, int ms)
 
 /* ---- a control plane's life ---- */
 
-static void start(const struct dcm_ctl_config *cfg)
+static void start(const struct dcm_client_config *cfg)
 {
-	must(!dcm_ctl_start(cfg, &callbacks, NULL, &ctl));
-	must(ctl->nr_extents == EXTENTS);
+	must(!dcm_client_start(cfg, &callbacks, NULL, &client));
+	must(client->nr_extents == EXTENTS);
 }
 
 static void life(void)
@@ -683,7 +686,7 @@ static void life(void)
 	static const u8 key[DCM_WIRE_KEY_MIN];
 	const u32 how = byte(&in), donors = byte(&in);
 	struct dcm_host_donor names[3];
-	struct dcm_ctl_config cfg = {
+	struct dcm_client_config cfg = {
 		.donors = names,
 		.nr_donors = donors % 4,
 		.tenant = "t",
@@ -709,8 +712,8 @@ static void life(void)
 	pair_how = 4;
 	start(&cfg);
 	thread_fn(thread_arg);
-	dcm_ctl_stop(ctl);
-	ctl = NULL;
+	dcm_client_stop(client);
+	client = NULL;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
