@@ -34,7 +34,7 @@ PYTEST = scripts/py pytest --junitxml=$${DCM_RESULTS:-$(BUILD)/test/results/by-h
 	test-faults test-faults-quick \
 	test-kernel test-kernel-vm test-kernel-debug test-ops test-ops-quick \
 	test-ops-page test-packages packages test-qemu \
-	test-qemu-vm test-qemu-debug vm-shell test bench bench-kernel \
+	test-qemu-vm test-qemu-debug vm-shell test test-build bench bench-kernel \
 	bench-gc demo install install-dkms install-libvirt clean deps-%
 
 all: deps-build
@@ -229,26 +229,35 @@ test-qemu-debug: deps-test deps-qemu deps-debug-kernel programs
 vm-shell: deps-vm
 	@scripts/py python -m tests.vm.bed --shell
 
-# Each stage is one of the targets above; NAME@SECONDS is its limit. Not
-# $(MAKE): `make -n test` would run it.
+# Each stage is one of the targets above; NAME@SECONDS is its limit. JOBS=2 runs two at a time:
+# one that waits for a VM beside those that compute. The first one installs and builds what several
+# of them use. FROM=NAME begins at that stage. Not $(MAKE): `make -n test` would run it.
 STAGE_MAKE = $(MAKE)
+JOBS ?= 1
+FROM ?=
 test: deps-test
-	@scripts/run-stages --log-dir $(BUILD)/test \
-		build@600='$(STAGE_MAKE) -j$(NPROC) all' \
-		check@600='$(STAGE_MAKE) check' \
-		kernel@900='$(STAGE_MAKE) kernel-check' \
+	@scripts/run-stages --log-dir $(BUILD)/test --jobs $(JOBS) $(FROM:%=--from %) \
+		build@900='$(STAGE_MAKE) test-build' \
+		kernel-vm@3600='$(STAGE_MAKE) test-kernel-vm' \
+		check@900='$(STAGE_MAKE) check' \
+		kernel@1200='$(STAGE_MAKE) kernel-check' \
 		unit@900='$(STAGE_MAKE) -j$(NPROC) unit' \
 		fuzz@300='$(STAGE_MAKE) fuzz' \
 		torture@300='$(STAGE_MAKE) torture' \
-		gc@600='$(STAGE_MAKE) test-gc' \
-		donor@600='$(STAGE_MAKE) test-donor' \
-		client@600='$(STAGE_MAKE) test-client' \
-		pager@600='$(STAGE_MAKE) test-pager' \
-		dcmctl@600='$(STAGE_MAKE) test-dcmctl' \
-		faults@300='$(STAGE_MAKE) test-faults-quick' \
+		gc@900='$(STAGE_MAKE) test-gc' \
+		donor@900='$(STAGE_MAKE) test-donor' \
+		client@900='$(STAGE_MAKE) test-client' \
+		pager@900='$(STAGE_MAKE) test-pager' \
+		dcmctl@900='$(STAGE_MAKE) test-dcmctl' \
+		faults@600='$(STAGE_MAKE) test-faults-quick' \
 		guest@1500='$(STAGE_MAKE) test-guest' \
-		kernel-vm@3000='$(STAGE_MAKE) test-kernel-vm' \
-		qemu@2400='$(STAGE_MAKE) test-qemu-vm'
+		qemu@3600='$(STAGE_MAKE) test-qemu-vm'
+
+test-build:
+	@scripts/deps.sh build test lint kernel pager demo vm qemu
+	@+$(MAKE) -j$(NPROC) all
+	@+$(MAKE) -C tests/pager all
+	@+$(MAKE) -C tests/vm all
 
 bench: deps-bench programs
 	@+$(MAKE) -C bench all
