@@ -14,6 +14,7 @@ import fcntl
 import json
 import os
 import queue
+import resource
 import signal
 import socket
 import subprocess
@@ -271,6 +272,8 @@ class Agent:
 
 def main() -> None:
     Path("/proc/self/oom_score_adj").write_text("-1000")
+    # As systemd gives services; the kernel's own hard limit, 4096, is too low for a donor.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 524288))
     Agent(find_port()).serve()
 
 
