@@ -207,7 +207,7 @@ static void job_starved(struct dcm_client *client, struct client_job *j,
 		waiting += client->job[i].st != JOB_FREE;
 	if (dcm_log_allow(&client->say_starved, now, CTL_SAY_MS))
 		dcm_log(DCM_LOG_WARNING,
-			"no donor can lend a slab: extents that wait: %u; trying on. Add a donor, or memory to one",
+			"no donor can lend a slab: %u extents are waiting for one; retrying. Add a donor, or increase a donor's capacity",
 			waiting);
 	if (!bit_test(client->starved, extent)) {
 		bit_set(client->starved, extent);

@@ -74,7 +74,7 @@ bool dcm_chunk_add(struct dcm_vm *vm, u32 gfn, void *mem)
 	return true;
 }
 
-/* Does it say more than sizes of blocks that are not here, and old queues? */
+/* Does any descriptor in the chunk hold state that must survive? */
 static bool chunk_used(const struct dcm_pd *pd)
 {
 	u32 i;

@@ -642,8 +642,9 @@ bool dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr);
  *
  * Not for a sparse VM: what no donor has is brought in here, descriptors are not.
  * Waits, as dcm_discard() does. While the home lets accesses through, what is
- * kept is on its donor as it was at some time since the call began; without
- * @keep it is certain neither that this ends nor that it is true when it has.
+ * kept is on its donor as it was at some time since the call began. Without
+ * @keep, concurrent accesses may prevent completion, and pages may be dirty again
+ * on return.
  *
  * Return: 0, -ETIMEDOUT, -EINTR (ops->relax()), -EBUSY: a page is in use, by I/O
  * or by a fault that is about to map it; while accesses go on there is nearly

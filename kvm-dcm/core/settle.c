@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * settle.c - a donor is to have pages as they are, all of them
+ * settle.c - write a page range back until the donor's copy is complete
  *
  * Eviction brings out what is oldest, and of that what a donor has to know: a
  * page that is all zero is forgotten, and what the slab has there is what was

@@ -247,7 +247,7 @@ static void loss_say(struct hostd_file *f, const char *what)
 
 	dcm_loss_text(l, extents);
 	dcm_log(DCM_LOG_ERR,
-		"%s: %llu KiB of %s in extent%s had no other copy: who touches it gets SIGBUS, or waits (on_loss= of the mount)",
+		"%s: %llu KiB of %s in extent%s had no other copy: accesses to it raise SIGBUS or block (mount option on_loss)",
 		what, (unsigned long long)l->pages * 4, f->path, extents);
 	l->nr = 0;
 	l->pages = 0;

@@ -15,7 +15,7 @@
  *	memory.c  struct dcmfs_vm: its life, its thread, its lanes
  *	file.c    mmap, truncate, fallocate, poll
  *	ioctl.c   what the control plane asks
- *	hold.c    pages for who works on the slabs themselves
+ *	hold.c    block faults on a range while a GC worker accesses its slabs
  *	inspect.c debugfs
  *	jitter.c  delays and failures, for tests
  *	super.c   mount, directories, the module

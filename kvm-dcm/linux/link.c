@@ -361,7 +361,7 @@ static const struct file_operations end_fops = {
 	.release = end_release,
 };
 
-/* Two know of it: the link, and the file. */
+/* Two references: the link has one, the file the other. */
 static struct file *end_make(struct dcmfs_link_end **end)
 {
 	struct dcmfs_link_end *e = kzalloc(sizeof(*e), GFP_KERNEL);

@@ -12,8 +12,8 @@
  *	over: counted once more, however it ended
  *
  * Locking: words are atomic; they come once, under holds' mutex, and go with the
- * file. Who asks first has made sure that no write is on its way to what he asks
- * about (SETTLE), so one that was not counted when it began does not matter.
+ * file. The first reader must SETTLE the range before it asks, so writes that began
+ * before there were words to count them in do not matter.
  */
 #include <linux/slab.h>
 

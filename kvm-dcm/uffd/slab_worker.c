@@ -238,8 +238,8 @@ static void loss_say(struct dcm_control *c)
 		l->donor, address, (unsigned long long)l->pages * 4,
 		pg->cfg.name, extents,
 		pg->cfg.on_loss == DCM_ON_LOSS_SIGBUS ?
-			"who touches it gets SIGBUS" :
-			"who touches it is stopped");
+			"accesses to it raise SIGBUS" :
+			"accesses to it block");
 	free(st);
 	l->nr = 0;
 	l->pages = 0;
