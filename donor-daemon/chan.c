@@ -36,6 +36,7 @@
 #define RECORD_HEAD 5u
 #define RECORD_HANDSHAKE 22u
 #define HANDSHAKE_TURN 8u /* reads in one event: others want theirs */
+#define READ_RECORDS 64u /* in one dcm_chan_read(): they may be tiny */
 
 /* an external key is bound to SHA-256 (RFC 8446, 4.2.11), so are the ciphers */
 static const char tls_priority[] =
@@ -387,7 +388,7 @@ int dcm_chan_identity(struct dcm_chan *ch, const void **name, size_t *len)
 /* @rx into @in; -1 at the end of the stream or on a forged record */
 static int chan_decrypt(struct dcm_chan *ch)
 {
-	unsigned int odd = 0;
+	unsigned int records = 0;
 	int got = 0;
 	ssize_t n;
 
@@ -398,20 +399,24 @@ static int chan_decrypt(struct dcm_chan *ch)
 			buf_room(&ch->in, 1, ch->in.cap);
 			room = ch->in.cap - ch->in.tail;
 		}
-		if (!room) {
+		if (!room || records == READ_RECORDS) {
 			ch->more = true;
+			ch->behind = true;
 			return got;
 		}
 		n = gnutls_record_recv(ch->tls, ch->in.p + ch->in.tail, room);
+		records++;
 		if (n > 0) {
 			ch->in.tail += (size_t)n;
+			ch->records++;
 			got = 1;
 			continue;
 		}
 		if (n == GNUTLS_E_AGAIN)
 			return got;
 		/* key updates and the like; a flood of them is no peer */
-		if (n < 0 && !gnutls_error_is_fatal((int)n) && ++odd < 64)
+		if (n < 0 && !gnutls_error_is_fatal((int)n) &&
+		    (got || records < READ_RECORDS))
 			continue;
 		ch->eof = true;
 		ch->more = true; /* come back for the end */
@@ -428,6 +433,15 @@ int dcm_chan_read(struct dcm_chan *ch)
 		return -1;
 	if (!ch->tls)
 		return chan_fill(ch, &ch->in);
+	if (ch->behind) {
+		/* before the socket, which may be at its end */
+		ch->behind = false;
+		got = chan_decrypt(ch);
+		if (got) {
+			ch->more = true;
+			return got;
+		}
+	}
 	ret = chan_fill(ch, &ch->rx);
 	got = chan_decrypt(ch);
 	if (got > 0) {

@@ -26,7 +26,10 @@ struct dcm_buf {
  * @tx_at: how many bytes of the stream came before @tx.head
  * @pass: descriptors to send with the byte at a position of the stream
  * @error: errno that ended it; 0: the peer closed it
- * @more: dcm_chan_read() stopped for want of room, not of bytes
+ * @more: dcm_chan_read() stopped for want of room, or at its limit of records, not
+ *	for want of bytes
+ * @records: that were read, in all
+ * @behind: whole records may be left in @rx
  *
  * One thread at a time; who that is may change (event loop, then a worker).
  */
@@ -37,6 +40,7 @@ struct dcm_chan {
 	struct dcm_buf in;
 	struct dcm_buf tx;
 	u64 tx_at;
+	u64 records;
 	struct {
 		u64 at;
 		int fd;
@@ -45,6 +49,7 @@ struct dcm_chan {
 	int error;
 	bool eof;
 	bool more;
+	bool behind;
 	bool broken;
 	bool established;
 };
@@ -75,7 +80,7 @@ int dcm_chan_identity(struct dcm_chan *ch, const void **name, size_t *len);
 int dcm_chan_room(struct dcm_chan *ch, size_t bytes);
 
 /**
- * dcm_chan_read() - what has come since, at most one recv()
+ * dcm_chan_read() - what has come since, at most one recv() and 64 records
  *
  * Return: 1 something new is in @in, 0 nothing, -1 the end.
  */

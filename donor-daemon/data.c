@@ -42,10 +42,13 @@
 /*
  * What a turn costs, in bytes sent on a plain connection: about the CPU time, so
  * that those who want many small things pay for system calls, and those who want
- * them encrypted for that.
+ * them encrypted for that. Measured by a busy worker's CPU time on loopback (Linux
+ * 6.18, 2 virtual CPUs): 0.066 ns a byte, 0.12 us a request, 0.28 to 0.32 ns a byte
+ * under TLS, and 0.33 us a record that comes.
  */
-#define COST_REQUEST 1024u
+#define COST_REQUEST (2u << 10)
 #define COST_TLS 4u /* each byte */
+#define COST_RECORD  (5u << 10)
 
 static void count(u64 *counter, u64 n)
 {
@@ -282,11 +285,13 @@ static int data_read(struct dcm_worker *w, struct dcm_data *d)
 {
 	struct dcm_chan *ch = d->chan;
 	size_t had = ch->in.tail - ch->in.head;
+	u64 records = ch->records;
 	int ret = dcm_chan_read(ch);
 
 	if (ret > 0) {
 		w->cost += (ch->in.tail - ch->in.head - had) *
-			   (ch->tls ? COST_TLS : 1);
+				   (ch->tls ? COST_TLS : 1) +
+			   (ch->records - records) * COST_RECORD;
 		__atomic_store_n(&d->session->heard_at,
 				 data_clock_ns(CLOCK_MONOTONIC_COARSE) /
 					 1000000,

@@ -20,8 +20,10 @@ import pytest
 
 from tests.donor.conftest import Lab, MakeLab
 from tests.donor.rawtls import (
+    DATA,
     DONE,
     FREE_MEM,
+    OK,
     PLAIN,
     QUERY_MEM,
     UNMAP,
@@ -35,6 +37,8 @@ ROUNDS = 2
 BIG = 65536
 HEAD = 24  # of an answer
 LIVES_S = 30
+TURN_ALONE = 1 << 20
+RECORD_COST = 5 << 10
 SLABS = 300
 MESSAGES = 64  # of a control connection in one event
 TURNS = 2  # of the bully's, which the other tenant may have to wait for
@@ -103,6 +107,47 @@ def test_a_tenant_waits_for_two_turns_of_a_bully_at_most(
         one.close()
     for control in (bully, quiet):
         control.goodbye()
+
+
+def test_tiny_records_are_paid_for(make_lab: MakeLab) -> None:
+    """Requests of a TLS record for each byte: that costs the donor more than its bytes say."""
+    lab = make_lab(donor={"threads": 1})
+    c = lab.control()
+    slab = c.map()
+    d = c.data()
+    before = of(lab, "alice")["data_cost"]
+    freeze(lab)
+    records = 0
+    for _ in range(50):
+        for byte in d.read_bytes(slab.id, 0, 4096):
+            d.tls.send(bytes([byte]))
+            records += 1
+    lab.signal(signal.SIGCONT)
+    for _ in range(50):
+        assert d.answer(DATA)[0] == OK
+    found = of(lab, "alice")
+    print(f"{records} records: {found}")
+    assert found["data_cost"] - before >= records * RECORD_COST
+    assert found["data_turn_max"] <= TURN_ALONE + 64 * RECORD_COST + 2 * BIG
+    d.close()
+    c.goodbye()
+
+
+def test_all_is_served_that_came_before_a_hang_up(make_lab: MakeLab) -> None:
+    """More records than one look takes, and the end behind them."""
+    lab = make_lab(donor={"threads": 1})
+    c = lab.control()
+    slab = c.map()
+    d = c.data()
+    freeze(lab)
+    for _ in range(300):
+        d.tls.send(d.read_bytes(slab.id, 0, 4096))
+    d.tls.sock.shutdown(socket.SHUT_WR)
+    lab.signal(signal.SIGCONT)
+    for _ in range(300):
+        assert d.answer(DATA)[0] == OK
+    d.close()
+    c.goodbye()
 
 
 def test_a_control_connection_waits_for_a_part_of_anothers_requests(make_lab: MakeLab) -> None:
