@@ -228,7 +228,7 @@ void dcm_control_want_cancel(struct dcm_session *s)
 {
 	struct dcm_pool *pool = &s->donor->pool;
 
-	if (!dcm_list_empty(&s->want.node))
+	if (dcm_pool_want_waits(&s->want))
 		s->tenant->bytes -= pool->slab_bytes;
 	dcm_pool_want_cancel(pool, &s->want);
 	s->want_busy = false;

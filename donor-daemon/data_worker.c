@@ -359,7 +359,7 @@ int dcm_data_start(struct dcm_donor *donor, char *err, size_t err_len)
 		w->poll_ns = (u64)donor->cfg.poll_us * 1000;
 		dcm_list_init(&w->inbox);
 		dcm_list_init(&w->conns);
-		dcm_fair_init(&w->fair, 0);
+		dcm_fair_init(&w->fair);
 		pthread_mutex_init(&w->lock, NULL);
 		w->epfd = epoll_create1(EPOLL_CLOEXEC);
 		w->evfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -25,12 +25,11 @@
 
 #include "fair.h"
 
-void dcm_fair_init(struct dcm_fair *fair, u32 busy_max)
+void dcm_fair_init(struct dcm_fair *fair)
 {
 	dcm_list_init(&fair->flows);
 	dcm_list_init(&fair->active);
 	fair->now = 0;
-	fair->busy_max = busy_max;
 	/* so long ago that it is shared with nobody */
 	fair->spent = 1ull << 62;
 	fair->changed = 0;
@@ -98,14 +97,19 @@ static void entry_unwait(struct dcm_fair_entry *e)
 		dcm_list_del(&e->flow->active_node);
 }
 
+void dcm_fair_drop(struct dcm_fair_entry *e)
+{
+	if (e->waits)
+		entry_unwait(e);
+}
+
 void dcm_fair_leave(struct dcm_fair *fair, struct dcm_fair_entry *e)
 {
 	struct dcm_flow *flow = e->flow;
 
 	if (!flow)
 		return;
-	if (e->waits)
-		entry_unwait(e);
+	dcm_fair_drop(e);
 	e->flow = NULL;
 	flow->users--;
 	flow_free(fair, flow);
@@ -134,20 +138,17 @@ struct dcm_fair_entry *dcm_fair_take(struct dcm_fair *fair)
 	struct dcm_fair_entry *e;
 	struct dcm_flow *flow;
 
-	dcm_list_for_each(flow, &fair->active, struct dcm_flow, active_node)
-	{
-		if (fair->busy_max && flow->busy >= fair->busy_max)
-			continue;
-		e = dcm_list_first(&flow->waiting, struct dcm_fair_entry, node);
-		entry_unwait(e);
-		if (fair->now < flow->start)
-			fair->now = flow->start;
-		flow->busy++;
-		flow->waited = fair->spent - flow->served - flow->since;
-		flow->since += flow->waited;
-		return e;
-	}
-	return NULL;
+	if (dcm_fair_idle(fair))
+		return NULL;
+	flow = dcm_list_first(&fair->active, struct dcm_flow, active_node);
+	e = dcm_list_first(&flow->waiting, struct dcm_fair_entry, node);
+	entry_unwait(e);
+	if (fair->now < flow->start)
+		fair->now = flow->start;
+	flow->busy++;
+	flow->waited = fair->spent - flow->served - flow->since;
+	flow->since += flow->waited;
+	return e;
 }
 
 void dcm_fair_charge(struct dcm_fair *fair, struct dcm_flow *flow, u64 cost)

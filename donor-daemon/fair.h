@@ -42,7 +42,6 @@ struct dcm_fair_entry {
  * struct dcm_fair - the flows that share something
  * @active: flows with something waiting, by @start
  * @now: the start of the turn given last
- * @busy_max: most turns of one flow at a time; 0: any number
  * @spent: all that was ever charged
  * @changed: @spent when another flow than @last was charged
  * @asked: @spent when dcm_fair_ask() was called last
@@ -51,14 +50,13 @@ struct dcm_fair {
 	struct dcm_list flows;
 	struct dcm_list active;
 	u64 now;
-	u32 busy_max;
 	u64 spent;
 	u64 changed;
 	u64 asked;
 	const struct dcm_flow *last;
 };
 
-void dcm_fair_init(struct dcm_fair *fair, u32 busy_max);
+void dcm_fair_init(struct dcm_fair *fair);
 
 /* From here on @e can wait, and counts as @owner's. -1: out of memory. */
 int dcm_fair_join(struct dcm_fair *fair, struct dcm_fair_entry *e,
@@ -79,13 +77,16 @@ static inline void dcm_fair_ask(struct dcm_fair *fair)
 /* @e wants a turn, behind others of its flow. Nothing if it waits already. */
 void dcm_fair_add(struct dcm_fair *fair, struct dcm_fair_entry *e);
 
+/* It wants none any more; nothing if it does not wait. */
+void dcm_fair_drop(struct dcm_fair_entry *e);
+
 /**
  * dcm_fair_take() - whose turn is next
  *
  * It does not wait any more. The caller tells what the turn cost by
  * dcm_fair_charge(), and that it is over by dcm_fair_done().
  *
- * Return: %NULL if nothing waits, or only for flows with @busy_max turns.
+ * Return: %NULL if nothing waits.
  */
 struct dcm_fair_entry *dcm_fair_take(struct dcm_fair *fair);
 

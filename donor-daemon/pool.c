@@ -179,15 +179,30 @@ static void slab_make(uv_work_t *work)
 		job->slab->fd = fd;
 }
 
+/* Whose MAP is next, and waits no more; %NULL: none waits. */
+static struct dcm_pool_want *want_next(struct dcm_pool *pool)
+{
+	struct dcm_fair_entry *e = dcm_fair_take(&pool->wants);
+	struct dcm_flow *flow;
+
+	if (!e)
+		return NULL;
+	flow = e->flow;
+	pool->nr_wants--;
+	dcm_fair_charge(&pool->wants, flow, 1);
+	dcm_fair_done(&pool->wants, flow);
+	return dcm_list_entry(e, struct dcm_pool_want, turn);
+}
+
 /* Those that wait now; one that is refused may ask again at once. */
 static void wants_refuse(struct dcm_pool *pool)
 {
 	struct dcm_pool_want *want;
-	u32 nr = pool->nr_wants;
 
-	while (nr-- && !dcm_list_empty(&pool->wants)) {
-		want = dcm_list_first(&pool->wants, struct dcm_pool_want, node);
-		dcm_pool_want_cancel(pool, want);
+	for (u32 nr = pool->nr_wants; nr; nr--) {
+		want = want_next(pool);
+		if (!want)
+			break;
 		want->fn(want, NULL);
 	}
 }
@@ -220,11 +235,10 @@ static void slab_made(uv_work_t *work, int status)
 	slab->backed = slab->bytes;
 	dcm_list_add_tail(&slab->node, &pool->slabs);
 	pool->nr_spare++;
-	if (!dcm_list_empty(&pool->wants)) {
+	want = want_next(pool);
+	if (want) {
 		u32 ws;
 
-		want = dcm_list_first(&pool->wants, struct dcm_pool_want, node);
-		dcm_pool_want_cancel(pool, want);
 		want->fn(want, dcm_pool_take(pool, NULL, &ws));
 	}
 	dcm_pool_balance(pool);
@@ -439,12 +453,24 @@ void dcm_pool_balance(struct dcm_pool *pool)
 		slab_make_start(pool);
 }
 
+int dcm_pool_want_init(struct dcm_pool *pool, struct dcm_pool_want *want,
+		       const struct dcm_tenant *tenant)
+{
+	return dcm_fair_join(&pool->wants, &want->turn, tenant);
+}
+
 void dcm_pool_want_cancel(struct dcm_pool *pool, struct dcm_pool_want *want)
 {
-	if (dcm_list_empty(&want->node))
+	if (!dcm_pool_want_waits(want))
 		return;
-	dcm_list_del(&want->node);
+	dcm_fair_drop(&want->turn);
 	pool->nr_wants--;
+}
+
+void dcm_pool_want_end(struct dcm_pool *pool, struct dcm_pool_want *want)
+{
+	dcm_pool_want_cancel(pool, want);
+	dcm_fair_leave(&pool->wants, &want->turn);
 }
 
 struct dcm_slab *dcm_pool_take(struct dcm_pool *pool,
@@ -464,7 +490,7 @@ struct dcm_slab *dcm_pool_take(struct dcm_pool *pool,
 	}
 	if (!want)
 		return NULL;
-	dcm_list_add_tail(&want->node, &pool->wants);
+	dcm_fair_add(&pool->wants, &want->turn);
 	pool->nr_wants++;
 	slab_make_start(pool);
 	*status = DCM_WS_OK;
@@ -597,7 +623,7 @@ int dcm_pool_init(struct dcm_pool *pool, uv_loop_t *loop,
 				   cfg->huge_bytes;
 	dcm_list_init(&pool->slabs);
 	dcm_list_init(&pool->dead);
-	dcm_list_init(&pool->wants);
+	dcm_fair_init(&pool->wants);
 	pthread_mutex_init(&pool->dead_lock, NULL);
 	for (u32 i = 0; i < DCM_POOL_SHARDS; i++)
 		pthread_mutex_init(&pool->shards[i], NULL);

@@ -7,6 +7,7 @@
 #include <uv.h>
 
 #include "config.h"
+#include "fair.h"
 #include "lend.h"
 #include "list.h"
 
@@ -86,9 +87,13 @@ struct dcm_slab {
 
 #define DCM_POOL_SHARDS	64u
 
-/* A MAP that waits for its slab to be filled. */
+/*
+ * A MAP that waits for its slab to be filled. Tenants take turns.
+ * It is joined to their line for a session's life, waiting or not, so that the
+ * line remembers who has had a slab.
+ */
 struct dcm_pool_want {
-	struct dcm_list node;
+	struct dcm_fair_entry turn;
 	void (*fn)(struct dcm_pool_want *want, struct dcm_slab *slab);
 };
 
@@ -110,7 +115,7 @@ struct dcm_pool {
 	pthread_mutex_t dead_lock;
 	struct dcm_list dead;
 	struct dcm_list slabs;
-	struct dcm_list wants;
+	struct dcm_fair wants;
 	u32 nr_wants;
 	u64 serial;
 	u64 slab_bytes;
@@ -180,6 +185,17 @@ u32 dcm_pool_excess_slabs(const struct dcm_pool *pool);
  */
 struct dcm_slab *dcm_pool_take(struct dcm_pool *pool,
 			       struct dcm_pool_want *want, u32 *status);
+
+/* @want may wait, as one of @tenant's. -1: out of memory. */
+int dcm_pool_want_init(struct dcm_pool *pool, struct dcm_pool_want *want,
+		       const struct dcm_tenant *tenant);
+void dcm_pool_want_end(struct dcm_pool *pool, struct dcm_pool_want *want);
+
+static inline bool dcm_pool_want_waits(const struct dcm_pool_want *want)
+{
+	return want->turn.waits;
+}
+
 void dcm_pool_want_cancel(struct dcm_pool *pool, struct dcm_pool_want *want);
 
 /* @slab was published over @lend: from now on it is found for @session. */

@@ -55,11 +55,11 @@ struct dcm_session *dcm_session_new(struct dcm_conn *conn)
 	if (!s)
 		return NULL;
 	do {
-		if (getrandom(seed, sizeof(seed), 0) != sizeof(seed)) {
-			free(s);
-			return NULL;
-		}
+		if (getrandom(seed, sizeof(seed), 0) != sizeof(seed))
+			goto fail;
 	} while (!seed[0] || dcm_session_find(donor, seed[0], NULL, NULL));
+	if (dcm_pool_want_init(&donor->pool, &s->want, conn->tenant))
+		goto fail;
 	s->id = seed[0];
 	memcpy(s->secret, &seed[1], sizeof(s->secret));
 	s->donor = donor;
@@ -72,7 +72,6 @@ struct dcm_session *dcm_session_new(struct dcm_conn *conn)
 	dcm_list_init(&s->slabs);
 	dcm_list_init(&s->data);
 	dcm_list_init(&s->rdma);
-	dcm_list_init(&s->want.node);
 	s->want.fn = dcm_control_want_ready;
 	pthread_mutex_init(&s->data_lock, NULL);
 	uv_timer_init(&donor->loop, &s->timer);
@@ -82,6 +81,9 @@ struct dcm_session *dcm_session_new(struct dcm_conn *conn)
 	donor->nr_sessions++;
 	donor->nr_lost++;
 	return s;
+fail:
+	free(s);
+	return NULL;
 }
 
 static bool secret_equal(const u8 *a, const u8 *b)
@@ -226,6 +228,7 @@ void dcm_session_end(struct dcm_session *s, const char *why)
 	dcm_door_unkeep(s->sources[0]);
 	dcm_door_unkeep(s->sources[1]);
 	dcm_control_want_cancel(s);
+	dcm_pool_want_end(&donor->pool, &s->want);
 	dcm_collect_session_end(s);
 	dcm_list_for_each_safe(slab, tmp, &s->slabs, struct dcm_slab,
 			       session_node)

@@ -39,7 +39,7 @@ HEAD = 24  # of an answer
 LIVES_S = 30
 TURN_ALONE = 1 << 20
 RECORD_COST = 5 << 10
-SLABS = 300
+SLABS = 90
 MESSAGES = 64  # of a control connection in one event
 TURNS = 2  # of the bully's, which the other tenant may have to wait for
 

@@ -247,6 +247,27 @@ def test_hugepages(make_lab: MakeLab) -> None:
         lab.finish()
 
 
+def test_a_map_waits_for_one_of_each_other_tenants_at_most(make_lab: MakeLab) -> None:
+    """Ten sessions of a tenant ask for slabs that are to be made; then another tenant does."""
+    with huge_pages(16):
+        lab = make_lab(donor={"hugepages": "2M", "head-room": "2M", "capacity": "100%",
+                              "spare-slabs": 0})
+        many, other = [lab.control() for _ in range(10)], lab.control("bob")
+        lab.signal(signal.SIGSTOP)
+        body = struct.pack("<QQII", 2 * MIB, 7, TCP, 0)
+        tags = [c.send(MAP, body) for c in [*many, other]]
+        lab.signal(signal.SIGCONT)
+        # ids grow in the order in which slabs are made
+        ids = [c.wait(MR_INFO, tag).u64(0) for c, tag in zip([*many, other], tags, strict=True)]
+        before = sum(i < ids[-1] for i in ids)
+        print(f"the other tenant's slab was made after {before} of {len(many)}")
+        assert before <= 1
+        for c in [*many, other]:
+            c.goodbye()
+        lab.wait(lambda s: s["memory"]["slabs_releasing"] == 0, "released")
+        lab.finish()
+
+
 def test_maps_that_wait_for_huge_pages_count_against_the_quota(make_lab: MakeLab) -> None:
     """Eight sessions of a tenant ask at once, two slabs are its quota: two get one."""
     with huge_pages(16):
