@@ -633,7 +633,7 @@ static bool finish(void)
 	}
 	net_pass(900);
 	must(++rounds < 32);
-	/* a session that was not heard of for 5 seconds is none */
+	/* a session that was not heard of for the patience is none */
 	if (rounds < 8 || !all_gone())
 		return false;
 	rounds = 0;
@@ -700,6 +700,7 @@ static void life(void)
 		.no_populate = how & 0x10,
 		.seed = 1 + how,
 		.links = how & 0x20 ? &links : NULL,
+		.patience_ms = DCM_WIRE_SILENCE_MS,
 	};
 
 	use_links = cfg.links;
