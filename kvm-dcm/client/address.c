@@ -3,7 +3,7 @@
  * address.c - "tcp:HOST:PORT" and "unix:/path"
  *
  * Names are looked up once, at the start or by who adds a donor: a resolver may
- * take many seconds, and the control thread has heartbeats to send. A donor that
+ * take many seconds, and the client thread has heartbeats to send. A donor that
  * moves to another address has to be removed and added, or needs a numeric
  * address that follows it.
  */

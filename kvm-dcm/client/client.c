@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * client.c - the control thread
+ * client.c - the client thread
  *
  * One thread, one poll() over an eventfd, the RDMA connection manager's events,
  * every donor's control connection and every data connection that is being
@@ -12,7 +12,7 @@
  * (bitmap of extents, stack of slabs), then timers. Timers come last on
  * purpose: whether a donor is silent is only judged with nothing of it unread.
  *
- * Locking: all state is the control thread's; what other threads may touch is
+ * Locking: all state is the client thread's; what other threads may touch is
  * atomic and listed in struct dcm_client; @lock guards only the status copy and
  * the wait for the first donor.
  */
@@ -257,7 +257,7 @@ int dcm_client_start(const struct dcm_client_config *cfg,
 	int ret;
 
 	if (!config_valid(cfg)) {
-		dcm_log(DCM_LOG_ERR, "control plane: bad configuration");
+		dcm_log(DCM_LOG_ERR, "client: bad configuration");
 		return -EINVAL;
 	}
 	client = client_zalloc(1, sizeof(*client));

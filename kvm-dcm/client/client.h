@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * client.h - the control plane inside a paging process
+ * client.h - the client of donors, inside a paging process
  *
- * One control thread talks to all donors: sessions, heartbeats, slabs coming
+ * One client thread talks to all donors: sessions, heartbeats, slabs coming
  * and going. Lanes (fault threads) get endpoints from it and never wait for
  * it. What may be called where:
  *
- *   control thread only	the functions in struct dcm_client_ops
+ *   client thread only	the functions in struct dcm_client_ops
  *   one thread at a time	dcm_client_start(), dcm_client_stop()
  *   the lane's thread only	dcm_client_io_*(), dcm_client_endpoint()
  *   any thread			everything else; a fault thread too: nothing
@@ -52,7 +52,7 @@ struct sockaddr_storage;
  *	showing its ticket; instead of all that librdmacm does
  * @paired: the one that @pair gave is connected
  *
- * In the control thread; @arg is the callbacks'. %NULL and a negative errno.
+ * In the client thread; @arg is the callbacks'. %NULL and a negative errno.
  */
 struct dcm_client_links {
 	struct dcm_endpoint *(*data)(void *arg, u32 donor, u32 lane,
@@ -65,7 +65,7 @@ struct dcm_client_links {
 };
 
 /**
- * struct dcm_client_config - what a control plane is started with
+ * struct dcm_client_config - what a client is started with
  * @donors: names and addresses ("tcp:HOST:PORT" or "unix:/path"); host names
  *	are looked up once, at the start
  * @nr_donors: at most %DCM_CONFIG_DONORS_MAX
@@ -84,14 +84,14 @@ struct dcm_client_links {
  *	@data_encryption
  * @area: memory that READs land in: with verbs it is locked and registered, and
  *	they land without a copy. %NULL: none
- * @area_bytes: of it; it must outlive the control plane
+ * @area_bytes: of it; it must outlive the client
  * @no_populate: do not map the pages of shm slabs ahead of use
  * @seed: of placement; 0: a random one
  * @links: %NULL: lanes do their I/O by this library
  * @adopt: called by dcm_client_start() with the callbacks' argument before anything
  *	else is done: the place for dcm_client_adopt_*(); may be %NULL
  * @wrap: tests: given every new endpoint, returns what lanes get instead (a
- *	hostile one); called by the control thread, or by dcm_client_start() for
+ *	hostile one); called by the client thread, or by dcm_client_start() for
  *	shm, whose endpoints are never replaced: don't let those die
  * @wrap_arg: its argument
  *
@@ -187,7 +187,7 @@ struct dcm_client_session {
 };
 
 /**
- * struct dcm_client_ops - what the pager wants to hear; in the control thread, but
+ * struct dcm_client_ops - what the pager wants to hear; in the client thread, but
  *	for @fenced
  * @attached: an extent that was asked for has a slab
  * @evict: the donor wants a slab back (memory is short there, or it drains).
@@ -226,9 +226,9 @@ struct dcm_client_ops {
 };
 
 /**
- * dcm_client_start() - start the control thread
+ * dcm_client_start() - start the client thread
  * @cfg: read during the call only
- * @cb: must outlive the control plane
+ * @cb: must outlive the client
  * @arg: given to every callback
  * @client: filled in
  *
@@ -339,7 +339,7 @@ int dcm_client_io_fds(struct dcm_client *client, u32 lane, struct pollfd *fds,
  * @offset: of the piece, and
  * @bytes: its size; what it touches of %DCM_CLIENT_TAG_BYTES counts as well
  *
- * Any thread; takes a lock the control thread holds briefly.
+ * Any thread; takes a lock the client thread holds briefly.
  *
  * Return: the same as before if no write was begun or ended meanwhile, and odd
  * while one is on its way. %U32_MAX for a slab that is gone, and always if lanes
@@ -366,7 +366,7 @@ struct dcm_endpoint *dcm_client_endpoint(struct dcm_client *client,
 /**
  * struct dcm_client_door - what another connection of a session is made with
  * @sa: where the donor is
- * @tls: our credentials; they live as long as the control plane
+ * @tls: our credentials; they live as long as the client
  * @s: the session
  */
 struct dcm_client_door {
@@ -387,7 +387,7 @@ u32 dcm_client_donors(const struct dcm_client *client);
  * dcm_client_donor_add() - use another donor, or one again that is being left
  * @donor: name and address, as in the configuration
  *
- * May sleep: looks up a host's name, and waits for the control thread. Not to be
+ * May sleep: looks up a host's name, and waits for the client thread. Not to be
  * called by callbacks.
  *
  * Return: 0; -EALREADY: it is used already; -EEXIST: one of that name has another
@@ -413,7 +413,7 @@ int dcm_client_donor_drain(struct dcm_client *client, const char *name,
 /* The same, and then forget it. */
 int dcm_client_donor_remove(struct dcm_client *client, const char *name);
 
-/* ---- going on where another control plane was stopped or killed ---- */
+/* ---- going on where another client was stopped or killed ---- */
 
 /**
  * dcm_client_adopt_session() - a session that the donor may still keep for us
@@ -509,7 +509,7 @@ struct dcm_client_status {
 	struct dcm_client_donor_status donor[DCM_CONFIG_DONORS_MAX];
 };
 
-/* Up to a tenth of a second old. Takes a lock the control thread holds briefly. */
+/* Up to a tenth of a second old. Takes a lock the client thread holds briefly. */
 void dcm_client_status(struct dcm_client *client, struct dcm_client_status *st);
 
 /* "connecting", "up", "lost", "draining", "silent" */

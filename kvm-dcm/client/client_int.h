@@ -64,7 +64,7 @@ enum client_pair_state {
 };
 
 /**
- * struct client_pair - a queue pair being made; the control thread's
+ * struct client_pair - a queue pair being made; the client thread's
  * @tag: of ASK_TICKET
  * @fails: in a row
  * @id: from PAIR_ADDRESS to PAIR_ROUTE ours, then @ep's
@@ -120,7 +120,7 @@ struct client_ask {
 	u32 seq;
 };
 
-/* dcm_client_slab.notes: what any thread tells the control thread */
+/* dcm_client_slab.notes: what any thread tells the client thread */
 #define NOTE_QUEUED 0x1
 #define NOTE_RELEASE 0x2
 #define NOTE_STALE 0x4
@@ -135,12 +135,12 @@ enum client_slab_state {
 
 /**
  * struct client_lane_slot - how one lane reaches one donor
- * @next: control thread -> lane: a new endpoint (exchange)
- * @spent: lane -> control thread: a dead one (store, then exchange)
+ * @next: client thread -> lane: a new endpoint (exchange)
+ * @spent: lane -> client thread: a dead one (store, then exchange)
  * @cur: the lane's
  * @shm: the lane's, from start to stop; donors on AF_UNIX only
  * @rtt_ns: lane writes
- * @live: control thread: what it gave and did not get back
+ * @live: client thread: what it gave and did not get back
  * @raw: the tcp or verbs endpoint in @live: the same but for tests
  * @donor: whose slot it is
  */
@@ -164,7 +164,7 @@ struct client_lane_slot {
 } ____cacheline_aligned;
 
 /**
- * struct client_donor - one donor, the control thread's alone but for the slots
+ * struct client_donor - one donor, the client thread's alone but for the slots
  * @member: is it to be used
  * @session: id, 0: none. Kept while the connection is down and may be resumed
  * @donor_id: of the donor process that gave it
@@ -277,10 +277,10 @@ struct client_lane {
 } ____cacheline_aligned;
 
 /**
- * struct dcm_client - a control plane
- * @want: any thread sets, the control thread takes; a bit per extent
+ * struct dcm_client - the client of one VM
+ * @want: any thread sets, the client thread takes; a bit per extent
  * @notes: slabs something was said about, a stack any thread pushes on
- * @pending: extents to place (control thread), a bit each
+ * @pending: extents to place (client thread), a bit each
  * @placing: extents with a job
  * @starved: extents whose starvation was told
  * @burst_ms: when this burst of extents began

@@ -12,7 +12,7 @@
  * and side does not have them; control messages have no payload, so one head
  * of %DCM_WIRE_HEAD_MAX bytes is all that is ever kept.
  *
- * Locking: none, the control thread's alone.
+ * Locking: none, the client thread's alone.
  */
 #include <errno.h>
 #include <netinet/in.h>

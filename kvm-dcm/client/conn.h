@@ -3,7 +3,7 @@
  * conn.h - one connection to a donor until it is a control or data connection
  *
  * Nonblocking connect, TLS handshake, then messages of wire_format.h both ways
- * and descriptors inwards. The control thread's alone.
+ * and descriptors inwards. The client thread's alone.
  */
 #ifndef DCM_CLIENT_CONN_H
 #define DCM_CLIENT_CONN_H

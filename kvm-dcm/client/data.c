@@ -2,7 +2,7 @@
 /*
  * data.c - data connections: one for each lane and donor
  *
- * The control thread connects, shakes hands, joins the session with its secret
+ * The client thread connects, shakes hands, joins the session with its secret
  * and wraps the socket into an endpoint; the lane does the I/O. Between them
  * are two words in struct client_lane_slot, each written by one side and
  * exchanged by the other: @next brings a new endpoint to the lane, @spent

@@ -33,7 +33,7 @@
  * which this thread did not run does not count, so a host that was itself
  * stopped does not blame the donor.
  *
- * Locking: none, the control thread's alone.
+ * Locking: none, the client thread's alone.
  */
 #include <stdio.h>
 

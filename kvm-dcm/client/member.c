@@ -14,11 +14,11 @@
  * stays where it is and nothing is lost. IN again from DRAINED and LEAVING:
  * slabs whose moving was begun are still moved.
  *
- * What others want is left in @ask and done by the control thread; they wait.
+ * What others want is left in @ask and done by the client thread; they wait.
  * Names are looked up by who asks: a resolver may take many seconds.
  *
  * Locking: @lock for @ask and its answer; @asking so that there is one at a
- * time. The rest is the control thread's.
+ * time. The rest is the client thread's.
  */
 #include <stdlib.h>
 #include <time.h>
@@ -96,7 +96,7 @@ int dcm_client_donor_remove(struct dcm_client *client, const char *name)
 	return ask_about(client, ASK_REMOVE, name);
 }
 
-/* ---- the control thread ---- */
+/* ---- the client thread ---- */
 
 /* A place for its lanes; those of one on this host need no connection. */
 int client_member_slots(struct client_donor *d)

@@ -3,7 +3,7 @@
  * placement.c - an extent gets a slab: QUERY_MEM of two, MAP on the better
  *
  * client/choose.c decides; this file asks. Lanes only set a bit in @want, or for a
- * move leave a note at the slab to be replaced. The control thread moves bits to
+ * move leave a note at the slab to be replaced. The client thread moves bits to
  * @pending, from there a bounded number of jobs takes them:
  *
  *   QUERY: both drawn donors were asked; when both have answered, or have had

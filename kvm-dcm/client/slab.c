@@ -9,7 +9,7 @@
  * to the donor.
  *
  * Any thread says that a slab is released, stale or to be replaced by setting a
- * note and, the first time, pushing it on a stack the control thread empties.
+ * note and, the first time, pushing it on a stack the client thread empties.
  * Operations in flight are counted by each lane for itself; after the release
  * nobody adds to them, so a sum of zero is final. (infiniswap waits for its
  * dispatch queue by polling every 10 us; here the answer of a slab given back
@@ -19,7 +19,7 @@
  * grow, with seals that can't be changed, writable. That the donor may shrink
  * it at any time is the transport's business.
  *
- * Locking: the list is the control thread's, who changes it under the lock, as
+ * Locking: the list is the client thread's, who changes it under the lock, as
  * others read tags; notes and tags are atomic.
  */
 #include <fcntl.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * status.c - what the control plane looks like from outside
+ * status.c - what the client looks like from outside
  *
- * The control thread copies its figures every tenth of a second; readers take
+ * The client thread copies its figures every tenth of a second; readers take
  * the copy. Only for the copying is there a lock, so that neither a reader
- * who is slow nor a control thread that is busy keeps the other waiting.
+ * who is slow nor a client thread that is busy keeps the other waiting.
  */
 #include "client_int.h"
 

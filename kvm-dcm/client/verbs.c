@@ -11,7 +11,7 @@
  * With dcm_client_config.links somebody else makes the connection: after TICKET comes
  * CONNECT, and its end is looked for ten times a second.
  *
- * All of it waits in the control thread's poll(); the connection manager's
+ * All of it waits in the client thread's poll(); the connection manager's
  * events come from one channel for all donors, and are acknowledged before
  * anything is done about them, as destroying an id waits for that.
  *
@@ -26,7 +26,7 @@
  * Pages are not encrypted on this way, so nothing here is ever begun without
  * data-encryption = no.
  *
- * Locking: none, the control thread's alone.
+ * Locking: none, the client thread's alone.
  */
 #include <dirent.h>
 #include <fcntl.h>

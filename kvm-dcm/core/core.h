@@ -9,7 +9,7 @@
  * used (dcm_vm_config.sparse) the home does that.
  *
  * A lane is one thread of execution inside the core: a fault thread, a vCPU,
- * or the control thread. All functions that take a lane must be called by one
+ * or the slab worker. All functions that take a lane must be called by one
  * thread at a time for that lane; different lanes run in parallel. Nothing is
  * locked while an op runs, so ops may take any lock of the home's and, where
  * the home allows it, sleep.
@@ -614,7 +614,7 @@ void dcm_lane_fenced(struct dcm_lane *lane, u32 peer);
 /**
  * dcm_balance() - evict until the budget and the reserve hold
  *
- * Bounded work per call; call until it returns 0. The control thread calls it
+ * Bounded work per call; call until it returns 0. The slab worker calls it
  * after a budget change and once in a while.
  *
  * Return: steps taken; 0: balanced, or stuck until I/O completes.
@@ -699,7 +699,7 @@ int dcm_extent_attach(struct dcm_vm *vm, u32 extent, struct dcm_slab_ref *slab);
 
 /**
  * dcm_extent_move() - bring an extent's pages off one slab
- * @lane: the control thread's lane
+ * @lane: the slab worker's lane
  * @slab: the slab to empty
  * @cursor: 0 at first; where it got to
  *
@@ -718,7 +718,7 @@ int dcm_extent_move(struct dcm_lane *lane, u32 extent,
 
 /**
  * dcm_extent_lost() - a slab is gone with its donor
- * @lane: the control thread's lane
+ * @lane: the slab worker's lane
  *
  * Pages that were only there are lost; pages that are here too stay and will
  * be written elsewhere. Never waits: nothing new is posted to the slab from

@@ -16,9 +16,9 @@
  * When a donor dies its pages are marked: those also in direct memory become
  * dirty and will be written elsewhere, the others LOST.
  *
- * Locking: slab pointers, cur and gone are written by the control thread
+ * Locking: slab pointers, cur and gone are written by the slab worker
  * alone. Lanes count an I/O before they look at gone (a write-back: closed),
- * the control thread sets the flag before it looks at the count: once the flag
+ * the slab worker sets the flag before it looks at the count: once the flag
  * is set and the count is zero nothing more is posted (or written).
  */
 #include "internal.h"

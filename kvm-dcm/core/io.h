@@ -23,13 +23,13 @@ enum dcm_io_op {
  * struct dcm_slab_ref - one slab as a lane's endpoint sees it
  * @id: the donor's name for the slab, opaque
  * @bytes: its length; every access is checked against it before it is posted
- * @peer: number of the donor it is on, the control plane's
+ * @peer: number of the donor it is on, the client's
  * @base: verbs: remote virtual address of byte 0; otherwise 0
  * @rkey: verbs: remote key; otherwise 0
- * @fd: shm: a memfd owned by the client's control plane, otherwise -1
+ * @fd: shm: a memfd owned by the client, otherwise -1
  * @map: shm: where @fd is mapped (read-only) in this process, else %NULL
  *
- * Lives until the control plane has seen the last operation on it complete.
+ * Lives until the client has seen the last operation on it complete.
  */
 struct dcm_slab_ref {
 	u64 id;

@@ -52,7 +52,7 @@ struct dcm_gc_backend_ops {
 /**
  * struct dcm_gc_backend - a window
  * @priv: handed to @ops
- * @client: the control plane of the donors
+ * @client: the client of the donors
  * @donors: how many it has
  * @bytes: of the window
  * @extent: bytes of an extent; 0: the window does not begin with one

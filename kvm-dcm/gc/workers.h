@@ -22,7 +22,7 @@ struct dcm_gc_workers;
 
 /**
  * struct dcm_gc_place_of - where a piece of the window is
- * @donor: index of the control plane's
+ * @donor: index of the client's
  * @slab: its id
  * @offset: in the slab
  */

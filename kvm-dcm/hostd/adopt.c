@@ -17,7 +17,7 @@
  * What can't be gone on with is lost: hostd_slabs_inherit().
  *
  * Locking: notes are read before there are other threads, and written by the
- * control thread alone.
+ * client thread alone.
  */
 #include <errno.h>
 #include <stdlib.h>

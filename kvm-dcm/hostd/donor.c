@@ -3,7 +3,7 @@
  * donor.c - donors that come and go
  *
  * Which donors there are is said by the configuration alone. SIGUSR1 has it read
- * again, and each file's control plane does what is different: one that is new is
+ * again, and each file's client does what is different: one that is new is
  * used, one that shall drain or is not there any more is left (client/member.c). What
  * else has changed in the file waits for the next start or SIGHUP. A configuration
  * that is wrong is told, and nothing changes.
@@ -13,7 +13,7 @@
  * Donors that a file may not use (choice.c) are to it as if they were not
  * configured.
  *
- * Locking: the main thread's, but hostd_donor_added(), which is a control thread's
+ * Locking: the main thread's, but hostd_donor_added(), which is a client thread's
  * before anything is said of that donor by its number.
  */
 #include <errno.h>
@@ -69,7 +69,7 @@ static void say(const struct hostd_file *f, const struct dcm_host_donor *d,
 /**
  * hostd_donors_apply() - have a file use the donors of the configuration
  * @h: with its configuration
- * @f: its control plane runs
+ * @f: its client runs
  */
 void hostd_donors_apply(const struct hostd *h, struct hostd_file *f)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * file.c - one file on a dcmfs: its control plane, its thread, its end
+ * file.c - one file on a dcmfs: its client, its thread, its end
  *
  * A file that is served is open here, for reading only, and an open file keeps
  * its memory: somebody has to notice that the VM is gone. The kernel tells by

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * hostd.c - dcm-hostd: the control plane of the kernel pager
+ * hostd.c - dcm-hostd: donors for the kernel pager's files
  *
  * The kernel pages VMs' memory (files on dcmfs) and knows of no donors. This
  * daemon does: for each file it keeps sessions with donors, as libdcm does for

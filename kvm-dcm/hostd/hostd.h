@@ -4,7 +4,7 @@
  *
  *	hostd.c		options, configuration, signals, the main loop
  *	watch.c	which files there are on which dcmfs
- *	file.c	one file: its control plane, its thread, its end
+ *	file.c	one file: its client, its thread, its end
  *	slab_worker.c	a file's slabs: given to the kernel, moved, lost
  *	link.c	its data connections: made here, used by the kernel
  *	adopt.c	going on where another dcm-hostd was
@@ -13,7 +13,7 @@
  *	gc.c	a file's garbage, collected by its donors
  *
  * Threads: the main one (hostd.c, watch.c); for each file one that does
- * its ioctls, and libdcm's control thread, which calls back; for one with a
+ * its ioctls, and libdcm's client thread, which calls back; for one with a
  * virtio-gc device two more.
  */
 #ifndef DCM_HOSTD_H
@@ -39,7 +39,7 @@
 
 /**
  * struct hostd_slab - what is to be done about a slab
- * @slab: as the control plane knows it
+ * @slab: as the client knows it
  * @id: as the kernel does
  * @flags: SLAB_*
  * @since_ns: when it was asked back
@@ -63,7 +63,7 @@ struct hostd_slab {
  * @path: as it was found
  * @fd: open for reading only, or -1; the thread's while that runs
  * @info: as it was at the start; @info.lost_pages: as last seen
- * @donor: its donors, as the control plane counts them
+ * @donor: its donors, as the client counts them
  * @number: and as the kernel does
  * @session: to be resumed, at the start
  * @nr_donors: how many
@@ -109,7 +109,7 @@ struct hostd_file {
 	u64 ask_ns;
 	struct dcm_log_rate starved;
 	struct dcm_log_rate refused;
-	struct dcm_log_rate no_tls; /* the control thread's */
+	struct dcm_log_rate no_tls; /* the client thread's */
 };
 
 #define HOSTD_CALLERS_MAX 64u

@@ -2,7 +2,7 @@
 /*
  * link.c - a file's data connections: made here, used by the kernel
  *
- * libdcm's control plane connects, proves who it is and makes it again when it
+ * libdcm's client connects, proves who it is and makes it again when it
  * breaks, as for lanes of its own; but the endpoint it gets is one that hands the
  * socket over (DCMFS_IOC_LINK) and does no I/O. With encryption the TLS session
  * goes on in the kernel (ktls.c). Over RDMA the kernel connects by itself, with
@@ -14,9 +14,9 @@
  *	close: DCMFS_IOC_LINK without a socket, and it is closed with a reset
  *
  * The file's thread has an epoll descriptor with all of them, is told of an end
- * once, and has the control plane look.
+ * once, and has the client look.
  *
- * Threads: all are the control thread's, but dead may be the file's too.
+ * Threads: all are the client thread's, but dead may be the file's too.
  */
 #include <errno.h>
 #include <netinet/in.h>

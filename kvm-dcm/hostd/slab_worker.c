@@ -2,7 +2,7 @@
 /*
  * slab_worker.c - a file's slabs: given to the kernel, moved, lost
  *
- * The control plane calls back from its thread. What it says is noted per slab
+ * The client calls back from its thread. What it says is noted per slab
  * and done by the file's thread, since the kernel's answers take long and
  * heartbeats must go on meanwhile:
  *
@@ -59,7 +59,7 @@ static u64 extent_ops(const struct hostd_file *f, u32 extent)
 	return ioctl(f->fd, DCMFS_IOC_ACTIVITY, &act) ? 0 : act.ops;
 }
 
-/* ---- callbacks, in the control plane's thread ---- */
+/* ---- callbacks, in the client's thread ---- */
 
 static struct hostd_slab *slab_add(struct hostd_file *f,
 				   struct dcm_client_slab *slab, u32 flags)
@@ -98,7 +98,7 @@ static void cb_attached(void *arg, u32 extent, struct dcm_client_slab *slab)
 /**
  * hostd_slab_adopt() - the kernel has a slab already
  * @f: whose
- * @slab: as the control plane knows it
+ * @slab: as the client knows it
  * @id: as the kernel does
  * @old: its extent is being moved off it
  *
@@ -174,7 +174,7 @@ const struct dcm_client_ops hostd_ctl_ops = {
 
 /**
  * hostd_slab_where() - where an extent is
- * @donor: as the control plane counts them
+ * @donor: as the client counts them
  * @slab: what the donor calls it
  *
  * Return: false: nowhere, or it is being moved. Any thread.
@@ -476,7 +476,7 @@ void hostd_slabs_leave(struct hostd_file *f)
 		loss_say(f, "dcm-hostd ends");
 }
 
-/* After the control plane has ended. */
+/* After the client has ended. */
 void hostd_slabs_free(struct hostd_file *f)
 {
 	while (f->slabs) {

@@ -2,7 +2,7 @@
 /*
  * inside.c - threads of libdcm, and how they are told from the program's
  *
- * Every thread that libdcm starts, the control plane's too, is inside from its
+ * Every thread that libdcm starts, the client's too, is inside from its
  * first instruction of ours to its last: what it allocates is never paged. One
  * that forgot would wait for its own fault, sooner or later.
  */

@@ -25,7 +25,7 @@
  * in flight when it dies, for whatever reason, completes with -ENOTCONN.
  *
  * A WRITE that failed here may still be on its way. The dead endpoint is closed
- * with a reset before the control plane opens another, and the donor closes the
+ * with a reset before the client opens another, and the donor closes the
  * lane's older connection, and is through with what it brought, before it
  * welcomes the lane again. Until then the core lets nobody write those pages
  * over another connection (core/doubt.c).

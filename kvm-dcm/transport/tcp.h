@@ -2,7 +2,7 @@
 /*
  * tcp.h - the tcp transport's parameters
  *
- * The control plane connects, shakes hands and joins the session; what
+ * The client connects, shakes hands and joins the session; what
  * dcm_transport_tcp.open() gets is a data connection after its WELCOME.
  */
 #ifndef DCM_TCP_H

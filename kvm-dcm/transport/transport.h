@@ -102,7 +102,7 @@ struct module;
  *	wait for. User space only; the kernel home has its own wait.
  * @in_flight: operations posted and not yet polled
  * @dead: true once the endpoint can't complete anything any more; it stays
- *	so, and the control plane closes it and may open another
+ *	so, and the client closes it and may open another
  * @ready: true once the donor has accepted it; %NULL: from the start
  * @kill: make it die soon: the owner's next poll() finds it dead and completes
  *	what is in flight, without waiting for the peer or for completions (all

@@ -2,7 +2,7 @@
 /*
  * verbs.h - the verbs transport's parameters, in user space
  *
- * The control plane resolves the route, opens the endpoint on it, and connects;
+ * The client resolves the route, opens the endpoint on it, and connects;
  * operations may be posted when the connection is established.
  */
 #ifndef DCM_VERBS_H

@@ -4,7 +4,7 @@
  *
  * All memory the fault path uses is mapped here, before the first fault, and
  * locked if the limit allows: frames and guest are the budget's, the rest is
- * small. Order of life: userfaultfd, frames, control plane (which learns the
+ * small. Order of life: userfaultfd, frames, client (which learns the
  * slab size), the core, threads, status socket; the other way round at the end.
  *
  * A function called by the program's threads runs with signals blocked and

@@ -15,7 +15,7 @@ struct dcm_client;
 struct dcm_gc_place_of;
 struct dcm_pager;
 
-/* The control plane of the donors. */
+/* The client of the donors. */
 struct dcm_client *dcm_gc_pages_ctl(struct dcm_pager *pg);
 
 /* Most bytes that are ever paged, and those of an extent. */

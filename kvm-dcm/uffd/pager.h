@@ -3,7 +3,7 @@
  * pager.h - what the files of the user pager share
  *
  * Threads: lanes 0 to nr_fault - 1 take faults (lane.c). One more lane belongs
- * to the control thread (slab_worker.c) and one to application threads that
+ * to the slab worker (slab_worker.c) and one to application threads that
  * discard (regions.c), which take it by a mutex.
  *
  * Rule one: no thread of libdcm touches paged memory, or waits for one that

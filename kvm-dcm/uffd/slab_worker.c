@@ -2,7 +2,7 @@
 /*
  * slab_worker.c - the pager's own thread: slabs coming and going, the budget
  *
- * The control plane calls back from its thread; what it says is noted per slab
+ * The client calls back from its thread; what it says is noted per slab
  * and done here, on a lane of its own, because moving an extent or marking it
  * lost takes long and heartbeats must go on meanwhile.
  *
@@ -78,7 +78,7 @@ void dcm_control_kick(struct dcm_pager *pg)
 	dcm_lane_kick(&pg->lane[pg->nr_fault]);
 }
 
-/* ---- callbacks, in the control plane's thread ---- */
+/* ---- callbacks, in the client's thread ---- */
 
 static void cb_attached(void *arg, u32 extent, struct dcm_client_slab *slab)
 {
@@ -470,7 +470,7 @@ void dcm_control_stop(struct dcm_pager *pg)
 	l->started = false;
 }
 
-/* After the control plane has ended. */
+/* After the client has ended. */
 void dcm_control_free(struct dcm_pager *pg)
 {
 	struct dcm_control *c = pg->control;
