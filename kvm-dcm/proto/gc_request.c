@@ -255,18 +255,3 @@ u32 dcm_gc_layout_check(const struct dcm_gc_layout *l)
 		return VIRTIO_GC_LIMIT;
 	return VIRTIO_GC_OK;
 }
-
-const char *dcm_gc_status_name(u32 status)
-{
-	static const char *const names[] = {
-		"ok",		 "stale",	  "donor lost",
-		"worker lost",	 "timed out",	  "cancelled",
-		"bad type",	 "bad object",	  "bad reference",
-		"no space",	 "cross donor",	  "met",
-		"no trace",	 "busy",	  "limit",
-		"invalid",	 "unsupported",
-	};
-
-	static_assert(ARRAY_SIZE(names) == VIRTIO_GC_STATUSES, "names");
-	return status < ARRAY_SIZE(names) ? names[status] : "?";
-}

@@ -82,7 +82,4 @@ u32 dcm_gc_start_check(const struct dcm_gc_layout *l, u32 flags,
 /* %VIRTIO_GC_OK, %VIRTIO_GC_INVALID or %VIRTIO_GC_LIMIT. */
 u32 dcm_gc_layout_check(const struct dcm_gc_layout *l);
 
-/* Never %NULL. */
-const char *dcm_gc_status_name(u32 status);
-
 #endif /* DCM_GC_REQUEST_H */

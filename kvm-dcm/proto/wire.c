@@ -60,31 +60,51 @@ static inline void put64(u8 *p, u64 v)
  * type, bytes of body, senders, phases, payload. ERROR on a data connection
  * would have no request to answer: those have a status of their own.
  */
-#define DCM_WIRE_TYPES(x)                                                   \
-	x(HELLO, sizeof(struct dcm_wire_hello), H, NEW, 0)                  \
-	x(WELCOME, sizeof(struct dcm_wire_welcome), D, NEW, 0)              \
-	x(ERROR, sizeof(struct dcm_wire_error), D, NEW | CTL | DAT | COL, 0) \
-	x(HEARTBEAT, 0, H | D, CTL, 0)                                      \
-	x(GOODBYE, 0, H, CTL, 0)                                            \
-	x(QUERY_MEM, 0, H, CTL, 0)                                          \
-	x(FREE_MEM, sizeof(struct dcm_wire_free_mem), D, CTL, 0)            \
-	x(MAP, sizeof(struct dcm_wire_map), H, CTL, 0)                      \
-	x(MR_INFO, sizeof(struct dcm_wire_mr_info), D, CTL, 0)              \
-	x(UNMAP, sizeof(struct dcm_wire_slab), H, CTL, 0)                   \
-	x(ASK_TICKET, sizeof(struct dcm_wire_ask_ticket), H, CTL, 0)        \
-	x(TICKET, sizeof(struct dcm_wire_ticket), D, CTL, 0)                \
-	x(CHECK_ACTIVITY, sizeof(struct dcm_wire_slab), D, CTL, 0)          \
-	x(ACTIVITY, sizeof(struct dcm_wire_activity), H, CTL, 0)            \
-	x(EVICT, sizeof(struct dcm_wire_slab), D, CTL, 0)                   \
-	x(DONE, sizeof(struct dcm_wire_slab), H | D, CTL, 0)                \
-	x(READ, sizeof(struct dcm_wire_io), H, DAT, 0)                      \
-	x(DATA, sizeof(struct dcm_wire_io_done), D, DAT, 1)                 \
-	x(WRITE, sizeof(struct dcm_wire_io), H, DAT, 1)                     \
-	x(WRITTEN, sizeof(struct dcm_wire_io_done), D, DAT, 0)              \
-	x(GC_OPEN, sizeof(struct dcm_wire_gc_open), H, COL, 0)              \
-	x(GC_OPENED, sizeof(struct dcm_wire_gc_opened), D, COL, 0)          \
-	x(GC_SLAB, sizeof(struct dcm_wire_gc_slab), H, COL, 0)              \
-	x(GC, sizeof(struct dcm_wire_gc), H | D, COL, 1)
+#define DCM_WIRE_TYPES(x)                                                      \
+	x(HELLO, sizeof(struct dcm_wire_hello), H, NEW,                        \
+	  0) x(WELCOME, sizeof(struct dcm_wire_welcome), D, NEW,               \
+	       0) x(ERROR, sizeof(struct dcm_wire_error), D,                   \
+		    NEW | CTL | DAT | COL,                                     \
+		    0) x(HEARTBEAT, 0, H | D, CTL,                             \
+			 0) x(GOODBYE, 0, H, CTL,                              \
+			      0) x(QUERY_MEM, 0, H, CTL,                       \
+				   0) x(FREE_MEM,                              \
+					sizeof(struct dcm_wire_free_mem), D,   \
+					CTL,                                   \
+					0) x(MAP, sizeof(struct dcm_wire_map), \
+					     H, CTL, 0)                        \
+		x(MR_INFO, sizeof(struct dcm_wire_mr_info), D, CTL,            \
+		  0) x(UNMAP, sizeof(struct dcm_wire_slab), H, CTL,            \
+		       0) x(ASK_TICKET, sizeof(struct dcm_wire_ask_ticket), H, \
+			    CTL,                                               \
+			    0) x(TICKET, sizeof(struct dcm_wire_ticket), D,    \
+				 CTL,                                          \
+				 0) x(CHECK_ACTIVITY,                          \
+				      sizeof(struct dcm_wire_slab), D, CTL,    \
+				      0) x(ACTIVITY,                           \
+					   sizeof(struct dcm_wire_activity),   \
+					   H, CTL, 0)                          \
+			x(EVICT, sizeof(struct dcm_wire_slab), D, CTL,         \
+			  0) x(DONE, sizeof(struct dcm_wire_slab), H | D, CTL, \
+			       0) x(READ, sizeof(struct dcm_wire_io), H, DAT,  \
+				    0) x(DATA,                                 \
+					 sizeof(struct dcm_wire_io_done), D,   \
+					 DAT, 1) x(WRITE,                      \
+						   sizeof(struct dcm_wire_io), \
+						   H, DAT, 1)                  \
+				x(WRITTEN, sizeof(struct dcm_wire_io_done), D, \
+				  DAT,                                         \
+				  0) x(GC_OPEN,                                \
+				       sizeof(struct dcm_wire_gc_open), H,     \
+				       COL,                                    \
+				       0) x(GC_OPENED,                         \
+					    sizeof(struct dcm_wire_gc_opened), \
+					    D, COL, 0)                         \
+					x(GC_SLAB,                             \
+					  sizeof(struct dcm_wire_gc_slab), H,  \
+					  COL,                                 \
+					  0) x(GC, sizeof(struct dcm_wire_gc), \
+					       H | D, COL, 1)
 
 struct wire_type {
 	u8 body;
@@ -279,7 +299,7 @@ static int wire_body_get(struct dcm_wire_msg *msg, const u8 *p,
 		msg->gc.value = get64(AT(p, gc, value));
 		msg->gc.donor = get32(AT(p, gc, donor));
 		return dcm_wire_gc_from(msg->gc.kind) & from ? DCM_WIRE_OK :
-			       DCM_WIRE_E_VALUE;
+							       DCM_WIRE_E_VALUE;
 	default:
 		return DCM_WIRE_OK;
 	}
@@ -499,13 +519,6 @@ int dcm_wire_show_get(const void *buf, size_t len, struct dcm_wire_shown *shown)
 	return DCM_WIRE_OK;
 }
 
-int dcm_wire_body_bytes(u16 type)
-{
-	const struct wire_type *t = wire_type_find(type);
-
-	return t ? t->body : DCM_WIRE_E_TYPE;
-}
-
 const char *dcm_wire_type_name(u16 type)
 {
 	const struct wire_type *t = wire_type_find(type);
@@ -513,11 +526,8 @@ const char *dcm_wire_type_name(u16 type)
 	return t ? t->name : "?";
 }
 
-static const struct {
-	const char *name;
-	const char *text;
-} statuses[] = {
-#define STATUS(name, text) [DCM_WS_##name] = { #name, text }
+static const char *const statuses[] = {
+#define STATUS(name, text) [DCM_WS_##name] = text
 	STATUS(OK, "done"),
 	STATUS(VERSION, "no common protocol version"),
 	STATUS(PROTOCOL, "message malformed or not allowed here"),
@@ -535,14 +545,9 @@ static const struct {
 #undef STATUS
 };
 
-const char *dcm_wire_status_name(u32 status)
-{
-	return status < ARRAY_SIZE(statuses) ? statuses[status].name : "?";
-}
-
 const char *dcm_wire_status_text(u32 status)
 {
-	return status < ARRAY_SIZE(statuses) ? statuses[status].text :
+	return status < ARRAY_SIZE(statuses) ? statuses[status] :
 					       "unknown status";
 }
 

@@ -229,9 +229,6 @@ int dcm_wire_show_get(const void *buf, size_t len,
 /* Who may say GC of this kind: DCM_SIDE_*, a mask; 0: there is no such kind. */
 int dcm_wire_gc_from(u32 kind);
 
-/* Bytes of a type's body, or %DCM_WIRE_E_TYPE. */
-int dcm_wire_body_bytes(u16 type);
-
 /**
  * dcm_wire_answer() - the head of the answer to one READ or WRITE
  * @buf: as it came
@@ -252,7 +249,6 @@ const char *dcm_wire_answer(const void *buf, size_t len,
 
 /* Never %NULL; unknown numbers are "?". */
 const char *dcm_wire_type_name(u16 type);
-const char *dcm_wire_status_name(u32 status);
 const char *dcm_wire_status_text(u32 status);
 const char *dcm_wire_error_name(int code);
 const char *dcm_wire_error_text(int code);

@@ -98,7 +98,7 @@ struct dcm_guest {
  * @max: slots there is address space for
  * @next: slots from here on were never used
  * @empty: stack of slots without memory
- * @full: stack of slots with memory, at most @full_max
+ * @full: stack of slots with memory
  */
 struct dcm_slots {
 	spinlock_t lock;
@@ -107,7 +107,6 @@ struct dcm_slots {
 	u32 next;
 	u32 nr_empty;
 	u32 nr_full;
-	u32 full_max;
 	u32 *empty;
 	u32 *full;
 } ____cacheline_aligned;
@@ -116,7 +115,6 @@ struct dcm_slots {
 #define DCM_FRAME_SHIFT 29u
 #define DCM_FRAME_SLOT(f) ((f) & ((1u << DCM_FRAME_SHIFT) - 1))
 #define DCM_FRAME_ORDER(f) ((f) >> DCM_FRAME_SHIFT)
-#define DCM_FRAME_ZERO 0xfffffffeu /* sample.c: all zero */
 
 struct dcm_frames {
 	struct dcm_slots slots[DCM_ORDER_MAX + 1];
