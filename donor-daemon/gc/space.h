@@ -128,13 +128,6 @@ static inline const struct gc_type *gc_type_find(const struct dcm_gc_space *s,
 void *gc_map(u64 bytes);
 void gc_unmap(void *p, u64 bytes);
 
-static inline bool gc_marked(const struct dcm_gc_space *s, u64 offset)
-{
-	u64 unit = offset >> 3;
-
-	return READ_ONCE(s->marks[unit >> 6]) >> (unit & 63) & 1;
-}
-
 /* Inline: without the instruction the compiler's is a call. */
 static inline u32 gc_popcount(u64 v)
 {
