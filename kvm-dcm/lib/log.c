@@ -77,7 +77,7 @@ void dcm_log_setup(enum dcm_log_level max, int fd)
 {
 	__atomic_store_n(&log_max, (int)max, __ATOMIC_RELAXED);
 	if (fd >= 0)
-		__atomic_store_n(&log_fd, fd, __ATOMIC_RELAXED);
+		__atomic_store_n(&log_fd, fd, __ATOMIC_RELEASE);
 }
 
 void dcm_log_name(const char *name, bool stamp)
@@ -174,7 +174,7 @@ static size_t not_kept_up(char *buf, uint32_t n)
 
 bool dcm_log_now(const char *text, size_t len)
 {
-	int fd = __atomic_load_n(&log_fd, __ATOMIC_RELAXED);
+	int fd = __atomic_load_n(&log_fd, __ATOMIC_ACQUIRE);
 	struct pollfd p = { .fd = fd, .events = POLLOUT };
 	ssize_t n = send(fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL);
 
@@ -259,7 +259,7 @@ static void say_by_thread(const char *text, size_t len)
 static int put(const char *text, size_t len)
 {
 	static bool torn;
-	int fd = __atomic_load_n(&log_fd, __ATOMIC_RELAXED);
+	int fd = __atomic_load_n(&log_fd, __ATOMIC_ACQUIRE);
 	struct pollfd p = { .fd = fd, .events = POLLOUT };
 	ssize_t n;
 
