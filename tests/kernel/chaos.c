@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -234,12 +235,15 @@ static void do_ioctl(struct mess *m)
 /* A child with all our mappings, that may be killed at any point. */
 static void do_fork(struct mess *m)
 {
-	pid_t pid = fork();
+	pid_t parent = getpid(), pid = fork();
 	int i;
 
 	if (pid < 0)
 		return;
 	if (!pid) {
+		/* It may wait for memory that can't come, and we may be killed. */
+		if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent)
+			_exit(0);
 		for (i = 0; i < 20; i++)
 			do_touch(m);
 		_exit(0);
@@ -287,6 +291,9 @@ int chaos(int argc, char **argv)
 	unsigned int i, started = 0;
 
 	(void)argc;
+	/* A child's child that outlives it has the files, too. */
+	if (prctl(PR_SET_CHILD_SUBREAPER, 1))
+		fail("subreaper: %s", strerror(errno));
 	for (i = 0; i < FILES; i++) {
 		m.file[i] = open(m.dir, O_TMPFILE | O_RDWR, 0600);
 		if (m.file[i] < 0 || ftruncate(m.file[i], PAGES * PAGE))
@@ -306,12 +313,11 @@ int chaos(int argc, char **argv)
 		usleep(100000 + (useconds_t)below(&m, 200000));
 	}
 	/* Whoever waits for memory that can't come does so until killed. */
-	for (i = 0; i < PROCESSES; i++) {
-		if (!child[i])
-			continue;
-		kill(child[i], SIGKILL);
-		waitpid(child[i], NULL, 0);
-	}
+	for (i = 0; i < PROCESSES; i++)
+		if (child[i])
+			kill(child[i], SIGKILL);
+	while (wait(NULL) > 0)
+		;
 	printf("chaos: %u processes\n", started);
 	return 0;
 }
