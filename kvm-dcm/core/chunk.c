@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * chunk.c - descriptors in chunks, so that what is never used has none
+ * chunk.c - descriptors in chunks, so that unused memory has none
  *
- * A table has a pointer for each 256 pages (1 MiB) to their descriptors (4 KiB).
- * In user space all of them are one mapping, which costs only what is touched.
- * The kernel has no such memory that a module may populate: there a VM is
- * sparse, and the home gives a chunk when a fault finds none. Until then the
- * pointer leads to one chunk for all, of zeroes: who only reads need not know.
- * It is constant: who would write to it without having looked is found at once.
+ * A table has, for each 256 pages (1 MiB), a pointer to their descriptors
+ * (4 KiB). In user space all descriptors are one mapping, which costs only the
+ * pages that are touched. A kernel module has no such memory: there a VM is
+ * sparse, and the pager adds a chunk when a fault finds none. Until then the
+ * pointer leads to one shared chunk of zeroes, so readers need no check. That
+ * chunk is constant: a write to it without a check is a fault.
  *
  *	table  [ . | . | . | . ]            256 pages each
  *	         |   \   |   /
  *	       chunk  absent                zeroes, never written
  *
- * Only a fault brings a chunk; what walks over pages (discards, moves, losses)
- * passes over those without. A chunk that says nothing any more can be taken
- * back while nobody is inside the core. A block never lies in two chunks.
+ * Only a fault adds a chunk; walks over pages (discards, moves, losses) skip
+ * pages without one. A chunk that holds no state any more can be taken back
+ * while no lane is inside the core. A block never lies in two chunks.
  *
- * Locking: none. A chunk comes by cmpxchg, all zero, and stays while anybody
- * may look.
+ * Locking: none. A chunk is added by cmpxchg, all zero, and stays while any
+ * lane may read it.
  */
 #include "internal.h"
 
@@ -39,7 +39,7 @@ u64 dcm_chunk_bytes(u64 nr_pages, bool sparse)
 	       (sparse ? 0 : nr_pages * sizeof(struct dcm_pd));
 }
 
-/* The table; and all descriptors, unless they are given later. */
+/* Allocates the table, and all descriptors unless they are added later. */
 bool dcm_chunks_init(struct dcm_vm *vm, bool sparse)
 {
 	u32 n = table_len(vm->nr_pages), i;
@@ -111,7 +111,7 @@ void *dcm_chunk_remove(struct dcm_vm *vm, u32 gfn, bool used)
 		return NULL;
 	WRITE_ONCE(vm->chunk[gfn >> DCM_PDS_SHIFT], ABSENT);
 	atomic64_sub(1, &vm->nr_chunks);
-	/* What buffers still name there is stale: fifo.c. */
+	/* Buffers may still name pages in it: see fifo.c on stale hints. */
 	for (i = 0; i < vm->nr_lanes; i++) {
 		buffer_forget(vm, &vm->lane[i].ins[0]);
 		buffer_forget(vm, &vm->lane[i].ins[1]);

@@ -1,32 +1,33 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * core.h - the pager's core: what a home gives it and what it may ask of it
+ * core.h - the interface between the core and the pager that embeds it
  *
- * A home (the kernel module, libdcm, a test's fake guest) owns the guest's
+ * A pager (the kernel module, libdcm, the tests' fake guest) owns the guest's
  * mapping, the frames, the transports and the threads. The core owns state
- * and policy. It calls out only through struct dcm_ops and never sleeps or
- * allocates once a VM is made; where descriptors are given as pages are first
- * used (dcm_vm_config.sparse) the home does that.
+ * and policy. The core calls out only through struct dcm_ops, and neither
+ * sleeps nor allocates once a VM is made. In a VM that gets page descriptors
+ * only as pages are first used (dcm_vm_config.sparse), the pager allocates
+ * them.
  *
  * A lane is one thread of execution inside the core: a fault thread, a vCPU,
- * or the slab worker. All functions that take a lane must be called by one
- * thread at a time for that lane; different lanes run in parallel. Nothing is
- * locked while an op runs, so ops may take any lock of the home's and, where
- * the home allows it, sleep.
+ * or the slab worker. A lane may be used by one thread at a time; different
+ * lanes run in parallel. The core holds no lock while it calls an op, so an op
+ * may take the pager's own locks and, where the pager allows it, sleep.
  *
  * Life of a fault:
  *
- *   dcm_fault() -> DONE                 it was here, or came from shm
- *               -> PENDING              fetch posted; victims are chosen and
+ *   dcm_fault() -> DONE                 the page was here, or came from shm
+ *               -> PENDING              a fetch is posted, and victims are
  *                                       written back meanwhile. dcm_poll()
  *                                       installs the block and wakes
- *               -> BUSY                 another lane works on the block and
- *                                       ops->wake() follows when it is through
- *               -> STALL                no frame free: call dcm_poll() until it
- *                                       makes progress, then fault again
+ *               -> BUSY                 another lane works on the block;
+ *                                       ops->wake() follows when that lane is
+ *                                       done
+ *               -> STALL                no frame is free: call dcm_poll() until
+ *                                       it makes progress, then fault again
  *               -> LOST                 the content is gone; ops->lost() has
- *                                       been told
- *               -> BARE                 no descriptors there yet: give some,
+ *                                       been called
+ *               -> BARE                 the page has no descriptor yet: call
  *                                       dcm_chunk_add(), then fault again
  */
 #ifndef DCM_CORE_H
@@ -45,7 +46,7 @@
 #define DCM_RUNS_MAX 8u /* dirty runs in one block */
 #define DCM_BUFFER_MAX 16u /* blocks in a lane's queue buffers */
 #define DCM_BATCH_MAX 64u
-#define DCM_SEEN_MAX 128u /* largest blocks in a window of settling */
+#define DCM_SEEN_MAX 128u /* blocks of the largest size in a settle window */
 
 struct dcm_vm;
 struct dcm_lane;
@@ -74,29 +75,29 @@ enum dcm_fetch_state {
  * @io: the READ; @io.data on completion is where page @first's bytes are
  * @gfn: head of the block
  * @order: block is 2^order pages
- * @state: see there
+ * @state: enum dcm_fetch_state
  * @first: index of the first page in the READ
- * @nr: number of pages in the READ; 0: nothing is read, all are zero
+ * @nr: number of pages in the READ; 0: nothing is read, all pages are zero
  * @zero: pages that are zero whatever the READ brought (bit per page)
  * @writable: pages to map writable; the others are mapped so that their first
- *	write faults with DCM_FF_WP (or, in a home that learns dirtiness from
- *	page tables, mapped as it likes)
+ *	write faults with DCM_FF_WP (a pager that learns dirtiness from page
+ *	tables may map those in any way)
  * @fault_page: index of the page that was asked for; %DCM_BLOCK_MAX if none
- * @sample: the home may leave one page unmapped to learn about locality
- * @pull: nobody asked for it: its slab is being emptied
- * @write: the access that asked for it is a write
- * @again: it was evicted only lately
+ * @sample: the pager may leave one page unmapped to learn about locality
+ * @pull: no access asked for the block: its slab is being emptied
+ * @write: the access that asked for the block is a write
+ * @again: the block was evicted only recently
  * @hidden: out of install: pages left unmapped; ops->reveal() maps one
- * @buf: the home's landing buffer, 64 KiB, for transports without
- *	%DCM_TR_DIRECT; set once by the home after dcm_lane_init()
- * @home: which slab of the extent it is read from
+ * @buf: the pager's landing buffer, 64 KiB, for transports without
+ *	%DCM_TR_DIRECT; the pager sets it once, when it makes the lane
+ * @home: which of the extent's two slabs the block is read from
  * @tries: READs that failed
  * @again_ns: when to try again
  * @t_fault: when the fault was taken
- * @t_read: when its READ ended; 0: it has none
- * @t_there: out of install: when the block was there, just before anybody was
- *	woken; 0: now; %DCM_TIME_NONE: not known. Whom install wakes may run
- *	before it returns.
+ * @t_read: when the READ ended; 0: there was none
+ * @t_there: out of install: when the block was mapped, just before waiting
+ *	accesses were woken (they may run before install returns); 0: the core
+ *	takes the time after install; %DCM_TIME_NONE: not known
  */
 struct dcm_fetch {
 	struct dcm_io io;
@@ -129,9 +130,9 @@ struct dcm_fetch {
  * @gfn: head
  * @order: block is 2^order pages
  * @drop: in: the bytes of a block found clean need not be kept
- * @dirty: in: pages the core knows dirty; out: and those the home knows
+ * @dirty: in: pages the core knows dirty; out: also those the pager knows
  * @touched: out: pages known to have been accessed
- * @observed: out: pages of which it is known whether they were
+ * @observed: out: pages of which it is known whether they were accessed
  * @frame: out: handle of the bytes, or %DCM_NIL where they were not kept
  * @err: out: 0, or -EBUSY when the block is in use by I/O and stays mapped
  */
@@ -147,41 +148,41 @@ struct dcm_unmap {
 };
 
 /**
- * struct dcm_ops - what a home does for the core
+ * struct dcm_ops - what a pager does for the core
  *
- * Every op gets the lane it is called on; none is called with a lock held; for
- * the pages named no other op runs meanwhile, but for wake and lost.
+ * Every op gets the lane it is called on, and is called without any lock of
+ * the core. While an op runs, no op but wake and lost runs for the same pages.
  *
- * @install: put a fetched block into the guest and wake who waits for it.
+ * @install: map a fetched block and wake the accesses that wait for it.
  *	0, or a negative errno: the block was not installed at all.
  * @remap: map an unmapped block again from @frame and wake. @writable as in
  *	struct dcm_fetch. With @keep the frame's bytes must stay where they
  *	are: a write-back still reads them, and ops->release() follows.
- *	Otherwise the frame is taken back by the home. Must not fail.
+ *	Otherwise the pager takes the frame back. Must not fail.
  * @reveal: a fault hit a page of a mapped block: map it if install left it
  *	out (return 1), else only wake (return 0).
  * @unprotect: let pages be written, wake.
- * @unmap: take @nr blocks out of the guest, so that no access is possible
- *	any more when it returns. Fills in the out fields.
- * @copy: bytes of the pages under @v->dirty of a mapped block go to their
- *	places in a frame, as with @unmap, but all pages stay mapped, these so
- *	that their next write faults. Not asked of a home that learns dirtiness
- *	from page tables: there it is unmap and remap.
+ * @unmap: unmap @nr blocks, so that no access is possible any more on return.
+ *	Fills in the out fields.
+ * @copy: copy the pages under @v->dirty of a mapped block to their places in
+ *	a frame, as @unmap does, but leave all pages mapped; the next write to
+ *	a copied page faults. Not called on a pager that learns dirtiness from
+ *	page tables: there the core calls unmap and remap.
  * @wake: let every access waiting on these pages try again.
  * @zero_mask: which of the pages under @mask of a frame are all zero.
- * @frame_data: where the bytes of page @page of a frame are, for a WRITE.
+ * @frame_data: address of page @page of a frame, for a WRITE.
  * @release: give a frame's memory back.
  * @discard: drop the content of mapped pages: unmap and free them.
  * @io_post: start an I/O of this lane; errors as in dcm_transport_ops.post,
- *	-ENOTCONN also while the donor can't be reached for now.
- * @io_flush: doorbell.
+ *	-ENOTCONN also while the donor can't be reached.
+ * @io_flush: send what io_post() has queued.
  * @io_poll: completions, as in dcm_transport_ops.poll.
- * @want_slab: the extent needs a slab; the home answers some time later with
+ * @want_slab: the extent needs a slab; the pager answers some time later with
  *	dcm_extent_attach(). Called again and again while it is needed.
- * @lost: an access needs pages that are lost. The home stops that access.
+ * @lost: an access needs pages that are lost. The pager stops that access.
  * @now_ns: monotonic clock.
- * @relax: called in loops that wait for another lane. %false: do not wait for
- *	it any longer (the kernel: who waits is being killed)
+ * @relax: called in loops that wait for another lane. %false: stop waiting
+ *	(the kernel: the waiting process is being killed).
  */
 struct dcm_ops {
 	int (*install)(struct dcm_lane *lane, struct dcm_fetch *f);
@@ -211,24 +212,24 @@ struct dcm_ops {
 /**
  * struct dcm_wb - write-back descriptor (dcm-tc18, fig. 8)
  * @io: one WRITE for each run of dirty pages
- * @lane: whose pool it is of
+ * @lane: the lane whose array it is in
  * @gfn: head of the block it was made for
- * @order: of that block
+ * @order: that block is 2^order pages
  * @nr_io: WRITEs made
  * @pending: WRITEs not completed
  * @posted: WRITEs posted, the rest wait for room in the queue
  * @pages: pages being written, a bit each
  * @zero: pages found zero
- * @home: slab of the extent it goes to
+ * @home: which of the extent's slabs it goes to
  * @cancelled: the block was re-referenced: the page descriptor no longer
- *	points here, and what remains is to give back the frame
- * @held: who cancelled it is still copying out of the frame
- * @parked: all WRITEs are back, but it was held then
+ *	points here, and all that remains is to give back the frame
+ * @held: the lane that cancelled it is still copying out of the frame
+ * @parked: all WRITEs have completed, but the frame was still held
  * @failed: a WRITE failed
  * @doubt: pages of WRITEs that failed with their connection, a bit each
  * @peer: the donor it went to, where @doubt is not 0
- * @frame: where the bytes are
- * @t_post: when
+ * @frame: handle of the bytes
+ * @t_post: when it was posted
  *
  * The link is pairwise: pd.prev/pd.next name the descriptor, @gfn the page.
  * Cancelling removes the first under the block's lock; the second stays.
@@ -275,9 +276,9 @@ struct dcm_fifo {
 
 /**
  * struct dcm_buffer - a lane's blocks on their way into a queue or out of one
- * @gfn: their heads
- * @nr: where the next goes
- * @first: the next to be taken
+ * @gfn: heads of the blocks
+ * @nr: index at which the next is put
+ * @first: index of the next to be taken
  */
 struct dcm_buffer {
 	u32 gfn[DCM_BUFFER_MAX];
@@ -298,8 +299,8 @@ enum dcm_move_phase {
  * @gfn: head of the block
  * @first: index of the first page moved
  * @nr: pages moved
- * @phase: see there
- * @unreadable: it failed because the READ did
+ * @phase: enum dcm_move_phase
+ * @unreadable: it failed because its READ failed
  */
 struct dcm_move_op {
 	struct dcm_io io;
@@ -314,10 +315,10 @@ struct dcm_move_op {
 
 /**
  * struct dcm_doubt - a WRITE that failed and may still land (doubt.c)
- * @gfn: a page
- * @peer: the donor it was sent to
- * @attached: dcm_extent.attached of then
- * @pages: pages of the WRITE, from @gfn on, a bit each
+ * @gfn: the first page of the WRITE
+ * @peer: the donor the WRITE was sent to
+ * @attached: value of dcm_extent.attached at that time
+ * @pages: pages of the WRITE, counted from @gfn, a bit each
  * @slab: which of the extent's slabs
  */
 struct dcm_doubt {
@@ -339,7 +340,7 @@ struct dcm_move {
  * struct dcm_lane - one thread's share of a VM
  * @vm: the VM
  * @id: index in vm->lane
- * @priv: the home's
+ * @priv: the pager's
  * @rng: xorshift state
  * @buf_lock: guards the three buffers; other lanes take it only when they
  *	run dry
@@ -350,13 +351,13 @@ struct dcm_move {
  * @nr_retry: of those, fetches waiting to be posted again
  * @nr_wb: write-backs in use
  * @wb_unposted: of those, write-backs with WRITEs not posted yet
- * @wb_parked: of those, write-backs that wait for their holder
+ * @wb_parked: of those, write-backs whose frame is still held
  * @nr_doubt: entries of @doubt
- * @fenced: donors whose older connections are over, a bit each
+ * @fenced: donors that have closed this lane's older connections, a bit each
  * @doubt: WRITEs of this lane that failed and may still land
- * @seen_from: first page of the window that is settled
- * @seen: its pages, a bit each: a donor has them, or has them soon, as they
- *	were at some time since settling began
+ * @seen_from: first page of the window that dcm_settle() works on
+ * @seen: the window's pages, a bit each: set once a donor has, or is being
+ *	sent, the page as it was at some time since settling began
  * @unmap: room for one batch of dcm_ops.unmap
  * @move: batch of dcm_extent_move()
  * @count: counters, written by this lane only
@@ -391,15 +392,15 @@ struct dcm_lane {
 
 /**
  * struct dcm_extent - a slab-sized piece of the VM's pages
- * @slab: where its pages are: PD_HOME of a page says in which of the two;
- *	both only while it moves
+ * @slab: the slabs that hold its pages: a page's PD_HOME says which of the two;
+ *	both are set only while the extent moves
  * @cur: which of the two new write-backs go to
- * @gone: that slab went with its donor; nothing is posted to it any more
- * @closed: it is being emptied: no new write-backs go there
- * @attached: how many slabs each place has had
+ * @gone: that slab is lost with its donor; nothing is posted to it any more
+ * @closed: that slab is being emptied: no new write-backs go there
+ * @attached: how many slabs have been attached in each place
  * @inflight: I/Os in flight to each, and write-backs not finished
  * @ops: I/Os that succeeded, for the activity average
- * @lost_pages: pages lost with the slab that is being taken off
+ * @lost_pages: pages lost with the slab that is being detached
  */
 struct dcm_extent {
 	struct dcm_slab_ref *slab[2];
@@ -417,12 +418,12 @@ struct dcm_extent {
  * @nr_pages: size in 4 KiB pages, at most 2^32 - 2
  * @extent_pages: pages per extent, a power of two, at least 16
  * @nr_lanes: lanes, 1 to DCM_LANES_MAX
- * @budget_pages: direct budget
- * @sparse: descriptors are given chunk by chunk, by the home
- * @dirty_late: what is dirty is known when it is unmapped only
- * @seed: of all randomness
- * @ops: the home
- * @priv: the home's
+ * @budget_pages: direct budget, in pages
+ * @sparse: the pager adds descriptors chunk by chunk
+ * @dirty_late: dirtiness is known only when a page is unmapped
+ * @seed: seed of all randomness
+ * @ops: the pager's functions
+ * @priv: the pager's
  */
 struct dcm_vm_config {
 	u64 nr_pages;
@@ -437,9 +438,9 @@ struct dcm_vm_config {
 };
 
 /**
- * struct dcm_habit - what was learned of 2 MiB; 0: never, 255: always
- * @waste: prefetched pages went unused
- * @rewritten: pages fetched were written
+ * struct dcm_habit - learned about 2 MiB of pages; 0: never, 255: always
+ * @waste: how often prefetched pages went unused
+ * @rewritten: how often fetched pages were written
  */
 struct dcm_habit {
 	u8 waste;
@@ -449,10 +450,10 @@ struct dcm_habit {
 /**
  * struct dcm_vm - one VM
  * @chunk: where the descriptors are, %DCM_PDS_PAGES together
- * @pd: all of them, one after another; %NULL in a sparse VM
- * @nr_chunks: chunks that are there
+ * @pd: all descriptors, one after another; %NULL in a sparse VM
+ * @nr_chunks: chunks that have descriptors
  * @habit: what was learned, for each 2 MiB
- * @direct: pages in direct memory, counted when a fetch begins and until the
+ * @direct: pages in direct memory, counted from the start of a fetch until the
  *	frame is given back: what the budget bounds
  * @wb_pages: of those, pages in Writeback (on their way out)
  * @evicted: pages ever evicted
@@ -504,13 +505,13 @@ struct dcm_vm *dcm_vm_create(const struct dcm_vm_config *cfg, int *err);
  * dcm_vm_destroy() - free a VM
  *
  * The caller has stopped every lane and every I/O. Frames are not released
- * one by one: the home frees its memory as a whole. So it does with chunks it
- * gave.
+ * one by one: the pager frees their memory, and the chunks it added, as a
+ * whole.
  */
 void dcm_vm_destroy(struct dcm_vm *vm);
 
 /**
- * dcm_vm_bytes() - what dcm_vm_create() allocates for such a VM
+ * dcm_vm_bytes() - bytes that dcm_vm_create() allocates for such a VM
  */
 u64 dcm_vm_bytes(const struct dcm_vm_config *cfg);
 
@@ -524,8 +525,8 @@ static inline struct dcm_pd *dcm_chunk_of(const struct dcm_vm *vm, u32 gfn)
 }
 
 /*
- * A page's descriptor. Those of a block are one after another. Where there is
- * none it is one of zeroes that can't be written.
+ * A page's descriptor. Those of a block are adjacent. A page without one gets
+ * a descriptor of zeroes that can't be written.
  */
 static inline struct dcm_pd *pd_of(const struct dcm_vm *vm, u32 gfn)
 {
@@ -539,32 +540,33 @@ static inline bool dcm_chunk_there(const struct dcm_vm *vm, u32 gfn)
 }
 
 /**
- * dcm_chunk_add() - descriptors for the pages around one
+ * dcm_chunk_add() - add the descriptors of the pages around a page
  * @vm: a sparse VM
  * @gfn: the page
  * @mem: sizeof(struct dcm_pd) * DCM_PDS_PAGES, aligned to it, all zero
  *
- * Return: false: there are some already, and @mem is not needed.
+ * Return: false: there are some already, and the caller keeps @mem.
  */
 bool dcm_chunk_add(struct dcm_vm *vm, u32 gfn, void *mem);
 
 /**
- * dcm_chunk_remove() - take the descriptors of the pages around one back
- * @vm: a sparse VM; nobody is inside the core
+ * dcm_chunk_remove() - take back the descriptors of the pages around a page
+ * @vm: a sparse VM; no lane is inside the core
  * @gfn: the page
- * @used: whatever they say: the VM is being destroyed
+ * @used: take them whatever they hold: the VM is being destroyed
  *
- * Return: the memory; or %NULL: none, or they say something.
+ * Return: the memory, now the caller's; or %NULL: there is none, or it still
+ * holds state.
  */
 void *dcm_chunk_remove(struct dcm_vm *vm, u32 gfn, bool used);
 
 /**
- * dcm_chunk_next() - pages without descriptors, passed over
+ * dcm_chunk_next() - skip pages without descriptors
  * @vm: the VM
- * @gfn: from here on
- * @end: the first page past those that are looked at
+ * @gfn: first page to look at
+ * @end: first page past the range
  *
- * Return: the first page that has one, or @end.
+ * Return: the first page that has a descriptor, or @end.
  */
 u64 dcm_chunk_next(const struct dcm_vm *vm, u64 gfn, u64 end);
 
@@ -594,20 +596,20 @@ bool dcm_pending(const struct dcm_lane *lane);
 /**
  * dcm_doubtful() - true while a failed WRITE of the lane may still land
  *
- * Its pages can't leave before it is known: poll now and then (100 ms), so that
+ * Such pages can't be written back: poll now and then (100 ms), so that
  * io_poll() finds the lane's next connection to that donor.
  */
 bool dcm_doubtful(const struct dcm_lane *lane);
 
 /**
- * dcm_lane_fenced() - what a lane's older connections to a donor brought is over
+ * dcm_lane_fenced() - a lane's older connections to a donor have ended
  * @lane: the lane
- * @peer: the donor: dcm_slab_ref.peer
+ * @peer: the donor: dcm_slab_ref.peer, below 64
  *
- * The home calls it when this lane has a new connection to that donor, after the
- * donor has welcomed it, and after io_poll() has given back everything that was
- * posted over older ones: all of that has happened or never will. In the lane's
- * thread, from inside io_post() and io_poll() too. @peer is below 64.
+ * The pager calls this in the lane's thread (from inside io_post() and
+ * io_poll() too) when the lane has a new connection to that donor, after the
+ * donor has welcomed it, and after io_poll() has returned everything posted
+ * over older connections: all of that has happened or never will.
  */
 void dcm_lane_fenced(struct dcm_lane *lane, u32 peer);
 
@@ -626,38 +628,38 @@ unsigned int dcm_balance(struct dcm_lane *lane);
  * @gfn: first page
  * @nr: number of pages
  *
- * Return: false when ops->relax() had it given up: it is done in part.
+ * Return: false when ops->relax() ended the wait: a part is not done.
  *
- * Waits (ops->relax) for blocks that are being worked on, so never call it
+ * Waits (ops->relax) for blocks that other lanes work on, so never call it
  * from a thread that another lane's progress depends on.
  */
 bool dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr);
 
 /**
- * dcm_settle() - have a donor hold pages as they are now, or will be meanwhile
- * @gfn: first page; then the first that is not settled, or is lost
- * @end: first page after them; whole blocks of %DCM_BLOCK_MAX
- * @keep: what is mapped stays so, clean; else nothing is left here
- * @until_ns: not longer
+ * dcm_settle() - write pages back until the donor's copy of them is complete
+ * @gfn: in: first page; out: the first page that is not settled, or is lost
+ * @end: first page past the range; the range is whole blocks of %DCM_BLOCK_MAX
+ * @keep: mapped pages stay mapped, clean; else no page stays in direct memory
+ * @until_ns: when to give up (monotonic clock)
  *
- * Not for a sparse VM: what no donor has is brought in here, descriptors are not.
- * Waits, as dcm_discard() does. While the home lets accesses through, what is
- * kept is on its donor as it was at some time since the call began. Without
- * @keep, concurrent accesses may prevent completion, and pages may be dirty again
- * on return.
+ * Not for a sparse VM: this brings in pages that no donor has, but adds no
+ * descriptors. Waits, as dcm_discard() does. If accesses go on meanwhile, the
+ * donor gets each kept page as it was at some time since the call began.
+ * Without @keep, concurrent accesses may prevent completion, and pages may be
+ * dirty again on return.
  *
- * Return: 0, -ETIMEDOUT, -EINTR (ops->relax()), -EBUSY: a page is in use, by I/O
- * or by a fault that is about to map it; while accesses go on there is nearly
- * always one, another each time: go on from @gfn. -EIO: one of the block at @gfn
- * is lost.
+ * Return: 0, -ETIMEDOUT, -EINTR (ops->relax()), -EBUSY: a page is in use by
+ * I/O or by a fault that is about to map it (common while accesses go on, for
+ * a different page each time): go on from @gfn. -EIO: a page of the block at
+ * @gfn is lost.
  */
 int dcm_settle(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep,
 	       u64 until_ns);
 
 enum dcm_hint {
-	DCM_HINT_DIRECT, /* keep it, as far as the budget allows */
-	DCM_HINT_NORMAL, /* no longer */
-	DCM_HINT_COLD, /* it goes first */
+	DCM_HINT_DIRECT, /* keep in direct memory, as the budget allows */
+	DCM_HINT_NORMAL, /* take DIRECT back */
+	DCM_HINT_COLD, /* evict first */
 };
 
 /**
@@ -667,7 +669,7 @@ enum dcm_hint {
  *
  * Changes no content. Waits, as dcm_discard() does.
  *
- * Return: false when ops->relax() had it given up: it is done in part.
+ * Return: false when ops->relax() ended the wait: a part is not done.
  */
 bool dcm_hint(struct dcm_lane *lane, u64 gfn, u64 nr, enum dcm_hint what);
 
@@ -677,21 +679,22 @@ bool dcm_hint(struct dcm_lane *lane, u64 gfn, u64 nr, enum dcm_hint what);
  * dcm_set_budget() - change the direct budget
  * @pages: new budget; the smallest that works is dcm_min_budget()
  *
- * Return: 0 or -EINVAL. Takes effect at once for new fetches; what is over
- * it leaves by dcm_balance().
+ * Return: 0 or -EINVAL. Takes effect at once for new fetches; dcm_balance()
+ * evicts what is over the budget.
  */
 int dcm_set_budget(struct dcm_vm *vm, u64 pages);
 u64 dcm_min_budget(const struct dcm_vm *vm);
 
-/** dcm_tunable_set() - 0, -ENOENT unknown, -ERANGE out of bounds or no power of two */
+/** dcm_tunable_set() - 0, -ENOENT unknown, -ERANGE bounds or no power of two */
 int dcm_tunable_set(struct dcm_vm *vm, const char *name, u64 value);
 u64 dcm_tunable_get(const struct dcm_vm *vm, enum dcm_tunable_id id);
 
 /**
- * dcm_extent_attach() - an extent has a slab from now on
+ * dcm_extent_attach() - give an extent a slab
  *
- * With a slab there already the extent moves: new write-backs go to @slab,
- * dcm_extent_move() brings the rest. Control thread only.
+ * If the extent has a slab already it begins to move: new write-backs go to
+ * @slab, dcm_extent_move() brings the rest. Slab worker only. @slab must live
+ * until the extent has detached it.
  *
  * Return: 0, -EINVAL, or -EBUSY while a move is still going on.
  */
@@ -701,12 +704,12 @@ int dcm_extent_attach(struct dcm_vm *vm, u32 extent, struct dcm_slab_ref *slab);
  * dcm_extent_move() - bring an extent's pages off one slab
  * @lane: the slab worker's lane
  * @slab: the slab to empty
- * @cursor: 0 at first; where it got to
+ * @cursor: 0 at first; where the move has got to
  *
- * Never waits: starts a batch of blocks, or goes on with the one under way,
- * and returns. They go to the extent's other slab, or where there is none
- * into direct memory as far as it fits. One move at a time on a lane, and
- * none on a lane that takes faults: moves land in the fetches' buffers.
+ * Never waits: starts a batch of blocks, or continues the batch under way,
+ * and returns. Blocks go to the extent's other slab or, where there is none,
+ * into direct memory as far as it has room. One move at a time on a lane, and
+ * none on a lane that takes faults: moves use the fetches' buffers.
  *
  * Return: 0 and the slab detached when nothing is left on it (nothing will
  * touch it again), -EAGAIN when there is more to do, -ENOSPC when direct
@@ -720,10 +723,10 @@ int dcm_extent_move(struct dcm_lane *lane, u32 extent,
  * dcm_extent_lost() - a slab is gone with its donor
  * @lane: the slab worker's lane
  *
- * Pages that were only there are lost; pages that are here too stay and will
- * be written elsewhere. Never waits: nothing new is posted to the slab from
- * the first call on, and -EAGAIN says that lanes still have I/O or blocks
- * under way there: let them run and call again.
+ * Pages that were only on the slab are lost; pages that are also direct stay,
+ * and are written elsewhere later. Never waits: nothing new is posted to the
+ * slab from the first call on. -EAGAIN: lanes still have I/O or blocks under
+ * way there; let them run and call again.
  *
  * Return: number of pages lost and the slab detached (nothing will touch it
  * again), -EAGAIN, or -ENOENT when the extent does not use it.
@@ -735,7 +738,7 @@ s64 dcm_extent_lost(struct dcm_lane *lane, u32 extent,
 
 /**
  * struct dcm_stats - a VM's figures, sums over its lanes
- * @in_flight: pages in direct memory beyond what the budget counts on
+ * @in_flight_max: the most pages that write-backs may hold beyond the budget
  */
 struct dcm_stats {
 	u64 count[DCM_C_NR];

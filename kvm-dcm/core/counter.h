@@ -3,7 +3,7 @@
  * counter.h - what is counted, and latency histograms
  *
  * Counters live in lanes and are written by their lane alone, so counting
- * costs no shared cache line; dcm_vm_sum() adds the lanes up.
+ * costs no shared cache line; dcm_vm_stats() sums over lanes.
  */
 #ifndef DCM_COUNTER_H
 #define DCM_COUNTER_H

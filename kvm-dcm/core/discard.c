@@ -2,14 +2,14 @@
 /*
  * discard.c - the owner gave up the content of pages
  *
- * Balloon, free page reporting, MADV_DONTNEED, hole punching: the pages read
- * zero from now on, and go back to never written: no slab, no network. The
- * copy on a donor is just forgotten; it is never read again, because a page
- * without PD_REMOTE is not fetched. A discard also ends being LOST.
+ * Balloon, free page reporting, MADV_DONTNEED, hole punching: from now on the
+ * pages read zero and count as never written: no slab, no network. The copy
+ * on a donor is just forgotten; it is never read again, because a page without
+ * PD_REMOTE is not fetched. A discard also makes a LOST page usable again.
  *
- * What has no descriptors reads zero already, and is passed over. Whole blocks
- * are dropped in any state. A block that is only partly discarded
- * falls apart first, for which an unmapped one is mapped again.
+ * Pages without descriptors read zero already, and are skipped. Whole blocks
+ * are dropped in any state. A block that is only partly discarded is split
+ * first; an unmapped one is mapped again for that.
  */
 #include "internal.h"
 
@@ -38,7 +38,7 @@ static void discard_whole(struct dcm_lane *lane, u32 head, unsigned int order)
 		pd_unlock(pd);
 		return;
 	case DCM_WRITEBACK:
-		/* Its descriptor gives the frame back. */
+		/* The write-back descriptor gives the frame back. */
 		dcm_wb_cancel(lane, head, false);
 		pd->frame = DCM_NIL;
 		forget(vm, head, order);
@@ -67,7 +67,7 @@ static void discard_whole(struct dcm_lane *lane, u32 head, unsigned int order)
 	}
 }
 
-/* A block falls apart. Locked, not BUSY, order > 0; not locked on return. */
+/* Split a block. Locked, not BUSY, order > 0; not locked on return. */
 static void split(struct dcm_lane *lane, u32 head, unsigned int order)
 {
 	struct dcm_vm *vm = lane->vm;
@@ -91,7 +91,7 @@ static void split(struct dcm_lane *lane, u32 head, unsigned int order)
 		vm->ops->remap(lane, head, order, frame, dirty, false);
 	} else {
 		pd_unlock(pd);
-		/* A page left out to sample must not stay behind alone. */
+		/* A page left unmapped to sample must not stay so alone. */
 		for (i = 0; i < 1u << order; i++)
 			vm->ops->reveal(lane, head + i,
 					!!(pd_word(pd_of(vm, head + i)) &

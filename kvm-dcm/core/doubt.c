@@ -2,32 +2,32 @@
 /*
  * doubt.c - WRITEs that failed with their connection and may still land
  *
- * A WRITE that ends in -ENOTCONN may be on its way still: in a buffer of the
+ * A WRITE that ends in -ENOTCONN may still be under way: in a buffer of the
  * network, or of a donor that was only late. If another lane wrote the page
- * again over a connection that is well, and was answered, the old WRITE could
- * land on top of the new one. So the pages of such a WRITE stay PD_INFLIGHT,
- * and are not written back, until the WRITE can't land any more:
+ * again over a working connection, the old WRITE could land on top of the new
+ * one after the new one was answered. So the pages of such a WRITE stay
+ * PD_INFLIGHT, and are not written back, until the WRITE can't land any more:
  *
- *   - the donor has welcomed another connection of the same lane. It closes the
- *     older one, and does or drops what that has brought, before it says so
+ *   - the donor has welcomed another connection of the same lane. Before it
+ *     does, it closes the older connection and does or drops what that brought
  *     (docs/protocol.md, "After a broken connection"): dcm_lane_fenced();
- *   - or the slab is not the extent's any more: it was lost, or moved off.
+ *   - or the extent no longer uses the slab: it was lost, or moved off.
  *
- * The write-back itself is over at once: its frame and descriptor are free, and
- * the block is Inactive and dirty. A move of such a page needs no check: moves are
- * one lane's, which posts nothing to that donor before it is welcomed again.
- * dcm-tc18 has one queue pair for all processors and no reconnection, so it has
- * no such case.
+ * The write-back itself ends at once: its frame and descriptor are free, and
+ * the block is Inactive and dirty. A move of such a page needs no check: all
+ * moves are one lane's, which posts nothing to that donor before the donor has
+ * welcomed it again. dcm-tc18 has one queue pair for all processors and no
+ * reconnection, so it has no such case.
  *
- * A lane remembers its own doubts. There is always room for what is in flight:
- * a lane whose table is full starts no write-back and no move.
+ * A lane remembers its own doubts. Its table always has room for what is in
+ * flight: a lane whose table is full starts no write-back and no move.
  *
- * Locking: a lane's table is the lane's. PD_INFLIGHT is set under the block's
- * lock, or while it is BUSY, and cleared atomically.
+ * Locking: a lane's table belongs to the lane. PD_INFLIGHT is set under the
+ * block's lock, or while the block is BUSY, and cleared atomically.
  */
 #include "internal.h"
 
-/* Pages of a block, a bit each, of which a WRITE may still land. */
+/* Pages of a block (a bit each) that a WRITE may still land on. */
 u16 dcm_block_inflight(const struct dcm_vm *vm, u32 head, unsigned int order)
 {
 	u16 pages = 0;
@@ -39,7 +39,7 @@ u16 dcm_block_inflight(const struct dcm_vm *vm, u32 head, unsigned int order)
 	return pages;
 }
 
-/* In flight now, and in doubt; each of the first may become one of the second. */
+/* Room for the doubts there are, and one for each operation in flight? */
 bool dcm_doubt_room(const struct dcm_lane *lane)
 {
 	return lane->nr_doubt + lane->nr_wb + lane->move.left < DCM_DOUBTS_MAX;
@@ -47,12 +47,12 @@ bool dcm_doubt_room(const struct dcm_lane *lane)
 
 /**
  * dcm_doubt_add() - a WRITE failed with its connection
- * @lane: the one that posted it, caller's
- * @gfn: a page, and
- * @pages: from there on, a bit each: those of the WRITE; the block is locked or
- *	BUSY, and its extent still has the slab
- * @slab: which of the extent's slabs, and
- * @peer: the donor that it is on
+ * @lane: the lane that posted it; the caller's
+ * @gfn: first page
+ * @pages: pages of the WRITE, counted from @gfn, a bit each; their block is
+ *	locked or BUSY, and its extent still has the slab
+ * @slab: which of the extent's slabs
+ * @peer: the donor of that slab
  */
 void dcm_doubt_add(struct dcm_lane *lane, u32 gfn, u16 pages, u8 slab, u32 peer)
 {
@@ -73,7 +73,7 @@ void dcm_doubt_add(struct dcm_lane *lane, u32 gfn, u16 pages, u8 slab, u32 peer)
 	dcm_count(lane, DCM_C_DOUBTED_PAGES, hweight16(pages));
 }
 
-/* Entry @i is certain: its WRITE has happened or never will. */
+/* The WRITE of entry @i has happened or never will. */
 static void doubt_end(struct dcm_lane *lane, u32 i)
 {
 	const struct dcm_doubt *d = &lane->doubt[i];
@@ -92,9 +92,9 @@ void dcm_lane_fenced(struct dcm_lane *lane, u32 peer)
 }
 
 /*
- * What dcm_lane_fenced() was told of. Not there and then: the core may be at
- * work on completions of the older connection, and add doubts yet. Called when
- * all that io_poll() gave is through, and before it is asked again.
+ * Act on dcm_lane_fenced(). This can't be done in that call: the core may be
+ * working on completions of the older connection, and still add doubts. Called
+ * after all that io_poll() returned is handled, and before the next io_poll().
  */
 void dcm_doubt_fence(struct dcm_lane *lane)
 {
@@ -105,13 +105,13 @@ void dcm_doubt_fence(struct dcm_lane *lane)
 	while (i--)
 		if (fenced >> lane->doubt[i].peer & 1)
 			doubt_end(lane, i);
-	/* Of a write-back some WRITEs failed, others are still to be posted. */
+	/* Write-backs of which some WRITEs failed and others are not posted. */
 	for (i = 0; lane->nr_wb && i < DCM_WBS_MAX; i++)
 		if (lane->wb[i].in_use && fenced >> lane->wb[i].peer & 1)
 			lane->wb[i].doubt = 0;
 }
 
-/* Forget WRITEs to slabs that their extents do not use any more. */
+/* End the doubts about slabs that their extents do not use any more. */
 unsigned int dcm_doubt_poll(struct dcm_lane *lane)
 {
 	unsigned int n = 0;

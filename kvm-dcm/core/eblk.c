@@ -2,47 +2,47 @@
 /*
  * eblk.c - elastic blocks: STRETCH and REDUCE
  *
- * A block grows to twice its size when a fault brings it in beside a buddy of
- * the same size that is already mapped, once a fault: conservatively. It
- * falls apart into 4 KiB pages when too few of them were touched:
- * aggressively (dcm-tc18, 4.2, CSAR, algorithms 1 and 2).
+ * A block doubles in size when a fault brings it in beside a mapped buddy of
+ * the same size; once a fault, so blocks grow slowly. A block falls apart
+ * into 4 KiB pages at once when too few of them were touched (dcm-tc18, 4.2,
+ * CSAR, algorithms 1 and 2).
  *
  *	fault on C, buddy B is Active      fault on b3 of a 16K block, evicted
  *
  *	  | B | C |  ->  |  B  C  |          | b0 b1 b2 b3* | -> |b0|b1|b2|b3|
  *
  * Differences from the paper:
- * - Too few is three quarters, where the paper says half: what comes along and
- *   is not used takes the room of something that is, and with half of each
+ * - Too few is three quarters, where the paper says half: a prefetched page
+ *   that is not used takes the room of a page that is, and with half of each
  *   block unused that costs as many faults as the other half saves.
- * - A block is judged when it is re-referenced in Inactive too, not only when
- *   it is evicted. One hot page would keep the others for good: a re-referenced
- *   block is never evicted. Those not touched go to Active, its other end.
- * - A buddy counts only while it is mapped (Active, Proactive). An Inactive
- *   one has its bytes elsewhere; its next re-reference is a fault of its own.
- * - Where prefetched pages went unused of late, 2 MiB by 2 MiB, a stretch is
- *   less likely, down to one in sixteen chances. With half of the memory
+ * - A block is judged also when it is re-referenced in Inactive, not only when
+ *   it is evicted. A re-referenced block is never evicted, so one hot page
+ *   would keep the others for good. Pages not touched go to the tail of
+ *   Active.
+ * - A buddy counts only while it is mapped (Active, Proactive). The bytes of
+ *   an Inactive one are in a frame; its next re-reference is another fault.
+ * - Where prefetched pages of a 2 MiB region recently went unused, a stretch
+ *   is less likely, down to one in sixteen chances. With half of the memory
  *   direct any page's buddy is there half of the time, and random accesses
  *   would stretch what REDUCE then undoes.
  * - A merged block always goes to the tail of its queue; the paper leaves a
  *   Proactive buddy in place.
- * - Where a home can't tell for every page whether it was touched, the
- *   judgement is over the pages of which it can (PD_OBSERVED); with none
- *   known but the one that was asked for, nothing is decided.
- * - Pages never written are made in blocks as large as the one beside them
+ * - Where a pager can't tell for every page whether it was touched, only pages
+ *   of which it can tell are judged (PD_OBSERVED); if that is only the page
+ *   that was asked for, nothing is decided.
+ * - Pages never written are made in blocks as large as the adjacent one
  *   (dcm_eblk_grow_fresh()); the paper's start at 4 KiB.
- * - With elastic off every block has the largest size: blocks are made whole
- *   when they are fetched (dcm_eblk_grow_cold()), the paper's dcmXk.
- *
+ * - With elastic off every block has the largest size: blocks are merged
+ *   before they are fetched (dcm_eblk_grow_cold()), the paper's dcmXk.
  * Locking: STRETCH holds both heads' locks, the buddy's only by trylock;
- * REDUCE takes all members' locks so that nobody can use a size while it
+ * REDUCE takes all members' locks so that no lane can use a size while it
  * changes (dcm-tc18, 4.3).
  */
 #include "internal.h"
 
 #define WASTE_LITTLE 8
 
-/* Was enough of a block of use to have brought it in as one? */
+/* Were enough pages of a block used to justify fetching it as one? */
 static bool well_used(unsigned int used, unsigned int known)
 {
 	return used * 4 > known * 3;
@@ -68,7 +68,7 @@ static void set_orders(struct dcm_vm *vm, u32 head, unsigned int order)
 		pd_set_order(&pd[i], order);
 }
 
-/* The buddy's head, locked, if there is a block of just this size. */
+/* Lock the buddy if it is one block of this size. Returns its head. */
 static u32 buddy_lock(struct dcm_vm *vm, u32 head, unsigned int order)
 {
 	u32 buddy = head ^ (1u << order);
@@ -87,8 +87,8 @@ static u32 buddy_lock(struct dcm_vm *vm, u32 head, unsigned int order)
 }
 
 /*
- * Two locked blocks become one; the upper head stops being one. Its lock goes
- * last: who waits for it finds the new size and starts over.
+ * Two locked blocks become one; the upper head stops being one. Its lock is
+ * dropped last: a waiter for it finds the new size and starts over.
  */
 static u32 merge(struct dcm_vm *vm, u32 a, u32 b, unsigned int order)
 {
@@ -101,7 +101,7 @@ static u32 merge(struct dcm_vm *vm, u32 a, u32 b, unsigned int order)
 	return lo;
 }
 
-/* Has prefetching been of use around here? Now and then try anyway. */
+/* Has prefetching paid in this region? If not, still try now and then. */
 bool dcm_eblk_worth(struct dcm_lane *lane, u32 head)
 {
 	u8 w = READ_ONCE(habit_of(lane->vm, head)->waste);
@@ -110,8 +110,8 @@ bool dcm_eblk_worth(struct dcm_lane *lane, u32 head)
 }
 
 /*
- * How often to look whether prefetched pages of a block are touched, which
- * costs a fault: seldom where they were so far.
+ * How often to check whether a block's prefetched pages are touched. A check
+ * costs a fault: check rarely where they have been touched so far.
  */
 u64 dcm_eblk_sample_bp(const struct dcm_vm *vm, u32 head)
 {
@@ -122,7 +122,7 @@ u64 dcm_eblk_sample_bp(const struct dcm_vm *vm, u32 head)
 }
 
 /**
- * dcm_eblk_stretch() - STRETCH, once
+ * dcm_eblk_stretch() - STRETCH, once: merge a block with its buddy
  * @lane: caller's lane
  * @head: block just installed: locked, BUSY by the caller, Active or
  *	Proactive, in no queue
@@ -162,12 +162,12 @@ u32 dcm_eblk_stretch(struct dcm_lane *lane, u32 head, unsigned int *order)
 }
 
 /**
- * dcm_eblk_judge() - what is known of a block's use while it was mapped
+ * dcm_eblk_judge() - judge and learn how a block was used while mapped
  * @lane: caller's lane
  * @head: locked
  * @order: its size, more than a page
  *
- * Return: whether it is to fall apart.
+ * Return: whether the block should fall apart.
  */
 bool dcm_eblk_judge(struct dcm_lane *lane, u32 head, unsigned int order)
 {
@@ -193,8 +193,8 @@ bool dcm_eblk_judge(struct dcm_lane *lane, u32 head, unsigned int order)
  * @head: locked, in no queue, mapped or NotDirect; stays so
  * @order: its size
  *
- * A BUSY head stays BUSY, the other pages are not. Those that are mapped are
- * queued; what is Proactive and was not touched is Active from now on.
+ * A BUSY head stays BUSY, the other pages are not. Mapped pages are queued;
+ * Proactive pages that were not touched become Active.
  */
 void dcm_eblk_reduce(struct dcm_lane *lane, u32 head, unsigned int order)
 {
@@ -224,9 +224,8 @@ void dcm_eblk_reduce(struct dcm_lane *lane, u32 head, unsigned int order)
 }
 
 /*
- * Make 2^order pages that are not direct one block, out of whatever blocks
- * they are now, if none has a flag of @without. True: it is, and locked. Locks
- * are only tried.
+ * Merge the blocks of 2^order NotDirect pages into one, if no page has a flag
+ * of @without. Returns true with the block locked. Block locks are only tried.
  */
 static bool cold_make(struct dcm_vm *vm, u32 base, unsigned int order,
 		      u32 without)
@@ -284,7 +283,7 @@ u32 dcm_eblk_grow_cold(struct dcm_lane *lane, u32 head, unsigned int *order)
 	return grow(vm, head, order, dcm_eblk_order_max(vm), PD_LOST);
 }
 
-/* Size of the block a page is in, 0 when that is not here. Only a hint. */
+/* Order of a page's block, 0 if it is not direct. A hint: no lock is held. */
 static unsigned int order_here(const struct dcm_vm *vm, u32 gfn)
 {
 	unsigned int o = pd_order(pd_word(pd_of(vm, gfn)));
@@ -299,10 +298,10 @@ static unsigned int order_here(const struct dcm_vm *vm, u32 gfn)
  * @head: locked, NotDirect, not BUSY, no page of it on a donor or LOST
  * @order: in and out: its size
  *
- * Memory is mostly first touched in order, upwards or downwards. A fresh page
- * is as likely to be followed by its neighbours as the page next to it was;
- * that block's size says how likely, up to fresh_block: how memory is filled
- * says little about how it is used later.
+ * Memory is mostly first touched in order, upwards or downwards. A fresh
+ * page's neighbours are as likely to follow as those of the adjacent block
+ * were, and that block's size says how likely. fresh_block is the limit,
+ * because how memory is filled says little about how it is used later.
  *
  * Return: the head of the grown block, locked.
  */

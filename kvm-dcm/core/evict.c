@@ -4,24 +4,24 @@
  *
  * Victims are chosen one for one, after a fetch was posted and while it is in
  * flight (dcm-tc18, 3.3): no reclaim thread, no speculation about demand. The
- * oldest of Inactive goes out: dropped when clean, forgotten when all zero,
+ * oldest Inactive block goes: dropped when clean, forgotten when all zero,
  * written back when dirty. Only unmapping is done in batches, because one TLB
  * flush then serves many blocks: when Inactive falls under its share, the
- * oldest of Active are unmapped together, and Proactive above its share feeds
- * Active from its old end.
+ * oldest of Active are unmapped together. A Proactive queue above its share
+ * moves its oldest blocks to Active.
  *
- * Where donors are as near as memory, a clean victim is dropped as it is unmapped
- * (keep_clean): to keep its bytes a while would cost a copy, as fetching does.
+ * Where donors are as near as memory, a clean victim is dropped when it is
+ * unmapped (keep_clean): keeping its bytes would cost a copy, as fetching does.
  *
  * Differences from the paper: it names no shares, and unmaps one victim at a
- * time. Nothing is unmapped before the budget is nearly used.
+ * time. Here nothing is unmapped before the budget is nearly used.
  *
- * Nothing here allocates or waits. What can't go now (no slab yet, its donor does
- * not answer, a write of it still in flight, too many write-backs, pinned by I/O)
- * goes to the end of its queue again, and the next one is looked at. When one
- * donor is silent, its dirty pages gather in Inactive until nothing else is
- * there; then more is unmapped, all but an eighth of the budget at most, so that
- * what is on the other donors still comes and goes.
+ * Nothing here allocates or waits. A block that can't go now (no slab yet, its
+ * donor does not answer, a write of it still in flight, too many write-backs,
+ * pinned by I/O) returns to the end of its queue, and the next one is tried.
+ * When one donor is silent, its dirty pages gather in Inactive until nothing
+ * else is there; then more is unmapped, all but an eighth of the budget at
+ * most, so that pages of the other donors still come and go.
  */
 #include "internal.h"
 
@@ -40,9 +40,9 @@ static u64 inactive_share(const struct dcm_vm *vm)
 }
 
 /*
- * What Proactive may hold. Whatever the shares are set to, an eighth of the
- * budget is left for Active: with less, the block that was just fetched is the
- * next victim, and the access that needs it may starve.
+ * The most that Proactive may hold. Whatever the shares are set to, an eighth
+ * of the budget is left for Active: with less, the block that was just fetched
+ * is the next victim, and the access that needs it may starve.
  */
 static u64 proactive_share(const struct dcm_vm *vm, u64 inactive)
 {
@@ -53,7 +53,7 @@ static u64 proactive_share(const struct dcm_vm *vm, u64 inactive)
 		   budget - min(others, budget));
 }
 
-/* Inactive is full of what can't go: may others join it? */
+/* Inactive is full of blocks that can't go: may it grow further? */
 static bool may_grow(const struct dcm_vm *vm)
 {
 	u64 budget = READ_ONCE(vm->budget);
@@ -62,7 +62,7 @@ static bool may_grow(const struct dcm_vm *vm)
 }
 
 /*
- * What is known about a residency when it ends. Returns whether to REDUCE.
+ * Learn from a residency when it ends. Returns whether to REDUCE.
  * Each page notes when it went.
  */
 static bool residency_end(struct dcm_lane *lane, u32 head, unsigned int order)
@@ -82,8 +82,9 @@ static bool residency_end(struct dcm_lane *lane, u32 head, unsigned int order)
 			hit += !!(w & PD_TOUCHED);
 		}
 		/*
-		 * A guess stands every second time, a write always; that a
-		 * new page was filled only where such are written again.
+		 * A guess counts as a write every second time, a write
+		 * always. That a new page was filled counts as often as
+		 * fetched pages of the region are written.
 		 */
 		if (w & PD_FRESH) {
 			if (chance < READ_ONCE(habit_of(vm, head)->rewritten))
@@ -114,7 +115,7 @@ static bool residency_end(struct dcm_lane *lane, u32 head, unsigned int order)
  * @order: its size
  * @frame: its frame, or %DCM_NIL
  *
- * Unlocks it. All its pages are on a donor or zero.
+ * Unlocks the block. All its pages are on a donor or zero.
  */
 void dcm_evict_finish(struct dcm_lane *lane, u32 head, unsigned int order,
 		      u32 frame)
@@ -137,7 +138,7 @@ void dcm_evict_finish(struct dcm_lane *lane, u32 head, unsigned int order,
 		vm->ops->wake(lane, head, 1u << order);
 }
 
-/* Back to the end of Inactive, for the time being. BUSY, not locked. */
+/* Back to the end of Inactive. BUSY on entry, not locked. */
 static void evict_postpone(struct dcm_lane *lane, u32 head, unsigned int order)
 {
 	pd_lock(pd_of(lane->vm, head));
@@ -148,14 +149,14 @@ static void evict_postpone(struct dcm_lane *lane, u32 head, unsigned int order)
 enum evict_result {
 	EVICT_NONE, /* nothing in the queue */
 	EVICT_GONE, /* a frame came free */
-	EVICT_WRITING, /* one will */
-	EVICT_STUCK, /* this one can't go now */
+	EVICT_WRITING, /* a frame will come free */
+	EVICT_STUCK, /* this block can't go now */
 	EVICT_CUT, /* nor soon: its donor does not answer */
 };
 
 /*
- * Let an Inactive block go: locked, in no queue, not locked on return. @whole:
- * the donor is to have all of its pages afterwards, zero ones too.
+ * Let an Inactive block go: locked, in no queue; not locked on return. @whole:
+ * write zero pages too, so that the donor has all of them.
  */
 static enum evict_result evict_block(struct dcm_lane *lane, u32 head,
 				     bool whole)
@@ -225,8 +226,8 @@ static enum evict_result evict_from(struct dcm_lane *lane,
 }
 
 /*
- * Own queue first, then the others'. Steps taken: 0 or 1. @cut: was there one
- * whose donor does not answer?
+ * Own queue first, then the other lanes'. Returns steps taken: 0 or 1. @cut:
+ * set if the donor of a block does not answer.
  */
 static unsigned int evict_one(struct dcm_lane *lane, unsigned int *looks,
 			      bool *cut)
@@ -251,7 +252,7 @@ static unsigned int evict_one(struct dcm_lane *lane, unsigned int *looks,
 	return 0;
 }
 
-/* Proactive gives its oldest back to Active while it is over @share pages. */
+/* Move Proactive's oldest blocks to Active while it is over @share pages. */
 static unsigned int trim_proactive(struct dcm_lane *lane, u64 share)
 {
 	struct dcm_vm *vm = lane->vm;
@@ -273,7 +274,7 @@ static unsigned int trim_proactive(struct dcm_lane *lane, u64 share)
 	return n;
 }
 
-/* What ops->unmap found, into the descriptors. */
+/* Record what ops->unmap found in the descriptors. */
 void dcm_unmap_note(struct dcm_vm *vm, const struct dcm_unmap *v)
 {
 	struct dcm_pd *pd = pd_of(vm, v->gfn);
@@ -294,11 +295,11 @@ void dcm_unmap_note(struct dcm_vm *vm, const struct dcm_unmap *v)
 }
 
 /**
- * dcm_demoted() - one block out of the guest
+ * dcm_demoted() - ops->unmap is done with a block: queue or free it
  * @lane: caller's lane
- * @v: what ops->unmap found, goes into its descriptor
+ * @v: what ops->unmap found
  *
- * Return: 0 when it had to stay.
+ * Return: 0 when the block had to stay mapped.
  */
 unsigned int dcm_demoted(struct dcm_lane *lane, const struct dcm_unmap *v)
 {
@@ -369,7 +370,7 @@ static unsigned int demote(struct dcm_lane *lane, u64 want)
 	return done;
 }
 
-/* As demote(), taking from wherever there is something mapped. */
+/* As demote(), from any queue that has a mapped block. */
 static unsigned int demote_any(struct dcm_lane *lane, u64 want)
 {
 	unsigned int n = demote(lane, want);
@@ -386,12 +387,12 @@ static unsigned int demote_any(struct dcm_lane *lane, u64 want)
 }
 
 /**
- * dcm_evict_for() - evict until @room pages fit, and the reserve
+ * dcm_evict_for() - evict until @room pages and the reserve fit
  * @lane: caller's lane
  * @room: pages a fault needs at once; 0: the reserve only
  *
- * The reserve alone may be smaller than a block: a fault has to ask for as
- * much as it needs, or it would wait for ever.
+ * The reserve alone may be smaller than a block: a fault must ask for all that
+ * it needs, or it would wait for ever.
  *
  * Return: steps taken; 0: balanced, or stuck until I/O completes.
  */
@@ -408,7 +409,7 @@ unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room)
 
 	if (atomic64_read(&vm->direct) + (s64)reserve < (s64)goal)
 		return 0;
-	/* With a small budget most of it can be in buffers, and is not seen. */
+	/* With a small budget most blocks can be in buffers, not in queues. */
 	if (!READ_ONCE(vm->active.nr_blocks))
 		dcm_buffers_flush(vm);
 	trim_proactive(lane, proactive_share(vm, share));
@@ -435,7 +436,7 @@ unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room)
 		steps++;
 	}
 	lack = (s64)share - atomic64_read(&vm->inactive_pages);
-	/* What was dropped at once is free instead of Inactive. */
+	/* Without keep_clean, dropped blocks are free memory, not Inactive. */
 	if (!dcm_tune(vm, DCM_T_keep_clean))
 		lack -= max((s64)goal - (atomic64_read(&vm->direct) -
 					 atomic64_read(&vm->wb_pages)),

@@ -4,11 +4,11 @@
  *
  * An extent is a slab-sized, slab-aligned piece of the VM; page p of it is at
  * offset p of its slab, always. While it moves to another donor it has two
- * slabs, and one bit of each page (PD_HOME) says where that page's remote copy
- * is. New write-backs go to the new slab at once, and the mover takes what
- * nobody wrote: page by page the old slab empties while the guest runs. The
- * paper's eviction (infiniswap-nsdi17, 4.4) drops the remote copy and falls
- * back on disk; here nothing is dropped.
+ * slabs, and one bit of each page (PD_HOME) says which has that page's remote
+ * copy. New write-backs go to the new slab at once, and dcm_extent_move()
+ * copies the pages that were not written: page by page the old slab empties
+ * while the guest runs. The paper's eviction (infiniswap-nsdi17, 4.4) drops
+ * the remote copy and falls back on disk; here nothing is dropped.
  *
  *	old   x x x x x x        old   . x . x . .       old  gone: DONE
  *	new   . . . . . .   -->  new   x . x . x x  -->  new  x x x x x x
@@ -17,9 +17,9 @@
  * dirty and will be written elsewhere, the others LOST.
  *
  * Locking: slab pointers, cur and gone are written by the slab worker
- * alone. Lanes count an I/O before they look at gone (a write-back: closed),
+ * alone. A lane counts an I/O before it looks at gone (a write-back: closed);
  * the slab worker sets the flag before it looks at the count: once the flag
- * is set and the count is zero nothing more is posted (or written).
+ * is set and the count is zero, no lane posts (or writes) any more.
  */
 #include "internal.h"
 
@@ -41,9 +41,9 @@ int dcm_extent_io(struct dcm_lane *lane, u32 gfn, u8 home, struct dcm_io *io)
 	int err;
 
 	atomic_fetch_inc(&e->inflight[home]);
-	/* Pairs with dcm_extent_lost(): it sees our count, or we its mark. */
+	/* Pairs with dcm_extent_lost(): it sees our count, or we its flag. */
 	gone = smp_load_acquire(&e->gone[home]);
-	/* Pairs with dcm_extent_attach(): the slab is set up when seen. */
+	/* Pairs with dcm_extent_attach(): a slab we see is set up. */
 	io->slab = smp_load_acquire(&e->slab[home]);
 	if (gone || !io->slab) {
 		dcm_extent_io_end(vm, gfn, home);
@@ -70,9 +70,9 @@ void dcm_extent_io_end(struct dcm_vm *vm, u32 gfn, u8 home)
 }
 
 /*
- * A write-back of this page's extent to slab @home begins; it counts as one
+ * Begin a write-back of this page's extent to slab @home. It counts as one
  * I/O until dcm_extent_io_end(), so that a slab with a write-back that has
- * not set its pages' flags yet is never taken for empty.
+ * not set its pages' flags yet is never taken for empty. False: no writes now.
  */
 bool dcm_extent_write_begin(struct dcm_vm *vm, u32 gfn, u8 home)
 {
@@ -114,16 +114,16 @@ int dcm_extent_attach(struct dcm_vm *vm, u32 extent, struct dcm_slab_ref *slab)
 	WRITE_ONCE(e->gone[to], false);
 	WRITE_ONCE(e->closed[to], false);
 	WRITE_ONCE(e->attached[to], e->attached[to] + 1);
-	/* Pair with dcm_extent_io(): flags and slab are set up when seen. */
+	/* Pair with dcm_extent_io(): a slab it sees is set up, with flags. */
 	smp_store_release(&e->slab[to], slab);
 	smp_store_release(&e->cur, to); /* after the slab it names */
 	return 0;
 }
 
-/* Nothing is on slab @i any more: forget it. */
+/* No page is on slab @i any more. */
 static void slab_detach(struct dcm_extent *e, unsigned int i)
 {
-	/* After the last operation's end, for dcm_extent_io(). */
+	/* After the end of the last operation, for dcm_extent_io(). */
 	smp_store_release(&e->slab[i], (struct dcm_slab_ref *)NULL);
 }
 
@@ -200,7 +200,7 @@ static bool page_on(const struct dcm_vm *vm, u32 gfn, u8 idx)
 	       (PD_REMOTE | (idx ? PD_HOME : 0u));
 }
 
-/* Remote pages of the block whose copy is on slab @from. */
+/* Pages of the block whose remote copy is on slab @from. */
 static u16 block_on(const struct dcm_vm *vm, u32 head, unsigned int order,
 		    u8 from)
 {
@@ -218,16 +218,16 @@ static bool mask_contiguous(u16 m)
 }
 
 enum step {
-	STEP_NEXT, /* block is through */
-	STEP_AGAIN, /* changed shape: look again */
-	STEP_LATER, /* being worked on */
-	STEP_STARTED, /* an I/O is on its way */
+	STEP_NEXT, /* the block is done */
+	STEP_AGAIN, /* its size changed: look again */
+	STEP_LATER, /* another lane works on it */
+	STEP_STARTED, /* an I/O was started */
 	STEP_FULL, /* direct memory has no room */
 };
 
 /*
- * One block off slab @from. A direct block only forgets its remote copy: its
- * bytes are here and will be written to the new slab.
+ * Move one block off slab @from. A direct block only forgets its remote copy:
+ * its bytes are here and will be written to the new slab.
  */
 static enum step move_block(struct dcm_lane *lane, u32 gfn, u8 from, bool pull,
 			    u32 *next)
@@ -298,7 +298,7 @@ static enum step move_block(struct dcm_lane *lane, u32 gfn, u8 from, bool pull,
 	return STEP_STARTED;
 }
 
-/* The batch is through: was there anything that can't be read? */
+/* The batch is complete. -EIO: a page could not be read. */
 static int move_collect(struct dcm_lane *lane)
 {
 	struct dcm_move *mv = &lane->move;
@@ -339,7 +339,7 @@ int dcm_extent_move(struct dcm_lane *lane, u32 extent,
 		vm->ops->want_slab(vm, extent);
 		return -EAGAIN;
 	}
-	/* Moves land in the fetches' buffers: let pulls come to an end. */
+	/* Moves use the fetches' buffers: let pulls end first. */
 	if (!pull && lane->nr_fetch)
 		return -EAGAIN;
 	/* Pairs with dcm_extent_write_begin(): no new write from here on. */
@@ -371,7 +371,7 @@ int dcm_extent_move(struct dcm_lane *lane, u32 extent,
 	*cursor = 0;
 	if (later)
 		return -EAGAIN;
-	/* Empty when nothing is on its way there, and then no page is there. */
+	/* No I/O under way there: now no page may be left there. */
 	if (atomic_fetch_or(0, &e->inflight[idx]))
 		return -EAGAIN;
 	for (gfn = first; (gfn = (u32)dcm_chunk_next(vm, gfn, end)) < end;
@@ -384,7 +384,7 @@ int dcm_extent_move(struct dcm_lane *lane, u32 extent,
 
 /* ---- losing ---- */
 
-/* One page whose remote copy is gone. False: somebody is at its block. */
+/* One page whose remote copy is gone. False: another lane has its block. */
 static bool lose_page(struct dcm_lane *lane, struct dcm_extent *e, u32 gfn,
 		      u8 idx)
 {

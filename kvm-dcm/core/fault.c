@@ -2,15 +2,15 @@
 /*
  * fault.c - an access needs a page
  *
- * What happens is a matter of the block's state (dcm-tc18, 3.2):
+ * The block's state decides (dcm-tc18, 3.2):
  *
  *	NotDirect            fetch, or make zero; choose victims meanwhile
  *	Inactive             map again from the local copy, promote
  *	Writeback            the same, and the write-back loses its ownership
  *	Active, Proactive    first write to a clean page, or a page left out to
- *	                     sample, or nothing: another fault was quicker
- *	any, BUSY            another lane is at it and will wake the access
- *	LOST page            no answer exists; the home stops the access
+ *	                     sample; or another fault was quicker: nothing to do
+ *	any, BUSY            the lane that works on it will wake the access
+ *	LOST page            there is no content; the pager stops the access
  *
  * Locking: the block's lock while deciding, BUSY while acting.
  */
@@ -20,9 +20,9 @@
 #define FRAME_TRIES 4 /* times to evict and look again before STALL */
 
 /*
- * The second write to a block lets all of it be written: it is not faults that
- * cost then, but bytes. Where all that is dirty is written time and again
- * (dcm_settle()), a quarter of it has to be dirty for that.
+ * The second write to a block makes all of it writable: this trades more bytes
+ * written back for fewer faults. Where dirty pages are written time and again
+ * (dcm_settle()), a quarter of the block has to be dirty first.
  */
 static bool dirty_enough(const struct dcm_vm *vm, u32 head, unsigned int order)
 {
@@ -60,7 +60,7 @@ static enum dcm_fault_result fault_mapped(struct dcm_lane *lane, u32 head,
 		bool write = flags & DCM_FF_WRITE;
 
 		pd_unlock(pd_of(vm, head));
-		/* Dirty before it can be written. */
+		/* Mark it dirty before it can be written. */
 		if (write)
 			pd_set(page, PD_DIRTY);
 		if (vm->ops->reveal(lane, gfn, !!(pd_word(page) & PD_DIRTY)))
@@ -74,7 +74,7 @@ static enum dcm_fault_result fault_mapped(struct dcm_lane *lane, u32 head,
 }
 
 /*
- * Block that is here but unmapped: map it, promote it. Locked on entry, not
+ * Block that is direct but unmapped: map and promote it. Locked on entry, not
  * on return. Dirty pages need no further faults and are mapped writable.
  */
 static enum dcm_fault_result fault_unmapped(struct dcm_lane *lane, u32 head,
@@ -119,7 +119,7 @@ static enum dcm_fault_result fault_unmapped(struct dcm_lane *lane, u32 head,
 	return DCM_FAULT_DONE;
 }
 
-/* No LOST page, and all a donor holds is in one slab. */
+/* No page is LOST, and all remote pages are in one slab. */
 static bool block_uniform(const struct dcm_vm *vm, u32 head, unsigned int order)
 {
 	u16 remote = dcm_block_flag(vm, head, order, PD_REMOTE);
@@ -130,8 +130,8 @@ static bool block_uniform(const struct dcm_vm *vm, u32 head, unsigned int order)
 }
 
 /*
- * Fetch it as a whole? Where prefetched pages go unused blocks fall apart
- * before they are fetched, not only after each has proved it once more.
+ * Fetch it as a whole? Where prefetched pages go unused, a block falls apart
+ * before it is fetched, rather than once more after it has wasted frames.
  */
 static bool block_worth(struct dcm_lane *lane, u32 head, unsigned int order)
 {
@@ -142,7 +142,7 @@ static bool block_worth(struct dcm_lane *lane, u32 head, unsigned int order)
 	       dcm_eblk_worth(lane, head);
 }
 
-/* Evict until a fetch of @nr pages fits, or there is no more to be had now. */
+/* Evict until a fetch of @nr pages fits, or no more can be evicted now. */
 static bool make_room(struct dcm_lane *lane, u32 nr)
 {
 	struct dcm_vm *vm = lane->vm;
@@ -162,7 +162,7 @@ static bool make_room(struct dcm_lane *lane, u32 nr)
 }
 
 /*
- * Block that is not here. Locked on entry, not on return. *@f is set when a
+ * Block that is not direct. Locked on entry, not on return. *@f is set when a
  * fetch has begun.
  */
 static enum dcm_fault_result fault_notdirect(struct dcm_lane *lane, u32 head,
@@ -185,7 +185,7 @@ static enum dcm_fault_result fault_notdirect(struct dcm_lane *lane, u32 head,
 		else if (!dcm_block_flag(vm, head, order, PD_REMOTE | PD_LOST))
 			head = dcm_eblk_grow_fresh(lane, head, &order);
 	}
-	/* Nothing one READ can bring, too large, or likely for nothing. */
+	/* Not one READ, too large, or not worth fetching as one. */
 	if (order &&
 	    (!block_uniform(vm, head, order) || (4ull << order) > budget ||
 	     !block_worth(lane, head, order))) {
@@ -253,7 +253,7 @@ enum dcm_fault_result dcm_fault(struct dcm_lane *lane, u64 gfn, u32 flags)
 	for (i = 0; r == DCM_FAULT_STALL && i < FRAME_TRIES; i++) {
 		if (!make_room(lane, 1u << order))
 			break;
-		/* What was just taken apart must not be put together again. */
+		/* Don't grow again what was just taken apart. */
 		r = fault_once(lane, (u32)gfn, flags | FF_NOGROW, &f, &order);
 	}
 	if (r == DCM_FAULT_STALL) {
@@ -265,8 +265,8 @@ enum dcm_fault_result dcm_fault(struct dcm_lane *lane, u64 gfn, u32 flags)
 
 	/*
 	 * The overlap (dcm-tc18, fig. 5): with the READ posted, evict for the
-	 * next fault while it is in flight. Where the bytes came at once the
-	 * guest runs on meanwhile.
+	 * next fault while it is in flight. If the READ has completed already,
+	 * the guest runs while this evicts.
 	 */
 	dcm_fetch_start(lane, f);
 	vm->ops->io_flush(lane);

@@ -3,19 +3,20 @@
  * fetch.c - bringing a block in: frames, the READ, the landing
  *
  * A fetch takes frames that are already free (dcm-tc18, 3.3), makes the block
- * BUSY, and posts one READ for the pages between the first and the last that a
- * donor holds; pages never written need no network and are made zero. What
- * lands is mapped as a whole. Pages the access will write, or did write the
- * last time (PD_WROTE), are mapped writable and count as dirty; the others'
- * first write is a fault (a cheap prediction that saves most of those). What
- * is dirty by prediction alone (PD_GUESSED) is put to the test now and then,
- * so that a page no longer written becomes clean again. That a new page was
- * filled (PD_FRESH) predicts as much as it did around there before.
+ * BUSY, and posts one READ from the first to the last page that a donor holds;
+ * pages never written need no network and are made zero. The block is mapped
+ * as a whole. Pages that the access will write, or that were written last time
+ * (PD_WROTE), are mapped writable and count as dirty; the first write to any
+ * other page is a fault. This cheap prediction saves most of those faults.
+ * Pages dirty by prediction alone (PD_GUESSED) are tested now and then, so
+ * that a page no longer written becomes clean again. That a new page was
+ * filled (PD_FRESH) predicts a write as often as the region's pages were
+ * written before.
  *
- * A block that comes back soon after it went was evicted too early: it goes to
- * Proactive as if it had been re-referenced in Inactive. When it went stands in
- * its descriptor, whose links nobody needs meanwhile; such a ghost list takes no
- * memory (the paper has none; ARC, 2Q and S3-FIFO do).
+ * A block that comes back soon after its eviction was evicted too early: it
+ * goes to Proactive as if re-referenced in Inactive. Its descriptor's unused
+ * links hold the time of eviction; such a ghost list takes no memory (the
+ * paper has none; ARC, 2Q and S3-FIFO do).
  *
  * A READ that fails is posted again, later and later, until it works or the
  * slab is declared gone; then the pages are LOST, never zero.
@@ -27,7 +28,7 @@
 #define RETRY_MIN_NS (200ull * 1000)
 #define RETRY_MAX_NS (50ull * 1000 * 1000)
 
-/* Frames for @nr pages out of the budget, or false. */
+/* Take frames for @nr pages out of the budget; false: it has no room. */
 bool dcm_frames_take(struct dcm_vm *vm, u32 nr)
 {
 	if (atomic64_add_return(nr, &vm->direct) <= (s64)READ_ONCE(vm->budget))
@@ -60,7 +61,7 @@ static void fetch_free(struct dcm_lane *lane, struct dcm_fetch *f)
 	lane->nr_fetch--;
 }
 
-/* So lately that with a little more memory it would still be here? */
+/* So recently that with a little more memory it would still be here? */
 static bool evicted_lately(const struct dcm_vm *vm, u32 gfn)
 {
 	u32 since = (u32)atomic64_read(&vm->evicted) - pd_of(vm, gfn)->next;
@@ -69,13 +70,13 @@ static bool evicted_lately(const struct dcm_vm *vm, u32 gfn)
 }
 
 /**
- * dcm_fetch_begin() - set a fetch up
+ * dcm_fetch_begin() - set up a fetch
  * @lane: caller's lane
  * @head: block: locked, NotDirect, not BUSY, uniform (no LOST page, one home);
  *	its frames are taken
  * @order: its size
- * @page: the page asked for, or %DCM_NIL
- * @write: it will be written
+ * @page: the page asked for, or %DCM_NIL: the slab is being emptied
+ * @write: the access is a write
  *
  * Return: the fetch, and the block BUSY; or %NULL when too many are in flight.
  */
@@ -140,7 +141,7 @@ static void fetch_retry_later(struct dcm_lane *lane, struct dcm_fetch *f)
 	}
 }
 
-/* The slab is gone: what only it held is lost, the access must stop. */
+/* The slab is gone: pages only it held are lost, the access must stop. */
 static void fetch_lost(struct dcm_lane *lane, struct dcm_fetch *f)
 {
 	struct dcm_vm *vm = lane->vm;
@@ -172,7 +173,7 @@ static void fetch_post(struct dcm_lane *lane, struct dcm_fetch *f)
 	f->io.bytes = f->nr * DCM_PAGE_SIZE;
 	f->io.data = f->buf;
 	f->io.owner = f;
-	/* Where posting takes no time at all, that is when. */
+	/* Posted at once, so the fault's time is near enough. */
 	f->io.posted_ns = f->tries ? 0 : f->t_fault;
 	err = dcm_extent_io(lane, f->gfn + f->first, f->home, &f->io);
 	if (!err) {
@@ -195,7 +196,7 @@ static void fetch_land(struct dcm_lane *lane, struct dcm_fetch *f);
 /*
  * dcm_fetch_start() - post the READ, or land at once where none is needed
  *
- * The fetch may be over, and its struct used again, when this returns.
+ * @f may be free, and in use again, when this returns.
  */
 void dcm_fetch_start(struct dcm_lane *lane, struct dcm_fetch *f)
 {
@@ -216,7 +217,7 @@ static void fetch_count(struct dcm_lane *lane, const struct dcm_fetch *f)
 	dcm_count(lane, DCM_C_MIX_4K + f->order, 1u << f->order);
 }
 
-/* What is known of page @i of a block from the start, into its descriptor. */
+/* Set page @i's flags for its new residency. */
 static void page_landed(struct dcm_pd *pd, const struct dcm_fetch *f, u32 i)
 {
 	bool asked = i == f->fault_page;
@@ -230,14 +231,14 @@ static void page_landed(struct dcm_pd *pd, const struct dcm_fetch *f, u32 i)
 		set |= PD_TOUCHED | PD_OBSERVED;
 	else if (!(f->zero & (1u << i)))
 		set |= PD_PREFETCHED;
-	/* A page pulled in gives up its slab: the copy here is the one. */
+	/* A pulled page leaves its slab: the direct copy is the only one. */
 	if (f->pull && (pd_word(pd) & PD_REMOTE))
 		pd_assign(pd, PD_RESIDENCY | PD_REMOTE, set | PD_DIRTY);
 	else
 		pd_assign(pd, PD_RESIDENCY, set);
 }
 
-/* The bytes are here: into the guest, into a queue. */
+/* The bytes have arrived: map the block and queue it. */
 static void fetch_land(struct dcm_lane *lane, struct dcm_fetch *f)
 {
 	struct dcm_vm *vm = lane->vm;
@@ -288,11 +289,11 @@ void dcm_fetch_io_done(struct dcm_lane *lane, struct dcm_fetch *f)
 		dcm_hist_add(&lane->hist[DCM_H_FETCH],
 			     f->t_read - f->io.posted_ns);
 	fetch_land(lane, f);
-	/* Not before: until here the bytes may be read out of the slab. */
+	/* Only now: until here the bytes may be read out of the slab. */
 	dcm_extent_io_end(vm, gfn, home);
 }
 
-/* Post again what is due. Returns how many were. */
+/* Post again the fetches that are due. Returns their number. */
 unsigned int dcm_fetch_retry(struct dcm_lane *lane)
 {
 	unsigned int i, n = 0;

@@ -14,14 +14,14 @@
  *	                                                v
  *	                          each lane's own Inactive --> out
  *
- * The buffers hold hints, not members: a block in one is marked so in its
- * descriptor (BUFFER, VICTIM), and what a hint says is looked up under the
- * block's lock when it is used. A block that has moved on meanwhile (merged
- * by STRETCH, discarded) leaves a stale hint that is dropped. A stale hint may
- * come true again; then a block is taken a little early, and nothing else.
+ * The buffers hold hints, not members: a block in one is marked in its
+ * descriptor (BUFFER, VICTIM), and a hint is checked under the block's lock
+ * when it is used. A block that has moved on meanwhile (merged by STRETCH,
+ * discarded) leaves a stale hint, which is dropped. If a stale hint becomes
+ * true again, a block is taken a little early, no more.
  *
- * Locking: see internal.h. From a queue to a block the lock is only tried: a
- * block that is just being worked on is passed over.
+ * Locking: see internal.h. With a queue locked, a block's lock is only tried:
+ * a block that another lane works on is skipped.
  */
 #include "internal.h"
 
@@ -93,8 +93,8 @@ static struct dcm_fifo *fifo_of(struct dcm_vm *vm, enum dcm_state s)
 }
 
 /*
- * Move a buffer's blocks into their queue; what is locked by somebody stays.
- * Under buf_lock. A block's lock may be the caller's own: it stays too.
+ * Move a buffer's blocks into their queue, under buf_lock. Blocks that are
+ * locked, perhaps by the caller, stay.
  */
 static void buffer_flush(struct dcm_vm *vm, struct dcm_buffer *b,
 			 enum dcm_state s)
@@ -140,7 +140,7 @@ static void inactive_add(struct dcm_lane *lane, u32 head, unsigned int order)
 
 /**
  * dcm_queue_in() - put a block at the tail of the queue of its state
- * @lane: the lane through whose buffers, or into whose Inactive queue
+ * @lane: the lane whose buffers, or whose Inactive queue, it goes to
  * @head: locked, in no queue
  * @order: its size
  */
@@ -199,7 +199,7 @@ void dcm_queue_out(struct dcm_vm *vm, u32 head, unsigned int order)
 	pd_assign(pd, PD_WHERE_MASK | PD_KEPT, 0);
 }
 
-/* An Active or Inactive block, locked, in no queue: the next to go. */
+/* Queue an Active or Inactive block as the next victim. Locked, unqueued. */
 void dcm_queue_first(struct dcm_vm *vm, u32 head, unsigned int order)
 {
 	struct dcm_pd *pd = pd_of(vm, head);
@@ -216,7 +216,7 @@ void dcm_queue_first(struct dcm_vm *vm, u32 head, unsigned int order)
 	spin_unlock(&f->lock);
 }
 
-/* An Active block, locked, in no queue: no victim. */
+/* Queue an Active block so that it is no victim. Locked, in no queue. */
 void dcm_queue_keep(struct dcm_vm *vm, u32 head, unsigned int order)
 {
 	pd_assign(pd_of(vm, head), PD_WHERE_MASK | PD_KEPT,
@@ -226,7 +226,7 @@ void dcm_queue_keep(struct dcm_vm *vm, u32 head, unsigned int order)
 	spin_unlock(&vm->kept.lock);
 }
 
-/* First of the oldest blocks that can be locked now; under the fifo's lock. */
+/* Lock the first old block that is free; under the fifo's lock. */
 static u32 fifo_first_free(struct dcm_vm *vm, struct dcm_fifo *f)
 {
 	u32 gfn = f->head;
@@ -246,7 +246,7 @@ static u32 fifo_first_free(struct dcm_vm *vm, struct dcm_fifo *f)
 }
 
 /*
- * dcm_fifo_pop_locked() - take the oldest block that nobody works on
+ * dcm_fifo_pop_locked() - take the oldest block that no lane works on
  *
  * Return: its head, locked and in no queue, or %DCM_NIL.
  */
@@ -291,7 +291,7 @@ static void buffer_pack(struct dcm_buffer *b)
 	b->first = 0;
 }
 
-/* What was just taken, behind the others. */
+/* Put a block that was just taken behind the others. */
 static void buffer_put_back(struct dcm_buffer *b, u32 gfn)
 {
 	if (b->nr == DCM_BUFFER_MAX)
@@ -320,7 +320,7 @@ static void victims_fill(struct dcm_lane *lane)
 	spin_unlock(&f->lock);
 }
 
-/* A victim out of @from's buffer that is still one; locked, in no queue. */
+/* Take a victim that is still one; locked, in no queue. */
 static u32 victim_from(struct dcm_lane *from)
 {
 	struct dcm_vm *vm = from->vm;
@@ -331,7 +331,7 @@ static u32 victim_from(struct dcm_lane *from)
 		u32 w;
 
 		if (!pd_trylock(pd)) {
-			/* busy for a moment: back to the end of the line */
+			/* busy for a moment: to the end of the buffer */
 			buffer_put_back(&from->victims, gfn);
 			return DCM_NIL;
 		}
@@ -357,10 +357,9 @@ static u32 victim_from(struct dcm_lane *from)
  * @lane: whose victim buffer it comes from
  *
  * Refills the buffer from the shared queue when it is empty, and when that is
- * empty too, looks at what other lanes hold back. Insert buffers come last and
- * the caller's own after the others': in it is the block that was just
- * fetched, and taking that before older ones would let an access that needs
- * it starve.
+ * empty too, looks in other lanes' buffers. Insert buffers come last, the
+ * caller's own after the others': it has the block that was just fetched, and
+ * taking that before older ones would starve the access that needs it.
  *
  * Return: its head, locked and in no queue, or %DCM_NIL.
  */
@@ -398,7 +397,7 @@ u32 dcm_victim_take(struct dcm_lane *lane)
 	return gfn;
 }
 
-/* All insert buffers into their queues: before looking for the last block. */
+/* Move all insert buffers into their queues, to find the last blocks. */
 void dcm_buffers_flush(struct dcm_vm *vm)
 {
 	u32 i;

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * hint.c - what the owner of pages knows about their use
+ * hint.c - the owner of pages tells the core about their use
  *
- * The queues guess what is hot from what was re-referenced; a garbage collector,
- * say, knows it before. Two things can be told:
+ * The queues infer what is hot from re-references; a program (say, a garbage
+ * collector) may know earlier. It can give two hints:
  *
- *   keep it    blocks with such a page are taken out of Active when they would
- *              be victims, into a queue that no victim is taken from. It holds a
- *              quarter of the budget at most: what is over that is treated as
- *              any other block, so all else stays usable
- *   it is cold the block goes to the front of its queue: the next to go
+ *   keep   when a block with such a page would become a victim, it leaves
+ *          Active for a queue (vm->kept) that no victim is taken from. That
+ *          queue holds a quarter of the budget at most; blocks beyond it are
+ *          treated as any other, so the rest of the budget stays usable
+ *   cold   the block goes to the front of its queue: it is evicted next
  *
  * Nothing is fetched or evicted here. A kept block is Active in all respects:
- * whoever takes a block out of its queue (discarding, settling, STRETCH) takes
- * it out of this one, and it comes back when it is next chosen as a victim.
- * PD_DIRECT is each page's own, and stays until it is discarded.
+ * code that takes a block out of its queue (discard, settle, STRETCH) takes it
+ * out of this one, and it returns when it is next chosen as a victim.
+ * PD_DIRECT is each page's own, and stays until the page is discarded.
  */
 #include "internal.h"
 
@@ -24,7 +24,7 @@ static u64 kept_most(const struct dcm_vm *vm)
 }
 
 /**
- * dcm_hint_keep() - is this block to be kept? then it is
+ * dcm_hint_keep() - keep a block if its owner wants that and there is room
  * @lane: caller's lane
  * @head: locked, Active, in no queue
  * @order: its size
@@ -41,7 +41,7 @@ bool dcm_hint_keep(struct dcm_lane *lane, u32 head, unsigned int order)
 	return true;
 }
 
-/* The budget is smaller than it was: the oldest are ordinary again. */
+/* The budget was reduced: the oldest kept blocks become ordinary again. */
 void dcm_hint_trim(struct dcm_lane *lane)
 {
 	struct dcm_vm *vm = lane->vm;
@@ -59,7 +59,7 @@ void dcm_hint_trim(struct dcm_lane *lane)
 	}
 }
 
-/* A mapped block, locked and not BUSY, comes out of its queue as Active. */
+/* Take a mapped block, locked and not BUSY, out of its queue, as Active. */
 static void take(struct dcm_lane *lane, u32 head, unsigned int order)
 {
 	dcm_queue_out(lane->vm, head, order);
@@ -121,7 +121,7 @@ bool dcm_hint(struct dcm_lane *lane, u64 gfn, u64 nr, enum dcm_hint what)
 		hint_block(lane, head, order, what);
 		pd_unlock(pd_of(vm, head));
 	}
-	/* This lane's may be rarely used: they would stay in its buffer. */
+	/* This lane may be rarely used: blocks must not stay in its buffer. */
 	dcm_buffers_flush(vm);
 	return true;
 }

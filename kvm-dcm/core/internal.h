@@ -4,11 +4,11 @@
  *
  * Lock order: lane.buf_lock -> fifo.lock -> block lock only by trylock;
  * block lock -> lane.buf_lock -> fifo.lock. A block lock is never waited for
- * with another lock held, so the two orders can't meet. Block locks are held
- * for nanoseconds: around every op the block is BUSY instead, which only its
- * setter may clear. A BUSY block keeps its order and is in no queue, except
- * that a mapped block may be BUSY in its queue while a page of it is mapped or
- * unprotected.
+ * with another lock held, so the two orders can't deadlock. Block locks are
+ * held for nanoseconds: around an op the block is BUSY instead, and only the
+ * lane that set BUSY may clear it. A BUSY block keeps its order and is in no
+ * queue, except that a mapped block may be BUSY in its queue while a page of
+ * it is mapped or unprotected.
  */
 #ifndef DCM_INTERNAL_H
 #define DCM_INTERNAL_H
@@ -26,14 +26,13 @@ static inline u64 dcm_tune(const struct dcm_vm *vm, enum dcm_tunable_id id)
 	return READ_ONCE(vm->tunable[id]);
 }
 
-/* A share of the budget. */
 static inline u64 dcm_share_pages(const struct dcm_vm *vm,
 				  enum dcm_tunable_id id)
 {
 	return READ_ONCE(vm->budget) * dcm_tune(vm, id) / 10000;
 }
 
-/* xorshift64*: good enough to decide by, and the same everywhere. */
+/* xorshift64*: random enough for policy, and the same everywhere. */
 static inline u64 dcm_random(struct dcm_lane *lane)
 {
 	u64 x = lane->rng;
@@ -65,7 +64,7 @@ static inline struct dcm_habit *habit_of(const struct dcm_vm *vm, u32 gfn)
 	return &vm->habit[gfn >> DCM_REGION_SHIFT];
 }
 
-/* Lanes may race here; what is learned can stand to lose an update. */
+/* Lanes may race here: a lost update does no harm to what is learned. */
 static inline void dcm_learn(u8 *figure, bool yes)
 {
 	u8 v = READ_ONCE(*figure);
@@ -84,7 +83,7 @@ bool dcm_state_legal(enum dcm_state from, enum dcm_state to);
 bool dcm_state_illegal(struct dcm_lane *lane, u32 head, enum dcm_state from,
 		       enum dcm_state to);
 
-/* From where a state may be reached (pd.c): a bit each. */
+/* States from which each state may be reached (pd.c): a bit each. */
 static const u8 dcm_from[DCM_NR_STATES] = {
 	[DCM_NOTDIRECT] = 1u << DCM_ACTIVE | 1u << DCM_PROACTIVE |
 			  1u << DCM_INACTIVE | 1u << DCM_WRITEBACK,
@@ -101,7 +100,7 @@ static const u8 dcm_from[DCM_NR_STATES] = {
  * @head: locked, or BUSY by the caller
  * @to: new state
  *
- * Return: false, and nothing changed, when the table does not have the move.
+ * Return: false, and nothing changed, when the table does not allow the move.
  */
 static inline bool dcm_state_set(struct dcm_lane *lane, u32 head,
 				 enum dcm_state to)
@@ -118,7 +117,7 @@ static inline bool dcm_state_set(struct dcm_lane *lane, u32 head,
 u16 dcm_block_flags(const struct dcm_pd *pd, unsigned int order, u32 flag);
 void dcm_block_unbusy(struct dcm_lane *lane, u32 head, unsigned int order);
 
-/* Which pages of a block have a flag: a bit each. Locked or BUSY. */
+/* Pages of a block that have a flag: a bit each. Locked or BUSY. */
 static inline u16 dcm_block_flag(const struct dcm_vm *vm, u32 head,
 				 unsigned int order, u32 flag)
 {

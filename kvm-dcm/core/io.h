@@ -4,14 +4,14 @@
  *
  * The core names the slab, the offset and the memory, and hands the operation to
  * its lane (struct dcm_ops, io_post). A transport, of user space or the kernel,
- * carries it out. Neither side needs to know more of the other than this.
+ * carries it out.
  */
 #ifndef DCM_IO_H
 #define DCM_IO_H
 
 #include "../lib/dcm_context.h"
 
-/* bytes of one operation at most: a block */
+/* most bytes of one operation: a block */
 #define DCM_IO_BYTES_MAX 65536u
 
 enum dcm_io_op {
@@ -23,13 +23,13 @@ enum dcm_io_op {
  * struct dcm_slab_ref - one slab as a lane's endpoint sees it
  * @id: the donor's name for the slab, opaque
  * @bytes: its length; every access is checked against it before it is posted
- * @peer: number of the donor it is on, the client's
+ * @peer: the client's number of the donor that has it
  * @base: verbs: remote virtual address of byte 0; otherwise 0
  * @rkey: verbs: remote key; otherwise 0
  * @fd: shm: a memfd owned by the client, otherwise -1
  * @map: shm: where @fd is mapped (read-only) in this process, else %NULL
  *
- * Lives until the client has seen the last operation on it complete.
+ * Owned by the client, which frees it after the last operation on it.
  */
 struct dcm_slab_ref {
 	u64 id;
@@ -50,13 +50,13 @@ struct dcm_slab_ref {
  * @data: WRITE: the source, stable until completion. READ: before post()
  *	the destination; on completion where the bytes are, which is
  *	somewhere else under %DCM_TR_DIRECT
- * @status: 0 or a negative errno, valid on completion: -EIO the donor said
- *	no, -ESTALE the slab is not ours any more, -ENOTCONN the connection
- *	died (the operation may or may not have happened)
- * @posted_ns: time of post(), for latency counters; of the core, and set anew by
- *	a transport where posting is not all there is
+ * @status: 0 or a negative errno, valid on completion: -EIO the donor refused,
+ *	-ESTALE the slab is not ours any more, -ENOTCONN the connection broke
+ *	(the operation may or may not have happened)
+ * @posted_ns: when it was posted, for latency counters; the core sets it, and a
+ *	transport sets it again if it sends later than post()
  * @next: link of the completion list; the transport's while in flight
- * @owner: the poster's, never touched by a transport
+ * @owner: for the poster; no transport touches it
  */
 struct dcm_io {
 	struct dcm_slab_ref *slab;
@@ -70,7 +70,7 @@ struct dcm_io {
 	void *owner;
 };
 
-/* Is there something to do, not too much, and all of it in the slab? */
+/* Is the length valid, and the whole range inside the slab? */
 static inline bool dcm_io_fits(const struct dcm_io *io)
 {
 	return io->bytes && io->bytes <= DCM_IO_BYTES_MAX &&

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * pd.c - block locks and the one transition function
+ * pd.c - block locks and state transitions
  *
  * The lock of a block is a bit in its head's descriptor. Which page is the
- * head depends on the block's size, and that changes by STRETCH and REDUCE
- * while others wait: so lock what the size says is the head, and look again
+ * head depends on the block's size, and STRETCH and REDUCE change that while
+ * other lanes wait: so lock the head that the size names, then check the size
  * (dcm-tc18, algorithm 3). STRETCH holds the locks of both halves and REDUCE
  * those of all members while sizes change, so a size read under the lock of
- * the head it names is true.
- *
+ * the head it names is valid.
  * States (dcm-tc18, 3.2) and the moves between them:
  *
  *	          fetch                 demote               clean or zero
@@ -30,7 +29,7 @@ bool dcm_state_legal(enum dcm_state from, enum dcm_state to)
 	       (dcm_from[to] & 1u << from);
 }
 
-/* A move that the table does not have: nothing is changed. */
+/* Count a transition that the table does not allow; nothing is changed. */
 bool dcm_state_illegal(struct dcm_lane *lane, u32 head, enum dcm_state from,
 		       enum dcm_state to)
 {
@@ -56,7 +55,7 @@ u32 dcm_block_lock(struct dcm_vm *vm, u32 gfn, unsigned int *order)
 		unsigned int o = pd_order(pd_word(pd));
 		u32 inside = gfn & ((1u << o) - 1);
 
-		/* A block's descriptors are in a row. */
+		/* A block's descriptors are adjacent. */
 		pd_lock(pd - inside);
 		if (likely(pd_order(pd_word(pd)) == o)) {
 			*order = o;
@@ -77,7 +76,7 @@ u16 dcm_block_flags(const struct dcm_pd *pd, unsigned int order, u32 flag)
 	return m;
 }
 
-/* End of BUSY and of the lock; whoever waited tries again. */
+/* Clear BUSY and unlock; wake the accesses that waited. */
 void dcm_block_unbusy(struct dcm_lane *lane, u32 head, unsigned int order)
 {
 	struct dcm_pd *pd = pd_of(lane->vm, head);

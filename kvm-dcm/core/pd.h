@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * pd.h - page descriptors: one of 16 bytes for each guest page
+ * pd.h - page descriptors: 16 bytes for each guest page
  *
- * Found by gfn, in chunks (chunk.c). A block of 2^order pages is named by its
- * first page, the head; state, queue and lock are the head's, the rest of the
- * flags are each page's own. All zero is a valid descriptor: NotDirect, order 0,
- * never written, so new descriptors need no initialisation.
+ * Descriptors are found by gfn, in chunks (chunk.c). A block of 2^order pages
+ * is named by its first page, the head; state, queue and lock are the head's,
+ * the other flags are each page's own. All zero is a valid descriptor:
+ * NotDirect, order 0, never written; so new ones need no initialisation.
  */
 #ifndef DCM_PD_H
 #define DCM_PD_H
@@ -16,8 +16,8 @@
 #define DCM_BLOCK_MAX (1u << DCM_ORDER_MAX)
 #define DCM_PAGE_SHIFT 12
 #define DCM_PAGE_SIZE 4096u
-#define DCM_REGION_SHIFT 9 /* 2 MiB, in pages: one figure of locality each */
-#define DCM_PDS_SHIFT 8 /* descriptors of as many pages are together */
+#define DCM_REGION_SHIFT 9 /* 2 MiB, in pages: unit of struct dcm_habit */
+#define DCM_PDS_SHIFT 8 /* log2 of the descriptors in a chunk */
 #define DCM_PDS_PAGES (1u << DCM_PDS_SHIFT)
 #define DCM_NIL U32_MAX /* no page, no frame */
 
@@ -33,7 +33,7 @@ enum dcm_state {
 
 /* Which queue a head is in, beside its state. */
 enum dcm_where {
-	DCM_W_NONE = 0, /* in none: NotDirect, Writeback or BUSY */
+	DCM_W_NONE = 0, /* in no queue: NotDirect, Writeback or BUSY */
 	DCM_W_QUEUE, /* in the fifo of its state */
 	DCM_W_BUFFER, /* in a lane's insert buffer */
 	DCM_W_VICTIM, /* in a lane's victim buffer */
@@ -45,15 +45,15 @@ enum dcm_where {
 #define PD_ORDER_SHIFT 4 /* every page: block is 2^order pages */
 #define PD_ORDER_MASK 0x00000070
 #define PD_REMOTE 0x00000080 /* a donor holds this content */
-#define PD_HOME 0x00000100 /* ... in the extent's slab[1], else [0] */
+#define PD_HOME 0x00000100 /* ... in the extent's slab[1], else slab[0] */
 #define PD_LOST 0x00000200 /* content went with its donor */
 #define PD_DIRTY 0x00000400 /* direct copy is newer than the donor's */
 #define PD_TOUCHED 0x00000800 /* accessed since it was fetched */
 #define PD_OBSERVED 0x00001000 /* TOUCHED is known, set or not */
 #define PD_WROTE 0x00002000 /* was written the last time it was here */
-#define PD_INFLIGHT 0x00004000 /* a write of it may still land: don't write */
+#define PD_INFLIGHT 0x00004000 /* a WRITE of it may still land: don't write */
 #define PD_PREFETCHED 0x00008000 /* fetched without being asked for */
-#define PD_BUSY 0x00010000 /* head: somebody works on the block */
+#define PD_BUSY 0x00010000 /* head: a lane works on the block */
 #define PD_WAITER 0x00020000 /* head: wake when no longer BUSY */
 #define PD_WHERE_SHIFT 18 /* head: enum dcm_where */
 #define PD_WHERE_MASK 0x000c0000
@@ -62,27 +62,28 @@ enum dcm_where {
 #define PD_GUESSED 0x04000000 /* DIRTY only because it was mapped writable */
 #define PD_FRESH 0x08000000 /* was new, zero, when it came in */
 #define PD_DIRECT 0x10000000 /* its owner wants it kept here */
-#define PD_KEPT 0x20000000 /* head: in the queue of those that are */
+#define PD_KEPT 0x20000000 /* head: in vm->kept, not in Active */
 #define PD_SETTLED \
-	0x40000000 /* head: a donor was to have it, mapped as it is */
+	0x40000000 /* head: dcm_settle() has copied it to a donor */
 
-/* What one residency of a page in direct memory leaves behind. */
+/* Flags of one residency of a page in direct memory. */
 #define PD_RESIDENCY                                                           \
 	(PD_DIRTY | PD_GUESSED | PD_TOUCHED | PD_OBSERVED | PD_PREFETCHED |    \
 	 PD_FRESH | PD_SETTLED)
 
 /**
  * struct dcm_pd - page descriptor
- * @word: PD_*; changed only by atomic operations. Under the block's lock,
- *	but for PD_LOCK itself.
+ * @word: PD_*; changed only by atomic operations, and under the block's lock
+ *	(but for PD_LOCK itself)
  * @prev: queue link (a gfn), guarded by the queue's lock; of a block in
- *	Writeback the index of its write-back descriptor, and
- * @next: queue link; of a block in Writeback the lane of that descriptor; of
- *	any page of a NotDirect block how many pages had been evicted when it
- *	was; the last two guarded by the block's lock
- * @frame: where the bytes are while Inactive or Writeback: the home's handle.
- *	In any other state, and of any page but the head, the home's own; while
- *	NotDirect nothing
+ *	Writeback the index of its write-back descriptor, guarded by the
+ *	block's lock
+ * @next: queue link, as @prev; of a block in Writeback the lane of that
+ *	descriptor; of any page of a NotDirect block the value of vm->evicted
+ *	when it was evicted; both guarded by the block's lock
+ * @frame: of a head, Inactive or Writeback: the pager's handle of the bytes.
+ *	In other states, and of other pages, for the pager's use; while
+ *	NotDirect unused
  */
 struct dcm_pd {
 	atomic_t word;
@@ -128,7 +129,7 @@ static inline void pd_clear(struct dcm_pd *pd, u32 bits)
 	atomic_andnot((int)bits, &pd->word);
 }
 
-/* A WRITE is over: what it did comes before what is seen of the page now. */
+/* A WRITE has ended: its effect comes before what is read of the page now. */
 static inline void pd_landed(struct dcm_pd *pd)
 {
 	dcm_andnot_release(PD_INFLIGHT, &pd->word);
@@ -160,7 +161,7 @@ static inline void pd_set_order(struct dcm_pd *pd, unsigned int order)
 	pd_assign(pd, PD_ORDER_MASK, order << PD_ORDER_SHIFT);
 }
 
-/* Who waits spins: in the kernel the holder must not lose its CPU. */
+/* Waiters spin, so in the kernel the holder must not be preempted. */
 static inline bool pd_trylock(struct dcm_pd *pd)
 {
 	int old = atomic_read(&pd->word);
@@ -180,7 +181,7 @@ static inline void pd_lock(struct dcm_pd *pd)
 		cpu_relax();
 }
 
-/* Unlock, and let these bits go at the same moment. */
+/* Unlock and clear these bits in one step. */
 static inline void pd_unlock_clear(struct dcm_pd *pd, u32 bits)
 {
 	dcm_andnot_release((int)(PD_LOCK | bits), &pd->word);

@@ -2,39 +2,39 @@
 /*
  * settle.c - write a page range back until the donor's copy is complete
  *
- * Eviction brings out what is oldest, and of that what a donor has to know: a
- * page that is all zero is forgotten, and what the slab has there is what was
- * there before. Whoever works on the slab itself (garbage collection, as in
- * semeru-osdi20, 4.1) needs more: every page of a range on the slab, zero ones
- * as zeros, and none here, or a page that was worked on would be overwritten
- * by one that was not.
+ * Eviction writes the oldest blocks, and of those only what the donor must
+ * know: a page that is all zero is forgotten, and its place in the slab keeps
+ * old bytes. A worker on the donor (garbage collection, as in semeru-osdi20,
+ * 4.1) needs more: every page of a range in the slab, zero pages as zeroes. If
+ * it also writes, no page may stay direct here, or a later write-back would
+ * overwrite the worker's result.
  *
- * Block by block: mapped ones are unmapped, dirty ones written back, pages that
- * no donor has are made here first, zero, and then written too. Who only reads
- * the slab (a tracer) does not mind that pages are here as well: then mapped
- * blocks stay mapped, and only what changed since is written. What a home does
- * to keep accesses out meanwhile is its business; while it does not, this
- * is only a hint, as with an eviction that happens to come now.
+ * Block by block: mapped blocks are unmapped, dirty ones written back; pages
+ * that no donor has are first made here, zero, and then written too. A worker
+ * that only reads (a tracer) allows pages to be direct as well: then mapped
+ * blocks stay mapped, and only changes are written. Keeping accesses out
+ * meanwhile is the pager's task; if it does not, the result is only a hint, as
+ * after an eviction.
  *
- * What stays here is written to meanwhile, so a donor is to have each page as it
- * was at some time since settling began. Which pages that is true of is kept for
- * a window that goes over the range (lane->seen), or a page that is written to
- * all the time would never be done.
+ * Pages that stay mapped are written meanwhile, so a donor gets each page as it
+ * was at some time since settling began. lane->seen records for which pages of
+ * the current window that has been done; without it a page that is written all
+ * the time would never be done.
  */
 #include "internal.h"
 
-#define STEPS 4 /* zeroes made, unmapped, its write-back begun; and one more */
+#define STEPS 4 /* make zero, unmap, begin write-back; and one more */
 
 enum settle_result {
-	SETTLE_DONE, /* on its donor */
+	SETTLE_DONE, /* the donor has it */
 	SETTLE_SOON, /* on its way */
-	SETTLE_NEXT, /* a step nearer; the next can be done at once */
-	SETTLE_AGAIN, /* somebody is at it, or something is full */
+	SETTLE_NEXT, /* one step done; take the next at once */
+	SETTLE_AGAIN, /* another lane works on it, or something is full */
 };
 
 /*
- * The word of @seen for pages of one block, and their bits in it; %NULL: they are
- * not in the window.
+ * The word of @seen for pages of one block, and their bits in it; %NULL if the
+ * pages are outside the window.
  */
 static u16 *seen_of(struct dcm_lane *lane, u32 gfn, u32 nr, u16 *mask)
 {
@@ -61,9 +61,9 @@ static void seen_add(struct dcm_lane *lane, u32 gfn, u32 nr)
 }
 
 /**
- * dcm_settle_failed() - a copy was not written, of whichever call
- * @lane: the one that made it, caller's
- * @head: the block it was of
+ * dcm_settle_failed() - a copy was not written: forget that it was sent
+ * @lane: the lane that wrote it; the caller's
+ * @head: its block
  * @order: its size
  */
 void dcm_settle_failed(struct dcm_lane *lane, u32 head, unsigned int order)
@@ -74,7 +74,7 @@ void dcm_settle_failed(struct dcm_lane *lane, u32 head, unsigned int order)
 		*seen &= (u16)~mask;
 }
 
-/* Pages of a block that is here that no donor has as they are. */
+/* Pages of a direct block whose current content no donor has. */
 static u16 unwritten(const struct dcm_vm *vm, u32 head, unsigned int order)
 {
 	return dcm_block_flag(vm, head, order, PD_DIRTY) |
@@ -82,7 +82,7 @@ static u16 unwritten(const struct dcm_vm *vm, u32 head, unsigned int order)
 		(u16)~dcm_block_flag(vm, head, order, PD_REMOTE));
 }
 
-/* A mapped block, locked and in no queue, is BUSY and not locked afterwards. */
+/* Prepare to unmap a mapped block: locked, unqueued; BUSY, unlocked after. */
 static void unmap_prepare(struct dcm_lane *lane, u32 head, unsigned int order)
 {
 	struct dcm_vm *vm = lane->vm;
@@ -97,7 +97,7 @@ static void unmap_prepare(struct dcm_lane *lane, u32 head, unsigned int order)
 	pd_unlock(pd_of(vm, head));
 }
 
-/* A mapped block, locked and not BUSY, becomes Inactive. Not locked on return. */
+/* Make a mapped block Inactive. Locked and not BUSY; not locked on return. */
 static int settle_unmap(struct dcm_lane *lane, u32 head, unsigned int order)
 {
 	struct dcm_vm *vm = lane->vm;
@@ -111,7 +111,7 @@ static int settle_unmap(struct dcm_lane *lane, u32 head, unsigned int order)
 	return dcm_demoted(lane, v) ? 0 : -EBUSY;
 }
 
-/* The bytes of @pages, and of what else is dirty, in a frame; all stay mapped. */
+/* Copy @pages, and other dirty pages, to a frame; all stay mapped. */
 static void copy_out(struct dcm_lane *lane, struct dcm_unmap *v, u16 pages)
 {
 	struct dcm_vm *vm = lane->vm;
@@ -131,7 +131,7 @@ static void copy_out(struct dcm_lane *lane, struct dcm_unmap *v, u16 pages)
 	vm->ops->remap(lane, v->gfn, v->order, v->frame, 0, v->dirty != 0);
 }
 
-/* A mapped block, locked and not BUSY, is written as it is. Not locked after. */
+/* Write a mapped block as it is. Locked and not BUSY; not locked after. */
 static int settle_copy(struct dcm_lane *lane, u32 head, unsigned int order)
 {
 	struct dcm_vm *vm = lane->vm;
@@ -179,7 +179,7 @@ static int settle_copy(struct dcm_lane *lane, u32 head, unsigned int order)
 	return SETTLE_DONE;
 }
 
-/* One page of the block at @head that no donor has is brought in as zeros. */
+/* Bring in as zeroes one page of the block that no donor has. */
 static int settle_zero(struct dcm_lane *lane, u32 head, u16 missing)
 {
 	switch (dcm_fault(lane, head + ffs_u32(missing) - 1, DCM_FF_WRITE)) {
@@ -195,9 +195,9 @@ static int settle_zero(struct dcm_lane *lane, u32 head, u16 missing)
 }
 
 /*
- * What is on its donor for somebody to read comes back read-only, however often
- * it was written before: a block that is mapped writable on a guess is written
- * back when it goes, and who reads must know of every write whether it is one.
+ * Pages that a worker is to read come back read-only, however often they were
+ * written before. A block mapped writable on a guess counts as dirty and is
+ * written back even if it was not written; here only real writes may count.
  */
 static void writes_forget(struct dcm_vm *vm, u32 head, unsigned int order)
 {
@@ -221,7 +221,7 @@ static int settle_block(struct dcm_lane *lane, u32 gfn, bool keep, u32 *next)
 	*next = head + (1u << order);
 	if (w & PD_BUSY) {
 		pd_unlock(pd);
-		/* Being copied, most likely. */
+		/* Most likely its copy is being written. */
 		return keep ? SETTLE_SOON : SETTLE_AGAIN;
 	}
 	if (keep && seen_all(lane, head, 1u << order)) {
@@ -259,8 +259,9 @@ static int settle_block(struct dcm_lane *lane, u32 gfn, bool keep, u32 *next)
 }
 
 /*
- * As far as it goes at once. What is all zero must not be left here between two
- * steps: eviction, which settling more than the budget causes, would drop it.
+ * All steps that can be taken at once. A zero page must not be left between
+ * two steps: eviction, which settling more than the budget causes, would drop
+ * it.
  */
 static int settle_steps(struct dcm_lane *lane, u32 gfn, bool keep, u32 *next)
 {
@@ -283,12 +284,12 @@ static int settle_window(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep,
 		bool all = true;
 		u64 at;
 
-		/* all that can be on its way at a time is */
+		/* start as many write-backs as can be in flight */
 		for (at = *gfn; at < end; at = next) {
 			int r = settle_steps(lane, (u32)at, keep, &next);
 
 			if (r < 0) {
-				/* which it is; nobody goes on from there */
+				/* say which block; the caller stops there */
 				if (r == -EIO)
 					*gfn = at;
 				return r;
@@ -303,7 +304,7 @@ static int settle_window(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep,
 		vm->ops->io_flush(lane);
 		if (*gfn >= end)
 			break;
-		/* as many at a time again, or each is sent on its own */
+		/* wait for room for several, or each is sent alone */
 		do {
 			if (!dcm_poll(lane) && !vm->ops->relax(lane))
 				return -EINTR;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * tables.c - the names of things: states, tunables, counters; histograms
+ * tables.c - the names of states, tunables and counters; histograms
  *
  * Each table is made from the one list in its header, so that an enum, its
  * text and its documentation can't drift apart.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * tunable.h - every knob of the core: name, unit, default, bounds, reason
+ * tunable.h - the core's tunables: name, unit, default, bounds, reason
  *
  * One list makes the enum, the table and the documentation. All can be
  * changed while a VM runs; a new value is seen by the next decision that
@@ -58,12 +58,12 @@ enum dcm_tunable_id {
 };
 
 /**
- * struct dcm_tunable - what can be said of a knob
+ * struct dcm_tunable - description of a tunable
  * @name: as users write it
  * @unit: "bp", "pages", "blocks", "bytes", "bool"
  * @def: default
- * @lo: smallest value taken
- * @hi: largest value taken
+ * @lo: smallest value allowed
+ * @hi: largest value allowed
  * @why: what it trades, and what 0 means
  */
 struct dcm_tunable {

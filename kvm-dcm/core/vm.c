@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * vm.c - a VM's life, its knobs and its figures; the completion dispatcher
+ * vm.c - a VM's life, tunables and figures; the completion dispatcher
  *
  * All memory is taken at creation: descriptors (16 bytes a page; but see
  * chunk.c), extents and lanes. After that nothing in the core allocates, so a
@@ -110,7 +110,7 @@ static bool in_array(const void *p, const void *base, size_t bytes)
 	       (const char *)p < (const char *)base + bytes;
 }
 
-/* One that succeeded is activity, and says that its donor serves its memory. */
+/* Count successful I/O as activity of the extent. */
 static void io_count(struct dcm_lane *lane, const struct dcm_io *io, u32 gfn)
 {
 	if (!io->status)

@@ -2,13 +2,13 @@
 /*
  * writeback.c - write-back descriptors and their cancelled ownership
  *
- * A write-back belongs to the lane that chose the victim and is looked at by
- * that lane only, at its next poll (dcm-tc18, 3.4, fig. 8). Block and
- * descriptor point at each other; a re-reference by any lane cuts the link
- * from the block under the block's lock, and the lane that owns the
- * descriptor finds out when the write is done: normal ownership makes the
- * block NotDirect, cancelled ownership only gives the frame back, and that not
- * before who cancelled it has copied the bytes out (held).
+ * A write-back belongs to the lane that chose the victim; only that lane looks
+ * at it, at its next poll (dcm-tc18, 3.4, fig. 8). Block and descriptor point
+ * at each other; a re-reference by any lane cuts the link from the block under
+ * the block's lock, and the lane that owns the descriptor finds out when the
+ * write is done. Normal ownership then makes the block NotDirect. Cancelled
+ * ownership only gives the frame back, after the lane that cancelled it has
+ * copied the bytes out (held).
  *
  *	page descriptor <-------> write-back descriptor     normal
  *	page descriptor           write-back descriptor     cancelled
@@ -17,17 +17,17 @@
  * The paper lets a second write-back of the same page overtake the first on
  * the connection and trusts the queue pair to keep their order. Here lanes
  * have connections of their own, so a page of a cancelled write carries
- * PD_INFLIGHT until that write is back, and is not written again before; and
- * longer if it came back because its connection broke (doubt.c). No transport
- * needs to keep any order.
+ * PD_INFLIGHT, and is not written again, until that write has completed; and
+ * longer if its connection broke (doubt.c). No transport needs to keep any
+ * order.
  *
  * A copy is a write-back of a block that stays mapped: it is unmapped, mapped
  * again read-only with frames of its own, and BUSY until its pages are clean.
- * So nothing else can happen to it, and no access but a first write waits.
+ * So its state can't change, and no access but a first write waits.
  *
  * Only runs of dirty, non-zero pages are written, one WRITE each. A WRITE that
- * fails leaves the block Inactive and dirty: it is tried again when it comes
- * up as a victim once more.
+ * fails leaves the block Inactive and dirty: it is written again when it is
+ * next chosen as a victim.
  */
 #include "internal.h"
 
@@ -82,12 +82,12 @@ static void wb_make_ios(struct dcm_wb *wb)
 		io->data = lane->vm->ops->frame_data(lane, wb->frame, start);
 		io->owner = wb;
 		io->posted_ns = 0;
-		/* which page; dcm_extent_io() makes a slab offset of it */
+		/* a page number; dcm_extent_io() makes it a slab offset */
 		io->offset = wb->gfn + start;
 	}
 }
 
-/* Pages of a block are on the slab as they were. */
+/* The slab has these pages of the block as they were when it was posted. */
 static void pages_written(struct dcm_vm *vm, const struct dcm_wb *wb, u16 pages,
 			  u32 clear)
 {
@@ -100,14 +100,14 @@ static void pages_written(struct dcm_vm *vm, const struct dcm_wb *wb, u16 pages,
 				  PD_REMOTE | (wb->home ? PD_HOME : 0));
 }
 
-/* WRITEs of it failed with their connection. The block is locked, or BUSY. */
+/* Record WRITEs that failed with their connection. Block locked or BUSY. */
 static void wb_doubt(struct dcm_lane *lane, const struct dcm_wb *wb)
 {
 	if (unlikely(wb->doubt))
 		dcm_doubt_add(lane, wb->gfn, wb->doubt, wb->home, wb->peer);
 }
 
-/* All WRITEs of a copy are back: the block is BUSY, and in no queue. */
+/* All WRITEs of a copy have ended: the block is BUSY, and in no queue. */
 static void copy_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 {
 	struct dcm_vm *vm = lane->vm;
@@ -120,7 +120,7 @@ static void copy_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 		wb_doubt(lane, wb);
 		dcm_settle_failed(lane, head, order);
 	} else {
-		/* and what was new is so no more: nobody has written it since */
+		/* no longer FRESH either: it was not written since */
 		pages_written(vm, wb, wb->pages,
 			      PD_DIRTY | PD_GUESSED | PD_FRESH);
 	}
@@ -133,7 +133,7 @@ static void copy_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 	dcm_block_unbusy(lane, head, order);
 }
 
-/* All WRITEs are back. */
+/* All WRITEs have ended. */
 static void wb_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 {
 	struct dcm_vm *vm = lane->vm;
@@ -149,8 +149,8 @@ static void wb_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 		return;
 	}
 	/*
-	 * The block keeps its shape while the link stands. When it is cut the
-	 * page may be a member of anything by now: lock what holds it.
+	 * The block keeps its shape while the link stands. Once the link is
+	 * cut, the page may be part of any block: lock that.
 	 */
 	lock = dcm_block_lock(vm, head, &order);
 	order = wb->order;
@@ -199,7 +199,7 @@ static void wb_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 	dcm_evict_finish(lane, head, order, frame);
 }
 
-/* Post what is not posted; done when that was all and nothing is pending. */
+/* Post the WRITEs not posted yet; finish when none is left or pending. */
 static unsigned int wb_post(struct dcm_lane *lane, struct dcm_wb *wb)
 {
 	unsigned int n = 0;
@@ -226,7 +226,7 @@ static unsigned int wb_post(struct dcm_lane *lane, struct dcm_wb *wb)
 	return n;
 }
 
-/* Try to post WRITEs that found no room. Returns steps taken. */
+/* Post WRITEs that found the queue full. Returns steps taken. */
 unsigned int dcm_wb_post(struct dcm_lane *lane)
 {
 	unsigned int i, n = 0;
@@ -240,7 +240,7 @@ unsigned int dcm_wb_post(struct dcm_lane *lane)
 	return n;
 }
 
-/* Finish what was held when its WRITEs came back. Returns how many. */
+/* Finish write-backs that were held when their WRITEs ended. */
 unsigned int dcm_wb_unpark(struct dcm_lane *lane)
 {
 	unsigned int i, n = 0;
@@ -257,7 +257,7 @@ unsigned int dcm_wb_unpark(struct dcm_lane *lane)
 	return n;
 }
 
-/* Nothing to do with what is in the block yet; -EAGAIN or -ENODEV in @err. */
+/* Take a descriptor for a block; no more. Sets @err: -EAGAIN, -ENODEV. */
 struct dcm_wb *dcm_wb_claim(struct dcm_lane *lane, u32 head, int *err)
 {
 	struct dcm_vm *vm = lane->vm;
@@ -285,7 +285,7 @@ void dcm_wb_unclaim(struct dcm_lane *lane, struct dcm_wb *wb)
 	wb_free(lane, wb);
 }
 
-/* What a claimed one writes, and from where. Nothing is posted. */
+/* Set what a claimed descriptor writes, and from where. Posts nothing. */
 static void wb_fill(struct dcm_wb *wb, unsigned int order, u16 pages, u16 zero,
 		    u32 frame)
 {
@@ -315,10 +315,10 @@ static void wb_fill(struct dcm_wb *wb, unsigned int order, u16 pages, u16 zero,
 /**
  * dcm_wb_copy() - write pages of a mapped block that stays mapped
  * @lane: caller's lane
- * @wb: claimed for it
- * @order: its size
+ * @wb: claimed for the block
+ * @order: the block's size
  * @pages: pages to write, none of them PD_INFLIGHT
- * @frame: their bytes; beyond the budget, given back when it is done
+ * @frame: their bytes; beyond the budget, given back at the end
  *
  * The block is BUSY, in no queue and mapped read-only. When the pages are
  * written they are clean, and it is in its queue and no longer BUSY.
@@ -367,7 +367,7 @@ int dcm_wb_start(struct dcm_lane *lane, u32 head, unsigned int order, u16 pages,
 	return wb->failed && !wb->in_use ? -EIO : 0;
 }
 
-/* Which pages of its block a posted WRITE has. */
+/* The pages of its block that a posted WRITE covers. */
 static u16 io_pages(const struct dcm_vm *vm, const struct dcm_wb *wb,
 		    const struct dcm_io *io)
 {
@@ -414,7 +414,7 @@ struct dcm_wb *dcm_wb_cancel(struct dcm_lane *lane, u32 head, bool hold)
 	return wb;
 }
 
-/* The bytes are copied: the owner of the descriptor may end it. */
+/* The bytes are copied: the owner of the descriptor may finish it. */
 void dcm_wb_unhold(struct dcm_wb *wb)
 {
 	/* The copy is done before wb_finish() or dcm_wb_unpark() see this. */
