@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * affinity.c - fault threads where the faults are
+ * affinity.c - run fault threads on the CPUs that fault
  *
- * Between two CPUs a hand-over costs an interrupt and often the way out of an
- * idle state, each way; on one CPU a context switch. So a lane moves to the CPU
- * the faulting thread ran on last, when several faults in a row came from the
- * same other CPU, and not again for a while.
+ * Between two CPUs a hand-over costs an interrupt and often the exit from an
+ * idle state, each way; on one CPU it costs a context switch. So a lane moves
+ * to the CPU that the faulting thread last ran on, when several faults in a row
+ * came from the same other CPU, and then not again for a while.
  *
- * Where a thread ran last is in its restartable-sequences area, which glibc
+ * Where a thread last ran is in its restartable-sequences area, which glibc
  * (2.35 and later) registers for every thread, at a fixed distance from the
- * robust list head in the thread's control block. The kernel tells the address
- * of that head for any thread of ours. All is read by process_vm_readv(), so a
- * thread that has gone meanwhile does no harm; a control block in paged memory
- * is left alone. Without any of it lanes stay where the scheduler puts them.
- * That the faulter stays there too is yield.c's part.
+ * robust list head in the thread's control block. The kernel gives the address
+ * of that head for any thread of this process. Everything is read by
+ * process_vm_readv(), so a thread that has ended does no harm; a control block
+ * in paged memory is not read. Without any of this, lanes stay where the
+ * scheduler puts them. yield.c keeps the faulting thread on that CPU too.
  *
- * Spinning only pays when the lane could not move there: while faults come soon
- * after one another, and for about as long as a wake-up would take.
+ * Spinning pays only when the lane could not move to that CPU: while faults
+ * come soon after one another, for about as long as a wake-up would take.
  */
 #include <linux/futex.h>
 #include <sched.h>
@@ -32,13 +32,13 @@
 extern const ptrdiff_t __rseq_offset __attribute__((weak));
 extern const unsigned int __rseq_size __attribute__((weak));
 
-#define FOLLOW_AFTER 3u /* faults in a row from there */
-#define SETTLED_SKIP 15u /* faults not looked at once it is right */
-#define MANY_SKIP 3u /* the same, several threads fault */
-#define AWAY_MAX 32u /* faults from elsewhere: another lane */
+#define FOLLOW_AFTER 3u /* faults in a row from one other CPU */
+#define SETTLED_SKIP 15u /* faults not looked at once the CPU is right */
+#define MANY_SKIP 3u /* the same, while several threads fault */
+#define AWAY_MAX 32u /* faults from other CPUs: another lane joins */
 #define MOVE_MIN_NS (200u * 1000)
 #define MOVE_MAX_NS (50u * 1000 * 1000)
-#define MOVE_POLITE_NS (1000u * 1000) /* at most, where moves last */
+#define MOVE_POLITE_NS (1000u * 1000) /* longest hold if the lane may yield */
 #define SPIN_NS (20u * 1000)
 
 static ptrdiff_t robust_offset;
@@ -67,7 +67,7 @@ void dcm_choose_init(struct dcm_pager *pg)
 	robust_offset = head - (char *)pthread_self();
 }
 
-/* The CPU a thread of ours was on when it was last in user space, or -1. */
+/* The CPU a thread of this process last ran on in user space, or -1. */
 static int cpu_of(struct dcm_pager *pg, pid_t tid)
 {
 	char *head = robust_head(tid), *at;
@@ -89,7 +89,7 @@ static int cpu_of(struct dcm_pager *pg, pid_t tid)
 	return cpu;
 }
 
-/* Another lane that reads faults is there already. */
+/* Another lane that reads faults is on that CPU. */
 static bool taken_by_other(const struct dcm_pg_lane *l, int cpu)
 {
 	struct dcm_pager *pg = l->pg;
@@ -111,12 +111,12 @@ static bool move_to(struct dcm_pg_lane *l, int cpu)
 		return false;
 	if (taken_by_other(l, cpu))
 		return false;
-	/* QEMU's -sandbox on,resourcecontrol=deny kills for asking. */
+	/* QEMU's -sandbox on,resourcecontrol=deny kills a caller. */
 	if (prctl(PR_GET_SECCOMP)) {
 		WRITE_ONCE(l->pg->follow, false);
 		return false;
 	}
-	/* Moving often is worse than being wrong: hold off longer each time. */
+	/* Moving often costs more than a wrong CPU: wait longer each time. */
 	if (now - l->moved_ns > 16 * (u64)MOVE_MAX_NS)
 		l->hold_ns = MOVE_MIN_NS;
 	else
@@ -131,7 +131,7 @@ static bool move_to(struct dcm_pg_lane *l, int cpu)
 	return true;
 }
 
-/** dcm_choose_served() - whether a lane is where a thread ran last */
+/** dcm_choose_served() - whether a lane is on the CPU a thread last ran on */
 bool dcm_choose_served(struct dcm_pg_lane *l, pid_t tid)
 {
 	int cpu = cpu_of(l->pg, tid);
@@ -139,7 +139,7 @@ bool dcm_choose_served(struct dcm_pg_lane *l, pid_t tid)
 	return cpu >= 0 && (cpu == l->cpu || taken_by_other(l, cpu));
 }
 
-/* It joined because faults come from there. */
+/* This lane joined because faults come from that CPU: move there. */
 static void go(struct dcm_pg_lane *l)
 {
 	int cpu = READ_ONCE(l->go_cpu);
@@ -151,13 +151,12 @@ static void go(struct dcm_pg_lane *l)
 }
 
 /**
- * dcm_choose_look() - a fault was taken: is this lane where it should be?
- * @l: the lane; its own thread's
+ * dcm_choose_look() - a fault was taken: is this lane on the right CPU?
+ * @l: the lane; called by its own thread
  * @msg: the fault
  * @many: several threads fault
  *
- * Return: a CPU that faults come from time and again and that has no lane, or
- * -1.
+ * Return: a CPU that many faults come from and that has no lane, or -1.
  */
 int dcm_choose_look(struct dcm_pg_lane *l, const struct uffd_msg *msg,
 		    bool many)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * affinity.h - fault threads where the faults are
+ * affinity.h - run fault threads on the CPUs that fault
  */
 #ifndef DCM_UFFD_AFFINITY_H
 #define DCM_UFFD_AFFINITY_H

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * api.c - libdcm.h: a pager made, used and closed
+ * api.c - libdcm.h: make, use and close a pager
  *
- * All memory the fault path uses is mapped here, before the first fault, and
- * locked if the limit allows: frames and guest are the budget's, the rest is
- * small. Order of life: userfaultfd, frames, client (which learns the
- * slab size), the core, threads, status socket; the other way round at the end.
+ * All memory that the fault path uses is mapped here, before the first fault,
+ * and locked if the limit allows. Frames and guest memory are the budget's; the
+ * rest is small. Order of creation: userfaultfd, frames, client (which learns
+ * the slab size), the core, threads, status socket; destroyed in reverse.
  *
  * A function called by the program's threads runs with signals blocked and
- * marked as inside libdcm (inside.h). When its stack is itself paged memory it
- * would fault while it holds locks that fault threads want, so the work is
- * then done on a stack of libdcm's own.
+ * marked as inside libdcm (inside.h). If the caller's stack is itself paged
+ * memory, it would fault while it holds locks that fault threads want; then the
+ * work is done on a stack of libdcm's own.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -41,7 +41,7 @@ static u64 cached_pages(u64 budget_pages)
 	return min(max(budget_pages / 128, (u64)CACHED_MIN), (u64)CACHED_MAX);
 }
 
-/* What the core may use of it: frames kept, and as much about to be dropped. */
+/* The core's part of the budget: without free frames, and those to drop. */
 static u64 core_pages(u64 budget_pages)
 {
 	u64 own = 2 * cached_pages(budget_pages);
@@ -50,10 +50,10 @@ static u64 core_pages(u64 budget_pages)
 }
 
 /*
- * Where all donors are on this host a fetch costs no more than mapping an
+ * Where all donors are on this host, a fetch costs no more than mapping an
  * Inactive block again, and less if that is clean: its bytes had to be copied
- * out first. So nothing clean is kept Inactive and little else, and who is hot
- * is told by how soon it comes back.
+ * first. So no clean block is kept Inactive and few others, and a block counts
+ * as hot if it is fetched again soon after its eviction.
  */
 static void near_tune(struct dcm_pager *pg)
 {
@@ -247,7 +247,7 @@ static int create(struct dcm_pager *pg, char *err, size_t len)
 	pg->spin = !getenv("DCM_NO_SPIN");
 	pthread_mutex_init(&pg->discard_lock, NULL);
 	pthread_mutex_init(&pg->lost_lock, NULL);
-	/* Without the thread lines are only dropped sooner. */
+	/* Without the log thread, lines are only dropped sooner. */
 	dcm_log_start();
 	rc = dcm_uffd_open(&pg->uffd, uffd_flags(), err, len);
 	if (rc)
@@ -295,7 +295,7 @@ static void destroy(struct dcm_pager *pg)
 		dcm_lanes_stop(pg);
 		dcm_control_stop(pg);
 	}
-	/* No access can be answered any more: the memory goes first. */
+	/* No access can be answered any more: the guest memory goes first. */
 	if (pg->guest.region)
 		dcm_guest_free(pg);
 	if (pg->client)
@@ -496,7 +496,7 @@ static long call(struct dcm_pager *pg, enum call what, u64 va, u64 bytes,
 		dcm_leave(&old);
 		return rc;
 	}
-	/* The argument must not be on this stack either. */
+	/* The argument must not be on the caller's stack either. */
 	a = malloc(sizeof(*a));
 	rc = a ? 0 : -ENOMEM;
 	if (a) {

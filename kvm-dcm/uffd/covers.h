@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * covers.h - what the preload shim asks of the pager beyond libdcm.h
+ * covers.h - the pager's functions for the preload shim, beyond libdcm.h
  */
 #ifndef DCM_UFFD_COVERS_H
 #define DCM_UFFD_COVERS_H

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * frames.c - where blocks live that are direct but not mapped
+ * frames.c - memory for blocks that are direct but not mapped
  *
  * Each block size has an area of slots, reserved for the worst case and filled
- * only as used. A slot has memory or it has none: UFFDIO_MOVE needs an
+ * only as used. A slot has memory (full) or not (empty): UFFDIO_MOVE needs an
  * empty one, memcpy() is much cheaper into a full one. Slots that come free
  * keep their memory up to a small bound, which the pager takes off the budget
- * it tells the core; what is beyond is dropped, many slots at a time.
+ * it gives the core; memory beyond it is dropped, many slots at a time.
  *
  *	dirty block --MOVE--> empty slot --written back--> full, free
  *	clean block --copy--> full slot  --evicted-------> full, free
  *	                      full, free --beyond bound, batch--> empty, free
  *
- * The areas are registered with the guest's userfaultfd, which UFFDIO_MOVE
- * asks of both sides, but for write protection only and that is never set:
- * a missing page in them is the kernel's business.
+ * The areas are registered with the guest's userfaultfd, as UFFDIO_MOVE
+ * demands of both sides, but only for write protection, which is never set:
+ * the kernel itself fills a missing page in them.
  *
  * Locking: a spinlock for each size, held for a push or a pop.
  */
@@ -88,12 +88,11 @@ void *dcm_frame_addr(const struct dcm_frames *fr, u32 frame)
 }
 
 /**
- * dcm_frame_get() - a free slot
+ * dcm_frame_get() - take a free slot
  * @order: its size
- * @full: in: one that has memory is wanted, else one that has none;
- *	out: whether it has
+ * @full: in: whether a slot with memory is wanted; out: whether it has memory
  *
- * There is always one: the areas are as large as the guest.
+ * There always is a slot: the areas are as large as the guest.
  */
 u32 dcm_frame_get(struct dcm_pager *pg, unsigned int order, bool *full)
 {
@@ -137,7 +136,7 @@ static void push_empty(struct dcm_slots *s, u32 slot)
 	spin_unlock(&s->lock);
 }
 
-/** dcm_frames_drop() - take the memory from the slots a lane has collected */
+/** dcm_frames_drop() - free the memory of the slots a lane has collected */
 void dcm_frames_drop(struct dcm_pg_lane *l)
 {
 	struct dcm_pager *pg = l->pg;
@@ -164,8 +163,8 @@ void dcm_frames_drop(struct dcm_pg_lane *l)
 }
 
 /**
- * dcm_frame_put() - a slot comes free
- * @full: it has memory
+ * dcm_frame_put() - give a slot back
+ * @full: the slot has memory
  */
 void dcm_frame_put(struct dcm_pg_lane *l, u32 frame, bool full)
 {

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * gc_pages.c - pages of a window, as donors' GC workers need them
+ * gc_pages.c - pages of a GC window, as donors' GC workers need them
  *
- * semeru-osdi20, 4.1 unmaps what a memory server is about to move, and brings
- * it back by its swap; here it is the pager that keeps accesses out. A held
- * page's fault is put aside by the lane that took it, as one that found no
- * free frame is, and tried again every millisecond: so nobody waits but who
- * touches it, and the time is bounded by who holds. An extent with a held page
+ * semeru-osdi20, 4.1 unmaps the pages a memory server is about to move and
+ * brings them back by its swap; here the pager keeps accesses out. The lane
+ * that takes a fault on a held page puts it aside, as a fault that found no
+ * free frame, and tries it again every millisecond. So only threads that touch
+ * the page wait, and no longer than the hold lasts. An extent with a held page
  * is not moved off its slab either.
  *
- *	hold: bits set, lanes that were in a fault are out of it
+ *	hold: bits set, lanes that were in a fault have left it
  *	settle: written to the donor; unmapped, frames given back, or kept
  *	... the donor works ...
- *	release: bits cleared, lanes look again, and fetch what it did
+ *	release: bits cleared, lanes retry, and fetch the donor's result
  *
- * Locking: bits are set and cleared by the GC thread alone. A lane says that it
- * is in a fault before it looks at them, and the GC thread looks at lanes after
- * setting them: one sees the other. Settling is done on the discard lane,
- * under its lock.
+ * Locking: only the GC thread sets and clears bits. A lane announces that it is
+ * in a fault before it reads the bits, and the GC thread looks at the lanes
+ * after it has set them: one sees the other. Settling is done on the discard
+ * lane, under its lock.
  */
 #include <errno.h>
 #include <sched.h>
@@ -33,7 +33,7 @@
 #define BUSY_US 1000u
 #define BUSY_TRIES 200
 
-/* A window at @base of a pager's memory. */
+/* A window that begins at @base in a pager's memory. */
 struct paged {
 	struct dcm_pager *pg;
 	u64 base;
@@ -55,7 +55,7 @@ static void held_set(struct dcm_guest *g, u64 gfn, u64 nr, bool held)
 	}
 }
 
-/* Whoever took a fault before the bits were set has answered it. */
+/* Wait for lanes that took a fault before the bits were set. */
 static void lanes_wait(struct dcm_pager *pg)
 {
 	for (u32 i = 0; i < pg->nr_fault; i++) {
@@ -99,8 +99,8 @@ static void paged_release(void *home)
 }
 
 /*
- * Under the discard lane's lock. A page in use by I/O can't be taken out; most
- * are for a moment only (the kernel looks at them), so that is waited for.
+ * Under the discard lane's lock. A page in use by I/O can't be unmapped; most
+ * are so only for a moment (the kernel reads them), so wait and retry.
  */
 static int settle(struct dcm_pager *pg, u64 *gfn, u64 end, bool keep,
 		  u64 until_ns)
@@ -211,7 +211,7 @@ static bool paged_tag(void *home, u64 at, u64 bytes,
 	return true;
 }
 
-/* Paged memory, which no other thread of libdcm touches. */
+/* This writes paged memory; no other thread of libdcm does. */
 static void paged_bits(void *home, u64 at, const void *bits, size_t bytes)
 {
 	memcpy((void *)(((struct paged *)home)->base + at), bits, bytes);

@@ -2,19 +2,18 @@
 /*
  * lane.c - the fault threads
  *
- * One userfaultfd serves the process. Lane 0 always reads it; the others join
- * when reads find a crowd of faults time and again, or several threads fault
- * on CPUs of their own, and leave when all faults come from one thread or they
- * are woken for nothing: whoever polls is woken for every fault. Up to half of
- * the CPUs get a lane, or all where lanes may be polite (yield.c). A lane takes what it can in one read(), has the core answer, polls its
- * connections while anything is in flight, and sleeps in poll() on all of it.
+ * One userfaultfd serves the process. Lane 0 always reads it. Others join when
+ * reads often find many faults, or when several threads fault on CPUs of their
+ * own; they leave when all faults come from one thread, or when they wake
+ * without a fault (every lane in poll() is woken for every fault). Up to half
+ * of the CPUs get a lane, or all of them if lanes may yield (yield.c). A lane
+ * takes all faults it can in one read(), calls the core for each, polls its
+ * connections while I/O is in flight, and sleeps in poll() on all of that.
  *
  * A wake-up across CPUs costs several times what the fault does, so a lane
  * that is alone follows the faulting thread: when faults come from one other
  * CPU several times in a row it moves there by sched_setaffinity(), and the
- * hand-over is then a context switch. Where the thread runs is read from its
- * own restartable-sequences area: the fault says which thread, and its robust
- * list head, which the kernel tells, lies in the same control block.
+ * hand-over becomes a context switch (affinity.c).
  *
  * A fault that finds no frame free (STALL) is kept and taken again after
  * progress. Nothing here allocates.
@@ -40,12 +39,12 @@
 #define RETRY_MS 1 /* with something to try again */
 #define SILENT_MS 100 /* with I/O in flight, or in doubt */
 #define SPIN_IO_NS (60u * 1000)
-#define CROWD 4 /* faults in one read that are too many for one */
-#define JOIN_AFTER 8 /* reads with company, net of those without */
-#define ALONE_TURNS 64 /* reads between looks at who faults */
-#define ALONE_MAX 8 /* looks that saw one thread only */
-#define LEAVE_AFTER 64 /* wake-ups for nothing */
-#define LEAVE_POLITE 1024 /* the same, where they disturb nobody */
+#define CROWD 4 /* faults in one read that are too many for one lane */
+#define JOIN_AFTER 8 /* reads with a crowd, less those without */
+#define ALONE_TURNS 64 /* reads between looks at which threads fault */
+#define ALONE_MAX 8 /* looks that saw only one thread */
+#define LEAVE_AFTER 64 /* wake-ups without a fault */
+#define LEAVE_POLITE 1024 /* the same, if lanes yield */
 
 void dcm_lane_kick(struct dcm_pg_lane *l)
 {
@@ -55,7 +54,7 @@ void dcm_lane_kick(struct dcm_pg_lane *l)
 		return;
 }
 
-/* One message to the core; false: STALL, to be taken again. */
+/* Give a message to the core; false: STALL, take it again later. */
 static bool fault(struct dcm_pg_lane *l, const struct uffd_msg *msg)
 {
 	struct dcm_pager *pg = l->pg;
@@ -67,7 +66,7 @@ static bool fault(struct dcm_pg_lane *l, const struct uffd_msg *msg)
 	if (msg->event != UFFD_EVENT_PAGEFAULT)
 		return true;
 	if (!dcm_guest_gfn(&pg->guest, va, &gfn)) {
-		/* Unmapped since: let it find out. */
+		/* Unmapped since: the thread retries and finds out. */
 		dcm_uffd_wake(&pg->uffd, va, DCM_PAGE_SIZE);
 		return true;
 	}
@@ -78,7 +77,7 @@ static bool fault(struct dcm_pg_lane *l, const struct uffd_msg *msg)
 		flags = DCM_FF_WP | DCM_FF_WRITE;
 	else if (msg->arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WRITE)
 		flags = DCM_FF_WRITE;
-	/* Pairs with gc_pages.c: hold. */
+	/* Pairs with lanes_wait() in gc_pages.c. */
 	__atomic_fetch_add(&l->fault_seq, 1, __ATOMIC_SEQ_CST);
 	if (likely(!dcm_guest_held(&pg->guest, gfn)))
 		result = dcm_fault(l->core, gfn, flags);
@@ -100,7 +99,7 @@ static bool stalled_retry(struct dcm_pg_lane *l)
 	return n < i;
 }
 
-/* The last lane that joined leaves, the next one joins. */
+/* The last lane that joined leaves, or the next one joins. */
 static void crew_resize(struct dcm_pager *pg, u32 from, u32 to)
 {
 	if (to < 1 || to > pg->crew_max)
@@ -112,7 +111,7 @@ static void crew_resize(struct dcm_pager *pg, u32 from, u32 to)
 		dcm_lane_kick(&pg->lane[to - 1]);
 }
 
-/* How many threads the last faults came from, as far as it matters: 1 or more. */
+/* Whether the last faults came from more than one thread. */
 static bool many_threads(const struct dcm_pager *pg)
 {
 	u32 first = READ_ONCE(pg->recent[0]);
@@ -124,7 +123,7 @@ static bool many_threads(const struct dcm_pager *pg)
 	return false;
 }
 
-/* Faults come from @cpu too, where no lane is: have one join there. */
+/* Faults also come from @cpu, which has no lane: have one join there. */
 static void crew_ask(struct dcm_pg_lane *l, int cpu)
 {
 	struct dcm_pager *pg = l->pg;
@@ -137,9 +136,9 @@ static void crew_ask(struct dcm_pg_lane *l, int cpu)
 }
 
 /*
- * Several lanes pay off while several threads fault at the same time: faults
- * are found waiting, or come from CPUs where a lane of their own could be. One
- * thread alone is served best by one lane next to it.
+ * Several lanes pay while several threads fault at the same time: faults are
+ * found waiting, or come from CPUs that could have a lane of their own. A
+ * single thread is served best by one lane next to it.
  */
 static void crew_adapt(struct dcm_pg_lane *l, int nr)
 {
@@ -181,8 +180,8 @@ static bool reading(const struct dcm_pg_lane *l)
 }
 
 /*
- * Take what is waiting. Returns how many faults there were. Raw, as the other
- * call on this path: these are no cancellation points.
+ * Take the waiting faults. Returns their number. The raw system call, unlike
+ * read(), is no cancellation point.
  */
 static int messages_take(struct dcm_pg_lane *l)
 {
@@ -204,7 +203,7 @@ static int messages_take(struct dcm_pg_lane *l)
 	return nr;
 }
 
-/* Faster than sleeping, when the next fault is about to come from elsewhere. */
+/* Spinning beats sleeping when the next fault is due soon on another CPU. */
 static bool spin(struct dcm_pg_lane *l)
 {
 	u64 until;
@@ -224,9 +223,9 @@ static bool spin(struct dcm_pg_lane *l)
 }
 
 /*
- * A fetch is on its way, and the thread that waits for it was all that ran
- * here: sleeping would cost more than the donor takes to answer. Whoever else
- * wants the CPU gets it from a polite lane at once.
+ * A fetch is in flight, and only the thread that waits for it ran on this CPU:
+ * sleeping would cost more than the donor takes to answer. Any other thread
+ * that wants the CPU preempts a yielding lane at once.
  */
 static bool spin_io(struct dcm_pg_lane *l, bool read_faults)
 {
@@ -250,7 +249,7 @@ static int wait_ms(struct dcm_pg_lane *l)
 		return RETRY_MS;
 	if (l->nr_drop)
 		return IDLE_MS;
-	/* A connection that comes wakes nobody. */
+	/* A new connection does not wake the lane. */
 	return dcm_doubtful(l->core) ? SILENT_MS : -1;
 }
 
@@ -268,7 +267,7 @@ static void lane_wait(struct dcm_pg_lane *l, bool read_faults)
 	if (dcm_pending(l->core)) {
 		n = dcm_client_io_fds(pg->client, l->id, pfd + nr,
 				      DCM_CLIENT_FDS_MAX);
-		/* A donor that fell silent wakes nobody. */
+		/* A donor that fell silent does not wake the lane. */
 		if (ms < 0)
 			ms = n ? SILENT_MS : RETRY_MS;
 		nr += n;
@@ -322,7 +321,7 @@ int dcm_lanes_start(struct dcm_pager *pg)
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	u32 i;
 
-	/* Polite lanes take nothing from the threads that they serve. */
+	/* Yielding lanes take no time from the threads that they serve. */
 	if (pg->can_yield)
 		cpus *= 2;
 	pg->crew_max = min(pg->nr_fault, (u32)max(cpus / 2, 1L));

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * lost.c - accesses to memory that went with its donor
+ * lost.c - accesses to memory that was lost with its donor
  *
- * Never a zero page instead. With on-loss=sigbus the page is made to raise
- * SIGBUS, by UFFDIO_POISON (6.6), before that by an empty file mapped over it;
- * a system call gets EFAULT. With on-loss=pause the thread stays in its fault:
- * for a vCPU this is a paused VM, which its operator can look at and kill. The
- * line that names the donor and the extents is said when the donor is lost
- * (slab_worker.c), the first stopped access says one more.
+ * Such a page is never replaced by zeroes. With on-loss=sigbus an access raises
+ * SIGBUS, by UFFDIO_POISON (6.6), or on older kernels by an empty file mapped
+ * over the page; a system call gets EFAULT. With on-loss=pause the thread stays
+ * in its fault: for a vCPU this is a paused VM, which its operator can look at
+ * and kill. The loss itself is logged with its donor and extents
+ * (slab_worker.c); the first stopped access is logged here.
  */
 #include <pthread.h>
 #include <sys/mman.h>
@@ -37,7 +37,7 @@ static bool is_lost(const struct dcm_pager *pg, u64 gfn)
 	return pd_word(pd_of(pg->vm, (u32)gfn)) & PD_LOST;
 }
 
-/** dcm_lost_access() - an access needs pages whose content is gone */
+/** dcm_lost_access() - stop an access to pages whose content is gone */
 void dcm_lost_access(struct dcm_pager *pg, u32 gfn, u32 nr)
 {
 	bool bus = pg->cfg.on_loss == DCM_ON_LOSS_SIGBUS;
@@ -53,10 +53,13 @@ void dcm_lost_access(struct dcm_pager *pg, u32 gfn, u32 nr)
 			      "is stopped; the thread waits until the process is killed");
 	if (!bus)
 		return;
-	/* The process may die of it before the log's thread runs. */
+	/* The process may die of it before the log thread runs. */
 	if (first)
 		dcm_log_flush(100);
-	/* A discard is under way: its end decides. It may wait for us. */
+	/*
+	 * A discard is under way and may be waiting for this lane: let the
+	 * access try again.
+	 */
 	if (pthread_mutex_trylock(&pg->lost_lock)) {
 		dcm_uffd_wake(&pg->uffd, dcm_guest_va(&pg->guest, gfn),
 			      (u64)nr << DCM_PAGE_SHIFT);
@@ -91,12 +94,12 @@ static void forget_page(struct dcm_pager *pg, u32 gfn)
 }
 
 /**
- * dcm_lost_forget() - the content of pages is about to be given up
+ * dcm_lost_forget() - the content of pages is about to be discarded
  *
- * Before dcm_guest_discard(), with lost_lock held until that is done: what was
- * lost reads as zero then. While a page is LOST nobody maps anything there, so
- * its poison can go; once it is not, a block around it may be mapped, and a
- * page of that must not be poisoned: who reads it to evict it would die.
+ * Called before dcm_guest_discard(), with lost_lock held until that is done:
+ * lost pages read as zero then. While a page is LOST no lane maps it, so its
+ * poison can be removed. Later a block around it may be mapped, and must not
+ * contain a poisoned page: reading that to evict it would kill the process.
  */
 void dcm_lost_forget(struct dcm_pager *pg, u64 va, u64 nr)
 {

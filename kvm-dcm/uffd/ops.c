@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * ops.c - the core's operations on a process's memory
+ * ops.c - the core's operations (struct dcm_ops) on a process's memory
  *
  * Guest memory G is private anonymous memory under userfaultfd, missing and
- * write-protect. A clean page is mapped write-protected: the first write is a
- * fault, so what is clean is known for certain at any time. (Asynchronous
+ * write-protect. A clean page is mapped write-protected: its first write is a
+ * fault, so at any time it is certain which pages are clean. (Asynchronous
  * write-protection would save that fault, but on anonymous memory a write
  * between reading the marker and dropping the page is lost.)
  *
- * In: UFFDIO_COPY out of wherever the bytes are, for shm the donor's slab
- * itself. Out: a clean page is copied to a frame and many are dropped by one
- * call with one TLB flush; nobody can write it meanwhile, as the fault would
+ * In: UFFDIO_COPY from wherever the bytes are, for shm the donor's slab
+ * itself. Out: a clean page is copied to a frame, and many are dropped by one
+ * call with one TLB flush; no thread can write it meanwhile, as its fault would
  * come here and the block is BUSY. A dirty block is moved to a frame by
  * UFFDIO_MOVE, which refuses pages pinned for I/O. (A clean page pinned for
- * reading is no harm; pinning for writing is a write.) Kernels without it
- * protect, copy and drop; there a device may still write to a page that has
- * left, so the shim keeps programs off O_DIRECT.
+ * reading does no harm; pinning for writing is a write.) Kernels without MOVE
+ * protect, copy and drop; there a device may still write to a page after its
+ * eviction, so the shim keeps programs off O_DIRECT.
  *
  *	           COPY                  copy + DONTNEED, or MOVE
  *	slab, buffer -----> G, mapped -------------------------> frame
@@ -25,10 +25,10 @@
  * Differences from the paper (dcm-tc18, 3.2): Inactive pages are unmapped
  * from the page tables in place there; in user space that is a move.
  *
- * A slab of shm may be cut off by its donor at any instant: it is only read by
- * the kernel on our behalf, which then says EFAULT. A block must be installed
- * whole or not at all, so its pages come in write-protected and are made
- * writable when all are there: until then they can be taken out again.
+ * A donor may cut off a slab of shm at any instant: only the kernel reads it
+ * for us, and then returns EFAULT. A block must be installed whole or not at
+ * all, so its pages are mapped write-protected, and made writable when all are
+ * there: until then they can be unmapped again.
  */
 #include <errno.h>
 #include <poll.h>
@@ -41,7 +41,7 @@
 #include "../core/internal.h"
 #include "pager.h"
 
-#define TIMED_EVERY 32u /* installs by a polite lane */
+#define TIMED_EVERY 32u /* installs of a yielding lane */
 
 u64 dcm_now_ns(void)
 {
@@ -51,7 +51,7 @@ u64 dcm_now_ns(void)
 	return (u64)ts.tv_sec * 1000000000u + (u64)ts.tv_nsec;
 }
 
-/* Have the first lines of a page on their way before it is copied. */
+/* Prefetch the first cache lines of a page that is copied next. */
 static void warm(const char *p)
 {
 	unsigned int i;
@@ -73,7 +73,7 @@ static bool run_next(u16 mask, unsigned int *i, unsigned int *n)
 	return true;
 }
 
-/* Pages under @mask to those that are dropped by one call. */
+/* Add pages under @mask to the ranges that one call drops. */
 static void drop_add(struct dcm_pg_lane *l, u64 va, u16 mask, unsigned int *nr)
 {
 	unsigned int i = 0, n;
@@ -84,7 +84,7 @@ static void drop_add(struct dcm_pg_lane *l, u64 va, u16 mask, unsigned int *nr)
 					(size_t)n * DCM_PAGE_SIZE };
 }
 
-/* Take pages out again that were mapped write-protected. */
+/* Unmap pages again that were mapped write-protected. */
 static void take_out(struct dcm_pg_lane *l, u64 va, u16 mask)
 {
 	unsigned int nr = 0;
@@ -93,7 +93,7 @@ static void take_out(struct dcm_pg_lane *l, u64 va, u16 mask)
 	dcm_uffd_drop(&l->pg->uffd, l->iov, nr);
 }
 
-/* Copy what is under @mask; @src is the block's first byte. */
+/* Copy the pages under @mask; @src is the block's first byte. */
 static int copy_in(struct dcm_pager *pg, u64 va, const char *src, u16 mask,
 		   unsigned int mode, u16 *done)
 {
@@ -106,9 +106,9 @@ static int copy_in(struct dcm_pager *pg, u64 va, const char *src, u16 mask,
 					n * DCM_PAGE_SIZE, mode);
 
 		/*
-		 * ENOENT: the run spans two mappings of the kernel's, as after
-		 * mprotect() of a part; or, for one page, there is none.
-		 * EEXIST can't be; if it is, the page is there.
+		 * ENOENT: the run spans two VMAs, as after mprotect() of a
+		 * part; or, for one page, there is none. EEXIST should not
+		 * happen; if it does, the page is there.
 		 */
 		if (n > 1 && (err == -ENOENT || err == -EEXIST)) {
 			unsigned int k;
@@ -128,7 +128,7 @@ static int copy_in(struct dcm_pager *pg, u64 va, const char *src, u16 mask,
 	return 0;
 }
 
-/* Keep one page of the block back; its bytes go into a frame. */
+/* Leave one page of the block unmapped; its bytes go into a frame. */
 static void sample_one(struct dcm_pg_lane *l, struct dcm_fetch *f, u16 mask,
 		       bool slab)
 {
@@ -177,7 +177,7 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 	u64 va = dcm_guest_va(&pg->guest, f->gfn);
 	u16 mask = dcm_guest_mask(&pg->guest, f->gfn, f->order);
 	bool slab = f->nr && f->io.data != f->buf;
-	/* A polite lane runs on only when the woken thread faults again. */
+	/* A yielding lane goes on only when the woken thread faults again. */
 	bool timed = l->polite.on && !(l->installs++ % TIMED_EVERY);
 	unsigned int quiet = timed ? DCM_UFFD_QUIET : 0;
 	u16 data, zero, wr, done = 0, zdone = 0;
@@ -191,10 +191,10 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 	zero = mask & f->zero;
 	data = mask & (u16)~f->zero & (u16)~f->hidden;
 	wr = data & f->writable;
-	/* Of the block's first byte, which may not be there: as a number. */
+	/* The block's first byte may not exist: compute it as a number. */
 	src = (const char *)((uintptr_t)f->io.data - f->first * DCM_PAGE_SIZE);
 	if (!slab || !(data & (data - 1))) {
-		/* Can't fail half way. */
+		/* Can't fail halfway. */
 		err = copy_in(pg, va, src, data & (u16)~wr, DCM_UFFD_WP | quiet,
 			      &done);
 		if (!err)
@@ -208,7 +208,7 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 		bool w;
 		u32 frame;
 
-		/* The donor has cut it off. */
+		/* The donor has truncated the slab. */
 		if (slab)
 			dcm_client_stale(pg->client,
 					 container_of(f->io.slab,
@@ -263,7 +263,7 @@ static void op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order,
 			dcm_frame_put(l, frame, false);
 			return;
 		}
-		/* The rest by copy. */
+		/* Copy the pages that were not moved. */
 		mask &= (u16) ~((1u << (moved >> DCM_PAGE_SHIFT)) - 1);
 	}
 	copy_in(pg, va, src, mask & (u16)~writable, DCM_UFFD_WP, &done);
@@ -281,8 +281,8 @@ static int op_reveal(struct dcm_lane *lane, u32 gfn, bool write)
 
 	if (frame == DCM_NIL) {
 		/*
-		 * It is there, EEXIST; or else somebody dropped it by a system
-		 * call of his own, and zero is what he wants.
+		 * The page is there (EEXIST); or the program dropped it by a
+		 * system call of its own and expects zeroes.
 		 */
 		if (dcm_guest_mask(&pg->guest, gfn, 0))
 			dcm_uffd_copy(&pg->uffd, va, pg->zero, DCM_PAGE_SIZE,
@@ -330,7 +330,7 @@ static bool pinned(const struct dcm_guest *g, u32 gfn, unsigned int order)
 	return false;
 }
 
-/* Bytes of the pages that were left out, into the block's frame. */
+/* Collect the bytes of the pages left unmapped in the block's frame. */
 static void collect_hidden(struct dcm_pg_lane *l, u32 gfn, u16 hidden,
 			   char *dst)
 {
@@ -351,7 +351,7 @@ static void collect_hidden(struct dcm_pg_lane *l, u32 gfn, u16 hidden,
 	}
 }
 
-/* A page of the block is pinned: what was moved goes back. */
+/* A page of the block is pinned: move back what was moved. */
 static void move_back(struct dcm_pg_lane *l, u64 va, char *src, u16 moved,
 		      u16 dirty)
 {
@@ -371,7 +371,7 @@ static void move_back(struct dcm_pg_lane *l, u64 va, char *src, u16 moved,
 	}
 }
 
-/* The block's pages under @mask, moved to an empty frame. */
+/* Move the block's pages under @mask to an empty frame. */
 static int unmap_move(struct dcm_pg_lane *l, struct dcm_unmap *v, u16 mask)
 {
 	struct dcm_pager *pg = l->pg;
@@ -399,7 +399,7 @@ static int unmap_move(struct dcm_pg_lane *l, struct dcm_unmap *v, u16 mask)
 	return 0;
 }
 
-/* The block's pages under @mask, copied; they are dropped with the batch. */
+/* Copy the block's pages under @mask; the batch drops them later. */
 static void unmap_copy(struct dcm_pg_lane *l, struct dcm_unmap *v, u16 mask,
 		       unsigned int *nr_iov)
 {
@@ -415,7 +415,7 @@ static void unmap_copy(struct dcm_pg_lane *l, struct dcm_unmap *v, u16 mask,
 		u64 off = (u64)i * DCM_PAGE_SIZE;
 		size_t len = (size_t)n * DCM_PAGE_SIZE;
 
-		/* Written since fetched, and no MOVE: stop writers first. */
+		/* Dirty, and no MOVE: stop writers first. */
 		if (v->dirty)
 			dcm_uffd_protect(&pg->uffd, va + off, len, true);
 		memcpy(dst + off, (void *)(va + off), len);
@@ -423,7 +423,7 @@ static void unmap_copy(struct dcm_pg_lane *l, struct dcm_unmap *v, u16 mask,
 	}
 }
 
-/* Large clean blocks: moving beats copying when there is no full frame. */
+/* Large clean blocks: moving beats copying if no frame has memory. */
 static bool want_move(struct dcm_pager *pg, const struct dcm_unmap *v)
 {
 	if (!pg->uffd.move)
@@ -445,7 +445,7 @@ static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
 	for (i = 0; i < nr; i++, v++) {
 		u16 hidden, mask;
 
-		/* A victim has long left the cache. */
+		/* The next victim is no longer in the CPU's cache. */
 		if (i + 1 < nr && !v[1].dirty && !v[1].drop)
 			warm((char *)dcm_guest_va(&pg->guest, v[1].gfn));
 		if (pinned(&pg->guest, v->gfn, v->order)) {
@@ -457,21 +457,21 @@ static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
 		       (u16)~hidden;
 		v->observed |= hidden;
 		if (v->drop) {
-			/* Its bytes are a donor's: nothing is kept. */
+			/* A donor has its bytes: keep nothing. */
 			drop_add(l, dcm_guest_va(&pg->guest, v->gfn), mask,
 				 &nr_iov);
 			if (hidden)
 				collect_hidden(l, v->gfn, hidden, NULL);
 			continue;
 		}
-		/* Left-out pages are holes, and may be moved over. */
+		/* Pages left unmapped are holes, which MOVE allows. */
 		v->err = !want_move(pg, v) ? -EINVAL :
 			 mask + hidden == page_mask(v->order) ?
 					     unmap_move(l, v, mask | hidden) :
 					     unmap_move(l, v, mask);
 		if (v->err == -EBUSY)
 			continue;
-		/* Also what MOVE can't do: several mappings, or read-only. */
+		/* Also if MOVE can't: several mappings, or read-only. */
 		if (v->err)
 			unmap_copy(l, v, mask, &nr_iov);
 		v->err = 0;
@@ -484,8 +484,8 @@ static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
 }
 
 /*
- * The pages that change move out, which tells whether I/O has them, and copies
- * of them come in: whoever writes to these is heard of.
+ * Dirty pages are moved out, which shows whether I/O uses them, and copies of
+ * them are mapped write-protected, so that the next write faults.
  */
 static void op_copy(struct dcm_lane *lane, struct dcm_unmap *v)
 {
@@ -570,8 +570,8 @@ static void op_discard(struct dcm_lane *lane, u32 gfn, unsigned int order)
 /* ---- I/O ---- */
 
 /*
- * A move to another slab whose source is a slab of shm: that may be cut off
- * while the WRITE reads it, so it goes through the buffer of the same place.
+ * A move from a slab of shm to another slab: the donor may cut off the source
+ * while the WRITE reads it, so the bytes go through the fetch's buffer.
  */
 static int move_bounce(struct dcm_lane *lane, struct dcm_io *io)
 {

@@ -6,9 +6,9 @@
  * to the slab worker (slab_worker.c) and one to application threads that
  * discard (regions.c), which take it by a mutex.
  *
- * Rule one: no thread of libdcm touches paged memory, or waits for one that
- * may. Locks that application threads take with us are taken with all
- * signals blocked, and never across an access to paged memory.
+ * Rule one: no thread of libdcm touches paged memory, or waits for a thread
+ * that may. A lock that application threads also take is taken with all
+ * signals blocked, and never held across an access to paged memory.
  */
 #ifndef DCM_UFFD_PAGER_H
 #define DCM_UFFD_PAGER_H
@@ -28,7 +28,7 @@
 #define DCM_PG_STALLED_MAX 512u /* faults kept while no frame is free */
 #define DCM_PG_DROPS_MAX 64u /* frames dropped together */
 
-/* 2 MiB of gfn space at a time are given to regions. */
+/* Regions get gfn space in units of 2 MiB. */
 #define DCM_CHUNK_SHIFT 9u
 #define DCM_CHUNK_PAGES (1u << DCM_CHUNK_SHIFT)
 #define DCM_REGIONS_MAX 4096u
@@ -38,8 +38,8 @@
  * @va: first byte
  * @nr: pages, holes included
  * @gfn: of the first page; a multiple of DCM_CHUNK_PAGES
- * @holes: pages that are ours no more
- * @mapped: came from dcm_pager_map()
+ * @holes: pages that are no longer paged
+ * @mapped: dcm_pager_map() mapped it, and dcm_guest_free() unmaps it
  */
 struct dcm_region {
 	u64 va;
@@ -60,19 +60,19 @@ struct dcm_map_call {
 };
 
 /**
- * struct dcm_guest - which address is which gfn
+ * struct dcm_guest - the map from addresses to gfns
  * @lock: serialises changes; readers use @seq
  * @seq: odd while @region changes
  * @nr: regions
  * @region: sorted by address
  * @base: address of each chunk of gfn space, 0: free
- * @hole: for each 64 KiB of gfn space, pages that are nobody's
+ * @hole: for each 64 KiB of gfn space, pages that are not paged, a bit each
  * @pins: of each page; allocated sparsely
  * @bus: pages replaced by a mapping that raises SIGBUS, a bit each
  * @used: of each chunk, whether a page of it was ever asked for
  * @pinned: pages with a pin
- * @held: of each 64 KiB, whether accesses wait (gc_pages.c)
- * @holds: any does
+ * @held: of each 64 KiB, whether accesses wait (gc_pages.c), a bit each
+ * @holds: some bit of @held is set
  */
 struct dcm_guest {
 	pthread_mutex_t lock;
@@ -96,7 +96,7 @@ struct dcm_guest {
  * @lock: guards the stacks
  * @base: address of slot 0
  * @max: slots there is address space for
- * @next: slots from here on were never used
+ * @next: first slot that was never used
  * @empty: stack of slots without memory
  * @full: stack of slots with memory
  */
@@ -124,10 +124,10 @@ struct dcm_frames {
 	atomic64_t cached; /* pages in free slots that have memory */
 };
 
-/* Seven pages left unmapped to sample, of blocks that hash alike. */
+/* Up to seven pages left unmapped to sample, of blocks with the same hash. */
 struct dcm_sample_bucket {
 	spinlock_t lock;
-	u32 used; /* bit each; bit 8 + i: map it writable */
+	u32 used; /* a bit each; bit 8 + i: map page i writable */
 	u32 gfn[7];
 	u32 frame[7];
 } __attribute__((aligned(64)));
@@ -135,19 +135,19 @@ struct dcm_sample_bucket {
 #define DCM_SAMPLE_BUCKETS 8192u
 
 /**
- * struct dcm_yield - a lane that makes way for whom it serves (yield.c)
- * @on: it is SCHED_IDLE
+ * struct dcm_yield - state of a lane that yields to its faulting thread (yield.c)
+ * @on: the lane is SCHED_IDLE
  * @dense: the last two faults came soon after one another
- * @schedstat: what the kernel counts of the lane; -1: never polite
+ * @schedstat: descriptor of the lane's schedstat file; -1: the lane never yields
  * @tid: the thread that faults
- * @seen_ns: of the last fault
+ * @seen_ns: time of the last fault
  * @checked_ns: when @waited_ns and @ran_ns were taken
- * @waited_ns: for a CPU, by the lane
+ * @waited_ns: how long the lane has waited for a CPU
  * @ran_ns: CPU time of @tid
- * @since_ns: when it was last made so
- * @until_ns: not again before; @hold_ns: for how long last time
+ * @since_ns: when the lane last became SCHED_IDLE
+ * @until_ns: it may not again before; @hold_ns: length of the last such time
  * @served: reads of faults while it was on
- * @regrets: somebody had to wait for it
+ * @regrets: times that a thread had to wait because of it
  */
 struct dcm_yield {
 	bool on;
@@ -166,25 +166,25 @@ struct dcm_yield {
 };
 
 /**
- * struct dcm_pg_lane - a lane's home side
+ * struct dcm_pg_lane - the pager's side of a lane
  * @pg: the pager
  * @core: the core's side
- * @id: which lane
+ * @id: index in pg->lane
  * @tid: its thread
- * @wake_fd: an eventfd: look again
+ * @wake_fd: an eventfd that wakes the lane
  * @stalled: faults that found no frame
  * @drop: frames to be dropped together
- * @unmap_seq: odd while in ops->unmap; who pins waits for it to move on
+ * @unmap_seq: odd while in ops->unmap; a thread that pins waits for a change
  * @fault_seq: odd while the core answers a fault
- * @woken: it slept since it last read
- * @company: reads that found a crowd, less those that did not
- * @nothing: wake-ups for nothing, in a row
- * @alone: looks, in a row, that saw one thread fault only
+ * @woken: the lane has slept since its last read
+ * @company: reads that found several faults, less those that did not
+ * @nothing: wake-ups without a fault, in a row
+ * @alone: looks, in a row, that saw only one thread fault
  * @turn: reads that found something
- * @installs: while polite; one in some is timed
+ * @installs: blocks installed while it yields; some are timed
  * @cpu: where it runs; @follow_cpu: where faults come from (affinity.c)
- * @go_cpu: where it is to go as it joins, or -1
- * @away: faults from CPUs without a lane, net of those from this one's
+ * @go_cpu: CPU to move to when it joins, or -1
+ * @away: faults from CPUs without a lane, less those from this lane's CPU
  */
 struct dcm_pg_lane {
 	struct dcm_pager *pg;
@@ -281,7 +281,7 @@ void dcm_guest_renew(struct dcm_pager *pg, u64 va);
 long dcm_guest_replace(struct dcm_pager *pg, u64 va, u64 nr,
 		       const struct dcm_map_call *call);
 
-/* Nobody's thread: who takes discard_lock works on it, and polls it. */
+/* A lane without a thread: the holder of discard_lock uses and polls it. */
 static inline struct dcm_pg_lane *dcm_discard_lane(struct dcm_pager *pg)
 {
 	return &pg->lane[pg->nr_fault + 1];
@@ -293,7 +293,7 @@ static inline u64 dcm_guest_va(const struct dcm_guest *g, u32 gfn)
 	       ((u64)(gfn & (DCM_CHUNK_PAGES - 1)) << DCM_PAGE_SHIFT);
 }
 
-/* Those of a block's pages that are really there. */
+/* Pages of a block that are not holes. */
 static inline u16 dcm_guest_mask(const struct dcm_guest *g, u32 gfn,
 				 unsigned int order)
 {
@@ -320,7 +320,7 @@ u32 dcm_frame_get(struct dcm_pager *pg, unsigned int order, bool *full);
 void dcm_frame_put(struct dcm_pg_lane *l, u32 frame, bool full);
 void dcm_frames_drop(struct dcm_pg_lane *l);
 
-/* Whatever of its I/O is done by now. */
+/* Handle the lane's I/O that has completed by now. */
 static inline void dcm_lane_drain(struct dcm_pg_lane *l)
 {
 	while (dcm_poll(l->core))
@@ -338,7 +338,7 @@ u16 dcm_sample_mask(struct dcm_pager *pg, u32 gfn, unsigned int order);
 /* ops.c */
 extern const struct dcm_ops dcm_pager_ops;
 
-/* pins.c; in a page's byte of dcm_guest.pins, above how often it is pinned */
+/* pins.c; bits in a page's byte of dcm_guest.pins, above its pin count */
 #define DCM_PIN_CALL 64u /* a system call is about to replace it */
 #define DCM_PIN_HELD 128u /* it may not be read */
 void dcm_pins_hold(struct dcm_guest *g, u64 gfn, u64 nr, u8 bit, bool hold);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * pins.c - pages that must stay where they are
+ * pins.c - pages that must not be unmapped
  *
- * A byte a page: how often it is pinned, and whether it is held, because its
- * mapping may not be read just now (the pager could not take its bytes out), or
- * a system call is about to replace it.
- * Evictions look at it after they have said that they run (unmap_seq), and who
- * sets it waits for those that may not have seen it. Pins of I/O that the
- * program does not announce need none of this: UFFDIO_MOVE refuses them.
+ * A byte for each page: how often it is pinned, and two flags: its mapping may
+ * not be read just now (the pager could not copy its bytes), or a system call
+ * is about to replace the mapping. An eviction looks at the byte after it has
+ * announced itself (unmap_seq), and the thread that sets the byte waits for
+ * evictions that may not have seen it. I/O that the program does not announce
+ * needs none of this: UFFDIO_MOVE refuses the pages it has pinned.
  *
  * Locking: the guest's lock for changes.
  */
@@ -37,7 +37,7 @@ static int pins_take(struct dcm_pager *pg, u64 gfn, u64 nr)
 	return 0;
 }
 
-/** dcm_pins_wait() - evictions that did not see a new pin are over */
+/** dcm_pins_wait() - wait for evictions that may not have seen a new pin */
 void dcm_pins_wait(struct dcm_pager *pg)
 {
 	u32 i;
@@ -52,7 +52,7 @@ void dcm_pins_wait(struct dcm_pager *pg)
 	}
 }
 
-/* Whole range paged, without holes: its first gfn, or a negative errno. */
+/* The first gfn of a range that is all paged, or a negative errno. */
 static int range_gfn(struct dcm_pager *pg, void *addr, size_t bytes, u64 *gfn)
 {
 	u64 len;
@@ -83,7 +83,7 @@ int dcm_pager_pin(struct dcm_pager *pg, void *addr, size_t bytes)
 	if (!rc)
 		dcm_pins_wait(pg);
 	dcm_leave(&old);
-	/* Bring it in, with no lock held. */
+	/* Bring the pages in, with no lock held. */
 	for (off = 0; !rc && off < bytes; off += DCM_PAGE_SIZE)
 		(void)p[off];
 	return rc;
@@ -112,10 +112,10 @@ int dcm_pager_unpin(struct dcm_pager *pg, void *addr, size_t bytes)
 }
 
 /**
- * dcm_pins_hold() - pages keep their place, or need not any more
- * @bit: why: DCM_PIN_HELD or DCM_PIN_CALL
+ * dcm_pins_hold() - set or clear a flag that keeps pages mapped
+ * @bit: DCM_PIN_HELD or DCM_PIN_CALL
  *
- * Under the guest's lock. To be sure of it call dcm_pins_wait().
+ * Under the guest's lock. Evictions under way may miss it: dcm_pins_wait().
  */
 void dcm_pins_hold(struct dcm_guest *g, u64 gfn, u64 nr, u8 bit, bool hold)
 {
@@ -134,7 +134,7 @@ void dcm_pins_hold(struct dcm_guest *g, u64 gfn, u64 nr, u8 bit, bool hold)
 	}
 }
 
-/** dcm_pins_forget() - pages that are paged no more are not pinned either */
+/** dcm_pins_forget() - drop the pins of pages that are no longer paged */
 void dcm_pins_forget(struct dcm_guest *g, u64 gfn, u64 nr)
 {
 	u64 i;
@@ -145,9 +145,9 @@ void dcm_pins_forget(struct dcm_guest *g, u64 gfn, u64 nr)
 }
 
 /**
- * dcm_pager_hold() - what is there of a range stays, what is not may come
+ * dcm_pager_hold() - keep the mapped pages of a range mapped; others may come
  *
- * For ranges that are about to lose their permission to be read.
+ * For ranges that are about to become unreadable.
  */
 void dcm_pager_hold(struct dcm_pager *pg, void *addr, size_t bytes, bool hold)
 {

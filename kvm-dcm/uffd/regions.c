@@ -3,21 +3,21 @@
  * regions.c - which addresses are paged, and as which gfn
  *
  * Paged memory is private and anonymous, in one or more regions. A region
- * takes whole 2 MiB chunks of gfn space in a row, so that an address is found
- * from a gfn by one table look-up, on the way of every eviction; a gfn is
- * found from an address by bisection, once a fault. Pages of a region that
- * were unmapped since, and the rest of its last chunk, are holes: the core may
- * count them into a block, and every operation leaves them out. So a region
- * keeps its numbering for as long as any page of it lives.
+ * takes whole, adjacent 2 MiB chunks of gfn space. So a gfn leads to an address
+ * by one table look-up, which every eviction needs; an address leads to a gfn
+ * by bisection, once a fault. Pages of a region that were unmapped since, and
+ * the rest of its last chunk, are holes: the core may count them into a block,
+ * and every operation leaves them out. So a region keeps its numbering for as
+ * long as any page of it lives.
  *
  *	addresses    |----region A----|   |-region B-|
  *	gfn chunks   [  0  ][  1  ][ 2....][  3  ]      '.' holes
  *
  * Locking: @lock for changes. Readers of @region use @seq; the other tables
  * are single words, changed only while no fault on their pages can be taken.
- * A change that needs pages gone goes through dcm_discard() on the discard
- * lane, by whoever asks, with signals blocked: a handler that touched paged
- * memory would wait for a lane that may wait for what the thread holds.
+ * Making pages NotDirect goes through dcm_discard() on the discard lane, in the
+ * thread that asks, with signals blocked: a handler that touched paged memory
+ * would wait for a lane that may wait for a lock this thread holds.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -73,7 +73,7 @@ void dcm_guest_free(struct dcm_pager *pg)
 	vfree(g->held);
 }
 
-/* First region that ends after @va. Under the lock, or to be checked. */
+/* First region that ends after @va. Under the lock, or checked by @seq. */
 static u32 find(const struct dcm_guest *g, u64 va)
 {
 	u32 lo = 0, hi = smp_load_acquire(&g->nr);
@@ -189,7 +189,7 @@ static void set_hole(struct dcm_guest *g, u64 gfn, u64 nr, bool hole)
 	}
 }
 
-/* First fit from where the last one ended, then from the start. */
+/* First fit from the end of the last allocation on, then from the start. */
 static bool chunks_find(struct dcm_guest *g, u32 want, u32 *first)
 {
 	u32 start = g->next_chunk, i, run = 0, pass;
@@ -212,7 +212,7 @@ static int prepare(struct dcm_pager *pg, u64 va, u64 bytes)
 {
 	void *p = (void *)va;
 
-	/* A huge page could not be taken away in pieces. */
+	/* A huge page could not be evicted in pieces. */
 	madvise(p, bytes, MADV_NOHUGEPAGE);
 	/* A child would share frames, which copy-on-write then doubles. */
 	if (madvise(p, bytes, MADV_DONTFORK) ||
@@ -222,7 +222,7 @@ static int prepare(struct dcm_pager *pg, u64 va, u64 bytes)
 	return dcm_uffd_register(&pg->uffd, va, bytes, true);
 }
 
-/** dcm_guest_renew() - a paged page whose mapping was replaced, as at first */
+/** dcm_guest_renew() - make a page with a replaced mapping paged memory again */
 void dcm_guest_renew(struct dcm_pager *pg, u64 va)
 {
 	if (mmap((void *)va, DCM_PAGE_SIZE, PROT_READ | PROT_WRITE,
@@ -231,7 +231,7 @@ void dcm_guest_renew(struct dcm_pager *pg, u64 va)
 		prepare(pg, va, DCM_PAGE_SIZE);
 }
 
-/* Pages of an existing region that were holes are paged again. */
+/* Holes of an existing region become paged again. */
 static int refill(struct dcm_pager *pg, struct dcm_region *r, u64 va, u64 nr)
 {
 	struct dcm_guest *g = &pg->guest;
@@ -241,7 +241,7 @@ static int refill(struct dcm_pager *pg, struct dcm_region *r, u64 va, u64 nr)
 	for (i = 0; i < nr; i++)
 		if (!page_hole(g, gfn + i))
 			return -EEXIST;
-	/* Before a fault can come. */
+	/* Before a fault can arrive. */
 	set_hole(g, gfn, nr, false);
 	r->holes -= (u32)nr;
 	err = prepare(pg, va, nr << DCM_PAGE_SHIFT);
@@ -256,7 +256,7 @@ static int refill(struct dcm_pager *pg, struct dcm_region *r, u64 va, u64 nr)
  * dcm_guest_add() - put mapped anonymous memory under the pager
  * @va: first byte
  * @nr: pages
- * @mapped: dcm_guest_free() unmaps it
+ * @mapped: dcm_guest_free() is to unmap it
  */
 int dcm_guest_add(struct dcm_pager *pg, u64 va, u64 nr, bool mapped)
 {
@@ -315,8 +315,8 @@ out:
 }
 
 /*
- * On the discard lane. Callers have signals blocked, and no paged memory
- * under their feet.
+ * On the discard lane. The caller has blocked signals, and its stack is not
+ * paged memory.
  */
 static void discard(struct dcm_pager *pg, u64 gfn, u64 nr)
 {
@@ -346,8 +346,8 @@ void dcm_guest_discard(struct dcm_pager *pg, u64 va, u64 nr)
 }
 
 /*
- * Region @i has no page left. Its gfns are NotDirect and never written, as
- * they were at first, and may be given out again.
+ * Region @i has no page left. Its gfns are NotDirect and never written, as at
+ * first, and may be used again.
  */
 static void region_drop(struct dcm_guest *g, u32 i)
 {
@@ -364,8 +364,8 @@ static void region_drop(struct dcm_guest *g, u32 i)
 }
 
 /*
- * Pages of one piece are paged no more. The core forgets them; what is mapped
- * there is left alone, as they are holes by then.
+ * The pages of one piece are no longer paged. The core forgets them; whatever
+ * is mapped there stays, because they are holes by then.
  */
 static void forget(struct dcm_pager *pg, u64 va, u64 gfn, u64 nr)
 {
@@ -385,9 +385,9 @@ static void forget(struct dcm_pager *pg, u64 va, u64 gfn, u64 nr)
 }
 
 /**
- * dcm_guest_punch() - pages of a range are not paged any more
+ * dcm_guest_punch() - stop paging the pages of a range
  *
- * They stay mapped, empty, ordinary.
+ * They stay mapped, as ordinary empty memory.
  */
 int dcm_guest_punch(struct dcm_pager *pg, u64 va, u64 nr)
 {
@@ -396,7 +396,7 @@ int dcm_guest_punch(struct dcm_pager *pg, u64 va, u64 nr)
 
 	pthread_mutex_lock(&g->lock);
 	while ((va = dcm_guest_next(g, va, end, &len, &gfn)), len) {
-		/* A fault since then may bring a page in, which the core forgets. */
+		/* A fault after this may map a page; forget() discards it. */
 		discard(pg, gfn, len >> DCM_PAGE_SHIFT);
 		forget(pg, va, gfn, len >> DCM_PAGE_SHIFT);
 		dcm_uffd_unregister(&pg->uffd, va, len);
@@ -408,8 +408,8 @@ int dcm_guest_punch(struct dcm_pager *pg, u64 va, u64 nr)
 }
 
 /*
- * Did a call that failed unmap this? Before Linux 6.17 mremap() first unmaps
- * what it is to map over and then looks whether it can.
+ * Did a call that failed unmap this? Before Linux 6.17 mremap() unmaps its
+ * target before it checks whether it can map there.
  */
 static bool is_gone(u64 va, u64 bytes)
 {
@@ -418,13 +418,13 @@ static bool is_gone(u64 va, u64 bytes)
 
 /**
  * dcm_guest_replace() - have the kernel unmap or map over a range
- * @call: does so
+ * @call: the system call
  *
- * Paged pages of the range are paged no more if the call succeeds, and as they
- * were if it fails: the kernel replaces the mapping first, the core forgets its
- * pages after that. No page of the range is taken out meanwhile, since that
- * would read the new mapping, or drop its pages; no page can come in, since
- * userfaultfd knows nothing of the new mapping.
+ * If it succeeds the range is no longer paged; if it fails nothing changes: the
+ * kernel replaces the mapping first, the core forgets its pages after that. No
+ * page of the range is evicted meanwhile, since that would read the new
+ * mapping, or drop its pages; and none can be installed, since the new mapping
+ * is not registered with userfaultfd.
  *
  * Return: what the call returned, or its negative errno.
  */
@@ -435,7 +435,7 @@ long dcm_guest_replace(struct dcm_pager *pg, u64 va, u64 nr,
 	u64 end = va + (nr << DCM_PAGE_SHIFT), at, len, gfn;
 	long rc;
 
-	/* Or an access to lost memory could map nothing there (lost.c). */
+	/* Or an access to lost memory could map a file there (lost.c). */
 	pthread_mutex_lock(&pg->lost_lock);
 	pthread_mutex_lock(&g->lock);
 	for (at = va; (at = dcm_guest_next(g, at, end, &len, &gfn)), len;
@@ -451,7 +451,7 @@ long dcm_guest_replace(struct dcm_pager *pg, u64 va, u64 nr,
 	     at += len) {
 		if (rc >= 0 || is_gone(at, len)) {
 			forget(pg, at, gfn, len >> DCM_PAGE_SHIFT);
-			/* Threads in a fault on what was there. */
+			/* Threads that fault on the old mapping try again. */
 			dcm_uffd_wake(&pg->uffd, at, len);
 		} else {
 			dcm_pins_hold(g, gfn, len >> DCM_PAGE_SHIFT,

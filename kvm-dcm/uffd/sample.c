@@ -3,18 +3,18 @@
  * sample.c - pages left unmapped to learn whether they are touched
  *
  * User space can't read the accessed bits of its own page tables, and REDUCE
- * (dcm-tc18, 4.2) needs to know how much of a block was used. So of a fetched
- * block now and then one page, not the one asked for, is not mapped. Its bytes
- * wait in a frame; the first access is a cheap fault that tells. One page in
- * sixteen is a fair sample over many blocks, and costs at most one fault a
- * block.
+ * (dcm-tc18, 4.2) needs to know how much of a block was used. So now and then
+ * one page of a fetched block, not the one asked for, is not mapped. Its bytes
+ * wait in a frame; the first access to it is a cheap fault, which shows that
+ * the page is used. One page in sixteen is a fair sample over many blocks, and
+ * costs at most one fault a block.
  *
- * The pages are in a hash of one-line buckets, by 64 KiB group, so that all
- * the left-out pages of a block are found by one look. A full bucket means no
- * sample. Nothing is allocated.
+ * The pages are in a hash of one-line buckets, by 64 KiB group, so that one
+ * look finds all such pages of a block. If a bucket is full, no sample is
+ * taken. Nothing is allocated.
  *
- * Locking: one spinlock a bucket. A page's own entry is only changed by who
- * has its block BUSY.
+ * Locking: one spinlock a bucket. Only the lane that has set a block BUSY
+ * changes the entries of its pages.
  */
 #include <errno.h>
 
@@ -33,7 +33,7 @@ static struct dcm_sample_bucket *bucket(struct dcm_pager *pg, u32 gfn)
 	return &pg->sample[h / (U32_MAX / DCM_SAMPLE_BUCKETS + 1)];
 }
 
-/** dcm_sample_add() - page @gfn is left out; false: no room, map it */
+/** dcm_sample_add() - leave page @gfn unmapped; false: no room, map it */
 bool dcm_sample_add(struct dcm_pager *pg, u32 gfn, u32 frame, bool writable)
 {
 	struct dcm_sample_bucket *b = bucket(pg, gfn);
@@ -57,7 +57,7 @@ bool dcm_sample_add(struct dcm_pager *pg, u32 gfn, u32 frame, bool writable)
 	return ok;
 }
 
-/** dcm_sample_take() - the frame of a left-out page, out of the table */
+/** dcm_sample_take() - remove an unmapped page's entry; returns its frame */
 u32 dcm_sample_take(struct dcm_pager *pg, u32 gfn, bool *writable)
 {
 	struct dcm_sample_bucket *b = bucket(pg, gfn);
@@ -81,7 +81,7 @@ u32 dcm_sample_take(struct dcm_pager *pg, u32 gfn, bool *writable)
 	return frame;
 }
 
-/** dcm_sample_mask() - which pages of a block are left out */
+/** dcm_sample_mask() - pages of a block that are left unmapped, a bit each */
 u16 dcm_sample_mask(struct dcm_pager *pg, u32 gfn, unsigned int order)
 {
 	struct dcm_sample_bucket *b = bucket(pg, gfn);

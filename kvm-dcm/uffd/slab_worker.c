@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * slab_worker.c - the pager's own thread: slabs coming and going, the budget
+ * slab_worker.c - the thread that attaches, moves and loses slabs, and balances
  *
- * The client calls back from its thread; what it says is noted per slab
- * and done here, on a lane of its own, because moving an extent or marking it
- * lost takes long and heartbeats must go on meanwhile.
+ * The client's callbacks run in the client's thread; they note for each slab
+ * what is to be done. This thread does that, on a lane of its own, because
+ * moving an extent or marking it lost takes long and heartbeats must go on.
  *
  *	attached -> ATTACH -> in use -> EVICT: wants another, moves, releases
- *	                         '----> LOST: marks pages, says so, releases
+ *	                         '----> LOST: marks pages, logs, releases
  *
- * The thread also balances: after a budget change, and ten times a second for
- * what fault threads left over. And it hears of I/O that who discarded or
- * settled did not wait for.
+ * The thread also balances: after a budget change, and ten times a second what
+ * fault threads left over. And it polls the discard lane for I/O that callers
+ * of discard and settle did not wait for.
  *
- * Locking: @lock for the list and the flags. Only this thread takes a slab off
- * the list, and it works on one without the lock.
+ * Locking: @lock for the list and the flags. Only this thread removes a slab
+ * from the list, and it works on one without the lock.
  */
 #include <errno.h>
 #include <poll.h>
@@ -41,10 +41,10 @@ enum {
 };
 
 /**
- * struct slab_work - what is to be done about a slab
+ * struct slab_work - a slab and what is to be done about it
  * @flags: W_*
  * @cursor: of dcm_extent_move()
- * @attached: the core knows it
+ * @attached: the core has the slab
  */
 struct slab_work {
 	struct slab_work *next;
@@ -65,7 +65,7 @@ struct dcm_control {
 	struct dcm_loss loss;
 	u32 lost_extents;
 	struct dcm_log_rate starved;
-	u64 illegal; /* last one said */
+	u64 illegal; /* last one logged */
 };
 
 static struct dcm_pg_lane *own_lane(struct dcm_control *c)
@@ -105,7 +105,7 @@ static void note(struct dcm_pager *pg, struct dcm_client_slab *slab, u32 flag)
 	struct dcm_control *c = pg->control;
 	struct slab_work *w;
 
-	/* It may have been released a moment ago. */
+	/* The slab may have been released a moment ago. */
 	pthread_mutex_lock(&c->lock);
 	for (w = c->works; w; w = w->next)
 		if (w->slab == slab)
@@ -194,7 +194,7 @@ bool dcm_control_losing(struct dcm_pager *pg)
 	return losing;
 }
 
-/* Somebody works on it where it is (gc_pages.c). */
+/* Whether a GC worker uses the extent where it is (gc_pages.c). */
 static bool extent_held(struct dcm_pager *pg, u32 extent)
 {
 	u64 gfn = (u64)extent * pg->vm->extent_pages;
@@ -268,7 +268,7 @@ static bool work_evict(struct dcm_control *c, struct slab_work *w, bool *over)
 	unsigned int i;
 	int err = -EAGAIN;
 
-	/* Later, then: for as long as a command may take at most. */
+	/* Wait until the GC command ends, which its time limit bounds. */
 	if (extent_held(c->pg, w->extent))
 		return false;
 	for (i = 0; i < MOVE_STEPS && err == -EAGAIN; i++)
@@ -282,7 +282,7 @@ static bool work_evict(struct dcm_control *c, struct slab_work *w, bool *over)
 	case -EAGAIN:
 		return true;
 	case -EIO:
-		/* It is gone under our hands; ops->lost() follows. */
+		/* The slab is gone meanwhile; ops->lost() follows. */
 		dcm_client_stale(c->pg->client, w->slab);
 		return false;
 	default:
@@ -325,7 +325,7 @@ static void work_remove(struct dcm_control *c, struct slab_work *w)
 	free(w);
 }
 
-/* One round over all slabs. True: come again at once. */
+/* One round over all slabs. True: call again at once. */
 static bool works_round(struct dcm_control *c)
 {
 	struct slab_work *w, *next;
@@ -333,7 +333,7 @@ static bool works_round(struct dcm_control *c)
 
 	pthread_mutex_lock(&c->lock);
 	w = c->works;
-	/* All slabs of a donor are lost within moments: one line for all. */
+	/* All slabs of a donor are lost within moments: log one line. */
 	settled = dcm_now_ns() - c->loss.since_ns > LOST_SETTLE_NS;
 	pthread_mutex_unlock(&c->lock);
 	for (; w; w = next) {
@@ -361,7 +361,7 @@ static bool works_round(struct dcm_control *c)
 	return more || losing;
 }
 
-/* The core refused to move a block: a defect, and worth a line each time. */
+/* The core refused a state transition: a defect, worth a line each time. */
 static void illegal_say(struct dcm_control *c)
 {
 	struct dcm_vm *vm = c->pg->vm;
@@ -378,8 +378,8 @@ static void illegal_say(struct dcm_control *c)
 }
 
 /*
- * The discard lane has no thread: who discards or settles polls it, and leaves
- * what was not done by then. True: there is more to come.
+ * The discard lane has no thread: callers of discard and settle poll it, and
+ * leave what is not done by then. True: poll again.
  */
 static bool discard_lane_poll(struct dcm_pager *pg)
 {
@@ -458,7 +458,7 @@ int dcm_control_start(struct dcm_pager *pg)
 	return err;
 }
 
-/* @pg->stop is set. */
+/* Called with @pg->stop set. */
 void dcm_control_stop(struct dcm_pager *pg)
 {
 	struct dcm_pg_lane *l = &pg->lane[pg->nr_fault];
@@ -470,7 +470,7 @@ void dcm_control_stop(struct dcm_pager *pg)
 	l->started = false;
 }
 
-/* After the client has ended. */
+/* Called after the client has ended. */
 void dcm_control_free(struct dcm_pager *pg)
 {
 	struct dcm_control *c = pg->control;

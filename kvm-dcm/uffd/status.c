@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * status.c - what a pager tells of itself, and the socket it tells it on
+ * status.c - a pager's status, and the socket that serves it
  *
  * A UNIX stream socket, mode 0600, one JSON object a line each way:
  *
@@ -8,15 +8,15 @@
  *	{"cmd":"budget","bytes":N}              change the budget
  *	{"cmd":"tunables"}                      name, unit, value, bounds, why
  *	{"cmd":"set","name":S,"value":V}        change a tunable
- *	{"cmd":"donor","op":O,"name":S}         O: drain, keep (no more of that)
+ *	{"cmd":"donor","op":O,"name":S}         O: drain, keep (end the drain)
  *						or remove
  *	{"cmd":"donor","op":"add","name":S,"address":A}
  *
- * {"ok":true,...} or {"ok":false,"error":"one line"}. A thread of its own, so
- * that a peer that does not read, or too slowly, delays others by SEND_MS at most:
- * it is cut off. At most CLIENTS at a time, at most LINE_MAX_BYTES a line.
+ * {"ok":true,...} or {"ok":false,"error":"one line"}. A thread of its own: a
+ * peer that does not read, or too slowly, delays others by SEND_MS at most and
+ * is cut off. At most CLIENTS at a time, at most LINE_MAX_BYTES a line.
  *
- * Figures are read while they change; each is right at some instant.
+ * Figures are read while they change; each one is right at some instant.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -157,7 +157,7 @@ static json_t *donors_json(struct dcm_pager *pg, u32 *waiting)
 	return a;
 }
 
-/* Pages whose content is on a donor: only extents with a slab can have any. */
+/* Count indirect pages: only extents with a slab can have any. */
 static json_t *extents_json(struct dcm_pager *pg, u64 *indirect)
 {
 	struct dcm_vm *vm = pg->vm;
@@ -177,7 +177,7 @@ static json_t *extents_json(struct dcm_pager *pg, u64 *indirect)
 		end = min(gfn + vm->extent_pages, (u64)vm->nr_pages);
 		for (; gfn < end; gfn++) {
 			u32 w = pd_word(pd_of(vm, gfn));
-			/* the state is the head's, the rest each page's own */
+			/* the state is the head's, other flags the page's */
 			u64 head = gfn & ~((1ull << pd_order(w)) - 1);
 
 			*indirect += (w & PD_REMOTE) &&
@@ -227,7 +227,7 @@ static json_t *range(const char *what, u64 from, u64 bytes)
 			 (json_int_t)from, "to", (json_int_t)(from + bytes));
 }
 
-/* Where paged memory is, for who measures from outside (/proc/PID/smaps). */
+/* Address ranges of paged memory, for measuring in /proc/PID/smaps. */
 static json_t *ranges_json(struct dcm_pager *pg)
 {
 	json_t *a = json_array();
@@ -465,7 +465,7 @@ static json_t *answer(struct dcm_pager *pg, const char *line, size_t len)
 
 /* ---- the socket ---- */
 
-/* Until @end, however little is taken at a time: others wait. */
+/* Until @end, however little the peer takes at a time: others wait. */
 static bool send_all(int fd, const char *p, size_t len, u64 end)
 {
 	while (len) {
@@ -501,7 +501,7 @@ static bool client_line(struct dcm_status *s, struct client *c, size_t len,
 	return ok;
 }
 
-/* False: close it. */
+/* Returns false if the connection is to be closed. */
 static bool client_read(struct dcm_status *s, struct client *c)
 {
 	ssize_t n = recv(c->fd, c->line + c->len, sizeof(c->line) - c->len,
@@ -571,12 +571,12 @@ static void *status_main(void *arg)
 }
 
 /*
- * Of root's pagers, below /run, which is root's. It is not /run/kvm-dcm: that is
- * the user's as which dcm-donord runs, who could put a link in our place.
+ * For root's pagers, below /run, which is root's. It is not /run/kvm-dcm: that
+ * belongs to dcm-donord's user, who could put a link in place of the socket.
  */
 #define DCM_RUNTIME_ROOT "/run/kvm-dcm-host"
 
-/* A directory that no other user can fill. */
+/* A directory that no other user can write to. */
 static bool is_ours(const char *path)
 {
 	struct stat st;
@@ -586,7 +586,7 @@ static bool is_ours(const char *path)
 	       !(st.st_mode & (S_IWGRP | S_IWOTH));
 }
 
-/* mkdir -p, private: $DCM_RUNTIME_DIR/vm, or where the system says. */
+/* mkdir -p, private: $DCM_RUNTIME_DIR/vm, or the system's default. */
 static int runtime_dir(char *buf, size_t len)
 {
 	const char *d = getenv("DCM_RUNTIME_DIR"), *x;

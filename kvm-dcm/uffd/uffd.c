@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * uffd.c - userfaultfd: opened, probed, and one function for each ioctl used
+ * uffd.c - userfaultfd: open, probe, and a function for each ioctl used
  *
- * A fault of the kernel on behalf of the process (a syscall on a guest buffer,
- * KVM) must come here too, so user-mode-only userfaultfd is of no use and a
- * permission is needed: access to /dev/userfaultfd (6.1), CAP_SYS_PTRACE, or
- * vm.unprivileged_userfaultfd. Every feature newer than 6.1 is probed for, and
- * can be left out by flag so that the other way is tested on any kernel.
+ * Faults that the kernel takes for the process (a system call on a guest
+ * buffer, KVM) must come here too, so user-mode-only userfaultfd is of no use
+ * and a permission is needed: access to /dev/userfaultfd (6.1), CAP_SYS_PTRACE,
+ * or vm.unprivileged_userfaultfd. Features newer than 6.1 are probed for, and a
+ * flag can turn each off, so that the fallback is tested on any kernel.
  *
  * Every function here restarts what the kernel interrupts (EAGAIN, partial
- * copies), so that a caller sees done or failed.
+ * copies), so that a caller sees success or failure only.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -46,7 +46,7 @@ static int open_fd(int *why)
 	return fd;
 }
 
-/* The kernel only tells its features to a descriptor not used otherwise. */
+/* A descriptor that has asked for its features can't be used afterwards. */
 static int probe_features(uint64_t *features, int *why)
 {
 	struct uffdio_api api = { .api = UFFD_API };
@@ -61,7 +61,7 @@ static int probe_features(uint64_t *features, int *why)
 	return rc;
 }
 
-/* One flush for many ranges: does this kernel let us drop our own memory? */
+/* One flush for many ranges: may we process_madvise() our own memory? */
 static void probe_vector(struct dcm_uffd *u)
 {
 	char *p = mmap(NULL, 8192, PROT_READ | PROT_WRITE,
@@ -100,7 +100,7 @@ static int fail(char *err, size_t len, int why)
 /**
  * dcm_uffd_open() - open and probe
  * @u: filled in
- * @flags: DCM_UFFD_*: newer features to leave alone
+ * @flags: DCM_UFFD_*: newer features not to use
  * @err: one line on failure
  * @len: size of @err
  */
@@ -170,7 +170,7 @@ int dcm_uffd_unregister(struct dcm_uffd *u, uint64_t addr, uint64_t bytes)
 /**
  * dcm_uffd_copy() - map pages with a copy of @src, and wake
  *
- * Return: 0 or a negative errno; on failure some of the pages may be there.
+ * Return: 0 or a negative errno; on failure some of the pages may be mapped.
  */
 int dcm_uffd_copy(struct dcm_uffd *u, uint64_t dst, const void *src,
 		  uint64_t bytes, unsigned int mode)
@@ -209,14 +209,14 @@ static bool is_hole(uint64_t addr)
 }
 
 /**
- * dcm_uffd_move() - move pages to where there are none, holes allowed
+ * dcm_uffd_move() - move pages to addresses that have none; holes are allowed
  * @moved: out: bytes done, also on failure
  *
- * Linux 6.18 can move pages and not say so: when an accessed bit changes under
- * it, it begins anew, moves them, and fails to count them. Then it finds them at
- * @dst and ends with EEXIST. Who believes that has lost them.
+ * Linux 6.18 can move pages without counting them: when an accessed bit changes
+ * meanwhile it starts over, moves them, does not count them, finds them at @dst
+ * and returns EEXIST. A caller that took this for failure would lose them.
  *
- * Return: 0, -EBUSY at a page that somebody has pinned, or another errno.
+ * Return: 0, -EBUSY at a page that is pinned, or another errno.
  */
 int dcm_uffd_move(struct dcm_uffd *u, uint64_t dst, uint64_t src,
 		  uint64_t bytes, bool wake, uint64_t *moved)
@@ -236,7 +236,7 @@ int dcm_uffd_move(struct dcm_uffd *u, uint64_t dst, uint64_t src,
 			done = bytes;
 			break;
 		}
-		/* A part was moved: EAGAIN, and how much; or why not. */
+		/* EAGAIN or another error: @m.move is what was moved so far. */
 		if (m.move > 0) {
 			done += (uint64_t)m.move;
 		} else if (errno == EEXIST && is_hole(src + done)) {
@@ -290,9 +290,9 @@ int dcm_uffd_poison(struct dcm_uffd *u, uint64_t addr, uint64_t bytes)
 
 /**
  * dcm_uffd_drop() - drop the pages of many ranges
- * @iov: ranges, at most 1024; used up
+ * @iov: ranges, at most 1024; modified
  *
- * With one TLB flush for all of them where the kernel can.
+ * With one TLB flush for all of them where the kernel can do that.
  */
 void dcm_uffd_drop(struct dcm_uffd *u, struct iovec *iov, unsigned int nr)
 {

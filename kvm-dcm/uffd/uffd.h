@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * uffd.h - userfaultfd: opened, probed, and one function for each ioctl used
+ * uffd.h - userfaultfd: open, probe, and a function for each ioctl used
  */
 #ifndef DCM_UFFD_H
 #define DCM_UFFD_H
@@ -13,7 +13,7 @@
 
 #include <linux/userfaultfd.h>
 
-/* Debian 12's headers are 6.1's. */
+/* Debian 12's kernel headers are those of 6.1. */
 #ifndef UFFD_FEATURE_WP_UNPOPULATED
 #define UFFD_FEATURE_WP_UNPOPULATED (1 << 13)
 #endif
@@ -43,11 +43,11 @@ struct uffdio_move {
 /**
  * struct dcm_uffd - a userfaultfd and what this kernel can do with it
  * @fd: the descriptor
- * @move: UFFDIO_MOVE (6.8): takes a page away only if nobody has it pinned
+ * @move: UFFDIO_MOVE (6.8): moves a page only if it is not pinned
  * @poison: UFFDIO_POISON (6.6): SIGBUS for one page without a mapping of its own
- * @thread_id: messages name the thread
+ * @thread_id: messages name the faulting thread
  * @vector: process_madvise() drops many ranges with one TLB flush
- * @pidfd: for that
+ * @pidfd: this process, for @vector
  */
 struct dcm_uffd {
 	int fd;
@@ -58,7 +58,7 @@ struct dcm_uffd {
 	int pidfd;
 };
 
-/* dcm_uffd_open() flags: do as an older kernel would */
+/* dcm_uffd_open() flags: behave as on an older kernel */
 #define DCM_UFFD_NO_MOVE	0x1
 #define DCM_UFFD_NO_VECTOR	0x2
 #define DCM_UFFD_NO_POISON	0x4

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * yield.c - a fault thread that makes way for the thread it serves
+ * yield.c - a fault thread that yields its CPU to the thread it serves
  *
- * Whom a lane wakes, the scheduler puts on an idle CPU if there is one: the
- * CPU both were on is not idle, the lane still runs on it. So faulter and lane
- * end up apart, and every fault costs two wake-ups across CPUs. A CPU that only
- * runs SCHED_IDLE threads counts as idle. A lane that is one is preempted by
- * the thread it wakes, on the same CPU, and runs again when that thread faults
- * again: two context switches, no interrupt.
+ * The scheduler puts a woken thread on an idle CPU if there is one. The CPU
+ * that faulting thread and lane shared is not idle, as the lane still runs on
+ * it. So they end up apart, and every fault costs two wake-ups across CPUs. A
+ * CPU that runs only SCHED_IDLE threads counts as idle. A SCHED_IDLE lane is
+ * preempted by the thread it wakes, on the same CPU, and runs again when that
+ * thread faults again: two context switches, no interrupt.
  *
- * The price is that such a lane preempts nobody. It is one only while faults
- * come densely from one thread that is on the lane's CPU, and is an ordinary
- * one again
+ * The price is that such a lane preempts no other thread. A lane is SCHED_IDLE
+ * only while faults come densely from one thread on the lane's CPU, and returns
+ * to SCHED_OTHER
  *  - after 2 ms without a fault,
  *  - when a fault of another thread is found late, and so may have waited,
- *  - when the lane waited for its CPU while the faulter was not running there:
- *    somebody else has work to do on it. What the kernel counts as waiting
- *    (schedstat) is compared with the faulter's CPU time, every millisecond.
- * For the last two it stays ordinary for a while: as long as was lost, where it
- * had been polite for much longer than that; else for several times as long and
- * for longer each time, up to a fifth of a second.
+ *  - when the lane waited for its CPU while the faulting thread was not running
+ *    there: another thread needs that CPU. Every millisecond the lane's waiting
+ *    time (schedstat) is compared with the faulting thread's CPU time.
+ * After the last two it stays SCHED_OTHER for a while: for the time that was
+ * lost, if it had yielded for much longer than that; else for several times as
+ * long, longer each time, up to a fifth of a second.
  *
- * Going back takes CAP_SYS_NICE or a nice limit (RLIMIT_NICE) of the process's
- * nice value; without it lanes are never polite. Nor are they under seccomp,
- * which may kill for asking (QEMU's -sandbox on,resourcecontrol=deny).
+ * Returning takes CAP_SYS_NICE or a nice limit (RLIMIT_NICE) of the process's
+ * nice value; without it lanes never yield. Nor do they under seccomp, which
+ * may kill the process for asking (QEMU's -sandbox on,resourcecontrol=deny).
  *
- * All but dcm_yield_can() is the lane's own thread's.
+ * All functions but dcm_yield_can() are called by the lane's own thread.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -40,9 +40,9 @@
 #include "yield.h"
 
 #define DENSE_NS (1000u * 1000) /* between two faults */
-#define LATE_NS (100u * 1000) /* somebody else's fault waited */
+#define LATE_NS (100u * 1000) /* another thread's fault waited */
 #define CHECK_NS (1000u * 1000)
-#define WORTH 8u /* times what is lost: then it was worth it */
+#define WORTH 8u /* yielding for this many times the loss was worth it */
 #define HOLD_MAX_NS (200u * 1000 * 1000)
 
 static bool policy_set(int policy)
@@ -71,7 +71,7 @@ bool dcm_yield_can(void)
 	return can;
 }
 
-/* Nanoseconds this thread was ready to run and did not. */
+/* Nanoseconds that this thread was ready to run and did not. */
 static bool waited_ns(const struct dcm_yield *p, u64 *ns)
 {
 	char text[80], *end;
@@ -88,7 +88,7 @@ static bool waited_ns(const struct dcm_yield *p, u64 *ns)
 /* CPU time of another thread of this process. */
 static bool ran_ns(pid_t tid, u64 *ns)
 {
-	/* The kernel's encoding: per thread (4), scheduler's time (2). */
+	/* The kernel's encoding: per thread (4), CPU time by scheduler (2). */
 	clockid_t clock = (clockid_t)(~(unsigned int)tid << 3 | 6u);
 	struct timespec ts;
 
@@ -98,7 +98,7 @@ static bool ran_ns(pid_t tid, u64 *ns)
 	return true;
 }
 
-/** dcm_yield_start() - in the lane's thread, before anything else here */
+/** dcm_yield_start() - first call, in the lane's thread */
 void dcm_yield_start(struct dcm_pg_lane *l)
 {
 	l->polite.schedstat = -1;
@@ -122,7 +122,7 @@ static bool mark(struct dcm_yield *p, pid_t tid, u64 now)
 
 static void leave(struct dcm_yield *p)
 {
-	/* Forbidden since it went there: nothing can be done about it. */
+	/* Seccomp came since: the lane can't return any more. */
 	if (prctl(PR_GET_SECCOMP)) {
 		close(p->schedstat);
 		p->schedstat = -1;
@@ -132,7 +132,7 @@ static void leave(struct dcm_yield *p)
 	p->on = false;
 }
 
-/* A fault had to wait, for @lost_ns. */
+/* A fault had to wait, for @lost_ns: return to SCHED_OTHER. */
 static void regret(struct dcm_yield *p, u64 now, u64 lost_ns)
 {
 	if (now - p->since_ns > WORTH * lost_ns)
@@ -145,7 +145,7 @@ static void regret(struct dcm_yield *p, u64 now, u64 lost_ns)
 	leave(p);
 }
 
-/** dcm_yield_may() - nothing is held against it */
+/** dcm_yield_may() - whether the lane can yield and has waited long enough */
 bool dcm_yield_may(const struct dcm_pg_lane *l)
 {
 	return l->polite.schedstat >= 0 &&
@@ -153,9 +153,9 @@ bool dcm_yield_may(const struct dcm_pg_lane *l)
 }
 
 /**
- * dcm_yield_be() - faults come from @tid, on the CPU this lane runs on
+ * dcm_yield_be() - yield if it pays: @tid faults on the CPU of this lane
  *
- * Does nothing where it is not to be.
+ * Does nothing unless faults are dense and dcm_yield_may().
  */
 void dcm_yield_be(struct dcm_pg_lane *l, pid_t tid)
 {

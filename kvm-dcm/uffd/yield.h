@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * yield.h - a fault thread that makes way for the thread it serves
+ * yield.h - a fault thread that yields its CPU to the thread it serves
  */
 #ifndef DCM_UFFD_YIELD_H
 #define DCM_UFFD_YIELD_H
