@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * api.c - libdcm_gc.h: which kind of host it is
+ * api.c - libdcm_gc.h: calls the functions of the host's kind
  *
- * One that works on pages of this process's pager, or one that has dcm-hostd do
- * it on the kernel's. A device need not know; only how it begins differs.
+ * A host works on pages of this process's pager, or has dcm-hostd work on the
+ * kernel pager's. The device sees no difference once the host is open.
  *
- * Locking: none. Signals of the program are blocked inside.
+ * Locking: none. The program's signals are blocked inside.
  */
 #include "backend.h"
 #include "../lib/inside.h"

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * backend.h - what queue.c is put on, and what it is one kind of
+ * backend.h - the pages under queue.c, and the two kinds of host
  *
- * A home is a window of paged memory: libdcm's, in its own process (gc_pages.c),
- * or the kernel pager's, in dcm-hostd (hostd/gc.c). A host's half of a device is
- * what works on a home (queue.c), or has that done elsewhere (proxy.c).
+ * A backend is a window of paged memory: libdcm's, in its own process
+ * (uffd/gc_pages.c), or the kernel pager's, in dcm-hostd (hostd/gc.c). A host
+ * is a device's other half: it works on a backend (queue.c), or forwards
+ * requests to dcm-hostd (proxy.c).
  */
 #ifndef DCM_GC_BACKEND_H
 #define DCM_GC_BACKEND_H
@@ -14,26 +15,28 @@
 
 /**
  * struct dcm_gc_backend_ops - pages of a window, as donors' GC workers need them
- * @hold: accesses to a range wait from now on. Those that came before have been
- *	answered when it returns. Ranges may overlap
- * @release: all go on
- * @settle: a range's donors have all of it, from @at to @end. @at is then the first
- *	that is not settled, for DONOR_LOST what is lost. @keep: what is here stays,
- *	else nothing is. @until_ms: on the monotonic clock
- * @losing: slabs are lost, and pages of theirs still pass for kept: the answer to
- *	what is left has to wait, a moment
- * @hint: what a runtime knows of a range's use: enum virtio_gc_hint_what, but
+ * @hold: make accesses to a range wait from now on. On return earlier accesses
+ *	have been answered. Ranges may overlap
+ * @release: let all accesses go on
+ * @settle: write the range from @at to @end back until the donors' copy is
+ *	complete. @at is then the first byte that is not settled; for DONOR_LOST
+ *	the byte that is lost. @keep: pages stay direct, else none does.
+ *	@until_ms: on the monotonic clock
+ * @losing: slabs are lost, but some of their pages are not yet marked lost:
+ *	wait a moment before asking whether pages are left
+ * @hint: a runtime's hint about a range: enum virtio_gc_hint_what, but not
  *	DISCARD
  * @discard: a range reads zero from now on; 0 or a negative errno
- * @place: where a byte is kept; false: nowhere, or it is moving
- * @tag: counts writes to a piece that is at @place, see struct dcm_gc_workers_ops
- * @bits: bytes are written into the window
- * @end: the host is closed
+ * @place: where a byte is kept; false: nowhere, or its extent is moving
+ * @tag: counts writes to the range, which is at @place; see
+ *	struct dcm_gc_workers_ops
+ * @bits: write bytes into the window
+ * @end: the host is being closed
  *
- * The GC thread's, but @discard, which reset calls too while that rests, and
- * @end. Places are in the window; ranges whole regions, so at least 64 KiB and
- * on one donor each, but @discard's and @hint's, which are whole pages. @hold and
- * @settle return a virtio-gc status.
+ * Called by the GC thread, except @end, and except that a reset calls @discard
+ * while that thread is idle. Offsets are in the window. Ranges are whole
+ * regions, so at least 64 KiB and on one donor each; @discard's and @hint's are
+ * whole pages. @hold and @settle return a virtio-gc status.
  */
 struct dcm_gc_backend_ops {
 	u32 (*hold)(void *home, u64 at, u64 bytes);
@@ -51,10 +54,10 @@ struct dcm_gc_backend_ops {
 
 /**
  * struct dcm_gc_backend - a window
- * @priv: handed to @ops
+ * @priv: passed to @ops
  * @client: the client of the donors
- * @donors: how many it has
- * @bytes: of the window
+ * @donors: number of donors
+ * @bytes: size of the window
  * @extent: bytes of an extent; 0: the window does not begin with one
  */
 struct dcm_gc_backend {
@@ -66,16 +69,16 @@ struct dcm_gc_backend {
 	u64 extent;
 };
 
-/* As dcm_gc_host_open(). @home is copied; after a failure it is the caller's. */
+/* As dcm_gc_host_open(). Copies @home; on failure @home stays the caller's. */
 struct dcm_gc_host *dcm_gc_host_new(const struct dcm_gc_backend *home,
 				    const struct dcm_gc_host_ops *ops,
 				    void *priv, char *err, size_t len);
 
-/* A device's configuration; the features it could offer. */
+/* Fill in a device's configuration. Returns the features it can offer. */
 u64 dcm_gc_config_fill(u32 donors, u64 bytes, u64 extent,
 		       struct virtio_gc_config *c);
 
-/* The functions of libdcm_gc.h, of one kind of host. */
+/* The functions of libdcm_gc.h for one kind of host. */
 struct dcm_gc_kind {
 	void (*close)(struct dcm_gc_host *gc);
 	u64 (*features)(struct dcm_gc_host *gc);
@@ -86,7 +89,7 @@ struct dcm_gc_kind {
 	void (*reset)(struct dcm_gc_host *gc);
 };
 
-/* First in whatever is a host. */
+/* First member of every kind of host. */
 struct dcm_gc_host {
 	const struct dcm_gc_kind *kind;
 };

@@ -1,31 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * command.c - commands of virtio-gc: what is done with pages and by donors
+ * command.c - commands of virtio-gc: what happens to pages, and to donors
  *
- * What concerns donors is the workers' (workers.c). Here is what concerns pages:
- * before a trace its regions are settled, that is written to their donors, and
- * accesses wait as long; before objects are moved or references updated the
- * regions that are written to are, and accesses wait until it is done.
+ * The workers' part is workers.c. This is the pages' part: before a trace its
+ * regions are settled, that is written to their donors, and accesses wait for
+ * so long; before objects are moved or references updated the regions that are
+ * written are settled, and accesses wait until the command is done.
  *
- * With the spec's words: CLEAN settles without keeping accesses out, so the
- * pause of TRACE_START is for what was written since. Both leave pages mapped,
- * read-only: the next write to each is a fault.
+ * CLEAN settles without keeping accesses out, so the pause of TRACE_START
+ * covers only what was written since. Both leave pages mapped, read-only: the
+ * next write to each is a fault.
  *
- * A trace with the runtime's barrier needs no pause for pages at all, beyond
- * semeru-osdi20, 4.1 and mako-pldi22, 5.2, which write all that is dirty in it.
- * Take an object that was reachable when TRACE_START was answered, by a chain
- * of references. Each of them is still in its object when that one's page is
- * copied, however late, or it was overwritten since, and the barrier says so:
- * either way the next one is met. So TRACE_START is answered at once, its
- * regions are settled while the guest runs, as for CLEAN, then the workers
- * begin; roots wait behind it in the queue. What fails then is what the trace's
- * next commands end with.
+ * A trace with the runtime's barrier needs no pause for pages at all. This goes
+ * beyond semeru-osdi20, 4.1 and mako-pldi22, 5.2, which write all dirty pages
+ * in the pause. Take an object that was reachable, by a chain of references,
+ * when TRACE_START was answered. When the page of an object in the chain is
+ * copied, however late, its reference is still there, or it was overwritten
+ * since and the barrier reported it: either way the next object is met. So
+ * TRACE_START is answered at once, its regions are settled while the guest
+ * runs, as for CLEAN, then the workers begin; roots wait behind it in the
+ * queue. If that fails, the trace's next commands end with the failure.
  *
- * The bitmaps of TRACE_RESULTS are written by the GC thread into the window,
- * like a guest would. It may wait for a lane of the pager, and no lane waits
- * for this thread but for held pages, of which there are none then.
+ * The GC thread writes the bitmaps of TRACE_RESULTS into the window, as a guest
+ * would. It may wait for a lane of the pager; a lane waits for this thread only
+ * on held pages, and none are held then.
  *
- * Locking: the GC thread's alone, as the space table is; only whether a request
+ * Locking: all by the GC thread, as is the space table; only whether a request
+ * was cancelled is read under the queue's lock.
  * was cancelled is looked up under the queue's lock.
  */
 #include <endian.h>
@@ -34,7 +35,7 @@
 #include "queue_int.h"
 
 #define DCM_GC_PAGE 4096u /* of hints */
-#define DCM_GC_MOVING_MS 2000u /* for a region to be somewhere */
+#define DCM_GC_MOVING_MS 2000u /* for a region to stop moving */
 #define DCM_GC_TRY_US 2000u
 
 /* ---- spaces ---- */
@@ -74,10 +75,10 @@ static uint32_t space_destroy(struct local *gc, const struct job *j)
 	struct dcm_gc_host_space *p =
 		dcm_gc_host_space_find(&gc->spaces, j->space);
 
-	/* No worker has it any more after that, whatever it answers. */
+	/* Whatever the answer, no worker has the space after that. */
 	if (gc->workers)
 		workers_do(gc, j);
-	/* Nothing else runs: after this nobody reaches the piece. */
+	/* No other command runs: no worker reaches these pages any more. */
 	if (gc->home.ops->discard(gc->home.priv, p->window, p->bytes))
 		return VIRTIO_GC_LIMIT;
 	dcm_gc_host_space_drop(&gc->spaces, p);
@@ -105,8 +106,8 @@ enum pages_do {
 };
 
 /*
- * Pages of a donor that is gone are lost one after the other, within moments. Who
- * asks meanwhile would be told that they are there.
+ * After a donor is gone its pages are marked lost one by one, within moments.
+ * Until that is done they would seem to be there.
  */
 static uint32_t losing_wait(struct local *gc, const struct job *j)
 {
@@ -120,7 +121,7 @@ static uint32_t losing_wait(struct local *gc, const struct job *j)
 	return VIRTIO_GC_OK;
 }
 
-/* Whole regions of a piece, those there are of them. */
+/* Regions of a space, as far as they exist. */
 static uint32_t pages(struct local *gc, const struct job *j, enum pages_do what,
 		      uint64_t first, uint64_t regions)
 {
@@ -132,7 +133,7 @@ static uint32_t pages(struct local *gc, const struct job *j, enum pages_do what,
 	uint32_t status;
 
 	if (first >= nr)
-		return VIRTIO_GC_OK; /* the workers' to refuse */
+		return VIRTIO_GC_OK; /* the workers refuse it */
 	if (regions > nr - first)
 		regions = nr - first;
 	switch (what) {
@@ -158,7 +159,7 @@ static uint32_t pages(struct local *gc, const struct job *j, enum pages_do what,
 		       VIRTIO_GC_OK;
 }
 
-/* @bytes of space from @at: the regions they touch. */
+/* The regions that @bytes of space from @at touch. */
 static uint32_t pages_at(struct local *gc, const struct job *j,
 			 enum pages_do what, uint64_t at, uint64_t bytes)
 {
@@ -171,7 +172,7 @@ static uint32_t pages_at(struct local *gc, const struct job *j,
 		     (at + bytes - 1) / size - at / size + 1);
 }
 
-/* The regions a command is about. */
+/* The regions that a command names. */
 static uint32_t pages_of(struct local *gc, const struct job *j,
 			 enum pages_do what)
 {
@@ -183,7 +184,7 @@ static uint32_t pages_of(struct local *gc, const struct job *j,
 	for (i = 0; !status && i < j->r.count; i += n) {
 		n = 1;
 		if (j->r.command != VIRTIO_GC_EVACUATE) {
-			/* what lies side by side is done together */
+			/* adjacent regions are done together */
 			uint64_t first = le32toh(region[i].region);
 
 			while (i + n < j->r.count &&
@@ -205,7 +206,7 @@ static uint32_t pages_of(struct local *gc, const struct job *j,
 	return status;
 }
 
-/* No worker looks at this one. */
+/* The workers do not see this command: check it here. */
 static uint32_t clean(struct local *gc, const struct job *j)
 {
 	const struct dcm_gc_host_space *p =
@@ -221,7 +222,7 @@ static uint32_t clean(struct local *gc, const struct job *j)
 	return pages_of(gc, j, PAGES_CLEAN);
 }
 
-/* Nor at this one. */
+/* Nor this one. */
 static uint32_t hint(struct local *gc, const struct job *j)
 {
 	const struct dcm_gc_host_space *p =
@@ -252,10 +253,9 @@ static uint32_t hint(struct local *gc, const struct job *j)
 }
 
 /*
- * A region has a slab when it is settled, but for its extent being on its way to
- * another one: for the donors it is nowhere then, and would pass for empty. That
- * is waited for without holding anything, as held pages do not move. True: try
- * again, from settling on.
+ * A settled region has a slab, unless its extent is moving: then it has no
+ * place and would pass for empty. Wait for the move without holding pages, as
+ * held pages do not move. True: try again, beginning with settling.
  */
 static bool moving_wait(struct local *gc, const struct job *j, uint64_t since,
 			uint32_t *status)
@@ -276,7 +276,7 @@ static bool moving_wait(struct local *gc, const struct job *j, uint64_t since,
 	return false;
 }
 
-/* A command that needs its regions on the donors. */
+/* A command that needs its regions settled. */
 static size_t settled_do(struct local *gc, const struct job *j,
 			 uint32_t *status)
 {
@@ -291,7 +291,7 @@ static size_t settled_do(struct local *gc, const struct job *j,
 	return bytes;
 }
 
-/* And nobody at them. */
+/* The same, with accesses kept out. */
 static size_t held_do(struct local *gc, const struct job *j, uint32_t *status)
 {
 	uint64_t since = gc_now_ms();
@@ -307,7 +307,7 @@ static size_t held_do(struct local *gc, const struct job *j, uint32_t *status)
 	return bytes;
 }
 
-/* Judged here, as the workers will, so that it can be answered before they do. */
+/* Checked as the workers will, so that it can be answered before they do. */
 static size_t trace_start(struct local *gc, const struct job *j,
 			  uint32_t *status)
 {
@@ -328,7 +328,7 @@ static size_t trace_start(struct local *gc, const struct job *j,
 	return bytes;
 }
 
-/* What the trace's start ended with, for those that need it begun. */
+/* How the trace's start ended, for commands that need it to have begun. */
 static size_t trace_late(struct local *gc, const struct job *j,
 			 uint32_t *status)
 {
@@ -406,7 +406,7 @@ uint32_t gc_command_run(struct local *gc, const struct job *j, size_t *bytes)
 	case VIRTIO_GC_SPACE_DESTROY:
 		return space_destroy(gc, j);
 	case VIRTIO_GC_CANCEL:
-		/* What it names has been answered: it was before us. */
+		/* The request it names came before it, so it was answered. */
 		return VIRTIO_GC_OK;
 	}
 	if (!gc->workers)
@@ -454,7 +454,7 @@ void gc_command_go_on(struct local *gc, const struct job *j)
 	do {
 		settled_do(gc, j, &status);
 	} while (moving_wait(gc, j, since, &status));
-	/* a page is in use by I/O all the time; nothing is to be polled for */
+	/* I/O uses a page all the time: the runtime can't help by polling */
 	if (status == VIRTIO_GC_BUSY)
 		status = VIRTIO_GC_TIMED_OUT;
 	p->late = gc->reply->done;

@@ -2,13 +2,13 @@
 /*
  * conn.c - the GC connection to one donor
  *
- * Connecting, the handshake and HELLO are conn.c's; then socket and TLS session
- * are taken over, because what follows has payload, and more than one message
- * on its way. What the donor sends is bounded by the codec before there is
- * room made for it; what it does not take is bounded by
- * %DCM_GC_CONN_OUT_MAX, beyond which it has failed.
+ * client/conn.c connects and does the handshake and HELLO; then socket and TLS
+ * session are taken over, because later messages have payloads and several are
+ * in flight. The codec bounds the donor's messages before memory is allocated
+ * for them; what the donor has not taken is bounded by %DCM_GC_CONN_OUT_MAX,
+ * and the connection fails beyond that.
  *
- * Locking: none, the GC thread's alone.
+ * Locking: none, only the GC thread uses it.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -109,7 +109,7 @@ static void link_flush(struct dcm_gc_conn *l)
 	}
 }
 
-/* Room for @n bytes behind what waits. */
+/* Make room for @n bytes behind those that wait. */
 static bool link_room(struct dcm_gc_conn *l, size_t n)
 {
 	size_t room = l->out_room ? l->out_room : 4096;
@@ -117,7 +117,7 @@ static bool link_room(struct dcm_gc_conn *l, size_t n)
 
 	if (l->out_len + n > DCM_GC_CONN_OUT_MAX)
 		return false;
-	/* a record GnuTLS works on was copied: what waits may move */
+	/* GnuTLS has copied the record it works on: the rest may move */
 	if (l->out_at && l->out_at + l->out_len + n > l->out_room) {
 		memmove(l->out, l->out + l->out_at, l->out_len);
 		l->out_at = 0;
@@ -163,7 +163,7 @@ static void link_refused(struct dcm_gc_conn *l, const struct dcm_wire_msg *msg)
 	dcm_gc_conn_fail(l, dcm_wire_status_text(msg->error.status));
 }
 
-/* WELCOME is there: the connection is ours from here on. */
+/* WELCOME has come: take the connection over. */
 static void link_welcome(struct dcm_gc_conn *l, const struct dcm_wire_msg *msg)
 {
 	struct dcm_wire_msg open = {
@@ -225,7 +225,7 @@ void dcm_gc_conn_step(struct dcm_gc_conn *l)
 		link_flush(l);
 }
 
-/* Up to a whole message into @in; false: it is not there yet. */
+/* Read a whole message into @in; false: it is not complete yet. */
 static bool link_read(struct dcm_gc_conn *l, struct dcm_wire_msg *msg)
 {
 	size_t bytes;
@@ -262,7 +262,7 @@ bool dcm_gc_conn_recv(struct dcm_gc_conn *l, struct dcm_wire_msg *msg)
 	if (l->state == DCM_GC_CONN_CONNECTING)
 		link_connect(l);
 	while (l->state == DCM_GC_CONN_OPENING || l->state == DCM_GC_CONN_UP) {
-		/* decode asks for what is missing and no more: one at a time */
+		/* decode asks for the missing bytes only: one message */
 		if (l->in_used)
 			l->in_len = 0;
 		l->in_used = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * conn.h - the GC connection to one donor, which is one worker's life
+ * conn.h - the GC connection to one donor; its worker lives as long
  *
- * Never waits. One thread's; kill the worker by gc_conn_close().
+ * Never waits. Used by one thread. gc_conn_close() kills the worker.
  */
 #ifndef DCM_GC_CONN_H
 #define DCM_GC_CONN_H
@@ -17,13 +17,13 @@ enum dcm_gc_conn_state {
 	DCM_GC_CONN_CONNECTING, /* up to WELCOME; @conn's */
 	DCM_GC_CONN_OPENING, /* GC_OPEN sent */
 	DCM_GC_CONN_UP,
-	DCM_GC_CONN_FAILED, /* @why says of what; only close is left */
+	DCM_GC_CONN_FAILED, /* @why has the reason; only close is left */
 };
 
 /**
- * struct dcm_gc_conn - all zero: closed
- * @refused: enum dcm_wire_status of the donor's, if it said one
- * @record: bytes GnuTLS has taken of @out and not sent
+ * struct dcm_gc_conn - a GC connection; all zero: closed
+ * @refused: enum dcm_wire_status that the donor sent, if it did
+ * @record: bytes of @out that GnuTLS has taken and not sent
  */
 struct dcm_gc_conn {
 	enum dcm_gc_conn_state state;
@@ -48,26 +48,26 @@ struct dcm_gc_conn {
 };
 
 /**
- * dcm_gc_conn_start() - begin to connect, and have a worker started
- * @number: the donor's among those of the spaces
- * @bytes: of all spaces
+ * dcm_gc_conn_start() - begin to connect and to start a worker
+ * @number: the donor's index in the spaces' lists of donors
+ * @bytes: size of all spaces
  *
- * A failure is in @l->state, now or later.
+ * A failure shows in @l->state, now or later.
  */
 void dcm_gc_conn_start(struct dcm_gc_conn *l,
 		       const struct dcm_client_door *door, u32 number,
 		       u64 bytes, u64 now_ms);
 
-/* What to poll() for; @p->fd -1: nothing. */
+/* Set what to poll() for; @p->fd -1: nothing. */
 void dcm_gc_conn_poll(const struct dcm_gc_conn *l, struct pollfd *p);
-/* Get on with it. Call when poll() says so. */
+/* Continue connecting or sending. Call when poll() reports the descriptor. */
 void dcm_gc_conn_step(struct dcm_gc_conn *l);
 
 /**
  * dcm_gc_conn_recv() - the next message
- * @msg: GC, or ERROR with a tag; its payload is there until the next call
+ * @msg: GC, or ERROR with a tag; its payload is valid until the next call
  *
- * Call until it returns false: GnuTLS may hold more than poll() knows of.
+ * Call until it returns false: GnuTLS may hold more than poll() reports.
  */
 bool dcm_gc_conn_recv(struct dcm_gc_conn *l, struct dcm_wire_msg *msg);
 

@@ -2,7 +2,7 @@
 /*
  * ipc.c - one message between a virtio-gc device and dcm-hostd
  *
- * The socket keeps messages apart, so one is sent whole or not at all, and two
+ * The socket keeps messages apart and sends each whole or not at all, so two
  * threads may send without a lock.
  */
 #include <errno.h>

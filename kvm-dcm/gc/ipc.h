@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * ipc.h - what a virtio-gc device and dcm-hostd say to each other
+ * ipc.h - messages between a virtio-gc device and dcm-hostd
  *
  * Over a UNIX socket that keeps messages apart (SOCK_SEQPACKET), between programs
  * of one version on one host, in its byte order. Each message is a struct
- * dcm_gc_ipc and what follows it:
+ * dcm_gc_ipc and the bytes that follow it:
  *
  *	device				dcm-hostd
- *	HELLO, which file it is
+ *	HELLO, naming the file
  *					PROVE, or REFUSED
  *	PROVED
  *					WELCOME or REFUSED
@@ -16,15 +16,15 @@
  *	RESET				READY, after all answers
  *					WELCOME: donors have come or gone
  *
- * What may have a file collected is who has it open to read and write: whoever
- * can, may do to its content what he likes anyway. The device shows that by a
- * lock: PROVE names a random byte far behind any file's end, and the device sets
- * a write lock of its open file there (F_OFD_SETLK), which takes a descriptor
- * that may write. dcm-hostd sees the lock through a descriptor of its own.
+ * A process that has a file open for reading and writing may have it collected:
+ * it can change the content anyway. The device proves that by a lock: PROVE
+ * names a random byte far behind any file's end, and the device sets a write
+ * lock of its open file there (F_OFD_SETLK), which needs a writable descriptor.
+ * dcm-hostd sees the lock through a descriptor of its own.
  *
- * No descriptor is passed. Closing one, and even asking what it is, may take
- * as long as whoever made it likes (a FUSE file system, a socket that lingers):
- * dcm-hostd must not have descriptors of programs it does not know.
+ * No descriptor is passed. Closing a descriptor, and even asking what it is,
+ * can block for as long as its maker likes (a FUSE file system, a socket that
+ * lingers): dcm-hostd must not hold descriptors from unknown programs.
  */
 #ifndef DCM_GC_IPC_H
 #define DCM_GC_IPC_H
@@ -35,7 +35,7 @@
 
 #define DCM_GC_IPC_VERSION 2u
 #define DCM_GC_IPC_SOCKET "/run/dcm-hostd/gc.sock"
-/* what a request that is too long is cut off at is one byte more */
+/* a longer request is cut off here, one byte above the largest allowed */
 #define DCM_GC_IPC_MAX (DCM_WIRE_PAYLOAD_MAX + 1u)
 #define DCM_GC_IPC_SPACES 16u
 
@@ -45,13 +45,13 @@ enum dcm_gc_ipc_kind {
 	DCM_GC_IPC_REQUEST, /* @token, @room; the request */
 	DCM_GC_IPC_RESET,
 	DCM_GC_IPC_WELCOME, /* @value: features; struct virtio_gc_config */
-	DCM_GC_IPC_REFUSED, /* why, without a NUL */
+	DCM_GC_IPC_REFUSED, /* the reason, without a NUL */
 	DCM_GC_IPC_ANSWER, /* @token; the answer, or nothing */
-	DCM_GC_IPC_BITS, /* @value: where in the window; bytes for there */
+	DCM_GC_IPC_BITS, /* @value: offset in the window; the bytes */
 	DCM_GC_IPC_READY,
 	DCM_GC_IPC_PROVE, /* @value: lock this byte of the file */
-	DCM_GC_IPC_PROVED, /* it is; until WELCOME or REFUSED */
-	DCM_GC_IPC_DISCARD, /* @value, @token: from where, how many bytes */
+	DCM_GC_IPC_PROVED, /* it is locked, until WELCOME or REFUSED */
+	DCM_GC_IPC_DISCARD, /* @value: offset; @token: how many bytes */
 };
 
 /* HELLO: as fstat() says */
@@ -69,10 +69,10 @@ struct dcm_gc_ipc {
 
 /**
  * dcm_gc_ipc() - send a message
- * @sock: the socket; blocks as that does
- * @more: what follows @s: @bytes of it
+ * @sock: the socket; blocks if the socket does
+ * @more: @bytes that follow @s
  *
- * Return: 0, or -errno: nothing of it was sent.
+ * Return: 0, or -errno: nothing was sent.
  */
 int dcm_gc_ipc(int sock, const struct dcm_gc_ipc *s, const void *more,
 	       size_t bytes);

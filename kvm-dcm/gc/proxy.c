@@ -2,22 +2,24 @@
 /*
  * proxy.c - a virtio-gc device on a file of the kernel pager
  *
- * The donors' keys and sessions are dcm-hostd's, so requests are done there
- * (hostd/gc.c); here they are passed on, as they came, and their answers back.
- * Live bitmaps come with them, and are written into the window here, as the
- * guest would; what is garbage is discarded here too, as only we may write.
+ * dcm-hostd has the donors' keys and sessions, so requests are done there
+ * (hostd/gc.c); the proxy passes requests and answers on unchanged. It also
+ * writes live bitmaps into the window, as the guest would, and discards
+ * garbage: only this process may write to the file.
+ *
+ * Sends the daemon the guest's state again after each reconnection:
  *
  *	connecting -> up -> the daemon is gone -> connecting ...
  *
- * A daemon that goes takes its workers and all traces along. What was asked and
- * not answered ends as WORKER_LOST, as does what is asked until another is there;
- * it is told of the spaces and their types again, and all goes on with the next
- * trace. Of content nothing is lost.
+ * A daemon that ends takes its workers and all traces along. Requests that are
+ * unanswered, or made while there is no daemon, end as WORKER_LOST. The next
+ * daemon is told of the spaces and their types again, and the next trace works.
+ * No content is lost.
  *
- * Locking: @lock guards all but @file and the window; @sending is held while
- * something is sent, so that requests arrive in order and nobody closes the
- * socket meanwhile, and is taken before @lock. The thread is the only one that
- * reads and that answers. No lock is held over answered().
+ * Locking: @lock guards everything but @file and the window. @sending is held
+ * while a message is sent, so that requests keep their order and the socket is
+ * not closed meanwhile; it is taken before @lock. Only the thread reads and
+ * answers. No lock is held over answered().
  */
 #include <endian.h>
 #include <errno.h>
@@ -38,12 +40,12 @@
 #include "../lib/log.h"
 
 #define AGAIN_MS 200
-#define PATIENCE_S 5 /* for what is answered at once */
+#define PATIENCE_S 5 /* for messages that are answered at once */
 
 /**
  * struct sent - a request that is not answered
- * @lost: nor will be: the daemon was gone, or has gone since
- * @raw: the request, if the next daemon has to know it; @bytes of it
+ * @lost: it will not be: there was no daemon, or the daemon is gone
+ * @raw: the request, of @bytes, if the next daemon has to be told of it
  */
 struct sent {
 	struct sent *next;
@@ -58,14 +60,14 @@ struct sent {
 };
 
 /**
- * struct remote - a device's half that is elsewhere
- * @file: the window's
- * @event: the thread: look again
- * @sock: -1: there is no daemon; the thread's to change, under @sending
+ * struct remote - a host whose work dcm-hostd does
+ * @file: the window's file
+ * @event: an eventfd that wakes the thread
+ * @sock: -1: there is no daemon; changed by the thread, under @sending
  * @available: features
- * @agreed: on with the guest
- * @sent: not answered, in order
- * @told: of each space: what was answered with OK and makes it what it is
+ * @agreed: features agreed on with the guest
+ * @sent: unanswered requests, in order
+ * @told: of each space: the requests that made it, answered with OK
  */
 struct remote {
 	struct dcm_gc_host api;
@@ -79,10 +81,10 @@ struct remote {
 	pthread_t thread;
 	pthread_mutex_t sending;
 	pthread_mutex_t lock;
-	pthread_cond_t quiet; /* all is answered, or forgotten */
+	pthread_cond_t quiet; /* all are answered, or forgotten */
 	int sock;
 	bool stop;
-	bool forget; /* reset: spaces, wherever they are known */
+	bool forget; /* reset: forget spaces, here and in the daemon */
 	u64 available;
 	u64 agreed;
 	u64 id;
@@ -97,7 +99,7 @@ static void wake(struct remote *r)
 	u64 one = 1;
 	ssize_t n = write(r->event, &one, sizeof(one));
 
-	(void)n; /* a counter that is full wakes just as well */
+	(void)n; /* a full counter wakes the thread as well */
 }
 
 static void free_list(struct sent **list)
@@ -120,7 +122,7 @@ static void append(struct sent **list, struct sent *s)
 
 /* ---- the socket ---- */
 
-/* The next message, of @kind or why not; its payload's bytes or -errno. */
+/* Receive a message of @kind; returns its payload's bytes or -errno. */
 static ssize_t expect(struct remote *r, int sock, u32 kind, char *err,
 		      size_t len)
 {
@@ -140,7 +142,7 @@ static ssize_t expect(struct remote *r, int sock, u32 kind, char *err,
 	return s->kind == kind ? n : -EPROTO;
 }
 
-/* What the daemon before it knew. */
+/* Tell a new daemon what the one before it knew. */
 static int tell_again(struct remote *r, int sock)
 {
 	struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_START, .value = r->agreed };
@@ -170,7 +172,7 @@ static int tell_again(struct remote *r, int sock)
 	return err;
 }
 
-/* Our open file locks the byte at @at, or no longer: 0 or -errno. */
+/* Lock the byte at @at for our open file, or unlock it: 0 or -errno. */
 static int file_lock(const struct remote *r, u64 at, short type)
 {
 	struct flock l = { .l_type = type,
@@ -181,7 +183,7 @@ static int file_lock(const struct remote *r, u64 at, short type)
 	return fcntl(r->file, F_OFD_SETLK, &l) ? -errno : 0;
 }
 
-/* Say which file it is, and that we may write to it. Bytes of the WELCOME. */
+/* Name the file, prove write access to it. Returns bytes of the WELCOME. */
 static ssize_t introduce(struct remote *r, int sock, char *err, size_t len)
 {
 	struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_HELLO,
@@ -214,7 +216,7 @@ static ssize_t introduce(struct remote *r, int sock, char *err, size_t len)
 	return n;
 }
 
-/* A daemon that knows all: its socket, or -errno and why. */
+/* Connect to a daemon and tell it all: its socket, or -errno with a reason. */
 static int meet(struct remote *r, char *err, size_t len)
 {
 	struct timeval limit = { .tv_sec = PATIENCE_S };
@@ -255,7 +257,7 @@ fail:
 
 /* ---- the thread ---- */
 
-/* What makes a space what it is goes with it. Under the lock; takes @s over. */
+/* Record an answered request with its space. Under the lock; takes @s over. */
 static void note(struct remote *r, struct sent *s, u32 status)
 {
 	bool there = !status && s->space < DCM_GC_IPC_SPACES;
@@ -285,7 +287,7 @@ static void answer(struct remote *r, struct sent *s, const void *bytes,
 	pthread_mutex_unlock(&r->lock);
 }
 
-/* Off the list: the one of this id; 0: one that is lost. */
+/* Take from the list the request with this id; 0: one that is lost. */
 static struct sent *sent_take(struct remote *r, u64 id)
 {
 	struct sent **p, *s;
@@ -301,7 +303,7 @@ static struct sent *sent_take(struct remote *r, u64 id)
 	return s;
 }
 
-/* Nobody will answer. */
+/* Answer the requests that no daemon will answer. */
 static void fail_lost(struct remote *r)
 {
 	const struct virtio_gc_done done = {
@@ -315,7 +317,7 @@ static void fail_lost(struct remote *r)
 		answer(r, s, &done, s->mute ? 0 : sizeof(done));
 }
 
-/* The daemon has forgotten, or is gone: so do we. */
+/* The daemon has forgotten the spaces, or is gone: forget them here too. */
 static void forget(struct remote *r)
 {
 	u32 i;
@@ -328,7 +330,7 @@ static void forget(struct remote *r)
 	pthread_mutex_unlock(&r->lock);
 }
 
-/* There is no daemon that could: a reset is over. */
+/* There is no daemon to forget the spaces: the reset is done. */
 static void forget_pending(struct remote *r)
 {
 	bool due;
@@ -340,7 +342,7 @@ static void forget_pending(struct remote *r)
 		forget(r);
 }
 
-/* False: that is no daemon of ours. */
+/* Handle a message. False: it makes no sense, drop the connection. */
 static bool hear(struct remote *r, size_t n)
 {
 	const struct dcm_gc_ipc *s = (void *)r->buf;
@@ -362,7 +364,7 @@ static bool hear(struct remote *r, size_t n)
 		memcpy(r->window + s->value, s + 1, n);
 		return true;
 	case DCM_GC_IPC_DISCARD:
-		/* before the answer that follows is heard */
+		/* before the answer that follows is handled */
 		if (!n && !fallocate(r->file,
 				     FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
 				     (off_t)s->value, (off_t)s->token))
@@ -387,7 +389,7 @@ static bool hear(struct remote *r, size_t n)
 	}
 }
 
-/* A daemon that has been told all; not if all is to be forgotten since. */
+/* Use a daemon that has been told all, unless a reset came meanwhile. */
 static bool sock_set(struct remote *r, int sock)
 {
 	bool good;
@@ -489,7 +491,7 @@ static void remote_config(struct dcm_gc_host *gc, struct virtio_gc_config *c)
 	pthread_mutex_unlock(&r->lock);
 }
 
-/* Under @sending: what can't be sent the thread finds out about. */
+/* Under @sending. On failure the thread finds the socket shut down. */
 static void send_or_lose(struct remote *r, const struct dcm_gc_ipc *s,
 			 const void *more, size_t bytes)
 {
@@ -565,7 +567,7 @@ static void remote_reset(struct dcm_gc_host *gc)
 	while (r->forget || r->sent)
 		pthread_cond_wait(&r->quiet, &r->lock);
 	pthread_mutex_unlock(&r->lock);
-	/* Whether or not there was somebody to do it. */
+	/* Whether or not a daemon was there to do it. */
 	if (r->window &&
 	    fallocate(r->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
 		      (off_t)r->bytes))

@@ -2,24 +2,24 @@
 /*
  * queue.c - requests of a virtio-gc device, from copy to answer
  *
- * A request is copied, read whole by dcm_gc_request_read(), as the workers on
- * donors will read it again, and queued for one thread, which does it
- * (command.c) and answers. Whose pages they are about is backend.h's. What
- * is refused takes the same way, so that nobody is called back out of his own
- * call.
+ * A request is copied, read whole by dcm_gc_request_read(), which the workers
+ * on donors do again, and queued for one thread, which carries it out
+ * (command.c) and answers. backend.h says whose pages it works on. A refused
+ * request takes the same way, so that answered() is never called from inside
+ * submit.
  *
  *	submit -> [waiting] -> thread: expired, cancelled, refused or done
- *	       -> answered() -> what is left to do, of some
+ *	       -> answered() -> for some, work that remains
  *
- * One thread does all spaces' work in order of arrival, and carries what
- * workers say to each other while there is nothing to do.
+ * One thread does the work of all spaces in order of arrival, and forwards the
+ * workers' messages while there is nothing else to do.
  *
- * Locking: @lock guards the queue and @live; the space table is the
- * thread's, and whoever has stopped it. No lock is held over answered() and
- * the home's functions.
+ * Locking: @lock guards the queue and @live. The space table belongs to the
+ * thread, or to a caller that has stopped it. No lock is held over answered()
+ * and the backend's functions.
  *
- * Invariant: @live of a space is what was submitted with its id and is not
- * answered, spaces that do not exist included.
+ * Invariant: @live of a space counts the requests submitted with its id and not
+ * answered, also for ids without a space.
  */
 #include <endian.h>
 #include <errno.h>
@@ -34,10 +34,10 @@
 
 #define REGION_MIN (64ull << 10)
 #define TYPES_MAX 65536u
-/* what goes to a donor in one message, and comes from it */
+/* limits of one message to a donor, and from it */
 #define REQUEST_MAX DCM_WIRE_PAYLOAD_MAX
 #define RESPONSE_MAX DCM_GC_WORKERS_REPLY
-/* as many as one request can list */
+/* most regions that one request can list */
 #define REGIONS_MAX ((REQUEST_MAX - 64u) / 16u)
 #define COMMANDS_MAX 32u
 #define DEADLINE_MAX_MS 10000u
@@ -55,7 +55,7 @@ static uint32_t donors_of(const struct local *gc)
 				 gc->home.donors;
 }
 
-/* [VGC-D-4], with the next request at the latest. */
+/* [VGC-D-4], at the latest with the next request. */
 static void donors_look(struct local *gc)
 {
 	uint32_t now = donors_of(gc);
@@ -67,7 +67,7 @@ static void donors_look(struct local *gc)
 		gc->ops.donors_changed(gc->priv);
 }
 
-/* Nothing of a worker's. */
+/* An answer without anything from a worker. */
 static size_t reply_plain(struct local *gc)
 {
 	gc->reply->done = (struct virtio_gc_done){
@@ -88,7 +88,7 @@ static void answer(struct local *gc, struct job *j)
 	if (!bytes)
 		bytes = reply_plain(gc);
 	gc->reply->done.status = htole32(status);
-	/* who has the answer may at once send as many again [VGC-D-10] */
+	/* when answered the guest may send as many again [VGC-D-10] */
 	pthread_mutex_lock(&gc->lock);
 	if (j->counted)
 		gc->live[j->space]--;
@@ -101,7 +101,7 @@ static void answer(struct local *gc, struct job *j)
 	gc_command_go_on(gc, j);
 }
 
-/* Under the lock: there is nothing to do. Workers may have to say something. */
+/* Called under the lock when no job waits. Workers may have messages. */
 static void idle(struct local *gc)
 {
 	uint64_t junk;
@@ -133,7 +133,7 @@ static void wake(struct local *gc)
 
 	pthread_cond_signal(&gc->wake);
 	if (write(gc->event, &one, sizeof(one)) < 0)
-		return; /* it is full: the thread looks anyway */
+		return; /* a full counter wakes the thread as well */
 }
 
 static void *gc_main(void *arg)
@@ -168,7 +168,7 @@ static void *gc_main(void *arg)
 
 /* ---- submitting ---- */
 
-/* No CANCEL, whatever tag it has. */
+/* A CANCEL itself is never cancelled, whatever its tag. */
 static void cancel_one(struct job *j, uint32_t space, uint64_t tag)
 {
 	if (j && j->space == space && j->r.tag == tag && !j->answered &&
@@ -219,7 +219,7 @@ static void local_submit(struct dcm_gc_host *host, const void *request,
 		.request_max = REQUEST_MAX,
 		.response_max = RESPONSE_MAX,
 	};
-	/* of what is too long only the header is looked at */
+	/* only the header of a request that is too long is read */
 	size_t kept = bytes < REQUEST_MAX ? bytes : REQUEST_MAX;
 	uint32_t deadline;
 	struct job *j;
@@ -240,7 +240,7 @@ static void local_submit(struct dcm_gc_host *host, const void *request,
 	if (!deadline || deadline > DEADLINE_MAX_MS)
 		deadline = DEADLINE_MAX_MS;
 	j->expires_ms = gc_now_ms() + deadline;
-	/* A request that can't be answered does nothing. */
+	/* A request without room for an answer does nothing. */
 	j->mute = room < sizeof(struct virtio_gc_done);
 	if (j->mute)
 		j->status = VIRTIO_GC_INVALID;
@@ -305,12 +305,12 @@ static void local_reset(struct dcm_gc_host *host)
 		pthread_cond_wait(&gc->idle, &gc->lock);
 	pthread_mutex_unlock(&gc->lock);
 
-	/* The table is ours as long as nothing is submitted. */
+	/* As long as nothing is submitted the thread leaves the table alone. */
 	for (i = 0; i < DCM_GC_HOST_SPACES_MAX; i++)
 		if (gc->spaces.piece[i].bytes)
 			dcm_gc_host_space_drop(&gc->spaces,
 					       &gc->spaces.piece[i]);
-	/* What was written outside of all spaces too. */
+	/* Also pages that were written outside of all spaces. */
 	gc->home.ops->discard(gc->home.priv, 0, gc->home.bytes);
 
 	pthread_mutex_lock(&gc->lock);
@@ -346,7 +346,7 @@ static int init(struct local *gc, char *err, size_t len)
 	snprintf(err, len, "no memory or no descriptors");
 	if (gc->event < 0 || !gc->reply)
 		return -ENOMEM;
-	/* without donors it does what needs none */
+	/* without donors only commands that need none work */
 	gc->workers = dcm_gc_workers_new(home->client, home->bytes,
 					 &gc_command_workers_ops, gc);
 	snprintf(err, len, "can't start a thread");

@@ -13,12 +13,12 @@
 #include "space.h"
 
 /**
- * struct job - a request on its way
- * @status: refused already, or %VIRTIO_GC_OK
- * @counted: in @live of its space
- * @answered: only a reset can cancel what is left to do for it
- * @r: what @request says; points into it
- * @request: the copy, @bytes of it
+ * struct job - a request in the queue
+ * @status: %VIRTIO_GC_OK, or why it is refused already
+ * @counted: it is counted in @live of its space
+ * @answered: only a reset can cancel what remains to be done for it
+ * @r: @request, read; points into it
+ * @request: a copy of @bytes
  */
 struct job {
 	struct job *next;
@@ -43,15 +43,15 @@ struct local {
 	struct dcm_gc_host_spaces spaces;
 	struct dcm_gc_workers *workers; /* %NULL: there are no donors */
 	struct dcm_gc_reply *reply;
-	int event; /* the thread: look again */
+	int event; /* an eventfd that wakes the thread */
 
 	pthread_mutex_t lock;
-	pthread_cond_t wake; /* the thread: work, or stop */
-	pthread_cond_t idle; /* reset: nothing waits, nothing runs */
+	pthread_cond_t wake; /* for the thread: there is work, or stop */
+	pthread_cond_t idle; /* for reset: nothing waits, nothing runs */
 	pthread_t thread;
 	bool stop;
 	bool resetting;
-	bool forget; /* the thread: reset the workers */
+	bool forget; /* for the thread: reset the workers */
 	struct job *first;
 	struct job **last;
 	struct job *running;
@@ -68,22 +68,22 @@ static inline uint64_t gc_now_ms(void)
 }
 
 /* command.c */
-/* What the workers ask, with a host as its argument. */
+/* Callbacks of the workers; their argument is the host. */
 extern const struct dcm_gc_workers_ops gc_command_workers_ops;
 
 /**
- * gc_command_run() - a request, whole
- * @j: the one that runs
- * @bytes: of gc->reply that are the answer; left alone: only the status is
+ * gc_command_run() - carry out a request
+ * @j: the request
+ * @bytes: out: length of the answer in gc->reply; unchanged: only a status
  *
- * Return: the status it ends with.
+ * Return: its status.
  */
 uint32_t gc_command_run(struct local *gc, const struct job *j, size_t *bytes);
 
-/* Is there more to do for one that ended with OK when it is answered? */
+/* Whether there is more to do after its answer, which was OK. */
 bool gc_command_goes_on(const struct dcm_gc_request *r);
 
-/* That; gc->reply as for gc_command_run(). */
+/* Do that; gc->reply as for gc_command_run(). */
 void gc_command_go_on(struct local *gc, const struct job *j);
 
 #endif /* DCM_GC_QUEUE_INT_H */

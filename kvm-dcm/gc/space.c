@@ -2,11 +2,11 @@
 /*
  * space.c - the spaces of a virtio-gc window: SPACE_CREATE's conditions
  *
- * A table of fixed size, as ids are below a limit and small. How objects are
- * read is dcm_gc_layout_check()'s to judge; where they lie in the window is
- * judged here, by subtraction, so that nothing can wrap.
+ * A table of fixed size, as ids are small. dcm_gc_layout_check() checks how
+ * objects are read; where spaces lie in the window is checked here, by
+ * subtraction, so that nothing can wrap.
  *
- * Invariant: pieces do not overlap, and each lies in the window.
+ * Invariant: spaces do not overlap, and each lies in the window.
  */
 #include <stddef.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 /*
  * space.h - the spaces of a virtio-gc window
  *
- * Which pieces of the window are heaps, and how big their regions are. Knows
- * nothing of queues and donors. Who calls serialises.
+ * Which parts of the window are heaps, and how big their regions are. Knows
+ * nothing of queues and donors. The caller serialises.
  */
 #ifndef DCM_GC_SPACE_H
 #define DCM_GC_SPACE_H
@@ -16,11 +16,11 @@
 #define DCM_GC_HOST_SPACES_MAX 16u
 
 /**
- * struct dcm_gc_host_space - a space in host order, as far as the host has to know
- * @bytes: 0: there is none
- * @epoch: of the last trace that began, as far as the runtime was told
- * @late: why it did not, found out after that was said; its @status is
- *	%VIRTIO_GC_OK otherwise
+ * struct dcm_gc_host_space - a space, in host byte order
+ * @bytes: its size; 0: there is no such space
+ * @epoch: of the last trace that the runtime was told has begun
+ * @late: why that trace failed to begin, found out after the answer; its
+ *	@status is %VIRTIO_GC_OK if it did begin
  */
 struct dcm_gc_host_space {
 	uint64_t window;
@@ -31,8 +31,8 @@ struct dcm_gc_host_space {
 };
 
 /**
- * struct dcm_gc_host_spaces - all of a window's
- * @nr: how many there are; may be read without the caller's lock
+ * struct dcm_gc_host_spaces - all spaces of a window
+ * @nr: how many exist; may be read without the caller's lock
  */
 struct dcm_gc_host_spaces {
 	uint64_t window_bytes;
@@ -45,15 +45,15 @@ struct dcm_gc_host_spaces {
 
 /**
  * dcm_gc_host_space_add() - SPACE_CREATE
- * @l: as dcm_gc_request_layout() has read it, and @window too
+ * @l: filled in by dcm_gc_request_layout(), as is @window
  *
- * Return: %VIRTIO_GC_OK, or %VIRTIO_GC_INVALID or %VIRTIO_GC_LIMIT and nothing
+ * Return: %VIRTIO_GC_OK; or %VIRTIO_GC_INVALID or %VIRTIO_GC_LIMIT, and nothing
  * has changed.
  */
 uint32_t dcm_gc_host_space_add(struct dcm_gc_host_spaces *t, uint32_t id,
 			       const struct dcm_gc_layout *l, uint64_t window);
 
-/* The space, or %NULL if there is none of that id. */
+/* The space, or %NULL if there is none with that id. */
 struct dcm_gc_host_space *dcm_gc_host_space_find(struct dcm_gc_host_spaces *t,
 						 uint32_t id);
 

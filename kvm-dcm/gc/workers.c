@@ -2,24 +2,24 @@
 /*
  * workers.c - the GC workers of a window's donors, working together
  *
- * mako-pldi22, 3 and 5, where the CPU server is what coordinates: here the
- * runtime is in a guest and knows of no donors, so the host does. A command
- * becomes questions to workers, one or all at a time; while their answers are
- * waited for, what they say to each other is carried, and the deadline and the
- * runtime's CANCEL are looked at.
+ * In mako-pldi22, 3 and 5, the CPU server coordinates; here the runtime is in a
+ * guest and knows of no donors, so the host does. A command becomes questions
+ * to one worker or to all at a time; while answers are awaited, the workers'
+ * messages to each other are forwarded, and the deadline and the runtime's
+ * CANCEL are checked.
  *
  * Differences from the paper: memory servers do not talk to each other, as
- * donors have no keys for each other. And a worker may be gone at any time. It
- * is started again when the next trace begins, with what it has to know: the
+ * donors have no keys for each other. And a worker may end at any time. It is
+ * started again when the next trace begins, and told what it has to know: the
  * spaces, their types, where regions are. A trace that it took part in is lost.
  *
- * What a worker says is believed as far as its own regions go, where it could
- * write what it likes anyway; that it names another, or a length, is checked.
+ * A worker is trusted for its own regions, which it could overwrite anyway. If
+ * it names another worker, or a length, that is checked.
  *
- *	link: closed -> opening -> up, told of spaces -> failed -> closed
+ *	connection: closed -> opening -> up, told of spaces -> failed -> closed
  *	space: no trace -> traced (@epoch) -> lost with a worker of @mask
  *
- * Locking: none, the GC thread's alone.
+ * Locking: none, only the GC thread uses it.
  */
 #include <errno.h>
 #include <poll.h>
@@ -33,7 +33,7 @@
 #define OPEN_MS 3000u /* to connect and have a worker started */
 #define STOP_MS 1000u /* to answer after STOP, on a busy machine too */
 #define TURN_MS 20u /* between looks at CANCEL */
-#define SAY_MS 10000u /* between lines about one donor's worker */
+#define SAY_MS 10000u /* between log lines about one donor's worker */
 #define PEER_BYTES (DCM_GC_BATCH * 8u)
 
 static u64 now_ms(void)
@@ -51,12 +51,12 @@ bool gc_conn_up(const struct dcm_gc_workers *t, u32 donor)
 
 /* ---- links ---- */
 
-/* Its traces are lost with it. */
+/* The traces of the donor's worker are lost with it. */
 void gc_donor_close(struct dcm_gc_workers *t, u32 donor)
 {
 	struct workers_donor *d = &t->donor[donor];
 
-	/* A guest decides how often one is asked for: not each time. */
+	/* A guest controls how often this happens: limit the log. */
 	if (d->link.state == DCM_GC_CONN_FAILED &&
 	    (!d->said_ms || now_ms() - d->said_ms >= SAY_MS)) {
 		d->said_ms = now_ms();
@@ -72,7 +72,7 @@ void gc_donor_close(struct dcm_gc_workers *t, u32 donor)
 			t->space[i].lost = true;
 }
 
-/* From worker to worker. */
+/* Forward a message from one worker to another. */
 static void carry(struct dcm_gc_workers *t, u32 from, struct dcm_wire_msg *msg)
 {
 	u32 to = msg->gc.donor;
@@ -84,7 +84,7 @@ static void carry(struct dcm_gc_workers *t, u32 from, struct dcm_wire_msg *msg)
 				 "says what no worker says");
 		return;
 	}
-	/* who is gone has taken the trace along: nobody waits for it */
+	/* a receiver that is gone took the trace along: nothing waits for it */
 	msg->gc.donor = from;
 	dcm_gc_conn_send(&t->donor[to].link, msg);
 }
@@ -95,7 +95,7 @@ static void hear(struct dcm_gc_workers *t, u32 donor, struct ask *ask)
 	struct dcm_wire_msg msg;
 
 	dcm_gc_conn_step(&d->link);
-	/* bounded: one that never stops talking must not stop others */
+	/* bounded: a worker that never stops must not starve others */
 	for (u32 i = 0; i < 64 && dcm_gc_conn_recv(&d->link, &msg); i++) {
 		if (msg.type == DCM_MSG_ERROR) {
 			dcm_gc_conn_fail(&d->link, "refuses a slab");
@@ -109,7 +109,7 @@ static void hear(struct dcm_gc_workers *t, u32 donor, struct ask *ask)
 			carry(t, donor, &msg);
 			break;
 		default:
-			/* what nobody waits for any more is late */
+			/* a late answer, or one to no question */
 			if (!ask || !d->tag || msg.tag != d->tag)
 				break;
 			d->tag = 0;
@@ -153,8 +153,8 @@ static u64 waiting(const struct dcm_gc_workers *t)
 }
 
 /*
- * Send it; the answer is the only one that is waited for from there. Of one that
- * is gone none is.
+ * Send the question, and wait for no other answer of this worker any more. A
+ * worker that is gone is not waited for.
  */
 static void ask_one(struct dcm_gc_workers *t, struct ask *ask, u32 donor)
 {
@@ -167,7 +167,7 @@ static void ask_one(struct dcm_gc_workers *t, struct ask *ask, u32 donor)
 	dcm_gc_conn_send(&t->donor[donor].link, &ask->msg);
 }
 
-/* Hear who is asked until all have answered, or are killed because they do not. */
+/* Wait until all that were asked have answered; kill those that do not. */
 static void wait_or_kill(struct dcm_gc_workers *t, struct ask *ask, u32 ms)
 {
 	u64 until = now_ms() + ms, now;
@@ -187,7 +187,7 @@ static void wait_or_kill(struct dcm_gc_workers *t, struct ask *ask, u32 ms)
 	}
 }
 
-/* End what runs for the space; who does not answer soon is killed. */
+/* Stop the space's trace; a worker that does not answer soon is killed. */
 void gc_workers_stop(struct dcm_gc_workers *t, struct ask *ask, u64 mask,
 		     u32 status)
 {
@@ -205,8 +205,8 @@ void gc_workers_stop(struct dcm_gc_workers *t, struct ask *ask, u64 mask,
 }
 
 /*
- * Whatever the request's deadline is, and whether or not it is cancelled: the
- * worker has other spaces too, and is killed only if it does not do this.
+ * Done whatever the request's deadline, and even if it is cancelled: the worker
+ * serves other spaces too, and is killed only if it does not forget this one.
  */
 void gc_forget(struct dcm_gc_workers *t, u32 donor, u32 space)
 {
@@ -225,7 +225,7 @@ void gc_forget(struct dcm_gc_workers *t, u32 donor, u32 space)
 	ask.at = VIRTIO_GC_NONE;
 	ask_one(t, &ask, donor);
 	wait_or_kill(t, &ask, STOP_MS);
-	/* INVALID: it had not even begun to know it */
+	/* INVALID: the worker had not begun to know the space */
 	if (ask.status && ask.status != VIRTIO_GC_INVALID) {
 		dcm_gc_conn_fail(&d->link, "does not forget: killed");
 		gc_donor_close(t, donor);
@@ -233,7 +233,7 @@ void gc_forget(struct dcm_gc_workers *t, u32 donor, u32 space)
 	t->about = about;
 }
 
-/* Why a donor's worker is not there. */
+/* Why a donor has no worker: its status. */
 u32 gc_gone(struct dcm_gc_workers *t, u32 donor)
 {
 	struct dcm_client_door door;
@@ -245,8 +245,8 @@ u32 gc_gone(struct dcm_gc_workers *t, u32 donor)
 }
 
 /*
- * Ask all of @mask and take their answers. What is returned is about the
- * asking; what they answered is the taker's.
+ * Ask all donors of @mask and take their answers. Returns the status of asking;
+ * ask->take() handles the answers.
  */
 u32 gc_ask(struct dcm_gc_workers *t, struct ask *ask, u64 mask)
 {
@@ -279,7 +279,7 @@ u32 gc_ask(struct dcm_gc_workers *t, struct ask *ask, u64 mask)
 	return status;
 }
 
-/* DONE and nothing else. */
+/* Take a DONE. */
 void gc_take_done(void *arg, u32 donor, const struct dcm_wire_msg *msg)
 {
 	const struct virtio_gc_done *done = msg->payload;
@@ -296,7 +296,7 @@ void gc_take_done(void *arg, u32 donor, const struct dcm_wire_msg *msg)
 		ask->at = le64toh(done->at);
 }
 
-/* A message without an answer of interest but its status. */
+/* Send a message whose answer is only a status. */
 u32 gc_tell(struct dcm_gc_workers *t, struct ask *ask, u64 mask)
 {
 	u32 status;
@@ -329,7 +329,7 @@ u32 gc_donor_open(struct dcm_gc_workers *t, u32 donor)
 	t->about = donor;
 	if (!dcm_client_door(t->client, donor, &door))
 		return VIRTIO_GC_DONOR_LOST;
-	/* what was said while there was none nobody heard */
+	/* the new worker knows nothing of what an earlier one was told */
 	d->knows = 0;
 	d->nr_slabs = 0;
 	dcm_gc_conn_start(&d->link, &door, donor, t->bytes, now_ms());
@@ -370,7 +370,7 @@ const void *gc_take_entries(struct entries_ask *e,
 	return done + 1;
 }
 
-/* Behind those there are. */
+/* Append the answer's entries to those taken before. */
 static void take_append(void *arg, u32 donor, const struct dcm_wire_msg *msg)
 {
 	struct entries_ask *e = arg;
@@ -418,7 +418,7 @@ struct entries_ask gc_ask_entries(const struct dcm_gc_workers *t,
 
 /* ---- all of it ---- */
 
-/* Commands of a trace: there is one of that epoch, and it is whole. */
+/* Whether the trace that a command names exists and has all its workers. */
 static u32 trace_there(struct dcm_gc_workers *t, const struct dcm_gc_request *r)
 {
 	struct workers_space *sp = &t->space[r->space];
@@ -431,25 +431,25 @@ static u32 trace_there(struct dcm_gc_workers *t, const struct dcm_gc_request *r)
 	return sp->lost ? VIRTIO_GC_WORKER_LOST : VIRTIO_GC_OK;
 }
 
-/* Does it write to regions? */
+/* Whether the command writes to regions. */
 static bool moves(u16 command)
 {
 	return command == VIRTIO_GC_EVACUATE || command == VIRTIO_GC_UPDATE ||
 	       command == VIRTIO_GC_COMPACT;
 }
 
-/* Workers know where everything is that this one is about. */
+/* Make sure that workers know where all regions of the command are. */
 static u32 moves_ready(struct dcm_gc_workers *t, const struct dcm_gc_request *r)
 {
 	u32 status;
 
-	/* a region that has moved since takes its worker's trace along */
+	/* a region that has moved takes its worker's part of the trace along */
 	if (!gc_space_stays(t, r->space)) {
 		t->space[r->space].lost = true;
 		return VIRTIO_GC_WORKER_LOST;
 	}
 	status = gc_space_grow(t, r->space);
-	/* references there would be left as they are, and nobody would know */
+	/* references in it would silently not be updated */
 	if (!status && r->command != VIRTIO_GC_EVACUATE && !gc_space_has(t, r))
 		status = VIRTIO_GC_WORKER_LOST;
 	return status;
@@ -529,7 +529,7 @@ size_t dcm_gc_workers_do(struct dcm_gc_workers *t,
 	memset(&out->done, 0, sizeof(out->done));
 	t->expires_ms = expires_ms;
 	t->about = VIRTIO_GC_NO_DONOR;
-	/* places of donors are never given back */
+	/* a donor's index is never used for another donor */
 	t->nr_donors = min(dcm_client_donors(t->client), DCM_WIRE_GC_DONORS);
 	if (r->space < DCM_GC_WORKERS_SPACES &&
 	    (r->command == VIRTIO_GC_SPACE_CREATE || t->space[r->space].told))
@@ -582,7 +582,7 @@ struct dcm_gc_workers *dcm_gc_workers_new(struct dcm_client *client, u64 bytes,
 	t->arg = arg;
 	t->bytes = bytes;
 	t->nr_donors = min(dcm_client_donors(client), DCM_WIRE_GC_DONORS);
-	/* more may come */
+	/* donors may be added later */
 	t->donor = calloc(DCM_WIRE_GC_DONORS, sizeof(*t->donor));
 	t->fds = calloc(DCM_WIRE_GC_DONORS + 1, sizeof(*t->fds));
 	good = t->donor && t->fds;

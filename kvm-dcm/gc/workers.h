@@ -2,10 +2,10 @@
 /*
  * workers.h - the GC workers of a window's donors, working together
  *
- * One thread's. A command is given whole (dcm_gc_request_read()), and is over
- * when dcm_gc_workers_do() returns; between commands dcm_gc_workers_idle() carries
- * what workers say to each other. Knows nothing of pages: whoever calls has made
- * the donors' copies current before a command that needs it.
+ * Used by one thread. A command is a whole request (dcm_gc_request_read()), and
+ * has ended when dcm_gc_workers_do() returns; between commands
+ * dcm_gc_workers_idle() forwards the workers' messages to each other. Knows
+ * nothing of pages: the caller has settled them before a command that needs it.
  */
 #ifndef DCM_GC_WORKERS_H
 #define DCM_GC_WORKERS_H
@@ -15,16 +15,16 @@
 
 #define DCM_GC_WORKERS_SPACES 16u
 #define DCM_GC_WORKERS_REPLY DCM_WIRE_PAYLOAD_MAX
-/* Of TRACE_START: a region was, or is, between two places; settle, try again. */
+/* Of TRACE_START: a region's extent is or was moving; settle, try again. */
 #define DCM_GC_WORKERS_MOVING VIRTIO_GC_STATUSES
 
 struct dcm_gc_workers;
 
 /**
  * struct dcm_gc_place_of - where a piece of the window is
- * @donor: index of the client's
- * @slab: its id
- * @offset: in the slab
+ * @donor: the client's index of the donor
+ * @slab: id of the slab
+ * @offset: in the slab, in bytes
  */
 struct dcm_gc_place_of {
 	u32 donor;
@@ -33,13 +33,13 @@ struct dcm_gc_place_of {
 };
 
 /**
- * struct dcm_gc_workers_ops - what the workers of a window ask
+ * struct dcm_gc_workers_ops - callbacks of the workers of a window
  * @place: where region @region of a space is; false: on no donor, or it is
  *	being moved to another
- * @tag: counts writes to a region where it is: the same as before if none began or
- *	ended, and none was on its way then. false: it can't be told
- * @bits: a piece of a live bitmap, for space offset @at
- * @cancelled: is the command that runs to end?
+ * @tag: count of writes to a region at its place. Two equal tags: no write
+ *	began or ended between them, and none was under way. false: unknown
+ * @bits: write a piece of a live bitmap at space offset @at
+ * @cancelled: whether the running command is to end
  */
 struct dcm_gc_workers_ops {
 	bool (*place)(void *arg, u32 space, u32 region,
@@ -51,42 +51,42 @@ struct dcm_gc_workers_ops {
 	bool (*cancelled)(void *arg);
 };
 
-/* An answer: @done, then as many entries as it says. */
+/* An answer: @done, then the number of entries it gives. */
 struct dcm_gc_reply {
 	struct virtio_gc_done done;
 	u8 entries[DCM_GC_WORKERS_REPLY - sizeof(struct virtio_gc_done)];
 };
 
-/* @bytes: of all spaces there may be. %NULL: no memory. */
+/* @bytes: largest total size of all spaces. %NULL: no memory. */
 struct dcm_gc_workers *dcm_gc_workers_new(struct dcm_client *client, u64 bytes,
 					  const struct dcm_gc_workers_ops *ops,
 					  void *arg);
 void dcm_gc_workers_free(struct dcm_gc_workers *t);
 
 /**
- * dcm_gc_workers_do() - a command of a space, but CLEAN, HINT and CANCEL
- * @r: as read, from @raw
+ * dcm_gc_workers_do() - carry out a command of a space, but CLEAN, HINT, CANCEL
+ * @r: the request, as read from @raw
  * @raw: the whole request
- * @bytes: of it
+ * @bytes: its length
  * @expires_ms: on the monotonic clock
  * @out: the answer
  *
- * Return: bytes of @out. After TIMED_OUT and CANCELLED nothing that a donor
- * still does reaches the space: who could not be stopped was killed.
+ * Return: bytes of @out. After TIMED_OUT and CANCELLED no donor writes to the
+ * space any more: a worker that could not be stopped was killed.
  */
 size_t dcm_gc_workers_do(struct dcm_gc_workers *t,
 			 const struct dcm_gc_request *r, const void *raw,
 			 size_t bytes, u64 expires_ms,
 			 struct dcm_gc_reply *out);
 
-/* After %DCM_GC_WORKERS_MOVING: has each region that @r lists with objects a place? */
+/* After %DCM_GC_WORKERS_MOVING: have all regions of @r with objects a place? */
 bool dcm_gc_workers_rests(struct dcm_gc_workers *t,
 			  const struct dcm_gc_request *r);
 
-/* Carry messages until @wake is readable. At once if no worker runs: false. */
+/* Forward messages until @wake is readable. False at once if no worker runs. */
 bool dcm_gc_workers_idle(struct dcm_gc_workers *t, int wake);
 
-/* All traces, workers and spaces. */
+/* Drop all traces, workers and spaces. */
 void dcm_gc_workers_reset(struct dcm_gc_workers *t);
 
 #endif /* DCM_GC_WORKERS_H */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* workers_int.h - what the gc_team*.c files share; see workers.h for the outside */
+/* workers_int.h - shared by the workers*.c files; workers.h is the interface */
 #ifndef DCM_GC_WORKERS_INT_H
 #define DCM_GC_WORKERS_INT_H
 
@@ -10,7 +10,7 @@
 #include "../proto/gc_quiet.h"
 #include "workers.h"
 
-/* A request that a new worker is told again. */
+/* A request that a new worker is sent again. */
 struct told {
 	struct told *next;
 	size_t bytes;
@@ -20,12 +20,13 @@ struct told {
 /**
  * struct workers_space - a space
  * @told: SPACE_CREATE, then TYPES_ADD, in order; %NULL: no such space
- * @place: of each region, @top of the trace, as a space offset
+ * @place: of each region
+ * @top: of each region in the trace, as a space offset
  * @tag: of each region's place when the trace began
  * @flags: of the trace
- * @mask: donors that hold a region
- * @epoch: of the trace, once all have begun it
- * @begun: of the last that some may have begun
+ * @mask: donors that hold a region, a bit each
+ * @epoch: of the trace, once all workers have begun it
+ * @begun: epoch of the last trace that some worker may have begun
  * @lost: a worker of the trace is gone
  */
 struct workers_space {
@@ -44,10 +45,10 @@ struct workers_space {
 
 /**
  * struct workers_donor - a donor, and our worker there
- * @knows: spaces it was told of, a bit each
- * @slab: ids by the number it knows them by
+ * @knows: spaces the worker was told of, a bit each
+ * @slab: slab ids, by the number the worker knows them by
  * @tag: of the question it has not answered; 0: none
- * @said_ms: when the log had a line about it
+ * @said_ms: when a line about it was last logged
  */
 struct workers_donor {
 	struct dcm_gc_conn link;
@@ -66,19 +67,19 @@ struct dcm_gc_workers {
 	u64 tag;
 	u64 expires_ms;
 	u32 nr_donors;
-	u32 about; /* donor a failure is about */
+	u32 about; /* donor that a failure concerns */
 	struct workers_donor *donor;
 	struct pollfd *fds;
 	struct workers_space space[DCM_GC_WORKERS_SPACES];
 };
 
-/* A question to workers, and who takes the answers. */
+/* A question to workers, and the function that takes the answers. */
 struct ask {
 	u32 space;
 	struct dcm_wire_msg msg;
 	void (*take)(void *arg, u32 donor, const struct dcm_wire_msg *msg);
 	void *arg;
-	u32 status; /* the first that is not OK, of DONE */
+	u32 status; /* the first status of a DONE that is not OK */
 	u64 at;
 };
 
@@ -93,56 +94,56 @@ struct entries_ask {
 	u64 value;
 };
 
-/* workers.c: links and questions */
+/* workers.c: connections and questions */
 bool gc_conn_up(const struct dcm_gc_workers *t, u32 donor);
-/* Its traces are lost with it. */
+/* The traces of the donor's worker are lost with it. */
 void gc_donor_close(struct dcm_gc_workers *t, u32 donor);
 u32 gc_donor_open(struct dcm_gc_workers *t, u32 donor);
 void gc_close_all(struct dcm_gc_workers *t);
-/* Listen to all for up to @ms, or until @wake is readable. */
+/* Take messages of all workers for up to @ms, or until @wake is readable. */
 void gc_workers_turn(struct dcm_gc_workers *t, struct ask *ask, int wake,
 		     int ms);
-/* End what runs for the space; who does not answer soon is killed. */
+/* Stop the space's trace; a worker that does not answer soon is killed. */
 void gc_workers_stop(struct dcm_gc_workers *t, struct ask *ask, u64 mask,
 		     u32 status);
-/* A worker is to know nothing of a space any more; it is killed if it goes on. */
+/* Make a worker forget a space; it is killed if it does not. */
 void gc_forget(struct dcm_gc_workers *t, u32 donor, u32 space);
-/* Why a donor's worker is not there. */
+/* Why a donor has no worker: its status. */
 u32 gc_gone(struct dcm_gc_workers *t, u32 donor);
 /*
- * Ask all of @mask and take their answers. What is returned is about the
- * asking; what they answered is the taker's.
+ * Ask all donors of @mask and take their answers. Returns the status of asking;
+ * ask->take() handles the answers.
  */
 u32 gc_ask(struct dcm_gc_workers *t, struct ask *ask, u64 mask);
-/* The same, and their first status that is not OK. */
+/* The same, for questions answered by DONE: the first status that is not OK. */
 u32 gc_tell(struct dcm_gc_workers *t, struct ask *ask, u64 mask);
 void gc_take_done(void *arg, u32 donor, const struct dcm_wire_msg *msg);
 struct ask gc_ask_request(u32 space, const void *raw, size_t bytes);
 /*
- * Entries of a DONE, which may come with any status, or %NULL: then the ask's
- * says why.
+ * The entries of a DONE with any status, or %NULL: then the question's status
+ * has the reason.
  */
 const void *gc_take_entries(struct entries_ask *e,
 			    const struct dcm_wire_msg *msg, u32 *n);
-/* A request whose answers' entries of @entry bytes come behind each other. */
+/* A question whose answers have entries of @entry bytes, to be concatenated. */
 struct entries_ask gc_ask_entries(const struct dcm_gc_workers *t,
 				  const struct dcm_gc_request *r,
 				  const void *raw, size_t bytes,
 				  struct dcm_gc_reply *out, size_t entry);
 u32 gc_entries_done(struct dcm_gc_workers *t, struct entries_ask *e, u64 mask);
 
-/* workers_space.c: what workers know */
+/* workers_space.c: what workers are told */
 void gc_space_forget(struct workers_space *sp);
-/* Where regions are now, for gc_space_place(); the same as when last looked? */
+/* Look up all regions' places. True: they are the same as last time. */
 bool gc_space_find(struct dcm_gc_workers *t, u32 space);
-/* On every donor that has one a worker that knows. */
+/* Have on every donor of a region a worker that knows the space. */
 u32 gc_space_place(struct dcm_gc_workers *t, u32 space);
-/* Regions that were nowhere then, and by now are with one of these donors. */
+/* Add regions that have since got a place on one of these donors. */
 u32 gc_space_grow(struct dcm_gc_workers *t, u32 space);
-/* Has a donor each region that the request lists with objects? */
+/* Has every region that the request lists with objects a place? */
 bool gc_space_has(const struct dcm_gc_workers *t,
 		  const struct dcm_gc_request *r);
-/* What a worker would write to is where it was told. */
+/* Whether no region has moved since the workers were told. */
 bool gc_space_stays(const struct dcm_gc_workers *t, u32 space);
 u32 gc_do_create(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 		 const void *raw, size_t bytes);

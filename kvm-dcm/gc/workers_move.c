@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * workers_move.c - moving and updating by all donors of a space
+ * workers_move.c - move objects and update references, by all donors of a space
  *
- * A region moves on one donor, so nothing of it crosses the network; the others
- * are told to ask that one about references there. Moves are made one by one:
- * what was answered before something failed is committed and known to all,
- * what comes after it was not begun.
+ * A region moves within one donor, so none of its objects cross the network;
+ * the other donors are told to ask that donor about references into it. Moves
+ * are made one by one: after a failure, moves answered before it are committed
+ * and known to all workers, moves after it have not begun.
  *
- * Locking: none, the GC thread's alone.
+ * Locking: none, only the GC thread uses it.
  */
 #include "workers_int.h"
 
@@ -18,8 +18,8 @@ static u32 region_donor(const struct workers_space *sp, u64 region)
 }
 
 /*
- * Runtimes go by what is answered, to tables too: it is where this donor could
- * have written, and for EVACUATE what was asked for.
+ * Runtimes rely on the answer, also to find tables: accept it only if it names
+ * places that this donor holds, and for EVACUATE those that were asked for.
  */
 static bool moved_good(const struct workers_space *sp, u32 donor,
 		       const struct virtio_gc_moved *moved,
@@ -44,7 +44,7 @@ static bool moved_good(const struct workers_space *sp, u32 donor,
 	       region_donor(sp, (table + table_bytes - 1) / size) == donor;
 }
 
-/* False: its worker is not to be believed, and is gone. */
+/* Check a worker's answer. False: it was wrong, and the worker is killed. */
 static bool moved_believed(struct dcm_gc_workers *t, u32 space, u32 donor,
 			   const struct virtio_gc_moved *moved, u32 n,
 			   const struct virtio_gc_move *asked)
@@ -61,7 +61,7 @@ static bool moved_believed(struct dcm_gc_workers *t, u32 space, u32 donor,
 	return true;
 }
 
-/* The others ask whoever moved a region where its objects are. */
+/* Tell the other donors to ask the moving donor where objects are now. */
 static u32 moved_tell(struct dcm_gc_workers *t, u32 space,
 		      const struct virtio_gc_moved *moved, u32 n, u32 donor)
 {
@@ -85,7 +85,7 @@ static u32 moved_tell(struct dcm_gc_workers *t, u32 space,
 	return status;
 }
 
-/* The one donor that has all three places. */
+/* The donor that has source, destination and table. */
 static u32 move_donor(const struct workers_space *sp,
 		      const struct virtio_gc_move *move, u32 *donor)
 {
@@ -106,7 +106,7 @@ static u32 move_donor(const struct workers_space *sp,
 	return VIRTIO_GC_OK;
 }
 
-/* Move by move, in their order: one may use what the one before made free. */
+/* Moves are made in order: one may use what an earlier one made free. */
 u32 gc_do_evacuate(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 		   const void *raw, struct dcm_gc_reply *out)
 {
@@ -133,7 +133,7 @@ u32 gc_do_evacuate(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 				     !moved_believed(t, r->space, donor,
 						     &moved[i], 1, &move[i])))
 				one = VIRTIO_GC_WORKER_LOST;
-			/* what ends the command ends what comes after it */
+			/* a failed move ends all that follow */
 			status = one;
 			if (!one)
 				status = moved_tell(t, r->space, &moved[i], 1,
@@ -161,7 +161,7 @@ u32 gc_do_update(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 	return status;
 }
 
-/* Who moved an object knows where to; the others leave its address alone. */
+/* The donor that moved an object returns its new address, others the old. */
 static void take_forward(void *arg, u32 donor, const struct dcm_wire_msg *msg)
 {
 	struct entries_ask *e = arg;
@@ -192,7 +192,7 @@ u32 gc_do_forward(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 	return status;
 }
 
-/* References to what was moved, in all regions, up to where objects end now. */
+/* Update references to moved objects in all regions, up to their new ends. */
 static u32 compact_update(struct dcm_gc_workers *t,
 			  const struct dcm_gc_request *r,
 			  const struct virtio_gc_moved *moved, u32 n)
@@ -225,8 +225,8 @@ static u32 compact_update(struct dcm_gc_workers *t,
 }
 
 /*
- * One donor after the other. One that has no room for its tables ends nothing:
- * what the others moved is updated too. [VGC-D-44]
+ * One donor after the other. If a donor has no room for its tables the others
+ * go on, and references to what they moved are updated too. [VGC-D-44]
  */
 u32 gc_do_compact(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 		  const void *raw, size_t bytes, struct dcm_gc_reply *out)

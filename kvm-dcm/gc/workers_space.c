@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * workers_space.c - what workers know: spaces, types, where regions are
+ * workers_space.c - what workers are told: spaces, types, where regions are
  *
- * SPACE_CREATE and what TYPES_ADD added are kept, as they came, and told to every
- * worker that is new. A worker gets to know of a donor's slabs when a region
- * of the space lies there, by a number that is good for its life.
+ * SPACE_CREATE and TYPES_ADD requests are kept unchanged, and sent to every new
+ * worker. A worker is told of a donor's slab when a region of the space lies
+ * there, by a number that stays valid as long as the worker lives.
  *
- * Every worker judges types alike, so the first that refuses them speaks for
- * all; those that took them before it forget the space, and are told of it
- * again. So does one that was told a part of what it has to know. Nothing of
- * that ends a worker: others' traces are on it too.
+ * All workers judge types alike, so the first that refuses speaks for all.
+ * Workers that took the types before it forget the space, and are told of it
+ * again later; so does a worker that was told only a part. None of this kills a
+ * worker, because it serves other spaces' traces too.
  *
- * Locking: none, the GC thread's alone.
+ * Locking: none, only the GC thread uses it.
  */
 #include "workers_int.h"
 
 #define PLACES_MAX (DCM_WIRE_PAYLOAD_MAX / sizeof(struct dcm_gc_place))
 
-/* A worker there, which knows the space and its types. */
+/* Have a worker there that knows the space and its types. */
 static u32 donor_ready(struct dcm_gc_workers *t, u32 donor, u32 space)
 {
 	struct workers_donor *d = &t->donor[donor];
@@ -34,12 +34,12 @@ static u32 donor_ready(struct dcm_gc_workers *t, u32 donor, u32 space)
 	}
 	if (!status)
 		d->knows |= 1u << space;
-	else /* it may have heard the beginning */
+	else /* it may know a part of it */
 		gc_forget(t, donor, space);
 	return status;
 }
 
-/* Our number of a slab; it is shown to the worker if it is new. */
+/* The number of a slab; a new one is announced to the worker. */
 static u32 donor_slab(struct dcm_gc_workers *t, u32 donor, u64 id, u32 *number)
 {
 	struct workers_donor *d = &t->donor[donor];
@@ -94,7 +94,7 @@ static u32 donor_place(struct dcm_gc_workers *t, u32 donor, u32 space)
 	return status;
 }
 
-/* False: nowhere, or between two places. */
+/* A region's place; false: none, or it is moving. */
 static bool region_where(struct dcm_gc_workers *t, u32 space, u32 region,
 			 struct dcm_gc_place_of *p)
 {
@@ -111,7 +111,7 @@ bool gc_space_has(const struct dcm_gc_workers *t,
 	for (u32 i = 0; i < r->count; i++) {
 		u32 n = le32toh(region[i].region);
 
-		/* what is not of the space the workers refuse */
+		/* workers refuse a region that is not of the space */
 		if (n < sp->nr_regions &&
 		    le64toh(region[i].top) > n * sp->l.region_bytes &&
 		    sp->place[n].donor == VIRTIO_GC_NO_DONOR)
@@ -144,7 +144,7 @@ u32 gc_space_grow(struct dcm_gc_workers *t, u32 space)
 		status = donor_place(t, i, space);
 		told |= status != VIRTIO_GC_BUSY;
 	}
-	/* the trace still runs, and goes on; or some know of it and others not */
+	/* the trace still runs; or only some workers know of the region */
 	for (u32 r = 0; any && status && r < sp->nr_regions; r++)
 		if (grown[r])
 			sp->place[r].donor = VIRTIO_GC_NO_DONOR;
@@ -177,7 +177,7 @@ bool gc_space_find(struct dcm_gc_workers *t, u32 space)
 		same &= place_same(&now, &sp->place[r]);
 		sp->place[r] = now;
 	}
-	/* of which no worker knows */
+	/* no worker knows of the new places */
 	sp->lost = true;
 	return same;
 }
@@ -285,7 +285,7 @@ u32 gc_do_destroy(struct dcm_gc_workers *t, const struct dcm_gc_request *r)
 	return VIRTIO_GC_OK;
 }
 
-/* Every worker reads them alike: what one says, all do. */
+/* All workers read types alike: what one answers, all would. */
 u32 gc_do_types(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 		const void *raw, size_t bytes)
 {
@@ -298,17 +298,17 @@ u32 gc_do_types(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 		one = donor_ready(t, i, r->space);
 		if (!one) {
 			one = gc_tell(t, &ask, 1ull << i);
-			/* it has, or may have */
+			/* it has taken the types, or may have */
 			if (!one || one == VIRTIO_GC_TIMED_OUT ||
 			    one == VIRTIO_GC_CANCELLED)
 				taken |= 1ull << i;
 		}
 		if (one == VIRTIO_GC_WORKER_LOST ||
 		    one == VIRTIO_GC_DONOR_LOST) {
-			/* if it is needed, that is said then */
+			/* if this worker is needed, a later command fails */
 			status = one;
 		} else if (one) {
-			/* so that all know the same */
+			/* make all workers know the same */
 			t->space[r->space].lost |= !!taken;
 			for (; taken; taken &= taken - 1)
 				gc_forget(t, (u32)__builtin_ctzll(taken),

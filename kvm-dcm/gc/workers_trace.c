@@ -2,24 +2,26 @@
 /*
  * workers_trace.c - a trace by all donors of a space: mako-pldi22, 5.2
  *
- * Begun on all, with where every region is; ended when two rounds of flags in a
- * row found all of them quiet, while references between them are carried. What
- * one of them finds wrong ends it everywhere. Results are a region's owner's.
+ * A trace begins on all workers, which are told where every region is. It ends
+ * when two rounds of flags in a row found all workers quiet; references between
+ * them are forwarded meanwhile. An error that one worker finds ends the trace
+ * on all. Results of a region come from the worker that owns it.
  *
  * Without the runtime's barrier a region must not be written to while it is
  * traced: semeru-osdi20, 4.2, fig. 6. There the memory server reads a tag that
- * the host's write-backs change; here the host's pager keeps it, as nobody else
- * knows of every write, over whatever transport. When it looks all threads are
- * quiet: what they read was there, so its tag had changed. Workers are told of
- * tags that did, and say which results are stale.
+ * the host's write-backs change; here the host's pager keeps the tag, because
+ * only it knows of every write, over any transport. It looks when all threads
+ * are quiet: bytes that a worker has read were in the slab, so their write had
+ * changed the tag. Workers are told which tags changed, and say which results
+ * are stale.
  *
- * Locking: none, the GC thread's alone.
+ * Locking: none, only the GC thread uses it.
  */
 #include "workers_int.h"
 
 #define TAGS_MAX (DCM_WIRE_PAYLOAD_MAX / sizeof(struct dcm_gc_tag))
 
-/* What runs of the trace before ends: a worker can't be told of places else. */
+/* End the trace before: a worker can't be given new places while it runs. */
 static u32 trace_end(struct dcm_gc_workers *t, u32 space)
 {
 	struct workers_space *sp = &t->space[space];
@@ -45,8 +47,8 @@ static u32 trace_end(struct dcm_gc_workers *t, u32 space)
 }
 
 /*
- * Nothing is on its way to what is traced, and nothing will be until it began.
- * False: it can't be told what will be.
+ * Take the tags of all regions before the trace begins. False: a tag is
+ * unknown, so a write during the trace would not be noticed.
  */
 static bool tags_take(struct dcm_gc_workers *t, u32 space, u32 flags)
 {
@@ -62,7 +64,7 @@ static bool tags_take(struct dcm_gc_workers *t, u32 space, u32 flags)
 	return told;
 }
 
-/* How far @r's tag is from where the trace began; 0: it is not of the trace. */
+/* Change of @r's tag since the trace began; 0: it is not traced. */
 static u32 tag_change(struct dcm_gc_workers *t, u32 space, u32 r)
 {
 	const struct workers_space *sp = &t->space[space];
@@ -77,7 +79,7 @@ static u32 tag_change(struct dcm_gc_workers *t, u32 space, u32 r)
 	return tag - sp->tag[r];
 }
 
-/* Tags that changed, to their workers. @any: there were such. */
+/* Send workers the tags that changed. @any: there were some. */
 static u32 tags_tell(struct dcm_gc_workers *t, u32 space, bool *any)
 {
 	const struct workers_space *sp = &t->space[space];
@@ -113,7 +115,7 @@ static u32 tags_tell(struct dcm_gc_workers *t, u32 space, bool *any)
 	return status;
 }
 
-/* A complaint about the heap, which a write in the middle may be the cause of. */
+/* An error in the heap, which a write during the trace may have caused. */
 static bool is_bad(u32 status)
 {
 	return status == VIRTIO_GC_BAD_TYPE || status == VIRTIO_GC_BAD_OBJECT ||
@@ -131,14 +133,14 @@ u32 gc_do_start(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 	if (!r->epoch || r->epoch == sp->epoch)
 		return VIRTIO_GC_INVALID;
 	status = trace_end(t, r->space);
-	/* who is gone of the trace before does not matter to this one */
+	/* a worker lost since the last trace does not matter to this one */
 	if (status && status != VIRTIO_GC_WORKER_LOST &&
 	    status != VIRTIO_GC_DONOR_LOST)
 		return status;
 	/*
-	 * A page that was settled, and is here too, is only here when its extent
-	 * moves. So none may have moved since before they were settled; what is
-	 * where it was when it was last looked has not.
+	 * A page that was settled and is also direct is on no donor once its
+	 * extent moves. So none may have moved since before they were settled:
+	 * true of a region whose place is the same as at the last look.
 	 */
 	if (!gc_space_find(t, r->space) || !gc_space_has(t, r))
 		return DCM_GC_WORKERS_MOVING;
@@ -147,14 +149,14 @@ u32 gc_do_start(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 		return status;
 	if (!tags_take(t, r->space, r->flags))
 		return VIRTIO_GC_LIMIT;
-	/* some may begin it and others fail to: it has to be ended all the same */
+	/* on failure some may have begun it: trace_end() has to end it */
 	sp->begun = r->epoch;
 	status = gc_tell(t, &ask, sp->mask);
 	if (status)
 		return status;
 	sp->epoch = r->epoch;
 	memset(sp->top, 0, sp->nr_regions * sizeof(*sp->top));
-	/* the workers have looked at them */
+	/* the workers have checked the regions */
 	for (u32 i = 0; i < r->count; i++)
 		if (le32toh(region[i].region) < sp->nr_regions)
 			sp->top[le32toh(region[i].region)] =
@@ -191,7 +193,7 @@ static void take_flags(void *arg, u32 donor, const struct dcm_wire_msg *msg)
 	};
 }
 
-/* All flags; the first trace that has failed. */
+/* Get all flags; the result is the first trace that has failed. */
 static struct dcm_gc_result trace_poll(struct dcm_gc_workers *t, u32 space,
 				       struct poll_ask *p, u32 *opaque)
 {
@@ -237,7 +239,7 @@ struct dcm_gc_result gc_do_finish(struct dcm_gc_workers *t,
 		}
 		if (dcm_gc_quiet_round(&quiet, p.flags, n))
 			break;
-		/* it takes a while; ghosts are carried meanwhile */
+		/* let references be forwarded meanwhile */
 		if (!quiet.rounds)
 			gc_workers_turn(t, NULL, -1, 1);
 	}
@@ -261,7 +263,7 @@ struct dcm_gc_result gc_do_finish(struct dcm_gc_workers *t,
 	return result;
 }
 
-/* One donor after the other, as far as there is room. */
+/* Ask one donor after the other, as far as there is room. */
 u32 gc_do_met(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 	      const void *raw, size_t bytes, struct dcm_gc_reply *out)
 {
@@ -277,7 +279,7 @@ u32 gc_do_met(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 	struct dcm_gc_result result;
 	struct poll_ask p;
 
-	/* the workers do not wait: that is done here */
+	/* the workers do not wait: waiting is done here */
 	memcpy(copy, raw, sizeof(copy));
 	req->flags = 0;
 	while (r->flags & VIRTIO_GC_MET_WAIT && !opaque) {
@@ -293,7 +295,7 @@ u32 gc_do_met(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 	for (u32 i = 0; !status && i < t->nr_donors; i++) {
 		if (!(sp->mask >> i & 1))
 			continue;
-		/* with no room left it is asked whether there is more */
+		/* with no room left, still ask whether there is more */
 		met->max = htole32(e.room - e.count);
 		status = gc_entries_done(t, &e, 1ull << i);
 	}
@@ -302,7 +304,7 @@ u32 gc_do_met(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 	return status;
 }
 
-/* Each region's from whose it is. */
+/* Take each region's result from the worker that owns it. */
 static void take_live(void *arg, u32 donor, const struct dcm_wire_msg *msg)
 {
 	struct entries_ask *e = arg;
@@ -323,7 +325,7 @@ static void take_live(void *arg, u32 donor, const struct dcm_wire_msg *msg)
 			       sizeof(*live));
 }
 
-/* May the bitmaps of @n regions be there? [VGC-D-35] */
+/* Whether the bitmaps of @n regions may be written there. [VGC-D-35] */
 static bool bitmaps_fit(const struct workers_space *sp, u64 at, u32 n)
 {
 	u64 bytes = sp->l.region_bytes / 64 * n, size = sp->l.region_bytes;
@@ -388,7 +390,7 @@ static u32 bitmap_fetch(struct dcm_gc_workers *t, u32 space, u32 region, u64 at)
 			break;
 		done += b.got;
 	}
-	/* not traced: nothing lives in it */
+	/* beyond the traced part nothing is live */
 	for (u64 n; !status && done < bytes; done += n) {
 		n = min(bytes - done, (u64)sizeof(zero));
 		t->ops->bits(t->arg, space, at + done, zero, n);
