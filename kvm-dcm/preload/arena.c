@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * arena.c - addresses of the arena that are free
+ * arena.c - free addresses of the arena
  *
  * In program mode all large anonymous mappings come out of one paged mapping,
  * so that thousands of them cost neither a kernel mapping nor a region each.
- * Here is only which addresses are free: a sorted table of ranges, first fit,
- * neighbours joined. When the table is full a range that comes back is
+ * This file only keeps the free addresses: a sorted table of ranges, first fit,
+ * neighbours joined. If the table is full a range that is given back is
  * forgotten, which costs address space.
  *
  * Locking: one spinlock, with signals blocked by the caller.
@@ -56,7 +56,7 @@ static void insert_at(u32 i, u64 addr, u64 bytes)
 	arena.nr++;
 }
 
-/** dcm_arena_take() - free addresses, 0: there are none */
+/** dcm_arena_take() - take free addresses; 0: there are none */
 u64 dcm_arena_take(u64 bytes, u64 align)
 {
 	u64 at = 0;
@@ -82,8 +82,8 @@ u64 dcm_arena_take(u64 bytes, u64 align)
 }
 
 /*
- * Addresses come back. What is free already, because a program unmaps more
- * than it has mapped, is left as it is.
+ * Give addresses back. Addresses that are free already stay so: a program may
+ * unmap more than it has mapped.
  */
 void dcm_arena_give(u64 addr, u64 bytes)
 {

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * heap.c - libdcm's own heap, so that nothing of its is ever paged
+ * heap.c - libdcm's own heap, which is never paged
  *
- * The program's allocator may well live in paged memory; a fault thread that
- * touched it would wait for itself. So everything libdcm and the libraries
- * under it allocate comes from one range of addresses of their own, and whose a
- * pointer is, is a comparison that can't be wrong, whoever frees it, and
- * whenever: memory from before the shim is set up is from here as well.
+ * The program's allocator may use paged memory; a fault thread that touched it
+ * would wait for itself. So all that libdcm and its libraries allocate comes
+ * from one range of addresses of their own. A comparison of addresses tells
+ * whose a pointer is, whichever thread frees it, and whenever: memory allocated
+ * before the shim is set up is from here too.
  *
- * Size classes, four to an octave, a free list each; a 16-byte header tells
- * class and how far back the chunk begins. Large free chunks give their
- * memory back. Simple, because little is allocated: GnuTLS sessions, JSON of
- * a status request, and what constructors of the program's libraries do before
- * ours.
+ * Size classes, four to an octave, with a free list each; a 16-byte header
+ * holds the class and the distance to the start of the chunk. Large free chunks
+ * give their memory back. Simple, because little is allocated: GnuTLS sessions,
+ * JSON of a status request, and what constructors of the program's libraries
+ * allocate before the shim's.
  *
  * Locking: one spinlock; fork() is made with it held.
  */
@@ -108,7 +108,7 @@ static struct chunk *chunk_get(u32 class)
 	return c;
 }
 
-/** dcm_heap_alloc() - not zeroed; %NULL and ENOMEM */
+/** dcm_heap_alloc() - allocate, not zeroed; on failure %NULL and ENOMEM */
 void *dcm_heap_alloc(size_t bytes, size_t align)
 {
 	u64 extra = align > 16 ? align : 0;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * malloc.c - malloc() and its family: the program's, or libdcm's own
+ * malloc.c - malloc() and its family: the program's allocator or libdcm's
  *
- * Who asks decides where it comes from: libdcm's threads, and the program's
- * while they are inside libdcm, get the own heap (heap.c), everybody else
- * the next allocator in the preload order. Where it goes back to is decided by
- * the address alone. Until the constructor has run, and for dlsym() itself,
- * everything is the own heap's.
+ * The calling thread decides where memory comes from: libdcm's threads, and the
+ * program's while they are inside libdcm, get libdcm's heap (heap.c), all
+ * others the next allocator in the preload order. The address alone decides
+ * where it is freed. Until the constructor has run, and for dlsym() itself, all
+ * memory is from libdcm's heap.
  *
  * A thread of libdcm never calls the program's allocator, whose memory may be
- * paged: what it frees of it is left (the program hands libdcm nothing to free,
- * so there is nothing known to do that).
+ * paged: if it is to free such memory it does nothing (the program hands libdcm
+ * nothing to free, so no case is known).
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -32,7 +32,7 @@ static struct {
 	size_t (*usable)(void *);
 } next;
 
-/* For the constructor: from now on the program has its own. */
+/* Called by the constructor: from now on the program uses its own. */
 void dcm_malloc_ready(void)
 {
 	next.malloc = (void *(*)(size_t))dlsym(RTLD_NEXT, "malloc");

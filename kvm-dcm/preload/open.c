@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * open.c - no O_DIRECT where a page under I/O could leave
+ * open.c - no O_DIRECT where a page under I/O could be evicted
  *
  * Without UFFDIO_MOVE (before Linux 6.8) the pager can't see that a page is
- * pinned for I/O by a device, which would then write to a page that has left
- * the guest. So files are opened without O_DIRECT there; the page cache copies
- * in their stead. Elsewhere these only pass the call on.
+ * pinned for I/O by a device, which could then write to a page after its
+ * eviction. So there files are opened without O_DIRECT, and I/O goes through
+ * the page cache. On later kernels these functions only pass the call on.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -65,7 +65,7 @@ DCM_EXPORT int open64(const char *path, int flags, ...)
 DCM_EXPORT int openat64(int dir, const char *path, int flags, ...)
 	__attribute__((alias("openat")));
 
-/* F_SETFL can turn it on as well. */
+/* F_SETFL can set it as well. */
 DCM_EXPORT int fcntl(int fd, int cmd, ...)
 {
 	va_list ap;

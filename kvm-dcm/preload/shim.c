@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * shim.c - libdcm-preload.so: a pager for a program that knows nothing of it
+ * shim.c - libdcm-preload.so: a pager for an unmodified program
  *
  * Loaded by LD_PRELOAD with DCM_CONFIG naming the configuration (dcmctl run
  * does both), it makes a pager before main() and then watches the calls that
  * map, unmap and advise memory.
  *
- * mode=qemu: what QEMU maps over its reservation of guest RAM (fixed address,
- * anonymous, private, read-write, of at least threshold bytes) is put under
- * the pager in place. TCG's code buffer is not mapped that way, shared memory
- * is not private, and both stay as they are.
+ * mode=qemu: a mapping that QEMU makes over its reservation of guest RAM (fixed
+ * address, anonymous, private, read-write, of at least threshold bytes) is put
+ * under the pager in place. TCG's code buffer is mapped differently, shared
+ * memory is not private: both stay ordinary memory.
  *
  * mode=program: anonymous private read-write mappings of at least threshold
  * bytes come out of one paged mapping, the arena; the program's allocator must
@@ -17,12 +17,12 @@
  *
  *	program: mmap -> take addresses    munmap -> discard, give back
  *	         MADV_DONTNEED -> discard  mremap -> map, copy, unmap
- *	         MAP_FIXED over it -> pages leave the pager, then as asked
+ *	         MAP_FIXED over it -> its pages leave the pager; then as asked
  *
- * Memory that may not be read (PROT_NONE) is kept where it is while that
- * lasts, as its pages could not be taken out. A child after fork() has none
- * of the paged memory and no pager; a program it executes starts afresh,
- * without one.
+ * Pages of memory that may not be read (PROT_NONE) stay direct while that
+ * lasts, as they could not be evicted. A child after fork() has none of the
+ * paged memory and no pager; a program it executes starts afresh, without a
+ * pager.
  *
  * Locking: none of its own. System calls are made raw, so nothing here depends
  * on symbols being resolved.
@@ -145,8 +145,8 @@ static bool all_paged(struct dcm_pager *pg, u64 addr, u64 len)
 }
 
 /*
- * A new mapping takes the place of paged pages. It is made elsewhere first: the
- * kernel may refuse it for many reasons, and then the pages must be as they are.
+ * Put a new mapping in the place of paged pages. It is made elsewhere first:
+ * the kernel may refuse it for many reasons, and then the pages must stay.
  */
 static void *map_over(struct dcm_pager *pg, void *addr, u64 len, int prot,
 		      int flags, int fd, off_t off)
@@ -177,10 +177,10 @@ static void *map_fixed(struct dcm_pager *pg, void *addr, u64 len, int prot,
 	int rc;
 
 	len = page_up(len);
-	/* The kernel says what is wrong. */
+	/* Let the kernel report the error. */
 	if (((u64)off | a) & (PAGE - 1) || a + len <= a)
 		return raw_mmap(addr, bytes, prot, flags, fd, off);
-	/* Memory given back and taken again in place, as allocators do. */
+	/* Allocators give memory back and take it again in place. */
 	if (anon && !(prot & PROT_EXEC) && all_paged(pg, a, len)) {
 		if (flags & MAP_FIXED_NOREPLACE) {
 			errno = EEXIST;
@@ -227,7 +227,7 @@ DCM_EXPORT void *mmap64(void *addr, size_t len, int prot, int flags, int fd,
 
 /* ---- munmap, mremap ---- */
 
-/* Addresses of the arena come back, as they were at first. */
+/* Give addresses of the arena back, paged and empty as at first. */
 static int arena_unmap(struct dcm_pager *pg, u64 addr, u64 len)
 {
 	void *p = (void *)addr;
@@ -240,7 +240,7 @@ static int arena_unmap(struct dcm_pager *pg, u64 addr, u64 len)
 		if (result(dcm_pager_discard(pg, p, len)))
 			return -1;
 	} else {
-		/* Something else was mapped there meanwhile. */
+		/* Some other mapping has replaced a part meanwhile. */
 		if (map_over(pg, p, len, PROT_READ | PROT_WRITE,
 			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
 			     0) != p)
@@ -274,7 +274,7 @@ DCM_EXPORT int munmap(void *addr, size_t bytes)
 	return arena_unmap(pg, from, to - from);
 }
 
-/* What mremap() of paged memory is refused for, as the kernel would. */
+/* Refuse mremap() of paged memory for the kernel's reasons. */
 static int remap_refused(u64 old, u64 old_len, u64 new_len, int flags, u64 to)
 {
 	bool fixed = flags & MREMAP_FIXED;
@@ -319,7 +319,7 @@ static void *remap_paged(struct dcm_pager *pg, u64 old, u64 old_len,
 		  -1, 0);
 	if (to == MAP_FAILED)
 		return MAP_FAILED;
-	/* What was copied is not needed twice. */
+	/* Discard what is copied, so that it is not here twice. */
 	for (at = 0; at < n; at += step) {
 		step = min(n - at, (u64)COPY_STEP);
 		memcpy(to + at, (char *)old + at, step);
@@ -356,7 +356,7 @@ DCM_EXPORT void *mremap(void *old, size_t old_len, size_t new_len, int flags,
 
 /* ---- advice and protection ---- */
 
-/* True: @rc is the answer. */
+/* True: the call is done, with @rc. */
 static bool advise_paged(struct dcm_pager *pg, void *addr, u64 len, int advice,
 			 int *rc)
 {
@@ -368,7 +368,7 @@ static bool advise_paged(struct dcm_pager *pg, void *addr, u64 len, int advice,
 	case MADV_DONTNEED_LOCKED:
 #endif
 		*rc = dcm_pager_discard(pg, addr, len);
-		/* Parts that are not paged are the kernel's. */
+		/* Parts that are not paged are left to the kernel. */
 		if (!*rc)
 			*rc = dcm_pager_rest(pg, addr, len, advice);
 		return true;
@@ -407,7 +407,7 @@ DCM_EXPORT int madvise(void *addr, size_t bytes, int advice)
 
 DCM_EXPORT int posix_madvise(void *addr, size_t bytes, int advice)
 {
-	/* As the C library: DONTNEED does not drop anything here. */
+	/* As in the C library: DONTNEED drops nothing here. */
 	if (advice == POSIX_MADV_DONTNEED)
 		return 0;
 	return madvise(addr, bytes, advice) ? errno : 0;
@@ -440,7 +440,7 @@ static void say_locked(void)
 			"the program locks memory; what is paged is not locked");
 }
 
-/* glibc 2.41 says that what is locked is not read: nor does this read it. */
+/* glibc 2.41 declares that mlock() reads nothing: nor does this function. */
 #if __has_attribute(access)
 __attribute__((
 	access(none, 2))) extern __typeof__(dcm_pager_owns) dcm_pager_owns;
@@ -520,8 +520,8 @@ static void fork_child(void)
 }
 
 /*
- * Set up before any fork(): the allocator's own handlers are the first to touch
- * what a child does not have. A program with a handler of its own keeps it.
+ * Set up before any fork(): the allocator's own fork handlers are the first to
+ * touch memory that a child lacks. A program's own handler stays.
  */
 static void child_watch(void)
 {
@@ -552,7 +552,7 @@ static void arena_make(struct dcm_pager *pg, u64 bytes)
 	dcm_shim.arena_bytes = bytes;
 }
 
-/* Is this process meant? What it executes later is not, unless told. */
+/* Is this process to be paged? Programs it executes are not, unless asked. */
 static bool meant(void)
 {
 	const char *pid = getenv(ENV_PID);
@@ -578,7 +578,7 @@ static void start(const char *path)
 	dcm_shim.mode = cfg->mode;
 	dcm_shim.threshold = cfg->threshold;
 	if (cfg->mode == DCM_MODE_PROGRAM) {
-		/* As much again for what is mapped at fixed addresses. */
+		/* As much again for mappings at fixed addresses. */
 		arena = (cfg->size + ARENA_ALIGN - 1) & ~(ARENA_ALIGN - 1);
 		cfg->size = 2 * arena;
 	}
@@ -608,9 +608,9 @@ __attribute__((constructor)) static void shim_start(void)
 }
 
 /*
- * QEMU's RAM is not touched after exit(), so the donors can have it back at
- * once. A program's heap is, by what runs after this; its slabs go back when
- * the donors miss it.
+ * QEMU's RAM is not touched after exit(), so the donors get it back at once. A
+ * program's heap is used by code that runs after this; donors free its slabs
+ * when they notice that the client is gone.
  */
 __attribute__((destructor)) static void shim_stop(void)
 {

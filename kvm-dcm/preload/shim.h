@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * shim.h - what the files of libdcm-preload.so share
+ * shim.h - shared by the files of libdcm-preload.so
  */
 #ifndef DCM_PRELOAD_SHIM_H
 #define DCM_PRELOAD_SHIM_H
@@ -20,11 +20,11 @@
  * @pg: %NULL until it runs, and in a child
  * @mode: enum dcm_host_mode
  * @threshold: smallest mapping that is paged
- * @arena: program mode: where those mappings are
+ * @arena: program mode: address of the range those mappings come from
  * @arena_bytes: its size
- * @protected: some of the arena was once mprotect()ed
+ * @protected: a part of the arena was once mprotect()ed
  * @no_direct: O_DIRECT can't be allowed on this kernel
- * @orphan: this is a child; the pager is its parent's
+ * @orphan: this process is a child; the pager is its parent's
  */
 struct dcm_shim {
 	struct dcm_pager *pg;
@@ -39,7 +39,7 @@ struct dcm_shim {
 
 extern struct dcm_shim dcm_shim;
 
-/* arena.c: addresses of the arena that are free */
+/* arena.c: free addresses of the arena */
 int dcm_arena_init(uint64_t base, uint64_t bytes);
 uint64_t dcm_arena_take(uint64_t bytes, uint64_t align);
 void dcm_arena_give(uint64_t addr, uint64_t bytes);
