@@ -112,6 +112,8 @@ static inline void push_out(struct fake_home *fh, u32 gfn, u32 nr)
 	for (n = 0; n < 50; n++) {
 		bool out = true;
 
+		/* Nor does what waits in a lane's buffer. */
+		dcm_buffers_flush(fh->vm);
 		for (i = gfn; i < gfn + nr; i++)
 			out &= state_of(fh, i) == DCM_NOTDIRECT;
 		if (out) {
