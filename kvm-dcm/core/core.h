@@ -347,6 +347,7 @@ struct dcm_move {
  * @ins: blocks on their way to the shared Active (0) and Proactive (1) queue
  * @victims: blocks taken from Active, next to be unmapped
  * @inactive: this lane's Inactive queue
+ * @look_at: the other lane in whose queue it looks for victims next
  * @nr_fetch: fetches in use
  * @nr_retry: of those, fetches waiting to be posted again
  * @nr_wb: write-backs in use
@@ -372,6 +373,7 @@ struct dcm_lane {
 	struct dcm_buffer ins[2];
 	struct dcm_buffer victims;
 	struct dcm_fifo inactive;
+	u32 look_at;
 	u32 nr_fetch;
 	u32 nr_retry;
 	u32 nr_wb;

@@ -18,14 +18,17 @@
  *
  * Nothing here allocates or waits. A block that can't go now (no slab yet, its
  * donor does not answer, a write of it still in flight, too many write-backs,
- * pinned by I/O) returns to the end of its queue, and the next one is tried.
- * When one donor is silent, its dirty pages gather in Inactive until nothing
- * else is there; then more is unmapped, all but an eighth of the budget at
- * most, so that pages of the other donors still come and go.
+ * pinned by I/O) goes to the end of the Inactive queue of the lane that tried,
+ * and the next one is tried, in the other lanes' queues too: a lane that has
+ * lost its connection tries blocks in vain, and they gather in its queue, where
+ * lanes that can write them have to find them. When one donor is silent, its
+ * dirty pages gather in Inactive until nothing else is there; then more is
+ * unmapped, all but an eighth of the budget at most, so that pages of the other
+ * donors still come and go.
  */
 #include "internal.h"
 
-#define EVICT_LOOKS 16 /* victims looked at before giving up for now */
+#define EVICT_LOOKS 16 /* blocks tried in vain before giving up for now */
 
 static u64 reserve_pages(const struct dcm_vm *vm)
 {
@@ -216,7 +219,25 @@ bool dcm_evict_block(struct dcm_lane *lane, u32 head, bool whole)
 	return r == EVICT_GONE || r == EVICT_WRITING;
 }
 
-/* Let the oldest block of a lane's Inactive queue go. */
+/**
+ * struct evict_looks - how long eviction tries before it gives up for now
+ * @own: blocks of the lane's own queue that may still be tried in vain
+ * @others: blocks of the other lanes' queues that may still be tried in vain
+ * @stuck: a block could not go
+ * @cut: a block could not go, and its donor does not answer
+ */
+struct evict_looks {
+	unsigned int own;
+	unsigned int others;
+	bool stuck;
+	bool cut;
+};
+
+static const struct evict_looks all_looks = {
+	.own = EVICT_LOOKS,
+	.others = EVICT_LOOKS,
+};
+
 static enum evict_result evict_from(struct dcm_lane *lane,
 				    struct dcm_lane *from)
 {
@@ -226,28 +247,46 @@ static enum evict_result evict_from(struct dcm_lane *lane,
 }
 
 /*
- * Own queue first, then the other lanes'. Returns steps taken: 0 or 1. @cut:
- * set if the donor of a block does not answer.
+ * Let one block of a lane's Inactive queue go, the oldest that can. No block is
+ * tried twice: one that can't go is then behind all that were there.
  */
-static unsigned int evict_one(struct dcm_lane *lane, unsigned int *looks,
-			      bool *cut)
+static bool evict_oldest(struct dcm_lane *lane, struct dcm_lane *from,
+			 unsigned int *looks, struct evict_looks *l)
+{
+	u32 n = min(READ_ONCE(from->inactive.nr_blocks), *looks);
+
+	for (; n; n--) {
+		enum evict_result r = evict_from(lane, from);
+
+		if (r == EVICT_GONE || r == EVICT_WRITING)
+			return true;
+		if (r == EVICT_NONE)
+			break;
+		l->stuck = true;
+		l->cut |= r == EVICT_CUT;
+		--*looks;
+	}
+	return false;
+}
+
+/*
+ * Own queue first, then the other lanes' in turns. However many blocks are stuck
+ * in one queue, every queue is reached: the blocks that can go may be in that of
+ * a lane that has no connection. Returns steps taken: 0 or 1.
+ */
+static unsigned int evict_one(struct dcm_lane *lane, struct evict_looks *l)
 {
 	struct dcm_vm *vm = lane->vm;
 	u32 i;
 
-	for (i = 0; i < vm->nr_lanes; i++) {
-		struct dcm_lane *from =
-			&vm->lane[(lane->id + i) % vm->nr_lanes];
-		enum evict_result r;
+	if (evict_oldest(lane, lane, &l->own, l))
+		return 1;
+	for (i = 0; i < vm->nr_lanes && l->others; i++) {
+		struct dcm_lane *from = &vm->lane[lane->look_at];
 
-		do {
-			r = evict_from(lane, from);
-			if (r == EVICT_GONE || r == EVICT_WRITING)
-				return 1;
-			*cut |= r == EVICT_CUT;
-		} while (r != EVICT_NONE && --*looks);
-		if (!*looks)
-			return 0;
+		if (from != lane && evict_oldest(lane, from, &l->others, l))
+			return 1;
+		lane->look_at = (lane->look_at + 1) % vm->nr_lanes;
 	}
 	return 0;
 }
@@ -403,8 +442,8 @@ unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room)
 	u64 reserve = min(max(reserve_pages(vm), (u64)room), budget);
 	u64 goal = budget - reserve;
 	u64 share = inactive_share(vm);
-	unsigned int looks = EVICT_LOOKS, steps = 0, n;
-	bool cut = false;
+	struct evict_looks looks = all_looks;
+	unsigned int steps = 0, n;
 	s64 lack;
 
 	if (atomic64_read(&vm->direct) + (s64)reserve < (s64)goal)
@@ -421,15 +460,14 @@ unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room)
 
 		if (staying <= (s64)goal)
 			break;
-		if (evict_one(lane, &looks, &cut)) {
+		if (evict_one(lane, &looks)) {
 			steps++;
 			continue;
 		}
-		if (!looks) {
-			if (!cut || !may_grow(vm))
+		if (looks.stuck) {
+			if (!looks.cut || !may_grow(vm))
 				break;
-			cut = false;
-			looks = EVICT_LOOKS;
+			looks = all_looks;
 		}
 		if (!demote_any(lane, share))
 			break;

@@ -49,6 +49,7 @@ static void lane_init(struct dcm_vm *vm, u32 id, u64 seed)
 		lane->rng = 1;
 	spin_lock_init(&lane->buf_lock);
 	dcm_fifo_init(&lane->inactive);
+	lane->look_at = (id + 1) % vm->nr_lanes;
 }
 
 struct dcm_vm *dcm_vm_create(const struct dcm_vm_config *cfg, int *err)

@@ -391,6 +391,48 @@ static void test_silence_of_one_donor_stops_nobody_else(void **state)
 	end(fh);
 }
 
+/*
+ * The first lane is cut off: what it takes as a victim can't leave by it, and
+ * gathers in its queue. All that the second has in its own is a page in doubt.
+ * It must look at the other queue too, or its accesses wait for ever.
+ */
+static void test_what_a_cut_off_lane_took_leaves_by_another(void **state)
+{
+	struct fake_home *fh = remote_world();
+	struct dcm_lane *lane = fh->vm->lane;
+	struct dcm_pd *pd = pd_of(fh->vm, PAGE);
+	u32 donor = slab_of(fh, 0)->donor, d, gfn;
+
+	(void)state;
+	write_back(fh);
+	cut(fh, 0, donor);
+	cut(fh, 0, !donor);
+	for (d = 0; d < 2; d++)
+		fh->lane[0].way[d].welcome_at = ~0ull;
+	/* the whole budget, new and dirty */
+	for (gfn = 128; gfn < 328; gfn++) {
+		fh_give_slabs(fh, 0);
+		fh_fault(fh, 0, gfn, DCM_FF_WRITE);
+		fh_write(fh, gfn, false);
+		fh_balance(fh, 0);
+	}
+	assert_true(lane[0].inactive.nr_pages >= 80);
+	pd_lock(pd);
+	dcm_queue_out(fh->vm, PAGE, 0);
+	dcm_queue_in(&lane[1], PAGE, 0);
+	pd_unlock(pd);
+	assert_true(inflight(fh, PAGE));
+	assert_int_equal(lane[1].inactive.nr_pages, 1);
+	for (gfn = 328; gfn < 528; gfn++)
+		assert_int_equal(fh_access(fh, 1, gfn, true, false), 0);
+	assert_true(inflight(fh, PAGE));
+	for (d = 0; d < 2; d++)
+		welcome(fh, 0, d);
+	leave(fh);
+	get(fh, PAGE);
+	end(fh);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -401,6 +443,8 @@ int main(void)
 		cmocka_unit_test(test_doubt_ends_with_the_slab),
 		cmocka_unit_test(test_full_of_doubts),
 		cmocka_unit_test(test_silence_of_one_donor_stops_nobody_else),
+		cmocka_unit_test(
+			test_what_a_cut_off_lane_took_leaves_by_another),
 	};
 
 	return cmocka_run_group_tests_name("core_doubt", tests, NULL, NULL);
