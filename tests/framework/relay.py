@@ -56,12 +56,15 @@ class _Way:
                     await loop.sock_sendall(self.host, data)
             self.host.shutdown(socket.SHUT_WR)
 
-    def reset(self) -> None:
+    def reset(self, loop: asyncio.AbstractEventLoop) -> None:
         """The host sees its connection reset; what it sent so far is kept."""
         with contextlib.suppress(BlockingIOError, OSError):
             while data := self.host.recv(CHUNK):
                 self.held += data
         self.cut = True
+        # the loop would take the next socket with this number for the one that is closed
+        loop.remove_reader(self.host)
+        loop.remove_writer(self.host)
         self.close_host()
 
     def close_host(self) -> None:
@@ -149,7 +152,7 @@ class LateRelay(threading.Thread):
         def cut() -> int:
             chosen = [way for way in self._ways if len(way.held) >= large]
             for way in chosen:
-                way.reset()
+                way.reset(self._loop)
             for way in self._ways:
                 if not way.cut:
                     way.holding = False
