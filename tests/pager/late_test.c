@@ -7,7 +7,8 @@
  * It goes along with a test that owns the network (test_writes_that_land_late):
  * it prints what it has done and reads a line before it goes on.
  *
- *	first     every page is written, four times the budget; nothing is going on
+ *	first     every page is written, four times the budget, and again, so that a
+ *		  donor has a slab for each; soon nothing is going on
  *	squeezed  the budget was lowered: the pager's own thread writes pages out,
  *	          over a connection of its own, which the test holds, then cuts
  *	second    every page is written again, with other content: what was on its
@@ -64,8 +65,9 @@ int main(int argc, char **argv)
 	m = dcm_pager_map(pager, pages * PAGE);
 	if (!m)
 		fail("map");
-	for (i = 0; i < pages; i++)
-		m[i * PAGE / 8] = i << 8 | 1;
+	for (pass = 0; pass < 2; pass++)
+		for (i = 0; i < pages; i++)
+			m[i * PAGE / 8] = i << 8 | 1;
 	step("first");
 	if (dcm_pager_set_budget(pager, budget / 2))
 		fail("the budget is refused");

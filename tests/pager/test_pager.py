@@ -14,6 +14,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -189,6 +190,10 @@ def test_writes_that_land_late(start_donor: StartDonor, short_tmp: Path) -> None
             )
         )
         stack.callback(program.kill)
+        # a program that hangs says nothing more, and the test fails
+        limit = threading.Timer(LIMIT_S / 2, program.kill)
+        limit.start()
+        stack.callback(limit.cancel)
         assert program.stdin is not None and program.stdout is not None
 
         def done(step: str) -> None:
@@ -196,6 +201,12 @@ def test_writes_that_land_late(start_donor: StartDonor, short_tmp: Path) -> None
             assert program.stdout.readline() == step + "\n"
 
         done("first")
+        # a connection that is held with something under way would be given up too
+        deadline = time.monotonic() + 20
+        while (status := ask(short_tmp, {"cmd": "status"}))["in_flight_bytes"]:
+            assert time.monotonic() < deadline, status
+            time.sleep(0.1)
+        assert status["extents"]["mapped"] == 16
         relay.hold()
         program.stdin.write("\n")
         done("squeezed")
