@@ -2,20 +2,20 @@
 /*
  * activity.c - EWMA of a slab's page operations, in integers
  *
- * The paper's formula with alpha 0.2 and a period of one second. Two things
- * differ from the paper. The caller's timer is not trusted to be on time: a
- * late update is as many periods as have passed, each with the same share, so
- * a donor that asks after the host was stopped for a minute hears of an idle
- * slab and not of a burst. And it starts from the first period's own rate
- * instead of from zero: a slab mapped a moment ago would otherwise be the
- * least active of all, and be the first to be evicted, for ten seconds.
+ * The paper's formula with alpha 0.2 and a period of one second, with two
+ * differences. The caller's timer may be late: a late update counts as many
+ * periods as have passed, each with the same share, so a donor that asks after
+ * the host was stopped for a minute gets an idle slab's figure, not a burst's.
+ * And the average starts from the first period's own rate instead of zero:
+ * else a new slab would be the least active for ten seconds, and be evicted
+ * first.
  *
  * No locking: one thread owns a struct dcm_activity. Rounding is downwards, so
  * an idle slab reaches exactly zero.
  */
 #include "activity.h"
 
-/* After so many periods without operations nothing is left of the old value. */
+/* After so many periods without operations the old value has no weight. */
 #define PERIODS_MAX 256u
 
 void dcm_activity_init(struct dcm_activity *a, u64 total, u64 now_ns)
@@ -46,7 +46,7 @@ bool dcm_activity_update(struct dcm_activity *a, u64 total, u64 now_ns)
 			(rate + (DCM_ACTIVITY_DIV - 1) * a->ewma_milli) /
 			DCM_ACTIVITY_DIV;
 	a->total = total;
-	/* keep the phase: what is left over belongs to the next period */
+	/* keep the phase: the remainder belongs to the next period */
 	a->last_ns += periods * DCM_ACTIVITY_PERIOD_NS;
 	return true;
 }

@@ -3,8 +3,8 @@
  * activity.h - how busy a slab is: page operations a second, smoothed
  *
  * infiniswap-nsdi17, 4.1: A = alpha * measured + (1 - alpha) * A_old, period
- * one second, alpha 0.2. It is what a host answers CHECK_ACTIVITY with, and a
- * donor evicts what is least active.
+ * one second, alpha 0.2. A host answers CHECK_ACTIVITY with it, and a donor
+ * evicts the least active slab.
  */
 #ifndef DCM_CLIENT_ACTIVITY_H
 #define DCM_CLIENT_ACTIVITY_H
@@ -14,14 +14,14 @@
 #define DCM_ACTIVITY_PERIOD_NS 1000000000ull
 /* alpha = 1 / 5 */
 #define DCM_ACTIVITY_DIV 5u
-/* More than any memory does; keeps every sum far from overflow. */
+/* More than any memory can do; keeps every sum far from overflow. */
 #define DCM_ACTIVITY_MAX_MILLI (1ull << 48)
 
 /**
  * struct dcm_activity - one slab's average
  * @ewma_milli: page operations a second, times 1000
  * @total: operations counted at the last update
- * @last_ns: when that was
+ * @last_ns: time of the last update
  */
 struct dcm_activity {
 	u64 ewma_milli;
@@ -30,20 +30,19 @@ struct dcm_activity {
 };
 
 /**
- * dcm_activity_init() - nothing happened so far
+ * dcm_activity_init() - start without any activity
  * @total: the counter's value now
  * @now_ns: monotonic time now
  */
 void dcm_activity_init(struct dcm_activity *a, u64 total, u64 now_ns);
 
 /**
- * dcm_activity_update() - fold in what happened since the last update
- * @total: page operations so far; one that went backwards counts as none
+ * dcm_activity_update() - include what happened since the last update
+ * @total: page operations so far; if it went backwards none are counted
  * @now_ns: monotonic time now
  *
  * Call it about once a period. Called earlier it does nothing; called late,
- * the periods missed are made up for: what happened is spread evenly over
- * them.
+ * it spreads the operations evenly over the periods missed.
  *
  * Return: true when @a->ewma_milli was brought up to date.
  */

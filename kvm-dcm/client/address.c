@@ -2,10 +2,10 @@
 /*
  * address.c - "tcp:HOST:PORT" and "unix:/path"
  *
- * Names are looked up once, at the start or by who adds a donor: a resolver may
- * take many seconds, and the client thread has heartbeats to send. A donor that
- * moves to another address has to be removed and added, or needs a numeric
- * address that follows it.
+ * Names are looked up once, at the start or by the thread that adds a donor: a
+ * resolver may take many seconds, and the client thread must send heartbeats. A
+ * donor that moves to another address has to be removed and added again, or
+ * needs a numeric address that moves with it.
  */
 #include <netdb.h>
 #include <stdio.h>

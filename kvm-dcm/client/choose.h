@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * choose.h - which donor an extent's slab comes from
+ * choose.h - choose the donor of an extent's slab
  *
  * Pure functions of their arguments, a seeded generator included.
  */
@@ -14,15 +14,15 @@
 /**
  * struct dcm_choose_donor - what placement knows of a donor
  * @mine: slabs this VM has there, those being mapped included
- * @slabs_free: slabs it would give this VM, as it last said, without those
- *	that it has been asked for since
+ * @slabs_free: slabs it would give this VM, as it last said, minus those asked
+ *	for since
  * @slabs_total: slabs it lends in all
- * @slabs_used: slabs it has lent to anyone, with those
- * @up: it can be talked to
- * @draining: it is going away
- * @known: the three figures are known; if not they are not looked at, for
- *	only asking can tell
- * @late: they are older than the other donors'
+ * @slabs_used: slabs it has lent to all hosts, including those asked for since
+ * @up: its session is up
+ * @draining: it gives no more slabs
+ * @known: the three figures are known; if not they are ignored, as only a
+ *	question can tell
+ * @late: the figures are older than the other donors'
  * @excluded: the caller does not want it this time
  */
 struct dcm_choose_donor {
@@ -44,9 +44,9 @@ struct dcm_choose_donor {
  * @rng: generator state, not 0, advanced
  * @pick: filled in
  *
- * Uniformly at random without repetition from the donors this VM does not
- * use yet; if there is none of those, from the others. Down, draining, full
- * and excluded ones never.
+ * Picks uniformly at random, without repetition, from the donors this VM does
+ * not use yet; if there are none, from the others. Never picks donors that are
+ * down, draining, full or excluded.
  *
  * Return: how many were picked: 0, 1 or 2.
  */
@@ -54,34 +54,34 @@ unsigned int dcm_choose_two(const struct dcm_choose_donor *d, unsigned int nr,
 			    u64 *rng, unsigned int pick[2]);
 
 /**
- * dcm_choose_better() - of two donors, the one to map on
+ * dcm_choose_better() - which of two donors to map on
  * @a: first
  * @b: second
  *
- * One this VM does not use; else the one with the smaller share of its memory
- * lent; between equals the one this VM uses less, then @a. A late donor is
- * better only if it is by both measures. One that turned out full, down or
- * draining is no choice.
+ * A donor this VM does not use is better; else the one with the smaller share
+ * of its memory lent; between equals the one this VM uses less, then @a. A late
+ * donor is better only by both measures. A donor that turned out full, down or
+ * draining is never chosen.
  *
- * Return: 0 for @a, 1 for @b, -ENOSPC if neither will do.
+ * Return: 0 for @a, 1 for @b, -ENOSPC if neither is possible.
  */
 int dcm_choose_better(const struct dcm_choose_donor *a,
 		      const struct dcm_choose_donor *b);
 
 /**
- * dcm_place_high() - does this donor lend much already, among its peers?
+ * dcm_place_high() - whether a donor lends much already, compared to others
  * @d: the donors
  * @nr: how many
- * @pick: which
+ * @pick: index of the donor
  *
- * Return: whether, by what is known, its share lent to all, or to this VM, is
- * above that of all usable ones together; not so of one that this VM does not
- * use yet.
+ * Return: whether, as far as is known, its share lent to all hosts, or to this
+ * VM, is above that of all usable donors together; false for a donor that this
+ * VM does not use yet.
  */
 bool dcm_place_high(const struct dcm_choose_donor *d, unsigned int nr,
 		    unsigned int pick);
 
-/* It could give a slab, as far as is known. */
+/* Whether it could give a slab, as far as is known. */
 bool dcm_choose_usable(const struct dcm_choose_donor *d);
 
 /* xorshift64*: advances @state, which is never 0 afterwards. */

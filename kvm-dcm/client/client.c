@@ -3,16 +3,17 @@
  * client.c - the client thread
  *
  * One thread, one poll() over an eventfd, the RDMA connection manager's events,
+ * One thread, one poll() over an eventfd, the RDMA connection manager's events,
  * every donor's control connection and every data connection that is being
- * made. It lives in someone else's process (a VMM), so: no event library, no
- * signal handlers, all signals blocked, a small stack's worth of locals, and no
- * step that can take long but the owner's callbacks.
+ * made. It runs in a program's process (a VMM), so: no event library, no signal
+ * handlers, all signals blocked, little stack, and no step that can take long
+ * but the callbacks.
  *
- * Each round: read everything that has arrived, then what other threads want
- * (bitmap of extents, stack of slabs), then timers. Timers come last on
- * purpose: whether a donor is silent is only judged with nothing of it unread.
+ * Each round: read everything that has arrived, then handle other threads'
+ * requests (bitmap of extents, stack of slabs), then timers. Timers come last,
+ * so that a donor is judged silent only after all its messages have been read.
  *
- * Locking: all state is the client thread's; what other threads may touch is
+ * Locking: all state is the client thread's. What other threads may touch is
  * atomic and listed in struct dcm_client; @lock guards only the status copy and
  * the wait for the first donor.
  */
@@ -42,12 +43,12 @@ void client_kick(struct dcm_client *client)
 	u64 one = 1;
 	ssize_t n;
 
-	/* a counter that is full wakes the thread just as well */
+	/* a full counter wakes the thread as well */
 	n = write(client->event, &one, sizeof(one));
 	(void)n;
 }
 
-/* Descriptors to poll; fds[2 + donor * (1 + lanes)] is the donor's control. */
+/* Descriptors to poll; fds[2 + donor * (1 + lanes)] is a control connection. */
 static nfds_t fds_fill(struct dcm_client *client)
 {
 	struct pollfd *p = client->fds;
@@ -188,7 +189,7 @@ static void client_free(struct dcm_client *client)
 	free(client);
 }
 
-/* All zero, and aligned for what no two threads shall share a line of. */
+/* Zeroed memory that shares no cache line with other allocations. */
 void *client_zalloc(size_t n, size_t size)
 {
 	size_t len = (n * size + 63) & ~(size_t)63;
@@ -295,7 +296,7 @@ int dcm_client_start(const struct dcm_client_config *cfg,
 	client->nr_extents = (u32)((cfg->size + unit - 1) / unit);
 	words = (client->nr_extents + 63) / 64;
 	client->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	/* calloc(): pages of places that are never used stay away */
+	/* calloc(): places that are never used take no memory */
 	client->donor = calloc(DCM_CONFIG_DONORS_MAX, sizeof(*client->donor));
 	client->lane = client_zalloc(client->nr_lanes, sizeof(*client->lane));
 	client->fds = calloc(2 + DCM_CONFIG_DONORS_MAX * (1 + client->nr_lanes),
@@ -336,7 +337,7 @@ err:
 	return ret;
 }
 
-/* Say GOODBYE everywhere and see it off. */
+/* Send GOODBYE to all donors, and wait up to a second for it to leave. */
 static void client_goodbye(struct dcm_client *client)
 {
 	u64 end = client_now_ms() + 1000;

@@ -4,13 +4,13 @@
  *
  * One client thread talks to all donors: sessions, heartbeats, slabs coming
  * and going. Lanes (fault threads) get endpoints from it and never wait for
- * it. What may be called where:
+ * it. Which thread may call what:
  *
  *   client thread only	the functions in struct dcm_client_ops
  *   one thread at a time	dcm_client_start(), dcm_client_stop()
  *   the lane's thread only	dcm_client_io_*(), dcm_client_endpoint()
- *   any thread			everything else; a fault thread too: nothing
- *				here sleeps or allocates unless it says so
+ *   any thread			everything else; a fault thread too: no function
+ *				sleeps or allocates unless it says so
  *
  * A slab's life:
  *
@@ -46,13 +46,14 @@ struct sockaddr_storage;
 
 /**
  * struct dcm_client_links - makes endpoints of lanes that do their I/O elsewhere
- * @data: of a connection that has been welcomed; instead of
- *	dcm_transport_tcp.open(), and as that
- * @pair: of a queue pair that is yet to be connected, to where the donor said,
- *	showing its ticket; instead of all that librdmacm does
- * @paired: the one that @pair gave is connected
+ * @data: make one of a connection that has been welcomed; called instead of
+ *	dcm_transport_tcp.open(), and like it
+ * @pair: make one of a queue pair that is yet to be connected to @to, showing
+ *	the ticket @shown; called instead of librdmacm
+ * @paired: whether the queue pair that @pair returned is connected
  *
- * In the client thread; @arg is the callbacks'. %NULL and a negative errno.
+ * Called in the client thread; @arg is the callbacks'. @data and @pair return
+ * %NULL and a negative errno in @err on failure.
  */
 struct dcm_client_links {
 	struct dcm_endpoint *(*data)(void *arg, u32 donor, u32 lane,
@@ -77,30 +78,30 @@ struct dcm_client_links {
  * @extent: bytes of an extent, a power of two; a donor with slabs of another
  *	size is not used. 0: the first donor that answers decides, see
  *	dcm_client_extent_bytes()
- * @data_encryption: page contents go through TLS. If not: in plain bytes, if
+ * @data_encryption: page contents go through TLS; if not, in plain bytes, if
  *	the donor agrees
- * @patience_ms: how long a donor that is silent is waited for; 0: a minute
+ * @patience_ms: how long to wait for a silent donor; 0: a minute
  * @transport: to donors that are not on this host; verbs only without
  *	@data_encryption
  * @area: memory that READs land in: with verbs it is locked and registered, and
- *	they land without a copy. %NULL: none
- * @area_bytes: of it; it must outlive the client
+ *	READs land without a copy. %NULL: none
+ * @area_bytes: size of @area, which must outlive the client
  * @no_populate: do not map the pages of shm slabs ahead of use
  * @seed: of placement; 0: a random one
  * @links: %NULL: lanes do their I/O by this library
- * @adopt: called by dcm_client_start() with the callbacks' argument before anything
- *	else is done: the place for dcm_client_adopt_*(); may be %NULL
- * @wrap: tests: given every new endpoint, returns what lanes get instead (a
+ * @adopt: called by dcm_client_start() with the callbacks' argument before
+ *	anything else is done, to call dcm_client_adopt_*(); may be %NULL
+ * @wrap: for tests: gets every new endpoint, returns what lanes get instead (a
  *	hostile one); called by the client thread, or by dcm_client_start() for
- *	shm, whose endpoints are never replaced: don't let those die
- * @wrap_arg: its argument
+ *	shm, whose endpoints are never replaced: those must not die
+ * @wrap_arg: argument of @wrap
  *
- * An shm slab is mapped read-only into the process. With population the control
+ * An shm slab is mapped read-only into the process. With population the client
  * thread fills in its page tables in the background: a fetch then costs 0.9 us
  * instead of 2.2 us for a first touch of 16 pages (measured, copy of 4 KiB
- * included), pages of the donor count in this process's RssShmem, not in its
- * memory cgroup, and it is only done for slabs whose memory the donor has
- * allocated already: nothing is ever allocated on the host's account.
+ * included). Pages of the donor count in this process's RssShmem, not in its
+ * memory cgroup. Only slabs whose memory the donor has already allocated are
+ * populated, so nothing is allocated on the host's account.
  */
 struct dcm_client_config {
 	const struct dcm_host_donor *donors;
@@ -125,7 +126,7 @@ struct dcm_client_config {
 };
 
 /**
- * struct dcm_client_count - what one lane did on one slab; the lane's to write
+ * struct dcm_client_count - one lane's I/O on one slab; written by that lane
  */
 struct dcm_client_count {
 	u64 reads;
@@ -136,16 +137,17 @@ struct dcm_client_count {
 
 /**
  * struct dcm_client_slab - one slab lent to this VM
- * @ref: what operations name; never changes while the slab lives
- * @client: whose it is
+ * @ref: names the slab in operations; never changes while the slab lives
+ * @client: the client that has it
  * @donor: index of its donor
- * @extent: which extent it was asked for
+ * @extent: the extent it was asked for
  * @transport: enum dcm_wire_transport
  * @caps: DCM_TR_* of the transport
  * @dead: set before ops->lost(): every operation fails from then on
  * @activity_milli: page operations a second, EWMA, times 1000; READ_ONCE()
  * @priv: the pager's, never touched here
- * @tags: one for %DCM_CLIENT_TAG_BYTES, counts writes begun and ended; or %NULL
+ * @tags: for each %DCM_CLIENT_TAG_BYTES a count of writes begun and ended; or
+ *	%NULL
  *
  * The rest is slab.c's.
  */
@@ -167,7 +169,7 @@ struct dcm_client_slab {
 	atomic_t notes;
 	u32 state;
 	bool evicting; /* the donor wants it back */
-	bool leaving; /* we want to be off that donor */
+	bool leaving; /* the client wants to be off that donor */
 	u64 tag;
 	u64 populated;
 	u64 pages_seen;
@@ -175,10 +177,10 @@ struct dcm_client_slab {
 };
 
 /**
- * struct dcm_client_session - what is needed to go on with a session
- * @id: as the donor calls it
- * @donor_id: of the donor process
- * @secret: proves that it is ours
+ * struct dcm_client_session - what is needed to resume a session
+ * @id: the donor's id of the session
+ * @donor_id: id of the donor process
+ * @secret: proves that the session is the client's
  */
 struct dcm_client_session {
 	u64 id;
@@ -187,29 +189,28 @@ struct dcm_client_session {
 };
 
 /**
- * struct dcm_client_ops - what the pager wants to hear; in the client thread, but
- *	for @fenced
- * @attached: an extent that was asked for has a slab
+ * struct dcm_client_ops - callbacks, in the client thread except for @fenced
+ * @attached: an extent that dcm_client_want() named has a slab
  * @evict: the donor wants a slab back (memory is short there, or it drains).
  *	It can be used until released; a donor that waits too long takes it
  *	(ops->lost). Once per slab. It can cross a release, as @lost can
- * @lost: a slab and what was on it are gone: the donor is gone or was silent for
- *	longer than our patience, ended the
- *	session, was restarted, or took it back. Once per slab. @donor is its
- *	name. It can cross a release another thread makes at the same moment:
- *	@slab is valid during the call in any case
- * @starved: no donor can give a slab for this extent now; it goes on being
- *	tried. Once until it is attached
- * @up: a donor's session is on (again); may be %NULL
+ * @lost: a slab and its content are gone: the donor is gone, was silent for
+ *	longer than the patience, ended the session, was restarted, or took the
+ *	slab back. Once per slab. @donor is its name. It can cross a release
+ *	that another thread makes at the same moment: @slab is valid during the
+ *	call in any case
+ * @starved: no donor can give a slab for this extent now; the client keeps
+ *	trying. Once until it is attached
+ * @up: a donor's session is up (again); may be %NULL
  * @fenced: in the lane's thread: a lane uses a new data connection or queue pair
- *	to a donor. What the older one brought has happened or never will, and all
- *	that was in flight on it has been polled. May be %NULL
- * @donor: one was added, by that number from now on; a number may come again,
- *	of a donor that was removed. May be %NULL
+ *	to a donor. What was sent over the older one has happened or never will,
+ *	and all that was in flight on it has been polled. May be %NULL
+ * @donor: a donor was added and has that number from now on; a number may be
+ *	used again after a donor was removed. May be %NULL
  * @session: a session with a donor has begun, or has ended (@s is %NULL); may be
- *	%NULL. dcm_client_stop() ends all without a word
+ *	%NULL. dcm_client_stop() ends all sessions without this callback
  *
- * May call every any-thread function of this header. Should not take long:
+ * May call every any-thread function of this header. Must not take long:
  * heartbeats wait meanwhile.
  */
 struct dcm_client_ops {
@@ -229,7 +230,7 @@ struct dcm_client_ops {
  * dcm_client_start() - start the client thread
  * @cfg: read during the call only
  * @cb: must outlive the client
- * @arg: given to every callback
+ * @arg: passed to every callback
  * @client: filled in
  *
  * Looks up host names (may sleep); does not wait for any donor.
@@ -243,7 +244,7 @@ int dcm_client_start(const struct dcm_client_config *cfg,
 		     struct dcm_client **client);
 
 /**
- * dcm_client_stop() - give everything back and end
+ * dcm_client_stop() - give all slabs back and end
  *
  * Lanes must have stopped. Slabs not released are given back now (GOODBYE),
  * without a callback. Sleeps for at most about a second.
@@ -262,23 +263,23 @@ u64 dcm_client_extent_bytes(struct dcm_client *client, u32 timeout_ms);
 /**
  * dcm_client_want() - this extent needs a slab
  *
- * Ignored while the extent has one that is not lost, or one is being sought.
- * Never sleeps; a bit and, the first time, a write to an eventfd.
+ * Ignored while the extent has a slab that is not lost, or one is being sought.
+ * Never sleeps: sets a bit and, the first time, writes to an eventfd.
  */
 void dcm_client_want(struct dcm_client *client, u32 extent);
 
 /**
  * dcm_client_want_other() - a slab's extent needs another one
- * @slab: not released; if the extent has a newer one already nothing is done
+ * @slab: not released; if the extent has a newer slab nothing is done
  *
- * On another donor if one has room; on the same one only if that does not
- * drain. Never sleeps.
+ * On another donor if one has room; on the same donor only if that is not
+ * draining. Never sleeps.
  */
 void dcm_client_want_other(struct dcm_client *client,
 			   struct dcm_client_slab *slab);
 
 /**
- * dcm_client_release() - the pager is through with a slab
+ * dcm_client_release() - the pager no longer uses a slab
  *
  * No operation on it is posted any more. Those in flight may still complete;
  * after the last the donor gets the slab back and @slab is gone. Never sleeps.
@@ -287,11 +288,11 @@ void dcm_client_release(struct dcm_client *client,
 			struct dcm_client_slab *slab);
 
 /**
- * dcm_client_stale() - the donor has taken a slab back under our hands
+ * dcm_client_stale() - the pager found that the donor has taken a slab back
  *
- * For a home that finds out by itself: UFFDIO_COPY from an shm slab failed
- * with EFAULT. Operations that complete with -ESTALE are reported by
- * dcm_client_io_poll(). ops->lost() follows. Never sleeps.
+ * For a pager that sees this itself: UFFDIO_COPY from an shm slab failed with
+ * EFAULT. dcm_client_io_poll() reports operations that complete with -ESTALE.
+ * ops->lost() follows. Never sleeps.
  */
 void dcm_client_stale(struct dcm_client *client, struct dcm_client_slab *slab);
 
@@ -306,12 +307,13 @@ void dcm_client_stale(struct dcm_client *client, struct dcm_client_slab *slab);
  */
 int dcm_client_io_post(struct dcm_client *client, u32 lane, struct dcm_io *io);
 
-/* Doorbell of everything posted. */
+/* Send what was posted. */
 void dcm_client_io_flush(struct dcm_client *client, u32 lane);
 
 /*
- * Take up to @max completions of all donors into a list; how many. A lane whose
- * connection broke takes over the next here, or when it posts: ops->fenced.
+ * Take up to @max completions of all donors into a list; returns their number.
+ * A lane with a broken connection takes over a new one here, or in post:
+ * ops->fenced.
  */
 int dcm_client_io_poll(struct dcm_client *client, u32 lane,
 		       struct dcm_io **done, int max);
@@ -320,12 +322,12 @@ int dcm_client_io_poll(struct dcm_client *client, u32 lane,
  * dcm_client_io_fds() - what to poll() for while operations are in flight
  * @fds: filled in, up to @max; %DCM_CLIENT_FDS_MAX is always enough
  *
- * Call dcm_client_io_poll() until it returns less than its @max first: what TLS has
- * decrypted already is not seen by poll(). Nor is a donor that stops answering:
- * wake up now and then (100 ms) and call dcm_client_io_poll().
+ * Call dcm_client_io_poll() first until it returns less than its @max: poll()
+ * does not see what TLS has decrypted already. Nor does it see a donor that
+ * stops answering: wake up now and then (100 ms) and call dcm_client_io_poll().
  *
- * Return: how many. With operations in flight and 0 there are completions to
- * take at once.
+ * Return: how many. 0 with operations in flight: there are completions to take
+ * at once.
  */
 int dcm_client_io_fds(struct dcm_client *client, u32 lane, struct pollfd *fds,
 		      int max);
@@ -333,17 +335,18 @@ int dcm_client_io_fds(struct dcm_client *client, u32 lane, struct pollfd *fds,
 #define DCM_CLIENT_TAG_BYTES (64u << 10)
 
 /**
- * dcm_client_tag() - has a piece of a slab been written to? (semeru-osdi20, fig. 6)
+ * dcm_client_tag() - has a piece of a slab been written? (semeru-osdi20, fig.
+ * 6)
  * @donor: index of its donor
  * @slab: its id
- * @offset: of the piece, and
- * @bytes: its size; what it touches of %DCM_CLIENT_TAG_BYTES counts as well
+ * @offset: of the piece, in bytes
+ * @bytes: its size; rounded out to whole units of %DCM_CLIENT_TAG_BYTES
  *
- * Any thread; takes a lock the client thread holds briefly.
+ * Any thread; takes a lock that the client thread holds briefly.
  *
- * Return: the same as before if no write was begun or ended meanwhile, and odd
- * while one is on its way. %U32_MAX for a slab that is gone, and always if lanes
- * do their I/O elsewhere: then nobody here knows.
+ * Return: the same value as before if no write began or ended meanwhile, and an
+ * odd one while a write is under way. %U32_MAX for a slab that is gone, and
+ * always if lanes do their I/O elsewhere: then writes are not seen here.
  */
 u32 dcm_client_tag(struct dcm_client *client, u32 donor, u64 slab, u64 offset,
 		   u64 bytes);
@@ -354,8 +357,8 @@ u32 dcm_client_io_in_flight(struct dcm_client *client, u32 lane);
 /**
  * dcm_client_endpoint() - the lane's endpoint to a slab's donor
  *
- * Takes over a new one and hands a dead one back. dcm_client_io_*() do this and
- * count; use one or the other for a slab, not both.
+ * Takes over a new endpoint and hands a dead one back. dcm_client_io_*() do
+ * this and count; for one slab use these or this function, not both.
  *
  * Return: the endpoint, %NULL while there is none.
  */
@@ -364,9 +367,9 @@ struct dcm_endpoint *dcm_client_endpoint(struct dcm_client *client,
 					 u32 lane);
 
 /**
- * struct dcm_client_door - what another connection of a session is made with
- * @sa: where the donor is
- * @tls: our credentials; they live as long as the client
+ * struct dcm_client_door - what is needed to add a connection to a session
+ * @sa: the donor's address
+ * @tls: the client's credentials; they live as long as the client
  * @s: the session
  */
 struct dcm_client_door {
@@ -381,56 +384,56 @@ bool dcm_client_door(struct dcm_client *client, u32 donor,
 		     struct dcm_client_door *door);
 u32 dcm_client_donors(const struct dcm_client *client);
 
-/* ---- donors that come and go ---- */
+/* ---- adding and removing donors ---- */
 
 /**
- * dcm_client_donor_add() - use another donor, or one again that is being left
+ * dcm_client_donor_add() - use another donor, or again one that is being left
  * @donor: name and address, as in the configuration
  *
  * May sleep: looks up a host's name, and waits for the client thread. Not to be
  * called by callbacks.
  *
- * Return: 0; -EALREADY: it is used already; -EEXIST: one of that name has another
- * address; -EADDRINUSE: one of another name has that address; -ENOSPC: there are
- * too many; -EINVAL, -EHOSTUNREACH: the address can't be used, which has been
- * logged; -ETIMEDOUT, -ENOMEM.
+ * Return: 0; -EALREADY: it is used already; -EEXIST: a donor of that name has
+ * another address; -EADDRINUSE: another donor has that address; -ENOSPC: there
+ * are too many; -EINVAL, -EHOSTUNREACH: the address can't be used, which has
+ * been logged; -ETIMEDOUT, -ENOMEM.
  */
 int dcm_client_donor_add(struct dcm_client *client,
 			 const struct dcm_host_donor *donor);
 
 /**
  * dcm_client_donor_drain() - move everything off a donor and ask it for no more
- * @drain: false: no more of that
+ * @drain: false: use the donor again
  *
- * Begins it, and sleeps until then. What is on it stays until there is room
- * elsewhere. dcm_client_status() tells how far it is.
+ * Sleeps until the drain has begun. Slabs stay until there is room elsewhere.
+ * dcm_client_status() shows how far it is.
  *
  * Return: 0, -ENOENT, -EALREADY, -ETIMEDOUT.
  */
 int dcm_client_donor_drain(struct dcm_client *client, const char *name,
 			   bool drain);
 
-/* The same, and then forget it. */
+/* The same, and then forget the donor. */
 int dcm_client_donor_remove(struct dcm_client *client, const char *name);
 
-/* ---- going on where another client was stopped or killed ---- */
+/* ---- taking over from a client that was stopped or killed ---- */
 
 /**
- * dcm_client_adopt_session() - a session that the donor may still keep for us
+ * dcm_client_adopt_session() - adopt a session that the donor may still keep
  *
- * For dcm_client_config.adopt(). It is resumed; if the donor does not know it any
- * more, its slabs are lost like any.
+ * For dcm_client_config.adopt(). It is resumed; if the donor no longer knows
+ * it, its slabs are lost like any others.
  */
 void dcm_client_adopt_session(struct dcm_client *client, u32 donor,
 			      const struct dcm_client_session *s);
 
 /**
- * dcm_client_adopt_slab() - a slab of that session
- * @donor: whose session was adopted
- * @extent: which extent it is under
+ * dcm_client_adopt_slab() - adopt a slab of an adopted session
+ * @donor: the session's donor
+ * @extent: the extent it belongs to
  * @ref: id, and for verbs base and key; shm slabs need no descriptor: it is not
- *	mapped, so only a home that reaches it by itself may adopt one
- * @current: write-backs go there; not one that its extent is moving off
+ *	mapped, so only a pager that reaches it by itself may adopt one
+ * @current: write-backs go there; false: its extent is moving off it
  *
  * Return: the slab, as if ops->attached() had brought it; %NULL: no memory, or
  * there is no such extent.
@@ -440,19 +443,20 @@ struct dcm_client_slab *dcm_client_adopt_slab(struct dcm_client *client,
 					      const struct dcm_slab_ref *ref,
 					      bool current);
 
-/* ---- for a home that moves data by itself ---- */
+/* ---- for a pager that moves data by itself ---- */
 
 /**
  * dcm_client_lane_look() - take over new endpoints, hand dead ones back
  *
- * dcm_client_endpoint() for all donors, for who does not call dcm_client_io_*().
+ * dcm_client_endpoint() for all donors, if dcm_client_io_*() is not called.
  */
 void dcm_client_lane_look(struct dcm_client *client, u32 lane);
 
 /**
  * dcm_client_count() - so many pages were read from and written to a slab until now
+ * dcm_client_count() - set how many pages were read from and written to a slab
  *
- * What donors are told of its activity. One thread.
+ * Donors are told the activity that follows from it. One thread.
  */
 void dcm_client_count(struct dcm_client_slab *slab, u64 pages);
 
@@ -473,14 +477,14 @@ enum dcm_client_donor_state {
  * @slabs: slabs of this VM there
  * @bytes: their size
  * @rtt_ns: of data operations if there were any (tcp), else of QUERY_MEM
- * @reads: READs completed well
- * @writes: WRITEs completed well
+ * @reads: READs that succeeded
+ * @writes: WRITEs that succeeded
  * @slabs_free: slabs it would give, as it last said
  * @slabs_total: slabs it has in all, lent or not; 0: not known
- * @slabs_used: slabs it has lent, to anybody
- * @silent_ms: since its control connection last said something; 0: no session
- * @patience_ms: how long that may be before it is given up
- * @why: of what the last connection or attempt failed, "" if it did not
+ * @slabs_used: slabs it has lent, to all hosts
+ * @silent_ms: since the last message on its control connection; 0: no session
+ * @patience_ms: the donor is lost when silent for longer
+ * @why: how the last connection or attempt failed, "" if it did not
  */
 struct dcm_client_donor_status {
 	char name[DCM_NAME_MAX + 1];
@@ -509,7 +513,7 @@ struct dcm_client_status {
 	struct dcm_client_donor_status donor[DCM_CONFIG_DONORS_MAX];
 };
 
-/* Up to a tenth of a second old. Takes a lock the client thread holds briefly. */
+/* Up to 0.1 s old. Takes a lock that the client thread holds briefly. */
 void dcm_client_status(struct dcm_client *client, struct dcm_client_status *st);
 
 /* "connecting", "up", "lost", "draining", "silent" */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* client_int.h - what the ctl_*.c files share; see client.h for the outside */
+/* client_int.h - shared by the client's files; client.h is the interface */
 #ifndef DCM_CLIENT_INT_H
 #define DCM_CLIENT_INT_H
 
@@ -20,25 +20,25 @@
 #define CTL_BACKOFF_MIN_MS 50u
 #define CTL_BACKOFF_MAX_MS 2000u
 #define CTL_CONNECT_MS 5000u /* to connect, shake hands, be welcomed */
-#define CTL_RECONNECT_MS 2500u /* silent so long: try another connection */
-#define CTL_WAIT_MS 200u /* for the answer of a donor placement asks */
-#define CTL_SILENT_MS 2000u /* it is asked for no slab */
-#define CTL_FIRST_MS 1000u /* at the start, for all donors to be there */
+#define CTL_RECONNECT_MS 2500u /* silent for so long: try a new connection */
+#define CTL_WAIT_MS 200u /* placement waits so long for an answer */
+#define CTL_SILENT_MS 2000u /* silent for so long: asked for no slab */
+#define CTL_FIRST_MS 1000u /* at the start: wait for all donors */
 #define CTL_FIRST_STEP_MS 10u
 #define CTL_REDRAWS 2u
 #define CTL_BURST_MS 1000u /* see placement.c */
 #define CTL_MAP_MS 30000u /* a donor may have to zero a slab first */
-#define CTL_PATIENCE_MS 60000u /* with a silent donor, if not told otherwise */
-/* an operation succeeded so lately: its memory can be used */
+#define CTL_PATIENCE_MS 60000u /* with a silent donor, by default */
+/* an operation succeeded within this time: the donor serves its memory */
 #define CTL_SERVES_MS 2000u
 #define CTL_HELD_MAX 4u
 #define CTL_LEAVE_MAX 4u /* slabs moved off a silent donor at a time */
-#define CTL_STALL_MS 2000u /* between two rounds: we were stopped ourselves */
-#define CTL_SAY_MS 60000u /* the same complaint again at the earliest */
+#define CTL_STALL_MS 2000u /* between two rounds: this host was stopped */
+#define CTL_SAY_MS 60000u /* shortest time between equal log lines */
 #define CTL_TICK_MS 100u
 #define CTL_PAIR_FAILS 3u /* in a row: then the lane takes tcp */
 #define CTL_VERBS_DEVICES 4u
-#define CTL_GRACE_MS 2000u /* to connect at first, before complaints */
+#define CTL_GRACE_MS 2000u /* to connect at the start, before complaints */
 
 enum client_session {
 	SESSION_DOWN, /* no connection: next try at @retry_ms */
@@ -47,10 +47,10 @@ enum client_session {
 	SESSION_UP,
 };
 
-/* Does a session's memory go over verbs? Decided once in its life. */
+/* Whether a session's slabs go over verbs. Decided once in its life. */
 enum client_verbs {
 	VERBS_OFF,
-	VERBS_TRY, /* the donor has it: no slab before it is known */
+	VERBS_TRY, /* the donor offers it: no slab until this is decided */
 	VERBS_ON,
 };
 
@@ -60,15 +60,15 @@ enum client_pair_state {
 	PAIR_ADDRESS,
 	PAIR_ROUTE,
 	PAIR_CONNECT,
-	PAIR_READY, /* waits for the lane to give its old one back */
+	PAIR_READY, /* waits until the lane has given its old one back */
 };
 
 /**
  * struct client_pair - a queue pair being made; the client thread's
  * @tag: of ASK_TICKET
  * @fails: in a row
- * @id: from PAIR_ADDRESS to PAIR_ROUTE ours, then @ep's
- * @shown: what the donor wants to see
+ * @id: the client's from PAIR_ADDRESS to PAIR_ROUTE, then @ep's
+ * @shown: the ticket that is shown to the donor
  */
 struct client_pair {
 	enum client_pair_state st;
@@ -80,14 +80,14 @@ struct client_pair {
 	struct dcm_wire_shown shown;
 };
 
-/* A device, with the domain of our own that all endpoints on it share. */
+/* A device, with the protection domain that all endpoints on it share. */
 struct client_verbs_device {
 	struct ibv_context *ctx;
 	struct ibv_pd *pd;
 	struct ibv_mr *area; /* %NULL: can't be locked; READs are copied */
 };
 
-/* Is it to be used? See member.c. */
+/* Whether a donor is to be used. See member.c. */
 enum client_member {
 	MEMBER_NONE,
 	MEMBER_IN,
@@ -104,11 +104,11 @@ enum client_ask_op {
 };
 
 /**
- * struct client_ask - what another thread wants to be done about a donor
- * @op: ASK_NOTHING: it is done
+ * struct client_ask - another thread's request about a donor
+ * @op: ASK_NOTHING: the request is done
  * @donor: its name; to add one its address too, looked up in @sa
  * @ret: 0 or a negative errno
- * @seq: which one it is
+ * @seq: number of the request
  */
 struct client_ask {
 	enum client_ask_op op;
@@ -120,7 +120,7 @@ struct client_ask {
 	u32 seq;
 };
 
-/* dcm_client_slab.notes: what any thread tells the client thread */
+/* dcm_client_slab.notes: messages of any thread to the client thread */
 #define NOTE_QUEUED 0x1
 #define NOTE_RELEASE 0x2
 #define NOTE_STALE 0x4
@@ -140,9 +140,9 @@ enum client_slab_state {
  * @cur: the lane's
  * @shm: the lane's, from start to stop; donors on AF_UNIX only
  * @rtt_ns: lane writes
- * @live: client thread: what it gave and did not get back
- * @raw: the tcp or verbs endpoint in @live: the same but for tests
- * @donor: whose slot it is
+ * @live: client thread: the endpoint that it gave and did not get back
+ * @raw: the tcp or verbs endpoint in @live: the same one but in tests
+ * @donor: the slot's donor
  */
 struct client_lane_slot {
 	struct dcm_endpoint *next;
@@ -164,24 +164,23 @@ struct client_lane_slot {
 } ____cacheline_aligned;
 
 /**
- * struct client_donor - one donor, the client thread's alone but for the slots
- * @member: is it to be used
+ * struct client_donor - one donor; the client thread's alone but for the slots
+ * @member: whether it is to be used
  * @session: id, 0: none. Kept while the connection is down and may be resumed
  * @donor_id: of the donor process that gave it
- * @heard_ms: last message of it
+ * @heard_ms: time of its last message
  * @data_ms: when an operation on its memory was last found to have succeeded;
  *	not of shm, where the donor has no part in that
- * @refused_ms: since when its machine says that nothing listens there; 0: it
+ * @refused_ms: since when its machine answers that nothing listens there; 0: it
  *	does not
- * @silent: its session has not been heard of for %DCM_WIRE_SILENCE_MS, which was
- *	told
- * @held: control connections that were given up but stand: what the donor knows
- *	us by until it welcomes us again; -1: none
+ * @silent: its session was silent for %DCM_WIRE_SILENCE_MS, and that was logged
+ * @held: sockets of control connections that were given up and are kept open:
+ *	the donor knows the client by them until its next WELCOME; -1: none
  * @query_tag: of the QUERY_MEM in flight, 0: none
- * @others: slabs it has lent to other VMs, as it said first in this burst
- * @others_ms: when it did
- * @full_until_ms: it has refused a MAP, ask it again then
- * @was_lost: nothing since it was declared lost
+ * @others: slabs it has lent to other VMs, by its first answer in this burst
+ * @others_ms: time of that answer
+ * @full_until_ms: it has refused a MAP: do not ask it before
+ * @was_lost: declared lost, and no message since
  */
 struct client_donor {
 	struct dcm_client *client;
@@ -242,12 +241,12 @@ enum client_asked {
 
 /**
  * struct client_job - one extent being placed
- * @tried: donors that said no this time, a bit each
+ * @tried: donors that refused this time, a bit each
  * @avoid: donor not wanted unless there is no other; -1: none
- * @unused: we had no slab on what was drawn
- * @redraws: how often both that were drawn had much already
- * @asked: each of them
- * @since_ms: when it got into its state
+ * @unused: the VM had no slab on the donors drawn
+ * @redraws: draws repeated because the better donor lends much already
+ * @asked: state of each question
+ * @since_ms: when it entered its state
  */
 struct client_job {
 	enum client_job_state st;
@@ -265,10 +264,10 @@ struct client_job {
 };
 
 /**
- * struct client_lane - what a lane has under way; the lane's alone
+ * struct client_lane - a lane's operations under way; the lane's alone
  * @busy_tcp: donors with operations in flight, over tcp or verbs, a bit each
- * @busy_shm: the same
- * @broken: donors whose connection was given back, and there is no other yet
+ * @busy_shm: the same for shm
+ * @broken: donors whose connection was given back and not yet replaced
  */
 struct client_lane {
 	u64 busy_tcp;
@@ -278,18 +277,19 @@ struct client_lane {
 
 /**
  * struct dcm_client - the client of one VM
- * @want: any thread sets, the client thread takes; a bit per extent
- * @notes: slabs something was said about, a stack any thread pushes on
+ * @want: set by any thread, taken by the client thread; a bit per extent
+ * @notes: slabs with new notes, a stack that any thread pushes on
  * @pending: extents to place (client thread), a bit each
  * @placing: extents with a job
- * @starved: extents whose starvation was told
- * @burst_ms: when this burst of extents began
+ * @starved: extents whose starvation was reported
+ * @burst_ms: when this burst of placements began
  * @scratch: all clear between uses
  * @cur: newest slab of each extent, %NULL: none or lost
  * @donor: %DCM_CONFIG_DONORS_MAX places, of which @nr_donors are or were used
- * @tag_slab: the last whose tag was asked for, under @lock
+ * @tag_slab: the last slab whose tag was asked for, under @lock
  * @status: copy for dcm_client_status(), under @lock
- * @asking: held by who has put something in @ask, until it is done
+ * @asking: mutex held by the thread that has a request in @ask, until it is
+ *	done
  * @ask: under @lock
  */
 struct dcm_client {
@@ -443,7 +443,7 @@ void client_place_down(struct client_donor *d, u64 now);
 void client_place_soon(struct dcm_client *client, u64 now);
 void client_place_done(struct dcm_client *client, u32 extent);
 
-/* member.c: donors that come and go */
+/* member.c: adding and removing donors */
 int client_member_slots(struct client_donor *d);
 void client_member_step(struct dcm_client *client, u64 now);
 void client_member_timers(struct client_donor *d);

@@ -2,13 +2,13 @@
 /*
  * config.c - libdcm's configuration, and dcm-hostd's
  *
- * inih splits lines; a table says what every key may be. inih cuts lines of
- * more than 200 bytes and takes an indented line for more of the value above
- * it; both would turn a typing error into another configuration, so such lines
- * are refused before it sees them. The first error found is the one reported.
+ * inih splits lines; a table has the allowed values of every key. inih cuts
+ * lines of more than 200 bytes and takes an indented line for more of the value
+ * above it; both would turn a typing error into another configuration, so such
+ * lines are refused before inih sees them. The first error found is reported.
  *
- * The file is 0600 and ours (dcmctl run writes it), but a VM owner may write
- * his own: everything in it is bounded, and checked before it is used.
+ * The file is 0600 and written by dcmctl run, but a VM's owner may write one:
+ * everything in it is bounded, and checked before it is used.
  *
  * No state, no locks.
  */
@@ -79,7 +79,7 @@ struct reader {
 	struct dcm_host_config *cfg;
 	char *err;
 	bool hostd; /* the file is dcm-hostd's */
-	bool more; /* it has donors only, and those before have been read */
+	bool more; /* a file of donors only, read after the configuration */
 	uint32_t before;
 	bool seen[NR_OPTIONS];
 	bool failed;
@@ -165,7 +165,7 @@ bool dcm_name_valid(const char *s)
 		if (!strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-",
 			    s[i]))
 			return false;
-	/* it becomes a file name */
+	/* it is used as a file name */
 	return i && i <= DCM_NAME_MAX && s[0] != '.' && s[0] != '-';
 }
 
@@ -281,7 +281,7 @@ static int donor_set(struct reader *r, const char *name, const char *key,
 	if (!dcm_name_valid(name))
 		return FAIL(r,
 			    "[donor NAME]: 1 to 63 letters, digits, . _ - please");
-	/* where it tells its status: not for us, but in the same file */
+	/* the donor's status address: for dcmctl, in the same file */
 	if (!strcmp(key, "status"))
 		return strlen(value) <= DCM_ADDRESS_MAX ?
 			       1 :
@@ -369,7 +369,7 @@ static int on_key(void *arg, const char *section, const char *key,
 	size_t i;
 
 	if (r->failed)
-		return 1;	/* the first one is told */
+		return 1;	/* only the first error is reported */
 	if (!strncmp(section, "donor ", 6))
 		return donor_set(r, section + 6 + strspn(section + 6, " "), key,
 				 value);
@@ -397,7 +397,7 @@ static int on_key(void *arg, const char *section, const char *key,
 	return FAIL(r, "unknown key '%.60s' in [%s]", key, section);
 }
 
-/* What inih would misread without a word. 0 or the line's number. */
+/* Find lines that inih would misread silently. 0 or the line's number. */
 static int lines_check(const char *text, size_t len, const char **why)
 {
 	const char *end = text + len, *eol;
@@ -422,7 +422,7 @@ static int lines_check(const char *text, size_t len, const char **why)
 		if ((*text == ' ' || *text == '\t') &&
 		    text + strspn(text, " \t\r") < eol)
 			return line;
-		/* inih goes on after such a line: ours would be the second */
+		/* inih skips such a line: the first error must be reported */
 		*why = "neither [section] nor key = value";
 		n = (size_t)(eol - text);
 		if (n && *text == '[' ? !memchr(text, ']', n) :

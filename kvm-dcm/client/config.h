@@ -14,8 +14,9 @@
  *	data-encryption = yes		; no: page contents go in plain bytes, if
  *					; the donor allows it
  *	patience = 60s			; with a donor that is silent
- *	donors = /run/x.conf		; more [donor NAME] sections; none if there
- *					; is no such file; the first of a name counts
+ *	donors = /run/x.conf            ; more [donor NAME] sections, if the
+ *	file
+ *					; exists; the first of a name counts
  *	transport = auto		; tcp, or verbs: to donors that are not on
  *					; this host; auto: verbs where both ends
  *					; have it and data-encryption = no
@@ -29,14 +30,15 @@
  *	[tunables]
  *	epsilon = 100			; names and values are checked by the core
  *
- * dcm-hostd's has the same sections, but none called [vm], and
+ * dcm-hostd's has the same sections without [vm], and
  *
  *	[host]
  *	mount = /mnt/dcm		; a dcmfs to serve; up to 8 such lines. None:
- *					; all there are
+ *					; all dcmfs mounts
  *
- * Sizes take K, M, G, T (powers of 1024), times ms, s, min. Unknown sections and keys, keys given
- * twice and values out of range are errors that name the line.
+ * Sizes take K, M, G, T (powers of 1024), times ms, s, min. Unknown sections
+ * and keys, keys given twice and values out of range are errors that name the
+ * line.
  */
 #ifndef DCM_CLIENT_CONFIG_H
 #define DCM_CLIENT_CONFIG_H
@@ -82,9 +84,9 @@ struct dcm_host_tunable {
 };
 
 /**
- * struct dcm_host_config - all of it, with defaults for what was left out
+ * struct dcm_host_config - a whole configuration, with defaults
  *
- * No pointers: copy it as it is.
+ * Has no pointers and can be copied.
  */
 struct dcm_host_config {
 	char name[DCM_NAME_MAX + 1];
@@ -100,7 +102,7 @@ struct dcm_host_config {
 	enum dcm_host_transport transport;
 	uint32_t nr_donors;
 	struct dcm_host_donor donor[DCM_CONFIG_DONORS_MAX];
-	uint64_t drained; /* of them, a bit each */
+	uint64_t drained; /* donors not to be used, a bit each */
 	char group[DCM_CONFIG_DONORS_MAX][DCM_NAME_MAX + 1]; /* "": in none */
 	char donors_file[DCM_CONFIG_LINE_MAX + 1];
 	char tenant[DCM_WIRE_TENANT_MAX + 1];
@@ -115,7 +117,7 @@ struct dcm_host_config {
  * dcm_host_config_parse() - read a configuration from memory
  * @text: with a NUL at @text[@len]
  * @len: its bytes
- * @cfg: filled in; on failure its content means nothing
+ * @cfg: filled in; undefined on failure
  * @err: %DCM_ERR_MAX bytes: "line N: what is wrong"
  *
  * Return: 0 or -EINVAL.
@@ -127,24 +129,24 @@ int dcm_host_config_parse(const char *text, size_t len,
 int dcm_host_config_load(const char *path, struct dcm_host_config *cfg,
 			 char *err);
 
-/* More donors, of a file that has nothing else; those @cfg has win. */
+/* Add donors from a file that has nothing else; those in @cfg win. */
 int dcm_host_donors_parse(const char *text, size_t len,
 			  struct dcm_host_config *cfg, char *err);
 
-/* The same two for dcm-hostd's: all VMs' fields keep their defaults. */
+/* The same two for dcm-hostd's file: a VM's fields keep their defaults. */
 int dcm_hostd_config_parse(const char *text, size_t len,
 			   struct dcm_host_config *cfg, char *err);
 int dcm_hostd_config_load(const char *path, struct dcm_host_config *cfg,
 			  char *err);
 
-/* What a donor, or a VM, may be called; where one may be. */
+/* Valid names of donors and VMs; valid addresses. */
 bool dcm_name_valid(const char *s);
 bool dcm_address_valid(const char *s);
 
 /**
  * dcm_size_parse() - "4096", "64K", "1G"
  *
- * Return: 0, or -EINVAL for anything else and for what does not fit.
+ * Return: 0, or -EINVAL for anything else and for a number that does not fit.
  */
 int dcm_size_parse(const char *s, uint64_t *bytes);
 

@@ -2,17 +2,17 @@
 /*
  * conn.c - one connection to a donor
  *
- * Over AF_UNIX, TLS is on as well: the socket's permissions say who may
- * connect, the key says who may borrow. A slab's memfd rides on the record of
+ * TLS is used over AF_UNIX as well: the socket's permissions decide who may
+ * connect, the key who may borrow. A slab's memfd arrives with the record of
  * its MR_INFO; the pull function takes descriptors as they pass, in order, and
- * bounds them: a donor that sends more than are asked for is cut off.
+ * bounds them: a donor that sends more than were asked for is disconnected.
  *
  * States: CLOSED -> CONNECTING -> HANDSHAKE -> OPEN, any -> FAILED, any ->
- * CLOSED by close(). Messages are refused by the codec's table if this phase
- * and side does not have them; control messages have no payload, so one head
- * of %DCM_WIRE_HEAD_MAX bytes is all that is ever kept.
+ * CLOSED by close(). The codec refuses messages that this phase and side do not
+ * have; control messages have no payload, so one head of %DCM_WIRE_HEAD_MAX
+ * bytes is all that is ever kept.
  *
- * Locking: none, the client thread's alone.
+ * Locking: none, only the client thread uses it.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -94,7 +94,7 @@ static ssize_t conn_pull(gnutls_transport_ptr_t ptr, void *buf, size_t len)
 	return n;
 }
 
-/* The same for a connection that brings no descriptors. */
+/* The same for a connection without descriptors. */
 static ssize_t fd_pull(gnutls_transport_ptr_t ptr, void *buf, size_t len)
 {
 	return recv((int)(intptr_t)ptr, buf, len, MSG_DONTWAIT);
@@ -134,7 +134,7 @@ void dcm_conn_start(struct dcm_conn *c, struct dcm_tls *tls,
 	}
 	if (!c->local) {
 		setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-		/* Linux 6.15: be back soon after a break of a few seconds */
+		/* Linux 6.15: retry soon after a break of a few seconds */
 		setsockopt(c->fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &rto,
 			   sizeof(rto));
 	}
@@ -151,7 +151,7 @@ void dcm_conn_start(struct dcm_conn *c, struct dcm_tls *tls,
 		c->state = DCM_CONN_HANDSHAKE;
 		dcm_conn_step(c);
 	} else if (errno != EINPROGRESS) {
-		/* AF_UNIX with a full backlog says EAGAIN: try again later */
+		/* AF_UNIX with a full backlog: EAGAIN; try again later */
 		conn_refused(c, errno);
 	}
 }
@@ -219,7 +219,7 @@ static void conn_handshake(struct dcm_conn *c)
 		dcm_conn_fail(c, "TLS handshake refused (%s)",
 			      gnutls_alert_get_name(gnutls_alert_get(c->tls)));
 	} else {
-		/* a donor may hang up on a wrong key without an alert */
+		/* a donor may close on a wrong key without an alert */
 		c->auth = ret == GNUTLS_E_PREMATURE_TERMINATION ||
 			  ret == GNUTLS_E_PUSH_ERROR ||
 			  ret == GNUTLS_E_PULL_ERROR;
@@ -275,7 +275,7 @@ bool dcm_conn_recv(struct dcm_conn *c, struct dcm_wire_msg *msg)
 		ret = dcm_wire_head(c->in, c->in_len, c->phase, DCM_SIDE_DONOR,
 				    msg, &bytes);
 		if (ret == DCM_WIRE_OK) {
-			/* heads are read one by one: nothing is behind it */
+			/* heads are read one by one: no bytes follow */
 			c->in_len = 0;
 			if (msg->payload_bytes) {
 				dcm_conn_fail(c, "sends payload here");
@@ -352,7 +352,7 @@ int dcm_conn_detach(struct dcm_conn *c, gnutls_session_t *tls)
 		dcm_conn_fail(c, "sends what nobody asked for");
 		return -1;
 	}
-	/* it outlives this connection: nothing in it may point here */
+	/* the session outlives this connection: it must not point here */
 	gnutls_transport_set_int(c->tls, fd);
 	gnutls_transport_set_pull_function(c->tls, fd_pull);
 	gnutls_transport_set_pull_timeout_function(c->tls,

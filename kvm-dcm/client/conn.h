@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * conn.h - one connection to a donor until it is a control or data connection
+ * conn.h - one connection to a donor, until it is a control or data connection
  *
- * Nonblocking connect, TLS handshake, then messages of wire_format.h both ways
+ * Nonblocking connect, TLS handshake, then messages of wire_format.h in both
+ * directions and descriptors from the donor. Used by the client thread alone.
  * and descriptors inwards. The client thread's alone.
  */
 #ifndef DCM_CLIENT_CONN_H
@@ -22,18 +23,18 @@ enum dcm_conn_state {
 	DCM_CONN_CONNECTING,
 	DCM_CONN_HANDSHAKE,
 	DCM_CONN_OPEN,
-	DCM_CONN_FAILED,	/* @why says of what; only close() is left */
+	DCM_CONN_FAILED,	/* @why has the reason; only close() is left */
 };
 
 /**
  * struct dcm_conn - a connection
- * @phase: where the protocol is; the owner's, HELLO at first
+ * @phase: of the protocol; set by the owner, HELLO at first
  * @since_ms: when it was started
- * @auth: it failed in the handshake: most likely the key
- * @refused: nothing listens there, as the donor's machine says itself
- * @broken: it failed with its socket, not for what was said or not said on it
- * @record: bytes GnuTLS has taken of @out and not sent
- * @in: a message's head as far as it has come
+ * @auth: it failed in the handshake: most likely the key is wrong
+ * @refused: the donor's machine answered that nothing listens there
+ * @broken: the socket failed; false if a message, or silence, was the reason
+ * @record: bytes of @out that GnuTLS has taken and not sent
+ * @in: the head of a message, as far as it has been received
  * @fds: descriptors received and not taken yet, oldest first
  */
 struct dcm_conn {
@@ -61,15 +62,15 @@ struct dcm_conn {
  * @c: closed or all zero
  * @sa: where to
  *
- * A failure is in @c->state, now or later.
+ * A failure shows in @c->state, now or later.
  */
 void dcm_conn_start(struct dcm_conn *c, struct dcm_tls *tls,
 		    const struct sockaddr *sa, socklen_t len, u64 now_ms);
 
-/* What to poll() the descriptor for; 0: nothing. */
+/* Events to poll() the descriptor for; 0: none. */
 short dcm_conn_events(const struct dcm_conn *c);
 
-/* Get on with connecting, shaking hands, sending. Call when poll() says so. */
+/* Connect, shake hands, send. Call when poll() reports the descriptor. */
 void dcm_conn_step(struct dcm_conn *c);
 
 /* Queue a message without payload and try to send it. */
@@ -78,25 +79,25 @@ void dcm_conn_send(struct dcm_conn *c, const struct dcm_wire_msg *msg);
 /**
  * dcm_conn_recv() - take one message
  *
- * Call until it returns false: GnuTLS may hold more than poll() knows of.
- * What breaks the protocol fails the connection.
+ * Call until it returns false: GnuTLS may hold more than poll() reports. A
+ * message that breaks the protocol fails the connection.
  */
 bool dcm_conn_recv(struct dcm_conn *c, struct dcm_wire_msg *msg);
 
 /* Oldest descriptor received, now the caller's; -1: none. */
 int dcm_conn_take_fd(struct dcm_conn *c);
 
-/* Fail it for a reason of the owner's. */
+/* Fail the connection, for the owner's reason. */
 void dcm_conn_fail(struct dcm_conn *c, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* End it. @c may be started again. */
+/* End the connection. @c may be started again. */
 void dcm_conn_close(struct dcm_conn *c);
 
 /**
- * dcm_conn_hold() - give it up, but let its socket stand
+ * dcm_conn_hold() - give a connection up, but keep its socket open
  *
- * Ends it here; to the donor it is as if nothing had happened.
+ * Ends it here; the donor sees no change.
  *
  * Return: the socket, to be closed by the caller, or -1.
  */
@@ -104,9 +105,9 @@ int dcm_conn_hold(struct dcm_conn *c);
 
 /**
  * dcm_conn_detach() - hand over the socket and the TLS session
- * @tls: the session, the caller's now
+ * @tls: the session, now the caller's
  *
- * Fails the connection if something came that nobody has read.
+ * Fails the connection if a part of a message was received and not taken.
  *
  * Return: the socket, or -1.
  */

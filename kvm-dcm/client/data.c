@@ -3,19 +3,19 @@
  * data.c - data connections: one for each lane and donor
  *
  * The client thread connects, shakes hands, joins the session with its secret
- * and wraps the socket into an endpoint; the lane does the I/O. Between them
- * are two words in struct client_lane_slot, each written by one side and
- * exchanged by the other: @next brings a new endpoint to the lane, @spent
- * brings a dead one back to be closed. No lock, no wait. An endpoint in the
- * lane's hands is only ever touched here by its kill(), such as a shutdown() of
- * a socket that nobody but this thread closes.
+ * and wraps the socket in an endpoint; the lane does the I/O. Two words in
+ * struct client_lane_slot connect them, each written by one side and exchanged
+ * by the other: @next brings a new endpoint to the lane, @spent brings a dead
+ * one back to be closed. No lock, no wait. While the lane has an endpoint this
+ * thread only calls its kill(), such as a shutdown() of a socket that only this
+ * thread closes.
  *
- * In a session that goes over verbs it is a queue pair (verbs.c) first, and
- * a data connection when that has failed a few times: slabs can be reached
- * either way. When the data connection breaks it is tried again.
+ * A session that uses verbs first tries a queue pair (verbs.c), and a data
+ * connection after a few failures: slabs can be reached either way. When the
+ * data connection breaks, a queue pair is tried again.
  *
  * States of a slot: no endpoint and no connection (retry at @retry_ms),
- * connecting, HELLO sent, endpoint out (@live).
+ * connecting, HELLO sent, the lane has an endpoint (@live).
  *
  * A session whose control connection is down keeps its data connections: the
  * donor counts both as signs of life.
@@ -29,7 +29,7 @@ static void data_close(struct client_lane_slot *s, struct dcm_endpoint *ep)
 	ep->ops->close(ep);
 }
 
-/* Not again at once, and slower and slower. */
+/* Retry later, and more slowly each time. */
 void client_data_retry(struct client_lane_slot *s, u64 now)
 {
 	s->retry_ms = now + s->backoff_ms;
@@ -37,7 +37,7 @@ void client_data_retry(struct client_lane_slot *s, u64 now)
 			    CTL_BACKOFF_MAX_MS / 4);
 }
 
-/* A new endpoint goes to the lane. */
+/* Give a new endpoint to the lane. */
 void client_data_out(struct client_lane_slot *s, struct dcm_endpoint *ep)
 {
 	struct dcm_client *client = s->donor->client;
@@ -184,7 +184,7 @@ void client_data_timers(struct client_donor *d, u64 now)
 		}
 		if (client_verbs_timers(s, now))
 			continue;
-		/* what a new session's lanes still hold is the old one's */
+		/* endpoints that lanes still hold are of the old session */
 		if (!d->want_data || d->st != SESSION_UP ||
 		    (s->live && d->verbs != VERBS_TRY) ||
 		    s->conn.state != DCM_CONN_CLOSED || now < s->retry_ms)
@@ -223,7 +223,7 @@ void client_data_kill(struct client_donor *d)
 	}
 }
 
-/* At the end: lanes have stopped, all endpoints are ours. */
+/* At the end: lanes have stopped, so all endpoints are this thread's. */
 void client_data_close(struct client_donor *d)
 {
 	u32 lane;

@@ -2,38 +2,39 @@
 /*
  * donor.c - one donor's session
  *
- * The papers take a reliable connection's end for the donor's end
- * (infiniswap-nsdi17, 4.5, names the time-out as a possible optimization). Here
- * a session is more than its connections: slabs stay ours until the donor is
- * *gone*, or has been *silent* for longer than our patience (a minute). A switch
- * that reboots, a donor that is stopped or suspended, a network that is cut for
+ * The papers take the end of a reliable connection for the end of the donor
+ * (infiniswap-nsdi17, 4.5, names a time-out as a possible optimization). Here
+ * a session is more than its connections: slabs stay the VM's until the donor
+ * is *gone*, or has been *silent* for longer than the patience (a minute). A
+ * switch that reboots, a donor that is stopped or suspended, a network cut for
  * half a minute cost a pause and no page.
  *
- * States: DOWN -> CONNECTING -> HELLO -> UP, and from all of them DOWN again
- * when the connection breaks. @session survives DOWN until
+ * States: DOWN -> CONNECTING -> HELLO -> UP, and from all of them to DOWN when
+ * the connection breaks. @session survives DOWN until
  *   - the donor says it does not know it, or has another donor_id;
- *   - it is gone: for %DCM_WIRE_SILENCE_MS its machine has said to every attempt
- *     that nothing listens there. No answer at all is silence; so is no route;
- *   - nothing was heard for the patience;
+ *   - the donor is gone: for %DCM_WIRE_SILENCE_MS its machine has answered
+ *     all attempts that nothing listens there. No answer, or no route, is
+ *     silence;
+ *   - the patience has passed without a message;
  * then every slab there is lost, once, and the next connection is a new
- * session. A sign of life is any message on the control connection; one is
- * asked for every second (QUERY_MEM, which also brings what placement wants
- * to know and the round trip time). So is an operation on its memory that
- * succeeds: while there are such, and its control side is silent, what it has is
- * moved elsewhere (dcm-tc18, 3.5). Memory of this host (shm) can be used for
- * as long as the donor's process has it, so that is not given up at all while the
+ * session. A sign of life is any message on the control connection; QUERY_MEM
+ * asks for one every second (its answer also has what placement needs, and
+ * gives the round trip time). So is an operation on the donor's memory that
+ * succeeds: if those go on while the control side is silent, the slabs are
+ * moved to other donors (dcm-tc18, 3.5). Memory of this host (shm) can be used
+ * for as long as the donor's process has it, so it is not given up while the
  * connection to that process stands.
  *
- * A control connection that is silent is given up early, for a new one may get
- * through. But its socket stands until the donor welcomes us again: one that sees
- * all of our connections closed takes us for gone, and cut off in one direction
- * that is all it would ever hear of us.
+ * A control connection that is silent is given up early, as a new one may get
+ * through. But its socket stays open until the donor's next WELCOME: a donor
+ * that sees all connections of a client closed takes the client for gone, and
+ * if only one direction of the network works it would see nothing else.
  *
  * Silence is judged only after everything that has arrived was read, and time in
  * which this thread did not run does not count, so a host that was itself
  * stopped does not blame the donor.
  *
- * Locking: none, the client thread's alone.
+ * Locking: none, only the client thread uses it.
  */
 #include <stdio.h>
 
@@ -86,7 +87,7 @@ void dcm_client_adopt_session(struct dcm_client *client, u32 donor,
 	d->donor_id = s->donor_id;
 	memcpy(d->secret, s->secret, sizeof(d->secret));
 	d->told = *s;
-	/* Its silence begins now. */
+	/* Its silence counts from now. */
 	d->heard_ms = client_now_ms();
 }
 
@@ -116,7 +117,7 @@ void client_donor_exit(struct client_donor *d)
 	dcm_conn_close(&d->conn);
 }
 
-/* The connection is given up; the donor may still know us by it alone. */
+/* Give the connection up, but keep its socket: the donor may rely on it. */
 static void conn_hold(struct client_donor *d)
 {
 	if (d->held[CTL_HELD_MAX - 1] >= 0)
@@ -125,7 +126,7 @@ static void conn_hold(struct client_donor *d)
 	d->held[0] = dcm_conn_hold(&d->conn);
 }
 
-/* Has no process at its end closed the newest connection there was? */
+/* Whether the newest connection's other end is still open. */
 static bool conn_stands(const struct client_donor *d)
 {
 	struct pollfd p = { .fd = d->st == SESSION_UP ? d->conn.fd : d->held[0],
@@ -151,7 +152,7 @@ static void donor_lost(struct client_donor *d, const char *why)
 	d->place.draining = false;
 }
 
-/* Nothing listens there any more, and has not for a while. */
+/* Nothing listens at the donor's address; after a while it is lost. */
 static void donor_refused(struct client_donor *d, u64 now)
 {
 	if (!d->session || !d->conn.refused) {
@@ -165,7 +166,7 @@ static void donor_refused(struct client_donor *d, u64 now)
 		donor_lost(d, "it has ended: nothing listens at its address");
 }
 
-/* The connection is over; the session may not be. */
+/* The connection has ended; the session may go on. */
 static void donor_down(struct client_donor *d, u64 now)
 {
 	bool was_up = d->st == SESSION_UP;
@@ -175,7 +176,7 @@ static void donor_down(struct client_donor *d, u64 now)
 		snprintf(d->why, sizeof(d->why), "%.110s%s", d->conn.why,
 			 auth ? REFUSED : "");
 	donor_refused(d, now);
-	/* HELLO may have been heard, and have taken the older one's place */
+	/* the donor may have read HELLO and use this connection since */
 	if (d->session && (was_up || d->st == SESSION_HELLO) && !d->conn.broken)
 		conn_hold(d);
 	else
@@ -185,8 +186,8 @@ static void donor_down(struct client_donor *d, u64 now)
 	d->place.up = false;
 	client_verbs_down(d);
 	/*
-	 * At once after a break, then slower and slower, never in step. A
-	 * donor that welcomes us and then talks nonsense has no claim to that.
+	 * Retry at once after a break, then more and more slowly, at random
+	 * times. A donor whose session ended soon is not retried at once.
 	 */
 	if (was_up && now - d->up_ms > CTL_BACKOFF_MAX_MS)
 		d->backoff_ms = 0;
@@ -255,7 +256,7 @@ static void hello(struct client_donor *d, u64 now)
 	d->st = SESSION_HELLO;
 }
 
-/* Slabs of a size we can't use: nothing to be had until it is reconfigured. */
+/* Whether the donor's slab size can be used. */
 static bool extent_fits(struct client_donor *d, u64 bytes, u64 now)
 {
 	struct dcm_client *client = d->client;
@@ -301,7 +302,7 @@ static void on_welcome(struct client_donor *d, const struct dcm_wire_msg *m,
 	}
 	if (resume && (m->welcome.donor_id != d->donor_id ||
 		       m->welcome.session != d->session)) {
-		/* the answer was to the old session: start afresh */
+		/* the donor answered for the old session: start afresh */
 		donor_lost(d, "it was restarted");
 		dcm_conn_fail(&d->conn, "was restarted");
 		return;
@@ -398,7 +399,7 @@ static void on_mr_info(struct client_donor *d, const struct dcm_wire_msg *m,
 	u32 extent;
 	int fd = -1;
 
-	/* take it in any case: descriptors and messages must stay in step */
+	/* take it in any case, to keep descriptors and messages in step */
 	if (m->mr_info.transport == DCM_WT_SHM) {
 		fd = dcm_conn_take_fd(&d->conn);
 		if (fd < 0) {
@@ -411,7 +412,7 @@ static void on_mr_info(struct client_donor *d, const struct dcm_wire_msg *m,
 		client_slab_attach(d, extent, m, fd, now);
 		return;
 	}
-	/* asked for and given up since: back with it */
+	/* no longer wanted: give it back */
 	if (fd >= 0)
 		close(fd);
 	client_slab_refuse(d, m->mr_info.slab, now);
@@ -487,14 +488,14 @@ void client_donor_io(struct client_donor *d, short revents, u64 now)
 		dcm_conn_step(&d->conn);
 	if (d->st == SESSION_CONNECTING && d->conn.state == DCM_CONN_OPEN)
 		hello(d, now);
-	/* bounded: a donor that never stops talking must not stop others */
+	/* bounded: a donor that never stops must not starve others */
 	for (int i = 0; i < 64 && dcm_conn_recv(&d->conn, &msg); i++)
 		on_message(d, &msg, now);
 	if (d->conn.state == DCM_CONN_FAILED)
 		donor_down(d, now);
 }
 
-/* For so long we were stopped: nobody was waited for meanwhile. */
+/* This host was stopped for so long: that is no silence of the donor. */
 void client_donor_stalled(struct client_donor *d, u64 ms)
 {
 	d->heard_ms += ms;
@@ -502,19 +503,19 @@ void client_donor_stalled(struct client_donor *d, u64 ms)
 		d->refused_ms += ms;
 }
 
-/* Can its memory be used, whatever the rest of it does? */
+/* Whether its memory can be used, whatever its control side does. */
 static bool data_works(const struct client_donor *d, u64 now)
 {
 	return d->local ? conn_stands(d) : now < d->data_ms + CTL_SERVES_MS;
 }
 
-/* Its session has not been heard of for a while. */
+/* The session has been silent for a while. */
 static void donor_silent(struct client_donor *d, u64 now)
 {
 	bool works = data_works(d, now);
 	char why[64];
 
-	/* it is gone, most likely: donor_refused() waits for it to come back */
+	/* most likely gone: donor_refused() decides */
 	if (d->refused_ms && !works)
 		return;
 	if (!d->silent) {
@@ -569,8 +570,8 @@ void client_donor_timers(struct client_donor *d, u64 now)
 		return;
 	case SESSION_UP:
 		/*
-		 * TCP that has lost packets may not try again for longer than
-		 * we have; a fresh connection does at once.
+		 * After lost packets TCP may retry later than the patience
+		 * allows; a new connection tries at once.
 		 */
 		if (now > d->heard_ms && now - d->heard_ms > CTL_RECONNECT_MS) {
 			dcm_conn_fail(&d->conn, "not heard of for %u ms",
@@ -601,7 +602,7 @@ void client_donor_goodbye(struct client_donor *d)
 	}
 }
 
-/* Nothing of it is ours: end the session, and everything that goes there. */
+/* The client has no slab there: end the session and all connections. */
 void client_donor_forget(struct client_donor *d)
 {
 	client_donor_goodbye(d);

@@ -3,8 +3,7 @@
  * keys.c - key files: lines of "tenant:hexkey", as psktool writes them
  *
  * The whole file is read into a buffer of fixed size and wiped after use. A
- * file that anyone but its owner can read is refused: a key that has leaked
- * looks the same as one that has not.
+ * file that group or others can read is refused, as the key may have leaked.
  *
  * No state, no locks.
  */
@@ -41,7 +40,7 @@ static bool tenant_valid(const char *s, size_t len)
 	return true;
 }
 
-/* One line, not empty and no comment. */
+/* Parse a line that is neither empty nor a comment. */
 static int line_parse(const char *s, size_t len, struct dcm_key *key,
 		      const char **why)
 {

@@ -17,7 +17,7 @@
  * struct dcm_key - a tenant and its key
  * @tenant: TLS PSK identity
  * @key: the key's bytes
- * @len: how many
+ * @len: length of @key
  */
 struct dcm_key {
 	char tenant[DCM_WIRE_TENANT_MAX + 1];
@@ -29,11 +29,11 @@ struct dcm_key {
  * dcm_key_parse() - find a key in the text of a key file
  * @text: lines "tenant:hexkey", empty lines, lines that begin with '#'
  * @len: its bytes; needs no NUL at the end
- * @tenant: whose key; %NULL or "": the only one there
+ * @tenant: whose key; %NULL or "": the only one in the file
  * @key: filled in on success
- * @err: %DCM_ERR_MAX bytes, one line about what is wrong
+ * @err: %DCM_ERR_MAX bytes: one line saying what is wrong
  *
- * Every line is checked, not only the one that is wanted.
+ * Every line is checked, not only the wanted one.
  *
  * Return: 0, -EINVAL, -ENOENT when there is none for @tenant.
  */

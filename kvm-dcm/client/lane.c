@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * lane.c - a lane's I/O: which endpoint, what is counted, what is noticed
+ * lane.c - a lane's I/O: its endpoints and counters
  *
- * The lane's side of what data.c describes. Everything here belongs to one
- * lane: its slot at each donor, its counters at each slab, its two masks of
- * donors with something in flight. Counters are plain stores that others read;
- * nothing is shared between lanes, nothing is locked, and no system call is
- * made but the transport's own.
+ * The lane's side of data.c. Everything here belongs to one lane: its slot at
+ * each donor, its counters at each slab, its masks of donors with operations in
+ * flight. Counters are plain stores that other threads read; lanes share
+ * nothing, nothing is locked, and no system call is made but the transport's.
  *
- * Order that matters: what a completion has to say about the slab is said
- * before the slab's in-flight count goes down, for at zero a released slab is
- * freed. A write counts in its piece's tag before its first byte can be there,
- * and once more when it is over: dcm_client_tag().
+ * Order matters: a completion is accounted to its slab before the slab's
+ * in-flight count goes down, because at zero a released slab is freed. A write
+ * counts in its piece's tag before its first byte can be in the slab, and again
+ * when it has ended: dcm_client_tag().
  */
 #include <time.h>
 
@@ -27,7 +26,7 @@ static inline void add(u64 *p, u64 n)
 	WRITE_ONCE(*p, *p + n);
 }
 
-/* A write to it has begun or ended, or (-1) was not begun after all. */
+/* Count a write that begins or ends, or (-1) could not be posted. */
 static void tags_add(struct dcm_client_slab *slab, const struct dcm_io *io,
 		     u32 by)
 {
@@ -41,7 +40,7 @@ static void tags_add(struct dcm_client_slab *slab, const struct dcm_io *io,
 		__atomic_fetch_add(&slab->tags[i], by, __ATOMIC_SEQ_CST);
 }
 
-/* The slot's live endpoint; a dead one goes back once it is empty. */
+/* The slot's live endpoint; a dead one goes back once nothing is in flight. */
 static struct dcm_endpoint *slot_endpoint(struct dcm_client *client, u32 lane,
 					  struct client_lane_slot *s)
 {
@@ -52,7 +51,7 @@ static struct dcm_endpoint *slot_endpoint(struct dcm_client *client, u32 lane,
 		return ep;
 	if (ep) {
 		if (ep->ops->in_flight(ep))
-			return NULL; /* to be polled first */
+			return NULL; /* poll its completions first */
 		s->cur = NULL;
 		*broken |= bit;
 		__atomic_store_n(&s->spent, ep, __ATOMIC_RELEASE);
@@ -127,7 +126,7 @@ static void account(struct dcm_client *client, u32 lane,
 	struct dcm_client_count *c = &slab->lane[lane];
 
 	tags_add(slab, io, 1);
-	/* an shm slab goes on being readable when its donor is gone */
+	/* an shm slab can still be read when its donor is gone */
 	if (unlikely(__atomic_load_n(&slab->dead, __ATOMIC_ACQUIRE)) &&
 	    !io->status)
 		io->status = -ESTALE;
@@ -161,7 +160,7 @@ static int poll_endpoint(struct dcm_client *client, u32 lane, u32 donor,
 	for (io = **tail; io; io = io->next) {
 		account(client, lane, s, io);
 		if (!io->next && ep == s->cur && !io->status) {
-			/* one clock for the batch: the newest of it */
+			/* one clock reading for the batch: its newest */
 			rtt = client_now_ns() - io->posted_ns;
 			WRITE_ONCE(s->rtt_ns,
 				   s->rtt_ns ?
@@ -197,12 +196,12 @@ int dcm_client_io_poll(struct dcm_client *client, u32 lane,
 		n += poll_endpoint(client, lane, donor, ep, &tail, max - n);
 		if (!ep->ops->in_flight(ep)) {
 			l->busy_tcp &= ~(1ull << donor);
-			/* a dead one need not wait for the next operation */
+			/* give a dead one back now, not at the next post */
 			slot_endpoint(client, lane,
 				      &client->donor[donor].slot[lane]);
 		}
 	}
-	/* what failed may have to wait for the next, and nothing be in flight */
+	/* take over new connections even if nothing is in flight */
 	for (busy = l->broken; unlikely(busy); busy &= busy - 1)
 		slot_endpoint(client, lane,
 			      &client->donor[__builtin_ctzll(busy)].slot[lane]);
@@ -270,7 +269,7 @@ void dcm_client_lane_look(struct dcm_client *client, u32 lane)
 	for (i = 0; i < nr; i++) {
 		struct client_lane_slot *s = &client->donor[i].slot[lane];
 
-		/* A new one may be dead already. */
+		/* The new one may be dead already. */
 		slot_endpoint(client, lane, s);
 		slot_endpoint(client, lane, s);
 	}

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * loss.c - extents lost with one donor, gathered into one line
+ * loss.c - the extents lost with one donor, for one log line
  *
- * A donor's slabs are lost one after the other, and an operator wants to read
- * of one donor. libdcm and dcm-hostd gather what is lost here until it settles.
+ * A donor's slabs are lost one after the other; an operator wants one line for
+ * the donor. libdcm and dcm-hostd collect losses here until no more follow.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * loss.h - extents lost with one donor, gathered into one line
+ * loss.h - the extents lost with one donor, for one log line
  *
- * The caller's lock; nothing here sleeps or allocates.
+ * Under the caller's lock; nothing here sleeps or allocates.
  */
 #ifndef DCM_CLIENT_LOSS_H
 #define DCM_CLIENT_LOSS_H
@@ -14,10 +14,10 @@
 #define DCM_LOSS_TEXT (DCM_LOSS_LIST * 11 + 8)
 
 /**
- * struct dcm_loss - what was lost and not said yet
- * @donor: whose slabs they were
+ * struct dcm_loss - losses that are not logged yet
+ * @donor: the donor that had the slabs
  * @since_ns: when the last of them was lost
- * @nr: extents
+ * @nr: number of extents
  * @extent: the lowest of them
  * @pages: pages without another copy
  */
@@ -29,10 +29,10 @@ struct dcm_loss {
 	u64 pages;
 };
 
-/* One more extent; the lowest are kept. */
+/* Add an extent; the lowest are kept. */
 void dcm_loss_add(struct dcm_loss *l, u32 extent, u64 pages);
 
-/* "s 1,2,5": what follows "extent" in a line. */
+/* "s 1,2,5": follows "extent" in a line. */
 void dcm_loss_text(const struct dcm_loss *l, char text[DCM_LOSS_TEXT]);
 
 #endif /* DCM_CLIENT_LOSS_H */

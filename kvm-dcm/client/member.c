@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * member.c - donors come and go while the VM runs
+ * member.c - add and remove donors while the VM runs
  *
- * A donor has a place in @donor, which slabs, endpoints and the owner's tables
- * name by its number, so none is ever moved or freed. One that comes takes the
- * place it had, else one that was never used, else one that was given up.
+ * A donor has a place in @donor, and slabs, endpoints and the pager's tables
+ * refer to it by number, so it is never moved or freed. A new donor takes the
+ * place it had before, else one that was never used, else a removed donor's.
  *
- *	NONE -> IN -> DRAINED: lends no more, its slabs are asked to be moved as
- *	^        '-----'  if it wanted them back; stays connected
+ *	NONE -> IN -> DRAINED: lends no more, its slabs are moved as if it had
+ *	^        '-----'  asked for them; stays connected
  *	'----- LEAVING: the same, and without a slab a GOODBYE, then NONE
  *
- * A slab may be moved only to where there is room; as long as there is none it
- * stays where it is and nothing is lost. IN again from DRAINED and LEAVING:
- * slabs whose moving was begun are still moved.
+ * A slab can only be moved where there is room; until then it stays where it is
+ * and nothing is lost. Back to IN from DRAINED and LEAVING: slabs whose move
+ * has begun are still moved.
  *
- * What others want is left in @ask and done by the client thread; they wait.
- * Names are looked up by who asks: a resolver may take many seconds.
+ * Other threads leave a request in @ask and wait until the client thread has
+ * done it. The asking thread looks up names: a resolver may take many seconds.
  *
- * Locking: @lock for @ask and its answer; @asking so that there is one at a
- * time. The rest is the client thread's.
+ * Locking: @lock for @ask and its answer; @asking so that there is one request
+ * at a time. The rest is the client thread's.
  */
 #include <stdlib.h>
 #include <time.h>
@@ -98,7 +98,7 @@ int dcm_client_donor_remove(struct dcm_client *client, const char *name)
 
 /* ---- the client thread ---- */
 
-/* A place for its lanes; those of one on this host need no connection. */
+/* Make the slots of its lanes; on this host they need no connection. */
 int client_member_slots(struct client_donor *d)
 {
 	struct dcm_client *client = d->client;
@@ -222,7 +222,7 @@ static int add(struct dcm_client *client, const struct client_ask *what,
 	d->retry_ms = now;
 	d->backoff_ms = 0;
 	d->member = MEMBER_IN;
-	/* before anything is said of it by that number */
+	/* before any other callback uses that number */
 	if (client->cb->donor)
 		client->cb->donor(client->arg, i, &what->donor);
 	if (i == client->nr_donors)
@@ -231,7 +231,7 @@ static int add(struct dcm_client *client, const struct client_ask *what,
 	return 0;
 }
 
-/* Asked to be moved as if the donor wanted it back, unless it does already. */
+/* Have a slab moved as if the donor wanted it back, unless it does already. */
 static void slab_leave(struct client_donor *d, struct dcm_client_slab *s)
 {
 	if (!client_slab_held(s) || s->dead || s->evicting || s->leaving)
@@ -241,8 +241,8 @@ static void slab_leave(struct client_donor *d, struct dcm_client_slab *s)
 }
 
 /*
- * Its memory can be used and the rest of it is silent (dcm-tc18, 3.5): move what
- * it has, a few slabs at a time, so that little was moved for nothing if it
+ * The donor's memory can be used, but its control side is silent (dcm-tc18,
+ * 3.5): move its slabs a few at a time, so that little was moved in vain if it
  * answers after all.
  */
 void client_member_relieve(struct client_donor *d, u64 now)
@@ -293,7 +293,7 @@ static int leave(struct dcm_client *client, const struct client_ask *what)
 	return 0;
 }
 
-/* Do what was asked. */
+/* Do what another thread has asked for. */
 void client_member_step(struct dcm_client *client, u64 now)
 {
 	struct client_donor *d;
@@ -320,7 +320,7 @@ void client_member_step(struct dcm_client *client, u64 now)
 	}
 	client_status_publish(client);
 	pthread_mutex_lock(&client->lock);
-	/* who asked may have gone, and another one come */
+	/* that thread may have given up, and another have asked */
 	if (client->ask.seq == what.seq) {
 		client->ask.ret = ret;
 		client->ask.op = ASK_NOTHING;
@@ -329,7 +329,7 @@ void client_member_step(struct dcm_client *client, u64 now)
 	pthread_mutex_unlock(&client->lock);
 }
 
-/* It has nothing of ours any more. */
+/* Remove a leaving donor once it has no slab of the VM. */
 void client_member_timers(struct client_donor *d)
 {
 	if (d->member != MEMBER_LEAVING || d->place.mine || has_slabs(d))

@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * slab.c - slabs we were lent, from MR_INFO to the last byte given back
+ * slab.c - slabs lent to this VM, from MR_INFO to the last byte given back
  *
- * States: ATTACHED (the pager has it) -> RELEASED (it has not any more; the
- * last operation or the donor is waited for) -> UNMAPPING (UNMAP sent, resent
- * after a resume) -> freed. A slab asked back by EVICT is answered by DONE
- * instead of UNMAP. @dead marks one that is lost; it is freed without a word
- * to the donor.
+ * States: ATTACHED (the pager has it) -> RELEASED (the pager has not; waits for
+ * the last operation or the donor) -> UNMAPPING (UNMAP sent, sent again after a
+ * resume) -> freed. A slab asked back by EVICT is answered by DONE instead of
+ * UNMAP. @dead marks one that is lost; it is freed without a message to the
+ * donor.
  *
- * Any thread says that a slab is released, stale or to be replaced by setting a
- * note and, the first time, pushing it on a stack the client thread empties.
- * Operations in flight are counted by each lane for itself; after the release
- * nobody adds to them, so a sum of zero is final. (infiniswap waits for its
- * dispatch queue by polling every 10 us; here the answer of a slab given back
- * has no hurry.)
+ * Any thread may release a slab, call it stale or want another: it sets a note
+ * and, the first time, pushes the slab on a stack that the client thread
+ * empties. Each lane counts its own operations in flight; after the release no
+ * lane starts one, so a sum of zero is final. (infiniswap waits for its
+ * dispatch queue by polling every 10 us; here there is no hurry.)
  *
- * A memfd is checked before it is mapped: a file of the slab's size that can't
- * grow, with seals that can't be changed, writable. That the donor may shrink
- * it at any time is the transport's business.
+ * A memfd is checked before it is mapped: it must have the slab's size, seals
+ * against growing and against other seals, and be writable. The transport
+ * handles that the donor may shrink it at any time.
  *
- * Locking: the list is the client thread's, who changes it under the lock, as
- * others read tags; notes and tags are atomic.
+ * Locking: the client thread owns the list and changes it under the lock, as
+ * other threads read tags; notes and tags are atomic.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -52,7 +51,7 @@ static bool slab_in_flight(const struct dcm_client_slab *s)
 	return false;
 }
 
-/* Does the pager have it? What it has released it wants to hear no more of. */
+/* Whether the pager has it. After a release there are no more callbacks. */
 bool client_slab_held(const struct dcm_client_slab *s)
 {
 	return s->state == SLAB_ATTACHED &&
@@ -82,7 +81,7 @@ static void slab_give(struct client_donor *d, u16 type, u64 id, u64 tag,
 	client_donor_send(d, &msg, now);
 }
 
-/* One that came too late or is of no use. */
+/* Give back a slab that came too late or can't be used. */
 void client_slab_refuse(struct client_donor *d, u64 id, u64 now)
 {
 	slab_give(d, DCM_MSG_UNMAP, id, ++d->tag, now);
@@ -128,7 +127,7 @@ static bool slab_map(struct client_donor *d, struct dcm_client_slab *s, int fd)
 	madvise(p, s->ref.bytes, MADV_DONTDUMP);
 	s->ref.map = p;
 	s->ref.fd = fd;
-	/* only what the donor has already: population must not allocate */
+	/* only allocated memory: population must not allocate any */
 	if (d->client->populate && !fstat(fd, &st) &&
 	    (u64)st.st_blocks * 512 >= s->ref.bytes)
 		d->client->has_populate = true;
@@ -137,7 +136,7 @@ static bool slab_map(struct client_donor *d, struct dcm_client_slab *s, int fd)
 	return true;
 }
 
-/* Its record, among the others, but not yet its extent's. */
+/* Make a slab's record and list it; its extent does not name it yet. */
 static struct dcm_client_slab *slab_new(struct client_donor *d, u32 extent,
 					const struct dcm_slab_ref *ref,
 					u32 transport)
@@ -151,7 +150,7 @@ static struct dcm_client_slab *slab_new(struct client_donor *d, u32 extent,
 	if (!s)
 		return NULL;
 	memset(s, 0, len);
-	/* what is written elsewhere is not known here */
+	/* writes made elsewhere are not seen here */
 	s->tags = client->links ? NULL : calloc(nr_tags, sizeof(*s->tags));
 	if (!s->tags && !client->links) {
 		free(s);
@@ -267,7 +266,7 @@ void client_slab_attach(struct client_donor *d, u32 extent,
 	struct dcm_client_slab *s;
 
 	if (d->member != MEMBER_IN) {
-		/* asked for before it was told to drain */
+		/* asked for before the drain began */
 		client_slab_refuse(d, m->mr_info.slab, now);
 		goto refused;
 	}
@@ -309,7 +308,7 @@ static void slab_lost(struct dcm_client *client, struct dcm_client_slab *s)
 {
 	struct client_donor *d = &client->donor[s->donor];
 
-	/* before the callback: every later operation on it fails */
+	/* before the callback: all later operations fail */
 	__atomic_store_n(&s->dead, true, __ATOMIC_SEQ_CST);
 	d->place.mine--;
 	client->nr_lost++;
@@ -319,7 +318,7 @@ static void slab_lost(struct dcm_client *client, struct dcm_client_slab *s)
 		client->cb->lost(client->arg, s, d->name);
 }
 
-/* Extents of a donor's slabs in ascending order, as text; how many. */
+/* Extents of a donor's slabs as text, in ascending order; their number. */
 static u64 lost_list(struct client_donor *d, char *text, size_t room)
 {
 	struct dcm_client *client = d->client;
@@ -365,7 +364,7 @@ void client_slabs_lost(struct client_donor *d, const char *why)
 		dcm_log(DCM_LOG_WARNING,
 			"donor %s (%s) is lost: %s; it held nothing of ours",
 			d->name, d->address, why);
-	/* callbacks don't free: that is client_slabs_step()'s */
+	/* callbacks don't free slabs: client_slabs_step() does */
 	for (s = client->slabs; s; s = next) {
 		next = s->next;
 		if (s->donor == d->idx && !s->dead)
@@ -373,7 +372,7 @@ void client_slabs_lost(struct client_donor *d, const char *why)
 	}
 }
 
-/* Taken back by force, or found out to be. */
+/* The donor took it back by force; it said so, or an operation failed. */
 static void slab_taken(struct client_donor *d, struct dcm_client_slab *s)
 {
 	if (s->dead)
@@ -398,18 +397,18 @@ void client_slab_evict(struct client_donor *d, u64 id, u64 tag, u64 now)
 	struct dcm_client_slab *s = slab_find(d, id);
 
 	if (!s) {
-		/* we were through with it already */
+		/* already released and given back */
 		slab_give(d, DCM_MSG_DONE, id, tag, now);
 		return;
 	}
 	if (s->state == SLAB_UNMAPPING)
 		return;
 	s->tag = tag;
-	/* asked again after a resume: the answer goes to the newest */
+	/* asked again after a resume: answer the newest message */
 	if (s->evicting)
 		return;
 	s->evicting = true;
-	/* is it only this slab, or is the donor going away? */
+	/* is only this slab wanted, or is the donor going away? */
 	client_donor_query(d, now);
 	if (!client_slab_held(s) || s->leaving)
 		return;
@@ -427,7 +426,7 @@ void client_slab_activity(struct client_donor *d, u64 id, u64 tag, u64 now)
 	};
 	struct dcm_client_slab *s = slab_find(d, id);
 
-	/* of one we do not use: take it */
+	/* a slab that is not used has no activity */
 	if (s && s->activity.ewma_milli != U64_MAX)
 		msg.activity.ewma_milli = s->activity.ewma_milli;
 	else if (s)
@@ -445,7 +444,7 @@ bool client_slab_answered(struct client_donor *d, u64 tag)
 			slab_free(d->client, s);
 			return true;
 		}
-	/* of one refused: nothing to do */
+	/* UNMAP of a slab that was refused: nothing to do */
 	return tag <= d->tag;
 }
 
@@ -489,7 +488,7 @@ void dcm_client_stale(struct dcm_client *client, struct dcm_client_slab *slab)
 	note(client, slab, NOTE_STALE);
 }
 
-/* All that something was said about, in the order in which it was. */
+/* Take the slabs with notes, oldest first. */
 static struct dcm_client_slab *notes_take(struct dcm_client *client)
 {
 	struct dcm_client_slab *s, *next, *first = NULL;
@@ -511,17 +510,17 @@ void client_slabs_notes(struct dcm_client *client, u64 now)
 		int what;
 
 		next = s->next_note;
-		/* from here on it may be queued again */
+		/* from here on it may be pushed again */
 		what = atomic_fetch_andnot(NOTE_QUEUED | NOTE_OTHER, &s->notes);
 		if (what & NOTE_STALE && !s->dead) {
 			struct client_donor *d = &client->donor[s->donor];
 
-			/* in case it knows the slab after all */
+			/* in case the donor still has it */
 			if (d->st == SESSION_UP)
 				client_slab_refuse(d, s->ref.id, now);
 			slab_taken(d, s);
 		}
-		/* of an extent that has a newer one already: nothing to do */
+		/* unless the extent has a newer slab already */
 		if (what & NOTE_OTHER &&
 		    (!client->cur[s->extent] || client->cur[s->extent] == s))
 			client_place_want(client, s->extent);
@@ -533,7 +532,7 @@ void client_slabs_notes(struct dcm_client *client, u64 now)
 	}
 }
 
-/* Get on with what is being given back. True: look again soon. */
+/* Continue giving slabs back. True: call again soon. */
 bool client_slabs_step(struct dcm_client *client, u64 now)
 {
 	struct dcm_client_slab *s, *next;
@@ -586,9 +585,9 @@ void client_slabs_period(struct dcm_client *client, u64 now_ns)
 		if (s->dead)
 			continue;
 		/*
-		 * Who serves its memory lives, whatever else of it is silent.
-		 * What is counted elsewhere is the extent's: while it moves, it
-		 * may be another donor's.
+		 * A donor that serves its memory is alive, even if its
+		 * control side is silent. With @links the count is the
+		 * extent's: during a move it may be another donor's.
 		 */
 		if (pages != s->pages_seen && s->transport != DCM_WT_SHM &&
 		    !(client->links && (s->leaving || s->evicting)))
@@ -614,7 +613,7 @@ bool client_slabs_populate(struct dcm_client *client)
 		len = min((u64)POPULATE_STEP, s->ref.bytes - s->populated);
 		if (madvise((char *)s->ref.map + s->populated, len,
 			    MADV_POPULATE_READ))
-			s->populated = s->ref.bytes; /* it was worth a try */
+			s->populated = s->ref.bytes; /* give up */
 		else
 			s->populated += len;
 		return true;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * status.c - what the client looks like from outside
+ * status.c - the client's status
  *
  * The client thread copies its figures every tenth of a second; readers take
- * the copy. Only for the copying is there a lock, so that neither a reader
- * who is slow nor a client thread that is busy keeps the other waiting.
+ * the copy. The lock is held only for copying, so neither a slow reader nor a
+ * busy client thread makes the other wait.
  */
 #include "client_int.h"
 
@@ -76,7 +76,7 @@ void client_status_publish(struct dcm_client *client)
 	}
 	for (i = 0; i < client->nr_donors; i++)
 		st->donor[i].bytes = st->donor[i].slabs * client->extent_bytes;
-	/* by number until here; those that are gone are not told of */
+	/* indexed by number so far; now leave out donors that are gone */
 	for (i = 0; i < client->nr_donors; i++)
 		if (client->donor[i].member != MEMBER_NONE)
 			st->donor[n++] = st->donor[i];

@@ -2,31 +2,31 @@
 /*
  * verbs.c - queue pairs: one for each lane and donor that has verbs
  *
- * As data.c, with the RDMA connection manager in the place of TCP and a
- * ticket in the place of a handshake:
+ * As data.c, with the RDMA connection manager in place of TCP and a ticket in
+ * place of a handshake:
  *
- *	NONE -> TICKET -> ADDRESS -> ROUTE -> CONNECT -> READY -> endpoint out
- *	  ^        '---------'---------'---------'---------'-- fails: again, later
+ *	NONE -> TICKET -> ADDRESS -> ROUTE -> CONNECT -> READY -> lane has it
+ *	  ^        '---------'---------'---------'---------'-- fails: try later
  *
- * With dcm_client_config.links somebody else makes the connection: after TICKET comes
- * CONNECT, and its end is looked for ten times a second.
+ * With dcm_client_config.links the pager makes the connection: after TICKET
+ * comes CONNECT, and ten times a second a check whether it is made.
  *
- * All of it waits in the client thread's poll(); the connection manager's
- * events come from one channel for all donors, and are acknowledged before
- * anything is done about them, as destroying an id waits for that.
+ * The client thread's poll() waits for all of this. The connection manager's
+ * events come from one channel for all donors, and are acknowledged before they
+ * are handled, because destroying an id waits for that.
  *
- * Whether a session goes over verbs is decided once, before it has a slab: when
- * the first queue pair is there it does, and its slabs can then be reached both
- * ways; when %CTL_PAIR_FAILS attempts of a lane have failed it is tcp, unless
- * the configuration insists. Only a donor that loses its device makes tcp of
- * verbs. A donor may be reached by TCP and not by RDMA (another
- * network, a limit of locked memory): that must cost a pause and a line, not the
- * donor.
+ * Whether a session uses verbs is decided once, before it has a slab. It does
+ * when the first queue pair is connected; its slabs can then be reached both
+ * ways. When %CTL_PAIR_FAILS attempts of a lane have failed it uses tcp, unless
+ * the configuration insists on verbs. Later it changes to tcp only if the donor
+ * loses its device. A donor may be reachable by TCP and not by RDMA (another
+ * network, a limit of locked memory): that must cost a pause and a log line,
+ * not the donor.
  *
- * Pages are not encrypted on this way, so nothing here is ever begun without
+ * Pages are not encrypted over verbs, so nothing here begins without
  * data-encryption = no.
  *
- * Locking: none, the client thread's alone.
+ * Locking: none, only the client thread uses it.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -38,7 +38,7 @@
 #define DEVICES_DIR "/sys/class/infiniband"
 #define RESOLVE_MS 2000
 #define EVENTS_MAX 64
-/* 4.096 us << 16: 0.27 s for an acknowledgement, and seven more tries */
+/* 4.096 us << 16: 0.27 s for an acknowledgement, and seven retries */
 #define ACK_TIMEOUT 16
 #define RETRIES 7
 
@@ -52,7 +52,7 @@ static u32 lane_of(const struct client_lane_slot *s)
 	return (u32)(s - s->donor->slot);
 }
 
-/* Forget what is being made. */
+/* Drop a queue pair that is being made. */
 void client_verbs_abort(struct client_lane_slot *s)
 {
 	struct client_pair *p = &s->pair;
@@ -67,7 +67,7 @@ void client_verbs_abort(struct client_lane_slot *s)
 	explicit_bzero(&p->shown, sizeof(p->shown));
 }
 
-/* It is tcp for this session: no slab of it was ever mapped over verbs. */
+/* Use tcp for this session: it has no slab mapped over verbs yet. */
 static void verbs_off(struct client_donor *d, u64 now)
 {
 	u32 lane;
@@ -84,9 +84,9 @@ static void verbs_off(struct client_donor *d, u64 now)
 }
 
 /*
- * The donor has no verbs any more: its device is gone. What it has lent so is
- * reached over tcp, and more is lent so, once no lane has a queue pair that
- * could be asked for a slab without a key.
+ * The donor has lost its RDMA device. Its slabs are reached over tcp from now
+ * on; new slabs are lent over tcp once no lane has a queue pair, which can't
+ * reach a slab without a key.
  */
 void client_verbs_lost(struct client_donor *d, u64 now)
 {
@@ -120,7 +120,7 @@ static void pair_failed(struct client_lane_slot *s, const char *why, u64 now)
 			d->address, why);
 	snprintf(d->why, sizeof(d->why), "queue pair: %s", why);
 	client_data_retry(s, now);
-	/* until the first one is there, none but verbs would do for slabs */
+	/* until the first one is connected, slabs wait: only verbs will do */
 	if (must && d->verbs == VERBS_TRY)
 		return;
 	if (++s->pair.fails == CTL_PAIR_FAILS && d->verbs == VERBS_TRY)
@@ -133,7 +133,7 @@ void client_verbs_welcome(struct client_donor *d, bool offered, bool resume)
 {
 	u32 lane;
 
-	/* a session that goes on does as it did */
+	/* a resumed session keeps its transport */
 	if (resume)
 		return;
 	d->verbs = offered ? VERBS_TRY : VERBS_OFF;
@@ -167,7 +167,7 @@ static struct client_lane_slot *slot_asking(struct client_donor *d, u64 tag)
 	return NULL;
 }
 
-/* The connection the answers would have come on is lost. */
+/* The control connection that would have brought the answers is lost. */
 void client_verbs_down(struct client_donor *d)
 {
 	u32 lane;
@@ -187,7 +187,7 @@ bool client_verbs_error(struct client_donor *d, u64 tag, u32 status, u64 now)
 	return true;
 }
 
-/* Where the ticket is to be shown. */
+/* The address to show the ticket at. */
 static void target(const struct client_donor *d, const struct dcm_wire_msg *m,
 		   struct sockaddr_storage *ss)
 {
@@ -235,7 +235,7 @@ bool client_verbs_ticket(struct client_donor *d, const struct dcm_wire_msg *m,
 	struct sockaddr_storage ss;
 	struct client_pair *p;
 
-	/* one that came too late is of no use, and no offence */
+	/* a late answer is useless, but allowed */
 	if (!s)
 		return m->tag && m->tag <= d->tag;
 	p = &s->pair;
@@ -260,7 +260,7 @@ bool client_verbs_ticket(struct client_donor *d, const struct dcm_wire_msg *m,
 
 /* ---- the connection ---- */
 
-/* What all endpoints on one device share. %NULL and errno. */
+/* What all endpoints on one device share. On failure %NULL and errno. */
 static struct client_verbs_device *device_get(struct dcm_client *client,
 					      struct ibv_context *ctx)
 {
@@ -292,7 +292,7 @@ static struct client_verbs_device *device_get(struct dcm_client *client,
 	return dev;
 }
 
-/* The route is known: the endpoint, and then the connection for it. */
+/* The route is known: make the endpoint, then connect it. */
 static void pair_connect(struct client_lane_slot *s, u64 now)
 {
 	struct dcm_client *client = s->donor->client;
@@ -326,10 +326,10 @@ static void pair_connect(struct client_lane_slot *s, u64 now)
 			    now);
 		return;
 	}
-	/* as old kernels can't: then the default has to do */
+	/* old kernels can't set this, and use their default */
 	rdma_set_option(p->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &ack,
 			sizeof(ack));
-	/* READs under way at a time */
+	/* most READs in flight at a time */
 	param.initiator_depth = (u8)min(attr.max_qp_init_rd_atom, 255);
 	dcm_wire_show_put(shown, &p->shown);
 	param.private_data = shown;
@@ -339,7 +339,7 @@ static void pair_connect(struct client_lane_slot *s, u64 now)
 	explicit_bzero(shown, sizeof(shown));
 }
 
-/* To the lane, as soon as it has none. */
+/* Give it to the lane as soon as the lane has none. */
 static void pair_out(struct client_lane_slot *s)
 {
 	struct dcm_endpoint *ep = s->pair.ep;
@@ -368,7 +368,7 @@ static void pair_established(struct client_lane_slot *s, u64 now)
 	client_place_soon(d->client, now);
 }
 
-/* Of a connection that is being made. */
+/* Handle an event of a connection that is being made. */
 static void pair_event(struct client_lane_slot *s, enum rdma_cm_event_type type,
 		       u64 now)
 {
@@ -441,7 +441,7 @@ bool client_verbs_timers(struct client_lane_slot *s, u64 now)
 
 /* ---- start and end ---- */
 
-/* Without one nothing of librdmacm is called: it may ask the kernel for much. */
+/* Without a device librdmacm is not called: its setup costs the kernel much. */
 static bool have_device(void)
 {
 	DIR *dir = opendir(DEVICES_DIR);
@@ -485,7 +485,7 @@ int client_verbs_init(struct dcm_client *client)
 	return -ENODEV;
 }
 
-/* Endpoints are closed. */
+/* Called when all endpoints are closed. */
 void client_verbs_exit(struct dcm_client *client)
 {
 	u32 i;
