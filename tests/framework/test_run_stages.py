@@ -12,12 +12,20 @@ from pathlib import Path
 from tests.framework.leftovers import MARK_VARIABLE, RUN_VARIABLE
 from tests.framework.paths import TOP
 
+LEFT = Path(f"/dev/shm/left-by-a-test-{os.getpid()}")
+
 
 def start(folder: Path, *words: str) -> subprocess.Popen[str]:
     # The stages' marks are set anew, by what is tested.
     env = {k: v for k, v in os.environ.items() if k not in (RUN_VARIABLE, MARK_VARIABLE)}
     return subprocess.Popen(
-        [str(TOP / "scripts" / "run-stages"), "--log-dir", str(folder / "log"), *words],
+        [
+            str(TOP / "scripts" / "run-stages"),
+            *("--log-dir", str(folder / "log")),
+            # Other stages, of which this test is one, have files of their own meanwhile.
+            *("--mark", LEFT.name),
+            *words,
+        ],
         cwd=folder,
         env=env,
         stdout=subprocess.PIPE,
@@ -64,6 +72,30 @@ def test_stages_run_at_the_same_time(tmp_path: Path) -> None:
     assert rc == 1 and text.count("    took longer than 1 s") == 2, text
 
 
+def test_one_that_is_to_be_alone_is(tmp_path: Path) -> None:
+    """Those before it have ended, those behind it have not begun: each looks for others' files."""
+    running = tmp_path / "running"
+    running.mkdir()
+    busy = f"cd {running} && touch $$ && sleep 0.4 && rm $$"
+    alone = f'cd {running} && test -z "$(ls)" && touch it && sleep 0.4 && test "$(ls)" = it'
+    stages = ["first=true", f"a={busy}", f"b={busy}", f"c!@20={alone} && rm it"]
+    stages += [f"d={busy}", f"e={busy}"]
+    rc, text = run(tmp_path, "--jobs", "3", *stages)
+    assert rc == 0, text
+
+
+def test_the_summary_says_what_was_skipped_and_why(tmp_path: Path) -> None:
+    xml = (
+        '<testsuite><testcase name="one"/><testcase name="two">'
+        '<skipped message="no KVM"/></testcase></testsuite>'
+    )
+    stages = [f"a=echo '{xml}' >$DCM_RESULTS/a.xml", "b=echo 'SKIP: three: no etcd'", "c=true"]
+    rc, text = run(tmp_path, *stages)
+    assert rc == 0, text
+    summary = text[text.index("\nstage ") :]
+    assert "skipped: a: two: no KVM\n" in summary and "skipped: b: three: no etcd\n" in summary
+
+
 def test_from_leaves_out_what_is_before(tmp_path: Path) -> None:
     stages = [f"{name}=touch {tmp_path}/{name}" for name in ("build", "b", "c", "d")]
     rc, text = run(tmp_path, "--from", "c", *stages)
@@ -73,6 +105,7 @@ def test_from_leaves_out_what_is_before(tmp_path: Path) -> None:
         "c",
         "d",
     ]
+    assert "not run, as --from c says: b\n" in text
     rc, text = run(tmp_path, "--from", "nix", *stages)
     assert rc == 2 and "the stages are: build b c d" in text
 
@@ -89,14 +122,18 @@ def test_a_process_left_behind_fails_its_stage_only(tmp_path: Path) -> None:
 
 def test_a_file_left_behind_fails_the_run(tmp_path: Path) -> None:
     """Nobody knows which of the stages left it."""
-    path = Path(f"/dev/shm/dcm-left-by-a-test-{os.getpid()}")
+    others = Path(f"/dev/shm/dcm-of-others-{os.getpid()}")
     try:
-        rc, text = run(tmp_path, "--jobs", "2", "a=true", f"leaves=touch {path}")
+        rc, text = run(
+            tmp_path, "--jobs", "2", "a=true", f"leaves=touch {LEFT}", f"others=touch {others}"
+        )
     finally:
-        path.unlink()
+        LEFT.unlink()
+        others.unlink()
     assert rc == 1
-    assert f"FAILED: left behind by a stage: file: {path}" in text
-    assert text.splitlines()[-1] == "2 passed, 1 failed, 0 skipped"
+    assert f"FAILED: left behind by a stage: file: {LEFT}" in text
+    assert f"left behind by a stage: file: {others}" not in text
+    assert text.splitlines()[-1] == "3 passed, 1 failed, 0 skipped"
 
 
 def test_ended_it_ends_its_stages(tmp_path: Path) -> None:
