@@ -14,7 +14,6 @@ export BUILD
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
 DESTDIR ?=
-SECONDS ?= 60
 SEED ?=
 NPROC := $(shell nproc)
 
@@ -31,11 +30,10 @@ PYTEST = scripts/py pytest --junitxml=$${DCM_RESULTS:-$(BUILD)/test/results/by-h
 
 .PHONY: all programs tests-build help check kernel-check unit torture fuzz \
 	fuzz-run test-gc test-donor test-client test-pager test-dcmctl test-guest \
-	test-faults test-faults-quick \
-	test-kernel test-kernel-vm test-kernel-debug test-ops test-ops-quick \
-	test-ops-page test-packages packages test-qemu \
-	test-qemu-vm test-qemu-debug vm-shell test test-build bench bench-kernel \
-	bench-gc demo install install-dkms install-libvirt clean deps-%
+	test-faults test-kernel test-kernel-debug test-ops test-page test-libvirt \
+	test-packages packages test-qemu test-qemu-debug vm-shell test test-all \
+	test-build bench bench-kernel bench-gc demo install install-dkms \
+	install-libvirt clean deps-%
 
 all: deps-build
 	@+$(MAKE) programs
@@ -56,7 +54,8 @@ deps-%:
 help:
 	@echo 'make            build everything into build/'
 	@echo 'make demo       a stock guest on the memory of two donors, from nothing'
-	@echo 'make test       all tests; installs what they need; what CI runs'
+	@echo 'make test       tests of every part, 25 minutes; installs what they need; what CI runs'
+	@echo 'make test-all   all tests, hours; FROM=STAGE goes on there'
 	@echo 'make bench      the measurements of docs/, into build/bench/'
 	@echo 'make bench-kernel  the kernel pager beside swap, counts from a VM'
 	@echo 'make bench-gc   those of garbage collection on donors'
@@ -66,34 +65,39 @@ help:
 	@echo 'make packages   Debian packages, for Debian 13, into build/packages/'
 	@echo 'make clean      remove build/'
 	@echo
-	@echo 'steps of make test:'
+	@echo 'stages of make test and make test-all; QUICK=1 leaves out what make test does:'
 	@echo '  make check         style, static checks, both compilers'
 	@echo '  make kernel-check  build kvm-dcm.ko for Debian 13 and the newest kernel'
 	@echo '  make unit          unit tests under sanitizers'
 	@echo '  make torture       SECONDS=60 SEED= random operations, every byte checked'
 	@echo '  make fuzz          replay the corpora'
-	@echo '  make fuzz-run      SECONDS=60 search for new inputs'
+	@echo '  make fuzz-run      SECONDS=60 search for new inputs (in neither)'
 	@echo '  make test-gc       garbage collection on donors, against a runtime of its own'
 	@echo '  make test-donor    donors over real sockets'
 	@echo '  make test-client   the host side of donors'
 	@echo '  make test-pager    libdcm: real programs on donor memory'
 	@echo '  make test-dcmctl   the command line'
+	@echo '  make test-ops      donors found in etcd; metrics, alerts, dashboards, a real Prometheus'
+	@echo '  make test-page     the operator'"'"'s page in a browser'
 	@echo '  make test-guest    a stock guest on donor memory'
-	@echo '  make test-faults   what can go wrong, done to hosts, donors and networks; 15 minutes (in make test a part)'
-	@echo '  make test-kernel-vm  the kernel module, its daemon, RDMA and guests under KVM, in a VM'
-	@echo '  make test-kernel   K=name  the same, with more guests (not in make test)'
-	@echo '  make test-kernel-debug  K=name  that of dcmfs under KASAN, lockdep and kmemleak; KUnit (not in make test)'
-	@echo '  make test-ops-quick  donors found in etcd, metrics, alerts, dashboards (part of test-ops)'
-	@echo '  make test-ops      these, and VMs of a stock libvirt on donor memory (not in make test)'
-	@echo '  make test-ops-page  the operator'"'"'s page in a browser (part of test-ops)'
-	@echo '  make test-packages  the packages installed, used, upgraded, removed (part of test-ops)'
-	@echo '  make test-qemu-vm  QEMU with our patches, virtio-gc, its driver and runtimes in a guest'
-	@echo '  make test-qemu     the same, with more guests (not in make test)'
-	@echo '  make test-qemu-debug  its driver under KASAN, lockdep and kmemleak (not in make test)'
+	@echo '  make test-faults   what can go wrong, done to hosts, donors and networks; 15 minutes'
+	@echo '  make test-kernel   K=name  the kernel module, its daemon, RDMA and guests under KVM, in a VM'
+	@echo '  make test-libvirt  domains of a stock libvirt on donor memory, in that VM'
+	@echo '  make test-qemu     QEMU with our patches, virtio-gc, its driver and runtimes in a guest'
+	@echo '  make packages      build the Debian packages'
+	@echo 'of make test-all only:'
+	@echo '  make test-packages  the packages installed, used, upgraded, removed'
+	@echo '  make test-kernel-debug  K=name  that of dcmfs under KASAN, lockdep and kmemleak; KUnit'
+	@echo '  make test-qemu-debug  the driver of virtio-gc under KASAN, lockdep and kmemleak'
 	@echo
 	@echo 'make vm-shell   a shell in that VM'
 
 # ---- checks and tests ----
+
+# QUICK=1 leaves out what is marked slow, as `make test` does; docs/testing.md says what that is.
+QUICK ?=
+SECONDS ?= $(if $(QUICK),20,60)
+CHOSEN = $(if $(QUICK),-m 'not slow')
 
 check: deps-lint deps-kernel
 	@scripts/check
@@ -102,7 +106,7 @@ kernel-check: deps-kernel
 	@scripts/kernel-check
 
 unit: deps-test
-	@+$(MAKE) -C tests/unit check
+	@+$(MAKE) -j$(NPROC) -C tests/unit check
 
 torture: deps-test
 	@+$(MAKE) -C tests/torture run SECONDS=$(SECONDS) SEED=$(SEED)
@@ -117,51 +121,49 @@ fuzz-run: deps-test
 # pager, and donors that are near, far and hard to reach.
 test-gc: deps-test deps-pager programs
 	@scripts/check-gc-spec
-	@+$(MAKE) -C tests/gc check
+	@+$(MAKE) -j$(NPROC) -C tests/gc check
 	@+$(MAKE) -C tests/pager all
-	@DCM_BUILD=$(BUILD) $(PYTEST) tests/pager -k test_gc
+	@DCM_BUILD=$(BUILD) $(PYTEST) tests/pager -k test_gc $(CHOSEN)
 
 test-donor: deps-test programs
-	@$(PYTEST) tests/donor
+	@$(PYTEST) tests/donor $(CHOSEN)
 
 # The host side of donors, with sanitizers, against real donors.
 test-client: deps-test programs
 	@mkdir -p $(BUILD)/test
 	@+for san in address,undefined thread; do \
-		log=$(BUILD)/test/client-$$san.out; \
-		$(MAKE) -C tests/client check O=$(BUILD) SAN=$$san >$$log 2>&1; \
+		log=$(BUILD)/test/client-$$san.out what=check; \
+		[ -z "$(QUICK)" ] || [ $$san != thread ] || what=check-unit; \
+		{ $(MAKE) -j$(NPROC) -C tests/client all O=$(BUILD) SAN=$$san && \
+			$(MAKE) -C tests/client $$what O=$(BUILD) SAN=$$san; } >$$log 2>&1; \
 		rc=$$?; cat $$log; scripts/count-cmocka $$log; \
 		[ $$rc -eq 0 ] || exit $$rc; \
 	done
 
 test-pager: deps-test deps-pager programs
 	@+$(MAKE) -C tests/pager all
-	@DCM_BUILD=$(BUILD) $(PYTEST) tests/pager -k 'not test_gc'
+	@DCM_BUILD=$(BUILD) $(PYTEST) tests/pager -k 'not test_gc' $(CHOSEN)
 
 test-dcmctl: deps-test programs
-	@$(PYTEST) tests/dcmctl tests/framework
+	@$(PYTEST) tests/dcmctl tests/framework $(CHOSEN)
 
 test-guest: deps-test deps-demo programs
-	@$(PYTEST) tests/guest
+	@$(PYTEST) tests/guest $(CHOSEN)
 
 # What can go wrong, done to real daemons in networks of their own, and in that VM what this
-# host's kernel can't do; into build/faults.json. `make test` runs what takes little time.
-# ONLY='ID ID' chooses rows.
+# host's kernel can't do; into build/faults.json. ONLY='ID ID' chooses rows.
 ONLY ?=
-test-faults: deps-vm kernel-check
-test-faults-quick: CHOSEN = --quick
-test-faults test-faults-quick: deps-test deps-pager programs
-	@$(if $(CHOSEN),,scripts/vm-image >/dev/null)
+test-faults: deps-test deps-pager programs $(if $(QUICK),,deps-vm kernel-check)
+	@$(if $(QUICK),,scripts/vm-image >/dev/null)
 	@+$(MAKE) -C tests/pager all
 	@+$(MAKE) -C tests/unit build
 	@+$(MAKE) -C tests/faults all
-	@BUILD=$(BUILD) tests/faults/run $(CHOSEN) $(addprefix --only ,$(ONLY))
+	@BUILD=$(BUILD) tests/faults/run $(if $(QUICK),--quick) $(addprefix --only ,$(ONLY))
 
-# In a VM whose kernel loads modules and has KVM; needs neither of this host.
-# `make test` runs those of the tests that are quick. K= chooses by name, as pytest's -k does.
+# In a VM whose kernel loads modules and has KVM; needs neither of this host. K= chooses by name,
+# as pytest's -k does.
 K ?=
-test-kernel-vm: CHOSEN = -m 'not slow'
-test-kernel test-kernel-vm: deps-test deps-demo deps-vm programs
+test-kernel: deps-test deps-demo deps-vm programs
 	@scripts/vm-image >/dev/null
 	@scripts/guest-image >/dev/null
 	@+$(MAKE) -C tests/pager all
@@ -171,7 +173,7 @@ test-kernel test-kernel-vm: deps-test deps-demo deps-vm programs
 
 # Those of dcmfs, of dcm-hostd over RDMA, and of heaps whose donors come and go, under KASAN,
 # lockdep and kmemleak, and what only such a kernel has: KUnit, allocations that fail. A stock
-# guest's work would take too long there. Not part of `make test`. In pieces: K='kunit or hostd',
+# guest's work would take too long there. In pieces: K='kunit or hostd',
 # then K=dcmfs, then K=gc.
 test-kernel-debug: DEBUGGED_HEAPS = (test_gc and (update or (unix and drain)))
 test-kernel-debug: deps-test deps-demo deps-vm deps-debug-kernel programs
@@ -183,13 +185,13 @@ test-kernel-debug: deps-test deps-demo deps-vm deps-debug-kernel programs
 			$(K), and ($(K)))'
 
 # Discovery in etcd, metrics, alerts and dashboards; no VM.
-test-ops-quick: deps-ops programs
-	@$(PYTEST) tests/ops
+test-ops: deps-ops programs
+	@$(PYTEST) tests/ops $(CHOSEN)
 
 # The operator's page in a browser.
-test-ops-page: export DCM_PY_EXTRA = page
-test-ops-page: deps-test deps-page programs
-	@$(PYTEST) -s tests/page
+test-page: export DCM_PY_EXTRA = page
+test-page: deps-test deps-page programs
+	@$(PYTEST) -s tests/page $(CHOSEN)
 
 # Debian packages into build/packages, built in a Debian 13; installed in another, used,
 # upgraded and removed.
@@ -202,18 +204,17 @@ test-packages: deps-test deps-demo deps-packages programs
 	@+$(MAKE) -C tests/vm all
 	@$(PYTEST) -s tests/vm/test_packages.py tests/vm/test_walk.py
 
-# These, and VMs of a stock libvirt, in that VM; the packages.
-test-ops: test-ops-quick test-ops-page test-packages deps-test deps-demo deps-vm programs
+# VMs of a stock libvirt, in that VM.
+test-libvirt: deps-test deps-demo deps-vm programs
 	@scripts/vm-image >/dev/null
 	@scripts/guest-image >/dev/null
 	@scripts/libvirt-image >/dev/null
 	@+$(MAKE) -C tests/vm all
-	@$(PYTEST) tests/vm/test_libvirt.py
+	@$(PYTEST) tests/vm/test_libvirt.py $(CHOSEN)
 
 # QEMU with our patches (built first, 5 to 10 minutes), virtio_gc.ko in its guest, and runtimes
-# there. `make test` runs those of the tests that are quick.
-test-qemu-vm: CHOSEN = -m 'not slow'
-test-qemu test-qemu-vm: deps-test deps-demo deps-vm deps-qemu programs
+# there.
+test-qemu: deps-test deps-demo deps-vm deps-qemu programs
 	@scripts/qemu-build >/dev/null
 	@scripts/vm-image >/dev/null
 	@scripts/guest-image >/dev/null
@@ -229,32 +230,38 @@ test-qemu-debug: deps-test deps-qemu deps-debug-kernel programs
 vm-shell: deps-vm
 	@scripts/py python -m tests.vm.bed --shell
 
-# Each stage is one of the targets above; NAME@SECONDS is its limit. JOBS=2 runs two at a time:
-# one that waits for a VM beside those that compute. The first one installs and builds what several
-# of them use. FROM=NAME begins at that stage. Not $(MAKE): `make -n test` would run it.
+# Each stage is one of the targets above; NAME@SECONDS is its limit, and NAME! runs alone. JOBS=2
+# runs two at a time. The first one installs and builds what several of them use. FROM=NAME begins
+# at that stage. Not $(MAKE): `make -n test` would run it.
 STAGE_MAKE = $(MAKE)
 JOBS ?= 1
 FROM ?=
+RUN_STAGES = scripts/run-stages --log-dir $(BUILD)/test --jobs $(JOBS) $(FROM:%=--from %)
+stage = '$(subst =,=$(STAGE_MAKE) ,$(1))$(2:%= %)'
+stages = $(foreach s,$(1),$(call stage,$(s),$(2)))
+
+# At least one real test of every part.
 test: deps-test
-	@scripts/run-stages --log-dir $(BUILD)/test --jobs $(JOBS) $(FROM:%=--from %) \
-		build@900='$(STAGE_MAKE) test-build' \
-		kernel-vm@3600='$(STAGE_MAKE) test-kernel-vm' \
-		check@900='$(STAGE_MAKE) check' \
-		kernel@1200='$(STAGE_MAKE) kernel-check' \
-		unit@900='$(STAGE_MAKE) -j$(NPROC) unit' \
-		fuzz@300='$(STAGE_MAKE) fuzz' \
-		torture@300='$(STAGE_MAKE) torture' \
-		gc@900='$(STAGE_MAKE) test-gc' \
-		donor@900='$(STAGE_MAKE) test-donor' \
-		client@900='$(STAGE_MAKE) test-client' \
-		pager@900='$(STAGE_MAKE) test-pager' \
-		dcmctl@900='$(STAGE_MAKE) test-dcmctl' \
-		faults@600='$(STAGE_MAKE) test-faults-quick' \
-		guest@1500='$(STAGE_MAKE) test-guest' \
-		qemu@3600='$(STAGE_MAKE) test-qemu-vm'
+	@$(RUN_STAGES) $(call stages,build@1800=test-build kernel@1800=test-kernel \
+		check@900=check kernel-check@900=kernel-check unit@900=unit fuzz@300=fuzz \
+		torture@300=torture gc@900=test-gc donor@900=test-donor \
+		client@900=test-client pager@900=test-pager dcmctl@900=test-dcmctl \
+		ops@600=test-ops page@600=test-page packages@900=packages \
+		libvirt@900=test-libvirt qemu@1200=test-qemu guest@900=test-guest \
+		faults!@600=test-faults,QUICK=1)
+
+test-all: deps-test
+	@$(RUN_STAGES) $(call stages,build@1800=test-build check@900=check \
+		kernel-check@900=kernel-check unit@900=unit fuzz@300=fuzz \
+		torture@300=torture gc@1800=test-gc donor@1800=test-donor \
+		client@1800=test-client pager@1800=test-pager dcmctl@1800=test-dcmctl \
+		ops@900=test-ops page@900=test-page guest@3600=test-guest \
+		faults!@3600=test-faults kernel@7200=test-kernel libvirt@3600=test-libvirt \
+		qemu@7200=test-qemu packages@7200=test-packages \
+		kernel-debug@10800=test-kernel-debug qemu-debug@7200=test-qemu-debug)
 
 test-build:
-	@scripts/deps.sh build test lint kernel pager demo vm qemu
+	@scripts/deps.sh build test lint kernel pager demo vm ops page packages qemu
 	@+$(MAKE) -j$(NPROC) all
 	@+$(MAKE) -C tests/pager all
 	@+$(MAKE) -C tests/vm all

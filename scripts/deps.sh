@@ -21,10 +21,10 @@ usage() {
 	  pager    make test-pager
 	  demo     make demo and the guest tests
 	  vm       make test-kernel
-	  ops      make test-ops-quick
+	  ops      make test-ops
 	  debug-kernel  make test-kernel-debug
 	  qemu     scripts/qemu-build, make test-qemu
-	  page     make test-ops-page: a browser
+	  page     make test-page: a browser
 	  packages make packages, make test-packages
 	  bench    make bench
 

@@ -295,6 +295,7 @@ def test_slow_and_many(site: Site) -> None:
     assert site.ask("GET", "/")[0] == 200
 
 
+@pytest.mark.slow
 def test_keep_alive_without_a_token_holds_no_place(site: Site) -> None:
     """As many as there are places ask again and again: whoever comes is answered at once."""
     request = b"GET /favicon HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -248,6 +248,7 @@ _trees = st.recursive(
 
 
 @given(_trees, _attributes)
+@pytest.mark.slow
 def test_any_tree_is_a_domain_or_one_error(inside: str, attributes: dict[str, str]) -> None:
     """Whatever a domain says: each reader gives a value that holds, or one line."""
     data = _element("domain", attributes, inside).encode("utf-8", "replace")

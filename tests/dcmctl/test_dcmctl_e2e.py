@@ -107,6 +107,7 @@ def test_killed(running: Running, donors: tuple[Donor, Donor]) -> None:
     until("slabs stay lent", lambda: sum(lent(d) for d in donors) == 0)
 
 
+@pytest.mark.slow
 def test_terminated(running: Running, donors: tuple[Donor, Donor]) -> None:
     running.line("filled")
     running.process.terminate()
@@ -116,6 +117,7 @@ def test_terminated(running: Running, donors: tuple[Donor, Donor]) -> None:
     until("slabs stay lent", lambda: sum(lent(d) for d in donors) == 0)
 
 
+@pytest.mark.slow
 def test_name_taken_by_a_running_vm(running: Running, args: list[str]) -> None:
     running.line("filled")
     args += ["--budget", "64M", "--name", "e2e"]
@@ -123,6 +125,7 @@ def test_name_taken_by_a_running_vm(running: Running, args: list[str]) -> None:
     assert running.status()["name"] == "e2e"
 
 
+@pytest.mark.slow
 def test_wrong_key(dcmctl: Cli, args: list[str], tmp_path: Path) -> None:
     """A key the donors don't have: said in the donor's row, nothing is lent."""
     wrong = tmp_path / "wrong"
@@ -179,6 +182,7 @@ def test_donor_drains_then_the_other_dies(
     assert dcmctl.vm_files() == []
 
 
+@pytest.mark.slow
 def test_small_objects_are_paged_too(dcmctl: Cli, args: list[str]) -> None:
     """What an allocator maps a MiB at a time counts as well; children may be started."""
     program = (

@@ -127,6 +127,7 @@ def test_from_prepare_to_release(host: Donor, short_tmp: Path) -> None:
     assert [path.name for path in (short_tmp / "run").rglob("*") if not path.is_dir()] == []
 
 
+@pytest.mark.slow
 def test_donors_without_room(host: Donor) -> None:
     root = root_of(mib=256)
     session.prepare(root, memory_of(root))

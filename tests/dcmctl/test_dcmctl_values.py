@@ -286,6 +286,7 @@ def test_ini_refused(tmp_path: Path, text: str, said: str) -> None:
     assert message.isprintable()
 
 
+@pytest.mark.slow
 def test_ini_mutated(tmp_path: Path) -> None:
     """A damaged file is another good file or one printable line, never a traceback."""
     seed = int(os.environ.get("SEED", "7"))

@@ -135,6 +135,7 @@ def in_order(few: list[str], many: list[str]) -> bool:
     donor=st.sampled_from(["", "far"]),
     emulator=st.sampled_from(["", "/opt/a&b/dcm-qemu"]),
 )
+@pytest.mark.slow
 def test_any_domain_is_right_or_refused(text: str, direct: int, donor: str, emulator: str) -> None:
     from dcmctl.vm import Host
 

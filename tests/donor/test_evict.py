@@ -110,6 +110,7 @@ def test_donor_knows_tcp_activity(make_lab: MakeLab) -> None:
     c.goodbye()
 
 
+@pytest.mark.slow
 def test_silent_hosts_are_asked_first(make_lab: MakeLab) -> None:
     """Whoever lives keeps its slabs, idle ones too, while a silent host has some. It is asked as
     any, and has as long to answer; then what it has is taken."""

@@ -394,6 +394,7 @@ def used(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+@pytest.mark.slow
 def test_cpu_of_a_tenant(make_lab: MakeLab, tmp_path: Path) -> None:
     """Eight workers of one tenant that do nothing but burn the CPU leave another's only
     worker far more than the ninth part of it."""

@@ -39,6 +39,7 @@ def test_a_crowd_keeps_nobody_from_the_status(make_lab: MakeLab) -> None:
     assert lab.status()["state"] == "lending"
 
 
+@pytest.mark.slow
 def test_a_request_that_trickles_in_ends(make_lab: MakeLab) -> None:
     """A byte in time each time, without an end; the idle timeout does not see that."""
     lab = make_lab()

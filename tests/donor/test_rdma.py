@@ -14,13 +14,19 @@ from pathlib import Path
 import pytest
 
 from tests.donor.conftest import Lab, MakeLab
-from tests.donor.rawtls import (ASK_TICKET, CONTROL_ROLE, ERROR, HELLO, HELLO_VERBS, PROTOCOL,
-                                RANGE, TCP, TICKET, TRANSPORT, VERBS, WELCOME, Refused, hello,
-                                pack)
+from tests.donor.rawtls import (ASK_TICKET, CONTROL_ROLE, ERROR, GOODBYE, HELLO, HELLO_VERBS,
+                                PROTOCOL, RANGE, TCP, TICKET, TRANSPORT, VERBS, WELCOME, Control,
+                                Refused, hello, pack)
 
 DEVICES = Path("/sys/class/infiniband")
 pytestmark = pytest.mark.skipif(
     DEVICES.is_dir() and bool(os.listdir(DEVICES)), reason="this host has an RDMA device")
+
+
+def end(lab: Lab, c: Control) -> None:
+    """Its connection is lost; without a goodbye the donor would keep the session for seconds."""
+    c.close()
+    lab.control(session=c.session, secret=c.secret).goodbye()
 
 
 def ask(lane: int) -> bytes:
@@ -47,6 +53,8 @@ def test_welcome_says_no(lab: Lab) -> None:
         m = tls.message()
         assert m.type == WELCOME
         assert struct.unpack_from("<HH", m.body) == (1, 0)
+        tls.send(pack(GOODBYE, 2))
+        tls.wait_closed()
         tls.close()
 
 
@@ -58,14 +66,14 @@ def test_bad_ask(lab: Lab, body: bytes) -> None:
     c.send(ASK_TICKET, body)
     answers = c.tls.wait_closed()
     assert [(m.type, m.u32(0)) for m in answers if m.type == ERROR] == [(ERROR, PROTOCOL)]
-    c.close()
+    end(lab, c)
 
 
 def test_a_host_may_not_say_ticket(lab: Lab) -> None:
     c = lab.control()
     c.send(TICKET, struct.pack("<Q16s16sHHI", 1, bytes(16), bytes(16), 1, 0, 1))
     assert [m.u32(0) for m in c.tls.wait_closed() if m.type == ERROR] == [PROTOCOL]
-    c.close()
+    end(lab, c)
 
 
 def test_map_without_a_queue_pair(lab: Lab) -> None:

@@ -179,6 +179,7 @@ def test_patience_is_each_tenants(make_lab: MakeLab) -> None:
     lab.settled()
 
 
+@pytest.mark.slow
 def test_a_host_that_keeps_a_connection_is_not_gone(lab: Lab) -> None:
     """Cut off one way it can only give connections up, and the donor sees them closed: all but
     one, which says that its process lives."""
@@ -234,6 +235,7 @@ with Donor(folder, keys={"alice": "11" * 32}, donor={"listen": "127.0.0.1:0"}) a
 """
 
 
+@pytest.mark.slow
 def test_a_connection_the_network_ends_is_silence(lab: Lab, short_tmp: Path) -> None:
     """TCP gives up on a host that is cut off: that host has not closed anything."""
     assert lab
@@ -243,6 +245,7 @@ def test_a_connection_the_network_ends_is_silence(lab: Lab, short_tmp: Path) -> 
     assert p.stdout == "kept\n", p.stdout + p.stderr
 
 
+@pytest.mark.slow
 def test_resume_is_the_later_part_of_the_same_time(lab: Lab) -> None:
     """All closed for most of 5 seconds, back, and closed again: the time begins anew."""
     c = lab.control()
@@ -260,6 +263,7 @@ def test_resume_is_the_later_part_of_the_same_time(lab: Lab) -> None:
     c.goodbye()
 
 
+@pytest.mark.slow
 def test_stopped_donor(make_lab: MakeLab) -> None:
     """A donor that was stopped itself does not take its hosts for silent."""
     lab = make_lab()
@@ -370,6 +374,7 @@ def test_sessions_limit(make_lab: MakeLab) -> None:
 
 
 
+@pytest.mark.slow
 def test_lost_sessions_count(make_lab: MakeLab) -> None:
     """A tenant that opens and drops sessions runs into its own limit, nobody else into his."""
     lab = make_lab(**{"tenant alice": {"connections": 5}})

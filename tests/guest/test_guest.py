@@ -204,7 +204,7 @@ def test_right_while_budget_changes_and_a_donor_drains(
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("on_loss", ["pause", "sigbus"])
+@pytest.mark.parametrize("on_loss", [pytest.param("pause", marks=pytest.mark.slow), "sigbus"])
 def test_donor_killed(
     on_loss: str, image: Image, accel: Accel, start_donor: StartDonor, short_tmp: Path
 ) -> None:

@@ -170,6 +170,7 @@ def test_who_is_rude_keeps_nobody_waiting(exported: Exporter) -> None:
     assert exported.process.poll() is None
 
 
+@pytest.mark.slow
 def test_who_trickles_keeps_no_place(exported: Exporter) -> None:
     """As many as there are places, a byte now and then each: all are ended, and it answers."""
     slow = [socket.create_connection(("127.0.0.1", exported.port)) for _ in range(8)]

@@ -42,6 +42,12 @@ pytestmark = pytest.mark.skipif(not PAGER_TEST.exists(), reason="run make -C tes
 
 StartDonor = Callable[..., Donor]
 OLD_KERNELS = ["", "move", "vector", "move,vector,poison"]
+TORTURED_KERNELS = [
+    pytest.param(without, marks=[pytest.mark.slow] * (without in ("move", "vector")))
+    for without in OLD_KERNELS
+]
+LATER_STEPS = ("update", "compact", "another")
+SLOW_SHM = pytest.param("shm", marks=pytest.mark.slow)
 
 
 def start(
@@ -126,7 +132,7 @@ def ask(folder: Path, request: Mapping[str, Any], name: str = "test") -> dict[st
         return answer
 
 
-@pytest.mark.parametrize("without", OLD_KERNELS)
+@pytest.mark.parametrize("without", TORTURED_KERNELS)
 def test_torture(start_donor: StartDonor, short_tmp: Path, without: str) -> None:
     """Four threads over four times the budget, by the ways of several kernels."""
     config = configure(short_tmp, [start(start_donor)])
@@ -138,6 +144,7 @@ def test_torture(start_donor: StartDonor, short_tmp: Path, without: str) -> None
     assert "every byte right" in done.stdout, seed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tunables", ["sample_bp = 10000", "sample_bp = 0", "elastic = 0"])
 def test_torture_blocks(start_donor: StartDonor, short_tmp: Path, tunables: str) -> None:
     """A page of every block left out, none, and blocks of one size."""
@@ -160,7 +167,7 @@ def hostile() -> dict[str, Any]:
     return {"PAGER_TEST_HOSTILE": seed}
 
 
-@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize("transport", [SLOW_SHM, "tcp"])
 def test_torture_hostile(start_donor: StartDonor, short_tmp: Path, transport: str) -> None:
     """Operations that fail, come late and in pieces, connections that die: no byte is wrong."""
     config = configure(short_tmp, [start(start_donor)], transport)
@@ -225,8 +232,15 @@ def test_writes_that_land_late(start_donor: StartDonor, short_tmp: Path) -> None
         assert program.wait(LIMIT_S) == 0
 
 
-@pytest.mark.parametrize("transport", ["shm", "tcp"])
-@pytest.mark.parametrize("way", ["good", "hostile"])
+@pytest.mark.parametrize(
+    ("transport", "way"),
+    [
+        ("shm", "good"),
+        ("tcp", "hostile"),
+        pytest.param("tcp", "good", marks=pytest.mark.slow),
+        pytest.param("shm", "hostile", marks=pytest.mark.slow),
+    ],
+)
 def test_gc(start_donor: StartDonor, short_tmp: Path, transport: str, way: str) -> None:
     """Three donors trace and move a heap of twice the budget, while all of it is touched."""
     donors = start_group(start_donor, "abc", slab="2M", capacity="64M")
@@ -244,6 +258,7 @@ def test_gc(start_donor: StartDonor, short_tmp: Path, transport: str, way: str) 
         assert "regions evacuated" in done.stdout
 
 
+@pytest.mark.slow
 def test_gc_writes_that_nobody_waits_for(start_donor: StartDonor, short_tmp: Path) -> None:
     """A trace that ended early leaves no page on its way for ever."""
     donors = start_group(start_donor, "ab", slab="2M", capacity="64M")
@@ -291,6 +306,7 @@ def test_gc_while_donors_drain(start_donor: StartDonor, short_tmp: Path) -> None
         assert heap.wait(120) == 0, said
 
 
+@pytest.mark.slow
 def test_gc_while_workers_die(start_donor: StartDonor, short_tmp: Path) -> None:
     """Killed at any moment: a status, and the runtime finishes what was begun."""
     donors = start_group(start_donor, "abc", slab="2M", capacity="64M")
@@ -314,7 +330,9 @@ def test_gc_while_workers_die(start_donor: StartDonor, short_tmp: Path) -> None:
         assert heap.returncode == 0, said
 
 
-@pytest.mark.parametrize("step", ["evacuate", "update", "compact", "another"])
+@pytest.mark.parametrize(
+    "step", ["evacuate", *(pytest.param(s, marks=pytest.mark.slow) for s in LATER_STEPS)]
+)
 def test_gc_outlives_a_donor(start_donor: StartDonor, short_tmp: Path, step: str) -> None:
     """A donor is killed in the middle of each: what the others hold is whole, and collected on."""
     if step == "another":

@@ -113,6 +113,7 @@ def test_nonsense(guest: GcBed) -> None:
     guest.check("whole")
 
 
+@pytest.mark.slow
 def test_device_goes(guest: GcBed) -> None:
     """Unbound in the middle of it: accesses are SIGBUS, calls ENODEV; bound again, all is new."""
     bound = guest.must("basename /sys/bus/virtio/drivers/virtio_gc/virtio*").strip()

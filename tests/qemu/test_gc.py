@@ -87,7 +87,7 @@ def wait_said(job: Job, word: str) -> None:
     ("number", "transport"),
     [
         pytest.param(1, "tcp", marks=pytest.mark.slow),
-        (2, "shm"),
+        pytest.param(2, "shm", marks=pytest.mark.slow),
         pytest.param(2, "tcp", marks=pytest.mark.slow),
         pytest.param(3, "shm", marks=pytest.mark.slow),
         (3, "tcp"),
@@ -119,6 +119,7 @@ def test_collects(
     wait_returned(donors)
 
 
+@pytest.mark.slow
 def test_two_heaps(qemu: Qemu, start_donor: StartDonor, short_tmp: Path) -> None:
     """Two processes, each with a space of its own, at the same time."""
     donors = start_donors(start_donor, 2)
@@ -133,6 +134,7 @@ def test_two_heaps(qemu: Qemu, start_donor: StartDonor, short_tmp: Path) -> None
     wait_returned(donors)
 
 
+@pytest.mark.slow
 def test_killed_while_collecting(qemu: Qemu, start_donor: StartDonor, short_tmp: Path) -> None:
     """Killed in the middle of any command, beside another that goes on: nothing is left.
 
@@ -158,6 +160,7 @@ def test_killed_while_collecting(qemu: Qemu, start_donor: StartDonor, short_tmp:
     wait_returned(donors)
 
 
+@pytest.mark.slow
 def test_beside_nonsense(qemu: Qemu, start_donor: StartDonor, short_tmp: Path) -> None:
     """Another process's random requests, of which donors see many, disturb nobody's results."""
     donors = start_donors(start_donor, 2)
@@ -236,6 +239,7 @@ def test_outlives_a_donor(qemu: Qemu, start_donor: StartDonor, short_tmp: Path) 
     wait_returned([donors[0], donors[2]])
 
 
+@pytest.mark.slow
 def test_hints(qemu: Qemu, start_donor: StartDonor, short_tmp: Path) -> None:
     """What a process wants kept is not fetched again after all else was read; else it is."""
     donors = start_donors(start_donor, 2)

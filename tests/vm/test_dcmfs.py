@@ -32,6 +32,10 @@ Mounted = Callable[..., "Dcmfs"]
 # Of a module built for it: at one point in thirty something else happens first, and one frame in a
 # hundred is not there.
 UNSTEADY = "jitter_delay=300 jitter_fail=100"
+STEADY_OR_NOT = [
+    pytest.param("", marks=pytest.mark.slow, id="steady"),
+    pytest.param(UNSTEADY, id="jitter"),
+]
 
 
 class Dcmfs:
@@ -145,7 +149,8 @@ def test_mount_options(dcmfs: Mounted) -> None:
     assert said == "options: right\nremounts: right\nmetadata: right\nat random: right\n"
 
 
-@pytest.mark.parametrize("slabs", [pytest.param("memfd", marks=pytest.mark.slow), "tcp"])
+@pytest.mark.slow
+@pytest.mark.parametrize("slabs", ["memfd", "tcp"])
 def test_pages_that_many_write(dcmfs: Mounted, slabs: str) -> None:
     """Threads, processes and system calls write words of the same pages: none is overwritten."""
     fs = dcmfs("extent=2M,budget=24M", UNSTEADY)
@@ -157,8 +162,8 @@ def test_pages_that_many_write(dcmfs: Mounted, slabs: str) -> None:
     assert found and int(found[1]) > 6 * 4096
 
 
-@pytest.mark.parametrize("slabs", ["memfd", "tcp"])
-@pytest.mark.parametrize("jitter", ["", UNSTEADY], ids=["steady", "jitter"])
+@pytest.mark.parametrize("slabs", [pytest.param("memfd", marks=pytest.mark.slow), "tcp"])
+@pytest.mark.parametrize("jitter", STEADY_OR_NOT)
 def test_torture(dcmfs: Mounted, slabs: str, jitter: str) -> None:
     """Processes on one file, budgets, moves, holes; every byte checked."""
     fs = dcmfs("extent=2M,budget=24M", jitter)
@@ -214,7 +219,7 @@ def test_links_to_nobody(dcmfs: Mounted, bed: Bed) -> None:
         bed.rmmod(verbs)
 
 
-@pytest.mark.parametrize("jitter", ["", UNSTEADY], ids=["steady", "jitter"])
+@pytest.mark.parametrize("jitter", STEADY_OR_NOT)
 def test_chaos(dcmfs: Mounted, bed: Bed, jitter: str) -> None:
     """Everything that can be done to files, at random, by processes that are killed: it ends."""
     fs = dcmfs("extent=2M,budget=4M", jitter)
@@ -279,6 +284,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_a_host_without_a_free_page(new_bed: NewBed) -> None:
     """All memory of the host is taken, again and again, under torture: it is right, and ends.
 

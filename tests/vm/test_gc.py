@@ -21,14 +21,14 @@ from tests.framework.paths import BUILD
 from tests.vm import debug
 from tests.vm.bed import Job
 from tests.vm.conftest import NewBed, seed
-from tests.vm.test_hostd import LONG, MOUNT, Host, until
+from tests.vm.test_hostd import LONG, MOUNT, Host, slow, until
 
 TOOL = BUILD / "tests-pager" / "heap_check"
 FILE = f"{MOUNT}/heap"
 SIZE = "24M"
 # Of emulated processors, on which donors' workers run as well.
 LIMIT = 3 * LONG
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(4 * LIMIT)]
+pytestmark = pytest.mark.timeout(4 * LIMIT)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -95,7 +95,7 @@ def close(host: Host) -> None:
     host.close()
 
 
-@pytest.mark.parametrize("host", ["unix", "plain"], indirect=True)
+@pytest.mark.parametrize("host", ["unix", slow("plain")], indirect=True)
 def test_collected(host: Host) -> None:
     """Traces, also while it runs, evacuation and compaction: the same bits, the same graph."""
     text = finished(host, heap(host, "check", random_number(), "1"))
@@ -107,6 +107,7 @@ def test_collected(host: Host) -> None:
     close(host)
 
 
+@pytest.mark.slow
 def test_workers_are_killed(host: Host) -> None:
     """At any moment: a status, the heap as it was, and then it works again."""
     rand = random.Random(random_number())
@@ -123,6 +124,7 @@ def test_workers_are_killed(host: Host) -> None:
     close(host)
 
 
+@pytest.mark.slow
 def test_a_donor_dies(host: Host) -> None:
     """DONOR_LOST; what the other has is right, and collected on."""
     job = heap(host, "lose", random_number(), "1")
@@ -135,6 +137,7 @@ def test_a_donor_dies(host: Host) -> None:
     close(host)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["evacuate", "update", "compact"])
 def test_outlives_a_donor(host: Host, step: str) -> None:
     """One is killed in the middle of it: what the other holds is whole, and collected on."""
@@ -147,6 +150,7 @@ def test_outlives_a_donor(host: Host, step: str) -> None:
     close(host)
 
 
+@pytest.mark.slow
 def test_the_daemon_starts_again(host: Host) -> None:
     """Commands end while it does; then all goes on with the next trace, and no byte was lost."""
     job = heap(host, "kill", random_number(), "2")
@@ -160,6 +164,7 @@ def test_the_daemon_starts_again(host: Host) -> None:
     close(host)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host", ["unix", "plain"], indirect=True)
 def test_donors_drain(host: Host) -> None:
     """Slabs go from one to the other all the time: what is traced is right, what moves is whole."""
@@ -184,6 +189,7 @@ def test_donors_drain(host: Host) -> None:
     close(host)
 
 
+@pytest.mark.slow
 def test_killed_while_collecting(host: Host) -> None:
     """A runtime that dies at any moment leaves nothing held, and the next has all of the file."""
     rand = random.Random(random_number())

@@ -71,7 +71,7 @@ SLOW_VERBS = pytest.param("verbs", marks=[pytest.mark.rdma, pytest.mark.slow])
 
 
 def slow(kind: str) -> Any:
-    """That way to donors in `make test-kernel` only."""
+    """That way to donors in `make test-all` only."""
     return pytest.param(kind, marks=pytest.mark.slow)
 
 
@@ -379,7 +379,7 @@ def test_a_file_uses_the_donors_it_may(host: Host) -> None:
     host.close()
 
 
-@pytest.mark.parametrize("host", [slow("unix"), "tcp", VERBS_HOST], indirect=True)
+@pytest.mark.parametrize("host", [slow("unix"), slow("tcp"), VERBS_HOST], indirect=True)
 @pytest.mark.timeout(900 * debug.PATIENCE)
 def test_a_donor_dies_while_its_memory_is_used(host: Host) -> None:
     """Its pages answer SIGBUS and no others; the log names it; files go on with what is left."""
@@ -404,7 +404,7 @@ def test_a_donor_dies_while_its_memory_is_used(host: Host) -> None:
     host.close()
 
 
-@pytest.mark.parametrize("kind", ["unix", "tcp", SLOW_VERBS])
+@pytest.mark.parametrize("kind", [slow("unix"), "tcp", SLOW_VERBS])
 @pytest.mark.timeout(900 * debug.PATIENCE)
 def test_a_donor_is_suspended(new_bed: NewBed, kind: str) -> None:
     """Who uses its memory waits, and nothing is lost. For longer than the patience: over TCP it is
@@ -485,7 +485,7 @@ def test_end_at_once(host: Host) -> None:
     host.close()
 
 
-@pytest.mark.parametrize("host", [slow("unix"), "tcp", VERBS_HOST], indirect=True)
+@pytest.mark.parametrize("host", [slow("unix"), "tcp", SLOW_VERBS], indirect=True)
 @pytest.mark.timeout(900 * debug.PATIENCE)
 def test_the_daemon_comes_back(host: Host) -> None:
     """Killed and started, and told to start again, while memory is used: nothing is lost."""

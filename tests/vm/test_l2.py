@@ -128,7 +128,7 @@ def test_a_guest_works(host: Host) -> None:
     host.close()
 
 
-@each_kind("tcp", more=("jitter",))
+@each_kind(more=("jitter",))
 @pytest.mark.timeout(900)
 def test_torture_in_a_guest(host: Host) -> None:
     """Two processors write and check pages, while all that can be changed outside is.
@@ -202,7 +202,7 @@ def killed_while_a_donor_drains(host: Host, guest: L2) -> None:
     until(lambda: host.counter("MOVED_PAGES") > moved, "memory moves")
 
 
-@each_kind("unix")
+@each_kind()
 @pytest.mark.timeout(1200)
 def test_qemu_killed_at_any_moment(host: Host) -> None:
     """SIGKILL at five moments: each time nothing is left, and no page of L1 is gone for good."""

@@ -378,16 +378,15 @@ def works(v: Libvirt, guest: Domain, lent: int, donors: list[str]) -> None:
     assert entry["lent_bytes"] >= lent and entry["donors"] == donors
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_domain_on_donors(libvirt: Libvirt) -> None:
-    """Enabled, started, working, ended, started again; libvirtd goes and comes meanwhile."""
+    """Enabled, started, working, ended; libvirtd goes and comes meanwhile."""
     v = libvirt
     v.define()
     assert "+    <source type='file'/>" in v.must(*ENABLE, "96M")
     checked = v.must("dcmctl", "vm", "check", NAME)
     assert "FAIL" not in checked and "pass  donor next" in checked
-    with Domain(v, LOGS / "libvirt-first") as guest:
+    with Domain(v, LOGS / "libvirt-domain") as guest:
         works(v, guest, 128 * MIB, ["near", "next"])
         assert record(v)["phase"] == "running"
         # libvirtd ends and is there again; QEMU goes on, and so does what is known of it.
@@ -405,16 +404,24 @@ def test_a_domain_on_donors(libvirt: Libvirt) -> None:
         guest.destroy()
     assert not guest.wrong
     nothing_is_left(v)
-    # From now on the donors of a group are enough.
+    v.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_domain_is_saved(libvirt: Libvirt) -> None:
+    """On the donors of a group; restored it goes on, disabled it is as before."""
+    v = libvirt
+    v.define()
     config = v.bed.must(["cat", v.host.config]) + "group = rack1\n"
     v.bed.put(config.encode(), v.host.config, 0o600)
     v.host.job.signal(signal.SIGHUP)
     v.must(*ENABLE, "64M", "--group", "rack1")
-    with Domain(v, LOGS / "libvirt-again") as guest:
+    with Domain(v, LOGS / "libvirt-saved") as guest:
         assert listed(v)["budget_bytes"] == 64 * MIB
         v.must("dcmctl", "vm", "budget", NAME, "128M")
         guest.wait_shell(600)
-        print(f"again after {guest.boot_seconds:.0f} s")
+        print(f"the guest's shell is there after {guest.boot_seconds:.0f} s")
         work(guest, workload.sort(50_000, 16))
         # Saved and restored: libvirt reads all memory, and QEMU writes it into a new file.
         work(guest, workload.hold(60))

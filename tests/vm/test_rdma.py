@@ -149,6 +149,7 @@ def test_pages(rdma: Bed, transport: str) -> None:
         assert found["data"]["reads"] == 0 and found["data"]["writes"] == 0
 
 
+@pytest.mark.slow
 def test_evicted(rdma: Bed) -> None:
     """A donor wants memory back under torture: extents move to another, over verbs."""
     with donor(rdma) as a, donor(rdma, "second", 7401) as b:
@@ -249,6 +250,7 @@ def test_little_locked(rdma: Bed) -> None:
         assert status(rdma)["data"]["reads"] == 0
 
 
+@pytest.mark.slow
 def test_device_goes(new_bed: NewBed) -> None:
     """The RDMA device is taken away under torture: pages go on over TCP.
 
