@@ -166,6 +166,7 @@ K ?=
 test-kernel: deps-test deps-demo deps-vm programs
 	@scripts/vm-image >/dev/null
 	@scripts/guest-image >/dev/null
+	@scripts/kernel-check 6.12 && scripts/kernel-check jitter
 	@+$(MAKE) -C tests/pager all
 	@+$(MAKE) -C tests/vm all
 	@$(PYTEST) -v tests/vm $(CHOSEN) $(if $(K),-k '$(K)') \
@@ -209,6 +210,7 @@ test-libvirt: deps-test deps-demo deps-vm programs
 	@scripts/vm-image >/dev/null
 	@scripts/guest-image >/dev/null
 	@scripts/libvirt-image >/dev/null
+	@scripts/kernel-check 6.12
 	@+$(MAKE) -C tests/vm all
 	@$(PYTEST) tests/vm/test_libvirt.py $(CHOSEN)
 
