@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Rows in processes of their own, two at a time where they mostly wait, and what they leave behind.
 
-A row that takes too long is ended with all that it started. What a row leaves, processes,
-namespaces, mounts or cgroups, makes it a row that is not met.
+A row that takes too long is ended with all that it started, and says what it waited for. What a
+row leaves, processes, namespaces, mounts or cgroups, makes it a row that is not met.
 """
 
 from __future__ import annotations
@@ -17,15 +17,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tests.faults import cgroup, net
+from tests.faults import cgroup, net, stuck
 from tests.faults.cell import Cell, unknown
-from tests.faults.table import Fault
 from tests.framework import leftovers
 
+if TYPE_CHECKING:  # the rest of the rows' code is none of the schedule's
+    from tests.faults.table import Fault
+
 BESIDE = 2  # rows that wait
+QUICK_S = 60.0  # a row of `make test`
 
 
 @dataclass
@@ -38,9 +42,26 @@ class Task:
     limit_s: float
 
 
-def task(fault: Fault, command: Sequence[str]) -> Task:
+@dataclass
+class Outcome:
+    """Cells by row; seconds by task; and what each task that took too long waited for."""
+
+    cells: dict[str, list[Cell]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    stood: dict[str, list[str]] = field(default_factory=dict)
+
+    def end(self) -> str:
+        """How long each took, and what those that took too long waited for."""
+        lines = ["seconds: " + ", ".join(f"{name} {s:.0f}" for name, s in self.seconds.items())]
+        for name, more in self.stood.items():
+            lines += [f"{name} took too long:", *(f"    {line}" for line in more)]
+        return "\n".join(lines)
+
+
+def task(fault: Fault, command: Sequence[str], *, quick: bool = False) -> Task:
     """A row here; `command` is this program without it."""
-    return Task(fault.id, [*command, "--row", fault.id], fault.waits, fault.limit_s)
+    limit_s = min(fault.limit_s, QUICK_S) if quick else fault.limit_s
+    return Task(fault.id, [*command, "--row", fault.id], fault.waits, limit_s)
 
 
 @dataclass
@@ -89,7 +110,9 @@ def end(running: Running, *, late: bool = False) -> dict[str, list[Cell]]:
         found = {name: [Cell.read(cell) for cell in cells] for name, cells in text.items()}
     mine = found.setdefault(running.task.name, [])
     if late:
-        mine.append(unknown("all", f"took longer than {running.task.limit_s:.0f} s"))
+        where = stuck.noted(running.scratch)
+        why = f"took longer than {running.task.limit_s:.0f} s; it waited at {where}"
+        mine.append(unknown("all", why))
     elif len(found) == 1 and not mine:
         mine.append(unknown("all", f"its process ended with {running.process.returncode}"))
     left = running.watch.left(5.0)
@@ -112,9 +135,8 @@ def clean(running: Running) -> None:
     shutil.rmtree(running.scratch, ignore_errors=True)
 
 
-def tell(running: Running, found: dict[str, list[Cell]]) -> None:
+def tell(took: float, found: dict[str, list[Cell]]) -> None:
     """One line for each row."""
-    took = time.monotonic() - running.begun
     for name, cells in found.items():
         told = "ok" if all(cell.ok for cell in cells) else "NOT MET"
         said = "; ".join(cell.text() for cell in cells)
@@ -128,12 +150,12 @@ def alone(active: Sequence[Running]) -> bool:
 
 def run(
     tasks: Sequence[Task], so_far: Callable[[dict[str, list[Cell]]], None] = lambda _: None
-) -> dict[str, list[Cell]]:
+) -> Outcome:
     """Those that measure one by one; then those that wait, two at a time, the longest first."""
     measuring = [task for task in tasks if not task.waits]
     waiting = sorted((task for task in tasks if task.waits), key=lambda task: -task.limit_s)
     active: list[Running] = []
-    found: dict[str, list[Cell]] = {}
+    found = Outcome()
     try:
         while measuring or waiting or active:
             if measuring and not active:
@@ -143,15 +165,20 @@ def run(
                 continue
             time.sleep(0.1)
             for running in list(active):
-                late = time.monotonic() - running.begun > running.task.limit_s
-                if running.process.poll() is None and not late:
+                took = time.monotonic() - running.begun
+                runs = running.process.poll() is None
+                late = runs and took > running.task.limit_s
+                if runs and not late:
                     continue
+                if late:
+                    found.stood[running.task.name] = stuck.look(running.run_id, running.scratch)
                 active.remove(running)
                 cells = end(running, late=late)
-                tell(running, cells)
+                found.seconds[running.task.name] = took
+                tell(took, cells)
                 for name, more in cells.items():
-                    found.setdefault(name, []).extend(more)
-                so_far(found)
+                    found.cells.setdefault(name, []).extend(more)
+                so_far(found.cells)
     finally:
         for running in active:
             end(running, late=True)

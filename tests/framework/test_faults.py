@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""tests/faults: rows that stand still, and what is said of them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from tests.faults import schedule
+from tests.framework.leftovers import processes
+from tests.framework.paths import TOP
+
+# A row that asks a program which never answers, as one whose memory's fault is not served.
+ASKS = """
+import subprocess, sys
+from pathlib import Path
+sys.path.insert(0, {top!r})
+from tests.faults import stuck
+scratch = Path(sys.argv[-1])
+stuck.note_at_end(scratch)
+(scratch / "d").mkdir()
+(scratch / "d" / "donor.log").write_text("a line\\nthe donor's last word\\n")
+sys.path.insert(0, sys.argv[1])
+import row
+row.step("second")
+"""
+ROW = """
+import subprocess
+def step(name):
+    with subprocess.Popen(["sleep", "1000"], stdout=subprocess.PIPE) as program:
+        try:
+            program.stdout.readline()
+        finally:
+            program.kill()
+"""
+
+
+def test_a_row_that_stands_still_says_what_it_waited_for(tmp_path: Path) -> None:
+    folder = tmp_path / "tests"  # its place is told of code of the tests' own
+    folder.mkdir()
+    (folder / "row.py").write_text(ROW)
+    words = [sys.executable, "-IS", "-c", ASKS.format(top=str(TOP)), str(folder)]
+    quick = schedule.Task("quick", [sys.executable, "-IS", "-c", "pass"], True, 60)
+    outcome = schedule.run([schedule.Task("stands", words, True, 3), quick])
+    [cell] = outcome.cells["stands"]
+    assert not cell.ok and cell.value is None
+    assert "took longer than 3 s" in cell.note
+    assert "row.py:6 `program.stdout.readline()`" in cell.note, cell.note
+    said = outcome.end()
+    assert "sleep 1000: sleep S" in said, said
+    assert "d/donor.log: the donor's last word" in said
+    assert outcome.seconds["stands"] < 30 and "quick" in outcome.seconds
+    assert "quick" not in outcome.stood
+    assert not processes(f"faults-{os.getpid()}-stands")
