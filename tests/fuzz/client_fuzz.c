@@ -255,7 +255,7 @@ static void cb_donor(void *arg, u32 donor, const struct dcm_host_donor *d)
 }
 
 /* All that was posted over the older connection has been polled. */
-static void fenced_check(u32 lane, u64 donors)
+UNTRACED static void fenced_check(u32 lane, u64 donors)
 {
 	for (u32 i = 0; i < IOS; i++)
 		must(!ops[i].busy || ops[i].shm || ops[i].lane != lane ||
@@ -447,7 +447,7 @@ static const struct dcm_client_links links = {
 
 /* ---- what has to be so at any time ---- */
 
-static u32 jobs_of(u32 extent)
+UNTRACED static u32 jobs_of(u32 extent)
 {
 	u32 n = 0;
 
@@ -457,7 +457,7 @@ static u32 jobs_of(u32 extent)
 	return n;
 }
 
-static void slabs_check(void)
+UNTRACED static void slabs_check(void)
 {
 	u64 mine[DCM_CONFIG_DONORS_MAX] = { 0 };
 	const struct dcm_client_slab *s;
@@ -485,13 +485,13 @@ static void slabs_check(void)
 	}
 }
 
-static void conn_check(const struct dcm_conn *c)
+UNTRACED static void conn_check(const struct dcm_conn *c)
 {
 	must(c->nr_fds <= DCM_CONN_FDS_MAX && c->in_len <= DCM_WIRE_HEAD_MAX &&
 	     c->out_len <= DCM_CONN_OUT_MAX);
 }
 
-static void check(void)
+UNTRACED static void check(void)
 {
 	u32 pending = 0;
 

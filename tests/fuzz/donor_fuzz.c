@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: donor-daemon/chan.c donor-daemon/collect.c donor-daemon/config.c donor-daemon/conn.c donor-daemon/control.c donor-daemon/data.c donor-daemon/data_worker.c donor-daemon/door.c donor-daemon/evict.c donor-daemon/fair.c donor-daemon/gc/child.c donor-daemon/hello.c donor-daemon/hostmem.c donor-daemon/lend.c donor-daemon/log.c donor-daemon/pool.c donor-daemon/session.c donor-daemon/share.c donor-daemon/tenant.c kvm-dcm/proto/wire.c kvm-dcm/lib/inside.c kvm-dcm/lib/log.c */
-/* libs: -linih -Wl,--wrap=socketpair,--wrap=fork,--wrap=kill,--wrap=waitpid */
+/* links: donor-daemon/chan.c donor-daemon/collect.c donor-daemon/config.c donor-daemon/conn.c donor-daemon/control.c donor-daemon/data.c donor-daemon/data_worker.c donor-daemon/door.c donor-daemon/evict.c donor-daemon/fair.c donor-daemon/gc/child.c donor-daemon/hello.c donor-daemon/lend.c donor-daemon/log.c donor-daemon/pool.c donor-daemon/session.c donor-daemon/share.c donor-daemon/tenant.c kvm-dcm/proto/wire.c kvm-dcm/lib/inside.c kvm-dcm/lib/log.c tests/fuzz/plain_tls.c */
+/* libs: -linih -Wl,--wrap=socketpair,--wrap=fork,--wrap=kill,--wrap=waitpid,--wrap=fallocate,--wrap=uv_queue_work,--wrap=pthread_create,--wrap=pthread_mutex_lock,--wrap=pthread_mutex_unlock,--wrap=epoll_wait,--wrap=dcm_slab_get,--wrap=dcm_slab_put */
 /* pkg: libuv */
 /*
  * donor_fuzz.c - libFuzzer on a donor's connections, sessions and GC workers
@@ -12,28 +12,37 @@
  * capacity changes, a key is taken out, the donor drains; time passes. Sessions
  * and slabs are named by what the donor has said of them. Whatever happens: the
  * donor sends nothing that its own codec does not take, and once all hosts are
- * gone for 6 seconds nothing of them is left.
+ * gone for as long as their patience nothing of them is left.
  *
- * The donor's parts are the real ones on libuv, but for five that the harness
- * has in their place: the cipher (bytes are as they are; a handshake is a record
- * of a byte that says who it is, or that, an answer and one more), the clock, processes, RDMA, and main.c's timers.
+ * The donor's parts are the real ones on libuv, but for those that the harness
+ * has in their place: the cipher (plain_tls.c), the clock, the host's memory,
+ * processes, RDMA, and main.c's timers.
+ *
+ * There is one thread, so that an input does the same each time, and nothing
+ * waits. libuv's jobs are done when the input says, in the order it says. The data
+ * worker's loop runs on a stack of its own (a fiber): it goes on at each turn, and
+ * stops where it would sleep, or where the input says: before it takes a lock, and
+ * while it holds a slab. So whatever the event loop does comes between.
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
+#include <sanitizer/common_interface_defs.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include "collect.h"
 #include "domain.h"
 #include "donor.h"
+#include "hostmem.h"
+#include "input.h"
 #include "proto/gc_message.h"
 #include "../../donor-daemon/log.h"
 #include "rdma.h"
@@ -44,6 +53,9 @@
 #define CHILDREN 4u
 #define SLAB	 (2ull << 20)
 #define HEARD	 (1u << 20)
+#define JOBS	 16u
+#define STACK	 (256u << 10)
+#define MEMORY	 (16ull << 30) /* of the host */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int __wrap_socketpair(int domain, int type, int protocol, int pair[2]);
@@ -51,236 +63,217 @@ int __real_socketpair(int domain, int type, int protocol, int pair[2]);
 pid_t __wrap_fork(void);
 int __wrap_kill(pid_t pid, int sig);
 pid_t __wrap_waitpid(pid_t pid, int *status, int options);
+int __wrap_fallocate(int fd, int mode, off_t at, off_t n);
+int __wrap_uv_queue_work(uv_loop_t *loop, uv_work_t *work, uv_work_cb fn,
+			 uv_after_work_cb after);
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *attr,
+			  void *(*fn)(void *), void *arg);
+int __wrap_pthread_mutex_lock(pthread_mutex_t *m);
+int __real_pthread_mutex_unlock(pthread_mutex_t *m);
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *m);
+int __real_epoll_wait(int fd, struct epoll_event *ev, int max, int ms);
+int __wrap_epoll_wait(int fd, struct epoll_event *ev, int max, int ms);
+struct dcm_slab *__real_dcm_slab_get(struct dcm_pool *pool, u64 id,
+				     const struct dcm_session *session);
+struct dcm_slab *__wrap_dcm_slab_get(struct dcm_pool *pool, u64 id,
+				     const struct dcm_session *session);
+void __real_dcm_slab_put(struct dcm_slab *slab);
+void __wrap_dcm_slab_put(struct dcm_slab *slab);
 
 static struct dcm_donor donor;
-static u64 skew_ns;
-
-static void must(bool what)
-{
-	if (!what)
-		abort();
-}
+static u64 now_ns = 1000000000000u;
 
 /* ---- the clock ---- */
 
-/* libuv's too: this program's comes first. */
+/* libuv's too: this program's comes first. Other clocks are the fuzzer's own. */
 int clock_gettime(clockid_t id, struct timespec *ts)
 {
-	int ret = (int)syscall(SYS_clock_gettime, id, ts);
-	u64 ns;
-
-	if (!ret && (id == CLOCK_MONOTONIC || id == CLOCK_MONOTONIC_COARSE)) {
-		ns = (u64)ts->tv_sec * 1000000000u + (u64)ts->tv_nsec +
-		     __atomic_load_n(&skew_ns, __ATOMIC_RELAXED);
-		ts->tv_sec = (time_t)(ns / 1000000000u);
-		ts->tv_nsec = (long)(ns % 1000000000u);
-	}
-	return ret;
+	if (id != CLOCK_MONOTONIC && id != CLOCK_MONOTONIC_COARSE)
+		return (int)syscall(SYS_clock_gettime, id, ts);
+	ts->tv_sec = (time_t)(now_ns / 1000000000u);
+	ts->tv_nsec = (long)(now_ns % 1000000000u);
+	return 0;
 }
 
-/* ---- the cipher: none ---- */
+/* ---- the host's memory ---- */
 
-struct gnutls_session_int {
-	void *ptr;
-	gnutls_transport_ptr_t transport;
-	gnutls_pull_func pull;
-	gnutls_vec_push_func push;
-	int error;
-	bool answered;
-	char name[8];
+static u64 memory_free = MEMORY;
+static bool no_pages;
+
+int dcm_hostmem_read(const char *root, uint64_t huge_bytes,
+		     struct dcm_hostmem *hm)
+{
+	must(!*root && !huge_bytes);
+	hm->total = MEMORY;
+	hm->free = memory_free;
+	return 0;
+}
+
+uint64_t dcm_hostmem_huge_default(const char *root)
+{
+	(void)root;
+	return 0;
+}
+
+/* A page comes when it is touched: what the kernel takes time for is to zero it. */
+int __wrap_fallocate(int fd, int mode, off_t at, off_t n)
+{
+	must(fd >= 0 && !mode && !(at % 4096) && n > 0);
+	errno = ENOSPC;
+	return no_pages ? -1 : 0;
+}
+
+/* ---- libuv's threads: jobs ---- */
+
+struct job {
+	uv_work_t *work;
+	uv_work_cb fn;
+	uv_after_work_cb after;
 };
 
-static void *plain_malloc(size_t n)
-{
-	return malloc(n);
-}
+static struct job jobs[JOBS];
+static u32 nr_jobs, jobs_wait;
+static bool jobs_last_first;
 
-gnutls_alloc_function gnutls_malloc = plain_malloc;
-
-int gnutls_init(gnutls_session_t *s, unsigned int flags)
+int __wrap_uv_queue_work(uv_loop_t *loop, uv_work_t *work, uv_work_cb fn,
+			 uv_after_work_cb after)
 {
-	(void)flags;
-	*s = calloc(1, sizeof(**s));
-	return *s ? 0 : GNUTLS_E_MEMORY_ERROR;
-}
-
-void gnutls_deinit(gnutls_session_t s)
-{
-	free(s);
-}
-
-void gnutls_session_set_ptr(gnutls_session_t s, void *ptr)
-{
-	s->ptr = ptr;
-}
-
-void *gnutls_session_get_ptr(gnutls_session_t s)
-{
-	return s->ptr;
-}
-
-void gnutls_transport_set_ptr(gnutls_session_t s, gnutls_transport_ptr_t ptr)
-{
-	s->transport = ptr;
-}
-
-void gnutls_transport_set_pull_function(gnutls_session_t s, gnutls_pull_func f)
-{
-	s->pull = f;
-}
-
-void gnutls_transport_set_pull_timeout_function(gnutls_session_t s,
-						gnutls_pull_timeout_func f)
-{
-	(void)s;
-	(void)f;
-}
-
-void gnutls_transport_set_vec_push_function(gnutls_session_t s,
-					    gnutls_vec_push_func f)
-{
-	s->push = f;
-}
-
-void gnutls_transport_set_errno(gnutls_session_t s, int err)
-{
-	s->error = err;
-}
-
-void gnutls_handshake_set_timeout(gnutls_session_t s, unsigned int ms)
-{
-	(void)s;
-	(void)ms;
-}
-
-void gnutls_handshake_set_hook_function(gnutls_session_t s, unsigned int type,
-					int when, gnutls_handshake_hook_func f)
-{
-	(void)s;
-	(void)type;
-	(void)when;
-	(void)f;
-}
-
-int gnutls_priority_init(gnutls_priority_t *p, const char *text,
-			 const char **where)
-{
-	(void)text;
-	(void)where;
-	*p = NULL;
+	must(loop == &donor.loop && nr_jobs < JOBS);
+	jobs[nr_jobs++] = (struct job){ work, fn, after };
 	return 0;
 }
 
-void gnutls_priority_deinit(gnutls_priority_t p)
+static void jobs_turn(void)
 {
-	(void)p;
-}
+	struct job j;
+	u32 i;
 
-int gnutls_priority_set(gnutls_session_t s, gnutls_priority_t p)
-{
-	(void)s;
-	(void)p;
-	return 0;
-}
-
-int gnutls_psk_allocate_server_credentials(gnutls_psk_server_credentials_t *c)
-{
-	*c = NULL;
-	return 0;
-}
-
-void gnutls_psk_free_server_credentials(gnutls_psk_server_credentials_t c)
-{
-	(void)c;
-}
-
-void gnutls_psk_set_server_credentials_function2(
-	gnutls_psk_server_credentials_t c,
-	gnutls_psk_server_credentials_function2 *f)
-{
-	(void)c;
-	(void)f;
-}
-
-int gnutls_credentials_set(gnutls_session_t s, gnutls_credentials_type_t type,
-			   void *c)
-{
-	(void)s;
-	(void)type;
-	(void)c;
-	return 0;
-}
-
-const char *gnutls_strerror(int error)
-{
-	(void)error;
-	return "";
-}
-
-/* A byte: 'a' and 'b' are tenants, 'z' has no key that fits. 'A': one more comes. */
-int gnutls_handshake(gnutls_session_t s)
-{
-	char record[6], more;
-	giovec_t v = { (void *)"s", 1 };
-	ssize_t n;
-
-	if (!*s->name) {
-		/* a channel starts no handshake before the record is whole */
-		must(s->pull(s->transport, record, 6) == 6 && record[0] == 22);
-		*s->name = record[5];
+	if (jobs_wait && jobs_wait--)
+		return;
+	/* what is done may ask for more, but not without end */
+	for (u32 n = 0; nr_jobs; n++) {
+		must(n < 4 * JOBS);
+		i = jobs_last_first ? nr_jobs - 1 : 0;
+		j = jobs[i];
+		memmove(&jobs[i], &jobs[i + 1],
+			(--nr_jobs - i) * sizeof(*jobs));
+		j.fn(j.work);
+		j.after(j.work, 0);
 	}
-	if ((*s->name | 0x20) == 'z')
-		return GNUTLS_E_DECRYPTION_FAILED;
-	if (*s->name < 'A' || *s->name > 'Y')
-		return 0;
-	if (!s->answered && s->push(s->transport, &v, 1) != 1)
-		return GNUTLS_E_PUSH_ERROR;
-	s->answered = true;
-	n = s->pull(s->transport, &more, 1);
-	if (n != 1)
-		return n < 0 ? GNUTLS_E_AGAIN : GNUTLS_E_PREMATURE_TERMINATION;
-	*s->name |= 0x20;
+}
+
+/* ---- the data worker: a fiber ---- */
+
+static struct {
+	ucontext_t main;
+	ucontext_t worker;
+	void *(*fn)(void *);
+	void *arg;
+	/* the sanitizer is told of each change of stacks */
+	void *main_fake;
+	void *worker_fake;
+	const void *main_stack;
+	size_t main_size;
+	bool runs;
+	u32 locks;
+	u32 stop_in; /* places where it can stop; 0: it does not */
+	u32 wait; /* turns until it goes on */
+} fiber;
+
+static u8 fiber_stack[STACK] __attribute__((aligned(64)));
+
+static void fiber_begin(void)
+{
+	__sanitizer_finish_switch_fiber(NULL, &fiber.main_stack,
+					&fiber.main_size);
+	fiber.fn(fiber.arg);
+	abort();
+}
+
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *attr,
+			  void *(*fn)(void *), void *arg)
+{
+	must(!attr && !fiber.fn);
+	*t = pthread_self();
+	fiber.fn = fn;
+	fiber.arg = arg;
+	must(!getcontext(&fiber.worker));
+	fiber.worker.uc_stack.ss_sp = fiber_stack;
+	fiber.worker.uc_stack.ss_size = sizeof(fiber_stack);
+	makecontext(&fiber.worker, fiber_begin, 0);
+	/* or what is known of its variables is forgotten at each change */
+	fiber.worker.uc_stack.ss_size = 0;
 	return 0;
 }
 
-int gnutls_psk_server_get_username2(gnutls_session_t s, gnutls_datum_t *name)
+/* Until it would sleep, or is to stop. */
+static void fiber_go(void)
 {
-	name->data = (unsigned char *)s->name;
-	name->size = 1;
+	must(!fiber.runs);
+	if (fiber.wait && fiber.wait--)
+		return;
+	fiber.runs = true;
+	__sanitizer_start_switch_fiber(&fiber.main_fake, fiber_stack,
+				       sizeof(fiber_stack));
+	must(!swapcontext(&fiber.main, &fiber.worker));
+	__sanitizer_finish_switch_fiber(fiber.main_fake, NULL, NULL);
+	fiber.runs = false;
+}
+
+static void fiber_stop(void)
+{
+	__sanitizer_start_switch_fiber(&fiber.worker_fake, fiber.main_stack,
+				       fiber.main_size);
+	must(!swapcontext(&fiber.worker, &fiber.main));
+	__sanitizer_finish_switch_fiber(fiber.worker_fake, NULL, NULL);
+}
+
+/* Here something else may come between. */
+static void fiber_place(void)
+{
+	if (fiber.runs && !fiber.locks && fiber.stop_in && !--fiber.stop_in)
+		fiber_stop();
+}
+
+int __wrap_epoll_wait(int fd, struct epoll_event *ev, int max, int ms)
+{
+	int n;
+
+	must(fiber.runs && !fiber.locks && (!ms || ms == -1));
+	fiber_place();
+	while (!(n = __real_epoll_wait(fd, ev, max, 0)) && ms)
+		fiber_stop();
+	return n;
+}
+
+int __wrap_pthread_mutex_lock(pthread_mutex_t *m)
+{
+	fiber_place();
+	fiber.locks += fiber.runs;
+	/* a lock that is held would be waited for without end */
+	must(!pthread_mutex_trylock(m));
 	return 0;
 }
 
-ssize_t gnutls_record_recv(gnutls_session_t s, void *to, size_t room)
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *m)
 {
-	ssize_t n = s->pull(s->transport, to, room);
-
-	return n < 0 ? GNUTLS_E_AGAIN : n;
+	fiber.locks -= fiber.runs;
+	return __real_pthread_mutex_unlock(m);
 }
 
-ssize_t gnutls_record_send(gnutls_session_t s, const void *from, size_t n)
+struct dcm_slab *__wrap_dcm_slab_get(struct dcm_pool *pool, u64 id,
+				     const struct dcm_session *session)
 {
-	giovec_t v = { (void *)from, n };
-	ssize_t ret = s->push(s->transport, &v, 1);
+	struct dcm_slab *slab = __real_dcm_slab_get(pool, id, session);
 
-	return ret < 0 ? GNUTLS_E_PUSH_ERROR : ret;
+	fiber_place();
+	return slab;
 }
 
-size_t gnutls_record_check_pending(gnutls_session_t s)
+void __wrap_dcm_slab_put(struct dcm_slab *slab)
 {
-	(void)s;
-	return 0;
-}
-
-int gnutls_error_is_fatal(int error)
-{
-	return error != GNUTLS_E_AGAIN;
-}
-
-int gnutls_bye(gnutls_session_t s, gnutls_close_request_t how)
-{
-	must(s);
-	(void)how;
-	return 0;
+	fiber_place();
+	__real_dcm_slab_put(slab);
 }
 
 /* ---- no RDMA ---- */
@@ -411,30 +404,6 @@ pid_t __wrap_waitpid(pid_t pid, int *status, int options)
 	return pid;
 }
 
-/* ---- the input ---- */
-
-struct in {
-	const u8 *at;
-	const u8 *end;
-};
-
-static u32 byte(struct in *in)
-{
-	return in->at < in->end ? *in->at++ : 0;
-}
-
-static u64 some(struct in *in, u32 usual)
-{
-	u32 b = byte(in);
-	u64 v = 0;
-
-	if (b < 0xf0)
-		return b % usual;
-	for (u32 i = 0; i < 8; i++)
-		v |= (u64)byte(in) << 8 * i;
-	return b & 1 ? v : usual + (v & 7);
-}
-
 /* ---- hosts ---- */
 
 /**
@@ -464,7 +433,7 @@ struct known {
 
 static struct host hosts[CONNS];
 static struct known sessions[SESSIONS];
-static u32 nr_sessions;
+static u32 nr_sessions, key_file;
 static u64 slabs[SLABS];
 static u32 nr_slabs;
 
@@ -544,6 +513,8 @@ static void turn(void)
 	const struct dcm_tenant *t;
 
 	uv_run(&donor.loop, UV_RUN_NOWAIT);
+	jobs_turn();
+	fiber_go();
 	dcm_list_for_each(t, &donor.tenants.list, struct dcm_tenant, node)
 		must(t->bytes <= t->quota_bytes);
 	for (u32 i = 0; i < CONNS; i++)
@@ -679,13 +650,11 @@ static void say_data(struct in *in)
 			.offset = some(in, 3) * 4096 + (how & 2),
 			.bytes = bytes },
 	};
-	/* its thread has its turn, or not yet */
-	struct pollfd p = { .fd = h->fd, .events = POLLIN };
-
 	host_say(h, &msg, page, how & 1 && bytes <= sizeof(page) ? bytes : 0,
 		 how & 4 ? byte(in) * 40 : 0);
-	if (how & 8 && h->fd >= 0)
-		poll(&p, 1, 1);
+	/* its thread has its turn, or not yet */
+	if (how & 8)
+		fiber_go();
 }
 
 static void say_gc(struct in *in)
@@ -780,7 +749,7 @@ static void child_says(struct in *in)
 
 static void pass(u32 ms)
 {
-	__atomic_add_fetch(&skew_ns, ms * 1000000ull, __ATOMIC_RELAXED);
+	now_ns += ms * 1000000ull;
 	uv_update_time(&donor.loop);
 }
 
@@ -800,7 +769,7 @@ static void quarter(u32 ms)
 
 static void second(void)
 {
-	dcm_pool_sample(&donor.pool, false);
+	dcm_pool_sample(&donor.pool, true);
 	if (!donor.draining) {
 		dcm_pool_balance(&donor.pool);
 		dcm_evict_second(&donor);
@@ -827,10 +796,30 @@ static void keys(u32 which)
 	};
 	char text[128], err[128];
 
-	snprintf(text, sizeof(text), "%s", files[which % 3]);
+	key_file = which % 3;
+	snprintf(text, sizeof(text), "%s", files[key_file]);
 	must(!dcm_tenants_parse(&donor.tenants, "keys", text, strlen(text), err,
 				sizeof(err)));
 	dcm_tenants_quota(&donor.tenants, &donor.cfg, donor.pool.total);
+}
+
+/* How much the host has free, and whether a slab gets its pages. */
+static void memory(u32 how)
+{
+	memory_free = MEMORY >> (how & 3) * 4;
+	no_pages = how & 4;
+}
+
+/* When jobs are done, and where the data worker stops, and for how long. */
+static void threads(u32 how)
+{
+	if (how & 0x80) {
+		jobs_last_first = how & 0x40;
+		jobs_wait = how & 7;
+	} else {
+		fiber.stop_in = 1 + (how & 15);
+		fiber.wait = how >> 4;
+	}
 }
 
 static void drain(void)
@@ -884,8 +873,12 @@ static void step(struct in *in)
 		break;
 	default:
 		what = byte(in);
-		if (what < 0xe0)
+		if (what < 0x80)
 			capacity(what % 9);
+		else if (what < 0xc0)
+			threads(byte(in));
+		else if (what < 0xe0)
+			memory(what);
 		else if (what < 0xf8)
 			keys(what);
 		else
@@ -902,7 +895,6 @@ static void start(void)
 	char err[256] = "";
 
 	signal(SIGPIPE, SIG_IGN);
-	prctl(PR_SET_TIMERSLACK, 1000);
 	dcm_log_init((enum dcm_log_level)0);
 	dcm_config_init(&donor.cfg);
 	donor.cfg.slab_bytes = SLAB;
@@ -942,6 +934,7 @@ static void start(void)
 	}
 	for (u32 i = 0; i < CHILDREN; i++)
 		children[i].fd = -1;
+	keys(0);
 }
 
 static bool all_gone(void)
@@ -964,28 +957,40 @@ static bool all_gone(void)
 	       !donor.pool.nr_releasing && !donor.pool.nr_wants;
 }
 
-/* Hosts are gone: so is, six seconds later, all that they had. */
+/* Hosts are gone: so is, when their patience is over, all that they had. */
 static void finish(void)
 {
-	struct timespec nap = { .tv_nsec = 20000 };
-
 	for (u32 i = 0; i < CONNS; i++)
 		host_close(&hosts[i]);
+	fiber.stop_in = fiber.wait = jobs_wait = 0;
 	turn();
 	/* then threads have slabs and data connections to give back */
 	for (u32 i = 0; !all_gone(); i++) {
-		must(i < 200000);
-		quarter(i < 7 ? 900 : 1);
+		must(i < 64);
+		quarter(i < 7 ? 900 : 1900);
 		turn();
-		if (i >= 7)
-			nanosleep(&nap, NULL);
 	}
+	must(!nr_jobs);
 	donor.draining = false;
 	donor.evict.asking = false;
 	nr_sessions = 0;
 	nr_slabs = 0;
 	memset(sessions, 0, sizeof(sessions));
 	memset(slabs, 0, sizeof(slabs));
+}
+
+/* As every input finds it. */
+static void begin(void)
+{
+	memory(0);
+	jobs_last_first = false;
+	donor.pool.room_known = false;
+	donor.pool.retry_at = 0;
+	dcm_pool_sample(&donor.pool, true);
+	if (key_file)
+		keys(0);
+	capacity(8);
+	donor.quarter_at = dcm_now(&donor);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -998,9 +1003,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!started)
 		start();
 	started = true;
-	keys(0);
-	capacity(8);
-	donor.quarter_at = dcm_now(&donor);
+	begin();
 	while (in.at < in.end)
 		step(&in);
 	finish();

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -105,7 +106,7 @@ enum {
 static struct peer peers[PEERS];
 static struct donor donors[DONORS];
 static int kinds[FD_KINDS];
-static bool open_before[FDS];
+static struct pollfd opened[FDS];
 static u64 now_ns;
 static u64 next_session, next_slab;
 static u64 slabs[SLABS];
@@ -704,12 +705,22 @@ void net_step(struct in *in, u32 kind, u32 which)
 	}
 }
 
+/* Which are open, now and between any two inputs: poll() says that of all at once. */
+static void descriptors_see(void)
+{
+	for (int fd = 0; fd < FDS; fd++)
+		opened[fd] = (struct pollfd){
+			.fd = fd,
+			.events = fcntl(fd, F_GETFD) >= 0,
+		};
+}
+
 void net_begin(void)
 {
 	if (!kinds[0])
 		kinds_make();
-	for (int fd = 0; fd < FDS; fd++)
-		open_before[fd] = fcntl(fd, F_GETFD) >= 0;
+	if (!opened[1].fd)
+		descriptors_see();
 	for (u32 i = 0; i < PEERS; i++)
 		peers[i].fd = peers[i].host = -1;
 	for (u32 i = 0; i < DONORS; i++)
@@ -738,6 +749,7 @@ void net_left(void)
 {
 	for (u32 i = 0; i < PEERS; i++)
 		peer_close(&peers[i]);
+	poll(opened, FDS, 0);
 	for (int fd = 0; fd < FDS; fd++)
-		must(open_before[fd] == (fcntl(fd, F_GETFD) >= 0));
+		must(!opened[fd].events == !!(opened[fd].revents & POLLNVAL));
 }

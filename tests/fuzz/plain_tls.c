@@ -2,8 +2,9 @@
 /*
  * plain_tls.c - what donors and hosts call of GnuTLS, without a cipher
  *
- * Bytes are as they are. A donor's handshake is a byte that says who is there:
- * 'z' has no key that fits. A host's is a byte of the donor's: 'y' is a good one,
+ * Bytes are as they are. A donor's handshake is a record of a byte that says who is
+ * there: 'z' has no key that fits. A capital letter's has two steps: the donor
+ * answers, and a byte more has to come. A host's is a byte of the donor's: 'y' is a good one,
  * 'n' an alert, anything else is not understood.
  *
  * A host's session is as awkward as GnuTLS may be: it takes more from its socket
@@ -26,6 +27,7 @@
  * struct gnutls_session_int - a session
  * @push: a donor's; a host's bytes go to @fd
  * @name: a donor's: who is there
+ * @answered: the first step of a donor's handshake is done
  * @held: bytes of @record, of which @sent are gone
  * @ahead: bytes read and not asked for yet
  */
@@ -37,6 +39,7 @@ struct gnutls_session_int {
 	gnutls_pull_func pull;
 	gnutls_vec_push_func push;
 	char name[8];
+	bool answered;
 	size_t held;
 	size_t sent;
 	u8 record[RECORD];
@@ -236,19 +239,48 @@ const char *gnutls_alert_get_name(gnutls_alert_description_t alert)
 	return "";
 }
 
-int gnutls_handshake(gnutls_session_t s)
+static int donor_handshake(gnutls_session_t s)
 {
-	ssize_t n = s->pull(s->transport, s->name, 1);
+	giovec_t answer = { (void *)"s", 1 };
+	char record[6], more;
+	ssize_t n;
+
+	if (!*s->name) {
+		/* a channel starts no handshake before the record is whole */
+		must(s->pull(s->transport, record, 6) == 6 && record[0] == 22);
+		*s->name = record[5];
+	}
+	if ((*s->name | 0x20) == 'z')
+		return GNUTLS_E_DECRYPTION_FAILED;
+	if (*s->name < 'A' || *s->name > 'Y')
+		return 0;
+	if (!s->answered && s->push(s->transport, &answer, 1) != 1)
+		return GNUTLS_E_PUSH_ERROR;
+	s->answered = true;
+	n = s->pull(s->transport, &more, 1);
+	if (n != 1)
+		return n < 0 ? GNUTLS_E_AGAIN : GNUTLS_E_PREMATURE_TERMINATION;
+	*s->name |= 0x20;
+	return 0;
+}
+
+static int host_handshake(gnutls_session_t s)
+{
+	char donor;
+	ssize_t n = s->pull(s->transport, &donor, 1);
 
 	if (n < 0)
 		return errno == EAGAIN ? GNUTLS_E_AGAIN : GNUTLS_E_PULL_ERROR;
 	if (!n)
 		return GNUTLS_E_PREMATURE_TERMINATION;
-	if (!s->host)
-		return *s->name == 'z' ? GNUTLS_E_DECRYPTION_FAILED : 0;
-	return *s->name == 'y' ? 0 :
-	       *s->name == 'n' ? GNUTLS_E_FATAL_ALERT_RECEIVED :
-				       GNUTLS_E_DECRYPTION_FAILED;
+	return donor == 'y' ? 0 :
+	       donor == 'n' ? GNUTLS_E_FATAL_ALERT_RECEIVED :
+			      GNUTLS_E_DECRYPTION_FAILED;
+}
+
+int gnutls_handshake(gnutls_session_t s)
+{
+	return s->host ? host_handshake(s) : donor_handshake(s);
 }
 
 int gnutls_psk_server_get_username2(gnutls_session_t s, gnutls_datum_t *name)
