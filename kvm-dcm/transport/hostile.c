@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * hostile.c - a transport that does its worst, for tests
+ * hostile.c - a transport that misbehaves as much as it may, for tests
  *
- * Every operation gets a place in a table and is decided upon when it is
- * posted: refused, done in two pieces, done but reported as failed, delayed,
- * overtaken, swallowed. What is carried out goes to the inner endpoint as a
- * struct dcm_io of our own, so the poster's never has two users. A test that
- * survives this has met everything transport.h allows and nothing it does not:
- * two operations are only swapped as any unordered transport may, and a slab
- * is never given bytes that were not written to it.
+ * Every operation gets a place in a table, and its fate when it is posted:
+ * refused, done in two pieces, done but reported as failed, delayed, overtaken,
+ * swallowed. An operation that is carried out goes to the inner endpoint as a
+ * struct dcm_io of the table, so the poster's is never used twice. A test that
+ * passes has met everything transport.h allows and nothing it does not:
+ * operations are only reordered as any unordered transport may, and a slab is
+ * never given bytes that were not written to it.
  *
  * States of a place: FREE, TODO (a piece waits for room in the inner queue),
  * INNER (a piece is in flight there), HELD (has its result, waits for its
- * time), SILENT. Dies for good like any endpoint; so it does when the inner
+ * time), SILENT. The endpoint dies for good like any other, also when the inner
  * one dies.
  *
  * Deterministic given the seed and the inner endpoint's order, apart from
- * delays, which are in real time. Locking: none, an endpoint is one lane's;
- * the dials are read and counted atomically.
+ * delays, which are in real time. Locking: none, one lane uses an endpoint; the
+ * dials are read and counted atomically.
  */
 #include <poll.h>
 #include <sys/mman.h>
@@ -88,7 +88,7 @@ static bool strikes(struct hostile_endpoint *h, enum dcm_hostile_kind kind)
 {
 	u32 ppm = READ_ONCE(h->dials->ppm[kind]);
 
-	/* draw in any case: one dial does not change the others' dice */
+	/* always draw: one dial must not change the others' random numbers */
 	if ((draw(h) >> 11) % 1000000u >= ppm)
 		return false;
 	atomic64_add(1, &h->dials->count[kind]);
@@ -119,7 +119,7 @@ static void die(struct hostile_endpoint *h)
 	unsigned int i;
 
 	h->dead = true;
-	/* what is at the inner endpoint uses the poster's memory: stop that */
+	/* wait for the inner endpoint: it uses the poster's memory */
 	while (h->inner->ops->in_flight(h->inner)) {
 		struct dcm_io *list;
 
@@ -191,7 +191,7 @@ static void hostile_flush(struct dcm_endpoint *ep)
 		h->inner->ops->flush(h->inner);
 }
 
-/* A piece is done at the inner endpoint. */
+/* The inner endpoint has completed a piece. */
 static void piece_done(struct hostile_endpoint *h, struct place *p)
 {
 	struct dcm_io *orig = p->orig;
@@ -210,7 +210,7 @@ static void piece_done(struct hostile_endpoint *h, struct place *p)
 		feed(h, p);
 		return;
 	}
-	/* pieces lie one behind the other, also where the data stays put */
+	/* pieces are adjacent, also if the data stays in the slab */
 	if (orig->op == DCM_IO_READ)
 		orig->data = p->data;
 	hold(p, p->late);
@@ -238,7 +238,7 @@ static void pump(struct hostile_endpoint *h)
 		die(h);
 }
 
-/* Another that may go first, for one that is to be overtaken. */
+/* Is there a later operation that could overtake this one? */
 static bool has_follower(struct hostile_endpoint *h, const struct place *p,
 			 u64 now)
 {

@@ -2,15 +2,15 @@
 /*
  * hostile.h - the hostile transport's parameters, for tests
  *
- * Stands before another endpoint and does to its operations what networks
- * and donors do. What it does, and how often, can be changed while it runs.
+ * It wraps another endpoint and does to its operations what networks and
+ * donors may do. The dials can be changed while it runs.
  */
 #ifndef DCM_HOSTILE_H
 #define DCM_HOSTILE_H
 
 #include "transport.h"
 
-/* X(id, text): what may befall an operation, in parts per million */
+/* X(id, text): what may happen to an operation, in parts per million */
 #define DCM_HOSTILE_KINDS(X)                                                 \
 	X(AGAIN, "post() says the queue is full")                            \
 	X(SPLIT, "done in two pieces, one after the other")                  \
@@ -30,10 +30,10 @@ enum dcm_hostile_kind {
 };
 
 /**
- * struct dcm_hostile - the dials, and what was done
+ * struct dcm_hostile - the dials, and counters
  * @ppm: how often each kind happens, of a million operations
  * @delay_ns: longest delay
- * @count: how often it did; written by endpoints only
+ * @count: how often each kind happened; written by endpoints only
  * @ops: operations taken
  *
  * Any thread may change or read it at any time with READ_ONCE/WRITE_ONCE and
@@ -48,9 +48,9 @@ struct dcm_hostile {
 
 /**
  * struct dcm_hostile_args - parameters of a hostile endpoint
- * @inner: what it stands before; closed with it
+ * @inner: the endpoint it wraps; closed with it
  * @dials: must outlive it
- * @seed: of all it decides
+ * @seed: of all its decisions
  *
  * The endpoint's own ops table has the inner one's caps without
  * %DCM_TR_ORDERED and %DCM_TR_INLINE.

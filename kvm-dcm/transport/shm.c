@@ -3,21 +3,21 @@
  * shm.c - slabs of a donor on the same host
  *
  * A slab is a memfd that the donor made, sealed against growing and never
- * maps. READ costs nothing: it hands out the address in the client's read-only
- * mapping and the pager gives it to UFFDIO_COPY. WRITE is one pwrite(). Both
- * complete inside post(), poll() only returns them.
+ * mapped there. READ costs nothing: it returns the address in the client's
+ * read-only mapping, and the pager passes it to UFFDIO_COPY. WRITE is one
+ * pwrite(). Both complete inside post(), poll() only returns them.
  *
- * The mapping is never touched with the CPU here. The donor revokes a slab by
- * ftruncate(fd, 0), at any instant; a load would then raise SIGBUS, while the
- * kernel's copy on our behalf fails with EFAULT, and pwrite() past the end of
- * a file that may not grow with EPERM. Neither can reach another's bytes: the
- * donor never uses a memfd for a second owner.
+ * This process never reads the mapping itself. The donor may revoke a slab by
+ * ftruncate(fd, 0) at any instant; a load would then raise SIGBUS, while the
+ * kernel's copy for us fails with EFAULT, and pwrite() past the end of a file
+ * that may not grow with EPERM. Neither can reach another VM's bytes: the donor
+ * never uses a memfd for a second owner.
  *
- * The papers have no such transport; it is what a host uses for memory of a
- * NUMA node, a CXL device or a donor VM that a local daemon lends, and the
- * ruler that the others are measured with.
+ * The papers have no such transport. A host uses it for memory of a NUMA node,
+ * a CXL device or a donor VM that a local daemon lends, and other transports
+ * are measured against it.
  *
- * Locking: none, an endpoint is one lane's. Invariant: an operation taken by
+ * Locking: none, one lane uses an endpoint. Invariant: an operation taken by
  * post() is in the list at @done until poll() returns it.
  */
 #include <errno.h>
@@ -65,10 +65,11 @@ static void shm_close_ep(struct dcm_endpoint *ep)
 }
 
 /*
- * Whether a slab is lost its size says, not what a failed write says: EPERM is
- * a file that was cut off, but ENOSPC and ENOMEM are a host that has no page now,
- * EFBIG is a limit of this process, EIO a page that can't be swapped in. The
- * bytes of such a write are still here, and the pager writes them again.
+ * The size of a slab's file tells whether the slab is lost; the error of a
+ * failed write does not. EPERM means a truncated file, but ENOSPC and ENOMEM
+ * mean that this host has no page now, EFBIG a limit of this process, EIO a
+ * page that can't be swapped in. The bytes of such a write are still here, and
+ * the pager writes them again.
  */
 static bool shm_gone(const struct dcm_slab_ref *slab)
 {
@@ -144,7 +145,7 @@ static u32 shm_in_flight(struct dcm_endpoint *ep)
 
 static bool shm_dead(struct dcm_endpoint *ep)
 {
-	/* what dies is a slab, and its operations say so one by one */
+	/* slabs die, not endpoints: each operation reports it */
 	(void)ep;
 	return false;
 }

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * transport.h - the table every way to a donor's slabs stands behind
+ * transport.h - the interface of all transports to a donor's slabs
  *
  * One-sided by contract: the initiator names a slab, an offset and a length;
- * the donor's CPU sleeps (verbs), copies (tcp), or is not there at all (shm:
- * the slab is mapped). The table fits a verbs queue pair as it is: post() is
- * ibv_post_send() without the doorbell, flush() the doorbell, poll() the
- * completion queue, and @rkey / @base of a slab what the donor handed out.
+ * the donor's CPU sleeps (verbs), copies (tcp), or takes no part (shm: the slab
+ * is mapped). The interface fits a verbs queue pair: post() is ibv_post_send()
+ * without the doorbell, flush() the doorbell, poll() the completion queue, and
+ * @rkey and @base of a slab are what the donor handed out.
  *
- * An endpoint belongs to one lane (one fault thread or one vCPU) and is only
- * called from there: no callback takes a lock of another lane. Only
- * dcm_transport_ops.open and .close are called elsewhere, and then never
- * beside another callback of the same endpoint.
+ * An endpoint belongs to one lane (one fault thread or one vCPU) and is called
+ * by that lane only: no function takes a lock of another lane. Other threads
+ * call only .open and .close, never beside another function of the same
+ * endpoint, and .kill.
  *
  * Ordering: operations on one endpoint may complete in any order unless
  * %DCM_TR_ORDERED is set. The core never has two operations in flight on one
@@ -23,15 +23,15 @@
 
 #include "../core/io.h"
 
-/* What a transport can do, dcm_transport_ops.caps. */
+/* Properties of a transport, dcm_transport_ops.caps. */
 #define DCM_TR_ORDERED 0x1 /* completes in posting order */
 #define DCM_TR_DIRECT 0x2 /* READ leaves the data where it is: io->data */
 #define DCM_TR_INLINE 0x4 /* post() completes at once: never sleep for it */
 
 /**
- * struct dcm_done - operations complete and not polled, in order
+ * struct dcm_done - operations completed and not polled, in order
  * @first: the oldest
- * @tail: where the next is to be linked
+ * @tail: where the next one is linked
  * @nr: how many
  */
 struct dcm_done {
@@ -57,7 +57,7 @@ static inline void dcm_done_add(struct dcm_done *d, struct dcm_io *io,
 	d->nr++;
 }
 
-/* What dcm_transport_ops.poll returns: up to @max of them, as a list. */
+/* Take up to @max of them as a list, for dcm_transport_ops.poll. */
 static inline int dcm_done_take(struct dcm_done *d, struct dcm_io **done,
 				int max)
 {
@@ -81,35 +81,34 @@ struct module;
 /**
  * struct dcm_transport_ops - a transport
  * @name: "shm", "tcp", "verbs", "hostile"
- * @owner: in the kernel: the module to be held while there is an endpoint, or
+ * @owner: in the kernel: the module to hold while there is an endpoint, or
  *	%NULL
  * @caps: DCM_TR_*
- * @open: make an endpoint; @arg is the transport's own parameters (its
- *	header says which). May sleep. %NULL and a negative errno in *@err
- *	on failure.
- * @close: end it. Every operation in flight has completed with -ENOTCONN in
- *	a last poll() before, or its dcm_io is forgotten: no callback and no
- *	access to its memory follows. May sleep.
+ * @open: make an endpoint; @arg is the transport's own parameters (see its
+ *	header). May sleep. On failure %NULL and a negative errno in *@err.
+ * @close: end it. Operations in flight have completed with -ENOTCONN in a last
+ *	poll() before, or are forgotten: nothing touches them or their memory
+ *	afterwards. May sleep.
  * @post: start @io. 0, or -EAGAIN when the queue is full (poll and try
  *	again), -ENOTCONN when the endpoint is dead, -ERANGE outside the slab.
  *	On an error @io was not taken. Never sleeps, never allocates.
- * @flush: ring the doorbell for all posted so far. Never sleeps.
+ * @flush: send all that was posted so far. Never sleeps.
  * @poll: take up to @max completions into the list at *@done; returns how
  *	many. A dead endpoint completes everything with -ENOTCONN. Never
  *	sleeps.
- * @wait_fd: a descriptor to poll() on while operations are in flight, and in
- *	*@events what for (POLLIN, POLLOUT); -1 when there is nothing to
- *	wait for. User space only; the kernel home has its own wait.
+ * @wait_fd: a descriptor to poll() while operations are in flight, with the
+ *	events (POLLIN, POLLOUT) in *@events; -1 when there is nothing to
+ *	wait for. User space only; the kernel pager waits differently.
  * @in_flight: operations posted and not yet polled
  * @dead: true once the endpoint can't complete anything any more; it stays
  *	so, and the client closes it and may open another
  * @ready: true once the donor has accepted it; %NULL: from the start
  * @kill: make it die soon: the owner's next poll() finds it dead and completes
- *	what is in flight, without waiting for the peer or for completions (all
- *	that it may wait for is that an adapter lets go); from then on post()
- *	fails. User space: any thread, while it is not being
- *	closed. %NULL where no connection can end (shm)
- * @why: what it died of, for the one who closes it: a static text, "" while it
+ *	what is in flight, without waiting for the peer or for completions (at
+ *	most for an adapter to release memory); from then on post() fails. User
+ *	space: any thread, while it is not being closed. %NULL where no
+ *	connection can end (shm)
+ * @why: why it died, for the thread that closes it: a static text, "" while it
  *	lives; %NULL as above
  */
 struct dcm_transport_ops {
@@ -130,7 +129,7 @@ struct dcm_transport_ops {
 };
 
 /**
- * struct dcm_endpoint - what every transport's endpoint begins with
+ * struct dcm_endpoint - first member of every transport's endpoint
  * @ops: its table
  */
 struct dcm_endpoint {
@@ -140,6 +139,6 @@ struct dcm_endpoint {
 extern const struct dcm_transport_ops dcm_transport_shm;
 extern const struct dcm_transport_ops dcm_transport_tcp;
 extern const struct dcm_transport_ops dcm_transport_hostile;
-/* dcm_transport_verbs is verbs.h's: not everybody has libibverbs */
+/* dcm_transport_verbs is in verbs.h: it needs libibverbs */
 
 #endif /* DCM_TRANSPORT_H */

@@ -1,37 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * verbs.c - slabs of a donor that the network card reads and writes
+ * verbs.c - slabs of a donor, read and written by its network card
  *
  * One reliable connection, one completion queue, in user space by libibverbs.
  * post() makes a work request, flush() hands all of them over with one
- * ibv_post_send(), poll() takes completions, and wait_fd() asks for an event
- * only when somebody is about to sleep.
+ * ibv_post_send(), poll() takes completions, and wait_fd() requests an event
+ * only when the caller is about to sleep.
  *
- * What the card touches must be pinned. The pager's frames can't be: a page
- * that is pinned does not move, and moving pages into frames is how they leave
- * the guest. So a WRITE is copied into a ring of the endpoint's own, of
- * %DCM_VERBS_RING_BYTES, and from there to the donor: a copy of 4 KiB is small
- * beside the rest of a write-back, which nobody waits for. A READ lands where
- * it is wanted if that is in the registered area (the lanes' landing buffers
- * are), else in the ring too. (infiniswap-nsdi17 registers a buffer for each
- * request and copies as well; dcm-tc18 is in the kernel and maps pages.)
+ * Memory that the card accesses must be pinned. The pager's frames can't be: a
+ * pinned page can't be moved, and the pager evicts pages by moving them into
+ * frames. So a WRITE is copied into a ring of the endpoint's own, of
+ * %DCM_VERBS_RING_BYTES, and goes to the donor from there: a copy of 4 KiB is
+ * small beside the rest of a write-back, which no access waits for. A READ
+ * lands in its destination if that is in the registered area (the lanes'
+ * landing buffers are), else in the ring too. (infiniswap-nsdi17 registers a
+ * buffer for each request and copies as well; dcm-tc18 is in the kernel and
+ * maps pages.)
  *
  *	head   posted                 [rung, head): in the list for flush()
  *	rung   handed over            [tail, rung): the card has them
  *	tail   completed              done list
  *
  * A queue pair completes in order, which is checked, as the ring relies on it.
- * The first operation that fails takes the queue pair with it: it is told what
- * the donor said (-ESTALE: the key is not good any more, the slab was taken
- * back), those behind it -ENOTCONN. Nothing is completed before the card has
- * let go of it: a late READ must not land in a buffer that has a new use. If
- * the card does not say so in time the queue pair is destroyed first.
+ * The first operation that fails ends the queue pair: that operation gets the
+ * donor's error (-ESTALE: the key is no longer valid, the slab was taken back),
+ * those behind it -ENOTCONN. No operation completes before the card has stopped
+ * using its memory: a late READ must not land in a buffer that is used again.
+ * If the card does not report that in time, the queue pair is destroyed first.
  *
- * Order on the slab is kept as over tcp: a donor takes the lane's old queue
- * pair down before it gives a ticket for the next.
+ * Writes reach the slab in a safe order, as over tcp: a donor ends the lane's
+ * old queue pair before it gives a ticket for the next.
  *
- * Locking: an endpoint is one lane's, but for verbs_kill(); @lock keeps
- * that from a queue pair being destroyed. All memory is there at open().
+ * Locking: one lane uses an endpoint, except for verbs_kill(); @lock keeps that
+ * from meeting a queue pair's destruction. open() allocates all memory.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -47,14 +48,14 @@
 #include "verbs.h"
 
 #define VERBS_REAP 16
-/* for the card to let go of what is in flight */
+/* time for the card to complete what is in flight */
 #define VERBS_FLUSH_NS 1000000000u
 #define RING_NONE U64_MAX
 
 /**
- * struct verbs_op - one operation on its way
+ * struct verbs_op - one operation in flight
  * @io: the caller's
- * @at: where it is in the ring, %RING_NONE: not there
+ * @at: its offset in the ring, %RING_NONE: not there
  * @ring_end: the ring is free up to here when it has completed
  */
 struct verbs_op {
@@ -67,15 +68,15 @@ struct verbs_op {
 
 /**
  * struct verbs_endpoint - one queue pair
- * @killed: somebody else wants it dead
+ * @killed: another thread wants it dead
  * @qp_gone: destroyed; under @lock
  * @armed: the next completion raises an event
  * @events: taken from the channel and not acknowledged
  * @ready: an eventfd that is always readable
- * @heard_ns: when something last completed, or else was awaited from
- * @dying_ns: since when the card is to let go
- * @ring_head: bytes of the ring that were ever taken, skipped ones included
- * @ring_tail: bytes of it that were freed
+ * @heard_ns: last completion, or else since when one is awaited
+ * @dying_ns: since when the card is to stop using memory
+ * @ring_head: bytes of the ring ever taken, skipped ones included
+ * @ring_tail: bytes of those that were freed
  */
 struct verbs_endpoint {
 	struct dcm_endpoint ep;
@@ -149,7 +150,7 @@ static void qp_destroy(struct verbs_endpoint *v)
 	pthread_mutex_unlock(&v->lock);
 }
 
-/* Nothing more is begun; what the card has, it is told to let go of. */
+/* Start nothing more; have the card flush what it has. */
 static void die(struct verbs_endpoint *v, const char *why)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
@@ -163,7 +164,7 @@ static void die(struct verbs_endpoint *v, const char *why)
 		qp_destroy(v);
 }
 
-/* What the card had is back, or it will not come back any more. */
+/* Complete all once the card has flushed, or is too late to. */
 static void die_finish(struct verbs_endpoint *v)
 {
 	if (v->tail < v->rung && !v->qp_gone) {
@@ -188,7 +189,7 @@ static int wc_errno(enum ibv_wc_status status)
 	}
 }
 
-/* Take what has come, up to @enough in the done list. */
+/* Take completions, up to @enough in the done list. */
 static void reap(struct verbs_endpoint *v, u32 enough)
 {
 	struct ibv_wc wc[VERBS_REAP];
@@ -205,7 +206,7 @@ static void reap(struct verbs_endpoint *v, u32 enough)
 			v->heard_ns = 0;
 		for (i = 0; i < n; i++) {
 			if (wc[i].wr_id != v->tail) {
-				/* what the ring says is not true any more */
+				/* the ring's offsets are no longer right */
 				die(v, "completions out of order");
 				qp_destroy(v);
 				return;
@@ -221,7 +222,7 @@ static void reap(struct verbs_endpoint *v, u32 enough)
 
 /* ---- posting ---- */
 
-/* @bytes of the ring in one piece; %RING_NONE: not now. */
+/* Take @bytes of the ring in one piece; %RING_NONE: no room now. */
 static u64 ring_take(struct verbs_endpoint *v, u32 bytes)
 {
 	u64 at = v->ring_head % DCM_VERBS_RING_BYTES, skip = 0;
@@ -302,7 +303,7 @@ static void verbs_flush(struct dcm_endpoint *ep)
 		v->rung = v->head;
 		return;
 	}
-	/* those before it are the card's */
+	/* the card has those before it */
 	while (v->rung < v->head && &op_at(v, v->rung)->wr != bad)
 		v->rung++;
 	die(v, "the queue pair takes no more");
@@ -320,7 +321,7 @@ static int verbs_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 	if (__atomic_load_n(&v->killed, __ATOMIC_RELAXED))
 		die(v, "closed by the donor, or given up");
 	reap(v, (u32)max);
-	/* sets off the clock at the first look after a sign of life */
+	/* the clock starts at the first look after a completion */
 	if (!v->dead && v->silence_ns && v->tail < v->head && !v->done.nr) {
 		now = now_ns();
 		if (!v->heard_ns)
@@ -333,7 +334,7 @@ static int verbs_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 	return dcm_done_take(&v->done, done, max);
 }
 
-/* Events that were raised; they must be acknowledged before the queue goes. */
+/* Take events; all must be acknowledged before the queue is destroyed. */
 static bool events_take(struct verbs_endpoint *v)
 {
 	struct ibv_cq *cq;
@@ -362,7 +363,7 @@ static int verbs_wait_fd(struct dcm_endpoint *ep, short *events)
 		if (ibv_req_notify_cq(v->cq, 0))
 			die(v, "the completion queue failed");
 		v->armed = true;
-		/* what completed before that raises nothing */
+		/* an earlier completion raises no event */
 		reap(v, 1);
 	}
 	return v->done.nr || v->dead ? v->ready : v->channel->fd;
@@ -476,7 +477,7 @@ static void verbs_close(struct dcm_endpoint *ep)
 	struct verbs_endpoint *v = to_verbs(ep);
 	struct rdma_cm_id *id = v->id;
 
-	/* the other end need not wait for its timers */
+	/* tell the donor, which then need not wait for its timers */
 	if (!v->qp_gone)
 		rdma_disconnect(id);
 	qp_destroy(v);
@@ -489,7 +490,7 @@ static void verbs_kill(struct dcm_endpoint *ep)
 	struct verbs_endpoint *v = to_verbs(ep);
 
 	__atomic_store_n(&v->killed, true, __ATOMIC_RELAXED);
-	/* what is in flight comes back and wakes the lane */
+	/* what is in flight completes and wakes the lane */
 	pthread_mutex_lock(&v->lock);
 	if (!v->qp_gone)
 		rdma_disconnect(v->id);
