@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * file.c - /dev/vgcN: a space for whoever opens it
+ * file.c - /dev/vgcN: a space for each process that opens it
  *
- * The mapping is of the device's memory, without struct pages: pages are put
- * in as they are touched, some at a time. It keeps the file open, so that the
- * space ends when the last mapping and the last descriptor are gone, however a
- * process ends. Nothing that a process submitted is waited for then: requests
- * hold the file's memory until they are answered.
+ * The mapping shows the device's memory, without struct pages: a fault maps
+ * some pages at a time. The mapping keeps the file open, so the space ends when
+ * the last mapping and the last descriptor are gone, however a process ends.
+ * Unanswered requests are not waited for then: they hold the file's memory
+ * until they are answered.
  *
- * A device that goes takes the mappings out; later accesses are SIGBUS, all
+ * When a device goes, its mappings are removed; later accesses get SIGBUS, all
  * calls ENODEV.
  *
  * Locking: create_lock, then the device's locks. The file's lock is taken in
@@ -57,7 +57,7 @@ static int vgc_open(struct inode *inode, struct file *f)
 	vf->dev = dev;
 	vf->mapping = inode->i_mapping;
 	f->f_mapping = inode->i_mapping;
-	/* The driver lets go only after misc_deregister(), which waits for us. */
+	/* misc_deregister() waits for us, so the driver's reference is held. */
 	kref_get(&dev->ref);
 	mutex_lock(&dev->lock);
 	list_add(&vf->list, &dev->files);
@@ -138,7 +138,7 @@ out:
 	return err;
 }
 
-/* In interrupt context, or the device's end. */
+/* Called in interrupt context, or when the device goes. */
 static void answered(struct vgc_request *r)
 {
 	struct vgc_file *vf = r->file;
@@ -157,7 +157,7 @@ static void answered(struct vgc_request *r)
 	file_put(vf);
 }
 
-/* One is kept for SPACE_DESTROY. */
+/* One command is reserved for SPACE_DESTROY. */
 static bool room(const struct vgc_file *vf)
 {
 	return READ_ONCE(vf->in_flight) < vf->dev->info.commands_max;
@@ -183,7 +183,7 @@ static void count_out(struct vgc_file *vf)
 	wake_up_interruptible(&vf->wait);
 }
 
-/* From the process's buffer into ours, and the space's number into it. */
+/* Copy the process's request and set the number of its space. */
 static int copy_request(struct vgc_request *r, const struct vgc_submit *s,
 			const struct vgc_piece *p)
 {
@@ -213,7 +213,7 @@ static int do_submit(struct vgc_file *vf, void __user *arg)
 
 	if (!p)
 		return -ENXIO;
-	/* Not "reap first": there may be nothing to reap. */
+	/* Not EAGAIN: there may be nothing to reap. */
 	if (READ_ONCE(vf->dev->dead))
 		return -ENODEV;
 	if (copy_from_user(&s, arg, sizeof(s)))
@@ -328,7 +328,7 @@ static vm_fault_t vgc_fault(struct vm_fault *vmf)
 	last = min(vma->vm_end, first + AROUND_PAGES * PAGE_SIZE);
 	down_read(&vf->dev->gone);
 	if (!vf->dev->dead)
-		/* The one that is wanted first: the others are for free. */
+		/* The faulting page first; the others are a bonus. */
 		ret = vmf_insert_pfn(vma, vmf->address, base + vmf->pgoff);
 	for (at = first; ret == VM_FAULT_NOPAGE && at < last; at += PAGE_SIZE)
 		if (at != (vmf->address & PAGE_MASK) &&
@@ -374,7 +374,7 @@ const struct file_operations vgc_fops = {
 	.mmap = vgc_mmap,
 };
 
-/* The device is dead: take what it was out of processes. */
+/* The device is dead: remove its memory from processes. */
 void vgc_files_gone(struct vgc_dev *dev)
 {
 	struct vgc_file *vf;

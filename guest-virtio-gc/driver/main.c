@@ -2,13 +2,12 @@
 /*
  * main.c - virtio_gc.ko: a virtio-gc device becomes /dev/vgcN
  *
- * The window is mapped into the kernel once, which nothing uses: that is what
- * makes it ordinary cached memory for the processes that map it, too.
+ * The window is mapped into the kernel once, and that mapping is not used: it
+ * makes the window ordinary cached memory for the processes that map it, too.
  *
- * The end of a device (unplugged, or the module leaves) goes in this order: no
- * new files, @dead for those that are open, no mappings, reset, whatever was on
- * its way fails, spaces are forgotten. The memory of it all goes with the last
- * file.
+ * When a device goes (unplugged, or the module is unloaded) the order is: no
+ * new files, @dead for open ones, no mappings, reset, unanswered requests fail,
+ * spaces are forgotten. The last file frees the memory.
  *
  * Locking: see vgc_drv.h. Order: gone, lock, vq_lock, a file's lock.
  */
@@ -76,7 +75,7 @@ static int read_config(struct vgc_dev *dev)
 	CONFIG_FIELD(deadline_max_ms, &i->deadline_max_ms);
 #undef CONFIG_FIELD
 	i->features = features_of(vdev);
-	/* It is the host's, but what is nonsense should not go further. */
+	/* The host is trusted, but nonsense should not get any further. */
 	if (!i->window_bytes || !is_power_of_2(i->region_bytes_min) ||
 	    !is_power_of_2(i->region_bytes_max) ||
 	    i->window_bytes % i->region_bytes_max || i->commands_max < 2 ||
@@ -85,7 +84,7 @@ static int read_config(struct vgc_dev *dev)
 		dev_err(&vdev->dev, "its configuration makes no sense\n");
 		return -EINVAL;
 	}
-	/* One command is kept for SPACE_DESTROY; buffers have an end here. */
+	/* One command is reserved for SPACE_DESTROY; buffers are bounded. */
 	i->commands_max = min(i->commands_max - 1, 64u);
 	i->request_max = min_t(u32, i->request_max, SZ_1M);
 	i->response_max = min_t(u32, i->response_max, SZ_1M);
@@ -137,7 +136,7 @@ static int start(struct vgc_dev *dev)
 	return 0;
 }
 
-/* After this the device does nothing, and nobody asks it to. */
+/* After this the device does nothing and gets no requests. */
 static void stop(struct vgc_dev *dev)
 {
 	down_write(&dev->gone);
@@ -217,7 +216,7 @@ static void vgc_remove(struct virtio_device *vdev)
 	vgc_dev_put(dev);
 }
 
-/* VGC-G-1: not one without what it needs. */
+/* VGC-G-1: no feature without those it needs. */
 static int vgc_validate(struct virtio_device *vdev)
 {
 	if (!virtio_has_feature(vdev, VIRTIO_F_VERSION_1)) {
@@ -234,7 +233,7 @@ static int vgc_validate(struct virtio_device *vdev)
 }
 
 #ifdef CONFIG_PM_SLEEP
-/* The window does not outlive a reset: with heaps in it there is no sleep. */
+/* The window does not survive a reset: with spaces, refuse to sleep. */
 static int vgc_freeze(struct virtio_device *vdev)
 {
 	struct vgc_dev *dev = vdev->priv;

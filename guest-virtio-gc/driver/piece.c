@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * piece.c - pieces of the window: who has which, and when it is free again
+ * piece.c - pieces of the window: allocation, and when one is free again
  *
  * First fit, aligned to regions, as spaces are few and large. A piece is taken
- * before its space is created, and given to somebody else only when the device
- * has said that the space is destroyed: until then the device may still write
- * there.
+ * before its space is created, and reused only when the device has confirmed
+ * that the space is destroyed: until then the device may still write there.
  *
  *	CREATING --answer--> LIVE --file closed--> DESTROYING --answer--> FREE
  *	    |                                      ^   |  ^
  *	    | its process was killed               |   v  | a second later
  *	    +----> ORPHAN --answer-----------------+  RETRY
  *
- * What fails with the device is FREE at once, as a reset forgets all spaces.
- * FREE ones are taken off the list by a work item, or by whoever ends the
- * device.
+ * When the device goes a piece is FREE at once, as a reset forgets all spaces.
+ * A work item, or the function that ends the device, takes FREE pieces off the
+ * list.
  *
  * Locking: vq_lock for states, as answers come in interrupt context; the
  * device's lock for the list. A piece holds a reference to its device.
@@ -76,7 +75,7 @@ static void destroyed(struct vgc_request *r)
 		p->state = VGC_FREE;
 	else
 		p->state = VGC_RETRY;
-	/* Then whoever ends the device looks after it. */
+	/* If the device is going, vgc_pieces_forget() frees the piece. */
 	dead = !dev->vq;
 	if (!dead && p->state == VGC_FREE)
 		schedule_work(&dev->free_work);
@@ -85,7 +84,7 @@ static void destroyed(struct vgc_request *r)
 	spin_unlock_irqrestore(&dev->vq_lock, flags);
 }
 
-/* The file is closed and unmapped; the piece is not the caller's any more. */
+/* The file is closed and unmapped; the piece is no longer the caller's. */
 void vgc_piece_destroy(struct vgc_piece *p)
 {
 	unsigned long flags;
@@ -96,7 +95,7 @@ void vgc_piece_destroy(struct vgc_piece *p)
 	send_destroy(p);
 }
 
-/* Free what can be. */
+/* Free the pieces that are FREE. */
 void vgc_pieces_reap(struct vgc_dev *dev)
 {
 	struct vgc_piece *p, *next;
@@ -135,7 +134,7 @@ void vgc_pieces_retry(struct vgc_dev *dev)
 	mutex_unlock(&dev->lock);
 }
 
-/* After vgc_requests_fail(): nothing is on its way any more. */
+/* After vgc_requests_fail(): no request is in flight any more. */
 void vgc_pieces_forget(struct vgc_dev *dev)
 {
 	struct vgc_piece *p;
@@ -164,7 +163,7 @@ static void created(struct vgc_request *r)
 	spin_lock_irqsave(&dev->vq_lock, flags);
 	p->status = status;
 	orphan = p->state == VGC_ORPHAN;
-	/* Even one that was refused: there may be such a space, who knows. */
+	/* Destroy even a refused one later: the space may exist. */
 	p->state = orphan ? VGC_DESTROYING : VGC_LIVE;
 	spin_unlock_irqrestore(&dev->vq_lock, flags);
 	if (orphan)
@@ -173,7 +172,7 @@ static void created(struct vgc_request *r)
 		complete(&p->created);
 }
 
-/* Under the lock: where there is room, before *@next. */
+/* Under the lock: find room for a piece; it goes before *@next. */
 static bool find_room(struct vgc_dev *dev, u64 bytes, u64 align, u64 *start,
 		      struct list_head **next)
 {
@@ -246,7 +245,7 @@ static int errno_of(u32 status)
 	}
 }
 
-/* Never was created: nobody has heard of it. */
+/* The space was never created: the device does not know the piece. */
 static void give_back(struct vgc_piece *p)
 {
 	struct vgc_dev *dev = p->dev;
@@ -257,7 +256,7 @@ static void give_back(struct vgc_piece *p)
 	vgc_pieces_reap(dev);
 }
 
-/* True if the caller was killed first: the piece is not his any more. */
+/* True if the caller was killed first: the piece is no longer the caller's. */
 static bool abandoned(struct vgc_piece *p)
 {
 	bool orphan;
@@ -288,9 +287,9 @@ static void fill_create(struct vgc_request *r, const struct vgc_piece *p,
 }
 
 /**
- * vgc_piece_create() - a piece of the window, and a space in it
+ * vgc_piece_create() - take a piece of the window, and create a space in it
  * @dev: the device
- * @space: its sizes are checked here as far as they are needed
+ * @space: its sizes are checked here as far as the driver needs them
  *
  * Return: the piece, or an error.
  */

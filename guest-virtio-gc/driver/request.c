@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * request.c - a request's buffers, on their way through the virtqueue
+ * request.c - a request's buffers, and the virtqueue
  *
- * Both parts are copies in the kernel's memory: what a process changes after
- * submitting changes nothing, and a process that dies leaves nothing behind
- * that the device could still write to. A request is freed when the device has
- * answered it, not before, whoever has stopped waiting.
+ * Both parts of a request are copies in the kernel's memory: what a process
+ * changes after submitting has no effect, and after a process has ended the
+ * device writes to none of its memory. A request is freed when the device has
+ * answered it, not before, even if no process waits any more.
  *
- * With indirect descriptors each takes one slot of the ring. Processes' find no
- * room at worst (-EAGAIN); the driver's own, which destroy spaces, wait in
+ * With indirect descriptors each takes one slot of the ring. A process's
+ * request may find no room (-EAGAIN); the driver's own, which destroy spaces,
+ * wait in
  * @waiting and go first.
  *
  * Locking: vq_lock, for the ring and @waiting. Answers come in interrupt
- * context and are handed out without it.
+ * context; the callbacks are called without the lock.
  */
 #include <linux/mm.h>
 #include <linux/slab.h>
@@ -42,7 +43,7 @@ static void fill(struct scatterlist *sg, unsigned int n, void *buf, u32 bytes)
 	}
 }
 
-/* Charged to the process; the part that the device writes begins as zero. */
+/* Charged to the process; the device-writable part is zeroed. */
 struct vgc_request *vgc_request_alloc(u32 out_bytes, u32 in_bytes)
 {
 	void *out = kvmalloc(out_bytes, GFP_KERNEL_ACCOUNT);
@@ -114,7 +115,7 @@ int vgc_request_send(struct vgc_dev *dev, struct vgc_request *r)
 	if (!err)
 		notify = virtqueue_kick_prepare(dev->vq);
 	spin_unlock_irqrestore(&dev->vq_lock, flags);
-	/* Not under the lock: it leaves the guest. */
+	/* Not under the lock: it causes a VM exit. */
 	if (notify)
 		virtqueue_notify(dev->vq);
 	up_read(&dev->gone);
@@ -122,8 +123,8 @@ int vgc_request_send(struct vgc_dev *dev, struct vgc_request *r)
 }
 
 /*
- * It goes when there is room, at the latest when another is answered. Any
- * context; a device that is gone fails it at once.
+ * Sent when there is room, at the latest when another is answered. Any context;
+ * if the device is gone the request fails at once.
  */
 void vgc_request_must_send(struct vgc_dev *dev, struct vgc_request *r)
 {
@@ -157,7 +158,7 @@ void vgc_requests_answered(struct virtqueue *vq)
 	do {
 		virtqueue_disable_cb(vq);
 		while ((r = virtqueue_get_buf(vq, &used))) {
-			/* What it says is not believed. */
+			/* The device's length is not trusted. */
 			r->used = min(used, r->in_bytes);
 			list_add_tail(&r->list, &done);
 		}
@@ -182,7 +183,7 @@ void vgc_requests_answered(struct virtqueue *vq)
 	}
 }
 
-/* The device was reset and will answer nothing any more. */
+/* The device was reset and will answer no request any more. */
 void vgc_requests_fail(struct vgc_dev *dev)
 {
 	struct vgc_request *r;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * vgc_drv.h - what the files of virtio_gc.ko share
+ * vgc_drv.h - shared by the files of virtio_gc.ko
  *
- *	main.c	  the virtio device: found, set up, gone
+ *	main.c	  the virtio device: probe, start, remove
  *	piece.c	  pieces of the window, from SPACE_CREATE to SPACE_DESTROY
  *	request.c requests, from buffers to the virtqueue and back
  *	file.c	  /dev/vgcN: ioctl, mmap, poll
@@ -32,12 +32,12 @@ struct vgc_piece;
 
 /**
  * struct vgc_dev - a virtio-gc device
- * @ref: the driver, and each open file
- * @gone: taken for reading where the window is used; @dead is set under it
- * @vq_lock: the virtqueue, @waiting, and the states of pieces
+ * @ref: held by the driver and by each open file
+ * @gone: held for reading while the window is used; @dead is set under it
+ * @vq_lock: guards the virtqueue, @waiting, and the states of pieces
  * @waiting: requests of the driver's own that found no room in the virtqueue
- * @lock: @files and @pieces
- * @pieces: of the window, in use, by their start
+ * @lock: guards @files and @pieces
+ * @pieces: pieces of the window in use, by their start
  */
 struct vgc_dev {
 	struct kref ref;
@@ -69,16 +69,16 @@ struct vgc_dev {
 enum vgc_piece_state {
 	VGC_CREATING,
 	VGC_LIVE,
-	VGC_ORPHAN,	/* being created, for nobody any more */
+	VGC_ORPHAN,	/* being created, but its process was killed */
 	VGC_DESTROYING,
-	VGC_RETRY,	/* the device could not destroy it: once more */
+	VGC_RETRY,	/* the device could not destroy it: try again */
 	VGC_FREE,
 };
 
 /**
  * struct vgc_request - a request with its buffers
- * @file: whose it is, a reference; %NULL: the driver's own
- * @done: in interrupt context; @used bytes are in @in
+ * @file: its file, a reference; %NULL: the driver's own
+ * @done: called in interrupt context; @used bytes are in @in
  */
 struct vgc_request {
 	struct list_head list;
@@ -102,8 +102,8 @@ struct vgc_request {
  * struct vgc_piece - a piece of the window, from before its space is created
  *	until after it was destroyed
  * @state: under the device's vq_lock
- * @create: answered; @status is valid
- * @request: one for creation, kept for destruction, which must not fail
+ * @created: completed with the answer; @status is then valid
+ * @request: made for creation, kept for destruction, which must not fail
  */
 struct vgc_piece {
 	struct list_head list;
@@ -120,11 +120,11 @@ struct vgc_piece {
 
 /**
  * struct vgc_file - an open file
- * @ref: the file, and each request on its way
+ * @ref: held by the file and by each unanswered request
  * @create_lock: one CREATE at a time
  * @piece: set once
- * @lock: the rest
- * @in_flight: submitted and not reaped
+ * @lock: guards the rest
+ * @in_flight: requests submitted and not reaped
  */
 struct vgc_file {
 	struct kref ref;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * lists.c - a small runtime whose heap is collected where it lies
+ * lists.c - a small runtime whose heap is collected by the donors that hold it
  *
  *	cc lists.c -lvgc && ./a.out			in a guest
  *	cc lists.c -lvgc -Wl,--no-as-needed -ldcm &&
@@ -8,10 +8,10 @@
  *
  * The program keeps some linked lists, adds to them and drops some, and makes
  * far more objects than its heap has room for. When half of the regions are
- * used the donors trace the heap and move what lives out of those that are
- * mostly garbage. Should that fail, at any step, the runtime collects by itself
- * and goes on: here it looks which regions have no live object at all. A donor
- * that is gone for good takes objects along; this runtime is not made for that.
+ * used, the donors trace the heap and move live objects out of regions that are
+ * mostly garbage. If any step of that fails the runtime collects by itself and
+ * goes on: here it finds the regions without any live object. If a donor is
+ * lost for good, objects are lost; this runtime does not handle that.
  *
  * All objects are of one type, 64 bytes, with two references, which are plain
  * addresses; 0 is none:
@@ -58,7 +58,7 @@ static union {
 } answer;
 static const void *const entries = &answer.done + 1;
 
-/* A command and its answer: is it OK? */
+/* Run a command and get its answer. True if that is OK. */
 static bool ask(uint16_t command, uint16_t flags, const void *arg,
 		size_t arg_bytes, uint32_t count, const void *list_of,
 		size_t entry_bytes)
@@ -136,9 +136,9 @@ static uint32_t region_of(const void *object)
 	return (uint32_t)(((const char *)object - heap) / REGION);
 }
 
-/* ---- collecting by itself ---- */
+/* ---- collecting without donors ---- */
 
-/* What lives, at its simplest: only whole regions become free. */
+/* Find live objects the simple way: only whole regions become free. */
 static void collect_itself(void)
 {
 	bool lives[REGIONS] = { false };
@@ -153,7 +153,7 @@ static void collect_itself(void)
 	by_itself++;
 }
 
-/* Where an object is now, by the forward table of its region. */
+/* The new place of an object, by the forward table of its region. */
 static struct node *forward(struct node *n, const struct virtio_gc_move *move,
 			    uint32_t moves)
 {
@@ -178,7 +178,7 @@ static struct node *forward(struct node *n, const struct virtio_gc_move *move,
 	return n;
 }
 
-/* UPDATE and FORWARD, or what is left of them. */
+/* Do the work of UPDATE and FORWARD, or the part that is left. */
 static void update_itself(const struct virtio_gc_move *move, uint32_t moves)
 {
 	uint32_t i;
@@ -206,7 +206,7 @@ static uint32_t regions(struct virtio_gc_region *out, const bool *skip)
 	return n;
 }
 
-/* The program stands still meanwhile, so there is no barrier. */
+/* The program is stopped meanwhile, so no barrier is needed. */
 static bool trace(struct virtio_gc_live *live)
 {
 	struct virtio_gc_range range = {
@@ -227,7 +227,7 @@ static bool trace(struct virtio_gc_live *live)
 	return true;
 }
 
-/* A free region on a donor; one that was not yet written to has none. */
+/* A free region on a donor; a region never written to has no donor. */
 static uint32_t free_on(uint32_t donor, const uint32_t *donors,
 			const bool *used)
 {
@@ -239,7 +239,7 @@ static uint32_t free_on(uint32_t donor, const uint32_t *donors,
 	return REGIONS;
 }
 
-/* Regions that are mostly garbage, and where what lives in them goes. */
+/* Choose regions that are mostly garbage, and where their objects go. */
 static uint32_t moves_choose(struct virtio_gc_move *move,
 			     const struct virtio_gc_live *live, bool *from,
 			     bool *used)
@@ -248,7 +248,7 @@ static uint32_t moves_choose(struct virtio_gc_move *move,
 	struct virtio_gc_region all[REGIONS];
 	uint32_t donors[REGIONS], i, n = 0;
 
-	/* Clean, each region has a donor. */
+	/* After CLEAN each region has a donor. */
 	for (i = 0; i < REGIONS; i++)
 		all[i] = (struct virtio_gc_region){ .region = i };
 	if (!ask(VIRTIO_GC_CLEAN, 0, NULL, 0, REGIONS, all, sizeof(*all)) ||
@@ -282,7 +282,7 @@ static uint32_t moves_choose(struct virtio_gc_move *move,
 	return n;
 }
 
-/* Whether it is heard or not, nothing refers to them any more. */
+/* Nothing refers to these regions any more, whatever the answer. */
 static void release(const struct virtio_gc_region *gone, uint32_t n)
 {
 	uint32_t i;
@@ -304,7 +304,7 @@ static bool collect_by_donors(void)
 
 	if (!trace(live))
 		return false;
-	/* Nothing lives in these: they may be moved to, once released. */
+	/* Regions without live objects: free to move to, once released. */
 	for (i = 0, n = 0; i < REGIONS; i++)
 		if (top[i] && !live[i].objects)
 			gone[n++].region = i;
@@ -314,7 +314,7 @@ static bool collect_by_donors(void)
 		return true;
 	if (!ask(VIRTIO_GC_EVACUATE, 0, NULL, 0, n, move, sizeof(*move)))
 		return false;
-	/* From here on there is no way back: copies are the objects. */
+	/* From here on the copies are the objects: no way back. */
 	for (i = 0; i < n; i++) {
 		if (moved[i].status)
 			return false;
@@ -358,7 +358,7 @@ static bool add(uint32_t k)
 	struct node *n;
 	uint32_t i;
 
-	/* A collection moves objects: before it, nobody holds one. */
+	/* A collection moves objects: no reference may be held across it. */
 	if (top[current] + sizeof(*n) > REGION && !take_region())
 		return false;
 	n = (void *)(heap + current * REGION + top[current]);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * virtio_gc.h - what a driver and a virtio-gc device say to each other
+ * virtio_gc.h - messages between a driver and a virtio-gc device
  *
- * The contract in words is guest-virtio-gc/spec/virtio-gc.md; this is its
- * layout. All integers are little endian, every struct has one size and no
- * padding of the compiler's. What is called reserved is written as zero; a
- * request with anything else there is refused.
+ * The specification is guest-virtio-gc/spec/virtio-gc.md; this is its layout.
+ * All integers are little endian, every struct has one size and no padding by
+ * the compiler. Reserved fields are written as zero; a request with any other
+ * value in one is refused.
  *
  * A request is, in the device-readable part of one descriptor chain,
  *
@@ -44,7 +44,7 @@
 #define VIRTIO_GC_F_HINTS		4
 
 #define VIRTIO_GC_UNIT_BYTES		8u	/* objects start at multiples */
-#define VIRTIO_GC_NONE			(~(__u64)0)	/* no place */
+#define VIRTIO_GC_NONE			(~(__u64)0)	/* no offset or address */
 #define VIRTIO_GC_NO_DONOR		(~(__u32)0)
 
 struct virtio_gc_config {
@@ -58,10 +58,10 @@ struct virtio_gc_config {
 	__le32 response_max;		/* bytes of a device-writable part */
 	__le32 commands_max;		/* of one space, not yet answered */
 	__le32 deadline_max_ms;
-	__le32 donors;			/* now; a change is notified */
+	__le32 donors;			/* current; a change is notified */
 };
 
-/* command, its struct, the entries of request and answer */
+/* command: its struct, the entries of request; -> those of the answer */
 enum virtio_gc_command {
 	VIRTIO_GC_SPACE_CREATE = 1,	/* space */
 	VIRTIO_GC_SPACE_DESTROY = 2,
@@ -85,7 +85,7 @@ enum virtio_gc_command {
 enum virtio_gc_status {
 	VIRTIO_GC_OK = 0,
 	VIRTIO_GC_STALE = 1,		/* changed while it was traced */
-	VIRTIO_GC_DONOR_LOST = 2,	/* and what it held */
+	VIRTIO_GC_DONOR_LOST = 2,	/* with the memory it held */
 	VIRTIO_GC_WORKER_LOST = 3,	/* its donor lives, the heap is whole */
 	VIRTIO_GC_TIMED_OUT = 4,
 	VIRTIO_GC_CANCELLED = 5,
@@ -95,11 +95,11 @@ enum virtio_gc_status {
 	VIRTIO_GC_NO_SPACE = 9,		/* a target or a table is full */
 	VIRTIO_GC_CROSS_DONOR = 10,	/* its places are on different donors */
 	VIRTIO_GC_MET = 11,		/* opaque objects wait to be taken */
-	VIRTIO_GC_NO_TRACE = 12,	/* none of this epoch */
+	VIRTIO_GC_NO_TRACE = 12,	/* no trace of this epoch */
 	VIRTIO_GC_BUSY = 13,		/* not while another command runs */
 	VIRTIO_GC_LIMIT = 14,		/* one of the configuration's, or memory */
 	VIRTIO_GC_INVALID = 15,		/* the request itself is wrong */
-	VIRTIO_GC_UNSUPPORTED = 16,	/* command or feature not there */
+	VIRTIO_GC_UNSUPPORTED = 16,	/* the device lacks it */
 	VIRTIO_GC_STATUSES
 };
 
@@ -107,7 +107,7 @@ struct virtio_gc_req {
 	__le16 command;
 	__le16 flags;		/* the command's */
 	__le32 space;
-	__le64 tag;		/* the driver's; what CANCEL names */
+	__le64 tag;		/* the driver's; CANCEL names it */
 	__le32 epoch;		/* of the trace it belongs to, else 0 */
 	__le32 deadline_ms;	/* 0: the device's longest */
 	__le32 count;		/* entries that follow */
@@ -116,8 +116,8 @@ struct virtio_gc_req {
 
 struct virtio_gc_done {
 	__le32 status;
-	__le32 donor;		/* which one it is about, or NO_DONOR */
-	__le64 at;		/* address or space offset it is about, or NONE */
+	__le32 donor;		/* the donor concerned, or NO_DONOR */
+	__le64 at;		/* address or space offset concerned, or NONE */
 	__le64 value;		/* the command's */
 	__le32 count;		/* entries that follow */
 	__le32 reserved;
@@ -142,7 +142,7 @@ struct virtio_gc_space {
 	__le32 type_mask;
 	__le32 reserved2;
 };
-/* references to outside the space are skipped, not an error */
+/* references to outside the space are skipped, and are no error */
 #define VIRTIO_GC_SPACE_OUTSIDE		0x1
 
 enum virtio_gc_kind {
@@ -176,7 +176,7 @@ struct virtio_gc_type {
 #define VIRTIO_GC_TYPE_WEAK		0x1
 #define VIRTIO_GC_TYPE_OPAQUE		0x2
 
-/* reference fields side by side */
+/* adjacent reference fields */
 struct virtio_gc_run {
 	__le32 offset;
 	__le32 count;
@@ -194,7 +194,7 @@ struct virtio_gc_region {
 #define VIRTIO_GC_TRACE_LOCAL		0x2	/* each region for itself */
 /* flags of EVACUATE: the traversal order of copies; without it depth first */
 #define VIRTIO_GC_MOVE_BREADTH_FIRST	0x1
-/* flags of RELEASE: and what they hold is garbage */
+/* flags of RELEASE: the regions hold garbage, discard it */
 #define VIRTIO_GC_RELEASE_DISCARD	0x1
 /* flags of TRACE_MET: answer when there is one, or the trace is quiet */
 #define VIRTIO_GC_MET_WAIT		0x1
@@ -226,13 +226,13 @@ struct virtio_gc_live {
 	__le64 reserved;
 };
 
-/* EVACUATE: what lives in @from, to @to */
+/* EVACUATE: move the live objects of @from to @to */
 struct virtio_gc_move {
 	__le32 from;
 	__le32 to;
 	__le64 start;		/* space offset in @to of the first copy */
 	__le64 table;		/* space offset of the forward table */
-	__le64 table_bytes;	/* room there */
+	__le64 table_bytes;	/* room for it */
 };
 
 struct virtio_gc_moved {
@@ -242,15 +242,16 @@ struct virtio_gc_moved {
 	__le32 objects;
 	__le64 end;		/* space offset after the last copy */
 	__le64 table;		/* space offset of the forward table */
-	__le64 table_bytes;	/* of it, as written */
+	__le64 table_bytes;	/* size as written */
 };
 
 /*
  * A forward table: one word for each 64 units of the from-region, then one
- * __le32 for each object that moved, in the order of their old places. The
- * object that started in unit u of the region is now at unit place[i] of the
+ * A forward table: one word for each 64 units of the from-region, then one
+ * __le32 for each object that moved, in the order of their old offsets. The
+ * object that started in unit u of the region is now at unit entry[i] of the
  * to-region, i = word[u / 64].before + popcount(word[u / 64].starts below
- * u % 64); it did not live if its bit in starts is 0.
+ * u % 64); it was not live if its bit in starts is 0.
  */
 struct virtio_gc_forward {
 	__le64 starts;
@@ -258,7 +259,7 @@ struct virtio_gc_forward {
 	__le32 reserved;
 };
 
-/* COMPACT: where forward tables go */
+/* COMPACT: room for forward tables */
 struct virtio_gc_area {
 	__le64 tables;		/* space offset */
 	__le64 bytes;
@@ -270,13 +271,13 @@ struct virtio_gc_hint {
 };
 
 enum virtio_gc_hint_what {
-	VIRTIO_GC_HINT_DIRECT = 0,	/* keep it here */
-	VIRTIO_GC_HINT_NORMAL = 1,	/* no longer */
-	VIRTIO_GC_HINT_COLD = 2,	/* evict it first */
-	VIRTIO_GC_HINT_DISCARD = 3,	/* garbage: it reads as zero from now on */
+	VIRTIO_GC_HINT_DIRECT = 0,	/* keep in direct memory */
+	VIRTIO_GC_HINT_NORMAL = 1,	/* take DIRECT back */
+	VIRTIO_GC_HINT_COLD = 2,	/* evict first */
+	VIRTIO_GC_HINT_DISCARD = 3,	/* garbage: reads as zero from now on */
 };
 
-/* a piece of a space, whole pages */
+/* a range of a space, whole pages */
 struct virtio_gc_extent {
 	__le64 offset;		/* space offset */
 	__le64 bytes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-/* driver.c - a device that virtio_gc.ko shows as /dev/vgcN */
+/* driver.c - libvgc's provider for /dev/vgcN of virtio_gc.ko */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -68,7 +68,7 @@ static int driver_create(void *self, const struct virtio_gc_space *space)
 	struct driver *d = self;
 	void *want = (void *)(uintptr_t)space->address, *p;
 
-	/* Where it goes first: a space can't be taken back alone. */
+	/* Reserve the addresses first: a space alone can't be taken back. */
 	p = mmap(want, space->bytes, PROT_NONE,
 		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE |
 			 MAP_FIXED_NOREPLACE,

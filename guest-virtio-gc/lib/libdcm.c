@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * libdcm.c - libdcm in the same process is the device
+ * libdcm.c - libvgc's provider that uses libdcm in the same process
  *
- * A window is made for a space: memory at the address where the runtime wants
- * it, put under a pager that is this space's alone, and libdcm's half of a
- * device on that. What a driver would refuse is refused here.
+ * For a space it makes a window: memory at the address that the runtime wants,
+ * under a pager that only this space uses, and libdcm's half of a device on
+ * that. Requests that a driver would refuse are refused here.
  *
  * On the kernel pager ("dcmfs:FILE") the file is the memory, mapped where the
- * runtime wants it, and dcm-hostd does the work. All of the file is the window;
- * one runtime at a time has it.
+ * runtime wants it, and dcm-hostd does the work. The window is the whole file;
+ * one runtime at a time can use it.
  *
- * libdcm's functions are weak: a program that is not linked with it has a libvgc
- * that knows the driver only.
+ * libdcm's functions are weak: in a program that is not linked with libdcm,
+ * libvgc knows the driver only.
  *
  * Locking: @lock guards @first, @last and @in_flight. Answers come on a thread
- * of libdcm's and wait as copies until they are reaped: the runtime's buffer
- * may be in the heap.
+ * of libdcm and wait as copies until they are reaped: the runtime's buffer may
+ * be in the heap.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -52,8 +52,8 @@
 #define SPACE_ID	0
 
 /**
- * struct pending - a request on its way, or its answer
- * @buf: the answer's bytes, once there are any
+ * struct pending - an unanswered request, or its answer
+ * @buf: the answer's bytes, once it has come
  */
 struct pending {
 	struct pending *next;
@@ -66,8 +66,8 @@ struct pending {
 
 /**
  * struct libdcm - a device of one space
- * @pager: %NULL: the kernel's, and
- * @file: its file
+ * @pager: %NULL: the kernel pager has the memory
+ * @file: its file then
  */
 struct libdcm {
 	struct dcm_pager *pager;
@@ -122,7 +122,7 @@ static void info_of(struct vgc_info *info, const struct virtio_gc_config *c,
 
 static const struct dcm_gc_host_ops host_ops = { .answered = answered };
 
-/* A pager of ours. */
+/* Open a pager of our own. */
 static int config_open(struct libdcm *d, const char *config,
 		       struct virtio_gc_config *c, uint64_t *features,
 		       char *err, size_t len)
@@ -134,7 +134,7 @@ static int config_open(struct libdcm *d, const char *config,
 	return 0;
 }
 
-/* The kernel's; what dcm-hostd says of it, who need not stay for that. */
+/* Open a dcmfs file, and ask dcm-hostd for its limits. */
 static int file_open(struct libdcm *d, const char *path,
 		     struct virtio_gc_config *c, uint64_t *features, char *err,
 		     size_t len)
@@ -309,7 +309,7 @@ static int space_create(struct libdcm *d, const struct virtio_gc_space *space)
 	}
 }
 
-/* Memory under the pager at the address; its window is all of it. */
+/* Map memory under the pager at the address; the window is all of it. */
 static int window_make(struct libdcm *d, uint64_t address, size_t bytes)
 {
 	int flags = d->pager ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE :
@@ -340,7 +340,7 @@ static int window_make(struct libdcm *d, uint64_t address, size_t bytes)
 					    sizeof(err));
 	if (!d->gc)
 		return errno ? -errno : -EIO;
-	/* what was in the file before is nobody's */
+	/* discard what was in the file before */
 	if (!d->pager)
 		dcm_gc_host_reset(d->gc);
 	dcm_gc_host_start(d->gc, d->info.features);

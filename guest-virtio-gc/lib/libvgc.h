@@ -14,17 +14,17 @@
  *	vgc_close(v);
  *
  * One struct vgc is one space. Commands and answers are those of virtio_gc.h;
- * the library puts requests together, hands them to whatever provides the
- * device, and brings the answers back to whoever waits for them. That is the
- * driver in a guest, or, for a program that runs where the donors can be
+ * the library assembles requests, passes them to the provider of the device,
+ * and gives each answer to the thread that waits for it. The provider is the
+ * driver in a guest or, for a program that runs where the donors can be
  * reached, libdcm in the same process: its pager's memory is the space.
  *
  * Rules. Link with -lvgc, and -ldcm for libdcm (-Wl,--no-as-needed before it:
- * libvgc does without where it is not there). Every function is thread-safe, but for vgc_close().
- * They return 0 or a negative errno; what became of a command is in its answer.
- * -EIO: it was used without an answer, -ENODEV: the device is gone. After any
- * error the heap is as usable as before. Nothing here allocates but vgc_open()
- * and vgc_start().
+ * libvgc does not need it). Every function is thread-safe, but for vgc_close().
+ * They return 0 or a negative errno; the answer has the status of a command.
+ * -EIO: the device gave the buffer back without an answer; -ENODEV: the device
+ * is gone. After any error the heap is as usable as before. Only vgc_open() and
+ * vgc_start() allocate memory.
  */
 #ifndef LIBVGC_H
 #define LIBVGC_H
@@ -48,14 +48,14 @@ struct vgc;
  * @flags: the command's
  * @epoch: of the trace it belongs to, else 0
  * @deadline_ms: 0: the device's longest
- * @tag: what a CANCEL of it names
+ * @tag: names the call for CANCEL
  * @arg: the command's own struct, of @arg_bytes
  * @entries: @count of @entry_bytes each
- * @tail: and what follows them, of @tail_bytes (the runs of TYPES_ADD)
+ * @tail: bytes that follow them, @tail_bytes (the runs of TYPES_ADD)
  * @answer: receives struct virtio_gc_done and entries, @answer_room bytes
- * @answer_bytes: how many have come
+ * @answer_bytes: how many were received
  *
- * It is the library's from vgc_start() until vgc_wait() has returned for it.
+ * The library owns it from vgc_start() until vgc_wait() has returned for it.
  */
 struct vgc_call {
 	uint16_t command;
@@ -74,7 +74,7 @@ struct vgc_call {
 	uint32_t answer_room;
 	uint32_t answer_bytes;
 
-	/* the library's */
+	/* private to the library */
 	int error;
 	int state;
 };
@@ -88,9 +88,9 @@ struct vgc_call {
 VGC_API struct vgc *vgc_open(const char *device, char *err, size_t len);
 
 /**
- * vgc_close() - end the space, and what is on its way
+ * vgc_close() - end the space, and drop unanswered calls
  *
- * No thread may be in a function for it, or use its memory, any more.
+ * No thread may use @v, or the space's memory, any more.
  */
 VGC_API void vgc_close(struct vgc *v);
 
@@ -98,24 +98,24 @@ VGC_API void vgc_close(struct vgc *v);
 VGC_API const struct vgc_info *vgc_info(const struct vgc *v);
 
 /**
- * vgc_create() - create the space, and map it where it says
+ * vgc_create() - create the space, and map it
  * @space: @window is 0; @address: where to map it, which must be free
  *
  * Return: @space->address, or %NULL and errno (see vgc.h).
  */
 VGC_API void *vgc_create(struct vgc *v, const struct virtio_gc_space *space);
 
-/** vgc_do() - a command, and wait for its answer */
+/** vgc_do() - run a command and wait for its answer */
 VGC_API int vgc_do(struct vgc *v, struct vgc_call *call);
 
-/** vgc_start() - a command on its way; -EAGAIN: too many are */
+/** vgc_start() - send a command; -EAGAIN: too many are unanswered */
 VGC_API int vgc_start(struct vgc *v, struct vgc_call *call);
 
 /**
- * vgc_wait() - until a call that was started is done with
+ * vgc_wait() - wait until a started call is done
  * @timeout_ms: -1: for ever
  *
- * Return: 0, -EIO or -ENODEV, or -ETIMEDOUT: it still is on its way.
+ * Return: 0, -EIO or -ENODEV, or -ETIMEDOUT: it is still unanswered.
  */
 VGC_API int vgc_wait(struct vgc *v, struct vgc_call *call, int timeout_ms);
 

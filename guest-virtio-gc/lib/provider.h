@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* provider.h - what libvgc asks of whatever has the device */
+/* provider.h - libvgc's interface to a provider of the device */
 #ifndef VGC_PROVIDER_H
 #define VGC_PROVIDER_H
 
@@ -7,19 +7,19 @@
 
 #include "libvgc.h"
 
-/* what a device's name begins with that is libdcm's configuration */
+/* prefix of a device's name: the rest is libdcm's configuration file */
 #define VGC_LIBDCM "dcm:"
-/* or a file of the kernel pager */
+/* the rest is a file of the kernel pager */
 #define VGC_DCMFS "dcmfs:"
 
 /**
- * struct vgc_provider - all return 0 or a negative errno
- * @open: fills in @info; @self is handed to the others
- * @create: the space, mapped at its address
- * @submit: the request is copied; @answer is written by @reap. -EAGAIN: later
- * @reap: the next answer there is, in any order; @cookie is submit's.
- *	-ETIMEDOUT. One thread at a time; beside it others may submit
- * @close: the mapping goes too
+ * struct vgc_provider - functions; all return 0 or a negative errno
+ * @open: fills in @info; @self is passed to the others
+ * @create: create the space, mapped at its address
+ * @submit: copies the request; @reap writes @answer. -EAGAIN: try later
+ * @reap: get the next answer, in any order; @cookie is submit's. -ETIMEDOUT.
+ *	One thread at a time; others may submit meanwhile
+ * @close: removes the mapping too
  */
 struct vgc_provider {
 	int (*open)(const char *device, void **self, struct vgc_info *info,
@@ -37,7 +37,7 @@ extern const struct vgc_provider vgc_provider_driver;
 /* libdcm.c: "dcm:FILE" or "dcmfs:FILE", without a device in between */
 extern const struct vgc_provider vgc_provider_libdcm;
 
-/* When @timeout_ms from now is, by the monotonic clock. */
+/* The time @timeout_ms from now, by the monotonic clock. */
 static inline void vgc_deadline(struct timespec *ts, int timeout_ms)
 {
 	clock_gettime(CLOCK_MONOTONIC, ts);

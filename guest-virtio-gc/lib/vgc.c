@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * vgc.c - libvgc: requests put together, answers brought to who waits
+ * vgc.c - libvgc: assembles requests, gives answers to the threads that wait
  *
- * A call's cookie is its address. Of the threads that wait one asks the
- * provider for answers, whosever they are; the others sleep until theirs has
- * come, or it is their turn to ask. So there is no thread of the library's.
+ * A call's cookie is its address. Of the threads that wait, one asks the
+ * provider for answers, to any call; the others sleep until theirs has come, or
+ * it is their turn to ask. So the library needs no thread of its own.
  *
- * Locking: @lock guards the calls' states and @asking; it is not held over the
- * provider's functions.
+ * Locking: @lock guards the calls' states and @asking; it is not held while the
+ * provider's functions run.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -134,7 +134,7 @@ int vgc_start(struct vgc *v, struct vgc_call *c)
 	put(p, c->tail, c->tail_bytes);
 	c->error = 0;
 	c->answer_bytes = 0;
-	/* Before its answer can come. */
+	/* Before the answer can come. */
 	pthread_mutex_lock(&v->lock);
 	c->state = CALL_STARTED;
 	pthread_mutex_unlock(&v->lock);
@@ -162,7 +162,7 @@ static int left_ms(const struct timespec *until)
 	return ms > 0 ? (int)ms : 0;
 }
 
-/* Under the lock, which is let go: fetch one answer. */
+/* Called with the lock held, which it drops: fetch one answer. */
 static int ask(struct vgc *v, int timeout_ms)
 {
 	uint64_t cookie = 0;
@@ -203,7 +203,7 @@ int vgc_wait(struct vgc *v, struct vgc_call *c, int timeout_ms)
 		else
 			rc = -pthread_cond_timedwait(&v->moved, &v->lock,
 						     &until);
-		/* Others may have been quicker, or a signal came. */
+		/* Another thread may have been faster, or a signal came. */
 		if (rc && rc != -ETIMEDOUT && rc != -EAGAIN && rc != -EINTR &&
 		    rc != -ENODEV)
 			break;
