@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * adopt.c - going on where the dcm-hostd before this one was
+ * adopt.c - take over from the dcm-hostd that ran before
  *
  * The kernel goes on using a file's slabs and connections when dcm-hostd is
- * killed or starts itself again (SIGHUP), and donors keep a session: as those
- * connections stand, for their patience after they were last used; on this host,
- * where there are none, for 5 s. So the next one needs to know the sessions, and
- * which slab is whose. Nothing of that is in a file that could be older than the truth:
- * slabs are the kernel's to tell (DCMFS_IOC_SLAB), and what is needed to resume a
- * session is left with it as a note (DCMFS_IOC_NOTE) when the session begins.
+ * killed or restarts itself (SIGHUP), and donors keep a session: while those
+ * connections stand, for the patience after their last use; on this host, where
+ * there are none, for 5 s. So the next dcm-hostd must learn the sessions and
+ * the slabs. None of that is in a file, which could be out of date: the kernel
+ * lists the slabs (DCMFS_IOC_SLAB), and keeps as a note (DCMFS_IOC_NOTE) what
+ * is needed to resume a session; the note is written when the session begins.
  *
- * The kernel knows a donor by a number. A donor keeps its number as long as there
- * is a note of it, wherever it stands in the configuration; one that is not
- * there any more is left (donor.c).
+ * The kernel knows a donor by a number. A donor keeps its number as long as it
+ * has a note, wherever it stands in the configuration; a donor that is no
+ * longer configured is left (donor.c).
  *
- * What can't be gone on with is lost: hostd_slabs_inherit().
+ * What can't be taken over is lost: hostd_slabs_inherit().
  *
  * Locking: notes are read before there are other threads, and written by the
  * client thread alone.
@@ -29,7 +29,7 @@
 #define NOTE_MAGIC 0x65746f6e6d6364ull /* "dcmnote" */
 
 /**
- * struct note - of a donor with which there is a session
+ * struct note - a donor and the session with it
  */
 struct note {
 	u64 magic;
@@ -67,7 +67,7 @@ u32 hostd_number_free(const struct hostd_file *f, u64 taken)
 }
 
 /**
- * hostd_donors_find() - which donors a file has, and their numbers
+ * hostd_donors_find() - find a file's donors, their numbers and sessions
  * @h: with its configuration
  * @f: its @donor, @number and @session are filled in
  */

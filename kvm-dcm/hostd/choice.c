@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * choice.c - which donors a file may use
+ * choice.c - the donors that a file may use
  *
- * All of the configuration, unless there is HOSTD_CHOICES/NAME.donors for a file
- * that is called NAME: then those that it names, one a line, and those of the
- * groups that it names, as @GROUP. Whoever makes the file writes that before
- * (libvirt's hook), and may change it later. Groups are looked up whenever donors
- * are: one that joins later is used.
+ * All of the configuration, unless HOSTD_CHOICES/NAME.donors exists for a file
+ * called NAME: then the donors that it names, one a line, and those of groups
+ * that it names as @GROUP. libvirt's hook writes it before it makes the file,
+ * and may change it later. Groups are looked up whenever the donors change: a
+ * donor that joins a group later is used.
  *
  * Locking: none, the main thread's.
  */
@@ -19,11 +19,11 @@
 #include "hostd.h"
 
 /**
- * hostd_choice_read() - what is chosen for a file now
+ * hostd_choice_read() - read the choice for a file
  * @f: the file
  * @c: filled in
  *
- * What can't be read has been chosen by nobody: rather no donor than another.
+ * If it can't be read the file gets no donor, rather than a wrong one.
  */
 void hostd_choice_read(const struct hostd_file *f, struct hostd_choice *c)
 {
@@ -58,10 +58,10 @@ static bool is_line(const char *text, const char *mark, const char *name)
 }
 
 /**
- * hostd_choice_has() - may it use this donor?
- * @c: of the file
- * @h: with its configuration
- * @donor: of those of the configuration
+ * hostd_choice_has() - whether a file may use a donor
+ * @c: the file's choice
+ * @h: has the configuration
+ * @donor: index in the configuration
  */
 bool hostd_choice_has(const struct hostd_choice *c, const struct hostd *h,
 		      u32 donor)

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * donor.c - donors that come and go
+ * donor.c - add and remove donors
  *
- * Which donors there are is said by the configuration alone. SIGUSR1 has it read
- * again, and each file's client does what is different: one that is new is
- * used, one that shall drain or is not there any more is left (client/member.c). What
- * else has changed in the file waits for the next start or SIGHUP. A configuration
- * that is wrong is told, and nothing changes.
+ * Only the configuration says which donors there are. On SIGUSR1 it is read
+ * again, and each file's client applies the differences: a new donor is used,
+ * one that is to drain or is no longer there is left (client/member.c). Other
+ * changes in the file wait for the next start or SIGHUP. An error in the
+ * configuration is logged, and nothing changes.
  *
- * A file that comes later, or was another daemon's, is brought to the same state.
+ * A file found later, or taken over from another daemon, is brought to the same
+ * state.
  *
- * Donors that a file may not use (choice.c) are to it as if they were not
- * configured.
+ * For a file, donors that it may not use (choice.c) count as not configured.
  *
- * Locking: the main thread's, but hostd_donor_added(), which is a client thread's
- * before anything is said of that donor by its number.
+ * Locking: the main thread's, but hostd_donor_added(), which a client thread
+ * calls before any other callback has that donor's number.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@
 
 #include "hostd.h"
 
-/* In the configuration; its number of donors: it is not there. */
+/* Index in the configuration; its number of donors if it is not there. */
 static u32 configured(const struct hostd *h, const struct dcm_host_donor *d)
 {
 	u32 i;
@@ -68,7 +68,7 @@ static void say(const struct hostd_file *f, const struct dcm_host_donor *d,
 
 /**
  * hostd_donors_apply() - have a file use the donors of the configuration
- * @h: with its configuration
+ * @h: has the configuration
  * @f: its client runs
  */
 void hostd_donors_apply(const struct hostd *h, struct hostd_file *f)
@@ -92,7 +92,7 @@ void hostd_donors_apply(const struct hostd *h, struct hostd_file *f)
 		d = h->cfg.donor[i];
 		if (!hostd_choice_has(&choice, h, i))
 			continue;
-		/* looked up only if it is new: that may take long */
+		/* a name is looked up only if it is new: that may take long */
 		if (!known(st, &d))
 			say(f, &d, dcm_client_donor_add(f->client, &d));
 		say(f, &d,
@@ -115,8 +115,8 @@ void hostd_donor_added(void *arg, u32 donor, const struct dcm_host_donor *d)
 }
 
 /**
- * hostd_donors_read() - read again which donors there are
- * @h: its files are served by them from now on
+ * hostd_donors_read() - read the donors of the configuration again
+ * @h: its files use them from now on
  * @config: path of the configuration
  */
 void hostd_donors_read(struct hostd *h, const char *config)

@@ -3,27 +3,26 @@
  * file.c - one file on a dcmfs: its client, its thread, its end
  *
  * A file that is served is open here, for reading only, and an open file keeps
- * its memory: somebody has to notice that the VM is gone. The kernel tells by
- * a lease: F_WRLCK is granted only to the one open file of an inode, and a
- * mapping keeps its file open. So once a second: when a lease is to be had,
- * nobody else uses the file; when it has no name either, nobody ever will, and
- * it is closed. The lease is given back at once: it would delay who opens the
- * file next. A file that still has its name is kept, as on hugetlbfs.
+ * its memory: so dcm-hostd must notice when the VM is gone. A lease shows that:
+ * F_WRLCK is granted only if this is the only open file of the inode, and a
+ * mapping keeps its file open. So once a second: if a lease is granted no other
+ * process uses the file; if it has no name either, none ever will, and it is
+ * closed. The lease is given back at once, because it would delay the next
+ * open. A file that still has its name is kept, as on hugetlbfs.
  *
  *	started -> served -> no name, no user: closed, its slabs go back
  *	                '--> told to end: slabs are marked lost, then closed
  *
- * What a daemon before this one left with the kernel is gone on with. So that
- * this is not done to one that is alive, each file is locked (flock) by the one
+ * What an earlier daemon left with the kernel is taken over. So that a daemon
+ * that still runs keeps its files, each file is locked (flock) by the daemon
  * that serves it.
  *
- * The kernel's answers take long (a DETACH moves a whole slab), so each file
- * has a thread that does nothing but its ioctls. It looks at what is wanted
- * when the kernel says so (POLLPRI) and, as long as something wanted has not
- * come, ten times a second.
+ * Some ioctls take long (a DETACH moves a whole slab), so each file has a
+ * thread that only does those. It asks what the kernel wants when the kernel
+ * signals that (POLLPRI) and, until all of it is attached, ten times a second.
  *
- * Locking: see struct hostd_file. The main thread touches a file's descriptor
- * only before the thread is started and after it has ended.
+ * Locking: see struct hostd_file. The main thread uses a file's descriptor only
+ * before the thread is started and after it has ended.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -54,18 +53,18 @@ u64 hostd_now_ns(void)
 	return (u64)ts.tv_sec * 1000000000u + (u64)ts.tv_nsec;
 }
 
-/* Any thread: there is something to do. */
+/* Wake the file's thread. Any thread. */
 void hostd_file_kick(struct hostd_file *f)
 {
 	u64 one = 1;
 	ssize_t n = write(f->event, &one, sizeof(one));
 
-	(void)n; /* a counter that is full wakes just as well */
+	(void)n; /* a full counter wakes the thread as well */
 }
 
 /* ---- its thread ---- */
 
-/* Ask donors for what the kernel wants; is anything wanted? */
+/* Ask donors for the slabs that the kernel wants. True: it wants some. */
 static bool wanted_ask(struct hostd_file *f)
 {
 	struct dcmfs_wanted w = { 0 };
@@ -83,7 +82,7 @@ static bool wanted_ask(struct hostd_file *f)
 	return any;
 }
 
-/* True: nobody has it, and nobody will. */
+/* True: no process has the file, and none can open it any more. */
 static bool nobody_has(struct hostd_file *f)
 {
 	struct stat st;
@@ -116,7 +115,7 @@ static void *file_main(void *arg)
 		u64 junk;
 
 		if (wanted_ask(f)) {
-			/* It says so until it has come. */
+			/* POLLPRI stays set until it is attached. */
 			p[1].fd = -1;
 			ms = WANTED_MS;
 		}
@@ -181,7 +180,7 @@ static void tune(const struct hostd *h, const struct hostd_file *f)
 	}
 }
 
-/* Make its record. NULL: nothing to serve, which has been said if it matters. */
+/* Make a file's record. NULL: not to be served; errors are logged. */
 static struct hostd_file *file_open(struct hostd *h, const char *path)
 {
 	struct hostd_file *f;
@@ -221,7 +220,7 @@ static struct hostd_file *file_open(struct hostd *h, const char *path)
 	f->dev = st.st_dev;
 	f->ino = st.st_ino;
 	f->ended = h->ended;
-	f->used = true; /* until we know better */
+	f->used = true; /* until it is known */
 	f->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	f->links = epoll_create1(EPOLL_CLOEXEC);
 	f->path = strdup(path);
@@ -244,7 +243,7 @@ fail:
 	return NULL;
 }
 
-/* Serve the file at @path, if it is one that has to be and is not yet. */
+/* Serve the file at @path, if it is to be served and is not yet. */
 void hostd_file_start(struct hostd *h, const char *path)
 {
 	struct dcm_client_config cc = {
@@ -315,8 +314,8 @@ bool hostd_file_known(const struct hostd *h, dev_t dev, ino_t ino)
 }
 
 /*
- * No more of this file. Its memory first: the kernel must not use slabs that
- * are not ours any more.
+ * Stop serving a file. Its memory goes first: the kernel must not use slabs
+ * that donors may give to others.
  */
 void hostd_file_stop(struct hostd *h, struct hostd_file *f)
 {
@@ -326,7 +325,7 @@ void hostd_file_stop(struct hostd *h, struct hostd_file *f)
 	hostd_file_kick(f);
 	pthread_join(f->thread, NULL);
 	if (f->gone) {
-		/* With its memory go its links. */
+		/* Closing frees its memory, and ends its links. */
 		close(f->fd);
 		f->fd = -1;
 	} else {
@@ -344,7 +343,7 @@ void hostd_file_stop(struct hostd *h, struct hostd_file *f)
 	file_free(f);
 }
 
-/* Those whose thread has ended. */
+/* Stop the files whose thread has ended. */
 void hostd_files_reap(struct hostd *h)
 {
 	struct hostd_file *f, *next;
@@ -353,7 +352,7 @@ void hostd_files_reap(struct hostd *h)
 		next = f->next;
 		if (!__atomic_load_n(&f->over, __ATOMIC_ACQUIRE))
 			continue;
-		/* whose device is still at it, we are told when it is not */
+		/* while its device's thread runs, wait: @ended follows */
 		hostd_gc_stop(f);
 		if (!f->gc)
 			hostd_file_stop(h, f);

@@ -3,39 +3,41 @@
  * gc.c - garbage collection on donors, for files of the kernel pager
  *
  * A virtio-gc device (in QEMU, or libvgc in a runtime) connects to a socket and
- * shows that it may write to the file whose memory it is about (gc/ipc.h). Its
- * requests are done here, by what does them in libdcm too (gc/queue.c and all
- * below), as the keys and the sessions with donors are here. Pages are the
- * kernel's: settled, held and let go by ioctls of the file. What has to be written
- * into the window, live bitmaps, and what is to be discarded there, is sent to the
- * device: this process may not write to the file, and a page it touched could be
- * lost, or cut off, and kill it.
+ * proves that it may write to the file with the window (gc/ipc.h). Its requests
+ * are done here, by the same code as in libdcm (gc/queue.c and below), because
+ * the keys and the sessions with donors are here. The kernel has the pages:
+ * they are settled, held and released by ioctls of the file. The device writes
+ * live bitmaps into the window and discards garbage there: this process may not
+ * write to the file, and a page that it touched could be lost, or truncated,
+ * and kill it.
+ *
+ * Each connection:
  *
  *	connected -> HELLO -> PROVE -> PROVED -> asked -> the file's -> over, reaped
  *	     '--------- not in 2 s, or refused --------------------------^
  *
- * Nothing that a device does may hold up the main thread, which restarts donors'
- * sessions and the daemon. Descriptors that a device passes with its messages
- * are never taken: the kernel drops them where the message is read, or where the
+ * No device may hold up the main thread, which resumes donors' sessions and
+ * restarts the daemon. Descriptors that a device passes with its messages are
+ * never taken: the kernel drops them where the message is read, or where the
  * socket is closed, and dropping the last one may take long (a TCP socket that
- * lingers; NFS). So each connection is a thread of its own from accept() to
- * close(): it reads, sends and closes. The main thread only looks at the lock
- * that the device has set, and says yes or no. A thread that takes long with what
- * is refused or over is interrupted, again and again, until it is through.
+ * lingers; NFS). So each connection has a thread from accept() to close(): it
+ * reads, sends and closes. The main thread only checks the lock that the device
+ * has set, and accepts or refuses. If a thread takes long to end, it is
+ * interrupted again and again.
  *
- * A file has one such connection at a time. What it may cost is bounded: there
- * are only so many connections that are no file's, and of them a user has a few,
- * so that others get in; the rest are hung up on. Requests that are not answered
- * are few, no more are read meanwhile; who does not read its answers for 5 s is
- * hung up on, and holds up no other file.
+ * A file has one such connection at a time. Its cost is bounded: there may be
+ * only so many connections that are no file's, and of those a user has a few,
+ * so that others get in; the rest are disconnected. Few requests may be
+ * unanswered, and no more are read meanwhile. A device that does not read its
+ * answers for 5 s is disconnected, and holds up no other file.
  *
- * When the device is gone pages that are held are let go, and its workers end.
- * Content is not touched: it may be this daemon that starts again.
+ * When the device is gone, held pages are released, and its workers end.
+ * Content is not touched: it may be this daemon that restarts.
  *
- * Locking: the main thread's, but for what is in struct hostd_gc: @lock guards
- * @in_flight; the GC thread and the connection's send by themselves, as messages
- * are sent whole. What a connection's thread and the main one tell each other is
- * guarded by @callers_lock.
+ * Locking: the main thread's, except struct hostd_gc: @lock guards @in_flight;
+ * the GC thread and the connection's send without a lock, as messages are sent
+ * whole. @callers_lock guards what a connection's thread and the main thread
+ * exchange.
  */
 #include <endian.h>
 #include <errno.h>
@@ -63,8 +65,8 @@
 #define LATE_NS (5000ull * 1000 * 1000)
 #define SEND_S 5
 #define IN_FLIGHT_MAX 256u
-#define SLICE_MS 500u /* of settling, before we look whether to end */
-#define UID_MAX 8u /* of HOSTD_CALLERS_MAX, a user's */
+#define SLICE_MS 500u /* of settling, between checks whether to end */
+#define UID_MAX 8u /* of HOSTD_CALLERS_MAX, for each user */
 #define STACK_BYTES (256u << 10)
 #define GROUP "kvm"
 
@@ -75,7 +77,7 @@
 /**
  * struct hostd_gc - a connection that is a file's
  * @sock: to the device
- * @ending: nobody is there any more: content is left alone
+ * @ending: the device is gone: leave content alone
  * @in_flight: requests not answered
  */
 struct hostd_gc {
@@ -91,11 +93,11 @@ struct hostd_gc {
 };
 
 /**
- * enum caller_state - what a connection's thread and the main one agree on
- * @CALLER_SPEAKS: it says who it is; the thread's
- * @CALLER_ASKS: may it? The main thread's
- * @CALLER_TOLD: it is a file's, or knows why not; the thread's
- * @CALLER_OVER: the thread ends; the main thread's
+ * enum caller_state - the state of a connection
+ * @CALLER_SPEAKS: it names its file; the thread's turn
+ * @CALLER_ASKS: may it be the file's? The main thread's turn
+ * @CALLER_TOLD: it is the file's, or @why is set; the thread's turn
+ * @CALLER_OVER: the thread ends; the main thread's turn
  */
 enum caller_state {
 	CALLER_SPEAKS,
@@ -107,11 +109,11 @@ enum caller_state {
 /**
  * struct hostd_caller - a connection
  * @sock: -1 once the thread closes it
- * @ended: a descriptor of the main thread's, to be written
- * @unwanted: its user has enough of them: it is hung up on
- * @proof: where in the file the device has a lock
- * @why: it is refused
- * @g: it is a file's
+ * @ended: the main thread's eventfd, to be written
+ * @unwanted: its user has too many: it is disconnected
+ * @proof: offset in the file that the device has locked
+ * @why: why it is refused
+ * @g: set once it is a file's
  */
 struct hostd_caller {
 	struct hostd_caller *next;
@@ -136,7 +138,7 @@ struct asked {
 	u64 token;
 };
 
-/* Whole, or the connection is over. */
+/* Send the whole message, or end the connection. */
 static void say(struct hostd_gc *g, const struct dcm_gc_ipc *s,
 		const void *more, size_t bytes)
 {
@@ -196,7 +198,7 @@ static u32 home_settle(void *home, u64 *at, u64 end, bool keep, u64 until_ms)
 	int err = ETIMEDOUT;
 	u64 now;
 
-	/* What a slice has settled the next one does not look at again. */
+	/* A slice does not look again at what earlier ones have settled. */
 	while (err == ETIMEDOUT && (now = clock_ms()) < until_ms &&
 	       !__atomic_load_n(&g->ending, __ATOMIC_RELAXED)) {
 		r.limit_ms = (u32)min(until_ms - now, (u64)SLICE_MS);
@@ -222,7 +224,7 @@ static void home_hint(void *home, u64 at, u64 bytes, u32 what)
 	range(home, DCMFS_IOC_HINT, at, bytes, hints[what]);
 }
 
-/* The device does it, before it hears the answer. */
+/* The device discards, before it reads the answer. */
 static int home_discard(void *home, u64 at, u64 bytes)
 {
 	const struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_DISCARD,
@@ -247,7 +249,7 @@ static bool home_place(void *home, u64 at, struct dcm_gc_place_of *place)
 	return true;
 }
 
-/* Lanes are the kernel's, and so is what they have written. */
+/* Lanes are in the kernel, which counts their writes. */
 static bool home_tag(void *home, u64 at, u64 bytes,
 		     const struct dcm_gc_place_of *place, u32 *tag)
 {
@@ -341,7 +343,7 @@ static bool request(struct hostd_gc *g, const struct dcm_gc_ipc *s,
 	return true;
 }
 
-/* False: hang up. */
+/* Handle a message. False: disconnect. */
 static bool hear(struct hostd_gc *g, size_t n)
 {
 	const struct dcm_gc_ipc *s = (void *)g->buf;
@@ -364,7 +366,7 @@ static bool hear(struct hostd_gc *g, size_t n)
 	}
 }
 
-/* Until the device is gone, or the file. */
+/* Serve the device until it, or the file, is gone. */
 static void gc_run(struct hostd_gc *g)
 {
 	ssize_t n;
@@ -380,14 +382,14 @@ static void gc_run(struct hostd_gc *g)
 
 /* ---- a connection's thread ---- */
 
-/* One message, @bytes of it and no more; what was passed with it is dropped. */
+/* Read one message of @bytes; descriptors passed with it are dropped. */
 static bool caller_hear(const struct hostd_caller *c, void *buf, size_t bytes)
 {
-	/* who interrupts it has waited long enough */
+	/* after EINTR the time is up: do not retry */
 	return recv(c->sock, buf, bytes, MSG_TRUNC) == (ssize_t)bytes;
 }
 
-/* Which file it is about, and the lock it was told to set; false: hang up. */
+/* Take the file's id and the lock's proof. False: disconnect. */
 static bool caller_speaks(struct hostd_caller *c)
 {
 	struct {
@@ -407,7 +409,7 @@ static bool caller_speaks(struct hostd_caller *c)
 	c->file = hello.file;
 	if (getrandom(&c->proof, sizeof(c->proof), 0) != sizeof(c->proof))
 		return false;
-	/* behind the end of any file, and one byte of room */
+	/* behind the end of any file, with room for one byte */
 	c->proof = c->proof >> 2 | 1ull << 62;
 	s.value = c->proof;
 	return !dcm_gc_ipc(c->sock, &s, NULL, 0) &&
@@ -448,7 +450,7 @@ static void *caller_main(void *arg)
 
 /* ---- the main thread ---- */
 
-/* A file's connection shall end; @f->gc is %NULL when it has. */
+/* End a file's connection; @f->gc is %NULL when it has ended. */
 void hostd_gc_stop(struct hostd_file *f)
 {
 	struct hostd_gc *g = f->gc;
@@ -460,7 +462,7 @@ void hostd_gc_stop(struct hostd_file *f)
 	if (g->caller->sock >= 0)
 		shutdown(g->caller->sock, SHUT_RDWR);
 	pthread_mutex_unlock(&callers_lock);
-	/* what it was passed may take long to go */
+	/* it may be dropping descriptors, which takes long */
 	pthread_kill(g->caller->thread, SIGALRM);
 }
 
@@ -475,7 +477,7 @@ static struct hostd_file *file_of(const struct hostd *h,
 	return NULL;
 }
 
-/* Somebody who knows @proof has @f open to write: it is locked there. */
+/* A process that knows @proof has @f open for writing: it is locked there. */
 static bool proven(const struct hostd_file *f, u64 proof)
 {
 	struct flock l = { .l_type = F_RDLCK,
@@ -518,7 +520,7 @@ static struct hostd_gc *gc_new(struct hostd_file *f, struct hostd_caller *c)
 	return g;
 }
 
-/* It asks: is it a file's? */
+/* Decide whether a connection becomes a file's. */
 static void caller_judge(struct hostd *h, struct hostd_caller *c)
 {
 	struct hostd_file *f = file_of(h, &c->file);
@@ -553,7 +555,7 @@ static void caller_free(struct hostd_caller *c)
 	free(c);
 }
 
-/* It should be over, and waits for what it was passed to go. */
+/* It is to end, but is still busy: perhaps it drops descriptors. */
 static bool caller_late(const struct hostd_caller *c, u64 now)
 {
 	if (c->g)
@@ -561,7 +563,7 @@ static bool caller_late(const struct hostd_caller *c, u64 now)
 	return now - c->since_ns > LATE_NS;
 }
 
-/** hostd_gc_waits() - shall hostd_gc_heard() be called again, though nothing happens? */
+/** hostd_gc_waits() - must hostd_gc_heard() be called even without events? */
 bool hostd_gc_waits(const struct hostd *h)
 {
 	const struct hostd_caller *c;
@@ -572,7 +574,7 @@ bool hostd_gc_waits(const struct hostd *h)
 	return false;
 }
 
-/* Those that ask get their answer; those that are over go. */
+/* Answer the connections that ask; free those that are over. */
 void hostd_gc_reap(struct hostd *h)
 {
 	struct hostd_caller **p = &h->callers, *c, *over = NULL;
@@ -602,7 +604,7 @@ void hostd_gc_reap(struct hostd *h)
 	}
 }
 
-/* How many connections there are, that are no file's, and of them @uid's. */
+/* Connections of user @uid that are no file's. */
 static u32 callers_count(const struct hostd *h, uid_t uid)
 {
 	const struct hostd_caller *c;
@@ -646,7 +648,7 @@ static void caller_new(struct hostd *h, int sock)
 		pthread_attr_destroy(&attr);
 	}
 	if (err) {
-		/* closing it here could take long: it is not worth that */
+		/* not closed: that could take long, and block this thread */
 		dcm_log(DCM_LOG_ERR,
 			"no thread for a virtio-gc device (%s): its connection stays open, unheard",
 			strerror(err));
@@ -659,7 +661,7 @@ static void caller_new(struct hostd *h, int sock)
 	h->nr_callers++;
 }
 
-/* The descriptors to poll for, @p of them; how many. */
+/* Fill in the descriptors to poll for; returns their number. */
 u32 hostd_gc_poll(const struct hostd *h, struct pollfd *p)
 {
 	if (h->gc < 0)
@@ -670,7 +672,7 @@ u32 hostd_gc_poll(const struct hostd *h, struct pollfd *p)
 	return 1;
 }
 
-/* What poll() said of them. */
+/* Handle what poll() has returned for them. */
 void hostd_gc_heard(struct hostd *h, const struct pollfd *p, u32 n)
 {
 	int sock;
@@ -683,7 +685,7 @@ void hostd_gc_heard(struct hostd *h, const struct pollfd *p, u32 n)
 		caller_new(h, sock);
 }
 
-/* The socket is root's and GROUP's; without that group, root's alone. */
+/* The socket is for root and GROUP; without that group, for root alone. */
 static void group_set(const char *path)
 {
 	const struct group *g = getgrnam(GROUP);
@@ -696,7 +698,7 @@ static void group_set(const char *path)
 		path, g ? strerror(errno) : "there is none");
 }
 
-/** hostd_gc_start() - listen: who may, and has a file open to write */
+/** hostd_gc_start() - listen for devices that can write to a file */
 void hostd_gc_start(struct hostd *h, const char *path)
 {
 	const int no = 0;
@@ -708,12 +710,12 @@ void hostd_gc_start(struct hostd *h, const char *path)
 			strerror(errno));
 		return;
 	}
-	/* where the kernel knows how, nobody can pass descriptors at all */
+	/* newer kernels can forbid passing descriptors */
 	setsockopt(h->gc, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
 	group_set(path);
 }
 
-/* No more connections; those that are there end, in 5 s at most. */
+/* Take no more connections, and end the others, in 5 s at most. */
 void hostd_gc_end(struct hostd *h, const char *path)
 {
 	u64 until = hostd_now_ns() + LATE_NS;

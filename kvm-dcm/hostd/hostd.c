@@ -4,23 +4,23 @@
  *
  * The kernel pages VMs' memory (files on dcmfs) and knows of no donors. This
  * daemon does: for each file it keeps sessions with donors, as libdcm does for
- * a process, hands the slabs they lend to the kernel, and takes them away when
+ * a process, gives the slabs they lend to the kernel, and takes them away when
  * donors want them back or are lost. Pages never pass through here.
  *
  * Without this process donors take a VM's memory back: those on this host after
- * 5 s, others when nothing has used it for their patience, a minute. What only
- * they had is lost. So SIGTERM does not end it while somebody uses a file that is
- * served; it says who, and ends when they are gone. A second SIGTERM does
- * not wait: everything that is on donors is marked lost first, so that the kernel
- * never reads from a slab that is somebody else's, and the exit status is 1.
- * SIGHUP: it starts itself again, the program and the configuration as they are
- * then, and goes on with everything (adopt.c); so does one that is
- * started in time after another was killed.
+ * 5 s, others when nothing has used it for the patience, a minute. What only
+ * they had is lost. So SIGTERM does not end it while a process uses a file that
+ * is served; it logs which files, and ends when they are no longer used. A
+ * second SIGTERM does not wait: everything that is on donors is marked lost
+ * first, so that the kernel never reads from a slab that another VM has, and
+ * the exit status is 1. On SIGHUP it restarts itself, with the program and the
+ * configuration as they are then, and takes everything over (adopt.c); so does
+ * a dcm-hostd that is started soon after another was killed.
  *
- * SIGUSR1: it reads which donors there are again (donor.c).
+ * On SIGUSR1 it reads the donors of the configuration again (donor.c).
  *
  * Donors on this host (unix:) hand over memory that the kernel reads and writes
- * by itself; to others (tcp:) it gets connections, made here.
+ * by itself; for others (tcp:) the kernel gets connections, made here.
  *
  * Locking: the main thread's. Signals are blocked in all threads and read from
  * a descriptor, but for SIGALRM, which ends a slice of a DETACH.
@@ -48,11 +48,11 @@
 #define ENDING_MS 500
 #define SURE_NS (2000ull * 1000 * 1000)
 
-/* libc looks for it; nothing else compiled with libdcm's flags is seen. */
+/* libc looks it up; libdcm's flags hide all other symbols. */
 __attribute__((visibility("default")))
 const char *argp_program_version = "dcm-hostd " DCM_VERSION;
 
-/* In the environment of one that started itself again */
+/* set in the environment when it restarts itself */
 #define AGAIN "DCM_HOSTD_AGAIN"
 
 static const char *config_path = DEFAULT_CONFIG;
@@ -155,7 +155,7 @@ static int config_read(struct hostd *h)
 	return 0;
 }
 
-/* Each slab is an open file. */
+/* Each slab needs an open file. */
 static void raise_fd_limit(void)
 {
 	struct rlimit rl;
@@ -169,7 +169,7 @@ static void raise_fd_limit(void)
 			strerror(errno));
 }
 
-/* systemd's datagram, if it started us */
+/* Send systemd a notification, if systemd started this process. */
 static void notify(const char *text)
 {
 	const char *path = getenv("NOTIFY_SOCKET");
@@ -197,10 +197,10 @@ static void notify(const char *text)
 
 static void on_alarm(int signum)
 {
-	(void)signum; /* it has ended a call: that is all */
+	(void)signum; /* its only effect is to interrupt a call */
 }
 
-/* A descriptor to read what shall end us from. */
+/* Block the signals that end or reload; returns a descriptor for them. */
 static int signals_take(void)
 {
 	struct sigaction alarm = { .sa_handler = on_alarm };
@@ -245,7 +245,7 @@ static void ending_say(const struct hostd *h)
 
 #define FLUSH_MS 200u
 
-/* In this process's place, unless that would not start. */
+/* Replace this process by a new one, unless its configuration is wrong. */
 static void start_again(void)
 {
 	static struct dcm_host_config cfg;
@@ -265,7 +265,7 @@ static void start_again(void)
 
 #define PLACES 5u
 
-/* Until told to end. Exit status. */
+/* Serve until told to end. Returns the exit status. */
 static int serve(struct hostd *h, int signals)
 {
 	struct signalfd_siginfo info;
@@ -316,7 +316,7 @@ static int serve(struct hostd *h, int signals)
 			since = hostd_now_ns();
 			ending_say(h);
 		}
-		/* Each file's thread has looked since then. */
+		/* By then each file's thread has looked again. */
 		if (ending && (!h->files || (hostd_now_ns() - since > SURE_NS &&
 					     !files_used(h))))
 			return 0;

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * hostd.h - what the parts of dcm-hostd share
+ * hostd.h - shared by the files of dcm-hostd
  *
  *	hostd.c		options, configuration, signals, the main loop
- *	watch.c	which files there are on which dcmfs
- *	file.c	one file: its client, its thread, its end
+ *	watch.c		finds the files on each dcmfs
+ *	file.c		one file: its client, its thread, its end
  *	slab_worker.c	a file's slabs: given to the kernel, moved, lost
- *	link.c	its data connections: made here, used by the kernel
- *	adopt.c	going on where another dcm-hostd was
- *	donor.c	donors that come and go
- *	status.c	what it tells who asks
- *	gc.c	a file's garbage, collected by its donors
+ *	link.c		its data connections: made here, used by the kernel
+ *	adopt.c		takes over from an earlier dcm-hostd
+ *	donor.c		donors added and removed
+ *	status.c	the status, for dcmctl
+ *	gc.c		garbage collection of a file by its donors
  *
- * Threads: the main one (hostd.c, watch.c); for each file one that does
- * its ioctls, and libdcm's client thread, which calls back; for one with a
- * virtio-gc device two more.
+ * Threads: the main one (hostd.c, watch.c); for each file one for its ioctls,
+ * and libdcm's client thread, which calls back; for a file with a virtio-gc
+ * device two more.
  */
 #ifndef DCM_HOSTD_H
 #define DCM_HOSTD_H
@@ -34,17 +34,17 @@
 #define HOSTD_FILES_MAX 1024u
 #define HOSTD_PATH_MAX 4096u
 #define HOSTD_CHOICES "/run/dcm-hostd/donors"
-/* As many names of donors and of groups as there can be. */
+/* Each donor and each group may be named once. */
 #define HOSTD_CHOICE_MAX (2 * DCM_CONFIG_DONORS_MAX * (DCM_NAME_MAX + 2))
 
 /**
- * struct hostd_slab - what is to be done about a slab
- * @slab: as the client knows it
- * @id: as the kernel does
+ * struct hostd_slab - a slab and what is to be done about it
+ * @slab: the client's record
+ * @id: the kernel's number for it
  * @flags: SLAB_*
  * @since_ns: when it was asked back
  * @attached: the kernel has it
- * @ops: I/Os under its extent before it came
+ * @ops: I/Os of its extent before it was attached
  */
 struct hostd_slab {
 	struct hostd_slab *next;
@@ -59,27 +59,27 @@ struct hostd_slab {
 
 /**
  * struct hostd_file - one file on a dcmfs: one VM's memory
- * @dev: with @ino, which it is
- * @path: as it was found
+ * @dev: identifies the file, with @ino
+ * @path: where it was found
  * @fd: open for reading only, or -1; the thread's while that runs
  * @info: as it was at the start; @info.lost_pages: as last seen
- * @donor: its donors, as the client counts them
- * @number: and as the kernel does
- * @session: to be resumed, at the start
+ * @donor: its donors, by the client's numbers
+ * @number: the kernel's numbers of these
+ * @session: sessions to be resumed at the start
  * @nr_donors: how many
  * @client: its sessions with donors
- * @slice: signals @thread out of a DETACH
+ * @slice: timer whose signal ends @thread's DETACH
  * @event: wakes @thread
  * @links: epoll: a data connection has ended
- * @ended: a descriptor of the main thread's, written when @thread has ended
- * @stop: @thread shall end
- * @gone: nobody has the file any more; read after @thread has ended
+ * @ended: the main thread's eventfd, written when @thread has ended
+ * @stop: @thread is to end
+ * @gone: no process has the file any more; read after @thread has ended
  * @over: @thread has ended
- * @used: somebody else has the file open
- * @lock: @slabs, flags of each, @loss but its list
- * @gc: who has its garbage collected; the main thread's
+ * @used: another process has the file open
+ * @lock: guards @slabs, flags of each, @loss but its list
+ * @gc: its connection with a virtio-gc device; the main thread's
  * @ask_ns: donors are not asked for slabs before; @thread's
- * @slabs: in the order they came; only @thread takes one off
+ * @slabs: in the order they came; only @thread removes one
  */
 struct hostd_file {
 	struct hostd_file *next;
@@ -115,13 +115,13 @@ struct hostd_file {
 #define HOSTD_CALLERS_MAX 64u
 
 /**
- * struct hostd - the daemon; the main thread's
- * @cfg: donors are only those that can be used
- * @files: that are served
+ * struct hostd - the daemon; used by the main thread
+ * @cfg: has only donors that can be used
+ * @files: the files that are served
  * @ended: eventfd: a file's thread has ended
- * @status: who connects to it is told the status; -1: none
- * @gc: virtio-gc devices connect to it; -1: none
- * @callers: who has connected there; @nr_callers: that are no file's
+ * @status: socket that serves the status; -1: none
+ * @gc: socket for virtio-gc devices; -1: none
+ * @callers: connections to @gc; @nr_callers: those that are no file's
  */
 struct hostd {
 	struct dcm_host_config cfg;
@@ -181,8 +181,8 @@ void hostd_donor_added(void *arg, u32 donor, const struct dcm_host_donor *d);
 
 /**
  * struct hostd_choice - the donors that a file may use
- * @any: all
- * @text: else a name, or @GROUP, a line
+ * @any: all donors
+ * @text: else lines with a name or @GROUP each
  */
 struct hostd_choice {
 	bool any;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * ktls.c - a TLS session goes on in the kernel
+ * ktls.c - hand a TLS session over to the kernel
  *
  * GnuTLS has shaken hands; its traffic keys, nonces and record numbers are given
- * to the socket, each way. What it can do of this itself depends on how it was
- * built and on a file of the administrator's, so its keys are asked for instead.
+ * to the socket, for each direction. GnuTLS can do a part of this itself, but
+ * that depends on its build and on a configuration file of the administrator.
  *
  * TLS 1.3 (RFC 8446, 5.3): the nonce of a record is its number, xored into a
- * 12-byte IV. For AES-GCM the kernel wants that IV in two pieces.
+ * 12-byte IV. For AES-GCM the kernel takes that IV in two parts.
  */
 #include <errno.h>
 #include <linux/tls.h>
@@ -27,7 +27,7 @@ union crypto_info {
 	struct tls12_crypto_info_chacha20_poly1305 chacha;
 };
 
-/* What the socket wants to know; its length, or a negative errno. */
+/* Fill in the socket option; its length, or a negative errno. */
 static int crypto_info(gnutls_session_t tls, unsigned int read,
 		       union crypto_info *c)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * ktls.h - a TLS session goes on in the kernel
+ * ktls.h - hand a TLS session over to the kernel
  */
 #ifndef DCM_HOSTD_KTLS_H
 #define DCM_HOSTD_KTLS_H
@@ -8,12 +8,13 @@
 #include <gnutls/gnutls.h>
 
 /**
- * dcm_ktls_start() - let the kernel encrypt and decrypt what goes over a socket
- * @tls: the session on it, TLS 1.3, with nothing read ahead or left to send
+ * dcm_ktls_start() - let the kernel encrypt and decrypt a socket's data
+ * @tls: the socket's session, TLS 1.3, with nothing read ahead or left to send
  * @fd: a connected TCP socket
  *
- * On success the session must only be freed (gnutls_deinit()); the socket takes
- * and gives plain bytes. On failure the connection is of no use any more.
+ * On success the session must only be freed (gnutls_deinit()); the socket then
+ * takes and gives plain bytes. On failure the connection can't be used any
+ * more.
  *
  * Return: 0; -ENOENT: this kernel has no TLS for sockets; -EOPNOTSUPP: not with
  * this cipher; or another negative errno.

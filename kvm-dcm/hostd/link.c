@@ -2,21 +2,22 @@
 /*
  * link.c - a file's data connections: made here, used by the kernel
  *
- * libdcm's client connects, proves who it is and makes it again when it
- * breaks, as for lanes of its own; but the endpoint it gets is one that hands the
- * socket over (DCMFS_IOC_LINK) and does no I/O. With encryption the TLS session
- * goes on in the kernel (ktls.c). Over RDMA the kernel connects by itself, with
- * the donor's ticket (DCMFS_IOC_PAIR), and gives a descriptor to tell of it.
+ * libdcm's client makes the connections and replaces broken ones, as for lanes
+ * of its own; but the endpoint here hands the socket to the kernel
+ * (DCMFS_IOC_LINK) and does no I/O. With encryption the kernel takes over the
+ * TLS session too (ktls.c). Over RDMA the kernel connects by itself, with the
+ * donor's ticket (DCMFS_IOC_PAIR), and returns a descriptor that shows its
+ * state.
  *
  *	data: welcomed -> TLS in the kernel -> DCMFS_IOC_LINK
  *	pair: DCMFS_IOC_PAIR -> POLLOUT: connected
  *	dead: the socket was shut down, by the donor or by the kernel; POLLHUP
  *	close: DCMFS_IOC_LINK without a socket, and it is closed with a reset
  *
- * The file's thread has an epoll descriptor with all of them, is told of an end
- * once, and has the client look.
+ * The file's thread has an epoll descriptor with all of them, gets one event
+ * for an end, and then has the client look.
  *
- * Threads: all are the client thread's, but dead may be the file's too.
+ * Threads: the client thread calls all functions; the file's may call dead too.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -73,7 +74,7 @@ static void link_kill(struct dcm_endpoint *ep)
 {
 	struct hostd_link *l = to_link(ep);
 
-	/* A queue pair's is no socket. */
+	/* A queue pair's descriptor is no socket. */
 	if (shutdown(l->fd, SHUT_RDWR))
 		link_ioctl(l, -1, 0);
 }
@@ -166,7 +167,7 @@ static struct hostd_link *link_make(struct hostd_file *f, u32 donor, u32 lane,
 	return l;
 }
 
-/* Its end will be told of. 0 or a negative errno, and the kernel has no link. */
+/* Watch for its end. 0, or a negative errno and the kernel has no link. */
 static int link_watch(struct hostd_link *l)
 {
 	struct epoll_event ev = { .events = EPOLLRDHUP | EPOLLONESHOT };
@@ -243,7 +244,7 @@ const struct dcm_client_links hostd_links = {
 	.paired = link_paired,
 };
 
-/* The file's thread: connections that have ended are made again. */
+/* The file's thread: have connections that have ended replaced. */
 void hostd_links_look(struct hostd_file *f)
 {
 	struct epoll_event ev[16];

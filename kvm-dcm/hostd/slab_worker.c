@@ -2,31 +2,32 @@
 /*
  * slab_worker.c - a file's slabs: given to the kernel, moved, lost
  *
- * The client calls back from its thread. What it says is noted per slab
- * and done by the file's thread, since the kernel's answers take long and
+ * The client's callbacks run in the client's thread. They note for each slab
+ * what is to be done, and the file's thread does it, since ioctls take long and
  * heartbeats must go on meanwhile:
  *
  *	attached -> ATTACH -> in use -> EVICT: wants another, DETACH, releases
- *	                         '----> LOST: LOST, says so, releases
+ *	                         '----> LOST: LOST, logs, releases
  *
- * Only one thread talks to the kernel about a file, because there DETACH keeps
- * everybody else out until the slab is empty, and that may need another slab
- * to be attached first. So DETACH is given a slice of time: a timer's signal
- * ends it (EINTR), what has come meanwhile is done, and it is called again;
- * what was moved stays moved. A timer that goes on ticking, not one signal,
- * for one that comes just before the call would be lost.
+ * Only one thread calls the kernel about a file: DETACH excludes all other such
+ * calls until the slab is empty, yet another slab may have to be attached for
+ * that. So DETACH gets a slice of time: a timer's signal ends it (EINTR), other
+ * work is done, and DETACH is called again; what was moved stays moved. The
+ * timer is periodic, because a single signal that came just before the call
+ * would be lost.
  *
- * A slab that is asked back waits for the extent's other one for a moment. No
- * donor has one: DETACH all the same; the kernel takes the pages into direct
- * memory if there is room (ENOSPC: there is none, and other donors are asked
+ * A slab that is asked back waits a moment for the extent's other one. If no
+ * donor has one, DETACH is called all the same; the kernel takes the pages into
+ * direct memory if there is room (ENOSPC: there is none; donors are asked
  * again).
  *
- * The number the kernel knows a slab by is made of its extent's and of which of
- * two it is. What a daemon that was killed left with the kernel the next one goes
- * on with (adopt.c), or has forgotten.
+ * The kernel's number for a slab is made from its extent and from which of the
+ * extent's two slabs it is. Slabs that a killed daemon left with the kernel are
+ * taken over (adopt.c) or forgotten by the next.
  *
  * Locking: the file's lock for the list, the flags and the loss. Only the
- * file's thread takes a slab off the list, and works on one without the lock.
+ * file's thread removes a slab from the list, and works on one without the
+ * lock.
  *
  * Invariant: a slab is released only when the kernel does not have it.
  */
@@ -51,7 +52,7 @@ enum {
 	SLAB_LOST = 0x4,
 };
 
-/* I/Os done under an extent so far. */
+/* I/Os of an extent so far. */
 static u64 extent_ops(const struct hostd_file *f, u32 extent)
 {
 	struct dcmfs_activity act = { .extent = extent };
@@ -96,13 +97,13 @@ static void cb_attached(void *arg, u32 extent, struct dcm_client_slab *slab)
 }
 
 /**
- * hostd_slab_adopt() - the kernel has a slab already
- * @f: whose
- * @slab: as the client knows it
- * @id: as the kernel does
+ * hostd_slab_adopt() - record a slab that the kernel has already
+ * @f: its file
+ * @slab: the client's record
+ * @id: the kernel's number
  * @old: its extent is being moved off it
  *
- * Return: whether there was memory for that.
+ * Return: false: no memory.
  */
 bool hostd_slab_adopt(struct hostd_file *f, struct dcm_client_slab *slab,
 		      u64 id, bool old)
@@ -121,7 +122,7 @@ static void note(struct hostd_file *f, struct dcm_client_slab *slab, u32 flag)
 {
 	struct hostd_slab *s;
 
-	/* It may have been released a moment ago. */
+	/* The slab may have been released a moment ago. */
 	pthread_mutex_lock(&f->lock);
 	for (s = f->slabs; s; s = s->next) {
 		if (s->slab != slab)
@@ -173,11 +174,11 @@ const struct dcm_client_ops hostd_ctl_ops = {
 };
 
 /**
- * hostd_slab_where() - where an extent is
- * @donor: as the client counts them
- * @slab: what the donor calls it
+ * hostd_slab_where() - the slab of an extent
+ * @donor: by the client's numbers
+ * @slab: the donor's id
  *
- * Return: false: nowhere, or it is being moved. Any thread.
+ * Return: false: it has none, or is being moved. Any thread.
  */
 bool hostd_slab_where(struct hostd_file *f, u32 extent, u32 *donor, u64 *slab)
 {
@@ -197,7 +198,7 @@ bool hostd_slab_where(struct hostd_file *f, u32 extent, u32 *donor, u64 *slab)
 }
 
 /**
- * hostd_slab_losing() - a slab is lost, and the kernel does not know yet
+ * hostd_slab_losing() - whether a slab is lost that the kernel still has
  *
  * Any thread.
  */
@@ -234,7 +235,7 @@ static int slab_ioctl(struct hostd_file *f, unsigned long cmd,
 	return ioctl(f->fd, cmd, &arg) ? errno : 0;
 }
 
-/* @second: of the two an extent can have. Odd: the first. */
+/* Number of an extent's first or @second slab. Odd: the first. */
 static u64 slab_id(u32 extent, bool second)
 {
 	return 2 * (u64)extent + 1 + second;
@@ -253,7 +254,7 @@ static void loss_say(struct hostd_file *f, const char *what)
 	l->pages = 0;
 }
 
-/* The kernel shall do without it. */
+/* Have the kernel mark the slab's pages lost. */
 static void lose(struct hostd_file *f, struct hostd_slab *s)
 {
 	struct dcmfs_info info;
@@ -302,7 +303,7 @@ static struct hostd_slab *slab_next(struct hostd_file *f,
 	return next;
 }
 
-/* What else the kernel has under that extent. */
+/* The other slab of its extent that the kernel has. */
 static struct hostd_slab *other_of(struct hostd_file *f,
 				   const struct hostd_slab *s)
 {
@@ -314,7 +315,7 @@ static struct hostd_slab *other_of(struct hostd_file *f,
 	return o;
 }
 
-/* True: it is over with this one. */
+/* True: done with this slab: remove it. */
 static bool slab_attach(struct hostd_file *f, struct hostd_slab *s)
 {
 	struct hostd_slab *other = other_of(f, s);
@@ -322,11 +323,11 @@ static bool slab_attach(struct hostd_file *f, struct hostd_slab *s)
 
 	s->id = slab_id(s->extent, other && other->id & 1);
 	err = slab_ioctl(f, DCMFS_IOC_ATTACH, s);
-	/* Two are there already: when one has gone. */
+	/* The extent has two slabs: wait until one is gone. */
 	if (err == EBUSY || err == EINTR || (err == EEXIST && other))
 		return false;
 	if (err) {
-		/* The next one may be of the same donor. */
+		/* The next one may be from the same donor. */
 		f->ask_ns = hostd_now_ns() + REFUSED_NS;
 		if (dcm_log_allow(&f->refused, hostd_now_ns() / 1000000, 60000))
 			dcm_log(DCM_LOG_ERR,
@@ -367,11 +368,11 @@ static bool slab_evict(struct hostd_file *f, struct hostd_slab *s, bool *more)
 		*more = true;
 		return false;
 	case EIO:
-		/* It is gone under our hands; ops->lost() follows. */
+		/* The slab is gone meanwhile; ops->lost() follows. */
 		dcm_client_stale(f->client, s->slab);
 		return false;
 	default:
-		/* Not before the next tick. */
+		/* Try again at the next tick. */
 		dcm_client_want_other(f->client, s->slab);
 		return false;
 	}
@@ -393,14 +394,14 @@ static bool slab_work(struct hostd_file *f, struct hostd_slab *s, u32 flags,
 		return false;
 	if (!other_of(f, s) && hostd_now_ns() - s->since_ns < OTHER_NS)
 		return false;
-	*moving = true; /* one after the other: a slab that is empty can go */
+	*moving = true; /* one at a time: an empty slab can be released */
 	return slab_evict(f, s, more);
 }
 
 /**
  * hostd_slabs_round() - one round over all slabs
  *
- * Return: ms to come again after; -1: there is nothing to do.
+ * Return: ms until the next call; -1: there is nothing to do.
  */
 int hostd_slabs_round(struct hostd_file *f)
 {
@@ -409,7 +410,7 @@ int hostd_slabs_round(struct hostd_file *f)
 	bool more = false, moving = false, left = false, settled;
 
 	pthread_mutex_lock(&f->lock);
-	/* All slabs of a donor are lost within moments: one line for all. */
+	/* All slabs of a donor are lost within moments: log one line. */
 	settled = hostd_now_ns() - f->loss.since_ns > LOST_SETTLE_NS;
 	snprintf(what, sizeof(what), "donor %s lost", f->loss.donor);
 	pthread_mutex_unlock(&f->lock);
@@ -423,7 +424,7 @@ int hostd_slabs_round(struct hostd_file *f)
 		over = flags && slab_work(f, s, flags, settled, &moving, &more);
 		left |= flags && !over &&
 			(flags != SLAB_ATTACH || !s->attached);
-		/* Others may have come behind it meanwhile. */
+		/* Others may have been added behind it meanwhile. */
 		next = slab_next(f, s);
 		if (over)
 			slab_remove(f, s);
@@ -433,7 +434,7 @@ int hostd_slabs_round(struct hostd_file *f)
 	return more ? 0 : left ? AGAIN_MS : -1;
 }
 
-/* Donors that are short of memory ask for what is used least. */
+/* Count each slab's I/O: donors evict the least active slabs. */
 void hostd_slabs_count(struct hostd_file *f)
 {
 	struct hostd_slab *s;
@@ -444,7 +445,7 @@ void hostd_slabs_count(struct hostd_file *f)
 					 extent_ops(f, s->extent) - s->ops);
 }
 
-/* What the kernel has and nobody goes on with: donors have taken it back. */
+/* Lose slabs that were not taken over: donors have taken them back. */
 void hostd_slabs_inherit(struct hostd_file *f)
 {
 	struct dcmfs_slab a = { .fd = -1 };
@@ -464,7 +465,7 @@ void hostd_slabs_inherit(struct hostd_file *f)
 		loss_say(f, "the dcm-hostd before this one ended");
 }
 
-/* This process ends: the kernel must not go on using what is not ours then. */
+/* This process ends: the kernel must stop using the slabs. */
 void hostd_slabs_leave(struct hostd_file *f)
 {
 	struct hostd_slab *s;
@@ -476,7 +477,7 @@ void hostd_slabs_leave(struct hostd_file *f)
 		loss_say(f, "dcm-hostd ends");
 }
 
-/* After the client has ended. */
+/* Called after the client has ended. */
 void hostd_slabs_free(struct hostd_file *f)
 {
 	while (f->slabs) {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * status.c - what dcm-hostd tells of its files and their donors
+ * status.c - dcm-hostd's status: its files and their donors
  *
- * Who connects to the socket gets one JSON object and the end of the stream.
- * Nothing is read, so there is nothing to get wrong. The main thread, whose the
- * list of files is, makes the text; a thread that lives no longer than that
- * sends it, so that who does not read holds up nobody. There are a few at a
- * time: more connections are closed, and a reader has two seconds.
+ * A connection to the socket gets one JSON object and the end of the stream.
+ * Nothing is read, so there is no input to check. The main thread, which has
+ * the list of files, makes the text; a thread made for it sends it, so that a
+ * slow reader delays no one. Only a few are sent at a time: more connections
+ * are closed, and a reader has two seconds.
  *
- * Without the socket files are served all the same; that it is missing is said.
+ * Without the socket files are served all the same; its failure is logged.
  *
- * Locking: the main thread's; @sending is counted by all.
+ * Locking: the main thread's; all threads count @sending.
  */
 #include <errno.h>
 #include <jansson.h>
@@ -30,7 +30,7 @@
 static u32 sending;
 
 /**
- * struct letter - what a thread sends
+ * struct letter - a text to send
  */
 struct letter {
 	int fd;
@@ -45,7 +45,7 @@ static void put(json_t *o, const char *key, u64 value)
 
 static void put_text(json_t *o, const char *key, const char *text)
 {
-	/* A path can be no UTF-8. */
+	/* A path may not be valid UTF-8. */
 	json_t *s = json_string(text);
 
 	json_object_set_new(o, key, s ? s : json_null());
@@ -153,7 +153,7 @@ static void *letter_main(void *arg)
 	return NULL;
 }
 
-/* Somebody has connected. */
+/* Send the status to a new connection. */
 void hostd_status_tell(const struct hostd *h)
 {
 	int fd = accept4(h->status, NULL, NULL, SOCK_CLOEXEC);
@@ -199,11 +199,11 @@ static bool somebody_there(const struct sockaddr_un *sa, int type)
 }
 
 /**
- * hostd_listen() - a UNIX socket that nobody else listens on
+ * hostd_listen() - make a UNIX socket, unless another process listens on it
  * @type: SOCK_STREAM or SOCK_SEQPACKET
- * @mode: who may connect
+ * @mode: of the socket's file
  *
- * Return: it, or -1 and errno.
+ * Return: the socket, or -1 and errno.
  */
 int hostd_listen(const char *path, int type, mode_t mode, u32 backlog)
 {
@@ -237,7 +237,7 @@ int hostd_listen(const char *path, int type, mode_t mode, u32 backlog)
 	return -1;
 }
 
-/** hostd_unlisten() - its end; @fd may be -1, and is then */
+/** hostd_unlisten() - close and unlink it; @fd may be -1, and is -1 then */
 void hostd_unlisten(int *fd, const char *path)
 {
 	if (*fd < 0)
@@ -248,8 +248,8 @@ void hostd_unlisten(int *fd, const char *path)
 }
 
 /**
- * hostd_status_start() - listen
- * @h: its @status is the socket, or stays -1
+ * hostd_status_start() - listen for connections
+ * @h: its @status becomes the socket, or stays -1
  * @path: of the socket
  */
 void hostd_status_start(struct hostd *h, const char *path)

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * watch.c - which files there are on which dcmfs
+ * watch.c - find the files on each dcmfs
  *
- * Mounts are read from /proc/self/mounts, again whenever the kernel says that
- * they have changed (poll() on that file): those of the configuration, or all.
- * Directories are watched by inotify, and looked through after the watch is
- * set, so that nothing slips in between. A file is of interest once it has a
- * size, and being given one is a modification. What is there twice is found
- * out by its number (hostd_file_known()).
+ * Mounts are read from /proc/self/mounts, again whenever the kernel signals a
+ * change (poll() on that file): those of the configuration, or all. Directories
+ * are watched by inotify, and scanned after the watch is set, so that no file
+ * is missed. A file is served once it has a size, and setting the size is a
+ * modification. A file seen twice is recognized by its inode number
+ * (hostd_file_known()).
  *
  * A watch keeps no file system mounted; a file that is served does.
  *
- * Whoever may write to the mount chooses the names: paths, depth and numbers
- * are bounded, what would spoil a line of the log is left out, and nothing is followed out of it (dcmfs has no symbolic links).
+ * Any user who may write to the mount chooses the names: paths, depth and
+ * numbers are bounded, names that would spoil a log line are skipped, and
+ * nothing leads out of the mount (dcmfs has no symbolic links).
  *
  * Locking: the main thread's.
  */
@@ -40,8 +41,8 @@
 /**
  * struct hostd_dir - a directory that is watched
  * @wd: inotify's number
- * @depth: 0: a mount's
- * @seen: a mount's, and is still there
+ * @depth: 0: the top of a mount
+ * @seen: its mount is still there, or it was scanned
  */
 struct hostd_dir {
 	struct hostd_dir *next;
@@ -100,7 +101,7 @@ static void entry_look(struct hostd *h, const struct hostd_dir *d,
 	struct stat st;
 	int n = snprintf(path, sizeof(path), "%s/%s", d->path, name);
 
-	/* It goes into the log. */
+	/* The name goes into the log. */
 	for (p = name; *p; p++)
 		if ((unsigned char)*p < ' ' || *p == 0x7f)
 			return;
@@ -139,7 +140,7 @@ static void dir_add(struct hostd *h, const char *path, u32 depth)
 				path, DIRS_MAX, DEPTH_MAX);
 		return;
 	}
-	/* Of another file system, mounted on a directory of this one. */
+	/* Another file system may be mounted on a directory of this one. */
 	if (!on_dcmfs(path))
 		return;
 	wd = inotify_add_watch(h->inotify, path, WATCHED);
@@ -152,7 +153,7 @@ static void dir_add(struct hostd *h, const char *path, u32 depth)
 	}
 	d = dir_find(h, wd);
 	if (d && strcmp(d->path, path)) {
-		/* It was renamed. */
+		/* The directory was renamed. */
 		dir_forget(h, d);
 		d = NULL;
 	}
@@ -196,7 +197,7 @@ static struct hostd_dir *mount_find(const struct hostd *h, const char *path)
 	return d;
 }
 
-/* What is mounted, as it is now. */
+/* Compare with what is mounted now. */
 void hostd_watch_mounts(struct hostd *h)
 {
 	FILE *f = setmntent(MOUNTS, "re");
@@ -222,7 +223,7 @@ static void rescan(struct hostd *h)
 		"the kernel has dropped events: looking through all");
 	for (d = h->dirs; d; d = d->next)
 		d->seen = false;
-	/* The list changes under our feet. */
+	/* The list changes during a scan. */
 	while (more) {
 		more = false;
 		for (d = h->dirs; d && !more; d = d->next) {
@@ -250,7 +251,7 @@ static void event(struct hostd *h, const struct inotify_event *e)
 		bool mount = !d->depth;
 
 		dir_forget(h, d);
-		/* Another may have been mounted there already. */
+		/* Another one may be mounted there already. */
 		if (mount)
 			hostd_watch_mounts(h);
 	} else if (e->len && memchr(e->name, 0, e->len)) {
@@ -258,7 +259,7 @@ static void event(struct hostd *h, const struct inotify_event *e)
 	}
 }
 
-/* inotify's descriptor can be read. */
+/* Read inotify's events. */
 void hostd_watch_read(struct hostd *h)
 {
 	char buf[16384] __attribute__((aligned(8)));
@@ -275,7 +276,7 @@ void hostd_watch_read(struct hostd *h)
 	}
 }
 
-/* 0 or a negative errno, which has been said. */
+/* 0 or a negative errno, which has been logged. */
 int hostd_watch_start(struct hostd *h)
 {
 	h->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
