@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * compat.h - what differs between kernels and between architectures
+ * compat.h - differences between kernels and between architectures
  *
- * Debian's 6.12 is what is tested. Others are asked for their types where that
- * can be done, for their version else.
+ * Debian's 6.12 is tested. For others the types are checked where that is
+ * possible, else the version.
  */
 #ifndef DCMFS_COMPAT_H
 #define DCMFS_COMPAT_H
@@ -13,8 +13,8 @@
 #include <linux/version.h>
 
 /*
- * A mapping whose entries begin not young, so that an accessed bit means an
- * access. Elsewhere than on x86 pages count as touched when they are mapped.
+ * Protection of a new mapping without the accessed bit, so that a set bit means
+ * an access. Except on x86, pages count as touched when they are mapped.
  */
 static inline pgprot_t dcmfs_prot_old(pgprot_t prot)
 {
@@ -25,7 +25,7 @@ static inline pgprot_t dcmfs_prot_old(pgprot_t prot)
 #endif
 }
 
-/* An inode's number, of 64 bits some day after 6.12. */
+/* An inode's number, which has 64 bits some day after 6.12. */
 static inline unsigned long dcmfs_ino(const struct inode *inode)
 {
 	return (unsigned long)inode->i_ino;
@@ -37,7 +37,7 @@ static inline unsigned long dcmfs_ino(const struct inode *inode)
 
 /*
  * A name stays until it is removed, though nothing else refers to it. From 6.19
- * the kernel knows such names itself.
+ * the kernel has such names itself.
  */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 19, 0)
 static inline void d_make_persistent(struct dentry *dentry, struct inode *inode)
@@ -57,7 +57,7 @@ static inline void dcmfs_kill_names(struct super_block *super)
 }
 #endif
 
-/* Of two functions the one that this kernel's inode_operations.@op takes. */
+/* Select the function whose type this kernel's inode_operations.@op has. */
 #define dcmfs_op(op, now, before)                                       \
 	__builtin_choose_expr(                                          \
 		__builtin_types_compatible_p(                           \

@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * dcmfs.h - what the files of the kernel pager share
+ * dcmfs.h - shared by the files of the kernel pager
  *
  * A dcmfs file is one VM's memory: struct dcmfs_vm, made when the file is first
- * given a size and freed with its inode. It is the core's home in the kernel:
+ * given a size and freed with its inode. It is the kernel's pager of the core:
  *
- *	fault.c   a page fault of QEMU's, of KVM's or of vhost's, into a lane
+ *	fault.c   a page fault of QEMU, KVM or vhost: calls the core on a lane
  *	home.c    the core's ops: mapping and unmapping blocks
  *	frame.c   page frames, their chains, the reserve
- *	slab.c    slabs: given, moved, lost; I/O on those of this host
+ *	slab.c    slabs: attached, moved, lost; I/O on those of this host
  *	link.c    a lane's I/O, and its links to donors
  *	tcp.c     a link that is a socket
  *	verbs.c   a link that is a queue pair; a module of its own
  *	memory.c  struct dcmfs_vm: its life, its thread, its lanes
  *	file.c    mmap, truncate, fallocate, poll
- *	ioctl.c   what the control plane asks
+ *	ioctl.c   requests of the control plane, dcm-hostd
  *	hold.c    block faults on a range while a GC worker accesses its slabs
  *	inspect.c debugfs
  *	jitter.c  delays and failures, for tests
  *	super.c   mount, directories, the module
  *
  * Lock order: mmap_lock or a VMA's lock -> lane -> i_mmap_rwsem, page lock by
- * trylock only -> the core's own. inode lock -> discard lane, which takes page
- * locks for good; control -> control lane. Sleeping for a donor is done without
- * the mmap lock where the fault may be retried.
+ * trylock only -> the core's own. inode lock -> discard lane, which waits for
+ * page locks; control -> control lane. A fault waits for a donor without the
+ * mmap lock, if it may be retried.
  */
 #ifndef DCMFS_INTERNAL_H
 #define DCMFS_INTERNAL_H
@@ -46,12 +46,12 @@
 static_assert(DCMFS_DONORS_MAX <= 64, "a bit for each in dcmfs_lane.busy");
 
 /**
- * struct dcmfs_options - of a mount; each file is made with them
+ * struct dcmfs_options - options of a mount; each file is made with them
  * @budget: direct budget in bytes, 0: @share
  * @share: direct budget in percent of the file's size
  * @extent: bytes of an extent
- * @metadata: bytes that all files together take besides frames, at most
- * @pause: who needs lost memory waits until it is killed; else SIGBUS
+ * @metadata: most bytes that all files together take besides frames
+ * @pause: a thread that needs lost memory waits until killed; else SIGBUS
  */
 struct dcmfs_options {
 	u64 budget;
@@ -69,7 +69,7 @@ struct dcmfs_options {
  * struct dcmfs_sb - a mount
  * @opt: its options
  * @metadata: bytes that files have taken of @opt.metadata
- * @debug: the directory in debugfs that files have theirs in
+ * @debug: debugfs directory of the files' directories
  */
 struct dcmfs_sb {
 	struct dcmfs_options opt;
@@ -79,12 +79,12 @@ struct dcmfs_sb {
 
 /**
  * struct dcmfs_access - the access a lane serves
- * @vmf: where to map what surrounds it; %NULL once the mmap lock was let go
+ * @vmf: where to map the pages around it; %NULL once the mmap lock was dropped
  * @gfn: page it needs
- * @want: hand the page over
+ * @want: return the page itself
  * @page: out: that page, locked, with a reference
- * @busy: out: somebody else has that page locked; with a reference
- * @lost: out: its content is gone
+ * @busy: out: another thread has that page locked; with a reference
+ * @lost: out: its content is lost
  * @major: out: it was fetched
  */
 struct dcmfs_access {
@@ -98,23 +98,23 @@ struct dcmfs_access {
 };
 
 /**
- * struct dcmfs_lane - the home's part of a lane
+ * struct dcmfs_lane - the pager's part of a lane
  * @lock: held by the one thread that is in the core with it
- * @core: its other part
+ * @core: the core's part
  * @access: the fault it serves, if any
  * @done: I/Os on slabs of this host: complete and not polled
- * @landing: pages a READ goes to, by fetch; those of a fetch that ended in
- *	a loss wait for the next one
+ * @landing: pages a READ goes to, by fetch; if a fetch ends in a loss the next
+ *	one uses its pages
  * @landing_nr: how many
- * @spare: frames that were freed on it, for the next that are needed; a chain
+ * @spare: frames freed on this lane, kept for its next fetches; a chain
  * @nr_spare: how many
  * @max_spare: at most
- * @link: way to each donor, if there is one
- * @links: those there are, a bit each
- * @busy: of those, with something in flight
- * @fresh: of those, that the donor has not been seen to accept yet
- * @event: something has come on a link
- * @wait: who waits for that, without @lock
+ * @link: link to each donor, or %NULL
+ * @links: donors with a link, a bit each
+ * @busy: of those, with operations in flight
+ * @fresh: of those, which the donor is not known to have accepted yet
+ * @event: something has arrived on a link
+ * @wait: threads that wait for that, without @lock
  */
 struct dcmfs_lane {
 	struct mutex lock;
@@ -141,12 +141,12 @@ struct dcmfs_bucket {
 
 /**
  * struct dcmfs_lent - a slab
- * @ref: what the core knows of it; its id is the donor's
- * @number: what the control plane calls it
- * @extent: the extent it is under
- * @file: where the bytes are, on this host; else %NULL
- * @donor: else whose it is
- * @broken: its bytes can't be reached any more; DETACH can't empty it, LOST can
+ * @ref: the core's part; its id is the donor's
+ * @number: the control plane's number
+ * @extent: the extent that has it
+ * @file: its memory, on this host; else %NULL
+ * @donor: otherwise the donor that has it
+ * @broken: its bytes can't be reached any more; DETACH fails, LOST works
  * @next: the VM's next slab
  */
 struct dcmfs_lent {
@@ -164,29 +164,29 @@ struct dcmfs_lent {
  * @inode: the file
  * @opt: its mount's options
  * @core: the core's part
- * @fixed_bytes: what the file took when it was made, counted by its mount
- * @lane: lanes; the last is the control lane: moves, the thread; the one
+ * @fixed_bytes: bytes taken when the file was made, counted by its mount
+ * @lane: lanes; the last is the control lane, for moves and the thread; the one
  *	before it is for discards
- * @nr_lanes: of them all
- * @bucket: who waits for a block
+ * @nr_lanes: how many in all
+ * @bucket: threads that wait for a block
  * @frames: page frames held
  * @reserve: frames for when the host has none
  * @short_of: frames were taken from the reserve: direct memory must shrink
  * @slabs: all slabs; under @control
  * @nr_slabs: how many
- * @note: what the control plane has left for each donor
- * @control: serializes what the control plane asks
+ * @note: notes that the control plane has left, by donor
+ * @control: serializes requests of the control plane
  * @want: extents that need a slab, a bit each
  * @wanted: how many
- * @events: who polls for @wanted
+ * @events: for poll() on @wanted
  * @held: blocks whose accesses wait, a bit each; %NULL: there never were any
- * @holder: the open file they are held by, if any are
- * @tags: of writes to each block on its slab; %NULL: nobody ever asked
+ * @holder: the open file that holds them, if any are held
+ * @tags: of writes to each block on its slab; %NULL: never asked for
  * @holds: guards the three
  * @thread: finishes what faults leave behind, and balances
  * @work: it waits here
  * @kicked: there is something to do
- * @dormant: it waits for nothing else
+ * @dormant: it sleeps until kicked
  */
 struct dcmfs_vm {
 	struct inode *inode;
@@ -219,7 +219,7 @@ struct dcmfs_vm {
 
 static inline struct dcmfs_vm *dcmfs_vm_of(const struct inode *inode)
 {
-	/* Pairs with dcmfs_vm_create(): it is whole when it is seen. */
+	/* Pairs with dcmfs_vm_create(): a VM that is seen is set up. */
 	return smp_load_acquire((struct dcmfs_vm **)&inode->i_private);
 }
 
@@ -298,9 +298,9 @@ enum dcmfs_link_state {
 struct dcmfs_link_end;
 
 /**
- * struct dcmfs_pair_maker - who makes links over RDMA
+ * struct dcmfs_pair_maker - makes links over RDMA
  * @owner: its module
- * @open: begin one; takes @end over when it succeeds. %NULL and *@err.
+ * @open: begin one; owns @end when it succeeds. On failure %NULL and *@err.
  */
 struct dcmfs_pair_maker {
 	struct module *owner;
@@ -334,7 +334,7 @@ struct dcm_endpoint *dcmfs_tcp_open(struct dcmfs_vm *vm,
 void dcmfs_tag_write(struct dcmfs_vm *vm, const struct dcmfs_lent *slab,
 		     const struct dcm_io *io, int by);
 
-/* An operation has begun, or is over; those that count are writes. */
+/* Count an operation that begins or has ended, if it is a write. */
 static inline void dcmfs_tag_add(struct dcmfs_vm *vm,
 				 const struct dcmfs_lent *slab,
 				 const struct dcm_io *io, int by)
@@ -348,7 +348,7 @@ int dcmfs_tag(struct dcmfs_vm *vm, struct dcmfs_tag *arg);
 /* hold.c */
 bool dcmfs_range_good(const struct dcmfs_vm *vm, u64 first, u64 pages);
 
-/* Does this page have to wait? by who has a lane */
+/* Whether accesses to this page must wait. The caller has a lane. */
 static inline bool dcmfs_held(const struct dcmfs_vm *vm, u32 gfn)
 {
 	return unlikely(READ_ONCE(vm->holder)) &&

@@ -2,16 +2,16 @@
 /*
  * fault.c - a page fault on a dcmfs file
  *
- * QEMU's own accesses, KVM's (which looks the guest's page up in QEMU's
- * memory), vhost's and any other mapper's come here alike. The thread takes a
- * lane, asks the core, and goes on until the page it needs is handed over,
- * locked, for the caller to map. Waiting for a donor or for another lane is
- * killable, and done without the mmap lock where the fault may be tried again:
+ * Accesses of QEMU itself, of KVM (which looks the guest's page up in QEMU's
+ * memory), of vhost and of any other process that maps the file come here. The
+ * thread takes a lane, calls the core, and goes on until it gets the page it
+ * needs, locked, for the caller to map. Waiting for a donor or for another lane
+ * is killable, and done without the mmap lock where the fault may be retried:
  * a donor that does not answer must not stop mmap() or other vCPUs' faults.
  *
- * A fault is major when it fetched, whether or not it had to come again for that;
- * one that makes a page zero, finds it here, or finds that another fetches it, is
- * not. The cgroup's count of them can't be reached from a module.
+ * A fault is major if it fetched, whether or not it had to be retried; a fault
+ * that makes a page zero, finds it here, or finds that another fault fetches
+ * it, is not. A module can't update the cgroup's count of major faults.
  */
 #include <linux/file.h>
 #include <linux/mm.h>
@@ -27,12 +27,12 @@
 
 /**
  * struct fault - one fault being served
- * @a: what the lane sees of it
- * @vm: whose memory
+ * @a: the lane's view of it
+ * @vm: the VM
  * @vmf: the fault
- * @file: keeps @vm when the mmap lock was let go, else %NULL
- * @until: how long a thread that can't be killed goes on
- * @full: no memory may be taken to describe the page
+ * @file: keeps @vm once the mmap lock was dropped, else %NULL
+ * @until: when a thread that can't be killed gives up
+ * @full: the mount has no memory left for the page's descriptor
  */
 struct fault {
 	struct dcmfs_access a;
@@ -44,8 +44,8 @@ struct fault {
 };
 
 /*
- * About to wait: without the mmap lock if that is allowed. Returns false when
- * the caller must not wait at all.
+ * About to wait: drop the mmap lock if that is allowed. Returns false if the
+ * caller must not wait at all.
  */
 static bool may_wait(struct fault *f)
 {
@@ -65,9 +65,9 @@ static bool may_wait(struct fault *f)
 }
 
 /*
- * Killed; or a kernel thread, which can't be. KVM's asks ahead for a vCPU and
- * holds the memory meanwhile, so that a VM that was killed would wait for it: it
- * is told to leave off, and the vCPU, if there is one, comes by itself.
+ * Killed; or a kernel thread, which can't be. KVM's thread faults ahead for a
+ * vCPU and holds the memory meanwhile, so a killed VM would wait for it: it
+ * gives up after a while, and the vCPU, if there still is one, faults itself.
  */
 static bool gives_up(const struct fault *f)
 {
@@ -76,11 +76,12 @@ static bool gives_up(const struct fault *f)
 }
 
 /*
- * KVM's thread that has a page brought here while a vCPU does something else
- * (async page faults) asks to write, whatever the guest wants, and looks at no
- * result. It gets the page brought and no more: mapped writable it would be
- * dirty, and written back when it goes, though nobody wrote. The vCPU comes by
- * itself. HMM's threads, which ask for others, do not let the lock be dropped.
+ * KVM's thread that faults a page in while a vCPU does something else (async
+ * page faults) asks to write, whatever the guest wants, and ignores the result.
+ * The page is brought in, but not mapped: mapped writable it would be dirty,
+ * and be written back though nothing was written. The vCPU faults itself. HMM's
+ * threads, which fault for other processes, do not allow the lock to be
+ * dropped.
  */
 static bool asks_ahead(const struct vm_fault *vmf)
 {
@@ -104,10 +105,10 @@ static struct dcmfs_bucket *bucket_of(struct fault *f)
 }
 
 /*
- * Without the lane: until the fetch posted on it has ended, one way or the other;
- * or, @stalled, until anything on it has, which may leave a frame. When something
- * has come, one of those who wait takes it; the lane is others' to use meanwhile,
- * for their donors may be well when this one is not.
+ * Wait, without the lane, until the fetch posted on it has ended; or, if
+ * @stalled, until any operation on it has, which may free a frame. One of the
+ * waiting threads handles what arrives; other faults use the lane meanwhile, as
+ * their donors may answer when this one does not.
  */
 static bool wait_lane(struct fault *f, struct dcmfs_lane *lane, int seq,
 		      bool stalled)
@@ -127,7 +128,7 @@ static bool wait_lane(struct fault *f, struct dcmfs_lane *lane, int seq,
 			break;
 		if (mutex_trylock(&lane->lock))
 			dcmfs_lane_put(f->vm, lane);
-		else /* who has it takes what has come before he lets go */
+		else /* the holder handles what has come before it unlocks */
 			WRITE_ONCE(lane->event, false);
 		if (stalled || !dcm_pending(lane->core))
 			break;
@@ -135,7 +136,7 @@ static bool wait_lane(struct fault *f, struct dcmfs_lane *lane, int seq,
 	return true;
 }
 
-/* Without the lane: something about the block must change. */
+/* Wait, without the lane, until the block changes. */
 static bool wait_change(struct fault *f, int seq)
 {
 	struct dcmfs_bucket *b = bucket_of(f);
@@ -148,8 +149,8 @@ static bool wait_change(struct fault *f, int seq)
 }
 
 /*
- * The first access to a page around here: describe them. Another may be quicker;
- * a host without a free page has some when blocks were evicted.
+ * First access to this chunk: allocate its descriptors. Another thread may have
+ * done so; a host without a free page has some after an eviction.
  */
 static bool describe(struct fault *f, int seq)
 {
@@ -165,7 +166,7 @@ static bool describe(struct fault *f, int seq)
 	return true;
 }
 
-/* A page that was never used, and no memory may be taken to describe it. */
+/* A page that was never used, and no memory left for its descriptor. */
 static vm_fault_t fault_full(const struct fault *f)
 {
 	pr_warn_ratelimited(
@@ -187,7 +188,7 @@ static vm_fault_t fault_lost(struct fault *f)
 		return VM_FAULT_SIGBUS;
 	if (!may_wait(f))
 		return VM_FAULT_RETRY;
-	/* A discard ends being lost, a signal the wait. */
+	/* A discard ends the loss, a signal the wait. */
 	if (!fatal_signal_pending(current))
 		schedule_timeout_killable(HZ / 4);
 	if (gives_up(f))
@@ -195,7 +196,7 @@ static vm_fault_t fault_lost(struct fault *f)
 	return 0;
 }
 
-/* Once through the core. Returns 0 to go on. */
+/* Call the core once. Returns 0 to continue. */
 static vm_fault_t fault_once(struct fault *f, bool write)
 {
 	struct dcmfs_lane *lane = dcmfs_lane_get(f->vm);
@@ -214,7 +215,7 @@ static vm_fault_t fault_once(struct fault *f, bool write)
 	lane->access = &f->a;
 	dcmfs_jitter(DCMFS_AT_FAULT);
 	r = dcm_fault(lane->core, f->a.gfn, write ? DCM_FF_WRITE : 0);
-	/* On this host it has come already. */
+	/* From a slab of this host it has come already. */
 	if (r == DCM_FAULT_PENDING) {
 		f->a.major = true;
 		dcm_poll(lane->core);
@@ -233,7 +234,7 @@ static vm_fault_t fault_once(struct fault *f, bool write)
 		if (f->full)
 			return fault_full(f);
 	} else if (f->a.busy) {
-		/* Another fault has it locked until it is mapped. */
+		/* Another fault keeps it locked until it has mapped it. */
 		ok = may_wait(f);
 		if (ok)
 			ok = !folio_wait_locked_killable(page_folio(f->a.busy));
@@ -248,15 +249,15 @@ static vm_fault_t fault_once(struct fault *f, bool write)
 		return VM_FAULT_RETRY;
 	}
 	/*
-	 * Not to be waited for; or killed, and then a system call must get its
-	 * EFAULT and not come here for ever.
+	 * The fault must not wait; or the thread was killed, and a system call
+	 * must return EFAULT instead of retrying for ever.
 	 */
 	if (gives_up(f))
 		return f->file ? VM_FAULT_RETRY : VM_FAULT_SIGBUS;
 	return ok ? 0 : VM_FAULT_RETRY;
 }
 
-/* All of a fault but what it leaves in its trace. */
+/* Serve a fault; only tracing is left to the caller. */
 static vm_fault_t serve(struct dcmfs_vm *vm, struct vm_fault *vmf, bool write)
 {
 	struct fault f = { .vm = vm, .vmf = vmf, .until = jiffies + HZ };
@@ -269,7 +270,7 @@ static vm_fault_t serve(struct dcmfs_vm *vm, struct vm_fault *vmf, bool write)
 		cond_resched();
 	if (f.a.busy)
 		drop_busy(&f);
-	/* The kernel counts for the thread, and a fault that comes again as one. */
+	/* The kernel counts for the thread, and a retried fault as one. */
 	if (f.a.major) {
 		count_vm_event(PGMAJFAULT);
 		r |= VM_FAULT_MAJOR;
@@ -278,7 +279,7 @@ static vm_fault_t serve(struct dcmfs_vm *vm, struct vm_fault *vmf, bool write)
 		vmf->page = f.a.page;
 		return r;
 	}
-	/* The lock is gone: the fault has to come again. */
+	/* The lock was dropped: the fault has to be retried. */
 	if (f.a.page) {
 		unlock_page(f.a.page);
 		put_page(f.a.page);
@@ -306,7 +307,7 @@ static vm_fault_t dcmfs_fault(struct vm_fault *vmf)
 	if (!vm || beyond_end(inode, pgoff))
 		return VM_FAULT_SIGBUS;
 	r = serve(vm, vmf, write);
-	/* Truncated meanwhile? Under the page's lock it is not unmapped. */
+	/* Truncated meanwhile? The page's lock prevents unmapping. */
 	if ((r & VM_FAULT_LOCKED) && (ahead || beyond_end(inode, pgoff))) {
 		unlock_page(vmf->page);
 		put_page(vmf->page);
@@ -319,9 +320,9 @@ static vm_fault_t dcmfs_fault(struct vm_fault *vmf)
 }
 
 /*
- * Nothing is mapped before it is asked for. But without this the kernel takes
- * ->fault for one that needs the mmap lock: each fault would begin under its
- * VMA's lock, be turned away, and begin again.
+ * Maps nothing in advance. But without this function the kernel assumes that
+ * ->fault needs the mmap lock: each fault would begin under its VMA's lock, be
+ * refused, and begin again.
  */
 static vm_fault_t dcmfs_map_pages(struct vm_fault *vmf, pgoff_t start,
 				  pgoff_t end)
@@ -330,8 +331,8 @@ static vm_fault_t dcmfs_map_pages(struct vm_fault *vmf, pgoff_t start,
 }
 
 /*
- * The first write through an entry that a read made. The page's lock keeps it
- * from leaving until it may be written, and what was discarded is no file's.
+ * The first write through an entry that a read has made. The page's lock keeps
+ * the page from eviction until it is writable; a discarded page has no file.
  */
 static vm_fault_t dcmfs_mkwrite(struct vm_fault *vmf)
 {
@@ -349,10 +350,10 @@ static vm_fault_t dcmfs_mkwrite(struct vm_fault *vmf)
 }
 
 /*
- * For a process with a guest. KVM maps a page writable for a read as well where
- * the process may write it, and takes for dirty what it mapped so: all that a
- * guest reads would be written back. So what was read may not be written before
- * that is asked for. Other processes are spared these faults.
+ * For a process with a guest. On a read, KVM also maps the page writable if the
+ * process may write it, and then counts it as dirty: all pages that a guest
+ * reads would be written back. So a page that was read is not writable until a
+ * write is asked for. Other processes are spared these faults.
  */
 const struct vm_operations_struct dcmfs_vm_guest_ops = {
 	.fault = dcmfs_fault,

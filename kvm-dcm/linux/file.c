@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * file.c - what can be done with a file on dcmfs
+ * file.c - file operations of dcmfs
  *
- * It is memory to be mapped: truncated to its size, mapped shared, punched.
- * Sizes and holes are whole pages. There is no read() and write(): what needs
- * them maps it. mlock() finds nothing to lock, and MAP_LOCKED is refused, since
- * memory that may not leave is what the file is not.
+ * A file is memory to be mapped: truncated to its size, mapped shared, punched.
+ * Sizes and holes are whole pages. There is no read() or write(): programs map
+ * the file instead. mlock() finds nothing to lock, and MAP_LOCKED is refused,
+ * since pages of this file may always be evicted.
  *
  * Locking: the inode's lock around size and holes.
  */
@@ -21,8 +21,8 @@
 static int file_mmap(struct file *file, struct vm_area_struct *vma)
 {
 	/*
-	 * A private copy would be memory of the host's. (Of a file open to read
-	 * no shared mapping has VM_SHARED.)
+	 * A private copy would be ordinary memory of the host. (A shared
+	 * mapping of a file opened read-only has no VM_SHARED.)
 	 */
 	if (!(vma->vm_flags & VM_MAYSHARE))
 		return -EINVAL;
@@ -31,7 +31,7 @@ static int file_mmap(struct file *file, struct vm_area_struct *vma)
 	file_accessed(file);
 	vm_flags_set(vma, VM_MIXEDMAP);
 	vma->vm_page_prot = dcmfs_prot_old(vma->vm_page_prot);
-	/* A VMM makes its VM first: KVM is told then of what is unmapped here. */
+	/* A VMM has made its VM before: KVM is notified of unmapping here. */
 	vma->vm_ops = mm_has_notifiers(vma->vm_mm) ? &dcmfs_vm_guest_ops :
 						     &dcmfs_vm_ops;
 	return 0;
@@ -103,7 +103,7 @@ static int file_resize(struct inode *inode, loff_t size)
 		err = dcmfs_discard(vm, (u64)size >> PAGE_SHIFT,
 				    vm->core->nr_pages -
 					    ((u64)size >> PAGE_SHIFT));
-		/* Killed: what was not discarded must not come back later. */
+		/* Killed: undo, or the undiscarded part could come back. */
 		if (err) {
 			i_size_write(inode, old);
 			return err;
@@ -137,7 +137,7 @@ static int file_getattr(struct mnt_idmap *idmap, const struct path *path,
 	struct dcmfs_vm *vm = dcmfs_vm_of(inode);
 
 	generic_fillattr(idmap, mask, inode, stat);
-	/* As du shows it: what it takes of this host's memory. */
+	/* du shows how much of this host's memory the file takes. */
 	if (vm)
 		stat->blocks = (u64)atomic64_read(&vm->frames)
 			       << (PAGE_SHIFT - 9);

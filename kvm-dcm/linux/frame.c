@@ -2,37 +2,38 @@
 /*
  * frame.c - page frames of a VM's direct memory
  *
- * Ordinary pages, on no LRU, charged to the memory cgroup of who faults. Each
- * knows its file and offset (mapping, index), so that KVM's quick lookup of
- * host pages takes them and reverse mapping works; the page cache does not
- * hold them. A mapped page's number is in its descriptor (pd.frame); the
- * pages of a block that is out of the guest are chained through their private
- * field, and the first one's number is the handle the core keeps.
+ * Ordinary pages, on no LRU, charged to the memory cgroup of the thread that
+ * faults. Each has its file and offset set (mapping, index), so that KVM's
+ * quick lookup of host pages accepts it and reverse mapping works; the page
+ * cache does not hold it. A mapped page's number is in its descriptor
+ * (pd.frame); the pages of an unmapped block are chained through their private
+ * field, and the first page's number is the core's handle.
  *
- * The reserve: memory is freed by evicting, and evicting needs none. But a
- * fault needs a frame before it has freed one; on a host without a free page
- * it takes one of these, and the VM's thread evicts until they are back. So
- * does one that finds no descriptors; theirs are the only pages that are here
- * for long and are no frames.
+ * The reserve: memory is freed by evicting, which allocates none. But a fault
+ * needs a frame before it has freed one; on a host without a free page it takes
+ * one from the reserve, and the VM's thread evicts until the reserve is full
+ * again. So does a fault that finds no descriptors; their pages are the only
+ * others that stay for long.
  *
- * What a lane evicts it keeps for what it fetches next, up to a block's worth: the
- * kernel's allocator and the cgroup's books see only the difference. Who paid for
- * such a frame is the one who needed it first; the reserve is filled before.
+ * A lane keeps frames it evicts for its next fetches, up to a block's worth:
+ * the kernel's allocator and the cgroup's accounts see only the difference.
+ * Such a frame stays charged to the first thread that needed it. The reserve is
+ * filled before.
  *
  * Invariant: between dcmfs_frame_alloc() and _free() the VM holds one
- * reference; every other is a mapping's or somebody's I/O.
+ * reference; any other belongs to a mapping or to I/O.
  */
 #include <linux/highmem.h>
 
 #include "dcmfs.h"
 #include "jitter.h"
 
-/* Patience is the fault path's: it evicts and comes again. */
+/* No retries here: the fault path evicts and tries again. */
 #define FRAME_GFP (GFP_USER | __GFP_ACCOUNT | __GFP_NORETRY | __GFP_NOWARN)
 
 /**
  * dcmfs_frames_init() - fill the reserve
- * @vm: whose
+ * @vm: the VM
  *
  * Return: 0 or -ENOMEM.
  */
@@ -47,7 +48,7 @@ void dcmfs_frames_exit(struct dcmfs_vm *vm)
 	mempool_exit(&vm->reserve);
 }
 
-/* Any page; of the reserve when the host has none. */
+/* Allocate a page; from the reserve if the host has none. */
 static struct page *page_new(struct dcmfs_vm *vm)
 {
 	struct page *page = alloc_page(FRAME_GFP);
@@ -60,7 +61,7 @@ static struct page *page_new(struct dcmfs_vm *vm)
 	return page;
 }
 
-/* Out of a lane's spares, or new. */
+/* A frame from the lane's spares, or a new one. */
 static struct page *frame_new(struct dcm_lane *lane)
 {
 	struct dcmfs_lane *home = lane_home(lane);
@@ -78,7 +79,7 @@ static struct page *frame_new(struct dcm_lane *lane)
 	page = page_new(vm);
 	if (!page)
 		return NULL;
-	/* A frame's number has 32 bits: 16 TiB of host memory. */
+	/* The core's handle has 32 bits: 16 TiB of host memory. */
 	if (unlikely(page_to_pfn(page) >= DCM_NIL)) {
 		__free_page(page);
 		return NULL;
@@ -89,12 +90,12 @@ static struct page *frame_new(struct dcm_lane *lane)
 }
 
 /**
- * dcmfs_frame_alloc() - one frame
- * @lane: whose
- * @zero: all zero, else of any content
+ * dcmfs_frame_alloc() - allocate a frame
+ * @lane: the lane
+ * @zero: clear it; else its content is undefined
  *
  * Return: the page, with the VM's one reference, or %NULL when the host has
- * none and the reserve is used up: evict and come again. May sleep.
+ * none and the reserve is used up: evict and try again. May sleep.
  */
 struct page *dcmfs_frame_alloc(struct dcm_lane *lane, bool zero)
 {
@@ -105,7 +106,7 @@ struct page *dcmfs_frame_alloc(struct dcm_lane *lane, bool zero)
 	return page;
 }
 
-/** dcmfs_frame_must() - one frame, as long as it takes */
+/** dcmfs_frame_must() - allocate a frame, however long it takes */
 struct page *dcmfs_frame_must(struct dcm_lane *lane)
 {
 	struct page *page;
@@ -116,11 +117,13 @@ struct page *dcmfs_frame_must(struct dcm_lane *lane)
 }
 
 /**
- * dcmfs_frame_used() - what page tables and KVM have left on a frame, cleared
+ * dcmfs_frame_used() - take accessed and dirty marks off a frame
  * @page: mapped nowhere, locked
  * @touched: out: it was accessed
  *
- * Return: it was written.
+ * Page tables and KVM leave these marks.
+ *
+ * Return: whether it was written.
  */
 bool dcmfs_frame_used(struct page *page, bool *touched)
 {
@@ -129,7 +132,7 @@ bool dcmfs_frame_used(struct page *page, bool *touched)
 	bool workingset = folio_test_workingset(folio);
 	bool dirty = folio_test_dirty(folio);
 
-	/* Mostly there is little to clear, and each is an atomic operation. */
+	/* Most marks are clear, and clearing is an atomic operation. */
 	if (referenced)
 		folio_clear_referenced(folio);
 	if (workingset)
@@ -141,11 +144,11 @@ bool dcmfs_frame_used(struct page *page, bool *touched)
 }
 
 /**
- * dcmfs_frame_free() - the VM lets a frame go
- * @lane: by whom
+ * dcmfs_frame_free() - free a frame
+ * @lane: the lane
  * @page: the frame
  *
- * Not mapped any more. Somebody's I/O may still hold it: it is freed after.
+ * Not mapped any more. If I/O still holds it, it is freed after that.
  */
 void dcmfs_frame_free(struct dcm_lane *lane, struct page *page)
 {
@@ -172,7 +175,7 @@ void dcmfs_frame_free(struct dcm_lane *lane, struct page *page)
 	}
 }
 
-/** dcmfs_spares_free() - what a lane has kept; it is held, or in use no more */
+/** dcmfs_spares_free() - free a lane's spares; it is locked, or not in use */
 void dcmfs_spares_free(struct dcmfs_vm *vm, struct dcmfs_lane *home)
 {
 	struct page *page;
@@ -187,11 +190,11 @@ void dcmfs_spares_free(struct dcmfs_vm *vm, struct dcmfs_lane *home)
 }
 
 /**
- * dcmfs_chunk_alloc() - room for descriptors, all zero
- * @vm: whose
+ * dcmfs_chunk_alloc() - allocate a chunk of descriptors, all zero
+ * @vm: the VM
  *
- * Return: it; %NULL: evict and come again; ERR_PTR(-ENOSPC): the mount may have no
- * more. May sleep.
+ * Return: the chunk; %NULL: evict and try again; ERR_PTR(-ENOSPC): the mount's
+ * metadata limit is reached. May sleep.
  */
 void *dcmfs_chunk_alloc(struct dcmfs_vm *vm)
 {
@@ -210,7 +213,7 @@ void *dcmfs_chunk_alloc(struct dcmfs_vm *vm)
 	return page_address(page);
 }
 
-/** dcmfs_chunk_free() - the end of what dcmfs_chunk_alloc() gave; or of %NULL */
+/** dcmfs_chunk_free() - free a chunk of dcmfs_chunk_alloc(), or %NULL */
 void dcmfs_chunk_free(struct dcmfs_vm *vm, void *chunk)
 {
 	if (!chunk)
@@ -220,8 +223,8 @@ void dcmfs_chunk_free(struct dcmfs_vm *vm, void *chunk)
 }
 
 /**
- * dcmfs_chain_alloc() - frames, each leading to the next
- * @lane: whose
+ * dcmfs_chain_alloc() - allocate a chain of frames
+ * @lane: the lane
  * @nr: how many
  *
  * Return: the first, or %NULL.
@@ -244,7 +247,7 @@ struct page *dcmfs_chain_alloc(struct dcm_lane *lane, unsigned int nr)
 	return first;
 }
 
-/** dcmfs_chain_free() - let the first @nr frames of a chain go */
+/** dcmfs_chain_free() - free the first @nr frames of a chain */
 void dcmfs_chain_free(struct dcm_lane *lane, struct page *page, unsigned int nr)
 {
 	while (nr--) {

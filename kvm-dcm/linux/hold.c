@@ -3,36 +3,36 @@
  * hold.c - block faults on a range while a donor's GC worker accesses its slabs
  *
  * Garbage collection on donors (docs/design/virtio-gc.md) needs the donors'
- * copy of a range to be the only one, or at least the newest, and nobody at it
- * meanwhile. What libdcm does with its lanes is done here with a file's:
+ * copy of a range to be the only one, or at least the newest, and no access to
+ * it meanwhile. This is the counterpart of libdcm's uffd/gc_pages.c:
  *
- *	hold: bits set; whoever was in the core with a lane is out of it
+ *	hold: bits set; threads that were in the core with a lane have left it
  *	settle: written to the slab; unmapped, frames given back, or kept
  *	... a donor works ...
- *	let go: bits cleared, faults look again, and fetch what it did
+ *	release: bits cleared, faults retry, and fetch the donor's result
  *
- * A fault looks at the bits when it has its lane, and who sets them takes every
- * lane for a moment: one sees the other. A page that was handed over before
- * that and is not in its page table yet is locked: settling finds it busy, and
- * comes again. Pages that are mapped are unmapped by settling.
+ * A fault looks at the bits when it has its lane, and the thread that sets them
+ * takes every lane for a moment: one sees the other. A page that was handed
+ * over before that and is not in its page table yet is locked: settling finds
+ * it busy, and retries. Settling unmaps mapped pages.
  *
- * Held pages are one open file's, and are let go when that is closed: a control
- * plane that is killed holds up nobody. While one of an extent is held, its
- * pages are not moved off its slab (slab.c).
+ * Held pages belong to one open file, and are released when that is closed: a
+ * control plane that is killed holds up no access. While a page of an extent is
+ * held, its pages are not moved off its slab (slab.c).
  *
- * A file is sparse: settling gives descriptors to pages that never had any, as
- * a fault does. It is done under the lane of discards, so that nobody takes them
- * away, a piece at a time, and not under the control lane, by which a donor that
- * does not answer is given up.
+ * A file is sparse: settling adds descriptors for pages that never had any, as
+ * a fault does. It is done step by step under the discard lane, so that they
+ * are not taken away, and not under the control lane, which is needed to give
+ * up a donor that does not answer.
  *
- * Locking: holds' mutex, then lanes. Bits are looked at without.
+ * Locking: holds' mutex, then lanes. Bits are read without it.
  */
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 
 #include "dcmfs.h"
 
-#define STEP_PAGES	4096u /* settled before others get the lane */
+#define STEP_PAGES	4096u /* settled before other threads get the lane */
 #define BUSY_TRIES	200u /* a page in use by I/O: mostly for a moment only */
 
 static_assert(STEP_PAGES % DCM_PDS_PAGES == 0, "steps are whole chunks");
@@ -42,7 +42,7 @@ static u64 hold_bits(const struct dcmfs_vm *vm)
 	return DIV_ROUND_UP(vm->core->nr_pages, DCM_BLOCK_MAX);
 }
 
-/** dcmfs_extent_held() - is a page of it held? by who has a lane */
+/** dcmfs_extent_held() - is a page of it held? The caller has a lane */
 bool dcmfs_extent_held(const struct dcmfs_vm *vm, u32 extent)
 {
 	unsigned long first = (unsigned long)extent *
@@ -54,13 +54,13 @@ bool dcmfs_extent_held(const struct dcmfs_vm *vm, u32 extent)
 	       find_next_bit(vm->held, end, first) < end;
 }
 
-/* Under the mutex. Who waits looks again. */
+/* Release all. Under the mutex. Waiting threads look again. */
 static void let_go(struct dcmfs_vm *vm)
 {
 	u32 i;
 
 	bitmap_zero(vm->held, hold_bits(vm));
-	/* Bits first: who sees a holder sees its bits. */
+	/* Bits first: a thread that sees a holder sees its bits. */
 	smp_wmb();
 	WRITE_ONCE(vm->holder, NULL);
 	for (i = 0; i < DCMFS_BUCKETS; i++) {
@@ -69,7 +69,7 @@ static void let_go(struct dcmfs_vm *vm)
 	}
 }
 
-/** dcmfs_hold_end() - an open file is closed, and what it held goes on */
+/** dcmfs_hold_end() - an open file is closed: release the pages it holds */
 void dcmfs_hold_end(struct dcmfs_vm *vm, const struct file *file)
 {
 	if (READ_ONCE(vm->holder) != file)
@@ -80,7 +80,7 @@ void dcmfs_hold_end(struct dcmfs_vm *vm, const struct file *file)
 	mutex_unlock(&vm->holds);
 }
 
-/* Whoever had a lane before the bits were set has let it go. */
+/* Wait until all lanes that were in use before the bits were set are free. */
 static int lanes_pass(struct dcmfs_vm *vm)
 {
 	u32 i;
@@ -93,7 +93,7 @@ static int lanes_pass(struct dcmfs_vm *vm)
 	return 0;
 }
 
-/** dcmfs_range_good() - is it whole blocks of the file? */
+/** dcmfs_range_good() - whether a range is whole blocks of the file */
 bool dcmfs_range_good(const struct dcmfs_vm *vm, u64 first, u64 pages)
 {
 	return pages && first < vm->core->nr_pages &&
@@ -102,10 +102,10 @@ bool dcmfs_range_good(const struct dcmfs_vm *vm, u64 first, u64 pages)
 }
 
 /**
- * dcmfs_hold() - accesses to a range wait; or all go on
- * @vm: whose
- * @file: who asks
- * @r: which
+ * dcmfs_hold() - make accesses to a range wait; or let all go on
+ * @vm: the VM
+ * @file: the open file that holds
+ * @r: the range; empty: release all
  *
  * Return: 0, or a negative errno; see struct dcmfs_range.
  */
@@ -126,7 +126,7 @@ int dcmfs_hold(struct dcmfs_vm *vm, const struct file *file,
 		return -EINTR;
 	if (vm->holder && vm->holder != file)
 		err = -EBUSY;
-	/* Once, a bit for 64 KiB. */
+	/* Allocated once, a bit for 64 KiB. */
 	if (!err && !vm->held) {
 		vm->held = kvcalloc(BITS_TO_LONGS(hold_bits(vm)), sizeof(long),
 				    GFP_KERNEL_ACCOUNT);
@@ -146,7 +146,7 @@ int dcmfs_hold(struct dcmfs_vm *vm, const struct file *file,
 	return err;
 }
 
-/* Under a lane, so that they stay: descriptors for all of a piece. */
+/* Add descriptors for a piece; under a lane, so that they stay. */
 static int describe_all(struct dcmfs_vm *vm, u64 first, u64 end)
 {
 	u64 gfn;
@@ -182,9 +182,9 @@ static int settle_step(struct dcmfs_vm *vm, u64 *gfn, u64 end, bool keep,
 }
 
 /**
- * dcmfs_settle() - slabs have a range as it is
- * @vm: whose
- * @r: which, and how; then what is left of it, if it is not wrong
+ * dcmfs_settle() - write a range back until the slabs' copy is complete
+ * @vm: the VM
+ * @r: range and flags; unless invalid, out: the part that is left
  *
  * Return: 0, or a negative errno; see struct dcmfs_range.
  */
@@ -203,7 +203,7 @@ int dcmfs_settle(struct dcmfs_vm *vm, struct dcmfs_range *r)
 		u64 from = gfn, to = from - from % STEP_PAGES + STEP_PAGES;
 		int err = settle_step(vm, &gfn, min(end, to), keep, until);
 
-		/* Smaller blocks are done; once more costs little. */
+		/* Start at the block again: what is done costs little. */
 		r->first = round_down(gfn, DCM_BLOCK_MAX);
 		r->pages = end - r->first;
 		if (gfn != from)
@@ -224,9 +224,9 @@ int dcmfs_settle(struct dcmfs_vm *vm, struct dcmfs_range *r)
 }
 
 /**
- * dcmfs_hint() - what is known of a range's use
- * @vm: whose
- * @r: which, and what
+ * dcmfs_hint() - take a hint about a range's use
+ * @vm: the VM
+ * @r: range and hint
  *
  * Return: 0, or a negative errno; see struct dcmfs_range.
  */

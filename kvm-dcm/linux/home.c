@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * home.c - the core's ops in the kernel: blocks into page tables and out again
+ * home.c - the core's ops in the kernel: map blocks in page tables, unmap them
+ * them
  *
  * A block is "mapped" for the core when its frames may be in page tables. They
- * get there lazily: the page that was asked for through the fault that asked,
- * the rest of its block around it in the same page tables; other processes
- * that map the file, and KVM, find a mapped block by a fault of their own,
- * which costs no I/O (reveal). Unmapping is from all at once: the file's
- * reverse map covers every process, and KVM follows by its MMU notifier.
+ * get there lazily: the faulting thread maps its page, and the rest of the
+ * block around it in the same page tables; other processes that map the file,
+ * and KVM, find a mapped block by a fault of their own, which costs no I/O
+ * (reveal). Unmapping is from all page tables at once: the file's reverse map
+ * covers every process, and KVM follows by its MMU notifier.
  *
- * What was touched and what is dirty is left on the page by whoever drops a
- * mapping: page tables by their accessed and dirty bits, KVM by those of its
+ * Code that drops a mapping leaves on the page whether it was touched or
+ * written: page tables by their accessed and dirty bits, KVM by those of its
  * own entries. So pages are mapped writable and not young from the start, no
  * first write faults (but in a VMM: dcmfs_vm_guest_ops), and nothing is
- * guessed: pages the core predicts written (its writable mask) are only dirty
- * here when they were.
+ * guessed: a page that the core predicts written (its writable mask) is dirty
+ * here only if it was written.
  *
- * Unmapping against faulting: a fault hands a page over locked, and it stays
+ * Unmapping against faulting: a fault gets its page locked, and the page stays
  * locked until it is in the page table. Unmapping tries all locks of a block
- * first, then unmaps, then looks at reference counts: one more than ours is
+ * first, then unmaps, then checks reference counts: one more than the VM's is
  * I/O, or an access that just looked the page up; the block then stays, with
- * what was left on its pages, and faults come to it as to any mapped block.
+ * the marks on its pages, and faults find it as any mapped block.
  */
 #include <linux/delay.h>
 #include <linux/highmem.h>
@@ -31,7 +32,7 @@
 #include "dcmfs.h"
 #include "jitter.h"
 
-/* PG_dirty is all that is wanted of a page that was written. */
+/* A page that was written only needs PG_dirty. */
 const struct address_space_operations dcmfs_aops = {
 	.dirty_folio = noop_dirty_folio,
 };
@@ -46,7 +47,7 @@ static struct folio *frame_at(const struct dcm_pd *pd)
 	return dcmfs_frame_folio(pfn_to_page(pd->frame));
 }
 
-/* @page holds the bytes of @gfn from now on. */
+/* Make @page the frame of @gfn. */
 static void frame_put_under(struct dcm_lane *lane, u32 gfn, struct page *page)
 {
 	struct folio *folio = dcmfs_frame_folio(page);
@@ -56,7 +57,7 @@ static void frame_put_under(struct dcm_lane *lane, u32 gfn, struct page *page)
 	pd_of(lane->vm, gfn)->frame = (u32)page_to_pfn(page);
 }
 
-/* For the access this lane serves, if it is to this page. */
+/* Give the page to the access this lane serves, if that needs it. */
 static void hand_over(struct dcm_lane *lane, u32 gfn, struct page *page)
 {
 	struct dcmfs_access *a = lane_home(lane)->access;
@@ -72,7 +73,7 @@ static void hand_over(struct dcm_lane *lane, u32 gfn, struct page *page)
 		put_page(page);
 }
 
-/* The pages around the one asked for go into the same page table. */
+/* Map the pages around the one asked for in the same page table. */
 static void map_around(struct dcm_lane *lane, u32 head, unsigned int order)
 {
 	struct dcmfs_access *a = lane_home(lane)->access;
@@ -92,19 +93,19 @@ static void map_around(struct dcm_lane *lane, u32 head, unsigned int order)
 		addr = vma->vm_start + ((i - vma->vm_pgoff) << PAGE_SHIFT);
 		if (addr >= vma->vm_end)
 			break;
-		/* It may be there already, or no memory: then by a fault. */
+		/* If it is there, or without memory, a fault maps it. */
 		vm_insert_page(vma, addr, page_of(lane, i));
 	}
 }
 
-/* Did page @i of a block come with its READ, into pages that may be given away? */
+/* Did the READ bring page @i of a block in a page that the guest may have? */
 static bool landed(const struct dcm_fetch *f, unsigned int i)
 {
 	return f->nr && f->io.data != f->buf && i >= f->first &&
 	       i < (u32)f->first + f->nr && !(f->zero & (1u << i));
 }
 
-/* Frames for a block: those that the READ filled, and others. */
+/* Frames for a block: those that the READ filled, and new ones. */
 static int gather(struct dcm_lane *lane, struct dcm_fetch *f,
 		  struct page **page)
 {
@@ -125,7 +126,7 @@ static int gather(struct dcm_lane *lane, struct dcm_fetch *f,
 		page[i] = dcmfs_frame_alloc(lane, f->zero & (1u << i));
 		if (!page[i])
 			goto fail;
-		/* Out of a buffer of the control lane, which keeps it. */
+		/* The control lane keeps its buffers: copy. */
 		if (from && !(f->zero & (1u << i)))
 			copy_highpage(page[i], from);
 	}
@@ -137,7 +138,7 @@ fail:
 	return -ENOMEM;
 }
 
-/* The pages a READ filled are the guest's; what else it came with is not. */
+/* Take the pages a READ filled out of the landing chain; free the others. */
 static void landing_used(struct dcm_lane *lane, struct dcm_fetch *f)
 {
 	struct dcmfs_lane *home = lane_home(lane);
@@ -157,7 +158,7 @@ static void landing_used(struct dcm_lane *lane, struct dcm_fetch *f)
 	home->landing_nr[f - lane->fetch] = 0;
 }
 
-/* All of a block in the order of its pages; -ENOMEM: nothing has happened. */
+/* Set the frames of a whole block; -ENOMEM: nothing has changed. */
 static int frames_put_under(struct dcm_lane *lane, struct dcm_fetch *f)
 {
 	struct page *page[DCM_BLOCK_MAX];
@@ -172,7 +173,7 @@ static int frames_put_under(struct dcm_lane *lane, struct dcm_fetch *f)
 	return 0;
 }
 
-/* Most blocks are a page, and a READ has filled it. */
+/* The common case: the block is one page, and a READ has filled it. */
 static void landing_put_under(struct dcm_lane *lane, struct dcm_fetch *f)
 {
 	struct dcmfs_lane *home = lane_home(lane);
@@ -189,7 +190,7 @@ static void op_wake(struct dcm_lane *lane, u32 gfn, u32 nr)
 	struct dcmfs_vm *vm = lane_vm(lane);
 	u32 i;
 
-	/* A block is in one bucket. */
+	/* All pages of a block are in one bucket. */
 	for (i = gfn / DCM_BLOCK_MAX; i <= (gfn + nr - 1) / DCM_BLOCK_MAX;
 	     i++) {
 		struct dcmfs_bucket *b = &vm->bucket[i % DCMFS_BUCKETS];
@@ -197,7 +198,7 @@ static void op_wake(struct dcm_lane *lane, u32 gfn, u32 nr)
 		atomic_inc(&b->seq);
 		wake_up_all(&b->wait);
 	}
-	/* Those who wait for what they began on this lane. */
+	/* Threads that wait for their fetch on this lane. */
 	if (wq_has_sleeper(&lane_home(lane)->wait))
 		wake_up_all(&lane_home(lane)->wait);
 }
@@ -210,9 +211,9 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 		landing_put_under(lane, f);
 	else if (frames_put_under(lane, f))
 		return -ENOMEM;
-	/* Beside a READ, mapping takes no time that would be worth a clock's. */
+	/* Mapping is so fast beside a READ that no clock is read. */
 	f->t_there = f->t_read;
-	/* Dirty is learned, not guessed. */
+	/* Page tables show what is dirty: nothing is guessed. */
 	f->writable = 0;
 	if (f->write && f->fault_page < DCM_BLOCK_MAX)
 		f->writable = (u16)(1u << f->fault_page);
@@ -223,7 +224,7 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 	map_around(lane, f->gfn, f->order);
 	if (a && f->nr && a->gfn == f->gfn + f->fault_page)
 		a->major = true;
-	/* Who asked for it, and does not hold this lane any more. */
+	/* The fault that asked for it no longer has this lane: wake it. */
 	if (f->fault_page < DCM_BLOCK_MAX &&
 	    (!a || a->gfn != f->gfn + f->fault_page))
 		op_wake(lane, f->gfn, 1u << f->order);
@@ -257,8 +258,8 @@ static void op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order,
 }
 
 /*
- * Another mapping of a block that is here, or of one that came while nobody
- * held the mmap lock: this access may have its page.
+ * Another mapping of a block that is here, or of one that came while no fault
+ * held the mmap lock: give this access its page.
  */
 static int op_reveal(struct dcm_lane *lane, u32 gfn, bool write)
 {
@@ -271,7 +272,7 @@ static int op_reveal(struct dcm_lane *lane, u32 gfn, bool write)
 
 static void op_unprotect(struct dcm_lane *lane, u32 gfn, u32 nr)
 {
-	/* Pages are never write-protected here: dcm_fault() is not told so. */
+	/* No page is write-protected here: dcm_fault() gets no DCM_FF_WP. */
 	WARN_ON_ONCE(1);
 }
 
@@ -281,7 +282,7 @@ static void unlock_first(const struct dcm_pd *pd, unsigned int nr)
 		folio_unlock(frame_at(&pd[nr]));
 }
 
-/* All pages of a block locked, and in use by mappings only; or none locked. */
+/* Lock all pages of a block if only mappings use them; else lock none. */
 static bool lock_idle(const struct dcm_pd *pd, unsigned int nr)
 {
 	unsigned int i;
@@ -307,7 +308,7 @@ static void unmap_everywhere(struct dcm_lane *lane, u32 gfn, unsigned int nr)
 	unmap_mapping_pages(lane_vm(lane)->inode->i_mapping, gfn, nr, false);
 }
 
-/* Unmapped and locked: take the block's pages, or leave them all. */
+/* Unmapped and locked: take all of the block's pages, or none. */
 static void collect(struct dcm_lane *lane, struct dcm_unmap *v)
 {
 	const struct dcm_pd *pd = pd_of(lane->vm, v->gfn);
@@ -347,7 +348,7 @@ static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
 		if (!lock_idle(pd_of(lane->vm, v[i].gfn), 1u << v[i].order))
 			v[i].err = -EBUSY;
 	dcmfs_jitter(DCMFS_AT_UNMAP);
-	/* Neighbours leave together: one walk, one flush, one notification. */
+	/* Adjacent blocks together: one walk, one flush, one notification. */
 	for (i = 0; i < nr; i = end) {
 		u32 pages = 1u << v[i].order;
 
@@ -400,7 +401,7 @@ static void op_release(struct dcm_lane *lane, u32 frame, unsigned int order)
 	dcmfs_chain_free(lane, pfn_to_page(frame), 1u << order);
 }
 
-/* Who looked a page up keeps it, as after a truncation, but not in the file. */
+/* A page that was just looked up is kept, but no longer the file's. */
 static void op_discard(struct dcm_lane *lane, u32 gfn, unsigned int order)
 {
 	unsigned int nr = 1u << order, i;
@@ -412,7 +413,7 @@ static void op_discard(struct dcm_lane *lane, u32 gfn, unsigned int order)
 	for (i = 0; i < nr; i++) {
 		struct page *page = page_of(lane, gfn + i);
 
-		/* For who waits for its lock to write to it: dcmfs_mkwrite() */
+		/* For threads that wait to write: dcmfs_mkwrite() */
 		dcmfs_frame_folio(page)->mapping = NULL;
 		unlock_page(page);
 		pd_of(lane->vm, gfn + i)->frame = DCM_NIL;
@@ -420,7 +421,7 @@ static void op_discard(struct dcm_lane *lane, u32 gfn, unsigned int order)
 	}
 }
 
-/* Does an extent have a slab that takes writes? */
+/* Whether an extent has a slab that takes writes. */
 static bool extent_served(const struct dcm_vm *core, u32 extent)
 {
 	const struct dcm_extent *e = &core->extent[extent];
@@ -438,8 +439,8 @@ static void op_want_slab(struct dcm_vm *core, u32 extent)
 		return;
 	atomic_inc(&vm->wanted);
 	/*
-	 * One may have come since the core looked, and its coming cleared the
-	 * bit before we set it. test_and_set_bit() is a full barrier.
+	 * A slab may have been attached since the core looked, and have
+	 * cleared the bit before we set it. test_and_set_bit() is a barrier.
 	 */
 	if (extent_served(core, extent)) {
 		dcmfs_unwant(vm, extent);
@@ -449,9 +450,9 @@ static void op_want_slab(struct dcm_vm *core, u32 extent)
 }
 
 /**
- * dcmfs_unwant() - an extent has what it wanted
- * @vm: whose
- * @extent: which
+ * dcmfs_unwant() - an extent needs no slab any more
+ * @vm: the VM
+ * @extent: the extent
  */
 void dcmfs_unwant(struct dcmfs_vm *vm, u32 extent)
 {
@@ -461,13 +462,13 @@ void dcmfs_unwant(struct dcmfs_vm *vm, u32 extent)
 
 /**
  * dcmfs_wanting() - the next extent that wants a slab
- * @vm: whose
- * @first: from where on
+ * @vm: the VM
+ * @first: first extent to look at
  *
- * Who wants one says so before it looks whether one has come meanwhile
- * (op_want_slab()): an extent that has one is not named.
+ * op_want_slab() sets the bit before it looks whether a slab has come
+ * meanwhile: an extent that has one is skipped here.
  *
- * Return: an extent, or as many as there are.
+ * Return: an extent, or the number of extents if there is none.
  */
 u32 dcmfs_wanting(struct dcmfs_vm *vm, u32 first)
 {
@@ -497,7 +498,7 @@ static u64 op_now_ns(void)
 
 static bool op_relax(struct dcm_lane *lane)
 {
-	/* Whoever has the block may be waiting for a donor. */
+	/* The lane that has the block may be waiting for a donor. */
 	usleep_range(10, 50);
 	return !fatal_signal_pending(current);
 }
@@ -523,11 +524,11 @@ const struct dcm_ops dcmfs_ops = {
 };
 
 /**
- * dcmfs_frames_drop() - free every frame of a VM that nobody maps any more, and
- * what described them
- * @vm: whose
+ * dcmfs_frames_drop() - free every frame and descriptor of a VM
+ * @vm: the VM, mapped nowhere
  *
- * The last thing before its core goes: no lane is in use, no I/O in flight.
+ * Called last before the core's part is freed: no lane is in use, no I/O in
+ * flight.
  */
 void dcmfs_frames_drop(struct dcmfs_vm *vm)
 {

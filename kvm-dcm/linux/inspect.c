@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * inspect.c - looking into a VM, in debugfs
+ * inspect.c - a VM's figures and descriptors in debugfs
  *
  * One directory for each file, kvm-dcm/SUPERBLOCK-INODE: "stats" has every
  * counter, a line each, and percentiles of latencies in ns since the file was
@@ -14,7 +14,7 @@
 #include "compat.h"
 #include "dcmfs.h"
 
-/* As libdcm's status names them. */
+/* Names as in libdcm's status. */
 static void latencies(struct seq_file *m, const struct dcm_vm *core,
 		      struct dcm_hist *h)
 {
@@ -70,7 +70,7 @@ static int stats_show(struct seq_file *m, void *v)
 }
 DEFINE_SHOW_ATTRIBUTE(stats);
 
-/* The page to show is the open file's own. */
+/* Each open file has its own page to show. */
 struct look {
 	struct dcmfs_vm *vm;
 	u64 gfn;
@@ -82,7 +82,7 @@ static int page_show(struct seq_file *m, void *v)
 	struct dcmfs_lane *lane;
 	char line[256];
 
-	/* With a lane held no descriptor goes away. */
+	/* With a lane held no descriptor is taken away. */
 	lane = dcmfs_control_try(look->vm);
 	if (!lane)
 		return -EINTR;
@@ -136,7 +136,7 @@ static const struct file_operations page_fops = {
 	.release = page_release,
 };
 
-/** dcmfs_inspect_add() - show a VM; without debugfs it is just not shown */
+/** dcmfs_inspect_add() - show a VM; harmless without debugfs */
 void dcmfs_inspect_add(struct dcmfs_vm *vm)
 {
 	const struct super_block *super = vm->inode->i_sb;
@@ -150,7 +150,7 @@ void dcmfs_inspect_add(struct dcmfs_vm *vm)
 	debugfs_create_file("page", 0600, vm->debug, vm, &page_fops);
 }
 
-/** dcmfs_inspect_remove() - waits for who is looking */
+/** dcmfs_inspect_remove() - waits for readers */
 void dcmfs_inspect_remove(struct dcmfs_vm *vm)
 {
 	debugfs_remove(vm->debug);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * ioctl.c - what the control plane asks of a file
+ * ioctl.c - requests of the control plane, dcm-hostd, about a file
  *
  * Everything from user space is hostile: arguments are copied once, fields
  * that have no meaning must be zero, numbers are compared before they are
@@ -46,7 +46,7 @@ static long ioc_budget(struct dcmfs_vm *vm, void __user *arg)
 
 	if (copy_from_user(&pages, arg, sizeof(pages)))
 		return -EFAULT;
-	/* The VM's thread changes it for a while, under this lane. */
+	/* The VM's thread changes it temporarily, under this lane. */
 	lane = dcmfs_control_try(vm);
 	if (!lane)
 		return -EINTR;
@@ -175,7 +175,7 @@ static long ioc_range(struct dcmfs_vm *vm, const struct file *file,
 		return dcmfs_hold(vm, file, &r);
 	case DCMFS_IOC_SETTLE:
 		err = dcmfs_settle(vm, &r);
-		/* what is left */
+		/* the part that is left */
 		if (err != -EINVAL && copy_to_user(arg, &r, sizeof(r)))
 			return -EFAULT;
 		return err;

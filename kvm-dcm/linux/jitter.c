@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * jitter.c - delays and failures at random, for tests
+ * jitter.c - random delays and failures, for tests
  *
- * In modules built with DCM_JITTER=1 only. At points that jitter.h names, each
- * between two steps that something else may come between, a thread gives up its
- * CPU or sleeps; and frames are said not to be there. Parameters of the module,
- * which can be changed at any time:
+ * Only in modules built with DCM_JITTER=1. At points that jitter.h names, each
+ * between two steps that another thread may come between, a thread yields its
+ * CPU or sleeps; and frame allocations fail. Module parameters, which can be
+ * changed at any time:
  *
  *	jitter_delay	chance of a delay at a point, in 1/10000
  *	jitter_fail	chance that there is no frame, in 1/10000
  *	jitter_seed	of the random numbers
- *	jitter_delays, jitter_fails	how often it was so; of each point
+ *	jitter_delays, jitter_fails	how often it happened; delays by point
  *
- * What is done at the n-th call follows from the seed and n; which thread makes
- * it does not.
+ * What happens at the n-th call follows from the seed and n; which thread makes
+ * that call does not.
  */
 #include <linux/atomic.h>
 #include <linux/delay.h>
@@ -25,7 +25,7 @@
 static unsigned int jitter_delay;
 static unsigned int jitter_fail;
 static unsigned long jitter_seed;
-/* Figures: one that is lost to a race is no loss. */
+/* Counters; a race may lose an update. */
 static unsigned int jitter_delays[DCMFS_NR_POINTS];
 static unsigned int jitter_fails;
 static atomic64_t calls;
@@ -47,7 +47,7 @@ static u64 next_random(void)
 	return x ^ (x >> 31);
 }
 
-/** dcmfs_jitter() - be held up here, perhaps; may sleep */
+/** dcmfs_jitter() - perhaps delay the caller; may sleep */
 void dcmfs_jitter(enum dcmfs_point where)
 {
 	unsigned int chance = READ_ONCE(jitter_delay);
@@ -73,7 +73,7 @@ void dcmfs_jitter(enum dcmfs_point where)
 	}
 }
 
-/** dcmfs_jitter_fails() - is there no frame this time? */
+/** dcmfs_jitter_fails() - whether to fail a frame allocation */
 bool dcmfs_jitter_fails(void)
 {
 	unsigned int chance = READ_ONCE(jitter_fail);

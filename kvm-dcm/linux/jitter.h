@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * jitter.h - delays and failures at random, for tests
+ * jitter.h - random delays and failures, for tests
  *
- * Nothing at all unless the module is built with DCM_JITTER=1.
+ * Empty unless the module is built with DCM_JITTER=1.
  */
 #ifndef DCMFS_JITTER_H
 #define DCMFS_JITTER_H
@@ -10,15 +10,15 @@
 #include <linux/types.h>
 
 /**
- * enum dcmfs_point - where a thread may be held up, at most for some ticks
+ * enum dcmfs_point - where a thread may be delayed, by some ticks at most
  * @DCMFS_AT_FAULT: a fault, before it looks at its block
  * @DCMFS_AT_INSTALL: frames are there, before they can be mapped
  * @DCMFS_AT_LOCKED: a page is locked and handed over, and not mapped yet
  * @DCMFS_AT_UNMAP: a block's pages are locked, before they are unmapped
  * @DCMFS_AT_UNMAPPED: after that, before they are looked at
- * @DCMFS_AT_DISCARD: pages are locked, to be let go
+ * @DCMFS_AT_DISCARD: pages are locked, before they are discarded
  * @DCMFS_AT_POST: before an I/O
- * @DCMFS_AT_DONE: it is complete, before anybody is told
+ * @DCMFS_AT_DONE: I/O is complete, before any thread is told
  */
 enum dcmfs_point {
 	DCMFS_AT_FAULT,
@@ -40,7 +40,7 @@ static inline void dcmfs_jitter(enum dcmfs_point where)
 {
 }
 
-/* Shall there be no frame, though there is? */
+/* Whether a frame allocation is to fail. */
 static inline bool dcmfs_jitter_fails(void)
 {
 	return false;

@@ -2,19 +2,20 @@
 /*
  * link.c - a lane's I/O: on a slab of this host, or over its link to a donor
  *
- * A link is a lane's connection to one donor (tcp.c, verbs.c), made by the control
- * plane and handed in. Each lane has its own to each donor, so that lanes share
- * nothing on the way (dcm-tc18, 3.4); transport.h says what an endpoint does.
+ * A link is a lane's connection to one donor (tcp.c, verbs.c), made by the
+ * control plane and passed in. Each lane has its own to each donor, so that
+ * lanes share nothing (dcm-tc18, 3.4); transport.h describes endpoints.
  *
  *	none -> connecting -> up -> dead -> none
  *
  * A link that dies completes all that was in flight with an error, and the core
- * tries again until a new link is there or the slab is declared lost. The VM's
- * thread takes a dead one away.
+ * tries again until there is a new link or the slab is declared lost. The VM's
+ * thread removes a dead link.
  *
- * I/O on a slab of this host is complete when post() returns; poll() only tells.
+ * I/O on a slab of this host is complete when post() returns; poll() only
+ * returns it.
  *
- * Locking: a lane's links and its list of complete I/Os are the lane's.
+ * Locking: a lane's links and its list of complete I/Os belong to the lane.
  */
 #include <linux/anon_inodes.h>
 #include <linux/file.h>
@@ -26,14 +27,14 @@
 #include "dcmfs.h"
 #include "jitter.h"
 
-/* Where a fetch's READ goes: frames that become the guest's as they are. */
+/* A fetch's READ goes to frames that the guest gets as they are. */
 static int landing_of(struct dcm_lane *lane, struct dcm_io *io)
 {
 	struct dcmfs_lane *home = lane_home(lane);
 	struct dcm_fetch *f = io->owner;
 	unsigned int i = (unsigned int)(f - lane->fetch);
 
-	/* Left behind by another, that was lost? */
+	/* Frames of another fetch, which was lost, may be left here. */
 	if (home->landing_nr[i] != f->nr)
 		dcmfs_landing_free(lane, i);
 	if (!home->landing[i])
@@ -44,9 +45,9 @@ static int landing_of(struct dcm_lane *lane, struct dcm_io *io)
 }
 
 /**
- * dcmfs_landing_free() - let the pages go that a READ was to fill
- * @lane: lane
- * @i: fetch
+ * dcmfs_landing_free() - free the pages that a READ was to fill
+ * @lane: the lane
+ * @i: number of the fetch
  */
 void dcmfs_landing_free(struct dcm_lane *lane, unsigned int i)
 {
@@ -115,7 +116,7 @@ static int link_poll(struct dcmfs_vm *vm, struct dcmfs_lane *home,
 			container_of(io->slab, struct dcmfs_lent, ref);
 
 		dcmfs_tag_add(vm, slab, io, 1);
-		/* The donor has taken it back: the control plane hears of it too. */
+		/* The donor has taken it back, and tells dcm-hostd too. */
 		if (io->status == -ESTALE)
 			dcmfs_slab_stale(slab);
 	}
@@ -125,8 +126,8 @@ static int link_poll(struct dcmfs_vm *vm, struct dcmfs_lane *home,
 }
 
 /*
- * A donor that has accepted a lane's new link is through with what older ones
- * brought. Under the lane's lock.
+ * A donor that has accepted a lane's new link has finished with older ones.
+ * Under the lane's lock.
  */
 static void fresh_look(struct dcmfs_lane *home)
 {
@@ -157,7 +158,7 @@ int dcmfs_io_poll(struct dcm_lane *lane, struct dcm_io **done, int max)
 	n = dcm_done_take(&home->done, done, max);
 	if (!busy)
 		return n;
-	/* What comes from here on is an event of its own. */
+	/* From here on what arrives sets the event again. */
 	WRITE_ONCE(home->event, false);
 	smp_mb(); /* pairs with dcmfs_lane_event() */
 	for (; busy && n < max; busy &= busy - 1) {
@@ -172,11 +173,11 @@ int dcmfs_io_poll(struct dcm_lane *lane, struct dcm_io **done, int max)
 }
 
 /**
- * dcmfs_lane_event() - something has come for a lane
- * @vm: whose
- * @home: lane
+ * dcmfs_lane_event() - something has arrived for a lane
+ * @vm: the VM
+ * @home: the lane
  *
- * Any context. Whoever waits for it takes it; nobody does: the VM's thread.
+ * Any context. Wakes the threads that wait for it; else the VM's thread.
  */
 void dcmfs_lane_event(struct dcmfs_vm *vm, struct dcmfs_lane *home)
 {
@@ -189,12 +190,12 @@ void dcmfs_lane_event(struct dcmfs_vm *vm, struct dcmfs_lane *home)
 EXPORT_SYMBOL_GPL(dcmfs_lane_event);
 
 /*
- * Under the lane's lock. The loop waits for nobody: the endpoint is dead, so each
- * poll completes what is in flight, as much as one poll takes, and nothing new can
- * be posted to it. For a queue pair that means destroying it first: that waits in
- * the adapter's driver, for as long as it does, and can't be cut short, as an
- * adapter that still has the queue pair may write into its frames. Such a lane is
- * busy, faults take others.
+ * Close a link, under the lane's lock. The loop waits for no peer: the endpoint
+ * is dead, so each poll completes as many operations in flight as one poll
+ * takes, and none can be posted. A queue pair must be destroyed first: that
+ * takes as long as the adapter's driver needs and can't be cut short, as an
+ * adapter that still has the queue pair may write into its frames. The lane is
+ * busy meanwhile; faults take others.
  */
 static void link_end(struct dcmfs_vm *vm, struct dcmfs_lane *home,
 		     unsigned int donor)
@@ -218,7 +219,7 @@ static void link_end(struct dcmfs_vm *vm, struct dcmfs_lane *home,
 	module_put(owner);
 }
 
-/* What is made is the lane's, or nobody's. */
+/* Give the lane its new link, or close it. */
 static int link_put(struct dcmfs_vm *vm, struct dcmfs_lane *lane, u32 donor,
 		    struct dcm_endpoint *ep)
 {
@@ -241,9 +242,9 @@ static int link_put(struct dcmfs_vm *vm, struct dcmfs_lane *lane, u32 donor,
 }
 
 /**
- * dcmfs_link_set() - a lane has another link to a donor, or none
- * @vm: whose
- * @arg: as user space gave it
+ * dcmfs_link_set() - set a lane's link to a donor, or remove it
+ * @vm: the VM
+ * @arg: from user space
  *
  * Return: 0, or a negative errno; see struct dcmfs_link.
  */
@@ -267,13 +268,13 @@ int dcmfs_link_set(struct dcmfs_vm *vm, const struct dcmfs_link *arg)
 	return link_put(vm, &vm->lane[arg->lane], arg->donor, ep);
 }
 
-/* ---- links over RDMA, and what user space sees of them ---- */
+/* ---- links over RDMA, and their state in user space ---- */
 
 /**
- * struct dcmfs_link_end - tells of a link's state, after its end as well
+ * struct dcmfs_link_end - a link's state for user space; outlives the link
  * @refs: the link's, and the file's
  * @state: enum dcmfs_link_state
- * @wait: who polls the file
+ * @wait: for poll() on the file
  */
 struct dcmfs_link_end {
 	refcount_t refs;
@@ -285,8 +286,8 @@ static const struct dcmfs_pair_maker *pair_maker;
 static DEFINE_MUTEX(pair_maker_lock);
 
 /**
- * dcmfs_pair_maker_set() - somebody can make links over RDMA, or nobody
- * @maker: who; %NULL at its end
+ * dcmfs_pair_maker_set() - register what makes links over RDMA
+ * @maker: %NULL: unregister
  *
  * Return: 0, -EBUSY.
  */
@@ -304,7 +305,7 @@ int dcmfs_pair_maker_set(const struct dcmfs_pair_maker *maker)
 }
 EXPORT_SYMBOL_GPL(dcmfs_pair_maker_set);
 
-/* Its module is held. */
+/* Returns the maker with a reference to its module. */
 static const struct dcmfs_pair_maker *pair_maker_get(void)
 {
 	const struct dcmfs_pair_maker *maker;
@@ -317,7 +318,7 @@ static const struct dcmfs_pair_maker *pair_maker_get(void)
 	return maker;
 }
 
-/** dcmfs_link_end_tell() - a link is in another state; any context */
+/** dcmfs_link_end_tell() - set a link's state; any context */
 void dcmfs_link_end_tell(struct dcmfs_link_end *end,
 			 enum dcmfs_link_state state)
 {
@@ -326,7 +327,7 @@ void dcmfs_link_end_tell(struct dcmfs_link_end *end,
 }
 EXPORT_SYMBOL_GPL(dcmfs_link_end_tell);
 
-/** dcmfs_link_end_put() - one less who knows of it */
+/** dcmfs_link_end_put() - drop a reference */
 void dcmfs_link_end_put(struct dcmfs_link_end *end)
 {
 	if (refcount_dec_and_test(&end->refs))
@@ -361,7 +362,7 @@ static const struct file_operations end_fops = {
 	.release = end_release,
 };
 
-/* Two references: the link has one, the file the other. */
+/* Make it with two references: the link's and the file's. */
 static struct file *end_make(struct dcmfs_link_end **end)
 {
 	struct dcmfs_link_end *e = kzalloc(sizeof(*e), GFP_KERNEL);
@@ -379,7 +380,7 @@ static struct file *end_make(struct dcmfs_link_end **end)
 	return file;
 }
 
-/* @end: its first reference is the link's, or is given back. */
+/* @end: its first reference goes to the link, or is dropped. */
 static int pair_begin(struct dcmfs_vm *vm, const struct dcmfs_pair *arg,
 		      struct dcmfs_link_end *end)
 {
@@ -406,10 +407,10 @@ static int pair_begin(struct dcmfs_vm *vm, const struct dcmfs_pair *arg,
 }
 
 /**
- * dcmfs_pair_set() - a lane begins to have a link over RDMA
- * @vm: whose
- * @arg: as user space gave it
- * @to: where the descriptor that stands for it is wanted
+ * dcmfs_pair_set() - begin to connect a lane to a donor over RDMA
+ * @vm: the VM
+ * @arg: from user space
+ * @to: where to store the link's descriptor
  *
  * Return: 0, or a negative errno; see struct dcmfs_pair.
  */
@@ -445,12 +446,12 @@ no_file:
 	return err;
 }
 
-/* ---- their end ---- */
+/* ---- closing links ---- */
 
 /**
- * dcmfs_links_reap() - take dead links away
- * @vm: whose
- * @home: lane, locked
+ * dcmfs_links_reap() - close dead links
+ * @vm: the VM
+ * @home: the lane, locked
  */
 void dcmfs_links_reap(struct dcmfs_vm *vm, struct dcmfs_lane *home)
 {
@@ -464,7 +465,7 @@ void dcmfs_links_reap(struct dcmfs_vm *vm, struct dcmfs_lane *home)
 	}
 }
 
-/** dcmfs_links_close() - with the VM: nobody is in its lanes any more */
+/** dcmfs_links_close() - close all links; no thread uses a lane any more */
 void dcmfs_links_close(struct dcmfs_vm *vm)
 {
 	u32 i, donor;

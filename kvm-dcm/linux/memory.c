@@ -2,14 +2,15 @@
 /*
  * memory.c - struct dcmfs_vm: one file's memory, its lanes and its thread
  *
- * It is made when the file is first given a size, which is then the most it
- * can have, and lives as long as the inode. Lanes are for whoever faults: a
- * vCPU's thread comes back to the same one, and takes another while that is
- * busy (dcm-tc18, 3.4 has one for each vCPU; here nobody tells which threads
- * are vCPUs). The last is the control lane, the one before for discards.
+ * Made when the file is first given a size, which is the most it can have, and
+ * freed with the inode. Lanes are for threads that fault: a vCPU's thread
+ * always gets the same lane, and another one while that is busy (dcm-tc18, 3.4
+ * has one for each vCPU; here it is not known which threads are vCPUs). The
+ * last is the control lane, the one before is for discards.
  *
- * The thread finishes what faults leave in their lanes, keeps the budget, and
- * evicts when frames had to be taken from the reserve. It sleeps until kicked.
+ * The VM's thread finishes what faults leave in their lanes, keeps the budget,
+ * and evicts when frames had to be taken from the reserve. It sleeps until
+ * kicked.
  *
  * Locking: a lane's mutex is held while in the core with it.
  */
@@ -23,12 +24,12 @@
 #include "dcmfs.h"
 
 #define IDLE_TICKS (HZ / 100 + 1) /* while something is in flight */
-#define ROUND_STEPS 64u /* before others get the control lane */
-#define DISCARD_STEP 4096u /* pages discarded before others get a turn */
+#define ROUND_STEPS 64u /* before other threads get the control lane */
+#define DISCARD_STEP 4096u /* pages discarded before others get the lane */
 
 static_assert(DISCARD_STEP % DCM_PDS_PAGES == 0, "steps are whole chunks");
 
-/** dcmfs_kick() - there is something for the VM's thread to do */
+/** dcmfs_kick() - wake the VM's thread */
 void dcmfs_kick(struct dcmfs_vm *vm)
 {
 	if (!atomic_xchg(&vm->kicked, 1))
@@ -50,7 +51,7 @@ struct dcmfs_lane *dcmfs_lane_get(struct dcmfs_vm *vm)
 	return &vm->lane[own];
 }
 
-/** dcmfs_control_get() - the lane of moves and of the thread; waits for it */
+/** dcmfs_control_get() - lock the lane of moves and of the VM's thread */
 struct dcmfs_lane *dcmfs_control_get(struct dcmfs_vm *vm)
 {
 	struct dcmfs_lane *lane = &vm->lane[vm->nr_lanes - 1];
@@ -59,7 +60,7 @@ struct dcmfs_lane *dcmfs_control_get(struct dcmfs_vm *vm)
 	return lane;
 }
 
-/** dcmfs_control_try() - the same for who can be killed: %NULL */
+/** dcmfs_control_try() - the same, killable: then %NULL */
 struct dcmfs_lane *dcmfs_control_try(struct dcmfs_vm *vm)
 {
 	struct dcmfs_lane *lane = &vm->lane[vm->nr_lanes - 1];
@@ -67,13 +68,13 @@ struct dcmfs_lane *dcmfs_control_try(struct dcmfs_vm *vm)
 	return mutex_lock_killable(&lane->lock) ? NULL : lane;
 }
 
-/* Is something in flight, or is it not known yet whether it was written? */
+/* Whether I/O is in flight, or a failed WRITE may still land. */
 static bool unsettled(const struct dcmfs_lane *lane)
 {
 	return dcm_pending(lane->core) || dcm_doubtful(lane->core);
 }
 
-/** dcmfs_lane_put() - done with a lane; what is in flight there goes on */
+/** dcmfs_lane_put() - unlock a lane; its I/O in flight goes on */
 void dcmfs_lane_put(struct dcmfs_vm *vm, struct dcmfs_lane *lane)
 {
 	bool pending;
@@ -88,9 +89,9 @@ void dcmfs_lane_put(struct dcmfs_vm *vm, struct dcmfs_lane *lane)
 }
 
 /*
- * Pages were discarded: give descriptors back that say nothing any more, and what
- * lanes have kept for the next fetch. For the former nobody may be in the core;
- * under the inode's lock.
+ * After a discard: free chunks of descriptors that hold no state any more, and
+ * the lanes' spare frames. No thread may be in the core for the former; under
+ * the inode's lock.
  */
 static void undescribe(struct dcmfs_vm *vm, u64 first, u64 end)
 {
@@ -116,13 +117,14 @@ static void undescribe(struct dcmfs_vm *vm, u64 first, u64 end)
 
 /**
  * dcmfs_discard() - pages read zero from now on
- * @vm: whose
+ * @vm: the VM
  * @first: first page
  * @nr: how many
  *
- * Waits for who works on them, a donor that does not answer included, but can
- * be killed; so not on the control lane, by which such a donor is given up.
- * Descriptors of small holes stay: most are filled again soon.
+ * Waits for threads that work on the pages, and so perhaps for a donor that
+ * does not answer, but can be killed; so it does not use the control lane,
+ * which is needed to give up such a donor. Descriptors of small holes stay:
+ * most holes are filled again soon.
  *
  * Return: 0, or -EINTR and it is done in part.
  */
@@ -147,7 +149,7 @@ int dcmfs_discard(struct dcmfs_vm *vm, u64 first, u64 nr)
 	return done ? 0 : -EINTR;
 }
 
-/* Keep the budget, for some steps. Returns whether there is more to do. */
+/* Balance for some steps. Returns whether there is more to do. */
 static bool settle(struct dcm_lane *control)
 {
 	u32 i;
@@ -160,7 +162,7 @@ static bool settle(struct dcm_lane *control)
 	return true;
 }
 
-/* The host has no frames: give back enough to fill the reserve twice. */
+/* The host has no frames: evict twice the reserve. */
 static void shrink(struct dcmfs_vm *vm, struct dcm_lane *control)
 {
 	struct dcm_vm *core = vm->core;
@@ -190,7 +192,7 @@ static bool thread_round(struct dcmfs_vm *vm)
 	mutex_unlock(&lane->lock);
 	for (i = 0; i < vm->nr_lanes - 1; i++) {
 		lane = &vm->lane[i];
-		/* Who holds it does this himself. */
+		/* The thread that has the lane polls it itself. */
 		if (!mutex_trylock(&lane->lock))
 			continue;
 		dcm_poll(lane->core);
@@ -200,13 +202,13 @@ static bool thread_round(struct dcmfs_vm *vm)
 			dcmfs_spares_free(vm, lane);
 		mutex_unlock(&lane->lock);
 	}
-	/* Over budget, and what could go waits for a slab. */
+	/* Over budget, because evictions wait for a slab. */
 	return pending || atomic_read(&vm->wanted);
 }
 
 /*
- * Until kicked; not for long while something is in flight, for links tell when
- * something has come, but not when nothing does.
+ * Sleep until kicked; only briefly while something is in flight, because links
+ * report what arrives, but not that nothing does.
  */
 static void thread_rest(struct dcmfs_vm *vm, bool pending)
 {
@@ -240,11 +242,12 @@ static struct dcmfs_sb *sb_of(const struct dcmfs_vm *vm)
 }
 
 /**
- * dcmfs_metadata_take() - a file needs more memory that no eviction gives back
- * @vm: whose
+ * dcmfs_metadata_take() - account for memory that no eviction gives back
+ * @vm: the VM
  * @bytes: how much
  *
- * Return: 0, or -ENOSPC: all files of the mount would have more than it may have.
+ * Return: 0, or -ENOSPC: the files of the mount would exceed its metadata
+ * limit.
  */
 int dcmfs_metadata_take(struct dcmfs_vm *vm, u64 bytes)
 {
@@ -259,7 +262,7 @@ int dcmfs_metadata_take(struct dcmfs_vm *vm, u64 bytes)
 	return 0;
 }
 
-/** dcmfs_metadata_give() - what dcmfs_metadata_take() gave is free again */
+/** dcmfs_metadata_give() - undo dcmfs_metadata_take() */
 void dcmfs_metadata_give(struct dcmfs_vm *vm, u64 bytes)
 {
 	atomic64_sub((s64)bytes, &sb_of(vm)->metadata);
@@ -286,7 +289,7 @@ static int core_create(struct dcmfs_vm *vm, u64 pages)
 	u64 bytes;
 	int err;
 
-	/* It is the host's memory: not most of it, whoever asks. */
+	/* It is the host's memory: no user may take most of it. */
 	if (pages >= U32_MAX ||
 	    dcm_vm_bytes(&cfg) >> PAGE_SHIFT > totalram_pages() / 4)
 		return -EFBIG;
@@ -322,9 +325,9 @@ static void vm_free(struct dcmfs_vm *vm)
  * @inode: the file, locked; it has none yet
  * @bytes: whole pages; the most it can have
  *
- * Return: 0, -ENOMEM, -EFBIG: what it takes before anything is in it, 0.04 bytes
- * a page, would be more than a quarter of this host; -ENOSPC: more than the mount
- * has left of its metadata= for it. May sleep.
+ * Return: 0, -ENOMEM, -EFBIG: an empty file, which takes 0.04 bytes a page,
+ * would take more than a quarter of this host; -ENOSPC: more than is left of
+ * the mount's metadata=. May sleep.
  */
 int dcmfs_vm_create(struct inode *inode, u64 bytes)
 {
@@ -382,7 +385,7 @@ fail:
 	return err;
 }
 
-/** dcmfs_vm_destroy() - with the inode: nobody maps it, nobody has it open */
+/** dcmfs_vm_destroy() - free it with the inode: not mapped, not open */
 void dcmfs_vm_destroy(struct dcmfs_vm *vm)
 {
 	u32 i, j;
@@ -393,7 +396,7 @@ void dcmfs_vm_destroy(struct dcmfs_vm *vm)
 	for (i = 0; i < vm->nr_lanes; i++) {
 		struct dcm_lane *lane = vm->lane[i].core;
 
-		/* What can't be posted any more is given up with its frames. */
+		/* Operations that can't be posted end with their frames. */
 		while (dcm_poll(lane))
 			cond_resched();
 		for (j = 0; j < DCM_FETCHES_MAX; j++)
@@ -411,7 +414,7 @@ void dcmfs_vm_destroy(struct dcmfs_vm *vm)
 	vm_free(vm);
 }
 
-/** dcmfs_metadata_bytes() - what a VM takes besides frames and links */
+/** dcmfs_metadata_bytes() - bytes a VM takes besides frames and links */
 u64 dcmfs_metadata_bytes(const struct dcmfs_vm *vm)
 {
 	const struct dcm_vm *core = vm->core;

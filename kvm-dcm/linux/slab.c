@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * slab.c - a VM's slabs: given, moved, lost; and the I/O on those of this host
+ * slab.c - a VM's slabs: attached, moved, lost; and I/O on those of this host
  *
- * A slab is a donor's at the other end of a link (link.c), of which nothing is
- * known here but its name; or it is a file: a donor on the same host hands over
- * a memfd, and a fetch is a copy out of that file's pages straight into the
- * frames the guest will have. A donor revokes such a slab by truncating it:
- * every access fails from then on. I/O on it never waits for a donor, but may
- * sleep for the file's memory.
+ * A slab is either at the other end of a link (link.c), and only its name is
+ * known here; or it is a file: a donor on the same host passes a memfd, and a
+ * fetch copies that file's pages straight into the frames the guest will have.
+ * A donor revokes such a slab by truncating it: every access fails from then
+ * on. I/O on it never waits for a donor, but may sleep for the file's memory.
  *
  * In the kernel dcm_io.data is the first struct page of a chain, not an address.
  *
  * Locking: the list of slabs is under dcmfs_vm.control; a slab is freed when the
- * core says that nothing will touch it again.
+ * core has detached it.
  */
 #include <linux/file.h>
 #include <linux/highmem.h>
@@ -35,8 +34,8 @@ static void folio_copy_page(struct folio *folio, pgoff_t index, bool read,
 }
 
 /*
- * One page of a slab, to or from @page. Through the file's page cache and not
- * by its write(), whose lock comes before the mmap lock that a fault holds.
+ * Copy one page of a slab to or from @page. Through the file's page cache and
+ * not by its write(), whose lock comes before the mmap lock that a fault holds.
  */
 static int slab_page(struct dcmfs_lent *slab, pgoff_t index, bool read,
 		     struct page *page)
@@ -50,8 +49,8 @@ static int slab_page(struct dcmfs_lent *slab, pgoff_t index, bool read,
 		return err;
 	if (!folio) {
 		/*
-		 * A hole; or cut off since the file's size was looked at. It is
-		 * made smaller before its pages go.
+		 * A hole; or truncated since the file's size was read. The
+		 * size is reduced before the pages are removed.
 		 */
 		smp_rmb();
 		if (index >= (pgoff_t)i_size_read(mapping->host) >> PAGE_SHIFT)
@@ -66,8 +65,8 @@ static int slab_page(struct dcmfs_lent *slab, pgoff_t index, bool read,
 }
 
 /*
- * The same out of a folio that was looked up before, if it is still right. One
- * that is cut off while it is read is right: its bytes stay, as we hold it. A
+ * The same with a folio that was looked up before, if it is still valid. A
+ * folio truncated while it is read is valid: the reference keeps its bytes. A
  * write must not be lost.
  */
 static bool found_page(struct dcmfs_lent *slab, struct folio *folio,
@@ -103,7 +102,7 @@ static int one_page(struct dcmfs_lent *slab, pgoff_t index, bool read,
 	return done ? 0 : slab_page(slab, index, read, page);
 }
 
-/* Those in a row that are there; what is not gets a closer look. */
+/* Copy the pages that are there; the others one by one. */
 static int many_pages(struct dcmfs_lent *slab, pgoff_t index, pgoff_t end,
 		      bool read, struct page *page)
 {
@@ -137,8 +136,8 @@ static bool cut_off(const struct dcmfs_lent *slab)
 
 /**
  * dcmfs_slab_io() - do an I/O on a slab that is a file here
- * @slab: which
- * @io: what
+ * @slab: the slab
+ * @io: the I/O
  *
  * Return: 0, or a negative errno.
  */
@@ -154,9 +153,9 @@ int dcmfs_slab_io(struct dcmfs_lent *slab, struct dcm_io *io)
 		err = many_pages(slab, index, index + (io->bytes >> PAGE_SHIFT),
 				 read, io->data);
 	/*
-	 * Cut off by its donor: nobody can undo that. All else (-ENOMEM and
-	 * -ENOSPC: the host has no page now; -EIO: one can't be swapped in) is
-	 * tried again, a write from the page that is still here.
+	 * Truncated by its donor: that is final. After any other error
+	 * (-ENOMEM and -ENOSPC: the host has no page now; -EIO: one can't be
+	 * swapped in) it is tried again; a write's page is still here.
 	 */
 	if (err && cut_off(slab) && !xchg(&slab->broken, true))
 		pr_warn("kvm-dcm: slab %llu of extent %u can't be used any more: %s at %llu: %d\n",
@@ -167,8 +166,8 @@ int dcmfs_slab_io(struct dcmfs_lent *slab, struct dcm_io *io)
 }
 
 /**
- * dcmfs_slab_stale() - its donor says that it is not ours
- * @slab: which
+ * dcmfs_slab_stale() - the donor says that the slab is not ours any more
+ * @slab: the slab
  */
 void dcmfs_slab_stale(struct dcmfs_lent *slab)
 {
@@ -211,7 +210,7 @@ static void slab_free(struct dcmfs_vm *vm, struct dcmfs_lent *slab)
 	slab_put(slab);
 }
 
-/* A memfd or a file on tmpfs, of an extent's size, to be read and written. */
+/* A memfd or a file on tmpfs, of an extent's size, readable and writable. */
 static bool file_fits(const struct dcmfs_vm *vm, const struct file *file)
 {
 	return shmem_mapping(file->f_mapping) && (file->f_mode & FMODE_READ) &&
@@ -220,7 +219,7 @@ static bool file_fits(const struct dcmfs_vm *vm, const struct file *file)
 		       (loff_t)vm->core->extent_pages << PAGE_SHIFT;
 }
 
-/* What user space says of it, checked but for its number. */
+/* Make a slab as user space describes it; its number is not checked. */
 static struct dcmfs_lent *slab_make(struct dcmfs_vm *vm,
 				    const struct dcmfs_slab *arg)
 {
@@ -255,9 +254,9 @@ static struct dcmfs_lent *slab_make(struct dcmfs_vm *vm,
 }
 
 /**
- * dcmfs_slab_attach() - an extent has a slab from now on
- * @vm: whose
- * @arg: which, as user space gave it
+ * dcmfs_slab_attach() - give an extent a slab
+ * @vm: the VM
+ * @arg: from user space
  *
  * Return: 0, or a negative errno; see struct dcmfs_slab. Takes control.
  */
@@ -304,7 +303,7 @@ static void move_buffers_free(struct dcm_lane *lane)
 	}
 }
 
-/* A move reads into buffers of the control lane and writes from there. */
+/* A move reads into buffers of the control lane and writes from them. */
 static int move_buffers(struct dcm_lane *lane)
 {
 	unsigned int i;
@@ -321,7 +320,7 @@ static int move_buffers(struct dcm_lane *lane)
 	return 0;
 }
 
-/* Until it returns anything but -EAGAIN; a lane a batch, for others' sake. */
+/* Move batches, unlocking in between, until the result is not -EAGAIN. */
 static int slab_empty(struct dcmfs_vm *vm, struct dcmfs_lent *slab)
 {
 	u32 cursor = 0;
@@ -332,7 +331,7 @@ static int slab_empty(struct dcmfs_vm *vm, struct dcmfs_lent *slab)
 
 		if (!lane)
 			return -EINTR;
-		/* What is under way comes to an end by the VM's thread. */
+		/* The VM's thread finishes what is under way. */
 		if (dcmfs_extent_held(vm, slab->extent)) {
 			dcmfs_lane_put(vm, lane);
 			if (schedule_timeout_interruptible(1))
@@ -343,7 +342,7 @@ static int slab_empty(struct dcmfs_vm *vm, struct dcmfs_lent *slab)
 		if (!err)
 			err = dcm_extent_move(lane->core, slab->extent,
 					      &slab->ref, &cursor);
-		/* Nothing is under way in the buffers when it ends. */
+		/* No I/O uses the buffers when the move ends. */
 		if (err != -EAGAIN && !dcm_pending(lane->core))
 			move_buffers_free(lane->core);
 		dcmfs_lane_put(vm, lane);
@@ -362,9 +361,9 @@ static int slab_empty(struct dcmfs_vm *vm, struct dcmfs_lent *slab)
 }
 
 /**
- * dcmfs_slab_detach() - empty a slab and let it go
- * @vm: whose
- * @arg: which
+ * dcmfs_slab_detach() - empty a slab and release it
+ * @vm: the VM
+ * @arg: from user space
  *
  * Return: 0, or a negative errno; see struct dcmfs_slab. Takes control.
  */
@@ -387,8 +386,8 @@ int dcmfs_slab_detach(struct dcmfs_vm *vm, const struct dcmfs_slab *arg)
 
 /**
  * dcmfs_slab_lost() - a slab is gone with its donor
- * @vm: whose
- * @arg: which
+ * @vm: the VM
+ * @arg: from user space
  *
  * Return: 0, or a negative errno; see struct dcmfs_slab. Takes control.
  */
@@ -431,11 +430,11 @@ int dcmfs_slab_lost(struct dcmfs_vm *vm, const struct dcmfs_slab *arg)
 }
 
 /**
- * dcmfs_slab_after() - tell of the VM's slabs, one by one
- * @vm: whose
- * @arg: in: its id: that of the one before; out: the next
+ * dcmfs_slab_after() - list the VM's slabs, one by one
+ * @vm: the VM
+ * @arg: in: id of the previous slab; out: the next one
  *
- * Return: 0, -EINVAL, -ENOENT: that was the last. Takes control.
+ * Return: 0, -EINVAL, -EINTR, -ENOENT: there is no next. Takes control.
  */
 int dcmfs_slab_after(struct dcmfs_vm *vm, struct dcmfs_slab *arg)
 {
@@ -468,9 +467,9 @@ int dcmfs_slab_after(struct dcmfs_vm *vm, struct dcmfs_slab *arg)
 }
 
 /**
- * dcmfs_note() - what a control plane leaves with the file for the next
- * @vm: whose
- * @note: in: to be kept, or which; out: what is kept
+ * dcmfs_note() - keep a control plane's note for the next one, or return it
+ * @vm: the VM
+ * @note: in: the note to keep, or its donor; out: the note that is kept
  *
  * Return: 0, -EINVAL, -ENOMEM, -EINTR. Takes control.
  */
@@ -498,7 +497,7 @@ int dcmfs_note(struct dcmfs_vm *vm, struct dcmfs_note *note)
 	return err;
 }
 
-/** dcmfs_slabs_free() - with the VM, after its last I/O */
+/** dcmfs_slabs_free() - free all with the VM, after its last I/O */
 void dcmfs_slabs_free(struct dcmfs_vm *vm)
 {
 	u32 i;

@@ -2,16 +2,15 @@
 /*
  * super.c - dcmfs: mounting, directories, the module
  *
- * A tree of directories and regular files that lives in memory, as ramfs has
- * it; what is special are the regular files. Mount options are those of the
- * files made from then on:
+ * A tree of directories and regular files in memory, like ramfs, except for the
+ * content of regular files. Mount options apply to all files:
  *
  *	budget=BYTES	direct budget of a file; K, M, G
  *	share=PERCENT	or as a part of its size (50)
- *	extent=BYTES	what one slab holds: a power of two from 2M (64M)
- *	metadata=BYTES	what all files together take besides frames and links, at
- *			most (a sixteenth of the host's memory)
- *	lanes=N		threads that fault at once in a file (by the CPUs)
+ *	extent=BYTES	size of a slab: a power of two from 2M (64M)
+ *	metadata=BYTES	most that all files together take besides frames and
+ *			links (a sixteenth of the host's memory)
+ *	lanes=N		threads that fault in a file at once (by the CPUs)
  *	on_loss=WHAT	lost memory: sigbus (default), or pause
  *	mode= uid= gid=	of the root directory
  *
@@ -32,7 +31,7 @@
 #include "compat.h"
 #include "dcmfs.h"
 
-#define BYTES_MAX (1ull << 44) /* a frame's number has 32 bits */
+#define BYTES_MAX (1ull << 44) /* a frame's handle has 32 bits */
 
 static struct dentry *debug_root;
 
@@ -119,7 +118,7 @@ static struct dentry *dir_mkdir(struct mnt_idmap *idmap, struct inode *dir,
 	return NULL;
 }
 
-/* As 6.12 has them. */
+/* The types of 6.12. */
 static int __maybe_unused dir_create_excl(struct mnt_idmap *idmap,
 					  struct inode *dir,
 					  struct dentry *dentry, umode_t mode,
@@ -191,7 +190,7 @@ static const struct super_operations dcmfs_super_ops = {
 	.show_options = show_options,
 };
 
-/* Not memparse(): a number that is too large would be taken as another. */
+/* Not memparse(), which takes a too large number for another one. */
 static int parse_bytes(struct fs_context *fc, const char *key, const char *text,
 		       u64 *bytes)
 {
@@ -292,7 +291,7 @@ static int get_tree(struct fs_context *fc)
 	return get_tree_nodev(fc, fill_super);
 }
 
-/* Files have them from when they are made, and look at some later. */
+/* Files copy or read the options when they need them: they can't change. */
 static int reconfigure(struct fs_context *fc)
 {
 	const struct dcmfs_sb *now = fc->root->d_sb->s_fs_info;

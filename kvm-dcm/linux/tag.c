@@ -2,18 +2,18 @@
 /*
  * tag.c - has a piece of a file been written to on its slab?
  *
- * Who works on slabs at their donors without a barrier (garbage collection) has
- * to know of every write: semeru-osdi20, 4.2, fig. 6. There the host's
- * write-back sets a dirty bit in the donor's memory, and counts a version; here
- * one word for each 64 KiB counts both, in this host, as lanes know of every
- * write whatever it goes over. A file that nobody asks about has none.
+ * A GC worker that reads slabs at their donor without a barrier has to know of
+ * every write: semeru-osdi20, 4.2, fig. 6. There the host's write-back sets a
+ * dirty bit in the donor's memory, and counts a version; here one word for each
+ * 64 KiB counts both, in this host, as lanes know of every write over any
+ * transport. A file whose tags are never asked for has none.
  *
- *	begun: counted before its first byte can be there
- *	over: counted once more, however it ended
+ *	begun: counted before its first byte can be in the slab
+ *	ended: counted once more, whatever the result
  *
- * Locking: words are atomic; they come once, under holds' mutex, and go with the
- * file. The first reader must SETTLE the range before it asks, so writes that began
- * before there were words to count them in do not matter.
+ * Locking: words are atomic; they are made once, under holds' mutex, and freed
+ * with the file. The first reader must SETTLE the range before it asks, so
+ * writes that began before the words were made do not matter.
  */
 #include <linux/slab.h>
 
@@ -25,11 +25,11 @@ static u64 tags_nr(const struct dcmfs_vm *vm)
 }
 
 /**
- * dcmfs_tag_write() - a write to a slab has begun, or is over
- * @vm: whose
+ * dcmfs_tag_write() - a write to a slab begins, or has ended
+ * @vm: the VM
  * @slab: the slab
  * @io: the write, of a block at most
- * @by: 1; -1: it was not begun after all
+ * @by: 1; -1: it could not be posted
  */
 void dcmfs_tag_write(struct dcmfs_vm *vm, const struct dcmfs_lent *slab,
 		     const struct dcm_io *io, int by)
@@ -42,14 +42,14 @@ void dcmfs_tag_write(struct dcmfs_vm *vm, const struct dcmfs_lent *slab,
 		return;
 	gfn = (u64)slab->extent * vm->core->extent_pages +
 	      (io->offset >> PAGE_SHIFT);
-	/* Over: after its bytes. */
+	/* Ended: after its bytes. */
 	smp_mb__before_atomic();
 	atomic_add(by, &tags[gfn / DCM_BLOCK_MAX]);
-	/* Begun: before its bytes; who saw one of them sees this. */
+	/* Begun: before its bytes; a reader of a byte sees this count. */
 	smp_mb__after_atomic();
 }
 
-/* Once, under the mutex; 64 MiB for a file of 1 TiB. */
+/* Allocate once, under the mutex; 64 MiB for a file of 1 TiB. */
 static int tags_make(struct dcmfs_vm *vm)
 {
 	atomic_t *tags;
@@ -70,8 +70,8 @@ static int tags_make(struct dcmfs_vm *vm)
 
 /**
  * dcmfs_tag() - the tag of a range
- * @vm: whose
- * @arg: which; then its tag
+ * @vm: the VM
+ * @arg: in: the range; out: its tag
  *
  * Return: 0, or a negative errno; see struct dcmfs_tag.
  */

@@ -2,27 +2,27 @@
 /*
  * tcp.c - slabs of a donor at the other end of a socket
  *
- * The control plane connects, proves who it is and hands the socket over, with
+ * The control plane connects and authenticates, and passes the socket in, with
  * kTLS on it if data is to be encrypted; from then on this file sends READ and
- * WRITE and takes DATA and WRITTEN, which are all the messages the kernel knows.
- * A donor answers in order. What is written goes out of the guest's frames, and
- * what is read is received into the frames the guest will have.
+ * WRITE and receives DATA and WRITTEN, the only messages the kernel handles. A
+ * donor answers in order. A WRITE is sent from the guest's frames, and a READ
+ * is received into the frames the guest will have.
  *
- * It differs from transport/tcp.c, libdcm's: there a system call costs more than
- * a copy, so answers are received many at a time and put right after; here one
- * call takes a head and one its payload.
+ * Unlike here, in transport/tcp.c (libdcm's) a system call costs more than a
+ * copy, so answers are received many at a time and sorted afterwards; here one
+ * call receives a head and one its payload.
  *
  * States: alive, dead (for good: the socket is shut down, which the control
- * plane sees, and a new one has to come). Operations: posted [sent, head), sent
+ * plane sees and replaces it). Operations: posted [sent, head), sent
  * [tail, sent), completed (the done list).
  *
  * Nothing the donor sends is trusted: tag, type and length must be those of the
- * oldest operation; no length from the wire is used as one. Else the endpoint is
- * dead. All that is in flight when it dies completes with -ENOTCONN.
+ * oldest operation, and no length from the wire is used as one; else the
+ * endpoint dies. All that is in flight then completes with -ENOTCONN.
  *
- * Locking: an endpoint is one lane's and used under its lock; the socket's
- * callbacks, in softirq context, only say that there is something to do. Sending
- * may take memory from the kernel's reserves: it is done to free some.
+ * Locking: an endpoint belongs to one lane and is used under its lock; the
+ * socket's callbacks, in softirq context, only wake. Sending may take memory
+ * from the kernel's reserves, as it is done to free some.
  */
 #include <linux/file.h>
 #include <linux/net.h>
@@ -42,7 +42,7 @@ static_assert(sizeof(struct dcm_wire_io_done) == sizeof(struct dcm_wire_error),
 	      "answers differ in length");
 
 /**
- * struct tcp_op - one operation on its way
+ * struct tcp_op - one operation in flight
  * @io: the core's
  * @req: its request's head
  */
@@ -53,22 +53,22 @@ struct tcp_op {
 
 /**
  * struct tcp_endpoint - one data connection
- * @ep: what link.c sees
- * @vm: whose
- * @lane: whose, to be told when there is something to do
+ * @ep: for link.c
+ * @vm: the VM
+ * @lane: the lane, woken when something arrives
  * @sock: the socket; its file is held
- * @data_ready: what this callback of the socket's was
- * @write_space: and this
- * @state_change: and this
- * @why: what it died of
+ * @data_ready: the socket's original callback
+ * @write_space: another
+ * @state_change: another
+ * @why: why it died
  * @dead: for good
- * @depth: operations in flight at most
+ * @depth: most operations in flight
  * @head: sequence number (and tag) of the next operation posted
  * @sent: first not sent in full
  * @tail: oldest not answered in full
  * @tx_off: bytes of @sent that are sent
- * @rx_off: bytes of @tail's answer that are here
- * @ans: its head, as far as it is here
+ * @rx_off: bytes of @tail's answer that have come
+ * @ans: head of that answer, as far as it has come
  * @heard: when something last came, or was first waited for
  * @done: operations complete and not polled
  * @op: operations in flight, by their number modulo @depth
@@ -124,7 +124,7 @@ static void complete_op(struct tcp_endpoint *t, int status)
 	dcm_done_add(&t->done, io, status);
 }
 
-/* What is in flight may have happened, may happen yet, or never will. */
+/* Operations in flight may have happened, may happen yet, or never will. */
 static void die(struct tcp_endpoint *t, const char *why)
 {
 	if (t->dead)
@@ -134,7 +134,7 @@ static void die(struct tcp_endpoint *t, const char *why)
 	while (t->tail < t->head)
 		complete_op(t, -ENOTCONN);
 	t->sent = t->head;
-	/* Whoever handed it over polls it. */
+	/* The control plane, which passed the socket in, polls it. */
 	kernel_sock_shutdown(t->sock, SHUT_RDWR);
 }
 
@@ -174,7 +174,7 @@ static int tx_head(struct tcp_endpoint *t, struct tcp_op *op, bool more)
 	return kernel_sendmsg(t->sock, &msg, &vec, 1, vec.iov_len);
 }
 
-/* The frames themselves go: nothing changes them until WRITTEN has come. */
+/* Send the frames themselves: they do not change until WRITTEN has come. */
 static int tx_pages(struct tcp_endpoint *t, struct tcp_op *op, bool more)
 {
 	struct bio_vec bv[DCM_BLOCK_MAX];
@@ -228,7 +228,7 @@ static void tcp_flush(struct dcm_endpoint *ep)
 /* ---- receiving ---- */
 
 /*
- * The head of the oldest operation's answer is here. 1: its payload follows,
+ * The head of the oldest operation's answer has come. 1: its payload follows,
  * 0: it is complete with *@status, -1: the endpoint is dead.
  */
 static int rx_head(struct tcp_endpoint *t, int *status)
@@ -247,7 +247,7 @@ static int rx_head(struct tcp_endpoint *t, int *status)
 	return -1;
 }
 
-/* Some more of the oldest operation's answer: bytes, or as recvmsg(). */
+/* Receive more of the oldest operation's answer; result as recvmsg(). */
 static int rx_some(struct tcp_endpoint *t)
 {
 	const struct dcm_io *io = op_at(t, t->tail)->io;
@@ -378,7 +378,7 @@ static void sock_state_change(struct sock *sk)
 	read_lock_bh(&sk->sk_callback_lock);
 	t = sk->sk_user_data;
 	if (t) {
-		/* Whoever handed the socket over waits for its end. */
+		/* The control plane waits for the socket's end too. */
 		t->state_change(sk);
 		dcmfs_lane_event(t->vm, t->lane);
 	}
@@ -398,7 +398,7 @@ static void sock_write_space(struct sock *sk)
 	read_unlock_bh(&sk->sk_callback_lock);
 }
 
-/* Somebody else's already, not TCP, or not connected? */
+/* Take a TCP socket that is connected and in no other use; or an errno. */
 static int sock_take(struct tcp_endpoint *t)
 {
 	struct sock *sk = t->sock->sk;
@@ -425,7 +425,7 @@ static int sock_take(struct tcp_endpoint *t)
 	return err;
 }
 
-/* A fault uses it, under the mmap lock: it is no user's socket any more. */
+/* Faults use it under the mmap lock: user space must not any more. */
 static void sock_prepare(struct sock *sk)
 {
 	static struct lock_class_key key;
@@ -435,7 +435,7 @@ static void sock_prepare(struct sock *sk)
 	sk->sk_use_task_frag = false;
 	sk_set_memalloc(sk);
 	tcp_sock_set_nodelay(sk);
-	/* What is given up is not sent any more: see transport/tcp.c. */
+	/* On close, drop what is queued: see transport/tcp.c. */
 	sock_no_linger(sk);
 }
 
@@ -479,11 +479,11 @@ static const struct dcm_transport_ops tcp_ops = {
 };
 
 /**
- * dcmfs_tcp_open() - an endpoint of a connection
- * @vm: whose
- * @lane: whose
- * @fd: a connected TCP socket of the caller's, past HELLO
- * @depth: operations in flight at most
+ * dcmfs_tcp_open() - make an endpoint of a connection
+ * @vm: the VM
+ * @lane: the lane
+ * @fd: the caller's descriptor of a connected TCP socket, past HELLO
+ * @depth: most operations in flight
  * @err: out: -EBADF, -ENOTSOCK, -EINVAL, -EBUSY, -ENOTCONN, -ENOMEM
  *
  * Return: the endpoint, or %NULL. May sleep.

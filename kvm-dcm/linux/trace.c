@@ -2,8 +2,8 @@
 /*
  * trace.c - the tracepoints' code
  *
- * The core knows no files, so its transitions come through a function here,
- * which is called only while somebody looks.
+ * The core knows no files, so its transitions are reported through a function
+ * here, which is called only while the tracepoint is enabled.
  */
 #include "compat.h"
 #include "dcmfs.h"
@@ -11,7 +11,7 @@
 #define CREATE_TRACE_POINTS
 #include "trace.h"
 
-/** dcm_trace_state_now() - the core moved a block, and is being watched */
+/** dcm_trace_state_now() - a block has a new state, and the event is enabled */
 void dcm_trace_state_now(const void *home, u32 gfn, u32 order, u32 from, u32 to)
 {
 	const struct dcmfs_vm *vm = home;

@@ -1,30 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * verbs.c - slabs of a donor that the network card reads and writes
+ * verbs.c - slabs of a donor, read and written by its network card
  *
- * kvm-dcm-verbs.ko, a module of its own because many hosts have no RDMA, and some
- * kernels none to link with. kvm-dcm.ko asks for it when it is first needed.
+ * kvm-dcm-verbs.ko, a module of its own because many hosts have no RDMA, and
+ * some kernels lack the symbols. kvm-dcm.ko requests it when first needed.
  *
  * A link is one reliable connection and one completion queue. The control plane
  * has a ticket from the donor; the connection is made here, and shows it. A READ
  * scatters into the frames the guest will have and a WRITE gathers from those
- * that leave it (dcm-tc18, 3.3): as many work requests as their pages need, of
- * which the last tells of its end. Nothing is copied.
+ * being evicted (dcm-tc18, 3.3): as many work requests as their pages need, of
+ * which the last signals the end. Nothing is copied.
  *
  *	ADDRESS -> ROUTE -> CONNECT -> UP -> DEAD
  *	   '---------'---------'---------------^
  *
- * The first operation that fails takes the queue pair with it: it is told what the
- * donor said (-ESTALE: the key is not good any more, the slab was taken back),
- * those behind it -ENOTCONN, and only when the queue pair is destroyed, for a
- * late READ must not land in a frame that has a new use.
+ * The first operation that fails ends the queue pair: that operation gets the
+ * donor's error (-ESTALE: the key is no longer valid, the slab was taken back),
+ * those behind it -ENOTCONN, and only after the queue pair is destroyed,
+ * because a late READ must not land in a frame that is used again.
  *
- * Order on the slab is kept as over tcp: a donor takes the lane's old queue pair
- * down before it gives a ticket for the next.
+ * Writes reach the slab in a safe order, as over tcp: a donor ends the lane's
+ * old queue pair before it gives a ticket for the next.
  *
- * Locking: a link is one lane's and used under its lock, but for the connection
- * manager's handler and the completion handler. The first makes the queue pair,
- * under @lock, unless the link is dead; the second only tells the lane.
+ * Locking: a link belongs to one lane and is used under its lock, but for the
+ * connection manager's handler and the completion handler. The first makes the
+ * queue pair, under @lock, unless the link is dead; the second only wakes the
+ * lane.
  */
 #include <linux/module.h>
 #include <linux/nsproxy.h>
@@ -37,7 +38,7 @@
 #define DEPTH 32u
 #define REAP 16
 #define RESOLVE_MS 2000
-/* 4.096 us << 16: 0.27 s for an acknowledgement, and seven more tries */
+/* 4.096 us << 16: 0.27 s for an acknowledgement, and seven retries */
 #define ACK_TIMEOUT 16
 #define RETRIES 7
 #define SILENCE_TICKS (DCM_WIRE_SILENCE_MS * HZ / 1000)
@@ -51,10 +52,10 @@ enum pair_state {
 };
 
 /**
- * struct pair_op - one operation on its way
+ * struct pair_op - one operation in flight
  * @io: the core's
- * @nr: its pages
- * @sge: where they are, for the card
+ * @nr: its number of pages
+ * @sge: their addresses, for the card
  * @wr: work requests, each for some of @sge
  */
 struct pair_op {
@@ -66,22 +67,22 @@ struct pair_op {
 
 /**
  * struct pair - one queue pair
- * @ep: what link.c sees
- * @vm: whose
- * @lane: whose, to be told when there is something to do
- * @end: tells whoever handed the ticket over
+ * @ep: for link.c
+ * @vm: the VM
+ * @lane: the lane, woken when something completes
+ * @end: shows the state to the control plane
  * @id: the connection
  * @pd: protection domain
  * @cq: completion queue
- * @lock: of the handler against the end
+ * @lock: keeps the handler from meeting pair_close()
  * @state: enum pair_state
- * @why: what it died of
+ * @why: why it died
  * @shown: private data of the connection request: the ticket
- * @sges: pages a work request can have
- * @armed: the next completion calls us
+ * @sges: most pages in a work request
+ * @armed: the next completion calls the handler
  * @head: sequence number of the next operation posted
  * @tail: oldest not completed
- * @heard: when something last completed, or was first waited for
+ * @heard: last completion, or since when one is awaited
  * @done: operations complete and not polled
  * @op: operations in flight, by their number modulo DEPTH
  */
@@ -121,7 +122,7 @@ static enum dma_data_direction direction(const struct dcm_io *io)
 	return io->op == DCM_IO_READ ? DMA_FROM_DEVICE : DMA_TO_DEVICE;
 }
 
-/* ---- its end ---- */
+/* ---- dying ---- */
 
 static void unmap_first(struct pair *p, struct pair_op *op, unsigned int nr)
 {
@@ -139,7 +140,7 @@ static void complete_op(struct pair *p, int status)
 	dcm_done_add(&p->done, op->io, status);
 }
 
-/* Any context that may sleep; says nothing of operations. */
+/* Mark it dead. May sleep. Operations in flight are left alone. */
 static void pair_over(struct pair *p, const char *why)
 {
 	if (xchg(&p->state, PAIR_DEAD) == PAIR_DEAD)
@@ -149,7 +150,7 @@ static void pair_over(struct pair *p, const char *why)
 	dcmfs_lane_event(p->vm, p->lane);
 }
 
-/* In the lane: when the queue pair is gone the card has let go of everything. */
+/* In the lane: once the queue pair is destroyed the card uses no memory. */
 static void pair_finish(struct pair *p)
 {
 	if (p->id->qp)
@@ -284,7 +285,7 @@ static int wc_errno(enum ib_wc_status status)
 	}
 }
 
-/* One completion is one operation, or the failure of a part of it. */
+/* Handle a completion: of an operation, or of a failed part of one. */
 static void completed(struct pair *p, const struct ib_wc *wc)
 {
 	if (READ_ONCE(p->state) == PAIR_DEAD || wc->wr_id != p->tail) {
@@ -296,7 +297,7 @@ static void completed(struct pair *p, const struct ib_wc *wc)
 		return;
 	}
 	pair_over(p, ib_wc_status_msg(wc->status));
-	/* Other parts of it may still be the card's. */
+	/* The card may still work on other parts of it. */
 	if (p->id->qp)
 		rdma_destroy_qp(p->id);
 	complete_op(p, wc_errno(wc->status));
@@ -320,7 +321,7 @@ static void reap(struct pair *p)
 			p->armed = false;
 			continue;
 		}
-		/* Nothing there: be called when there is; or there is now. */
+		/* Arm the handler; or something has completed meanwhile. */
 		if (p->armed ||
 		    ib_req_notify_cq(p->cq,
 				     IB_CQ_NEXT_COMP |
@@ -348,7 +349,7 @@ static int pair_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 	return dcm_done_take(&p->done, done, max);
 }
 
-/* The pages of an operation, for the card. */
+/* Map the pages of an operation for the card. */
 static int op_map(struct pair *p, struct pair_op *op)
 {
 	struct ib_device *dev = p->id->device;
@@ -416,13 +417,13 @@ static int pair_post(struct dcm_endpoint *ep, struct dcm_io *io)
 		p->heard = jiffies;
 	io->posted_ns = ktime_get_ns();
 	p->head++;
-	/* Some of it may be the card's: it ends with the queue pair. */
+	/* The card may have a part: the operation ends with the pair. */
 	if (ib_post_send(p->id->qp, &op->wr[0].wr, &bad))
 		pair_over(p, "the queue pair takes no more");
 	return 0;
 }
 
-/* Each is handed over as it is posted. */
+/* Nothing to do: each request goes to the card when it is posted. */
 static void pair_flush(struct dcm_endpoint *ep)
 {
 }
@@ -460,7 +461,7 @@ static void pair_close(struct dcm_endpoint *ep)
 
 	mutex_lock(&p->lock);
 	pair_over(p, "closed");
-	/* The other end need not wait for its timers. */
+	/* Tell the donor, which then need not wait for its timers. */
 	rdma_disconnect(p->id);
 	if (p->id->qp)
 		rdma_destroy_qp(p->id);
