@@ -7,6 +7,11 @@
  * arguments, and die at any moment. No content is checked (torture.c does
  * that): the kernel must not complain, nothing may hang, and all must be gone
  * when the files are.
+ *
+ * A process that is killed may end only after another one: ftruncate() can't be
+ * killed while it waits for the file's lock, and the process that has the lock may
+ * punch a hole and wait for a page that never comes. So no process is waited for
+ * before all are killed. Each run begins with two such processes.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,6 +23,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -281,14 +287,94 @@ static void run(struct mess *m, uint64_t until_ns)
 	_exit(0);
 }
 
+static pid_t forked(void)
+{
+	pid_t pid = fork();
+
+	if (pid < 0)
+		fail("fork: %s", strerror(errno));
+	return pid;
+}
+
+/* Return when the process sleeps in that system call. */
+static void seen_in(pid_t pid, long call)
+{
+	uint64_t until = now_ns() + 60000000000u;
+	char name[64];
+	long in = -1;
+
+	snprintf(name, sizeof(name), "/proc/%d/syscall", (int)pid);
+	while (in != call) {
+		FILE *file = fopen(name, "r");
+
+		if (!file || now_ns() > until)
+			fail("a process does not wait in system call %ld",
+			     call);
+		if (fscanf(file, "%ld", &in) != 1)
+			in = -1; /* it runs */
+		fclose(file);
+		usleep(1000);
+	}
+}
+
+/*
+ * A file with a page that never comes, since its slab is cut off, and three
+ * processes: one needs the page; the first has the file's lock and waits for the
+ * page; the second waits for the lock, and can't be killed before the first is.
+ */
+static void entangle(const char *dir, pid_t *child)
+{
+	const int hole = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+	struct dcmfs_range some = { .pages = 16, .limit_ms = 60000 };
+	int fd = file_make(dir, PAGES * PAGE);
+	char *map = map_shared(fd, PAGES * PAGE);
+	struct control c;
+
+	control_open(&c, fd);
+	control_provide(&c, 0);
+	memset(map, 1, some.pages * PAGE);
+	if (ioctl(fd, DCMFS_IOC_SETTLE, &some) || ftruncate(c.file[0], 0))
+		fail("settle: %s", strerror(errno));
+	child[2] = forked();
+	if (!child[2])
+		_exit(readable(map));
+	while (!info_of(fd).direct_pages)
+		usleep(1000); /* the page is not being fetched yet */
+	child[0] = forked();
+	if (!child[0])
+		_exit(!!fallocate(fd, hole, 0, PAGES * PAGE));
+	seen_in(child[0], SYS_fallocate);
+	child[1] = forked();
+	if (!child[1])
+		_exit(!!ftruncate(fd, 0));
+	seen_in(child[1], SYS_ftruncate);
+	munmap(map, PAGES * PAGE);
+	close(c.file[0]);
+	free(c.file);
+	free(c.slab);
+	close(fd);
+}
+
+/* Reap children that have ended: WNOHANG; or wait for all of them: 0. */
+static void reap(pid_t *child, int options)
+{
+	unsigned int i;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, NULL, options)) > 0)
+		for (i = 0; i < PROCESSES; i++)
+			if (child[i] == pid)
+				child[i] = 0;
+}
+
 /* chaos DIR SECONDS SEED */
 int chaos(int argc, char **argv)
 {
-	uint64_t until = now_ns() + strtoull(argv[3], NULL, 0) * 1000000000u;
 	struct mess m = { .dir = argv[2],
 			  .rng = strtoull(argv[4], NULL, 0) * 2 + 1 };
 	pid_t child[PROCESSES] = { 0 };
 	unsigned int i, started = 0;
+	uint64_t until;
 
 	(void)argc;
 	/* A child's child that outlives it has the files, too. */
@@ -299,14 +385,17 @@ int chaos(int argc, char **argv)
 		if (m.file[i] < 0 || ftruncate(m.file[i], PAGES * PAGE))
 			fail("%s: %s", m.dir, strerror(errno));
 	}
+	entangle(m.dir, child);
+	until = now_ns() + strtoull(argv[3], NULL, 0) * 1000000000u;
 	while (now_ns() < until) {
-		i = (unsigned int)below(&m, PROCESSES);
-		if (child[i]) {
+		/* The second of the two before the first, see entangle(). */
+		i = started < PROCESSES ? PROCESSES - 1 - started :
+					  (unsigned int)below(&m, PROCESSES);
+		if (child[i])
 			kill(child[i], SIGKILL);
-			waitpid(child[i], NULL, 0);
-		}
+		reap(child, WNOHANG);
 		m.rng++;
-		child[i] = fork();
+		child[i] = forked();
 		if (!child[i])
 			run(&m, until);
 		started++;
@@ -316,8 +405,7 @@ int chaos(int argc, char **argv)
 	for (i = 0; i < PROCESSES; i++)
 		if (child[i])
 			kill(child[i], SIGKILL);
-	while (wait(NULL) > 0)
-		;
+	reap(child, 0);
 	printf("chaos: %u processes\n", started);
 	return 0;
 }

@@ -400,7 +400,10 @@ class Bed:
             return _ran(reply["status"], reply["out"], data)
         said = data.decode(errors="replace")[-1000:]
         stuck = f"; could not be ended: {reply['stuck']}" if reply["stuck"] else ""
-        raise CommandTimeout(f"{cmd!r} ended after {timeout:.0f} s; it said {said!r}{stuck}")
+        were = f"; its processes were in:\n{reply['were']}" if reply["were"] else ""
+        raise CommandTimeout(
+            f"{cmd!r} ended after {timeout:.0f} s; it said {said!r}{stuck}{were}"
+        )
 
     def must(self, cmd: Command, timeout: float = 60, stdin: bytes = b"") -> str:
         """The same for what must succeed; what it printed."""

@@ -100,10 +100,10 @@ class Job:
         return found
 
     def stacks(self) -> str:
-        """Where in the kernel what can't be ended is."""
+        """Where in the kernel its processes are."""
         said = []
         for pid in self.members():
-            for file in ("comm", "stack"):
+            for file in ("comm", "syscall", "stack"):
                 try:
                     said.append((Path("/proc") / str(pid) / file).read_text())
                 except OSError as err:
@@ -166,6 +166,7 @@ class Agent:
         status = job.wait(head["timeout"])
         reply: Head = {}
         if status is None:
+            reply["were"] = job.stacks()
             job.kill()
             reply["stuck"] = job.stacks()
         out, err = job.output()
