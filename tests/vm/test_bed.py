@@ -15,7 +15,14 @@ import pytest
 
 from tests.guest import workload
 from tests.guest.vmharness import TOP, GuestError, GuestGone
-from tests.vm.bed import Bed, CommandTimeout, ghost_breakpoint, interrupted_twice
+from tests.vm.bed import (
+    Bed,
+    CommandTimeout,
+    Spec,
+    ghost_breakpoint,
+    interrupted_twice,
+    wrong_clock,
+)
 from tests.vm.conftest import LOGS, NewBed
 from tests.vm.kmod import build_module, kernel_root
 from tests.vm.l2 import L2
@@ -61,6 +68,34 @@ def test_breakpoints_that_are_not_there() -> None:
     assert not ghost_breakpoint(OOPS % "cc")
     assert not ghost_breakpoint(OOPS.replace("int3", "0000") % "0f")
     assert not ghost_breakpoint("")
+
+
+# An L1 whose clocks ran 28 times too fast; in the other the PIT was found useless, as it often is.
+WRONG_CLOCK = """\
+[    0.000000] tsc: Fast TSC calibration failed
+[    0.048000] tsc: PIT calibration deviates from HPET: 92770 2594211
+[    0.048000] tsc: Using PIT calibration value
+[    0.048000] tsc: Detected 92.770 MHz processor
+"""
+RIGHT_CLOCK = """\
+[    0.052000] tsc: Unable to calibrate against PIT
+[    0.052000] tsc: using HPET reference calibration
+[    0.052000] tsc: Detected 2594.949 MHz processor
+"""
+
+
+def test_an_l1_whose_clock_is_wrong_is_not_used(tmp_path: Path) -> None:
+    """Its kernel would complain of lockups that are none. It boots once more, then is given up."""
+    assert wrong_clock(WRONG_CLOCK)
+    assert not wrong_clock(RIGHT_CLOCK)
+    words = "tsc: PIT calibration deviates from HPET"  # each of its boots says so
+    bed = Bed(Spec(512, 1, kvm=False, guest=False, append=f'bed.say="{words}"'), keep=tmp_path)
+    try:
+        with pytest.raises(GuestError, match="clock is wrong, twice"):
+            bed.start()
+    finally:
+        bed.close()
+    assert bed.closed and not bed.running()
 
 
 TRACE = """\
