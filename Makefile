@@ -232,11 +232,12 @@ test-qemu-debug: deps-test deps-qemu deps-debug-kernel programs
 vm-shell: deps-vm
 	@scripts/py python -m tests.vm.bed --shell
 
-# Each stage is one of the targets above; NAME@SECONDS is its limit, and NAME! runs alone. JOBS=2
-# runs two at a time. The first one installs and builds what several of them use. FROM=NAME begins
-# at that stage. Not $(MAKE): `make -n test` would run it.
+# Each stage is one of the targets above; NAME@SECONDS is its limit. JOBS of them run at a time, but
+# for NAME!, which runs alone: it judges times, or has a VM, whose emulated processors are slow
+# enough. The first one installs and builds what several of them use. FROM=NAME begins at that
+# stage. Not $(MAKE): `make -n test` would run it.
 STAGE_MAKE = $(MAKE)
-JOBS ?= 1
+JOBS ?= 2
 FROM ?=
 RUN_STAGES = scripts/run-stages --log-dir $(BUILD)/test --jobs $(JOBS) $(FROM:%=--from %)
 stage = '$(subst =,=$(STAGE_MAKE) ,$(1))$(2:%= %)'
@@ -244,23 +245,23 @@ stages = $(foreach s,$(1),$(call stage,$(s),$(2)))
 
 # At least one real test of every part.
 test: deps-test
-	@$(RUN_STAGES) $(call stages,build@1800=test-build kernel@1800=test-kernel \
-		check@900=check kernel-check@900=kernel-check unit@900=unit fuzz@300=fuzz \
-		torture@300=torture gc@900=test-gc donor@900=test-donor \
-		client@900=test-client pager@900=test-pager dcmctl@900=test-dcmctl \
-		ops@600=test-ops page@600=test-page packages@900=packages \
-		libvirt@900=test-libvirt qemu@1200=test-qemu guest@900=test-guest \
-		faults!@600=test-faults,QUICK=1)
+	@$(RUN_STAGES) $(call stages,build@1800=test-build check@900=check \
+		donor@900=test-donor kernel-check@900=kernel-check unit@900=unit \
+		dcmctl@900=test-dcmctl packages@900=packages ops@600=test-ops gc@900=test-gc \
+		client@900=test-client pager@900=test-pager fuzz@300=fuzz \
+		torture@300=torture page!@600=test-page guest!@900=test-guest \
+		faults!@600=test-faults kernel!@1800=test-kernel libvirt!@900=test-libvirt \
+		qemu!@1200=test-qemu,QUICK=1)
 
 test-all: deps-test
 	@$(RUN_STAGES) $(call stages,build@1800=test-build check@900=check \
 		kernel-check@900=kernel-check unit@900=unit fuzz@300=fuzz \
 		torture@300=torture gc@1800=test-gc donor@1800=test-donor \
 		client@1800=test-client pager@1800=test-pager dcmctl@1800=test-dcmctl \
-		ops@900=test-ops page@900=test-page guest@3600=test-guest \
-		faults!@3600=test-faults kernel@7200=test-kernel libvirt@3600=test-libvirt \
-		qemu@7200=test-qemu packages@7200=test-packages \
-		kernel-debug@10800=test-kernel-debug qemu-debug@7200=test-qemu-debug)
+		ops@900=test-ops page!@900=test-page guest!@3600=test-guest \
+		faults!@3600=test-faults kernel!@7200=test-kernel libvirt!@3600=test-libvirt \
+		qemu!@7200=test-qemu packages!@7200=test-packages \
+		kernel-debug!@10800=test-kernel-debug qemu-debug!@7200=test-qemu-debug)
 
 test-build:
 	@scripts/deps.sh build test lint kernel pager demo vm ops page packages qemu

@@ -180,6 +180,7 @@ def test_torture(dcmfs: Mounted, slabs: str, jitter: str) -> None:
     assert fs.bed.run("ls -d /sys/kernel/debug/kvm-dcm/*").rc != 0, "its memory is still there"
 
 
+@pytest.mark.slow
 def test_links(dcmfs: Mounted) -> None:
     """Donors at the other end of a socket: one that lies, hangs up, says nothing, is not there."""
     said = dcmfs("extent=2M,budget=8M").tool("links", MOUNT)

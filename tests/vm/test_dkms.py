@@ -11,6 +11,8 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.framework.paths import BUILD
 from tests.guest.vmharness import TOP
 from tests.vm.bed import Bed
@@ -45,6 +47,7 @@ def dkms(folder: Path, *args: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_dkms(bed: Bed, tmp_path: Path) -> None:
     """Added, built, installed, loaded by mount(), used, unloaded, removed; nothing is left."""
     version = (TOP / "VERSION").read_text().strip()

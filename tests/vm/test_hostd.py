@@ -332,6 +332,7 @@ def test_donors_come_and_go_while_memory_is_used(host: Host) -> None:
     host.close()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900 * debug.PATIENCE)
 def test_a_file_uses_the_donors_it_may(host: Host) -> None:
     """Those of its choice and no others, another one uses all; another choice moves its memory.
@@ -404,7 +405,8 @@ def test_a_donor_dies_while_its_memory_is_used(host: Host) -> None:
     host.close()
 
 
-@pytest.mark.parametrize("kind", [slow("unix"), "tcp", SLOW_VERBS])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["unix", "tcp", VERBS_HOST])
 @pytest.mark.timeout(900 * debug.PATIENCE)
 def test_a_donor_is_suspended(new_bed: NewBed, kind: str) -> None:
     """Who uses its memory waits, and nothing is lost. For longer than the patience: over TCP it is
@@ -485,7 +487,8 @@ def test_end_at_once(host: Host) -> None:
     host.close()
 
 
-@pytest.mark.parametrize("host", [slow("unix"), "tcp", SLOW_VERBS], indirect=True)
+@pytest.mark.slow
+@pytest.mark.parametrize("host", ["unix", "tcp", VERBS_HOST], indirect=True)
 @pytest.mark.timeout(900 * debug.PATIENCE)
 def test_the_daemon_comes_back(host: Host) -> None:
     """Killed and started, and told to start again, while memory is used: nothing is lost."""

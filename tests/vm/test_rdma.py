@@ -130,6 +130,7 @@ def test_donor_stands(rdma: Bed, scenario: str) -> None:
         assert job.poll() is None
 
 
+@pytest.mark.slow
 def test_large_slab(new_bed: NewBed) -> None:
     """1 GiB in one region, allocated before it is registered."""
     bed = prepare(new_bed(kvm=False, guest=False, memory_mib=2048))
@@ -137,7 +138,7 @@ def test_large_slab(new_bed: NewBed) -> None:
         play(bed, "large")
 
 
-@pytest.mark.parametrize("transport", ["verbs", "auto"])
+@pytest.mark.parametrize("transport", ["verbs", pytest.param("auto", marks=pytest.mark.slow)])
 def test_pages(rdma: Bed, transport: str) -> None:
     """A pager under torture; every byte by RDMA, none through the donor."""
     with donor(rdma):
@@ -207,6 +208,7 @@ def test_donor_killed(rdma: Bed) -> None:
             job.signal(9)
 
 
+@pytest.mark.slow
 def test_taken_by_force(rdma: Bed) -> None:
     """The donor takes slabs that nobody else has room for: these are lost, the others are not."""
     with donor(rdma, evict="100ms", slab_size="2M") as job:
@@ -238,6 +240,7 @@ def test_falls_back(rdma: Bed) -> None:
         assert status(rdma)["data"]["reads"] > 0
 
 
+@pytest.mark.slow
 def test_little_locked(rdma: Bed) -> None:
     """Rings can be locked, the lanes' landing buffers can't: pages are copied once more."""
     with donor(rdma):

@@ -215,6 +215,7 @@ def test_the_daemons_are_services(machine: Machine) -> None:
     m.bed.rmmod("kvm_dcm")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_worker_collects_in_the_donors_sandbox(machine: Machine) -> None:
     """A heap is traced and moved by a GC worker: within the unit's sandbox, and its own in that."""
