@@ -293,7 +293,7 @@ static int data_read(struct dcm_worker *w, struct dcm_data *d)
 				   (ch->tls ? COST_TLS : 1) +
 			   (ch->records - records) * COST_RECORD;
 		__atomic_store_n(&d->session->heard_at,
-				 data_clock_ns(CLOCK_MONOTONIC_COARSE) /
+				 dcm_clock_read_ns(CLOCK_MONOTONIC_COARSE) /
 					 1000000,
 				 __ATOMIC_RELAXED);
 	} else if (!ret) {

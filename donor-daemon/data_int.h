@@ -3,8 +3,7 @@
 #ifndef DCM_DATA_INT_H
 #define DCM_DATA_INT_H
 
-#include <time.h>
-
+#include "../kvm-dcm/lib/clock.h"
 #include "donor.h"
 #include "fair.h"
 
@@ -58,14 +57,6 @@ struct dcm_worker {
 	u8 scratch[DATA_SCRATCH_BYTES];
 	size_t scratch_used;
 };
-
-static inline u64 data_clock_ns(clockid_t id)
-{
-	struct timespec ts;
-
-	clock_gettime(id, &ts);
-	return (u64)ts.tv_sec * 1000000000u + (u64)ts.tv_nsec;
-}
 
 /* data.c */
 /**

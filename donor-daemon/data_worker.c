@@ -262,7 +262,7 @@ static int worker_poll(struct dcm_worker *w, struct dcm_data *d)
 
 	if (!w->poll_ns || d->want_out || (w->vain > 3 && ++w->vain % 64))
 		return 0;
-	until = data_clock_ns(CLOCK_MONOTONIC) + w->poll_ns;
+	until = dcm_clock_ns() + w->poll_ns;
 	do {
 		/* the one that spoke last, most of the time */
 		for (int look = 0; look < LOOKS; look++) {
@@ -278,7 +278,7 @@ static int worker_poll(struct dcm_worker *w, struct dcm_data *d)
 			w->vain = 0;
 			return 1;
 		}
-	} while (data_clock_ns(CLOCK_MONOTONIC) < until);
+	} while (dcm_clock_ns() < until);
 	w->vain++;
 	return 0;
 }

@@ -23,14 +23,12 @@
 #include <time.h>
 
 #include "client_int.h"
+#include "../lib/clock.h"
 #include "../lib/inside.h"
 
 u64 client_now_ns(void)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (u64)ts.tv_sec * 1000000000u + (u64)ts.tv_nsec;
+	return dcm_clock_ns();
 }
 
 u64 client_now_ms(void)

@@ -114,7 +114,7 @@ static uint32_t losing_wait(struct local *gc, const struct job *j)
 	while (gc->home.ops->losing(gc->home.priv)) {
 		if (op_cancelled(gc))
 			return VIRTIO_GC_CANCELLED;
-		if (gc_now_ms() >= j->expires_ms)
+		if (dcm_clock_ms() >= j->expires_ms)
 			return VIRTIO_GC_TIMED_OUT;
 		usleep(DCM_GC_TRY_US);
 	}
@@ -261,7 +261,7 @@ static bool moving_wait(struct local *gc, const struct job *j, uint64_t since,
 			uint32_t *status)
 {
 	while (*status == DCM_GC_WORKERS_MOVING) {
-		uint64_t now = gc_now_ms();
+		uint64_t now = dcm_clock_ms();
 
 		if (op_cancelled(gc))
 			*status = VIRTIO_GC_CANCELLED;
@@ -294,7 +294,7 @@ static size_t settled_do(struct local *gc, const struct job *j,
 /* The same, with accesses kept out. */
 static size_t held_do(struct local *gc, const struct job *j, uint32_t *status)
 {
-	uint64_t since = gc_now_ms();
+	uint64_t since = dcm_clock_ms();
 	size_t bytes;
 
 	do {
@@ -396,7 +396,7 @@ uint32_t gc_command_run(struct local *gc, const struct job *j, size_t *bytes)
 		return j->status;
 	if (op_cancelled(gc))
 		return VIRTIO_GC_CANCELLED;
-	if (gc_now_ms() >= j->expires_ms)
+	if (dcm_clock_ms() >= j->expires_ms)
 		return VIRTIO_GC_TIMED_OUT;
 	if (j->r.command == VIRTIO_GC_SPACE_CREATE)
 		return space_create(gc, j);
@@ -448,7 +448,7 @@ void gc_command_go_on(struct local *gc, const struct job *j)
 {
 	struct dcm_gc_host_space *p =
 		dcm_gc_host_space_find(&gc->spaces, j->space);
-	uint64_t since = gc_now_ms();
+	uint64_t since = dcm_clock_ms();
 	uint32_t status;
 
 	do {

@@ -239,7 +239,7 @@ static void local_submit(struct dcm_gc_host *host, const void *request,
 	deadline = j->r.deadline_ms;
 	if (!deadline || deadline > DEADLINE_MAX_MS)
 		deadline = DEADLINE_MAX_MS;
-	j->expires_ms = gc_now_ms() + deadline;
+	j->expires_ms = dcm_clock_ms() + deadline;
 	/* A request without room for an answer does nothing. */
 	j->mute = room < sizeof(struct virtio_gc_done);
 	if (j->mute)

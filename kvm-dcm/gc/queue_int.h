@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <time.h>
 
+#include "../lib/clock.h"
 #include "backend.h"
 #include "space.h"
 
@@ -58,14 +58,6 @@ struct local {
 	uint64_t features;
 	uint32_t live[DCM_GC_HOST_SPACES_MAX];
 };
-
-static inline uint64_t gc_now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
 
 /* command.c */
 /* Callbacks of the workers; their argument is the host. */

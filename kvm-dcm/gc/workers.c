@@ -24,10 +24,10 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "workers_int.h"
+#include "../lib/clock.h"
 #include "../lib/log.h"
 
 #define OPEN_MS 3000u /* to connect and have a worker started */
@@ -35,14 +35,6 @@
 #define TURN_MS 20u /* between looks at CANCEL */
 #define SAY_MS 10000u /* between log lines about one donor's worker */
 #define PEER_BYTES (DCM_GC_BATCH * 8u)
-
-static u64 now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (u64)ts.tv_sec * 1000 + (u64)ts.tv_nsec / 1000000;
-}
 
 bool gc_conn_up(const struct dcm_gc_workers *t, u32 donor)
 {
@@ -58,8 +50,8 @@ void gc_donor_close(struct dcm_gc_workers *t, u32 donor)
 
 	/* A guest controls how often this happens: limit the log. */
 	if (d->link.state == DCM_GC_CONN_FAILED &&
-	    (!d->said_ms || now_ms() - d->said_ms >= SAY_MS)) {
-		d->said_ms = now_ms();
+	    (!d->said_ms || dcm_clock_ms() - d->said_ms >= SAY_MS)) {
+		d->said_ms = dcm_clock_ms();
 		dcm_log(DCM_LOG_NOTICE, "GC worker of donor %u: %s", donor,
 			d->link.why);
 	}
@@ -170,10 +162,10 @@ static void ask_one(struct dcm_gc_workers *t, struct ask *ask, u32 donor)
 /* Wait until all that were asked have answered; kill those that do not. */
 static void wait_or_kill(struct dcm_gc_workers *t, struct ask *ask, u32 ms)
 {
-	u64 until = now_ms() + ms, now;
+	u64 until = dcm_clock_ms() + ms, now;
 
 	while (waiting(t)) {
-		now = now_ms();
+		now = dcm_clock_ms();
 		if (now >= until)
 			break;
 		gc_workers_turn(t, ask, -1, (int)(until - now));
@@ -256,7 +248,7 @@ u32 gc_ask(struct dcm_gc_workers *t, struct ask *ask, u64 mask)
 		if (mask >> i & 1)
 			ask_one(t, ask, i);
 	for (;;) {
-		u64 now = now_ms();
+		u64 now = dcm_clock_ms();
 
 		for (u32 i = 0; !status && i < t->nr_donors; i++)
 			if (mask >> i & 1 && !gc_conn_up(t, i))
@@ -321,7 +313,7 @@ struct ask gc_ask_request(u32 space, const void *raw, size_t bytes)
 u32 gc_donor_open(struct dcm_gc_workers *t, u32 donor)
 {
 	struct workers_donor *d = &t->donor[donor];
-	u64 until = min(t->expires_ms, now_ms() + OPEN_MS), now;
+	u64 until = min(t->expires_ms, dcm_clock_ms() + OPEN_MS), now;
 	struct dcm_client_door door;
 
 	if (gc_conn_up(t, donor))
@@ -332,10 +324,10 @@ u32 gc_donor_open(struct dcm_gc_workers *t, u32 donor)
 	/* the new worker knows nothing of what an earlier one was told */
 	d->knows = 0;
 	d->nr_slabs = 0;
-	dcm_gc_conn_start(&d->link, &door, donor, t->bytes, now_ms());
+	dcm_gc_conn_start(&d->link, &door, donor, t->bytes, dcm_clock_ms());
 	explicit_bzero(&door.s, sizeof(door.s));
 	for (;;) {
-		now = now_ms();
+		now = dcm_clock_ms();
 		if (d->link.state == DCM_GC_CONN_FAILED)
 			gc_donor_close(t, donor);
 		if (d->link.state == DCM_GC_CONN_CLOSED)

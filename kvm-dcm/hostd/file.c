@@ -39,6 +39,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "../lib/clock.h"
 #include "hostd.h"
 
 #define LOOK_NS (1000ull * 1000 * 1000)
@@ -47,10 +48,7 @@
 
 u64 hostd_now_ns(void)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (u64)ts.tv_sec * 1000000000u + (u64)ts.tv_nsec;
+	return dcm_clock_ns();
 }
 
 /* Wake the file's thread. Any thread. */

@@ -45,6 +45,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "inside.h"
 #include "log.h"
 
@@ -349,25 +350,17 @@ int dcm_log_start(void)
 	return err;
 }
 
-static uint64_t now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
-
 void dcm_log_flush(unsigned int ms)
 {
 	uint32_t until = __atomic_load_n(&taken, __ATOMIC_SEQ_CST), seen;
-	uint64_t end = now_ms() + ms, now;
+	uint64_t end = dcm_clock_ms() + ms, now;
 	struct timespec ts;
 
 	if (__atomic_load_n(&owner, __ATOMIC_ACQUIRE) != getpid())
 		return;
 	for (;;) {
 		seen = __atomic_load_n(&done, __ATOMIC_SEQ_CST);
-		now = now_ms();
+		now = dcm_clock_ms();
 		if ((int32_t)(seen - until) >= 0 || now >= end)
 			return;
 		ts.tv_sec = (time_t)((end - now) / 1000);

@@ -22,9 +22,9 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/timerfd.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "../lib/clock.h"
 #include "hostile.h"
 
 #define PLACES 256u
@@ -66,14 +66,6 @@ struct hostile_endpoint {
 static inline struct hostile_endpoint *to_hostile(struct dcm_endpoint *ep)
 {
 	return container_of(ep, struct hostile_endpoint, ep);
-}
-
-static u64 now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (u64)ts.tv_sec * 1000000000u + (u64)ts.tv_nsec;
 }
 
 static u64 draw(struct hostile_endpoint *h)
@@ -156,7 +148,7 @@ static int hostile_post(struct dcm_endpoint *ep, struct dcm_io *io)
 		if (h->place[i].state == PLACE_FREE)
 			p = &h->place[i];
 	*p = (struct place){ .io = *io, .orig = io, .seq = h->seq++ };
-	io->posted_ns = now_ns();
+	io->posted_ns = dcm_clock_ns();
 	h->nr++;
 	atomic64_add(1, &h->dials->ops);
 	p->reorder = strikes(h, DCM_HOSTILE_REORDER);
@@ -261,7 +253,7 @@ static int hostile_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 	*done = NULL;
 	if (!h->dead)
 		pump(h);
-	now = now_ns();
+	now = dcm_clock_ns();
 	for (n = 0; n < max; n++) {
 		struct place *best = NULL;
 		unsigned int i;
@@ -291,7 +283,7 @@ static int hostile_wait_fd(struct dcm_endpoint *ep, short *events)
 {
 	struct hostile_endpoint *h = to_hostile(ep);
 	struct itimerspec it = { 0 };
-	u64 now = now_ns(), due = now + POLL_NS;
+	u64 now = dcm_clock_ns(), due = now + POLL_NS;
 	unsigned int i;
 
 	for (i = 0; i < PLACES; i++)

@@ -23,9 +23,9 @@
 #include <errno.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "../lib/clock.h"
 #include "shm.h"
 
 #define SHM_DEPTH 256u
@@ -102,15 +102,13 @@ static int shm_post(struct dcm_endpoint *ep, struct dcm_io *io)
 {
 	struct shm_endpoint *s = to_shm(ep);
 	const struct dcm_slab_ref *slab = io->slab;
-	struct timespec ts;
 	int status = 0;
 
 	if (io->bytes > slab->bytes || io->offset > slab->bytes - io->bytes)
 		return -ERANGE;
 	if (s->done.nr >= s->depth)
 		return -EAGAIN;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	io->posted_ns = (u64)ts.tv_sec * 1000000000u + (u64)ts.tv_nsec;
+	io->posted_ns = dcm_clock_ns();
 	if (io->op == DCM_IO_WRITE)
 		status = shm_write(io);
 	else if (slab->map)

@@ -41,9 +41,9 @@
 #include <rdma/rdma_cma.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "../lib/clock.h"
 #include "../proto/wire_format.h"
 #include "verbs.h"
 
@@ -118,14 +118,6 @@ static inline struct verbs_op *op_at(struct verbs_endpoint *v, u64 seq)
 	return &v->op[seq % DCM_VERBS_DEPTH];
 }
 
-static u64 now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (u64)ts.tv_sec * 1000000000u + (u64)ts.tv_nsec;
-}
-
 /* ---- completing ---- */
 
 static void complete(struct verbs_endpoint *v, int status)
@@ -159,7 +151,7 @@ static void die(struct verbs_endpoint *v, const char *why)
 		return;
 	v->dead = true;
 	v->why = why;
-	v->dying_ns = now_ns();
+	v->dying_ns = dcm_clock_ns();
 	if (v->tail < v->rung && ibv_modify_qp(v->id->qp, &attr, IBV_QP_STATE))
 		qp_destroy(v);
 }
@@ -168,7 +160,7 @@ static void die(struct verbs_endpoint *v, const char *why)
 static void die_finish(struct verbs_endpoint *v)
 {
 	if (v->tail < v->rung && !v->qp_gone) {
-		if (now_ns() - v->dying_ns < VERBS_FLUSH_NS)
+		if (dcm_clock_ns() - v->dying_ns < VERBS_FLUSH_NS)
 			return;
 		qp_destroy(v);
 	}
@@ -282,7 +274,7 @@ static int verbs_post(struct dcm_endpoint *ep, struct dcm_io *io)
 		.wr.rdma = { .remote_addr = io->slab->base + io->offset,
 			     .rkey = io->slab->rkey },
 	};
-	io->posted_ns = now_ns();
+	io->posted_ns = dcm_clock_ns();
 	if (v->head == v->tail)
 		v->heard_ns = 0;
 	v->head++;
@@ -323,7 +315,7 @@ static int verbs_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 	reap(v, (u32)max);
 	/* the clock starts at the first look after a completion */
 	if (!v->dead && v->silence_ns && v->tail < v->head && !v->done.nr) {
-		now = now_ns();
+		now = dcm_clock_ns();
 		if (!v->heard_ns)
 			v->heard_ns = now;
 		else if (now - v->heard_ns > v->silence_ns)

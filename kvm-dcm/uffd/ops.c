@@ -35,20 +35,17 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "../core/internal.h"
+#include "../lib/clock.h"
 #include "pager.h"
 
 #define TIMED_EVERY 32u /* installs of a yielding lane */
 
 u64 dcm_now_ns(void)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (u64)ts.tv_sec * 1000000000u + (u64)ts.tv_nsec;
+	return dcm_clock_ns();
 }
 
 /* Prefetch the first cache lines of a page that is copied next. */

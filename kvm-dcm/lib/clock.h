@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * clock.h - the clock, in units that need no arithmetic
+ */
+#ifndef DCM_CLOCK_H
+#define DCM_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+#define DCM_NS_PER_MS 1000000u
+
+/* What @clock shows, in nanoseconds. */
+static inline uint64_t dcm_clock_read_ns(clockid_t clock)
+{
+	struct timespec ts;
+
+	clock_gettime(clock, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* Time that only goes forward, from some start. */
+static inline uint64_t dcm_clock_ns(void)
+{
+	return dcm_clock_read_ns(CLOCK_MONOTONIC);
+}
+
+static inline uint64_t dcm_clock_ms(void)
+{
+	return dcm_clock_ns() / DCM_NS_PER_MS;
+}
+
+#endif /* DCM_CLOCK_H */
