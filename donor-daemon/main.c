@@ -20,6 +20,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "../kvm-dcm/lib/notify.h"
 #include "collect.h"
 #include "donor.h"
 #include "files.h"

@@ -8,9 +8,6 @@ struct dcm_donor;
 /* Once, when everything listens. @fd: -1 or one to write the addresses to. */
 void dcm_ready(const struct dcm_donor *donor, int fd);
 
-/* sd_notify(3) without libsystemd; nothing without NOTIFY_SOCKET. */
-__attribute__((format(printf, 1, 2))) void dcm_notify(const char *fmt, ...);
-
 /* For WatchdogSec=; call once a second. */
 void dcm_notify_watchdog(void);
 

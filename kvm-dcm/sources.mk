@@ -5,8 +5,11 @@
 sources = $(patsubst $(DCM_ROOT)/%,%,$(wildcard $(DCM_ROOT)/kvm-dcm/$(1)/*.c))
 
 CORE_SRCS := $(call sources,core) kvm-dcm/lib/context_user.c
+# what only a daemon has
+DAEMON_SRCS := kvm-dcm/lib/notify.c
 # sessions with donors, and all below them
-CLIENT_SRCS := $(filter-out %/context_user.c,$(call sources,lib)) $(call sources,proto) \
+CLIENT_SRCS := $(filter-out %/context_user.c $(DAEMON_SRCS),$(call sources,lib)) \
+	$(call sources,proto) \
 	$(filter-out %/hostile.c,$(call sources,transport)) $(call sources,client)
 # the host side of virtio-gc, wherever pages are
 GC_SRCS := $(call sources,gc)

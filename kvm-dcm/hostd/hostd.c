@@ -35,11 +35,10 @@
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "../gc/ipc.h"
+#include "../lib/notify.h"
 #include "hostd.h"
 
 #define DEFAULT_CONFIG "/etc/kvm-dcm/hostd.conf"
@@ -169,32 +168,6 @@ static void raise_fd_limit(void)
 			strerror(errno));
 }
 
-/* Send systemd a notification, if systemd started this process. */
-static void notify(const char *text)
-{
-	const char *path = getenv("NOTIFY_SOCKET");
-	struct sockaddr_un sun = { .sun_family = AF_UNIX };
-	size_t len = path ? strlen(path) : 0;
-	int fd;
-
-	if (!len || len >= sizeof(sun.sun_path) ||
-	    (*path != '/' && *path != '@'))
-		return;
-	memcpy(sun.sun_path, path, len);
-	if (*path == '@')
-		sun.sun_path[0] = 0;
-	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return;
-	if (sendto(fd, text, strlen(text), MSG_NOSIGNAL,
-		   (struct sockaddr *)&sun,
-		   (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)) <
-	    0)
-		dcm_log(DCM_LOG_WARNING, "NOTIFY_SOCKET %s: %s", path,
-			strerror(errno));
-	close(fd);
-}
-
 static void on_alarm(int signum)
 {
 	(void)signum; /* its only effect is to interrupt a call */
@@ -240,7 +213,7 @@ static void ending_say(const struct hostd *h)
 			dcm_log(DCM_LOG_WARNING,
 				"told to end, but %s is in use: what it has on donors would be lost. Waiting until its VM has ended; a second SIGTERM does not wait",
 				f->path);
-	notify("STOPPING=1\nSTATUS=waiting for VMs to end");
+	dcm_notify("STOPPING=1\nSTATUS=waiting for VMs to end");
 }
 
 #define FLUSH_MS 200u
@@ -357,7 +330,7 @@ int main(int argc, char **argv)
 	if (!hostd_watch_start(&h)) {
 		hostd_status_start(&h, status_path);
 		hostd_gc_start(&h, gc_path);
-		notify("READY=1");
+		dcm_notify("READY=1");
 		if (ready_fd >= 0 && !getenv(AGAIN)) {
 			dprintf(ready_fd, "READY=1\nPID=%d\n", (int)getpid());
 			close(ready_fd);
