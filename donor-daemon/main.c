@@ -9,7 +9,6 @@
  * truncated before the end, so that a memfd a host still maps holds no
  * memory of ours.
  */
-#include <argp.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <gnutls/gnutls.h>
@@ -20,6 +19,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "../kvm-dcm/lib/args.h"
 #include "../kvm-dcm/lib/notify.h"
 #include "collect.h"
 #include "donor.h"
@@ -43,16 +43,10 @@ static struct {
 } overrides[OVERRIDES_MAX];
 static unsigned int nr_overrides;
 
-static const char *config_path;
-static bool check_only;
-static int ready_fd = -1;
-static enum dcm_log_level log_level = DCM_LOG_INFO;
+static struct dcm_args args = DCM_ARGS_INIT("dcm-donord");
 
 enum {
-	OPT_CHECK = 256,
-	OPT_READY_FD,
-	OPT_LOG_LEVEL,
-	OPT_SET,
+	OPT_SET = DCM_ARGS_FIRST,
 	OPT_FIRST,	/* and on: the table below */
 };
 
@@ -132,40 +126,11 @@ static int override_set(struct argp_state *state, char *arg)
 	return override_add(state, arg, dot + 1, eq + 1);
 }
 
-static int parse_number(struct argp_state *state, const char *name,
-			const char *arg, long max)
-{
-	char *end;
-	long v = strtol(arg, &end, 10);
-
-	if (!*arg || *end || v < 0 || v > max)
-		argp_error(state, "--%s %s: write a number from 0 to %ld", name,
-			   arg, max);
-	return (int)v;
-}
-
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
 	switch (key) {
-	case 'c':
-		config_path = arg;
-		return 0;
-	case OPT_CHECK:
-		check_only = true;
-		return 0;
-	case OPT_READY_FD:
-		ready_fd = parse_number(state, "ready-fd", arg, 1 << 20);
-		return 0;
-	case OPT_LOG_LEVEL:
-		log_level = (enum dcm_log_level)parse_number(state, "log-level",
-							     arg,
-							     DCM_LOG_DEBUG);
-		return 0;
 	case OPT_SET:
 		return override_set(state, arg);
-	case ARGP_KEY_ARG:
-		argp_error(state, "%s: dcm-donord takes options only", arg);
-		return EINVAL;
 	default:
 		if (key >= OPT_FIRST &&
 		    key < OPT_FIRST + (int)ARRAY_SIZE(shortcuts))
@@ -173,24 +138,19 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 					    shortcuts[key - OPT_FIRST].section,
 					    shortcuts[key - OPT_FIRST].key,
 					    arg);
-		return ARGP_ERR_UNKNOWN;
+		return dcm_args_parse(&args, key, arg, state);
 	}
 }
 
+#define OPTIONS (DCM_ARGS_NR + 1) /* and --set; the shortcuts follow */
+
 static void parse_command_line(int argc, char **argv)
 {
-	static struct argp_option options[6 + ARRAY_SIZE(shortcuts)] = {
-		{ "config", 'c', "FILE", 0,
-		  "Read FILE and FILE.d/*.conf (" DEFAULT_CONFIG ")", 0 },
-		{ "check-config", OPT_CHECK, NULL, 0,
-		  "Say whether the configuration and the keys are good, and end",
-		  0 },
-		{ "ready-fd", OPT_READY_FD, "N", 0,
-		  "When ready, write the bound addresses to descriptor N and close it",
-		  0 },
-		{ "log-level", OPT_LOG_LEVEL, "N", 0,
-		  "3 errors, 4 warnings, 5 notices, 6 info (default), 7 debug",
-		  0 },
+	static struct argp_option options[OPTIONS + 1 + ARRAY_SIZE(shortcuts)] = {
+		DCM_ARGS_OPTIONS(
+			"Read FILE and FILE.d/*.conf (" DEFAULT_CONFIG ")",
+			"Say whether the configuration and the keys are good, and end",
+			"When ready, write the bound addresses to descriptor N and close it"),
 		{ "set", OPT_SET, "SECTION.KEY=VALUE", 0,
 		  "Any option of the configuration file", 0 },
 	};
@@ -202,10 +162,10 @@ static void parse_command_line(int argc, char **argv)
 	};
 
 	for (unsigned int i = 0; i < ARRAY_SIZE(shortcuts); i++) {
-		options[5 + i].name = shortcuts[i].name;
-		options[5 + i].key = OPT_FIRST + (int)i;
-		options[5 + i].arg = shortcuts[i].arg;
-		options[5 + i].doc = shortcuts[i].doc;
+		options[OPTIONS + i].name = shortcuts[i].name;
+		options[OPTIONS + i].key = OPT_FIRST + (int)i;
+		options[OPTIONS + i].arg = shortcuts[i].arg;
+		options[OPTIONS + i].doc = shortcuts[i].doc;
 	}
 	argp_parse(&argp, argc, argv, 0, NULL, NULL);
 }
@@ -213,11 +173,11 @@ static void parse_command_line(int argc, char **argv)
 /* Files, then the command line, then sense. */
 static int config_read(struct dcm_config *cfg, char *err, size_t err_len)
 {
-	const char *path = config_path ? config_path : DEFAULT_CONFIG;
+	const char *path = args.config ? args.config : DEFAULT_CONFIG;
 	bool listens = false;
 
 	dcm_config_init(cfg);
-	if (config_path || !access(path, F_OK) || errno != ENOENT)
+	if (args.config || !access(path, F_OK) || errno != ENOENT)
 		if (dcm_config_load(cfg, path, err, err_len))
 			goto fail;
 	for (unsigned int i = 0; i < nr_overrides; i++) {
@@ -496,13 +456,13 @@ int main(int argc, char **argv)
 	char err[ERR_LEN];
 
 	parse_command_line(argc, argv);
-	dcm_log_init(log_level);
+	dcm_log_init(args.log_level);
 	signal(SIGPIPE, SIG_IGN);
 	if (config_read(&donor.cfg, err, sizeof(err))) {
 		dcm_err("%s", err);
 		return 2;
 	}
-	if (check_only) {
+	if (args.check_only) {
 		dcm_tenants_init(&donor.tenants);
 		if (dcm_tenants_load(&donor.tenants, donor.cfg.keys, err,
 				     sizeof(err))) {
@@ -527,7 +487,7 @@ int main(int argc, char **argv)
 		   (unsigned long long)(donor.pool.capacity >> 20),
 		   (unsigned long long)(donor.pool.slab_bytes >> 20),
 		   (unsigned long long)(donor.pool.head_room >> 20));
-	dcm_ready(&donor, ready_fd);
+	dcm_ready(&donor, args.ready_fd);
 	uv_run(&donor.loop, UV_RUN_DEFAULT);
 	donor_end(&donor);
 	dcm_notice("ended");

@@ -6,7 +6,7 @@ sources = $(patsubst $(DCM_ROOT)/%,%,$(wildcard $(DCM_ROOT)/kvm-dcm/$(1)/*.c))
 
 CORE_SRCS := $(call sources,core) kvm-dcm/lib/context_user.c
 # what only a daemon has
-DAEMON_SRCS := kvm-dcm/lib/notify.c
+DAEMON_SRCS := kvm-dcm/lib/args.c kvm-dcm/lib/notify.c
 # sessions with donors, and all below them
 CLIENT_SRCS := $(filter-out %/context_user.c $(DAEMON_SRCS),$(call sources,lib)) \
 	$(call sources,proto) \

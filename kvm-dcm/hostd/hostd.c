@@ -25,7 +25,6 @@
  * Locking: the main thread's. Signals are blocked in all threads and read from
  * a descriptor, but for SIGALRM, which ends a slice of a DETACH.
  */
-#include <argp.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -38,6 +37,7 @@
 #include <unistd.h>
 
 #include "../gc/ipc.h"
+#include "../lib/args.h"
 #include "../lib/notify.h"
 #include "hostd.h"
 
@@ -54,82 +54,41 @@ const char *argp_program_version = "dcm-hostd " DCM_VERSION;
 /* set in the environment when it restarts itself */
 #define AGAIN "DCM_HOSTD_AGAIN"
 
-static const char *config_path = DEFAULT_CONFIG;
+static struct dcm_args args = DCM_ARGS_INIT("dcm-hostd");
 static const char *status_path = DEFAULT_STATUS;
 static const char *gc_path = DEFAULT_GC;
 static char **arguments;
-static bool check_only;
-static int ready_fd = -1;
-static enum dcm_log_level log_level = DCM_LOG_INFO;
 
 enum {
-	OPT_CHECK = 256,
-	OPT_READY_FD,
-	OPT_STATUS,
+	OPT_STATUS = DCM_ARGS_FIRST,
 	OPT_GC,
-	OPT_LOG_LEVEL,
 };
-
-static int parse_number(struct argp_state *state, const char *name,
-			const char *arg, long max)
-{
-	char *end;
-	long v = strtol(arg, &end, 10);
-
-	if (!*arg || *end || v < 0 || v > max)
-		argp_error(state, "--%s %s: write a number from 0 to %ld", name,
-			   arg, max);
-	return (int)v;
-}
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
 	switch (key) {
-	case 'c':
-		config_path = arg;
-		return 0;
-	case OPT_CHECK:
-		check_only = true;
-		return 0;
-	case OPT_READY_FD:
-		ready_fd = parse_number(state, "ready-fd", arg, 1 << 20);
-		return 0;
 	case OPT_STATUS:
 		status_path = arg;
 		return 0;
 	case OPT_GC:
 		gc_path = arg;
 		return 0;
-	case OPT_LOG_LEVEL:
-		log_level = (enum dcm_log_level)parse_number(state, "log-level",
-							     arg,
-							     DCM_LOG_DEBUG);
-		return 0;
-	case ARGP_KEY_ARG:
-		argp_error(state, "%s: dcm-hostd takes options only", arg);
-		return EINVAL;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return dcm_args_parse(&args, key, arg, state);
 	}
 }
 
 static void parse_command_line(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
-		{ "config", 'c', "FILE", 0, "Read FILE (" DEFAULT_CONFIG ")",
-		  0 },
-		{ "check-config", OPT_CHECK, NULL, 0,
-		  "Say whether the configuration and the key are good, and end",
-		  0 },
-		{ "ready-fd", OPT_READY_FD, "N", 0,
-		  "When ready, write READY=1 to descriptor N and close it", 0 },
+		DCM_ARGS_OPTIONS(
+			"Read FILE (" DEFAULT_CONFIG ")",
+			"Say whether the configuration and the key are good, and end",
+			"When ready, write READY=1 to descriptor N and close it"),
 		{ "status", OPT_STATUS, "PATH", 0,
 		  "Socket that tells the status (" DEFAULT_STATUS ")", 0 },
 		{ "gc", OPT_GC, "PATH", 0,
 		  "Socket for virtio-gc devices (" DEFAULT_GC ")", 0 },
-		{ "log-level", OPT_LOG_LEVEL, "N", 0,
-		  "3 errors, 4 warnings, 5 notices, 6 info (default), 7 debug",
-		  0 },
 		{ 0 },
 	};
 	static const struct argp argp = {
@@ -142,11 +101,16 @@ static void parse_command_line(int argc, char **argv)
 	argp_parse(&argp, argc, argv, 0, NULL, NULL);
 }
 
+static const char *config_file(void)
+{
+	return args.config ? args.config : DEFAULT_CONFIG;
+}
+
 static int config_read(struct hostd *h)
 {
 	char err[DCM_ERR_MAX];
 
-	if (dcm_hostd_config_load(config_path, &h->cfg, err) ||
+	if (dcm_hostd_config_load(config_file(), &h->cfg, err) ||
 	    dcm_key_load(h->cfg.key_file, h->cfg.tenant, &h->key, err)) {
 		dcm_log(DCM_LOG_ERR, "%s", err);
 		return -EINVAL;
@@ -224,7 +188,7 @@ static void start_again(void)
 	static struct dcm_host_config cfg;
 	char err[DCM_ERR_MAX];
 
-	if (dcm_hostd_config_load(config_path, &cfg, err)) {
+	if (dcm_hostd_config_load(config_file(), &cfg, err)) {
 		dcm_log(DCM_LOG_ERR, "SIGHUP: %s: going on as before", err);
 		return;
 	}
@@ -280,7 +244,7 @@ static int serve(struct hostd *h, int signals)
 				continue;
 			}
 			if (info.ssi_signo == SIGUSR1) {
-				hostd_donors_read(h, config_path);
+				hostd_donors_read(h, config_file());
 				continue;
 			}
 			if (ending)
@@ -306,10 +270,10 @@ int main(int argc, char **argv)
 	arguments = argv;
 	dcm_log_name("dcm-hostd", false);
 	parse_command_line(argc, argv);
-	dcm_log_setup(log_level, -1);
+	dcm_log_setup(args.log_level, -1);
 	if (config_read(&h))
 		return 2;
-	if (check_only) {
+	if (args.check_only) {
 		dcm_key_wipe(&h.key);
 		printf("the configuration is good\n");
 		return 0;
@@ -331,9 +295,10 @@ int main(int argc, char **argv)
 		hostd_status_start(&h, status_path);
 		hostd_gc_start(&h, gc_path);
 		dcm_notify("READY=1");
-		if (ready_fd >= 0 && !getenv(AGAIN)) {
-			dprintf(ready_fd, "READY=1\nPID=%d\n", (int)getpid());
-			close(ready_fd);
+		if (args.ready_fd >= 0 && !getenv(AGAIN)) {
+			dprintf(args.ready_fd, "READY=1\nPID=%d\n",
+				(int)getpid());
+			close(args.ready_fd);
 		}
 		status = serve(&h, signals);
 		hostd_unlisten(&h.status, status_path);
