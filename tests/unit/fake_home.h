@@ -117,7 +117,6 @@ struct fh_lane {
  * @touched_bits: the home knows of every page whether it was touched
  * @direct: READ leaves the data in the slab
  * @sparse: descriptors are given by the home
- * @auto_slab: want_slab is answered at once by fh_give_slabs()
  * @max_delay: ticks until an I/O completes, at most
  * @qdepth: I/Os in flight per lane before post() says -EAGAIN
  * @p_*: chances per 10000

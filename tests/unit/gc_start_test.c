@@ -23,8 +23,8 @@
 #define ROOM 4096u
 #define WORKER 2u /* the donor that fails */
 
-/**
- * struct world - pages and workers
+/*
+ * Pages and workers
  * @stop: settling waits while this is set
  * @settling: it does, or is about to
  * @held: accesses wait; @held_when_settled: they did
