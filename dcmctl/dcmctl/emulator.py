@@ -3,7 +3,7 @@
 
 It becomes QEMU, so that libvirt has its process, its descriptors and its exit status. Asked what it
 can (libvirt does so before it starts any domain) it is QEMU and no more. The configuration that it
-hands to libdcm the hook has written (session.py), by the domain's UUID, the only thing of the
+hands to libdcm the hook has written (user_session.py), by the domain's UUID, the only thing of the
 domain's XML that libvirt tells QEMU and the hook alike.
 """
 
@@ -16,7 +16,7 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
-from dcmctl import domain, preflight, qemu, session
+from dcmctl import domain, preflight, qemu, user_session
 from dcmctl.errors import DcmError, reason
 from dcmctl.run import environment, inherited
 
@@ -45,7 +45,7 @@ def paged(args: list[str], uuid: str) -> dict[str, str]:
     found = qemu.inspect(args)
     if found.problems:
         raise DcmError(found.problems[0])
-    conf = session.conf_path(uuid)
+    conf = user_session.conf_path(uuid)
     if not conf.is_file():
         raise DcmError(
             f"{conf} is missing, which the hook writes: is it there "

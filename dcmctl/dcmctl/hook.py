@@ -11,7 +11,7 @@
     migrate    refused: not supported yet
     restore    as it is: QEMU writes the saved memory into the file
 
-That is for the kernel pager; for VMs that libdcm pages (pager="user") see session.py.
+That is for the kernel pager; for VMs that libdcm pages (pager="user") see user_session.py.
 
 What is done is written down for each domain, and each phase can be run again or left out: libvirt
 may have been killed at any point. All waits together are bounded. libvirt is never called: it
@@ -322,9 +322,9 @@ def _module(root: Element) -> Any:
     """Whose business the domain is, whatever else is wrong with what it says."""
     if all(e.attributes.get("pager") != "user" for e in root.all("metadata", domain.MEMORY)):
         return sys.modules[__name__]
-    from dcmctl import session  # which most hosts never need
+    from dcmctl import user_session  # which most hosts never need
 
-    return session
+    return user_session
 
 
 def log(text: str) -> None:

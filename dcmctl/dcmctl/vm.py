@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dcmctl import dcmfs, domain, emulator, hostd, session, settings
+from dcmctl import dcmfs, domain, emulator, hostd, settings, user_session
 from dcmctl.address import check_name
 from dcmctl.domain import Memory
 from dcmctl.errors import DcmError, UsageError, printable, reason
@@ -190,7 +190,7 @@ def cmd_enable(args: Args) -> int:
 
 
 def _emulator(pager: str) -> str:
-    return str(session.find_emulator()) if pager == "user" else ""
+    return str(user_session.find_emulator()) if pager == "user" else ""
 
 
 def _check_program(wanted: bytes) -> None:
@@ -270,8 +270,8 @@ def _set_live(host: Host, dom: Any, memory: Memory, size: int) -> None:
     """Unless it runs with ordinary memory, as it was started before it was enabled."""
     if memory.pager == "user":
         root = _root(host, dom)
-        if session.live(root) is not None:
-            session.set_budget(root, size)
+        if user_session.live(root) is not None:
+            user_session.set_budget(root, size)
         return
     if not dcmfs.mounts():
         return
@@ -289,17 +289,17 @@ def _path(dom: Any) -> Path:
     return dcmfs.path_of(dcmfs.the_mount(), dom.UUIDString())
 
 
-def _live(host: Host, dom: Any, memory: Memory) -> session.Live | None:
+def _live(host: Host, dom: Any, memory: Memory) -> user_session.Live | None:
     """Of the memory of a domain that runs; None: it does not, or that can't be seen."""
     if not dom.isActive():
         return None
     if memory.pager == "user":
-        return session.live(_root(host, dom))
+        return user_session.live(_root(host, dom))
     try:
         info = dcmfs.info(_path(dom))
     except (DcmError, OSError):
         return None
-    return session.Live(info.budget, info.direct, info.lost)
+    return user_session.Live(info.budget, info.direct, info.lost)
 
 
 def cmd_list(args: Args) -> int:

@@ -23,8 +23,8 @@ from dcmctl import (
     keyfile,
     preflight,
     qemu_conf,
-    session,
     settings,
+    user_session,
 )
 from dcmctl.errors import DcmError, reason
 from dcmctl.units import format_size
@@ -216,7 +216,7 @@ def _for_session(uri: str | None, name: str | None) -> list[Line]:
     return [
         _try("userfaultfd", _userfaultfd),
         _try("libdcm", lambda: f"{preflight.find_preload()} is there"),
-        _try("emulator", lambda: f"{session.find_emulator()} starts {emulator.find_qemu()}"),
+        _try("emulator", lambda: f"{user_session.find_emulator()} starts {emulator.find_qemu()}"),
         _try("hook", _hook),
         _try("key", lambda: _key(conf)),
         *_donors(conf),

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from dcmctl import control, domain, emulator, hook, preflight, session, settings
+from dcmctl import control, domain, emulator, hook, preflight, settings, user_session
 from dcmctl.domain import Memory
 from dcmctl.errors import DcmError
 from dcmctl.xmltree import Element
@@ -67,10 +67,10 @@ def host(
     address = f"address = {donor.tcp_address}"
     conf.write_text(f"[key]\nfile = keys\n[donor near]\n{address}\ngroup = rack1\n")
     monkeypatch.setattr(settings, "HOST_CONF", conf)
-    monkeypatch.setattr(session, "top", lambda: short_tmp / "run")
+    monkeypatch.setattr(user_session, "top", lambda: short_tmp / "run")
     monkeypatch.setenv("DCM_LIBVIRT_STATE", str(short_tmp / "run" / "libvirt"))
     monkeypatch.setenv("DCM_LIBDIR", str(BUILD / "lib"))
-    monkeypatch.setattr(session, "is_the_systems", lambda: False)
+    monkeypatch.setattr(user_session, "is_the_systems", lambda: False)
     yield donor
 
 
@@ -101,49 +101,49 @@ class Qemu:
 def test_from_prepare_to_release(host: Donor, short_tmp: Path) -> None:
     root = root_of(chosen=("near",))
     memory = memory_of(root)
-    session.prepare(root, memory)
-    conf = session.conf_path(UUID)
+    user_session.prepare(root, memory)
+    conf = user_session.conf_path(UUID)
     assert conf.stat().st_mode & 0o777 == 0o600
     text = conf.read_text()
     assert "budget = 16M\n" in text and f"address = {host.tcp_address}\n" in text
     with Qemu(64) as qemu:
-        session.started(root, memory)
+        user_session.started(root, memory)
         record = json.loads((short_tmp / "run" / "libvirt" / f"{UUID}.json").read_text())
         assert record["phase"] == "running"
-        live = session.live(root)
+        live = user_session.live(root)
         assert live is not None and live.budget == 16 * MIB >= live.direct
-        session.set_budget(root, 32 * MIB)
-        live = session.live(root)
+        user_session.set_budget(root, 32 * MIB)
+        live = user_session.live(root)
         assert live is not None and live.budget == 32 * MIB
         with pytest.raises(DcmError, match="is running already"):
-            session.prepare(root, memory)
-        session.reconnect(root, memory)
+            user_session.prepare(root, memory)
+        user_session.reconnect(root, memory)
         # libdcm is there before QEMU is, which may not take signals yet
         qemu.process.send_signal(signal.SIGTERM)
         assert qemu.process.wait(30) in (0, -signal.SIGTERM)
-    assert session.live(root) is None
-    session.release(root)
-    session.release(root)
+    assert user_session.live(root) is None
+    user_session.release(root)
+    user_session.release(root)
     assert [path.name for path in (short_tmp / "run").rglob("*") if not path.is_dir()] == []
 
 
 @pytest.mark.slow
 def test_donors_without_room(host: Donor) -> None:
     root = root_of(mib=256)
-    session.prepare(root, memory_of(root))
+    user_session.prepare(root, memory_of(root))
     with Qemu(256), pytest.raises(DcmError, match="no room for it: it can need 256M.*near has"):
-        session.started(root, memory_of(root))
-    session.release(root)
+        user_session.started(root, memory_of(root))
+    user_session.release(root)
 
 
 def test_qemu_without_the_pager(host: Donor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever keeps libdcm out of it: QEMU would have its memory here."""
-    monkeypatch.setattr(session, "PAGER_MAX", 0.5)
+    monkeypatch.setattr(user_session, "PAGER_MAX", 0.5)
     root = root_of()
-    session.prepare(root, memory_of(root))
+    user_session.prepare(root, memory_of(root))
     with pytest.raises(DcmError, match="without the pager"):
-        session.started(root, memory_of(root))
-    session.release(root)
+        user_session.started(root, memory_of(root))
+    user_session.release(root)
 
 
 @pytest.mark.parametrize(
@@ -172,18 +172,18 @@ def test_starts_that_are_refused(
         settings.HOST_CONF.write_text(conf.replace("{all}", had))
     root = root_of(chosen=chosen)
     with pytest.raises(DcmError, match=why):
-        session.prepare(root, memory_of(root))
-    assert not session.conf_path(UUID).exists()
+        user_session.prepare(root, memory_of(root))
+    assert not user_session.conf_path(UUID).exists()
 
 
 def test_root_has_the_kernel_pager(
     host: Donor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "is_the_systems", lambda: True)
+    monkeypatch.setattr(user_session, "is_the_systems", lambda: True)
     with pytest.raises(DcmError, match="qemu:///session"):
-        session.prepare(root_of(), memory_of(root_of()))
+        user_session.prepare(root_of(), memory_of(root_of()))
     root = root_of()
-    assert hook._module(root) is session
+    assert hook._module(root) is user_session
     assert hook._module(domain.read_domain(b"<domain/>")) is hook
 
 
@@ -233,8 +233,8 @@ def test_the_donors_user_owns_where_roots_sockets_are(monkeypatch: pytest.Monkey
 
 
 def test_names_that_are_none() -> None:
-    assert session.vm_name(root_of()) == "web1"
-    assert session.vm_name(root_of(name="my vm/1")) == f"libvirt-{UUID}"
+    assert user_session.vm_name(root_of()) == "web1"
+    assert user_session.vm_name(root_of(name="my vm/1")) == f"libvirt-{UUID}"
 
 
 def run(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
