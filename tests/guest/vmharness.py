@@ -24,11 +24,12 @@ import subprocess
 import tarfile
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 TOP = Path(__file__).resolve().parents[2]
 
@@ -131,6 +132,33 @@ def find_complaints(log: str) -> list[str]:
     ]
 
 
+class Machine(ABC):
+    """A machine that runs while its `with` block does: entering starts it, leaving ends it."""
+
+    @abstractmethod
+    def start(self) -> None: ...
+
+    @abstractmethod
+    def close(self) -> None:
+        """End it, whatever state it is in; again is no harm."""
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
 class Qmp:
     """The little of QMP that is needed: commands in turn, events skipped."""
 
@@ -168,7 +196,7 @@ class Qmp:
         self._sock.close()
 
 
-class Guest:
+class Guest(Machine):
     """One VM. Use it as a context manager: leaving ends QEMU."""
 
     def __init__(
@@ -205,22 +233,6 @@ class Guest:
         self._turn = 0
 
     # -- start and end ----------------------------------------------------
-
-    def __enter__(self) -> Guest:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def console_path(self) -> Path:

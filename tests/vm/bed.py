@@ -32,7 +32,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from tests.guest.vmharness import (
@@ -40,6 +39,7 @@ from tests.guest.vmharness import (
     GuestError,
     GuestGone,
     Image,
+    Machine,
     Qmp,
     find_complaints,
     get_image,
@@ -188,8 +188,8 @@ def interrupted_twice(console: str) -> bool:
     return any(not int(flags, 16) & 0x200 for flags in TWICE.findall(first))
 
 
-class Bed:
-    """One L1. Use it as a context manager: leaving ends it."""
+class Bed(Machine):
+    """One L1."""
 
     def __init__(self, spec: Spec | None = None, *, keep: Path | None = None) -> None:
         """The logs are in `keep`, from the start: a run that is killed has them too."""
@@ -208,22 +208,6 @@ class Bed:
         self.l2_consoles: list[str] = []  # of those that have ended
 
     # -- start and end ----------------------------------------------------
-
-    def __enter__(self) -> Bed:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def initrd_path(self) -> Path:

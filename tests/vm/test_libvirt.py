@@ -257,10 +257,6 @@ class Domain(L2):
         self.libvirt = libvirt
         self.far = f"{ROOT}/run/guest"
 
-    def __enter__(self) -> Domain:
-        super().__enter__()
-        return self
-
     def start(self) -> None:
         self.bed.put(self.libvirt.changes, f"{self.far}/changes.qcow2", 0o666)
         self._started = time.monotonic()
