@@ -38,10 +38,10 @@
 
 bool gc_conn_up(const struct dcm_gc_workers *t, u32 donor)
 {
-	return t->donor[donor].link.state == DCM_GC_CONN_UP;
+	return t->donor[donor].conn.state == DCM_GC_CONN_UP;
 }
 
-/* ---- links ---- */
+/* ---- connections ---- */
 
 /* The traces of the donor's worker are lost with it. */
 void gc_donor_close(struct dcm_gc_workers *t, u32 donor)
@@ -49,13 +49,13 @@ void gc_donor_close(struct dcm_gc_workers *t, u32 donor)
 	struct workers_donor *d = &t->donor[donor];
 
 	/* A guest controls how often this happens: limit the log. */
-	if (d->link.state == DCM_GC_CONN_FAILED &&
+	if (d->conn.state == DCM_GC_CONN_FAILED &&
 	    (!d->said_ms || dcm_clock_ms() - d->said_ms >= SAY_MS)) {
 		d->said_ms = dcm_clock_ms();
 		dcm_log(DCM_LOG_NOTICE, "GC worker of donor %u: %s", donor,
-			d->link.why);
+			d->conn.why);
 	}
-	dcm_gc_conn_close(&d->link);
+	dcm_gc_conn_close(&d->conn);
 	d->knows = 0;
 	d->nr_slabs = 0;
 	d->tag = 0;
@@ -72,13 +72,13 @@ static void carry(struct dcm_gc_workers *t, u32 from, struct dcm_wire_msg *msg)
 	if (to >= t->nr_donors || to == from ||
 	    msg->gc.space >= DCM_GC_WORKERS_SPACES ||
 	    msg->payload_bytes > PEER_BYTES || msg->payload_bytes % 8) {
-		dcm_gc_conn_fail(&t->donor[from].link,
+		dcm_gc_conn_fail(&t->donor[from].conn,
 				 "says what no worker says");
 		return;
 	}
 	/* a receiver that is gone took the trace along: nothing waits for it */
 	msg->gc.donor = from;
-	dcm_gc_conn_send(&t->donor[to].link, msg);
+	dcm_gc_conn_send(&t->donor[to].conn, msg);
 }
 
 static void hear(struct dcm_gc_workers *t, u32 donor, struct ask *ask)
@@ -86,11 +86,11 @@ static void hear(struct dcm_gc_workers *t, u32 donor, struct ask *ask)
 	struct workers_donor *d = &t->donor[donor];
 	struct dcm_wire_msg msg;
 
-	dcm_gc_conn_step(&d->link);
+	dcm_gc_conn_step(&d->conn);
 	/* bounded: a worker that never stops must not starve others */
-	for (u32 i = 0; i < 64 && dcm_gc_conn_recv(&d->link, &msg); i++) {
+	for (u32 i = 0; i < 64 && dcm_gc_conn_recv(&d->conn, &msg); i++) {
 		if (msg.type == DCM_MSG_ERROR) {
-			dcm_gc_conn_fail(&d->link, "refuses a slab");
+			dcm_gc_conn_fail(&d->conn, "refuses a slab");
 			break;
 		}
 		switch (msg.gc.kind) {
@@ -108,7 +108,7 @@ static void hear(struct dcm_gc_workers *t, u32 donor, struct ask *ask)
 			ask->take(ask, donor, &msg);
 		}
 	}
-	if (d->link.state == DCM_GC_CONN_FAILED)
+	if (d->conn.state == DCM_GC_CONN_FAILED)
 		gc_donor_close(t, donor);
 }
 
@@ -118,11 +118,11 @@ void gc_workers_turn(struct dcm_gc_workers *t, struct ask *ask, int wake,
 	u32 n = t->nr_donors;
 
 	for (u32 i = 0; i < n; i++)
-		dcm_gc_conn_poll(&t->donor[i].link, &t->fds[i]);
+		dcm_gc_conn_poll(&t->donor[i].conn, &t->fds[i]);
 	t->fds[n] = (struct pollfd){ .fd = wake, .events = POLLIN };
 	poll(t->fds, n + 1, ms);
 	for (u32 i = 0; i < n; i++)
-		if (t->donor[i].link.state != DCM_GC_CONN_CLOSED)
+		if (t->donor[i].conn.state != DCM_GC_CONN_CLOSED)
 			hear(t, i, ask);
 }
 
@@ -156,7 +156,7 @@ static void ask_one(struct dcm_gc_workers *t, struct ask *ask, u32 donor)
 	ask->msg.gc.space = ask->space;
 	ask->msg.tag = ++t->tag;
 	t->donor[donor].tag = t->tag;
-	dcm_gc_conn_send(&t->donor[donor].link, &ask->msg);
+	dcm_gc_conn_send(&t->donor[donor].conn, &ask->msg);
 }
 
 /* Wait until all that were asked have answered; kill those that do not. */
@@ -173,7 +173,7 @@ static void wait_or_kill(struct dcm_gc_workers *t, struct ask *ask, u32 ms)
 	for (u32 i = 0; i < t->nr_donors; i++) {
 		if (!t->donor[i].tag)
 			continue;
-		dcm_gc_conn_fail(&t->donor[i].link, "does not stop: killed");
+		dcm_gc_conn_fail(&t->donor[i].conn, "does not stop: killed");
 		t->about = i;
 		gc_donor_close(t, i);
 	}
@@ -192,7 +192,7 @@ void gc_workers_stop(struct dcm_gc_workers *t, struct ask *ask, u64 mask,
 
 	for (u32 i = 0; i < t->nr_donors; i++)
 		if (mask >> i & 1)
-			dcm_gc_conn_send(&t->donor[i].link, &msg);
+			dcm_gc_conn_send(&t->donor[i].conn, &msg);
 	wait_or_kill(t, ask, STOP_MS);
 }
 
@@ -219,7 +219,7 @@ void gc_forget(struct dcm_gc_workers *t, u32 donor, u32 space)
 	wait_or_kill(t, &ask, STOP_MS);
 	/* INVALID: the worker had not begun to know the space */
 	if (ask.status && ask.status != VIRTIO_GC_INVALID) {
-		dcm_gc_conn_fail(&d->link, "does not forget: killed");
+		dcm_gc_conn_fail(&d->conn, "does not forget: killed");
 		gc_donor_close(t, donor);
 	}
 	t->about = about;
@@ -324,13 +324,13 @@ u32 gc_donor_open(struct dcm_gc_workers *t, u32 donor)
 	/* the new worker knows nothing of what an earlier one was told */
 	d->knows = 0;
 	d->nr_slabs = 0;
-	dcm_gc_conn_start(&d->link, &door, donor, t->bytes, dcm_clock_ms());
+	dcm_gc_conn_start(&d->conn, &door, donor, t->bytes, dcm_clock_ms());
 	explicit_bzero(&door.s, sizeof(door.s));
 	for (;;) {
 		now = dcm_clock_ms();
-		if (d->link.state == DCM_GC_CONN_FAILED)
+		if (d->conn.state == DCM_GC_CONN_FAILED)
 			gc_donor_close(t, donor);
-		if (d->link.state == DCM_GC_CONN_CLOSED)
+		if (d->conn.state == DCM_GC_CONN_CLOSED)
 			return VIRTIO_GC_WORKER_LOST;
 		if (gc_conn_up(t, donor))
 			return VIRTIO_GC_OK;
@@ -339,7 +339,7 @@ u32 gc_donor_open(struct dcm_gc_workers *t, u32 donor)
 		gc_workers_turn(t, NULL, -1,
 				(int)min(until - now, (u64)TURN_MS));
 	}
-	dcm_gc_conn_fail(&d->link, "did not start in time");
+	dcm_gc_conn_fail(&d->conn, "did not start in time");
 	gc_donor_close(t, donor);
 	return now >= t->expires_ms ? VIRTIO_GC_TIMED_OUT :
 				      VIRTIO_GC_WORKER_LOST;
@@ -547,7 +547,7 @@ bool dcm_gc_workers_idle(struct dcm_gc_workers *t, int wake)
 	bool any = false;
 
 	for (u32 i = 0; i < t->nr_donors; i++)
-		any |= t->donor[i].link.state != DCM_GC_CONN_CLOSED;
+		any |= t->donor[i].conn.state != DCM_GC_CONN_CLOSED;
 	if (any && !poll(&p, 1, 0))
 		gc_workers_turn(t, NULL, wake, 1000);
 	return any;
@@ -579,7 +579,7 @@ struct dcm_gc_workers *dcm_gc_workers_new(struct dcm_client *client, u64 bytes,
 	t->fds = calloc(DCM_WIRE_GC_DONORS + 1, sizeof(*t->fds));
 	good = t->donor && t->fds;
 	for (u32 i = 0; good && i < DCM_WIRE_GC_DONORS; i++) {
-		t->donor[i].link.fd = -1;
+		t->donor[i].conn.fd = -1;
 		t->donor[i].slab =
 			calloc(DCM_WIRE_GC_SLABS, sizeof(*t->donor->slab));
 		good = t->donor[i].slab;

@@ -51,7 +51,7 @@ struct workers_space {
  * @said_ms: when a line about it was last logged
  */
 struct workers_donor {
-	struct dcm_gc_conn link;
+	struct dcm_gc_conn conn;
 	u32 knows;
 	u64 *slab;
 	u32 nr_slabs;

@@ -52,7 +52,7 @@ static bool moved_believed(struct dcm_gc_workers *t, u32 space, u32 donor,
 	for (u32 i = 0; i < n; i++) {
 		if (moved_good(&t->space[space], donor, &moved[i], asked))
 			continue;
-		dcm_gc_conn_fail(&t->donor[donor].link,
+		dcm_gc_conn_fail(&t->donor[donor].conn,
 				 "moved what it does not have");
 		t->about = donor;
 		gc_donor_close(t, donor);

@@ -57,7 +57,7 @@ static u32 donor_slab(struct dcm_gc_workers *t, u32 donor, u64 id, u32 *number)
 	msg.tag = ++t->tag;
 	msg.gc_slab.slab = id;
 	msg.gc_slab.number = i;
-	dcm_gc_conn_send(&d->link, &msg);
+	dcm_gc_conn_send(&d->conn, &msg);
 	return VIRTIO_GC_OK;
 }
 

@@ -39,7 +39,7 @@ static u32 trace_end(struct dcm_gc_workers *t, u32 space)
 	ask.msg.gc.space = space;
 	for (u32 i = 0; i < t->nr_donors; i++)
 		if (mask >> i & 1)
-			dcm_gc_conn_send(&t->donor[i].link, &ask.msg);
+			dcm_gc_conn_send(&t->donor[i].conn, &ask.msg);
 	ask.msg.gc.kind = DCM_GC_FINISH;
 	ask.msg.gc.epoch = sp->begun;
 	ask.take = gc_take_done;
