@@ -230,8 +230,8 @@ static unsigned int uffd_flags(void)
 
 static int create(struct dcm_pager *pg, char *err, size_t len)
 {
-	u64 chunk = (u64)DCM_PAGE_SIZE << DCM_CHUNK_SHIFT, extent = 0;
-	u64 bytes = (pg->cfg.size + chunk - 1) & ~(chunk - 1);
+	u64 span = (u64)DCM_PAGE_SIZE << DCM_SPAN_SHIFT, extent = 0;
+	u64 bytes = (pg->cfg.size + span - 1) & ~(span - 1);
 	u64 nr_pages = bytes >> DCM_PAGE_SHIFT;
 	int rc;
 

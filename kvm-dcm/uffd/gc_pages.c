@@ -86,7 +86,7 @@ static void paged_release(void *home)
 {
 	struct dcm_pager *pg = ((struct paged *)home)->pg;
 	struct dcm_guest *g = &pg->guest;
-	u64 bytes = (u64)g->nr_chunks << (DCM_CHUNK_SHIFT - DCM_ORDER_MAX - 3);
+	u64 bytes = (u64)g->nr_spans << (DCM_SPAN_SHIFT - DCM_ORDER_MAX - 3);
 
 	if (!g->holds)
 		return;
@@ -133,8 +133,8 @@ static u32 paged_settle(void *home, u64 *at, u64 to, bool keep, u64 until_ms)
 	while (!err &&
 	       ((va = dcm_guest_next(&pg->guest, va, end, &len, &gfn)), len)) {
 		for (i = gfn; i < gfn + (len >> DCM_PAGE_SHIFT);
-		     i += DCM_CHUNK_PAGES)
-			__atomic_store_n(&pg->guest.used[i >> DCM_CHUNK_SHIFT],
+		     i += DCM_SPAN_PAGES)
+			__atomic_store_n(&pg->guest.used[i >> DCM_SPAN_SHIFT],
 					 1, __ATOMIC_SEQ_CST);
 		from = gfn;
 		err = settle(pg, &gfn, from + (len >> DCM_PAGE_SHIFT), keep,

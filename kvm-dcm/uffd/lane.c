@@ -70,8 +70,8 @@ static bool fault(struct dcm_pg_lane *l, const struct uffd_msg *msg)
 		dcm_uffd_wake(&pg->uffd, va, DCM_PAGE_SIZE);
 		return true;
 	}
-	if (unlikely(!READ_ONCE(pg->guest.used[gfn >> DCM_CHUNK_SHIFT])))
-		__atomic_store_n(&pg->guest.used[gfn >> DCM_CHUNK_SHIFT], 1,
+	if (unlikely(!READ_ONCE(pg->guest.used[gfn >> DCM_SPAN_SHIFT])))
+		__atomic_store_n(&pg->guest.used[gfn >> DCM_SPAN_SHIFT], 1,
 				 __ATOMIC_SEQ_CST);
 	if (msg->arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WP)
 		flags = DCM_FF_WP | DCM_FF_WRITE;

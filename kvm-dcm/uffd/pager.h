@@ -28,16 +28,16 @@
 #define DCM_PG_STALLED_MAX 512u /* faults kept while no frame is free */
 #define DCM_PG_DROPS_MAX 64u /* frames dropped together */
 
-/* Regions get gfn space in units of 2 MiB. */
-#define DCM_CHUNK_SHIFT 9u
-#define DCM_CHUNK_PAGES (1u << DCM_CHUNK_SHIFT)
+/* A span: 2 MiB of gfn space. A region takes whole ones. */
+#define DCM_SPAN_SHIFT 9u
+#define DCM_SPAN_PAGES (1u << DCM_SPAN_SHIFT)
 #define DCM_REGIONS_MAX 4096u
 
 /**
  * struct dcm_region - a range of addresses that is paged
  * @va: first byte
  * @nr: pages, holes included
- * @gfn: of the first page; a multiple of DCM_CHUNK_PAGES
+ * @gfn: of the first page; a multiple of DCM_SPAN_PAGES
  * @holes: pages that are no longer paged
  * @mapped: dcm_pager_map() mapped it, and dcm_guest_free() unmaps it
  */
@@ -65,11 +65,11 @@ struct dcm_map_call {
  * @seq: odd while @region changes
  * @nr: regions
  * @region: sorted by address
- * @base: address of each chunk of gfn space, 0: free
+ * @base: address of each span of gfn space, 0: free
  * @hole: for each 64 KiB of gfn space, pages that are not paged, a bit each
  * @pins: of each page; allocated sparsely
  * @bus: pages replaced by a mapping that raises SIGBUS, a bit each
- * @used: of each chunk, whether a page of it was ever asked for
+ * @used: of each span, whether a page of it was ever asked for
  * @pinned: pages with a pin
  * @held: of each 64 KiB, whether accesses wait (gc_pages.c), a bit each
  * @holds: some bit of @held is set
@@ -87,8 +87,8 @@ struct dcm_guest {
 	u64 pinned;
 	u8 *held;
 	bool holds;
-	u32 nr_chunks;
-	u32 next_chunk;
+	u32 nr_spans;
+	u32 next_span;
 };
 
 /**
@@ -289,8 +289,8 @@ static inline struct dcm_pg_lane *dcm_discard_lane(struct dcm_pager *pg)
 
 static inline u64 dcm_guest_va(const struct dcm_guest *g, u32 gfn)
 {
-	return g->base[gfn >> DCM_CHUNK_SHIFT] +
-	       ((u64)(gfn & (DCM_CHUNK_PAGES - 1)) << DCM_PAGE_SHIFT);
+	return g->base[gfn >> DCM_SPAN_SHIFT] +
+	       ((u64)(gfn & (DCM_SPAN_PAGES - 1)) << DCM_PAGE_SHIFT);
 }
 
 /* Pages of a block that are not holes. */

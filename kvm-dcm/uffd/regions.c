@@ -3,15 +3,15 @@
  * regions.c - which addresses are paged, and as which gfn
  *
  * Paged memory is private and anonymous, in one or more regions. A region
- * takes whole, adjacent 2 MiB chunks of gfn space. So a gfn leads to an address
+ * takes whole, adjacent 2 MiB spans of gfn space. So a gfn leads to an address
  * by one table look-up, which every eviction needs; an address leads to a gfn
  * by bisection, once a fault. Pages of a region that were unmapped since, and
- * the rest of its last chunk, are holes: the core may count them into a block,
+ * the rest of its last span, are holes: the core may count them into a block,
  * and every operation leaves them out. So a region keeps its numbering for as
  * long as any page of it lives.
  *
  *	addresses    |----region A----|   |-region B-|
- *	gfn chunks   [  0  ][  1  ][ 2....][  3  ]      '.' holes
+ *	gfn spans    [  0  ][  1  ][ 2....][  3  ]      '.' holes
  *
  * Locking: @lock for changes. Readers of @region use @seq; the other tables
  * are single words, changed only while no fault on their pages can be taken.
@@ -39,13 +39,13 @@ int dcm_guest_init(struct dcm_pager *pg, u64 nr_pages)
 	struct dcm_guest *g = &pg->guest;
 
 	pthread_mutex_init(&g->lock, NULL);
-	g->nr_chunks = (u32)(nr_pages >> DCM_CHUNK_SHIFT);
+	g->nr_spans = (u32)(nr_pages >> DCM_SPAN_SHIFT);
 	g->region = vzalloc(sizeof(*g->region) * DCM_REGIONS_MAX);
-	g->base = vzalloc(sizeof(*g->base) * g->nr_chunks);
+	g->base = vzalloc(sizeof(*g->base) * g->nr_spans);
 	g->hole = vzalloc(nr_pages / 16 * sizeof(*g->hole));
 	g->pins = vzalloc(nr_pages);
 	g->bus = vzalloc(nr_pages / 8);
-	g->used = vzalloc(g->nr_chunks);
+	g->used = vzalloc(g->nr_spans);
 	g->held = vzalloc(nr_pages / DCM_BLOCK_MAX / 8 + 1);
 	if (!g->region || !g->base || !g->hole || !g->pins || !g->bus ||
 	    !g->used || !g->held)
@@ -190,17 +190,17 @@ static void set_hole(struct dcm_guest *g, u64 gfn, u64 nr, bool hole)
 }
 
 /* First fit from the end of the last allocation on, then from the start. */
-static bool chunks_find(struct dcm_guest *g, u32 want, u32 *first)
+static bool spans_find(struct dcm_guest *g, u32 want, u32 *first)
 {
-	u32 start = g->next_chunk, i, run = 0, pass;
+	u32 start = g->next_span, i, run = 0, pass;
 
 	for (pass = 0; pass < 2; pass++) {
 		run = 0;
-		for (i = pass ? 0 : start; i < g->nr_chunks; i++) {
+		for (i = pass ? 0 : start; i < g->nr_spans; i++) {
 			run = g->base[i] ? 0 : run + 1;
 			if (run == want) {
 				*first = i + 1 - want;
-				g->next_chunk = i + 1;
+				g->next_span = i + 1;
 				return true;
 			}
 		}
@@ -261,7 +261,7 @@ static int refill(struct dcm_pager *pg, struct dcm_region *r, u64 va, u64 nr)
 int dcm_guest_add(struct dcm_pager *pg, u64 va, u64 nr, bool mapped)
 {
 	struct dcm_guest *g = &pg->guest;
-	u64 end = va + (nr << DCM_PAGE_SHIFT), chunks, k;
+	u64 end = va + (nr << DCM_PAGE_SHIFT), spans, k;
 	struct dcm_region *r;
 	u32 i, first;
 	int err = 0;
@@ -278,24 +278,24 @@ int dcm_guest_add(struct dcm_pager *pg, u64 va, u64 nr, bool mapped)
 			err = -EEXIST;
 		goto out;
 	}
-	chunks = (nr + DCM_CHUNK_PAGES - 1) >> DCM_CHUNK_SHIFT;
-	if (g->nr == DCM_REGIONS_MAX || chunks > g->nr_chunks ||
-	    !chunks_find(g, (u32)chunks, &first)) {
+	spans = (nr + DCM_SPAN_PAGES - 1) >> DCM_SPAN_SHIFT;
+	if (g->nr == DCM_REGIONS_MAX || spans > g->nr_spans ||
+	    !spans_find(g, (u32)spans, &first)) {
 		err = -ENOSPC;
 		goto out;
 	}
-	for (k = 0; k < chunks; k++)
+	for (k = 0; k < spans; k++)
 		g->base[first + k] =
-			va + (k << (DCM_CHUNK_SHIFT + DCM_PAGE_SHIFT));
-	set_hole(g, (u64)first << DCM_CHUNK_SHIFT, nr, false);
-	set_hole(g, ((u64)first << DCM_CHUNK_SHIFT) + nr,
-		 (chunks << DCM_CHUNK_SHIFT) - nr, true);
+			va + (k << (DCM_SPAN_SHIFT + DCM_PAGE_SHIFT));
+	set_hole(g, (u64)first << DCM_SPAN_SHIFT, nr, false);
+	set_hole(g, ((u64)first << DCM_SPAN_SHIFT) + nr,
+		 (spans << DCM_SPAN_SHIFT) - nr, true);
 	__atomic_store_n(&g->seq, g->seq + 1, __ATOMIC_SEQ_CST);
 	memmove(r + 1, r, (g->nr - i) * sizeof(*r));
 	*r = (struct dcm_region){
 		.va = va,
 		.nr = nr,
-		.gfn = first << DCM_CHUNK_SHIFT,
+		.gfn = first << DCM_SPAN_SHIFT,
 		.mapped = mapped,
 	};
 	WRITE_ONCE(g->nr, g->nr + 1);
@@ -306,7 +306,7 @@ int dcm_guest_add(struct dcm_pager *pg, u64 va, u64 nr, bool mapped)
 		memmove(r, r + 1, (g->nr - i - 1) * sizeof(*r));
 		WRITE_ONCE(g->nr, g->nr - 1);
 		__atomic_store_n(&g->seq, g->seq + 1, __ATOMIC_SEQ_CST);
-		for (k = 0; k < chunks; k++)
+		for (k = 0; k < spans; k++)
 			g->base[first + k] = 0;
 	}
 out:
@@ -325,8 +325,8 @@ static void discard(struct dcm_pager *pg, u64 gfn, u64 nr)
 
 	pthread_mutex_lock(&pg->discard_lock);
 	for (; gfn < end; gfn = next) {
-		next = min((gfn | (DCM_CHUNK_PAGES - 1)) + 1, end);
-		if (__atomic_load_n(&pg->guest.used[gfn >> DCM_CHUNK_SHIFT],
+		next = min((gfn | (DCM_SPAN_PAGES - 1)) + 1, end);
+		if (__atomic_load_n(&pg->guest.used[gfn >> DCM_SPAN_SHIFT],
 				    __ATOMIC_SEQ_CST))
 			dcm_discard(l->core, gfn, next - gfn);
 	}
@@ -352,14 +352,14 @@ void dcm_guest_discard(struct dcm_pager *pg, u64 va, u64 nr)
 static void region_drop(struct dcm_guest *g, u32 i)
 {
 	struct dcm_region *r = &g->region[i];
-	u32 first = r->gfn >> DCM_CHUNK_SHIFT;
-	u64 chunks = (r->nr + DCM_CHUNK_PAGES - 1) >> DCM_CHUNK_SHIFT, k;
+	u32 first = r->gfn >> DCM_SPAN_SHIFT;
+	u64 spans = (r->nr + DCM_SPAN_PAGES - 1) >> DCM_SPAN_SHIFT, k;
 
 	__atomic_store_n(&g->seq, g->seq + 1, __ATOMIC_SEQ_CST);
 	memmove(r, r + 1, (g->nr - i - 1) * sizeof(*r));
 	WRITE_ONCE(g->nr, g->nr - 1);
 	__atomic_store_n(&g->seq, g->seq + 1, __ATOMIC_SEQ_CST);
-	for (k = 0; k < chunks; k++)
+	for (k = 0; k < spans; k++)
 		g->base[first + k] = 0;
 }
 
