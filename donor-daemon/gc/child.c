@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * child.c - starting, feeding and ending a GC worker
+ * child.c - start a GC worker, exchange messages with it, end it
  *
  * The worker gets one descriptor, its socket, and nothing else that the donor
- * has open: keys, other sessions' slabs, connections. It dies with the
- * donor. Between fork and exec only what is safe there is called, as the
- * donor has threads.
+ * has open: no keys, no other sessions' slabs, no connections. It dies with the
+ * donor. Between fork and exec only async-signal-safe functions are called, as
+ * the donor has threads.
  */
 #include <endian.h>
 #include <errno.h>
@@ -24,13 +24,13 @@
 
 #define CHILD_FD	3
 
-/* When memory is short it goes before the donor, whose hosts depend on it. */
+/* The OOM killer is to take it before the donor, which has many hosts. */
 static void child_first_to_go(void)
 {
 	int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
 
 	if (fd >= 0 && write(fd, "900", 3) < 0)
-		return;	/* then it goes when its turn comes */
+		return;	/* then it has the donor's score */
 }
 
 static _Noreturn void child_exec(const struct dcm_gc_child_how *how, int fd,
@@ -194,7 +194,7 @@ ssize_t dcm_gc_child_receive(struct dcm_gc_child *c, void *buf, size_t room)
 		return errno == EAGAIN || errno == EWOULDBLOCK ? -EAGAIN : 0;
 	if (!n)
 		return 0;
-	/* it has no descriptors to pass: the kernel has dropped what it did */
+	/* a worker passes no descriptors; the kernel has closed any */
 	if (h.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ||
 	    (size_t)n < sizeof(*msg) ||
 	    (size_t)n != sizeof(*msg) + le32toh(msg->bytes))

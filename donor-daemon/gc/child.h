@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* child.h - a GC worker as its donor has it: a process and a socket */
+/* child.h - the donor's side of a GC worker: a process and a socket */
 #ifndef DCM_GC_CHILD_H
 #define DCM_GC_CHILD_H
 
@@ -20,13 +20,13 @@ struct dcm_gc_child {
 };
 
 /**
- * struct dcm_gc_child_how - a worker for one session
+ * struct dcm_gc_child_how - how to start a worker for one session
  * @path: of dcm-gc-worker
- * @donor: our number among the session's donors
- * @threads: to trace with
+ * @donor: this donor's number among the session's donors
+ * @threads: for tracing
  * @memory: bytes that its tables may take; see dcm_gc_child_memory()
- * @slabs: bytes of slabs that it may be shown
- * @group: of a cgroup that it is to be in: its cgroup.procs; -1: none
+ * @slabs: bytes of slabs that it may be sent
+ * @group: the cgroup.procs file of a cgroup that it is to join; -1: none
  */
 struct dcm_gc_child_how {
 	const char *path;
@@ -37,23 +37,23 @@ struct dcm_gc_child_how {
 	int group;
 };
 
-/** dcm_gc_child_start() - start it; 0 or -errno */
+/** dcm_gc_child_start() - start a worker; 0 or -errno */
 int dcm_gc_child_start(struct dcm_gc_child *c,
 		       const struct dcm_gc_child_how *how);
 
-/* What a worker may need beside its slabs for spaces of @space_bytes in all. */
+/* Bytes a worker may need beside its slabs for spaces of @space_bytes in all. */
 uint64_t dcm_gc_child_memory(uint64_t space_bytes, uint32_t threads);
 
-/* Bytes of memory that are its own, of no slab; 0: not known. */
+/* Bytes of memory of its own, without slabs; 0: not known. */
 uint64_t dcm_gc_child_backed(const struct dcm_gc_child *c);
 
-/* Kill it and hang up; it is still to be waited for. */
+/* Kill it and close the socket; it is still to be reaped. */
 void dcm_gc_child_kill(struct dcm_gc_child *c);
 
 /**
- * dcm_gc_child_reap() - is it gone?
- * @wait: until it is: a SIGKILL is not waited for long
- * @status: what waitpid() says of it; 0 if there was none
+ * dcm_gc_child_reap() - whether it has ended
+ * @wait: wait until it has: a SIGKILL does not take long
+ * @status: from waitpid(); 0 if there was no worker
  */
 bool dcm_gc_child_reap(struct dcm_gc_child *c, bool wait, int *status);
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * compact.c - which regions to move where, so that some become free
+ * compact.c - choose which regions to move where, so that some become free
  *
- * The least filled ones, one after the other, into free regions, as many as
- * leave the most regions free. Everything else is a move like the runtime's
- * own (move.c): nothing is half done, and a donor needs one free region and
+ * The least filled regions, one after the other, are moved into free regions,
+ * as many as leave the most regions free. Each move is one like the runtime's
+ * own (move.c): none is left half done, and a donor needs one free region and
  * room for tables.
  */
 #include <stdlib.h>
@@ -23,11 +23,11 @@ struct compact {
 	u32 nr_from;
 	u32 *free;
 	u32 nr_free;
-	u64 tables;	/* what is left of the area, space offsets */
+	u64 tables;	/* the part of the area left, as space offsets */
 	u64 tables_end;
 };
 
-/* @c[@i] to where its children, up to @n, have less live. */
+/* Sift @c[@i] down, in a max-heap of @n by live bytes. */
 static void heap_sift(struct candidate *c, u32 i, u32 n)
 {
 	for (u32 k; (k = 2 * i + 1) < n; i = k) {
@@ -42,7 +42,7 @@ static void heap_sift(struct candidate *c, u32 i, u32 n)
 	}
 }
 
-/* The least live first. Not qsort(): glibc's looks how much memory there is. */
+/* Sort by live bytes, ascending. Not qsort(): glibc's asks for memory size. */
 static void live_sort(struct candidate *c, u32 n)
 {
 	for (u32 i = n / 2; i--;)
@@ -56,7 +56,7 @@ static void live_sort(struct candidate *c, u32 n)
 	}
 }
 
-/* Sort the regions listed into from-regions and free ones. */
+/* Split the listed regions into from-regions and free ones. */
 static u32 regions_sort(struct compact *c, const struct virtio_gc_region *le,
 			u32 n)
 {
@@ -76,7 +76,7 @@ static u32 regions_sort(struct compact *c, const struct virtio_gc_region *le,
 		if (!s->regions[region].base)
 			continue;
 		if (top == start) {
-			/* what was freed since the trace is no target yet */
+			/* a region freed since the trace is no target yet */
 			if (s->regions[region].top)
 				continue;
 			c->free[c->nr_free++] = region;
@@ -99,7 +99,7 @@ static u32 regions_sort(struct compact *c, const struct virtio_gc_region *le,
 	return VIRTIO_GC_OK;
 }
 
-/* Take @bytes of the area that lie in one region of ours; NONE: none left. */
+/* Take @bytes of the area, in one region of this donor; NONE: no room left. */
 static u64 table_take(struct compact *c, u64 bytes)
 {
 	struct dcm_gc_space *s = c->s;
@@ -154,7 +154,7 @@ static u32 moves_make(struct compact *c, u32 epoch,
 		u32 status;
 
 		if (c->from[i].live > end - at) {
-			/* copies took more than what was counted live */
+			/* copies took more than the live bytes counted */
 			if (target == c->nr_free)
 				return VIRTIO_GC_BAD_OBJECT;
 			at = (u64)c->free[target++] << s->region_shift;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * gc.h - garbage collection where the heap lies
+ * gc.h - the engine of a GC worker
  *
- * The engine of a GC worker: what one donor knows of a space, its types, a
- * trace of it, and moving. It works on memory that is mapped here, region by
- * region, and reaches other donors only through struct dcm_gc_peers. It knows
- * nothing of sockets, sessions and slabs; docs/design/virtio-gc.md has the
- * story. Statuses are enum virtio_gc_status.
+ * One donor's part of a space: its types, a trace of it, and moving. The engine
+ * works on memory that is mapped here, region by region, and reaches other
+ * donors only through struct dcm_gc_peers. It knows nothing of sockets,
+ * sessions and slabs; see docs/design/virtio-gc.md. Statuses are enum
+ * virtio_gc_status.
  *
- * Nothing read from a region is believed: it may be anything, and change at
- * any time. Sizes given by whoever embeds the engine are believed.
+ * Nothing read from a region is trusted: it may be anything, and change at any
+ * time. Sizes given by the caller of the engine are trusted.
  */
 #ifndef DCM_GC_H
 #define DCM_GC_H
@@ -20,10 +20,10 @@ struct dcm_gc_space;
 struct dcm_gc_trace;
 
 /**
- * dcm_gc_space_new() - a space, without memory and types
+ * dcm_gc_space_new() - make a space, without memory and types
  * @l: its layout, checked here
  * @donor: the number of this donor
- * @status: why not
+ * @status: out: why it failed
  */
 struct dcm_gc_space *dcm_gc_space_new(const struct dcm_gc_layout *l, u32 donor,
 				      u32 *status);
@@ -35,13 +35,13 @@ u64 dcm_gc_space_region_bytes(const struct dcm_gc_space *s);
 u64 dcm_gc_space_address(const struct dcm_gc_space *s);
 
 /**
- * dcm_gc_space_place() - say where a region is
+ * dcm_gc_space_place() - set where a region is
  * @s: the space, without a trace
  * @region: its number
- * @donor: who holds it
- * @memory: mapped here, if that is us; read and written
- * @tag: if not %NULL, changes (__atomic) around writes by others: odd
- *	while one is on its way
+ * @donor: the donor that holds it
+ * @memory: its mapping, if that is this donor; read and written
+ * @tag: if not %NULL, changes (__atomic) around writes by others: odd while one
+ *	is under way
  *
  * Return: %VIRTIO_GC_OK, or %VIRTIO_GC_INVALID for a number out of range.
  */
@@ -55,7 +55,7 @@ u64 dcm_gc_space_memory(const struct dcm_gc_space *s);
  * dcm_gc_types_add() - TYPES_ADD after its struct virtio_gc_types
  * @s: the space; it may be traced meanwhile
  * @types: @count struct virtio_gc_type, then @runs struct virtio_gc_run
- * @bytes: how much there is
+ * @bytes: size of these
  * @count: of types
  * @runs: of runs
  */
@@ -64,13 +64,13 @@ u32 dcm_gc_types_add(struct dcm_gc_space *s, const void *types, size_t bytes,
 
 /**
  * struct dcm_gc_peers - the way to other donors
- * @ghosts: hand @n references (space offsets) to @donor, which will call
- *	dcm_gc_trace_ghosts(); when it has, dcm_gc_trace_acked() is called
- *	here, once for each call. False: it can't be reached.
- * @forward: replace by their new places those of @n space offsets in
- *	@donor's regions that were moved; waits. False: it can't be reached.
+ * @ghosts: send @n references (space offsets) to @donor, which will call
+ *	dcm_gc_trace_ghosts(); after that dcm_gc_trace_acked() is called here,
+ *	once for each call. False: the donor can't be reached.
+ * @forward: of @n space offsets in @donor's regions, replace those of moved
+ *	objects by the new ones; waits. False: the donor can't be reached.
  *
- * Called by the engine's threads, from several at a time.
+ * Called by the engine's threads, by several at a time.
  */
 struct dcm_gc_peers {
 	bool (*ghosts)(void *arg, u32 epoch, u32 donor, const u64 *offsets,
@@ -81,9 +81,9 @@ struct dcm_gc_peers {
 
 /**
  * struct dcm_gc_start - how to trace
- * @flags: VIRTIO_GC_TRACE_*
- * @threads: from 1
+ * @threads: at least 1
  * @regions: all of them, other donors' too; little endian
+ * @nr_regions: how many
  * @nr_regions: how many
  * @peers: may be %NULL when all regions are here
  */
@@ -96,13 +96,13 @@ struct dcm_gc_start {
 	const struct dcm_gc_peers *peers;
 };
 
-/* Begin a trace; ends the one before. */
+/* Begin a trace; this ends the one before. */
 u32 dcm_gc_trace_start(struct dcm_gc_space *s, const struct dcm_gc_start *how);
 
-/* Roots: addresses. All are taken or none. */
+/* Add roots, which are addresses: all of them or none. */
 struct dcm_gc_result dcm_gc_trace_roots(struct dcm_gc_space *s, u32 epoch,
 					const __le64 *addresses, u32 n);
-/* From another donor: space offsets. They are taken when this returns. */
+/* Add references from another donor: space offsets. Done on return. */
 u32 dcm_gc_trace_ghosts(struct dcm_gc_space *s, u32 epoch, const u64 *offsets,
 			u32 n);
 void dcm_gc_trace_acked(struct dcm_gc_space *s, u32 epoch, u32 donor);
@@ -115,44 +115,44 @@ u32 dcm_gc_trace_poll(struct dcm_gc_space *s, u32 epoch,
 void dcm_gc_trace_wait(struct dcm_gc_space *s, u64 ns);
 
 /*
- * All donors are quiet: threads end, results are there. Returns what the
- * trace came to.
+ * All donors are quiet: end the threads and make results available. Returns
+ * the result of the trace.
  */
 struct dcm_gc_result dcm_gc_trace_finish(struct dcm_gc_space *s, u32 epoch);
-/* Stop whatever runs with @status. */
+/* Stop the running trace with @status. */
 void dcm_gc_trace_cancel(struct dcm_gc_space *s, u32 status);
 
 /**
- * dcm_gc_trace_met() - take what was met
+ * dcm_gc_trace_met() - take objects or types that the trace met
  * @what: enum virtio_gc_met_what
  * @out: room for @max
- * @n: how many came
- * @left: how many more there are; of weak objects only whether
+ * @n: out: how many were taken
+ * @left: out: how many are left; of weak objects only whether there are any
  *
  * Weak objects and types only after dcm_gc_trace_finish().
  */
 u32 dcm_gc_trace_met(struct dcm_gc_space *s, u32 epoch, u32 what, __le64 *out,
 		     u32 max, u32 *n, u64 *left);
 
-/* One region of the results; of a region that is not here %VIRTIO_GC_NO_TRACE. */
+/* Results of one region; %VIRTIO_GC_NO_TRACE if it is not on this donor. */
 u32 dcm_gc_trace_live(struct dcm_gc_space *s, u32 epoch, u32 region,
 		      struct virtio_gc_live *live);
-/* Its bitmap, region_bytes / 64 bytes, or %NULL. */
+/* The region's bitmap, region_bytes / 64 bytes, or %NULL. */
 const u64 *dcm_gc_trace_bitmap(struct dcm_gc_space *s, u32 epoch, u32 region);
 
-/* EVACUATE, one move, all of it on this donor. */
+/* EVACUATE: one move, whose places are all on this donor. */
 u32 dcm_gc_move(struct dcm_gc_space *s, u32 epoch,
 		const struct virtio_gc_move *move, u32 flags,
 		struct virtio_gc_moved *moved);
-/* A move another donor made: its references are asked for over @peers. */
+/* Another donor has moved @from: ask it for references, over @peers. */
 u32 dcm_gc_moved_there(struct dcm_gc_space *s, u32 from);
 
-/* UPDATE: those of the regions that are here. @updated counts references. */
+/* UPDATE the regions that are on this donor. @updated counts references. */
 struct dcm_gc_result dcm_gc_update(struct dcm_gc_space *s,
 				   const struct virtio_gc_region *regions,
 				   u32 n, const struct dcm_gc_peers *peers,
 				   u64 *updated);
-/* Those of @n space offsets that a move made here replaced. */
+/* Replace those of @n space offsets whose objects were moved here. */
 void dcm_gc_forward(struct dcm_gc_space *s, u64 *offsets, u32 n);
 u32 dcm_gc_release(struct dcm_gc_space *s, u32 from);
 
@@ -160,16 +160,16 @@ u32 dcm_gc_release(struct dcm_gc_space *s, u32 from);
  * dcm_gc_compact() - move the least filled regions into free ones
  * @regions: all that take part, with the ends of their objects
  * @tables: space offset of this donor's room for forward tables
- * @table_bytes: how much
+ * @table_bytes: size of that room
  * @moved: room for @nr_regions
- * @nr_moved: how many were made, whatever is returned
+ * @nr_moved: out: how many were moved, whatever is returned
  */
 u32 dcm_gc_compact(struct dcm_gc_space *s, u32 epoch,
 		   const struct virtio_gc_region *regions, u32 nr_regions,
 		   u64 tables, u64 table_bytes, struct virtio_gc_moved *moved,
 		   u32 *nr_moved);
 
-/* Moving and updating end with @status at the next object; 0: no longer. */
+/* End moving and updating with @status at the next object; 0: go on. */
 void dcm_gc_stop(struct dcm_gc_space *s, u32 status);
 
 #endif /* DCM_GC_H */

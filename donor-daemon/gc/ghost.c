@@ -2,15 +2,15 @@
 /*
  * ghost.c - references to objects of other donors: mako-pldi22, 5.2
  *
- * A thread gathers them by donor and sends them when there are enough, or
- * when it has nothing else to do, so that none waits while it is idle. The
- * receiver takes a message in without waiting for anything, so a sender may
- * wait for an acknowledgement, and no circle of donors can stand still. A
- * message counts from before it is sent until it is acknowledged, which is
- * after the receiver counts it as roots: it is always seen somewhere.
+ * A thread gathers them by donor and sends them when there are enough, or when
+ * it has nothing else to do, so none waits while the thread is idle. The
+ * receiver takes a message without waiting for anything, so a sender may wait
+ * for an acknowledgement, and donors never wait in a circle. A message counts
+ * from before it is sent until it is acknowledged, which happens after the
+ * receiver has counted it as roots: so it is always counted somewhere.
  *
- * Unlike the paper's, a small table of what was sent last keeps references
- * to popular objects from being sent each time.
+ * Unlike in the paper, a small table of recently sent references keeps those to
+ * popular objects from being sent each time.
  */
 #include <stdlib.h>
 
@@ -77,7 +77,7 @@ void dcm_gc_trace_acked(struct dcm_gc_space *s, u32 epoch, u32 donor)
 	t = s->trace;
 	if (t && t->epoch == epoch && donor < DCM_GC_DONORS_MAX) {
 		pthread_mutex_lock(&t->lock);
-		/* an acknowledgement of nothing is a peer's, and means nothing */
+		/* ignore an acknowledgement that was not due */
 		if (t->unacked[donor]) {
 			t->unacked[donor]--;
 			t->unacked_all--;

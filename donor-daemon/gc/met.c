@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * met.c - what a trace met and the runtime wants to know of
+ * met.c - objects and types that a trace met and the runtime asks for
  *
- * Opaque objects are needed while the trace runs: a bounded queue, and
- * threads wait when it is full. Weak objects and types are needed after it: the
- * marks are walked as far as there is room in the answer, and nothing is
+ * Opaque objects are needed while the trace runs: they go into a bounded queue,
+ * and threads wait when it is full. Weak objects and types are needed after it:
+ * the marks are walked as far as there is room in the answer, and nothing is
  * kept.
  */
 #include "work.h"
@@ -51,7 +51,7 @@ static u32 met_opaque(struct dcm_gc_trace *t, __le64 *out, u32 max, u64 *left)
 	return n;
 }
 
-/* From where the last call stopped, one region after the other. */
+/* Continue where the last call stopped, region by region. */
 static u32 met_weak(struct dcm_gc_trace *t, __le64 *out, u32 max, u64 *left)
 {
 	struct dcm_gc_space *s = t->space;

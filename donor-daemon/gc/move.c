@@ -1,32 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * move.c - evacuation: the live objects of a region, copied out of it
+ * move.c - evacuation: copy the live objects out of a region
  *
  * semeru-osdi20 computes new addresses while it traces, into a table in the
- * worker's memory. Here copying and numbering are one pass after the trace,
- * and the table is in the space, where the runtime reads it as the memory it
- * is; nothing crosses the network, and the worker needs no memory for it.
+ * worker's memory. Here copying and numbering are one pass after the trace, and
+ * the table is in the space, where the runtime reads it as ordinary memory;
+ * nothing crosses the network, and the worker needs no memory for it.
  *
- * The from-region is never written. A worker that dies leaves it whole, and
- * the runtime, who was not told of a move, goes on with it.
+ * The from-region is never written. If a worker dies the region is whole, and
+ * the runtime, which got no answer, goes on with it.
  *
- * Depth first: an object that is copied puts its reference fields, as places in
- * the to-region, on a stack; a field taken from it has its target copied, if
- * it was not, and then says the new place. Breadth first the copies
- * themselves are the queue, as Cheney's. When the stack is full, fields are
- * left out and the copies are walked once more at the end.
+ * Depth first: a copied object's reference fields, as offsets in the to-region,
+ * go on a stack; a field taken from it has its target copied, if that was not
+ * done yet, and is then set to the new address. Breadth first: the copies
+ * themselves are the queue, as in Cheney's algorithm. When the stack is full,
+ * fields are left out and the copies are walked once more at the end.
  *
- * Either way a field goes through a short queue before its target is looked
- * at, which is fetched meanwhile, as is its word of the table, and then its
- * place. So depth first follows several references side by side: to follow one
- * would be to wait for memory at each object. A parent and its first child come
- * a few objects apart, not pages. All of it is inlined, once for each width of a
- * reference: calls, and asking for the width at each field, were a sixth.
+ * Either way a field goes through a short queue before its target is read:
+ * meanwhile the target is prefetched, as is its word of the table, and then its
+ * entry. So depth first follows several references side by side; following one
+ * would wait for memory at each object. A parent and its first child end up a
+ * few objects apart, not pages. All of it is inlined, once for each width of a
+ * reference: calls, and testing the width at each field, took a sixth of the
+ * time.
  *
- * The table lies in memory others may write: what is read back from it is
- * the number of one of its places, or a number to be stored, and no other
- * place to write to. What comes of lies there is copied no further than the
- * to-region goes.
+ * Other processes may write to the table: a value read back from it is only
+ * used as the index of an entry or as a reference to store, never as an address
+ * to write to. With a corrupted table, copying still ends at the to-region's
+ * end. to-region goes.
  */
 #include <stdlib.h>
 
@@ -37,18 +38,18 @@
 #define MOVE_ROOM	512u	/* bytes of copies to be fetched ahead */
 #define MOVE_PLACE_NONE	U32_MAX
 
-/* A reference field of a copy, and what it refers to in the from-region. */
+/* A reference field of a copy, and its target's unit in the from-region. */
 struct step {
 	u32 field;
 	u32 unit;
 };
 
 /**
- * struct move - a move while it is made
+ * struct move - a move in progress
  * @from: memory of the from-region, @top bytes of objects
- * @to: memory of the to-region; copies from @start, the next at @end
- * @bias: what makes a reference an offset in the from-region
- * @words: of the forward table, @places after them
+ * @to: memory of the to-region; copies begin at @start, the next goes to @end
+ * @bias: turns a reference into an offset in the from-region
+ * @words: of the forward table, followed by @places
  */
 struct move {
 	struct dcm_gc_space *s;
@@ -69,7 +70,7 @@ struct move {
 	struct step stack[MOVE_STACK];
 };
 
-/* Memory of @bytes at @offset of the space, within one region of ours. */
+/* Memory of @bytes at @offset of the space, in one region of this donor. */
 static void *memory_at(const struct dcm_gc_space *s, u64 offset, u64 bytes)
 {
 	const struct gc_region *r;
@@ -81,7 +82,7 @@ static void *memory_at(const struct dcm_gc_space *s, u64 offset, u64 bytes)
 	return r->base ? r->base + in : NULL;
 }
 
-/* Where the place of the object at @unit is; U32_MAX: there is none. */
+/* Index of the object at @unit in @places; U32_MAX: it has none. */
 static __always_inline u32 place_index(const struct move *m, u64 unit)
 {
 	const struct virtio_gc_forward *w = &m->words[unit >> 6];
@@ -91,11 +92,11 @@ static __always_inline u32 place_index(const struct move *m, u64 unit)
 	if (!(starts & bit))
 		return U32_MAX;
 	index = le32toh(READ_ONCE(w->before)) + gc_popcount(starts & (bit - 1));
-	/* others may write to the table */
+	/* other processes may write to the table */
 	return likely(index < m->objects) ? index : U32_MAX;
 }
 
-/* Words of the table, and places that say nothing yet. */
+/* Write the table's words, and entries without a place. */
 static void table_begin(struct move *m)
 {
 	u64 words = gc_unit_words(m->s), live = (m->top + 511) >> 9;
@@ -113,7 +114,7 @@ static void table_begin(struct move *m)
 	memset(m->places, 0xff, (size_t)m->objects * sizeof(*m->places));
 }
 
-/* Copy the object at @unit; its unit in the to-region in @place. */
+/* Copy the object at @unit; @place gets its unit in the to-region. */
 static __always_inline u32 object_copy(struct move *m, u64 unit, u32 index,
 				       struct gc_object *o, u32 *place)
 {
@@ -132,7 +133,7 @@ static __always_inline u32 object_copy(struct move *m, u64 unit, u32 index,
 	return VIRTIO_GC_OK;
 }
 
-/* Does @field refer into the from-region? */
+/* Whether @field refers into the from-region; makes the step. */
 static __always_inline bool step_make(const struct move *m, u32 field,
 				      struct step *step, u32 ref_bytes)
 {
@@ -142,7 +143,7 @@ static __always_inline bool step_make(const struct move *m, u32 field,
 	if (!ref)
 		return false;
 	unit = m->bias + (ref << l->ref_shift);
-	/* as in scan.c: what is not aligned is too far */
+	/* as in scan.c: an unaligned unit becomes too large */
 	unit = unit >> 3 | unit << 61;
 	*step = (struct step){ field, (u32)unit };
 	return unit < m->top >> 3;
@@ -156,7 +157,7 @@ static __always_inline void field_push(struct move *m, u32 field, u32 ref_bytes)
 		m->depth += step_make(m, field, &m->stack[m->depth], ref_bytes);
 }
 
-/* All reference fields of the copy at @at, last first: that is a stack. */
+/* Push all reference fields of the copy at @at, last first. */
 static __always_inline void
 fields_push(struct move *m, u32 at, const struct gc_object *o, u32 ref_bytes)
 {
@@ -176,14 +177,14 @@ fields_push(struct move *m, u32 at, const struct gc_object *o, u32 ref_bytes)
 }
 
 /*
- * Steps in order, while what they need is fetched: first the object and its
- * word of the table, and when that is there, the place it says.
+ * Steps in order, while their memory is prefetched: first the object and its
+ * word of the table, then, once the word is there, the entry.
  */
 struct queue {
 	struct step step[2 * MOVE_AHEAD];
 	u32 index[2 * MOVE_AHEAD];	/* of their places */
 	u32 first;
-	u32 known;	/* from @first on: @index is */
+	u32 known;	/* first whose @index is not set yet */
 	u32 end;
 };
 
@@ -196,14 +197,14 @@ static __always_inline void queue_know(struct move *m, struct queue *q)
 		__builtin_prefetch(&m->places[q->index[i]], 1);
 }
 
-/* There is room for it. */
+/* Add a step; there is room. */
 static __always_inline void queue_put(struct move *m, struct queue *q,
 				      const struct step *step)
 {
 	const u8 *p = m->from + step->unit * 8ull;
 
 	__builtin_prefetch(&m->words[step->unit >> 6]);
-	/* most objects end in these */
+	/* most objects end within these lines */
 	__builtin_prefetch(p);
 	__builtin_prefetch(p + 64);
 	__builtin_prefetch(p + 128);
@@ -218,8 +219,8 @@ static __always_inline bool queue_full(const struct queue *q)
 }
 
 /*
- * The first field says the new place of what it refers to; if that has to be
- * copied, @copied is set, and @o and @place are of the copy.
+ * Set the first field to the new address of its target; if the target has to be
+ * copied first, @copied is set, and @o and @place describe the copy.
  */
 static __always_inline u32 queue_take(struct move *m, struct queue *q,
 				      struct gc_object *o, u32 *place,
@@ -311,7 +312,7 @@ static __always_inline u32 fields_add(struct move *m, struct queue *q, u64 at,
 	return status;
 }
 
-/* Settle all fields of the copies from @at to the last there is by then. */
+/* Update all fields of the copies from @at on, also of copies made here. */
 static __always_inline u32 copies_settle(struct move *m, u64 at, u32 ref_bytes)
 {
 	struct queue q = { .end = 0 };
@@ -344,7 +345,7 @@ static __always_inline u32 move_all(struct move *m, u32 flags, u32 ref_bytes)
 			u64 unit = i * 64 + (u64)__builtin_ctzll(w);
 			u32 index = place_index(m, unit);
 
-			/* not there only if the table was written to */
+			/* it has no index only if the table was overwritten */
 			if (index == U32_MAX ||
 			    READ_ONCE(m->places[index]) !=
 				    htole32(MOVE_PLACE_NONE))
@@ -395,7 +396,7 @@ static u32 move_check(struct dcm_gc_space *s, const struct virtio_gc_move *le,
 		return VIRTIO_GC_INVALID;
 	m->to_start = (u64)to << s->region_shift;
 	m->from_start = (u64)from << s->region_shift;
-	/* below its top UPDATE would look for marks of the copies */
+	/* below its top UPDATE would look for marks, which copies lack */
 	if (start & 7 || start < m->to_start + s->regions[to].top ||
 	    start > m->to_start + s->l.region_bytes || table & 15 ||
 	    table >= s->l.bytes || room > s->l.bytes - table ||
@@ -424,7 +425,7 @@ static u32 move_check(struct dcm_gc_space *s, const struct virtio_gc_move *le,
 	if (bytes > room ||
 	    s->cold[from].live_bytes > s->l.region_bytes - m->start)
 		return VIRTIO_GC_NO_SPACE;
-	/* a table that runs into a region elsewhere */
+	/* the table must not reach into another donor's region */
 	m->words = memory_at(s, table, bytes);
 	if (!m->words)
 		return VIRTIO_GC_CROSS_DONOR;
@@ -454,7 +455,7 @@ u32 dcm_gc_move(struct dcm_gc_space *s, u32 epoch,
 	if (!status)
 		bytes = gc_unit_words(s) * sizeof(*m->words) +
 			(u64)m->objects * sizeof(*m->places);
-	/* not more than what lives: the copies must not reach the table */
+	/* copies of all live bytes must not reach the table */
 	if (!status && overlap(table, bytes, m->to_start + m->start,
 			       s->cold[from].live_bytes))
 		status = VIRTIO_GC_INVALID;
@@ -462,7 +463,7 @@ u32 dcm_gc_move(struct dcm_gc_space *s, u32 epoch,
 		table_begin(m);
 		status = s->l.ref_bytes == 4 ? move_all(m, flags, 4) :
 					       move_all(m, flags, 8);
-		/* live bytes may lie in a heap that does */
+		/* the heap may lie, so live bytes may be wrong: check */
 		if (!status && overlap(table, bytes, m->to_start + m->start,
 				       m->end - m->start))
 			status = VIRTIO_GC_BAD_OBJECT;
@@ -487,7 +488,7 @@ u32 dcm_gc_move(struct dcm_gc_space *s, u32 epoch,
 
 u32 dcm_gc_moved_there(struct dcm_gc_space *s, u32 from)
 {
-	/* there must be a donor to ask: one that is nowhere was not moved */
+	/* a region without a donor was not moved by one */
 	if (from >= s->nr_regions || s->regions[from].base ||
 	    s->regions[from].donor >= DCM_GC_DONORS_MAX)
 		return VIRTIO_GC_INVALID;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * object.h - reading objects nobody vouches for
+ * object.h - read objects of an untrusted heap
  *
- * Every field is read once, and what was read is checked before it is used,
- * as the bytes may change between any two looks. gc_object_read() says how
- * large an object is and where its references are; all of that lies between
- * its start and the limit it was given.
+ * Every field is read once, and its value is checked before it is used, as the
+ * bytes may change between two reads. gc_object_read() returns an object's size
+ * and where its references are; all of that lies between its start and the
+ * limit it was given.
  */
 #ifndef DCM_GC_OBJECT_H
 #define DCM_GC_OBJECT_H
 
 #include "space.h"
 
-/* Fields are aligned to their width: types were checked, objects start at 8. */
+/* Fields are aligned to their width: types are checked, objects start at 8. */
 static inline u64 gc_field(const u8 *p, u32 bytes)
 {
 	switch (bytes) {
@@ -30,7 +30,7 @@ static inline u64 gc_field(const u8 *p, u32 bytes)
 /**
  * struct gc_object - an object that was read
  * @bytes: its size, rounded up
- * @refs: how many references there are at @type->first
+ * @refs: number of references from @type->first on
  */
 struct gc_object {
 	const struct gc_type *type;
@@ -39,9 +39,9 @@ struct gc_object {
 };
 
 /**
- * gc_object_read() - look at an object
+ * gc_object_read() - read an object's size and references
  * @p: its start
- * @limit: bytes from there that may be looked at
+ * @limit: bytes from there that may be read
  *
  * Return: %VIRTIO_GC_OK, %VIRTIO_GC_BAD_TYPE or %VIRTIO_GC_BAD_OBJECT.
  */
@@ -99,12 +99,12 @@ static __always_inline u32 gc_object_read(const struct dcm_gc_space *s,
 }
 
 enum gc_ref {
-	GC_REF_NONE,	/* null, or outside where that is allowed */
+	GC_REF_NONE,	/* null, or outside if the space allows that */
 	GC_REF_HERE,	/* in the space, at a unit */
 	GC_REF_BAD,
 };
 
-/* What reference @r means, as a space offset. */
+/* Decode reference @r into a space offset. */
 static inline enum gc_ref gc_ref_decode(const struct dcm_gc_layout *l, u64 r,
 					u64 *offset)
 {
@@ -120,7 +120,7 @@ static inline enum gc_ref gc_ref_decode(const struct dcm_gc_layout *l, u64 r,
 	return likely(!(*offset & 7)) ? GC_REF_HERE : GC_REF_BAD;
 }
 
-/* The other way; 0 if it can't be said. */
+/* The reference for @offset; 0 if there is none. */
 static inline u64 gc_ref_encode(const struct dcm_gc_layout *l, u64 offset)
 {
 	u64 r = (l->address + offset - l->ref_base) >> l->ref_shift;

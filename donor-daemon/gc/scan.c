@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * scan.c - from object to object: the inner loops of a trace
+ * scan.c - the inner loops of a trace, from object to object
  *
- * Nothing is looked at when it is first known of. A reference that is found
- * goes into a short queue and the word with its target's mark is prefetched;
- * GC_EDGES references later the mark is tested, and set by whoever is first.
- * What was marked goes on the thread's ring (work.h). What is taken from the
- * ring, newest first, goes through a second short queue while its first bytes
- * are prefetched, and is scanned GC_AHEAD objects later. Small objects often
- * lie across two cache lines: the second one is fetched too, else half of the
- * time goes there.
+ * Nothing is read as soon as it is found. A reference goes into a short queue,
+ * and the word with its target's mark is prefetched; GC_EDGES references later
+ * the mark is tested, and set by the first thread. The marked object goes on
+ * the thread's ring (work.h). Entries taken from the ring, newest first, go
+ * through a second short queue while their first bytes are prefetched, and are
+ * scanned GC_AHEAD objects later. Small objects often lie across two cache
+ * lines: the second one is prefetched too, else half of the time is spent
+ * waiting for it.
  *
- * Nothing that is read is believed, but that costs little. A reference is
- * rotated so that one comparison says whether it is aligned and in the space,
- * and another whether it is below the end of what is traced of its region,
- * which is 0 for those that are not here: all else is far from the loop.
+ * Nothing that is read is trusted, but checks cost little. A reference is
+ * rotated so that one comparison tests alignment and that it is in the space.
+ * Another tests that it is below the end of what is traced of its region; that
+ * end is 0 for regions of other donors. All other cases are out of line.
  *
- * A ring that is full is emptied by half, the oldest entries first: each
- * object is counted, and if it refers to anything it is grey (work.c). They
- * are in any order, so they too are fetched before they are looked at; later
- * they are found by address, which is kinder to caches than any order here.
+ * When a ring is full its older half is taken out: each object is counted, and
+ * if it has references it becomes grey (work.c). These objects are in random
+ * order, so they too are prefetched; later they are found in the order of
+ * addresses, which suits caches better.
  */
 #include "work.h"
 
-/* Where the second line of an object is that starts late in its first. */
+/* Offset of the second line of an object that starts late in its first. */
 #define SECOND_LINE	32u
 
 void gc_tally_flush(struct gc_worker *w)
@@ -43,7 +43,7 @@ void gc_tally_flush(struct gc_worker *w)
 	}
 }
 
-/* Whoever sets it has it. */
+/* True for the thread that sets the mark. */
 static inline bool mark(struct dcm_gc_space *s, u64 unit)
 {
 	u64 bit = 1ull << (unit & 63), *word = &s->marks[unit >> 6];
@@ -63,7 +63,7 @@ static inline const u8 *unit_at(const struct dcm_gc_space *s, u64 unit)
 	return (const u8 *)(s->reach[unit_region(s, unit)].zero + (unit << 3));
 }
 
-/* A macro: gcc 12 finds that a function of prefetches alone does nothing. */
+/* A macro: gcc 12 drops a function that only prefetches. */
 #define object_fetch(s, unit)                                            \
 	do {                                                             \
 		const u8 *first_line_ = unit_at(s, unit);                \
@@ -71,7 +71,7 @@ static inline const u8 *unit_at(const struct dcm_gc_space *s, u64 unit)
 		__builtin_prefetch(first_line_ + SECOND_LINE);           \
 	} while (0)
 
-/* What is at @unit; the trace stops when it is no object. */
+/* Read the object at @unit; the trace stops if it is none. */
 static __always_inline bool object_look(struct gc_worker *w, u64 unit,
 					struct gc_object *o)
 {
@@ -85,7 +85,7 @@ static __always_inline bool object_look(struct gc_worker *w, u64 unit,
 	return false;
 }
 
-/* The object at @unit counts: it has just been marked. */
+/* Count the object at @unit, which has just been marked. */
 static inline void object_met(struct gc_worker *w, u64 unit,
 			      const struct gc_object *o, bool wait)
 {
@@ -99,7 +99,7 @@ static inline void object_met(struct gc_worker *w, u64 unit,
 		gc_opaque_add(w->trace, unit << 3, wait);
 }
 
-/* Count what there is no room for, if it was not, and remember to scan it. */
+/* Count an entry without room, if it was not, and make it grey. */
 static void entry_put_off(struct gc_worker *w, u64 entry)
 {
 	u64 unit = entry & GC_UNIT_MASK;
@@ -143,7 +143,7 @@ static inline void ring_push(struct gc_worker *w, u64 entry)
 	w->ring[w->tail++ & w->ring_mask] = entry;
 }
 
-/* Its mark is on its way; that of the one before GC_EDGES others is here. */
+/* Prefetch its mark; test the mark of the one GC_EDGES before it. */
 static inline void edge_add(struct gc_worker *w, u64 unit)
 {
 	u64 due = w->edge[w->edge_next];
@@ -166,7 +166,7 @@ static void edges_settle(struct gc_worker *w)
 		edge_add(w, gc_unit_none(w->trace->space));
 }
 
-/* @ref is none to an object that is traced here. False: the trace ends. */
+/* @ref leads to no object traced here. False: the trace ends. */
 static __attribute__((noinline)) bool ref_elsewhere(struct gc_worker *w,
 						    u64 ref)
 {
@@ -191,7 +191,7 @@ static __attribute__((noinline)) bool ref_elsewhere(struct gc_worker *w,
 	return true;
 }
 
-/* @n references at @p, of the object at @from. False: the trace ends. */
+/* Scan @n references at @p, of the object at @from. False: the trace ends. */
 static __always_inline bool refs_scan(struct gc_worker *w, const u8 *p, u64 n,
 				      u64 from, u32 ref_bytes)
 {
@@ -207,7 +207,7 @@ static __always_inline bool refs_scan(struct gc_worker *w, const u8 *p, u64 n,
 		if (!ref)
 			continue;
 		unit = bias + (ref << shift);
-		/* the low bits come on top, so that one that is set is too far */
+		/* rotate the low bits up: if one is set it is too large */
 		unit = unit >> 3 | unit << 61;
 		if (unlikely(unit >= units ||
 			     unit >= reach[unit >> region_shift].end)) {

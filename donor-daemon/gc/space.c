@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * space.c - a space: its layout, where its regions are, its tables
+ * space.c - a space: its layout, its regions' places, its tables
  *
- * Tables that could be large are mapped at their full size and cost what is
- * touched of them: bitmaps of other donors' regions, and types that don't
- * exist, are never there.
+ * Tables that could be large are mapped at their full size and take only the
+ * pages that are touched: none for bitmaps of other donors' regions, or for
+ * types that don't exist.
  */
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -44,7 +44,7 @@ struct dcm_gc_space *dcm_gc_space_new(const struct dcm_gc_layout *l, u32 donor,
 	s->nr_regions = (u32)(l->bytes >> s->region_shift);
 	pthread_mutex_init(&s->types_lock, NULL);
 	pthread_mutex_init(&s->trace_lock, NULL);
-	/* and a word of marks that are always set (scan.c) */
+	/* one more word, of marks that are always set (scan.c) */
 	s->marks_bytes = l->bytes / 64 + sizeof(*s->marks);
 	s->marks = gc_map(s->marks_bytes);
 	s->grey_bytes = l->bytes >> 9;
@@ -104,7 +104,7 @@ u32 dcm_gc_release(struct dcm_gc_space *s, u32 from)
 {
 	if (from >= s->nr_regions)
 		return VIRTIO_GC_INVALID;
-	/* its marks are of objects that are elsewhere now, or there are none */
+	/* its marked objects have moved away, or there are none */
 	if (s->cold[from].moved || !s->cold[from].live_objects)
 		s->regions[from].top = 0;
 	if (s->cold[from].moved)
@@ -114,7 +114,7 @@ u32 dcm_gc_release(struct dcm_gc_space *s, u32 from)
 	return VIRTIO_GC_OK;
 }
 
-/* What a trace that is over found in @region, and where it was moved. */
+/* Forget what an earlier trace found in @region, and its move. */
 static void region_forget(struct dcm_gc_space *s, u32 region)
 {
 	struct gc_cold *c = &s->cold[region];
@@ -137,7 +137,7 @@ u32 dcm_gc_space_place(struct dcm_gc_space *s, u32 region, u32 donor,
 	if (gc_trace_running(s))
 		return VIRTIO_GC_BUSY;
 	r = &s->regions[region];
-	/* marks, tops and tables are of what was there before */
+	/* marks, top and table are of the old memory */
 	if (r->donor != donor || r->base != memory)
 		region_forget(s, region);
 	r->donor = donor;

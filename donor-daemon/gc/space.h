@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* space.h - the engine's inside: a space, its regions and types */
+/* space.h - internals of the engine: a space, its regions and types */
 #ifndef DCM_GC_SPACE_H
 #define DCM_GC_SPACE_H
 
@@ -9,9 +9,8 @@
 #include "gc.h"
 
 /**
- * struct gc_type - a type, checked
- * @head: an object has at least so many bytes, and all of its fields but
- *	array elements are in them
+ * struct gc_type - a checked type
+ * @head: smallest size of an object; all fields but array elements are within
  */
 struct gc_type {
 	u32 id;
@@ -36,17 +35,17 @@ struct gc_run {
 };
 
 /**
- * struct gc_reach - what every reference needs to know of its target's region
- * @end: the unit of the space where the objects traced here end; 0: none are
- * @zero: where the space's first byte would be, were all of it mapped as this
- *	region is
+ * struct gc_reach - what is needed of a region for every reference to it
+ * @end: unit of the space where the objects traced here end; 0: none are
+ * @zero: address of the space's first byte, if all of it were mapped like this
+ *	region
  */
 struct gc_reach {
 	u64 end;
 	uintptr_t zero;
 };
 
-/* And what there is beside that. */
+/* Other properties of a region. */
 struct gc_region {
 	u8 *base;	/* %NULL: not on this donor */
 	u64 top;	/* offset in the region; 0: not traced */
@@ -55,7 +54,7 @@ struct gc_region {
 	bool stale;
 };
 
-/* What it needs only now and then. */
+/* Properties that are seldom needed. */
 struct gc_cold {
 	const u32 *tag;
 	u32 tag_before;
@@ -71,15 +70,15 @@ struct gc_cold {
 };
 
 /**
- * struct dcm_gc_space - a space as one donor knows it
- * @hash: of types: 0 or index + 1, by id; written once each (release)
- * @marks: one bit for each unit, from mmap(): only our regions' are touched
- * @grey: one bit for each 8 units that hold marked objects to be scanned
+ * struct dcm_gc_space - one donor's view of a space
+ * @hash: of types, by id: 0 or index + 1; each is written once (release)
+ * @marks: a bit for each unit, from mmap(): only this donor's part is touched
+ * @grey: a bit for each 8 units with marked objects that are to be scanned
  * @stop: a status that ends moving and updating
  *
- * Types are added under @types_lock and never change, so that a trace can
- * read them meanwhile. Everything else is one caller's at a time, but for
- * what gc.h says threads may call, which @trace's lock guards.
+ * Types are added under @types_lock and never change, so that a trace can read
+ * them meanwhile. One caller at a time uses the rest, except for what gc.h lets
+ * threads call, which @trace's lock guards.
  */
 struct dcm_gc_space {
 	struct dcm_gc_layout l;
@@ -99,7 +98,7 @@ struct dcm_gc_space {
 	u32 nr_types;	/* __atomic */
 	u32 nr_runs;
 	pthread_mutex_t types_lock;
-	pthread_mutex_t trace_lock;	/* the pointer, not the trace */
+	pthread_mutex_t trace_lock;	/* for the pointer, not the trace */
 	struct dcm_gc_trace *trace;
 	u32 stop;	/* __atomic */
 };
@@ -124,11 +123,11 @@ static inline const struct gc_type *gc_type_find(const struct dcm_gc_space *s,
 	}
 }
 
-/* mmap(): zero, and only what is touched is there. */
+/* mmap(): zeroed, and only touched pages take memory. */
 void *gc_map(u64 bytes);
 void gc_unmap(void *p, u64 bytes);
 
-/* Inline: without the instruction the compiler's is a call. */
+/* Inline: without the instruction the compiler's builtin is a call. */
 static inline u32 gc_popcount(u64 v)
 {
 	v -= v >> 1 & 0x5555555555555555ull;
@@ -154,7 +153,7 @@ static inline u64 gc_grey_words(const struct dcm_gc_space *s)
 	return s->l.region_bytes >> 12;
 }
 
-/* trace.c: the trace of @epoch has finished well, or a status. */
+/* trace.c: OK if the trace of @epoch has finished well, or a status. */
 bool gc_trace_running(const struct dcm_gc_space *s);
 u32 gc_trace_epoch(const struct dcm_gc_space *s);
 u32 gc_trace_finished(const struct dcm_gc_space *s, u32 epoch);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * trace.c - which objects of a space are reachable: start, feeding, end
+ * trace.c - a trace: start, input, end
  *
- * What its threads do is in scan.c, how they share it in work.c. Here a trace
- * is made from what TRACE_START says, takes what comes from outside, and says
- * how far it is and what it found.
+ * scan.c has its threads' work, work.c how they share it. This file sets a
+ * trace up as TRACE_START says, takes references from outside, and reports
+ * progress and results.
  *
- * The roots are tested before they are taken; the heap is not. The first
- * object that is not what it should be stops the trace.
+ * Roots are checked before they are taken; the heap is not. The first invalid
+ * object stops the trace.
  *
  * With VIRTIO_GC_TRACE_LOCAL this is semeru-osdi20, 4.2: every region for
- * itself, and one that was written meanwhile is stale, fig. 6. Without, it is
+ * itself, and a region written meanwhile is stale, fig. 6. Without, it is
  * mako-pldi22, 5.2, over all donors.
  */
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static void *worker_main(void *arg)
 	return NULL;
 }
 
-/* What TRACE_START lists, in the regions' table. */
+/* Store TRACE_START's regions in the table. */
 static void regions_take(struct dcm_gc_space *s, const struct dcm_gc_start *how)
 {
 	for (u32 i = 0; i < s->nr_regions; i++) {
@@ -162,7 +162,7 @@ u32 dcm_gc_trace_start(struct dcm_gc_space *s, const struct dcm_gc_start *how)
 	for (u32 i = 0; !status && i <= t->threads; i++)
 		if (gc_worker_init(&t->workers[i], t, i < t->threads))
 			status = VIRTIO_GC_LIMIT;
-	/* ghosts may come as soon as it is seen */
+	/* ghosts may come as soon as the trace is visible */
 	pthread_mutex_lock(&s->trace_lock);
 	s->trace = t;
 	pthread_mutex_unlock(&s->trace_lock);
@@ -184,8 +184,8 @@ fail:
 }
 
 /*
- * An object from outside when there is no room for its entry: it is counted
- * here, and scanned when grey words are. One thread at a time.
+ * An object from outside for whose entry there is no room: count it here; it is
+ * scanned with the grey words. One thread at a time.
  */
 static void entry_note(struct dcm_gc_trace *t, u64 unit)
 {
@@ -197,7 +197,7 @@ static void entry_note(struct dcm_gc_trace *t, u64 unit)
 	pthread_mutex_unlock(&w->lock);
 }
 
-/* Space offsets, of which those below a top of ours are taken in. */
+/* Take in space offsets; those below a top of this donor's regions count. */
 static void trace_take(struct dcm_gc_trace *t, const u64 *offsets, u32 n)
 {
 	const struct dcm_gc_space *s = t->space;
@@ -236,7 +236,7 @@ u32 dcm_gc_trace_ghosts(struct dcm_gc_space *s, u32 epoch, const u64 *offsets,
 	for (u32 i = 0; i < n; i++)
 		if (offsets[i] >= s->l.bytes || offsets[i] & 7)
 			return VIRTIO_GC_INVALID;
-	/* whoever sends does not know whether we still trace */
+	/* the sender does not know whether this donor still traces */
 	pthread_mutex_lock(&s->trace_lock);
 	t = s->trace;
 	if (!t || t->epoch != epoch || t->closed)
@@ -255,7 +255,7 @@ struct dcm_gc_result dcm_gc_trace_roots(struct dcm_gc_space *s, u32 epoch,
 	u64 offset[GC_STEAL];
 	u32 have = 0;
 
-	/* one that has ended, well or not, has nobody to take them */
+	/* a trace that has ended has no thread to take roots */
 	if (!t || t->epoch != epoch || t->closed) {
 		result.status = VIRTIO_GC_NO_TRACE;
 		return result;
@@ -334,7 +334,7 @@ void dcm_gc_trace_wait(struct dcm_gc_space *s, u64 ns)
 	pthread_mutex_unlock(&t->lock);
 }
 
-/* What became of regions that were not to change. */
+/* Check regions that were not to change. */
 static u32 trace_stale(struct dcm_gc_trace *t)
 {
 	struct dcm_gc_space *s = t->space;
@@ -342,7 +342,7 @@ static u32 trace_stale(struct dcm_gc_trace *t)
 
 	if (t->flags & VIRTIO_GC_TRACE_CONCURRENT)
 		return VIRTIO_GC_OK;
-	/* the threads are joined: they read the heap before this reads tags */
+	/* the threads are joined: they read the heap before tags are read */
 	for (u32 i = 0; i < s->nr_regions; i++) {
 		struct gc_region *r = &s->regions[i];
 		const struct gc_cold *c = &s->cold[i];
@@ -372,7 +372,7 @@ struct dcm_gc_result dcm_gc_trace_finish(struct dcm_gc_space *s, u32 epoch)
 		result.status = VIRTIO_GC_MET;
 		return result;
 	}
-	/* what another donor says too late must not change the marks */
+	/* another donor's late message must not change the marks */
 	pthread_mutex_lock(&s->trace_lock);
 	t->closed = true;
 	pthread_mutex_unlock(&s->trace_lock);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * types.c - what objects look like
+ * types.c - check and store types
  *
- * TYPES_ADD is checked whole before any of it is kept: what is in the table
- * can be followed with one comparison (struct gc_type.head) before all fixed
- * fields of an object. Types are published by their hash slot, written last,
- * so that a running trace needs no lock.
+ * TYPES_ADD is checked as a whole before any of it is kept: with a type of the
+ * table, one comparison (struct gc_type.head) covers all fixed fields of an
+ * object. A type is published by its hash slot, written last, so that a running
+ * trace needs no lock.
  */
 #include <stdlib.h>
 
@@ -21,7 +21,7 @@ static bool width(u32 bytes, bool two)
 	return bytes == 4 || bytes == 8 || (two && bytes == 2);
 }
 
-/* @t with what @le says but its runs; the end of its fields in @t->head. */
+/* Read @le into @t, but its runs; @t->head is the end of its fields. */
 static bool type_read(const struct dcm_gc_layout *l,
 		      const struct virtio_gc_type *le, struct gc_type *t)
 {
@@ -90,7 +90,7 @@ static bool type_read(const struct dcm_gc_layout *l,
 	return true;
 }
 
-/* The runs of @t at @le, ascending, apart, inside; raises @t->head of SELF. */
+/* Check the runs of @t at @le: ascending, disjoint, inside; raises @t->head. */
 static bool runs_check(const struct dcm_gc_layout *l, struct gc_type *t,
 		       const struct virtio_gc_run *le)
 {
@@ -123,7 +123,7 @@ static void type_publish(struct dcm_gc_space *s, u32 index)
 	__atomic_store_n(&s->hash[h], index + 1, __ATOMIC_RELEASE);
 }
 
-/* @ids[@i] to where its children, up to @n, are less. */
+/* Sift @ids[@i] down, in a max-heap of @n. */
 static void ids_sift(u32 *ids, u32 i, u32 n)
 {
 	u32 id = ids[i];
@@ -139,9 +139,9 @@ static void ids_sift(u32 *ids, u32 i, u32 n)
 }
 
 /*
- * Is an id twice in @ids? Takes the greatest off, one after the other. Not
- * qsort(): glibc's asks how much memory the host has, which the sandbox of the
- * worker answers with SIGSYS.
+ * Whether an id occurs twice in @ids. A heap sort. Not qsort(): glibc's asks
+ * how much memory the host has, for which the worker's sandbox kills it
+ * (SIGSYS).
  */
 static bool ids_repeat(u32 *ids, u32 n)
 {
@@ -158,7 +158,7 @@ static bool ids_repeat(u32 *ids, u32 n)
 	return false;
 }
 
-/* Everything into the tables beyond what counts as there. */
+/* Fill all into the tables, behind the types that count. */
 static u32 types_fill(struct dcm_gc_space *s, const struct virtio_gc_type *le,
 		      u32 count, const struct virtio_gc_run *run, u32 runs)
 {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * update.c - references to what was moved become references to the copies
+ * update.c - make references to moved objects refer to the copies
  *
- * From-regions and copies are never the same place, so updating a reference
- * twice is updating it once, and an update that was cut short is finished by
- * another, or by the runtime from the forward tables.
+ * From-regions and copies never overlap, so updating a reference twice equals
+ * updating it once; an update that was cut short is finished by another, or by
+ * the runtime from the forward tables.
  *
  * Below the trace's top of a region the marked objects are walked, above it one
- * object after the other. Fields that refer to what another donor moved are
- * gathered, asked about in one message each %DCM_GC_BATCH, and written when the
- * answer is there.
+ * object after the other. Fields that refer to objects another donor moved are
+ * gathered, asked about in messages of %DCM_GC_BATCH, and written when the
+ * answer has come.
  */
 #include <stdlib.h>
 
@@ -29,7 +29,7 @@ struct update {
 	u64 updated;
 };
 
-/* Where the object at @offset, in a region moved here, is now; or @offset. */
+/* New offset of the object at @offset, if it was moved here; else @offset. */
 static u64 forwarded(const struct dcm_gc_space *s, u64 offset)
 {
 	u32 region = (u32)(offset >> s->region_shift);
@@ -43,7 +43,7 @@ static u64 forwarded(const struct dcm_gc_space *s, u64 offset)
 		return offset;
 	word = (const void *)(home->base +
 			      (c->table & (s->l.region_bytes - 1)));
-	/* our own marks say who moved; the table says only where to */
+	/* this donor's marks say which moved; the table only says where to */
 	starts = gc_region_marks(s, region)[unit >> 6];
 	if (!(starts >> (unit & 63) & 1) || unit >= s->regions[region].top >> 3)
 		return offset;
@@ -168,7 +168,7 @@ static u32 object_update(struct update *u, u8 *p, u64 limit, u64 *bytes)
 	return status ? status : fields_update(u, p + o.type->first, o.refs);
 }
 
-/* @end: offset in the region up to which there are objects. */
+/* @end: offset in the region at which objects end. */
 static struct dcm_gc_result region_update(struct update *u, u32 region, u64 end)
 {
 	struct dcm_gc_space *s = u->s;
@@ -220,7 +220,7 @@ struct dcm_gc_result dcm_gc_update(struct dcm_gc_space *s,
 		    top < start || top - start > s->l.region_bytes || top & 7)
 			result.status = VIRTIO_GC_INVALID;
 		else if (s->cold[region].moved)
-			continue;	/* a from-region is left alone */
+			continue;	/* never write a from-region */
 		else if (s->regions[region].base)
 			result = region_update(&u, region, top - start);
 	}

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * work.c - dividing a trace among threads
+ * work.c - divide a trace among threads
  *
- * A thread's entries are its own, without a lock, until others are hungry
- * or its ring is full: then it opens a batch of the oldest ones, which stand
- * for the most work, and who has nothing steals it. A batch is large enough
- * for a mutex to cost nothing.
+ * A thread's entries are its own, without a lock, until other threads have none
+ * or its ring is full: then it opens a batch of its oldest entries, which stand
+ * for the most work, and a thread without work steals it. A batch is large
+ * enough for a mutex to cost little.
  *
  * Memory is bounded: objects for which there is no room are counted, and those
- * that refer to anything leave a bit in the grey bitmap, one for each 64 bytes
- * of heap. Grey words are
- * taken when there is nothing better, in the order of addresses, and whatever
- * is marked in them is scanned, again or for the first time.
+ * with references leave a bit in the grey bitmap, one for each 64 bytes of
+ * heap. Threads without other work take grey words, in the order of addresses,
+ * and scan all marked objects in them, again or for the first time.
  */
 #include <stdlib.h>
 
@@ -64,7 +63,7 @@ void gc_stop(struct dcm_gc_trace *t, u32 status, u64 at)
 	pthread_mutex_unlock(&t->lock);
 }
 
-/* There is one more thing to find. Pairs with work_wait(). */
+/* Count one more thing that can be found. Pairs with work_wait(). */
 static void work_there(struct dcm_gc_trace *t)
 {
 	__atomic_add_fetch(&t->avail, 1, __ATOMIC_SEQ_CST);
@@ -122,7 +121,7 @@ static void batch_push(struct gc_worker *w, const struct gc_batch *b)
 		w->ring[w->tail++ & w->ring_mask] = b->entry[i];
 }
 
-/* One batch of @from, its oldest, or for itself its newest. */
+/* Take a batch of @from: its oldest, or for itself its newest. */
 static bool work_steal(struct gc_worker *w, struct gc_worker *from)
 {
 	bool got;
@@ -148,7 +147,7 @@ static bool work_steal(struct gc_worker *w, struct gc_worker *from)
 	return got;
 }
 
-/* These are not marked yet. */
+/* Take injected entries, which are not marked yet. */
 static bool work_injected(struct gc_worker *w)
 {
 	struct dcm_gc_trace *t = w->trace;
@@ -184,7 +183,7 @@ bool gc_work_inject(struct dcm_gc_trace *t, const u64 *entries, u32 n)
 	return true;
 }
 
-/* What is marked where the word taken last is grey. */
+/* Take the marked objects of the grey word taken last. */
 static bool work_grey_next(struct gc_worker *w)
 {
 	const u64 *marks = w->trace->space->marks;
@@ -204,14 +203,14 @@ static bool work_grey_next(struct gc_worker *w)
 	return w->tail != before;
 }
 
-/* A grey word of @region is ours now. */
+/* Take a grey word of @region. */
 static bool work_grey_claim(struct gc_worker *w, u32 region)
 {
 	struct dcm_gc_space *s = w->trace->space;
 	u64 words = gc_grey_words(s), first = region * words;
 	u64 from = w->grey_at + 1 - first;
 
-	/* go on where the last one was: each word is passed once a round */
+	/* continue after the last one: each word is passed once a round */
 	if (from >= words)
 		from = 0;
 	for (u64 i = 0; i < words; i++) {
@@ -249,7 +248,7 @@ static bool work_grey(struct gc_worker *w)
 	return false;
 }
 
-/* Nothing was found: wait until there is something again. */
+/* Nothing was found: wait until there is work again. */
 static void work_wait(struct dcm_gc_trace *t)
 {
 	pthread_mutex_lock(&t->lock);

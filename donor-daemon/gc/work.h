@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * work.h - what a trace has still to do, and who does it
+ * work.h - the work that is left of a trace, and its threads
  *
  * An entry is 64 bits: the unit (space offset / 8) of an object and a slice.
  * Slice 0 is an object that was just marked, to be counted and scanned; slice
- * n is the rest of an array from its n * %GC_SLICE_REFS'th reference, so that
- * a large array neither fills a ring nor keeps the other threads waiting;
- * slice %GC_SLICE_AGAIN is an object to be scanned and not counted.
+ * n is the rest of an array from its n * %GC_SLICE_REFS'th reference, so that a
+ * large array neither fills a ring nor occupies one thread alone; slice
+ * %GC_SLICE_AGAIN is an object to be scanned and not counted.
  */
 #ifndef DCM_GC_WORK_H
 #define DCM_GC_WORK_H
@@ -19,13 +19,13 @@
 #define GC_SLICE_REFS	512u
 #define GC_AHEAD	16u	/* objects between prefetch and use */
 #define GC_EDGES	16u	/* references between prefetch and use */
-#define GC_STEAL	64u	/* entries that change hands at a time */
-#define GC_PUBLIC	16u	/* batches others may take, of a thread */
+#define GC_STEAL	64u	/* entries in a batch */
+#define GC_PUBLIC	16u	/* open batches of a thread */
 #define GC_INJECT	128u	/* batches from outside */
 #define GC_OPAQUE_MAX	16384u
-#define GC_UNACKED_MAX	16u	/* messages on their way to one donor */
+#define GC_UNACKED_MAX	16u	/* unacknowledged messages to one donor */
 #define GC_SENT		1024u
-#define GC_LOOK		64u	/* objects between looks at who is hungry */
+#define GC_LOOK		64u	/* objects between checks for idle threads */
 #define GC_STACK_BYTES	(256u << 10)	/* of a thread */
 
 static_assert(DCM_GC_SPACE_MAX >> 3 <= 1ull << GC_UNIT_BITS, "units");
@@ -36,13 +36,13 @@ struct gc_batch {
 	u64 entry[GC_STEAL];
 };
 
-/* References to another donor's objects, until there are enough. */
+/* References to another donor's objects, until there are enough to send. */
 struct gc_ghosts {
 	u32 n;
 	u64 offset[DCM_GC_BATCH];
 };
 
-/* Of a region, by one thread; nobody else's while the trace runs. */
+/* Counts of a region, by one thread; private while the trace runs. */
 struct gc_tally {
 	u64 bytes;
 	u64 objects;
@@ -50,13 +50,13 @@ struct gc_tally {
 
 /**
  * struct gc_worker - a thread of a trace
- * @ring: its own entries, from @head (oldest) to @tail; a stack to itself
- * @ahead: entries whose objects are on their way into the cache
- * @edge: units found, whose marks are
- * @open: batches for others, the oldest at @open_first; under @lock
+ * @ring: its own entries, from @head (oldest) to @tail; it uses it as a stack
+ * @ahead: entries whose objects are being prefetched
+ * @edge: units found, whose marks are being prefetched
+ * @open: batches for other threads, the oldest at @open_first; under @lock
  * @grey: bits left of the grey word @grey_at
- * @tally: what was met, by region
- * @sent: references lately sent to other donors
+ * @tally: objects counted, by region
+ * @sent: references recently sent to other donors
  * @seen: a byte for each type
  */
 struct gc_worker {
@@ -83,16 +83,16 @@ struct gc_worker {
 
 /**
  * struct dcm_gc_trace - a trace on one donor
- * @avail: batches that are open or injected, and grey words that are not
- *	0: what a thread without work can find (__atomic)
+ * @avail: batches that are open or injected, and grey words that are not 0:
+ *	what a thread without work can find (__atomic)
  * @idle: threads that found nothing (__atomic, written under @lock)
- * @stop: why to stop, a status; %GC_STOP_END: threads are to end (__atomic)
- * @activity: counts what came and went
+ * @stop: a status: why to stop; %GC_STOP_END: threads are to end (__atomic)
+ * @activity: counts messages and entries that came and went
  * @closed: other donors' references are refused (under the space's
  *	@trace_lock)
  *
- * Quiet here is @idle = @threads and @avail = 0, seen under @lock: only who
- * is not idle, or an injection, which takes @lock, makes work.
+ * The donor is quiet if @idle = @threads and @avail = 0 under @lock: only a
+ * thread that is not idle, or an injection, which takes @lock, makes work.
  */
 struct dcm_gc_trace {
 	struct dcm_gc_space *space;
@@ -142,14 +142,14 @@ static inline u32 gc_stopped(const struct dcm_gc_trace *t)
 /* work.c */
 int gc_worker_init(struct gc_worker *w, struct dcm_gc_trace *t, bool thread);
 void gc_worker_free(struct gc_worker *w);
-/* The ring is full, or somebody is hungry: open the oldest entries. */
+/* Open the oldest entries: the ring is full, or a thread has no work. */
 bool gc_work_open(struct gc_worker *w);
-/* Something for the ring; false: the trace ends. */
+/* Get entries into the ring; false: the trace ends. */
 bool gc_work_get(struct gc_worker *w);
-/* The object at @unit is marked and counted, but for now not scanned. */
+/* The object at @unit is marked and counted, but scanned only later. */
 void gc_work_grey(struct dcm_gc_trace *t, u64 unit);
 void gc_stop(struct dcm_gc_trace *t, u32 status, u64 at);
-/* Under @t->lock: entries from outside; false: no room. */
+/* Under @t->lock: add entries from outside; false: no room. */
 bool gc_work_inject(struct dcm_gc_trace *t, const u64 *entries, u32 n);
 
 /* ghost.c */
@@ -157,23 +157,23 @@ void gc_ghost_add(struct gc_worker *w, u32 donor, u64 offset);
 void gc_ghost_flush(struct gc_worker *w);
 
 /* met.c */
-/* @wait: until there is room; else %VIRTIO_GC_LIMIT ends the trace. */
+/* @wait: wait for room; else %VIRTIO_GC_LIMIT ends the trace. */
 void gc_opaque_add(struct dcm_gc_trace *t, u64 offset, bool wait);
 
 /* scan.c */
-/* The unit of no object, marked: what a place without a reference holds. */
+/* A unit without an object, always marked: fills empty queue places. */
 static inline u64 gc_unit_none(const struct dcm_gc_space *s)
 {
 	return s->l.bytes >> 3;
 }
 
-/* A reference to an object of ours, below its region's top. */
+/* Add a reference to an object of this donor, below its region's top. */
 void gc_edge(struct gc_worker *w, u64 unit);
-/* Do all there is to do; ends with the trace. */
+/* Do all work there is; returns when the trace ends. */
 void gc_scan(struct gc_worker *w);
-/* What @w counted is the regions'. */
+/* Add @w's counts to the regions'. */
 void gc_tally_flush(struct gc_worker *w);
-/* One that there is no room for: counted, marked, to be scanned later. */
+/* Mark and count an object for which there is no room, and make it grey. */
 void gc_scan_later(struct gc_worker *w, u64 unit);
 
 #endif /* DCM_GC_WORK_H */

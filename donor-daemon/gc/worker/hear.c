@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * hear.c - what the donor, and its session's host, say to a GC worker
+ * hear.c - a GC worker's handling of messages from the donor and the host
  *
- * What takes no time is done and answered here: where regions are, polls,
- * ghosts, questions of other donors. Requests are job.c's.
+ * Messages that take no time are handled and answered here: where regions are,
+ * polls, ghosts, questions of other donors. job.c has requests.
  *
- * The host is the tenant's, and may say anything in any order. What is wrong
- * with a space or a trace is answered with a status. What no host says that is
- * in order, a message that is none or a slab's number that is used, ends the
- * worker: neither the donor nor the host needs it any more.
+ * The host is the tenant's, and may send anything in any order. An error about
+ * a space or a trace is answered with a status. A message that no working host
+ * sends, malformed or with a slab number that is in use, ends the worker.
  *
- * Locking: all of it is the first thread's. While the other one works on a space
- * (job_busy()) nothing is done here that changes a space.
+ * Locking: all of it is the first thread's. While the other thread works on a
+ * space (job_busy()) nothing here changes a space.
  */
 #include <endian.h>
 #include <stdlib.h>
@@ -52,11 +51,11 @@ static void slab_take(const struct dcm_gc_message *msg, int fd)
 	u64 bytes = le64toh(msg->value);
 	off_t size;
 
-	/* fstat() is newfstatat() to the kernel, which looks at any file */
+	/* fstat() is newfstatat(), which the sandbox would allow on any file */
 	size = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
 	if (n >= DCM_GC_SLABS_MAX || size < 0 || (u64)size < bytes || !bytes)
 		worker_end(3);
-	/* regions may lie in it, and threads be at work there */
+	/* regions may lie in it, and threads may use them */
 	if (worker_slabs[n].memory)
 		worker_end(10);
 	worker_slabs[n].memory =
@@ -96,7 +95,7 @@ static u32 place(struct worker_space *p, const struct dcm_gc_place *le, u32 n)
 	return status;
 }
 
-/* Writes that were begun before a trace was quiet, told before FINISH. */
+/* Writes begun before the trace was quiet; sent before FINISH. */
 static u32 tags(struct worker_space *p, const struct dcm_gc_tag *le, u32 n)
 {
 	for (u32 i = 0; i < n; i++) {

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * job.c - requests: done at once, or, what takes long, by another thread
+ * job.c - requests: done at once, or by another thread if they take long
  *
- * Moving and updating take long: another thread does one such request after
- * the other, while the first goes on with polls, ghosts and questions of
- * others. Of requests it then does only what a space that is worked on can
- * stand, and refuses the others as busy.
+ * Moving and updating take long: another thread does one such request after the
+ * other, while the first thread goes on with polls, ghosts and questions of
+ * other donors. Meanwhile the first thread does only requests that a space in
+ * use allows, and refuses the others as busy.
  *
- * What the other thread needs of another donor it asks, and sleeps until the
- * first has the answer, or is told to stop.
+ * If the other thread needs an answer of another donor it sends the question,
+ * and sleeps until the first thread has the answer, or is told to stop.
  *
  *	idle -> busy [-> asking -> told or stopped -> busy] -> idle, answered
  *
- * Locking: @lock guards struct job, but for the request itself, which is the
- * other thread's while @busy. It is not held while anything is sent.
- * The first thread makes and frees spaces, and only while the other is idle.
+ * Locking: @lock guards struct job, except the request itself, which is the
+ * other thread's while @busy. It is not held while a message is sent. The first
+ * thread makes and frees spaces, and only while the other is idle.
  */
 #include <endian.h>
 #include <pthread.h>
@@ -23,7 +23,7 @@
 
 #include "job.h"
 
-/* A request that takes long, and whoever waits for another donor's answer. */
+/* A request that takes long, and its question to another donor. */
 struct job {
 	pthread_mutex_t lock;
 	pthread_cond_t there;
@@ -203,7 +203,7 @@ static u32 forward(struct worker_space *p, const struct dcm_gc_request *r,
 	for (u32 i = 0; i < r->count; i++) {
 		u64 offset = le64toh(le[i]) - address;
 
-		/* not ours to judge what is no address of the space */
+		/* values outside the space are returned unchanged */
 		if (le[i])
 			dcm_gc_forward(p->s, &offset, 1);
 		to[i] = le[i] ? htole64(offset + address) : 0;
@@ -236,7 +236,7 @@ static u32 met(struct worker_space *p, const struct dcm_gc_request *r,
 	return status;
 }
 
-/* One request; the answer is whole when this returns. */
+/* Carry out a request and fill in the answer. */
 static void request_do(struct worker_space *p, const struct dcm_gc_request *r,
 		       struct reply *out)
 {
@@ -303,7 +303,7 @@ static void request_do(struct worker_space *p, const struct dcm_gc_request *r,
 	out->done.donor = htole32(worker_donor);
 }
 
-/* Do it; how many bytes of @out are the answer. */
+/* Carry it out; returns the length of the answer in @out. */
 static u32 request_reply(const void *bytes, u32 len, struct reply *out)
 {
 	struct dcm_gc_request r;
@@ -354,7 +354,7 @@ static void *job_main(void *arg)
 		if (job.space < DCM_GC_SPACES_MAX && worker_spaces[job.space].s)
 			dcm_gc_stop(worker_spaces[job.space].s, 0);
 		pthread_mutex_unlock(&job.lock);
-		/* who has the answer may ask for the next */
+		/* not busy any more: the host may send the next at once */
 		worker_answer(&msg, DCM_GC_DONE, &out, bytes);
 	}
 	return NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* job.h - what the worker's parts share: slabs, spaces, answers, requests */
+/* job.h - shared by the worker's files: slabs, spaces, answers, requests */
 #ifndef DCM_GC_JOB_H
 #define DCM_GC_JOB_H
 
@@ -9,13 +9,13 @@
 
 #define WORKER_BUFFER	(sizeof(struct dcm_gc_message) + DCM_GC_PAYLOAD_MAX)
 
-/* Mapped here; %NULL: there is none of that number. */
+/* A mapped slab; %NULL: there is none with that number. */
 struct worker_slab {
 	u8 *memory;
 	u64 bytes;
 };
 
-/* @tags: of its regions, as the host told of writes since PLACE */
+/* @tags: of its regions, by the host's reports of writes since PLACE */
 struct worker_space {
 	struct dcm_gc_space *s;
 	struct dcm_gc_peers peers;
@@ -24,54 +24,54 @@ struct worker_space {
 };
 
 /* main.c */
-extern u32 worker_donor;	/* our number */
+extern u32 worker_donor;	/* this donor's number */
 extern u32 worker_threads;	/* of a trace */
 
-/** worker_end() - at once, with whatever threads there are */
+/** worker_end() - exit at once, with all threads */
 _Noreturn void worker_end(int status);
 
-/** worker_say() - a message; the end of the worker if nobody takes it */
+/** worker_say() - send a message; exits if the donor takes none */
 void worker_say(const struct dcm_gc_message *msg, const void *payload);
 
 /* hear.c */
 extern struct worker_slab worker_slabs[DCM_GC_SLABS_MAX];
 
 /**
- * worker_hear() - do what a message says, or have it done
+ * worker_hear() - handle a message, or pass it to the other thread
  * @payload: @bytes of it, aligned to 8
- * @fd: that came with it, taken over; -1: none
+ * @fd: descriptor that came with it, owned by this function; -1: none
  */
 void worker_hear(const struct dcm_gc_message *msg, const void *payload,
 		 u32 bytes, int fd);
 
-/** worker_answer() - what @to asked */
+/** worker_answer() - answer the message @to */
 void worker_answer(const struct dcm_gc_message *to, u32 kind,
 		   const void *payload, u32 bytes);
 
-/** worker_done() - an answer that is a status and where it comes from */
+/** worker_done() - answer with a status and the place it concerns */
 void worker_done(const struct dcm_gc_message *to, u32 status, u64 at);
 
 /* job.c */
-/* The first thread's; the other's too while it works on one. */
+/* The first thread's; also the other's while that works on one. */
 extern struct worker_space worker_spaces[DCM_GC_SPACES_MAX];
 
-/** job_start() - the other thread; 0, or an errno */
+/** job_start() - start the other thread; 0, or an errno */
 int job_start(void);
 
 /**
- * job_request() - do it, or have it done, and answer
+ * job_request() - carry out a request, or pass it on, and answer
  *
- * While one that takes long runs, only what that can stand is done.
+ * While one that takes long runs, only those that it allows are done.
  */
 void job_request(const struct dcm_gc_message *msg, const void *bytes, u32 len);
 
-/** job_busy() - does the other thread work on a space? */
+/** job_busy() - whether the other thread works on a space */
 bool job_busy(void);
 
-/** job_stop() - what runs for this space; others' traces and work go on */
+/** job_stop() - stop work on this space; that on other spaces goes on */
 void job_stop(struct worker_space *p, u32 status);
 
-/** job_told() - another donor's answer, for who waits for it */
+/** job_told() - another donor's answer to the other thread's question */
 void job_told(const struct dcm_gc_message *msg, const __le64 *le, u32 n);
 
 #endif /* DCM_GC_JOB_H */

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * main.c - dcm-gc-worker: one session's garbage collection, in a process
+ * main.c - dcm-gc-worker: a process that collects garbage for one session
  *
  *   dcm-gc-worker FD DONOR THREADS MEMORY SLABS
  *
- * Started by the donor with one socket, FD; ends when that is closed. DONOR is
- * our number among the session's donors, MEMORY the bytes its tables may
- * take, SLABS the bytes of slabs that it may be shown. Slabs come as memfds; one that the donor takes back is cut to nothing,
- * and whoever touches it then dies of SIGBUS, which is what the donor expects.
+ * The donor starts it with one socket, FD; it ends when that is closed. DONOR
+ * is this donor's number among the session's donors, MEMORY the bytes that its
+ * tables may take, SLABS the bytes of slabs that it may be sent. Slabs come as
+ * memfds. A slab that the donor takes back is truncated, and a worker that
+ * still accesses it dies of SIGBUS, as the donor expects.
  *
- * One thread reads messages and answers what takes no time (hear.c). Requests
- * are job.c's, which has a thread for those that take long. Tracing has threads
- * of its own (trace.c).
+ * One thread reads messages and answers those that take no time (hear.c).
+ * Requests are in job.c, which has a thread for those that take long. Tracing
+ * has threads of its own (trace.c).
  *
- * Locking: a message is sent whole, by whichever thread.
+ * Locking: none; each message is sent whole, by any thread.
  */
 #include <endian.h>
 #include <errno.h>
@@ -30,7 +31,7 @@
 #include "job.h"
 #include "sandbox.h"
 
-/* Address space of code, libraries, the first stack, and what is rounded up. */
+/* Address space for code, libraries, the first stack, and rounding. */
 #define PROGRAM_BYTES (64ull << 20)
 
 u32 worker_donor;
@@ -38,14 +39,14 @@ u32 worker_threads;
 
 static int sock;
 
-/* At once, with whatever threads there are: nothing is ours to clean up. */
+/* Exit at once, with all threads: there is nothing to clean up. */
 _Noreturn void worker_end(int status)
 {
 	for (;;)
 		syscall(SYS_exit_group, status);
 }
 
-/* The donor is gone, or reads no more: nothing is left to do. */
+/* If the donor is gone, or reads no more, exit. */
 void worker_say(const struct dcm_gc_message *msg, const void *payload)
 {
 	struct iovec v[2] = {
@@ -61,7 +62,7 @@ void worker_say(const struct dcm_gc_message *msg, const void *payload)
 		worker_end(0);
 }
 
-/* One message; its descriptor, if it brought one. */
+/* Receive a message, and its descriptor if it has one. */
 static ssize_t receive(void *buf, int *fd)
 {
 	union {
@@ -91,7 +92,7 @@ static ssize_t receive(void *buf, int *fd)
 	return n;
 }
 
-/* To the donor's log, if that takes it at once: its reader may have stopped. */
+/* Log to the donor's stderr if that is writable: its reader may be stuck. */
 __attribute__((format(printf, 1, 2))) static void say(const char *fmt, ...)
 {
 	struct pollfd p = { .fd = STDERR_FILENO, .events = POLLOUT };

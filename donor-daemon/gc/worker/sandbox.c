@@ -1,31 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * sandbox.c - what a GC worker gives up
+ * sandbox.c - what a GC worker may not do
  *
- * A worker reads what its tenant wrote, so it counts as the tenant's: taken over,
- * it must reach nothing that the tenant does not have, and cost no more than
- * the tenant was charged for it. It has its slabs' memory and one socket, and
- * needs nothing else of the kernel: it maps what it is passed, starts threads,
- * waits. Any other system call ends it (seccomp): no file is opened or looked at,
- * no socket made, no program run, no process looked at or signalled, though
+ * A worker reads data of its tenant, so it is trusted no more than the tenant:
+ * if it is taken over it must reach nothing that the tenant does not have, and
+ * cost no more than the tenant was charged for it. It has its slabs' memory and
+ * one socket, and needs little of the kernel: it maps the slabs it gets, starts
+ * threads, waits. Any other system call kills it (seccomp): it can open or stat
+ * no file, make no socket, run no program, inspect or signal no process, though
  * they have the same user. It sends by writev(), which can't pass descriptors
  * to the donor, and only to its socket: standard error, which may be the
  * donor's log, is /dev/null from here on.
  *
- * What it may cost:
+ * Limits on its cost:
  *
- *   private memory	RLIMIT_DATA, which does not count slabs. What it does not
- *			count and is no slab can't be mapped: shared anonymous
- *			memory, more stack, huge pages; nor be locked.
+ *   private memory	RLIMIT_DATA, which does not count slabs. Other memory
+ *			that it does not count can't be mapped: shared anonymous
+ *			memory, more stack, huge pages; nor can it be locked.
  *   page tables	RLIMIT_AS bounds how much of slabs is mapped, and how often
  *   threads		RLIMIT_NPROC, which counts all of the user's; where the
- *			donor has a cgroup of its own, that of the tenant (child.c)
+ *			donor has a cgroup of its own, the tenant's (child.c)
  *   descriptors	RLIMIT_NOFILE: those it was started with, and one slab
  *
- * Not used: namespaces, as the donor would have to be let make user namespaces,
- * which its service is not (RestrictNamespaces=), to hide what no call left
- * here could reach; Landlock, for it bounds only calls that end the worker, and
- * a service manager that does not know its calls would end the worker for them.
+ * Not used: namespaces, because the donor would need the right to make user
+ * namespaces, which its service lacks (RestrictNamespaces=), and they would
+ * only hide what no remaining call can reach; Landlock, because it bounds only
+ * calls that kill the worker, and a service manager that does not know its
+ * calls would kill the worker for them.
  *
  * Sanitizers need more than this; a build with them has the limits only.
  */
@@ -46,7 +47,7 @@
 
 #include "sandbox.h"
 
-/* Programs of one user have fewer threads, all together. */
+/* All programs of a user together have fewer threads. */
 #define USER_THREADS_MAX 4096u
 #define STACK_BYTES	 (1u << 20)
 
@@ -74,16 +75,16 @@
 #define LOAD(what)                      \
 	BPF_STMT(BPF_LD | BPF_W | BPF_ABS, \
 		 offsetof(struct seccomp_data, what))
-/* the call of this number is allowed */
+/* allow the system call @name */
 #define CALL(name)                                                \
 	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_##name, 0, 1), ALLOW
-/* allowed if none of @bits is in argument @n, whose low half decides */
+/* allow it if argument @n has none of @bits, which are in its low half */
 #define CALL_WITHOUT(name, n, bits)                                \
 	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_##name, 0, 4),    \
 		LOAD(args[n]),                                      \
 		BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, (bits), 0, 1), \
 		KILL, ALLOW
-/* allowed if all of @bits are */
+/* allow it if argument @n has all of @bits */
 #define CALL_WITH(name, n, bits)                                  \
 	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_##name, 0, 5),   \
 		LOAD(args[n]),                                     \
@@ -91,14 +92,14 @@
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (bits), 0, 1), \
 		ALLOW, KILL
 
-/* allowed if argument @n is @value */
+/* allow it if argument @n is @value */
 #define CALL_IF(name, n, value)                                    \
 	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_##name, 0, 4),    \
 		LOAD(args[n]),                                      \
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (value), 0, 1), \
 		ALLOW, KILL
 
-/* The high half of an argument, on machines of this byte order. */
+/* The high half of an argument, on little endian machines. */
 #define LOAD_HIGH(n)                             \
 	BPF_STMT(BPF_LD | BPF_W | BPF_ABS,        \
 		 offsetof(struct seccomp_data, args[n]) + 4)
@@ -134,18 +135,18 @@ static int filter_set(unsigned int sock)
 		CALL(gettid),
 		CALL(getpid),
 		CALL_WITHOUT(mprotect, 2, PROT_EXEC),
-		/* threads, not processes; clone3's flags can't be seen */
+		/* threads, not processes; clone3's flags can't be read */
 		CALL_WITH(clone, 0, CLONE_VM | CLONE_THREAD | CLONE_SIGHAND),
 		IF_EQUAL(__NR_clone3, 0, 1),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
-		/* memory is given back; advice of other kinds is not taken */
+		/* memory may be given back; other advice is refused */
 		IF_EQUAL(__NR_madvise, 0, 4),
 		LOAD(args[2]),
 		IF_EQUAL(MADV_DONTNEED, 0, 1),
 		ALLOW,
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
 		/*
-		 * A slab, or memory of its own; wherever the kernel likes, as
+		 * A slab, or private memory; only where the kernel chooses, as
 		 * mappings far apart take a page table each.
 		 */
 		IF_EQUAL(__NR_mmap, 1, 0),
@@ -182,15 +183,16 @@ static int limit(int which, uint64_t value)
 
 	if (getrlimit(which, &l))
 		return -1;
-	/* what is less already stays so: only root may raise it */
+	/* a lower limit stays: only root may raise it */
 	l.rlim_max = value < l.rlim_max ? value : l.rlim_max;
 	l.rlim_cur = l.rlim_max;
 	return setrlimit(which, &l);
 }
 
 /*
- * Of a donor that runs as root: limits hold, and calls that are left do no more.
- * One that has none does not ask: its service may not be let make that call.
+ * If the donor runs as root: limits hold, and the calls left are not
+ * privileged. Without capabilities this does not call capset(), which a service
+ * may forbid.
  */
 static int capabilities_drop(void)
 {
@@ -227,7 +229,7 @@ int dcm_gc_sandbox(int sock, uint64_t memory, uint64_t address,
 		return -1;
 	if (SANITIZED)
 		return 0;
-	/* one arena: others reserve address space that they may not have */
+	/* one arena: others reserve address space beyond the limit */
 	*what = "M_ARENA_MAX";
 	if (!mallopt(M_ARENA_MAX, 1))
 		return -1;

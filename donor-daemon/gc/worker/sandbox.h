@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* sandbox.h - what a GC worker gives up before it looks at anything */
+/* sandbox.h - restrict a GC worker before it reads any data */
 #ifndef DCM_GC_SANDBOX_H
 #define DCM_GC_SANDBOX_H
 
 #include <stdint.h>
 
 /**
- * dcm_gc_sandbox() - from here on: memory, threads, one socket
- * @sock: the socket: the only descriptor to be written to and read from
- * @memory: bytes of private memory, tables and stacks, at most
- * @address: bytes of slabs that may be mapped, and of what the program is
- * @what: what failed
+ * dcm_gc_sandbox() - restrict this process to memory, threads and one socket
+ * @sock: the socket: the only descriptor that can be read and written
+ * @memory: most bytes of private memory, tables and stacks
+ * @address: bytes of slabs that may be mapped, and of the program itself
+ * @what: out: what failed
  *
- * The first thread's, before there are others. Standard output must be
+ * Called by the first thread, before there are others. Standard output must be
  * /dev/null, and becomes standard error too.
  *
  * Return: 0, or -1 and errno.
