@@ -97,7 +97,8 @@ def check_vms(shown: dict[str, Any], look: dict[str, Any]) -> None:
 
 def settled(donor: dict[str, Any]) -> dict[str, Any]:
     """Of a donor, what stays when all memory is lent: not times, and not errors' words."""
-    uses = [{k: v for k, v in use.items() if k != "rtt_ns"} for use in donor["uses"]]
+    times = ("rtt_ns", "silent_ms")
+    uses = [{k: v for k, v in use.items() if k not in times} for use in donor["uses"]]
     return {**donor, "uses": uses}
 
 
