@@ -25,7 +25,7 @@
 #define CTL_SILENT_MS 2000u /* silent for so long: asked for no slab */
 #define CTL_FIRST_MS 1000u /* at the start: wait for all donors */
 #define CTL_FIRST_STEP_MS 10u
-#define CTL_REDRAWS 2u
+#define CTL_REDRAWS 4u /* of donors that have more than their part */
 #define CTL_BURST_MS 1000u /* see placement.c */
 #define CTL_MAP_MS 30000u /* a donor may have to zero a slab first */
 #define CTL_PATIENCE_MS 60000u /* with a silent donor, by default */
