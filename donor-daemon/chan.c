@@ -5,18 +5,18 @@
  * GnuTLS never sees the socket. Its pull function takes from @rx, which one
  * large recv() fills, and its push function adds to @tx, which one send()
  * empties: a batch of answers is one system call whatever its number of
- * records. It also means that nothing a failed handshake wanted to say (an
- * alert) gets out: @tx is dropped unsent. A HelloRetryRequest, which would
- * be sent before the key is checked, is refused by a hook. And a stranger costs
- * no TLS session before the first record, at most %IN_BYTES, is here as a whole:
- * what sends a few bytes and waits holds the buffer for that and no more.
+ * records. So nothing that a failed handshake would send (an alert) gets out:
+ * @tx is dropped unsent. A hook refuses a HelloRetryRequest, which would be
+ * sent before the key is checked. A stranger costs no TLS session before the
+ * first record, of at most %IN_BYTES, has come as a whole: a peer that sends a
+ * few bytes and waits takes that buffer and no more.
  *
- * Session tickets are off: every connection proves its key, so a key that
- * was taken away opens nothing.
+ * Session tickets are off: every connection proves its key, so a key that was
+ * removed opens nothing.
  *
- * Locking: none; a channel has one user at a time. struct dcm_tls is
- * immutable after dcm_tls_new(); its key callback runs in handshakes only,
- * that is on the event loop.
+ * Locking: none; a channel has one user at a time. struct dcm_tls is immutable
+ * after dcm_tls_new(); its key callback runs only in handshakes, which are on
+ * the event loop.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -35,7 +35,7 @@
 #define RECORD_MAX 16384u
 #define RECORD_HEAD 5u
 #define RECORD_HANDSHAKE 22u
-#define HANDSHAKE_TURN 8u /* reads in one event: others want theirs */
+#define HANDSHAKE_TURN 8u /* reads in one event, for fairness */
 #define READ_RECORDS 64u /* in one dcm_chan_read(): they may be tiny */
 
 /* an external key is bound to SHA-256 (RFC 8446, 4.2.11), so are the ciphers */
@@ -64,7 +64,7 @@ static int psk_key(gnutls_session_t s, const gnutls_datum_t *name,
 	const u8 *k;
 	size_t n;
 
-	/* an unknown name fails as a wrong key does, and as late */
+	/* an unknown name fails like a wrong key, and as late */
 	if (tls->find(tls->arg, name->data, name->size, &k, &n)) {
 		k = tls->decoy;
 		n = sizeof(tls->decoy);
@@ -119,7 +119,7 @@ void dcm_tls_free(struct dcm_tls *tls)
 	free(tls);
 }
 
-/* Room for @n more bytes at the tail, up to @max in all. */
+/* Make room for @n more bytes at the tail, up to @max in all. */
 static int buf_room(struct dcm_buf *b, size_t n, size_t max)
 {
 	size_t used = b->tail - b->head;
@@ -198,7 +198,7 @@ static ssize_t chan_push(gnutls_transport_ptr_t ptr, const giovec_t *iov,
 	return (ssize_t)n;
 }
 
-/* Only reached with what buffers hold: the socket was asked before. */
+/* Asks only for what the buffers hold: the socket was read before. */
 static int chan_pull_timeout(gnutls_transport_ptr_t ptr, unsigned int ms)
 {
 	struct chan_tls *ct = ptr;
@@ -207,7 +207,7 @@ static int chan_pull_timeout(gnutls_transport_ptr_t ptr, unsigned int ms)
 	return ct->ch.rx.tail > ct->ch.rx.head || ct->ch.eof;
 }
 
-/* HelloRetryRequest would answer before the key is checked. */
+/* Refuse a HelloRetryRequest: it would be sent before the key is checked. */
 static int chan_no_retry(gnutls_session_t s, unsigned int type,
 			 unsigned int when, unsigned int incoming,
 			 const gnutls_datum_t *msg)
@@ -250,7 +250,7 @@ static int chan_start(struct dcm_chan *ch)
 	gnutls_transport_set_pull_function(ch->tls, chan_pull);
 	gnutls_transport_set_pull_timeout_function(ch->tls, chan_pull_timeout);
 	gnutls_transport_set_vec_push_function(ch->tls, chan_push);
-	/* the caller has a deadline for the whole */
+	/* the caller has a deadline for the whole handshake */
 	gnutls_handshake_set_timeout(ch->tls, 0);
 	gnutls_handshake_set_hook_function(ch->tls,
 					   GNUTLS_HANDSHAKE_HELLO_RETRY_REQUEST,
@@ -288,7 +288,7 @@ int dcm_chan_room(struct dcm_chan *ch, size_t bytes)
 	return buf_room(&ch->in, bytes - used, bytes * 2);
 }
 
-/* One recv() into @b: 1 bytes came, 0 none there, -1 end. */
+/* One recv() into @b: 1: bytes came, 0: none were there, -1: end. */
 static int chan_fill(struct dcm_chan *ch, struct dcm_buf *b)
 {
 	size_t room = b->cap - b->tail;
@@ -320,7 +320,7 @@ static int chan_fill(struct dcm_chan *ch, struct dcm_buf *b)
 	return -1;
 }
 
-/* Is a whole first record here? 1, 0: not yet, -1: this is no handshake. */
+/* Has a whole first record come? 1, 0: not yet, -1: this is no handshake. */
 static int chan_greeted(const struct dcm_chan *ch)
 {
 	const u8 *p = ch->rx.p + ch->rx.head;
@@ -361,13 +361,13 @@ int dcm_chan_handshake(struct dcm_chan *ch)
 			return dcm_chan_flush(ch) < 0 ? -1 : 1;
 		}
 		if (ret != GNUTLS_E_AGAIN && ret != GNUTLS_E_INTERRUPTED) {
-			/* also a warning alert: nobody sends one in earnest */
+			/* also a warning alert: no serious peer sends one */
 			ch->tx.head = ch->tx.tail = 0;
 			return -1;
 		}
 		if (dcm_chan_flush(ch) < 0)
 			return -1;
-		/* what is left raises its event again */
+		/* the socket raises an event for what is left */
 		if ((ret == GNUTLS_E_AGAIN && !ch->more) ||
 		    ++turn == HANDSHAKE_TURN)
 			return 0;
@@ -414,12 +414,12 @@ static int chan_decrypt(struct dcm_chan *ch)
 		}
 		if (n == GNUTLS_E_AGAIN)
 			return got;
-		/* key updates and the like; a flood of them is no peer */
+		/* key updates and the like; a flood of them ends it */
 		if (n < 0 && !gnutls_error_is_fatal((int)n) &&
 		    (got || records < READ_RECORDS))
 			continue;
 		ch->eof = true;
-		ch->more = true; /* come back for the end */
+		ch->more = true; /* read again to get the end */
 		return got ? got : -1;
 	}
 }
@@ -434,7 +434,7 @@ int dcm_chan_read(struct dcm_chan *ch)
 	if (!ch->tls)
 		return chan_fill(ch, &ch->in);
 	if (ch->behind) {
-		/* before the socket, which may be at its end */
+		/* before the socket, which may have ended */
 		ch->behind = false;
 		got = chan_decrypt(ch);
 		if (got) {
@@ -501,7 +501,7 @@ int dcm_chan_pass_fd(struct dcm_chan *ch, int fd)
 	return 0;
 }
 
-/* send() that takes the first waiting descriptor along when its byte is first */
+/* send(), with the first waiting descriptor if its byte is the first one */
 static ssize_t chan_send(struct dcm_chan *ch, const void *data, size_t len)
 {
 	union {
@@ -600,7 +600,7 @@ bool dcm_chan_cut(const struct dcm_chan *ch)
 	socklen_t len = sizeof(int);
 	int error = ch->error;
 
-	/* an event loop may have seen the error and nobody have asked for it */
+	/* an event loop may have seen the error without reading it */
 	if (!error && getsockopt(ch->fd, SOL_SOCKET, SO_ERROR, &error, &len))
 		return false;
 	return error == ETIMEDOUT || error == EHOSTUNREACH ||

@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * collect.c - a session's GC worker, and the connection that speaks with it
+ * collect.c - a session's GC worker, and the connection it is used over
  *
- * semeru-osdi20, 4.1 and mako-pldi22, 3 have a collector's process on each
- * memory server, which trusts it. Here it is one process for one session, in
- * a sandbox (gc/worker/sandbox.c), and it lives exactly as long as the
- * connection of the gc role that asked for it: who hangs up ends it, and when
- * it ends, whatever the reason, the host is told and hung up on. There is
- * nothing else to keep in step, and a host that wants a worker to be gone need
- * not rely on it to listen. Slabs are the session's: that a worker dies changes
- * nothing about them.
+ * semeru-osdi20, 4.1 and mako-pldi22, 3 run a collector process on each memory
+ * server, which trusts it. Here it is one process for one session, in a sandbox
+ * (gc/worker/sandbox.c), and it lives exactly as long as the connection of the
+ * gc role that asked for it: when the host closes that the worker is killed,
+ * and when the worker ends, for any reason, the host gets an error and the
+ * connection is closed. Nothing else has to be kept in step, and a host that
+ * wants a worker to end need not rely on the worker. Slabs belong to the
+ * session: the death of a worker does not affect them.
  *
  *	HELLO -> [attached] -> GC_OPEN -> [a worker runs] -> killed -> buried
- *	            '------------- hung up ------------------^
+ *	            '------------- closed -------------------^
  *
- * What one side says is handed to the other as it is; the codec has bounded
- * it. Both ways a message waits where it is when the other side does not
- * read: the host's in the connection's buffer, the worker's in its socket. So
- * nothing is queued without a bound, and as the host reads while it writes,
- * nobody waits in a circle.
+ * Messages are passed on unchanged; the codec has bounded them. In both
+ * directions a message waits at its source when the other side does not read:
+ * the host's in the connection's buffer, the worker's in its socket. So no
+ * queue grows without bound, and as the host reads while it writes, there is no
+ * deadlock.
  *
- * A worker is its tenant's: what it may take (dcm_gc_child_memory(), which its
- * limits hold it to) counts against the tenant's bytes and against what the
- * host can spare (dcm_pool_charge()), from GC_OPEN on. A tenant has a number of
- * workers, from HELLO on, and a share of the CPU (share.c).
+ * A worker is charged to its tenant: what it may take (dcm_gc_child_memory(),
+ * which its limits enforce) counts against the tenant's bytes and against what
+ * the host can spare (dcm_pool_charge()), from GC_OPEN on. A tenant has a
+ * number of workers, from HELLO on, and a share of the CPU (share.c).
  *
- * A worker that was killed is waited for a quarter of a second at a time: an
- * address space may take long to go. Until then its memory is not the host's
- * again, and it counts against as many that are dying as may live: its tenant
- * can have another at once, but not make more of them than can be buried.
+ * A killed worker is looked for every quarter second: freeing an address space
+ * may take long. Until then its memory is still charged to the host, and as
+ * many workers may be dying as may live: a tenant can have another one at once,
+ * but can't make them faster than they can be buried.
  *
- * The event loop's.
+ * Locking: none, all on the event loop.
  */
 #include <endian.h>
 #include <errno.h>
@@ -47,18 +47,18 @@
 #include "log.h"
 #include "share.h"
 
-#define TX_STOP		(256u << 10)	/* answers the host has not taken */
+#define TX_STOP		(256u << 10)	/* answers the host has not read */
 #define TURN_MAX	16u		/* messages of a worker in one event */
 
 /**
  * struct dcm_collect - a worker, from HELLO until it is buried
  * @node: in donor->collects
- * @conn: %NULL once it is hung up
+ * @conn: %NULL once it is closed
  * @tenant: a reference
  * @memory: bytes charged to it; 0: not yet
  * @stuck: the worker does not read now
- * @events: what @poll looks for
- * @killed: by us
+ * @events: events that @poll waits for
+ * @killed: by the donor
  */
 struct dcm_collect {
 	struct dcm_list node;
@@ -88,7 +88,7 @@ static bool collect_charge(struct dcm_collect *c, u64 memory)
 	return true;
 }
 
-/* Not the tenant's any more; the host's when it is buried. */
+/* The tenant is no longer charged; the host is until the burial. */
 static void collect_uncharge(struct dcm_collect *c)
 {
 	c->tenant->bytes -= c->memory;
@@ -102,8 +102,8 @@ static bool collect_runs(const struct dcm_collect *c,
 }
 
 /*
- * Each of a tenant's workers becomes as nice as their number needs, with @more
- * that is not started; returns that.
+ * Set the niceness of each of a tenant's workers for their number, plus @more
+ * that are not started yet; returns the niceness.
  */
 static int collect_renice(struct dcm_donor *donor,
 			  const struct dcm_tenant *tenant, u32 more)
@@ -137,7 +137,7 @@ static void collect_free(struct dcm_collect *c)
 	free(c);
 }
 
-/* It has ended; what the donor's log should know of that. */
+/* It has ended: free the record, and log an unexpected end. */
 static void collect_bury(struct dcm_collect *c, int status)
 {
 	bool by_us = c->killed && WIFSIGNALED(status) &&
@@ -241,7 +241,7 @@ u32 dcm_collect_attach(struct dcm_conn *conn, struct dcm_session *s)
 		return DCM_WS_NO_GC;
 	if (donor->draining || donor->stopping)
 		return DCM_WS_DRAINING;
-	/* the host gave it up before we noticed */
+	/* the host closed the old connection before we noticed */
 	dcm_collect_session_end(s);
 	if (donor->nr_dying)
 		dcm_collect_quarter(donor);
@@ -328,7 +328,7 @@ static void collect_open(struct dcm_collect *c, const struct dcm_wire_msg *msg)
 		dcm_conn_error(c->conn, msg->tag, DCM_WS_NO_GC);
 		return;
 	}
-	/* not by the child: it may run only when the number has changed again */
+	/* not in the child, which may run after the number has changed again */
 	dcm_share_renice(c->child.pid, nice);
 	c->poll.data = c;
 	c->polls = true;
@@ -339,14 +339,14 @@ static void collect_open(struct dcm_collect *c, const struct dcm_wire_msg *msg)
 	dcm_conn_send(c->conn, &answer);
 }
 
-/* The worker has ended, or says what no worker says. */
+/* The worker has ended, or sent an invalid message. */
 static void collect_lost(struct dcm_collect *c)
 {
 	c->donor->stats.gc_lost++;
 	dcm_conn_refuse(c->conn, 0, DCM_WS_WORKER);
 }
 
-/* False: it does not read now. It is gone: that shows in its socket. */
+/* False: it does not read now. If it has ended, its socket shows that. */
 static bool to_worker(struct dcm_collect *c, const struct dcm_gc_message *msg,
 		      const void *payload, int fd)
 {
@@ -391,7 +391,7 @@ bool dcm_collect_message(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 	case DCM_MSG_GC_SLAB:
 		return collect_slab(c, msg);
 	default:
-		/* the codec lets nothing else through than GC */
+		/* the codec lets only GC through */
 		m = (struct dcm_gc_message){
 			.kind = htole32(msg->gc.kind),
 			.space = htole32(msg->gc.space),
@@ -431,7 +431,7 @@ void dcm_collect_update(struct dcm_conn *conn)
 		uv_poll_stop(&c->poll);
 }
 
-/* One message of the worker's to the host; false: there is no more now. */
+/* Pass on one message of the worker; false: there is no more now. */
 static bool from_worker(struct dcm_collect *c)
 {
 	static u64 buf[(sizeof(struct dcm_gc_message) + DCM_GC_PAYLOAD_MAX) / 8];
@@ -480,7 +480,7 @@ static void worker_ready(uv_poll_t *poll, int status, int events)
 	dcm_collect_update(conn);
 }
 
-/* Beside the daemon, as it is built, or where both are installed. */
+/* Beside the daemon's program, as built; or where both are installed. */
 void dcm_collect_start(struct dcm_donor *donor)
 {
 	static const char *const places[] = { "", "/../libexec/kvm-dcm" };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * config.c - what dcm-donord can be told, and reading it
+ * config.c - dcm-donord's options, and reading them
  *
  * One table has every option: section, name, kind, place, bounds. Files are
- * read whole and parsed by inih through a reader of our own, which counts
- * lines, so that an error names the file, the line and what to write there.
- * An unknown section or key is an error: a misspelt quota must not be no
- * quota. The same parser takes hostile text in tests/fuzz/config_fuzz.c.
+ * read whole and parsed by inih through a reader here, which counts lines, so
+ * that an error names the file, the line and what to write there. An unknown
+ * section or key is an error: a misspelt quota must not mean no quota.
+ * tests/fuzz/config_fuzz.c feeds the same parser hostile text.
  *
  * No state outside the structures passed in.
  */
@@ -25,7 +25,7 @@
 #include "config.h"
 
 #define FILE_MAX_BYTES	(1u << 20)
-#define PATIENCE_MIN_MS	1000u	/* a host says something every second */
+#define PATIENCE_MIN_MS	1000u	/* hosts send something every second */
 #define PATIENCE_MAX_MS	86400000u
 
 enum kind {
@@ -491,7 +491,7 @@ struct reader {
 	bool too_long;
 };
 
-/* inih keeps this much of a section's name and drops the rest unsaid */
+/* inih keeps this much of a section's name and silently drops the rest */
 #define SECTION_MAX	49u
 
 /* inih's fgets(): a line that does not fit is an error, not two lines. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* config.h - what dcm-donord can be told, and reading it */
+/* config.h - dcm-donord's options, and reading them */
 #ifndef DCM_CONFIG_H
 #define DCM_CONFIG_H
 
@@ -15,8 +15,8 @@
 /* [donor] rdma */
 enum dcm_rdma_want {
 	DCM_RDMA_NO,
-	DCM_RDMA_AUTO,	/* if there is a device and data may go unencrypted */
-	DCM_RDMA_YES,	/* or the donor does not start */
+	DCM_RDMA_AUTO,	/* if there is a device and data may be unencrypted */
+	DCM_RDMA_YES,	/* without RDMA the donor does not start */
 };
 
 /* A size in bytes, or a share of the host's memory when @percent is set. */
@@ -55,7 +55,7 @@ struct dcm_config {
 	uint32_t rdma;		/* enum dcm_rdma_want */
 	char rdma_listen[DCM_CONFIG_PATH_MAX];
 	uint32_t drain_ms;
-	uint64_t file_slabs;	/* no option: files.c; 0: no matter */
+	uint64_t file_slabs;	/* set by files.c; 0: no limit */
 	/* [limits] */
 	uint32_t connections;
 	uint32_t handshakes;
@@ -88,26 +88,26 @@ void dcm_config_free(struct dcm_config *cfg);
 /**
  * dcm_config_parse() - read one file's text into @cfg
  * @cfg: initialised; later values win, "listen" adds
- * @name: what to call the file in errors
+ * @name: of the file, for errors
  * @text: not terminated
- * @len: bytes of it
+ * @len: length of @text
  * @err: one line on failure
- * @err_len: room there
+ * @err_len: size of @err
  *
  * Return: 0, or -1 with @err.
  */
 int dcm_config_parse(struct dcm_config *cfg, const char *name, const char *text,
 		     size_t len, char *err, size_t err_len);
 
-/* @path and then @path.d/ *.conf in the order of their names. */
+/* Read @path and then @path.d/ *.conf in the order of their names. */
 int dcm_config_load(struct dcm_config *cfg, const char *path, char *err,
 		    size_t err_len);
 
-/* One value as if it stood in a file. */
+/* Set one value as a file would. */
 int dcm_config_set(struct dcm_config *cfg, const char *section, const char *key,
 		   const char *value, char *err, size_t err_len);
 
-/* What only the whole can tell: does it make sense together? */
+/* Check options against each other. */
 int dcm_config_check(const struct dcm_config *cfg, char *err, size_t err_len);
 
 const struct dcm_tenant_conf *dcm_config_tenant(const struct dcm_config *cfg,
@@ -116,7 +116,7 @@ const struct dcm_tenant_conf *dcm_config_tenant(const struct dcm_config *cfg,
 /* @s as bytes on a host with @total bytes of memory. */
 uint64_t dcm_size_bytes(const struct dcm_size *s, uint64_t total);
 
-/* The whole file, at most @max bytes; malloc'ed. %NULL and errno. */
+/* Read a whole file of at most @max bytes; malloc'ed. %NULL and errno. */
 char *dcm_file_read(const char *path, size_t max, size_t *len);
 
 #endif /* DCM_CONFIG_H */

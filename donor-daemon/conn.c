@@ -2,25 +2,25 @@
 /*
  * conn.c - connections on the event loop: handshake, HELLO, control
  *
- * States are in donor.h. What a peer can make us hold is bounded: the number
- * of connections, the seats of those without a role (door.c), the time until
- * HELLO, the bytes of one message, and the answers it has not read (reading stops
- * at %TX_STOP). Messages the donor starts itself wait for room below %TX_ROOM;
- * nothing is ever queued without a bound. So is what one event does, whatever
- * comes meanwhile.
+ * States are in donor.h. The memory a peer can make the donor hold is bounded:
+ * the number of connections, the seats of those without a role (door.c), the
+ * time until HELLO, the bytes of one message, and the answers it has not read
+ * (reading stops at %TX_STOP). Messages that the donor starts itself wait for
+ * room below %TX_ROOM; nothing is queued without a bound. The work of one event
+ * is bounded too, whatever comes meanwhile.
  *
  *	accept -> [door of its listener] -> a key shown -> [hall] -> HELLO -> a role
  *	                 |                                   |  ^
  *	                 '-- gives way, too late, no key     |  '--- refused: LINGER
  *	                                                     '-- gives way, too late
  *
- * Strangers can fill a door, and nobody without a key gets into the hall: what
- * they do delays nobody whose handshake is under way, and a tenant's host that
- * does not go on, or is refused and stays, is in the way of other hosts only as
- * far as the hall's seats are shared.
+ * Strangers can fill a door, but no peer without a key gets into the hall: they
+ * delay no host whose handshake is under way. A tenant's host that does not
+ * proceed, or is refused and stays, is in the way of other hosts only as far as
+ * they share the hall's seats.
  *
  * A connection is freed in its poll handle's close callback, so it may be
- * closed from anywhere, its own event included.
+ * closed from anywhere, also from its own event.
  */
 #include <errno.h>
 #include <netdb.h>
@@ -40,8 +40,8 @@
 #define TX_ROOM		(32u << 10)
 #define FDS_STOP	(DCM_CHAN_FDS / 2)
 #define LINGER_MS	1000u
-#define TURN_MAX	16u	/* reads in one event: others want theirs */
-#define TURN_MESSAGES	64u	/* and what is done of it */
+#define TURN_MAX	16u	/* reads in one event, for fairness */
+#define TURN_MESSAGES	64u	/* messages handled in one event */
 
 static void conn_ready(uv_poll_t *poll, int status, int events);
 
@@ -75,7 +75,7 @@ void dcm_conn_seated(struct dcm_conn *conn)
 	conn->donor->nr_handshakes--;
 }
 
-/* Nothing of what is queued is sent any more, nor waited for. */
+/* Close with a reset: nothing that is queued is sent, or waited for. */
 static void conn_reset(struct dcm_conn *conn)
 {
 	static const struct linger now = { .l_onoff = 1 };
@@ -103,7 +103,7 @@ bool dcm_conn_drop(struct dcm_donor *donor, struct dcm_door *door)
 	return true;
 }
 
-/* To a seat at @door; somebody gives way if there is none. */
+/* Take a seat at @door; if there is none, another connection gives way. */
 static int conn_sit(struct dcm_conn *conn, struct dcm_door *door)
 {
 	struct dcm_donor *donor = conn->donor;
@@ -118,7 +118,7 @@ static int conn_sit(struct dcm_conn *conn, struct dcm_door *door)
 	return 0;
 }
 
-/* Leave the state it is in. */
+/* Detach it from whatever its state refers to. */
 static void conn_leave(struct dcm_conn *conn)
 {
 	if (conn->collect)
@@ -166,7 +166,7 @@ struct dcm_chan *dcm_conn_detach(struct dcm_conn *conn)
 	return ch;
 }
 
-/* Answers have gone out, so there may be more of them. */
+/* Answers have been sent, so there may be more of them. */
 static bool conn_has_way(const struct dcm_chan *ch)
 {
 	return dcm_chan_queued(ch) < TX_STOP && ch->nr_pass < FDS_STOP;
@@ -180,7 +180,7 @@ static void conn_update(struct dcm_conn *conn)
 	if (conn->state == DCM_CONN_CLOSED || conn->in_event)
 		return;
 	dcm_collect_update(conn);
-	/* a writable socket is also how a turn cut short comes again */
+	/* a turn that was cut short continues when the socket is writable */
 	if (dcm_chan_queued(ch) || conn->again || conn->held)
 		events |= UV_WRITABLE;
 	if (conn_has_way(ch) && !(conn->session && conn->session->want_busy) &&
@@ -321,7 +321,7 @@ static void conn_handshake(struct dcm_conn *conn)
 	size_t len;
 	int ret = dcm_chan_handshake(conn->chan);
 
-	/* the hall's seats are no stranger's */
+	/* strangers get no seat in the hall */
 	if (ret >= 0 && dcm_chan_shown(conn->chan) &&
 	    conn->seat.source->door == conn->door &&
 	    conn_sit(conn, &donor->hall))
@@ -350,7 +350,7 @@ static bool conn_talks(const struct dcm_conn *conn)
 	       conn->state == DCM_CONN_CONTROL || conn->state == DCM_CONN_GC;
 }
 
-/* What the peer sent is no message of the protocol, or not here. */
+/* The peer sent an invalid message, or one not allowed here. */
 static void conn_nonsense(struct dcm_conn *conn, int error)
 {
 	conn->donor->stats.protocol_errors++;
@@ -360,7 +360,7 @@ static void conn_nonsense(struct dcm_conn *conn, int error)
 	dcm_conn_refuse(conn, 0, DCM_WS_PROTOCOL);
 }
 
-/* One message with its payload; false: not now. */
+/* Handle one message with its payload; false: not now. */
 static bool conn_collect(struct dcm_conn *conn)
 {
 	struct dcm_chan *ch = conn->chan;
@@ -383,7 +383,7 @@ static bool conn_collect(struct dcm_conn *conn)
 	return true;
 }
 
-/* What is complete in the buffer, as far as @left lets it. */
+/* Handle the complete messages in the buffer, as far as @left allows. */
 static void conn_messages(struct dcm_conn *conn, unsigned int *left)
 {
 	struct dcm_wire_msg msg;
@@ -394,7 +394,7 @@ static void conn_messages(struct dcm_conn *conn, unsigned int *left)
 	while (conn_talks(conn)) {
 		struct dcm_chan *ch = conn->chan;
 
-		/* the rest waits for the socket, a slab being made, or its turn */
+		/* the rest waits for the socket, for a slab, or for its turn */
 		conn->held = !conn_has_way(ch) || !*left;
 		if (conn->held || (conn->session && conn->session->want_busy))
 			return;
@@ -424,7 +424,7 @@ static void conn_messages(struct dcm_conn *conn, unsigned int *left)
 	}
 }
 
-/* What comes now is thrown away, a little at a time: reading on may never end. */
+/* Discard what comes, a little at a time: the peer may never stop. */
 static void conn_linger(struct dcm_conn *conn)
 {
 	int ret = dcm_chan_flush(conn->chan);
@@ -471,7 +471,7 @@ static void conn_io(struct dcm_conn *conn, int status)
 			dcm_conn_close(conn);
 			return;
 		}
-		/* what was held back in the buffer raises no event of its own */
+		/* messages held back in the buffer raise no event */
 		conn->again = (ret > 0 && conn->chan->more) ||
 			      (conn->held && conn_has_way(conn->chan));
 	} while (conn->again && left && ++turn < TURN_MAX);
@@ -499,7 +499,7 @@ void dcm_conn_resume(struct dcm_conn *conn)
 {
 	if (conn->state == DCM_CONN_CLOSED)
 		return;
-	/* what was left unread in the buffer raises no event of its own */
+	/* messages left in the buffer raise no event */
 	conn_ready(&conn->poll, 0, 0);
 }
 

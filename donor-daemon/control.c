@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * control.c - the control messages: infiniswap-nsdi17, appendix B.1, and ours
+ * control.c - control messages: infiniswap-nsdi17, appendix B.1, and more
  *
  *   host                          donor
  *   QUERY_MEM ------------------> how much could this session map?
@@ -16,10 +16,10 @@
  *                    <----------- EVICT
  *   DONE -----------------------> revoke, free
  *
- * A request the donor can't grant is answered by ERROR and the connection
- * stays; only what breaks the framing or the order closes it.
+ * A request that the donor can't grant is answered by ERROR and the connection
+ * stays; only an error of framing or of order closes it.
  *
- * The event loop's.
+ * Locking: none, all on the event loop.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -78,7 +78,7 @@ static void map_refuse(struct dcm_conn *conn, u64 tag, u32 status)
 	dcm_conn_error(conn, tag, status);
 }
 
-/* publish() has returned @ret. The slab is told to its host, or goes again. */
+/* publish() has returned @ret. Announce the slab to its host, or release it. */
 static void map_finish(struct dcm_session *s, struct dcm_slab *slab, u64 tag,
 		       const struct dcm_lend_ops *lend, int ret)
 {
@@ -87,7 +87,7 @@ static void map_finish(struct dcm_session *s, struct dcm_slab *slab, u64 tag,
 
 	if (!ret) {
 		slab->lend = lend;
-		/* it goes with the first byte of the answer */
+		/* it is sent with the first byte of the answer */
 		if (lend->pass_fd)
 			ret = dcm_chan_pass_fd(s->conn->chan, slab->fd);
 	}
@@ -147,7 +147,7 @@ static void map_published(uv_work_t *work, int status)
 	free(job);
 }
 
-/* @slab is MAPPED and nobody's yet; it counts as the tenant's from here on. */
+/* @slab is MAPPED and has no session; from here on the tenant is charged. */
 static void map_start(struct dcm_session *s, struct dcm_slab *slab, u64 tag,
 		      u64 cookie, const struct dcm_lend_ops *lend)
 {
@@ -176,7 +176,7 @@ static void map_start(struct dcm_session *s, struct dcm_slab *slab, u64 tag,
 	slab->domain = dcm_domain_get(s->domain);
 	dcm_session_get(s);
 	pool->jobs++;
-	/* no other request of this session is read meanwhile */
+	/* meanwhile no other request of this session is read */
 	s->want_busy = true;
 	uv_queue_work(pool->loop, &job->work, map_publish, map_published);
 }
@@ -212,9 +212,9 @@ static void control_map(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 	if (slab) {
 		map_start(s, slab, msg->tag, msg->map.cookie, lend);
 	} else if (status == DCM_WS_OK) {
-		/* no other request of this session is read meanwhile */
+		/* meanwhile no other request of this session is read */
 		s->want_busy = true;
-		/* what it waits for is the tenant's already */
+		/* charge the tenant for the slab it waits for */
 		t->bytes += donor->pool.slab_bytes;
 		s->want_tag = msg->tag;
 		s->want_cookie = msg->map.cookie;
@@ -240,16 +240,16 @@ void dcm_control_want_ready(struct dcm_pool_want *want, struct dcm_slab *slab)
 	struct dcm_conn *conn;
 
 	s->want_busy = false;
-	/* map_start() counts the slab */
+	/* map_start() charges the slab */
 	s->tenant->bytes -= s->donor->pool.slab_bytes;
-	/* the answer of a lost connection is lost: the host maps again */
+	/* the connection is lost, and the answer too: the host maps again */
 	if (!s->conn) {
 		if (slab)
 			dcm_pool_release(&s->donor->pool, slab);
 		return;
 	}
 	conn = s->conn;
-	/* its protection domain may be gone with its device since */
+	/* its protection domain may be gone with the device meanwhile */
 	if (slab && s->want_lend->slow && !dcm_rdma_ready(s)) {
 		dcm_pool_release(&s->donor->pool, slab);
 		slab = NULL;
@@ -293,7 +293,7 @@ static void control_done(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 	struct dcm_slab *slab =
 		dcm_pool_find(&donor->pool, msg->slab.slab, conn->session);
 
-	/* DONE and a forced end may cross: then there is nothing left to do */
+	/* DONE and a forced end may cross: nothing is left to do then */
 	if (!slab)
 		return;
 	if (slab->state != DCM_SLAB_EVICTING) {
@@ -373,7 +373,7 @@ void dcm_control(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 		control_done(conn, msg);
 		return;
 	default:
-		/* the codec lets nothing else through */
+		/* the codec lets no other message through */
 		dcm_conn_refuse(conn, msg->tag, DCM_WS_PROTOCOL);
 	}
 }
@@ -385,7 +385,7 @@ void dcm_control_heartbeats(struct dcm_donor *donor)
 
 	dcm_list_for_each_safe(s, tmp, &donor->sessions, struct dcm_session,
 			       node)
-		/* one who reads nothing has its unread beats already */
+		/* a host that does not read has unread ones already */
 		if (s->conn && !dcm_chan_queued(s->conn->chan))
 			dcm_conn_send(s->conn, &beat);
 }

@@ -3,29 +3,28 @@
  * data.c - data connections: READ and WRITE
  *
  * This is in the path of a page fault, so it is short: one recv() takes what
- * has come, every whole request of it is carried out in order, one sendmsg()
+ * has come, every whole request in it is carried out in order, one sendmsg()
  * answers them all. On a plain connection READs are sent from the slab's
  * mapping without a copy; a later WRITE to the same bytes in the same batch
- * first sends what is gathered, so that the order of the requests is the
- * order of their effects. Under TLS the answers are gathered in a buffer of
- * one record and encrypted into the channel's.
+ * first sends what is gathered, so that requests take effect in their order.
+ * Under TLS the answers are gathered in a buffer of one record and encrypted
+ * into the channel's.
  *
- * A WRITE touches the slab when all of it is here, so a host that dies in
- * the middle of one leaves the old bytes. Back-pressure: while answers wait
- * for the socket nothing is read. A request that can't be granted is answered
- * with its status; a stream that lost its framing is closed.
+ * A WRITE touches the slab when all of it has come, so if a host dies in the
+ * middle of one the old bytes stay. Back-pressure: while answers wait for the
+ * socket nothing is read. A request that can't be granted is answered with its
+ * status; a stream whose framing is wrong is closed.
  *
  * All this is done in turns, whose length the worker sets (data_worker.c): a
- * turn that is through with its allowance leaves the rest in the buffer.
+ * turn that has used its allowance leaves the rest in the buffer.
  *
  *	adopted -> a worker's -> [another's ->] closed -> forgotten
  *
  * Locking: a data connection is its worker's alone (data_worker.c). Ending a
  * session shuts the socket down under session->data_lock, where the worker
  * takes the connection off the list before it closes the descriptor; the
- * session and tenant references go back on the event loop (donor->gone). A
- * slab is held by a reference from the lookup until its bytes are sent or
- * copied.
+ * session and tenant references are dropped on the event loop (donor->gone). A
+ * reference keeps a slab from its lookup until its bytes are sent or copied.
  */
 #include <poll.h>
 #include <stdlib.h>
@@ -40,11 +39,11 @@
 #define BATCH_BYTES (256u << 10)
 
 /*
- * What a turn costs, in bytes sent on a plain connection: about the CPU time, so
- * that those who want many small things pay for system calls, and those who want
- * them encrypted for that. Measured by a busy worker's CPU time on loopback (Linux
- * 6.18, 2 virtual CPUs): 0.066 ns a byte, 0.12 us a request, 0.28 to 0.32 ns a byte
- * under TLS, and 0.33 us a record that comes.
+ * Cost of a turn, in bytes sent on a plain connection; about its CPU time, so
+ * that many small operations pay for system calls, and encrypted ones for
+ * encryption. Measured by a busy worker's CPU time on loopback (Linux 6.18, 2
+ * virtual CPUs): 0.066 ns a byte, 0.12 us a request, 0.28 to 0.32 ns a byte
+ * under TLS, and 0.33 us a record received.
  */
 #define COST_REQUEST (2u << 10)
 #define COST_TLS 4u /* each byte */
@@ -55,7 +54,7 @@ static void count(u64 *counter, u64 n)
 	__atomic_fetch_add(counter, n, __ATOMIC_RELAXED);
 }
 
-/* Send the batch (plain) or what is left of the scratch (TLS). */
+/* Send the batch (plain) or the rest of the scratch buffer (TLS). */
 static int batch_send(struct dcm_worker *w, struct dcm_data *d)
 {
 	int ret = 0;
@@ -74,7 +73,7 @@ static int batch_send(struct dcm_worker *w, struct dcm_data *d)
 	return ret;
 }
 
-/* Bytes for a TLS channel; a record is closed when it is full. */
+/* Add bytes for a TLS channel; a full record is sent. */
 static int scratch_add(struct dcm_worker *w, struct dcm_data *d,
 		       const void *data, size_t len)
 {
@@ -98,7 +97,7 @@ static int scratch_add(struct dcm_worker *w, struct dcm_data *d,
 	return 0;
 }
 
-/* One answer; @slab's reference is the batch's from here. */
+/* Add an answer; the batch owns @slab's reference from here on. */
 static int batch_add(struct dcm_worker *w, struct dcm_data *d,
 		     const struct dcm_wire_msg *msg, struct dcm_slab *slab,
 		     const void *payload)
@@ -131,7 +130,7 @@ static int batch_add(struct dcm_worker *w, struct dcm_data *d,
 	return 0;
 }
 
-/* Does a gathered READ still point into [@at, @at + @len)? */
+/* Whether a gathered READ still points into [@at, @at + @len). */
 static bool batch_overlaps(const struct dcm_worker *w, const u8 *at, size_t len)
 {
 	for (u32 i = 0; i < w->nr_iov; i++) {
@@ -156,7 +155,7 @@ static u32 io_check(const struct dcm_wire_msg *req, const struct dcm_slab *slab)
 	return DCM_WS_OK;
 }
 
-/* Carry out one request; @payload is whole for a WRITE. */
+/* Carry out a request; @payload is whole for a WRITE. */
 static int data_request(struct dcm_worker *w, struct dcm_data *d,
 			const struct dcm_wire_msg *req, const u8 *payload)
 {
@@ -199,8 +198,8 @@ static int data_request(struct dcm_worker *w, struct dcm_data *d,
 }
 
 /*
- * All whole requests in the buffer, or as many as the turn allows: 0, or -1 when
- * the connection must go.
+ * Carry out the whole requests in the buffer, or as many as the turn allows: 0,
+ * or -1 when the connection must be closed.
  */
 static int data_requests(struct dcm_worker *w, struct dcm_data *d)
 {
@@ -209,7 +208,7 @@ static int data_requests(struct dcm_worker *w, struct dcm_data *d)
 	size_t bytes;
 	int ret;
 
-	/* GnuTLS may have something of its own to say */
+	/* GnuTLS may have messages of its own to send */
 	if (dcm_chan_flush(ch) < 0)
 		return -1;
 	while (!dcm_chan_queued(ch) || (ch->tls && w->nr)) {
@@ -280,7 +279,7 @@ void dcm_data_close(struct dcm_data *d)
 	data_forget(d);
 }
 
-/* What has come since: as dcm_chan_read(). */
+/* Read new bytes: as dcm_chan_read(). */
 static int data_read(struct dcm_worker *w, struct dcm_data *d)
 {
 	struct dcm_chan *ch = d->chan;
@@ -312,7 +311,7 @@ static void raise_to(u64 *most, u64 n)
 		;
 }
 
-/* The tenant is not ours to look at once @d is closed or another worker's. */
+/* Not after @d is closed or another worker's: then @d->tenant may be gone. */
 static void turn_count(const struct dcm_worker *w, const struct dcm_data *d)
 {
 	struct dcm_tenant *t = d->tenant;
@@ -342,7 +341,7 @@ int dcm_data_serve(struct dcm_worker *w, struct dcm_data *d)
 		if (__atomic_load_n(&d->session->ended, __ATOMIC_ACQUIRE) ||
 		    data_requests(w, d) || ret < 0)
 			goto dead;
-		/* what came while @left waited was told once: it is read next */
+		/* @left delayed it and epoll reports it once: read it next */
 		more = left || d->left || ch->more || d->hung_up;
 	} while (more && !dcm_chan_queued(ch) && w->cost < w->cost_max);
 	out = dcm_chan_queued(ch);
@@ -358,7 +357,7 @@ int dcm_data_serve(struct dcm_worker *w, struct dcm_data *d)
 		dcm_fair_add(&w->fair, &d->turn);
 	return served;
 dead:
-	/* a batch cut short by an error still holds its slabs */
+	/* a batch that an error cut short still holds its slabs */
 	ch->broken = true;
 	batch_send(w, d);
 	turn_count(w, d);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* data_int.h - what data.c and data_worker.c share; donor.h is the outside */
+/* data_int.h - shared by data.c and data_worker.c; donor.h is the interface */
 #ifndef DCM_DATA_INT_H
 #define DCM_DATA_INT_H
 
@@ -18,13 +18,13 @@ struct dcm_data {
 	struct dcm_chan *chan;
 	struct dcm_session *session;
 	struct dcm_tenant *tenant;
-	struct dcm_fair_entry turn;	/* of its worker's tenants */
+	struct dcm_fair_entry turn;	/* among its worker's tenants */
 	u16 lane;			/* the host's number; 0: none */
 	bool want_out;
 	bool left;		/* a turn ended with requests in the buffer */
-	bool hung_up;		/* said by epoll, not yet by the socket */
+	bool hung_up;		/* reported by epoll, not yet by a read */
 	unsigned int served;
-	unsigned int astray;	/* looks that found it on another CPU */
+	unsigned int astray;	/* looks, in a row, that found another CPU */
 };
 
 struct dcm_worker {
@@ -41,12 +41,12 @@ struct dcm_worker {
 	u64 poll_ns;
 	struct dcm_list conns;
 	struct dcm_fair fair;
-	/* the turn: what it has cost, and when it ends */
+	/* cost of the current turn so far, and its limit */
 	u64 cost;
 	u64 cost_max;
-	/* written here, read anywhere: __atomic */
+	/* written by this thread, read by any: __atomic */
 	struct dcm_data_counters count;
-	unsigned int vain;	/* looks in a row that found nothing */
+	unsigned int vain;	/* looks in a row without a request */
 	/* the batch being gathered */
 	struct iovec iov[2 * DATA_BATCH];
 	u8 heads[DATA_BATCH][DATA_DONE_BYTES];
@@ -60,20 +60,20 @@ struct dcm_worker {
 
 /* data.c */
 /**
- * dcm_data_serve() - a turn: what has come on a connection, and waits to go
+ * dcm_data_serve() - a turn: serve requests of a connection, send answers
  *
  * It ends when nothing is left to do, or with the request that brings @w->cost to
  * @w->cost_max; then the connection waits for another turn.
  *
- * Return: 1: something came and was served; 0: nothing did; -1: @d is not ours
+ * Return: 1: requests were served; 0: none came; -1: @d is not this worker's
  * any more (closed, or another worker's).
  */
 int dcm_data_serve(struct dcm_worker *w, struct dcm_data *d);
 
-/** dcm_data_close() - the socket; the rest is given to dcm_data_gone() */
+/** dcm_data_close() - close the socket; dcm_data_gone() does the rest */
 void dcm_data_close(struct dcm_data *d);
 
-/** dcm_data_gone() - forget what workers have closed; the event loop's */
+/** dcm_data_gone() - free what workers have closed; on the event loop */
 void dcm_data_gone(uv_async_t *async);
 
 /* data_worker.c */
@@ -85,21 +85,21 @@ void dcm_data_gone(uv_async_t *async);
 struct dcm_worker *dcm_data_worker_near(struct dcm_donor *donor,
 					const struct dcm_chan *chan);
 
-/* For a new connection of @session, under its data_lock. */
+/* Choose for a new connection of @session, under its data_lock. */
 struct dcm_worker *dcm_data_worker_choose(struct dcm_donor *donor,
 					  const struct dcm_session *session,
 					  const struct dcm_chan *chan);
 
-/* What epoll is to tell of @d from now on, and if it is so already. */
+/* Set the events that epoll reports for @d; also those that are already due. */
 int dcm_data_watch(struct dcm_worker *w, struct dcm_data *d, int op);
 
-/** dcm_data_worker_give() - @d is @w's from here on */
+/** dcm_data_worker_give() - hand @d over to @w */
 void dcm_data_worker_give(struct dcm_worker *w, struct dcm_data *d);
 
 /**
- * dcm_data_follow() - to the worker of the CPU its bytes arrive on
+ * dcm_data_follow() - move @d to the worker of the CPU its bytes arrive on
  *
- * Return: true when @d now is another worker's: it may be gone already.
+ * Return: true if @d is another worker's now: it may be freed already.
  */
 bool dcm_data_follow(struct dcm_worker *w, struct dcm_data *d);
 

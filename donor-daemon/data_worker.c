@@ -2,29 +2,29 @@
 /*
  * data_worker.c - the threads that serve data connections
  *
- * Waking a sleeping thread of another CPU costs more than the operation, by
- * far. So with a worker for every CPU each is pinned to its own, and a
- * connection is moved to the worker of the CPU its bytes arrive on, when they
- * have kept arriving there: on loopback that is where the faulting thread
- * runs, elsewhere the network card's queue.
+ * Waking a sleeping thread on another CPU costs far more than the operation. So
+ * if there is a worker for every CPU, each is pinned to its own, and a
+ * connection is moved to the worker of the CPU its bytes arrive on, once they
+ * have kept arriving there: on loopback that is where the faulting thread runs,
+ * elsewhere the network card's queue.
  *
- * The other way: with "poll-us" a worker that has just served something looks
- * at that connection without sleeping for so long. It adapts: a worker whose
- * looks were in vain lately sleeps at once. Workers that look are not pinned,
- * or they would take the CPU from the one they wait for.
+ * The alternative: with "poll-us" a worker that has just served a connection
+ * polls it for that long without sleeping. It adapts: a worker whose polling
+ * was recently in vain sleeps at once. Workers that poll are not pinned, or
+ * they would take the CPU from the thread they wait for.
  *
  * Tenants take turns at each worker (fair.c), whatever the number of their
- * connections and however much these have waiting; a tenant's connections take
- * turns at its turns. What epoll tells of puts connections in line, and it is
- * asked again after about one turn. So a request of a tenant that wants less than
- * its share waits for one turn of each other tenant at most. A worker is shared
- * fairly, not the donor as a whole: with pinned workers the network says who is
- * whose, else each session's connections are spread over all.
+ * connections and of waiting requests; a tenant's connections share its turns.
+ * Events from epoll queue connections, and epoll is asked again after about one
+ * turn. So a request of a tenant that wants less than its share waits for at
+ * most one turn of each other tenant. Each worker is fair, not the donor as a
+ * whole: with pinned workers the network decides which connections a worker
+ * has, else each session's connections are spread over all workers.
  *
  * Locking: a worker's connections and its batch are its thread's alone. A
  * connection is given to it through its inbox (its lock, an eventfd), by the
- * event loop or by the worker that had it, which then touches it no more. What
- * a worker is pinned to is written before there are connections.
+ * event loop or by the worker that had it, which then no longer touches it. The
+ * CPU a worker is pinned to is written before there are connections.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -42,17 +42,17 @@
 #define EVENTS 64
 
 /*
- * In bytes that are sent on a plain connection, as all costs (data.c, which says
- * how they were measured). A turn's system calls were 5.8 us, with the kernel's
- * work for the receiver on loopback, which another machine would do itself. A
- * tenant that works beside another one has short turns, also when the other had
+ * Costs are in bytes sent on a plain connection (data.c says how they were
+ * measured). The system calls of a turn were 5.8 us, including the kernel's
+ * work for the receiver on loopback, which otherwise another machine does. A
+ * tenant that shares a worker has short turns, also when the other tenant had
  * nothing to do for a moment.
  */
-#define COST_TURN (80u << 10) /* of its system calls */
+#define COST_TURN (80u << 10) /* system calls of a turn */
 #define TURN_SHARED (192u << 10) /* more than COST_TURN */
 #define TURN_ALONE (1u << 20)
 #define SHARED_SPAN (16u << 20)
-#define LOOKS 8 /* at one connection between two at all */
+#define LOOKS 8 /* at one connection, between two calls of epoll */
 #define FOLLOW_EVERY 16u /* batches between looks at the CPU */
 #define FOLLOW_AFTER 3u /* looks in a row before it is moved */
 
@@ -71,7 +71,7 @@ struct dcm_worker *dcm_data_worker_near(struct dcm_donor *donor,
 	return NULL;
 }
 
-/* How many of @session's connections, and of all, are @w's. */
+/* @w's connections of @session (high half), and of all (low half). */
 static u64 worker_load(const struct dcm_worker *w,
 		       const struct dcm_session *session)
 {
@@ -140,7 +140,7 @@ bool dcm_data_follow(struct dcm_worker *w, struct dcm_data *d)
 int dcm_data_watch(struct dcm_worker *w, struct dcm_data *d, int op)
 {
 	struct epoll_event ev = {
-		/* each change once: what waits for its turn is not told again */
+		/* edges only: a waiting connection is not reported again */
 		.events = EPOLLET |
 			  (d->want_out ? EPOLLOUT : EPOLLIN | EPOLLRDHUP),
 		.data.ptr = d,
@@ -178,13 +178,13 @@ static void worker_inbox(struct dcm_worker *w)
 			dcm_data_close(d);
 			continue;
 		}
-		/* requests may have come along with HELLO */
+		/* requests may have come with HELLO */
 		d->chan->more = true;
 		dcm_fair_add(&w->fair, &d->turn);
 	}
 }
 
-/* Whom there is news of gets in line; @timeout as for epoll_wait(). */
+/* Queue connections with events; @timeout as for epoll_wait(). */
 static int worker_listen(struct dcm_worker *w, int timeout)
 {
 	u32 rounds =
@@ -213,7 +213,7 @@ static int worker_listen(struct dcm_worker *w, int timeout)
 	return heard;
 }
 
-/* One turn of @d, which has been taken: as dcm_data_serve(). */
+/* One turn of @d, taken from the queue: as dcm_data_serve(). */
 static int worker_turn(struct dcm_worker *w, struct dcm_data *d, u64 cost_max)
 {
 	struct dcm_flow *flow = d->turn.flow;
@@ -228,8 +228,8 @@ static int worker_turn(struct dcm_worker *w, struct dcm_data *d, u64 cost_max)
 }
 
 /*
- * Turns of those that wait, until it is time to look who else does. The one
- * served last, unless it is gone.
+ * Give turns to those that wait, until it is time to ask epoll again. Returns
+ * the connection served last, unless it is gone.
  */
 static struct dcm_data *worker_turns(struct dcm_worker *w)
 {
@@ -252,8 +252,8 @@ static struct dcm_data *worker_turns(struct dcm_worker *w)
 }
 
 /*
- * Look at @d for a while instead of sleeping. 1: something was there, or there is
- * news of others; 0: nothing; -1: @d is closed.
+ * Poll @d for a while instead of sleeping. 1: a request came, or there are
+ * other events; 0: nothing; -1: @d is closed.
  */
 static int worker_poll(struct dcm_worker *w, struct dcm_data *d)
 {
@@ -264,7 +264,7 @@ static int worker_poll(struct dcm_worker *w, struct dcm_data *d)
 		return 0;
 	until = dcm_clock_ns() + w->poll_ns;
 	do {
-		/* the one that spoke last, most of the time */
+		/* most often the next request comes from the same one */
 		for (int look = 0; look < LOOKS; look++) {
 			dcm_fair_add(&w->fair, &d->turn);
 			dcm_fair_take(&w->fair);
@@ -306,7 +306,7 @@ static void *worker_run(void *arg)
 	return NULL;
 }
 
-/* The CPUs this process may run on: how many, and the @n-th of them. */
+/* Number of CPUs this process may run on, and the @n-th of them. */
 static u32 cpus(u32 n, int *cpu)
 {
 	cpu_set_t set;
@@ -373,7 +373,7 @@ int dcm_data_start(struct dcm_donor *donor, char *err, size_t err_len)
 		}
 		w->started = true;
 	}
-	/* before the first connection: workers only read it then */
+	/* before the first connection: after that it is only read */
 	for (u32 i = 0; i < nr && nr == nr_cpus && !donor->cfg.poll_us; i++)
 		worker_pin(&donor->workers[i], i);
 	return 0;
@@ -388,7 +388,7 @@ void dcm_data_stop(struct dcm_donor *donor)
 		struct dcm_worker *w = &donor->workers[i];
 
 		__atomic_store_n(&w->stop, true, __ATOMIC_RELEASE);
-		/* full: then it is awake */
+		/* if the counter is full the worker is awake */
 		if (w->started && write(w->evfd, &one, sizeof(one)) < 0 &&
 		    errno != EAGAIN)
 			dcm_err("worker: eventfd: %s", strerror(errno));
@@ -399,7 +399,7 @@ void dcm_data_stop(struct dcm_donor *donor)
 	for (u32 i = 0; i < donor->nr_workers; i++) {
 		struct dcm_worker *w = &donor->workers[i];
 
-		/* given to one that had ended, by another that had not */
+		/* given by a running worker to one that had ended */
 		dcm_list_for_each_safe(d, tmp, &w->inbox, struct dcm_data, node)
 			dcm_data_close(d);
 		if (w->epfd >= 0)

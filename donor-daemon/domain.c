@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * domain.c - what one session may reach by RDMA
+ * domain.c - a session's RDMA protection domain
  *
- * A session has a protection domain of its own: a key that is handed out to it
- * opens nothing on a queue pair of anybody else. Each slab is one memory region
- * in it, remote read and write and nothing more, with addresses that count from
- * 0, so that a host learns nothing about where things are in this process.
+ * A session has a protection domain of its own: a key given to it is useless on
+ * other queue pairs. Each slab is one memory region in it, with remote read and
+ * write only, and with addresses that count from 0, so that a host learns
+ * nothing about addresses in this process.
  *
- * Publishing maps the slab and registers it, which pins every page: that
- * takes time and runs in a thread of the pool. Revoking deregisters it; when
- * that returns the device does not touch the memory any more, and only then is
- * it unmapped and given back. Even if deregistering failed nobody else would
- * get these pages: a memfd has one owner in its life, and pinned pages stay
- * with it.
+ * Publishing maps the slab and registers it, which pins every page: that takes
+ * time and runs in a thread of the pool. Revoking deregisters it; when that
+ * returns the device does not touch the memory any more, and only then is it
+ * unmapped and freed. Even if deregistering failed no other host would get
+ * these pages: a memfd has one owner in its life, and pinned pages stay with
+ * it.
  *
- * The mapping makes READ and WRITE of data connections reach the slab as well:
- * the way out for a host whose RDMA network has failed.
+ * The mapping lets READ and WRITE of data connections reach the slab too, for a
+ * host whose RDMA network has failed.
  *
  * (infiniswap-nsdi17 registers a region of 1 GB for the daemon's life and never
  * takes a key back.)
  *
- * Locking: references are the event loop's; publish and revoke touch only
- * their slab.
+ * Locking: references are the event loop's; publish and revoke touch only their
+ * slab.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* domain.h - what one session may reach by RDMA, and slabs in it */
+/* domain.h - a session's RDMA protection domain, and slabs in it */
 #ifndef DCM_DOMAIN_H
 #define DCM_DOMAIN_H
 
@@ -10,11 +10,11 @@
 
 /**
  * struct dcm_domain - a session's protection domain
- * @ctx: the device its queue pairs came in over
- * @cq: what queue pairs must have; nothing ever completes there
- * @dead: the device is gone: nothing new is registered
- * @refs: the session's, one of each queue pair and of each slab. The event
- *	loop's.
+ * @ctx: the device its queue pairs come in over
+ * @cq: queue pairs need one; nothing ever completes there
+ * @dead: the device is gone: no slab is registered any more
+ * @refs: the session's, and one of each queue pair and each slab. Only the
+ *	event loop counts
  */
 struct dcm_domain {
 	struct ibv_context *ctx;
@@ -24,13 +24,13 @@ struct dcm_domain {
 	unsigned int refs;
 };
 
-/* On the device of @ctx; %NULL and errno. */
+/* Make one on the device of @ctx; %NULL and errno. */
 struct dcm_domain *dcm_domain_new(struct ibv_context *ctx);
 struct dcm_domain *dcm_domain_get(struct dcm_domain *dom);
-/* %NULL is fine. */
+/* Does nothing for %NULL. */
 void dcm_domain_put(struct dcm_domain *dom);
 
-/* Bytes that are registered now; any thread. */
+/* Bytes registered now; any thread. */
 u64 dcm_domain_registered(void);
 
 #endif /* DCM_DOMAIN_H */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * donor.h - the daemon as a whole, and what its parts call of each other
+ * donor.h - the daemon as a whole, and the interfaces of its parts
  *
- * One event loop owns everything but data connections: listeners,
- * handshakes, control connections, sessions, slabs, eviction, HTTP. Data
- * connections belong to worker threads (data_worker.c), which reach back only
- * through dcm_slab_get(), counters and dcm_data_gone's list.
+ * One event loop owns everything but data connections: listeners, handshakes,
+ * control connections, sessions, slabs, eviction, HTTP. Data connections belong
+ * to worker threads (data_worker.c), which use other parts only through
+ * dcm_slab_get(), counters and dcm_data_gone()'s list.
  */
 #ifndef DCM_DONOR_H
 #define DCM_DONOR_H
@@ -31,18 +31,18 @@ struct dcm_http;
 struct dcm_rdma;
 struct dcm_worker;
 
-/* A socket that is listened on; with seats of its own. */
+/* A listening socket, with seats of its own. */
 struct dcm_listener {
 	uv_poll_t poll;
 	struct dcm_donor *donor;
 	struct dcm_door door;
 	int fd;
 	bool is_unix;
-	bool paused;	/* no memory, no descriptor: until the next quarter second */
+	bool paused;	/* no memory or descriptor: for a quarter second */
 	char name[DCM_CONFIG_PATH_MAX + 8];	/* "tcp:127.0.0.1:9740" */
 };
 
-/* Only ever grow; read by /metrics. */
+/* Counters that only grow; read by /metrics. */
 struct dcm_stats {
 	u64 accepted;
 	u64 handshake_failed;
@@ -66,7 +66,7 @@ struct dcm_stats {
 	u64 gc_lost;
 	u64 reloads;
 	u64 reloads_failed;
-	/* of data connections that are gone; the rest is in the workers */
+	/* of data connections that have ended; workers have the rest */
 	u64 data_connections;
 };
 
@@ -95,13 +95,13 @@ struct dcm_donor {
 	u32 nr_conns;		/* data connections and queue pairs too */
 	u32 nr_handshakes;	/* of these, at a door */
 	struct dcm_door hall;	/* a key is shown, there is no role yet */
-	int spare_fd;		/* to hang up on who can't be taken; -1: none */
+	int spare_fd;		/* given up to refuse a connection; -1: none */
 	struct dcm_list sessions;
 	u32 nr_sessions;
-	u32 nr_lost;		/* of these, without a control connection */
+	u32 nr_lost;		/* sessions without a control connection */
 	u64 donor_id;
-	u64 quarter_at;		/* when the quarter timer ran last */
-	u64 stalled_at;		/* when we last came back from a stop */
+	u64 quarter_at;		/* when the quarter timer last ran */
+	u64 stalled_at;		/* when the donor last went on after a stop */
 	u64 started_at;
 	struct dcm_worker *workers;
 	u32 nr_workers;
@@ -114,11 +114,11 @@ struct dcm_donor {
 	int exit_status;
 	struct dcm_list collects;	/* GC workers, collect.c */
 	u32 nr_collects;
-	u32 nr_dying;		/* of them, killed and not buried */
-	int gc_cgroup;		/* that has tenants' below it; -1: none */
+	u32 nr_dying;		/* of these, killed and not buried */
+	int gc_cgroup;		/* parent of the tenants' cgroups; -1: none */
 	char gc_path[DCM_CONFIG_PATH_MAX + 64];
 	struct dcm_rdma *rdma;	/* rdma.c */
-	char rdma_why[256];	/* it is off */
+	char rdma_why[256];	/* why it is off */
 	struct dcm_http *http;
 	char http_name[64];
 	struct dcm_stats stats;
@@ -127,19 +127,19 @@ struct dcm_donor {
 
 /**
  * struct dcm_session - one host's life with this donor
- * @secret: proves a later connection is of it
+ * @secret: proves that a later connection belongs to it
  * @conn: its control connection, or %NULL while that is lost
- * @heard_at: when any of its connections last said something, loop time in
- *	ms; workers write it (__atomic)
+ * @heard_at: when something was last received on any of its connections, loop
+ *	time in ms; workers write it (__atomic)
  * @sources: where it came in, at its listener's door and in the hall
  * @left_at: when the last of its connections ended
- * @cut: one of them ended for want of a network, since it was last resumed
- * @silent: nothing was heard for %DCM_WIRE_SILENCE_MS, and that was said
- * @silent_from: when something was heard last before that
- * @probation: it looked dead; one more look before it is
+ * @cut: since its last resume the network ended one of them
+ * @silent: silent for %DCM_WIRE_SILENCE_MS, and that was logged
+ * @silent_from: when something was last received before that
+ * @probation: it looked dead; it is checked once more
  * @nr_joined: data connections, counted by the event loop
- * @refs: the list, each data connection and queue pair, a slab being
- *	registered for it
+ * @refs: the list's, one for each data connection and queue pair, and for a
+ *	slab being registered for it
  * @ended: nothing of it may be used any more (__atomic, workers read)
  *
  * ALIVE (conn) <-> LOST (no conn) -> ended, as session.c says.
@@ -188,10 +188,10 @@ struct dcm_session {
 
 /* listen.c */
 /**
- * dcm_address_parse() - "HOST:PORT", "[V6]:PORT", both also with "tcp:" before
- * @key: what it is called in errors
+ * dcm_address_parse() - "HOST:PORT", "[V6]:PORT", both also after "tcp:"
+ * @key: the option's name, for errors
  * @text: the address
- * @port: instead of the one in @text; %NULL: that one
+ * @port: replaces the one in @text; %NULL: use that
  *
  * Return: 0, or -1 and one line.
  */
@@ -200,18 +200,19 @@ int dcm_address_parse(const char *key, const char *text, const char *port,
 		      size_t err_len);
 int dcm_listen_start(struct dcm_donor *donor, char *err, size_t err_len);
 void dcm_listen_stop(struct dcm_donor *donor);
-/* A quarter second later there may be memory, and descriptors, again. */
+/* Called every quarter second: there may be memory and descriptors again. */
 void dcm_listen_quarter(struct dcm_donor *donor);
 
 /* conn.c */
 /**
  * enum dcm_conn_state - a connection on the event loop
- * @DCM_CONN_HANDSHAKE: TLS; the peer is nobody yet. It has a seat at its
+ * @DCM_CONN_HANDSHAKE: TLS; the peer has no name yet. It has a seat at its
  *	listener's door; in the hall once it has shown a key
  * @DCM_CONN_HELLO: the key is proven; in the hall
- * @DCM_CONN_CONTROL: speaks for a session
- * @DCM_CONN_GC: speaks with its GC worker
- * @DCM_CONN_LINGER: refused; waits a little for the peer to read why, in the hall
+ * @DCM_CONN_CONTROL: the control connection of a session
+ * @DCM_CONN_GC: the connection of a session's GC worker
+ * @DCM_CONN_LINGER: refused; waits a little until the peer has read why, in the
+ *	hall
  * @DCM_CONN_CLOSED: only its memory is left
  */
 enum dcm_conn_state {
@@ -236,7 +237,7 @@ struct dcm_conn {
 	bool is_unix;
 	bool in_event;
 	bool again;	/* there is more to read than one event may */
-	bool held;	/* messages wait in the buffer for answers to go out, or a turn */
+	bool held;	/* messages in the buffer wait until answers are sent */
 	u64 since;
 	u64 deadline;
 	struct dcm_tenant *tenant;
@@ -246,36 +247,36 @@ struct dcm_conn {
 };
 
 /**
- * dcm_conn_accept() - somebody has come in
+ * dcm_conn_accept() - take a new connection
  * @door: its listener's
- * @fd: taken over
- * @peer: as accept() gave it; of a UNIX socket it says nothing
+ * @fd: owned by this function
+ * @peer: from accept(); unused for a UNIX socket
  */
 void dcm_conn_accept(struct dcm_donor *donor, struct dcm_door *door, int fd,
 		     bool is_unix, const struct sockaddr_storage *peer);
 void dcm_conn_close(struct dcm_conn *conn);
-/* Who waits at @door gives way; false: nobody does. */
+/* Close a connection that waits at @door; false: none does. */
 bool dcm_conn_drop(struct dcm_donor *donor, struct dcm_door *door);
-/* It has a role now, and its seat is another's. */
+/* It has a role now: give its seat back. */
 void dcm_conn_seated(struct dcm_conn *conn);
 /*
- * No connection more may have a role. One is kept for every session that has lost
- * its control connection.
+ * Whether no more connections may have a role. One is reserved for every
+ * session that has lost its control connection.
  */
 bool dcm_conn_full(const struct dcm_donor *donor);
-/* With its payload. -1: the connection is gone. */
+/* Send a message with its payload. -1: the connection is gone. */
 int dcm_conn_send(struct dcm_conn *conn, const struct dcm_wire_msg *msg);
 int dcm_conn_error(struct dcm_conn *conn, u64 tag, u32 status);
-/* Say why, then close. */
+/* Send the reason, then close. */
 void dcm_conn_refuse(struct dcm_conn *conn, u64 tag, u32 status);
-/* May the donor send something nobody asked for now? */
+/* Whether the donor may send a message that is no answer now. */
 bool dcm_conn_has_room(const struct dcm_conn *conn);
-/* The channel leaves for a worker; the connection is closed without it. */
+/* Hand the channel over to a worker; the connection is closed without it. */
 struct dcm_chan *dcm_conn_detach(struct dcm_conn *conn);
-/* Its session can take requests again. */
+/* The session can take requests again. */
 void dcm_conn_resume(struct dcm_conn *conn);
 void dcm_conn_deadlines(struct dcm_donor *donor);
-/* A limit that counted this connection can let go of it. */
+/* No longer count this connection against limits. */
 void dcm_conn_forget(struct dcm_donor *donor, struct dcm_tenant *tenant);
 
 /* hello.c */
@@ -285,7 +286,7 @@ void dcm_hello(struct dcm_conn *conn, const struct dcm_wire_msg *msg);
 void dcm_control(struct dcm_conn *conn, const struct dcm_wire_msg *msg);
 void dcm_control_heartbeats(struct dcm_donor *donor);
 void dcm_control_slab_gone(void *arg, struct dcm_slab *slab);
-/* A MAP that waits for its slab waits no longer, and gets no answer. */
+/* Cancel a MAP that waits for its slab; it gets no answer. */
 void dcm_control_want_cancel(struct dcm_session *s);
 void dcm_control_want_ready(struct dcm_pool_want *want, struct dcm_slab *slab);
 
@@ -295,9 +296,9 @@ struct dcm_session *dcm_session_find(struct dcm_donor *donor, u64 id,
 				     const u8 *secret,
 				     const struct dcm_tenant *tenant);
 void dcm_session_attach(struct dcm_session *s, struct dcm_conn *conn);
-/* Its control connection has ended; @cut: for want of a network. */
+/* Its control connection has ended; @cut: by the network. */
 void dcm_session_detach(struct dcm_session *s, bool cut);
-/* Another of its connections has. */
+/* Another of its connections has ended. */
 void dcm_session_left(struct dcm_session *s);
 void dcm_session_heard(struct dcm_session *s);
 void dcm_session_end(struct dcm_session *s, const char *why);
@@ -311,7 +312,7 @@ void dcm_evict_answer(struct dcm_donor *donor, struct dcm_slab *slab,
 		      u64 ewma_milli);
 void dcm_evict_slab(struct dcm_donor *donor, struct dcm_slab *slab,
 		    u64 deadline);
-/* EVICTs that have not reached @s; all of them again when it is resumed. */
+/* Send EVICTs not yet sent to @s; all of them @again after a resume. */
 void dcm_evict_pump(struct dcm_session *s, bool again);
 
 /* data.c */
@@ -321,10 +322,11 @@ int dcm_data_adopt(struct dcm_donor *donor, struct dcm_session *session,
 void dcm_data_shutdown(struct dcm_session *session);
 
 /*
- * A data connection of the session has been hung up and its worker is not
- * through with what it brought. A host that writes a page again over another
- * connection relies on the first WRITE not coming after the second. One of the
- * same @lane is hung up here: the host has given it up, told us or not.
+ * Whether a data connection of the session was shut down and its worker has not
+ * finished with it. A host that writes a page again over another connection
+ * relies on the first WRITE not coming after the second. A connection of the
+ * same @lane is shut down here: the host has given it up, whether it said so or
+ * not.
  */
 bool dcm_data_ending(struct dcm_session *session, u16 lane);
 
@@ -332,7 +334,7 @@ bool dcm_data_ending(struct dcm_session *session, u16 lane);
 int dcm_data_start(struct dcm_donor *donor, char *err, size_t err_len);
 void dcm_data_stop(struct dcm_donor *donor);
 
-/* What data connections have moved: a worker's, or all workers'. */
+/* Operations of data connections: a worker's, or all workers'. */
 struct dcm_data_counters {
 	u64 reads;
 	u64 writes;
@@ -342,7 +344,7 @@ struct dcm_data_counters {
 	u64 batches;
 };
 
-/* All workers', so far; returns how many connections there are. */
+/* Sum over all workers; returns the number of data connections. */
 u32 dcm_data_totals(const struct dcm_donor *donor, struct dcm_data_counters *t);
 
 /* status.c, metrics.c: malloc'ed text */

@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * door.c - seats for those whose key is not proven, and who gives way
+ * door.c - seats for connections without a proven key, and which gives way
  *
- * Who comes in is let in always, and takes a seat until a key is proven. When
- * all seats of a door are taken somebody else gives way. A crowd must not push
- * out the few others, so it is the one who has waited longest of the source that
- * has most seats. A source is an address, a /64 of IPv6, or a user of this
- * machine: what one attacker has many of. Sources with equally many give way in
- * the order in which they came to that number, that is the oldest first: against
- * a crowd of as many addresses the seats are the time a newcomer has to speak.
+ * Every new connection is accepted, and has a seat until it proves a key. When
+ * all seats of a door are taken another connection gives way. A crowd must not
+ * push out the few others, so the one that has waited longest of the source
+ * with most seats gives way. A source is an address, a /64 of IPv6, or a user
+ * of this machine: what one attacker has many connections of. Sources with
+ * equally many seats give way in the order in which they came to that number,
+ * oldest first: against a crowd of as many addresses, the seats are the time in
+ * which a newcomer must prove its key.
  *
  * A source that has sessions counts %DCM_DOOR_KEPT seats less than it has: a host
  * that lost its connections gets them again whatever strangers do, and a crowd at
- * the very address of a host pushes out nobody else for that.
+ * a host's own address pushes out no other source because of that.
  *
- *	rank = seats, or (with sessions) what of them is above DCM_DOOR_KEPT
+ *	rank = seats, or with sessions the seats above DCM_DOOR_KEPT
  *
- * Everything but finding a source in its bucket takes constant time: sources lie
- * in a list for their rank; those of %DCM_DOOR_RANKS and more in one, by turns.
+ * Everything but finding a source in its bucket takes constant time: there is a
+ * list of sources for each rank; those of %DCM_DOOR_RANKS and more share one,
+ * and take turns.
  *
- * The event loop's; no lock. A source is there while it has a seat or a session.
+ * Locking: none, all on the event loop. A source exists while it has a seat or
+ * a session.
  */
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -70,7 +73,7 @@ static struct dcm_source *source_get(struct dcm_door *door,
 	return s;
 }
 
-/* Its number of seats, or of sessions, is another. */
+/* Requeue a source after its number of seats or sessions has changed. */
 static void source_changed(struct dcm_source *s)
 {
 	struct dcm_door *door = s->door;

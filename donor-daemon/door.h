@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* door.h - seats for those whose key is not proven, and who gives way */
+/* door.h - seats for connections without a proven key, and which gives way */
 #ifndef DCM_DOOR_H
 #define DCM_DOOR_H
 
@@ -12,7 +12,7 @@
 #define DCM_DOOR_BUCKETS 256u	/* a power of two */
 #define DCM_DOOR_KEPT	16u	/* seats of a source that has sessions */
 
-/* Where a connection comes from, as one who can have many addresses is counted. */
+/* Origin of a connection; addresses that one attacker may own are one. */
 struct dcm_origin {
 	u8 b[16];
 };
@@ -24,7 +24,7 @@ struct dcm_door;
  * @node: in the door's table
  * @rank: in door->ranks; empty while it has no seat
  * @seats: oldest first
- * @sessions: that came in from here and live: it is kept for them
+ * @sessions: live sessions from here: seats are kept for them
  */
 struct dcm_source {
 	struct dcm_list node;
@@ -52,37 +52,37 @@ struct dcm_door {
 };
 
 /**
- * dcm_door_init() - nobody is there
- * @salt: random, so that nobody can choose addresses for one bucket
+ * dcm_door_init() - set up an empty door
+ * @salt: random, so that addresses can't be chosen for one bucket
  */
 void dcm_door_init(struct dcm_door *door, u64 salt);
 
-/* -1: no memory. */
+/* Take a seat. -1: no memory. */
 int dcm_door_enter(struct dcm_door *door, struct dcm_seat *seat,
 		   const struct dcm_origin *origin);
 
-/* Does nothing when @seat is at no door. */
+/* Give the seat back. Does nothing if @seat is at no door. */
 void dcm_door_leave(struct dcm_seat *seat);
 
-/* Who gives way next; %NULL when nobody is there. */
+/* The seat that gives way next; %NULL: all are free. */
 struct dcm_seat *dcm_door_victim(struct dcm_door *door);
 
 /**
- * dcm_door_keep() - a session lives that came in from @origin
+ * dcm_door_keep() - keep seats for @origin, from which a session came in
  *
- * Return: for dcm_door_unkeep(); %NULL: no memory, and nothing is kept.
+ * Return: argument for dcm_door_unkeep(); %NULL: no memory, no seats are kept.
  */
 struct dcm_source *dcm_door_keep(struct dcm_door *door,
 				 const struct dcm_origin *origin);
 void dcm_door_unkeep(struct dcm_source *source);
 
 /**
- * dcm_origin_of() - whose address is it?
- * @peer: as accept() gave it: IPv4, IPv6 (its /64 is one origin)
+ * dcm_origin_of() - the origin of an address
+ * @peer: from accept(): IPv4, IPv6 (its /64 is one origin)
  */
 void dcm_origin_of(struct dcm_origin *o, const struct sockaddr_storage *peer);
 
-/* A user of this machine. */
+/* The origin of a user of this machine. */
 void dcm_origin_user(struct dcm_origin *o, u32 uid);
 
 #endif /* DCM_DOOR_H */

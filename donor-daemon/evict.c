@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * evict.c - getting memory back: batch eviction, deadlines
+ * evict.c - get memory back: batch eviction, deadlines
  *
- * infiniswap-nsdi17, 5.2: for E slabs too many, E+E' are chosen at random
- * and their hosts asked how active they are; the E least active go. E' is
- * "extra" percent of E, at least one. Differences:
- *  - of a slab that the donor serves itself (tcp) it knows the activity and
- *    uses its own figure, which no host can embellish; what is not answered
- *    in time counts as what was last said, at first nothing. Of slabs of shm
- *    and verbs it sees nothing and believes the host;
- *  - a host that has been silent for a while (session.c) is asked first, and
- *    alone if it has enough: it may be dead, and whoever lives shall not move
- *    memory for it. It has as long to answer as any;
- *  - a slab asked back has a deadline. After it the donor takes the slab,
- *    tells the host by a DONE of its own (tag 0) and says so in the log: a
- *    host that does not answer must not keep the donor's machine short.
+ * infiniswap-nsdi17, 5.2: for E slabs too many, E+E' are chosen at random and
+ * their hosts asked how active they are; the E least active go. E' is "extra"
+ * percent of E, at least one. Differences:
+ *  - of slabs that the donor serves itself (tcp) it knows the activity and uses
+ *    its own figure, which no host can embellish; if a host does not answer in
+ *    time its last figure counts, at first zero. Of slabs of shm and verbs the
+ *    donor sees nothing and trusts the host;
+ *  - hosts that have been silent for a while (session.c) are asked for slabs
+ *    first, and they alone if they have enough: they may be dead, and live
+ *    hosts should not move memory for them. They have as long to answer as
+ *    others;
+ *  - a slab asked back has a deadline. After it the donor takes the slab, sends
+ *    the host a DONE of its own (tag 0) and logs it: a host that does not
+ *    answer must not keep the donor's machine short of memory.
  *
- * Spare slabs were dropped before (dcm_pool_balance()). A slab being evicted
- * is not counted as excess again. EVICT waits for room in the connection; if
- * that is lost, all of them are said again when the session is resumed.
+ * Spare slabs were dropped before (dcm_pool_balance()). A slab being evicted is
+ * not counted as excess again. EVICT waits for room in the connection; if that
+ * is lost, all are sent again when the session is resumed.
  *
- * The event loop's.
+ * Locking: none, all on the event loop.
  */
 #include <stdlib.h>
 #include <sys/random.h>
@@ -77,7 +78,7 @@ static u64 slab_activity(const struct dcm_slab *slab)
 	return slab->lend->unseen ? slab->said_milli : slab->ewma_milli;
 }
 
-/* The first to go first. */
+/* Slabs to be evicted first come first. */
 static int by_activity(const void *a, const void *b)
 {
 	const struct dcm_slab *l = *(struct dcm_slab *const *)a;
@@ -90,7 +91,7 @@ static int by_activity(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Those of silent hosts to the front; how many. */
+/* Move slabs of silent hosts to the front; returns how many. */
 static u32 silent_first(struct dcm_slab **v, u32 nr)
 {
 	u32 n = 0;
@@ -106,7 +107,7 @@ static u32 silent_first(struct dcm_slab **v, u32 nr)
 	return n;
 }
 
-/* All slabs that are lent (and @candidate, if asked) in a new array. */
+/* A new array of all lent slabs, or of those marked @candidate. */
 static struct dcm_slab **slabs_of(struct dcm_pool *pool, bool candidates,
 				  u32 *nr)
 {
@@ -163,7 +164,7 @@ static void evict_ask(struct dcm_donor *donor, u32 wanted)
 		slab->candidate = true;
 		slab->answered = true;
 		e->candidates++;
-		/* of no use if all go; and who is silent does not answer */
+		/* needless if all go; and a silent host does not answer */
 		if (nr <= wanted || slab->session->silent ||
 		    !dcm_conn_has_room(slab->session->conn))
 			continue;
@@ -173,7 +174,7 @@ static void evict_ask(struct dcm_donor *donor, u32 wanted)
 	for (u32 i = 0; i < e->candidates; i++) {
 		if (v[i]->answered)
 			continue;
-		/* a send may close the connection; the slab stays its own */
+		/* a send may close the connection; the slab keeps its session */
 		if (!v[i]->session->conn)
 			continue;
 		msg.tag = ++e->next_tag;
@@ -225,7 +226,7 @@ void dcm_evict_answer(struct dcm_donor *donor, struct dcm_slab *slab,
 		evict_choose(donor);
 }
 
-/* Tenants without a key, and everybody when draining, give all back. */
+/* Ask tenants without a key for all slabs; everybody when draining. */
 static void evict_leavers(struct dcm_donor *donor)
 {
 	struct dcm_slab *slab;
@@ -233,7 +234,7 @@ static void evict_leavers(struct dcm_donor *donor)
 
 	dcm_list_for_each(slab, &donor->pool.slabs, struct dcm_slab, node)
 	{
-		/* one that is being registered has its turn next time */
+		/* a slab that is being registered follows next time */
 		if (slab->state != DCM_SLAB_MAPPED || !slab->session ||
 		    (!donor->draining && !slab->tenant->gone))
 			continue;

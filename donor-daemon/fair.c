@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * fair.c - whose turn it is: tenants share alike, however much one asks for
+ * fair.c - fair turns: tenants share equally, however much one asks for
  *
- * What waits (a data connection with requests, a job, a MAP) is an entry of its
- * tenant's flow. Within a flow the order is that of arrival. Among flows it is
- * start-time fair queueing (Goyal, Vin, Cheng: SIGCOMM 1996): each turn has a
- * start, which is where the flow's last turn ended, and it ended as much later as
- * it cost; the least start is next. A flow that had nothing waiting begins where
- * the turn given last began: it has saved nothing up, and waits for that turn
- * alone, and for one turn of each other flow that came back as it did. So
- * neither the number of entries nor the size of a backlog gains anything.
+ * A thing that waits (a data connection with requests, a job, a MAP) is an
+ * entry of its tenant's flow. Within a flow the order is that of arrival. Among
+ * flows it is start-time fair queueing (Goyal, Vin, Cheng: SIGCOMM 1996): each
+ * turn has a start, which is where the flow's last turn ended, and a turn ends
+ * as much later as it cost; the least start is next. A flow that had nothing
+ * waiting begins where the turn given last began: it has saved nothing up, and
+ * waits for that turn alone, and for one turn of each other flow that came back
+ * likewise. So neither many entries nor a long backlog gains anything.
  *
  *	joined -> waiting (add) -> taken -> [waiting ->] ... -> left
  *
  * How long a flow waits for a turn is counted too, in what others are charged
  * meanwhile: the clock would also count what other programs do to this one.
  *
- * Flows are found by looking through all of one place's: they are as many as
- * tenants, at most, and it is done when an entry joins.
+ * A flow is found by a search through all of one place: there are at most as
+ * many as tenants, and a search is needed only when an entry joins.
  *
- * Locking: none; one thread's.
+ * Locking: none; used by one thread.
  */
 #include <stdlib.h>
 
@@ -30,7 +30,7 @@ void dcm_fair_init(struct dcm_fair *fair)
 	dcm_list_init(&fair->flows);
 	dcm_list_init(&fair->active);
 	fair->now = 0;
-	/* so long ago that it is shared with nobody */
+	/* so long ago that it is shared with no other flow */
 	fair->spent = 1ull << 62;
 	fair->changed = 0;
 	fair->asked = fair->spent;
@@ -63,7 +63,7 @@ found:
 	return 0;
 }
 
-/* At its place among the active: behind those that start no later. */
+/* Insert among the active, behind those that start no later. */
 static void flow_enqueue(struct dcm_fair *fair, struct dcm_flow *flow)
 {
 	struct dcm_list *at;
@@ -78,7 +78,7 @@ static void flow_enqueue(struct dcm_fair *fair, struct dcm_flow *flow)
 	dcm_list_add_tail(&flow->active_node, at->next);
 }
 
-/* When it has no entries, and no turn of one that has left goes on. */
+/* Free it if it has no entries, and none of its turns goes on. */
 static void flow_free(struct dcm_fair *fair, struct dcm_flow *flow)
 {
 	if (flow->users || flow->busy)
@@ -127,7 +127,7 @@ void dcm_fair_add(struct dcm_fair *fair, struct dcm_fair_entry *e)
 		return;
 	if (flow->start < fair->now)
 		flow->start = fair->now;
-	/* since the last look, but for what it was served itself meanwhile */
+	/* since the last look, minus its own service meanwhile */
 	if (fair->asked > flow->served + flow->since)
 		flow->since = fair->asked - flow->served;
 	flow_enqueue(fair, flow);

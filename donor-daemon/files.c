@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * files.c - descriptors: how many there are, and what for
+ * files.c - how many descriptors there are, and their uses
  *
- * A slab is a descriptor, a connection is one, and all share the process's limit.
- * So the donor reckons before it lends: what its connections, those who have no
- * role yet, and the daemon itself may ever need is kept back, and slabs get the
- * rest. The capacity is cut down to that, so a MAP that there is no descriptor for
- * is refused like any beyond the capacity, and no number of small slabs takes a
- * descriptor from a host that connects.
+ * Each slab and each connection is a descriptor, and all share the process's
+ * limit. So the donor reserves before it lends: descriptors that connections,
+ * peers without a role, and the daemon itself may ever need are kept back, and
+ * slabs get the rest. The capacity is reduced to that, so a MAP without a
+ * descriptor is refused like any beyond the capacity, and however small slabs
+ * are, they take no descriptor from a host that connects.
  *
  *	limit = OWN + 2 x GC workers + seats x (sockets + 1)
  *	        + connections x (1, with a UNIX socket 2) + slabs
  *
- * The second descriptor of a connection is one that is being passed: each has
- * %DCM_CHAN_FDS / 2 at most that wait for the socket.
+ * The second descriptor of a connection is one being passed: at most
+ * %DCM_CHAN_FDS / 2 of each wait for the socket.
  */
 #include <errno.h>
 #include <stdio.h>

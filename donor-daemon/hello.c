@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * hello.c - what a proven peer wants to be: a session's control, data or GC
+ * hello.c - HELLO: a proven peer asks for a session's control, data or GC role
  *
- * Whoever gets here has shown a tenant's key, so refusals are answered.
- * A session is named by its id and a secret of 16 random bytes which only its
- * host was told: another tenant's key, or another host's of the same tenant,
- * does not open it.
+ * The peer has shown a tenant's key, so refusals are answered. A session is
+ * named by its id and a secret of 16 random bytes that only its host was told:
+ * the key of another tenant, or another host of the same tenant, does not open
+ * it.
  */
 #include <string.h>
 
@@ -116,7 +116,7 @@ static void hello_data(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 		      plain ? DCM_WELCOME_PLAIN_DATA : 0);
 	if (conn->state != DCM_CONN_HELLO)
 		return;
-	/* something after HELLO would be read as TLS by us and sent as plain */
+	/* bytes after HELLO would be read as TLS but are sent as plain */
 	if (plain && dcm_chan_plain(conn->chan)) {
 		donor->stats.protocol_errors++;
 		dcm_conn_close(conn);

@@ -3,9 +3,9 @@
  * hostmem.c - how much memory the host has, and how much is free
  *
  * MemAvailable, bounded by every memory cgroup from this process's up to the
- * root (v2, v1 or both mounted): a daemon in a container must not lend what
- * its own limit would kill it for. Of a cgroup's use, inactive file pages are
- * taken off, as MemAvailable does for the host. Paths of another cgroup
+ * root (v2, v1 or both mounted): a daemon in a container must not lend memory
+ * beyond its limit, or it would be killed. Inactive file pages do not count as
+ * a cgroup's use, as MemAvailable does for the host. Paths of another cgroup
  * namespace ("/../..") can't be followed and leave the mount's root only.
  *
  * No state, no locks.
@@ -20,7 +20,7 @@
 
 #define TEXT_MAX (256u << 10)
 
-/* A file of proc or cgroup as a string; NULL when it is not there. */
+/* A file of proc or cgroup as a string; NULL if it does not exist. */
 static char *text_read(const char *root, const char *path)
 {
 	char full[1024];

@@ -7,9 +7,9 @@
 
 /**
  * struct dcm_hostmem - the tightest limit on this process
- * @total: of the host, or the cgroup limit that binds first
- * @free: what could still be taken before that limit (page cache counts as
- *	free, as the kernel would drop it)
+ * @total: of the host, or the tightest cgroup limit
+ * @free: bytes that can still be taken within it (page cache counts as free, as
+ *	the kernel would drop it)
  */
 struct dcm_hostmem {
 	uint64_t total;
@@ -17,9 +17,9 @@ struct dcm_hostmem {
 };
 
 /**
- * dcm_hostmem_read() - look now
+ * dcm_hostmem_read() - read the current figures
  * @root: "" or, in a test, a directory with proc/ and sys/fs/cgroup/ in it
- * @huge_bytes: 0, or look at the pool of huge pages of this size instead
+ * @huge_bytes: 0; else read the pool of huge pages of this size
  *
  * Return: 0, or -1 when /proc/meminfo can't be read.
  */

@@ -2,17 +2,17 @@
 /*
  * http.c - /metrics, /status and /healthz
  *
- * libmicrohttpd without threads of its own: its epoll descriptor is one
- * handle of the event loop, MHD_run() does what is ready. It has no access
- * control, so it stays on loopback unless "allow-remote" says otherwise, and there
- * answers only requests whose Host names loopback: a web page in the
- * operator's browser can't read it by a name that resolves to 127.0.0.1.
+ * libmicrohttpd without threads of its own: its epoll descriptor is one handle
+ * of the event loop, and MHD_run() handles what is ready. It has no access
+ * control, so it stays on loopback unless "allow-remote" is set, and there
+ * answers only requests whose Host names loopback: a web page in the operator's
+ * browser can't read it by a name that resolves to 127.0.0.1.
  *
- * Nobody waits for a place: when all are taken, the oldest connection of the
+ * No client waits for a place: when all are taken, the oldest connection of the
  * address that has most of them is ended (door.c). Each gets one answer, and is
- * ended %LIFE_S seconds after it came, however slowly it asks or reads. To end one
- * is to shut its socket down: libmicrohttpd finds that and closes it, so it has
- * some places more than we give away. Until then it is out of all lists.
+ * ended %LIFE_S seconds after it came, however slowly it sends or reads. To end
+ * a connection its socket is shut down: libmicrohttpd notices and closes it, so
+ * it has more places than are used here. An ended connection is in no list.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -143,7 +143,7 @@ static enum MHD_Result handle(void *arg, struct MHD_Connection *c,
 			   "/metrics, /status or /healthz\n");
 }
 
-/* It has its descriptor until libmicrohttpd says that it is closed. */
+/* libmicrohttpd keeps the descriptor until it reports the close. */
 static void guest_end(struct http_guest *g)
 {
 	dcm_door_leave(&g->seat);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * lend.c - the ways a slab becomes reachable for the host it is lent to
+ * lend.c - how a slab is made reachable for its host
  *
  * shm: the memfd is sized, sealed against growing and against more seals, and
  * sent. Shrinking stays possible on purpose: revoking is ftruncate(0), after
- * which the old owner's mappings give SIGBUS and its descriptor reads
- * nothing; it can shrink or punch its own slab too, which hurts nobody else.
+ * which the old owner's mappings give SIGBUS and its descriptor reads nothing;
+ * the owner can shrink or punch its own slab too, which hurts no other host.
  * The donor never maps it, so no client can make the donor fault.
  *
- * tcp: the slab is mapped here and nobody else has a descriptor of it, so
- * nobody can truncate it under the mapping.
+ * tcp: the slab is mapped here and no other process has a descriptor of it, so
+ * none can truncate it under the mapping.
  *
  * verbs: domain.c.
  */
@@ -48,7 +48,7 @@ static int tcp_publish(struct dcm_slab *slab)
 		slab->map = NULL;
 		return -errno;
 	}
-	/* a tenant's bytes have no business in our core dump */
+	/* a tenant's bytes must not get into a core dump */
 	madvise(slab->map, slab->bytes, MADV_DONTDUMP);
 	return 0;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * lend.h - the ways a slab becomes reachable for the host it is lent to
+ * lend.h - how a slab is made reachable for its host
  *
- * A way is a row: tcp maps the slab here and the donor copies; shm hands the
- * memfd over and the donor never maps it; verbs (domain.c) registers it in the
+ * Each way is a row: tcp maps the slab here and the donor copies; shm passes
+ * the memfd and the donor never maps it; verbs (domain.c) registers it in the
  * session's protection domain and hands out a key.
  */
 #ifndef DCM_LEND_H
@@ -19,13 +19,12 @@ struct dcm_slab;
  * @name: for status and metrics
  * @pass_fd: MR_INFO carries the memfd
  * @served: data operations of this donor's workers reach it
- * @unseen: most operations are done without us: what the host says is its
- *	activity
- * @slow: publish() runs in a thread of the pool, as it may take long
+ * @unseen: the donor sees few of its operations: the host reports its activity
+ * @slow: publish() may take long and runs in a thread of the pool
  * @publish: on the event loop unless @slow; 0, or a negative errno and nothing
  *	is to be revoked
- * @revoke: in a thread of the pool, may take long; the memfd's memory is
- *	gone for every holder of it when this returns
+ * @revoke: in a thread of the pool, may take long; on return the memfd's memory
+ *	is gone for every holder
  */
 struct dcm_lend_ops {
 	u32 transport;
@@ -39,17 +38,17 @@ struct dcm_lend_ops {
 };
 
 /**
- * dcm_lend_choose() - the best of what a host offers
+ * dcm_lend_choose() - choose the best way that a host offers
  * @transports: mask of enum dcm_wire_transport
  * @is_unix: it is on this machine
- * @verbs: its session has a protection domain
+ * @verbs: its session can have a protection domain
  *
  * Return: a row, or %NULL.
  */
 const struct dcm_lend_ops *dcm_lend_choose(u32 transports, bool is_unix,
 					   bool verbs);
 
-/* The memfd's memory goes, whoever still holds it. */
+/* Free the memfd's memory, even if other processes hold the memfd. */
 void dcm_lend_truncate(struct dcm_slab *slab);
 
 extern const struct dcm_lend_ops dcm_lend_verbs;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * list.h - the kernel's circular doubly linked list, as much as is used here
+ * list.h - the kernel's circular doubly linked list, as far as it is used here
  */
 #ifndef DCM_LIST_H
 #define DCM_LIST_H
@@ -51,7 +51,7 @@ static inline void dcm_list_del(struct dcm_list *n)
 	     &pos->member != (head);                             \
 	     pos = dcm_list_entry(pos->member.next, type, member))
 
-/* @pos may be deleted in the body; nothing else of the list may. */
+/* The body may delete @pos, and no other entry. */
 #define dcm_list_for_each_safe(pos, tmp, head, type, member)       \
 	for (pos = dcm_list_entry((head)->next, type, member),     \
 	    tmp = dcm_list_entry(pos->member.next, type, member);  \

@@ -2,17 +2,17 @@
 /*
  * listen.c - the sockets the donor listens on
  *
- * Whoever comes is let in, always, %ACCEPT_BATCH in one event, to a seat at this
- * socket's door; who waits there gives way (door.c). What is left to the kernel's
- * backlog instead would be served in its order: thousands that say nothing before
- * the host that lost its connection. Each socket has seats of its own, so a crowd
- * at one is in nobody's way at another.
+ * Every connection is accepted, %ACCEPT_BATCH in one event, and gets a seat at
+ * this socket's door, where another connection may have to give way (door.c).
+ * Left in the kernel's backlog, connections would be served in order: thousands
+ * that send nothing before the host that lost its connection. Each socket has
+ * seats of its own, so a crowd at one does not affect the others.
  *
- * Descriptors are reckoned up at the start (files.c); should there be none in spite
- * of that, or no memory, a stranger gives way for them too, and a socket that
- * can't be served even so is looked at again a quarter of a second later.
+ * Descriptors are reserved at the start (files.c). If there are none all the
+ * same, or no memory, a stranger gives way for that too; a socket that can't be
+ * served even so is tried again a quarter of a second later.
  *
- * All on the event loop.
+ * Locking: none, all on the event loop.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -44,8 +44,9 @@ static void listen_pause(struct dcm_listener *l, int error)
 }
 
 /*
- * There is no descriptor, no memory: who waits at the door gives way, or the
- * newcomer is hung up on by means of the spare one. False: neither can be.
+ * There is no descriptor, or no memory: a connection at the door gives way, or
+ * the spare descriptor is used to close the new one. False: neither is
+ * possible.
  */
 static bool listen_short(struct dcm_listener *l)
 {
@@ -93,7 +94,7 @@ static void listen_ready(uv_poll_t *poll, int status, int events)
 			listen_pause(l, error);
 			return;
 		}
-		/* ECONNABORTED and the like: that one is gone, go on */
+		/* ECONNABORTED and the like: that one is gone, continue */
 	}
 }
 
@@ -199,7 +200,7 @@ static int listen_tcp(struct dcm_donor *donor, const char *addr, char *err,
 	return listen_add(donor, fd, false, name);
 }
 
-/* A socket file that nobody answers on is one a dead donor left behind. */
+/* A socket file that refuses connections was left by a dead donor. */
 static bool unix_stale(const struct sockaddr_un *sun)
 {
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * log.c - what strangers can make the donor say, so many lines a second
+ * log.c - limits how many lines a second strangers can cause
  *
- * The lines themselves are kvm-dcm/lib/log.c's.
+ * kvm-dcm/lib/log.c writes the lines.
  *
  * Locking: the limiter has a mutex.
  */

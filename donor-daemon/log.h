@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* log.h - one clear line each, on stderr; and limits for strangers */
+/* log.h - log lines on stderr; with a limit for those that strangers cause */
 #ifndef DCM_LOG_H
 #define DCM_LOG_H
 
@@ -8,7 +8,7 @@
 /* Lines above @level are dropped. */
 void dcm_log_init(enum dcm_log_level level);
 
-/* For what a stranger can cause: some lines a second, then a count. */
+/* For lines that a stranger can cause: some a second, then a count. */
 __attribute__((format(printf, 2, 3))) void
 dcm_log_limited(enum dcm_log_level level, const char *fmt, ...);
 

@@ -2,12 +2,12 @@
 /*
  * main.c - dcm-donord: start, reload, drain, end
  *
- * SIGHUP reads the configuration and the keys again; a bad file changes
- * nothing and says so. SIGTERM drains: every slab is asked back, the hosts
- * move them elsewhere and say DONE; after drain-timeout what is left is
- * named and taken. A second SIGTERM does not wait. In every case slabs are
- * truncated before the end, so that a memfd a host still maps holds no
- * memory of ours.
+ * SIGHUP reads the configuration and the keys again; if a file is bad nothing
+ * changes, and that is logged. SIGTERM drains: every slab is asked back, the
+ * hosts move them elsewhere and send DONE; after drain-timeout the rest is
+ * logged and taken. A second SIGTERM does not wait. In every case slabs are
+ * truncated before the end, so that a memfd that a host still maps holds no
+ * memory of this host.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -35,7 +35,7 @@
 
 const char *argp_program_version = "dcm-donord " DCM_DONOR_VERSION;
 
-/* Options of the command line stand above any file, at every reload. */
+/* Command line options override files, also at every reload. */
 static struct {
 	const char *section;
 	const char *key;
@@ -47,7 +47,7 @@ static struct dcm_args args = DCM_ARGS_INIT("dcm-donord");
 
 enum {
 	OPT_SET = DCM_ARGS_FIRST,
-	OPT_FIRST,	/* and on: the table below */
+	OPT_FIRST,	/* and above: entries of the table below */
 };
 
 static const struct {
@@ -170,7 +170,7 @@ static void parse_command_line(int argc, char **argv)
 	argp_parse(&argp, argc, argv, 0, NULL, NULL);
 }
 
-/* Files, then the command line, then sense. */
+/* Read files, then the command line, then check the whole. */
 static int config_read(struct dcm_config *cfg, char *err, size_t err_len)
 {
 	const char *path = args.config ? args.config : DEFAULT_CONFIG;
@@ -211,7 +211,7 @@ static int psk_find(void *arg, const void *name, size_t len, const u8 **key,
 	return 0;
 }
 
-/* What a running donor can't change keeps its value, and that is said. */
+/* Options that need a restart keep their value, and that is logged. */
 static void config_keep(const struct dcm_config *old, struct dcm_config *new)
 {
 #define KEEP(field, name)                                                     \
@@ -271,7 +271,7 @@ bad:
 	return -1;
 }
 
-/* Name what was not given back, then end. */
+/* Log slabs that were not given back, then end. */
 static void drain_end(struct dcm_donor *donor)
 {
 	const struct dcm_session *s;

@@ -23,7 +23,7 @@ struct out {
 	const char *last;
 };
 
-/* The header of a family once, then a sample. */
+/* Print a sample; a family's header only once. */
 __attribute__((format(printf, 6, 7))) static void
 metric(struct out *o, const char *name, const char *type, const char *help,
        double value, const char *labels, ...)

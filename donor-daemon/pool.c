@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * pool.c - the slabs: memory that is lent, and how much there may be of it
+ * pool.c - the slabs: how much memory is lent, and how much may be
  *
  * infiniswap-nsdi17, 5.1, with these differences:
- *  - The EWMA is over what would be free if we held nothing (total minus
- *    everybody else's use). Our own slabs are added afterwards and exactly,
- *    so a slab given back counts at once and nothing is evicted twice.
- *  - Only @spare_wanted slabs are pre-allocated, not all memory above the
- *    head room: other donors and the page cache live here too.
- *  - A slab is a memfd of its own and has one owner in its life. Zeroing
- *    before reuse is the kernel's, by construction.
+ *  - The EWMA is over what would be free without any slab (total minus the use
+ *    of all others). The donor's slabs are added afterwards and exactly, so a
+ *    slab given back counts at once and nothing is evicted twice.
+ *  - Only @spare_wanted slabs are pre-allocated, not all memory above the head
+ *    room: other donors and the page cache need memory too.
+ *  - A slab is a memfd of its own and has one owner in its life. So it is
+ *    the kernel that zeroes memory before reuse.
  *
  * A slab has all its pages before it is lent, and a MAP that finds no spare slab
- * waits for one to be filled. A page that is only wanted when somebody touches it
- * may not be there to have (vm.overcommit_memory = 2, no free huge page), which
- * kills whoever touches it: SIGBUS, in this process for a READ or WRITE. And it
- * would be charged to the memory cgroup of whoever is first, a VM's for shm.
- * What memory cgroups forbid is not refused but ends in the OOM killer, so filling
- * stops while half the head room is still free.
+ * waits for one to be filled. A page allocated only at its first access may not
+ * be available then (vm.overcommit_memory = 2, no free huge page), and the
+ * access gets SIGBUS, for a READ or WRITE in this process. And it would be
+ * charged to the memory cgroup of the first process, for shm a VM's. Memory
+ * cgroups do not refuse but invoke the OOM killer, so filling stops while half
+ * the head room is still free.
  *
- * A lent slab counts in full from the moment it is mapped: what was promised can't
- * be promised again. So does what a GC worker may take: it is no part of the
- * capacity, but of what the head room leaves.
+ * A lent slab counts in full from the moment it is mapped: promised memory
+ * can't be promised again. So does the memory that a GC worker may take: that
+ * is no part of the capacity, but of what the head room leaves.
  *
- * Locking: everything belongs to the event loop, except that workers look
- * slabs up (a shard's mutex protects table entries) and drop references (the
- * last one puts the slab on @dead under @dead_lock and wakes the loop).
- * Making and releasing, which may take long, are jobs in libuv's threads; a
- * slab in a job is nobody else's.
+ * Locking: everything belongs to the event loop, except that workers look up
+ * slabs (a shard's mutex protects table entries) and drop references (the last
+ * one puts the slab on @dead under @dead_lock and wakes the loop). Making and
+ * releasing may take long and are jobs in libuv's threads; only its job uses a
+ * slab meanwhile.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -64,7 +64,7 @@ static u64 pool_lent(const struct dcm_pool *pool)
 	       pool->slab_bytes;
 }
 
-/* A sized memfd; slab_fill() gives it its pages. */
+/* Make a sized memfd; slab_fill() allocates its pages. */
 static int slab_open(const struct dcm_pool *pool)
 {
 	unsigned int flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
@@ -97,7 +97,7 @@ static void pool_table_set(struct dcm_pool *pool, u64 id, struct dcm_slab *slab)
 	pthread_mutex_unlock(pool_shard(pool, id));
 }
 
-/* In the table from here on, but found by nobody before it is published. */
+/* It is in the table from here on, but lookups fail until it is published. */
 static struct dcm_slab *slab_new(struct dcm_pool *pool)
 {
 	struct dcm_slab *slab;
@@ -114,7 +114,7 @@ static struct dcm_slab *slab_new(struct dcm_pool *pool)
 	slab = calloc(1, sizeof(*slab));
 	if (!slab)
 		return NULL;
-	/* serial never comes back to the same value, so neither does the id */
+	/* serial never repeats a value, so neither does the id */
 	slab->id = (pool->serial / INDEX_MAX + 1) << INDEX_BITS | index;
 	slab->bytes = pool->slab_bytes;
 	slab->fd = -1;
@@ -128,7 +128,7 @@ static struct dcm_slab *slab_new(struct dcm_pool *pool)
 	return slab;
 }
 
-/* One that never got its memory. */
+/* Free a slab that never got its memory. */
 static void slab_abandon(struct dcm_pool *pool, struct dcm_slab *slab)
 {
 	if (slab)
@@ -136,12 +136,12 @@ static void slab_abandon(struct dcm_pool *pool, struct dcm_slab *slab)
 	free(slab);
 }
 
-/* Would @n more bytes leave as many free as have to stay? */
+/* Whether enough bytes would stay free after @n more. */
 static bool slab_fits(const struct pool_job *job, u64 n)
 {
 	struct dcm_hostmem hm;
 
-	/* free huge pages are nobody else's, and asking for them kills nobody */
+	/* free huge pages are for slabs only, and taking them is safe */
 	if (job->pool->huge_bytes || dcm_hostmem_read("", 0, &hm))
 		return true;
 	return hm.free >= n && hm.free - n >= job->keep;
@@ -179,7 +179,7 @@ static void slab_make(uv_work_t *work)
 		job->slab->fd = fd;
 }
 
-/* Whose MAP is next, and waits no more; %NULL: none waits. */
+/* Take the MAP that is next off the line; %NULL: none waits. */
 static struct dcm_pool_want *want_next(struct dcm_pool *pool)
 {
 	struct dcm_fair_entry *e = dcm_fair_take(&pool->wants);
@@ -194,7 +194,7 @@ static struct dcm_pool_want *want_next(struct dcm_pool *pool)
 	return dcm_list_entry(e, struct dcm_pool_want, turn);
 }
 
-/* Those that wait now; one that is refused may ask again at once. */
+/* Refuse those that wait now; a refused host may ask again at once. */
 static void wants_refuse(struct dcm_pool *pool)
 {
 	struct dcm_pool_want *want;
@@ -292,13 +292,13 @@ static void slab_dropped(uv_work_t *work, int status)
 	free(slab);
 }
 
-/* Nobody refers to it any more. */
+/* No reference to the slab is left: free it in a job. */
 static void slab_drop_start(struct dcm_pool *pool, struct dcm_slab *slab)
 {
 	struct pool_job *job = calloc(1, sizeof(*job));
 
 	if (!job) {
-		/* try again at the next wake-up: revoking is not optional */
+		/* try again at the next wake-up: it must be revoked */
 		pthread_mutex_lock(&pool->dead_lock);
 		dcm_list_add_tail(&slab->dead_node, &pool->dead);
 		pthread_mutex_unlock(&pool->dead_lock);
@@ -507,7 +507,7 @@ static void pool_allow(struct dcm_pool *pool)
 	u64 room = pool->room > 0 ? (u64)pool->room : 0;
 	u64 kept = pool->head_room;
 
-	/* huge pages are for slabs alone */
+	/* huge pages are for slabs only */
 	if (!pool->huge_bytes)
 		kept += pool->charged;
 	room = room > kept ? room - kept : 0;
@@ -526,7 +526,7 @@ void dcm_pool_sample(struct dcm_pool *pool, bool tick)
 		pool_allow(pool);
 		return;
 	}
-	/* a slab that could not be dropped for lack of memory */
+	/* free slabs for which there was no memory for a job */
 	pool_reap(pool);
 	dcm_list_for_each(slab, &pool->slabs, struct dcm_slab, node)
 	{
@@ -558,7 +558,7 @@ void dcm_pool_sample(struct dcm_pool *pool, bool tick)
 	pool_allow(pool);
 }
 
-/* Of a pool of huge pages: what of ordinary memory is free beside a head room. */
+/* With huge pages: ordinary memory that is free beyond the head room. */
 static u64 pool_ordinary(const struct dcm_pool *pool)
 {
 	struct dcm_hostmem hm;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* pool.h - the slabs: memory that is lent, and how much there may be of it */
+/* pool.h - the slabs: how much memory is lent, and how much may be */
 #ifndef DCM_POOL_H
 #define DCM_POOL_H
 
@@ -18,13 +18,13 @@ struct ibv_mr;
 
 /**
  * enum dcm_slab_state - states of a slab
- * @DCM_SLAB_SPARE: allocated, never owned by anyone
+ * @DCM_SLAB_SPARE: allocated, never had an owner
  * @DCM_SLAB_MAPPED: lent to a session
  * @DCM_SLAB_EVICTING: lent, and asked back
- * @DCM_SLAB_RELEASING: nobody's; the last reader or the release job has it
+ * @DCM_SLAB_RELEASING: without owner; the last reader or the release job has it
  *
- * SPARE -> MAPPED -> [EVICTING ->] RELEASING -> gone. Nothing goes back:
- * a memfd has one owner in its life, so the next one's is zero by construction.
+ * SPARE -> MAPPED -> [EVICTING ->] RELEASING -> gone. Never backwards: a memfd
+ * has one owner in its life, so the next owner's is zero.
  */
 enum dcm_slab_state {
 	DCM_SLAB_SPARE,
@@ -34,20 +34,21 @@ enum dcm_slab_state {
 };
 
 struct dcm_slab;
-/* Its memory is gone; called on the event loop just before it is freed. */
+/* Called on the event loop when its memory is freed, before the record is. */
 typedef void (*dcm_slab_done_fn)(void *arg, struct dcm_slab *slab);
 
 /**
  * struct dcm_slab - one unit of lending
- * @id: on the wire; its low bits are the index in the pool's table, the rest
- *	counts, so that no id comes twice
- * @refs: one of the table, and one for each data operation in hand
+ * @id: on the wire; its low bits are the index in the pool's table, the rest a
+ *	count, so that no id is used twice
+ * @refs: one of the table, and one for each data operation under way
  * @ops: pages read and written through the donor (workers add)
  * @ewma_milli: of @ops, 0.2 and one second, times 1000
- * @said_milli: what its host last said its activity was
- * @backed: bytes that really are in memory, as of the last sample
+ * @said_milli: its activity by its host's last report
+ * @backed: bytes that are in memory, at the last sample
  *
- * The event loop's but for @refs and @ops; workers read @map, @bytes and
+ * Only the event loop uses it, but @refs and @ops; workers read @map, @bytes
+ * and
  * @lend of a slab they have a reference to.
  */
 struct dcm_slab {
@@ -79,7 +80,7 @@ struct dcm_slab {
 	bool answered;
 	bool evict_sent;
 	u64 evict_deadline;
-	/* who is told when it is gone */
+	/* the host that is told when it is gone */
 	u64 done_session;
 	u64 done_tag;
 	bool done_wanted;
@@ -88,9 +89,9 @@ struct dcm_slab {
 #define DCM_POOL_SHARDS	64u
 
 /*
- * A MAP that waits for its slab to be filled. Tenants take turns.
- * It is joined to their line for a session's life, waiting or not, so that the
- * line remembers who has had a slab.
+ * A MAP that waits for its slab to be filled. Tenants take turns. It is joined
+ * to their line for a session's life, waiting or not, so that the line
+ * remembers which tenants have had a slab.
  */
 struct dcm_pool_want {
 	struct dcm_fair_entry turn;
@@ -101,9 +102,9 @@ struct dcm_pool_want {
  * struct dcm_pool - all slabs
  * @allowed: bytes that may be lent now: the smaller of the capacity and what
  *	the head room and @charged leave
- * @charged: bytes beside slabs that were promised to GC workers
- * @charged_backed: of these, what is in memory, as of the last sample
- * @room: EWMA (beta 0.2, one second) of what would be free without our slabs
+ * @charged: bytes promised to GC workers, beside slabs
+ * @charged_backed: of these, bytes in memory, at the last sample
+ * @room: EWMA (beta 0.2, one second) of what would be free without any slab
  *
  * @table is read by workers under @shards; all else is the event loop's.
  */
@@ -131,7 +132,7 @@ struct dcm_pool {
 	u32 jobs;
 	bool creating;
 	bool stopping;
-	u64 retry_at;		/* no pre-allocation before this, loop time */
+	u64 retry_at;		/* no pre-allocation before, loop time */
 	u64 total;
 	u64 free_now;
 	double room;
@@ -150,34 +151,34 @@ struct dcm_pool {
 int dcm_pool_init(struct dcm_pool *pool, uv_loop_t *loop,
 		  const struct dcm_config *cfg, char *err, size_t err_len);
 
-/* Sizes that a reload may change. */
+/* Set the sizes that a reload may change. */
 void dcm_pool_limits(struct dcm_pool *pool, const struct dcm_config *cfg);
 
-/* Look at the host; once a second, and after dcm_pool_limits(). */
+/* Sample the host's memory; once a second, and after dcm_pool_limits(). */
 void dcm_pool_sample(struct dcm_pool *pool, bool tick);
 
 /* Make or drop spare slabs towards what is wanted and allowed. */
 void dcm_pool_balance(struct dcm_pool *pool);
 
 /**
- * dcm_pool_charge() - promise memory of the host that is no slab
- * @bytes: at most as much; dcm_pool_uncharge() takes it back
+ * dcm_pool_charge() - promise memory of the host beside slabs
+ * @bytes: the most that will be used; dcm_pool_uncharge() takes it back
  *
- * Nobody's slab is evicted for it: false when the head room, and what is lent
- * and promised already, leave too little.
+ * No slab is evicted for it: false if the head room, and what is lent and
+ * promised already, leave too little.
  */
 bool dcm_pool_charge(struct dcm_pool *pool, u64 bytes);
 void dcm_pool_uncharge(struct dcm_pool *pool, u64 bytes);
 
-/* Slabs that could be mapped now, and those that have to come back. */
+/* Slabs that could be mapped now; slabs that have to be asked back. */
 u64 dcm_pool_free_slabs(const struct dcm_pool *pool);
 u32 dcm_pool_excess_slabs(const struct dcm_pool *pool);
 
 /**
- * dcm_pool_take() - a slab for @session, all zero
+ * dcm_pool_take() - take a slab, all zero
  * @pool: the pool
- * @want: when it can't be had at once: @want->fn is called later with it, or
- *	with %NULL
+ * @want: the waiting MAP: if no slab is ready @want->fn is called later with
+ *	it, or with %NULL
  * @status: an enum dcm_wire_status on failure
  *
  * Return: the slab, state MAPPED, not published; or %NULL: with *@status
@@ -186,7 +187,7 @@ u32 dcm_pool_excess_slabs(const struct dcm_pool *pool);
 struct dcm_slab *dcm_pool_take(struct dcm_pool *pool,
 			       struct dcm_pool_want *want, u32 *status);
 
-/* @want may wait, as one of @tenant's. -1: out of memory. */
+/* From here on @want may wait, as @tenant's. -1: out of memory. */
 int dcm_pool_want_init(struct dcm_pool *pool, struct dcm_pool_want *want,
 		       const struct dcm_tenant *tenant);
 void dcm_pool_want_end(struct dcm_pool *pool, struct dcm_pool_want *want);
@@ -198,24 +199,24 @@ static inline bool dcm_pool_want_waits(const struct dcm_pool_want *want)
 
 void dcm_pool_want_cancel(struct dcm_pool *pool, struct dcm_pool_want *want);
 
-/* @slab was published over @lend: from now on it is found for @session. */
+/* @slab was published over @lend: from now on lookups by @session find it. */
 void dcm_pool_lend(struct dcm_pool *pool, struct dcm_slab *slab,
 		   struct dcm_session *session,
 		   const struct dcm_lend_ops *lend);
 
-/* From now on nobody finds it; memory goes when the last reader is done. */
+/* Hide it from lookups; its memory is freed when the last reader is done. */
 void dcm_pool_release(struct dcm_pool *pool, struct dcm_slab *slab);
 
-/* The event loop's view: no reference taken. */
+/* For the event loop: takes no reference. */
 struct dcm_slab *dcm_pool_find(struct dcm_pool *pool, u64 id,
 			       const struct dcm_session *session);
 
-/* A worker's: a reference, to be given back with dcm_slab_put(). */
+/* For a worker: takes a reference, dropped by dcm_slab_put(). */
 struct dcm_slab *dcm_slab_get(struct dcm_pool *pool, u64 id,
 			      const struct dcm_session *session);
 void dcm_slab_put(struct dcm_slab *slab);
 
-/* Drop the spare slabs and wait for no more; true when nothing is left. */
+/* Drop the spare slabs and make no more; true when no slab is left. */
 bool dcm_pool_stop(struct dcm_pool *pool);
 void dcm_pool_free(struct dcm_pool *pool);
 

@@ -2,28 +2,27 @@
 /*
  * rdma.c - queue pairs of sessions
  *
- * The donor's CPU has no part in a one-sided operation; what it does is decide
- * who may do any. A session asks for a ticket (ticket.c) on TLS and shows it in
- * the private data of a connection request; what shows none that is good is
- * rejected. What it gets is a reliable connection without receives in the
+ * The donor's CPU has no part in a one-sided operation; it only decides which
+ * hosts may do any. A session gets a ticket (ticket.c) over TLS and shows it in
+ * the private data of a connection request; a request without a valid ticket is
+ * rejected. Else the host gets a reliable connection without receives in the
  * session's protection domain (domain.c).
  *
  *	request -> rejected
- *	        '-> ACCEPTED -> OPEN -> gone: hung up, failed, lane or session over
+ *	        '-> ACCEPTED -> OPEN -> gone: closed, failed, lane or session ended
  *	                 '-- 5 s ------^
  *
- * Everything from the connection manager and from devices is taken with its
- * acknowledgement before anything is done about it, since destroying waits for
- * acknowledgements. Nothing of it ends the daemon: an event that belongs to
- * nothing is dropped.
+ * Every event of the connection manager and of devices is acknowledged before
+ * it is handled, since destroying waits for acknowledgements. None ends the
+ * daemon: an event that belongs to nothing known is dropped.
  *
  * Differences from infiniswap-nsdi17 (5.1): there a connection is the client,
- * its private data is not looked at, and its end frees all the client had. Here
- * the session is the client, and a queue pair comes and goes as data
- * connections do.
+ * its private data is ignored, and its end frees all that the client had. Here
+ * the session is the client, and a queue pair comes and goes like a data
+ * connection.
  *
- * The event loop's. Invariant: a lane has one connection, a queue pair or a
- * data connection; the old one is gone before the new one is welcomed.
+ * All on the event loop. Invariant: a lane has one connection, a queue pair or
+ * a data connection; the old one is gone before the new one is welcomed.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -47,7 +46,7 @@ void dcm_rdma_conn_close(struct rdma_conn *c, const char *why)
 	r->nr_conns--;
 	if (c->open)
 		rdma_disconnect(c->id);
-	/* when this returns nothing that was on its way is done any more */
+	/* on return no operation of it is done any more */
 	if (c->id->qp)
 		rdma_destroy_qp(c->id);
 	rdma_destroy_id(c->id);
@@ -61,7 +60,7 @@ void dcm_rdma_conn_close(struct rdma_conn *c, const char *why)
 
 /* ---- connection requests ---- */
 
-/* The session's domain; the first queue pair decides on which device. */
+/* The session's domain; its first queue pair decides the device. */
 static struct dcm_domain *domain_for(struct dcm_session *s,
 				     struct ibv_context *ctx)
 {
@@ -72,7 +71,7 @@ static struct dcm_domain *domain_for(struct dcm_session *s,
 	return s->domain;
 }
 
-/* May this session have one more? %NULL, or what is in the way. */
+/* Whether this session may have one more. %NULL, or the reason why not. */
 static const char *conn_limits(const struct dcm_donor *donor,
 			       const struct dcm_session *s)
 {
@@ -104,7 +103,7 @@ static int conn_accept(struct rdma_conn *c, const struct rdma_conn_param *asked)
 
 	if (ibv_query_device(c->id->verbs, &dev))
 		return -1;
-	/* READs the host may have under way at a time */
+	/* READs that the host may have in flight */
 	param.responder_resources = asked->responder_resources;
 	if (param.responder_resources > dev.max_qp_rd_atom)
 		param.responder_resources = (u8)dev.max_qp_rd_atom;
@@ -113,7 +112,7 @@ static int conn_accept(struct rdma_conn *c, const struct rdma_conn_param *asked)
 	return rdma_accept(c->id, &param);
 }
 
-/* A good ticket was shown for @lane of @s. %NULL, or why there is no pair. */
+/* A valid ticket was shown for @lane of @s. %NULL, or why it failed. */
 static const char *conn_new(struct dcm_rdma *r, struct rdma_cm_id *id,
 			    struct dcm_session *s, u16 lane,
 			    const struct rdma_conn_param *asked)
@@ -210,7 +209,7 @@ static void on_event(struct dcm_rdma *r, struct rdma_cm_event *ev)
 	u8 data[256] = { 0 };
 	struct rdma_conn *c;
 
-	/* at most 255 by its type */
+	/* the length is at most 255, by its type */
 	if (type == RDMA_CM_EVENT_CONNECT_REQUEST && asked.private_data)
 		memcpy(data, asked.private_data, asked.private_data_len);
 	else
@@ -251,7 +250,7 @@ static void on_event(struct dcm_rdma *r, struct rdma_cm_event *ev)
 		dcm_rdma_conn_close(c, rdma_event_str(type));
 		return;
 	default:
-		/* hung up, refused: it is over in any case */
+		/* disconnected, rejected: it has ended in any case */
 		dcm_rdma_conn_close(c, rdma_event_str(type));
 	}
 }
@@ -277,7 +276,7 @@ bool dcm_rdma_on(const struct dcm_conn *conn)
 {
 	const struct dcm_rdma *r = conn->donor->rdma;
 
-	/* on the same machine there is shm */
+	/* hosts on this machine use shm */
 	return r && r->listener && !conn->is_unix;
 }
 

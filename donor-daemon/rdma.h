@@ -5,42 +5,42 @@
 
 #include "donor.h"
 
-/* -1 and one line: only if the configuration says that it must be on. */
+/* -1 and one line: only if the configuration insists on RDMA. */
 int dcm_rdma_start(struct dcm_donor *donor, char *err, size_t err_len);
-/* Before the loop's handles are closed; sessions have ended. */
+/* After the sessions' end, before the loop's handles are closed. */
 void dcm_rdma_stop(struct dcm_donor *donor);
-/* When the loop has ended. */
+/* After the loop's end. */
 void dcm_rdma_free(struct dcm_donor *donor);
 
-/* May a session of @conn ask for tickets? */
+/* Whether a session of @conn may ask for tickets. */
 bool dcm_rdma_on(const struct dcm_conn *conn);
 
 /**
- * dcm_rdma_ticket() - a host asks for a queue pair
+ * dcm_rdma_ticket() - issue a ticket for a queue pair
  * @conn: its control connection
- * @lane: which
- * @msg: TICKET, all but its tag
+ * @lane: the lane
+ * @msg: filled in as TICKET, but its tag
  *
- * The lane's queue pair, if it has one, is gone when this returns.
+ * On return the lane's queue pair, if it had one, is gone.
  *
  * Return: enum dcm_wire_status.
  */
 u32 dcm_rdma_ticket(struct dcm_conn *conn, u16 lane, struct dcm_wire_msg *msg);
 
-/* The lane gets another connection: its queue pair and ticket are void. */
+/* The lane gets another connection: drop its queue pair and ticket. */
 void dcm_rdma_lane_close(struct dcm_session *s, u16 lane);
 void dcm_rdma_session_end(struct dcm_session *s);
 
-/* May slabs be mapped over verbs in this session? */
+/* Whether slabs can be mapped over verbs in this session. */
 bool dcm_rdma_ready(const struct dcm_session *s);
 
-/* Deadlines. */
+/* Handle deadlines, four times a second. */
 void dcm_rdma_quarter(struct dcm_donor *donor);
 
 /**
- * struct dcm_rdma_status - for people
+ * struct dcm_rdma_status - for status and metrics
  * @name: "HOST:PORT", or "off"
- * @why: it is off
+ * @why: why it is off
  */
 struct dcm_rdma_status {
 	const char *name;

@@ -2,15 +2,14 @@
 /*
  * rdma_dev.c - RDMA devices and the address that is listened on
  *
- * RDMA is there or it is not, and a donor that could have it must start without
- * it: unless the configuration insists, what is missing is one line in the log
- * and in the status.
+ * A donor must start without RDMA too: unless the configuration insists, a
+ * missing device or address is one line in the log and in the status.
  *
- * Devices are those of the start. One that goes away takes its queue pairs
- * along; the slabs registered on it stay reachable over TCP. It is not waited
- * for: a restart finds it.
+ * Devices are those at the start. One that goes away ends its queue pairs;
+ * slabs registered on it stay reachable over TCP. If it comes back it is used
+ * after a restart.
  *
- * The event loop's.
+ * Locking: none, all on the event loop.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -34,7 +33,7 @@ struct rdma_device *dcm_rdma_device_of(struct dcm_rdma *r,
 	return NULL;
 }
 
-/* Nothing more on this one; what is registered on it goes on over TCP. */
+/* Stop using a device; slabs registered on it stay reachable over TCP. */
 void dcm_rdma_device_gone(struct dcm_rdma *r, struct rdma_device *dev)
 {
 	struct rdma_conn *c, *tmp;
@@ -58,7 +57,7 @@ void dcm_rdma_device_gone(struct dcm_rdma *r, struct rdma_device *dev)
 	}
 }
 
-/* Its queue pair failed: nearly always by what the host did with it. */
+/* A queue pair failed: nearly always because of what the host did. */
 static void on_qp_error(struct dcm_rdma *r, const struct rdma_conn *which,
 			enum ibv_event_type type)
 {
@@ -146,7 +145,7 @@ void dcm_rdma_look(const struct dcm_donor *donor, struct dcm_rdma_status *st)
 	st->registered_bytes = dcm_domain_registered();
 }
 
-/* As TICKET says it: zero when it is every address. */
+/* The address for TICKET: zero means every address. */
 static void address_name(struct dcm_rdma *r, struct sockaddr *sa)
 {
 	char host[INET6_ADDRSTRLEN];
@@ -178,7 +177,7 @@ static int rdma_open(struct dcm_rdma *r, char *err, size_t err_len)
 	socklen_t len;
 	int flags;
 
-	/* the first TCP address and any port, unless it says otherwise */
+	/* by default the first TCP address and any port */
 	if (dcm_address_parse("rdma-listen", own ? own : cfg->listen[0],
 			      own ? NULL : "0", &ss, &len, err, err_len))
 		return -1;

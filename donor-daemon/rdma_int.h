@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* rdma_int.h - what rdma.c and rdma_dev.c share; see rdma.h for the outside */
+/* rdma_int.h - shared by rdma.c and rdma_dev.c; rdma.h is the interface */
 #ifndef DCM_RDMA_INT_H
 #define DCM_RDMA_INT_H
 
@@ -10,7 +10,7 @@
 #include "ticket.h"
 
 #define RDMA_DEVICES_MAX 8
-#define RDMA_TURN_MAX	32	/* events at a time: others want their turn */
+#define RDMA_TURN_MAX	32	/* events handled at a time, for fairness */
 
 struct rdma_device {
 	struct dcm_rdma *rdma;
@@ -42,7 +42,7 @@ struct dcm_rdma {
  * struct rdma_conn - one queue pair
  * @id: the connection manager's; its context points back here
  * @open: established
- * @deadline: when it must be
+ * @deadline: for becoming established
  */
 struct rdma_conn {
 	struct dcm_list node;
@@ -62,7 +62,7 @@ void dcm_rdma_conn_close(struct rdma_conn *c, const char *why);
 void dcm_rdma_channel_ready(uv_poll_t *poll, int status, int events);
 
 /* rdma_dev.c */
-/* The one of @ctx if it was there at the start and still is, else %NULL. */
+/* The device of @ctx if it was there at the start and still is, or %NULL. */
 struct rdma_device *dcm_rdma_device_of(struct dcm_rdma *r,
 				       const struct ibv_context *ctx);
 void dcm_rdma_device_gone(struct dcm_rdma *r, struct rdma_device *dev);

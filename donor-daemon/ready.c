@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * ready.c - telling whoever started us how we are
+ * ready.c - report readiness to the process that started the daemon
  *
  * Two ways: systemd's datagram (NOTIFY_SOCKET), and --ready-fd for scripts,
- * which get the addresses that were really bound (a port 0 has become one),
- * one NAME=VALUE a line, then end of file.
+ * which get the addresses that were bound (port 0 has become a real one), one
+ * NAME=VALUE a line, then end of file.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* ready.h - telling whoever started us how we are */
+/* ready.h - report readiness to the process that started the daemon */
 #ifndef DCM_READY_H
 #define DCM_READY_H
 
 struct dcm_donor;
 
-/* Once, when everything listens. @fd: -1 or one to write the addresses to. */
+/* Call once, when all sockets listen. @fd: gets the addresses; -1: none. */
 void dcm_ready(const struct dcm_donor *donor, int fd);
 
 /* For WatchdogSec=; call once a second. */

@@ -2,32 +2,33 @@
 /*
  * session.c - one host's life with this donor
  *
- * A session outlives its connections; HELLO with its id and secret goes on with
- * it, slabs and data connections included. It ends, and its slabs come back at
- * once and all of them (the paper's remote failure seen from the other side), when
+ * A session outlives its connections; HELLO with its id and secret resumes it,
+ * with its slabs and data connections. It ends, and all its slabs come back at
+ * once (the paper's remote failure seen from the other side), when
  *
  *  - its host is gone: it has closed or reset every connection, as the kernel
- *    of a machine does for a process that dies, and has not come back within
- *    %DCM_WIRE_SILENCE_MS. The last connection's end decides, so a host that
- *    is cut off but keeps one open is not gone. Nor is one whose connection the
- *    network ended (ETIMEDOUT, no route): of the host that says nothing;
- *  - its host was silent for as long as its tenant's patience. It may be cut off,
- *    stopped or suspended, and then it still counts on its memory; or its
- *    machine has lost power. Data connections count: whoever uses its
- *    memory lives, whatever has become of the rest of it.
+ *    does for a process that dies, and has not come back within
+ *    %DCM_WIRE_SILENCE_MS. The last connection's end decides, so a host that is
+ *    cut off but keeps one open is not gone. Nor is one whose connection the
+ *    network ended (ETIMEDOUT, no route): that shows nothing about the host;
+ *  - its host was silent for as long as its tenant's patience. The host may be
+ *    cut off, stopped or suspended, and then still counts on its memory; or its
+ *    machine has lost power. Data connections count: a host that uses its
+ *    memory is alive, whatever has become of the rest of it.
  *
- * A silent session is the first whose slabs are asked back when memory is short
- * (evict.c), and that it is silent is said once, and once that it is no more.
+ * Slabs of a silent session are the first to be asked back when memory is short
+ * (evict.c). That it is silent is logged once, and once that it no longer is.
  *
- * A donor that was itself stopped (SIGSTOP, a paused VM, a suspended host)
- * comes back to hosts that look silent only because nobody listened. The
- * quarter-second timer notices the gap and everyone's time begins anew.
- * And a session that seems dead is looked at once more %PROBATION_MS later,
- * after what lay in the sockets has been read.
+ * After the donor itself was stopped (SIGSTOP, a paused VM, a suspended host)
+ * hosts look silent only because nothing was read. The quarter-second timer
+ * notices the gap and all times begin anew. And a session that seems dead is
+ * checked again %PROBATION_MS later, after what lay in the sockets has been
+ * read.
  *
- * Nor is a host silent whose MAP we are at work on: we read nothing of it then.
+ * Nor does a host count as silent while the donor works on its MAP, because it
+ * reads nothing of that host then.
  *
- * The event loop's; workers only touch the fields marked so in donor.h and
+ * All on the event loop; workers only touch the fields marked so in donor.h and
  * the list of data connections, under its lock.
  */
 #include <stdio.h>
@@ -41,8 +42,8 @@
 #include "rdma.h"
 
 #define PROBATION_MS	200u
-#define STALL_MS	2000u	/* our own absence that counts as one */
-#define LOOK_MS		1000u	/* at most between two looks at a session */
+#define STALL_MS	2000u	/* a gap that means the donor was stopped */
+#define LOOK_MS		1000u	/* most time between two checks of a session */
 
 static void session_timer(uv_timer_t *timer);
 
@@ -95,7 +96,7 @@ static bool secret_equal(const u8 *a, const u8 *b)
 	return !diff;
 }
 
-/* %NULL @secret: only whether the id is taken. */
+/* %NULL @secret: check only whether the id is in use. */
 struct dcm_session *dcm_session_find(struct dcm_donor *donor, u64 id,
 				     const u8 *secret,
 				     const struct dcm_tenant *tenant)
@@ -116,7 +117,7 @@ void dcm_session_heard(struct dcm_session *s)
 	__atomic_store_n(&s->heard_at, dcm_now(s->donor), __ATOMIC_RELAXED);
 }
 
-/* For a host that loses its connections seats are kept where it has come in. */
+/* Keep seats where the host came in, in case it loses its connections. */
 static void session_comes_from(struct dcm_session *s,
 			       const struct dcm_conn *conn)
 {
@@ -132,11 +133,11 @@ void dcm_session_attach(struct dcm_session *s, struct dcm_conn *conn)
 {
 	struct dcm_conn *old = s->conn;
 
-	/* a MAP that still waits was the old connection's: its answer is lost */
+	/* a MAP that still waits is the old connection's: no answer */
 	dcm_control_want_cancel(s);
 	s->map_serial++;
 	if (old) {
-		/* the host gave it up before we noticed */
+		/* the host closed the old connection before we noticed */
 		old->session = NULL;
 		s->conn = NULL;
 		s->donor->nr_lost++;
@@ -161,7 +162,7 @@ static bool session_stands(const struct dcm_session *s)
 	return s->conn || s->nr_joined || s->nr_rdma || s->collect;
 }
 
-/* Its host has ended it all, as far as can be seen. */
+/* Its host has ended all connections, as far as can be seen. */
 static bool session_gone(const struct dcm_session *s)
 {
 	return !session_stands(s) &&
@@ -244,7 +245,7 @@ void dcm_session_end(struct dcm_session *s, const char *why)
 	dcm_session_put(s);
 }
 
-/* Say once that it is silent, and once that it is not any more. */
+/* Log once that it is silent, and once that it no longer is. */
 static void session_say(struct dcm_session *s, u64 heard, u64 now)
 {
 	bool silent = now - heard >= DCM_WIRE_SILENCE_MS && !session_gone(s);
@@ -286,7 +287,7 @@ static void session_timer(uv_timer_t *timer)
 		dcm_session_heard(s);
 		heard = now;
 	}
-	/* a worker's clock may be a little ahead of the loop's */
+	/* a worker's clock may be slightly ahead of the loop's */
 	heard = min(max(heard, donor->stalled_at), now);
 	left = max(left, donor->stalled_at);
 	session_say(s, heard, now);

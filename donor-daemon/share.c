@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * share.c - how much of the CPU the GC workers of a tenant get
+ * share.c - a tenant's share of the CPU for its GC workers
  *
- * A tenant with many busy workers must not take the CPU from one that has a
- * single one, nor all of them together from what the donor serves. There are
- * two ways, and the first that can be had is used for as long as the daemon
- * runs:
+ * A tenant with many busy workers must not take the CPU from a tenant with a
+ * single one, nor all of them together from the donor's own service. There are
+ * two ways; the first that is available is used as long as the daemon runs:
  *
  *   cgroup	The service manager has given the daemon a cgroup (v2) of its own
  *		(Delegate=). It is divided: "donor" has the daemon, "gc" all workers
@@ -15,13 +14,13 @@
  *   nice	Else every thread of a worker is nicer the more workers its tenant
  *		has: a step of nice is a factor of 1.25, so that the weights of
  *		a tenant's workers add up to that of one, up to some 20 of them.
- *		Whoever may not take nice back leaves it: then a worker stays
- *		nicer than it would have to be until it ends.
+ *		A daemon that may not lower niceness leaves it: then a worker
+ *		stays nicer than necessary until it ends.
  *
  * Memory is not bounded by cgroups: pages of slabs that a worker touches first
  * would count against it. Its own memory has a limit (gc/worker/sandbox.c).
  *
- * The event loop's; a few small files are read and written, of /proc and of
+ * All on the event loop; it reads and writes a few small files of /proc and of
  * cgroups, which do not block.
  */
 #include <dirent.h>
@@ -67,7 +66,7 @@ static bool file_read(int dir, const char *name, char *text)
 	return n >= 0;
 }
 
-/* The daemon's cgroup (v2) as a directory; -1: none that can be found. */
+/* The daemon's cgroup (v2) as a directory; -1: none was found. */
 static int own_cgroup(void)
 {
 	static const char *const mounts[] = { "/sys/fs/cgroup",
@@ -113,7 +112,7 @@ static const char *cgroup_flaw(int dir)
 	return NULL;
 }
 
-/* "gc" as a directory, or -1 with all as it was. */
+/* Make "gc"; returns its directory, or -1 with everything undone. */
 static int cgroup_divide(int dir)
 {
 	int gc;
@@ -126,7 +125,7 @@ static int cgroup_divide(int dir)
 	    (mkdirat(dir, "gc", 0755) && errno != EEXIST) ||
 	    !file_write(dir, "gc/cgroup.subtree_control", "+cpu"))
 		goto undo;
-	/* what is not there is done without */
+	/* optional: done without where it is not available */
 	if (file_write(dir, "cgroup.subtree_control", "+pids"))
 		file_write(dir, "gc/cgroup.subtree_control", "+pids");
 	file_write(dir, "gc/cpu.weight", GC_WEIGHT);
@@ -172,7 +171,7 @@ const char *dcm_share_name(const struct dcm_donor *donor)
 	return donor->gc_cgroup >= 0 ? "cgroup" : "nice";
 }
 
-/* Names of tenants may be those of a cgroup's files: none of them begins so. */
+/* No file of a cgroup begins with "t-", so a tenant's name can't clash. */
 static void group_name(const struct dcm_tenant *tenant, const char *file,
 		       char *name, size_t len)
 {
@@ -189,7 +188,7 @@ int dcm_share_join(struct dcm_donor *donor, const struct dcm_tenant *tenant)
 	group_name(tenant, "", name, sizeof(name));
 	if (mkdirat(gc, name, 0755) && errno != EEXIST)
 		goto none;
-	/* of each worker: the first, the one that moves, and those that trace */
+	/* for each worker: the first thread, the one that moves, the tracers */
 	snprintf(threads, sizeof(threads), "%u",
 		 tenant->quota_workers * (dcm_collect_threads(donor) + 2));
 	group_name(tenant, "/pids.max", name, sizeof(name));
@@ -211,7 +210,7 @@ void dcm_share_leave(struct dcm_donor *donor, const struct dcm_tenant *tenant)
 	if (donor->gc_cgroup < 0)
 		return;
 	group_name(tenant, "", name, sizeof(name));
-	/* one that is not empty yet is there for the next worker */
+	/* if it is not empty yet the next worker will use it */
 	unlinkat(donor->gc_cgroup, name, AT_REMOVEDIR);
 }
 
@@ -219,7 +218,7 @@ int dcm_share_nice(u32 workers)
 {
 	int nice = NICE_FIRST;
 
-	/* in hundredths: the weight of all is that of one */
+	/* in hundredths: the weights of all must add up to that of one */
 	for (u64 weight = 100; weight * 9 / 8 < workers * 100ull; nice++)
 		weight = weight * 5 / 4;
 	return nice < NICE_LAST ? nice : NICE_LAST;

@@ -3,7 +3,7 @@
  * status.c - /status: the donor as one JSON object
  *
  * Fields are only ever added. Sizes are bytes, times milliseconds unless the
- * name says otherwise. Keys and session secrets are not in it.
+ * name says otherwise. It never has keys or session secrets.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ static void put_id(json_t *o, const char *key, u64 v)
 {
 	char hex[17];
 
-	/* above 2^53 a JSON reader may round a number */
+	/* a JSON reader may round numbers above 2^53 */
 	snprintf(hex, sizeof(hex), "%016llx", (unsigned long long)v);
 	put_text(o, key, hex);
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * tenant.c - who may borrow: keys, quotas and what is used of them
+ * tenant.c - tenants: keys, quotas and what is used of them
  *
- * The key file is psktool's: "name:hexkey" a line. It is refused when anyone
- * but its owner can read it. A tenant lives as long as anything points at it;
- * one that left the file can't be found any more, so it gets no new
- * connection, and the caller drains what it still holds.
+ * The key file is psktool's: "name:hexkey" a line. It is refused if any user
+ * but its owner can read it. A tenant lives as long as anything refers to it;
+ * one that left the file is no longer found, so it gets no new connection, and
+ * the caller drains what it still holds.
  *
- * All of it belongs to the event loop; no lock.
+ * Locking: none, all on the event loop.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -72,7 +72,7 @@ static int hex_digit(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* One line into @t; what is wrong with it, or %NULL. */
+/* Parse a line into @t; returns what is wrong with it, or %NULL. */
 static const char *line_parse(char *line, struct dcm_tenant *t)
 {
 	char *colon = strchr(line, ':');
@@ -222,7 +222,7 @@ void dcm_tenants_quota(struct dcm_tenants *ts, const struct dcm_config *cfg,
 	uint32_t n = 0, share = cfg->gc_tenant_workers;
 
 	dcm_list_for_each(t, &ts->list, struct dcm_tenant, node) n += !t->gone;
-	/* what one does not use is not another's: it may want it in a moment */
+	/* unused shares are not given to others: they may be needed soon */
 	if (!share)
 		share = n && cfg->gc_workers > n ? cfg->gc_workers / n : 1;
 	dcm_list_for_each(t, &ts->list, struct dcm_tenant, node)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* tenant.h - who may borrow: keys, quotas and what is used of them */
+/* tenant.h - tenants: keys, quotas and what is used of them */
 #ifndef DCM_TENANT_H
 #define DCM_TENANT_H
 
@@ -10,22 +10,22 @@
 /**
  * struct dcm_tenant - the owner of one key
  * @gone: not in the key file any more; freed with its last user
- * @users: connections and sessions that point here
+ * @users: connections and sessions that refer to it
  * @quota_bytes: most slab bytes it may hold
  * @quota_connections: most authenticated connections it may hold
  * @quota_workers: most GC workers
- * @patience_ms: how long the memory of a host that is silent is kept
- * @bytes: of its slabs, of those that a MAP waits for, and what its GC workers may
- *	take
- * @gc_bytes: the second of these alone
+ * @patience_ms: how long the memory of a silent host is kept
+ * @bytes: charged: its slabs, those that a MAP waits for, and what its GC
+ *	workers may take
+ * @gc_bytes: of these, for GC workers
  * @workers: GC workers, and connections for one
  * @dying: of these, killed and not buried
  * @data_turns: turns at data threads
  * @data_cost: what they cost (data.c)
- * @data_turn_max: what the most expensive one did
- * @data_wait_max: the most that turns of other tenants cost while it waited for one
+ * @data_turn_max: cost of the most expensive turn
+ * @data_wait_max: most that turns of other tenants cost while it waited for one
  *
- * The event loop's, without a lock; data_* are the data threads': __atomic.
+ * Used by the event loop, without a lock; data_* by data threads: __atomic.
  */
 struct dcm_tenant {
 	struct dcm_list node;
@@ -59,7 +59,7 @@ void dcm_tenants_init(struct dcm_tenants *ts);
 void dcm_tenants_free(struct dcm_tenants *ts);
 
 /**
- * dcm_tenants_load() - make @ts what the key file says
+ * dcm_tenants_load() - update @ts from the key file
  * @ts: keeps tenants that are in both; those not in the file become gone
  * @path: lines "name:hexkey"; not readable by group or others
  *
@@ -72,11 +72,11 @@ int dcm_tenants_load(struct dcm_tenants *ts, const char *path, char *err,
 int dcm_tenants_parse(struct dcm_tenants *ts, const char *name, char *text,
 		      size_t len, char *err, size_t err_len);
 
-/* Give everyone the quota @cfg says. */
+/* Set each tenant's quota from @cfg. */
 void dcm_tenants_quota(struct dcm_tenants *ts, const struct dcm_config *cfg,
 		       uint64_t total);
 
-/* Only tenants that have a key now. */
+/* Finds only tenants that have a key now. */
 struct dcm_tenant *dcm_tenant_find(struct dcm_tenants *ts, const void *name,
 				   size_t len);
 

@@ -2,18 +2,18 @@
 /*
  * ticket.c - the right to open one queue pair
  *
- * The RDMA connection manager proves nothing about who asks for a connection.
- * So a session asks for a ticket on its TLS connection: a random number, by
- * which it is found, and a random secret, which is compared in constant time.
- * It crosses the network in clear when it is shown, and is worth nothing then:
- * it opens one connection, and that was the owner's.
+ * The RDMA connection manager proves nothing about the peer that asks for a
+ * connection. So a session asks for a ticket on its TLS connection: a random
+ * number, by which it is found, and a random secret, which is compared in
+ * constant time. It crosses the network in clear when it is shown, and is
+ * worthless then: it opens one connection, and that was the owner's.
  *
  * issued -> shown (used up) | expired | dropped with its session or lane.
  *
- * A wrong secret does not use a ticket up: who guesses must not be able to take
- * it from its owner. There are at most as many as lanes of sessions.
+ * A wrong secret does not use a ticket up: guessing must not take it from its
+ * owner. There are at most as many as lanes of sessions.
  *
- * The event loop's; no lock.
+ * Locking: none, all on the event loop.
  */
 #include <stdlib.h>
 #include <string.h>
