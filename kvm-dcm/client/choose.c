@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * choose.c - placement of an extent by power of two choices
+ * choose.c - choose an extent's donor by power of two choices
  *
  * infiniswap-nsdi17, 4.2: split the machines into those this VM has a slab on
  * (M_old) and those it has none on (M_new), ask two of M_new, then if need be
  * of M_old, and take the one that uses the least memory.
  *
- * How it differs from the paper:
+ * Differences from the paper:
  *  - "Least memory" is the share of what the donor lends, not bytes. Donors
  *    of different size then fill up at the same pace; between donors of equal
- *    size it is the paper's rule. Between two equally full ones the VM's own
- *    slabs decide, which also spreads what a dying donor takes with it.
- *  - Donors known to be full, draining or down are not drawn at all, so one
- *    draw of two is two real choices. What is known is up to a second old;
- *    the caller asks both (QUERY_MEM).
- *  - A lone unused donor is taken without comparing it with a used one: to
- *    spread comes first, as in the paper.
+ *    size it is the paper's rule. Between two equally full donors the VM's own
+ *    slabs decide, which also limits what is lost with one donor.
+ *  - Donors known to be full, draining or down are not drawn at all, so a draw
+ *    of two is a choice of two. Figures are up to a second old; the caller asks
+ *    both (QUERY_MEM).
+ *  - A lone unused donor is taken without comparing it with a used one:
+ *    spreading comes first, as in the paper.
  *  - Hosts that place at the same time all see the same donor empty, and each
  *    would fill it. So a small difference of what is lent (an eighth of it and
  *    a sixteenth of the donor) decides nothing: then the VM's own slabs do,
- *    which only this host places. All hosts that spread their own evenly
- *    spread the sum evenly.
- *  - The paper waits for both answers. A donor that is late is judged by what
- *    it last said: as it may have lent more since, it is taken only if the
- *    VM's own slabs speak for it too.
- *  - One that has more than its part after all, as it was the better of two
- *    such, can be passed over: the caller draws again, a few times.
- *  - Mapping is not delayed until a slab is hot (HotSlab): there is no disk
- *    behind us, so an extent gets a slab with its first write-back.
+ *    which only this host places. If all hosts spread their own slabs evenly
+ *    the sum is even.
+ *  - The paper waits for both answers. A donor that is late is judged by its
+ *    last figures: as it may have lent more since, it is taken only if the VM's
+ *    own slabs favour it too.
+ *  - If the better of two lends more than its share all the same, the caller
+ *    can draw again, a few times.
+ *  - Mapping is not delayed until a slab is hot (HotSlab): there is no disk to
+ *    fall back on, so an extent gets a slab with its first write-back.
  *
  * No state, no locks, no allocation.
  */
@@ -46,7 +46,7 @@ u64 dcm_choose_random(u64 *state)
 	return x * 0x2545f4914f6cdd1dull;
 }
 
-/* 0 to @n - 1. The bias of a 64-bit value modulo a few dozen is nothing. */
+/* 0 to @n - 1. The bias of a 64-bit value modulo a few dozen is negligible. */
 static unsigned int below(u64 *rng, unsigned int n)
 {
 	return (unsigned int)((dcm_choose_random(rng) >> 16) % n);
@@ -58,10 +58,10 @@ bool dcm_choose_usable(const struct dcm_choose_donor *d)
 	       (!d->known || d->slabs_free > 0);
 }
 
-/* a/b < c/d for shares of a whole; an empty whole is full. -1, 0, 1 */
+/* Compare shares a/b and c/d of two wholes: -1, 0, 1. An empty whole is full. */
 static int share_cmp(u64 a, u64 b, u64 c, u64 d)
 {
-	/* donors lend less than 2^31 slabs; a lying one must not overflow */
+	/* donors lend less than 2^31 slabs; a false figure must not overflow */
 	while ((a | b | c | d) >> 31) {
 		a >>= 1;
 		b >>= 1;
@@ -73,7 +73,7 @@ static int share_cmp(u64 a, u64 b, u64 c, u64 d)
 	return a * d < c * b ? -1 : a * d > c * b;
 }
 
-/* What a donor says is no more than that: sums of it must not overflow. */
+/* Limit a donor's figure, which may be false: sums must not overflow. */
 static u64 sane(u64 slabs)
 {
 	return min(slabs, 1ull << 40);
@@ -103,8 +103,9 @@ unsigned int dcm_choose_two(const struct dcm_choose_donor *d, unsigned int nr,
 }
 
 /*
- * Less is lent of @a than of @b, by more than an eighth of that and 1/16 of the
- * whole: what is less, others who are placing now will have made up for.
+ * Whether less is lent of @a than of @b, by more than an eighth of that and
+ * 1/16 of the whole. Other hosts that place now will make up for less than
+ * that.
  */
 static bool clearly(const struct dcm_choose_donor *a,
 		    const struct dcm_choose_donor *b)
@@ -125,7 +126,7 @@ int dcm_choose_better(const struct dcm_choose_donor *a,
 		return ok_a ? 0 : ok_b ? 1 : -ENOSPC;
 	if (!a->mine != !b->mine)
 		return !!a->mine;
-	/* a late one has lent more than is known, and hardly less */
+	/* a late donor may have lent more than is known, and hardly less */
 	if (clearly(a, b) && (!a->late || b->late))
 		return 0;
 	if (clearly(b, a) && (!b->late || a->late))

@@ -1,33 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * placement.c - an extent gets a slab: QUERY_MEM of two, MAP on the better
+ * placement.c - find a slab for an extent: QUERY_MEM to two donors, MAP to one
  *
- * client/choose.c decides; this file asks. Lanes only set a bit in @want, or for a
+ * choose.c decides; this file asks. Lanes only set a bit in @want, or for a
  * move leave a note at the slab to be replaced. The client thread moves bits to
- * @pending, from there a bounded number of jobs takes them:
+ * @pending, from where a bounded number of jobs takes them:
  *
  *   QUERY: both drawn donors were asked; when both have answered, or have had
- *          %CTL_WAIT_MS to, the better is sent MAP. One drawn alone is not asked
+ *          %CTL_WAIT_MS to, the better one is sent MAP. If only one was drawn
+ *          it is not asked
  *   MAP:   MR_INFO attaches the slab; a refusal excludes the donor and starts
- *          over; a broken connection, or a donor that falls silent, too
+ *          over; so does a broken connection, or a donor that falls silent
  *
- * Many jobs decide on one answer, so our own slabs are counted here and never
- * taken from it: an answer says what others have there (@others), as it knew
- * nothing of the MAPs sent after the question. And other hosts may place as we
- * do, at the same time, because of the same dead donor: what they have is taken
- * from the first answer in %CTL_BURST_MS and then left, so that a donor whose
- * answers come sooner does not look fuller than one whose come late. A job that
- * drew unused donors which other jobs have used since draws again.
+ * Many jobs decide on one answer, so the VM's own slabs are counted here and
+ * never taken from it: an answer says what others have there (@others), and
+ * does not include MAPs sent after the question. And other hosts may place at
+ * the same time, because of the same dead donor: their slabs are taken from the
+ * first answer in %CTL_BURST_MS and then left, so that a donor whose answers
+ * come early does not look fuller than one whose come late. A job that drew
+ * unused donors which other jobs have used since draws again.
  *
- * At the start nothing is placed before all donors have said how much they have,
+ * At the start nothing is placed before all donors have sent their figures,
  * have failed, or %CTL_FIRST_MS are over: else the first would get everything.
  *
  * With no donor left the extent stays pending, everything waits for a growing
- * back-off, and the owner is told once. A donor that comes up or frees memory
- * ends the wait.
+ * back-off, and ops->starved() is called once. A donor that comes up or frees
+ * memory ends the wait.
  *
- * A MAP whose answer was lost with a connection may leave a slab with the
- * donor that nobody knows of here; it goes with the session.
+ * A MAP whose answer was lost with a connection may leave the donor with a slab
+ * that is unknown here; it is freed with the session.
  *
  * Invariant: an extent is in at most one of @pending and @placing, and is
  * never attached a second slab unless want_other() named the one it has.
@@ -47,7 +48,7 @@ void dcm_client_want(struct dcm_client *client, u32 extent)
 		client_kick(client);
 }
 
-/* Unless it is being sought already. */
+/* Have a slab sought for the extent, unless one is already. */
 void client_place_want(struct dcm_client *client, u32 extent)
 {
 	if (bit_test(client->pending, extent) ||
@@ -57,7 +58,7 @@ void client_place_want(struct dcm_client *client, u32 extent)
 	client->nr_pending++;
 }
 
-/* Take what lanes asked for. */
+/* Take the extents that lanes want slabs for. */
 void client_place_wants(struct dcm_client *client)
 {
 	u32 w, n;
@@ -82,7 +83,7 @@ void client_place_want_again(struct dcm_client *client, u32 extent)
 	client_place_want(client, extent);
 }
 
-/* It has its slab. */
+/* The extent has got its slab. */
 void client_place_done(struct dcm_client *client, u32 extent)
 {
 	bit_clear(client->placing, extent);
@@ -97,8 +98,8 @@ void client_place_soon(struct dcm_client *client, u64 now)
 }
 
 /*
- * Jobs whose donors take long are not to be all there are: then those donors
- * are passed over as long as there are others.
+ * Donors for which many jobs have waited long: they are passed over as long as
+ * there are others, or all jobs would end up waiting for them.
  */
 static u64 donors_holding(const struct dcm_client *client, u64 now)
 {
@@ -131,7 +132,7 @@ static void candidates(struct dcm_client *client, u64 not, u64 now,
 	}
 }
 
-/* A MAP that was sent counts as a slab until it is one, or is not. */
+/* A MAP that was sent counts as a slab until it is answered. */
 static void job_free(struct dcm_client *client, struct client_job *j)
 {
 	if (j->st == JOB_MAP)
@@ -140,7 +141,7 @@ static void job_free(struct dcm_client *client, struct client_job *j)
 	j->nr = 0;
 }
 
-/* Donors for it, up to two. False: there is none. */
+/* Draw up to two donors. False: there is none. */
 static bool job_draw(struct dcm_client *client, struct client_job *j, u64 now)
 {
 	u64 avoid = j->avoid < 0 ? 0 : 1ull << j->avoid;
@@ -160,7 +161,7 @@ static bool job_draw(struct dcm_client *client, struct client_job *j, u64 now)
 	return false;
 }
 
-/* Ask those that were drawn. False: there is nothing to wait for. */
+/* Ask the donors that were drawn. False: there is nothing to wait for. */
 static bool job_ask(struct dcm_client *client, struct client_job *j, u64 now)
 {
 	unsigned int i;
@@ -172,14 +173,14 @@ static bool job_ask(struct dcm_client *client, struct client_job *j, u64 now)
 	if (now - client->burst_ms > CTL_BURST_MS)
 		client->burst_ms = now;
 	j->unused = !client->donor[j->pick[0]].place.mine;
-	/* nothing to compare it with */
+	/* a single donor that is known needs no question */
 	if (j->nr == 1 && client->donor[j->pick[0]].place.known)
 		return false;
 	for (i = 0; i < j->nr; i++) {
 		struct client_donor *d = &client->donor[j->pick[i]];
 
 		j->tag[i] = client_donor_query(d, now);
-		/* another has waited long enough for it */
+		/* another job has waited long enough for its answer */
 		j->asked[i] = now - d->query_ms > CTL_WAIT_MS ? ASKED_LATE :
 								ASKED_WAIT;
 		wait = wait || j->asked[i] == ASKED_WAIT;
@@ -187,7 +188,7 @@ static bool job_ask(struct dcm_client *client, struct client_job *j, u64 now)
 	return wait;
 }
 
-/* Nobody can give this one a slab now. */
+/* No donor can give this extent a slab now. */
 static void job_starved(struct dcm_client *client, struct client_job *j,
 			u64 now)
 {
@@ -199,7 +200,7 @@ static void job_starved(struct dcm_client *client, struct client_job *j,
 		min(max(client->place_backoff_ms * 2, CTL_BACKOFF_MIN_MS),
 		    CTL_BACKOFF_MAX_MS);
 	client->place_ms = now + client->place_backoff_ms;
-	/* nobody has had the time to answer */
+	/* no donor has had the time to answer */
 	if (!client->was_up && now - client->start_ms < CTL_GRACE_MS)
 		return;
 	waiting = client->nr_pending;
@@ -233,14 +234,14 @@ static void job_map(struct dcm_client *client, struct client_job *j,
 	msg.map.transports = d->local		  ? DCM_WT_SHM | DCM_WT_TCP :
 			     d->verbs == VERBS_ON ? DCM_WT_VERBS :
 						    DCM_WT_TCP;
-	/* so that the next job does not count on the same slab */
+	/* the next job must not count on the same slab */
 	if (d->place.slabs_free)
 		d->place.slabs_free--;
 	d->place.mine++;
 	client_donor_send(d, &msg, now);
 }
 
-/* All that will be heard has been: MAP, or false: draw again. */
+/* No more answers will come: send MAP, or return false to draw again. */
 static bool job_decide(struct dcm_client *client, struct client_job *j, u64 now)
 {
 	struct dcm_choose_donor set[DCM_PLACE_DONORS_MAX], *a, *b;
@@ -255,7 +256,7 @@ static bool job_decide(struct dcm_client *client, struct client_job *j, u64 now)
 		set[j->pick[i]].late = j->asked[i] != ASKED_ANSWERED;
 	a = &set[j->pick[0]];
 	b = &set[j->pick[j->nr - 1]];
-	/* jobs that drew the same unused donors were faster */
+	/* other jobs have used the same unused donors meanwhile */
 	if (j->unused && a->mine && b->mine)
 		return false;
 	w = dcm_choose_better(a, b);
@@ -275,9 +276,9 @@ static bool job_decide(struct dcm_client *client, struct client_job *j, u64 now)
 }
 
 /*
- * From the draw on. Ends: a draw that is not asked is decided; one decided in
- * vain takes donors off the list, or was overtaken, and what is drawn next has
- * just been compared.
+ * Draw, ask, decide. This ends: a draw that is not asked is decided; a decision
+ * in vain takes donors off the list, or other jobs were faster, and then the
+ * next draw has figures that were just compared.
  */
 static void job_go(struct dcm_client *client, struct client_job *j, u64 now)
 {
@@ -289,7 +290,7 @@ static void job_go(struct dcm_client *client, struct client_job *j, u64 now)
 	} while (!job_ask(client, j, now) && !job_decide(client, j, now));
 }
 
-/* The donor said no, or can't be asked any more. */
+/* The donor refused, or can't be asked any more. */
 static void job_again(struct dcm_client *client, struct client_job *j, u64 now)
 {
 	job_free(client, j);
@@ -311,9 +312,9 @@ static struct client_job *job_find(struct client_donor *d, u64 tag,
 }
 
 /*
- * What a donor has said of itself. It had read what was sent before the
- * question, and none of the MAPs sent since: those are our slabs there that it
- * did not count.
+ * Take over a donor's figures. The donor had read what was sent before the
+ * question, and none of the MAPs sent since: it did not count those slabs of
+ * the VM.
  */
 static void figures(struct client_donor *d, const struct dcm_wire_msg *m,
 		    u64 now)
@@ -374,7 +375,7 @@ bool client_place_mr_info(struct client_donor *d, u64 tag, u32 *extent, u64 now)
 		return false;
 	*extent = j->extent;
 	job_free(d->client, j);
-	/* it makes one after the other: the next one's time begins here */
+	/* the donor maps one after the other: the next one's time starts */
 	for (i = 0; i < CTL_JOBS; i++) {
 		j = &d->client->job[i];
 		if (j->st == JOB_MAP && j->pick[0] == d->idx)
@@ -447,13 +448,13 @@ static struct client_job *job_new(struct dcm_client *client)
 	return NULL;
 }
 
-/* There is an extent to place and a job for it. */
+/* Whether an extent waits and there is a job for it. */
 bool client_place_ready(struct dcm_client *client)
 {
 	return client->nr_pending && job_new(client);
 }
 
-/* A job whose time is over, or whose donor says nothing any more. */
+/* Whether a job's time is over, or its donor has become silent. */
 static bool job_overdue(const struct dcm_client *client,
 			const struct client_job *j, u64 now)
 {
@@ -464,8 +465,8 @@ static bool job_overdue(const struct dcm_client *client,
 }
 
 /*
- * At the start the first donor to be connected must not get all that is
- * wanted by then: wait a little for those that may be there soon.
+ * At the start the first donor to be connected must not get all extents wanted
+ * by then: wait a little for donors that may be up soon.
  */
 static bool others_come(const struct dcm_client *client, u64 now)
 {
@@ -515,7 +516,7 @@ void client_place_step(struct dcm_client *client, u64 now)
 			return;
 		}
 		job_start(client, j, n, now);
-		/* the rest waits behind it: it will be the first next time */
+		/* the others wait behind this one: begin there next time */
 		if (now < client->place_ms) {
 			client->cursor = (n + 1) % client->nr_extents;
 			return;

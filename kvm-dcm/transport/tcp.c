@@ -2,35 +2,34 @@
 /*
  * tcp.c - slabs of a donor at the other end of a byte stream
  *
- * What the NIC does for a verbs queue pair is done here in two system calls a
+ * The work of a verbs queue pair's card is done here in two system calls a
  * batch: one sendmsg() for everything posted since the last, headers and
  * payloads gathered from where they are, and one recvmsg() that scatters the
- * answers' heads and payloads to where they belong. That works without a look
- * at the stream first because a donor answers in order and every answer is a
- * head of 24 bytes and, if it is a good one to a READ, exactly the payload
- * asked for. The one exception, a refusal, brings no payload; what came behind
- * it has then landed a payload too far, is gathered into @back and read again
- * from there. (dcm-tc18 has RDMA only; its data path has no such case.)
+ * answers' heads and payloads to where they belong. That needs no look at the
+ * stream first, because a donor answers in order, and every answer is a head of
+ * 24 bytes and, if it grants a READ, exactly the payload asked for. The one
+ * exception, a refusal, has no payload; the bytes behind it have then landed
+ * too far back, and are gathered into @back and read again from there.
+ * (dcm-tc18 has RDMA only; its data path has no such case.)
  *
- * Under TLS the same lists are walked by gnutls_record_recv(), and sending
- * goes through a buffer of one record. GnuTLS is not called at all on a plain
- * connection.
+ * Under TLS gnutls_record_recv() walks the same lists, and sending goes through
+ * a buffer of one record. GnuTLS is not called on a plain connection.
  *
  * States: alive, dead (for good). Operations: posted [sent, head), sent
  * [tail, sent), completed (the done list).
  *
  * Nothing the donor sends is trusted: the tag must be that of the oldest
  * operation, the type must fit it, the length must be the one asked for; else
- * the endpoint is dead. No length from the wire is ever used as one. All that is
+ * the endpoint dies. No length from the wire is ever used as one. All that is
  * in flight when it dies, for whatever reason, completes with -ENOTCONN.
  *
- * A WRITE that failed here may still be on its way. The dead endpoint is closed
- * with a reset before the client opens another, and the donor closes the
- * lane's older connection, and is through with what it brought, before it
- * welcomes the lane again. Until then the core lets nobody write those pages
- * over another connection (core/doubt.c).
+ * A WRITE that failed here may still be under way. The dead endpoint is closed
+ * with a reset before the client opens another, and before the donor welcomes
+ * the lane again it closes the lane's older connection and finishes what that
+ * brought. Until then the core writes those pages over no other connection
+ * (core/doubt.c).
  *
- * Locking: none, an endpoint is one lane's. All memory is mapped at open().
+ * Locking: none, one lane uses an endpoint. All memory is mapped at open().
  */
 #include <errno.h>
 #include <gnutls/gnutls.h>
@@ -59,10 +58,10 @@ static_assert(sizeof(struct dcm_wire_io_done) == sizeof(struct dcm_wire_error),
 	      "answers differ in length");
 
 /**
- * struct tcp_op - one operation on its way
+ * struct tcp_op - one operation in flight
  * @io: the caller's
  * @req: its request's head
- * @ans: its answer's head, as far as it is here
+ * @ans: its answer's head, as far as it has come
  */
 struct tcp_op {
 	struct dcm_io *io;
@@ -76,11 +75,11 @@ struct tcp_op {
  * @sent: first not sent in full
  * @tail: oldest not answered in full
  * @tx_off: bytes of @sent that are sent
- * @rx_off: bytes of @tail's answer that are here
- * @heard_ns: when something was last heard, or else awaited from
- * @tx_record: bytes GnuTLS has taken but not sent yet
+ * @rx_off: bytes of @tail's answer that have come
+ * @heard_ns: when bytes last came, or else since when they are awaited
+ * @tx_record: bytes that GnuTLS has taken and not sent yet
  * @back_pos: next byte of @back to be read
- * @back_len: end of what is in @back
+ * @back_len: end of the bytes in @back
  */
 struct tcp_endpoint {
 	struct dcm_endpoint ep;
@@ -129,7 +128,7 @@ static inline size_t tx_payload(const struct dcm_io *io)
 	return io->op == DCM_IO_WRITE ? io->bytes : 0;
 }
 
-/* Payload that follows the answer's head if all is well. */
+/* Payload that follows the answer's head if it is granted. */
 static inline size_t rx_payload(const struct dcm_io *io)
 {
 	return io->op == DCM_IO_READ ? io->bytes : 0;
@@ -144,7 +143,7 @@ static void complete(struct tcp_endpoint *t, int status)
 	dcm_done_add(&t->done, io, status);
 }
 
-/* What is in flight may have happened, may happen yet, or never will. */
+/* Operations in flight may have happened, may happen yet, or never will. */
 static void die(struct tcp_endpoint *t, const char *why)
 {
 	if (t->dead)
@@ -161,7 +160,7 @@ static void die(struct tcp_endpoint *t, const char *why)
 
 /* ---- sending ---- */
 
-/* What is to be sent next, as a list; @limit bounds its bytes. */
+/* List the bytes to send next, at most @limit. */
 static unsigned int tx_list(struct tcp_endpoint *t, struct iovec *iov,
 			    size_t limit)
 {
@@ -274,8 +273,8 @@ static void tcp_flush(struct dcm_endpoint *ep)
 /* ---- receiving ---- */
 
 /*
- * Where the next bytes go if all is well. @sure: only as far as that is known,
- * to the end of a head or of the payload of a good answer.
+ * List where the next bytes go if all is granted. @sure: only as far as that is
+ * known: to the end of a head, or of the payload of a granted answer.
  */
 static unsigned int rx_list(struct tcp_endpoint *t, struct iovec *iov,
 			    bool sure)
@@ -331,7 +330,7 @@ static ssize_t rx_tls(struct tcp_endpoint *t, struct iovec *iov, unsigned int n)
 			continue;
 		if (ret == GNUTLS_E_AGAIN)
 			break;
-		/* what came before the end is still good */
+		/* bytes that came before the end are valid */
 		if (ret <= 0)
 			return total ? (ssize_t)total : -ENOTCONN;
 		total += (size_t)ret;
@@ -361,7 +360,7 @@ static ssize_t rx_back(struct tcp_endpoint *t, struct iovec *iov,
 	return (ssize_t)len;
 }
 
-/* Of @total bytes that were scattered, the last @left belong elsewhere. */
+/* Of @total bytes that were scattered, take back the last @left. */
 static void rx_unread(struct tcp_endpoint *t, const struct iovec *iov,
 		      size_t total, size_t left)
 {
@@ -382,8 +381,8 @@ static void rx_unread(struct tcp_endpoint *t, const struct iovec *iov,
 }
 
 /*
- * The head of the oldest operation's answer is here. 1: it is a good one, 0:
- * a refusal and *@status says which, -1: the endpoint is dead.
+ * The head of the oldest operation's answer has come. 1: it is granted, 0:
+ * refused with *@status, -1: the endpoint is dead.
  */
 static int rx_head(struct tcp_endpoint *t, int *status)
 {
@@ -403,7 +402,7 @@ static int rx_head(struct tcp_endpoint *t, int *status)
 	return -1;
 }
 
-/* @total bytes have gone where rx_list() said. */
+/* @total bytes have come, into the places that rx_list() gave. */
 static void rx_advance(struct tcp_endpoint *t, const struct iovec *iov,
 		       size_t total)
 {
@@ -411,7 +410,7 @@ static void rx_advance(struct tcp_endpoint *t, const struct iovec *iov,
 	int status, ret;
 
 	while (left) {
-		/* what nobody asked for can't have been put into a list */
+		/* an operation exists: lists hold no room for other bytes */
 		struct dcm_io *io = op_at(t, t->tail)->io;
 
 		if (t->rx_off < TCP_ANS_BYTES) {
@@ -441,7 +440,7 @@ static void rx_advance(struct tcp_endpoint *t, const struct iovec *iov,
 	}
 }
 
-/* Take what has come. */
+/* Receive what has come, until @enough operations are complete. */
 static void rx(struct tcp_endpoint *t, u32 enough)
 {
 	struct iovec iov[2 * TCP_RX_OPS], scratch;
@@ -455,7 +454,7 @@ static void rx(struct tcp_endpoint *t, u32 enough)
 		back = t->back_len > 0;
 		n = rx_list(t, iov, back);
 		if (!n) {
-			/* nothing may come: only look for the end */
+			/* no bytes may come: only look for the end */
 			scratch = (struct iovec){ &byte, 1 };
 			got = back ? 1 :
 			      t->tls ? rx_tls(t, &scratch, 1) :
@@ -479,7 +478,7 @@ static void rx(struct tcp_endpoint *t, u32 enough)
 		}
 		t->heard_ns = 0;
 		rx_advance(t, iov, (size_t)got);
-		/* a short read of a socket has emptied it */
+		/* a short read has emptied the socket */
 		if (!back && !t->tls && (size_t)got < asked && !t->back_len)
 			return;
 	}
@@ -496,7 +495,7 @@ static int tcp_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 	tcp_flush(ep);
 	if (!t->dead && t->done.nr < (u32)max) {
 		rx(t, (u32)max);
-		/* sets off the clock at the first look after a sign of life */
+		/* the clock starts at the first look after bytes came */
 		if (!t->dead && t->silence_ns && t->tail < t->head &&
 		    !t->done.nr) {
 			now = now_ns();
@@ -570,7 +569,7 @@ static struct dcm_endpoint *tcp_open(const void *arg, int *err)
 		*err = -EINVAL;
 		return NULL;
 	}
-	/* @back is hardly ever used and costs nothing until then */
+	/* @back is seldom used and takes no memory until then */
 	t = mmap(NULL, sizeof(*t), PROT_READ | PROT_WRITE,
 		 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (t == MAP_FAILED) {
@@ -594,9 +593,10 @@ static void tcp_close(struct dcm_endpoint *ep)
 	struct tcp_endpoint *t = to_tcp(ep);
 
 	/*
-	 * What failed may be done again over another connection: nothing of it
-	 * may be sent from here any more. A reset drops what TCP has queued;
-	 * the donor lets nobody join before it is through with what it has.
+	 * Failed WRITEs may be done again over another connection, so
+	 * none of them may be sent from here any more. A reset drops
+	 * what TCP has queued; before the donor lets the lane join
+	 * again it finishes what it has received.
 	 */
 	if (t->dead || t->tail < t->head)
 		setsockopt(t->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
