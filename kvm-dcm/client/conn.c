@@ -2,10 +2,11 @@
 /*
  * conn.c - one connection to a donor
  *
- * TLS is used over AF_UNIX as well: the socket's permissions decide who may
- * connect, the key who may borrow. A slab's memfd arrives with the record of
- * its MR_INFO; the pull function takes descriptors as they pass, in order, and
- * bounds them: a donor that sends more than were asked for is disconnected.
+ * TLS is used over AF_UNIX as well: the socket's permissions decide which users
+ * may connect, the key which tenants may borrow. A slab's memfd arrives with
+ * the record of its MR_INFO; the pull function takes descriptors as they pass,
+ * in order, and bounds them: a donor that sends more than were asked for is
+ * disconnected.
  *
  * States: CLOSED -> CONNECTING -> HANDSHAKE -> OPEN, any -> FAILED, any ->
  * CLOSED by close(). The codec refuses messages that this phase and side do not

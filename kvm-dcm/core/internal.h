@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * internal.h - what the core's files share among themselves
+ * internal.h - shared by the core's files; core.h is the interface
  *
  * Lock order: lane.buf_lock -> fifo.lock -> block lock only by trylock;
  * block lock -> lane.buf_lock -> fifo.lock. A block lock is never waited for

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* queue_int.h - what queue.c and command.c share; see backend.h */
+/* queue_int.h - shared by queue.c and command.c; see backend.h */
 #ifndef DCM_GC_QUEUE_INT_H
 #define DCM_GC_QUEUE_INT_H
 

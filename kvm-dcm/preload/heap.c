@@ -5,7 +5,7 @@
  * The program's allocator may use paged memory; a fault thread that touched it
  * would wait for itself. So all that libdcm and its libraries allocate comes
  * from one range of addresses of their own. A comparison of addresses tells
- * whose a pointer is, whichever thread frees it, and whenever: memory allocated
+ * which heap a pointer is from, in any thread and at any time: memory allocated
  * before the shim is set up is from here too.
  *
  * Size classes, four to an octave, with a free list each; a 16-byte header

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * pager.h - what the files of the user pager share
+ * pager.h - shared by the files of the user pager
  *
  * Threads: lanes 0 to nr_fault - 1 take faults (lane.c). One more lane belongs
  * to the slab worker (slab_worker.c) and one to application threads that
@@ -240,7 +240,7 @@ struct dcm_pager {
 	u32 nr_lanes;
 	u32 active; /* of them reading the userfaultfd */
 	u32 crew_max; /* most that read at a time */
-	u32 recent[8]; /* threads that faulted of late */
+	u32 recent[8]; /* threads that faulted last */
 	pthread_mutex_t discard_lock;
 	pthread_mutex_t lost_lock; /* see lost.c */
 	bool stop;
