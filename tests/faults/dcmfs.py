@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from tests.faults.cell import CannotRun
+from tests.faults.cell import PATIENCE, CannotRun
 from tests.faults.net import Leaf
 from tests.faults.paged import inside
 from tests.faults.place import Place
@@ -19,7 +19,7 @@ from tests.framework.donor import Donor, write_private
 from tests.framework.paths import BUILD
 
 HOSTD = BUILD / "bin" / "dcm-hostd"
-START_S = 60.0
+START_S = 60.0 * PATIENCE
 # A /run/dcm-hostd of its own: others run beside it. It ends with who started it.
 OWN_RUN = 'mkdir -p /run/dcm-hostd && mount -t tmpfs none /run/dcm-hostd && {} exec "$0" "$@"'
 

@@ -2,7 +2,8 @@
 """Rows in L1 (tests/vm): a kernel of our own, with netem, dcmfs, and settings that are ours.
 
 This same program is put there and runs the rows as it does here. What L1's kernel complains of is
-a cell that is not met; that it ends hogs for want of memory is their wish.
+a cell that is not met; that it ends hogs for want of memory is their wish. With DCM_DEBUG_KERNEL
+(tests/vm/debug.py) it is the kernel that finds bugs, and all takes longer.
 """
 
 from __future__ import annotations
@@ -19,14 +20,18 @@ from tests.faults.cell import Cell, unknown
 from tests.faults.table import Fault
 from tests.framework.paths import BUILD, TOP
 from tests.guest.vmharness import GuestError
+from tests.vm import debug
 from tests.vm.bed import Bed, Spec
 from tests.vm.rdma import rxe
 
 THERE = "/tmp/kvm-dcm"
 SOURCES = ("tests/faults", "tests/framework", "tests/donor", "bench/dcmbench", "tests/__init__.py")
-PROGRAMS = ("bin/dcm-donord", "bin/dcm-hostd", "bin/dcm-gc-worker", "tests-faults/victim")
+PROGRAMS = ("dcm-donord", "dcm-hostd", "dcm-gc-worker")
+VICTIM = "tests-faults/victim"
 MODULES = ("veth", "sch_netem", "tls")
-LIMIT_S = 780.0
+LIMIT_S = 780.0 * debug.PATIENCE
+START_S = 60.0 * debug.PATIENCE
+MEMORY_MIB = 2048 if debug.TREE else 1024  # KASAN takes an eighth, and more
 # What the kernel says when it ends a hog.
 OOM = ("invoked oom-killer", "Call Trace:", "oom-kill:", "Out of memory")
 # And when an access to a lost page gets SIGBUS, which the victim counts.
@@ -41,7 +46,8 @@ def archive() -> bytes:
                 if (TOP / name).exists():
                     tar.add(TOP / name, name, filter=_plain)
             for name in PROGRAMS:
-                tar.add(BUILD / name, f"build/{name}")
+                tar.add(debug.PROGRAMS / name, f"build/bin/{name}")
+            tar.add(debug.KERNEL_BUILD / VICTIM, f"build/{VICTIM}")
         return data.getvalue()
 
 
@@ -51,7 +57,13 @@ def _plain(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 def prepare() -> str:
     """The module and L1's image; why there can be none."""
-    for words in (["scripts/kernel-check", "6.12"], ["scripts/vm-image"]):
+    if debug.TREE:
+        debug.build_modules()
+        debug.build_programs()
+        debug.make("make", "-C", "tests/faults", "all", f"BUILD={debug.KERNEL_BUILD}",
+                   f"CFLAGS={debug.SILENCE}")  # fmt: skip
+    module = [] if debug.TREE else [["scripts/kernel-check", "6.12"]]
+    for words in (*module, ["scripts/vm-image"]):
         done = subprocess.run(words, cwd=TOP, capture_output=True, text=True, check=False)
         if done.returncode:
             return f"{words[0]}: {(done.stdout + done.stderr)[-300:]}"
@@ -63,7 +75,8 @@ def run(chosen: Sequence[Fault]) -> dict[str, list[Cell]]:
     if why := prepare():
         return {fault.id: [unknown("L1", f"there is no L1: {why}")] for fault in chosen}
     try:
-        spec = Spec(memory_mib=1024, cpus=2, kvm=False, guest=False)
+        spec = Spec(MEMORY_MIB, 2, kvm=False, guest=False, kernel=debug.KERNEL,
+                    patience=debug.PATIENCE)  # fmt: skip
         with Bed(spec, keep=BUILD / "test" / "vm" / "faults") as bed:
             return _inside(bed, chosen)
     except (GuestError, OSError) as err:
@@ -71,19 +84,21 @@ def run(chosen: Sequence[Fault]) -> dict[str, list[Cell]]:
 
 
 def _inside(bed: Bed, chosen: Sequence[Fault]) -> dict[str, list[Cell]]:
+    debug.at_work(bed)
     bed.must("ip link set lo up")
     bed.modprobe(*MODULES)
     rxe(bed)
     bed.modprobe("rdma_cm")
     for name in ("kvm-dcm", "kvm-dcm-verbs"):
-        bed.insmod(BUILD / "kernel" / "linux" / f"{name}.ko")
+        bed.insmod(debug.MODULE.with_name(f"{name}.ko"))
     bed.must("mountpoint -q /sys/fs/cgroup || mount -t cgroup2 cgroup /sys/fs/cgroup")
     bed.put(archive(), "/tmp/faults.tar.gz")
     bed.must(f"mkdir -p {THERE} && tar -xz -C {THERE} -f /tmp/faults.tar.gz")
     words = " ".join(f"--only {fault.id}" for fault in chosen)
     program = f"python3 {THERE}/tests/faults/run --inside --json /tmp/cells"
     # Donors want descriptors for all the connections that they may have.
-    job = bed.spawn(f"ulimit -n 20000; exec {program} {words}")
+    patience = f"DCM_FAULTS_PATIENCE={debug.PATIENCE}"
+    job = bed.spawn(f"ulimit -n 20000; {patience} exec {program} {words}")
     deadline = time.monotonic() + LIMIT_S
     shown = 0
     while job.poll() is None and time.monotonic() < deadline:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.faults.cell import Cell, CannotRun
+from tests.faults.cell import PATIENCE, Cell, CannotRun
 from tests.faults.net import Leaf
 from tests.framework.donor import Donor, write_private
 from tests.framework.paths import BUILD
@@ -25,8 +25,10 @@ VICTIM = BUILD / "tests-faults" / "victim"
 WAYS = ("shm", "tcp", "tls")
 PLAIN = ("tcp", "verbs")  # not encrypted
 RDMA_ADDRESS = "10.99.0.1"  # of rxe's device in L1 (tests/vm/rdma.py)
-READY_S = 120.0
-END_S = 120.0
+READY_S = 120.0 * PATIENCE
+END_S = 120.0 * PATIENCE
+SETTLED_S = 60.0 * PATIENCE
+STAT_S = 10.0 * PATIENCE
 
 
 def inside(leaf: Leaf | None) -> list[str]:
@@ -120,7 +122,9 @@ class Victim:
     def ready(self, timeout: float = READY_S) -> Victim:
         """All of its pages are written once."""
         if self.line(timeout) != "ready":
-            raise CannotRun(f"victim {self.name} is not ready: {self.tail()}")
+            assert self.process is not None
+            status = self.process.wait(60 * PATIENCE)
+            raise CannotRun(f"victim {self.name} has ended ({status}), not ready: {self.tail()}")
         return self
 
     def line(self, timeout: float) -> str:
@@ -150,13 +154,13 @@ class Victim:
         found: dict[str, Any] = json.loads(line)
         return found
 
-    def settled(self, timeout: float = 60.0) -> float:
+    def settled(self, timeout: float = SETTLED_S) -> float:
         """Until no access waits and the accesses go on; the seconds it took."""
         begin = time.monotonic()
-        before = self.ask("stat", 10)
+        before = self.ask("stat", STAT_S)
         while time.monotonic() - begin < timeout:
             time.sleep(0.2)
-            now = self.ask("stat", 10)
+            now = self.ask("stat", STAT_S)
             if now["waiting_s"] < 0.2 and now["ops"] > before["ops"]:
                 return time.monotonic() - begin
         raise TimeoutError(f"victim {self.name} still waits {timeout:.0f} s after it was healed")
@@ -176,7 +180,7 @@ class Victim:
         except (TimeoutError, CannotRun) as err:
             return Cell(self.name, None, False, f"{err}; seed {self.seed}; {self.tail()}")
         assert self.process is not None
-        status = self.process.wait(60)
+        status = self.process.wait(60 * PATIENCE)
         bad = int(said["lost_bytes"]) + int(said["wrong_bytes"])
         text = f"longest wait {said['longest_s']:.1f} s, {said['ops']} accesses"
         if bad or status:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.faults import cgroup, net, stuck
-from tests.faults.cell import Cell, unknown
+from tests.faults.cell import PATIENCE, Cell, unknown
 from tests.framework import leftovers
 
 if TYPE_CHECKING:  # the rest of the rows' code is none of the schedule's
@@ -61,7 +61,7 @@ class Outcome:
 def task(fault: Fault, command: Sequence[str], *, quick: bool = False) -> Task:
     """A row here; `command` is this program without it."""
     limit_s = min(fault.limit_s, QUICK_S) if quick else fault.limit_s
-    return Task(fault.id, [*command, "--row", fault.id], fault.waits, limit_s)
+    return Task(fault.id, [*command, "--row", fault.id], fault.waits, limit_s * PATIENCE)
 
 
 @dataclass
