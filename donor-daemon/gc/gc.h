@@ -81,9 +81,9 @@ struct dcm_gc_peers {
 
 /**
  * struct dcm_gc_start - how to trace
+ * @flags: VIRTIO_GC_TRACE_*
  * @threads: at least 1
  * @regions: all of them, other donors' too; little endian
- * @nr_regions: how many
  * @nr_regions: how many
  * @peers: may be %NULL when all regions are here
  */

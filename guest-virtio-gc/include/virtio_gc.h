@@ -247,10 +247,9 @@ struct virtio_gc_moved {
 
 /*
  * A forward table: one word for each 64 units of the from-region, then one
- * A forward table: one word for each 64 units of the from-region, then one
- * __le32 for each object that moved, in the order of their old offsets. The
- * object that started in unit u of the region is now at unit entry[i] of the
- * to-region, i = word[u / 64].before + popcount(word[u / 64].starts below
+ * __le32 place for each object that moved, in the order of their old offsets.
+ * The object that started in unit u of the region is now at unit place[i] of
+ * the to-region, i = word[u / 64].before + popcount(word[u / 64].starts below
  * u % 64); it was not live if its bit in starts is 0.
  */
 struct virtio_gc_forward {

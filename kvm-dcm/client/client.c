@@ -3,7 +3,6 @@
  * client.c - the client thread
  *
  * One thread, one poll() over an eventfd, the RDMA connection manager's events,
- * One thread, one poll() over an eventfd, the RDMA connection manager's events,
  * every donor's control connection and every data connection that is being
  * made. It runs in a program's process (a VMM), so: no event library, no signal
  * handlers, all signals blocked, little stack, and no step that can take long

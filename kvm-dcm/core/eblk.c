@@ -34,6 +34,7 @@
  *   (dcm_eblk_grow_fresh()); the paper's start at 4 KiB.
  * - With elastic off every block has the largest size: blocks are merged
  *   before they are fetched (dcm_eblk_grow_cold()), the paper's dcmXk.
+ *
  * Locking: STRETCH holds both heads' locks, the buddy's only by trylock;
  * REDUCE takes all members' locks so that no lane can use a size while it
  * changes (dcm-tc18, 4.3).

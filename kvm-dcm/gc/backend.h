@@ -20,8 +20,8 @@
  * @release: let all accesses go on
  * @settle: write the range from @at to @end back until the donors' copy is
  *	complete. @at is then the first byte that is not settled; for DONOR_LOST
- *	the byte that is lost. @keep: pages stay direct, else none does;
- *	@until_ms is on the monotonic clock
+ *	the byte that is lost. @keep: pages stay direct, else none does. The
+ *	time limit @until_ms is on the monotonic clock
  * @losing: slabs are lost, but some of their pages are not yet marked lost:
  *	wait a moment before asking whether pages are left
  * @hint: a runtime's hint about a range: enum virtio_gc_hint_what, but not
