@@ -81,7 +81,8 @@ struct dcm_evict {
 
 struct dcm_donor {
 	uv_loop_t loop;
-	uv_timer_t second;	/* sampling, heartbeats */
+	uv_timer_t second;	/* sampling */
+	uv_timer_t beat;	/* heartbeats */
 	uv_timer_t quarter;	/* deadlines */
 	uv_async_t gone_async;
 	uv_signal_t signals[3];

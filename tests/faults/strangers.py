@@ -119,8 +119,7 @@ def linger(place: Place) -> list[Cell]:
                     gap, note = PATIENCE_S, f"the session ended: {type(err).__name__}"
             with contextlib.suppress(*REFUSED):
                 other.goodbye()
-            # a heartbeat is due each second at the latest; a tenth of it for this machine
-            cells.append(at_most(f"gap of heartbeats, junk over {way}", gap, LIMIT_S * 1.1, note))
+            cells.append(at_most(f"gap of heartbeats, junk over {way}", gap, LIMIT_S, note))
     return cells
 
 

@@ -40,7 +40,7 @@ def faults() -> dict[str, Fault]:
     rows = [
         Fault("flood", "6000 idle connections: seconds others wait", ONE_S,
               strangers.flood, quick=True),
-        Fault("linger", "60 tenants send on after a refusal: gap of others' heartbeats", "<= 1.1 s",
+        Fault("linger", "60 tenants send on after a refusal: gap of others' heartbeats", ONE_S,
               strangers.linger, quick=True),
         Fault("gc-quota", "a tenant takes all GC workers: bytes above its quota", "0",
               tenants.gc_quota, waits=True, quick=True),
