@@ -453,7 +453,6 @@ struct dcm_client_slab *dcm_client_adopt_slab(struct dcm_client *client,
 void dcm_client_lane_look(struct dcm_client *client, u32 lane);
 
 /**
- * dcm_client_count() - so many pages were read from and written to a slab until now
  * dcm_client_count() - set how many pages were read from and written to a slab
  *
  * Donors are told the activity that follows from it. One thread.

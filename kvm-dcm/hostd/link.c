@@ -144,7 +144,9 @@ static int tls_start(struct hostd_file *f, const struct dcm_tcp_args *args)
 	if (!args->tls)
 		return 0;
 	err = dcm_ktls_start(args->tls, args->fd);
-	if (err && dcm_log_allow(&f->no_tls, hostd_now_ns() / 1000000, 60000))
+	/* -ENOTCONN: the donor has hung up; the client connects again */
+	if (err && err != -ENOTCONN &&
+	    dcm_log_allow(&f->no_tls, hostd_now_ns() / 1000000, 60000))
 		dcm_log(DCM_LOG_ERR,
 			"%s: the kernel can't encrypt data: %s%s: no donor on another host can be used; data-encryption = no does without",
 			f->path, strerror(-err),
