@@ -115,9 +115,8 @@ static int collect_renice(struct dcm_donor *donor,
 	dcm_list_for_each(c, &donor->collects, struct dcm_collect, node)
 		n += collect_runs(c, tenant);
 	nice = dcm_share_nice(donor->gc_cgroup < 0 ? n : 1);
-	dcm_list_for_each(c, &donor->collects, struct dcm_collect,
-			  node) if (donor->gc_cgroup < 0 &&
-				    collect_runs(c, tenant))
+	dcm_list_for_each(c, &donor->collects, struct dcm_collect, node)
+		if (donor->gc_cgroup < 0 && collect_runs(c, tenant))
 			dcm_share_renice(c->child.pid, nice);
 	return nice;
 }
@@ -160,9 +159,9 @@ void dcm_collect_quarter(struct dcm_donor *donor)
 	int status;
 
 	dcm_list_for_each_safe(c, tmp, &donor->collects, struct dcm_collect,
-			       node) if (!c->conn && !c->polls &&
-					 dcm_gc_child_reap(&c->child, false,
-							   &status))
+			       node)
+		if (!c->conn && !c->polls &&
+		    dcm_gc_child_reap(&c->child, false, &status))
 			collect_bury(c, status);
 }
 
@@ -171,9 +170,10 @@ void dcm_collect_second(struct dcm_donor *donor)
 	struct dcm_collect *c;
 	u64 backed = 0;
 
-	dcm_list_for_each(c, &donor->collects, struct dcm_collect,
-			  node) if (c->child.pid)
-		backed += min(dcm_gc_child_backed(&c->child), c->memory);
+	dcm_list_for_each(c, &donor->collects, struct dcm_collect, node)
+		if (c->child.pid)
+			backed +=
+				min(dcm_gc_child_backed(&c->child), c->memory);
 	donor->pool.charged_backed = backed;
 }
 

@@ -508,8 +508,8 @@ void dcm_conn_deadlines(struct dcm_donor *donor)
 	u64 now = dcm_now(donor);
 	struct dcm_conn *conn, *tmp;
 
-	dcm_list_for_each_safe(conn, tmp, &donor->conns, struct dcm_conn, node)
-	{
+	dcm_list_for_each_safe(conn, tmp, &donor->conns, struct dcm_conn,
+			       node) {
 		if (conn->state == DCM_CONN_CONTROL ||
 		    conn->state == DCM_CONN_GC || now < conn->deadline)
 			continue;

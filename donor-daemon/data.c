@@ -406,8 +406,7 @@ bool dcm_data_ending(struct dcm_session *session, u16 lane)
 	bool ending = false;
 
 	pthread_mutex_lock(&session->data_lock);
-	dcm_list_for_each(d, &session->data, struct dcm_data, session_node)
-	{
+	dcm_list_for_each(d, &session->data, struct dcm_data, session_node) {
 		struct pollfd p = { .fd = d->chan->fd, .events = POLLRDHUP };
 
 		if (lane && d->lane == lane)
@@ -426,14 +425,12 @@ void dcm_data_gone(uv_async_t *async)
 
 	dcm_list_init(&gone);
 	pthread_mutex_lock(&donor->gone_lock);
-	dcm_list_for_each_safe(d, tmp, &donor->gone, struct dcm_data, node)
-	{
+	dcm_list_for_each_safe(d, tmp, &donor->gone, struct dcm_data, node) {
 		dcm_list_del(&d->node);
 		dcm_list_add_tail(&d->node, &gone);
 	}
 	pthread_mutex_unlock(&donor->gone_lock);
-	dcm_list_for_each_safe(d, tmp, &gone, struct dcm_data, node)
-	{
+	dcm_list_for_each_safe(d, tmp, &gone, struct dcm_data, node) {
 		d->session->nr_joined--;
 		dcm_session_left(d->session);
 		dcm_session_put(d->session);

@@ -159,14 +159,12 @@ static void worker_inbox(struct dcm_worker *w)
 		dcm_err("worker: eventfd: %s", strerror(errno));
 	dcm_list_init(&inbox);
 	pthread_mutex_lock(&w->lock);
-	dcm_list_for_each_safe(d, tmp, &w->inbox, struct dcm_data, node)
-	{
+	dcm_list_for_each_safe(d, tmp, &w->inbox, struct dcm_data, node) {
 		dcm_list_del(&d->node);
 		dcm_list_add_tail(&d->node, &inbox);
 	}
 	pthread_mutex_unlock(&w->lock);
-	dcm_list_for_each_safe(d, tmp, &inbox, struct dcm_data, node)
-	{
+	dcm_list_for_each_safe(d, tmp, &inbox, struct dcm_data, node) {
 		dcm_list_del(&d->node);
 		dcm_list_add_tail(&d->node, &w->conns);
 		if (dcm_fair_join(&w->fair, &d->turn, d->tenant) ||

@@ -58,9 +58,9 @@ static struct dcm_source *source_get(struct dcm_door *door,
 	struct dcm_list *bucket = door_bucket(door, origin);
 	struct dcm_source *s;
 
-	dcm_list_for_each(s, bucket, struct dcm_source,
-			  node) if (!memcmp(&s->origin, origin,
-					    sizeof(*origin))) return s;
+	dcm_list_for_each(s, bucket, struct dcm_source, node)
+		if (!memcmp(&s->origin, origin, sizeof(*origin)))
+			return s;
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return NULL;

@@ -35,11 +35,11 @@ void dcm_evict_pump(struct dcm_session *s, bool again)
 	struct dcm_wire_msg msg = { .type = DCM_MSG_EVICT };
 	struct dcm_slab *slab, *tmp;
 
-	dcm_list_for_each(slab, &s->slabs, struct dcm_slab,
-			  session_node) if (again) slab->evict_sent = false;
+	dcm_list_for_each(slab, &s->slabs, struct dcm_slab, session_node)
+		if (again)
+			slab->evict_sent = false;
 	dcm_list_for_each_safe(slab, tmp, &s->slabs, struct dcm_slab,
-			       session_node)
-	{
+			       session_node) {
 		if (slab->state != DCM_SLAB_EVICTING || slab->evict_sent)
 			continue;
 		if (!dcm_conn_has_room(s->conn))
@@ -70,7 +70,9 @@ static void evict_pump_all(struct dcm_donor *donor)
 	struct dcm_session *s, *tmp;
 
 	dcm_list_for_each_safe(s, tmp, &donor->sessions, struct dcm_session,
-			       node) if (s->conn) dcm_evict_pump(s, false);
+			       node)
+		if (s->conn)
+			dcm_evict_pump(s, false);
 }
 
 static u64 slab_activity(const struct dcm_slab *slab)
@@ -117,11 +119,10 @@ static struct dcm_slab **slabs_of(struct dcm_pool *pool, bool candidates,
 	*nr = 0;
 	if (!v)
 		return NULL;
-	dcm_list_for_each(slab, &pool->slabs, struct dcm_slab,
-			  node) if (slab->state == DCM_SLAB_MAPPED &&
-				    slab->session &&
-				    (!candidates || slab->candidate) &&
-				    *nr < pool->nr_mapped) v[(*nr)++] = slab;
+	dcm_list_for_each(slab, &pool->slabs, struct dcm_slab, node)
+		if (slab->state == DCM_SLAB_MAPPED && slab->session &&
+		    (!candidates || slab->candidate) && *nr < pool->nr_mapped)
+			v[(*nr)++] = slab;
 	return v;
 }
 
@@ -232,8 +233,7 @@ static void evict_leavers(struct dcm_donor *donor)
 	struct dcm_slab *slab;
 	bool any = false;
 
-	dcm_list_for_each(slab, &donor->pool.slabs, struct dcm_slab, node)
-	{
+	dcm_list_for_each(slab, &donor->pool.slabs, struct dcm_slab, node) {
 		/* a slab that is being registered follows next time */
 		if (slab->state != DCM_SLAB_MAPPED || !slab->session ||
 		    (!donor->draining && !slab->tenant->gone))
@@ -278,7 +278,8 @@ void dcm_evict_quarter(struct dcm_donor *donor)
 		return;
 	/* sending may end sessions, but never frees a slab at once */
 	dcm_list_for_each_safe(slab, tmp, &donor->pool.slabs, struct dcm_slab,
-			       node) if (slab->state == DCM_SLAB_EVICTING &&
+			       node)
+		if (slab->state == DCM_SLAB_EVICTING &&
 		    now >= slab->evict_deadline)
 			evict_force(donor, slab);
 	evict_pump_all(donor);

@@ -42,8 +42,7 @@ int dcm_fair_join(struct dcm_fair *fair, struct dcm_fair_entry *e,
 {
 	struct dcm_flow *flow;
 
-	dcm_list_for_each(flow, &fair->flows, struct dcm_flow, node)
-	{
+	dcm_list_for_each(flow, &fair->flows, struct dcm_flow, node) {
 		if (flow->owner == owner)
 			goto found;
 	}

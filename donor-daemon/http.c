@@ -208,8 +208,7 @@ static void http_run(struct dcm_http *h)
 	MHD_UNSIGNED_LONG_LONG ms;
 	struct http_guest *g, *tmp;
 
-	dcm_list_for_each_safe(g, tmp, &h->guests, struct http_guest, node)
-	{
+	dcm_list_for_each_safe(g, tmp, &h->guests, struct http_guest, node) {
 		if (g->ends_at > now)
 			break;
 		guest_end(g);

@@ -278,8 +278,7 @@ static void drain_end(struct dcm_donor *donor)
 {
 	const struct dcm_session *s;
 
-	dcm_list_for_each(s, &donor->sessions, struct dcm_session, node)
-	{
+	dcm_list_for_each(s, &donor->sessions, struct dcm_session, node) {
 		if (!s->nr_slabs)
 			continue;
 		dcm_err("left behind: %u slabs (%llu MiB) of %s, session %llx from %s",
@@ -440,7 +439,8 @@ static void donor_end(struct dcm_donor *donor)
 	dcm_listen_stop(donor);
 	dcm_http_stop(donor);
 	dcm_list_for_each_safe(s, s_tmp, &donor->sessions, struct dcm_session,
-			       node) dcm_session_end(s, "the donor ends");
+			       node)
+		dcm_session_end(s, "the donor ends");
 	dcm_list_for_each_safe(c, c_tmp, &donor->conns, struct dcm_conn, node)
 		dcm_conn_close(c);
 	dcm_data_stop(donor);

@@ -121,8 +121,7 @@ static void metrics_events(struct out *o, const struct dcm_donor *donor)
 	const struct dcm_session *session;
 	u32 silent = 0, held = 0;
 
-	dcm_list_for_each(session, &donor->sessions, struct dcm_session, node)
-	{
+	dcm_list_for_each(session, &donor->sessions, struct dcm_session, node) {
 		silent += session->silent;
 		held += session->silent ? session->nr_slabs : 0;
 	}

@@ -319,14 +319,12 @@ static void pool_reap(struct dcm_pool *pool)
 	dcm_list_init(&dead);
 	pthread_mutex_lock(&pool->dead_lock);
 	dcm_list_for_each_safe(slab, tmp, &pool->dead, struct dcm_slab,
-			       dead_node)
-	{
+			       dead_node) {
 		dcm_list_del(&slab->dead_node);
 		dcm_list_add_tail(&slab->dead_node, &dead);
 	}
 	pthread_mutex_unlock(&pool->dead_lock);
-	dcm_list_for_each_safe(slab, tmp, &dead, struct dcm_slab, dead_node)
-	{
+	dcm_list_for_each_safe(slab, tmp, &dead, struct dcm_slab, dead_node) {
 		dcm_list_del(&slab->dead_node);
 		slab_drop_start(pool, slab);
 	}
@@ -441,8 +439,7 @@ void dcm_pool_balance(struct dcm_pool *pool)
 
 	if (keep > may)
 		keep = (u32)may;
-	dcm_list_for_each_safe(slab, tmp, &pool->slabs, struct dcm_slab, node)
-	{
+	dcm_list_for_each_safe(slab, tmp, &pool->slabs, struct dcm_slab, node) {
 		if (pool->nr_spare <= keep)
 			break;
 		if (slab->state == DCM_SLAB_SPARE)
@@ -481,8 +478,7 @@ struct dcm_slab *dcm_pool_take(struct dcm_pool *pool,
 	*status = DCM_WS_NO_MEMORY;
 	if (want && dcm_pool_free_slabs(pool) <= pool->nr_wants)
 		return NULL;
-	dcm_list_for_each(slab, &pool->slabs, struct dcm_slab, node)
-	{
+	dcm_list_for_each(slab, &pool->slabs, struct dcm_slab, node) {
 		if (slab->state != DCM_SLAB_SPARE)
 			continue;
 		pool->nr_spare--;
@@ -528,8 +524,7 @@ void dcm_pool_sample(struct dcm_pool *pool, bool tick)
 	}
 	/* free slabs for which there was no memory for a job */
 	pool_reap(pool);
-	dcm_list_for_each(slab, &pool->slabs, struct dcm_slab, node)
-	{
+	dcm_list_for_each(slab, &pool->slabs, struct dcm_slab, node) {
 		if (!fstat(slab->fd, &st))
 			slab->backed = (u64)st.st_blocks * 512;
 		backed += slab->backed;

@@ -324,8 +324,8 @@ void dcm_rdma_lane_close(struct dcm_session *s, u16 lane)
 	if (!s->donor->rdma || !lane)
 		return;
 	dcm_tickets_drop(&s->donor->rdma->tickets, s, lane);
-	dcm_list_for_each_safe(c, tmp, &s->rdma, struct rdma_conn, session_node)
-	{
+	dcm_list_for_each_safe(c, tmp, &s->rdma, struct rdma_conn,
+			       session_node) {
 		if (c->lane == lane)
 			dcm_rdma_conn_close(c,
 					    "another connection takes its lane");
@@ -354,8 +354,7 @@ void dcm_rdma_quarter(struct dcm_donor *donor)
 	if (!r)
 		return;
 	dcm_tickets_expire(&r->tickets, now);
-	dcm_list_for_each_safe(c, tmp, &r->conns, struct rdma_conn, node)
-	{
+	dcm_list_for_each_safe(c, tmp, &r->conns, struct rdma_conn, node) {
 		if (!c->open && now >= c->deadline)
 			dcm_rdma_conn_close(c, "not established in time");
 	}

@@ -45,13 +45,11 @@ void dcm_rdma_device_gone(struct dcm_rdma *r, struct rdma_device *dev)
 	uv_poll_stop(&dev->poll);
 	dcm_err("RDMA device %s is gone: its slabs are lent over TCP; restart the donor when it is there again",
 		ibv_get_device_name(dev->ctx->device));
-	dcm_list_for_each_safe(c, tmp, &r->conns, struct rdma_conn, node)
-	{
+	dcm_list_for_each_safe(c, tmp, &r->conns, struct rdma_conn, node) {
 		if (c->domain->ctx == dev->ctx)
 			dcm_rdma_conn_close(c, "its device is gone");
 	}
-	dcm_list_for_each(s, &r->donor->sessions, struct dcm_session, node)
-	{
+	dcm_list_for_each(s, &r->donor->sessions, struct dcm_session, node) {
 		if (s->domain && s->domain->ctx == dev->ctx)
 			s->domain->dead = true;
 	}
@@ -63,8 +61,7 @@ static void on_qp_error(struct dcm_rdma *r, const struct rdma_conn *which,
 {
 	struct rdma_conn *c, *tmp;
 
-	dcm_list_for_each_safe(c, tmp, &r->conns, struct rdma_conn, node)
-	{
+	dcm_list_for_each_safe(c, tmp, &r->conns, struct rdma_conn, node) {
 		if (c != which)
 			continue;
 		r->errors++;

@@ -103,9 +103,9 @@ struct dcm_session *dcm_session_find(struct dcm_donor *donor, u64 id,
 {
 	struct dcm_session *s;
 
-	dcm_list_for_each(s, &donor->sessions, struct dcm_session,
-			  node) if (s->id == id) return !secret ||
-			(s->tenant == tenant &&
+	dcm_list_for_each(s, &donor->sessions, struct dcm_session, node)
+		if (s->id == id)
+			return !secret || (s->tenant == tenant &&
 					   secret_equal(s->secret, secret)) ?
 				       s :
 				       NULL;

@@ -55,8 +55,7 @@ static json_t *status_sessions(const struct dcm_donor *donor)
 	const struct dcm_session *s;
 	json_t *list = json_array();
 
-	dcm_list_for_each(s, &donor->sessions, struct dcm_session, node)
-	{
+	dcm_list_for_each(s, &donor->sessions, struct dcm_session, node) {
 		json_t *o = json_object();
 		u64 heard = LOAD(s->heard_at);
 		u64 now = dcm_now(donor);
@@ -89,8 +88,7 @@ static json_t *status_tenants(const struct dcm_donor *donor)
 	const struct dcm_tenant *t;
 	json_t *list = json_array();
 
-	dcm_list_for_each(t, &donor->tenants.list, struct dcm_tenant, node)
-	{
+	dcm_list_for_each(t, &donor->tenants.list, struct dcm_tenant, node) {
 		json_t *o = json_object();
 
 		put_text(o, "tenant", t->name);
@@ -119,8 +117,7 @@ static json_t *status_slabs(const struct dcm_donor *donor)
 	const struct dcm_slab *slab;
 	json_t *list = json_array();
 
-	dcm_list_for_each(slab, &donor->pool.slabs, struct dcm_slab, node)
-	{
+	dcm_list_for_each(slab, &donor->pool.slabs, struct dcm_slab, node) {
 		json_t *o = json_object();
 
 		put_int(o, "slab", slab->id);

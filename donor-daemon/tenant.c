@@ -47,9 +47,10 @@ struct dcm_tenant *dcm_tenant_find(struct dcm_tenants *ts, const void *name,
 {
 	struct dcm_tenant *t;
 
-	dcm_list_for_each(t, &ts->list, struct dcm_tenant,
-			  node) if (!t->gone && strlen(t->name) == len &&
-				    !memcmp(t->name, name, len)) return t;
+	dcm_list_for_each(t, &ts->list, struct dcm_tenant, node)
+		if (!t->gone && strlen(t->name) == len &&
+		    !memcmp(t->name, name, len))
+			return t;
 	return NULL;
 }
 
@@ -107,8 +108,7 @@ static void tenants_merge(struct dcm_tenants *ts, struct dcm_tenants *new)
 {
 	struct dcm_tenant *t, *tmp, *n;
 
-	dcm_list_for_each_safe(t, tmp, &ts->list, struct dcm_tenant, node)
-	{
+	dcm_list_for_each_safe(t, tmp, &ts->list, struct dcm_tenant, node) {
 		n = dcm_tenant_find(new, t->name, strlen(t->name));
 		if (n) {
 			memcpy(t->key, n->key, sizeof(t->key));
@@ -121,8 +121,7 @@ static void tenants_merge(struct dcm_tenants *ts, struct dcm_tenants *new)
 				tenant_free(t);
 		}
 	}
-	dcm_list_for_each_safe(t, tmp, &new->list, struct dcm_tenant, node)
-	{
+	dcm_list_for_each_safe(t, tmp, &new->list, struct dcm_tenant, node) {
 		dcm_list_del(&t->node);
 		dcm_list_add_tail(&t->node, &ts->list);
 	}
@@ -221,12 +220,12 @@ void dcm_tenants_quota(struct dcm_tenants *ts, const struct dcm_config *cfg,
 	struct dcm_tenant *t;
 	uint32_t n = 0, share = cfg->gc_tenant_workers;
 
-	dcm_list_for_each(t, &ts->list, struct dcm_tenant, node) n += !t->gone;
+	dcm_list_for_each(t, &ts->list, struct dcm_tenant, node)
+		n += !t->gone;
 	/* unused shares are not given to others: they may be needed soon */
 	if (!share)
 		share = n && cfg->gc_workers > n ? cfg->gc_workers / n : 1;
-	dcm_list_for_each(t, &ts->list, struct dcm_tenant, node)
-	{
+	dcm_list_for_each(t, &ts->list, struct dcm_tenant, node) {
 		const struct dcm_tenant_conf *c =
 			dcm_config_tenant(cfg, t->name);
 		const struct dcm_size *s = &cfg->tenant_bytes;

@@ -39,8 +39,7 @@ static struct dcm_ticket *ticket_find(struct dcm_tickets *ts, u64 number)
 {
 	struct dcm_ticket *t;
 
-	dcm_list_for_each(t, &ts->list, struct dcm_ticket, node)
-	{
+	dcm_list_for_each(t, &ts->list, struct dcm_ticket, node) {
 		if (t->number == number)
 			return t;
 	}
@@ -103,8 +102,7 @@ void dcm_tickets_drop(struct dcm_tickets *ts, const void *owner, u16 lane)
 {
 	struct dcm_ticket *t, *tmp;
 
-	dcm_list_for_each_safe(t, tmp, &ts->list, struct dcm_ticket, node)
-	{
+	dcm_list_for_each_safe(t, tmp, &ts->list, struct dcm_ticket, node) {
 		if (t->owner == owner && (!lane || t->lane == lane))
 			ticket_free(ts, t);
 	}
@@ -114,8 +112,7 @@ void dcm_tickets_expire(struct dcm_tickets *ts, u64 now)
 {
 	struct dcm_ticket *t, *tmp;
 
-	dcm_list_for_each_safe(t, tmp, &ts->list, struct dcm_ticket, node)
-	{
+	dcm_list_for_each_safe(t, tmp, &ts->list, struct dcm_ticket, node) {
 		if (now < t->deadline)
 			continue;
 		ts->expired++;

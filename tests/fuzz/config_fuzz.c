@@ -43,8 +43,7 @@ static void fuzz_keys(const uint8_t *data, size_t size)
 		error_good(err);
 		must(dcm_list_empty(&ts.list));
 	}
-	dcm_list_for_each(t, &ts.list, struct dcm_tenant, node)
-	{
+	dcm_list_for_each(t, &ts.list, struct dcm_tenant, node) {
 		n++;
 		must(strlen(t->name) >= 1 &&
 		     strlen(t->name) <= DCM_WIRE_TENANT_MAX);

@@ -941,10 +941,10 @@ static bool all_gone(void)
 {
 	const struct dcm_tenant *t;
 
-	dcm_list_for_each(t, &donor.tenants.list, struct dcm_tenant,
-			  node) if (t->bytes || t->gc_bytes || t->workers ||
-				    t->dying || t->connections || t->sessions ||
-				    t->users) return false;
+	dcm_list_for_each(t, &donor.tenants.list, struct dcm_tenant, node)
+		if (t->bytes || t->gc_bytes || t->workers || t->dying ||
+		    t->connections || t->sessions || t->users)
+			return false;
 	for (u32 i = 0; i < 2; i++)
 		if (donor.listeners[i].door.nr_seats ||
 		    donor.listeners[i].door.nr_sources)

@@ -169,8 +169,7 @@ static void at_random(void **state)
 		}
 		start = 0;
 		dcm_list_for_each(flow, &fair.active, struct dcm_flow,
-				  active_node)
-		{
+				  active_node) {
 			assert_true(flow->start >= start);
 			assert_false(dcm_list_empty(&flow->waiting));
 			start = flow->start;
