@@ -249,9 +249,9 @@ test: deps-test
 		donor@900=test-donor kernel-check@900=kernel-check unit@900=unit \
 		dcmctl@900=test-dcmctl packages@900=packages ops@600=test-ops gc@900=test-gc \
 		client@900=test-client pager@900=test-pager fuzz@300=fuzz \
-		torture@300=torture page!@600=test-page guest!@900=test-guest \
-		faults!@600=test-faults kernel!@1800=test-kernel libvirt!@900=test-libvirt \
-		qemu!@1200=test-qemu,QUICK=1)
+		torture@300=torture page!@600=test-page guest!@1500=test-guest \
+		faults!@600=test-faults kernel!@3600=test-kernel libvirt!@1800=test-libvirt \
+		qemu!@3600=test-qemu,QUICK=1)
 
 test-all: deps-test
 	@$(RUN_STAGES) $(call stages,build@1800=test-build check@900=check \
