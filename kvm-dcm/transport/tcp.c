@@ -37,9 +37,9 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <poll.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "../lib/clock.h"
 #include "../proto/wire.h"
 #include "tcp.h"
 
@@ -112,14 +112,6 @@ static inline struct tcp_endpoint *to_tcp(struct dcm_endpoint *ep)
 static inline struct tcp_op *op_at(struct tcp_endpoint *t, u64 seq)
 {
 	return &t->op[seq % DCM_WIRE_INFLIGHT_MAX];
-}
-
-static u64 now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (u64)ts.tv_sec * 1000000000u + (u64)ts.tv_nsec;
 }
 
 /* Payload that follows the request's head. */
@@ -498,7 +490,7 @@ static int tcp_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 		/* the clock starts at the first look after bytes came */
 		if (!t->dead && t->silence_ns && t->tail < t->head &&
 		    !t->done.nr) {
-			now = now_ns();
+			now = dcm_clock_ns();
 			if (!t->heard_ns)
 				t->heard_ns = now;
 			else if (now - t->heard_ns > t->silence_ns)
@@ -533,7 +525,7 @@ static int tcp_post(struct dcm_endpoint *ep, struct dcm_io *io)
 	    (int)TCP_REQ_BYTES)
 		return -ERANGE;
 	op->io = io;
-	io->posted_ns = now_ns();
+	io->posted_ns = dcm_clock_ns();
 	if (t->head == t->tail)
 		t->heard_ns = 0;
 	t->head++;
