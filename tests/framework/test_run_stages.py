@@ -52,6 +52,15 @@ def test_counts_are_added_up(tmp_path: Path) -> None:
     assert "FAILED: c (its tests)" in text
 
 
+def test_a_stage_that_waits_has_used_no_processor(tmp_path: Path) -> None:
+    """What works in a child of the stage's shell is counted; what sleeps is not."""
+    work = "python3 -c 'import time\nwhile time.process_time() < 1.2: pass'; true"
+    rc, text = run(tmp_path, "waits=sleep 1.2", f"works={work}")
+    assert rc == 0, text
+    table = [line.split() for line in text.splitlines() if line.startswith(("waits ", "works "))]
+    assert {name: int(cpu) for name, _, cpu, *_ in table} == {"waits": 0, "works": 1}, text
+
+
 def test_the_first_stage_is_over_before_others_begin(tmp_path: Path) -> None:
     order = tmp_path / "order"
     stages = [f"a=sleep 0.5; echo a >>{order}", f"b=echo b >>{order}", f"c=echo c >>{order}"]
