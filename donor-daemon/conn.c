@@ -32,7 +32,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "collect.h"
+#include "gc_session.h"
 #include "donor.h"
 #include "log.h"
 
@@ -121,8 +121,8 @@ static int conn_sit(struct dcm_conn *conn, struct dcm_door *door)
 /* Detach it from whatever its state refers to. */
 static void conn_leave(struct dcm_conn *conn)
 {
-	if (conn->collect)
-		dcm_collect_detach(conn);
+	if (conn->gc)
+		dcm_gc_session_detach(conn);
 	if (conn->session) {
 		struct dcm_session *s = conn->session;
 
@@ -179,12 +179,12 @@ static void conn_update(struct dcm_conn *conn)
 
 	if (conn->state == DCM_CONN_CLOSED || conn->in_event)
 		return;
-	dcm_collect_update(conn);
+	dcm_gc_session_update(conn);
 	/* a turn that was cut short continues when the socket is writable */
 	if (dcm_chan_queued(ch) || conn->again || conn->held)
 		events |= UV_WRITABLE;
 	if (conn_has_way(ch) && !(conn->session && conn->session->want_busy) &&
-	    !dcm_collect_stuck(conn))
+	    !dcm_gc_session_stuck(conn))
 		events |= UV_READABLE;
 	if (events == conn->events)
 		return;
@@ -376,7 +376,7 @@ static bool conn_collect(struct dcm_conn *conn)
 		conn_nonsense(conn, ret);
 		return false;
 	}
-	if (!dcm_collect_message(conn, &msg))
+	if (!dcm_gc_session_message(conn, &msg))
 		return false;
 	if (conn->state == DCM_CONN_GC)
 		dcm_chan_consume(ch, bytes);

@@ -23,7 +23,7 @@
 #define DCM_DONOR_VERSION	DCM_VERSION
 #define DCM_LISTENERS_MAX	(DCM_CONFIG_LISTEN_MAX + 1)
 
-struct dcm_collect;
+struct dcm_gc_session;
 struct dcm_conn;
 struct dcm_donor;
 struct dcm_domain;
@@ -113,9 +113,9 @@ struct dcm_donor {
 	bool stopping;
 	u64 drain_deadline;
 	int exit_status;
-	struct dcm_list collects;	/* GC workers, collect.c */
-	u32 nr_collects;
-	u32 nr_dying;		/* of these, killed and not buried */
+	struct dcm_list gc_sessions;	/* GC workers, gc_session.c */
+	u32 nr_gc_sessions;
+	u32 nr_dying;		/* of these, killed and not reaped */
 	int gc_cgroup;		/* parent of the tenants' cgroups; -1: none */
 	char gc_path[DCM_CONFIG_PATH_MAX + 64];
 	struct dcm_rdma *rdma;	/* rdma.c */
@@ -172,7 +172,7 @@ struct dcm_session {
 	const struct dcm_lend_ops *want_lend;
 	u32 map_serial;		/* counts control connections */
 	struct dcm_domain *domain;
-	struct dcm_collect *collect;
+	struct dcm_gc_session *gc;
 	struct dcm_list rdma;	/* queue pairs */
 	u32 nr_rdma;
 	pthread_mutex_t data_lock;
@@ -243,7 +243,7 @@ struct dcm_conn {
 	u64 deadline;
 	struct dcm_tenant *tenant;
 	struct dcm_session *session;
-	struct dcm_collect *collect;
+	struct dcm_gc_session *gc;
 	char peer[64];
 };
 

@@ -9,7 +9,7 @@
  */
 #include <string.h>
 
-#include "collect.h"
+#include "gc_session.h"
 #include "donor.h"
 #include "log.h"
 #include "rdma.h"
@@ -141,7 +141,7 @@ static void hello_gc(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 
 	if (s)
 		status = dcm_conn_full(donor) ? DCM_WS_BUSY :
-						dcm_collect_attach(conn, s);
+						dcm_gc_session_attach(conn, s);
 	if (status) {
 		donor->stats.hello_refused++;
 		dcm_conn_refuse(conn, msg->tag, status);

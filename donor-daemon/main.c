@@ -21,7 +21,7 @@
 
 #include "../kvm-dcm/lib/args.h"
 #include "../kvm-dcm/lib/notify.h"
-#include "collect.h"
+#include "gc_session.h"
 #include "donor.h"
 #include "files.h"
 #include "log.h"
@@ -335,7 +335,7 @@ static void on_second(uv_timer_t *timer)
 {
 	struct dcm_donor *donor = timer->data;
 
-	dcm_collect_second(donor);
+	dcm_gc_session_measure(donor);
 	dcm_pool_sample(&donor->pool, true);
 	if (!donor->draining) {
 		dcm_pool_balance(&donor->pool);
@@ -360,7 +360,7 @@ static void on_quarter(uv_timer_t *timer)
 	dcm_conn_deadlines(donor);
 	dcm_listen_quarter(donor);
 	dcm_rdma_quarter(donor);
-	dcm_collect_quarter(donor);
+	dcm_gc_session_reap(donor);
 	dcm_evict_quarter(donor);
 	drain_check(donor);
 }
@@ -372,7 +372,7 @@ static int donor_start(struct dcm_donor *donor, char *err, size_t err_len)
 	dcm_tenants_init(&donor->tenants);
 	dcm_list_init(&donor->conns);
 	dcm_list_init(&donor->sessions);
-	dcm_collect_start(donor);
+	dcm_gc_session_start(donor);
 	donor->reload = donor_reload;
 	if (dcm_tenants_load(&donor->tenants, donor->cfg.keys, err, err_len))
 		return -1;
@@ -444,7 +444,7 @@ static void donor_end(struct dcm_donor *donor)
 	dcm_list_for_each_safe(c, c_tmp, &donor->conns, struct dcm_conn, node)
 		dcm_conn_close(c);
 	dcm_data_stop(donor);
-	dcm_collect_stop(donor);
+	dcm_gc_session_stop(donor);
 	while (!dcm_pool_stop(&donor->pool))
 		uv_run(&donor->loop, UV_RUN_ONCE);
 	dcm_rdma_stop(donor);

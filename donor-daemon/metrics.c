@@ -174,7 +174,7 @@ static void metrics_events(struct out *o, const struct dcm_donor *donor)
 	metric(o, EVICT, (double)s->evict_forced, "outcome=\"forced\"");
 #undef EVICT
 	GAUGE("dcm_donor_gc_workers", "GC workers, or connections for one.",
-	      donor->nr_collects);
+	      donor->nr_gc_sessions);
 	GAUGE("dcm_donor_gc_charged_bytes",
 	      "Memory that GC workers may take beside slabs.",
 	      donor->pool.charged);

@@ -36,7 +36,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "collect.h"
+#include "gc_session.h"
 #include "donor.h"
 #include "log.h"
 #include "rdma.h"
@@ -159,7 +159,7 @@ void dcm_session_left(struct dcm_session *s)
 
 static bool session_stands(const struct dcm_session *s)
 {
-	return s->conn || s->nr_joined || s->nr_rdma || s->collect;
+	return s->conn || s->nr_joined || s->nr_rdma || s->gc;
 }
 
 /* Its host has ended all connections, as far as can be seen. */
@@ -230,7 +230,7 @@ void dcm_session_end(struct dcm_session *s, const char *why)
 	dcm_door_unkeep(s->sources[1]);
 	dcm_control_want_cancel(s);
 	dcm_pool_want_end(&donor->pool, &s->want);
-	dcm_collect_session_end(s);
+	dcm_gc_session_end(s);
 	dcm_list_for_each_safe(slab, tmp, &s->slabs, struct dcm_slab,
 			       session_node)
 		dcm_pool_release(&donor->pool, slab);

@@ -35,7 +35,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "collect.h"
+#include "gc_session.h"
 #include "log.h"
 #include "share.h"
 
@@ -190,7 +190,7 @@ int dcm_share_join(struct dcm_donor *donor, const struct dcm_tenant *tenant)
 		goto none;
 	/* for each worker: the first thread, the one that moves, the tracers */
 	snprintf(threads, sizeof(threads), "%u",
-		 tenant->quota_workers * (dcm_collect_threads(donor) + 2));
+		 tenant->quota_workers * (dcm_gc_session_threads(donor) + 2));
 	group_name(tenant, "/pids.max", name, sizeof(name));
 	file_write(gc, name, threads);
 	group_name(tenant, "/cgroup.procs", name, sizeof(name));

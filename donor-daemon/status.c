@@ -204,7 +204,7 @@ static json_t *status_gc(const struct dcm_donor *donor)
 	json_t *o = json_object();
 
 	put_text(o, "worker", donor->gc_path);
-	put_int(o, "workers", donor->nr_collects);
+	put_int(o, "workers", donor->nr_gc_sessions);
 	put_int(o, "charged_bytes", donor->pool.charged);
 	put_int(o, "backed_bytes", donor->pool.charged_backed);
 	put_text(o, "cpu", dcm_share_name(donor));

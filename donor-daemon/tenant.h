@@ -19,7 +19,7 @@
  *	workers may take
  * @gc_bytes: of these, for GC workers
  * @workers: GC workers, and connections for one
- * @dying: of these, killed and not buried
+ * @dying: of these, killed and not reaped
  * @data_turns: turns at data threads
  * @data_cost: what they cost (data.c)
  * @data_turn_max: cost of the most expensive turn

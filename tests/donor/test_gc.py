@@ -60,7 +60,7 @@ def told(worker: Worker) -> int:
 
 
 def no_workers(lab: Lab) -> None:
-    lab.wait(lambda s: s["gc"]["workers"] == 0, "workers buried")
+    lab.wait(lambda s: s["gc"]["workers"] == 0, "workers reaped")
     assert not children(lab.pid)
 
 
@@ -163,7 +163,7 @@ def test_limits(make_lab: MakeLab) -> None:
     with pytest.raises(Refused) as e:
         Worker(c[2])
     assert e.value.status == BUSY
-    # the same session again: the new one takes the old one's place, when that is buried
+    # the same session again: the new one takes the old one's place, when that is reaped
     old = children(lab.pid)
     end = time.monotonic() + 10
     while True:
@@ -214,7 +214,7 @@ def memory_of(space_bytes: int) -> int:
 
 
 def test_memory_is_the_tenants(make_lab: MakeLab) -> None:
-    """What a worker may take counts against its tenant, until it is buried."""
+    """What a worker may take counts against its tenant, until it is reaped."""
     lab = make_lab(gc={"workers": 8, "threads": 1, "memory": "100M"},
                    limits={"tenant-bytes": "70M"})
     c = lab.control()
@@ -276,7 +276,7 @@ def test_memory_is_the_hosts(make_lab: MakeLab) -> None:
         late.open((int(half * 1.6) - memory_of(0)) * 40)
     assert e.value.status == NO_MEMORY
     w.close()
-    lab.wait(lambda s: s["gc"]["charged_bytes"] == 0, "worker buried")
+    lab.wait(lambda s: s["gc"]["charged_bytes"] == 0, "worker reaped")
     assert lab.status()["memory"]["allowed_bytes"] > 0.7 * memory["allowed_bytes"]
     late.open((int(half * 1.2) - memory_of(0)) * 40)
     late.close()
@@ -320,7 +320,7 @@ def test_workers_of_a_tenant(make_lab: MakeLab) -> None:
     assert e.value.status == QUOTA
     bob = lab.control("bob")
     Worker(bob).close()
-    # the same session again takes its own worker's place, when that is buried
+    # the same session again takes its own worker's place, when that is reaped
     end = time.monotonic() + 10
     while True:
         try:
@@ -377,7 +377,7 @@ def test_nice_by_number(make_lab: MakeLab) -> None:
     assert [nices(p) for p in children(lab.pid) if p != pid] == [{14}] * 8
     for w in many[2:]:
         w.close()
-    lab.wait(lambda s: s["gc"]["workers"] == 3, "workers buried")
+    lab.wait(lambda s: s["gc"]["workers"] == 3, "workers reaped")
     if os.geteuid() == 0:  # or nobody may take it back
         assert [nices(p) for p in children(lab.pid) if p != pid] == [{8}] * 2
     for w in (*many[:2], one):

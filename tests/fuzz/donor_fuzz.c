@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: donor-daemon/chan.c donor-daemon/collect.c donor-daemon/config.c donor-daemon/conn.c donor-daemon/control.c donor-daemon/data.c donor-daemon/data_worker.c donor-daemon/door.c donor-daemon/evict.c donor-daemon/fair.c donor-daemon/gc/child.c donor-daemon/hello.c donor-daemon/lend.c donor-daemon/log.c donor-daemon/pool.c donor-daemon/session.c donor-daemon/share.c donor-daemon/tenant.c kvm-dcm/proto/wire.c kvm-dcm/lib/inside.c kvm-dcm/lib/log.c tests/fuzz/plain_tls.c */
+/* links: donor-daemon/chan.c donor-daemon/gc_session.c donor-daemon/config.c donor-daemon/conn.c donor-daemon/control.c donor-daemon/data.c donor-daemon/data_worker.c donor-daemon/door.c donor-daemon/evict.c donor-daemon/fair.c donor-daemon/gc/child.c donor-daemon/hello.c donor-daemon/lend.c donor-daemon/log.c donor-daemon/pool.c donor-daemon/session.c donor-daemon/share.c donor-daemon/tenant.c kvm-dcm/proto/wire.c kvm-dcm/lib/inside.c kvm-dcm/lib/log.c tests/fuzz/plain_tls.c */
 /* libs: -linih -Wl,--wrap=socketpair,--wrap=fork,--wrap=kill,--wrap=waitpid,--wrap=fallocate,--wrap=uv_queue_work,--wrap=pthread_create,--wrap=pthread_mutex_lock,--wrap=pthread_mutex_unlock,--wrap=epoll_wait,--wrap=dcm_slab_get,--wrap=dcm_slab_put */
 /* pkg: libuv */
 /*
@@ -38,7 +38,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#include "collect.h"
+#include "gc_session.h"
 #include "domain.h"
 #include "donor.h"
 #include "hostmem.h"
@@ -763,7 +763,7 @@ static void quarter(u32 ms)
 		donor.stalled_at = now;
 	donor.quarter_at = now;
 	dcm_conn_deadlines(&donor);
-	dcm_collect_quarter(&donor);
+	dcm_gc_session_reap(&donor);
 	dcm_evict_quarter(&donor);
 }
 
@@ -918,7 +918,7 @@ static void start(void)
 	dcm_door_init(&donor.hall, 1);
 	dcm_door_init(&donor.listeners[0].door, 2);
 	dcm_door_init(&donor.listeners[1].door, 3);
-	dcm_collect_start(&donor);
+	dcm_gc_session_start(&donor);
 	must(donor.gc_path[0]);
 	donor.tls = dcm_tls_new(NULL, NULL, err, sizeof(err));
 	uv_loop_init(&donor.loop);
@@ -951,7 +951,7 @@ static bool all_gone(void)
 			return false;
 	return !donor.nr_conns && !donor.nr_handshakes && !donor.nr_sessions &&
 	       !donor.nr_lost && !donor.hall.nr_seats &&
-	       !donor.hall.nr_sources && !donor.nr_collects &&
+	       !donor.hall.nr_sources && !donor.nr_gc_sessions &&
 	       !donor.nr_dying && !donor.pool.charged &&
 	       !donor.pool.nr_mapped && !donor.pool.nr_evicting &&
 	       !donor.pool.nr_releasing && !donor.pool.nr_wants;

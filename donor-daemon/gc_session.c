@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * collect.c - a session's GC worker, and the connection it is used over
+ * gc_session.c - a session's GC worker, and the connection it is used over
  *
  * semeru-osdi20, 4.1 and mako-pldi22, 3 run a collector process on each memory
  * server, which trusts it. Here it is one process for one session, in a sandbox
@@ -11,7 +11,7 @@
  * wants a worker to end need not rely on the worker. Slabs belong to the
  * session: the death of a worker does not affect them.
  *
- *	HELLO -> [attached] -> GC_OPEN -> [a worker runs] -> killed -> buried
+ *	HELLO -> [attached] -> GC_OPEN -> [a worker runs] -> killed -> reaped
  *	            '------------- closed -------------------^
  *
  * Messages are passed on unchanged; the codec has bounded them. In both
@@ -28,7 +28,7 @@
  * A killed worker is looked for every quarter second: freeing an address space
  * may take long. Until then its memory is still charged to the host, and as
  * many workers may be dying as may live: a tenant can have another one at once,
- * but can't make them faster than they can be buried.
+ * but can't make them faster than they can be reaped.
  *
  * Locking: none, all on the event loop.
  */
@@ -41,7 +41,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "collect.h"
+#include "gc_session.h"
 #include "gc/child.h"
 #include "../kvm-dcm/proto/gc_message.h"
 #include "log.h"
@@ -51,8 +51,8 @@
 #define TURN_MAX	16u		/* messages of a worker in one event */
 
 /**
- * struct dcm_collect - a worker, from HELLO until it is buried
- * @node: in donor->collects
+ * struct dcm_gc_session - a worker, from HELLO until it is reaped
+ * @node: in donor->gc_sessions
  * @conn: %NULL once it is closed
  * @tenant: a reference
  * @memory: bytes charged to it; 0: not yet
@@ -60,7 +60,7 @@
  * @events: events that @poll waits for
  * @killed: by the donor
  */
-struct dcm_collect {
+struct dcm_gc_session {
 	struct dcm_list node;
 	struct dcm_donor *donor;
 	struct dcm_session *session;
@@ -78,201 +78,202 @@ struct dcm_collect {
 
 static void worker_ready(uv_poll_t *poll, int status, int events);
 
-static bool collect_charge(struct dcm_collect *c, u64 memory)
+static bool gc_session_charge(struct dcm_gc_session *gs, u64 memory)
 {
-	if (!dcm_pool_charge(&c->donor->pool, memory))
+	if (!dcm_pool_charge(&gs->donor->pool, memory))
 		return false;
-	c->memory = memory;
-	c->tenant->bytes += memory;
-	c->tenant->gc_bytes += memory;
+	gs->memory = memory;
+	gs->tenant->bytes += memory;
+	gs->tenant->gc_bytes += memory;
 	return true;
 }
 
-/* The tenant is no longer charged; the host is until the burial. */
-static void collect_uncharge(struct dcm_collect *c)
+/* The tenant is no longer charged; the donor still reserves the memory until the worker is reaped. */
+static void gc_session_uncharge(struct dcm_gc_session *gs)
 {
-	c->tenant->bytes -= c->memory;
-	c->tenant->gc_bytes -= c->memory;
+	gs->tenant->bytes -= gs->memory;
+	gs->tenant->gc_bytes -= gs->memory;
 }
 
-static bool collect_runs(const struct dcm_collect *c,
+static bool gc_session_runs(const struct dcm_gc_session *gs,
 			 const struct dcm_tenant *tenant)
 {
-	return c->tenant == tenant && c->child.pid && !c->killed;
+	return gs->tenant == tenant && gs->child.pid && !gs->killed;
 }
 
 /*
  * Set the niceness of each of a tenant's workers for their number, plus @more
  * that are not started yet; returns the niceness.
  */
-static int collect_renice(struct dcm_donor *donor,
+static int gc_session_renice(struct dcm_donor *donor,
 			  const struct dcm_tenant *tenant, u32 more)
 {
-	struct dcm_collect *c;
+	struct dcm_gc_session *gs;
 	u32 n = more;
 	int nice;
 
-	dcm_list_for_each(c, &donor->collects, struct dcm_collect, node)
-		n += collect_runs(c, tenant);
+	dcm_list_for_each(gs, &donor->gc_sessions, struct dcm_gc_session, node)
+		n += gc_session_runs(gs, tenant);
 	nice = dcm_share_nice(donor->gc_cgroup < 0 ? n : 1);
-	dcm_list_for_each(c, &donor->collects, struct dcm_collect, node)
-		if (donor->gc_cgroup < 0 && collect_runs(c, tenant))
-			dcm_share_renice(c->child.pid, nice);
+	dcm_list_for_each(gs, &donor->gc_sessions, struct dcm_gc_session, node)
+		if (donor->gc_cgroup < 0 && gc_session_runs(gs, tenant))
+			dcm_share_renice(gs->child.pid, nice);
 	return nice;
 }
 
-static void collect_free(struct dcm_collect *c)
+static void gc_session_free(struct dcm_gc_session *gs)
 {
-	struct dcm_tenant *t = c->tenant;
+	struct dcm_tenant *t = gs->tenant;
 
-	dcm_list_del(&c->node);
-	c->donor->nr_collects--;
-	dcm_pool_uncharge(&c->donor->pool, c->memory);
-	t->dying -= c->killed;
-	c->donor->nr_dying -= c->killed;
+	dcm_list_del(&gs->node);
+	gs->donor->nr_gc_sessions--;
+	dcm_pool_uncharge(&gs->donor->pool, gs->memory);
+	t->dying -= gs->killed;
+	gs->donor->nr_dying -= gs->killed;
 	if (!--t->workers)
-		dcm_share_leave(c->donor, t);
+		dcm_share_leave(gs->donor, t);
 	dcm_tenant_put(t);
-	free(c);
+	free(gs);
 }
 
 /* It has ended: free the record, and log an unexpected end. */
-static void collect_bury(struct dcm_collect *c, int status)
+static void gc_session_ended(struct dcm_gc_session *gs, int status)
 {
-	bool by_us = c->killed && WIFSIGNALED(status) &&
+	bool by_us = gs->killed && WIFSIGNALED(status) &&
 		     WTERMSIG(status) == SIGKILL;
 
 	if (!by_us)
 		dcm_log_limited(DCM_LOG_WARNING,
 				"session %llx: its GC worker ended %s %d",
-				(unsigned long long)c->session_id,
+				(unsigned long long)gs->session_id,
 				WIFSIGNALED(status) ? "by signal" :
 						      "with status",
 				WIFSIGNALED(status) ? WTERMSIG(status) :
 						      WEXITSTATUS(status));
-	collect_free(c);
+	gc_session_free(gs);
 }
 
-void dcm_collect_quarter(struct dcm_donor *donor)
+void dcm_gc_session_reap(struct dcm_donor *donor)
 {
-	struct dcm_collect *c, *tmp;
+	struct dcm_gc_session *gs, *tmp;
 	int status;
 
-	dcm_list_for_each_safe(c, tmp, &donor->collects, struct dcm_collect,
-			       node)
-		if (!c->conn && !c->polls &&
-		    dcm_gc_child_reap(&c->child, false, &status))
-			collect_bury(c, status);
+	dcm_list_for_each_safe(gs, tmp, &donor->gc_sessions,
+			       struct dcm_gc_session, node)
+		if (!gs->conn && !gs->polls &&
+		    dcm_gc_child_reap(&gs->child, false, &status))
+			gc_session_ended(gs, status);
 }
 
-void dcm_collect_second(struct dcm_donor *donor)
+void dcm_gc_session_measure(struct dcm_donor *donor)
 {
-	struct dcm_collect *c;
+	struct dcm_gc_session *gs;
 	u64 backed = 0;
 
-	dcm_list_for_each(c, &donor->collects, struct dcm_collect, node)
-		if (c->child.pid)
-			backed +=
-				min(dcm_gc_child_backed(&c->child), c->memory);
+	dcm_list_for_each(gs, &donor->gc_sessions, struct dcm_gc_session, node)
+		if (gs->child.pid)
+			backed += min(dcm_gc_child_backed(&gs->child),
+				      gs->memory);
 	donor->pool.charged_backed = backed;
 }
 
-void dcm_collect_stop(struct dcm_donor *donor)
+void dcm_gc_session_stop(struct dcm_donor *donor)
 {
-	struct dcm_collect *c;
+	struct dcm_gc_session *gs;
 	int status;
 
-	while (!dcm_list_empty(&donor->collects)) {
-		c = dcm_list_first(&donor->collects, struct dcm_collect, node);
-		if (c->polls) {
+	while (!dcm_list_empty(&donor->gc_sessions)) {
+		gs = dcm_list_first(&donor->gc_sessions, struct dcm_gc_session,
+				    node);
+		if (gs->polls) {
 			uv_run(&donor->loop, UV_RUN_ONCE);
 			continue;
 		}
-		dcm_gc_child_reap(&c->child, true, &status);
-		collect_bury(c, status);
+		dcm_gc_child_reap(&gs->child, true, &status);
+		gc_session_ended(gs, status);
 	}
 	dcm_share_stop(donor);
 }
 
 static void poll_closed(uv_handle_t *handle)
 {
-	struct dcm_collect *c = handle->data;
+	struct dcm_gc_session *gs = handle->data;
 
-	c->polls = false;
+	gs->polls = false;
 }
 
-void dcm_collect_detach(struct dcm_conn *conn)
+void dcm_gc_session_detach(struct dcm_conn *conn)
 {
-	struct dcm_collect *c = conn->collect;
+	struct dcm_gc_session *gs = conn->gc;
 
-	conn->collect = NULL;
-	c->conn = NULL;
-	if (c->session) {
-		c->session->collect = NULL;
-		dcm_session_left(c->session);
+	conn->gc = NULL;
+	gs->conn = NULL;
+	if (gs->session) {
+		gs->session->gc = NULL;
+		dcm_session_left(gs->session);
 	}
-	c->session = NULL;
-	if (!c->child.pid) {
-		collect_free(c);
+	gs->session = NULL;
+	if (!gs->child.pid) {
+		gc_session_free(gs);
 		return;
 	}
-	c->killed = true;
-	c->tenant->dying++;
-	c->donor->nr_dying++;
-	collect_uncharge(c);
-	collect_renice(c->donor, c->tenant, 0);
-	uv_close((uv_handle_t *)&c->poll, poll_closed);
-	dcm_gc_child_kill(&c->child);
+	gs->killed = true;
+	gs->tenant->dying++;
+	gs->donor->nr_dying++;
+	gc_session_uncharge(gs);
+	gc_session_renice(gs->donor, gs->tenant, 0);
+	uv_close((uv_handle_t *)&gs->poll, poll_closed);
+	dcm_gc_child_kill(&gs->child);
 }
 
-void dcm_collect_session_end(struct dcm_session *s)
+void dcm_gc_session_end(struct dcm_session *s)
 {
-	if (s->collect)
-		dcm_conn_close(s->collect->conn);
+	if (s->gc)
+		dcm_conn_close(s->gc->conn);
 }
 
-u32 dcm_collect_attach(struct dcm_conn *conn, struct dcm_session *s)
+u32 dcm_gc_session_attach(struct dcm_conn *conn, struct dcm_session *s)
 {
 	struct dcm_donor *donor = conn->donor;
 	struct dcm_tenant *t = s->tenant;
-	struct dcm_collect *c;
+	struct dcm_gc_session *gs;
 
 	if (!donor->gc_path[0] || !donor->cfg.gc_workers)
 		return DCM_WS_NO_GC;
 	if (donor->draining || donor->stopping)
 		return DCM_WS_DRAINING;
 	/* the host closed the old connection before we noticed */
-	dcm_collect_session_end(s);
+	dcm_gc_session_end(s);
 	if (donor->nr_dying)
-		dcm_collect_quarter(donor);
+		dcm_gc_session_reap(donor);
 	if (t->workers - t->dying >= t->quota_workers) {
 		t->refusals++;
 		return DCM_WS_QUOTA;
 	}
-	if (donor->nr_collects - donor->nr_dying >= donor->cfg.gc_workers ||
+	if (donor->nr_gc_sessions - donor->nr_dying >= donor->cfg.gc_workers ||
 	    donor->nr_dying >= donor->cfg.gc_workers ||
 	    t->dying >= t->quota_workers ||
 	    dcm_chan_room(conn->chan, DCM_WIRE_MSG_MAX))
 		return DCM_WS_BUSY;
-	c = calloc(1, sizeof(*c));
-	if (!c)
+	gs = calloc(1, sizeof(*gs));
+	if (!gs)
 		return DCM_WS_BUSY;
-	c->donor = donor;
-	c->session = s;
-	c->tenant = t;
+	gs->donor = donor;
+	gs->session = s;
+	gs->tenant = t;
 	dcm_tenant_get(t);
 	t->workers++;
-	c->session_id = s->id;
-	c->conn = conn;
-	c->child.fd = -1;
-	conn->collect = c;
-	s->collect = c;
-	dcm_list_add_tail(&c->node, &donor->collects);
-	donor->nr_collects++;
+	gs->session_id = s->id;
+	gs->conn = conn;
+	gs->child.fd = -1;
+	conn->gc = gs;
+	s->gc = gs;
+	dcm_list_add_tail(&gs->node, &donor->gc_sessions);
+	donor->nr_gc_sessions++;
 	return DCM_WS_OK;
 }
 
-u32 dcm_collect_threads(const struct dcm_donor *donor)
+u32 dcm_gc_session_threads(const struct dcm_donor *donor)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 
@@ -281,15 +282,16 @@ u32 dcm_collect_threads(const struct dcm_donor *donor)
 	return cpus > 3 ? (u32)min(cpus / 2, 64L) : 1;
 }
 
-static void collect_open(struct dcm_collect *c, const struct dcm_wire_msg *msg)
+static void gc_session_open(struct dcm_gc_session *gs,
+			    const struct dcm_wire_msg *msg)
 {
-	struct dcm_donor *donor = c->donor;
+	struct dcm_donor *donor = gs->donor;
 	struct dcm_wire_msg answer = {
 		.type = DCM_MSG_GC_OPENED,
 		.tag = msg->tag,
-		.gc_opened.threads = dcm_collect_threads(donor),
+		.gc_opened.threads = dcm_gc_session_threads(donor),
 	};
-	struct dcm_tenant *t = c->tenant;
+	struct dcm_tenant *t = gs->tenant;
 	struct dcm_gc_child_how how = {
 		.path = donor->gc_path,
 		.donor = msg->gc_open.donor,
@@ -302,94 +304,97 @@ static void collect_open(struct dcm_collect *c, const struct dcm_wire_msg *msg)
 	if (memory > dcm_size_bytes(&donor->cfg.gc_memory, donor->pool.total) ||
 	    t->bytes > t->quota_bytes || memory > t->quota_bytes - t->bytes) {
 		t->refusals++;
-		dcm_conn_error(c->conn, msg->tag, DCM_WS_QUOTA);
+		dcm_conn_error(gs->conn, msg->tag, DCM_WS_QUOTA);
 		return;
 	}
-	if (!collect_charge(c, memory)) {
-		dcm_conn_error(c->conn, msg->tag, DCM_WS_NO_MEMORY);
+	if (!gc_session_charge(gs, memory)) {
+		dcm_conn_error(gs->conn, msg->tag, DCM_WS_NO_MEMORY);
 		return;
 	}
 	how.memory = memory;
-	nice = collect_renice(donor, t, 1);
+	nice = gc_session_renice(donor, t, 1);
 	how.group = dcm_share_join(donor, t);
-	ret = dcm_gc_child_start(&c->child, &how);
+	ret = dcm_gc_child_start(&gs->child, &how);
 	if (how.group >= 0)
 		close(how.group);
 	if (!ret)
-		ret = uv_poll_init(&donor->loop, &c->poll, c->child.fd);
+		ret = uv_poll_init(&donor->loop, &gs->poll, gs->child.fd);
 	if (ret) {
 		dcm_log_limited(DCM_LOG_ERR, "%s can't be started: %s",
 				donor->gc_path, strerror(-ret));
-		dcm_gc_child_end(&c->child);
-		collect_uncharge(c);
+		dcm_gc_child_end(&gs->child);
+		gc_session_uncharge(gs);
 		dcm_pool_uncharge(&donor->pool, memory);
-		c->memory = 0;
-		collect_renice(donor, t, 0);
-		dcm_conn_error(c->conn, msg->tag, DCM_WS_NO_GC);
+		gs->memory = 0;
+		gc_session_renice(donor, t, 0);
+		dcm_conn_error(gs->conn, msg->tag, DCM_WS_NO_GC);
 		return;
 	}
 	/* not in the child, which may run after the number has changed again */
-	dcm_share_renice(c->child.pid, nice);
-	c->poll.data = c;
-	c->polls = true;
+	dcm_share_renice(gs->child.pid, nice);
+	gs->poll.data = gs;
+	gs->polls = true;
 	donor->stats.gc_started++;
 	dcm_log_limited(DCM_LOG_INFO, "session %llx: GC worker %d starts",
-			(unsigned long long)c->session_id, (int)c->child.pid);
-	dcm_collect_update(c->conn);
-	dcm_conn_send(c->conn, &answer);
+			(unsigned long long)gs->session_id, (int)gs->child.pid);
+	dcm_gc_session_update(gs->conn);
+	dcm_conn_send(gs->conn, &answer);
 }
 
 /* The worker has ended, or sent an invalid message. */
-static void collect_lost(struct dcm_collect *c)
+static void gc_session_lost(struct dcm_gc_session *gs)
 {
-	c->donor->stats.gc_lost++;
-	dcm_conn_refuse(c->conn, 0, DCM_WS_WORKER);
+	gs->donor->stats.gc_lost++;
+	dcm_conn_refuse(gs->conn, 0, DCM_WS_WORKER);
 }
 
 /* False: it does not read now. If it has ended, its socket shows that. */
-static bool to_worker(struct dcm_collect *c, const struct dcm_gc_message *msg,
-		      const void *payload, int fd)
+static bool worker_send(struct dcm_gc_session *gs,
+			const struct dcm_gc_message *msg, const void *payload,
+			int fd)
 {
-	c->stuck = dcm_gc_child_send(&c->child, msg, payload, fd) == -EAGAIN;
-	if (c->stuck)
-		dcm_collect_update(c->conn);
-	return !c->stuck;
+	gs->stuck = dcm_gc_child_send(&gs->child, msg, payload, fd) == -EAGAIN;
+	if (gs->stuck)
+		dcm_gc_session_update(gs->conn);
+	return !gs->stuck;
 }
 
-static bool collect_slab(struct dcm_collect *c, const struct dcm_wire_msg *msg)
+static bool gc_session_slab(struct dcm_gc_session *gs,
+			    const struct dcm_wire_msg *msg)
 {
 	const struct dcm_slab *slab =
-		dcm_pool_find(&c->donor->pool, msg->gc_slab.slab, c->session);
+		dcm_pool_find(&gs->donor->pool, msg->gc_slab.slab, gs->session);
 	struct dcm_gc_message m = {
 		.kind = htole32(DCM_GC_SLAB),
 		.n = htole32(msg->gc_slab.number),
 	};
 
 	if (!slab) {
-		dcm_conn_error(c->conn, msg->tag, DCM_WS_NO_SLAB);
+		dcm_conn_error(gs->conn, msg->tag, DCM_WS_NO_SLAB);
 		return true;
 	}
 	m.value = htole64(slab->bytes);
-	return to_worker(c, &m, NULL, slab->fd);
+	return worker_send(gs, &m, NULL, slab->fd);
 }
 
-bool dcm_collect_message(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
+bool dcm_gc_session_message(struct dcm_conn *conn,
+			    const struct dcm_wire_msg *msg)
 {
-	struct dcm_collect *c = conn->collect;
+	struct dcm_gc_session *gs = conn->gc;
 	struct dcm_gc_message m;
 
-	dcm_session_heard(c->session);
-	if ((msg->type == DCM_MSG_GC_OPEN) != !c->child.pid) {
+	dcm_session_heard(gs->session);
+	if ((msg->type == DCM_MSG_GC_OPEN) != !gs->child.pid) {
 		conn->donor->stats.protocol_errors++;
 		dcm_conn_refuse(conn, msg->tag, DCM_WS_PROTOCOL);
 		return true;
 	}
 	switch (msg->type) {
 	case DCM_MSG_GC_OPEN:
-		collect_open(c, msg);
+		gc_session_open(gs, msg);
 		return true;
 	case DCM_MSG_GC_SLAB:
-		return collect_slab(c, msg);
+		return gc_session_slab(gs, msg);
 	default:
 		/* the codec lets only GC through */
 		m = (struct dcm_gc_message){
@@ -402,47 +407,47 @@ bool dcm_collect_message(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 			.donor = htole32(msg->gc.donor),
 			.bytes = htole32(msg->payload_bytes),
 		};
-		return to_worker(c, &m, msg->payload, -1);
+		return worker_send(gs, &m, msg->payload, -1);
 	}
 }
 
-bool dcm_collect_stuck(const struct dcm_conn *conn)
+bool dcm_gc_session_stuck(const struct dcm_conn *conn)
 {
-	return conn->collect && conn->collect->stuck;
+	return conn->gc && conn->gc->stuck;
 }
 
-void dcm_collect_update(struct dcm_conn *conn)
+void dcm_gc_session_update(struct dcm_conn *conn)
 {
-	struct dcm_collect *c = conn->collect;
+	struct dcm_gc_session *gs = conn->gc;
 	int events = 0;
 
-	if (!c || !c->polls)
+	if (!gs || !gs->polls)
 		return;
-	if (c->stuck)
+	if (gs->stuck)
 		events |= UV_WRITABLE;
 	if (dcm_chan_queued(conn->chan) < TX_STOP)
 		events |= UV_READABLE;
-	if (events == c->events)
+	if (events == gs->events)
 		return;
-	c->events = events;
+	gs->events = events;
 	if (events)
-		uv_poll_start(&c->poll, events, worker_ready);
+		uv_poll_start(&gs->poll, events, worker_ready);
 	else
-		uv_poll_stop(&c->poll);
+		uv_poll_stop(&gs->poll);
 }
 
 /* Pass on one message of the worker; false: there is no more now. */
-static bool from_worker(struct dcm_collect *c)
+static bool worker_receive(struct dcm_gc_session *gs)
 {
 	static u64 buf[(sizeof(struct dcm_gc_message) + DCM_GC_PAYLOAD_MAX) / 8];
 	const struct dcm_gc_message *m = (void *)buf;
-	ssize_t n = dcm_gc_child_receive(&c->child, buf, sizeof(buf));
+	ssize_t n = dcm_gc_child_receive(&gs->child, buf, sizeof(buf));
 	struct dcm_wire_msg msg = { .type = DCM_MSG_GC };
 
 	if (n == -EAGAIN)
 		return false;
 	if (n <= 0 || !(dcm_wire_gc_from(le32toh(m->kind)) & DCM_SIDE_DONOR)) {
-		collect_lost(c);
+		gc_session_lost(gs);
 		return false;
 	}
 	msg.tag = le64toh(m->tag);
@@ -454,41 +459,41 @@ static bool from_worker(struct dcm_collect *c)
 	msg.gc.donor = le32toh(m->donor);
 	msg.payload_bytes = le32toh(m->bytes);
 	msg.payload = m + 1;
-	return !dcm_conn_send(c->conn, &msg) &&
-	       dcm_chan_queued(c->conn->chan) < TX_STOP;
+	return !dcm_conn_send(gs->conn, &msg) &&
+	       dcm_chan_queued(gs->conn->chan) < TX_STOP;
 }
 
 static void worker_ready(uv_poll_t *poll, int status, int events)
 {
-	struct dcm_collect *c = poll->data;
-	struct dcm_conn *conn = c->conn;
+	struct dcm_gc_session *gs = poll->data;
+	struct dcm_conn *conn = gs->conn;
 
 	if (status < 0) {
-		collect_lost(c);
+		gc_session_lost(gs);
 		return;
 	}
-	for (u32 i = 0; i < TURN_MAX && from_worker(c); i++)
+	for (u32 i = 0; i < TURN_MAX && worker_receive(gs); i++)
 		;
-	if (!c->conn)
+	if (!gs->conn)
 		return;
 	if (events & UV_WRITABLE) {
-		c->stuck = false;
+		gs->stuck = false;
 		dcm_conn_resume(conn);
-		if (!c->conn)
+		if (!gs->conn)
 			return;
 	}
-	dcm_collect_update(conn);
+	dcm_gc_session_update(conn);
 }
 
 /* Beside the daemon's program, as built; or where both are installed. */
-void dcm_collect_start(struct dcm_donor *donor)
+void dcm_gc_session_start(struct dcm_donor *donor)
 {
 	static const char *const places[] = { "", "/../libexec/kvm-dcm" };
 	char self[DCM_CONFIG_PATH_MAX];
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 	char *slash;
 
-	dcm_list_init(&donor->collects);
+	dcm_list_init(&donor->gc_sessions);
 	donor->gc_cgroup = -1;
 	if (!donor->cfg.gc_workers)
 		return;
