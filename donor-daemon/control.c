@@ -25,7 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "domain.h"
+#include "rdma_pd.h"
 #include "donor.h"
 #include "log.h"
 #include "rdma.h"
@@ -173,7 +173,7 @@ static void map_start(struct dcm_session *s, struct dcm_slab *slab, u64 tag,
 	job->lend = lend;
 	job->tag = tag;
 	job->serial = s->map_serial;
-	slab->domain = dcm_domain_get(s->domain);
+	slab->pd = dcm_rdma_pd_get(s->pd);
 	dcm_session_get(s);
 	pool->jobs++;
 	/* meanwhile no other request of this session is read */
@@ -314,7 +314,7 @@ void dcm_control_slab_gone(void *arg, struct dcm_slab *slab)
 		slab->tenant->bytes -= slab->bytes;
 		dcm_tenant_put(slab->tenant);
 	}
-	dcm_domain_put(slab->domain);
+	dcm_rdma_pd_put(slab->pd);
 	if (!slab->done_wanted)
 		return;
 	s = dcm_session_find(donor, slab->done_session, NULL, NULL);

@@ -26,7 +26,7 @@
 struct dcm_gc_session;
 struct dcm_conn;
 struct dcm_donor;
-struct dcm_domain;
+struct dcm_rdma_pd;
 struct dcm_http;
 struct dcm_rdma;
 struct dcm_worker;
@@ -171,7 +171,7 @@ struct dcm_session {
 	u64 want_cookie;
 	const struct dcm_lend_ops *want_lend;
 	u32 map_serial;		/* counts control connections */
-	struct dcm_domain *domain;
+	struct dcm_rdma_pd *pd;
 	struct dcm_gc_session *gc;
 	struct dcm_list rdma;	/* queue pairs */
 	u32 nr_rdma;

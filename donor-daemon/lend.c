@@ -11,7 +11,7 @@
  * tcp: the slab is mapped here and no other process has a descriptor of it, so
  * none can truncate it under the mapping.
  *
- * verbs: domain.c.
+ * verbs: rdma_pd.c.
  */
 #include <errno.h>
 #include <fcntl.h>

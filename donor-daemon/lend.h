@@ -3,7 +3,7 @@
  * lend.h - how a slab is made reachable for its host
  *
  * Each way is a row: tcp maps the slab here and the donor copies; shm passes
- * the memfd and the donor never maps it; verbs (domain.c) registers it in the
+ * the memfd and the donor never maps it; verbs (rdma_pd.c) registers it in the
  * session's protection domain and hands out a key.
  */
 #ifndef DCM_LEND_H

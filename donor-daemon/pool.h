@@ -11,7 +11,7 @@
 #include "lend.h"
 #include "list.h"
 
-struct dcm_domain;
+struct dcm_rdma_pd;
 struct dcm_session;
 struct dcm_tenant;
 struct ibv_mr;
@@ -58,7 +58,7 @@ struct dcm_slab {
 	void *map;
 	u64 addr;
 	u32 rkey;
-	struct dcm_domain *domain;	/* verbs: a reference */
+	struct dcm_rdma_pd *pd;	/* verbs: a reference */
 	struct ibv_mr *mr;
 	const struct dcm_lend_ops *lend;
 	unsigned int refs;	/* __atomic */

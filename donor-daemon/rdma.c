@@ -6,7 +6,7 @@
  * hosts may do any. A session gets a ticket (ticket.c) over TLS and shows it in
  * the private data of a connection request; a request without a valid ticket is
  * rejected. Else the host gets a reliable connection without receives in the
- * session's protection domain (domain.c).
+ * session's protection domain (rdma_pd.c).
  *
  *	request -> rejected
  *	        '-> ACCEPTED -> OPEN -> gone: closed, failed, lane or session ended
@@ -50,7 +50,7 @@ void dcm_rdma_conn_close(struct rdma_conn *c, const char *why)
 	if (c->id->qp)
 		rdma_destroy_qp(c->id);
 	rdma_destroy_id(c->id);
-	dcm_domain_put(c->domain);
+	dcm_rdma_pd_put(c->pd);
 	s->nr_rdma--;
 	dcm_session_left(s);
 	dcm_session_put(s);
@@ -61,14 +61,14 @@ void dcm_rdma_conn_close(struct rdma_conn *c, const char *why)
 /* ---- connection requests ---- */
 
 /* The session's domain; its first queue pair decides the device. */
-static struct dcm_domain *domain_for(struct dcm_session *s,
+static struct dcm_rdma_pd *rdma_pd_of_session(struct dcm_session *s,
 				     struct ibv_context *ctx)
 {
-	if (!s->domain)
-		s->domain = dcm_domain_new(ctx);
-	if (!s->domain || s->domain->ctx != ctx || s->domain->dead)
+	if (!s->pd)
+		s->pd = dcm_rdma_pd_new(ctx);
+	if (!s->pd || s->pd->ctx != ctx || s->pd->dead)
 		return NULL;
-	return s->domain;
+	return s->pd;
 }
 
 /* Whether this session may have one more. %NULL, or the reason why not. */
@@ -90,8 +90,8 @@ static int conn_accept(struct rdma_conn *c, const struct rdma_conn_param *asked)
 {
 	struct ibv_qp_init_attr attr = {
 		.qp_context = c,
-		.send_cq = c->domain->cq,
-		.recv_cq = c->domain->cq,
+		.send_cq = c->pd->cq,
+		.recv_cq = c->pd->cq,
 		.cap = { .max_send_wr = 1,
 			 .max_recv_wr = 1,
 			 .max_send_sge = 1,
@@ -107,7 +107,7 @@ static int conn_accept(struct rdma_conn *c, const struct rdma_conn_param *asked)
 	param.responder_resources = asked->responder_resources;
 	if (param.responder_resources > dev.max_qp_rd_atom)
 		param.responder_resources = (u8)dev.max_qp_rd_atom;
-	if (rdma_create_qp(c->id, c->domain->pd, &attr))
+	if (rdma_create_qp(c->id, c->pd->ibv, &attr))
 		return -1;
 	return rdma_accept(c->id, &param);
 }
@@ -119,7 +119,7 @@ static const char *conn_new(struct dcm_rdma *r, struct rdma_cm_id *id,
 {
 	struct dcm_donor *donor = r->donor;
 	const char *why = conn_limits(donor, s);
-	struct dcm_domain *dom;
+	struct dcm_rdma_pd *pd;
 	struct rdma_conn *c;
 
 	if (why)
@@ -127,8 +127,8 @@ static const char *conn_new(struct dcm_rdma *r, struct rdma_cm_id *id,
 	if (!id->verbs || !dcm_rdma_device_of(r, id->verbs))
 		return "it came in over a device that was not there at the start";
 	dcm_rdma_lane_close(s, lane);
-	dom = domain_for(s, id->verbs);
-	if (!dom)
+	pd = rdma_pd_of_session(s, id->verbs);
+	if (!pd)
 		return "the session's protection domain is on another device, or can't be had";
 	c = calloc(1, sizeof(*c));
 	if (!c)
@@ -137,13 +137,13 @@ static const char *conn_new(struct dcm_rdma *r, struct rdma_cm_id *id,
 	c->id = id;
 	c->session = s;
 	c->tenant = s->tenant;
-	c->domain = dcm_domain_get(dom);
+	c->pd = dcm_rdma_pd_get(pd);
 	c->lane = lane;
 	c->deadline = dcm_now(donor) + ESTABLISH_MS;
 	if (conn_accept(c, asked)) {
 		if (id->qp)
 			rdma_destroy_qp(id);
-		dcm_domain_put(c->domain);
+		dcm_rdma_pd_put(c->pd);
 		free(c);
 		return strerror(errno);
 	}
@@ -239,7 +239,7 @@ static void on_event(struct dcm_rdma *r, struct rdma_cm_event *ev)
 		r->opened++;
 		return;
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
-		dev = dcm_rdma_device_of(r, c->domain->ctx);
+		dev = dcm_rdma_device_of(r, c->pd->ctx);
 		if (dev)
 			dcm_rdma_device_gone(r, dev);
 		return;
@@ -282,7 +282,7 @@ bool dcm_rdma_on(const struct dcm_conn *conn)
 
 bool dcm_rdma_ready(const struct dcm_session *s)
 {
-	return s->domain && !s->domain->dead;
+	return s->pd && !s->pd->dead;
 }
 
 u32 dcm_rdma_ticket(struct dcm_conn *conn, u16 lane, struct dcm_wire_msg *msg)
@@ -341,8 +341,8 @@ void dcm_rdma_session_end(struct dcm_session *s)
 	dcm_tickets_drop(&s->donor->rdma->tickets, s, 0);
 	dcm_list_for_each_safe(c, tmp, &s->rdma, struct rdma_conn, session_node)
 		dcm_rdma_conn_close(c, "the session ends");
-	dcm_domain_put(s->domain);
-	s->domain = NULL;
+	dcm_rdma_pd_put(s->pd);
+	s->pd = NULL;
 }
 
 void dcm_rdma_quarter(struct dcm_donor *donor)

@@ -46,12 +46,12 @@ void dcm_rdma_device_gone(struct dcm_rdma *r, struct rdma_device *dev)
 	dcm_err("RDMA device %s is gone: its slabs are lent over TCP; restart the donor when it is there again",
 		ibv_get_device_name(dev->ctx->device));
 	dcm_list_for_each_safe(c, tmp, &r->conns, struct rdma_conn, node) {
-		if (c->domain->ctx == dev->ctx)
+		if (c->pd->ctx == dev->ctx)
 			dcm_rdma_conn_close(c, "its device is gone");
 	}
 	dcm_list_for_each(s, &r->donor->sessions, struct dcm_session, node) {
-		if (s->domain && s->domain->ctx == dev->ctx)
-			s->domain->dead = true;
+		if (s->pd && s->pd->ctx == dev->ctx)
+			s->pd->dead = true;
 	}
 }
 
@@ -139,7 +139,7 @@ void dcm_rdma_look(const struct dcm_donor *donor, struct dcm_rdma_status *st)
 	st->tickets_expired = r->tickets.expired;
 	st->rejected = r->rejected;
 	st->errors = r->errors;
-	st->registered_bytes = dcm_domain_registered();
+	st->registered_bytes = dcm_rdma_pd_registered();
 }
 
 /* The address for TICKET: zero means every address. */

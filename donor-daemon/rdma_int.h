@@ -5,7 +5,7 @@
 
 #include <rdma/rdma_cma.h>
 
-#include "domain.h"
+#include "rdma_pd.h"
 #include "rdma.h"
 #include "ticket.h"
 
@@ -51,7 +51,7 @@ struct rdma_conn {
 	struct rdma_cm_id *id;
 	struct dcm_session *session;
 	struct dcm_tenant *tenant;
-	struct dcm_domain *domain;
+	struct dcm_rdma_pd *pd;
 	u16 lane;
 	bool open;
 	u64 deadline;

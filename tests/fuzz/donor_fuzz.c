@@ -39,7 +39,7 @@
 #include <unistd.h>
 
 #include "gc_session.h"
-#include "domain.h"
+#include "rdma_pd.h"
 #include "donor.h"
 #include "hostmem.h"
 #include "input.h"
@@ -311,14 +311,14 @@ void dcm_rdma_session_end(struct dcm_session *s)
 	(void)s;
 }
 
-struct dcm_domain *dcm_domain_get(struct dcm_domain *dom)
+struct dcm_rdma_pd *dcm_rdma_pd_get(struct dcm_rdma_pd *pd)
 {
-	return dom;
+	return pd;
 }
 
-void dcm_domain_put(struct dcm_domain *dom)
+void dcm_rdma_pd_put(struct dcm_rdma_pd *pd)
 {
-	(void)dom;
+	(void)pd;
 }
 
 /* ---- GC workers: sockets, and what the input says ---- */

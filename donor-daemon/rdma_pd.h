@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* domain.h - a session's RDMA protection domain, and slabs in it */
-#ifndef DCM_DOMAIN_H
-#define DCM_DOMAIN_H
+/* rdma_pd.h - a session's RDMA protection domain, and slabs in it */
+#ifndef DCM_RDMA_PD_H
+#define DCM_RDMA_PD_H
 
 #include <infiniband/verbs.h>
 
@@ -9,28 +9,28 @@
 #include "lend.h"
 
 /**
- * struct dcm_domain - a session's protection domain
+ * struct dcm_rdma_pd - a session's protection domain
  * @ctx: the device its queue pairs come in over
  * @cq: queue pairs need one; nothing ever completes there
  * @dead: the device is gone: no slab is registered any more
  * @refs: the session's, and one of each queue pair and each slab. Only the
  *	event loop counts
  */
-struct dcm_domain {
+struct dcm_rdma_pd {
 	struct ibv_context *ctx;
-	struct ibv_pd *pd;
+	struct ibv_pd *ibv;
 	struct ibv_cq *cq;
 	bool dead;
 	unsigned int refs;
 };
 
 /* Make one on the device of @ctx; %NULL and errno. */
-struct dcm_domain *dcm_domain_new(struct ibv_context *ctx);
-struct dcm_domain *dcm_domain_get(struct dcm_domain *dom);
+struct dcm_rdma_pd *dcm_rdma_pd_new(struct ibv_context *ctx);
+struct dcm_rdma_pd *dcm_rdma_pd_get(struct dcm_rdma_pd *pd);
 /* Does nothing for %NULL. */
-void dcm_domain_put(struct dcm_domain *dom);
+void dcm_rdma_pd_put(struct dcm_rdma_pd *pd);
 
 /* Bytes registered now; any thread. */
-u64 dcm_domain_registered(void);
+u64 dcm_rdma_pd_registered(void);
 
-#endif /* DCM_DOMAIN_H */
+#endif /* DCM_RDMA_PD_H */

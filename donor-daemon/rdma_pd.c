@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * domain.c - a session's RDMA protection domain
+ * rdma_pd.c - a session's RDMA protection domain
  *
  * A session has a protection domain of its own: a key given to it is useless on
  * other queue pairs. Each slab is one memory region in it, with remote read and
@@ -28,54 +28,54 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "domain.h"
+#include "rdma_pd.h"
 #include "log.h"
 #include "pool.h"
 
 static u64 registered; /* __atomic */
 
-struct dcm_domain *dcm_domain_new(struct ibv_context *ctx)
+struct dcm_rdma_pd *dcm_rdma_pd_new(struct ibv_context *ctx)
 {
-	struct dcm_domain *dom = calloc(1, sizeof(*dom));
+	struct dcm_rdma_pd *pd = calloc(1, sizeof(*pd));
 
-	if (!dom)
+	if (!pd)
 		return NULL;
-	dom->ctx = ctx;
-	dom->refs = 1;
-	dom->pd = ibv_alloc_pd(ctx);
-	if (dom->pd)
-		dom->cq = ibv_create_cq(ctx, 1, NULL, NULL, 0);
-	if (dom->cq)
-		return dom;
-	if (dom->pd)
-		ibv_dealloc_pd(dom->pd);
-	free(dom);
+	pd->ctx = ctx;
+	pd->refs = 1;
+	pd->ibv = ibv_alloc_pd(ctx);
+	if (pd->ibv)
+		pd->cq = ibv_create_cq(ctx, 1, NULL, NULL, 0);
+	if (pd->cq)
+		return pd;
+	if (pd->ibv)
+		ibv_dealloc_pd(pd->ibv);
+	free(pd);
 	return NULL;
 }
 
-struct dcm_domain *dcm_domain_get(struct dcm_domain *dom)
+struct dcm_rdma_pd *dcm_rdma_pd_get(struct dcm_rdma_pd *pd)
 {
-	dom->refs++;
-	return dom;
+	pd->refs++;
+	return pd;
 }
 
-void dcm_domain_put(struct dcm_domain *dom)
+void dcm_rdma_pd_put(struct dcm_rdma_pd *pd)
 {
 	int ret;
 
-	if (!dom || --dom->refs)
+	if (!pd || --pd->refs)
 		return;
-	ret = ibv_destroy_cq(dom->cq);
+	ret = ibv_destroy_cq(pd->cq);
 	if (!ret)
-		ret = ibv_dealloc_pd(dom->pd);
+		ret = ibv_dealloc_pd(pd->ibv);
 	if (ret)
 		dcm_log_limited(DCM_LOG_WARNING,
 				"a protection domain can't be freed: %s",
 				strerror(ret));
-	free(dom);
+	free(pd);
 }
 
-u64 dcm_domain_registered(void)
+u64 dcm_rdma_pd_registered(void)
 {
 	return __atomic_load_n(&registered, __ATOMIC_RELAXED);
 }
@@ -89,7 +89,7 @@ static int verbs_publish(struct dcm_slab *slab)
 	if (map == MAP_FAILED)
 		return -errno;
 	madvise(map, slab->bytes, MADV_DONTDUMP);
-	slab->mr = ibv_reg_mr_iova(slab->domain->pd, map, slab->bytes, 0,
+	slab->mr = ibv_reg_mr_iova(slab->pd->ibv, map, slab->bytes, 0,
 				   IBV_ACCESS_LOCAL_WRITE |
 					   IBV_ACCESS_REMOTE_READ |
 					   IBV_ACCESS_REMOTE_WRITE);
