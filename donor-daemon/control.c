@@ -64,7 +64,7 @@ struct map_job {
 	uv_work_t work;
 	struct dcm_session *session;
 	struct dcm_slab *slab;
-	const struct dcm_lend_ops *lend;
+	const struct dcm_export_ops *export;
 	u64 tag;
 	u32 serial;
 	int error;
@@ -80,23 +80,23 @@ static void map_refuse(struct dcm_conn *conn, u64 tag, u32 status)
 
 /* publish() has returned @ret. Announce the slab to its host, or release it. */
 static void map_finish(struct dcm_session *s, struct dcm_slab *slab, u64 tag,
-		       const struct dcm_lend_ops *lend, int ret)
+		       const struct dcm_export_ops *export, int ret)
 {
 	struct dcm_donor *donor = s->donor;
 	struct dcm_wire_msg msg = { .type = DCM_MSG_MR_INFO, .tag = tag };
 
 	if (!ret) {
-		slab->lend = lend;
+		slab->export = export;
 		/* it is sent with the first byte of the answer */
-		if (lend->pass_fd)
+		if (export->pass_fd)
 			ret = dcm_chan_pass_fd(s->conn->chan, slab->fd);
 	}
 	if (ret) {
 		dcm_log_limited(DCM_LOG_WARNING,
 				"slab %llu can't be lent over %s: %s%s",
-				(unsigned long long)slab->id, lend->name,
+				(unsigned long long)slab->id, export->name,
 				strerror(-ret),
-				ret == -ENOMEM && lend->slow ?
+				ret == -ENOMEM && export->slow ?
 					"; raise LimitMEMLOCK" :
 				ret == -EMFILE ? "; raise LimitNOFILE" :
 						 "");
@@ -104,7 +104,7 @@ static void map_finish(struct dcm_session *s, struct dcm_slab *slab, u64 tag,
 		map_refuse(s->conn, tag, DCM_WS_NO_MEMORY);
 		return;
 	}
-	dcm_pool_lend(&donor->pool, slab, s, lend);
+	dcm_pool_lend(&donor->pool, slab, s, export);
 	dcm_list_add_tail(&slab->session_node, &s->slabs);
 	s->nr_slabs++;
 	donor->stats.maps++;
@@ -112,7 +112,7 @@ static void map_finish(struct dcm_session *s, struct dcm_slab *slab, u64 tag,
 	msg.mr_info.bytes = slab->bytes;
 	msg.mr_info.addr = slab->addr;
 	msg.mr_info.rkey = slab->rkey;
-	msg.mr_info.transport = lend->transport;
+	msg.mr_info.transport = export->transport;
 	dcm_conn_send(s->conn, &msg);
 	dcm_pool_balance(&donor->pool);
 }
@@ -121,7 +121,7 @@ static void map_publish(uv_work_t *work)
 {
 	struct map_job *job = work->data;
 
-	job->error = job->lend->publish(job->slab);
+	job->error = job->export->publish(job->slab);
 }
 
 static void map_published(uv_work_t *work, int status)
@@ -135,11 +135,11 @@ static void map_published(uv_work_t *work, int status)
 	if (s->ended || !s->conn || s->map_serial != job->serial) {
 		/* its host is gone, or asks again over another connection */
 		if (!error)
-			job->slab->lend = job->lend;
+			job->slab->export = job->export;
 		dcm_pool_release(pool, job->slab);
 	} else {
 		s->want_busy = false;
-		map_finish(s, job->slab, job->tag, job->lend, error);
+		map_finish(s, job->slab, job->tag, job->export, error);
 		if (s->conn)
 			dcm_conn_resume(s->conn);
 	}
@@ -149,7 +149,7 @@ static void map_published(uv_work_t *work, int status)
 
 /* @slab is MAPPED and has no session; from here on the tenant is charged. */
 static void map_start(struct dcm_session *s, struct dcm_slab *slab, u64 tag,
-		      u64 cookie, const struct dcm_lend_ops *lend)
+		      u64 cookie, const struct dcm_export_ops *export)
 {
 	struct dcm_pool *pool = &s->donor->pool;
 	struct map_job *job;
@@ -158,19 +158,19 @@ static void map_start(struct dcm_session *s, struct dcm_slab *slab, u64 tag,
 	dcm_tenant_get(slab->tenant);
 	slab->tenant->bytes += slab->bytes;
 	slab->cookie = cookie;
-	if (!lend->slow) {
-		map_finish(s, slab, tag, lend, lend->publish(slab));
+	if (!export->slow) {
+		map_finish(s, slab, tag, export, export->publish(slab));
 		return;
 	}
 	job = calloc(1, sizeof(*job));
 	if (!job) {
-		map_finish(s, slab, tag, lend, -ENOMEM);
+		map_finish(s, slab, tag, export, -ENOMEM);
 		return;
 	}
 	job->work.data = job;
 	job->session = s;
 	job->slab = slab;
-	job->lend = lend;
+	job->export = export;
 	job->tag = tag;
 	job->serial = s->map_serial;
 	slab->pd = dcm_rdma_pd_get(s->pd);
@@ -186,8 +186,8 @@ static void control_map(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 	struct dcm_donor *donor = conn->donor;
 	struct dcm_session *s = conn->session;
 	struct dcm_tenant *t = conn->tenant;
-	const struct dcm_lend_ops *lend = dcm_lend_choose(msg->map.transports,
-							  conn->is_unix,
+	const struct dcm_export_ops *export =
+		dcm_export_choose(msg->map.transports, conn->is_unix,
 				dcm_rdma_ready(s));
 	struct dcm_slab *slab;
 	u32 status;
@@ -200,7 +200,7 @@ static void control_map(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 		map_refuse(conn, msg->tag, DCM_WS_SIZE);
 		return;
 	}
-	if (!lend) {
+	if (!export) {
 		map_refuse(conn, msg->tag, DCM_WS_TRANSPORT);
 		return;
 	}
@@ -210,7 +210,7 @@ static void control_map(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 	}
 	slab = dcm_pool_take(&donor->pool, &s->want, &status);
 	if (slab) {
-		map_start(s, slab, msg->tag, msg->map.cookie, lend);
+		map_start(s, slab, msg->tag, msg->map.cookie, export);
 	} else if (status == DCM_WS_OK) {
 		/* meanwhile no other request of this session is read */
 		s->want_busy = true;
@@ -218,7 +218,7 @@ static void control_map(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 		t->bytes += donor->pool.slab_bytes;
 		s->want_tag = msg->tag;
 		s->want_cookie = msg->map.cookie;
-		s->want_lend = lend;
+		s->want_export = export;
 	} else {
 		map_refuse(conn, msg->tag, status);
 	}
@@ -250,12 +250,12 @@ void dcm_control_want_ready(struct dcm_pool_want *want, struct dcm_slab *slab)
 	}
 	conn = s->conn;
 	/* its protection domain may be gone with the device meanwhile */
-	if (slab && s->want_lend->slow && !dcm_rdma_ready(s)) {
+	if (slab && s->want_export->slow && !dcm_rdma_ready(s)) {
 		dcm_pool_release(&s->donor->pool, slab);
 		slab = NULL;
 	}
 	if (slab)
-		map_start(s, slab, s->want_tag, s->want_cookie, s->want_lend);
+		map_start(s, slab, s->want_tag, s->want_cookie, s->want_export);
 	else
 		map_refuse(conn, s->want_tag, DCM_WS_NO_MEMORY);
 	if (s->conn)

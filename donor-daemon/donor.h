@@ -169,7 +169,7 @@ struct dcm_session {
 	bool want_busy;
 	u64 want_tag;
 	u64 want_cookie;
-	const struct dcm_lend_ops *want_lend;
+	const struct dcm_export_ops *want_export;
 	u32 map_serial;		/* counts control connections */
 	struct dcm_rdma_pd *pd;
 	struct dcm_gc_session *gc;

@@ -77,7 +77,7 @@ static void evict_pump_all(struct dcm_donor *donor)
 
 static u64 slab_activity(const struct dcm_slab *slab)
 {
-	return slab->lend->unseen ? slab->said_milli : slab->ewma_milli;
+	return slab->export->unseen ? slab->said_milli : slab->ewma_milli;
 }
 
 /* Slabs to be evicted first come first. */

@@ -272,8 +272,8 @@ static void slab_drop(uv_work_t *work)
 	struct pool_job *job = work->data;
 	struct dcm_slab *slab = job->slab;
 
-	if (slab->lend)
-		slab->lend->revoke(slab);
+	if (slab->export)
+		slab->export->revoke(slab);
 	close(slab->fd);
 }
 
@@ -352,7 +352,7 @@ struct dcm_slab *dcm_slab_get(struct dcm_pool *pool, u64 id,
 
 	pthread_mutex_lock(pool_shard(pool, id));
 	slab = dcm_pool_find(pool, id, session);
-	if (slab && slab->lend->served)
+	if (slab && slab->export->served)
 		__atomic_fetch_add(&slab->refs, 1, __ATOMIC_RELAXED);
 	else
 		slab = NULL;
@@ -373,10 +373,11 @@ void dcm_slab_put(struct dcm_slab *slab)
 }
 
 void dcm_pool_lend(struct dcm_pool *pool, struct dcm_slab *slab,
-		   struct dcm_session *session, const struct dcm_lend_ops *lend)
+		   struct dcm_session *session,
+		   const struct dcm_export_ops *export)
 {
 	pthread_mutex_lock(pool_shard(pool, slab->id));
-	slab->lend = lend;
+	slab->export = export;
 	slab->session = session;
 	pthread_mutex_unlock(pool_shard(pool, slab->id));
 }

@@ -8,7 +8,7 @@
 
 #include "config.h"
 #include "fair.h"
-#include "lend.h"
+#include "export.h"
 #include "list.h"
 
 struct dcm_rdma_pd;
@@ -49,7 +49,7 @@ typedef void (*dcm_slab_done_fn)(void *arg, struct dcm_slab *slab);
  *
  * Only the event loop uses it, but @refs and @ops; workers read @map, @bytes
  * and
- * @lend of a slab they have a reference to.
+ * @export of a slab they have a reference to.
  */
 struct dcm_slab {
 	u64 id;
@@ -60,7 +60,7 @@ struct dcm_slab {
 	u32 rkey;
 	struct dcm_rdma_pd *pd;	/* verbs: a reference */
 	struct ibv_mr *mr;
-	const struct dcm_lend_ops *lend;
+	const struct dcm_export_ops *export;
 	unsigned int refs;	/* __atomic */
 	u64 ops;		/* __atomic */
 	struct dcm_pool *pool;
@@ -199,10 +199,10 @@ static inline bool dcm_pool_want_waits(const struct dcm_pool_want *want)
 
 void dcm_pool_want_cancel(struct dcm_pool *pool, struct dcm_pool_want *want);
 
-/* @slab was published over @lend: from now on lookups by @session find it. */
+/* @slab was published over @export: from now on lookups by @session find it. */
 void dcm_pool_lend(struct dcm_pool *pool, struct dcm_slab *slab,
 		   struct dcm_session *session,
-		   const struct dcm_lend_ops *lend);
+		   const struct dcm_export_ops *export);
 
 /* Hide it from lookups; its memory is freed when the last reader is done. */
 void dcm_pool_release(struct dcm_pool *pool, struct dcm_slab *slab);

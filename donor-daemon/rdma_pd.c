@@ -119,10 +119,10 @@ static void verbs_revoke(struct dcm_slab *slab)
 	if (slab->map)
 		munmap(slab->map, slab->bytes);
 	slab->map = NULL;
-	dcm_lend_truncate(slab);
+	dcm_export_truncate(slab);
 }
 
-const struct dcm_lend_ops dcm_lend_verbs = {
+const struct dcm_export_ops dcm_export_verbs = {
 	.transport = DCM_WT_VERBS,
 	.name = "verbs",
 	.served = true,

@@ -6,7 +6,7 @@
 #include <infiniband/verbs.h>
 
 #include "../kvm-dcm/proto/wire.h"
-#include "lend.h"
+#include "export.h"
 
 /**
  * struct dcm_rdma_pd - a session's protection domain

@@ -126,10 +126,10 @@ static json_t *status_slabs(const struct dcm_donor *donor)
 		if (slab->session) {
 			put_id(o, "session", slab->session->id);
 			put_text(o, "tenant", slab->tenant->name);
-			put_text(o, "transport", slab->lend->name);
+			put_text(o, "transport", slab->export->name);
 			put_int(o, "cookie", slab->cookie);
 			put_int(o, "activity_milli",
-				slab->lend->unseen ? slab->said_milli :
+				slab->export->unseen ? slab->said_milli :
 						     slab->ewma_milli);
 		}
 		json_array_append_new(list, o);

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * lend.h - how a slab is made reachable for its host
+ * export.h - ways to make a slab reachable for its host
  *
- * Each way is a row: tcp maps the slab here and the donor copies; shm passes
+ * Each way is a struct dcm_export_ops: tcp maps the slab here and the donor copies; shm passes
  * the memfd and the donor never maps it; verbs (rdma_pd.c) registers it in the
  * session's protection domain and hands out a key.
  */
-#ifndef DCM_LEND_H
-#define DCM_LEND_H
+#ifndef DCM_EXPORT_H
+#define DCM_EXPORT_H
 
 #include "../kvm-dcm/proto/wire.h"
 
 struct dcm_slab;
 
 /**
- * struct dcm_lend_ops - a way to lend
+ * struct dcm_export_ops - a way to make a slab reachable
  * @transport: enum dcm_wire_transport
  * @name: for status and metrics
  * @pass_fd: MR_INFO carries the memfd
@@ -26,7 +26,7 @@ struct dcm_slab;
  * @revoke: in a thread of the pool, may take long; on return the memfd's memory
  *	is gone for every holder
  */
-struct dcm_lend_ops {
+struct dcm_export_ops {
 	u32 transport;
 	const char *name;
 	bool pass_fd;
@@ -38,19 +38,19 @@ struct dcm_lend_ops {
 };
 
 /**
- * dcm_lend_choose() - choose the best way that a host offers
+ * dcm_export_choose() - choose the best way that a host offers
  * @transports: mask of enum dcm_wire_transport
  * @is_unix: it is on this machine
  * @verbs: its session can have a protection domain
  *
- * Return: a row, or %NULL.
+ * Return: %NULL if the host offers no way that can be used.
  */
-const struct dcm_lend_ops *dcm_lend_choose(u32 transports, bool is_unix,
+const struct dcm_export_ops *dcm_export_choose(u32 transports, bool is_unix,
 					   bool verbs);
 
 /* Free the memfd's memory, even if other processes hold the memfd. */
-void dcm_lend_truncate(struct dcm_slab *slab);
+void dcm_export_truncate(struct dcm_slab *slab);
 
-extern const struct dcm_lend_ops dcm_lend_verbs;
+extern const struct dcm_export_ops dcm_export_verbs;
 
-#endif /* DCM_LEND_H */
+#endif /* DCM_EXPORT_H */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * lend.c - how a slab is made reachable for its host
+ * export.c - ways to make a slab reachable for its host
  *
  * shm: the memfd is sized, sealed against growing and against more seals, and
  * sent. Shrinking stays possible on purpose: revoking is ftruncate(0), after
@@ -21,7 +21,7 @@
 #include "log.h"
 #include "pool.h"
 
-void dcm_lend_truncate(struct dcm_slab *slab)
+void dcm_export_truncate(struct dcm_slab *slab)
 {
 	if (ftruncate(slab->fd, 0))
 		dcm_err("slab %llu can't be truncated: its memory stays until every holder closes it",
@@ -37,7 +37,7 @@ static int shm_publish(struct dcm_slab *slab)
 
 static void shm_revoke(struct dcm_slab *slab)
 {
-	dcm_lend_truncate(slab);
+	dcm_export_truncate(slab);
 }
 
 static int tcp_publish(struct dcm_slab *slab)
@@ -58,10 +58,10 @@ static void tcp_revoke(struct dcm_slab *slab)
 	if (slab->map)
 		munmap(slab->map, slab->bytes);
 	slab->map = NULL;
-	dcm_lend_truncate(slab);
+	dcm_export_truncate(slab);
 }
 
-static const struct dcm_lend_ops lend_shm = {
+static const struct dcm_export_ops export_shm = {
 	.transport = DCM_WT_SHM,
 	.name = "shm",
 	.pass_fd = true,
@@ -70,7 +70,7 @@ static const struct dcm_lend_ops lend_shm = {
 	.revoke = shm_revoke,
 };
 
-static const struct dcm_lend_ops lend_tcp = {
+static const struct dcm_export_ops export_tcp = {
 	.transport = DCM_WT_TCP,
 	.name = "tcp",
 	.served = true,
@@ -78,14 +78,14 @@ static const struct dcm_lend_ops lend_tcp = {
 	.revoke = tcp_revoke,
 };
 
-const struct dcm_lend_ops *dcm_lend_choose(u32 transports, bool is_unix,
+const struct dcm_export_ops *dcm_export_choose(u32 transports, bool is_unix,
 					   bool verbs)
 {
 	if ((transports & DCM_WT_SHM) && is_unix)
-		return &lend_shm;
+		return &export_shm;
 	if ((transports & DCM_WT_VERBS) && verbs)
-		return &dcm_lend_verbs;
+		return &dcm_export_verbs;
 	if (transports & DCM_WT_TCP)
-		return &lend_tcp;
+		return &export_tcp;
 	return NULL;
 }
