@@ -3,21 +3,21 @@
  * conn.c - connections on the event loop: handshake, HELLO, control
  *
  * States are in donor.h. The memory a peer can make the donor hold is bounded:
- * the number of connections, the seats of those without a role (door.c), the
- * time until HELLO, the bytes of one message, and the answers it has not read
+ * the number of connections, the seats of those without a role (admission.c),
+ * the time until HELLO, the bytes of one message, and the answers it has not read
  * (reading stops at %TX_STOP). Messages that the donor starts itself wait for
  * room below %TX_ROOM; nothing is queued without a bound. The work of one event
  * is bounded too, whatever comes meanwhile.
  *
- *	accept -> [door of its listener] -> a key shown -> [hall] -> HELLO -> a role
- *	                 |                                   |  ^
- *	                 '-- gives way, too late, no key     |  '--- refused: LINGER
- *	                                                     '-- gives way, too late
+ *	accept -> [seat of its listener] -> key shown -> [proven seat] -> HELLO -> role
+ *	             |                                       |  ^
+ *	             '-- dropped, too late, no key           |  '-- refused: LINGER
+ *	                                                     '-- dropped, too late
  *
- * Strangers can fill a door, but no peer without a key gets into the hall: they
- * delay no host whose handshake is under way. A tenant's host that does not
- * proceed, or is refused and stays, is in the way of other hosts only as far as
- * they share the hall's seats.
+ * Strangers can take all seats of a listener, but no peer without a key gets
+ * one of the proven seats (donor->proven): strangers delay no host whose
+ * handshake is under way. A tenant's host that does not proceed, or is refused
+ * and stays, delays other hosts only as far as they share the proven seats.
  *
  * A connection is freed in its poll handle's close callback, so it may be
  * closed from anywhere, also from its own event.
@@ -67,11 +67,11 @@ bool dcm_conn_full(const struct dcm_donor *donor)
 	       donor->cfg.connections;
 }
 
-void dcm_conn_seated(struct dcm_conn *conn)
+void dcm_conn_seat_release(struct dcm_conn *conn)
 {
 	if (!conn->seat.source)
 		return;
-	dcm_door_leave(&conn->seat);
+	dcm_admission_leave(&conn->seat);
 	conn->donor->nr_handshakes--;
 }
 
@@ -85,9 +85,9 @@ static void conn_reset(struct dcm_conn *conn)
 	dcm_conn_close(conn);
 }
 
-bool dcm_conn_drop(struct dcm_donor *donor, struct dcm_door *door)
+bool dcm_conn_drop(struct dcm_donor *donor, struct dcm_admission *adm)
 {
-	struct dcm_seat *seat = dcm_door_victim(door);
+	struct dcm_seat *seat = dcm_admission_victim(adm);
 	struct dcm_conn *conn;
 
 	if (!seat)
@@ -96,23 +96,23 @@ bool dcm_conn_drop(struct dcm_donor *donor, struct dcm_door *door)
 	donor->stats.handshake_dropped++;
 	dcm_log_limited(
 		DCM_LOG_WARNING,
-		"%s: gives way to others after %llu ms: %u connections of its address, of %u without a role, of all %u addresses here",
+		"%s: dropped after %llu ms to make room for others: %u of the %u handshakes under way are from its address, the rest from up to %u more",
 		conn->peer, (unsigned long long)(dcm_now(donor) - conn->since),
-		seat->source->nr_seats, door->nr_seats, door->nr_sources);
+		seat->source->nr_seats, adm->nr_seats, adm->nr_sources - 1);
 	conn_reset(conn);
 	return true;
 }
 
-/* Take a seat at @door; if there is none, another connection gives way. */
-static int conn_sit(struct dcm_conn *conn, struct dcm_door *door)
+/* Take a seat of @adm; if none is free, drop another connection. */
+static int conn_seat_take(struct dcm_conn *conn, struct dcm_admission *adm)
 {
 	struct dcm_donor *donor = conn->donor;
 
-	dcm_conn_seated(conn);
-	while (door->nr_seats >= donor->cfg.handshakes &&
-	       dcm_conn_drop(donor, door))
+	dcm_conn_seat_release(conn);
+	while (adm->nr_seats >= donor->cfg.handshakes &&
+	       dcm_conn_drop(donor, adm))
 		;
-	if (dcm_door_enter(door, &conn->seat, &conn->origin))
+	if (dcm_admission_enter(adm, &conn->seat, &conn->origin))
 		return -1;
 	donor->nr_handshakes++;
 	return 0;
@@ -134,7 +134,7 @@ static void conn_leave(struct dcm_conn *conn)
 static void conn_end(struct dcm_conn *conn, bool forget)
 {
 	conn_leave(conn);
-	dcm_conn_seated(conn);
+	dcm_conn_seat_release(conn);
 	conn->state = DCM_CONN_CLOSED;
 	dcm_list_del(&conn->node);
 	uv_close((uv_handle_t *)&conn->poll, conn_freed);
@@ -240,7 +240,7 @@ void dcm_conn_refuse(struct dcm_conn *conn, u64 tag, u32 status)
 	conn_leave(conn);
 	conn->state = DCM_CONN_LINGER;
 	conn->deadline = dcm_now(conn->donor) + LINGER_MS;
-	if (!conn->seat.source && conn_sit(conn, &conn->donor->hall)) {
+	if (!conn->seat.source && conn_seat_take(conn, &conn->donor->proven)) {
 		dcm_conn_close(conn);
 		return;
 	}
@@ -277,7 +277,7 @@ static void conn_peer(struct dcm_conn *conn,
 			 serv);
 }
 
-void dcm_conn_accept(struct dcm_donor *donor, struct dcm_door *door, int fd,
+void dcm_conn_accept(struct dcm_donor *donor, struct dcm_admission *adm, int fd,
 		     bool is_unix, const struct sockaddr_storage *peer)
 {
 	struct dcm_conn *conn = calloc(1, sizeof(*conn));
@@ -302,11 +302,11 @@ void dcm_conn_accept(struct dcm_donor *donor, struct dcm_door *door, int fd,
 	conn->state = DCM_CONN_HANDSHAKE;
 	conn->since = dcm_now(donor);
 	conn->deadline = conn->since + donor->cfg.handshake_ms;
-	conn->door = door;
+	conn->admission = adm;
 	dcm_list_add_tail(&conn->node, &donor->conns);
 	donor->nr_conns++;
 	conn_peer(conn, peer);
-	if (conn_sit(conn, door)) {
+	if (conn_seat_take(conn, adm)) {
 		dcm_conn_close(conn);
 		return;
 	}
@@ -321,10 +321,10 @@ static void conn_handshake(struct dcm_conn *conn)
 	size_t len;
 	int ret = dcm_chan_handshake(conn->chan);
 
-	/* strangers get no seat in the hall */
+	/* a stranger gets no proven seat */
 	if (ret >= 0 && dcm_chan_shown(conn->chan) &&
-	    conn->seat.source->door == conn->door &&
-	    conn_sit(conn, &donor->hall))
+	    conn->seat.source->admission == conn->admission &&
+	    conn_seat_take(conn, &donor->proven))
 		ret = -1;
 	if (!ret)
 		return;

@@ -16,7 +16,7 @@
 
 #include "chan.h"
 #include "config.h"
-#include "door.h"
+#include "admission.h"
 #include "pool.h"
 #include "tenant.h"
 
@@ -35,7 +35,7 @@ struct dcm_worker;
 struct dcm_listener {
 	uv_poll_t poll;
 	struct dcm_donor *donor;
-	struct dcm_door door;
+	struct dcm_admission admission;
 	int fd;
 	bool is_unix;
 	bool paused;	/* no memory or descriptor: for a quarter second */
@@ -94,8 +94,8 @@ struct dcm_donor {
 	u32 nr_listeners;
 	struct dcm_list conns;
 	u32 nr_conns;		/* data connections and queue pairs too */
-	u32 nr_handshakes;	/* of these, at a door */
-	struct dcm_door hall;	/* a key is shown, there is no role yet */
+	u32 nr_handshakes;	/* of these, without a role */
+	struct dcm_admission proven;	/* a key is shown, no role yet */
 	int spare_fd;		/* given up to refuse a connection; -1: none */
 	struct dcm_list sessions;
 	u32 nr_sessions;
@@ -132,7 +132,7 @@ struct dcm_donor {
  * @conn: its control connection, or %NULL while that is lost
  * @heard_at: when something was last received on any of its connections, loop
  *	time in ms; workers write it (__atomic)
- * @sources: where it came in, at its listener's door and in the hall
+ * @sources: its host's address, at the listener and among proven connections
  * @left_at: when the last of its connections ended
  * @cut: since its last resume the network ended one of them
  * @silent: silent for %DCM_WIRE_SILENCE_MS, and that was logged
@@ -207,13 +207,13 @@ void dcm_listen_quarter(struct dcm_donor *donor);
 /* conn.c */
 /**
  * enum dcm_conn_state - a connection on the event loop
- * @DCM_CONN_HANDSHAKE: TLS; the peer has no name yet. It has a seat at its
- *	listener's door; in the hall once it has shown a key
- * @DCM_CONN_HELLO: the key is proven; in the hall
+ * @DCM_CONN_HANDSHAKE: TLS; the peer has no name yet. It has a seat of its
+ *	listener; a proven one once it has shown a key
+ * @DCM_CONN_HELLO: the key is proven; it has a proven seat
  * @DCM_CONN_CONTROL: the control connection of a session
  * @DCM_CONN_GC: the connection of a session's GC worker
- * @DCM_CONN_LINGER: refused; waits a little until the peer has read why, in the
- *	hall
+ * @DCM_CONN_LINGER: refused; waits a little until the peer has read why, on a
+ *	proven seat
  * @DCM_CONN_CLOSED: only its memory is left
  */
 enum dcm_conn_state {
@@ -233,7 +233,7 @@ struct dcm_conn {
 	int events;
 	enum dcm_conn_state state;
 	struct dcm_seat seat;
-	struct dcm_door *door;		/* its listener's */
+	struct dcm_admission *admission;		/* its listener's */
 	struct dcm_origin origin;
 	bool is_unix;
 	bool in_event;
@@ -249,17 +249,17 @@ struct dcm_conn {
 
 /**
  * dcm_conn_accept() - take a new connection
- * @door: its listener's
+ * @adm: its listener's limit
  * @fd: owned by this function
  * @peer: from accept(); unused for a UNIX socket
  */
-void dcm_conn_accept(struct dcm_donor *donor, struct dcm_door *door, int fd,
+void dcm_conn_accept(struct dcm_donor *donor, struct dcm_admission *adm, int fd,
 		     bool is_unix, const struct sockaddr_storage *peer);
 void dcm_conn_close(struct dcm_conn *conn);
-/* Close a connection that waits at @door; false: none does. */
-bool dcm_conn_drop(struct dcm_donor *donor, struct dcm_door *door);
+/* Reset a connection that has a seat of @adm; false: there is none. */
+bool dcm_conn_drop(struct dcm_donor *donor, struct dcm_admission *adm);
 /* It has a role now: give its seat back. */
-void dcm_conn_seated(struct dcm_conn *conn);
+void dcm_conn_seat_release(struct dcm_conn *conn);
 /*
  * Whether no more connections may have a role. One is reserved for every
  * session that has lost its control connection.

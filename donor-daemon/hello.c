@@ -79,7 +79,7 @@ static void hello_control(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 			 (unsigned long long)s->id, conn->tenant->name,
 			 conn->peer);
 	}
-	dcm_conn_seated(conn);
+	dcm_conn_seat_release(conn);
 	conn->state = DCM_CONN_CONTROL;
 	dcm_session_attach(s, conn);
 	hello_welcome(conn, msg->tag, s, fresh,
@@ -147,7 +147,7 @@ static void hello_gc(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 		dcm_conn_refuse(conn, msg->tag, status);
 		return;
 	}
-	dcm_conn_seated(conn);
+	dcm_conn_seat_release(conn);
 	conn->state = DCM_CONN_GC;
 	hello_welcome(conn, msg->tag, s, false, 0);
 }

@@ -8,11 +8,12 @@
  * answers only requests whose Host names loopback: a web page in the operator's
  * browser can't read it by a name that resolves to 127.0.0.1.
  *
- * No client waits for a place: when all are taken, the oldest connection of the
- * address that has most of them is ended (door.c). Each gets one answer, and is
- * ended %LIFE_S seconds after it came, however slowly it sends or reads. To end
- * a connection its socket is shut down: libmicrohttpd notices and closes it, so
- * it has more places than are used here. An ended connection is in no list.
+ * No client waits for a seat: when all are taken, the oldest connection of the
+ * address that has most of them is ended (admission.c). Each connection gets one
+ * answer, and is ended %LIFE_S seconds after it was opened, however slowly its
+ * client sends or reads. To end a connection its socket is shut down, and
+ * libmicrohttpd closes it later, so libmicrohttpd is allowed more connections
+ * than there are seats. An ended connection is in no list.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -23,7 +24,7 @@
 #include <sys/socket.h>
 
 #include "donor.h"
-#include "door.h"
+#include "admission.h"
 #include "log.h"
 
 #define CONNECTIONS	64u
@@ -36,12 +37,12 @@ struct dcm_http {
 	uv_poll_t poll;
 	uv_timer_t timer;
 	struct dcm_donor *donor;
-	struct dcm_door door;
-	struct dcm_list guests;	/* the oldest is first */
+	struct dcm_admission admission;
+	struct dcm_list clients;	/* the oldest is first */
 	int handles;
 };
 
-struct http_guest {
+struct http_client {
 	struct dcm_list node;
 	struct dcm_seat seat;
 	u64 ends_at;
@@ -144,53 +145,53 @@ static enum MHD_Result handle(void *arg, struct MHD_Connection *c,
 }
 
 /* libmicrohttpd keeps the descriptor until it reports the close. */
-static void guest_end(struct http_guest *g)
+static void client_end(struct http_client *cl)
 {
-	dcm_door_leave(&g->seat);
-	dcm_list_del(&g->node);
-	shutdown(g->fd, SHUT_RDWR);
+	dcm_admission_leave(&cl->seat);
+	dcm_list_del(&cl->node);
+	shutdown(cl->fd, SHUT_RDWR);
 }
 
-static void guest_comes(struct dcm_http *h, struct MHD_Connection *c,
+static void client_add(struct dcm_http *h, struct MHD_Connection *c,
 			void **context)
 {
 	const union MHD_ConnectionInfo *info =
 		MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
 	int fd = info ? info->connect_fd : -1;
-	struct http_guest *g = calloc(1, sizeof(*g));
+	struct http_client *cl = calloc(1, sizeof(*cl));
 	struct sockaddr_storage peer = { 0 };
 	socklen_t len = sizeof(peer);
 	struct dcm_origin origin;
 
-	if (!g || getpeername(fd, (struct sockaddr *)&peer, &len))
+	if (!cl || getpeername(fd, (struct sockaddr *)&peer, &len))
 		goto refuse;
 	dcm_origin_of(&origin, &peer);
-	if (dcm_door_enter(&h->door, &g->seat, &origin))
+	if (dcm_admission_enter(&h->admission, &cl->seat, &origin))
 		goto refuse;
-	g->fd = fd;
-	g->ends_at = dcm_now(h->donor) + LIFE_S * 1000;
-	dcm_list_add_tail(&g->node, &h->guests);
-	*context = g;
-	if (h->door.nr_seats > CONNECTIONS)
-		guest_end(dcm_list_entry(dcm_door_victim(&h->door),
-					 struct http_guest, seat));
+	cl->fd = fd;
+	cl->ends_at = dcm_now(h->donor) + LIFE_S * 1000;
+	dcm_list_add_tail(&cl->node, &h->clients);
+	*context = cl;
+	if (h->admission.nr_seats > CONNECTIONS)
+		client_end(dcm_list_entry(dcm_admission_victim(&h->admission),
+					 struct http_client, seat));
 	return;
 refuse:
-	free(g);
+	free(cl);
 	shutdown(fd, SHUT_RDWR);
 }
 
-static void guest_notify(void *arg, struct MHD_Connection *c, void **context,
+static void client_notify(void *arg, struct MHD_Connection *c, void **context,
 			 enum MHD_ConnectionNotificationCode what)
 {
-	struct http_guest *g = *context;
+	struct http_client *cl = *context;
 
 	if (what == MHD_CONNECTION_NOTIFY_STARTED) {
-		guest_comes(arg, c, context);
-	} else if (g) {
-		dcm_door_leave(&g->seat);
-		dcm_list_del(&g->node);
-		free(g);
+		client_add(arg, c, context);
+	} else if (cl) {
+		dcm_admission_leave(&cl->seat);
+		dcm_list_del(&cl->node);
+		free(cl);
 		*context = NULL;
 	}
 }
@@ -206,17 +207,17 @@ static void http_run(struct dcm_http *h)
 {
 	u64 now = dcm_now(h->donor), wait = ~0ull;
 	MHD_UNSIGNED_LONG_LONG ms;
-	struct http_guest *g, *tmp;
+	struct http_client *cl, *tmp;
 
-	dcm_list_for_each_safe(g, tmp, &h->guests, struct http_guest, node) {
-		if (g->ends_at > now)
+	dcm_list_for_each_safe(cl, tmp, &h->clients, struct http_client, node) {
+		if (cl->ends_at > now)
 			break;
-		guest_end(g);
+		client_end(cl);
 	}
 	MHD_run(h->mhd);
-	if (!dcm_list_empty(&h->guests)) {
-		g = dcm_list_first(&h->guests, struct http_guest, node);
-		wait = g->ends_at > now ? g->ends_at - now : 0;
+	if (!dcm_list_empty(&h->clients)) {
+		cl = dcm_list_first(&h->clients, struct http_client, node);
+		wait = cl->ends_at > now ? cl->ends_at - now : 0;
 	}
 	if (MHD_get_timeout(h->mhd, &ms) == MHD_YES && ms < wait)
 		wait = ms;
@@ -316,8 +317,8 @@ int dcm_http_start(struct dcm_donor *donor, char *err, size_t err_len)
 		return -1;
 	}
 	h->donor = donor;
-	dcm_list_init(&h->guests);
-	dcm_door_init(&h->door, donor->donor_id);
+	dcm_list_init(&h->clients);
+	dcm_admission_init(&h->admission, donor->donor_id);
 	if (ss.ss_family == AF_INET6)
 		flags |= MHD_USE_IPv6;
 	h->mhd = MHD_start_daemon(flags, 0, NULL, NULL, handle, h,
@@ -325,8 +326,8 @@ int dcm_http_start(struct dcm_donor *donor, char *err, size_t err_len)
 				  MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&ss,
 				  MHD_OPTION_CONNECTION_LIMIT,
 				  CONNECTIONS + LEAVING,
-		MHD_OPTION_NOTIFY_CONNECTION, guest_notify, h,
-		MHD_OPTION_CONNECTION_TIMEOUT, TIMEOUT_S,
+				  MHD_OPTION_NOTIFY_CONNECTION, client_notify,
+				  h, MHD_OPTION_CONNECTION_TIMEOUT, TIMEOUT_S,
 				  MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u,
 				  MHD_OPTION_END);
 	if (!h->mhd) {

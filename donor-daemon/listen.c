@@ -2,14 +2,14 @@
 /*
  * listen.c - the sockets the donor listens on
  *
- * Every connection is accepted, %ACCEPT_BATCH in one event, and gets a seat at
- * this socket's door, where another connection may have to give way (door.c).
- * Left in the kernel's backlog, connections would be served in order: thousands
- * that send nothing before the host that lost its connection. Each socket has
- * seats of its own, so a crowd at one does not affect the others.
+ * Every connection is accepted, %ACCEPT_BATCH in one event, and gets a seat of
+ * this socket, for which another connection may be dropped (admission.c). Left
+ * in the kernel's backlog, connections would be served in order: thousands that
+ * send nothing before the host that lost its connection. Each socket has seats
+ * of its own, so a crowd at one does not affect the others.
  *
  * Descriptors are reserved at the start (files.c). If there are none all the
- * same, or no memory, a stranger gives way for that too; a socket that can't be
+ * same, or no memory, a stranger is dropped for that too; a socket that can't be
  * served even so is tried again a quarter of a second later.
  *
  * Locking: none, all on the event loop.
@@ -44,7 +44,7 @@ static void listen_pause(struct dcm_listener *l, int error)
 }
 
 /*
- * There is no descriptor, or no memory: a connection at the door gives way, or
+ * There is no descriptor, or no memory: drop a connection that has a seat, or
  * the spare descriptor is used to close the new one. False: neither is
  * possible.
  */
@@ -53,7 +53,7 @@ static bool listen_short(struct dcm_listener *l)
 	struct dcm_donor *donor = l->donor;
 	int fd;
 
-	if (dcm_conn_drop(donor, &l->door))
+	if (dcm_conn_drop(donor, &l->admission))
 		return true;
 	if (donor->spare_fd < 0)
 		return false;
@@ -81,7 +81,7 @@ static void listen_ready(uv_poll_t *poll, int status, int events)
 		fd = accept4(l->fd, (struct sockaddr *)&peer, &len,
 			     SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd >= 0) {
-			dcm_conn_accept(l->donor, &l->door, fd, l->is_unix,
+			dcm_conn_accept(l->donor, &l->admission, fd, l->is_unix,
 					&peer);
 			continue;
 		}
@@ -123,7 +123,7 @@ static int listen_add(struct dcm_donor *donor, int fd, bool is_unix,
 	l->donor = donor;
 	if (getrandom(&salt, sizeof(salt), 0) != sizeof(salt))
 		return -1;
-	dcm_door_init(&l->door, salt);
+	dcm_admission_init(&l->admission, salt);
 	l->fd = fd;
 	l->is_unix = is_unix;
 	snprintf(l->name, sizeof(l->name), "%s", name);

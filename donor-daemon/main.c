@@ -382,7 +382,7 @@ static int donor_start(struct dcm_donor *donor, char *err, size_t err_len)
 			 strerror(errno));
 		return -1;
 	}
-	dcm_door_init(&donor->hall, donor->donor_id);
+	dcm_admission_init(&donor->proven, donor->donor_id);
 	donor->tls = dcm_tls_new(psk_find, donor, err, err_len);
 	if (!donor->tls)
 		return -1;

@@ -123,10 +123,10 @@ static void session_comes_from(struct dcm_session *s,
 {
 	struct dcm_source *old[2] = { s->sources[0], s->sources[1] };
 
-	s->sources[0] = dcm_door_keep(conn->door, &conn->origin);
-	s->sources[1] = dcm_door_keep(&s->donor->hall, &conn->origin);
-	dcm_door_unkeep(old[0]);
-	dcm_door_unkeep(old[1]);
+	s->sources[0] = dcm_admission_reserve(conn->admission, &conn->origin);
+	s->sources[1] = dcm_admission_reserve(&s->donor->proven, &conn->origin);
+	dcm_admission_unreserve(old[0]);
+	dcm_admission_unreserve(old[1]);
 }
 
 void dcm_session_attach(struct dcm_session *s, struct dcm_conn *conn)
@@ -226,8 +226,8 @@ void dcm_session_end(struct dcm_session *s, const char *why)
 	dcm_list_del(&s->node);
 	donor->nr_sessions--;
 	donor->nr_lost -= !conn;
-	dcm_door_unkeep(s->sources[0]);
-	dcm_door_unkeep(s->sources[1]);
+	dcm_admission_unreserve(s->sources[0]);
+	dcm_admission_unreserve(s->sources[1]);
 	dcm_control_want_cancel(s);
 	dcm_pool_want_end(&donor->pool, &s->want);
 	dcm_gc_session_end(s);

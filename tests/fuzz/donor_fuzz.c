@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: donor-daemon/chan.c donor-daemon/gc_session.c donor-daemon/config.c donor-daemon/conn.c donor-daemon/control.c donor-daemon/data.c donor-daemon/data_worker.c donor-daemon/door.c donor-daemon/evict.c donor-daemon/fair.c donor-daemon/gc/child.c donor-daemon/hello.c donor-daemon/export.c donor-daemon/log.c donor-daemon/pool.c donor-daemon/session.c donor-daemon/share.c donor-daemon/tenant.c kvm-dcm/proto/wire.c kvm-dcm/lib/inside.c kvm-dcm/lib/log.c tests/fuzz/plain_tls.c */
+/* links: donor-daemon/chan.c donor-daemon/gc_session.c donor-daemon/config.c donor-daemon/conn.c donor-daemon/control.c donor-daemon/data.c donor-daemon/data_worker.c donor-daemon/admission.c donor-daemon/evict.c donor-daemon/fair.c donor-daemon/gc/child.c donor-daemon/hello.c donor-daemon/export.c donor-daemon/log.c donor-daemon/pool.c donor-daemon/session.c donor-daemon/share.c donor-daemon/tenant.c kvm-dcm/proto/wire.c kvm-dcm/lib/inside.c kvm-dcm/lib/log.c tests/fuzz/plain_tls.c */
 /* libs: -linih -Wl,--wrap=socketpair,--wrap=fork,--wrap=kill,--wrap=waitpid,--wrap=fallocate,--wrap=uv_queue_work,--wrap=pthread_create,--wrap=pthread_mutex_lock,--wrap=pthread_mutex_unlock,--wrap=epoll_wait,--wrap=dcm_slab_get,--wrap=dcm_slab_put */
 /* pkg: libuv */
 /*
@@ -7,7 +7,7 @@
  *
  * An input is all that happens to a donor: connections of two tenants are opened,
  * say HELLO, control, data and GC messages, whole, in parts or as junk, read
- * their answers or do not, and are closed; strangers come and stay at the doors,
+ * their answers or do not, and are closed; strangers take the listeners' seats,
  * which have few seats; GC workers say anything, or end; the
  * capacity changes, a key is taken out, the donor drains; time passes. Sessions
  * and slabs are named by what the donor has said of them. Whatever happens: the
@@ -539,8 +539,8 @@ static void host_open(struct in *in)
 	h->deaf = how & 0x20;
 	h->half = how & 0x10;
 	h->skip = h->half;
-	dcm_conn_accept(&donor, &l->door, pair[1], how & 4, &nobody);
-	must(l->door.nr_seats <= donor.cfg.handshakes);
+	dcm_conn_accept(&donor, &l->admission, pair[1], how & 4, &nobody);
+	must(l->admission.nr_seats <= donor.cfg.handshakes);
 	if (!(how & 8) && send(h->fd, record, 6, MSG_NOSIGNAL) != 6)
 		must(false);
 	sessions[nr_sessions % SESSIONS].tenant = who;
@@ -916,9 +916,9 @@ static void start(void)
 	dcm_tenants_init(&donor.tenants);
 	dcm_list_init(&donor.conns);
 	dcm_list_init(&donor.sessions);
-	dcm_door_init(&donor.hall, 1);
-	dcm_door_init(&donor.listeners[0].door, 2);
-	dcm_door_init(&donor.listeners[1].door, 3);
+	dcm_admission_init(&donor.proven, 1);
+	dcm_admission_init(&donor.listeners[0].admission, 2);
+	dcm_admission_init(&donor.listeners[1].admission, 3);
 	dcm_gc_session_start(&donor);
 	must(donor.gc_path[0]);
 	donor.tls = dcm_tls_new(NULL, NULL, err, sizeof(err));
@@ -947,12 +947,12 @@ static bool all_gone(void)
 		    t->connections || t->sessions || t->users)
 			return false;
 	for (u32 i = 0; i < 2; i++)
-		if (donor.listeners[i].door.nr_seats ||
-		    donor.listeners[i].door.nr_sources)
+		if (donor.listeners[i].admission.nr_seats ||
+		    donor.listeners[i].admission.nr_sources)
 			return false;
 	return !donor.nr_conns && !donor.nr_handshakes && !donor.nr_sessions &&
-	       !donor.nr_lost && !donor.hall.nr_seats &&
-	       !donor.hall.nr_sources && !donor.nr_gc_sessions &&
+	       !donor.nr_lost && !donor.proven.nr_seats &&
+	       !donor.proven.nr_sources && !donor.nr_gc_sessions &&
 	       !donor.nr_dying && !donor.pool.charged &&
 	       !donor.pool.nr_mapped && !donor.pool.nr_evicting &&
 	       !donor.pool.nr_releasing && !donor.pool.nr_wants;

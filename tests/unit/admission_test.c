@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * door_test.c - who gives way at a donor's door
+ * admission_test.c - which connection a donor drops when there are too many
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -15,11 +15,11 @@
 
 #include <cmocka.h>
 
-#include "../../donor-daemon/door.h"
+#include "../../donor-daemon/admission.h"
 
 #define SEATS 2048u
 
-static struct dcm_door door;
+static struct dcm_admission admission;
 static struct dcm_seat seats[SEATS];
 
 static struct dcm_origin address(const char *text)
@@ -43,12 +43,12 @@ static void enter(u32 seat, const char *text)
 {
 	const struct dcm_origin o = address(text);
 
-	assert_int_equal(dcm_door_enter(&door, &seats[seat], &o), 0);
+	assert_int_equal(dcm_admission_enter(&admission, &seats[seat], &o), 0);
 }
 
 static u32 victim(void)
 {
-	struct dcm_seat *seat = dcm_door_victim(&door);
+	struct dcm_seat *seat = dcm_admission_victim(&admission);
 
 	assert_non_null(seat);
 	return (u32)(seat - seats);
@@ -57,7 +57,7 @@ static u32 victim(void)
 static int begin(void **state)
 {
 	(void)state;
-	dcm_door_init(&door, 77);
+	dcm_admission_init(&admission, 77);
 	memset(seats, 0, sizeof(seats));
 	return 0;
 }
@@ -66,14 +66,14 @@ static int end(void **state)
 {
 	(void)state;
 	for (u32 i = 0; i < SEATS; i++)
-		dcm_door_leave(&seats[i]);
-	assert_null(dcm_door_victim(&door));
-	assert_int_equal(door.nr_seats, 0);
-	assert_int_equal(door.nr_sources, 0);
+		dcm_admission_leave(&seats[i]);
+	assert_null(dcm_admission_victim(&admission));
+	assert_int_equal(admission.nr_seats, 0);
+	assert_int_equal(admission.nr_sources, 0);
 	return 0;
 }
 
-static void one_crowd_gives_way_oldest_first(void **state)
+static void the_oldest_of_the_crowd_is_dropped(void **state)
 {
 	(void)state;
 	enter(0, "10.0.0.1");
@@ -81,13 +81,13 @@ static void one_crowd_gives_way_oldest_first(void **state)
 		enter(i, "10.0.0.2");
 	for (u32 i = 1; i < 99; i++) {
 		assert_int_equal(victim(), i);
-		dcm_door_leave(&seats[i]);
+		dcm_admission_leave(&seats[i]);
 	}
 	/* now both have one, and the other came first */
 	assert_int_equal(victim(), 0);
 }
 
-static void equals_give_way_oldest_first(void **state)
+static void of_equal_sources_the_oldest_is_dropped(void **state)
 {
 	char text[16];
 
@@ -98,7 +98,7 @@ static void equals_give_way_oldest_first(void **state)
 	}
 	for (u32 i = 0; i < 200; i++) {
 		assert_int_equal(victim(), i);
-		dcm_door_leave(&seats[i]);
+		dcm_admission_leave(&seats[i]);
 	}
 }
 
@@ -108,46 +108,46 @@ static void a_network_of_ipv6_is_one_source(void **state)
 	enter(0, "2001:db8:0:1::1");
 	enter(1, "2001:db8:0:2::1");
 	enter(2, "2001:db8:0:2:ffff::7");
-	assert_int_equal(door.nr_sources, 2);
+	assert_int_equal(admission.nr_sources, 2);
 	assert_int_equal(victim(), 1);
 	/* however an IPv4 address is written, and not as a network of IPv6 */
 	enter(3, "10.0.0.1");
 	enter(4, "::ffff:10.0.0.1");
 	enter(5, "::1");
-	assert_int_equal(door.nr_sources, 4);
+	assert_int_equal(admission.nr_sources, 4);
 }
 
-static void seats_are_kept_for_who_has_sessions(void **state)
+static void seats_are_reserved_for_sources_with_sessions(void **state)
 {
 	const struct dcm_origin host = address("10.0.0.1");
-	struct dcm_source *kept = dcm_door_keep(&door, &host);
+	struct dcm_source *reserved = dcm_admission_reserve(&admission, &host);
 	u32 i;
 
 	(void)state;
-	assert_non_null(kept);
-	for (i = 0; i < DCM_DOOR_KEPT; i++)
+	assert_non_null(reserved);
+	for (i = 0; i < DCM_ADMISSION_RESERVED; i++)
 		enter(i, "10.0.0.1");
 	enter(i, "10.0.0.2");
 	assert_int_equal(victim(), i);
-	/* a crowd from there is a crowd, of so many less */
+	/* beyond the reserved seats it is a crowd like others */
 	enter(i + 1, "10.0.0.1");
 	enter(i + 2, "10.0.0.1");
 	assert_int_equal(victim(), 0);
-	dcm_door_unkeep(kept);
-	dcm_door_leave(&seats[i + 1]);
-	dcm_door_leave(&seats[i + 2]);
+	dcm_admission_unreserve(reserved);
+	dcm_admission_leave(&seats[i + 1]);
+	dcm_admission_leave(&seats[i + 2]);
 	assert_int_equal(victim(), 0);
-	/* a source that has sessions only is there and no victim */
+	/* a source that only has sessions exists, and is no victim */
 	for (u32 n = 0; n <= i; n++)
-		dcm_door_leave(&seats[n]);
-	kept = dcm_door_keep(&door, &host);
-	assert_int_equal(door.nr_sources, 1);
-	assert_null(dcm_door_victim(&door));
-	dcm_door_unkeep(kept);
+		dcm_admission_leave(&seats[n]);
+	reserved = dcm_admission_reserve(&admission, &host);
+	assert_int_equal(admission.nr_sources, 1);
+	assert_null(dcm_admission_victim(&admission));
+	dcm_admission_unreserve(reserved);
 }
 
-/* By hand: who of them all should give way? */
-static void a_crowd_never_gives_way_before_a_larger_one(void **state)
+/* Compare with counts reserved here: the victim is of a source with most seats. */
+static void the_larger_crowd_is_dropped_first(void **state)
 {
 	unsigned int seed = (unsigned int)time(NULL);
 	u32 count[8] = { 0 }, of[SEATS], most, v;
@@ -167,31 +167,31 @@ static void a_crowd_never_gives_way_before_a_larger_one(void **state)
 		most = 0;
 		for (u32 n = 0; n < 8; n++)
 			most = count[n] > most ? count[n] : most;
-		if (most < DCM_DOOR_RANKS)
+		if (most < DCM_ADMISSION_RANKS)
 			assert_int_equal(count[of[v]], most);
 		else
-			assert_true(count[of[v]] >= DCM_DOOR_RANKS);
+			assert_true(count[of[v]] >= DCM_ADMISSION_RANKS);
 		for (u32 n = 0; n < v; n++)
 			assert_true(of[n] != of[v] || !seats[n].source);
 		count[of[v]]--;
-		dcm_door_leave(&seats[v]);
+		dcm_admission_leave(&seats[v]);
 	}
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(one_crowd_gives_way_oldest_first,
-						begin, end),
-		cmocka_unit_test_setup_teardown(equals_give_way_oldest_first,
-						begin, end),
-		cmocka_unit_test_setup_teardown(a_network_of_ipv6_is_one_source,
-						begin, end),
-		cmocka_unit_test_setup_teardown(seats_are_kept_for_who_has_sessions,
+		cmocka_unit_test_setup_teardown(the_oldest_of_the_crowd_is_dropped,
 						begin, end),
 		cmocka_unit_test_setup_teardown(
-			a_crowd_never_gives_way_before_a_larger_one, begin,
+			of_equal_sources_the_oldest_is_dropped, begin, end),
+		cmocka_unit_test_setup_teardown(a_network_of_ipv6_is_one_source,
+						begin, end),
+		cmocka_unit_test_setup_teardown(
+			seats_are_reserved_for_sources_with_sessions, begin,
 			end),
+		cmocka_unit_test_setup_teardown(the_larger_crowd_is_dropped_first,
+						begin, end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
