@@ -23,7 +23,7 @@
  * A worker is charged to its tenant: what it may take (dcm_gc_child_memory(),
  * which its limits enforce) counts against the tenant's bytes and against what
  * the host can spare (dcm_pool_charge()), from GC_OPEN on. A tenant has a
- * number of workers, from HELLO on, and a share of the CPU (share.c).
+ * number of workers, from HELLO on, and a share of the CPU (gc_cpu.c).
  *
  * A killed worker is looked for every quarter second: freeing an address space
  * may take long. Until then its memory is still charged to the host, and as
@@ -45,7 +45,7 @@
 #include "gc/child.h"
 #include "../kvm-dcm/proto/gc_message.h"
 #include "log.h"
-#include "share.h"
+#include "gc_cpu.h"
 
 #define TX_STOP		(256u << 10)	/* answers the host has not read */
 #define TURN_MAX	16u		/* messages of a worker in one event */
@@ -114,10 +114,10 @@ static int gc_session_renice(struct dcm_donor *donor,
 
 	dcm_list_for_each(gs, &donor->gc_sessions, struct dcm_gc_session, node)
 		n += gc_session_runs(gs, tenant);
-	nice = dcm_share_nice(donor->gc_cgroup < 0 ? n : 1);
+	nice = dcm_gc_cpu_nice(donor->gc_cgroup < 0 ? n : 1);
 	dcm_list_for_each(gs, &donor->gc_sessions, struct dcm_gc_session, node)
 		if (donor->gc_cgroup < 0 && gc_session_runs(gs, tenant))
-			dcm_share_renice(gs->child.pid, nice);
+			dcm_gc_cpu_renice(gs->child.pid, nice);
 	return nice;
 }
 
@@ -131,7 +131,7 @@ static void gc_session_free(struct dcm_gc_session *gs)
 	t->dying -= gs->killed;
 	gs->donor->nr_dying -= gs->killed;
 	if (!--t->workers)
-		dcm_share_leave(gs->donor, t);
+		dcm_gc_cpu_leave(gs->donor, t);
 	dcm_tenant_put(t);
 	free(gs);
 }
@@ -192,7 +192,7 @@ void dcm_gc_session_stop(struct dcm_donor *donor)
 		dcm_gc_child_reap(&gs->child, true, &status);
 		gc_session_ended(gs, status);
 	}
-	dcm_share_stop(donor);
+	dcm_gc_cpu_stop(donor);
 }
 
 static void poll_closed(uv_handle_t *handle)
@@ -313,7 +313,7 @@ static void gc_session_open(struct dcm_gc_session *gs,
 	}
 	how.memory = memory;
 	nice = gc_session_renice(donor, t, 1);
-	how.group = dcm_share_join(donor, t);
+	how.group = dcm_gc_cpu_join(donor, t);
 	ret = dcm_gc_child_start(&gs->child, &how);
 	if (how.group >= 0)
 		close(how.group);
@@ -331,7 +331,7 @@ static void gc_session_open(struct dcm_gc_session *gs,
 		return;
 	}
 	/* not in the child, which may run after the number has changed again */
-	dcm_share_renice(gs->child.pid, nice);
+	dcm_gc_cpu_renice(gs->child.pid, nice);
 	gs->poll.data = gs;
 	gs->polls = true;
 	donor->stats.gc_started++;

@@ -27,7 +27,7 @@
 #include "log.h"
 #include "rdma.h"
 #include "ready.h"
-#include "share.h"
+#include "gc_cpu.h"
 
 #define DEFAULT_CONFIG	"/etc/kvm-dcm/donor.conf"
 #define OVERRIDES_MAX	64u
@@ -419,7 +419,7 @@ static int donor_start(struct dcm_donor *donor, char *err, size_t err_len)
 	uv_timer_start(&donor->beat, on_beat, BEAT_MS, BEAT_MS);
 	dcm_pool_balance(&donor->pool);
 	if (donor->gc_path[0])
-		dcm_share_start(donor);
+		dcm_gc_cpu_start(donor);
 	return 0;
 }
 

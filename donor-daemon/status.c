@@ -13,7 +13,7 @@
 
 #include "donor.h"
 #include "rdma.h"
-#include "share.h"
+#include "gc_cpu.h"
 
 #define LOAD(x) __atomic_load_n(&(x), __ATOMIC_RELAXED)
 
@@ -207,7 +207,7 @@ static json_t *status_gc(const struct dcm_donor *donor)
 	put_int(o, "workers", donor->nr_gc_sessions);
 	put_int(o, "charged_bytes", donor->pool.charged);
 	put_int(o, "backed_bytes", donor->pool.charged_backed);
-	put_text(o, "cpu", dcm_share_name(donor));
+	put_text(o, "cpu", dcm_gc_cpu_name(donor));
 	put_int(o, "started", donor->stats.gc_started);
 	put_int(o, "lost", donor->stats.gc_lost);
 	return o;

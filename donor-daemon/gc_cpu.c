@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * share.c - a tenant's share of the CPU for its GC workers
+ * gc_cpu.c - a tenant's share of the CPU for its GC workers
  *
  * A tenant with many busy workers must not take the CPU from a tenant with a
  * single one, nor all of them together from the donor's own service. There are
@@ -37,7 +37,7 @@
 
 #include "gc_session.h"
 #include "log.h"
-#include "share.h"
+#include "gc_cpu.h"
 
 #define NICE_FIRST   5		/* of a tenant's only worker */
 #define NICE_LAST    19
@@ -140,7 +140,7 @@ undo:
 	return -1;
 }
 
-void dcm_share_start(struct dcm_donor *donor)
+void dcm_gc_cpu_start(struct dcm_donor *donor)
 {
 	int dir = own_cgroup();
 	const char *flaw = cgroup_flaw(dir);
@@ -159,14 +159,14 @@ void dcm_share_start(struct dcm_donor *donor)
 			flaw);
 }
 
-void dcm_share_stop(struct dcm_donor *donor)
+void dcm_gc_cpu_stop(struct dcm_donor *donor)
 {
 	if (donor->gc_cgroup >= 0)
 		close(donor->gc_cgroup);
 	donor->gc_cgroup = -1;
 }
 
-const char *dcm_share_name(const struct dcm_donor *donor)
+const char *dcm_gc_cpu_name(const struct dcm_donor *donor)
 {
 	return donor->gc_cgroup >= 0 ? "cgroup" : "nice";
 }
@@ -178,7 +178,7 @@ static void group_name(const struct dcm_tenant *tenant, const char *file,
 	snprintf(name, len, "t-%s%s", tenant->name, file);
 }
 
-int dcm_share_join(struct dcm_donor *donor, const struct dcm_tenant *tenant)
+int dcm_gc_cpu_join(struct dcm_donor *donor, const struct dcm_tenant *tenant)
 {
 	char name[DCM_WIRE_TENANT_MAX + 32], threads[24];
 	int gc = donor->gc_cgroup, fd;
@@ -203,7 +203,7 @@ none:
 	return -1;
 }
 
-void dcm_share_leave(struct dcm_donor *donor, const struct dcm_tenant *tenant)
+void dcm_gc_cpu_leave(struct dcm_donor *donor, const struct dcm_tenant *tenant)
 {
 	char name[DCM_WIRE_TENANT_MAX + 32];
 
@@ -214,7 +214,7 @@ void dcm_share_leave(struct dcm_donor *donor, const struct dcm_tenant *tenant)
 	unlinkat(donor->gc_cgroup, name, AT_REMOVEDIR);
 }
 
-int dcm_share_nice(u32 workers)
+int dcm_gc_cpu_nice(u32 workers)
 {
 	int nice = NICE_FIRST;
 
@@ -224,7 +224,7 @@ int dcm_share_nice(u32 workers)
 	return nice < NICE_LAST ? nice : NICE_LAST;
 }
 
-void dcm_share_renice(pid_t pid, int nice)
+void dcm_gc_cpu_renice(pid_t pid, int nice)
 {
 	char path[48];
 	struct dirent *e;
