@@ -55,7 +55,7 @@ struct dcm_config {
 	uint32_t rdma;		/* enum dcm_rdma_want */
 	char rdma_listen[DCM_CONFIG_PATH_MAX];
 	uint32_t drain_ms;
-	uint64_t file_slabs;	/* set by files.c; 0: no limit */
+	uint64_t fd_slabs;	/* set by fd_limit.c; 0: no limit */
 	/* [limits] */
 	uint32_t connections;
 	uint32_t handshakes;

@@ -8,7 +8,7 @@
  * send nothing before the host that lost its connection. Each socket has seats
  * of its own, so a crowd at one does not affect the others.
  *
- * Descriptors are reserved at the start (files.c). If there are none all the
+ * Descriptors are reserved at the start (fd_limit.c). If there are none all the
  * same, or no memory, a stranger is dropped for that too; a socket that can't be
  * served even so is tried again a quarter of a second later.
  *

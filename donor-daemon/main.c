@@ -23,7 +23,7 @@
 #include "../kvm-dcm/lib/notify.h"
 #include "gc_session.h"
 #include "donor.h"
-#include "files.h"
+#include "fd_limit.h"
 #include "log.h"
 #include "rdma.h"
 #include "ready.h"
@@ -247,7 +247,7 @@ static int donor_reload(struct dcm_donor *donor)
 	if (config_read(&cfg, err, sizeof(err)))
 		goto bad;
 	config_keep(&donor->cfg, &cfg);
-	if (dcm_files_check(&cfg, err, sizeof(err)) ||
+	if (dcm_fd_limit_check(&cfg, err, sizeof(err)) ||
 	    dcm_tenants_load(&donor->tenants, cfg.keys, err, sizeof(err))) {
 		dcm_config_free(&cfg);
 		goto bad;
@@ -255,8 +255,8 @@ static int donor_reload(struct dcm_donor *donor)
 	dcm_config_free(&donor->cfg);
 	donor->cfg = cfg;
 	dcm_pool_limits(&donor->pool, &donor->cfg);
-	dcm_files_warn(&donor->cfg,
-		       dcm_size_bytes(&donor->cfg.capacity, donor->pool.total));
+	dcm_fd_limit_warn(&donor->cfg, dcm_size_bytes(&donor->cfg.capacity,
+						      donor->pool.total));
 	dcm_tenants_quota(&donor->tenants, &donor->cfg, donor->pool.total);
 	dcm_pool_balance(&donor->pool);
 	dcm_evict_second(donor);
@@ -395,8 +395,8 @@ static int donor_start(struct dcm_donor *donor, char *err, size_t err_len)
 		return -1;
 	donor->pool.done = dcm_control_slab_gone;
 	donor->pool.done_arg = donor;
-	dcm_files_warn(&donor->cfg,
-		       dcm_size_bytes(&donor->cfg.capacity, donor->pool.total));
+	dcm_fd_limit_warn(&donor->cfg, dcm_size_bytes(&donor->cfg.capacity,
+						      donor->pool.total));
 	dcm_tenants_quota(&donor->tenants, &donor->cfg, donor->pool.total);
 	if (dcm_data_start(donor, err, err_len) ||
 	    dcm_listen_start(donor, err, err_len) ||
@@ -486,7 +486,7 @@ int main(int argc, char **argv)
 	if (dcm_log_start())
 		dcm_warn(
 			"no thread for the log: lines are dropped while standard error is not ready");
-	if (dcm_files_check(&donor.cfg, err, sizeof(err)) ||
+	if (dcm_fd_limit_check(&donor.cfg, err, sizeof(err)) ||
 	    donor_start(&donor, err, sizeof(err))) {
 		dcm_err("%s", err);
 		return 2;

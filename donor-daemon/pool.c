@@ -597,9 +597,8 @@ void dcm_pool_uncharge(struct dcm_pool *pool, u64 bytes)
 void dcm_pool_limits(struct dcm_pool *pool, const struct dcm_config *cfg)
 {
 	pool->capacity = dcm_size_bytes(&cfg->capacity, pool->total);
-	if (cfg->file_slabs &&
-	    pool->capacity / pool->slab_bytes > cfg->file_slabs)
-		pool->capacity = cfg->file_slabs * pool->slab_bytes;
+	if (cfg->fd_slabs && pool->capacity / pool->slab_bytes > cfg->fd_slabs)
+		pool->capacity = cfg->fd_slabs * pool->slab_bytes;
 	pool->head_room = dcm_size_bytes(&cfg->head_room, pool->total);
 	pool->head_room_size = cfg->head_room;
 	pool->spare_wanted = cfg->spare_slabs;

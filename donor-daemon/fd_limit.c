@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * files.c - how many descriptors there are, and their uses
+ * fd_limit.c - how many descriptors there are, and their uses
  *
  * Each slab and each connection is a descriptor, and all share the process's
  * limit. So the donor reserves before it lends: descriptors that connections,
@@ -20,12 +20,12 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "files.h"
+#include "fd_limit.h"
 #include "log.h"
 
 #define OWN	384u	/* log, event loop, threads (64 x 2), HTTP (128), RDMA, ... */
 
-static uint64_t files_limit(void)
+static uint64_t fd_limit_raise(void)
 {
 	struct rlimit rl;
 
@@ -42,7 +42,7 @@ static uint64_t files_limit(void)
 	return rl.rlim_cur;
 }
 
-static uint64_t files_kept(const struct dcm_config *cfg)
+static uint64_t fd_limit_reserved(const struct dcm_config *cfg)
 {
 	uint64_t sockets = cfg->nr_listen + (cfg->unix_path[0] ? 1 : 0);
 
@@ -50,10 +50,10 @@ static uint64_t files_kept(const struct dcm_config *cfg)
 	       cfg->connections * (cfg->unix_path[0] ? 2ull : 1ull);
 }
 
-int dcm_files_check(struct dcm_config *cfg, char *err, size_t err_len)
+int dcm_fd_limit_check(struct dcm_config *cfg, char *err, size_t err_len)
 {
-	uint64_t limit = files_limit();
-	uint64_t kept = files_kept(cfg);
+	uint64_t limit = fd_limit_raise();
+	uint64_t kept = fd_limit_reserved(cfg);
 
 	if (limit <= kept) {
 		snprintf(err, err_len,
@@ -62,19 +62,19 @@ int dcm_files_check(struct dcm_config *cfg, char *err, size_t err_len)
 			 cfg->handshakes, (unsigned long long)kept);
 		return -1;
 	}
-	cfg->file_slabs = limit - kept;
+	cfg->fd_slabs = limit - kept;
 	return 0;
 }
 
-void dcm_files_warn(const struct dcm_config *cfg, uint64_t bytes)
+void dcm_fd_limit_warn(const struct dcm_config *cfg, uint64_t bytes)
 {
 	uint64_t slabs = bytes / cfg->slab_bytes;
 
-	if (slabs <= cfg->file_slabs)
+	if (slabs <= cfg->fd_slabs)
 		return;
 	dcm_warn("capacity: %llu MiB are %llu slabs, and the limit of open files leaves %llu: lending up to %llu MiB; raise LimitNOFILE to %llu, or slab-size",
 		 (unsigned long long)(bytes >> 20), (unsigned long long)slabs,
-		 (unsigned long long)cfg->file_slabs,
-		 (unsigned long long)(cfg->file_slabs * cfg->slab_bytes >> 20),
-		 (unsigned long long)(files_kept(cfg) + slabs));
+		 (unsigned long long)cfg->fd_slabs,
+		 (unsigned long long)(cfg->fd_slabs * cfg->slab_bytes >> 20),
+		 (unsigned long long)(fd_limit_reserved(cfg) + slabs));
 }

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* fd_limit.h - how many descriptors there are, and their uses */
+#ifndef DCM_FD_LIMIT_H
+#define DCM_FD_LIMIT_H
+
+#include "config.h"
+
+/**
+ * dcm_fd_limit_check() - whether the limit of open files is enough for @cfg
+ * @cfg: sets its @fd_slabs, the number of slabs for which there are
+ *	descriptors beside all other uses
+ *
+ * Raises the soft limit as far as possible.
+ *
+ * Return: 0; or -1, and one line, if the limit is too low for @cfg.
+ */
+int dcm_fd_limit_check(struct dcm_config *cfg, char *err, size_t err_len);
+
+/* Log once how much of a capacity of @bytes the limit takes, if any. */
+void dcm_fd_limit_warn(const struct dcm_config *cfg, uint64_t bytes);
+
+#endif /* DCM_FD_LIMIT_H */
