@@ -64,7 +64,7 @@ void gc_ghost_add(struct gc_worker *w, u32 donor, u64 offset)
 
 void gc_ghost_flush(struct gc_worker *w)
 {
-	for (u32 i = 0; i < DCM_GC_DONORS_MAX; i++)
+	for (u32 i = 0; i < DCM_WIRE_GC_DONORS; i++)
 		if (w->ghosts[i] && w->ghosts[i]->n)
 			ghost_send(w, i);
 }
@@ -75,7 +75,7 @@ void dcm_gc_trace_acked(struct dcm_gc_space *s, u32 epoch, u32 donor)
 
 	pthread_mutex_lock(&s->trace_lock);
 	t = s->trace;
-	if (t && t->epoch == epoch && donor < DCM_GC_DONORS_MAX) {
+	if (t && t->epoch == epoch && donor < DCM_WIRE_GC_DONORS) {
 		pthread_mutex_lock(&t->lock);
 		/* ignore an acknowledgement that was not due */
 		if (t->unacked[donor]) {

@@ -490,7 +490,7 @@ u32 dcm_gc_moved_there(struct dcm_gc_space *s, u32 from)
 {
 	/* a region without a donor was not moved by one */
 	if (from >= s->nr_regions || s->regions[from].base ||
-	    s->regions[from].donor >= DCM_GC_DONORS_MAX)
+	    s->regions[from].donor >= DCM_WIRE_GC_DONORS)
 		return VIRTIO_GC_INVALID;
 	s->cold[from].moved_there = true;
 	return VIRTIO_GC_OK;

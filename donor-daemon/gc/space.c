@@ -132,7 +132,7 @@ u32 dcm_gc_space_place(struct dcm_gc_space *s, u32 region, u32 donor,
 	struct gc_region *r;
 
 	if (region >= s->nr_regions || (donor == s->donor) != !!memory ||
-	    (donor >= DCM_GC_DONORS_MAX && donor != VIRTIO_GC_NO_DONOR))
+	    (donor >= DCM_WIRE_GC_DONORS && donor != VIRTIO_GC_NO_DONOR))
 		return VIRTIO_GC_INVALID;
 	if (gc_trace_running(s))
 		return VIRTIO_GC_BUSY;

@@ -451,7 +451,7 @@ u64 gc_trace_memory(const struct dcm_gc_space *s)
 		  GC_PUBLIC * sizeof(*t->workers->open) +
 		  GC_SENT * sizeof(*t->workers->sent) + s->nr_types);
 	for (u32 i = 0; i < t->threads; i++)
-		for (u32 d = 0; d < DCM_GC_DONORS_MAX; d++)
+		for (u32 d = 0; d < DCM_WIRE_GC_DONORS; d++)
 			bytes += t->workers[i].ghosts[d] ?
 					 sizeof(struct gc_ghosts) :
 					 0;

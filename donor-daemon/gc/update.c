@@ -25,7 +25,7 @@ struct ask {
 struct update {
 	struct dcm_gc_space *s;
 	const struct dcm_gc_peers *peers;
-	struct ask *ask[DCM_GC_DONORS_MAX];
+	struct ask *ask[DCM_WIRE_GC_DONORS];
 	u64 updated;
 };
 
@@ -224,7 +224,7 @@ struct dcm_gc_result dcm_gc_update(struct dcm_gc_space *s,
 		else if (s->regions[region].base)
 			result = region_update(&u, region, top - start);
 	}
-	for (u32 i = 0; i < DCM_GC_DONORS_MAX; i++) {
+	for (u32 i = 0; i < DCM_WIRE_GC_DONORS; i++) {
 		if (u.ask[i] && u.ask[i]->n && !result.status)
 			result.status = ask_answer(&u, i);
 		free(u.ask[i]);

@@ -44,7 +44,7 @@ void gc_worker_free(struct gc_worker *w)
 	gc_unmap(w->tally, w->trace->space->nr_regions * sizeof(*w->tally));
 	free(w->open);
 	free(w->sent);
-	for (u32 i = 0; i < DCM_GC_DONORS_MAX; i++)
+	for (u32 i = 0; i < DCM_WIRE_GC_DONORS; i++)
 		free(w->ghosts[i]);
 	pthread_mutex_destroy(&w->lock);
 }

@@ -77,7 +77,7 @@ struct gc_worker {
 	u64 grey_at;
 	struct gc_tally *tally;
 	u64 *sent;
-	struct gc_ghosts *ghosts[DCM_GC_DONORS_MAX];
+	struct gc_ghosts *ghosts[DCM_WIRE_GC_DONORS];
 	u8 *seen;
 } ____cacheline_aligned;
 
@@ -117,7 +117,7 @@ struct dcm_gc_trace {
 	u64 activity;
 	u64 activity_said;
 	bool said_busy;
-	u32 unacked[DCM_GC_DONORS_MAX];
+	u32 unacked[DCM_WIRE_GC_DONORS];
 	u32 unacked_all;
 	u64 *opaque;
 	u32 opaque_first;

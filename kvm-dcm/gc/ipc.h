@@ -37,7 +37,6 @@
 #define DCM_GC_IPC_SOCKET "/run/dcm-hostd/gc.sock"
 /* a longer request is cut off here, one byte above the largest allowed */
 #define DCM_GC_IPC_MAX (DCM_WIRE_PAYLOAD_MAX + 1u)
-#define DCM_GC_IPC_SPACES 16u
 
 enum dcm_gc_ipc_kind {
 	DCM_GC_IPC_HELLO = 1, /* @value: version; struct dcm_gc_ipc_file */

@@ -36,6 +36,7 @@
 
 #include "backend.h"
 #include "ipc.h"
+#include "../proto/gc_layout.h"
 #include "../lib/inside.h"
 #include "../lib/log.h"
 
@@ -90,7 +91,7 @@ struct remote {
 	u64 id;
 	struct virtio_gc_config config;
 	struct sent *sent;
-	struct sent *told[DCM_GC_IPC_SPACES];
+	struct sent *told[DCM_GC_SPACES_MAX];
 	u64 buf[(sizeof(struct dcm_gc_ipc) + DCM_GC_IPC_MAX) / 8 + 1];
 };
 
@@ -151,7 +152,7 @@ static int tell_again(struct remote *r, int sock)
 
 	s = (struct dcm_gc_ipc){ .kind = DCM_GC_IPC_REQUEST,
 				 .room = sizeof(struct virtio_gc_done) };
-	for (i = 0; i < DCM_GC_IPC_SPACES; i++) {
+	for (i = 0; i < DCM_GC_SPACES_MAX; i++) {
 		const struct sent *t;
 
 		for (t = r->told[i]; !err && t; t = t->next) {
@@ -260,7 +261,7 @@ fail:
 /* Record an answered request with its space. Under the lock; takes @s over. */
 static void note(struct remote *r, struct sent *s, u32 status)
 {
-	bool there = !status && s->space < DCM_GC_IPC_SPACES;
+	bool there = !status && s->space < DCM_GC_SPACES_MAX;
 
 	if (there && s->command == VIRTIO_GC_SPACE_DESTROY)
 		free_list(&r->told[s->space]);
@@ -323,7 +324,7 @@ static void forget(struct remote *r)
 	u32 i;
 
 	pthread_mutex_lock(&r->lock);
-	for (i = 0; i < DCM_GC_IPC_SPACES; i++)
+	for (i = 0; i < DCM_GC_SPACES_MAX; i++)
 		free_list(&r->told[i]);
 	r->forget = false;
 	pthread_cond_broadcast(&r->quiet);

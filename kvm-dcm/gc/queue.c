@@ -189,7 +189,7 @@ static void enqueue(struct local *gc, struct job *j)
 	pthread_mutex_lock(&gc->lock);
 	if (gc->resetting)
 		j->cancelled = true;
-	if (j->space < DCM_GC_HOST_SPACES_MAX) {
+	if (j->space < DCM_GC_SPACES_MAX) {
 		if (gc->live[j->space] >= COMMANDS_MAX) {
 			j->status = VIRTIO_GC_LIMIT;
 		} else {
@@ -215,7 +215,7 @@ static void local_submit(struct dcm_gc_host *host, const void *request,
 	const struct dcm_gc_limits limits = {
 		.features = (uint32_t)__atomic_load_n(&gc->features,
 						      __ATOMIC_RELAXED),
-		.spaces_max = DCM_GC_HOST_SPACES_MAX,
+		.spaces_max = DCM_GC_SPACES_MAX,
 		.request_max = REQUEST_MAX,
 		.response_max = RESPONSE_MAX,
 	};
@@ -234,7 +234,7 @@ static void local_submit(struct dcm_gc_host *host, const void *request,
 	j->status =
 		dcm_gc_request_read(j->request, bytes, room, &limits, &j->r);
 	j->space = bytes < sizeof(struct virtio_gc_req) ?
-			   DCM_GC_HOST_SPACES_MAX :
+			   DCM_GC_SPACES_MAX :
 			   j->r.space;
 	deadline = j->r.deadline_ms;
 	if (!deadline || deadline > DEADLINE_MAX_MS)
@@ -261,7 +261,7 @@ u64 dcm_gc_config_fill(u32 donors, u64 bytes, u64 extent,
 		.window_bytes = htole64(bytes),
 		.region_bytes_min = htole64(REGION_MIN),
 		.region_bytes_max = htole64(extent),
-		.spaces_max = htole32(DCM_GC_HOST_SPACES_MAX),
+		.spaces_max = htole32(DCM_GC_SPACES_MAX),
 		.types_max = htole32(TYPES_MAX),
 		.regions_max = htole32(REGIONS_MAX),
 		.request_max = htole32(REQUEST_MAX),
@@ -306,7 +306,7 @@ static void local_reset(struct dcm_gc_host *host)
 	pthread_mutex_unlock(&gc->lock);
 
 	/* As long as nothing is submitted the thread leaves the table alone. */
-	for (i = 0; i < DCM_GC_HOST_SPACES_MAX; i++)
+	for (i = 0; i < DCM_GC_SPACES_MAX; i++)
 		if (gc->spaces.piece[i].bytes)
 			dcm_gc_host_space_drop(&gc->spaces,
 					       &gc->spaces.piece[i]);

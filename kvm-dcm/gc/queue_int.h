@@ -56,7 +56,7 @@ struct local {
 	struct job **last;
 	struct job *running;
 	uint64_t features;
-	uint32_t live[DCM_GC_HOST_SPACES_MAX];
+	uint32_t live[DCM_GC_SPACES_MAX];
 };
 
 /* command.c */

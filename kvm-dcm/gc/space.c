@@ -18,7 +18,7 @@ static bool overlaps(const struct dcm_gc_host_spaces *t, uint64_t window,
 {
 	uint32_t i;
 
-	for (i = 0; i < DCM_GC_HOST_SPACES_MAX; i++) {
+	for (i = 0; i < DCM_GC_SPACES_MAX; i++) {
 		const struct dcm_gc_host_space *p = &t->piece[i];
 
 		if (p->bytes && window < p->window + p->bytes &&
@@ -33,7 +33,7 @@ uint32_t dcm_gc_host_space_add(struct dcm_gc_host_spaces *t, uint32_t id,
 {
 	uint32_t status = dcm_gc_layout_check(l);
 
-	if (id >= DCM_GC_HOST_SPACES_MAX || t->piece[id].bytes)
+	if (id >= DCM_GC_SPACES_MAX || t->piece[id].bytes)
 		return VIRTIO_GC_INVALID;
 	if (status)
 		return status;
@@ -58,7 +58,7 @@ uint32_t dcm_gc_host_space_add(struct dcm_gc_host_spaces *t, uint32_t id,
 struct dcm_gc_host_space *dcm_gc_host_space_find(struct dcm_gc_host_spaces *t,
 						 uint32_t id)
 {
-	if (id >= DCM_GC_HOST_SPACES_MAX || !t->piece[id].bytes)
+	if (id >= DCM_GC_SPACES_MAX || !t->piece[id].bytes)
 		return NULL;
 	return &t->piece[id];
 }

@@ -13,8 +13,6 @@
 
 #include "../proto/gc_request.h"
 
-#define DCM_GC_HOST_SPACES_MAX 16u
-
 /**
  * struct dcm_gc_host_space - a space, in host byte order
  * @bytes: its size; 0: there is no such space
@@ -40,7 +38,7 @@ struct dcm_gc_host_spaces {
 	uint64_t region_max;
 	uint32_t regions_max;
 	uint32_t nr;
-	struct dcm_gc_host_space piece[DCM_GC_HOST_SPACES_MAX];
+	struct dcm_gc_host_space piece[DCM_GC_SPACES_MAX];
 };
 
 /**

@@ -59,7 +59,7 @@ void gc_donor_close(struct dcm_gc_workers *t, u32 donor)
 	d->knows = 0;
 	d->nr_slabs = 0;
 	d->tag = 0;
-	for (u32 i = 0; i < DCM_GC_WORKERS_SPACES; i++)
+	for (u32 i = 0; i < DCM_GC_SPACES_MAX; i++)
 		if (t->space[i].mask >> donor & 1)
 			t->space[i].lost = true;
 }
@@ -70,7 +70,7 @@ static void carry(struct dcm_gc_workers *t, u32 from, struct dcm_wire_msg *msg)
 	u32 to = msg->gc.donor;
 
 	if (to >= t->nr_donors || to == from ||
-	    msg->gc.space >= DCM_GC_WORKERS_SPACES ||
+	    msg->gc.space >= DCM_GC_SPACES_MAX ||
 	    msg->payload_bytes > PEER_BYTES || msg->payload_bytes % 8) {
 		dcm_gc_conn_fail(&t->donor[from].conn,
 				 "says what no worker says");
@@ -523,7 +523,7 @@ size_t dcm_gc_workers_do(struct dcm_gc_workers *t,
 	t->about = VIRTIO_GC_NO_DONOR;
 	/* a donor's index is never used for another donor */
 	t->nr_donors = min(dcm_client_donors(t->client), DCM_WIRE_GC_DONORS);
-	if (r->space < DCM_GC_WORKERS_SPACES &&
+	if (r->space < DCM_GC_SPACES_MAX &&
 	    (r->command == VIRTIO_GC_SPACE_CREATE || t->space[r->space].told))
 		result = workers_do(t, r, raw, bytes, out);
 	out->done.status = htole32(result.status);
@@ -556,7 +556,7 @@ bool dcm_gc_workers_idle(struct dcm_gc_workers *t, int wake)
 void dcm_gc_workers_reset(struct dcm_gc_workers *t)
 {
 	gc_close_all(t);
-	for (u32 i = 0; i < DCM_GC_WORKERS_SPACES; i++)
+	for (u32 i = 0; i < DCM_GC_SPACES_MAX; i++)
 		gc_space_forget(&t->space[i]);
 }
 

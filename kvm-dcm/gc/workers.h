@@ -13,7 +13,6 @@
 #include "../proto/gc_request.h"
 #include "../client/client.h"
 
-#define DCM_GC_WORKERS_SPACES 16u
 #define DCM_GC_WORKERS_REPLY DCM_WIRE_PAYLOAD_MAX
 /* Of TRACE_START: a region's extent is or was moving; settle, try again. */
 #define DCM_GC_WORKERS_MOVING VIRTIO_GC_STATUSES

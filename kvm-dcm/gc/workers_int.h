@@ -70,7 +70,7 @@ struct dcm_gc_workers {
 	u32 about; /* donor that a failure concerns */
 	struct workers_donor *donor;
 	struct pollfd *fds;
-	struct workers_space space[DCM_GC_WORKERS_SPACES];
+	struct workers_space space[DCM_GC_SPACES_MAX];
 };
 
 /* A question to workers, and the function that takes the answers. */

@@ -278,7 +278,7 @@ u32 gc_do_destroy(struct dcm_gc_workers *t, const struct dcm_gc_request *r)
 		if (t->donor[i].knows >> r->space & 1)
 			gc_forget(t, i, r->space);
 	gc_space_forget(&t->space[r->space]);
-	for (u32 i = 0; i < DCM_GC_WORKERS_SPACES; i++)
+	for (u32 i = 0; i < DCM_GC_SPACES_MAX; i++)
 		last &= !t->space[i].told;
 	if (last)
 		gc_close_all(t);

@@ -168,7 +168,7 @@ struct poll_ask {
 	struct ask ask;
 	u64 mask;
 	bool bad;
-	struct dcm_gc_flags flags[DCM_GC_DONORS_MAX];
+	struct dcm_gc_flags flags[DCM_WIRE_GC_DONORS];
 };
 
 static void take_flags(void *arg, u32 donor, const struct dcm_wire_msg *msg)

@@ -16,7 +16,6 @@
 
 #define DCM_GC_PAYLOAD_MAX	DCM_WIRE_PAYLOAD_MAX
 #define DCM_GC_SLABS_MAX	DCM_WIRE_GC_SLABS	/* of one session */
-#define DCM_GC_SPACES_MAX	16u
 
 #define DCM_GC_SLAB		1u	/* from the donor itself; no answer */
 

@@ -71,7 +71,7 @@ u32 request(struct world *w, u16 command, u16 flags, u32 epoch, u32 count,
 {
 	static const struct dcm_gc_limits limits = {
 		.features = 15,
-		.spaces_max = DCM_GC_WORKERS_SPACES,
+		.spaces_max = DCM_GC_SPACES_MAX,
 		.request_max = DCM_WIRE_PAYLOAD_MAX,
 		.response_max = DCM_GC_WORKERS_REPLY,
 	};

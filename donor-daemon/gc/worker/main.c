@@ -135,7 +135,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	sock = (int)number(argv[1], 1 << 20);
-	worker_donor = (u32)number(argv[2], DCM_GC_DONORS_MAX - 1);
+	worker_donor = (u32)number(argv[2], DCM_WIRE_GC_DONORS - 1);
 	worker_threads = (u32)number(argv[3], DCM_GC_THREADS_MAX);
 	if (dcm_gc_sandbox(sock, number(argv[4], 1ull << 50),
 			   number(argv[5], 1ull << 60) + PROGRAM_BYTES,
