@@ -40,18 +40,18 @@
 
 /* ---- spaces ---- */
 
-static size_t workers_do(struct local *gc, const struct job *j)
+static size_t workers_do(struct gc_queue *gc, const struct job *j)
 {
 	return dcm_gc_workers_do(gc->workers, &j->r, j->request, j->bytes,
 				 j->expires_ms, gc->reply);
 }
 
-static uint32_t workers_status(const struct local *gc)
+static uint32_t workers_status(const struct gc_queue *gc)
 {
 	return le32toh(gc->reply->done.status);
 }
 
-static uint32_t space_create(struct local *gc, const struct job *j)
+static uint32_t space_create(struct gc_queue *gc, const struct job *j)
 {
 	struct dcm_gc_layout l;
 	uint64_t window;
@@ -70,7 +70,7 @@ static uint32_t space_create(struct local *gc, const struct job *j)
 	return status;
 }
 
-static uint32_t space_destroy(struct local *gc, const struct job *j)
+static uint32_t space_destroy(struct gc_queue *gc, const struct job *j)
 {
 	struct dcm_gc_host_space *p =
 		dcm_gc_host_space_find(&gc->spaces, j->space);
@@ -87,7 +87,7 @@ static uint32_t space_destroy(struct local *gc, const struct job *j)
 
 static bool op_cancelled(void *arg)
 {
-	struct local *gc = arg;
+	struct gc_queue *gc = arg;
 	bool cancelled;
 
 	pthread_mutex_lock(&gc->lock);
@@ -109,7 +109,7 @@ enum pages_do {
  * After a donor is gone its pages are marked lost one by one, within moments.
  * Until that is done they would seem to be there.
  */
-static uint32_t losing_wait(struct local *gc, const struct job *j)
+static uint32_t losing_wait(struct gc_queue *gc, const struct job *j)
 {
 	while (gc->home.ops->losing(gc->home.priv)) {
 		if (op_cancelled(gc))
@@ -122,8 +122,8 @@ static uint32_t losing_wait(struct local *gc, const struct job *j)
 }
 
 /* Regions of a space, as far as they exist. */
-static uint32_t pages(struct local *gc, const struct job *j, enum pages_do what,
-		      uint64_t first, uint64_t regions)
+static uint32_t pages(struct gc_queue *gc, const struct job *j,
+		      enum pages_do what, uint64_t first, uint64_t regions)
 {
 	const struct dcm_gc_host_space *p =
 		dcm_gc_host_space_find(&gc->spaces, j->space);
@@ -160,7 +160,7 @@ static uint32_t pages(struct local *gc, const struct job *j, enum pages_do what,
 }
 
 /* The regions that @bytes of space from @at touch. */
-static uint32_t pages_at(struct local *gc, const struct job *j,
+static uint32_t pages_at(struct gc_queue *gc, const struct job *j,
 			 enum pages_do what, uint64_t at, uint64_t bytes)
 {
 	uint64_t size = dcm_gc_host_space_find(&gc->spaces, j->space)
@@ -173,7 +173,7 @@ static uint32_t pages_at(struct local *gc, const struct job *j,
 }
 
 /* The regions that a command names. */
-static uint32_t pages_of(struct local *gc, const struct job *j,
+static uint32_t pages_of(struct gc_queue *gc, const struct job *j,
 			 enum pages_do what)
 {
 	const struct virtio_gc_region *region = j->r.entries;
@@ -207,7 +207,7 @@ static uint32_t pages_of(struct local *gc, const struct job *j,
 }
 
 /* The workers do not see this command: check it here. */
-static uint32_t clean(struct local *gc, const struct job *j)
+static uint32_t clean(struct gc_queue *gc, const struct job *j)
 {
 	const struct dcm_gc_host_space *p =
 		dcm_gc_host_space_find(&gc->spaces, j->space);
@@ -223,7 +223,7 @@ static uint32_t clean(struct local *gc, const struct job *j)
 }
 
 /* Nor this one. */
-static uint32_t hint(struct local *gc, const struct job *j)
+static uint32_t hint(struct gc_queue *gc, const struct job *j)
 {
 	const struct dcm_gc_host_space *p =
 		dcm_gc_host_space_find(&gc->spaces, j->space);
@@ -257,8 +257,8 @@ static uint32_t hint(struct local *gc, const struct job *j)
  * place and would pass for empty. Wait for the move without holding pages, as
  * held pages do not move. True: try again, beginning with settling.
  */
-static bool moving_wait(struct local *gc, const struct job *j, uint64_t since,
-			uint32_t *status)
+static bool moving_wait(struct gc_queue *gc, const struct job *j,
+			uint64_t since, uint32_t *status)
 {
 	while (*status == DCM_GC_WORKERS_MOVING) {
 		uint64_t now = dcm_clock_ms();
@@ -277,7 +277,7 @@ static bool moving_wait(struct local *gc, const struct job *j, uint64_t since,
 }
 
 /* A command that needs its regions settled. */
-static size_t settled_do(struct local *gc, const struct job *j,
+static size_t settled_do(struct gc_queue *gc, const struct job *j,
 			 uint32_t *status)
 {
 	bool reads = j->r.command == VIRTIO_GC_TRACE_START;
@@ -292,7 +292,8 @@ static size_t settled_do(struct local *gc, const struct job *j,
 }
 
 /* The same, with accesses kept out. */
-static size_t held_do(struct local *gc, const struct job *j, uint32_t *status)
+static size_t held_do(struct gc_queue *gc, const struct job *j,
+		      uint32_t *status)
 {
 	uint64_t since = dcm_clock_ms();
 	size_t bytes;
@@ -308,7 +309,7 @@ static size_t held_do(struct local *gc, const struct job *j, uint32_t *status)
 }
 
 /* Checked as the workers will, so that it can be answered before they do. */
-static size_t trace_start(struct local *gc, const struct job *j,
+static size_t trace_start(struct gc_queue *gc, const struct job *j,
 			  uint32_t *status)
 {
 	struct dcm_gc_host_space *p =
@@ -329,7 +330,7 @@ static size_t trace_start(struct local *gc, const struct job *j,
 }
 
 /* How the trace's start ended, for commands that need it to have begun. */
-static size_t trace_late(struct local *gc, const struct job *j,
+static size_t trace_late(struct gc_queue *gc, const struct job *j,
 			 uint32_t *status)
 {
 	const struct dcm_gc_host_space *p =
@@ -348,7 +349,7 @@ static size_t trace_late(struct local *gc, const struct job *j,
 static bool op_place(void *arg, u32 space, u32 region,
 		     struct dcm_gc_place_of *place)
 {
-	struct local *gc = arg;
+	struct gc_queue *gc = arg;
 	const struct dcm_gc_host_space *p =
 		dcm_gc_host_space_find(&gc->spaces, space);
 
@@ -360,7 +361,7 @@ static bool op_place(void *arg, u32 space, u32 region,
 static bool op_tag(void *arg, u32 space, u32 region,
 		   const struct dcm_gc_place_of *place, u32 *tag)
 {
-	struct local *gc = arg;
+	struct gc_queue *gc = arg;
 	const struct dcm_gc_host_space *p =
 		dcm_gc_host_space_find(&gc->spaces, space);
 	u64 size = p->layout.region_bytes;
@@ -372,7 +373,7 @@ static bool op_tag(void *arg, u32 space, u32 region,
 static void op_bits(void *arg, u32 space, u64 at, const void *bits,
 		    size_t bytes)
 {
-	struct local *gc = arg;
+	struct gc_queue *gc = arg;
 	const struct dcm_gc_host_space *p =
 		dcm_gc_host_space_find(&gc->spaces, space);
 
@@ -388,7 +389,7 @@ const struct dcm_gc_workers_ops gc_command_workers_ops = {
 
 /* ---- a command ---- */
 
-uint32_t gc_command_run(struct local *gc, const struct job *j, size_t *bytes)
+uint32_t gc_command_run(struct gc_queue *gc, const struct job *j, size_t *bytes)
 {
 	uint32_t status = VIRTIO_GC_OK, late;
 
@@ -444,7 +445,7 @@ bool gc_command_goes_on(const struct dcm_gc_request *r)
 	       r->flags & VIRTIO_GC_TRACE_CONCURRENT;
 }
 
-void gc_command_go_on(struct local *gc, const struct job *j)
+void gc_command_go_on(struct gc_queue *gc, const struct job *j)
 {
 	struct dcm_gc_host_space *p =
 		dcm_gc_host_space_find(&gc->spaces, j->space);

@@ -61,7 +61,7 @@ struct sent {
 };
 
 /**
- * struct remote - a host whose work dcm-hostd does
+ * struct proxy - a host for which dcm-hostd does the work
  * @file: the window's file
  * @event: an eventfd that wakes the thread
  * @sock: -1: there is no daemon; changed by the thread, under @sending
@@ -70,7 +70,7 @@ struct sent {
  * @sent: unanswered requests, in order
  * @told: of each space: the requests that made it, answered with OK
  */
-struct remote {
+struct proxy {
 	struct dcm_gc_host api;
 	struct dcm_gc_host_ops ops;
 	void *priv;
@@ -95,10 +95,10 @@ struct remote {
 	u64 buf[(sizeof(struct dcm_gc_ipc) + DCM_GC_IPC_MAX) / 8 + 1];
 };
 
-static void wake(struct remote *r)
+static void wake(struct proxy *p)
 {
 	u64 one = 1;
-	ssize_t n = write(r->event, &one, sizeof(one));
+	ssize_t n = write(p->event, &one, sizeof(one));
 
 	(void)n; /* a full counter wakes the thread as well */
 }
@@ -124,11 +124,11 @@ static void append(struct sent **list, struct sent *s)
 /* ---- the socket ---- */
 
 /* Receive a message of @kind; returns its payload's bytes or -errno. */
-static ssize_t expect(struct remote *r, int sock, u32 kind, char *err,
+static ssize_t expect(struct proxy *p, int sock, u32 kind, char *err,
 		      size_t len)
 {
-	const struct dcm_gc_ipc *s = (void *)r->buf;
-	ssize_t n = recv(sock, r->buf, sizeof(r->buf), 0);
+	const struct dcm_gc_ipc *s = (void *)p->buf;
+	ssize_t n = recv(sock, p->buf, sizeof(p->buf), 0);
 
 	if (n < 0)
 		return -errno;
@@ -144,10 +144,10 @@ static ssize_t expect(struct remote *r, int sock, u32 kind, char *err,
 }
 
 /* Tell a new daemon what the one before it knew. */
-static int tell_again(struct remote *r, int sock)
+static int tell_again(struct proxy *p, int sock)
 {
-	struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_START, .value = r->agreed };
-	int err = r->agreed ? dcm_gc_ipc(sock, &s, NULL, 0) : 0;
+	struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_START, .value = p->agreed };
+	int err = p->agreed ? dcm_gc_ipc(sock, &s, NULL, 0) : 0;
 	u32 i;
 
 	s = (struct dcm_gc_ipc){ .kind = DCM_GC_IPC_REQUEST,
@@ -155,15 +155,15 @@ static int tell_again(struct remote *r, int sock)
 	for (i = 0; i < DCM_GC_SPACES_MAX; i++) {
 		const struct sent *t;
 
-		for (t = r->told[i]; !err && t; t = t->next) {
+		for (t = p->told[i]; !err && t; t = t->next) {
 			const struct virtio_gc_done *d =
-				(void *)((struct dcm_gc_ipc *)r->buf + 1);
+				(void *)((struct dcm_gc_ipc *)p->buf + 1);
 			ssize_t n;
 
 			err = dcm_gc_ipc(sock, &s, t->raw, t->bytes);
 			if (err)
 				break;
-			n = expect(r, sock, DCM_GC_IPC_ANSWER, NULL, 0);
+			n = expect(p, sock, DCM_GC_IPC_ANSWER, NULL, 0);
 			if (n < 0)
 				err = (int)n;
 			else if (n < (ssize_t)sizeof(*d) || d->status)
@@ -174,37 +174,37 @@ static int tell_again(struct remote *r, int sock)
 }
 
 /* Lock the byte at @at for our open file, or unlock it: 0 or -errno. */
-static int file_lock(const struct remote *r, u64 at, short type)
+static int file_lock(const struct proxy *p, u64 at, short type)
 {
 	struct flock l = { .l_type = type,
 			   .l_whence = SEEK_SET,
 			   .l_start = (off_t)at,
 			   .l_len = 1 };
 
-	return fcntl(r->file, F_OFD_SETLK, &l) ? -errno : 0;
+	return fcntl(p->file, F_OFD_SETLK, &l) ? -errno : 0;
 }
 
 /* Name the file, prove write access to it. Returns bytes of the WELCOME. */
-static ssize_t introduce(struct remote *r, int sock, char *err, size_t len)
+static ssize_t introduce(struct proxy *p, int sock, char *err, size_t len)
 {
 	struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_HELLO,
 				.value = DCM_GC_IPC_VERSION };
-	const struct dcm_gc_ipc *prove = (void *)r->buf;
+	const struct dcm_gc_ipc *prove = (void *)p->buf;
 	struct dcm_gc_ipc_file file;
 	struct stat st;
 	ssize_t n;
 	u64 at;
 	int rc;
 
-	if (fstat(r->file, &st))
+	if (fstat(p->file, &st))
 		return -errno;
 	file = (struct dcm_gc_ipc_file){ st.st_dev, st.st_ino };
 	rc = dcm_gc_ipc(sock, &s, &file, sizeof(file));
-	n = rc ? rc : expect(r, sock, DCM_GC_IPC_PROVE, err, len);
+	n = rc ? rc : expect(p, sock, DCM_GC_IPC_PROVE, err, len);
 	if (n)
 		return n < 0 ? n : -EPROTO;
 	at = prove->value;
-	rc = file_lock(r, at, F_WRLCK);
+	rc = file_lock(p, at, F_WRLCK);
 	if (rc) {
 		snprintf(err, len, "the file can't be locked: %s",
 			 strerror(-rc));
@@ -212,36 +212,36 @@ static ssize_t introduce(struct remote *r, int sock, char *err, size_t len)
 	}
 	s = (struct dcm_gc_ipc){ .kind = DCM_GC_IPC_PROVED };
 	rc = dcm_gc_ipc(sock, &s, NULL, 0);
-	n = rc ? rc : expect(r, sock, DCM_GC_IPC_WELCOME, err, len);
-	file_lock(r, at, F_UNLCK);
+	n = rc ? rc : expect(p, sock, DCM_GC_IPC_WELCOME, err, len);
+	file_lock(p, at, F_UNLCK);
 	return n;
 }
 
 /* Connect to a daemon and tell it all: its socket, or -errno with a reason. */
-static int meet(struct remote *r, char *err, size_t len)
+static int meet(struct proxy *p, char *err, size_t len)
 {
 	struct timeval limit = { .tv_sec = PATIENCE_S };
 	int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), rc;
-	const struct dcm_gc_ipc *welcome = (void *)r->buf;
+	const struct dcm_gc_ipc *welcome = (void *)p->buf;
 	ssize_t n;
 
 	*err = 0;
 	if (sock < 0 ||
-	    connect(sock, (struct sockaddr *)&r->sa, sizeof(r->sa))) {
+	    connect(sock, (struct sockaddr *)&p->sa, sizeof(p->sa))) {
 		rc = -errno;
 		goto fail;
 	}
 	setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 	setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-	n = introduce(r, sock, err, len);
-	rc = n == (ssize_t)sizeof(r->config) ? 0 : n < 0 ? (int)n : -EPROTO;
+	n = introduce(p, sock, err, len);
+	rc = n == (ssize_t)sizeof(p->config) ? 0 : n < 0 ? (int)n : -EPROTO;
 	if (rc)
 		goto fail;
-	pthread_mutex_lock(&r->lock);
-	r->available = welcome->value;
-	memcpy(&r->config, welcome + 1, sizeof(r->config));
-	pthread_mutex_unlock(&r->lock);
-	rc = tell_again(r, sock);
+	pthread_mutex_lock(&p->lock);
+	p->available = welcome->value;
+	memcpy(&p->config, welcome + 1, sizeof(p->config));
+	pthread_mutex_unlock(&p->lock);
+	rc = tell_again(p, sock);
 	if (rc)
 		goto fail;
 	limit.tv_sec = 0;
@@ -250,7 +250,7 @@ static int meet(struct remote *r, char *err, size_t len)
 fail:
 	if (!*err)
 		snprintf(err, len, "%s: %s: is dcm-hostd running?",
-			 r->sa.sun_path, strerror(-rc));
+			 p->sa.sun_path, strerror(-rc));
 	if (sock >= 0)
 		close(sock);
 	return rc;
@@ -259,53 +259,52 @@ fail:
 /* ---- the thread ---- */
 
 /* Record an answered request with its space. Under the lock; takes @s over. */
-static void note(struct remote *r, struct sent *s, u32 status)
+static void note(struct proxy *p, struct sent *s, u32 status)
 {
 	bool there = !status && s->space < DCM_GC_SPACES_MAX;
 
 	if (there && s->command == VIRTIO_GC_SPACE_DESTROY)
-		free_list(&r->told[s->space]);
+		free_list(&p->told[s->space]);
 	if (there && s->bytes) {
-		append(&r->told[s->space], s);
+		append(&p->told[s->space], s);
 		return;
 	}
 	free(s);
 }
 
-static void answer(struct remote *r, struct sent *s, const void *bytes,
-		   size_t n)
+static void answer(struct proxy *p, struct sent *s, const void *bytes, size_t n)
 {
 	u32 status =
 		n < sizeof(struct virtio_gc_done) ?
 			VIRTIO_GC_STATUSES :
 			le32toh(((const struct virtio_gc_done *)bytes)->status);
 
-	r->ops.answered(r->priv, s->token, bytes, n);
-	pthread_mutex_lock(&r->lock);
-	note(r, s, status);
-	if (!r->sent)
-		pthread_cond_broadcast(&r->quiet);
-	pthread_mutex_unlock(&r->lock);
+	p->ops.answered(p->priv, s->token, bytes, n);
+	pthread_mutex_lock(&p->lock);
+	note(p, s, status);
+	if (!p->sent)
+		pthread_cond_broadcast(&p->quiet);
+	pthread_mutex_unlock(&p->lock);
 }
 
 /* Take from the list the request with this id; 0: one that is lost. */
-static struct sent *sent_take(struct remote *r, u64 id)
+static struct sent *sent_take(struct proxy *p, u64 id)
 {
-	struct sent **p, *s;
+	struct sent **at, *s;
 
-	pthread_mutex_lock(&r->lock);
-	for (p = &r->sent; *p; p = &(*p)->next)
-		if (id ? (*p)->id == id : (*p)->lost)
+	pthread_mutex_lock(&p->lock);
+	for (at = &p->sent; *at; at = &(*at)->next)
+		if (id ? (*at)->id == id : (*at)->lost)
 			break;
-	s = *p;
+	s = *at;
 	if (s)
-		*p = s->next;
-	pthread_mutex_unlock(&r->lock);
+		*at = s->next;
+	pthread_mutex_unlock(&p->lock);
 	return s;
 }
 
 /* Answer the requests that no daemon will answer. */
-static void fail_lost(struct remote *r)
+static void fail_lost(struct proxy *p)
 {
 	const struct virtio_gc_done done = {
 		.status = htole32(VIRTIO_GC_WORKER_LOST),
@@ -314,59 +313,59 @@ static void fail_lost(struct remote *r)
 	};
 	struct sent *s;
 
-	while ((s = sent_take(r, 0)))
-		answer(r, s, &done, s->mute ? 0 : sizeof(done));
+	while ((s = sent_take(p, 0)))
+		answer(p, s, &done, s->mute ? 0 : sizeof(done));
 }
 
 /* The daemon has forgotten the spaces, or is gone: forget them here too. */
-static void forget(struct remote *r)
+static void forget(struct proxy *p)
 {
 	u32 i;
 
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&p->lock);
 	for (i = 0; i < DCM_GC_SPACES_MAX; i++)
-		free_list(&r->told[i]);
-	r->forget = false;
-	pthread_cond_broadcast(&r->quiet);
-	pthread_mutex_unlock(&r->lock);
+		free_list(&p->told[i]);
+	p->forget = false;
+	pthread_cond_broadcast(&p->quiet);
+	pthread_mutex_unlock(&p->lock);
 }
 
 /* There is no daemon to forget the spaces: the reset is done. */
-static void forget_pending(struct remote *r)
+static void forget_pending(struct proxy *p)
 {
 	bool due;
 
-	pthread_mutex_lock(&r->lock);
-	due = r->forget;
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_lock(&p->lock);
+	due = p->forget;
+	pthread_mutex_unlock(&p->lock);
 	if (due)
-		forget(r);
+		forget(p);
 }
 
 /* Handle a message. False: it makes no sense, drop the connection. */
-static bool hear(struct remote *r, size_t n)
+static bool hear(struct proxy *p, size_t n)
 {
-	const struct dcm_gc_ipc *s = (void *)r->buf;
+	const struct dcm_gc_ipc *s = (void *)p->buf;
 	struct sent *which;
 
-	if (n < sizeof(*s) || n == sizeof(r->buf))
+	if (n < sizeof(*s) || n == sizeof(p->buf))
 		return false;
 	n -= sizeof(*s);
 	switch (s->kind) {
 	case DCM_GC_IPC_ANSWER:
-		which = s->token ? sent_take(r, s->token) : NULL;
+		which = s->token ? sent_take(p, s->token) : NULL;
 		if (!which)
 			return false;
-		answer(r, which, s + 1, n);
+		answer(p, which, s + 1, n);
 		return true;
 	case DCM_GC_IPC_BITS:
-		if (s->value > r->bytes || n > r->bytes - s->value)
+		if (s->value > p->bytes || n > p->bytes - s->value)
 			return false;
-		memcpy(r->window + s->value, s + 1, n);
+		memcpy(p->window + s->value, s + 1, n);
 		return true;
 	case DCM_GC_IPC_DISCARD:
 		/* before the answer that follows is handled */
-		if (!n && !fallocate(r->file,
+		if (!n && !fallocate(p->file,
 				     FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
 				     (off_t)s->value, (off_t)s->token))
 			return true;
@@ -374,16 +373,16 @@ static bool hear(struct remote *r, size_t n)
 			strerror(errno));
 		return false;
 	case DCM_GC_IPC_WELCOME:
-		if (n != sizeof(r->config))
+		if (n != sizeof(p->config))
 			return false;
-		pthread_mutex_lock(&r->lock);
-		memcpy(&r->config, s + 1, sizeof(r->config));
-		pthread_mutex_unlock(&r->lock);
-		if (r->ops.donors_changed)
-			r->ops.donors_changed(r->priv);
+		pthread_mutex_lock(&p->lock);
+		memcpy(&p->config, s + 1, sizeof(p->config));
+		pthread_mutex_unlock(&p->lock);
+		if (p->ops.donors_changed)
+			p->ops.donors_changed(p->priv);
 		return true;
 	case DCM_GC_IPC_READY:
-		forget(r);
+		forget(p);
 		return true;
 	default:
 		return false;
@@ -391,80 +390,80 @@ static bool hear(struct remote *r, size_t n)
 }
 
 /* Use a daemon that has been told all, unless a reset came meanwhile. */
-static bool sock_set(struct remote *r, int sock)
+static bool sock_set(struct proxy *p, int sock)
 {
 	bool good;
 
-	pthread_mutex_lock(&r->sending);
-	pthread_mutex_lock(&r->lock);
-	good = !r->forget;
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_lock(&p->sending);
+	pthread_mutex_lock(&p->lock);
+	good = !p->forget;
+	pthread_mutex_unlock(&p->lock);
 	if (good)
-		r->sock = sock;
-	pthread_mutex_unlock(&r->sending);
+		p->sock = sock;
+	pthread_mutex_unlock(&p->sending);
 	if (!good)
 		close(sock);
 	return good;
 }
 
-static void sock_gone(struct remote *r)
+static void sock_gone(struct proxy *p)
 {
 	struct sent *s;
 
-	pthread_mutex_lock(&r->sending);
-	pthread_mutex_lock(&r->lock);
-	close(r->sock);
-	r->sock = -1;
-	for (s = r->sent; s; s = s->next)
+	pthread_mutex_lock(&p->sending);
+	pthread_mutex_lock(&p->lock);
+	close(p->sock);
+	p->sock = -1;
+	for (s = p->sent; s; s = s->next)
 		s->lost = true;
-	pthread_mutex_unlock(&r->lock);
-	pthread_mutex_unlock(&r->sending);
+	pthread_mutex_unlock(&p->lock);
+	pthread_mutex_unlock(&p->sending);
 }
 
-static void once_more(struct remote *r)
+static void once_more(struct proxy *p)
 {
-	u32 was = r->config.donors;
+	u32 was = p->config.donors;
 	char err[256];
-	int sock = meet(r, err, sizeof(err));
+	int sock = meet(p, err, sizeof(err));
 
-	if (sock < 0 || !sock_set(r, sock))
+	if (sock < 0 || !sock_set(p, sock))
 		return;
 	dcm_log(DCM_LOG_NOTICE, "dcm-hostd is there again");
 	/* [VGC-D-4] */
-	if (r->config.donors != was && r->ops.donors_changed)
-		r->ops.donors_changed(r->priv);
+	if (p->config.donors != was && p->ops.donors_changed)
+		p->ops.donors_changed(p->priv);
 }
 
-static void *remote_main(void *arg)
+static void *proxy_main(void *arg)
 {
-	struct remote *r = arg;
+	struct proxy *p = arg;
 
-	while (!__atomic_load_n(&r->stop, __ATOMIC_ACQUIRE)) {
-		struct pollfd p[] = { { .fd = r->event, .events = POLLIN },
-				      { .fd = r->sock, .events = POLLIN } };
+	while (!__atomic_load_n(&p->stop, __ATOMIC_ACQUIRE)) {
+		struct pollfd fds[] = { { .fd = p->event, .events = POLLIN },
+				      { .fd = p->sock, .events = POLLIN } };
 		ssize_t n;
 		u64 junk;
 
-		poll(p, 2, r->sock < 0 ? AGAIN_MS : -1);
-		if (p[0].revents && read(r->event, &junk, sizeof(junk)) < 0)
+		poll(fds, 2, p->sock < 0 ? AGAIN_MS : -1);
+		if (fds[0].revents && read(p->event, &junk, sizeof(junk)) < 0)
 			continue;
-		fail_lost(r);
-		if (r->sock < 0) {
-			forget_pending(r);
-			once_more(r);
+		fail_lost(p);
+		if (p->sock < 0) {
+			forget_pending(p);
+			once_more(p);
 			continue;
 		}
-		if (!p[1].revents)
+		if (!fds[1].revents)
 			continue;
-		n = recv(r->sock, r->buf, sizeof(r->buf), MSG_DONTWAIT);
+		n = recv(p->sock, p->buf, sizeof(p->buf), MSG_DONTWAIT);
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			continue;
-		if (n <= 0 || !hear(r, (size_t)n)) {
+		if (n <= 0 || !hear(p, (size_t)n)) {
 			dcm_log(DCM_LOG_WARNING,
 				"dcm-hostd %s: no garbage collection by donors until it is there again",
 				n > 0 ? "says what it can't mean" : "is gone");
-			sock_gone(r);
-			fail_lost(r);
+			sock_gone(p);
+			fail_lost(p);
 		}
 	}
 	return NULL;
@@ -472,55 +471,55 @@ static void *remote_main(void *arg)
 
 /* ---- a kind of host ---- */
 
-static u64 remote_features(struct dcm_gc_host *gc)
+static u64 proxy_features(struct dcm_gc_host *gc)
 {
-	struct remote *r = (struct remote *)gc;
+	struct proxy *p = (struct proxy *)gc;
 	u64 features;
 
-	pthread_mutex_lock(&r->lock);
-	features = r->available;
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_lock(&p->lock);
+	features = p->available;
+	pthread_mutex_unlock(&p->lock);
 	return features;
 }
 
-static void remote_config(struct dcm_gc_host *gc, struct virtio_gc_config *c)
+static void proxy_config(struct dcm_gc_host *gc, struct virtio_gc_config *c)
 {
-	struct remote *r = (struct remote *)gc;
+	struct proxy *p = (struct proxy *)gc;
 
-	pthread_mutex_lock(&r->lock);
-	*c = r->config;
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_lock(&p->lock);
+	*c = p->config;
+	pthread_mutex_unlock(&p->lock);
 }
 
 /* Under @sending. On failure the thread finds the socket shut down. */
-static void send_or_lose(struct remote *r, const struct dcm_gc_ipc *s,
+static void send_or_lose(struct proxy *p, const struct dcm_gc_ipc *s,
 			 const void *more, size_t bytes)
 {
-	if (r->sock >= 0 && dcm_gc_ipc(r->sock, s, more, bytes))
-		shutdown(r->sock, SHUT_RDWR);
-	wake(r);
+	if (p->sock >= 0 && dcm_gc_ipc(p->sock, s, more, bytes))
+		shutdown(p->sock, SHUT_RDWR);
+	wake(p);
 }
 
-static void remote_start(struct dcm_gc_host *gc, u64 features)
+static void proxy_start(struct dcm_gc_host *gc, u64 features)
 {
 	const struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_START,
 				      .value = features };
-	struct remote *r = (struct remote *)gc;
+	struct proxy *p = (struct proxy *)gc;
 
-	pthread_mutex_lock(&r->sending);
-	pthread_mutex_lock(&r->lock);
-	r->agreed = features;
-	pthread_mutex_unlock(&r->lock);
-	send_or_lose(r, &s, NULL, 0);
-	pthread_mutex_unlock(&r->sending);
+	pthread_mutex_lock(&p->sending);
+	pthread_mutex_lock(&p->lock);
+	p->agreed = features;
+	pthread_mutex_unlock(&p->lock);
+	send_or_lose(p, &s, NULL, 0);
+	pthread_mutex_unlock(&p->sending);
 }
 
-static void remote_submit(struct dcm_gc_host *gc, const void *request,
+static void proxy_submit(struct dcm_gc_host *gc, const void *request,
 			  size_t bytes, size_t room, void *token)
 {
 	struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_REQUEST,
 				.room = (u32)min(room, (size_t)UINT32_MAX) };
-	struct remote *r = (struct remote *)gc;
+	struct proxy *p = (struct proxy *)gc;
 	struct virtio_gc_req head = { 0 };
 	struct sent *q;
 	u16 command;
@@ -542,100 +541,100 @@ static void remote_submit(struct dcm_gc_host *gc, const void *request,
 	q->bytes = keep ? bytes : 0;
 	if (keep)
 		memcpy(q->raw, request, bytes);
-	pthread_mutex_lock(&r->sending);
-	pthread_mutex_lock(&r->lock);
-	q->id = s.token = ++r->id;
-	q->lost = r->sock < 0;
-	append(&r->sent, q);
-	pthread_mutex_unlock(&r->lock);
-	send_or_lose(r, &s, request, bytes);
-	pthread_mutex_unlock(&r->sending);
+	pthread_mutex_lock(&p->sending);
+	pthread_mutex_lock(&p->lock);
+	q->id = s.token = ++p->id;
+	q->lost = p->sock < 0;
+	append(&p->sent, q);
+	pthread_mutex_unlock(&p->lock);
+	send_or_lose(p, &s, request, bytes);
+	pthread_mutex_unlock(&p->sending);
 }
 
-static void remote_reset(struct dcm_gc_host *gc)
+static void proxy_reset(struct dcm_gc_host *gc)
 {
 	const struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_RESET };
-	struct remote *r = (struct remote *)gc;
+	struct proxy *p = (struct proxy *)gc;
 
-	pthread_mutex_lock(&r->sending);
-	pthread_mutex_lock(&r->lock);
-	r->forget = true;
-	r->agreed = 0;
-	pthread_mutex_unlock(&r->lock);
-	send_or_lose(r, &s, NULL, 0);
-	pthread_mutex_unlock(&r->sending);
-	pthread_mutex_lock(&r->lock);
-	while (r->forget || r->sent)
-		pthread_cond_wait(&r->quiet, &r->lock);
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_lock(&p->sending);
+	pthread_mutex_lock(&p->lock);
+	p->forget = true;
+	p->agreed = 0;
+	pthread_mutex_unlock(&p->lock);
+	send_or_lose(p, &s, NULL, 0);
+	pthread_mutex_unlock(&p->sending);
+	pthread_mutex_lock(&p->lock);
+	while (p->forget || p->sent)
+		pthread_cond_wait(&p->quiet, &p->lock);
+	pthread_mutex_unlock(&p->lock);
 	/* Whether or not a daemon was there to do it. */
-	if (r->window &&
-	    fallocate(r->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-		      (off_t)r->bytes))
+	if (p->window &&
+	    fallocate(p->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+		      (off_t)p->bytes))
 		dcm_log(DCM_LOG_ERR, "a virtio-gc window keeps its content: %s",
 			strerror(errno));
 }
 
-static void remote_free(struct remote *r)
+static void proxy_free(struct proxy *p)
 {
-	if (r->sock >= 0)
-		close(r->sock);
-	if (r->event >= 0)
-		close(r->event);
-	if (r->file >= 0)
-		close(r->file);
-	pthread_mutex_destroy(&r->sending);
-	pthread_mutex_destroy(&r->lock);
-	pthread_cond_destroy(&r->quiet);
-	free(r);
+	if (p->sock >= 0)
+		close(p->sock);
+	if (p->event >= 0)
+		close(p->event);
+	if (p->file >= 0)
+		close(p->file);
+	pthread_mutex_destroy(&p->sending);
+	pthread_mutex_destroy(&p->lock);
+	pthread_cond_destroy(&p->quiet);
+	free(p);
 }
 
-static void remote_close(struct dcm_gc_host *gc)
+static void proxy_close(struct dcm_gc_host *gc)
 {
-	struct remote *r = (struct remote *)gc;
+	struct proxy *p = (struct proxy *)gc;
 
-	remote_reset(gc);
-	__atomic_store_n(&r->stop, true, __ATOMIC_RELEASE);
-	wake(r);
-	pthread_join(r->thread, NULL);
-	remote_free(r);
+	proxy_reset(gc);
+	__atomic_store_n(&p->stop, true, __ATOMIC_RELEASE);
+	wake(p);
+	pthread_join(p->thread, NULL);
+	proxy_free(p);
 }
 
 static const struct dcm_gc_kind kind = {
-	.close = remote_close,
-	.features = remote_features,
-	.config = remote_config,
-	.start = remote_start,
-	.submit = remote_submit,
-	.reset = remote_reset,
+	.close = proxy_close,
+	.features = proxy_features,
+	.config = proxy_config,
+	.start = proxy_start,
+	.submit = proxy_submit,
+	.reset = proxy_reset,
 };
 
-static int begin(struct remote *r, const char *path, int fd, char *err,
+static int begin(struct proxy *p, const char *path, int fd, char *err,
 		 size_t len)
 {
 	int rc;
 
 	snprintf(err, len, "%s: the path is too long", path);
-	if (strlen(path) >= sizeof(r->sa.sun_path))
+	if (strlen(path) >= sizeof(p->sa.sun_path))
 		return -ENAMETOOLONG;
-	r->sa.sun_family = AF_UNIX;
-	memcpy(r->sa.sun_path, path, strlen(path) + 1);
-	r->file = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-	r->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	p->sa.sun_family = AF_UNIX;
+	memcpy(p->sa.sun_path, path, strlen(path) + 1);
+	p->file = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	p->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	snprintf(err, len, "no descriptors");
-	if (r->file < 0 || r->event < 0)
+	if (p->file < 0 || p->event < 0)
 		return -errno;
-	rc = meet(r, err, len);
+	rc = meet(p, err, len);
 	if (rc < 0)
 		return rc;
-	r->sock = rc;
-	if (r->bytes > le64toh(r->config.window_bytes)) {
+	p->sock = rc;
+	if (p->bytes > le64toh(p->config.window_bytes)) {
 		snprintf(err, len, "the file has less than %zu MiB",
-			 r->bytes >> 20);
+			 p->bytes >> 20);
 		return -EINVAL;
 	}
 	snprintf(err, len, "can't start a thread");
-	return dcm_thread_start(&r->thread, remote_main, r);
+	return dcm_thread_start(&p->thread, proxy_main, p);
 }
 
 struct dcm_gc_host *dcm_gc_host_connect(const char *path, int fd, void *window,
@@ -643,34 +642,34 @@ struct dcm_gc_host *dcm_gc_host_connect(const char *path, int fd, void *window,
 					const struct dcm_gc_host_ops *ops,
 					void *priv, char *err, size_t len)
 {
-	struct remote *r;
+	struct proxy *p;
 	sigset_t old;
 	int rc;
 
 	dcm_enter(&old);
-	r = calloc(1, sizeof(*r));
-	if (!r) {
+	p = calloc(1, sizeof(*p));
+	if (!p) {
 		snprintf(err, len, "no memory");
 		rc = -ENOMEM;
 		goto out;
 	}
-	r->api.kind = &kind;
-	r->ops = *ops;
-	r->priv = priv;
-	r->window = window;
-	r->bytes = window ? bytes : 0;
-	r->sock = r->file = r->event = -1;
-	pthread_mutex_init(&r->sending, NULL);
-	pthread_mutex_init(&r->lock, NULL);
-	pthread_cond_init(&r->quiet, NULL);
-	rc = begin(r, path ? path : DCM_GC_IPC_SOCKET, fd, err, len);
+	p->api.kind = &kind;
+	p->ops = *ops;
+	p->priv = priv;
+	p->window = window;
+	p->bytes = window ? bytes : 0;
+	p->sock = p->file = p->event = -1;
+	pthread_mutex_init(&p->sending, NULL);
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_cond_init(&p->quiet, NULL);
+	rc = begin(p, path ? path : DCM_GC_IPC_SOCKET, fd, err, len);
 	if (rc) {
-		remote_free(r);
-		r = NULL;
+		proxy_free(p);
+		p = NULL;
 	}
 out:
 	dcm_leave(&old);
 	if (rc)
 		errno = -rc;
-	return r ? &r->api : NULL;
+	return p ? &p->api : NULL;
 }

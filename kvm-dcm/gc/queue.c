@@ -49,14 +49,14 @@
 
 /* ---- the thread ---- */
 
-static uint32_t donors_of(const struct local *gc)
+static uint32_t donors_of(const struct gc_queue *gc)
 {
 	return gc->home.client ? dcm_client_donors(gc->home.client) :
 				 gc->home.donors;
 }
 
 /* [VGC-D-4], at the latest with the next request. */
-static void donors_look(struct local *gc)
+static void donors_look(struct gc_queue *gc)
 {
 	uint32_t now = donors_of(gc);
 
@@ -68,7 +68,7 @@ static void donors_look(struct local *gc)
 }
 
 /* An answer without anything from a worker. */
-static size_t reply_plain(struct local *gc)
+static size_t reply_plain(struct gc_queue *gc)
 {
 	gc->reply->done = (struct virtio_gc_done){
 		.donor = htole32(VIRTIO_GC_NO_DONOR),
@@ -77,7 +77,7 @@ static size_t reply_plain(struct local *gc)
 	return sizeof(gc->reply->done);
 }
 
-static void answer(struct local *gc, struct job *j)
+static void answer(struct gc_queue *gc, struct job *j)
 {
 	size_t bytes = 0;
 	uint32_t status;
@@ -102,7 +102,7 @@ static void answer(struct local *gc, struct job *j)
 }
 
 /* Called under the lock when no job waits. Workers may have messages. */
-static void idle(struct local *gc)
+static void idle(struct gc_queue *gc)
 {
 	uint64_t junk;
 	bool any;
@@ -127,7 +127,7 @@ static void idle(struct local *gc)
 }
 
 /* Under the lock. */
-static void wake(struct local *gc)
+static void wake(struct gc_queue *gc)
 {
 	uint64_t one = 1;
 
@@ -138,7 +138,7 @@ static void wake(struct local *gc)
 
 static void *gc_main(void *arg)
 {
-	struct local *gc = arg;
+	struct gc_queue *gc = arg;
 	struct job *j;
 
 	pthread_mutex_lock(&gc->lock);
@@ -177,14 +177,14 @@ static void cancel_one(struct job *j, uint32_t space, uint64_t tag)
 }
 
 /* Under the lock. */
-static void cancel_tagged(struct local *gc, uint32_t space, uint64_t tag)
+static void cancel_tagged(struct gc_queue *gc, uint32_t space, uint64_t tag)
 {
 	for (struct job *j = gc->first; j; j = j->next)
 		cancel_one(j, space, tag);
 	cancel_one(gc->running, space, tag);
 }
 
-static void enqueue(struct local *gc, struct job *j)
+static void enqueue(struct gc_queue *gc, struct job *j)
 {
 	pthread_mutex_lock(&gc->lock);
 	if (gc->resetting)
@@ -208,10 +208,10 @@ static void enqueue(struct local *gc, struct job *j)
 	pthread_mutex_unlock(&gc->lock);
 }
 
-static void local_submit(struct dcm_gc_host *host, const void *request,
+static void queue_submit(struct dcm_gc_host *host, const void *request,
 			 size_t bytes, size_t room, void *token)
 {
-	struct local *gc = (struct local *)host;
+	struct gc_queue *gc = (struct gc_queue *)host;
 	const struct dcm_gc_limits limits = {
 		.features = (uint32_t)__atomic_load_n(&gc->features,
 						      __ATOMIC_RELAXED),
@@ -233,8 +233,7 @@ static void local_submit(struct dcm_gc_host *host, const void *request,
 	j->bytes = kept;
 	j->status =
 		dcm_gc_request_read(j->request, bytes, room, &limits, &j->r);
-	j->space = bytes < sizeof(struct virtio_gc_req) ?
-			   DCM_GC_SPACES_MAX :
+	j->space = bytes < sizeof(struct virtio_gc_req) ? DCM_GC_SPACES_MAX :
 			   j->r.space;
 	deadline = j->r.deadline_ms;
 	if (!deadline || deadline > DEADLINE_MAX_MS)
@@ -249,9 +248,9 @@ static void local_submit(struct dcm_gc_host *host, const void *request,
 
 /* ---- life ---- */
 
-static u64 local_features(struct dcm_gc_host *host)
+static u64 queue_features(struct dcm_gc_host *host)
 {
-	return ((struct local *)host)->workers ? FEATURES : 0;
+	return ((struct gc_queue *)host)->workers ? FEATURES : 0;
 }
 
 u64 dcm_gc_config_fill(u32 donors, u64 bytes, u64 extent,
@@ -273,23 +272,23 @@ u64 dcm_gc_config_fill(u32 donors, u64 bytes, u64 extent,
 	return FEATURES;
 }
 
-static void local_config(struct dcm_gc_host *host, struct virtio_gc_config *c)
+static void queue_config(struct dcm_gc_host *host, struct virtio_gc_config *c)
 {
-	const struct local *gc = (struct local *)host;
+	const struct gc_queue *gc = (struct gc_queue *)host;
 
 	dcm_gc_config_fill(donors_of(gc), gc->home.bytes, gc->home.extent, c);
 }
 
-static void local_start(struct dcm_gc_host *host, u64 features)
+static void queue_start(struct dcm_gc_host *host, u64 features)
 {
-	struct local *gc = (struct local *)host;
+	struct gc_queue *gc = (struct gc_queue *)host;
 
 	__atomic_store_n(&gc->features, features, __ATOMIC_RELAXED);
 }
 
-static void local_reset(struct dcm_gc_host *host)
+static void queue_reset(struct dcm_gc_host *host)
 {
-	struct local *gc = (struct local *)host;
+	struct gc_queue *gc = (struct gc_queue *)host;
 	struct job *j;
 	uint32_t i;
 
@@ -316,10 +315,10 @@ static void local_reset(struct dcm_gc_host *host)
 	pthread_mutex_lock(&gc->lock);
 	gc->resetting = false;
 	pthread_mutex_unlock(&gc->lock);
-	local_start(host, 0);
+	queue_start(host, 0);
 }
 
-static int init(struct local *gc, char *err, size_t len)
+static int init(struct gc_queue *gc, char *err, size_t len)
 {
 	const struct dcm_gc_backend *home = &gc->home;
 
@@ -353,7 +352,7 @@ static int init(struct local *gc, char *err, size_t len)
 	return dcm_thread_start(&gc->thread, gc_main, gc);
 }
 
-static void local_free(struct local *gc)
+static void queue_free(struct gc_queue *gc)
 {
 	dcm_gc_workers_free(gc->workers);
 	if (gc->event >= 0)
@@ -362,11 +361,11 @@ static void local_free(struct local *gc)
 	free(gc);
 }
 
-static void local_close(struct dcm_gc_host *host)
+static void queue_close(struct dcm_gc_host *host)
 {
-	struct local *gc = (struct local *)host;
+	struct gc_queue *gc = (struct gc_queue *)host;
 
-	local_reset(host);
+	queue_reset(host);
 	pthread_mutex_lock(&gc->lock);
 	gc->stop = true;
 	wake(gc);
@@ -376,23 +375,23 @@ static void local_close(struct dcm_gc_host *host)
 	pthread_cond_destroy(&gc->wake);
 	pthread_cond_destroy(&gc->idle);
 	gc->home.ops->end(gc->home.priv);
-	local_free(gc);
+	queue_free(gc);
 }
 
 static const struct dcm_gc_kind kind = {
-	.close = local_close,
-	.features = local_features,
-	.config = local_config,
-	.start = local_start,
-	.submit = local_submit,
-	.reset = local_reset,
+	.close = queue_close,
+	.features = queue_features,
+	.config = queue_config,
+	.start = queue_start,
+	.submit = queue_submit,
+	.reset = queue_reset,
 };
 
 struct dcm_gc_host *dcm_gc_host_new(const struct dcm_gc_backend *home,
 				    const struct dcm_gc_host_ops *ops,
 				    void *priv, char *err, size_t len)
 {
-	struct local *gc = calloc(1, sizeof(*gc));
+	struct gc_queue *gc = calloc(1, sizeof(*gc));
 	int rc;
 
 	if (!gc) {
@@ -408,7 +407,7 @@ struct dcm_gc_host *dcm_gc_host_new(const struct dcm_gc_backend *home,
 	rc = init(gc, err, len);
 	if (!rc)
 		return &gc->api;
-	local_free(gc);
+	queue_free(gc);
 	errno = -rc;
 	return NULL;
 }

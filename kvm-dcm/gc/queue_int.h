@@ -35,7 +35,7 @@ struct job {
 	uint64_t request[];
 };
 
-struct local {
+struct gc_queue {
 	struct dcm_gc_host api;
 	struct dcm_gc_backend home;
 	struct dcm_gc_host_ops ops;
@@ -70,12 +70,13 @@ extern const struct dcm_gc_workers_ops gc_command_workers_ops;
  *
  * Return: its status.
  */
-uint32_t gc_command_run(struct local *gc, const struct job *j, size_t *bytes);
+uint32_t gc_command_run(struct gc_queue *gc, const struct job *j,
+			size_t *bytes);
 
 /* Whether there is more to do after its answer, which was OK. */
 bool gc_command_goes_on(const struct dcm_gc_request *r);
 
 /* Do that; gc->reply as for gc_command_run(). */
-void gc_command_go_on(struct local *gc, const struct job *j);
+void gc_command_go_on(struct gc_queue *gc, const struct job *j);
 
 #endif /* DCM_GC_QUEUE_INT_H */
