@@ -6,23 +6,16 @@
  * large recv() fills, and its push function adds to @tx, which one send()
  * empties: a batch of answers is one system call whatever its number of
  * records. So nothing that a failed handshake would send (an alert) gets out:
- * @tx is dropped unsent. A hook refuses a HelloRetryRequest, which would be
- * sent before the key is checked. A stranger costs no TLS session before the
- * first record, of at most %IN_BYTES, has come as a whole: a peer that sends a
- * few bytes and waits takes that buffer and no more.
+ * @tx is dropped unsent. A stranger costs no TLS session before the first
+ * record, of at most %IN_BYTES, has come as a whole: a peer that sends a few
+ * bytes and waits takes that buffer and no more. Keys and ciphers are
+ * tls_server.c's.
  *
- * Session tickets are off: every connection proves its key, so a key that was
- * removed opens nothing.
- *
- * Locking: none; a channel has one user at a time. struct dcm_tls is immutable
- * after dcm_tls_new(); its key callback runs only in handshakes, which are on
- * the event loop.
+ * Locking: none; a channel has one user at a time.
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -38,131 +31,16 @@
 #define HANDSHAKE_TURN 8u /* reads in one event, for fairness */
 #define READ_RECORDS 64u /* in one dcm_chan_read(): they may be tiny */
 
-/* an external key is bound to SHA-256 (RFC 8446, 4.2.11), so are the ciphers */
-static const char tls_priority[] =
-	"NONE:+VERS-TLS1.3:+AES-128-GCM:+CHACHA20-POLY1305:+AEAD:"
-	"+ECDHE-PSK:+DHE-PSK:+GROUP-X25519:+GROUP-SECP256R1:+SIGN-ALL";
-
-struct dcm_tls {
-	gnutls_psk_server_credentials_t cred;
-	gnutls_priority_t priority;
-	dcm_psk_fn find;
-	void *arg;
-	u8 decoy[32];
-};
-
 struct chan_tls {
 	struct dcm_chan ch;
-	struct dcm_tls *tls;
+	struct dcm_tls_server *tls;
 };
-
-static int psk_key(gnutls_session_t s, const gnutls_datum_t *name,
-		   gnutls_datum_t *key)
-{
-	struct chan_tls *ct = gnutls_session_get_ptr(s);
-	struct dcm_tls *tls = ct->tls;
-	const u8 *k;
-	size_t n;
-
-	/* an unknown name fails like a wrong key, and as late */
-	if (tls->find(tls->arg, name->data, name->size, &k, &n)) {
-		k = tls->decoy;
-		n = sizeof(tls->decoy);
-	}
-	key->data = gnutls_malloc(n);
-	if (!key->data)
-		return -1;
-	memcpy(key->data, k, n);
-	key->size = (unsigned int)n;
-	return 0;
-}
-
-struct dcm_tls *dcm_tls_new(dcm_psk_fn find, void *arg, char *err,
-			    size_t err_len)
-{
-	struct dcm_tls *tls = calloc(1, sizeof(*tls));
-	const char *what = "out of memory";
-	int ret = 0;
-
-	if (!tls)
-		goto fail;
-	tls->find = find;
-	tls->arg = arg;
-	what = "no random numbers";
-	if (getrandom(tls->decoy, sizeof(tls->decoy), 0) !=
-	    (ssize_t)sizeof(tls->decoy))
-		goto fail;
-	what = "GnuTLS has no TLS 1.3 with pre-shared keys";
-	ret = gnutls_psk_allocate_server_credentials(&tls->cred);
-	if (ret)
-		goto fail;
-	gnutls_psk_set_server_credentials_function2(tls->cred, psk_key);
-	ret = gnutls_priority_init(&tls->priority, tls_priority, NULL);
-	if (ret)
-		goto fail;
-	return tls;
-fail:
-	snprintf(err, err_len, "%s%s%s", what, ret ? ": " : "",
-		 ret ? gnutls_strerror(ret) : "");
-	dcm_tls_free(tls);
-	return NULL;
-}
-
-void dcm_tls_free(struct dcm_tls *tls)
-{
-	if (!tls)
-		return;
-	if (tls->priority)
-		gnutls_priority_deinit(tls->priority);
-	if (tls->cred)
-		gnutls_psk_free_server_credentials(tls->cred);
-	free(tls);
-}
-
-/* Make room for @n more bytes at the tail, up to @max in all. */
-static int buf_room(struct dcm_buf *b, size_t n, size_t max)
-{
-	size_t used = b->tail - b->head;
-	size_t cap;
-	u8 *p;
-
-	if (b->cap - b->tail >= n)
-		return 0;
-	if (b->cap - used >= n) {
-		memmove(b->p, b->p + b->head, used);
-		b->head = 0;
-		b->tail = used;
-		return 0;
-	}
-	if (used + n > max)
-		return -1;
-	for (cap = b->cap ? b->cap : 1024; cap < used + n;)
-		cap *= 2;
-	p = malloc(cap);
-	if (!p)
-		return -1;
-	if (used)
-		memcpy(p, b->p + b->head, used);
-	free(b->p);
-	b->p = p;
-	b->head = 0;
-	b->tail = used;
-	b->cap = cap;
-	return 0;
-}
-
-static void buf_take(struct dcm_buf *b, size_t n)
-{
-	b->head += n;
-	if (b->head == b->tail)
-		b->head = b->tail = 0;
-}
 
 static ssize_t chan_pull(gnutls_transport_ptr_t ptr, void *data, size_t len)
 {
 	struct chan_tls *ct = ptr;
 	struct dcm_buf *rx = &ct->ch.rx;
-	size_t n = rx->tail - rx->head;
+	size_t n = dcm_buf_used(rx);
 
 	if (!n) {
 		if (ct->ch.eof)
@@ -173,7 +51,7 @@ static ssize_t chan_pull(gnutls_transport_ptr_t ptr, void *data, size_t len)
 	if (n > len)
 		n = len;
 	memcpy(data, rx->p + rx->head, n);
-	buf_take(rx, n);
+	dcm_buf_take(rx, n);
 	return (ssize_t)n;
 }
 
@@ -185,7 +63,7 @@ static ssize_t chan_push(gnutls_transport_ptr_t ptr, const giovec_t *iov,
 
 	for (int i = 0; i < nr; i++)
 		n += iov[i].iov_len;
-	if (buf_room(&ct->ch.tx, n, TX_MAX)) {
+	if (dcm_buf_room(&ct->ch.tx, n, TX_MAX)) {
 		ct->ch.broken = true;
 		gnutls_transport_set_errno(ct->ch.tls, EPIPE);
 		return -1;
@@ -207,19 +85,7 @@ static int chan_pull_timeout(gnutls_transport_ptr_t ptr, unsigned int ms)
 	return ct->ch.rx.tail > ct->ch.rx.head || ct->ch.eof;
 }
 
-/* Refuse a HelloRetryRequest: it would be sent before the key is checked. */
-static int chan_no_retry(gnutls_session_t s, unsigned int type,
-			 unsigned int when, unsigned int incoming,
-			 const gnutls_datum_t *msg)
-{
-	(void)s;
-	(void)type;
-	(void)when;
-	(void)msg;
-	return incoming ? 0 : GNUTLS_E_UNWANTED_ALGORITHM;
-}
-
-struct dcm_chan *dcm_chan_new(int fd, struct dcm_tls *tls)
+struct dcm_chan *dcm_chan_new(int fd, struct dcm_tls_server *tls)
 {
 	struct chan_tls *ct = calloc(1, sizeof(*ct));
 
@@ -232,32 +98,18 @@ struct dcm_chan *dcm_chan_new(int fd, struct dcm_tls *tls)
 	return &ct->ch;
 }
 
-/* -1: no memory. */
 static int chan_start(struct dcm_chan *ch)
 {
 	struct chan_tls *ct = (struct chan_tls *)ch;
-	struct dcm_tls *tls = ct->tls;
 
-	if (buf_room(&ch->in, IN_BYTES, IN_BYTES) ||
-	    buf_room(&ch->tx, TX_BYTES, TX_BYTES) ||
-	    gnutls_init(&ch->tls,
-			GNUTLS_SERVER | GNUTLS_NONBLOCK | GNUTLS_NO_TICKETS)) {
-		ch->tls = NULL;
-		return -1;
-	}
-	gnutls_session_set_ptr(ch->tls, ct);
+	if (dcm_buf_room(&ch->in, IN_BYTES, IN_BYTES) ||
+	    dcm_buf_room(&ch->tx, TX_BYTES, TX_BYTES) ||
+	    dcm_tls_server_session(ct->tls, &ch->tls))
+		return -ENOMEM;
 	gnutls_transport_set_ptr(ch->tls, ct);
 	gnutls_transport_set_pull_function(ch->tls, chan_pull);
 	gnutls_transport_set_pull_timeout_function(ch->tls, chan_pull_timeout);
 	gnutls_transport_set_vec_push_function(ch->tls, chan_push);
-	/* the caller has a deadline for the whole handshake */
-	gnutls_handshake_set_timeout(ch->tls, 0);
-	gnutls_handshake_set_hook_function(ch->tls,
-					   GNUTLS_HANDSHAKE_HELLO_RETRY_REQUEST,
-					   GNUTLS_HOOK_BOTH, chan_no_retry);
-	if (gnutls_priority_set(ch->tls, tls->priority) ||
-	    gnutls_credentials_set(ch->tls, GNUTLS_CRD_PSK, tls->cred))
-		return -1;
 	return 0;
 }
 
@@ -278,14 +130,14 @@ void dcm_chan_free(struct dcm_chan *ch)
 
 int dcm_chan_room(struct dcm_chan *ch, size_t bytes)
 {
-	size_t used = ch->in.tail - ch->in.head;
+	size_t used = dcm_buf_used(&ch->in);
 
 	if (ch->tls &&
-	    buf_room(&ch->rx, RX_BYTES - (ch->rx.tail - ch->rx.head), RX_BYTES))
+	    dcm_buf_room(&ch->rx, RX_BYTES - dcm_buf_used(&ch->rx), RX_BYTES))
 		return -1;
 	if (bytes <= used)
 		return 0;
-	return buf_room(&ch->in, bytes - used, bytes * 2);
+	return dcm_buf_room(&ch->in, bytes - used, bytes * 2);
 }
 
 /* One recv() into @b: 1: bytes came, 0: none were there, -1: end. */
@@ -295,7 +147,7 @@ static int chan_fill(struct dcm_chan *ch, struct dcm_buf *b)
 	ssize_t n;
 
 	if (!room && b->head) {
-		memmove(b->p, b->p + b->head, b->tail - b->head);
+		memmove(b->p, b->p + b->head, dcm_buf_used(b));
 		b->tail -= b->head;
 		b->head = 0;
 		room = b->cap - b->tail;
@@ -324,7 +176,7 @@ static int chan_fill(struct dcm_chan *ch, struct dcm_buf *b)
 static int chan_greeted(const struct dcm_chan *ch)
 {
 	const u8 *p = ch->rx.p + ch->rx.head;
-	size_t have = ch->rx.tail - ch->rx.head;
+	size_t have = dcm_buf_used(&ch->rx);
 	size_t bytes;
 
 	if ((have > 0 && p[0] != RECORD_HANDSHAKE) || (have > 1 && p[1] != 3))
@@ -342,7 +194,7 @@ int dcm_chan_handshake(struct dcm_chan *ch)
 	unsigned int turn = 0;
 	int ret;
 
-	if (buf_room(&ch->rx, IN_BYTES - (ch->rx.tail - ch->rx.head), IN_BYTES))
+	if (dcm_buf_room(&ch->rx, IN_BYTES - dcm_buf_used(&ch->rx), IN_BYTES))
 		return -1;
 	for (;;) {
 		ch->more = false;
@@ -396,7 +248,7 @@ static int chan_decrypt(struct dcm_chan *ch)
 		size_t room = ch->in.cap - ch->in.tail;
 
 		if (!room && ch->in.head) {
-			buf_room(&ch->in, 1, ch->in.cap);
+			dcm_buf_room(&ch->in, 1, ch->in.cap);
 			room = ch->in.cap - ch->in.tail;
 		}
 		if (!room || records == READ_RECORDS) {
@@ -453,7 +305,7 @@ int dcm_chan_read(struct dcm_chan *ch)
 
 void dcm_chan_consume(struct dcm_chan *ch, size_t n)
 {
-	buf_take(&ch->in, n);
+	dcm_buf_take(&ch->in, n);
 }
 
 int dcm_chan_write(struct dcm_chan *ch, const void *data, size_t len)
@@ -464,7 +316,7 @@ int dcm_chan_write(struct dcm_chan *ch, const void *data, size_t len)
 	if (ch->broken)
 		return -1;
 	if (!ch->tls) {
-		if (buf_room(&ch->tx, len, TX_MAX)) {
+		if (dcm_buf_room(&ch->tx, len, TX_MAX)) {
 			ch->broken = true;
 			return -1;
 		}
@@ -546,7 +398,7 @@ int dcm_chan_flush(struct dcm_chan *ch)
 		n = chan_send(ch, ch->tx.p + ch->tx.head, dcm_chan_queued(ch));
 		if (n > 0) {
 			ch->tx_at += (u64)n;
-			buf_take(&ch->tx, (size_t)n);
+			dcm_buf_take(&ch->tx, (size_t)n);
 			continue;
 		}
 		if (n < 0 && errno == EINTR)
@@ -609,7 +461,7 @@ bool dcm_chan_cut(const struct dcm_chan *ch)
 
 int dcm_chan_plain(struct dcm_chan *ch)
 {
-	if (ch->rx.tail != ch->rx.head || ch->in.tail != ch->in.head ||
+	if (dcm_buf_used(&ch->rx) || dcm_buf_used(&ch->in) ||
 	    gnutls_record_check_pending(ch->tls))
 		return -1;
 	gnutls_deinit(ch->tls);

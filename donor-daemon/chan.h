@@ -3,19 +3,12 @@
 #ifndef DCM_CHAN_H
 #define DCM_CHAN_H
 
-#include <gnutls/gnutls.h>
 #include <sys/uio.h>
 
-#include "../kvm-dcm/proto/wire.h"
+#include "buf.h"
+#include "tls_server.h"
 
 #define DCM_CHAN_FDS	2u	/* descriptors waiting to be passed */
-
-struct dcm_buf {
-	u8 *p;
-	size_t head;
-	size_t tail;
-	size_t cap;
-};
 
 /**
  * struct dcm_chan - one connected socket
@@ -54,16 +47,8 @@ struct dcm_chan {
 	bool established;
 };
 
-/* Shared by all channels: key lookup and cipher choice. */
-struct dcm_tls;
-typedef int (*dcm_psk_fn)(void *arg, const void *name, size_t len,
-			  const u8 **key, size_t *key_bytes);
-struct dcm_tls *dcm_tls_new(dcm_psk_fn find, void *arg, char *err,
-			    size_t err_len);
-void dcm_tls_free(struct dcm_tls *tls);
-
 /* Owns @fd; small until bytes come. %NULL: out of memory, @fd is closed. */
-struct dcm_chan *dcm_chan_new(int fd, struct dcm_tls *tls);
+struct dcm_chan *dcm_chan_new(int fd, struct dcm_tls_server *tls);
 void dcm_chan_free(struct dcm_chan *ch);
 
 /**
@@ -119,12 +104,12 @@ int dcm_chan_plain(struct dcm_chan *ch);
  */
 static inline bool dcm_chan_shown(const struct dcm_chan *ch)
 {
-	return ch->tx_at || ch->tx.tail != ch->tx.head;
+	return ch->tx_at || dcm_buf_used(&ch->tx);
 }
 
 static inline size_t dcm_chan_queued(const struct dcm_chan *ch)
 {
-	return ch->tx.tail - ch->tx.head;
+	return dcm_buf_used(&ch->tx);
 }
 
 #endif /* DCM_CHAN_H */

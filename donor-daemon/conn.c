@@ -366,9 +366,8 @@ static bool conn_collect(struct dcm_conn *conn)
 	struct dcm_chan *ch = conn->chan;
 	struct dcm_wire_msg msg;
 	size_t bytes;
-	int ret = dcm_wire_decode(ch->in.p + ch->in.head,
-				  ch->in.tail - ch->in.head, DCM_PHASE_GC,
-				  DCM_SIDE_HOST, &msg, &bytes);
+	int ret = dcm_wire_decode(ch->in.p + ch->in.head, dcm_buf_used(&ch->in),
+				  DCM_PHASE_GC, DCM_SIDE_HOST, &msg, &bytes);
 
 	if (ret == DCM_WIRE_MORE)
 		return false;
@@ -405,7 +404,7 @@ static void conn_messages(struct dcm_conn *conn, unsigned int *left)
 			continue;
 		}
 		ret = dcm_wire_head(ch->in.p + ch->in.head,
-				    ch->in.tail - ch->in.head,
+				    dcm_buf_used(&ch->in),
 				    conn->state == DCM_CONN_HELLO ?
 					    DCM_PHASE_HELLO :
 					    DCM_PHASE_CONTROL,

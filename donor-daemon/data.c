@@ -223,9 +223,8 @@ static int data_requests(struct dcm_worker *w, struct dcm_data *d)
 			d->left = ch->in.tail > ch->in.head;
 			break;
 		}
-		ret = dcm_wire_decode(p, ch->in.tail - ch->in.head,
-				      DCM_PHASE_DATA, DCM_SIDE_HOST, &req,
-				      &bytes);
+		ret = dcm_wire_decode(p, dcm_buf_used(&ch->in), DCM_PHASE_DATA,
+				      DCM_SIDE_HOST, &req, &bytes);
 		if (ret == DCM_WIRE_MORE)
 			break;
 		if (ret != DCM_WIRE_OK) {
@@ -283,12 +282,12 @@ void dcm_data_close(struct dcm_data *d)
 static int data_read(struct dcm_worker *w, struct dcm_data *d)
 {
 	struct dcm_chan *ch = d->chan;
-	size_t had = ch->in.tail - ch->in.head;
+	size_t had = dcm_buf_used(&ch->in);
 	u64 records = ch->records;
 	int ret = dcm_chan_read(ch);
 
 	if (ret > 0) {
-		w->cost += (ch->in.tail - ch->in.head - had) *
+		w->cost += (dcm_buf_used(&ch->in) - had) *
 				   (ch->tls ? COST_TLS : 1) +
 			   (ch->records - records) * COST_RECORD;
 		__atomic_store_n(&d->session->heard_at,

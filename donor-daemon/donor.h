@@ -89,7 +89,7 @@ struct dcm_donor {
 	struct dcm_config cfg;
 	struct dcm_pool pool;
 	struct dcm_tenants tenants;
-	struct dcm_tls *tls;
+	struct dcm_tls_server *tls;
 	struct dcm_listener listeners[DCM_LISTENERS_MAX];
 	u32 nr_listeners;
 	struct dcm_list conns;

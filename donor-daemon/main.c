@@ -383,7 +383,7 @@ static int donor_start(struct dcm_donor *donor, char *err, size_t err_len)
 		return -1;
 	}
 	dcm_admission_init(&donor->proven, donor->donor_id);
-	donor->tls = dcm_tls_new(psk_find, donor, err, err_len);
+	donor->tls = dcm_tls_server_new(psk_find, donor, err, err_len);
 	if (!donor->tls)
 		return -1;
 	uv_loop_init(&donor->loop);
@@ -455,7 +455,7 @@ static void donor_end(struct dcm_donor *donor)
 	dcm_rdma_free(donor);
 	dcm_pool_free(&donor->pool);
 	dcm_tenants_free(&donor->tenants);
-	dcm_tls_free(donor->tls);
+	dcm_tls_server_free(donor->tls);
 	dcm_config_free(&donor->cfg);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: donor-daemon/chan.c donor-daemon/gc_session.c donor-daemon/config.c donor-daemon/conn.c donor-daemon/control.c donor-daemon/data.c donor-daemon/data_worker.c donor-daemon/admission.c donor-daemon/evict.c donor-daemon/fair.c donor-daemon/gc/child.c donor-daemon/hello.c donor-daemon/export.c donor-daemon/log.c donor-daemon/pool.c donor-daemon/session.c donor-daemon/gc_cpu.c donor-daemon/tenant.c kvm-dcm/proto/wire.c kvm-dcm/lib/inside.c kvm-dcm/lib/log.c tests/fuzz/plain_tls.c */
+/* links: donor-daemon/buf.c donor-daemon/chan.c donor-daemon/gc_session.c donor-daemon/config.c donor-daemon/conn.c donor-daemon/control.c donor-daemon/data.c donor-daemon/data_worker.c donor-daemon/admission.c donor-daemon/evict.c donor-daemon/fair.c donor-daemon/gc/child.c donor-daemon/hello.c donor-daemon/export.c donor-daemon/log.c donor-daemon/pool.c donor-daemon/session.c donor-daemon/gc_cpu.c donor-daemon/tenant.c donor-daemon/tls_server.c kvm-dcm/proto/wire.c kvm-dcm/lib/inside.c kvm-dcm/lib/log.c tests/fuzz/plain_tls.c */
 /* libs: -linih -Wl,--wrap=socketpair,--wrap=fork,--wrap=kill,--wrap=waitpid,--wrap=fallocate,--wrap=uv_queue_work,--wrap=pthread_create,--wrap=pthread_mutex_lock,--wrap=pthread_mutex_unlock,--wrap=epoll_wait,--wrap=dcm_slab_get,--wrap=dcm_slab_put */
 /* pkg: libuv */
 /*
@@ -921,7 +921,7 @@ static void start(void)
 	dcm_admission_init(&donor.listeners[1].admission, 3);
 	dcm_gc_session_start(&donor);
 	must(donor.gc_path[0]);
-	donor.tls = dcm_tls_new(NULL, NULL, err, sizeof(err));
+	donor.tls = dcm_tls_server_new(NULL, NULL, err, sizeof(err));
 	uv_loop_init(&donor.loop);
 	must(!dcm_pool_init(&donor.pool, &donor.loop, &donor.cfg, err,
 			    sizeof(err)));
