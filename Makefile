@@ -327,8 +327,13 @@ install: all
 	install -D -m 644 configs/prometheus/kvm-dcm.rules.yml \
 		$(dest)/share/kvm-dcm/prometheus/kvm-dcm.rules.yml
 	install -D -m 755 bin/dcmctl $(dest)/bin/dcmctl
-	install -d $(dest)/share/kvm-dcm/dcmctl
-	install -m 644 dcmctl/dcmctl/*.py VERSION $(dest)/share/kvm-dcm/dcmctl/
+	for package in $(patsubst dcmctl/%,%,$(sort $(dir \
+			$(wildcard dcmctl/dcmctl/*.py dcmctl/dcmctl/*/*.py)))); do \
+		install -d $(dest)/share/kvm-dcm/$$package && \
+		install -m 644 dcmctl/$$package*.py \
+			$(dest)/share/kvm-dcm/$$package || exit 1; \
+	done
+	install -m 644 VERSION $(dest)/share/kvm-dcm/dcmctl/
 	install -d $(dest)/share/kvm-dcm/web/vendor
 	install -m 644 dcmctl/web/*.* $(dest)/share/kvm-dcm/web/
 	install -m 644 dcmctl/web/vendor/* $(dest)/share/kvm-dcm/web/vendor/

@@ -12,13 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dcmctl import control, keyfile, members, run, settings, show, version, vm
-from dcmctl.address import check_name, parse_donors
-from dcmctl.errors import DcmError, UsageError, printable
-from dcmctl.settings import Settings
-from dcmctl.status import Fields, Status
-from dcmctl.table import table
-from dcmctl.units import format_duration, format_size, parse_size
+from dcmctl import show
+from dcmctl.cluster import members
+from dcmctl.lib import keyfile
+from dcmctl.lib.address import check_name, parse_donors
+from dcmctl.lib.errors import DcmError, UsageError, printable
+from dcmctl.lib.installation import version
+from dcmctl.lib.table import table
+from dcmctl.lib.units import format_duration, format_size, parse_size
+from dcmctl.libvirt import vm
+from dcmctl.pager import run, settings, vmsock
+from dcmctl.pager.settings import Settings
+from dcmctl.pager.status import Fields, Status
 
 Args = argparse.Namespace
 Command = Callable[[Args], int]
@@ -110,13 +115,13 @@ def cmd_run(args: Args) -> int:
 # ---- looking ----
 
 
-def _ask_status(vm: control.Vm) -> tuple[control.Json, Status]:
+def _ask_status(vm: vmsock.Vm) -> tuple[vmsock.Json, Status]:
     answer = vm.ask({"cmd": "status"})
     return answer, Status.read(answer, f"VM {vm.name}")
 
 
 def cmd_status(args: Args) -> int:
-    vm = control.find(args.vm) if args.vm else control.find_only()
+    vm = vmsock.find(args.vm) if args.vm else vmsock.find_only()
     answer, status = _ask_status(vm)
     if args.json:
         _print_json(answer)
@@ -126,7 +131,7 @@ def cmd_status(args: Args) -> int:
 
 
 def cmd_list(args: Args) -> int:
-    vms = control.find_all()
+    vms = vmsock.find_all()
     if args.quiet:
         for vm in vms:
             print(vm.name)
@@ -137,7 +142,7 @@ def cmd_list(args: Args) -> int:
     for vm in vms:
         try:
             _, s = _ask_status(vm)
-        except control.VmGone:
+        except vmsock.VmGone:
             continue
         except DcmError as exc:
             failed = True
@@ -197,7 +202,7 @@ def cmd_top(args: Args) -> int:
 
 
 def cmd_budget(args: Args) -> int:
-    vm = control.find(args.vm)
+    vm = vmsock.find(args.vm)
     size = parse_size(args.size, "budget")
     _, before = _ask_status(vm)
     vm.ask({"cmd": "budget", "bytes": size})
@@ -219,7 +224,7 @@ def cmd_budget(args: Args) -> int:
     return 0
 
 
-def _tunables(vm: control.Vm) -> dict[str, dict[str, Any]]:
+def _tunables(vm: vmsock.Vm) -> dict[str, dict[str, Any]]:
     """By name, at least {"value": N}; unit, bounds and reason where given."""
     who = f"VM {vm.name}"
     fields = Fields(vm.ask({"cmd": "tunables"}), who)
@@ -246,7 +251,7 @@ def _tunables(vm: control.Vm) -> dict[str, dict[str, Any]]:
 
 
 def cmd_tunable(args: Args) -> int:
-    vm = control.find(args.vm)
+    vm = vmsock.find(args.vm)
     if args.name is None:
         return _show_tunables(vm, args.json)
     name = settings.tunable_name(args.name)
@@ -268,7 +273,7 @@ def cmd_tunable(args: Args) -> int:
     return 0
 
 
-def _show_tunables(vm: control.Vm, machine: bool) -> int:
+def _show_tunables(vm: vmsock.Vm, machine: bool) -> int:
     found = _tunables(vm)
     if machine:
         _print_json(found)
@@ -293,7 +298,7 @@ def _show_tunables(vm: control.Vm, machine: bool) -> int:
 
 
 def cmd_donor_status(args: Args) -> int:
-    from dcmctl import donor  # an HTTP client takes longer to load than all the rest
+    from dcmctl.cluster import donor  # an HTTP client takes longer to load than all the rest
 
     status = donor.fetch(args.addr)
     if args.json:
@@ -304,19 +309,19 @@ def cmd_donor_status(args: Args) -> int:
 
 
 def cmd_discover(args: Args) -> int:
-    from dcmctl import discover
+    from dcmctl.cluster import discover
 
     return discover.cmd_discover(args)
 
 
 def cmd_announce(args: Args) -> int:
-    from dcmctl import discover
+    from dcmctl.cluster import discover
 
     return discover.cmd_announce(args)
 
 
 def cmd_exporter(args: Args) -> int:
-    from dcmctl import exporter
+    from dcmctl.web import exporter
 
     return exporter.cmd_exporter(args)
 
@@ -412,7 +417,7 @@ def _add_run(sub: Any, common: argparse.ArgumentParser) -> None:
 
 
 def cmd_dashboard(args: Args) -> int:
-    from dcmctl import dashboard  # an HTTP server and TLS
+    from dcmctl.web import dashboard  # an HTTP server and TLS
 
     return dashboard.cmd_dashboard(args)
 

@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-from dcmctl.status import BLOCK_SIZES, FAULT_KINDS, Latency, Status
-from dcmctl.table import bar, table
-from dcmctl.units import (
-    format_count,
-    format_duration,
-    format_ns,
-    format_percent,
-    format_size,
-)
+from collections.abc import Mapping
+
+from dcmctl.lib.table import bar, table
+from dcmctl.lib.units import format_count, format_duration, format_ns, format_percent, format_size
+from dcmctl.pager.status import BLOCK_SIZES, FAULT_KINDS, Latency, Status
+
+# One letter a block size, so that the mix can be read without colours.
+MIX_LETTERS = dict(zip(BLOCK_SIZES, "48136", strict=True))
+MIX_LEGEND = "blocks: 4=4K 8=8K 1=16K 3=32K 6=64K, share of pages brought in"
 
 
 def _latency(latency: Latency) -> str:
@@ -126,3 +126,19 @@ def donor_table(statuses: list[tuple[str | None, Status]]) -> list[str]:
             if d.trouble:
                 lines.append(f"! {name + ': ' if name else ''}{d.name}: {d.trouble}")
     return lines
+
+
+def mix_bar(mix: Mapping[str, int], width: int = 10) -> str:
+    """Block sizes by their share of the pages: `4444886666`.
+
+    Largest remainders, so that the letters always add up to the width.
+    """
+    total = sum(mix.values())
+    if total <= 0:
+        return "-" * width
+    exact = {size: mix[size] * width / total for size in BLOCK_SIZES}
+    cells = {size: int(value) for size, value in exact.items()}
+    rest = sorted(BLOCK_SIZES, key=lambda size: exact[size] - cells[size], reverse=True)
+    for size in rest[: width - sum(cells.values())]:
+        cells[size] += 1
+    return "".join(MIX_LETTERS[size] * cells[size] for size in BLOCK_SIZES)

@@ -24,13 +24,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from dcmctl import control
-from dcmctl.control import Json, Vm, VmGone
-from dcmctl.errors import DcmError
-from dcmctl.show import donor_table
-from dcmctl.status import Rates, Status
-from dcmctl.table import MIX_LEGEND, bar, mix_bar, table
-from dcmctl.units import format_count, format_ns, format_percent, format_size
+from dcmctl.lib.errors import DcmError
+from dcmctl.lib.table import bar, table
+from dcmctl.lib.units import format_count, format_ns, format_percent, format_size
+from dcmctl.pager import vmsock
+from dcmctl.pager.status import Rates, Status
+from dcmctl.pager.vmsock import Json, Vm, VmGone
+from dcmctl.show import MIX_LEGEND, donor_table, mix_bar
 
 _ASK_TIMEOUT = 2.0
 _ALT_ON, _ALT_OFF = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
@@ -86,7 +86,7 @@ def take(previous: Sample | None, pool: ThreadPoolExecutor) -> Sample:
     """Ask every running VM; a bad one costs its own row only."""
     now = time.monotonic()
     sample = Sample(now, now - previous.at if previous else 0.0)
-    vms = control.find_all()
+    vms = vmsock.find_all()
     for vm, look in zip(vms, pool.map(_look, vms), strict=True):
         if isinstance(look, VmGone):
             continue

@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dcmctl import web
-from dcmctl.estate import Donor, Estate, Machine, Use
-from dcmctl.watch import Watch, events, health, key_of, rates
+from dcmctl.cluster.estate import Donor, Estate, Machine, Use
+from dcmctl.lib import installation
+from dcmctl.web import page
+from dcmctl.web.watch import Watch, events, health, key_of, rates
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -130,7 +131,7 @@ def test_files_and_headers(site: Site) -> None:
         assert site.ask("GET", path)[0] == 200
     assert site.ask("HEAD", "/main.js")[2] == b""
     # Nothing here needs what isn't here, or markup made of text.
-    for name in web.load_files(Path(web.__file__).parents[1] / "web"):
+    for name in page.load_files(installation.web_folder()):
         _, _, text = site.ask("GET", name)
         if "vendor" not in name:
             assert b"innerHTML" not in text

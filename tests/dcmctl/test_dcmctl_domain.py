@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dcmctl import domain
-from dcmctl.domain import DomainError, Memory
-from dcmctl.errors import DcmError
-from dcmctl.xmltree import DEPTH_MAX, SIZE_MAX, Element, parse
+from dcmctl.lib.errors import DcmError
+from dcmctl.libvirt import domain
+from dcmctl.libvirt.domain import DomainError, Memory
+from dcmctl.libvirt.xmltree import DEPTH_MAX, SIZE_MAX, Element, parse
 from tests.dcmctl.support import TOP
 
 SCHEMA = TOP / "dcmctl" / "schema" / "domain.rng"

@@ -6,7 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from dcmctl import estate, settings
+from dcmctl.cluster import estate
+from dcmctl.pager import settings
 
 from tests.dcmctl.paging import MIB, Running, until
 from tests.framework.donor import Donor

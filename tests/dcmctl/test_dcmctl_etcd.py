@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from dcmctl import discover
-from dcmctl.errors import DcmError
-from dcmctl.etcd import ANSWER_MAX, Access, Etcd, EtcdError, encode
+from dcmctl.cluster import discover
+from dcmctl.cluster.etcd import ANSWER_MAX, Access, Etcd, EtcdError, encode
+from dcmctl.lib.errors import DcmError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -15,10 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dcmctl import dcmfs, domain, hook, hostd
-from dcmctl.domain import Memory
-from dcmctl.errors import DcmError
-from dcmctl.hostd import HostDonor, HostFile
+from dcmctl.lib.errors import DcmError
+from dcmctl.libvirt import domain, record, room, system_session
+from dcmctl.libvirt.domain import Memory
+from dcmctl.pager import dcmfs, hostd
+from dcmctl.pager.hostd import HostDonor, HostFile
 from tests.dcmctl.support import TOP
 from tests.framework.paths import BUILD
 
@@ -104,7 +105,8 @@ def test_a_package_that_is_gone(call: Called, tmp_path: Path, operation: str, ph
     call.hook = tmp_path / "hooks" / "qemu.d" / "50-kvm-dcm"
     call.hook.parent.mkdir(parents=True)
     shutil.copy(HOOK, call.hook)
-    if any(Path(p, "kvm-dcm/dcmctl/hook.py").exists() for p in ("/usr/share", "/usr/local/share")):
+    installed = (Path(p, "kvm-dcm/dcmctl") for p in ("/usr/share", "/usr/local/share"))
+    if any((package / "libvirt" / "hook.py").exists() for package in installed):
         pytest.skip("it is installed on this machine")
     assert call(PLAIN, operation, phase).returncode == 0
     done = call(OURS, operation, phase)
@@ -180,7 +182,7 @@ def test_no_slab_is_promised_twice(
     files += [a_file(f"/mnt/dcm/o{i}", e, s, donors[:1]) for i, (e, s) in enumerate(others)]
     free = sum(n for n, state in lent if state == "up")
     need = extents + sum(max(0, e - s) for e, s in others)
-    why = hook.shortage(files, PATH, Memory(1 << 20))
+    why = room.shortage(files, PATH, Memory(1 << 20))
     assert (why is None) == (need <= free)
     assert why is None or ("no room" in why and "\n" not in why)
 
@@ -190,9 +192,9 @@ def test_what_is_promised_elsewhere_is_free_here() -> None:
     near, far = a_donor("near", 16), a_donor("far", 100)
     mine = a_file(str(PATH), 16, 0, (near,))
     other = a_file("/mnt/dcm/other", 90, 0, (far,))
-    assert hook.shortage([mine, other], PATH, Memory(1 << 20, ("near",))) is None
+    assert room.shortage([mine, other], PATH, Memory(1 << 20, ("near",))) is None
     other = a_file("/mnt/dcm/other", 90, 0, (far, near))
-    assert "promised" in (hook.shortage([mine, other], PATH, Memory(1 << 20, ("near",))) or "")
+    assert "promised" in (room.shortage([mine, other], PATH, Memory(1 << 20, ("near",))) or "")
 
 
 def test_a_choice_is_written_for_the_daemon(
@@ -216,27 +218,27 @@ def test_one_donor_of_each_group_is_up() -> None:
     lone = a_donor("lone", 100, "lost", "it died", group="rack2")
     memory = Memory(1 << 20, groups=("rack1",))
     both = Memory(1 << 20, groups=("rack1", "rack2"))
-    assert hook.shortage([a_file(str(PATH), 16, 0, (one, two))], PATH, memory) is None
-    why = hook.shortage([a_file(str(PATH), 16, 0, (two,))], PATH, memory)
+    assert room.shortage([a_file(str(PATH), 16, 0, (one, two))], PATH, memory) is None
+    why = room.shortage([a_file(str(PATH), 16, 0, (two,))], PATH, memory)
     assert why is not None and "rack1" in why and "two is connecting (Connection refused)" in why
-    why = hook.shortage([a_file(str(PATH), 16, 0, (one, lone))], PATH, both)
+    why = room.shortage([a_file(str(PATH), 16, 0, (one, lone))], PATH, both)
     assert why is not None and "rack2" in why and "lone is lost (it died)" in why
-    why = hook.shortage([a_file(str(PATH), 16, 0, (one,))], PATH, both)
+    why = room.shortage([a_file(str(PATH), 16, 0, (one,))], PATH, both)
     assert why is not None and "rack2" in why and "hostd.conf" in why
 
 
 def test_reasons_name_the_donor() -> None:
     donors = (a_donor("near", 100), a_donor("far", 0, "connecting", "Connection refused"))
     files = [a_file(str(PATH), 16, 0, donors)]
-    assert hook.shortage(files, PATH, Memory(1 << 20, ("near",))) is None
-    why = hook.shortage(files, PATH, Memory(1 << 20, ("far",)))
+    assert room.shortage(files, PATH, Memory(1 << 20, ("near",))) is None
+    why = room.shortage(files, PATH, Memory(1 << 20, ("far",)))
     assert why is not None and "far" in why and "Connection refused" in why
-    why = hook.shortage(files, PATH, Memory(1 << 20, ("other",)))
+    why = room.shortage(files, PATH, Memory(1 << 20, ("other",)))
     assert why is not None and "hostd.conf" in why
-    why = hook.shortage([a_file(str(PATH), 101, 0, donors)], PATH, Memory(1 << 20))
+    why = room.shortage([a_file(str(PATH), 101, 0, donors)], PATH, Memory(1 << 20))
     assert why is not None and "far is connecting (Connection refused)" in why
-    assert "does not serve" in (hook.shortage([], PATH, Memory(1 << 20)) or "")
-    assert "no donors" in (hook.shortage([a_file(str(PATH), 1, 0)], PATH, Memory(1)) or "")
+    assert "does not serve" in (room.shortage([], PATH, Memory(1 << 20)) or "")
+    assert "no donors" in (room.shortage([a_file(str(PATH), 1, 0)], PATH, Memory(1)) or "")
 
 
 # ---- asking dcm-hostd ----
@@ -329,14 +331,14 @@ def test_records_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     folder = tmp_path / "state"
     monkeypatch.setenv("DCM_LIBVIRT_STATE", str(folder))
     for phase in ("prepared", "running"):
-        hook.write_down(UUID, "web1", phase, PATH, Memory(1 << 20), 2 << 20)
+        record.write_down(UUID, "web1", phase, PATH, Memory(1 << 20), 2 << 20)
     assert [p.name for p in folder.iterdir()] == [f"{UUID}.json"]
     assert '"phase": "running"' in (folder / f"{UUID}.json").read_text()
     assert folder.stat().st_mode & 0o777 == 0o700
-    hook.release(domain.read_domain(OURS))
-    hook.release(domain.read_domain(OURS))
+    system_session.release(domain.read_domain(OURS))
+    system_session.release(domain.read_domain(OURS))
     assert list(folder.iterdir()) == []
     shutil.rmtree(folder)
     folder.symlink_to("/tmp")
     with pytest.raises(DcmError, match="not a directory of ours"):
-        hook.write_down(UUID, "web1", "prepared", PATH, Memory(1 << 20), 2 << 20)
+        record.write_down(UUID, "web1", "prepared", PATH, Memory(1 << 20), 2 << 20)

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from dcmctl import confedit, control, settings
-from dcmctl.address import Address, Donor
-from dcmctl.errors import DcmError
+from dcmctl.cluster import confedit
+from dcmctl.lib.address import Address, Donor
+from dcmctl.lib.errors import DcmError
+from dcmctl.pager import settings, vmsock
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -242,7 +243,7 @@ def test_a_running_vm(
     assert human[1].split()[:3] == ["near", "up", "512M"]
     assert "e2e" in human[1].split()
 
-    vm = control.Vm("e2e", cli.runtime / "vm" / "e2e.sock")
+    vm = vmsock.Vm("e2e", cli.runtime / "vm" / "e2e.sock")
     for request in NONSENSE:
         with pytest.raises(DcmError, match="donor: "):
             vm.ask({"cmd": "donor", **request})

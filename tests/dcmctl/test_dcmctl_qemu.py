@@ -9,8 +9,8 @@ import shlex
 
 import pytest
 
-from dcmctl import qemu
-from dcmctl.errors import UsageError
+from dcmctl.lib.errors import UsageError
+from dcmctl.pager import qemu
 
 
 def test_is_qemu() -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from dcmctl import preflight, settings
+from dcmctl.pager import preflight, settings
 from tests.dcmctl.support import TOP, Cli
 
 TIMEOUT = 30
@@ -452,8 +452,8 @@ def test_unprivileged(run: Cli, good: list[str], runtime: Path) -> None:
         pytest.skip("everybody may use userfaultfd here")
     program = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from dcmctl import preflight\n"
-        "from dcmctl.errors import DcmError\n"
+        "from dcmctl.pager import preflight\n"
+        "from dcmctl.lib.errors import DcmError\n"
         "try: preflight.check_userfaultfd()\n"
         "except DcmError as e: print(e)\n"
     )

@@ -349,12 +349,13 @@ def test_random_garbage(dcmctl: Cli, vms: Path) -> None:
                 data[at:at] = rng.choice([b"{", b"}", b"\x1b[2J", b"1e999", b'"', b"\n", b"-"])
         return bytes(data) + (b"" if data.endswith(b"\n") else b"\n")
 
-    from dcmctl import control, show
-    from dcmctl.errors import DcmError
-    from dcmctl.status import Status
+    from dcmctl import show
+    from dcmctl.lib.errors import DcmError
+    from dcmctl.pager import vmsock
+    from dcmctl.pager.status import Status
 
     with VmServer(vms, answer=mutate) as server:
-        vm = control.Vm("vm1", server.path)
+        vm = vmsock.Vm("vm1", server.path)
         refused = 0
         for _ in range(500):
             try:

@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from dcmctl import control, domain, emulator, hook, preflight, settings, user_session
-from dcmctl.domain import Memory
-from dcmctl.errors import DcmError
-from dcmctl.xmltree import Element
+from dcmctl.lib.errors import DcmError
+from dcmctl.libvirt import domain, emulator, hook, system_session, user_session
+from dcmctl.libvirt.domain import Memory
+from dcmctl.libvirt.xmltree import Element
+from dcmctl.pager import preflight, settings, vmsock
 from tests.dcmctl.support import TOP
 from tests.framework.donor import Donor
 from tests.framework.paths import BUILD
@@ -184,7 +185,7 @@ def test_root_has_the_kernel_pager(
         user_session.prepare(root_of(), memory_of(root_of()))
     root = root_of()
     assert hook._module(root) is user_session
-    assert hook._module(domain.read_domain(b"<domain/>")) is hook
+    assert hook._module(domain.read_domain(b"<domain/>")) is system_session
 
 
 def test_a_users_own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,17 +210,17 @@ def test_a_users_own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_where_libvirt_and_a_shell_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     """libvirt gives neither the hook nor QEMU the user's XDG_RUNTIME_DIR."""
     monkeypatch.setattr(os, "geteuid", lambda: 4242)
-    assert control.runtime_dir({}) == Path("/tmp/kvm-dcm-4242")
-    assert control.runtime_dir({"XDG_RUNTIME_DIR": "/x"}) == Path("/x/kvm-dcm")
-    assert control.runtime_dir({"DCM_RUNTIME_DIR": "/y"}) == Path("/y")
+    assert vmsock.runtime_dir({}) == Path("/tmp/kvm-dcm-4242")
+    assert vmsock.runtime_dir({"XDG_RUNTIME_DIR": "/x"}) == Path("/x/kvm-dcm")
+    assert vmsock.runtime_dir({"DCM_RUNTIME_DIR": "/y"}) == Path("/y")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert control.runtime_dir({}) == Path("/run/kvm-dcm-host")
+    assert vmsock.runtime_dir({}) == Path("/run/kvm-dcm-host")
 
 
 def test_the_donors_user_owns_where_roots_sockets_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """A RuntimeDirectory= and all in it is the unit's user's: root's pagers are elsewhere."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    ours = control.runtime_dir({})
+    ours = vmsock.runtime_dir({})
     assert f'#define DCM_RUNTIME_ROOT "{ours}"\n' in (TOP / "kvm-dcm/uffd/status.c").read_text()
     seen = 0
     for path in (TOP / "configs" / "systemd").glob("*.service"):

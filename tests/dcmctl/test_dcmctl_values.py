@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from dcmctl import keyfile, settings, table, units
-from dcmctl.address import Address, parse_donors
-from dcmctl.errors import DcmError, UsageError
-from dcmctl.settings import Settings
+from dcmctl import show
+from dcmctl.lib import keyfile, units
+from dcmctl.lib.address import Address, parse_donors
+from dcmctl.lib.errors import DcmError, UsageError
+from dcmctl.pager import settings
+from dcmctl.pager.settings import Settings
 
 
 @pytest.mark.parametrize(
@@ -341,9 +343,9 @@ def test_ini_lines_fit_inih(tmp_path: Path) -> None:
 
 
 def test_mix_bar() -> None:
-    assert table.mix_bar({"4K": 0, "8K": 0, "16K": 0, "32K": 0, "64K": 0}) == "-" * 10
-    assert table.mix_bar({"4K": 1, "8K": 0, "16K": 0, "32K": 0, "64K": 0}) == "4" * 10
-    assert table.mix_bar({"4K": 400, "8K": 100, "16K": 0, "32K": 100, "64K": 400}) == "4444836666"
+    assert show.mix_bar({"4K": 0, "8K": 0, "16K": 0, "32K": 0, "64K": 0}) == "-" * 10
+    assert show.mix_bar({"4K": 1, "8K": 0, "16K": 0, "32K": 0, "64K": 0}) == "4" * 10
+    assert show.mix_bar({"4K": 400, "8K": 100, "16K": 0, "32K": 100, "64K": 400}) == "4444836666"
     for a in range(0, 50, 7):
         mix = {"4K": a, "8K": 13, "16K": 1, "32K": 29, "64K": 3 * a}
-        assert len(table.mix_bar(mix)) == 10
+        assert len(show.mix_bar(mix)) == 10

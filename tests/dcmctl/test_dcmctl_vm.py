@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
-from dcmctl import domain
-from dcmctl.domain import DomainError
+from dcmctl.libvirt import domain
+from dcmctl.libvirt.domain import DomainError
 from tests.dcmctl.support import Cli
 
 MIB = 1 << 20
@@ -137,7 +137,7 @@ def in_order(few: list[str], many: list[str]) -> bool:
 )
 @pytest.mark.slow
 def test_any_domain_is_right_or_refused(text: str, direct: int, donor: str, emulator: str) -> None:
-    from dcmctl.vm import Host
+    from dcmctl.libvirt.connection import Host
 
     host = Host(DEFAULT)
     libvirt = host.libvirt

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from dcmctl.etcd import encode
+from dcmctl.cluster.etcd import encode
 
 START_S = 60.0
 

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dcmctl import discover, settings
-from dcmctl.address import Address
-from dcmctl.errors import DcmError
-from dcmctl.etcd import Access, Etcd, EtcdError, encode
+from dcmctl.cluster import discover
+from dcmctl.cluster.etcd import Access, Etcd, EtcdError, encode
+from dcmctl.lib.address import Address
+from dcmctl.lib.errors import DcmError
+from dcmctl.pager import settings
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dcmctl import estate, exporter
-from dcmctl.status import LATENCIES, Latency
+from dcmctl.cluster import estate
+from dcmctl.pager.status import LATENCIES, Latency
+from dcmctl.web import exporter
 
 from tests.dcmctl.paging import MIB, Running, until
 from tests.dcmctl.support import TOP, Cli

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dcmctl.units import format_count, format_ns, format_size
+from dcmctl.lib.units import format_count, format_ns, format_size
 from playwright.sync_api import Browser
 
 from tests.dcmctl.paging import MIB, Running, lent, until

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Donors in a configuration that people write: lines come and go, everything else stays as it is.
+
+Comments are never touched, nor is another section. What comes of it is read again before it
+takes the file's place, which it does whole or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from dcmctl.lib.address import Donor
+from dcmctl.lib.errors import DcmError, reason
+
+_SECTION = re.compile(r"\[\s*(?P<name>[^]]*?)\s*\]\s*(;.*)?")
+_DONOR = re.compile(r"donor\s+(?P<name>\S+)")
+
+
+def _donor_of(line: str) -> str | None:
+    """The donor whose section this line opens; "" for another section; None: it opens none."""
+    section = _SECTION.fullmatch(line.strip())
+    if section is None:
+        return None
+    donor = _DONOR.fullmatch(section["name"])
+    return donor["name"] if donor else ""
+
+
+def _is_comment(line: str) -> bool:
+    return line.lstrip().startswith((";", "#"))
+
+
+def _key(line: str) -> str:
+    return "" if _is_comment(line) else line.partition("=")[0].strip()
+
+
+def added(text: str, donor: Donor) -> str:
+    """With a section for it at the end."""
+    lines = [f"[donor {donor.name}]", f"address = {donor.address}"]
+    if donor.status is not None:
+        lines.append(f"status = {donor.status}")
+    if donor.group is not None:
+        lines.append(f"group = {donor.group}")
+    if donor.drain:
+        lines.append("drain = yes")
+    gap = "" if not text or text.endswith("\n\n") else "\n" if text.endswith("\n") else "\n\n"
+    return text + gap + "\n".join(lines) + "\n"
+
+
+def removed(text: str, name: str) -> str:
+    """Without its section; comments in it stay."""
+    kept: list[str] = []
+    inside = False
+    for line in text.splitlines(keepends=True):
+        opens = _donor_of(line)
+        if opens is not None:
+            inside = opens == name
+            if inside:
+                # one blank line less, that it does not become two
+                if kept and not kept[-1].strip():
+                    kept.pop()
+                continue
+        if not inside or _is_comment(line) or not line.strip():
+            kept.append(line)
+    return "".join(kept)
+
+
+def drained(text: str, name: str, drain: bool) -> str:
+    """With drain = yes behind its address, or without."""
+    made: list[str] = []
+    inside = False
+    for line in text.splitlines(keepends=True):
+        opens = _donor_of(line)
+        if opens is not None:
+            inside = opens == name
+        if inside and _key(line) == "drain":
+            continue
+        made.append(line)
+        if inside and drain and _key(line) == "address":
+            if not line.endswith("\n"):
+                made.append("\n")
+            made.append("drain = yes\n")
+    return "".join(made)
+
+
+@contextlib.contextmanager
+def locked(paths: list[Path]) -> Iterator[None]:
+    """Two that change a file at once would lose one of the changes."""
+    with contextlib.ExitStack() as stack:
+        for folder in sorted({path.resolve().parent for path in paths}):
+            try:
+                fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                stack.callback(os.close, fd)
+                fcntl.flock(fd, fcntl.LOCK_EX)
+            except OSError as exc:
+                raise DcmError(f"{folder}: {reason(exc)}") from None
+        yield
+
+
+def _new_file(path: Path, text: str) -> Path:
+    """Beside it, with its mode and owner, on the disk."""
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    info = path.stat()
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(text.encode())
+        file.flush()
+        os.fchmod(fd, info.st_mode & 0o7777)
+        if (info.st_uid, info.st_gid) != (os.geteuid(), os.getegid()):
+            os.fchown(fd, info.st_uid, info.st_gid)
+        os.fsync(fd)
+    return new
+
+
+def replace(changes: dict[Path, str], check: Callable[[Path, Path], None]) -> None:
+    """All files or none: `check(new, path)` is asked of each before the first is replaced."""
+    made: dict[Path, Path] = {}
+    try:
+        for given, text in changes.items():
+            path = given.resolve()
+            made[path] = _new_file(path, text)
+            check(made[path], given)
+        for path, new in made.items():
+            new.replace(path)
+    except OSError as exc:
+        raise DcmError(f"{exc.filename or 'configuration'}: {reason(exc)}") from None
+    finally:
+        for new in made.values():
+            new.unlink(missing_ok=True)

@@ -1,0 +1,385 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""All donors and VMs that this host knows, as one value.
+
+Asked are the user pagers' control sockets, dcm-hostd, dcmfs for each of its files, and donors
+themselves where the configuration says on which address they tell their status. Who does not
+answer costs its own entry and a line in `problems`; the rest is as complete as without it. What
+is not known is None, never 0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dcmctl.lib.address import Donor as Configured
+from dcmctl.lib.errors import DcmError, reason
+from dcmctl.libvirt import record
+from dcmctl.pager import dcmfs, hostd, settings, vmsock
+from dcmctl.pager.status import LATENCIES, DonorStatus, Fields, Latency, Status
+
+ASKERS = 8
+# Where VMs do not agree, the worst is told: one VM that has lost a donor matters.
+ORDER = ("lost", "silent", "draining", "connecting", "up")
+
+
+@dataclass(frozen=True)
+class Use:
+    """What one VM has of one donor."""
+
+    vm: str
+    donor: str
+    state: str
+    transport: str
+    slabs: int
+    bytes: int
+    rtt_ns: int
+    why: str
+    silent_ms: int = 0
+
+
+@dataclass(frozen=True)
+class Donor:
+    """A donor as this host knows it. Its memory is told by itself, or else as VMs were told."""
+
+    name: str
+    address: str
+    status: str | None  # HOST:PORT of its HTTP status
+    configured: bool
+    state: str  # up, connecting, silent, lost, draining; "unused": no VM knows it
+    capacity_bytes: int | None
+    lent_bytes: int | None
+    free_bytes: int | None
+    head_room_bytes: int | None
+    sessions: int | None
+    slab_bytes: int | None
+    error: str  # of its HTTP status, or why it is not up
+    uses: tuple[Use, ...]
+    group: str | None = None
+
+    @property
+    def here_bytes(self) -> int:
+        """What VMs of this host have of it."""
+        return sum(use.bytes for use in self.uses)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A VM, or a program, whose memory is on donors."""
+
+    name: str
+    pager: str  # "user" or "kernel"
+    path: str  # its control socket, or its file
+    running: bool
+    pid: int | None
+    size_bytes: int | None
+    budget_bytes: int | None
+    min_budget_bytes: int | None
+    direct_bytes: int | None
+    indirect_bytes: int | None  # on donors only; the user pager's tells it
+    lent_bytes: int
+    lost_bytes: int | None
+    waiting_extents: int | None  # memory of theirs can't leave: no donor has room
+    uses: tuple[Use, ...]
+    status: Status | None  # user pager: all it tells
+    counters: dict[str, int] | None  # by the core's names, where they can be read
+    latency: dict[str, Latency] | None  # of "fault", "fetch" and "writeback", as counters
+    error: str
+
+
+@dataclass(frozen=True)
+class Estate:
+    """What there is, at one time."""
+
+    time: float
+    hostd: bool  # it answers
+    donors: tuple[Donor, ...]
+    vms: tuple[Machine, ...]
+    problems: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def donor(self, name: str) -> Donor | None:
+        return next((d for d in self.donors if d.name == name), None)
+
+    def vm(self, name: str) -> Machine | None:
+        return next((v for v in self.vms if v.name == name), None)
+
+
+# ---- VMs ----
+
+
+def _use(vm: str, d: DonorStatus | hostd.HostDonor, slab_bytes: int) -> Use:
+    return Use(
+        vm=vm,
+        donor=d.name,
+        state=d.state,
+        transport=d.transport,
+        slabs=d.slabs,
+        bytes=d.slabs * slab_bytes if slab_bytes else getattr(d, "bytes", 0),
+        rtt_ns=d.rtt_ns,
+        why=d.trouble or d.why,
+        silent_ms=d.silent_ms,
+    )
+
+
+def _counters(fields: Fields) -> dict[str, int]:
+    return {name: fields.number(name) for name in fields.names()}
+
+
+def _user_vm(vm: vmsock.Vm) -> tuple[Machine, Status | None]:
+    try:
+        answer = vm.ask({"cmd": "status"})
+        status = Status.read(answer, f"VM {vm.name}")
+        counters = _counters(Fields(answer, vm.name).group("counters"))
+    except DcmError as exc:
+        return _silent(vm.name, "user", str(vm.path), str(exc)), None
+    uses = tuple(_use(vm.name, d, 0) for d in status.donors)
+    return (
+        Machine(
+            name=vm.name,
+            pager="user",
+            path=str(vm.path),
+            running=True,
+            pid=status.pid,
+            size_bytes=status.size_bytes,
+            budget_bytes=status.budget_bytes,
+            min_budget_bytes=status.min_budget_bytes,
+            direct_bytes=status.direct_bytes,
+            indirect_bytes=status.indirect_bytes,
+            lent_bytes=sum(use.bytes for use in uses),
+            lost_bytes=status.lost_pages * 4096,
+            waiting_extents=status.waiting,
+            uses=uses,
+            status=status,
+            counters=counters,
+            latency={
+                "fault": status.fault_latency,
+                "fetch": status.fetch_latency,
+                "writeback": status.writeback_latency,
+            },
+            error="",
+        ),
+        status,
+    )
+
+
+def _silent(name: str, pager: str, path: str, why: str) -> Machine:
+    return Machine(
+        name=name,
+        pager=pager,
+        path=path,
+        running=True,
+        pid=None,
+        size_bytes=None,
+        budget_bytes=None,
+        min_budget_bytes=None,
+        direct_bytes=None,
+        indirect_bytes=None,
+        lent_bytes=0,
+        lost_bytes=None,
+        waiting_extents=None,
+        uses=(),
+        status=None,
+        counters=None,
+        latency=None,
+        error=why,
+    )
+
+
+def _domain_names() -> dict[str, str]:
+    """Names of libvirt's VMs by their files, as the hook wrote them down."""
+    names: dict[str, str] = {}
+    with contextlib.suppress(OSError):
+        for path in sorted(record.state_folder().glob("*.json"))[: hostd.FILES_MAX]:
+            with contextlib.suppress(OSError, ValueError, DcmError):
+                fields = Fields(json.loads(path.read_bytes()[:65536]), str(path))
+                names[fields.text("file")] = fields.text("name")
+    return names
+
+
+def _kernel_vm(file: hostd.HostFile, names: dict[str, str]) -> Machine:
+    name = names.get(file.path) or Path(file.path).name
+    uses = tuple(_use(name, d, file.extent_bytes) for d in file.donors)
+    info: dcmfs.Info | None = None
+    counters: dict[str, int] | None = None
+    latency: dict[str, Latency] | None = None
+    why = ""
+    try:
+        info = dcmfs.info(Path(file.path))
+        stats = dcmfs.stats(Path(file.path))
+        counters = {key: value for key, value in stats.items() if " " not in key}
+        latency = {kind: Latency.of_stats(stats, kind) for kind in LATENCIES}
+    except (DcmError, OSError) as exc:
+        why = f"{file.path}: {reason(exc)}"
+    return Machine(
+        name=name,
+        pager="kernel",
+        path=file.path,
+        running=file.used,
+        pid=None,
+        size_bytes=file.bytes,
+        budget_bytes=None if info is None else info.budget,
+        min_budget_bytes=None if info is None else info.min_budget,
+        direct_bytes=None if info is None else info.direct,
+        indirect_bytes=None,  # the kernel does not count them
+        lent_bytes=file.slabs * file.extent_bytes,
+        lost_bytes=None if info is None else info.lost,
+        waiting_extents=file.wanted,
+        uses=uses,
+        status=None,
+        counters=counters,
+        latency=latency,
+        error=why,
+    )
+
+
+# ---- donors ----
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """What is known of a donor's memory."""
+
+    capacity: int | None = None
+    lent: int | None = None
+    free: int | None = None
+    slab: int | None = None
+
+
+def _told(seen: list[tuple[DonorStatus | hostd.HostDonor, int]]) -> _Memory:
+    """As the donor told VMs of this host; the one that is up and knows."""
+    for d, slab in seen:
+        if d.state in ("up", "draining") and d.slabs_total and slab:
+            return _Memory(d.slabs_total * slab, d.slabs_used * slab, d.slabs_free * slab, slab)
+    return _Memory()
+
+
+def _asked(address: str) -> tuple[Fields | None, str]:
+    from dcmctl.cluster import donor  # an HTTP client takes longer to load than all the rest
+
+    try:
+        return Fields(donor.fetch(address), f"donor {address}"), ""
+    except DcmError as exc:
+        return None, str(exc)
+
+
+def _worst(uses: list[Use]) -> str:
+    states = {use.state for use in uses}
+    return next((state for state in ORDER if state in states), "unused")
+
+
+def _donor(
+    name: str,
+    address: str,
+    known: Configured | None,
+    uses: list[Use],
+    memory: _Memory,
+    ask: bool,
+) -> Donor:
+    state = _worst(uses)
+    why = next((use.why for use in uses if use.state == state and use.why), "")
+    made = Donor(
+        name=name,
+        address=address,
+        status=None if known is None else known.status,
+        configured=known is not None,
+        state=state,
+        capacity_bytes=memory.capacity,
+        lent_bytes=memory.lent,
+        free_bytes=memory.free,
+        head_room_bytes=None,
+        sessions=None,
+        slab_bytes=memory.slab,
+        error=why if state != "up" else "",
+        uses=tuple(uses),
+        group=None if known is None else known.group,
+    )
+    if made.status is None or not ask:
+        return made
+    fields, error = _asked(made.status)
+    if fields is None:
+        return replace(made, error=error)
+    try:
+        m = fields.group("memory")
+        return replace(
+            made,
+            state="draining" if fields.text("state") in ("draining", "stopping") else made.state,
+            capacity_bytes=m.number("capacity_bytes"),
+            lent_bytes=m.number("used_bytes"),
+            free_bytes=m.number("slabs_free") * m.number("slab_bytes"),
+            head_room_bytes=m.number("head_room_bytes"),
+            slab_bytes=m.number("slab_bytes"),
+            sessions=len(list(fields.groups("sessions"))),
+        )
+    except DcmError as exc:
+        return replace(made, error=str(exc))
+
+
+def configured(problems: list[str], only: Path | None) -> list[Configured]:
+    """Donors of this host's two configurations, or of one file, once each."""
+    found: list[Configured] = []
+    for path in (settings.HOST_CONF, settings.hostd_conf()) if only is None else (only,):
+        if not path.is_file():
+            continue
+        try:
+            donors = settings.load_any(path).donors
+        except DcmError as exc:
+            problems.append(str(exc))
+            continue
+        for d in donors:
+            same = [k for k in found if (k.name, k.address) == (d.name, d.address)]
+            if not same:
+                found.append(d)
+            elif same[0].status is None and d.status is not None:
+                found[found.index(same[0])] = d
+    return found
+
+
+def look(config: Path | None = None, ask_donors: bool = True) -> Estate:
+    """Ask everybody; bounded by the time limits of each, eight at a time.
+
+    `config`: only its donors, for whom all VMs are asked.
+    """
+    problems: list[str] = []
+    known = configured(problems, config)
+    seen: dict[tuple[str, str], list[tuple[DonorStatus | hostd.HostDonor, int]]] = {}
+    uses: dict[tuple[str, str], list[Use]] = {}
+    files: list[hostd.HostFile] = []
+    answers = False
+    try:
+        files = hostd.ask()
+        answers = True
+    except DcmError as exc:
+        if settings.hostd_conf().is_file():
+            problems.append(str(exc))
+    with ThreadPoolExecutor(ASKERS) as pool:
+        users = list(pool.map(_user_vm, vmsock.find_all()))
+        names = _domain_names() if files else {}
+        vms = [vm for vm, _ in users] + [_kernel_vm(file, names) for file in files]
+        for vm, status in users:
+            for d, use in zip(status.donors if status else (), vm.uses, strict=True):
+                seen.setdefault((d.name, d.address), []).append((d, d.slab_bytes))
+                uses.setdefault((d.name, d.address), []).append(use)
+        for file, vm in zip(files, vms[len(users) :], strict=True):
+            for h, use in zip(file.donors, vm.uses, strict=True):
+                seen.setdefault((h.name, h.address), []).append((h, file.extent_bytes))
+                uses.setdefault((h.name, h.address), []).append(use)
+        keys = [(d.name, str(d.address)) for d in known]
+        by_key = dict(zip(keys, known, strict=True))
+        if config is None:
+            keys += [key for key in seen if key not in by_key]
+
+        def ask(key: tuple[str, str]) -> Donor:
+            memory = _told(seen.get(key, []))
+            return _donor(key[0], key[1], by_key.get(key), uses.get(key, []), memory, ask_donors)
+
+        donors = list(pool.map(ask, keys))
+    problems += [vm.error for vm in vms if vm.error]
+    return Estate(time.time(), answers, tuple(donors), tuple(vms), tuple(problems))

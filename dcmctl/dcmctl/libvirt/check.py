@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`dcmctl vm check`: is all there that a domain on donor memory needs to start?
+
+Each check looks at the thing itself: the mount, the socket, the key file, a connection to each
+donor. What fails says what to do.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dcmctl.lib import keyfile
+from dcmctl.lib.errors import DcmError, reason
+from dcmctl.lib.units import format_size
+from dcmctl.libvirt import domain, emulator, qemu_conf, user_session
+from dcmctl.libvirt.connection import Host
+from dcmctl.pager import dcmfs, hostd, preflight, settings
+
+HOSTD_CONF = settings.hostd_conf()
+HOOK = Path("/etc/libvirt/hooks/qemu.d/50-kvm-dcm")
+APPARMOR = Path("/etc/apparmor.d/abstractions/libvirt-qemu.d/kvm-dcm")
+APPARMOR_ON = Path("/sys/module/apparmor/parameters/enabled")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One check."""
+
+    what: str
+    good: bool
+    said: str
+
+
+def _try(what: str, check: Callable[[], str]) -> Line:
+    try:
+        return Line(what, True, check())
+    except (DcmError, OSError) as exc:
+        return Line(what, False, str(exc) if isinstance(exc, DcmError) else reason(exc))
+
+
+def _module() -> str:
+    if not dcmfs.is_loaded():
+        raise DcmError(
+            "kvm-dcm is not loaded: modprobe kvm-dcm (built by make install-dkms, dkms install)"
+        )
+    return "kvm-dcm is loaded"
+
+
+def _mount() -> str:
+    path = dcmfs.the_mount()
+    return f"dcmfs is mounted on {path}"
+
+
+def _hook() -> str:
+    if not HOOK.is_file():
+        raise DcmError(
+            f"{HOOK} is missing: make install-libvirt, then systemctl reload libvirtd or virtqemud"
+        )
+    if not os.access(HOOK, os.X_OK):
+        raise DcmError(f"{HOOK} is not executable: chmod 755 {HOOK}")
+    return f"{HOOK} is there"
+
+
+def _permissions() -> str:
+    """QEMU's user must get to the file; the file itself the hook gives it."""
+    user = qemu_conf.setting("user") or "libvirt-qemu"
+    user = user.lstrip("+")
+    try:
+        uid = int(user) if user.isdigit() else pwd.getpwnam(user).pw_uid
+    except KeyError:
+        raise DcmError(f"there is no user {user}, which QEMU shall run as") from None
+    mount = dcmfs.the_mount()
+    if uid:
+        for path in (*reversed(mount.parents), mount):
+            if not path.stat().st_mode & stat.S_IXOTH:
+                raise DcmError(f"QEMU's user {user} can't pass {path}: chmod o+x {path}")
+    return f"QEMU, as {user}, gets to files on {mount}"
+
+
+def _devices() -> str:
+    """qemu.conf's cgroup_device_acl is of device files, as /dev/kvm; dcmfs has none."""
+    dcmfs.the_mount()
+    return "guest memory is a regular file: cgroup_device_acl needs nothing"
+
+
+def _apparmor() -> str:
+    if not APPARMOR_ON.exists() or APPARMOR_ON.read_text().strip() != "Y":
+        return "not in use on this host"
+    if (qemu_conf.setting("security_driver") or "").strip() == "none":
+        return "libvirt does not use it (security_driver in qemu.conf)"
+    mount = dcmfs.the_mount()
+    rule = f"{mount}/{dcmfs.FOLDER}/@{{profile_name}} rw,"
+    if not APPARMOR.is_file() or rule not in APPARMOR.read_text():
+        raise DcmError(f"{APPARMOR} needs the line '{rule}'")
+    return f"{APPARMOR} lets each QEMU have its own file on {mount}"
+
+
+def _status() -> str:
+    files = hostd.ask()
+    return f"dcm-hostd serves {len(files)} file{'s' * (len(files) != 1)}"
+
+
+def _load(conf: Path) -> settings.Settings:
+    """dcm-hostd's or libdcm's."""
+    return settings.load_hostd(conf) if conf == HOSTD_CONF else settings.load(conf)
+
+
+def _key(conf: Path) -> str:
+    host = _load(conf)
+    if host.keys is None:
+        raise DcmError(f"{conf} has no [key] file =")
+    tenant = keyfile.pick_tenant(host.keys, host.tenant)
+    return f"{host.keys} has a key of tenant {tenant}"
+
+
+def _donors(conf: Path) -> Iterator[Line]:
+    try:
+        donors = _load(conf).donors
+    except DcmError as exc:
+        yield Line("donors", False, str(exc))
+        return
+    if not donors:
+        yield Line("donors", False, f"{conf} has no [donor NAME]")
+    answers = preflight.probe(donors)
+    for donor in donors:
+        why = answers[donor.name]
+        said = "takes connections"
+        if why is not None:
+            said = f"{why}: is dcm-donord running there, and is the address in {conf} right?"
+        yield Line(f"donor {donor.name} ({donor.address})", why is None, said)
+
+
+def _memory_path() -> str:
+    folder = qemu_conf.ram_folder()
+    if any(mount == folder or mount in folder.parents for mount in dcmfs.mounts()):
+        raise DcmError(
+            f"memory_backing_dir in {qemu_conf.path()} is on dcmfs: VMs that did not ask for it "
+            "would be on donors: leave it out, the hook does what is needed"
+        )
+    return f"{folder}: only links of VMs on donors"
+
+
+def _domains(uri: str | None, name: str | None) -> Iterator[Line]:
+    try:
+        host = Host(uri)
+        doms = [host.find(name)] if name else host.all()
+    except DcmError as exc:
+        yield Line("libvirt", False, str(exc))
+        return
+    yield Line("libvirt", True, f"{host.uri} answers")
+    for dom in doms:
+        yield from _domain(host, dom, name is not None)
+
+
+def _domain(host: Any, dom: Any, asked: bool) -> Iterator[Line]:
+    what = f"domain {dom.name()}"
+    try:
+        root = domain.read_domain(host.xml(dom))
+        memory = domain.find_memory(root)
+        if memory is None:
+            if asked:
+                for why in domain.why_not(root, host.kinds, host.pager):
+                    raise DcmError(f"can't have its memory on donors: {why}")
+                raise DcmError(f"is not on donors: dcmctl vm enable {dom.name()} --direct SIZE")
+            return
+        for why in domain.why_not_now(root, memory, host.kinds):
+            raise DcmError(why)
+        said = f"{format_size(memory.direct)} of its {format_size(domain.size_of(root))} direct"
+        yield Line(what, True, said)
+        if memory.chosen:
+            yield _try(f"{what}, donors", lambda: _chosen(memory))
+        yield Line(f"{what}, balloon", True, _balloon(root))
+    except DcmError as exc:
+        yield Line(what, False, str(exc))
+
+
+def _chosen(memory: domain.Memory) -> str:
+    """The donors that it names, and those of its groups."""
+    conf = HOSTD_CONF if memory.pager == "kernel" else settings.HOST_CONF
+    used = domain.chosen_donors(_load(conf).donors, memory, conf)
+    return f"it may use {', '.join(donor.name for donor in used)}"
+
+
+def _balloon(root: Any) -> str:
+    """Either is right: what a guest gives back need not be on a donor."""
+    element = root.one("devices", "memballoon")
+    if element is None or element.attributes.get("model") == "none":
+        return "none; with one, memory the guest frees would not stay on donors"
+    if element.attributes.get("freePageReporting") == "on":
+        return "there, and what the guest frees is given back (freePageReporting)"
+    return "there; with freePageReporting='on' what the guest frees would be given back by itself"
+
+
+def _userfaultfd() -> str:
+    preflight.check_userfaultfd()
+    return "may be used for system calls' faults too"
+
+
+def _for_session(uri: str | None, name: str | None) -> list[Line]:
+    conf = settings.HOST_CONF
+    return [
+        _try("userfaultfd", _userfaultfd),
+        _try("libdcm", lambda: f"{preflight.find_preload()} is there"),
+        _try("emulator", lambda: f"{user_session.find_emulator()} starts {emulator.find_qemu()}"),
+        _try("hook", _hook),
+        _try("key", lambda: _key(conf)),
+        *_donors(conf),
+        *_domains(uri, name),
+    ]
+
+
+def run(uri: str | None, name: str | None) -> list[Line]:
+    """All checks, in the order in which things are put right."""
+    if (uri or os.environ.get("LIBVIRT_DEFAULT_URI") or "").startswith("qemu:///session"):
+        return _for_session(uri, name)
+    lines = [
+        _try("kernel module", _module),
+        _try("mount", _mount),
+        _try("key", lambda: _key(HOSTD_CONF)),
+        *_donors(HOSTD_CONF),
+        _try("dcm-hostd", _status),
+        _try("hook", _hook),
+        _try("permissions", _permissions),
+        _try("device ACL", _devices),
+        _try("AppArmor", _apparmor),
+        _try("memory_backing_dir", _memory_path),
+        *_domains(uri, name),
+    ]
+    return lines

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The qemu hook of libvirt: one call for each phase of a domain's life.
+
+The phases are in system_session.py (qemu:///system, kernel pager) and in user_session.py
+(qemu:///session, libdcm); the domain's XML says which it is. Migration is refused: it is not
+supported yet.
+
+What is done is written down for each domain (record.py), and each phase can be run again or left
+out: libvirt may have been killed at any point. All waits of one call together are bounded. The hook
+never calls libvirt: libvirt waits for it.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import syslog
+from typing import Any
+
+from dcmctl.lib.errors import DcmError, reason
+from dcmctl.libvirt import domain, system_session
+from dcmctl.libvirt.xmltree import Element
+
+ALL_MAX = 40  # seconds for all of a phase
+# Those whose failure ends what libvirt was about to do.
+REFUSING = ("prepare", "start", "started", "migrate", "restore")
+
+
+class _TooLong(Exception):
+    pass
+
+
+def _module(root: Element) -> Any:
+    """Whose business the domain is, whatever else is wrong with what it says."""
+    if all(e.attributes.get("pager") != "user" for e in root.all("metadata", domain.MEMORY)):
+        return system_session
+    from dcmctl.libvirt import user_session  # most hosts never need it
+
+    return user_session
+
+
+def _on_alarm(*_: Any) -> None:
+    raise _TooLong
+
+
+def main(argv: list[str], data: bytes) -> int:
+    """One call of libvirt's; the exit status. Only for a domain that has our element."""
+    operation, phase = (argv + ["", "", ""])[2:4] if len(argv) > 2 else ("", "")
+    syslog.openlog("kvm-dcm-hook")
+    signal.signal(signal.SIGALRM, _on_alarm)
+    signal.alarm(ALL_MAX)
+    try:
+        root = domain.read_domain(data)
+        if (operation, phase) == ("release", "end"):
+            _module(root).release(root)
+            return 0
+        memory = domain.find_memory(root)
+        if memory is not None and (operation, phase) == ("migrate", "begin"):
+            raise DcmError(
+                "a VM with memory on donors can't be migrated yet: shut it down, start it there"
+            )
+        action = None if memory is None else _module(root).PHASES.get((operation, phase))
+        if memory is not None and action is not None:
+            action(root, memory)
+        return 0
+    except _TooLong:
+        why = f"not done within {ALL_MAX} s"
+    except DcmError as exc:
+        why = str(exc)
+    except OSError as exc:
+        why = f"{exc.filename or operation}: {reason(exc)}"
+    finally:
+        signal.alarm(0)
+    print(f"kvm-dcm: {why}", file=sys.stderr)
+    syslog.syslog(syslog.LOG_ERR, f"{operation}: {why}")
+    return 1 if operation in REFUSING else 0

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Whether donors have room for all of a VM's memory, before it starts.
+
+This is known from what its pager tells: a file that has fewer slabs than extents may ask for the
+rest, so that much is promised to it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dcmctl.lib.units import format_size
+from dcmctl.libvirt.domain import Memory
+from dcmctl.pager import hostd
+from dcmctl.pager.hostd import HostFile
+
+HOSTD_CONF = Path("/etc/kvm-dcm/hostd.conf")
+
+
+def _others(files: list[HostFile], mine: HostFile) -> int:
+    """What others may ask yet of donors that this one uses too."""
+    donors = {donor.name for donor in mine.donors}
+    return sum(
+        file.outstanding
+        for file in files
+        if file.path != mine.path and donors & {donor.name for donor in file.donors}
+    )
+
+
+def shortage(
+    files: list[HostFile], path: Path, memory: Memory, conf: Path = HOSTD_CONF
+) -> str | None:
+    """Why donors, which are in `conf`, can't be promised to hold a file; None: they can."""
+    file = hostd.file_at(files, path)
+    if file is None:
+        return f"dcm-hostd does not serve {path}: its log says why (journalctl -u dcm-hostd)"
+    known = {donor.name: donor for donor in file.donors}
+    for name in memory.donors:
+        if name not in known:
+            return f"it needs donor {name}, which is not in {conf}"
+        if known[name].state != "up":
+            return f"it needs donor {name}, which is {known[name].state}: {known[name].why or '?'}"
+    for group in memory.groups:
+        members = [donor for donor in file.donors if donor.group == group]
+        if not members:
+            return f"it needs a donor of group {group}: none in {conf} is"
+        if all(donor.state != "up" for donor in members):
+            each = [f"{d.name} is {d.state} ({d.why or '?'})" for d in members]
+            return f"it needs a donor of group {group}: {', '.join(each)}"
+    if not file.donors:
+        return f"there are no donors: name some in {conf}"
+    promised = _others(files, file)
+    free = sum(donor.slabs_free for donor in file.donors if donor.state == "up")
+    if free - promised >= file.outstanding:
+        return None
+    each = []
+    for donor in file.donors:
+        said = f"{donor.name} is {donor.state}"
+        if donor.state == "up":
+            said = f"{donor.name} has {format_size(donor.slabs_free * file.extent_bytes)}"
+        each.append(f"{said} ({donor.why})" if donor.why and donor.state != "up" else said)
+    need = format_size(file.outstanding * file.extent_bytes)
+    text = (
+        f"donors have no room for it: it can need {need} in slabs of "
+        f"{format_size(file.extent_bytes)}; {', '.join(each)}"
+    )
+    if promised:
+        text += f"; {format_size(promised * file.extent_bytes)} of that is promised to other VMs"
+    return text

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A user's own domains (qemu:///session) on donor memory: by libdcm, with no module and no root.
+
+libvirt starts dcm-qemu in QEMU's place (emulator.py), which has QEMU paged as `dcmctl run` does.
+What the domain's XML says only the hook sees, which libvirt runs as the user:
+
+    prepare    is all there? writes libdcm's configuration, from the XML and the user's host.conf
+    started    QEMU stands before its first instruction: asks its pager whether donors have room
+    release    removes the configuration
+    reconnect  writes down that it runs
+
+None of libvirt, the hook and QEMU has the environment of the user's shell: they meet at top().
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from dcmctl.lib import installation, keyfile
+from dcmctl.lib.address import NAME, Donor
+from dcmctl.lib.errors import DcmError
+from dcmctl.lib.units import PAGE
+from dcmctl.libvirt import domain, record, room
+from dcmctl.libvirt.domain import Memory
+from dcmctl.libvirt.xmltree import Element
+from dcmctl.pager import preflight, settings, vmsock
+from dcmctl.pager.hostd import HostDonor, HostFile
+from dcmctl.pager.settings import Settings
+from dcmctl.pager.status import Status
+
+PAGER_MAX = 20.0  # until the pager answers, and has donors
+
+
+def top() -> Path:
+    """As runtime_dir(), but for what only the user's shell may know."""
+    return vmsock.runtime_dir({})
+
+
+def conf_path(uuid: str) -> Path:
+    return top() / "libvirt" / f"{uuid}.conf"
+
+
+def vm_name(root: Element) -> str:
+    """What `dcmctl status` calls it."""
+    element = root.one("name")
+    name = element.text if element is not None else ""
+    return name if NAME.fullmatch(name) else f"libvirt-{domain.uuid_of(root)}"
+
+
+def socket_path(root: Element) -> Path:
+    return vmsock.socket_path(top() / "vm", vm_name(root))
+
+
+def find_emulator() -> Path:
+    """dcm-qemu, of this installation."""
+    path = installation.emulator()
+    if not os.access(path, os.X_OK):
+        raise DcmError(f"{path} is missing: make install-libvirt, or the package kvm-dcm-libvirt")
+    return path
+
+
+# ---- what QEMU is started with ----
+
+
+def settings_of(root: Element, memory: Memory) -> Settings:
+    """libdcm's configuration for this domain; says what is missing for it."""
+    conf = settings.HOST_CONF
+    if not conf.is_file():
+        raise DcmError(f"{conf} is missing: it names the donors and the key")
+    host = settings.load(conf)
+    donors = domain.chosen_donors(tuple(d for d in host.donors if not d.drain), memory, conf)
+    if not donors:
+        raise DcmError(f"there are no donors: name some in {conf}")
+    if host.keys is None:
+        raise DcmError(f"there is no key: [key] file = in {conf}")
+    return replace(
+        host,
+        name=vm_name(root),
+        budget=memory.direct,
+        size=domain.size_of(root) + settings.QEMU_EXTRA,
+        mode="qemu",
+        tenant=keyfile.pick_tenant(host.keys, host.tenant),
+        donors=donors,
+        # more donors may come in that file, and this domain may not use them
+        donors_file=None if memory.chosen else host.donors_file,
+    )
+
+
+def check_donors(donors: tuple[Donor, ...], memory: Memory) -> None:
+    """Those it names answer, and one of all; what they have room for they say to the pager."""
+    why = preflight.probe(donors)
+    for donor in donors:
+        if donor.name in memory.donors and why[donor.name] is not None:
+            raise DcmError(f"it needs donor {donor.name} ({donor.address}): {why[donor.name]}")
+    for group in memory.groups:
+        members = [donor for donor in donors if donor.group == group]
+        if all(why[donor.name] is not None for donor in members):
+            each = ", ".join(f"{d.name} ({d.address}): {why[d.name]}" for d in members)
+            raise DcmError(f"it needs a donor of group {group}: {each}")
+    if all(answer is not None for answer in why.values()):
+        each = ", ".join(f"{d.name} ({d.address}): {why[d.name]}" for d in donors)
+        raise DcmError(f"no donor answers: {each}")
+
+
+# ---- the hook's phases ----
+
+
+def _write_down(root: Element, memory: Memory, phase: str) -> None:
+    vmsock.make_vm_dir(top())
+    uuid, name, size = domain.uuid_of(root), domain.name_of(root), domain.size_of(root)
+    record.write_down(uuid, name, phase, conf_path(uuid), memory, size)
+
+
+def is_the_systems() -> bool:
+    """Whether it is root's libvirt that calls: all root's VMs can have the kernel pager."""
+    return os.geteuid() == 0
+
+
+def prepare(root: Element, memory: Memory) -> None:
+    if is_the_systems():
+        raise DcmError(
+            "pager='user' is for VMs of qemu:///session: dcmctl vm disable, dcmctl vm enable"
+        )
+    for why in domain.why_not_now(root, memory):
+        raise DcmError(why)
+    preflight.check_userfaultfd()
+    preflight.find_preload()
+    made = settings_of(root, memory)
+    check_donors(made.donors, memory)
+    if vmsock.listening(socket_path(root)):
+        raise DcmError(f"a VM called {vm_name(root)} is running already (dcmctl list)")
+    text = made.to_ini()
+    _write_down(root, memory, "prepared")
+    try:
+        _write_conf(conf_path(domain.uuid_of(root)), text)
+    except BaseException:
+        release(root)
+        raise
+
+
+def _write_conf(path: Path, text: str) -> None:
+    """Whole or not at all."""
+    new = path.with_suffix(f".{os.getpid()}")
+    new.unlink(missing_ok=True)
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
+        file.write(text)
+    new.replace(path)
+
+
+def _status(vm: vmsock.Vm) -> Status:
+    return Status.read(vm.ask({"cmd": "status"}), f"VM {vm.name}")
+
+
+def _seen(status: Status, path: Path, size: int) -> HostFile:
+    """What its pager knows of donors, as dcm-hostd would tell it."""
+    slab = max((d.slab_bytes for d in status.donors), default=0)
+    groups = {d.name: d.group or "" for d in settings.load(settings.HOST_CONF).donors}
+    donors = tuple(
+        HostDonor(
+            name=d.name,
+            address=d.address,
+            state=d.state,
+            slabs=d.slabs,
+            slabs_free=d.slabs_free,
+            why=d.why,
+            group=groups.get(d.name, ""),
+        )
+        for d in status.donors
+    )
+    # of its RAM; QEMU's own memory is not promised anything. Without a donor it is none at all.
+    extents = -(-size // slab) if slab else 1
+    return HostFile(str(path), extents, slab, status.extents["mapped"], True, donors)
+
+
+def started(root: Element, memory: Memory) -> None:
+    vm, size = vmsock.Vm(vm_name(root), socket_path(root)), domain.size_of(root)
+    deadline = time.monotonic() + PAGER_MAX
+    while True:
+        try:
+            file = _seen(_status(vm), vm.path, size)
+            why = room.shortage([file], vm.path, memory, settings.HOST_CONF)
+        except vmsock.VmGone:
+            why = f"QEMU runs without the pager: nobody listens on {vm.path}"
+        if why is None:
+            break
+        if time.monotonic() > deadline:
+            raise DcmError(why)
+        time.sleep(0.1)
+    _write_down(root, memory, "running")
+
+
+def release(root: Element) -> None:
+    uuid = domain.uuid_of(root)
+    conf_path(uuid).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        if vmsock.listening(socket_path(root)) is False:
+            socket_path(root).unlink(missing_ok=True)
+    record.forget(uuid)
+
+
+def reconnect(root: Element, memory: Memory) -> None:
+    _write_down(root, memory, "running")
+
+
+PHASES: dict[tuple[str, str], Callable[[Element, Memory], None]] = {
+    ("prepare", "begin"): prepare,
+    ("started", "begin"): started,
+    ("reconnect", "begin"): reconnect,
+}
+
+
+# ---- a domain that runs ----
+
+
+@dataclass(frozen=True)
+class Live:
+    """What its pager tells of it, in bytes; the kernel's knows of no donors."""
+
+    budget: int
+    direct: int
+    lost: int
+    lent: int | None = None
+    donors: list[str] = field(default_factory=list)
+
+
+def live(root: Element) -> Live | None:
+    """None: it can't be said, as it does not run under the pager or is another user's."""
+    try:
+        status = _status(vmsock.Vm(vm_name(root), socket_path(root)))
+    except (DcmError, OSError):
+        return None
+    return Live(
+        budget=status.budget_bytes,
+        direct=status.direct_bytes,
+        lost=status.lost_pages * PAGE,
+        lent=sum(d.bytes for d in status.donors),
+        donors=[d.name for d in status.donors if d.slabs],
+    )
+
+
+def set_budget(root: Element, size: int) -> None:
+    vm = vmsock.Vm(vm_name(root), socket_path(root))
+    try:
+        vm.ask({"cmd": "budget", "bytes": size}, vmsock.CHANGE_MAX)
+    except vmsock.VmGone:
+        raise DcmError(
+            f"{vm.name} runs without the pager: it was started before it was enabled"
+        ) from None

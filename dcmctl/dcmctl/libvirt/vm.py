@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`dcmctl vm`: domains of libvirt whose memory is on donors.
+
+A domain is changed by defining it again with a few elements more or fewer (domain.py). What
+libvirt then has is read back: when more is different than was asked for, the domain is put back
+as it was (connection.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dcmctl.lib.address import check_name
+from dcmctl.lib.errors import DcmError, UsageError, printable, reason
+from dcmctl.lib.table import table
+from dcmctl.lib.units import format_size
+from dcmctl.libvirt import check, domain, emulator, user_session
+from dcmctl.libvirt.connection import Host, memory_in, said_by_libvirt
+from dcmctl.libvirt.domain import Memory
+from dcmctl.pager import dcmfs, hostd, settings
+
+Args = argparse.Namespace
+STATES = {1: "running", 2: "blocked", 3: "paused", 4: "ending", 5: "off", 6: "crashed", 7: "asleep"}
+
+
+def _check_idle(dom: Any) -> None:
+    with said_by_libvirt():
+        if not dom.isPersistent():
+            raise DcmError(f"{dom.name()} is transient: its XML is given anew with each start")
+        if dom.hasManagedSaveImage():
+            raise DcmError(
+                f"{dom.name()} has a saved state, which would be started with the memory it had: "
+                "start it and shut it down first"
+            )
+
+
+# ---- commands ----
+
+
+def _diff(name: str, before: bytes, after: bytes) -> list[str]:
+    old, new = before.decode().splitlines(), after.decode().splitlines()
+    lines = difflib.unified_diff(old, new, f"{name} (now)", name, lineterm="")
+    return [printable(line, 400) for line in lines]
+
+
+def _change(args: Args, host: Host, dom: Any, wanted: bytes) -> int:
+    before = host.xml(dom)
+    name, active = dom.name(), bool(dom.isActive())
+    lines = _diff(name, before, wanted)
+    if not args.dry_run and lines:
+        host.define(before, wanted)
+    if args.json:
+        memory = memory_in(wanted)
+        print(
+            json.dumps(
+                {
+                    "name": name,
+                    "direct_bytes": None if memory is None else memory.direct,
+                    "donors": [] if memory is None else list(memory.donors),
+                    "groups": [] if memory is None else list(memory.groups),
+                    "changed": bool(lines),
+                    "dry_run": args.dry_run,
+                    "diff": lines,
+                },
+                indent=2,
+            )
+        )
+        return 0
+    print("\n".join(lines) if lines else f"{name}: is so already")
+    if lines and active and not args.dry_run:
+        print(f"{name} runs: this holds from its next start")
+    return 0
+
+
+def cmd_enable(args: Args) -> int:
+    host = Host(args.connect)
+    dom = host.find(args.vm)
+    _check_idle(dom)
+    had = host.memory(dom)
+    if args.direct is None and had is None:
+        raise UsageError(
+            "say how much of its memory may be on this host: dcmctl vm enable VM --direct SIZE"
+        )
+    direct = had.direct if had is not None else 0
+    if args.direct is not None:
+        direct = _budget(args.direct, "--direct")
+    donors, groups = _names(args.donor, "donor"), _names(args.group, "group")
+    pager = args.pager or (host.pager if had is None else had.pager)
+    before = host.xml(dom)
+    wanted = domain.enable(before, direct, donors, host.kinds, groups, _emulator(pager))
+    if pager == "user":
+        _check_program(wanted)
+    return _change(args, host, dom, wanted)
+
+
+def _emulator(pager: str) -> str:
+    return str(user_session.find_emulator()) if pager == "user" else ""
+
+
+def _check_program(wanted: bytes) -> None:
+    """dcm-qemu starts one QEMU; a domain may have been made for another."""
+    memory = memory_in(wanted)
+    program = emulator.find_qemu()
+    had = memory.emulator if memory is not None else ""
+    if had and os.path.realpath(had) != os.path.realpath(program):
+        raise DcmError(f"its <emulator> is {had}: libdcm pages {program} only")
+
+
+def _names(given: list[str] | None, what: str) -> tuple[str, ...] | None:
+    if not given:
+        return None
+    names = tuple(check_name(name, what) for name in given)
+    if len(set(names)) != len(names):
+        raise UsageError(f"a {what} is given twice")
+    return names
+
+
+def cmd_disable(args: Args) -> int:
+    host = Host(args.connect)
+    dom = host.find(args.vm)
+    _check_idle(dom)
+    return _change(args, host, dom, domain.disable(host.xml(dom)))
+
+
+def _budget(text: str, what: str) -> int:
+    size = settings.page_size(text, what)
+    if size < settings.BUDGET_MIN:
+        raise UsageError(f"{what} '{printable(text)}' is too small: at least 1M")
+    return size
+
+
+def cmd_budget(args: Args) -> int:
+    host = Host(args.connect)
+    dom = host.find(args.vm)
+    memory = host.memory(dom)
+    if memory is None:
+        raise DcmError(f"{dom.name()}: its memory is not on donors: dcmctl vm enable")
+    live = _live(host, dom, memory)
+    if args.size is not None:
+        size = _budget(args.size, "budget")
+        before = host.xml(dom)
+        wanted = domain.enable(before, size, None, host.kinds, None, _emulator(memory.pager))
+        if dom.isActive():
+            _set_live(host, dom, memory, size)
+            live = _live(host, dom, memory)
+        if dom.isPersistent():
+            host.define(before, wanted)
+        memory = replace(memory, direct=size)
+    answer = {
+        "name": dom.name(),
+        "direct_bytes": memory.direct,
+        "budget_bytes": None if live is None else live.budget,
+        "used_bytes": None if live is None else live.direct,
+    }
+    if args.json:
+        print(json.dumps(answer, indent=2))
+        return 0
+    text = f"{dom.name()}: budget {format_size(memory.direct)}"
+    if live is not None:
+        if live.budget != memory.direct:
+            text += f" from its next start, {format_size(live.budget)} now"
+        text += f"; {format_size(live.direct)} direct now"
+    elif dom.isActive():
+        text += " from its next start"
+    print(text)
+    return 0
+
+
+def _root(host: Host, dom: Any) -> Any:
+    return domain.read_domain(host.xml(dom))
+
+
+def _set_live(host: Host, dom: Any, memory: Memory, size: int) -> None:
+    """Unless it runs with ordinary memory, as it was started before it was enabled."""
+    if memory.pager == "user":
+        root = _root(host, dom)
+        if user_session.live(root) is not None:
+            user_session.set_budget(root, size)
+        return
+    if not dcmfs.mounts():
+        return
+    try:
+        path = _path(dom)
+        if path.exists():
+            dcmfs.set_budget(path, size)
+    except PermissionError:
+        raise DcmError(f"{dom.name()} runs: only root can change its budget now") from None
+    except OSError as exc:
+        raise DcmError(f"{dom.name()}: {reason(exc)}") from None
+
+
+def _path(dom: Any) -> Path:
+    return dcmfs.path_of(dcmfs.the_mount(), dom.UUIDString())
+
+
+def _live(host: Host, dom: Any, memory: Memory) -> user_session.Live | None:
+    """Of the memory of a domain that runs; None: it does not, or that can't be seen."""
+    if not dom.isActive():
+        return None
+    if memory.pager == "user":
+        return user_session.live(_root(host, dom))
+    try:
+        info = dcmfs.info(_path(dom))
+    except (DcmError, OSError):
+        return None
+    return user_session.Live(info.budget, info.direct, info.lost)
+
+
+def cmd_list(args: Args) -> int:
+    host = Host(args.connect)
+    files: list[hostd.HostFile] = []
+    with contextlib.suppress(DcmError):
+        files = hostd.ask()
+    rows: list[list[str]] = []
+    objects: list[dict[str, Any]] = []
+    failed = False
+    for dom in host.all():
+        entry = _entry(host, dom, files)
+        if entry is None:
+            continue
+        objects.append(entry)
+        failed |= "error" in entry
+        rows.append(_row(entry))
+    if args.json:
+        print(json.dumps(objects, indent=2))
+    elif rows:
+        header = ["VM<", "STATE<", "MEMORY", "BUDGET", "DIRECT", "LENT", "DONORS<"]
+        print("\n".join(table(header, rows)))
+        for entry in objects:
+            if "error" in entry:
+                print(f"! {entry['name']}: {entry['error']}")
+    else:
+        print("no domain has its memory on donors")
+    return 1 if failed else 0
+
+
+def _entry(host: Host, dom: Any, files: list[hostd.HostFile]) -> dict[str, Any] | None:
+    """One domain, if its memory is on donors; what is not known is None."""
+    with said_by_libvirt():
+        name, state = dom.name(), STATES.get(dom.state()[0], "?")
+    entry: dict[str, Any] = {"name": name, "state": state}
+    try:
+        root = domain.read_domain(host.xml(dom))
+        memory = domain.find_memory(root)
+        if memory is None:
+            return None
+        entry["memory_bytes"] = domain.size_of(root)
+        entry["budget_bytes"] = memory.direct
+    except DcmError as exc:
+        return {**entry, "error": str(exc)}
+    live = _live(host, dom, memory)
+    entry["direct_bytes"] = None if live is None else live.direct
+    entry["lost_bytes"] = None if live is None else live.lost
+    entry["lent_bytes"], entry["donors"] = None, []
+    if live is not None:
+        entry["budget_bytes"] = live.budget
+        if memory.pager == "user":
+            entry["lent_bytes"], entry["donors"] = live.lent, live.donors
+            return entry
+        file = hostd.file_at(files, _path(dom))
+        if file is not None:
+            entry["lent_bytes"] = file.slabs * file.extent_bytes
+            entry["donors"] = [d.name for d in file.donors if d.slabs]
+    return entry
+
+
+def _row(entry: dict[str, Any]) -> list[str]:
+    def size(name: str) -> str:
+        value = entry.get(name)
+        return "-" if value is None else format_size(value)
+
+    columns = ("memory_bytes", "budget_bytes", "direct_bytes", "lent_bytes")
+    donors = ",".join(entry.get("donors", [])) or "-"
+    return [entry["name"], entry["state"], *map(size, columns), donors]
+
+
+def cmd_check(args: Args) -> int:
+    lines = check.run(args.connect, args.vm)
+    if args.json:
+        print(json.dumps([line.__dict__ for line in lines], indent=2))
+    else:
+        for line in lines:
+            print(f"{'pass' if line.good else 'FAIL'}  {line.what}: {line.said}")
+    return 0 if all(line.good for line in lines) else 1
+
+
+# ---- the parser ----
+
+
+def add_parsers(sub: Any, parser_class: type, add: Callable[..., argparse.ArgumentParser]) -> None:
+    text = "put domains of libvirt on donor memory, and look at them"
+    p = sub.add_parser("vm", help=text, description=text[0].upper() + text[1:] + ".")
+    p.set_defaults(command=None, parser=p)
+    vms = p.add_subparsers(title="commands", metavar="COMMAND", parser_class=parser_class)
+
+    def make(name: str, command: Callable[[Args], int], text: str) -> argparse.ArgumentParser:
+        p = add(vms, name, command, text)
+        p.add_argument(
+            "--connect",
+            metavar="URI",
+            help="libvirt's (default: $LIBVIRT_DEFAULT_URI, or qemu:///system)",
+        )
+        return p
+
+    p = make("enable", cmd_enable, "have a domain's memory on donors from its next start")
+    p.add_argument("vm", metavar="VM", help="name or UUID of the domain")
+    p.add_argument("--direct", metavar="SIZE", help="most of its memory that is on this host")
+    p.add_argument(
+        "--donor",
+        metavar="NAME",
+        action="append",
+        help="one that it may use, and no other; must be up when it starts",
+    )
+    p.add_argument(
+        "--group",
+        metavar="NAME",
+        action="append",
+        help="the same, all donors of a group; one of them must be up when it starts",
+    )
+    p.add_argument(
+        "--pager",
+        choices=domain.PAGERS,
+        help="kernel, for qemu:///system, or user (libdcm), for qemu:///session (default: by URI)",
+    )
+    p.add_argument("--dry-run", action="store_true", help="show the difference, change nothing")
+    p = make("disable", cmd_disable, "have a domain's memory on this host again")
+    p.add_argument("vm", metavar="VM")
+    p.add_argument("--dry-run", action="store_true", help="show the difference, change nothing")
+    make("list", cmd_list, "list the domains that have their memory on donors")
+    p = make("budget", cmd_budget, "show or change how much of its memory is on this host")
+    p.add_argument("vm", metavar="VM")
+    p.add_argument("size", nargs="?", metavar="SIZE")
+    p = make("check", cmd_check, "check all that a start needs, and say what to do")
+    p.add_argument("vm", nargs="?", metavar="VM", help="one domain (default: all that need donors)")

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""XML as elements that know where in the text they are.
+
+For changing a few elements of a text that belongs to somebody else: what is not changed stays
+byte for byte as it is, comments, prefixes, CDATA and all. expat does the reading; no DTD, so no
+entities but XML's own, and bounds on size, depth and number, as the text may be hostile.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from xml.parsers import expat
+
+from dcmctl.lib.errors import DcmError
+
+SIZE_MAX = 8 << 20
+DEPTH_MAX = 64
+ELEMENTS_MAX = 100_000
+
+# A start tag that expat has found good.
+_TAG = re.compile(rb"""<[^\s/>"']+(?:[^>"']|"[^"]*"|'[^']*')*>""")
+
+
+@dataclass
+class Element:
+    """One element. Names with a namespace are "URI name"; offsets are the text's, in bytes."""
+
+    name: str
+    attributes: dict[str, str]
+    start: int  # of its start tag
+    inner: int = 0  # after its start tag
+    close: int = 0  # of its end tag; without one the same as `end`
+    end: int = 0  # after all of it
+    children: list[Element] = field(default_factory=list)
+    text: str = ""  # its own, without its children's
+
+    @property
+    def is_empty_tag(self) -> bool:
+        return self.close == self.end
+
+    def all(self, *path: str) -> Iterator[Element]:
+        """Those at a path of names."""
+        for child in self.children:
+            if child.name == path[0]:
+                yield from child.all(*path[1:]) if path[1:] else (child,)
+
+    def one(self, *path: str) -> Element | None:
+        return next(self.all(*path), None)
+
+
+class _Builder:
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.root: Element | None = None
+        self.open: list[Element] = []
+        self.texts: list[list[str]] = []  # of those, in parts: a sum of many would be slow
+        self.count = 0
+        self.parser = expat.ParserCreate("utf-8", " ")
+        self.parser.buffer_text = True
+        self.parser.StartElementHandler = self.on_start
+        self.parser.EndElementHandler = self.on_end
+        self.parser.CharacterDataHandler = self.on_text
+        self.parser.StartDoctypeDeclHandler = self.on_doctype
+
+    def on_doctype(self, *_: object) -> None:
+        raise DcmError("has a document type, which is not taken")
+
+    def on_start(self, name: str, attributes: dict[str, str]) -> None:
+        self.count += 1
+        if self.count > ELEMENTS_MAX or len(self.open) >= DEPTH_MAX:
+            raise DcmError(f"has more than {ELEMENTS_MAX} elements, or {DEPTH_MAX} in each other")
+        start = self.parser.CurrentByteIndex
+        element = Element(name, attributes, start)
+        tag = _TAG.match(self.data, start)
+        assert tag is not None  # expat has read it
+        element.inner = tag.end()
+        if tag.group().endswith(b"/>"):
+            element.close = element.end = tag.end()
+        if self.open:
+            self.open[-1].children.append(element)
+        else:
+            self.root = element
+        self.open.append(element)
+        self.texts.append([])
+
+    def on_end(self, _: str) -> None:
+        element = self.open.pop()
+        element.text = "".join(self.texts.pop())
+        if not element.end:
+            element.close = self.parser.CurrentByteIndex
+            element.end = self.data.index(b">", element.close) + 1
+
+    def on_text(self, text: str) -> None:
+        self.texts[-1].append(text)
+
+
+def parse(data: bytes) -> Element:
+    """The root element; DcmError says what the text is or has that is wrong."""
+    if len(data) > SIZE_MAX:
+        raise DcmError(f"is larger than {SIZE_MAX >> 20} MiB")
+    builder = _Builder(data)
+    try:
+        builder.parser.Parse(data, True)
+    except expat.ExpatError as exc:
+        raise DcmError(f"is not XML: {expat.ErrorString(exc.code)}, line {exc.lineno}") from None
+    assert builder.root is not None
+    return builder.root
+
+
+class Edit:
+    """Changes to a text, made all at once."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.changes: list[tuple[int, int, bytes]] = []
+
+    def replace(self, start: int, end: int, text: str) -> None:
+        self.changes.append((start, end, text.encode()))
+
+    def indent(self, element: Element) -> str:
+        """The newline and blanks before an element, if that is all there is."""
+        line = self.data.rfind(b"\n", 0, element.start)
+        before = self.data[line : element.start] if line >= 0 else b""
+        return before.decode() if not before.strip() else ""
+
+    def before(self, element: Element, text: str) -> None:
+        """Lines, indented by nothing, before an element, and indented as it is."""
+        indent = self.indent(element)
+        self.replace(element.start, element.start, text.replace("\n", indent or "\n") + indent)
+
+    def append(self, element: Element, text: str) -> None:
+        """Lines as the last of an element's children."""
+        indent = self.indent(element)
+        deeper = f"{indent}  " if indent else ""
+        inside = deeper + text.replace("\n", deeper or "\n")
+        if element.is_empty_tag:
+            tag = self.data[element.start : element.end]
+            name = re.split(rb"[\s/>]", tag[1:], maxsplit=1)[0].decode()
+            opened = tag[:-2].rstrip().decode()
+            self.replace(element.start, element.end, f"{opened}>{inside}{indent}</{name}>")
+            return
+        at = element.children[-1].end if element.children else element.close
+        if not self.data[element.inner : element.close].strip():
+            self.replace(element.inner, element.close, inside + indent)
+        else:
+            self.replace(at, at, inside)
+
+    def remove(self, element: Element) -> None:
+        """With the line it is on, if it has that for itself."""
+        self.replace(element.start - len(self.indent(element).encode()), element.end, "")
+
+    def result(self) -> bytes:
+        text = self.data
+        for start, end, new in sorted(self.changes, reverse=True):
+            text = text[:start] + new + text[end:]
+        return text

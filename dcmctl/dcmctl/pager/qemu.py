@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a QEMU command line says about guest RAM, and what in it cannot work.
+
+Guest RAM is paged when it is private anonymous memory of the QEMU process that
+nothing pins. Whatever makes it something else is refused before QEMU starts:
+afterwards it would be a guest whose RAM silently isn't paged, or one that
+exceeds its budget.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import PurePath
+
+from dcmctl.lib.errors import UsageError, printable
+from dcmctl.lib.units import parse_size
+
+DEFAULT_RAM = 128 << 20
+_PROGRAM = re.compile(r"qemu-system-[A-Za-z0-9_]+|qemu-kvm|kvm")
+_TEXT_VALUE = ("append", "kernel", "initrd", "serial", "fw_cfg", "smbios", "bios", "fsdev")
+_ON = ("on", "yes", "true", "y")
+_PINNING = {
+    "sev-guest": "SEV",
+    "sev-snp-guest": "SEV-SNP",
+    "tdx-guest": "TDX",
+    "s390-pv-guest": "protected virtualization",
+    "pef-guest": "PEF",
+}
+
+
+def is_qemu(program: str) -> bool:
+    return _PROGRAM.fullmatch(PurePath(program).name) is not None
+
+
+def split_options(text: str) -> list[tuple[str, str]]:
+    """QEMU's `a,b=c,d=e,,f`: pairs; a word without '=' has the name ''.
+
+    No argument holds a NUL, so it can stand for the comma that `,,` means.
+    """
+    pairs: list[tuple[str, str]] = []
+    for part in text.replace(",,", "\0").split(","):
+        word = part.replace("\0", ",")
+        name, sep, value = word.partition("=")
+        pairs.append((name, value) if sep else ("", word))
+    return pairs
+
+
+@dataclass
+class Inspection:
+    """What was found on a QEMU command line."""
+
+    ram: int | None = None
+    name: str | None = None
+    problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Backend:
+    kind: str
+    props: dict[str, str]
+
+
+class _Inspector:
+    def __init__(self) -> None:
+        self.found = Inspection()
+        self.machine: dict[str, str] = {}
+        self.backends: dict[str, _Backend] = {}
+        self.ram_ids: list[str] = []
+        self.readconfig = False
+        self.memory: str | None = None
+
+    def problem(self, what: str, why: str) -> None:
+        self.found.problems.append(printable(f"QEMU's {what} {why}", 400))
+
+    # -- one option each --
+
+    def option(self, name: str, value: str) -> None:
+        handler = getattr(self, "on_" + name.replace("-", "_"), None)
+        if handler is not None:
+            handler(value)
+
+    def on_m(self, value: str) -> None:
+        self.memory = value
+
+    def on_name(self, value: str) -> None:
+        for key, word in split_options(value):
+            if key in ("", "guest"):
+                self.found.name = word
+
+    def on_machine(self, value: str) -> None:
+        if value.startswith("{"):
+            self.machine.update(_json_props(value))
+        else:
+            self.machine.update((k, v) for k, v in split_options(value) if k)
+
+    on_M = on_machine
+
+    def on_overcommit(self, value: str) -> None:
+        mode = dict(split_options(value)).get("mem-lock", "off")
+        if mode != "off":
+            self.problem(
+                f"-overcommit mem-lock={printable(mode, 20)}",
+                "pins all guest memory on this host: leave it out",
+            )
+
+    def on_mem_path(self, value: str) -> None:
+        self.problem(
+            f"-mem-path {printable(value, 60)}",
+            "puts guest memory into a file or hugepages, which cannot be paged: leave it out",
+        )
+
+    def on_object(self, value: str) -> None:
+        if value.startswith("{"):
+            props = _json_props(value)
+            kind = props.get("qom-type", "")
+        else:
+            pairs = split_options(value)
+            props = {k: v for k, v in pairs if k}
+            kind = props.get("qom-type") or (pairs[0][1] if pairs and not pairs[0][0] else "")
+        if kind.startswith("memory-backend-"):
+            self.backends[props.get("id", "")] = _Backend(kind, props)
+        elif kind in _PINNING:
+            self.problem(
+                f"-object {kind}",
+                f"({_PINNING[kind]}) encrypts guest memory in place, so it cannot be moved",
+            )
+
+    def on_numa(self, value: str) -> None:
+        for key, word in split_options(value):
+            if key == "memdev":
+                self.ram_ids.append(word)
+
+    def on_device(self, value: str) -> None:
+        if value.startswith("{"):
+            props = _json_props(value)
+            driver = props.get("driver", "")
+        else:
+            pairs = split_options(value)
+            props = {k: v for k, v in pairs if k}
+            driver = props.get("driver") or (pairs[0][1] if pairs and not pairs[0][0] else "")
+        if driver.startswith("vfio-"):
+            self.problem(
+                f"-device {printable(driver, 40)}",
+                "(VFIO) pins all guest memory for the device: use an emulated or virtio device",
+            )
+        elif driver.startswith("vhost-vdpa"):
+            self.problem(f"-device {printable(driver, 40)}", "(vDPA) pins all guest memory")
+        elif driver.startswith("vhost-user-"):
+            self._vhost_user(f"-device {printable(driver, 40)}")
+        elif driver == "pc-dimm" and "memdev" in props:
+            self.ram_ids.append(props["memdev"])
+
+    def on_netdev(self, value: str) -> None:
+        if value.startswith("{"):
+            kind = _json_props(value).get("type", "")
+        else:
+            pairs = split_options(value)
+            kind = dict(pairs).get("type") or (pairs[0][1] if pairs else "")
+        if kind == "vhost-vdpa":
+            self.problem("-netdev vhost-vdpa", "(vDPA) pins all guest memory")
+        elif kind == "vhost-user":
+            self._vhost_user("-netdev vhost-user")
+
+    def _vhost_user(self, what: str) -> None:
+        self.problem(
+            what,
+            "needs guest memory that another process can map, which this pager cannot give",
+        )
+
+    # -- all of it --
+
+    def walk(self, args: list[str]) -> None:
+        rest = iter(args)
+        for arg in rest:
+            if not arg.startswith("-") or arg == "-":
+                continue
+            name = arg.lstrip("-") if arg.startswith("--") else arg[1:]
+            if name == "daemonize":
+                self.problem(
+                    "-daemonize",
+                    "leaves dcmctl with nothing to watch: run dcmctl in the background",
+                )
+            elif name == "mem-prealloc":
+                self._prealloc("-mem-prealloc")
+            elif name == "readconfig":
+                self.readconfig = True
+                next(rest, "")
+            elif name in _TEXT_VALUE:
+                next(rest, "")
+            elif hasattr(self, "on_" + name.replace("-", "_")):
+                value = next(rest, None)
+                if value is None:
+                    raise UsageError(f"QEMU's -{printable(name)} needs a value")
+                self.option(name, value)
+
+    def _prealloc(self, what: str) -> None:
+        self.found.warnings.append(
+            printable(f"QEMU's {what}", 200)
+            + " touches all guest memory at the start: slow, and of no use here"
+        )
+
+    def finish(self) -> Inspection:
+        main = self.machine.get("memory-backend")
+        if main:
+            self.ram_ids.append(main)
+        if self.machine.get("confidential-guest-support") or self.machine.get("memory-encryption"):
+            self.problem(
+                "-machine confidential-guest-support", "encrypts guest memory: it cannot be moved"
+            )
+        for ident in self.ram_ids:
+            backend = self.backends.get(ident)
+            if backend is not None:
+                self._ram_backend(ident, backend)
+        self.found.ram = self._ram_size()
+        return self.found
+
+    def _ram_backend(self, ident: str, backend: _Backend) -> None:
+        what = f"-object {backend.kind},id={printable(ident, 40)}"
+        shared = backend.props.get("share", "").lower() in _ON
+        if backend.kind == "memory-backend-memfd" and backend.props.get("share", "on") != "off":
+            shared = True
+        if backend.props.get("hugetlb", "").lower() in _ON:
+            self.problem(what, "has hugetlb=on: hugepages cannot be paged, leave it out")
+        elif shared:
+            self.problem(
+                what,
+                "is shared memory (share=on): take memory-backend-ram,share=off, "
+                "or no memory backend at all",
+            )
+        elif backend.kind != "memory-backend-ram":
+            self.problem(what, "is not anonymous memory: take memory-backend-ram")
+        elif backend.props.get("prealloc", "").lower() in _ON:
+            self._prealloc(what + ",prealloc=on")
+
+    def _ram_size(self) -> int | None:
+        """Largest RAM the guest may have, hotplugged memory included."""
+        if self.memory is None:
+            return None if self.readconfig else DEFAULT_RAM
+        total = DEFAULT_RAM
+        for key, word in split_options(self.memory):
+            if key in ("", "size"):
+                total = max(parse_size(word, "QEMU's -m", default_shift=20), 0)
+        for key, word in split_options(self.memory):
+            if key == "maxmem":
+                total = max(total, parse_size(word, "QEMU's maxmem", default_shift=20))
+        if not total:
+            raise UsageError("QEMU's -m is 0")
+        return total
+
+
+def _json_props(text: str) -> dict[str, str]:
+    """The plain members of QEMU's JSON option syntax, as -option would say them."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise UsageError(f"QEMU option '{printable(text, 60)}' is not JSON") from None
+    if not isinstance(value, dict):
+        raise UsageError(f"QEMU option '{printable(text, 60)}' is not a JSON object")
+    props: dict[str, str] = {}
+    for name, item in value.items():
+        if isinstance(item, bool):
+            props[name] = "on" if item else "off"
+        elif isinstance(item, str | int):
+            props[name] = str(item)
+    return props
+
+
+def inspect(args: list[str]) -> Inspection:
+    """Look at a QEMU command line, without the program's name."""
+    inspector = _Inspector()
+    inspector.walk(args)
+    return inspector.finish()

@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A VM's status answer as checked values.
+
+A field that is missing is zero or empty: older and newer libdcm differ. One
+that is there with the wrong type, sign or size is an error, because then
+nothing else in the answer can be believed either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dcmctl.lib.errors import DcmError, printable
+from dcmctl.lib.units import format_duration
+from dcmctl.pager.vmsock import Json
+
+U64_MAX = (1 << 64) - 1
+LIST_MAX = 4096
+TEXT_MAX = 256
+BLOCK_SIZES = ("4K", "8K", "16K", "32K", "64K")
+FAULT_KINDS = ("missing", "minor", "wp", "zero", "sample", "spurious", "busy", "stalled", "lost")
+STATES = ("up", "connecting", "lost", "draining", "silent")
+
+
+class Fields:
+    """Typed access to a JSON object from outside."""
+
+    def __init__(self, value: Any, where: str) -> None:
+        if not isinstance(value, dict):
+            raise DcmError(f"{where} is not an object")
+        self._value = value
+        self._where = where
+
+    def _bad(self, name: str, what: str) -> DcmError:
+        return DcmError(f"{self._where}: {printable(name, 60)} is not {what}")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._value
+
+    def number(self, name: str) -> int:
+        value: Any = self._value.get(name, 0)
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= U64_MAX:
+            raise self._bad(name, "a count")
+        return int(value)
+
+    def real(self, name: str) -> float:
+        value = self._value.get(name, 0)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e18:
+            raise self._bad(name, "a number")
+        return float(value)
+
+    def text(self, name: str) -> str:
+        value = self._value.get(name, "")
+        if not isinstance(value, str) or len(value) > TEXT_MAX:
+            raise self._bad(name, "a short text")
+        return printable(value, TEXT_MAX)
+
+    def raw(self, name: str) -> Any:
+        """The value as it is: for the caller to check."""
+        return self._value.get(name)
+
+    def group(self, name: str) -> Fields:
+        return Fields(self._value.get(name, {}), f"{self._where}: {printable(name, 60)}")
+
+    def groups(self, name: str) -> Iterator[Fields]:
+        value = self._value.get(name, [])
+        if not isinstance(value, list) or len(value) > LIST_MAX:
+            raise self._bad(name, "a list")
+        for number, item in enumerate(value):
+            yield Fields(item, f"{self._where}: {name}[{number}]")
+
+    def names(self) -> list[str]:
+        if len(self._value) > LIST_MAX:
+            raise DcmError(f"{self._where} has too many entries")
+        return list(self._value)
+
+
+LATENCIES = ("fault", "fetch", "writeback")
+LATENCY_FIELDS = ("p50", "p90", "p99", "p999", "count")
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Percentiles of one kind of operation, in ns, since the VM started."""
+
+    p50: int
+    p90: int
+    p99: int
+    p999: int
+    count: int
+
+    @classmethod
+    def read(cls, fields: Fields) -> Latency:
+        return cls(*(fields.number(name) for name in LATENCY_FIELDS))
+
+    @classmethod
+    def of_stats(cls, stats: Mapping[str, int], kind: str) -> Latency:
+        """Of a file of the kernel pager (dcmfs.stats)."""
+        return cls(*(stats.get(f"latency {kind} {name}", 0) for name in LATENCY_FIELDS))
+
+
+def trouble(state: str, why: str, silent_ms: int, patience_ms: int) -> str:
+    """Why a donor is not up, "" if it is."""
+    if state != "silent":
+        return why if state != "up" else ""
+    silent = format_duration(silent_ms / 1000)
+    patience = format_duration(patience_ms / 1000)
+    return f"silent for {silent}, patience is {patience}" + (f": {why}" if why else "")
+
+
+@dataclass(frozen=True)
+class DonorStatus:
+    """A donor as one VM sees it."""
+
+    name: str
+    address: str
+    transport: str
+    state: str
+    slabs: int
+    bytes: int
+    rtt_ns: int
+    reads: int
+    writes: int
+    why: str
+    slab_bytes: int
+    slabs_free: int  # it would lend to this tenant now
+    slabs_total: int  # that it may lend; 0: not known
+    slabs_used: int  # that it has lent, to anybody
+    silent_ms: int = 0  # since its control connection said something
+    patience_ms: int = 0  # how long that may be
+
+    @classmethod
+    def read(cls, fields: Fields) -> DonorStatus:
+        return cls(
+            name=fields.text("name"),
+            address=fields.text("address"),
+            transport=fields.text("transport"),
+            state=fields.text("state"),
+            slabs=fields.number("slabs"),
+            bytes=fields.number("bytes"),
+            rtt_ns=fields.number("rtt_ns"),
+            reads=fields.number("reads"),
+            writes=fields.number("writes"),
+            why=fields.text("why"),
+            slab_bytes=fields.number("slab_bytes"),
+            slabs_free=fields.number("slabs_free"),
+            slabs_total=fields.number("slabs_total"),
+            slabs_used=fields.number("slabs_used"),
+            silent_ms=fields.number("silent_ms"),
+            patience_ms=fields.number("patience_ms"),
+        )
+
+    @property
+    def trouble(self) -> str:
+        """Why it is not up, "" if it is."""
+        return trouble(self.state, self.why, self.silent_ms, self.patience_ms)
+
+
+@dataclass(frozen=True)
+class Status:
+    """What `{"cmd":"status"}` answers."""
+
+    name: str
+    pid: int
+    version: str
+    mode: str
+    uptime_s: float
+    budget_bytes: int
+    direct_bytes: int
+    indirect_bytes: int
+    size_bytes: int
+    in_flight_bytes: int
+    min_budget_bytes: int
+    pinned_bytes: int
+    faults: dict[str, int]
+    fetches: int
+    fetched_bytes: int
+    writebacks: int
+    written_bytes: int
+    cancelled: int
+    clean_drops: int
+    zero_pages: int
+    stretch: int
+    reduce: int
+    block_mix: dict[str, int]
+    prefetch_fetched: int
+    prefetch_observed: int
+    prefetch_touched: int
+    fault_latency: Latency
+    fetch_latency: Latency
+    writeback_latency: Latency
+    lost_pages: int
+    donors: tuple[DonorStatus, ...]
+    extents: dict[str, int]
+    waiting: int  # extents that no donor has a slab for
+
+    @classmethod
+    def read(cls, answer: Json, who: str) -> Status:
+        f = Fields(answer, who)
+        faults = f.group("faults")
+        mix = f.group("block_mix")
+        prefetch = f.group("prefetch")
+        latency = f.group("latency_ns")
+        extents = f.group("extents")
+        return cls(
+            name=f.text("name"),
+            pid=f.number("pid"),
+            version=f.text("version"),
+            mode=f.text("mode"),
+            uptime_s=f.real("uptime_s"),
+            budget_bytes=f.number("budget_bytes"),
+            direct_bytes=f.number("direct_bytes"),
+            indirect_bytes=f.number("indirect_bytes"),
+            size_bytes=f.number("size_bytes"),
+            in_flight_bytes=f.number("in_flight_bytes"),
+            min_budget_bytes=f.number("min_budget_bytes"),
+            pinned_bytes=f.number("pinned_bytes"),
+            faults={name: faults.number(name) for name in ("total", *FAULT_KINDS)},
+            fetches=f.number("fetches"),
+            fetched_bytes=f.number("fetched_bytes"),
+            writebacks=f.number("writebacks"),
+            written_bytes=f.number("written_bytes"),
+            cancelled=f.number("cancelled"),
+            clean_drops=f.number("clean_drops"),
+            zero_pages=f.number("zero_pages"),
+            stretch=f.number("stretch"),
+            reduce=f.number("reduce"),
+            block_mix={size: mix.number(size) for size in BLOCK_SIZES},
+            prefetch_fetched=prefetch.number("fetched"),
+            prefetch_observed=prefetch.number("observed"),
+            prefetch_touched=prefetch.number("touched"),
+            fault_latency=Latency.read(latency.group("fault")),
+            fetch_latency=Latency.read(latency.group("fetch")),
+            writeback_latency=Latency.read(latency.group("writeback")),
+            lost_pages=f.number("lost_pages"),
+            donors=tuple(DonorStatus.read(d) for d in f.groups("donors")),
+            extents={n: extents.number(n) for n in ("total", "mapped", "moving", "lost")},
+            waiting=f.number("waiting"),
+        )
+
+    @property
+    def hit_ratio(self) -> float | None:
+        """Share of the faults seen, since the start, that needed no fetch."""
+        return hit_ratio(self.faults["missing"], self.faults["total"])
+
+    @property
+    def prefetch_accuracy(self) -> float | None:
+        """Of the pages fetched unasked whose fate is known, the share used."""
+        if not self.prefetch_observed:
+            return None
+        return min(1.0, self.prefetch_touched / self.prefetch_observed)
+
+
+def hit_ratio(missing: int, total: int) -> float | None:
+    """1 - missing / total; None when there was no fault."""
+    if total <= 0:
+        return None
+    return max(0.0, 1 - missing / total)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What happened between two looks at one VM."""
+
+    faults_per_s: float
+    hit_ratio: float | None
+    written_bytes_per_s: float
+    fetched_bytes_per_s: float
+    block_mix: dict[str, int]
+
+    @classmethod
+    def between(cls, old: Status | None, new: Status, seconds: float) -> Rates:
+        """Zero rates for a VM just found, or restarted under the same name."""
+        if old is None or old.pid != new.pid or new.uptime_s < old.uptime_s or seconds <= 0:
+            return cls(0.0, None, 0.0, 0.0, new.block_mix)
+
+        def delta(a: int, b: int) -> int:
+            return max(0, b - a)
+
+        total = delta(old.faults["total"], new.faults["total"])
+        missing = delta(old.faults["missing"], new.faults["missing"])
+        mix = {s: delta(old.block_mix[s], new.block_mix[s]) for s in BLOCK_SIZES}
+        return cls(
+            faults_per_s=total / seconds,
+            hit_ratio=hit_ratio(missing, total),
+            written_bytes_per_s=delta(old.written_bytes, new.written_bytes) / seconds,
+            fetched_bytes_per_s=delta(old.fetched_bytes, new.fetched_bytes) / seconds,
+            block_mix=mix if any(mix.values()) else new.block_mix,
+        )

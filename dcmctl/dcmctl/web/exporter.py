@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`dcmctl exporter`: this host's VMs for Prometheus, text format 0.0.4.
+
+Donors have an exporter of their own; here is what hosts know: VMs of both pagers, and donors as
+VMs see them. Every scrape asks anew (estate.py), one at a time; one that comes while another is
+under way gets the same answer. Labels are bounded: VMs by their names, donors by theirs.
+
+What is not known has no sample: a zero would be a claim. Of lost memory there is a gauge for what
+is gone, and one of memory that has one copy only, on donors: there is no redundancy yet, so that
+is all of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from dcmctl.cluster import estate
+from dcmctl.lib.installation import version
+from dcmctl.pager import settings
+from dcmctl.pager.status import FAULT_KINDS, Latency
+from dcmctl.web.httpd import Handler, Server, parse_listen, parse_names
+
+Args = argparse.Namespace
+CONNECTIONS_MAX = 8
+FRESH_S = 1.0
+# What the kernel counts by the core's names, and the user pager by its own.
+KERNEL_FAULTS = {
+    "missing": ("FAULT_MISSING",),
+    "minor": ("FAULT_MINOR", "FAULT_CANCEL"),
+    "wp": ("FAULT_WP",),
+    "zero": ("FAULT_ZERO",),
+    "sample": ("FAULT_SAMPLE",),
+    "spurious": ("FAULT_SPURIOUS",),
+    "busy": ("FAULT_BUSY",),
+    "stalled": ("FAULT_STALL",),
+    "lost": ("FAULT_LOST",),
+}
+QUANTILES = (("0.5", "p50"), ("0.9", "p90"), ("0.99", "p99"), ("0.999", "p999"))
+ORDERS = ("4096", "8192", "16384", "32768", "65536")
+
+
+def _label(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+@dataclass
+class Family:
+    """One metric: its header, and its samples."""
+
+    name: str
+    kind: str
+    help: str
+    samples: list[tuple[str, dict[str, str], float]] = field(default_factory=list)
+
+    def put(self, value: float | None, **labels: str) -> None:
+        if value is not None:
+            self.samples.append((self.name, labels, value))
+
+    def put_count(self, value: int, **labels: str) -> None:
+        """Of a summary."""
+        self.samples.append((f"{self.name}_count", labels, value))
+
+    def lines(self) -> Iterable[str]:
+        yield f"# HELP {self.name} {self.help}"
+        yield f"# TYPE {self.name} {self.kind}"
+        for name, labels, value in self.samples:
+            text = ",".join(f'{key}="{_label(word)}"' for key, word in labels.items())
+            number = str(int(value)) if value == math.floor(value) else f"{value:.9g}"
+            yield f"{name}{{{text}}} {number}" if text else f"{name} {number}"
+
+
+class Page:
+    """Families in the order they were first named."""
+
+    def __init__(self) -> None:
+        self._families: dict[str, Family] = {}
+
+    def gauge(self, name: str, help_: str) -> Family:
+        return self._families.setdefault(name, Family(name, "gauge", help_))
+
+    def counter(self, name: str, help_: str) -> Family:
+        return self._families.setdefault(name, Family(name, "counter", help_))
+
+    def summary(self, name: str, help_: str) -> Family:
+        return self._families.setdefault(name, Family(name, "summary", help_))
+
+    def text(self) -> str:
+        lines = [line for f in self._families.values() if f.samples for line in f.lines()]
+        return "\n".join(lines) + "\n"
+
+
+# ---- VMs ----
+
+
+def _counted(vm: estate.Machine, *names: str) -> int | None:
+    """A sum of the core's counters, which both pagers have."""
+    if vm.counters is None:
+        return None
+    return sum(vm.counters.get(name, 0) for name in names)
+
+
+def _pages(count: int | None) -> int | None:
+    return None if count is None else count * 4096
+
+
+def _vm_memory(page: Page, vm: estate.Machine, labels: dict[str, str]) -> None:
+    for name, help_, value in (
+        ("size_bytes", "Memory of the VM that can be paged.", vm.size_bytes),
+        ("budget_bytes", "Most of it that may be on this host.", vm.budget_bytes),
+        ("min_budget_bytes", "The smallest budget it takes.", vm.min_budget_bytes),
+        ("direct_bytes", "What of it is on this host.", vm.direct_bytes),
+        ("indirect_bytes", "What of it is on donors only; user pager.", vm.indirect_bytes),
+        ("lent_bytes", "Slabs that donors have lent to it.", vm.lent_bytes),
+        ("lost_bytes", "What of it was lost with donors.", vm.lost_bytes),
+        (
+            "unprotected_bytes",
+            "Slabs whose content no other donor has: lost with their donor.",
+            vm.lent_bytes,
+        ),
+        (
+            "extents_unbacked",
+            "Extents that want a slab and have none: their memory can't leave.",
+            vm.waiting_extents,
+        ),
+    ):
+        page.gauge(f"dcm_vm_{name}", help_).put(value, **labels)
+
+
+def _vm_work(page: Page, vm: estate.Machine, labels: dict[str, str]) -> None:
+    faults = page.counter("dcm_vm_faults_total", "Faults by what they needed.")
+    for kind in FAULT_KINDS:
+        faults.put(_counted(vm, *KERNEL_FAULTS[kind]), **labels, kind=kind)
+    for name, help_, value in (
+        ("fetches_total", "Blocks fetched from donors.", _counted(vm, "FETCHES")),
+        ("fetched_bytes_total", "Bytes of them.", _pages(_counted(vm, "FETCHED_PAGES"))),
+        ("writebacks_total", "Blocks written to donors.", _counted(vm, "WRITEBACKS")),
+        ("written_bytes_total", "Bytes of them.", _pages(_counted(vm, "WRITTEN_PAGES"))),
+        (
+            "writebacks_cancelled_total",
+            "Write-backs of blocks that were used again.",
+            _counted(vm, "CANCELLED"),
+        ),
+        (
+            "clean_drops_total",
+            "Blocks that left without a write: the donor has the same.",
+            _counted(vm, "CLEAN_DROPS"),
+        ),
+        ("zero_pages_total", "Pages found all zero on leaving.", _counted(vm, "ZERO_PAGES")),
+        ("stretches_total", "Blocks merged with their buddy.", _counted(vm, "STRETCH")),
+        ("reductions_total", "Blocks taken apart.", _counted(vm, "REDUCE")),
+    ):
+        page.counter(f"dcm_vm_{name}", help_).put(value, **labels)
+    mix = page.counter("dcm_vm_brought_pages_total", "Pages brought in, by the size of the block.")
+    for size, word in zip(ORDERS, ("4K", "8K", "16K", "32K", "64K"), strict=True):
+        mix.put(_counted(vm, f"MIX_{word}"), **labels, block_bytes=size)
+
+
+def _summary(page: Page, name: str, help_: str, of: Latency, labels: dict[str, str]) -> None:
+    """Without a sum, which the pager does not keep."""
+    family = page.summary(f"dcm_vm_{name}_latency_seconds", help_)
+    for text, attribute in QUANTILES:
+        if of.count:
+            family.put(getattr(of, attribute) / 1e9, **labels, quantile=text)
+    family.put_count(of.count, **labels)
+
+
+def _vm_latency(page: Page, vm: estate.Machine, labels: dict[str, str]) -> None:
+    for name, help_ in (
+        ("fault", "From the fault to the block installed, since the VM started."),
+        ("fetch", "Of fetches from donors, since the VM started."),
+        ("writeback", "Of write-backs to donors, since the VM started."),
+    ):
+        if vm.latency is not None:
+            _summary(page, name, help_, vm.latency[name], labels)
+    if vm.status is None:
+        return
+    page.gauge("dcm_vm_uptime_seconds", "Time since its pager started; user pager.").put(
+        vm.status.uptime_s, **labels
+    )
+
+
+# ---- donors ----
+
+STATES = ("up", "connecting", "silent", "lost", "draining")
+
+
+def _donors(page: Page, donors: list[estate.Donor]) -> None:
+    up = page.gauge("dcm_host_donor_up", "1 if every VM that has the donor reaches it.")
+    for d in donors:
+        labels = {"donor": d.name}
+        up.put(None if not d.uses else float(d.state in ("up", "draining")), **labels)
+        for name, help_, value in (
+            ("capacity_bytes", "What it may lend, as it says.", d.capacity_bytes),
+            ("lent_bytes", "What it has lent, to anybody, as it says.", d.lent_bytes),
+            ("free_bytes", "What it would lend, as it says.", d.free_bytes),
+        ):
+            page.gauge(f"dcm_host_donor_{name}", help_).put(value, **labels)
+    state = page.gauge("dcm_host_donor_sessions", "VMs that have the donor, by its state there.")
+    for d in donors:
+        for name in STATES if d.uses else ():
+            state.put(sum(use.state == name for use in d.uses), donor=d.name, state=name)
+
+
+def _uses(page: Page, vms: list[estate.Machine]) -> None:
+    used = page.gauge("dcm_vm_donor_bytes", "Slabs of one donor that a VM has.")
+    rtt = page.gauge("dcm_vm_donor_rtt_seconds", "Round trip of the VM's operations there.")
+    silent = page.gauge(
+        "dcm_vm_donor_silent_seconds",
+        "Since the donor's control connection last said something to the VM; 0: no session.",
+    )
+    for vm in vms:
+        for use in vm.uses:
+            labels = {"vm": vm.name, "pager": vm.pager, "donor": use.donor}
+            used.put(use.bytes, **labels)
+            silent.put(use.silent_ms / 1e3, **labels)
+            rtt.put(use.rtt_ns / 1e9 if use.rtt_ns else None, **labels)
+
+
+def metrics(seen: estate.Estate, seconds: float) -> str:
+    """The whole page."""
+    page = Page()
+    page.gauge("dcm_host_build_info", "Version; always 1.").put(1, version=version())
+    page.gauge("dcm_host_hostd_up", "1 if dcm-hostd answers; only where it is configured.").put(
+        float(seen.hostd) if seen.hostd or settings.hostd_conf().is_file() else None
+    )
+    count = page.gauge("dcm_host_vms", "VMs whose memory is on donors.")
+    for pager in ("user", "kernel"):
+        count.put(sum(vm.pager == pager for vm in seen.vms), pager=pager)
+    page.gauge("dcm_host_problems", "What could not be asked at this scrape.").put(
+        len(seen.problems)
+    )
+    up = page.gauge("dcm_vm_up", "1 if the VM's pager answers.")
+    # Two files of one name, on two mounts, or a donor with another address for some VM: a sample
+    # twice would spoil the page.
+    vms = list({(vm.name, vm.pager): vm for vm in reversed(seen.vms)}.values())[::-1]
+    donors = list({d.name: d for d in reversed(seen.donors)}.values())[::-1]
+    for vm in vms:
+        labels = {"vm": vm.name, "pager": vm.pager}
+        up.put(float(not vm.error), **labels)
+        if vm.error and vm.pager == "user":
+            continue
+        _vm_memory(page, vm, labels)
+        _vm_work(page, vm, labels)
+        _vm_latency(page, vm, labels)
+    _donors(page, donors)
+    _uses(page, vms)
+    page.gauge("dcm_host_scrape_duration_seconds", "Time it took to ask everybody.").put(seconds)
+    return page.text()
+
+
+# ---- HTTP ----
+
+
+class _Pages:
+    """One look at a time, for all who ask meanwhile."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._text = ""
+        self._time = -math.inf
+
+    def get(self) -> str:
+        with self._lock:
+            began = time.monotonic()
+            if began - self._time > FRESH_S:
+                seen = estate.look(ask_donors=False)
+                self._text = metrics(seen, time.monotonic() - began)
+                self._time = time.monotonic()
+            return self._text
+
+
+class _Server(Server):
+    def __init__(self, address: tuple[str, int], names: tuple[str, ...]) -> None:
+        self.pages = _Pages()
+        super().__init__(address, _Handler, CONNECTIONS_MAX, names=names)
+
+
+class _Handler(Handler):
+    server: _Server
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        if path == "/metrics":
+            self._answer(200, "text/plain; version=0.0.4; charset=utf-8", self.server.pages.get())
+        elif path == "/":
+            self._answer(200, "text/plain", "dcmctl exporter: /metrics\n")
+        else:
+            self._answer(404, "text/plain", "there is /metrics\n")
+
+    def _answer(self, status: int, kind: str, text: str) -> None:
+        data = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(data)))
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def cmd_exporter(args: Args) -> int:
+    if args.once:
+        began = time.monotonic()
+        seen = estate.look(ask_donors=False)
+        print(metrics(seen, time.monotonic() - began), end="")
+        return 0
+    server = _Server(parse_listen(args.listen), parse_names(args.name))
+    print(f"dcmctl: metrics at {server.url()}metrics", file=sys.stderr, flush=True)
+    try:
+        server.serve_forever()
+    finally:
+        server.server_close()
+    return 0
