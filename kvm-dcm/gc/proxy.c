@@ -68,7 +68,7 @@ struct sent {
  * @available: features
  * @agreed: features agreed on with the guest
  * @sent: unanswered requests, in order
- * @told: of each space: the requests that made it, answered with OK
+ * @replay: of each space: the requests that made it, answered with OK
  */
 struct proxy {
 	struct dcm_gc_host api;
@@ -91,7 +91,7 @@ struct proxy {
 	u64 id;
 	struct virtio_gc_config config;
 	struct sent *sent;
-	struct sent *told[DCM_GC_SPACES_MAX];
+	struct sent *replay[DCM_GC_SPACES_MAX];
 	u64 buf[(sizeof(struct dcm_gc_ipc) + DCM_GC_IPC_MAX) / 8 + 1];
 };
 
@@ -155,7 +155,7 @@ static int tell_again(struct proxy *p, int sock)
 	for (i = 0; i < DCM_GC_SPACES_MAX; i++) {
 		const struct sent *t;
 
-		for (t = p->told[i]; !err && t; t = t->next) {
+		for (t = p->replay[i]; !err && t; t = t->next) {
 			const struct virtio_gc_done *d =
 				(void *)((struct dcm_gc_ipc *)p->buf + 1);
 			ssize_t n;
@@ -264,9 +264,9 @@ static void note(struct proxy *p, struct sent *s, u32 status)
 	bool there = !status && s->space < DCM_GC_SPACES_MAX;
 
 	if (there && s->command == VIRTIO_GC_SPACE_DESTROY)
-		free_list(&p->told[s->space]);
+		free_list(&p->replay[s->space]);
 	if (there && s->bytes) {
-		append(&p->told[s->space], s);
+		append(&p->replay[s->space], s);
 		return;
 	}
 	free(s);
@@ -324,7 +324,7 @@ static void forget(struct proxy *p)
 
 	pthread_mutex_lock(&p->lock);
 	for (i = 0; i < DCM_GC_SPACES_MAX; i++)
-		free_list(&p->told[i]);
+		free_list(&p->replay[i]);
 	p->forget = false;
 	pthread_cond_broadcast(&p->quiet);
 	pthread_mutex_unlock(&p->lock);

@@ -96,8 +96,8 @@ static void hear(struct dcm_gc_workers *t, u32 donor, struct ask *ask)
 		switch (msg.gc.kind) {
 		case DCM_GC_GHOSTS:
 		case DCM_GC_ACKED:
-		case DCM_GC_ASK:
-		case DCM_GC_TOLD:
+		case DCM_GC_FORWARD:
+		case DCM_GC_FORWARDED:
 			carry(t, donor, &msg);
 			break;
 		default:
@@ -524,7 +524,7 @@ size_t dcm_gc_workers_do(struct dcm_gc_workers *t,
 	/* a donor's index is never used for another donor */
 	t->nr_donors = min(dcm_client_donors(t->client), DCM_WIRE_GC_DONORS);
 	if (r->space < DCM_GC_SPACES_MAX &&
-	    (r->command == VIRTIO_GC_SPACE_CREATE || t->space[r->space].told))
+	    (r->command == VIRTIO_GC_SPACE_CREATE || t->space[r->space].replay))
 		result = workers_do(t, r, raw, bytes, out);
 	out->done.status = htole32(result.status);
 	out->done.at = htole64(result.at);

@@ -10,16 +10,16 @@
 #include "../proto/gc_quiet.h"
 #include "workers.h"
 
-/* A request that a new worker is sent again. */
-struct told {
-	struct told *next;
+/* A request that is sent again to each new worker. */
+struct replay {
+	struct replay *next;
 	size_t bytes;
 	u64 request[];
 };
 
 /**
  * struct workers_space - a space
- * @told: SPACE_CREATE, then TYPES_ADD, in order; %NULL: no such space
+ * @replay: SPACE_CREATE, then TYPES_ADD, in order; %NULL: no such space
  * @place: of each region
  * @top: of each region in the trace, as a space offset
  * @tag: of each region's place when the trace began
@@ -30,7 +30,7 @@ struct told {
  * @lost: a worker of the trace is gone
  */
 struct workers_space {
-	struct told *told;
+	struct replay *replay;
 	struct dcm_gc_layout l;
 	u32 nr_regions;
 	struct dcm_gc_place_of *place;
@@ -132,7 +132,7 @@ struct entries_ask gc_ask_entries(const struct dcm_gc_workers *t,
 				  struct dcm_gc_reply *out, size_t entry);
 u32 gc_entries_done(struct dcm_gc_workers *t, struct entries_ask *e, u64 mask);
 
-/* workers_space.c: what workers are told */
+/* workers_space.c: what workers know of a space */
 void gc_space_forget(struct workers_space *sp);
 /* Look up all regions' places. True: they are the same as last time. */
 bool gc_space_find(struct dcm_gc_workers *t, u32 space);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * workers_space.c - what workers are told: spaces, types, where regions are
+ * workers_space.c - what workers know of a space: layout, types, places of regions
  *
  * SPACE_CREATE and TYPES_ADD requests are kept unchanged, and sent to every new
  * worker. A worker is told of a donor's slab when a region of the space lies
@@ -25,10 +25,10 @@ static u32 donor_ready(struct dcm_gc_workers *t, u32 donor, u32 space)
 
 	if (status || d->knows >> space & 1)
 		return status;
-	for (struct told *told = t->space[space].told; !status && told;
-	     told = told->next) {
+	for (struct replay *replay = t->space[space].replay; !status && replay;
+	     replay = replay->next) {
 		struct ask ask =
-			gc_ask_request(space, told->request, told->bytes);
+			gc_ask_request(space, replay->request, replay->bytes);
 
 		status = gc_tell(t, &ask, 1ull << donor);
 	}
@@ -125,7 +125,7 @@ u32 gc_space_grow(struct dcm_gc_workers *t, u32 space)
 	struct workers_space *sp = &t->space[space];
 	u8 *grown = calloc(sp->nr_regions, 1);
 	u32 status = grown ? VIRTIO_GC_OK : VIRTIO_GC_LIMIT;
-	bool any = false, told = false;
+	bool any = false, placed = false;
 
 	for (u32 r = 0; grown && r < sp->nr_regions; r++) {
 		struct dcm_gc_place_of now;
@@ -142,13 +142,13 @@ u32 gc_space_grow(struct dcm_gc_workers *t, u32 space)
 		if (!(sp->mask >> i & 1))
 			continue;
 		status = donor_place(t, i, space);
-		told |= status != VIRTIO_GC_BUSY;
+		placed |= status != VIRTIO_GC_BUSY;
 	}
 	/* the trace still runs; or only some workers know of the region */
 	for (u32 r = 0; any && status && r < sp->nr_regions; r++)
 		if (grown[r])
 			sp->place[r].donor = VIRTIO_GC_NO_DONOR;
-	sp->lost |= status && told;
+	sp->lost |= status && placed;
 	free(grown);
 	return status;
 }
@@ -216,26 +216,27 @@ bool gc_space_stays(const struct dcm_gc_workers *t, u32 space)
 
 static u32 space_tell(struct workers_space *sp, const void *raw, size_t bytes)
 {
-	struct told *told = malloc(sizeof(*told) + bytes), **at = &sp->told;
+	struct replay *replay = malloc(sizeof(*replay) + bytes),
+		      **at = &sp->replay;
 
-	if (!told)
+	if (!replay)
 		return VIRTIO_GC_LIMIT;
-	told->next = NULL;
-	told->bytes = bytes;
-	memcpy(told->request, raw, bytes);
+	replay->next = NULL;
+	replay->bytes = bytes;
+	memcpy(replay->request, raw, bytes);
 	while (*at)
 		at = &(*at)->next;
-	*at = told;
+	*at = replay;
 	return VIRTIO_GC_OK;
 }
 
 void gc_space_forget(struct workers_space *sp)
 {
-	while (sp->told) {
-		struct told *told = sp->told;
+	while (sp->replay) {
+		struct replay *replay = sp->replay;
 
-		sp->told = told->next;
-		free(told);
+		sp->replay = replay->next;
+		free(replay);
 	}
 	free(sp->place);
 	free(sp->top);
@@ -250,7 +251,7 @@ u32 gc_do_create(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 	u64 window;
 	u32 status;
 
-	if (sp->told)
+	if (sp->replay)
 		return VIRTIO_GC_INVALID;
 	dcm_gc_request_layout(r, &sp->l, &window);
 	status = dcm_gc_layout_check(&sp->l);
@@ -279,7 +280,7 @@ u32 gc_do_destroy(struct dcm_gc_workers *t, const struct dcm_gc_request *r)
 			gc_forget(t, i, r->space);
 	gc_space_forget(&t->space[r->space]);
 	for (u32 i = 0; i < DCM_GC_SPACES_MAX; i++)
-		last &= !t->space[i].told;
+		last &= !t->space[i].replay;
 	if (last)
 		gc_close_all(t);
 	return VIRTIO_GC_OK;

@@ -53,15 +53,15 @@ static u32 trace_end(struct dcm_gc_workers *t, u32 space)
 static bool tags_take(struct dcm_gc_workers *t, u32 space, u32 flags)
 {
 	struct workers_space *sp = &t->space[space];
-	bool told = true;
+	bool known = true;
 
 	sp->flags = flags;
-	for (u32 r = 0; told && r < sp->nr_regions; r++)
+	for (u32 r = 0; known && r < sp->nr_regions; r++)
 		if (!(flags & VIRTIO_GC_TRACE_CONCURRENT) &&
 		    sp->place[r].donor != VIRTIO_GC_NO_DONOR)
-			told = t->ops->tag(t->arg, space, r, &sp->place[r],
+			known = t->ops->tag(t->arg, space, r, &sp->place[r],
 					   &sp->tag[r]);
-	return told;
+	return known;
 }
 
 /* Change of @r's tag since the trace began; 0: it is not traced. */

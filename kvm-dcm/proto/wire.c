@@ -153,8 +153,8 @@ int dcm_wire_gc_from(u32 kind)
 		return D;
 	case DCM_GC_GHOSTS:
 	case DCM_GC_ACKED:
-	case DCM_GC_ASK:
-	case DCM_GC_TOLD:
+	case DCM_GC_FORWARD:
+	case DCM_GC_FORWARDED:
 		return H | D;
 	default:
 		return 0;

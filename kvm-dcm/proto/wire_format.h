@@ -271,8 +271,8 @@ enum dcm_wire_gc_kind {
 	DCM_GC_MOVED = 11,
 	DCM_GC_GHOSTS = 12,
 	DCM_GC_ACKED = 13,
-	DCM_GC_ASK = 14,
-	DCM_GC_TOLD = 15,
+	DCM_GC_FORWARD = 14,
+	DCM_GC_FORWARDED = 15,
 	DCM_GC_TAGS = 16,
 	DCM_GC_KINDS
 };

@@ -506,8 +506,8 @@ static void say(struct in *in)
 					 VIRTIO_GC_FORWARD };
 	static const u16 lists[] = { VIRTIO_GC_TRACE_START, VIRTIO_GC_UPDATE,
 				     VIRTIO_GC_RELEASE };
-	static const u32 peers[] = { DCM_GC_GHOSTS, DCM_GC_ACKED, DCM_GC_ASK,
-				     DCM_GC_TOLD };
+	static const u32 peers[] = { DCM_GC_GHOSTS, DCM_GC_ACKED,
+				     DCM_GC_FORWARD, DCM_GC_FORWARDED };
 	static const u32 shorts[] = { DCM_GC_POLL, DCM_GC_BITMAP, DCM_GC_FINISH,
 				      DCM_GC_STOP };
 	const u32 what = byte(in) % 28;

@@ -73,7 +73,7 @@ lab_call(struct lab *l, struct dcm_gc_message msg, const void *payload)
 		if (!n)
 			return NULL;
 		if (le64toh(got->tag) == l->tag &&
-		    le32toh(got->kind) != DCM_GC_ASK)
+		    le32toh(got->kind) != DCM_GC_FORWARD)
 			return got;
 	}
 }

@@ -63,8 +63,8 @@ static void host_carry(struct host *h, u32 d, struct dcm_gc_message *msg)
 	switch (kind) {
 	case DCM_GC_GHOSTS:
 	case DCM_GC_ACKED:
-	case DCM_GC_ASK:
-	case DCM_GC_TOLD:
+	case DCM_GC_FORWARD:
+	case DCM_GC_FORWARDED:
 		if (h->deaf)
 			break;
 		assert_true(to < h->n && to != d);
@@ -814,7 +814,7 @@ static void test_noise(void **state)
 			static const u32 kinds[] = {
 				DCM_GC_PLACE, DCM_GC_POLL,  DCM_GC_BITMAP,
 				DCM_GC_STOP,  DCM_GC_MOVED, DCM_GC_GHOSTS,
-				DCM_GC_ACKED, DCM_GC_ASK,   DCM_GC_TOLD,
+				DCM_GC_ACKED, DCM_GC_FORWARD,   DCM_GC_FORWARDED,
 				DCM_GC_POLL,  DCM_GC_FINISH, DCM_GC_TAGS,
 			};
 			u64 noise[64];

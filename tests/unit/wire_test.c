@@ -403,7 +403,7 @@ static void test_gc(void **state)
 		from[host[i]] = HOST;
 	for (size_t i = 0; i < ARRAY_SIZE(donor); i++)
 		from[donor[i]] = DONOR;
-	for (u32 i = DCM_GC_GHOSTS; i <= DCM_GC_TOLD; i++)
+	for (u32 i = DCM_GC_GHOSTS; i <= DCM_GC_FORWARDED; i++)
 		from[i] = HOST | DONOR;
 	m = sample(DCM_MSG_GC);
 	p = bytes_of(&m, &len);

@@ -163,7 +163,7 @@ static void ask(const struct dcm_gc_message *msg, struct dcm_gc_space *s,
 	dcm_gc_forward(s, offset, n);
 	for (u32 i = 0; i < n; i++)
 		offset[i] = htole64(offset[i]);
-	worker_answer(msg, DCM_GC_TOLD, offset, n * (u32)sizeof(*offset));
+	worker_answer(msg, DCM_GC_FORWARDED, offset, n * (u32)sizeof(*offset));
 }
 
 static u32 moved(struct dcm_gc_space *s, const struct virtio_gc_region *le,
@@ -251,11 +251,11 @@ void worker_hear(const struct dcm_gc_message *msg, const void *payload,
 	case DCM_GC_ACKED:
 		dcm_gc_trace_acked(s, le32toh(msg->epoch), le32toh(msg->donor));
 		break;
-	case DCM_GC_ASK:
+	case DCM_GC_FORWARD:
 		ask(msg, s, payload, bytes / 8);
 		break;
-	case DCM_GC_TOLD:
-		job_told(msg, payload, bytes / 8);
+	case DCM_GC_FORWARDED:
+		job_answered(msg, payload, bytes / 8);
 		break;
 	default:
 		worker_end(7);

@@ -8,9 +8,9 @@
  * use allows, and refuses the others as busy.
  *
  * If the other thread needs an answer of another donor it sends the question,
- * and sleeps until the first thread has the answer, or is told to stop.
+ * and sleeps until the first thread has the answer, or has to stop.
  *
- *	idle -> busy [-> asking -> told or stopped -> busy] -> idle, answered
+ *	idle -> busy [-> asking -> answered or stopped -> busy] -> idle, answered
  *
  * Locking: @lock guards struct job, except the request itself, which is the
  * other thread's while @busy. It is not held while a message is sent. The first
@@ -34,7 +34,7 @@ struct job {
 	u32 bytes;
 	bool asking;
 	u64 ask_tag;
-	u32 told;
+	u32 answers;
 	u64 answer[DCM_GC_BATCH];
 };
 
@@ -80,15 +80,15 @@ static bool peer_forward(void *arg, u32 donor, u64 *offsets, u32 n)
 	const struct worker_space *p = arg;
 	__le64 le[DCM_GC_BATCH];
 	struct dcm_gc_message msg;
-	bool told;
+	bool answered;
 
 	for (u32 i = 0; i < n; i++)
 		le[i] = htole64(offsets[i]);
 	pthread_mutex_lock(&job.lock);
 	job.asking = true;
-	job.told = 0;
+	job.answers = 0;
 	msg = (struct dcm_gc_message){
-		.kind = htole32(DCM_GC_ASK),
+		.kind = htole32(DCM_GC_FORWARD),
 		.space = htole32(p->number),
 		.tag = htole64(++job.ask_tag),
 		.n = htole32(n),
@@ -98,24 +98,24 @@ static bool peer_forward(void *arg, u32 donor, u64 *offsets, u32 n)
 	pthread_mutex_unlock(&job.lock);
 	worker_say(&msg, le);
 	pthread_mutex_lock(&job.lock);
-	while (!job.told && !job.stop)
+	while (!job.answers && !job.stop)
 		pthread_cond_wait(&job.there, &job.lock);
-	told = job.told == n;
-	if (told)
+	answered = job.answers == n;
+	if (answered)
 		memcpy(offsets, job.answer, n * sizeof(*offsets));
 	job.asking = false;
 	pthread_mutex_unlock(&job.lock);
-	return told;
+	return answered;
 }
 
-void job_told(const struct dcm_gc_message *msg, const __le64 *le, u32 n)
+void job_answered(const struct dcm_gc_message *msg, const __le64 *le, u32 n)
 {
 	pthread_mutex_lock(&job.lock);
 	if (job.asking && le64toh(msg->tag) == job.ask_tag && n &&
 	    n <= DCM_GC_BATCH) {
 		for (u32 i = 0; i < n; i++)
 			job.answer[i] = le64toh(le[i]);
-		job.told = n;
+		job.answers = n;
 		pthread_cond_broadcast(&job.there);
 	}
 	pthread_mutex_unlock(&job.lock);

@@ -71,7 +71,7 @@ bool job_busy(void);
 /** job_stop() - stop work on this space; that on other spaces goes on */
 void job_stop(struct worker_space *p, u32 status);
 
-/** job_told() - another donor's answer to the other thread's question */
-void job_told(const struct dcm_gc_message *msg, const __le64 *le, u32 n);
+/** job_answered() - another donor's answer to the other thread's question */
+void job_answered(const struct dcm_gc_message *msg, const __le64 *le, u32 n);
 
 #endif /* DCM_GC_JOB_H */
