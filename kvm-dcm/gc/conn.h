@@ -52,16 +52,16 @@ struct dcm_gc_conn {
  * @number: the donor's index in the spaces' lists of donors
  * @bytes: size of all spaces
  *
- * A failure shows in @l->state, now or later.
+ * A failure shows in @c->state, now or later.
  */
-void dcm_gc_conn_start(struct dcm_gc_conn *l,
+void dcm_gc_conn_start(struct dcm_gc_conn *c,
 		       const struct dcm_client_door *door, u32 number,
 		       u64 bytes, u64 now_ms);
 
 /* Set what to poll() for; @p->fd -1: nothing. */
-void dcm_gc_conn_poll(const struct dcm_gc_conn *l, struct pollfd *p);
+void dcm_gc_conn_poll(const struct dcm_gc_conn *c, struct pollfd *p);
 /* Continue connecting or sending. Call when poll() reports the descriptor. */
-void dcm_gc_conn_step(struct dcm_gc_conn *l);
+void dcm_gc_conn_step(struct dcm_gc_conn *c);
 
 /**
  * dcm_gc_conn_recv() - the next message
@@ -69,12 +69,12 @@ void dcm_gc_conn_step(struct dcm_gc_conn *l);
  *
  * Call until it returns false: GnuTLS may hold more than poll() reports.
  */
-bool dcm_gc_conn_recv(struct dcm_gc_conn *l, struct dcm_wire_msg *msg);
+bool dcm_gc_conn_recv(struct dcm_gc_conn *c, struct dcm_wire_msg *msg);
 
 /* Queue a message with its payload and try to send it. */
-void dcm_gc_conn_send(struct dcm_gc_conn *l, const struct dcm_wire_msg *msg);
+void dcm_gc_conn_send(struct dcm_gc_conn *c, const struct dcm_wire_msg *msg);
 
-void dcm_gc_conn_fail(struct dcm_gc_conn *l, const char *why);
-void dcm_gc_conn_close(struct dcm_gc_conn *l);
+void dcm_gc_conn_fail(struct dcm_gc_conn *c, const char *why);
+void dcm_gc_conn_close(struct dcm_gc_conn *c);
 
 #endif /* DCM_GC_CONN_H */
