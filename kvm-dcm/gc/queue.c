@@ -306,9 +306,9 @@ static void queue_reset(struct dcm_gc_host *host)
 
 	/* As long as nothing is submitted the thread leaves the table alone. */
 	for (i = 0; i < DCM_GC_SPACES_MAX; i++)
-		if (gc->spaces.piece[i].bytes)
+		if (gc->spaces.space[i].bytes)
 			dcm_gc_host_space_drop(&gc->spaces,
-					       &gc->spaces.piece[i]);
+					       &gc->spaces.space[i]);
 	/* Also pages that were written outside of all spaces. */
 	gc->home.ops->discard(gc->home.priv, 0, gc->home.bytes);
 

@@ -19,7 +19,7 @@ static bool overlaps(const struct dcm_gc_host_spaces *t, uint64_t window,
 	uint32_t i;
 
 	for (i = 0; i < DCM_GC_SPACES_MAX; i++) {
-		const struct dcm_gc_host_space *p = &t->piece[i];
+		const struct dcm_gc_host_space *p = &t->space[i];
 
 		if (p->bytes && window < p->window + p->bytes &&
 		    p->window < window + bytes)
@@ -33,7 +33,7 @@ uint32_t dcm_gc_host_space_add(struct dcm_gc_host_spaces *t, uint32_t id,
 {
 	uint32_t status = dcm_gc_layout_check(l);
 
-	if (id >= DCM_GC_SPACES_MAX || t->piece[id].bytes)
+	if (id >= DCM_GC_SPACES_MAX || t->space[id].bytes)
 		return VIRTIO_GC_INVALID;
 	if (status)
 		return status;
@@ -46,7 +46,7 @@ uint32_t dcm_gc_host_space_add(struct dcm_gc_host_spaces *t, uint32_t id,
 		return VIRTIO_GC_INVALID;
 	if (l->bytes / l->region_bytes > t->regions_max)
 		return VIRTIO_GC_LIMIT;
-	t->piece[id] = (struct dcm_gc_host_space){
+	t->space[id] = (struct dcm_gc_host_space){
 		.window = window,
 		.bytes = l->bytes,
 		.layout = *l,
@@ -58,9 +58,9 @@ uint32_t dcm_gc_host_space_add(struct dcm_gc_host_spaces *t, uint32_t id,
 struct dcm_gc_host_space *dcm_gc_host_space_find(struct dcm_gc_host_spaces *t,
 						 uint32_t id)
 {
-	if (id >= DCM_GC_SPACES_MAX || !t->piece[id].bytes)
+	if (id >= DCM_GC_SPACES_MAX || !t->space[id].bytes)
 		return NULL;
-	return &t->piece[id];
+	return &t->space[id];
 }
 
 void dcm_gc_host_space_drop(struct dcm_gc_host_spaces *t,

@@ -38,7 +38,7 @@ struct dcm_gc_host_spaces {
 	uint64_t region_max;
 	uint32_t regions_max;
 	uint32_t nr;
-	struct dcm_gc_host_space piece[DCM_GC_SPACES_MAX];
+	struct dcm_gc_host_space space[DCM_GC_SPACES_MAX];
 };
 
 /**
