@@ -12,7 +12,7 @@
  * calls ENODEV.
  *
  * Locking: create_lock, then the device's locks. The file's lock is taken in
- * interrupt context. @piece is written once, under create_lock, and read with
+ * interrupt context. @space is written once, under create_lock, and read with
  * acquire.
  */
 #include <linux/fs.h>
@@ -84,10 +84,10 @@ static int vgc_release(struct inode *inode, struct file *f)
 	list_for_each_entry_safe(r, next, &answered, list)
 		vgc_request_free(r);
 
-	if (vf->piece)
-		vgc_piece_destroy(vf->piece);
+	if (vf->space)
+		vgc_space_destroy(vf->space);
 	if (READ_ONCE(dev->dead))
-		vgc_pieces_reap(dev);
+		vgc_spaces_reap(dev);
 	file_put(vf);
 	vgc_dev_put(dev);
 	return 0;
@@ -115,7 +115,7 @@ static int do_info(struct vgc_dev *dev, void __user *arg)
 static int do_create(struct vgc_file *vf, void __user *arg)
 {
 	struct vgc_create c;
-	struct vgc_piece *p;
+	struct vgc_space *p;
 	int err = 0;
 
 	if (copy_from_user(&c, arg, sizeof(c)))
@@ -124,15 +124,15 @@ static int do_create(struct vgc_file *vf, void __user *arg)
 		return -EINVAL;
 	if (mutex_lock_killable(&vf->create_lock))
 		return -EINTR;
-	if (vf->piece) {
+	if (vf->space) {
 		err = -EEXIST;
 		goto out;
 	}
-	p = vgc_piece_create(vf->dev, &c.space);
+	p = vgc_space_create(vf->dev, &c.space);
 	if (IS_ERR(p))
 		err = PTR_ERR(p);
 	else
-		smp_store_release(&vf->piece, p); /* for do_submit(), mmap */
+		smp_store_release(&vf->space, p); /* for do_submit(), mmap */
 out:
 	mutex_unlock(&vf->create_lock);
 	return err;
@@ -185,7 +185,7 @@ static void count_out(struct vgc_file *vf)
 
 /* Copy the process's request and set the number of its space. */
 static int copy_request(struct vgc_request *r, const struct vgc_submit *s,
-			const struct vgc_piece *p)
+			const struct vgc_space *p)
 {
 	struct virtio_gc_req *q = r->out;
 
@@ -205,7 +205,7 @@ static int copy_request(struct vgc_request *r, const struct vgc_submit *s,
 
 static int do_submit(struct vgc_file *vf, void __user *arg)
 {
-	struct vgc_piece *p = smp_load_acquire(&vf->piece); /* do_create() */
+	struct vgc_space *p = smp_load_acquire(&vf->space); /* do_create() */
 	const struct vgc_info *info = &vf->dev->info;
 	struct vgc_request *r;
 	struct vgc_submit s;
@@ -318,7 +318,7 @@ static vm_fault_t vgc_fault(struct vm_fault *vmf)
 {
 	struct vm_area_struct *vma = vmf->vma;
 	struct vgc_file *vf = vma->vm_file->private_data;
-	struct vgc_piece *p = vf->piece;
+	struct vgc_space *p = vf->space;
 	u64 base = (vf->dev->window.addr + p->start) >> PAGE_SHIFT;
 	unsigned long first, last, at;
 	vm_fault_t ret = VM_FAULT_SIGBUS;
@@ -348,7 +348,7 @@ static const struct vm_operations_struct vgc_vm_ops = {
 static int vgc_mmap(struct file *f, struct vm_area_struct *vma)
 {
 	struct vgc_file *vf = f->private_data;
-	struct vgc_piece *p = smp_load_acquire(&vf->piece); /* do_create() */
+	struct vgc_space *p = smp_load_acquire(&vf->space); /* do_create() */
 	u64 pages;
 
 	if (!p)

@@ -36,12 +36,12 @@ void vgc_dev_put(struct vgc_dev *dev)
 
 static void free_work(struct work_struct *work)
 {
-	vgc_pieces_reap(container_of(work, struct vgc_dev, free_work));
+	vgc_spaces_reap(container_of(work, struct vgc_dev, free_work));
 }
 
 static void retry_work(struct work_struct *work)
 {
-	vgc_pieces_retry(container_of(to_delayed_work(work), struct vgc_dev,
+	vgc_spaces_retry(container_of(to_delayed_work(work), struct vgc_dev,
 				      retry_work));
 }
 
@@ -161,7 +161,7 @@ static int vgc_probe(struct virtio_device *vdev)
 	mutex_init(&dev->lock);
 	INIT_LIST_HEAD(&dev->waiting);
 	INIT_LIST_HEAD(&dev->files);
-	INIT_LIST_HEAD(&dev->pieces);
+	INIT_LIST_HEAD(&dev->spaces);
 	ida_init(&dev->ids);
 	INIT_WORK(&dev->free_work, free_work);
 	INIT_DELAYED_WORK(&dev->retry_work, retry_work);
@@ -211,7 +211,7 @@ static void vgc_remove(struct virtio_device *vdev)
 	stop(dev);
 	cancel_delayed_work_sync(&dev->retry_work);
 	cancel_work_sync(&dev->free_work);
-	vgc_pieces_forget(dev);
+	vgc_spaces_forget(dev);
 	ida_free(&vgc_numbers, dev->index);
 	vgc_dev_put(dev);
 }
@@ -240,7 +240,7 @@ static int vgc_freeze(struct virtio_device *vdev)
 	bool used;
 
 	mutex_lock(&dev->lock);
-	used = !list_empty(&dev->pieces);
+	used = !list_empty(&dev->spaces);
 	mutex_unlock(&dev->lock);
 	if (used) {
 		dev_info(&vdev->dev, "no sleep while there are spaces\n");

@@ -3,7 +3,7 @@
  * vgc_drv.h - shared by the files of virtio_gc.ko
  *
  *	main.c	  the virtio device: probe, start, remove
- *	piece.c	  pieces of the window, from SPACE_CREATE to SPACE_DESTROY
+ *	space.c	  spaces, from SPACE_CREATE to SPACE_DESTROY
  *	request.c requests, from buffers to the virtqueue and back
  *	file.c	  /dev/vgcN: ioctl, mmap, poll
  */
@@ -28,16 +28,16 @@
 #include "vgc.h"
 
 struct vgc_file;
-struct vgc_piece;
+struct vgc_space;
 
 /**
  * struct vgc_dev - a virtio-gc device
  * @ref: held by the driver and by each open file
  * @gone: held for reading while the window is used; @dead is set under it
- * @vq_lock: guards the virtqueue, @waiting, and the states of pieces
+ * @vq_lock: guards the virtqueue, @waiting, and the states of spaces
  * @waiting: requests of the driver's own that found no room in the virtqueue
- * @lock: guards @files and @pieces
- * @pieces: pieces of the window in use, by their start
+ * @lock: guards @files and @spaces
+ * @spaces: spaces, by their start
  */
 struct vgc_dev {
 	struct kref ref;
@@ -59,14 +59,14 @@ struct vgc_dev {
 
 	struct mutex lock;
 	struct list_head files;
-	struct list_head pieces;
+	struct list_head spaces;
 	struct ida ids;
 
 	struct work_struct free_work;
 	struct delayed_work retry_work;
 };
 
-enum vgc_piece_state {
+enum vgc_space_state {
 	VGC_CREATING,
 	VGC_LIVE,
 	VGC_ORPHAN,	/* being created, but its process was killed */
@@ -83,7 +83,7 @@ enum vgc_piece_state {
 struct vgc_request {
 	struct list_head list;
 	struct vgc_file *file;
-	struct vgc_piece *piece;
+	struct vgc_space *space;
 	void (*done)(struct vgc_request *r);
 	u64 cookie;
 	u64 answer;
@@ -99,16 +99,16 @@ struct vgc_request {
 };
 
 /**
- * struct vgc_piece - a piece of the window, from before its space is created
+ * struct vgc_space - a space and its part of the window, from before it is created
  *	until after it was destroyed
  * @state: under the device's vq_lock
  * @created: completed with the answer; @status is then valid
  * @request: made for creation, kept for destruction, which must not fail
  */
-struct vgc_piece {
+struct vgc_space {
 	struct list_head list;
 	struct vgc_dev *dev;
-	enum vgc_piece_state state;
+	enum vgc_space_state state;
 	u64 start;
 	u64 bytes;
 	u32 id;
@@ -122,7 +122,7 @@ struct vgc_piece {
  * struct vgc_file - an open file
  * @ref: held by the file and by each unanswered request
  * @create_lock: one CREATE at a time
- * @piece: set once
+ * @space: set once
  * @lock: guards the rest
  * @in_flight: requests submitted and not reaped
  */
@@ -132,7 +132,7 @@ struct vgc_file {
 	struct vgc_dev *dev;
 	struct address_space *mapping;
 	struct mutex create_lock;
-	struct vgc_piece *piece;
+	struct vgc_space *space;
 	spinlock_t lock;
 	wait_queue_head_t wait;
 	struct list_head answered;
@@ -151,13 +151,13 @@ void vgc_request_must_send(struct vgc_dev *dev, struct vgc_request *r);
 void vgc_requests_answered(struct virtqueue *vq);
 void vgc_requests_fail(struct vgc_dev *dev);
 
-/* piece.c */
-struct vgc_piece *vgc_piece_create(struct vgc_dev *dev,
+/* space.c */
+struct vgc_space *vgc_space_create(struct vgc_dev *dev,
 				   const struct virtio_gc_space *space);
-void vgc_piece_destroy(struct vgc_piece *p);
-void vgc_pieces_reap(struct vgc_dev *dev);
-void vgc_pieces_retry(struct vgc_dev *dev);
-void vgc_pieces_forget(struct vgc_dev *dev);
+void vgc_space_destroy(struct vgc_space *p);
+void vgc_spaces_reap(struct vgc_dev *dev);
+void vgc_spaces_retry(struct vgc_dev *dev);
+void vgc_spaces_forget(struct vgc_dev *dev);
 
 /* file.c */
 extern const struct file_operations vgc_fops;

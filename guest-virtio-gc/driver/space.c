@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * piece.c - pieces of the window: allocation, and when one is free again
+ * space.c - spaces, and which parts of the window are free
  *
- * First fit, aligned to regions, as spaces are few and large. A piece is taken
- * before its space is created, and reused only when the device has confirmed
- * that the space is destroyed: until then the device may still write there.
+ * First fit, aligned to regions, as spaces are few and large. A space has its
+ * part of the window from before the device creates it until the device has
+ * confirmed that it is destroyed: until then the device may still write there.
  *
  *	CREATING --answer--> LIVE --file closed--> DESTROYING --answer--> FREE
  *	    |                                      ^   |  ^
  *	    | its process was killed               |   v  | a second later
  *	    +----> ORPHAN --answer-----------------+  RETRY
  *
- * When the device goes a piece is FREE at once, as a reset forgets all spaces.
- * A work item, or the function that ends the device, takes FREE pieces off the
+ * When the device goes a space is FREE at once, as a reset forgets all spaces.
+ * A work item, or the function that ends the device, takes FREE spaces off the
  * list.
  *
  * Locking: vq_lock for states, as answers come in interrupt context; the
- * device's lock for the list. A piece holds a reference to its device.
+ * device's lock for the list. A space holds a reference to its device.
  */
 #include <linux/cred.h>
 #include <linux/math64.h>
@@ -43,7 +43,7 @@ static u32 status_of(const struct vgc_request *r)
 	return min_t(u32, status, NO_ANSWER);
 }
 
-static void piece_free(struct vgc_piece *p)
+static void space_free(struct vgc_space *p)
 {
 	vgc_request_free(p->request);
 	kfree(p);
@@ -51,7 +51,7 @@ static void piece_free(struct vgc_piece *p)
 
 /* ---- destroying ---- */
 
-static void send_destroy(struct vgc_piece *p)
+static void send_destroy(struct vgc_space *p)
 {
 	struct virtio_gc_req *q = p->request->out;
 
@@ -63,7 +63,7 @@ static void send_destroy(struct vgc_piece *p)
 
 static void destroyed(struct vgc_request *r)
 {
-	struct vgc_piece *p = r->piece;
+	struct vgc_space *p = r->space;
 	struct vgc_dev *dev = p->dev;
 	u32 status = status_of(r);
 	unsigned long flags;
@@ -75,7 +75,7 @@ static void destroyed(struct vgc_request *r)
 		p->state = VGC_FREE;
 	else
 		p->state = VGC_RETRY;
-	/* If the device is going, vgc_pieces_forget() frees the piece. */
+	/* If the device is going, vgc_spaces_forget() frees the space. */
 	dead = !dev->vq;
 	if (!dead && p->state == VGC_FREE)
 		schedule_work(&dev->free_work);
@@ -84,8 +84,8 @@ static void destroyed(struct vgc_request *r)
 	spin_unlock_irqrestore(&dev->vq_lock, flags);
 }
 
-/* The file is closed and unmapped; the piece is no longer the caller's. */
-void vgc_piece_destroy(struct vgc_piece *p)
+/* The file is closed and unmapped; the space is no longer the caller's. */
+void vgc_space_destroy(struct vgc_space *p)
 {
 	unsigned long flags;
 
@@ -95,15 +95,15 @@ void vgc_piece_destroy(struct vgc_piece *p)
 	send_destroy(p);
 }
 
-/* Free the pieces that are FREE. */
-void vgc_pieces_reap(struct vgc_dev *dev)
+/* Free the spaces that are FREE. */
+void vgc_spaces_reap(struct vgc_dev *dev)
 {
-	struct vgc_piece *p, *next;
+	struct vgc_space *p, *next;
 	LIST_HEAD(gone);
 
 	mutex_lock(&dev->lock);
 	spin_lock_irq(&dev->vq_lock);
-	list_for_each_entry_safe(p, next, &dev->pieces, list)
+	list_for_each_entry_safe(p, next, &dev->spaces, list)
 		if (p->state == VGC_FREE)
 			list_move(&p->list, &gone);
 	spin_unlock_irq(&dev->vq_lock);
@@ -111,18 +111,18 @@ void vgc_pieces_reap(struct vgc_dev *dev)
 		ida_free(&dev->ids, p->id);
 	mutex_unlock(&dev->lock);
 	list_for_each_entry_safe(p, next, &gone, list) {
-		piece_free(p);
+		space_free(p);
 		vgc_dev_put(dev);
 	}
 }
 
-void vgc_pieces_retry(struct vgc_dev *dev)
+void vgc_spaces_retry(struct vgc_dev *dev)
 {
-	struct vgc_piece *p;
+	struct vgc_space *p;
 	bool ours;
 
 	mutex_lock(&dev->lock);
-	list_for_each_entry(p, &dev->pieces, list) {
+	list_for_each_entry(p, &dev->spaces, list) {
 		spin_lock_irq(&dev->vq_lock);
 		ours = p->state == VGC_RETRY;
 		if (ours)
@@ -135,25 +135,25 @@ void vgc_pieces_retry(struct vgc_dev *dev)
 }
 
 /* After vgc_requests_fail(): no request is in flight any more. */
-void vgc_pieces_forget(struct vgc_dev *dev)
+void vgc_spaces_forget(struct vgc_dev *dev)
 {
-	struct vgc_piece *p;
+	struct vgc_space *p;
 
 	mutex_lock(&dev->lock);
 	spin_lock_irq(&dev->vq_lock);
-	list_for_each_entry(p, &dev->pieces, list)
+	list_for_each_entry(p, &dev->spaces, list)
 		if (p->state == VGC_RETRY)
 			p->state = VGC_FREE;
 	spin_unlock_irq(&dev->vq_lock);
 	mutex_unlock(&dev->lock);
-	vgc_pieces_reap(dev);
+	vgc_spaces_reap(dev);
 }
 
 /* ---- creating ---- */
 
 static void created(struct vgc_request *r)
 {
-	struct vgc_piece *p = r->piece;
+	struct vgc_space *p = r->space;
 	struct vgc_dev *dev = p->dev;
 	u32 status = status_of(r);
 	unsigned long flags;
@@ -172,14 +172,14 @@ static void created(struct vgc_request *r)
 		complete(&p->created);
 }
 
-/* Under the lock: find room for a piece; it goes before *@next. */
+/* Under the lock: find room for a space; it goes before *@next. */
 static bool find_room(struct vgc_dev *dev, u64 bytes, u64 align, u64 *start,
 		      struct list_head **next)
 {
-	struct vgc_piece *p;
+	struct vgc_space *p;
 	u64 at = 0;
 
-	list_for_each_entry(p, &dev->pieces, list) {
+	list_for_each_entry(p, &dev->spaces, list) {
 		if (p->start >= at && p->start - at >= bytes)
 			break;
 		at = ALIGN(p->start + p->bytes, align);
@@ -192,15 +192,15 @@ static bool find_room(struct vgc_dev *dev, u64 bytes, u64 align, u64 *start,
 
 static bool over_quota(struct vgc_dev *dev, kuid_t uid)
 {
-	struct vgc_piece *p;
+	struct vgc_space *p;
 	unsigned int n = 0;
 
-	list_for_each_entry(p, &dev->pieces, list)
+	list_for_each_entry(p, &dev->spaces, list)
 		n += uid_eq(p->owner, uid);
 	return n >= user_spaces_max && !capable(CAP_SYS_RESOURCE);
 }
 
-static int place(struct vgc_dev *dev, struct vgc_piece *p, u64 align)
+static int place(struct vgc_dev *dev, struct vgc_space *p, u64 align)
 {
 	struct list_head *next;
 	int id, err = 0;
@@ -245,19 +245,19 @@ static int errno_of(u32 status)
 	}
 }
 
-/* The space was never created: the device does not know the piece. */
-static void give_back(struct vgc_piece *p)
+/* The device was never asked to create the space. */
+static void give_back(struct vgc_space *p)
 {
 	struct vgc_dev *dev = p->dev;
 
 	spin_lock_irq(&dev->vq_lock);
 	p->state = VGC_FREE;
 	spin_unlock_irq(&dev->vq_lock);
-	vgc_pieces_reap(dev);
+	vgc_spaces_reap(dev);
 }
 
-/* True if the caller was killed first: the piece is no longer the caller's. */
-static bool abandoned(struct vgc_piece *p)
+/* True if the caller was killed first: the space is no longer the caller's. */
+static bool abandoned(struct vgc_space *p)
 {
 	bool orphan;
 
@@ -273,7 +273,7 @@ static bool abandoned(struct vgc_piece *p)
 	return orphan;
 }
 
-static void fill_create(struct vgc_request *r, const struct vgc_piece *p,
+static void fill_create(struct vgc_request *r, const struct vgc_space *p,
 			const struct virtio_gc_space *space)
 {
 	struct virtio_gc_req *q = r->out;
@@ -287,19 +287,19 @@ static void fill_create(struct vgc_request *r, const struct vgc_piece *p,
 }
 
 /**
- * vgc_piece_create() - take a piece of the window, and create a space in it
+ * vgc_space_create() - take a part of the window, and create a space in it
  * @dev: the device
  * @space: its sizes are checked here as far as the driver needs them
  *
- * Return: the piece, or an error.
+ * Return: the space, or an error.
  */
-struct vgc_piece *vgc_piece_create(struct vgc_dev *dev,
+struct vgc_space *vgc_space_create(struct vgc_dev *dev,
 				   const struct virtio_gc_space *space)
 {
 	u64 align = le64_to_cpu(space->region_bytes);
 	u64 bytes = le64_to_cpu(space->bytes);
 	struct vgc_request *r;
-	struct vgc_piece *p;
+	struct vgc_space *p;
 	int err = -ENOMEM;
 
 	if (align < PAGE_SIZE || !is_power_of_2(align) ||
@@ -316,14 +316,14 @@ struct vgc_piece *vgc_piece_create(struct vgc_dev *dev,
 				       sizeof(struct virtio_gc_done));
 	if (!p->request)
 		goto fail;
-	p->request->piece = p;
+	p->request->space = p;
 	p->request->done = destroyed;
 	p->dev = dev;
 	p->bytes = bytes;
 	p->owner = current_uid();
 	p->state = VGC_CREATING;
 	init_completion(&p->created);
-	r->piece = p;
+	r->space = p;
 	r->done = created;
 
 	err = place(dev, p, align);
@@ -341,11 +341,11 @@ struct vgc_piece *vgc_piece_create(struct vgc_dev *dev,
 	if (p->status == VIRTIO_GC_OK)
 		return p;
 	err = errno_of(p->status);
-	vgc_piece_destroy(p);
+	vgc_space_destroy(p);
 	return ERR_PTR(READ_ONCE(dev->dead) ? -ENODEV : err);
 fail:
 	vgc_request_free(r);
 	if (p)
-		piece_free(p);
+		space_free(p);
 	return ERR_PTR(err);
 }
