@@ -95,7 +95,7 @@ static int vgc_release(struct inode *inode, struct file *f)
 
 /* ---- ioctl ---- */
 
-static int do_info(struct vgc_dev *dev, void __user *arg)
+static int file_info(struct vgc_dev *dev, void __user *arg)
 {
 	struct vgc_info info = dev->info;
 	int err = 0;
@@ -112,7 +112,7 @@ static int do_info(struct vgc_dev *dev, void __user *arg)
 	return copy_to_user(arg, &info, sizeof(info)) ? -EFAULT : 0;
 }
 
-static int do_create(struct vgc_file *vf, void __user *arg)
+static int file_create(struct vgc_file *vf, void __user *arg)
 {
 	struct vgc_create c;
 	struct vgc_space *p;
@@ -132,14 +132,14 @@ static int do_create(struct vgc_file *vf, void __user *arg)
 	if (IS_ERR(p))
 		err = PTR_ERR(p);
 	else
-		smp_store_release(&vf->space, p); /* for do_submit(), mmap */
+		smp_store_release(&vf->space, p); /* for file_submit(), mmap */
 out:
 	mutex_unlock(&vf->create_lock);
 	return err;
 }
 
 /* Called in interrupt context, or when the device goes. */
-static void answered(struct vgc_request *r)
+static void request_answered(struct vgc_request *r)
 {
 	struct vgc_file *vf = r->file;
 	unsigned long flags;
@@ -158,24 +158,24 @@ static void answered(struct vgc_request *r)
 }
 
 /* One command is reserved for SPACE_DESTROY. */
-static bool room(const struct vgc_file *vf)
+static bool file_room(const struct vgc_file *vf)
 {
 	return READ_ONCE(vf->in_flight) < vf->dev->info.commands_max;
 }
 
-static bool count_in(struct vgc_file *vf)
+static bool file_count_in(struct vgc_file *vf)
 {
 	bool ok;
 
 	spin_lock_irq(&vf->lock);
-	ok = room(vf);
+	ok = file_room(vf);
 	if (ok)
 		WRITE_ONCE(vf->in_flight, vf->in_flight + 1);
 	spin_unlock_irq(&vf->lock);
 	return ok;
 }
 
-static void count_out(struct vgc_file *vf)
+static void file_count_out(struct vgc_file *vf)
 {
 	spin_lock_irq(&vf->lock);
 	WRITE_ONCE(vf->in_flight, vf->in_flight - 1);
@@ -184,7 +184,7 @@ static void count_out(struct vgc_file *vf)
 }
 
 /* Copy the process's request and set the number of its space. */
-static int copy_request(struct vgc_request *r, const struct vgc_submit *s,
+static int request_copy(struct vgc_request *r, const struct vgc_submit *s,
 			const struct vgc_space *p)
 {
 	struct virtio_gc_req *q = r->out;
@@ -203,9 +203,9 @@ static int copy_request(struct vgc_request *r, const struct vgc_submit *s,
 	return 0;
 }
 
-static int do_submit(struct vgc_file *vf, void __user *arg)
+static int file_submit(struct vgc_file *vf, void __user *arg)
 {
-	struct vgc_space *p = smp_load_acquire(&vf->space); /* do_create() */
+	struct vgc_space *p = smp_load_acquire(&vf->space); /* file_create() */
 	const struct vgc_info *info = &vf->dev->info;
 	struct vgc_request *r;
 	struct vgc_submit s;
@@ -224,18 +224,18 @@ static int do_submit(struct vgc_file *vf, void __user *arg)
 	    s.answer_room < sizeof(struct virtio_gc_done) ||
 	    s.answer_room > info->response_max)
 		return -EINVAL;
-	if (!count_in(vf))
+	if (!file_count_in(vf))
 		return -EAGAIN;
 	err = -ENOMEM;
 	r = vgc_request_alloc(s.request_bytes, s.answer_room);
 	if (!r)
 		goto fail;
-	err = copy_request(r, &s, p);
+	err = request_copy(r, &s, p);
 	if (err)
 		goto fail;
 	r->cookie = s.cookie;
 	r->answer = s.answer;
-	r->done = answered;
+	r->done = request_answered;
 	r->file = vf;
 	kref_get(&vf->ref);
 	err = vgc_request_send(vf->dev, r);
@@ -244,11 +244,11 @@ static int do_submit(struct vgc_file *vf, void __user *arg)
 	file_put(vf);
 fail:
 	vgc_request_free(r);
-	count_out(vf);
+	file_count_out(vf);
 	return err;
 }
 
-static int do_reap(struct vgc_file *vf, void __user *arg)
+static int file_reap(struct vgc_file *vf, void __user *arg)
 {
 	struct vgc_reap reap = {};
 	struct vgc_request *r;
@@ -272,7 +272,7 @@ static int do_reap(struct vgc_file *vf, void __user *arg)
 		err = -EFAULT;
 out:
 	vgc_request_free(r);
-	count_out(vf);
+	file_count_out(vf);
 	return err;
 }
 
@@ -283,13 +283,13 @@ static long vgc_ioctl(struct file *f, unsigned int cmd, unsigned long arg)
 
 	switch (cmd) {
 	case VGC_IOC_INFO:
-		return do_info(vf->dev, p);
+		return file_info(vf->dev, p);
 	case VGC_IOC_CREATE:
-		return do_create(vf, p);
+		return file_create(vf, p);
 	case VGC_IOC_SUBMIT:
-		return do_submit(vf, p);
+		return file_submit(vf, p);
 	case VGC_IOC_REAP:
-		return do_reap(vf, p);
+		return file_reap(vf, p);
 	default:
 		return -ENOTTY;
 	}
@@ -304,7 +304,7 @@ static __poll_t vgc_poll(struct file *f, struct poll_table_struct *table)
 	spin_lock_irq(&vf->lock);
 	if (!list_empty(&vf->answered))
 		mask |= EPOLLIN | EPOLLRDNORM;
-	if (room(vf))
+	if (file_room(vf))
 		mask |= EPOLLOUT | EPOLLWRNORM;
 	spin_unlock_irq(&vf->lock);
 	if (READ_ONCE(vf->dev->dead))
@@ -348,7 +348,7 @@ static const struct vm_operations_struct vgc_vm_ops = {
 static int vgc_mmap(struct file *f, struct vm_area_struct *vma)
 {
 	struct vgc_file *vf = f->private_data;
-	struct vgc_space *p = smp_load_acquire(&vf->space); /* do_create() */
+	struct vgc_space *p = smp_load_acquire(&vf->space); /* file_create() */
 	u64 pages;
 
 	if (!p)

@@ -56,7 +56,7 @@ static u64 features_of(struct virtio_device *vdev)
 	return features;
 }
 
-static int read_config(struct vgc_dev *dev)
+static int config_read(struct vgc_dev *dev)
 {
 	struct virtio_device *vdev = dev->vdev;
 	struct vgc_info *i = &dev->info;
@@ -92,7 +92,7 @@ static int read_config(struct vgc_dev *dev)
 }
 
 /* Without indirect descriptors a request has to fit the ring. */
-static void limit_to_ring(struct vgc_dev *dev)
+static void ring_limit(struct vgc_dev *dev)
 {
 	u32 bytes = (virtqueue_get_vring_size(dev->vq) / 2 - 1) * PAGE_SIZE;
 
@@ -102,7 +102,7 @@ static void limit_to_ring(struct vgc_dev *dev)
 	dev->info.response_max = min(dev->info.response_max, bytes);
 }
 
-static int map_window(struct vgc_dev *dev)
+static int window_map(struct vgc_dev *dev)
 {
 	struct virtio_device *vdev = dev->vdev;
 
@@ -122,7 +122,7 @@ static int map_window(struct vgc_dev *dev)
 	return PTR_ERR_OR_ZERO(dev->mapped);
 }
 
-static int start(struct vgc_dev *dev)
+static int dev_start(struct vgc_dev *dev)
 {
 	struct virtqueue *vq;
 
@@ -137,7 +137,7 @@ static int start(struct vgc_dev *dev)
 }
 
 /* After this the device does nothing and gets no requests. */
-static void stop(struct vgc_dev *dev)
+static void dev_stop(struct vgc_dev *dev)
 {
 	down_write(&dev->gone);
 	dev->dead = true;
@@ -174,15 +174,15 @@ static int vgc_probe(struct virtio_device *vdev)
 		goto fail;
 	}
 	snprintf(dev->name, sizeof(dev->name), "vgc%d", dev->index);
-	err = read_config(dev);
+	err = config_read(dev);
 	if (!err)
-		err = map_window(dev);
+		err = window_map(dev);
 	if (err)
 		goto fail_number;
-	err = start(dev);
+	err = dev_start(dev);
 	if (err)
 		goto fail_number;
-	limit_to_ring(dev);
+	ring_limit(dev);
 
 	dev->misc.minor = MISC_DYNAMIC_MINOR;
 	dev->misc.name = dev->name;
@@ -195,7 +195,7 @@ static int vgc_probe(struct virtio_device *vdev)
 		 dev->name, dev->info.window_bytes >> 20, dev->info.features);
 	return 0;
 fail_queue:
-	stop(dev);
+	dev_stop(dev);
 fail_number:
 	ida_free(&vgc_numbers, dev->index);
 fail:
@@ -208,7 +208,7 @@ static void vgc_remove(struct virtio_device *vdev)
 	struct vgc_dev *dev = vdev->priv;
 
 	misc_deregister(&dev->misc);
-	stop(dev);
+	dev_stop(dev);
 	cancel_delayed_work_sync(&dev->retry_work);
 	cancel_work_sync(&dev->free_work);
 	vgc_spaces_forget(dev);
@@ -246,14 +246,14 @@ static int vgc_freeze(struct virtio_device *vdev)
 		dev_info(&vdev->dev, "no sleep while there are spaces\n");
 		return -EBUSY;
 	}
-	stop(dev);
+	dev_stop(dev);
 	return 0;
 }
 
 static int vgc_restore(struct virtio_device *vdev)
 {
 	struct vgc_dev *dev = vdev->priv;
-	int err = start(dev);
+	int err = dev_start(dev);
 
 	if (err)
 		return err;

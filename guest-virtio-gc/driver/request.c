@@ -21,12 +21,13 @@
 
 #include "vgc_drv.h"
 
-static unsigned int pages_of(const void *buf, u32 bytes)
+static unsigned int pages_count(const void *buf, u32 bytes)
 {
 	return DIV_ROUND_UP(offset_in_page(buf) + bytes, PAGE_SIZE);
 }
 
-static void fill(struct scatterlist *sg, unsigned int n, void *buf, u32 bytes)
+static void pages_fill(struct scatterlist *sg, unsigned int n, void *buf,
+		       u32 bytes)
 {
 	unsigned int i;
 
@@ -53,8 +54,8 @@ struct vgc_request *vgc_request_alloc(u32 out_bytes, u32 in_bytes)
 
 	if (!out || !in)
 		goto fail;
-	n = pages_of(out, out_bytes);
-	m = pages_of(in, in_bytes);
+	n = pages_count(out, out_bytes);
+	m = pages_count(in, in_bytes);
 	r = kvzalloc(struct_size(r, sg, n + m), GFP_KERNEL_ACCOUNT);
 	if (!r)
 		goto fail;
@@ -65,8 +66,8 @@ struct vgc_request *vgc_request_alloc(u32 out_bytes, u32 in_bytes)
 	r->in_bytes = in_bytes;
 	r->out_sgs = n;
 	r->in_sgs = m;
-	fill(r->sg, n, out, out_bytes);
-	fill(r->sg + n, m, in, in_bytes);
+	pages_fill(r->sg, n, out, out_bytes);
+	pages_fill(r->sg + n, m, in, in_bytes);
 	return r;
 fail:
 	kvfree(out);
@@ -84,7 +85,7 @@ void vgc_request_free(struct vgc_request *r)
 }
 
 /* Under vq_lock. */
-static int add(struct vgc_dev *dev, struct vgc_request *r)
+static int request_add(struct vgc_dev *dev, struct vgc_request *r)
 {
 	struct scatterlist *sgs[2] = { r->sg, r->sg + r->out_sgs };
 	int err;
@@ -111,7 +112,7 @@ int vgc_request_send(struct vgc_dev *dev, struct vgc_request *r)
 		return -ENODEV;
 	}
 	spin_lock_irqsave(&dev->vq_lock, flags);
-	err = list_empty(&dev->waiting) ? add(dev, r) : -EAGAIN;
+	err = list_empty(&dev->waiting) ? request_add(dev, r) : -EAGAIN;
 	if (!err)
 		notify = virtqueue_kick_prepare(dev->vq);
 	spin_unlock_irqrestore(&dev->vq_lock, flags);
@@ -137,7 +138,7 @@ void vgc_request_must_send(struct vgc_dev *dev, struct vgc_request *r)
 		r->done(r);
 		return;
 	}
-	if (!list_empty(&dev->waiting) || add(dev, r))
+	if (!list_empty(&dev->waiting) || request_add(dev, r))
 		list_add_tail(&r->list, &dev->waiting);
 	else
 		virtqueue_kick(dev->vq);
@@ -166,7 +167,7 @@ void vgc_requests_answered(struct virtqueue *vq)
 	while ((r = list_first_entry_or_null(&dev->waiting, struct vgc_request,
 					     list))) {
 		list_del_init(&r->list);
-		if (add(dev, r)) {
+		if (request_add(dev, r)) {
 			list_add(&r->list, &dev->waiting);
 			break;
 		}

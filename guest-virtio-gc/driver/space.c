@@ -51,7 +51,7 @@ static void space_free(struct vgc_space *p)
 
 /* ---- destroying ---- */
 
-static void send_destroy(struct vgc_space *p)
+static void space_send_destroy(struct vgc_space *p)
 {
 	struct virtio_gc_req *q = p->request->out;
 
@@ -61,7 +61,7 @@ static void send_destroy(struct vgc_space *p)
 	vgc_request_must_send(p->dev, p->request);
 }
 
-static void destroyed(struct vgc_request *r)
+static void space_destroyed(struct vgc_request *r)
 {
 	struct vgc_space *p = r->space;
 	struct vgc_dev *dev = p->dev;
@@ -92,7 +92,7 @@ void vgc_space_destroy(struct vgc_space *p)
 	spin_lock_irqsave(&p->dev->vq_lock, flags);
 	p->state = VGC_DESTROYING;
 	spin_unlock_irqrestore(&p->dev->vq_lock, flags);
-	send_destroy(p);
+	space_send_destroy(p);
 }
 
 /* Free the spaces that are FREE. */
@@ -129,7 +129,7 @@ void vgc_spaces_retry(struct vgc_dev *dev)
 			p->state = VGC_DESTROYING;
 		spin_unlock_irq(&dev->vq_lock);
 		if (ours)
-			send_destroy(p);
+			space_send_destroy(p);
 	}
 	mutex_unlock(&dev->lock);
 }
@@ -151,7 +151,7 @@ void vgc_spaces_forget(struct vgc_dev *dev)
 
 /* ---- creating ---- */
 
-static void created(struct vgc_request *r)
+static void space_created(struct vgc_request *r)
 {
 	struct vgc_space *p = r->space;
 	struct vgc_dev *dev = p->dev;
@@ -167,14 +167,14 @@ static void created(struct vgc_request *r)
 	p->state = orphan ? VGC_DESTROYING : VGC_LIVE;
 	spin_unlock_irqrestore(&dev->vq_lock, flags);
 	if (orphan)
-		send_destroy(p);
+		space_send_destroy(p);
 	else
 		complete(&p->created);
 }
 
 /* Under the lock: find room for a space; it goes before *@next. */
-static bool find_room(struct vgc_dev *dev, u64 bytes, u64 align, u64 *start,
-		      struct list_head **next)
+static bool space_find_room(struct vgc_dev *dev, u64 bytes, u64 align,
+			    u64 *start, struct list_head **next)
 {
 	struct vgc_space *p;
 	u64 at = 0;
@@ -190,7 +190,7 @@ static bool find_room(struct vgc_dev *dev, u64 bytes, u64 align, u64 *start,
 	       dev->info.window_bytes - at >= bytes;
 }
 
-static bool over_quota(struct vgc_dev *dev, kuid_t uid)
+static bool owner_over_quota(struct vgc_dev *dev, kuid_t uid)
 {
 	struct vgc_space *p;
 	unsigned int n = 0;
@@ -200,17 +200,17 @@ static bool over_quota(struct vgc_dev *dev, kuid_t uid)
 	return n >= user_spaces_max && !capable(CAP_SYS_RESOURCE);
 }
 
-static int place(struct vgc_dev *dev, struct vgc_space *p, u64 align)
+static int space_place(struct vgc_dev *dev, struct vgc_space *p, u64 align)
 {
 	struct list_head *next;
 	int id, err = 0;
 
 	mutex_lock(&dev->lock);
-	if (over_quota(dev, p->owner)) {
+	if (owner_over_quota(dev, p->owner)) {
 		err = -EDQUOT;
 		goto out;
 	}
-	if (!find_room(dev, p->bytes, align, &p->start, &next)) {
+	if (!space_find_room(dev, p->bytes, align, &p->start, &next)) {
 		err = -ENOSPC;
 		goto out;
 	}
@@ -246,7 +246,7 @@ static int errno_of(u32 status)
 }
 
 /* The device was never asked to create the space. */
-static void give_back(struct vgc_space *p)
+static void space_give_back(struct vgc_space *p)
 {
 	struct vgc_dev *dev = p->dev;
 
@@ -257,7 +257,7 @@ static void give_back(struct vgc_space *p)
 }
 
 /* True if the caller was killed first: the space is no longer the caller's. */
-static bool abandoned(struct vgc_space *p)
+static bool space_abandoned(struct vgc_space *p)
 {
 	bool orphan;
 
@@ -273,7 +273,8 @@ static bool abandoned(struct vgc_space *p)
 	return orphan;
 }
 
-static void fill_create(struct vgc_request *r, const struct vgc_space *p,
+static void request_fill_create(struct vgc_request *r,
+				const struct vgc_space *p,
 			const struct virtio_gc_space *space)
 {
 	struct virtio_gc_req *q = r->out;
@@ -317,26 +318,26 @@ struct vgc_space *vgc_space_create(struct vgc_dev *dev,
 	if (!p->request)
 		goto fail;
 	p->request->space = p;
-	p->request->done = destroyed;
+	p->request->done = space_destroyed;
 	p->dev = dev;
 	p->bytes = bytes;
 	p->owner = current_uid();
 	p->state = VGC_CREATING;
 	init_completion(&p->created);
 	r->space = p;
-	r->done = created;
+	r->done = space_created;
 
-	err = place(dev, p, align);
+	err = space_place(dev, p, align);
 	if (err)
 		goto fail;
-	fill_create(r, p, space);
+	request_fill_create(r, p, space);
 	err = vgc_request_send(dev, r);
 	if (err) {
 		vgc_request_free(r);
-		give_back(p);
+		space_give_back(p);
 		return ERR_PTR(err);
 	}
-	if (abandoned(p))
+	if (space_abandoned(p))
 		return ERR_PTR(-EINTR);
 	if (p->status == VIRTIO_GC_OK)
 		return p;

@@ -22,7 +22,7 @@ struct driver {
 	size_t bytes;
 };
 
-static const char *why(int err)
+static const char *open_error_text(int err)
 {
 	switch (err) {
 	case ENOENT:
@@ -45,7 +45,7 @@ static int driver_open(const char *device, void **self, struct vgc_info *info,
 	d->fd = open(device, O_RDWR | O_CLOEXEC);
 	if (d->fd < 0) {
 		rc = -errno;
-		snprintf(err, len, "%s: %s", device, why(-rc));
+		snprintf(err, len, "%s: %s", device, open_error_text(-rc));
 		free(d);
 		return rc;
 	}

@@ -84,7 +84,8 @@ struct libdcm {
 };
 
 /* On libdcm's thread. */
-static void answered(void *priv, void *token, const void *answer, size_t bytes)
+static void request_answered(void *priv, void *token, const void *answer,
+			     size_t bytes)
 {
 	struct pending *p = token;
 	struct libdcm *d = priv;
@@ -120,7 +121,7 @@ static void info_of(struct vgc_info *info, const struct virtio_gc_config *c,
 	};
 }
 
-static const struct dcm_gc_host_ops host_ops = { .answered = answered };
+static const struct dcm_gc_host_ops host_ops = { .answered = request_answered };
 
 /* Open a pager of our own. */
 static int config_open(struct libdcm *d, const char *config,
@@ -203,7 +204,7 @@ static int libdcm_open(const char *device, void **self, struct vgc_info *info,
 
 /* ---- requests ---- */
 
-static int submit(struct libdcm *d, const void *request, uint32_t bytes,
+static int request_submit(struct libdcm *d, const void *request, uint32_t bytes,
 		  void *answer, uint32_t room, uint64_t cookie)
 {
 	struct pending *p;
@@ -236,7 +237,7 @@ static int libdcm_submit(void *self, const void *request, uint32_t bytes,
 	if (r->command == VIRTIO_GC_SPACE_CREATE ||
 	    r->command == VIRTIO_GC_SPACE_DESTROY)
 		return -EPERM;
-	return submit(d, request, bytes, answer, room, cookie);
+	return request_submit(d, request, bytes, answer, room, cookie);
 }
 
 static int libdcm_reap(void *self, uint64_t *cookie, uint32_t *bytes,
@@ -292,7 +293,7 @@ static int space_create(struct libdcm *d, const struct virtio_gc_space *space)
 	uint32_t bytes;
 	int rc;
 
-	rc = submit(d, &c, sizeof(c), &done, sizeof(done), 0);
+	rc = request_submit(d, &c, sizeof(c), &done, sizeof(done), 0);
 	if (!rc)
 		rc = libdcm_reap(d, &cookie, &bytes, -1);
 	if (rc)

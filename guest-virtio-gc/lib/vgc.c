@@ -99,7 +99,7 @@ void *vgc_create(struct vgc *v, const struct virtio_gc_space *space)
 
 /* ---- requests ---- */
 
-static void *put(void *to, const void *from, size_t bytes)
+static void *bytes_put(void *to, const void *from, size_t bytes)
 {
 	if (bytes)
 		memcpy(to, from, bytes);
@@ -128,10 +128,10 @@ int vgc_start(struct vgc *v, struct vgc_call *c)
 	request = malloc(bytes);
 	if (!request)
 		return -ENOMEM;
-	p = put(request, &r, sizeof(r));
-	p = put(p, c->arg, c->arg_bytes);
-	p = put(p, c->entries, (size_t)c->count * c->entry_bytes);
-	put(p, c->tail, c->tail_bytes);
+	p = bytes_put(request, &r, sizeof(r));
+	p = bytes_put(p, c->arg, c->arg_bytes);
+	p = bytes_put(p, c->entries, (size_t)c->count * c->entry_bytes);
+	bytes_put(p, c->tail, c->tail_bytes);
 	c->error = 0;
 	c->answer_bytes = 0;
 	/* Before the answer can come. */
@@ -163,7 +163,7 @@ static int left_ms(const struct timespec *until)
 }
 
 /* Called with the lock held, which it drops: fetch one answer. */
-static int ask(struct vgc *v, int timeout_ms)
+static int answer_fetch(struct vgc *v, int timeout_ms)
 {
 	uint64_t cookie = 0;
 	uint32_t bytes = 0;
@@ -197,7 +197,8 @@ int vgc_wait(struct vgc *v, struct vgc_call *c, int timeout_ms)
 	pthread_mutex_lock(&v->lock);
 	while (c->state == CALL_STARTED && !v->gone && rc != -ETIMEDOUT) {
 		if (!v->asking)
-			rc = ask(v, timeout_ms < 0 ? -1 : left_ms(&until));
+			rc = answer_fetch(v, timeout_ms < 0 ? -1 :
+							      left_ms(&until));
 		else if (timeout_ms < 0)
 			pthread_cond_wait(&v->moved, &v->lock);
 		else
