@@ -95,7 +95,7 @@ struct proxy {
 	u64 buf[(sizeof(struct dcm_gc_ipc) + DCM_GC_IPC_MAX) / 8 + 1];
 };
 
-static void wake(struct proxy *p)
+static void proxy_wake(struct proxy *p)
 {
 	u64 one = 1;
 	ssize_t n = write(p->event, &one, sizeof(one));
@@ -103,7 +103,7 @@ static void wake(struct proxy *p)
 	(void)n; /* a full counter wakes the thread as well */
 }
 
-static void free_list(struct sent **list)
+static void sent_free(struct sent **list)
 {
 	while (*list) {
 		struct sent *s = *list;
@@ -113,7 +113,7 @@ static void free_list(struct sent **list)
 	}
 }
 
-static void append(struct sent **list, struct sent *s)
+static void sent_append(struct sent **list, struct sent *s)
 {
 	while (*list)
 		list = &(*list)->next;
@@ -124,7 +124,7 @@ static void append(struct sent **list, struct sent *s)
 /* ---- the socket ---- */
 
 /* Receive a message of @kind; returns its payload's bytes or -errno. */
-static ssize_t expect(struct proxy *p, int sock, u32 kind, char *err,
+static ssize_t msg_expect(struct proxy *p, int sock, u32 kind, char *err,
 		      size_t len)
 {
 	const struct dcm_gc_ipc *s = (void *)p->buf;
@@ -144,7 +144,7 @@ static ssize_t expect(struct proxy *p, int sock, u32 kind, char *err,
 }
 
 /* Tell a new daemon what the one before it knew. */
-static int tell_again(struct proxy *p, int sock)
+static int spaces_replay(struct proxy *p, int sock)
 {
 	struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_START, .value = p->agreed };
 	int err = p->agreed ? dcm_gc_ipc(sock, &s, NULL, 0) : 0;
@@ -163,7 +163,7 @@ static int tell_again(struct proxy *p, int sock)
 			err = dcm_gc_ipc(sock, &s, t->raw, t->bytes);
 			if (err)
 				break;
-			n = expect(p, sock, DCM_GC_IPC_ANSWER, NULL, 0);
+			n = msg_expect(p, sock, DCM_GC_IPC_ANSWER, NULL, 0);
 			if (n < 0)
 				err = (int)n;
 			else if (n < (ssize_t)sizeof(*d) || d->status)
@@ -185,7 +185,7 @@ static int file_lock(const struct proxy *p, u64 at, short type)
 }
 
 /* Name the file, prove write access to it. Returns bytes of the WELCOME. */
-static ssize_t introduce(struct proxy *p, int sock, char *err, size_t len)
+static ssize_t file_prove(struct proxy *p, int sock, char *err, size_t len)
 {
 	struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_HELLO,
 				.value = DCM_GC_IPC_VERSION };
@@ -200,7 +200,7 @@ static ssize_t introduce(struct proxy *p, int sock, char *err, size_t len)
 		return -errno;
 	file = (struct dcm_gc_ipc_file){ st.st_dev, st.st_ino };
 	rc = dcm_gc_ipc(sock, &s, &file, sizeof(file));
-	n = rc ? rc : expect(p, sock, DCM_GC_IPC_PROVE, err, len);
+	n = rc ? rc : msg_expect(p, sock, DCM_GC_IPC_PROVE, err, len);
 	if (n)
 		return n < 0 ? n : -EPROTO;
 	at = prove->value;
@@ -212,13 +212,13 @@ static ssize_t introduce(struct proxy *p, int sock, char *err, size_t len)
 	}
 	s = (struct dcm_gc_ipc){ .kind = DCM_GC_IPC_PROVED };
 	rc = dcm_gc_ipc(sock, &s, NULL, 0);
-	n = rc ? rc : expect(p, sock, DCM_GC_IPC_WELCOME, err, len);
+	n = rc ? rc : msg_expect(p, sock, DCM_GC_IPC_WELCOME, err, len);
 	file_lock(p, at, F_UNLCK);
 	return n;
 }
 
 /* Connect to a daemon and tell it all: its socket, or -errno with a reason. */
-static int meet(struct proxy *p, char *err, size_t len)
+static int daemon_connect(struct proxy *p, char *err, size_t len)
 {
 	struct timeval limit = { .tv_sec = PATIENCE_S };
 	int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), rc;
@@ -233,7 +233,7 @@ static int meet(struct proxy *p, char *err, size_t len)
 	}
 	setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 	setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-	n = introduce(p, sock, err, len);
+	n = file_prove(p, sock, err, len);
 	rc = n == (ssize_t)sizeof(p->config) ? 0 : n < 0 ? (int)n : -EPROTO;
 	if (rc)
 		goto fail;
@@ -241,7 +241,7 @@ static int meet(struct proxy *p, char *err, size_t len)
 	p->available = welcome->value;
 	memcpy(&p->config, welcome + 1, sizeof(p->config));
 	pthread_mutex_unlock(&p->lock);
-	rc = tell_again(p, sock);
+	rc = spaces_replay(p, sock);
 	if (rc)
 		goto fail;
 	limit.tv_sec = 0;
@@ -259,20 +259,21 @@ fail:
 /* ---- the thread ---- */
 
 /* Record an answered request with its space. Under the lock; takes @s over. */
-static void note(struct proxy *p, struct sent *s, u32 status)
+static void sent_record(struct proxy *p, struct sent *s, u32 status)
 {
 	bool there = !status && s->space < DCM_GC_SPACES_MAX;
 
 	if (there && s->command == VIRTIO_GC_SPACE_DESTROY)
-		free_list(&p->replay[s->space]);
+		sent_free(&p->replay[s->space]);
 	if (there && s->bytes) {
-		append(&p->replay[s->space], s);
+		sent_append(&p->replay[s->space], s);
 		return;
 	}
 	free(s);
 }
 
-static void answer(struct proxy *p, struct sent *s, const void *bytes, size_t n)
+static void sent_answer(struct proxy *p, struct sent *s, const void *bytes,
+			size_t n)
 {
 	u32 status =
 		n < sizeof(struct virtio_gc_done) ?
@@ -281,7 +282,7 @@ static void answer(struct proxy *p, struct sent *s, const void *bytes, size_t n)
 
 	p->ops.answered(p->priv, s->token, bytes, n);
 	pthread_mutex_lock(&p->lock);
-	note(p, s, status);
+	sent_record(p, s, status);
 	if (!p->sent)
 		pthread_cond_broadcast(&p->quiet);
 	pthread_mutex_unlock(&p->lock);
@@ -304,7 +305,7 @@ static struct sent *sent_take(struct proxy *p, u64 id)
 }
 
 /* Answer the requests that no daemon will answer. */
-static void fail_lost(struct proxy *p)
+static void lost_answer(struct proxy *p)
 {
 	const struct virtio_gc_done done = {
 		.status = htole32(VIRTIO_GC_WORKER_LOST),
@@ -314,24 +315,24 @@ static void fail_lost(struct proxy *p)
 	struct sent *s;
 
 	while ((s = sent_take(p, 0)))
-		answer(p, s, &done, s->mute ? 0 : sizeof(done));
+		sent_answer(p, s, &done, s->mute ? 0 : sizeof(done));
 }
 
 /* The daemon has forgotten the spaces, or is gone: forget them here too. */
-static void forget(struct proxy *p)
+static void spaces_forget(struct proxy *p)
 {
 	u32 i;
 
 	pthread_mutex_lock(&p->lock);
 	for (i = 0; i < DCM_GC_SPACES_MAX; i++)
-		free_list(&p->replay[i]);
+		sent_free(&p->replay[i]);
 	p->forget = false;
 	pthread_cond_broadcast(&p->quiet);
 	pthread_mutex_unlock(&p->lock);
 }
 
 /* There is no daemon to forget the spaces: the reset is done. */
-static void forget_pending(struct proxy *p)
+static void reset_finish(struct proxy *p)
 {
 	bool due;
 
@@ -339,11 +340,11 @@ static void forget_pending(struct proxy *p)
 	due = p->forget;
 	pthread_mutex_unlock(&p->lock);
 	if (due)
-		forget(p);
+		spaces_forget(p);
 }
 
 /* Handle a message. False: it makes no sense, drop the connection. */
-static bool hear(struct proxy *p, size_t n)
+static bool msg_handle(struct proxy *p, size_t n)
 {
 	const struct dcm_gc_ipc *s = (void *)p->buf;
 	struct sent *which;
@@ -356,7 +357,7 @@ static bool hear(struct proxy *p, size_t n)
 		which = s->token ? sent_take(p, s->token) : NULL;
 		if (!which)
 			return false;
-		answer(p, which, s + 1, n);
+		sent_answer(p, which, s + 1, n);
 		return true;
 	case DCM_GC_IPC_BITS:
 		if (s->value > p->bytes || n > p->bytes - s->value)
@@ -382,7 +383,7 @@ static bool hear(struct proxy *p, size_t n)
 			p->ops.donors_changed(p->priv);
 		return true;
 	case DCM_GC_IPC_READY:
-		forget(p);
+		spaces_forget(p);
 		return true;
 	default:
 		return false;
@@ -406,7 +407,7 @@ static bool sock_set(struct proxy *p, int sock)
 	return good;
 }
 
-static void sock_gone(struct proxy *p)
+static void sock_close(struct proxy *p)
 {
 	struct sent *s;
 
@@ -420,11 +421,11 @@ static void sock_gone(struct proxy *p)
 	pthread_mutex_unlock(&p->sending);
 }
 
-static void once_more(struct proxy *p)
+static void daemon_reconnect(struct proxy *p)
 {
 	u32 was = p->config.donors;
 	char err[256];
-	int sock = meet(p, err, sizeof(err));
+	int sock = daemon_connect(p, err, sizeof(err));
 
 	if (sock < 0 || !sock_set(p, sock))
 		return;
@@ -447,10 +448,10 @@ static void *proxy_main(void *arg)
 		poll(fds, 2, p->sock < 0 ? AGAIN_MS : -1);
 		if (fds[0].revents && read(p->event, &junk, sizeof(junk)) < 0)
 			continue;
-		fail_lost(p);
+		lost_answer(p);
 		if (p->sock < 0) {
-			forget_pending(p);
-			once_more(p);
+			reset_finish(p);
+			daemon_reconnect(p);
 			continue;
 		}
 		if (!fds[1].revents)
@@ -458,12 +459,12 @@ static void *proxy_main(void *arg)
 		n = recv(p->sock, p->buf, sizeof(p->buf), MSG_DONTWAIT);
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			continue;
-		if (n <= 0 || !hear(p, (size_t)n)) {
+		if (n <= 0 || !msg_handle(p, (size_t)n)) {
 			dcm_log(DCM_LOG_WARNING,
 				"dcm-hostd %s: no garbage collection by donors until it is there again",
 				n > 0 ? "says what it can't mean" : "is gone");
-			sock_gone(p);
-			fail_lost(p);
+			sock_close(p);
+			lost_answer(p);
 		}
 	}
 	return NULL;
@@ -492,12 +493,12 @@ static void proxy_config(struct dcm_gc_host *gc, struct virtio_gc_config *c)
 }
 
 /* Under @sending. On failure the thread finds the socket shut down. */
-static void send_or_lose(struct proxy *p, const struct dcm_gc_ipc *s,
+static void msg_send(struct proxy *p, const struct dcm_gc_ipc *s,
 			 const void *more, size_t bytes)
 {
 	if (p->sock >= 0 && dcm_gc_ipc(p->sock, s, more, bytes))
 		shutdown(p->sock, SHUT_RDWR);
-	wake(p);
+	proxy_wake(p);
 }
 
 static void proxy_start(struct dcm_gc_host *gc, u64 features)
@@ -510,7 +511,7 @@ static void proxy_start(struct dcm_gc_host *gc, u64 features)
 	pthread_mutex_lock(&p->lock);
 	p->agreed = features;
 	pthread_mutex_unlock(&p->lock);
-	send_or_lose(p, &s, NULL, 0);
+	msg_send(p, &s, NULL, 0);
 	pthread_mutex_unlock(&p->sending);
 }
 
@@ -545,9 +546,9 @@ static void proxy_submit(struct dcm_gc_host *gc, const void *request,
 	pthread_mutex_lock(&p->lock);
 	q->id = s.token = ++p->id;
 	q->lost = p->sock < 0;
-	append(&p->sent, q);
+	sent_append(&p->sent, q);
 	pthread_mutex_unlock(&p->lock);
-	send_or_lose(p, &s, request, bytes);
+	msg_send(p, &s, request, bytes);
 	pthread_mutex_unlock(&p->sending);
 }
 
@@ -561,7 +562,7 @@ static void proxy_reset(struct dcm_gc_host *gc)
 	p->forget = true;
 	p->agreed = 0;
 	pthread_mutex_unlock(&p->lock);
-	send_or_lose(p, &s, NULL, 0);
+	msg_send(p, &s, NULL, 0);
 	pthread_mutex_unlock(&p->sending);
 	pthread_mutex_lock(&p->lock);
 	while (p->forget || p->sent)
@@ -595,7 +596,7 @@ static void proxy_close(struct dcm_gc_host *gc)
 
 	proxy_reset(gc);
 	__atomic_store_n(&p->stop, true, __ATOMIC_RELEASE);
-	wake(p);
+	proxy_wake(p);
 	pthread_join(p->thread, NULL);
 	proxy_free(p);
 }
@@ -609,7 +610,7 @@ static const struct dcm_gc_kind kind = {
 	.reset = proxy_reset,
 };
 
-static int begin(struct proxy *p, const char *path, int fd, char *err,
+static int proxy_init(struct proxy *p, const char *path, int fd, char *err,
 		 size_t len)
 {
 	int rc;
@@ -624,7 +625,7 @@ static int begin(struct proxy *p, const char *path, int fd, char *err,
 	snprintf(err, len, "no descriptors");
 	if (p->file < 0 || p->event < 0)
 		return -errno;
-	rc = meet(p, err, len);
+	rc = daemon_connect(p, err, len);
 	if (rc < 0)
 		return rc;
 	p->sock = rc;
@@ -662,7 +663,7 @@ struct dcm_gc_host *dcm_gc_host_connect(const char *path, int fd, void *window,
 	pthread_mutex_init(&p->sending, NULL);
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->quiet, NULL);
-	rc = begin(p, path ? path : DCM_GC_IPC_SOCKET, fd, err, len);
+	rc = proxy_init(p, path ? path : DCM_GC_IPC_SOCKET, fd, err, len);
 	if (rc) {
 		proxy_free(p);
 		p = NULL;

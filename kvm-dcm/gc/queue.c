@@ -49,16 +49,16 @@
 
 /* ---- the thread ---- */
 
-static uint32_t donors_of(const struct gc_queue *gc)
+static uint32_t donors_count(const struct gc_queue *gc)
 {
 	return gc->home.client ? dcm_client_donors(gc->home.client) :
 				 gc->home.donors;
 }
 
 /* [VGC-D-4], at the latest with the next request. */
-static void donors_look(struct gc_queue *gc)
+static void donors_check(struct gc_queue *gc)
 {
-	uint32_t now = donors_of(gc);
+	uint32_t now = donors_count(gc);
 
 	if (now == gc->home.donors)
 		return;
@@ -68,7 +68,7 @@ static void donors_look(struct gc_queue *gc)
 }
 
 /* An answer without anything from a worker. */
-static size_t reply_plain(struct gc_queue *gc)
+static size_t reply_clear(struct gc_queue *gc)
 {
 	gc->reply->done = (struct virtio_gc_done){
 		.donor = htole32(VIRTIO_GC_NO_DONOR),
@@ -77,16 +77,16 @@ static size_t reply_plain(struct gc_queue *gc)
 	return sizeof(gc->reply->done);
 }
 
-static void answer(struct gc_queue *gc, struct job *j)
+static void job_run(struct gc_queue *gc, struct job *j)
 {
 	size_t bytes = 0;
 	uint32_t status;
 
-	reply_plain(gc);
-	donors_look(gc);
+	reply_clear(gc);
+	donors_check(gc);
 	status = gc_command_run(gc, j, &bytes);
 	if (!bytes)
-		bytes = reply_plain(gc);
+		bytes = reply_clear(gc);
 	gc->reply->done.status = htole32(status);
 	/* when answered the guest may send as many again [VGC-D-10] */
 	pthread_mutex_lock(&gc->lock);
@@ -97,12 +97,12 @@ static void answer(struct gc_queue *gc, struct job *j)
 	gc->ops.answered(gc->priv, j->token, gc->reply, j->mute ? 0 : bytes);
 	if (status != VIRTIO_GC_OK || !gc_command_goes_on(&j->r))
 		return;
-	reply_plain(gc);
+	reply_clear(gc);
 	gc_command_go_on(gc, j);
 }
 
 /* Called under the lock when no job waits. Workers may have messages. */
-static void idle(struct gc_queue *gc)
+static void queue_idle(struct gc_queue *gc)
 {
 	uint64_t junk;
 	bool any;
@@ -127,7 +127,7 @@ static void idle(struct gc_queue *gc)
 }
 
 /* Under the lock. */
-static void wake(struct gc_queue *gc)
+static void queue_wake(struct gc_queue *gc)
 {
 	uint64_t one = 1;
 
@@ -144,7 +144,7 @@ static void *gc_main(void *arg)
 	pthread_mutex_lock(&gc->lock);
 	for (;;) {
 		while (!gc->first && !gc->stop)
-			idle(gc);
+			queue_idle(gc);
 		j = gc->first;
 		if (!j)
 			break;
@@ -154,7 +154,7 @@ static void *gc_main(void *arg)
 		gc->running = j;
 		pthread_mutex_unlock(&gc->lock);
 
-		answer(gc, j);
+		job_run(gc, j);
 
 		pthread_mutex_lock(&gc->lock);
 		gc->running = NULL;
@@ -169,7 +169,7 @@ static void *gc_main(void *arg)
 /* ---- submitting ---- */
 
 /* A CANCEL itself is never cancelled, whatever its tag. */
-static void cancel_one(struct job *j, uint32_t space, uint64_t tag)
+static void job_cancel(struct job *j, uint32_t space, uint64_t tag)
 {
 	if (j && j->space == space && j->r.tag == tag && !j->answered &&
 	    j->r.command != VIRTIO_GC_CANCEL)
@@ -177,14 +177,14 @@ static void cancel_one(struct job *j, uint32_t space, uint64_t tag)
 }
 
 /* Under the lock. */
-static void cancel_tagged(struct gc_queue *gc, uint32_t space, uint64_t tag)
+static void jobs_cancel(struct gc_queue *gc, uint32_t space, uint64_t tag)
 {
 	for (struct job *j = gc->first; j; j = j->next)
-		cancel_one(j, space, tag);
-	cancel_one(gc->running, space, tag);
+		job_cancel(j, space, tag);
+	job_cancel(gc->running, space, tag);
 }
 
-static void enqueue(struct gc_queue *gc, struct job *j)
+static void job_enqueue(struct gc_queue *gc, struct job *j)
 {
 	pthread_mutex_lock(&gc->lock);
 	if (gc->resetting)
@@ -200,11 +200,11 @@ static void enqueue(struct gc_queue *gc, struct job *j)
 	if (j->status == VIRTIO_GC_OK && j->r.command == VIRTIO_GC_CANCEL) {
 		const struct virtio_gc_cancel *cancel = j->r.body;
 
-		cancel_tagged(gc, j->space, le64toh(cancel->tag));
+		jobs_cancel(gc, j->space, le64toh(cancel->tag));
 	}
 	*gc->last = j;
 	gc->last = &j->next;
-	wake(gc);
+	queue_wake(gc);
 	pthread_mutex_unlock(&gc->lock);
 }
 
@@ -243,7 +243,7 @@ static void queue_submit(struct dcm_gc_host *host, const void *request,
 	j->mute = room < sizeof(struct virtio_gc_done);
 	if (j->mute)
 		j->status = VIRTIO_GC_INVALID;
-	enqueue(gc, j);
+	job_enqueue(gc, j);
 }
 
 /* ---- life ---- */
@@ -276,7 +276,8 @@ static void queue_config(struct dcm_gc_host *host, struct virtio_gc_config *c)
 {
 	const struct gc_queue *gc = (struct gc_queue *)host;
 
-	dcm_gc_config_fill(donors_of(gc), gc->home.bytes, gc->home.extent, c);
+	dcm_gc_config_fill(donors_count(gc), gc->home.bytes, gc->home.extent,
+			   c);
 }
 
 static void queue_start(struct dcm_gc_host *host, u64 features)
@@ -299,7 +300,7 @@ static void queue_reset(struct dcm_gc_host *host)
 	if (gc->running)
 		gc->running->cancelled = true;
 	gc->forget = gc->workers;
-	wake(gc);
+	queue_wake(gc);
 	while (gc->first || gc->running || gc->forget)
 		pthread_cond_wait(&gc->idle, &gc->lock);
 	pthread_mutex_unlock(&gc->lock);
@@ -318,7 +319,7 @@ static void queue_reset(struct dcm_gc_host *host)
 	queue_start(host, 0);
 }
 
-static int init(struct gc_queue *gc, char *err, size_t len)
+static int queue_init(struct gc_queue *gc, char *err, size_t len)
 {
 	const struct dcm_gc_backend *home = &gc->home;
 
@@ -368,7 +369,7 @@ static void queue_close(struct dcm_gc_host *host)
 	queue_reset(host);
 	pthread_mutex_lock(&gc->lock);
 	gc->stop = true;
-	wake(gc);
+	queue_wake(gc);
 	pthread_mutex_unlock(&gc->lock);
 	pthread_join(gc->thread, NULL);
 	pthread_mutex_destroy(&gc->lock);
@@ -404,7 +405,7 @@ struct dcm_gc_host *dcm_gc_host_new(const struct dcm_gc_backend *home,
 	gc->ops = *ops;
 	gc->priv = priv;
 	gc->event = -1;
-	rc = init(gc, err, len);
+	rc = queue_init(gc, err, len);
 	if (!rc)
 		return &gc->api;
 	queue_free(gc);
