@@ -104,7 +104,7 @@ static void map_finish(struct dcm_session *s, struct dcm_slab *slab, u64 tag,
 		map_refuse(s->conn, tag, DCM_WS_NO_MEMORY);
 		return;
 	}
-	dcm_pool_lend(&donor->pool, slab, s, export);
+	dcm_slab_lend(slab, s, export);
 	dcm_list_add_tail(&slab->session_node, &s->slabs);
 	s->nr_slabs++;
 	donor->stats.maps++;
@@ -272,7 +272,7 @@ static void control_unmap(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 {
 	struct dcm_donor *donor = conn->donor;
 	struct dcm_slab *slab =
-		dcm_pool_find(&donor->pool, msg->slab.slab, conn->session);
+		dcm_slab_find(&donor->pool, msg->slab.slab, conn->session);
 
 	if (!slab) {
 		dcm_conn_error(conn, msg->tag, DCM_WS_NO_SLAB);
@@ -291,7 +291,7 @@ static void control_done(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 {
 	struct dcm_donor *donor = conn->donor;
 	struct dcm_slab *slab =
-		dcm_pool_find(&donor->pool, msg->slab.slab, conn->session);
+		dcm_slab_find(&donor->pool, msg->slab.slab, conn->session);
 
 	/* DONE and a forced end may cross: nothing is left to do then */
 	if (!slab)
@@ -363,7 +363,7 @@ void dcm_control(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 		control_ticket(conn, msg);
 		return;
 	case DCM_MSG_ACTIVITY:
-		slab = dcm_pool_find(&conn->donor->pool, msg->activity.slab,
+		slab = dcm_slab_find(&conn->donor->pool, msg->activity.slab,
 				     conn->session);
 		if (slab)
 			dcm_evict_answer(conn->donor, slab,

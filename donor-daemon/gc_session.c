@@ -363,7 +363,7 @@ static bool gc_session_slab(struct dcm_gc_session *gs,
 			    const struct dcm_wire_msg *msg)
 {
 	const struct dcm_slab *slab =
-		dcm_pool_find(&gs->donor->pool, msg->gc_slab.slab, gs->session);
+		dcm_slab_find(&gs->donor->pool, msg->gc_slab.slab, gs->session);
 	struct dcm_gc_message m = {
 		.kind = htole32(DCM_GC_SLAB),
 		.n = htole32(msg->gc_slab.number),

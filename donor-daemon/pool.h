@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* pool.h - the slabs: how much memory is lent, and how much may be */
+/* pool.h - how much memory is lent, and how much may be */
 #ifndef DCM_POOL_H
 #define DCM_POOL_H
 
@@ -8,89 +8,19 @@
 
 #include "config.h"
 #include "fair.h"
-#include "export.h"
 #include "list.h"
+#include "slab.h"
 
-struct dcm_rdma_pd;
-struct dcm_session;
 struct dcm_tenant;
-struct ibv_mr;
 
-/**
- * enum dcm_slab_state - states of a slab
- * @DCM_SLAB_SPARE: allocated, never had an owner
- * @DCM_SLAB_MAPPED: lent to a session
- * @DCM_SLAB_EVICTING: lent, and asked back
- * @DCM_SLAB_RELEASING: without owner; the last reader or the release job has it
- *
- * SPARE -> MAPPED -> [EVICTING ->] RELEASING -> gone. Never backwards: a memfd
- * has one owner in its life, so the next owner's is zero.
- */
-enum dcm_slab_state {
-	DCM_SLAB_SPARE,
-	DCM_SLAB_MAPPED,
-	DCM_SLAB_EVICTING,
-	DCM_SLAB_RELEASING,
-};
-
-struct dcm_slab;
 /* Called on the event loop when its memory is freed, before the record is. */
 typedef void (*dcm_slab_done_fn)(void *arg, struct dcm_slab *slab);
-
-/**
- * struct dcm_slab - one unit of lending
- * @id: on the wire; its low bits are the index in the pool's table, the rest a
- *	count, so that no id is used twice
- * @refs: one of the table, and one for each data operation under way
- * @ops: pages read and written through the donor (workers add)
- * @ewma_milli: of @ops, 0.2 and one second, times 1000
- * @said_milli: its activity by its host's last report
- * @backed: bytes that are in memory, at the last sample
- *
- * Only the event loop uses it, but @refs and @ops; workers read @map, @bytes
- * and
- * @export of a slab they have a reference to.
- */
-struct dcm_slab {
-	u64 id;
-	u64 bytes;
-	int fd;
-	void *map;
-	u64 addr;
-	u32 rkey;
-	struct dcm_rdma_pd *pd;	/* verbs: a reference */
-	struct ibv_mr *mr;
-	const struct dcm_export_ops *export;
-	unsigned int refs;	/* __atomic */
-	u64 ops;		/* __atomic */
-	struct dcm_pool *pool;
-	enum dcm_slab_state state;
-	struct dcm_session *session;
-	struct dcm_tenant *tenant;
-	u64 cookie;
-	struct dcm_list node;		/* pool->slabs */
-	struct dcm_list session_node;
-	struct dcm_list dead_node;	/* pool->dead, under its lock */
-	u64 ops_last;
-	u64 ewma_milli;
-	u64 said_milli;
-	u64 backed;
-	/* eviction */
-	bool candidate;
-	bool answered;
-	bool evict_sent;
-	u64 evict_deadline;
-	/* the host that is told when it is gone */
-	u64 done_session;
-	u64 done_tag;
-	bool done_wanted;
-};
 
 #define DCM_POOL_SHARDS	64u
 
 /*
  * A MAP that waits for its slab to be filled. Tenants take turns. It is joined
- * to their line for a session's life, waiting or not, so that the line
+ * to that queue for a session's life, waiting or not, so that the queue
  * remembers which tenants have had a slab.
  */
 struct dcm_pool_want {
@@ -199,22 +129,16 @@ static inline bool dcm_pool_want_waits(const struct dcm_pool_want *want)
 
 void dcm_pool_want_cancel(struct dcm_pool *pool, struct dcm_pool_want *want);
 
-/* @slab was published over @export: from now on lookups by @session find it. */
-void dcm_pool_lend(struct dcm_pool *pool, struct dcm_slab *slab,
-		   struct dcm_session *session,
-		   const struct dcm_export_ops *export);
-
-/* Hide it from lookups; its memory is freed when the last reader is done. */
+/* End a slab's use; its memory is freed when the last reader is done. */
 void dcm_pool_release(struct dcm_pool *pool, struct dcm_slab *slab);
 
-/* For the event loop: takes no reference. */
-struct dcm_slab *dcm_pool_find(struct dcm_pool *pool, u64 id,
-			       const struct dcm_session *session);
-
-/* For a worker: takes a reference, dropped by dcm_slab_put(). */
-struct dcm_slab *dcm_slab_get(struct dcm_pool *pool, u64 id,
-			      const struct dcm_session *session);
-void dcm_slab_put(struct dcm_slab *slab);
+/*
+ * For slab.c: dcm_slab_make() is done, @slab is %NULL after an @error; the
+ * memory of a released slab is free, and its record will be.
+ */
+void dcm_pool_slab_made(struct dcm_pool *pool, struct dcm_slab *slab,
+			int error);
+void dcm_pool_slab_dropped(struct dcm_pool *pool, struct dcm_slab *slab);
 
 /* Drop the spare slabs and make no more; true when no slab is left. */
 bool dcm_pool_stop(struct dcm_pool *pool);

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* slab.h - one slab: its memory, its id, and the references to it */
+#ifndef DCM_SLAB_H
+#define DCM_SLAB_H
+
+#include "export.h"
+#include "list.h"
+
+struct dcm_pool;
+struct dcm_rdma_pd;
+struct dcm_session;
+struct dcm_tenant;
+struct ibv_mr;
+
+/**
+ * enum dcm_slab_state - states of a slab
+ * @DCM_SLAB_SPARE: allocated, never had an owner
+ * @DCM_SLAB_MAPPED: lent to a session
+ * @DCM_SLAB_EVICTING: lent, and asked back
+ * @DCM_SLAB_RELEASING: without owner; the last reader or the release job has it
+ *
+ * SPARE -> MAPPED -> [EVICTING ->] RELEASING -> gone. Never backwards: a memfd
+ * has one owner in its life, so the next owner's is zero.
+ */
+enum dcm_slab_state {
+	DCM_SLAB_SPARE,
+	DCM_SLAB_MAPPED,
+	DCM_SLAB_EVICTING,
+	DCM_SLAB_RELEASING,
+};
+
+/**
+ * struct dcm_slab - one unit of lending
+ * @id: on the wire; its low bits are the index in the pool's table, the rest a
+ *	count, so that no id is used twice
+ * @refs: one of the table, and one for each data operation under way
+ * @ops: pages read and written through the donor (workers add)
+ * @ewma_milli: of @ops, 0.2 and one second, times 1000
+ * @said_milli: its activity by its host's last report
+ * @backed: bytes that are in memory, at the last sample
+ *
+ * Only the event loop uses it, but @refs and @ops; workers read @map, @bytes
+ * and @export of a slab they have a reference to.
+ */
+struct dcm_slab {
+	u64 id;
+	u64 bytes;
+	int fd;
+	void *map;
+	u64 addr;
+	u32 rkey;
+	struct dcm_rdma_pd *pd;	/* verbs: a reference */
+	struct ibv_mr *mr;
+	const struct dcm_export_ops *export;
+	unsigned int refs;	/* __atomic */
+	u64 ops;		/* __atomic */
+	struct dcm_pool *pool;
+	enum dcm_slab_state state;
+	struct dcm_session *session;
+	struct dcm_tenant *tenant;
+	u64 cookie;
+	struct dcm_list node;		/* pool->slabs */
+	struct dcm_list session_node;
+	struct dcm_list dead_node;	/* pool->dead, under its lock */
+	u64 ops_last;
+	u64 ewma_milli;
+	u64 said_milli;
+	u64 backed;
+	/* eviction */
+	bool candidate;
+	bool answered;
+	bool evict_sent;
+	u64 evict_deadline;
+	/* the session that gets DONE when the memory is free */
+	u64 done_session;
+	u64 done_tag;
+	bool done_wanted;
+};
+
+/* The table of @pool's slabs: 0 or a negative errno. */
+int dcm_slab_table_init(struct dcm_pool *pool);
+void dcm_slab_table_free(struct dcm_pool *pool);
+
+/* Whether a slab's memfd can be made at all: 0 or a negative errno. */
+int dcm_slab_probe(const struct dcm_pool *pool);
+
+/* Start a job that makes a SPARE slab; false: out of memory. */
+bool dcm_slab_make(struct dcm_pool *pool);
+
+/* @slab was published over @export: from now on lookups by @session find it. */
+void dcm_slab_lend(struct dcm_slab *slab, struct dcm_session *session,
+		   const struct dcm_export_ops *export);
+
+/* Hide it from lookups, and drop the table's reference. */
+void dcm_slab_hide(struct dcm_slab *slab);
+
+/* Start jobs that free the slabs without references. */
+void dcm_slab_reap(struct dcm_pool *pool);
+
+/* For the event loop: takes no reference. */
+struct dcm_slab *dcm_slab_find(struct dcm_pool *pool, u64 id,
+			       const struct dcm_session *session);
+
+/* For a worker: takes a reference, dropped by dcm_slab_put(). */
+struct dcm_slab *dcm_slab_get(struct dcm_pool *pool, u64 id,
+			      const struct dcm_session *session);
+void dcm_slab_put(struct dcm_slab *slab);
+
+#endif /* DCM_SLAB_H */
