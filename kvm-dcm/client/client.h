@@ -196,7 +196,7 @@ struct dcm_client_session {
  *	(ops->lost). Once per slab. It can cross a release, as @lost can
  * @lost: a slab and its content are gone: the donor is gone, was silent for
  *	longer than the patience, ended the session, was restarted, or took the
- *	slab back. Once per slab. @donor is its name. It can cross a release
+ *	slab back. Once per slab. @donor is its donor. It can cross a release
  *	that another thread makes at the same moment: @slab is valid during the
  *	call in any case
  * @starved: no donor can give a slab for this extent now; the client keeps
@@ -217,7 +217,7 @@ struct dcm_client_ops {
 	void (*attached)(void *arg, u32 extent, struct dcm_client_slab *slab);
 	void (*evict)(void *arg, struct dcm_client_slab *slab);
 	void (*lost)(void *arg, struct dcm_client_slab *slab,
-		     const char *donor);
+		     const struct dcm_host_donor *donor);
 	void (*starved)(void *arg, u32 extent);
 	void (*up)(void *arg, const char *donor);
 	void (*session)(void *arg, u32 donor,

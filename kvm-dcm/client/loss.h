@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * loss.h - the extents lost with one donor, for one log line
- *
- * Under the caller's lock; nothing here sleeps or allocates.
+ * loss.h - the extents lost at one time, for one log line
  */
 #ifndef DCM_CLIENT_LOSS_H
 #define DCM_CLIENT_LOSS_H
@@ -11,19 +9,14 @@
 #include "config.h"
 
 #define DCM_LOSS_LIST 12u /* extents that a line names */
-#define DCM_LOSS_TEXT (DCM_LOSS_LIST * 11 + 8)
 
 /**
  * struct dcm_loss - losses that are not logged yet
- * @donor: the donor that had the slabs
- * @since_ns: when the last of them was lost
  * @nr: number of extents
  * @extent: the lowest of them
  * @pages: pages without another copy
  */
 struct dcm_loss {
-	char donor[DCM_NAME_MAX + 1];
-	u64 since_ns;
 	u32 nr;
 	u32 extent[DCM_LOSS_LIST];
 	u64 pages;
@@ -32,7 +25,13 @@ struct dcm_loss {
 /* Add an extent; the lowest are kept. */
 void dcm_loss_add(struct dcm_loss *l, u32 extent, u64 pages);
 
-/* "s 1,2,5": follows "extent" in a line. */
-void dcm_loss_text(const struct dcm_loss *l, char text[DCM_LOSS_TEXT]);
+/**
+ * dcm_loss_log() - log what was lost, and forget it
+ * @donor: the donor that was lost; %NULL: @cause says what happened
+ * @name: of the VM
+ * @on_loss: what an access to a lost page does
+ */
+void dcm_loss_log(struct dcm_loss *l, const struct dcm_host_donor *donor,
+		  const char *cause, const char *name, const char *on_loss);
 
 #endif /* DCM_CLIENT_LOSS_H */

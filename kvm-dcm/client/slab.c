@@ -307,6 +307,7 @@ refused:
 static void slab_lost(struct dcm_client *client, struct dcm_client_slab *s)
 {
 	struct client_donor *d = &client->donor[s->donor];
+	struct dcm_host_donor donor;
 
 	/* before the callback: all later operations fail */
 	__atomic_store_n(&s->dead, true, __ATOMIC_SEQ_CST);
@@ -314,8 +315,11 @@ static void slab_lost(struct dcm_client *client, struct dcm_client_slab *s)
 	client->nr_lost++;
 	if (client->cur[s->extent] == s)
 		client->cur[s->extent] = NULL;
-	if (client_slab_held(s))
-		client->cb->lost(client->arg, s, d->name);
+	if (!client_slab_held(s))
+		return;
+	memcpy(donor.name, d->name, sizeof(donor.name));
+	memcpy(donor.address, d->address, sizeof(donor.address));
+	client->cb->lost(client->arg, s, &donor);
 }
 
 /* Extents of a donor's slabs as text, in ascending order; their number. */

@@ -123,7 +123,7 @@ static u32 donor_of(const struct hostd_file *f, u32 number)
 /* struct dcm_client_config.adopt */
 void hostd_adopt(void *arg, struct dcm_client *client)
 {
-	struct hostd_file *f = arg;
+	struct hostd_file *f = hostd_file_of(arg);
 	struct dcmfs_slab a = { .fd = -1 };
 	u32 i, n = 0;
 
@@ -158,7 +158,7 @@ void hostd_adopt(void *arg, struct dcm_client *client)
 /* struct dcm_client_ops.session */
 void hostd_session(void *arg, u32 donor, const struct dcm_client_session *s)
 {
-	struct hostd_file *f = arg;
+	struct hostd_file *f = hostd_file_of(arg);
 	struct dcmfs_note note = { .donor = f->number[donor], .set = 1 };
 	struct note n = { .magic = NOTE_MAGIC, .donor = f->donor[donor] };
 

@@ -105,7 +105,7 @@ void hostd_donors_apply(const struct hostd *h, struct hostd_file *f)
 /* struct dcm_client_ops.donor */
 void hostd_donor_added(void *arg, u32 donor, const struct dcm_host_donor *d)
 {
-	struct hostd_file *f = arg;
+	struct hostd_file *f = hostd_file_of(arg);
 
 	f->donor[donor] = *d;
 	if (donor < f->nr_donors)

@@ -109,7 +109,7 @@ static void *file_main(void *arg)
 		struct pollfd p[] = { { .fd = f->event, .events = POLLIN },
 				      { .fd = f->fd, .events = POLLPRI },
 				      { .fd = f->links, .events = POLLIN } };
-		int again = hostd_slabs_round(f), ms = LOOK_MS;
+		int again = dcm_slab_worker_round(&f->slabs), ms = LOOK_MS;
 		u64 junk;
 
 		if (wanted_ask(f)) {
@@ -152,7 +152,7 @@ static void file_free(struct hostd_file *f)
 		close(f->event);
 	if (f->links >= 0)
 		close(f->links);
-	pthread_mutex_destroy(&f->lock);
+	dcm_slab_worker_free(&f->slabs);
 	free(f->path);
 	free(f);
 }
@@ -213,7 +213,6 @@ static struct hostd_file *file_open(struct hostd *h, const char *path)
 		close(fd);
 		return NULL;
 	}
-	pthread_mutex_init(&f->lock, NULL);
 	f->fd = fd;
 	f->dev = st.st_dev;
 	f->ino = st.st_ino;
@@ -233,6 +232,14 @@ static struct hostd_file *file_open(struct hostd *h, const char *path)
 		dcm_log(DCM_LOG_ERR,
 			"%s: this kvm-dcm.ko is not the one this dcm-hostd is made for: it is not served",
 			path);
+		goto fail;
+	}
+	if (dcm_slab_worker_init(&f->slabs, &hostd_slab_ops, f->path,
+				 HOSTD_ON_LOSS,
+				 (u32)((f->info.pages - 1) /
+				       f->info.extent_pages) +
+					 1)) {
+		dcm_log(DCM_LOG_ERR, "%s: no memory: it is not served", path);
 		goto fail;
 	}
 	return f;
@@ -275,7 +282,7 @@ void hostd_file_start(struct hostd *h, const char *path)
 	cc.nr_lanes = f->info.lanes;
 	cc.extent = f->info.extent_pages * 4096;
 	cc.size = f->info.pages * 4096;
-	err = dcm_client_start(&cc, &hostd_ctl_ops, f, &f->client);
+	err = dcm_client_start(&cc, &hostd_client_ops, &f->slabs, &f->client);
 	if (err) {
 		dcm_log(DCM_LOG_ERR, "%s: it is not served: %s", path,
 			strerror(-err));
@@ -287,7 +294,6 @@ void hostd_file_start(struct hostd *h, const char *path)
 		dcm_log(DCM_LOG_ERR, "%s: it is not served: no thread: %s",
 			path, strerror(err));
 		dcm_client_stop(f->client);
-		hostd_slabs_free(f);
 		file_free(f);
 		return;
 	}
@@ -330,7 +336,6 @@ void hostd_file_stop(struct hostd *h, struct hostd_file *f)
 		hostd_slabs_leave(f);
 	}
 	dcm_client_stop(f->client);
-	hostd_slabs_free(f);
 	if (f->gone)
 		dcm_log(DCM_LOG_INFO, "%s: gone; donors have their memory back",
 			f->path);

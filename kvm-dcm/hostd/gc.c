@@ -210,7 +210,7 @@ static u32 home_settle(void *home, u64 *at, u64 end, bool keep, u64 until_ms)
 
 static bool home_losing(void *home)
 {
-	return hostd_slab_losing(((struct hostd_gc *)home)->f);
+	return dcm_slab_worker_losing(&((struct hostd_gc *)home)->f->slabs);
 }
 
 static void home_hint(void *home, u64 at, u64 bytes, u32 what)
@@ -242,8 +242,8 @@ static bool home_place(void *home, u64 at, struct dcm_gc_place_of *place)
 	const struct hostd_gc *g = home;
 	u64 extent = g->f->info.extent_pages * 4096;
 
-	if (!hostd_slab_where(g->f, (u32)(at / extent), &place->donor,
-			      &place->slab))
+	if (!dcm_slab_worker_where(&g->f->slabs, (u32)(at / extent),
+				   &place->donor, &place->slab))
 		return false;
 	place->offset = at % extent;
 	return true;

@@ -29,33 +29,13 @@
 #include "../client/config.h"
 #include "../client/client.h"
 #include "../lib/log.h"
-#include "../client/loss.h"
+#include "../client/slab_worker.h"
 
 #define HOSTD_FILES_MAX 1024u
 #define HOSTD_PATH_MAX 4096u
 #define HOSTD_CHOICES "/run/dcm-hostd/donors"
 /* Each donor and each group may be named once. */
 #define HOSTD_CHOICE_MAX (2 * DCM_CONFIG_DONORS_MAX * (DCM_NAME_MAX + 2))
-
-/**
- * struct hostd_slab - a slab and what is to be done about it
- * @slab: the client's record
- * @id: the kernel's number for it
- * @flags: SLAB_*
- * @since_ns: when it was asked back
- * @attached: the kernel has it
- * @ops: I/Os of its extent before it was attached
- */
-struct hostd_slab {
-	struct hostd_slab *next;
-	struct dcm_client_slab *slab;
-	u64 id;
-	u32 extent;
-	u32 flags;
-	u64 since_ns;
-	bool attached;
-	u64 ops;
-};
 
 /**
  * struct hostd_file - one file on a dcmfs: one VM's memory
@@ -76,10 +56,9 @@ struct hostd_slab {
  * @gone: no process has the file any more; read after @thread has ended
  * @over: @thread has ended
  * @used: another process has the file open
- * @lock: guards @slabs, flags of each, @loss but its list
  * @gc: its connection with a virtio-gc device; the main thread's
  * @ask_ns: donors are not asked for slabs before; @thread's
- * @slabs: in the order they came; only @thread removes one
+ * @slabs: its slabs; the argument of the client's callbacks
  */
 struct hostd_file {
 	struct hostd_file *next;
@@ -102,15 +81,18 @@ struct hostd_file {
 	bool gone;
 	bool over;
 	bool used;
-	pthread_mutex_t lock;
-	struct hostd_slab *slabs;
-	struct dcm_loss loss;
+	struct dcm_slab_worker slabs;
 	struct hostd_gc *gc;
 	u64 ask_ns;
-	struct dcm_log_rate starved;
 	struct dcm_log_rate refused;
 	struct dcm_log_rate no_tls; /* the client thread's */
 };
+
+/* The file of a client's callback, whose argument is @slabs. */
+static inline struct hostd_file *hostd_file_of(void *slabs)
+{
+	return container_of(slabs, struct hostd_file, slabs);
+}
 
 #define HOSTD_CALLERS_MAX 64u
 
@@ -155,16 +137,14 @@ void hostd_file_kick(struct hostd_file *f);
 u64 hostd_now_ns(void);
 
 /* slab_worker.c */
-extern const struct dcm_client_ops hostd_ctl_ops;
-int hostd_slabs_round(struct hostd_file *f);
+#define HOSTD_ON_LOSS "raise SIGBUS or block (mount option on_loss)"
+extern const struct dcm_slab_worker_ops hostd_slab_ops;
+extern const struct dcm_client_ops hostd_client_ops;
 bool hostd_slab_adopt(struct hostd_file *f, struct dcm_client_slab *slab,
 		      u64 id, bool old);
-bool hostd_slab_where(struct hostd_file *f, u32 extent, u32 *donor, u64 *slab);
-bool hostd_slab_losing(struct hostd_file *f);
 void hostd_slabs_count(struct hostd_file *f);
 void hostd_slabs_inherit(struct hostd_file *f);
 void hostd_slabs_leave(struct hostd_file *f);
-void hostd_slabs_free(struct hostd_file *f);
 
 /* adopt.c */
 void hostd_donors_find(const struct hostd *h, struct hostd_file *f);

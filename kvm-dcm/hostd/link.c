@@ -185,7 +185,7 @@ static int link_watch(struct hostd_link *l)
 static struct dcm_endpoint *link_data(void *arg, u32 donor, u32 lane,
 				      const struct dcm_tcp_args *args, int *err)
 {
-	struct hostd_file *f = arg;
+	struct hostd_file *f = hostd_file_of(arg);
 	struct hostd_link *l = link_make(f, donor, lane, args->fd);
 
 	*err = -ENOMEM;
@@ -212,7 +212,7 @@ static struct dcm_endpoint *link_pair(void *arg, u32 donor, u32 lane,
 {
 	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)to;
 	const struct sockaddr_in *in = (const struct sockaddr_in *)to;
-	struct hostd_file *f = arg;
+	struct hostd_file *f = hostd_file_of(arg);
 	struct dcmfs_pair pair = { .donor = f->number[donor], .lane = lane };
 	struct hostd_link *l;
 

@@ -192,7 +192,7 @@ static int client_create(struct dcm_pager *pg, u64 bytes, u64 *extent,
 	cc.tenant = key.tenant;
 	cc.key = key.key;
 	cc.key_len = key.len;
-	rc = dcm_client_start(&cc, &dcm_control_ops, pg, &pg->client);
+	rc = dcm_client_start(&cc, &dcm_pg_client_ops, &pg->slabs, &pg->client);
 	dcm_key_wipe(&key);
 	if (rc) {
 		snprintf(err, len, "donors can't be used: %s", strerror(-rc));
@@ -266,7 +266,7 @@ static int create(struct dcm_pager *pg, char *err, size_t len)
 	if (!rc)
 		rc = dcm_sample_init(pg);
 	if (!rc)
-		rc = dcm_control_init(pg);
+		rc = dcm_pg_worker_init(pg, nr_pages);
 	if (rc)
 		return rc;
 	rc = client_create(pg, bytes, &extent, err, len);
@@ -278,7 +278,7 @@ static int create(struct dcm_pager *pg, char *err, size_t len)
 	snprintf(err, len, "can't start threads");
 	rc = lanes_create(pg);
 	if (!rc)
-		rc = dcm_control_start(pg);
+		rc = dcm_pg_worker_start(pg);
 	if (!rc)
 		rc = dcm_lanes_start(pg);
 	if (!rc)
@@ -293,14 +293,14 @@ static void destroy(struct dcm_pager *pg)
 	dcm_status_stop(pg);
 	if (pg->lane) {
 		dcm_lanes_stop(pg);
-		dcm_control_stop(pg);
+		dcm_pg_worker_stop(pg);
 	}
 	/* No access can be answered any more: the guest memory goes first. */
 	if (pg->guest.region)
 		dcm_guest_free(pg);
 	if (pg->client)
 		dcm_client_stop(pg->client);
-	dcm_control_free(pg);
+	dcm_slab_worker_free(&pg->slabs);
 	if (pg->have_uffd)
 		dcm_uffd_close(&pg->uffd);
 	dcm_frames_free(pg);
@@ -605,7 +605,7 @@ int dcm_pager_set_budget(struct dcm_pager *pg, uint64_t bytes)
 		return rc;
 	WRITE_ONCE(pg->frames.cached_max, cached_pages(pages));
 	WRITE_ONCE(pg->budget_bytes, pages << DCM_PAGE_SHIFT);
-	dcm_control_kick(pg);
+	dcm_pg_worker_wake(pg);
 	return 0;
 }
 

@@ -158,7 +158,7 @@ static u32 paged_settle(void *home, u64 *at, u64 to, bool keep, u64 until_ms)
 
 static bool paged_losing(void *home)
 {
-	return dcm_control_losing(((struct paged *)home)->pg);
+	return dcm_slab_worker_losing(&((struct paged *)home)->pg->slabs);
 }
 
 static void paged_hint(void *home, u64 at, u64 bytes, u32 what)
@@ -195,8 +195,8 @@ static bool paged_place(void *home, u64 at, struct dcm_gc_place_of *place)
 	u64 gfn;
 
 	if (!dcm_guest_gfn(&p->pg->guest, p->base + at, &gfn) ||
-	    !dcm_control_where(p->pg, (u32)(gfn / pages), &place->donor,
-			       &place->slab))
+	    !dcm_slab_worker_where(&p->pg->slabs, (u32)(gfn / pages),
+				   &place->donor, &place->slab))
 		return false;
 	place->offset = (gfn & (pages - 1)) << DCM_PAGE_SHIFT;
 	return true;

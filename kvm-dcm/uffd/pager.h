@@ -22,6 +22,7 @@
 #include "../include/libdcm.h"
 #include "../client/config.h"
 #include "../client/client.h"
+#include "../client/slab_worker.h"
 #include "uffd.h"
 
 #define DCM_PG_MESSAGES 16u /* taken in one read() */
@@ -252,7 +253,9 @@ struct dcm_pager {
 	bool have_uffd;
 	bool lost_said;
 	u64 poisoned;
-	struct dcm_control *control;
+	struct dcm_slab_worker slabs; /* see slab_worker.c */
+	char name[DCM_NAME_MAX + 4]; /* "VM NAME", for log lines */
+	u64 illegal_logged;
 	struct dcm_status *status;
 };
 

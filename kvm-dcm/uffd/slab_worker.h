@@ -7,17 +7,13 @@
 
 #include "pager.h"
 
-extern const struct dcm_client_ops dcm_control_ops;
+/* Their argument is pg->slabs. */
+extern const struct dcm_client_ops dcm_pg_client_ops;
 
-int dcm_control_init(struct dcm_pager *pg);
-int dcm_control_start(struct dcm_pager *pg);
-void dcm_control_stop(struct dcm_pager *pg);
-void dcm_control_free(struct dcm_pager *pg);
-void dcm_control_kick(struct dcm_pager *pg);
-u32 dcm_control_lost(struct dcm_pager *pg);
-/* True while a slab is lost and its pages are not marked yet. */
-bool dcm_control_losing(struct dcm_pager *pg);
-/* The slab of an extent; false: it has none, or is moving off it. */
-bool dcm_control_where(struct dcm_pager *pg, u32 extent, u32 *donor, u64 *slab);
+/* Before the client is started. */
+int dcm_pg_worker_init(struct dcm_pager *pg, u64 nr_pages);
+int dcm_pg_worker_start(struct dcm_pager *pg);
+void dcm_pg_worker_stop(struct dcm_pager *pg);
+void dcm_pg_worker_wake(struct dcm_pager *pg);
 
 #endif /* DCM_UFFD_SLAB_WORKER_H */

@@ -188,7 +188,7 @@ static json_t *extents_json(struct dcm_pager *pg, u64 *indirect)
 	put(o, "total", vm->nr_extents);
 	put(o, "mapped", mapped);
 	put(o, "moving", moving);
-	put(o, "lost", dcm_control_lost(pg));
+	put(o, "lost", READ_ONCE(pg->slabs.nr_lost));
 	return o;
 }
 

@@ -46,14 +46,15 @@ static void on_evict(void *arg, struct dcm_client_slab *slab)
 	pthread_mutex_unlock(&h->lock);
 }
 
-static void on_lost(void *arg, struct dcm_client_slab *slab, const char *donor)
+static void on_lost(void *arg, struct dcm_client_slab *slab,
+		    const struct dcm_host_donor *donor)
 {
 	struct host *h = arg;
 
 	pthread_mutex_lock(&h->lock);
 	h->losts++;
 	h->lost_of[slab->extent]++;
-	snprintf(h->lost_name[slab->extent], 64, "%s", donor);
+	snprintf(h->lost_name[slab->extent], 64, "%s", donor->name);
 	pthread_mutex_unlock(&h->lock);
 }
 

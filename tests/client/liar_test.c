@@ -121,7 +121,8 @@ static void on_evict(void *arg, struct dcm_client_slab *slab)
 	fail_msg("nothing of ours was asked back");
 }
 
-static void on_lost(void *arg, struct dcm_client_slab *slab, const char *donor)
+static void on_lost(void *arg, struct dcm_client_slab *slab,
+		    const struct dcm_host_donor *donor)
 {
 	(void)arg;
 	(void)slab;

@@ -222,12 +222,14 @@ static void cb_evict(void *arg, struct dcm_client_slab *slab)
 	want_other(h);
 }
 
-static void cb_lost(void *arg, struct dcm_client_slab *slab, const char *donor)
+static void cb_lost(void *arg, struct dcm_client_slab *slab,
+		    const struct dcm_host_donor *donor)
 {
 	struct held *h = held_of(slab);
 
 	(void)arg;
-	must(!h->lost && slab->dead && strlen(donor) <= DCM_NAME_MAX);
+	must(!h->lost && slab->dead && strlen(donor->name) <= DCM_NAME_MAX &&
+	     strlen(donor->address) <= DCM_ADDRESS_MAX);
 	h->lost = true;
 	if (current[h->extent] == h)
 		current[h->extent] = NULL;

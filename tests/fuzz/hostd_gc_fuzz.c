@@ -57,18 +57,19 @@ u64 hostd_now_ns(void)
 	return (u64)ts.tv_sec * 1000000000u + (u64)ts.tv_nsec;
 }
 
-bool hostd_slab_where(struct hostd_file *f, u32 extent, u32 *donor, u64 *slab)
+bool dcm_slab_worker_where(struct dcm_slab_worker *w, u32 extent, u32 *donor,
+			   u64 *slab)
 {
-	(void)f;
+	(void)w;
 	(void)extent;
 	(void)donor;
 	(void)slab;
 	return false;
 }
 
-bool hostd_slab_losing(struct hostd_file *f)
+bool dcm_slab_worker_losing(struct dcm_slab_worker *w)
 {
-	(void)f;
+	(void)w;
 	return false;
 }
 
@@ -217,7 +218,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		f.info.pages = PAGES;
 		f.info.extent_pages = 512;
 		h.ended = f.ended = eventfd(0, EFD_NONBLOCK);
-		pthread_mutex_init(&f.lock, NULL);
 		h.files = &f;
 		/* an abstract name */
 		snprintf(sa.sun_path + 1, sizeof(sa.sun_path) - 1,

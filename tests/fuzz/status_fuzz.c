@@ -101,12 +101,6 @@ u64 dcm_guest_next(const struct dcm_guest *g, u64 va, u64 end, u64 *len,
 	return va ? end : 4096;
 }
 
-u32 dcm_control_lost(struct dcm_pager *p)
-{
-	(void)p;
-	return 0;
-}
-
 int dcm_pager_set_budget(struct dcm_pager *p, uint64_t bytes)
 {
 	int err = dcm_set_budget(p->vm, bytes >> DCM_PAGE_SHIFT);

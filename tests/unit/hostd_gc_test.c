@@ -70,18 +70,19 @@ u64 hostd_now_ns(void)
 	return (u64)ts.tv_sec * 1000000000u + (u64)ts.tv_nsec;
 }
 
-bool hostd_slab_where(struct hostd_file *of, u32 extent, u32 *donor, u64 *slab)
+bool dcm_slab_worker_where(struct dcm_slab_worker *w, u32 extent, u32 *donor,
+			   u64 *slab)
 {
-	(void)of;
+	(void)w;
 	(void)extent;
 	(void)donor;
 	(void)slab;
 	return false;
 }
 
-bool hostd_slab_losing(struct hostd_file *of)
+bool dcm_slab_worker_losing(struct dcm_slab_worker *w)
 {
-	(void)of;
+	(void)w;
 	return false;
 }
 
@@ -159,7 +160,6 @@ static int start(void **state)
 	f.ino = st.st_ino;
 	f.info.pages = PAGES;
 	f.info.extent_pages = 512;
-	pthread_mutex_init(&f.lock, NULL);
 	h.ended = f.ended = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	h.files = &f;
 	hostd_gc_start(&h, path);

@@ -76,7 +76,7 @@ static unsigned int offer(int err)
 	args.fd = fd[0];
 	answer = err;
 	lines = 0;
-	assert_null(hostd_links.data(&f, 0, 0, &args, &got));
+	assert_null(hostd_links.data(&f.slabs, 0, 0, &args, &got));
 	assert_int_equal(got, err);
 	close(fd[0]);
 	close(fd[1]);

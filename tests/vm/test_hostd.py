@@ -182,7 +182,7 @@ class Host:
     def lost_pages(self) -> dict[str, int]:
         """Pages that it has told to be lost, of each donor."""
         pages: dict[str, int] = {}
-        for donor, kib in re.findall(r"donor (\w+) lost: (\d+) KiB of ", self.log()):
+        for donor, kib in re.findall(r"donor (\w+) \(.*\) lost: (\d+) KiB of ", self.log()):
             pages[donor] = pages.get(donor, 0) + int(kib) // 4
         return pages
 
@@ -389,10 +389,10 @@ def test_a_donor_dies_while_its_memory_is_used(host: Host) -> None:
     until(lambda: near.used() and far.used(), "both lend")
     near.job.signal(signal.SIGKILL)
     near.job.wait(60)
-    until(lambda: host.said(r"donor near lost: \d+ KiB of /mnt/dcm/vm"), host.log)
+    until(lambda: host.said(r"donor near \(.*\) lost: \d+ KiB of /mnt/dcm/vm"), host.log)
     right, lost = use.end()
     assert right + lost >= 64 * 256 and 0 < lost < 64 * 256
-    assert re.search(r"donor near lost: (\d+) KiB", host.log())[1] == str(lost * 4)  # type: ignore[index]
+    assert re.search(r"donor near \(.*\) lost: (\d+) KiB", host.log())[1] == str(lost * 4)  # type: ignore[index]
     assert re.search(r"donor near \((unix|tcp):.*\) is lost: .*extents? \d", host.log())
     host.bed.must(["rm", use.path])
     until(lambda: host.said(f"{use.path}: gone"), host.log)
@@ -430,7 +430,7 @@ def test_a_donor_is_suspended(new_bed: NewBed, kind: str) -> None:
     near.job.signal(signal.SIGSTOP)
     until(lambda: host.files()[use.path]["donors"][0]["state"] == "silent", host.log)
     if kind == "tcp":
-        until(lambda: host.said(r"donor near lost: \d+ KiB of /mnt/dcm/vm"), host.log)
+        until(lambda: host.said(r"donor near \(.*\) lost: \d+ KiB of /mnt/dcm/vm"), host.log)
         assert host.said(r"donor near .* is lost: not heard of for \d+ s")
     else:
         until(lambda: far.used() >= 40 * MIB, "its memory is with the other")
@@ -533,7 +533,7 @@ def test_the_daemon_is_killed(host: Host) -> None:
     until(lambda: not any(donor.used() for donor in host.donors), "donors have all back")
     host.job = host.bed.spawn([*FIRST, "/tmp/dcm-hostd", "--config", host.config])
     # It goes on with the sessions, and hears that they are over.
-    lost_with = rf"donor (near|next) lost: \d+ KiB of {use.path}"
+    lost_with = rf"donor (near|next) \(.*\) lost: \d+ KiB of {use.path}"
     until(lambda: host.said(lost_with), host.log)
     again = Use(host, 48, "again")
     until(lambda: any(donor.used() for donor in host.donors), host.log)

@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * slab_worker.c - a pager's slabs as they come and go: attached, moved, lost
+ *
+ * The client's callbacks run in the client's thread, which has to keep up
+ * heartbeats, while moving an extent or marking its pages lost takes long. So
+ * the callbacks only note for each slab what is to be done, and the pager's
+ * thread does that:
+ *
+ *	attached -> ATTACH -> in use -> EVICT: wants another, moves, releases
+ *	                         '----> LOST: marks pages, logs, releases
+ *
+ * An extent has one slab, and two while it moves: the newest record of an
+ * extent leads to the older ones. A slab that is asked back before the pager
+ * has it is given back at once.
+ *
+ * All slabs of a donor are lost within moments, so the worker waits until no
+ * more follow, and logs one line for the donor.
+ *
+ * Locking: @lock guards the lists of records, the queue, and what is to be
+ * done about each record; nothing under it walks a list. Only the worker's
+ * thread removes records, so it reads an extent's records without the lock. A
+ * slab's @priv is its record, under the lock, until it is released.
+ *
+ * Invariant: a slab is released only when the pager does not have it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "slab_worker.h"
+#include "../lib/clock.h"
+
+#define AGAIN_MS 50
+#define SETTLE_NS (50ull * 1000 * 1000) /* between losses of one donor */
+#define STARVED_MS 10000u
+
+/**
+ * struct round - one round over the queue
+ * @now: when it began
+ * @moving: a slab is being moved in it
+ * @ms: milliseconds until the next round; -1: none is needed
+ */
+struct round {
+	u64 now;
+	bool moving;
+	int ms;
+};
+
+/* Have the next round begin in @ms at the latest. */
+static void round_again(struct round *rd, int ms)
+{
+	rd->ms = rd->ms < 0 ? ms : min(rd->ms, ms);
+}
+
+/* ---- records ---- */
+
+/* Under the lock. */
+static void record_queue(struct dcm_slab_worker *w, struct dcm_slab_record *r,
+			 u32 todo)
+{
+	r->todo |= todo;
+	if (r->queued || !r->todo)
+		return;
+	r->queued = true;
+	r->next_todo = NULL;
+	*w->todo_end = r;
+	w->todo_end = &r->next_todo;
+}
+
+static struct dcm_slab_record *
+record_new(struct dcm_slab_worker *w, struct dcm_client_slab *slab, u32 todo)
+{
+	struct dcm_slab_record *r, **head;
+
+	if (slab->extent >= w->nr_extents)
+		return NULL;
+	r = calloc(1, w->ops->record_bytes);
+	if (!r) {
+		dcm_log(DCM_LOG_ERR,
+			"%s: no memory to record a slab of extent %u: the slab is given back",
+			w->name, slab->extent);
+		return NULL;
+	}
+	head = &w->record[slab->extent];
+	r->slab = slab;
+	r->extent = slab->extent;
+	r->since_ns = dcm_clock_ns();
+	pthread_mutex_lock(&w->lock);
+	r->next = *head;
+	r->prev = head;
+	if (r->next)
+		r->next->prev = &r->next;
+	smp_store_release(head, r);
+	slab->priv = r;
+	record_queue(w, r, todo);
+	pthread_mutex_unlock(&w->lock);
+	return r;
+}
+
+/* Forget a slab that the pager does not have, and give it back. */
+static void record_release(struct dcm_slab_worker *w, struct dcm_slab_record *r)
+{
+	struct dcm_client_slab *slab = r->slab;
+
+	pthread_mutex_lock(&w->lock);
+	*r->prev = r->next;
+	if (r->next)
+		r->next->prev = r->prev;
+	if (r->todo & DCM_SLAB_LOST) {
+		w->donor[slab->donor].nr_losing--;
+		w->nr_losing--;
+	}
+	slab->priv = NULL;
+	pthread_mutex_unlock(&w->lock);
+	dcm_client_release(slab->client, slab);
+	free(r);
+}
+
+/* Take a record with nothing left to do out of the queue. */
+static bool record_rest(struct dcm_slab_worker *w, struct dcm_slab_record *r)
+{
+	bool rest;
+
+	pthread_mutex_lock(&w->lock);
+	rest = !r->todo;
+	if (rest)
+		r->queued = false;
+	pthread_mutex_unlock(&w->lock);
+	return rest;
+}
+
+struct dcm_slab_record *dcm_slab_worker_first(struct dcm_slab_worker *w,
+					      u32 extent)
+{
+	return extent < w->nr_extents ? smp_load_acquire(&w->record[extent]) :
+					NULL;
+}
+
+struct dcm_slab_record *dcm_slab_worker_other(struct dcm_slab_worker *w,
+					      const struct dcm_slab_record *r)
+{
+	struct dcm_slab_record *o = dcm_slab_worker_first(w, r->extent);
+
+	while (o && (o == r || !o->attached))
+		o = o->next;
+	return o;
+}
+
+void dcm_slab_worker_each(struct dcm_slab_worker *w,
+			  void (*fn)(struct dcm_slab_worker *w,
+				     struct dcm_slab_record *r, void *arg),
+			  void *arg)
+{
+	struct dcm_slab_record *r;
+	u32 i;
+
+	for (i = 0; i < w->nr_extents; i++)
+		for (r = dcm_slab_worker_first(w, i); r; r = r->next)
+			if (r->attached)
+				fn(w, r, arg);
+}
+
+/* ---- any thread ---- */
+
+bool dcm_slab_worker_where(struct dcm_slab_worker *w, u32 extent, u32 *donor,
+			   u64 *slab)
+{
+	const struct dcm_slab_record *r = NULL;
+	bool only;
+
+	pthread_mutex_lock(&w->lock);
+	if (extent < w->nr_extents)
+		r = w->record[extent];
+	only = r && !r->next && !r->todo;
+	if (only) {
+		*donor = r->slab->donor;
+		*slab = r->slab->ref.id;
+	}
+	pthread_mutex_unlock(&w->lock);
+	return only;
+}
+
+bool dcm_slab_worker_losing(struct dcm_slab_worker *w)
+{
+	bool losing;
+
+	pthread_mutex_lock(&w->lock);
+	losing = w->nr_losing;
+	pthread_mutex_unlock(&w->lock);
+	return losing;
+}
+
+/* ---- callbacks, in the client's thread ---- */
+
+void dcm_slab_worker_attached(void *arg, u32 extent,
+			      struct dcm_client_slab *slab)
+{
+	struct dcm_slab_worker *w = arg;
+
+	(void)extent;
+	if (record_new(w, slab, DCM_SLAB_ATTACH))
+		w->ops->wake(w);
+	else
+		dcm_client_release(slab->client, slab);
+}
+
+void dcm_slab_worker_evict(void *arg, struct dcm_client_slab *slab)
+{
+	struct dcm_slab_worker *w = arg;
+	struct dcm_slab_record *r;
+
+	dcm_client_want_other(slab->client, slab);
+	pthread_mutex_lock(&w->lock);
+	r = slab->priv;
+	if (r) { /* else it has just been released */
+		r->since_ns = dcm_clock_ns();
+		record_queue(w, r, DCM_SLAB_EVICT);
+	}
+	pthread_mutex_unlock(&w->lock);
+	w->ops->wake(w);
+}
+
+void dcm_slab_worker_lost(void *arg, struct dcm_client_slab *slab,
+			  const struct dcm_host_donor *donor)
+{
+	struct dcm_slab_worker *w = arg;
+	struct dcm_slab_donor *d = &w->donor[slab->donor];
+	struct dcm_slab_record *r;
+
+	pthread_mutex_lock(&w->lock);
+	r = slab->priv;
+	if (r && !(r->todo & DCM_SLAB_LOST)) {
+		d->donor = *donor;
+		d->since_ns = dcm_clock_ns();
+		d->nr_losing++;
+		w->nr_losing++;
+		record_queue(w, r, DCM_SLAB_LOST);
+	}
+	pthread_mutex_unlock(&w->lock);
+	w->ops->wake(w);
+}
+
+void dcm_slab_worker_starved(void *arg, u32 extent)
+{
+	struct dcm_slab_worker *w = arg;
+
+	if (dcm_log_allow(&w->say_starved, dcm_clock_ms(), STARVED_MS))
+		dcm_log(DCM_LOG_WARNING,
+			"%s: no donor has a slab for extent %u: its memory can't leave this host until one has; add a donor, or increase a donor's capacity",
+			w->name, extent);
+}
+
+struct dcm_slab_record *dcm_slab_worker_adopt(struct dcm_slab_worker *w,
+					      struct dcm_client_slab *slab,
+					      bool evict)
+{
+	struct dcm_slab_record *r =
+		record_new(w, slab, evict ? DCM_SLAB_EVICT : 0);
+
+	if (r)
+		r->attached = true;
+	return r;
+}
+
+/* ---- the worker's thread; true: done with this slab: release it ---- */
+
+static bool record_lose(struct dcm_slab_worker *w, struct dcm_slab_record *r,
+			struct round *rd)
+{
+	struct dcm_slab_donor *d = &w->donor[r->slab->donor];
+	s64 pages = 0;
+	u64 settled;
+
+	pthread_mutex_lock(&w->lock);
+	settled = d->since_ns + SETTLE_NS;
+	pthread_mutex_unlock(&w->lock);
+	if (rd->now < settled) {
+		round_again(rd, (int)((settled - rd->now) / 1000000) + 1);
+		return false;
+	}
+	if (r->attached)
+		pages = w->ops->lose(w, r);
+	if (pages == -EAGAIN) {
+		round_again(rd, 1);
+		return false;
+	}
+	r->attached = false;
+	if (pages > 0) {
+		dcm_loss_add(&d->loss, r->extent, (u64)pages);
+		WRITE_ONCE(w->nr_lost, w->nr_lost + 1);
+	}
+	return true;
+}
+
+static bool record_attach(struct dcm_slab_worker *w, struct dcm_slab_record *r,
+			  struct round *rd)
+{
+	int err = w->ops->attach(w, r);
+
+	if (err == -EAGAIN) {
+		round_again(rd, AGAIN_MS);
+		return false;
+	}
+	if (err)
+		return true;
+	r->attached = true;
+	pthread_mutex_lock(&w->lock);
+	r->todo &= ~DCM_SLAB_ATTACH;
+	pthread_mutex_unlock(&w->lock);
+	/* the extent's older slab may have been waiting for this one */
+	round_again(rd, 0);
+	return false;
+}
+
+static bool record_move(struct dcm_slab_worker *w, struct dcm_slab_record *r,
+			struct round *rd, u64 since_ns)
+{
+	const struct dcm_slab_worker_ops *ops = w->ops;
+
+	round_again(rd, AGAIN_MS);
+	if ((ops->one_move && rd->moving) ||
+	    (ops->held && ops->held(w, r->extent)) ||
+	    (rd->now < since_ns + ops->other_wait_ns &&
+	     !dcm_slab_worker_other(w, r)))
+		return false;
+	rd->moving = true;
+	switch (ops->move(w, r)) {
+	case 0:
+	case -ENOENT:
+		r->attached = false;
+		return true;
+	case -EAGAIN:
+		round_again(rd, 0);
+		return false;
+	case -EIO:
+		/* the slab is gone; dcm_slab_worker_lost() follows */
+		dcm_client_stale(r->slab->client, r->slab);
+		return false;
+	default:
+		dcm_client_want_other(r->slab->client, r->slab);
+		return false;
+	}
+}
+
+static bool record_work(struct dcm_slab_worker *w, struct dcm_slab_record *r,
+			struct round *rd)
+{
+	u64 since_ns;
+	u32 todo;
+
+	pthread_mutex_lock(&w->lock);
+	todo = r->todo;
+	since_ns = r->since_ns;
+	pthread_mutex_unlock(&w->lock);
+	if (todo & DCM_SLAB_LOST)
+		return record_lose(w, r, rd);
+	if (todo & DCM_SLAB_ATTACH)
+		return todo & DCM_SLAB_EVICT || record_attach(w, r, rd);
+	return todo & DCM_SLAB_EVICT && record_move(w, r, rd, since_ns);
+}
+
+/* Log what was lost with a donor, once all its slabs are dealt with. */
+static void donor_log(struct dcm_slab_worker *w, struct dcm_slab_donor *d)
+{
+	struct dcm_host_donor donor;
+	bool losing;
+
+	pthread_mutex_lock(&w->lock);
+	losing = d->nr_losing;
+	donor = d->donor;
+	pthread_mutex_unlock(&w->lock);
+	if (!losing)
+		dcm_loss_log(&d->loss, &donor, NULL, w->name, w->on_loss);
+}
+
+int dcm_slab_worker_round(struct dcm_slab_worker *w)
+{
+	struct dcm_slab_record *r, *next, *kept = NULL, **end = &kept;
+	struct round rd = { .ms = -1 };
+	u32 i;
+
+	pthread_mutex_lock(&w->lock);
+	r = w->todo;
+	w->todo = NULL;
+	w->todo_end = &w->todo;
+	pthread_mutex_unlock(&w->lock);
+	rd.now = dcm_clock_ns();
+	for (; r; r = next) {
+		next = r->next_todo;
+		if (record_work(w, r, &rd)) {
+			record_release(w, r);
+		} else if (!record_rest(w, r)) {
+			*end = r;
+			end = &r->next_todo;
+		}
+	}
+	*end = NULL;
+	if (kept) {
+		/* before what has come meanwhile */
+		pthread_mutex_lock(&w->lock);
+		*end = w->todo;
+		if (!w->todo)
+			w->todo_end = end;
+		w->todo = kept;
+		pthread_mutex_unlock(&w->lock);
+	}
+	for (i = 0; i < DCM_CONFIG_DONORS_MAX; i++)
+		if (w->donor[i].loss.nr)
+			donor_log(w, &w->donor[i]);
+	return rd.ms;
+}
+
+/* ---- start and end ---- */
+
+int dcm_slab_worker_init(struct dcm_slab_worker *w,
+			 const struct dcm_slab_worker_ops *ops,
+			 const char *name, const char *on_loss, u32 nr_extents)
+{
+	w->record = calloc(nr_extents, sizeof(struct dcm_slab_record *));
+	if (!w->record)
+		return -ENOMEM;
+	w->ops = ops;
+	w->name = name;
+	w->on_loss = on_loss;
+	w->nr_extents = nr_extents;
+	w->todo_end = &w->todo;
+	pthread_mutex_init(&w->lock, NULL);
+	return 0;
+}
+
+void dcm_slab_worker_free(struct dcm_slab_worker *w)
+{
+	struct dcm_slab_record *r, *next;
+	u32 i;
+
+	if (!w->record)
+		return;
+	for (i = 0; i < w->nr_extents; i++)
+		for (r = w->record[i]; r; r = next) {
+			next = r->next;
+			free(r);
+		}
+	free(w->record);
+	w->record = NULL;
+	pthread_mutex_destroy(&w->lock);
+}

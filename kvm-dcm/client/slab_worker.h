@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * slab_worker.h - a pager's slabs as they come and go: attached, moved, lost
+ *
+ * A pager embeds a struct dcm_slab_worker, fills in a table of operations, puts
+ * the four callbacks below into its struct dcm_client_ops, with the worker as
+ * their argument, and calls dcm_slab_worker_round() in a thread of its own.
+ */
+#ifndef DCM_CLIENT_SLAB_WORKER_H
+#define DCM_CLIENT_SLAB_WORKER_H
+
+#include <pthread.h>
+
+#include "client.h"
+#include "loss.h"
+#include "../lib/log.h"
+
+/* struct dcm_slab_record.todo */
+#define DCM_SLAB_ATTACH 0x1u /* give it to the pager */
+#define DCM_SLAB_EVICT 0x2u /* the donor wants it back: move its pages */
+#define DCM_SLAB_LOST 0x4u /* mark its pages lost */
+
+/**
+ * struct dcm_slab_record - a slab and what is to be done about it
+ * @next: the next older record of the extent
+ * @prev: what points at this one
+ * @next_todo: the next record in the queue
+ * @slab: the client's record, whose @priv is this one
+ * @extent: the slab's extent
+ * @todo: DCM_SLAB_*; under the worker's lock
+ * @queued: it is in the queue, or in the round's hands; under the worker's lock
+ * @since_ns: when it came, or was asked back; under the worker's lock
+ * @attached: the pager has the slab; the worker's thread's
+ */
+struct dcm_slab_record {
+	struct dcm_slab_record *next;
+	struct dcm_slab_record **prev;
+	struct dcm_slab_record *next_todo;
+	struct dcm_client_slab *slab;
+	u32 extent;
+	u32 todo;
+	bool queued;
+	u64 since_ns;
+	bool attached;
+};
+
+struct dcm_slab_worker;
+
+/**
+ * struct dcm_slab_worker_ops - what differs between pagers
+ * @record_bytes: size of the pager's records, whose first member is a struct
+ *	dcm_slab_record
+ * @other_wait_ns: a slab that is asked back is moved when its extent has
+ *	another slab, or after this time
+ * @one_move: move one slab at a time, so that it can be released early
+ * @wake: have the worker's thread call dcm_slab_worker_round(); any thread
+ * @attach: give a slab to the pager. 0; -EAGAIN: not now, the extent has two;
+ *	else the pager refuses the slab, and has logged why
+ * @held: the extent has to stay where it is for now; may be %NULL
+ * @move: move pages off a slab for a little while. 0, -ENOENT: the slab is
+ *	empty; -EAGAIN: there is more to move; -EIO: the slab is gone; else it
+ *	has to wait for another slab or for memory
+ * @lose: mark the slab's pages lost. Pages that had no other copy; -EAGAIN:
+ *	call it again; else the pager does not have the slab
+ *
+ * All but @wake are called in the worker's thread, without a lock.
+ */
+struct dcm_slab_worker_ops {
+	size_t record_bytes;
+	u64 other_wait_ns;
+	bool one_move;
+	void (*wake)(struct dcm_slab_worker *w);
+	int (*attach)(struct dcm_slab_worker *w, struct dcm_slab_record *r);
+	bool (*held)(struct dcm_slab_worker *w, u32 extent);
+	int (*move)(struct dcm_slab_worker *w, struct dcm_slab_record *r);
+	s64 (*lose)(struct dcm_slab_worker *w, struct dcm_slab_record *r);
+};
+
+/**
+ * struct dcm_slab_donor - slabs that one donor has taken with it
+ * @loss: what was lost and is not logged yet; the worker's thread's
+ * @donor: name and address; under the lock
+ * @since_ns: when the last slab was lost; under the lock
+ * @nr_losing: slabs whose pages are not marked yet; under the lock
+ */
+struct dcm_slab_donor {
+	struct dcm_loss loss;
+	struct dcm_host_donor donor;
+	u64 since_ns;
+	u32 nr_losing;
+};
+
+/**
+ * struct dcm_slab_worker - the slabs of one VM
+ * @ops: the pager's part
+ * @name: of the VM, for log lines
+ * @on_loss: what an access to a lost page does, for log lines
+ * @lock: see slab_worker.c
+ * @record: the newest record of each extent
+ * @nr_extents: their number
+ * @todo: the queue of records with something to do
+ * @todo_end: where the next one is put
+ * @nr_losing: slabs whose pages are not marked lost yet
+ * @nr_lost: extents of which pages were lost so far; READ_ONCE()
+ * @say_starved: of a log line; the client thread's
+ * @donor: by the client's numbers
+ */
+struct dcm_slab_worker {
+	const struct dcm_slab_worker_ops *ops;
+	const char *name;
+	const char *on_loss;
+	pthread_mutex_t lock;
+	struct dcm_slab_record **record;
+	u32 nr_extents;
+	struct dcm_slab_record *todo;
+	struct dcm_slab_record **todo_end;
+	u32 nr_losing;
+	u32 nr_lost;
+	struct dcm_log_rate say_starved;
+	struct dcm_slab_donor donor[DCM_CONFIG_DONORS_MAX];
+};
+
+/**
+ * dcm_slab_worker_init() - before the client is started
+ * @w: all zero; every member is set here
+ * @ops: must outlive @w, as must @name and @on_loss
+ * @nr_extents: more than the largest number of an extent
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int dcm_slab_worker_init(struct dcm_slab_worker *w,
+			 const struct dcm_slab_worker_ops *ops,
+			 const char *name, const char *on_loss, u32 nr_extents);
+
+/* After the client has ended. Also of one that is all zero. */
+void dcm_slab_worker_free(struct dcm_slab_worker *w);
+
+/**
+ * dcm_slab_worker_round() - do what is to be done; the worker's thread
+ *
+ * Return: milliseconds until the next call, unless ops->wake() asks for an
+ * earlier one; -1: there is nothing to do.
+ */
+int dcm_slab_worker_round(struct dcm_slab_worker *w);
+
+/**
+ * dcm_slab_worker_adopt() - record a slab that the pager has already
+ * @evict: its extent is being moved off it
+ *
+ * Called before other threads use @w.
+ *
+ * Return: %NULL: no memory, or there is no such extent.
+ */
+struct dcm_slab_record *dcm_slab_worker_adopt(struct dcm_slab_worker *w,
+					      struct dcm_client_slab *slab,
+					      bool evict);
+
+/* The newest record of an extent; @next leads to the others. Worker's thread. */
+struct dcm_slab_record *dcm_slab_worker_first(struct dcm_slab_worker *w,
+					      u32 extent);
+
+/* The other slab of the record's extent that the pager has. Worker's thread. */
+struct dcm_slab_record *dcm_slab_worker_other(struct dcm_slab_worker *w,
+					      const struct dcm_slab_record *r);
+
+/* Call @fn for each slab that the pager has. The worker's thread. */
+void dcm_slab_worker_each(struct dcm_slab_worker *w,
+			  void (*fn)(struct dcm_slab_worker *w,
+				     struct dcm_slab_record *r, void *arg),
+			  void *arg);
+
+/**
+ * dcm_slab_worker_where() - the slab of an extent; any thread
+ * @donor: filled in, by the client's numbers
+ * @slab: filled in: the donor's id
+ *
+ * Return: false: it has none, or is being moved.
+ */
+bool dcm_slab_worker_where(struct dcm_slab_worker *w, u32 extent, u32 *donor,
+			   u64 *slab);
+
+/* Whether a slab is lost and its pages are not marked yet. Any thread. */
+bool dcm_slab_worker_losing(struct dcm_slab_worker *w);
+
+/* struct dcm_client_ops; the argument is the worker. */
+void dcm_slab_worker_attached(void *arg, u32 extent,
+			      struct dcm_client_slab *slab);
+void dcm_slab_worker_evict(void *arg, struct dcm_client_slab *slab);
+void dcm_slab_worker_lost(void *arg, struct dcm_client_slab *slab,
+			  const struct dcm_host_donor *donor);
+void dcm_slab_worker_starved(void *arg, u32 extent);
+
+#endif /* DCM_CLIENT_SLAB_WORKER_H */
