@@ -148,7 +148,7 @@ void *__wrap_mmap(void *at, size_t bytes, int prot, int flags, int fd, off_t o)
 
 int __wrap_munmap(void *at, size_t bytes)
 {
-	must(nr_maps);
+	EXPECT(nr_maps);
 	nr_maps--;
 	return __real_munmap(at, bytes);
 }
@@ -178,17 +178,18 @@ static void cb_attached(void *arg, u32 extent, struct dcm_client_slab *slab)
 	struct held *h = NULL;
 
 	(void)arg;
-	must(extent < EXTENTS && slab->extent == extent);
-	must(slab->ref.bytes == client->extent_bytes);
-	must((slab->transport == DCM_WT_SHM) ==
+	EXPECT(extent < EXTENTS && slab->extent == extent);
+	EXPECT(slab->ref.bytes == client->extent_bytes);
+	EXPECT((slab->transport == DCM_WT_SHM) ==
 	     (slab->ref.map && slab->ref.fd >= 0));
-	must(asked[extent] && (!current[extent] || other[extent]));
+	EXPECT(asked[extent] && (!current[extent] || other[extent]));
 	wanted[extent] = false;
 	asked[extent] = bit_test(client->want, extent);
 	other[extent] = false;
 	starved[extent] = false;
 	for (u32 i = 0; i < HELD; i++) {
-		must(!held[i].slab || held[i].dropped || held[i].slab != slab);
+		EXPECT(!held[i].slab || held[i].dropped ||
+		       held[i].slab != slab);
 		if (!held[i].slab)
 			h = &held[i];
 	}
@@ -217,7 +218,7 @@ static void cb_evict(void *arg, struct dcm_client_slab *slab)
 	struct held *h = held_of(slab);
 
 	(void)arg;
-	must(!h->evicted && !h->lost);
+	EXPECT(!h->evicted && !h->lost);
 	h->evicted = true;
 	want_other(h);
 }
@@ -228,7 +229,7 @@ static void cb_lost(void *arg, struct dcm_client_slab *slab,
 	struct held *h = held_of(slab);
 
 	(void)arg;
-	must(!h->lost && slab->dead && strlen(donor->name) <= DCM_NAME_MAX &&
+	EXPECT(!h->lost && slab->dead && strlen(donor->name) <= DCM_NAME_MAX &&
 	     strlen(donor->address) <= DCM_ADDRESS_MAX);
 	h->lost = true;
 	if (current[h->extent] == h)
@@ -238,29 +239,29 @@ static void cb_lost(void *arg, struct dcm_client_slab *slab,
 static void cb_starved(void *arg, u32 extent)
 {
 	(void)arg;
-	must(extent < EXTENTS && asked[extent] && !starved[extent]);
+	EXPECT(extent < EXTENTS && asked[extent] && !starved[extent]);
 	starved[extent] = true;
 }
 
 static void cb_session(void *arg, u32 donor, const struct dcm_client_session *s)
 {
 	(void)arg;
-	must(donor < DCM_CONFIG_DONORS_MAX);
-	must(!s || (s->id && !session_on[donor]));
+	EXPECT(donor < DCM_CONFIG_DONORS_MAX);
+	EXPECT(!s || (s->id && !session_on[donor]));
 	session_on[donor] = s;
 }
 
 static void cb_donor(void *arg, u32 donor, const struct dcm_host_donor *d)
 {
 	(void)arg;
-	must(donor < DCM_CONFIG_DONORS_MAX && d->name[0] == 'd');
+	EXPECT(donor < DCM_CONFIG_DONORS_MAX && d->name[0] == 'd');
 }
 
 /* All that was posted over the older connection has been polled. */
 UNTRACED static void fenced_check(u32 lane, u64 donors)
 {
 	for (u32 i = 0; i < IOS; i++)
-		must(!ops[i].busy || ops[i].shm || ops[i].lane != lane ||
+		EXPECT(!ops[i].busy || ops[i].shm || ops[i].lane != lane ||
 		     !(donors >> ops[i].held->slab->donor & 1));
 }
 
@@ -304,7 +305,7 @@ static void post(u32 lane, u32 how, struct held *h)
 	op->io.status = 1;
 	op->buf = calloc(1, op->io.bytes);
 	op->io.data = op->buf;
-	must(op->buf);
+	EXPECT(op->buf);
 	op->busy = !dcm_client_io_post(client, lane, &op->io);
 	if (op->busy)
 		h->in_flight++;
@@ -326,13 +327,13 @@ static void lane_poll(u32 lane, int max)
 
 		next = io->next;
 		seen++;
-		must(op->busy && op->lane == lane && io->status <= 0);
+		EXPECT(op->busy && op->lane == lane && io->status <= 0);
 		op->busy = false;
 		free(op->buf);
 		if (!--op->held->in_flight && op->held->dropped)
 			op->held->slab = NULL;
 	}
-	must(seen == n && n <= max);
+	EXPECT(seen == n && n <= max);
 	fenced_check(lane, fenced);
 	fenced = 0;
 }
@@ -356,10 +357,10 @@ static void lane_step(void)
 		if (held[i].slab && !held[i].dropped)
 			post(lane, how >> 3, &held[i]);
 	lane_poll(lane, 1 + (int)(how >> 6) * 7);
-	must(dcm_client_io_fds(client, lane, fds, DCM_CLIENT_FDS_MAX) >= 0);
+	EXPECT(dcm_client_io_fds(client, lane, fds, DCM_CLIENT_FDS_MAX) >= 0);
 	if (!dcm_client_io_in_flight(client, lane))
 		for (u32 i = 0; i < IOS; i++)
-			must(!ops[i].busy || ops[i].lane != lane);
+			EXPECT(!ops[i].busy || ops[i].lane != lane);
 }
 
 /* ---- links: a home that moves data by itself ---- */
@@ -405,7 +406,7 @@ static struct dcm_endpoint *link_data(void *arg, u32 donor, u32 lane,
 				      const struct dcm_tcp_args *args, int *err)
 {
 	(void)arg;
-	must(donor < DCM_CONFIG_DONORS_MAX && lane < LANES && args->fd >= 0);
+	EXPECT(donor < DCM_CONFIG_DONORS_MAX && lane < LANES && args->fd >= 0);
 	*err = -EBUSY;
 	return pair_how & 1 ? NULL : dcm_transport_tcp.open(args, err);
 }
@@ -419,13 +420,13 @@ static struct dcm_endpoint *link_pair(void *arg, u32 donor, u32 lane,
 
 	(void)arg;
 	(void)shown;
-	must(donor < DCM_CONFIG_DONORS_MAX && lane < LANES);
-	must(to->ss_family == AF_INET || to->ss_family == AF_INET6);
+	EXPECT(donor < DCM_CONFIG_DONORS_MAX && lane < LANES);
+	EXPECT(to->ss_family == AF_INET || to->ss_family == AF_INET6);
 	*err = -EBUSY;
 	if (pair_how & 2)
 		return NULL;
 	p = calloc(1, sizeof(*p));
-	must(p);
+	EXPECT(p);
 	p->ep.ops = &pair_ops;
 	p->up = pair_how & 4;
 	p->dead = pair_how & 8;
@@ -466,30 +467,31 @@ UNTRACED static void slabs_check(void)
 	u32 n = 0;
 
 	for (s = client->slabs; s; s = s->next) {
-		must(++n <= 4096 && s->extent < client->nr_extents);
-		must(s->donor < client->nr_donors &&
+		EXPECT(++n <= 4096 && s->extent < client->nr_extents);
+		EXPECT(s->donor < client->nr_donors &&
 		     s->state <= SLAB_UNMAPPING);
 		mine[s->donor] += !s->dead;
-		must(client->cur[s->extent] != s ||
+		EXPECT(client->cur[s->extent] != s ||
 		     (!s->dead && s->state == SLAB_ATTACHED));
 	}
 	for (u32 i = 0; i < CTL_JOBS; i++)
 		if (client->job[i].st == JOB_MAP)
 			mine[client->job[i].pick[0]]++;
 	for (u32 i = 0; i < client->nr_donors; i++)
-		must(mine[i] == client->donor[i].place.mine);
+		EXPECT(mine[i] == client->donor[i].place.mine);
 	for (u32 i = 0; i < HELD; i++) {
 		if (!held[i].slab)
 			continue;
 		for (s = client->slabs; s && s != held[i].slab; s = s->next)
 			;
-		must(s && s->extent == held[i].extent);
+		EXPECT(s && s->extent == held[i].extent);
 	}
 }
 
 UNTRACED static void conn_check(const struct dcm_conn *c)
 {
-	must(c->nr_fds <= DCM_CONN_FDS_MAX && c->in_len <= DCM_WIRE_HEAD_MAX &&
+	EXPECT(c->nr_fds <= DCM_CONN_FDS_MAX &&
+	       c->in_len <= DCM_WIRE_HEAD_MAX &&
 	     c->out_len <= DCM_CONN_OUT_MAX);
 }
 
@@ -500,15 +502,15 @@ UNTRACED static void check(void)
 	slabs_check();
 	for (u32 i = 0; i < EXTENTS; i++) {
 		pending += bit_test(client->pending, i);
-		must(jobs_of(i) == bit_test(client->placing, i));
-		must(!bit_test(client->pending, i) ||
+		EXPECT(jobs_of(i) == bit_test(client->placing, i));
+		EXPECT(!bit_test(client->pending, i) ||
 		     !bit_test(client->placing, i));
 		/* what was asked for is not forgotten */
-		must(!wanted[i] || bit_test(client->want, i) ||
+		EXPECT(!wanted[i] || bit_test(client->want, i) ||
 		     bit_test(client->pending, i) ||
 		     bit_test(client->placing, i) || current[i]);
 	}
-	must(pending == client->nr_pending);
+	EXPECT(pending == client->nr_pending);
 	for (u32 i = 0; i < client->nr_donors; i++) {
 		conn_check(&client->donor[i].conn);
 		for (u32 lane = 0; lane < client->nr_lanes; lane++)
@@ -634,7 +636,7 @@ static bool finish(void)
 			lane_poll(lane, IOS);
 	}
 	net_pass(900);
-	must(++rounds < 32);
+	EXPECT(++rounds < 32);
 	/* a session that was not heard of for the patience is none */
 	if (rounds < 8 || !all_gone())
 		return false;
@@ -647,7 +649,7 @@ static void calm(int ms, int ready, bool *calmed)
 {
 	*calmed |= ms && !ready;
 	busy = ms && !ready ? 0 : busy + 1;
-	must(busy < CALM);
+	EXPECT(busy < CALM);
 }
 
 int __wrap_poll(struct pollfd *fds, nfds_t nr, int ms)
@@ -679,8 +681,8 @@ int __wrap_poll(struct pollfd *fds, nfds_t nr, int ms)
 
 static void start(const struct dcm_client_config *cfg)
 {
-	must(!dcm_client_start(cfg, &callbacks, NULL, &client));
-	must(client->nr_extents == EXTENTS);
+	EXPECT(!dcm_client_start(cfg, &callbacks, NULL, &client));
+	EXPECT(client->nr_extents == EXTENTS);
 }
 
 static void life(void)
@@ -738,6 +740,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	net_begin();
 	life();
 	net_left();
-	must(!nr_pairs && !nr_maps);
+	EXPECT(!nr_pairs && !nr_maps);
 	return 0;
 }

@@ -13,19 +13,14 @@
 
 #include "../../donor-daemon/config.h"
 #include "../../donor-daemon/tenant.h"
+#include "../framework/expect.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void must(int what)
-{
-	if (!what)
-		abort();
-}
-
 static void error_good(const char *err)
 {
-	must(!strncmp(err, "FILE: ", 6) && strlen(err) > 10);
-	must(!strchr(err, '\n'));
+	EXPECT(!strncmp(err, "FILE: ", 6) && strlen(err) > 10);
+	EXPECT(!strchr(err, '\n'));
 }
 
 static void fuzz_keys(const uint8_t *data, size_t size)
@@ -36,22 +31,22 @@ static void fuzz_keys(const uint8_t *data, size_t size)
 	char *text = malloc(size + 1);
 	unsigned int n = 0;
 
-	must(text != NULL);
+	EXPECT(text != NULL);
 	memcpy(text, data, size);
 	dcm_tenants_init(&ts);
 	if (dcm_tenants_parse(&ts, "FILE", text, size, err, sizeof(err))) {
 		error_good(err);
-		must(dcm_list_empty(&ts.list));
+		EXPECT(dcm_list_empty(&ts.list));
 	}
 	dcm_list_for_each(t, &ts.list, struct dcm_tenant, node) {
 		n++;
-		must(strlen(t->name) >= 1 &&
+		EXPECT(strlen(t->name) >= 1 &&
 		     strlen(t->name) <= DCM_WIRE_TENANT_MAX);
-		must(t->key_bytes >= DCM_WIRE_KEY_MIN &&
+		EXPECT(t->key_bytes >= DCM_WIRE_KEY_MIN &&
 		     t->key_bytes <= DCM_WIRE_KEY_MAX);
-		must(dcm_tenant_find(&ts, t->name, strlen(t->name)) == t);
+		EXPECT(dcm_tenant_find(&ts, t->name, strlen(t->name)) == t);
 	}
-	must(n <= DCM_CONFIG_TENANTS_MAX);
+	EXPECT(n <= DCM_CONFIG_TENANTS_MAX);
 	dcm_tenants_free(&ts);
 	free(text);
 }
@@ -62,23 +57,23 @@ static void fuzz_config(const uint8_t *data, size_t size)
 	char err[512] = "";
 	char *text = malloc(size ? size : 1);
 
-	must(text != NULL);
+	EXPECT(text != NULL);
 	memcpy(text, data, size);
 	dcm_config_init(&cfg);
 	if (dcm_config_parse(&cfg, "FILE", text, size, err, sizeof(err))) {
 		error_good(err);
 	} else if (!dcm_config_check(&cfg, err, sizeof(err))) {
-		must(cfg.nr_listen <= DCM_CONFIG_LISTEN_MAX);
-		must(cfg.threads <= 64);
-		must(cfg.handshakes >= 1 && cfg.connections >= 1);
-		must(cfg.slab_bytes >= DCM_WIRE_SLAB_MIN);
-		must(!(cfg.slab_bytes & (cfg.slab_bytes - 1)));
-		must(strlen(cfg.unix_path) < 108);
-		must(cfg.nr_tenants <= DCM_CONFIG_TENANTS_MAX);
+		EXPECT(cfg.nr_listen <= DCM_CONFIG_LISTEN_MAX);
+		EXPECT(cfg.threads <= 64);
+		EXPECT(cfg.handshakes >= 1 && cfg.connections >= 1);
+		EXPECT(cfg.slab_bytes >= DCM_WIRE_SLAB_MIN);
+		EXPECT(!(cfg.slab_bytes & (cfg.slab_bytes - 1)));
+		EXPECT(strlen(cfg.unix_path) < 108);
+		EXPECT(cfg.nr_tenants <= DCM_CONFIG_TENANTS_MAX);
 		for (uint32_t i = 0; i < cfg.nr_tenants; i++)
-			must(dcm_config_tenant(&cfg, cfg.tenants[i].name) ==
+			EXPECT(dcm_config_tenant(&cfg, cfg.tenants[i].name) ==
 			     &cfg.tenants[i]);
-		must(dcm_size_bytes(&cfg.capacity, 1ull << 40) <= 1ull << 50);
+		EXPECT(dcm_size_bytes(&cfg.capacity, 1ull << 40) <= 1ull << 50);
 	}
 	dcm_config_free(&cfg);
 	free(text);

@@ -103,7 +103,7 @@ static bool no_pages;
 int dcm_hostmem_read(const char *root, uint64_t huge_bytes,
 		     struct dcm_hostmem *hm)
 {
-	must(!*root && !huge_bytes);
+	EXPECT(!*root && !huge_bytes);
 	hm->total = MEMORY;
 	hm->free = memory_free;
 	return 0;
@@ -118,7 +118,7 @@ uint64_t dcm_hostmem_huge_default(const char *root)
 /* A page comes when it is touched: what the kernel takes time for is to zero it. */
 int __wrap_fallocate(int fd, int mode, off_t at, off_t n)
 {
-	must(fd >= 0 && !mode && !(at % 4096) && n > 0);
+	EXPECT(fd >= 0 && !mode && !(at % 4096) && n > 0);
 	errno = ENOSPC;
 	return no_pages ? -1 : 0;
 }
@@ -138,7 +138,7 @@ static bool jobs_last_first;
 int __wrap_uv_queue_work(uv_loop_t *loop, uv_work_t *work, uv_work_cb fn,
 			 uv_after_work_cb after)
 {
-	must(loop == &donor.loop && nr_jobs < JOBS);
+	EXPECT(loop == &donor.loop && nr_jobs < JOBS);
 	jobs[nr_jobs++] = (struct job){ work, fn, after };
 	return 0;
 }
@@ -152,7 +152,7 @@ static void jobs_turn(void)
 		return;
 	/* what is done may ask for more, but not without end */
 	for (u32 n = 0; nr_jobs; n++) {
-		must(n < 4 * JOBS);
+		EXPECT(n < 4 * JOBS);
 		i = jobs_last_first ? nr_jobs - 1 : 0;
 		j = jobs[i];
 		memmove(&jobs[i], &jobs[i + 1],
@@ -193,11 +193,11 @@ static void fiber_begin(void)
 int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *attr,
 			  void *(*fn)(void *), void *arg)
 {
-	must(!attr && !fiber.fn);
+	EXPECT(!attr && !fiber.fn);
 	*t = pthread_self();
 	fiber.fn = fn;
 	fiber.arg = arg;
-	must(!getcontext(&fiber.worker));
+	EXPECT(!getcontext(&fiber.worker));
 	fiber.worker.uc_stack.ss_sp = fiber_stack;
 	fiber.worker.uc_stack.ss_size = sizeof(fiber_stack);
 	makecontext(&fiber.worker, fiber_begin, 0);
@@ -209,13 +209,13 @@ int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *attr,
 /* Until it would sleep, or is to stop. */
 static void fiber_go(void)
 {
-	must(!fiber.runs);
+	EXPECT(!fiber.runs);
 	if (fiber.wait && fiber.wait--)
 		return;
 	fiber.runs = true;
 	__sanitizer_start_switch_fiber(&fiber.main_fake, fiber_stack,
 				       sizeof(fiber_stack));
-	must(!swapcontext(&fiber.main, &fiber.worker));
+	EXPECT(!swapcontext(&fiber.main, &fiber.worker));
 	__sanitizer_finish_switch_fiber(fiber.main_fake, NULL, NULL);
 	fiber.runs = false;
 }
@@ -224,7 +224,7 @@ static void fiber_stop(void)
 {
 	__sanitizer_start_switch_fiber(&fiber.worker_fake, fiber.main_stack,
 				       fiber.main_size);
-	must(!swapcontext(&fiber.worker, &fiber.main));
+	EXPECT(!swapcontext(&fiber.worker, &fiber.main));
 	__sanitizer_finish_switch_fiber(fiber.worker_fake, NULL, NULL);
 }
 
@@ -239,7 +239,7 @@ int __wrap_epoll_wait(int fd, struct epoll_event *ev, int max, int ms)
 {
 	int n;
 
-	must(fiber.runs && !fiber.locks && (!ms || ms == -1));
+	EXPECT(fiber.runs && !fiber.locks && (!ms || ms == -1));
 	fiber_place();
 	while (!(n = __real_epoll_wait(fd, ev, max, 0)) && ms)
 		fiber_stop();
@@ -251,7 +251,7 @@ int __wrap_pthread_mutex_lock(pthread_mutex_t *m)
 	fiber_place();
 	fiber.locks += fiber.runs;
 	/* a lock that is held would be waited for without end */
-	must(!pthread_mutex_trylock(m));
+	EXPECT(!pthread_mutex_trylock(m));
 	return 0;
 }
 
@@ -341,7 +341,7 @@ int __wrap_socketpair(int domain, int type, int protocol, int pair[2])
 	int ret = __real_socketpair(domain, type, protocol, pair);
 
 	if (!ret && type & SOCK_SEQPACKET) {
-		must(child_end < 0);
+		EXPECT(child_end < 0);
 		child_end = fcntl(pair[1], F_DUPFD_CLOEXEC, 0);
 	}
 	return ret;
@@ -384,7 +384,7 @@ int __wrap_kill(pid_t pid, int sig)
 {
 	struct child *c = child_of(pid);
 
-	must(sig == SIGKILL);
+	EXPECT(sig == SIGKILL);
 	c->killed = true;
 	child_close(c);
 	return 0;
@@ -395,7 +395,7 @@ pid_t __wrap_waitpid(pid_t pid, int *status, int options)
 {
 	struct child *c = child_of(pid);
 
-	must(c->ended);
+	EXPECT(c->ended);
 	if (options & WNOHANG && c->killed) {
 		c->killed = false;
 		return 0;
@@ -480,7 +480,7 @@ static void host_heard(struct host *h)
 					      DCM_SIDE_DONOR, &msg, &bytes);
 		if (ret == DCM_WIRE_MORE)
 			break;
-		must(ret == DCM_WIRE_OK);
+		EXPECT(ret == DCM_WIRE_OK);
 		at += bytes;
 		if (msg.type == DCM_MSG_WELCOME)
 			welcomed(h, &msg);
@@ -502,7 +502,7 @@ static void host_read(struct host *h)
 		return;
 	h->n += (size_t)n;
 	if (h->skip) {
-		must(h->got[0] == 's');
+		EXPECT(h->got[0] == 's');
 		memmove(h->got, h->got + 1, --h->n);
 		h->skip = 0;
 	}
@@ -517,7 +517,7 @@ static void turn(void)
 	jobs_turn();
 	fiber_go();
 	dcm_list_for_each(t, &donor.tenants.list, struct dcm_tenant, node)
-		must(t->bytes <= t->quota_bytes);
+		EXPECT(t->bytes <= t->quota_bytes);
 	for (u32 i = 0; i < CONNS; i++)
 		host_read(&hosts[i]);
 }
@@ -533,16 +533,17 @@ static void host_open(struct in *in)
 	int pair[2];
 
 	host_close(h);
-	must(!__real_socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair));
+	EXPECT(!__real_socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0,
+				  pair));
 	h->fd = pair[0];
 	h->welcome = false;
 	h->deaf = how & 0x20;
 	h->half = how & 0x10;
 	h->skip = h->half;
 	dcm_conn_accept(&donor, &l->admission, pair[1], how & 4, &nobody);
-	must(l->admission.nr_seats <= donor.cfg.handshakes);
+	EXPECT(l->admission.nr_seats <= donor.cfg.handshakes);
 	if (!(how & 8) && send(h->fd, record, 6, MSG_NOSIGNAL) != 6)
-		must(false);
+		EXPECT(false);
 	sessions[nr_sessions % SESSIONS].tenant = who;
 }
 
@@ -551,7 +552,8 @@ static void host_send(struct host *h, const void *bytes, size_t n)
 {
 	if (h->fd >= 0 &&
 	    send(h->fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-		must(errno == EAGAIN || errno == EPIPE || errno == ECONNRESET);
+		EXPECT(errno == EAGAIN || errno == EPIPE ||
+		       errno == ECONNRESET);
 }
 
 static void host_say(struct host *h, struct dcm_wire_msg *msg,
@@ -799,8 +801,8 @@ static void keys(u32 which)
 
 	key_file = which % 3;
 	snprintf(text, sizeof(text), "%s", files[key_file]);
-	must(!dcm_tenants_parse(&donor.tenants, "keys", text, strlen(text), err,
-				sizeof(err)));
+	EXPECT(!dcm_tenants_parse(&donor.tenants, "keys", text, strlen(text),
+				  err, sizeof(err)));
 	dcm_tenants_quota(&donor.tenants, &donor.cfg, donor.pool.total);
 }
 
@@ -920,18 +922,18 @@ static void start(void)
 	dcm_admission_init(&donor.listeners[0].admission, 2);
 	dcm_admission_init(&donor.listeners[1].admission, 3);
 	dcm_gc_session_start(&donor);
-	must(donor.gc_path[0]);
+	EXPECT(donor.gc_path[0]);
 	donor.tls = dcm_tls_server_new(NULL, NULL, err, sizeof(err));
 	uv_loop_init(&donor.loop);
-	must(!dcm_pool_init(&donor.pool, &donor.loop, &donor.cfg, err,
+	EXPECT(!dcm_pool_init(&donor.pool, &donor.loop, &donor.cfg, err,
 			    sizeof(err)));
 	donor.pool.done = dcm_control_slab_gone;
 	donor.pool.done_arg = &donor;
-	must(!dcm_data_start(&donor, err, sizeof(err)));
+	EXPECT(!dcm_data_start(&donor, err, sizeof(err)));
 	for (u32 i = 0; i < CONNS; i++) {
 		hosts[i].fd = -1;
 		hosts[i].got = malloc(HEARD);
-		must(hosts[i].got);
+		EXPECT(hosts[i].got);
 	}
 	for (u32 i = 0; i < CHILDREN; i++)
 		children[i].fd = -1;
@@ -967,11 +969,11 @@ static void finish(void)
 	turn();
 	/* then threads have slabs and data connections to give back */
 	for (u32 i = 0; !all_gone(); i++) {
-		must(i < 64);
+		EXPECT(i < 64);
 		quarter(i < 7 ? 900 : 1900);
 		turn();
 	}
-	must(!nr_jobs);
+	EXPECT(!nr_jobs);
 	donor.draining = false;
 	donor.evict.asking = false;
 	nr_sessions = 0;

@@ -148,7 +148,7 @@ int __wrap_getaddrinfo(const char *host, const char *port,
 
 void __wrap_freeaddrinfo(struct addrinfo *ai)
 {
-	must(ai == &answer);
+	EXPECT(ai == &answer);
 }
 
 /* Where RDMA devices are listed: there are some. */
@@ -182,7 +182,7 @@ int __wrap_socket(int domain, int type, int protocol)
 		errno = EMFILE;
 		return -1;
 	}
-	must(!socketpair(AF_UNIX, type, 0, pair));
+	EXPECT(!socketpair(AF_UNIX, type, 0, pair));
 	for (u32 i = 0; i < PEERS; i++)
 		if (peers[i].host == pair[0])
 			peers[i].host = -1;
@@ -228,7 +228,7 @@ int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 	int *err = value;
 
 	(void)level;
-	must(name == SO_ERROR && *len == sizeof(*err));
+	EXPECT(name == SO_ERROR && *len == sizeof(*err));
 	*err = p && p->connected ? 0 : EHOSTUNREACH;
 	return 0;
 }
@@ -239,8 +239,8 @@ static int memory(u64 bytes, unsigned int seals)
 {
 	int fd = memfd_create("slab", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
-	must(fd >= 0 && !ftruncate(fd, (off_t)bytes));
-	must(!fcntl(fd, F_ADD_SEALS, seals));
+	EXPECT(fd >= 0 && !ftruncate(fd, (off_t)bytes));
+	EXPECT(!fcntl(fd, F_ADD_SEALS, seals));
 	return fd;
 }
 
@@ -252,17 +252,17 @@ static void kinds_make(void)
 
 	kinds[FD_SLAB] = memory(SLAB, seals);
 	kinds[FD_FILLED] = memory(SLAB, seals);
-	must(!posix_fallocate(kinds[FD_FILLED], 0, (off_t)SLAB));
+	EXPECT(!posix_fallocate(kinds[FD_FILLED], 0, (off_t)SLAB));
 	kinds[FD_SMALL] = memory(SLAB / 2, seals);
 	kinds[FD_UNSEALED] = memory(SLAB, 0);
 	kinds[FD_SEALED_WRITE] = memory(SLAB, seals | F_SEAL_WRITE);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", kinds[FD_SLAB]);
 	kinds[FD_READ_ONLY] = open(path, O_RDONLY | O_CLOEXEC);
 	kinds[FD_NULL] = open("/dev/null", O_RDWR | O_CLOEXEC);
-	must(!pipe2(pair, O_CLOEXEC));
+	EXPECT(!pipe2(pair, O_CLOEXEC));
 	kinds[FD_PIPE] = pair[0];
 	for (u32 i = 0; i < FD_KINDS; i++)
-		must(kinds[i] >= 0);
+		EXPECT(kinds[i] >= 0);
 }
 
 /* ---- what donors say ---- */
@@ -292,8 +292,8 @@ static void say_bytes(struct peer *p, const void *bytes, size_t n, u32 kind,
 		msg.msg_controllen = CMSG_SPACE(nr * sizeof(int));
 	}
 	if (sendmsg(p->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-		must(errno == EAGAIN || errno == EPIPE || errno == ECONNRESET ||
-		     errno == ETOOMANYREFS);
+		EXPECT(errno == EAGAIN || errno == EPIPE ||
+		       errno == ECONNRESET || errno == ETOOMANYREFS);
 }
 
 /**
@@ -490,7 +490,7 @@ static void peer_read(struct peer *p)
 
 		if (ret == DCM_WIRE_MORE)
 			break;
-		must(ret == DCM_WIRE_OK);
+		EXPECT(ret == DCM_WIRE_OK);
 		heard(p, &msg);
 	}
 	memmove(p->got, p->got + at, p->n - at);
@@ -751,5 +751,5 @@ void net_left(void)
 		peer_close(&peers[i]);
 	poll(opened, FDS, 0);
 	for (int fd = 0; fd < FDS; fd++)
-		must(!opened[fd].events == !!(opened[fd].revents & POLLNVAL));
+		EXPECT(!opened[fd].events == !!(opened[fd].revents & POLLNVAL));
 }

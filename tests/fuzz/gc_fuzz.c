@@ -15,16 +15,11 @@
 
 #include "../../kvm-dcm/proto/gc_request.h"
 #include "gc/gc.h"
+#include "../framework/expect.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define REGION	(64u << 10)
-
-static void must(int what)
-{
-	if (!what)
-		abort();
-}
 
 static void request(const uint8_t *data, size_t size)
 {
@@ -39,17 +34,17 @@ static void request(const uint8_t *data, size_t size)
 	struct dcm_gc_layout l;
 	u64 window, sum = 0;
 
-	must(copy != NULL);
+	EXPECT(copy != NULL);
 	memcpy(copy, data, size);
 	if (!dcm_gc_request_read(copy, size, 1024, &limits, &r)) {
-		must(r.answer_bytes <= 1024 && r.space < 4);
+		EXPECT(r.answer_bytes <= 1024 && r.space < 4);
 		for (size_t i = 0; i < r.entries_bytes; i++)
 			sum += ((const u8 *)r.entries)[i];
 		if (r.command == VIRTIO_GC_SPACE_CREATE) {
 			dcm_gc_request_layout(&r, &l, &window);
 			sum += dcm_gc_layout_check(&l);
 		}
-		must(sum != U64_MAX);
+		EXPECT(sum != U64_MAX);
 	}
 	free(copy);
 }
@@ -130,7 +125,7 @@ static void heap(const uint8_t *data, size_t size)
 	if (bytes <= size - 8) {
 		void *copy = malloc(bytes ? bytes : 1);
 
-		must(copy != NULL);
+		EXPECT(copy != NULL);
 		memcpy(copy, data + 8, bytes);
 		status = dcm_gc_types_add(h.s, copy, bytes, types, runs);
 		free(copy);
@@ -140,7 +135,7 @@ static void heap(const uint8_t *data, size_t size)
 
 			for (u32 i = 0; i < 4; i++) {
 				h.region[i] = malloc(REGION);
-				must(h.region[i] != NULL);
+				EXPECT(h.region[i] != NULL);
 				for (u32 at = 0; at < REGION; at += (u32)size)
 					memcpy(h.region[i] + at, rest,
 					       size < REGION - at ?

@@ -17,6 +17,7 @@
 
 #include "../../kvm-dcm/include/libdcm_gc.h"
 #include "../unit/gc_no_donors.h"
+#include "../framework/expect.h"
 
 #define EXTENT	(2ull << 20)
 #define WINDOW	(64 * EXTENT)
@@ -52,12 +53,6 @@ static struct {
 	uint64_t bytes;
 } model[SPACES];
 
-static void must(int ok)
-{
-	if (!ok)
-		abort();
-}
-
 uint64_t dcm_pager_extent(struct dcm_pager *p, const void *addr)
 {
 	(void)p;
@@ -74,7 +69,7 @@ int dcm_pager_discard(struct dcm_pager *p, void *addr, size_t bytes)
 {
 	p->at = (uint64_t)((char *)addr - BASE);
 	p->bytes = bytes;
-	must(bytes && p->at <= WINDOW && bytes <= WINDOW - p->at);
+	EXPECT(bytes && p->at <= WINDOW && bytes <= WINDOW - p->at);
 	return 0;
 }
 
@@ -84,27 +79,27 @@ static void created(const struct request *q)
 	uint64_t region = le64toh(q->space.region_bytes);
 	uint32_t id = le32toh(q->r.space), i;
 
-	must(q->bytes == sizeof(q->r) + sizeof(q->space));
-	must(id < SPACES && !model[id].bytes);
-	must(region && !(region & (region - 1)) && region <= EXTENT);
-	must(n && at < WINDOW && n <= WINDOW - at && !(at % region) &&
+	EXPECT(q->bytes == sizeof(q->r) + sizeof(q->space));
+	EXPECT(id < SPACES && !model[id].bytes);
+	EXPECT(region && !(region & (region - 1)) && region <= EXTENT);
+	EXPECT(n && at < WINDOW && n <= WINDOW - at && !(at % region) &&
 	     !(n % region));
-	must(q->space.type_mask &&
+	EXPECT(q->space.type_mask &&
 	     (q->space.ref_bytes == 4 || q->space.ref_bytes == 8));
 	for (i = 0; i < SPACES; i++)
-		must(!model[i].bytes || at + n <= model[i].at ||
+		EXPECT(!model[i].bytes || at + n <= model[i].at ||
 		     model[i].at + model[i].bytes <= at);
 	model[id].at = at;
 	model[id].bytes = n;
-	must(!pager.bytes);
+	EXPECT(!pager.bytes);
 }
 
 static void destroyed(const struct request *q)
 {
 	uint32_t id = le32toh(q->r.space);
 
-	must(q->bytes == sizeof(q->r) && id < SPACES && model[id].bytes);
-	must(pager.at == model[id].at && pager.bytes == model[id].bytes);
+	EXPECT(q->bytes == sizeof(q->r) && id < SPACES && model[id].bytes);
+	EXPECT(pager.at == model[id].at && pager.bytes == model[id].bytes);
 	model[id].bytes = 0;
 }
 
@@ -114,13 +109,13 @@ static void answered(void *priv, void *token, const void *answer, size_t bytes)
 	struct virtio_gc_done d = { 0 };
 
 	(void)priv;
-	must(bytes == (q->room < sizeof(d) ? 0 : sizeof(d)));
+	EXPECT(bytes == (q->room < sizeof(d) ? 0 : sizeof(d)));
 	if (bytes)
 		memcpy(&d, answer, bytes);
-	must(le32toh(d.status) < VIRTIO_GC_STATUSES && !d.count &&
+	EXPECT(le32toh(d.status) < VIRTIO_GC_STATUSES && !d.count &&
 	     !d.reserved && bytes <= q->room);
 	if (bytes && le32toh(d.status) == VIRTIO_GC_OK) {
-		must(q->bytes >= sizeof(q->r) && !q->r.reserved);
+		EXPECT(q->bytes >= sizeof(q->r) && !q->r.reserved);
 		switch (le16toh(q->r.command)) {
 		case VIRTIO_GC_SPACE_CREATE:
 			created(q);
@@ -129,19 +124,19 @@ static void answered(void *priv, void *token, const void *answer, size_t bytes)
 			destroyed(q);
 			break;
 		case VIRTIO_GC_CANCEL:
-			must(le32toh(q->r.space) < SPACES &&
+			EXPECT(le32toh(q->r.space) < SPACES &&
 			     model[le32toh(q->r.space)].bytes);
 			break;
 		default:
-			must(0);
+			EXPECT(0);
 		}
 	} else {
 		/* Refused, it has done nothing. */
-		must(!pager.bytes);
+		EXPECT(!pager.bytes);
 	}
 	pager.bytes = 0;
 	pthread_mutex_lock(&lock);
-	must(q->number == answers++);
+	EXPECT(q->number == answers++);
 	pthread_cond_signal(&moved);
 	pthread_mutex_unlock(&lock);
 	free(q);
@@ -161,7 +156,7 @@ static void submit(const uint8_t *p, size_t bytes, size_t room)
 	uint8_t *copy = malloc(bytes ? bytes : 1);
 	size_t n;
 
-	must(q && copy);
+	EXPECT(q && copy);
 	q->bytes = bytes;
 	q->room = room;
 	q->number = submitted++;
@@ -184,7 +179,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!gc) {
 		gc = dcm_gc_host_open(&pager, BASE, WINDOW, &ops, NULL, err,
 				      sizeof(err));
-		must(gc != NULL);
+		EXPECT(gc != NULL);
 		dcm_gc_host_start(gc, ~0ull);
 	}
 	while (end - data >= 4) {
@@ -202,7 +197,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	wait_below(0);
 	dcm_gc_host_reset(gc);
 	/* The whole window, and by then all is forgotten. */
-	must(pager.at == 0 && pager.bytes == WINDOW);
+	EXPECT(pager.at == 0 && pager.bytes == WINDOW);
 	pager.bytes = 0;
 	memset(model, 0, sizeof(model));
 	dcm_gc_host_start(gc, ~0ull);

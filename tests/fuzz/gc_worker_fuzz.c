@@ -24,6 +24,7 @@
 
 #include "../../donor-daemon/gc/worker/job.h"
 #include "../../kvm-dcm/proto/wire.h"
+#include "../framework/expect.h"
 
 #define REGION	(64u << 10)
 #define SLABS	3u
@@ -47,12 +48,6 @@ static u8 *slab_memory[SLABS];
 static const u64 slab_bytes[SLABS] = { 4 * REGION, 2 * REGION, REGION };
 static u64 fresh[4 * REGION / 8]; /* what is in slabs at first */
 
-static void must(bool what)
-{
-	if (!what)
-		abort();
-}
-
 /* ---- what main.c has, and the kernel ---- */
 
 void *__wrap_mmap(void *at, size_t bytes, int prot, int flags, int fd, off_t o)
@@ -75,7 +70,7 @@ int __wrap_munmap(void *at, size_t bytes)
 
 void worker_end(int status)
 {
-	must(status > 1);
+	EXPECT(status > 1);
 	longjmp(ended, 1);
 }
 
@@ -87,8 +82,8 @@ void worker_say(const struct dcm_gc_message *msg, const void *payload)
 	const u8 *p = payload;
 	u32 sum = 0;
 
-	must(le32toh(msg->bytes) <= DCM_GC_PAYLOAD_MAX);
-	must(dcm_wire_gc_from(le32toh(msg->kind)) & DCM_SIDE_DONOR);
+	EXPECT(le32toh(msg->bytes) <= DCM_GC_PAYLOAD_MAX);
+	EXPECT(dcm_wire_gc_from(le32toh(msg->kind)) & DCM_SIDE_DONOR);
 	/* every byte is one that was written */
 	for (u32 i = 0; i < le32toh(msg->bytes); i++)
 		sum += p[i];
@@ -145,7 +140,7 @@ static void hear(struct dcm_gc_message msg, const void *payload, size_t bytes,
 {
 	free(held);
 	held = NULL;
-	must(bytes <= DCM_GC_PAYLOAD_MAX &&
+	EXPECT(bytes <= DCM_GC_PAYLOAD_MAX &&
 	     !posix_memalign(&held, 8, bytes ? bytes : 8));
 	if (bytes)
 		memcpy(held, payload, bytes);
@@ -169,7 +164,7 @@ static void request(struct in *in, u16 command, u16 flags, u32 count,
 
 	if (command < VIRTIO_GC_TRACE_START)
 		req.epoch = 0;
-	must(sizeof(req) + body_bytes + bytes <= sizeof(raw));
+	EXPECT(sizeof(req) + body_bytes + bytes <= sizeof(raw));
 	memcpy(raw, &req, sizeof(req));
 	if (body_bytes)
 		memcpy(raw + sizeof(req), body, body_bytes);
@@ -609,15 +604,15 @@ static void start_once(void)
 		return;
 	for (u32 i = 0; i < SLABS; i++) {
 		slab_fd[i] = memfd_create("slab", MFD_CLOEXEC);
-		must(slab_fd[i] >= 0 &&
+		EXPECT(slab_fd[i] >= 0 &&
 		     !ftruncate(slab_fd[i], (off_t)slab_bytes[i]));
 		slab_memory[i] = __real_mmap(NULL, slab_bytes[i],
 					     PROT_READ | PROT_WRITE, MAP_SHARED,
 					     slab_fd[i], 0);
-		must(slab_memory[i] != MAP_FAILED);
+		EXPECT(slab_memory[i] != MAP_FAILED);
 	}
 	heap_make();
-	must(!job_start());
+	EXPECT(!job_start());
 }
 
 /* Everything the worker has goes, as the process would. */

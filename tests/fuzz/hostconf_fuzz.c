@@ -12,18 +12,13 @@
 #include <string.h>
 
 #include "../../kvm-dcm/client/config.h"
+#include "../framework/expect.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void must(int ok)
-{
-	if (!ok)
-		abort();
-}
-
 static void one_line(const char *err)
 {
-	must(err[0] && strlen(err) < DCM_ERR_MAX && !strchr(err, '\n'));
+	EXPECT(err[0] && strlen(err) < DCM_ERR_MAX && !strchr(err, '\n'));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -36,46 +31,46 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size > DCM_CONFIG_FILE_MAX)
 		return 0;
 	text = malloc(size + 1);
-	must(text != NULL);
+	EXPECT(text != NULL);
 	memcpy(text, data, size);
 	text[size] = 0;
 	if (!dcm_host_config_parse(text, size, &cfg, err)) {
-		must(cfg.name[0] && !strchr(cfg.name, '/') &&
+		EXPECT(cfg.name[0] && !strchr(cfg.name, '/') &&
 		     cfg.name[0] != '.');
-		must(cfg.budget && cfg.lanes >= 1 && cfg.lanes <= 64);
-		must((cfg.nr_donors >= 1 || cfg.donors_file[0]) &&
+		EXPECT(cfg.budget && cfg.lanes >= 1 && cfg.lanes <= 64);
+		EXPECT((cfg.nr_donors >= 1 || cfg.donors_file[0]) &&
 		     cfg.nr_donors <= DCM_CONFIG_DONORS_MAX);
-		must(cfg.nr_donors == 64 || !(cfg.drained >> cfg.nr_donors));
+		EXPECT(cfg.nr_donors == 64 || !(cfg.drained >> cfg.nr_donors));
 		for (i = 0; i < cfg.nr_donors; i++)
-			must(!strncmp(cfg.donor[i].address, "tcp:", 4) ||
+			EXPECT(!strncmp(cfg.donor[i].address, "tcp:", 4) ||
 			     !strncmp(cfg.donor[i].address, "unix:/", 6));
-		must(cfg.nr_tunables <= DCM_CONFIG_TUNABLES_MAX);
-		must(!(cfg.extent & (cfg.extent - 1)));
-		must(cfg.transport != DCM_TRANSPORT_VERBS ||
+		EXPECT(cfg.nr_tunables <= DCM_CONFIG_TUNABLES_MAX);
+		EXPECT(!(cfg.extent & (cfg.extent - 1)));
+		EXPECT(cfg.transport != DCM_TRANSPORT_VERBS ||
 		     !cfg.data_encryption);
 	} else {
 		one_line(err);
 	}
 	if (!dcm_hostd_config_parse(text, size, &cfg, err)) {
-		must((cfg.nr_donors || cfg.donors_file[0]) &&
+		EXPECT((cfg.nr_donors || cfg.donors_file[0]) &&
 		     cfg.nr_mounts <= DCM_CONFIG_MOUNTS_MAX);
 		for (i = 0; i < cfg.nr_mounts; i++)
-			must(cfg.mount[i][0] == '/');
+			EXPECT(cfg.mount[i][0] == '/');
 	} else {
 		one_line(err);
 	}
 	/* the same once more, behind what there is */
 	i = cfg.nr_donors = size % 3 ? cfg.nr_donors : 0;
 	if (!dcm_host_donors_parse(text, size, &cfg, err))
-		must(cfg.nr_donors >= i &&
+		EXPECT(cfg.nr_donors >= i &&
 		     cfg.nr_donors <= DCM_CONFIG_DONORS_MAX);
 	else
 		one_line(err);
 	/* exactly its bytes: no terminator to lean on */
 	text = realloc(text, size ? size : 1);
-	must(text != NULL);
+	EXPECT(text != NULL);
 	if (!dcm_key_parse(text, size, size % 2 ? "lab" : NULL, &key, err))
-		must(key.len >= DCM_WIRE_KEY_MIN &&
+		EXPECT(key.len >= DCM_WIRE_KEY_MIN &&
 		     key.len <= DCM_WIRE_KEY_MAX && key.tenant[0]);
 	else
 		one_line(err);

@@ -30,16 +30,11 @@ struct dcm_pager {
 #include "../unit/gc_no_donors.h"
 #include "gc/ipc.h"
 #include "hostd/hostd.h"
+#include "../framework/expect.h"
 
 #define PAGES 8192u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(int ok)
-{
-	if (!ok)
-		abort();
-}
 
 /* ---- what of dcm-hostd is not here ---- */
 
@@ -162,9 +157,9 @@ static void introduce(int sock, u32 how, const int *fds)
 	struct stat st;
 	u64 at;
 
-	must(!fstat(fds[how & 4 ? how & 1 : 0], &st));
+	EXPECT(!fstat(fds[how & 4 ? how & 1 : 0], &st));
 	file = (struct dcm_gc_ipc_file){ st.st_dev, st.st_ino };
-	must(!dcm_gc_ipc(sock, &s, &file, sizeof(file)));
+	EXPECT(!dcm_gc_ipc(sock, &s, &file, sizeof(file)));
 	until_told(sock);
 	at = proof(sock);
 	if (!at)
@@ -186,8 +181,8 @@ static int dial(const struct sockaddr_un *sa)
 	struct pollfd p[2] = { { .fd = -1 } };
 	int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
 
-	must(!connect(sock, (const struct sockaddr *)sa, sizeof(*sa)));
-	must(hostd_gc_poll(&h, p) == 1);
+	EXPECT(!connect(sock, (const struct sockaddr *)sa, sizeof(*sa)));
+	EXPECT(hostd_gc_poll(&h, p) == 1);
 	p->revents = POLLIN;
 	hostd_gc_heard(&h, p, 1);
 	return sock;
@@ -208,7 +203,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		dcm_log_setup(0, -1);
 		fds[0] = memfd_create("file", 0);
 		fds[1] = memfd_create("other", 0);
-		must(!ftruncate(fds[0], (off_t)PAGES * 4096) &&
+		EXPECT(!ftruncate(fds[0], (off_t)PAGES * 4096) &&
 		     !fstat(fds[0], &st));
 		snprintf(path, sizeof(path), "/proc/self/fd/%d", fds[0]);
 		fds[2] = fds[3] = open(path, O_RDONLY);
@@ -223,7 +218,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		snprintf(sa.sun_path + 1, sizeof(sa.sun_path) - 1,
 			 "hostd_gc_fuzz.%d", (int)getpid());
 		h.gc = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
-		must(!bind(h.gc, (struct sockaddr *)&sa, sizeof(sa)) &&
+		EXPECT(!bind(h.gc, (struct sockaddr *)&sa, sizeof(sa)) &&
 		     !listen(h.gc, 4));
 	}
 	if (!size)
@@ -252,7 +247,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		eventfd_read(h.ended, &n);
 		hostd_gc_reap(&h);
 	}
-	must(!f.gc && !h.nr_callers);
+	EXPECT(!f.gc && !h.nr_callers);
 	close(sock);
 	return 0;
 }

@@ -3,15 +3,13 @@
  * input.h - an input is read as a list of steps
  *
  * A byte says which step, further ones its fields. What is beyond the end reads
- * as 0. must() is what every input has to keep.
+ * as 0.
  */
 #ifndef FUZZ_INPUT_H
 #define FUZZ_INPUT_H
 
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "../../kvm-dcm/lib/dcm_context.h"
+#include "../framework/expect.h"
 
 struct in {
 	const u8 *at;
@@ -20,15 +18,6 @@ struct in {
 
 /* A check of the harness's own: what it compares is no news for the fuzzer. */
 #define UNTRACED __attribute__((no_sanitize("coverage")))
-
-#define must(what) \
-	((what) ? (void)0 : must_failed(__FILE__, __LINE__, #what))
-
-static inline void must_failed(const char *file, int line, const char *what)
-{
-	fprintf(stderr, "%s:%d: not so: %s\n", file, line, what);
-	abort();
-}
 
 static inline u32 byte(struct in *in)
 {

@@ -28,7 +28,7 @@ u64 ktime_get_ns(void)
 
 void dcmfs_lane_event(struct dcmfs_vm *vm, struct dcmfs_lane *lane)
 {
-	must(vm == (void *)&jiffies && lane == (void *)&lane_events);
+	EXPECT(vm == (void *)&jiffies && lane == (void *)&lane_events);
 	lane_events++;
 }
 
@@ -41,7 +41,7 @@ static struct dcm_endpoint *open_ktcp(int fd, u32 depth, u32 how)
 	ksocket_how(0);
 	ep = dcmfs_tcp_open((void *)&jiffies, (void *)&lane_events, fd, depth,
 			    &err);
-	must(ep && !err);
+	EXPECT(ep && !err);
 	the = to_tcp(ep);
 	return ep;
 }
@@ -59,10 +59,10 @@ static void *memory(u32 bytes)
 	for (; bytes; bytes -= PAGE_SIZE) {
 		struct page *page = malloc(sizeof(*page));
 
-		must(page);
+		EXPECT(page);
 		page->private = first;
 		page->bytes = malloc(PAGE_SIZE);
-		must(page->bytes);
+		EXPECT(page->bytes);
 		first = page;
 	}
 	return first;
@@ -77,7 +77,7 @@ static void memory_free(void *data, u32 bytes)
 		free(page->bytes);
 		free(page);
 	}
-	must(!page);
+	EXPECT(!page);
 }
 
 static u8 *at(void *data, u32 offset)

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "preload/shim.h"
+#include "../framework/expect.h"
 
 #define BASE	0x100000000000ull
 #define PAGES	512u
@@ -23,12 +24,6 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static uint8_t taken[PAGES];
-
-static void check(int ok)
-{
-	if (!ok)
-		abort();
-}
 
 static void arena_take(unsigned int n, uint64_t align)
 {
@@ -43,13 +38,13 @@ static void arena_take(unsigned int n, uint64_t align)
 			    !((BASE + (i + 1 - n) * PAGE) & (align - 1)))
 				found = 1;
 		}
-		check(!found);
+		EXPECT(!found);
 		return;
 	}
-	check(!(at & (align - 1)) && at >= BASE &&
+	EXPECT(!(at & (align - 1)) && at >= BASE &&
 	      at + n * PAGE <= BASE + PAGES * PAGE);
 	for (i = (at - BASE) / PAGE; n; i++, n--) {
-		check(!taken[i]);
+		EXPECT(!taken[i]);
 		taken[i] = 1;
 	}
 }
@@ -78,12 +73,12 @@ static void heap_free(unsigned int k)
 
 	if (!chunk[k].p)
 		return;
-	check(dcm_heap_owns(chunk[k].p));
-	check(dcm_heap_size(chunk[k].p) >= chunk[k].n);
+	EXPECT(dcm_heap_owns(chunk[k].p));
+	EXPECT(dcm_heap_size(chunk[k].p) >= chunk[k].n);
 	for (i = 0; i < chunk[k].n; i += chunk[k].n / 16 + 1)
-		check(chunk[k].p[i] == chunk[k].mark);
+		EXPECT(chunk[k].p[i] == chunk[k].mark);
 	if (chunk[k].n)
-		check(chunk[k].p[chunk[k].n - 1] == chunk[k].mark);
+		EXPECT(chunk[k].p[chunk[k].n - 1] == chunk[k].mark);
 	dcm_heap_free(chunk[k].p);
 	chunk[k].p = NULL;
 }
@@ -92,7 +87,7 @@ static void heap_alloc(unsigned int k, size_t n, size_t align, uint8_t mark)
 {
 	heap_free(k);
 	chunk[k].p = dcm_heap_alloc(n, align);
-	check(chunk[k].p && !((uintptr_t)chunk[k].p & (align - 1)));
+	EXPECT(chunk[k].p && !((uintptr_t)chunk[k].p & (align - 1)));
 	memset(chunk[k].p, mark, n);
 	chunk[k].n = n;
 	chunk[k].mark = mark;
@@ -104,7 +99,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	unsigned int k;
 
 	if (!started)
-		check(!dcm_arena_init(BASE, PAGES * PAGE));
+		EXPECT(!dcm_arena_init(BASE, PAGES * PAGE));
 	started = 1;
 	for (; size >= 4; data += 4, size -= 4) {
 		unsigned int a = data[1] | (data[2] & 1u) << 8, b = data[3];

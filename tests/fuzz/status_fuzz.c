@@ -149,7 +149,7 @@ int dcm_client_donor_add(struct dcm_client *client,
 			 const struct dcm_host_donor *d)
 {
 	(void)client;
-	must(dcm_name_valid(d->name) && dcm_address_valid(d->address));
+	EXPECT(dcm_name_valid(d->name) && dcm_address_valid(d->address));
 	return -EEXIST;
 }
 
@@ -157,14 +157,14 @@ int dcm_client_donor_drain(struct dcm_client *client, const char *name,
 			   bool drain)
 {
 	(void)client;
-	must(dcm_name_valid(name));
+	EXPECT(dcm_name_valid(name));
 	return drain ? 0 : -ENOENT;
 }
 
 int dcm_client_donor_remove(struct dcm_client *client, const char *name)
 {
 	(void)client;
-	must(dcm_name_valid(name));
+	EXPECT(dcm_name_valid(name));
 	return -ETIMEDOUT;
 }
 
@@ -183,7 +183,7 @@ static void client_open(struct client *c)
 {
 	client_close(c);
 	c->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
-	must(c->fd >= 0);
+	EXPECT(c->fd >= 0);
 	c->deaf = false;
 	/* somebody's place may not be known to be free */
 	c->unsure = left;
@@ -205,7 +205,7 @@ static void *reader_malloc(size_t n)
 	u8 *p = reader + reader_used;
 
 	n = (n + 15) & ~15ul;
-	must(n <= READER - reader_used);
+	EXPECT(n <= READER - reader_used);
 	reader_used += n;
 	return p;
 }
@@ -225,7 +225,7 @@ static void answer_check(const u8 *at, size_t n)
 	json_set_alloc_funcs(reader_malloc, reader_free);
 	reader_used = 0;
 	o = json_loadb((const char *)at, n, 0, NULL);
-	must(json_is_boolean(json_object_get(o, "ok")));
+	EXPECT(json_is_boolean(json_object_get(o, "ok")));
 	json_decref(o);
 	json_set_alloc_funcs(real_malloc, real_free);
 }
@@ -241,7 +241,7 @@ static void heard(struct client *c)
 		c->answers++;
 	}
 	memmove(c->got, at, c->n);
-	must(c->answers <= c->lines);
+	EXPECT(c->answers <= c->lines);
 }
 
 static void client_read(struct client *c, size_t max)
@@ -258,7 +258,7 @@ static void client_read(struct client *c, size_t max)
 	}
 	if (!n || errno != EAGAIN) {
 		/* cut off, for a reason */
-		must(c->unsure);
+		EXPECT(c->unsure);
 		client_close(c);
 	}
 }
@@ -404,7 +404,7 @@ static int wait_for_room(struct pollfd *p, int ms)
 	}
 	/* who reads does at once */
 	now_ns += deaf ? (u64)ms * 900000 : 0;
-	must(now_ns - turn_ns <= deaf * TURN_NS);
+	EXPECT(now_ns - turn_ns <= deaf * TURN_NS);
 	return __real_poll(p, 1, 0);
 }
 
@@ -443,14 +443,14 @@ static void begin(void)
 	static char dir[] = "/tmp/dcm-status-fuzz-XXXXXX";
 	int err;
 
-	must(mkdtemp(dir) && !setenv("DCM_RUNTIME_DIR", dir, 1));
+	EXPECT(mkdtemp(dir) && !setenv("DCM_RUNTIME_DIR", dir, 1));
 	snprintf(where.sun_path, sizeof(where.sun_path), "%s/vm/vm.sock", dir);
 	pg.vm = dcm_vm_create(&cfg, &err);
-	must(pg.vm);
+	EXPECT(pg.vm);
 	for (u32 i = 0; i < CLIENTS; i++) {
 		clients[i].fd = -1;
 		clients[i].got = malloc(HEARD);
-		must(clients[i].got);
+		EXPECT(clients[i].got);
 	}
 }
 
@@ -483,11 +483,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	left = false;
 	pg.stop = false;
 	strcpy(pg.cfg.name, "vm");
-	must(!dcm_status_start(&pg, err, sizeof(err)));
+	EXPECT(!dcm_status_start(&pg, err, sizeof(err)));
 	thread_fn(thread_arg);
 	for (u32 i = 0; i < CLIENTS; i++) {
 		client_read(&clients[i], HEARD);
-		must(clients[i].fd < 0 || clients[i].unsure ||
+		EXPECT(clients[i].fd < 0 || clients[i].unsure ||
 		     clients[i].answers == clients[i].lines);
 	}
 	dcm_status_stop(&pg);

@@ -143,8 +143,8 @@ UNTRACED static void source_check(u32 k, const u8 *bytes)
 		const u8 *p = bytes ? bytes + at : home->at(io->data, at);
 
 		for (u32 i = 0; i < STREAM_BYTES; i += 63)
-			must(p[i] == pattern(k, at));
-		must(p[STREAM_BYTES - 1] == pattern(k, at));
+			EXPECT(p[i] == pattern(k, at));
+		EXPECT(p[STREAM_BYTES - 1] == pattern(k, at));
 	}
 }
 
@@ -153,9 +153,10 @@ static void request_check(const struct dcm_wire_msg *m)
 	const u32 k = requested;
 	const struct dcm_io *io = &ops[k].io;
 
-	must(k < posted && m->tag == k && m->io.slab == SLAB_ID);
-	must(m->io.offset == io->offset && m->io.bytes == io->bytes);
-	must(m->type == (io->op == DCM_IO_READ ? DCM_MSG_READ : DCM_MSG_WRITE));
+	EXPECT(k < posted && m->tag == k && m->io.slab == SLAB_ID);
+	EXPECT(m->io.offset == io->offset && m->io.bytes == io->bytes);
+	EXPECT(m->type ==
+	       (io->op == DCM_IO_READ ? DCM_MSG_READ : DCM_MSG_WRITE));
 	if (m->type == DCM_MSG_WRITE)
 		source_check(k, m->payload);
 	requested++;
@@ -182,7 +183,7 @@ UNTRACED static void donor_read(void)
 
 			if (ret == DCM_WIRE_MORE)
 				break;
-			must(ret == DCM_WIRE_OK);
+			EXPECT(ret == DCM_WIRE_OK);
 			request_check(&msg);
 		}
 		nr_heard -= at;
@@ -289,7 +290,7 @@ static void post(u32 how)
 		waited_ms = posted - completed == 1 ? 0 : waited_ms;
 		return;
 	}
-	must(ret == -EAGAIN || (ret == -ENOTCONN && ep->ops->dead(ep)));
+	EXPECT(ret == -EAGAIN || (ret == -ENOTCONN && ep->ops->dead(ep)));
 	home->free(io->data, io->bytes);
 }
 
@@ -298,7 +299,7 @@ UNTRACED static void data_check(u32 k, const struct ending *e)
 	const struct dcm_io *io = &ops[k].io;
 
 	for (u32 at = 0; at < io->bytes; at += STREAM_BYTES)
-		must(!memcmp(home->at(io->data, at), said + e->payload + at,
+		EXPECT(!memcmp(home->at(io->data, at), said + e->payload + at,
 			     STREAM_BYTES));
 }
 
@@ -307,12 +308,12 @@ static void completed_check(struct dcm_io *io)
 	const u32 k = completed++;
 	struct ending e;
 
-	must(k < posted && io == &ops[k].io && !ops[k].done);
+	EXPECT(k < posted && io == &ops[k].io && !ops[k].done);
 	ops[k].done = true;
 	if (io->status == -ENOTCONN) {
-		must(ep->ops->dead(ep));
+		EXPECT(ep->ops->dead(ep));
 	} else {
-		must(ending_of(k, &e) && e.status == io->status);
+		EXPECT(ending_of(k, &e) && e.status == io->status);
 		if (!io->status && io->op == DCM_IO_READ)
 			data_check(k, &e);
 	}
@@ -326,7 +327,7 @@ static void death_check(void)
 {
 	const struct sum s = sum_of(posted);
 
-	must(!ep->ops->dead(ep) || s.bad || s.surplus || early || ended ||
+	EXPECT(!ep->ops->dead(ep) || s.bad || s.surplus || early || ended ||
 	     waited_ms > DCM_WIRE_SILENCE_MS);
 }
 
@@ -342,9 +343,9 @@ static int host_poll(int max)
 		seen++;
 		completed_check(io);
 	}
-	must(seen == n && n <= max);
+	EXPECT(seen == n && n <= max);
 	death_check();
-	must(ep->ops->in_flight(ep) == posted - completed);
+	EXPECT(ep->ops->in_flight(ep) == posted - completed);
 	return n;
 }
 
@@ -367,11 +368,11 @@ static void settle(void)
 	if (ended)
 		return;
 	s = sum_of(posted);
-	must(completed >= s.ended);
+	EXPECT(completed >= s.ended);
 	if (ep->ops->dead(ep))
 		return;
-	must(nr_delivered == nr_said && requested == posted && !s.bad);
-	must(!s.surplus || !home->looks);
+	EXPECT(nr_delivered == nr_said && requested == posted && !s.bad);
+	EXPECT(!s.surplus || !home->looks);
 }
 
 static void end(u32 how)
@@ -458,7 +459,7 @@ void stream_run(const struct stream_home *h, const u8 *data, size_t size)
 	slab = (struct dcm_slab_ref){ .id = SLAB_ID,
 				      .bytes = SLAB_BYTES,
 				      .fd = -1 };
-	must(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds));
+	EXPECT(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds));
 	donor_fd = fds[1];
 	how = byte(&in);
 	/* little is taken at a time */
@@ -478,7 +479,7 @@ void stream_run(const struct stream_home *h, const u8 *data, size_t size)
 		home->pass(DCM_WIRE_SILENCE_MS + 1000);
 		host_poll((int)OPS);
 		host_poll((int)OPS);
-		must(completed == posted && ep->ops->dead(ep));
+		EXPECT(completed == posted && ep->ops->dead(ep));
 	}
 	ep->ops->close(ep);
 	for (; completed < posted; completed++)

@@ -36,8 +36,8 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *ts)
 /* What tcp.c maps is its endpoint. */
 void *__wrap_mmap(void *at, size_t bytes, int prot, int flags, int fd, off_t o)
 {
-	must(!at && prot == (PROT_READ | PROT_WRITE) && fd == -1 && !o);
-	must(flags == (MAP_PRIVATE | MAP_ANONYMOUS));
+	EXPECT(!at && prot == (PROT_READ | PROT_WRITE) && fd == -1 && !o);
+	EXPECT(flags == (MAP_PRIVATE | MAP_ANONYMOUS));
 	return calloc(1, bytes);
 }
 
@@ -60,11 +60,11 @@ static struct dcm_endpoint *open_tcp(int fd, u32 depth, u32 how)
 
 	encrypted = how & 1;
 	if (encrypted) {
-		must(!gnutls_init(&args.tls, GNUTLS_CLIENT));
+		EXPECT(!gnutls_init(&args.tls, GNUTLS_CLIENT));
 		gnutls_transport_set_int(args.tls, fd);
 	}
 	ep = dcm_transport_tcp.open(&args, &err);
-	must(ep);
+	EXPECT(ep);
 	return ep;
 }
 
@@ -77,7 +77,7 @@ static void *memory(u32 bytes)
 {
 	void *p = malloc(bytes);
 
-	must(p);
+	EXPECT(p);
 	return p;
 }
 

@@ -13,25 +13,20 @@
 #include <string.h>
 
 #include "../../kvm-dcm/proto/wire.h"
+#include "../framework/expect.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(int what)
-{
-	if (!what)
-		abort();
-}
 
 static void show(const uint8_t *data, size_t size)
 {
 	u8 *copy = malloc(size ? size : 1), back[DCM_WIRE_SHOW_BYTES];
 	struct dcm_wire_shown shown;
 
-	must(copy != NULL);
+	EXPECT(copy != NULL);
 	memcpy(copy, data, size);
 	if (dcm_wire_show_get(copy, size, &shown) == DCM_WIRE_OK) {
 		dcm_wire_show_put(back, &shown);
-		must(!memcmp(back, copy, sizeof(back)));
+		EXPECT(!memcmp(back, copy, sizeof(back)));
 	}
 	free(copy);
 }
@@ -59,25 +54,25 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		/* an own copy: reading one byte too many is seen */
 		u8 *copy = malloc(size ? size : 1);
 
-		must(copy != NULL);
+		EXPECT(copy != NULL);
 		memcpy(copy, data, size);
 		ret = dcm_wire_decode(copy, size, phase, from, &msg, &bytes);
 		if (ret == DCM_WIRE_MORE)
-			must(bytes > 0 && bytes <= DCM_WIRE_MSG_MAX);
-		must(strcmp(dcm_wire_error_name(ret), "?") != 0);
+			EXPECT(bytes > 0 && bytes <= DCM_WIRE_MSG_MAX);
+		EXPECT(strcmp(dcm_wire_error_name(ret), "?") != 0);
 		if (ret != DCM_WIRE_OK) {
 			free(copy);
 			return 0;
 		}
-		must(bytes >= DCM_WIRE_HDR_BYTES && bytes <= size);
-		must(msg.payload_bytes <= DCM_WIRE_PAYLOAD_MAX);
+		EXPECT(bytes >= DCM_WIRE_HDR_BYTES && bytes <= size);
+		EXPECT(msg.payload_bytes <= DCM_WIRE_PAYLOAD_MAX);
 		if (msg.payload_bytes)
-			must((const u8 *)msg.payload + msg.payload_bytes ==
+			EXPECT((const u8 *)msg.payload + msg.payload_bytes ==
 			     copy + bytes);
 		n = dcm_wire_encode(head, sizeof(head), &msg);
-		must(n > 0 && (size_t)n + msg.payload_bytes == bytes);
-		must(!memcmp(head, copy, (size_t)n));
-		must(dcm_wire_decode(copy, bytes - 1, phase, from, &again,
+		EXPECT(n > 0 && (size_t)n + msg.payload_bytes == bytes);
+		EXPECT(!memcmp(head, copy, (size_t)n));
+		EXPECT(dcm_wire_decode(copy, bytes - 1, phase, from, &again,
 				     &more) == DCM_WIRE_MORE &&
 		     more >= 1);
 		free(copy);

@@ -54,11 +54,11 @@ static u32 ask(struct heap *h, u16 command, u16 flags, u32 count,
 	heap_loss_begin(h, command);
 	rc = vgc_start(h->v, &c);
 	h->asked = command;
-	CHECK(!rc, "command %u: error %d", command, rc);
+	EXPECT(!rc, "command %u: error %d", command, rc);
 	rc = vgc_wait(h->v, &c, ANSWER_MS);
 	/* [VGC-D-7] */
-	CHECK(!rc, "command %u: error %d", command, rc);
-	CHECK(c.answer_bytes >= sizeof(h->answer.done));
+	EXPECT(!rc, "command %u: error %d", command, rc);
+	EXPECT(c.answer_bytes >= sizeof(h->answer.done));
 	heap_loss_end(h, command);
 	return le32toh(h->answer.done.status);
 }
@@ -81,7 +81,7 @@ static void touched_on(const struct heap *h)
 		usleep(1000);
 	}
 	/* [VGC-D-43] */
-	CHECK(now - since > 1, "an access waits although command %u is done",
+	EXPECT(now - since > 1, "an access waits although command %u is done",
 	      h->asked);
 }
 
@@ -125,7 +125,7 @@ static void heap_make(struct heap *h, u32 seed)
 	h->was = malloc(h->bytes);
 	h->now = malloc(h->bytes);
 	h->donor = calloc(HEAP_REGIONS, sizeof(*h->donor));
-	CHECK(h->live && h->was && h->now && h->donor);
+	EXPECT(h->live && h->was && h->now && h->donor);
 }
 
 void heap_open(struct heap *h, const char *device, u32 seed)
@@ -137,23 +137,23 @@ void heap_open(struct heap *h, const char *device, u32 seed)
 
 	memset(h, 0, sizeof(*h));
 	h->v = vgc_open(device, err, sizeof(err));
-	CHECK(h->v, "%s", err);
+	EXPECT(h->v, "%s", err);
 	/* all there is, through every layer */
-	CHECK(vgc_info(h->v)->features == 31, "features %llx",
+	EXPECT(vgc_info(h->v)->features == 31, "features %llx",
 	      (unsigned long long)vgc_info(h->v)->features);
 	heap_make(h, seed);
 	space = mut_space_le(h->m);
 	/* A space that was goes some time after its process. */
 	for (u32 i = 0; !h->space && i < 3000; i++) {
 		h->space = vgc_create(h->v, &space);
-		CHECK(h->space || errno == ENOSPC, "errno %d", errno);
+		EXPECT(h->space || errno == ENOSPC, "errno %d", errno);
 		if (!h->space)
 			usleep(10000);
 	}
 	/* where it was said to be, or addresses mean nothing [VGC-G-5] */
-	CHECK((u64)h->space == h->m->l.address, "errno %d", errno);
+	EXPECT((u64)h->space == h->m->l.address, "errno %d", errno);
 	for (u64 i = 0; i < h->bytes; i += 512)
-		CHECK(!*(u64 *)(void *)(h->space + i));
+		EXPECT(!*(u64 *)(void *)(h->space + i));
 	memcpy(h->space, h->own, h->bytes);
 	h->m->host = (u8 *)h->space;
 
@@ -197,7 +197,7 @@ static bool is_target(const struct heap *h, u32 region)
 void heap_same(struct heap *h)
 {
 	for (u32 r = 0; r < HEAP_TABLES_AT; r++)
-		CHECK(is_target(h, r) || h->lost[r] ||
+		EXPECT(is_target(h, r) || h->lost[r] ||
 			      !memcmp(h->was + r * HEAP_REGION,
 				      h->space + r * HEAP_REGION, HEAP_REGION),
 		      "region %u", r);
@@ -232,7 +232,7 @@ void heap_where(struct heap *h)
 		  heap_ask(h, VIRTIO_GC_SPACE_DONORS, 0, 0, &range,
 			   sizeof(range), NULL, 0),
 		  VIRTIO_GC_OK);
-	CHECK(le32toh(h->answer.done.count) == h->regions);
+	EXPECT(le32toh(h->answer.done.count) == h->regions);
 	for (u32 r = 0; r < h->regions; r++)
 		h->donor[r] = le32toh(donor[r]);
 }
@@ -257,13 +257,13 @@ void heap_donors(struct heap *h)
 	 * is.
 	 */
 	for (u32 r = 0; r < h->regions; r++) {
-		CHECK(h->donor[r] < vgc_info(h->v)->donors);
+		EXPECT(h->donor[r] < vgc_info(h->v)->donors);
 		if (!r || h->donor[r] == h->donor[r - 1])
 			continue;
 		if (at == each)
 			at = r % each;
 		/* [VGC-D-16] */
-		CHECK(r % each == at, "region %u", r);
+		EXPECT(r % each == at, "region %u", r);
 	}
 	range.first = htole32(1);
 	heap_must(h,
@@ -305,7 +305,7 @@ static u32 own_roots_send(struct heap *h)
 {
 	__le64 le[64];
 
-	CHECK(h->m->nr_roots <= 64);
+	EXPECT(h->m->nr_roots <= 64);
 	mut_roots_le(h->m, le);
 	return roots_send(h, le, h->m->nr_roots);
 }
@@ -323,22 +323,22 @@ static u32 opaques_scan(struct heap *h)
 
 	if (status)
 		return status;
-	CHECK(count <= OPAQUES_MAX);
+	EXPECT(count <= OPAQUES_MAX);
 	found = malloc(room * sizeof(*found));
-	CHECK(found);
+	EXPECT(found);
 	for (u32 i = 0; i < count; i++) {
 		u64 offset = le64toh(at[i]) - h->m->l.address;
 		const struct mut_object *o;
 		u64 slots;
 
-		CHECK(offset < h->bytes && h->m->at_unit[offset / 8]);
+		EXPECT(offset < h->bytes && h->m->at_unit[offset / 8]);
 		o = &h->m->objects[h->m->at_unit[offset / 8] - 1];
-		CHECK(h->m->types[o->type].flags & VIRTIO_GC_TYPE_OPAQUE);
+		EXPECT(h->m->types[o->type].flags & VIRTIO_GC_TYPE_OPAQUE);
 		slots = mut_slots(h->m, o);
 		if (n + slots > room) {
 			room = (n + slots) * 2;
 			found = realloc(found, room * sizeof(*found));
-			CHECK(found);
+			EXPECT(found);
 		}
 		mut_slots_le(h->m, o, found + n);
 		n += slots;
@@ -381,14 +381,14 @@ static void results_check(struct heap *h)
 	u64 bytes[HEAP_REGIONS] = { 0 }, objects[HEAP_REGIONS] = { 0 },
 	    wrong = 0;
 
-	CHECK(le32toh(h->answer.done.count) == h->regions);
+	EXPECT(le32toh(h->answer.done.count) == h->regions);
 	mut_trace(h->m, h->live, NULL);
 	for (u64 u = 0; u < h->bytes / 8; u++) {
 		u32 o = h->m->at_unit[u];
 
 		wrong += (bits[u / 8] >> u % 8 & 1) != (o ? h->live[o - 1] : 0);
 	}
-	CHECK(!wrong, "%llu objects", (unsigned long long)wrong);
+	EXPECT(!wrong, "%llu objects", (unsigned long long)wrong);
 	for (u32 o = 0; o < h->m->nr_objects; o++) {
 		u64 r = h->m->objects[o].at / HEAP_REGION;
 
@@ -402,9 +402,9 @@ static void results_check(struct heap *h)
 		if (h->deadline_ms && !h->m->top[r] &&
 		    status == VIRTIO_GC_NO_TRACE)
 			status = VIRTIO_GC_OK;
-		CHECK(le32toh(live[r].region) == r && !status,
+		EXPECT(le32toh(live[r].region) == r && !status,
 		      "region %u: status %u", r, status);
-		CHECK(le64toh(live[r].bytes) == bytes[r] &&
+		EXPECT(le64toh(live[r].bytes) == bytes[r] &&
 			      le64toh(live[r].objects) == objects[r],
 		      "region %u", r);
 	}
@@ -474,7 +474,7 @@ void heap_trace_stale(struct heap *h)
 	heap_must(h, trace_finish(h), VIRTIO_GC_OK);
 	heap_must(h, results(h), VIRTIO_GC_OK);
 	for (u32 r = 0; r < h->regions; r++)
-		CHECK(le32toh(live[r].status) ==
+		EXPECT(le32toh(live[r].status) ==
 			      (r == region ? VIRTIO_GC_STALE : VIRTIO_GC_OK),
 		      "region %u, written to was %u: status %u", r, region,
 		      le32toh(live[r].status));
@@ -499,7 +499,7 @@ static void none_missed(const struct heap *h, u32 before)
 		missed += h->live[o] && !(bits[u / 8] >> u % 8 & 1);
 	}
 	/* [VGC-D-23] */
-	CHECK(!missed, "%llu objects", (unsigned long long)missed);
+	EXPECT(!missed, "%llu objects", (unsigned long long)missed);
 }
 
 u32 heap_trace_running(struct heap *h)
@@ -517,7 +517,7 @@ u32 heap_trace_running(struct heap *h)
 	m->satb = satb;
 	m->satb_max = 4096;
 	m->nr_satb = 0;
-	CHECK(nr_roots <= 64);
+	EXPECT(nr_roots <= 64);
 	mut_roots_le(m, roots);
 	h->epoch++;
 	heap_must(h,
@@ -535,7 +535,7 @@ u32 heap_trace_running(struct heap *h)
 	status = satb_send(h, status);
 	m->satb = NULL;
 	/* [VGC-G-6] */
-	CHECK(!m->nr_satb);
+	EXPECT(!m->nr_satb);
 	if (!status)
 		status = trace_finish(h);
 	if (!status)

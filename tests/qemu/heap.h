@@ -15,6 +15,7 @@
 
 #include "../gc/mutator.h"
 #include "libvgc.h"
+#include "../framework/expect.h"
 
 #define HEAP_REGION	(64ull << 10)
 #define HEAP_REGIONS	288u	/* 18 MiB */
@@ -23,18 +24,6 @@
 #define HEAP_TABLES_AT	(HEAP_REGIONS - HEAP_TABLES)
 #define HEAP_MOVES	8u	/* in one EVACUATE */
 #define HEAP_ROOM	65536u
-
-#define CHECK(cond, ...)                                         \
-	do {                                                     \
-		if (!(cond)) {                                   \
-			printf("%s:%d: %s:", __FILE__, __LINE__, \
-			       #cond);                           \
-			printf(" " __VA_ARGS__);                 \
-			printf("\n");                            \
-			fflush(stdout);                          \
-			_exit(1);                                \
-		}                                                \
-	} while (0)
 
 /**
  * struct heap_loss - a donor that is killed while a command is under way
@@ -104,7 +93,7 @@ u32 heap_ask(struct heap *h, u16 command, u16 flags, u32 count, const void *arg,
 #define heap_must(h, status, want)                                   \
 	do {                                                         \
 		u32 got_ = (status);                                 \
-		CHECK(got_ == (want),                                   \
+		EXPECT(got_ == (want),                                   \
 		      "command %u: status %u of donor %d, at %llx",     \
 		      (h)->asked, got_, (int)(h)->answer.done.donor, \
 		      (unsigned long long)(h)->answer.done.at);      \

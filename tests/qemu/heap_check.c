@@ -60,7 +60,7 @@ static void touch_start(struct toucher *t, struct heap *h)
 {
 	*t = (struct toucher){ .h = h };
 	h->touched = &t->touched;
-	CHECK(!pthread_create(&t->thread, NULL, touch, t));
+	EXPECT(!pthread_create(&t->thread, NULL, touch, t));
 }
 
 static void touch_stop(struct toucher *t)
@@ -75,7 +75,7 @@ static u32 compact(struct heap *h, u32 donor)
 {
 	u32 moves, status = heap_compact(h, donor, &moves);
 
-	CHECK(!status || status == VIRTIO_GC_NO_SPACE, "status %u", status);
+	EXPECT(!status || status == VIRTIO_GC_NO_SPACE, "status %u", status);
 	return moves;
 }
 
@@ -104,7 +104,7 @@ static void one_heap(u32 seed)
 	heap_drop(&h, 50);
 	heap_must(&h, heap_trace(&h), VIRTIO_GC_OK);
 	heap_must(&h, heap_evacuate(&h, &evacuated), VIRTIO_GC_OK);
-	CHECK(evacuated);
+	EXPECT(evacuated);
 	/* what has moved is traced and moved again */
 	heap_must(&h, heap_trace(&h), VIRTIO_GC_OK);
 	for (u32 d = 0; d < vgc_info(h.v)->donors; d++) {
@@ -112,7 +112,7 @@ static void one_heap(u32 seed)
 		heap_must(&h, heap_trace(&h), VIRTIO_GC_OK);
 	}
 	/* of a few large ones those where tables have room may leave no gap */
-	CHECK(compacted || h.m->nr_objects < HEAP_REGIONS);
+	EXPECT(compacted || h.m->nr_objects < HEAP_REGIONS);
 	touch_stop(&t);
 	printf("heap %u: %u objects live, %u arrays cleared, %u regions evacuated, %u compacted, %llu touches\n",
 	       seed, h.m->nr_objects, cleared, evacuated, compacted,
@@ -154,7 +154,7 @@ static void killed(u32 seed, u32 want)
 		/* its own collector always can */
 		mut_trace(h.m, h.live, NULL);
 		/* [VGC-D-13] */
-		CHECK(status == VIRTIO_GC_OK ||
+		EXPECT(status == VIRTIO_GC_OK ||
 			      status == VIRTIO_GC_WORKER_LOST ||
 			      status == VIRTIO_GC_DONOR_LOST ||
 			      status == VIRTIO_GC_TIMED_OUT ||
@@ -168,7 +168,7 @@ static void killed(u32 seed, u32 want)
 		if (failed >= want && !status)
 			good++;
 	}
-	CHECK(good, "%u rounds, %u failed", i, failed);
+	EXPECT(good, "%u rounds, %u failed", i, failed);
 	printf("%u rounds, %u failed, %u regions moved\n", i, failed, moved);
 	heap_close(&h);
 }
@@ -187,10 +187,10 @@ static void drained(u32 seed, const char *dir)
 	snprintf(path, sizeof(path), "%s/enough", dir);
 	heap_up(&h, seed);
 	for (; !enough || status || !moved; rounds++) {
-		CHECK(rounds < ROUNDS_MAX);
+		EXPECT(rounds < ROUNDS_MAX);
 		enough = !access(path, F_OK);
 		status = rounds % 3 ? heap_trace(&h) : heap_trace_running(&h);
-		CHECK(!status || status == VIRTIO_GC_WORKER_LOST ||
+		EXPECT(!status || status == VIRTIO_GC_WORKER_LOST ||
 			      status == VIRTIO_GC_TIMED_OUT ||
 			      (status == VIRTIO_GC_STALE && rounds % 3),
 		      "status %u", status);
@@ -198,7 +198,7 @@ static void drained(u32 seed, const char *dir)
 		traced += !status;
 		if (!status && rounds % 3) {
 			status = heap_evacuate(&h, &n);
-			CHECK(!status || status == VIRTIO_GC_WORKER_LOST ||
+			EXPECT(!status || status == VIRTIO_GC_WORKER_LOST ||
 				      status == VIRTIO_GC_TIMED_OUT,
 			      "status %u", status);
 			moved += n;
@@ -232,28 +232,28 @@ static void lose(u32 seed, u32 donor)
 	for (u32 i = 0; i < ROUNDS_MAX && status != VIRTIO_GC_DONOR_LOST; i++) {
 		usleep(10000);
 		status = heap_trace_start(&h);
-		CHECK(status == VIRTIO_GC_OK ||
+		EXPECT(status == VIRTIO_GC_OK ||
 			      status == VIRTIO_GC_WORKER_LOST ||
 			      status == VIRTIO_GC_TIMED_OUT ||
 			      status == VIRTIO_GC_DONOR_LOST,
 		      "status %u", status);
 	}
-	CHECK(status == VIRTIO_GC_DONOR_LOST);
+	EXPECT(status == VIRTIO_GC_DONOR_LOST);
 	at = le64toh(h.answer.done.at);
 	printf("lost: donor %d, region %d\n", (int)h.answer.done.donor,
 	       at == VIRTIO_GC_NONE ? -1 : (int)(at / HEAP_REGION));
 	fflush(stdout);
-	CHECK(h.answer.done.donor == VIRTIO_GC_NO_DONOR ||
+	EXPECT(h.answer.done.donor == VIRTIO_GC_NO_DONOR ||
 	      le32toh(h.answer.done.donor) == donor);
-	CHECK(at == VIRTIO_GC_NONE || h.donor[at / HEAP_REGION] == donor);
+	EXPECT(at == VIRTIO_GC_NONE || h.donor[at / HEAP_REGION] == donor);
 	for (u32 r = 0; r < h.regions; r++) {
 		if (h.donor[r] == donor)
 			continue;
-		CHECK(!memcmp(h.was + r * HEAP_REGION,
+		EXPECT(!memcmp(h.was + r * HEAP_REGION,
 			      h.space + r * HEAP_REGION, HEAP_REGION));
 		kept++;
 	}
-	CHECK(kept && kept < h.regions, "%u regions", kept);
+	EXPECT(kept && kept < h.regions, "%u regions", kept);
 	heap_close(&h);
 }
 
@@ -265,7 +265,7 @@ static u32 round_any(struct heap *h, u32 *moves)
 	*moves = 0;
 	if (!status && !h->loss.happened) {
 		status = heap_evacuate(h, moves);
-		CHECK(status || *moves || h->loss.happened);
+		EXPECT(status || *moves || h->loss.happened);
 	}
 	if (!status && !h->loss.happened)
 		status = heap_trace(h);
@@ -312,11 +312,11 @@ static void outlive(u32 seed, const char *step, pid_t victim)
 	for (u32 i = 0; i < sizeof(steps) / sizeof(steps[0]); i++)
 		if (!strcmp(step, steps[i].name))
 			h.loss.command = steps[i].command;
-	CHECK(h.loss.command, "%s", step);
+	EXPECT(h.loss.command, "%s", step);
 	h.loss.victim = victim;
 	status = round_any(&h, &moves);
-	CHECK(h.loss.happened, "status %u", status);
-	CHECK(!status || status == VIRTIO_GC_WORKER_LOST ||
+	EXPECT(h.loss.happened, "status %u", status);
+	EXPECT(!status || status == VIRTIO_GC_WORKER_LOST ||
 		      status == VIRTIO_GC_DONOR_LOST ||
 		      status == VIRTIO_GC_TIMED_OUT,
 	      "status %u", status);
@@ -327,7 +327,7 @@ static void outlive(u32 seed, const char *step, pid_t victim)
 	h.deadline_ms = 0;
 	heap_donors(&h);
 	heap_must(&h, round_any(&h, &moves), VIRTIO_GC_OK);
-	CHECK(moves);
+	EXPECT(moves);
 	heap_close(&h);
 }
 
@@ -384,7 +384,7 @@ static void hints(u32 seed, const char *dir)
 		bool gone = at >= 4096 && at < 4096 + HINTED;
 
 		/* [VGC-D-46] */
-		CHECK(h.space[at] == (gone ? 0 : (char)h.was[at]));
+		EXPECT(h.space[at] == (gone ? 0 : (char)h.was[at]));
 	}
 	heap_must(&h, heap_hint(&h, VIRTIO_GC_HINT_COLD, 1, 4096),
 		  VIRTIO_GC_INVALID);
@@ -414,7 +414,7 @@ static void stalled(u32 seed, const char *dir)
 	h.deadline_ms = 500;
 	step(dir, "stopped");
 	status = heap_trace_start(&h);
-	CHECK(status == VIRTIO_GC_TIMED_OUT, "status %u", status);
+	EXPECT(status == VIRTIO_GC_TIMED_OUT, "status %u", status);
 	step(dir, "going");
 	h.deadline_ms = 0;
 	heap_same(&h);

@@ -34,7 +34,7 @@ static void *kill_later(void *arg)
 
 	usleep(l->delay_us);
 	if (l->victim) {
-		CHECK(!kill(l->victim, SIGKILL));
+		EXPECT(!kill(l->victim, SIGKILL));
 	} else {
 		printf("kill\n");
 		fflush(stdout);
@@ -57,7 +57,7 @@ static void lost_find(struct heap *h)
 				list[n++].region = htole32(r);
 		status = heap_ask(h, VIRTIO_GC_CLEAN, 0, n, NULL, 0, list,
 				  sizeof(*list));
-		CHECK(!status || status == VIRTIO_GC_TIMED_OUT ||
+		EXPECT(!status || status == VIRTIO_GC_TIMED_OUT ||
 			      status == VIRTIO_GC_DONOR_LOST,
 		      "status %u", status);
 		if (status != VIRTIO_GC_DONOR_LOST) {
@@ -66,14 +66,14 @@ static void lost_find(struct heap *h)
 		}
 		at = le64toh(h->answer.done.at);
 		r = (u32)(at / HEAP_REGION);
-		CHECK(at < h->bytes && at % HEAP_REGION == 0 && !h->lost[r]);
+		EXPECT(at < h->bytes && at % HEAP_REGION == 0 && !h->lost[r]);
 		h->lost[r] = 1;
 		/* nothing of another one's */
 		if (!found++)
 			donor = h->donor[r];
-		CHECK(h->donor[r] == donor, "region %u", r);
+		EXPECT(h->donor[r] == donor, "region %u", r);
 	}
-	CHECK(!status && found, "status %u, %u found", status, found);
+	EXPECT(!status && found, "status %u, %u found", status, found);
 }
 
 void heap_loss_begin(struct heap *h, u16 command)
@@ -84,7 +84,7 @@ void heap_loss_begin(struct heap *h, u16 command)
 		/* the first time there was more to be written */
 		l->delay_us = (u32)(mut_rand(h->m) %
 				    (l->took_us[command] * 3 / 4 + 1));
-		CHECK(!pthread_create(&l->killer, NULL, kill_later, l));
+		EXPECT(!pthread_create(&l->killer, NULL, kill_later, l));
 	}
 	l->began_us = now_us();
 }
@@ -137,7 +137,7 @@ static void objects_left(struct heap *h)
 		if (!is_lost(h, obj.at))
 			m->objects[k++] = obj;
 	}
-	CHECK(k);
+	EXPECT(k);
 	m->nr_objects = k;
 	for (u32 o = 0; o < k; o++) {
 		const struct mut_object *obj = &m->objects[o];
@@ -157,7 +157,7 @@ u32 heap_loss_over(struct heap *h)
 {
 	u32 n = 0;
 
-	CHECK(h->loss.happened && !h->nr_moves);
+	EXPECT(h->loss.happened && !h->nr_moves);
 	objects_left(h);
 	for (u32 r = 0; r < h->regions; r++) {
 		if (!h->lost[r])

@@ -32,7 +32,7 @@ static u64 forward(const struct heap *h, u64 at)
 		place = (const void *)(w + HEAP_REGION / 8 / 64);
 		w += unit / 64;
 		starts = le64toh(w->starts);
-		CHECK(starts >> unit % 64 & 1, "%llx did not move",
+		EXPECT(starts >> unit % 64 & 1, "%llx did not move",
 		      (unsigned long long)at);
 		starts &= (1ull << unit % 64) - 1;
 		place += le32toh(w->before) + (u32)__builtin_popcountll(starts);
@@ -44,10 +44,10 @@ static u64 forward(const struct heap *h, u64 at)
 /* What was at @x is at @y; it goes on @todo if that is new. */
 static u64 same_place(struct heap *h, u64 x, u64 y, u64 *todo, u64 n)
 {
-	CHECK((x == MUT_NULL) == (y == MUT_NULL));
+	EXPECT((x == MUT_NULL) == (y == MUT_NULL));
 	if (x == MUT_NULL)
 		return n;
-	CHECK(h->lost[x / HEAP_REGION] == h->lost[y / HEAP_REGION],
+	EXPECT(h->lost[x / HEAP_REGION] == h->lost[y / HEAP_REGION],
 	      "%llx is at %llx", (unsigned long long)x, (unsigned long long)y);
 	if (h->lost[x / HEAP_REGION])
 		return n;
@@ -55,7 +55,7 @@ static u64 same_place(struct heap *h, u64 x, u64 y, u64 *todo, u64 n)
 		h->now[x / 8] = y;
 		todo[n++] = x;
 	}
-	CHECK(h->now[x / 8] == y, "%llx is at %llx and %llx",
+	EXPECT(h->now[x / 8] == y, "%llx is at %llx and %llx",
 	      (unsigned long long)x, (unsigned long long)h->now[x / 8],
 	      (unsigned long long)y);
 	return n;
@@ -73,7 +73,7 @@ static u64 same_object(struct heap *h, u64 at, u64 *todo, u64 n)
 
 	old.host = h->was;
 	new.host = (u8 *)h->space;
-	CHECK(a && b && to + o->bytes <= h->bytes);
+	EXPECT(a && b && to + o->bytes <= h->bytes);
 	memcpy(a, h->was + at, o->bytes);
 	memcpy(b, h->space + to, o->bytes);
 	for (u64 s = 0; s < slots; s++) {
@@ -92,7 +92,7 @@ static u64 same_object(struct heap *h, u64 at, u64 *todo, u64 n)
 	for (; k < o->bytes && a[k] == b[k]; k++)
 		;
 	/* [VGC-D-40] */
-	CHECK(k == o->bytes, "object %llx: byte %llu", (unsigned long long)at,
+	EXPECT(k == o->bytes, "object %llx: byte %llu", (unsigned long long)at,
 	      (unsigned long long)k);
 	free(a);
 	free(b);
@@ -109,7 +109,7 @@ static void same_graph(struct heap *h, const u64 *roots)
 	const struct mut *m = h->m;
 	u64 *todo = malloc(h->bytes), n = 0, left = 0;
 
-	CHECK(todo);
+	EXPECT(todo);
 	memset(h->now, 0xff, h->bytes);
 	for (u32 i = 0; i < m->nr_roots; i++)
 		n = same_place(h, m->roots[i], roots[i], todo, n);
@@ -125,10 +125,10 @@ static void same_graph(struct heap *h, const u64 *roots)
 
 		if (!h->live[o] || h->lost[at / HEAP_REGION])
 			continue;
-		CHECK(h->now[at / 8] == forward(h, at));
+		EXPECT(h->now[at / 8] == forward(h, at));
 		left++;
 	}
-	CHECK(left);
+	EXPECT(left);
 	free(todo);
 }
 
@@ -148,7 +148,7 @@ static void adopt(struct heap *h, const u64 *roots)
 	}
 	m->nr_objects = k;
 	for (u32 o = 0; o < k; o++) {
-		CHECK(!m->at_unit[m->objects[o].at / 8]);
+		EXPECT(!m->at_unit[m->objects[o].at / 8]);
 		m->at_unit[m->objects[o].at / 8] = o + 1;
 	}
 	memcpy(m->roots, roots, m->nr_roots * sizeof(*roots));
@@ -190,7 +190,7 @@ static void roots_forward(struct heap *h, bool own, u64 *roots)
 			   at[i] ? le64toh(at[i]) - m->l.address :
 				   MUT_NULL;
 		/* both know the same [VGC-D-42] */
-		CHECK(own || roots[i] == forward(h, m->roots[i]) ||
+		EXPECT(own || roots[i] == forward(h, m->roots[i]) ||
 		      h->lost[m->roots[i] / HEAP_REGION]);
 	}
 }
@@ -207,7 +207,7 @@ static u32 release(struct heap *h, const struct virtio_gc_region *list, u32 n)
 		for (u64 k = 0;
 		     k < HEAP_REGION && !status && !h->lost[at / HEAP_REGION];
 		     k++)
-			CHECK(!h->space[at + k]);
+			EXPECT(!h->space[at + k]);
 		h->m->top[le32toh(list[i].region)] = 0;
 	}
 	return status;
@@ -253,7 +253,7 @@ static void moves_choose(struct heap *h)
 	for (u32 o = 0; o < h->m->nr_objects; o++)
 		live[h->m->objects[o].at / HEAP_REGION] += h->live[o];
 	/* all were released before [VGC-G-9] */
-	CHECK(!h->nr_moves);
+	EXPECT(!h->nr_moves);
 	for (u32 k = 0; k < HEAP_TABLES_AT && h->nr_moves < HEAP_MOVES; k++) {
 		u32 from = (h->epoch * 13 + k) % HEAP_TABLES_AT, to, table;
 
@@ -291,7 +291,7 @@ static void cross_donor(struct heap *h)
 	heap_must(h,
 		  heap_ask(h, VIRTIO_GC_EVACUATE, 0, 1, NULL, 0, &m, sizeof(m)),
 		  VIRTIO_GC_OK);
-	CHECK(le32toh(moved->status) == VIRTIO_GC_CROSS_DONOR);
+	EXPECT(le32toh(moved->status) == VIRTIO_GC_CROSS_DONOR);
 }
 
 /* From-regions are still whole, and not ours to touch. */
@@ -302,7 +302,7 @@ static void froms_same(const struct heap *h)
 		u64 at = from * HEAP_REGION;
 
 		/* by the donors [VGC-D-39] and by us [VGC-G-8] */
-		CHECK(h->lost[from] ||
+		EXPECT(h->lost[from] ||
 		      !memcmp(h->was + at, h->space + at, HEAP_REGION));
 	}
 }
@@ -341,7 +341,7 @@ static void moves_tops(struct heap *h, const struct virtio_gc_moved *moved)
 		u32 to = le32toh(moved[i].to);
 		u64 end = le64toh(moved[i].end) - to * HEAP_REGION;
 
-		CHECK(!moved[i].status && end <= HEAP_REGION);
+		EXPECT(!moved[i].status && end <= HEAP_REGION);
 		if (h->m->top[to] < end)
 			h->m->top[to] = end;
 	}
@@ -380,16 +380,16 @@ u32 heap_evacuate(struct heap *h, u32 *moves)
 		h->nr_moves = 0;
 		return status;
 	}
-	CHECK(le32toh(h->answer.done.count) == h->nr_moves);
+	EXPECT(le32toh(h->answer.done.count) == h->nr_moves);
 	for (u32 i = 0; i < h->nr_moves; i++)
-		CHECK(moved[i].from == h->move[i].from &&
+		EXPECT(moved[i].from == h->move[i].from &&
 		      moved[i].to == h->move[i].to &&
 		      moved[i].table == h->move[i].table);
 	moves_tops(h, moved);
 	*moves = h->nr_moves;
 	status = update(h);
 	released = moves_finish(h, !status);
-	CHECK(status || !released || h->deadline_ms, "RELEASE: status %u",
+	EXPECT(status || !released || h->deadline_ms, "RELEASE: status %u",
 	      released);
 	return VIRTIO_GC_OK;
 }
@@ -418,7 +418,7 @@ u32 heap_compact(struct heap *h, u32 donor, u32 *moves)
 	status = heap_ask(h, VIRTIO_GC_COMPACT, 0, n - 2, &area, sizeof(area),
 			  list, sizeof(*list));
 	n = le32toh(h->answer.done.count);
-	CHECK(n <= HEAP_REGIONS);
+	EXPECT(n <= HEAP_REGIONS);
 	memcpy(moved, &h->answer.done + 1, n * sizeof(*moved));
 	/* what was nowhere may have been placed for it */
 	heap_where(h);
@@ -426,11 +426,11 @@ u32 heap_compact(struct heap *h, u32 donor, u32 *moves)
 		u64 table = le64toh(moved[i].table);
 
 		/* [VGC-D-52] */
-		CHECK(table / HEAP_REGION == at ||
+		EXPECT(table / HEAP_REGION == at ||
 		      table / HEAP_REGION == at + 1);
-		CHECK(h->lost[le32toh(moved[i].from)] ||
+		EXPECT(h->lost[le32toh(moved[i].from)] ||
 		      h->donor[le32toh(moved[i].from)] == donor);
-		CHECK(h->lost[le32toh(moved[i].to)] ||
+		EXPECT(h->lost[le32toh(moved[i].to)] ||
 		      h->donor[le32toh(moved[i].to)] == donor);
 		h->move[i] = (struct virtio_gc_move){
 			.from = moved[i].from,
@@ -446,13 +446,13 @@ u32 heap_compact(struct heap *h, u32 donor, u32 *moves)
 
 		/* @nr_objects are fewer, and none refers to where it was */
 		released = moves_finish(h, updated);
-		CHECK(!updated || !released || h->deadline_ms,
+		EXPECT(!updated || !released || h->deadline_ms,
 		      "RELEASE: status %u", released);
 	}
 	/* [VGC-D-45] */
 	for (u32 o = 0; o < h->m->nr_objects; o++)
 		for (u32 i = 0; i < n; i++)
-			CHECK(h->m->objects[o].at / HEAP_REGION !=
+			EXPECT(h->m->objects[o].at / HEAP_REGION !=
 			      le32toh(moved[i].from));
 	*moves = n;
 	return status;

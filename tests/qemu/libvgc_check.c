@@ -14,20 +14,12 @@
 #include <sys/mman.h>
 
 #include "libvgc.h"
+#include "../framework/expect.h"
 
 #define BYTES	(8ul << 20)
 #define ADDRESS	0x300000000000ul
 #define THREADS	6
 #define TURNS	200
-
-#define CHECK(cond)                                                         \
-	do {                                                                \
-		if (!(cond)) {                                              \
-			printf("line %d: %s (errno %d)\n", __LINE__, #cond, \
-			       errno);                                      \
-			exit(1);                                            \
-		}                                                           \
-	} while (0)
 
 static const char *device;
 
@@ -77,15 +69,15 @@ static void *caller(void *arg)
 			do
 				rc = vgc_start(v, &c[k]);
 			while (rc == -EAGAIN);
-			CHECK(!rc);
+			EXPECT(!rc);
 		}
 		for (k = i & 1; k >= 0 && k < 2; k += i & 1 ? -1 : 1) {
-			CHECK(!vgc_wait(v, &c[k], i % 3 ? -1 : 30000));
-			CHECK(c[k].answer_bytes == sizeof(d[k]));
-			CHECK(d[k].status == VIRTIO_GC_OK && !d[k].count);
+			EXPECT(!vgc_wait(v, &c[k], i % 3 ? -1 : 30000));
+			EXPECT(c[k].answer_bytes == sizeof(d[k]));
+			EXPECT(d[k].status == VIRTIO_GC_OK && !d[k].count);
 		}
 		/* A second time there is nothing to wait for. */
-		CHECK(vgc_wait(v, &c[0], 0) == -EINVAL);
+		EXPECT(vgc_wait(v, &c[0], 0) == -EINVAL);
 	}
 	return NULL;
 }
@@ -98,31 +90,31 @@ static void wrong(struct vgc *v)
 	struct virtio_gc_done d;
 	struct vgc_call c;
 
-	CHECK(!vgc_open("/dev/nothing", err, sizeof(err)) && errno == ENOENT);
-	CHECK(strstr(err, "/dev/nothing: no such device"));
-	CHECK(!vgc_open("/dev/null", err, sizeof(err)));
-	CHECK(strstr(err, "not a virtio-gc device"));
+	EXPECT(!vgc_open("/dev/nothing", err, sizeof(err)) && errno == ENOENT);
+	EXPECT(strstr(err, "/dev/nothing: no such device"));
+	EXPECT(!vgc_open("/dev/null", err, sizeof(err)));
+	EXPECT(strstr(err, "not a virtio-gc device"));
 
 	c = cancel(&none, &d);
 	c.answer_room = sizeof(d) - 1;
-	CHECK(vgc_do(v, &c) == -EMSGSIZE);
+	EXPECT(vgc_do(v, &c) == -EMSGSIZE);
 	c = cancel(&none, &d);
 	c.entries = big;
 	c.entry_bytes = 1u << 31;
 	c.count = 1u << 31;
-	CHECK(vgc_do(v, &c) == -EMSGSIZE);
+	EXPECT(vgc_do(v, &c) == -EMSGSIZE);
 	c = cancel(&none, &d);
 	c.command = VIRTIO_GC_SPACE_DESTROY;
-	CHECK(vgc_do(v, &c) == -EPERM);
+	EXPECT(vgc_do(v, &c) == -EPERM);
 	/* What the device has to say to it comes back as a status. */
 	c = cancel(&none, &d);
 	c.entries = big;
 	c.entry_bytes = 8;
 	c.count = 3;
-	CHECK(!vgc_do(v, &c) && d.status == VIRTIO_GC_INVALID);
+	EXPECT(!vgc_do(v, &c) && d.status == VIRTIO_GC_INVALID);
 	c = cancel(&none, &d);
 	c.command = 999;
-	CHECK(!vgc_do(v, &c) && d.status == VIRTIO_GC_UNSUPPORTED);
+	EXPECT(!vgc_do(v, &c) && d.status == VIRTIO_GC_UNSUPPORTED);
 	free(big);
 }
 
@@ -140,39 +132,39 @@ int main(int argc, char **argv)
 	v = vgc_open(device, err, sizeof(err));
 	if (!v)
 		printf("%s\n", err);
-	CHECK(v);
+	EXPECT(v);
 
 	/* Not over what is there; and after that the space can be had. */
 	in_the_way = mmap((void *)(ADDRESS + BYTES / 2), 4096, PROT_READ,
 			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-	CHECK(in_the_way != MAP_FAILED);
-	CHECK(!vgc_create(v, &s) && errno == EEXIST);
+	EXPECT(in_the_way != MAP_FAILED);
+	EXPECT(!vgc_create(v, &s) && errno == EEXIST);
 	munmap(in_the_way, 4096);
 	s.ref_bytes = 3;
-	CHECK(!vgc_create(v, &s) && errno == EINVAL);
+	EXPECT(!vgc_create(v, &s) && errno == EINVAL);
 	s.ref_bytes = 4;
 	heap = vgc_create(v, &s);
-	CHECK(heap == (char *)ADDRESS);
-	CHECK(!vgc_create(v, &s));
+	EXPECT(heap == (char *)ADDRESS);
+	EXPECT(!vgc_create(v, &s));
 	for (at = 0; at < BYTES; at += 4096) {
-		CHECK(!heap[at]);
+		EXPECT(!heap[at]);
 		heap[at] = (char)(at >> 12) | 1;
 	}
 
 	/* Another space, elsewhere, of the same process. */
 	w = vgc_open(device, err, sizeof(err));
 	s.address = ADDRESS + 4 * BYTES;
-	CHECK(w && vgc_create(w, &s) == (void *)s.address);
-	CHECK(!*(char *)s.address);
+	EXPECT(w && vgc_create(w, &s) == (void *)s.address);
+	EXPECT(!*(char *)s.address);
 	*(char *)s.address = 1;
 
 	wrong(v);
 	for (i = 0; i < THREADS; i++)
-		CHECK(!pthread_create(&t[i], NULL, caller, i % 3 ? v : w));
+		EXPECT(!pthread_create(&t[i], NULL, caller, i % 3 ? v : w));
 	for (i = 0; i < THREADS; i++)
 		pthread_join(t[i], NULL);
 	for (at = 0; at < BYTES; at += 4096)
-		CHECK(heap[at] == (char)((char)(at >> 12) | 1));
+		EXPECT(heap[at] == (char)((char)(at >> 12) | 1));
 	vgc_close(w);
 	vgc_close(v);
 	printf("ok\n");

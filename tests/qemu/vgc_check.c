@@ -28,20 +28,13 @@
 #include <unistd.h>
 
 #include "vgc.h"
+#include "../framework/expect.h"
 
 #define REGION	(64ul << 10)
 #define BYTES	(4ul << 20)
 #define ADDRESS	0x200000000000ul
 
-#define CHECK(cond)                                                         \
-	do {                                                                \
-		if (!(cond)) {                                              \
-			printf("line %d: %s (errno %d)\n", __LINE__, #cond, \
-			       errno);                                      \
-			exit(1);                                            \
-		}                                                           \
-	} while (0)
-#define FAILS(call, why) CHECK((call) < 0 && errno == (why))
+#define FAILS(call, why) EXPECT((call) < 0 && errno == (why))
 
 static const char *device;
 
@@ -49,7 +42,7 @@ static int dev_open(void)
 {
 	int fd = open(device, O_RDWR | O_CLOEXEC);
 
-	CHECK(fd >= 0);
+	EXPECT(fd >= 0);
 	return fd;
 }
 
@@ -88,7 +81,7 @@ static char *map(int fd, uint64_t bytes)
 {
 	char *m = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
-	CHECK(m != MAP_FAILED);
+	EXPECT(m != MAP_FAILED);
 	return m;
 }
 
@@ -123,8 +116,8 @@ static struct vgc_reap reap(int fd)
 	struct pollfd p = { .fd = fd, .events = POLLIN };
 	struct vgc_reap r;
 
-	CHECK(poll(&p, 1, 30000) == 1 && p.revents & POLLIN);
-	CHECK(!ioctl(fd, VGC_IOC_REAP, &r));
+	EXPECT(poll(&p, 1, 30000) == 1 && p.revents & POLLIN);
+	EXPECT(!ioctl(fd, VGC_IOC_REAP, &r));
 	return r;
 }
 
@@ -140,47 +133,47 @@ static void basic(void)
 	int a = dev_open(), b = dev_open(), i;
 	char *m, *n;
 
-	CHECK(!ioctl(a, VGC_IOC_INFO, &info));
-	CHECK(info.window_bytes >= 2 * BYTES && info.donors > 0);
-	CHECK(info.region_bytes_min <= REGION && info.commands_max >= 8);
-	CHECK(!create(a, BYTES) && !create(b, BYTES));
+	EXPECT(!ioctl(a, VGC_IOC_INFO, &info));
+	EXPECT(info.window_bytes >= 2 * BYTES && info.donors > 0);
+	EXPECT(info.region_bytes_min <= REGION && info.commands_max >= 8);
+	EXPECT(!create(a, BYTES) && !create(b, BYTES));
 	m = map(a, BYTES);
 	n = map(b, BYTES);
 	for (at = 0; at < BYTES; at += 4096) {
-		CHECK(!*(uint64_t *)(m + at) && !*(uint64_t *)(n + at));
+		EXPECT(!*(uint64_t *)(m + at) && !*(uint64_t *)(n + at));
 		*(uint64_t *)(m + at) = at + 1;
 		*(uint64_t *)(n + at) = ~at;
 	}
 	for (at = 0; at < BYTES; at += 4096) {
-		CHECK(*(uint64_t *)(m + at) == at + 1);
-		CHECK(*(uint64_t *)(n + at) == ~at);
+		EXPECT(*(uint64_t *)(m + at) == at + 1);
+		EXPECT(*(uint64_t *)(n + at) == ~at);
 	}
 	/* The kernel's own accesses. */
 	i = open("/dev/zero", O_RDONLY);
-	CHECK(read(i, m, 8192) == 8192 && !m[0] && !m[8191]);
+	EXPECT(read(i, m, 8192) == 8192 && !m[0] && !m[8191]);
 	close(i);
 
 	memset(d, 0xff, sizeof(d));
 	for (i = 0; i < 8; i++)
-		CHECK(!submit(a, &q, sizeof(q), &d[i], sizeof(d[i]), 100 + i));
+		EXPECT(!submit(a, &q, sizeof(q), &d[i], sizeof(d[i]), 100 + i));
 	for (i = 0; i < 8; i++) {
 		r = reap(a);
-		CHECK(r.cookie >= 100 && r.cookie < 108 &&
+		EXPECT(r.cookie >= 100 && r.cookie < 108 &&
 		      r.answer_bytes == sizeof(d[0]));
 		seen |= 1 << (r.cookie - 100);
-		CHECK(d[r.cookie - 100].status == VIRTIO_GC_OK);
+		EXPECT(d[r.cookie - 100].status == VIRTIO_GC_OK);
 	}
-	CHECK(seen == 0xff);
+	EXPECT(seen == 0xff);
 	/* A command of a feature that is not there. */
 	q.r.command = VIRTIO_GC_TRACE_FINISH;
-	CHECK(!submit(a, &q, sizeof(q.r), &d[0], sizeof(d[0]), 1));
+	EXPECT(!submit(a, &q, sizeof(q.r), &d[0], sizeof(d[0]), 1));
 	reap(a);
-	CHECK(d[0].status == VIRTIO_GC_UNSUPPORTED ||
+	EXPECT(d[0].status == VIRTIO_GC_UNSUPPORTED ||
 	      d[0].status == VIRTIO_GC_NO_TRACE);
 
 	/* The space lives as long as its mapping. */
 	close(a);
-	CHECK(*(uint64_t *)(m + BYTES - 4096) == BYTES - 4096 + 1);
+	EXPECT(*(uint64_t *)(m + BYTES - 4096) == BYTES - 4096 + 1);
 	munmap(m, BYTES);
 	close(b);
 	munmap(n, BYTES);
@@ -193,12 +186,12 @@ static void whole(void)
 	uint64_t at;
 	char *m;
 
-	CHECK(!ioctl(fd, VGC_IOC_INFO, &info));
-	CHECK(!create(fd, info.window_bytes));
+	EXPECT(!ioctl(fd, VGC_IOC_INFO, &info));
+	EXPECT(!create(fd, info.window_bytes));
 	m = map(fd, info.window_bytes);
 	/* nothing of another's, nor by its commands [VGC-G-4] [VGC-D-17] */
 	for (at = 0; at < info.window_bytes; at += 4096)
-		CHECK(!*(uint64_t *)(m + at));
+		EXPECT(!*(uint64_t *)(m + at));
 }
 
 /* ---- wrong calls ---- */
@@ -231,7 +224,7 @@ static void wrong_create(void)
 	FAILS(ioctl(fd, VGC_IOC_CREATE, NULL), EFAULT);
 	FAILS(ioctl(fd, VGC_IOC_CREATE, (void *)-4096l), EFAULT);
 	/* None of them has left anything. */
-	CHECK(!create(fd, BYTES));
+	EXPECT(!create(fd, BYTES));
 	c = space(BYTES);
 	FAILS(ioctl(fd, VGC_IOC_CREATE, &c), EEXIST);
 	close(fd);
@@ -269,7 +262,7 @@ static void wrong_submit(int fd, const struct vgc_info *info)
 
 	/* As many as there may be, and none more before one is reaped. */
 	for (i = 0; i < info->commands_max; i++)
-		CHECK(!submit(fd, &q, sizeof(q), &d, sizeof(d), i));
+		EXPECT(!submit(fd, &q, sizeof(q), &d, sizeof(d), i));
 	FAILS(submit(fd, &q, sizeof(q), &d, sizeof(d), i), EAGAIN);
 	for (i = 0; i < info->commands_max; i++)
 		reap(fd);
@@ -278,17 +271,17 @@ static void wrong_submit(int fd, const struct vgc_info *info)
 	for (i = 0; i < info->commands_max + 2; i++) {
 		struct pollfd p = { .fd = fd, .events = POLLIN };
 
-		CHECK(!submit(fd, &q, sizeof(q), none, sizeof(d), i));
-		CHECK(poll(&p, 1, 30000) == 1);
+		EXPECT(!submit(fd, &q, sizeof(q), none, sizeof(d), i));
+		EXPECT(poll(&p, 1, 30000) == 1);
 		FAILS(ioctl(fd, VGC_IOC_REAP, &s), EFAULT);
 	}
 	/* The largest there may be, which the device refuses. */
 	none = mmap(NULL, info->request_max, PROT_READ | PROT_WRITE,
 		    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	memcpy(none, &q, sizeof(q));
-	CHECK(!submit(fd, none, info->request_max, &d, sizeof(d), 5));
+	EXPECT(!submit(fd, none, info->request_max, &d, sizeof(d), 5));
 	reap(fd);
-	CHECK(d.status == VIRTIO_GC_INVALID);
+	EXPECT(d.status == VIRTIO_GC_INVALID);
 }
 
 /* The kernel would log one that is not caught. */
@@ -306,7 +299,7 @@ static void wrong_map(int fd)
 	char *m;
 
 #define NO_MAP(bytes, flags, at) \
-	CHECK(mmap(NULL, bytes, PROT_READ, flags, fd, at) == MAP_FAILED)
+	EXPECT(mmap(NULL, bytes, PROT_READ, flags, fd, at) == MAP_FAILED)
 	NO_MAP(BYTES + page, MAP_SHARED, 0);
 	NO_MAP(BYTES, MAP_SHARED, page);
 	NO_MAP(page, MAP_SHARED, (long)BYTES);
@@ -315,17 +308,17 @@ static void wrong_map(int fd)
 #undef NO_MAP
 	m = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
 		 (long)BYTES - page);
-	CHECK(m != MAP_FAILED);
+	EXPECT(m != MAP_FAILED);
 	m[0] = 1;
-	CHECK(mremap(m, page, 2 * page, MREMAP_MAYMOVE) == MAP_FAILED);
+	EXPECT(mremap(m, page, 2 * page, MREMAP_MAYMOVE) == MAP_FAILED);
 	/* A child has the file, and not the memory. */
 	child = fork();
 	if (!child) {
 		signal(SIGSEGV, on_segv);
 		_exit(*(volatile char *)m);
 	}
-	CHECK(waitpid(child, &status, 0) == child);
-	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 77);
+	EXPECT(waitpid(child, &status, 0) == child);
+	EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 77);
 	munmap(m, page);
 }
 
@@ -338,11 +331,11 @@ static void wrong(void)
 	int fd = dev_open();
 
 	FAILS(ioctl(fd, VGC_IOC_INFO, NULL), EFAULT);
-	CHECK(!ioctl(fd, VGC_IOC_INFO, &info));
+	EXPECT(!ioctl(fd, VGC_IOC_INFO, &info));
 	FAILS(submit(fd, &q, sizeof(q), &d, sizeof(d), 0), ENXIO);
 	FAILS(ioctl(fd, VGC_IOC_REAP, &r), EAGAIN);
-	CHECK(mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED);
-	CHECK(!create(fd, BYTES));
+	EXPECT(mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED);
+	EXPECT(!create(fd, BYTES));
 	wrong_submit(fd, &info);
 	wrong_map(fd);
 	close(fd);
@@ -361,14 +354,14 @@ static void loop(void)
 
 	for (;;) {
 		fd = dev_open();
-		CHECK(!create(fd, BYTES));
+		EXPECT(!create(fd, BYTES));
 		m = map(fd, BYTES);
 		for (at = 0; at < BYTES; at += 4096) {
-			CHECK(!*(uint64_t *)(m + at));
+			EXPECT(!*(uint64_t *)(m + at));
 			*(uint64_t *)(m + at) = at + 1;
 		}
 		for (i = 0; i < 16; i++)
-			CHECK(!submit(fd, &q, sizeof(q), &d, sizeof(d), i));
+			EXPECT(!submit(fd, &q, sizeof(q), &d, sizeof(d), i));
 		if (fork() == 0)
 			_exit(0);
 		wait(NULL);
@@ -395,7 +388,7 @@ static void gone(void)
 	volatile char *m;
 	int fd = dev_open(), left;
 
-	CHECK(!create(fd, BYTES));
+	EXPECT(!create(fd, BYTES));
 	m = map(fd, BYTES);
 	signal(SIGBUS, on_bus);
 	printf("up\n");
@@ -409,14 +402,14 @@ static void gone(void)
 				ioctl(fd, VGC_IOC_REAP, &r);
 		}
 	p.fd = fd;
-	CHECK(poll(&p, 1, 0) == 1 && p.revents & POLLHUP);
+	EXPECT(poll(&p, 1, 0) == 1 && p.revents & POLLHUP);
 	FAILS(ioctl(fd, VGC_IOC_INFO, &info), ENODEV);
 	FAILS(submit(fd, &q, sizeof(q), &d, sizeof(d), 1), ENODEV);
 	/* What was answered before is still there, and then nothing is. */
 	for (left = 0; left < 1000; left++)
 		if (ioctl(fd, VGC_IOC_REAP, &r) && errno == ENODEV)
 			break;
-	CHECK(left < 1000);
+	EXPECT(left < 1000);
 	munmap((void *)m, BYTES);
 	close(fd);
 }
@@ -431,15 +424,15 @@ static void hold(void)
 	sigemptyset(&term);
 	sigaddset(&term, SIGTERM);
 	sigprocmask(SIG_BLOCK, &term, NULL);
-	CHECK(!create(fd, BYTES));
+	EXPECT(!create(fd, BYTES));
 	m = map(fd, BYTES);
 	for (at = 0; at < BYTES; at += 4096)
 		*(uint64_t *)(m + at) = at + 1;
 	printf("up\n");
 	fflush(stdout);
-	CHECK(!sigwait(&term, &sig));
+	EXPECT(!sigwait(&term, &sig));
 	for (at = 0; at < BYTES; at += 4096)
-		CHECK(*(uint64_t *)(m + at) == at + 1);
+		EXPECT(*(uint64_t *)(m + at) == at + 1);
 }
 
 /* ---- nonsense ---- */
@@ -653,7 +646,7 @@ static void fuzz(unsigned int seed)
 	for (i = 0; i < THREADS; i++)
 		fds[i] = dev_open();
 	for (i = 0; i < THREADS; i++)
-		CHECK(!pthread_create(&t[i], NULL, fuzzer,
+		EXPECT(!pthread_create(&t[i], NULL, fuzzer,
 				      (void *)(seed * THREADS + i)));
 	for (i = 0; i < THREADS; i++)
 		pthread_join(t[i], NULL);
@@ -661,7 +654,7 @@ static void fuzz(unsigned int seed)
 
 int main(int argc, char **argv)
 {
-	CHECK(argc >= 3);
+	EXPECT(argc >= 3);
 	device = argv[2];
 	if (!strcmp(argv[1], "basic"))
 		basic();
@@ -679,7 +672,7 @@ int main(int argc, char **argv)
 		turns = strtoul(argv[4], NULL, 10);
 		fuzz((unsigned int)strtoul(argv[3], NULL, 10));
 	} else
-		CHECK(!"a mode");
+		EXPECT(!"a mode");
 	printf("ok\n");
 	return 0;
 }

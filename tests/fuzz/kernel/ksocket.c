@@ -36,7 +36,7 @@ void ksocket_how(u32 h)
 
 static void event(struct sock *s)
 {
-	must(s == &sk);
+	EXPECT(s == &sk);
 }
 
 struct socket *sockfd_lookup(int fd, int *err)
@@ -57,8 +57,8 @@ struct socket *sockfd_lookup(int fd, int *err)
 
 void sockfd_put(struct socket *sock)
 {
-	must(sock == &the_socket && !sk.sk_user_data);
-	must(sk.sk_data_ready == event && sk.sk_write_space == event &&
+	EXPECT(sock == &the_socket && !sk.sk_user_data);
+	EXPECT(sk.sk_data_ready == event && sk.sk_write_space == event &&
 	     sk.sk_state_change == event);
 	close(sock->fd);
 }
@@ -90,7 +90,7 @@ static int one(struct socket *sock, void *p, size_t n, bool out, int flags)
 {
 	ssize_t ret;
 
-	must(flags & MSG_DONTWAIT && n);
+	EXPECT(flags & MSG_DONTWAIT && n);
 	if (how & HOW_NO_MEMORY && out) {
 		how &= ~(u32)HOW_NO_MEMORY;
 		return n & 1 ? -ENOMEM : -ENOBUFS;
@@ -118,10 +118,10 @@ UNTRACED static int pages(struct socket *sock, struct msghdr *msg, bool out)
 	for (unsigned long k = 0; k < i->nr; k++) {
 		const struct bio_vec *bv = &i->bvec[k];
 
-		must(bv->bv_len && bv->bv_offset + bv->bv_len <= PAGE_SIZE);
+		EXPECT(bv->bv_len && bv->bv_offset + bv->bv_len <= PAGE_SIZE);
 		sum += bv->bv_len;
 	}
-	must(sum == i->count);
+	EXPECT(sum == i->count);
 	for (unsigned long k = 0; k < i->nr; k++) {
 		const struct bio_vec *bv = &i->bvec[k];
 		int n = one(sock, bv->bv_page->bytes + bv->bv_offset,
@@ -138,7 +138,7 @@ UNTRACED static int pages(struct socket *sock, struct msghdr *msg, bool out)
 
 int sock_sendmsg(struct socket *sock, struct msghdr *msg)
 {
-	must(msg->msg_flags & MSG_SPLICE_PAGES);
+	EXPECT(msg->msg_flags & MSG_SPLICE_PAGES);
 	return pages(sock, msg, true);
 }
 
@@ -151,7 +151,7 @@ int sock_recvmsg(struct socket *sock, struct msghdr *msg, int flags)
 int kernel_sendmsg(struct socket *sock, struct msghdr *msg, struct kvec *vec,
 		   size_t nr, size_t bytes)
 {
-	must(nr == 1 && vec->iov_len == bytes);
+	EXPECT(nr == 1 && vec->iov_len == bytes);
 	return one(sock, vec->iov_base, bytes, true, msg->msg_flags);
 }
 
@@ -159,6 +159,6 @@ int kernel_recvmsg(struct socket *sock, struct msghdr *msg, struct kvec *vec,
 		   size_t nr, size_t bytes, int flags)
 {
 	(void)msg;
-	must(nr == 1 && vec->iov_len == bytes);
+	EXPECT(nr == 1 && vec->iov_len == bytes);
 	return one(sock, vec->iov_base, bytes, false, flags);
 }
