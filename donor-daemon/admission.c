@@ -24,6 +24,7 @@
  * Locking: none, all on the event loop. A source exists while it has a seat or
  * a session.
  */
+#include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,7 +101,7 @@ int dcm_admission_enter(struct dcm_admission *adm, struct dcm_seat *seat,
 	struct dcm_source *s = source_get(adm, origin);
 
 	if (!s)
-		return -1;
+		return -ENOMEM;
 	seat->source = s;
 	dcm_list_add_tail(&seat->node, &s->seats);
 	s->nr_seats++;

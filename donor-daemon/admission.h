@@ -57,7 +57,7 @@ struct dcm_admission {
  */
 void dcm_admission_init(struct dcm_admission *adm, u64 salt);
 
-/* Take a seat. -1: no memory. */
+/* Take a seat: 0 or -ENOMEM. */
 int dcm_admission_enter(struct dcm_admission *adm, struct dcm_seat *seat,
 		   const struct dcm_origin *origin);
 

@@ -36,6 +36,12 @@ struct chan_tls {
 	struct dcm_tls_server *tls;
 };
 
+/* The error that ended it; -EPIPE: the peer closed it, or TLS failed. */
+static int chan_error(const struct dcm_chan *ch)
+{
+	return ch->error ? -ch->error : -EPIPE;
+}
+
 static ssize_t chan_pull(gnutls_transport_ptr_t ptr, void *data, size_t len)
 {
 	struct chan_tls *ct = ptr;
@@ -134,13 +140,13 @@ int dcm_chan_room(struct dcm_chan *ch, size_t bytes)
 
 	if (ch->tls &&
 	    dcm_buf_room(&ch->rx, RX_BYTES - dcm_buf_used(&ch->rx), RX_BYTES))
-		return -1;
+		return -ENOMEM;
 	if (bytes <= used)
 		return 0;
 	return dcm_buf_room(&ch->in, bytes - used, bytes * 2);
 }
 
-/* One recv() into @b: 1: bytes came, 0: none were there, -1: end. */
+/* One recv() into @b: 1: bytes came, 0: none were there, or a negative errno. */
 static int chan_fill(struct dcm_chan *ch, struct dcm_buf *b)
 {
 	size_t room = b->cap - b->tail;
@@ -169,10 +175,10 @@ static int chan_fill(struct dcm_chan *ch, struct dcm_buf *b)
 	if (n < 0 && !ch->error)
 		ch->error = errno;
 	ch->eof = true;
-	return -1;
+	return chan_error(ch);
 }
 
-/* Has a whole first record come? 1, 0: not yet, -1: this is no handshake. */
+/* 1: a whole first record has come, 0: not yet, -EPROTO: this is no handshake. */
 static int chan_greeted(const struct dcm_chan *ch)
 {
 	const u8 *p = ch->rx.p + ch->rx.head;
@@ -180,12 +186,12 @@ static int chan_greeted(const struct dcm_chan *ch)
 	size_t bytes;
 
 	if ((have > 0 && p[0] != RECORD_HANDSHAKE) || (have > 1 && p[1] != 3))
-		return -1;
+		return -EPROTO;
 	if (have < RECORD_HEAD)
 		return 0;
 	bytes = (size_t)p[3] << 8 | p[4];
 	if (!bytes || bytes > IN_BYTES - RECORD_HEAD)
-		return -1;
+		return -EPROTO;
 	return have >= RECORD_HEAD + bytes;
 }
 
@@ -195,30 +201,33 @@ int dcm_chan_handshake(struct dcm_chan *ch)
 	int ret;
 
 	if (dcm_buf_room(&ch->rx, IN_BYTES - dcm_buf_used(&ch->rx), IN_BYTES))
-		return -1;
+		return -ENOMEM;
 	for (;;) {
 		ch->more = false;
-		if (chan_fill(ch, &ch->rx) < 0)
-			return -1;
+		ret = chan_fill(ch, &ch->rx);
+		if (ret < 0)
+			return ret;
 		if (!ch->tls) {
 			ret = chan_greeted(ch);
 			if (ret <= 0)
 				return ret;
-			if (chan_start(ch))
-				return -1;
+			ret = chan_start(ch);
+			if (ret)
+				return ret;
 		}
 		ret = gnutls_handshake(ch->tls);
 		if (ret == GNUTLS_E_SUCCESS) {
 			ch->established = true;
-			return dcm_chan_flush(ch) < 0 ? -1 : 1;
+			ret = dcm_chan_flush(ch);
+			return ret < 0 ? ret : 1;
 		}
 		if (ret != GNUTLS_E_AGAIN && ret != GNUTLS_E_INTERRUPTED) {
 			/* also a warning alert: no serious peer sends one */
 			ch->tx.head = ch->tx.tail = 0;
-			return -1;
+			return -EACCES;
 		}
 		if (dcm_chan_flush(ch) < 0)
-			return -1;
+			return chan_error(ch);
 		/* the socket raises an event for what is left */
 		if ((ret == GNUTLS_E_AGAIN && !ch->more) ||
 		    ++turn == HANDSHAKE_TURN)
@@ -231,13 +240,13 @@ int dcm_chan_identity(struct dcm_chan *ch, const void **name, size_t *len)
 	gnutls_datum_t d;
 
 	if (gnutls_psk_server_get_username2(ch->tls, &d))
-		return -1;
+		return -EACCES;
 	*name = d.data;
 	*len = d.size;
 	return 0;
 }
 
-/* @rx into @in; -1 at the end of the stream or on a forged record */
+/* @rx into @in; negative at the end of the stream or on a forged record */
 static int chan_decrypt(struct dcm_chan *ch)
 {
 	unsigned int records = 0;
@@ -272,7 +281,7 @@ static int chan_decrypt(struct dcm_chan *ch)
 			continue;
 		ch->eof = true;
 		ch->more = true; /* read again to get the end */
-		return got ? got : -1;
+		return got ? got : -EPIPE;
 	}
 }
 
@@ -282,7 +291,7 @@ int dcm_chan_read(struct dcm_chan *ch)
 
 	ch->more = false;
 	if (ch->broken || ch->eof)
-		return -1;
+		return chan_error(ch);
 	if (!ch->tls)
 		return chan_fill(ch, &ch->in);
 	if (ch->behind) {
@@ -300,7 +309,7 @@ int dcm_chan_read(struct dcm_chan *ch)
 		ch->more |= ret < 0;
 		return 1;
 	}
-	return ret < 0 || got < 0 ? -1 : 0;
+	return ret < 0 ? ret : got;
 }
 
 void dcm_chan_consume(struct dcm_chan *ch, size_t n)
@@ -314,11 +323,11 @@ int dcm_chan_write(struct dcm_chan *ch, const void *data, size_t len)
 	ssize_t n;
 
 	if (ch->broken)
-		return -1;
+		return chan_error(ch);
 	if (!ch->tls) {
 		if (dcm_buf_room(&ch->tx, len, TX_MAX)) {
 			ch->broken = true;
-			return -1;
+			return -ENOBUFS;
 		}
 		memcpy(ch->tx.p + ch->tx.tail, data, len);
 		ch->tx.tail += len;
@@ -331,7 +340,7 @@ int dcm_chan_write(struct dcm_chan *ch, const void *data, size_t len)
 			continue;
 		if (n <= 0) {
 			ch->broken = true;
-			return -1;
+			return chan_error(ch);
 		}
 		p += n;
 		len -= (size_t)n;
@@ -409,16 +418,17 @@ int dcm_chan_flush(struct dcm_chan *ch)
 			ch->error = errno;
 		ch->broken = true;
 	}
-	return ch->broken ? -1 : 1;
+	return ch->broken ? chan_error(ch) : 1;
 }
 
 int dcm_chan_writev(struct dcm_chan *ch, struct iovec *iov, int nr)
 {
 	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = (size_t)nr };
 	ssize_t n = 0;
+	int ret;
 
 	if (ch->broken)
-		return -1;
+		return chan_error(ch);
 	if (!dcm_chan_queued(ch)) {
 		do
 			n = sendmsg(ch->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -428,7 +438,7 @@ int dcm_chan_writev(struct dcm_chan *ch, struct iovec *iov, int nr)
 				if (!ch->error)
 					ch->error = errno;
 				ch->broken = true;
-				return -1;
+				return chan_error(ch);
 			}
 			n = 0;
 		}
@@ -439,10 +449,12 @@ int dcm_chan_writev(struct dcm_chan *ch, struct iovec *iov, int nr)
 							   iov[i].iov_len;
 
 		n -= (ssize_t)skip;
-		if (skip < iov[i].iov_len &&
-		    dcm_chan_write(ch, (u8 *)iov[i].iov_base + skip,
-				   iov[i].iov_len - skip))
-			return -1;
+		if (skip < iov[i].iov_len) {
+			ret = dcm_chan_write(ch, (u8 *)iov[i].iov_base + skip,
+					     iov[i].iov_len - skip);
+			if (ret)
+				return ret;
+		}
 	}
 	return 0;
 }
@@ -463,7 +475,7 @@ int dcm_chan_plain(struct dcm_chan *ch)
 {
 	if (dcm_buf_used(&ch->rx) || dcm_buf_used(&ch->in) ||
 	    gnutls_record_check_pending(ch->tls))
-		return -1;
+		return -EPROTO;
 	gnutls_deinit(ch->tls);
 	ch->tls = NULL;
 	free(ch->rx.p);

@@ -54,7 +54,9 @@ void dcm_chan_free(struct dcm_chan *ch);
 /**
  * dcm_chan_handshake() - continue the handshake
  *
- * Return: 1: done, 0: waits for the peer, -1: failed (nothing was sent).
+ * Return: 1: done, 0: waits for the peer; or nothing was sent, and -EPROTO:
+ * this is no TLS handshake, -EACCES: GnuTLS refused it, -EPIPE: the peer has
+ * closed, or another negative errno.
  */
 int dcm_chan_handshake(struct dcm_chan *ch);
 
@@ -67,14 +69,15 @@ int dcm_chan_room(struct dcm_chan *ch, size_t bytes);
 /**
  * dcm_chan_read() - read new bytes: at most one recv() and 64 records
  *
- * Return: 1: @in has new bytes, 0: nothing came, -1: end.
+ * Return: 1: @in has new bytes, 0: nothing came, a negative errno: the end;
+ * -EPIPE when the peer has closed.
  */
 int dcm_chan_read(struct dcm_chan *ch);
 
 /* Drop the first @n bytes of @in. */
 void dcm_chan_consume(struct dcm_chan *ch, size_t n);
 
-/* Queue bytes for dcm_chan_flush(). -1: the channel is broken. */
+/* Queue bytes for dcm_chan_flush(); a negative errno: the channel is broken. */
 int dcm_chan_write(struct dcm_chan *ch, const void *data, size_t len);
 
 /*
@@ -86,7 +89,7 @@ int dcm_chan_pass_fd(struct dcm_chan *ch, int fd);
 /* Plain channels: send without a copy; what does not fit is queued. */
 int dcm_chan_writev(struct dcm_chan *ch, struct iovec *iov, int nr);
 
-/* 1: all is sent; 0: the socket is full; -1: broken. */
+/* 1: all is sent; 0: the socket is full; a negative errno: broken. */
 int dcm_chan_flush(struct dcm_chan *ch);
 
 /*
@@ -95,7 +98,7 @@ int dcm_chan_flush(struct dcm_chan *ch);
  */
 bool dcm_chan_cut(const struct dcm_chan *ch);
 
-/* End TLS, in both directions. -1: the peer has sent too early. */
+/* End TLS, in both directions; -EPROTO: the peer has sent too early. */
 int dcm_chan_plain(struct dcm_chan *ch);
 
 /*

@@ -107,13 +107,15 @@ bool dcm_conn_drop(struct dcm_donor *donor, struct dcm_admission *adm)
 static int conn_seat_take(struct dcm_conn *conn, struct dcm_admission *adm)
 {
 	struct dcm_donor *donor = conn->donor;
+	int ret;
 
 	dcm_conn_seat_release(conn);
 	while (adm->nr_seats >= donor->cfg.handshakes &&
 	       dcm_conn_drop(donor, adm))
 		;
-	if (dcm_admission_enter(adm, &conn->seat, &conn->origin))
-		return -1;
+	ret = dcm_admission_enter(adm, &conn->seat, &conn->origin);
+	if (ret)
+		return ret;
 	donor->nr_handshakes++;
 	return 0;
 }
@@ -204,16 +206,21 @@ bool dcm_conn_has_room(const struct dcm_conn *conn)
 int dcm_conn_send(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 {
 	u8 head[DCM_WIRE_HEAD_MAX];
-	int n;
+	int ret;
 
 	if (conn->state == DCM_CONN_CLOSED)
-		return -1;
-	n = dcm_wire_encode(head, sizeof(head), msg);
-	if (n < 0 || dcm_chan_write(conn->chan, head, (size_t)n) ||
-	    dcm_chan_write(conn->chan, msg->payload, msg->payload_bytes) ||
-	    (!conn->in_event && dcm_chan_flush(conn->chan) < 0)) {
+		return -EPIPE;
+	ret = dcm_wire_encode(head, sizeof(head), msg);
+	if (ret >= 0)
+		ret = dcm_chan_write(conn->chan, head, (size_t)ret);
+	if (!ret)
+		ret = dcm_chan_write(conn->chan, msg->payload,
+				     msg->payload_bytes);
+	if (!ret && !conn->in_event)
+		ret = dcm_chan_flush(conn->chan);
+	if (ret < 0) {
 		dcm_conn_close(conn);
-		return -1;
+		return ret;
 	}
 	conn_update(conn);
 	return 0;
@@ -313,6 +320,22 @@ void dcm_conn_accept(struct dcm_donor *donor, struct dcm_admission *adm, int fd,
 	conn_update(conn);
 }
 
+/* @ret: dcm_chan_handshake()'s; 0: its name has no tenant any more. */
+static const char *handshake_error_text(int ret)
+{
+	switch (ret) {
+	case 0:
+	case -EACCES:
+		return "no key, an unknown name or a wrong key";
+	case -EPROTO:
+		return "not a TLS handshake";
+	case -EPIPE:
+		return "the peer closed the connection";
+	default:
+		return strerror(-ret);
+	}
+}
+
 static void conn_handshake(struct dcm_conn *conn)
 {
 	struct dcm_donor *donor = conn->donor;
@@ -325,16 +348,18 @@ static void conn_handshake(struct dcm_conn *conn)
 	if (ret >= 0 && dcm_chan_shown(conn->chan) &&
 	    conn->seat.source->admission == conn->admission &&
 	    conn_seat_take(conn, &donor->proven))
-		ret = -1;
+		ret = -ENOMEM;
 	if (!ret)
 		return;
-	if (ret > 0 && !dcm_chan_identity(conn->chan, &name, &len))
+	if (ret > 0)
+		ret = dcm_chan_identity(conn->chan, &name, &len);
+	if (!ret)
 		t = dcm_tenant_find(&donor->tenants, name, len);
 	if (!t) {
 		donor->stats.handshake_failed++;
 		dcm_log_limited(DCM_LOG_WARNING,
-				"%s: no valid key was shown; closed unanswered",
-				conn->peer);
+				"%s: handshake failed: %s; closed unanswered",
+				conn->peer, handshake_error_text(ret));
 		dcm_conn_close(conn);
 		return;
 	}

@@ -371,7 +371,7 @@ int dcm_data_adopt(struct dcm_donor *donor, struct dcm_session *session,
 	struct dcm_worker *w;
 
 	if (!d)
-		return -1;
+		return -ENOMEM;
 	d->chan = chan;
 	d->session = session;
 	d->tenant = tenant;

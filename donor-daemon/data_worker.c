@@ -331,10 +331,24 @@ static void worker_pin(struct dcm_worker *w, u32 n)
 		w->cpu = -1;
 }
 
-int dcm_data_start(struct dcm_donor *donor, char *err, size_t err_len)
+static int worker_start(struct dcm_worker *w)
 {
 	struct epoll_event ev = { .events = EPOLLIN };
-	int any;
+
+	w->epfd = epoll_create1(EPOLL_CLOEXEC);
+	if (w->epfd < 0)
+		return -errno;
+	w->evfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (w->evfd < 0)
+		return -errno;
+	if (epoll_ctl(w->epfd, EPOLL_CTL_ADD, w->evfd, &ev))
+		return -errno;
+	return -pthread_create(&w->thread, NULL, worker_run, w);
+}
+
+int dcm_data_start(struct dcm_donor *donor, char *err, size_t err_len)
+{
+	int any, ret;
 	u32 nr_cpus = cpus(0, &any);
 	u32 nr = donor->cfg.threads ? donor->cfg.threads :
 		 nr_cpus < 64	    ? nr_cpus :
@@ -347,7 +361,7 @@ int dcm_data_start(struct dcm_donor *donor, char *err, size_t err_len)
 	donor->workers = calloc(nr, sizeof(*donor->workers));
 	if (!donor->workers) {
 		snprintf(err, err_len, "out of memory");
-		return -1;
+		return -ENOMEM;
 	}
 	for (u32 i = 0; i < nr; i++) {
 		struct dcm_worker *w = &donor->workers[i];
@@ -359,15 +373,13 @@ int dcm_data_start(struct dcm_donor *donor, char *err, size_t err_len)
 		dcm_list_init(&w->conns);
 		dcm_fair_init(&w->fair);
 		pthread_mutex_init(&w->lock, NULL);
-		w->epfd = epoll_create1(EPOLL_CLOEXEC);
-		w->evfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 		donor->nr_workers++;
-		if (w->epfd < 0 || w->evfd < 0 ||
-		    epoll_ctl(w->epfd, EPOLL_CTL_ADD, w->evfd, &ev) ||
-		    pthread_create(&w->thread, NULL, worker_run, w)) {
-			snprintf(err, err_len, "no worker thread: %s",
-				 strerror(errno));
-			return -1;
+		ret = worker_start(w);
+		if (ret) {
+			snprintf(err, err_len,
+				 "data worker %u of %u can't be started: %s", i,
+				 nr, strerror(-ret));
+			return ret;
 		}
 		w->started = true;
 	}

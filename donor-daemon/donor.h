@@ -265,7 +265,7 @@ void dcm_conn_seat_release(struct dcm_conn *conn);
  * session that has lost its control connection.
  */
 bool dcm_conn_full(const struct dcm_donor *donor);
-/* Send a message with its payload. -1: the connection is gone. */
+/* Send a message with its payload; a negative errno: the connection is closed. */
 int dcm_conn_send(struct dcm_conn *conn, const struct dcm_wire_msg *msg);
 int dcm_conn_error(struct dcm_conn *conn, u64 tag, u32 status);
 /* Send the reason, then close. */

@@ -21,6 +21,7 @@
  *
  * Locking: none; used by one thread.
  */
+#include <errno.h>
 #include <stdlib.h>
 
 #include "fair.h"
@@ -48,7 +49,7 @@ int dcm_fair_join(struct dcm_fair *fair, struct dcm_fair_entry *e,
 	}
 	flow = calloc(1, sizeof(*flow));
 	if (!flow)
-		return -1;
+		return -ENOMEM;
 	flow->owner = owner;
 	flow->start = fair->now;
 	dcm_list_init(&flow->active_node);

@@ -44,56 +44,68 @@
 #define GC_WEIGHT    "33"	/* as nice as NICE_FIRST, beside the daemon's 100 */
 #define TEXT_MAX     4096u
 
-static bool file_write(int dir, const char *name, const char *text)
+static int file_write(int dir, const char *name, const char *text)
 {
 	int fd = openat(dir, name, O_WRONLY | O_CLOEXEC);
-	bool good = fd >= 0 &&
-		    write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+	int ret = 0;
 
-	if (fd >= 0)
-		close(fd);
-	return good;
+	if (fd < 0)
+		return -errno;
+	if (write(fd, text, strlen(text)) < 0)
+		ret = -errno;
+	close(fd);
+	return ret;
 }
 
-static bool file_read(int dir, const char *name, char *text)
+static int file_read(int dir, const char *name, char *text)
 {
 	int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, TEXT_MAX - 1);
+	int ret = 0;
+	ssize_t n;
 
-	if (fd >= 0)
-		close(fd);
-	text[n > 0 ? n : 0] = 0;
-	return n >= 0;
+	text[0] = 0;
+	if (fd < 0)
+		return -errno;
+	n = read(fd, text, TEXT_MAX - 1);
+	if (n < 0)
+		ret = -errno;
+	else
+		text[n] = 0;
+	close(fd);
+	return ret;
 }
 
-/* The daemon's cgroup (v2) as a directory; -1: none was found. */
+/* The daemon's cgroup (v2) as a directory, or a negative errno. */
 static int own_cgroup(void)
 {
 	static const char *const mounts[] = { "/sys/fs/cgroup",
 					      "/sys/fs/cgroup/unified" };
 	char text[TEXT_MAX], path[2 * TEXT_MAX], *line, *end;
 	struct statfs st;
+	int ret = file_read(AT_FDCWD, "/proc/self/cgroup", text);
 
-	if (!file_read(AT_FDCWD, "/proc/self/cgroup", text))
-		return -1;
+	if (ret)
+		return ret;
 	line = strncmp(text, "0::", 3) ? strstr(text, "\n0::") : text - 1;
 	if (!line)
-		return -1;
+		return -ENOENT;
 	line += 4;
 	end = strchr(line, '\n');
 	if (end)
 		*end = 0;
 	if (strstr(line, "/.."))
-		return -1;
+		return -ENOENT;
 	for (size_t i = 0; i < ARRAY_SIZE(mounts); i++) {
 		snprintf(path, sizeof(path), "%s%s", mounts[i], line);
-		if (!statfs(path, &st) && st.f_type == CGROUP2_SUPER_MAGIC)
-			return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (statfs(path, &st) || st.f_type != CGROUP2_SUPER_MAGIC)
+			continue;
+		ret = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		return ret < 0 ? -errno : ret;
 	}
-	return -1;
+	return -ENOENT;
 }
 
-/* Why it can't be divided; %NULL: it can. */
+/* The reason why @dir can't be divided; %NULL: it can. */
 static const char *cgroup_flaw(int dir)
 {
 	char procs[TEXT_MAX], controllers[TEXT_MAX], pid[24];
@@ -101,9 +113,9 @@ static const char *cgroup_flaw(int dir)
 	if (dir < 0)
 		return "it has none of version 2";
 	snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
-	if (!file_read(dir, "cgroup.procs", procs) || strcmp(procs, pid))
+	if (file_read(dir, "cgroup.procs", procs) || strcmp(procs, pid))
 		return "other processes are in its own";
-	if (!file_read(dir, "cgroup.controllers", controllers) ||
+	if (file_read(dir, "cgroup.controllers", controllers) ||
 	    (!strstr(controllers, "cpu ") && !strstr(controllers, "cpu\n")))
 		return "its own has no CPU to divide; set Delegate=cpu pids";
 	if (faccessat(dir, ".", W_OK, AT_EACCESS) ||
@@ -112,43 +124,57 @@ static const char *cgroup_flaw(int dir)
 	return NULL;
 }
 
-/* Make "gc"; returns its directory, or -1 with everything undone. */
+static int group_make(int dir, const char *name)
+{
+	return mkdirat(dir, name, 0755) && errno != EEXIST ? -errno : 0;
+}
+
+/* Make "gc": its directory, or a negative errno and everything is undone. */
 static int cgroup_divide(int dir)
 {
-	int gc;
+	int ret, gc;
 
-	if (mkdirat(dir, "donor", 0755) && errno != EEXIST)
-		return -1;
-	if (!file_write(dir, "donor/cgroup.procs", "0"))
-		goto undo;
-	if (!file_write(dir, "cgroup.subtree_control", "+cpu") ||
-	    (mkdirat(dir, "gc", 0755) && errno != EEXIST) ||
-	    !file_write(dir, "gc/cgroup.subtree_control", "+cpu"))
+	ret = group_make(dir, "donor");
+	if (ret)
+		return ret;
+	ret = file_write(dir, "donor/cgroup.procs", "0");
+	if (!ret)
+		ret = file_write(dir, "cgroup.subtree_control", "+cpu");
+	if (!ret)
+		ret = group_make(dir, "gc");
+	if (!ret)
+		ret = file_write(dir, "gc/cgroup.subtree_control", "+cpu");
+	if (ret)
 		goto undo;
 	/* optional: done without where it is not available */
-	if (file_write(dir, "cgroup.subtree_control", "+pids"))
+	if (!file_write(dir, "cgroup.subtree_control", "+pids"))
 		file_write(dir, "gc/cgroup.subtree_control", "+pids");
 	file_write(dir, "gc/cpu.weight", GC_WEIGHT);
 	gc = openat(dir, "gc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (gc >= 0)
 		return gc;
+	ret = -errno;
 undo:
 	unlinkat(dir, "gc", AT_REMOVEDIR);
 	file_write(dir, "cgroup.subtree_control", "-cpu");
 	file_write(dir, "cgroup.procs", "0");
 	unlinkat(dir, "donor", AT_REMOVEDIR);
-	return -1;
+	return ret;
 }
 
 void dcm_gc_cpu_start(struct dcm_donor *donor)
 {
 	int dir = own_cgroup();
 	const char *flaw = cgroup_flaw(dir);
+	int ret;
 
 	donor->gc_cgroup = -1;
 	if (!flaw) {
-		donor->gc_cgroup = cgroup_divide(dir);
-		flaw = strerror(errno);
+		ret = cgroup_divide(dir);
+		if (ret >= 0)
+			donor->gc_cgroup = ret;
+		else
+			flaw = strerror(-ret);
 	}
 	if (dir >= 0)
 		close(dir);
@@ -181,12 +207,13 @@ static void group_name(const struct dcm_tenant *tenant, const char *file,
 int dcm_gc_cpu_join(struct dcm_donor *donor, const struct dcm_tenant *tenant)
 {
 	char name[DCM_WIRE_TENANT_MAX + 32], threads[24];
-	int gc = donor->gc_cgroup, fd;
+	int gc = donor->gc_cgroup, fd, ret;
 
 	if (gc < 0)
 		return -1;
 	group_name(tenant, "", name, sizeof(name));
-	if (mkdirat(gc, name, 0755) && errno != EEXIST)
+	ret = group_make(gc, name);
+	if (ret)
 		goto none;
 	/* for each worker: the first thread, the one that moves, the tracers */
 	snprintf(threads, sizeof(threads), "%u",
@@ -197,9 +224,10 @@ int dcm_gc_cpu_join(struct dcm_donor *donor, const struct dcm_tenant *tenant)
 	fd = openat(gc, name, O_WRONLY | O_CLOEXEC);
 	if (fd >= 0)
 		return fd;
+	ret = -errno;
 none:
 	dcm_log_limited(DCM_LOG_WARNING, "no cgroup for GC workers of %s: %s",
-			tenant->name, strerror(errno));
+			tenant->name, strerror(-ret));
 	return -1;
 }
 

@@ -10,6 +10,7 @@
  *
  * No state, no locks.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,8 +29,10 @@ static char *text_read(const char *root, const char *path)
 	char *text;
 
 	if ((size_t)snprintf(full, sizeof(full), "%s%s", root, path) >=
-	    sizeof(full))
+	    sizeof(full)) {
+		errno = ENAMETOOLONG;
 		return NULL;
+	}
 	text = dcm_file_read(full, TEXT_MAX, &len);
 	if (text)
 		text[len] = 0;
@@ -200,7 +203,7 @@ int dcm_hostmem_read(const char *root, uint64_t huge_bytes,
 		free_pages = number_read(root, dir, "free_hugepages");
 		reserved = number_read(root, dir, "resv_hugepages");
 		if (nr == UINT64_MAX || free_pages == UINT64_MAX)
-			return -1;
+			return -ENOENT;
 		if (reserved == UINT64_MAX || reserved > free_pages)
 			reserved = 0;
 		hm->total = nr * huge_bytes;
@@ -209,14 +212,14 @@ int dcm_hostmem_read(const char *root, uint64_t huge_bytes,
 	}
 	text = text_read(root, "/proc/meminfo");
 	if (!text)
-		return -1;
+		return -errno;
 	hm->total = text_field(text, "MemTotal:", 0) << 10;
 	hm->free = text_field(text, "MemAvailable:", 0) << 10;
 	if (hm->total)
 		commit_bound(root, text, hm);
 	free(text);
 	if (!hm->total)
-		return -1;
+		return -EINVAL;
 	cgroup_read(root, hm);
 	return 0;
 }

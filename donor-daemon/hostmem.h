@@ -21,7 +21,8 @@ struct dcm_hostmem {
  * @root: "" or, in a test, a directory with proc/ and sys/fs/cgroup/ in it
  * @huge_bytes: 0; else read the pool of huge pages of this size
  *
- * Return: 0, or -1 when /proc/meminfo can't be read.
+ * Return: 0; -ENOENT: no huge pages of that size; another negative errno:
+ * /proc/meminfo can't be read.
  */
 int dcm_hostmem_read(const char *root, uint64_t huge_bytes,
 		     struct dcm_hostmem *hm);

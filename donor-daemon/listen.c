@@ -112,17 +112,20 @@ void dcm_listen_quarter(struct dcm_donor *donor)
 }
 
 static int listen_add(struct dcm_donor *donor, int fd, bool is_unix,
-		      const char *name)
+		      const char *name, char *err, size_t err_len)
 {
 	struct dcm_listener *l = &donor->listeners[donor->nr_listeners];
 	u64 salt;
+	int ret = uv_poll_init(&donor->loop, &l->poll, fd);
 
-	if (uv_poll_init(&donor->loop, &l->poll, fd))
-		return -1;
+	if (!ret && getrandom(&salt, sizeof(salt), 0) != sizeof(salt))
+		ret = -errno;
+	if (ret) {
+		snprintf(err, err_len, "%s: %s", name, strerror(-ret));
+		return ret;
+	}
 	l->poll.data = l;
 	l->donor = donor;
-	if (getrandom(&salt, sizeof(salt), 0) != sizeof(salt))
-		return -1;
 	dcm_admission_init(&l->admission, salt);
 	l->fd = fd;
 	l->is_unix = is_unix;
@@ -197,7 +200,7 @@ static int listen_tcp(struct dcm_donor *donor, const char *addr, char *err,
 	snprintf(name, sizeof(name),
 		 ss.ss_family == AF_INET6 ? "tcp:[%s]:%s" : "tcp:%s:%s", num,
 		 serv);
-	return listen_add(donor, fd, false, name);
+	return listen_add(donor, fd, false, name, err, err_len);
 }
 
 /* A socket file that refuses connections was left by a dead donor. */
@@ -247,7 +250,7 @@ static int listen_unix(struct dcm_donor *donor, const char *path, char *err,
 		return -1;
 	}
 	snprintf(name, sizeof(name), "unix:%.107s", sun.sun_path);
-	return listen_add(donor, fd, true, name);
+	return listen_add(donor, fd, true, name, err, err_len);
 }
 
 int dcm_listen_start(struct dcm_donor *donor, char *err, size_t err_len)

@@ -17,6 +17,7 @@
  *
  * Locking: everything belongs to the event loop.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -241,6 +242,7 @@ void dcm_pool_sample(struct dcm_pool *pool, bool tick)
 	struct stat st;
 	u64 backed = 0, ops;
 	double room;
+	int ret;
 
 	if (!tick) {
 		pool_allow(pool);
@@ -259,10 +261,12 @@ void dcm_pool_sample(struct dcm_pool *pool, bool tick)
 		slab->ops_last = ops;
 	}
 	pool->backed = backed;
-	if (dcm_hostmem_read("", pool->huge_bytes, &hm)) {
+	ret = dcm_hostmem_read("", pool->huge_bytes, &hm);
+	if (ret) {
 		dcm_log_limited(
 			DCM_LOG_ERR,
-				"the host's memory can't be read; the last figure stays");
+				"the host's memory can't be read: %s; the last figure stays",
+			strerror(-ret));
 		return;
 	}
 	pool->free_now = hm.free;
@@ -341,14 +345,16 @@ int dcm_pool_init(struct dcm_pool *pool, uv_loop_t *loop,
 				   cfg->huge_bytes;
 	dcm_list_init(&pool->slabs);
 	dcm_fair_init(&pool->wants);
-	if (dcm_hostmem_read("", pool->huge_bytes, &hm) || !hm.total ||
-	    (cfg->huge_bytes && !pool->huge_bytes)) {
-		if (cfg->huge_bytes)
-			snprintf(err, err_len,
-				 "[donor] hugepages: the host has no huge pages of that size reserved; write a number into /proc/sys/vm/nr_hugepages or set hugepages = no");
-		else
-			snprintf(err, err_len, "/proc/meminfo can't be read");
-		return -1;
+	ret = dcm_hostmem_read("", pool->huge_bytes, &hm);
+	if (cfg->huge_bytes && (ret || !hm.total || !pool->huge_bytes)) {
+		snprintf(err, err_len,
+			 "[donor] hugepages: the host has no huge pages of that size reserved; write a number into /proc/sys/vm/nr_hugepages or set hugepages = no");
+		return ret ? ret : -ENOENT;
+	}
+	if (ret) {
+		snprintf(err, err_len, "/proc/meminfo can't be read: %s",
+			 strerror(-ret));
+		return ret;
 	}
 	pool->total = hm.total;
 	ret = dcm_slab_probe(pool);
@@ -357,13 +363,13 @@ int dcm_pool_init(struct dcm_pool *pool, uv_loop_t *loop,
 			 (unsigned long long)pool->slab_bytes,
 			 pool->huge_bytes ? " of huge pages" : "",
 			 strerror(-ret));
-		return -1;
+		return ret;
 	}
 	ret = dcm_slab_table_init(pool);
 	if (ret) {
 		snprintf(err, err_len, "the table of slabs: %s",
 			 strerror(-ret));
-		return -1;
+		return ret;
 	}
 	dcm_pool_limits(pool, cfg);
 	dcm_pool_sample(pool, true);
@@ -372,7 +378,7 @@ int dcm_pool_init(struct dcm_pool *pool, uv_loop_t *loop,
 			 "[donor] capacity: %llu bytes are less than one slab of %llu",
 			 (unsigned long long)pool->capacity,
 			 (unsigned long long)pool->slab_bytes);
-		return -1;
+		return -EINVAL;
 	}
 	return 0;
 }

@@ -100,16 +100,18 @@ static int conn_accept(struct rdma_conn *c, const struct rdma_conn_param *asked)
 	};
 	struct rdma_conn_param param = { .rnr_retry_count = 7 };
 	struct ibv_device_attr dev;
+	int ret;
 
-	if (ibv_query_device(c->id->verbs, &dev))
-		return -1;
+	ret = ibv_query_device(c->id->verbs, &dev);
+	if (ret)
+		return -ret;
 	/* READs that the host may have in flight */
 	param.responder_resources = asked->responder_resources;
 	if (param.responder_resources > dev.max_qp_rd_atom)
 		param.responder_resources = (u8)dev.max_qp_rd_atom;
 	if (rdma_create_qp(c->id, c->pd->ibv, &attr))
-		return -1;
-	return rdma_accept(c->id, &param);
+		return -errno;
+	return rdma_accept(c->id, &param) ? -errno : 0;
 }
 
 /* A valid ticket was shown for @lane of @s. %NULL, or why it failed. */
@@ -121,6 +123,7 @@ static const char *conn_new(struct dcm_rdma *r, struct rdma_cm_id *id,
 	const char *why = conn_limits(donor, s);
 	struct dcm_rdma_pd *pd;
 	struct rdma_conn *c;
+	int ret;
 
 	if (why)
 		return why;
@@ -140,12 +143,13 @@ static const char *conn_new(struct dcm_rdma *r, struct rdma_cm_id *id,
 	c->pd = dcm_rdma_pd_get(pd);
 	c->lane = lane;
 	c->deadline = dcm_now(donor) + ESTABLISH_MS;
-	if (conn_accept(c, asked)) {
+	ret = conn_accept(c, asked);
+	if (ret) {
 		if (id->qp)
 			rdma_destroy_qp(id);
 		dcm_rdma_pd_put(c->pd);
 		free(c);
-		return strerror(errno);
+		return strerror(-ret);
 	}
 	id->context = c;
 	dcm_session_get(s);

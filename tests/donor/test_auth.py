@@ -106,6 +106,19 @@ def test_says_nothing(lab: Lab) -> None:
     assert lab.status()["events"]["handshakes_timed_out"] >= 8
 
 
+def test_failed_handshakes_are_told_apart(lab: Lab) -> None:
+    """The log says why a handshake failed; the peer learns nothing."""
+    with pytest.raises(TlsError):
+        Tls(dial(lab.unix_address), "alice", b"\x33" * 32)
+    with dial(lab.tcp_address) as sock:
+        sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        silence(sock)
+    dial(lab.tcp_address).close()
+    for reason in ("no key, an unknown name or a wrong key", "not a TLS handshake",
+                   "the peer closed the connection"):
+        lab.wait(lambda _, r=reason: f"handshake failed: {r};" in lab.log.read_text(), reason)
+
+
 def test_key_but_no_hello(lab: Lab) -> None:
     tls = lab.tls()
     assert tls.wait_closed() == []

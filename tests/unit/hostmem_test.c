@@ -2,6 +2,7 @@
 /* links: donor-daemon/hostmem.c donor-daemon/config.c kvm-dcm/proto/wire.c */
 /* libs: -linih */
 /* hostmem_test.c - the host's memory, read from made-up /proc and cgroups */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -164,8 +165,8 @@ static void test_odd(void **state)
 	put("/proc/self/cgroup", path);
 	assert_int_equal(look().free, 8 * GIB);
 	put("/proc/meminfo", "nothing\n");
-	assert_int_equal(dcm_hostmem_read(root, 0, &hm), -1);
-	assert_int_equal(dcm_hostmem_read("/nonexistent", 0, &hm), -1);
+	assert_int_equal(dcm_hostmem_read(root, 0, &hm), -EINVAL);
+	assert_int_equal(dcm_hostmem_read("/nonexistent", 0, &hm), -ENOENT);
 	assert_int_equal(dcm_hostmem_huge_default(root), 0);
 }
 
@@ -174,7 +175,7 @@ static void test_huge(void **state)
 	struct dcm_hostmem hm;
 
 	(void)state;
-	assert_int_equal(dcm_hostmem_read(root, 2 << 20, &hm), -1);
+	assert_int_equal(dcm_hostmem_read(root, 2 << 20, &hm), -ENOENT);
 #define DIR "/sys/kernel/mm/hugepages/hugepages-2048kB/"
 	put(DIR "nr_hugepages", "10\n");
 	put(DIR "free_hugepages", "7\n");
