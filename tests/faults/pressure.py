@@ -19,25 +19,10 @@ from tests.faults.network import OVER_TCP, rig
 from tests.faults.paged import WAYS, Victim, donor_in, libdcm_config
 from tests.faults.place import Place
 from tests.framework.donor import Donor
+from tests.framework.paths import TOP
 
 MIB = 1 << 20
-
-# Takes all memory there is, 64 MiB a process: the kernel ends one after the other.
-HOG = """
-import mmap, os, time
-parent = os.getpid()
-all_at_once = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
-while True:
-    if not os.fork():
-        open("/proc/self/oom_score_adj", "w").write("1000")
-        kept = [mmap.mmap(-1, 2 << 20, flags=all_at_once) for _ in range(32)]
-        while os.getppid() == parent:
-            time.sleep(0.2)
-        os._exit(0)
-    while os.waitpid(-1, os.WNOHANG)[0]:
-        pass
-    time.sleep(0.1)
-"""
+HOG = TOP / "tests" / "framework" / "hog.py"
 
 
 def mount_tmpfs(path: Path, size: str) -> None:
@@ -220,7 +205,7 @@ def starved(place: Place, home: str) -> list[Cell]:
         if made.home is not None and made.home.process is not None:
             pids.append(made.home.process.pid)
         spare([*pids, os.getpid(), os.getppid()])
-        hog = subprocess.Popen(["python3", "-IS", "-c", HOG], start_new_session=True)
+        hog = subprocess.Popen(["python3", "-IS", str(HOG), "0.1"], start_new_session=True)
         stack.callback(hog.wait)
         stack.callback(os.killpg, hog.pid, signal.SIGKILL)
         before = kills()

@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.framework.paths import BUILD
+from tests.framework.paths import BUILD, TOP
 from tests.vm import debug
 from tests.vm.bed import Bed
 from tests.vm.conftest import NewBed, seed
 from tests.vm.rdma import ADDRESS, rxe
 
 MODULE = debug.MODULE
+HOG = TOP / "tests" / "framework" / "hog.py"
 TOOL = BUILD / "tests-kernel" / "dcmfs_test"
 MOUNT = "/mnt/dcm"
 PAGE = 4096
@@ -266,25 +267,6 @@ def test_no_memory_to_be_had(dcmfs: Mounted, bed: Bed) -> None:
     bed.must(["rmdir", group])
 
 
-# Takes all memory there is, 64 MiB a process: the kernel ends one after the other. It looks for
-# another while one still gives back its memory, which may not take long.
-HOG = """
-import mmap, os, time
-parent = os.getpid()
-all_at_once = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
-while True:
-    if not os.fork():
-        open("/proc/self/oom_score_adj", "w").write("1000")
-        kept = [mmap.mmap(-1, 2 << 20, flags=all_at_once) for _ in range(32)]
-        while os.getppid() == parent:
-            time.sleep(0.2)
-        os._exit(0)
-    while os.waitpid(-1, os.WNOHANG)[0]:
-        pass
-    time.sleep(0.5)
-"""
-
-
 @pytest.mark.slow
 def test_a_host_without_a_free_page(new_bed: NewBed) -> None:
     """All memory of the host is taken, again and again, under torture: it is right, and ends.
@@ -294,11 +276,11 @@ def test_a_host_without_a_free_page(new_bed: NewBed) -> None:
     bed = new_bed(kvm=False, guest=False, memory_mib=768 if debug.TREE else 512)
     fs = Dcmfs(bed, "extent=2M,budget=32M")
     path = f"{MOUNT}/starved"
-    bed.put(HOG.encode(), "/tmp/hog")
+    bed.put(HOG, "/tmp/hog")
     with bed.provoked() as found:
         seconds = str(int(SECONDS) * debug.PATIENCE)
         torture = bed.spawn(["/tmp/dcmfs_test", "torture", path, "48", seconds, "3", seed()])
-        hog = bed.spawn(["python3", "-IS", "/tmp/hog"])
+        hog = bed.spawn(["python3", "-IS", "/tmp/hog", "0.5"])
         try:
             assert torture.wait(240) == 0, torture.output()
         finally:
