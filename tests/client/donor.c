@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * donor.c - real donors, and a proxy that cuts lines, for tests
- *
- * Donors die with the test (PR_SET_PDEATHSIG), so that one that fails leaves
- * nothing behind.
  */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -15,11 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../framework/donord.h"
 #include "donor.h"
 
 #define DIE(...) (fprintf(stderr, __VA_ARGS__), fputc('\n', stderr), exit(99))
@@ -27,66 +23,34 @@
 void donor_start(struct donor *d, const char *unix_path, int port,
 		 const char *keys, const char *const *opts)
 {
-	const char *argv[48], *bin = getenv("DONORD");
-	char listen_arg[64], fd_arg[16], buf[1024], *line;
-	int fds[2], n = 0;
-	size_t len = 0;
-	ssize_t got;
+	const char *args[47], *binary = getenv("DONORD");
+	struct donord started;
+	char listen_arg[64];
+	int n = 0;
 
 	memset(d, 0, sizeof(*d));
-	if (!bin)
-		bin = "build/bin/dcm-donord";
-	if (pipe(fds))
-		DIE("pipe");
-	argv[n++] = bin;
+	if (!binary)
+		binary = "build/bin/dcm-donord";
 	if (port >= 0) {
 		snprintf(listen_arg, sizeof(listen_arg), "127.0.0.1:%d", port);
-		argv[n++] = "--listen";
-		argv[n++] = listen_arg;
+		args[n++] = "--listen";
+		args[n++] = listen_arg;
 	}
 	if (unix_path) {
-		argv[n++] = "--unix";
-		argv[n++] = unix_path;
+		args[n++] = "--unix";
+		args[n++] = unix_path;
 		snprintf(d->sock, sizeof(d->sock), "%s", unix_path);
 	}
-	snprintf(fd_arg, sizeof(fd_arg), "%d", fds[1]);
-	argv[n++] = "--keys";
-	argv[n++] = keys;
-	argv[n++] = "--ready-fd";
-	argv[n++] = fd_arg;
-	while (opts && *opts && n < 47)
-		argv[n++] = *opts++;
-	argv[n] = NULL;
-	d->pid = fork();
-	if (d->pid < 0)
-		DIE("fork");
-	if (!d->pid) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		close(fds[0]);
-		if (!getenv("DONOR_LOG")) {
-			int null = open("/dev/null", O_WRONLY);
-
-			dup2(null, 2);
-		}
-		execv(bin, (char **)argv);
-		_exit(127);
-	}
-	close(fds[1]);
-	while (len < sizeof(buf) - 1 &&
-	       (got = read(fds[0], buf + len, sizeof(buf) - 1 - len)) != 0) {
-		if (got < 0 && errno != EINTR)
-			break;
-		if (got > 0)
-			len += (size_t)got;
-	}
-	close(fds[0]);
-	buf[len] = 0;
-	if (strncmp(buf, "READY=1", 7))
-		DIE("%s does not start (set DONOR_LOG=1 to see why)", bin);
-	line = strstr(buf, "LISTEN=tcp:");
-	if (line)
-		snprintf(d->tcp, sizeof(d->tcp), "%.*s",
-			 (int)strcspn(line + 7, "\n"), line + 7);
+	args[n++] = "--keys";
+	args[n++] = keys;
+	while (opts && *opts && n < 46)
+		args[n++] = *opts++;
+	args[n] = NULL;
+	if (!donord_start(&started, binary, args,
+			  getenv("DONOR_LOG") ? NULL : "/dev/null"))
+		DIE("%s does not start (set DONOR_LOG=1 to see why)", binary);
+	d->pid = started.pid;
+	memcpy(d->tcp, started.tcp, sizeof(d->tcp));
 }
 
 void donor_signal(struct donor *d, int sig)
