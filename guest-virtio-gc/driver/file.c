@@ -23,7 +23,7 @@
 
 #include "vgc_drv.h"
 
-#define AROUND_PAGES	16u	/* mapped at one fault */
+#define AROUND_PAGES 16u /* mapped at one fault */
 
 static struct vgc_dev *dev_of(struct file *f)
 {

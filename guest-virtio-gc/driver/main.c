@@ -265,8 +265,8 @@ static int vgc_restore(struct virtio_device *vdev)
 #endif
 
 static const unsigned int vgc_features[] = {
-	VIRTIO_GC_F_TRACE,    VIRTIO_GC_F_CONCURRENT, VIRTIO_GC_F_EVACUATE,
-	VIRTIO_GC_F_COMPACT,  VIRTIO_GC_F_HINTS,
+	VIRTIO_GC_F_TRACE,   VIRTIO_GC_F_CONCURRENT, VIRTIO_GC_F_EVACUATE,
+	VIRTIO_GC_F_COMPACT, VIRTIO_GC_F_HINTS,
 };
 
 static const struct virtio_device_id vgc_ids[] = {

@@ -24,8 +24,8 @@
 
 #include "vgc_drv.h"
 
-#define NO_ANSWER	VIRTIO_GC_STATUSES
-#define RETRY_DELAY	HZ
+#define NO_ANSWER VIRTIO_GC_STATUSES
+#define RETRY_DELAY HZ
 
 static unsigned int user_spaces_max = 4;
 module_param(user_spaces_max, uint, 0644);
@@ -275,7 +275,7 @@ static bool space_abandoned(struct vgc_space *p)
 
 static void request_fill_create(struct vgc_request *r,
 				const struct vgc_space *p,
-			const struct virtio_gc_space *space)
+				const struct virtio_gc_space *space)
 {
 	struct virtio_gc_req *q = r->out;
 	struct virtio_gc_space *s = (void *)(q + 1);

@@ -49,7 +49,7 @@
 #pragma weak dcm_gc_host_reset
 #pragma weak dcm_gc_host_submit
 
-#define SPACE_ID	0
+#define SPACE_ID 0
 
 /**
  * struct pending - an unanswered request, or its answer
@@ -205,7 +205,7 @@ static int libdcm_open(const char *device, void **self, struct vgc_info *info,
 /* ---- requests ---- */
 
 static int request_submit(struct libdcm *d, const void *request, uint32_t bytes,
-		  void *answer, uint32_t room, uint64_t cookie)
+			  void *answer, uint32_t room, uint64_t cookie)
 {
 	struct pending *p;
 

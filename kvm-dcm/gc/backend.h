@@ -15,11 +15,11 @@
 
 /**
  * struct dcm_gc_backend_ops - pages of a window, as donors' GC workers need them
- * @hold: make accesses to a range wait from now on. On return earlier accesses
+ * @freeze: make accesses to a range wait from now on. On return earlier accesses
  *	have been answered. Ranges may overlap
- * @release: let all accesses go on
- * @settle: write the range from @at to @end back until the donors' copy is
- *	complete. @at is then the first byte that is not settled; for DONOR_LOST
+ * @thaw: end every freeze: accesses go on
+ * @sync: write the range from @at to @end back until the donors' copy is
+ *	complete. @at is then the first byte that is not synced; for DONOR_LOST
  *	the byte that is lost. @keep: pages stay direct, else none does. The
  *	time limit @until_ms is on the monotonic clock
  * @losing: slabs are lost, but some of their pages are not yet marked lost:
@@ -36,20 +36,20 @@
  * Called by the GC thread, except @end, and except that a reset calls @discard
  * while that thread is idle. Offsets are in the window. Ranges are whole
  * regions, so at least 64 KiB and on one donor each; @discard's and @hint's are
- * whole pages. @hold and @settle return a virtio-gc status.
+ * whole pages. @freeze and @sync return a virtio-gc status.
  */
 struct dcm_gc_backend_ops {
-	u32 (*hold)(void *home, u64 at, u64 bytes);
-	void (*release)(void *home);
-	u32 (*settle)(void *home, u64 *at, u64 end, bool keep, u64 until_ms);
-	bool (*losing)(void *home);
-	void (*hint)(void *home, u64 at, u64 bytes, u32 what);
-	int (*discard)(void *home, u64 at, u64 bytes);
-	bool (*place)(void *home, u64 at, struct dcm_gc_place_of *place);
-	bool (*tag)(void *home, u64 at, u64 bytes,
+	u32 (*freeze)(void *priv, u64 at, u64 bytes);
+	void (*thaw)(void *priv);
+	u32 (*sync)(void *priv, u64 *at, u64 end, bool keep, u64 until_ms);
+	bool (*losing)(void *priv);
+	void (*hint)(void *priv, u64 at, u64 bytes, u32 what);
+	int (*discard)(void *priv, u64 at, u64 bytes);
+	bool (*place)(void *priv, u64 at, struct dcm_gc_place_of *place);
+	bool (*tag)(void *priv, u64 at, u64 bytes,
 		    const struct dcm_gc_place_of *place, u32 *tag);
-	void (*bits)(void *home, u64 at, const void *bits, size_t bytes);
-	void (*end)(void *home);
+	void (*bits)(void *priv, u64 at, const void *bits, size_t bytes);
+	void (*end)(void *priv);
 };
 
 /**
@@ -69,8 +69,8 @@ struct dcm_gc_backend {
 	u64 extent;
 };
 
-/* As dcm_gc_host_open(). Copies @home; on failure @home stays the caller's. */
-struct dcm_gc_host *dcm_gc_host_new(const struct dcm_gc_backend *home,
+/* As dcm_gc_host_open(). Copies @backend; on failure @backend stays the caller's. */
+struct dcm_gc_host *dcm_gc_host_new(const struct dcm_gc_backend *backend,
 				    const struct dcm_gc_host_ops *ops,
 				    void *priv, char *err, size_t len);
 

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * command.c - commands of virtio-gc: what happens to pages, and to donors
+ * command.c - commands of virtio-gc: what happens to pages, and to spaces
  *
- * The workers' part is workers.c. This is the pages' part: before a trace its
- * regions are settled, that is written to their donors, and accesses wait for
- * so long; before objects are moved or references updated the regions that are
- * written are settled, and accesses wait until the command is done.
+ * commands.h has the table. The workers' part of a command is workers.c. This
+ * is the pages' part: regions that workers read are synced, that is written to
+ * their donors, and regions that workers write are synced and leave this host.
+ * If the table says freeze, accesses to the regions wait until the workers have
+ * answered.
  *
- * CLEAN settles without keeping accesses out, so the pause of TRACE_START
- * covers only what was written since. Both leave pages mapped, read-only: the
- * next write to each is a fault.
+ * CLEAN syncs without freezing, so the pause of TRACE_START covers only what
+ * was written since. Both leave pages mapped, read-only: the next write to each
+ * is a fault.
  *
  * A trace with the runtime's barrier needs no pause for pages at all. This goes
  * beyond semeru-osdi20, 4.1 and mako-pldi22, 5.2, which write all dirty pages
@@ -17,75 +18,45 @@
  * when TRACE_START was answered. When the page of an object in the chain is
  * copied, however late, its reference is still there, or it was overwritten
  * since and the barrier reported it: either way the next object is met. So
- * TRACE_START is answered at once, its regions are settled while the guest
- * runs, as for CLEAN, then the workers begin; roots wait behind it in the
- * queue. If that fails, the trace's next commands end with the failure.
+ * TRACE_START is answered at once, its regions are synced while the guest runs,
+ * as for CLEAN, then the workers begin; roots wait behind it in the queue. If
+ * that fails, the trace's next commands end with the failure.
  *
  * The GC thread writes the bitmaps of TRACE_RESULTS into the window, as a guest
  * would. It may wait for a lane of the pager; a lane waits for this thread only
- * on held pages, and none are held then.
+ * on frozen pages, and none are frozen then.
+ *
+ * Statuses and numbers are in host order until queue.c sends the answer.
  *
  * Locking: all by the GC thread, as is the space table; only whether a request
  * was cancelled is read under the queue's lock.
- * was cancelled is looked up under the queue's lock.
  */
 #include <endian.h>
 #include <unistd.h>
 
+#include "commands.h"
 #include "queue_int.h"
 
 #define DCM_GC_PAGE 4096u /* of hints */
 #define DCM_GC_MOVING_MS 2000u /* for a region to stop moving */
 #define DCM_GC_TRY_US 2000u
 
-/* ---- spaces ---- */
+enum sync {
+	SYNC_NONE,
+	SYNC_KEEP,
+	SYNC_OUT,
+};
 
-static size_t workers_do(struct gc_queue *gc, const struct job *j)
-{
-	return dcm_gc_workers_do(gc->workers, &j->r, j->request, j->bytes,
-				 j->expires_ms, gc->reply);
-}
+/* A row of the table, without the columns of workers.c. */
+struct command {
+	bool freeze;
+	enum sync sync;
+	uint32_t (*run)(struct gc_queue *gc, const struct job *j);
+};
 
-static uint32_t workers_status(const struct gc_queue *gc)
-{
-	return le32toh(gc->reply->done.status);
-}
+static const struct command *command_of(const struct job *j);
 
-static uint32_t space_create(struct gc_queue *gc, const struct job *j)
-{
-	struct dcm_gc_layout l;
-	uint64_t window;
-	uint32_t status;
-
-	dcm_gc_request_layout(&j->r, &l, &window);
-	status = dcm_gc_host_space_add(&gc->spaces, j->space, &l, window);
-	if (status || !gc->workers)
-		return status;
-	workers_do(gc, j);
-	status = workers_status(gc);
-	if (status)
-		dcm_gc_host_space_drop(&gc->spaces,
-				       dcm_gc_host_space_find(&gc->spaces,
-							      j->space));
-	return status;
-}
-
-static uint32_t space_destroy(struct gc_queue *gc, const struct job *j)
-{
-	struct dcm_gc_host_space *p =
-		dcm_gc_host_space_find(&gc->spaces, j->space);
-
-	/* Whatever the answer, no worker has the space after that. */
-	if (gc->workers)
-		workers_do(gc, j);
-	/* No other command runs: no worker reaches these pages any more. */
-	if (gc->home.ops->discard(gc->home.priv, p->window, p->bytes))
-		return VIRTIO_GC_LIMIT;
-	dcm_gc_host_space_drop(&gc->spaces, p);
-	return VIRTIO_GC_OK;
-}
-
-static bool op_cancelled(void *arg)
+static bool job_cancelled(void *arg)
 {
 	struct gc_queue *gc = arg;
 	bool cancelled;
@@ -96,14 +67,24 @@ static bool op_cancelled(void *arg)
 	return cancelled;
 }
 
+static struct dcm_gc_host_space *job_space(struct gc_queue *gc,
+					   const struct job *j)
+{
+	return dcm_gc_host_space_find(&gc->spaces, j->space);
+}
+
 /* ---- pages ---- */
 
-enum pages_do {
-	PAGES_HOLD,
-	PAGES_CLEAN,
-	PAGES_SETTLE,
-	PAGES_DISCARD,
-};
+/* What is done to the window's bytes from @at to @end; a status. */
+typedef uint32_t (*range_fn)(struct gc_queue *gc, const struct job *j,
+			     uint64_t at, uint64_t end);
+
+static uint32_t range_freeze(struct gc_queue *gc, const struct job *j,
+			     uint64_t at, uint64_t end)
+{
+	(void)j;
+	return gc->backend.ops->freeze(gc->backend.priv, at, end - at);
+}
 
 /*
  * After a donor is gone its pages are marked lost one by one, within moments.
@@ -111,8 +92,8 @@ enum pages_do {
  */
 static uint32_t losing_wait(struct gc_queue *gc, const struct job *j)
 {
-	while (gc->home.ops->losing(gc->home.priv)) {
-		if (op_cancelled(gc))
+	while (gc->backend.ops->losing(gc->backend.priv)) {
+		if (job_cancelled(gc))
 			return VIRTIO_GC_CANCELLED;
 		if (dcm_clock_ms() >= j->expires_ms)
 			return VIRTIO_GC_TIMED_OUT;
@@ -121,96 +102,205 @@ static uint32_t losing_wait(struct gc_queue *gc, const struct job *j)
 	return VIRTIO_GC_OK;
 }
 
-/* Regions of a space, as far as they exist. */
-static uint32_t pages(struct gc_queue *gc, const struct job *j,
-		      enum pages_do what, uint64_t first, uint64_t regions)
+static uint32_t range_sync(struct gc_queue *gc, const struct job *j,
+			   uint64_t at, uint64_t end)
 {
-	const struct dcm_gc_host_space *p =
-		dcm_gc_host_space_find(&gc->spaces, j->space);
+	const struct dcm_gc_host_space *p = job_space(gc, j);
+	uint64_t size = p->layout.region_bytes;
+	uint32_t status = losing_wait(gc, j);
+
+	if (status)
+		return status;
+	status = gc->backend.ops->sync(gc->backend.priv, &at, end,
+				       command_of(j)->sync == SYNC_KEEP,
+				       j->expires_ms);
+	/* the region that lost content */
+	if (status == VIRTIO_GC_DONOR_LOST)
+		gc->reply->done.at = (at - p->window) / size * size;
+	return status;
+}
+
+static uint32_t range_discard(struct gc_queue *gc, const struct job *j,
+			      uint64_t at, uint64_t end)
+{
+	(void)j;
+	return gc->backend.ops->discard(gc->backend.priv, at, end - at) ?
+		       VIRTIO_GC_LIMIT :
+		       VIRTIO_GC_OK;
+}
+
+/* Regions of a space, as far as they exist. */
+static uint32_t regions_do(struct gc_queue *gc, const struct job *j,
+			   range_fn range, uint64_t first, uint64_t regions)
+{
+	const struct dcm_gc_host_space *p = job_space(gc, j);
 	uint64_t size = p->layout.region_bytes, nr = p->bytes / size;
-	const struct dcm_gc_backend_ops *ops = gc->home.ops;
-	uint64_t at = p->window + first * size, from = at;
-	uint32_t status;
+	uint64_t at = p->window + first * size;
 
 	if (first >= nr)
 		return VIRTIO_GC_OK; /* the workers refuse it */
 	if (regions > nr - first)
 		regions = nr - first;
-	switch (what) {
-	case PAGES_HOLD:
-		return ops->hold(gc->home.priv, at, regions * size);
-	case PAGES_CLEAN:
-	case PAGES_SETTLE:
-		status = losing_wait(gc, j);
-		if (status)
-			return status;
-		status = ops->settle(gc->home.priv, &at, from + regions * size,
-				     what == PAGES_CLEAN, j->expires_ms);
-		/* the region that lost content */
-		if (status == VIRTIO_GC_DONOR_LOST)
-			gc->reply->done.at =
-				htole64((at - p->window) / size * size);
-		return status;
-	case PAGES_DISCARD:
-		break;
-	}
-	return ops->discard(gc->home.priv, at, regions * size) ?
-		       VIRTIO_GC_LIMIT :
-		       VIRTIO_GC_OK;
+	return range(gc, j, at, at + regions * size);
 }
 
-/* The regions that @bytes of space from @at touch. */
-static uint32_t pages_at(struct gc_queue *gc, const struct job *j,
-			 enum pages_do what, uint64_t at, uint64_t bytes)
+/* The regions that contain the @bytes of the space from @at on. */
+static uint32_t regions_around(struct gc_queue *gc, const struct job *j,
+			       range_fn range, uint64_t at, uint64_t bytes)
 {
-	uint64_t size = dcm_gc_host_space_find(&gc->spaces, j->space)
-				->layout.region_bytes;
+	uint64_t size = job_space(gc, j)->layout.region_bytes;
 
 	if (!bytes || at > UINT64_MAX - bytes)
 		return VIRTIO_GC_OK;
-	return pages(gc, j, what, at / size,
-		     (at + bytes - 1) / size - at / size + 1);
+	return regions_do(gc, j, range, at / size,
+			  (at + bytes - 1) / size - at / size + 1);
 }
 
-/* The regions that a command names. */
-static uint32_t pages_of(struct gc_queue *gc, const struct job *j,
-			 enum pages_do what)
+/* The regions that EVACUATE names: sources, destinations, tables. */
+static uint32_t moves_each(struct gc_queue *gc, const struct job *j,
+			   range_fn range)
 {
-	const struct virtio_gc_region *region = j->r.entries;
 	const struct virtio_gc_move *move = j->r.entries;
-	const struct virtio_gc_area *area = j->r.body;
-	uint32_t status = VIRTIO_GC_OK, i, n;
+	uint32_t status = VIRTIO_GC_OK, i;
 
-	for (i = 0; !status && i < j->r.count; i += n) {
-		n = 1;
-		if (j->r.command != VIRTIO_GC_EVACUATE) {
-			/* adjacent regions are done together */
-			uint64_t first = le32toh(region[i].region);
-
-			while (i + n < j->r.count &&
-			       le32toh(region[i + n].region) == first + n)
-				n++;
-			status = pages(gc, j, what, first, n);
-			continue;
-		}
-		status = pages(gc, j, what, le32toh(move[i].from), 1);
+	for (i = 0; !status && i < j->r.count; i++) {
+		status = regions_do(gc, j, range, le32toh(move[i].from), 1);
 		if (!status)
-			status = pages(gc, j, what, le32toh(move[i].to), 1);
+			status = regions_do(gc, j, range, le32toh(move[i].to),
+					    1);
 		if (!status)
-			status = pages_at(gc, j, what, le64toh(move[i].table),
-					  le64toh(move[i].table_bytes));
+			status = regions_around(gc, j, range,
+						le64toh(move[i].table),
+						le64toh(move[i].table_bytes));
 	}
-	if (!status && j->r.command == VIRTIO_GC_COMPACT)
-		status = pages_at(gc, j, what, le64toh(area->tables),
-				  le64toh(area->bytes));
 	return status;
 }
 
-/* The workers do not see this command: check it here. */
-static uint32_t clean(struct gc_queue *gc, const struct job *j)
+/* The regions that a command names. */
+static uint32_t regions_each(struct gc_queue *gc, const struct job *j,
+			     range_fn range)
 {
-	const struct dcm_gc_host_space *p =
-		dcm_gc_host_space_find(&gc->spaces, j->space);
+	const struct virtio_gc_region *region = j->r.entries;
+	const struct virtio_gc_area *area = j->r.body;
+	uint32_t status = VIRTIO_GC_OK, i, n;
+
+	if (j->r.command == VIRTIO_GC_EVACUATE)
+		return moves_each(gc, j, range);
+	for (i = 0; !status && i < j->r.count; i += n) {
+		/* adjacent regions are done together */
+		uint64_t first = le32toh(region[i].region);
+
+		for (n = 1; i + n < j->r.count &&
+			    le32toh(region[i + n].region) == first + n;
+		     n++)
+			;
+		status = regions_do(gc, j, range, first, n);
+	}
+	if (!status && j->r.command == VIRTIO_GC_COMPACT)
+		status = regions_around(gc, j, range, le64toh(area->tables),
+					le64toh(area->bytes));
+	return status;
+}
+
+/* ---- workers ---- */
+
+/*
+ * A synced region has a slab, unless its extent is moving: then it has no place
+ * and would pass for empty. Wait for the move without frozen pages, as these do
+ * not move. True: try again, beginning with the sync.
+ */
+static bool moving_wait(struct gc_queue *gc, const struct job *j,
+			uint64_t since)
+{
+	uint32_t *status = &gc->reply->done.status;
+
+	while (*status == DCM_GC_WORKERS_MOVING) {
+		uint64_t now = dcm_clock_ms();
+
+		if (job_cancelled(gc))
+			*status = VIRTIO_GC_CANCELLED;
+		else if (now >= j->expires_ms ||
+			 now - since >= DCM_GC_MOVING_MS)
+			*status = VIRTIO_GC_TIMED_OUT;
+		else if (dcm_gc_workers_rests(gc->workers, &j->r))
+			return true;
+		else
+			usleep(DCM_GC_TRY_US);
+	}
+	return false;
+}
+
+/* Freeze and sync the regions as the table says, and have the workers do it. */
+static uint32_t workers_call(struct gc_queue *gc, const struct job *j,
+			     bool freeze)
+{
+	struct dcm_gc_done *done = &gc->reply->done;
+	uint64_t since = dcm_clock_ms();
+
+	do {
+		dcm_gc_reply_clear(gc->reply);
+		if (freeze)
+			done->status = regions_each(gc, j, range_freeze);
+		if (!done->status && command_of(j)->sync)
+			done->status = regions_each(gc, j, range_sync);
+		if (!done->status)
+			dcm_gc_workers_do(gc->workers, &j->r, j->request,
+					  j->bytes, j->expires_ms, gc->reply);
+		if (freeze)
+			gc->backend.ops->thaw(gc->backend.priv);
+	} while (moving_wait(gc, j, since));
+	return done->status;
+}
+
+/* ---- the table's functions ---- */
+
+static uint32_t run_workers(struct gc_queue *gc, const struct job *j)
+{
+	return workers_call(gc, j, command_of(j)->freeze);
+}
+
+static uint32_t run_create(struct gc_queue *gc, const struct job *j)
+{
+	struct dcm_gc_layout l;
+	uint64_t window;
+	uint32_t status;
+
+	dcm_gc_request_layout(&j->r, &l, &window);
+	status = dcm_gc_host_space_add(&gc->spaces, j->space, &l, window);
+	if (status || !gc->workers)
+		return status;
+	status = workers_call(gc, j, false);
+	if (status)
+		dcm_gc_host_space_drop(&gc->spaces, job_space(gc, j));
+	return status;
+}
+
+static uint32_t run_destroy(struct gc_queue *gc, const struct job *j)
+{
+	struct dcm_gc_host_space *p = job_space(gc, j);
+
+	/* Whatever the answer, no worker has the space after that. */
+	if (gc->workers)
+		workers_call(gc, j, false);
+	/* No other command runs: no worker reaches these pages any more. */
+	if (gc->backend.ops->discard(gc->backend.priv, p->window, p->bytes))
+		return VIRTIO_GC_LIMIT;
+	dcm_gc_host_space_drop(&gc->spaces, p);
+	return VIRTIO_GC_OK;
+}
+
+/* The request that CANCEL names came before it, so it has been answered. */
+static uint32_t run_cancel(struct gc_queue *gc, const struct job *j)
+{
+	(void)gc;
+	(void)j;
+	return VIRTIO_GC_OK;
+}
+
+/* The workers do not see CLEAN: it is checked here. */
+static uint32_t run_clean(struct gc_queue *gc, const struct job *j)
+{
+	const struct dcm_gc_host_space *p = job_space(gc, j);
 	const struct virtio_gc_region *region = j->r.entries;
 	uint32_t i;
 
@@ -219,14 +309,13 @@ static uint32_t clean(struct gc_queue *gc, const struct job *j)
 			    p->bytes / p->layout.region_bytes ||
 		    region[i].top)
 			return VIRTIO_GC_INVALID;
-	return pages_of(gc, j, PAGES_CLEAN);
+	return regions_each(gc, j, range_sync);
 }
 
-/* Nor this one. */
-static uint32_t hint(struct gc_queue *gc, const struct job *j)
+/* The workers do not see HINT either. */
+static uint32_t run_hint(struct gc_queue *gc, const struct job *j)
 {
-	const struct dcm_gc_host_space *p =
-		dcm_gc_host_space_find(&gc->spaces, j->space);
+	const struct dcm_gc_host_space *p = job_space(gc, j);
 	const struct virtio_gc_extent *e = j->r.entries;
 	const struct virtio_gc_hint *h = j->r.body;
 	uint32_t i;
@@ -243,200 +332,141 @@ static uint32_t hint(struct gc_queue *gc, const struct job *j)
 		uint32_t what = le32toh(h->what);
 
 		if (what == VIRTIO_GC_HINT_DISCARD)
-			gc->home.ops->discard(gc->home.priv, at,
-					      le64toh(e[i].bytes));
+			gc->backend.ops->discard(gc->backend.priv, at,
+						 le64toh(e[i].bytes));
 		else
-			gc->home.ops->hint(gc->home.priv, at,
-					   le64toh(e[i].bytes), what);
+			gc->backend.ops->hint(gc->backend.priv, at,
+					      le64toh(e[i].bytes), what);
 	}
 	return VIRTIO_GC_OK;
 }
 
-/*
- * A settled region has a slab, unless its extent is moving: then it has no
- * place and would pass for empty. Wait for the move without holding pages, as
- * held pages do not move. True: try again, beginning with settling.
- */
-static bool moving_wait(struct gc_queue *gc, const struct job *j,
-			uint64_t since, uint32_t *status)
-{
-	while (*status == DCM_GC_WORKERS_MOVING) {
-		uint64_t now = dcm_clock_ms();
-
-		if (op_cancelled(gc))
-			*status = VIRTIO_GC_CANCELLED;
-		else if (now >= j->expires_ms ||
-			 now - since >= DCM_GC_MOVING_MS)
-			*status = VIRTIO_GC_TIMED_OUT;
-		else if (dcm_gc_workers_rests(gc->workers, &j->r))
-			return true;
-		else
-			usleep(DCM_GC_TRY_US);
-	}
-	return false;
-}
-
-/* A command that needs its regions settled. */
-static size_t settled_do(struct gc_queue *gc, const struct job *j,
-			 uint32_t *status)
-{
-	bool reads = j->r.command == VIRTIO_GC_TRACE_START;
-	size_t bytes = sizeof(gc->reply->done);
-
-	*status = pages_of(gc, j, reads ? PAGES_CLEAN : PAGES_SETTLE);
-	if (!*status) {
-		bytes = workers_do(gc, j);
-		*status = workers_status(gc);
-	}
-	return bytes;
-}
-
-/* The same, with accesses kept out. */
-static size_t held_do(struct gc_queue *gc, const struct job *j,
-		      uint32_t *status)
-{
-	uint64_t since = dcm_clock_ms();
-	size_t bytes;
-
-	do {
-		bytes = sizeof(gc->reply->done);
-		*status = pages_of(gc, j, PAGES_HOLD);
-		if (!*status)
-			bytes = settled_do(gc, j, status);
-		gc->home.ops->release(gc->home.priv);
-	} while (moving_wait(gc, j, since, status));
-	return bytes;
-}
-
 /* Checked as the workers will, so that it can be answered before they do. */
-static size_t trace_start(struct gc_queue *gc, const struct job *j,
-			  uint32_t *status)
+static uint32_t run_start(struct gc_queue *gc, const struct job *j)
 {
-	struct dcm_gc_host_space *p =
-		dcm_gc_host_space_find(&gc->spaces, j->space);
-	size_t bytes = 0;
+	struct dcm_gc_host_space *p = job_space(gc, j);
+	uint32_t status = VIRTIO_GC_INVALID;
 
-	*status = VIRTIO_GC_INVALID;
 	if (j->r.epoch && j->r.epoch != p->epoch)
-		*status = dcm_gc_start_check(&p->layout, j->r.flags,
-					     j->r.entries, j->r.count);
-	if (!*status && !gc_command_goes_on(&j->r))
-		bytes = held_do(gc, j, status);
-	if (!*status) {
+		status = dcm_gc_start_check(&p->layout, j->r.flags,
+					    j->r.entries, j->r.count);
+	if (!status && !gc_command_goes_on(&j->r))
+		status = run_workers(gc, j);
+	if (!status) {
 		p->epoch = j->r.epoch;
-		p->late.status = htole32(VIRTIO_GC_OK);
+		p->late.status = VIRTIO_GC_OK;
 	}
-	return bytes;
+	return status;
 }
 
-/* How the trace's start ended, for commands that need it to have begun. */
-static size_t trace_late(struct gc_queue *gc, const struct job *j,
-			 uint32_t *status)
+static uint32_t run_release(struct gc_queue *gc, const struct job *j)
 {
-	const struct dcm_gc_host_space *p =
-		dcm_gc_host_space_find(&gc->spaces, j->space);
-	bool asks = j->r.command == VIRTIO_GC_TRACE_ROOTS ||
-		    j->r.command == VIRTIO_GC_TRACE_MET ||
-		    j->r.command == VIRTIO_GC_TRACE_FINISH;
+	uint32_t status = run_workers(gc, j);
 
-	*status = le32toh(p->late.status);
-	if (!asks || j->r.epoch != p->epoch || !*status)
-		return 0;
-	gc->reply->done = p->late;
-	return sizeof(p->late);
+	if (!status && j->r.flags & VIRTIO_GC_RELEASE_DISCARD)
+		status = regions_each(gc, j, range_discard);
+	return status;
 }
 
-static bool op_place(void *arg, u32 space, u32 region,
-		     struct dcm_gc_place_of *place)
+static const struct command commands[] = {
+#define ROW(name, freeze, sync, run, targets, take) \
+	[VIRTIO_GC_##name] = { freeze, SYNC_##sync, run },
+	DCM_GC_COMMANDS(ROW)
+#undef ROW
+};
+
+static const struct command *command_of(const struct job *j)
+{
+	return &commands[j->r.command];
+}
+
+/* ---- callbacks of the workers ---- */
+
+static bool window_place(void *arg, u32 space, u32 region,
+			 struct dcm_gc_place_of *place)
 {
 	struct gc_queue *gc = arg;
 	const struct dcm_gc_host_space *p =
 		dcm_gc_host_space_find(&gc->spaces, space);
 
-	return gc->home.ops->place(gc->home.priv,
-				   p->window + region * p->layout.region_bytes,
-				   place);
+	return gc->backend.ops->place(gc->backend.priv,
+				      p->window +
+					      region * p->layout.region_bytes,
+				      place);
 }
 
-static bool op_tag(void *arg, u32 space, u32 region,
-		   const struct dcm_gc_place_of *place, u32 *tag)
+static bool window_tag(void *arg, u32 space, u32 region,
+		       const struct dcm_gc_place_of *place, u32 *tag)
 {
 	struct gc_queue *gc = arg;
 	const struct dcm_gc_host_space *p =
 		dcm_gc_host_space_find(&gc->spaces, space);
 	u64 size = p->layout.region_bytes;
 
-	return gc->home.ops->tag(gc->home.priv, p->window + region * size, size,
-				 place, tag);
+	return gc->backend.ops->tag(gc->backend.priv, p->window + region * size,
+				    size, place, tag);
 }
 
-static void op_bits(void *arg, u32 space, u64 at, const void *bits,
-		    size_t bytes)
+static void window_bits(void *arg, u32 space, u64 at, const void *bits,
+			size_t bytes)
 {
 	struct gc_queue *gc = arg;
 	const struct dcm_gc_host_space *p =
 		dcm_gc_host_space_find(&gc->spaces, space);
 
-	gc->home.ops->bits(gc->home.priv, p->window + at, bits, bytes);
+	gc->backend.ops->bits(gc->backend.priv, p->window + at, bits, bytes);
 }
 
 const struct dcm_gc_workers_ops gc_command_workers_ops = {
-	.place = op_place,
-	.tag = op_tag,
-	.bits = op_bits,
-	.cancelled = op_cancelled,
+	.place = window_place,
+	.tag = window_tag,
+	.bits = window_bits,
+	.cancelled = job_cancelled,
 };
 
 /* ---- a command ---- */
 
-uint32_t gc_command_run(struct gc_queue *gc, const struct job *j, size_t *bytes)
+/* If the command needs a trace to have begun: how its late start ended. */
+static uint32_t late_status(struct gc_queue *gc, const struct job *j)
 {
-	uint32_t status = VIRTIO_GC_OK, late;
+	const struct dcm_gc_host_space *p = job_space(gc, j);
+
+	if (j->r.command != VIRTIO_GC_TRACE_ROOTS &&
+	    j->r.command != VIRTIO_GC_TRACE_MET &&
+	    j->r.command != VIRTIO_GC_TRACE_FINISH)
+		return VIRTIO_GC_OK;
+	if (j->r.epoch != p->epoch || !p->late.status)
+		return VIRTIO_GC_OK;
+	gc->reply->done = p->late;
+	return p->late.status;
+}
+
+static uint32_t command_run(struct gc_queue *gc, const struct job *j)
+{
+	uint32_t status;
 
 	if (j->status != VIRTIO_GC_OK)
 		return j->status;
-	if (op_cancelled(gc))
+	if (job_cancelled(gc))
 		return VIRTIO_GC_CANCELLED;
 	if (dcm_clock_ms() >= j->expires_ms)
 		return VIRTIO_GC_TIMED_OUT;
 	if (j->r.command == VIRTIO_GC_SPACE_CREATE)
-		return space_create(gc, j);
-	if (!dcm_gc_host_space_find(&gc->spaces, j->space))
+		return run_create(gc, j);
+	if (!job_space(gc, j))
 		return VIRTIO_GC_INVALID;
-	switch (j->r.command) {
-	case VIRTIO_GC_SPACE_DESTROY:
-		return space_destroy(gc, j);
-	case VIRTIO_GC_CANCEL:
-		/* The request it names came before it, so it was answered. */
-		return VIRTIO_GC_OK;
-	}
-	if (!gc->workers)
+	/* without donors spaces come and go, and no more */
+	if (!gc->workers && j->r.command != VIRTIO_GC_SPACE_DESTROY &&
+	    j->r.command != VIRTIO_GC_CANCEL)
 		return VIRTIO_GC_UNSUPPORTED;
-	*bytes = trace_late(gc, j, &late);
-	if (*bytes)
-		return late;
-	switch (j->r.command) {
-	case VIRTIO_GC_CLEAN:
-		*bytes = sizeof(gc->reply->done);
-		return clean(gc, j);
-	case VIRTIO_GC_HINT:
-		return hint(gc, j);
-	case VIRTIO_GC_TRACE_START:
-		*bytes = trace_start(gc, j, &status);
-		return status;
-	case VIRTIO_GC_EVACUATE:
-	case VIRTIO_GC_UPDATE:
-	case VIRTIO_GC_COMPACT:
-		*bytes = held_do(gc, j, &status);
-		return status;
-	default:
-		*bytes = workers_do(gc, j);
-		status = workers_status(gc);
-	}
-	if (!status && j->r.command == VIRTIO_GC_RELEASE &&
-	    j->r.flags & VIRTIO_GC_RELEASE_DISCARD)
-		status = pages_of(gc, j, PAGES_DISCARD);
-	return status;
+	status = late_status(gc, j);
+	return status ? status : command_of(j)->run(gc, j);
+}
+
+void gc_command_run(struct gc_queue *gc, const struct job *j)
+{
+	dcm_gc_reply_clear(gc->reply);
+	gc->reply->done.status = command_run(gc, j);
 }
 
 bool gc_command_goes_on(const struct dcm_gc_request *r)
@@ -447,17 +477,11 @@ bool gc_command_goes_on(const struct dcm_gc_request *r)
 
 void gc_command_go_on(struct gc_queue *gc, const struct job *j)
 {
-	struct dcm_gc_host_space *p =
-		dcm_gc_host_space_find(&gc->spaces, j->space);
-	uint64_t since = dcm_clock_ms();
-	uint32_t status;
+	struct dcm_gc_host_space *p = job_space(gc, j);
 
-	do {
-		settled_do(gc, j, &status);
-	} while (moving_wait(gc, j, since, &status));
-	/* I/O uses a page all the time: the runtime can't help by polling */
-	if (status == VIRTIO_GC_BUSY)
-		status = VIRTIO_GC_TIMED_OUT;
+	workers_call(gc, j, false);
 	p->late = gc->reply->done;
-	p->late.status = htole32(status);
+	/* I/O uses a page all the time: the runtime can't help by polling */
+	if (p->late.status == VIRTIO_GC_BUSY)
+		p->late.status = VIRTIO_GC_TIMED_OUT;
 }

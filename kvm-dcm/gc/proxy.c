@@ -125,7 +125,7 @@ static void sent_append(struct sent **list, struct sent *s)
 
 /* Receive a message of @kind; returns its payload's bytes or -errno. */
 static ssize_t msg_expect(struct proxy *p, int sock, u32 kind, char *err,
-		      size_t len)
+			  size_t len)
 {
 	const struct dcm_gc_ipc *s = (void *)p->buf;
 	ssize_t n = recv(sock, p->buf, sizeof(p->buf), 0);
@@ -441,7 +441,7 @@ static void *proxy_main(void *arg)
 
 	while (!__atomic_load_n(&p->stop, __ATOMIC_ACQUIRE)) {
 		struct pollfd fds[] = { { .fd = p->event, .events = POLLIN },
-				      { .fd = p->sock, .events = POLLIN } };
+					{ .fd = p->sock, .events = POLLIN } };
 		ssize_t n;
 		u64 junk;
 
@@ -494,7 +494,7 @@ static void proxy_config(struct dcm_gc_host *gc, struct virtio_gc_config *c)
 
 /* Under @sending. On failure the thread finds the socket shut down. */
 static void msg_send(struct proxy *p, const struct dcm_gc_ipc *s,
-			 const void *more, size_t bytes)
+		     const void *more, size_t bytes)
 {
 	if (p->sock >= 0 && dcm_gc_ipc(p->sock, s, more, bytes))
 		shutdown(p->sock, SHUT_RDWR);
@@ -516,7 +516,7 @@ static void proxy_start(struct dcm_gc_host *gc, u64 features)
 }
 
 static void proxy_submit(struct dcm_gc_host *gc, const void *request,
-			  size_t bytes, size_t room, void *token)
+			 size_t bytes, size_t room, void *token)
 {
 	struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_REQUEST,
 				.room = (u32)min(room, (size_t)UINT32_MAX) };
@@ -611,7 +611,7 @@ static const struct dcm_gc_kind kind = {
 };
 
 static int proxy_init(struct proxy *p, const char *path, int fd, char *err,
-		 size_t len)
+		      size_t len)
 {
 	int rc;
 

@@ -36,7 +36,7 @@
 #define TYPES_MAX 65536u
 /* limits of one message to a donor, and from it */
 #define REQUEST_MAX DCM_WIRE_PAYLOAD_MAX
-#define RESPONSE_MAX DCM_GC_WORKERS_REPLY
+#define RESPONSE_MAX DCM_GC_REPLY_MAX
 /* most regions that one request can list */
 #define REGIONS_MAX ((REQUEST_MAX - 64u) / 16u)
 #define COMMANDS_MAX 32u
@@ -51,8 +51,8 @@
 
 static uint32_t donors_count(const struct gc_queue *gc)
 {
-	return gc->home.client ? dcm_client_donors(gc->home.client) :
-				 gc->home.donors;
+	return gc->backend.client ? dcm_client_donors(gc->backend.client) :
+				    gc->backend.donors;
 }
 
 /* [VGC-D-4], at the latest with the next request. */
@@ -60,45 +60,30 @@ static void donors_check(struct gc_queue *gc)
 {
 	uint32_t now = donors_count(gc);
 
-	if (now == gc->home.donors)
+	if (now == gc->backend.donors)
 		return;
-	gc->home.donors = now;
+	gc->backend.donors = now;
 	if (gc->ops.donors_changed)
 		gc->ops.donors_changed(gc->priv);
 }
 
-/* An answer without anything from a worker. */
-static size_t reply_clear(struct gc_queue *gc)
-{
-	gc->reply->done = (struct virtio_gc_done){
-		.donor = htole32(VIRTIO_GC_NO_DONOR),
-		.at = htole64(VIRTIO_GC_NONE),
-	};
-	return sizeof(gc->reply->done);
-}
-
 static void job_run(struct gc_queue *gc, struct job *j)
 {
-	size_t bytes = 0;
-	uint32_t status;
+	size_t bytes;
 
-	reply_clear(gc);
 	donors_check(gc);
-	status = gc_command_run(gc, j, &bytes);
-	if (!bytes)
-		bytes = reply_clear(gc);
-	gc->reply->done.status = htole32(status);
+	gc_command_run(gc, j);
+	bytes = dcm_gc_reply_pack(gc->reply, j->r.answer_entry);
 	/* when answered the guest may send as many again [VGC-D-10] */
 	pthread_mutex_lock(&gc->lock);
 	if (j->counted)
 		gc->live[j->space]--;
 	j->answered = true;
 	pthread_mutex_unlock(&gc->lock);
-	gc->ops.answered(gc->priv, j->token, gc->reply, j->mute ? 0 : bytes);
-	if (status != VIRTIO_GC_OK || !gc_command_goes_on(&j->r))
-		return;
-	reply_clear(gc);
-	gc_command_go_on(gc, j);
+	gc->ops.answered(gc->priv, j->token, &gc->reply->le,
+			 j->mute ? 0 : bytes);
+	if (gc->reply->done.status == VIRTIO_GC_OK && gc_command_goes_on(&j->r))
+		gc_command_go_on(gc, j);
 }
 
 /* Called under the lock when no job waits. Workers may have messages. */
@@ -234,7 +219,7 @@ static void queue_submit(struct dcm_gc_host *host, const void *request,
 	j->status =
 		dcm_gc_request_read(j->request, bytes, room, &limits, &j->r);
 	j->space = bytes < sizeof(struct virtio_gc_req) ? DCM_GC_SPACES_MAX :
-			   j->r.space;
+							  j->r.space;
 	deadline = j->r.deadline_ms;
 	if (!deadline || deadline > DEADLINE_MAX_MS)
 		deadline = DEADLINE_MAX_MS;
@@ -276,8 +261,8 @@ static void queue_config(struct dcm_gc_host *host, struct virtio_gc_config *c)
 {
 	const struct gc_queue *gc = (struct gc_queue *)host;
 
-	dcm_gc_config_fill(donors_count(gc), gc->home.bytes, gc->home.extent,
-			   c);
+	dcm_gc_config_fill(donors_count(gc), gc->backend.bytes,
+			   gc->backend.extent, c);
 }
 
 static void queue_start(struct dcm_gc_host *host, u64 features)
@@ -311,7 +296,7 @@ static void queue_reset(struct dcm_gc_host *host)
 			dcm_gc_host_space_drop(&gc->spaces,
 					       &gc->spaces.space[i]);
 	/* Also pages that were written outside of all spaces. */
-	gc->home.ops->discard(gc->home.priv, 0, gc->home.bytes);
+	gc->backend.ops->discard(gc->backend.priv, 0, gc->backend.bytes);
 
 	pthread_mutex_lock(&gc->lock);
 	gc->resetting = false;
@@ -321,21 +306,22 @@ static void queue_reset(struct dcm_gc_host *host)
 
 static int queue_init(struct gc_queue *gc, char *err, size_t len)
 {
-	const struct dcm_gc_backend *home = &gc->home;
+	const struct dcm_gc_backend *backend = &gc->backend;
 
-	if (!home->extent || !home->bytes || home->bytes % home->extent) {
+	if (!backend->extent || !backend->bytes ||
+	    backend->bytes % backend->extent) {
 		snprintf(err, len,
 			 "a virtio-gc window must be whole extents of its donors (%llu MiB)",
-			 (unsigned long long)home->extent >> 20);
+			 (unsigned long long)backend->extent >> 20);
 		return -EINVAL;
 	}
-	if (home->extent < REGION_MIN) {
+	if (backend->extent < REGION_MIN) {
 		snprintf(err, len, "donors' slabs are too small for regions");
 		return -EINVAL;
 	}
-	gc->spaces.window_bytes = home->bytes;
+	gc->spaces.window_bytes = backend->bytes;
 	gc->spaces.region_min = REGION_MIN;
-	gc->spaces.region_max = home->extent;
+	gc->spaces.region_max = backend->extent;
 	gc->spaces.regions_max = REGIONS_MAX;
 	pthread_mutex_init(&gc->lock, NULL);
 	pthread_cond_init(&gc->wake, NULL);
@@ -347,7 +333,7 @@ static int queue_init(struct gc_queue *gc, char *err, size_t len)
 	if (gc->event < 0 || !gc->reply)
 		return -ENOMEM;
 	/* without donors only commands that need none work */
-	gc->workers = dcm_gc_workers_new(home->client, home->bytes,
+	gc->workers = dcm_gc_workers_new(backend->client, backend->bytes,
 					 &gc_command_workers_ops, gc);
 	snprintf(err, len, "can't start a thread");
 	return dcm_thread_start(&gc->thread, gc_main, gc);
@@ -375,7 +361,7 @@ static void queue_close(struct dcm_gc_host *host)
 	pthread_mutex_destroy(&gc->lock);
 	pthread_cond_destroy(&gc->wake);
 	pthread_cond_destroy(&gc->idle);
-	gc->home.ops->end(gc->home.priv);
+	gc->backend.ops->end(gc->backend.priv);
 	queue_free(gc);
 }
 
@@ -388,7 +374,7 @@ static const struct dcm_gc_kind kind = {
 	.reset = queue_reset,
 };
 
-struct dcm_gc_host *dcm_gc_host_new(const struct dcm_gc_backend *home,
+struct dcm_gc_host *dcm_gc_host_new(const struct dcm_gc_backend *backend,
 				    const struct dcm_gc_host_ops *ops,
 				    void *priv, char *err, size_t len)
 {
@@ -401,7 +387,7 @@ struct dcm_gc_host *dcm_gc_host_new(const struct dcm_gc_backend *home,
 		return NULL;
 	}
 	gc->api.kind = &kind;
-	gc->home = *home;
+	gc->backend = *backend;
 	gc->ops = *ops;
 	gc->priv = priv;
 	gc->event = -1;

@@ -37,7 +37,7 @@ struct job {
 
 struct gc_queue {
 	struct dcm_gc_host api;
-	struct dcm_gc_backend home;
+	struct dcm_gc_backend backend;
 	struct dcm_gc_host_ops ops;
 	void *priv;
 	struct dcm_gc_host_spaces spaces;
@@ -65,18 +65,15 @@ extern const struct dcm_gc_workers_ops gc_command_workers_ops;
 
 /**
  * gc_command_run() - carry out a request
+ * @gc: the queue; @reply is the answer
  * @j: the request
- * @bytes: out: length of the answer in gc->reply; unchanged: only a status
- *
- * Return: its status.
  */
-uint32_t gc_command_run(struct gc_queue *gc, const struct job *j,
-			size_t *bytes);
+void gc_command_run(struct gc_queue *gc, const struct job *j);
 
 /* Whether there is more to do after its answer, which was OK. */
 bool gc_command_goes_on(const struct dcm_gc_request *r);
 
-/* Do that; gc->reply as for gc_command_run(). */
+/* Do that; it changes gc->reply. */
 void gc_command_go_on(struct gc_queue *gc, const struct job *j);
 
 #endif /* DCM_GC_QUEUE_INT_H */

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "../proto/gc_request.h"
+#include "reply.h"
 
 /**
  * struct dcm_gc_host_space - a space, in host byte order
@@ -25,7 +26,7 @@ struct dcm_gc_host_space {
 	uint64_t bytes;
 	struct dcm_gc_layout layout;
 	uint32_t epoch;
-	struct virtio_gc_done late;
+	struct dcm_gc_done late;
 };
 
 /**

@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #include "workers_int.h"
+#include "commands.h"
 #include "../lib/clock.h"
 #include "../lib/log.h"
 
@@ -214,7 +215,6 @@ void gc_forget(struct dcm_gc_workers *t, u32 donor, u32 space)
 	if (!gc_conn_up(t, donor))
 		return;
 	ask.take = gc_take_done;
-	ask.at = VIRTIO_GC_NONE;
 	ask_one(t, &ask, donor);
 	wait_or_kill(t, &ask, STOP_MS);
 	/* INVALID: the worker had not begun to know the space */
@@ -236,14 +236,14 @@ u32 gc_gone(struct dcm_gc_workers *t, u32 donor)
 	return there ? VIRTIO_GC_WORKER_LOST : VIRTIO_GC_DONOR_LOST;
 }
 
-/*
- * Ask all donors of @mask and take their answers. Returns the status of asking;
- * ask->take() handles the answers.
- */
 u32 gc_ask(struct dcm_gc_workers *t, struct ask *ask, u64 mask)
 {
 	u32 status = VIRTIO_GC_OK;
 
+	if (!ask->take)
+		ask->take = gc_take_done;
+	ask->status = VIRTIO_GC_OK;
+	ask->at = VIRTIO_GC_NONE;
 	for (u32 i = 0; i < t->nr_donors; i++)
 		if (mask >> i & 1)
 			ask_one(t, ask, i);
@@ -268,7 +268,7 @@ u32 gc_ask(struct dcm_gc_workers *t, struct ask *ask, u64 mask)
 	}
 	if (status)
 		gc_workers_stop(t, ask, mask, status);
-	return status;
+	return status ? status : ask->status;
 }
 
 /* Take a DONE. */
@@ -286,18 +286,6 @@ void gc_take_done(void *arg, u32 donor, const struct dcm_wire_msg *msg)
 		ask->status = le32toh(done->status);
 	if (ask->status && msg->payload_bytes >= sizeof(*done))
 		ask->at = le64toh(done->at);
-}
-
-/* Send a message whose answer is only a status. */
-u32 gc_tell(struct dcm_gc_workers *t, struct ask *ask, u64 mask)
-{
-	u32 status;
-
-	ask->take = gc_take_done;
-	ask->status = VIRTIO_GC_OK;
-	ask->at = VIRTIO_GC_NONE;
-	status = gc_ask(t, ask, mask);
-	return status ? status : ask->status;
 }
 
 struct ask gc_ask_request(u32 space, const void *raw, size_t bytes)
@@ -382,33 +370,23 @@ static void take_append(void *arg, u32 donor, const struct dcm_wire_msg *msg)
 	e->count += n;
 }
 
-u32 gc_entries_done(struct dcm_gc_workers *t, struct entries_ask *e, u64 mask)
-{
-	u32 status = gc_ask(t, &e->ask, mask);
-
-	return status ? status : e->ask.status;
-}
-
 struct entries_ask gc_ask_entries(const struct dcm_gc_workers *t,
-				  const struct dcm_gc_request *r,
-				  const void *raw, size_t bytes,
-				  struct dcm_gc_reply *out, size_t entry)
+				  const struct gc_call *c, size_t entry)
 {
 	struct entries_ask e = {
-		.ask = gc_ask_request(r->space, raw, bytes),
-		.r = r,
-		.sp = &t->space[r->space],
-		.out = out,
+		.ask = gc_ask_request(c->r->space, c->raw, c->bytes),
+		.r = c->r,
+		.sp = &t->space[c->r->space],
+		.out = c->out,
 		.entry = (u32)entry,
-		.room = r->answer,
+		.room = c->r->answer,
 	};
 
-	e.ask.at = VIRTIO_GC_NONE;
 	e.ask.take = take_append;
 	return e;
 }
 
-/* ---- all of it ---- */
+/* ---- commands ---- */
 
 /* Whether the trace that a command names exists and has all its workers. */
 static u32 trace_there(struct dcm_gc_workers *t, const struct dcm_gc_request *r)
@@ -421,13 +399,6 @@ static u32 trace_there(struct dcm_gc_workers *t, const struct dcm_gc_request *r)
 		if (sp->mask >> i & 1 && !gc_conn_up(t, i))
 			return gc_gone(t, i);
 	return sp->lost ? VIRTIO_GC_WORKER_LOST : VIRTIO_GC_OK;
-}
-
-/* Whether the command writes to regions. */
-static bool moves(u16 command)
-{
-	return command == VIRTIO_GC_EVACUATE || command == VIRTIO_GC_UPDATE ||
-	       command == VIRTIO_GC_COMPACT;
 }
 
 /* Make sure that workers know where all regions of the command are. */
@@ -447,91 +418,72 @@ static u32 moves_ready(struct dcm_gc_workers *t, const struct dcm_gc_request *r)
 	return status;
 }
 
-static struct dcm_gc_result workers_do(struct dcm_gc_workers *t,
-				       const struct dcm_gc_request *r,
-				       const void *raw, size_t bytes,
-				       struct dcm_gc_reply *out)
+/* A command whose answers are only a status. */
+static u32 gc_do_status(struct dcm_gc_workers *t, const struct gc_call *c)
 {
-	struct dcm_gc_result result = { VIRTIO_GC_OK, VIRTIO_GC_NONE };
-	struct ask ask = gc_ask_request(r->space, raw, bytes);
-	u64 mask = t->space[r->space].mask;
+	struct ask ask = gc_ask_request(c->r->space, c->raw, c->bytes);
+	u32 status = gc_ask(t, &ask, t->space[c->r->space].mask);
 
-	switch (r->command) {
-	case VIRTIO_GC_SPACE_CREATE:
-		result.status = gc_do_create(t, r, raw, bytes);
-		return result;
-	case VIRTIO_GC_SPACE_DESTROY:
-		result.status = gc_do_destroy(t, r);
-		return result;
-	case VIRTIO_GC_SPACE_DONORS:
-		result.status = gc_do_donors(t, r, out);
-		return result;
-	case VIRTIO_GC_TYPES_ADD:
-		result.status = gc_do_types(t, r, raw, bytes);
-		return result;
-	case VIRTIO_GC_TRACE_START:
-		result.status = gc_do_start(t, r, raw, bytes);
-		return result;
-	}
-	result.status = trace_there(t, r);
-	if (!result.status && moves(r->command))
-		result.status = moves_ready(t, r);
-	if (result.status)
-		return result;
-	switch (r->command) {
-	case VIRTIO_GC_TRACE_ROOTS:
-	case VIRTIO_GC_RELEASE:
-		result.status = gc_tell(t, &ask, mask);
-		result.at = ask.at;
-		break;
-	case VIRTIO_GC_TRACE_MET:
-		result.status = gc_do_met(t, r, raw, bytes, out);
-		break;
-	case VIRTIO_GC_TRACE_FINISH:
-		result = gc_do_finish(t, r);
-		break;
-	case VIRTIO_GC_TRACE_RESULTS:
-		result.status = gc_do_results(t, r, raw, bytes, out);
-		break;
-	case VIRTIO_GC_EVACUATE:
-		result.status = gc_do_evacuate(t, r, raw, out);
-		break;
-	case VIRTIO_GC_UPDATE:
-		result.status = gc_do_update(t, r, raw, bytes, out);
-		result.at = le64toh(out->done.at);
-		break;
-	case VIRTIO_GC_FORWARD:
-		result.status = gc_do_forward(t, r, raw, bytes, out);
-		break;
-	case VIRTIO_GC_COMPACT:
-		result.status = gc_do_compact(t, r, raw, bytes, out);
-		break;
-	default:
-		result.status = VIRTIO_GC_UNSUPPORTED;
-	}
-	return result;
+	c->out->done.at = ask.at;
+	return status;
 }
 
-size_t dcm_gc_workers_do(struct dcm_gc_workers *t,
-			 const struct dcm_gc_request *r, const void *raw,
-			 size_t bytes, u64 expires_ms, struct dcm_gc_reply *out)
-{
-	struct dcm_gc_result result = { VIRTIO_GC_INVALID, VIRTIO_GC_NONE };
+enum targets {
+	TARGETS_NONE,
+	TARGETS_SPACE,
+	TARGETS_TRACE,
+	TARGETS_PLACES,
+};
 
-	memset(&out->done, 0, sizeof(out->done));
+/* A row of the table, without the columns of command.c. */
+static const struct {
+	enum targets targets;
+	u32 (*take)(struct dcm_gc_workers *t, const struct gc_call *c);
+} commands[] = {
+#define ROW(name, freeze, sync, run, targets, take) \
+	[VIRTIO_GC_##name] = { TARGETS_##targets, take },
+	DCM_GC_COMMANDS(ROW)
+#undef ROW
+};
+
+/* Whether the workers that the command needs are there. */
+static u32 targets_ready(struct dcm_gc_workers *t,
+			 const struct dcm_gc_request *r)
+{
+	enum targets targets = commands[r->command].targets;
+	u32 status = VIRTIO_GC_OK;
+
+	if (r->space >= DCM_GC_SPACES_MAX ||
+	    (r->command != VIRTIO_GC_SPACE_CREATE &&
+	     !t->space[r->space].replay))
+		return VIRTIO_GC_INVALID;
+	if (targets == TARGETS_NONE)
+		return VIRTIO_GC_UNSUPPORTED;
+	if (targets >= TARGETS_TRACE)
+		status = trace_there(t, r);
+	if (!status && targets == TARGETS_PLACES)
+		status = moves_ready(t, r);
+	return status;
+}
+
+void dcm_gc_workers_do(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
+		       const void *raw, size_t bytes, u64 expires_ms,
+		       struct dcm_gc_reply *out)
+{
+	const struct gc_call c = { r, raw, bytes, out };
+	u32 status;
+
+	dcm_gc_reply_clear(out);
 	t->expires_ms = expires_ms;
 	t->about = VIRTIO_GC_NO_DONOR;
 	/* a donor's index is never used for another donor */
 	t->nr_donors = min(dcm_client_donors(t->client), DCM_WIRE_GC_DONORS);
-	if (r->space < DCM_GC_SPACES_MAX &&
-	    (r->command == VIRTIO_GC_SPACE_CREATE || t->space[r->space].replay))
-		result = workers_do(t, r, raw, bytes, out);
-	out->done.status = htole32(result.status);
-	out->done.at = htole64(result.at);
-	out->done.donor =
-		htole32(result.status ? t->about : VIRTIO_GC_NO_DONOR);
-	return sizeof(out->done) +
-	       (size_t)le32toh(out->done.count) * r->answer_entry;
+	status = targets_ready(t, r);
+	if (!status)
+		status = commands[r->command].take(t, &c);
+	out->done.status = status;
+	if (status)
+		out->done.donor = t->about;
 }
 
 bool dcm_gc_workers_rests(struct dcm_gc_workers *t,

@@ -5,16 +5,16 @@
  * Used by one thread. A command is a whole request (dcm_gc_request_read()), and
  * has ended when dcm_gc_workers_do() returns; between commands
  * dcm_gc_workers_idle() forwards the workers' messages to each other. Knows
- * nothing of pages: the caller has settled them before a command that needs it.
+ * nothing of pages: the caller has synced them before a command that needs it.
  */
 #ifndef DCM_GC_WORKERS_H
 #define DCM_GC_WORKERS_H
 
 #include "../proto/gc_request.h"
 #include "../client/client.h"
+#include "reply.h"
 
-#define DCM_GC_WORKERS_REPLY DCM_WIRE_PAYLOAD_MAX
-/* Of TRACE_START: a region's extent is or was moving; settle, try again. */
+/* Of TRACE_START: a region's extent is or was moving; sync, try again. */
 #define DCM_GC_WORKERS_MOVING VIRTIO_GC_STATUSES
 
 struct dcm_gc_workers;
@@ -50,12 +50,6 @@ struct dcm_gc_workers_ops {
 	bool (*cancelled)(void *arg);
 };
 
-/* An answer: @done, then the number of entries it gives. */
-struct dcm_gc_reply {
-	struct virtio_gc_done done;
-	u8 entries[DCM_GC_WORKERS_REPLY - sizeof(struct virtio_gc_done)];
-};
-
 /* @bytes: largest total size of all spaces. %NULL: no memory. */
 struct dcm_gc_workers *dcm_gc_workers_new(struct dcm_client *client, u64 bytes,
 					  const struct dcm_gc_workers_ops *ops,
@@ -63,20 +57,19 @@ struct dcm_gc_workers *dcm_gc_workers_new(struct dcm_client *client, u64 bytes,
 void dcm_gc_workers_free(struct dcm_gc_workers *t);
 
 /**
- * dcm_gc_workers_do() - carry out a command of a space, but CLEAN, HINT, CANCEL
+ * dcm_gc_workers_do() - carry out a command that has targets (commands.h)
  * @r: the request, as read from @raw
  * @raw: the whole request
  * @bytes: its length
  * @expires_ms: on the monotonic clock
- * @out: the answer
+ * @out: the answer, filled in
  *
- * Return: bytes of @out. After TIMED_OUT and CANCELLED no donor writes to the
- * space any more: a worker that could not be stopped was killed.
+ * After TIMED_OUT and CANCELLED no donor writes to the space any more: a worker
+ * that could not be stopped was killed.
  */
-size_t dcm_gc_workers_do(struct dcm_gc_workers *t,
-			 const struct dcm_gc_request *r, const void *raw,
-			 size_t bytes, u64 expires_ms,
-			 struct dcm_gc_reply *out);
+void dcm_gc_workers_do(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
+		       const void *raw, size_t bytes, u64 expires_ms,
+		       struct dcm_gc_reply *out);
 
 /* After %DCM_GC_WORKERS_MOVING: have all regions of @r with objects a place? */
 bool dcm_gc_workers_rests(struct dcm_gc_workers *t,

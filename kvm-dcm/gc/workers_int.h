@@ -73,13 +73,25 @@ struct dcm_gc_workers {
 	struct workers_space space[DCM_GC_SPACES_MAX];
 };
 
-/* A question to workers, and the function that takes the answers. */
+/* A command: @r is read from @raw, of @bytes; @out is its answer. */
+struct gc_call {
+	const struct dcm_gc_request *r;
+	const void *raw;
+	size_t bytes;
+	struct dcm_gc_reply *out;
+};
+
+/**
+ * struct ask - a question to workers, and what becomes of the answers
+ * @take: takes an answer; %NULL: gc_take_done()
+ * @status: the first status of a DONE that is not OK
+ * @at: what that is about
+ */
 struct ask {
 	u32 space;
 	struct dcm_wire_msg msg;
 	void (*take)(void *arg, u32 donor, const struct dcm_wire_msg *msg);
-	void *arg;
-	u32 status; /* the first status of a DONE that is not OK */
+	u32 status;
 	u64 at;
 };
 
@@ -111,12 +123,10 @@ void gc_forget(struct dcm_gc_workers *t, u32 donor, u32 space);
 /* Why a donor has no worker: its status. */
 u32 gc_gone(struct dcm_gc_workers *t, u32 donor);
 /*
- * Ask all donors of @mask and take their answers. Returns the status of asking;
- * ask->take() handles the answers.
+ * Ask the workers of all donors of @mask, and wait for their answers. Returns
+ * why that ended early, or @ask->status.
  */
 u32 gc_ask(struct dcm_gc_workers *t, struct ask *ask, u64 mask);
-/* The same, for questions answered by DONE: the first status that is not OK. */
-u32 gc_tell(struct dcm_gc_workers *t, struct ask *ask, u64 mask);
 void gc_take_done(void *arg, u32 donor, const struct dcm_wire_msg *msg);
 struct ask gc_ask_request(u32 space, const void *raw, size_t bytes);
 /*
@@ -125,12 +135,9 @@ struct ask gc_ask_request(u32 space, const void *raw, size_t bytes);
  */
 const void *gc_take_entries(struct entries_ask *e,
 			    const struct dcm_wire_msg *msg, u32 *n);
-/* A question whose answers have entries of @entry bytes, to be concatenated. */
+/* A command whose answers have entries of @entry bytes, to be concatenated. */
 struct entries_ask gc_ask_entries(const struct dcm_gc_workers *t,
-				  const struct dcm_gc_request *r,
-				  const void *raw, size_t bytes,
-				  struct dcm_gc_reply *out, size_t entry);
-u32 gc_entries_done(struct dcm_gc_workers *t, struct entries_ask *e, u64 mask);
+				  const struct gc_call *c, size_t entry);
 
 /* workers_space.c: what workers know of a space */
 void gc_space_forget(struct workers_space *sp);
@@ -145,32 +152,21 @@ bool gc_space_has(const struct dcm_gc_workers *t,
 		  const struct dcm_gc_request *r);
 /* Whether no region has moved since the workers were told. */
 bool gc_space_stays(const struct dcm_gc_workers *t, u32 space);
-u32 gc_do_create(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
-		 const void *raw, size_t bytes);
-u32 gc_do_destroy(struct dcm_gc_workers *t, const struct dcm_gc_request *r);
-u32 gc_do_types(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
-		const void *raw, size_t bytes);
-u32 gc_do_donors(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
-		 struct dcm_gc_reply *out);
+u32 gc_do_create(struct dcm_gc_workers *t, const struct gc_call *c);
+u32 gc_do_destroy(struct dcm_gc_workers *t, const struct gc_call *c);
+u32 gc_do_types(struct dcm_gc_workers *t, const struct gc_call *c);
+u32 gc_do_donors(struct dcm_gc_workers *t, const struct gc_call *c);
 
 /* workers_trace.c */
-u32 gc_do_start(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
-		const void *raw, size_t bytes);
-struct dcm_gc_result gc_do_finish(struct dcm_gc_workers *t,
-				  const struct dcm_gc_request *r);
-u32 gc_do_met(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
-	      const void *raw, size_t bytes, struct dcm_gc_reply *out);
-u32 gc_do_results(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
-		  const void *raw, size_t bytes, struct dcm_gc_reply *out);
+u32 gc_do_start(struct dcm_gc_workers *t, const struct gc_call *c);
+u32 gc_do_finish(struct dcm_gc_workers *t, const struct gc_call *c);
+u32 gc_do_met(struct dcm_gc_workers *t, const struct gc_call *c);
+u32 gc_do_results(struct dcm_gc_workers *t, const struct gc_call *c);
 
 /* workers_move.c */
-u32 gc_do_evacuate(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
-		   const void *raw, struct dcm_gc_reply *out);
-u32 gc_do_update(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
-		 const void *raw, size_t bytes, struct dcm_gc_reply *out);
-u32 gc_do_forward(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
-		  const void *raw, size_t bytes, struct dcm_gc_reply *out);
-u32 gc_do_compact(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
-		  const void *raw, size_t bytes, struct dcm_gc_reply *out);
+u32 gc_do_evacuate(struct dcm_gc_workers *t, const struct gc_call *c);
+u32 gc_do_update(struct dcm_gc_workers *t, const struct gc_call *c);
+u32 gc_do_forward(struct dcm_gc_workers *t, const struct gc_call *c);
+u32 gc_do_compact(struct dcm_gc_workers *t, const struct gc_call *c);
 
 #endif /* DCM_GC_WORKERS_INT_H */

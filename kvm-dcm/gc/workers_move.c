@@ -80,7 +80,7 @@ static u32 moved_tell(struct dcm_gc_workers *t, u32 space,
 	ask.msg.payload = le;
 	ask.msg.payload_bytes = k * (u32)sizeof(*le);
 	if (k && sp->mask & ~(1ull << donor))
-		status = gc_tell(t, &ask, sp->mask & ~(1ull << donor));
+		status = gc_ask(t, &ask, sp->mask & ~(1ull << donor));
 	free(le);
 	return status;
 }
@@ -107,28 +107,29 @@ static u32 move_donor(const struct workers_space *sp,
 }
 
 /* Moves are made in order: one may use what an earlier one made free. */
-u32 gc_do_evacuate(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
-		   const void *raw, struct dcm_gc_reply *out)
+u32 gc_do_evacuate(struct dcm_gc_workers *t, const struct gc_call *c)
 {
+	const struct dcm_gc_request *r = c->r;
 	struct workers_space *sp = &t->space[r->space];
 	const struct virtio_gc_move *move = r->entries;
-	struct virtio_gc_moved *moved = (void *)out->entries;
+	struct virtio_gc_moved *moved = (void *)c->out->entries;
 	u8 copy[sizeof(struct virtio_gc_req) + sizeof(*move)];
 	struct virtio_gc_req *req = (void *)copy;
 	u32 status = VIRTIO_GC_OK, donor = 0;
 
-	memcpy(copy, raw, sizeof(*req));
+	memcpy(copy, c->raw, sizeof(*req));
 	req->count = htole32(1);
 	for (u32 i = 0; i < r->count; i++) {
-		struct entries_ask e = gc_ask_entries(t, r, copy, sizeof(copy),
-						      out, sizeof(*moved));
+		struct entries_ask e = gc_ask_entries(t, c, sizeof(*moved));
 		u32 one = status ? status : move_donor(sp, &move[i], &donor);
 
 		if (!one) {
 			memcpy(copy + sizeof(*req), &move[i], sizeof(*move));
+			e.ask.msg.payload = copy;
+			e.ask.msg.payload_bytes = sizeof(copy);
 			e.count = i;
 			e.room = i + 1;
-			one = gc_entries_done(t, &e, 1ull << donor);
+			one = gc_ask(t, &e.ask, 1ull << donor);
 			if (!one && (e.count != i + 1 ||
 				     !moved_believed(t, r->space, donor,
 						     &moved[i], 1, &move[i])))
@@ -146,18 +147,17 @@ u32 gc_do_evacuate(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 				.to = move[i].to,
 			};
 	}
-	out->done.count = htole32(r->count);
+	c->out->done.count = r->count;
 	return status;
 }
 
-u32 gc_do_update(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
-		 const void *raw, size_t bytes, struct dcm_gc_reply *out)
+u32 gc_do_update(struct dcm_gc_workers *t, const struct gc_call *c)
 {
-	struct entries_ask e = gc_ask_entries(t, r, raw, bytes, out, 8);
-	u32 status = gc_entries_done(t, &e, t->space[r->space].mask);
+	struct entries_ask e = gc_ask_entries(t, c, 8);
+	u32 status = gc_ask(t, &e.ask, t->space[c->r->space].mask);
 
-	out->done.value = htole64(e.value);
-	out->done.at = htole64(e.ask.at);
+	c->out->done.value = e.value;
+	c->out->done.at = e.ask.at;
 	return status;
 }
 
@@ -178,17 +178,16 @@ static void take_forward(void *arg, u32 donor, const struct dcm_wire_msg *msg)
 			       sizeof(*got));
 }
 
-u32 gc_do_forward(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
-		  const void *raw, size_t bytes, struct dcm_gc_reply *out)
+u32 gc_do_forward(struct dcm_gc_workers *t, const struct gc_call *c)
 {
-	struct entries_ask e =
-		gc_ask_entries(t, r, raw, bytes, out, sizeof(__le64));
+	const struct dcm_gc_request *r = c->r;
+	struct entries_ask e = gc_ask_entries(t, c, sizeof(__le64));
 	u32 status;
 
-	memcpy(out->entries, r->entries, r->count * sizeof(__le64));
+	memcpy(c->out->entries, r->entries, r->count * sizeof(__le64));
 	e.ask.take = take_forward;
-	status = gc_entries_done(t, &e, t->space[r->space].mask);
-	out->done.count = htole32(status ? 0 : r->count);
+	status = gc_ask(t, &e.ask, t->space[r->space].mask);
+	c->out->done.count = status ? 0 : r->count;
 	return status;
 }
 
@@ -219,7 +218,7 @@ static u32 compact_update(struct dcm_gc_workers *t,
 			if (region[i].region == moved[k].to)
 				region[i].top = moved[k].end;
 	ask = gc_ask_request(r->space, req, bytes);
-	status = gc_tell(t, &ask, t->space[r->space].mask);
+	status = gc_ask(t, &ask, t->space[r->space].mask);
 	free(req);
 	return status;
 }
@@ -228,21 +227,19 @@ static u32 compact_update(struct dcm_gc_workers *t,
  * One donor after the other. If a donor has no room for its tables the others
  * go on, and references to what they moved are updated too. [VGC-D-44]
  */
-u32 gc_do_compact(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
-		  const void *raw, size_t bytes, struct dcm_gc_reply *out)
+u32 gc_do_compact(struct dcm_gc_workers *t, const struct gc_call *c)
 {
+	const struct dcm_gc_request *r = c->r;
 	struct workers_space *sp = &t->space[r->space];
-	struct virtio_gc_moved *moved = (void *)out->entries;
-	struct entries_ask e =
-		gc_ask_entries(t, r, raw, bytes, out, sizeof(*moved));
+	struct virtio_gc_moved *moved = (void *)c->out->entries;
+	struct entries_ask e = gc_ask_entries(t, c, sizeof(*moved));
 	u32 status = VIRTIO_GC_OK, full = VIRTIO_GC_OK, before;
 
 	for (u32 i = 0; !status && i < t->nr_donors; i++) {
 		if (!(sp->mask >> i & 1))
 			continue;
 		before = e.count;
-		e.ask.status = VIRTIO_GC_OK;
-		status = gc_entries_done(t, &e, 1ull << i);
+		status = gc_ask(t, &e.ask, 1ull << i);
 		if (!moved_believed(t, r->space, i, moved + before,
 				    e.count - before, NULL)) {
 			e.count = before;
@@ -258,6 +255,6 @@ u32 gc_do_compact(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 	}
 	if (!status && e.count)
 		status = compact_update(t, r, moved, e.count);
-	out->done.count = htole32(e.count);
+	c->out->done.count = e.count;
 	return status ? status : full;
 }

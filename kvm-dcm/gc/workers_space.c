@@ -30,7 +30,7 @@ static u32 donor_ready(struct dcm_gc_workers *t, u32 donor, u32 space)
 		struct ask ask =
 			gc_ask_request(space, replay->request, replay->bytes);
 
-		status = gc_tell(t, &ask, 1ull << donor);
+		status = gc_ask(t, &ask, 1ull << donor);
 	}
 	if (!status)
 		d->knows |= 1u << space;
@@ -88,7 +88,7 @@ static u32 donor_place(struct dcm_gc_workers *t, u32 donor, u32 space)
 		ask.msg.payload = le;
 		ask.msg.payload_bytes = n * (u32)sizeof(*le);
 		if (!status)
-			status = gc_tell(t, &ask, 1ull << donor);
+			status = gc_ask(t, &ask, 1ull << donor);
 	}
 	free(le);
 	return status;
@@ -214,7 +214,7 @@ bool gc_space_stays(const struct dcm_gc_workers *t, u32 space)
 	return true;
 }
 
-static u32 space_tell(struct workers_space *sp, const void *raw, size_t bytes)
+static u32 space_keep(struct workers_space *sp, const void *raw, size_t bytes)
 {
 	struct replay *replay = malloc(sizeof(*replay) + bytes),
 		      **at = &sp->replay;
@@ -244,16 +244,15 @@ void gc_space_forget(struct workers_space *sp)
 	memset(sp, 0, sizeof(*sp));
 }
 
-u32 gc_do_create(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
-		 const void *raw, size_t bytes)
+u32 gc_do_create(struct dcm_gc_workers *t, const struct gc_call *c)
 {
-	struct workers_space *sp = &t->space[r->space];
+	struct workers_space *sp = &t->space[c->r->space];
 	u64 window;
 	u32 status;
 
 	if (sp->replay)
 		return VIRTIO_GC_INVALID;
-	dcm_gc_request_layout(r, &sp->l, &window);
+	dcm_gc_request_layout(c->r, &sp->l, &window);
 	status = dcm_gc_layout_check(&sp->l);
 	if (status)
 		return status;
@@ -265,20 +264,21 @@ u32 gc_do_create(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 		sp->place[r].donor = VIRTIO_GC_NO_DONOR;
 	status = VIRTIO_GC_LIMIT;
 	if (sp->place && sp->top && sp->tag)
-		status = space_tell(sp, raw, bytes);
+		status = space_keep(sp, c->raw, c->bytes);
 	if (status)
 		gc_space_forget(sp);
 	return status;
 }
 
-u32 gc_do_destroy(struct dcm_gc_workers *t, const struct dcm_gc_request *r)
+u32 gc_do_destroy(struct dcm_gc_workers *t, const struct gc_call *c)
 {
+	u32 space = c->r->space;
 	bool last = true;
 
 	for (u32 i = 0; i < t->nr_donors; i++)
-		if (t->donor[i].knows >> r->space & 1)
-			gc_forget(t, i, r->space);
-	gc_space_forget(&t->space[r->space]);
+		if (t->donor[i].knows >> space & 1)
+			gc_forget(t, i, space);
+	gc_space_forget(&t->space[space]);
 	for (u32 i = 0; i < DCM_GC_SPACES_MAX; i++)
 		last &= !t->space[i].replay;
 	if (last)
@@ -287,18 +287,17 @@ u32 gc_do_destroy(struct dcm_gc_workers *t, const struct dcm_gc_request *r)
 }
 
 /* All workers read types alike: what one answers, all would. */
-u32 gc_do_types(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
-		const void *raw, size_t bytes)
+u32 gc_do_types(struct dcm_gc_workers *t, const struct gc_call *c)
 {
-	u32 status = VIRTIO_GC_DONOR_LOST, one;
+	u32 status = VIRTIO_GC_DONOR_LOST, space = c->r->space, one;
 	u64 taken = 0;
 
 	for (u32 i = 0; i < t->nr_donors; i++) {
-		struct ask ask = gc_ask_request(r->space, raw, bytes);
+		struct ask ask = gc_ask_request(space, c->raw, c->bytes);
 
-		one = donor_ready(t, i, r->space);
+		one = donor_ready(t, i, space);
 		if (!one) {
-			one = gc_tell(t, &ask, 1ull << i);
+			one = gc_ask(t, &ask, 1ull << i);
 			/* it has taken the types, or may have */
 			if (!one || one == VIRTIO_GC_TIMED_OUT ||
 			    one == VIRTIO_GC_CANCELLED)
@@ -310,23 +309,23 @@ u32 gc_do_types(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 			status = one;
 		} else if (one) {
 			/* make all workers know the same */
-			t->space[r->space].lost |= !!taken;
+			t->space[space].lost |= !!taken;
 			for (; taken; taken &= taken - 1)
 				gc_forget(t, (u32)__builtin_ctzll(taken),
-					  r->space);
+					  space);
 			return one;
 		}
 	}
-	return taken ? space_tell(&t->space[r->space], raw, bytes) : status;
+	return taken ? space_keep(&t->space[space], c->raw, c->bytes) : status;
 }
 
-u32 gc_do_donors(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
-		 struct dcm_gc_reply *out)
+u32 gc_do_donors(struct dcm_gc_workers *t, const struct gc_call *c)
 {
+	const struct dcm_gc_request *r = c->r;
 	const struct virtio_gc_range *range = r->body;
 	u32 first = le32toh(range->first), n = r->answer;
 	const struct workers_space *sp = &t->space[r->space];
-	__le32 *le = (void *)out->entries;
+	__le32 *le = (void *)c->out->entries;
 
 	if (first > sp->nr_regions || n > sp->nr_regions - first)
 		return VIRTIO_GC_INVALID;
@@ -336,6 +335,6 @@ u32 gc_do_donors(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 
 		le[i] = htole32(there ? p.donor : VIRTIO_GC_NO_DONOR);
 	}
-	out->done.count = htole32(n);
+	c->out->done.count = n;
 	return VIRTIO_GC_OK;
 }

@@ -21,6 +21,14 @@
 
 #define TAGS_MAX (DCM_WIRE_PAYLOAD_MAX / sizeof(struct dcm_gc_tag))
 
+/* Whether the worker had begun the trace does not matter. */
+static void take_any(void *arg, u32 donor, const struct dcm_wire_msg *msg)
+{
+	(void)arg;
+	(void)donor;
+	(void)msg;
+}
+
 /* End the trace before: a worker can't be given new places while it runs. */
 static u32 trace_end(struct dcm_gc_workers *t, u32 space)
 {
@@ -42,7 +50,7 @@ static u32 trace_end(struct dcm_gc_workers *t, u32 space)
 			dcm_gc_conn_send(&t->donor[i].conn, &ask.msg);
 	ask.msg.gc.kind = DCM_GC_FINISH;
 	ask.msg.gc.epoch = sp->begun;
-	ask.take = gc_take_done;
+	ask.take = take_any;
 	return gc_ask(t, &ask, mask);
 }
 
@@ -60,7 +68,7 @@ static bool tags_take(struct dcm_gc_workers *t, u32 space, u32 flags)
 		if (!(flags & VIRTIO_GC_TRACE_CONCURRENT) &&
 		    sp->place[r].donor != VIRTIO_GC_NO_DONOR)
 			known = t->ops->tag(t->arg, space, r, &sp->place[r],
-					   &sp->tag[r]);
+					    &sp->tag[r]);
 	return known;
 }
 
@@ -107,7 +115,7 @@ static u32 tags_tell(struct dcm_gc_workers *t, u32 space, bool *any)
 			ask.msg.gc.n = n;
 			ask.msg.payload = le;
 			ask.msg.payload_bytes = n * (u32)sizeof(*le);
-			status = gc_tell(t, &ask, 1ull << d);
+			status = gc_ask(t, &ask, 1ull << d);
 			n = 0;
 		}
 	}
@@ -122,12 +130,12 @@ static bool is_bad(u32 status)
 	       status == VIRTIO_GC_BAD_REFERENCE;
 }
 
-u32 gc_do_start(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
-		const void *raw, size_t bytes)
+u32 gc_do_start(struct dcm_gc_workers *t, const struct gc_call *c)
 {
+	const struct dcm_gc_request *r = c->r;
 	struct workers_space *sp = &t->space[r->space];
 	const struct virtio_gc_region *region = r->entries;
-	struct ask ask = gc_ask_request(r->space, raw, bytes);
+	struct ask ask = gc_ask_request(r->space, c->raw, c->bytes);
 	u32 status;
 
 	if (!r->epoch || r->epoch == sp->epoch)
@@ -138,8 +146,8 @@ u32 gc_do_start(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 	    status != VIRTIO_GC_DONOR_LOST)
 		return status;
 	/*
-	 * A page that was settled and is also direct is on no donor once its
-	 * extent moves. So none may have moved since before they were settled:
+	 * A page that was synced and is also direct is on no donor once its
+	 * extent moves. So none may have moved since before they were synced:
 	 * true of a region whose place is the same as at the last look.
 	 */
 	if (!gc_space_find(t, r->space) || !gc_space_has(t, r))
@@ -151,7 +159,7 @@ u32 gc_do_start(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 		return VIRTIO_GC_LIMIT;
 	/* on failure some may have begun it: trace_end() has to end it */
 	sp->begun = r->epoch;
-	status = gc_tell(t, &ask, sp->mask);
+	status = gc_ask(t, &ask, sp->mask);
 	if (status)
 		return status;
 	sp->epoch = r->epoch;
@@ -218,9 +226,9 @@ static struct dcm_gc_result trace_poll(struct dcm_gc_workers *t, u32 space,
 	return result;
 }
 
-struct dcm_gc_result gc_do_finish(struct dcm_gc_workers *t,
-				  const struct dcm_gc_request *r)
+u32 gc_do_finish(struct dcm_gc_workers *t, const struct gc_call *c)
 {
+	const struct dcm_gc_request *r = c->r;
 	struct workers_space *sp = &t->space[r->space];
 	u32 n = (u32)__builtin_popcountll(sp->mask), opaque;
 	struct ask ask = { .space = r->space };
@@ -233,10 +241,8 @@ struct dcm_gc_result gc_do_finish(struct dcm_gc_workers *t,
 		result = trace_poll(t, r->space, &p, &opaque);
 		if (result.status)
 			break;
-		if (opaque) {
-			result.status = VIRTIO_GC_MET;
-			return result;
-		}
+		if (opaque)
+			return VIRTIO_GC_MET;
 		if (dcm_gc_quiet_round(&quiet, p.flags, n))
 			break;
 		/* let references be forwarded meanwhile */
@@ -256,20 +262,20 @@ struct dcm_gc_result gc_do_finish(struct dcm_gc_workers *t,
 	ask.msg.gc.kind = DCM_GC_FINISH;
 	if (result.status) {
 		gc_workers_stop(t, &ask, sp->mask, result.status);
-		return result;
+		c->out->done.at = result.at;
+		return result.status;
 	}
-	result.status = gc_tell(t, &ask, sp->mask);
-	result.at = ask.at;
-	return result;
+	result.status = gc_ask(t, &ask, sp->mask);
+	c->out->done.at = ask.at;
+	return result.status;
 }
 
 /* Ask one donor after the other, as far as there is room. */
-u32 gc_do_met(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
-	      const void *raw, size_t bytes, struct dcm_gc_reply *out)
+u32 gc_do_met(struct dcm_gc_workers *t, const struct gc_call *c)
 {
+	const struct dcm_gc_request *r = c->r;
 	struct workers_space *sp = &t->space[r->space];
-	struct entries_ask e =
-		gc_ask_entries(t, r, raw, bytes, out, sizeof(__le64));
+	struct entries_ask e = gc_ask_entries(t, c, sizeof(__le64));
 	u8 copy[sizeof(struct virtio_gc_req) + sizeof(struct virtio_gc_met)];
 	struct virtio_gc_met *met =
 		(void *)(copy + sizeof(struct virtio_gc_req));
@@ -280,7 +286,7 @@ u32 gc_do_met(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 	struct poll_ask p;
 
 	/* the workers do not wait: waiting is done here */
-	memcpy(copy, raw, sizeof(copy));
+	memcpy(copy, c->raw, sizeof(copy));
 	req->flags = 0;
 	while (r->flags & VIRTIO_GC_MET_WAIT && !opaque) {
 		result = trace_poll(t, r->space, &p, &opaque);
@@ -297,10 +303,10 @@ u32 gc_do_met(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 			continue;
 		/* with no room left, still ask whether there is more */
 		met->max = htole32(e.room - e.count);
-		status = gc_entries_done(t, &e, 1ull << i);
+		status = gc_ask(t, &e.ask, 1ull << i);
 	}
-	out->done.count = htole32(e.count);
-	out->done.value = htole64(e.value);
+	c->out->done.count = e.count;
+	c->out->done.value = e.value;
 	return status;
 }
 
@@ -384,8 +390,6 @@ static u32 bitmap_fetch(struct dcm_gc_workers *t, u32 space, u32 region, u64 at)
 		b.ask.msg.gc.n = region;
 		b.ask.msg.gc.value = done;
 		status = gc_ask(t, &b.ask, 1ull << donor);
-		if (!status)
-			status = b.ask.status;
 		if (b.none)
 			break;
 		done += b.got;
@@ -398,16 +402,15 @@ static u32 bitmap_fetch(struct dcm_gc_workers *t, u32 space, u32 region, u64 at)
 	return status;
 }
 
-u32 gc_do_results(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
-		  const void *raw, size_t bytes, struct dcm_gc_reply *out)
+u32 gc_do_results(struct dcm_gc_workers *t, const struct gc_call *c)
 {
+	const struct dcm_gc_request *r = c->r;
 	struct workers_space *sp = &t->space[r->space];
 	const struct virtio_gc_range *range = r->body;
 	u32 first = le32toh(range->first), n = r->answer, status;
 	u64 bitmaps = le64toh(range->bitmaps);
-	struct virtio_gc_live *live = (void *)out->entries;
-	struct entries_ask e =
-		gc_ask_entries(t, r, raw, bytes, out, sizeof(*live));
+	struct virtio_gc_live *live = (void *)c->out->entries;
+	struct entries_ask e = gc_ask_entries(t, c, sizeof(*live));
 
 	if (first > sp->nr_regions || n > sp->nr_regions - first ||
 	    (bitmaps != VIRTIO_GC_NONE && !bitmaps_fit(sp, bitmaps, n)))
@@ -418,10 +421,10 @@ u32 gc_do_results(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 		live[i].status = htole32(VIRTIO_GC_NO_TRACE);
 	}
 	e.ask.take = take_live;
-	status = gc_entries_done(t, &e, sp->mask);
+	status = gc_ask(t, &e.ask, sp->mask);
 	for (u32 i = 0; !status && bitmaps != VIRTIO_GC_NONE && i < n; i++)
 		status = bitmap_fetch(t, r->space, first + i,
 				      bitmaps + i * (sp->l.region_bytes / 64));
-	out->done.count = htole32(status ? 0 : n);
+	c->out->done.count = status ? 0 : n;
 	return status;
 }

@@ -179,17 +179,17 @@ static u32 status_of(int err)
 	}
 }
 
-static u32 home_hold(void *home, u64 at, u64 bytes)
+static u32 home_freeze(void *home, u64 at, u64 bytes)
 {
 	return status_of(range(home, DCMFS_IOC_HOLD, at, bytes, 0));
 }
 
-static void home_release(void *home)
+static void home_thaw(void *home)
 {
 	range(home, DCMFS_IOC_HOLD, 0, 0, 0);
 }
 
-static u32 home_settle(void *home, u64 *at, u64 end, bool keep, u64 until_ms)
+static u32 home_sync(void *home, u64 *at, u64 end, bool keep, u64 until_ms)
 {
 	struct hostd_gc *g = home;
 	struct dcmfs_range r = { .first = *at / 4096,
@@ -276,9 +276,9 @@ static void home_end(void *home)
 }
 
 static const struct dcm_gc_backend_ops home_ops = {
-	.hold = home_hold,
-	.release = home_release,
-	.settle = home_settle,
+	.freeze = home_freeze,
+	.thaw = home_thaw,
+	.sync = home_sync,
 	.losing = home_losing,
 	.hint = home_hint,
 	.discard = home_discard,

@@ -67,7 +67,7 @@ static void lanes_wait(struct dcm_pager *pg)
 	}
 }
 
-static u32 paged_hold(void *home, u64 at, u64 bytes)
+static u32 paged_freeze(void *home, u64 at, u64 bytes)
 {
 	const struct paged *p = home;
 	struct dcm_guest *g = &p->pg->guest;
@@ -82,7 +82,7 @@ static u32 paged_hold(void *home, u64 at, u64 bytes)
 	return VIRTIO_GC_OK;
 }
 
-static void paged_release(void *home)
+static void paged_thaw(void *home)
 {
 	struct dcm_pager *pg = ((struct paged *)home)->pg;
 	struct dcm_guest *g = &pg->guest;
@@ -121,7 +121,7 @@ static int settle(struct dcm_pager *pg, u64 *gfn, u64 end, bool keep,
 	}
 }
 
-static u32 paged_settle(void *home, u64 *at, u64 to, bool keep, u64 until_ms)
+static u32 paged_sync(void *home, u64 *at, u64 to, bool keep, u64 until_ms)
 {
 	const struct paged *p = home;
 	struct dcm_pager *pg = p->pg;
@@ -223,9 +223,9 @@ static void paged_end(void *home)
 }
 
 static const struct dcm_gc_backend_ops paged_ops = {
-	.hold = paged_hold,
-	.release = paged_release,
-	.settle = paged_settle,
+	.freeze = paged_freeze,
+	.thaw = paged_thaw,
+	.sync = paged_sync,
 	.losing = paged_losing,
 	.hint = paged_hint,
 	.discard = paged_discard,

@@ -73,7 +73,7 @@ u32 request(struct world *w, u16 command, u16 flags, u32 epoch, u32 count,
 		.features = 15,
 		.spaces_max = DCM_GC_SPACES_MAX,
 		.request_max = DCM_WIRE_PAYLOAD_MAX,
-		.response_max = DCM_GC_WORKERS_REPLY,
+		.response_max = DCM_GC_REPLY_MAX,
 	};
 	static u64 buf[DCM_WIRE_PAYLOAD_MAX / 8];
 	struct virtio_gc_req req = {
@@ -91,18 +91,18 @@ u32 request(struct world *w, u16 command, u16 flags, u32 epoch, u32 count,
 	assert_int_equal(dcm_gc_request_read(buf, len, sizeof(w->out), &limits,
 					     &r),
 			 0);
-	/* again if places are new; nothing has to be settled here */
+	/* again if places are new; nothing has to be synced here */
 	for (u32 i = 0; i < 2; i++) {
-		got = dcm_gc_workers_do(w->workers, &r, buf, len,
-					now_ms() + (w->deadline_ms ?
-							    w->deadline_ms :
-							    20000),
-					&w->out);
-		if (le32toh(w->out.done.status) != DCM_GC_WORKERS_MOVING)
+		dcm_gc_workers_do(w->workers, &r, buf, len,
+				  now_ms() + (w->deadline_ms ? w->deadline_ms :
+							       20000),
+				  &w->out);
+		if (w->out.done.status != DCM_GC_WORKERS_MOVING)
 			break;
 	}
-	assert_in_range(got, sizeof(w->out.done), r.answer_bytes);
-	return le32toh(w->out.done.status);
+	got = dcm_gc_reply_pack(&w->out, r.answer_entry);
+	assert_in_range(got, sizeof(w->out.le), r.answer_bytes);
+	return w->out.done.status;
 }
 
 void heap_io(struct world *w, enum dcm_io_op op)
@@ -256,7 +256,7 @@ static u32 opaques_scan(struct world *w, u32 epoch, u32 *status)
 
 	*status = request(w, VIRTIO_GC_TRACE_MET, VIRTIO_GC_MET_WAIT, epoch, 0,
 			  &met, sizeof(met), NULL, 0);
-	n = *status ? 0 : le32toh(w->out.done.count);
+	n = *status ? 0 : w->out.done.count;
 	assert_true(n <= 16);
 	memcpy(at, w->out.entries, n * sizeof(*at));
 	for (u32 i = 0; !*status && i < n; i++) {
@@ -314,7 +314,7 @@ void results_check(struct world *w, u32 epoch)
 	assert_int_equal(request(w, VIRTIO_GC_TRACE_RESULTS, 0, epoch, 0,
 				 &range, sizeof(range), NULL, 0),
 			 0);
-	assert_int_equal(le32toh(w->out.done.count), m->c.regions);
+	assert_int_equal(w->out.done.count, m->c.regions);
 	for (u32 r = 0; r < m->c.regions; r++) {
 		assert_int_equal(le32toh(l[r].region), r);
 		assert_int_equal(le32toh(l[r].status), 0);

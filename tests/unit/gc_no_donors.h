@@ -10,29 +10,29 @@
 /* The window is plain memory; there is one at a time. */
 static char *window_base;
 
-static int home_discard(void *home, u64 at, u64 bytes)
+static int window_discard(void *priv, u64 at, u64 bytes)
 {
-	return dcm_pager_discard(home, window_base + at, bytes);
+	return dcm_pager_discard(priv, window_base + at, bytes);
 }
 
-static void home_hint(void *home, u64 at, u64 bytes, u32 what)
+static void window_hint(void *priv, u64 at, u64 bytes, u32 what)
 {
-	(void)home;
+	(void)priv;
 	(void)at;
 	(void)bytes;
 	(void)what;
 }
 
-static void home_end(void *home)
+static void window_end(void *priv)
 {
-	(void)home;
+	(void)priv;
 }
 
 /* Without donors no more is called. */
-static const struct dcm_gc_backend_ops home_ops = {
-	.discard = home_discard,
-	.hint = home_hint,
-	.end = home_end,
+static const struct dcm_gc_backend_ops window_ops = {
+	.discard = window_discard,
+	.hint = window_hint,
+	.end = window_end,
 };
 
 struct dcm_gc_host *dcm_gc_host_open(struct dcm_pager *p, void *window,
@@ -40,15 +40,15 @@ struct dcm_gc_host *dcm_gc_host_open(struct dcm_pager *p, void *window,
 				     const struct dcm_gc_host_ops *host_ops,
 				     void *priv, char *err, size_t len)
 {
-	const struct dcm_gc_backend home = {
-		.ops = &home_ops,
+	const struct dcm_gc_backend backend = {
+		.ops = &window_ops,
 		.priv = p,
 		.donors = dcm_pager_donors(p),
 		.bytes = bytes,
 		.extent = dcm_pager_extent(p, window),
 	};
 	struct dcm_gc_host *gc =
-		dcm_gc_host_new(&home, host_ops, priv, err, len);
+		dcm_gc_host_new(&backend, host_ops, priv, err, len);
 
 	if (gc)
 		window_base = window;
@@ -77,9 +77,9 @@ void dcm_gc_workers_free(struct dcm_gc_workers *t)
 	(void)t;
 }
 
-size_t dcm_gc_workers_do(struct dcm_gc_workers *t,
-			 const struct dcm_gc_request *r, const void *raw,
-			 size_t bytes, u64 expires_ms, struct dcm_gc_reply *out)
+void dcm_gc_workers_do(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
+		       const void *raw, size_t bytes, u64 expires_ms,
+		       struct dcm_gc_reply *out)
 {
 	(void)t;
 	(void)r;

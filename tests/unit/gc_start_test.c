@@ -2,7 +2,7 @@
 /*
  * gc_start_test.c - what TRACE_START waits for, and who hears of what it did not
  *
- * The pages are settled, and workers do what they are told, as this file says:
+ * Pages are synced, and workers answer, as this file says:
  * when, and with which status.
  */
 /* links: kvm-dcm/gc/queue.c kvm-dcm/gc/command.c kvm-dcm/gc/api.c kvm-dcm/gc/space.c kvm-dcm/lib/inside.c kvm-dcm/proto/gc_request.c */
@@ -25,11 +25,11 @@
 
 /*
  * Pages and workers
- * @stop: settling waits while this is set
- * @settling: it does, or is about to
- * @held: accesses wait; @held_when_settled: they did
- * @settle: what settling ends with; @start: what a trace's start does
- * @nr_settled: times
+ * @stop: syncing waits while this is set
+ * @syncing: it does, or is about to
+ * @frozen: accesses wait; @frozen_when_synced: they did
+ * @sync: what syncing ends with; @start: what a trace's start does
+ * @nr_synced: times
  * @moving: so often they say that a region is on its way; @nowhere: and for so
  *	many looks it is
  * @losing: for so many looks a donor's pages are not yet lost
@@ -39,12 +39,12 @@ static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t moved;
 	bool stop;
-	bool settling;
-	bool held;
-	bool held_when_settled;
-	u32 settle;
+	bool syncing;
+	bool frozen;
+	bool frozen_when_synced;
+	u32 sync;
 	u32 start;
-	u32 nr_settled;
+	u32 nr_synced;
 	u32 moving;
 	u32 nowhere;
 	u32 losing;
@@ -57,22 +57,22 @@ static struct {
 
 /* ---- pages ---- */
 
-static u32 home_hold(void *home, u64 at, u64 bytes)
+static u32 home_freeze(void *home, u64 at, u64 bytes)
 {
 	(void)home;
 	(void)at;
 	(void)bytes;
-	world.held = true;
+	world.frozen = true;
 	return VIRTIO_GC_OK;
 }
 
-static void home_release(void *home)
+static void home_thaw(void *home)
 {
 	(void)home;
-	world.held = false;
+	world.frozen = false;
 }
 
-static u32 home_settle(void *home, u64 *at, u64 end, bool keep, u64 until_ms)
+static u32 home_sync(void *home, u64 *at, u64 end, bool keep, u64 until_ms)
 {
 	u32 status;
 
@@ -81,14 +81,14 @@ static u32 home_settle(void *home, u64 *at, u64 end, bool keep, u64 until_ms)
 	assert_true(keep);
 	pthread_mutex_lock(&world.lock);
 	assert_int_equal(world.losing, 0);
-	world.settling = true;
+	world.syncing = true;
 	pthread_cond_broadcast(&world.moved);
 	while (world.stop)
 		pthread_cond_wait(&world.moved, &world.lock);
-	world.settling = false;
-	world.nr_settled++;
-	world.held_when_settled = world.held;
-	status = world.settle;
+	world.syncing = false;
+	world.nr_synced++;
+	world.frozen_when_synced = world.frozen;
+	status = world.sync;
 	pthread_mutex_unlock(&world.lock);
 	if (!status)
 		*at = end;
@@ -121,9 +121,9 @@ static void home_end(void *home)
 }
 
 static const struct dcm_gc_backend_ops home_ops = {
-	.hold = home_hold,
-	.release = home_release,
-	.settle = home_settle,
+	.freeze = home_freeze,
+	.thaw = home_thaw,
+	.sync = home_sync,
 	.losing = home_losing,
 	.discard = home_discard,
 	.end = home_end,
@@ -137,10 +137,10 @@ static void stop(bool on)
 	pthread_mutex_unlock(&world.lock);
 }
 
-static void wait_settling(void)
+static void wait_syncing(void)
 {
 	pthread_mutex_lock(&world.lock);
-	while (!world.settling)
+	while (!world.syncing)
 		pthread_cond_wait(&world.moved, &world.lock);
 	pthread_mutex_unlock(&world.lock);
 }
@@ -171,9 +171,9 @@ void dcm_gc_workers_free(struct dcm_gc_workers *t)
 	(void)t;
 }
 
-size_t dcm_gc_workers_do(struct dcm_gc_workers *t,
-			 const struct dcm_gc_request *r, const void *raw,
-			 size_t bytes, u64 expires_ms, struct dcm_gc_reply *out)
+void dcm_gc_workers_do(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
+		       const void *raw, size_t bytes, u64 expires_ms,
+		       struct dcm_gc_reply *out)
 {
 	bool starts = r->command == VIRTIO_GC_TRACE_START;
 	bool fails = starts && world.start;
@@ -184,25 +184,24 @@ size_t dcm_gc_workers_do(struct dcm_gc_workers *t,
 	(void)expires_ms;
 	world.told = r->command;
 	world.nr_told++;
-	out->done = (struct virtio_gc_done){
-		.status = htole32(fails ? world.start : VIRTIO_GC_OK),
-		.donor = htole32(fails ? WORKER : VIRTIO_GC_NO_DONOR),
-		.at = htole64(VIRTIO_GC_NONE),
+	out->done = (struct dcm_gc_done){
+		.status = fails ? world.start : VIRTIO_GC_OK,
+		.donor = fails ? WORKER : VIRTIO_GC_NO_DONOR,
+		.at = VIRTIO_GC_NONE,
 	};
 	if (starts && world.moving) {
 		world.moving -= world.moving != U32_MAX;
-		out->done.status = htole32(DCM_GC_WORKERS_MOVING);
+		out->done.status = DCM_GC_WORKERS_MOVING;
 	}
-	return sizeof(out->done);
 }
 
-/* What is held does not come to rest. */
+/* What is frozen does not come to rest. */
 bool dcm_gc_workers_rests(struct dcm_gc_workers *t,
 			  const struct dcm_gc_request *r)
 {
 	(void)t;
 	(void)r;
-	assert_false(world.held);
+	assert_false(world.frozen);
 	if (world.nowhere && world.nowhere != U32_MAX)
 		return !world.nowhere--;
 	return !world.nowhere;
@@ -335,7 +334,7 @@ static int up(void **state)
 	if (!gc)
 		return -1;
 	dcm_gc_host_start(gc, dcm_gc_host_features(gc));
-	world.settle = VIRTIO_GC_OK;
+	world.sync = VIRTIO_GC_OK;
 	world.start = VIRTIO_GC_OK;
 	world.moving = 0;
 	world.nowhere = 0;
@@ -362,12 +361,12 @@ static void test_stopped_waits(void **state)
 	(void)state;
 	stop(true);
 	submit_start(&start, 1, 0);
-	wait_settling();
+	wait_syncing();
 	assert_false(is_done(&start));
 	stop(false);
 	assert_int_equal(wait_for(&start), VIRTIO_GC_OK);
-	assert_true(world.held_when_settled);
-	assert_false(world.held);
+	assert_true(world.frozen_when_synced);
+	assert_false(world.frozen);
 	assert_int_equal(world.told, VIRTIO_GC_TRACE_START);
 }
 
@@ -384,25 +383,25 @@ static void test_concurrent_does_not_wait(void **state)
 	assert_int_equal(wait_for(&start), VIRTIO_GC_OK);
 	assert_int_equal(le32toh(start.d.donor), VIRTIO_GC_NO_DONOR);
 	submit(&roots, VIRTIO_GC_TRACE_ROOTS, 1, 0, NULL, 0, 0);
-	wait_settling();
+	wait_syncing();
 	assert_false(is_done(&roots));
 	assert_int_equal(world.nr_told, told);
 	stop(false);
 	assert_int_equal(wait_for(&roots), VIRTIO_GC_OK);
-	assert_false(world.held_when_settled);
+	assert_false(world.frozen_when_synced);
 	/* the start, then they */
 	assert_int_equal(world.nr_told, told + 2);
 	assert_int_equal(world.told, VIRTIO_GC_TRACE_ROOTS);
 }
 
-static void starts_late(u32 settle, u32 start, u32 want, u32 donor)
+static void starts_late(u32 sync, u32 start, u32 want, u32 donor)
 {
 	static const u16 asks[] = { VIRTIO_GC_TRACE_ROOTS, VIRTIO_GC_TRACE_MET,
 				    VIRTIO_GC_TRACE_FINISH };
 	static u32 epoch = 10;
 	struct call c;
 
-	world.settle = settle;
+	world.sync = sync;
 	world.start = start;
 	epoch++;
 	submit_start(&c, epoch, VIRTIO_GC_TRACE_CONCURRENT);
@@ -425,7 +424,7 @@ static void starts_late(u32 settle, u32 start, u32 want, u32 donor)
 	submit_start(&c, epoch, VIRTIO_GC_TRACE_CONCURRENT);
 	assert_int_equal(wait_for(&c), VIRTIO_GC_INVALID);
 	/* and the next one is as if there had been none */
-	world.settle = VIRTIO_GC_OK;
+	world.sync = VIRTIO_GC_OK;
 	world.start = VIRTIO_GC_OK;
 	epoch++;
 	submit_start(&c, epoch, epoch & 1 ? VIRTIO_GC_TRACE_CONCURRENT : 0);
@@ -445,14 +444,14 @@ static void test_what_fails_later_is_said(void **state)
 	starts_late(VIRTIO_GC_BUSY, 0, VIRTIO_GC_TIMED_OUT, VIRTIO_GC_NO_DONOR);
 }
 
-/* Until it has come to rest, then it is settled again. */
+/* Until it has come to rest, then it is synced again. */
 static void test_moving_is_waited_for(void **state)
 {
 	(void)state;
 	for (u32 epoch = 1; epoch < 3; epoch++) {
 		struct call c;
 
-		world.nr_settled = 0;
+		world.nr_synced = 0;
 		world.moving = 2;
 		world.nowhere = 5;
 		submit_start(&c, epoch,
@@ -460,9 +459,9 @@ static void test_moving_is_waited_for(void **state)
 		assert_int_equal(wait_for(&c), VIRTIO_GC_OK);
 		assert_int_equal(ask(VIRTIO_GC_TRACE_ROOTS, epoch),
 				 VIRTIO_GC_OK);
-		assert_int_equal(world.nr_settled, 3);
+		assert_int_equal(world.nr_synced, 3);
 		assert_int_equal(world.moving + world.nowhere, 0);
-		assert_false(world.held);
+		assert_false(world.frozen);
 	}
 }
 
@@ -477,7 +476,7 @@ static void test_moving_for_ever(void **state)
 	submit_start(&c, 1, 0);
 	/* [VGC-D-51] */
 	assert_int_equal(wait_for(&c), VIRTIO_GC_TIMED_OUT);
-	assert_false(world.held);
+	assert_false(world.frozen);
 	submit_start(&c, 1, VIRTIO_GC_TRACE_CONCURRENT);
 	assert_int_equal(wait_for(&c), VIRTIO_GC_OK);
 	assert_int_equal(ask(VIRTIO_GC_TRACE_FINISH, 1), VIRTIO_GC_TIMED_OUT);
@@ -538,7 +537,7 @@ static void test_cancel_is_too_late(void **state)
 	stop(true);
 	submit_start(&start, 1, VIRTIO_GC_TRACE_CONCURRENT);
 	assert_int_equal(wait_for(&start), VIRTIO_GC_OK);
-	wait_settling();
+	wait_syncing();
 	submit(&cancel, VIRTIO_GC_CANCEL, 0, 0, &tag, sizeof(tag), 0);
 	stop(false);
 	/* [VGC-D-48] */
@@ -558,10 +557,10 @@ static void test_lost_page_by_page(void **state)
 	(void)state;
 	for (u32 epoch = 1; epoch < 3; epoch++) {
 		world.losing = 5;
-		world.nr_settled = 0;
+		world.nr_synced = 0;
 		submit_start(&start, epoch, 0);
 		assert_int_equal(wait_for(&start), VIRTIO_GC_OK);
-		assert_int_equal(world.nr_settled, 1);
+		assert_int_equal(world.nr_synced, 1);
 		assert_int_equal(world.losing, 0);
 	}
 	world.losing = U32_MAX;
@@ -570,12 +569,12 @@ static void test_lost_page_by_page(void **state)
 	assert_int_equal(wait_for(&start), VIRTIO_GC_CANCELLED);
 	assert_int_equal(wait_for(&cancel), VIRTIO_GC_OK);
 	world.losing = 0;
-	assert_int_equal(world.nr_settled, 1);
+	assert_int_equal(world.nr_synced, 1);
 }
 
 static void *let_go(void *arg)
 {
-	wait_settling();
+	wait_syncing();
 	stop(false);
 	return arg;
 }
@@ -588,13 +587,13 @@ static void test_reset_meanwhile(void **state)
 
 	(void)state;
 	stop(true);
-	world.settle = VIRTIO_GC_DONOR_LOST;
+	world.sync = VIRTIO_GC_DONOR_LOST;
 	submit_start(&start, 1, VIRTIO_GC_TRACE_CONCURRENT);
 	assert_int_equal(wait_for(&start), VIRTIO_GC_OK);
 	assert_int_equal(pthread_create(&t, NULL, let_go, NULL), 0);
 	dcm_gc_host_reset(gc);
 	pthread_join(t, NULL);
-	assert_false(world.settling);
+	assert_false(world.syncing);
 	dcm_gc_host_start(gc, dcm_gc_host_features(gc));
 	assert_int_equal(ask(VIRTIO_GC_TRACE_ROOTS, 1), VIRTIO_GC_INVALID);
 }

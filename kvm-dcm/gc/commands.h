@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * commands.h - what each command needs of pages and of workers: the one table
+ *
+ * DCM_GC_COMMANDS(x) calls x(name, freeze, sync, run, targets, take) for each:
+ *
+ *	name	of VIRTIO_GC_name
+ *	freeze	accesses to its regions wait until the workers have answered
+ *	sync	how its regions are written back first:
+ *		NONE; KEEP: pages stay in this host, read-only; OUT: none stays
+ *	run	command.c: what this host does; run_workers() freezes, syncs
+ *		and has the workers do the rest
+ *	targets	workers.c: which workers it needs:
+ *		NONE; SPACE: those that know the space, or that take() starts;
+ *		TRACE: all of its trace, which must be there; PLACES: the same,
+ *		and they have to know where all its regions are
+ *	take	workers*.c: ask them and take their answers
+ */
+#ifndef DCM_GC_COMMANDS_H
+#define DCM_GC_COMMANDS_H
+
+/* clang-format off */
+#define DCM_GC_COMMANDS(x)                                                      \
+	x(SPACE_CREATE,  false, NONE, run_create,  SPACE,  gc_do_create)        \
+	x(SPACE_DESTROY, false, NONE, run_destroy, SPACE,  gc_do_destroy)       \
+	x(SPACE_DONORS,  false, NONE, run_workers, SPACE,  gc_do_donors)        \
+	x(TYPES_ADD,     false, NONE, run_workers, SPACE,  gc_do_types)         \
+	x(CLEAN,         false, KEEP, run_clean,   NONE,   NULL)                \
+	x(TRACE_START,   true,  KEEP, run_start,   SPACE,  gc_do_start)         \
+	x(TRACE_ROOTS,   false, NONE, run_workers, TRACE,  gc_do_status)        \
+	x(TRACE_MET,     false, NONE, run_workers, TRACE,  gc_do_met)           \
+	x(TRACE_FINISH,  false, NONE, run_workers, TRACE,  gc_do_finish)        \
+	x(TRACE_RESULTS, false, NONE, run_workers, TRACE,  gc_do_results)       \
+	x(EVACUATE,      true,  OUT,  run_workers, PLACES, gc_do_evacuate)      \
+	x(UPDATE,        true,  OUT,  run_workers, PLACES, gc_do_update)        \
+	x(FORWARD,       false, NONE, run_workers, TRACE,  gc_do_forward)       \
+	x(RELEASE,       false, NONE, run_release, TRACE,  gc_do_status)        \
+	x(COMPACT,       true,  OUT,  run_workers, PLACES, gc_do_compact)       \
+	x(HINT,          false, NONE, run_hint,    NONE,   NULL)                \
+	x(CANCEL,        false, NONE, run_cancel,  NONE,   NULL)
+/* clang-format on */
+
+#endif /* DCM_GC_COMMANDS_H */
