@@ -237,7 +237,7 @@ static int serve(struct hostd *h, int signals)
 			hostd_watch_mounts(h);
 		if (p[4].revents)
 			hostd_status_tell(h);
-		hostd_gc_heard(h, p + PLACES, n);
+		hostd_gc_handle(h, p + PLACES, n);
 		while (read(signals, &info, sizeof(info)) == sizeof(info)) {
 			if (info.ssi_signo == SIGHUP) {
 				start_again();

@@ -56,7 +56,7 @@
  * @gone: no process has the file any more; read after @thread has ended
  * @over: @thread has ended
  * @used: another process has the file open
- * @gc: its connection with a virtio-gc device; the main thread's
+ * @gc: the connection of the virtio-gc device on it; the main thread's
  * @ask_ns: donors are not asked for slabs before; @thread's
  * @slabs: its slabs; the argument of the client's callbacks
  */
@@ -82,7 +82,7 @@ struct hostd_file {
 	bool over;
 	bool used;
 	struct dcm_slab_worker slabs;
-	struct hostd_gc *gc;
+	struct hostd_caller *gc;
 	u64 ask_ns;
 	struct dcm_log_rate refused;
 	struct dcm_log_rate no_tls; /* the client thread's */
@@ -187,7 +187,7 @@ void hostd_unlisten(int *fd, const char *path);
 /* gc.c */
 void hostd_gc_start(struct hostd *h, const char *path);
 u32 hostd_gc_poll(const struct hostd *h, struct pollfd *p);
-void hostd_gc_heard(struct hostd *h, const struct pollfd *p, u32 n);
+void hostd_gc_handle(struct hostd *h, const struct pollfd *p, u32 n);
 void hostd_gc_stop(struct hostd_file *f);
 void hostd_gc_reap(struct hostd *h);
 bool hostd_gc_waits(const struct hostd *h);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/hostd/gc.c kvm-dcm/gc/ipc.c kvm-dcm/gc/queue.c kvm-dcm/gc/command.c kvm-dcm/gc/api.c kvm-dcm/gc/space.c kvm-dcm/lib/inside.c kvm-dcm/lib/log.c kvm-dcm/proto/gc_request.c */
+/* links: kvm-dcm/hostd/gc.c kvm-dcm/hostd/window.c kvm-dcm/gc/ipc.c kvm-dcm/gc/queue.c kvm-dcm/gc/command.c kvm-dcm/gc/api.c kvm-dcm/gc/space.c kvm-dcm/lib/inside.c kvm-dcm/lib/log.c kvm-dcm/proto/gc_request.c */
 /*
  * hostd_gc_fuzz.c - libFuzzer on what a virtio-gc device says to dcm-hostd
  *
@@ -184,7 +184,7 @@ static int dial(const struct sockaddr_un *sa)
 	EXPECT(!connect(sock, (const struct sockaddr *)sa, sizeof(*sa)));
 	EXPECT(hostd_gc_poll(&h, p) == 1);
 	p->revents = POLLIN;
-	hostd_gc_heard(&h, p, 1);
+	hostd_gc_handle(&h, p, 1);
 	return sock;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/hostd/gc.c kvm-dcm/gc/ipc.c kvm-dcm/gc/queue.c kvm-dcm/gc/command.c kvm-dcm/gc/api.c kvm-dcm/gc/space.c kvm-dcm/lib/inside.c kvm-dcm/lib/log.c kvm-dcm/proto/gc_request.c */
+/* links: kvm-dcm/hostd/gc.c kvm-dcm/hostd/window.c kvm-dcm/gc/ipc.c kvm-dcm/gc/queue.c kvm-dcm/gc/command.c kvm-dcm/gc/api.c kvm-dcm/gc/space.c kvm-dcm/lib/inside.c kvm-dcm/lib/log.c kvm-dcm/proto/gc_request.c */
 /*
  * hostd_gc_test.c - who may have a file collected, and who can't stop it
  *
@@ -131,7 +131,7 @@ static void turn(void)
 	poll(p, 1 + n, 50);
 	if (p[0].revents && !eventfd_read(h.ended, &count))
 		hostd_gc_reap(&h);
-	hostd_gc_heard(&h, p + 1, n);
+	hostd_gc_handle(&h, p + 1, n);
 }
 
 static void on_alarm(int signum)

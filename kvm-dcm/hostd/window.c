@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * window.c - a virtio-gc device's window: a file of the kernel pager
+ *
+ * Once a device has proven that it may write to a file (gc.c), its requests are
+ * done here, by the same code as in libdcm (gc/queue.c and below), because the
+ * keys and the sessions with donors are in this process. The kernel has the
+ * pages: they are synced, frozen and thawed by ioctls of the file. The device
+ * writes live bitmaps into the window and discards garbage there: this process
+ * may not write to the file, and a page that it touched could be lost, or
+ * truncated, and kill it.
+ *
+ * Its cost is bounded: few requests may be unanswered, and no more are read
+ * meanwhile. A device that does not read its answers for 5 s is disconnected,
+ * and holds up no other file.
+ *
+ * When the device is gone, frozen pages are thawed, and its workers end.
+ * Content is not touched: it may be this daemon that restarts.
+ *
+ * Locking: @lock guards @in_flight. The GC thread and the connection's thread
+ * send without a lock, as messages are sent whole.
+ */
+#include <endian.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "../gc/ipc.h"
+#include "window.h"
+
+#define SEND_S 5
+#define IN_FLIGHT_MAX 256u
+#define SLICE_MS 500u /* of a sync, between checks whether to end */
+
+/**
+ * struct hostd_window - a file's window, and the connection of its device
+ * @sock: to the device
+ * @ending: the device is gone: leave content alone
+ * @in_flight: requests not answered
+ */
+struct hostd_window {
+	struct hostd_file *f;
+	int sock;
+	struct dcm_gc_host *gc;
+	bool ending;
+	pthread_mutex_t lock;
+	pthread_cond_t answered;
+	u32 in_flight;
+	u64 buf[(sizeof(struct dcm_gc_ipc) + DCM_GC_IPC_MAX) / 8 + 1];
+};
+
+struct request {
+	struct hostd_window *w;
+	u64 token;
+};
+
+/* Send the whole message, or end the connection. */
+static void msg_send(struct hostd_window *w, const struct dcm_gc_ipc *s,
+		     const void *more, size_t bytes)
+{
+	if (dcm_gc_ipc(w->sock, s, more, bytes))
+		shutdown(w->sock, SHUT_RDWR);
+}
+
+/* ---- pages ---- */
+
+static u64 clock_ms(void)
+{
+	return hostd_now_ns() / 1000000;
+}
+
+static int range_ioctl(const struct hostd_window *w, unsigned long cmd, u64 at,
+		       u64 bytes, u32 flags)
+{
+	struct dcmfs_range r = { .first = at / 4096,
+				 .pages = bytes / 4096,
+				 .flags = flags };
+
+	return ioctl(w->f->fd, cmd, &r) ? errno : 0;
+}
+
+static u32 status_of(int err)
+{
+	switch (err) {
+	case 0:
+		return VIRTIO_GC_OK;
+	case EIO:
+		return VIRTIO_GC_DONOR_LOST;
+	case EBUSY:
+		return VIRTIO_GC_BUSY;
+	case ENOMEM:
+		return VIRTIO_GC_LIMIT;
+	default:
+		return VIRTIO_GC_TIMED_OUT;
+	}
+}
+
+static u32 window_freeze(void *priv, u64 at, u64 bytes)
+{
+	return status_of(range_ioctl(priv, DCMFS_IOC_HOLD, at, bytes, 0));
+}
+
+static void window_thaw(void *priv)
+{
+	range_ioctl(priv, DCMFS_IOC_HOLD, 0, 0, 0);
+}
+
+static u32 window_sync(void *priv, u64 *at, u64 end, bool keep, u64 until_ms)
+{
+	struct hostd_window *w = priv;
+	struct dcmfs_range r = { .first = *at / 4096,
+				 .pages = (end - *at) / 4096,
+				 .flags = keep ? DCMFS_SETTLE_KEEP : 0 };
+	int err = ETIMEDOUT;
+	u64 now;
+
+	/* A slice does not look again at what earlier ones have synced. */
+	while (err == ETIMEDOUT && (now = clock_ms()) < until_ms &&
+	       !hostd_window_ending(w)) {
+		r.limit_ms = (u32)min(until_ms - now, (u64)SLICE_MS);
+		err = ioctl(w->f->fd, DCMFS_IOC_SETTLE, &r) ? errno : 0;
+	}
+	*at = err ? r.first * 4096 : end;
+	return status_of(err);
+}
+
+static bool window_losing(void *priv)
+{
+	return dcm_slab_worker_losing(&((struct hostd_window *)priv)->f->slabs);
+}
+
+static void window_hint(void *priv, u64 at, u64 bytes, u32 what)
+{
+	static const u32 hints[] = {
+		[VIRTIO_GC_HINT_DIRECT] = DCMFS_HINT_DIRECT,
+		[VIRTIO_GC_HINT_NORMAL] = DCMFS_HINT_NORMAL,
+		[VIRTIO_GC_HINT_COLD] = DCMFS_HINT_COLD,
+	};
+
+	range_ioctl(priv, DCMFS_IOC_HINT, at, bytes, hints[what]);
+}
+
+/* The device discards, before it reads the answer. */
+static int window_discard(void *priv, u64 at, u64 bytes)
+{
+	const struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_DISCARD,
+				      .token = bytes,
+				      .value = at };
+	struct hostd_window *w = priv;
+
+	if (!hostd_window_ending(w))
+		msg_send(w, &s, NULL, 0);
+	return 0;
+}
+
+static bool window_place(void *priv, u64 at, struct dcm_gc_place_of *place)
+{
+	const struct hostd_window *w = priv;
+	u64 extent = w->f->info.extent_pages * 4096;
+
+	if (!dcm_slab_worker_where(&w->f->slabs, (u32)(at / extent),
+				   &place->donor, &place->slab))
+		return false;
+	place->offset = at % extent;
+	return true;
+}
+
+/* Lanes are in the kernel, which counts their writes. */
+static bool window_tag(void *priv, u64 at, u64 bytes,
+		       const struct dcm_gc_place_of *place, u32 *tag)
+{
+	const struct hostd_window *w = priv;
+	struct dcmfs_tag t = { .first = at / 4096, .pages = bytes / 4096 };
+
+	(void)place;
+	if (ioctl(w->f->fd, DCMFS_IOC_TAG, &t))
+		return false;
+	*tag = t.tag;
+	return true;
+}
+
+static void window_bits(void *priv, u64 at, const void *bits, size_t bytes)
+{
+	const struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_BITS, .value = at };
+
+	msg_send(priv, &s, bits, bytes);
+}
+
+static void window_end(void *priv)
+{
+	(void)priv;
+}
+
+static const struct dcm_gc_backend_ops window_ops = {
+	.freeze = window_freeze,
+	.thaw = window_thaw,
+	.sync = window_sync,
+	.losing = window_losing,
+	.hint = window_hint,
+	.discard = window_discard,
+	.place = window_place,
+	.tag = window_tag,
+	.bits = window_bits,
+	.end = window_end,
+};
+
+/* ---- a connection ---- */
+
+static void request_answered(void *priv, void *token, const void *answer,
+			     size_t bytes)
+{
+	struct hostd_window *w = priv;
+	struct request *a = token;
+	const struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_ANSWER,
+				      .token = a->token };
+
+	msg_send(w, &s, answer, bytes);
+	free(a);
+	pthread_mutex_lock(&w->lock);
+	w->in_flight--;
+	pthread_cond_signal(&w->answered);
+	pthread_mutex_unlock(&w->lock);
+}
+
+static void welcome_send(struct hostd_window *w)
+{
+	const struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_WELCOME,
+				      .value = dcm_gc_host_features(w->gc) };
+	struct virtio_gc_config config;
+
+	dcm_gc_host_config(w->gc, &config);
+	msg_send(w, &s, &config, sizeof(config));
+}
+
+static void donors_changed(void *priv)
+{
+	welcome_send(priv);
+}
+
+static const struct dcm_gc_host_ops host_ops = {
+	.answered = request_answered,
+	.donors_changed = donors_changed,
+};
+
+static bool request_submit(struct hostd_window *w, const struct dcm_gc_ipc *s,
+			   const void *bytes, size_t n)
+{
+	struct request *a = malloc(sizeof(*a));
+
+	if (!a)
+		return false;
+	*a = (struct request){ w, s->token };
+	pthread_mutex_lock(&w->lock);
+	while (w->in_flight >= IN_FLIGHT_MAX)
+		pthread_cond_wait(&w->answered, &w->lock);
+	w->in_flight++;
+	pthread_mutex_unlock(&w->lock);
+	dcm_gc_host_submit(w->gc, bytes, n, s->room, a);
+	return true;
+}
+
+/* Handle a message. False: disconnect. */
+static bool msg_handle(struct hostd_window *w, size_t n)
+{
+	const struct dcm_gc_ipc *s = (void *)w->buf;
+	const struct dcm_gc_ipc ready = { .kind = DCM_GC_IPC_READY };
+
+	if (n < sizeof(*s) || n == sizeof(w->buf))
+		return false;
+	switch (s->kind) {
+	case DCM_GC_IPC_START:
+		dcm_gc_host_start(w->gc, s->value);
+		return true;
+	case DCM_GC_IPC_REQUEST:
+		return request_submit(w, s, s + 1, n - sizeof(*s));
+	case DCM_GC_IPC_RESET:
+		dcm_gc_host_reset(w->gc);
+		msg_send(w, &ready, NULL, 0);
+		return true;
+	default:
+		return false;
+	}
+}
+
+void hostd_window_run(struct hostd_window *w)
+{
+	ssize_t n;
+
+	welcome_send(w);
+	do {
+		n = recv(w->sock, w->buf, sizeof(w->buf), 0);
+	} while (n > 0 ? msg_handle(w, (size_t)n) : n < 0 && errno == EINTR);
+	hostd_window_end(w);
+	shutdown(w->sock, SHUT_RDWR);
+	dcm_gc_host_close(w->gc);
+}
+
+struct hostd_window *hostd_window_new(struct hostd_file *f, int sock, char *why,
+				      size_t len)
+{
+	struct dcm_gc_backend backend = {
+		.ops = &window_ops,
+		.client = f->client,
+		.donors = f->nr_donors,
+		.bytes = f->info.pages * 4096,
+		.extent = f->info.extent_pages * 4096,
+	};
+	struct timeval send = { .tv_sec = SEND_S }, none = { 0 };
+	struct hostd_window *w = calloc(1, sizeof(*w));
+
+	snprintf(why, len, "no memory");
+	backend.priv = w;
+	if (w)
+		w->gc = dcm_gc_host_new(&backend, &host_ops, w, why, len);
+	if (!w || !w->gc) {
+		free(w);
+		return NULL;
+	}
+	w->f = f;
+	w->sock = sock;
+	pthread_mutex_init(&w->lock, NULL);
+	pthread_cond_init(&w->answered, NULL);
+	setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &send, sizeof(send));
+	setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof(none));
+	return w;
+}
+
+void hostd_window_free(struct hostd_window *w)
+{
+	pthread_mutex_destroy(&w->lock);
+	pthread_cond_destroy(&w->answered);
+	free(w);
+}
+
+void hostd_window_end(struct hostd_window *w)
+{
+	__atomic_store_n(&w->ending, true, __ATOMIC_RELAXED);
+}
+
+bool hostd_window_ending(const struct hostd_window *w)
+{
+	return __atomic_load_n(&w->ending, __ATOMIC_RELAXED);
+}

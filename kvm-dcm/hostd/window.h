@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* window.h - the window of a virtio-gc device, used by gc.c */
+#ifndef DCM_HOSTD_WINDOW_H
+#define DCM_HOSTD_WINDOW_H
+
+#include "../gc/backend.h"
+#include "hostd.h"
+
+struct hostd_window;
+
+/**
+ * hostd_window_new() - make the window of a file
+ * @f: the file
+ * @sock: the device's connection; it stays the caller's
+ * @why: why it failed, of @len bytes
+ */
+struct hostd_window *hostd_window_new(struct hostd_file *f, int sock, char *why,
+				      size_t len);
+
+/** hostd_window_run() - serve the device until it, or the file, is gone */
+void hostd_window_run(struct hostd_window *w);
+
+void hostd_window_free(struct hostd_window *w);
+
+/* Serve it no longer, and leave content alone. By any thread. */
+void hostd_window_end(struct hostd_window *w);
+bool hostd_window_ending(const struct hostd_window *w);
+
+#endif /* DCM_HOSTD_WINDOW_H */
