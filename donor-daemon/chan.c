@@ -179,7 +179,7 @@ static int chan_fill(struct dcm_chan *ch, struct dcm_buf *b)
 }
 
 /* 1: a whole first record has come, 0: not yet, -EPROTO: this is no handshake. */
-static int chan_greeted(const struct dcm_chan *ch)
+static int chan_first_record(const struct dcm_chan *ch)
 {
 	const u8 *p = ch->rx.p + ch->rx.head;
 	size_t have = dcm_buf_used(&ch->rx);
@@ -208,7 +208,7 @@ int dcm_chan_handshake(struct dcm_chan *ch)
 		if (ret < 0)
 			return ret;
 		if (!ch->tls) {
-			ret = chan_greeted(ch);
+			ret = chan_first_record(ch);
 			if (ret <= 0)
 				return ret;
 			ret = chan_start(ch);

@@ -52,7 +52,7 @@ static void conn_freed(uv_handle_t *handle)
 	free(conn);
 }
 
-void dcm_conn_forget(struct dcm_donor *donor, struct dcm_tenant *tenant)
+void dcm_conn_uncount(struct dcm_donor *donor, struct dcm_tenant *tenant)
 {
 	donor->nr_conns--;
 	if (tenant) {
@@ -121,7 +121,7 @@ static int conn_seat_take(struct dcm_conn *conn, struct dcm_admission *adm)
 }
 
 /* Detach it from whatever its state refers to. */
-static void conn_leave(struct dcm_conn *conn)
+static void conn_detach_role(struct dcm_conn *conn)
 {
 	if (conn->gc)
 		dcm_gc_session_detach(conn);
@@ -135,13 +135,13 @@ static void conn_leave(struct dcm_conn *conn)
 
 static void conn_end(struct dcm_conn *conn, bool forget)
 {
-	conn_leave(conn);
+	conn_detach_role(conn);
 	dcm_conn_seat_release(conn);
 	conn->state = DCM_CONN_CLOSED;
 	dcm_list_del(&conn->node);
 	uv_close((uv_handle_t *)&conn->poll, conn_freed);
 	if (forget)
-		dcm_conn_forget(conn->donor, conn->tenant);
+		dcm_conn_uncount(conn->donor, conn->tenant);
 }
 
 void dcm_conn_close(struct dcm_conn *conn)
@@ -169,7 +169,7 @@ struct dcm_chan *dcm_conn_detach(struct dcm_conn *conn)
 }
 
 /* Answers have been sent, so there may be more of them. */
-static bool conn_has_way(const struct dcm_chan *ch)
+static bool conn_can_answer(const struct dcm_chan *ch)
 {
 	return dcm_chan_queued(ch) < TX_STOP && ch->nr_pass < FDS_STOP;
 }
@@ -185,7 +185,8 @@ static void conn_update(struct dcm_conn *conn)
 	/* a turn that was cut short continues when the socket is writable */
 	if (dcm_chan_queued(ch) || conn->again || conn->held)
 		events |= UV_WRITABLE;
-	if (conn_has_way(ch) && !(conn->session && conn->session->want_busy) &&
+	if (conn_can_answer(ch) &&
+	    !(conn->session && conn->session->want_busy) &&
 	    !dcm_gc_session_stuck(conn))
 		events |= UV_READABLE;
 	if (events == conn->events)
@@ -244,7 +245,7 @@ void dcm_conn_refuse(struct dcm_conn *conn, u64 tag, u32 status)
 	dcm_log_limited(DCM_LOG_WARNING, "%s (%s): refused: %s", conn->peer,
 			conn->tenant ? conn->tenant->name : "?",
 			dcm_wire_status_text(status));
-	conn_leave(conn);
+	conn_detach_role(conn);
 	conn->state = DCM_CONN_LINGER;
 	conn->deadline = dcm_now(conn->donor) + LINGER_MS;
 	if (!conn->seat.source && conn_seat_take(conn, &conn->donor->proven)) {
@@ -369,14 +370,14 @@ static void conn_handshake(struct dcm_conn *conn)
 	conn->state = DCM_CONN_HELLO;
 }
 
-static bool conn_talks(const struct dcm_conn *conn)
+static bool conn_takes_messages(const struct dcm_conn *conn)
 {
 	return conn->state == DCM_CONN_HELLO ||
 	       conn->state == DCM_CONN_CONTROL || conn->state == DCM_CONN_GC;
 }
 
 /* The peer sent an invalid message, or one not allowed here. */
-static void conn_nonsense(struct dcm_conn *conn, int error)
+static void conn_protocol_error(struct dcm_conn *conn, int error)
 {
 	conn->donor->stats.protocol_errors++;
 	dcm_log_limited(DCM_LOG_WARNING, "%s (%s): %s: %s", conn->peer,
@@ -386,7 +387,7 @@ static void conn_nonsense(struct dcm_conn *conn, int error)
 }
 
 /* Handle one message with its payload; false: not now. */
-static bool conn_collect(struct dcm_conn *conn)
+static bool conn_gc_message(struct dcm_conn *conn)
 {
 	struct dcm_chan *ch = conn->chan;
 	struct dcm_wire_msg msg;
@@ -397,7 +398,7 @@ static bool conn_collect(struct dcm_conn *conn)
 	if (ret == DCM_WIRE_MORE)
 		return false;
 	if (ret != DCM_WIRE_OK) {
-		conn_nonsense(conn, ret);
+		conn_protocol_error(conn, ret);
 		return false;
 	}
 	if (!dcm_gc_session_message(conn, &msg))
@@ -415,16 +416,16 @@ static void conn_messages(struct dcm_conn *conn, unsigned int *left)
 	int ret;
 
 	conn->held = false;
-	while (conn_talks(conn)) {
+	while (conn_takes_messages(conn)) {
 		struct dcm_chan *ch = conn->chan;
 
 		/* the rest waits for the socket, for a slab, or for its turn */
-		conn->held = !conn_has_way(ch) || !*left;
+		conn->held = !conn_can_answer(ch) || !*left;
 		if (conn->held || (conn->session && conn->session->want_busy))
 			return;
 		--*left;
 		if (conn->state == DCM_CONN_GC) {
-			if (!conn_collect(conn))
+			if (!conn_gc_message(conn))
 				return;
 			continue;
 		}
@@ -437,14 +438,14 @@ static void conn_messages(struct dcm_conn *conn, unsigned int *left)
 		if (ret == DCM_WIRE_MORE)
 			return;
 		if (ret != DCM_WIRE_OK) {
-			conn_nonsense(conn, ret);
+			conn_protocol_error(conn, ret);
 			return;
 		}
 		dcm_chan_consume(ch, bytes);
 		if (conn->state == DCM_CONN_HELLO)
-			dcm_hello(conn, &msg);
+			dcm_hello_handle(conn, &msg);
 		else
-			dcm_control(conn, &msg);
+			dcm_control_handle(conn, &msg);
 	}
 }
 
@@ -489,7 +490,7 @@ static void conn_io(struct dcm_conn *conn, int status)
 		}
 		ret = dcm_chan_read(conn->chan);
 		conn_messages(conn, &left);
-		if (!conn_talks(conn))
+		if (!conn_takes_messages(conn))
 			return;
 		if (ret < 0 || dcm_chan_flush(conn->chan) < 0) {
 			dcm_conn_close(conn);
@@ -497,7 +498,7 @@ static void conn_io(struct dcm_conn *conn, int status)
 		}
 		/* messages held back in the buffer raise no event */
 		conn->again = (ret > 0 && conn->chan->more) ||
-			      (conn->held && conn_has_way(conn->chan));
+			      (conn->held && conn_can_answer(conn->chan));
 	} while (conn->again && left && ++turn < TURN_MAX);
 	if (conn->session)
 		dcm_evict_pump(conn->session, false);

@@ -338,7 +338,7 @@ static void control_ticket(struct dcm_conn *conn,
 	explicit_bzero(&answer, sizeof(answer));
 }
 
-void dcm_control(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
+void dcm_control_handle(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 {
 	struct dcm_slab *slab;
 

@@ -49,7 +49,7 @@
 #define COST_TLS 4u /* each byte */
 #define COST_RECORD  (5u << 10)
 
-static void count(u64 *counter, u64 n)
+static void counter_add(u64 *counter, u64 n)
 {
 	__atomic_fetch_add(counter, n, __ATOMIC_RELAXED);
 }
@@ -170,17 +170,17 @@ static int data_request(struct dcm_worker *w, struct dcm_data *d,
 	if (status) {
 		if (slab)
 			dcm_slab_put(slab);
-		count(&w->count.refused, 1);
+		counter_add(&w->count.refused, 1);
 		return batch_add(w, d, &ans, NULL, NULL);
 	}
 	at = (u8 *)slab->map + req->io.offset;
 	ans.io_done.bytes = req->io.bytes;
-	count(&slab->ops, req->io.bytes / PAGE_BYTES);
+	counter_add(&slab->ops, req->io.bytes / PAGE_BYTES);
 	if (req->type == DCM_MSG_READ) {
-		count(&w->count.reads, 1);
-		count(&w->count.read_bytes, req->io.bytes);
-		count(&s->reads, 1);
-		count(&s->read_bytes, req->io.bytes);
+		counter_add(&w->count.reads, 1);
+		counter_add(&w->count.read_bytes, req->io.bytes);
+		counter_add(&s->reads, 1);
+		counter_add(&s->read_bytes, req->io.bytes);
 		ans.payload_bytes = req->io.bytes;
 		return batch_add(w, d, &ans, slab, at);
 	}
@@ -189,10 +189,10 @@ static int data_request(struct dcm_worker *w, struct dcm_data *d,
 		return -1;
 	}
 	memcpy(at, payload, req->io.bytes);
-	count(&w->count.writes, 1);
-	count(&w->count.written_bytes, req->io.bytes);
-	count(&s->writes, 1);
-	count(&s->written_bytes, req->io.bytes);
+	counter_add(&w->count.writes, 1);
+	counter_add(&w->count.written_bytes, req->io.bytes);
+	counter_add(&s->writes, 1);
+	counter_add(&s->written_bytes, req->io.bytes);
 	dcm_slab_put(slab);
 	return batch_add(w, d, &ans, NULL, NULL);
 }
@@ -240,7 +240,7 @@ static int data_requests(struct dcm_worker *w, struct dcm_data *d)
 		dcm_chan_consume(ch, bytes);
 	}
 	if (w->nr)
-		count(&w->count.batches, 1);
+		counter_add(&w->count.batches, 1);
 	return batch_send(w, d) || dcm_chan_flush(ch) < 0 ? -1 : 0;
 }
 
@@ -300,7 +300,7 @@ static int data_read(struct dcm_worker *w, struct dcm_data *d)
 	return ret;
 }
 
-static void raise_to(u64 *most, u64 n)
+static void counter_raise(u64 *most, u64 n)
 {
 	u64 old = __atomic_load_n(most, __ATOMIC_RELAXED);
 
@@ -315,10 +315,10 @@ static void turn_count(const struct dcm_worker *w, const struct dcm_data *d)
 {
 	struct dcm_tenant *t = d->tenant;
 
-	count(&t->data_turns, 1);
-	count(&t->data_cost, w->cost);
-	raise_to(&t->data_turn_max, w->cost);
-	raise_to(&t->data_wait_max, d->turn.flow->waited);
+	counter_add(&t->data_turns, 1);
+	counter_add(&t->data_cost, w->cost);
+	counter_raise(&t->data_turn_max, w->cost);
+	counter_raise(&t->data_wait_max, d->turn.flow->waited);
 }
 
 int dcm_data_serve(struct dcm_worker *w, struct dcm_data *d)
@@ -433,7 +433,7 @@ void dcm_data_gone(uv_async_t *async)
 		d->session->nr_joined--;
 		dcm_session_left(d->session);
 		dcm_session_put(d->session);
-		dcm_conn_forget(donor, d->tenant);
+		dcm_conn_uncount(donor, d->tenant);
 		free(d);
 	}
 }

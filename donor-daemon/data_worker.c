@@ -305,7 +305,7 @@ static void *worker_run(void *arg)
 }
 
 /* Number of CPUs this process may run on, and the @n-th of them. */
-static u32 cpus(u32 n, int *cpu)
+static u32 cpus_usable(u32 n, int *cpu)
 {
 	cpu_set_t set;
 	u32 count = 0;
@@ -323,7 +323,7 @@ static void worker_pin(struct dcm_worker *w, u32 n)
 {
 	cpu_set_t set;
 
-	cpus(n, &w->cpu);
+	cpus_usable(n, &w->cpu);
 	CPU_ZERO(&set);
 	if (w->cpu >= 0)
 		CPU_SET(w->cpu, &set);
@@ -349,7 +349,7 @@ static int worker_start(struct dcm_worker *w)
 int dcm_data_start(struct dcm_donor *donor, char *err, size_t err_len)
 {
 	int any, ret;
-	u32 nr_cpus = cpus(0, &any);
+	u32 nr_cpus = cpus_usable(0, &any);
 	u32 nr = donor->cfg.threads ? donor->cfg.threads :
 		 nr_cpus < 64	    ? nr_cpus :
 				      64;

@@ -202,7 +202,7 @@ int dcm_address_parse(const char *key, const char *text, const char *port,
 int dcm_listen_start(struct dcm_donor *donor, char *err, size_t err_len);
 void dcm_listen_stop(struct dcm_donor *donor);
 /* Called every quarter second: there may be memory and descriptors again. */
-void dcm_listen_quarter(struct dcm_donor *donor);
+void dcm_listen_resume(struct dcm_donor *donor);
 
 /* conn.c */
 /**
@@ -278,13 +278,13 @@ struct dcm_chan *dcm_conn_detach(struct dcm_conn *conn);
 void dcm_conn_resume(struct dcm_conn *conn);
 void dcm_conn_deadlines(struct dcm_donor *donor);
 /* No longer count this connection against limits. */
-void dcm_conn_forget(struct dcm_donor *donor, struct dcm_tenant *tenant);
+void dcm_conn_uncount(struct dcm_donor *donor, struct dcm_tenant *tenant);
 
 /* hello.c */
-void dcm_hello(struct dcm_conn *conn, const struct dcm_wire_msg *msg);
+void dcm_hello_handle(struct dcm_conn *conn, const struct dcm_wire_msg *msg);
 
 /* control.c */
-void dcm_control(struct dcm_conn *conn, const struct dcm_wire_msg *msg);
+void dcm_control_handle(struct dcm_conn *conn, const struct dcm_wire_msg *msg);
 void dcm_control_heartbeats(struct dcm_donor *donor);
 void dcm_control_slab_gone(void *arg, struct dcm_slab *slab);
 /* Cancel a MAP that waits for its slab; it gets no answer. */
@@ -307,8 +307,10 @@ void dcm_session_get(struct dcm_session *s);
 void dcm_session_put(struct dcm_session *s);
 
 /* evict.c */
-void dcm_evict_second(struct dcm_donor *donor);
-void dcm_evict_quarter(struct dcm_donor *donor);
+/* Begin to take back slabs if too many are lent; called once a second. */
+void dcm_evict_start(struct dcm_donor *donor);
+/* Act on deadlines, drain, tenants without keys; called each quarter second. */
+void dcm_evict_proceed(struct dcm_donor *donor);
 void dcm_evict_answer(struct dcm_donor *donor, struct dcm_slab *slab,
 		      u64 ewma_milli);
 void dcm_evict_slab(struct dcm_donor *donor, struct dcm_slab *slab,

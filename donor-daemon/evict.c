@@ -65,7 +65,7 @@ void dcm_evict_slab(struct dcm_donor *donor, struct dcm_slab *slab,
 	slab->evict_sent = false;
 }
 
-static void evict_pump_all(struct dcm_donor *donor)
+static void evict_pump_sessions(struct dcm_donor *donor)
 {
 	struct dcm_session *s, *tmp;
 
@@ -81,7 +81,7 @@ static u64 slab_activity(const struct dcm_slab *slab)
 }
 
 /* Slabs to be evicted first come first. */
-static int by_activity(const void *a, const void *b)
+static int slab_compare(const void *a, const void *b)
 {
 	const struct dcm_slab *l = *(struct dcm_slab *const *)a;
 	const struct dcm_slab *r = *(struct dcm_slab *const *)b;
@@ -94,7 +94,7 @@ static int by_activity(const void *a, const void *b)
 }
 
 /* Move slabs of silent hosts to the front; returns how many. */
-static u32 silent_first(struct dcm_slab **v, u32 nr)
+static u32 slabs_silent_first(struct dcm_slab **v, u32 nr)
 {
 	u32 n = 0;
 
@@ -110,7 +110,7 @@ static u32 silent_first(struct dcm_slab **v, u32 nr)
 }
 
 /* A new array of all lent slabs, or of those marked @candidate. */
-static struct dcm_slab **slabs_of(struct dcm_pool *pool, bool candidates,
+static struct dcm_slab **slabs_list(struct dcm_pool *pool, bool candidates,
 				  u32 *nr)
 {
 	struct dcm_slab **v = malloc((pool->nr_mapped + 1u) * sizeof(*v));
@@ -126,7 +126,7 @@ static struct dcm_slab **slabs_of(struct dcm_pool *pool, bool candidates,
 	return v;
 }
 
-static u32 random_below(u32 n)
+static u32 random_number(u32 n)
 {
 	u32 v = 0;
 
@@ -140,11 +140,11 @@ static void evict_ask(struct dcm_donor *donor, u32 wanted)
 	struct dcm_evict *e = &donor->evict;
 	struct dcm_wire_msg msg = { .type = DCM_MSG_CHECK_ACTIVITY };
 	u32 nr, silent, extra = 0;
-	struct dcm_slab **v = slabs_of(&donor->pool, false, &nr);
+	struct dcm_slab **v = slabs_list(&donor->pool, false, &nr);
 
 	if (!v)
 		return;
-	silent = silent_first(v, nr);
+	silent = slabs_silent_first(v, nr);
 	if (wanted > silent && donor->cfg.evict_extra)
 		extra = max((u32)((u64)(wanted - silent) *
 				  donor->cfg.evict_extra / 100),
@@ -157,7 +157,7 @@ static void evict_ask(struct dcm_donor *donor, u32 wanted)
 	for (u32 i = 0; i < nr; i++)
 		v[i]->candidate = false;
 	for (u32 i = 0; i < nr && i < wanted + extra; i++) {
-		u32 j = i + random_below((i < silent ? silent : nr) - i);
+		u32 j = i + random_number((i < silent ? silent : nr) - i);
 		struct dcm_slab *slab = v[j];
 
 		v[j] = v[i];
@@ -194,10 +194,10 @@ static void evict_choose(struct dcm_donor *donor)
 	u32 nr, silent = 0;
 
 	e->asking = false;
-	v = slabs_of(&donor->pool, true, &nr);
+	v = slabs_list(&donor->pool, true, &nr);
 	if (!v)
 		return;
-	qsort(v, nr, sizeof(*v), by_activity);
+	qsort(v, nr, sizeof(*v), slab_compare);
 	if (wanted > nr)
 		wanted = nr;
 	for (u32 i = 0; i < nr; i++)
@@ -211,7 +211,7 @@ static void evict_choose(struct dcm_donor *donor)
 	for (u32 i = 0; i < wanted; i++)
 		dcm_evict_slab(donor, v[i], deadline);
 	free(v);
-	evict_pump_all(donor);
+	evict_pump_sessions(donor);
 }
 
 void dcm_evict_answer(struct dcm_donor *donor, struct dcm_slab *slab,
@@ -228,7 +228,7 @@ void dcm_evict_answer(struct dcm_donor *donor, struct dcm_slab *slab,
 }
 
 /* Ask tenants without a key for all slabs; everybody when draining. */
-static void evict_leavers(struct dcm_donor *donor)
+static void evict_tenants_gone(struct dcm_donor *donor)
 {
 	struct dcm_slab *slab;
 	bool any = false;
@@ -245,7 +245,7 @@ static void evict_leavers(struct dcm_donor *donor)
 		any = true;
 	}
 	if (any)
-		evict_pump_all(donor);
+		evict_pump_sessions(donor);
 }
 
 static void evict_force(struct dcm_donor *donor, struct dcm_slab *slab)
@@ -266,12 +266,12 @@ static void evict_force(struct dcm_donor *donor, struct dcm_slab *slab)
 		dcm_conn_send(s->conn, &msg);
 }
 
-void dcm_evict_quarter(struct dcm_donor *donor)
+void dcm_evict_proceed(struct dcm_donor *donor)
 {
 	u64 now = dcm_now(donor);
 	struct dcm_slab *slab, *tmp;
 
-	evict_leavers(donor);
+	evict_tenants_gone(donor);
 	if (donor->evict.asking && now >= donor->evict.deadline)
 		evict_choose(donor);
 	if (!donor->pool.nr_evicting || donor->draining)
@@ -282,10 +282,10 @@ void dcm_evict_quarter(struct dcm_donor *donor)
 		if (slab->state == DCM_SLAB_EVICTING &&
 		    now >= slab->evict_deadline)
 			evict_force(donor, slab);
-	evict_pump_all(donor);
+	evict_pump_sessions(donor);
 }
 
-void dcm_evict_second(struct dcm_donor *donor)
+void dcm_evict_start(struct dcm_donor *donor)
 {
 	u32 excess = dcm_pool_excess_slabs(&donor->pool);
 

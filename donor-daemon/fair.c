@@ -89,7 +89,7 @@ static void flow_free(struct dcm_fair *fair, struct dcm_flow *flow)
 	free(flow);
 }
 
-static void entry_unwait(struct dcm_fair_entry *e)
+static void entry_dequeue(struct dcm_fair_entry *e)
 {
 	e->waits = false;
 	dcm_list_del(&e->node);
@@ -100,7 +100,7 @@ static void entry_unwait(struct dcm_fair_entry *e)
 void dcm_fair_drop(struct dcm_fair_entry *e)
 {
 	if (e->waits)
-		entry_unwait(e);
+		entry_dequeue(e);
 }
 
 void dcm_fair_leave(struct dcm_fair *fair, struct dcm_fair_entry *e)
@@ -142,7 +142,7 @@ struct dcm_fair_entry *dcm_fair_take(struct dcm_fair *fair)
 		return NULL;
 	flow = dcm_list_first(&fair->active, struct dcm_flow, active_node);
 	e = dcm_list_first(&flow->waiting, struct dcm_fair_entry, node);
-	entry_unwait(e);
+	entry_dequeue(e);
 	if (fair->now < flow->start)
 		fair->now = flow->start;
 	flow->busy++;

@@ -125,7 +125,7 @@ static void hello_data(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 	ch = dcm_conn_detach(conn);
 	if (dcm_data_adopt(donor, s, tenant, ch, msg->hello.lane)) {
 		dcm_chan_free(ch);
-		dcm_conn_forget(donor, tenant);
+		dcm_conn_uncount(donor, tenant);
 		return;
 	}
 	donor->stats.data_connections++;
@@ -152,7 +152,7 @@ static void hello_gc(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 	hello_welcome(conn, msg->tag, s, false, 0);
 }
 
-void dcm_hello(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
+void dcm_hello_handle(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 {
 	struct dcm_tenant *t = conn->tenant;
 

@@ -49,7 +49,7 @@ struct http_client {
 	int fd;
 };
 
-static enum MHD_Result answer(struct MHD_Connection *c, unsigned int code,
+static enum MHD_Result answer_send(struct MHD_Connection *c, unsigned int code,
 			      const char *type, char *text, size_t len,
 			      enum MHD_ResponseMemoryMode mode)
 {
@@ -70,10 +70,10 @@ static enum MHD_Result answer(struct MHD_Connection *c, unsigned int code,
 	return ret;
 }
 
-static enum MHD_Result answer_line(struct MHD_Connection *c, unsigned int code,
-				   const char *line)
+static enum MHD_Result answer_send_line(struct MHD_Connection *c,
+					unsigned int code, const char *line)
 {
-	return answer(c, code, "text/plain; charset=utf-8", (char *)line,
+	return answer_send(c, code, "text/plain; charset=utf-8", (char *)line,
 		      strlen(line), MHD_RESPMEM_PERSISTENT);
 }
 
@@ -94,7 +94,7 @@ static bool host_is_loopback(const char *host)
 		strspn(name, "0123456789.") == strlen(name));
 }
 
-static enum MHD_Result handle(void *arg, struct MHD_Connection *c,
+static enum MHD_Result request_handle(void *arg, struct MHD_Connection *c,
 			      const char *url, const char *method,
 			      const char *version, const char *upload,
 			      size_t *upload_len, void **state)
@@ -112,35 +112,35 @@ static enum MHD_Result handle(void *arg, struct MHD_Connection *c,
 		return MHD_YES;
 	}
 	if (strcmp(method, "GET") && strcmp(method, "HEAD"))
-		return answer_line(c, MHD_HTTP_METHOD_NOT_ALLOWED,
+		return answer_send_line(c, MHD_HTTP_METHOD_NOT_ALLOWED,
 				   "GET only\n");
 	if (!donor->cfg.http_allow_remote &&
 	    !host_is_loopback(
 		    MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Host")))
-		return answer_line(c, MHD_HTTP_FORBIDDEN,
+		return answer_send_line(c, MHD_HTTP_FORBIDDEN,
 				   "ask by a loopback address\n");
 	if (!strcmp(url, "/healthz")) {
 		if (donor->draining || donor->stopping)
-			return answer_line(c, MHD_HTTP_SERVICE_UNAVAILABLE,
+			return answer_send_line(c, MHD_HTTP_SERVICE_UNAVAILABLE,
 					   "draining\n");
-		return answer_line(c, MHD_HTTP_OK, "ok\n");
+		return answer_send_line(c, MHD_HTTP_OK, "ok\n");
 	}
 	if (!strcmp(url, "/metrics")) {
 		text = dcm_metrics_text(donor, &len);
 		if (!text)
 			return MHD_NO;
-		return answer(c, MHD_HTTP_OK,
-			      "text/plain; version=0.0.4; charset=utf-8", text,
-			      len, MHD_RESPMEM_MUST_FREE);
+		return answer_send(c, MHD_HTTP_OK,
+				   "text/plain; version=0.0.4; charset=utf-8",
+				   text, len, MHD_RESPMEM_MUST_FREE);
 	}
 	if (!strcmp(url, "/status")) {
 		text = dcm_status_json(donor, &len);
 		if (!text)
 			return MHD_NO;
-		return answer(c, MHD_HTTP_OK, "application/json", text, len,
-			      MHD_RESPMEM_MUST_FREE);
+		return answer_send(c, MHD_HTTP_OK, "application/json", text,
+				   len, MHD_RESPMEM_MUST_FREE);
 	}
-	return answer_line(c, MHD_HTTP_NOT_FOUND,
+	return answer_send_line(c, MHD_HTTP_NOT_FOUND,
 			   "/metrics, /status or /healthz\n");
 }
 
@@ -321,7 +321,7 @@ int dcm_http_start(struct dcm_donor *donor, char *err, size_t err_len)
 	dcm_admission_init(&h->admission, donor->donor_id);
 	if (ss.ss_family == AF_INET6)
 		flags |= MHD_USE_IPv6;
-	h->mhd = MHD_start_daemon(flags, 0, NULL, NULL, handle, h,
+	h->mhd = MHD_start_daemon(flags, 0, NULL, NULL, request_handle, h,
 				  MHD_OPTION_EXTERNAL_LOGGER, http_log, NULL,
 				  MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&ss,
 				  MHD_OPTION_CONNECTION_LIMIT,

@@ -48,7 +48,7 @@ static void listen_pause(struct dcm_listener *l, int error)
  * the spare descriptor is used to close the new one. False: neither is
  * possible.
  */
-static bool listen_short(struct dcm_listener *l)
+static bool listen_free_fd(struct dcm_listener *l)
 {
 	struct dcm_donor *donor = l->donor;
 	int fd;
@@ -90,7 +90,7 @@ static void listen_ready(uv_poll_t *poll, int status, int events)
 			return;
 		if ((error == EMFILE || error == ENFILE || error == ENOBUFS ||
 		     error == ENOMEM) &&
-		    !listen_short(l)) {
+		    !listen_free_fd(l)) {
 			listen_pause(l, error);
 			return;
 		}
@@ -98,7 +98,7 @@ static void listen_ready(uv_poll_t *poll, int status, int events)
 	}
 }
 
-void dcm_listen_quarter(struct dcm_donor *donor)
+void dcm_listen_resume(struct dcm_donor *donor)
 {
 	if (donor->spare_fd < 0)
 		donor->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);

@@ -128,7 +128,7 @@ static int override_set(struct argp_state *state, char *arg)
 	return override_add(state, arg, dot + 1, eq + 1);
 }
 
-static error_t parse_option(int key, char *arg, struct argp_state *state)
+static error_t option_parse(int key, char *arg, struct argp_state *state)
 {
 	switch (key) {
 	case OPT_SET:
@@ -146,7 +146,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 
 #define OPTIONS (DCM_ARGS_NR + 1) /* and --set; the shortcuts follow */
 
-static void parse_command_line(int argc, char **argv)
+static void command_line_parse(int argc, char **argv)
 {
 	static struct argp_option options[OPTIONS + 1 + ARRAY_SIZE(shortcuts)] = {
 		DCM_ARGS_OPTIONS(
@@ -158,7 +158,7 @@ static void parse_command_line(int argc, char **argv)
 	};
 	struct argp argp = {
 		.options = options,
-		.parser = parse_option,
+		.parser = option_parse,
 		.doc = "Lend this host's spare memory to hosts that prove a key.\v"
 		       "SIGHUP reloads, SIGTERM drains and ends, a second SIGTERM does not wait. See dcm-donord(8).",
 	};
@@ -259,7 +259,7 @@ static int donor_reload(struct dcm_donor *donor)
 						      donor->pool.total));
 	dcm_tenants_quota(&donor->tenants, &donor->cfg, donor->pool.total);
 	dcm_pool_balance(&donor->pool);
-	dcm_evict_second(donor);
+	dcm_evict_start(donor);
 	donor->stats.reloads++;
 	dcm_notice("reloaded: capacity %llu MiB, head room %llu MiB",
 		   (unsigned long long)(donor->pool.capacity >> 20),
@@ -327,7 +327,7 @@ static void on_signal(uv_signal_t *handle, int signum)
 		   donor->pool.nr_mapped + donor->pool.nr_evicting,
 		   donor->cfg.drain_ms);
 	dcm_notify("STOPPING=1\nSTATUS=draining");
-	dcm_evict_quarter(donor);
+	dcm_evict_proceed(donor);
 	drain_check(donor);
 }
 
@@ -339,9 +339,9 @@ static void on_second(uv_timer_t *timer)
 	dcm_pool_sample(&donor->pool, true);
 	if (!donor->draining) {
 		dcm_pool_balance(&donor->pool);
-		dcm_evict_second(donor);
+		dcm_evict_start(donor);
 	}
-	dcm_notify_watchdog();
+	dcm_ready_watchdog();
 }
 
 static void on_beat(uv_timer_t *timer)
@@ -358,10 +358,10 @@ static void on_quarter(uv_timer_t *timer)
 		donor->stalled_at = now;
 	donor->quarter_at = now;
 	dcm_conn_deadlines(donor);
-	dcm_listen_quarter(donor);
-	dcm_rdma_quarter(donor);
+	dcm_listen_resume(donor);
+	dcm_rdma_deadlines(donor);
 	dcm_gc_session_reap(donor);
-	dcm_evict_quarter(donor);
+	dcm_evict_proceed(donor);
 	drain_check(donor);
 }
 
@@ -423,7 +423,7 @@ static int donor_start(struct dcm_donor *donor, char *err, size_t err_len)
 	return 0;
 }
 
-static void close_rest(uv_handle_t *handle, void *arg)
+static void handle_close(uv_handle_t *handle, void *arg)
 {
 	(void)arg;
 	if (!uv_is_closing(handle))
@@ -448,7 +448,7 @@ static void donor_end(struct dcm_donor *donor)
 	while (!dcm_pool_stop(&donor->pool))
 		uv_run(&donor->loop, UV_RUN_ONCE);
 	dcm_rdma_stop(donor);
-	uv_walk(&donor->loop, close_rest, NULL);
+	uv_walk(&donor->loop, handle_close, NULL);
 	uv_run(&donor->loop, UV_RUN_DEFAULT);
 	if (uv_loop_close(&donor->loop))
 		dcm_err("the event loop still has handles");
@@ -464,7 +464,7 @@ int main(int argc, char **argv)
 	static struct dcm_donor donor;
 	char err[ERR_LEN];
 
-	parse_command_line(argc, argv);
+	command_line_parse(argc, argv);
 	dcm_log_init(args.log_level);
 	signal(SIGPIPE, SIG_IGN);
 	if (config_read(&donor.cfg, err, sizeof(err))) {
@@ -496,7 +496,7 @@ int main(int argc, char **argv)
 		   (unsigned long long)(donor.pool.capacity >> 20),
 		   (unsigned long long)(donor.pool.slab_bytes >> 20),
 		   (unsigned long long)(donor.pool.head_room >> 20));
-	dcm_ready(&donor, args.ready_fd);
+	dcm_ready_report(&donor, args.ready_fd);
 	uv_run(&donor.loop, UV_RUN_DEFAULT);
 	donor_end(&donor);
 	dcm_notice("ended");

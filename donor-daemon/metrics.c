@@ -218,7 +218,7 @@ static void metrics_rdma(struct out *o, const struct dcm_donor *donor)
 {
 	struct dcm_rdma_status st;
 
-	dcm_rdma_look(donor, &st);
+	dcm_rdma_status_read(donor, &st);
 	GAUGE("dcm_rdma_up", "1 while queue pairs can be had.",
 	      strcmp(st.name, "off") != 0);
 	GAUGE("dcm_rdma_connections", "Queue pairs.", st.connections);
@@ -239,7 +239,7 @@ static void metrics_rdma(struct out *o, const struct dcm_donor *donor)
 	      st.registered_bytes);
 }
 
-static unsigned int open_fds(void)
+static unsigned int fds_count(void)
 {
 	DIR *d = opendir("/proc/self/fd");
 	unsigned int n = 0;
@@ -271,7 +271,7 @@ static void metrics_process(struct out *o)
 				1e6);
 	GAUGE("process_resident_memory_bytes", "Resident memory.",
 	      (double)rss * (double)sysconf(_SC_PAGESIZE));
-	GAUGE("process_open_fds", "Open file descriptors.", open_fds());
+	GAUGE("process_open_fds", "Open file descriptors.", fds_count());
 	if (!getrlimit(RLIMIT_NOFILE, &rl))
 		GAUGE("process_max_fds", "Most of them.", rl.rlim_cur);
 }

@@ -54,7 +54,7 @@ void dcm_rdma_conn_close(struct rdma_conn *c, const char *why)
 	s->nr_rdma--;
 	dcm_session_left(s);
 	dcm_session_put(s);
-	dcm_conn_forget(r->donor, c->tenant);
+	dcm_conn_uncount(r->donor, c->tenant);
 	free(c);
 }
 
@@ -349,7 +349,7 @@ void dcm_rdma_session_end(struct dcm_session *s)
 	s->pd = NULL;
 }
 
-void dcm_rdma_quarter(struct dcm_donor *donor)
+void dcm_rdma_deadlines(struct dcm_donor *donor)
 {
 	struct dcm_rdma *r = donor->rdma;
 	u64 now = dcm_now(donor);

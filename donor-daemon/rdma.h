@@ -35,7 +35,7 @@ void dcm_rdma_session_end(struct dcm_session *s);
 bool dcm_rdma_ready(const struct dcm_session *s);
 
 /* Handle deadlines, four times a second. */
-void dcm_rdma_quarter(struct dcm_donor *donor);
+void dcm_rdma_deadlines(struct dcm_donor *donor);
 
 /**
  * struct dcm_rdma_status - for status and metrics
@@ -55,6 +55,7 @@ struct dcm_rdma_status {
 	u64 errors;
 	u64 registered_bytes;
 };
-void dcm_rdma_look(const struct dcm_donor *donor, struct dcm_rdma_status *st);
+void dcm_rdma_status_read(const struct dcm_donor *donor,
+			  struct dcm_rdma_status *st);
 
 #endif /* DCM_RDMA_H */

@@ -120,7 +120,8 @@ static void devices_open(struct dcm_rdma *r)
 	}
 }
 
-void dcm_rdma_look(const struct dcm_donor *donor, struct dcm_rdma_status *st)
+void dcm_rdma_status_read(const struct dcm_donor *donor,
+			  struct dcm_rdma_status *st)
 {
 	const struct dcm_rdma *r = donor->rdma;
 

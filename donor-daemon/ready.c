@@ -15,13 +15,13 @@
 #include "rdma.h"
 #include "ready.h"
 
-void dcm_notify_watchdog(void)
+void dcm_ready_watchdog(void)
 {
 	if (getenv("WATCHDOG_USEC"))
 		dcm_notify("WATCHDOG=1");
 }
 
-void dcm_ready(const struct dcm_donor *donor, int fd)
+void dcm_ready_report(const struct dcm_donor *donor, int fd)
 {
 	struct dcm_rdma_status rdma;
 
@@ -34,7 +34,7 @@ void dcm_ready(const struct dcm_donor *donor, int fd)
 	for (u32 i = 0; i < donor->nr_listeners; i++)
 		dprintf(fd, "LISTEN=%s\n", donor->listeners[i].name);
 	dprintf(fd, "HTTP=%s\n", donor->http_name);
-	dcm_rdma_look(donor, &rdma);
+	dcm_rdma_status_read(donor, &rdma);
 	dprintf(fd, "RDMA=%s\n", rdma.name);
 	close(fd);
 }

@@ -6,9 +6,9 @@
 struct dcm_donor;
 
 /* Call once, when all sockets listen. @fd: gets the addresses; -1: none. */
-void dcm_ready(const struct dcm_donor *donor, int fd);
+void dcm_ready_report(const struct dcm_donor *donor, int fd);
 
 /* For WatchdogSec=; call once a second. */
-void dcm_notify_watchdog(void);
+void dcm_ready_watchdog(void);
 
 #endif /* DCM_READY_H */

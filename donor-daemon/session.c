@@ -118,7 +118,7 @@ void dcm_session_heard(struct dcm_session *s)
 }
 
 /* Keep seats where the host came in, in case it loses its connections. */
-static void session_comes_from(struct dcm_session *s,
+static void session_reserve_seats(struct dcm_session *s,
 			       const struct dcm_conn *conn)
 {
 	struct dcm_source *old[2] = { s->sources[0], s->sources[1] };
@@ -147,7 +147,7 @@ void dcm_session_attach(struct dcm_session *s, struct dcm_conn *conn)
 	s->donor->nr_lost--;
 	__atomic_store_n(&s->cut, false, __ATOMIC_RELAXED);
 	conn->session = s;
-	session_comes_from(s, conn);
+	session_reserve_seats(s, conn);
 	snprintf(s->peer, sizeof(s->peer), "%s", conn->peer);
 	dcm_session_heard(s);
 }
@@ -157,7 +157,7 @@ void dcm_session_left(struct dcm_session *s)
 	s->left_at = dcm_now(s->donor);
 }
 
-static bool session_stands(const struct dcm_session *s)
+static bool session_connected(const struct dcm_session *s)
 {
 	return s->conn || s->nr_joined || s->nr_rdma || s->gc;
 }
@@ -165,7 +165,7 @@ static bool session_stands(const struct dcm_session *s)
 /* Its host has ended all connections, as far as can be seen. */
 static bool session_gone(const struct dcm_session *s)
 {
-	return !session_stands(s) &&
+	return !session_connected(s) &&
 	       !__atomic_load_n(&s->cut, __ATOMIC_RELAXED);
 }
 
@@ -246,7 +246,7 @@ void dcm_session_end(struct dcm_session *s, const char *why)
 }
 
 /* Log once that it is silent, and once that it no longer is. */
-static void session_say(struct dcm_session *s, u64 heard, u64 now)
+static void session_log_silence(struct dcm_session *s, u64 heard, u64 now)
 {
 	bool silent = now - heard >= DCM_WIRE_SILENCE_MS && !session_gone(s);
 
@@ -290,7 +290,7 @@ static void session_timer(uv_timer_t *timer)
 	/* a worker's clock may be slightly ahead of the loop's */
 	heard = min(max(heard, donor->stalled_at), now);
 	left = max(left, donor->stalled_at);
-	session_say(s, heard, now);
+	session_log_silence(s, heard, now);
 	due = heard + s->tenant->patience_ms;
 	if (gone)
 		due = min(due, left + DCM_WIRE_SILENCE_MS);

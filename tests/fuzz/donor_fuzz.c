@@ -767,7 +767,7 @@ static void quarter(u32 ms)
 	donor.quarter_at = now;
 	dcm_conn_deadlines(&donor);
 	dcm_gc_session_reap(&donor);
-	dcm_evict_quarter(&donor);
+	dcm_evict_proceed(&donor);
 }
 
 static void second(void)
@@ -775,7 +775,7 @@ static void second(void)
 	dcm_pool_sample(&donor.pool, true);
 	if (!donor.draining) {
 		dcm_pool_balance(&donor.pool);
-		dcm_evict_second(&donor);
+		dcm_evict_start(&donor);
 	}
 	dcm_control_heartbeats(&donor);
 }
@@ -786,7 +786,7 @@ static void capacity(u32 n)
 	dcm_pool_limits(&donor.pool, &donor.cfg);
 	dcm_tenants_quota(&donor.tenants, &donor.cfg, donor.pool.total);
 	dcm_pool_balance(&donor.pool);
-	dcm_evict_second(&donor);
+	dcm_evict_start(&donor);
 }
 
 /* Both tenants have a key, or one of them. */
@@ -829,7 +829,7 @@ static void drain(void)
 {
 	donor.draining = true;
 	donor.drain_deadline = dcm_now(&donor) + donor.cfg.drain_ms;
-	dcm_evict_quarter(&donor);
+	dcm_evict_proceed(&donor);
 }
 
 static void step(struct in *in)
