@@ -4,7 +4,7 @@
  *
  *   policy TRACE PERCENT [name=value ...]
  *
- * LRU-3 is the real core behind a guest that costs nothing (home.c), three
+ * LRU-3 is the real core behind a guest that costs nothing (guest.c), three
  * times: elastic blocks as libdcm runs them (use of pages known by sampling),
  * elastic blocks with a kernel's accessed bits, and fixed 4 KiB. The others
  * are classic.c. Room for all is PERCENT of the trace's footprint; the core
@@ -16,7 +16,7 @@
  */
 #include "classic.h"
 #include "common.h"
-#include "home.h"
+#include "guest.h"
 
 struct variant {
 	const char *name;
@@ -33,12 +33,12 @@ static const struct variant variants[] = {
 static void lru3_run(const struct trace *t, uint32_t frames,
 		     const struct variant *v, char **tune, int nr_tune)
 {
-	struct home *h = home_new(t->nr_pages, frames, v->accessed_bits);
+	struct guest *g = guest_new(t->nr_pages, frames, v->accessed_bits);
 	struct dcm_stats st;
 
 	if (!v->elastic) {
-		home_tune(h, "elastic", 0);
-		home_tune(h, "largest_block", 4096);
+		guest_tune(g, "elastic", 0);
+		guest_tune(g, "largest_block", 4096);
 	}
 	for (int i = 0; v->elastic && i < nr_tune; i++) {
 		char name[64];
@@ -46,24 +46,24 @@ static void lru3_run(const struct trace *t, uint32_t frames,
 
 		if (sscanf(tune[i], "%63[^=]=%llu", name, &value) != 2)
 			die("policy: '%s' is not name=value", tune[i]);
-		home_tune(h, name, value);
+		guest_tune(g, name, value);
 	}
 	for (uint32_t i = 0; i < t->nr_records; i++) {
 		uint32_t r = t->record[i], p = TRACE_PAGE(r);
-		uint8_t s = h->page[p];
+		uint8_t s = g->page[p];
 
 		/* Anonymous memory: what is read before it is written is zero. */
-		if ((s & HOME_PRESENT) &&
-		    (!(r & TRACE_WRITE) || (s & HOME_WRITABLE))) {
-			h->page[p] = s | HOME_TOUCHED |
+		if ((s & GUEST_PRESENT) &&
+		    (!(r & TRACE_WRITE) || (s & GUEST_WRITABLE))) {
+			g->page[p] = s | GUEST_TOUCHED |
 				     (r & TRACE_WRITE ?
-					      HOME_WRITTEN | HOME_DIRTY :
+					      GUEST_WRITTEN | GUEST_DIRTY :
 					      0);
 			continue;
 		}
-		home_access(h, p, r & TRACE_WRITE);
+		guest_access(g, p, r & TRACE_WRITE);
 	}
-	dcm_vm_stats(h->vm, &st);
+	dcm_vm_stats(g->vm, &st);
 	printf(",\"%s\":{\"misses\":%llu,\"pages\":%llu,\"minor\":%llu,\"faults\":%llu,"
 	       "\"written\":%llu,\"stretch\":%llu,\"reduce\":%llu,\"prefetch_seen\":%llu,"
 	       "\"prefetch_hit\":%llu}",
@@ -77,7 +77,7 @@ static void lru3_run(const struct trace *t, uint32_t frames,
 	       (unsigned long long)st.count[DCM_C_REDUCE],
 	       (unsigned long long)st.count[DCM_C_PREFETCH_SEEN],
 	       (unsigned long long)st.count[DCM_C_PREFETCH_HIT]);
-	home_free(h);
+	guest_free(g);
 }
 
 int main(int argc, char **argv)

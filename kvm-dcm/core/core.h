@@ -90,7 +90,7 @@ enum dcm_fetch_state {
  * @hidden: out of install: pages left unmapped; ops->reveal() maps one
  * @buf: the pager's landing buffer, 64 KiB, for transports without
  *	%DCM_TR_DIRECT; the pager sets it once, when it makes the lane
- * @home: which of the extent's two slabs the block is read from
+ * @slab_idx: which of the extent's two slabs the block is read from
  * @tries: READs that failed
  * @again_ns: when to try again
  * @t_fault: when the fault was taken
@@ -114,7 +114,7 @@ struct dcm_fetch {
 	bool write;
 	bool again;
 	u16 hidden;
-	u8 home;
+	u8 slab_idx;
 	u16 tries;
 	void *buf;
 	u64 again_ns;
@@ -220,7 +220,7 @@ struct dcm_ops {
  * @posted: WRITEs posted, the rest wait for room in the queue
  * @pages: pages being written, a bit each
  * @zero: pages found zero
- * @home: which of the extent's slabs it goes to
+ * @slab_idx: which of the extent's slabs it goes to
  * @cancelled: the block was re-referenced: the page descriptor no longer
  *	points here, and all that remains is to give back the frame
  * @held: the lane that cancelled it is still copying out of the frame
@@ -245,7 +245,7 @@ struct dcm_wb {
 	u16 pages;
 	u16 zero;
 	u16 doubt;
-	u8 home;
+	u8 slab_idx;
 	bool in_use;
 	bool cancelled;
 	bool held;
@@ -394,7 +394,7 @@ struct dcm_lane {
 
 /**
  * struct dcm_extent - a slab-sized piece of the VM's pages
- * @slab: the slabs that hold its pages: a page's PD_HOME says which of the two;
+ * @slab: the slabs that hold its pages: a page's PD_SLAB1 says which of the two;
  *	both are set only while the extent moves
  * @cur: which of the two new write-backs go to
  * @gone: that slab is lost with its donor; nothing is posted to it any more

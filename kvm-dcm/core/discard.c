@@ -13,7 +13,7 @@
  */
 #include "internal.h"
 
-#define PD_FORGET (PD_REMOTE | PD_HOME | PD_LOST | PD_WROTE | PD_DIRECT | \
+#define PD_FORGET (PD_REMOTE | PD_SLAB1 | PD_LOST | PD_WROTE | PD_DIRECT | \
 		   PD_RESIDENCY)
 
 static void forget(struct dcm_vm *vm, u32 head, unsigned int order)

@@ -4,7 +4,7 @@
  *
  * An extent is a slab-sized, slab-aligned piece of the VM; page p of it is at
  * offset p of its slab, always. While it moves to another donor it has two
- * slabs, and one bit of each page (PD_HOME) says which has that page's remote
+ * slabs, and one bit of each page (PD_SLAB1) says which has that page's remote
  * copy. New write-backs go to the new slab at once, and dcm_extent_move()
  * copies the pages that were not written: page by page the old slab empties
  * while the guest runs. The paper's eviction (infiniswap-nsdi17, 4.4) drops
@@ -27,64 +27,65 @@
  * dcm_extent_io() - post an I/O on the slab under a page
  * @lane: caller's lane
  * @gfn: first page of the I/O
- * @home: which of the extent's slabs
+ * @slab_idx: which of the extent's slabs
  * @io: op, bytes, data, owner and posted_ns set
  *
  * Return: 0, -EAGAIN (queue full), -ESTALE (slab gone for good), or another
  * errno of the transport. The caller ends it with dcm_extent_io_end().
  */
-int dcm_extent_io(struct dcm_lane *lane, u32 gfn, u8 home, struct dcm_io *io)
+int dcm_extent_io(struct dcm_lane *lane, u32 gfn, u8 slab_idx,
+		  struct dcm_io *io)
 {
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_extent *e = extent_of(vm, gfn);
 	bool gone;
 	int err;
 
-	atomic_fetch_inc(&e->inflight[home]);
+	atomic_fetch_inc(&e->inflight[slab_idx]);
 	/* Pairs with dcm_extent_lost(): it sees our count, or we its flag. */
-	gone = smp_load_acquire(&e->gone[home]);
+	gone = smp_load_acquire(&e->gone[slab_idx]);
 	/* Pairs with dcm_extent_attach(): a slab we see is set up. */
-	io->slab = smp_load_acquire(&e->slab[home]);
+	io->slab = smp_load_acquire(&e->slab[slab_idx]);
 	if (gone || !io->slab) {
-		dcm_extent_io_end(vm, gfn, home);
+		dcm_extent_io_end(vm, gfn, slab_idx);
 		return -ESTALE;
 	}
 	io->offset = (u64)(gfn & (vm->extent_pages - 1)) << DCM_PAGE_SHIFT;
 	io->status = 0;
 	io->next = NULL;
 	if (unlikely(io->offset + io->bytes > io->slab->bytes)) {
-		dcm_extent_io_end(vm, gfn, home);
+		dcm_extent_io_end(vm, gfn, slab_idx);
 		return -ERANGE;
 	}
 	err = vm->ops->io_post(lane, io);
 	if (err) {
-		dcm_extent_io_end(vm, gfn, home);
+		dcm_extent_io_end(vm, gfn, slab_idx);
 		return err;
 	}
 	return 0;
 }
 
-void dcm_extent_io_end(struct dcm_vm *vm, u32 gfn, u8 home)
+void dcm_extent_io_end(struct dcm_vm *vm, u32 gfn, u8 slab_idx)
 {
-	atomic_dec_return_release(&extent_of(vm, gfn)->inflight[home]);
+	atomic_dec_return_release(&extent_of(vm, gfn)->inflight[slab_idx]);
 }
 
 /*
- * Begin a write-back of this page's extent to slab @home. It counts as one
+ * Begin a write-back of this page's extent to slab @slab_idx. It counts as one
  * I/O until dcm_extent_io_end(), so that a slab with a write-back that has
  * not set its pages' flags yet is never taken for empty. False: no writes now.
  */
-bool dcm_extent_write_begin(struct dcm_vm *vm, u32 gfn, u8 home)
+bool dcm_extent_write_begin(struct dcm_vm *vm, u32 gfn, u8 slab_idx)
 {
 	struct dcm_extent *e = extent_of(vm, gfn);
 
-	atomic_fetch_inc(&e->inflight[home]);
-	if (smp_load_acquire(&e->slab[home]) && /* dcm_extent_attach() */
-	    smp_load_acquire(&e->cur) == home && /* dcm_extent_attach() */
-	    !smp_load_acquire(&e->gone[home]) && /* dcm_extent_lost() */
-	    !smp_load_acquire(&e->closed[home])) /* dcm_extent_move() */
+	atomic_fetch_inc(&e->inflight[slab_idx]);
+	if (smp_load_acquire(&e->slab[slab_idx]) && /* dcm_extent_attach() */
+	    smp_load_acquire(&e->cur) == slab_idx && /* dcm_extent_attach() */
+	    !smp_load_acquire(&e->gone[slab_idx]) && /* dcm_extent_lost() */
+	    !smp_load_acquire(&e->closed[slab_idx])) /* dcm_extent_move() */
 		return true;
-	dcm_extent_io_end(vm, gfn, home);
+	dcm_extent_io_end(vm, gfn, slab_idx);
 	return false;
 }
 
@@ -136,11 +137,11 @@ static void move_op_end(struct dcm_lane *lane, struct dcm_move_op *m, int err)
 	u32 i;
 
 	if (!err) {
-		u32 home = lane->move.from ? 0 : PD_HOME;
+		u32 to = lane->move.from ? 0 : PD_SLAB1;
 
 		for (i = 0; i < m->nr; i++)
-			pd_assign(pd_of(vm, m->gfn + m->first + i), PD_HOME,
-				  home);
+			pd_assign(pd_of(vm, m->gfn + m->first + i), PD_SLAB1,
+				  to);
 		dcm_count(lane, DCM_C_MOVED_PAGES, m->nr);
 	}
 	m->unreadable = err == -ESTALE && m->phase == DCM_MV_READ;
@@ -196,8 +197,8 @@ void dcm_move_io_done(struct dcm_lane *lane, struct dcm_move_op *m)
 /* Is the remote copy of this page on slab @idx? */
 static bool page_on(const struct dcm_vm *vm, u32 gfn, u8 idx)
 {
-	return (pd_word(pd_of(vm, gfn)) & (PD_REMOTE | PD_HOME)) ==
-	       (PD_REMOTE | (idx ? PD_HOME : 0u));
+	return (pd_word(pd_of(vm, gfn)) & (PD_REMOTE | PD_SLAB1)) ==
+	       (PD_REMOTE | (idx ? PD_SLAB1 : 0u));
 }
 
 /* Pages of the block whose remote copy is on slab @from. */
@@ -205,9 +206,9 @@ static u16 block_on(const struct dcm_vm *vm, u32 head, unsigned int order,
 		    u8 from)
 {
 	u16 remote = dcm_block_flag(vm, head, order, PD_REMOTE);
-	u16 home = dcm_block_flag(vm, head, order, PD_HOME);
+	u16 second = dcm_block_flag(vm, head, order, PD_SLAB1);
 
-	return remote & (from ? home : (u16)~home);
+	return remote & (from ? second : (u16)~second);
 }
 
 static bool mask_contiguous(u16 m)

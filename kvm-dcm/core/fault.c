@@ -123,10 +123,10 @@ static enum dcm_fault_result fault_unmapped(struct dcm_lane *lane, u32 head,
 static bool block_uniform(const struct dcm_vm *vm, u32 head, unsigned int order)
 {
 	u16 remote = dcm_block_flag(vm, head, order, PD_REMOTE);
-	u16 home = dcm_block_flag(vm, head, order, PD_HOME) & remote;
+	u16 second = dcm_block_flag(vm, head, order, PD_SLAB1) & remote;
 
 	return !dcm_block_flag(vm, head, order, PD_LOST) &&
-	       (!home || home == remote);
+	       (!second || second == remote);
 }
 
 /*

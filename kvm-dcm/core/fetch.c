@@ -72,7 +72,7 @@ static bool evicted_lately(const struct dcm_vm *vm, u32 gfn)
 /**
  * dcm_fetch_begin() - set up a fetch
  * @lane: caller's lane
- * @head: block: locked, NotDirect, not BUSY, uniform (no LOST page, one home);
+ * @head: block: locked, NotDirect, not BUSY, uniform (no LOST page, one slab);
  *	its frames are taken
  * @order: its size
  * @page: the page asked for, or %DCM_NIL: the slab is being emptied
@@ -109,7 +109,7 @@ struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
 	f->again = remote && !f->pull && evicted_lately(vm, page);
 	f->sample = false;
 	f->tries = 0;
-	f->home = 0;
+	f->slab_idx = 0;
 	f->first = 0;
 	f->nr = 0;
 	f->t_fault = vm->ops->now_ns();
@@ -120,7 +120,7 @@ struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
 		last = (unsigned int)ilog2((u64)remote);
 		f->first = (u8)first;
 		f->nr = (u8)(last - first + 1);
-		f->home = !!(pd_word(pd_of(vm, head + first)) & PD_HOME);
+		f->slab_idx = !!(pd_word(pd_of(vm, head + first)) & PD_SLAB1);
 		f->sample = f->nr > 1 && !f->pull &&
 			    dcm_tune(vm, DCM_T_elastic) &&
 			    dcm_chance(lane, dcm_eblk_sample_bp(vm, head));
@@ -175,7 +175,7 @@ static void fetch_post(struct dcm_lane *lane, struct dcm_fetch *f)
 	f->io.owner = f;
 	/* Posted at once, so the fault's time is near enough. */
 	f->io.posted_ns = f->tries ? 0 : f->t_fault;
-	err = dcm_extent_io(lane, f->gfn + f->first, f->home, &f->io);
+	err = dcm_extent_io(lane, f->gfn + f->first, f->slab_idx, &f->io);
 	if (!err) {
 		if (f->state == DCM_FETCH_RETRY)
 			lane->nr_retry--;
@@ -276,10 +276,10 @@ void dcm_fetch_io_done(struct dcm_lane *lane, struct dcm_fetch *f)
 {
 	struct dcm_vm *vm = lane->vm;
 	u32 gfn = f->gfn;
-	u8 home = f->home;
+	u8 slab_idx = f->slab_idx;
 
 	if (unlikely(f->io.status)) {
-		dcm_extent_io_end(vm, gfn, home);
+		dcm_extent_io_end(vm, gfn, slab_idx);
 		dcm_count(lane, DCM_C_FETCH_RETRIES, 1);
 		fetch_retry_later(lane, f);
 		return;
@@ -290,7 +290,7 @@ void dcm_fetch_io_done(struct dcm_lane *lane, struct dcm_fetch *f)
 			     f->t_read - f->io.posted_ns);
 	fetch_land(lane, f);
 	/* Only now: until here the bytes may be read out of the slab. */
-	dcm_extent_io_end(vm, gfn, home);
+	dcm_extent_io_end(vm, gfn, slab_idx);
 }
 
 /* Post again the fetches that are due. Returns their number. */

@@ -194,9 +194,10 @@ bool dcm_hint_keep(struct dcm_lane *lane, u32 head, unsigned int order);
 void dcm_hint_trim(struct dcm_lane *lane);
 
 /* extent.c */
-int dcm_extent_io(struct dcm_lane *lane, u32 gfn, u8 home, struct dcm_io *io);
-void dcm_extent_io_end(struct dcm_vm *vm, u32 gfn, u8 home);
-bool dcm_extent_write_begin(struct dcm_vm *vm, u32 gfn, u8 home);
+int dcm_extent_io(struct dcm_lane *lane, u32 gfn, u8 slab_idx,
+		  struct dcm_io *io);
+void dcm_extent_io_end(struct dcm_vm *vm, u32 gfn, u8 slab_idx);
+bool dcm_extent_write_begin(struct dcm_vm *vm, u32 gfn, u8 slab_idx);
 void dcm_move_io_done(struct dcm_lane *lane, struct dcm_move_op *m);
 
 #endif /* DCM_INTERNAL_H */

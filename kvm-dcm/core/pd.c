@@ -125,7 +125,7 @@ int dcm_pd_text(const struct dcm_vm *vm, u64 gfn, char *buf, unsigned int len)
 		{ PD_WROTE, " wrote" },
 		{ PD_INFLIGHT, " inflight" },
 		{ PD_PREFETCHED, " prefetched" },
-		{ PD_HOME, " home1" },
+		{ PD_SLAB1, " slab1" },
 	};
 	char *p = buf, *end = buf + len;
 	u32 w, head;

@@ -45,7 +45,7 @@ enum dcm_where {
 #define PD_ORDER_SHIFT 4 /* every page: block is 2^order pages */
 #define PD_ORDER_MASK 0x00000070
 #define PD_REMOTE 0x00000080 /* a donor holds this content */
-#define PD_HOME 0x00000100 /* ... in the extent's slab[1], else slab[0] */
+#define PD_SLAB1 0x00000100 /* ... in the extent's slab[1], else slab[0] */
 #define PD_LOST 0x00000200 /* content went with its donor */
 #define PD_DIRTY 0x00000400 /* direct copy is newer than the donor's */
 #define PD_TOUCHED 0x00000800 /* accessed since it was fetched */

@@ -96,15 +96,15 @@ static void pages_written(struct dcm_vm *vm, const struct dcm_wb *wb, u16 pages,
 
 	for (i = 0; i < 1u << wb->order; i++)
 		if (pages & (1u << i))
-			pd_assign(&pd[i], PD_HOME | clear,
-				  PD_REMOTE | (wb->home ? PD_HOME : 0));
+			pd_assign(&pd[i], PD_SLAB1 | clear,
+				  PD_REMOTE | (wb->slab_idx ? PD_SLAB1 : 0));
 }
 
 /* Record WRITEs that failed with their connection. Block locked or BUSY. */
 static void wb_doubt(struct dcm_lane *lane, const struct dcm_wb *wb)
 {
 	if (unlikely(wb->doubt))
-		dcm_doubt_add(lane, wb->gfn, wb->doubt, wb->home, wb->peer);
+		dcm_doubt_add(lane, wb->gfn, wb->doubt, wb->slab_idx, wb->peer);
 }
 
 /* All WRITEs of a copy have ended: the block is BUSY, and in no queue. */
@@ -124,7 +124,7 @@ static void copy_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 		pages_written(vm, wb, wb->pages,
 			      PD_DIRTY | PD_GUESSED | PD_FRESH);
 	}
-	dcm_extent_io_end(vm, head, wb->home);
+	dcm_extent_io_end(vm, head, wb->slab_idx);
 	wb_free(lane, wb);
 	vm->ops->release(lane, frame, order);
 	dcm_frames_put(vm, 1u << order);
@@ -170,7 +170,7 @@ static void wb_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 		for (i = 0; i < n; i++)
 			if (pages & ~doubt & (1u << i))
 				pd_landed(pd_of(vm, head + i));
-		dcm_extent_io_end(vm, head, wb->home);
+		dcm_extent_io_end(vm, head, wb->slab_idx);
 		wb_free(lane, wb);
 		vm->ops->release(lane, frame, order);
 		dcm_frames_put(vm, n);
@@ -182,7 +182,7 @@ static void wb_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 		dcm_count(lane, DCM_C_WRITE_ERRORS, 1);
 		wb_doubt(lane, wb);
 		dcm_state_set(lane, head, DCM_INACTIVE);
-		dcm_extent_io_end(vm, head, wb->home);
+		dcm_extent_io_end(vm, head, wb->slab_idx);
 		wb_free(lane, wb);
 		dcm_queue_in(lane, head, order);
 		pd_unlock(pd);
@@ -194,7 +194,7 @@ static void wb_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 			pd_clear(pd_of(vm, head + i), PD_REMOTE);
 	dcm_hist_add(&lane->hist[DCM_H_WRITEBACK],
 		     vm->ops->now_ns() - wb->t_post);
-	dcm_extent_io_end(vm, head, wb->home);
+	dcm_extent_io_end(vm, head, wb->slab_idx);
 	wb_free(lane, wb);
 	dcm_evict_finish(lane, head, order, frame);
 }
@@ -207,7 +207,7 @@ static unsigned int wb_post(struct dcm_lane *lane, struct dcm_wb *wb)
 	while (wb->posted < wb->nr_io) {
 		struct dcm_io *io = &wb->io[wb->posted];
 		u32 gfn = (u32)io->offset;
-		int err = dcm_extent_io(lane, gfn, wb->home, io);
+		int err = dcm_extent_io(lane, gfn, wb->slab_idx, io);
 
 		if (err == -EAGAIN) {
 			io->offset = gfn;
@@ -261,27 +261,27 @@ unsigned int dcm_wb_unpark(struct dcm_lane *lane)
 struct dcm_wb *dcm_wb_claim(struct dcm_lane *lane, u32 head, int *err)
 {
 	struct dcm_vm *vm = lane->vm;
-	u8 home = READ_ONCE(extent_of(vm, head)->cur);
+	u8 slab_idx = READ_ONCE(extent_of(vm, head)->cur);
 	struct dcm_wb *wb;
 
 	*err = -ENODEV;
-	if (!dcm_extent_write_begin(vm, head, home))
+	if (!dcm_extent_write_begin(vm, head, slab_idx))
 		return NULL;
 	wb = wb_alloc(lane);
 	if (!wb) {
 		*err = -EAGAIN;
-		dcm_extent_io_end(vm, head, home);
+		dcm_extent_io_end(vm, head, slab_idx);
 		return NULL;
 	}
 	wb->lane = lane;
 	wb->gfn = head;
-	wb->home = home;
+	wb->slab_idx = slab_idx;
 	return wb;
 }
 
 void dcm_wb_unclaim(struct dcm_lane *lane, struct dcm_wb *wb)
 {
-	dcm_extent_io_end(lane->vm, wb->gfn, wb->home);
+	dcm_extent_io_end(lane->vm, wb->gfn, wb->slab_idx);
 	wb_free(lane, wb);
 }
 
@@ -386,7 +386,7 @@ void dcm_wb_io_done(struct dcm_lane *lane, struct dcm_wb *wb, struct dcm_io *io)
 			wb->peer = io->slab->peer;
 		}
 	}
-	dcm_extent_io_end(lane->vm, wb->gfn, wb->home);
+	dcm_extent_io_end(lane->vm, wb->gfn, wb->slab_idx);
 	if (!--wb->pending && wb->posted == wb->nr_io)
 		wb_finish(lane, wb);
 }

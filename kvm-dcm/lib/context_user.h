@@ -186,10 +186,10 @@ static inline s64 atomic64_xchg(atomic64_t *v, s64 i)
 
 /* Spinning thread: let the lock's holder run, it may have lost its CPU. */
 /* Only the kernel has tracepoints. */
-static inline void dcm_trace_state(const void *home, u32 gfn, u32 order,
+static inline void dcm_trace_state(const void *priv, u32 gfn, u32 order,
 				   u32 from, u32 to)
 {
-	(void)home;
+	(void)priv;
 	(void)gfn;
 	(void)order;
 	(void)from;

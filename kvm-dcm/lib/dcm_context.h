@@ -38,15 +38,15 @@ static inline void dcm_andnot_release(int m, atomic_t *v)
 }
 
 DECLARE_TRACEPOINT(dcm_state);
-void dcm_trace_state_now(const void *home, u32 gfn, u32 order, u32 from,
+void dcm_trace_state_now(const void *priv, u32 gfn, u32 order, u32 from,
 			 u32 to);
 
-/* A block moves from state to state; @home is dcm_vm.priv. */
-static inline void dcm_trace_state(const void *home, u32 gfn, u32 order,
+/* A block moves from state to state; @priv is dcm_vm.priv. */
+static inline void dcm_trace_state(const void *priv, u32 gfn, u32 order,
 				   u32 from, u32 to)
 {
 	if (tracepoint_enabled(dcm_state))
-		dcm_trace_state_now(home, gfn, order, from, to);
+		dcm_trace_state_now(priv, gfn, order, from, to);
 }
 #else
 #include "context_user.h"

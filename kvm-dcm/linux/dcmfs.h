@@ -6,7 +6,7 @@
  * given a size and freed with its inode. It is the kernel's pager of the core:
  *
  *	fault.c   a page fault of QEMU, KVM or vhost: calls the core on a lane
- *	home.c    the core's ops: mapping and unmapping blocks
+ *	backend.c the core's ops: mapping and unmapping blocks
  *	frame.c   page frames, their chains, the reserve
  *	slab.c    slabs: attached, moved, lost; I/O on those of this host
  *	link.c    a lane's I/O, and its links to donors
@@ -228,7 +228,7 @@ static inline struct dcmfs_vm *lane_vm(const struct dcm_lane *lane)
 	return lane->vm->priv;
 }
 
-static inline struct dcmfs_lane *lane_home(const struct dcm_lane *lane)
+static inline struct dcmfs_lane *dcmfs_lane_of(const struct dcm_lane *lane)
 {
 	return lane->priv;
 }
@@ -252,7 +252,7 @@ void dcmfs_frames_exit(struct dcmfs_vm *vm);
 struct page *dcmfs_frame_alloc(struct dcm_lane *lane, bool zero);
 struct page *dcmfs_frame_must(struct dcm_lane *lane);
 void dcmfs_frame_free(struct dcm_lane *lane, struct page *page);
-void dcmfs_spares_free(struct dcmfs_vm *vm, struct dcmfs_lane *home);
+void dcmfs_spares_free(struct dcmfs_vm *vm, struct dcmfs_lane *dl);
 bool dcmfs_frame_used(struct page *page, bool *touched);
 void *dcmfs_chunk_alloc(struct dcmfs_vm *vm);
 void dcmfs_chunk_free(struct dcmfs_vm *vm, void *chunk);
@@ -271,7 +271,7 @@ static inline struct page *dcmfs_chain_next(struct page *page)
 	return (struct page *)page_private(page);
 }
 
-/* home.c */
+/* backend.c */
 extern const struct dcm_ops dcmfs_ops;
 extern const struct address_space_operations dcmfs_aops;
 void dcmfs_unwant(struct dcmfs_vm *vm, u32 extent);
@@ -317,10 +317,10 @@ void dcmfs_link_end_put(struct dcmfs_link_end *end);
 int dcmfs_link_set(struct dcmfs_vm *vm, const struct dcmfs_link *arg);
 int dcmfs_pair_set(struct dcmfs_vm *vm, const struct dcmfs_pair *arg,
 		   __s32 __user *fd);
-void dcmfs_links_reap(struct dcmfs_vm *vm, struct dcmfs_lane *home);
+void dcmfs_links_reap(struct dcmfs_vm *vm, struct dcmfs_lane *dl);
 void dcmfs_links_close(struct dcmfs_vm *vm);
 void dcmfs_landing_free(struct dcm_lane *lane, unsigned int i);
-void dcmfs_lane_event(struct dcmfs_vm *vm, struct dcmfs_lane *home);
+void dcmfs_lane_event(struct dcmfs_vm *vm, struct dcmfs_lane *dl);
 int dcmfs_io_post(struct dcm_lane *lane, struct dcm_io *io);
 void dcmfs_io_flush(struct dcm_lane *lane);
 int dcmfs_io_poll(struct dcm_lane *lane, struct dcm_io **done, int max);

@@ -64,15 +64,15 @@ static struct page *page_new(struct dcmfs_vm *vm)
 /* A frame from the lane's spares, or a new one. */
 static struct page *frame_new(struct dcm_lane *lane)
 {
-	struct dcmfs_lane *home = lane_home(lane);
+	struct dcmfs_lane *dl = dcmfs_lane_of(lane);
 	struct dcmfs_vm *vm = lane_vm(lane);
-	struct page *page = home->spare;
+	struct page *page = dl->spare;
 
 	if (dcmfs_jitter_fails())
 		return NULL;
 	if (likely(page)) {
-		home->spare = dcmfs_chain_next(page);
-		home->nr_spare--;
+		dl->spare = dcmfs_chain_next(page);
+		dl->nr_spare--;
 		set_page_private(page, 0);
 		return page;
 	}
@@ -152,7 +152,7 @@ bool dcmfs_frame_used(struct page *page, bool *touched)
  */
 void dcmfs_frame_free(struct dcm_lane *lane, struct page *page)
 {
-	struct dcmfs_lane *home = lane_home(lane);
+	struct dcmfs_lane *dl = dcmfs_lane_of(lane);
 	struct dcmfs_vm *vm = lane_vm(lane);
 	struct folio *folio = dcmfs_frame_folio(page);
 	bool touched;
@@ -164,11 +164,11 @@ void dcmfs_frame_free(struct dcm_lane *lane, struct page *page)
 	if (folio_ref_count(folio) != 1) {
 		atomic64_dec(&vm->frames);
 		put_page(page);
-	} else if (home->nr_spare < home->max_spare &&
+	} else if (dl->nr_spare < dl->max_spare &&
 		   READ_ONCE(vm->reserve.curr_nr) >= DCMFS_RESERVE) {
-		set_page_private(page, (unsigned long)home->spare);
-		home->spare = page;
-		home->nr_spare++;
+		set_page_private(page, (unsigned long)dl->spare);
+		dl->spare = page;
+		dl->nr_spare++;
 	} else {
 		atomic64_dec(&vm->frames);
 		mempool_free(page, &vm->reserve);
@@ -176,13 +176,13 @@ void dcmfs_frame_free(struct dcm_lane *lane, struct page *page)
 }
 
 /** dcmfs_spares_free() - free a lane's spares; it is locked, or not in use */
-void dcmfs_spares_free(struct dcmfs_vm *vm, struct dcmfs_lane *home)
+void dcmfs_spares_free(struct dcmfs_vm *vm, struct dcmfs_lane *dl)
 {
 	struct page *page;
 
-	while ((page = home->spare)) {
-		home->spare = dcmfs_chain_next(page);
-		home->nr_spare--;
+	while ((page = dl->spare)) {
+		dl->spare = dcmfs_chain_next(page);
+		dl->nr_spare--;
 		set_page_private(page, 0);
 		atomic64_dec(&vm->frames);
 		mempool_free(page, &vm->reserve);

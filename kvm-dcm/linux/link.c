@@ -30,17 +30,17 @@
 /* A fetch's READ goes to frames that the guest gets as they are. */
 static int landing_of(struct dcm_lane *lane, struct dcm_io *io)
 {
-	struct dcmfs_lane *home = lane_home(lane);
+	struct dcmfs_lane *dl = dcmfs_lane_of(lane);
 	struct dcm_fetch *f = io->owner;
 	unsigned int i = (unsigned int)(f - lane->fetch);
 
 	/* Frames of another fetch, which was lost, may be left here. */
-	if (home->landing_nr[i] != f->nr)
+	if (dl->landing_nr[i] != f->nr)
 		dcmfs_landing_free(lane, i);
-	if (!home->landing[i])
-		home->landing[i] = dcmfs_chain_alloc(lane, f->nr);
-	home->landing_nr[i] = home->landing[i] ? f->nr : 0;
-	io->data = home->landing[i];
+	if (!dl->landing[i])
+		dl->landing[i] = dcmfs_chain_alloc(lane, f->nr);
+	dl->landing_nr[i] = dl->landing[i] ? f->nr : 0;
+	io->data = dl->landing[i];
 	return io->data ? 0 : -EAGAIN;
 }
 
@@ -51,11 +51,11 @@ static int landing_of(struct dcm_lane *lane, struct dcm_io *io)
  */
 void dcmfs_landing_free(struct dcm_lane *lane, unsigned int i)
 {
-	struct dcmfs_lane *home = lane_home(lane);
+	struct dcmfs_lane *dl = dcmfs_lane_of(lane);
 
-	dcmfs_chain_free(lane, home->landing[i], home->landing_nr[i]);
-	home->landing[i] = NULL;
-	home->landing_nr[i] = 0;
+	dcmfs_chain_free(lane, dl->landing[i], dl->landing_nr[i]);
+	dl->landing[i] = NULL;
+	dl->landing_nr[i] = 0;
 }
 
 /** dcmfs_io_post() - dcm_ops.io_post */
@@ -63,14 +63,14 @@ int dcmfs_io_post(struct dcm_lane *lane, struct dcm_io *io)
 {
 	struct dcmfs_lent *slab =
 		container_of(io->slab, struct dcmfs_lent, ref);
-	struct dcmfs_lane *home = lane_home(lane);
+	struct dcmfs_lane *dl = dcmfs_lane_of(lane);
 	struct dcmfs_vm *vm = lane_vm(lane);
 	struct dcm_endpoint *ep;
 	int err;
 
 	if (READ_ONCE(slab->broken))
 		return -ENOTCONN;
-	ep = home->link[slab->donor];
+	ep = dl->link[slab->donor];
 	if (!slab->file && !ep)
 		return -ENOTCONN;
 	if (io->op == DCM_IO_READ && !io->data && landing_of(lane, io))
@@ -80,34 +80,34 @@ int dcmfs_io_post(struct dcm_lane *lane, struct dcm_io *io)
 	if (!slab->file) {
 		err = ep->ops->post(ep, io);
 		if (!err)
-			home->busy |= 1ull << slab->donor;
+			dl->busy |= 1ull << slab->donor;
 		else
 			dcmfs_tag_add(vm, slab, io, -1);
 		return err;
 	}
 	err = dcmfs_slab_io(slab, io);
 	dcmfs_tag_add(vm, slab, io, 1);
-	dcm_done_add(&home->done, io, err);
+	dcm_done_add(&dl->done, io, err);
 	return 0;
 }
 
 /** dcmfs_io_flush() - dcm_ops.io_flush */
 void dcmfs_io_flush(struct dcm_lane *lane)
 {
-	struct dcmfs_lane *home = lane_home(lane);
+	struct dcmfs_lane *dl = dcmfs_lane_of(lane);
 	u64 busy;
 
-	for (busy = home->busy; busy; busy &= busy - 1) {
-		struct dcm_endpoint *ep = home->link[__ffs64(busy)];
+	for (busy = dl->busy; busy; busy &= busy - 1) {
+		struct dcm_endpoint *ep = dl->link[__ffs64(busy)];
 
 		ep->ops->flush(ep);
 	}
 }
 
-static int link_poll(struct dcmfs_vm *vm, struct dcmfs_lane *home,
+static int link_poll(struct dcmfs_vm *vm, struct dcmfs_lane *dl,
 		     unsigned int donor, struct dcm_io **done, int max)
 {
-	struct dcm_endpoint *ep = home->link[donor];
+	struct dcm_endpoint *ep = dl->link[donor];
 	int n = ep->ops->poll(ep, done, max);
 	struct dcm_io *io;
 
@@ -121,7 +121,7 @@ static int link_poll(struct dcmfs_vm *vm, struct dcmfs_lane *home,
 			dcmfs_slab_stale(slab);
 	}
 	if (!ep->ops->in_flight(ep))
-		home->busy &= ~(1ull << donor);
+		dl->busy &= ~(1ull << donor);
 	return n;
 }
 
@@ -129,45 +129,44 @@ static int link_poll(struct dcmfs_vm *vm, struct dcmfs_lane *home,
  * A donor that has accepted a lane's new link has finished with older ones.
  * Under the lane's lock.
  */
-static void fresh_look(struct dcmfs_lane *home)
+static void fresh_look(struct dcmfs_lane *dl)
 {
 	u64 fresh;
 
-	for (fresh = home->fresh; fresh; fresh &= fresh - 1) {
+	for (fresh = dl->fresh; fresh; fresh &= fresh - 1) {
 		unsigned int donor = __ffs64(fresh);
-		struct dcm_endpoint *ep = home->link[donor];
+		struct dcm_endpoint *ep = dl->link[donor];
 
 		if (ep->ops->ready && !ep->ops->ready(ep))
 			continue;
-		home->fresh &= ~(1ull << donor);
-		dcm_lane_fenced(home->core, donor);
+		dl->fresh &= ~(1ull << donor);
+		dcm_lane_fenced(dl->core, donor);
 	}
 }
 
 /** dcmfs_io_poll() - dcm_ops.io_poll */
 int dcmfs_io_poll(struct dcm_lane *lane, struct dcm_io **done, int max)
 {
-	struct dcmfs_lane *home = lane_home(lane);
-	u64 busy = home->busy;
+	struct dcmfs_lane *dl = dcmfs_lane_of(lane);
+	u64 busy = dl->busy;
 	int n;
 
-	if (unlikely(home->fresh))
-		fresh_look(home);
-	if (home->done.nr || busy)
+	if (unlikely(dl->fresh))
+		fresh_look(dl);
+	if (dl->done.nr || busy)
 		dcmfs_jitter(DCMFS_AT_DONE);
-	n = dcm_done_take(&home->done, done, max);
+	n = dcm_done_take(&dl->done, done, max);
 	if (!busy)
 		return n;
 	/* From here on what arrives sets the event again. */
-	WRITE_ONCE(home->event, false);
+	WRITE_ONCE(dl->event, false);
 	smp_mb(); /* pairs with dcmfs_lane_event() */
 	for (; busy && n < max; busy &= busy - 1) {
 		struct dcm_io **end = done;
 
 		while (n && *end)
 			end = &(*end)->next;
-		n += link_poll(lane_vm(lane), home, __ffs64(busy), end,
-			       max - n);
+		n += link_poll(lane_vm(lane), dl, __ffs64(busy), end, max - n);
 	}
 	return n;
 }
@@ -175,15 +174,15 @@ int dcmfs_io_poll(struct dcm_lane *lane, struct dcm_io **done, int max)
 /**
  * dcmfs_lane_event() - something has arrived for a lane
  * @vm: the VM
- * @home: the lane
+ * @dl: the lane
  *
  * Any context. Wakes the threads that wait for it; else the VM's thread.
  */
-void dcmfs_lane_event(struct dcmfs_vm *vm, struct dcmfs_lane *home)
+void dcmfs_lane_event(struct dcmfs_vm *vm, struct dcmfs_lane *dl)
 {
-	WRITE_ONCE(home->event, true);
-	if (wq_has_sleeper(&home->wait))
-		wake_up_all(&home->wait);
+	WRITE_ONCE(dl->event, true);
+	if (wq_has_sleeper(&dl->wait))
+		wake_up_all(&dl->wait);
 	else
 		dcmfs_kick(vm);
 }
@@ -197,23 +196,23 @@ EXPORT_SYMBOL_GPL(dcmfs_lane_event);
  * adapter that still has the queue pair may write into its frames. The lane is
  * busy meanwhile; faults take others.
  */
-static void link_end(struct dcmfs_vm *vm, struct dcmfs_lane *home,
+static void link_end(struct dcmfs_vm *vm, struct dcmfs_lane *dl,
 		     unsigned int donor)
 {
-	struct dcm_endpoint *ep = home->link[donor];
+	struct dcm_endpoint *ep = dl->link[donor];
 	struct module *owner;
 
 	if (!ep)
 		return;
 	ep->ops->kill(ep);
 	while (ep->ops->in_flight(ep))
-		dcm_poll(home->core);
+		dcm_poll(dl->core);
 	pr_debug("kvm-dcm: file %lu: lane %u: link to donor %u ends: %s\n",
-		 dcmfs_ino(vm->inode), home->core->id, donor, ep->ops->why(ep));
-	home->link[donor] = NULL;
-	home->links &= ~(1ull << donor);
-	home->busy &= ~(1ull << donor);
-	home->fresh &= ~(1ull << donor);
+		 dcmfs_ino(vm->inode), dl->core->id, donor, ep->ops->why(ep));
+	dl->link[donor] = NULL;
+	dl->links &= ~(1ull << donor);
+	dl->busy &= ~(1ull << donor);
+	dl->fresh &= ~(1ull << donor);
 	owner = ep->ops->owner;
 	ep->ops->close(ep);
 	module_put(owner);
@@ -451,17 +450,17 @@ no_file:
 /**
  * dcmfs_links_reap() - close dead links
  * @vm: the VM
- * @home: the lane, locked
+ * @dl: the lane, locked
  */
-void dcmfs_links_reap(struct dcmfs_vm *vm, struct dcmfs_lane *home)
+void dcmfs_links_reap(struct dcmfs_vm *vm, struct dcmfs_lane *dl)
 {
 	u64 links;
 
-	for (links = home->links; links; links &= links - 1) {
+	for (links = dl->links; links; links &= links - 1) {
 		unsigned int donor = __ffs64(links);
 
-		if (home->link[donor]->ops->dead(home->link[donor]))
-			link_end(vm, home, donor);
+		if (dl->link[donor]->ops->dead(dl->link[donor]))
+			link_end(vm, dl, donor);
 	}
 }
 

@@ -12,9 +12,9 @@
 #include "trace.h"
 
 /** dcm_trace_state_now() - a block has a new state, and the event is enabled */
-void dcm_trace_state_now(const void *home, u32 gfn, u32 order, u32 from, u32 to)
+void dcm_trace_state_now(const void *priv, u32 gfn, u32 order, u32 from, u32 to)
 {
-	const struct dcmfs_vm *vm = home;
+	const struct dcmfs_vm *vm = priv;
 
 	trace_dcm_state(dcmfs_ino(vm->inode), gfn, order, from, to);
 }

@@ -67,9 +67,9 @@ static void lanes_wait(struct dcm_pager *pg)
 	}
 }
 
-static u32 paged_freeze(void *home, u64 at, u64 bytes)
+static u32 paged_freeze(void *priv, u64 at, u64 bytes)
 {
-	const struct paged *p = home;
+	const struct paged *p = priv;
 	struct dcm_guest *g = &p->pg->guest;
 	u64 va = p->base + at, end = va + bytes, len, gfn;
 
@@ -82,9 +82,9 @@ static u32 paged_freeze(void *home, u64 at, u64 bytes)
 	return VIRTIO_GC_OK;
 }
 
-static void paged_thaw(void *home)
+static void paged_thaw(void *priv)
 {
-	struct dcm_pager *pg = ((struct paged *)home)->pg;
+	struct dcm_pager *pg = ((struct paged *)priv)->pg;
 	struct dcm_guest *g = &pg->guest;
 	u64 bytes = (u64)g->nr_spans << (DCM_SPAN_SHIFT - DCM_ORDER_MAX - 3);
 
@@ -121,9 +121,9 @@ static int settle(struct dcm_pager *pg, u64 *gfn, u64 end, bool keep,
 	}
 }
 
-static u32 paged_sync(void *home, u64 *at, u64 to, bool keep, u64 until_ms)
+static u32 paged_sync(void *priv, u64 *at, u64 to, bool keep, u64 until_ms)
 {
-	const struct paged *p = home;
+	const struct paged *p = priv;
 	struct dcm_pager *pg = p->pg;
 	struct dcm_pg_lane *l = dcm_discard_lane(pg);
 	u64 va = p->base + *at, end = p->base + to, len, gfn, from, i;
@@ -156,19 +156,19 @@ static u32 paged_sync(void *home, u64 *at, u64 to, bool keep, u64 until_ms)
 	}
 }
 
-static bool paged_losing(void *home)
+static bool paged_losing(void *priv)
 {
-	return dcm_slab_worker_losing(&((struct paged *)home)->pg->slabs);
+	return dcm_slab_worker_losing(&((struct paged *)priv)->pg->slabs);
 }
 
-static void paged_hint(void *home, u64 at, u64 bytes, u32 what)
+static void paged_hint(void *priv, u64 at, u64 bytes, u32 what)
 {
 	static const enum dcm_hint hints[] = {
 		[VIRTIO_GC_HINT_DIRECT] = DCM_HINT_DIRECT,
 		[VIRTIO_GC_HINT_NORMAL] = DCM_HINT_NORMAL,
 		[VIRTIO_GC_HINT_COLD] = DCM_HINT_COLD,
 	};
-	const struct paged *p = home;
+	const struct paged *p = priv;
 	struct dcm_pager *pg = p->pg;
 	struct dcm_pg_lane *l = dcm_discard_lane(pg);
 	u64 va = p->base + at, end = va + bytes, len, gfn;
@@ -181,16 +181,16 @@ static void paged_hint(void *home, u64 at, u64 bytes, u32 what)
 	pthread_mutex_unlock(&pg->discard_lock);
 }
 
-static int paged_discard(void *home, u64 at, u64 bytes)
+static int paged_discard(void *priv, u64 at, u64 bytes)
 {
-	const struct paged *p = home;
+	const struct paged *p = priv;
 
 	return dcm_pager_discard(p->pg, (void *)(p->base + at), bytes);
 }
 
-static bool paged_place(void *home, u64 at, struct dcm_gc_place_of *place)
+static bool paged_place(void *priv, u64 at, struct dcm_gc_place_of *place)
 {
-	const struct paged *p = home;
+	const struct paged *p = priv;
 	u32 pages = p->pg->vm->extent_pages;
 	u64 gfn;
 
@@ -202,24 +202,24 @@ static bool paged_place(void *home, u64 at, struct dcm_gc_place_of *place)
 	return true;
 }
 
-static bool paged_tag(void *home, u64 at, u64 bytes,
+static bool paged_tag(void *priv, u64 at, u64 bytes,
 		      const struct dcm_gc_place_of *place, u32 *tag)
 {
 	(void)at;
-	*tag = dcm_client_tag(((struct paged *)home)->pg->client, place->donor,
+	*tag = dcm_client_tag(((struct paged *)priv)->pg->client, place->donor,
 			      place->slab, place->offset, bytes);
 	return true;
 }
 
 /* This writes paged memory; no other thread of libdcm does. */
-static void paged_bits(void *home, u64 at, const void *bits, size_t bytes)
+static void paged_bits(void *priv, u64 at, const void *bits, size_t bytes)
 {
-	memcpy((void *)(((struct paged *)home)->base + at), bits, bytes);
+	memcpy((void *)(((struct paged *)priv)->base + at), bits, bytes);
 }
 
-static void paged_end(void *home)
+static void paged_end(void *priv)
 {
-	free(home);
+	free(priv);
 }
 
 static const struct dcm_gc_backend_ops paged_ops = {
@@ -249,7 +249,7 @@ struct dcm_gc_host *dcm_gc_host_open(struct dcm_pager *pg, void *window,
 				     const struct dcm_gc_host_ops *ops,
 				     void *priv, char *err, size_t len)
 {
-	struct dcm_gc_backend home = {
+	struct dcm_gc_backend backend = {
 		.ops = &paged_ops,
 		.client = pg->client,
 		.donors = dcm_pager_donors(pg),
@@ -264,8 +264,8 @@ struct dcm_gc_host *dcm_gc_host_open(struct dcm_pager *pg, void *window,
 	p = malloc(sizeof(*p));
 	if (p)
 		*p = (struct paged){ pg, (u64)window };
-	home.priv = p;
-	gc = p ? dcm_gc_host_new(&home, ops, priv, err, len) : NULL;
+	backend.priv = p;
+	gc = p ? dcm_gc_host_new(&backend, ops, priv, err, len) : NULL;
 	if (!p) {
 		snprintf(err, len, "no memory");
 		errno = ENOMEM;

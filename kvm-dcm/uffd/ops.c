@@ -170,7 +170,7 @@ no:
 static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 {
 	struct dcm_pager *pg = pager_of(lane);
-	struct dcm_pg_lane *l = home_of(lane);
+	struct dcm_pg_lane *l = pg_lane_of(lane);
 	u64 va = dcm_guest_va(&pg->guest, f->gfn);
 	u16 mask = dcm_guest_mask(&pg->guest, f->gfn, f->order);
 	bool slab = f->nr && f->io.data != f->buf;
@@ -247,7 +247,7 @@ static void op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order,
 		     u32 frame, u16 writable, bool keep)
 {
 	struct dcm_pager *pg = pager_of(lane);
-	struct dcm_pg_lane *l = home_of(lane);
+	struct dcm_pg_lane *l = pg_lane_of(lane);
 	u64 va = dcm_guest_va(&pg->guest, gfn);
 	u16 mask = dcm_guest_mask(&pg->guest, gfn, order);
 	char *src = dcm_frame_addr(&pg->frames, frame);
@@ -289,7 +289,7 @@ static int op_reveal(struct dcm_lane *lane, u32 gfn, bool write)
 	}
 	dcm_uffd_copy(&pg->uffd, va, dcm_frame_addr(&pg->frames, frame),
 		      DCM_PAGE_SIZE, write || w ? 0 : DCM_UFFD_WP);
-	dcm_frame_put(home_of(lane), frame, true);
+	dcm_frame_put(pg_lane_of(lane), frame, true);
 	return 1;
 }
 
@@ -434,7 +434,7 @@ static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
 		     unsigned int nr)
 {
 	struct dcm_pager *pg = pager_of(lane);
-	struct dcm_pg_lane *l = home_of(lane);
+	struct dcm_pg_lane *l = pg_lane_of(lane);
 	unsigned int nr_iov = 0, i;
 
 	/* Pairs with dcm_pager_pin(). */
@@ -487,7 +487,7 @@ static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
 static void op_copy(struct dcm_lane *lane, struct dcm_unmap *v)
 {
 	struct dcm_pager *pg = pager_of(lane);
-	struct dcm_pg_lane *l = home_of(lane);
+	struct dcm_pg_lane *l = pg_lane_of(lane);
 	u64 va = dcm_guest_va(&pg->guest, v->gfn);
 	u16 mask = dcm_guest_mask(&pg->guest, v->gfn, v->order) & v->dirty;
 	u16 hidden = dcm_sample_mask(pg, v->gfn, v->order), done = 0;
@@ -549,13 +549,13 @@ static void *op_frame_data(struct dcm_lane *lane, u32 frame, unsigned int page)
 static void op_release(struct dcm_lane *lane, u32 frame, unsigned int order)
 {
 	(void)order;
-	dcm_frame_put(home_of(lane), frame, true);
+	dcm_frame_put(pg_lane_of(lane), frame, true);
 }
 
 static void op_discard(struct dcm_lane *lane, u32 gfn, unsigned int order)
 {
 	struct dcm_pager *pg = pager_of(lane);
-	struct dcm_pg_lane *l = home_of(lane);
+	struct dcm_pg_lane *l = pg_lane_of(lane);
 	u16 hidden = dcm_sample_mask(pg, gfn, order);
 
 	if (hidden)

@@ -264,7 +264,7 @@ static inline struct dcm_pager *pager_of(struct dcm_lane *lane)
 	return lane->vm->priv;
 }
 
-static inline struct dcm_pg_lane *home_of(struct dcm_lane *lane)
+static inline struct dcm_pg_lane *pg_lane_of(struct dcm_lane *lane)
 {
 	return lane->priv;
 }

@@ -5,16 +5,16 @@
  */
 #include "core_table.h"
 
-static struct fake_home *elastic(u64 budget)
+static struct fake_backend *elastic(u64 budget)
 {
-	struct fh_config cfg = calm();
-	struct fake_home *fh;
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
 
 	cfg.budget = budget;
-	fh = world(cfg);
-	tune(fh, "largest_block", 65536);
-	tune(fh, "fresh_block", 65536);
-	return fh;
+	fb = world(cfg);
+	tune(fb, "largest_block", 65536);
+	tune(fb, "fresh_block", 65536);
+	return fb;
 }
 
 /* Fresh pages one after the other: each block as large as the one beside it. */
@@ -22,204 +22,204 @@ static void test_fresh_sequence(void **state)
 {
 	static const u32 size[16] = { 1, 2, 4, 4, 8, 8, 8, 8,
 				      16, 16, 16, 16, 16, 16, 16, 16 };
-	struct fake_home *fh = elastic(1024);
+	struct fake_backend *fb = elastic(1024);
 	u64 before;
 	u32 i;
 
 	(void)state;
 	for (i = 0; i < 16; i++) {
-		before = count(fh, DCM_C_STRETCH);
-		get(fh, i);
+		before = count(fb, DCM_C_STRETCH);
+		get(fb, i);
 		/* once a fault, and only with a buddy of the same size */
-		assert_true(count(fh, DCM_C_STRETCH) - before <= 1);
-		assert_int_equal(pages_of(fh, i), size[i]);
+		assert_true(count(fb, DCM_C_STRETCH) - before <= 1);
+		assert_int_equal(pages_of(fb, i), size[i]);
 	}
-	assert_int_equal(count(fh, DCM_C_FAULT_ZERO), 5);
+	assert_int_equal(count(fb, DCM_C_FAULT_ZERO), 5);
 	for (; i < 64; i++)
-		get(fh, i);
-	assert_int_equal(count(fh, DCM_C_FAULT_ZERO), 8);
+		get(fb, i);
+	assert_int_equal(count(fb, DCM_C_FAULT_ZERO), 8);
 	/* Downwards the same. */
-	before = count(fh, DCM_C_FAULT_ZERO);
+	before = count(fb, DCM_C_FAULT_ZERO);
 	for (i = 256; i-- > 192;)
-		get(fh, i);
-	assert_int_equal(count(fh, DCM_C_FAULT_ZERO) - before, 8);
+		get(fb, i);
+	assert_int_equal(count(fb, DCM_C_FAULT_ZERO) - before, 8);
 	/* Scattered ones stay small. */
 	for (i = 512; i < 1024; i += 32)
-		get(fh, i);
+		get(fb, i);
 	for (i = 512; i < 1024; i += 32)
-		assert_int_equal(pages_of(fh, i), 1);
-	end(fh);
+		assert_int_equal(pages_of(fb, i), 1);
+	end(fb);
 }
 
 static void test_stretch_twice_fetched(void **state)
 {
-	struct fake_home *fh = elastic(1024);
+	struct fake_backend *fb = elastic(1024);
 	u32 round, i, want = 2;
 
 	(void)state;
 	/* Each pass that fetches whole blocks doubles them, up to 64 KiB. */
-	tune(fh, "fresh_block", 4096);
+	tune(fb, "fresh_block", 4096);
 	for (i = 0; i < 64; i++)
-		put(fh, i);
+		put(fb, i);
 	for (round = 0; round < 5; round++) {
-		fh_budget(fh, 96);
-		push_out(fh, 0, 64);
-		fh_budget(fh, 1024);
+		fb_budget(fb, 96);
+		push_out(fb, 0, 64);
+		fb_budget(fb, 1024);
 		want = min(want * 2, 16u);
 		for (i = 0; i < 64; i++)
-			get(fh, i);
+			get(fb, i);
 		for (i = 0; i < 64; i++)
-			assert_int_equal(pages_of(fh, i), want);
+			assert_int_equal(pages_of(fb, i), want);
 	}
 	assert_int_equal(want, 16);
-	fh_fsck(fh, false);
-	end(fh);
+	fb_fsck(fb, false);
+	end(fb);
 }
 
 static void test_stretch_needs_direct_buddy(void **state)
 {
-	struct fake_home *fh = elastic(96);
+	struct fake_backend *fb = elastic(96);
 
 	(void)state;
-	put(fh, 0);
-	put(fh, 2);
-	push_out(fh, 0, 1);
-	push_out(fh, 2, 1);
-	put(fh, 1);
-	assert_int_equal(pages_of(fh, 1), 1);
-	get(fh, 0);
-	assert_int_equal(pages_of(fh, 0), 2);
-	get(fh, 2); /* its buddy is 3, not the block of 0 and 1 */
-	assert_int_equal(pages_of(fh, 2), 1);
-	assert_int_equal(pages_of(fh, 0), 2);
-	end(fh);
+	put(fb, 0);
+	put(fb, 2);
+	push_out(fb, 0, 1);
+	push_out(fb, 2, 1);
+	put(fb, 1);
+	assert_int_equal(pages_of(fb, 1), 1);
+	get(fb, 0);
+	assert_int_equal(pages_of(fb, 0), 2);
+	get(fb, 2); /* its buddy is 3, not the block of 0 and 1 */
+	assert_int_equal(pages_of(fb, 2), 1);
+	assert_int_equal(pages_of(fb, 0), 2);
+	end(fb);
 }
 
 /* How many of 64 pairs of fresh neighbours merge. */
-static u64 merges(struct fake_home *fh, u32 gfn)
+static u64 merges(struct fake_backend *fb, u32 gfn)
 {
-	u64 before = count(fh, DCM_C_STRETCH);
+	u64 before = count(fb, DCM_C_STRETCH);
 	u32 i;
 
 	for (i = 0; i < 128; i++)
-		put(fh, gfn + (i ^ 1));
-	return count(fh, DCM_C_STRETCH) - before;
+		put(fb, gfn + (i ^ 1));
+	return count(fb, DCM_C_STRETCH) - before;
 }
 
 /* Where neighbours are fetched for nothing, blocks stop growing; not beside. */
 static void test_stretch_learns_waste(void **state)
 {
-	struct fake_home *fh = elastic(1024);
+	struct fake_backend *fb = elastic(1024);
 	u32 round, i;
 
 	(void)state;
-	tune(fh, "largest_block", 8192);
+	tune(fb, "largest_block", 8192);
 	for (round = 0; round < 16; round++) {
 		for (i = 512; i < 576; i++)
-			put(fh, i);
-		fh_budget(fh, 96);
-		push_out(fh, 512, 64);
+			put(fb, i);
+		fb_budget(fb, 96);
+		push_out(fb, 512, 64);
 		for (i = 512; i < 576; i += 2) {
-			get(fh, i);
-			push_out(fh, i, 2);
+			get(fb, i);
+			push_out(fb, i, 2);
 		}
-		fh_budget(fh, 1024);
+		fb_budget(fb, 1024);
 	}
-	assert_true(merges(fh, 640) < 32);
-	assert_int_equal(merges(fh, 1024), 64);
-	end(fh);
+	assert_true(merges(fb, 640) < 32);
+	assert_int_equal(merges(fb, 1024), 64);
+	end(fb);
 }
 
 static void test_largest_block(void **state)
 {
-	struct fake_home *fh;
+	struct fake_backend *fb;
 	u32 order, i, round;
 
 	(void)state;
 	for (order = 0; order <= DCM_ORDER_MAX; order++) {
-		fh = elastic(1024);
-		tune(fh, "largest_block", 4096ull << order);
+		fb = elastic(1024);
+		tune(fb, "largest_block", 4096ull << order);
 		for (round = 0; round < 6; round++) {
-			fh_budget(fh, 1024);
+			fb_budget(fb, 1024);
 			for (i = 0; i < 64; i++)
-				put(fh, i);
+				put(fb, i);
 			for (i = 0; i < 64; i++)
-				assert_true(pages_of(fh, i) <= 1u << order);
-			fh_budget(fh, 96);
-			push_out(fh, 0, 64);
+				assert_true(pages_of(fb, i) <= 1u << order);
+			fb_budget(fb, 96);
+			push_out(fb, 0, 64);
 		}
-		fh_budget(fh, 1024);
+		fb_budget(fb, 1024);
 		for (i = 0; i < 64; i++)
-			get(fh, i);
-		assert_int_equal(pages_of(fh, 0), 1u << order);
+			get(fb, i);
+		assert_int_equal(pages_of(fb, 0), 1u << order);
 		/* A smaller one later: too large blocks go with their eviction. */
-		tune(fh, "largest_block", 4096);
-		fh_budget(fh, 96);
-		push_out(fh, 0, 64);
+		tune(fb, "largest_block", 4096);
+		fb_budget(fb, 96);
+		push_out(fb, 0, 64);
 		for (i = 0; i < 64; i++)
-			assert_int_equal(pages_of(fh, i), 1);
-		end(fh);
+			assert_int_equal(pages_of(fb, i), 1);
+		end(fb);
 	}
 }
 
 static void test_elastic_off(void **state)
 {
-	struct fake_home *fh;
+	struct fake_backend *fb;
 	u32 order, i;
 
 	(void)state;
 	for (order = 0; order <= DCM_ORDER_MAX; order++) {
-		fh = elastic(512);
-		tune(fh, "elastic", 0);
-		tune(fh, "largest_block", 4096ull << order);
-		get(fh, 37);
-		assert_int_equal(pages_of(fh, 37), 1u << order);
-		assert_int_equal(count(fh, DCM_C_STRETCH), 0);
+		fb = elastic(512);
+		tune(fb, "elastic", 0);
+		tune(fb, "largest_block", 4096ull << order);
+		get(fb, 37);
+		assert_int_equal(pages_of(fb, 37), 1u << order);
+		assert_int_equal(count(fb, DCM_C_STRETCH), 0);
 		for (i = 37 & ~((1u << order) - 1);
 		     i < (37u | ((1u << order) - 1)); i++)
-			assert_true(fh_present(fh, i));
+			assert_true(fb_present(fb, i));
 		/* touched or not: it stays a block */
-		flood(fh, 1500);
-		assert_int_equal(pages_of(fh, 37), 1u << order);
-		end(fh);
+		flood(fb, 1500);
+		assert_int_equal(pages_of(fb, 37), 1u << order);
+		end(fb);
 	}
 }
 
 /* A block of sixteen pages, the first @touch of them used. */
-static struct fake_home *block_used(u32 touch)
+static struct fake_backend *block_used(u32 touch)
 {
-	struct fh_config cfg = calm();
-	struct fake_home *fh;
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
 	u32 i;
 
 	cfg.budget = 512;
-	fh = world(cfg);
-	tune(fh, "largest_block", 65536);
-	tune(fh, "elastic", 0);
+	fb = world(cfg);
+	tune(fb, "largest_block", 65536);
+	tune(fb, "elastic", 0);
 	for (i = 0; i < 16; i++)
-		put(fh, i);
-	push_out(fh, 0, 16);
-	assert_int_equal(pages_of(fh, 0), 16);
-	tune(fh, "elastic", 1);
+		put(fb, i);
+	push_out(fb, 0, 16);
+	assert_int_equal(pages_of(fb, 0), 16);
+	tune(fb, "elastic", 1);
 	for (i = 0; i < touch; i++)
-		get(fh, i);
-	assert_true(fh_present(fh, 15));
-	return fh;
+		get(fb, i);
+	assert_true(fb_present(fb, 15));
+	return fb;
 }
 
 /* That block goes out: REDUCE at three quarters or fewer. */
 static u32 size_after(u32 touch)
 {
-	struct fake_home *fh = block_used(touch);
+	struct fake_backend *fb = block_used(touch);
 	u32 i, size;
 
-	push_out(fh, 0, 16);
-	size = pages_of(fh, 0);
+	push_out(fb, 0, 16);
+	size = pages_of(fb, 0);
 	for (i = 0; i < 16; i++)
-		assert_int_equal(pages_of(fh, i), size);
+		assert_int_equal(pages_of(fb, i), size);
 	for (i = 0; i < 16; i++)
-		get(fh, i);
-	end(fh);
+		get(fb, i);
+	end(fb);
 	return size;
 }
 
@@ -235,25 +235,25 @@ static void test_reduce(void **state)
 /* That block is re-referenced in Inactive instead. */
 static u32 size_promoted(u32 touch)
 {
-	struct fake_home *fh = block_used(touch);
+	struct fake_backend *fb = block_used(touch);
 	u32 i, n, size;
 
-	for (n = 0; n < 1500 && state_of(fh, 0) != DCM_INACTIVE; n++)
-		put(fh, FLOOD_AT + n);
-	assert_int_equal(state_of(fh, 0), DCM_INACTIVE);
-	get(fh, 0);
-	size = pages_of(fh, 0);
+	for (n = 0; n < 1500 && state_of(fb, 0) != DCM_INACTIVE; n++)
+		put(fb, FLOOD_AT + n);
+	assert_int_equal(state_of(fb, 0), DCM_INACTIVE);
+	get(fb, 0);
+	size = pages_of(fb, 0);
 	for (i = 0; i < 16; i++) {
-		assert_int_equal(pages_of(fh, i), size);
+		assert_int_equal(pages_of(fb, i), size);
 		/* What was not touched goes with the next ones to go. */
-		assert_int_equal(state_of(fh, i), size == 1 && i >= touch ?
+		assert_int_equal(state_of(fb, i), size == 1 && i >= touch ?
 							  DCM_ACTIVE :
 							  DCM_PROACTIVE);
 	}
-	fh_fsck(fh, false);
+	fb_fsck(fb, false);
 	for (i = 0; i < 16; i++)
-		get(fh, i);
-	end(fh);
+		get(fb, i);
+	end(fb);
 	return size;
 }
 
@@ -270,8 +270,8 @@ static void test_hot_page_keeps_cold_ones(void **state)
 /* Blocks never reach over the end of an extent or of the VM. */
 static void test_ends(void **state)
 {
-	struct fh_config cfg = calm();
-	struct fake_home *fh;
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
 	u32 off, i, round;
 
 	(void)state;
@@ -283,20 +283,20 @@ static void test_ends(void **state)
 		for (i = 0; i < 2; i++) {
 			u32 p;
 
-			fh = world(cfg);
-			tune(fh, "largest_block", 65536);
-			tune(fh, "elastic", i);
+			fb = world(cfg);
+			tune(fb, "largest_block", 65536);
+			tune(fb, "elastic", i);
 			for (round = 0; round < 3; round++) {
 				for (p = 480; p < cfg.nr_pages; p++)
-					put(fh, p);
+					put(fb, p);
 				for (p = 0; p < 450; p++)
-					put(fh, p);
+					put(fb, p);
 			}
-			fh_settle(fh);
-			fh_fsck(fh, true); /* checks alignment and the end */
+			fb_settle(fb);
+			fb_fsck(fb, true); /* checks alignment and the end */
 			for (p = 480; p < cfg.nr_pages; p++)
-				get(fh, p);
-			end(fh);
+				get(fb, p);
+			end(fb);
 		}
 	}
 }
@@ -304,41 +304,41 @@ static void test_ends(void **state)
 /* Sampling: the page left out is judged by whether it was asked for. */
 static void test_sample(void **state)
 {
-	struct fh_config cfg = calm();
-	struct fake_home *fh;
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
 	u64 seen, hit;
 	u32 i, n, round;
 
 	(void)state;
 	cfg.touched_bits = false;
 	cfg.budget = 160;
-	fh = world(cfg);
-	tune(fh, "largest_block", 65536);
-	tune(fh, "elastic", 0);
+	fb = world(cfg);
+	tune(fb, "largest_block", 65536);
+	tune(fb, "elastic", 0);
 	for (i = 0; i < 160; i++)
-		put(fh, i);
-	push_out(fh, 0, 160);
-	tune(fh, "elastic", 1);
-	tune(fh, "sample_bp", 10000);
+		put(fb, i);
+	push_out(fb, 0, 160);
+	tune(fb, "elastic", 1);
+	tune(fb, "sample_bp", 10000);
 	/*
 	 * One page of each block only: prefetches prove useless. That is looked
 	 * for seldom at first, always once it was seen.
 	 */
 	for (round = 0, n = 0; round < 40 && n <= 100; round++) {
 		for (i = 0; i < 160; i += 16)
-			get(fh, i);
-		push_out(fh, 0, 160);
+			get(fb, i);
+		push_out(fb, 0, 160);
 		for (n = 0, i = 0; i < 160; i++)
-			n += pages_of(fh, i) == 1;
+			n += pages_of(fb, i) == 1;
 	}
-	seen = count(fh, DCM_C_PREFETCH_SEEN);
-	hit = count(fh, DCM_C_PREFETCH_HIT);
+	seen = count(fb, DCM_C_PREFETCH_SEEN);
+	hit = count(fb, DCM_C_PREFETCH_HIT);
 	assert_true(seen > 0);
 	assert_int_equal(hit, 0);
-	assert_true(count(fh, DCM_C_REDUCE) > 0);
+	assert_true(count(fb, DCM_C_REDUCE) > 0);
 	assert_true(n > 100);
-	assert_true(count(fh, DCM_C_PREFETCHED) >= seen);
-	end(fh);
+	assert_true(count(fb, DCM_C_PREFETCHED) >= seen);
+	end(fb);
 }
 
 int main(void)

@@ -7,9 +7,9 @@
 
 #define CHUNK DCM_PDS_PAGES
 
-static struct fake_home *sparse(void)
+static struct fake_backend *sparse(void)
 {
-	struct fh_config cfg = calm();
+	struct fb_config cfg = calm();
 
 	cfg.sparse = true;
 	cfg.nr_lanes = 2;
@@ -19,152 +19,152 @@ static struct fake_home *sparse(void)
 	return world(cfg);
 }
 
-static u64 chunks(const struct fake_home *fh)
+static u64 chunks(const struct fake_backend *fb)
 {
-	return (u64)atomic64_read(&fh->vm->nr_chunks);
+	return (u64)atomic64_read(&fb->vm->nr_chunks);
 }
 
 /* Only faults bring descriptors; who looks at the others reads zeroes. */
 static void test_first_touch(void **state)
 {
-	struct fake_home *fh = sparse();
+	struct fake_backend *fb = sparse();
 	char text[128];
 
 	(void)state;
-	assert_int_equal(chunks(fh), 0);
-	assert_int_equal(dcm_chunk_next(fh->vm, 0, 3072), 3072);
-	assert_int_equal(dcm_fault(&fh->vm->lane[0], 700, 0), DCM_FAULT_BARE);
-	assert_int_equal(count(fh, DCM_C_FAULTS), 0);
-	put(fh, 700);
-	get(fh, 3071);
-	get(fh, 513);
-	assert_int_equal(chunks(fh), 2);
-	assert_int_equal(fh->nr_bare, 2);
-	assert_int_equal(dcm_chunk_next(fh->vm, 0, 3072), 512);
-	assert_int_equal(dcm_chunk_next(fh->vm, 700, 3072), 700);
-	assert_int_equal(dcm_chunk_next(fh->vm, 768, 3072), 3071 - 255);
-	assert_int_equal(dcm_chunk_next(fh->vm, 768, 1000), 1000);
-	dcm_pd_text(fh->vm, 0, text, sizeof(text));
+	assert_int_equal(chunks(fb), 0);
+	assert_int_equal(dcm_chunk_next(fb->vm, 0, 3072), 3072);
+	assert_int_equal(dcm_fault(&fb->vm->lane[0], 700, 0), DCM_FAULT_BARE);
+	assert_int_equal(count(fb, DCM_C_FAULTS), 0);
+	put(fb, 700);
+	get(fb, 3071);
+	get(fb, 513);
+	assert_int_equal(chunks(fb), 2);
+	assert_int_equal(fb->nr_bare, 2);
+	assert_int_equal(dcm_chunk_next(fb->vm, 0, 3072), 512);
+	assert_int_equal(dcm_chunk_next(fb->vm, 700, 3072), 700);
+	assert_int_equal(dcm_chunk_next(fb->vm, 768, 3072), 3071 - 255);
+	assert_int_equal(dcm_chunk_next(fb->vm, 768, 1000), 1000);
+	dcm_pd_text(fb->vm, 0, text, sizeof(text));
 	assert_non_null(strstr(text, "NotDirect"));
-	assert_false(dcm_chunk_add(fh->vm, 700, fh->descriptors));
-	end(fh);
+	assert_false(dcm_chunk_add(fb->vm, 700, fb->descriptors));
+	end(fb);
 }
 
 /* All of it, written and read back with a 32nd here: as any other VM. */
 static void test_paging(void **state)
 {
-	struct fake_home *fh = sparse();
+	struct fake_backend *fb = sparse();
 	u32 i;
 
 	(void)state;
 	for (i = 0; i < 3072; i++)
-		put(fh, i);
+		put(fb, i);
 	for (i = 0; i < 3072; i++)
-		get(fh, i);
-	assert_int_equal(chunks(fh), 3072 / CHUNK);
-	assert_true(count(fh, DCM_C_FETCHES) > 2000);
-	end(fh);
+		get(fb, i);
+	assert_int_equal(chunks(fb), 3072 / CHUNK);
+	assert_true(count(fb, DCM_C_FETCHES) > 2000);
+	end(fb);
 }
 
-static struct fh_slab *attach(struct fake_home *fh, u32 extent)
+static struct fb_slab *attach(struct fake_backend *fb, u32 extent)
 {
-	struct fh_slab *s = fh_slab_take(fh, 77, -1);
+	struct fb_slab *s = fb_slab_take(fb, 77, -1);
 
 	s->extent = extent;
 	s->state = FH_SLAB_LIVE;
-	assert_int_equal(dcm_extent_attach(fh->vm, extent, &s->ref), 0);
+	assert_int_equal(dcm_extent_attach(fb->vm, extent, &s->ref), 0);
 	return s;
 }
 
 /* Discards, moves and losses pass over what has no descriptors. */
 static void test_passed_over(void **state)
 {
-	struct fake_home *fh = sparse();
-	struct dcm_lane *control = &fh->vm->lane[1];
-	struct fh_slab *a, *b;
+	struct fake_backend *fb = sparse();
+	struct dcm_lane *control = &fb->vm->lane[1];
+	struct fb_slab *a, *b;
 	u32 cursor = 0;
 	s64 r;
 
 	(void)state;
-	fh_discard(fh, 0, 0, 3072);
-	assert_int_equal(chunks(fh), 0);
-	a = attach(fh, 0);
-	put(fh, 300);
-	put(fh, 999);
-	push_out(fh, 300, 1);
-	push_out(fh, 999, 1);
-	b = attach(fh, 0);
+	fb_discard(fb, 0, 0, 3072);
+	assert_int_equal(chunks(fb), 0);
+	a = attach(fb, 0);
+	put(fb, 300);
+	put(fb, 999);
+	push_out(fb, 300, 1);
+	push_out(fb, 999, 1);
+	b = attach(fb, 0);
 	while ((r = dcm_extent_move(control, 0, &a->ref, &cursor)) == -EAGAIN)
-		fh_advance(fh, 10);
+		fb_advance(fb, 10);
 	assert_int_equal(r, 0);
-	fh_slab_free(fh, a);
-	get(fh, 300);
-	push_out(fh, 300, 1);
-	fh_slab_kill(fh, b);
+	fb_slab_free(fb, a);
+	get(fb, 300);
+	push_out(fb, 300, 1);
+	fb_slab_kill(fb, b);
 	while ((r = dcm_extent_lost(control, 0, &b->ref)) == -EAGAIN)
-		fh_settle(fh);
+		fb_settle(fb);
 	assert_int_equal(r, 2);
-	assert_int_equal(fh_lost_scan(fh, 0), 2);
-	fh_slab_free(fh, b);
-	assert_int_equal(fh_access(fh, 0, 999, false, false), -EIO);
-	assert_false(dcm_chunk_there(fh->vm, 0));
-	assert_false(dcm_chunk_there(fh->vm, 512));
-	end(fh);
+	assert_int_equal(fb_lost_scan(fb, 0), 2);
+	fb_slab_free(fb, b);
+	assert_int_equal(fb_access(fb, 0, 999, false, false), -EIO);
+	assert_false(dcm_chunk_there(fb->vm, 0));
+	assert_false(dcm_chunk_there(fb->vm, 512));
+	end(fb);
 }
 
 /* A chunk goes when nothing in it says anything, and not before. */
 static void test_taken_back(void **state)
 {
-	struct fake_home *fh = sparse();
+	struct fake_backend *fb = sparse();
 	u64 before;
 	u32 i;
 
 	(void)state;
 	for (i = 0; i < 16; i++)
-		put(fh, CHUNK + i);
-	assert_null(dcm_chunk_remove(fh->vm, 0, false));
-	assert_null(dcm_chunk_remove(fh->vm, CHUNK, false)); /* direct */
-	push_out(fh, CHUNK, 16);
-	assert_null(dcm_chunk_remove(fh->vm, CHUNK, false)); /* remote */
+		put(fb, CHUNK + i);
+	assert_null(dcm_chunk_remove(fb->vm, 0, false));
+	assert_null(dcm_chunk_remove(fb->vm, CHUNK, false)); /* direct */
+	push_out(fb, CHUNK, 16);
+	assert_null(dcm_chunk_remove(fb->vm, CHUNK, false)); /* remote */
 	for (i = 0; i < 16; i++)
-		put(fh, CHUNK + i);
+		put(fb, CHUNK + i);
 	/* Now in a lane's buffer: a stale hint when they are gone. */
-	before = chunks(fh);
-	fh_discard(fh, 0, CHUNK, CHUNK);
-	assert_int_equal(chunks(fh), before - 1);
-	assert_int_equal(fh->nr_undescribed, 1);
-	flood(fh, 400);
+	before = chunks(fb);
+	fb_discard(fb, 0, CHUNK, CHUNK);
+	assert_int_equal(chunks(fb), before - 1);
+	assert_int_equal(fb->nr_undescribed, 1);
+	flood(fb, 400);
 	for (i = 0; i < 16; i++)
-		get(fh, CHUNK + i);
-	end(fh);
+		get(fb, CHUNK + i);
+	end(fb);
 }
 
 /* A cancelled write is still in flight: its pages' flags have to stay. */
 static void test_in_flight(void **state)
 {
-	struct fake_home *fh = sparse();
+	struct fake_backend *fb = sparse();
 	u32 i, n;
 
 	(void)state;
-	put(fh, CHUNK);
-	fh->cfg.max_delay = 1000000;
-	for (n = 0; state_of(fh, CHUNK) != DCM_WRITEBACK; n++) {
+	put(fb, CHUNK);
+	fb->cfg.max_delay = 1000000;
+	for (n = 0; state_of(fb, CHUNK) != DCM_WRITEBACK; n++) {
 		assert_true(n < 1000);
-		fh_fault(fh, 0, FLOOD_AT + n, DCM_FF_WRITE);
-		fh_give_slabs(fh, n);
-		fh_balance(fh, 0);
+		fb_fault(fb, 0, FLOOD_AT + n, DCM_FF_WRITE);
+		fb_give_slabs(fb, n);
+		fb_balance(fb, 0);
 	}
-	fh_discard(fh, 0, CHUNK, CHUNK);
-	assert_int_equal(fh->nr_undescribed, 0);
-	assert_true(pd_word(pd_of(fh->vm, CHUNK)) & PD_INFLIGHT);
-	fh->cfg.max_delay = 0;
-	for (i = 0; i < 100 && dcm_pending(&fh->vm->lane[0]); i++) {
-		fh_advance(fh, 1000000);
-		fh_poll(fh, 0);
+	fb_discard(fb, 0, CHUNK, CHUNK);
+	assert_int_equal(fb->nr_undescribed, 0);
+	assert_true(pd_word(pd_of(fb->vm, CHUNK)) & PD_INFLIGHT);
+	fb->cfg.max_delay = 0;
+	for (i = 0; i < 100 && dcm_pending(&fb->vm->lane[0]); i++) {
+		fb_advance(fb, 1000000);
+		fb_poll(fb, 0);
 	}
-	fh_discard(fh, 0, CHUNK, CHUNK);
-	assert_int_equal(fh->nr_undescribed, 1);
-	end(fh);
+	fb_discard(fb, 0, CHUNK, CHUNK);
+	assert_int_equal(fb->nr_undescribed, 1);
+	end(fb);
 }
 
 int main(void)

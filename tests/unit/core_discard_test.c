@@ -6,87 +6,87 @@
 #include "core_table.h"
 
 /* A block of 16 pages at 32, written, in state @s. */
-static struct fake_home *block_in(enum dcm_state s, bool zero_hole)
+static struct fake_backend *block_in(enum dcm_state s, bool zero_hole)
 {
-	struct fh_config cfg = calm();
-	struct fake_home *fh;
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
 	u32 i, n;
 
 	cfg.budget = 256;
-	fh = world(cfg);
-	tune(fh, "largest_block", 65536);
-	tune(fh, "elastic", 0);
+	fb = world(cfg);
+	tune(fb, "largest_block", 65536);
+	tune(fb, "elastic", 0);
 	for (i = 32; i < 48; i++)
-		assert_int_equal(fh_access(fh, 0, i, true,
+		assert_int_equal(fb_access(fb, 0, i, true,
 					   zero_hole && i % 5 == 0),
 				 0);
-	assert_int_equal(pages_of(fh, 32), 16);
+	assert_int_equal(pages_of(fb, 32), 16);
 	if (s == DCM_ACTIVE)
-		return fh;
+		return fb;
 	if (s == DCM_NOTDIRECT) {
-		push_out(fh, 32, 16);
-		return fh;
+		push_out(fb, 32, 16);
+		return fb;
 	}
 	/* Step by step, until it is where it should be on its way out. */
-	fh->cfg.max_delay = s == DCM_WRITEBACK ? 500 : 0;
+	fb->cfg.max_delay = s == DCM_WRITEBACK ? 500 : 0;
 	for (n = FLOOD_AT; n < FLOOD_AT + 1400; n++) {
 		enum dcm_state want = s == DCM_PROACTIVE ? DCM_INACTIVE : s;
 		int f;
 
-		if (state_of(fh, 32) == want)
+		if (state_of(fb, 32) == want)
 			break;
-		fh_give_slabs(fh, n);
-		f = fh_write(fh, n, false);
+		fb_give_slabs(fb, n);
+		f = fb_write(fb, n, false);
 		if (f >= 0)
-			fh_fault(fh, 0, n, (u32)f);
-		fh_write(fh, n, false);
-		fh_advance(fh, 1);
-		fh_poll(fh, 0);
+			fb_fault(fb, 0, n, (u32)f);
+		fb_write(fb, n, false);
+		fb_advance(fb, 1);
+		fb_poll(fb, 0);
 		if (s == DCM_WRITEBACK)
-			fh_balance(fh, 0);
+			fb_balance(fb, 0);
 	}
 	if (s == DCM_PROACTIVE)
-		get(fh, 32);
-	assert_int_equal(state_of(fh, 32), s);
-	assert_int_equal(pages_of(fh, 32), 16);
-	return fh;
+		get(fb, 32);
+	assert_int_equal(state_of(fb, 32), s);
+	assert_int_equal(pages_of(fb, 32), 16);
+	return fb;
 }
 
 static void one(enum dcm_state s, u32 from, u32 nr, bool hole)
 {
-	struct fake_home *fh = block_in(s, hole);
+	struct fake_backend *fb = block_in(s, hole);
 	bool was_zero[16];
 	u32 i;
 
 	for (i = 0; i < 16; i++)
-		was_zero[i] = fh->truth[32 + i] & 1;
-	fh_discard(fh, 0, 32 + from, nr);
-	fh_fsck(fh, false);
+		was_zero[i] = fb->truth[32 + i] & 1;
+	fb_discard(fb, 0, 32 + from, nr);
+	fb_fsck(fb, false);
 	/* what was given up is zero, the rest is what it was */
 	for (i = 0; i < 16; i++) {
 		bool gone = i >= from && i < from + nr;
 
-		assert_int_equal(!!(fh->truth[32 + i] & 1),
+		assert_int_equal(!!(fb->truth[32 + i] & 1),
 				 gone || was_zero[i]);
 		if (gone)
-			assert_false(pd_word(pd_of(fh->vm, 32 + i)) &
+			assert_false(pd_word(pd_of(fb->vm, 32 + i)) &
 				     (PD_REMOTE | PD_LOST | PD_DIRTY));
 	}
 	for (i = 0; i < 16; i++)
-		get(fh, 32 + i);
-	fh->cfg.max_delay = 0;
-	fh_advance(fh, 200000);
-	push_out(fh, 32, 16);
+		get(fb, 32 + i);
+	fb->cfg.max_delay = 0;
+	fb_advance(fb, 200000);
+	push_out(fb, 32, 16);
 	for (i = 0; i < 16; i++)
-		get(fh, 32 + i);
+		get(fb, 32 + i);
 	/* and it can be used again */
 	for (i = 0; i < 16; i++)
-		put(fh, 32 + i);
-	push_out(fh, 32, 16);
+		put(fb, 32 + i);
+	push_out(fb, 32, 16);
 	for (i = 0; i < 16; i++)
-		get(fh, 32 + i);
-	assert_int_equal(count(fh, DCM_C_DISCARDED_PAGES), nr);
-	end(fh);
+		get(fb, 32 + i);
+	assert_int_equal(count(fb, DCM_C_DISCARDED_PAGES), nr);
+	end(fb);
 }
 
 static void test_every_state(void **state)
@@ -108,16 +108,16 @@ static void test_every_state(void **state)
 /* A discard while the block is being fetched waits, and still wins. */
 static void test_while_fetched(void **state)
 {
-	struct fake_home *fh = block_in(DCM_NOTDIRECT, false);
+	struct fake_backend *fb = block_in(DCM_NOTDIRECT, false);
 	u32 i;
 
 	(void)state;
-	fh->cfg.max_delay = 500;
-	assert_int_equal(fh_fault(fh, 0, 34, 0), DCM_FAULT_PENDING);
-	fh_discard(fh, 0, 33, 4);
+	fb->cfg.max_delay = 500;
+	assert_int_equal(fb_fault(fb, 0, 34, 0), DCM_FAULT_PENDING);
+	fb_discard(fb, 0, 33, 4);
 	for (i = 32; i < 48; i++)
-		get(fh, i);
-	end(fh);
+		get(fb, i);
+	end(fb);
 }
 
 /*
@@ -126,65 +126,65 @@ static void test_while_fetched(void **state)
  */
 static void test_given_up(void **state)
 {
-	struct fake_home *fh = block_in(DCM_NOTDIRECT, false);
-	struct dcm_lane *lane = &fh->vm->lane[0];
+	struct fake_backend *fb = block_in(DCM_NOTDIRECT, false);
+	struct dcm_lane *lane = &fb->vm->lane[0];
 	u32 i;
 
 	(void)state;
-	fh->cfg.max_delay = 1000000;
-	assert_int_equal(fh_fault(fh, 0, 34, 0), DCM_FAULT_PENDING);
-	fh->give_up = true;
+	fb->cfg.max_delay = 1000000;
+	assert_int_equal(fb_fault(fb, 0, 34, 0), DCM_FAULT_PENDING);
+	fb->give_up = true;
 	assert_false(dcm_discard(lane, 32, 16));
-	fh->give_up = false;
-	fh->cfg.max_delay = 100;
+	fb->give_up = false;
+	fb->cfg.max_delay = 100;
 	for (i = 32; i < 48; i++)
-		get(fh, i);
-	end(fh);
+		get(fb, i);
+	end(fb);
 }
 
 /* Over everything, and beyond the end. */
 static void test_ranges(void **state)
 {
-	struct fh_config cfg = calm();
-	struct fake_home *fh = world(cfg);
+	struct fb_config cfg = calm();
+	struct fake_backend *fb = world(cfg);
 	u32 i;
 
 	(void)state;
 	for (i = 0; i < 700; i++)
-		put(fh, i);
-	dcm_discard(&fh->vm->lane[0], cfg.nr_pages, 1);
-	dcm_discard(&fh->vm->lane[0], U64_MAX, 5);
-	dcm_discard(&fh->vm->lane[0], 5, 0);
-	dcm_discard(&fh->vm->lane[0], 5, U64_MAX);
-	fh_fsck(fh, false);
+		put(fb, i);
+	dcm_discard(&fb->vm->lane[0], cfg.nr_pages, 1);
+	dcm_discard(&fb->vm->lane[0], U64_MAX, 5);
+	dcm_discard(&fb->vm->lane[0], 5, 0);
+	dcm_discard(&fb->vm->lane[0], 5, U64_MAX);
+	fb_fsck(fb, false);
 	for (i = 0; i < 700; i++)
-		get(fh, i);
-	fh_discard(fh, 0, 0, cfg.nr_pages);
-	assert_int_equal(fh->mapped, 0);
+		get(fb, i);
+	fb_discard(fb, 0, 0, cfg.nr_pages);
+	assert_int_equal(fb->mapped, 0);
 	for (i = 0; i < 700; i++)
-		get(fh, i);
-	assert_int_equal(count(fh, DCM_C_LOST_PAGES), 0);
-	end(fh);
+		get(fb, i);
+	assert_int_equal(count(fb, DCM_C_LOST_PAGES), 0);
+	end(fb);
 }
 
 /* Discarded, its write-back cancelled in flight, written again: the new one. */
 static void test_write_after(void **state)
 {
-	struct fake_home *fh = block_in(DCM_WRITEBACK, false);
+	struct fake_backend *fb = block_in(DCM_WRITEBACK, false);
 	u32 i;
 
 	(void)state;
-	fh_discard(fh, 0, 32, 16);
+	fb_discard(fb, 0, 32, 16);
 	for (i = 32; i < 48; i++)
-		put(fh, i);
-	fh->cfg.max_delay = 100;
+		put(fb, i);
+	fb->cfg.max_delay = 100;
 	for (i = 0; i < 600; i++)
-		put(fh, FLOOD_AT + i);
-	fh_advance(fh, 200000);
-	push_out(fh, 32, 16);
+		put(fb, FLOOD_AT + i);
+	fb_advance(fb, 200000);
+	push_out(fb, 32, 16);
 	for (i = 32; i < 48; i++)
-		get(fh, i);
-	end(fh);
+		get(fb, i);
+	end(fb);
 }
 
 int main(void)

@@ -11,215 +11,215 @@
 
 #define PAGE 9u
 
-static struct fh_slab *slab_of(const struct fake_home *fh, u32 extent)
+static struct fb_slab *slab_of(const struct fake_backend *fb, u32 extent)
 {
-	const struct dcm_extent *e = &fh->vm->extent[extent];
+	const struct dcm_extent *e = &fb->vm->extent[extent];
 
 	return e->slab[e->cur] ?
-		       fh_slab_of((struct fake_home *)fh, e->slab[e->cur]) :
+		       fb_slab_of((struct fake_backend *)fb, e->slab[e->cur]) :
 				 NULL;
 }
 
-static bool inflight(const struct fake_home *fh, u32 gfn)
+static bool inflight(const struct fake_backend *fb, u32 gfn)
 {
-	return pd_word(pd_of(fh->vm, gfn)) & PD_INFLIGHT;
+	return pd_word(pd_of(fb->vm, gfn)) & PD_INFLIGHT;
 }
 
 /* Pages of the first extent are on their donor, and clean. */
-static struct fake_home *remote_world(void)
+static struct fake_backend *remote_world(void)
 {
-	struct fh_config cfg = calm();
-	struct fake_home *fh;
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
 	u32 i;
 
 	cfg.nr_lanes = 2;
-	fh = world(cfg);
+	fb = world(cfg);
 	for (i = 0; i < 64; i++)
-		put(fh, i);
-	push_out(fh, 0, 64);
-	return fh;
+		put(fb, i);
+	push_out(fb, 0, 64);
+	return fb;
 }
 
 /* One more page by a lane; what that pushes out goes its way. */
-static void more_page(struct fake_home *fh, u32 lane, bool write)
+static void more_page(struct fake_backend *fb, u32 lane, bool write)
 {
 	static u32 at;
 	u32 gfn = FLOOD_AT + at++ % 1000;
 	u64 content;
-	int flags = write ? fh_write(fh, gfn, false) :
-			    fh_read(fh, gfn, &content);
+	int flags = write ? fb_write(fb, gfn, false) :
+			    fb_read(fb, gfn, &content);
 
-	fh_give_slabs(fh, 0);
+	fb_give_slabs(fb, 0);
 	if (flags >= 0)
-		fh_fault(fh, lane, gfn, (u32)flags);
+		fb_fault(fb, lane, gfn, (u32)flags);
 	if (write)
-		fh_write(fh, gfn, false);
-	fh_advance(fh, 10);
-	fh_poll(fh, lane);
+		fb_write(fb, gfn, false);
+	fb_advance(fb, 10);
+	fb_poll(fb, lane);
 }
 
-static void new_page(struct fake_home *fh, u32 lane)
+static void new_page(struct fake_backend *fb, u32 lane)
 {
-	more_page(fh, lane, true);
+	more_page(fb, lane, true);
 }
 
 /* %PAGE, dirty, is being written by the first lane, and stays so. */
-static void write_back(struct fake_home *fh)
+static void write_back(struct fake_backend *fb)
 {
 	u32 i;
 
 	/* nothing else is dirty: it is the only one to be written */
-	flood(fh, 300);
+	flood(fb, 300);
 	for (i = 0; i < 300; i++)
-		more_page(fh, 0, false);
-	fh_settle(fh);
-	put(fh, PAGE);
-	fh_settle(fh);
-	tune(fh, "proactive_share", 0);
-	fh->cfg.max_delay = 1000000000;
-	for (i = 0; state_of(fh, PAGE) != DCM_WRITEBACK; i++) {
+		more_page(fb, 0, false);
+	fb_settle(fb);
+	put(fb, PAGE);
+	fb_settle(fb);
+	tune(fb, "proactive_share", 0);
+	fb->cfg.max_delay = 1000000000;
+	for (i = 0; state_of(fb, PAGE) != DCM_WRITEBACK; i++) {
 		u64 content;
-		int flags = fh_read(fh, 1100 + i % 400, &content);
+		int flags = fb_read(fb, 1100 + i % 400, &content);
 
 		assert_true(i < 2000);
 		if (flags >= 0)
-			fh_fault(fh, 0, 1100 + i % 400, (u32)flags);
-		fh_advance(fh, 10);
-		fh_poll(fh, 0);
+			fb_fault(fb, 0, 1100 + i % 400, (u32)flags);
+		fb_advance(fb, 10);
+		fb_poll(fb, 0);
 	}
 }
 
 /* The first lane's connection to @donor breaks; it is not welcomed for long. */
-static void cut(struct fake_home *fh, u32 lane, u32 donor)
+static void cut(struct fake_backend *fb, u32 lane, u32 donor)
 {
 	u32 i;
 
-	fh_way_break(fh, lane, donor);
-	fh->lane[lane].way[donor].welcome_at = fh->tick + 1000000;
-	fh_poll(fh, lane);
+	fb_way_break(fb, lane, donor);
+	fb->lane[lane].way[donor].welcome_at = fb->tick + 1000000;
+	fb_poll(fb, lane);
 	/* what else is on its way arrives */
-	fh->cfg.max_delay = 0;
-	for (i = 0; i < fh->lane[lane].nr_io; i++)
-		fh->lane[lane].io[i].due = fh->tick;
-	fh_poll(fh, lane);
+	fb->cfg.max_delay = 0;
+	for (i = 0; i < fb->lane[lane].nr_io; i++)
+		fb->lane[lane].io[i].due = fb->tick;
+	fb_poll(fb, lane);
 }
 
-static void welcome(struct fake_home *fh, u32 lane, u32 donor)
+static void welcome(struct fake_backend *fb, u32 lane, u32 donor)
 {
-	fh->lane[lane].way[donor].welcome_at = fh->tick;
+	fb->lane[lane].way[donor].welcome_at = fb->tick;
 	/* heard of in the first poll, over with the second */
-	fh_poll(fh, lane);
-	fh_poll(fh, lane);
-	dcm_buffers_flush(fh->vm);
+	fb_poll(fb, lane);
+	fb_poll(fb, lane);
+	dcm_buffers_flush(fb->vm);
 }
 
 /* Eviction by the second lane only, as hard as it can. */
-static void evict_elsewhere(struct fake_home *fh)
+static void evict_elsewhere(struct fake_backend *fb)
 {
 	u32 i;
 
 	for (i = 0; i < 300; i++) {
-		new_page(fh, 1);
-		fh_balance(fh, 1);
+		new_page(fb, 1);
+		fb_balance(fb, 1);
 	}
 }
 
 /* It can leave: both lanes need room until it has. */
-static void leave(struct fake_home *fh)
+static void leave(struct fake_backend *fb)
 {
 	u32 i;
 
-	for (i = 0; state_of(fh, PAGE) != DCM_NOTDIRECT; i++) {
+	for (i = 0; state_of(fb, PAGE) != DCM_NOTDIRECT; i++) {
 		assert_true(i < 4000);
-		new_page(fh, i % 2);
+		new_page(fb, i % 2);
 	}
 }
 
 /* The wrong byte: written again over a well connection, then overwritten. */
 static void test_write_that_lands_late(void **state)
 {
-	struct fake_home *fh = remote_world();
-	u32 donor = slab_of(fh, 0)->donor;
+	struct fake_backend *fb = remote_world();
+	u32 donor = slab_of(fb, 0)->donor;
 	s64 frames;
 
 	(void)state;
-	write_back(fh);
-	frames = fh->frames;
-	cut(fh, 0, donor);
-	assert_int_equal(state_of(fh, PAGE), DCM_INACTIVE);
-	assert_true(inflight(fh, PAGE));
-	assert_true(dcm_doubtful(&fh->vm->lane[0]));
+	write_back(fb);
+	frames = fb->frames;
+	cut(fb, 0, donor);
+	assert_int_equal(state_of(fb, PAGE), DCM_INACTIVE);
+	assert_true(inflight(fb, PAGE));
+	assert_true(dcm_doubtful(&fb->vm->lane[0]));
 	/* the write-back itself is over */
-	assert_int_equal(fh->vm->lane[0].nr_wb, 0);
-	assert_true(fh->frames <= frames);
+	assert_int_equal(fb->vm->lane[0].nr_wb, 0);
+	assert_true(fb->frames <= frames);
 	/* here it may be used and changed, but it can't leave */
-	assert_int_equal(fh_access(fh, 1, PAGE, true, false), 0);
-	evict_elsewhere(fh);
-	assert_true(inflight(fh, PAGE));
-	assert_int_not_equal(state_of(fh, PAGE), DCM_NOTDIRECT);
-	assert_int_not_equal(state_of(fh, PAGE), DCM_WRITEBACK);
-	welcome(fh, 0, donor);
-	assert_false(inflight(fh, PAGE));
-	assert_false(dcm_doubtful(&fh->vm->lane[0]));
-	leave(fh);
-	get(fh, PAGE);
-	end(fh);
+	assert_int_equal(fb_access(fb, 1, PAGE, true, false), 0);
+	evict_elsewhere(fb);
+	assert_true(inflight(fb, PAGE));
+	assert_int_not_equal(state_of(fb, PAGE), DCM_NOTDIRECT);
+	assert_int_not_equal(state_of(fb, PAGE), DCM_WRITEBACK);
+	welcome(fb, 0, donor);
+	assert_false(inflight(fb, PAGE));
+	assert_false(dcm_doubtful(&fb->vm->lane[0]));
+	leave(fb);
+	get(fb, PAGE);
+	end(fb);
 }
 
 /* The same of a write-back that had been cancelled before its WRITE failed. */
 static void test_cancelled_write_that_lands_late(void **state)
 {
-	struct fake_home *fh = remote_world();
-	u32 donor = slab_of(fh, 0)->donor;
+	struct fake_backend *fb = remote_world();
+	u32 donor = slab_of(fb, 0)->donor;
 
 	(void)state;
-	write_back(fh);
-	assert_int_equal(fh_fault(fh, 1, PAGE, DCM_FF_WRITE), DCM_FAULT_DONE);
-	assert_int_equal(count(fh, DCM_C_CANCELLED), 1);
-	assert_int_equal(fh_write(fh, PAGE, false), FH_OK);
-	cut(fh, 0, donor);
-	assert_int_equal(fh->vm->lane[0].nr_wb, 0);
-	assert_true(inflight(fh, PAGE));
-	evict_elsewhere(fh);
-	assert_true(inflight(fh, PAGE));
-	assert_int_not_equal(state_of(fh, PAGE), DCM_NOTDIRECT);
-	welcome(fh, 0, donor);
-	assert_false(inflight(fh, PAGE));
-	leave(fh);
-	get(fh, PAGE);
-	end(fh);
+	write_back(fb);
+	assert_int_equal(fb_fault(fb, 1, PAGE, DCM_FF_WRITE), DCM_FAULT_DONE);
+	assert_int_equal(count(fb, DCM_C_CANCELLED), 1);
+	assert_int_equal(fb_write(fb, PAGE, false), FH_OK);
+	cut(fb, 0, donor);
+	assert_int_equal(fb->vm->lane[0].nr_wb, 0);
+	assert_true(inflight(fb, PAGE));
+	evict_elsewhere(fb);
+	assert_true(inflight(fb, PAGE));
+	assert_int_not_equal(state_of(fb, PAGE), DCM_NOTDIRECT);
+	welcome(fb, 0, donor);
+	assert_false(inflight(fb, PAGE));
+	leave(fb);
+	get(fb, PAGE);
+	end(fb);
 }
 
 /* Given up by its owner meanwhile, and new again: the late bytes are older. */
 static void test_discarded_page_that_lands_late(void **state)
 {
-	struct fake_home *fh = remote_world();
-	u32 donor = slab_of(fh, 0)->donor;
+	struct fake_backend *fb = remote_world();
+	u32 donor = slab_of(fb, 0)->donor;
 
 	(void)state;
-	write_back(fh);
-	cut(fh, 0, donor);
-	fh_discard(fh, 1, PAGE, 1);
-	assert_true(inflight(fh, PAGE));
-	assert_int_equal(fh_access(fh, 1, PAGE, true, false), 0);
-	evict_elsewhere(fh);
-	assert_true(inflight(fh, PAGE));
-	assert_int_not_equal(state_of(fh, PAGE), DCM_NOTDIRECT);
-	welcome(fh, 0, donor);
-	leave(fh);
-	get(fh, PAGE);
-	end(fh);
+	write_back(fb);
+	cut(fb, 0, donor);
+	fb_discard(fb, 1, PAGE, 1);
+	assert_true(inflight(fb, PAGE));
+	assert_int_equal(fb_access(fb, 1, PAGE, true, false), 0);
+	evict_elsewhere(fb);
+	assert_true(inflight(fb, PAGE));
+	assert_int_not_equal(state_of(fb, PAGE), DCM_NOTDIRECT);
+	welcome(fb, 0, donor);
+	leave(fb);
+	get(fb, PAGE);
+	end(fb);
 }
 
-static struct fh_slab *attach_other(struct fake_home *fh,
-				    const struct fh_slab *s)
+static struct fb_slab *attach_other(struct fake_backend *fb,
+				    const struct fb_slab *s)
 {
-	struct fh_slab *other = fh_slab_take(fh, 0, (s32)s->donor);
+	struct fb_slab *other = fb_slab_take(fb, 0, (s32)s->donor);
 
 	assert_non_null(other);
 	other->extent = 0;
 	other->state = FH_SLAB_LIVE;
-	assert_int_equal(dcm_extent_attach(fh->vm, 0, &other->ref), 0);
+	assert_int_equal(dcm_extent_attach(fb->vm, 0, &other->ref), 0);
 	return other;
 }
 
@@ -229,20 +229,20 @@ static struct fh_slab *attach_other(struct fake_home *fh,
  */
 static void test_move_whose_write_lands_late(void **state)
 {
-	struct fake_home *fh = remote_world();
-	struct fh_slab *old = slab_of(fh, 0), *to = attach_other(fh, old);
-	struct dcm_lane *control = &fh->vm->lane[1];
+	struct fake_backend *fb = remote_world();
+	struct fb_slab *old = slab_of(fb, 0), *to = attach_other(fb, old);
+	struct dcm_lane *control = &fb->vm->lane[1];
 	u32 cursor = 0, i, doubted = 0, at = 0;
 
 	(void)state;
 	/* The READs of the first batch complete; its WRITEs are posted and fail. */
 	assert_int_equal(dcm_extent_move(control, 0, &old->ref, &cursor),
 			 -EAGAIN);
-	fh->cfg.max_delay = 1000000000;
-	fh_poll(fh, 1);
-	cut(fh, 1, to->donor);
+	fb->cfg.max_delay = 1000000000;
+	fb_poll(fb, 1);
+	cut(fb, 1, to->donor);
 	for (i = 0; i < 64; i++) {
-		if (!inflight(fh, i))
+		if (!inflight(fb, i))
 			continue;
 		doubted++;
 		at = i;
@@ -252,102 +252,102 @@ static void test_move_whose_write_lands_late(void **state)
 		assert_int_equal(dcm_extent_move(control, 0, &old->ref,
 						 &cursor),
 				 -EAGAIN);
-		fh_advance(fh, 10);
-		fh_poll(fh, 1);
+		fb_advance(fb, 10);
+		fb_poll(fb, 1);
 	}
 	/* Read here, changed here, and evicted by a lane whose way is well. */
-	assert_int_equal(fh_access(fh, 0, at, true, false), 0);
-	tune(fh, "proactive_share", 0);
+	assert_int_equal(fb_access(fb, 0, at, true, false), 0);
+	tune(fb, "proactive_share", 0);
 	for (i = 0; i < 300; i++)
-		new_page(fh, 0);
-	assert_true(inflight(fh, at));
-	assert_int_not_equal(state_of(fh, at), DCM_NOTDIRECT);
-	welcome(fh, 1, to->donor);
+		new_page(fb, 0);
+	assert_true(inflight(fb, at));
+	assert_int_not_equal(state_of(fb, at), DCM_NOTDIRECT);
+	welcome(fb, 1, to->donor);
 	for (i = 0; i < 64; i++)
-		assert_false(inflight(fh, i));
+		assert_false(inflight(fb, i));
 	for (i = 0; dcm_extent_move(control, 0, &old->ref, &cursor); i++) {
 		assert_true(i < 1000);
-		fh_advance(fh, 10);
-		fh_poll(fh, 0);
-		fh_poll(fh, 1);
+		fb_advance(fb, 10);
+		fb_poll(fb, 0);
+		fb_poll(fb, 1);
 	}
-	fh_slab_free(fh, old);
-	push_out(fh, 0, 64);
+	fb_slab_free(fb, old);
+	push_out(fb, 0, 64);
 	for (i = 0; i < 64; i++)
-		get(fh, i);
-	end(fh);
+		get(fb, i);
+	end(fb);
 }
 
 /* The slab is lost: nothing can land where nothing is read from any more. */
 static void test_doubt_ends_with_the_slab(void **state)
 {
-	struct fake_home *fh = remote_world();
-	struct fh_slab *s = slab_of(fh, 0);
+	struct fake_backend *fb = remote_world();
+	struct fb_slab *s = slab_of(fb, 0);
 	s64 r;
 	u32 i;
 
 	(void)state;
-	write_back(fh);
-	cut(fh, 0, s->donor);
-	assert_true(inflight(fh, PAGE));
-	fh_slab_kill(fh, s);
+	write_back(fb);
+	cut(fb, 0, s->donor);
+	assert_true(inflight(fb, PAGE));
+	fb_slab_kill(fb, s);
 	for (i = 0; i < 100; i++) {
-		r = dcm_extent_lost(&fh->vm->lane[1], 0, &s->ref);
+		r = dcm_extent_lost(&fb->vm->lane[1], 0, &s->ref);
 		if (r != -EAGAIN)
 			break;
-		fh_poll(fh, 0);
+		fb_poll(fb, 0);
 	}
 	assert_int_equal(r, 63);
-	fh_lost_scan(fh, 0);
-	fh_slab_free(fh, s);
-	fh_poll(fh, 0);
-	assert_false(inflight(fh, PAGE));
-	assert_false(dcm_doubtful(&fh->vm->lane[0]));
-	leave(fh);
-	get(fh, PAGE);
-	end(fh);
+	fb_lost_scan(fb, 0);
+	fb_slab_free(fb, s);
+	fb_poll(fb, 0);
+	assert_false(inflight(fb, PAGE));
+	assert_false(dcm_doubtful(&fb->vm->lane[0]));
+	leave(fb);
+	get(fb, PAGE);
+	end(fb);
 }
 
 /* A lane that could not remember another doubt starts nothing that may need to. */
 static void test_full_of_doubts(void **state)
 {
-	struct fake_home *fh = remote_world();
-	struct dcm_lane *lane = &fh->vm->lane[0];
-	u32 donor = slab_of(fh, 0)->donor, i;
+	struct fake_backend *fb = remote_world();
+	struct dcm_lane *lane = &fb->vm->lane[0];
+	u32 donor = slab_of(fb, 0)->donor, i;
 	u64 begun;
 
 	(void)state;
-	write_back(fh);
-	cut(fh, 0, donor);
+	write_back(fb);
+	cut(fb, 0, donor);
 	assert_int_equal(lane->nr_doubt, 1);
-	begun = count(fh, DCM_C_WRITEBACKS);
+	begun = count(fb, DCM_C_WRITEBACKS);
 	while (lane->nr_doubt < DCM_DOUBTS_MAX) {
 		lane->doubt[lane->nr_doubt] = lane->doubt[0];
 		lane->doubt[lane->nr_doubt++].pages = 0;
-		atomic64_add(1, &fh->vm->doubts);
+		atomic64_add(1, &fb->vm->doubts);
 	}
 	/* what the first lane has dirty can't leave by it, though donors are well */
 	for (i = 0; i < 300; i++) {
-		new_page(fh, 0);
-		assert_int_equal(count(fh, DCM_C_WRITEBACKS), begun);
+		new_page(fb, 0);
+		assert_int_equal(count(fb, DCM_C_WRITEBACKS), begun);
 	}
-	welcome(fh, 0, donor);
+	welcome(fb, 0, donor);
 	assert_int_equal(lane->nr_doubt, 0);
-	leave(fh);
-	get(fh, PAGE);
-	end(fh);
+	leave(fb);
+	get(fb, PAGE);
+	end(fb);
 }
 
 /* The first page of an extent whose slab is on @donor. */
-static u32 first_on(const struct fake_home *fh, u32 donor, u32 extent)
+static u32 first_on(const struct fake_backend *fb, u32 donor, u32 extent)
 {
-	for (; extent < fh->vm->nr_extents; extent++) {
-		struct fh_slab *s = slab_of(fh, extent);
+	for (; extent < fb->vm->nr_extents; extent++) {
+		struct fb_slab *s = slab_of(fb, extent);
 
 		if (s && s->donor == donor)
-			return extent * fh->cfg.extent_pages;
+			return extent * fb->cfg.extent_pages;
 	}
-	fh_violation(fh, "no extent on donor %u", donor);
+	fb_violation(fb, "no extent on donor %u", donor);
 }
 
 /*
@@ -356,39 +356,39 @@ static u32 first_on(const struct fake_home *fh, u32 donor, u32 extent)
  */
 static void test_silence_of_one_donor_stops_nobody_else(void **state)
 {
-	struct fh_config cfg = calm();
-	struct fake_home *fh;
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
 	u32 i, n, silent, other, well;
 
 	(void)state;
 	cfg.budget = 256;
-	fh = world(cfg);
+	fb = world(cfg);
 	for (i = 0; i < 1024; i++)
-		put(fh, i);
-	push_out(fh, 0, 1024);
-	silent = first_on(fh, 0, 0);
-	well = first_on(fh, 1, 0);
+		put(fb, i);
+	push_out(fb, 0, 1024);
+	silent = first_on(fb, 0, 0);
+	well = first_on(fb, 1, 0);
 	/* most of what is here is dirty, and of the donor that falls silent */
 	for (n = 0; n < 4; n++)
 		for (i = 0; i < 64; i++) {
-			put(fh, silent + i);
-			get(fh, well + i % 8);
+			put(fb, silent + i);
+			get(fb, well + i % 8);
 		}
-	other = first_on(fh, 0, silent / 64 + 1);
+	other = first_on(fb, 0, silent / 64 + 1);
 	for (i = 0; i < 64; i++)
-		put(fh, other + i);
-	fh->donor[0].unreachable_until = ~0ull;
+		put(fb, other + i);
+	fb->donor[0].unreachable_until = ~0ull;
 	for (n = 0; n < 3; n++)
 		for (i = 0; i < 1024; i++)
-			if (slab_of(fh, i / 64)->donor == 1)
-				assert_int_equal(fh_access(fh, 0, i, i % 2,
+			if (slab_of(fb, i / 64)->donor == 1)
+				assert_int_equal(fb_access(fb, 0, i, i % 2,
 							   false),
 						 0);
-	fh->donor[0].unreachable_until = 0;
-	push_out(fh, 0, 1024);
+	fb->donor[0].unreachable_until = 0;
+	push_out(fb, 0, 1024);
 	for (i = 0; i < 1024; i++)
-		get(fh, i);
-	end(fh);
+		get(fb, i);
+	end(fb);
 }
 
 /*
@@ -398,39 +398,39 @@ static void test_silence_of_one_donor_stops_nobody_else(void **state)
  */
 static void test_what_a_cut_off_lane_took_leaves_by_another(void **state)
 {
-	struct fake_home *fh = remote_world();
-	struct dcm_lane *lane = fh->vm->lane;
-	struct dcm_pd *pd = pd_of(fh->vm, PAGE);
-	u32 donor = slab_of(fh, 0)->donor, d, gfn;
+	struct fake_backend *fb = remote_world();
+	struct dcm_lane *lane = fb->vm->lane;
+	struct dcm_pd *pd = pd_of(fb->vm, PAGE);
+	u32 donor = slab_of(fb, 0)->donor, d, gfn;
 
 	(void)state;
-	write_back(fh);
-	cut(fh, 0, donor);
-	cut(fh, 0, !donor);
+	write_back(fb);
+	cut(fb, 0, donor);
+	cut(fb, 0, !donor);
 	for (d = 0; d < 2; d++)
-		fh->lane[0].way[d].welcome_at = ~0ull;
+		fb->lane[0].way[d].welcome_at = ~0ull;
 	/* the whole budget, new and dirty */
 	for (gfn = 128; gfn < 328; gfn++) {
-		fh_give_slabs(fh, 0);
-		fh_fault(fh, 0, gfn, DCM_FF_WRITE);
-		fh_write(fh, gfn, false);
-		fh_balance(fh, 0);
+		fb_give_slabs(fb, 0);
+		fb_fault(fb, 0, gfn, DCM_FF_WRITE);
+		fb_write(fb, gfn, false);
+		fb_balance(fb, 0);
 	}
 	assert_true(lane[0].inactive.nr_pages >= 80);
 	pd_lock(pd);
-	dcm_queue_out(fh->vm, PAGE, 0);
+	dcm_queue_out(fb->vm, PAGE, 0);
 	dcm_queue_in(&lane[1], PAGE, 0);
 	pd_unlock(pd);
-	assert_true(inflight(fh, PAGE));
+	assert_true(inflight(fb, PAGE));
 	assert_int_equal(lane[1].inactive.nr_pages, 1);
 	for (gfn = 328; gfn < 528; gfn++)
-		assert_int_equal(fh_access(fh, 1, gfn, true, false), 0);
-	assert_true(inflight(fh, PAGE));
+		assert_int_equal(fb_access(fb, 1, gfn, true, false), 0);
+	assert_true(inflight(fb, PAGE));
 	for (d = 0; d < 2; d++)
-		welcome(fh, 0, d);
-	leave(fh);
-	get(fh, PAGE);
-	end(fh);
+		welcome(fb, 0, d);
+	leave(fb);
+	get(fb, PAGE);
+	end(fb);
 }
 
 int main(void)

@@ -11,75 +11,75 @@
 /* The control plane's turn. */
 static void give(void *arg)
 {
-	fh_give_slabs(*(struct fake_home **)arg, 1);
+	fb_give_slabs(*(struct fake_backend **)arg, 1);
 }
 
-static struct fake_home *home;
+static struct fake_backend *fake;
 
-static u32 here(struct fake_home *fh, u32 from, u32 nr)
+static u32 here(struct fake_backend *fb, u32 from, u32 nr)
 {
 	u32 n = 0, i;
 
 	for (i = from; i < from + nr; i++)
-		n += state_of(fh, i) != DCM_NOTDIRECT;
+		n += state_of(fb, i) != DCM_NOTDIRECT;
 	return n;
 }
 
-static void check(struct fake_home *fh, u32 gfn)
+static void check(struct fake_backend *fb, u32 gfn)
 {
-	get(fh, gfn);
-	assert_int_equal(fh_read_checked(fh, gfn), FH_OK);
+	get(fb, gfn);
+	assert_int_equal(fb_read_checked(fb, gfn), FH_OK);
 }
 
-static struct fake_home *hint_world(u64 block)
+static struct fake_backend *hint_world(u64 block)
 {
-	struct fh_config cfg = calm();
+	struct fb_config cfg = calm();
 
 	cfg.budget = BUDGET;
 	cfg.idle = give;
-	cfg.arg = &home;
-	home = world(cfg);
-	tune(home, "largest_block", block);
-	tune(home, "fresh_block", block);
+	cfg.arg = &fake;
+	fake = world(cfg);
+	tune(fake, "largest_block", block);
+	tune(fake, "fresh_block", block);
 	/* what is back soon would be Proactive by itself */
-	tune(home, "ghost_share", 0);
-	return home;
+	tune(fake, "ghost_share", 0);
+	return fake;
 }
 
 /* Kept whatever comes, whether here when it was said or not, until NORMAL. */
 static void kept_of(u64 block)
 {
-	struct fake_home *fh = hint_world(block);
+	struct fake_backend *fb = hint_world(block);
 	u32 i;
 
 	for (i = 0; i < KEPT / 2; i++)
-		put(fh, i);
-	fh_hint(fh, 0, 0, KEPT, DCM_HINT_DIRECT);
+		put(fb, i);
+	fb_hint(fb, 0, 0, KEPT, DCM_HINT_DIRECT);
 	for (i = KEPT / 2; i < KEPT; i++)
-		put(fh, i);
-	flood(fh, 4 * BUDGET);
-	assert_int_equal(here(fh, 0, KEPT), KEPT);
-	assert_true(count(fh, DCM_C_KEPT) > 0);
-	fh_fsck(fh, false);
+		put(fb, i);
+	flood(fb, 4 * BUDGET);
+	assert_int_equal(here(fb, 0, KEPT), KEPT);
+	assert_true(count(fb, DCM_C_KEPT) > 0);
+	fb_fsck(fb, false);
 
 	/* settled, as for a collection, they go; and are kept when they are back */
-	assert_int_equal(fh_to_donor(fh, 0, 0, KEPT, false, 1000000000ull), 0);
-	assert_int_equal(here(fh, 0, KEPT), 0);
-	assert_int_equal(fh->vm->kept.nr_pages, 0);
+	assert_int_equal(fb_to_donor(fb, 0, 0, KEPT, false, 1000000000ull), 0);
+	assert_int_equal(here(fb, 0, KEPT), 0);
+	assert_int_equal(fb->vm->kept.nr_pages, 0);
 	for (i = 0; i < KEPT; i++)
-		get(fh, i);
-	flood(fh, 4 * BUDGET);
-	assert_int_equal(here(fh, 0, KEPT), KEPT);
+		get(fb, i);
+	flood(fb, 4 * BUDGET);
+	assert_int_equal(here(fb, 0, KEPT), KEPT);
 
-	fh_hint(fh, 0, 0, KEPT, DCM_HINT_NORMAL);
-	assert_int_equal(fh->vm->kept.nr_pages, 0);
-	flood(fh, 4 * BUDGET);
-	assert_in_range(here(fh, 0, KEPT), 0, KEPT / 4);
+	fb_hint(fb, 0, 0, KEPT, DCM_HINT_NORMAL);
+	assert_int_equal(fb->vm->kept.nr_pages, 0);
+	flood(fb, 4 * BUDGET);
+	assert_in_range(here(fb, 0, KEPT), 0, KEPT / 4);
 	/* content is what it was */
 	for (i = 0; i < KEPT; i++)
-		check(fh, i);
-	fh_fsck(fh, false);
-	end(fh);
+		check(fb, i);
+	fb_fsck(fb, false);
+	end(fb);
 }
 
 static void kept(void **state)
@@ -92,67 +92,67 @@ static void kept(void **state)
 /* A quarter of the budget at most; a smaller budget keeps less. */
 static void kept_bounded(void **state)
 {
-	struct fake_home *fh = hint_world(16384);
+	struct fake_backend *fb = hint_world(16384);
 	u32 i;
 
 	(void)state;
-	fh_hint(fh, 0, 0, 1024, DCM_HINT_DIRECT);
+	fb_hint(fb, 0, 0, 1024, DCM_HINT_DIRECT);
 	for (i = 0; i < 1024; i++)
-		put(fh, i);
-	flood(fh, 4 * BUDGET);
+		put(fb, i);
+	flood(fb, 4 * BUDGET);
 	/* [VGC-D-47] */
-	assert_in_range(fh->vm->kept.nr_pages, BUDGET / 4 - 16, BUDGET / 4);
+	assert_in_range(fb->vm->kept.nr_pages, BUDGET / 4 - 16, BUDGET / 4);
 	/* the rest of the memory is usable */
 	for (i = FLOOD_AT; i < FLOOD_AT + 1024; i++)
-		check(fh, i);
-	assert_int_equal(fh_budget(fh, BUDGET / 2), 0);
-	flood(fh, 4 * BUDGET);
-	assert_in_range(fh->vm->kept.nr_pages, BUDGET / 8 - 16, BUDGET / 8);
-	fh_fsck(fh, false);
-	end(fh);
+		check(fb, i);
+	assert_int_equal(fb_budget(fb, BUDGET / 2), 0);
+	flood(fb, 4 * BUDGET);
+	assert_in_range(fb->vm->kept.nr_pages, BUDGET / 8 - 16, BUDGET / 8);
+	fb_fsck(fb, false);
+	end(fb);
 }
 
 /* Given up, the memory's next owner has no hints. */
 static void kept_discarded(void **state)
 {
-	struct fake_home *fh = hint_world(16384);
+	struct fake_backend *fb = hint_world(16384);
 	u32 i;
 
 	(void)state;
-	fh_hint(fh, 0, 0, KEPT, DCM_HINT_DIRECT);
+	fb_hint(fb, 0, 0, KEPT, DCM_HINT_DIRECT);
 	for (i = 0; i < KEPT; i++)
-		put(fh, i);
-	flood(fh, 4 * BUDGET);
-	assert_true(fh->vm->kept.nr_pages > 0);
-	fh_discard(fh, 0, 0, KEPT);
-	assert_int_equal(fh->vm->kept.nr_pages, 0);
+		put(fb, i);
+	flood(fb, 4 * BUDGET);
+	assert_true(fb->vm->kept.nr_pages > 0);
+	fb_discard(fb, 0, 0, KEPT);
+	assert_int_equal(fb->vm->kept.nr_pages, 0);
 	for (i = 0; i < KEPT; i++)
-		put(fh, i);
-	flood(fh, 4 * BUDGET);
-	assert_int_equal(fh->vm->kept.nr_pages, 0);
-	fh_fsck(fh, false);
-	end(fh);
+		put(fb, i);
+	flood(fb, 4 * BUDGET);
+	assert_int_equal(fb->vm->kept.nr_pages, 0);
+	fb_fsck(fb, false);
+	end(fb);
 }
 
 /* The newest goes before all that is older. */
 static void cold(void **state)
 {
-	struct fake_home *fh = hint_world(4096);
+	struct fake_backend *fb = hint_world(4096);
 	u32 i;
 
 	(void)state;
 	for (i = 0; i < BUDGET - 80; i++)
-		put(fh, i);
-	fh_hint(fh, 0, BUDGET - 80 - 32, 32, DCM_HINT_COLD);
-	assert_int_equal(count(fh, DCM_C_COLD), 32);
+		put(fb, i);
+	fb_hint(fb, 0, BUDGET - 80 - 32, 32, DCM_HINT_COLD);
+	assert_int_equal(count(fb, DCM_C_COLD), 32);
 	for (i = FLOOD_AT; i < FLOOD_AT + 120; i++)
-		put(fh, i);
-	assert_in_range(here(fh, BUDGET - 80 - 32, 32), 0, 8);
-	assert_true(here(fh, 0, BUDGET - 80 - 32) > 100);
+		put(fb, i);
+	assert_in_range(here(fb, BUDGET - 80 - 32, 32), 0, 8);
+	assert_true(here(fb, 0, BUDGET - 80 - 32) > 100);
 	for (i = 0; i < BUDGET - 80; i++)
-		check(fh, i);
-	fh_fsck(fh, false);
-	end(fh);
+		check(fb, i);
+	fb_fsck(fb, false);
+	end(fb);
 }
 
 int main(void)

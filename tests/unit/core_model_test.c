@@ -7,7 +7,7 @@
  * poll and evict, a control plane that moves extents, pulls them back, loses
  * donors, changes budget and tunables, discards. Inside ops other lanes run,
  * so that races between lanes happen at every point where they can. All of it
- * is a function of the seed. What is checked is in fake_home.h.
+ * is a function of the seed. What is checked is in fake_backend.h.
  *
  *	SEED=n    first round's seed (default: fixed); each round prints its own
  *	STEPS=n   steps in all
@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-#include "fake_home.h"
+#include "fake_backend.h"
 #include "fake_priv.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(THREAD_SANITIZER)
@@ -53,7 +53,7 @@ struct move {
 };
 
 struct world {
-	struct fake_home *fh;
+	struct fake_backend *fb;
 	u64 rng;
 	u32 workers; /* lanes of vCPUs */
 	u32 client; /* the control plane's lane */
@@ -70,7 +70,7 @@ struct world {
 
 static u64 rnd(struct world *w, u64 n)
 {
-	return fh_random(&w->rng) % n;
+	return fb_random(&w->rng) % n;
 }
 
 static bool one_in(struct world *w, u64 n)
@@ -82,7 +82,7 @@ static bool one_in(struct world *w, u64 n)
 
 static u32 pick_page(struct world *w)
 {
-	u32 n = w->fh->cfg.nr_pages;
+	u32 n = w->fb->cfg.nr_pages;
 
 	switch (rnd(w, 4)) {
 	case 0:
@@ -97,10 +97,10 @@ static u32 pick_page(struct world *w)
 
 static void vcpu_fault(struct world *w, struct vcpu *v, u32 flags)
 {
-	struct fake_home *fh = w->fh;
+	struct fake_backend *fb = w->fb;
 
-	v->gen = fh->wakes[v->gfn];
-	switch (fh_fault(fh, v->lane, v->gfn, flags)) {
+	v->gen = fb->wakes[v->gfn];
+	switch (fb_fault(fb, v->lane, v->gfn, flags)) {
 	case DCM_FAULT_DONE:
 		v->state = TRY;
 		break;
@@ -119,10 +119,10 @@ static void vcpu_fault(struct world *w, struct vcpu *v, u32 flags)
 
 static void vcpu_step(struct world *w, struct vcpu *v)
 {
-	struct fake_home *fh = w->fh;
+	struct fake_backend *fb = w->fb;
 	int r;
 
-	if (v->busy || fh->lane[v->lane].in_core)
+	if (v->busy || fb->lane[v->lane].in_core)
 		return;
 	v->busy = true;
 	if (v->state == IDLE) {
@@ -130,20 +130,20 @@ static void vcpu_step(struct world *w, struct vcpu *v)
 		v->write = one_in(w, 2);
 		v->zero = v->write && one_in(w, 6);
 		v->state = TRY;
-		v->since = fh->tick;
+		v->since = fb->tick;
 	}
-	if (fh->tick - v->since > WAIT_MAX)
-		fh_violation(fh, "access stuck (%s): %s",
+	if (fb->tick - v->since > WAIT_MAX)
+		fb_violation(fb, "access stuck (%s): %s",
 			     v->state == WAIT ? "never woken" : "stalls",
-			     fh_page_text(fh, v->gfn));
-	if (v->state == WAIT && fh->wakes[v->gfn] != v->gen)
+			     fb_page_text(fb, v->gfn));
+	if (v->state == WAIT && fb->wakes[v->gfn] != v->gen)
 		v->state = TRY;
 	if (v->state == STALLED) {
-		fh_poll(fh, v->lane);
+		fb_poll(fb, v->lane);
 		v->state = TRY;
 	} else if (v->state == TRY) {
-		r = v->write ? fh_write(fh, v->gfn, v->zero) :
-			       fh_read_checked(fh, v->gfn);
+		r = v->write ? fb_write(fb, v->gfn, v->zero) :
+			       fb_read_checked(fb, v->gfn);
 		if (r == FH_OK) {
 			v->state = IDLE;
 			w->n_ok++;
@@ -161,10 +161,10 @@ static void nest(void *arg, u32 lane)
 
 	switch (rnd(w, 4)) {
 	case 0:
-		fh_poll(w->fh, lane);
+		fb_poll(w->fb, lane);
 		break;
 	case 1:
-		fh_balance(w->fh, lane);
+		fb_balance(w->fb, lane);
 		break;
 	default:
 		if (lane < w->workers) {
@@ -182,28 +182,28 @@ static void nest(void *arg, u32 lane)
 
 static void lose(struct world *w, u32 extent, struct dcm_slab_ref *ref)
 {
-	struct fake_home *fh = w->fh;
-	struct fh_slab *s = fh_slab_of(fh, ref);
+	struct fake_backend *fb = w->fb;
+	struct fb_slab *s = fb_slab_of(fb, ref);
 	s64 r;
 
-	fh->lane[w->client].in_core = true;
-	r = dcm_extent_lost(&fh->vm->lane[w->client], extent, ref);
-	fh->lane[w->client].in_core = false;
+	fb->lane[w->client].in_core = true;
+	r = dcm_extent_lost(&fb->vm->lane[w->client], extent, ref);
+	fb->lane[w->client].in_core = false;
 	if (r == -EAGAIN)
 		return;
-	fh_lost_scan(fh, extent);
+	fb_lost_scan(fb, extent);
 	if (r >= 0) {
-		fh_slab_free(fh, s);
+		fb_slab_free(fb, s);
 		w->n_slabs_lost++;
 	} else if (r != -ENOENT) {
-		fh_violation(fh, "dcm_extent_lost: %lld", (long long)r);
+		fb_violation(fb, "dcm_extent_lost: %lld", (long long)r);
 	}
 }
 
 /* Slabs that died under their extents: tell the core, again and again. */
 static void lose_dead(struct world *w)
 {
-	struct dcm_vm *vm = w->fh->vm;
+	struct dcm_vm *vm = w->fb->vm;
 	u32 e;
 	int i;
 
@@ -212,7 +212,7 @@ static void lose_dead(struct world *w)
 			struct dcm_slab_ref *ref = vm->extent[e].slab[i];
 
 			if (ref &&
-			    fh_slab_of(w->fh, ref)->state == FH_SLAB_DEAD)
+			    fb_slab_of(w->fb, ref)->state == FH_SLAB_DEAD)
 				lose(w, e, ref);
 		}
 	}
@@ -220,25 +220,25 @@ static void lose_dead(struct world *w)
 
 static bool attach_new(struct world *w, u32 extent, s32 not_donor)
 {
-	struct fake_home *fh = w->fh;
-	struct fh_slab *s = fh_slab_take(fh, rnd(w, 1000), not_donor);
+	struct fake_backend *fb = w->fb;
+	struct fb_slab *s = fb_slab_take(fb, rnd(w, 1000), not_donor);
 	int err;
 
 	if (!s)
 		return false;
 	s->extent = extent;
 	s->state = FH_SLAB_LIVE;
-	err = dcm_extent_attach(fh->vm, extent, &s->ref);
+	err = dcm_extent_attach(fb->vm, extent, &s->ref);
 	if (err)
 		s->state = FH_SLAB_FREE;
 	if (err && err != -EBUSY)
-		fh_violation(fh, "dcm_extent_attach: %d", err);
+		fb_violation(fb, "dcm_extent_attach: %d", err);
 	return !err;
 }
 
 static void move_begin(struct world *w)
 {
-	struct dcm_vm *vm = w->fh->vm;
+	struct dcm_vm *vm = w->fb->vm;
 	u32 e = (u32)rnd(w, vm->nr_extents);
 	struct dcm_slab_ref *old = vm->extent[e].slab[vm->extent[e].cur];
 
@@ -248,7 +248,7 @@ static void move_begin(struct world *w)
 		/* what an earlier move left behind */
 		old = vm->extent[e].slab[!vm->extent[e].cur];
 	} else if (!one_in(w, 3) &&
-		   !attach_new(w, e, (s32)fh_slab_of(w->fh, old)->donor)) {
+		   !attach_new(w, e, (s32)fb_slab_of(w->fb, old)->donor)) {
 		return;
 	}
 	w->mv = (struct move){ .on = true, .extent = e, .slab = old };
@@ -256,23 +256,23 @@ static void move_begin(struct world *w)
 
 static void move_step(struct world *w)
 {
-	struct fake_home *fh = w->fh;
+	struct fake_backend *fb = w->fb;
 	struct move *m = &w->mv;
-	struct fh_slab *s;
+	struct fb_slab *s;
 	int r;
 
 	if (!m->on)
 		return;
-	fh->lane[w->client].in_core = true;
-	r = dcm_extent_move(&fh->vm->lane[w->client], m->extent, m->slab,
+	fb->lane[w->client].in_core = true;
+	r = dcm_extent_move(&fb->vm->lane[w->client], m->extent, m->slab,
 			    &m->cursor);
-	fh->lane[w->client].in_core = false;
-	s = fh_slab_of(fh, m->slab);
+	fb->lane[w->client].in_core = false;
+	s = fb_slab_of(fb, m->slab);
 	switch (r) {
 	case -EAGAIN:
 		return;
 	case 0:
-		fh_slab_free(fh, s);
+		fb_slab_free(fb, s);
 		w->n_moves++;
 		break;
 	case -ENOSPC:
@@ -285,62 +285,62 @@ static void move_step(struct world *w)
 		break;
 	case -EIO:
 		if (s->state == FH_SLAB_LIVE)
-			fh_violation(fh,
+			fb_violation(fb,
 				     "move says that slab %u of extent %u can't be read, but it can",
 				     (u32)s->ref.id, m->extent);
 		break;
 	case -ENOENT:
 		break;
 	default:
-		fh_violation(fh, "dcm_extent_move: %d", r);
+		fb_violation(fb, "dcm_extent_move: %d", r);
 	}
 	m->on = false;
 }
 
 static void donor_event(struct world *w)
 {
-	struct fake_home *fh = w->fh;
-	u32 d = (u32)rnd(w, fh->cfg.nr_donors);
+	struct fake_backend *fb = w->fb;
+	u32 d = (u32)rnd(w, fb->cfg.nr_donors);
 	u32 s;
 
 	switch (rnd(w, 10)) {
 	case 0: /* dies, is back with nothing a while later */
 		if (one_in(w, 4)) {
-			fh_donor_kill(fh, d);
+			fb_donor_kill(fb, d);
 			w->n_kills++;
 		}
 		break;
 	case 1: /* takes one slab back at once */
-		s = (u32)rnd(w, fh->cfg.nr_slabs);
-		if (one_in(w, 3) && fh->slab[s].state == FH_SLAB_LIVE) {
-			fh_slab_kill(fh, &fh->slab[s]);
+		s = (u32)rnd(w, fb->cfg.nr_slabs);
+		if (one_in(w, 3) && fb->slab[s].state == FH_SLAB_LIVE) {
+			fb_slab_kill(fb, &fb->slab[s]);
 			w->n_kills++;
 		}
 		break;
 	case 2:
 	case 3:
-		fh->donor[d].silent_until = fh->tick + rnd(w, 20000);
+		fb->donor[d].silent_until = fb->tick + rnd(w, 20000);
 		break;
 	case 4:
-		fh->donor[d].unreachable_until = fh->tick + rnd(w, 20000);
+		fb->donor[d].unreachable_until = fb->tick + rnd(w, 20000);
 		break;
 	case 5:
 	case 6:
-		fh_way_break(fh, (u32)rnd(w, fh->cfg.nr_lanes), d);
+		fb_way_break(fb, (u32)rnd(w, fb->cfg.nr_lanes), d);
 		break;
 	default:
-		fh->donor[d].dead = false;
+		fb->donor[d].dead = false;
 	}
 }
 
 /* A connection breaks while something is on its way. */
 static void break_way(struct world *w)
 {
-	u32 lane = (u32)rnd(w, w->fh->cfg.nr_lanes);
-	const struct fh_lane *l = &w->fh->lane[lane];
+	u32 lane = (u32)rnd(w, w->fb->cfg.nr_lanes);
+	const struct fb_lane *l = &w->fb->lane[lane];
 
 	if (l->nr_io && l->io[0].io && l->io[0].io->op == DCM_IO_WRITE)
-		fh_way_break(w->fh, lane, l->io[0].io->slab->peer);
+		fb_way_break(w->fb, lane, l->io[0].io->slab->peer);
 }
 
 static void change_tunable(struct world *w)
@@ -365,84 +365,84 @@ static void change_tunable(struct world *w)
 	if (t == &dcm_tunables[DCM_T_largest_block] ||
 	    t == &dcm_tunables[DCM_T_fresh_block])
 		v = 4096ull << rnd(w, 5);
-	err = dcm_tunable_set(w->fh->vm, t->name, v);
+	err = dcm_tunable_set(w->fb->vm, t->name, v);
 	if (err)
-		fh_violation(w->fh, "tunable %s=%llu: %d", t->name,
+		fb_violation(w->fb, "tunable %s=%llu: %d", t->name,
 			     (unsigned long long)v, err);
 }
 
 static void change_budget(struct world *w)
 {
-	u64 lo = dcm_min_budget(w->fh->vm), hi = w->fh->cfg.nr_pages;
+	u64 lo = dcm_min_budget(w->fb->vm), hi = w->fb->cfg.nr_pages;
 
-	fh_check_budget(w->fh);
-	if (fh_budget(w->fh, one_in(w, 3) ? lo : lo + rnd(w, hi)))
-		fh_violation(w->fh, "budget refused");
+	fb_check_budget(w->fb);
+	if (fb_budget(w->fb, one_in(w, 3) ? lo : lo + rnd(w, hi)))
+		fb_violation(w->fb, "budget refused");
 	w->n_budget++;
 }
 
 static void discard(struct world *w)
 {
-	u32 n = w->fh->cfg.nr_pages, gfn = (u32)rnd(w, n);
+	u32 n = w->fb->cfg.nr_pages, gfn = (u32)rnd(w, n);
 	u32 len = 1 + (u32)rnd(w, one_in(w, 8) ? n : 24);
 
 	/* never on the control lane: it has to declare slabs lost meanwhile */
-	fh_discard(w->fh, (u32)rnd(w, w->workers), gfn, min(len, n - gfn));
+	fb_discard(w->fb, (u32)rnd(w, w->workers), gfn, min(len, n - gfn));
 	w->n_discards++;
 }
 
 /* Content is no other, whatever is said of its use. */
 static void hint(struct world *w)
 {
-	u32 n = w->fh->cfg.nr_pages, gfn = (u32)rnd(w, n);
+	u32 n = w->fb->cfg.nr_pages, gfn = (u32)rnd(w, n);
 	u32 len = 1 + (u32)rnd(w, one_in(w, 8) ? n : 64);
 
-	fh_hint(w->fh, (u32)rnd(w, w->workers), gfn, min(len, n - gfn),
+	fb_hint(w->fb, (u32)rnd(w, w->workers), gfn, min(len, n - gfn),
 		(enum dcm_hint)rnd(w, 3));
 }
 
 /* To a donor, as far as it can be in the time; kept or not. */
 static void settle(struct world *w)
 {
-	u32 n = w->fh->cfg.nr_pages & ~(DCM_BLOCK_MAX - 1);
+	u32 n = w->fb->cfg.nr_pages & ~(DCM_BLOCK_MAX - 1);
 	u32 gfn = (u32)rnd(w, n) & ~(DCM_BLOCK_MAX - 1);
 	u32 len = DCM_BLOCK_MAX << rnd(w, 3);
 
-	fh_to_donor(w->fh, (u32)rnd(w, w->workers), gfn, min(len, n - gfn),
+	fb_to_donor(w->fb, (u32)rnd(w, w->workers), gfn, min(len, n - gfn),
 		    one_in(w, 2), 1 + rnd(w, 2000));
 }
 
 /* Everybody well again; every move and loss comes to its end. */
 static void heal(struct world *w)
 {
-	struct fake_home *fh = w->fh;
+	struct fake_backend *fb = w->fb;
 	u32 i, round = 0;
 	bool dead;
 
-	for (i = 0; i < fh->cfg.nr_donors; i++)
-		fh->donor[i] = (struct fh_donor){ 0 };
-	fh->cfg.p_error = 0;
+	for (i = 0; i < fb->cfg.nr_donors; i++)
+		fb->donor[i] = (struct fb_donor){ 0 };
+	fb->cfg.p_error = 0;
 	do {
-		fh_advance(fh, 500);
+		fb_advance(fb, 500);
 		for (i = 0; i <= w->workers; i++)
-			fh_poll(fh, i);
-		fh_give_slabs(fh, round);
+			fb_poll(fb, i);
+		fb_give_slabs(fb, round);
 		move_step(w);
 		lose_dead(w);
 		dead = false;
-		for (i = 0; i < fh->cfg.nr_slabs; i++)
-			dead |= fh->slab[i].state == FH_SLAB_DEAD;
+		for (i = 0; i < fb->cfg.nr_slabs; i++)
+			dead |= fb->slab[i].state == FH_SLAB_DEAD;
 		if (++round > 100000)
-			fh_violation(fh, "%s never ends",
+			fb_violation(fb, "%s never ends",
 				     w->mv.on ? "a move" : "a loss");
 		if (w->mv.on && round % 64 == 0)
-			fh_balance(fh, w->client);
+			fb_balance(fb, w->client);
 	} while (w->mv.on || dead);
 }
 
 static void control(struct world *w)
 {
-	struct fake_home *fh = w->fh;
+	struct fake_backend *fb = w->fb;
 
 	switch (rnd(w, 24)) {
 	case 0:
@@ -457,7 +457,7 @@ static void control(struct world *w)
 		discard(w);
 		break;
 	case 7:
-		if (!w->fh->cfg.settles || one_in(w, 2))
+		if (!w->fb->cfg.settles || one_in(w, 2))
 			hint(w);
 		else
 			settle(w);
@@ -470,43 +470,43 @@ static void control(struct world *w)
 			donor_event(w);
 		break;
 	case 15:
-		w->hot = (u32)rnd(w, fh->cfg.nr_pages);
+		w->hot = (u32)rnd(w, fb->cfg.nr_pages);
 		break;
 	case 16:
-		fh->cfg.p_again = one_in(w, 2) ? 0 : (u32)rnd(w, 5000);
-		fh->cfg.p_error = w->calm || one_in(w, 2) ? 0 :
+		fb->cfg.p_again = one_in(w, 2) ? 0 : (u32)rnd(w, 5000);
+		fb->cfg.p_error = w->calm || one_in(w, 2) ? 0 :
 							    (u32)rnd(w, 2000);
-		fh->cfg.p_pinned = one_in(w, 2) ? 0 : (u32)rnd(w, 5000);
-		fh->cfg.p_install_fail = one_in(w, 2) ? 0 : (u32)rnd(w, 2000);
-		fh->cfg.max_delay = (u32)rnd(w, one_in(w, 2) ? 10 : 2000);
+		fb->cfg.p_pinned = one_in(w, 2) ? 0 : (u32)rnd(w, 5000);
+		fb->cfg.p_install_fail = one_in(w, 2) ? 0 : (u32)rnd(w, 2000);
+		fb->cfg.max_delay = (u32)rnd(w, one_in(w, 2) ? 10 : 2000);
 		break;
 	case 17:
 		if (one_in(w, 4)) {
 			heal(w);
-			fh_settle(fh);
-			fh_fsck(fh, true);
+			fb_settle(fb);
+			fb_fsck(fb, true);
 		}
 		break;
 	default:
-		fh_fsck(fh, false);
-		fh_check_budget(fh);
+		fb_fsck(fb, false);
+		fb_check_budget(fb);
 	}
 }
 
 static void step(struct world *w)
 {
-	struct fake_home *fh = w->fh;
+	struct fake_backend *fb = w->fb;
 
-	fh_advance(fh, rnd(w, 20));
+	fb_advance(fb, rnd(w, 20));
 	switch (rnd(w, 32)) {
 	case 0 ... 3:
-		fh_poll(fh, (u32)rnd(w, w->workers + 1));
+		fb_poll(fb, (u32)rnd(w, w->workers + 1));
 		break;
 	case 4:
-		fh_balance(fh, (u32)rnd(w, w->workers + 1));
+		fb_balance(fb, (u32)rnd(w, w->workers + 1));
 		break;
 	case 5:
-		fh_give_slabs(fh, rnd(w, 100));
+		fb_give_slabs(fb, rnd(w, 100));
 		break;
 	case 6:
 		move_step(w);
@@ -531,14 +531,14 @@ static void step(struct world *w)
 /* At the end the guest looks at everything once more. */
 static void read_all(struct world *w)
 {
-	struct fake_home *fh = w->fh;
+	struct fake_backend *fb = w->fb;
 	u32 i;
 
-	for (i = 0; i < fh->cfg.nr_pages; i++) {
-		int r = fh_access(fh, i % w->workers, i, false, false);
+	for (i = 0; i < fb->cfg.nr_pages; i++) {
+		int r = fb_access(fb, i % w->workers, i, false, false);
 
-		if (r && !fh_is_lost(fh, i))
-			fh_violation(fh, "page %u: %d", i, r);
+		if (r && !fb_is_lost(fb, i))
+			fb_violation(fb, "page %u: %d", i, r);
 	}
 }
 
@@ -547,15 +547,15 @@ static void idle(void *arg)
 {
 	struct world *w = arg;
 
-	if (w->fh->lane[w->client].in_core || !one_in(w, 16))
+	if (w->fb->lane[w->client].in_core || !one_in(w, 16))
 		return;
 	lose_dead(w);
 	move_step(w);
 }
 
-static struct fh_config random_config(struct world *w, u64 seed)
+static struct fb_config random_config(struct world *w, u64 seed)
 {
-	struct fh_config c = { 0 };
+	struct fb_config c = { 0 };
 
 	w->workers = 1 + (u32)rnd(w, 4);
 	w->client = w->workers;
@@ -583,32 +583,32 @@ static struct fh_config random_config(struct world *w, u64 seed)
 
 static void round_run(u64 seed, u64 steps, struct world *w)
 {
-	struct fh_config c;
+	struct fb_config c;
 	u64 i;
 
 	memset(w, 0, sizeof(*w));
 	w->rng = seed;
-	snprintf(fh_repro, sizeof(fh_repro),
+	snprintf(fb_repro, sizeof(fb_repro),
 		 "SEED=%llu STEPS=%llu ROUND=%llu core_model_test",
 		 (unsigned long long)seed, (unsigned long long)steps,
 		 (unsigned long long)steps);
 	c = random_config(w, seed);
 	w->calm = one_in(w, 4);
 	w->breaks = one_in(w, 4);
-	w->fh = fh_create(&c);
+	w->fb = fb_create(&c);
 	w->hot_len = 1 + (u32)rnd(w, c.nr_pages / 4);
 	for (i = 0; i < w->nv; i++)
 		w->v[i].lane = (u32)i % w->workers;
 	for (i = 0; i < steps; i++)
 		step(w);
 	heal(w);
-	fh_settle(w->fh);
-	fh_fsck(w->fh, true);
+	fb_settle(w->fb);
+	fb_fsck(w->fb, true);
 	read_all(w);
 	heal(w);
-	fh_settle(w->fh);
-	fh_fsck(w->fh, true);
-	fh_check_budget(w->fh);
+	fb_settle(w->fb);
+	fb_fsck(w->fb, true);
+	fb_check_budget(w->fb);
 }
 
 static u64 env_u64(const char *name, u64 def)
@@ -633,15 +633,15 @@ static void test_model(void **state)
 	       (unsigned long long)steps);
 	for (; done < steps; done += round, seed++, n++) {
 		round_run(seed, min(round, steps), w);
-		dcm_vm_stats(w->fh->vm, &st);
+		dcm_vm_stats(w->fb->vm, &st);
 		ok += w->n_ok;
 		lost += w->n_lost;
 		faults += st.count[DCM_C_FAULTS];
 		cancelled += st.count[DCM_C_CANCELLED];
 		stretch += st.count[DCM_C_STRETCH];
 		reduce += st.count[DCM_C_REDUCE];
-		undescribed += w->fh->nr_undescribed;
-		late += w->fh->nr_late;
+		undescribed += w->fb->nr_undescribed;
+		late += w->fb->nr_late;
 		if (getenv("VERBOSE"))
 			printf("# seed %llu: %llu accesses, %llu lost, %llu faults, %llu wb, %llu cancelled, %llu moved, %llu pulled, %llu slabs lost, %llu nested\n",
 			       (unsigned long long)seed,
@@ -653,9 +653,9 @@ static void test_model(void **state)
 			       (unsigned long long)w->n_moves,
 			       (unsigned long long)w->n_pulls,
 			       (unsigned long long)w->n_slabs_lost,
-			       (unsigned long long)w->fh->nr_nested);
-		fh_destroy(w->fh);
-		assert_int_equal(fh_alloc_live, 0);
+			       (unsigned long long)w->fb->nr_nested);
+		fb_destroy(w->fb);
+		assert_int_equal(fb_alloc_live, 0);
 	}
 	printf("# %llu worlds, %llu accesses checked, %llu of lost pages, %llu faults, %llu cancelled, %llu STRETCH, %llu REDUCE, %llu chunks taken back, %llu pages written late\n",
 	       (unsigned long long)n, (unsigned long long)ok,

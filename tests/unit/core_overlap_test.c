@@ -6,12 +6,12 @@
  */
 #include "core_table.h"
 
-static bool io_in_flight(struct fake_home *fh, enum dcm_io_op op)
+static bool io_in_flight(struct fake_backend *fb, enum dcm_io_op op)
 {
 	u32 i;
 
-	for (i = 0; i < fh->lane[0].nr_io; i++)
-		if (fh->lane[0].io[i].io->op == op)
+	for (i = 0; i < fb->lane[0].nr_io; i++)
+		if (fb->lane[0].io[i].io->op == op)
 			return true;
 	return false;
 }
@@ -19,98 +19,98 @@ static bool io_in_flight(struct fake_home *fh, enum dcm_io_op op)
 /* The fetch is posted, then victims are chosen and written back beside it. */
 static void test_overlap(void **state)
 {
-	struct fh_config cfg = calm();
-	struct fake_home *fh;
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
 	u32 i, both = 0;
 	u64 stalls;
 
 	(void)state;
-	fh = world(cfg);
+	fb = world(cfg);
 	for (i = 0; i < 400; i++)
-		put(fh, i);
-	fh_settle(fh);
-	stalls = count(fh, DCM_C_FAULT_STALL); /* until slabs were there */
-	fh->cfg.max_delay = 1000000;
+		put(fb, i);
+	fb_settle(fb);
+	stalls = count(fb, DCM_C_FAULT_STALL); /* until slabs were there */
+	fb->cfg.max_delay = 1000000;
 	for (i = 0; i < 40 && !both; i++) {
-		if (state_of(fh, i) != DCM_NOTDIRECT)
+		if (state_of(fb, i) != DCM_NOTDIRECT)
 			continue;
-		if (fh_fault(fh, 0, i, 0) != DCM_FAULT_PENDING)
+		if (fb_fault(fb, 0, i, 0) != DCM_FAULT_PENDING)
 			break;
-		both += io_in_flight(fh, DCM_IO_READ) &&
-			io_in_flight(fh, DCM_IO_WRITE);
+		both += io_in_flight(fb, DCM_IO_READ) &&
+			io_in_flight(fb, DCM_IO_WRITE);
 	}
 	assert_int_equal(both, 1);
 	/* no frame was waited for */
-	assert_int_equal(count(fh, DCM_C_FAULT_STALL), stalls);
-	fh_advance(fh, 2000000);
-	end(fh);
+	assert_int_equal(count(fb, DCM_C_FAULT_STALL), stalls);
+	fb_advance(fb, 2000000);
+	end(fb);
 }
 
 /* Zero pages: no network in, none out, and never a slab. */
 static void test_zero(void **state)
 {
-	struct fh_config cfg = calm();
-	struct fake_home *fh;
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
 	u32 i, e;
 
 	(void)state;
 	for (e = 0; e < 4; e++) {
 		cfg.dirty_bits = e & 1;
-		fh = world(cfg);
+		fb = world(cfg);
 		if (e & 2)
-			tune(fh, "largest_block", 65536);
+			tune(fb, "largest_block", 65536);
 		for (i = 0; i < 1000; i++)
-			assert_int_equal(fh_access(fh, 0, i, i % 3 == 0, true),
+			assert_int_equal(fb_access(fb, 0, i, i % 3 == 0, true),
 					 0);
-		assert_int_equal(fh->nr_posts, 0);
-		assert_int_equal(count(fh, DCM_C_FETCHES), 0);
-		assert_int_equal(count(fh, DCM_C_WRITEBACKS), 0);
-		for (i = 0; i < fh->vm->nr_extents; i++) {
-			assert_false(fh->want[i]);
-			assert_null(fh->vm->extent[i].slab[0]);
+		assert_int_equal(fb->nr_posts, 0);
+		assert_int_equal(count(fb, DCM_C_FETCHES), 0);
+		assert_int_equal(count(fb, DCM_C_WRITEBACKS), 0);
+		for (i = 0; i < fb->vm->nr_extents; i++) {
+			assert_false(fb->want[i]);
+			assert_null(fb->vm->extent[i].slab[0]);
 		}
 		/* one that is not zero, and is again later */
-		put(fh, 3);
-		push_out(fh, 3, 1);
-		assert_true(pd_word(pd_of(fh->vm, 3)) & PD_REMOTE);
-		assert_int_equal(fh_access(fh, 0, 3, true, true), 0);
-		push_out(fh, 3, 1);
-		assert_false(pd_word(pd_of(fh->vm, 3)) & PD_REMOTE);
-		assert_int_equal(fh->nr_zero_written, 0);
-		get(fh, 3);
-		end(fh);
+		put(fb, 3);
+		push_out(fb, 3, 1);
+		assert_true(pd_word(pd_of(fb->vm, 3)) & PD_REMOTE);
+		assert_int_equal(fb_access(fb, 0, 3, true, true), 0);
+		push_out(fb, 3, 1);
+		assert_false(pd_word(pd_of(fb->vm, 3)) & PD_REMOTE);
+		assert_int_equal(fb->nr_zero_written, 0);
+		get(fb, 3);
+		end(fb);
 	}
 }
 
 /* Read and not written: dropped, not written back. */
 static void test_clean_drop(void **state)
 {
-	struct fh_config cfg = calm();
-	struct fake_home *fh;
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
 	u64 writes;
 	u32 i, n;
 
 	(void)state;
 	for (n = 0; n < 2; n++) {
 		cfg.dirty_bits = n;
-		fh = world(cfg);
+		fb = world(cfg);
 		for (i = 0; i < 400; i++)
-			put(fh, i);
-		fh_settle(fh);
+			put(fb, i);
+		fb_settle(fb);
 		/* a page written once is guessed to be written again, once or
 		 * twice: after some rounds it is known to be read only */
 		for (n = 0; n < 12; n++) {
 			for (i = 0; i < 400; i++)
-				get(fh, i);
+				get(fb, i);
 		}
 		n = cfg.dirty_bits;
-		writes = count(fh, DCM_C_WRITTEN_PAGES);
+		writes = count(fb, DCM_C_WRITTEN_PAGES);
 		for (i = 0; i < 400; i++)
-			get(fh, i);
-		fh_settle(fh);
-		assert_true(count(fh, DCM_C_WRITTEN_PAGES) - writes <= 8);
-		assert_true(count(fh, DCM_C_CLEAN_DROPS) > 1000);
-		end(fh);
+			get(fb, i);
+		fb_settle(fb);
+		assert_true(count(fb, DCM_C_WRITTEN_PAGES) - writes <= 8);
+		assert_true(count(fb, DCM_C_CLEAN_DROPS) > 1000);
+		end(fb);
 	}
 }
 
@@ -121,47 +121,47 @@ static void test_clean_drop(void **state)
  */
 static void test_filled_once(void **state)
 {
-	struct fake_home *fh = world(calm());
+	struct fake_backend *fb = world(calm());
 	u64 writes, wp;
 	u32 i, n;
 
 	(void)state;
 	for (i = 0; i < 300; i++)
-		put(fh, i);
-	push_out(fh, 0, 300);
-	writes = count(fh, DCM_C_WRITTEN_PAGES);
+		put(fb, i);
+	push_out(fb, 0, 300);
+	writes = count(fb, DCM_C_WRITTEN_PAGES);
 	for (i = 0; i < 300; i++)
-		get(fh, i);
-	fh_settle(fh);
+		get(fb, i);
+	fb_settle(fb);
 	/* what push_out() itself filled is still going out */
-	assert_true(count(fh, DCM_C_WRITTEN_PAGES) - writes <= 96);
+	assert_true(count(fb, DCM_C_WRITTEN_PAGES) - writes <= 96);
 	/* every page is written at its second coming: it is learned */
 	for (n = 0; n < 2; n++)
 		for (i = 600; i < 700; i++)
-			put(fh, i);
-	push_out(fh, 600, 100);
+			put(fb, i);
+	push_out(fb, 600, 100);
 	for (i = 700; i < 900; i++)
-		put(fh, i);
-	push_out(fh, 700, 200);
-	wp = count(fh, DCM_C_FAULT_WP);
+		put(fb, i);
+	push_out(fb, 700, 200);
+	wp = count(fb, DCM_C_FAULT_WP);
 	for (i = 700; i < 900; i++) {
-		get(fh, i);
-		put(fh, i);
+		get(fb, i);
+		put(fb, i);
 	}
-	assert_true(count(fh, DCM_C_FAULT_WP) - wp < 100);
-	end(fh);
+	assert_true(count(fb, DCM_C_FAULT_WP) - wp < 100);
+	end(fb);
 }
 
 /* A cancelled write-back: the page may go again only when it is back. */
 static void test_cancel_order(void **state)
 {
-	struct fh_config cfg = calm();
-	struct fake_home *fh;
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
 	u32 i, n, cancelled;
 
 	(void)state;
 	/* Two slow lanes and few pages: cancelled and evicted over and over.
-	 * That no two writes of a page are in flight is the fake home's to
+	 * That no two writes of a page are in flight is the fake backend's to
 	 * see, and that the last one stays. */
 	for (n = 0; n < 10; n++) {
 		cfg.seed = n + 1;
@@ -169,91 +169,91 @@ static void test_cancel_order(void **state)
 		cfg.budget = 96;
 		cfg.max_delay = 3000;
 		cfg.p_error = n % 2 ? 2000 : 0;
-		fh = world(cfg);
+		fb = world(cfg);
 		for (i = 0; i < 6000; i++) {
-			u32 p = (u32)(fh_random(&cfg.seed) % 140);
-			int f = fh_write(fh, p, false);
+			u32 p = (u32)(fb_random(&cfg.seed) % 140);
+			int f = fb_write(fb, p, false);
 
-			fh_give_slabs(fh, i);
+			fb_give_slabs(fb, i);
 			if (f >= 0)
-				fh_fault(fh, i & 1, p, (u32)f);
-			fh_advance(fh, 5);
-			fh_poll(fh, i & 1);
+				fb_fault(fb, i & 1, p, (u32)f);
+			fb_advance(fb, 5);
+			fb_poll(fb, i & 1);
 			if (i % 64 == 0) {
-				fh_check_budget(fh);
-				fh_fsck(fh, false);
+				fb_check_budget(fb);
+				fb_fsck(fb, false);
 			}
 		}
-		cancelled = (u32)count(fh, DCM_C_CANCELLED);
+		cancelled = (u32)count(fb, DCM_C_CANCELLED);
 		assert_true(cancelled > 20);
-		fh_settle(fh);
+		fb_settle(fb);
 		for (i = 0; i < 140; i++)
-			get(fh, i);
-		end(fh);
+			get(fb, i);
+		end(fb);
 	}
 }
 
 /* A write-back that fails leaves the block here, and is tried again. */
 static void test_write_errors(void **state)
 {
-	struct fh_config cfg = calm();
-	struct fake_home *fh;
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
 	u32 i;
 
 	(void)state;
 	cfg.p_error = 7000;
-	fh = world(cfg);
+	fb = world(cfg);
 	for (i = 0; i < 500; i++)
-		put(fh, i);
-	assert_true(count(fh, DCM_C_WRITE_ERRORS) > 100);
-	fh->cfg.p_error = 0;
-	fh_settle(fh);
+		put(fb, i);
+	assert_true(count(fb, DCM_C_WRITE_ERRORS) > 100);
+	fb->cfg.p_error = 0;
+	fb_settle(fb);
 	for (i = 0; i < 500; i++)
-		get(fh, i);
-	end(fh);
+		get(fb, i);
+	end(fb);
 }
 
 /* No donor takes anything: faults stall, nothing is over, nothing is lost. */
 static void test_no_slab(void **state)
 {
-	struct fh_config cfg = calm();
+	struct fb_config cfg = calm();
 	enum dcm_fault_result r = DCM_FAULT_DONE;
-	struct fake_home *fh;
+	struct fake_backend *fb;
 	u32 i, n, stalled = 0;
 
 	(void)state;
 	cfg.nr_slabs = 1;
-	fh = world(cfg);
-	fh->donor[0].dead = true; /* nobody lends */
+	fb = world(cfg);
+	fb->donor[0].dead = true; /* nobody lends */
 	for (i = 0; i < 200; i++) {
-		int f = fh_write(fh, i, false);
+		int f = fb_write(fb, i, false);
 
 		for (n = 0; n < 20 && f >= 0; n++) {
-			r = fh_fault(fh, 0, i, (u32)f);
-			f = fh_write(fh, i, false);
+			r = fb_fault(fb, 0, i, (u32)f);
+			f = fb_write(fb, i, false);
 		}
 		stalled += r == DCM_FAULT_STALL;
-		fh_check_budget(fh);
+		fb_check_budget(fb);
 	}
 	assert_true(stalled > 100);
-	assert_true(fh->mapped + fh->frames <= 96);
-	assert_true(count(fh, DCM_C_FAULT_STALL) > 100);
-	assert_true(fh->want[0]);
+	assert_true(fb->mapped + fb->frames <= 96);
+	assert_true(count(fb, DCM_C_FAULT_STALL) > 100);
+	assert_true(fb->want[0]);
 	/* dcm_balance() has nothing to do, and says so */
-	for (n = 0; n < 100 && fh_balance(fh, 0); n++)
+	for (n = 0; n < 100 && fb_balance(fb, 0); n++)
 		;
 	assert_true(n < 100);
 	for (i = 0; i < 64; i++)
-		get(fh, i);
-	fh_fsck(fh, false);
-	fh_destroy(fh);
+		get(fb, i);
+	fb_fsck(fb, false);
+	fb_destroy(fb);
 }
 
 /* Invariant 3, through all sizes, down to the least and back. */
 static void test_budget(void **state)
 {
-	struct fh_config cfg = calm();
-	struct fake_home *fh;
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
 	u64 lo, b;
 	u32 i, n, m;
 
@@ -262,39 +262,39 @@ static void test_budget(void **state)
 		cfg.nr_lanes = 1 + m;
 		cfg.budget = 1000;
 		cfg.max_delay = 30 * m;
-		fh = world(cfg);
-		tune(fh, "largest_block", 65536);
-		lo = dcm_min_budget(fh->vm);
+		fb = world(cfg);
+		tune(fb, "largest_block", 65536);
+		lo = dcm_min_budget(fb->vm);
 		for (n = 0; n < 12; n++) {
 			static const u32 part[] = { 1000, 0, 500, 10, 900, 3 };
 
 			b = lo + (1000 - lo) * part[n % 6] / 1000;
-			assert_int_equal(fh_budget(fh, b), 0);
+			assert_int_equal(fb_budget(fb, b), 0);
 			for (i = 0; i < 700; i++) {
-				u32 p = (u32)(fh_random(&cfg.seed) % 1400);
+				u32 p = (u32)(fb_random(&cfg.seed) % 1400);
 
-				assert_int_equal(fh_access(fh, i % cfg.nr_lanes,
+				assert_int_equal(fb_access(fb, i % cfg.nr_lanes,
 							   p, i & 1, false),
 						 0);
-				fh_check_budget(fh);
+				fb_check_budget(fb);
 			}
-			fh_settle(fh);
-			fh_check_budget(fh);
-			assert_true((u64)(fh->mapped + fh->frames) <= b);
-			assert_int_equal(atomic64_read(&fh->vm->direct),
-					 fh->mapped + fh->frames);
+			fb_settle(fb);
+			fb_check_budget(fb);
+			assert_true((u64)(fb->mapped + fb->frames) <= b);
+			assert_int_equal(atomic64_read(&fb->vm->direct),
+					 fb->mapped + fb->frames);
 		}
 		for (i = 0; i < 1400; i++)
-			get(fh, i);
-		end(fh);
+			get(fb, i);
+		end(fb);
 	}
 }
 
 /* The smallest budget and the largest blocks still get everywhere. */
 static void test_tiny(void **state)
 {
-	struct fh_config cfg = calm();
-	struct fake_home *fh;
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
 	u32 i, k;
 
 	(void)state;
@@ -303,19 +303,19 @@ static void test_tiny(void **state)
 		cfg.budget = 64 + 16 * cfg.nr_lanes;
 		cfg.touched_bits = k & 1;
 		cfg.dirty_bits = k & 2;
-		fh = world(cfg);
-		tune(fh, "largest_block", 65536);
-		tune(fh, "elastic", k < 4);
-		tune(fh, "proactive_share", 9000);
-		tune(fh, "inactive_share", 5000);
-		tune(fh, "reserve_pages", k & 1 ? 1 : 65536);
+		fb = world(cfg);
+		tune(fb, "largest_block", 65536);
+		tune(fb, "elastic", k < 4);
+		tune(fb, "proactive_share", 9000);
+		tune(fb, "inactive_share", 5000);
+		tune(fb, "reserve_pages", k & 1 ? 1 : 65536);
 		for (i = 0; i < 4000; i++)
-			assert_int_equal(fh_access(fh, i % cfg.nr_lanes,
-						   (u32)(fh_random(&cfg.seed) %
+			assert_int_equal(fb_access(fb, i % cfg.nr_lanes,
+						   (u32)(fb_random(&cfg.seed) %
 							 700),
 						   i & 1, false),
 					 0);
-		end(fh);
+		end(fb);
 	}
 }
 

@@ -19,9 +19,9 @@ static const bool legal[DCM_NR_STATES][DCM_NR_STATES] = {
 
 static void test_transitions(void **state)
 {
-	struct fake_home *fh = world(calm());
-	struct dcm_lane *lane = &fh->vm->lane[0];
-	struct dcm_pd *pd = pd_of(fh->vm, 5);
+	struct fake_backend *fb = world(calm());
+	struct dcm_lane *lane = &fb->vm->lane[0];
+	struct dcm_pd *pd = pd_of(fb->vm, 5);
 	u64 illegal = 0;
 	u32 from, to;
 
@@ -36,22 +36,22 @@ static void test_transitions(void **state)
 			assert_int_equal(pd_state(pd_word(pd)),
 					 legal[from][to] ? to : from);
 			illegal += !legal[from][to];
-			assert_int_equal(count(fh, DCM_C_ILLEGAL), illegal);
+			assert_int_equal(count(fb, DCM_C_ILLEGAL), illegal);
 			if (!legal[from][to])
 				assert_int_equal(atomic64_read(
-							 &fh->vm->illegal),
+							 &fb->vm->illegal),
 						 5 << 8 | from << 4 | to);
 		}
 	}
 	assert_false(dcm_state_legal(DCM_NR_STATES, DCM_ACTIVE));
 	assert_false(dcm_state_legal(DCM_ACTIVE, DCM_NR_STATES));
-	fh_destroy(fh);
+	fb_destroy(fb);
 }
 
 static void test_block_lock(void **state)
 {
-	struct fake_home *fh = world(calm());
-	struct dcm_vm *vm = fh->vm;
+	struct fake_backend *fb = world(calm());
+	struct dcm_vm *vm = fb->vm;
 	unsigned int order, o;
 	u32 i, head;
 
@@ -68,42 +68,42 @@ static void test_block_lock(void **state)
 			pd_unlock(pd_of(vm, 32));
 		}
 	}
-	fh_destroy(fh);
+	fb_destroy(fb);
 }
 
 static void test_text(void **state)
 {
-	struct fake_home *fh = world(calm());
+	struct fake_backend *fb = world(calm());
 	char buf[200];
 	int n;
 
 	(void)state;
-	put(fh, 7);
-	n = dcm_pd_text(fh->vm, 7, buf, sizeof(buf));
+	put(fb, 7);
+	n = dcm_pd_text(fb->vm, 7, buf, sizeof(buf));
 	assert_int_equal(n, strlen(buf));
 	assert_non_null(strstr(buf, "gfn 7 head 7 size 4K Active"));
 	assert_non_null(strstr(buf, " dirty"));
-	assert_int_equal(dcm_pd_text(fh->vm, 7, buf, 0), 0);
+	assert_int_equal(dcm_pd_text(fb->vm, 7, buf, 0), 0);
 	memset(buf, 'x', sizeof(buf));
-	n = dcm_pd_text(fh->vm, 7, buf, 8);
+	n = dcm_pd_text(fb->vm, 7, buf, 8);
 	assert_in_range(n, 1, 7);
 	assert_int_equal(buf[n], 0);
 	assert_int_equal(buf[8], 'x');
-	dcm_pd_text(fh->vm, fh->cfg.nr_pages, buf, sizeof(buf));
+	dcm_pd_text(fb->vm, fb->cfg.nr_pages, buf, sizeof(buf));
 	assert_string_equal(buf, "no such page");
-	end(fh);
+	end(fb);
 }
 
 static void test_tunables(void **state)
 {
-	struct fake_home *fh =
-		fh_create(&(struct fh_config){ .nr_pages = 256,
+	struct fake_backend *fb =
+		fb_create(&(struct fb_config){ .nr_pages = 256,
 					       .extent_pages = 64,
 					       .nr_lanes = 2,
 					       .nr_slabs = 8,
 					       .budget = 128,
 					       .seed = 1 });
-	struct dcm_vm *vm = fh->vm;
+	struct dcm_vm *vm = fb->vm;
 	unsigned int i;
 
 	(void)state;
@@ -138,7 +138,7 @@ static void test_tunables(void **state)
 	assert_int_equal(dcm_set_budget(vm, 0), -EINVAL);
 	assert_int_equal(dcm_set_budget(vm, U64_MAX), -EINVAL);
 	assert_int_equal(dcm_set_budget(vm, dcm_min_budget(vm)), 0);
-	fh_destroy(fh);
+	fb_destroy(fb);
 }
 
 static void test_histogram(void **state)
@@ -185,12 +185,12 @@ static void test_histogram(void **state)
 
 static void test_create(void **state)
 {
-	struct fake_home *fh = world(calm());
+	struct fake_backend *fb = world(calm());
 	struct dcm_vm_config good = { .nr_pages = 100,
 				      .extent_pages = 16,
 				      .nr_lanes = 1,
 				      .budget_pages = 80,
-				      .ops = fh->vm->ops },
+				      .ops = fb->vm->ops },
 			     c;
 	struct dcm_vm *vm;
 	int err = 0;
@@ -219,41 +219,41 @@ static void test_create(void **state)
 	assert_int_equal(err, 0);
 	dcm_vm_destroy(vm);
 	dcm_vm_destroy(NULL);
-	fh_destroy(fh);
-	assert_int_equal(fh_alloc_live, 0);
+	fb_destroy(fb);
+	assert_int_equal(fb_alloc_live, 0);
 }
 
 /* Every allocation fails once: no leak, -ENOMEM, and none after creation. */
 static void test_allocation(void **state)
 {
-	struct fh_config cfg = calm();
+	struct fb_config cfg = calm();
 	unsigned int n, calls;
-	struct fake_home *fh;
+	struct fake_backend *fb;
 	u32 i;
 
 	(void)state;
-	fh_alloc_calls = 0;
-	fh = world(cfg);
-	calls = fh_alloc_calls;
+	fb_alloc_calls = 0;
+	fb = world(cfg);
+	calls = fb_alloc_calls;
 	assert_true(calls >= 3);
 	for (i = 0; i < 400; i++)
-		put(fh, i);
-	fh_discard(fh, 0, 10, 300);
-	flood(fh, 300);
-	assert_int_equal(fh_alloc_calls, calls);
-	end(fh);
+		put(fb, i);
+	fb_discard(fb, 0, 10, 300);
+	flood(fb, 300);
+	assert_int_equal(fb_alloc_calls, calls);
+	end(fb);
 	for (n = 1; n <= calls; n++) {
-		fh_alloc_calls = 0;
-		fh_alloc_fail_at = n;
-		assert_null(fh_create(&cfg));
-		assert_int_equal(fh_alloc_live, 0);
+		fb_alloc_calls = 0;
+		fb_alloc_fail_at = n;
+		assert_null(fb_create(&cfg));
+		assert_int_equal(fb_alloc_live, 0);
 	}
-	fh_alloc_calls = 0;
-	fh_alloc_fail_at = calls + 1;
-	fh = fh_create(&cfg);
-	assert_non_null(fh);
-	fh_alloc_fail_at = 0;
-	end(fh);
+	fb_alloc_calls = 0;
+	fb_alloc_fail_at = calls + 1;
+	fb = fb_create(&cfg);
+	assert_non_null(fb);
+	fb_alloc_fail_at = 0;
+	end(fb);
 }
 
 int main(void)

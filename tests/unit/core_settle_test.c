@@ -15,82 +15,82 @@
 /* The control plane's turn. */
 static void give(void *arg)
 {
-	struct fake_home **fh = arg;
+	struct fake_backend **fb = arg;
 
-	fh_give_slabs(*fh, 1);
+	fb_give_slabs(*fb, 1);
 }
 
-static struct fake_home *home;
+static struct fake_backend *fake;
 
-static struct fake_home *world_with_slabs(struct fh_config cfg)
+static struct fake_backend *world_with_slabs(struct fb_config cfg)
 {
 	cfg.idle = give;
-	cfg.arg = &home;
-	home = world(cfg);
-	return home;
+	cfg.arg = &fake;
+	fake = world(cfg);
+	return fake;
 }
 
 /* On the slab, all of it, and what is read from there is what was written. */
-static void settled(struct fake_home *fh, u32 gfn, u32 nr)
+static void settled(struct fake_backend *fb, u32 gfn, u32 nr)
 {
-	u64 reads = fh->nr_reads;
+	u64 reads = fb->nr_reads;
 	u32 i;
 
 	for (i = gfn; i < gfn + nr; i++) {
-		assert_int_equal(state_of(fh, i), DCM_NOTDIRECT);
-		assert_true(pd_word(&fh->vm->pd[i]) & PD_REMOTE);
-		assert_false(pd_word(&fh->vm->pd[i]) & PD_DIRTY);
-		assert_false(fh_present(fh, i));
+		assert_int_equal(state_of(fb, i), DCM_NOTDIRECT);
+		assert_true(pd_word(&fb->vm->pd[i]) & PD_REMOTE);
+		assert_false(pd_word(&fb->vm->pd[i]) & PD_DIRTY);
+		assert_false(fb_present(fb, i));
 	}
-	fh_fsck(fh, false);
+	fb_fsck(fb, false);
 	for (i = gfn; i < gfn + nr; i++) {
-		get(fh, i);
-		assert_int_equal(fh_read_checked(fh, i), FH_OK);
+		get(fb, i);
+		assert_int_equal(fb_read_checked(fb, i), FH_OK);
 	}
 	/* no page of it was taken for zero without looking */
-	assert_true(fh->nr_reads > reads);
+	assert_true(fb->nr_reads > reads);
 }
 
 /* On the slab, all of it; what is here is clean, and the same. */
-static void kept(struct fake_home *fh, u32 gfn, u32 nr)
+static void kept(struct fake_backend *fb, u32 gfn, u32 nr)
 {
 	u32 i;
 
 	for (i = gfn; i < gfn + nr; i++) {
-		enum dcm_state s = state_of(fh, i);
+		enum dcm_state s = state_of(fb, i);
 
-		assert_true(pd_word(&fh->vm->pd[i]) & PD_REMOTE);
-		assert_false(pd_word(&fh->vm->pd[i]) & PD_DIRTY);
-		assert_int_equal(fh_present(fh, i),
+		assert_true(pd_word(&fb->vm->pd[i]) & PD_REMOTE);
+		assert_false(pd_word(&fb->vm->pd[i]) & PD_DIRTY);
+		assert_int_equal(fb_present(fb, i),
 				 s == DCM_ACTIVE || s == DCM_PROACTIVE);
 	}
-	fh_fsck(fh, false);
+	fb_fsck(fb, false);
 }
 
 /* Copied and kept, written again in part, copied again; then out and in. */
 static void mixed_kept(u64 block, u64 budget, u32 delay, bool dirty_bits)
 {
-	struct fh_config cfg = calm();
-	struct fake_home *fh;
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
 	u32 i, round;
 
 	cfg.budget = budget;
 	cfg.max_delay = delay;
 	cfg.dirty_bits = dirty_bits;
-	fh = world_with_slabs(cfg);
-	tune(fh, "largest_block", block);
+	fb = world_with_slabs(cfg);
+	tune(fb, "largest_block", block);
 	for (round = 0; round < 3; round++) {
 		for (i = FROM + round; i < FROM + NR; i += 3)
-			put(fh, i);
+			put(fb, i);
 		for (i = FROM; i < FROM + NR; i += 5)
-			assert_int_equal(fh_access(fh, 0, i, true, true), 0);
-		assert_int_equal(fh_to_donor(fh, 0, FROM, NR, true, LONG), 0);
-		kept(fh, FROM, NR);
+			assert_int_equal(fb_access(fb, 0, i, true, true), 0);
+		assert_int_equal(fb_to_donor(fb, 0, FROM, NR, true, LONG), 0);
+		kept(fb, FROM, NR);
 	}
 	/* What is here goes without a write, and comes back as it was. */
-	assert_int_equal(fh_to_donor(fh, 0, FROM, NR, false, LONG), 0);
-	settled(fh, FROM, NR);
-	end(fh);
+	assert_int_equal(fb_to_donor(fb, 0, FROM, NR, false, LONG), 0);
+	settled(fb, FROM, NR);
+	end(fb);
 }
 
 static void test_kept(void **state)
@@ -107,30 +107,30 @@ static void test_kept(void **state)
 /* The second time only what was written since is, and reading costs nothing. */
 static void test_only_what_changed(void **state)
 {
-	struct fh_config cfg = calm();
-	struct fake_home *fh;
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
 	u64 written, faults;
 	u32 i;
 
 	(void)state;
 	cfg.budget = 512;
-	fh = world_with_slabs(cfg);
+	fb = world_with_slabs(cfg);
 	for (i = FROM; i < FROM + NR; i++)
-		put(fh, i);
-	assert_int_equal(fh_to_donor(fh, 0, FROM, NR, true, LONG), 0);
-	assert_int_equal(count(fh, DCM_C_WRITTEN_PAGES), NR);
-	faults = count(fh, DCM_C_FAULTS);
+		put(fb, i);
+	assert_int_equal(fb_to_donor(fb, 0, FROM, NR, true, LONG), 0);
+	assert_int_equal(count(fb, DCM_C_WRITTEN_PAGES), NR);
+	faults = count(fb, DCM_C_FAULTS);
 	for (i = FROM; i < FROM + NR; i++)
-		get(fh, i);
-	assert_int_equal(count(fh, DCM_C_FAULTS), faults);
+		get(fb, i);
+	assert_int_equal(count(fb, DCM_C_FAULTS), faults);
 	for (i = FROM; i < FROM + NR; i += 16)
-		put(fh, i);
-	assert_int_equal(count(fh, DCM_C_FAULT_WP), NR / 16);
-	written = count(fh, DCM_C_WRITTEN_PAGES);
-	assert_int_equal(fh_to_donor(fh, 0, FROM, NR, true, LONG), 0);
-	assert_int_equal(count(fh, DCM_C_WRITTEN_PAGES) - written, NR / 16);
-	kept(fh, FROM, NR);
-	end(fh);
+		put(fb, i);
+	assert_int_equal(count(fb, DCM_C_FAULT_WP), NR / 16);
+	written = count(fb, DCM_C_WRITTEN_PAGES);
+	assert_int_equal(fb_to_donor(fb, 0, FROM, NR, true, LONG), 0);
+	assert_int_equal(count(fb, DCM_C_WRITTEN_PAGES) - written, NR / 16);
+	kept(fb, FROM, NR);
+	end(fb);
 }
 
 /*
@@ -144,116 +144,116 @@ static void test_read_since_is_not_written(void **state)
 
 	(void)state;
 	for (u32 k = 0; k < ARRAY_SIZE(blocks); k++) {
-		struct fh_config cfg = calm();
+		struct fb_config cfg = calm();
 		u64 written, fetched;
-		struct fake_home *fh;
+		struct fake_backend *fb;
 		u32 i, round;
 
 		cfg.budget = 96;
-		fh = world_with_slabs(cfg);
-		tune(fh, "largest_block", blocks[k]);
+		fb = world_with_slabs(cfg);
+		tune(fb, "largest_block", blocks[k]);
 		for (round = 0; round < 4; round++)
 			for (i = FROM; i < FROM + NR; i++)
-				put(fh, i);
-		assert_int_equal(fh_to_donor(fh, 0, FROM, NR, true, LONG), 0);
-		written = count(fh, DCM_C_WRITTEN_PAGES);
-		fetched = count(fh, DCM_C_FETCHED_PAGES);
+				put(fb, i);
+		assert_int_equal(fb_to_donor(fb, 0, FROM, NR, true, LONG), 0);
+		written = count(fb, DCM_C_WRITTEN_PAGES);
+		fetched = count(fb, DCM_C_FETCHED_PAGES);
 		for (round = 0; round < 3; round++)
 			for (i = FROM; i < FROM + NR; i++)
-				get(fh, i);
-		assert_true(count(fh, DCM_C_FETCHED_PAGES) > fetched + NR);
-		assert_int_equal(count(fh, DCM_C_WRITTEN_PAGES), written);
-		end(fh);
+				get(fb, i);
+		assert_true(count(fb, DCM_C_FETCHED_PAGES) > fetched + NR);
+		assert_int_equal(count(fb, DCM_C_WRITTEN_PAGES), written);
+		end(fb);
 	}
 }
 
 /* Nor is what was new, where new pages are commonly written again. */
 static void test_new_and_read_since_is_not_written(void **state)
 {
-	struct fh_config cfg = calm();
-	struct fake_home *fh;
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
 	u64 written;
 	u32 i, round;
 
 	(void)state;
 	cfg.budget = 96;
-	fh = world_with_slabs(cfg);
+	fb = world_with_slabs(cfg);
 	/* so that it is known of this neighbourhood */
 	for (round = 0; round < 8; round++)
 		for (i = FROM + 64; i < FROM + NR; i++)
-			put(fh, i);
+			put(fb, i);
 	for (i = FROM; i < FROM + 64; i++)
-		put(fh, i);
-	assert_int_equal(fh_to_donor(fh, 0, FROM, NR, true, LONG), 0);
-	written = count(fh, DCM_C_WRITTEN_PAGES);
+		put(fb, i);
+	assert_int_equal(fb_to_donor(fb, 0, FROM, NR, true, LONG), 0);
+	written = count(fb, DCM_C_WRITTEN_PAGES);
 	for (round = 0; round < 4; round++)
 		for (i = FROM; i < FROM + NR; i++)
-			get(fh, i);
-	assert_int_equal(count(fh, DCM_C_WRITTEN_PAGES), written);
-	end(fh);
+			get(fb, i);
+	assert_int_equal(count(fb, DCM_C_WRITTEN_PAGES), written);
+	end(fb);
 }
 
 /* Of a large block too, unless more than a quarter of it was written. */
 static void test_few_of_a_block(void **state)
 {
-	struct fh_config cfg = calm();
-	struct fake_home *fh;
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
 	u32 i, n, head = 128;
 	u64 written;
 
 	(void)state;
 	cfg.budget = 512;
-	fh = world_with_slabs(cfg);
-	tune(fh, "largest_block", 65536);
+	fb = world_with_slabs(cfg);
+	tune(fb, "largest_block", 65536);
 	for (i = 0; i < head + 8; i++)
-		put(fh, i);
-	assert_int_equal(pd_order(pd_word(&fh->vm->pd[head])), 3);
-	assert_int_equal(fh_to_donor(fh, 0, head, 8, true, LONG), 0);
+		put(fb, i);
+	assert_int_equal(pd_order(pd_word(&fb->vm->pd[head])), 3);
+	assert_int_equal(fb_to_donor(fb, 0, head, 8, true, LONG), 0);
 	for (n = 1; n <= 3; n++) {
 		for (i = 0; i < n; i++)
-			put(fh, head + 7 - 3 * i);
-		written = count(fh, DCM_C_WRITTEN_PAGES);
-		assert_int_equal(fh_to_donor(fh, 0, head, 8, true, LONG), 0);
-		assert_int_equal(count(fh, DCM_C_WRITTEN_PAGES) - written,
+			put(fb, head + 7 - 3 * i);
+		written = count(fb, DCM_C_WRITTEN_PAGES);
+		assert_int_equal(fb_to_donor(fb, 0, head, 8, true, LONG), 0);
+		assert_int_equal(count(fb, DCM_C_WRITTEN_PAGES) - written,
 				 n > 2 ? 8 : n);
-		kept(fh, head, 8);
+		kept(fb, head, 8);
 	}
-	assert_int_equal(fh->nr_copies, 4);
-	end(fh);
+	assert_int_equal(fb->nr_copies, 4);
+	end(fb);
 }
 
 /* Pages in every state: written, zero, read only, never touched; twice. */
 static void mixed(u64 block, u64 budget, u32 delay, bool dirty_bits)
 {
-	struct fh_config cfg = calm();
-	struct fake_home *fh;
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
 	u32 i, round;
 
 	cfg.budget = budget;
 	cfg.max_delay = delay;
 	cfg.dirty_bits = dirty_bits;
-	fh = world_with_slabs(cfg);
-	tune(fh, "largest_block", block);
+	fb = world_with_slabs(cfg);
+	tune(fb, "largest_block", block);
 	for (round = 0; round < 2; round++) {
 		for (i = FROM; i < FROM + NR; i++) {
 			if (i % 4 == 0)
-				put(fh, i);
+				put(fb, i);
 			else if (i % 4 == 1)
-				assert_int_equal(fh_access(fh, 0, i, true,
+				assert_int_equal(fb_access(fb, 0, i, true,
 							   true),
 						 0);
 			else if (i % 4 == 2)
-				get(fh, i);
+				get(fb, i);
 		}
-		assert_int_equal(fh_to_donor(fh, 0, FROM, NR, false, LONG), 0);
-		settled(fh, FROM, NR);
+		assert_int_equal(fb_to_donor(fb, 0, FROM, NR, false, LONG), 0);
+		settled(fb, FROM, NR);
 		/* what was there is zero now: no eviction would say so */
 		for (i = FROM; i < FROM + NR; i += 3)
-			assert_int_equal(fh_access(fh, 0, i, true, true), 0);
-		assert_int_equal(fh_to_donor(fh, 0, FROM, NR, false, LONG), 0);
-		settled(fh, FROM, NR);
+			assert_int_equal(fb_access(fb, 0, i, true, true), 0);
+		assert_int_equal(fb_to_donor(fb, 0, FROM, NR, false, LONG), 0);
+		settled(fb, FROM, NR);
 	}
-	end(fh);
+	end(fb);
 }
 
 static void test_mixed(void **state)
@@ -271,56 +271,56 @@ static void test_mixed(void **state)
 /* All of it discarded after it was settled: zeros come from the donor again. */
 static void test_after_discard(void **state)
 {
-	struct fake_home *fh = world_with_slabs(calm());
+	struct fake_backend *fb = world_with_slabs(calm());
 	u32 i;
 
 	(void)state;
 	for (i = FROM; i < FROM + 16; i++)
-		put(fh, i);
-	assert_int_equal(fh_to_donor(fh, 0, FROM, 16, false, LONG), 0);
-	fh_discard(fh, 0, FROM, 16);
-	assert_int_equal(fh_to_donor(fh, 0, FROM, 16, false, LONG), 0);
-	settled(fh, FROM, 16);
-	end(fh);
+		put(fb, i);
+	assert_int_equal(fb_to_donor(fb, 0, FROM, 16, false, LONG), 0);
+	fb_discard(fb, 0, FROM, 16);
+	assert_int_equal(fb_to_donor(fb, 0, FROM, 16, false, LONG), 0);
+	settled(fb, FROM, 16);
+	end(fb);
 }
 
 /* Nothing takes it: it ends at the time given, and all is as it was. */
 static void test_no_slab(void **state)
 {
-	struct fh_config cfg = calm();
-	struct fake_home *fh;
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
 	u32 i;
 
 	(void)state;
 	cfg.nr_slabs = 0;
 	cfg.budget = 512;
-	fh = world_with_slabs(cfg);
+	fb = world_with_slabs(cfg);
 	for (i = FROM; i < FROM + 16; i++)
-		put(fh, i);
-	assert_int_equal(fh_to_donor(fh, 0, FROM, 16, false, 1000), -ETIMEDOUT);
-	assert_int_equal(fh_to_donor(fh, 0, FROM, 16, true, 1000), -ETIMEDOUT);
-	fh_fsck(fh, false);
+		put(fb, i);
+	assert_int_equal(fb_to_donor(fb, 0, FROM, 16, false, 1000), -ETIMEDOUT);
+	assert_int_equal(fb_to_donor(fb, 0, FROM, 16, true, 1000), -ETIMEDOUT);
+	fb_fsck(fb, false);
 	for (i = FROM; i < FROM + 16; i++)
-		get(fh, i);
-	fh_destroy(fh);
+		get(fb, i);
+	fb_destroy(fb);
 }
 
 /* A page that I/O has its hands on stays, and that is said. */
 static void test_pinned(void **state)
 {
-	struct fh_config cfg = calm();
-	struct fake_home *fh;
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
 
 	(void)state;
 	cfg.p_pinned = 10000;
-	fh = world_with_slabs(cfg);
-	put(fh, FROM);
-	assert_int_equal(fh_to_donor(fh, 0, FROM, 16, true, LONG), -EBUSY);
-	assert_int_equal(fh_to_donor(fh, 0, FROM, 16, false, LONG), -EBUSY);
-	fh->cfg.p_pinned = 0;
-	assert_int_equal(fh_to_donor(fh, 0, FROM, 16, false, LONG), 0);
-	settled(fh, FROM, 16);
-	end(fh);
+	fb = world_with_slabs(cfg);
+	put(fb, FROM);
+	assert_int_equal(fb_to_donor(fb, 0, FROM, 16, true, LONG), -EBUSY);
+	assert_int_equal(fb_to_donor(fb, 0, FROM, 16, false, LONG), -EBUSY);
+	fb->cfg.p_pinned = 0;
+	assert_int_equal(fb_to_donor(fb, 0, FROM, 16, false, LONG), 0);
+	settled(fb, FROM, 16);
+	end(fb);
 }
 
 /*
@@ -329,24 +329,24 @@ static void test_pinned(void **state)
  */
 static void test_busy_now_and_then(void **state)
 {
-	struct fh_config cfg = calm();
-	struct fake_home *fh;
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
 	unsigned int tries = 0;
 	u64 at = FROM;
 
 	(void)state;
 	cfg.p_pinned = 5000;
 	cfg.dirty_bits = true;
-	fh = world_with_slabs(cfg);
+	fb = world_with_slabs(cfg);
 	for (u32 i = 0; i < 64; i++)
-		put(fh, FROM + i);
-	while (fh_to_donors(fh, 0, &at, FROM + 64, true, LONG) == -EBUSY)
+		put(fb, FROM + i);
+	while (fb_to_donors(fb, 0, &at, FROM + 64, true, LONG) == -EBUSY)
 		assert_true(++tries < 1000);
 	assert_int_equal(at, FROM + 64);
 	assert_true(tries);
-	kept(fh, FROM, 64);
-	fh->cfg.p_pinned = 0;
-	end(fh);
+	kept(fb, FROM, 64);
+	fb->cfg.p_pinned = 0;
+	end(fb);
 }
 
 static struct {
@@ -358,51 +358,51 @@ static struct {
 
 static void guest_writes(void *arg)
 {
-	struct fake_home *fh = home;
+	struct fake_backend *fb = fake;
 	int flags;
 
 	give(arg);
 	if (!guest.waits) {
 		guest.gfn = FROM + guest.gfn * 5 % NR;
-		guest.since = fh->tick;
+		guest.since = fb->tick;
 	}
-	flags = fh_write(fh, guest.gfn, false);
+	flags = fb_write(fb, guest.gfn, false);
 	guest.waits = flags != FH_OK;
 	if (guest.waits) {
-		fh_fault(fh, 1, guest.gfn, (u32)flags);
+		fb_fault(fb, 1, guest.gfn, (u32)flags);
 		return;
 	}
-	guest.longest = max(guest.longest, fh->tick - guest.since);
-	guest.waited += fh->tick > guest.since;
+	guest.longest = max(guest.longest, fb->tick - guest.since);
+	guest.waited += fb->tick > guest.since;
 	guest.gfn = ++guest.done;
 }
 
 /* Whoever writes to pages while they are copied waits for one WRITE at most. */
 static void cleaned_under_writes(u64 block)
 {
-	struct fh_config cfg = calm();
-	struct fake_home *fh;
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
 	u64 begin;
 
 	cfg.nr_lanes = 2;
 	cfg.budget = 512;
 	cfg.max_delay = 100;
-	fh = world_with_slabs(cfg);
-	tune(fh, "largest_block", block);
-	tune(fh, "writebacks", 2);
+	fb = world_with_slabs(cfg);
+	tune(fb, "largest_block", block);
+	tune(fb, "writebacks", 2);
 	memset(&guest, 0, sizeof(guest));
 	for (u32 i = 0; i < NR; i++)
-		put(fh, FROM + i);
-	fh->cfg.idle = guest_writes;
-	begin = fh->tick;
-	assert_int_equal(fh_to_donor(fh, 0, FROM, NR, true, LONG), 0);
-	fh->cfg.idle = give;
+		put(fb, FROM + i);
+	fb->cfg.idle = guest_writes;
+	begin = fb->tick;
+	assert_int_equal(fb_to_donor(fb, 0, FROM, NR, true, LONG), 0);
+	fb->cfg.idle = give;
 	/* that was not over soon, and some did wait */
-	assert_true(fh->tick - begin > 4ul * cfg.max_delay);
+	assert_true(fb->tick - begin > 4ul * cfg.max_delay);
 	assert_true(guest.done > 16 && guest.waited > 4);
 	/* and the look that finds it done [VGC-D-21] */
 	assert_true(guest.longest <= cfg.max_delay + 4);
-	end(fh);
+	end(fb);
 }
 
 static void test_accesses_go_on(void **state)
@@ -415,46 +415,46 @@ static void test_accesses_go_on(void **state)
 /* Some pages are written whenever that can be done. */
 static void guest_writes_the_same(void *arg)
 {
-	struct fake_home *fh = home;
+	struct fake_backend *fb = fake;
 
 	give(arg);
 	for (u32 i = 0; i < NR; i += 64) {
-		int flags = fh_write(fh, FROM + i, false);
+		int flags = fb_write(fb, FROM + i, false);
 
 		if (flags != FH_OK)
-			fh_fault(fh, 1, FROM + i, (u32)flags);
+			fb_fault(fb, 1, FROM + i, (u32)flags);
 	}
 }
 
 /* They were copied again and again, as what was copied was newer by then. */
 static void cleaned_while_always_written(u64 block, bool dirty_bits)
 {
-	struct fh_config cfg = calm();
-	struct fake_home *fh;
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
 	u64 begin, written;
 
 	cfg.nr_lanes = 2;
 	cfg.budget = 512;
 	cfg.max_delay = 100;
 	cfg.dirty_bits = dirty_bits;
-	fh = world_with_slabs(cfg);
-	tune(fh, "largest_block", block);
+	fb = world_with_slabs(cfg);
+	tune(fb, "largest_block", block);
 	for (u32 i = 0; i < NR; i++)
-		put(fh, FROM + i);
-	fh->cfg.idle = guest_writes_the_same;
+		put(fb, FROM + i);
+	fb->cfg.idle = guest_writes_the_same;
 	for (u32 round = 0; round < 3; round++) {
-		begin = fh->tick;
-		written = count(fh, DCM_C_WRITTEN_PAGES);
-		assert_int_equal(fh_to_donor(fh, 0, FROM, NR, true, LONG), 0);
-		assert_true(fh->tick > begin);
+		begin = fb->tick;
+		written = count(fb, DCM_C_WRITTEN_PAGES);
+		assert_int_equal(fb_to_donor(fb, 0, FROM, NR, true, LONG), 0);
+		assert_true(fb->tick > begin);
 		/* then those that were written since, and no other */
-		assert_in_range(count(fh, DCM_C_WRITTEN_PAGES) - written, 1,
+		assert_in_range(count(fb, DCM_C_WRITTEN_PAGES) - written, 1,
 				round ? NR / 64 * block / 4096 : NR);
 	}
-	fh->cfg.idle = give;
-	assert_int_equal(fh_to_donor(fh, 0, FROM, NR, true, LONG), 0);
-	kept(fh, FROM, NR);
-	end(fh);
+	fb->cfg.idle = give;
+	assert_int_equal(fb_to_donor(fb, 0, FROM, NR, true, LONG), 0);
+	kept(fb, FROM, NR);
+	end(fb);
 }
 
 static void test_what_is_always_written_is_copied_once(void **state)

@@ -2,7 +2,7 @@
 /*
  * core_table.h - what the table tests of the core share
  *
- * One lane, a small VM, a calm home: no delays, no errors, no sampling. Each
+ * One lane, a small VM, a calm backend: no delays, no errors, no sampling. Each
  * test then makes the one thing hostile that it is about.
  */
 #ifndef CORE_TABLE_H
@@ -15,14 +15,14 @@
 #include <stdio.h>
 #include <cmocka.h>
 
-#include "fake_home.h"
+#include "fake_backend.h"
 #include "fake_priv.h"
 
 #define FLOOD_AT 1536u /* pages from here on only push others out */
 
-static inline struct fh_config calm(void)
+static inline struct fb_config calm(void)
 {
-	return (struct fh_config){
+	return (struct fb_config){
 		.nr_pages = 3072,
 		.extent_pages = 64,
 		.nr_lanes = 1,
@@ -34,96 +34,96 @@ static inline struct fh_config calm(void)
 	};
 }
 
-static inline void tune(struct fake_home *fh, const char *name, u64 v)
+static inline void tune(struct fake_backend *fb, const char *name, u64 v)
 {
-	assert_int_equal(dcm_tunable_set(fh->vm, name, v), 0);
+	assert_int_equal(dcm_tunable_set(fb->vm, name, v), 0);
 }
 
 /* A world in which nothing is left to chance. */
-static inline struct fake_home *world(struct fh_config cfg)
+static inline struct fake_backend *world(struct fb_config cfg)
 {
-	struct fake_home *fh;
+	struct fake_backend *fb;
 
-	fh_alloc_live = 0; /* an earlier test may have failed half way */
-	fh = fh_create(&cfg);
+	fb_alloc_live = 0; /* an earlier test may have failed half way */
+	fb = fb_create(&cfg);
 
-	tune(fh, "epsilon", 0);
-	tune(fh, "sample_bp", 0);
-	tune(fh, "largest_block", 4096);
-	return fh;
+	tune(fb, "epsilon", 0);
+	tune(fb, "sample_bp", 0);
+	tune(fb, "largest_block", 4096);
+	return fb;
 }
 
-static inline void end(struct fake_home *fh)
+static inline void end(struct fake_backend *fb)
 {
-	fh_settle(fh);
-	fh_fsck(fh, true);
-	fh_destroy(fh);
-	assert_int_equal(fh_alloc_live, 0);
+	fb_settle(fb);
+	fb_fsck(fb, true);
+	fb_destroy(fb);
+	assert_int_equal(fb_alloc_live, 0);
 }
 
-static inline u64 count(const struct fake_home *fh, enum dcm_counter_id id)
+static inline u64 count(const struct fake_backend *fb, enum dcm_counter_id id)
 {
 	struct dcm_stats st;
 
-	dcm_vm_stats(fh->vm, &st);
+	dcm_vm_stats(fb->vm, &st);
 	return st.count[id];
 }
 
-static inline enum dcm_state state_of(const struct fake_home *fh, u32 gfn)
+static inline enum dcm_state state_of(const struct fake_backend *fb, u32 gfn)
 {
-	unsigned int o = pd_order(pd_word(pd_of(fh->vm, gfn)));
+	unsigned int o = pd_order(pd_word(pd_of(fb->vm, gfn)));
 
-	return pd_state(pd_word(pd_of(fh->vm, gfn & ~((1u << o) - 1))));
+	return pd_state(pd_word(pd_of(fb->vm, gfn & ~((1u << o) - 1))));
 }
 
-static inline u32 pages_of(const struct fake_home *fh, u32 gfn)
+static inline u32 pages_of(const struct fake_backend *fb, u32 gfn)
 {
-	return 1u << pd_order(pd_word(pd_of(fh->vm, gfn)));
+	return 1u << pd_order(pd_word(pd_of(fb->vm, gfn)));
 }
 
-static inline void get(struct fake_home *fh, u32 gfn)
+static inline void get(struct fake_backend *fb, u32 gfn)
 {
-	assert_int_equal(fh_access(fh, 0, gfn, false, false), 0);
+	assert_int_equal(fb_access(fb, 0, gfn, false, false), 0);
 }
 
-static inline void put(struct fake_home *fh, u32 gfn)
+static inline void put(struct fake_backend *fb, u32 gfn)
 {
-	assert_int_equal(fh_access(fh, 0, gfn, true, false), 0);
+	assert_int_equal(fb_access(fb, 0, gfn, true, false), 0);
 }
 
 /* Once through pages nobody cares for, until everything else is out. */
-static inline void flood(struct fake_home *fh, u32 nr)
+static inline void flood(struct fake_backend *fb, u32 nr)
 {
 	static u32 at;
 	u32 i;
 
 	for (i = 0; i < nr; i++, at++)
-		put(fh, FLOOD_AT + at % (fh->cfg.nr_pages - FLOOD_AT));
-	fh_settle(fh);
+		put(fb, FLOOD_AT + at % (fb->cfg.nr_pages - FLOOD_AT));
+	fb_settle(fb);
 }
 
-static inline void push_out(struct fake_home *fh, u32 gfn, u32 nr)
+static inline void push_out(struct fake_backend *fb, u32 gfn, u32 nr)
 {
-	u64 share = dcm_tunable_get(fh->vm, DCM_T_proactive_share);
+	u64 share = dcm_tunable_get(fb->vm, DCM_T_proactive_share);
 	u32 i, n;
 
 	/* Proactive gives nothing up below its share, however long it takes. */
-	tune(fh, "proactive_share", 0);
+	tune(fb, "proactive_share", 0);
 	for (n = 0; n < 50; n++) {
 		bool out = true;
 
 		/* Nor does what waits in a lane's buffer. */
-		dcm_buffers_flush(fh->vm);
+		dcm_buffers_flush(fb->vm);
 		for (i = gfn; i < gfn + nr; i++)
-			out &= state_of(fh, i) == DCM_NOTDIRECT;
+			out &= state_of(fb, i) == DCM_NOTDIRECT;
 		if (out) {
-			tune(fh, "proactive_share", share);
+			tune(fb, "proactive_share", share);
 			return;
 		}
-		flood(fh, 400);
+		flood(fb, 400);
 	}
-	fh_violation(fh, "page %u can't be pushed out: %s", gfn,
-		     fh_page_text(fh, gfn));
+	fb_violation(fb, "page %u can't be pushed out: %s", gfn,
+		     fb_page_text(fb, gfn));
 }
 
 #endif /* CORE_TABLE_H */

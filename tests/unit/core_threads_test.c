@@ -21,13 +21,13 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "fake_home.h"
+#include "fake_backend.h"
 #include "fake_priv.h"
 
 #define WORKERS_MAX 4
 
 struct ctx {
-	struct fake_home *fh;
+	struct fake_backend *fb;
 	u32 workers;
 	u64 steps;
 	u32 running; /* workers not done */
@@ -43,48 +43,48 @@ struct worker {
 
 static u64 rnd(u64 *rng, u64 n)
 {
-	return fh_random(rng) % n;
+	return fb_random(rng) % n;
 }
 
-static u32 wakes(struct fake_home *fh, u32 gfn)
+static u32 wakes(struct fake_backend *fb, u32 gfn)
 {
-	return __atomic_load_n(&fh->wakes[gfn], __ATOMIC_ACQUIRE);
+	return __atomic_load_n(&fb->wakes[gfn], __ATOMIC_ACQUIRE);
 }
 
 /* One access; a guest thread sleeps until it is woken, so does this. */
 static void access_page(struct worker *w, u32 gfn, bool write, bool zero)
 {
-	struct fake_home *fh = w->c->fh;
+	struct fake_backend *fb = w->c->fb;
 
 	u32 turns = 0;
 
 	for (;;) {
-		u32 gen = wakes(fh, gfn);
-		int r = write ? fh_write(fh, gfn, zero) :
-				fh_read_checked(fh, gfn);
+		u32 gen = wakes(fb, gfn);
+		int r = write ? fb_write(fb, gfn, zero) :
+				fb_read_checked(fb, gfn);
 
 		if (r == FH_OK) {
 			w->ok++;
 			return;
 		}
 		if (r == FH_HELD) {
-			fh_poll(fh, w->lane);
+			fb_poll(fb, w->lane);
 			sched_yield();
 			continue;
 		}
-		switch (fh_fault(fh, w->lane, gfn, (u32)r)) {
+		switch (fb_fault(fb, w->lane, gfn, (u32)r)) {
 		case DCM_FAULT_DONE:
 			continue;
 		case DCM_FAULT_LOST:
 			w->lost++;
 			return;
 		case DCM_FAULT_STALL:
-			fh_poll(fh, w->lane);
+			fb_poll(fb, w->lane);
 			sched_yield();
 			continue;
 		default:
-			while (wakes(fh, gfn) == gen) {
-				if (!fh_poll(fh, w->lane) && ++turns % 32 == 0)
+			while (wakes(fb, gfn) == gen) {
+				if (!fb_poll(fb, w->lane) && ++turns % 32 == 0)
 					sched_yield();
 			}
 		}
@@ -94,8 +94,8 @@ static void access_page(struct worker *w, u32 gfn, bool write, bool zero)
 static void *worker_run(void *arg)
 {
 	struct worker *w = arg;
-	struct fake_home *fh = w->c->fh;
-	u32 n = fh->cfg.nr_pages, seq = (u32)rnd(&w->rng, n), gfn;
+	struct fake_backend *fb = w->c->fb;
+	u32 n = fb->cfg.nr_pages, seq = (u32)rnd(&w->rng, n), gfn;
 	u64 i;
 
 	for (i = 0; i < w->c->steps; i++) {
@@ -111,23 +111,23 @@ static void *worker_run(void *arg)
 		}
 		access_page(w, gfn, rnd(&w->rng, 2), !rnd(&w->rng, 6));
 		if (!rnd(&w->rng, 64))
-			fh_balance(fh, w->lane);
+			fb_balance(fb, w->lane);
 		if (!rnd(&w->rng, 200))
-			fh_discard(fh, w->lane, gfn,
+			fb_discard(fb, w->lane, gfn,
 				   min(1 + (u32)rnd(&w->rng, 40), n - gfn));
 		if (!rnd(&w->rng, 200))
-			fh_hint(fh, w->lane, gfn,
+			fb_hint(fb, w->lane, gfn,
 				min(1 + (u32)rnd(&w->rng, 40), n - gfn),
 				(enum dcm_hint)rnd(&w->rng, 3));
-		if (fh->cfg.settles && !rnd(&w->rng, 200))
-			fh_to_donor(fh, w->lane, gfn & ~(DCM_BLOCK_MAX - 1),
+		if (fb->cfg.settles && !rnd(&w->rng, 200))
+			fb_to_donor(fb, w->lane, gfn & ~(DCM_BLOCK_MAX - 1),
 				    DCM_BLOCK_MAX, rnd(&w->rng, 2),
 				    1 + rnd(&w->rng, 2000));
 	}
 	__atomic_sub_fetch(&w->c->running, 1, __ATOMIC_RELEASE);
 	/* Others may wait for what this lane has in flight. */
 	while (__atomic_load_n(&w->c->running, __ATOMIC_ACQUIRE)) {
-		fh_poll(fh, w->lane);
+		fb_poll(fb, w->lane);
 		sched_yield();
 	}
 	return NULL;
@@ -147,23 +147,23 @@ struct control {
 
 static void lose_dead(struct control *k)
 {
-	struct fake_home *fh = k->c->fh;
-	struct dcm_vm *vm = fh->vm;
+	struct fake_backend *fb = k->c->fb;
+	struct dcm_vm *vm = fb->vm;
 	u32 e;
 	int i;
 
 	for (e = 0; e < vm->nr_extents; e++) {
 		for (i = 0; i < 2; i++) {
 			struct dcm_slab_ref *ref = vm->extent[e].slab[i];
-			struct fh_slab *s;
+			struct fb_slab *s;
 
 			if (!ref)
 				continue;
-			s = fh_slab_of(fh, ref);
+			s = fb_slab_of(fb, ref);
 			if (s->state != FH_SLAB_DEAD ||
 			    dcm_extent_lost(&vm->lane[k->lane], e, ref) < 0)
 				continue;
-			fh_slab_free(fh, s);
+			fb_slab_free(fb, s);
 			k->losses++;
 		}
 	}
@@ -171,9 +171,9 @@ static void lose_dead(struct control *k)
 
 static void move(struct control *k)
 {
-	struct fake_home *fh = k->c->fh;
-	struct dcm_vm *vm = fh->vm;
-	struct fh_slab *s;
+	struct fake_backend *fb = k->c->fb;
+	struct dcm_vm *vm = fb->vm;
+	struct fb_slab *s;
 	int r;
 
 	if (!k->moving) {
@@ -186,7 +186,7 @@ static void move(struct control *k)
 		if (vm->extent[e].slab[!cur]) {
 			old = vm->extent[e].slab[!cur];
 		} else if (rnd(&k->rng, 3)) {
-			s = fh_slab_take(fh, rnd(&k->rng, 100), -1);
+			s = fb_slab_take(fb, rnd(&k->rng, 100), -1);
 			if (!s)
 				return;
 			s->extent = e;
@@ -204,13 +204,13 @@ static void move(struct control *k)
 	r = dcm_extent_move(&vm->lane[k->lane], k->extent, k->slab, &k->cursor);
 	if (r == -EAGAIN)
 		return;
-	s = fh_slab_of(fh, k->slab);
+	s = fb_slab_of(fb, k->slab);
 	if (r == -EIO && s->state == FH_SLAB_LIVE)
-		fh_violation(fh,
+		fb_violation(fb,
 			     "move says that slab %u can't be read, but it can",
 			     (u32)s->ref.id);
 	if (!r) {
-		fh_slab_free(fh, s);
+		fb_slab_free(fb, s);
 		k->moves++;
 	}
 	k->moving = false;
@@ -218,17 +218,17 @@ static void move(struct control *k)
 
 static void donor_event(struct control *k)
 {
-	struct fake_home *fh = k->c->fh;
-	struct fh_donor *d = &fh->donor[rnd(&k->rng, fh->cfg.nr_donors)];
-	u64 until = READ_ONCE(fh->tick) + rnd(&k->rng, 20000);
+	struct fake_backend *fb = k->c->fb;
+	struct fb_donor *d = &fb->donor[rnd(&k->rng, fb->cfg.nr_donors)];
+	u64 until = READ_ONCE(fb->tick) + rnd(&k->rng, 20000);
 	u32 s;
 
 	switch (rnd(&k->rng, 8)) {
 	case 0:
-		s = (u32)rnd(&k->rng, fh->cfg.nr_slabs);
+		s = (u32)rnd(&k->rng, fb->cfg.nr_slabs);
 		if (!rnd(&k->rng, 3) &&
-		    READ_ONCE(fh->slab[s].state) == FH_SLAB_LIVE) {
-			fh_slab_kill(fh, &fh->slab[s]);
+		    READ_ONCE(fb->slab[s].state) == FH_SLAB_LIVE) {
+			fb_slab_kill(fb, &fb->slab[s]);
 			k->kills++;
 		}
 		break;
@@ -247,18 +247,18 @@ static void donor_event(struct control *k)
 
 static void control_step(struct control *k)
 {
-	struct fake_home *fh = k->c->fh;
+	struct fake_backend *fb = k->c->fb;
 	const struct dcm_tunable *t;
 	u64 v;
 
-	fh_give_slabs(fh, rnd(&k->rng, 100));
+	fb_give_slabs(fb, rnd(&k->rng, 100));
 	lose_dead(k);
-	if (dcm_pending(&fh->vm->lane[k->lane]) || rnd(&k->rng, 2))
+	if (dcm_pending(&fb->vm->lane[k->lane]) || rnd(&k->rng, 2))
 		move(k);
 	switch (rnd(&k->rng, 64)) {
 	case 0:
-		v = dcm_min_budget(fh->vm);
-		fh_budget(fh, rnd(&k->rng, 2) ? v : v + rnd(&k->rng, 600));
+		v = dcm_min_budget(fb->vm);
+		fb_budget(fb, rnd(&k->rng, 2) ? v : v + rnd(&k->rng, 600));
 		break;
 	case 1:
 		t = &dcm_tunables[rnd(&k->rng, DCM_T_NR)];
@@ -266,17 +266,17 @@ static void control_step(struct control *k)
 		if (t == &dcm_tunables[DCM_T_largest_block] ||
 		    t == &dcm_tunables[DCM_T_fresh_block])
 			v = 4096ull << rnd(&k->rng, 5);
-		if (dcm_tunable_set(fh->vm, t->name, v))
-			fh_violation(fh, "tunable %s", t->name);
+		if (dcm_tunable_set(fb->vm, t->name, v))
+			fb_violation(fb, "tunable %s", t->name);
 		break;
 	case 2 ... 5:
 		donor_event(k);
 		break;
 	case 6 ... 10:
-		fh_balance(fh, k->lane);
+		fb_balance(fb, k->lane);
 		break;
 	default:
-		fh_poll(fh, k->lane);
+		fb_poll(fb, k->lane);
 	}
 	sched_yield();
 }
@@ -284,42 +284,42 @@ static void control_step(struct control *k)
 /* One thread from here on: end moves and losses, then look at everything. */
 static void check_all(struct ctx *c, struct control *k)
 {
-	struct fake_home *fh = c->fh;
+	struct fake_backend *fb = c->fb;
 	u32 i, round;
 	bool dead = true;
 
-	memset(fh->donor, 0, sizeof(fh->donor));
+	memset(fb->donor, 0, sizeof(fb->donor));
 	for (round = 0; k->moving || dead; round++) {
 		if (round > 1000000)
-			fh_violation(fh, "%s never ends",
+			fb_violation(fb, "%s never ends",
 				     k->moving ? "a move" : "a loss");
-		fh_advance(fh, 500);
+		fb_advance(fb, 500);
 		for (i = 0; i <= c->workers; i++)
-			fh_poll(fh, i);
-		fh_give_slabs(fh, round);
+			fb_poll(fb, i);
+		fb_give_slabs(fb, round);
 		lose_dead(k);
 		if (k->moving)
 			move(k);
 		dead = false;
-		for (i = 0; i < fh->cfg.nr_slabs; i++)
-			dead |= fh->slab[i].state == FH_SLAB_DEAD;
+		for (i = 0; i < fb->cfg.nr_slabs; i++)
+			dead |= fb->slab[i].state == FH_SLAB_DEAD;
 	}
-	fh_settle(fh);
-	for (i = 0; i < fh->vm->nr_extents; i++)
-		fh_lost_scan(fh, i);
-	fh_fsck(fh, true);
-	for (i = 0; i < fh->cfg.nr_pages; i++)
-		if (fh_access(fh, i % c->workers, i, false, false) &&
-		    !fh_is_lost(fh, i))
-			fh_violation(fh, "page %u can't be read", i);
-	fh_settle(fh);
-	fh_fsck(fh, true);
+	fb_settle(fb);
+	for (i = 0; i < fb->vm->nr_extents; i++)
+		fb_lost_scan(fb, i);
+	fb_fsck(fb, true);
+	for (i = 0; i < fb->cfg.nr_pages; i++)
+		if (fb_access(fb, i % c->workers, i, false, false) &&
+		    !fb_is_lost(fb, i))
+			fb_violation(fb, "page %u can't be read", i);
+	fb_settle(fb);
+	fb_fsck(fb, true);
 }
 
 static void round_run(u64 seed, u64 steps, u64 *ok, u64 *lost)
 {
 	u64 rng = seed;
-	struct fh_config cfg = { .nr_pages = 600 + (u32)rnd(&rng, 600),
+	struct fb_config cfg = { .nr_pages = 600 + (u32)rnd(&rng, 600),
 				 .extent_pages = 64,
 				 .nr_slabs = 64,
 				 .nr_donors = 4,
@@ -345,10 +345,10 @@ static void round_run(u64 seed, u64 steps, u64 *ok, u64 *lost)
 	cfg.p_error = (u32)rnd(&rng, 500);
 	cfg.p_pinned = (u32)rnd(&rng, 500);
 	cfg.p_install_fail = (u32)rnd(&rng, 200);
-	snprintf(fh_repro, sizeof(fh_repro),
+	snprintf(fb_repro, sizeof(fb_repro),
 		 "SEED=%llu STEPS=%llu ROUNDS=1 core_threads_test",
 		 (unsigned long long)seed, (unsigned long long)steps);
-	c.fh = fh_create(&cfg);
+	c.fb = fb_create(&cfg);
 	k.lane = c.workers;
 	c.running = c.workers;
 	for (i = 0; i < c.workers; i++) {
@@ -372,7 +372,7 @@ static void round_run(u64 seed, u64 steps, u64 *ok, u64 *lost)
 		       (unsigned long long)seed, c.workers,
 		       (unsigned long long)k.moves,
 		       (unsigned long long)k.losses);
-	fh_destroy(c.fh);
+	fb_destroy(c.fb);
 }
 
 static u64 env_u64(const char *name, u64 def)

@@ -3,96 +3,96 @@
  * fake_check.c - fsck for a VM: descriptors, queues, frames and slabs agree
  *
  * Reads the core's structures but trusts none: what must be true is worked
- * out from the fake home's own books. For single-threaded runs, and after all
+ * out from the fake backend's own books. For single-threaded runs, and after all
  * threads have stopped.
  */
-#include "fake_home.h"
+#include "fake_backend.h"
 #include "fake_priv.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 struct walk {
-	struct fake_home *fh;
+	struct fake_backend *fb;
 	bool quiet;
 	u8 *seen; /* heads met in a queue */
 	u64 frames; /* frame pages the descriptors own */
 };
 
-static u64 want_content(const struct fake_home *fh, u32 gfn)
+static u64 want_content(const struct fake_backend *fb, u32 gfn)
 {
-	u64 t = fh->truth[gfn];
+	u64 t = fb->truth[gfn];
 
 	return t & 1 ? 0 : t;
 }
 
 /* Some donor, or nobody, must be able to give back a page that is clean. */
-static void check_remote(struct fake_home *fh, u32 gfn, const char *what)
+static void check_remote(struct fake_backend *fb, u32 gfn, const char *what)
 {
-	struct dcm_vm *vm = fh->vm;
+	struct dcm_vm *vm = fb->vm;
 	u32 w = pd_word(pd_of(vm, gfn));
 	struct dcm_extent *e = &vm->extent[gfn >> vm->extent_shift];
 	struct dcm_slab_ref *ref;
-	struct fh_slab *s;
+	struct fb_slab *s;
 	u64 c;
 
 	if (w & PD_LOST) {
 		if (w & PD_REMOTE)
-			fh_violation(fh, "%s: lost and remote: %s", what,
-				     fh_page_text(fh, gfn));
-		fh_note_lost(fh, gfn);
+			fb_violation(fb, "%s: lost and remote: %s", what,
+				     fb_page_text(fb, gfn));
+		fb_note_lost(fb, gfn);
 		return;
 	}
-	if (fh->truth[gfn] == FH_LOST)
-		fh_violation(fh, "%s: lost page came back: %s", what,
-			     fh_page_text(fh, gfn));
-	if (fh->truth[gfn] != fh->maybe[gfn])
+	if (fb->truth[gfn] == FH_LOST)
+		fb_violation(fb, "%s: lost page came back: %s", what,
+			     fb_page_text(fb, gfn));
+	if (fb->truth[gfn] != fb->maybe[gfn])
 		return; /* being discarded */
 	if (!(w & PD_REMOTE)) {
-		if (want_content(fh, gfn))
-			fh_violation(fh, "%s: content is nowhere: %s", what,
-				     fh_page_text(fh, gfn));
+		if (want_content(fb, gfn))
+			fb_violation(fb, "%s: content is nowhere: %s", what,
+				     fb_page_text(fb, gfn));
 		return;
 	}
-	ref = e->slab[!!(w & PD_HOME)];
+	ref = e->slab[!!(w & PD_SLAB1)];
 	if (!ref)
-		fh_violation(fh, "%s: on a slab that is not attached: %s", what,
-			     fh_page_text(fh, gfn));
-	s = fh_slab_of(fh, ref);
+		fb_violation(fb, "%s: on a slab that is not attached: %s", what,
+			     fb_page_text(fb, gfn));
+	s = fb_slab_of(fb, ref);
 	if (s->state == FH_SLAB_DEAD)
 		return;
-	c = fh->store[s->base + (gfn & (vm->extent_pages - 1))];
-	if (c != want_content(fh, gfn))
-		fh_violation(fh, "%s: slab %u has %#llx: %s", what,
+	c = fb->store[s->base + (gfn & (vm->extent_pages - 1))];
+	if (c != want_content(fb, gfn))
+		fb_violation(fb, "%s: slab %u has %#llx: %s", what,
 			     (u32)ref->id, (unsigned long long)c,
-			     fh_page_text(fh, gfn));
+			     fb_page_text(fb, gfn));
 }
 
 static void check_frame(struct walk *k, u32 head, u32 nr)
 {
-	struct fake_home *fh = k->fh;
-	u32 frame = pd_of(fh->vm, head)->frame, i;
+	struct fake_backend *fb = k->fb;
+	u32 frame = pd_of(fb->vm, head)->frame, i;
 
-	if (frame / DCM_BLOCK_MAX >= fh->nr_chunks ||
-	    (fh->chunk[frame / DCM_BLOCK_MAX] >> frame % DCM_BLOCK_MAX &
+	if (frame / DCM_BLOCK_MAX >= fb->nr_chunks ||
+	    (fb->chunk[frame / DCM_BLOCK_MAX] >> frame % DCM_BLOCK_MAX &
 	     ((1u << nr) - 1)) != (1u << nr) - 1)
-		fh_violation(fh, "frame %u of %s is not allocated", frame,
-			     fh_page_text(fh, head));
+		fb_violation(fb, "frame %u of %s is not allocated", frame,
+			     fb_page_text(fb, head));
 	for (i = 0; i < nr; i++)
-		fh_check_content(fh, head + i, fh->store[frame + i],
+		fb_check_content(fb, head + i, fb->store[frame + i],
 				 "fsck: frame");
 	k->frames += nr;
 }
 
 static void check_where(struct walk *k, u32 head, enum dcm_where where)
 {
-	struct dcm_vm *vm = k->fh->vm;
+	struct dcm_vm *vm = k->fb->vm;
 	u32 i, j, b;
 
 	if (where == DCM_W_QUEUE) {
 		if (!k->seen[head])
-			fh_violation(k->fh, "says it is queued, but is not: %s",
-				     fh_page_text(k->fh, head));
+			fb_violation(k->fb, "says it is queued, but is not: %s",
+				     fb_page_text(k->fb, head));
 		return;
 	}
 	for (i = 0; i < vm->nr_lanes; i++) {
@@ -109,24 +109,24 @@ static void check_where(struct walk *k, u32 head, enum dcm_where where)
 			if (l->ins[b].gfn[j] == head)
 				return;
 	}
-	fh_violation(k->fh, "in no queue and no buffer (where %u): %s", where,
-		     fh_page_text(k->fh, head));
+	fb_violation(k->fb, "in no queue and no buffer (where %u): %s", where,
+		     fb_page_text(k->fb, head));
 }
 
 static void check_writeback(struct walk *k, u32 head)
 {
-	struct dcm_vm *vm = k->fh->vm;
+	struct dcm_vm *vm = k->fb->vm;
 	struct dcm_pd *pd = pd_of(vm, head);
 	struct dcm_wb *wb;
 
 	if (pd->next >= vm->nr_lanes || pd->prev >= DCM_WBS_MAX)
-		fh_violation(k->fh, "no write-back descriptor: %s",
-			     fh_page_text(k->fh, head));
+		fb_violation(k->fb, "no write-back descriptor: %s",
+			     fb_page_text(k->fb, head));
 	wb = &vm->lane[pd->next].wb[pd->prev];
 	if (!wb->in_use || wb->cancelled || wb->gfn != head ||
 	    wb->order != pd_order(pd_word(pd)) || wb->frame != pd->frame)
-		fh_violation(k->fh, "wrong write-back descriptor: %s",
-			     fh_page_text(k->fh, head));
+		fb_violation(k->fb, "wrong write-back descriptor: %s",
+			     fb_page_text(k->fb, head));
 }
 
 /* A mapped block, and frames beside it that are being written. */
@@ -146,37 +146,37 @@ static bool copied(const struct dcm_vm *vm, u32 head)
 
 static void check_block(struct walk *k, u32 head, unsigned int order)
 {
-	struct fake_home *fh = k->fh;
-	struct dcm_vm *vm = fh->vm;
+	struct fake_backend *fb = k->fb;
+	struct dcm_vm *vm = fb->vm;
 	u32 w = pd_word(pd_of(vm, head)), nr = 1u << order, i;
 	enum dcm_state s = pd_state(w);
 	bool mapped = s == DCM_ACTIVE || s == DCM_PROACTIVE;
 	bool copy = mapped && (w & PD_BUSY) && copied(vm, head);
 
 	if (s >= DCM_NR_STATES)
-		fh_violation(fh, "state %u: %s", s, fh_page_text(fh, head));
+		fb_violation(fb, "state %u: %s", s, fb_page_text(fb, head));
 	if ((w & PD_BUSY) && (k->quiet || (s != DCM_NOTDIRECT && !copy)))
-		fh_violation(fh, "BUSY for nobody: %s", fh_page_text(fh, head));
+		fb_violation(fb, "BUSY for nobody: %s", fb_page_text(fb, head));
 	for (i = 0; i < nr; i++) {
 		u32 pw = pd_word(pd_of(vm, head + i));
 
 		if (pd_order(pw) != order)
-			fh_violation(fh,
+			fb_violation(fb,
 				     "page %u of block %u (order %u) says order %u",
 				     head + i, head, order, pd_order(pw));
 		if ((pw & PD_LOCK) || (i && (pw & (PD_BUSY | PD_WHERE_MASK))))
-			fh_violation(fh, "lock, BUSY or queue left on %s",
-				     fh_page_text(fh, head + i));
+			fb_violation(fb, "lock, BUSY or queue left on %s",
+				     fb_page_text(fb, head + i));
 		if (k->quiet && (pw & PD_INFLIGHT))
-			fh_violation(fh, "INFLIGHT with nothing in flight: %s",
-				     fh_page_text(fh, head + i));
-		if (fh_present(fh, head + i) != mapped)
-			fh_violation(fh, "%s: %s",
+			fb_violation(fb, "INFLIGHT with nothing in flight: %s",
+				     fb_page_text(fb, head + i));
+		if (fb_present(fb, head + i) != mapped)
+			fb_violation(fb, "%s: %s",
 				     mapped ? "not mapped" : "mapped",
-				     fh_page_text(fh, head + i));
+				     fb_page_text(fb, head + i));
 		if (s == DCM_NOTDIRECT ||
-		    (!(pw & PD_DIRTY) && !(fh->page[head + i] & FH_DIRTY)))
-			check_remote(fh, head + i, "fsck");
+		    (!(pw & PD_DIRTY) && !(fb->page[head + i] & FH_DIRTY)))
+			check_remote(fb, head + i, "fsck");
 	}
 	switch (s) {
 	case DCM_ACTIVE:
@@ -200,8 +200,8 @@ static void check_block(struct walk *k, u32 head, unsigned int order)
 static void check_queue(struct walk *k, const struct dcm_fifo *f,
 			enum dcm_state state, u32 lane)
 {
-	struct fake_home *fh = k->fh;
-	struct dcm_vm *vm = fh->vm;
+	struct fake_backend *fb = k->fb;
+	struct dcm_vm *vm = fb->vm;
 	u32 gfn = f->head, prev = DCM_NIL, blocks = 0, pages = 0;
 
 	while (gfn != DCM_NIL) {
@@ -209,22 +209,22 @@ static void check_queue(struct walk *k, const struct dcm_fifo *f,
 		u32 w = pd_word(pd);
 
 		if (k->seen[gfn]++)
-			fh_violation(fh, "queued twice: %s",
-				     fh_page_text(fh, gfn));
+			fb_violation(fb, "queued twice: %s",
+				     fb_page_text(fb, gfn));
 		if (pd->prev != prev || pd_state(w) != state ||
 		    pd_where(w) != DCM_W_QUEUE ||
 		    !(w & PD_KEPT) != (f != &vm->kept) ||
 		    (state == DCM_INACTIVE && pd_lane(w) != lane))
-			fh_violation(fh, "does not belong in the %s queue: %s",
+			fb_violation(fb, "does not belong in the %s queue: %s",
 				     dcm_state_names[state],
-				     fh_page_text(fh, gfn));
+				     fb_page_text(fb, gfn));
 		blocks++;
 		pages += 1u << pd_order(w);
 		prev = gfn;
 		gfn = pd->next;
 	}
 	if (f->tail != prev || f->nr_blocks != blocks || f->nr_pages != pages)
-		fh_violation(fh,
+		fb_violation(fb,
 			     "%s queue: %u blocks %u pages, counted %u and %u",
 			     dcm_state_names[state], blocks, pages,
 			     f->nr_blocks, f->nr_pages);
@@ -232,8 +232,8 @@ static void check_queue(struct walk *k, const struct dcm_fifo *f,
 
 static void check_sums(struct walk *k)
 {
-	struct fake_home *fh = k->fh;
-	struct dcm_vm *vm = fh->vm;
+	struct fake_backend *fb = k->fb;
+	struct dcm_vm *vm = fb->vm;
 	u64 fetch = 0, wb = 0, cancelled = 0, inactive = 0;
 	u32 i, j;
 
@@ -252,36 +252,36 @@ static void check_sums(struct walk *k)
 		}
 		inactive += l->inactive.nr_pages;
 		if (k->quiet && (l->nr_fetch || l->nr_wb || l->nr_retry ||
-				 l->wb_unposted || fh->lane[i].nr_io))
-			fh_violation(fh, "lane %u is not idle", i);
+				 l->wb_unposted || fb->lane[i].nr_io))
+			fb_violation(fb, "lane %u is not idle", i);
 	}
-	if ((u64)fh->frames != k->frames + cancelled)
-		fh_violation(fh,
+	if ((u64)fb->frames != k->frames + cancelled)
+		fb_violation(fb,
 			     "%lld frames allocated, %llu in blocks, %llu in cancelled write-backs and copies",
-			     (long long)fh->frames,
+			     (long long)fb->frames,
 			     (unsigned long long)k->frames,
 			     (unsigned long long)cancelled);
 	if ((u64)atomic64_read(&vm->direct) !=
-	    (u64)fh->mapped + (u64)fh->frames + fetch)
-		fh_violation(fh,
+	    (u64)fb->mapped + (u64)fb->frames + fetch)
+		fb_violation(fb,
 			     "direct is %lld, but %lld mapped, %lld in frames, %llu coming",
 			     (long long)atomic64_read(&vm->direct),
-			     (long long)fh->mapped, (long long)fh->frames,
+			     (long long)fb->mapped, (long long)fb->frames,
 			     (unsigned long long)fetch);
 	if ((u64)atomic64_read(&vm->wb_pages) != wb)
-		fh_violation(fh, "wb_pages is %lld, counted %llu",
+		fb_violation(fb, "wb_pages is %lld, counted %llu",
 			     (long long)atomic64_read(&vm->wb_pages),
 			     (unsigned long long)wb);
 	if ((u64)atomic64_read(&vm->inactive_pages) != inactive)
-		fh_violation(fh, "inactive_pages is %lld, counted %llu",
+		fb_violation(fb, "inactive_pages is %lld, counted %llu",
 			     (long long)atomic64_read(&vm->inactive_pages),
 			     (unsigned long long)inactive);
 }
 
-void fh_fsck(struct fake_home *fh, bool quiet)
+void fb_fsck(struct fake_backend *fb, bool quiet)
 {
-	struct walk k = { .fh = fh, .quiet = quiet };
-	struct dcm_vm *vm = fh->vm;
+	struct walk k = { .fb = fb, .quiet = quiet };
+	struct dcm_vm *vm = fb->vm;
 	struct dcm_stats st;
 	u32 i, head;
 
@@ -298,7 +298,7 @@ void fh_fsck(struct fake_home *fh, bool quiet)
 
 		if (order > DCM_ORDER_MAX || (head & ((1u << order) - 1)) ||
 		    head + (1u << order) > vm->nr_pages)
-			fh_violation(fh, "no block: order %u at %u", order,
+			fb_violation(fb, "no block: order %u at %u", order,
 				     head);
 		check_block(&k, head, order);
 		head += 1u << order;
@@ -307,10 +307,10 @@ void fh_fsck(struct fake_home *fh, bool quiet)
 	for (i = 0; quiet && i < vm->nr_extents; i++)
 		if (atomic_read(&vm->extent[i].inflight[0]) ||
 		    atomic_read(&vm->extent[i].inflight[1]))
-			fh_violation(fh, "extent %u counts I/O in flight", i);
+			fb_violation(fb, "extent %u counts I/O in flight", i);
 	dcm_vm_stats(vm, &st);
 	if (st.count[DCM_C_ILLEGAL])
-		fh_violation(fh,
+		fb_violation(fb,
 			     "%llu illegal moves, last: page %llu, %llu -> %llu",
 			     (unsigned long long)st.count[DCM_C_ILLEGAL],
 			     (unsigned long long)atomic64_read(&vm->illegal) >>
@@ -323,13 +323,13 @@ void fh_fsck(struct fake_home *fh, bool quiet)
 	free(k.seen);
 }
 
-static u64 beside_pages(const struct fake_home *fh)
+static u64 beside_pages(const struct fake_backend *fb)
 {
 	u64 n = 0;
 	u32 i, j;
 
-	for (i = 0; i < fh->vm->nr_lanes; i++) {
-		const struct dcm_lane *l = &fh->vm->lane[i];
+	for (i = 0; i < fb->vm->nr_lanes; i++) {
+		const struct dcm_lane *l = &fb->vm->lane[i];
 
 		for (j = 0; j < DCM_WBS_MAX; j++)
 			if (l->wb[j].in_use &&
@@ -340,13 +340,13 @@ static u64 beside_pages(const struct fake_home *fh)
 }
 
 /* Frames that fetches in flight will fill: taken when they began. */
-static u64 coming_pages(const struct fake_home *fh)
+static u64 coming_pages(const struct fake_backend *fb)
 {
 	u64 n = 0;
 	u32 i, j;
 
-	for (i = 0; i < fh->vm->nr_lanes; i++) {
-		const struct dcm_lane *l = &fh->vm->lane[i];
+	for (i = 0; i < fb->vm->nr_lanes; i++) {
+		const struct dcm_lane *l = &fb->vm->lane[i];
 
 		for (j = 0; j < DCM_FETCHES_MAX; j++)
 			if (l->fetch[j].state != DCM_FETCH_FREE)
@@ -360,26 +360,26 @@ static u64 coming_pages(const struct fake_home *fh)
  * copies of mapped blocks may be;
  * after the budget went down what is too much may only shrink.
  */
-void fh_check_budget(struct fake_home *fh)
+void fb_check_budget(struct fake_backend *fb)
 {
-	u64 d = (u64)(fh->mapped + fh->frames) + coming_pages(fh),
-	    over = beside_pages(fh);
-	u64 budget = READ_ONCE(fh->vm->budget);
+	u64 d = (u64)(fb->mapped + fb->frames) + coming_pages(fb),
+	    over = beside_pages(fb);
+	u64 budget = READ_ONCE(fb->vm->budget);
 	struct dcm_stats st;
 
-	if (d > fh->limit + over)
-		fh_violation(fh,
+	if (d > fb->limit + over)
+		fb_violation(fb,
 			     "%llu pages direct, budget %llu, was allowed %llu + %llu in flight",
 			     (unsigned long long)d, (unsigned long long)budget,
-			     (unsigned long long)fh->limit,
+			     (unsigned long long)fb->limit,
 			     (unsigned long long)over);
-	dcm_vm_stats(fh->vm, &st);
+	dcm_vm_stats(fb->vm, &st);
 	if (over > st.in_flight_max)
-		fh_violation(fh, "%llu pages in flight, promised at most %llu",
+		fb_violation(fb, "%llu pages in flight, promised at most %llu",
 			     (unsigned long long)over,
 			     (unsigned long long)st.in_flight_max);
-	if (d - min(d, over) < fh->limit)
-		fh->limit = max(budget, d - over);
+	if (d - min(d, over) < fb->limit)
+		fb->limit = max(budget, d - over);
 	else
-		fh->limit = max(budget, fh->limit);
+		fb->limit = max(budget, fb->limit);
 }

@@ -57,26 +57,26 @@ static struct {
 
 /* ---- pages ---- */
 
-static u32 home_freeze(void *home, u64 at, u64 bytes)
+static u32 backend_freeze(void *priv, u64 at, u64 bytes)
 {
-	(void)home;
+	(void)priv;
 	(void)at;
 	(void)bytes;
 	world.frozen = true;
 	return VIRTIO_GC_OK;
 }
 
-static void home_thaw(void *home)
+static void backend_thaw(void *priv)
 {
-	(void)home;
+	(void)priv;
 	world.frozen = false;
 }
 
-static u32 home_sync(void *home, u64 *at, u64 end, bool keep, u64 until_ms)
+static u32 backend_sync(void *priv, u64 *at, u64 end, bool keep, u64 until_ms)
 {
 	u32 status;
 
-	(void)home;
+	(void)priv;
 	(void)until_ms;
 	assert_true(keep);
 	pthread_mutex_lock(&world.lock);
@@ -95,11 +95,11 @@ static u32 home_sync(void *home, u64 *at, u64 end, bool keep, u64 until_ms)
 	return status;
 }
 
-static bool home_losing(void *home)
+static bool backend_losing(void *priv)
 {
 	bool losing;
 
-	(void)home;
+	(void)priv;
 	pthread_mutex_lock(&world.lock);
 	losing = world.losing;
 	world.losing -= losing;
@@ -107,26 +107,26 @@ static bool home_losing(void *home)
 	return losing;
 }
 
-static int home_discard(void *home, u64 at, u64 bytes)
+static int backend_discard(void *priv, u64 at, u64 bytes)
 {
-	(void)home;
+	(void)priv;
 	(void)at;
 	(void)bytes;
 	return 0;
 }
 
-static void home_end(void *home)
+static void backend_end(void *priv)
 {
-	(void)home;
+	(void)priv;
 }
 
-static const struct dcm_gc_backend_ops home_ops = {
-	.freeze = home_freeze,
-	.thaw = home_thaw,
-	.sync = home_sync,
-	.losing = home_losing,
-	.discard = home_discard,
-	.end = home_end,
+static const struct dcm_gc_backend_ops backend_ops = {
+	.freeze = backend_freeze,
+	.thaw = backend_thaw,
+	.sync = backend_sync,
+	.losing = backend_losing,
+	.discard = backend_discard,
+	.end = backend_end,
 };
 
 static void stop(bool on)
@@ -311,8 +311,8 @@ static u32 ask(u16 command, u32 epoch)
 
 static int up(void **state)
 {
-	const struct dcm_gc_backend home = {
-		.ops = &home_ops,
+	const struct dcm_gc_backend backend = {
+		.ops = &backend_ops,
 		.donors = 3,
 		.bytes = REGIONS * REGION,
 		.extent = REGION,
@@ -330,7 +330,7 @@ static int up(void **state)
 	char err[256];
 
 	(void)state;
-	gc = dcm_gc_host_new(&home, &ops, NULL, err, sizeof(err));
+	gc = dcm_gc_host_new(&backend, &ops, NULL, err, sizeof(err));
 	if (!gc)
 		return -1;
 	dcm_gc_host_start(gc, dcm_gc_host_features(gc));

@@ -113,16 +113,15 @@ static struct dcm_lane *bare_lane(struct kunit *test)
 	struct dcmfs_vm *vm = kunit_kzalloc(test, sizeof(*vm), GFP_KERNEL);
 	struct dcm_vm *core = kunit_kzalloc(test, sizeof(*core), GFP_KERNEL);
 	struct dcm_lane *lane = kunit_kzalloc(test, sizeof(*lane), GFP_KERNEL);
-	struct dcmfs_lane *home =
-		kunit_kzalloc(test, sizeof(*home), GFP_KERNEL);
+	struct dcmfs_lane *dl = kunit_kzalloc(test, sizeof(*dl), GFP_KERNEL);
 
 	KUNIT_ASSERT_NOT_NULL(test, vm);
 	KUNIT_ASSERT_NOT_NULL(test, core);
 	KUNIT_ASSERT_NOT_NULL(test, lane);
-	KUNIT_ASSERT_NOT_NULL(test, home);
+	KUNIT_ASSERT_NOT_NULL(test, dl);
 	core->priv = vm;
 	lane->vm = core;
-	lane->priv = home;
+	lane->priv = dl;
 	init_waitqueue_head(&vm->work);
 	KUNIT_ASSERT_EQ(test, dcmfs_frames_init(vm), 0);
 	return lane;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * home.c - the core's ops in the kernel: map blocks in page tables, unmap them
+ * backend.c - the core's ops in the kernel: map blocks in page tables, unmap them
  *
  * A block is "mapped" for the core when its frames may be in page tables. They
  * get there lazily: the faulting thread maps its page, and the rest of the
@@ -59,7 +59,7 @@ static void frame_put_under(struct dcm_lane *lane, u32 gfn, struct page *page)
 /* Give the page to the access this lane serves, if that needs it. */
 static void hand_over(struct dcm_lane *lane, u32 gfn, struct page *page)
 {
-	struct dcmfs_access *a = lane_home(lane)->access;
+	struct dcmfs_access *a = dcmfs_lane_of(lane)->access;
 
 	if (!a || !a->want || a->gfn != gfn || a->page)
 		return;
@@ -75,7 +75,7 @@ static void hand_over(struct dcm_lane *lane, u32 gfn, struct page *page)
 /* Map the pages around the one asked for in the same page table. */
 static void map_around(struct dcm_lane *lane, u32 head, unsigned int order)
 {
-	struct dcmfs_access *a = lane_home(lane)->access;
+	struct dcmfs_access *a = dcmfs_lane_of(lane)->access;
 	struct vm_area_struct *vma;
 	u64 size;
 	u32 i;
@@ -140,7 +140,7 @@ fail:
 /* Take the pages a READ filled out of the landing chain; free the others. */
 static void landing_used(struct dcm_lane *lane, struct dcm_fetch *f)
 {
-	struct dcmfs_lane *home = lane_home(lane);
+	struct dcmfs_lane *dl = dcmfs_lane_of(lane);
 	struct page *at = f->io.data;
 	unsigned int i;
 
@@ -153,8 +153,8 @@ static void landing_used(struct dcm_lane *lane, struct dcm_fetch *f)
 			dcmfs_frame_free(lane, at);
 		at = next;
 	}
-	home->landing[f - lane->fetch] = NULL;
-	home->landing_nr[f - lane->fetch] = 0;
+	dl->landing[f - lane->fetch] = NULL;
+	dl->landing_nr[f - lane->fetch] = 0;
 }
 
 /* Set the frames of a whole block; -ENOMEM: nothing has changed. */
@@ -175,11 +175,11 @@ static int frames_put_under(struct dcm_lane *lane, struct dcm_fetch *f)
 /* The common case: the block is one page, and a READ has filled it. */
 static void landing_put_under(struct dcm_lane *lane, struct dcm_fetch *f)
 {
-	struct dcmfs_lane *home = lane_home(lane);
+	struct dcmfs_lane *dl = dcmfs_lane_of(lane);
 	unsigned int i = (unsigned int)(f - lane->fetch);
 
-	home->landing[i] = NULL;
-	home->landing_nr[i] = 0;
+	dl->landing[i] = NULL;
+	dl->landing_nr[i] = 0;
 	dcmfs_jitter(DCMFS_AT_INSTALL);
 	frame_put_under(lane, f->gfn, f->io.data);
 }
@@ -198,13 +198,13 @@ static void op_wake(struct dcm_lane *lane, u32 gfn, u32 nr)
 		wake_up_all(&b->wait);
 	}
 	/* Threads that wait for their fetch on this lane. */
-	if (wq_has_sleeper(&lane_home(lane)->wait))
-		wake_up_all(&lane_home(lane)->wait);
+	if (wq_has_sleeper(&dcmfs_lane_of(lane)->wait))
+		wake_up_all(&dcmfs_lane_of(lane)->wait);
 }
 
 static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 {
-	struct dcmfs_access *a = lane_home(lane)->access;
+	struct dcmfs_access *a = dcmfs_lane_of(lane)->access;
 
 	if (!f->order && landed(f, 0))
 		landing_put_under(lane, f);
@@ -233,7 +233,7 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 static void op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order,
 		     u32 frame, u16 writable, bool keep)
 {
-	struct dcmfs_access *a = lane_home(lane)->access;
+	struct dcmfs_access *a = dcmfs_lane_of(lane)->access;
 	struct page *page = pfn_to_page(frame);
 	unsigned int i;
 
@@ -484,7 +484,7 @@ u32 dcmfs_wanting(struct dcmfs_vm *vm, u32 first)
 
 static void op_lost(struct dcm_lane *lane, u32 gfn, u32 nr)
 {
-	struct dcmfs_access *a = lane_home(lane)->access;
+	struct dcmfs_access *a = dcmfs_lane_of(lane)->access;
 
 	if (a && a->gfn >= gfn && a->gfn < gfn + nr)
 		a->lost = true;

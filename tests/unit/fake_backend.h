@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * fake_home.h - a guest, a host and donors for the core, wholly in memory
+ * fake_backend.h - a guest, a host and donors for the core, wholly in memory
  *
- * Implements struct dcm_ops the way a home does, but every way it may behave
+ * Implements struct dcm_ops the way a backend does, but every way it may behave
  * is chosen by a seed and as nasty as the contract in core.h and transport.h
  * allows, and every promise the core gives there is checked. A page's content
  * is one 64-bit word: its gfn and a sequence number, or 0 for all zero. The
  * pointers the core handles (frames, landing buffers, slabs) lead into one
  * PROT_NONE window: a core that looked at the bytes would crash.
  *
- * The home knows what the guest last wrote (@truth), so a wrong byte is found
+ * The backend knows what the guest last wrote (@truth), so a wrong byte is found
  * the moment it is mapped, not when somebody reads it.
  *
  * Two ways of running:
@@ -20,8 +20,8 @@
  *   memory, so that ThreadSanitizer sees whether the core really keeps ops on
  *   one page apart; only what a real MMU does atomically is atomic.
  */
-#ifndef FAKE_HOME_H
-#define FAKE_HOME_H
+#ifndef FAKE_BACKEND_H
+#define FAKE_BACKEND_H
 
 #include <pthread.h>
 
@@ -50,14 +50,14 @@
 #define FH_SAMPLED (1ull << 55)
 #define FH_CONTENT ((1ull << 52) - 1)
 
-enum fh_slab_state {
+enum fb_slab_state {
 	FH_SLAB_FREE, /* not lent */
 	FH_SLAB_LIVE,
 	FH_SLAB_DEAD, /* revoked or its donor died: -ESTALE */
 	FH_SLAB_DETACHED, /* the core promised not to touch it again */
 };
 
-struct fh_slab {
+struct fb_slab {
 	struct dcm_slab_ref ref;
 	u32 state;
 	u32 extent;
@@ -67,13 +67,13 @@ struct fh_slab {
 	u8 *busy; /* a byte a page: an I/O is in flight on it */
 };
 
-struct fh_donor {
+struct fb_donor {
 	u64 silent_until;
 	u64 unreachable_until;
 	bool dead;
 };
 
-struct fh_io {
+struct fb_io {
 	struct dcm_io *io;
 	u64 due;
 	u64 old[DCM_BLOCK_MAX];
@@ -81,42 +81,42 @@ struct fh_io {
 };
 
 /* One page of a WRITE that failed with its connection, still on its way. */
-struct fh_late {
-	struct fh_slab *slab;
+struct fb_late {
+	struct fb_slab *slab;
 	u32 lent; /* it was lent for that time only */
 	u32 page;
 	u64 content;
 };
 
 /**
- * struct fh_way - a lane's connection to one donor
+ * struct fb_way - a lane's connection to one donor
  * @broken: nothing can be posted; what is in flight fails
  * @welcome_at: tick at which the donor welcomes a new one
  * @nr_late: entries of @late
  * @late: what the broken one may still bring, until the welcome
  */
-struct fh_way {
+struct fb_way {
 	bool broken;
 	u64 welcome_at;
 	u32 nr_late;
-	struct fh_late late[FH_LATE_MAX];
+	struct fb_late late[FH_LATE_MAX];
 };
 
-struct fh_lane {
+struct fb_lane {
 	u64 rng;
 	bool in_core;
 	u32 nr_io;
-	struct fh_io io[FH_QUEUE_MAX];
-	struct fh_way way[FH_DONORS_MAX];
+	struct fb_io io[FH_QUEUE_MAX];
+	struct fb_way way[FH_DONORS_MAX];
 };
 
 /**
- * struct fh_config - what world the core lives in
- * @dirty_bits: the home learns dirtiness from page tables (kernel pager);
+ * struct fb_config - what world the core lives in
+ * @dirty_bits: the backend learns dirtiness from page tables (kernel pager);
  *	else by write protection
- * @touched_bits: the home knows of every page whether it was touched
+ * @touched_bits: the backend knows of every page whether it was touched
  * @direct: READ leaves the data in the slab
- * @sparse: descriptors are given by the home
+ * @sparse: descriptors are given by the backend
  * @max_delay: ticks until an I/O completes, at most
  * @qdepth: I/Os in flight per lane before post() says -EAGAIN
  * @p_*: chances per 10000
@@ -124,7 +124,7 @@ struct fh_lane {
  * @idle: called while the core waits for others: the control plane's turn
  * @threads: one thread a lane
  */
-struct fh_config {
+struct fb_config {
 	u32 nr_pages;
 	u32 extent_pages;
 	u32 nr_lanes;
@@ -150,8 +150,8 @@ struct fh_config {
 	void *arg;
 };
 
-struct fake_home {
-	struct fh_config cfg;
+struct fake_backend {
+	struct fb_config cfg;
 	struct dcm_vm *vm;
 	u64 tick;
 	u64 *page; /* page words */
@@ -170,10 +170,10 @@ struct fake_home {
 	u64 *store; /* contents: frames, landing buffers, slabs */
 	char *window; /* PROT_NONE, 4 KiB a store entry */
 	u64 nr_store;
-	struct fh_slab *slab;
+	struct fb_slab *slab;
 	pthread_mutex_t late_lock; /* late bytes against a slab's end */
-	struct fh_donor donor[FH_DONORS_MAX];
-	struct fh_lane *lane;
+	struct fb_donor donor[FH_DONORS_MAX];
+	struct fb_lane *lane;
 	s64 mapped;
 	s64 frames;
 	s64 direct_max;
@@ -188,14 +188,14 @@ struct fake_home {
 	u64 nr_late; /* pages written after their WRITE had failed */
 };
 
-struct fake_home *fh_create(const struct fh_config *cfg);
-void fh_destroy(struct fake_home *fh);
+struct fake_backend *fb_create(const struct fb_config *cfg);
+void fb_destroy(struct fake_backend *fb);
 
 /* Says what broke, and where to find it again; does not return. */
-void fh_violation(const struct fake_home *fh, const char *fmt, ...)
+void fb_violation(const struct fake_backend *fb, const char *fmt, ...)
 	__attribute__((noreturn, format(printf, 2, 3)));
 /* Printed with every violation: how to run the same thing again. */
-extern char fh_repro[160];
+extern char fb_repro[160];
 
 /* ---- the guest ---- */
 
@@ -203,67 +203,68 @@ extern char fh_repro[160];
 #define FH_HELD (-2) /* another guest thread writes or discards the page */
 
 /* FH_OK when the access went through, FH_HELD, or flags for dcm_fault(). */
-int fh_read(struct fake_home *fh, u32 gfn, u64 *content);
-int fh_write(struct fake_home *fh, u32 gfn, bool zero);
+int fb_read(struct fake_backend *fb, u32 gfn, u64 *content);
+int fb_write(struct fake_backend *fb, u32 gfn, bool zero);
 /* Read with everything checked against the truth. */
-int fh_read_checked(struct fake_home *fh, u32 gfn);
-bool fh_present(const struct fake_home *fh, u32 gfn);
-bool fh_is_lost(const struct fake_home *fh, u32 gfn);
+int fb_read_checked(struct fake_backend *fb, u32 gfn);
+bool fb_present(const struct fake_backend *fb, u32 gfn);
+bool fb_is_lost(const struct fake_backend *fb, u32 gfn);
 
 /*
  * Access @gfn on @lane and do what the result says until it went through.
  * Return: 0, or -EIO when the page is lost.
  */
-int fh_access(struct fake_home *fh, u32 lane, u32 gfn, bool write, bool zero);
+int fb_access(struct fake_backend *fb, u32 lane, u32 gfn, bool write,
+	      bool zero);
 
-/* ---- the core, entered as a home would ---- */
+/* ---- the core, entered as a backend would ---- */
 
-enum dcm_fault_result fh_fault(struct fake_home *fh, u32 lane, u32 gfn,
+enum dcm_fault_result fb_fault(struct fake_backend *fb, u32 lane, u32 gfn,
 			       u32 flags);
-unsigned int fh_poll(struct fake_home *fh, u32 lane);
-unsigned int fh_balance(struct fake_home *fh, u32 lane);
-void fh_discard(struct fake_home *fh, u32 lane, u32 gfn, u32 nr);
-void fh_hint(struct fake_home *fh, u32 lane, u32 gfn, u32 nr,
+unsigned int fb_poll(struct fake_backend *fb, u32 lane);
+unsigned int fb_balance(struct fake_backend *fb, u32 lane);
+void fb_discard(struct fake_backend *fb, u32 lane, u32 gfn, u32 nr);
+void fb_hint(struct fake_backend *fb, u32 lane, u32 gfn, u32 nr,
 	     enum dcm_hint what);
 /* dcm_settle(), until @ticks from now. */
-int fh_to_donors(struct fake_home *fh, u32 lane, u64 *gfn, u64 end, bool keep,
-		 u64 ticks);
-int fh_to_donor(struct fake_home *fh, u32 lane, u32 gfn, u32 nr, bool keep,
+int fb_to_donors(struct fake_backend *fb, u32 lane, u64 *gfn, u64 end,
+		 bool keep, u64 ticks);
+int fb_to_donor(struct fake_backend *fb, u32 lane, u32 gfn, u32 nr, bool keep,
 		u64 ticks);
-int fh_budget(struct fake_home *fh, u64 pages);
+int fb_budget(struct fake_backend *fb, u64 pages);
 
 /* Poll and balance every lane until nothing is in flight. */
-void fh_settle(struct fake_home *fh);
+void fb_settle(struct fake_backend *fb);
 
 /* ---- donors ---- */
 
 /* A free slab of a living donor other than @not, or NULL. */
-struct fh_slab *fh_slab_take(struct fake_home *fh, u64 pick, s32 not );
+struct fb_slab *fb_slab_take(struct fake_backend *fb, u64 pick, s32 not );
 /* Attach a slab to every extent that asked. Returns how many. */
-unsigned int fh_give_slabs(struct fake_home *fh, u64 pick);
-void fh_slab_kill(struct fake_home *fh, struct fh_slab *s);
-void fh_slab_free(struct fake_home *fh, struct fh_slab *s);
-void fh_donor_kill(struct fake_home *fh, u32 donor);
+unsigned int fb_give_slabs(struct fake_backend *fb, u64 pick);
+void fb_slab_kill(struct fake_backend *fb, struct fb_slab *s);
+void fb_slab_free(struct fake_backend *fb, struct fb_slab *s);
+void fb_donor_kill(struct fake_backend *fb, u32 donor);
 /* A lane's connection to a donor breaks, with all that is in flight on it. */
-void fh_way_break(struct fake_home *fh, u32 lane, u32 donor);
-struct fh_slab *fh_slab_of(struct fake_home *fh,
+void fb_way_break(struct fake_backend *fb, u32 lane, u32 donor);
+struct fb_slab *fb_slab_of(struct fake_backend *fb,
 			   const struct dcm_slab_ref *ref);
 /* After dcm_extent_lost(): what the core calls lost must be. */
-u32 fh_lost_scan(struct fake_home *fh, u32 extent);
+u32 fb_lost_scan(struct fake_backend *fb, u32 extent);
 
 /* ---- checks ---- */
 
 /* Everything in its place; call when no lane is inside the core. */
-void fh_fsck(struct fake_home *fh, bool quiet);
+void fb_fsck(struct fake_backend *fb, bool quiet);
 /* Direct memory against the budget. */
-void fh_check_budget(struct fake_home *fh);
-u64 fh_in_flight_bound(const struct fake_home *fh);
+void fb_check_budget(struct fake_backend *fb);
+u64 fb_in_flight_bound(const struct fake_backend *fb);
 
-u64 fh_random(u64 *state);
+u64 fb_random(u64 *state);
 
 /* vzalloc() fails at the Nth call from now; 0: never. */
-extern unsigned int fh_alloc_fail_at;
-extern unsigned int fh_alloc_calls;
-extern long fh_alloc_live;
+extern unsigned int fb_alloc_fail_at;
+extern unsigned int fb_alloc_calls;
+extern long fb_alloc_live;
 
-#endif /* FAKE_HOME_H */
+#endif /* FAKE_BACKEND_H */
