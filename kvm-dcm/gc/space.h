@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "../proto/gc_reply.h"
 #include "../proto/gc_request.h"
-#include "reply.h"
 
 /**
  * struct dcm_gc_host_space - a space, in host byte order

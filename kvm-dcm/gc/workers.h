@@ -10,9 +10,9 @@
 #ifndef DCM_GC_WORKERS_H
 #define DCM_GC_WORKERS_H
 
+#include "../proto/gc_reply.h"
 #include "../proto/gc_request.h"
 #include "../client/client.h"
-#include "reply.h"
 
 /* Of TRACE_START: a region's extent is or was moving; sync, try again. */
 #define DCM_GC_WORKERS_MOVING VIRTIO_GC_STATUSES

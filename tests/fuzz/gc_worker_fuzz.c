@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: donor-daemon/gc/worker/hear.c donor-daemon/gc/worker/job.c kvm-dcm/proto/gc_request.c donor-daemon/gc/space.c donor-daemon/gc/types.c donor-daemon/gc/trace.c donor-daemon/gc/scan.c donor-daemon/gc/work.c donor-daemon/gc/ghost.c donor-daemon/gc/met.c donor-daemon/gc/move.c donor-daemon/gc/update.c donor-daemon/gc/compact.c kvm-dcm/proto/wire.c */
+/* links: donor-daemon/gc/worker/message.c donor-daemon/gc/worker/job.c kvm-dcm/proto/gc_request.c donor-daemon/gc/space.c donor-daemon/gc/types.c donor-daemon/gc/trace.c donor-daemon/gc/scan.c donor-daemon/gc/work.c donor-daemon/gc/ghost.c donor-daemon/gc/met.c donor-daemon/gc/move.c donor-daemon/gc/update.c donor-daemon/gc/compact.c kvm-dcm/proto/wire.c */
 /* libs: -Wl,--wrap=mmap,--wrap=munmap */
 /*
  * gc_worker_fuzz.c - libFuzzer on what is said to a GC worker, in any order
@@ -77,7 +77,7 @@ void worker_end(int status)
 static u32 said; /* __atomic */
 
 /* From any thread. What other workers answer is the input's. */
-void worker_say(const struct dcm_gc_message *msg, const void *payload)
+void worker_send(const struct dcm_gc_message *msg, const void *payload)
 {
 	const u8 *p = payload;
 	u32 sum = 0;
@@ -145,7 +145,7 @@ static void hear(struct dcm_gc_message msg, const void *payload, size_t bytes,
 	if (bytes)
 		memcpy(held, payload, bytes);
 	msg.bytes = htole32((u32)bytes);
-	worker_hear(&msg, held, (u32)bytes, fd);
+	worker_handle(&msg, held, (u32)bytes, fd);
 }
 
 static void request(struct in *in, u16 command, u16 flags, u32 count,

@@ -71,7 +71,7 @@ static bool peer_ghosts(void *arg, u32 epoch, u32 donor, const u64 *offsets,
 
 	for (u32 i = 0; i < n; i++)
 		le[i] = htole64(offsets[i]);
-	worker_say(&msg, le);
+	worker_send(&msg, le);
 	return true;
 }
 
@@ -96,7 +96,7 @@ static bool peer_forward(void *arg, u32 donor, u64 *offsets, u32 n)
 		.bytes = htole32(n * (u32)sizeof(*offsets)),
 	};
 	pthread_mutex_unlock(&job.lock);
-	worker_say(&msg, le);
+	worker_send(&msg, le);
 	pthread_mutex_lock(&job.lock);
 	while (!job.answers && !job.stop)
 		pthread_cond_wait(&job.there, &job.lock);
@@ -123,18 +123,19 @@ void job_answered(const struct dcm_gc_message *msg, const __le64 *le, u32 n)
 
 /* ---- requests ---- */
 
-struct reply {
-	struct virtio_gc_done done;
-	u8 entries[DCM_GC_PAYLOAD_MAX - sizeof(struct virtio_gc_done)];
-};
+/* A command: sets the rest of @out->done, and returns its status. */
+typedef u32 (*command_fn)(struct worker_space *p,
+			  const struct dcm_gc_request *r,
+			  struct dcm_gc_reply *out);
 
-static u32 space_create(const struct dcm_gc_request *r)
+static u32 space_create(struct worker_space *p, const struct dcm_gc_request *r,
+			struct dcm_gc_reply *out)
 {
-	struct worker_space *p = &worker_spaces[r->space];
 	struct dcm_gc_layout l;
 	u64 window;
 	u32 status;
 
+	(void)out;
 	if (p->s)
 		return VIRTIO_GC_INVALID;
 	dcm_gc_request_layout(r, &l, &window);
@@ -152,7 +153,29 @@ static u32 space_create(const struct dcm_gc_request *r)
 	return VIRTIO_GC_OK;
 }
 
-static u32 trace_start(struct worker_space *p, const struct dcm_gc_request *r)
+static u32 space_destroy(struct worker_space *p, const struct dcm_gc_request *r,
+			 struct dcm_gc_reply *out)
+{
+	(void)r;
+	(void)out;
+	dcm_gc_space_free(p->s);
+	free(p->tags);
+	p->s = NULL;
+	return VIRTIO_GC_OK;
+}
+
+static u32 types_add(struct worker_space *p, const struct dcm_gc_request *r,
+		     struct dcm_gc_reply *out)
+{
+	const struct virtio_gc_types *types = r->body;
+
+	(void)out;
+	return dcm_gc_types_add(p->s, r->entries, r->entries_bytes, r->count,
+				le32toh(types->runs));
+}
+
+static u32 trace_start(struct worker_space *p, const struct dcm_gc_request *r,
+		       struct dcm_gc_reply *out)
 {
 	struct dcm_gc_start how = {
 		.epoch = r->epoch,
@@ -163,11 +186,32 @@ static u32 trace_start(struct worker_space *p, const struct dcm_gc_request *r)
 		.peers = &p->peers,
 	};
 
+	(void)out;
 	return dcm_gc_trace_start(p->s, &how);
 }
 
-static u32 results(struct worker_space *p, const struct dcm_gc_request *r,
-		   struct reply *out)
+static u32 trace_roots(struct worker_space *p, const struct dcm_gc_request *r,
+		       struct dcm_gc_reply *out)
+{
+	struct dcm_gc_result result =
+		dcm_gc_trace_roots(p->s, r->epoch, r->entries, r->count);
+
+	out->done.at = result.at;
+	return result.status;
+}
+
+static u32 trace_met(struct worker_space *p, const struct dcm_gc_request *r,
+		     struct dcm_gc_reply *out)
+{
+	const struct virtio_gc_met *what = r->body;
+
+	return dcm_gc_trace_met(p->s, r->epoch, le32toh(what->what),
+				(void *)out->entries, r->answer,
+				&out->done.count, &out->done.value);
+}
+
+static u32 trace_results(struct worker_space *p, const struct dcm_gc_request *r,
+			 struct dcm_gc_reply *out)
 {
 	const struct virtio_gc_range *range = r->body;
 	struct virtio_gc_live *live = (void *)out->entries;
@@ -178,25 +222,40 @@ static u32 results(struct worker_space *p, const struct dcm_gc_request *r,
 		return VIRTIO_GC_INVALID;
 	for (u32 i = 0; i < n; i++)
 		dcm_gc_trace_live(p->s, r->epoch, first + i, &live[i]);
-	out->done.count = htole32(n);
+	out->done.count = n;
 	return VIRTIO_GC_OK;
 }
 
-static u32 evacuate(struct worker_space *p, const struct dcm_gc_request *r,
-		    struct reply *out)
+static u32 regions_evacuate(struct worker_space *p,
+			    const struct dcm_gc_request *r,
+			    struct dcm_gc_reply *out)
 {
 	const struct virtio_gc_move *move = r->entries;
 	struct virtio_gc_moved *moved = (void *)out->entries;
 
 	for (u32 i = 0; i < r->count; i++)
 		dcm_gc_move(p->s, r->epoch, &move[i], r->flags, &moved[i]);
-	out->done.count = htole32(r->count);
+	out->done.count = r->count;
 	return VIRTIO_GC_OK;
 }
 
-static u32 forward(struct worker_space *p, const struct dcm_gc_request *r,
-		   struct reply *out, u64 address)
+static u32 regions_update(struct worker_space *p,
+			  const struct dcm_gc_request *r,
+			  struct dcm_gc_reply *out)
 {
+	struct dcm_gc_result result = dcm_gc_update(p->s, r->entries, r->count,
+						    &p->peers,
+						    &out->done.value);
+
+	out->done.at = result.at;
+	return result.status;
+}
+
+static u32 references_forward(struct worker_space *p,
+			      const struct dcm_gc_request *r,
+			      struct dcm_gc_reply *out)
+{
+	u64 address = dcm_gc_space_address(p->s);
 	const __le64 *le = r->entries;
 	__le64 *to = (void *)out->entries;
 
@@ -208,134 +267,90 @@ static u32 forward(struct worker_space *p, const struct dcm_gc_request *r,
 			dcm_gc_forward(p->s, &offset, 1);
 		to[i] = le[i] ? htole64(offset + address) : 0;
 	}
-	out->done.count = htole32(r->count);
+	out->done.count = r->count;
 	return VIRTIO_GC_OK;
 }
 
-static u32 release(struct worker_space *p, const struct dcm_gc_request *r)
+static u32 regions_release(struct worker_space *p,
+			   const struct dcm_gc_request *r,
+			   struct dcm_gc_reply *out)
 {
 	const struct virtio_gc_region *region = r->entries;
 	u32 status = VIRTIO_GC_OK;
 
+	(void)out;
 	for (u32 i = 0; !status && i < r->count; i++)
 		status = dcm_gc_release(p->s, le32toh(region[i].region));
 	return status;
 }
 
-static u32 met(struct worker_space *p, const struct dcm_gc_request *r,
-	       struct reply *out)
+static u32 regions_compact(struct worker_space *p,
+			   const struct dcm_gc_request *r,
+			   struct dcm_gc_reply *out)
 {
-	const struct virtio_gc_met *what = r->body;
-	u64 left;
-	u32 n, status;
-
-	status = dcm_gc_trace_met(p->s, r->epoch, le32toh(what->what),
-				  (void *)out->entries, r->answer, &n, &left);
-	out->done.count = htole32(n);
-	out->done.value = htole64(left);
-	return status;
-}
-
-/* Carry out a request and fill in the answer. */
-static void request_do(struct worker_space *p, const struct dcm_gc_request *r,
-		       struct reply *out)
-{
-	struct dcm_gc_result result = { VIRTIO_GC_OK, VIRTIO_GC_NONE };
-	const struct virtio_gc_types *types = r->body;
 	const struct virtio_gc_area *area = r->body;
-	const struct virtio_gc_region *region = r->entries;
-	u64 updated = 0;
-	u32 n;
 
-	switch (r->command) {
-	case VIRTIO_GC_SPACE_CREATE:
-		result.status = space_create(r);
-		break;
-	case VIRTIO_GC_SPACE_DESTROY:
-		dcm_gc_space_free(p->s);
-		free(p->tags);
-		p->s = NULL;
-		break;
-	case VIRTIO_GC_TYPES_ADD:
-		result.status = dcm_gc_types_add(p->s, r->entries,
-						 r->entries_bytes, r->count,
-						 le32toh(types->runs));
-		break;
-	case VIRTIO_GC_TRACE_START:
-		result.status = trace_start(p, r);
-		break;
-	case VIRTIO_GC_TRACE_ROOTS:
-		result = dcm_gc_trace_roots(p->s, r->epoch, r->entries,
-					    r->count);
-		break;
-	case VIRTIO_GC_TRACE_MET:
-		result.status = met(p, r, out);
-		break;
-	case VIRTIO_GC_TRACE_RESULTS:
-		result.status = results(p, r, out);
-		break;
-	case VIRTIO_GC_EVACUATE:
-		result.status = evacuate(p, r, out);
-		break;
-	case VIRTIO_GC_UPDATE:
-		result = dcm_gc_update(p->s, region, r->count, &p->peers,
-				       &updated);
-		out->done.value = htole64(updated);
-		break;
-	case VIRTIO_GC_FORWARD:
-		result.status = forward(p, r, out, dcm_gc_space_address(p->s));
-		break;
-	case VIRTIO_GC_RELEASE:
-		result.status = release(p, r);
-		break;
-	case VIRTIO_GC_COMPACT:
-		result.status = dcm_gc_compact(p->s, r->epoch, region, r->count,
-					       le64toh(area->tables),
-					       le64toh(area->bytes),
-					       (void *)out->entries, &n);
-		out->done.count = htole32(n);
-		break;
-	default:
-		result.status = VIRTIO_GC_UNSUPPORTED;
-	}
-	out->done.status = htole32(result.status);
-	out->done.at = htole64(result.at);
-	out->done.donor = htole32(worker_donor);
+	return dcm_gc_compact(p->s, r->epoch, r->entries, r->count,
+			      le64toh(area->tables), le64toh(area->bytes),
+			      (void *)out->entries, &out->done.count);
 }
 
-/* Carry it out; returns the length of the answer in @out. */
-static u32 request_reply(const void *bytes, u32 len, struct reply *out)
+/*
+ * What a worker does; for the others the host needs none.
+ * @slow: done by the other thread
+ * @beside: allowed while that works on another request
+ */
+static const struct command {
+	command_fn run;
+	bool slow;
+	bool beside;
+} commands[] = {
+	[VIRTIO_GC_SPACE_CREATE] = { space_create },
+	[VIRTIO_GC_SPACE_DESTROY] = { space_destroy },
+	[VIRTIO_GC_TYPES_ADD] = { types_add, .beside = true },
+	[VIRTIO_GC_TRACE_START] = { trace_start },
+	[VIRTIO_GC_TRACE_ROOTS] = { trace_roots },
+	[VIRTIO_GC_TRACE_MET] = { trace_met },
+	[VIRTIO_GC_TRACE_RESULTS] = { trace_results },
+	[VIRTIO_GC_EVACUATE] = { regions_evacuate, .slow = true },
+	[VIRTIO_GC_UPDATE] = { regions_update, .slow = true },
+	[VIRTIO_GC_FORWARD] = { references_forward, .beside = true },
+	[VIRTIO_GC_RELEASE] = { regions_release },
+	[VIRTIO_GC_COMPACT] = { regions_compact, .slow = true },
+};
+
+static const struct command *command_find(u32 number)
+{
+	static const struct command none;
+
+	return number < ARRAY_SIZE(commands) ? &commands[number] : &none;
+}
+
+/* Carry it out; returns the length of the answer in @out->le. */
+static u32 request_reply(const void *bytes, u32 len, struct dcm_gc_reply *out)
 {
 	struct dcm_gc_request r;
-	u32 status = dcm_gc_request_read(bytes, len, sizeof(*out), &limits, &r);
+	u32 status =
+		dcm_gc_request_read(bytes, len, DCM_GC_REPLY_MAX, &limits, &r);
+	command_fn run;
 
-	memset(&out->done, 0, sizeof(out->done));
+	dcm_gc_reply_clear(out);
+	out->done.donor = worker_donor;
 	if (!status && r.command != VIRTIO_GC_SPACE_CREATE &&
 	    !worker_spaces[r.space].s)
 		status = VIRTIO_GC_INVALID;
-	if (status) {
-		out->done.status = htole32(status);
-		out->done.at = htole64(VIRTIO_GC_NONE);
-		out->done.donor = htole32(worker_donor);
-		return sizeof(out->done);
+	if (!status) {
+		run = command_find(r.command)->run;
+		status = run ? run(&worker_spaces[r.space], &r, out) :
+			       VIRTIO_GC_UNSUPPORTED;
 	}
-	request_do(&worker_spaces[r.space], &r, out);
-	return (u32)sizeof(out->done) +
-	       le32toh(out->done.count) * r.answer_entry;
-}
-
-static bool takes_long(const void *bytes, u32 len)
-{
-	const struct virtio_gc_req *req = bytes;
-	u16 command = len < sizeof(*req) ? 0 : le16toh(req->command);
-
-	return command == VIRTIO_GC_EVACUATE || command == VIRTIO_GC_UPDATE ||
-	       command == VIRTIO_GC_COMPACT;
+	out->done.status = status;
+	return (u32)dcm_gc_reply_pack(out, r.answer_entry);
 }
 
 static void *job_main(void *arg)
 {
-	static struct reply out;
+	static struct dcm_gc_reply out;
 	struct dcm_gc_message msg;
 	u32 bytes;
 
@@ -355,40 +370,38 @@ static void *job_main(void *arg)
 			dcm_gc_stop(worker_spaces[job.space].s, 0);
 		pthread_mutex_unlock(&job.lock);
 		/* not busy any more: the host may send the next at once */
-		worker_answer(&msg, DCM_GC_DONE, &out, bytes);
+		worker_answer(&msg, DCM_GC_DONE, &out.le, bytes);
 	}
 	return NULL;
 }
 
 void job_request(const struct dcm_gc_message *msg, const void *bytes, u32 len)
 {
-	static struct reply out;
-	bool busy, take = takes_long(bytes, len);
-	u16 command = 0;
+	static struct dcm_gc_reply out;
+	const struct virtio_gc_req *req = bytes;
+	const struct command *command =
+		command_find(len < sizeof(*req) ? 0 : le16toh(req->command));
+	bool busy;
 
-	if (len >= sizeof(struct virtio_gc_req))
-		command =
-			le16toh(((const struct virtio_gc_req *)bytes)->command);
 	pthread_mutex_lock(&job.lock);
 	busy = job.busy;
-	if (take && !busy) {
+	if (command->slow && !busy) {
 		memcpy(job.request, msg, sizeof(*msg));
 		memcpy((u8 *)job.request + sizeof(*msg), bytes, len);
 		job.bytes = len;
-		job.space =
-			le32toh(((const struct virtio_gc_req *)bytes)->space);
+		job.space = le32toh(req->space);
 		job.busy = true;
 		pthread_cond_broadcast(&job.there);
 	}
 	pthread_mutex_unlock(&job.lock);
-	if (take && !busy)
+	if (command->slow && !busy)
 		return;
-	if (busy && command != VIRTIO_GC_FORWARD &&
-	    command != VIRTIO_GC_TYPES_ADD)
+	if (busy && !command->beside) {
 		worker_done(msg, VIRTIO_GC_BUSY, VIRTIO_GC_NONE);
-	else
-		worker_answer(msg, DCM_GC_DONE, &out,
-			      request_reply(bytes, len, &out));
+		return;
+	}
+	len = request_reply(bytes, len, &out);
+	worker_answer(msg, DCM_GC_DONE, &out.le, len);
 }
 
 bool job_busy(void)

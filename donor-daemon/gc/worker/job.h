@@ -5,6 +5,7 @@
 
 #include "../../../kvm-dcm/proto/gc_message.h"
 #include "../gc.h"
+#include "../../../kvm-dcm/proto/gc_reply.h"
 #include "../../../kvm-dcm/proto/gc_request.h"
 
 #define WORKER_BUFFER	(sizeof(struct dcm_gc_message) + DCM_GC_PAYLOAD_MAX)
@@ -30,18 +31,18 @@ extern u32 worker_threads;	/* of a trace */
 /** worker_end() - exit at once, with all threads */
 _Noreturn void worker_end(int status);
 
-/** worker_say() - send a message; exits if the donor takes none */
-void worker_say(const struct dcm_gc_message *msg, const void *payload);
+/** worker_send() - send a message; exits if the donor takes none */
+void worker_send(const struct dcm_gc_message *msg, const void *payload);
 
-/* hear.c */
+/* message.c */
 extern struct worker_slab worker_slabs[DCM_GC_SLABS_MAX];
 
 /**
- * worker_hear() - handle a message, or pass it to the other thread
+ * worker_handle() - handle a message, or pass it to the other thread
  * @payload: @bytes of it, aligned to 8
  * @fd: descriptor that came with it, owned by this function; -1: none
  */
-void worker_hear(const struct dcm_gc_message *msg, const void *payload,
+void worker_handle(const struct dcm_gc_message *msg, const void *payload,
 		 u32 bytes, int fd);
 
 /** worker_answer() - answer the message @to */

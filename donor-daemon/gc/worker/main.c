@@ -10,7 +10,7 @@
  * memfds. A slab that the donor takes back is truncated, and a worker that
  * still accesses it dies of SIGBUS, as the donor expects.
  *
- * One thread reads messages and answers those that take no time (hear.c).
+ * One thread reads messages and answers those that take no time (message.c).
  * Requests are in job.c, which has a thread for those that take long. Tracing
  * has threads of its own (trace.c).
  *
@@ -47,7 +47,7 @@ _Noreturn void worker_end(int status)
 }
 
 /* If the donor is gone, or reads no more, exit. */
-void worker_say(const struct dcm_gc_message *msg, const void *payload)
+void worker_send(const struct dcm_gc_message *msg, const void *payload)
 {
 	struct iovec v[2] = {
 		{ (void *)msg, sizeof(*msg) },
@@ -63,7 +63,7 @@ void worker_say(const struct dcm_gc_message *msg, const void *payload)
 }
 
 /* Receive a message, and its descriptor if it has one. */
-static ssize_t receive(void *buf, int *fd)
+static ssize_t msg_receive(void *buf, int *fd)
 {
 	union {
 		struct cmsghdr align;
@@ -93,7 +93,8 @@ static ssize_t receive(void *buf, int *fd)
 }
 
 /* Log to the donor's stderr if that is writable: its reader may be stuck. */
-__attribute__((format(printf, 1, 2))) static void say(const char *fmt, ...)
+__attribute__((format(printf, 1, 2))) static void line_write(const char *fmt,
+							     ...)
 {
 	struct pollfd p = { .fd = STDERR_FILENO, .events = POLLOUT };
 	char line[256];
@@ -111,14 +112,14 @@ __attribute__((format(printf, 1, 2))) static void say(const char *fmt, ...)
 		return;
 }
 
-static u64 number(const char *text, u64 max)
+static u64 number_read(const char *text, u64 max)
 {
 	char *rest;
 	unsigned long long v = strtoull(text, &rest, 10);
 
 	if (!*text || *rest || v > max) {
-		say("dcm-gc-worker: '%s': not a number up to %llu\n", text,
-		    (unsigned long long)max);
+		line_write("dcm-gc-worker: '%s': not a number up to %llu\n",
+			   text, (unsigned long long)max);
 		exit(2);
 	}
 	return v;
@@ -131,29 +132,30 @@ int main(int argc, char **argv)
 	const char *what;
 
 	if (argc != 6) {
-		say("dcm-gc-worker is started by dcm-donord: FD DONOR THREADS MEMORY SLABS\n");
+		line_write(
+			"dcm-gc-worker is started by dcm-donord: FD DONOR THREADS MEMORY SLABS\n");
 		return 2;
 	}
-	sock = (int)number(argv[1], 1 << 20);
-	worker_donor = (u32)number(argv[2], DCM_WIRE_GC_DONORS - 1);
-	worker_threads = (u32)number(argv[3], DCM_GC_THREADS_MAX);
-	if (dcm_gc_sandbox(sock, number(argv[4], 1ull << 50),
-			   number(argv[5], 1ull << 60) + PROGRAM_BYTES,
+	sock = (int)number_read(argv[1], 1 << 20);
+	worker_donor = (u32)number_read(argv[2], DCM_WIRE_GC_DONORS - 1);
+	worker_threads = (u32)number_read(argv[3], DCM_GC_THREADS_MAX);
+	if (dcm_gc_sandbox(sock, number_read(argv[4], 1ull << 50),
+			   number_read(argv[5], 1ull << 60) + PROGRAM_BYTES,
 			   &what)) {
-		say("dcm-gc-worker: %s: %s\n", what, strerror(errno));
+		line_write("dcm-gc-worker: %s: %s\n", what, strerror(errno));
 		return 1;
 	}
 	if (job_start())
 		return 1;
 	for (;;) {
 		int fd;
-		ssize_t n = receive(buf, &fd);
+		ssize_t n = msg_receive(buf, &fd);
 
 		if (n <= 0)
 			worker_end(0);
 		if ((size_t)n < sizeof(*msg) ||
 		    (size_t)n != sizeof(*msg) + le32toh(msg->bytes))
 			worker_end(9);
-		worker_hear(msg, msg + 1, le32toh(msg->bytes), fd);
+		worker_handle(msg, msg + 1, le32toh(msg->bytes), fd);
 	}
 }

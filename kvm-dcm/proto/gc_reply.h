@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * reply.h - the answer to a request
+ * gc_reply.h - the answer to a virtio-gc request
  *
  * Numbers are in host order until dcm_gc_reply_pack(); entries are as they will
- * be sent.
+ * be sent. The host and the workers on donors build answers with this.
  */
 #ifndef DCM_GC_REPLY_H
 #define DCM_GC_REPLY_H
 
 #include <endian.h>
 
-#include "../proto/gc_layout.h"
+#include "gc_layout.h"
 
 #define DCM_GC_REPLY_MAX DCM_WIRE_PAYLOAD_MAX
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * hear.c - a GC worker's handling of messages from the donor and the host
+ * message.c - a GC worker's handling of messages from the donor and the host
  *
  * Messages that take no time are handled and answered here: where regions are,
  * polls, ghosts, questions of other donors. job.c has requests.
@@ -29,7 +29,7 @@ void worker_answer(const struct dcm_gc_message *to, u32 kind,
 
 	msg.kind = htole32(kind);
 	msg.bytes = htole32(bytes);
-	worker_say(&msg, payload);
+	worker_send(&msg, payload);
 }
 
 void worker_done(const struct dcm_gc_message *to, u32 status, u64 at)
@@ -66,7 +66,8 @@ static void slab_take(const struct dcm_gc_message *msg, int fd)
 		worker_end(4);
 }
 
-static u32 place(struct worker_space *p, const struct dcm_gc_place *le, u32 n)
+static u32 places_set(struct worker_space *p, const struct dcm_gc_place *le,
+		      u32 n)
 {
 	u64 region_bytes = dcm_gc_space_region_bytes(p->s);
 	u32 status = VIRTIO_GC_OK;
@@ -96,7 +97,7 @@ static u32 place(struct worker_space *p, const struct dcm_gc_place *le, u32 n)
 }
 
 /* Writes begun before the trace was quiet; sent before FINISH. */
-static u32 tags(struct worker_space *p, const struct dcm_gc_tag *le, u32 n)
+static u32 tags_set(struct worker_space *p, const struct dcm_gc_tag *le, u32 n)
 {
 	for (u32 i = 0; i < n; i++) {
 		u32 region = le32toh(le[i].region);
@@ -109,7 +110,8 @@ static u32 tags(struct worker_space *p, const struct dcm_gc_tag *le, u32 n)
 	return VIRTIO_GC_OK;
 }
 
-static void poll_flags(const struct dcm_gc_message *msg, struct dcm_gc_space *s)
+static void flags_answer(const struct dcm_gc_message *msg,
+			 struct dcm_gc_space *s)
 {
 	struct dcm_gc_flags f;
 	struct dcm_gc_flags_le le = { 0 };
@@ -125,7 +127,8 @@ static void poll_flags(const struct dcm_gc_message *msg, struct dcm_gc_space *s)
 	worker_answer(msg, DCM_GC_FLAGS, &le, sizeof(le));
 }
 
-static void bitmap(const struct dcm_gc_message *msg, struct dcm_gc_space *s)
+static void bitmap_answer(const struct dcm_gc_message *msg,
+			  struct dcm_gc_space *s)
 {
 	u64 bytes = dcm_gc_space_region_bytes(s) / 64, at = le64toh(msg->value);
 	const u8 *bits = (const u8 *)dcm_gc_trace_bitmap(s, le32toh(msg->epoch),
@@ -138,8 +141,8 @@ static void bitmap(const struct dcm_gc_message *msg, struct dcm_gc_space *s)
 			      (u32)min(bytes - at, (u64)DCM_GC_PAYLOAD_MAX));
 }
 
-static void ghosts(const struct dcm_gc_message *msg, struct dcm_gc_space *s,
-		   const __le64 *le, u32 n)
+static void ghosts_take(const struct dcm_gc_message *msg,
+			struct dcm_gc_space *s, const __le64 *le, u32 n)
 {
 	u64 offset[DCM_GC_BATCH];
 
@@ -151,8 +154,8 @@ static void ghosts(const struct dcm_gc_message *msg, struct dcm_gc_space *s,
 	worker_answer(msg, DCM_GC_ACKED, NULL, 0);
 }
 
-static void ask(const struct dcm_gc_message *msg, struct dcm_gc_space *s,
-		const __le64 *le, u32 n)
+static void forward_answer(const struct dcm_gc_message *msg,
+			   struct dcm_gc_space *s, const __le64 *le, u32 n)
 {
 	u64 offset[DCM_GC_BATCH];
 
@@ -166,8 +169,8 @@ static void ask(const struct dcm_gc_message *msg, struct dcm_gc_space *s,
 	worker_answer(msg, DCM_GC_FORWARDED, offset, n * (u32)sizeof(*offset));
 }
 
-static u32 moved(struct dcm_gc_space *s, const struct virtio_gc_region *le,
-		 u32 n)
+static u32 regions_moved(struct dcm_gc_space *s,
+			 const struct virtio_gc_region *le, u32 n)
 {
 	u32 status = VIRTIO_GC_OK;
 
@@ -176,14 +179,15 @@ static u32 moved(struct dcm_gc_space *s, const struct virtio_gc_region *le,
 	return status;
 }
 
-static void finish(const struct dcm_gc_message *msg, struct dcm_gc_space *s)
+static void trace_finish(const struct dcm_gc_message *msg,
+			 struct dcm_gc_space *s)
 {
 	struct dcm_gc_result r = dcm_gc_trace_finish(s, le32toh(msg->epoch));
 
 	worker_done(msg, r.status, r.at);
 }
 
-void worker_hear(const struct dcm_gc_message *msg, const void *payload,
+void worker_handle(const struct dcm_gc_message *msg, const void *payload,
 		 u32 bytes, int fd)
 {
 	u32 number = le32toh(msg->space), kind = le32toh(msg->kind);
@@ -220,39 +224,39 @@ void worker_hear(const struct dcm_gc_message *msg, const void *payload,
 	switch (kind) {
 	case DCM_GC_PLACE:
 		worker_done(msg,
-			    place(&worker_spaces[number], payload,
+			    places_set(&worker_spaces[number], payload,
 				  bytes / sizeof(struct dcm_gc_place)),
 			    VIRTIO_GC_NONE);
 		break;
 	case DCM_GC_TAGS:
 		worker_done(msg,
-			    tags(&worker_spaces[number], payload,
+			    tags_set(&worker_spaces[number], payload,
 				 bytes / sizeof(struct dcm_gc_tag)),
 			    VIRTIO_GC_NONE);
 		break;
 	case DCM_GC_MOVED:
 		worker_done(msg,
-			    moved(s, payload,
+			    regions_moved(s, payload,
 				  bytes / sizeof(struct virtio_gc_region)),
 			    VIRTIO_GC_NONE);
 		break;
 	case DCM_GC_POLL:
-		poll_flags(msg, s);
+		flags_answer(msg, s);
 		break;
 	case DCM_GC_BITMAP:
-		bitmap(msg, s);
+		bitmap_answer(msg, s);
 		break;
 	case DCM_GC_FINISH:
-		finish(msg, s);
+		trace_finish(msg, s);
 		break;
 	case DCM_GC_GHOSTS:
-		ghosts(msg, s, payload, bytes / 8);
+		ghosts_take(msg, s, payload, bytes / 8);
 		break;
 	case DCM_GC_ACKED:
 		dcm_gc_trace_acked(s, le32toh(msg->epoch), le32toh(msg->donor));
 		break;
 	case DCM_GC_FORWARD:
-		ask(msg, s, payload, bytes / 8);
+		forward_answer(msg, s, payload, bytes / 8);
 		break;
 	case DCM_GC_FORWARDED:
 		job_answered(msg, payload, bytes / 8);
