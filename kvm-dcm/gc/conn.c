@@ -142,13 +142,13 @@ void dcm_gc_conn_send(struct dcm_gc_conn *c, const struct dcm_wire_msg *msg)
 	if (c->state != DCM_GC_CONN_UP && c->state != DCM_GC_CONN_OPENING)
 		return;
 	if (!conn_room(c, DCM_WIRE_HEAD_MAX + msg->payload_bytes)) {
-		dcm_gc_conn_fail(c, "does not take what we send");
+		dcm_gc_conn_fail(c, "the donor does not read");
 		return;
 	}
 	p = c->out + c->out_at + c->out_len;
 	n = dcm_wire_encode(p, DCM_WIRE_HEAD_MAX, msg);
 	if (n < 0) {
-		dcm_gc_conn_fail(c, "message can't be encoded");
+		dcm_gc_conn_fail(c, "a message can't be encoded");
 		return;
 	}
 	if (msg->payload_bytes)
@@ -178,7 +178,8 @@ static void conn_welcome(struct dcm_gc_conn *c, const struct dcm_wire_msg *msg)
 	}
 	if (msg->welcome.session != c->session.id ||
 	    msg->welcome.donor_id != c->session.donor_id) {
-		dcm_gc_conn_fail(c, "answers HELLO with nonsense");
+		dcm_gc_conn_fail(c,
+				 "the donor answered HELLO for another session");
 		return;
 	}
 	c->fd = dcm_conn_detach(&c->conn, &c->tls);
@@ -279,7 +280,8 @@ bool dcm_gc_conn_recv(struct dcm_gc_conn *c, struct dcm_wire_msg *msg)
 			c->threads = msg->gc_opened.threads;
 			c->state = DCM_GC_CONN_UP;
 		} else {
-			dcm_gc_conn_fail(c, "says what nobody asked for");
+			dcm_gc_conn_fail(c,
+					 "the donor sent a message out of turn");
 		}
 	}
 	return false;

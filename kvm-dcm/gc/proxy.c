@@ -370,7 +370,8 @@ static bool msg_handle(struct proxy *p, size_t n)
 				     FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
 				     (off_t)s->value, (off_t)s->token))
 			return true;
-		dcm_log(DCM_LOG_ERR, "garbage can't be discarded: %s",
+		dcm_log(DCM_LOG_ERR,
+			"a virtio-gc window: garbage can't be discarded: %s",
 			strerror(errno));
 		return false;
 	case DCM_GC_IPC_WELCOME:
@@ -429,7 +430,8 @@ static void daemon_reconnect(struct proxy *p)
 
 	if (sock < 0 || !sock_set(p, sock))
 		return;
-	dcm_log(DCM_LOG_NOTICE, "dcm-hostd is there again");
+	dcm_log(DCM_LOG_NOTICE,
+		"connected to dcm-hostd again: donors can collect garbage");
 	/* [VGC-D-4] */
 	if (p->config.donors != was && p->ops.donors_changed)
 		p->ops.donors_changed(p->priv);
@@ -461,8 +463,9 @@ static void *proxy_main(void *arg)
 			continue;
 		if (n <= 0 || !msg_handle(p, (size_t)n)) {
 			dcm_log(DCM_LOG_WARNING,
-				"dcm-hostd %s: no garbage collection by donors until it is there again",
-				n > 0 ? "says what it can't mean" : "is gone");
+				"dcm-hostd %s: donors collect no garbage until it can be reached again",
+				n > 0 ? "sent an invalid message" :
+					"has closed the connection");
 			sock_close(p);
 			lost_answer(p);
 		}

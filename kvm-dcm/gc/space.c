@@ -13,7 +13,7 @@
 
 #include "space.h"
 
-static bool overlaps(const struct dcm_gc_host_spaces *t, uint64_t window,
+static bool space_overlaps(const struct dcm_gc_host_spaces *t, uint64_t window,
 		     uint64_t bytes)
 {
 	uint32_t i;
@@ -42,7 +42,7 @@ uint32_t dcm_gc_host_space_add(struct dcm_gc_host_spaces *t, uint32_t id,
 	if (window % l->region_bytes || l->bytes > t->window_bytes ||
 	    window > t->window_bytes - l->bytes)
 		return VIRTIO_GC_INVALID;
-	if (overlaps(t, window, l->bytes))
+	if (space_overlaps(t, window, l->bytes))
 		return VIRTIO_GC_INVALID;
 	if (l->bytes / l->region_bytes > t->regions_max)
 		return VIRTIO_GC_LIMIT;

@@ -53,8 +53,9 @@ void gc_donor_close(struct dcm_gc_workers *t, u32 donor)
 	if (d->conn.state == DCM_GC_CONN_FAILED &&
 	    (!d->said_ms || dcm_clock_ms() - d->said_ms >= SAY_MS)) {
 		d->said_ms = dcm_clock_ms();
-		dcm_log(DCM_LOG_NOTICE, "GC worker of donor %u: %s", donor,
-			d->conn.why);
+		dcm_log(DCM_LOG_NOTICE,
+			"donor %u: its GC worker failed: %s; the next trace starts another",
+			donor, d->conn.why);
 	}
 	dcm_gc_conn_close(&d->conn);
 	d->knows = 0;
@@ -66,7 +67,8 @@ void gc_donor_close(struct dcm_gc_workers *t, u32 donor)
 }
 
 /* Forward a message from one worker to another. */
-static void carry(struct dcm_gc_workers *t, u32 from, struct dcm_wire_msg *msg)
+static void peer_forward(struct dcm_gc_workers *t, u32 from,
+			 struct dcm_wire_msg *msg)
 {
 	u32 to = msg->gc.donor;
 
@@ -74,7 +76,7 @@ static void carry(struct dcm_gc_workers *t, u32 from, struct dcm_wire_msg *msg)
 	    msg->gc.space >= DCM_GC_SPACES_MAX ||
 	    msg->payload_bytes > PEER_BYTES || msg->payload_bytes % 8) {
 		dcm_gc_conn_fail(&t->donor[from].conn,
-				 "says what no worker says");
+				 "sent an invalid message");
 		return;
 	}
 	/* a receiver that is gone took the trace along: nothing waits for it */
@@ -82,7 +84,7 @@ static void carry(struct dcm_gc_workers *t, u32 from, struct dcm_wire_msg *msg)
 	dcm_gc_conn_send(&t->donor[to].conn, msg);
 }
 
-static void hear(struct dcm_gc_workers *t, u32 donor, struct ask *ask)
+static void conn_handle(struct dcm_gc_workers *t, u32 donor, struct ask *ask)
 {
 	struct workers_donor *d = &t->donor[donor];
 	struct dcm_wire_msg msg;
@@ -91,7 +93,9 @@ static void hear(struct dcm_gc_workers *t, u32 donor, struct ask *ask)
 	/* bounded: a worker that never stops must not starve others */
 	for (u32 i = 0; i < 64 && dcm_gc_conn_recv(&d->conn, &msg); i++) {
 		if (msg.type == DCM_MSG_ERROR) {
-			dcm_gc_conn_fail(&d->conn, "refuses a slab");
+			dcm_gc_conn_fail(
+				&d->conn,
+				"the donor refuses a slab of this session");
 			break;
 		}
 		switch (msg.gc.kind) {
@@ -99,7 +103,7 @@ static void hear(struct dcm_gc_workers *t, u32 donor, struct ask *ask)
 		case DCM_GC_ACKED:
 		case DCM_GC_FORWARD:
 		case DCM_GC_FORWARDED:
-			carry(t, donor, &msg);
+			peer_forward(t, donor, &msg);
 			break;
 		default:
 			/* a late answer, or one to no question */
@@ -124,7 +128,7 @@ void gc_workers_turn(struct dcm_gc_workers *t, struct ask *ask, int wake,
 	poll(t->fds, n + 1, ms);
 	for (u32 i = 0; i < n; i++)
 		if (t->donor[i].conn.state != DCM_GC_CONN_CLOSED)
-			hear(t, i, ask);
+			conn_handle(t, i, ask);
 }
 
 void gc_close_all(struct dcm_gc_workers *t)
@@ -135,7 +139,7 @@ void gc_close_all(struct dcm_gc_workers *t)
 
 /* ---- questions ---- */
 
-static u64 waiting(const struct dcm_gc_workers *t)
+static u64 donors_waiting(const struct dcm_gc_workers *t)
 {
 	u64 mask = 0;
 
@@ -149,7 +153,7 @@ static u64 waiting(const struct dcm_gc_workers *t)
  * Send the question, and wait for no other answer of this worker any more. A
  * worker that is gone is not waited for.
  */
-static void ask_one(struct dcm_gc_workers *t, struct ask *ask, u32 donor)
+static void ask_send(struct dcm_gc_workers *t, struct ask *ask, u32 donor)
 {
 	if (!gc_conn_up(t, donor))
 		return;
@@ -161,11 +165,11 @@ static void ask_one(struct dcm_gc_workers *t, struct ask *ask, u32 donor)
 }
 
 /* Wait until all that were asked have answered; kill those that do not. */
-static void wait_or_kill(struct dcm_gc_workers *t, struct ask *ask, u32 ms)
+static void answers_wait(struct dcm_gc_workers *t, struct ask *ask, u32 ms)
 {
 	u64 until = dcm_clock_ms() + ms, now;
 
-	while (waiting(t)) {
+	while (donors_waiting(t)) {
 		now = dcm_clock_ms();
 		if (now >= until)
 			break;
@@ -174,7 +178,8 @@ static void wait_or_kill(struct dcm_gc_workers *t, struct ask *ask, u32 ms)
 	for (u32 i = 0; i < t->nr_donors; i++) {
 		if (!t->donor[i].tag)
 			continue;
-		dcm_gc_conn_fail(&t->donor[i].conn, "does not stop: killed");
+		dcm_gc_conn_fail(&t->donor[i].conn,
+				 "did not stop in time: killed");
 		t->about = i;
 		gc_donor_close(t, i);
 	}
@@ -194,7 +199,7 @@ void gc_workers_stop(struct dcm_gc_workers *t, struct ask *ask, u64 mask,
 	for (u32 i = 0; i < t->nr_donors; i++)
 		if (mask >> i & 1)
 			dcm_gc_conn_send(&t->donor[i].conn, &msg);
-	wait_or_kill(t, ask, STOP_MS);
+	answers_wait(t, ask, STOP_MS);
 }
 
 /*
@@ -215,11 +220,11 @@ void gc_forget(struct dcm_gc_workers *t, u32 donor, u32 space)
 	if (!gc_conn_up(t, donor))
 		return;
 	ask.take = gc_take_done;
-	ask_one(t, &ask, donor);
-	wait_or_kill(t, &ask, STOP_MS);
+	ask_send(t, &ask, donor);
+	answers_wait(t, &ask, STOP_MS);
 	/* INVALID: the worker had not begun to know the space */
 	if (ask.status && ask.status != VIRTIO_GC_INVALID) {
-		dcm_gc_conn_fail(&d->conn, "does not forget: killed");
+		dcm_gc_conn_fail(&d->conn, "did not forget a space: killed");
 		gc_donor_close(t, donor);
 	}
 	t->about = about;
@@ -246,14 +251,14 @@ u32 gc_ask(struct dcm_gc_workers *t, struct ask *ask, u64 mask)
 	ask->at = VIRTIO_GC_NONE;
 	for (u32 i = 0; i < t->nr_donors; i++)
 		if (mask >> i & 1)
-			ask_one(t, ask, i);
+			ask_send(t, ask, i);
 	for (;;) {
 		u64 now = dcm_clock_ms();
 
 		for (u32 i = 0; !status && i < t->nr_donors; i++)
 			if (mask >> i & 1 && !gc_conn_up(t, i))
 				status = gc_gone(t, i);
-		if (status || !waiting(t))
+		if (status || !donors_waiting(t))
 			break;
 		if (t->ops->cancelled(t->arg))
 			status = VIRTIO_GC_CANCELLED;
@@ -351,7 +356,7 @@ const void *gc_take_entries(struct entries_ask *e,
 }
 
 /* Append the answer's entries to those taken before. */
-static void take_append(void *arg, u32 donor, const struct dcm_wire_msg *msg)
+static void entries_append(void *arg, u32 donor, const struct dcm_wire_msg *msg)
 {
 	struct entries_ask *e = arg;
 	const void *entries;
@@ -382,14 +387,14 @@ struct entries_ask gc_ask_entries(const struct dcm_gc_workers *t,
 		.room = c->r->answer,
 	};
 
-	e.ask.take = take_append;
+	e.ask.take = entries_append;
 	return e;
 }
 
 /* ---- commands ---- */
 
 /* Whether the trace that a command names exists and has all its workers. */
-static u32 trace_there(struct dcm_gc_workers *t, const struct dcm_gc_request *r)
+static u32 trace_check(struct dcm_gc_workers *t, const struct dcm_gc_request *r)
 {
 	struct workers_space *sp = &t->space[r->space];
 
@@ -402,7 +407,8 @@ static u32 trace_there(struct dcm_gc_workers *t, const struct dcm_gc_request *r)
 }
 
 /* Make sure that workers know where all regions of the command are. */
-static u32 moves_ready(struct dcm_gc_workers *t, const struct dcm_gc_request *r)
+static u32 places_check(struct dcm_gc_workers *t,
+			const struct dcm_gc_request *r)
 {
 	u32 status;
 
@@ -447,7 +453,7 @@ static const struct {
 };
 
 /* Whether the workers that the command needs are there. */
-static u32 targets_ready(struct dcm_gc_workers *t,
+static u32 targets_check(struct dcm_gc_workers *t,
 			 const struct dcm_gc_request *r)
 {
 	enum targets targets = commands[r->command].targets;
@@ -460,9 +466,9 @@ static u32 targets_ready(struct dcm_gc_workers *t,
 	if (targets == TARGETS_NONE)
 		return VIRTIO_GC_UNSUPPORTED;
 	if (targets >= TARGETS_TRACE)
-		status = trace_there(t, r);
+		status = trace_check(t, r);
 	if (!status && targets == TARGETS_PLACES)
-		status = moves_ready(t, r);
+		status = places_check(t, r);
 	return status;
 }
 
@@ -478,7 +484,7 @@ void dcm_gc_workers_do(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 	t->about = VIRTIO_GC_NO_DONOR;
 	/* a donor's index is never used for another donor */
 	t->nr_donors = min(dcm_client_donors(t->client), DCM_WIRE_GC_DONORS);
-	status = targets_ready(t, r);
+	status = targets_check(t, r);
 	if (!status)
 		status = commands[r->command].take(t, &c);
 	out->done.status = status;

@@ -21,7 +21,7 @@ static u32 region_donor(const struct workers_space *sp, u64 region)
  * Runtimes rely on the answer, also to find tables: accept it only if it names
  * places that this donor holds, and for EVACUATE those that were asked for.
  */
-static bool moved_good(const struct workers_space *sp, u32 donor,
+static bool moved_check(const struct workers_space *sp, u32 donor,
 		       const struct virtio_gc_moved *moved,
 		       const struct virtio_gc_move *asked)
 {
@@ -45,15 +45,15 @@ static bool moved_good(const struct workers_space *sp, u32 donor,
 }
 
 /* Check a worker's answer. False: it was wrong, and the worker is killed. */
-static bool moved_believed(struct dcm_gc_workers *t, u32 space, u32 donor,
+static bool moved_accept(struct dcm_gc_workers *t, u32 space, u32 donor,
 			   const struct virtio_gc_moved *moved, u32 n,
 			   const struct virtio_gc_move *asked)
 {
 	for (u32 i = 0; i < n; i++) {
-		if (moved_good(&t->space[space], donor, &moved[i], asked))
+		if (moved_check(&t->space[space], donor, &moved[i], asked))
 			continue;
 		dcm_gc_conn_fail(&t->donor[donor].conn,
-				 "moved what it does not have");
+				 "reported moves of regions that it does not have");
 		t->about = donor;
 		gc_donor_close(t, donor);
 		return false;
@@ -131,7 +131,7 @@ u32 gc_do_evacuate(struct dcm_gc_workers *t, const struct gc_call *c)
 			e.room = i + 1;
 			one = gc_ask(t, &e.ask, 1ull << donor);
 			if (!one && (e.count != i + 1 ||
-				     !moved_believed(t, r->space, donor,
+				     !moved_accept(t, r->space, donor,
 						     &moved[i], 1, &move[i])))
 				one = VIRTIO_GC_WORKER_LOST;
 			/* a failed move ends all that follow */
@@ -240,7 +240,7 @@ u32 gc_do_compact(struct dcm_gc_workers *t, const struct gc_call *c)
 			continue;
 		before = e.count;
 		status = gc_ask(t, &e.ask, 1ull << i);
-		if (!moved_believed(t, r->space, i, moved + before,
+		if (!moved_accept(t, r->space, i, moved + before,
 				    e.count - before, NULL)) {
 			e.count = before;
 			status = VIRTIO_GC_WORKER_LOST;

@@ -40,7 +40,8 @@ static u32 donor_ready(struct dcm_gc_workers *t, u32 donor, u32 space)
 }
 
 /* The number of a slab; a new one is announced to the worker. */
-static u32 donor_slab(struct dcm_gc_workers *t, u32 donor, u64 id, u32 *number)
+static u32 slab_announce(struct dcm_gc_workers *t, u32 donor, u64 id,
+			 u32 *number)
 {
 	struct workers_donor *d = &t->donor[donor];
 	struct dcm_wire_msg msg = { .type = DCM_MSG_GC_SLAB };
@@ -77,7 +78,8 @@ static u32 donor_place(struct dcm_gc_workers *t, u32 donor, u32 space)
 			const struct dcm_gc_place_of *p = &sp->place[first + i];
 
 			if (p->donor == donor)
-				status = donor_slab(t, donor, p->slab, &number);
+				status = slab_announce(t, donor, p->slab,
+						       &number);
 			le[i].region = htole32(first + i);
 			le[i].donor = htole32(p->donor);
 			le[i].slab = htole64(number);
@@ -95,7 +97,7 @@ static u32 donor_place(struct dcm_gc_workers *t, u32 donor, u32 space)
 }
 
 /* A region's place; false: none, or it is moving. */
-static bool region_where(struct dcm_gc_workers *t, u32 space, u32 region,
+static bool region_find(struct dcm_gc_workers *t, u32 space, u32 region,
 			 struct dcm_gc_place_of *p)
 {
 	return t->ops->place(t->arg, space, region, p) &&
@@ -131,7 +133,7 @@ u32 gc_space_grow(struct dcm_gc_workers *t, u32 space)
 		struct dcm_gc_place_of now;
 
 		if (sp->place[r].donor != VIRTIO_GC_NO_DONOR ||
-		    !region_where(t, space, r, &now) ||
+		    !region_find(t, space, r, &now) ||
 		    !(sp->mask >> now.donor & 1))
 			continue;
 		sp->place[r] = now;
@@ -153,7 +155,7 @@ u32 gc_space_grow(struct dcm_gc_workers *t, u32 space)
 	return status;
 }
 
-static bool place_same(const struct dcm_gc_place_of *a,
+static bool place_equal(const struct dcm_gc_place_of *a,
 		       const struct dcm_gc_place_of *b)
 {
 	return a->donor == b->donor &&
@@ -170,11 +172,11 @@ bool gc_space_find(struct dcm_gc_workers *t, u32 space)
 	for (u32 r = 0; r < sp->nr_regions; r++) {
 		struct dcm_gc_place_of now;
 
-		if (region_where(t, space, r, &now))
+		if (region_find(t, space, r, &now))
 			sp->mask |= 1ull << now.donor;
 		else
 			now.donor = VIRTIO_GC_NO_DONOR;
-		same &= place_same(&now, &sp->place[r]);
+		same &= place_equal(&now, &sp->place[r]);
 		sp->place[r] = now;
 	}
 	/* no worker knows of the new places */
@@ -208,13 +210,13 @@ bool gc_space_stays(const struct dcm_gc_workers *t, u32 space)
 		if (was->donor == VIRTIO_GC_NO_DONOR)
 			continue;
 		if (!t->ops->place(t->arg, space, r, &now) ||
-		    !place_same(was, &now))
+		    !place_equal(was, &now))
 			return false;
 	}
 	return true;
 }
 
-static u32 space_keep(struct workers_space *sp, const void *raw, size_t bytes)
+static u32 replay_add(struct workers_space *sp, const void *raw, size_t bytes)
 {
 	struct replay *replay = malloc(sizeof(*replay) + bytes),
 		      **at = &sp->replay;
@@ -264,7 +266,7 @@ u32 gc_do_create(struct dcm_gc_workers *t, const struct gc_call *c)
 		sp->place[r].donor = VIRTIO_GC_NO_DONOR;
 	status = VIRTIO_GC_LIMIT;
 	if (sp->place && sp->top && sp->tag)
-		status = space_keep(sp, c->raw, c->bytes);
+		status = replay_add(sp, c->raw, c->bytes);
 	if (status)
 		gc_space_forget(sp);
 	return status;
@@ -316,7 +318,7 @@ u32 gc_do_types(struct dcm_gc_workers *t, const struct gc_call *c)
 			return one;
 		}
 	}
-	return taken ? space_keep(&t->space[space], c->raw, c->bytes) : status;
+	return taken ? replay_add(&t->space[space], c->raw, c->bytes) : status;
 }
 
 u32 gc_do_donors(struct dcm_gc_workers *t, const struct gc_call *c)

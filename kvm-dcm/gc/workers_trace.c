@@ -124,7 +124,7 @@ static u32 tags_tell(struct dcm_gc_workers *t, u32 space, bool *any)
 }
 
 /* An error in the heap, which a write during the trace may have caused. */
-static bool is_bad(u32 status)
+static bool status_bad_heap(u32 status)
 {
 	return status == VIRTIO_GC_BAD_TYPE || status == VIRTIO_GC_BAD_OBJECT ||
 	       status == VIRTIO_GC_BAD_REFERENCE;
@@ -249,7 +249,7 @@ u32 gc_do_finish(struct dcm_gc_workers *t, const struct gc_call *c)
 		if (!quiet.rounds)
 			gc_workers_turn(t, NULL, -1, 1);
 	}
-	if (!result.status || is_bad(result.status)) {
+	if (!result.status || status_bad_heap(result.status)) {
 		u32 status = tags_tell(t, r->space, &changed);
 
 		if (status || (result.status && changed))
@@ -332,7 +332,7 @@ static void take_live(void *arg, u32 donor, const struct dcm_wire_msg *msg)
 }
 
 /* Whether the bitmaps of @n regions may be written there. [VGC-D-35] */
-static bool bitmaps_fit(const struct workers_space *sp, u64 at, u32 n)
+static bool bitmaps_check(const struct workers_space *sp, u64 at, u32 n)
 {
 	u64 bytes = sp->l.region_bytes / 64 * n, size = sp->l.region_bytes;
 
@@ -413,7 +413,7 @@ u32 gc_do_results(struct dcm_gc_workers *t, const struct gc_call *c)
 	struct entries_ask e = gc_ask_entries(t, c, sizeof(*live));
 
 	if (first > sp->nr_regions || n > sp->nr_regions - first ||
-	    (bitmaps != VIRTIO_GC_NONE && !bitmaps_fit(sp, bitmaps, n)))
+	    (bitmaps != VIRTIO_GC_NONE && !bitmaps_check(sp, bitmaps, n)))
 		return VIRTIO_GC_INVALID;
 	for (u32 i = 0; i < n; i++) {
 		memset(&live[i], 0, sizeof(live[i]));

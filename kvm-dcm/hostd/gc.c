@@ -327,7 +327,7 @@ static void caller_new(struct hostd *h, int sock)
 		if (c->unwanted &&
 		    dcm_log_allow(&h->crowded, c->since_ns / 1000000, 60000))
 			dcm_log(DCM_LOG_WARNING,
-				"user %u connects to the socket for virtio-gc devices more than %u times at once; hung up",
+				"user %u connects to the socket for virtio-gc devices more than %u times at once: this connection was closed",
 				(unsigned int)who.uid, UID_MAX);
 		pthread_attr_init(&attr);
 		pthread_attr_setstacksize(&attr, STACK_BYTES);
@@ -337,7 +337,7 @@ static void caller_new(struct hostd *h, int sock)
 	if (err) {
 		/* not closed: that could take long, and block this thread */
 		dcm_log(DCM_LOG_ERR,
-			"no thread for a virtio-gc device (%s): its connection stays open, unheard",
+			"no thread for a virtio-gc device (%s): its connection stays open, unserved",
 			strerror(err));
 		free(c);
 		return;
@@ -393,8 +393,8 @@ void hostd_gc_start(struct hostd *h, const char *path)
 	h->gc = hostd_listen(path, SOCK_SEQPACKET, 0600, HOSTD_CALLERS_MAX);
 	if (h->gc < 0) {
 		dcm_log(DCM_LOG_WARNING,
-			"%s: %s: no virtio-gc device can be on a file", path,
-			strerror(errno));
+			"%s: %s: virtio-gc devices can't connect; mend that and restart dcm-hostd",
+			path, strerror(errno));
 		return;
 	}
 	/* newer kernels can forbid passing descriptors */
