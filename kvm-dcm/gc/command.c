@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * command.c - commands of virtio-gc: what happens to pages, and to spaces
+ * command.c - the pages' part of virtio-gc's commands
  *
  * commands.h has the table. The workers' part of a command is workers.c. This
  * is the pages' part: regions that workers read are synced, that is written to
@@ -75,7 +75,7 @@ static struct dcm_gc_host_space *job_space(struct gc_queue *gc,
 
 /* ---- pages ---- */
 
-/* What is done to the window's bytes from @at to @end; a status. */
+/* An action on the window's bytes from @at to @end; returns a status. */
 typedef uint32_t (*range_fn)(struct gc_queue *gc, const struct job *j,
 			     uint64_t at, uint64_t end);
 

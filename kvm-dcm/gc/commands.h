@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * commands.h - what each command needs of pages and of workers: the one table
+ * commands.h - the table of commands: their needs of pages and of workers
  *
  * DCM_GC_COMMANDS(x) calls x(name, freeze, sync, run, targets, take) for each:
  *
@@ -8,7 +8,7 @@
  *	freeze	accesses to its regions wait until the workers have answered
  *	sync	how its regions are written back first:
  *		NONE; KEEP: pages stay in this host, read-only; OUT: none stays
- *	run	command.c: what this host does; run_workers() freezes, syncs
+ *	run	command.c: this host's part; run_workers() freezes, syncs
  *		and has the workers do the rest
  *	targets	workers.c: which workers it needs:
  *		NONE; SPACE: those that know the space, or that take() starts;

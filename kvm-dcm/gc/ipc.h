@@ -22,7 +22,7 @@
  * lock of its open file there (F_OFD_SETLK), which needs a writable descriptor.
  * dcm-hostd sees the lock through a descriptor of its own.
  *
- * No descriptor is passed. Closing a descriptor, and even asking what it is,
+ * No descriptor is passed. Closing a descriptor, and even a query of its type,
  * can block for as long as its maker likes (a FUSE file system, a socket that
  * lingers): dcm-hostd must not hold descriptors from unknown programs.
  */

@@ -3,7 +3,7 @@
  * proxy.c - a virtio-gc device on a file of the kernel pager
  *
  * dcm-hostd has the donors' keys and sessions, so requests are done there
- * (hostd/gc.c); the proxy passes requests and answers on unchanged. It also
+ * (hostd/window.c); the proxy passes requests and answers on unchanged. It also
  * writes live bitmaps into the window, as the guest would, and discards
  * garbage: only this process may write to the file.
  *
@@ -13,8 +13,8 @@
  *
  * A daemon that ends takes its workers and all traces along. Requests that are
  * unanswered, or made while there is no daemon, end as WORKER_LOST. The next
- * daemon is told of the spaces and their types again, and the next trace works.
- * No content is lost.
+ * daemon gets a replay of the requests that made spaces and types, and the next
+ * trace works. No content is lost.
  *
  * Locking: @lock guards everything but @file and the window. @sending is held
  * while a message is sent, so that requests keep their order and the socket is
@@ -46,7 +46,7 @@
 /**
  * struct sent - a request that is not answered
  * @lost: it will not be: there was no daemon, or the daemon is gone
- * @raw: the request, of @bytes, if the next daemon has to be told of it
+ * @raw: the request, of @bytes, if it is part of the replay to the next daemon
  */
 struct sent {
 	struct sent *next;
@@ -143,7 +143,7 @@ static ssize_t msg_expect(struct proxy *p, int sock, u32 kind, char *err,
 	return s->kind == kind ? n : -EPROTO;
 }
 
-/* Tell a new daemon what the one before it knew. */
+/* Send a new daemon the requests that made the guest's spaces. */
 static int spaces_replay(struct proxy *p, int sock)
 {
 	struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_START, .value = p->agreed };
@@ -391,7 +391,7 @@ static bool msg_handle(struct proxy *p, size_t n)
 	}
 }
 
-/* Use a daemon that has been told all, unless a reset came meanwhile. */
+/* Use a daemon that has had the replay, unless a reset came meanwhile. */
 static bool sock_set(struct proxy *p, int sock)
 {
 	bool good;

@@ -4,7 +4,7 @@
  *
  * A request is copied, read whole by dcm_gc_request_read(), which the workers
  * on donors do again, and queued for one thread, which carries it out
- * (command.c) and answers. backend.h says whose pages it works on. A refused
+ * (command.c) and answers. The pages are the backend's (backend.h). A refused
  * request takes the same way, so that answered() is never called from inside
  * submit.
  *

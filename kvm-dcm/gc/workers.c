@@ -10,13 +10,13 @@
  *
  * Differences from the paper: memory servers do not talk to each other, as
  * donors have no keys for each other. And a worker may end at any time. It is
- * started again when the next trace begins, and told what it has to know: the
- * spaces, their types, where regions are. A trace that it took part in is lost.
+ * started again when the next trace begins, and gets the spaces, their types and
+ * the places of regions. A trace that it took part in is lost.
  *
  * A worker is trusted for its own regions, which it could overwrite anyway. If
  * it names another worker, or a length, that is checked.
  *
- *	connection: closed -> opening -> up, told of spaces -> failed -> closed
+ *	connection: closed -> opening -> up, knows spaces -> failed -> closed
  *	space: no trace -> traced (@epoch) -> lost with a worker of @mask
  *
  * Locking: none, only the GC thread uses it.
@@ -314,7 +314,7 @@ u32 gc_donor_open(struct dcm_gc_workers *t, u32 donor)
 	t->about = donor;
 	if (!dcm_client_door(t->client, donor, &door))
 		return VIRTIO_GC_DONOR_LOST;
-	/* the new worker knows nothing of what an earlier one was told */
+	/* the new worker knows no space and no slab of an earlier one */
 	d->knows = 0;
 	d->nr_slabs = 0;
 	dcm_gc_conn_start(&d->conn, &door, donor, t->bytes, dcm_clock_ms());

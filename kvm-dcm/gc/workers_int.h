@@ -45,7 +45,7 @@ struct workers_space {
 
 /**
  * struct workers_donor - a donor, and our worker there
- * @knows: spaces the worker was told of, a bit each
+ * @knows: spaces that the worker knows, a bit each
  * @slab: slab ids, by the number the worker knows them by
  * @tag: of the question it has not answered; 0: none
  * @said_ms: when a line about it was last logged
@@ -82,10 +82,10 @@ struct gc_call {
 };
 
 /**
- * struct ask - a question to workers, and what becomes of the answers
+ * struct ask - a question to workers, and the outcome
  * @take: takes an answer; %NULL: gc_take_done()
  * @status: the first status of a DONE that is not OK
- * @at: what that is about
+ * @at: the address or reference that the status concerns
  */
 struct ask {
 	u32 space;
@@ -150,7 +150,7 @@ u32 gc_space_grow(struct dcm_gc_workers *t, u32 space);
 /* Has every region that the request lists with objects a place? */
 bool gc_space_has(const struct dcm_gc_workers *t,
 		  const struct dcm_gc_request *r);
-/* Whether no region has moved since the workers were told. */
+/* Whether no region has moved since the workers got its place. */
 bool gc_space_stays(const struct dcm_gc_workers *t, u32 space);
 u32 gc_do_create(struct dcm_gc_workers *t, const struct gc_call *c);
 u32 gc_do_destroy(struct dcm_gc_workers *t, const struct gc_call *c);

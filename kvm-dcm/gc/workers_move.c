@@ -3,7 +3,7 @@
  * workers_move.c - move objects and update references, by all donors of a space
  *
  * A region moves within one donor, so none of its objects cross the network;
- * the other donors are told to ask that donor about references into it. Moves
+ * the other donors then ask that donor about references into it. Moves
  * are made one by one: after a failure, moves answered before it are committed
  * and known to all workers, moves after it have not begun.
  *
@@ -61,7 +61,7 @@ static bool moved_accept(struct dcm_gc_workers *t, u32 space, u32 donor,
 	return true;
 }
 
-/* Tell the other donors to ask the moving donor where objects are now. */
+/* Have the other donors ask the moving donor for the objects' new places. */
 static u32 moved_tell(struct dcm_gc_workers *t, u32 space,
 		      const struct virtio_gc_moved *moved, u32 n, u32 donor)
 {

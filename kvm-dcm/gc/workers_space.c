@@ -3,12 +3,12 @@
  * workers_space.c - what workers know of a space: layout, types, places of regions
  *
  * SPACE_CREATE and TYPES_ADD requests are kept unchanged, and sent to every new
- * worker. A worker is told of a donor's slab when a region of the space lies
- * there, by a number that stays valid as long as the worker lives.
+ * worker. A slab of the donor is announced to the worker when a region of the
+ * space lies in it, with a number that is valid as long as the worker lives.
  *
  * All workers judge types alike, so the first that refuses speaks for all.
- * Workers that took the types before it forget the space, and are told of it
- * again later; so does a worker that was told only a part. None of this kills a
+ * Workers that took the types before it forget the space, and get the replay
+ * later; so does a worker that got only a part. None of this kills a
  * worker, because it serves other spaces' traces too.
  *
  * Locking: none, only the GC thread uses it.
@@ -62,7 +62,7 @@ static u32 slab_announce(struct dcm_gc_workers *t, u32 donor, u64 id,
 	return VIRTIO_GC_OK;
 }
 
-/* Tell one donor where every region is. */
+/* Send one donor the places of all regions. */
 static u32 donor_place(struct dcm_gc_workers *t, u32 donor, u32 space)
 {
 	const struct workers_space *sp = &t->space[space];
@@ -288,7 +288,7 @@ u32 gc_do_destroy(struct dcm_gc_workers *t, const struct gc_call *c)
 	return VIRTIO_GC_OK;
 }
 
-/* All workers read types alike: what one answers, all would. */
+/* All workers read types alike: one worker's answer is that of all. */
 u32 gc_do_types(struct dcm_gc_workers *t, const struct gc_call *c)
 {
 	u32 status = VIRTIO_GC_DONOR_LOST, space = c->r->space, one;

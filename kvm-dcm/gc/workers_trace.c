@@ -2,7 +2,7 @@
 /*
  * workers_trace.c - a trace by all donors of a space: mako-pldi22, 5.2
  *
- * A trace begins on all workers, which are told where every region is. It ends
+ * A trace begins on all workers, which get the places of all regions. It ends
  * when two rounds of flags in a row found all workers quiet; references between
  * them are forwarded meanwhile. An error that one worker finds ends the trace
  * on all. Results of a region come from the worker that owns it.
@@ -12,8 +12,8 @@
  * the host's write-backs change; here the host's pager keeps the tag, because
  * only it knows of every write, over any transport. It looks when all threads
  * are quiet: bytes that a worker has read were in the slab, so their write had
- * changed the tag. Workers are told which tags changed, and say which results
- * are stale.
+ * changed the tag. Workers get the tags that changed, and mark results as
+ * stale.
  *
  * Locking: none, only the GC thread uses it.
  */

@@ -359,7 +359,7 @@ u32 hostd_gc_poll(const struct hostd *h, struct pollfd *p)
 	return 1;
 }
 
-/* Handle what poll() has returned for them. */
+/* Handle the events that poll() has returned for them. */
 void hostd_gc_handle(struct hostd *h, const struct pollfd *p, u32 n)
 {
 	int sock;

@@ -2,8 +2,8 @@
 /*
  * gc_layout.h - the shape of a virtio-gc space, limits of all of them, results
  *
- * The host side of the device, the donors and their GC workers hold spaces to the
- * same limits, so that a space that one of them takes is taken by all.
+ * The host side of the device, the donors and their GC workers apply the same
+ * limits, so a space that one of them accepts is accepted by all.
  */
 #ifndef DCM_GC_LAYOUT_H
 #define DCM_GC_LAYOUT_H
@@ -23,7 +23,7 @@
 #define DCM_GC_BATCH		512u	/* addresses in one message */
 #define DCM_GC_SELF_HEAD_MAX	(1u << 20)
 
-/* A status, and what it is about (an address, or a reference). */
+/* A status, and the address or reference it concerns. */
 struct dcm_gc_result {
 	u32 status;
 	u64 at;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * gc_message.h - what is said to a GC worker, and by it
+ * gc_message.h - messages between a donor and its GC worker
  *
- * A worker speaks with its donor over one SOCK_SEQPACKET socket. A message is a
- * struct dcm_gc_message and its payload, little endian. The kinds are those of
- * the wire (wire_format.h), where what each says is written down: the donor
- * hands on what comes from the session's host, and back. SLAB with its memfd
- * is the donor's own.
+ * They go over one SOCK_SEQPACKET socket. A message is a struct dcm_gc_message
+ * and its payload, little endian. The kinds are those of the wire, described in
+ * wire_format.h: the donor forwards the messages of the session's host to the
+ * worker, and the worker's to the host. Only SLAB, with its memfd, is the
+ * donor's own.
  */
 #ifndef DCM_GC_MESSAGE_H
 #define DCM_GC_MESSAGE_H

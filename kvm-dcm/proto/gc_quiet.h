@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * gc_quiet.h - has a trace on several donors come to its end?
+ * gc_quiet.h - the end of a trace on several donors
  *
- * Mako's four flags (mako-pldi22, 5.2): the host asks each donor for them, and the
- * trace is over when all flags of all donors were false in two rounds.
+ * Mako's four flags (mako-pldi22, 5.2): the host asks each donor for them, and
+ * the trace has ended when all flags of all donors were false in two rounds.
  */
 #ifndef DCM_GC_QUIET_H
 #define DCM_GC_QUIET_H
@@ -12,11 +12,11 @@
 
 /**
  * struct dcm_gc_flags - mako-pldi22, 5.2: quiet when all are false twice
- * @tracing: a thread is at work
- * @roots: what came from others waits
- * @ghosts: what goes to others waits, or is not acknowledged
+ * @tracing: a thread is tracing
+ * @roots: references from other donors wait
+ * @ghosts: references to other donors wait, or are not acknowledged
  * @changed: any of these was true since the last time
- * @opaque: opaque objects wait to be taken, as many
+ * @opaque: number of opaque objects that wait to be taken
  */
 struct dcm_gc_flags {
 	bool tracing;
@@ -28,8 +28,8 @@ struct dcm_gc_flags {
 };
 
 /**
- * struct dcm_gc_quiet - are all donors quiet, twice in a row?
- * @rounds: that found all of them quiet, one after the other
+ * struct dcm_gc_quiet - rounds of asking all donors
+ * @rounds: how many in a row found all of them quiet
  *
  * Ask every donor (dcm_gc_trace_poll()), then dcm_gc_quiet_round().
  */

@@ -23,14 +23,14 @@ struct dcm_gc_done {
 	u32 count;
 };
 
-/* @le and @entries are what is sent. */
+/* @le and @entries are sent. */
 struct dcm_gc_reply {
 	struct dcm_gc_done done;
 	struct virtio_gc_done le;
 	u8 entries[DCM_GC_REPLY_MAX - sizeof(struct virtio_gc_done)];
 };
 
-/* OK, without entries, and about nothing. */
+/* Set the status to OK, without entries, about no donor and no place. */
 static inline void dcm_gc_reply_clear(struct dcm_gc_reply *reply)
 {
 	reply->done = (struct dcm_gc_done){

@@ -2,10 +2,10 @@
 /*
  * gc_request.c - the only reader of virtio-gc requests
  *
- * One table says what a command consists of. A request has exactly the bytes
- * the table and its count say, or it is refused before anything is done. The
- * host's half of a device (kvm-dcm/gc/queue.c) and the worker both link
- * this: what one takes for right, the other does.
+ * One table has the parts of each command. A request has exactly the bytes that
+ * follow from the table and its count, or it is refused before anything is
+ * done. The host side of a device (kvm-dcm/gc/queue.c) and the worker both link
+ * this file, so both accept the same requests.
  *
  * No state, no allocation.
  */
@@ -15,7 +15,7 @@
 #include "gc_request.h"
 
 #define F(name) (1u << VIRTIO_GC_F_##name)
-/* what belongs to a trace has its epoch, all else has 0 */
+/* commands of a trace have its epoch, all others 0 */
 #define OF_TRACES (F(TRACE) | F(EVACUATE) | F(COMPACT))
 
 /* command, its struct's bytes, bytes of an entry, flags, features */

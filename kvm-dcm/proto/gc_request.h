@@ -2,8 +2,8 @@
 /*
  * gc_request.h - the only reader of virtio-gc requests
  *
- * Both who gets them from a guest and the worker who gets them from a host
- * read them with this: nothing else looks at raw bytes.
+ * The host side, which gets requests from a guest, and the worker, which gets
+ * them from a host, both read them with this: no other code reads raw bytes.
  */
 #ifndef DCM_GC_REQUEST_H
 #define DCM_GC_REQUEST_H
@@ -11,7 +11,7 @@
 #include "gc_layout.h"
 
 /**
- * struct dcm_gc_limits - what the configuration space promises
+ * struct dcm_gc_limits - the limits in the configuration space
  * @features: a bit for each VIRTIO_GC_F_*, negotiated
  */
 struct dcm_gc_limits {
@@ -22,7 +22,7 @@ struct dcm_gc_limits {
 };
 
 /**
- * struct dcm_gc_request - a request, its shape checked
+ * struct dcm_gc_request - a request whose shape is checked
  * @body: the command's own struct, or %NULL
  * @entries: @count of them; for TYPES_ADD types, then runs
  * @answer: entries the answer can have
@@ -48,15 +48,15 @@ struct dcm_gc_request {
 };
 
 /**
- * dcm_gc_request_read() - what a request says
+ * dcm_gc_request_read() - check and read a request
  * @buf: the device-readable part in one piece, aligned to 8; it must not
  *	change any more
  * @len: its length
  * @room: of the device-writable part
  * @r: filled in as far as it was read, zero beyond
  *
- * Numbers of regions, places and types are not looked at: those are the
- * space's to judge.
+ * Numbers of regions, places and types are not checked: the space's owner does
+ * that.
  *
  * Return: %VIRTIO_GC_OK, %VIRTIO_GC_INVALID or %VIRTIO_GC_UNSUPPORTED.
  */
@@ -64,17 +64,17 @@ u32 dcm_gc_request_read(const void *buf, size_t len, size_t room,
 			const struct dcm_gc_limits *limits,
 			struct dcm_gc_request *r);
 
-/* The layout in a SPACE_CREATE, for dcm_gc_layout_check() to judge. */
+/* The layout in a SPACE_CREATE, not checked: see dcm_gc_layout_check(). */
 void dcm_gc_request_layout(const struct dcm_gc_request *r,
 			   struct dcm_gc_layout *l, u64 *window);
 
 /**
- * dcm_gc_start_check() - could a trace of these regions begin?
- * @l: the space's, checked
+ * dcm_gc_start_check() - check a TRACE_START
+ * @l: the space's layout, checked
  * @flags: of TRACE_START
  * @list: @n regions, each with the end of its objects
  *
- * Return: %VIRTIO_GC_OK; %VIRTIO_GC_INVALID; %VIRTIO_GC_LIMIT: no memory to tell.
+ * Return: %VIRTIO_GC_OK; %VIRTIO_GC_INVALID; %VIRTIO_GC_LIMIT: no memory for the check.
  */
 u32 dcm_gc_start_check(const struct dcm_gc_layout *l, u32 flags,
 		       const struct virtio_gc_region *list, u32 n);

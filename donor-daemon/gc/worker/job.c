@@ -296,7 +296,7 @@ static u32 regions_compact(struct worker_space *p,
 }
 
 /*
- * What a worker does; for the others the host needs none.
+ * The commands of workers; the host asks no worker for the others.
  * @slow: done by the other thread
  * @beside: allowed while that works on another request
  */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * sandbox.c - what a GC worker may not do
+ * sandbox.c - restrict a GC worker to memory, threads and its socket
  *
  * A worker reads data of its tenant, so it is trusted no more than the tenant:
  * if it is taken over it must reach nothing that the tenant does not have, and

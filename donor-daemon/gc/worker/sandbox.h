@@ -10,7 +10,7 @@
  * @sock: the socket: the only descriptor that can be read and written
  * @memory: most bytes of private memory, tables and stacks
  * @address: bytes of slabs that may be mapped, and of the program itself
- * @what: out: what failed
+ * @what: out: the step that failed
  *
  * Called by the first thread, before there are others. Standard output must be
  * /dev/null, and becomes standard error too.
