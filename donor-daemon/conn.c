@@ -34,7 +34,7 @@
 
 #include "gc_session.h"
 #include "donor.h"
-#include "log.h"
+#include "log_limit.h"
 
 #define TX_STOP		(16u << 10)
 #define TX_ROOM		(32u << 10)

@@ -27,7 +27,7 @@
 
 #include "rdma_pd.h"
 #include "donor.h"
-#include "log.h"
+#include "log_limit.h"
 #include "rdma.h"
 
 static void control_query(struct dcm_conn *conn, u64 tag)

@@ -33,7 +33,7 @@
 #include <sys/socket.h>
 
 #include "data_int.h"
-#include "log.h"
+#include "log_limit.h"
 
 #define PAGE_BYTES 4096u
 #define BATCH_BYTES (256u << 10)

@@ -36,7 +36,7 @@
 #include <unistd.h>
 
 #include "data_int.h"
-#include "log.h"
+#include "log_limit.h"
 
 #define IN_BYTES (160u << 10) /* two whole WRITEs and some */
 #define EVENTS 64

@@ -27,7 +27,7 @@
 #include <sys/random.h>
 
 #include "donor.h"
-#include "log.h"
+#include "log_limit.h"
 
 void dcm_evict_pump(struct dcm_session *s, bool again)
 {

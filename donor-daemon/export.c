@@ -18,7 +18,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "log.h"
+#include "log_limit.h"
 #include "pool.h"
 
 void dcm_export_truncate(struct dcm_slab *slab)

@@ -21,7 +21,7 @@
 #include <sys/resource.h>
 
 #include "fd_limit.h"
-#include "log.h"
+#include "log_limit.h"
 
 #define OWN	384u	/* log, event loop, threads (64 x 2), HTTP (128), RDMA, ... */
 

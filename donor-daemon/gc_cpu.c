@@ -36,7 +36,7 @@
 #include <unistd.h>
 
 #include "gc_session.h"
-#include "log.h"
+#include "log_limit.h"
 #include "gc_cpu.h"
 
 #define NICE_FIRST   5		/* of a tenant's only worker */

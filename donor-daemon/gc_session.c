@@ -44,7 +44,7 @@
 #include "gc_session.h"
 #include "gc/child.h"
 #include "../kvm-dcm/proto/gc_message.h"
-#include "log.h"
+#include "log_limit.h"
 #include "gc_cpu.h"
 
 #define TX_STOP		(256u << 10)	/* answers the host has not read */

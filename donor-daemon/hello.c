@@ -11,7 +11,7 @@
 
 #include "gc_session.h"
 #include "donor.h"
-#include "log.h"
+#include "log_limit.h"
 #include "rdma.h"
 
 static void hello_welcome(struct dcm_conn *conn, u64 tag,

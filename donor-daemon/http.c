@@ -25,7 +25,7 @@
 
 #include "donor.h"
 #include "admission.h"
-#include "log.h"
+#include "log_limit.h"
 
 #define CONNECTIONS	64u
 #define LEAVING		64u	/* shut down, and not closed yet */

@@ -29,7 +29,7 @@
 #include <unistd.h>
 
 #include "donor.h"
-#include "log.h"
+#include "log_limit.h"
 
 #define BACKLOG		4096
 #define ACCEPT_BATCH	64

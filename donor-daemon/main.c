@@ -24,7 +24,7 @@
 #include "gc_session.h"
 #include "donor.h"
 #include "fd_limit.h"
-#include "log.h"
+#include "log_limit.h"
 #include "rdma.h"
 #include "ready.h"
 #include "gc_cpu.h"

@@ -23,7 +23,7 @@
 #include <sys/stat.h>
 
 #include "hostmem.h"
-#include "log.h"
+#include "log_limit.h"
 #include "pool.h"
 
 #define BETA		0.2	/* of the host's memory */

@@ -29,7 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "log.h"
+#include "log_limit.h"
 #include "rdma_int.h"
 
 #define ESTABLISH_MS	5000u

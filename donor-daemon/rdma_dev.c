@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "log.h"
+#include "log_limit.h"
 #include "rdma_int.h"
 
 #define BACKLOG		64

@@ -29,7 +29,7 @@
 #include <unistd.h>
 
 #include "rdma_pd.h"
-#include "log.h"
+#include "log_limit.h"
 #include "pool.h"
 
 static u64 registered; /* __atomic */

@@ -38,7 +38,7 @@
 
 #include "gc_session.h"
 #include "donor.h"
-#include "log.h"
+#include "log_limit.h"
 #include "rdma.h"
 
 #define PROBATION_MS	200u

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: donor-daemon/buf.c donor-daemon/chan.c donor-daemon/gc_session.c donor-daemon/config.c donor-daemon/conn.c donor-daemon/control.c donor-daemon/data.c donor-daemon/data_worker.c donor-daemon/admission.c donor-daemon/evict.c donor-daemon/fair.c donor-daemon/gc/child.c donor-daemon/hello.c donor-daemon/export.c donor-daemon/log.c donor-daemon/pool.c donor-daemon/session.c donor-daemon/slab.c donor-daemon/gc_cpu.c donor-daemon/tenant.c donor-daemon/tls_server.c kvm-dcm/proto/wire.c kvm-dcm/lib/inside.c kvm-dcm/lib/log.c tests/fuzz/plain_tls.c */
+/* links: donor-daemon/buf.c donor-daemon/chan.c donor-daemon/gc_session.c donor-daemon/config.c donor-daemon/conn.c donor-daemon/control.c donor-daemon/data.c donor-daemon/data_worker.c donor-daemon/admission.c donor-daemon/evict.c donor-daemon/fair.c donor-daemon/gc/child.c donor-daemon/hello.c donor-daemon/export.c donor-daemon/log_limit.c donor-daemon/pool.c donor-daemon/session.c donor-daemon/slab.c donor-daemon/gc_cpu.c donor-daemon/tenant.c donor-daemon/tls_server.c kvm-dcm/proto/wire.c kvm-dcm/lib/inside.c kvm-dcm/lib/log.c tests/fuzz/plain_tls.c */
 /* libs: -linih -Wl,--wrap=socketpair,--wrap=fork,--wrap=kill,--wrap=waitpid,--wrap=fallocate,--wrap=uv_queue_work,--wrap=pthread_create,--wrap=pthread_mutex_lock,--wrap=pthread_mutex_unlock,--wrap=epoll_wait,--wrap=dcm_slab_get,--wrap=dcm_slab_put */
 /* pkg: libuv */
 /*
@@ -44,7 +44,7 @@
 #include "hostmem.h"
 #include "input.h"
 #include "proto/gc_message.h"
-#include "../../donor-daemon/log.h"
+#include "../../donor-daemon/log_limit.h"
 #include "rdma.h"
 
 #define CONNS	 8u

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * log.c - limits how many lines a second strangers can cause
+ * log_limit.c - limit how many lines a second peers can cause
  *
  * kvm-dcm/lib/log.c writes the lines.
  *
@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <time.h>
 
-#include "log.h"
+#include "log_limit.h"
 
 #define LIMIT_LINES	20	/* of dcm_log_limited() in a second */
 
@@ -34,7 +34,7 @@ void dcm_log_limited(enum dcm_log_level level, const char *fmt, ...)
 {
 	struct timespec now;
 	unsigned long dropped = 0;
-	bool say;
+	bool allowed;
 	va_list ap;
 
 	if (level > log_level)
@@ -47,16 +47,17 @@ void dcm_log_limited(enum dcm_log_level level, const char *fmt, ...)
 		dropped = limit.dropped;
 		limit.dropped = 0;
 	}
-	say = limit.lines < LIMIT_LINES;
-	if (say)
+	allowed = limit.lines < LIMIT_LINES;
+	if (allowed)
 		limit.lines++;
 	else
 		limit.dropped++;
 	pthread_mutex_unlock(&limit.lock);
 	if (dropped)
-		dcm_log(level, "%lu more lines like these were left out",
+		dcm_log(level,
+			"%lu more lines like these were left out of the log",
 			dropped);
-	if (!say)
+	if (!allowed)
 		return;
 	va_start(ap, fmt);
 	dcm_vlog(level, fmt, ap);
