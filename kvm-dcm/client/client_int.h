@@ -38,6 +38,10 @@
 #define CTL_TICK_MS 100u
 #define CTL_PAIR_FAILS 3u /* in a row: then the lane takes tcp */
 #define CTL_VERBS_DEVICES 4u
+#define CTL_UNMAPS_MAX 256u /* requests in flight: no more UNMAPs */
+/* with a MAP for each job, an ASK_TICKET for each lane, and a QUERY_MEM */
+#define CTL_REQUESTS_MAX \
+	(CTL_UNMAPS_MAX + CTL_JOBS + DCM_CLIENT_LANES_MAX + 1)
 #define CTL_GRACE_MS 2000u /* to connect at the start, before complaints */
 
 enum client_session {
@@ -133,6 +137,33 @@ enum client_slab_state {
 	SLAB_UNMAPPING, /* UNMAP sent */
 };
 
+/* What was asked; see request.c. */
+enum client_request_kind {
+	REQUEST_NONE = 0,
+	REQUEST_QUERY = 0x1, /* QUERY_MEM, answered by FREE_MEM */
+	REQUEST_MAP = 0x2, /* of a job, MR_INFO */
+	REQUEST_TICKET = 0x4, /* ASK_TICKET of a slot, TICKET */
+	REQUEST_UNMAP = 0x8, /* of a slab, DONE */
+	REQUEST_ANY = 0xf,
+};
+
+/**
+ * struct client_request - a request whose answer is waited for
+ * @job: %REQUEST_MAP: the extent being placed
+ * @slot: %REQUEST_TICKET: the lane that gets the queue pair
+ * @slab: %REQUEST_UNMAP: the slab being given back
+ */
+struct client_request {
+	u64 tag;
+	enum client_request_kind kind;
+	union {
+		void *owner;
+		struct client_job *job;
+		struct client_lane_slot *slot;
+		struct dcm_client_slab *slab;
+	};
+};
+
 /**
  * struct client_lane_slot - how one lane reaches one donor
  * @next: client thread -> lane: a new endpoint (exchange)
@@ -176,7 +207,9 @@ struct client_lane_slot {
  * @silent: its session was silent for %DCM_WIRE_SILENCE_MS, and that was logged
  * @held: sockets of control connections that were given up and are kept open:
  *	the donor knows the client by them until its next WELCOME; -1: none
+ * @tag: the newest request's
  * @query_tag: of the QUERY_MEM in flight, 0: none
+ * @request: requests that wait for their answers, @nr_requests of them
  * @others: slabs it has lent to other VMs, by its first answer in this burst
  * @others_ms: time of that answer
  * @full_until_ms: it has refused a MAP: do not ask it before
@@ -225,6 +258,8 @@ struct client_donor {
 	struct dcm_log_rate say_refused;
 	struct dcm_log_rate say_data;
 	struct client_lane_slot *slot;
+	u32 nr_requests;
+	struct client_request request[CTL_REQUESTS_MAX];
 };
 
 enum client_job_state {
@@ -387,6 +422,13 @@ void client_donor_init(struct client_donor *d);
 void client_donor_exit(struct client_donor *d);
 bool client_donor_usable(const struct client_donor *d, u64 now);
 
+/* request.c: requests that wait for their answers */
+u64 client_request_add(struct client_donor *d, enum client_request_kind kind,
+		       void *owner);
+struct client_request client_request_take(struct client_donor *d, u64 tag,
+					  u32 kinds);
+void client_request_drop(struct client_donor *d, u64 tag);
+
 /* data.c: data connections */
 void client_data_timers(struct client_donor *d, u64 now);
 void client_data_io(struct client_donor *d, u32 lane, short revents, u64 now);
@@ -406,7 +448,7 @@ void client_verbs_abort(struct client_lane_slot *s);
 void client_verbs_down(struct client_donor *d);
 bool client_verbs_ticket(struct client_donor *d, const struct dcm_wire_msg *m,
 			 u64 now);
-bool client_verbs_error(struct client_donor *d, u64 tag, u32 status, u64 now);
+void client_verbs_refused(struct client_lane_slot *s, u32 status, u64 now);
 int client_verbs_fd(const struct dcm_client *client);
 void client_verbs_events(struct dcm_client *client, u64 now);
 
@@ -416,7 +458,7 @@ void client_slab_attach(struct client_donor *d, u32 extent,
 void client_slab_refuse(struct client_donor *d, u64 id, u64 now);
 void client_slab_evict(struct client_donor *d, u64 id, u64 tag, u64 now);
 void client_slab_activity(struct client_donor *d, u64 id, u64 tag, u64 now);
-bool client_slab_answered(struct client_donor *d, u64 tag);
+void client_slab_unmapped(struct dcm_client_slab *s);
 void client_slab_taken(struct client_donor *d, u64 id);
 void client_slabs_lost(struct client_donor *d, const char *why);
 void client_slabs_resumed(struct client_donor *d);
@@ -438,7 +480,8 @@ bool client_place_mr_info(struct client_donor *d, u64 tag, u32 *extent,
 			  u64 now);
 void client_place_free_mem(struct client_donor *d, const struct dcm_wire_msg *m,
 			   u64 now);
-bool client_place_error(struct client_donor *d, u64 tag, u32 status, u64 now);
+void client_place_refused(struct client_donor *d, struct client_job *j,
+			  u32 status, u64 now);
 void client_place_down(struct client_donor *d, u64 now);
 void client_place_soon(struct dcm_client *client, u64 now);
 void client_place_done(struct dcm_client *client, u32 extent);

@@ -197,6 +197,7 @@ static void donor_down(struct client_donor *d, u64 now)
 		min(max(d->backoff_ms * 2, CTL_BACKOFF_MIN_MS),
 		    d->session ? CTL_BACKOFF_MAX_MS / 4 : CTL_BACKOFF_MAX_MS);
 	client_place_down(d, now);
+	d->nr_requests = 0;
 	if (auth && dcm_log_allow(&d->say_refused, now, CTL_SAY_MS))
 		dcm_log(DCM_LOG_ERR,
 			"donor %s (%s): %s; compare our key file with the donor's",
@@ -219,7 +220,7 @@ u64 client_donor_query(struct client_donor *d, u64 now)
 	struct dcm_wire_msg msg = { .type = DCM_MSG_QUERY_MEM };
 
 	if (!d->query_tag) {
-		d->query_tag = ++d->tag;
+		d->query_tag = client_request_add(d, REQUEST_QUERY, NULL);
 		d->query_ns = client_now_ns();
 		d->query_ms = now;
 		msg.tag = d->query_tag;
@@ -370,7 +371,7 @@ static void on_free_mem(struct client_donor *d, const struct dcm_wire_msg *m,
 		dcm_log(DCM_LOG_NOTICE, "donor %s (%s): is draining", d->name,
 			d->address);
 	p->draining = m->free_mem.flags & DCM_FREE_DRAINING;
-	if (m->tag == d->query_tag) {
+	if (client_request_take(d, m->tag, REQUEST_QUERY).kind) {
 		u64 rtt = client_now_ns() - d->query_ns;
 
 		d->rtt_ns = d->rtt_ns ? d->rtt_ns - d->rtt_ns / 8 + rtt / 8 :
@@ -418,6 +419,51 @@ static void on_mr_info(struct client_donor *d, const struct dcm_wire_msg *m,
 	client_slab_refuse(d, m->mr_info.slab, now);
 }
 
+static void on_error(struct client_donor *d, const struct dcm_wire_msg *m,
+		     u64 now)
+{
+	struct client_request r;
+
+	if (m->error.status == DCM_WS_NO_SESSION) {
+		donor_lost(d, "it has ended our session");
+		dcm_conn_fail(&d->conn, "has ended our session");
+		return;
+	}
+	r = client_request_take(d, m->tag, REQUEST_ANY);
+	switch (r.kind) {
+	case REQUEST_QUERY:
+		d->query_tag = 0;
+		break;
+	case REQUEST_MAP:
+		client_place_refused(d, r.job, m->error.status, now);
+		break;
+	case REQUEST_TICKET:
+		client_verbs_refused(r.slot, m->error.status, now);
+		break;
+	case REQUEST_UNMAP:
+		client_slab_unmapped(r.slab);
+		break;
+	default:
+		/* of a request that was given up, or of none that was sent */
+		if (m->tag > d->tag)
+			dcm_conn_fail(&d->conn, "says: %s",
+				      dcm_wire_status_text(m->error.status));
+	}
+}
+
+static void on_done(struct client_donor *d, const struct dcm_wire_msg *m)
+{
+	struct client_request r;
+
+	if (!m->tag) {
+		client_slab_taken(d, m->slab.slab);
+		return;
+	}
+	r = client_request_take(d, m->tag, REQUEST_UNMAP);
+	if (r.kind)
+		client_slab_unmapped(r.slab);
+}
+
 static void on_message(struct client_donor *d, const struct dcm_wire_msg *m,
 		       u64 now)
 {
@@ -452,25 +498,10 @@ static void on_message(struct client_donor *d, const struct dcm_wire_msg *m,
 		client_slab_evict(d, m->slab.slab, m->tag, now);
 		break;
 	case DCM_MSG_DONE:
-		if (m->tag)
-			client_slab_answered(d, m->tag);
-		else
-			client_slab_taken(d, m->slab.slab);
+		on_done(d, m);
 		break;
 	case DCM_MSG_ERROR:
-		if (m->error.status == DCM_WS_NO_SESSION) {
-			donor_lost(d, "it has ended our session");
-			dcm_conn_fail(&d->conn, "has ended our session");
-		} else if (m->tag && m->tag == d->query_tag) {
-			d->query_tag = 0;
-		} else if (!client_verbs_error(d, m->tag, m->error.status,
-					       now) &&
-			   !client_place_error(d, m->tag, m->error.status,
-					       now) &&
-			   !client_slab_answered(d, m->tag)) {
-			dcm_conn_fail(&d->conn, "says: %s",
-				      dcm_wire_status_text(m->error.status));
-		}
+		on_error(d, m, now);
 		break;
 	default:
 		dcm_conn_fail(&d->conn, "sends %s here",
@@ -618,6 +649,7 @@ void client_donor_forget(struct client_donor *d)
 	d->data_ms = 0;
 	d->want_data = false;
 	d->query_tag = 0;
+	d->nr_requests = 0;
 	d->why[0] = 0;
 	memset(&d->place, 0, sizeof(d->place));
 }

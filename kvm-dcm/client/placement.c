@@ -135,8 +135,10 @@ static void candidates(struct dcm_client *client, u64 not, u64 now,
 /* A MAP that was sent counts as a slab until it is answered. */
 static void job_free(struct dcm_client *client, struct client_job *j)
 {
-	if (j->st == JOB_MAP)
+	if (j->st == JOB_MAP) {
 		client->donor[j->pick[0]].place.mine--;
+		client_request_drop(&client->donor[j->pick[0]], j->tag[0]);
+	}
 	j->st = JOB_FREE;
 	j->nr = 0;
 }
@@ -227,7 +229,7 @@ static void job_map(struct dcm_client *client, struct client_job *j,
 	j->st = JOB_MAP;
 	j->since_ms = now;
 	j->deadline_ms = now + CTL_MAP_MS;
-	j->tag[0] = ++d->tag;
+	j->tag[0] = client_request_add(d, REQUEST_MAP, j);
 	msg.tag = j->tag[0];
 	msg.map.slab_bytes = client->extent_bytes;
 	msg.map.cookie = j->extent;
@@ -297,20 +299,6 @@ static void job_again(struct dcm_client *client, struct client_job *j, u64 now)
 	job_go(client, j, now);
 }
 
-static struct client_job *job_find(struct client_donor *d, u64 tag,
-				   enum client_job_state st)
-{
-	unsigned int i;
-
-	for (i = 0; i < CTL_JOBS; i++) {
-		struct client_job *j = &d->client->job[i];
-
-		if (j->st == st && j->pick[0] == d->idx && j->tag[0] == tag)
-			return j;
-	}
-	return NULL;
-}
-
 /*
  * Take over a donor's figures. The donor had read what was sent before the
  * question, and none of the MAPs sent since: it did not count those slabs of
@@ -368,13 +356,14 @@ void client_place_free_mem(struct client_donor *d, const struct dcm_wire_msg *m,
 
 bool client_place_mr_info(struct client_donor *d, u64 tag, u32 *extent, u64 now)
 {
-	struct client_job *j = job_find(d, tag, JOB_MAP);
+	struct client_request r = client_request_take(d, tag, REQUEST_MAP);
+	struct client_job *j;
 	unsigned int i;
 
-	if (!j)
+	if (!r.kind)
 		return false;
-	*extent = j->extent;
-	job_free(d->client, j);
+	*extent = r.job->extent;
+	job_free(d->client, r.job);
 	/* the donor maps one after the other: the next one's time starts */
 	for (i = 0; i < CTL_JOBS; i++) {
 		j = &d->client->job[i];
@@ -384,17 +373,14 @@ bool client_place_mr_info(struct client_donor *d, u64 tag, u32 *extent, u64 now)
 	return true;
 }
 
-bool client_place_error(struct client_donor *d, u64 tag, u32 status, u64 now)
+void client_place_refused(struct client_donor *d, struct client_job *j,
+			  u32 status, u64 now)
 {
-	struct client_job *j = job_find(d, tag, JOB_MAP);
-
-	if (!j)
-		return false;
 	if (status == DCM_WS_TRANSPORT && d->verbs == VERBS_ON &&
 	    d->client->transport != DCM_TRANSPORT_VERBS) {
 		client_verbs_lost(d, now);
 		job_again(d->client, j, now);
-		return true;
+		return;
 	}
 	j->tried |= 1ull << d->idx;
 	if (status == DCM_WS_DRAINING)
@@ -406,7 +392,6 @@ bool client_place_error(struct client_donor *d, u64 tag, u32 status, u64 now)
 		dcm_log(DCM_LOG_WARNING, "donor %s (%s) lends no more: %s",
 			d->name, d->address, dcm_wire_status_text(status));
 	job_again(d->client, j, now);
-	return true;
 }
 
 void client_place_down(struct client_donor *d, u64 now)

@@ -438,18 +438,10 @@ void client_slab_activity(struct client_donor *d, u64 id, u64 tag, u64 now)
 	client_donor_send(d, &msg, now);
 }
 
-bool client_slab_answered(struct client_donor *d, u64 tag)
+/* The donor has it back, or does not know it. */
+void client_slab_unmapped(struct dcm_client_slab *s)
 {
-	struct dcm_client_slab *s;
-
-	for (s = d->client->slabs; s; s = s->next)
-		if (s->donor == d->idx && s->state == SLAB_UNMAPPING &&
-		    s->tag == tag) {
-			slab_free(d->client, s);
-			return true;
-		}
-	/* UNMAP of a slab that was refused: nothing to do */
-	return tag <= d->tag;
+	slab_free(s->client, s);
 }
 
 void client_slabs_resumed(struct client_donor *d)
@@ -544,10 +536,13 @@ bool client_slabs_step(struct dcm_client *client, u64 now)
 
 	for (s = client->slabs; s; s = next) {
 		struct client_donor *d = &client->donor[s->donor];
+		u64 tag;
 
 		next = s->next;
-		if (s->dead && s->state == SLAB_UNMAPPING)
+		if (s->dead && s->state == SLAB_UNMAPPING) {
+			client_request_drop(d, s->tag);
 			s->state = SLAB_RELEASED;
+		}
 		if (s->state != SLAB_RELEASED)
 			continue;
 		if (slab_in_flight(s) ||
@@ -566,7 +561,10 @@ bool client_slabs_step(struct dcm_client *client, u64 now)
 			slab_free(client, s);
 			continue;
 		}
-		s->tag = ++d->tag;
+		tag = client_request_add(d, REQUEST_UNMAP, s);
+		if (!tag)
+			continue; /* the next answer makes room */
+		s->tag = tag;
 		slab_give(d, DCM_MSG_UNMAP, s->ref.id, s->tag, now);
 		s->state = SLAB_UNMAPPING;
 		if (s->ref.map)

@@ -57,6 +57,8 @@ void client_verbs_abort(struct client_lane_slot *s)
 {
 	struct client_pair *p = &s->pair;
 
+	if (p->st == PAIR_TICKET)
+		client_request_drop(s->donor, p->tag);
 	if (p->ep)
 		p->ep->ops->close(p->ep);
 	else if (p->id)
@@ -146,7 +148,7 @@ void client_verbs_start(struct client_lane_slot *s, u64 now)
 	struct client_donor *d = s->donor;
 	struct dcm_wire_msg msg = {
 		.type = DCM_MSG_ASK_TICKET,
-		.tag = ++d->tag,
+		.tag = client_request_add(d, REQUEST_TICKET, s),
 		.ask_ticket.lane = (u16)(lane_of(s) + 1),
 	};
 
@@ -154,17 +156,6 @@ void client_verbs_start(struct client_lane_slot *s, u64 now)
 	s->pair.tag = msg.tag;
 	s->pair.since_ms = now;
 	client_donor_send(d, &msg, now);
-}
-
-static struct client_lane_slot *slot_asking(struct client_donor *d, u64 tag)
-{
-	u32 lane;
-
-	for (lane = 0; lane < d->client->nr_lanes; lane++)
-		if (d->slot[lane].pair.st == PAIR_TICKET &&
-		    d->slot[lane].pair.tag == tag)
-			return &d->slot[lane];
-	return NULL;
 }
 
 /* The control connection that would have brought the answers is lost. */
@@ -177,14 +168,9 @@ void client_verbs_down(struct client_donor *d)
 			client_verbs_abort(&d->slot[lane]);
 }
 
-bool client_verbs_error(struct client_donor *d, u64 tag, u32 status, u64 now)
+void client_verbs_refused(struct client_lane_slot *s, u32 status, u64 now)
 {
-	struct client_lane_slot *s = slot_asking(d, tag);
-
-	if (!s)
-		return false;
 	pair_failed(s, dcm_wire_status_text(status), now);
-	return true;
 }
 
 /* The address to show the ticket at. */
@@ -231,12 +217,14 @@ static void pair_elsewhere(struct client_lane_slot *s,
 bool client_verbs_ticket(struct client_donor *d, const struct dcm_wire_msg *m,
 			 u64 now)
 {
-	struct client_lane_slot *s = slot_asking(d, m->tag);
+	struct client_request r =
+		client_request_take(d, m->tag, REQUEST_TICKET);
+	struct client_lane_slot *s = r.slot;
 	struct sockaddr_storage ss;
 	struct client_pair *p;
 
 	/* a late answer is useless, but allowed */
-	if (!s)
+	if (!r.kind)
 		return m->tag && m->tag <= d->tag;
 	p = &s->pair;
 	p->shown.version = DCM_WIRE_VERSION_MAX;

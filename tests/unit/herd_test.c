@@ -15,7 +15,7 @@
  *	SEED=n	of the first burst of each kind (default: fixed); a burst that
  *		fails prints its own
  */
-/* links: kvm-dcm/client/donor.c kvm-dcm/client/placement.c kvm-dcm/client/choose.c kvm-dcm/proto/wire.c kvm-dcm/lib/inside.c kvm-dcm/lib/inside.c kvm-dcm/lib/log.c */
+/* links: kvm-dcm/client/donor.c kvm-dcm/client/placement.c kvm-dcm/client/request.c kvm-dcm/client/choose.c kvm-dcm/proto/wire.c kvm-dcm/lib/inside.c kvm-dcm/lib/inside.c kvm-dcm/lib/log.c */
 /* pkg: gnutls */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -234,10 +234,9 @@ bool client_verbs_ticket(struct client_donor *d, const struct dcm_wire_msg *m,
 	return false;
 }
 
-bool client_verbs_error(struct client_donor *d, u64 tag, u32 status, u64 now)
+void client_verbs_refused(struct client_lane_slot *s, u32 status, u64 now)
 {
-	(void)d, (void)tag, (void)status, (void)now;
-	return false;
+	(void)s, (void)status, (void)now;
 }
 
 void client_slab_attach(struct client_donor *d, u32 extent,
@@ -274,9 +273,9 @@ void client_slab_activity(struct client_donor *d, u64 id, u64 tag, u64 now)
 	(void)d, (void)id, (void)tag, (void)now;
 }
 
-bool client_slab_answered(struct client_donor *d, u64 tag)
+void client_slab_unmapped(struct dcm_client_slab *s)
 {
-	return tag <= d->tag;
+	(void)s;
 }
 
 void client_slab_taken(struct client_donor *d, u64 id)
