@@ -2,16 +2,20 @@
 /*
  * wire.c - the only encoder and decoder of wire_format.h
  *
- * One table says everything about a type: its body, who may send it, when,
- * and whether payload follows. The decoder looks at nothing beyond what the
- * table allows, so a type added there is bounded before it is understood.
- * Fields are read byte by byte at their offset in the wire structs: no
- * alignment is assumed, no host order leaks, and the compiler makes plain
- * loads of it.
+ * One list says everything about a type: its body, who may send it, when, and
+ * whether payload follows. The decoder looks at nothing beyond what the list
+ * allows, so a type added there is bounded before it is understood.
+ *
+ * One list for each body (wire_fields.h) says how its fields are coded. The
+ * decoder and the encoder are made from it, so they can't differ, and the
+ * compiler checks that it has every byte of the wire struct. Fields are read
+ * byte by byte at their offset in that struct: no alignment is assumed, no host
+ * order leaks, and the compiler makes plain loads of it.
  *
  * No state, no locks, no allocation.
  */
 #include "wire.h"
+#include "wire_fields.h"
 
 static inline u16 get16(const u8 *p)
 {
@@ -46,8 +50,92 @@ static inline void put64(u8 *p, u64 v)
 	put32(p + 4, (u32)(v >> 32));
 }
 
-/* A field of the wire struct that @p points at. */
-#define AT(p, st, field) ((p) + offsetof(struct dcm_wire_##st, field))
+/* How a field of @wire goes into @to, */
+#define GET_u8(field) (to->field = wire->field)
+#define GET_u16(field) (to->field = get16((const u8 *)&wire->field))
+#define GET_u32(field) (to->field = get32((const u8 *)&wire->field))
+#define GET_u64(field) (to->field = get64((const u8 *)&wire->field))
+#define GET_raw(field) memcpy(to->field, wire->field, sizeof(to->field))
+#define GET_zero16(field) (reserved |= get16((const u8 *)&wire->field))
+#define GET_zero32(field) (reserved |= get32((const u8 *)&wire->field))
+#define GET(kind, field) GET_##kind(field);
+
+/* and one of @from into @wire, which is all zero before. */
+#define PUT_u8(field) (wire->field = from->field)
+#define PUT_u16(field) put16((u8 *)&wire->field, from->field)
+#define PUT_u32(field) put32((u8 *)&wire->field, from->field)
+#define PUT_u64(field) put64((u8 *)&wire->field, from->field)
+#define PUT_raw(field) memcpy(wire->field, from->field, sizeof(from->field))
+#define PUT_zero16(field)
+#define PUT_zero32(field)
+#define PUT(kind, field) PUT_##kind(field);
+
+/* Its bytes on the wire; an error if a struct has a field of another size. */
+#define SAME(a, b) (sizeof(char[(a) == (b) ? 1 : -1]) * (b))
+#define BYTES_of(field, n) \
+	SAME(sizeof(to->field), SAME(sizeof(wire->field), n))
+#define BYTES_u8(field) BYTES_of(field, 1)
+#define BYTES_u16(field) BYTES_of(field, 2)
+#define BYTES_u32(field) BYTES_of(field, 4)
+#define BYTES_u64(field) BYTES_of(field, 8)
+#define BYTES_raw(field) BYTES_of(field, sizeof(wire->field))
+#define BYTES_zero16(field) SAME(sizeof(wire->field), 2)
+#define BYTES_zero32(field) SAME(sizeof(wire->field), 4)
+#define BYTES(kind, field) +BYTES_##kind(field)
+
+/* NAME_get(): false if a reserved field is not zero. NAME_put(). */
+#define BODY(name, FIELDS) \
+	static inline bool name##_get(struct dcm_wire_msg *msg, const u8 *p) \
+	{ \
+		const struct dcm_wire_##name *wire = (const void *)p; \
+		__typeof__(msg->name) *to = &msg->name; \
+		u32 reserved = 0; \
+\
+		static_assert(FIELDS(BYTES) == sizeof(*wire), #name); \
+		static_assert(sizeof(*wire) <= DCM_WIRE_BODY_MAX, #name); \
+		FIELDS(GET) \
+		return !reserved; \
+	} \
+	static inline void name##_put(const struct dcm_wire_msg *msg, u8 *p) \
+	{ \
+		const __typeof__(msg->name) *from = &msg->name; \
+		struct dcm_wire_##name *wire = (void *)p; \
+\
+		FIELDS(PUT) \
+	}
+
+BODY(hello, DCM_FIELDS_HELLO)
+BODY(welcome, DCM_FIELDS_WELCOME)
+BODY(error, DCM_FIELDS_ERROR)
+BODY(free_mem, DCM_FIELDS_FREE_MEM)
+BODY(map, DCM_FIELDS_MAP)
+BODY(mr_info, DCM_FIELDS_MR_INFO)
+BODY(ask_ticket, DCM_FIELDS_ASK_TICKET)
+BODY(ticket, DCM_FIELDS_TICKET)
+BODY(slab, DCM_FIELDS_SLAB)
+BODY(activity, DCM_FIELDS_ACTIVITY)
+BODY(io, DCM_FIELDS_IO)
+BODY(io_done, DCM_FIELDS_IO_DONE)
+BODY(gc_open, DCM_FIELDS_GC_OPEN)
+BODY(gc_opened, DCM_FIELDS_GC_OPENED)
+BODY(gc_slab, DCM_FIELDS_GC_SLAB)
+BODY(gc, DCM_FIELDS_GC)
+
+/* Of types without a body. */
+struct dcm_wire_none {};
+
+static inline bool none_get(struct dcm_wire_msg *msg, const u8 *p)
+{
+	(void)msg;
+	(void)p;
+	return true;
+}
+
+static inline void none_put(const struct dcm_wire_msg *msg, u8 *p)
+{
+	(void)msg;
+	(void)p;
+}
 
 #define H DCM_SIDE_HOST
 #define D DCM_SIDE_DONOR
@@ -57,54 +145,34 @@ static inline void put64(u8 *p, u64 v)
 #define COL DCM_PHASE_GC
 
 /*
- * type, bytes of body, senders, phases, payload. ERROR on a data connection
- * would have no request to answer: those have a status of their own.
+ * type, body, senders, phases, payload. ERROR on a data connection would have
+ * no request to answer: DATA and WRITTEN have a status of their own.
  */
-#define DCM_WIRE_TYPES(x)                                                      \
-	x(HELLO, sizeof(struct dcm_wire_hello), H, NEW,                        \
-	  0) x(WELCOME, sizeof(struct dcm_wire_welcome), D, NEW,               \
-	       0) x(ERROR, sizeof(struct dcm_wire_error), D,                   \
-		    NEW | CTL | DAT | COL,                                     \
-		    0) x(HEARTBEAT, 0, H | D, CTL,                             \
-			 0) x(GOODBYE, 0, H, CTL,                              \
-			      0) x(QUERY_MEM, 0, H, CTL,                       \
-				   0) x(FREE_MEM,                              \
-					sizeof(struct dcm_wire_free_mem), D,   \
-					CTL,                                   \
-					0) x(MAP, sizeof(struct dcm_wire_map), \
-					     H, CTL, 0)                        \
-		x(MR_INFO, sizeof(struct dcm_wire_mr_info), D, CTL,            \
-		  0) x(UNMAP, sizeof(struct dcm_wire_slab), H, CTL,            \
-		       0) x(ASK_TICKET, sizeof(struct dcm_wire_ask_ticket), H, \
-			    CTL,                                               \
-			    0) x(TICKET, sizeof(struct dcm_wire_ticket), D,    \
-				 CTL,                                          \
-				 0) x(CHECK_ACTIVITY,                          \
-				      sizeof(struct dcm_wire_slab), D, CTL,    \
-				      0) x(ACTIVITY,                           \
-					   sizeof(struct dcm_wire_activity),   \
-					   H, CTL, 0)                          \
-			x(EVICT, sizeof(struct dcm_wire_slab), D, CTL,         \
-			  0) x(DONE, sizeof(struct dcm_wire_slab), H | D, CTL, \
-			       0) x(READ, sizeof(struct dcm_wire_io), H, DAT,  \
-				    0) x(DATA,                                 \
-					 sizeof(struct dcm_wire_io_done), D,   \
-					 DAT, 1) x(WRITE,                      \
-						   sizeof(struct dcm_wire_io), \
-						   H, DAT, 1)                  \
-				x(WRITTEN, sizeof(struct dcm_wire_io_done), D, \
-				  DAT,                                         \
-				  0) x(GC_OPEN,                                \
-				       sizeof(struct dcm_wire_gc_open), H,     \
-				       COL,                                    \
-				       0) x(GC_OPENED,                         \
-					    sizeof(struct dcm_wire_gc_opened), \
-					    D, COL, 0)                         \
-					x(GC_SLAB,                             \
-					  sizeof(struct dcm_wire_gc_slab), H,  \
-					  COL,                                 \
-					  0) x(GC, sizeof(struct dcm_wire_gc), \
-					       H | D, COL, 1)
+#define TYPES(x) \
+	x(HELLO, hello, H, NEW, 0) \
+	x(WELCOME, welcome, D, NEW, 0) \
+	x(ERROR, error, D, NEW | CTL | DAT | COL, 0) \
+	x(HEARTBEAT, none, H | D, CTL, 0) \
+	x(GOODBYE, none, H, CTL, 0) \
+	x(QUERY_MEM, none, H, CTL, 0) \
+	x(FREE_MEM, free_mem, D, CTL, 0) \
+	x(MAP, map, H, CTL, 0) \
+	x(MR_INFO, mr_info, D, CTL, 0) \
+	x(UNMAP, slab, H, CTL, 0) \
+	x(ASK_TICKET, ask_ticket, H, CTL, 0) \
+	x(TICKET, ticket, D, CTL, 0) \
+	x(CHECK_ACTIVITY, slab, D, CTL, 0) \
+	x(ACTIVITY, activity, H, CTL, 0) \
+	x(EVICT, slab, D, CTL, 0) \
+	x(DONE, slab, H | D, CTL, 0) \
+	x(READ, io, H, DAT, 0) \
+	x(DATA, io_done, D, DAT, 1) \
+	x(WRITE, io, H, DAT, 1) \
+	x(WRITTEN, io_done, D, DAT, 0) \
+	x(GC_OPEN, gc_open, H, COL, 0) \
+	x(GC_OPENED, gc_opened, D, COL, 0) \
+	x(GC_SLAB, gc_slab, H, COL, 0) \
+	x(GC, gc, H | D, COL, 1)
 
 struct wire_type {
 	u8 body;
@@ -115,18 +183,17 @@ struct wire_type {
 };
 
 static const struct wire_type types[] = {
-#define ROW(name, body, from, phases, payload) \
-	[DCM_MSG_##name] = { body, from, phases, payload, #name },
-	DCM_WIRE_TYPES(ROW)
+#define ROW(type, body, from, phases, payload) \
+	[DCM_MSG_##type] = { sizeof(struct dcm_wire_##body), from, phases, \
+			     payload, #type },
+	TYPES(ROW)
 #undef ROW
 };
 
-#define BOUND(name, body, from, phases, payload) \
-	static_assert((body) <= DCM_WIRE_BODY_MAX, #name);
-DCM_WIRE_TYPES(BOUND)
-#undef BOUND
-
 static_assert(sizeof(struct dcm_wire_hdr) == DCM_WIRE_HDR_BYTES, "header");
+
+/* A field of the wire struct that @p points at. */
+#define AT(p, st, field) ((p) + offsetof(struct dcm_wire_##st, field))
 
 static const struct wire_type *wire_type_find(u16 type)
 {
@@ -161,148 +228,87 @@ int dcm_wire_gc_from(u32 kind)
 	}
 }
 
-/* Body of @msg->type at @p, all of it there. Payload is already bounded. */
-static int wire_body_get(struct dcm_wire_msg *msg, const u8 *p,
-			 enum dcm_wire_side from)
+/* Fields of @msg->type's body at @p, all of it there. False: see NAME_get(). */
+static bool wire_fields_get(struct dcm_wire_msg *msg, const u8 *p)
 {
 	switch (msg->type) {
+#define CASE(type, body, from, phases, payload) \
+	case DCM_MSG_##type: \
+		return body##_get(msg, p);
+		TYPES(CASE)
+#undef CASE
+	default:
+		return true;
+	}
+}
+
+static void wire_fields_put(const struct dcm_wire_msg *msg, u8 *p)
+{
+	switch (msg->type) {
+#define CASE(type, body, from, phases, payload) \
+	case DCM_MSG_##type: \
+		body##_put(msg, p); \
+		break;
+		TYPES(CASE)
+#undef CASE
+	default:
+		break;
+	}
+}
+
+/* Whether there is as much payload as the body says. */
+static inline bool wire_payload_fits(const struct dcm_wire_msg *msg)
+{
+	if (msg->type == DCM_MSG_WRITE)
+		return msg->payload_bytes == msg->io.bytes;
+	if (msg->type == DCM_MSG_DATA)
+		return msg->payload_bytes ==
+		       (msg->io_done.status ? 0 : msg->io_done.bytes);
+	return true;
+}
+
+/* Values that do not exist. Payload is already bounded. */
+static int wire_body_check(const struct dcm_wire_msg *msg,
+			   enum dcm_wire_side from)
+{
+	bool ok = true;
+
+	switch (msg->type) {
 	case DCM_MSG_HELLO:
-		msg->hello.version_min = get16(AT(p, hello, version_min));
-		msg->hello.version_max = get16(AT(p, hello, version_max));
-		msg->hello.role = *AT(p, hello, role);
-		msg->hello.flags = *AT(p, hello, flags);
-		msg->hello.lane = get16(AT(p, hello, lane));
-		msg->hello.session = get64(AT(p, hello, session));
-		memcpy(msg->hello.secret, AT(p, hello, secret), 16);
 		if (msg->hello.role < DCM_ROLE_CONTROL ||
-		    msg->hello.role > DCM_ROLE_GC)
-			return DCM_WIRE_E_VALUE;
-		if (msg->hello.version_min > msg->hello.version_max)
+		    msg->hello.role > DCM_ROLE_GC ||
+		    msg->hello.version_min > msg->hello.version_max)
 			return DCM_WIRE_E_VALUE;
 		if (msg->hello.lane && msg->hello.role != DCM_ROLE_DATA)
 			return DCM_WIRE_E_RESERVED;
-		return DCM_WIRE_OK;
-	case DCM_MSG_WELCOME:
-		msg->welcome.version = get16(AT(p, welcome, version));
-		msg->welcome.flags = get16(AT(p, welcome, flags));
-		msg->welcome.inflight_max = get32(AT(p, welcome, inflight_max));
-		msg->welcome.session = get64(AT(p, welcome, session));
-		memcpy(msg->welcome.secret, AT(p, welcome, secret), 16);
-		msg->welcome.slab_bytes = get64(AT(p, welcome, slab_bytes));
-		msg->welcome.donor_id = get64(AT(p, welcome, donor_id));
-		return DCM_WIRE_OK;
-	case DCM_MSG_ERROR:
-		if (get32(AT(p, error, reserved)))
-			return DCM_WIRE_E_RESERVED;
-		msg->error.status = get32(AT(p, error, status));
-		return DCM_WIRE_OK;
-	case DCM_MSG_FREE_MEM:
-		if (get32(AT(p, free_mem, reserved)))
-			return DCM_WIRE_E_RESERVED;
-		msg->free_mem.slabs_free = get64(AT(p, free_mem, slabs_free));
-		msg->free_mem.slabs_total = get64(AT(p, free_mem, slabs_total));
-		msg->free_mem.slab_bytes = get64(AT(p, free_mem, slab_bytes));
-		msg->free_mem.used_bytes = get64(AT(p, free_mem, used_bytes));
-		msg->free_mem.flags = get32(AT(p, free_mem, flags));
-		return DCM_WIRE_OK;
-	case DCM_MSG_MAP:
-		if (get32(AT(p, map, reserved)))
-			return DCM_WIRE_E_RESERVED;
-		msg->map.slab_bytes = get64(AT(p, map, slab_bytes));
-		msg->map.cookie = get64(AT(p, map, cookie));
-		msg->map.transports = get32(AT(p, map, transports));
-		return DCM_WIRE_OK;
+		break;
 	case DCM_MSG_MR_INFO:
-		msg->mr_info.slab = get64(AT(p, mr_info, slab));
-		msg->mr_info.bytes = get64(AT(p, mr_info, bytes));
-		msg->mr_info.addr = get64(AT(p, mr_info, addr));
-		msg->mr_info.rkey = get32(AT(p, mr_info, rkey));
-		msg->mr_info.transport = get32(AT(p, mr_info, transport));
-		if (msg->mr_info.transport != DCM_WT_TCP &&
-		    msg->mr_info.transport != DCM_WT_SHM &&
-		    msg->mr_info.transport != DCM_WT_VERBS)
-			return DCM_WIRE_E_VALUE;
-		return DCM_WIRE_OK;
+		ok = msg->mr_info.transport == DCM_WT_TCP ||
+		     msg->mr_info.transport == DCM_WT_SHM ||
+		     msg->mr_info.transport == DCM_WT_VERBS;
+		break;
 	case DCM_MSG_ASK_TICKET:
-		if (get16(AT(p, ask_ticket, reserved)) ||
-		    get32(AT(p, ask_ticket, reserved2)))
-			return DCM_WIRE_E_RESERVED;
-		msg->ask_ticket.lane = get16(AT(p, ask_ticket, lane));
-		return msg->ask_ticket.lane ? DCM_WIRE_OK : DCM_WIRE_E_VALUE;
+		ok = msg->ask_ticket.lane;
+		break;
 	case DCM_MSG_TICKET:
-		if (get16(AT(p, ticket, reserved)))
-			return DCM_WIRE_E_RESERVED;
-		msg->ticket.number = get64(AT(p, ticket, number));
-		memcpy(msg->ticket.secret, AT(p, ticket, secret), 16);
-		memcpy(msg->ticket.addr, AT(p, ticket, addr), 16);
-		msg->ticket.port = get16(AT(p, ticket, port));
-		msg->ticket.valid_ms = get32(AT(p, ticket, valid_ms));
-		return msg->ticket.port ? DCM_WIRE_OK : DCM_WIRE_E_VALUE;
-	case DCM_MSG_UNMAP:
-	case DCM_MSG_CHECK_ACTIVITY:
-	case DCM_MSG_EVICT:
-	case DCM_MSG_DONE:
-		msg->slab.slab = get64(AT(p, slab, slab));
-		return DCM_WIRE_OK;
-	case DCM_MSG_ACTIVITY:
-		msg->activity.slab = get64(AT(p, activity, slab));
-		msg->activity.ewma_milli = get64(AT(p, activity, ewma_milli));
-		return DCM_WIRE_OK;
-	case DCM_MSG_READ:
+		ok = msg->ticket.port;
+		break;
 	case DCM_MSG_WRITE:
-		if (get32(AT(p, io, reserved)))
-			return DCM_WIRE_E_RESERVED;
-		msg->io.slab = get64(AT(p, io, slab));
-		msg->io.offset = get64(AT(p, io, offset));
-		msg->io.bytes = get32(AT(p, io, bytes));
-		if (msg->type == DCM_MSG_WRITE &&
-		    msg->io.bytes != msg->payload_bytes)
-			return DCM_WIRE_E_SIZE;
-		return DCM_WIRE_OK;
 	case DCM_MSG_DATA:
-	case DCM_MSG_WRITTEN:
-		msg->io_done.status = get32(AT(p, io_done, status));
-		msg->io_done.bytes = get32(AT(p, io_done, bytes));
-		if (msg->type == DCM_MSG_DATA &&
-		    msg->payload_bytes !=
-			    (msg->io_done.status ? 0 : msg->io_done.bytes))
-			return DCM_WIRE_E_SIZE;
-		return DCM_WIRE_OK;
+		return wire_payload_fits(msg) ? DCM_WIRE_OK : DCM_WIRE_E_SIZE;
 	case DCM_MSG_GC_OPEN:
-		if (get32(AT(p, gc_open, reserved)))
-			return DCM_WIRE_E_RESERVED;
-		msg->gc_open.bytes = get64(AT(p, gc_open, bytes));
-		msg->gc_open.donor = get32(AT(p, gc_open, donor));
-		return msg->gc_open.donor < DCM_WIRE_GC_DONORS ?
-			       DCM_WIRE_OK :
-			       DCM_WIRE_E_VALUE;
-	case DCM_MSG_GC_OPENED:
-		if (get32(AT(p, gc_opened, reserved)))
-			return DCM_WIRE_E_RESERVED;
-		msg->gc_opened.threads = get32(AT(p, gc_opened, threads));
-		return DCM_WIRE_OK;
+		ok = msg->gc_open.donor < DCM_WIRE_GC_DONORS;
+		break;
 	case DCM_MSG_GC_SLAB:
-		if (get32(AT(p, gc_slab, reserved)))
-			return DCM_WIRE_E_RESERVED;
-		msg->gc_slab.slab = get64(AT(p, gc_slab, slab));
-		msg->gc_slab.number = get32(AT(p, gc_slab, number));
-		return msg->gc_slab.number < DCM_WIRE_GC_SLABS ?
-			       DCM_WIRE_OK :
-			       DCM_WIRE_E_VALUE;
+		ok = msg->gc_slab.number < DCM_WIRE_GC_SLABS;
+		break;
 	case DCM_MSG_GC:
-		if (get32(AT(p, gc, reserved)))
-			return DCM_WIRE_E_RESERVED;
-		msg->gc.kind = get32(AT(p, gc, kind));
-		msg->gc.space = get32(AT(p, gc, space));
-		msg->gc.epoch = get32(AT(p, gc, epoch));
-		msg->gc.n = get32(AT(p, gc, n));
-		msg->gc.value = get64(AT(p, gc, value));
-		msg->gc.donor = get32(AT(p, gc, donor));
-		return dcm_wire_gc_from(msg->gc.kind) & from ? DCM_WIRE_OK :
-							       DCM_WIRE_E_VALUE;
+		ok = dcm_wire_gc_from(msg->gc.kind) & from;
+		break;
 	default:
-		return DCM_WIRE_OK;
+		break;
 	}
+	return ok ? DCM_WIRE_OK : DCM_WIRE_E_VALUE;
 }
 
 int dcm_wire_head(const void *buf, size_t len, enum dcm_wire_phase phase,
@@ -343,7 +349,9 @@ int dcm_wire_head(const void *buf, size_t len, enum dcm_wire_phase phase,
 		return DCM_WIRE_MORE;
 	}
 	*bytes = head;
-	return wire_body_get(msg, p + DCM_WIRE_HDR_BYTES, from);
+	if (!wire_fields_get(msg, p + DCM_WIRE_HDR_BYTES))
+		return DCM_WIRE_E_RESERVED;
+	return wire_body_check(msg, from);
 }
 
 int dcm_wire_decode(const void *buf, size_t len, enum dcm_wire_phase phase,
@@ -364,104 +372,6 @@ int dcm_wire_decode(const void *buf, size_t len, enum dcm_wire_phase phase,
 	return DCM_WIRE_OK;
 }
 
-static void wire_body_put(const struct dcm_wire_msg *msg, u8 *p)
-{
-	switch (msg->type) {
-	case DCM_MSG_HELLO:
-		put16(AT(p, hello, version_min), msg->hello.version_min);
-		put16(AT(p, hello, version_max), msg->hello.version_max);
-		*AT(p, hello, role) = msg->hello.role;
-		*AT(p, hello, flags) = msg->hello.flags;
-		put16(AT(p, hello, lane), msg->hello.lane);
-		put64(AT(p, hello, session), msg->hello.session);
-		memcpy(AT(p, hello, secret), msg->hello.secret, 16);
-		break;
-	case DCM_MSG_WELCOME:
-		put16(AT(p, welcome, version), msg->welcome.version);
-		put16(AT(p, welcome, flags), msg->welcome.flags);
-		put32(AT(p, welcome, inflight_max), msg->welcome.inflight_max);
-		put64(AT(p, welcome, session), msg->welcome.session);
-		memcpy(AT(p, welcome, secret), msg->welcome.secret, 16);
-		put64(AT(p, welcome, slab_bytes), msg->welcome.slab_bytes);
-		put64(AT(p, welcome, donor_id), msg->welcome.donor_id);
-		break;
-	case DCM_MSG_ERROR:
-		put32(AT(p, error, status), msg->error.status);
-		break;
-	case DCM_MSG_FREE_MEM:
-		put64(AT(p, free_mem, slabs_free), msg->free_mem.slabs_free);
-		put64(AT(p, free_mem, slabs_total), msg->free_mem.slabs_total);
-		put64(AT(p, free_mem, slab_bytes), msg->free_mem.slab_bytes);
-		put64(AT(p, free_mem, used_bytes), msg->free_mem.used_bytes);
-		put32(AT(p, free_mem, flags), msg->free_mem.flags);
-		break;
-	case DCM_MSG_MAP:
-		put64(AT(p, map, slab_bytes), msg->map.slab_bytes);
-		put64(AT(p, map, cookie), msg->map.cookie);
-		put32(AT(p, map, transports), msg->map.transports);
-		break;
-	case DCM_MSG_MR_INFO:
-		put64(AT(p, mr_info, slab), msg->mr_info.slab);
-		put64(AT(p, mr_info, bytes), msg->mr_info.bytes);
-		put64(AT(p, mr_info, addr), msg->mr_info.addr);
-		put32(AT(p, mr_info, rkey), msg->mr_info.rkey);
-		put32(AT(p, mr_info, transport), msg->mr_info.transport);
-		break;
-	case DCM_MSG_ASK_TICKET:
-		put16(AT(p, ask_ticket, lane), msg->ask_ticket.lane);
-		break;
-	case DCM_MSG_TICKET:
-		put64(AT(p, ticket, number), msg->ticket.number);
-		memcpy(AT(p, ticket, secret), msg->ticket.secret, 16);
-		memcpy(AT(p, ticket, addr), msg->ticket.addr, 16);
-		put16(AT(p, ticket, port), msg->ticket.port);
-		put32(AT(p, ticket, valid_ms), msg->ticket.valid_ms);
-		break;
-	case DCM_MSG_UNMAP:
-	case DCM_MSG_CHECK_ACTIVITY:
-	case DCM_MSG_EVICT:
-	case DCM_MSG_DONE:
-		put64(AT(p, slab, slab), msg->slab.slab);
-		break;
-	case DCM_MSG_ACTIVITY:
-		put64(AT(p, activity, slab), msg->activity.slab);
-		put64(AT(p, activity, ewma_milli), msg->activity.ewma_milli);
-		break;
-	case DCM_MSG_READ:
-	case DCM_MSG_WRITE:
-		put64(AT(p, io, slab), msg->io.slab);
-		put64(AT(p, io, offset), msg->io.offset);
-		put32(AT(p, io, bytes), msg->io.bytes);
-		break;
-	case DCM_MSG_DATA:
-	case DCM_MSG_WRITTEN:
-		put32(AT(p, io_done, status), msg->io_done.status);
-		put32(AT(p, io_done, bytes), msg->io_done.bytes);
-		break;
-	case DCM_MSG_GC_OPEN:
-		put64(AT(p, gc_open, bytes), msg->gc_open.bytes);
-		put32(AT(p, gc_open, donor), msg->gc_open.donor);
-		break;
-	case DCM_MSG_GC_OPENED:
-		put32(AT(p, gc_opened, threads), msg->gc_opened.threads);
-		break;
-	case DCM_MSG_GC_SLAB:
-		put64(AT(p, gc_slab, slab), msg->gc_slab.slab);
-		put32(AT(p, gc_slab, number), msg->gc_slab.number);
-		break;
-	case DCM_MSG_GC:
-		put32(AT(p, gc, kind), msg->gc.kind);
-		put32(AT(p, gc, space), msg->gc.space);
-		put32(AT(p, gc, epoch), msg->gc.epoch);
-		put32(AT(p, gc, n), msg->gc.n);
-		put64(AT(p, gc, value), msg->gc.value);
-		put32(AT(p, gc, donor), msg->gc.donor);
-		break;
-	default:
-		break;
-	}
-}
-
 int dcm_wire_encode(void *buf, size_t len, const struct dcm_wire_msg *msg)
 {
 	const struct wire_type *t = wire_type_find(msg->type);
@@ -472,10 +382,7 @@ int dcm_wire_encode(void *buf, size_t len, const struct dcm_wire_msg *msg)
 		return DCM_WIRE_E_TYPE;
 	if (payload > (t->payload ? DCM_WIRE_PAYLOAD_MAX : 0))
 		return DCM_WIRE_E_SIZE;
-	if (msg->type == DCM_MSG_WRITE && payload != msg->io.bytes)
-		return DCM_WIRE_E_SIZE;
-	if (msg->type == DCM_MSG_DATA &&
-	    payload != (msg->io_done.status ? 0 : msg->io_done.bytes))
+	if (!wire_payload_fits(msg))
 		return DCM_WIRE_E_SIZE;
 	if (len < DCM_WIRE_HDR_BYTES + t->body)
 		return DCM_WIRE_E_ROOM;
@@ -485,7 +392,7 @@ int dcm_wire_encode(void *buf, size_t len, const struct dcm_wire_msg *msg)
 	put64(AT(p, hdr, tag), msg->tag);
 	/* reserved fields, and nothing of the stack, go out */
 	memset(p + DCM_WIRE_HDR_BYTES, 0, t->body);
-	wire_body_put(msg, p + DCM_WIRE_HDR_BYTES);
+	wire_fields_put(msg, p + DCM_WIRE_HDR_BYTES);
 	return (int)(DCM_WIRE_HDR_BYTES + t->body);
 }
 
