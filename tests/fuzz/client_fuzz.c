@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/client/conn.c kvm-dcm/client/client.c kvm-dcm/client/address.c kvm-dcm/client/data.c kvm-dcm/client/donor.c kvm-dcm/client/lane.c kvm-dcm/client/member.c kvm-dcm/client/placement.c kvm-dcm/client/request.c kvm-dcm/client/slab.c kvm-dcm/client/status.c kvm-dcm/client/verbs.c kvm-dcm/lib/log.c kvm-dcm/lib/tls.c kvm-dcm/transport/shm.c kvm-dcm/transport/tcp.c kvm-dcm/transport/verbs.c kvm-dcm/client/activity.c kvm-dcm/client/choose.c kvm-dcm/proto/wire.c tests/fuzz/fake_net.c tests/fuzz/plain_tls.c */
-/* libs: -lrdmacm -libverbs -Wl,--wrap=poll,--wrap=clock_gettime,--wrap=socket,--wrap=connect,--wrap=getsockopt,--wrap=getaddrinfo,--wrap=freeaddrinfo,--wrap=opendir,--wrap=pthread_join,--wrap=pthread_setname_np,--wrap=pthread_cond_timedwait,--wrap=mmap,--wrap=munmap */
+/* links: kvm-dcm/client/conn.c kvm-dcm/client/client.c kvm-dcm/client/address.c kvm-dcm/client/data.c kvm-dcm/client/donor.c kvm-dcm/client/lane.c kvm-dcm/client/member.c kvm-dcm/client/placement.c kvm-dcm/client/request.c kvm-dcm/client/slab.c kvm-dcm/client/status.c kvm-dcm/client/verbs.c kvm-dcm/lib/log.c kvm-dcm/lib/tls.c kvm-dcm/transport/shm.c kvm-dcm/transport/tcp.c kvm-dcm/transport/verbs.c kvm-dcm/client/activity.c kvm-dcm/client/choose.c kvm-dcm/proto/wire.c tests/fuzz/fake_net.c tests/fuzz/plain_tls.c tests/fuzz/sockets.c */
+/* libs: -lrdmacm -libverbs -Wl,--wrap=socketpair,--wrap=setsockopt,--wrap=send,--wrap=recv,--wrap=sendmsg,--wrap=recvmsg,--wrap=read,--wrap=write,--wrap=shutdown,--wrap=close,--wrap=poll,--wrap=eventfd,--wrap=clock_gettime,--wrap=socket,--wrap=connect,--wrap=getsockopt,--wrap=getaddrinfo,--wrap=freeaddrinfo,--wrap=opendir,--wrap=pthread_join,--wrap=pthread_setname_np,--wrap=pthread_cond_timedwait,--wrap=mmap,--wrap=munmap,--wrap=madvise,--wrap=calloc,--wrap=free */
 /*
  * client_fuzz.c - libFuzzer on what donors say to a host, over all connections
  *
@@ -19,11 +19,12 @@
  *
  * The real control thread's loop runs, in this thread: its poll() is where an
  * input's steps are taken. In its place the harness has the cipher, the clock,
- * connect(), name lookup and RDMA; sockets are pairs.
+ * connect(), name lookup and RDMA; sockets are sockets.c's.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sanitizer/asan_interface.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,6 +35,7 @@
 #include "../../kvm-dcm/lib/inside.h"
 #include "fake_net.h"
 #include "input.h"
+#include "sockets.h"
 
 #define EXTENTS 6u
 #define LANES 2u
@@ -43,8 +45,8 @@
 #define IOS 24u
 #define CALM 2000u /* rounds */
 
+int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-int __real_poll(struct pollfd *fds, nfds_t nr, int ms);
 int __wrap_poll(struct pollfd *fds, nfds_t nr, int ms);
 int __wrap_pthread_join(pthread_t t, void **ret);
 int __wrap_pthread_setname_np(pthread_t t, const char *name);
@@ -54,6 +56,11 @@ void *__real_mmap(void *at, size_t bytes, int prot, int flags, int fd, off_t o);
 int __real_munmap(void *at, size_t bytes);
 void *__wrap_mmap(void *at, size_t bytes, int prot, int flags, int fd, off_t o);
 int __wrap_munmap(void *at, size_t bytes);
+int __wrap_madvise(void *at, size_t bytes, int advice);
+void *__real_calloc(size_t n, size_t size);
+void __real_free(void *p);
+void *__wrap_calloc(size_t n, size_t size);
+void __wrap_free(void *p);
 
 /**
  * struct held - a slab the pager has, or its operations still use
@@ -151,6 +158,47 @@ int __wrap_munmap(void *at, size_t bytes)
 	EXPECT(nr_maps);
 	nr_maps--;
 	return __real_munmap(at, bytes);
+}
+
+/*
+ * The control plane's donors are more than a megabyte, of which little is used: an
+ * allocator would clear, poison and map all of it each time.
+ */
+static struct client_donor room[DCM_CONFIG_DONORS_MAX];
+static u32 room_used; /* donors of the last one */
+static bool room_taken;
+
+UNTRACED void *__wrap_calloc(size_t n, size_t size)
+{
+	if (n != DCM_CONFIG_DONORS_MAX || size != sizeof(*room))
+		return __real_calloc(n, size);
+	EXPECT(!room_taken);
+	room_taken = true;
+	ASAN_UNPOISON_MEMORY_REGION(room, sizeof(room));
+	memset(room, 0, room_used * sizeof(*room));
+	room_used = 0;
+	return room;
+}
+
+UNTRACED void __wrap_free(void *p)
+{
+	if (p != room) {
+		__real_free(p);
+		return;
+	}
+	EXPECT(room_taken && room_used);
+	room_taken = false;
+	ASAN_POISON_MEMORY_REGION(room, sizeof(room));
+}
+
+/* Slabs are not populated: that takes longer than all the rest. It may fail. */
+int __wrap_madvise(void *at, size_t bytes, int advice)
+{
+	EXPECT(at && bytes);
+	if (advice != MADV_POPULATE_READ || !(pair_how & 0x10))
+		return 0;
+	errno = EFAULT;
+	return -1;
 }
 
 /* ---- the pager: callbacks ---- */
@@ -659,7 +707,7 @@ int __wrap_poll(struct pollfd *fds, nfds_t nr, int ms)
 	int n;
 
 	if (!client || fds != client->fds)
-		return __real_poll(fds, nr, 0);
+		return sockets_poll(fds, nr);
 	check();
 	if (more)
 		while (step() & 0x80 && in.at < in.end)
@@ -667,7 +715,7 @@ int __wrap_poll(struct pollfd *fds, nfds_t nr, int ms)
 	else if (calmed && finish())
 		client->stop = true;
 	net_turn();
-	n = __real_poll(fds, nr, 0);
+	n = sockets_poll(fds, nr);
 	if (more || client->stop)
 		calmed = false;
 	else
@@ -717,16 +765,25 @@ static void life(void)
 	pair_how = 4;
 	start(&cfg);
 	thread_fn(thread_arg);
+	/* and one that was refused */
+	room_used = min(client->nr_donors + 1, DCM_CONFIG_DONORS_MAX);
 	dcm_client_stop(client);
 	client = NULL;
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+	(void)argc;
+	(void)argv;
+	signal(SIGPIPE, SIG_IGN);
+	dcm_log_setup((enum dcm_log_level)0, -1);
+	return 0;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	if (size > 1024)
 		return 0;
-	signal(SIGPIPE, SIG_IGN);
-	dcm_log_setup((enum dcm_log_level)0, -1);
 	in = (struct in){ data, data + size };
 	memset(held, 0, sizeof(held));
 	memset(current, 0, sizeof(current));
@@ -740,6 +797,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	net_begin();
 	life();
 	net_left();
-	EXPECT(!nr_pairs && !nr_maps);
+	EXPECT(!nr_pairs && !nr_maps && !sockets_open());
 	return 0;
 }

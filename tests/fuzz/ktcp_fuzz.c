@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/proto/wire.c tests/fuzz/kernel/ksocket.c tests/fuzz/pair.c tests/fuzz/stream.c */
-/* libs: -Wl,--wrap=socketpair,--wrap=setsockopt,--wrap=send,--wrap=recv,--wrap=sendmsg,--wrap=recvmsg,--wrap=shutdown,--wrap=close,--wrap=poll */
+/* links: kvm-dcm/proto/wire.c tests/fuzz/kernel/ksocket.c tests/fuzz/sockets.c tests/fuzz/stream.c */
+/* libs: -Wl,--wrap=socketpair,--wrap=setsockopt,--wrap=send,--wrap=recv,--wrap=sendmsg,--wrap=recvmsg,--wrap=read,--wrap=write,--wrap=shutdown,--wrap=close,--wrap=poll */
 /* flags: -Itests/fuzz/kernel */
 /*
  * ktcp_fuzz.c - libFuzzer on the kernel's data connection

@@ -42,9 +42,9 @@ struct gnutls_session_int {
 	bool answered;
 	size_t held;
 	size_t sent;
-	u8 record[RECORD];
 	size_t nr_ahead;
 	u8 ahead[AHEAD];
+	u8 record[RECORD];
 };
 
 static void *plain_malloc(size_t n)
@@ -62,9 +62,10 @@ static ssize_t fd_pull(gnutls_transport_ptr_t ptr, void *to, size_t room)
 
 int gnutls_init(gnutls_session_t *s, unsigned int flags)
 {
-	*s = calloc(1, sizeof(**s));
+	*s = malloc(sizeof(**s));
 	if (!*s)
 		return GNUTLS_E_MEMORY_ERROR;
+	memset(*s, 0, offsetof(struct gnutls_session_int, ahead));
 	(*s)->host = flags & GNUTLS_CLIENT;
 	(*s)->pull = fd_pull;
 	return 0;

@@ -13,10 +13,10 @@
  */
 #include <errno.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "../../kvm-dcm/proto/wire.h"
+#include "sockets.h"
 #include "stream.h"
 
 #define OPS 48u
@@ -25,6 +25,8 @@
 #define HEARD (2 * DCM_WIRE_MSG_MAX)
 #define SLAB_ID 77u
 #define SLAB_BYTES (1u << 20)
+
+int __wrap_poll(struct pollfd *p, nfds_t nr, int ms);
 
 struct op {
 	struct dcm_io io;
@@ -443,6 +445,12 @@ static void step(struct in *in)
 	}
 }
 
+int __wrap_poll(struct pollfd *p, nfds_t nr, int ms)
+{
+	EXPECT(!ms);
+	return sockets_poll(p, nr);
+}
+
 void stream_run(const struct stream_home *h, const u8 *data, size_t size)
 {
 	struct in in = { data, data + size };
@@ -486,4 +494,5 @@ void stream_run(const struct stream_home *h, const u8 *data, size_t size)
 		home->free(ops[completed].io.data, ops[completed].io.bytes);
 	if (donor_fd >= 0)
 		close(donor_fd);
+	EXPECT(!sockets_open());
 }

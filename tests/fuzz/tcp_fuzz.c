@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/transport/tcp.c kvm-dcm/proto/wire.c tests/fuzz/pair.c tests/fuzz/plain_tls.c tests/fuzz/stream.c */
-/* libs: -Wl,--wrap=clock_gettime,--wrap=mmap,--wrap=munmap,--wrap=socketpair,--wrap=setsockopt,--wrap=send,--wrap=recv,--wrap=sendmsg,--wrap=recvmsg,--wrap=shutdown,--wrap=close,--wrap=poll */
+/* links: kvm-dcm/transport/tcp.c kvm-dcm/proto/wire.c tests/fuzz/sockets.c tests/fuzz/plain_tls.c tests/fuzz/stream.c */
+/* libs: -Wl,--wrap=clock_gettime,--wrap=mmap,--wrap=munmap,--wrap=socketpair,--wrap=setsockopt,--wrap=send,--wrap=recv,--wrap=sendmsg,--wrap=recvmsg,--wrap=read,--wrap=write,--wrap=shutdown,--wrap=close,--wrap=poll */
 /*
  * tcp_fuzz.c - libFuzzer on libdcm's data connection
  *
