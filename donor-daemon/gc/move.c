@@ -369,12 +369,12 @@ static __always_inline u32 move_all(struct move *m, u32 flags, u32 ref_bytes)
 			    VIRTIO_GC_OK;
 }
 
-static bool overlap(u64 a, u64 a_bytes, u64 b, u64 b_bytes)
+static bool ranges_overlap(u64 a, u64 a_bytes, u64 b, u64 b_bytes)
 {
 	return a < b + b_bytes && b < a + a_bytes;
 }
 
-static u64 popcount(const u64 *marks, u64 words)
+static u64 marks_count(const u64 *marks, u64 words)
 {
 	u64 n = 0;
 
@@ -400,7 +400,7 @@ static u32 move_check(struct dcm_gc_space *s, const struct virtio_gc_move *le,
 	if (start & 7 || start < m->to_start + s->regions[to].top ||
 	    start > m->to_start + s->l.region_bytes || table & 15 ||
 	    table >= s->l.bytes || room > s->l.bytes - table ||
-	    overlap(table, room, m->from_start, s->l.region_bytes))
+	    ranges_overlap(table, room, m->from_start, s->l.region_bytes))
 		return VIRTIO_GC_INVALID;
 	f = &s->regions[from];
 	t = &s->regions[to];
@@ -414,7 +414,7 @@ static u32 move_check(struct dcm_gc_space *s, const struct virtio_gc_move *le,
 	m->s = s;
 	m->bias = s->l.ref_base - s->l.address - m->from_start;
 	m->marks = gc_region_marks(s, from);
-	m->objects = (u32)popcount(m->marks, words);
+	m->objects = (u32)marks_count(m->marks, words);
 	m->top = f->top;
 	m->from = f->base;
 	m->to = t->base;
@@ -456,16 +456,17 @@ u32 dcm_gc_move(struct dcm_gc_space *s, u32 epoch,
 		bytes = gc_unit_words(s) * sizeof(*m->words) +
 			(u64)m->objects * sizeof(*m->places);
 	/* copies of all live bytes must not reach the table */
-	if (!status && overlap(table, bytes, m->to_start + m->start,
-			       s->cold[from].live_bytes))
+	if (!status && ranges_overlap(table, bytes, m->to_start + m->start,
+				      s->cold[from].live_bytes))
 		status = VIRTIO_GC_INVALID;
 	if (!status) {
 		table_begin(m);
 		status = s->l.ref_bytes == 4 ? move_all(m, flags, 4) :
 					       move_all(m, flags, 8);
 		/* the heap may lie, so live bytes may be wrong: check */
-		if (!status && overlap(table, bytes, m->to_start + m->start,
-				       m->end - m->start))
+		if (!status &&
+		    ranges_overlap(table, bytes, m->to_start + m->start,
+				   m->end - m->start))
 			status = VIRTIO_GC_BAD_OBJECT;
 	}
 	if (!status) {

@@ -44,7 +44,7 @@ void gc_tally_flush(struct gc_worker *w)
 }
 
 /* True for the thread that sets the mark. */
-static inline bool mark(struct dcm_gc_space *s, u64 unit)
+static inline bool unit_mark(struct dcm_gc_space *s, u64 unit)
 {
 	u64 bit = 1ull << (unit & 63), *word = &s->marks[unit >> 6];
 
@@ -117,7 +117,7 @@ static void entry_put_off(struct gc_worker *w, u64 entry)
 
 void gc_scan_later(struct gc_worker *w, u64 unit)
 {
-	if (mark(w->trace->space, unit))
+	if (unit_mark(w->trace->space, unit))
 		entry_put_off(w, unit);
 }
 
@@ -151,7 +151,7 @@ static inline void edge_add(struct gc_worker *w, u64 unit)
 	__builtin_prefetch(&w->trace->space->marks[unit >> 6], 1);
 	w->edge[w->edge_next] = unit;
 	w->edge_next = (w->edge_next + 1) % GC_EDGES;
-	if (mark(w->trace->space, due))
+	if (unit_mark(w->trace->space, due))
 		ring_push(w, due);
 }
 
@@ -257,7 +257,7 @@ static __always_inline void entry_scan(struct gc_worker *w, u64 entry,
 		  ref_bytes);
 }
 
-static __always_inline void scan(struct gc_worker *w, u32 ref_bytes)
+static __always_inline void work_scan(struct gc_worker *w, u32 ref_bytes)
 {
 	struct dcm_gc_trace *t = w->trace;
 	const struct dcm_gc_space *s = t->space;
@@ -293,7 +293,7 @@ static __always_inline void scan(struct gc_worker *w, u32 ref_bytes)
 void gc_scan(struct gc_worker *w)
 {
 	if (w->trace->space->l.ref_bytes == 4)
-		scan(w, 4);
+		work_scan(w, 4);
 	else
-		scan(w, 8);
+		work_scan(w, 8);
 }

@@ -187,7 +187,7 @@ fail:
  * An object from outside for whose entry there is no room: count it here; it is
  * scanned with the grey words. One thread at a time.
  */
-static void entry_note(struct dcm_gc_trace *t, u64 unit)
+static void entry_mark(struct dcm_gc_trace *t, u64 unit)
 {
 	struct gc_worker *w = &t->workers[t->threads];
 
@@ -222,7 +222,7 @@ static void trace_take(struct dcm_gc_trace *t, const u64 *offsets, u32 n)
 		room = gc_work_inject(t, unit, have);
 		pthread_mutex_unlock(&t->lock);
 		for (u32 j = 0; !room && j < have; j++)
-			entry_note(t, unit[j]);
+			entry_mark(t, unit[j]);
 		have = 0;
 	}
 }
@@ -305,11 +305,12 @@ u32 dcm_gc_trace_poll(struct dcm_gc_space *s, u32 epoch,
 			  __atomic_load_n(&t->avail, __ATOMIC_SEQ_CST));
 	flags->roots = t->inject_n;
 	flags->ghosts = t->unacked_all;
-	flags->changed = t->activity != t->activity_said || t->said_busy;
+	flags->changed = t->activity != t->activity_reported ||
+			 t->busy_reported;
 	flags->opaque = t->opaque_n;
 	flags->result = trace_result(t);
-	t->activity_said = t->activity;
-	t->said_busy = flags->tracing || flags->roots || flags->ghosts;
+	t->activity_reported = t->activity;
+	t->busy_reported = flags->tracing || flags->roots || flags->ghosts;
 	pthread_mutex_unlock(&t->lock);
 	return VIRTIO_GC_OK;
 }

@@ -16,7 +16,7 @@ static bool field_fits(u64 offset, u64 bytes, u64 limit)
 	return offset % bytes == 0 && offset + bytes <= limit;
 }
 
-static bool width(u32 bytes, bool two)
+static bool width_valid(u32 bytes, bool two)
 {
 	return bytes == 4 || bytes == 8 || (two && bytes == 2);
 }
@@ -61,16 +61,16 @@ static bool type_read(const struct dcm_gc_layout *l,
 		if (t->kind != VIRTIO_GC_DATA && t->first % l->ref_bytes)
 			return false;
 	}
-	if (t->length_bytes ? !width(t->length_bytes, true) ||
+	if (t->length_bytes ? !width_valid(t->length_bytes, true) ||
 				      !field_fits(t->length_offset,
 						  t->length_bytes, fixed) :
 			      t->length_offset || t->kind == VIRTIO_GC_REFS ||
 				      t->kind == VIRTIO_GC_DATA)
 		return false;
-	if (self ? !width(t->size_bytes, true) ||
-			   !field_fits(t->size_offset, t->size_bytes, fixed) ||
-			   (!t->length_bytes && t->first) ||
-			   t->first > DCM_GC_SELF_HEAD_MAX :
+	if (self ? !width_valid(t->size_bytes, true) ||
+			    !field_fits(t->size_offset, t->size_bytes, fixed) ||
+			    (!t->length_bytes && t->first) ||
+			    t->first > DCM_GC_SELF_HEAD_MAX :
 		   t->size_bytes || t->size_offset)
 		return false;
 	if (t->flags & VIRTIO_GC_TYPE_WEAK ?

@@ -30,7 +30,7 @@ struct update {
 };
 
 /* New offset of the object at @offset, if it was moved here; else @offset. */
-static u64 forwarded(const struct dcm_gc_space *s, u64 offset)
+static u64 object_forwarded(const struct dcm_gc_space *s, u64 offset)
 {
 	u32 region = (u32)(offset >> s->region_shift);
 	const struct gc_cold *c = &s->cold[region];
@@ -65,7 +65,7 @@ void dcm_gc_forward(struct dcm_gc_space *s, u64 *offsets, u32 n)
 		    __atomic_load_n(&s->cold[offsets[i] >> s->region_shift]
 					     .moved,
 				    __ATOMIC_ACQUIRE))
-			offsets[i] = forwarded(s, offsets[i]);
+			offsets[i] = object_forwarded(s, offsets[i]);
 }
 
 static u32 field_store(struct update *u, u8 *field, u64 offset)
@@ -136,7 +136,7 @@ static inline u32 field_update(struct update *u, u8 *field)
 		return ask_add(u, s->regions[region].donor, field, offset);
 	if (!c->moved)
 		return VIRTIO_GC_OK;
-	now = forwarded(s, offset);
+	now = object_forwarded(s, offset);
 	return now == offset ? VIRTIO_GC_OK : field_store(u, field, now);
 }
 

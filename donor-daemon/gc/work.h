@@ -87,7 +87,8 @@ struct gc_worker {
  *	what a thread without work can find (__atomic)
  * @idle: threads that found nothing (__atomic, written under @lock)
  * @stop: a status: why to stop; %GC_STOP_END: threads are to end (__atomic)
- * @activity: counts messages and entries that came and went
+ * @activity: counts messages and entries that came and went; @activity_reported,
+ *	@busy_reported: as of the last poll
  * @closed: other donors' references are refused (under the space's
  *	@trace_lock)
  *
@@ -115,8 +116,8 @@ struct dcm_gc_trace {
 	u32 inject_first;
 	u32 inject_n;
 	u64 activity;
-	u64 activity_said;
-	bool said_busy;
+	u64 activity_reported;
+	bool busy_reported;
 	u32 unacked[DCM_WIRE_GC_DONORS];
 	u32 unacked_all;
 	u64 *opaque;

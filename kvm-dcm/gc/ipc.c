@@ -11,8 +11,8 @@
 
 #include "ipc.h"
 
-int dcm_gc_ipc(int sock, const struct dcm_gc_ipc *s, const void *more,
-	       size_t bytes)
+int dcm_gc_ipc_send(int sock, const struct dcm_gc_ipc *s, const void *more,
+		    size_t bytes)
 {
 	struct iovec iov[] = { { (void *)s, sizeof(*s) },
 			       { (void *)more, bytes } };

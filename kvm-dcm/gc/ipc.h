@@ -67,13 +67,13 @@ struct dcm_gc_ipc {
 };
 
 /**
- * dcm_gc_ipc() - send a message
+ * dcm_gc_ipc_send() - send a message
  * @sock: the socket; blocks if the socket does
  * @more: @bytes that follow @s
  *
  * Return: 0, or -errno: nothing was sent.
  */
-int dcm_gc_ipc(int sock, const struct dcm_gc_ipc *s, const void *more,
-	       size_t bytes);
+int dcm_gc_ipc_send(int sock, const struct dcm_gc_ipc *s, const void *more,
+		    size_t bytes);
 
 #endif /* DCM_GC_IPC_H */

@@ -147,7 +147,7 @@ static ssize_t msg_expect(struct proxy *p, int sock, u32 kind, char *err,
 static int spaces_replay(struct proxy *p, int sock)
 {
 	struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_START, .value = p->agreed };
-	int err = p->agreed ? dcm_gc_ipc(sock, &s, NULL, 0) : 0;
+	int err = p->agreed ? dcm_gc_ipc_send(sock, &s, NULL, 0) : 0;
 	u32 i;
 
 	s = (struct dcm_gc_ipc){ .kind = DCM_GC_IPC_REQUEST,
@@ -160,7 +160,7 @@ static int spaces_replay(struct proxy *p, int sock)
 				(void *)((struct dcm_gc_ipc *)p->buf + 1);
 			ssize_t n;
 
-			err = dcm_gc_ipc(sock, &s, t->raw, t->bytes);
+			err = dcm_gc_ipc_send(sock, &s, t->raw, t->bytes);
 			if (err)
 				break;
 			n = msg_expect(p, sock, DCM_GC_IPC_ANSWER, NULL, 0);
@@ -199,7 +199,7 @@ static ssize_t file_prove(struct proxy *p, int sock, char *err, size_t len)
 	if (fstat(p->file, &st))
 		return -errno;
 	file = (struct dcm_gc_ipc_file){ st.st_dev, st.st_ino };
-	rc = dcm_gc_ipc(sock, &s, &file, sizeof(file));
+	rc = dcm_gc_ipc_send(sock, &s, &file, sizeof(file));
 	n = rc ? rc : msg_expect(p, sock, DCM_GC_IPC_PROVE, err, len);
 	if (n)
 		return n < 0 ? n : -EPROTO;
@@ -211,7 +211,7 @@ static ssize_t file_prove(struct proxy *p, int sock, char *err, size_t len)
 		return rc;
 	}
 	s = (struct dcm_gc_ipc){ .kind = DCM_GC_IPC_PROVED };
-	rc = dcm_gc_ipc(sock, &s, NULL, 0);
+	rc = dcm_gc_ipc_send(sock, &s, NULL, 0);
 	n = rc ? rc : msg_expect(p, sock, DCM_GC_IPC_WELCOME, err, len);
 	file_lock(p, at, F_UNLCK);
 	return n;
@@ -499,7 +499,7 @@ static void proxy_config(struct dcm_gc_host *gc, struct virtio_gc_config *c)
 static void msg_send(struct proxy *p, const struct dcm_gc_ipc *s,
 		     const void *more, size_t bytes)
 {
-	if (p->sock >= 0 && dcm_gc_ipc(p->sock, s, more, bytes))
+	if (p->sock >= 0 && dcm_gc_ipc_send(p->sock, s, more, bytes))
 		shutdown(p->sock, SHUT_RDWR);
 	proxy_wake(p);
 }

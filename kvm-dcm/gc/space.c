@@ -14,7 +14,7 @@
 #include "space.h"
 
 static bool space_overlaps(const struct dcm_gc_host_spaces *t, uint64_t window,
-		     uint64_t bytes)
+			   uint64_t bytes)
 {
 	uint32_t i;
 

@@ -51,8 +51,8 @@ void gc_donor_close(struct dcm_gc_workers *t, u32 donor)
 
 	/* A guest controls how often this happens: limit the log. */
 	if (d->conn.state == DCM_GC_CONN_FAILED &&
-	    (!d->said_ms || dcm_clock_ms() - d->said_ms >= SAY_MS)) {
-		d->said_ms = dcm_clock_ms();
+	    (!d->logged_ms || dcm_clock_ms() - d->logged_ms >= SAY_MS)) {
+		d->logged_ms = dcm_clock_ms();
 		dcm_log(DCM_LOG_NOTICE,
 			"donor %u: its GC worker failed: %s; the next trace starts another",
 			donor, d->conn.why);

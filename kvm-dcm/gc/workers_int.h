@@ -48,7 +48,7 @@ struct workers_space {
  * @knows: spaces that the worker knows, a bit each
  * @slab: slab ids, by the number the worker knows them by
  * @tag: of the question it has not answered; 0: none
- * @said_ms: when a line about it was last logged
+ * @logged_ms: when a line about it was last logged
  */
 struct workers_donor {
 	struct dcm_gc_conn conn;
@@ -56,7 +56,7 @@ struct workers_donor {
 	u64 *slab;
 	u32 nr_slabs;
 	u64 tag;
-	u64 said_ms;
+	u64 logged_ms;
 };
 
 struct dcm_gc_workers {

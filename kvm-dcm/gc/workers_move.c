@@ -22,8 +22,8 @@ static u32 region_donor(const struct workers_space *sp, u64 region)
  * places that this donor holds, and for EVACUATE those that were asked for.
  */
 static bool moved_check(const struct workers_space *sp, u32 donor,
-		       const struct virtio_gc_moved *moved,
-		       const struct virtio_gc_move *asked)
+			const struct virtio_gc_moved *moved,
+			const struct virtio_gc_move *asked)
 {
 	u64 size = sp->l.region_bytes, table = le64toh(moved->table);
 	u64 table_bytes = le64toh(moved->table_bytes),
@@ -46,8 +46,8 @@ static bool moved_check(const struct workers_space *sp, u32 donor,
 
 /* Check a worker's answer. False: it was wrong, and the worker is killed. */
 static bool moved_accept(struct dcm_gc_workers *t, u32 space, u32 donor,
-			   const struct virtio_gc_moved *moved, u32 n,
-			   const struct virtio_gc_move *asked)
+			 const struct virtio_gc_moved *moved, u32 n,
+			 const struct virtio_gc_move *asked)
 {
 	for (u32 i = 0; i < n; i++) {
 		if (moved_check(&t->space[space], donor, &moved[i], asked))
@@ -132,7 +132,7 @@ u32 gc_do_evacuate(struct dcm_gc_workers *t, const struct gc_call *c)
 			one = gc_ask(t, &e.ask, 1ull << donor);
 			if (!one && (e.count != i + 1 ||
 				     !moved_accept(t, r->space, donor,
-						     &moved[i], 1, &move[i])))
+						   &moved[i], 1, &move[i])))
 				one = VIRTIO_GC_WORKER_LOST;
 			/* a failed move ends all that follow */
 			status = one;
@@ -241,7 +241,7 @@ u32 gc_do_compact(struct dcm_gc_workers *t, const struct gc_call *c)
 		before = e.count;
 		status = gc_ask(t, &e.ask, 1ull << i);
 		if (!moved_accept(t, r->space, i, moved + before,
-				    e.count - before, NULL)) {
+				  e.count - before, NULL)) {
 			e.count = before;
 			status = VIRTIO_GC_WORKER_LOST;
 		}

@@ -98,7 +98,7 @@ static u32 donor_place(struct dcm_gc_workers *t, u32 donor, u32 space)
 
 /* A region's place; false: none, or it is moving. */
 static bool region_find(struct dcm_gc_workers *t, u32 space, u32 region,
-			 struct dcm_gc_place_of *p)
+			struct dcm_gc_place_of *p)
 {
 	return t->ops->place(t->arg, space, region, p) &&
 	       p->donor < t->nr_donors;
@@ -156,7 +156,7 @@ u32 gc_space_grow(struct dcm_gc_workers *t, u32 space)
 }
 
 static bool place_equal(const struct dcm_gc_place_of *a,
-		       const struct dcm_gc_place_of *b)
+			const struct dcm_gc_place_of *b)
 {
 	return a->donor == b->donor &&
 	       (a->donor == VIRTIO_GC_NO_DONOR ||

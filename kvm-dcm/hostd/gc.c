@@ -127,7 +127,7 @@ static bool caller_prove(struct hostd_caller *c)
 	/* behind the end of any file, with room for one byte */
 	c->proof = c->proof >> 2 | 1ull << 62;
 	s.value = c->proof;
-	return !dcm_gc_ipc(c->sock, &s, NULL, 0) &&
+	return !dcm_gc_ipc_send(c->sock, &s, NULL, 0) &&
 	       caller_recv(c, &s, sizeof(s)) && s.kind == DCM_GC_IPC_PROVED;
 }
 
@@ -153,7 +153,7 @@ static void *caller_main(void *arg)
 	if (c->window)
 		hostd_window_run(c->window);
 	else if (asks)
-		dcm_gc_ipc(c->sock, &refused, c->why, strlen(c->why));
+		dcm_gc_ipc_send(c->sock, &refused, c->why, strlen(c->why));
 	pthread_mutex_lock(&callers_lock);
 	sock = c->sock;
 	c->sock = -1;

@@ -60,7 +60,7 @@ struct request {
 static void msg_send(struct hostd_window *w, const struct dcm_gc_ipc *s,
 		     const void *more, size_t bytes)
 {
-	if (dcm_gc_ipc(w->sock, s, more, bytes))
+	if (dcm_gc_ipc_send(w->sock, s, more, bytes))
 		shutdown(w->sock, SHUT_RDWR);
 }
 

@@ -159,7 +159,7 @@ static void introduce(int sock, u32 how, const int *fds)
 
 	EXPECT(!fstat(fds[how & 4 ? how & 1 : 0], &st));
 	file = (struct dcm_gc_ipc_file){ st.st_dev, st.st_ino };
-	EXPECT(!dcm_gc_ipc(sock, &s, &file, sizeof(file)));
+	EXPECT(!dcm_gc_ipc_send(sock, &s, &file, sizeof(file)));
 	until_told(sock);
 	at = proof(sock);
 	if (!at)
@@ -168,7 +168,7 @@ static void introduce(int sock, u32 how, const int *fds)
 	/* of one that is open to read only there is none */
 	fcntl(fds[how & 4 ? how & 3 : 0], F_OFD_SETLK, &l);
 	s = (struct dcm_gc_ipc){ .kind = DCM_GC_IPC_PROVED };
-	if (dcm_gc_ipc(sock, &s, NULL, 0))
+	if (dcm_gc_ipc_send(sock, &s, NULL, 0))
 		return;
 	until_told(sock);
 	l.l_type = F_UNLCK;
@@ -204,7 +204,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		fds[0] = memfd_create("file", 0);
 		fds[1] = memfd_create("other", 0);
 		EXPECT(!ftruncate(fds[0], (off_t)PAGES * 4096) &&
-		     !fstat(fds[0], &st));
+		       !fstat(fds[0], &st));
 		snprintf(path, sizeof(path), "/proc/self/fd/%d", fds[0]);
 		fds[2] = fds[3] = open(path, O_RDONLY);
 		f.fd = fds[2];
@@ -219,7 +219,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			 "hostd_gc_fuzz.%d", (int)getpid());
 		h.gc = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
 		EXPECT(!bind(h.gc, (struct sockaddr *)&sa, sizeof(sa)) &&
-		     !listen(h.gc, 4));
+		       !listen(h.gc, 4));
 	}
 	if (!size)
 		return 0;

@@ -131,7 +131,7 @@ static void say(int sock, uint32_t kind, uint64_t token, uint64_t value,
 {
 	struct dcm_gc_ipc s = { .kind = kind, .token = token, .value = value };
 
-	assert_int_equal(dcm_gc_ipc(sock, &s, more, bytes), 0);
+	assert_int_equal(dcm_gc_ipc_send(sock, &s, more, bytes), 0);
 }
 
 static void say_done(int sock, uint64_t token, uint32_t status)

@@ -259,7 +259,7 @@ static u32 introduce(int sock, int fd, bool proves)
 	if (proves)
 		lock(fd, at, F_WRLCK);
 	s = (struct dcm_gc_ipc){ .kind = DCM_GC_IPC_PROVED };
-	assert_int_equal(dcm_gc_ipc(sock, &s, NULL, 0), 0);
+	assert_int_equal(dcm_gc_ipc_send(sock, &s, NULL, 0), 0);
 	kind = hear(sock, &s);
 	if (proves)
 		lock(fd, at, F_UNLCK);
@@ -314,7 +314,7 @@ static void test_who_may(void **state)
 	assert_int_equal(hear(sock, &s), DCM_GC_IPC_PROVE);
 	lock(other, s.value, F_WRLCK);
 	s = (struct dcm_gc_ipc){ .kind = DCM_GC_IPC_PROVED };
-	assert_int_equal(dcm_gc_ipc(sock, &s, NULL, 0), 0);
+	assert_int_equal(dcm_gc_ipc_send(sock, &s, NULL, 0), 0);
 	assert_int_equal(hear(sock, &s), DCM_GC_IPC_REFUSED);
 	close(sock);
 	close(other);
@@ -324,7 +324,7 @@ static void test_who_may(void **state)
 	assert_int_equal(hear(sock, &s), DCM_GC_IPC_PROVE);
 	lock(file, s.value - 1, F_WRLCK);
 	s = (struct dcm_gc_ipc){ .kind = DCM_GC_IPC_PROVED };
-	assert_int_equal(dcm_gc_ipc(sock, &s, NULL, 0), 0);
+	assert_int_equal(dcm_gc_ipc_send(sock, &s, NULL, 0), 0);
 	assert_int_equal(hear(sock, &s), DCM_GC_IPC_REFUSED);
 	close(sock);
 
@@ -354,7 +354,7 @@ static void test_nonsense(void **state)
 	(void)state;
 	for (u32 i = 0; i < ARRAY_SIZE(odd); i++) {
 		sock = dial();
-		assert_int_equal(dcm_gc_ipc(sock, &odd[i], NULL, 0), 0);
+		assert_int_equal(dcm_gc_ipc_send(sock, &odd[i], NULL, 0), 0);
 		assert_int_equal(hear(sock, &s), 0);
 		close(sock);
 	}

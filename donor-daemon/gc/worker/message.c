@@ -188,7 +188,7 @@ static void trace_finish(const struct dcm_gc_message *msg,
 }
 
 void worker_handle(const struct dcm_gc_message *msg, const void *payload,
-		 u32 bytes, int fd)
+		   u32 bytes, int fd)
 {
 	u32 number = le32toh(msg->space), kind = le32toh(msg->kind);
 	struct dcm_gc_space *s = NULL;
@@ -225,19 +225,19 @@ void worker_handle(const struct dcm_gc_message *msg, const void *payload,
 	case DCM_GC_PLACE:
 		worker_done(msg,
 			    places_set(&worker_spaces[number], payload,
-				  bytes / sizeof(struct dcm_gc_place)),
+				       bytes / sizeof(struct dcm_gc_place)),
 			    VIRTIO_GC_NONE);
 		break;
 	case DCM_GC_TAGS:
 		worker_done(msg,
 			    tags_set(&worker_spaces[number], payload,
-				 bytes / sizeof(struct dcm_gc_tag)),
+				     bytes / sizeof(struct dcm_gc_tag)),
 			    VIRTIO_GC_NONE);
 		break;
 	case DCM_GC_MOVED:
 		worker_done(msg,
 			    regions_moved(s, payload,
-				  bytes / sizeof(struct virtio_gc_region)),
+					  bytes / sizeof(struct virtio_gc_region)),
 			    VIRTIO_GC_NONE);
 		break;
 	case DCM_GC_POLL:
