@@ -305,18 +305,18 @@ static const struct command {
 	bool slow;
 	bool beside;
 } commands[] = {
-	[VIRTIO_GC_SPACE_CREATE] = { space_create },
-	[VIRTIO_GC_SPACE_DESTROY] = { space_destroy },
-	[VIRTIO_GC_TYPES_ADD] = { types_add, .beside = true },
-	[VIRTIO_GC_TRACE_START] = { trace_start },
-	[VIRTIO_GC_TRACE_ROOTS] = { trace_roots },
-	[VIRTIO_GC_TRACE_MET] = { trace_met },
-	[VIRTIO_GC_TRACE_RESULTS] = { trace_results },
-	[VIRTIO_GC_EVACUATE] = { regions_evacuate, .slow = true },
-	[VIRTIO_GC_UPDATE] = { regions_update, .slow = true },
-	[VIRTIO_GC_FORWARD] = { references_forward, .beside = true },
-	[VIRTIO_GC_RELEASE] = { regions_release },
-	[VIRTIO_GC_COMPACT] = { regions_compact, .slow = true },
+	[VIRTIO_GC_SPACE_CREATE] = { .run = space_create },
+	[VIRTIO_GC_SPACE_DESTROY] = { .run = space_destroy },
+	[VIRTIO_GC_TYPES_ADD] = { .run = types_add, .beside = true },
+	[VIRTIO_GC_TRACE_START] = { .run = trace_start },
+	[VIRTIO_GC_TRACE_ROOTS] = { .run = trace_roots },
+	[VIRTIO_GC_TRACE_MET] = { .run = trace_met },
+	[VIRTIO_GC_TRACE_RESULTS] = { .run = trace_results },
+	[VIRTIO_GC_EVACUATE] = { .run = regions_evacuate, .slow = true },
+	[VIRTIO_GC_UPDATE] = { .run = regions_update, .slow = true },
+	[VIRTIO_GC_FORWARD] = { .run = references_forward, .beside = true },
+	[VIRTIO_GC_RELEASE] = { .run = regions_release },
+	[VIRTIO_GC_COMPACT] = { .run = regions_compact, .slow = true },
 };
 
 static const struct command *command_find(u32 number)
