@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* gc_liar.h - what gc_liar.c and who starts it agree on */
+/* gc_liar.h - shared by gc_liar.c and the tests that start it */
 #ifndef TEST_GC_LIAR_H
 #define TEST_GC_LIAR_H
 

@@ -2,8 +2,8 @@
 /*
  * gc_test.c - a host has its donors trace: real donors, real workers
  *
- * What the team of workers says is compared with what the runtime's own collector
- * finds. Workers and donors are killed and stopped meanwhile: a status, and the
+ * The workers' results are compared with those of the runtime's own collector.
+ * Workers and donors are killed and stopped meanwhile: a status, and the
  * next trace is right. Moves are gc_move_test.c's.
  */
 #include <endian.h>
@@ -127,8 +127,8 @@ static void worker_kill(struct world *w)
 }
 
 /*
- * Killed at each step of a trace's beginning: what the next worker there was not
- * told it is told, or it would refuse every trace to come.
+ * Kill a worker at each step of a trace's beginning: the next worker there gets
+ * the whole replay, or it would refuse every trace to come.
  */
 static void test_worker_killed_invalid_ever_after(void **state)
 {
@@ -142,7 +142,7 @@ static void test_worker_killed_invalid_ever_after(void **state)
 	space_make(&w);
 	w.kill = worker_kill;
 	while (killed) {
-		/* with none there, all is told */
+		/* with no worker there, all is replayed */
 		for (u32 d = 0; d < DONORS; d++)
 			WAIT(!workers_kill(&w, d));
 		w.kill_at = ++look;
@@ -224,7 +224,7 @@ static bool types_cancelled(struct world *w, u32 looks)
 	return !status;
 }
 
-/* What one space's requests end in, at any moment, ends no other space's trace. */
+/* A space's requests, however they end, end no other space's trace. */
 static void test_others_traces_stay(void **state)
 {
 	struct world w;
@@ -377,7 +377,7 @@ static void regions_check(struct world *w, u32 epoch, u32 stale)
 	}
 }
 
-/* What has no result can't be moved. */
+/* A region without a result can't be moved. */
 static void move_refused(struct world *w, u32 epoch, u32 from, u32 status)
 {
 	const struct virtio_gc_moved *moved = (void *)w->out.entries;

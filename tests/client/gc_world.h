@@ -3,7 +3,7 @@
  * gc_world.h - a heap on three donors, and the workers that collects it
  *
  * tests/gc's runtime fills it; it is written to slabs the way a pager does, over
- * tcp or into shm. What fails that must not ends the test.
+ * tcp or into shm. An unexpected failure ends the test.
  */
 #ifndef TEST_GC_WORLD_H
 #define TEST_GC_WORLD_H
@@ -55,7 +55,7 @@ void world_heap_free(struct world *w);
 void world_donors_of(struct world *w, bool local, const char *const *opts);
 void world_donors(struct world *w, bool local);
 void world_donors_end(struct world *w);
-/* Space 3 and its types, as the workers is told of them. */
+/* Space 3 and its types, for the workers. */
 void space_make(struct world *w);
 /* Commands of a trace of all regions, and all of them; a status. */
 u32 trace_begin(struct world *w, u32 epoch, u16 flags);

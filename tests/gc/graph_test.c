@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* graph_test.c - what donors find live, against the runtime's own trace */
+/* graph_test.c - donors' live objects, compared with the runtime's own trace */
 #include <endian.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,7 +54,7 @@ static struct virtio_gc_region *regions_of(struct mesh *x, struct mut *m,
 	return r;
 }
 
-/* One region's results are what @live says, bit by bit. */
+/* Compare one region's results with @live, bit by bit. */
 static void region_check(struct mesh *x, const struct mut *m, u32 epoch,
 			 u32 region, const u8 *live, bool exact)
 {
@@ -69,7 +69,7 @@ static void region_check(struct mesh *x, const struct mut *m, u32 epoch,
 		bool bit = bits[unit / 64] >> unit % 64 & 1;
 
 		got += bit;
-		/* what another donor should have told of is missing [VGC-D-26] */
+		/* an object that another donor should have reported is missing [VGC-D-26] */
 		if (bit && !o)
 			fail_msg("seed %llu: no object at %llx",
 				 (unsigned long long)m->c.seed,

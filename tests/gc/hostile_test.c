@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* hostile_test.c - heaps that are not what they say, or too much of it */
+/* hostile_test.c - heaps whose headers and references lie, or that are too large */
 #include <endian.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -21,7 +21,7 @@
 #define TSAN	0
 #endif
 #define ADDRESS	(1ull << 32)
-#define WALL	(1ull << 20)	/* at both ends of a heap: touched by nobody */
+#define WALL	(1ull << 20)	/* at both ends of a heap: never accessed */
 
 enum { NODE = 1, REFS, DATA, SELF };
 
@@ -70,7 +70,7 @@ static void heap_make(struct heap *h, u32 regions, u64 region_bytes, u8 flags)
 
 	h->bytes = l.bytes;
 	h->regions = regions;
-	/* who leaves it at either end dies of that [VGC-D-11] */
+	/* an access beyond either end is fatal [VGC-D-11] */
 	wall = mmap(NULL, h->bytes + 2 * WALL, PROT_NONE,
 		    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	assert_true(wall != MAP_FAILED);
@@ -187,7 +187,7 @@ static void test_lies(void **state)
 		put(&h, 1024 + 8, 1);
 		expect(&h, 50 + type, 0, VIRTIO_GC_OK, VIRTIO_GC_NONE);
 	}
-	/* a size smaller than what is in it, and larger than the region */
+	/* a size smaller than the object's fields, and larger than the region */
 	put(&h, 1024 + 16, 2);
 	expect(&h, 60, 0, VIRTIO_GC_BAD_OBJECT, ADDRESS + 1024);
 	put(&h, 1024 + 16, 1ull << 61);
@@ -498,7 +498,7 @@ static void ring(struct heap *h, u64 n)
 	}
 }
 
-/* A trace that is cancelled ends, and so does one that waits to be heard. */
+/* A trace that is cancelled ends, and so does one that waits for its opaque objects to be taken. */
 static void test_cancel(void **state)
 {
 	const u64 region = 16ull << 20, n = 1 << 20;
@@ -524,7 +524,7 @@ static void test_cancel(void **state)
 	heap_free(&h);
 }
 
-/* Types added while a trace runs count for what is looked at later. */
+/* Types added while a trace runs apply to objects scanned later. */
 static void test_late_types(void **state)
 {
 	const u64 region = 4ull << 20, n = 1 << 18;

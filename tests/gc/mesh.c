@@ -245,7 +245,7 @@ u32 mesh_start(struct mesh *x, u32 epoch, u32 flags, u32 threads,
 
 u32 mesh_roots(struct mesh *x, u32 epoch, const __le64 *addresses, u32 n)
 {
-	/* an engine skips what is not its own, so all go to all */
+	/* an engine skips roots of other donors' regions, so all roots go to all */
 	for (u32 d = 0; d < x->m->c.donors; d++) {
 		u32 status =
 			dcm_gc_trace_roots(x->end[d].space, epoch, addresses, n)
@@ -270,7 +270,7 @@ u32 mesh_roots_all(struct mesh *x, u32 epoch)
 	return status;
 }
 
-/* What an opaque object refers to, as the host's copy says it. */
+/* The references of an opaque object, by the host's copy. */
 static void opaque_scan(struct mesh *x, u32 epoch, u64 at)
 {
 	const struct mut *m = x->m;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * mesh.h - several donors' engines in one process, and what is between them
+ * mesh.h - several donors' engines in one process, and their messages
  *
  * Messages go through a thread that delivers them late and out of order, and
  * their acknowledgements later still. The host's part is here too: it starts
@@ -24,7 +24,7 @@ u32 mesh_start(struct mesh *x, u32 epoch, u32 flags, u32 threads,
 u32 mesh_roots(struct mesh *x, u32 epoch, const __le64 *addresses, u32 n);
 /* The runtime's own roots. */
 u32 mesh_roots_all(struct mesh *x, u32 epoch);
-/* @scan: take opaque objects and send what they refer to. */
+/* @scan: take opaque objects and send their references. */
 u32 mesh_finish(struct mesh *x, u32 epoch, bool scan);
 /* All regions with the tops of allocation. */
 u32 mesh_regions(struct mesh *x, struct virtio_gc_region *out);

@@ -102,7 +102,7 @@ static u64 forward(struct world *w, u64 at)
 	return at;
 }
 
-/* Every donor updates what it has. */
+/* Every donor updates its regions. */
 static u64 update_all(struct world *w)
 {
 	u64 updated = 0, n;
@@ -141,7 +141,7 @@ static u64 old_ref(const struct world *w, u64 slot)
 
 /*
  * The objects live before, at their new places: all bytes but references are
- * the same, all references are to the new places of what they referred to.
+ * the same, all references are to the new places of their objects.
  */
 static void same_graph(struct world *w)
 {
@@ -494,7 +494,7 @@ static void test_order(void **state)
 	}
 }
 
-/* What is refused changes nothing. */
+/* A refused request changes nothing. */
 static void test_refused(void **state)
 {
 	struct virtio_gc_moved moved;

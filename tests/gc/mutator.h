@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * mutator.h - a runtime for tests: a heap, types, roots, a barrier, and a
- * collector of its own that says what is right
+ * collector of its own, the oracle
  *
  * There are two copies of the heap, as in life: the host's, which the runtime
- * reads and writes, and the donors', which is what was written back. A page
+ * reads and writes, and the donors', which was written back. A page
  * whose host copy is newer is dirty. The oracle looks at the host's copy
  * through a model of every object; it shares no code with the engine.
  */
@@ -80,7 +80,7 @@ struct mut {
 	struct mut_object *objects;
 	u32 nr_objects;
 	u32 *at_unit;		/* object + 1 that starts there */
-	/* what a running program could have its hands on; NULL: no matter */
+	/* objects that the running program can reach; NULL: it does not run */
 	u32 *usable;
 	u32 nr_usable;
 	u64 *roots;
@@ -116,7 +116,7 @@ void mut_clean(struct mut *m);
 /* The host's copy goes; it is the donors' from now on. */
 void mut_invalidate(struct mut *m);
 
-/* From now on the program runs: it knows what is reachable, and what it makes. */
+/* From now on the program runs: it knows the reachable objects and its new ones. */
 void mut_run(struct mut *m, const u8 *live);
 /* Some stores, allocations, roots taken and dropped, and evictions. */
 void mut_step(struct mut *m, bool allocate);
@@ -124,18 +124,18 @@ void mut_step(struct mut *m, bool allocate);
 /**
  * mut_trace() - the oracle
  * @live: a byte for each object
- * @tops: only below these; %NULL: everywhere. What is above is not followed.
+ * @tops: only below these; %NULL: everywhere. References above are not followed.
  *
  * Follows opaque objects' fields, not referents of weak ones.
  */
 void mut_trace(const struct mut *m, u8 *live, const u64 *tops);
 
-/* The first root that is not null: what is there is reachable. */
+/* The first root that is not null: its object is reachable. */
 u64 mut_root(const struct mut *m);
 
-/* What requests call the object at @offset; 0: %MUT_NULL. */
+/* The address in requests of the object at @offset; 0: %MUT_NULL. */
 __le64 mut_address_le(const struct mut *m, u64 offset);
-/* Roots, or what an object refers to, as TRACE_ROOTS wants them. */
+/* Roots, or an object's references, in the form of TRACE_ROOTS. */
 void mut_roots_le(const struct mut *m, __le64 *out);
 void mut_slots_le(const struct mut *m, const struct mut_object *o, __le64 *out);
 /* The bytes of a request; 0: they have no room. */

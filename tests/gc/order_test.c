@@ -3,7 +3,7 @@
  * order_test.c - messages that come in no order a host would send them in
  *
  * One worker process and one slab. Each test says something twice, too early, or
- * too late, then makes the worker use what it was told. The worker may refuse
+ * too late, then makes the worker use the result. The worker may refuse
  * and go on, or end with a status of its own; a signal, or the status of a
  * sanitizer, is a fault. GC_WORKER is the program.
  */
@@ -32,7 +32,7 @@
 #define NODE	16u
 #define BUFFER	(sizeof(struct dcm_gc_message) + DCM_GC_PAYLOAD_MAX)
 #define GONE	U32_MAX
-/* what main.c ends with when a number of GC_SLAB is used already */
+/* main.c's exit status when the number in a GC_SLAB is in use already */
 #define WORKER_SLAB_TWICE 10
 
 /* One worker, and the slab it is shown. */
@@ -358,7 +358,7 @@ static void test_moved_that_is_nowhere(void **state)
 	lab_end(&l, 0);
 }
 
-/* It was another donor's when that moved it; then it is nobody's. */
+/* The region was another donor's when that donor moved it; then it has none. */
 static void test_moved_and_then_nowhere(void **state)
 {
 	struct virtio_gc_region le = { .region = htole32(REGIONS - 1) };
@@ -387,8 +387,8 @@ static void test_moved_and_then_nowhere(void **state)
 }
 
 /*
- * A trace that was told of one object of another donor's region, which then is
- * ours: what an older trace marked there is not below the top.
+ * A trace that got one reference into another donor's region, which then is
+ * this donor's: objects that an older trace marked there are not below the top.
  */
 static void test_placed_after_the_trace(void **state)
 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * sandbox_test.c - what a GC worker that a tenant has taken over can do
+ * sandbox_test.c - the abilities of a GC worker that a tenant has taken over
  *
- * Each case is a process that has what a worker has (a socket, a slab, its three
- * standard descriptors), enters the sandbox, and does one thing. What is not
+ * Each case is a process with a worker's descriptors (a socket, a slab, the three
+ * standard ones), enters the sandbox, and does one thing. What is not
  * for workers ends the process by SIGSYS, or fails. Built without sanitizers,
  * which need more than the sandbox lets them.
  */
@@ -47,7 +47,7 @@ static int mapped(size_t bytes, int prot, int flags, int fd)
 	return mmap(NULL, bytes, prot, flags, fd, 0) == MAP_FAILED;
 }
 
-/* ---- what workers do ---- */
+/* ---- allowed calls ---- */
 
 static int says(void)
 {
@@ -105,7 +105,7 @@ static int has_threads(void)
 	       pthread_join(t, NULL);
 }
 
-/* ---- what fails ---- */
+/* ---- calls that fail ---- */
 
 static int maps_too_much(void)
 {
@@ -126,7 +126,7 @@ static int advises(void)
 	return madvise(NULL, 4096, MADV_HWPOISON) && errno == EINVAL;
 }
 
-/* ---- what ends it ---- */
+/* ---- calls that kill the worker ---- */
 
 static int kills_its_donor(void)
 {
@@ -320,7 +320,7 @@ static const struct row ending[] = {
 	ROW(hurries),
 };
 
-/* waitpid()'s status of a process that does @what in the sandbox. */
+/* waitpid()'s status of a process that runs @what() in the sandbox. */
 static int inside(int (*what)(void))
 {
 	int pair[2], status;

@@ -48,14 +48,14 @@ struct host {
 	struct dcm_gc_message *got;	/* the answer that was waited for */
 	u64 got_tag;
 	u32 lost;			/* a bit for each worker that ended */
-	bool deaf;			/* what workers say to others is noise */
+	bool deaf;			/* messages to other workers are replaced by noise */
 	bool opaque_ends;		/* opaque objects refer to nothing */
 };
 
 static void host_send(struct host *h, u32 d, const struct dcm_gc_message *msg,
 		      const void *payload, int fd);
 
-/* What worker @d said: to another worker, or it is the answer. */
+/* Handle a message of worker @d: to another worker, or the answer. */
 static void host_carry(struct host *h, u32 d, struct dcm_gc_message *msg)
 {
 	u32 to = le32toh(msg->donor), kind = le32toh(msg->kind);
@@ -115,7 +115,7 @@ static void host_send(struct host *h, u32 d, const struct dcm_gc_message *msg,
 		return;
 	ret = dcm_gc_child_send(&h->child[d], msg, payload, fd);
 	while (ret == -EAGAIN) {
-		/* it may be waiting to be heard itself */
+		/* it may be waiting until its own message is read */
 		usleep(100);
 		ret = dcm_gc_child_send(&h->child[d], msg, payload, fd);
 	}
@@ -329,7 +329,7 @@ static u32 host_poll(struct host *h, u32 d, u32 epoch, struct dcm_gc_flags *f)
 	return le32toh(le->status);
 }
 
-/* Take opaque objects of @d, and send what they refer to everywhere. */
+/* Take opaque objects of @d, and send their references to all. */
 static u32 opaques_scan(struct host *h, u32 d, u32 epoch)
 {
 	struct virtio_gc_met met = { .max = htole32(64) };
@@ -514,7 +514,7 @@ static void test_tags(void **state)
 			/* [VGC-D-24] */
 			assert_int_equal(host_trace_finish(&h, epoch++),
 					 VIRTIO_GC_STALE);
-			/* a new trace is told of places first */
+			/* a new trace needs the places first */
 			worker_place(&h, 0);
 			assert_int_equal(host_trace_start(&h, epoch), 0);
 			assert_int_equal(host_trace_finish(&h, epoch++), 0);
@@ -600,7 +600,7 @@ static void test_compact(void **state)
 				m->top[from] = 0;
 			}
 			moves += n;
-			/* the other donors are told whose questions to ask */
+			/* the other donors then ask this one for new places */
 			for (u32 k = 0; k < h.n && n; k++)
 				if (k != d)
 					moved_tell(&h, k, gone, n);
@@ -728,7 +728,7 @@ static u64 status_field(pid_t pid, const char *name)
 	return value;
 }
 
-/* The program as it is installed: what it has, and what it may. */
+/* The installed program: its descriptors, and its rights. */
 static void test_sandbox(void **state)
 {
 	struct mut_config c = config_of(0);
@@ -853,7 +853,7 @@ static void test_noise(void **state)
 					bytes < 48 ? 0 : (bytes - 32) / 16);
 			}
 			host_send(&h, 0, &msg, noise, -1);
-			/* what it says to others goes nowhere */
+			/* its messages to other workers are dropped */
 			while (!h.lost) {
 				static u64 buf[BUFFER / 8];
 				ssize_t n = dcm_gc_child_receive(&h.child[0],

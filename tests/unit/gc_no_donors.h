@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* gc_no_donors.h - gc/queue.c without donors: it does what needs none */
+/* gc_no_donors.h - gc/queue.c without donors: stubs of the workers */
 #ifndef TEST_GC_NO_DONORS_H
 #define TEST_GC_NO_DONORS_H
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* links: kvm-dcm/gc/proxy.c kvm-dcm/gc/ipc.c kvm-dcm/gc/api.c kvm-dcm/lib/inside.c kvm-dcm/lib/log.c */
 /*
- * gc_remote_test.c - a virtio-gc device whose requests are done by dcm-hostd
+ * gc_proxy_test.c - a virtio-gc device that forwards requests to dcm-hostd
  *
  * The daemon is this test, which says what a daemon says, what none does, or
  * nothing more. The file is a memfd.
@@ -361,7 +361,7 @@ static void test_another_daemon(void **state)
 	down(sock);
 }
 
-/* What can't be meant ends the connection, and reaches nothing. */
+/* An invalid message ends the connection, and changes nothing. */
 static void test_nonsense(void **state)
 {
 	static const struct {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * gc_host_test.c - the host's half of virtio-gc: every request ends, and only
- * right ones do something
+ * gc_queue_test.c - the host side of virtio-gc: every request is answered, and
+ * only valid ones change anything
  *
- * The window is plain memory, and its pager what these few functions say.
+ * The window is plain memory; the functions below stand for its pager.
  */
 /* links: kvm-dcm/gc/queue.c kvm-dcm/gc/command.c kvm-dcm/gc/api.c kvm-dcm/gc/space.c kvm-dcm/lib/inside.c kvm-dcm/proto/gc_request.c */
 #include <setjmp.h>
@@ -242,7 +242,7 @@ static void test_config(void **state)
 	assert_int_equal(ask_destroy(1), VIRTIO_GC_OK);
 	dcm_gc_host_config(gc, &later);
 	assert_memory_equal(&later, &c, sizeof(c));
-	/* without donors it can do nothing; with them none without what it needs */
+	/* no feature without donors, nor without the features it depends on */
 	assert_int_equal(dcm_gc_host_features(gc), 0);
 	features = dcm_gc_config_fill(3, 2 * EXTENT, EXTENT, &c);
 	/* [VGC-D-1] */
@@ -477,7 +477,7 @@ static void test_cancels_of_cancels(void **state)
 	assert_int_equal(ask_destroy(1), VIRTIO_GC_OK);
 }
 
-/* What has waited beyond its deadline is not begun */
+/* A request that has waited beyond its deadline is not begun */
 static void test_deadline(void **state)
 {
 	struct request q = create(1, 0, 1 << 20);

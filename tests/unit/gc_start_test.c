@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * gc_start_test.c - what TRACE_START waits for, and who hears of what it did not
+ * gc_start_test.c - TRACE_START: before its answer, after it, and late failures
  *
  * Pages are synced, and workers answer, as this file says:
  * when, and with which status.
@@ -28,7 +28,7 @@
  * @stop: syncing waits while this is set
  * @syncing: it does, or is about to
  * @frozen: accesses wait; @frozen_when_synced: they did
- * @sync: what syncing ends with; @start: what a trace's start does
+ * @sync: status of a sync; @start: status of a trace's start
  * @nr_synced: times
  * @moving: so often they say that a region is on its way; @nowhere: and for so
  *	many looks it is
@@ -195,7 +195,7 @@ void dcm_gc_workers_do(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 	}
 }
 
-/* What is frozen does not come to rest. */
+/* Frozen pages do not move: none may be frozen here. */
 bool dcm_gc_workers_rests(struct dcm_gc_workers *t,
 			  const struct dcm_gc_request *r)
 {
@@ -353,7 +353,7 @@ static int down(void **state)
 
 /* ---- tests ---- */
 
-/* Without the barrier nobody may write until donors have it all. */
+/* Without the barrier no write is let in until donors have all pages. */
 static void test_stopped_waits(void **state)
 {
 	struct call start;
@@ -482,7 +482,7 @@ static void test_moving_for_ever(void **state)
 	assert_int_equal(ask(VIRTIO_GC_TRACE_FINISH, 1), VIRTIO_GC_TIMED_OUT);
 }
 
-/* What can be judged at once is, and changes nothing. */
+/* An invalid TRACE_START is refused at once, and changes nothing. */
 static void test_bad_start(void **state)
 {
 	static const struct {
@@ -527,7 +527,7 @@ static void test_bad_start(void **state)
 	assert_int_equal(ask(VIRTIO_GC_TRACE_FINISH, 1), VIRTIO_GC_OK);
 }
 
-/* CANCEL of what was answered does nothing. */
+/* CANCEL of an answered request does nothing. */
 static void test_cancel_is_too_late(void **state)
 {
 	struct virtio_gc_cancel tag = { .tag = htole64(VIRTIO_GC_TRACE_START) };
@@ -579,7 +579,7 @@ static void *let_go(void *arg)
 	return arg;
 }
 
-/* A reset waits for what is left to do, and nothing of it is there after. */
+/* A reset waits for the work that is left, and leaves nothing of it. */
 static void test_reset_meanwhile(void **state)
 {
 	struct call start;

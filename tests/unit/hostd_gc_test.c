@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* links: kvm-dcm/hostd/gc.c kvm-dcm/hostd/window.c kvm-dcm/gc/ipc.c kvm-dcm/gc/queue.c kvm-dcm/gc/command.c kvm-dcm/gc/api.c kvm-dcm/gc/space.c kvm-dcm/lib/inside.c kvm-dcm/lib/log.c kvm-dcm/proto/gc_request.c */
 /*
- * hostd_gc_test.c - who may have a file collected, and who can't stop it
+ * hostd_gc_test.c - which devices dcm-hostd serves, and that none can block it
  *
  * The main thread of dcm-hostd is this test, which only ever does what that does
  * in its loop; devices are its threads. There are no donors, and the file is a
@@ -53,7 +53,7 @@ static struct hostd h = { .gc = -1 };
 static struct hostd_file f = { .fd = -1, .path = (char *)"file" };
 static int file;
 
-/* ---- what of dcm-hostd is not here ---- */
+/* ---- stubs of the rest of dcm-hostd ---- */
 
 void hostd_unlisten(int *fd, const char *name)
 {
@@ -163,7 +163,7 @@ static int start(void **state)
 	h.ended = f.ended = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	h.files = &f;
 	hostd_gc_start(&h, path);
-	/* kernels before 6.16 let strangers pass what they like */
+	/* kernels before 6.16 let any process pass descriptors */
 	setsockopt(h.gc, SOL_SOCKET, PASS_RIGHTS, &yes, sizeof(yes));
 	return h.gc < 0;
 }
@@ -220,7 +220,7 @@ static void hello(int sock, int of, int fd)
 	assert_int_equal(sendmsg(sock, &m, MSG_NOSIGNAL), sizeof(say));
 }
 
-/* The next message's kind, while the main thread goes on; 0: hung up on. */
+/* The next message's kind, while the main thread goes on; 0: disconnected. */
 static u32 hear(int sock, struct dcm_gc_ipc *s)
 {
 	u8 buf[4096];
@@ -246,7 +246,7 @@ static void lock(int fd, u64 at, short type)
 	assert_int_equal(fcntl(fd, F_OFD_SETLK, &l), 0);
 }
 
-/* What dcm-hostd says in the end of a device that has the file open as @fd. */
+/* dcm-hostd's last message to a device that has the file open as @fd. */
 static u32 introduce(int sock, int fd, bool proves)
 {
 	struct dcm_gc_ipc s;
@@ -287,7 +287,7 @@ static void nobody_left(void)
 
 /* ---- tests ---- */
 
-/* Only who has that file open to write, and one at a time. */
+/* Only a process that has the file open to write, and one at a time. */
 static void test_who_may(void **state)
 {
 	int sock = dial(), second, reads, other;
@@ -340,7 +340,7 @@ static void test_who_may(void **state)
 	nobody_left();
 }
 
-/* What is no HELLO, and who says nothing, is hung up on. */
+/* A device that sends no HELLO, or nothing, is disconnected. */
 static void test_nonsense(void **state)
 {
 	const struct dcm_gc_ipc odd[] = {
@@ -364,7 +364,7 @@ static void test_nonsense(void **state)
 	nobody_left();
 }
 
-/* A user who connects and connects leaves room for others, in a moment. */
+/* A user with very many connections soon leaves room for others. */
 static void test_crowd(void **state)
 {
 	enum { CROWD = 100 };
@@ -392,7 +392,7 @@ static void test_crowd(void **state)
 	nobody_left();
 }
 
-/* ---- what never answers ---- */
+/* ---- a file system that never answers ---- */
 
 struct never {
 	int dev;
@@ -536,7 +536,7 @@ static void test_close_never_returns(void **state)
 	assert_true(fd >= 0);
 	pass_everywhere(fd);
 	nobody_left();
-	/* nothing of it was touched, and who closes it does wait */
+	/* dcm-hostd did not use the file, and closing it does block */
 	assert_int_equal(__atomic_load_n(&fs.flushes, __ATOMIC_RELAXED), 0);
 	assert_int_equal(pthread_create(&closes, NULL, close_main, &fd), 0);
 	while (!__atomic_load_n(&fs.flushes, __ATOMIC_RELAXED))
