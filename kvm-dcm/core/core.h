@@ -46,7 +46,7 @@
 #define DCM_RUNS_MAX 8u /* dirty runs in one block */
 #define DCM_BUFFER_MAX 16u /* blocks in a lane's queue buffers */
 #define DCM_BATCH_MAX 64u
-#define DCM_SEEN_MAX 128u /* blocks of the largest size in a settle window */
+#define DCM_SEEN_MAX 128u /* blocks of the largest size in a sync window */
 
 struct dcm_vm;
 struct dcm_lane;
@@ -356,9 +356,9 @@ struct dcm_move {
  * @nr_doubt: entries of @doubt
  * @fenced: donors that have closed this lane's older connections, a bit each
  * @doubt: WRITEs of this lane that failed and may still land
- * @seen_from: first page of the window that dcm_settle() works on
+ * @seen_from: first page of the window that dcm_sync() works on
  * @seen: the window's pages, a bit each: set once a donor has, or is being
- *	sent, the page as it was at some time since settling began
+ *	sent, the page as it was at some time since syncing began
  * @unmap: room for one batch of dcm_ops.unmap
  * @move: batch of dcm_extent_move()
  * @count: counters, written by this lane only
@@ -638,8 +638,8 @@ unsigned int dcm_balance(struct dcm_lane *lane);
 bool dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr);
 
 /**
- * dcm_settle() - write pages back until the donor's copy of them is complete
- * @gfn: in: first page; out: the first page that is not settled, or is lost
+ * dcm_sync() - write pages back until the donor's copy of them is complete
+ * @gfn: in: first page; out: the first page that is not synced, or is lost
  * @end: first page past the range; the range is whole blocks of %DCM_BLOCK_MAX
  * @keep: mapped pages stay mapped, clean; else no page stays in direct memory
  * @until_ns: when to give up (monotonic clock)
@@ -655,8 +655,7 @@ bool dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr);
  * a different page each time): go on from @gfn. -EIO: a page of the block at
  * @gfn is lost.
  */
-int dcm_settle(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep,
-	       u64 until_ns);
+int dcm_sync(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep, u64 until_ns);
 
 enum dcm_hint {
 	DCM_HINT_DIRECT, /* keep in direct memory, as the budget allows */

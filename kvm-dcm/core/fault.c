@@ -22,14 +22,14 @@
 /*
  * The second write to a block makes all of it writable: this trades more bytes
  * written back for fewer faults. Where dirty pages are written time and again
- * (dcm_settle()), a quarter of the block has to be dirty first.
+ * (dcm_sync()), a quarter of the block has to be dirty first.
  */
 static bool dirty_enough(const struct dcm_vm *vm, u32 head, unsigned int order)
 {
 	unsigned int dirty =
 		hweight16(dcm_block_flag(vm, head, order, PD_DIRTY));
 
-	if (pd_word(pd_of(vm, head)) & PD_SETTLED)
+	if (pd_word(pd_of(vm, head)) & PD_SYNCED)
 		return dirty << 2 >= 1u << order;
 	return dirty;
 }

@@ -12,7 +12,7 @@
  *   cold   the block goes to the front of its queue: it is evicted next
  *
  * Nothing is fetched or evicted here. A kept block is Active in all respects:
- * code that takes a block out of its queue (discard, settle, STRETCH) takes it
+ * code that takes a block out of its queue (discard, sync, STRETCH) takes it
  * out of this one, and it returns when it is next chosen as a victim.
  * PD_DIRECT is each page's own, and stays until the page is discarded.
  */

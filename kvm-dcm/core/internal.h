@@ -178,8 +178,8 @@ void dcm_doubt_add(struct dcm_lane *lane, u32 gfn, u16 pages, u8 slab,
 void dcm_doubt_fence(struct dcm_lane *lane);
 unsigned int dcm_doubt_poll(struct dcm_lane *lane);
 
-/* settle.c */
-void dcm_settle_failed(struct dcm_lane *lane, u32 head, unsigned int order);
+/* sync.c */
+void dcm_sync_failed(struct dcm_lane *lane, u32 head, unsigned int order);
 
 /* evict.c */
 unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room);

@@ -63,13 +63,13 @@ enum dcm_where {
 #define PD_FRESH 0x08000000 /* was new, zero, when it came in */
 #define PD_DIRECT 0x10000000 /* its owner wants it kept here */
 #define PD_KEPT 0x20000000 /* head: in vm->kept, not in Active */
-#define PD_SETTLED \
-	0x40000000 /* head: dcm_settle() has copied it to a donor */
+#define PD_SYNCED \
+	0x40000000 /* head: dcm_sync() has copied it to a donor */
 
 /* Flags of one residency of a page in direct memory. */
 #define PD_RESIDENCY                                                           \
 	(PD_DIRTY | PD_GUESSED | PD_TOUCHED | PD_OBSERVED | PD_PREFETCHED |    \
-	 PD_FRESH | PD_SETTLED)
+	 PD_FRESH | PD_SYNCED)
 
 /**
  * struct dcm_pd - page descriptor

@@ -118,7 +118,7 @@ static void copy_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 	if (wb->failed) {
 		dcm_count(lane, DCM_C_WRITE_ERRORS, 1);
 		wb_doubt(lane, wb);
-		dcm_settle_failed(lane, head, order);
+		dcm_sync_failed(lane, head, order);
 	} else {
 		/* no longer FRESH either: it was not written since */
 		pages_written(vm, wb, wb->pages,

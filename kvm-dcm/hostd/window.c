@@ -112,7 +112,7 @@ static u32 window_sync(void *priv, u64 *at, u64 end, bool keep, u64 until_ms)
 	struct hostd_window *w = priv;
 	struct dcmfs_range r = { .first = *at / 4096,
 				 .pages = (end - *at) / 4096,
-				 .flags = keep ? DCMFS_SETTLE_KEEP : 0 };
+				 .flags = keep ? DCMFS_SYNC_KEEP : 0 };
 	int err = ETIMEDOUT;
 	u64 now;
 
@@ -120,7 +120,7 @@ static u32 window_sync(void *priv, u64 *at, u64 end, bool keep, u64 until_ms)
 	while (err == ETIMEDOUT && (now = clock_ms()) < until_ms &&
 	       !hostd_window_ending(w)) {
 		r.limit_ms = (u32)min(until_ms - now, (u64)SLICE_MS);
-		err = ioctl(w->f->fd, DCMFS_IOC_SETTLE, &r) ? errno : 0;
+		err = ioctl(w->f->fd, DCMFS_IOC_SYNC, &r) ? errno : 0;
 	}
 	*at = err ? r.first * 4096 : end;
 	return status_of(err);

@@ -359,7 +359,7 @@ bool dcmfs_extent_held(const struct dcmfs_vm *vm, u32 extent);
 void dcmfs_hold_end(struct dcmfs_vm *vm, const struct file *file);
 int dcmfs_hold(struct dcmfs_vm *vm, const struct file *file,
 	       const struct dcmfs_range *r);
-int dcmfs_settle(struct dcmfs_vm *vm, struct dcmfs_range *r);
+int dcmfs_sync(struct dcmfs_vm *vm, struct dcmfs_range *r);
 int dcmfs_hint(struct dcmfs_vm *vm, const struct dcmfs_range *r);
 
 /* fault.c, file.c, ioctl.c, inspect.c */

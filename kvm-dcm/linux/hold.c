@@ -7,20 +7,20 @@
  * it meanwhile. This is the counterpart of libdcm's uffd/gc_pages.c:
  *
  *	hold: bits set; threads that were in the core with a lane have left it
- *	settle: written to the slab; unmapped, frames given back, or kept
+ *	sync: written to the slab; unmapped, frames given back, or kept
  *	... a donor works ...
  *	release: bits cleared, faults retry, and fetch the donor's result
  *
  * A fault looks at the bits when it has its lane, and the thread that sets them
  * takes every lane for a moment: one sees the other. A page that was handed
- * over before that and is not in its page table yet is locked: settling finds
- * it busy, and retries. Settling unmaps mapped pages.
+ * over before that and is not in its page table yet is locked: syncing finds
+ * it busy, and retries. Syncing unmaps mapped pages.
  *
  * Held pages belong to one open file, and are released when that is closed: a
  * control plane that is killed holds up no access. While a page of an extent is
  * held, its pages are not moved off its slab (slab.c).
  *
- * A file is sparse: settling adds descriptors for pages that never had any, as
+ * A file is sparse: syncing adds descriptors for pages that never had any, as
  * a fault does. It is done step by step under the discard lane, so that they
  * are not taken away, and not under the control lane, which is needed to give
  * up a donor that does not answer.
@@ -32,7 +32,7 @@
 
 #include "dcmfs.h"
 
-#define STEP_PAGES	4096u /* settled before other threads get the lane */
+#define STEP_PAGES	4096u /* synced before other threads get the lane */
 #define BUSY_TRIES	200u /* a page in use by I/O: mostly for a moment only */
 
 static_assert(STEP_PAGES % DCM_PDS_PAGES == 0, "steps are whole chunks");
@@ -166,7 +166,7 @@ static int describe_all(struct dcmfs_vm *vm, u64 first, u64 end)
 	return 0;
 }
 
-static int settle_step(struct dcmfs_vm *vm, u64 *gfn, u64 end, bool keep,
+static int sync_step(struct dcmfs_vm *vm, u64 *gfn, u64 end, bool keep,
 		       u64 until_ns)
 {
 	struct dcmfs_lane *lane = &vm->lane[vm->nr_lanes - 2];
@@ -176,32 +176,32 @@ static int settle_step(struct dcmfs_vm *vm, u64 *gfn, u64 end, bool keep,
 		return -EINTR;
 	err = describe_all(vm, *gfn, end);
 	if (!err)
-		err = dcm_settle(lane->core, gfn, end, keep, until_ns);
+		err = dcm_sync(lane->core, gfn, end, keep, until_ns);
 	dcmfs_lane_put(vm, lane);
 	return err;
 }
 
 /**
- * dcmfs_settle() - write a range back until the slabs' copy is complete
+ * dcmfs_sync() - write a range back until the slabs' copy is complete
  * @vm: the VM
  * @r: range and flags; unless invalid, out: the part that is left
  *
  * Return: 0, or a negative errno; see struct dcmfs_range.
  */
-int dcmfs_settle(struct dcmfs_vm *vm, struct dcmfs_range *r)
+int dcmfs_sync(struct dcmfs_vm *vm, struct dcmfs_range *r)
 {
 	u64 until = ktime_get_ns() + (u64)r->limit_ms * NSEC_PER_MSEC;
-	bool keep = r->flags & DCMFS_SETTLE_KEEP;
+	bool keep = r->flags & DCMFS_SYNC_KEEP;
 	u64 gfn = r->first, end = r->first + r->pages;
 	u32 tries = 0;
 
-	if (r->flags & ~DCMFS_SETTLE_KEEP || !r->limit_ms ||
+	if (r->flags & ~DCMFS_SYNC_KEEP || !r->limit_ms ||
 	    r->limit_ms > DCMFS_LIMIT_MAX_MS ||
 	    !dcmfs_range_good(vm, r->first, r->pages))
 		return -EINVAL;
 	while (gfn < end) {
 		u64 from = gfn, to = from - from % STEP_PAGES + STEP_PAGES;
-		int err = settle_step(vm, &gfn, min(end, to), keep, until);
+		int err = sync_step(vm, &gfn, min(end, to), keep, until);
 
 		/* Start at the block again: what is done costs little. */
 		r->first = round_down(gfn, DCM_BLOCK_MAX);

@@ -173,8 +173,8 @@ static long ioc_range(struct dcmfs_vm *vm, const struct file *file,
 	switch (cmd) {
 	case DCMFS_IOC_HOLD:
 		return dcmfs_hold(vm, file, &r);
-	case DCMFS_IOC_SETTLE:
-		err = dcmfs_settle(vm, &r);
+	case DCMFS_IOC_SYNC:
+		err = dcmfs_sync(vm, &r);
 		/* the part that is left */
 		if (err != -EINVAL && copy_to_user(arg, &r, sizeof(r)))
 			return -EFAULT;
@@ -218,7 +218,7 @@ long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	case DCMFS_IOC_SLAB:
 	case DCMFS_IOC_NOTE:
 	case DCMFS_IOC_HOLD:
-	case DCMFS_IOC_SETTLE:
+	case DCMFS_IOC_SYNC:
 	case DCMFS_IOC_HINT:
 	case DCMFS_IOC_TAG:
 		if (!capable(CAP_SYS_ADMIN))
@@ -247,7 +247,7 @@ long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	case DCMFS_IOC_ACTIVITY:
 		return ioc_activity(vm, p);
 	case DCMFS_IOC_HOLD:
-	case DCMFS_IOC_SETTLE:
+	case DCMFS_IOC_SYNC:
 	case DCMFS_IOC_HINT:
 		return ioc_range(vm, file, cmd, p);
 	case DCMFS_IOC_TAG:

@@ -69,7 +69,7 @@ struct dcmfs_lane *dcmfs_control_try(struct dcmfs_vm *vm)
 }
 
 /* Whether I/O is in flight, or a failed WRITE may still land. */
-static bool unsettled(const struct dcmfs_lane *lane)
+static bool lane_pending(const struct dcmfs_lane *lane)
 {
 	return dcm_pending(lane->core) || dcm_doubtful(lane->core);
 }
@@ -79,9 +79,9 @@ void dcmfs_lane_put(struct dcmfs_vm *vm, struct dcmfs_lane *lane)
 {
 	bool pending;
 
-	if (unsettled(lane))
+	if (lane_pending(lane))
 		dcm_poll(lane->core);
-	pending = unsettled(lane);
+	pending = lane_pending(lane);
 	mutex_unlock(&lane->lock);
 	smp_mb(); /* pairs with thread_rest() */
 	if (pending && READ_ONCE(vm->dormant))
@@ -150,7 +150,7 @@ int dcmfs_discard(struct dcmfs_vm *vm, u64 first, u64 nr)
 }
 
 /* Balance for some steps. Returns whether there is more to do. */
-static bool settle(struct dcm_lane *control)
+static bool control_balance(struct dcm_lane *control)
 {
 	u32 i;
 
@@ -163,7 +163,7 @@ static bool settle(struct dcm_lane *control)
 }
 
 /* The host has no frames: evict twice the reserve. */
-static void shrink(struct dcmfs_vm *vm, struct dcm_lane *control)
+static void control_shrink(struct dcmfs_vm *vm, struct dcm_lane *control)
 {
 	struct dcm_vm *core = vm->core;
 	u64 budget = READ_ONCE(core->budget);
@@ -172,7 +172,7 @@ static void shrink(struct dcmfs_vm *vm, struct dcm_lane *control)
 	goal = max(goal, (s64)dcm_min_budget(core));
 	if (goal >= (s64)budget || dcm_set_budget(core, (u64)goal))
 		return;
-	settle(control);
+	control_balance(control);
 	dcm_set_budget(core, budget);
 }
 
@@ -184,10 +184,10 @@ static bool thread_round(struct dcmfs_vm *vm)
 	u32 i;
 
 	if (short_of)
-		shrink(vm, lane->core);
-	if (settle(lane->core))
+		control_shrink(vm, lane->core);
+	if (control_balance(lane->core))
 		dcmfs_kick(vm);
-	pending = unsettled(lane);
+	pending = lane_pending(lane);
 	dcmfs_links_reap(vm, lane);
 	mutex_unlock(&lane->lock);
 	for (i = 0; i < vm->nr_lanes - 1; i++) {
@@ -196,7 +196,7 @@ static bool thread_round(struct dcmfs_vm *vm)
 		if (!mutex_trylock(&lane->lock))
 			continue;
 		dcm_poll(lane->core);
-		pending |= unsettled(lane);
+		pending |= lane_pending(lane);
 		dcmfs_links_reap(vm, lane);
 		if (short_of)
 			dcmfs_spares_free(vm, lane);
@@ -217,7 +217,7 @@ static void thread_rest(struct dcmfs_vm *vm, bool pending)
 	WRITE_ONCE(vm->dormant, !pending);
 	smp_mb(); /* pairs with dcmfs_lane_put() */
 	for (i = 0; i < vm->nr_lanes && !pending; i++)
-		pending = unsettled(&vm->lane[i]);
+		pending = lane_pending(&vm->lane[i]);
 	wait_event_idle_timeout(vm->work,
 				atomic_read(&vm->kicked) ||
 					kthread_should_stop(),

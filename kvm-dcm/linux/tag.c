@@ -12,7 +12,7 @@
  *	ended: counted once more, whatever the result
  *
  * Locking: words are atomic; they are made once, under holds' mutex, and freed
- * with the file. The first reader must SETTLE the range before it asks, so
+ * with the file. The first reader must SYNC the range before it asks, so
  * writes that began before the words were made do not matter.
  */
 #include <linux/slab.h>

@@ -33,7 +33,7 @@ extern const ptrdiff_t __rseq_offset __attribute__((weak));
 extern const unsigned int __rseq_size __attribute__((weak));
 
 #define FOLLOW_AFTER 3u /* faults in a row from one other CPU */
-#define SETTLED_SKIP 15u /* faults not looked at once the CPU is right */
+#define RIGHT_SKIP 15u /* faults not looked at once the CPU is right */
 #define MANY_SKIP 3u /* the same, while several threads fault */
 #define AWAY_MAX 32u /* faults from other CPUs: another lane joins */
 #define MOVE_MIN_NS (200u * 1000)
@@ -167,8 +167,8 @@ int dcm_choose_look(struct dcm_pg_lane *l, const struct uffd_msg *msg,
 	if (l->go_cpu >= 0)
 		go(l);
 	dcm_yield_fault(l, tid);
-	if (l->settled) {
-		l->settled--;
+	if (l->skip) {
+		l->skip--;
 		return -1;
 	}
 	cpu = cpu_of(l->pg, tid);
@@ -178,7 +178,7 @@ int dcm_choose_look(struct dcm_pg_lane *l, const struct uffd_msg *msg,
 	if (cpu == l->cpu) {
 		l->follow_hits = 0;
 		l->follow_cpu = cpu;
-		l->settled = many ? MANY_SKIP : SETTLED_SKIP;
+		l->skip = many ? MANY_SKIP : RIGHT_SKIP;
 		l->away -= !!l->away;
 		if (READ_ONCE(l->pg->follow))
 			dcm_yield_be(l, tid);

@@ -10,13 +10,13 @@
  * is not moved off its slab either.
  *
  *	hold: bits set, lanes that were in a fault have left it
- *	settle: written to the donor; unmapped, frames given back, or kept
+ *	sync: written to the donor; unmapped, frames given back, or kept
  *	... the donor works ...
  *	release: bits cleared, lanes retry, and fetch the donor's result
  *
  * Locking: only the GC thread sets and clears bits. A lane announces that it is
  * in a fault before it reads the bits, and the GC thread looks at the lanes
- * after it has set them: one sees the other. Settling is done on the discard
+ * after it has set them: one sees the other. Syncing is done on the discard
  * lane, under its lock.
  */
 #include <errno.h>
@@ -102,7 +102,7 @@ static void paged_thaw(void *priv)
  * Under the discard lane's lock. A page in use by I/O can't be unmapped; most
  * are so only for a moment (the kernel reads them), so wait and retry.
  */
-static int settle(struct dcm_pager *pg, u64 *gfn, u64 end, bool keep,
+static int pages_sync(struct dcm_pager *pg, u64 *gfn, u64 end, bool keep,
 		  u64 until_ns)
 {
 	struct dcm_pg_lane *l = dcm_discard_lane(pg);
@@ -111,7 +111,7 @@ static int settle(struct dcm_pager *pg, u64 *gfn, u64 end, bool keep,
 
 	for (;;) {
 		from = *gfn;
-		err = dcm_settle(l->core, gfn, end, keep, until_ns);
+		err = dcm_sync(l->core, gfn, end, keep, until_ns);
 		if (*gfn != from)
 			tries = 0;
 		if (err != -EBUSY || tries++ == BUSY_TRIES ||
@@ -137,7 +137,7 @@ static u32 paged_sync(void *priv, u64 *at, u64 to, bool keep, u64 until_ms)
 			__atomic_store_n(&pg->guest.used[i >> DCM_SPAN_SHIFT],
 					 1, __ATOMIC_SEQ_CST);
 		from = gfn;
-		err = settle(pg, &gfn, from + (len >> DCM_PAGE_SHIFT), keep,
+		err = pages_sync(pg, &gfn, from + (len >> DCM_PAGE_SHIFT), keep,
 			     until_ms * 1000000);
 		va += (gfn - from) << DCM_PAGE_SHIFT;
 	}

@@ -213,7 +213,7 @@ struct dcm_pg_lane {
 	u32 follow_hits;
 	int go_cpu;
 	u32 away;
-	u32 settled;
+	u32 skip;
 	u64 moved_ns;
 	u64 hold_ns;
 	u64 last_ns;

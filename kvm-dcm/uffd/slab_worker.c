@@ -7,7 +7,7 @@
  *
  * The thread also balances: after a budget change, and ten times a second what
  * fault threads left over. And it polls the discard lane for I/O that callers
- * of discard and settle did not wait for.
+ * of discard and sync did not wait for.
  *
  * Locking: none beside client/slab_worker.c's.
  */
@@ -160,7 +160,7 @@ static void illegal_log(struct dcm_pager *pg)
 }
 
 /*
- * The discard lane has no thread: callers of discard and settle poll it, and
+ * The discard lane has no thread: callers of discard and sync poll it, and
  * leave what is not done by then. True: poll again.
  */
 static bool discard_lane_poll(struct dcm_pager *pg)

@@ -333,8 +333,8 @@ static void entangle(const char *dir, pid_t *child)
 	control_open(&c, fd);
 	control_provide(&c, 0);
 	memset(map, 1, some.pages * PAGE);
-	if (ioctl(fd, DCMFS_IOC_SETTLE, &some) || ftruncate(c.file[0], 0))
-		fail("settle: %s", strerror(errno));
+	if (ioctl(fd, DCMFS_IOC_SYNC, &some) || ftruncate(c.file[0], 0))
+		fail("sync: %s", strerror(errno));
 	child[2] = forked();
 	if (!child[2])
 		_exit(readable(map));

@@ -19,7 +19,7 @@
  *	dcmfs_test words DIR SECONDS SEED	pages that many write at once
  *	dcmfs_test use FILE MIB PROCESSES SEED STOP
  *					memory under use, until STOP exists
- *	dcmfs_test settled DIR		pages held and settled, as for GC
+ *	dcmfs_test freeze DIR		pages frozen and synced, as for GC
  *	dcmfs_test budget FILE PAGES	change it
  *	dcmfs_test serve FILE STOP	slabs for a file that others use, until
  *					STOP exists
@@ -160,8 +160,8 @@ int main(int argc, char **argv)
 		return basics(argc, argv);
 	if (argc == 3 && !strcmp(argv[1], "mapping"))
 		return mapping(argc, argv);
-	if (argc == 3 && !strcmp(argv[1], "settled"))
-		return settled(argc, argv);
+	if (argc == 3 && !strcmp(argv[1], "freeze"))
+		return freeze(argc, argv);
 	if (argc == 3 && !strcmp(argv[1], "access"))
 		return access_by_others(argc, argv);
 	if (argc == 3 && !strcmp(argv[1], "silent"))

@@ -71,7 +71,7 @@ int access_by_others(int argc, char **argv);
 int basics(int argc, char **argv);
 int chaos(int argc, char **argv);
 int fsx(int argc, char **argv);
-int settled(int argc, char **argv);
+int freeze(int argc, char **argv);
 int guest(int argc, char **argv);
 int links(int argc, char **argv);
 int ioctls(int argc, char **argv);

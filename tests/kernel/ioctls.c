@@ -35,7 +35,7 @@ static const unsigned int requests[] = {
 	DCMFS_IOC_ATTACH, DCMFS_IOC_DETACH, DCMFS_IOC_LOST,
 	DCMFS_IOC_WANTED, DCMFS_IOC_LINK,   DCMFS_IOC_PAIR,
 	DCMFS_IOC_SLAB,	  DCMFS_IOC_NOTE,   DCMFS_IOC_ACTIVITY,
-	DCMFS_IOC_HOLD,	  DCMFS_IOC_SETTLE, DCMFS_IOC_HINT,
+	DCMFS_IOC_HOLD,	  DCMFS_IOC_SYNC, DCMFS_IOC_HINT,
 	DCMFS_IOC_TAG,
 };
 #define NR_REQUESTS (sizeof(requests) / sizeof(requests[0]))
@@ -86,7 +86,7 @@ static void argument(unsigned int cmd, void *buf)
 		memcpy(buf, &link, sizeof(link));
 	else if (cmd == DCMFS_IOC_PAIR)
 		memcpy(buf, &pair, sizeof(pair));
-	else if (cmd == DCMFS_IOC_SETTLE)
+	else if (cmd == DCMFS_IOC_SYNC)
 		memcpy(buf, &away, sizeof(away));
 	else if (cmd == DCMFS_IOC_HINT)
 		memcpy(buf, &one, sizeof(one));
@@ -106,7 +106,7 @@ static int answer(unsigned int cmd)
 	case DCMFS_IOC_SLAB:
 		return ENOENT;
 	case DCMFS_IOC_PAIR:
-	case DCMFS_IOC_SETTLE:
+	case DCMFS_IOC_SYNC:
 		return EINVAL;
 	default:
 		return 0;
@@ -480,7 +480,7 @@ static void random_request(uint64_t *rng, int *files, unsigned int nr_files)
 	}
 	if (cmd == DCMFS_IOC_PAIR)
 		buf.pair.reserved |= 1;
-	if (cmd == DCMFS_IOC_HOLD || cmd == DCMFS_IOC_SETTLE ||
+	if (cmd == DCMFS_IOC_HOLD || cmd == DCMFS_IOC_SYNC ||
 	    cmd == DCMFS_IOC_HINT) {
 		struct dcmfs_range *r = &buf.range;
 
@@ -489,7 +489,7 @@ static void random_request(uint64_t *rng, int *files, unsigned int nr_files)
 						   rnd(rng) % 20 * 16,
 						   (uint32_t)rnd(rng) % 2, 0 };
 		/* Some are right, and then it must not take long. */
-		if (cmd == DCMFS_IOC_SETTLE)
+		if (cmd == DCMFS_IOC_SYNC)
 			r->limit_ms = 1 + (uint32_t)rnd(rng) % 20;
 		else if (rnd(rng) % 2)
 			r->limit_ms = 0;

@@ -292,7 +292,7 @@ static void test_ends(void **state)
 				for (p = 0; p < 450; p++)
 					put(fb, p);
 			}
-			fb_settle(fb);
+			fb_sync(fb);
 			fb_fsck(fb, true); /* checks alignment and the end */
 			for (p = 480; p < cfg.nr_pages; p++)
 				get(fb, p);

@@ -102,7 +102,7 @@ static void test_passed_over(void **state)
 	push_out(fb, 300, 1);
 	fb_slab_kill(fb, b);
 	while ((r = dcm_extent_lost(control, 0, &b->ref)) == -EAGAIN)
-		fb_settle(fb);
+		fb_sync(fb);
 	assert_int_equal(r, 2);
 	assert_int_equal(fb_lost_scan(fb, 0), 2);
 	fb_slab_free(fb, b);

@@ -72,9 +72,9 @@ static void write_back(struct fake_backend *fb)
 	flood(fb, 300);
 	for (i = 0; i < 300; i++)
 		more_page(fb, 0, false);
-	fb_settle(fb);
+	fb_sync(fb);
 	put(fb, PAGE);
-	fb_settle(fb);
+	fb_sync(fb);
 	tune(fb, "proactive_share", 0);
 	fb->cfg.max_delay = 1000000000;
 	for (i = 0; state_of(fb, PAGE) != DCM_WRITEBACK; i++) {

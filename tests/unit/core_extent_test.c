@@ -111,7 +111,7 @@ static void test_move(void **state)
 			 -ENOENT);
 	assert_true(fb->nr_reads - reads >= 62);
 	assert_int_equal(count(fb, DCM_C_MOVED_PAGES), 62);
-	fb_settle(fb);
+	fb_sync(fb);
 	fb_fsck(fb, true);
 	for (i = 0; i < 64; i++)
 		get(fb, i);
@@ -137,7 +137,7 @@ static void test_pull(void **state)
 	assert_int_equal(dcm_extent_move(&fb->vm->lane[1], 0, &old->ref,
 					 &cursor),
 			 -ENOENT);
-	fb_settle(fb);
+	fb_sync(fb);
 	fb_fsck(fb, true);
 	for (i = 0; i < 64; i++)
 		get(fb, i);
@@ -367,7 +367,7 @@ static void test_pull_against_writeback(void **state)
 		}
 		if (!r)
 			fb_slab_free(fb, old);
-		fb_settle(fb);
+		fb_sync(fb);
 		assert_int_equal(count(fb, DCM_C_LOST_PAGES), 0);
 		for (i = 0; i < 64; i++)
 			get(fb, i);
@@ -375,8 +375,8 @@ static void test_pull_against_writeback(void **state)
 	}
 }
 
-/* What is settled is on its way: yet the page that is lost is named, no other. */
-static void test_settling_names_what_is_lost(void **state)
+/* What is synced is on its way: yet the page that is lost is named, no other. */
+static void test_syncing_names_what_is_lost(void **state)
 {
 	struct fb_config cfg = calm();
 	struct fake_backend *fb;
@@ -410,7 +410,7 @@ int main(void)
 		cmocka_unit_test(test_destination_dies),
 		cmocka_unit_test(test_source_dies),
 		cmocka_unit_test(test_pull_against_writeback),
-		cmocka_unit_test(test_settling_names_what_is_lost),
+		cmocka_unit_test(test_syncing_names_what_is_lost),
 	};
 
 	return cmocka_run_group_tests_name("core_extent", tests, NULL, NULL);

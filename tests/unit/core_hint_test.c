@@ -62,7 +62,7 @@ static void kept_of(u64 block)
 	assert_true(count(fb, DCM_C_KEPT) > 0);
 	fb_fsck(fb, false);
 
-	/* settled, as for a collection, they go; and are kept when they are back */
+	/* synced, as for a collection, they go; and are kept when they are back */
 	assert_int_equal(fb_to_donor(fb, 0, 0, KEPT, false, 1000000000ull), 0);
 	assert_int_equal(here(fb, 0, KEPT), 0);
 	assert_int_equal(fb->vm->kept.nr_pages, 0);

@@ -402,7 +402,7 @@ static void hint(struct world *w)
 }
 
 /* To a donor, as far as it can be in the time; kept or not. */
-static void settle(struct world *w)
+static void sync(struct world *w)
 {
 	u32 n = w->fb->cfg.nr_pages & ~(DCM_BLOCK_MAX - 1);
 	u32 gfn = (u32)rnd(w, n) & ~(DCM_BLOCK_MAX - 1);
@@ -457,10 +457,10 @@ static void control(struct world *w)
 		discard(w);
 		break;
 	case 7:
-		if (!w->fb->cfg.settles || one_in(w, 2))
+		if (!w->fb->cfg.syncs || one_in(w, 2))
 			hint(w);
 		else
-			settle(w);
+			sync(w);
 		break;
 	case 8 ... 10:
 		move_begin(w);
@@ -483,7 +483,7 @@ static void control(struct world *w)
 	case 17:
 		if (one_in(w, 4)) {
 			heal(w);
-			fb_settle(fb);
+			fb_sync(fb);
 			fb_fsck(fb, true);
 		}
 		break;
@@ -571,7 +571,7 @@ static struct fb_config random_config(struct world *w, u64 seed)
 	c.touched_bits = one_in(w, 2);
 	c.direct = one_in(w, 2);
 	c.sparse = one_in(w, 2);
-	c.settles = !c.sparse && one_in(w, 2);
+	c.syncs = !c.sparse && one_in(w, 2);
 	c.max_delay = (u32)rnd(w, 200);
 	c.qdepth = 1 + (u32)rnd(w, 64);
 	c.p_nest = one_in(w, 4) ? 0 : 200 + (u32)rnd(w, 2000);
@@ -602,11 +602,11 @@ static void round_run(u64 seed, u64 steps, struct world *w)
 	for (i = 0; i < steps; i++)
 		step(w);
 	heal(w);
-	fb_settle(w->fb);
+	fb_sync(w->fb);
 	fb_fsck(w->fb, true);
 	read_all(w);
 	heal(w);
-	fb_settle(w->fb);
+	fb_sync(w->fb);
 	fb_fsck(w->fb, true);
 	fb_check_budget(w->fb);
 }

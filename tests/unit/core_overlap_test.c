@@ -28,7 +28,7 @@ static void test_overlap(void **state)
 	fb = world(cfg);
 	for (i = 0; i < 400; i++)
 		put(fb, i);
-	fb_settle(fb);
+	fb_sync(fb);
 	stalls = count(fb, DCM_C_FAULT_STALL); /* until slabs were there */
 	fb->cfg.max_delay = 1000000;
 	for (i = 0; i < 40 && !both; i++) {
@@ -96,7 +96,7 @@ static void test_clean_drop(void **state)
 		fb = world(cfg);
 		for (i = 0; i < 400; i++)
 			put(fb, i);
-		fb_settle(fb);
+		fb_sync(fb);
 		/* a page written once is guessed to be written again, once or
 		 * twice: after some rounds it is known to be read only */
 		for (n = 0; n < 12; n++) {
@@ -107,7 +107,7 @@ static void test_clean_drop(void **state)
 		writes = count(fb, DCM_C_WRITTEN_PAGES);
 		for (i = 0; i < 400; i++)
 			get(fb, i);
-		fb_settle(fb);
+		fb_sync(fb);
 		assert_true(count(fb, DCM_C_WRITTEN_PAGES) - writes <= 8);
 		assert_true(count(fb, DCM_C_CLEAN_DROPS) > 1000);
 		end(fb);
@@ -132,7 +132,7 @@ static void test_filled_once(void **state)
 	writes = count(fb, DCM_C_WRITTEN_PAGES);
 	for (i = 0; i < 300; i++)
 		get(fb, i);
-	fb_settle(fb);
+	fb_sync(fb);
 	/* what push_out() itself filled is still going out */
 	assert_true(count(fb, DCM_C_WRITTEN_PAGES) - writes <= 96);
 	/* every page is written at its second coming: it is learned */
@@ -186,7 +186,7 @@ static void test_cancel_order(void **state)
 		}
 		cancelled = (u32)count(fb, DCM_C_CANCELLED);
 		assert_true(cancelled > 20);
-		fb_settle(fb);
+		fb_sync(fb);
 		for (i = 0; i < 140; i++)
 			get(fb, i);
 		end(fb);
@@ -207,7 +207,7 @@ static void test_write_errors(void **state)
 		put(fb, i);
 	assert_true(count(fb, DCM_C_WRITE_ERRORS) > 100);
 	fb->cfg.p_error = 0;
-	fb_settle(fb);
+	fb_sync(fb);
 	for (i = 0; i < 500; i++)
 		get(fb, i);
 	end(fb);
@@ -278,7 +278,7 @@ static void test_budget(void **state)
 						 0);
 				fb_check_budget(fb);
 			}
-			fb_settle(fb);
+			fb_sync(fb);
 			fb_check_budget(fb);
 			assert_true((u64)(fb->mapped + fb->frames) <= b);
 			assert_int_equal(atomic64_read(&fb->vm->direct),

@@ -122,7 +122,7 @@ static void test_promote_writeback(void **state)
 	assert_true(pd_word(pd_of(fb->vm, p)) & PD_INFLIGHT);
 	assert_int_equal(fb_write(fb, p, false), FH_OK);
 	fb_advance(fb, 2000000);
-	fb_settle(fb);
+	fb_sync(fb);
 	assert_false(pd_word(pd_of(fb->vm, p)) & PD_INFLIGHT);
 	assert_true(fb->frames < frames);
 	get(fb, p);
@@ -149,7 +149,7 @@ static void test_promote_ghost(void **state)
 	late = state_of(fb, 0);
 	for (i = 2000; state_of(fb, p) != DCM_NOTDIRECT; i++)
 		put(fb, i);
-	fb_settle(fb);
+	fb_sync(fb);
 	for (q = 1095; q > p && state_of(fb, q) != DCM_NOTDIRECT; q--)
 		;
 	assert_true(q > p);
@@ -176,7 +176,7 @@ static void test_clean_is_dropped(void **state)
 	push_out(fb, 0, 300);
 	for (i = 1000; i < 1200; i++)
 		get(fb, i % 300);
-	fb_settle(fb);
+	fb_sync(fb);
 	tune(fb, "keep_clean", 0);
 	drops = count(fb, DCM_C_CLEAN_DROPS);
 	minor = count(fb, DCM_C_FAULT_MINOR);
@@ -184,7 +184,7 @@ static void test_clean_is_dropped(void **state)
 		get(fb, i % 300);
 		fb_check_budget(fb);
 	}
-	fb_settle(fb);
+	fb_sync(fb);
 	for (i = 0; i < 300; i++) {
 		u32 w = pd_word(pd_of(fb->vm, i));
 
@@ -238,7 +238,7 @@ static void test_shares(void **state)
 	tune(fb, "inactive_share", 2000);
 	for (i = 0; i < 1500; i++)
 		get(fb, i);
-	fb_settle(fb);
+	fb_sync(fb);
 	for (i = 0; i < 1500; i++) {
 		proactive += state_of(fb, i) == DCM_PROACTIVE;
 		inactive += state_of(fb, i) == DCM_INACTIVE;
@@ -262,7 +262,7 @@ static void test_pinned(void **state)
 		put(fb, i);
 	assert_true(count(fb, DCM_C_PINNED) > 0);
 	assert_int_equal(count(fb, DCM_C_PINNED), fb->nr_pinned);
-	fb_settle(fb);
+	fb_sync(fb);
 	fb_check_budget(fb);
 	end(fb);
 }

@@ -55,7 +55,7 @@ static inline struct fake_backend *world(struct fb_config cfg)
 
 static inline void end(struct fake_backend *fb)
 {
-	fb_settle(fb);
+	fb_sync(fb);
 	fb_fsck(fb, true);
 	fb_destroy(fb);
 	assert_int_equal(fb_alloc_live, 0);
@@ -99,7 +99,7 @@ static inline void flood(struct fake_backend *fb, u32 nr)
 
 	for (i = 0; i < nr; i++, at++)
 		put(fb, FLOOD_AT + at % (fb->cfg.nr_pages - FLOOD_AT));
-	fb_settle(fb);
+	fb_sync(fb);
 }
 
 static inline void push_out(struct fake_backend *fb, u32 gfn, u32 nr)

@@ -119,7 +119,7 @@ static void *worker_run(void *arg)
 			fb_hint(fb, w->lane, gfn,
 				min(1 + (u32)rnd(&w->rng, 40), n - gfn),
 				(enum dcm_hint)rnd(&w->rng, 3));
-		if (fb->cfg.settles && !rnd(&w->rng, 200))
+		if (fb->cfg.syncs && !rnd(&w->rng, 200))
 			fb_to_donor(fb, w->lane, gfn & ~(DCM_BLOCK_MAX - 1),
 				    DCM_BLOCK_MAX, rnd(&w->rng, 2),
 				    1 + rnd(&w->rng, 2000));
@@ -304,7 +304,7 @@ static void check_all(struct ctx *c, struct control *k)
 		for (i = 0; i < fb->cfg.nr_slabs; i++)
 			dead |= fb->slab[i].state == FH_SLAB_DEAD;
 	}
-	fb_settle(fb);
+	fb_sync(fb);
 	for (i = 0; i < fb->vm->nr_extents; i++)
 		fb_lost_scan(fb, i);
 	fb_fsck(fb, true);
@@ -312,7 +312,7 @@ static void check_all(struct ctx *c, struct control *k)
 		if (fb_access(fb, i % c->workers, i, false, false) &&
 		    !fb_is_lost(fb, i))
 			fb_violation(fb, "page %u can't be read", i);
-	fb_settle(fb);
+	fb_sync(fb);
 	fb_fsck(fb, true);
 }
 
@@ -338,7 +338,7 @@ static void round_run(u64 seed, u64 steps, u64 *ok, u64 *lost)
 	cfg.touched_bits = rnd(&rng, 2);
 	cfg.direct = rnd(&rng, 2);
 	cfg.sparse = rnd(&rng, 2);
-	cfg.settles = !cfg.sparse && rnd(&rng, 2);
+	cfg.syncs = !cfg.sparse && rnd(&rng, 2);
 	cfg.max_delay = (u32)rnd(&rng, 2000);
 	cfg.qdepth = 2 + (u32)rnd(&rng, 60);
 	cfg.p_again = (u32)rnd(&rng, 1000);

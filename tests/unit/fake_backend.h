@@ -136,7 +136,7 @@ struct fb_config {
 	bool touched_bits;
 	bool direct;
 	bool sparse;
-	bool settles; /* dcm_settle() is used */
+	bool syncs; /* dcm_sync() is used */
 	bool threads;
 	u32 max_delay;
 	u32 qdepth;
@@ -226,7 +226,7 @@ unsigned int fb_balance(struct fake_backend *fb, u32 lane);
 void fb_discard(struct fake_backend *fb, u32 lane, u32 gfn, u32 nr);
 void fb_hint(struct fake_backend *fb, u32 lane, u32 gfn, u32 nr,
 	     enum dcm_hint what);
-/* dcm_settle(), until @ticks from now. */
+/* dcm_sync(), until @ticks from now. */
 int fb_to_donors(struct fake_backend *fb, u32 lane, u64 *gfn, u64 end,
 		 bool keep, u64 ticks);
 int fb_to_donor(struct fake_backend *fb, u32 lane, u32 gfn, u32 nr, bool keep,
@@ -234,7 +234,7 @@ int fb_to_donor(struct fake_backend *fb, u32 lane, u32 gfn, u32 nr, bool keep,
 int fb_budget(struct fake_backend *fb, u64 pages);
 
 /* Poll and balance every lane until nothing is in flight. */
-void fb_settle(struct fake_backend *fb);
+void fb_sync(struct fake_backend *fb);
 
 /* ---- donors ---- */
 

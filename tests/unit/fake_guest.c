@@ -129,7 +129,7 @@ void fb_note_lost(struct fake_backend *fb, u32 gfn)
 		fb_violation(fb, "lost while mapped: %s",
 			     fb_page_text(fb, gfn));
 	/* unless it was written to a donor as it was */
-	if ((t & 1) && !fb->cfg.settles)
+	if ((t & 1) && !fb->cfg.syncs)
 		fb_violation(fb, "a page that is zero can't be lost: %s",
 			     fb_page_text(fb, gfn));
 	/* The other slab of a move may have a copy that nobody counts on. */
@@ -283,7 +283,7 @@ int fb_to_donors(struct fake_backend *fb, u32 lane, u64 *gfn, u64 end,
 		 bool keep, u64 ticks)
 {
 	struct dcm_lane *l = enter(fb, lane);
-	int err = dcm_settle(l, gfn, end, keep, fb->vm->ops->now_ns() + ticks);
+	int err = dcm_sync(l, gfn, end, keep, fb->vm->ops->now_ns() + ticks);
 
 	leave(fb, lane);
 	return err;
@@ -367,7 +367,7 @@ int fb_access(struct fake_backend *fb, u32 lane, u32 gfn, bool write, bool zero)
 	}
 }
 
-void fb_settle(struct fake_backend *fb)
+void fb_sync(struct fake_backend *fb)
 {
 	u32 round, i, idle = 0;
 
@@ -383,7 +383,7 @@ void fb_settle(struct fake_backend *fb)
 				   dcm_doubtful(&fb->vm->lane[i]);
 		idle = pending || steps ? 0 : idle + 1;
 		if (round > PATIENCE)
-			fb_violation(fb, "never settles: %s, %u steps",
+			fb_violation(fb, "never syncs: %s, %u steps",
 				     pending ? "I/O pending" : "no I/O", steps);
 	}
 }

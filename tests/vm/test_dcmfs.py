@@ -106,10 +106,10 @@ def test_calls(dcmfs: Mounted) -> None:
     assert said.count(": right\n") == len(said.splitlines()) == 10
 
 
-def test_settled(dcmfs: Mounted) -> None:
-    """Pages for who works on slabs: settled, held, let go; moved, killed and refused meanwhile."""
+def test_freeze(dcmfs: Mounted) -> None:
+    """Pages for GC workers: synced, frozen, thawed; moved, killed and refused meanwhile."""
     fs = dcmfs("extent=2M,budget=24M")
-    said = fs.tool("settled", MOUNT, timeout=250)
+    said = fs.tool("freeze", MOUNT, timeout=250)
     assert said.count(": right\n") == len(said.splitlines()) == 12
 
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * settle.c - write a page range back until the donor's copy is complete
+ * sync.c - write a page range back until the donor's copy is complete
  *
  * Eviction writes the oldest blocks, and of those only what the donor must
  * know: a page that is all zero is forgotten, and its place in the slab keeps
@@ -17,7 +17,7 @@
  * after an eviction.
  *
  * Pages that stay mapped are written meanwhile, so a donor gets each page as it
- * was at some time since settling began. lane->seen records for which pages of
+ * was at some time since syncing began. lane->seen records for which pages of
  * the current window that has been done; without it a page that is written all
  * the time would never be done.
  */
@@ -25,11 +25,11 @@
 
 #define STEPS 4 /* make zero, unmap, begin write-back; and one more */
 
-enum settle_result {
-	SETTLE_DONE, /* the donor has it */
-	SETTLE_SOON, /* on its way */
-	SETTLE_NEXT, /* one step done; take the next at once */
-	SETTLE_AGAIN, /* another lane works on it, or something is full */
+enum sync_result {
+	SYNC_DONE, /* the donor has it */
+	SYNC_SOON, /* on its way */
+	SYNC_NEXT, /* one step done; take the next at once */
+	SYNC_AGAIN, /* another lane works on it, or something is full */
 };
 
 /*
@@ -61,12 +61,12 @@ static void seen_add(struct dcm_lane *lane, u32 gfn, u32 nr)
 }
 
 /**
- * dcm_settle_failed() - a copy was not written: forget that it was sent
+ * dcm_sync_failed() - a copy was not written: forget that it was sent
  * @lane: the lane that wrote it; the caller's
  * @head: its block
  * @order: its size
  */
-void dcm_settle_failed(struct dcm_lane *lane, u32 head, unsigned int order)
+void dcm_sync_failed(struct dcm_lane *lane, u32 head, unsigned int order)
 {
 	u16 mask, *seen = seen_of(lane, head, 1u << order, &mask);
 
@@ -98,7 +98,7 @@ static void unmap_prepare(struct dcm_lane *lane, u32 head, unsigned int order)
 }
 
 /* Make a mapped block Inactive. Locked and not BUSY; not locked on return. */
-static int settle_unmap(struct dcm_lane *lane, u32 head, unsigned int order)
+static int sync_unmap(struct dcm_lane *lane, u32 head, unsigned int order)
 {
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_unmap *v = &lane->unmap[0];
@@ -132,7 +132,7 @@ static void copy_out(struct dcm_lane *lane, struct dcm_unmap *v, u16 pages)
 }
 
 /* Write a mapped block as it is. Locked and not BUSY; not locked after. */
-static int settle_copy(struct dcm_lane *lane, u32 head, unsigned int order)
+static int sync_copy(struct dcm_lane *lane, u32 head, unsigned int order)
 {
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_pd *pd = pd_of(vm, head);
@@ -141,22 +141,22 @@ static int settle_copy(struct dcm_lane *lane, u32 head, unsigned int order)
 	struct dcm_wb *wb;
 	int err;
 
-	if (!(pd_word(pd) & PD_SETTLED))
-		pd_set(pd, PD_SETTLED);
+	if (!(pd_word(pd) & PD_SYNCED))
+		pd_set(pd, PD_SYNCED);
 	if (!pages && !vm->dirty_late) {
 		pd_unlock(pd);
-		return SETTLE_DONE;
+		return SYNC_DONE;
 	}
 	if (dcm_block_inflight(vm, head, order)) {
 		pd_unlock(pd);
-		return SETTLE_AGAIN;
+		return SYNC_AGAIN;
 	}
 	wb = dcm_wb_claim(lane, head, &err);
 	if (!wb) {
 		pd_unlock(pd);
 		if (err == -ENODEV)
 			vm->ops->want_slab(vm, head >> vm->extent_shift);
-		return SETTLE_AGAIN;
+		return SYNC_AGAIN;
 	}
 	dcm_queue_out(vm, head, order);
 	unmap_prepare(lane, head, order);
@@ -170,27 +170,27 @@ static int settle_copy(struct dcm_lane *lane, u32 head, unsigned int order)
 		/* before it can fail */
 		seen_add(lane, head, 1u << order);
 		dcm_wb_copy(lane, wb, order, v->dirty, v->frame);
-		return SETTLE_SOON;
+		return SYNC_SOON;
 	}
 	dcm_wb_unclaim(lane, wb);
 	pd_lock(pd);
 	dcm_queue_in(lane, head, order);
 	dcm_block_unbusy(lane, head, order);
-	return SETTLE_DONE;
+	return SYNC_DONE;
 }
 
 /* Bring in as zeroes one page of the block that no donor has. */
-static int settle_zero(struct dcm_lane *lane, u32 head, u16 missing)
+static int sync_zero(struct dcm_lane *lane, u32 head, u16 missing)
 {
 	switch (dcm_fault(lane, head + ffs_u32(missing) - 1, DCM_FF_WRITE)) {
 	case DCM_FAULT_LOST:
 		return -EIO;
 	case DCM_FAULT_STALL:
-		return SETTLE_AGAIN;
+		return SYNC_AGAIN;
 	case DCM_FAULT_DONE:
-		return SETTLE_NEXT;
+		return SYNC_NEXT;
 	default:
-		return SETTLE_SOON;
+		return SYNC_SOON;
 	}
 }
 
@@ -208,7 +208,7 @@ static void writes_forget(struct dcm_vm *vm, u32 head, unsigned int order)
 			pd_clear(pd_of(vm, head + i), PD_WROTE);
 }
 
-static int settle_block(struct dcm_lane *lane, u32 gfn, bool keep, u32 *next)
+static int sync_block(struct dcm_lane *lane, u32 gfn, bool keep, u32 *next)
 {
 	struct dcm_vm *vm = lane->vm;
 	unsigned int order;
@@ -222,11 +222,11 @@ static int settle_block(struct dcm_lane *lane, u32 gfn, bool keep, u32 *next)
 	if (w & PD_BUSY) {
 		pd_unlock(pd);
 		/* Most likely its copy is being written. */
-		return keep ? SETTLE_SOON : SETTLE_AGAIN;
+		return keep ? SYNC_SOON : SYNC_AGAIN;
 	}
 	if (keep && seen_all(lane, head, 1u << order)) {
 		pd_unlock(pd);
-		return SETTLE_DONE;
+		return SYNC_DONE;
 	}
 	switch (pd_state(w)) {
 	case DCM_NOTDIRECT:
@@ -237,44 +237,44 @@ static int settle_block(struct dcm_lane *lane, u32 gfn, bool keep, u32 *next)
 			writes_forget(vm, head, order);
 		pd_unlock(pd);
 		if (err || !missing)
-			return err ? err : SETTLE_DONE;
-		return settle_zero(lane, head, missing);
+			return err ? err : SYNC_DONE;
+		return sync_zero(lane, head, missing);
 	case DCM_WRITEBACK:
 		pd_unlock(pd);
-		return SETTLE_SOON;
+		return SYNC_SOON;
 	case DCM_INACTIVE:
 		if (keep && !unwritten(vm, head, order)) {
 			pd_unlock(pd);
-			return SETTLE_DONE;
+			return SYNC_DONE;
 		}
 		dcm_queue_out(vm, head, order);
-		return dcm_evict_block(lane, head, true) ? SETTLE_SOON :
-							   SETTLE_AGAIN;
+		return dcm_evict_block(lane, head, true) ? SYNC_SOON :
+							   SYNC_AGAIN;
 	default:
 		if (keep)
-			return settle_copy(lane, head, order);
-		err = settle_unmap(lane, head, order);
-		return err ? err : SETTLE_NEXT;
+			return sync_copy(lane, head, order);
+		err = sync_unmap(lane, head, order);
+		return err ? err : SYNC_NEXT;
 	}
 }
 
 /*
  * All steps that can be taken at once. A zero page must not be left between
- * two steps: eviction, which settling more than the budget causes, would drop
+ * two steps: eviction, which syncing more than the budget causes, would drop
  * it.
  */
-static int settle_steps(struct dcm_lane *lane, u32 gfn, bool keep, u32 *next)
+static int sync_steps(struct dcm_lane *lane, u32 gfn, bool keep, u32 *next)
 {
-	int r = SETTLE_NEXT, i;
+	int r = SYNC_NEXT, i;
 
-	for (i = 0; r == SETTLE_NEXT && i < STEPS; i++)
-		r = settle_block(lane, gfn, keep, next);
-	if (r == SETTLE_DONE && keep)
+	for (i = 0; r == SYNC_NEXT && i < STEPS; i++)
+		r = sync_block(lane, gfn, keep, next);
+	if (r == SYNC_DONE && keep)
 		seen_add(lane, gfn, *next - gfn);
 	return r;
 }
 
-static int settle_window(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep,
+static int sync_window(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep,
 			 u64 until_ns)
 {
 	struct dcm_vm *vm = lane->vm;
@@ -286,7 +286,7 @@ static int settle_window(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep,
 
 		/* start as many write-backs as can be in flight */
 		for (at = *gfn; at < end; at = next) {
-			int r = settle_steps(lane, (u32)at, keep, &next);
+			int r = sync_steps(lane, (u32)at, keep, &next);
 
 			if (r < 0) {
 				/* say which block; the caller stops there */
@@ -294,11 +294,11 @@ static int settle_window(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep,
 					*gfn = at;
 				return r;
 			}
-			if (r == SETTLE_DONE && all)
+			if (r == SYNC_DONE && all)
 				*gfn = next;
 			else
 				all = false;
-			if (r == SETTLE_AGAIN)
+			if (r == SYNC_AGAIN)
 				break;
 		}
 		vm->ops->io_flush(lane);
@@ -315,8 +315,7 @@ static int settle_window(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep,
 	return 0;
 }
 
-int dcm_settle(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep,
-	       u64 until_ns)
+int dcm_sync(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep, u64 until_ns)
 {
 	int err = 0;
 
@@ -324,9 +323,9 @@ int dcm_settle(struct dcm_lane *lane, u64 *gfn, u64 end, bool keep,
 	while (!err && *gfn < end) {
 		lane->seen_from = (u32)*gfn & ~(DCM_BLOCK_MAX - 1);
 		memset(lane->seen, 0, sizeof(lane->seen));
-		err = settle_window(lane, gfn,
-				    min(end, lane->seen_from +
-						     (u64)DCM_SEEN_MAX *
+		err = sync_window(lane, gfn,
+				  min(end,
+				      lane->seen_from + (u64)DCM_SEEN_MAX *
 							     DCM_BLOCK_MAX),
 				    keep, until_ns);
 	}

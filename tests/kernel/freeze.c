@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * settled.c - HOLD, SETTLE and HINT: what garbage collection on donors needs
+ * freeze.c - HOLD, SYNC and HINT: what garbage collection on donors needs
  *
  * The slabs are memfds of ours, so that every byte a donor would have can be
  * looked at, and changed as its GC worker would.
@@ -52,11 +52,11 @@ static void hold(uint64_t first, uint64_t pages)
 	must(range(fd, DCMFS_IOC_HOLD, first, pages, 0, 0), "HOLD");
 }
 
-static void settle(uint64_t first, uint64_t pages, bool keep)
+static void range_sync(uint64_t first, uint64_t pages, bool keep)
 {
-	must(range(fd, DCMFS_IOC_SETTLE, first, pages,
-		   keep ? DCMFS_SETTLE_KEEP : 0, LIMIT_MS),
-	     "SETTLE");
+	must(range(fd, DCMFS_IOC_SYNC, first, pages, keep ? DCMFS_SYNC_KEEP : 0,
+		   LIMIT_MS),
+	     "SYNC");
 }
 
 static void *serve_all(void *arg)
@@ -129,7 +129,7 @@ static void all_on_slabs(void)
 			fail("page %u is not zero", p);
 	/* In range is enough for an extent to get its slab. */
 	hold(0, PAGES);
-	settle(0, PAGES, false);
+	range_sync(0, PAGES, false);
 	for (uint32_t p = 0; p < PAGES; p++)
 		if (slab_get(p) != (p % 2 ? 0 : word(p, 1)))
 			fail("slab of page %u has %#jx", p,
@@ -151,7 +151,7 @@ static void zeroes_too(void)
 	if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, SIZE))
 		fail("hole: %s", strerror(errno));
 	hold(0, PAGES);
-	settle(0, PAGES, false);
+	range_sync(0, PAGES, false);
 	for (uint32_t p = 0; p < PAGES; p++)
 		if (slab_get(p))
 			fail("slab of page %u has %#jx", p,
@@ -189,8 +189,8 @@ static void held(void)
 		put(p, 2);
 	hold(BLOCK, 2 * BLOCK);
 	hold(SIZE / 2 / PAGE, BLOCK);
-	settle(BLOCK, 2 * BLOCK, false);
-	settle(SIZE / 2 / PAGE, BLOCK, false);
+	range_sync(BLOCK, 2 * BLOCK, false);
+	range_sync(SIZE / 2 / PAGE, BLOCK, false);
 	for (uint32_t i = 0; i < 8; i++) {
 		r[i].page = i < 4 ? BLOCK + 8 * i : SIZE / 2 / PAGE + 2 * i - 8;
 		r[i].write = i % 2;
@@ -241,7 +241,7 @@ static void kept(void)
 			fail("page %u", p);
 	before = info_of(fd).direct_pages;
 	for (uint32_t turn = 5; turn < 9; turn++) {
-		settle(0, PAGES, true);
+		range_sync(0, PAGES, true);
 		for (uint32_t p = 0; p < PAGES; p++)
 			if (slab_get(p) != get(p))
 				fail("slab of page %u has %#jx", p,
@@ -250,7 +250,7 @@ static void kept(void)
 			put(p, turn);
 	}
 	hold(0, PAGES);
-	settle(0, PAGES, true);
+	range_sync(0, PAGES, true);
 	for (uint32_t p = 0; p < PAGES; p++) {
 		uint32_t turn = 4;
 
@@ -302,14 +302,14 @@ static void holders(void)
 	printf("holders: right\n");
 }
 
-/* What is not settled is what is left, from the page that is why. */
+/* What is not synced is what is left, from the page that is why. */
 static void left_over(int file, int err, uint64_t first, uint32_t limit_ms)
 {
 	struct dcmfs_range r = { .pages = PAGES, .limit_ms = limit_ms };
-	int said = ioctl(file, DCMFS_IOC_SETTLE, &r) ? errno : 0;
+	int said = ioctl(file, DCMFS_IOC_SYNC, &r) ? errno : 0;
 
 	if (said != err || r.first != first || r.pages != PAGES - first)
-		fail("settling all: %s, left are %ju pages from %ju on",
+		fail("syncing all: %s, left are %ju pages from %ju on",
 		     strerror(said), (uintmax_t)r.pages, (uintmax_t)r.first);
 }
 
@@ -321,12 +321,12 @@ static void no_slabs(void)
 	pid_t pid;
 
 	m[0] = 1;
-	if (range(file, DCMFS_IOC_SETTLE, 0, BLOCK, 0, 50) != ETIMEDOUT)
-		fail("settled without a slab");
+	if (range(file, DCMFS_IOC_SYNC, 0, BLOCK, 0, 50) != ETIMEDOUT)
+		fail("synced without a slab");
 	left_over(file, ETIMEDOUT, 0, 50);
 	pid = fork();
 	if (!pid) {
-		range(file, DCMFS_IOC_SETTLE, 0, PAGES, 0, DCMFS_LIMIT_MAX_MS);
+		range(file, DCMFS_IOC_SYNC, 0, PAGES, 0, DCMFS_LIMIT_MAX_MS);
 		_exit(1);
 	}
 	usleep(100000);
@@ -347,7 +347,7 @@ static void killed(void)
 	pid_t pid;
 
 	hold(0, BLOCK);
-	settle(0, BLOCK, false);
+	range_sync(0, BLOCK, false);
 	pid = fork();
 	if (!pid) {
 		get(3);
@@ -374,7 +374,7 @@ static void stays(void)
 	pthread_t t;
 
 	hold(0, BLOCK);
-	settle(0, BLOCK, false);
+	range_sync(0, BLOCK, false);
 	slab = c.slab[0];
 	if (pthread_create(&t, NULL, mover, NULL))
 		fail("pthread_create");
@@ -406,7 +406,7 @@ static void tags(void)
 	uint32_t all, one, other;
 
 	for (uint32_t turn = 0; turn < 2; turn++) {
-		settle(0, PAGES, turn);
+		range_sync(0, PAGES, turn);
 		/* by the first of these there are any */
 		all = tag(0, PAGES);
 		one = tag(3 * BLOCK, BLOCK);
@@ -416,13 +416,13 @@ static void tags(void)
 		put(3 * BLOCK, 9);
 		if (tag(0, PAGES) != all)
 			fail("a write that is not on the slab was counted");
-		settle(3 * BLOCK, BLOCK, turn);
+		range_sync(3 * BLOCK, BLOCK, turn);
 		if (tag(3 * BLOCK, BLOCK) == one || tag(0, PAGES) == all)
 			fail("a write to the slab was not counted");
 		if (tag(4 * BLOCK, PAGES - 4 * BLOCK) != other)
 			fail("a write elsewhere was counted");
 		one = tag(3 * BLOCK, BLOCK);
-		settle(3 * BLOCK, BLOCK, turn);
+		range_sync(3 * BLOCK, BLOCK, turn);
 		if (tag(3 * BLOCK, BLOCK) != one)
 			fail("nothing to write was counted");
 	}
@@ -477,8 +477,8 @@ static void refused(void)
 	for (i = 0; i < n; i++) {
 		if (range(fd, DCMFS_IOC_HOLD, wrong[i].first, wrong[i].pages, 0,
 			  0) != EINVAL ||
-		    range(fd, DCMFS_IOC_SETTLE, wrong[i].first, wrong[i].pages,
-			  0, 1) != EINVAL)
+		    range(fd, DCMFS_IOC_SYNC, wrong[i].first, wrong[i].pages, 0,
+			  1) != EINVAL)
 			fail("range %zu was taken", i);
 		/* of single pages too */
 		if (i > 1 && range(fd, DCMFS_IOC_HINT, wrong[i].first,
@@ -488,15 +488,15 @@ static void refused(void)
 	for (i = 0; i < 32; i++) {
 		if (range(fd, DCMFS_IOC_HOLD, 0, BLOCK, 1u << i, 0) != EINVAL ||
 		    range(fd, DCMFS_IOC_HOLD, 0, BLOCK, 0, 1u << i) != EINVAL ||
-		    (i && range(fd, DCMFS_IOC_SETTLE, 0, BLOCK, 1u << i, 1) !=
+		    (i && range(fd, DCMFS_IOC_SYNC, 0, BLOCK, 1u << i, 1) !=
 				  EINVAL) ||
 		    (i > 1 && range(fd, DCMFS_IOC_HINT, 0, BLOCK, 1u << i, 0) !=
 				      EINVAL) ||
 		    range(fd, DCMFS_IOC_HINT, 0, BLOCK, 0, 1u << i) != EINVAL)
 			fail("bit %zu was taken", i);
 	}
-	if (range(fd, DCMFS_IOC_SETTLE, 0, BLOCK, 0, 0) != EINVAL ||
-	    range(fd, DCMFS_IOC_SETTLE, 0, BLOCK, 0, DCMFS_LIMIT_MAX_MS + 1) !=
+	if (range(fd, DCMFS_IOC_SYNC, 0, BLOCK, 0, 0) != EINVAL ||
+	    range(fd, DCMFS_IOC_SYNC, 0, BLOCK, 0, DCMFS_LIMIT_MAX_MS + 1) !=
 		    EINVAL ||
 	    range(fd, DCMFS_IOC_HINT, 0, BLOCK, 3, 0) != EINVAL)
 		fail("a limit or a hint was taken");
@@ -508,7 +508,7 @@ static void lost(void)
 {
 	uint64_t extent = c.info.extent_pages;
 
-	settle(0, PAGES, false);
+	range_sync(0, PAGES, false);
 	control_lose(&c, 3);
 	/* What is written back before it takes its time. */
 	for (uint32_t p = 0; p < 3 * extent; p++)
@@ -518,8 +518,8 @@ static void lost(void)
 	printf("lost: right\n");
 }
 
-/* settled DIR */
-int settled(int argc, char **argv)
+/* synced DIR */
+int freeze(int argc, char **argv)
 {
 	pthread_t server;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* links: CORE FAKE */
 /*
- * core_settle_test.c - a donor has all of a range afterwards
+ * core_sync_test.c - a donor has all of a range afterwards
  */
 #include <errno.h>
 
@@ -31,7 +31,7 @@ static struct fake_backend *world_with_slabs(struct fb_config cfg)
 }
 
 /* On the slab, all of it, and what is read from there is what was written. */
-static void settled(struct fake_backend *fb, u32 gfn, u32 nr)
+static void synced(struct fake_backend *fb, u32 gfn, u32 nr)
 {
 	u64 reads = fb->nr_reads;
 	u32 i;
@@ -89,7 +89,7 @@ static void mixed_kept(u64 block, u64 budget, u32 delay, bool dirty_bits)
 	}
 	/* What is here goes without a write, and comes back as it was. */
 	assert_int_equal(fb_to_donor(fb, 0, FROM, NR, false, LONG), 0);
-	settled(fb, FROM, NR);
+	synced(fb, FROM, NR);
 	end(fb);
 }
 
@@ -246,12 +246,12 @@ static void mixed(u64 block, u64 budget, u32 delay, bool dirty_bits)
 				get(fb, i);
 		}
 		assert_int_equal(fb_to_donor(fb, 0, FROM, NR, false, LONG), 0);
-		settled(fb, FROM, NR);
+		synced(fb, FROM, NR);
 		/* what was there is zero now: no eviction would say so */
 		for (i = FROM; i < FROM + NR; i += 3)
 			assert_int_equal(fb_access(fb, 0, i, true, true), 0);
 		assert_int_equal(fb_to_donor(fb, 0, FROM, NR, false, LONG), 0);
-		settled(fb, FROM, NR);
+		synced(fb, FROM, NR);
 	}
 	end(fb);
 }
@@ -268,7 +268,7 @@ static void test_mixed(void **state)
 	mixed(65536, 96, 20, false);
 }
 
-/* All of it discarded after it was settled: zeros come from the donor again. */
+/* All of it discarded after it was synced: zeros come from the donor again. */
 static void test_after_discard(void **state)
 {
 	struct fake_backend *fb = world_with_slabs(calm());
@@ -280,7 +280,7 @@ static void test_after_discard(void **state)
 	assert_int_equal(fb_to_donor(fb, 0, FROM, 16, false, LONG), 0);
 	fb_discard(fb, 0, FROM, 16);
 	assert_int_equal(fb_to_donor(fb, 0, FROM, 16, false, LONG), 0);
-	settled(fb, FROM, 16);
+	synced(fb, FROM, 16);
 	end(fb);
 }
 
@@ -319,7 +319,7 @@ static void test_pinned(void **state)
 	assert_int_equal(fb_to_donor(fb, 0, FROM, 16, false, LONG), -EBUSY);
 	fb->cfg.p_pinned = 0;
 	assert_int_equal(fb_to_donor(fb, 0, FROM, 16, false, LONG), 0);
-	settled(fb, FROM, 16);
+	synced(fb, FROM, 16);
 	end(fb);
 }
 
