@@ -99,12 +99,12 @@ static u32 status_of(int err)
 
 static u32 window_freeze(void *priv, u64 at, u64 bytes)
 {
-	return status_of(range_ioctl(priv, DCMFS_IOC_HOLD, at, bytes, 0));
+	return status_of(range_ioctl(priv, DCMFS_IOC_FREEZE, at, bytes, 0));
 }
 
 static void window_thaw(void *priv)
 {
-	range_ioctl(priv, DCMFS_IOC_HOLD, 0, 0, 0);
+	range_ioctl(priv, DCMFS_IOC_FREEZE, 0, 0, 0);
 }
 
 static u32 window_sync(void *priv, u64 *at, u64 end, bool keep, u64 until_ms)

@@ -205,21 +205,21 @@ struct dcmfs_wanted {
 };
 
 /**
- * struct dcmfs_range - DCMFS_IOC_HOLD, _SYNC, _HINT: pages, for who works on
+ * struct dcmfs_range - DCMFS_IOC_FREEZE, _SYNC, _HINT: pages, for who works on
  * the slabs themselves
  * @first: first page
  * @pages: how many; the file must have them all
  * @flags: SYNC: DCMFS_SYNC_KEEP; HINT: one of DCMFS_HINT_*; else 0
  * @limit_ms: SYNC: not longer, 1 to DCMFS_LIMIT_MAX_MS; else 0
  *
- * HOLD: accesses to these pages wait from now on, until the open file by which
+ * FREEZE: accesses to these pages wait from now on, until the open file by which
  * it was asked asks for @first 0 and @pages 0, or is closed. No extent with such
  * a page is moved (DETACH waits); content can be discarded. EBUSY: another open
- * file holds some; ENOMEM; EINTR: killed, they may be held.
+ * file froze some; ENOMEM; EINTR: killed, they may be frozen.
  *
  * SYNC returns when the slabs have all of the pages as they are, also those
  * that were never written, as zeroes, and none is here; with DCMFS_SYNC_KEEP
- * they may be. If they are not held that is so for a moment only. ETIMEDOUT;
+ * they may be. If they are not frozen that is so for a moment only. ETIMEDOUT;
  * EBUSY: a page stays in use by I/O; EIO: one is lost; ENOMEM: no memory for
  * descriptors; EINTR: killed. In all these cases it is done in part. It takes
  * memory that is the caller's for pages that had no descriptors, and slabs.
@@ -230,7 +230,7 @@ struct dcmfs_wanted {
  * NORMAL: no longer; COLD: they leave first. What was never used is passed over.
  * EINTR: killed.
  *
- * HOLD and SYNC take multiples of 16 pages.
+ * FREEZE and SYNC take multiples of 16 pages.
  */
 struct dcmfs_range {
 	__u64 first;
@@ -274,7 +274,7 @@ struct dcmfs_tag {
 #define DCMFS_IOC_NOTE _IOWR(0xDC, 0x0C, struct dcmfs_note)
 #define DCMFS_IOC_PAIR _IOWR(0xDC, 0x0A, struct dcmfs_pair)
 #define DCMFS_IOC_ACTIVITY _IOWR(0xDC, 0x09, struct dcmfs_activity)
-#define DCMFS_IOC_HOLD _IOW(0xDC, 0x0D, struct dcmfs_range)
+#define DCMFS_IOC_FREEZE _IOW(0xDC, 0x0D, struct dcmfs_range)
 #define DCMFS_IOC_SYNC _IOWR(0xDC, 0x0E, struct dcmfs_range)
 #define DCMFS_IOC_HINT _IOW(0xDC, 0x0F, struct dcmfs_range)
 #define DCMFS_IOC_TAG _IOWR(0xDC, 0x10, struct dcmfs_tag)

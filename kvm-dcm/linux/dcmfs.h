@@ -15,7 +15,7 @@
  *	memory.c  struct dcmfs_vm: its life, its thread, its lanes
  *	file.c    mmap, truncate, fallocate, poll
  *	ioctl.c   requests of the control plane, dcm-hostd
- *	hold.c    block faults on a range while a GC worker accesses its slabs
+ *	freeze.c    block faults on a range while a GC worker accesses its slabs
  *	inspect.c debugfs
  *	jitter.c  delays and failures, for tests
  *	super.c   mount, directories, the module
@@ -179,10 +179,10 @@ struct dcmfs_lent {
  * @want: extents that need a slab, a bit each
  * @wanted: how many
  * @events: for poll() on @wanted
- * @held: blocks whose accesses wait, a bit each; %NULL: there never were any
- * @holder: the open file that holds them, if any are held
+ * @frozen: blocks whose accesses wait, a bit each; %NULL: there never were any
+ * @freezer: the open file that froze them, if any are frozen
  * @tags: of writes to each block on its slab; %NULL: never asked for
- * @holds: guards the three
+ * @freeze_lock: guards the three
  * @thread: finishes what faults leave behind, and balances
  * @work: it waits here
  * @kicked: there is something to do
@@ -206,10 +206,10 @@ struct dcmfs_vm {
 	unsigned long *want;
 	atomic_t wanted;
 	wait_queue_head_t events;
-	unsigned long *held;
-	const struct file *holder;
+	unsigned long *frozen;
+	const struct file *freezer;
 	atomic_t *tags;
-	struct mutex holds;
+	struct mutex freeze_lock;
 	struct task_struct *thread;
 	wait_queue_head_t work;
 	atomic_t kicked;
@@ -345,19 +345,19 @@ static inline void dcmfs_tag_add(struct dcmfs_vm *vm,
 
 int dcmfs_tag(struct dcmfs_vm *vm, struct dcmfs_tag *arg);
 
-/* hold.c */
+/* freeze.c */
 bool dcmfs_range_good(const struct dcmfs_vm *vm, u64 first, u64 pages);
 
 /* Whether accesses to this page must wait. The caller has a lane. */
-static inline bool dcmfs_held(const struct dcmfs_vm *vm, u32 gfn)
+static inline bool dcmfs_frozen(const struct dcmfs_vm *vm, u32 gfn)
 {
-	return unlikely(READ_ONCE(vm->holder)) &&
-	       test_bit(gfn / DCM_BLOCK_MAX, vm->held);
+	return unlikely(READ_ONCE(vm->freezer)) &&
+	       test_bit(gfn / DCM_BLOCK_MAX, vm->frozen);
 }
 
-bool dcmfs_extent_held(const struct dcmfs_vm *vm, u32 extent);
-void dcmfs_hold_end(struct dcmfs_vm *vm, const struct file *file);
-int dcmfs_hold(struct dcmfs_vm *vm, const struct file *file,
+bool dcmfs_extent_frozen(const struct dcmfs_vm *vm, u32 extent);
+void dcmfs_freeze_end(struct dcmfs_vm *vm, const struct file *file);
+int dcmfs_freeze(struct dcmfs_vm *vm, const struct file *file,
 	       const struct dcmfs_range *r);
 int dcmfs_sync(struct dcmfs_vm *vm, struct dcmfs_range *r);
 int dcmfs_hint(struct dcmfs_vm *vm, const struct dcmfs_range *r);

@@ -204,7 +204,7 @@ static vm_fault_t fault_once(struct fault *f, bool write)
 	enum dcm_fault_result r;
 	bool ok = true;
 
-	if (unlikely(dcmfs_held(f->vm, f->a.gfn))) {
+	if (unlikely(dcmfs_frozen(f->vm, f->a.gfn))) {
 		dcmfs_lane_put(f->vm, lane);
 		ok = wait_change(f, seq);
 		if (gives_up(f))

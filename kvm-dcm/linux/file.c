@@ -76,7 +76,7 @@ static int file_release(struct inode *inode, struct file *file)
 	struct dcmfs_vm *vm = dcmfs_vm_of(inode);
 
 	if (vm)
-		dcmfs_hold_end(vm, file);
+		dcmfs_freeze_end(vm, file);
 	return 0;
 }
 

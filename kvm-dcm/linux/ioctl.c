@@ -171,8 +171,8 @@ static long ioc_range(struct dcmfs_vm *vm, const struct file *file,
 	if (copy_from_user(&r, arg, sizeof(r)))
 		return -EFAULT;
 	switch (cmd) {
-	case DCMFS_IOC_HOLD:
-		return dcmfs_hold(vm, file, &r);
+	case DCMFS_IOC_FREEZE:
+		return dcmfs_freeze(vm, file, &r);
 	case DCMFS_IOC_SYNC:
 		err = dcmfs_sync(vm, &r);
 		/* the part that is left */
@@ -217,7 +217,7 @@ long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	case DCMFS_IOC_PAIR:
 	case DCMFS_IOC_SLAB:
 	case DCMFS_IOC_NOTE:
-	case DCMFS_IOC_HOLD:
+	case DCMFS_IOC_FREEZE:
 	case DCMFS_IOC_SYNC:
 	case DCMFS_IOC_HINT:
 	case DCMFS_IOC_TAG:
@@ -246,7 +246,7 @@ long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 		return ioc_note(vm, p);
 	case DCMFS_IOC_ACTIVITY:
 		return ioc_activity(vm, p);
-	case DCMFS_IOC_HOLD:
+	case DCMFS_IOC_FREEZE:
 	case DCMFS_IOC_SYNC:
 	case DCMFS_IOC_HINT:
 		return ioc_range(vm, file, cmd, p);

@@ -314,7 +314,7 @@ static void vm_free(struct dcmfs_vm *vm)
 	dcmfs_metadata_give(vm, vm->fixed_bytes);
 	dcmfs_frames_exit(vm);
 	bitmap_free(vm->want);
-	kvfree(vm->held);
+	kvfree(vm->frozen);
 	kvfree(vm->tags);
 	kvfree(vm->lane);
 	kvfree(vm);
@@ -343,7 +343,7 @@ int dcmfs_vm_create(struct inode *inode, u64 bytes)
 	vm->inode = inode;
 	vm->opt = &sb->opt;
 	mutex_init(&vm->control);
-	mutex_init(&vm->holds);
+	mutex_init(&vm->freeze_lock);
 	init_waitqueue_head(&vm->events);
 	init_waitqueue_head(&vm->work);
 	for (i = 0; i < DCMFS_BUCKETS; i++)

@@ -332,7 +332,7 @@ static int slab_empty(struct dcmfs_vm *vm, struct dcmfs_lent *slab)
 		if (!lane)
 			return -EINTR;
 		/* The VM's thread finishes what is under way. */
-		if (dcmfs_extent_held(vm, slab->extent)) {
+		if (dcmfs_extent_frozen(vm, slab->extent)) {
 			dcmfs_lane_put(vm, lane);
 			if (schedule_timeout_interruptible(1))
 				return -EINTR;

@@ -11,7 +11,7 @@
  *	begun: counted before its first byte can be in the slab
  *	ended: counted once more, whatever the result
  *
- * Locking: words are atomic; they are made once, under holds' mutex, and freed
+ * Locking: words are atomic; they are made once, under freeze_lock, and freed
  * with the file. The first reader must SYNC the range before it asks, so
  * writes that began before the words were made do not matter.
  */
@@ -55,7 +55,7 @@ static int tags_make(struct dcmfs_vm *vm)
 	atomic_t *tags;
 	int err = 0;
 
-	if (mutex_lock_killable(&vm->holds))
+	if (mutex_lock_killable(&vm->freeze_lock))
 		return -EINTR;
 	if (!vm->tags) {
 		tags = kvcalloc(tags_nr(vm), sizeof(*tags), GFP_KERNEL_ACCOUNT);
@@ -64,7 +64,7 @@ static int tags_make(struct dcmfs_vm *vm)
 		/* zeroes, for dcmfs_tag_add() */
 		smp_store_release(&vm->tags, tags);
 	}
-	mutex_unlock(&vm->holds);
+	mutex_unlock(&vm->freeze_lock);
 	return err;
 }
 

@@ -4,12 +4,12 @@
  *
  * semeru-osdi20, 4.1 unmaps the pages a memory server is about to move and
  * brings them back by its swap; here the pager keeps accesses out. The lane
- * that takes a fault on a held page puts it aside, as a fault that found no
+ * that takes a fault on a frozen page puts it aside, as a fault that found no
  * free frame, and tries it again every millisecond. So only threads that touch
- * the page wait, and no longer than the hold lasts. An extent with a held page
+ * the page wait, and no longer than the freeze lasts. An extent with a frozen page
  * is not moved off its slab either.
  *
- *	hold: bits set, lanes that were in a fault have left it
+ *	freeze: bits set, lanes that were in a fault have left it
  *	sync: written to the donor; unmapped, frames given back, or kept
  *	... the donor works ...
  *	release: bits cleared, lanes retry, and fetch the donor's result
@@ -39,18 +39,18 @@ struct paged {
 	u64 base;
 };
 
-static void held_set(struct dcm_guest *g, u64 gfn, u64 nr, bool held)
+static void frozen_set(struct dcm_guest *g, u64 gfn, u64 nr, bool frozen)
 {
 	u64 end = gfn + nr;
 
 	for (gfn >>= DCM_ORDER_MAX; gfn << DCM_ORDER_MAX < end; gfn++) {
 		u8 bit = (u8)(1u << (gfn & 7));
 
-		if (held)
-			__atomic_fetch_or(&g->held[gfn >> 3], bit,
+		if (frozen)
+			__atomic_fetch_or(&g->frozen[gfn >> 3], bit,
 					  __ATOMIC_SEQ_CST);
 		else
-			__atomic_fetch_and(&g->held[gfn >> 3], (u8)~bit,
+			__atomic_fetch_and(&g->frozen[gfn >> 3], (u8)~bit,
 					   __ATOMIC_SEQ_CST);
 	}
 }
@@ -73,9 +73,9 @@ static u32 paged_freeze(void *priv, u64 at, u64 bytes)
 	struct dcm_guest *g = &p->pg->guest;
 	u64 va = p->base + at, end = va + bytes, len, gfn;
 
-	__atomic_store_n(&g->holds, true, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&g->any_frozen, true, __ATOMIC_SEQ_CST);
 	while ((va = dcm_guest_next(g, va, end, &len, &gfn)), len) {
-		held_set(g, gfn, len >> DCM_PAGE_SHIFT, true);
+		frozen_set(g, gfn, len >> DCM_PAGE_SHIFT, true);
 		va += len;
 	}
 	lanes_wait(p->pg);
@@ -88,12 +88,12 @@ static void paged_thaw(void *priv)
 	struct dcm_guest *g = &pg->guest;
 	u64 bytes = (u64)g->nr_spans << (DCM_SPAN_SHIFT - DCM_ORDER_MAX - 3);
 
-	if (!g->holds)
+	if (!g->any_frozen)
 		return;
 	for (u64 i = 0; i < bytes; i++)
-		if (g->held[i])
-			__atomic_store_n(&g->held[i], 0, __ATOMIC_SEQ_CST);
-	__atomic_store_n(&g->holds, false, __ATOMIC_SEQ_CST);
+		if (g->frozen[i])
+			__atomic_store_n(&g->frozen[i], 0, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&g->any_frozen, false, __ATOMIC_SEQ_CST);
 	for (u32 i = 0; i < pg->nr_fault; i++)
 		dcm_lane_kick(&pg->lane[i]);
 }

@@ -79,7 +79,7 @@ static bool fault(struct dcm_pg_lane *l, const struct uffd_msg *msg)
 		flags = DCM_FF_WRITE;
 	/* Pairs with lanes_wait() in gc_pages.c. */
 	__atomic_fetch_add(&l->fault_seq, 1, __ATOMIC_SEQ_CST);
-	if (likely(!dcm_guest_held(&pg->guest, gfn)))
+	if (likely(!dcm_guest_frozen(&pg->guest, gfn)))
 		result = dcm_fault(l->core, gfn, flags);
 	__atomic_store_n(&l->fault_seq, l->fault_seq + 1, __ATOMIC_RELEASE);
 	return result != DCM_FAULT_STALL;

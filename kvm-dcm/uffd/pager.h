@@ -72,8 +72,8 @@ struct dcm_map_call {
  * @bus: pages replaced by a mapping that raises SIGBUS, a bit each
  * @used: of each span, whether a page of it was ever asked for
  * @pinned: pages with a pin
- * @held: of each 64 KiB, whether accesses wait (gc_pages.c), a bit each
- * @holds: some bit of @held is set
+ * @frozen: of each 64 KiB, whether accesses wait (gc_pages.c), a bit each
+ * @any_frozen: some bit of @frozen is set
  */
 struct dcm_guest {
 	pthread_mutex_t lock;
@@ -86,8 +86,8 @@ struct dcm_guest {
 	u8 *bus;
 	u8 *used;
 	u64 pinned;
-	u8 *held;
-	bool holds;
+	u8 *frozen;
+	bool any_frozen;
 	u32 nr_spans;
 	u32 next_span;
 };
@@ -307,10 +307,10 @@ static inline u16 dcm_guest_mask(const struct dcm_guest *g, u32 gfn,
 }
 
 /* Do accesses to this page wait? */
-static inline bool dcm_guest_held(const struct dcm_guest *g, u64 gfn)
+static inline bool dcm_guest_frozen(const struct dcm_guest *g, u64 gfn)
 {
-	return __atomic_load_n(&g->holds, __ATOMIC_SEQ_CST) &&
-	       __atomic_load_n(&g->held[gfn >> (DCM_ORDER_MAX + 3)],
+	return __atomic_load_n(&g->any_frozen, __ATOMIC_SEQ_CST) &&
+	       __atomic_load_n(&g->frozen[gfn >> (DCM_ORDER_MAX + 3)],
 			       __ATOMIC_SEQ_CST) >>
 			       (gfn >> DCM_ORDER_MAX & 7) &
 		       1;

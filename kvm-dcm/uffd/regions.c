@@ -46,9 +46,9 @@ int dcm_guest_init(struct dcm_pager *pg, u64 nr_pages)
 	g->pins = vzalloc(nr_pages);
 	g->bus = vzalloc(nr_pages / 8);
 	g->used = vzalloc(g->nr_spans);
-	g->held = vzalloc(nr_pages / DCM_BLOCK_MAX / 8 + 1);
+	g->frozen = vzalloc(nr_pages / DCM_BLOCK_MAX / 8 + 1);
 	if (!g->region || !g->base || !g->hole || !g->pins || !g->bus ||
-	    !g->used || !g->held)
+	    !g->used || !g->frozen)
 		return -ENOMEM;
 	return 0;
 }
@@ -70,7 +70,7 @@ void dcm_guest_free(struct dcm_pager *pg)
 	vfree(g->pins);
 	vfree(g->bus);
 	vfree(g->used);
-	vfree(g->held);
+	vfree(g->frozen);
 }
 
 /* First region that ends after @va. Under the lock, or checked by @seq. */

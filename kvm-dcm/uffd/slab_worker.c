@@ -87,10 +87,10 @@ static bool slab_held(struct dcm_slab_worker *w, u32 extent)
 	u64 gfn = (u64)extent * pg->vm->extent_pages;
 	u64 end = gfn + pg->vm->extent_pages;
 
-	if (!__atomic_load_n(&pg->guest.holds, __ATOMIC_SEQ_CST))
+	if (!__atomic_load_n(&pg->guest.any_frozen, __ATOMIC_SEQ_CST))
 		return false;
 	for (; gfn < end; gfn += DCM_BLOCK_MAX)
-		if (dcm_guest_held(&pg->guest, gfn))
+		if (dcm_guest_frozen(&pg->guest, gfn))
 			return true;
 	return false;
 }

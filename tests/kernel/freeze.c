@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * freeze.c - HOLD, SYNC and HINT: what garbage collection on donors needs
+ * freeze.c - FREEZE, SYNC and HINT: what garbage collection on donors needs
  *
  * The slabs are memfds of ours, so that every byte a donor would have can be
  * looked at, and changed as its GC worker would.
@@ -47,9 +47,9 @@ static void must(int err, const char *what)
 		fail("%s: %s", what, strerror(err));
 }
 
-static void hold(uint64_t first, uint64_t pages)
+static void range_freeze(uint64_t first, uint64_t pages)
 {
-	must(range(fd, DCMFS_IOC_HOLD, first, pages, 0, 0), "HOLD");
+	must(range(fd, DCMFS_IOC_FREEZE, first, pages, 0, 0), "FREEZE");
 }
 
 static void range_sync(uint64_t first, uint64_t pages, bool keep)
@@ -128,7 +128,7 @@ static void all_on_slabs(void)
 		if (get(p))
 			fail("page %u is not zero", p);
 	/* In range is enough for an extent to get its slab. */
-	hold(0, PAGES);
+	range_freeze(0, PAGES);
 	range_sync(0, PAGES, false);
 	for (uint32_t p = 0; p < PAGES; p++)
 		if (slab_get(p) != (p % 2 ? 0 : word(p, 1)))
@@ -137,7 +137,7 @@ static void all_on_slabs(void)
 	if (info_of(fd).direct_pages)
 		fail("%ju pages are still here",
 		     (uintmax_t)info_of(fd).direct_pages);
-	hold(0, 0);
+	range_freeze(0, 0);
 	for (uint32_t p = 0; p < PAGES; p++)
 		if (get(p) != (p % 2 ? 0 : word(p, 1)))
 			fail("page %u has %#jx", p, (uintmax_t)get(p));
@@ -150,13 +150,13 @@ static void zeroes_too(void)
 	slabs_spoil();
 	if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, SIZE))
 		fail("hole: %s", strerror(errno));
-	hold(0, PAGES);
+	range_freeze(0, PAGES);
 	range_sync(0, PAGES, false);
 	for (uint32_t p = 0; p < PAGES; p++)
 		if (slab_get(p))
 			fail("slab of page %u has %#jx", p,
 			     (uintmax_t)slab_get(p));
-	hold(0, 0);
+	range_freeze(0, 0);
 	printf("zeroes too: right\n");
 }
 
@@ -181,14 +181,14 @@ static void *reader_main(void *arg)
 }
 
 /* Accesses wait, and see what was made of it meanwhile. */
-static void held(void)
+static void frozen(void)
 {
 	struct reader r[8] = { 0 };
 
 	for (uint32_t p = 0; p < PAGES; p++)
 		put(p, 2);
-	hold(BLOCK, 2 * BLOCK);
-	hold(SIZE / 2 / PAGE, BLOCK);
+	range_freeze(BLOCK, 2 * BLOCK);
+	range_freeze(SIZE / 2 / PAGE, BLOCK);
 	range_sync(BLOCK, 2 * BLOCK, false);
 	range_sync(SIZE / 2 / PAGE, BLOCK, false);
 	for (uint32_t i = 0; i < 8; i++) {
@@ -208,14 +208,14 @@ static void held(void)
 				fail("page %u beside it", p);
 		for (uint32_t i = 0; i < 8; i++)
 			if (r[i].done)
-				fail("page %u was not held", r[i].page);
+				fail("page %u was not frozen", r[i].page);
 	}
 	for (uint32_t i = 0; i < 8; i++) {
 		slab_put(r[i].page, word(r[i].page, 3));
 		if (slab_get(r[i].page + 1) != word(r[i].page + 1, 2))
-			fail("page %u was written while held", r[i].page + 1);
+			fail("page %u was written while frozen", r[i].page + 1);
 	}
-	hold(0, 0);
+	range_freeze(0, 0);
 	for (uint32_t i = 0; i < 8; i++) {
 		pthread_join(r[i].thread, NULL);
 		if (r[i].saw != word(r[i].page, 3))
@@ -225,7 +225,7 @@ static void held(void)
 			fail("page %u: what was written is gone",
 			     r[i].page + 1);
 	}
-	printf("held: right\n");
+	printf("frozen: right\n");
 }
 
 /* Current on the slab and here as well; what is written later is found again. */
@@ -249,7 +249,7 @@ static void kept(void)
 		for (uint32_t p = turn; p < PAGES; p += 7)
 			put(p, turn);
 	}
-	hold(0, PAGES);
+	range_freeze(0, PAGES);
 	range_sync(0, PAGES, true);
 	for (uint32_t p = 0; p < PAGES; p++) {
 		uint32_t turn = 4;
@@ -263,13 +263,13 @@ static void kept(void)
 	if (info_of(fd).direct_pages < before)
 		fail("%ju pages here, %ju before",
 		     (uintmax_t)info_of(fd).direct_pages, (uintmax_t)before);
-	hold(0, 0);
+	range_freeze(0, 0);
 	control_budget(&c, c.info.budget_pages);
 	printf("kept: right\n");
 }
 
-/* Whoever holds and goes lets go. */
-static void holders(void)
+/* A process that ends thaws what it froze. */
+static void freezers(void)
 {
 	char name[64];
 	int other, status;
@@ -279,27 +279,27 @@ static void holders(void)
 	other = open(name, O_RDONLY | O_CLOEXEC);
 	if (other < 0)
 		fail("%s: %s", name, strerror(errno));
-	hold(0, PAGES);
-	if (range(other, DCMFS_IOC_HOLD, 0, BLOCK, 0, 0) != EBUSY)
-		fail("two hold");
+	range_freeze(0, PAGES);
+	if (range(other, DCMFS_IOC_FREEZE, 0, BLOCK, 0, 0) != EBUSY)
+		fail("two freeze");
 	/* That is not its to let go. */
-	must(range(other, DCMFS_IOC_HOLD, 0, 0, 0, 0), "letting nothing go");
-	if (range(other, DCMFS_IOC_HOLD, 0, BLOCK, 0, 0) != EBUSY)
+	must(range(other, DCMFS_IOC_FREEZE, 0, 0, 0, 0), "letting nothing go");
+	if (range(other, DCMFS_IOC_FREEZE, 0, BLOCK, 0, 0) != EBUSY)
 		fail("another let go");
-	hold(0, 0);
-	must(range(other, DCMFS_IOC_HOLD, 0, PAGES, 0, 0), "nobody holds");
+	range_freeze(0, 0);
+	must(range(other, DCMFS_IOC_FREEZE, 0, PAGES, 0, 0), "nobody freezes");
 	close(other);
 	get(0);
 	pid = fork();
 	if (!pid) {
 		other = open(name, O_RDONLY);
-		must(range(other, DCMFS_IOC_HOLD, 0, PAGES, 0, 0), "HOLD");
+		must(range(other, DCMFS_IOC_FREEZE, 0, PAGES, 0, 0), "FREEZE");
 		raise(SIGKILL);
 	}
 	if (waitpid(pid, &status, 0) != pid || !WIFSIGNALED(status))
 		fail("child: %#x", status);
 	get(PAGES - 1);
-	printf("holders: right\n");
+	printf("freezers: right\n");
 }
 
 /* What is not synced is what is left, from the page that is why. */
@@ -340,13 +340,13 @@ static void no_slabs(void)
 	printf("no slabs: right\n");
 }
 
-/* A process that is killed while it waits for a held page is gone at once. */
+/* A process that is killed while it waits for a frozen page is gone at once. */
 static void killed(void)
 {
 	int status;
 	pid_t pid;
 
-	hold(0, BLOCK);
+	range_freeze(0, BLOCK);
 	range_sync(0, BLOCK, false);
 	pid = fork();
 	if (!pid) {
@@ -357,7 +357,7 @@ static void killed(void)
 	kill(pid, SIGKILL);
 	if (waitpid(pid, &status, 0) != pid || !WIFSIGNALED(status))
 		fail("child: %#x", status);
-	hold(0, 0);
+	range_freeze(0, 0);
 	printf("killed: right\n");
 }
 
@@ -367,13 +367,13 @@ static void *mover(void *arg)
 	return arg;
 }
 
-/* An extent with a held page stays where it is. */
+/* An extent with a frozen page stays where it is. */
 static void stays(void)
 {
 	uint64_t slab;
 	pthread_t t;
 
-	hold(0, BLOCK);
+	range_freeze(0, BLOCK);
 	range_sync(0, BLOCK, false);
 	slab = c.slab[0];
 	if (pthread_create(&t, NULL, mover, NULL))
@@ -385,7 +385,7 @@ static void stays(void)
 	}
 	/* what a worker does there is not lost */
 	slab_put(5, word(5, 7));
-	hold(0, 0);
+	range_freeze(0, 0);
 	pthread_join(t, NULL);
 	if (c.slab[0] == slab || get(5) != word(5, 7))
 		fail("after the move: %#jx", (uintmax_t)get(5));
@@ -475,8 +475,8 @@ static void refused(void)
 			fail("tag %zu was taken", i);
 	}
 	for (i = 0; i < n; i++) {
-		if (range(fd, DCMFS_IOC_HOLD, wrong[i].first, wrong[i].pages, 0,
-			  0) != EINVAL ||
+		if (range(fd, DCMFS_IOC_FREEZE, wrong[i].first, wrong[i].pages,
+			  0, 0) != EINVAL ||
 		    range(fd, DCMFS_IOC_SYNC, wrong[i].first, wrong[i].pages, 0,
 			  1) != EINVAL)
 			fail("range %zu was taken", i);
@@ -486,8 +486,10 @@ static void refused(void)
 			fail("hint %zu was taken", i);
 	}
 	for (i = 0; i < 32; i++) {
-		if (range(fd, DCMFS_IOC_HOLD, 0, BLOCK, 1u << i, 0) != EINVAL ||
-		    range(fd, DCMFS_IOC_HOLD, 0, BLOCK, 0, 1u << i) != EINVAL ||
+		if (range(fd, DCMFS_IOC_FREEZE, 0, BLOCK, 1u << i, 0) !=
+			    EINVAL ||
+		    range(fd, DCMFS_IOC_FREEZE, 0, BLOCK, 0, 1u << i) !=
+			    EINVAL ||
 		    (i && range(fd, DCMFS_IOC_SYNC, 0, BLOCK, 1u << i, 1) !=
 				  EINVAL) ||
 		    (i > 1 && range(fd, DCMFS_IOC_HINT, 0, BLOCK, 1u << i, 0) !=
@@ -536,9 +538,9 @@ int freeze(int argc, char **argv)
 		fail("pthread_create");
 	all_on_slabs();
 	zeroes_too();
-	held();
+	frozen();
 	kept();
-	holders();
+	freezers();
 	killed();
 	stays();
 	tags();

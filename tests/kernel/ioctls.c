@@ -35,7 +35,7 @@ static const unsigned int requests[] = {
 	DCMFS_IOC_ATTACH, DCMFS_IOC_DETACH, DCMFS_IOC_LOST,
 	DCMFS_IOC_WANTED, DCMFS_IOC_LINK,   DCMFS_IOC_PAIR,
 	DCMFS_IOC_SLAB,	  DCMFS_IOC_NOTE,   DCMFS_IOC_ACTIVITY,
-	DCMFS_IOC_HOLD,	  DCMFS_IOC_SYNC, DCMFS_IOC_HINT,
+	DCMFS_IOC_FREEZE,	  DCMFS_IOC_SYNC, DCMFS_IOC_HINT,
 	DCMFS_IOC_TAG,
 };
 #define NR_REQUESTS (sizeof(requests) / sizeof(requests[0]))
@@ -480,7 +480,7 @@ static void random_request(uint64_t *rng, int *files, unsigned int nr_files)
 	}
 	if (cmd == DCMFS_IOC_PAIR)
 		buf.pair.reserved |= 1;
-	if (cmd == DCMFS_IOC_HOLD || cmd == DCMFS_IOC_SYNC ||
+	if (cmd == DCMFS_IOC_FREEZE || cmd == DCMFS_IOC_SYNC ||
 	    cmd == DCMFS_IOC_HINT) {
 		struct dcmfs_range *r = &buf.range;
 
@@ -493,7 +493,7 @@ static void random_request(uint64_t *rng, int *files, unsigned int nr_files)
 			r->limit_ms = 1 + (uint32_t)rnd(rng) % 20;
 		else if (rnd(rng) % 2)
 			r->limit_ms = 0;
-		if (cmd == DCMFS_IOC_HOLD && rnd(rng) % 2)
+		if (cmd == DCMFS_IOC_FREEZE && rnd(rng) % 2)
 			r->flags = 0;
 	}
 	if (cmd == DCMFS_IOC_TAG && rnd(rng) % 2)
@@ -511,7 +511,7 @@ static void random_request(uint64_t *rng, int *files, unsigned int nr_files)
 		arg = (char *)&buf;
 	err = ioctl(fd, cmd, arg) ? errno : 0;
 	/* Not for long: the other thread's argument may be there. */
-	if (!err && cmd == DCMFS_IOC_HOLD)
+	if (!err && cmd == DCMFS_IOC_FREEZE)
 		ioctl(fd, cmd, &none);
 	if (!err && about_slab(cmd))
 		fail("request %#x was taken", cmd);

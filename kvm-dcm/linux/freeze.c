@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * hold.c - block faults on a range while a donor's GC worker accesses its slabs
+ * freeze.c - block faults on a range while a donor's GC worker accesses its slabs
  *
  * Garbage collection on donors (docs/design/virtio-gc.md) needs the donors'
  * copy of a range to be the only one, or at least the newest, and no access to
  * it meanwhile. This is the counterpart of libdcm's uffd/gc_pages.c:
  *
- *	hold: bits set; threads that were in the core with a lane have left it
+ *	freeze: bits set; threads that were in the core with a lane have left it
  *	sync: written to the slab; unmapped, frames given back, or kept
  *	... a donor works ...
  *	release: bits cleared, faults retry, and fetch the donor's result
@@ -16,16 +16,16 @@
  * over before that and is not in its page table yet is locked: syncing finds
  * it busy, and retries. Syncing unmaps mapped pages.
  *
- * Held pages belong to one open file, and are released when that is closed: a
+ * Frozen pages belong to one open file, and are thawed when that is closed: a
  * control plane that is killed holds up no access. While a page of an extent is
- * held, its pages are not moved off its slab (slab.c).
+* frozen, its pages are not moved off its slab (slab.c).
  *
  * A file is sparse: syncing adds descriptors for pages that never had any, as
  * a fault does. It is done step by step under the discard lane, so that they
  * are not taken away, and not under the control lane, which is needed to give
  * up a donor that does not answer.
  *
- * Locking: holds' mutex, then lanes. Bits are read without it.
+ * Locking: freeze_lock, then lanes. Bits are read without it.
  */
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
@@ -37,47 +37,47 @@
 
 static_assert(STEP_PAGES % DCM_PDS_PAGES == 0, "steps are whole chunks");
 
-static u64 hold_bits(const struct dcmfs_vm *vm)
+static u64 freeze_bits(const struct dcmfs_vm *vm)
 {
 	return DIV_ROUND_UP(vm->core->nr_pages, DCM_BLOCK_MAX);
 }
 
-/** dcmfs_extent_held() - is a page of it held? The caller has a lane */
-bool dcmfs_extent_held(const struct dcmfs_vm *vm, u32 extent)
+/** dcmfs_extent_frozen() - is a page of it frozen? The caller has a lane */
+bool dcmfs_extent_frozen(const struct dcmfs_vm *vm, u32 extent)
 {
 	unsigned long first = (unsigned long)extent *
 			      (vm->core->extent_pages / DCM_BLOCK_MAX);
 	unsigned long end = first + vm->core->extent_pages / DCM_BLOCK_MAX;
 
-	end = min(end, (unsigned long)hold_bits(vm));
-	return READ_ONCE(vm->holder) &&
-	       find_next_bit(vm->held, end, first) < end;
+	end = min(end, (unsigned long)freeze_bits(vm));
+	return READ_ONCE(vm->freezer) &&
+	       find_next_bit(vm->frozen, end, first) < end;
 }
 
 /* Release all. Under the mutex. Waiting threads look again. */
-static void let_go(struct dcmfs_vm *vm)
+static void pages_thaw(struct dcmfs_vm *vm)
 {
 	u32 i;
 
-	bitmap_zero(vm->held, hold_bits(vm));
-	/* Bits first: a thread that sees a holder sees its bits. */
+	bitmap_zero(vm->frozen, freeze_bits(vm));
+	/* Bits first: a thread that sees a freezer sees its bits. */
 	smp_wmb();
-	WRITE_ONCE(vm->holder, NULL);
+	WRITE_ONCE(vm->freezer, NULL);
 	for (i = 0; i < DCMFS_BUCKETS; i++) {
 		atomic_inc(&vm->bucket[i].seq);
 		wake_up_all(&vm->bucket[i].wait);
 	}
 }
 
-/** dcmfs_hold_end() - an open file is closed: release the pages it holds */
-void dcmfs_hold_end(struct dcmfs_vm *vm, const struct file *file)
+/** dcmfs_freeze_end() - an open file is closed: thaw the pages it froze */
+void dcmfs_freeze_end(struct dcmfs_vm *vm, const struct file *file)
 {
-	if (READ_ONCE(vm->holder) != file)
+	if (READ_ONCE(vm->freezer) != file)
 		return;
-	mutex_lock(&vm->holds);
-	if (vm->holder == file)
-		let_go(vm);
-	mutex_unlock(&vm->holds);
+	mutex_lock(&vm->freeze_lock);
+	if (vm->freezer == file)
+		pages_thaw(vm);
+	mutex_unlock(&vm->freeze_lock);
 }
 
 /* Wait until all lanes that were in use before the bits were set are free. */
@@ -102,14 +102,14 @@ bool dcmfs_range_good(const struct dcmfs_vm *vm, u64 first, u64 pages)
 }
 
 /**
- * dcmfs_hold() - make accesses to a range wait; or let all go on
+ * dcmfs_freeze() - make accesses to a range wait; or let all go on
  * @vm: the VM
- * @file: the open file that holds
+ * @file: the open file that freezes
  * @r: the range; empty: release all
  *
  * Return: 0, or a negative errno; see struct dcmfs_range.
  */
-int dcmfs_hold(struct dcmfs_vm *vm, const struct file *file,
+int dcmfs_freeze(struct dcmfs_vm *vm, const struct file *file,
 	       const struct dcmfs_range *r)
 {
 	int err = 0;
@@ -117,32 +117,32 @@ int dcmfs_hold(struct dcmfs_vm *vm, const struct file *file,
 	if (r->flags || r->limit_ms)
 		return -EINVAL;
 	if (!r->pages && !r->first) {
-		dcmfs_hold_end(vm, file);
+		dcmfs_freeze_end(vm, file);
 		return 0;
 	}
 	if (!dcmfs_range_good(vm, r->first, r->pages))
 		return -EINVAL;
-	if (mutex_lock_killable(&vm->holds))
+	if (mutex_lock_killable(&vm->freeze_lock))
 		return -EINTR;
-	if (vm->holder && vm->holder != file)
+	if (vm->freezer && vm->freezer != file)
 		err = -EBUSY;
 	/* Allocated once, a bit for 64 KiB. */
-	if (!err && !vm->held) {
-		vm->held = kvcalloc(BITS_TO_LONGS(hold_bits(vm)), sizeof(long),
-				    GFP_KERNEL_ACCOUNT);
-		if (!vm->held)
+	if (!err && !vm->frozen) {
+		vm->frozen = kvcalloc(BITS_TO_LONGS(freeze_bits(vm)),
+				      sizeof(long), GFP_KERNEL_ACCOUNT);
+		if (!vm->frozen)
 			err = -ENOMEM;
 	}
 	if (!err) {
 		u64 i;
 
 		for (i = r->first; i < r->first + r->pages; i += DCM_BLOCK_MAX)
-			set_bit(i / DCM_BLOCK_MAX, vm->held);
-		smp_wmb(); /* as in let_go() */
-		WRITE_ONCE(vm->holder, file);
+			set_bit(i / DCM_BLOCK_MAX, vm->frozen);
+		smp_wmb(); /* as in pages_thaw() */
+		WRITE_ONCE(vm->freezer, file);
 		err = lanes_pass(vm);
 	}
-	mutex_unlock(&vm->holds);
+	mutex_unlock(&vm->freeze_lock);
 	return err;
 }
 
