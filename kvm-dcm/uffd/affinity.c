@@ -38,7 +38,7 @@ extern const unsigned int __rseq_size __attribute__((weak));
 #define AWAY_MAX 32u /* faults from other CPUs: another lane joins */
 #define MOVE_MIN_NS (200u * 1000)
 #define MOVE_MAX_NS (50u * 1000 * 1000)
-#define MOVE_POLITE_NS (1000u * 1000) /* longest hold if the lane may yield */
+#define MOVE_YIELDING_NS (1000u * 1000) /* longest hold if the lane may yield */
 #define SPIN_NS (20u * 1000)
 
 static ptrdiff_t robust_offset;
@@ -103,7 +103,7 @@ static bool taken_by_other(const struct dcm_pg_lane *l, int cpu)
 
 static bool move_to(struct dcm_pg_lane *l, int cpu)
 {
-	u64 longest = dcm_yield_may(l) ? MOVE_POLITE_NS : MOVE_MAX_NS;
+	u64 longest = dcm_yield_may(l) ? MOVE_YIELDING_NS : MOVE_MAX_NS;
 	u64 now = dcm_now_ns();
 	cpu_set_t set;
 

@@ -44,7 +44,7 @@
 #define ALONE_TURNS 64 /* reads between looks at which threads fault */
 #define ALONE_MAX 8 /* looks that saw only one thread */
 #define LEAVE_AFTER 64 /* wake-ups without a fault */
-#define LEAVE_POLITE 1024 /* the same, if lanes yield */
+#define LEAVE_YIELDING 1024 /* the same, if lanes yield */
 
 void dcm_lane_kick(struct dcm_pg_lane *l)
 {
@@ -167,7 +167,8 @@ static void crew_adapt(struct dcm_pg_lane *l, int nr)
 			crew_resize(pg, active, active - 1);
 		}
 	} else if (l->id && l->id == active - 1 &&
-		   ++l->nothing > (l->polite.on ? LEAVE_POLITE : LEAVE_AFTER)) {
+		   ++l->nothing >
+			   (l->yield.on ? LEAVE_YIELDING : LEAVE_AFTER)) {
 		l->nothing = 0;
 		crew_resize(pg, active, active - 1);
 	}
@@ -231,7 +232,7 @@ static bool spin_io(struct dcm_pg_lane *l, bool read_faults)
 {
 	u64 until;
 
-	if (!l->polite.on || !l->pg->spin || !l->core->nr_fetch)
+	if (!l->yield.on || !l->pg->spin || !l->core->nr_fetch)
 		return false;
 	until = dcm_now_ns() + SPIN_IO_NS;
 	do {
@@ -272,7 +273,7 @@ static void lane_wait(struct dcm_pg_lane *l, bool read_faults)
 			ms = n ? SILENT_MS : RETRY_MS;
 		nr += n;
 	}
-	quiet = l->polite.on && (ms < 0 || ms > DCM_YIELD_MS);
+	quiet = l->yield.on && (ms < 0 || ms > DCM_YIELD_MS);
 	n = (int)syscall(SYS_poll, pfd, nr, quiet ? DCM_YIELD_MS : ms);
 	if (!n && quiet) {
 		dcm_yield_silence(l);

@@ -175,14 +175,14 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 	u16 mask = dcm_guest_mask(&pg->guest, f->gfn, f->order);
 	bool slab = f->nr && f->io.data != f->buf;
 	/* A yielding lane goes on only when the woken thread faults again. */
-	bool timed = l->polite.on && !(l->installs++ % TIMED_EVERY);
+	bool timed = l->yield.on && !(l->installs++ % TIMED_EVERY);
 	unsigned int quiet = timed ? DCM_UFFD_QUIET : 0;
 	u16 data, zero, wr, done = 0, zdone = 0;
 	const char *src;
 	int err;
 
 	f->hidden = 0;
-	f->t_there = l->polite.on ? DCM_TIME_NONE : 0;
+	f->t_there = l->yield.on ? DCM_TIME_NONE : 0;
 	if (f->sample && f->order)
 		sample_one(l, f, mask, slab);
 	zero = mask & f->zero;

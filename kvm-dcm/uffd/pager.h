@@ -222,7 +222,7 @@ struct dcm_pg_lane {
 	u64 spin_hits;
 	u64 migrations;
 	u32 installs;
-	struct dcm_yield polite;
+	struct dcm_yield yield;
 } ____cacheline_aligned;
 
 struct dcm_pager {

@@ -214,8 +214,8 @@ static json_t *lanes_json(struct dcm_pager *pg)
 		put(o, "messages", READ_ONCE(l->messages));
 		put(o, "moves", READ_ONCE(l->migrations));
 		put(o, "spin_hits", READ_ONCE(l->spin_hits));
-		put(o, "polite", READ_ONCE(l->polite.served));
-		put(o, "regrets", READ_ONCE(l->polite.regrets));
+		put(o, "yielded", READ_ONCE(l->yield.served));
+		put(o, "regrets", READ_ONCE(l->yield.regrets));
 		json_array_append_new(a, o);
 	}
 	return a;

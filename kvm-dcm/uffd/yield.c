@@ -101,16 +101,16 @@ static bool ran_ns(pid_t tid, u64 *ns)
 /** dcm_yield_start() - first call, in the lane's thread */
 void dcm_yield_start(struct dcm_pg_lane *l)
 {
-	l->polite.schedstat = -1;
+	l->yield.schedstat = -1;
 	if (l->pg->can_yield)
-		l->polite.schedstat = open("/proc/thread-self/schedstat",
+		l->yield.schedstat = open("/proc/thread-self/schedstat",
 					   O_RDONLY | O_CLOEXEC);
 }
 
 void dcm_yield_stop(struct dcm_pg_lane *l)
 {
-	if (l->polite.schedstat >= 0)
-		close(l->polite.schedstat);
+	if (l->yield.schedstat >= 0)
+		close(l->yield.schedstat);
 }
 
 static bool mark(struct dcm_yield *p, pid_t tid, u64 now)
@@ -148,8 +148,7 @@ static void regret(struct dcm_yield *p, u64 now, u64 lost_ns)
 /** dcm_yield_may() - whether the lane can yield and has waited long enough */
 bool dcm_yield_may(const struct dcm_pg_lane *l)
 {
-	return l->polite.schedstat >= 0 &&
-	       l->polite.seen_ns >= l->polite.until_ns;
+	return l->yield.schedstat >= 0 && l->yield.seen_ns >= l->yield.until_ns;
 }
 
 /**
@@ -159,7 +158,7 @@ bool dcm_yield_may(const struct dcm_pg_lane *l)
  */
 void dcm_yield_be(struct dcm_pg_lane *l, pid_t tid)
 {
-	struct dcm_yield *p = &l->polite;
+	struct dcm_yield *p = &l->yield;
 	u64 now = p->seen_ns;
 
 	if (p->on || !p->dense || !dcm_yield_may(l))
@@ -173,7 +172,7 @@ void dcm_yield_be(struct dcm_pg_lane *l, pid_t tid)
 /** dcm_yield_fault() - a fault of @tid was read */
 void dcm_yield_fault(struct dcm_pg_lane *l, pid_t tid)
 {
-	struct dcm_yield *p = &l->polite;
+	struct dcm_yield *p = &l->yield;
 	u64 now, gap, waited, ran, others;
 
 	if (p->schedstat < 0)
@@ -213,6 +212,6 @@ void dcm_yield_fault(struct dcm_pg_lane *l, pid_t tid)
 /** dcm_yield_silence() - no fault for DCM_YIELD_MS */
 void dcm_yield_silence(struct dcm_pg_lane *l)
 {
-	if (l->polite.on && l->polite.schedstat >= 0)
-		leave(&l->polite);
+	if (l->yield.on && l->yield.schedstat >= 0)
+		leave(&l->yield);
 }

@@ -24,7 +24,7 @@
 #include "uffd/yield.h"
 
 #define PAGES 16384u /* four times the budget */
-#define DENSE_S 30 /* at most, until it is polite */
+#define DENSE_S 30 /* at most, until it yields */
 #define BURSTS 40
 #define RARE 200
 
@@ -129,7 +129,7 @@ int main(int argc, char **argv)
 		seen = sched_getscheduler(lane) == SCHED_IDLE;
 	}
 	if (!seen) {
-		fprintf(stderr, "FAILED: the lane was never polite\n");
+		fprintf(stderr, "FAILED: the lane never yielded\n");
 		return 1;
 	}
 	/* It decides by itself, when it next gets the CPU. */
@@ -137,7 +137,7 @@ int main(int argc, char **argv)
 	while (sched_getscheduler(lane) != SCHED_OTHER && now_us() < end)
 		usleep(10000);
 	if (sched_getscheduler(lane) != SCHED_OTHER) {
-		fprintf(stderr, "FAILED: the lane stays polite in silence\n");
+		fprintf(stderr, "FAILED: the lane yields on in silence\n");
 		return 1;
 	}
 	if (pthread_create(&thread, NULL, rare, NULL))
@@ -150,7 +150,7 @@ int main(int argc, char **argv)
 			;
 	}
 	pthread_join(thread, NULL);
-	printf("polite, and ordinary again\n");
+	printf("yielding, and ordinary again\n");
 	dcm_pager_close(pg);
 	return 0;
 }
