@@ -543,9 +543,10 @@ void dcm_conn_deadlines(struct dcm_donor *donor)
 			continue;
 		}
 		donor->stats.handshake_timeout++;
-		dcm_log_limited(DCM_LOG_INFO,
-				"%s: no key and HELLO in time; closed",
-				conn->peer);
+		dcm_log_limited(
+			DCM_LOG_INFO,
+				"%s: closed: no key and HELLO within %u ms (handshake-timeout)",
+				conn->peer, donor->cfg.handshake_ms);
 		dcm_conn_close(conn);
 	}
 }

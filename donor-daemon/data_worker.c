@@ -113,7 +113,7 @@ void dcm_data_worker_give(struct dcm_worker *w, struct dcm_data *d)
 	dcm_list_add_tail(&d->node, &w->inbox);
 	pthread_mutex_unlock(&w->lock);
 	if (write(w->evfd, &one, sizeof(one)) < 0)
-		dcm_err("worker: eventfd: %s", strerror(errno));
+		dcm_err("data worker: eventfd: %s", strerror(errno));
 }
 
 bool dcm_data_follow(struct dcm_worker *w, struct dcm_data *d)
@@ -156,7 +156,7 @@ static void worker_inbox(struct dcm_worker *w)
 	u64 n;
 
 	if (read(w->evfd, &n, sizeof(n)) < 0 && errno != EAGAIN)
-		dcm_err("worker: eventfd: %s", strerror(errno));
+		dcm_err("data worker: eventfd: %s", strerror(errno));
 	dcm_list_init(&inbox);
 	pthread_mutex_lock(&w->lock);
 	dcm_list_for_each_safe(d, tmp, &w->inbox, struct dcm_data, node) {
@@ -170,8 +170,9 @@ static void worker_inbox(struct dcm_worker *w)
 		if (dcm_fair_join(&w->fair, &d->turn, d->tenant) ||
 		    dcm_chan_room(d->chan, IN_BYTES) ||
 		    dcm_data_watch(w, d, EPOLL_CTL_ADD)) {
-			dcm_log_limited(DCM_LOG_WARNING,
-					"no memory for a data connection of %s",
+			dcm_log_limited(
+				DCM_LOG_WARNING,
+					"data connection of %s: out of memory; closed",
 					d->tenant->name);
 			dcm_data_close(d);
 			continue;
@@ -401,7 +402,7 @@ void dcm_data_stop(struct dcm_donor *donor)
 		/* if the counter is full the worker is awake */
 		if (w->started && write(w->evfd, &one, sizeof(one)) < 0 &&
 		    errno != EAGAIN)
-			dcm_err("worker: eventfd: %s", strerror(errno));
+			dcm_err("data worker: eventfd: %s", strerror(errno));
 	}
 	for (u32 i = 0; i < donor->nr_workers; i++)
 		if (donor->workers[i].started)

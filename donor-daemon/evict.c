@@ -205,9 +205,9 @@ static void evict_choose(struct dcm_donor *donor)
 	for (u32 i = 0; i < wanted; i++)
 		silent += v[i]->session->silent;
 	if (wanted)
-		dcm_notice("asking %u of %u slabs back, %u of them of silent hosts: %llu bytes may be lent",
+		dcm_notice("asking %u of %u slabs back, %u of them of silent hosts: only %llu MiB may be lent now",
 			   wanted, donor->pool.nr_mapped, silent,
-			   (unsigned long long)donor->pool.allowed);
+			   (unsigned long long)(donor->pool.allowed >> 20));
 	for (u32 i = 0; i < wanted; i++)
 		dcm_evict_slab(donor, v[i], deadline);
 	free(v);
@@ -257,7 +257,7 @@ static void evict_force(struct dcm_donor *donor, struct dcm_slab *slab)
 	};
 
 	donor->stats.evict_forced++;
-	dcm_warn("slab %llu (cookie %llu) of %s, session %llx: not given back in time; taken back",
+	dcm_warn("slab %llu (cookie %llu) of %s, session %llx: not given back in time; revoked, its host loses these pages",
 		 (unsigned long long)slab->id, (unsigned long long)slab->cookie,
 		 slab->tenant->name, (unsigned long long)s->id);
 	s->nr_slabs--;

@@ -111,16 +111,16 @@ static const char *cgroup_flaw(int dir)
 	char procs[TEXT_MAX], controllers[TEXT_MAX], pid[24];
 
 	if (dir < 0)
-		return "it has none of version 2";
+		return "the daemon is in no cgroup of version 2";
 	snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
 	if (file_read(dir, "cgroup.procs", procs) || strcmp(procs, pid))
-		return "other processes are in its own";
+		return "other processes are in the daemon's cgroup";
 	if (file_read(dir, "cgroup.controllers", controllers) ||
 	    (!strstr(controllers, "cpu ") && !strstr(controllers, "cpu\n")))
-		return "its own has no CPU to divide; set Delegate=cpu pids";
+		return "the daemon's cgroup has no CPU controller; set Delegate=cpu pids";
 	if (faccessat(dir, ".", W_OK, AT_EACCESS) ||
 	    faccessat(dir, "cgroup.subtree_control", W_OK, AT_EACCESS))
-		return "it may not divide its own; set Delegate=cpu pids";
+		return "the daemon may not divide its cgroup; set Delegate=cpu pids";
 	return NULL;
 }
 
@@ -181,7 +181,7 @@ void dcm_gc_cpu_start(struct dcm_donor *donor)
 	if (donor->gc_cgroup >= 0)
 		dcm_info("GC workers share the CPU by tenant, in cgroups");
 	else
-		dcm_info("GC workers share the CPU by being nice, as the daemon has no cgroup for them: %s",
+		dcm_info("GC workers share the CPU by niceness, not in cgroups: %s",
 			flaw);
 }
 
@@ -226,7 +226,9 @@ int dcm_gc_cpu_join(struct dcm_donor *donor, const struct dcm_tenant *tenant)
 		return fd;
 	ret = -errno;
 none:
-	dcm_log_limited(DCM_LOG_WARNING, "no cgroup for GC workers of %s: %s",
+	dcm_log_limited(
+		DCM_LOG_WARNING,
+		"no cgroup for GC workers of %s, they run in the daemon's: %s",
 			tenant->name, strerror(-ret));
 	return -1;
 }

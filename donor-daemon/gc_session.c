@@ -320,7 +320,9 @@ static void gc_session_open(struct dcm_gc_session *gs,
 	if (!ret)
 		ret = uv_poll_init(&donor->loop, &gs->poll, gs->child.fd);
 	if (ret) {
-		dcm_log_limited(DCM_LOG_ERR, "%s can't be started: %s",
+		dcm_log_limited(DCM_LOG_ERR,
+				"session %llx: GC worker %s can't be started: %s",
+				(unsigned long long)gs->session_id,
 				donor->gc_path, strerror(-ret));
 		dcm_gc_child_end(&gs->child);
 		gc_session_uncharge(gs);

@@ -75,7 +75,7 @@ static void hello_control(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 		}
 		donor->stats.sessions_resumed++;
 		dcm_log_limited(DCM_LOG_INFO,
-				"session %llx of %s goes on from %s",
+				"session %llx of %s is resumed from %s",
 			 (unsigned long long)s->id, conn->tenant->name,
 			 conn->peer);
 	}

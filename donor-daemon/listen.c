@@ -36,8 +36,9 @@
 
 static void listen_pause(struct dcm_listener *l, int error)
 {
-	dcm_log_limited(DCM_LOG_WARNING,
-			"%s: can't take a connection: %s; raise LimitNOFILE",
+	dcm_log_limited(
+		DCM_LOG_WARNING,
+			"%s: a connection can't be accepted: %s; trying again. Raise LimitNOFILE if this repeats",
 			l->name, strerror(error));
 	uv_poll_stop(&l->poll);
 	l->paused = true;

@@ -62,7 +62,8 @@ static const struct {
 	{ "listen", "HOST:PORT", "donor", "listen",
 	  "Listen on this TCP address; port 0 picks one; repeatable, replaces the file's" },
 	{ "unix", "PATH", "donor", "unix", "Listen on this UNIX socket" },
-	{ "keys", "FILE", "donor", "keys", "Keys, one name:hexkey a line" },
+	{ "keys", "FILE", "donor", "keys",
+	  "Tenants' keys, one NAME:HEXKEY a line" },
 	{ "capacity", "SIZE", "donor", "capacity",
 	  "Lend at most this much (bytes, 8G, 75%)" },
 	{ "slab-size", "SIZE", "donor", "slab-size",
@@ -70,23 +71,23 @@ static const struct {
 	{ "head-room", "SIZE", "donor", "head-room",
 	  "Leave this much memory of the host free" },
 	{ "spare-slabs", "N", "donor", "spare-slabs",
-	  "Slabs to allocate ahead" },
+	  "Keep this many slabs allocated ahead" },
 	{ "hugepages", "no|yes|SIZE", "donor", "hugepages",
 	  "Make slabs of huge pages" },
 	{ "threads", "N", "donor", "threads",
 	  "Threads that serve data; 0: one for each CPU" },
 	{ "poll-us", "N", "donor", "poll-us",
-	  "Look for the next request this long before sleeping" },
+	  "Poll this many microseconds for the next request before sleeping" },
 	{ "data-encryption", "yes|no", "donor", "data-encryption",
-	  "no: data connections may go on unencrypted once proven" },
+	  "no: hosts may use data connections unencrypted, once they have proven their key" },
 	{ "rdma", "no|auto|yes", "donor", "rdma",
-	  "Lend over RDMA too; needs data-encryption = no" },
+	  "Lend over RDMA too; needs --data-encryption=no" },
 	{ "rdma-listen", "HOST:PORT", "donor", "rdma-listen",
 	  "Take RDMA connections at this address" },
 	{ "drain-timeout", "TIME", "donor", "drain-timeout",
 	  "Wait this long for slabs to come back at SIGTERM" },
 	{ "http", "ADDRESS:PORT|off", "http", "listen",
-	  "Serve /metrics, /status and /healthz there" },
+	  "Serve /metrics, /status and /healthz at this address" },
 };
 
 static int override_add(struct argp_state *state, const char *section,
@@ -151,10 +152,10 @@ static void command_line_parse(int argc, char **argv)
 	static struct argp_option options[OPTIONS + 1 + ARRAY_SIZE(shortcuts)] = {
 		DCM_ARGS_OPTIONS(
 			"Read FILE and FILE.d/*.conf (" DEFAULT_CONFIG ")",
-			"Say whether the configuration and the keys are good, and end",
+			"Check the configuration and the keys, then exit",
 			"When ready, write the bound addresses to descriptor N and close it"),
 		{ "set", OPT_SET, "SECTION.KEY=VALUE", 0,
-		  "Any option of the configuration file", 0 },
+		  "Set any option of the configuration file; repeatable", 0 },
 	};
 	struct argp argp = {
 		.options = options,
@@ -219,7 +220,7 @@ static void config_keep(const struct dcm_config *old, struct dcm_config *new)
 #define KEEP(field, name)                                                     \
 	do {                                                                  \
 		if (memcmp(&old->field, &new->field, sizeof(old->field))) {   \
-			dcm_warn("%s has changed: that needs a restart; the old value stays", \
+			dcm_warn("%s has changed, and keeps its old value until the donor is restarted", \
 				 name);                                       \
 			memcpy(&new->field, &old->field,                      \
 			       sizeof(old->field));                           \
@@ -281,7 +282,7 @@ static void drain_end(struct dcm_donor *donor)
 	dcm_list_for_each(s, &donor->sessions, struct dcm_session, node) {
 		if (!s->nr_slabs)
 			continue;
-		dcm_err("left behind: %u slabs (%llu MiB) of %s, session %llx from %s",
+		dcm_err("not given back: %u slabs (%llu MiB) of %s, session %llx from %s; their content is lost",
 			s->nr_slabs,
 			(unsigned long long)(s->nr_slabs *
 						     donor->pool.slab_bytes >>
@@ -316,7 +317,8 @@ static void on_signal(uv_signal_t *handle, int signum)
 		return;
 	}
 	if (donor->draining) {
-		dcm_warn("told to end again: not waiting any longer");
+		dcm_warn(
+			"told to end a second time: not waiting for slabs any longer");
 		donor->stopping = true;
 		drain_end(donor);
 		return;
@@ -451,7 +453,7 @@ static void donor_end(struct dcm_donor *donor)
 	uv_walk(&donor->loop, handle_close, NULL);
 	uv_run(&donor->loop, UV_RUN_DEFAULT);
 	if (uv_loop_close(&donor->loop))
-		dcm_err("the event loop still has handles");
+		dcm_err("internal error: the event loop still has handles at the end");
 	dcm_rdma_free(donor);
 	dcm_pool_free(&donor->pool);
 	dcm_tenants_free(&donor->tenants);
@@ -499,6 +501,6 @@ int main(int argc, char **argv)
 	dcm_ready_report(&donor, args.ready_fd);
 	uv_run(&donor.loop, UV_RUN_DEFAULT);
 	donor_end(&donor);
-	dcm_notice("ended");
+	dcm_notice("dcm-donord has ended");
 	return donor.exit_status;
 }

@@ -78,11 +78,11 @@ static const char *conn_limits(const struct dcm_donor *donor,
 	const struct dcm_tenant *t = s->tenant;
 
 	if (t->gone)
-		return "its key was removed";
+		return "its tenant's key was removed";
 	if (t->connections >= t->quota_connections)
-		return "the tenant's connections are used up";
+		return "the tenant has as many connections as it may (tenant-connections)";
 	if (dcm_conn_full(donor))
-		return "the donor's connections are used up";
+		return "the donor has as many connections as it may (connections)";
 	return NULL;
 }
 
@@ -128,11 +128,11 @@ static const char *conn_new(struct dcm_rdma *r, struct rdma_cm_id *id,
 	if (why)
 		return why;
 	if (!id->verbs || !dcm_rdma_device_of(r, id->verbs))
-		return "it came in over a device that was not there at the start";
+		return "its RDMA device was added after the donor's start";
 	dcm_rdma_lane_close(s, lane);
 	pd = rdma_pd_of_session(s, id->verbs);
 	if (!pd)
-		return "the session's protection domain is on another device, or can't be had";
+		return "the session's protection domain is on another device, or can't be made";
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return "out of memory";
@@ -174,11 +174,11 @@ static void on_request(struct dcm_rdma *r, struct rdma_cm_id *id,
 
 	id->context = NULL;
 	if (dcm_wire_show_get(data, asked->private_data_len, &shown)) {
-		why = "it shows no ticket";
+		why = "it has no ticket";
 		r->tickets.bad++;
 	} else if (!dcm_ticket_take(&r->tickets, &shown, dcm_now(r->donor),
 				    &owner, &lane)) {
-		why = "its ticket is not good";
+		why = "its ticket is unknown, used or too old";
 	} else {
 		s = owner;
 		why = conn_new(r, id, s, lane, asked);
@@ -186,8 +186,8 @@ static void on_request(struct dcm_rdma *r, struct rdma_cm_id *id,
 	if (!why)
 		return;
 	r->rejected++;
-	dcm_log_limited(DCM_LOG_WARNING,
-			"RDMA connection request: %s: rejected", why);
+	dcm_log_limited(DCM_LOG_WARNING, "RDMA connection request rejected: %s",
+			why);
 	rdma_reject(id, NULL, 0);
 	rdma_destroy_id(id);
 }

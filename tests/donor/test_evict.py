@@ -180,7 +180,7 @@ def test_not_given_back(make_lab: MakeLab) -> None:
     shm.send(DONE, struct.pack("<Q", s.id))
     assert shm.query()["used"] == 0
     assert lab.status()["evictions"]["forced"] == 2
-    assert "taken back" in lab.tail(50)
+    assert "not given back in time; revoked" in lab.tail(50)
     d.close()
     shm.goodbye()
     tcp.goodbye()
@@ -267,7 +267,7 @@ def test_drain_left_behind(make_lab: MakeLab) -> None:
     assert process is not None
     lab.signal(signal.SIGTERM)
     assert process.wait(15) == 1
-    assert "left behind: 1 slabs (2 MiB) of alice" in lab.tail()
+    assert "not given back: 1 slabs (2 MiB) of alice" in lab.tail()
     assert os.fstat(slab.fd).st_size == 0
     c.close()
     lab.finish()
@@ -283,7 +283,7 @@ def test_second_sigterm(make_lab: MakeLab) -> None:
     c.wait(EVICT)
     lab.signal(signal.SIGTERM)
     assert process.wait(15) == 1
-    assert "left behind: 1 slabs" in lab.tail()
+    assert "not given back: 1 slabs" in lab.tail()
     c.close()
     lab.finish()
 
