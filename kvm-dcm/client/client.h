@@ -367,12 +367,12 @@ struct dcm_endpoint *dcm_client_endpoint(struct dcm_client *client,
 					 u32 lane);
 
 /**
- * struct dcm_client_door - what is needed to add a connection to a session
+ * struct dcm_client_session_ref - what is needed to add a connection to a session
  * @sa: the donor's address
  * @tls: the client's credentials; they live as long as the client
  * @s: the session
  */
-struct dcm_client_door {
+struct dcm_client_session_ref {
 	const struct sockaddr_storage *sa;
 	socklen_t sa_len;
 	struct dcm_tls *tls;
@@ -380,8 +380,8 @@ struct dcm_client_door {
 };
 
 /* False: there is no session with that donor now. Any thread. */
-bool dcm_client_door(struct dcm_client *client, u32 donor,
-		     struct dcm_client_door *door);
+bool dcm_client_session_ref_get(struct dcm_client *client, u32 donor,
+		     struct dcm_client_session_ref *ref);
 u32 dcm_client_donors(const struct dcm_client *client);
 
 /* ---- adding and removing donors ---- */

@@ -50,27 +50,27 @@ static void session_tell(struct client_donor *d)
 
 	memcpy(s.secret, d->secret, sizeof(s.secret));
 	pthread_mutex_lock(&d->client->lock);
-	d->told = s;
+	d->published = s;
 	pthread_mutex_unlock(&d->client->lock);
 	if (cb->session)
 		cb->session(d->client->arg, d->idx, s.id ? &s : NULL);
 	explicit_bzero(&s, sizeof(s));
 }
 
-bool dcm_client_door(struct dcm_client *client, u32 donor,
-		     struct dcm_client_door *door)
+bool dcm_client_session_ref_get(struct dcm_client *client, u32 donor,
+		     struct dcm_client_session_ref *ref)
 {
 	struct client_donor *d = &client->donor[donor];
 
-	*door = (struct dcm_client_door){
+	*ref = (struct dcm_client_session_ref){
 		.sa = &d->sa,
 		.sa_len = d->sa_len,
 		.tls = &client->tls,
 	};
 	pthread_mutex_lock(&client->lock);
-	door->s = d->told;
+	ref->s = d->published;
 	pthread_mutex_unlock(&client->lock);
-	return door->s.id;
+	return ref->s.id;
 }
 
 u32 dcm_client_donors(const struct dcm_client *client)
@@ -86,7 +86,7 @@ void dcm_client_adopt_session(struct dcm_client *client, u32 donor,
 	d->session = s->id;
 	d->donor_id = s->donor_id;
 	memcpy(d->secret, s->secret, sizeof(d->secret));
-	d->told = *s;
+	d->published = *s;
 	/* Its silence counts from now. */
 	d->heard_ms = client_now_ms();
 }

@@ -42,13 +42,13 @@ void dcm_gc_conn_close(struct dcm_gc_conn *c)
 }
 
 void dcm_gc_conn_start(struct dcm_gc_conn *c,
-		       const struct dcm_client_door *door, u32 number,
+		       const struct dcm_client_session_ref *ref, u32 number,
 		       u64 bytes, u64 now_ms)
 {
 	dcm_gc_conn_close(c);
 	c->state = DCM_GC_CONN_CONNECTING;
 	c->fd = -1;
-	c->session = door->s;
+	c->session = ref->s;
 	c->number = number;
 	c->bytes = bytes;
 	c->in = malloc(DCM_WIRE_MSG_MAX);
@@ -56,8 +56,8 @@ void dcm_gc_conn_start(struct dcm_gc_conn *c,
 		dcm_gc_conn_fail(c, "no memory");
 		return;
 	}
-	dcm_conn_start(&c->conn, door->tls, (const struct sockaddr *)door->sa,
-		       door->sa_len, now_ms);
+	dcm_conn_start(&c->conn, ref->tls, (const struct sockaddr *)ref->sa,
+		       ref->sa_len, now_ms);
 	dcm_gc_conn_step(c);
 }
 

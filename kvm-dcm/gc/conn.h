@@ -55,7 +55,7 @@ struct dcm_gc_conn {
  * A failure shows in @c->state, now or later.
  */
 void dcm_gc_conn_start(struct dcm_gc_conn *c,
-		       const struct dcm_client_door *door, u32 number,
+		       const struct dcm_client_session_ref *ref, u32 number,
 		       u64 bytes, u64 now_ms);
 
 /* Set what to poll() for; @p->fd -1: nothing. */

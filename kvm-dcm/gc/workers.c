@@ -233,10 +233,10 @@ void gc_forget(struct dcm_gc_workers *t, u32 donor, u32 space)
 /* Why a donor has no worker: its status. */
 u32 gc_gone(struct dcm_gc_workers *t, u32 donor)
 {
-	struct dcm_client_door door;
-	bool there = dcm_client_door(t->client, donor, &door);
+	struct dcm_client_session_ref ref;
+	bool there = dcm_client_session_ref_get(t->client, donor, &ref);
 
-	explicit_bzero(&door.s, sizeof(door.s));
+	explicit_bzero(&ref.s, sizeof(ref.s));
 	t->about = donor;
 	return there ? VIRTIO_GC_WORKER_LOST : VIRTIO_GC_DONOR_LOST;
 }
@@ -307,18 +307,18 @@ u32 gc_donor_open(struct dcm_gc_workers *t, u32 donor)
 {
 	struct workers_donor *d = &t->donor[donor];
 	u64 until = min(t->expires_ms, dcm_clock_ms() + OPEN_MS), now;
-	struct dcm_client_door door;
+	struct dcm_client_session_ref ref;
 
 	if (gc_conn_up(t, donor))
 		return VIRTIO_GC_OK;
 	t->about = donor;
-	if (!dcm_client_door(t->client, donor, &door))
+	if (!dcm_client_session_ref_get(t->client, donor, &ref))
 		return VIRTIO_GC_DONOR_LOST;
 	/* the new worker knows no space and no slab of an earlier one */
 	d->knows = 0;
 	d->nr_slabs = 0;
-	dcm_gc_conn_start(&d->conn, &door, donor, t->bytes, dcm_clock_ms());
-	explicit_bzero(&door.s, sizeof(door.s));
+	dcm_gc_conn_start(&d->conn, &ref, donor, t->bytes, dcm_clock_ms());
+	explicit_bzero(&ref.s, sizeof(ref.s));
 	for (;;) {
 		now = dcm_clock_ms();
 		if (d->conn.state == DCM_GC_CONN_FAILED)

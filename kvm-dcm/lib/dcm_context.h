@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * dcm_context.h - the one door to the outside for everything in core/
+ * dcm_context.h - the only header from outside for everything in core/
  *
  * The core is written in a short list of kernel words: fixed-size types,
  * atomic_t, atomic64_t, spinlock_t, preempt_disable, READ_ONCE/WRITE_ONCE,
