@@ -23,7 +23,7 @@
 
 #include "client_int.h"
 #include "../lib/clock.h"
-#include "../lib/inside.h"
+#include "../lib/thread.h"
 
 u64 client_now_ns(void)
 {

@@ -251,8 +251,8 @@ struct client_donor {
 	u64 others_ms;
 	u64 rtt_ns;
 	u64 full_until_ms;
-	struct dcm_client_session
-		published; /* for dcm_client_session_ref_get(), under @lock */
+	/* for dcm_client_session_ref_get(), under @lock */
+	struct dcm_client_session published;
 	struct dcm_choose_donor place;
 	char why[160];
 	struct dcm_log_rate say_conn;

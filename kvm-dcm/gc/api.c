@@ -8,7 +8,7 @@
  * Locking: none. The program's signals are blocked inside.
  */
 #include "backend.h"
-#include "../lib/inside.h"
+#include "../lib/thread.h"
 
 void dcm_gc_host_close(struct dcm_gc_host *gc)
 {
@@ -16,9 +16,9 @@ void dcm_gc_host_close(struct dcm_gc_host *gc)
 
 	if (!gc)
 		return;
-	dcm_enter(&old);
+	dcm_thread_enter(&old);
 	gc->kind->close(gc);
-	dcm_leave(&old);
+	dcm_thread_leave(&old);
 }
 
 uint64_t dcm_gc_host_features(const struct dcm_gc_host *gc)
@@ -35,9 +35,9 @@ void dcm_gc_host_start(struct dcm_gc_host *gc, uint64_t features)
 {
 	sigset_t old;
 
-	dcm_enter(&old);
+	dcm_thread_enter(&old);
 	gc->kind->start(gc, features & gc->kind->features(gc));
-	dcm_leave(&old);
+	dcm_thread_leave(&old);
 }
 
 void dcm_gc_host_submit(struct dcm_gc_host *gc, const void *request,
@@ -45,16 +45,16 @@ void dcm_gc_host_submit(struct dcm_gc_host *gc, const void *request,
 {
 	sigset_t old;
 
-	dcm_enter(&old);
+	dcm_thread_enter(&old);
 	gc->kind->submit(gc, request, bytes, room, token);
-	dcm_leave(&old);
+	dcm_thread_leave(&old);
 }
 
 void dcm_gc_host_reset(struct dcm_gc_host *gc)
 {
 	sigset_t old;
 
-	dcm_enter(&old);
+	dcm_thread_enter(&old);
 	gc->kind->reset(gc);
-	dcm_leave(&old);
+	dcm_thread_leave(&old);
 }

@@ -37,7 +37,7 @@
 #include "backend.h"
 #include "ipc.h"
 #include "../proto/gc_layout.h"
-#include "../lib/inside.h"
+#include "../lib/thread.h"
 #include "../lib/log.h"
 
 #define AGAIN_MS 200
@@ -650,7 +650,7 @@ struct dcm_gc_host *dcm_gc_host_connect(const char *path, int fd, void *window,
 	sigset_t old;
 	int rc;
 
-	dcm_enter(&old);
+	dcm_thread_enter(&old);
 	p = calloc(1, sizeof(*p));
 	if (!p) {
 		snprintf(err, len, "no memory");
@@ -672,7 +672,7 @@ struct dcm_gc_host *dcm_gc_host_connect(const char *path, int fd, void *window,
 		p = NULL;
 	}
 out:
-	dcm_leave(&old);
+	dcm_thread_leave(&old);
 	if (rc)
 		errno = -rc;
 	return p ? &p->api : NULL;

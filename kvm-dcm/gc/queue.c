@@ -30,7 +30,7 @@
 #include <unistd.h>
 
 #include "queue_int.h"
-#include "../lib/inside.h"
+#include "../lib/thread.h"
 
 #define REGION_MIN (64ull << 10)
 #define TYPES_MAX 65536u

@@ -46,7 +46,7 @@
 #include <unistd.h>
 
 #include "clock.h"
-#include "inside.h"
+#include "thread.h"
 #include "log.h"
 
 #define LINE_BYTES	1024u
@@ -248,10 +248,10 @@ static void say_by_thread(const char *text, size_t len)
 	size_t more_len = n ? not_kept_up(more, n) : 0;
 	sigset_t old;
 
-	dcm_enter(&old);
+	dcm_thread_enter(&old);
 	if ((n && !hand_over(more, more_len)) || !hand_over(text, len))
 		__atomic_fetch_add(&dropped, n + 1, __ATOMIC_RELAXED);
-	dcm_leave(&old);
+	dcm_thread_leave(&old);
 }
 
 /* ---- the thread ---- */

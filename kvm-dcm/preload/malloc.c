@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../lib/inside.h"
+#include "../lib/thread.h"
 #include "shim.h"
 
 static struct {
@@ -52,7 +52,8 @@ void dcm_malloc_ready(void)
 
 static inline bool own(void)
 {
-	return dcm_inside || !__atomic_load_n(&next.ready, __ATOMIC_ACQUIRE);
+	return dcm_thread_inside ||
+	       !__atomic_load_n(&next.ready, __ATOMIC_ACQUIRE);
 }
 
 DCM_EXPORT void *malloc(size_t n)

@@ -39,7 +39,7 @@
 #include <unistd.h>
 
 #include "../lib/dcm_context.h"
-#include "../lib/inside.h"
+#include "../lib/thread.h"
 #include "../lib/log.h"
 #include "shim.h"
 
@@ -59,7 +59,7 @@ struct dcm_shim dcm_shim;
 
 static inline struct dcm_pager *pager(void)
 {
-	if (dcm_inside)
+	if (dcm_thread_inside)
 		return NULL;
 	return __atomic_load_n(&dcm_shim.pg, __ATOMIC_ACQUIRE);
 }
@@ -114,14 +114,14 @@ static void *arena_map(struct dcm_pager *pg, u64 len)
 	sigset_t old;
 
 	(void)pg;
-	dcm_enter(&old);
+	dcm_thread_enter(&old);
 	at = dcm_arena_take(page_up(len),
 			    len >= ARENA_ALIGN ? ARENA_ALIGN : PAGE);
 	if (!at && !__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
 		dcm_log(DCM_LOG_WARNING,
 			"a mapping of %llu MiB does not fit the configured size and is not paged",
 			(unsigned long long)len >> 20);
-	dcm_leave(&old);
+	dcm_thread_leave(&old);
 	return (void *)at;
 }
 
@@ -247,9 +247,9 @@ static int arena_unmap(struct dcm_pager *pg, u64 addr, u64 len)
 			return -1;
 		adopt(pg, p, len);
 	}
-	dcm_enter(&old);
+	dcm_thread_enter(&old);
 	dcm_arena_give(addr, len);
-	dcm_leave(&old);
+	dcm_thread_leave(&old);
 	return 0;
 }
 
@@ -599,12 +599,12 @@ __attribute__((constructor)) static void shim_start(void)
 {
 	const char *path = getenv("DCM_CONFIG");
 
-	dcm_inside++;
+	dcm_thread_inside++;
 	dcm_malloc_ready();
 	dcm_open_ready();
 	if (path && *path && meant())
 		start(path);
-	dcm_inside--;
+	dcm_thread_inside--;
 }
 
 /*

@@ -8,7 +8,7 @@
  * the slab size), the core, threads, status socket; destroyed in reverse.
  *
  * A function called by the program's threads runs with signals blocked and
- * marked as inside libdcm (inside.h). If the caller's stack is itself paged
+ * marked as inside libdcm (thread.h). If the caller's stack is itself paged
  * memory, it would fault while it holds locks that fault threads want; then the
  * work is done on a stack of libdcm's own.
  */
@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #include "slab_worker.h"
-#include "../lib/inside.h"
+#include "../lib/thread.h"
 #include "../client/keys.h"
 #include "../lib/log.h"
 #include "pager.h"
@@ -322,7 +322,7 @@ struct dcm_pager *dcm_pager_create(const struct dcm_host_config *cfg, char *err,
 	sigset_t old;
 	int rc;
 
-	dcm_enter(&old);
+	dcm_thread_enter(&old);
 	pg = vzalloc(sizeof(*pg));
 	if (!pg) {
 		snprintf(err, len, "no memory");
@@ -340,7 +340,7 @@ struct dcm_pager *dcm_pager_create(const struct dcm_host_config *cfg, char *err,
 	if (len)
 		err[0] = 0;
 out:
-	dcm_leave(&old);
+	dcm_thread_leave(&old);
 	return pg;
 }
 
@@ -353,7 +353,7 @@ struct dcm_pager *dcm_pager_open_sized(const char *path, uint64_t size,
 	sigset_t old;
 	int rc;
 
-	dcm_enter(&old);
+	dcm_thread_enter(&old);
 	cfg = calloc(1, sizeof(*cfg));
 	rc = cfg ? dcm_host_config_load(path, cfg, why) : -ENOMEM;
 	if (rc) {
@@ -367,7 +367,7 @@ struct dcm_pager *dcm_pager_open_sized(const char *path, uint64_t size,
 		pg = dcm_pager_create(cfg, err, len);
 	}
 	free(cfg);
-	dcm_leave(&old);
+	dcm_thread_leave(&old);
 	return pg;
 }
 
@@ -382,9 +382,9 @@ void dcm_pager_close(struct dcm_pager *pg)
 
 	if (!pg)
 		return;
-	dcm_enter(&old);
+	dcm_thread_enter(&old);
 	destroy(pg);
-	dcm_leave(&old);
+	dcm_thread_leave(&old);
 }
 
 void *dcm_pager_map(struct dcm_pager *pg, size_t bytes)
@@ -397,7 +397,7 @@ void *dcm_pager_map(struct dcm_pager *pg, size_t bytes)
 		errno = EINVAL;
 		return NULL;
 	}
-	dcm_enter(&old);
+	dcm_thread_enter(&old);
 	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p == MAP_FAILED) {
@@ -411,7 +411,7 @@ void *dcm_pager_map(struct dcm_pager *pg, size_t bytes)
 		errno = -rc;
 	}
 out:
-	dcm_leave(&old);
+	dcm_thread_leave(&old);
 	return p;
 }
 
@@ -422,9 +422,9 @@ int dcm_pager_adopt(struct dcm_pager *pg, void *addr, size_t bytes)
 
 	if (((u64)addr | bytes) & (DCM_PAGE_SIZE - 1))
 		return -EINVAL;
-	dcm_enter(&old);
+	dcm_thread_enter(&old);
 	rc = dcm_guest_add(pg, (u64)addr, bytes >> DCM_PAGE_SHIFT, false);
-	dcm_leave(&old);
+	dcm_thread_leave(&old);
 	return rc;
 }
 
@@ -489,11 +489,11 @@ static long call(struct dcm_pager *pg, enum call what, u64 va, u64 bytes,
 
 	if ((va | bytes) & (DCM_PAGE_SIZE - 1) || va + bytes < va)
 		return -EINVAL;
-	dcm_enter(&old);
+	dcm_thread_enter(&old);
 	if (likely(!dcm_guest_gfn(&pg->guest, sp & ~(u64)(DCM_PAGE_SIZE - 1),
 				  &gfn))) {
 		rc = call_here(pg, what, va, bytes, with);
-		dcm_leave(&old);
+		dcm_thread_leave(&old);
 		return rc;
 	}
 	/* The argument must not be on the caller's stack either. */
@@ -510,7 +510,7 @@ static long call(struct dcm_pager *pg, enum call what, u64 va, u64 bytes,
 		rc = a->rc;
 	}
 	free(a);
-	dcm_leave(&old);
+	dcm_thread_leave(&old);
 	return rc;
 }
 
@@ -629,8 +629,8 @@ char *dcm_pager_status(struct dcm_pager *pg)
 	sigset_t old;
 	char *s;
 
-	dcm_enter(&old);
+	dcm_thread_enter(&old);
 	s = dcm_status_text(pg);
-	dcm_leave(&old);
+	dcm_thread_leave(&old);
 	return s;
 }

@@ -28,7 +28,7 @@
 
 #include "slab_worker.h"
 #include "../gc/backend.h"
-#include "../lib/inside.h"
+#include "../lib/thread.h"
 
 #define BUSY_US 1000u
 #define BUSY_TRIES 200
@@ -260,7 +260,7 @@ struct dcm_gc_host *dcm_gc_host_open(struct dcm_pager *pg, void *window,
 	struct paged *p;
 	sigset_t old;
 
-	dcm_enter(&old);
+	dcm_thread_enter(&old);
 	p = malloc(sizeof(*p));
 	if (p)
 		*p = (struct paged){ pg, (u64)window };
@@ -272,6 +272,6 @@ struct dcm_gc_host *dcm_gc_host_open(struct dcm_pager *pg, void *window,
 	}
 	if (!gc)
 		free(p);
-	dcm_leave(&old);
+	dcm_thread_leave(&old);
 	return gc;
 }

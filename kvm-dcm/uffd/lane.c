@@ -28,7 +28,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "../lib/inside.h"
+#include "../lib/thread.h"
 #include "../lib/log.h"
 #include "pager.h"
 #include "affinity.h"
@@ -292,7 +292,7 @@ static void *lane_main(void *arg)
 	struct dcm_pager *pg = l->pg;
 	char name[16];
 
-	dcm_inside = 1;
+	dcm_thread_inside = 1;
 	snprintf(name, sizeof(name), "dcm-fault-%u", l->id);
 	prctl(PR_SET_NAME, name);
 	l->tid = (pid_t)syscall(SYS_gettid);

@@ -13,7 +13,7 @@
  */
 #include <errno.h>
 
-#include "../lib/inside.h"
+#include "../lib/thread.h"
 #include "pager.h"
 #include "covers.h"
 
@@ -76,13 +76,13 @@ int dcm_pager_pin(struct dcm_pager *pg, void *addr, size_t bytes)
 
 	if (rc)
 		return rc;
-	dcm_enter(&old);
+	dcm_thread_enter(&old);
 	pthread_mutex_lock(&pg->guest.lock);
 	rc = pins_take(pg, gfn, bytes >> DCM_PAGE_SHIFT);
 	pthread_mutex_unlock(&pg->guest.lock);
 	if (!rc)
 		dcm_pins_wait(pg);
-	dcm_leave(&old);
+	dcm_thread_leave(&old);
 	/* Bring the pages in, with no lock held. */
 	for (off = 0; !rc && off < bytes; off += DCM_PAGE_SIZE)
 		(void)p[off];
@@ -98,7 +98,7 @@ int dcm_pager_unpin(struct dcm_pager *pg, void *addr, size_t bytes)
 
 	if (rc)
 		return rc;
-	dcm_enter(&old);
+	dcm_thread_enter(&old);
 	pthread_mutex_lock(&g->lock);
 	for (i = 0; i < nr && !rc; i++)
 		if (!(g->pins[gfn + i] & PIN_MAX))
@@ -107,7 +107,7 @@ int dcm_pager_unpin(struct dcm_pager *pg, void *addr, size_t bytes)
 		if (!__atomic_sub_fetch(&g->pins[gfn + i], 1, __ATOMIC_SEQ_CST))
 			__atomic_fetch_sub(&g->pinned, 1, __ATOMIC_SEQ_CST);
 	pthread_mutex_unlock(&g->lock);
-	dcm_leave(&old);
+	dcm_thread_leave(&old);
 	return rc;
 }
 
@@ -155,7 +155,7 @@ void dcm_pager_hold(struct dcm_pager *pg, void *addr, size_t bytes, bool hold)
 	u64 va = (u64)addr, end = va + bytes, len, gfn;
 	sigset_t old;
 
-	dcm_enter(&old);
+	dcm_thread_enter(&old);
 	pthread_mutex_lock(&g->lock);
 	while ((va = dcm_guest_next(g, va, end, &len, &gfn)), len) {
 		dcm_pins_hold(g, gfn, len >> DCM_PAGE_SHIFT, DCM_PIN_HELD,
@@ -165,5 +165,5 @@ void dcm_pager_hold(struct dcm_pager *pg, void *addr, size_t bytes, bool hold)
 	pthread_mutex_unlock(&g->lock);
 	if (hold)
 		dcm_pins_wait(pg);
-	dcm_leave(&old);
+	dcm_thread_leave(&old);
 }

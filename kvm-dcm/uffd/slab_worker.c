@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "slab_worker.h"
-#include "../lib/inside.h"
+#include "../lib/thread.h"
 #include "../lib/log.h"
 
 #define TICK_MS 100
@@ -183,7 +183,7 @@ static void *worker_main(void *arg)
 	struct dcm_pager *pg = arg;
 	struct dcm_pg_lane *l = worker_lane(pg);
 
-	dcm_inside = 1;
+	dcm_thread_inside = 1;
 	prctl(PR_SET_NAME, "dcm-pager");
 	l->tid = (pid_t)syscall(SYS_gettid);
 	while (!smp_load_acquire(&pg->stop)) {

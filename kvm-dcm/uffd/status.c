@@ -34,7 +34,7 @@
 
 #include "../core/internal.h"
 #include "slab_worker.h"
-#include "../lib/inside.h"
+#include "../lib/thread.h"
 #include "../lib/log.h"
 #include "status.h"
 

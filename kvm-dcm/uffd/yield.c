@@ -35,7 +35,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../lib/inside.h"
+#include "../lib/thread.h"
 #include "affinity.h"
 #include "yield.h"
 

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "../../kvm-dcm/lib/inside.h"
+#include "../../kvm-dcm/lib/thread.h"
 #include "host.h"
 
 char host_dir[] = "/tmp/dcm-client-XXXXXX";
@@ -25,7 +25,7 @@ static void on_attached(void *arg, u32 extent, struct dcm_client_slab *slab)
 
 	pthread_mutex_lock(&h->lock);
 	/* or the preload shim would page what the control thread allocates */
-	assert_true(dcm_inside);
+	assert_true(dcm_thread_inside);
 	assert_true(extent < EXTENTS);
 	assert_int_equal(slab->extent, extent);
 	if (h->slab[extent])

@@ -32,7 +32,7 @@
 #include <time.h>
 
 #include "../../kvm-dcm/client/client_int.h"
-#include "../../kvm-dcm/lib/inside.h"
+#include "../../kvm-dcm/lib/thread.h"
 #include "fake_net.h"
 #include "input.h"
 #include "sockets.h"
@@ -109,7 +109,7 @@ static u32 busy; /* rounds in which there was something to do */
 
 /* ---- what is not the control plane's ---- */
 
-__thread int dcm_inside;
+__thread int dcm_thread_inside;
 
 int dcm_thread_start(pthread_t *t, void *(*fn)(void *), void *arg)
 {

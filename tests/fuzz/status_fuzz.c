@@ -25,7 +25,7 @@
 
 #include "../../kvm-dcm/core/internal.h"
 #include "../../kvm-dcm/uffd/slab_worker.h"
-#include "../../kvm-dcm/lib/inside.h"
+#include "../../kvm-dcm/lib/thread.h"
 #include "../../kvm-dcm/uffd/status.h"
 #include "input.h"
 

@@ -5,7 +5,7 @@
  *
  * The window is plain memory; the functions below stand for its pager.
  */
-/* links: kvm-dcm/gc/queue.c kvm-dcm/gc/command.c kvm-dcm/gc/api.c kvm-dcm/gc/space.c kvm-dcm/lib/inside.c kvm-dcm/proto/gc_request.c */
+/* links: kvm-dcm/gc/queue.c kvm-dcm/gc/command.c kvm-dcm/gc/api.c kvm-dcm/gc/space.c kvm-dcm/lib/thread.c kvm-dcm/proto/gc_request.c */
 #include <setjmp.h>
 #include <stdbool.h>
 #include <time.h>

@@ -5,7 +5,7 @@
  * Pages are synced, and workers answer, as this file says:
  * when, and with which status.
  */
-/* links: kvm-dcm/gc/queue.c kvm-dcm/gc/command.c kvm-dcm/gc/api.c kvm-dcm/gc/space.c kvm-dcm/lib/inside.c kvm-dcm/proto/gc_request.c */
+/* links: kvm-dcm/gc/queue.c kvm-dcm/gc/command.c kvm-dcm/gc/api.c kvm-dcm/gc/space.c kvm-dcm/lib/thread.c kvm-dcm/proto/gc_request.c */
 #include <setjmp.h>
 #include <stdbool.h>
 #include <stdarg.h>

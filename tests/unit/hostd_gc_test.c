@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/hostd/gc.c kvm-dcm/hostd/window.c kvm-dcm/gc/ipc.c kvm-dcm/gc/queue.c kvm-dcm/gc/command.c kvm-dcm/gc/api.c kvm-dcm/gc/space.c kvm-dcm/lib/inside.c kvm-dcm/lib/log.c kvm-dcm/proto/gc_request.c */
+/* links: kvm-dcm/hostd/gc.c kvm-dcm/hostd/window.c kvm-dcm/gc/ipc.c kvm-dcm/gc/queue.c kvm-dcm/gc/command.c kvm-dcm/gc/api.c kvm-dcm/gc/space.c kvm-dcm/lib/thread.c kvm-dcm/lib/log.c kvm-dcm/proto/gc_request.c */
 /*
  * hostd_gc_test.c - which devices dcm-hostd serves, and that none can block it
  *

@@ -5,7 +5,7 @@
  * Standard error is what a test puts there; what cmocka says goes to standard
  * output. A thread that waits for the log makes a test hang, which alarm() ends.
  */
-/* links: kvm-dcm/lib/log.c kvm-dcm/lib/inside.c */
+/* links: kvm-dcm/lib/log.c kvm-dcm/lib/thread.c */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * inside.c - threads of libdcm, and how they are told from the program's
+ * thread.c - threads of libdcm, and how they are told from the program's
  *
  * Every thread that libdcm starts, the client's too, is inside from its
  * first instruction of ours to its last: what it allocates is never paged. One
@@ -9,9 +9,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "inside.h"
+#include "thread.h"
 
-__thread int dcm_inside;
+__thread int dcm_thread_inside;
 
 struct thread_arg {
 	void *(*fn)(void *);
@@ -22,7 +22,7 @@ static void *thread_main(void *p)
 {
 	struct thread_arg a = *(struct thread_arg *)p;
 
-	dcm_inside = 1;
+	dcm_thread_inside = 1;
 	free(p);
 	return a.fn(a.arg);
 }
