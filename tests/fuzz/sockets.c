@@ -239,7 +239,7 @@ int __wrap_accept4(int fd, struct sockaddr *sa, socklen_t *len, int flags)
 	return number(first);
 }
 
-/* What a send buffer's size is to the system is the other's room here. */
+/* Of either buffer's size comes the same: room where bytes wait. */
 int __wrap_setsockopt(int fd, int level, int name, const void *value,
 		      socklen_t len)
 {
@@ -252,6 +252,11 @@ int __wrap_setsockopt(int fd, int level, int name, const void *value,
 		EXPECT(len == sizeof(room));
 		memcpy(&room, value, sizeof(room));
 		e->to->room = min((size_t)room, (size_t)ROOM);
+	}
+	if (name == SO_RCVBUF) {
+		EXPECT(len == sizeof(room));
+		memcpy(&room, value, sizeof(room));
+		e->room = min((size_t)room, (size_t)ROOM);
 	}
 	return 0;
 }
