@@ -351,7 +351,7 @@ static uint32_t run_start(struct gc_queue *gc, const struct job *j)
 		status = dcm_gc_start_check(&p->layout, j->r.flags,
 					    j->r.entries, j->r.count);
 	if (!status && !gc_command_goes_on(&j->r))
-		status = run_workers(gc, j);
+		status = workers_call(gc, j, command_of(j)->freeze);
 	if (!status) {
 		p->epoch = j->r.epoch;
 		p->late.status = VIRTIO_GC_OK;
@@ -361,7 +361,7 @@ static uint32_t run_start(struct gc_queue *gc, const struct job *j)
 
 static uint32_t run_release(struct gc_queue *gc, const struct job *j)
 {
-	uint32_t status = run_workers(gc, j);
+	uint32_t status = workers_call(gc, j, command_of(j)->freeze);
 
 	if (!status && j->r.flags & VIRTIO_GC_RELEASE_DISCARD)
 		status = regions_each(gc, j, range_discard);
@@ -441,10 +441,11 @@ static uint32_t late_status(struct gc_queue *gc, const struct job *j)
 	return p->late.status;
 }
 
-static uint32_t command_run(struct gc_queue *gc, const struct job *j)
+uint32_t gc_command_run(struct gc_queue *gc, const struct job *j)
 {
 	uint32_t status;
 
+	dcm_gc_reply_clear(gc->reply);
 	if (j->status != VIRTIO_GC_OK)
 		return j->status;
 	if (job_cancelled(gc))
@@ -461,12 +462,6 @@ static uint32_t command_run(struct gc_queue *gc, const struct job *j)
 		return VIRTIO_GC_UNSUPPORTED;
 	status = late_status(gc, j);
 	return status ? status : command_of(j)->run(gc, j);
-}
-
-void gc_command_run(struct gc_queue *gc, const struct job *j)
-{
-	dcm_gc_reply_clear(gc->reply);
-	gc->reply->done.status = command_run(gc, j);
 }
 
 bool gc_command_goes_on(const struct dcm_gc_request *r)

@@ -72,7 +72,7 @@ static void job_run(struct gc_queue *gc, struct job *j)
 	size_t bytes;
 
 	donors_check(gc);
-	gc_command_run(gc, j);
+	gc->reply->done.status = gc_command_run(gc, j);
 	bytes = dcm_gc_reply_pack(gc->reply, j->r.answer_entry);
 	/* when answered the guest may send as many again [VGC-D-10] */
 	pthread_mutex_lock(&gc->lock);

@@ -65,10 +65,12 @@ extern const struct dcm_gc_workers_ops gc_command_workers_ops;
 
 /**
  * gc_command_run() - carry out a request
- * @gc: the queue; @reply is the answer
+ * @gc: the queue; @reply is the answer, but for its status
  * @j: the request
+ *
+ * Return: its status.
  */
-void gc_command_run(struct gc_queue *gc, const struct job *j);
+uint32_t gc_command_run(struct gc_queue *gc, const struct job *j);
 
 /* Whether there is more to do after its answer, which was OK. */
 bool gc_command_goes_on(const struct dcm_gc_request *r);
