@@ -82,7 +82,7 @@ static ssize_t chan_push(gnutls_transport_ptr_t ptr, const giovec_t *iov,
 	return (ssize_t)n;
 }
 
-/* Asks only for what the buffers hold: the socket was read before. */
+/* Whether bytes wait in the buffer; the socket was read before. */
 static int chan_pull_timeout(gnutls_transport_ptr_t ptr, unsigned int ms)
 {
 	struct chan_tls *ct = ptr;

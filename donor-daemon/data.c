@@ -310,7 +310,7 @@ static void counter_raise(u64 *most, u64 n)
 		;
 }
 
-/* Not after @d is closed or another worker's: then @d->tenant may be gone. */
+/* Only while @d is this worker's and open: later @d->tenant may be freed. */
 static void turn_count(const struct dcm_worker *w, const struct dcm_data *d)
 {
 	struct dcm_tenant *t = d->tenant;

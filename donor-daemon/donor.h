@@ -258,7 +258,7 @@ void dcm_conn_accept(struct dcm_donor *donor, struct dcm_admission *adm, int fd,
 void dcm_conn_close(struct dcm_conn *conn);
 /* Reset a connection that has a seat of @adm; false: there is none. */
 bool dcm_conn_drop(struct dcm_donor *donor, struct dcm_admission *adm);
-/* It has a role now: give its seat back. */
+/* The connection has a role now: give its seat back. */
 void dcm_conn_seat_release(struct dcm_conn *conn);
 /*
  * Whether no more connections may have a role. One is reserved for every
@@ -297,9 +297,9 @@ struct dcm_session *dcm_session_find(struct dcm_donor *donor, u64 id,
 				     const u8 *secret,
 				     const struct dcm_tenant *tenant);
 void dcm_session_attach(struct dcm_session *s, struct dcm_conn *conn);
-/* Its control connection has ended; @cut: by the network. */
+/* The control connection of @s has ended; @cut: by the network. */
 void dcm_session_detach(struct dcm_session *s, bool cut);
-/* Another of its connections has ended. */
+/* Another connection of @s has ended. */
 void dcm_session_left(struct dcm_session *s);
 void dcm_session_heard(struct dcm_session *s);
 void dcm_session_end(struct dcm_session *s, const char *why);

@@ -7,17 +7,17 @@
  * flows it is start-time fair queueing (Goyal, Vin, Cheng: SIGCOMM 1996): each
  * turn has a start, which is where the flow's last turn ended, and a turn ends
  * as much later as it cost; the least start is next. A flow that had nothing
- * waiting begins where the turn given last began: it has saved nothing up, and
+ * waiting begins where the turn given last began: it has no credit from before, and
  * waits for that turn alone, and for one turn of each other flow that came back
  * likewise. So neither many entries nor a long backlog gains anything.
  *
  *	joined -> waiting (add) -> taken -> [waiting ->] ... -> left
  *
- * How long a flow waits for a turn is counted too, in what others are charged
- * meanwhile: the clock would also count what other programs do to this one.
+ * How long a flow waits for a turn is counted too, as the cost that others are
+ * charged meanwhile: a clock would also count delays by other programs.
  *
- * A flow is found by a search through all of one place: there are at most as
- * many as tenants, and a search is needed only when an entry joins.
+ * A flow is found by searching a list of all: there are at most as many as
+ * tenants, and a search is needed only when an entry joins.
  *
  * Locking: none; used by one thread.
  */

@@ -58,7 +58,7 @@ struct dcm_fair {
 
 void dcm_fair_init(struct dcm_fair *fair);
 
-/* From here on @e can wait, charged to @owner. 0 or -ENOMEM. */
+/* Let @e wait for turns, which are charged to @owner: 0 or -ENOMEM. */
 int dcm_fair_join(struct dcm_fair *fair, struct dcm_fair_entry *e,
 		  const void *owner);
 

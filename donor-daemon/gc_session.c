@@ -136,7 +136,7 @@ static void gc_session_free(struct dcm_gc_session *gs)
 	free(gs);
 }
 
-/* It has ended: free the record, and log an unexpected end. */
+/* The worker has ended: free its record, and log an unexpected end. */
 static void gc_session_ended(struct dcm_gc_session *gs, int status)
 {
 	bool by_us = gs->killed && WIFSIGNALED(status) &&

@@ -32,7 +32,7 @@
 #define DEFAULT_CONFIG	"/etc/kvm-dcm/donor.conf"
 #define OVERRIDES_MAX	64u
 #define ERR_LEN		512
-/* Earlier than is promised: what the loop does first must not make it late. */
+/* Shorter than promised: other work of the loop may delay a heartbeat. */
 #define BEAT_MS		(DCM_WIRE_HEARTBEAT_MS * 3 / 4)
 
 const char *argp_program_version = "dcm-donord " DCM_DONOR_VERSION;

@@ -117,7 +117,7 @@ u32 dcm_pool_excess_slabs(const struct dcm_pool *pool);
 struct dcm_slab *dcm_pool_take(struct dcm_pool *pool,
 			       struct dcm_pool_want *want, u32 *status);
 
-/* From here on @want may wait, as @tenant's. 0 or -ENOMEM. */
+/* Let @want wait for slabs, as @tenant's: 0 or -ENOMEM. */
 int dcm_pool_want_init(struct dcm_pool *pool, struct dcm_pool_want *want,
 		       const struct dcm_tenant *tenant);
 void dcm_pool_want_end(struct dcm_pool *pool, struct dcm_pool_want *want);

@@ -55,7 +55,7 @@ void dcm_rdma_device_gone(struct dcm_rdma *r, struct rdma_device *dev)
 	}
 }
 
-/* A queue pair failed: nearly always because of what the host did. */
+/* A queue pair failed, nearly always by an operation of its host. */
 static void on_qp_error(struct dcm_rdma *r, const struct rdma_conn *which,
 			enum ibv_event_type type)
 {

@@ -22,8 +22,8 @@
  * After the donor itself was stopped (SIGSTOP, a paused VM, a suspended host)
  * hosts look silent only because nothing was read. The quarter-second timer
  * notices the gap and all times begin anew. And a session that seems dead is
- * checked again %PROBATION_MS later, after what lay in the sockets has been
- * read.
+ * checked again %PROBATION_MS later, after bytes that waited in the sockets have
+ * been read.
  *
  * Nor does a host count as silent while the donor works on its MAP, because it
  * reads nothing of that host then.
@@ -162,7 +162,7 @@ static bool session_connected(const struct dcm_session *s)
 	return s->conn || s->nr_joined || s->nr_rdma || s->gc;
 }
 
-/* Its host has ended all connections, as far as can be seen. */
+/* Whether the host seems to have ended all of its connections. */
 static bool session_gone(const struct dcm_session *s)
 {
 	return !session_connected(s) &&

@@ -76,7 +76,7 @@ static void table_set(struct dcm_pool *pool, u64 id, struct dcm_slab *slab)
 	pthread_mutex_unlock(table_shard(pool, id));
 }
 
-/* It is in the table from here on, but lookups fail until it is published. */
+/* The new slab is in the table, but lookups fail until dcm_slab_lend(). */
 static struct dcm_slab *slab_new(struct dcm_pool *pool)
 {
 	struct dcm_slab *slab;
