@@ -39,7 +39,7 @@ def asan_donord() -> Path:
 
 
 class Lab(Donor):
-    """A donor, its clients, and what it must look like when they are gone."""
+    """A donor with clients, and the state it must return to after they are gone."""
 
     baseline_fds: int = 0
 

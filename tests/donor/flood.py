@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a crowd does to a donor's door: run as a program, it floods until its input ends.
+"""A crowd of connections: run as a program, it floods a donor until its input ends.
 
     flood.py idle  ADDRESS COUNT FIRST SOURCES SAY   COUNT connections open at all times, from
                                                      FIRST and the addresses after it; each says
@@ -87,8 +87,8 @@ def idle(address: str, count: int, first: str, sources: int, say: bytes) -> None
 
 
 def talk(address: str, name: str, key: bytes, made: threading.Semaphore) -> None:
-    """A host of another version, refused and told so, that sends on; again when it is cut off."""
-    # what is sent faster than it is read has no end
+    """A host of another version sends on after it was refused; again after it is cut off."""
+    # without a limit here, sending faster than the donor reads never ends
     junk = os.memfd_create("junk")
     os.ftruncate(junk, JUNK)
     text = bytes(JUNK)

@@ -158,7 +158,7 @@ class Worker:
 
 @dataclass
 class Heap:
-    """Nodes of 16 bytes, each with one reference: what a trace finds is easy to say."""
+    """Nodes of 16 bytes, each with one reference: the result of a trace is easy to compute."""
 
     regions: int
     nodes: int

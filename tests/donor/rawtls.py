@@ -218,7 +218,7 @@ class Tls:
         return Message(type_, tag, self.recv(size))
 
     def wait_closed(self, seconds: float = 5.0) -> list[Message]:
-        """What still comes until the donor closes."""
+        """The bytes that still come until the donor closes."""
         got: list[Message] = []
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -357,7 +357,7 @@ class Control:
         self.send(HEARTBEAT, tag=0)
 
     def data(self, flags: int = 0, address: str | None = None, lane: int = 0) -> Data:
-        """A data connection; BUSY means that one which was hung up is still being read out."""
+        """A data connection; BUSY means that the donor still reads a closed one to its end."""
         for _ in range(100):
             tls = Tls(dial(address or self.address), self.name, self.key)
             tls.send(pack(HELLO, 1, hello(DATA_ROLE, self.session, self.secret, flags,

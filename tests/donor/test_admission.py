@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The door: crowds of strangers, tenants that don't hang up, and descriptors that run out."""
+"""Admission: crowds of strangers, tenants that don't hang up, descriptors that run out."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CROWD = 6000
 FLOOD_S = 3.0
 HERE = Path(__file__).parent
 GREETING = "160301"  # how a TLS handshake begins
-# the issue's bound of each wait; what was measured is printed
+# the bound of each wait; the measured value is printed
 PATIENCE_S = 1.0
 OTHER = "127.77.0.1"
 
@@ -258,8 +258,8 @@ def test_a_descriptor_that_can_not_be_passed_leaves_no_slab(make_lab: MakeLab) -
     lab.settled()
 
 
-def test_the_door_without_descriptors(make_lab: MakeLab) -> None:
-    """None is left: who comes takes a stranger's, or is hung up on; later all is as before."""
+def test_admission_without_descriptors(make_lab: MakeLab) -> None:
+    """No descriptor is left: a stranger's or the new connection is closed; later all works."""
     lab = make_lab()
     lab.wait(lambda s: not s["connections"], "quiet")
     with no_descriptor(lab):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Who has no key gets nothing, not even an answer."""
+"""A peer without a key gets nothing, not even an answer."""
 
 from __future__ import annotations
 

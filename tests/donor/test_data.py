@@ -72,7 +72,7 @@ def test_model(link: tuple[Control, Data]) -> None:
 
 
 def test_order_in_a_batch(link: tuple[Control, Data]) -> None:
-    """READ, WRITE, READ of one page in one segment see what their order says."""
+    """READ, WRITE, READ of one page in one segment take effect in this order."""
     c, d = link
     slab = c.map()
     d.write(slab.id, 0, b"a" * 4096)
@@ -140,7 +140,7 @@ def test_shm_slab_is_not_served(lab: Lab) -> None:
     b"\x00" * 64,
 ])
 def test_broken_stream(link: tuple[Control, Data], bad: bytes) -> None:
-    """What has lost its framing is closed; the session and its other connections stay."""
+    """A stream with wrong framing is closed; the session and its other connections stay."""
     c, d = link
     slab = c.map()
     broken = c.data(PLAIN if d.tls.plain else 0)

@@ -46,7 +46,7 @@ def squeeze(lab: Lab, slabs: int) -> None:
 
 
 def test_least_active_go(make_lab: MakeLab) -> None:
-    """E of E+E': with E' = E = half of all, the least active half of all is what goes."""
+    """E of E+E': with E' = E = half of all slabs, the least active half is evicted."""
     lab = make_lab(donor={"capacity": "32M", "spare-slabs": 2})
     c = lab.control(unix=True)
     slabs = [c.map(SHM) for _ in range(8)]
@@ -112,8 +112,8 @@ def test_donor_knows_tcp_activity(make_lab: MakeLab) -> None:
 
 @pytest.mark.slow
 def test_silent_hosts_are_asked_first(make_lab: MakeLab) -> None:
-    """Whoever lives keeps its slabs, idle ones too, while a silent host has some. It is asked as
-    any, and has as long to answer; then what it has is taken."""
+    """While a silent host has slabs, live hosts keep theirs, idle ones too. The silent host is
+    asked like any other and has as long to answer; then its slabs are revoked."""
     lab = make_lab(donor={"capacity": "32M"}, eviction={"evict-timeout": "3s"})
     silent, alive = lab.control(unix=True), lab.control("bob")
     theirs = [silent.map(SHM) for _ in range(4)]
@@ -130,11 +130,11 @@ def test_silent_hosts_are_asked_first(make_lab: MakeLab) -> None:
         assert time.monotonic() < end, lab.status()["evictions"]
         time.sleep(0.1)
     assert lab.status()["evictions"]["forced"] == 0
-    # it was only slow: what it was asked for it gives back, and nothing is taken
+    # the host was only slow: it gives back the slabs it was asked for, and none is revoked
     asked = [silent.wait(EVICT).u64(0) for _ in range(3)]
     assert set(asked) < {s.id for s in theirs}
     silent.send(DONE, struct.pack("<Q", asked[0]))
-    # ... but for the rest it says nothing any more
+    # ... but it sends nothing else any more
     end = time.monotonic() + 20
     while lab.status()["evictions"]["forced"] != 2:
         alive.beat()
@@ -158,13 +158,13 @@ def test_silent_hosts_are_asked_first(make_lab: MakeLab) -> None:
 
 
 def test_not_given_back(make_lab: MakeLab) -> None:
-    """Past the deadline the donor takes the slab, says so, and nobody can use it."""
+    """Past the deadline the donor revokes the slab, logs that, and no host can use it."""
     lab = make_lab(donor={"capacity": "32M"}, eviction={"evict-timeout": "300ms"})
     shm, tcp = lab.control(unix=True), lab.control()
     s, t = shm.map(SHM), tcp.map(TCP)
     d = tcp.data()
     d.write(t.id, 0, b"t" * 4096)
-    # too slow even to say how active they are
+    # too slow even to answer CHECK_ACTIVITY
     lab.sections["donor"]["head-room"] = "100%"
     lab.reload()
     for c, slab in ((shm, s), (tcp, t)):
@@ -238,7 +238,7 @@ def test_drain(make_lab: MakeLab) -> None:
     with pytest.raises(Refused) as e:
         lab.control()
     assert e.value.status == DRAINING
-    # data still moves, that is what the time is for; and a lost session comes back
+    # until the deadline data still moves, and a lost session can be resumed
     d = a.data()
     d.write(x.id, 0, b"m" * 4096)
     a.tls.sock.close()
@@ -259,7 +259,7 @@ def test_drain(make_lab: MakeLab) -> None:
 
 
 def test_drain_left_behind(make_lab: MakeLab) -> None:
-    """After drain-timeout: status 1, and the log names whose slabs were left."""
+    """After drain-timeout: status 1, and the log names the tenants that kept slabs."""
     lab = make_lab(donor={"drain-timeout": "1s"})
     c = lab.control(unix=True)
     slab = c.map(SHM)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One tenant has all that it may under way; another one still gets its turns.
+"""One tenant has as many requests under way as it may; another still gets its turns.
 
 Nothing is timed: what others do on the machine must not decide. The donor is stopped until all
 requests are in its sockets, and then its own counters tell how much it did for one tenant while
@@ -45,7 +45,7 @@ TURNS = 2  # of the bully's, which the other tenant may have to wait for
 
 
 def freeze(lab: Lab) -> None:
-    """From here on what clients send stays in the sockets."""
+    """Stop the donor: requests that clients send stay in the sockets."""
     lab.signal(signal.SIGSTOP)
     for task in Path(f"/proc/{lab.pid}/task").iterdir():
         while (task / "stat").read_text().rpartition(")")[2].split()[0] != "T":
@@ -53,7 +53,7 @@ def freeze(lab: Lab) -> None:
 
 
 def drain(lanes: list[Data], want: int) -> None:
-    """Take all that comes, unseen, until it was as much as @want bytes."""
+    """Read and discard @want bytes."""
     room = bytearray(1 << 20)
     by_fd = {lane.tls.sock.fileno(): lane.tls.sock for lane in lanes}
     with select.epoll() as poll:
@@ -95,7 +95,7 @@ def test_a_tenant_waits_for_two_turns_of_a_bully_at_most(
         reads = done * (CONNECTIONS * DEEP + deep)
         lab.wait(lambda s, reads=reads: s["data"]["reads"] == reads, "all served")  # type: ignore[misc]
     got, lost = of(lab, "bob"), of(lab, "alice")
-    # what it had at once itself is its own to wait for
+    # requests that a tenant sent at once wait for each other, not for other tenants
     turn = max(lost["data_turn_max"], got["data_turn_max"])
     print(f"{'TLS' if encrypted else 'plain'}, {deep} deep: waited for "
           f"{got['data_wait_max'] / turn:.2f} turns of {turn} at most; "
@@ -134,7 +134,7 @@ def test_tiny_records_are_paid_for(make_lab: MakeLab) -> None:
 
 
 def test_all_is_served_that_came_before_a_hang_up(make_lab: MakeLab) -> None:
-    """More records than one look takes, and the end behind them."""
+    """More records than the donor reads at once, and the end of the stream behind them."""
     lab = make_lab(donor={"threads": 1})
     c = lab.control()
     slab = c.map()
@@ -156,7 +156,7 @@ def test_a_control_connection_waits_for_a_part_of_anothers_requests(make_lab: Ma
     giver, asker = lab.control("alice"), lab.control("bob")
     slabs = [giver.map() for _ in range(SLABS)]
     assert asker.query()["used"] == SLABS * slabs[0].bytes
-    giver.query()  # epoll may list first who spoke last
+    giver.query()  # epoll may list the last sender first
     freeze(lab)
     for n in range(0, SLABS, 30):
         giver.tls.send(b"".join(pack(UNMAP, 1000 + i, struct.pack("<Q", slabs[i].id))

@@ -53,7 +53,7 @@ def gone(pid: int, seconds: float = 10) -> None:
 
 
 def told(worker: Worker) -> int:
-    """What the donor says last, before it hangs up."""
+    """The last messages of the donor, before it closes the connection."""
     last = [m for m in worker.tls.wait_closed(10) if m.type == ERROR]
     assert last, "hung up on without a word"
     return last[-1].u32(0)
@@ -65,7 +65,7 @@ def no_workers(lab: Lab) -> None:
 
 
 def test_trace(lab: Lab) -> None:
-    """What a worker finds alive in slabs written over the network is what is; again after
+    """A worker finds the live objects in slabs written over the network; again after
     the heap was written again; for shm slabs as well."""
     heap = Heap(REGIONS, 8000, 1)
     roots = random.Random(2).sample(list(heap.refers), 20)
@@ -123,9 +123,9 @@ def test_who_may(lab: Lab) -> None:
         w.slab(slab)
         m = w.tls.message()
         assert (m.type, m.tag, m.u32(0)) == (ERROR, 3, NO_SLAB)
-    # and it goes on
+    # and the worker goes on
     assert w.create(4) == 0
-    # a slab nobody has shown it, and places that are not in the one it was
+    # a slab that the worker was not given, and places outside the slab it was given
     assert w.place([(0, 0, 0, 0)]) == VGC_INVALID
     w.slab(mine.id)
     assert w.place([(0, 0, 0, mine.bytes)]) == VGC_INVALID
@@ -163,7 +163,7 @@ def test_limits(make_lab: MakeLab) -> None:
     with pytest.raises(Refused) as e:
         Worker(c[2])
     assert e.value.status == BUSY
-    # the same session again: the new one takes the old one's place, when that is reaped
+    # the same session again: the new one takes the old one's place, once the old one is reaped
     old = children(lab.pid)
     end = time.monotonic() + 10
     while True:
@@ -203,18 +203,18 @@ def test_limits(make_lab: MakeLab) -> None:
 
 
 def charge(lab: Lab, name: str) -> dict[str, int]:
-    """What a tenant is charged for."""
+    """The bytes that a tenant is charged for."""
     [t] = [t for t in lab.status()["tenants"] if t["tenant"] == name]
     return {k: t[k] for k in ("bytes", "gc_bytes", "gc_workers", "quota_gc_workers")}
 
 
 def memory_of(space_bytes: int) -> int:
-    """What a worker with one thread may take, as the donor counts."""
+    """The memory that a worker with one thread may take, as the donor counts it."""
     return space_bytes // 40 + (24 << 20) + (5 << 20)
 
 
 def test_memory_is_the_tenants(make_lab: MakeLab) -> None:
-    """What a worker may take counts against its tenant, until it is reaped."""
+    """The memory that a worker may take counts against its tenant until the worker is reaped."""
     lab = make_lab(gc={"workers": 8, "threads": 1, "memory": "100M"},
                    limits={"tenant-bytes": "70M"})
     c = lab.control()
@@ -258,7 +258,7 @@ def test_memory_is_the_tenants(make_lab: MakeLab) -> None:
 
 
 def test_memory_is_the_hosts(make_lab: MakeLab) -> None:
-    """What workers may take is not lent; one the host has no memory for is refused."""
+    """Memory that workers may take is not lent; without enough memory a worker is refused."""
     lab = make_lab(donor={"capacity": "100%", "head-room": "1%"},
                    gc={"threads": 1, "memory": "100%"},
                    # few connections: descriptors are for the slabs of all this memory
@@ -266,7 +266,7 @@ def test_memory_is_the_hosts(make_lab: MakeLab) -> None:
     c = lab.control()
     w = Worker(c, start=False)
     memory = lab.status()["memory"]
-    # so much that what other programs take meanwhile does not matter
+    # so much that memory taken by other programs meanwhile does not matter
     half = memory["allowed_bytes"] // 2
     w.open((half - memory_of(0)) * 40)
     assert lab.status()["memory"]["allowed_bytes"] < 0.7 * memory["allowed_bytes"]
@@ -302,7 +302,7 @@ def test_no_more_than_it_was_charged(make_lab: MakeLab, asan_donord: object) -> 
              for line in status.splitlines() if line.endswith(" kB")}
     assert sizes["VmData"] <= limit
     assert sizes["RssAnon"] + sizes["RssShmem"] <= limit
-    # as much as its tables are: what a tenant can have written
+    # as much as the worker's tables, which a tenant may have written
     lab.wait(lambda s: s["gc"]["backed_bytes"] > 0, "workers looked at")
     assert lab.status()["gc"]["backed_bytes"] <= lab.status()["gc"]["charged_bytes"] == limit
     w.close()
@@ -311,7 +311,7 @@ def test_no_more_than_it_was_charged(make_lab: MakeLab, asan_donord: object) -> 
 
 
 def test_workers_of_a_tenant(make_lab: MakeLab) -> None:
-    """One tenant does not take all workers, and says what another does not use is its own."""
+    """One tenant can't take all workers; workers that another does not use stay reserved."""
     lab = make_lab(gc={"workers": 4})
     alice = [lab.control() for _ in range(3)]
     two = [Worker(c) for c in alice[:2]]
@@ -320,7 +320,7 @@ def test_workers_of_a_tenant(make_lab: MakeLab) -> None:
     assert e.value.status == QUOTA
     bob = lab.control("bob")
     Worker(bob).close()
-    # the same session again takes its own worker's place, when that is reaped
+    # the same session again takes its own worker's place, once the old one is reaped
     end = time.monotonic() + 10
     while True:
         try:
@@ -332,7 +332,7 @@ def test_workers_of_a_tenant(make_lab: MakeLab) -> None:
     for w in two:
         w.close()
     no_workers(lab)
-    # what the configuration says stands above the share
+    # a number in the configuration overrides the share
     lab.sections["tenant alice"] = {"workers": 3}
     lab.sections["gc"]["tenant-workers"] = 1
     lab.reload()
@@ -396,8 +396,8 @@ def used(pid: int) -> float:
 
 @pytest.mark.slow
 def test_cpu_of_a_tenant(make_lab: MakeLab, tmp_path: Path) -> None:
-    """Eight workers of one tenant that do nothing but burn the CPU leave another's only
-    worker far more than the ninth part of it."""
+    """Eight workers of one tenant that do nothing but burn the CPU leave the only worker
+    of another tenant far more than a ninth of it."""
     spins = tmp_path / "worker"
     spins.write_text("#!/bin/sh\nwhile :; do :; done\n")
     spins.chmod(0o755)
@@ -448,7 +448,7 @@ def bad_messages(slab: Slab) -> dict[str, bytes]:
 
 
 def test_wrong_messages(lab: Lab) -> None:
-    """What is no message ends the connection and the worker, not the session."""
+    """An invalid message ends the connection and the worker, not the session."""
     c = lab.control()
     slab = c.map()
     for name, raw in bad_messages(slab).items():
@@ -533,7 +533,7 @@ def test_hostile_heap(lab: Lab) -> None:
 
 
 def long_trace(lab: Lab, c: Control) -> tuple[Worker, Slab, Data, Heap]:
-    """A worker that traces until it is stopped: new roots keep coming."""
+    """A worker that traces until the trace is cancelled: new roots keep coming."""
     heap = Heap(REGIONS, 30000, 7)
     heap.chain()
     slab = c.map()
@@ -589,8 +589,8 @@ def test_stop(lab: Lab) -> None:
 
 
 def test_hang_up_ends_it(lab: Lab) -> None:
-    """A worker that is stopped, and so hears nothing, ends with its connection; and with
-    its session; others go on."""
+    """A worker that is stopped, and reads nothing, ends with its connection, and with its
+    session; other workers go on."""
     other = lab.control("bob")
     kept, _, kept_data, _ = long_trace(lab, other)
     kept_pid = one_pid(lab)
@@ -618,7 +618,7 @@ def test_hang_up_ends_it(lab: Lab) -> None:
 
 
 def test_slow_host(lab: Lab) -> None:
-    """Who asks and does not read is not read any more, whatever the worker says; when he
+    """While a host does not read its answers the donor reads nothing of it; once it
     reads, every answer is there, in order."""
     c = lab.control()
     w, _, d, _ = long_trace(lab, c)
@@ -654,15 +654,15 @@ def test_slow_host(lab: Lab) -> None:
 
 
 def test_slab_taken_back(lab: Lab) -> None:
-    """The worker's mapping of a slab that was given back is of nothing: it dies, no page
-    of the next owner is seen, the donor and the session go on."""
+    """A worker whose mapped slab was given back dies of SIGBUS and sees no page of the next
+    owner; the donor and the session go on."""
     c = lab.control()
     w, slab, d, heap = long_trace(lab, c)
     assert w.finish(1) == 0
     c.unmap(slab)
     assert w.trace_start(2, heap.tops) == 0
     try:
-        # it may live long enough to answer
+        # the worker may live long enough to answer
         assert w.roots(2, [0]) == 0
         assert told(w) == WORKER
     except Refused as e:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The donor's HTTP server: who takes all of its connections, or does not end one."""
+"""The donor's HTTP server: clients that take all of its connections, or don't end one."""
 
 from __future__ import annotations
 

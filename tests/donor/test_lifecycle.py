@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Start, reload, observe: what the operator meets."""
+"""Start, reload, status and metrics, as an operator uses them."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_stale_and_live_socket(make_lab: MakeLab) -> None:
 
 
 def test_reload(make_lab: MakeLab) -> None:
-    """Good files change what can change; bad ones change nothing, and say why."""
+    """Good files change options that need no restart; bad ones change nothing, with a reason."""
     lab = make_lab()
     c = lab.control()
     slab = c.map()
@@ -218,21 +218,21 @@ def test_reload(make_lab: MakeLab) -> None:
 
 
 def reload_with(lab: Lab, capacity_mib: int) -> None:
-    """Until it has; the donor says a line of it."""
+    """Reload with another capacity and wait until it holds; the donor logs one line."""
     lab.sections["donor"]["capacity"] = f"{capacity_mib}M"
     lab.reload()
     lab.wait(lambda s: s["memory"]["capacity_bytes"] == capacity_mib << 20, "reloaded")
 
 
 def test_log_reader_that_stalls_stops_the_donor(make_lab: MakeLab) -> None:
-    """Nobody reads standard error: tenants are served, and later a line says what is missing."""
+    """Nobody reads standard error: tenants are served; a later line counts the dropped ones."""
     lab = make_lab(start=False)
     reading, writing = os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
     lab.stderr = writing
     with os.fdopen(reading, "rb") as log:
         lab.start()
-        # full, without O_NONBLOCK on what the donor has
+        # fill the pipe; the donor's end stays without O_NONBLOCK
         full = os.open(f"/proc/self/fd/{writing}", os.O_WRONLY | os.O_NONBLOCK)
         with contextlib.suppress(BlockingIOError):
             while True:

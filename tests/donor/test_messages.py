@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a proven but hostile host may say on a control connection."""
+"""Hostile messages of a host with a valid key on a control connection."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def test_mutations(lab: Lab) -> None:
         except (Closed, TimeoutError):
             pass
         c.close()
-        # what is damaged may be GOODBYE itself: end the session for sure
+        # the damaged message may be GOODBYE itself: end the session for sure
         try:
             lab.control(c.name, session=c.session, secret=c.secret).goodbye()
         except Refused as e:

@@ -34,7 +34,7 @@ def ask(lane: int) -> bytes:
 
 
 def test_no_tickets(lab: Lab) -> None:
-    """Asked for a ticket, it says TRANSPORT; the session goes on, unix or not."""
+    """ASK_TICKET is answered with TRANSPORT; the session goes on, over TCP or UNIX socket."""
     for unix in (False, True):
         c = lab.control(unix=unix)
         for lane in (1, 256, 65535):
@@ -46,7 +46,7 @@ def test_no_tickets(lab: Lab) -> None:
 
 
 def test_welcome_says_no(lab: Lab) -> None:
-    """A host that could use verbs is told that it can't; one of before sees no difference."""
+    """A host that offers verbs is told that there are none; one that does not sees no change."""
     for flags in (0, HELLO_VERBS, 0xFF):
         tls = lab.tls()
         tls.send(pack(HELLO, 1, hello(CONTROL_ROLE, flags=flags)))
@@ -77,7 +77,7 @@ def test_a_host_may_not_say_ticket(lab: Lab) -> None:
 
 
 def test_map_without_a_queue_pair(lab: Lab) -> None:
-    """VERBS alone can't be had; beside TCP it is TCP."""
+    """MAP for VERBS alone is refused; for VERBS or TCP the slab comes over TCP."""
     c = lab.control()
     with pytest.raises(Refused) as e:
         c.map(VERBS)
@@ -88,7 +88,7 @@ def test_map_without_a_queue_pair(lab: Lab) -> None:
 
 
 def test_status_says_why(make_lab: MakeLab) -> None:
-    """Off is no failure, and one can see why."""
+    """RDMA that is off is no failure, and the status says why."""
     lab = make_lab()
     rdma = lab.status()["rdma"]
     assert rdma["listen"] == "off" and "encryption" in rdma["why_off"]
@@ -109,7 +109,7 @@ def test_status_says_why(make_lab: MakeLab) -> None:
     ({"rdma": "perhaps"}, "write no, auto or yes"),
 ])
 def test_must_be_on(make_lab: MakeLab, options: dict[str, str], says: str) -> None:
-    """It does not start without what it was told to have: one line, status 2."""
+    """With rdma = yes and no device the donor does not start: one line, status 2."""
     lab = make_lab(start=False, donor=options)
     lab.write_files()
     end = subprocess.run([str(lab.binary), "--config", str(lab.config)], capture_output=True,

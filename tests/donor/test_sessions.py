@@ -33,7 +33,7 @@ def test_resume(lab: Lab) -> None:
     assert again.session == c.session
     assert d.read(slab.id, 0) == b"k" * 4096
     assert again.query()["used"] == slab.bytes
-    # over the old one, not noticed yet to be dead, too; and over the other socket
+    # also while the donor takes the old connection for alive; and over the other socket
     third = lab.control(unix=True, session=c.session, secret=c.secret)
     with pytest.raises(Closed):
         while True:
@@ -74,7 +74,7 @@ def ended(lab: Lab, session: int) -> bool:
 
 
 def said(lab: Lab, mark: int, what: str, times: int) -> None:
-    """In the log from @mark on; lines come a moment after what they tell of."""
+    """Wait for lines in the log from @mark on: they come a moment after the event."""
     lab.wait(lambda _: lab.log.read_text()[mark:].count(what) == times, what)
 
 
@@ -119,7 +119,7 @@ def test_memory_of_a_host_that_dies_is_back_in_seconds(lab: Lab) -> None:
 
 
 def test_a_silent_host_keeps_its_slabs(lab: Lab) -> None:
-    """Stopped for longer than 5 s, or saying nothing at all: nothing is lost, and it is told."""
+    """A host stopped for longer than 5 s, or silent: nothing is lost, and the log says so."""
     stopped = [host_process(a) for a in (lab.tcp_address, lab.unix_address)]
     silent = lab.control()
     slab = silent.map()
@@ -138,7 +138,7 @@ def test_a_silent_host_keeps_its_slabs(lab: Lab) -> None:
     text = lab.log.read_text()[mark:]
     assert "patience" in text and "ends" not in text
     assert data.read(slab.id, 0) == b"s" * 4096
-    # who comes back goes on, by a new connection or by the old ones
+    # a host that comes back goes on, by a new connection or by its old ones
     for p, session, secret in stopped:
         c = lab.control(session=session, secret=secret)
         assert c.query()["used"] >= 2 * slab.bytes
@@ -181,8 +181,8 @@ def test_patience_is_each_tenants(make_lab: MakeLab) -> None:
 
 @pytest.mark.slow
 def test_a_host_that_keeps_a_connection_is_not_gone(lab: Lab) -> None:
-    """Cut off one way it can only give connections up, and the donor sees them closed: all but
-    one, which says that its process lives."""
+    """A host that is cut off one way can only close connections, and the donor sees all but one
+    closed: the open one shows that the host lives."""
     c = lab.control()
     slab = c.map()
     first, last = c.data(), c.data()
@@ -214,7 +214,7 @@ with Donor(folder, keys={"alice": "11" * 32}, donor={"listen": "127.0.0.1:0"}) a
     slab = c.map(1)
     data = c.data()
     data.write(slab.id, 0, b"n" * 4096)
-    # a data connection whose peer is cut off has something to say, too
+    # bytes that the cut network can't deliver end this connection too, by a timeout
     data.tls.send(data.read_bytes(slab.id, 0, 4096))
     sh("ip", "rule", "add", "pref", "0", "ipproto", "tcp", "dport",
        str(c.tls.sock.getsockname()[1]), "unreachable")
@@ -320,7 +320,7 @@ def test_thousand_connections(make_lab: MakeLab) -> None:
     for c in sessions:
         c.goodbye()
     lab.settled()
-    # what remains is the allocator's; a second round must not add to it
+    # the allocator keeps some memory; a second round must not add to it
     once = lab.rss()
     assert once - rss < 96 << 20
     lab.wait(lambda s: s["connections"] == 0, "gone")
@@ -376,7 +376,7 @@ def test_sessions_limit(make_lab: MakeLab) -> None:
 
 @pytest.mark.slow
 def test_lost_sessions_count(make_lab: MakeLab) -> None:
-    """A tenant that opens and drops sessions runs into its own limit, nobody else into his."""
+    """A tenant that opens and drops sessions reaches its own limit, and no other tenant's."""
     lab = make_lab(**{"tenant alice": {"connections": 5}})
     dropped = 0
     with pytest.raises(Refused) as e:
@@ -446,7 +446,7 @@ def test_nobody_joins_before_the_old_one_is_through(lab: Lab) -> None:
 
 
 def test_a_lane_has_one_connection(lab: Lab) -> None:
-    """A lane that joins again hangs its old connection up, whether or not it was told."""
+    """When a lane joins again, the donor closes its old connection, closed by the host or not."""
     c = lab.control()
     slab = c.map()
     other = c.data(PLAIN, lane=2)

@@ -106,8 +106,8 @@ def test_shrunk_by_its_owner(lab: Lab) -> None:
 
 
 def test_a_slab_lent_has_all_its_pages(make_lab: MakeLab) -> None:
-    """Nobody dies of a page that is not to be had, nor is charged for another's: they are there
-    when MAP is answered, whether a slab was spare or is made for it."""
+    """All pages of a slab exist when MAP is answered, whether the slab was spare or made for it:
+    no process gets SIGBUS for a missing page, or is charged for another's."""
     lab = make_lab(donor={"capacity": "16M", "spare-slabs": 1})
     c = lab.control(unix=True)
     for transports in (SHM, TCP) * 4:
@@ -182,7 +182,7 @@ def test_memory_comes_back(make_lab: MakeLab) -> None:
     lab = make_lab(donor={"capacity": "32M"})
 
     def fill() -> None:
-        # what others gave back may still be on its way out
+        # slabs that other sessions gave back may not be freed yet
         lab.wait(lambda s: s["memory"]["slabs_free"] == 16, "all back")
         fill_tcp(lab, "alice", b"\x22", 16)
 
@@ -193,7 +193,7 @@ def test_memory_comes_back(make_lab: MakeLab) -> None:
         fill()
     lab.settled()
     assert lab.rss() - before < 16 * MIB
-    # the spare one is all that is left
+    # only the spare slab is left
     lab.wait(lambda s: s["memory"]["slabs_made"] - s["memory"]["slabs_released"] == 1, "released")
 
 
@@ -269,7 +269,7 @@ def test_a_map_waits_for_one_of_each_other_tenants_at_most(make_lab: MakeLab) ->
 
 
 def test_maps_that_wait_for_huge_pages_count_against_the_quota(make_lab: MakeLab) -> None:
-    """Eight sessions of a tenant ask at once, two slabs are its quota: two get one."""
+    """Eight sessions of a tenant with a quota of two slabs ask at once: two of them get one."""
     with huge_pages(16):
         lab = make_lab(donor={"hugepages": "2M", "head-room": "2M", "capacity": "100%",
                               "spare-slabs": 0}, **{"tenant alice": {"bytes": "4M"}})
@@ -286,7 +286,7 @@ def test_maps_that_wait_for_huge_pages_count_against_the_quota(make_lab: MakeLab
                 got.append(-e.status)
         assert sorted(got) == [-QUOTA] * 6 + [MR_INFO] * 2, got
         assert {t["tenant"]: t["bytes"] for t in lab.status()["tenants"]}["alice"] == 4 * MIB
-        # one that is refused, and one whose host is gone, count no longer
+        # a refused MAP, and the MAP of a host that is gone, count no longer
         sessions[got.index(MR_INFO)].goodbye()
         lab.wait(lambda s: s["memory"]["slabs_releasing"] == 0, "released")
         sessions[got.index(MR_INFO)] = lab.control()
