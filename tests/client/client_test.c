@@ -4,8 +4,8 @@
  *
  * Donors are started, stopped, continued, killed, drained and cut off; every
  * page written carries its extent, its number and a version, and is read back.
- * Nothing is measured: waits end when what is waited for is there, or fail
- * after half a minute.
+ * No time is measured: a wait ends when its condition holds, or fails after
+ * half a minute.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ static const char *const small[] = {
 	"--capacity", "64M",	       "--slab-size", "2M", "--head-room",
 	"0",	      "--spare-slabs", "0",	      NULL
 };
-/* the same, and it waits for a silent host for 3 s only */
+/* the same, with a patience of 3 s */
 static const char *const hasty[] = { "--capacity",
 				     "64M",
 				     "--slab-size",
@@ -90,7 +90,7 @@ static void spread(struct dcm_client_config cfg, const char *donor_opt,
 				    buf),
 				 -ERANGE);
 	}
-	/* give back: the donor has it again */
+	/* give back: the donor has the memory again */
 	for (e = 0; e < 4; e++)
 		dcm_client_release(h.client, h.slab[e]);
 	WAIT(status(&h, 0).slabs + status(&h, 1).slabs == 4);
@@ -285,7 +285,7 @@ static void test_stopped_short(void **state)
 	two_fill(&t, 4);
 	donor_signal(&t.d[0], SIGSTOP);
 	usleep(3000000);
-	/* an operation that waits for it gets through */
+	/* operations that wait for this donor get through */
 	donor_signal(&t.d[0], SIGCONT);
 	for (e = 0; e < 4; e++) {
 		write_extent(&t.h, e, 2);
@@ -326,7 +326,7 @@ static void test_stopped_long(void **state)
 	two_end(&t);
 }
 
-/* Its memory is here and can be used: it is moved, and never given up. */
+/* A stopped donor's shm slabs can still be read: they are moved, never given up. */
 static void test_stopped_shm(void **state)
 {
 	struct two t;
@@ -449,7 +449,7 @@ static void test_cut_off_from_the_host(void **state)
 	cut_off(FROM_HOST);
 }
 
-/* Only its control side is silent: it is not given up, and then it is drained. */
+/* Only the control side of a donor is silent: the donor is drained, not given up. */
 static void test_silent_but_serving(void **state)
 {
 	struct host h = { 0 };
@@ -476,12 +476,12 @@ static void test_silent_but_serving(void **state)
 		check_slab(&h, h.slab[0], 0, 1);
 	assert_int_equal(get(&h, &h.losts), 0);
 	assert_int_equal(status(&h, 0).state, DCM_DONOR_SILENT);
-	/* nobody else has room: nothing was asked to be moved */
+	/* no other donor has room: no slab was asked to move */
 	assert_int_equal(get(&h, &h.evicts), 0);
 	host_donor(&h, "b", d[1].tcp);
 	assert_int_equal(dcm_client_donor_add(h.client, &h.donors[1]), 0);
 	for (moved = 0; moved < 6;) {
-		/* each is used until it has been moved */
+		/* each slab is used until it has been moved */
 		check_slab(&h, h.slab[5], 5, 1);
 		for (e = 0; e < 6; e++) {
 			struct dcm_client_slab *old;
@@ -534,7 +534,7 @@ static void test_patience_is_over(void **state)
 		} else {
 			check_slab(&t.h, t.h.slab[e], e, 1);
 		}
-	/* it is used again, for new slabs: unused donors come first */
+	/* the donor is used again, for new slabs: unused donors come first */
 	WAIT(status(&t.h, 1).state == DCM_DONOR_UP);
 	want(&t.h, 0, 4);
 	WAIT(get(&t.h, &t.h.attached) == 4 + mine);
@@ -565,7 +565,7 @@ static void drained(bool local)
 	WAIT(get(&t.h, &t.h.attached) == 4 + mine);
 	WAIT(status(&t.h, 0).state == DCM_DONOR_DRAINING);
 	two_move(&t, 0, 1);
-	/* it ends by itself, and content: nothing was left */
+	/* the drained donor ends with status 0: no slab was left */
 	assert_int_equal(donor_wait(&t.d[0]), 0);
 	assert_int_equal(get(&t.h, &t.h.losts), 0);
 	for (e = 0; e < 4; e++)
@@ -585,7 +585,7 @@ static void test_drained_shm(void **state)
 	drained(true);
 }
 
-/* A host that does not give back in time loses the slabs, and hears of it. */
+/* A host that does not give back in time loses the slabs, and is told. */
 static void test_drain_forced(void **state)
 {
 	static const char *const opts[] = {
@@ -635,7 +635,7 @@ static void test_resume(void **state)
 	for (round = 0; round < 3; round++) {
 		proxy_cut(p, true);
 		if (round == 1) {
-			/* given back while nobody listens */
+			/* given back while there is no connection */
 			dcm_client_release(h.client, h.slab[2]);
 			h.slab[2] = NULL;
 		}
@@ -767,7 +767,7 @@ static void test_wrong_size(void **state)
 	donor_end(&good);
 }
 
-/* What a host process that is stopped for a while does; in a child. */
+/* A host process that is stopped for a while; runs in a child. */
 static int stopped_host(struct donor *d, int to, bool lose, u32 patience_ms)
 {
 	struct dcm_client_config cfg = { .extent = SLAB,
@@ -843,8 +843,8 @@ static void stop_host(unsigned int seconds, bool both, bool lose)
 }
 
 /*
- * The donor, and then the host, which was waiting for it: that it was not there
- * itself is no time in which it waited. Here both go on at once.
+ * The donor is stopped, then the host that waits for the donor: the time in which
+ * the host itself was stopped does not count as patience. Both go on at once.
  */
 static void test_both_stopped(void **state)
 {
@@ -908,14 +908,14 @@ static void told(bool local)
 	WAIT(get(&t.h, &t.h.attached) == 4 + mine);
 	two_move(&t, 0, 1);
 	WAIT(!status(&t.h, 0).slabs);
-	/* it knows it has them back, and is asked for nothing */
+	/* the donor has its slabs back, and is asked for none */
 	WAIT(status(&t.h, 0).slabs_free == 32);
 	want(&t.h, 4, 12);
 	WAIT(get(&t.h, &t.h.attached) == 12 + mine);
 	WAIT(status(&t.h, 1).slabs == 12);
 	assert_int_equal(status(&t.h, 0).slabs, 0);
 
-	/* and then it is: it has nothing yet, so is chosen first */
+	/* undrained, the donor has no slab yet, so it is chosen first */
 	assert_int_equal(dcm_client_donor_drain(t.h.client, "a", false), 0);
 	assert_int_equal(dcm_client_donor_drain(t.h.client, "a", false),
 			 -EALREADY);
@@ -939,7 +939,7 @@ static void told(bool local)
 		dcm_client_release(t.h.client, t.h.old[e]);
 	WAIT(members(&t.h) == 1);
 	assert_string_equal(status(&t.h, 0).name, "a");
-	/* nobody of this host is there any more: nothing is lost with it */
+	/* no slab of this host is there any more: nothing is lost with the donor */
 	donor_end(&t.d[1]);
 	for (e = 0; e < 4; e++)
 		check_slab(&t.h, t.h.slab[e], e, 1);
@@ -1091,7 +1091,7 @@ static struct dcm_endpoint *wrap(void *arg, struct dcm_endpoint *ep)
 
 /*
  * Many operations in flight on a transport that does its worst, before real
- * donors: what was reported as written is there, whatever came in between.
+ * donors: every write that was reported as done is there.
  */
 static void hostile(bool local)
 {
@@ -1195,7 +1195,7 @@ static void hostile(bool local)
 	assert_true(checked > 5000);
 	deaths = (u32)atomic64_read(&dials.count[DCM_HOSTILE_DIE]);
 	assert_true(local ? !deaths : deaths > 0);
-	/* let what is in flight go, for its memory is ours */
+	/* let operations in flight end: they use this function's memory */
 	for (i = 0; i < DCM_HOSTILE_NR; i++)
 		WRITE_ONCE(dials.ppm[i], 0);
 	for (k = 0; dcm_client_io_in_flight(h.client, 0); k++) {

@@ -25,18 +25,18 @@ struct donor {
  * @keys: key file
  * @opts: more options, %NULL at the end
  *
- * Ends the program when it does not come up.
+ * Ends the program when the donor does not start.
  */
 void donor_start(struct donor *d, const char *unix_path, int port,
 		 const char *keys, const char *const *opts);
 
-/* Signal it. SIGKILL also waits for its end. */
+/* Send a signal. SIGKILL also waits for the end. */
 void donor_signal(struct donor *d, int sig);
 
-/* Wait for its end; its exit status, 128 + signal. */
+/* Wait for the donor's end; its exit status, or 128 + signal. */
 int donor_wait(struct donor *d);
 
-/* End it if it runs. */
+/* Kill the donor if it runs. */
 void donor_end(struct donor *d);
 
 struct proxy;
@@ -49,9 +49,9 @@ void proxy_open(struct proxy *p);
 #define FROM_HOST 1
 #define FROM_DONOR 2
 /*
- * What comes from there is not passed on until proxy_open(), and nobody is told: a
- * network that is cut, in one direction or both. With @control only on the
- * oldest connection, and on those that are new.
+ * Drop silently, until proxy_open(), all bytes from the host, the donor or both,
+ * as a cut network does. With @control only on the oldest connection, and on
+ * new ones.
  */
 void proxy_hush(struct proxy *p, int ways, bool control);
 void proxy_stop(struct proxy *p);

@@ -2,8 +2,8 @@
 /*
  * gc_liar.c - a GC worker that moves objects and lies about it
  *
- * The real one, but for what it says of a move. Which lie it is goes by the
- * from-region's number, as it lives for one lie only.
+ * The real worker, but its answers to EVACUATE are false. The number of the
+ * from-region chooses the lie: a worker lives for one lie only.
  */
 #include <endian.h>
 

@@ -2,8 +2,9 @@
 /*
  * gc_move_test.c - a host has its donors move objects: real donors, real workers
  *
- * What they say they moved is where it should be. Donors are killed at each step,
- * and workers lie: a status, and what is not the command's to write is as it was.
+ * Moved objects are where the answers say. Donors are killed at each step, and
+ * workers lie: the result is an error status, and memory that the command may not
+ * write is unchanged.
  */
 #include <endian.h>
 #include <signal.h>
@@ -250,7 +251,7 @@ static void test_region_between_places(void **state)
 	world_donors_end(&w);
 }
 
-/* What a command that moves or updates is about, for one of them after another. */
+/* A request of a @command that moves or updates. */
 static u32 moving(struct world *w, u16 command, u32 epoch,
 		  const struct virtio_gc_move *move)
 {
@@ -268,7 +269,7 @@ static u32 moving(struct world *w, u16 command, u32 epoch,
 		return request(w, command, 0, epoch, 1, NULL, 0, move,
 			       sizeof(*move));
 	case VIRTIO_GC_UPDATE:
-		/* all but what has moved */
+		/* all regions but the moved one */
 		list[from] = list[--nr];
 		return request(w, command, 0, epoch, nr, NULL, 0, list,
 			       nr * sizeof(*list));
@@ -316,7 +317,7 @@ static void donor_kill(struct world *w)
 
 /*
  * A heap of three donors, of which one is killed when @command looks around for
- * the @look'th time; false: it was over before.
+ * the @look'th time; false: the command ended before.
  */
 static bool killed_at(u16 command, u32 mover, u32 look)
 {
@@ -365,8 +366,9 @@ static bool killed_at(u16 command, u32 mover, u32 look)
 }
 
 /*
- * Killed in each of the steps of what moves and updates, the one that moves or
- * another: a status, and whatever is not the command's to write is as it was.
+ * A donor, the one that moves or another, is killed in each step of commands that
+ * move and update: an error status, and memory that the command may not write is
+ * unchanged.
  * The others' workers stop, and live.
  */
 static void test_donor_killed_while_it_moves(void **state)
@@ -409,8 +411,8 @@ static void world_of_liars(struct world *w)
 }
 
 /*
- * What a worker says of moves leads no runtime out of the space, nor to others'
- * regions: it is lost instead.
+ * False answers about moves lead no runtime out of the space, nor to regions of
+ * other donors: the worker is given up instead.
  */
 static void test_lies_about_moves(void **state)
 {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * hostile.c - with PAGER_TEST_HOSTILE=SEED a pager's donors are behind the worst
- * transport that there may be: refused, failed though done, in pieces, late,
- * overtaken; connections die, if they can be made again (not with shm)
+ * possible transport: operations are refused, reported as failed though done,
+ * split, late, reordered; connections die, if they can be made again (not shm)
  *
- * Linked with --wrap=dcm_client_start. At the end of a program that succeeded it
- * has struck in every way, or the program fails.
+ * Linked with --wrap=dcm_client_start. A program that ends without an error
+ * fails all the same if one of these faults never happened.
  */
 #include <stdio.h>
 #include <stdlib.h>

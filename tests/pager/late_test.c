@@ -4,15 +4,15 @@
  *
  *	late_test CONFIG
  *
- * It goes along with a test that owns the network (test_writes_that_land_late):
- * it prints what it has done and reads a line before it goes on.
+ * It runs in step with a test that owns the network (test_writes_that_land_late):
+ * after each step it prints the step's name and waits for a line of input.
  *
  *	first     every page is written, four times the budget, and again, so that a
  *		  donor has a slab for each; soon nothing is going on
  *	squeezed  the budget was lowered: the pager's own thread writes pages out,
  *	          over a connection of its own, which the test holds, then cuts
- *	second    every page is written again, with other content: what was on its
- *	          way out has gone again, if it could, by fault threads' connections
+ *	second    every page is written again, with other content; pages on their way
+ *	          out were written again over fault threads' connections if possible
  *	checked   every page was read, after the test delivered what it held
  */
 #include <stdarg.h>

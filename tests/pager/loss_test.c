@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * loss_test.c - what a program sees of memory that went with its donor
+ * loss_test.c - a program's accesses to memory that was lost with its donor
  *
  *	loss_test look CONFIG FIFO
  *	loss_test discard CONFIG FIFO SECONDS
@@ -9,7 +9,7 @@
  * in FIFO, by which time the donor has been killed. look: every page holds what
  * was written or raises SIGBUS, and after a discard all read zero. discard:
  * threads use the memory, SIGBUS and all, while another discards bits of it;
- * the signal may only ever come to who made such an access.
+ * only a thread that accesses a lost page may get the signal.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -152,7 +152,7 @@ static int look(char **argv)
 	_exit(0);
 }
 
-/* A page holds what it was filled with, or is zero since a discard. */
+/* A page holds its first content, or is zero since a discard. */
 static void *use(void *arg)
 {
 	struct user *u = arg;

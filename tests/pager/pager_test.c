@@ -10,8 +10,8 @@
  * torture: threads own disjoint pages of memory several times the budget, and
  * write, read, discard and do I/O on them, the kernel's accesses and O_DIRECT
  * included; each page holds its number and a sequence number, every read is
- * checked against what was written last. Meanwhile the budget goes down to the
- * smallest and back, and what the kernel says is resident is compared with it.
+ * checked against the last write. Meanwhile the budget goes down to the smallest
+ * and back, and is compared with the resident memory that the kernel reports.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +39,7 @@ struct vm {
 	uint64_t nr;
 	uint32_t *seq;		/* of each page; 0: reads as zero */
 	uint64_t until_ns;
-	int file;		/* O_DIRECT if it can be had */
+	int file;		/* with O_DIRECT if possible */
 	uint64_t budget;
 	bool stop;
 	uint64_t resident_max;
@@ -96,7 +96,7 @@ static struct dcm_pager *pager_open(const char *path)
 	return p;
 }
 
-/* ---- what a page holds ---- */
+/* ---- the content of a page ---- */
 
 static const unsigned int places[] = { 0, 1, 63, 255, 400, WORDS - 1 };
 
@@ -313,7 +313,7 @@ static uint64_t status_number(struct dcm_pager *p, const char *key)
 	return v;
 }
 
-/* The budget, down to the smallest and back; and is it kept? */
+/* Lower the budget to the smallest and back; check that it is kept. */
 static void *budget_main(void *arg)
 {
 	struct vm *vm = arg;
@@ -342,7 +342,7 @@ static void *budget_main(void *arg)
 		if (over > vm->resident_max)
 			vm->resident_max = over;
 		over = over > b ? over - b : 0;
-		/* What was over it when it went down leaves soon, not at once. */
+		/* Pages over a lowered budget leave soon, not at once. */
 		if (i > settled && over > vm->over_max)
 			vm->over_max = over;
 		if (i > settled && over > slack && b == vm->budget)
@@ -363,7 +363,7 @@ static int file_open(uint64_t bytes)
 		fail("%s: %s", path, strerror(errno));
 	direct = open(path, O_RDWR | O_DIRECT | O_CLOEXEC);
 	unlink(path);
-	/* Without UFFDIO_MOVE it is the shim that keeps it away. */
+	/* Without UFFDIO_MOVE the shim keeps O_DIRECT away. */
 	if (direct < 0 || getenv("DCM_WITHOUT"))
 		return fd;
 	close(fd);

@@ -4,7 +4,7 @@
  *
  * Maps, remaps, protects, advises, unmaps and forks in the ways programs and
  * allocators do, and checks every byte. The same run without the shim must
- * give the same result: what differs is a bug of the shim.
+ * give the same result: a difference is a bug of the shim.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -89,7 +89,7 @@ static void maps(void)
 	EXPECT(!munmap(a, MIB));
 	check(a + MIB, 9 * MIB, MIB, 1);
 	check(a + 12 * MIB + 3 * PAGE, 70 * MIB, 12 * MIB + 3 * PAGE, 1);
-	/* what comes again is zero */
+	/* memory mapped again is zero */
 	c = anon(2 * MIB);
 	zero(c, 2 * MIB);
 	fill(c, 2 * MIB, 3);
@@ -109,7 +109,7 @@ static void over(void)
 	EXPECT(fd >= 0 && !unlink(path) && !ftruncate(fd, MIB));
 	EXPECT(pwrite(fd, "file", 4, 0) == 4);
 	fill(a, 16 * MIB, 4);
-	/* a file over a part of it, private anonymous over another */
+	/* a file over one part, private anonymous memory over another */
 	p = mmap(a + 3 * PAGE, 2 * PAGE, PROT_READ | PROT_WRITE,
 		 MAP_SHARED | MAP_FIXED, fd, 0);
 	EXPECT(p == a + 3 * PAGE && !memcmp(p, "file", 4));
@@ -128,7 +128,7 @@ static void over(void)
 	EXPECT(!munmap(a, 16 * MIB));
 }
 
-/* Calls that fail over memory, all of it paged: @p has @bytes. */
+/* Calls that fail on @bytes of paged memory at @p. */
 static void fail_over(char *p, size_t bytes, int read_only)
 {
 	size_t half = bytes / 2, all = ~0ul - PAGE + 1;
@@ -148,7 +148,7 @@ static void fail_over(char *p, size_t bytes, int read_only)
 	REFUSED(mmap(mid, all, rw, fixed | MAP_ANONYMOUS, -1, 0), ENOMEM);
 	REFUSED(mmap(mid, MIB, rw, MAP_ANONYMOUS | MAP_FIXED, -1, 0), EINVAL);
 	REFUSED(mmap(mid + 1, MIB, rw, fixed | MAP_ANONYMOUS, -1, 0), EINVAL);
-	/* onto it, and of it */
+	/* mremap() onto the memory, and of the memory */
 	REFUSED(mremap(other, PAGE, PAGE, MREMAP_FIXED, mid), EINVAL);
 	REFUSED(mremap(other, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED,
 		       mid + 1),
@@ -198,7 +198,7 @@ static void failures(void)
 	fill(a, bytes, 10);
 	fail_over(a, bytes, read_only);
 	check(a, bytes, 0, 10);
-	/* paged where it is, with memory around it that is not */
+	/* paged memory in the middle of memory that is not paged */
 	hole = mmap(NULL, 16 * MIB, PROT_READ,
 		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	EXPECT(hole != MAP_FAILED);
@@ -231,7 +231,7 @@ static void failures(void)
 		EXPECT(!munmap(p, spare));
 	}
 
-	/* It goes on: all of it can be written, and the same calls can work. */
+	/* After the failures all memory can be written, and the same calls work. */
 	fill(a, bytes, 12);
 	fill(b, 8 * MIB, 12);
 	for (i = 0; i < 200; i++) {

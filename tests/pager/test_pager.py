@@ -53,7 +53,7 @@ SLOW_SHM = pytest.param("shm", marks=pytest.mark.slow)
 def start(
     start_donor: StartDonor, name: str = "a", slab: str = "16M", capacity: str = "2G"
 ) -> Donor:
-    """A donor with room for what these tests page out."""
+    """A donor with room for all pages that these tests page out."""
     return start_donor(name, donor={"slab-size": slab, "capacity": capacity})
 
 
@@ -70,7 +70,7 @@ def start_group(start_donor: StartDonor, names: str, **kw: str) -> list[Donor]:
 def heap_in_steps(
     folder: Path, mode: str, config: Path, *args: str
 ) -> Iterator[subprocess.Popen[str]]:
-    """heap_check, which a test goes along with; its output as it comes."""
+    """heap_check, run in step with a test; its output can be read line by line."""
     seed = str(random.SystemRandom().randrange(1 << 16))
     print(f"seed {seed}")
     env = {**os.environ, "DCM_RUNTIME_DIR": str(folder / "run")}
@@ -177,13 +177,13 @@ def test_torture_hostile(start_donor: StartDonor, short_tmp: Path, transport: st
 
 
 def test_writes_that_land_late(start_donor: StartDonor, short_tmp: Path) -> None:
-    """What a broken connection brought reaches the donor after pages were written again."""
+    """WRITEs of a broken connection reach the donor after the pages were written again."""
     donor = start(start_donor, slab="2M")
     with contextlib.ExitStack() as stack:
         relay = stack.enter_context(LateRelay(donor.port))
         config = configure(short_tmp, [donor], "tcp", budget="8M", lanes="2")
         text = config.read_text().replace(donor.tcp_address, f"tcp:127.0.0.1:{relay.port}")
-        # what is used again goes again, or it would stay here
+        # pages used again must be written back again, not kept here
         write_private(config, text + "[tunables]\nproactive_share = 0\n")
         env = {**os.environ, "DCM_RUNTIME_DIR": str(short_tmp / "run")}
         program = stack.enter_context(
@@ -253,7 +253,7 @@ def test_gc(start_donor: StartDonor, short_tmp: Path, transport: str, way: str) 
     assert done.stdout.count("regions evacuated") == int(heaps), done.stdout
     print(done.stderr)
     if transport == "shm" and way == "good":
-        # a heap whose first root is null: it ended heap_check by a signal
+        # a heap whose first root is null: heap_check once died of a signal with it
         done = run(short_tmp, HEAP_CHECK, "check", f"dcm:{config}", "13787")
         assert "regions evacuated" in done.stdout
 
@@ -284,7 +284,7 @@ def test_gc_writes_that_nobody_waits_for(start_donor: StartDonor, short_tmp: Pat
 
 
 def test_gc_while_donors_drain(start_donor: StartDonor, short_tmp: Path) -> None:
-    """Slabs go from donor to donor all the time: what is traced is right, what moves is whole."""
+    """Slabs move between donors all the time: traces are right, moved objects are whole."""
     donors = start_group(start_donor, "abc", slab="2M", capacity="64M")
     config = configure(short_tmp, donors, "tcp", budget="9M")
     with heap_in_steps(short_tmp, "drain", config, str(short_tmp)) as heap:
@@ -308,7 +308,7 @@ def test_gc_while_donors_drain(start_donor: StartDonor, short_tmp: Path) -> None
 
 @pytest.mark.slow
 def test_gc_while_workers_die(start_donor: StartDonor, short_tmp: Path) -> None:
-    """Killed at any moment: a status, and the runtime finishes what was begun."""
+    """A worker killed at any moment: an error status, and the runtime finishes the collection."""
     donors = start_group(start_donor, "abc", slab="2M", capacity="64M")
     config = configure(short_tmp, donors, "tcp", budget="9M")
     with heap_in_steps(short_tmp, "kill", config, os.environ.get("PAGER_TEST_KILLS", "8")) as heap:
@@ -334,7 +334,7 @@ def test_gc_while_workers_die(start_donor: StartDonor, short_tmp: Path) -> None:
     "step", ["evacuate", *(pytest.param(s, marks=pytest.mark.slow) for s in LATER_STEPS)]
 )
 def test_gc_outlives_a_donor(start_donor: StartDonor, short_tmp: Path, step: str) -> None:
-    """A donor is killed in the middle of each: what the others hold is whole, and collected on."""
+    """A donor is killed in each step: the others' memory is whole, and is collected further."""
     if step == "another":
         step = random.choice(("start", "roots", "finish", "results", "forward", "release"))
     donors = start_group(start_donor, "abc", slab="2M", capacity="64M")
@@ -346,7 +346,7 @@ def test_gc_outlives_a_donor(start_donor: StartDonor, short_tmp: Path, step: str
 
 
 def test_gc_example(start_donor: StartDonor, short_tmp: Path) -> None:
-    """The example for authors of runtimes, as its head says to compile and run it."""
+    """The example for authors of runtimes, compiled and run as its first comment says."""
     donors = start_group(start_donor, "ab", slab="2M", capacity="64M")
     config = configure(short_tmp, donors, "tcp", budget="4M", size="16M")
     include = [f"-I{ROOT / part}" for part in ("guest-virtio-gc/lib", "guest-virtio-gc/include")]
@@ -359,7 +359,7 @@ def test_gc_example(start_donor: StartDonor, short_tmp: Path) -> None:
     print(done.stdout)
     found = re.search(r"collected (\d+) times by donors, 0 by itself; (\d+) regions", done.stdout)
     assert found and int(found[1]) > 3 and int(found[2]) > 20
-    # not linked with libdcm it says so, and without a device
+    # without libdcm, and without a device, the program says what is missing
     subprocess.run([*command, "-lvgc"], check=True)
     for device, why in ((f"dcm:{config}", "not linked with -ldcm"), ("/dev/x", "no such device")):
         done = run(short_tmp, program, status=1, VGC_DEVICE=device, LD_LIBRARY_PATH=library)
@@ -367,7 +367,7 @@ def test_gc_example(start_donor: StartDonor, short_tmp: Path) -> None:
 
 
 def test_lane_makes_way_for_its_faulter(start_donor: StartDonor, short_tmp: Path) -> None:
-    """SCHED_IDLE while one thread faults densely, ordinary afterwards; nobody starves."""
+    """A lane is SCHED_IDLE while one thread faults densely, SCHED_OTHER afterwards."""
     config = configure(short_tmp, [start(start_donor)])
     command = [str(PAGER_TEST.with_name("yield_test")), str(config)]
     env = {**os.environ, "DCM_RUNTIME_DIR": str(short_tmp / "run")}
@@ -423,7 +423,7 @@ def lose_donor(
 
 @pytest.mark.parametrize("without", ["", "poison"])
 def test_loss(start_donor: StartDonor, short_tmp: Path, without: str) -> None:
-    """A donor dies: errors for what only it had, one line that says so, never zeroes."""
+    """A donor dies: errors for pages that only it had, one log line, never zeroes."""
     out, err = lose_donor(start_donor, short_tmp, without, "look")
     assert "lost" in out
     (line,) = [x for x in err.splitlines() if "had no other copy" in x]
@@ -434,14 +434,14 @@ def test_loss(start_donor: StartDonor, short_tmp: Path, without: str) -> None:
 def test_loss_killed_by_signal_7(
     start_donor: StartDonor, short_tmp: Path, without: str
 ) -> None:
-    """Lost pages discarded under use: SIGBUS comes to who asked, never to a fault thread."""
+    """Lost pages discarded under use: only threads that access them get SIGBUS."""
     out, _ = lose_donor(start_donor, short_tmp, without, "discard", SECONDS)
     assert "to lost pages" in out
 
 
 @pytest.mark.parametrize("without", ["", "move,vector"])
 def test_shim(start_donor: StartDonor, short_tmp: Path, without: str) -> None:
-    """What programs do with mappings, with the same result as without a pager."""
+    """Programs' calls on mappings have the same result as without a pager."""
     run(short_tmp, SHIM_TEST)
     config = configure(short_tmp, [start(start_donor)])
     run(short_tmp, SHIM_TEST, DCM_WITHOUT=without, **under_pager(config))
@@ -451,7 +451,7 @@ def test_shim(start_donor: StartDonor, short_tmp: Path, without: str) -> None:
 def test_mmap_that_fails_zeroes_memory(
     start_donor: StartDonor, short_tmp: Path, without: str
 ) -> None:
-    """mmap(), mremap() and munmap() that fail over paged memory leave it as it is."""
+    """mmap(), mremap() and munmap() that fail on paged memory leave the memory as it was."""
     run(short_tmp, SHIM_TEST, "failures")
     config = configure(short_tmp, [start(start_donor)])
     run(short_tmp, SHIM_TEST, "failures", DCM_WITHOUT=without, **under_pager(config))
@@ -464,12 +464,12 @@ def test_shim_paged_heap(start_donor: StartDonor, short_tmp: Path) -> None:
 
 
 def test_log_reader_that_stalls_stops_the_program(start_donor: StartDonor, short_tmp: Path) -> None:
-    """Nobody reads standard error, where libdcm says that donors come and go: paging goes on."""
+    """Paging goes on while nobody reads standard error, where libdcm logs."""
     config = configure(short_tmp, [start(start_donor)])
     env = {**os.environ, "DCM_RUNTIME_DIR": str(short_tmp / "run"), **under_pager(config)}
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb"), os.fdopen(writing, "wb") as stuck:
-        # full, without O_NONBLOCK on what the program has
+        # fill the pipe; the program's end stays without O_NONBLOCK
         full = os.open(f"/proc/self/fd/{writing}", os.O_WRONLY | os.O_NONBLOCK)
         with contextlib.suppress(BlockingIOError):
             while True:

@@ -4,8 +4,8 @@
  *
  *	yield_test CONFIG
  *
- * One thread faults densely: the lane must be seen as SCHED_IDLE. When that is
- * over it must be an ordinary thread again. Then one thread faults in bursts
+ * One thread faults densely: the lane must become SCHED_IDLE. After that the
+ * lane must become an ordinary thread again. Then one thread faults in bursts
  * and computes in between, another faults now and then: all must get their
  * pages. Exit status 77: this process may not do that, nothing was tested.
  */
@@ -24,7 +24,7 @@
 #include "uffd/yield.h"
 
 #define PAGES 16384u /* four times the budget */
-#define DENSE_S 30 /* at most, until it yields */
+#define DENSE_S 30 /* at most, until the lane yields */
 #define BURSTS 40
 #define RARE 200
 
@@ -116,7 +116,7 @@ int main(int argc, char **argv)
 	}
 	for (i = 0; i < PAGES; i++)
 		mem[i * 512] = i + 1;
-	/* Not before: until it serves a fault it may have no name yet. */
+	/* After the first faults: before, the lane may have no name yet. */
 	lane = lane_find();
 	if (!lane) {
 		fprintf(stderr, "FAILED: no thread dcm-fault-0\n");
@@ -132,7 +132,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "FAILED: the lane never yielded\n");
 		return 1;
 	}
-	/* It decides by itself, when it next gets the CPU. */
+	/* The lane changes its own policy, when it next gets the CPU. */
 	end = now_us() + DENSE_S * 1000000u;
 	while (sched_getscheduler(lane) != SCHED_OTHER && now_us() < end)
 		usleep(10000);
