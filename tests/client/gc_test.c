@@ -79,7 +79,7 @@ static void test_worker_killed(void **state)
 	for (u32 k = 0; k < 9; k++) {
 		u32 victim = k % DONORS, status;
 
-		/* before, while roots go out, while it is finished */
+		/* before the trace, while roots are sent, while the trace is finished */
 		if (k / 3 == 0)
 			kill(worker_of(&w, victim), SIGKILL);
 		status = trace_start(&w, epoch);
@@ -128,7 +128,7 @@ static void worker_kill(struct world *w)
 
 /*
  * Kill a worker at each step of a trace's beginning: the next worker there gets
- * the whole replay, or it would refuse every trace to come.
+ * the whole replay, or the new worker would refuse every later trace.
  */
 static void test_worker_killed_invalid_ever_after(void **state)
 {
@@ -150,7 +150,7 @@ static void test_worker_killed_invalid_ever_after(void **state)
 		killed = !w.kill_at;
 		w.kill_at = 0;
 		assert_true(!status || status == VIRTIO_GC_WORKER_LOST);
-		/* it may not have been noticed yet that it is gone */
+		/* the loss of the worker may not have been noticed yet */
 		for (u32 i = 0; i < 3 && (status || !i); i++) {
 			status = trace(&w, epoch++);
 			assert_true(!status || status == VIRTIO_GC_WORKER_LOST);
@@ -164,7 +164,7 @@ static void test_worker_killed_invalid_ever_after(void **state)
 	world_donors_end(&w);
 }
 
-/* One that hears nothing: the deadline holds, it is killed, others go on. */
+/* A stopped worker: the deadline holds, the worker is killed, others go on. */
 static void test_worker_stopped(void **state)
 {
 	struct world w;
@@ -184,7 +184,7 @@ static void test_worker_stopped(void **state)
 	w.deadline_ms = 0;
 	assert_int_equal(trace(&w, 3), 0);
 	results_check(&w, 3);
-	/* and the runtime can call it off */
+	/* and the runtime can cancel the trace */
 	assert_int_equal(trace_start(&w, 4), 0);
 	kill(worker_of(&w, 0), SIGSTOP);
 	w.cancel = true;
@@ -196,7 +196,7 @@ static void test_worker_stopped(void **state)
 	world_donors_end(&w);
 }
 
-/* Types of another space, called off after @looks; is it over before that? */
+/* SET_TYPES of another space, cancelled after @looks; true: it ended before. */
 static bool types_cancelled(struct world *w, u32 looks)
 {
 	struct virtio_gc_space space = mut_space_le(w->m);
@@ -214,7 +214,7 @@ static bool types_cancelled(struct world *w, u32 looks)
 			 sizeof(types), bytes, n);
 	w->cancel_at = 0;
 	assert_true(!status || status == VIRTIO_GC_CANCELLED);
-	/* it can't be called off that a space goes */
+	/* SPACE_DESTROY can't be cancelled */
 	w->cancel = true;
 	assert_int_equal(request(w, VIRTIO_GC_SPACE_DESTROY, 0, 0, 0, NULL, 0,
 				 NULL, 0),
@@ -246,7 +246,7 @@ static void test_others_traces_stay(void **state)
 	world_donors_end(&w);
 }
 
-/* A donor that is gone with what was there; workers of the others end in order. */
+/* A donor is killed, with its part of the heap; other donors' workers end in order. */
 static void test_donor_killed(void **state)
 {
 	struct world w;
@@ -395,8 +395,8 @@ static void move_refused(struct world *w, u32 epoch, u32 from, u32 status)
 
 /*
  * A region that is written to after its trace began is stale, the others are
- * not; without LOCAL the whole trace is, and what such a write makes of objects
- * is no bug of the runtime's. With the barrier nothing is.
+ * not; without LOCAL the whole trace is, and objects that such a write damages
+ * are no bug of the runtime's. With the barrier nothing is stale.
  */
 static void stale_heaps(bool local)
 {
@@ -414,7 +414,7 @@ static void stale_heaps(bool local)
 			;
 		assert_true(victim < spare);
 
-		/* before it began, and where nothing is traced */
+		/* a write before the trace began, and one where nothing is traced */
 		page_write(&w, victim, false);
 		assert_int_equal(trace_begin(&w, epoch, VIRTIO_GC_TRACE_LOCAL),
 				 0);
@@ -424,7 +424,7 @@ static void stale_heaps(bool local)
 		assert_int_equal(trace_finish(&w, epoch), 0);
 		regions_check(&w, epoch++, U32_MAX);
 
-		/* while it is under way, early and late */
+		/* writes during the trace, early and late */
 		for (u32 k = 0; k < 2; k++) {
 			assert_int_equal(trace_begin(&w, epoch,
 						     VIRTIO_GC_TRACE_LOCAL),
@@ -435,14 +435,14 @@ static void stale_heaps(bool local)
 			if (k)
 				page_write(&w, victim, false);
 			assert_int_equal(trace_finish(&w, epoch), 0);
-			/* what is written now is after it */
+			/* a write after the trace */
 			page_write(&w, (victim + 1) % spare, false);
 			regions_check(&w, epoch, victim);
 			move_refused(&w, epoch, victim, VIRTIO_GC_STALE);
 			epoch++;
 		}
 
-		/* all of it, and none */
+		/* a trace of the whole space, and none */
 		assert_int_equal(trace_start(&w, epoch), 0);
 		page_write(&w, victim, false);
 		assert_int_equal(roots_send(&w, epoch), 0);
@@ -458,7 +458,7 @@ static void stale_heaps(bool local)
 		assert_int_equal(trace_finish(&w, epoch), 0);
 		regions_check(&w, epoch++, U32_MAX);
 
-		/* what was traced is no heap any more: not the runtime's fault */
+		/* the traced memory is no heap any more: not the runtime's fault */
 		victim = (u32)(mut_root(w.m) / REGION);
 		for (u32 k = 0; k < 2; k++) {
 			assert_int_equal(trace_begin(&w, epoch,

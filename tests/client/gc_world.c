@@ -175,7 +175,7 @@ void world_donors_of(struct world *w, bool local, const char *const *opts)
 	assert_int_equal(dcm_client_extent_bytes(w->h.client, 10000), SLAB);
 	for (u32 d = 0; d < DONORS; d++)
 		WAIT(status(&w->h, d).state == DCM_DONOR_UP);
-	/* until each has lent one: who owns what is the runtime's to say */
+	/* until each donor has lent a slab: the test decides which donor gets which region */
 	for (u32 e = 0; e < 32; e++) {
 		want(&w->h, e, e + 1);
 		WAIT(get(&w->h, &w->h.attached) == e + 1);
@@ -246,7 +246,7 @@ u32 roots_send(struct world *w, u32 epoch)
 		       roots, m->nr_roots * sizeof(*roots));
 }
 
-/* Opaque objects that wait; what they refer to is sent. How many there were. */
+/* Read the opaque objects that wait and send their references; their number. */
 static u32 opaques_scan(struct world *w, u32 epoch, u32 *status)
 {
 	struct virtio_gc_met met = { .max = htole32(16) };
@@ -333,7 +333,7 @@ void results_check(struct world *w, u32 epoch)
 		assert_int_equal(w->bits[u / 8] >> u % 8 & 1,
 				 o ? w->live[o - 1] : 0);
 	}
-	/* where the trace's objects are they must not go [VGC-D-35] */
+	/* bitmaps must not go where the trace's objects are [VGC-D-35] */
 	range.bitmaps = 0;
 	assert_int_equal(request(w, VIRTIO_GC_TRACE_RESULTS, 0, epoch, 0,
 				 &range, sizeof(range), NULL, 0),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * gc_world.h - a heap on three donors, and the workers that collects it
+ * gc_world.h - a heap on three donors, and the workers that collect it
  *
  * tests/gc's runtime fills it; it is written to slabs the way a pager does, over
  * tcp or into shm. An unexpected failure ends the test.
@@ -16,7 +16,7 @@
 #define REGION (64u << 10)
 #define DONORS 3u
 
-/* What its donors are started with, in an array that ends with NULL. */
+/* Options of its donors, for an array that ends with NULL. */
 #define GC_DONOR_OPTIONS                                              \
 	"--capacity", "64M", "--slab-size", "2M", "--head-room", "0", \
 		"--spare-slabs", "0"
@@ -33,10 +33,10 @@ struct world {
 	u8 *bits; /* live bitmaps, as they came */
 	u64 bits_at;
 	bool cancel;
-	u32 cancel_at; /* the so-manieth look finds it cancelled */
-	u32 kill_at; /* at the so-manieth one somebody is killed */
+	u32 cancel_at; /* number of the look that finds the request cancelled */
+	u32 kill_at; /* number of the look at which @kill is called */
 	void (*kill)(struct world *w);
-	u32 beside; /* requests are about so many spaces behind */
+	u32 beside; /* added to the space's number in requests */
 	bool nowhere[64]; /* regions between two places, or on none */
 	u64 deadline_ms;
 	struct dcm_gc_reply out;

@@ -2,8 +2,8 @@
 /*
  * host.c - a host of donors as a pager would be one, for tests
  *
- * Keeps what the control plane's callbacks said, does a lane's I/O one
- * operation at a time, and knows what every page must hold.
+ * Records the calls of the control plane's callbacks, does a lane's I/O one
+ * operation at a time, and knows the content of every page.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ static void on_attached(void *arg, u32 extent, struct dcm_client_slab *slab)
 	struct host *h = arg;
 
 	pthread_mutex_lock(&h->lock);
-	/* or the preload shim would page what the control thread allocates */
+	/* else the preload shim would page the control thread's allocations */
 	assert_true(dcm_thread_inside);
 	assert_true(extent < EXTENTS);
 	assert_int_equal(slab->extent, extent);

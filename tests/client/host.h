@@ -26,11 +26,11 @@ extern char host_dir[];
 extern char host_keys[128], host_bad_keys[128];
 
 /**
- * struct host - what a pager would remember
+ * struct host - the state that a pager would keep
  * @slab: newest slab of each extent
  * @old: the one before, if want_other() brought another
  * @other: answer EVICT with want_other()
- * @log: what libdcm said
+ * @log: libdcm's log
  */
 struct host {
 	struct dcm_client *client;

@@ -3,8 +3,8 @@
  * liar_test.c - the control plane against a donor that has the key and lies
  *
  * The donor is a thread with a GnuTLS server that follows one script a test.
- * Whatever it says, the host must not crash, must not attach what it did not
- * ask for, must lose no descriptor, and must say in one line what is wrong.
+ * Whatever the donor sends, the host must not crash, must not attach a slab that it
+ * did not ask for, must leak no descriptor, and must log one line with the error.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,7 +37,7 @@
 static const u8 key[16] = { 1, 2,  3,  4,  5,  6,  7,  8,
 			    9, 10, 11, 12, 13, 14, 15, 16 };
 
-/* What the donor does; see serve(). */
+/* The donor's behaviour; see serve(). */
 enum script {
 	HONEST,
 	NO_SESSION_ID,
@@ -66,7 +66,7 @@ enum script {
 	NR_SCRIPTS
 };
 
-/* What must be in the log; NULL: the donor stays in use. */
+/* The text that must be in the log; NULL: the donor stays in use. */
 static const char *const says[NR_SCRIPTS] = {
 	[NO_SESSION_ID] = "answers HELLO with nonsense",
 	[ODD_SLABS] = "says its slabs have",

@@ -189,7 +189,7 @@ static void test_stopped(void **state)
 			if (!(mut_rand(m) % 4))
 				m->top[k] =
 					mut_rand(m) % (m->top[k] / 8 + 1) * 8;
-		/* a top within an object would cut it in two */
+		/* a top within an object would cut the object in two */
 		for (u32 o = 0; o < m->nr_objects; o++) {
 			const struct mut_object *at = &m->objects[o];
 			u64 *top = &m->top[at->at / m->l.region_bytes];
@@ -250,8 +250,8 @@ static void satb_send(struct mesh *x, struct mut *m, u32 epoch)
 
 /*
  * The program stores, allocates, drops roots, and pages are written back, all
- * while donors trace: what was reachable at the start is marked, what is not
- * marked is not reachable at the end.
+ * while donors trace: objects that were reachable at the start are marked, and
+ * unmarked objects are not reachable at the end.
  */
 static void test_running(void **state)
 {
@@ -323,9 +323,9 @@ static void test_running(void **state)
 }
 
 /*
- * Each region for itself: roots are what comes in from outside; one that is
- * written meanwhile is stale and the others are not. Without LOCAL, all of it
- * is.
+ * Each region for itself: its roots are the references from outside; a region that
+ * is written meanwhile is stale and the others are not. Without LOCAL the whole
+ * trace is stale.
  */
 static void test_local(void **state)
 {

@@ -474,7 +474,7 @@ static void test_shifting(void **state)
 				continue;
 			}
 			ok++;
-			/* copying is memcpy(): a race it is meant to be */
+			/* copying is memcpy(): this race is intended */
 			if (TSAN)
 				continue;
 			dcm_gc_move(h.s, epoch, &move, epoch & 1, &moved);

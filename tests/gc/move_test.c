@@ -155,7 +155,7 @@ static void same_graph(struct world *w)
 			continue;
 		now[i] = forward(w, m->objects[i].at);
 		assert_true(now[i] < m->l.bytes && !(now[i] & 7));
-		/* none is left where it was [VGC-D-45] */
+		/* no object is left in its from-region [VGC-D-45] */
 		assert_false(w->from[now[i] / REGION]);
 		assert_true(now[i] % REGION + m->objects[i].bytes <= REGION);
 		assert_int_equal(w->from[m->objects[i].at / REGION],
@@ -206,7 +206,7 @@ static void same_graph(struct world *w)
 	free(bytes);
 }
 
-/* The heap as it is now has as many objects and bytes alive as before. */
+/* As many objects and bytes are alive as before. */
 static void same_live(struct world *w, u32 epoch)
 {
 	const struct mut *m = w->m;

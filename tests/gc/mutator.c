@@ -2,8 +2,8 @@
 /*
  * mutator.c - a runtime for tests
  *
- * Objects have 16 bytes of header, then fields. What a header says of the
- * type is written in one of four ways; all other bytes are noise that an
+ * Objects have 16 bytes of header, then fields. The type in a header
+ * is encoded in one of four ways; all other bytes are noise that an
  * object keeps for life. Allocation bumps a pointer in a region, and jumps to
  * another now and then, so that objects that know each other are apart.
  */
@@ -452,7 +452,7 @@ void mut_fill(struct mut *m)
 	bool chain = m->c.shape == MUT_LIST || m->c.shape == MUT_TREE;
 
 	for (u32 i = 0; i < m->c.objects; i++) {
-		/* in chains no object without references ends it */
+		/* every object of a chain has references, or the chain would end */
 		u32 type = chain ? 1 + below(m, 4) : U32_MAX;
 
 		if (mut_alloc(m, type,

@@ -113,7 +113,7 @@ u64 mut_ref(const struct mut *m, u64 offset);		/* as it is encoded */
 /* Write back: one page, or all that are dirty. */
 void mut_evict(struct mut *m, u64 page);
 void mut_clean(struct mut *m);
-/* The host's copy goes; it is the donors' from now on. */
+/* Drop the host's copy: from now on only the donors have the heap. */
 void mut_invalidate(struct mut *m);
 
 /* From now on the program runs: it knows the reachable objects and its new ones. */
@@ -138,7 +138,7 @@ __le64 mut_address_le(const struct mut *m, u64 offset);
 /* Roots, or an object's references, in the form of TRACE_ROOTS. */
 void mut_roots_le(const struct mut *m, __le64 *out);
 void mut_slots_le(const struct mut *m, const struct mut_object *o, __le64 *out);
-/* The bytes of a request; 0: they have no room. */
+/* Encode a request: its length; 0: @room is too small. */
 size_t mut_request_le(void *buf, size_t room, struct virtio_gc_req head,
 		      const void *body, size_t body_bytes, const void *entries,
 		      size_t bytes);

@@ -35,7 +35,7 @@
 /* main.c's exit status when the number in a GC_SLAB is in use already */
 #define WORKER_SLAB_TWICE 10
 
-/* One worker, and the slab it is shown. */
+/* One worker, and the slab that is passed to the worker. */
 struct lab {
 	struct dcm_gc_child child;
 	int slab;
@@ -208,7 +208,7 @@ static u32 lab_root(struct lab *l, u32 epoch, u64 offset)
 		&le, sizeof(le));
 }
 
-/* Until it is quiet, then FINISH. */
+/* Wait until the worker is quiet, then FINISH. */
 static u32 lab_finish(struct lab *l, u32 epoch)
 {
 	for (u32 quiet = 0; quiet < 2;) {
@@ -313,7 +313,7 @@ static void lab_end(struct lab *l, int end)
 	close(l->slab);
 }
 
-/* Regions lie in the slab that had the number before: it must stay mapped. */
+/* A slab's number is used again: the slab with regions in it must stay mapped. */
 static void test_slab_number_used_twice(void **state)
 {
 	struct lab l;
@@ -331,7 +331,7 @@ static void test_slab_number_used_twice(void **state)
 	close(other);
 }
 
-/* There is no donor to ask about references to it. */
+/* MOVED of a region without a location: no donor knows references to the region. */
 static void test_moved_that_is_nowhere(void **state)
 {
 	struct virtio_gc_region le = { .region = htole32(REGIONS - 1) };
@@ -358,7 +358,7 @@ static void test_moved_that_is_nowhere(void **state)
 	lab_end(&l, 0);
 }
 
-/* The region was another donor's when that donor moved it; then it has none. */
+/* A region that another donor moved, and that has no location afterwards. */
 static void test_moved_and_then_nowhere(void **state)
 {
 	struct virtio_gc_region le = { .region = htole32(REGIONS - 1) };
@@ -453,7 +453,7 @@ static void test_roots_after_a_trace_failed(void **state)
 	lab_end(&l, 0);
 }
 
-/* As many types as one request can bring, in the program as it is installed. */
+/* As many types as one request holds, with the installed worker program. */
 static void test_types_by_the_thousand(void **state)
 {
 	enum { TYPES = 2000 };

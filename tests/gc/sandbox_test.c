@@ -3,9 +3,9 @@
  * sandbox_test.c - the abilities of a GC worker that a tenant has taken over
  *
  * Each case is a process with a worker's descriptors (a socket, a slab, the three
- * standard ones), enters the sandbox, and does one thing. What is not
- * for workers ends the process by SIGSYS, or fails. Built without sanitizers,
- * which need more than the sandbox lets them.
+ * standard ones), enters the sandbox, and does one thing. A call
+ * that workers don't need ends the process by SIGSYS, or fails. Built without
+ * sanitizers, which need calls that the sandbox refuses.
  */
 #include <errno.h>
 #include <fcntl.h>

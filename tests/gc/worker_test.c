@@ -115,7 +115,7 @@ static void host_send(struct host *h, u32 d, const struct dcm_gc_message *msg,
 		return;
 	ret = dcm_gc_child_send(&h->child[d], msg, payload, fd);
 	while (ret == -EAGAIN) {
-		/* it may be waiting until its own message is read */
+		/* the worker may wait until its own message is read */
 		usleep(100);
 		ret = dcm_gc_child_send(&h->child[d], msg, payload, fd);
 	}
@@ -486,7 +486,7 @@ static u32 tag_tell(struct host *h, u32 d, u32 region, u32 tag)
 	return done_status(host_call(h, d, msg, &le));
 }
 
-/* Told of a write to a region it traced, it has no result. */
+/* A worker that is told of a write to a region it traced has no result for it. */
 static void test_tags(void **state)
 {
 	(void)state;
@@ -663,8 +663,8 @@ static void test_compact(void **state)
 }
 
 /*
- * A worker killed at any moment: the host notices, the heap is as it was, and
- * another worker does it all.
+ * A worker is killed at any moment: the host notices, the heap is unchanged, and
+ * another worker does the whole job.
  */
 static void test_killed(void **state)
 {
@@ -690,7 +690,7 @@ static void test_killed(void **state)
 			kill(h.child[victim].pid, SIGKILL);
 			status = host_trace_finish(&h, 1);
 		}
-		/* it may have been done before it died */
+		/* the job may have been done before the worker died */
 		if (status) {
 			/* [VGC-D-13] */
 			assert_int_equal(status, VIRTIO_GC_WORKER_LOST);
@@ -865,7 +865,7 @@ static void test_noise(void **state)
 				h.lost = !n;
 			}
 		}
-		/* and it still has an answer, or has ended in order */
+		/* and the worker still answers, or has ended in order */
 		h.deaf = true;
 		if (!h.lost)
 			assert_true(host_poll(&h, 0, 1, &flags) <
