@@ -15,7 +15,7 @@
 
 static const int tenant_a, tenant_b, tenant_c;
 
-/* A turn of whoever is next costs @cost; whose it was. */
+/* Give the next flow a turn that costs @cost; returns the flow's owner. */
 static const void *turn(struct dcm_fair *fair, u64 cost, bool again)
 {
 	struct dcm_fair_entry *e = dcm_fair_take(fair);
@@ -98,7 +98,7 @@ static void little_is_next(void **state)
 	leave(&fair, &b, 1);
 }
 
-/* Who did nothing for long has saved nothing up; who comes back owes its turn. */
+/* An idle flow gains no credit; a flow that comes back soon still owes its turn. */
 static void nothing_is_saved(void **state)
 {
 	struct dcm_fair_entry a, b;
@@ -179,7 +179,7 @@ static void at_random(void **state)
 	assert_true(dcm_list_empty(&fair.flows) && dcm_fair_idle(&fair));
 }
 
-/* What a flow waits is what others are charged, since the look before it was found. */
+/* A flow's wait is the cost of others' turns since the look before the flow was found. */
 static void waits_are_counted(void **state)
 {
 	struct dcm_fair_entry a[2], b;
@@ -208,7 +208,7 @@ static void waits_are_counted(void **state)
 	assert_ptr_equal(turn(&fair, 40, true), &tenant_b);
 	assert_int_equal(b.flow->waited, 40);
 	assert_ptr_equal(turn(&fair, 40, true), &tenant_a);
-	/* b has had a turn since the look: it wanted the next one after that */
+	/* b had a turn since the look, and wanted the next one after that turn */
 	dcm_fair_leave(&fair, &b);
 	join(&fair, &b, 1, &tenant_b);
 	dcm_fair_ask(&fair);
@@ -223,7 +223,7 @@ static void waits_are_counted(void **state)
 	leave(&fair, &b, 1);
 }
 
-/* Shared is what two have used of late. */
+/* dcm_fair_shared() is true if two flows were charged of late. */
 static void shared_of_late(void **state)
 {
 	struct dcm_fair_entry a, b;

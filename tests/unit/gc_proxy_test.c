@@ -3,7 +3,7 @@
 /*
  * gc_proxy_test.c - a virtio-gc device that forwards requests to dcm-hostd
  *
- * The daemon is this test, which says what a daemon says, what none does, or
+ * This test stands for the daemon, and sends valid messages, invalid ones, or
  * nothing more. The file is a memfd.
  */
 #include <endian.h>
@@ -174,7 +174,7 @@ static bool locked(uint64_t at)
 	return l.l_type == F_WRLCK;
 }
 
-/* Somebody connects, shows that the file is his, and is let in. */
+/* A client connects, shows that it owns the file, and is accepted. */
 static int let_in(uint32_t donors)
 {
 	const struct virtio_gc_config c = { .window_bytes = htole64(WINDOW),
@@ -396,7 +396,7 @@ static void test_nonsense(void **state)
 		assert_int_equal(status_of(&call), VIRTIO_GC_WORKER_LOST);
 		close(sock);
 		sock = let_in(2);
-		/* until it has taken us for its daemon it answers itself */
+		/* until the device has accepted the daemon it answers by itself */
 		do {
 			submit(&q, ROOM, &call);
 		} while (recv(sock, &junk, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&

@@ -343,7 +343,7 @@ static void test_types(void **state)
 	assert_int_equal(add(s, &data, 0), 0);
 	assert_int_equal(add(s, &self, 0), 0);
 	assert_int_equal(add(s, &weak, 1), 0);
-	/* there already; and twice in one request: nothing of it is kept */
+	/* a type that exists, and one twice in a request: none of the request is kept */
 	assert_int_equal(add(s, &fixed, 2), VIRTIO_GC_INVALID);
 	struct virtio_gc_type twice[3] = { refs.type, refs.type, refs.type };
 

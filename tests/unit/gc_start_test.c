@@ -26,7 +26,7 @@
 /*
  * Pages and workers
  * @stop: syncing waits while this is set
- * @syncing: it does, or is about to
+ * @syncing: a sync is under way, or about to begin
  * @frozen: accesses wait; @frozen_when_synced: they did
  * @sync: status of a sync; @start: status of a trace's start
  * @nr_synced: times
@@ -370,7 +370,7 @@ static void test_stopped_waits(void **state)
 	assert_int_equal(world.told, VIRTIO_GC_TRACE_START);
 }
 
-/* With it TRACE_START waits for nothing, and roots for all. */
+/* CONCURRENT: TRACE_START waits for nothing, and roots wait for the whole start. */
 static void test_concurrent_does_not_wait(void **state)
 {
 	struct call start, roots;
@@ -389,7 +389,7 @@ static void test_concurrent_does_not_wait(void **state)
 	stop(false);
 	assert_int_equal(wait_for(&roots), VIRTIO_GC_OK);
 	assert_false(world.frozen_when_synced);
-	/* the start, then they */
+	/* TRACE_START, then the roots */
 	assert_int_equal(world.nr_told, told + 2);
 	assert_int_equal(world.told, VIRTIO_GC_TRACE_ROOTS);
 }
@@ -420,7 +420,7 @@ static void starts_late(u32 sync, u32 start, u32 want, u32 donor)
 		/* nothing of another epoch's trace */
 		assert_int_equal(ask(asks[i], epoch - 1), VIRTIO_GC_OK);
 	}
-	/* what was answered with OK is the epoch before's */
+	/* the trace that was answered with OK is the previous epoch's */
 	submit_start(&c, epoch, VIRTIO_GC_TRACE_CONCURRENT);
 	assert_int_equal(wait_for(&c), VIRTIO_GC_INVALID);
 	/* and the next one is as if there had been none */
@@ -444,7 +444,7 @@ static void test_what_fails_later_is_said(void **state)
 	starts_late(VIRTIO_GC_BUSY, 0, VIRTIO_GC_TIMED_OUT, VIRTIO_GC_NO_DONOR);
 }
 
-/* Until it has come to rest, then it is synced again. */
+/* The start waits until the region has moved, then syncs again. */
 static void test_moving_is_waited_for(void **state)
 {
 	(void)state;
@@ -546,8 +546,8 @@ static void test_cancel_is_too_late(void **state)
 }
 
 /*
- * While a donor's pages are lost one after the other nobody is told that they are
- * current; it can be called off.
+ * While a donor's pages are lost one after the other no worker is told that they
+ * are current; the start can be cancelled.
  */
 static void test_lost_page_by_page(void **state)
 {
@@ -579,7 +579,7 @@ static void *let_go(void *arg)
 	return arg;
 }
 
-/* A reset waits for the work that is left, and leaves nothing of it. */
+/* A reset waits for the work under way, and leaves no trace of it. */
 static void test_reset_meanwhile(void **state)
 {
 	struct call start;

@@ -4,9 +4,9 @@
  * some are slow
  *
  * The control plane's own client_donor.c, client_place.c and place.c, one instance
- * for each VM; connections and donors are made here, and so is time. A
- * connection keeps the order of what is sent over it and delays it; a donor
- * answers what has arrived, and what it answers is old when it is read.
+ * for each VM; connections, donors and time are simulated here. A
+ * connection delays messages and keeps their order, so an answer is old when it
+ * is read.
  *
  * A burst: every VM wants its extents at once, or one after the other. Judged
  * is how much the most loaded donor has, and that all extents are placed in
@@ -48,7 +48,7 @@ struct way {
  * struct fdonor - a donor
  * @one_way: how long a message to or from it takes, microseconds
  * @jitter: and up to so much longer
- * @deaf: it reads nothing more, and says nothing
+ * @deaf: the donor reads nothing more, and sends nothing
  */
 struct fdonor {
 	u64 total;
@@ -193,7 +193,7 @@ void dcm_conn_close(struct dcm_conn *c)
 	c->state = DCM_CONN_CLOSED;
 }
 
-/* ---- beside it ---- */
+/* ---- functions that the client calls ---- */
 
 int dcm_conn_hold(struct dcm_conn *c)
 {
@@ -247,7 +247,7 @@ void client_slab_attach(struct client_donor *d, u32 extent,
 
 	(void)m, (void)fd, (void)now;
 	d->place.mine++;
-	/* no slab's record: that it has one is all placement looks at */
+	/* no real slab: placement only looks whether there is one */
 	assert_null(vm->cur[extent]);
 	vm->cur[extent] = (struct dcm_client_slab *)vm;
 	vm->on[d->idx]++;
@@ -473,7 +473,7 @@ static void world_run(u64 us)
 		world_step();
 }
 
-/* Every VM gets its extents. How long it took, milliseconds; 0: too long. */
+/* Give every VM its extents; the time in milliseconds, 0: longer than @within_ms. */
 static u64 burst(const struct burst *b, u64 within_ms)
 {
 	u64 begin = w.now;
@@ -534,7 +534,7 @@ static void up(void)
 	} while (!all);
 }
 
-/* One burst of what is random. How far the fullest is above the bound, or not. */
+/* One random burst; how far the fullest donor is above the bound. */
 static double one(u64 seed, u32 nr_donors, bool at_start)
 {
 	static const u32 vms[] = { 1, 2, 4, 8 };
@@ -684,7 +684,7 @@ static void test_unequal(void **state)
 		up();
 		assert_true(burst(&b, 60000) > 0);
 		if (alone)
-			/* 13 of the 64, and what the other has already */
+			/* 13 of the 64 extents, and those that the other VM has already */
 			assert_in_range(w.donor[0].used, 11, 13 + i / 5 + 3);
 		else
 			assert_in_range(w.donor[0].used, 45, 57);
@@ -692,7 +692,7 @@ static void test_unequal(void **state)
 	}
 }
 
-/* Full ones are not asked for more than they have, and nobody waits. */
+/* Full donors are not asked for more slabs than they have, and no extent waits. */
 static void test_full(void **state)
 {
 	struct burst b = { .extents = 64, .together = true };

@@ -34,7 +34,7 @@ static int parse(const char *text)
 	return dcm_host_config_parse(text, strlen(text), &cfg, err);
 }
 
-/* RDMA is not encrypted: it is not had by asking for it alone. */
+/* RDMA is not encrypted: transport = verbs alone does not turn it on. */
 static void test_transport(void **state)
 {
 	static const char rest[] =
@@ -191,7 +191,7 @@ static void test_bad(void **state)
 			fail_msg("%s: said '%s', not '%s'", bad[i].text, err,
 				 bad[i].says);
 	}
-	/* what inih would cut without a word */
+	/* a line that inih would cut silently */
 	memset(text, 'a', sizeof(text));
 	memcpy(text, "[key]\nfile=", 11);
 	text[390] = 0;
@@ -248,7 +248,7 @@ static void test_hostd(void **state)
 			fail_msg("%s: said '%s', not '%s'", bad[i].text, err,
 				 bad[i].says);
 	}
-	/* and it is not libdcm's */
+	/* and libdcm refuses the section */
 	assert_int_equal(parse(good), -EINVAL);
 	assert_non_null(strstr(err, "line 2: unknown section [host]"));
 }

@@ -3,9 +3,9 @@
 /*
  * hostd_gc_test.c - which devices dcm-hostd serves, and that none can block it
  *
- * The main thread of dcm-hostd is this test, which only ever does what that does
- * in its loop; devices are its threads. There are no donors, and the file is a
- * memfd. What a stranger passes is real: a file of a FUSE file system that answers
+ * This test stands for the main thread of dcm-hostd, and does only what that thread
+ * does in its loop; devices are threads of the test. There are no donors, and the file is a
+ * memfd. Descriptors that strangers pass are real: a file of a FUSE file system that answers
  * neither FLUSH nor RELEASE nor GETATTR, and a TCP socket that lingers over what
  * nobody reads.
  */
@@ -295,11 +295,11 @@ static void test_who_may(void **state)
 	char name[32];
 
 	(void)state;
-	/* says that it has, and has not */
+	/* claims to have the file open, and has not */
 	assert_int_equal(introduce(sock, file, false), DCM_GC_IPC_REFUSED);
 	assert_int_equal(hear(sock, &s), 0);
 	close(sock);
-	/* has it open to read: the lock can't be had */
+	/* has the file open read-only: the lock can't be taken */
 	snprintf(name, sizeof(name), "/proc/self/fd/%d", file);
 	reads = open(name, O_RDONLY | O_CLOEXEC);
 	assert_true(fcntl(reads, F_OFD_SETLK,
@@ -411,7 +411,7 @@ static void fuse_say(int dev, u64 unique, const void *more, size_t bytes)
 		return; /* unmounted meanwhile */
 }
 
-/* One file, which opens. Of what is done with it then nothing is answered. */
+/* One file that can be opened; no later request on it is answered. */
 static void *never_main(void *arg)
 {
 	static u64 buf[(1u << 20) / 8];
@@ -475,7 +475,7 @@ static bool never_mount(struct never *fs)
 	return true;
 }
 
-/* Whoever waits for it goes on. */
+/* Waiting processes go on. */
 static void never_unmount(struct never *fs)
 {
 	umount2(fs->at, MNT_FORCE);
@@ -491,7 +491,7 @@ static void *close_main(void *fd)
 	return NULL;
 }
 
-/* Passed @fd with HELLO and with what follows, dcm-hostd serves others. */
+/* Pass @fd with HELLO and with later messages: dcm-hostd still serves others. */
 static void pass_everywhere(int fd)
 {
 	struct dcm_gc_ipc s;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* links: kvm-dcm/hostd/link.c kvm-dcm/proto/wire.c */
 /*
- * hostd_link_test.c - what dcm-hostd says of connections that can't be encrypted
+ * hostd_link_test.c - dcm-hostd's log lines about connections that can't be encrypted
  *
  * The connection is a real socket; the kernel's answer to "encrypt this" is the
  * test's.
@@ -65,7 +65,7 @@ void gnutls_deinit(gnutls_session_t tls)
 	fail(); /* a session that the kernel did not take over is the caller's */
 }
 
-/* Offer the kernel a connection that it answers so; how many lines that took. */
+/* Offer the kernel a connection that it answers with @err; the number of log lines. */
 static unsigned int offer(int err)
 {
 	struct hostd_file f = { .fd = -1, .path = (char *)"file" };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * hostile_test.c - does the hostile transport do what it says, and only that?
+ * hostile_test.c - the hostile transport does each of its faults, and no other
  *
- * Before an shm endpoint: what was reported as written must be there.
+ * In front of an shm endpoint: bytes that were reported as written must be there.
  */
 /* links: kvm-dcm/transport/hostile.c kvm-dcm/transport/shm.c */
 #include <setjmp.h>

@@ -79,7 +79,7 @@ static void test_host(void **state)
 	assert_int_equal(dcm_hostmem_huge_default(root), 2 << 20);
 }
 
-/* What may still be promised binds only where the kernel counts promises. */
+/* CommitLimit limits free memory only with vm.overcommit_memory = 2. */
 static void test_commit(void **state)
 {
 	(void)state;
@@ -92,7 +92,7 @@ static void test_commit(void **state)
 	put("/proc/sys/vm/overcommit_memory", "2\n");
 	assert_int_equal(look().free, 2 * GIB);
 	assert_int_equal(look().total, 16 * GIB);
-	/* more promised than there is, from before it was counted */
+	/* more is committed than the limit, since before the kernel counted */
 	put("/proc/meminfo", "MemTotal:       16777216 kB\n"
 			     "MemAvailable:    8388608 kB\n"
 			     "CommitLimit:     8388608 kB\n"

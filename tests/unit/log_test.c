@@ -2,8 +2,7 @@
 /*
  * log_test.c - lines to a log that nobody reads, or that is full
  *
- * Standard error is what a test puts there; what cmocka says goes to standard
- * output. A thread that waits for the log makes a test hang, which alarm() ends.
+ * Each test sets standard error; cmocka's messages go to standard output. A thread that waits for the log makes a test hang, which alarm() ends.
  */
 /* links: kvm-dcm/lib/log.c kvm-dcm/lib/thread.c */
 #include <setjmp.h>
@@ -148,7 +147,7 @@ static void reader_that_stalls(bool is_socket)
 		assert_int_equal(pthread_create(&t[i], NULL, say_many, &id[i]),
 				 0);
 	}
-	/* nobody reads, and all come back */
+	/* nobody reads the log, and all threads end */
 	for (i = 0; i < THREADS; i++)
 		pthread_join(t[i], NULL);
 	flags = fcntl(STDERR_FILENO, F_GETFL);
@@ -157,7 +156,7 @@ static void reader_that_stalls(bool is_socket)
 	read_log(in, &f);
 	pthread_cancel(end);
 	pthread_join(end, NULL);
-	/* what is left in the ring is no later test's */
+	/* write out the lines left in the ring: later tests must not see them */
 	to(open("/dev/null", O_WRONLY));
 	fclose(in);
 	dcm_log(DCM_LOG_INFO, "nobody sees this");
@@ -235,7 +234,7 @@ static void test_one_line_of_printable_bytes(void **state)
 	fclose(file);
 }
 
-/* A child has no thread: it waits for nobody either, and says what it can. */
+/* A child has no writer thread: it never waits, and logs if the log is ready. */
 static void test_child_of_fork(void **state)
 {
 	char text[4096];

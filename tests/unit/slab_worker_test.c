@@ -366,7 +366,7 @@ static void test_what_cannot_be_moved(void **state)
 	assert_int_equal(lines, 0); /* no page was lost */
 }
 
-/* Two donors at the same moment: a line for each, with what was its. */
+/* Two donors are lost at the same moment: a line for each, with its own extents. */
 static void test_a_line_for_each_lost_donor(void **state)
 {
 	struct lent *l[20];

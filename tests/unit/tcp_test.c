@@ -3,8 +3,8 @@
  * tcp_test.c - the tcp transport against a peer that tells the truth, and
  * against one that lies
  *
- * The peer is the other end of a socket pair in the same thread: what it says
- * and when is exact, and nothing is timed.
+ * The peer is the other end of a socket pair in the same thread: its messages come
+ * at exact points of the test, and nothing is timed.
  */
 /* links: kvm-dcm/transport/tcp.c kvm-dcm/proto/wire.c */
 /* pkg: gnutls */
@@ -232,7 +232,7 @@ static void test_range(void **state)
 	pair_close(&p);
 }
 
-/* Refusals bring no payload: what comes behind them has to be put right. */
+/* Refusals bring no payload: the payload behind them must land in its own buffer. */
 static void test_refusals(void **state)
 {
 	static const u32 status[6] = {
@@ -282,7 +282,7 @@ static void test_refusals(void **state)
 	}
 }
 
-/* A reader that takes only @max at a time gets all, also what was put aside. */
+/* A reader that takes only @max completions at a time gets all of them. */
 static void test_small_polls(void **state)
 {
 	struct pair p = pair_open(16);
@@ -339,7 +339,7 @@ static void test_partial(void **state)
 		static size_t have, body;
 		ssize_t n;
 
-		/* the peer reads by 1000 bytes and answers what is whole */
+		/* the peer reads 1000 bytes at a time and answers whole requests */
 		if (have < REQ)
 			n = read(p.peer, head + have, REQ - have);
 		else
@@ -489,7 +489,7 @@ static void test_close(void **state)
 			assert_int_equal(send(p.peer, buf, when, 0), when);
 		close(p.peer);
 		p.peer = -1;
-		/* one for what came, one for the end */
+		/* one poll for the completions that came, one for the end */
 		for (polls = 0; p.ep->ops->in_flight(p.ep); polls++) {
 			assert_true(polls < 4);
 			p.ep->ops->poll(p.ep, &done, 8);

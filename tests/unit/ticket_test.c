@@ -68,7 +68,7 @@ static void test_wrong_secret(void **state)
 	wrong = s;
 	wrong.number++;
 	assert_false(take(&ts, &wrong, 1));
-	/* whoever guesses does not take it from its owner */
+	/* a wrong guess does not take the ticket from its owner */
 	assert_true(take(&ts, &s, 1));
 	assert_int_equal(ts.bad, 129);
 }
@@ -92,7 +92,7 @@ static void test_too_late(void **state)
 	assert_int_equal(ts.expired, 1);
 }
 
-/* However often a session asks, it has one for each lane. */
+/* However often a session asks, it has one ticket for each lane. */
 static void test_bounded(void **state)
 {
 	struct dcm_tickets ts;

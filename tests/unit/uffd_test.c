@@ -139,9 +139,8 @@ static int move(struct world *w, bool wakes, uint64_t *moved)
 }
 
 /*
- * The pager took the EEXIST for a slot that was not empty and dropped what was
- * in it, which was all there was; then it read the page it had just lost, and
- * waited for itself.
+ * The pager took the EEXIST for a slot that was not empty and dropped the page in
+ * the slot, the only copy; then it read the lost page, and waited for itself.
  */
 static void test_moved_and_not_said(void **state)
 {
@@ -166,7 +165,7 @@ static void test_moved_and_not_said(void **state)
 	teardown(&w);
 }
 
-/* What is there stays, on both sides. */
+/* Pages at the source and at the destination stay as they are. */
 static void test_not_over_a_page(void **state)
 {
 	uint64_t moved;
@@ -203,7 +202,7 @@ static void *touch(void *arg)
 	return NULL;
 }
 
-/* Who waits for a page tries again. */
+/* Threads that wait for a page try again. */
 static void *wake(void *arg)
 {
 	struct world *w = arg;
@@ -240,7 +239,7 @@ static void test_moved_while_bits_change(void **state)
 		moved_check(&w, (char)i);
 		madvise(w.dst, PAGES * PAGE, MADV_DONTNEED);
 	}
-	/* nobody is left waiting */
+	/* no thread is left waiting */
 	fill(&w, 0);
 	__atomic_store_n(&w.stop, true, __ATOMIC_RELAXED);
 	for (unsigned int i = 0; i < 3; i++)

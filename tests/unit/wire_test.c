@@ -2,8 +2,8 @@
 /*
  * wire_test.c - the codec: what it lets through, byte by byte
  *
- * What each type is, who may send it and when is written down here a second
- * time, from docs/protocol.md and not from wire.c's table.
+ * The size of each type, and which side may send it in which phase, is written
+ * down here a second time, from docs/protocol.md and not from wire.c's table.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -163,7 +163,7 @@ static void same(const struct dcm_wire_msg *a, const struct dcm_wire_msg *b)
 	assert_memory_equal(x, y, (size_t)n);
 }
 
-/* Every type, from everyone, at any point: only what the table here says. */
+/* Every type, from both sides, in every phase: only those of the table pass. */
 static void test_who_and_when(void **state)
 {
 	(void)state;
@@ -474,7 +474,7 @@ static void test_encode_refusals(void **state)
 			 DCM_WIRE_E_SIZE);
 }
 
-/* What is on the wire for good: a change here is another protocol version. */
+/* Bytes that must never change: a change here is another protocol version. */
 static void test_golden(void **state)
 {
 	static const u8 hello[] = {
@@ -514,7 +514,7 @@ static void test_golden(void **state)
 	assert_memory_equal(buf, read, sizeof(read));
 }
 
-/* A ticket in private data: anybody who reaches the port may send that. */
+/* A ticket in private data: any peer that reaches the port may send one. */
 static void test_show(void **state)
 {
 	static const u8 golden[] = {
@@ -533,7 +533,7 @@ static void test_show(void **state)
 	dcm_wire_show_put(buf, &shown);
 	assert_int_equal(sizeof(golden), sizeof(buf));
 	assert_memory_equal(buf, golden, sizeof(golden));
-	/* a connection manager pads, with what it likes */
+	/* a connection manager pads private data with any bytes */
 	memcpy(padded, buf, sizeof(buf));
 	padded[55] = 0xff;
 	assert_int_equal(dcm_wire_show_get(padded, sizeof(padded), &got),
