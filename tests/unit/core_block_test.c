@@ -17,7 +17,7 @@ static struct fake_backend *elastic(u64 budget)
 	return fb;
 }
 
-/* Fresh pages one after the other: each block as large as the one beside it. */
+/* Fresh pages one after the other: each block as large as its neighbour. */
 static void test_fresh_sequence(void **state)
 {
 	static const u32 size[16] = { 1, 2, 4, 4, 8, 8, 8, 8,
@@ -178,7 +178,7 @@ static void test_elastic_off(void **state)
 		for (i = 37 & ~((1u << order) - 1);
 		     i < (37u | ((1u << order) - 1)); i++)
 			assert_true(fb_present(fb, i));
-		/* touched or not: it stays a block */
+		/* touched or not, it stays one block */
 		flood(fb, 1500);
 		assert_int_equal(pages_of(fb, 37), 1u << order);
 		end(fb);
@@ -245,7 +245,7 @@ static u32 size_promoted(u32 touch)
 	size = pages_of(fb, 0);
 	for (i = 0; i < 16; i++) {
 		assert_int_equal(pages_of(fb, i), size);
-		/* What was not touched goes with the next ones to go. */
+		/* Pages that were not touched are among the next victims. */
 		assert_int_equal(state_of(fb, i), size == 1 && i >= touch ?
 							  DCM_ACTIVE :
 							  DCM_PROACTIVE);
@@ -301,7 +301,7 @@ static void test_ends(void **state)
 	}
 }
 
-/* Sampling: the page left out is judged by whether it was asked for. */
+/* Sampling: the page left out of a block counts as used if the guest faulted on it. */
 static void test_sample(void **state)
 {
 	struct fb_config cfg = calm();

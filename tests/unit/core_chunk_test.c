@@ -24,7 +24,7 @@ static u64 chunks(const struct fake_backend *fb)
 	return (u64)atomic64_read(&fb->vm->nr_chunks);
 }
 
-/* Only faults bring descriptors; who looks at the others reads zeroes. */
+/* Only faults allocate descriptors; the others read as zeroes. */
 static void test_first_touch(void **state)
 {
 	struct fake_backend *fb = sparse();
@@ -50,7 +50,7 @@ static void test_first_touch(void **state)
 	end(fb);
 }
 
-/* All of it, written and read back with a 32nd here: as any other VM. */
+/* The whole VM written and read back with a budget of a 32nd. */
 static void test_paging(void **state)
 {
 	struct fake_backend *fb = sparse();
@@ -112,7 +112,7 @@ static void test_passed_over(void **state)
 	end(fb);
 }
 
-/* A chunk goes when nothing in it says anything, and not before. */
+/* A chunk is freed when no descriptor in it holds state, and not before. */
 static void test_taken_back(void **state)
 {
 	struct fake_backend *fb = sparse();
@@ -128,7 +128,7 @@ static void test_taken_back(void **state)
 	assert_null(dcm_chunk_remove(fb->vm, CHUNK, false)); /* remote */
 	for (i = 0; i < 16; i++)
 		put(fb, CHUNK + i);
-	/* Now in a lane's buffer: a stale hint when they are gone. */
+	/* Now in a lane's buffer, as a stale hint when the pages are gone. */
 	before = chunks(fb);
 	fb_discard(fb, 0, CHUNK, CHUNK);
 	assert_int_equal(chunks(fb), before - 1);

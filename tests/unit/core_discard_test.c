@@ -27,7 +27,7 @@ static struct fake_backend *block_in(enum dcm_state s, bool zero_hole)
 		push_out(fb, 32, 16);
 		return fb;
 	}
-	/* Step by step, until it is where it should be on its way out. */
+	/* Step by step, until the page is in state @s. */
 	fb->cfg.max_delay = s == DCM_WRITEBACK ? 500 : 0;
 	for (n = FLOOD_AT; n < FLOOD_AT + 1400; n++) {
 		enum dcm_state want = s == DCM_PROACTIVE ? DCM_INACTIVE : s;
@@ -62,7 +62,7 @@ static void one(enum dcm_state s, u32 from, u32 nr, bool hole)
 		was_zero[i] = fb->truth[32 + i] & 1;
 	fb_discard(fb, 0, 32 + from, nr);
 	fb_fsck(fb, false);
-	/* what was given up is zero, the rest is what it was */
+	/* discarded pages are zero, the rest are unchanged */
 	for (i = 0; i < 16; i++) {
 		bool gone = i >= from && i < from + nr;
 
@@ -79,7 +79,7 @@ static void one(enum dcm_state s, u32 from, u32 nr, bool hole)
 	push_out(fb, 32, 16);
 	for (i = 0; i < 16; i++)
 		get(fb, 32 + i);
-	/* and it can be used again */
+	/* and the pages can be used again */
 	for (i = 0; i < 16; i++)
 		put(fb, 32 + i);
 	push_out(fb, 32, 16);
@@ -121,8 +121,8 @@ static void test_while_fetched(void **state)
 }
 
 /*
- * Killed while it waits for a fetch that no donor answers: it ends, and what it
- * had not come to is as it was. (Discards waited uninterruptibly.)
+ * A discard is killed while it waits for a fetch that no donor answers: it ends,
+ * and pages that it had not reached are unchanged. (Discards were not killable.)
  */
 static void test_given_up(void **state)
 {

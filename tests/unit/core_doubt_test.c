@@ -5,7 +5,7 @@
  *
  * Two lanes. The first one's connection to a donor breaks while a WRITE is on
  * its way; the second one's is well. Until the donor welcomes the first lane
- * again nobody may write that page, or the late bytes could replace newer ones.
+ * again no lane may write that page, or the late bytes could replace newer ones.
  */
 #include "core_table.h"
 
@@ -40,7 +40,7 @@ static struct fake_backend *remote_world(void)
 	return fb;
 }
 
-/* One more page by a lane; what that pushes out goes its way. */
+/* Use one more page on a lane, which writes its victims back. */
 static void more_page(struct fake_backend *fb, u32 lane, bool write)
 {
 	static u32 at;
@@ -68,7 +68,7 @@ static void write_back(struct fake_backend *fb)
 {
 	u32 i;
 
-	/* nothing else is dirty: it is the only one to be written */
+	/* no other page is dirty: only this one is written back */
 	flood(fb, 300);
 	for (i = 0; i < 300; i++)
 		more_page(fb, 0, false);
@@ -89,7 +89,7 @@ static void write_back(struct fake_backend *fb)
 	}
 }
 
-/* The first lane's connection to @donor breaks; it is not welcomed for long. */
+/* A lane's connection to @donor breaks, and the donor's WELCOME comes late. */
 static void cut(struct fake_backend *fb, u32 lane, u32 donor)
 {
 	u32 i;
@@ -97,7 +97,7 @@ static void cut(struct fake_backend *fb, u32 lane, u32 donor)
 	fb_way_break(fb, lane, donor);
 	fb->lane[lane].way[donor].welcome_at = fb->tick + 1000000;
 	fb_poll(fb, lane);
-	/* what else is on its way arrives */
+	/* other operations on their way arrive */
 	fb->cfg.max_delay = 0;
 	for (i = 0; i < fb->lane[lane].nr_io; i++)
 		fb->lane[lane].io[i].due = fb->tick;
@@ -113,7 +113,7 @@ static void welcome(struct fake_backend *fb, u32 lane, u32 donor)
 	dcm_buffers_flush(fb->vm);
 }
 
-/* Eviction by the second lane only, as hard as it can. */
+/* Evict as much as possible on the second lane only. */
 static void evict_elsewhere(struct fake_backend *fb)
 {
 	u32 i;
@@ -124,7 +124,7 @@ static void evict_elsewhere(struct fake_backend *fb)
 	}
 }
 
-/* It can leave: both lanes need room until it has. */
+/* The page can be evicted now: use other pages on both lanes until it is. */
 static void leave(struct fake_backend *fb)
 {
 	u32 i;
@@ -152,7 +152,7 @@ static void test_write_that_lands_late(void **state)
 	/* the write-back itself is over */
 	assert_int_equal(fb->vm->lane[0].nr_wb, 0);
 	assert_true(fb->frames <= frames);
-	/* here it may be used and changed, but it can't leave */
+	/* the page may be used and changed here, but not evicted */
 	assert_int_equal(fb_access(fb, 1, PAGE, true, false), 0);
 	evict_elsewhere(fb);
 	assert_true(inflight(fb, PAGE));
@@ -255,7 +255,7 @@ static void test_move_whose_write_lands_late(void **state)
 		fb_advance(fb, 10);
 		fb_poll(fb, 1);
 	}
-	/* Read here, changed here, and evicted by a lane whose way is well. */
+	/* Fetched, changed, and evicted by a lane whose connection works. */
 	assert_int_equal(fb_access(fb, 0, at, true, false), 0);
 	tune(fb, "proactive_share", 0);
 	for (i = 0; i < 300; i++)
@@ -326,7 +326,7 @@ static void test_full_of_doubts(void **state)
 		lane->doubt[lane->nr_doubt++].pages = 0;
 		atomic64_add(1, &fb->vm->doubts);
 	}
-	/* what the first lane has dirty can't leave by it, though donors are well */
+	/* the first lane can't write back its dirty pages, though donors are well */
 	for (i = 0; i < 300; i++) {
 		new_page(fb, 0);
 		assert_int_equal(count(fb, DCM_C_WRITEBACKS), begun);
@@ -351,8 +351,8 @@ static u32 first_on(const struct fake_backend *fb, u32 donor, u32 extent)
 }
 
 /*
- * One donor is silent. What is dirty of its pages can't leave and gathers among
- * the next victims; what is on the other donor must come and go all the same.
+ * One donor is silent. Its dirty pages can't be written back and gather among the
+ * next victims; pages of the other donor must be fetched and evicted all the same.
  */
 static void test_silence_of_one_donor_stops_nobody_else(void **state)
 {
@@ -368,7 +368,7 @@ static void test_silence_of_one_donor_stops_nobody_else(void **state)
 	push_out(fb, 0, 1024);
 	silent = first_on(fb, 0, 0);
 	well = first_on(fb, 1, 0);
-	/* most of what is here is dirty, and of the donor that falls silent */
+	/* most direct pages are dirty, and of the donor that falls silent */
 	for (n = 0; n < 4; n++)
 		for (i = 0; i < 64; i++) {
 			put(fb, silent + i);
@@ -392,9 +392,9 @@ static void test_silence_of_one_donor_stops_nobody_else(void **state)
 }
 
 /*
- * The first lane is cut off: what it takes as a victim can't leave by it, and
- * gathers in its queue. All that the second has in its own is a page in doubt.
- * It must look at the other queue too, or its accesses wait for ever.
+ * The first lane is cut off: its victims can't be written back and gather in its
+ * queue. The second lane's own queue has only a page in doubt: the second lane must
+ * look at the other queue too, or its accesses wait for ever.
  */
 static void test_what_a_cut_off_lane_took_leaves_by_another(void **state)
 {

@@ -23,7 +23,7 @@ static struct fb_slab *attach(struct fake_backend *fb, u32 extent)
 	return s;
 }
 
-/* Move until it ends, the world going on meanwhile; the control lane is 1. */
+/* Move to the end while other lanes run; the control lane is 1. */
 static int move(struct fake_backend *fb, u32 extent, struct fb_slab *s)
 {
 	u32 cursor = 0, n;
@@ -169,7 +169,7 @@ static void test_lost(void **state)
 	}
 	assert_int_equal(fb->nr_lost_calls - calls, 61);
 	assert_int_equal(count(fb, DCM_C_FAULT_LOST), 61);
-	/* What is here goes elsewhere; lost stays lost; a discard ends it. */
+	/* Direct pages go to another donor; lost pages stay lost until a discard. */
 	flood(fb, 1500);
 	get(fb, 1);
 	get(fb, 2);
@@ -208,8 +208,8 @@ static void test_silence(void **state)
 
 /*
  * R1: a write-back with several runs, one done, the next waiting for room in
- * the queue. The slab is lost and another attached in its place: what the
- * first run wrote is not there.
+ * the queue. The slab is lost and another attached in its place: the
+ * new slab does not have the first run's pages.
  */
 static void test_lost_between_runs(void **state)
 {
@@ -303,14 +303,14 @@ static void test_destination_dies(void **state)
 	fb_give_slabs(fb, 3);
 	cursor = 0;
 	assert_int_equal(move(fb, 0, old), 0);
-	/* only what had gone to the one that died is lost */
+	/* only pages that were on the dead donor are lost */
 	for (n = 0, i = 0; i < 64; i++)
 		n += fb_access(fb, 0, i, false, false) != 0;
 	assert_true(n < 64);
 	end(fb);
 }
 
-/* The source dies under a move: -EIO, and then it is lost. */
+/* The source dies under a move: -EIO, and then the extent is lost. */
 static void test_source_dies(void **state)
 {
 	struct fake_backend *fb = filled(calm());
@@ -375,7 +375,7 @@ static void test_pull_against_writeback(void **state)
 	}
 }
 
-/* What is synced is on its way: yet the page that is lost is named, no other. */
+/* While pages are synced, exactly the lost page is reported as lost. */
 static void test_syncing_names_what_is_lost(void **state)
 {
 	struct fb_config cfg = calm();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* links: CORE FAKE */
 /*
- * core_hint_test.c - the queues obey what the owner of pages says of their use
+ * core_hint_test.c - the queues obey the hints of the owner of pages
  */
 #include "core_table.h"
 
@@ -41,12 +41,12 @@ static struct fake_backend *hint_world(u64 block)
 	fake = world(cfg);
 	tune(fake, "largest_block", block);
 	tune(fake, "fresh_block", block);
-	/* what is back soon would be Proactive by itself */
+	/* pages that come back soon would become Proactive without a hint */
 	tune(fake, "ghost_share", 0);
 	return fake;
 }
 
-/* Kept whatever comes, whether here when it was said or not, until NORMAL. */
+/* Pages with a hint stay direct, whether direct at the hint or not, until NORMAL. */
 static void kept_of(u64 block)
 {
 	struct fake_backend *fb = hint_world(block);
@@ -62,7 +62,7 @@ static void kept_of(u64 block)
 	assert_true(count(fb, DCM_C_KEPT) > 0);
 	fb_fsck(fb, false);
 
-	/* synced, as for a collection, they go; and are kept when they are back */
+	/* synced, as for a collection, they are evicted; once back they stay again */
 	assert_int_equal(fb_to_donor(fb, 0, 0, KEPT, false, 1000000000ull), 0);
 	assert_int_equal(here(fb, 0, KEPT), 0);
 	assert_int_equal(fb->vm->kept.nr_pages, 0);
@@ -75,7 +75,7 @@ static void kept_of(u64 block)
 	assert_int_equal(fb->vm->kept.nr_pages, 0);
 	flood(fb, 4 * BUDGET);
 	assert_in_range(here(fb, 0, KEPT), 0, KEPT / 4);
-	/* content is what it was */
+	/* the content is unchanged */
 	for (i = 0; i < KEPT; i++)
 		check(fb, i);
 	fb_fsck(fb, false);

@@ -7,7 +7,7 @@
  * poll and evict, a control plane that moves extents, pulls them back, loses
  * donors, changes budget and tunables, discards. Inside ops other lanes run,
  * so that races between lanes happen at every point where they can. All of it
- * is a function of the seed. What is checked is in fake_backend.h.
+ * is a function of the seed. The checks are in fake_backend.h.
  *
  *	SEED=n    first round's seed (default: fixed); each round prints its own
  *	STEPS=n   steps in all
@@ -31,7 +31,7 @@
 #define STEPS 4000000
 #endif
 #define VCPUS_MAX 12
-#define WAIT_MAX 5000000 /* ticks an access may take before it is stuck */
+#define WAIT_MAX 5000000 /* ticks after which an access counts as stuck */
 
 enum vstate { IDLE, TRY, WAIT, STALLED };
 
@@ -245,7 +245,7 @@ static void move_begin(struct world *w)
 	if (w->mv.on || !old)
 		return;
 	if (vm->extent[e].slab[!vm->extent[e].cur]) {
-		/* what an earlier move left behind */
+		/* the second slab of an earlier, unfinished move */
 		old = vm->extent[e].slab[!vm->extent[e].cur];
 	} else if (!one_in(w, 3) &&
 		   !attach_new(w, e, (s32)fb_slab_of(w->fb, old)->donor)) {
@@ -401,7 +401,7 @@ static void hint(struct world *w)
 		(enum dcm_hint)rnd(w, 3));
 }
 
-/* To a donor, as far as it can be in the time; kept or not. */
+/* Sync a random range with a random time limit, with or without @keep. */
 static void sync(struct world *w)
 {
 	u32 n = w->fb->cfg.nr_pages & ~(DCM_BLOCK_MAX - 1);

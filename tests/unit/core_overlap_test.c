@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* links: CORE FAKE */
 /*
- * core_overlap_test.c - what goes on at once: fetch and write-back, and the
- * budget that bounds it; what needs no network at all
+ * core_overlap_test.c - fetch and write-back at the same time, the budget that bounds
+ * them, and accesses that need no network
  */
 #include "core_table.h"
 
@@ -115,9 +115,9 @@ static void test_clean_drop(void **state)
 }
 
 /*
- * That memory was filled when it was new says nothing: read afterwards, it is
- * written back once and then dropped. Where such pages are written again, the
- * next ones around are taken to be.
+ * The first write to new memory predicts no other: a page that is only read then
+ * is written back once and dropped later. Where new pages are written again, the
+ * core expects the same of their neighbours.
  */
 static void test_filled_once(void **state)
 {
@@ -133,9 +133,9 @@ static void test_filled_once(void **state)
 	for (i = 0; i < 300; i++)
 		get(fb, i);
 	fb_sync(fb);
-	/* what push_out() itself filled is still going out */
+	/* pages that push_out() filled are still being written back */
 	assert_true(count(fb, DCM_C_WRITTEN_PAGES) - writes <= 96);
-	/* every page is written at its second coming: it is learned */
+	/* every page is written after its second fetch: the core learns that */
 	for (n = 0; n < 2; n++)
 		for (i = 600; i < 700; i++)
 			put(fb, i);
@@ -152,7 +152,7 @@ static void test_filled_once(void **state)
 	end(fb);
 }
 
-/* A cancelled write-back: the page may go again only when it is back. */
+/* After a cancelled write-back, the next one starts only when the first is done. */
 static void test_cancel_order(void **state)
 {
 	struct fb_config cfg = calm();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* links: CORE FAKE */
 /*
- * core_queue_test.c - LRU-3: what stays, what goes, what is promoted
+ * core_queue_test.c - LRU-3: which blocks stay, are evicted and are promoted
  */
 #include "core_table.h"
 
@@ -31,7 +31,7 @@ static void test_scan_resistance(void **state)
 	for (stayed = 0, i = 0; i < 10; i++)
 		stayed += state_of(fb, i) != DCM_NOTDIRECT;
 	assert_int_equal(stayed, 10);
-	/* Of what was scanned once nothing is Proactive. */
+	/* No page that was scanned only once is Proactive. */
 	for (i = 100; i < 2048; i++)
 		assert_int_not_equal(state_of(fb, i), DCM_PROACTIVE);
 	end(fb);
@@ -117,7 +117,7 @@ static void test_promote_writeback(void **state)
 	assert_int_equal(state_of(fb, p), DCM_PROACTIVE);
 	assert_int_equal(count(fb, DCM_C_FAULT_CANCEL), 1);
 	assert_int_equal(count(fb, DCM_C_CANCELLED), 1);
-	/* the write-back keeps its frame until it is back */
+	/* the write-back keeps its frame until it is done */
 	assert_int_equal(fb->frames, frames);
 	assert_true(pd_word(pd_of(fb->vm, p)) & PD_INFLIGHT);
 	assert_int_equal(fb_write(fb, p, false), FH_OK);
@@ -129,7 +129,7 @@ static void test_promote_writeback(void **state)
 	end(fb);
 }
 
-/* What comes back soon after it went is Proactive; what stayed away is not. */
+/* A page fetched soon after its eviction is Proactive; a late one is not. */
 static void test_promote_ghost(void **state)
 {
 	struct fake_backend *fb = world(calm());
@@ -163,7 +163,7 @@ static void test_promote_ghost(void **state)
 	end(fb);
 }
 
-/* With keep_clean off only what is dirty becomes Inactive. */
+/* With keep_clean off only dirty blocks become Inactive. */
 static void test_clean_is_dropped(void **state)
 {
 	struct fake_backend *fb = world(calm());
@@ -248,7 +248,7 @@ static void test_shares(void **state)
 	end(fb);
 }
 
-/* A block in use by I/O stays, is counted, and holds nobody up. */
+/* A block in use by I/O stays, is counted, and delays no eviction. */
 static void test_pinned(void **state)
 {
 	struct fb_config cfg = calm();

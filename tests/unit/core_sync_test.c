@@ -30,7 +30,7 @@ static struct fake_backend *world_with_slabs(struct fb_config cfg)
 	return fake;
 }
 
-/* On the slab, all of it, and what is read from there is what was written. */
+/* The whole range is on the slab, with its last content. */
 static void synced(struct fake_backend *fb, u32 gfn, u32 nr)
 {
 	u64 reads = fb->nr_reads;
@@ -47,11 +47,11 @@ static void synced(struct fake_backend *fb, u32 gfn, u32 nr)
 		get(fb, i);
 		assert_int_equal(fb_read_checked(fb, i), FH_OK);
 	}
-	/* no page of it was taken for zero without looking */
+	/* no page was taken for zero without a READ */
 	assert_true(fb->nr_reads > reads);
 }
 
-/* On the slab, all of it; what is here is clean, and the same. */
+/* The whole range is on the slab; direct pages are clean and have the same content. */
 static void kept(struct fake_backend *fb, u32 gfn, u32 nr)
 {
 	u32 i;
@@ -87,7 +87,7 @@ static void mixed_kept(u64 block, u64 budget, u32 delay, bool dirty_bits)
 		assert_int_equal(fb_to_donor(fb, 0, FROM, NR, true, LONG), 0);
 		kept(fb, FROM, NR);
 	}
-	/* What is here goes without a write, and comes back as it was. */
+	/* Direct pages are evicted without a write, and come back unchanged. */
 	assert_int_equal(fb_to_donor(fb, 0, FROM, NR, false, LONG), 0);
 	synced(fb, FROM, NR);
 	end(fb);
@@ -104,7 +104,7 @@ static void test_kept(void **state)
 	mixed_kept(65536, 96, 20, true);
 }
 
-/* The second time only what was written since is, and reading costs nothing. */
+/* A second sync writes only pages changed since; pages only read cost nothing. */
 static void test_only_what_changed(void **state)
 {
 	struct fb_config cfg = calm();
@@ -134,9 +134,8 @@ static void test_only_what_changed(void **state)
 }
 
 /*
- * What was written whenever it was here, and is only read since: it comes and
- * goes, and the donor's copy is not written to, as who reads that would find
- * it changed.
+ * Pages that used to be written after each fetch, and are now only read, are fetched
+ * and evicted without a WRITE: a reader of the donor's copy would see it change.
  */
 static void test_read_since_is_not_written(void **state)
 {
@@ -167,7 +166,7 @@ static void test_read_since_is_not_written(void **state)
 	}
 }
 
-/* Nor is what was new, where new pages are commonly written again. */
+/* The same for new pages, where new pages are commonly written again. */
 static void test_new_and_read_since_is_not_written(void **state)
 {
 	struct fb_config cfg = calm();
@@ -178,7 +177,7 @@ static void test_new_and_read_since_is_not_written(void **state)
 	(void)state;
 	cfg.budget = 96;
 	fb = world_with_slabs(cfg);
-	/* so that it is known of this neighbourhood */
+	/* so that the core expects that of this neighbourhood */
 	for (round = 0; round < 8; round++)
 		for (i = FROM + 64; i < FROM + NR; i++)
 			put(fb, i);
@@ -193,7 +192,7 @@ static void test_new_and_read_since_is_not_written(void **state)
 	end(fb);
 }
 
-/* Of a large block too, unless more than a quarter of it was written. */
+/* Only the written pages of a large block, unless they are more than a quarter. */
 static void test_few_of_a_block(void **state)
 {
 	struct fb_config cfg = calm();
@@ -247,7 +246,7 @@ static void mixed(u64 block, u64 budget, u32 delay, bool dirty_bits)
 		}
 		assert_int_equal(fb_to_donor(fb, 0, FROM, NR, false, LONG), 0);
 		synced(fb, FROM, NR);
-		/* what was there is zero now: no eviction would say so */
+		/* these pages are zero now, which no eviction would write to the donor */
 		for (i = FROM; i < FROM + NR; i += 3)
 			assert_int_equal(fb_access(fb, 0, i, true, true), 0);
 		assert_int_equal(fb_to_donor(fb, 0, FROM, NR, false, LONG), 0);
@@ -268,7 +267,7 @@ static void test_mixed(void **state)
 	mixed(65536, 96, 20, false);
 }
 
-/* All of it discarded after it was synced: zeros come from the donor again. */
+/* The whole range is discarded after a sync: the donor reads as zero again. */
 static void test_after_discard(void **state)
 {
 	struct fake_backend *fb = world_with_slabs(calm());
@@ -284,7 +283,7 @@ static void test_after_discard(void **state)
 	end(fb);
 }
 
-/* Nothing takes it: it ends at the time given, and all is as it was. */
+/* No donor has room: the sync ends at its time limit, and nothing has changed. */
 static void test_no_slab(void **state)
 {
 	struct fb_config cfg = calm();
@@ -377,7 +376,7 @@ static void guest_writes(void *arg)
 	guest.gfn = ++guest.done;
 }
 
-/* Whoever writes to pages while they are copied waits for one WRITE at most. */
+/* A guest's write to a page that is being copied waits for one WRITE at most. */
 static void cleaned_under_writes(u64 block)
 {
 	struct fb_config cfg = calm();
@@ -426,7 +425,7 @@ static void guest_writes_the_same(void *arg)
 	}
 }
 
-/* They were copied again and again, as what was copied was newer by then. */
+/* The bug: such pages were copied again and again, as they had changed meanwhile. */
 static void cleaned_while_always_written(u64 block, bool dirty_bits)
 {
 	struct fb_config cfg = calm();

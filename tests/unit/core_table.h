@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * core_table.h - what the table tests of the core share
+ * core_table.h - shared by the table tests of the core
  *
  * One lane, a small VM, a calm backend: no delays, no errors, no sampling. Each
  * test then makes the one thing hostile that it is about.
@@ -91,7 +91,7 @@ static inline void put(struct fake_backend *fb, u32 gfn)
 	assert_int_equal(fb_access(fb, 0, gfn, true, false), 0);
 }
 
-/* Once through pages nobody cares for, until everything else is out. */
+/* Use other pages once each, until all pages of the test are evicted. */
 static inline void flood(struct fake_backend *fb, u32 nr)
 {
 	static u32 at;
@@ -107,12 +107,12 @@ static inline void push_out(struct fake_backend *fb, u32 gfn, u32 nr)
 	u64 share = dcm_tunable_get(fb->vm, DCM_T_proactive_share);
 	u32 i, n;
 
-	/* Proactive gives nothing up below its share, however long it takes. */
+	/* Proactive never shrinks below its share: set that to 0. */
 	tune(fb, "proactive_share", 0);
 	for (n = 0; n < 50; n++) {
 		bool out = true;
 
-		/* Nor does what waits in a lane's buffer. */
+		/* Blocks in a lane's buffer are no victims either: flush it. */
 		dcm_buffers_flush(fb->vm);
 		for (i = gfn; i < gfn + nr; i++)
 			out &= state_of(fb, i) == DCM_NOTDIRECT;

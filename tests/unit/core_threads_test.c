@@ -6,7 +6,7 @@
  * One thread a lane: a vCPU and its fault handler in one. One more is the
  * control plane: budget, tunables, discards, extents moved, pulled and lost.
  * Each page's words are plain memory where no MMU would make them atomic, so
- * what the core does not order, TSan sees. Ends after a number of accesses,
+ * TSan reports accesses that the core does not order. Ends after a number of accesses,
  * not after a time; then one thread puts everything right and checks all.
  *
  *	SEED=n STEPS=n (accesses of each thread) ROUNDS=n
@@ -51,7 +51,7 @@ static u32 wakes(struct fake_backend *fb, u32 gfn)
 	return __atomic_load_n(&fb->wakes[gfn], __ATOMIC_ACQUIRE);
 }
 
-/* One access; a guest thread sleeps until it is woken, so does this. */
+/* One access, which sleeps until it is woken, as a guest's thread does. */
 static void access_page(struct worker *w, u32 gfn, bool write, bool zero)
 {
 	struct fake_backend *fb = w->c->fb;

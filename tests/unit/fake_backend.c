@@ -5,7 +5,7 @@
  * See fake_backend.h. Overlap of ops on one page is seen twice over: by a mark
  * set while an op runs (catches it in single-threaded runs, where nested lanes
  * play the other threads), and by a plain counter each op increments (catches
- * it under ThreadSanitizer even when the two did not meet).
+ * overlap under ThreadSanitizer even when the two ops did not run at once).
  */
 #include "fake_backend.h"
 
@@ -178,7 +178,7 @@ void fb_check_content(struct fake_backend *fb, u32 gfn, u64 content,
 {
 	u64 t = READ_ONCE(fb->truth[gfn]), m = READ_ONCE(fb->maybe[gfn]);
 
-	/* being discarded, it is zero again a little before we are told */
+	/* a page under discard is zero a little before the backend is told */
 	if (t == FH_LOST && m != FH_LOST && content == content_of(m))
 		return;
 	if (t == FH_LOST)
@@ -267,7 +267,7 @@ static void map_page(struct fake_backend *fb, u32 gfn, u64 content,
 
 	if (writable || fb->cfg.dirty_bits)
 		w |= FH_WRITABLE;
-	/* before it is mapped: from then on the guest may write */
+	/* before the page is mapped: once mapped, the guest may write */
 	fb_check_content(fb, gfn, content, what);
 	old = __atomic_exchange_n(&fb->page[gfn], w, __ATOMIC_RELAXED);
 	if (old & FH_PRESENT)

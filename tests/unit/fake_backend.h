@@ -39,7 +39,7 @@
 #define FH_GONE 0xbadbadbadbadbad3ull /* slab revoked or dead */
 #define FH_LOST 0xbadbadbadbadbad4ull /* truth: lost with its donor */
 
-/* page words: content, and what the page table would say */
+/* page words: content, and the bits of a page table */
 #define FH_SEQ_SHIFT 1
 #define FH_GFN_SHIFT 32
 #define FH_PRESENT (1ull << 60)
@@ -63,7 +63,7 @@ struct fb_slab {
 	u32 extent;
 	u32 donor;
 	u32 base; /* index of page 0 in the store */
-	u32 lent; /* how often it was taken to be lent */
+	u32 lent; /* how often the slab was lent */
 	u8 *busy; /* a byte a page: an I/O is in flight on it */
 };
 
@@ -90,7 +90,7 @@ struct fb_late {
 
 /**
  * struct fb_way - a lane's connection to one donor
- * @broken: nothing can be posted; what is in flight fails
+ * @broken: nothing can be posted; operations in flight fail
  * @welcome_at: tick at which the donor welcomes a new one
  * @nr_late: entries of @late
  * @late: what the broken one may still bring, until the welcome
@@ -111,7 +111,7 @@ struct fb_lane {
 };
 
 /**
- * struct fb_config - what world the core lives in
+ * struct fb_config - behaviour of the backend and its donors
  * @dirty_bits: the backend learns dirtiness from page tables (kernel pager);
  *	else by write protection
  * @touched_bits: the backend knows of every page whether it was touched
@@ -180,7 +180,7 @@ struct fake_backend {
 	u64 limit; /* of direct, follows the budget */
 	u32 depth;
 	u64 relaxed;
-	bool give_up; /* who waits for another lane is killed */
+	bool give_up; /* a thread that waits for another lane is killed */
 	/* what happened, for tests */
 	u64 nr_posts, nr_reads, nr_writes, nr_installs, nr_unmaps, nr_remaps;
 	u64 nr_lost_calls, nr_zero_written, nr_errors, nr_pinned, nr_nested;
@@ -191,7 +191,7 @@ struct fake_backend {
 struct fake_backend *fb_create(const struct fb_config *cfg);
 void fb_destroy(struct fake_backend *fb);
 
-/* Says what broke, and where to find it again; does not return. */
+/* Print the broken rule and how to reproduce it; does not return. */
 void fb_violation(const struct fake_backend *fb, const char *fmt, ...)
 	__attribute__((noreturn, format(printf, 2, 3)));
 /* Printed with every violation: how to run the same thing again. */
@@ -249,7 +249,7 @@ void fb_donor_kill(struct fake_backend *fb, u32 donor);
 void fb_way_break(struct fake_backend *fb, u32 lane, u32 donor);
 struct fb_slab *fb_slab_of(struct fake_backend *fb,
 			   const struct dcm_slab_ref *ref);
-/* After dcm_extent_lost(): what the core calls lost must be. */
+/* After dcm_extent_lost(): pages that the core calls lost must be lost. */
 u32 fb_lost_scan(struct fake_backend *fb, u32 extent);
 
 /* ---- checks ---- */

@@ -2,8 +2,8 @@
 /*
  * fake_check.c - fsck for a VM: descriptors, queues, frames and slabs agree
  *
- * Reads the core's structures but trusts none: what must be true is worked
- * out from the fake backend's own books. For single-threaded runs, and after all
+ * Reads the core's structures but trusts none: the expected state is derived from
+ * the fake backend's own records. For single-threaded runs, and after all
  * threads have stopped.
  */
 #include "fake_backend.h"
@@ -26,7 +26,7 @@ static u64 want_content(const struct fake_backend *fb, u32 gfn)
 	return t & 1 ? 0 : t;
 }
 
-/* Some donor, or nobody, must be able to give back a page that is clean. */
+/* A clean page must be on a donor, or zero. */
 static void check_remote(struct fake_backend *fb, u32 gfn, const char *what)
 {
 	struct dcm_vm *vm = fb->vm;
@@ -358,7 +358,7 @@ static u64 coming_pages(const struct fake_backend *fb)
 /*
  * Invariant 3. Over the budget only frames of cancelled write-backs and of
  * copies of mapped blocks may be;
- * after the budget went down what is too much may only shrink.
+ * after the budget was lowered the excess may only shrink.
  */
 void fb_check_budget(struct fake_backend *fb)
 {

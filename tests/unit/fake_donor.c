@@ -159,7 +159,7 @@ static bool in_flight(struct fake_backend *fb, const struct fb_lane *l,
 	return false;
 }
 
-/* Time passes: what is late arrives, in part, and donors welcome lanes again. */
+/* Time passes: late WRITEs arrive in part, and donors welcome lanes again. */
 static void ways_step(struct fake_backend *fb, struct dcm_lane *lane)
 {
 	struct fb_lane *l = &fb->lane[lane->id];
@@ -178,7 +178,7 @@ static void ways_step(struct fake_backend *fb, struct dcm_lane *lane)
 		    donor_is(&fb->donor[d].unreachable_until, fb) ||
 		    donor_is(&fb->donor[d].silent_until, fb))
 			continue;
-		/* what is left is done or dropped before the welcome */
+		/* the remaining late WRITEs are done or dropped before the WELCOME */
 		while (way->nr_late)
 			if (fb_random(&l->rng) % 2)
 				late_land(fb, way, way->nr_late - 1);
@@ -479,7 +479,7 @@ unsigned int fb_give_slabs(struct fake_backend *fb, u64 pick)
 	return n;
 }
 
-/* The donor took it back, or died: content gone, errors from now on. */
+/* The donor revoked the slab, or died: the content is gone, operations fail. */
 void fb_slab_kill(struct fake_backend *fb, struct fb_slab *s)
 {
 	u32 i;
@@ -490,7 +490,7 @@ void fb_slab_kill(struct fake_backend *fb, struct fb_slab *s)
 			fb->store[s->base + i] = FH_GONE;
 }
 
-/* The core let go of it. Any I/O from now on is a violation, until lent. */
+/* The core released the slab: until it is lent again, any I/O is a violation. */
 void fb_slab_free(struct fake_backend *fb, struct fb_slab *s)
 {
 	u32 i;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * fake_guest.c - what the guest does, and how the fake backend enters the core
+ * fake_guest.c - accesses of the guest, and calls of the fake backend into the core
  */
 #include "fake_backend.h"
 #include "fake_priv.h"
@@ -106,7 +106,7 @@ int fb_write(struct fake_backend *fb, u32 gfn, bool zero)
 	return r;
 }
 
-/* The core says that a page is lost. Is it? */
+/* The core reports a lost page: check that it is lost. */
 void fb_note_lost(struct fake_backend *fb, u32 gfn)
 {
 	struct dcm_vm *vm = fb->vm;
@@ -128,11 +128,11 @@ void fb_note_lost(struct fake_backend *fb, u32 gfn)
 	if (fb_present(fb, gfn))
 		fb_violation(fb, "lost while mapped: %s",
 			     fb_page_text(fb, gfn));
-	/* unless it was written to a donor as it was */
+	/* unless it was written to a donor as zeroes */
 	if ((t & 1) && !fb->cfg.syncs)
 		fb_violation(fb, "a page that is zero can't be lost: %s",
 			     fb_page_text(fb, gfn));
-	/* The other slab of a move may have a copy that nobody counts on. */
+	/* The other slab of a move may have a copy that the core does not rely on. */
 	ref = READ_ONCE(e->slab[!!(pd_word(pd_of(vm, gfn)) & PD_SLAB1)]);
 	if (ref && !fb->cfg.threads) {
 		struct fb_slab *s = fb_slab_of(fb, ref);
@@ -195,7 +195,7 @@ static void describe(struct fake_backend *fb, u32 gfn)
 			     fb_page_text(fb, gfn));
 }
 
-/* Take back what nobody uses; while no lane is inside the core. */
+/* Free unused descriptors, while no lane is inside the core. */
 static void undescribe(struct fake_backend *fb, u32 first, u32 end)
 {
 	u32 i;
@@ -258,7 +258,7 @@ void fb_discard(struct fake_backend *fb, u32 lane, u32 gfn, u32 nr)
 {
 	u32 i, end;
 
-	/* Give up pages nobody else holds; stop at the first that is. */
+	/* Drop pages that no other lane holds; stop at the first that one does. */
 	for (i = gfn; i < gfn + nr && page_hold(fb, i); i++)
 		__atomic_store_n(&fb->maybe[i], next_version(fb, i, true),
 				 __ATOMIC_RELEASE);

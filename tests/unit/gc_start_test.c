@@ -579,7 +579,7 @@ static void *let_go(void *arg)
 	return arg;
 }
 
-/* A reset waits for the work under way, and leaves no trace of it. */
+/* A reset waits for the work under way, and leaves none of it. */
 static void test_reset_meanwhile(void **state)
 {
 	struct call start;
