@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import struct
 from dataclasses import dataclass, field
@@ -214,7 +213,7 @@ def children(pid: int) -> list[int]:
 
 def alive(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False  # ProcessLookupError: it is reaped between open() and read()
+    return text.rsplit(")", 1)[1].split()[0] != "Z"
