@@ -47,7 +47,7 @@ u64 dcm_choose_random(u64 *state)
 }
 
 /* 0 to @n - 1. The bias of a 64-bit value modulo a few dozen is negligible. */
-static unsigned int below(u64 *rng, unsigned int n)
+static unsigned int rng_below(u64 *rng, unsigned int n)
 {
 	return (unsigned int)((dcm_choose_random(rng) >> 16) % n);
 }
@@ -74,7 +74,7 @@ static int share_cmp(u64 a, u64 b, u64 c, u64 d)
 }
 
 /* Limit a donor's figure, which may be false: sums must not overflow. */
-static u64 sane(u64 slabs)
+static u64 figure_bound(u64 slabs)
 {
 	return min(slabs, 1ull << 40);
 }
@@ -82,23 +82,23 @@ static u64 sane(u64 slabs)
 unsigned int dcm_choose_two(const struct dcm_choose_donor *d, unsigned int nr,
 			    u64 *rng, unsigned int pick[2])
 {
-	unsigned int set[DCM_PLACE_DONORS_MAX];
+	unsigned int set[DCM_CHOOSE_DONORS_MAX];
 	unsigned int n = 0, i;
 	int used;
 
-	nr = min(nr, DCM_PLACE_DONORS_MAX);
+	nr = min(nr, DCM_CHOOSE_DONORS_MAX);
 	for (used = 0; used <= 1 && !n; used++)
 		for (i = 0; i < nr; i++)
 			if (dcm_choose_usable(&d[i]) && !!d[i].mine == !!used)
 				set[n++] = i;
 	if (!n)
 		return 0;
-	i = below(rng, n);
+	i = rng_below(rng, n);
 	pick[0] = set[i];
 	if (n == 1)
 		return 1;
 	set[i] = set[n - 1];
-	pick[1] = set[below(rng, n - 1)];
+	pick[1] = set[rng_below(rng, n - 1)];
 	return 2;
 }
 
@@ -107,13 +107,14 @@ unsigned int dcm_choose_two(const struct dcm_choose_donor *d, unsigned int nr,
  * 1/16 of the whole. Other hosts that place now will make up for less than
  * that.
  */
-static bool clearly(const struct dcm_choose_donor *a,
+static bool lent_clearly_less(const struct dcm_choose_donor *a,
 		    const struct dcm_choose_donor *b)
 {
-	u64 total = sane(a->slabs_total);
+	u64 total = figure_bound(a->slabs_total);
 
-	return share_cmp(18 * (sane(a->slabs_used) + 1) + total, 16 * total,
-			 sane(b->slabs_used), sane(b->slabs_total)) < 0;
+	return share_cmp(18 * (figure_bound(a->slabs_used) + 1) + total,
+			 16 * total, figure_bound(b->slabs_used),
+			 figure_bound(b->slabs_total)) < 0;
 }
 
 int dcm_choose_better(const struct dcm_choose_donor *a,
@@ -127,9 +128,9 @@ int dcm_choose_better(const struct dcm_choose_donor *a,
 	if (!a->mine != !b->mine)
 		return !!a->mine;
 	/* a late donor may have lent more than is known, and hardly less */
-	if (clearly(a, b) && (!a->late || b->late))
+	if (lent_clearly_less(a, b) && (!a->late || b->late))
 		return 0;
-	if (clearly(b, a) && (!b->late || a->late))
+	if (lent_clearly_less(b, a) && (!b->late || a->late))
 		return 1;
 	own = share_cmp(a->mine, a->slabs_total, b->mine, b->slabs_total);
 	if (!own)
@@ -138,7 +139,7 @@ int dcm_choose_better(const struct dcm_choose_donor *a,
 	return own > 0;
 }
 
-bool dcm_place_high(const struct dcm_choose_donor *d, unsigned int nr,
+bool dcm_choose_high(const struct dcm_choose_donor *d, unsigned int nr,
 		    unsigned int pick)
 {
 	const struct dcm_choose_donor *p = &d[pick];
@@ -148,13 +149,14 @@ bool dcm_place_high(const struct dcm_choose_donor *d, unsigned int nr,
 	for (i = 0; i < nr; i++) {
 		if (!dcm_choose_usable(&d[i]) || !d[i].known)
 			continue;
-		used += sane(d[i].slabs_used) + 1;
+		used += figure_bound(d[i].slabs_used) + 1;
 		own += d[i].mine + 1;
-		total += sane(d[i].slabs_total);
+		total += figure_bound(d[i].slabs_total);
 	}
 	if (!p->mine)
 		return false;
-	return share_cmp(sane(p->slabs_used) + 1, sane(p->slabs_total), used,
-			 total) > 0 ||
-	       share_cmp(p->mine + 1, sane(p->slabs_total), own, total) > 0;
+	return share_cmp(figure_bound(p->slabs_used) + 1,
+			 figure_bound(p->slabs_total), used, total) > 0 ||
+	       share_cmp(p->mine + 1, figure_bound(p->slabs_total), own,
+			 total) > 0;
 }

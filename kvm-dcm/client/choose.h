@@ -9,7 +9,7 @@
 
 #include "../lib/dcm_context.h"
 
-#define DCM_PLACE_DONORS_MAX 64u
+#define DCM_CHOOSE_DONORS_MAX 64u
 
 /**
  * struct dcm_choose_donor - what placement knows of a donor
@@ -40,7 +40,7 @@ struct dcm_choose_donor {
 /**
  * dcm_choose_two() - up to two donors to ask
  * @d: the donors
- * @nr: how many, at most %DCM_PLACE_DONORS_MAX
+ * @nr: how many, at most %DCM_CHOOSE_DONORS_MAX
  * @rng: generator state, not 0, advanced
  * @pick: filled in
  *
@@ -69,7 +69,7 @@ int dcm_choose_better(const struct dcm_choose_donor *a,
 		      const struct dcm_choose_donor *b);
 
 /**
- * dcm_place_high() - whether a donor lends much already, compared to others
+ * dcm_choose_high() - whether a donor lends much already, compared to others
  * @d: the donors
  * @nr: how many
  * @pick: index of the donor
@@ -78,7 +78,7 @@ int dcm_choose_better(const struct dcm_choose_donor *a,
  * VM, is above that of all usable donors together; false for a donor that this
  * VM does not use yet.
  */
-bool dcm_place_high(const struct dcm_choose_donor *d, unsigned int nr,
+bool dcm_choose_high(const struct dcm_choose_donor *d, unsigned int nr,
 		    unsigned int pick);
 
 /* Whether it could give a slab, as far as is known. */

@@ -73,7 +73,7 @@ static nfds_t fds_fill(struct dcm_client *client)
 
 static int timeout_ms(struct dcm_client *client, bool soon, u64 now)
 {
-	u64 t = CTL_TICK_MS;
+	u64 t = CLIENT_TICK_MS;
 	u32 i, lane;
 
 	if (soon)
@@ -117,7 +117,8 @@ static void *client_main(void *arg)
 		before = now;
 		now = client_now_ms();
 		for (i = 0;
-		     now - before > CTL_STALL_MS && i < client->nr_donors; i++)
+		     now - before > CLIENT_STALL_MS && i < client->nr_donors;
+		     i++)
 			client_donor_stalled(&client->donor[i], now - before);
 		if (client->fds[0].revents &&
 		    read(client->event, &count, sizeof(count)) < 0)
@@ -145,7 +146,7 @@ static void *client_main(void *arg)
 		client_slabs_period(client, client_now_ns());
 		/* a step takes well below a millisecond */
 		populate = client_slabs_populate(client);
-		if (now - published >= CTL_TICK_MS) {
+		if (now - published >= CLIENT_TICK_MS) {
 			client_status_publish(client);
 			published = now;
 		}
@@ -269,7 +270,7 @@ int dcm_client_start(const struct dcm_client_config *cfg,
 	client->extent_bytes = cfg->extent;
 	client->data_encryption = cfg->data_encryption;
 	client->patience_ms = cfg->patience_ms ? cfg->patience_ms :
-						 CTL_PATIENCE_MS;
+						 CLIENT_PATIENCE_MS;
 	client->populate = !cfg->no_populate;
 	client->transport = cfg->transport;
 	client->area = cfg->area;

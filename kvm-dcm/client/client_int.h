@@ -16,33 +16,33 @@
 #include "client.h"
 #include "../lib/log.h"
 
-#define CTL_JOBS 128u /* extents being placed at once */
-#define CTL_BACKOFF_MIN_MS 50u
-#define CTL_BACKOFF_MAX_MS 2000u
-#define CTL_CONNECT_MS 5000u /* to connect, shake hands, be welcomed */
-#define CTL_RECONNECT_MS 2500u /* silent for so long: try a new connection */
-#define CTL_WAIT_MS 200u /* placement waits so long for an answer */
-#define CTL_SILENT_MS 2000u /* silent for so long: asked for no slab */
-#define CTL_FIRST_MS 1000u /* at the start: wait for all donors */
-#define CTL_FIRST_STEP_MS 10u
-#define CTL_REDRAWS 4u /* of donors that have more than their part */
-#define CTL_BURST_MS 1000u /* see placement.c */
-#define CTL_MAP_MS 30000u /* a donor may have to zero a slab first */
-#define CTL_PATIENCE_MS 60000u /* with a silent donor, by default */
+#define CLIENT_JOBS 128u /* extents being placed at once */
+#define CLIENT_BACKOFF_MIN_MS 50u
+#define CLIENT_BACKOFF_MAX_MS 2000u
+#define CLIENT_CONNECT_MS 5000u /* to connect, shake hands, be welcomed */
+#define CLIENT_RECONNECT_MS 2500u /* silent for so long: try a new connection */
+#define CLIENT_WAIT_MS 200u /* placement waits so long for an answer */
+#define CLIENT_SILENT_MS 2000u /* silent for so long: asked for no slab */
+#define CLIENT_FIRST_MS 1000u /* at the start: wait for all donors */
+#define CLIENT_FIRST_STEP_MS 10u
+#define CLIENT_REDRAWS 4u /* of donors that have more than their part */
+#define CLIENT_BURST_MS 1000u /* see placement.c */
+#define CLIENT_MAP_MS 30000u /* a donor may have to zero a slab first */
+#define CLIENT_PATIENCE_MS 60000u /* with a silent donor, by default */
 /* an operation succeeded within this time: the donor serves its memory */
-#define CTL_SERVES_MS 2000u
-#define CTL_HELD_MAX 4u
-#define CTL_LEAVE_MAX 4u /* slabs moved off a silent donor at a time */
-#define CTL_STALL_MS 2000u /* between two rounds: this host was stopped */
-#define CTL_SAY_MS 60000u /* shortest time between equal log lines */
-#define CTL_TICK_MS 100u
-#define CTL_PAIR_FAILS 3u /* in a row: then the lane takes tcp */
-#define CTL_VERBS_DEVICES 4u
-#define CTL_UNMAPS_MAX 256u /* requests in flight: no more UNMAPs */
+#define CLIENT_SERVES_MS 2000u
+#define CLIENT_HELD_MAX 4u
+#define CLIENT_LEAVE_MAX 4u /* slabs moved off a silent donor at a time */
+#define CLIENT_STALL_MS 2000u /* between two rounds: this host was stopped */
+#define CLIENT_SAY_MS 60000u /* shortest time between equal log lines */
+#define CLIENT_TICK_MS 100u
+#define CLIENT_PAIR_FAILS 3u /* in a row: then the lane takes tcp */
+#define CLIENT_VERBS_DEVICES 4u
+#define CLIENT_UNMAPS_MAX 256u /* requests in flight: no more UNMAPs */
 /* with a MAP for each job, an ASK_TICKET for each lane, and a QUERY_MEM */
-#define CTL_REQUESTS_MAX \
-	(CTL_UNMAPS_MAX + CTL_JOBS + DCM_CLIENT_LANES_MAX + 1)
-#define CTL_GRACE_MS 2000u /* to connect at the start, before complaints */
+#define CLIENT_REQUESTS_MAX \
+	(CLIENT_UNMAPS_MAX + CLIENT_JOBS + DCM_CLIENT_LANES_MAX + 1)
+#define CLIENT_GRACE_MS 2000u /* to connect at the start, before complaints */
 
 enum client_session {
 	SESSION_DOWN, /* no connection: next try at @retry_ms */
@@ -239,7 +239,7 @@ struct client_donor {
 	u64 data_ms;
 	u64 refused_ms;
 	bool silent;
-	int held[CTL_HELD_MAX];
+	int held[CLIENT_HELD_MAX];
 	u64 sent_ms;
 	u64 retry_ms;
 	u32 backoff_ms;
@@ -260,7 +260,7 @@ struct client_donor {
 	struct dcm_log_rate say_data;
 	struct client_lane_slot *slot;
 	u32 nr_requests;
-	struct client_request request[CTL_REQUESTS_MAX];
+	struct client_request request[CLIENT_REQUESTS_MAX];
 };
 
 enum client_job_state {
@@ -343,7 +343,7 @@ struct dcm_client {
 	void *area;
 	size_t area_bytes;
 	struct rdma_event_channel *channel; /* %NULL: no verbs */
-	struct client_verbs_device device[CTL_VERBS_DEVICES];
+	struct client_verbs_device device[CLIENT_VERBS_DEVICES];
 	u32 nr_devices;
 	u64 start_ms;
 	bool was_up;
@@ -373,7 +373,7 @@ struct dcm_client {
 	u64 place_ms;
 	u32 place_backoff_ms;
 	u64 burst_ms;
-	struct client_job job[CTL_JOBS];
+	struct client_job job[CLIENT_JOBS];
 	struct dcm_client_slab *slabs;
 	struct dcm_client_slab *tag_slab;
 	u64 nr_lost;

@@ -33,8 +33,8 @@ static void data_close(struct client_lane_slot *s, struct dcm_endpoint *ep)
 void client_data_retry(struct client_lane_slot *s, u64 now)
 {
 	s->retry_ms = now + s->backoff_ms;
-	s->backoff_ms = min(max(s->backoff_ms * 2, CTL_BACKOFF_MIN_MS),
-			    CTL_BACKOFF_MAX_MS / 4);
+	s->backoff_ms = min(max(s->backoff_ms * 2, CLIENT_BACKOFF_MIN_MS),
+			    CLIENT_BACKOFF_MAX_MS / 4);
 }
 
 /* Give a new endpoint to the lane. */
@@ -53,7 +53,7 @@ void client_data_out(struct client_lane_slot *s, struct dcm_endpoint *ep)
 static void data_failed(struct client_donor *d, struct client_lane_slot *s,
 			u64 now)
 {
-	if (dcm_log_allow(&d->say_data, now, CTL_SAY_MS))
+	if (dcm_log_allow(&d->say_data, now, CLIENT_SAY_MS))
 		dcm_log(DCM_LOG_WARNING,
 			"donor %s (%s): data connection: %s; trying again",
 			d->name, d->address, s->conn.why);
@@ -101,15 +101,15 @@ static void data_open(struct client_donor *d, struct client_lane_slot *s,
 		if (tls)
 			gnutls_deinit(tls);
 		close(args.fd);
-		s->retry_ms = client_now_ms() + CTL_BACKOFF_MAX_MS;
-		if (dcm_log_allow(&d->say_data, client_now_ms(), CTL_SAY_MS))
+		s->retry_ms = client_now_ms() + CLIENT_BACKOFF_MAX_MS;
+		if (dcm_log_allow(&d->say_data, client_now_ms(), CLIENT_SAY_MS))
 			dcm_log(DCM_LOG_ERR,
 				"donor %s (%s): data connection: %s", d->name,
 				d->address, strerror(-err));
 		return;
 	}
 	if (!d->client->data_encryption && !plain &&
-	    dcm_log_allow(&d->say_data, client_now_ms(), CTL_SAY_MS))
+	    dcm_log_allow(&d->say_data, client_now_ms(), CLIENT_SAY_MS))
 		dcm_log(DCM_LOG_NOTICE,
 			"donor %s (%s): insists on encrypted data", d->name,
 			d->address);
@@ -157,7 +157,7 @@ void client_data_io(struct client_donor *d, u32 lane, short revents, u64 now)
 	if (s->conn.state == DCM_CONN_OPEN ||
 	    s->conn.state == DCM_CONN_CONNECTING ||
 	    s->conn.state == DCM_CONN_HANDSHAKE) {
-		if (now - s->conn.since_ms > CTL_CONNECT_MS)
+		if (now - s->conn.since_ms > CLIENT_CONNECT_MS)
 			dcm_conn_fail(&s->conn, "no answer");
 	}
 	if (s->conn.state == DCM_CONN_FAILED)
@@ -175,7 +175,7 @@ void client_data_timers(struct client_donor *d, u64 now)
 		ep = __atomic_exchange_n(&s->spent, NULL, __ATOMIC_ACQUIRE);
 		if (ep) {
 			if (d->session &&
-			    dcm_log_allow(&d->say_data, now, CTL_SAY_MS))
+			    dcm_log_allow(&d->say_data, now, CLIENT_SAY_MS))
 				dcm_log(DCM_LOG_WARNING,
 					"donor %s (%s): data connection: %s",
 					d->name, d->address,
@@ -189,7 +189,8 @@ void client_data_timers(struct client_donor *d, u64 now)
 		    (s->live && d->verbs != VERBS_TRY) ||
 		    s->conn.state != DCM_CONN_CLOSED || now < s->retry_ms)
 			continue;
-		if (d->verbs != VERBS_OFF && s->pair.fails < CTL_PAIR_FAILS) {
+		if (d->verbs != VERBS_OFF &&
+		    s->pair.fails < CLIENT_PAIR_FAILS) {
 			client_verbs_start(s, now);
 		} else {
 			s->hello_sent = false;

@@ -96,7 +96,7 @@ void client_donor_init(struct client_donor *d)
 	u32 i;
 
 	d->conn.fd = -1;
-	for (i = 0; i < CTL_HELD_MAX; i++)
+	for (i = 0; i < CLIENT_HELD_MAX; i++)
 		d->held[i] = -1;
 }
 
@@ -104,7 +104,7 @@ static void held_close(struct client_donor *d)
 {
 	u32 i;
 
-	for (i = 0; i < CTL_HELD_MAX; i++) {
+	for (i = 0; i < CLIENT_HELD_MAX; i++) {
 		if (d->held[i] >= 0)
 			close(d->held[i]);
 		d->held[i] = -1;
@@ -120,9 +120,10 @@ void client_donor_exit(struct client_donor *d)
 /* Give the connection up, but keep its socket: the donor may rely on it. */
 static void conn_hold(struct client_donor *d)
 {
-	if (d->held[CTL_HELD_MAX - 1] >= 0)
-		close(d->held[CTL_HELD_MAX - 1]);
-	memmove(d->held + 1, d->held, (CTL_HELD_MAX - 1) * sizeof(d->held[0]));
+	if (d->held[CLIENT_HELD_MAX - 1] >= 0)
+		close(d->held[CLIENT_HELD_MAX - 1]);
+	memmove(d->held + 1, d->held,
+		(CLIENT_HELD_MAX - 1) * sizeof(d->held[0]));
 	d->held[0] = dcm_conn_hold(&d->conn);
 }
 
@@ -189,21 +190,22 @@ static void donor_down(struct client_donor *d, u64 now)
 	 * Retry at once after a break, then more and more slowly, at random
 	 * times. A donor whose session ended soon is not retried at once.
 	 */
-	if (was_up && now - d->up_ms > CTL_BACKOFF_MAX_MS)
+	if (was_up && now - d->up_ms > CLIENT_BACKOFF_MAX_MS)
 		d->backoff_ms = 0;
-	d->retry_ms = now + d->backoff_ms +
-		      dcm_choose_random(&d->client->rng) % CTL_BACKOFF_MIN_MS;
-	d->backoff_ms =
-		min(max(d->backoff_ms * 2, CTL_BACKOFF_MIN_MS),
-		    d->session ? CTL_BACKOFF_MAX_MS / 4 : CTL_BACKOFF_MAX_MS);
+	d->retry_ms =
+		now + d->backoff_ms +
+		      dcm_choose_random(&d->client->rng) % CLIENT_BACKOFF_MIN_MS;
+	d->backoff_ms = min(max(d->backoff_ms * 2, CLIENT_BACKOFF_MIN_MS),
+			    d->session ? CLIENT_BACKOFF_MAX_MS / 4 :
+					 CLIENT_BACKOFF_MAX_MS);
 	client_place_down(d, now);
 	d->nr_requests = 0;
-	if (auth && dcm_log_allow(&d->say_refused, now, CTL_SAY_MS))
+	if (auth && dcm_log_allow(&d->say_refused, now, CLIENT_SAY_MS))
 		dcm_log(DCM_LOG_ERR,
 			"donor %s (%s): %s; compare our key file with the donor's",
 			d->name, d->address, d->why);
-	else if (!auth &&
-		 dcm_log_allow(&d->say_conn, now, was_up ? 1000 : CTL_SAY_MS))
+	else if (!auth && dcm_log_allow(&d->say_conn, now,
+					was_up ? 1000 : CLIENT_SAY_MS))
 		dcm_log(DCM_LOG_WARNING, "donor %s (%s): %s; trying again",
 			d->name, d->address, d->why);
 }
@@ -233,10 +235,10 @@ bool client_donor_usable(const struct client_donor *d, u64 now)
 {
 	return d->st == SESSION_UP && d->member == MEMBER_IN &&
 	       !d->place.draining && d->verbs != VERBS_TRY &&
-	       now >= d->full_until_ms && now - d->heard_ms <= CTL_SILENT_MS;
+	       now >= d->full_until_ms && now - d->heard_ms <= CLIENT_SILENT_MS;
 }
 
-static void hello(struct client_donor *d, u64 now)
+static void hello_send(struct client_donor *d, u64 now)
 {
 	struct dcm_wire_msg msg = {
 		.type = DCM_MSG_HELLO,
@@ -277,13 +279,13 @@ static bool extent_fits(struct client_donor *d, u64 bytes, u64 now)
 	}
 	if (have == bytes)
 		return true;
-	if (dcm_log_allow(&d->say_refused, now, CTL_SAY_MS))
+	if (dcm_log_allow(&d->say_refused, now, CLIENT_SAY_MS))
 		dcm_log(DCM_LOG_ERR,
 			"donor %s (%s): lends slabs of %llu MiB, this VM has extents of %llu MiB: it is not used; give all donors the same slab size",
 			d->name, d->address, (unsigned long long)bytes >> 20,
 			(unsigned long long)have >> 20);
 	dcm_conn_fail(&d->conn, "lends slabs of another size");
-	d->backoff_ms = CTL_BACKOFF_MAX_MS;
+	d->backoff_ms = CLIENT_BACKOFF_MAX_MS;
 	return false;
 }
 
@@ -312,12 +314,12 @@ static void on_welcome(struct client_donor *d, const struct dcm_wire_msg *m,
 		return;
 	if (d->client->transport == DCM_TRANSPORT_VERBS && !d->local &&
 	    !verbs) {
-		if (dcm_log_allow(&d->say_refused, now, CTL_SAY_MS))
+		if (dcm_log_allow(&d->say_refused, now, CLIENT_SAY_MS))
 			dcm_log(DCM_LOG_ERR,
 				"donor %s (%s): lends nothing over verbs, and transport = verbs: it is not used",
 				d->name, d->address);
 		dcm_conn_fail(&d->conn, "lends nothing over verbs");
-		d->backoff_ms = CTL_BACKOFF_MAX_MS;
+		d->backoff_ms = CLIENT_BACKOFF_MAX_MS;
 		return;
 	}
 	if (!resume) {
@@ -518,7 +520,7 @@ void client_donor_io(struct client_donor *d, short revents, u64 now)
 	if (revents)
 		dcm_conn_step(&d->conn);
 	if (d->st == SESSION_CONNECTING && d->conn.state == DCM_CONN_OPEN)
-		hello(d, now);
+		hello_send(d, now);
 	/* bounded: a donor that never stops must not starve others */
 	for (int i = 0; i < 64 && dcm_conn_recv(&d->conn, &msg); i++)
 		on_message(d, &msg, now);
@@ -537,7 +539,7 @@ void client_donor_stalled(struct client_donor *d, u64 ms)
 /* Whether its memory can be used, whatever its control side does. */
 static bool data_works(const struct client_donor *d, u64 now)
 {
-	return d->local ? conn_stands(d) : now < d->data_ms + CTL_SERVES_MS;
+	return d->local ? conn_stands(d) : now < d->data_ms + CLIENT_SERVES_MS;
 }
 
 /* The session has been silent for a while. */
@@ -594,7 +596,7 @@ void client_donor_timers(struct client_donor *d, u64 now)
 		return;
 	case SESSION_CONNECTING:
 	case SESSION_HELLO:
-		if (now - d->conn.since_ms > CTL_CONNECT_MS) {
+		if (now - d->conn.since_ms > CLIENT_CONNECT_MS) {
 			dcm_conn_fail(&d->conn, "does not answer");
 			donor_down(d, now);
 		}
@@ -604,9 +606,10 @@ void client_donor_timers(struct client_donor *d, u64 now)
 		 * After lost packets TCP may retry later than the patience
 		 * allows; a new connection tries at once.
 		 */
-		if (now > d->heard_ms && now - d->heard_ms > CTL_RECONNECT_MS) {
+		if (now > d->heard_ms &&
+		    now - d->heard_ms > CLIENT_RECONNECT_MS) {
 			dcm_conn_fail(&d->conn, "not heard of for %u ms",
-				      CTL_RECONNECT_MS);
+				      CLIENT_RECONNECT_MS);
 			donor_down(d, now);
 			return;
 		}

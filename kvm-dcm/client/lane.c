@@ -21,7 +21,7 @@ static inline struct dcm_client_slab *slab_of(const struct dcm_io *io)
 	return container_of(io->slab, struct dcm_client_slab, ref);
 }
 
-static inline void add(u64 *p, u64 n)
+static inline void count_add(u64 *p, u64 n)
 {
 	WRITE_ONCE(*p, *p + n);
 }
@@ -91,7 +91,7 @@ int dcm_client_io_post(struct dcm_client *client, u32 lane, struct dcm_io *io)
 	ep = dcm_client_endpoint(client, slab, lane);
 	if (unlikely(!ep))
 		return -ENOTCONN;
-	add(&c->in_flight, 1);
+	count_add(&c->in_flight, 1);
 	tags_add(slab, io, 1);
 	ret = ep->ops->post(ep, io);
 	if (unlikely(ret)) {
@@ -119,7 +119,7 @@ void dcm_client_io_flush(struct dcm_client *client, u32 lane)
 	}
 }
 
-static void account(struct dcm_client *client, u32 lane,
+static void io_account(struct dcm_client *client, u32 lane,
 		    struct client_lane_slot *s, struct dcm_io *io)
 {
 	struct dcm_client_slab *slab = slab_of(io);
@@ -132,13 +132,13 @@ static void account(struct dcm_client *client, u32 lane,
 		io->status = -ESTALE;
 	if (likely(!io->status)) {
 		if (io->op == DCM_IO_READ) {
-			add(&c->reads, 1);
-			add(&s->reads, 1);
+			count_add(&c->reads, 1);
+			count_add(&s->reads, 1);
 		} else {
-			add(&c->writes, 1);
-			add(&s->writes, 1);
+			count_add(&c->writes, 1);
+			count_add(&s->writes, 1);
 		}
-		add(&c->pages, io->bytes / 4096);
+		count_add(&c->pages, io->bytes / 4096);
 	} else if (io->status == -ESTALE) {
 		dcm_client_stale(client, slab);
 	}
@@ -158,7 +158,7 @@ static int poll_endpoint(struct dcm_client *client, u32 lane, u32 donor,
 	if (!n)
 		return 0;
 	for (io = **tail; io; io = io->next) {
-		account(client, lane, s, io);
+		io_account(client, lane, s, io);
 		if (!io->next && ep == s->cur && !io->status) {
 			/* one clock reading for the batch: its newest */
 			rtt = client_now_ns() - io->posted_ns;

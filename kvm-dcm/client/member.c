@@ -29,7 +29,7 @@
 
 /* ---- any thread ---- */
 
-static int ask(struct dcm_client *client, const struct client_ask *what)
+static int ask_send(struct dcm_client *client, const struct client_ask *what)
 {
 	struct timespec end;
 	int ret = 0;
@@ -71,10 +71,10 @@ int dcm_client_donor_add(struct dcm_client *client,
 	what.sa_len = d->sa_len;
 	what.local = d->local;
 	free(d);
-	return ret ? ret : ask(client, &what);
+	return ret ? ret : ask_send(client, &what);
 }
 
-static int ask_about(struct dcm_client *client, enum client_ask_op op,
+static int ask_by_name(struct dcm_client *client, enum client_ask_op op,
 		     const char *name)
 {
 	struct client_ask what = { .op = op };
@@ -82,18 +82,18 @@ static int ask_about(struct dcm_client *client, enum client_ask_op op,
 	if (strlen(name) > DCM_NAME_MAX)
 		return -ENOENT;
 	strcpy(what.donor.name, name);
-	return ask(client, &what);
+	return ask_send(client, &what);
 }
 
 int dcm_client_donor_drain(struct dcm_client *client, const char *name,
 			   bool drain)
 {
-	return ask_about(client, drain ? ASK_DRAIN : ASK_KEEP, name);
+	return ask_by_name(client, drain ? ASK_DRAIN : ASK_KEEP, name);
 }
 
 int dcm_client_donor_remove(struct dcm_client *client, const char *name)
 {
-	return ask_about(client, ASK_REMOVE, name);
+	return ask_by_name(client, ASK_REMOVE, name);
 }
 
 /* ---- the client thread ---- */
@@ -127,7 +127,8 @@ int client_member_slots(struct client_donor *d)
 	return 0;
 }
 
-static struct client_donor *find(struct dcm_client *client, const char *name)
+static struct client_donor *donor_find(struct dcm_client *client,
+				       const char *name)
 {
 	u32 i;
 
@@ -138,7 +139,7 @@ static struct client_donor *find(struct dcm_client *client, const char *name)
 	return NULL;
 }
 
-static bool has_slabs(const struct client_donor *d)
+static bool donor_has_slabs(const struct client_donor *d)
 {
 	const struct dcm_client_slab *s;
 
@@ -148,7 +149,7 @@ static bool has_slabs(const struct client_donor *d)
 	return false;
 }
 
-static struct client_donor *place_find(struct dcm_client *client,
+static struct client_donor *slot_find(struct dcm_client *client,
 				       const struct dcm_host_donor *donor)
 {
 	struct client_donor *d, *any = NULL;
@@ -156,7 +157,7 @@ static struct client_donor *place_find(struct dcm_client *client,
 
 	for (i = 0; i < client->nr_donors; i++) {
 		d = &client->donor[i];
-		if (d->member != MEMBER_NONE || has_slabs(d))
+		if (d->member != MEMBER_NONE || donor_has_slabs(d))
 			continue;
 		if (!strcmp(d->name, donor->name) &&
 		    !strcmp(d->address, donor->address))
@@ -168,7 +169,7 @@ static struct client_donor *place_find(struct dcm_client *client,
 		       any;
 }
 
-static int keep(struct client_donor *d, u64 now)
+static int donor_keep(struct client_donor *d, u64 now)
 {
 	if (d->member == MEMBER_IN)
 		return -EALREADY;
@@ -179,21 +180,22 @@ static int keep(struct client_donor *d, u64 now)
 	return 0;
 }
 
-static int add(struct dcm_client *client, const struct client_ask *what,
+static int donor_add(struct dcm_client *client, const struct client_ask *what,
 	       u64 now)
 {
-	struct client_donor *d = find(client, what->donor.name);
+	struct client_donor *d = donor_find(client, what->donor.name);
 	int err;
 	u32 i;
 
 	if (d)
-		return strcmp(d->address, what->donor.address) ? -EEXIST :
-								 keep(d, now);
+		return strcmp(d->address, what->donor.address) ?
+			       -EEXIST :
+								 donor_keep(d, now);
 	for (i = 0; i < client->nr_donors; i++)
 		if (client->donor[i].member != MEMBER_NONE &&
 		    !strcmp(client->donor[i].address, what->donor.address))
 			return -EADDRINUSE;
-	d = place_find(client, &what->donor);
+	d = slot_find(client, &what->donor);
 	if (!d)
 		return -ENOSPC;
 	i = (u32)(d - client->donor);
@@ -261,7 +263,7 @@ void client_member_relieve(struct client_donor *d, u64 now)
 	for (s = client->slabs; s; s = s->next)
 		leaving += s->donor == d->idx && !s->dead && s->leaving &&
 			   s->state == SLAB_ATTACHED;
-	for (s = client->slabs; s && leaving < CTL_LEAVE_MAX; s = s->next) {
+	for (s = client->slabs; s && leaving < CLIENT_LEAVE_MAX; s = s->next) {
 		if (s->donor != d->idx || s->dead || s->leaving ||
 		    s->evicting || s->state != SLAB_ATTACHED)
 			continue;
@@ -270,9 +272,9 @@ void client_member_relieve(struct client_donor *d, u64 now)
 	}
 }
 
-static int leave(struct dcm_client *client, const struct client_ask *what)
+static int donor_leave(struct dcm_client *client, const struct client_ask *what)
 {
-	struct client_donor *d = find(client, what->donor.name);
+	struct client_donor *d = donor_find(client, what->donor.name);
 	struct dcm_client_slab *s, *next;
 
 	if (!d)
@@ -307,15 +309,15 @@ void client_member_step(struct dcm_client *client, u64 now)
 	case ASK_NOTHING:
 		return;
 	case ASK_ADD:
-		ret = add(client, &what, now);
+		ret = donor_add(client, &what, now);
 		break;
 	case ASK_DRAIN:
 	case ASK_REMOVE:
-		ret = leave(client, &what);
+		ret = donor_leave(client, &what);
 		break;
 	case ASK_KEEP:
-		d = find(client, what.donor.name);
-		ret = d ? keep(d, now) : -ENOENT;
+		d = donor_find(client, what.donor.name);
+		ret = d ? donor_keep(d, now) : -ENOENT;
 		break;
 	}
 	client_status_publish(client);
@@ -332,7 +334,7 @@ void client_member_step(struct dcm_client *client, u64 now)
 /* Remove a leaving donor once it has no slab of the VM. */
 void client_member_timers(struct client_donor *d)
 {
-	if (d->member != MEMBER_LEAVING || d->place.mine || has_slabs(d))
+	if (d->member != MEMBER_LEAVING || d->place.mine || donor_has_slabs(d))
 		return;
 	client_donor_forget(d);
 	d->member = MEMBER_NONE;

@@ -7,7 +7,7 @@
  * @pending, from where a bounded number of jobs takes them:
  *
  *   QUERY: both drawn donors were asked; when both have answered, or have had
- *          %CTL_WAIT_MS to, the better one is sent MAP. If only one was drawn
+ *          %CLIENT_WAIT_MS to, the better one is sent MAP. If only one was drawn
  *          it is not asked
  *   MAP:   MR_INFO attaches the slab; a refusal excludes the donor and starts
  *          over; so does a broken connection, or a donor that falls silent
@@ -16,12 +16,12 @@
  * never taken from it: an answer says what others have there (@others), and
  * does not include MAPs sent after the question. And other hosts may place at
  * the same time, because of the same dead donor: their slabs are taken from the
- * first answer in %CTL_BURST_MS and then left, so that a donor whose answers
+ * first answer in %CLIENT_BURST_MS and then left, so that a donor whose answers
  * come early does not look fuller than one whose come late. A job that drew
  * unused donors which other jobs have used since draws again.
  *
  * At the start nothing is placed before all donors have sent their figures,
- * have failed, or %CTL_FIRST_MS are over: else the first would get everything.
+ * have failed, or %CLIENT_FIRST_MS are over: else the first would get everything.
  *
  * With no donor left the extent stays pending, everything waits for a growing
  * back-off, and ops->starved() is called once. A donor that comes up or frees
@@ -101,23 +101,23 @@ void client_place_soon(struct dcm_client *client, u64 now)
  * Donors for which many jobs have waited long: they are passed over as long as
  * there are others, or all jobs would end up waiting for them.
  */
-static u64 donors_holding(const struct dcm_client *client, u64 now)
+static u64 donors_slow(const struct dcm_client *client, u64 now)
 {
 	u64 who = 0;
 	u32 i, n = 0;
 
-	for (i = 0; i < CTL_JOBS; i++) {
+	for (i = 0; i < CLIENT_JOBS; i++) {
 		const struct client_job *j = &client->job[i];
 
-		if (j->st == JOB_MAP && now - j->since_ms > CTL_WAIT_MS) {
+		if (j->st == JOB_MAP && now - j->since_ms > CLIENT_WAIT_MS) {
 			who |= 1ull << j->pick[0];
 			n++;
 		}
 	}
-	return n >= CTL_JOBS / 2 ? who : 0;
+	return n >= CLIENT_JOBS / 2 ? who : 0;
 }
 
-static void candidates(struct dcm_client *client, u64 not, u64 now,
+static void candidates_fill(struct dcm_client *client, u64 not, u64 now,
 		       struct dcm_choose_donor *set)
 {
 	u32 i;
@@ -147,14 +147,14 @@ static void job_free(struct dcm_client *client, struct client_job *j)
 static bool job_draw(struct dcm_client *client, struct client_job *j, u64 now)
 {
 	u64 avoid = j->avoid < 0 ? 0 : 1ull << j->avoid;
-	u64 not [3] = { avoid | donors_holding(client, now), avoid, 0 };
-	struct dcm_choose_donor set[DCM_PLACE_DONORS_MAX];
+	u64 not [3] = { avoid | donors_slow(client, now), avoid, 0 };
+	struct dcm_choose_donor set[DCM_CHOOSE_DONORS_MAX];
 	unsigned int i;
 
 	for (i = 0; i < 3; i++) {
 		if (i && not [i] == not [i - 1])
 			continue;
-		candidates(client, j->tried | not [i], now, set);
+		candidates_fill(client, j->tried | not [i], now, set);
 		j->nr = dcm_choose_two(set, client->nr_donors, &client->rng,
 				       j->pick);
 		if (j->nr)
@@ -171,8 +171,8 @@ static bool job_ask(struct dcm_client *client, struct client_job *j, u64 now)
 
 	j->st = JOB_QUERY;
 	j->since_ms = now;
-	j->deadline_ms = now + CTL_WAIT_MS;
-	if (now - client->burst_ms > CTL_BURST_MS)
+	j->deadline_ms = now + CLIENT_WAIT_MS;
+	if (now - client->burst_ms > CLIENT_BURST_MS)
 		client->burst_ms = now;
 	j->unused = !client->donor[j->pick[0]].place.mine;
 	/* a single donor that is known needs no question */
@@ -183,7 +183,7 @@ static bool job_ask(struct dcm_client *client, struct client_job *j, u64 now)
 
 		j->tag[i] = client_donor_query(d, now);
 		/* another job has waited long enough for its answer */
-		j->asked[i] = now - d->query_ms > CTL_WAIT_MS ? ASKED_LATE :
+		j->asked[i] = now - d->query_ms > CLIENT_WAIT_MS ? ASKED_LATE :
 								ASKED_WAIT;
 		wait = wait || j->asked[i] == ASKED_WAIT;
 	}
@@ -199,16 +199,16 @@ static void job_starved(struct dcm_client *client, struct client_job *j,
 	job_free(client, j);
 	client_place_want_again(client, extent);
 	client->place_backoff_ms =
-		min(max(client->place_backoff_ms * 2, CTL_BACKOFF_MIN_MS),
-		    CTL_BACKOFF_MAX_MS);
+		min(max(client->place_backoff_ms * 2, CLIENT_BACKOFF_MIN_MS),
+		    CLIENT_BACKOFF_MAX_MS);
 	client->place_ms = now + client->place_backoff_ms;
 	/* no donor has had the time to answer */
-	if (!client->was_up && now - client->start_ms < CTL_GRACE_MS)
+	if (!client->was_up && now - client->start_ms < CLIENT_GRACE_MS)
 		return;
 	waiting = client->nr_pending;
-	for (i = 0; i < CTL_JOBS; i++)
+	for (i = 0; i < CLIENT_JOBS; i++)
 		waiting += client->job[i].st != JOB_FREE;
-	if (dcm_log_allow(&client->say_starved, now, CTL_SAY_MS))
+	if (dcm_log_allow(&client->say_starved, now, CLIENT_SAY_MS))
 		dcm_log(DCM_LOG_WARNING,
 			"no donor can lend a slab: %u extents are waiting for one; retrying. Add a donor, or increase a donor's capacity",
 			waiting);
@@ -228,7 +228,7 @@ static void job_map(struct dcm_client *client, struct client_job *j,
 	j->nr = 1;
 	j->st = JOB_MAP;
 	j->since_ms = now;
-	j->deadline_ms = now + CTL_MAP_MS;
+	j->deadline_ms = now + CLIENT_MAP_MS;
 	j->tag[0] = client_request_add(d, REQUEST_MAP, j);
 	msg.tag = j->tag[0];
 	msg.map.slab_bytes = client->extent_bytes;
@@ -246,14 +246,14 @@ static void job_map(struct dcm_client *client, struct client_job *j,
 /* No more answers will come: send MAP, or return false to draw again. */
 static bool job_decide(struct dcm_client *client, struct client_job *j, u64 now)
 {
-	struct dcm_choose_donor set[DCM_PLACE_DONORS_MAX], *a, *b;
+	struct dcm_choose_donor set[DCM_CHOOSE_DONORS_MAX], *a, *b;
 	unsigned int i;
 	int w;
 
 	for (i = 0; i < j->nr; i++)
 		if (!client->donor[j->pick[i]].place.known)
 			j->tried |= 1ull << j->pick[i];
-	candidates(client, j->tried, now, set);
+	candidates_fill(client, j->tried, now, set);
 	for (i = 0; i < j->nr; i++)
 		set[j->pick[i]].late = j->asked[i] != ASKED_ANSWERED;
 	a = &set[j->pick[0]];
@@ -264,8 +264,8 @@ static bool job_decide(struct dcm_client *client, struct client_job *j, u64 now)
 	w = dcm_choose_better(a, b);
 	if (w >= 0) {
 		w = (int)j->pick[w ? j->nr - 1 : 0];
-		if (j->redraws < CTL_REDRAWS &&
-		    dcm_place_high(set, client->nr_donors, (unsigned int)w)) {
+		if (j->redraws < CLIENT_REDRAWS &&
+		    dcm_choose_high(set, client->nr_donors, (unsigned int)w)) {
 			j->redraws++;
 			return false;
 		}
@@ -304,7 +304,7 @@ static void job_again(struct dcm_client *client, struct client_job *j, u64 now)
  * question, and none of the MAPs sent since: it did not count those slabs of
  * the VM.
  */
-static void figures(struct client_donor *d, const struct dcm_wire_msg *m,
+static void figures_take(struct client_donor *d, const struct dcm_wire_msg *m,
 		    u64 now)
 {
 	struct dcm_client *client = d->client;
@@ -312,7 +312,7 @@ static void figures(struct client_donor *d, const struct dcm_wire_msg *m,
 	u64 since = 0, used = 0, ours;
 	unsigned int i;
 
-	for (i = 0; i < CTL_JOBS; i++) {
+	for (i = 0; i < CLIENT_JOBS; i++) {
 		struct client_job *j = &client->job[i];
 
 		since += j->st == JOB_MAP && j->pick[0] == d->idx &&
@@ -326,7 +326,7 @@ static void figures(struct client_donor *d, const struct dcm_wire_msg *m,
 	p->slabs_free =
 		m->free_mem.slabs_free - min(m->free_mem.slabs_free, since);
 	if (d->others_ms < client->burst_ms ||
-	    now - client->burst_ms > CTL_BURST_MS) {
+	    now - client->burst_ms > CLIENT_BURST_MS) {
 		d->others = used - min(used, ours);
 		d->others_ms = now;
 	}
@@ -337,8 +337,8 @@ void client_place_free_mem(struct client_donor *d, const struct dcm_wire_msg *m,
 {
 	unsigned int i, k;
 
-	figures(d, m, now);
-	for (i = 0; i < CTL_JOBS; i++) {
+	figures_take(d, m, now);
+	for (i = 0; i < CLIENT_JOBS; i++) {
 		struct client_job *j = &d->client->job[i];
 		bool wait = false;
 
@@ -365,10 +365,10 @@ bool client_place_mr_info(struct client_donor *d, u64 tag, u32 *extent, u64 now)
 	*extent = r.job->extent;
 	job_free(d->client, r.job);
 	/* the donor maps one after the other: the next one's time starts */
-	for (i = 0; i < CTL_JOBS; i++) {
+	for (i = 0; i < CLIENT_JOBS; i++) {
 		j = &d->client->job[i];
 		if (j->st == JOB_MAP && j->pick[0] == d->idx)
-			j->deadline_ms = now + CTL_MAP_MS;
+			j->deadline_ms = now + CLIENT_MAP_MS;
 	}
 	return true;
 }
@@ -388,7 +388,7 @@ void client_place_refused(struct client_donor *d, struct client_job *j,
 	else
 		d->full_until_ms = now + DCM_WIRE_HEARTBEAT_MS;
 	if (status != DCM_WS_NO_MEMORY && status != DCM_WS_DRAINING &&
-	    dcm_log_allow(&d->say_refused, now, CTL_SAY_MS))
+	    dcm_log_allow(&d->say_refused, now, CLIENT_SAY_MS))
 		dcm_log(DCM_LOG_WARNING, "donor %s (%s) lends no more: %s",
 			d->name, d->address, dcm_wire_status_text(status));
 	job_again(d->client, j, now);
@@ -398,7 +398,7 @@ void client_place_down(struct client_donor *d, u64 now)
 {
 	unsigned int i, k;
 
-	for (i = 0; i < CTL_JOBS; i++) {
+	for (i = 0; i < CLIENT_JOBS; i++) {
 		struct client_job *j = &d->client->job[i];
 
 		for (k = 0; k < j->nr; k++)
@@ -427,7 +427,7 @@ static struct client_job *job_new(struct dcm_client *client)
 {
 	unsigned int i;
 
-	for (i = 0; i < CTL_JOBS; i++)
+	for (i = 0; i < CLIENT_JOBS; i++)
 		if (client->job[i].st == JOB_FREE)
 			return &client->job[i];
 	return NULL;
@@ -446,18 +446,18 @@ static bool job_overdue(const struct dcm_client *client,
 	const struct client_donor *d = &client->donor[j->pick[0]];
 
 	return now >= j->deadline_ms ||
-	       (j->st == JOB_MAP && now - d->heard_ms > CTL_SILENT_MS);
+	       (j->st == JOB_MAP && now - d->heard_ms > CLIENT_SILENT_MS);
 }
 
 /*
  * At the start the first donor to be connected must not get all extents wanted
  * by then: wait a little for donors that may be up soon.
  */
-static bool others_come(const struct dcm_client *client, u64 now)
+static bool donors_awaited(const struct dcm_client *client, u64 now)
 {
 	u32 i;
 
-	if (now - client->start_ms >= CTL_FIRST_MS)
+	if (now - client->start_ms >= CLIENT_FIRST_MS)
 		return false;
 	for (i = 0; i < client->nr_donors; i++) {
 		const struct client_donor *d = &client->donor[i];
@@ -474,7 +474,7 @@ void client_place_step(struct dcm_client *client, u64 now)
 	struct client_job *j;
 	u32 i, n;
 
-	for (i = 0; i < CTL_JOBS; i++) {
+	for (i = 0; i < CLIENT_JOBS; i++) {
 		j = &client->job[i];
 		if (j->st == JOB_FREE || !job_overdue(client, j, now))
 			continue;
@@ -486,9 +486,9 @@ void client_place_step(struct dcm_client *client, u64 now)
 			job_again(client, j, now);
 		}
 	}
-	if (client->nr_pending && others_come(client, now))
+	if (client->nr_pending && donors_awaited(client, now))
 		client->place_ms =
-			max(client->place_ms, now + CTL_FIRST_STEP_MS);
+			max(client->place_ms, now + CLIENT_FIRST_STEP_MS);
 	for (i = 0; i < client->nr_extents && client->nr_pending; i++) {
 		if (now < client->place_ms)
 			return;

@@ -12,8 +12,8 @@
  * table is small: a search looks at every request.
  *
  * Bounds: QUERY_MEM is sent when none is in flight, MAP once for each of
- * %CTL_JOBS jobs, ASK_TICKET once for each lane. An UNMAP waits with its slab
- * when %CTL_UNMAPS_MAX requests are in flight, so there is a place for the
+ * %CLIENT_JOBS jobs, ASK_TICKET once for each lane. An UNMAP waits with its slab
+ * when %CLIENT_UNMAPS_MAX requests are in flight, so there is a place for the
  * others in any case.
  *
  * Locking: none, only the client thread uses it.
@@ -41,7 +41,8 @@ static struct client_request *request_find(struct client_donor *d, u64 tag)
 u64 client_request_add(struct client_donor *d, enum client_request_kind kind,
 		       void *owner)
 {
-	u32 limit = kind == REQUEST_UNMAP ? CTL_UNMAPS_MAX : CTL_REQUESTS_MAX;
+	u32 limit = kind == REQUEST_UNMAP ? CLIENT_UNMAPS_MAX :
+					    CLIENT_REQUESTS_MAX;
 
 	if (d->nr_requests >= limit)
 		return 0;

@@ -298,7 +298,7 @@ void client_slab_attach(struct client_donor *d, u32 extent,
 	client->cb->attached(client->arg, extent, s);
 	return;
 refused:
-	d->full_until_ms = now + CTL_BACKOFF_MAX_MS;
+	d->full_until_ms = now + CLIENT_BACKOFF_MAX_MS;
 	if (fd >= 0)
 		close(fd);
 	client_place_want_again(client, extent);
@@ -453,7 +453,8 @@ void client_slabs_resumed(struct client_donor *d)
 			s->state = SLAB_RELEASED;
 }
 
-static void note(struct dcm_client *client, struct dcm_client_slab *s, int what)
+static void slab_note(struct dcm_client *client, struct dcm_client_slab *s,
+		      int what)
 {
 	struct dcm_client_slab *head;
 
@@ -470,18 +471,18 @@ static void note(struct dcm_client *client, struct dcm_client_slab *s, int what)
 
 void dcm_client_release(struct dcm_client *client, struct dcm_client_slab *slab)
 {
-	note(client, slab, NOTE_RELEASE);
+	slab_note(client, slab, NOTE_RELEASE);
 }
 
 void dcm_client_want_other(struct dcm_client *client,
 			   struct dcm_client_slab *slab)
 {
-	note(client, slab, NOTE_OTHER);
+	slab_note(client, slab, NOTE_OTHER);
 }
 
 void dcm_client_stale(struct dcm_client *client, struct dcm_client_slab *slab)
 {
-	note(client, slab, NOTE_STALE);
+	slab_note(client, slab, NOTE_STALE);
 }
 
 /* Take the slabs with notes, oldest first. */

@@ -60,7 +60,7 @@ void client_status_publish(struct dcm_client *client)
 
 	pthread_mutex_lock(&client->lock);
 	st->wanted = client->nr_pending;
-	for (i = 0; i < CTL_JOBS; i++)
+	for (i = 0; i < CLIENT_JOBS; i++)
 		st->wanted += client->job[i].st != JOB_FREE;
 	st->evicting = 0;
 	st->slabs = 0;

@@ -17,7 +17,7 @@
  *
  * Whether a session uses verbs is decided once, before it has a slab. It does
  * when the first queue pair is connected; its slabs can then be reached both
- * ways. When %CTL_PAIR_FAILS attempts of a lane have failed it uses tcp, unless
+ * ways. When %CLIENT_PAIR_FAILS attempts of a lane have failed it uses tcp, unless
  * the configuration insists on verbs. Later it changes to tcp only if the donor
  * loses its device. A donor may be reachable by TCP and not by RDMA (another
  * network, a limit of locked memory): that must cost a pause and a log line,
@@ -116,7 +116,7 @@ static void pair_failed(struct client_lane_slot *s, const char *why, u64 now)
 	bool must = d->client->transport == DCM_TRANSPORT_VERBS;
 
 	client_verbs_abort(s);
-	if (dcm_log_allow(&d->say_data, now, CTL_SAY_MS))
+	if (dcm_log_allow(&d->say_data, now, CLIENT_SAY_MS))
 		dcm_log(DCM_LOG_WARNING,
 			"donor %s (%s): queue pair: %s; trying again", d->name,
 			d->address, why);
@@ -125,7 +125,7 @@ static void pair_failed(struct client_lane_slot *s, const char *why, u64 now)
 	/* until the first one is connected, slabs wait: only verbs will do */
 	if (must && d->verbs == VERBS_TRY)
 		return;
-	if (++s->pair.fails == CTL_PAIR_FAILS && d->verbs == VERBS_TRY)
+	if (++s->pair.fails == CLIENT_PAIR_FAILS && d->verbs == VERBS_TRY)
 		verbs_off(d, now);
 }
 
@@ -174,7 +174,8 @@ void client_verbs_refused(struct client_lane_slot *s, u32 status, u64 now)
 }
 
 /* The address to show the ticket at. */
-static void target(const struct client_donor *d, const struct dcm_wire_msg *m,
+static void ticket_address(const struct client_donor *d,
+			   const struct dcm_wire_msg *m,
 		   struct sockaddr_storage *ss)
 {
 	static const u8 none[16], v4[12] = { [10] = 0xff, [11] = 0xff };
@@ -230,7 +231,7 @@ bool client_verbs_ticket(struct client_donor *d, const struct dcm_wire_msg *m,
 	p->shown.version = DCM_WIRE_VERSION_MAX;
 	p->shown.number = m->ticket.number;
 	memcpy(p->shown.secret, m->ticket.secret, sizeof(p->shown.secret));
-	target(d, m, &ss);
+	ticket_address(d, m, &ss);
 	if (d->client->links) {
 		pair_elsewhere(s, &ss, now);
 		return true;
@@ -258,7 +259,7 @@ static struct client_verbs_device *device_get(struct dcm_client *client,
 	for (i = 0; i < client->nr_devices; i++)
 		if (client->device[i].ctx == ctx)
 			return &client->device[i];
-	if (client->nr_devices == CTL_VERBS_DEVICES) {
+	if (client->nr_devices == CLIENT_VERBS_DEVICES) {
 		errno = ENOSPC;
 		return NULL;
 	}
@@ -422,7 +423,7 @@ bool client_verbs_timers(struct client_lane_slot *s, u64 now)
 	else if (links && s->pair.st == PAIR_CONNECT &&
 		 links->paired(s->pair.ep))
 		pair_established(s, now);
-	else if (now - s->pair.since_ms > CTL_CONNECT_MS)
+	else if (now - s->pair.since_ms > CLIENT_CONNECT_MS)
 		pair_failed(s, "no answer", now);
 	return true;
 }

@@ -23,7 +23,8 @@
 #include "hostd.h"
 
 /* Index in the configuration; its number of donors if it is not there. */
-static u32 configured(const struct hostd *h, const struct dcm_host_donor *d)
+static u32 donor_configured(const struct hostd *h,
+			    const struct dcm_host_donor *d)
 {
 	u32 i;
 
@@ -33,29 +34,29 @@ static u32 configured(const struct hostd *h, const struct dcm_host_donor *d)
 	return i;
 }
 
-static void used(const struct dcm_client_status *st, u32 i,
+static void status_donor(const struct dcm_client_status *st, u32 i,
 		 struct dcm_host_donor *d)
 {
 	memcpy(d->name, st->donor[i].name, sizeof(d->name));
 	memcpy(d->address, st->donor[i].address, sizeof(d->address));
 }
 
-static bool known(const struct dcm_client_status *st,
+static bool donor_known(const struct dcm_client_status *st,
 		  const struct dcm_host_donor *d)
 {
 	struct dcm_host_donor other;
 	u32 i;
 
 	for (i = 0; i < st->nr_donors; i++) {
-		used(st, i, &other);
+		status_donor(st, i, &other);
 		if (hostd_donor_same(&other, d))
 			return true;
 	}
 	return false;
 }
 
-static void say(const struct hostd_file *f, const struct dcm_host_donor *d,
-		int err)
+static void donor_log(const struct hostd_file *f,
+		      const struct dcm_host_donor *d, int err)
 {
 	if (!err || err == -EALREADY)
 		return;
@@ -83,19 +84,20 @@ void hostd_donors_apply(const struct hostd *h, struct hostd_file *f)
 	hostd_choice_read(f, &choice);
 	dcm_client_status(f->client, st);
 	for (i = 0; i < st->nr_donors; i++) {
-		used(st, i, &d);
-		k = configured(h, &d);
+		status_donor(st, i, &d);
+		k = donor_configured(h, &d);
 		if (k == h->cfg.nr_donors || !hostd_choice_has(&choice, h, k))
-			say(f, &d, dcm_client_donor_remove(f->client, d.name));
+			donor_log(f, &d,
+				  dcm_client_donor_remove(f->client, d.name));
 	}
 	for (i = 0; i < h->cfg.nr_donors; i++) {
 		d = h->cfg.donor[i];
 		if (!hostd_choice_has(&choice, h, i))
 			continue;
 		/* a name is looked up only if it is new: that may take long */
-		if (!known(st, &d))
-			say(f, &d, dcm_client_donor_add(f->client, &d));
-		say(f, &d,
+		if (!donor_known(st, &d))
+			donor_log(f, &d, dcm_client_donor_add(f->client, &d));
+		donor_log(f, &d,
 		    dcm_client_donor_drain(f->client, d.name,
 					   h->cfg.drained >> i & 1));
 	}

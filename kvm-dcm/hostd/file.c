@@ -81,7 +81,7 @@ static bool wanted_ask(struct hostd_file *f)
 }
 
 /* True: no process has the file, and none can open it any more. */
-static bool nobody_has(struct hostd_file *f)
+static bool file_is_unused(struct hostd_file *f)
 {
 	struct stat st;
 	bool alone = !fcntl(f->fd, F_SETLEASE, F_WRLCK);
@@ -120,7 +120,7 @@ static void *file_main(void *arg)
 		now = hostd_now_ns();
 		if (now - looked >= LOOK_NS) {
 			looked = now;
-			f->gone = nobody_has(f);
+			f->gone = file_is_unused(f);
 			if (f->gone)
 				break;
 			hostd_links_look(f);
@@ -157,7 +157,7 @@ static void file_free(struct hostd_file *f)
 	free(f);
 }
 
-static void tune(const struct hostd *h, const struct hostd_file *f)
+static void tunables_set(const struct hostd *h, const struct hostd_file *f)
 {
 	u32 i;
 
@@ -275,7 +275,7 @@ void hostd_file_start(struct hostd *h, const char *path)
 	f = file_open(h, path);
 	if (!f)
 		return;
-	tune(h, f);
+	tunables_set(h, f);
 	hostd_donors_find(h, f);
 	cc.donors = f->donor;
 	cc.nr_donors = f->nr_donors;

@@ -394,7 +394,7 @@ void hostd_gc_start(struct hostd *h, const char *path)
 	if (h->gc < 0) {
 		dcm_log(DCM_LOG_WARNING,
 			"%s: %s: virtio-gc devices can't connect; mend that and restart dcm-hostd",
-			path, strerror(errno));
+			path, strerror(-h->gc));
 		return;
 	}
 	/* newer kernels can forbid passing descriptors */

@@ -203,7 +203,7 @@ static void start_again(void)
 #define PLACES 5u
 
 /* Serve until told to end. Returns the exit status. */
-static int serve(struct hostd *h, int signals)
+static int files_serve(struct hostd *h, int signals)
 {
 	struct signalfd_siginfo info;
 	bool ending = false;
@@ -300,7 +300,7 @@ int main(int argc, char **argv)
 				(int)getpid());
 			close(args.ready_fd);
 		}
-		status = serve(&h, signals);
+		status = files_serve(&h, signals);
 		hostd_unlisten(&h.status, status_path);
 		hostd_gc_end(&h, gc_path);
 	}

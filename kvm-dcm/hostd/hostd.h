@@ -101,7 +101,7 @@ static inline struct hostd_file *hostd_file_of(void *slabs)
  * @cfg: has only donors that can be used
  * @files: the files that are served
  * @ended: eventfd: a file's thread has ended
- * @status: socket that serves the status; -1: none
+ * @status: socket that serves the status; negative: none
  * @gc: socket for virtio-gc devices; -1: none
  * @callers: connections to @gc; @nr_callers: those that are no file's
  */

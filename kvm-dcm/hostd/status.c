@@ -38,12 +38,12 @@ struct letter {
 	char *text;
 };
 
-static void put(json_t *o, const char *key, u64 value)
+static void json_put(json_t *o, const char *key, u64 value)
 {
 	json_object_set_new(o, key, json_integer((json_int_t)value));
 }
 
-static void put_text(json_t *o, const char *key, const char *text)
+static void json_put_text(json_t *o, const char *key, const char *text)
 {
 	/* A path may not be valid UTF-8. */
 	json_t *s = json_string(text);
@@ -66,19 +66,19 @@ static json_t *donor_json(const struct hostd *h,
 {
 	json_t *o = json_object();
 
-	put_text(o, "name", d->name);
-	put_text(o, "group", group_of(h, d));
-	put_text(o, "address", d->address);
-	put_text(o, "state", dcm_client_donor_state_name(d->state));
-	put_text(o, "transport", d->transport ? d->transport : "");
-	put(o, "slabs", d->slabs);
-	put(o, "slabs_free", d->slabs_free);
-	put(o, "slabs_total", d->slabs_total);
-	put(o, "slabs_used", d->slabs_used);
-	put(o, "silent_ms", d->silent_ms);
-	put(o, "patience_ms", d->patience_ms);
-	put(o, "rtt_ns", d->rtt_ns);
-	put_text(o, "why", d->why);
+	json_put_text(o, "name", d->name);
+	json_put_text(o, "group", group_of(h, d));
+	json_put_text(o, "address", d->address);
+	json_put_text(o, "state", dcm_client_donor_state_name(d->state));
+	json_put_text(o, "transport", d->transport ? d->transport : "");
+	json_put(o, "slabs", d->slabs);
+	json_put(o, "slabs_free", d->slabs_free);
+	json_put(o, "slabs_total", d->slabs_total);
+	json_put(o, "slabs_used", d->slabs_used);
+	json_put(o, "silent_ms", d->silent_ms);
+	json_put(o, "patience_ms", d->patience_ms);
+	json_put(o, "rtt_ns", d->rtt_ns);
+	json_put_text(o, "why", d->why);
 	return o;
 }
 
@@ -91,13 +91,13 @@ static json_t *file_json(const struct hostd *h, const struct hostd_file *f,
 
 	hostd_choice_read(f, &choice);
 	dcm_client_status(f->client, st);
-	put_text(o, "path", f->path);
-	put(o, "bytes", f->info.pages * 4096);
-	put(o, "extent_bytes", f->info.extent_pages * 4096);
-	put(o, "extents", f->info.extents);
-	put(o, "slabs", st->slabs);
-	put(o, "wanted", st->wanted);
-	put(o, "slabs_lost", st->lost);
+	json_put_text(o, "path", f->path);
+	json_put(o, "bytes", f->info.pages * 4096);
+	json_put(o, "extent_bytes", f->info.extent_pages * 4096);
+	json_put(o, "extents", f->info.extents);
+	json_put(o, "slabs", st->slabs);
+	json_put(o, "wanted", st->wanted);
+	json_put(o, "slabs_lost", st->lost);
 	json_object_set_new(o, "choice", json_boolean(!choice.any));
 	json_object_set_new(o, "used",
 			    json_boolean(__atomic_load_n(&f->used,
@@ -115,8 +115,8 @@ static char *text_of(const struct hostd *h)
 	const struct hostd_file *f;
 	char *text;
 
-	put_text(o, "version", DCM_VERSION);
-	put(o, "pid", (u64)getpid());
+	json_put_text(o, "version", DCM_VERSION);
+	json_put(o, "pid", (u64)getpid());
 	for (f = h->files; st && f; f = f->next)
 		json_array_append_new(files, file_json(h, f, st));
 	json_object_set_new(o, "files", files);
@@ -203,7 +203,7 @@ static bool somebody_there(const struct sockaddr_un *sa, int type)
  * @type: SOCK_STREAM or SOCK_SEQPACKET
  * @mode: of the socket's file
  *
- * Return: the socket, or -1 and errno.
+ * Return: the socket, or a negative errno.
  */
 int hostd_listen(const char *path, int type, mode_t mode, u32 backlog)
 {
@@ -211,30 +211,25 @@ int hostd_listen(const char *path, int type, mode_t mode, u32 backlog)
 	int fd, err = 0;
 	mode_t mask;
 
-	if (strlen(path) >= sizeof(sa.sun_path)) {
-		errno = ENAMETOOLONG;
-		return -1;
-	}
+	if (strlen(path) >= sizeof(sa.sun_path))
+		return -ENAMETOOLONG;
 	memcpy(sa.sun_path, path, strlen(path) + 1);
 	if (!strncmp(path, DIRECTORY "/", sizeof(DIRECTORY)))
 		mkdir(DIRECTORY, 0755);
-	if (somebody_there(&sa, type)) {
-		errno = EADDRINUSE;
-		return -1;
-	}
+	if (somebody_there(&sa, type))
+		return -EADDRINUSE;
 	unlink(path);
 	fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	mask = umask(0777 & ~mode);
 	if (fd < 0 || bind(fd, (struct sockaddr *)&sa, sizeof(sa)) ||
 	    listen(fd, (int)backlog))
-		err = errno;
+		err = -errno;
 	umask(mask);
 	if (!err)
 		return fd;
 	if (fd >= 0)
 		close(fd);
-	errno = err;
-	return -1;
+	return err;
 }
 
 /** hostd_unlisten() - close and unlink it; @fd may be -1, and is -1 then */
@@ -257,6 +252,6 @@ void hostd_status_start(struct hostd *h, const char *path)
 	h->status = hostd_listen(path, SOCK_STREAM, 0600, SENDING_MAX);
 	if (h->status < 0)
 		dcm_log(DCM_LOG_WARNING,
-			"%s: %s: nobody can ask for the status", path,
-			strerror(errno));
+			"%s: %s: dcmctl can't ask for the status; mend that and restart dcm-hostd",
+			path, strerror(-h->status));
 }

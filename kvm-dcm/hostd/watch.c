@@ -177,7 +177,7 @@ static void dir_add(struct hostd *h, const char *path, u32 depth)
 	dir_scan(h, d);
 }
 
-static bool chosen(const struct hostd *h, const char *path)
+static bool mount_chosen(const struct hostd *h, const char *path)
 {
 	u32 i;
 
@@ -208,13 +208,13 @@ void hostd_watch_mounts(struct hostd *h)
 		return;
 	}
 	while ((m = getmntent(f)))
-		if (!strcmp(m->mnt_type, "dcmfs") && chosen(h, m->mnt_dir) &&
-		    !mount_find(h, m->mnt_dir))
+		if (!strcmp(m->mnt_type, "dcmfs") &&
+		    mount_chosen(h, m->mnt_dir) && !mount_find(h, m->mnt_dir))
 			dir_add(h, m->mnt_dir, 0);
 	endmntent(f);
 }
 
-static void rescan(struct hostd *h)
+static void dirs_rescan(struct hostd *h)
 {
 	struct hostd_dir *d;
 	bool more = true;
@@ -236,12 +236,12 @@ static void rescan(struct hostd *h)
 	}
 }
 
-static void event(struct hostd *h, const struct inotify_event *e)
+static void event_handle(struct hostd *h, const struct inotify_event *e)
 {
 	struct hostd_dir *d;
 
 	if (e->mask & IN_Q_OVERFLOW) {
-		rescan(h);
+		dirs_rescan(h);
 		return;
 	}
 	d = dir_find(h, e->wd);
@@ -271,7 +271,7 @@ void hostd_watch_read(struct hostd *h)
 
 		for (p = buf; p < buf + n; p += sizeof(*e) + e->len) {
 			e = (const struct inotify_event *)p;
-			event(h, e);
+			event_handle(h, e);
 		}
 	}
 }

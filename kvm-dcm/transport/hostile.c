@@ -68,7 +68,7 @@ static inline struct hostile_endpoint *to_hostile(struct dcm_endpoint *ep)
 	return container_of(ep, struct hostile_endpoint, ep);
 }
 
-static u64 draw(struct hostile_endpoint *h)
+static u64 rng_draw(struct hostile_endpoint *h)
 {
 	h->rng ^= h->rng << 13;
 	h->rng ^= h->rng >> 7;
@@ -76,25 +76,25 @@ static u64 draw(struct hostile_endpoint *h)
 	return h->rng;
 }
 
-static bool strikes(struct hostile_endpoint *h, enum dcm_hostile_kind kind)
+static bool dial_strikes(struct hostile_endpoint *h, enum dcm_hostile_kind kind)
 {
 	u32 ppm = READ_ONCE(h->dials->ppm[kind]);
 
 	/* always draw: one dial must not change the others' random numbers */
-	if ((draw(h) >> 11) % 1000000u >= ppm)
+	if ((rng_draw(h) >> 11) % 1000000u >= ppm)
 		return false;
 	atomic64_add(1, &h->dials->count[kind]);
 	return true;
 }
 
-static void hold(struct place *p, int status)
+static void place_hold(struct place *p, int status)
 {
 	p->orig->status = status;
 	p->state = PLACE_HELD;
 }
 
 /* Give the next piece to the inner endpoint. */
-static void feed(struct hostile_endpoint *h, struct place *p)
+static void place_feed(struct hostile_endpoint *h, struct place *p)
 {
 	int ret = h->inner->ops->post(h->inner, &p->io);
 
@@ -103,10 +103,10 @@ static void feed(struct hostile_endpoint *h, struct place *p)
 	else if (ret == -EAGAIN)
 		p->state = PLACE_TODO;
 	else
-		hold(p, ret);
+		place_hold(p, ret);
 }
 
-static void die(struct hostile_endpoint *h)
+static void endpoint_die(struct hostile_endpoint *h)
 {
 	unsigned int i;
 
@@ -124,7 +124,7 @@ static void die(struct hostile_endpoint *h)
 		if (p->state == PLACE_FREE)
 			continue;
 		if (p->state != PLACE_HELD)
-			hold(p, -ENOTCONN);
+			place_hold(p, -ENOTCONN);
 		p->due_ns = 0;
 		p->reorder = false;
 	}
@@ -142,7 +142,7 @@ static int hostile_post(struct dcm_endpoint *ep, struct dcm_io *io)
 	if (io->bytes > io->slab->bytes ||
 	    io->offset > io->slab->bytes - io->bytes || !io->bytes)
 		return -ERANGE;
-	if (h->nr == PLACES || strikes(h, DCM_HOSTILE_AGAIN))
+	if (h->nr == PLACES || dial_strikes(h, DCM_HOSTILE_AGAIN))
 		return -EAGAIN;
 	for (i = 0; i < PLACES && !p; i++)
 		if (h->place[i].state == PLACE_FREE)
@@ -151,27 +151,27 @@ static int hostile_post(struct dcm_endpoint *ep, struct dcm_io *io)
 	io->posted_ns = dcm_clock_ns();
 	h->nr++;
 	atomic64_add(1, &h->dials->ops);
-	p->reorder = strikes(h, DCM_HOSTILE_REORDER);
-	if (strikes(h, DCM_HOSTILE_DELAY)) {
+	p->reorder = dial_strikes(h, DCM_HOSTILE_REORDER);
+	if (dial_strikes(h, DCM_HOSTILE_DELAY)) {
 		delay = READ_ONCE(h->dials->delay_ns);
 		if (delay)
-			p->due_ns = io->posted_ns + draw(h) % delay;
+			p->due_ns = io->posted_ns + rng_draw(h) % delay;
 	}
-	if (strikes(h, DCM_HOSTILE_EIO_LATE))
+	if (dial_strikes(h, DCM_HOSTILE_EIO_LATE))
 		p->late = -EIO;
-	if (strikes(h, DCM_HOSTILE_SPLIT) && io->bytes >= 2 * 4096)
+	if (dial_strikes(h, DCM_HOSTILE_SPLIT) && io->bytes >= 2 * 4096)
 		p->io.bytes =
-			(u32)(draw(h) % (io->bytes / 4096 - 1) + 1) * 4096;
-	if (strikes(h, DCM_HOSTILE_SILENCE))
+			(u32)(rng_draw(h) % (io->bytes / 4096 - 1) + 1) * 4096;
+	if (dial_strikes(h, DCM_HOSTILE_SILENCE))
 		p->state = PLACE_SILENT;
-	else if (strikes(h, DCM_HOSTILE_EIO))
-		hold(p, -EIO);
-	else if (strikes(h, DCM_HOSTILE_ESTALE))
-		hold(p, -ESTALE);
+	else if (dial_strikes(h, DCM_HOSTILE_EIO))
+		place_hold(p, -EIO);
+	else if (dial_strikes(h, DCM_HOSTILE_ESTALE))
+		place_hold(p, -ESTALE);
 	else
-		feed(h, p);
-	if (strikes(h, DCM_HOSTILE_DIE))
-		die(h);
+		place_feed(h, p);
+	if (dial_strikes(h, DCM_HOSTILE_DIE))
+		endpoint_die(h);
 	return 0;
 }
 
@@ -189,7 +189,7 @@ static void piece_done(struct hostile_endpoint *h, struct place *p)
 	struct dcm_io *orig = p->orig;
 
 	if (p->io.status) {
-		hold(p, p->io.status);
+		place_hold(p, p->io.status);
 		return;
 	}
 	if (!p->done)
@@ -199,16 +199,16 @@ static void piece_done(struct hostile_endpoint *h, struct place *p)
 		p->io.offset = orig->offset + p->done;
 		p->io.bytes = orig->bytes - p->done;
 		p->io.data = (char *)orig->data + p->done;
-		feed(h, p);
+		place_feed(h, p);
 		return;
 	}
 	/* pieces are adjacent, also if the data stays in the slab */
 	if (orig->op == DCM_IO_READ)
 		orig->data = p->data;
-	hold(p, p->late);
+	place_hold(p, p->late);
 }
 
-static void pump(struct hostile_endpoint *h)
+static void endpoint_pump(struct hostile_endpoint *h)
 {
 	struct dcm_io *list, *io;
 	unsigned int i;
@@ -216,7 +216,7 @@ static void pump(struct hostile_endpoint *h)
 	do {
 		for (i = 0; i < PLACES; i++)
 			if (h->place[i].state == PLACE_TODO)
-				feed(h, &h->place[i]);
+				place_feed(h, &h->place[i]);
 		h->inner->ops->flush(h->inner);
 		i = 0;
 		if (h->inner->ops->poll(h->inner, &list, PLACES))
@@ -227,7 +227,7 @@ static void pump(struct hostile_endpoint *h)
 			}
 	} while (i);
 	if (h->inner->ops->dead(h->inner))
-		die(h);
+		endpoint_die(h);
 }
 
 /* Is there a later operation that could overtake this one? */
@@ -252,7 +252,7 @@ static int hostile_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 
 	*done = NULL;
 	if (!h->dead)
-		pump(h);
+		endpoint_pump(h);
 	now = dcm_clock_ns();
 	for (n = 0; n < max; n++) {
 		struct place *best = NULL;

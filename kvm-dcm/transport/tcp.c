@@ -126,7 +126,7 @@ static inline size_t rx_payload(const struct dcm_io *io)
 	return io->op == DCM_IO_READ ? io->bytes : 0;
 }
 
-static void complete(struct tcp_endpoint *t, int status)
+static void op_complete(struct tcp_endpoint *t, int status)
 {
 	struct dcm_io *io = op_at(t, t->tail)->io;
 
@@ -136,7 +136,7 @@ static void complete(struct tcp_endpoint *t, int status)
 }
 
 /* Operations in flight may have happened, may happen yet, or never will. */
-static void die(struct tcp_endpoint *t, const char *why)
+static void endpoint_die(struct tcp_endpoint *t, const char *why)
 {
 	if (t->dead)
 		return;
@@ -145,7 +145,7 @@ static void die(struct tcp_endpoint *t, const char *why)
 	t->back_pos = 0;
 	t->back_len = 0;
 	while (t->tail < t->head)
-		complete(t, -ENOTCONN);
+		op_complete(t, -ENOTCONN);
 	t->sent = t->head;
 	shutdown(t->fd, SHUT_RDWR);
 }
@@ -208,7 +208,7 @@ static void tx_plain(struct tcp_endpoint *t)
 			if (errno == EINTR)
 				continue;
 			if (errno != EAGAIN)
-				die(t, "connection lost");
+				endpoint_die(t, "connection lost");
 			return;
 		}
 		tx_advance(t, (size_t)n);
@@ -242,7 +242,7 @@ static void tx_tls(struct tcp_endpoint *t)
 			continue;
 		}
 		if (ret < 0) {
-			die(t, "connection lost");
+			endpoint_die(t, "connection lost");
 			return;
 		}
 		tx_advance(t, t->tx_record ? len : (size_t)ret);
@@ -374,7 +374,7 @@ static void rx_unread(struct tcp_endpoint *t, const struct iovec *iov,
 
 /*
  * The head of the oldest operation's answer has come. 1: it is granted, 0:
- * refused with *@status, -1: the endpoint is dead.
+ * refused with *@status, -EPROTO: the endpoint is dead.
  */
 static int rx_head(struct tcp_endpoint *t, int *status)
 {
@@ -390,8 +390,8 @@ static int rx_head(struct tcp_endpoint *t, int *status)
 
 	if (!why)
 		return !*status;
-	die(t, why);
-	return -1;
+	endpoint_die(t, why);
+	return -EPROTO;
 }
 
 /* @total bytes have come, into the places that rx_list() gave. */
@@ -419,7 +419,7 @@ static void rx_advance(struct tcp_endpoint *t, const struct iovec *iov,
 					rx_unread(t, iov, total, left);
 					left = 0;
 				}
-				complete(t, status);
+				op_complete(t, status);
 				continue;
 			}
 		}
@@ -428,12 +428,12 @@ static void rx_advance(struct tcp_endpoint *t, const struct iovec *iov,
 		t->rx_off += len;
 		left -= len;
 		if (t->rx_off == want)
-			complete(t, 0);
+			op_complete(t, 0);
 	}
 }
 
 /* Receive what has come, until @enough operations are complete. */
-static void rx(struct tcp_endpoint *t, u32 enough)
+static void answers_receive(struct tcp_endpoint *t, u32 enough)
 {
 	struct iovec iov[2 * TCP_RX_OPS], scratch;
 	size_t asked;
@@ -452,9 +452,9 @@ static void rx(struct tcp_endpoint *t, u32 enough)
 			      t->tls ? rx_tls(t, &scratch, 1) :
 				       rx_plain(t, &scratch, 1);
 			if (got > 0)
-				die(t, "data that nobody asked for");
+				endpoint_die(t, "data that nobody asked for");
 			else if (got != -EAGAIN)
-				die(t, "connection lost");
+				endpoint_die(t, "connection lost");
 			return;
 		}
 		for (asked = 0, i = 0; i < n; i++)
@@ -465,7 +465,7 @@ static void rx(struct tcp_endpoint *t, u32 enough)
 		if (got == -EAGAIN)
 			return;
 		if (got < 0) {
-			die(t, "connection lost");
+			endpoint_die(t, "connection lost");
 			return;
 		}
 		t->heard_ns = 0;
@@ -486,7 +486,7 @@ static int tcp_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 		return 0;
 	tcp_flush(ep);
 	if (!t->dead && t->done.nr < (u32)max) {
-		rx(t, (u32)max);
+		answers_receive(t, (u32)max);
 		/* the clock starts at the first look after bytes came */
 		if (!t->dead && t->silence_ns && t->tail < t->head &&
 		    !t->done.nr) {
@@ -494,7 +494,7 @@ static int tcp_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 			if (!t->heard_ns)
 				t->heard_ns = now;
 			else if (now - t->heard_ns > t->silence_ns)
-				die(t, "no answer");
+				endpoint_die(t, "no answer");
 		}
 	}
 	return dcm_done_take(&t->done, done, max);

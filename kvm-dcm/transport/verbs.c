@@ -120,7 +120,7 @@ static inline struct verbs_op *op_at(struct verbs_endpoint *v, u64 seq)
 
 /* ---- completing ---- */
 
-static void complete(struct verbs_endpoint *v, int status)
+static void op_complete(struct verbs_endpoint *v, int status)
 {
 	struct verbs_op *op = op_at(v, v->tail);
 	struct dcm_io *io = op->io;
@@ -143,7 +143,7 @@ static void qp_destroy(struct verbs_endpoint *v)
 }
 
 /* Start nothing more; have the card flush what it has. */
-static void die(struct verbs_endpoint *v, const char *why)
+static void endpoint_die(struct verbs_endpoint *v, const char *why)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 
@@ -165,7 +165,7 @@ static void die_finish(struct verbs_endpoint *v)
 		qp_destroy(v);
 	}
 	while (v->tail < v->head)
-		complete(v, -ENOTCONN);
+		op_complete(v, -ENOTCONN);
 	v->rung = v->head;
 }
 
@@ -182,7 +182,7 @@ static int wc_errno(enum ibv_wc_status status)
 }
 
 /* Take completions, up to @enough in the done list. */
-static void reap(struct verbs_endpoint *v, u32 enough)
+static void completions_reap(struct verbs_endpoint *v, u32 enough)
 {
 	struct ibv_wc wc[VERBS_REAP];
 	int n, i;
@@ -190,7 +190,7 @@ static void reap(struct verbs_endpoint *v, u32 enough)
 	while (v->tail < v->rung && v->done.nr < enough && !v->qp_gone) {
 		n = ibv_poll_cq(v->cq, VERBS_REAP, wc);
 		if (n < 0) {
-			die(v, "the completion queue failed");
+			endpoint_die(v, "the completion queue failed");
 			qp_destroy(v);
 			return;
 		}
@@ -199,13 +199,14 @@ static void reap(struct verbs_endpoint *v, u32 enough)
 		for (i = 0; i < n; i++) {
 			if (wc[i].wr_id != v->tail) {
 				/* the ring's offsets are no longer right */
-				die(v, "completions out of order");
+				endpoint_die(v, "completions out of order");
 				qp_destroy(v);
 				return;
 			}
-			complete(v, wc_errno(wc[i].status));
+			op_complete(v, wc_errno(wc[i].status));
 			if (wc[i].status)
-				die(v, ibv_wc_status_str(wc[i].status));
+				endpoint_die(v,
+					     ibv_wc_status_str(wc[i].status));
 		}
 		if (n < VERBS_REAP)
 			return;
@@ -298,7 +299,7 @@ static void verbs_flush(struct dcm_endpoint *ep)
 	/* the card has those before it */
 	while (v->rung < v->head && &op_at(v, v->rung)->wr != bad)
 		v->rung++;
-	die(v, "the queue pair takes no more");
+	endpoint_die(v, "the queue pair takes no more");
 }
 
 static int verbs_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
@@ -311,15 +312,15 @@ static int verbs_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 		return 0;
 	verbs_flush(ep);
 	if (__atomic_load_n(&v->killed, __ATOMIC_RELAXED))
-		die(v, "closed by the donor, or given up");
-	reap(v, (u32)max);
+		endpoint_die(v, "closed by the donor, or given up");
+	completions_reap(v, (u32)max);
 	/* the clock starts at the first look after a completion */
 	if (!v->dead && v->silence_ns && v->tail < v->head && !v->done.nr) {
 		now = dcm_clock_ns();
 		if (!v->heard_ns)
 			v->heard_ns = now;
 		else if (now - v->heard_ns > v->silence_ns)
-			die(v, "no answer");
+			endpoint_die(v, "no answer");
 	}
 	if (v->dead)
 		die_finish(v);
@@ -353,10 +354,10 @@ static int verbs_wait_fd(struct dcm_endpoint *ep, short *events)
 		v->armed = false;
 	if (!v->armed && !v->dead) {
 		if (ibv_req_notify_cq(v->cq, 0))
-			die(v, "the completion queue failed");
+			endpoint_die(v, "the completion queue failed");
 		v->armed = true;
 		/* an earlier completion raises no event */
-		reap(v, 1);
+		completions_reap(v, 1);
 	}
 	return v->done.nr || v->dead ? v->ready : v->channel->fd;
 }

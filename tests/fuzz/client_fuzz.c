@@ -502,7 +502,7 @@ UNTRACED static u32 jobs_of(u32 extent)
 {
 	u32 n = 0;
 
-	for (u32 i = 0; i < CTL_JOBS; i++)
+	for (u32 i = 0; i < CLIENT_JOBS; i++)
 		n += client->job[i].st != JOB_FREE &&
 		     client->job[i].extent == extent;
 	return n;
@@ -522,7 +522,7 @@ UNTRACED static void slabs_check(void)
 		EXPECT(client->cur[s->extent] != s ||
 		     (!s->dead && s->state == SLAB_ATTACHED));
 	}
-	for (u32 i = 0; i < CTL_JOBS; i++)
+	for (u32 i = 0; i < CLIENT_JOBS; i++)
 		if (client->job[i].st == JOB_MAP)
 			mine[client->job[i].pick[0]]++;
 	for (u32 i = 0; i < client->nr_donors; i++)

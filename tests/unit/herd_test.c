@@ -419,7 +419,7 @@ static void world_init(u64 seed, u32 nr_donors, u32 nr_vms)
 		client->nr_donors = nr_donors;
 		client->nr_extents = EXTENTS;
 		client->extent_bytes = SLAB;
-		client->patience_ms = CTL_PATIENCE_MS;
+		client->patience_ms = CLIENT_PATIENCE_MS;
 		client->start_ms = client_now_ms();
 		client->rng = dcm_choose_random(&w.rng);
 		client->want = vm->want;

@@ -10,7 +10,7 @@
 #include "client/client_int.h"
 
 static struct client_donor d;
-static struct client_job job[CTL_JOBS];
+static struct client_job job[CLIENT_JOBS];
 static struct dcm_client_slab *slab = (struct dcm_client_slab *)&d;
 
 static int setup(void **state)
@@ -91,15 +91,15 @@ static void test_no_unmap_takes_the_room_of_others(void **state)
 		first = first ? first : d.tag;
 		n++;
 	}
-	assert_int_equal(n, CTL_UNMAPS_MAX);
-	for (i = 0; i < CTL_JOBS; i++)
+	assert_int_equal(n, CLIENT_UNMAPS_MAX);
+	for (i = 0; i < CLIENT_JOBS; i++)
 		assert_true(client_request_add(&d, REQUEST_MAP, &job[i]) > 0);
 	for (i = 0; i < DCM_CLIENT_LANES_MAX; i++)
 		assert_true(client_request_add(&d, REQUEST_TICKET, slab) > 0);
 	assert_true(client_request_add(&d, REQUEST_QUERY, NULL) > 0);
-	assert_int_equal(d.nr_requests, CTL_REQUESTS_MAX);
+	assert_int_equal(d.nr_requests, CLIENT_REQUESTS_MAX);
 	assert_int_equal(client_request_add(&d, REQUEST_QUERY, NULL), 0);
-	for (i = 0; i < CTL_REQUESTS_MAX; i++)
+	for (i = 0; i < CLIENT_REQUESTS_MAX; i++)
 		assert_int_not_equal(client_request_take(&d, first + i,
 							 REQUEST_ANY)
 					     .kind,
