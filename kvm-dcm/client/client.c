@@ -318,7 +318,8 @@ int dcm_client_start(const struct dcm_client_config *cfg,
 		goto err;
 	ret = dcm_tls_init(&client->tls, cfg->tenant, cfg->key, cfg->key_len);
 	if (ret) {
-		dcm_log(DCM_LOG_ERR, "TLS: %s", gnutls_strerror(ret));
+		dcm_log(DCM_LOG_ERR, "tenant %s: TLS can't be set up: %s",
+			cfg->tenant, gnutls_strerror(ret));
 		ret = -EINVAL;
 		goto err;
 	}

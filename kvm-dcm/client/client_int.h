@@ -410,7 +410,15 @@ void *client_zalloc(size_t n, size_t size);
 /* address.c */
 int client_address_resolve(struct client_donor *d);
 
-/* donor.c: sessions */
+/* session.c: messages of a session */
+void client_session_publish(struct client_donor *d);
+void client_session_hello(struct client_donor *d, u64 now);
+void client_session_message(struct client_donor *d,
+			    const struct dcm_wire_msg *m, u64 now);
+
+/* donor.c: connections, silence, loss */
+void client_donor_lost(struct client_donor *d, const char *why);
+void client_donor_held_close(struct client_donor *d);
 void client_donor_stalled(struct client_donor *d, u64 ms);
 void client_donor_timers(struct client_donor *d, u64 now);
 void client_donor_io(struct client_donor *d, short revents, u64 now);
@@ -466,10 +474,14 @@ void client_slabs_resumed(struct client_donor *d);
 void client_slabs_notes(struct dcm_client *client, u64 now);
 bool client_slabs_step(struct dcm_client *client, u64 now);
 void client_slabs_period(struct dcm_client *client, u64 now);
-bool client_slabs_populate(struct dcm_client *client);
 void client_slabs_free(struct dcm_client *client);
 u64 client_slab_pages(const struct dcm_client_slab *s);
 bool client_slab_held(const struct dcm_client_slab *s);
+
+/* slab_map.c: mappings of shm slabs */
+bool client_slab_map(struct client_donor *d, struct dcm_client_slab *s, int fd);
+void client_slab_unmap(struct dcm_client_slab *s);
+bool client_slabs_populate(struct dcm_client *client);
 
 /* placement.c */
 void client_place_wants(struct dcm_client *client);

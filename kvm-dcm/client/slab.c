@@ -14,22 +14,13 @@
  * lane starts one, so a sum of zero is final. (infiniswap waits for its
  * dispatch queue by polling every 10 us; here there is no hurry.)
  *
- * A memfd is checked before it is mapped: it must have the slab's size, seals
- * against growing and against other seals, and be writable. The transport
- * handles that the donor may shrink it at any time.
- *
  * Locking: the client thread owns the list and changes it under the lock, as
  * other threads read tags; notes and tags are atomic.
  */
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 
 #include "client_int.h"
-
-#define POPULATE_STEP (2u << 20)
 
 u64 client_slab_pages(const struct dcm_client_slab *s)
 {
@@ -85,55 +76,6 @@ static void slab_give(struct client_donor *d, u16 type, u64 id, u64 tag,
 void client_slab_refuse(struct client_donor *d, u64 id, u64 now)
 {
 	slab_give(d, DCM_MSG_UNMAP, id, ++d->tag, now);
-}
-
-static const char *memfd_check(int fd, u64 bytes)
-{
-	int seals, flags;
-	struct stat st;
-
-	seals = fcntl(fd, F_GET_SEALS);
-	if (seals < 0)
-		return "what it sent is no memfd";
-	if (!(seals & F_SEAL_GROW) || !(seals & F_SEAL_SEAL))
-		return "its memfd is not sealed against growing";
-	if (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE))
-		return "its memfd is sealed against writing";
-	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || (u64)st.st_size != bytes)
-		return "its memfd has another size than the slab";
-	flags = fcntl(fd, F_GETFL);
-	if (flags < 0 || (flags & O_ACCMODE) != O_RDWR)
-		return "its memfd can't be written";
-	return NULL;
-}
-
-static bool slab_map(struct client_donor *d, struct dcm_client_slab *s, int fd)
-{
-	const char *why = memfd_check(fd, s->ref.bytes);
-	struct stat st;
-	void *p;
-
-	if (why) {
-		dcm_conn_fail(&d->conn, "%s", why);
-		return false;
-	}
-	p = mmap(NULL, s->ref.bytes, PROT_READ, MAP_SHARED, fd, 0);
-	if (p == MAP_FAILED) {
-		dcm_log(DCM_LOG_ERR, "donor %s: can't map a slab: %s", d->name,
-			strerror(errno));
-		return false;
-	}
-	madvise(p, s->ref.bytes, MADV_DONTFORK);
-	madvise(p, s->ref.bytes, MADV_DONTDUMP);
-	s->ref.map = p;
-	s->ref.fd = fd;
-	/* only allocated memory: population must not allocate any */
-	if (d->client->populate && !fstat(fd, &st) &&
-	    (u64)st.st_blocks * 512 >= s->ref.bytes)
-		d->client->has_populate = true;
-	else
-		s->populated = s->ref.bytes;
-	return true;
 }
 
 /* Make a slab's record and list it; its extent does not name it yet. */
@@ -214,10 +156,7 @@ static void slab_free(struct dcm_client *client, struct dcm_client_slab *s)
 		client->cur[s->extent] = NULL;
 	if (!s->dead)
 		client->donor[s->donor].place.mine--;
-	if (s->ref.map)
-		munmap(s->ref.map, s->ref.bytes);
-	if (s->ref.fd >= 0)
-		close(s->ref.fd);
+	client_slab_unmap(s);
 	free(s->tags);
 	free(s);
 }
@@ -280,12 +219,14 @@ void client_slab_attach(struct client_donor *d, u32 extent,
 	}
 	s = slab_new(d, extent, &ref, m->mr_info.transport);
 	if (!s) {
-		dcm_log(DCM_LOG_ERR, "no memory for a slab's record");
+		dcm_log(DCM_LOG_ERR,
+			"donor %s (%s): no memory to record a slab of extent %u: the slab is given back",
+			d->name, d->address, extent);
 		client_slab_refuse(d, m->mr_info.slab, now);
 		goto refused;
 	}
 	if (s->transport == DCM_WT_SHM) {
-		if (!slab_map(d, s, fd)) {
+		if (!client_slab_map(d, s, fd)) {
 			slab_free(client, s);
 			client_slab_refuse(d, m->mr_info.slab, now);
 			goto refused;
@@ -568,12 +509,7 @@ bool client_slabs_step(struct dcm_client *client, u64 now)
 		s->tag = tag;
 		slab_give(d, DCM_MSG_UNMAP, s->ref.id, s->tag, now);
 		s->state = SLAB_UNMAPPING;
-		if (s->ref.map)
-			munmap(s->ref.map, s->ref.bytes);
-		if (s->ref.fd >= 0)
-			close(s->ref.fd);
-		s->ref.map = NULL;
-		s->ref.fd = -1;
+		client_slab_unmap(s);
 	}
 	return again;
 }
@@ -599,30 +535,6 @@ void client_slabs_period(struct dcm_client *client, u64 now_ns)
 		if (dcm_activity_update(&s->activity, pages, now_ns))
 			WRITE_ONCE(s->activity_milli, s->activity.ewma_milli);
 	}
-}
-
-/* Map a step of one slab's pages. True: there is more to do. */
-bool client_slabs_populate(struct dcm_client *client)
-{
-	struct dcm_client_slab *s;
-	u64 len;
-
-	if (!client->has_populate)
-		return false;
-	for (s = client->slabs; s; s = s->next) {
-		if (!s->ref.map || s->populated >= s->ref.bytes || s->dead ||
-		    s->state != SLAB_ATTACHED)
-			continue;
-		len = min((u64)POPULATE_STEP, s->ref.bytes - s->populated);
-		if (madvise((char *)s->ref.map + s->populated, len,
-			    MADV_POPULATE_READ))
-			s->populated = s->ref.bytes; /* give up */
-		else
-			s->populated += len;
-		return true;
-	}
-	client->has_populate = false;
-	return false;
 }
 
 void client_slabs_free(struct dcm_client *client)

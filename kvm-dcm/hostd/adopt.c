@@ -167,7 +167,7 @@ void hostd_session(void *arg, u32 donor, const struct dcm_client_session *s)
 	memcpy(note.bytes, &n, sizeof(n));
 	if (f->fd >= 0 && ioctl(f->fd, DCMFS_IOC_NOTE, &note))
 		dcm_log(DCM_LOG_WARNING,
-			"%s: donor %s: %s: its memory would be lost with this process",
+			"%s: donor %s: the kernel does not keep its session: %s: what it lends is lost if dcm-hostd is killed; restart dcm-hostd",
 			f->path, f->donor[donor].name, strerror(errno));
 	explicit_bzero(&note, sizeof(note));
 	explicit_bzero(&n, sizeof(n));

@@ -75,8 +75,9 @@ static bool wanted_ask(struct hostd_file *f)
 		w.first = w.extent + 1;
 	}
 	if (errno != ENOENT)
-		dcm_log(DCM_LOG_ERR, "%s: DCMFS_IOC_WANTED: %s", f->path,
-			strerror(errno));
+		dcm_log(DCM_LOG_ERR,
+			"%s: the kernel does not say which extents need a slab: %s",
+			f->path, strerror(errno));
 	return any;
 }
 
@@ -101,7 +102,8 @@ static void *file_main(void *arg)
 
 	ev._sigev_un._tid = gettid();
 	if (timer_create(CLOCK_MONOTONIC, &ev, &f->slice)) {
-		dcm_log(DCM_LOG_ERR, "%s: timer: %s", f->path, strerror(errno));
+		dcm_log(DCM_LOG_ERR, "%s: no timer: %s: it is not served",
+			f->path, strerror(errno));
 		goto over;
 	}
 	hostd_slabs_inherit(f);

@@ -15,7 +15,7 @@
  *	SEED=n	of the first burst of each kind (default: fixed); a burst that
  *		fails prints its own
  */
-/* links: kvm-dcm/client/donor.c kvm-dcm/client/placement.c kvm-dcm/client/request.c kvm-dcm/client/choose.c kvm-dcm/proto/wire.c kvm-dcm/lib/thread.c kvm-dcm/lib/thread.c kvm-dcm/lib/log.c */
+/* links: kvm-dcm/client/donor.c kvm-dcm/client/session.c kvm-dcm/client/placement.c kvm-dcm/client/request.c kvm-dcm/client/choose.c kvm-dcm/proto/wire.c kvm-dcm/lib/thread.c kvm-dcm/lib/thread.c kvm-dcm/lib/log.c */
 /* pkg: gnutls */
 #include <setjmp.h>
 #include <stdarg.h>
