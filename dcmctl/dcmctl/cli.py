@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The command line: arguments in, one command called, errors as one line."""
+"""The command line: parse the arguments, call one command, print an error as one line."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _given(args: Args) -> Settings:
 
 
 def _config(path: str | None) -> Settings:
-    """--config FILE, or the host's own file when there is one."""
+    """The settings of --config FILE, else of the host's file if it can be read."""
     if path is not None:
         return settings.load(Path(path))
     if settings.HOST_CONF.is_file() and os.access(settings.HOST_CONF, os.R_OK):
@@ -187,7 +187,7 @@ def cmd_list(args: Args) -> int:
 
 
 def cmd_top(args: Args) -> int:
-    from dcmctl.top import top  # needs a terminal's modules; nothing else does
+    from dcmctl.top import top  # only this command needs the modules for terminals
 
     try:
         interval = float(args.interval)
@@ -225,7 +225,7 @@ def cmd_budget(args: Args) -> int:
 
 
 def _tunables(vm: vmsock.Vm) -> dict[str, dict[str, Any]]:
-    """By name, at least {"value": N}; unit, bounds and reason where given."""
+    """Tunables by name: {"value": N}, and unit, bounds and reason if libdcm gives them."""
     who = f"VM {vm.name}"
     fields = Fields(vm.ask({"cmd": "tunables"}), who)
     found: dict[str, dict[str, Any]] = {}
@@ -236,7 +236,7 @@ def _tunables(vm: vmsock.Vm) -> dict[str, dict[str, Any]]:
             for name, value in raw.items()
         ]
     if not isinstance(raw, list) or len(raw) > 1024:
-        raise DcmError(f"{who} did not list its tunables")
+        raise DcmError(f"{who} sent an answer without a list of tunables")
     for item in raw:
         entry = Fields(item, f"{who}: tunable")
         name = entry.text("name")
@@ -263,7 +263,7 @@ def cmd_tunable(args: Args) -> int:
         vm.ask({"cmd": "set", "name": name, "value": settings.tunable_value(args.value, name)})
         after = _tunables(vm)
         if name not in after:
-            raise DcmError(f"VM {vm.name} does not list '{name}' any more")
+            raise DcmError(f"VM {vm.name} no longer lists tunable '{name}'")
     if args.json:
         _print_json({"name": name, **after[name]})
     elif args.value is None:
@@ -298,7 +298,7 @@ def _show_tunables(vm: vmsock.Vm, machine: bool) -> int:
 
 
 def cmd_donor_status(args: Args) -> int:
-    from dcmctl.cluster import donor  # an HTTP client takes longer to load than all the rest
+    from dcmctl.cluster import donor  # its HTTP client takes longer to load than all the rest
 
     status = donor.fetch(args.addr)
     if args.json:
@@ -347,77 +347,94 @@ def _add_run(sub: Any, common: argparse.ArgumentParser) -> None:
         "run",
         parents=[common],
         help="run a program or a QEMU guest on donor memory",
-        description="Run PROGRAM so that at most a budget of its memory is on this host and the "
-        "rest on donors. Signals are passed on and the exit status is the program's own.",
+        description="Run PROGRAM with at most the budget of its memory on this host and the rest "
+        "on donors. dcmctl passes signals on, and ends with the program's exit status.",
         usage="dcmctl run --budget SIZE --donor ADDR --keys FILE [options] -- PROGRAM ARGS...",
         allow_abbrev=False,
     )
-    p.add_argument("--budget", metavar="SIZE", help="most memory held on this host: a hard limit")
+    p.add_argument("--budget", metavar="SIZE", help="most of its memory on this host: a hard limit")
     p.add_argument(
         "--donor",
         metavar="[NAME=]ADDR",
         action="append",
-        help="tcp:HOST:PORT or unix:/path; several times for several donors "
-        "(these replace those of the configuration)",
+        help="tcp:HOST:PORT or unix:/path; give it once for each donor "
+        "(donors given here replace those of the configuration)",
     )
-    p.add_argument("--keys", metavar="FILE", help="key file, lines of tenant:hexkey, mode 0600")
-    p.add_argument("--tenant", metavar="NAME", help="tenant to be (default: the only one in FILE)")
+    p.add_argument("--keys", metavar="FILE", help="key file: lines tenant:hexkey, mode 0600")
+    p.add_argument(
+        "--tenant",
+        metavar="NAME",
+        help="tenant whose key is used (default: the only one in the key file)",
+    )
     p.add_argument("--name", help="name of the VM (default: QEMU's -name, or PROGRAM-PID)")
-    p.add_argument("--size", metavar="SIZE", help="address space paged (default for QEMU: its -m)")
+    p.add_argument(
+        "--size", metavar="SIZE", help="most memory that is paged (default for QEMU: its -m)"
+    )
     p.add_argument(
         "--mode",
         choices=("auto", *settings.MODES),
         default="auto",
-        help="what PROGRAM is; auto goes by its name",
+        help="what PROGRAM is; auto decides by its name",
     )
-    p.add_argument("--lanes", metavar="N", help="fault threads")
+    p.add_argument("--lanes", metavar="N", help="number of threads that handle faults")
     p.add_argument(
         "--on-loss",
         choices=settings.ON_LOSS,
-        help="what an access to memory lost with its donor does: pause for ever, or SIGBUS",
+        help="what happens at an access to memory that was lost with a donor: the accessing "
+        "thread waits for ever, or gets SIGBUS",
     )
-    p.add_argument("--threshold", metavar="SIZE", help="smallest mapping that is paged")
+    p.add_argument("--threshold", metavar="SIZE", help="the smallest mapping that is paged")
     p.add_argument(
-        "--set", metavar="NAME=VALUE", action="append", help="a tunable, see dcmctl tunable"
+        "--set",
+        metavar="NAME=VALUE",
+        action="append",
+        help="value of a tunable; dcmctl tunable VM lists them",
     )
     p.add_argument(
         "--no-encrypt-data",
         action="store_true",
-        help="pages go in the clear, where the donor allows it too: for isolated networks",
+        help="send pages unencrypted to donors that allow it: for isolated networks only",
     )
     p.add_argument(
         "--transport",
         choices=settings.TRANSPORTS,
-        help="to donors elsewhere: tcp, verbs (RDMA, in the clear), or the best there is",
+        help="to donors on other hosts: tcp, verbs (RDMA, unencrypted), or auto: the faster one "
+        "that both sides have",
     )
     p.add_argument(
         "--patience",
         metavar="TIME",
-        help="how long a donor that is silent is waited for before what it holds is lost (60s)",
+        help="how long a donor may be silent before its memory counts as lost (default 60s)",
     )
     p.add_argument(
         "--malloc",
         choices=("jemalloc", "own"),
         default="jemalloc",
-        help="mode program: preload jemalloc so that malloc'ed memory is paged, "
-        "or leave the program's own allocator",
+        help="for --mode program: preload jemalloc so that malloc'ed memory is paged, "
+        "or keep the program's own allocator",
     )
     p.add_argument(
         "--config",
         metavar="FILE",
-        help=f"INI with defaults for all of this (default: {settings.HOST_CONF} if there)",
+        help=f"INI file with defaults of these options (default: {settings.HOST_CONF}, if it "
+        "exists)",
     )
     p.add_argument(
-        "--no-check", action="store_true", help="don't try userfaultfd and the donors first"
+        "--no-check", action="store_true", help="do not try userfaultfd and the donors first"
     )
-    p.add_argument("--dry-run", action="store_true", help="check, show what would be run, and end")
-    p.add_argument("-v", "--verbose", action="store_true", help="say in a line what is run where")
+    p.add_argument("--dry-run", action="store_true", help="check, show what would be run, and exit")
+    p.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="print the VM's name, budget and donors at the start",
+    )
     p.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     p.set_defaults(command=cmd_run)
 
 
 def cmd_dashboard(args: Args) -> int:
-    from dcmctl.web import dashboard  # an HTTP server and TLS
+    from dcmctl.web import dashboard  # loads an HTTP server and TLS
 
     return dashboard.cmd_dashboard(args)
 
@@ -435,25 +452,35 @@ def _add_dashboard(
     p.add_argument(
         "--token-file",
         metavar="FILE",
-        help="with the token that changes take, and all access from elsewhere; made if missing",
+        help="file of the token that changes need, and all access from other hosts; made if "
+        "missing",
     )
-    p.add_argument("--cert", metavar="FILE", help="certificate (and its key) in PEM: TLS")
-    p.add_argument("--cert-key", metavar="FILE", help="its key, if that is in another file")
-    p.add_argument("--plain", action="store_true", help="no TLS, although not on loopback")
-    p.add_argument("--name", metavar="NAME", action="append", help="a host name it is reached by")
-    p.add_argument("--interval", metavar="S", default="2", help="seconds between looks (default 2)")
-    p.add_argument("--once", action="store_true", help="print what it would show as JSON, and end")
-    p.add_argument("-v", "--verbose", action="store_true", help="a line for each request")
+    p.add_argument("--cert", metavar="FILE", help="use TLS with this certificate (and key), in PEM")
+    p.add_argument(
+        "--cert-key", metavar="FILE", help="the certificate's key, if it is in another file"
+    )
+    p.add_argument("--plain", action="store_true", help="no TLS, although --listen is not loopback")
+    p.add_argument(
+        "--name",
+        metavar="NAME",
+        action="append",
+        help="a host name in URLs of this server, beside its address; may be repeated",
+    )
+    p.add_argument(
+        "--interval", metavar="S", default="2", help="seconds between two readings (default 2)"
+    )
+    p.add_argument("--once", action="store_true", help="print the page's data as JSON, and exit")
+    p.add_argument("-v", "--verbose", action="store_true", help="log each request")
 
 
 def build_parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--json", action="store_true", help="output for machines")
+    common.add_argument("--json", action="store_true", help="print JSON")
     parser = _Parser(
         prog="dcmctl",
-        description="Run programs and stock guests on the memory of donors, and look at them.",
-        epilog="Sizes are written 4096, 64K, 256M, 1.5G. Exit status: 0 good, 1 failed, "
-        "2 wrong usage; run: the program's own. More: man dcmctl.",
+        description="Run programs and stock guests on the memory of donors; show and change them.",
+        epilog="Sizes are written 4096, 64K, 256M, 1.5G. Exit status: 0 success, 1 failure, "
+        "2 wrong usage; of run: the program's own. More: man dcmctl.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"dcmctl {version()}")
@@ -475,14 +502,22 @@ def build_parser() -> argparse.ArgumentParser:
         return p
 
     p = add(sub, "status", cmd_status, "show all figures of a running VM")
-    p.add_argument("vm", nargs="?", metavar="VM", help="its name (default: the only one running)")
+    p.add_argument(
+        "vm", nargs="?", metavar="VM", help="name of the VM (default: the only one that runs)"
+    )
 
     p = add(sub, "list", cmd_list, "list running VMs")
-    p.add_argument("-q", "--quiet", action="store_true", help="names only, without asking the VMs")
+    p.add_argument(
+        "-q", "--quiet", action="store_true", help="print names only, without asking the VMs"
+    )
 
     p = add(sub, "top", cmd_top, "show a live table of VMs and donors")
-    p.add_argument("--interval", metavar="S", default="2", help="seconds between looks (default 2)")
-    p.add_argument("--once", action="store_true", help="one table after one interval")
+    p.add_argument(
+        "--interval", metavar="S", default="2", help="seconds between two readings (default 2)"
+    )
+    p.add_argument(
+        "--once", action="store_true", help="print one table after one interval, and exit"
+    )
 
     p = add(sub, "budget", cmd_budget, "change the direct budget of a running VM")
     p.add_argument("vm", metavar="VM")
@@ -496,45 +531,58 @@ def build_parser() -> argparse.ArgumentParser:
     vm.add_parsers(sub, _Parser, add)
     _add_dashboard(sub, add)
 
-    text = "look at donors, and change which ones are used"
+    text = "show donors, and change which of them this host uses"
     p = sub.add_parser("donor", help=text, description=text[0].upper() + text[1:] + ".")
     p.set_defaults(command=None, parser=p)
     donors = p.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
-    p = add(donors, "status", cmd_donor_status, "show what a donor says of itself")
+    p = add(donors, "status", cmd_donor_status, "show a donor's own status")
     p.add_argument("addr", metavar="ADDR", help="HOST:PORT of the donor's HTTP status")
     members.add_parsers(donors, add)
 
     config = "/etc/kvm-dcm/discovery.conf"
-    p = add(sub, "discover", cmd_discover, "use the donors that are announced in etcd")
+    p = add(
+        sub, "discover", cmd_discover, "keep this host's donors the same as those announced in etcd"
+    )
     p.add_argument("--config", metavar="FILE", default=config, help=f"default: {config}")
-    p.add_argument("--once", action="store_true", help="show those there are now, and end")
-    p = add(sub, "announce", cmd_announce, "announce a donor in etcd for as long as it lends")
+    p.add_argument("--once", action="store_true", help="print the donors announced now, and exit")
+    p = add(sub, "announce", cmd_announce, "announce a donor in etcd while it lends")
     p.add_argument("--config", metavar="FILE", default=config, help=f"default: {config}")
-    p = add(sub, "exporter", cmd_exporter, "tell Prometheus of this host's VMs")
+    p = add(
+        sub, "exporter", cmd_exporter, "serve metrics of this host's VMs and donors to Prometheus"
+    )
     p.add_argument(
         "--listen",
         metavar="ADDR:PORT",
         default="127.0.0.1:9751",
-        help="default: 127.0.0.1:9751; only loopback should be able to reach it",
+        help="default: 127.0.0.1:9751; it asks for no token, so keep it on loopback",
     )
-    p.add_argument("--name", metavar="NAME", action="append", help="a host name it is reached by")
-    p.add_argument("--once", action="store_true", help="write the metrics once, and end")
+    p.add_argument(
+        "--name",
+        metavar="NAME",
+        action="append",
+        help="a host name in URLs of this server, beside its address; may be repeated",
+    )
+    p.add_argument("--once", action="store_true", help="print the metrics once, and exit")
 
-    p = add(sub, "keygen", cmd_keygen, "make a key file, mode 0600, of one random key")
+    p = add(sub, "keygen", cmd_keygen, "make a key file, mode 0600, with one random key")
     p.add_argument("file", metavar="FILE")
     p.add_argument("tenant", metavar="TENANT")
-    p.add_argument("--append", action="store_true", help="add to FILE when it exists")
+    p.add_argument("--append", action="store_true", help="add the key to FILE if FILE exists")
     p.add_argument(
-        "--bytes", type=int, default=keyfile.KEY_DEFAULT, metavar="N", help="of key, 16 to 64"
+        "--bytes",
+        type=int,
+        default=keyfile.KEY_DEFAULT,
+        metavar="N",
+        help="length of the key, 16 to 64 (default 32)",
     )
     parser.set_defaults(command=None, parser=parser)
     return parser
 
 
 def _parse(argv: list[str]) -> Args:
-    """Everything after `--` is the program's, unseen by argparse.
+    """Parse the arguments; those after `--` are the program's, and argparse does not see them.
 
-    argparse's own handling of `--` before REMAINDER differs between versions.
+    Versions of argparse differ in what they do with `--` before REMAINDER.
     """
     program: list[str] = []
     if argv[:1] == ["run"] and "--" in argv:
@@ -543,7 +591,10 @@ def _parse(argv: list[str]) -> Args:
     args = build_parser().parse_args(argv)
     if program:
         if args.program:
-            raise UsageError(f"'{printable(args.program[0])}' before --: options come first")
+            raise UsageError(
+                f"'{printable(args.program[0])}' stands before --: put options before --, the "
+                "program after it"
+            )
         args.program = program
     return args
 
@@ -561,7 +612,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"dcmctl: {exc}", file=sys.stderr)
         return exc.status
     except BrokenPipeError:
-        # Whoever read us is gone: nothing to say, and nothing to flush at exit.
+        # The reader of standard output has gone: no message, and nothing to flush at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
     except KeyboardInterrupt:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One VM's status for people."""
+"""The status of a VM as text: `dcmctl status`, and parts of `dcmctl top`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dcmctl.lib.table import bar, table
 from dcmctl.lib.units import format_count, format_duration, format_ns, format_percent, format_size
 from dcmctl.pager.status import BLOCK_SIZES, FAULT_KINDS, Latency, Status
 
-# One letter a block size, so that the mix can be read without colours.
+# One letter for each block size, so that the bar needs no colours.
 MIX_LETTERS = dict(zip(BLOCK_SIZES, "48136", strict=True))
 MIX_LEGEND = "blocks: 4=4K 8=8K 1=16K 3=32K 6=64K, share of pages brought in"
 
@@ -51,7 +51,8 @@ def status_lines(name: str, status: Status) -> list[str]:
         "direct",
         f"{bar(s.direct_bytes, s.budget_bytes, 20)} {format_size(s.direct_bytes)} of "
         f"{format_size(s.budget_bytes)} budget (smallest {format_size(s.min_budget_bytes)}), "
-        f"{format_size(s.in_flight_bytes)} on the way out, {format_size(s.pinned_bytes)} pinned",
+        f"{format_size(s.in_flight_bytes)} on the way out, {format_size(s.pinned_bytes)} "
+        "pinned",
     )
     put("indirect", f"{format_size(s.indirect_bytes)}; address space {format_size(s.size_bytes)}")
     put("faults", f"{format_count(s.faults['total'])}: {kinds or 'none'}")
@@ -90,7 +91,7 @@ def status_lines(name: str, status: Status) -> list[str]:
 
 
 def donor_table(statuses: list[tuple[str | None, Status]]) -> list[str]:
-    """Donors as the VMs see them; without VM names for a single VM."""
+    """A table of donors as VMs see them; no names of VMs if there is only one."""
     with_vm = any(name is not None for name, _ in statuses)
     header = [
         "DONOR<",
@@ -129,9 +130,9 @@ def donor_table(statuses: list[tuple[str | None, Status]]) -> list[str]:
 
 
 def mix_bar(mix: Mapping[str, int], width: int = 10) -> str:
-    """Block sizes by their share of the pages: `4444886666`.
+    """A bar of letters, each block size by its share of the pages: `4444886666`.
 
-    Largest remainders, so that the letters always add up to the width.
+    Rounded by largest remainders, so that there are always `width` letters.
     """
     total = sum(mix.values())
     if total <= 0:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`dcmctl top`: a live table of VMs and donors.
 
-On a terminal it takes the alternate screen and a key ends it; elsewhere, with
---once or with --json it prints one table, or one JSON object a line, per
-interval. Rates are differences between two looks, so the first row of a VM
-waits for the second look; latencies are percentiles since the VM started.
+On a terminal the table is on the alternate screen, and a key ends it. Elsewhere, and with --once or
+--json, each interval prints one table, or one JSON object on a line. Rates are differences between
+two readings, so a VM appears with its second one; latencies are percentiles since the VM started.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ _HEADER = [
 
 @dataclass(frozen=True)
 class Look:
-    """One VM at one moment."""
+    """One reading of one VM."""
 
     at: float
     status: Status
@@ -65,7 +64,7 @@ class Look:
 
 @dataclass
 class Sample:
-    """All VMs at one moment, with rates since the one before."""
+    """One reading of all VMs, with rates since the reading before."""
 
     at: float
     interval: float = 0.0
@@ -83,7 +82,7 @@ def _look(vm: Vm) -> Look | DcmError:
 
 
 def take(previous: Sample | None, pool: ThreadPoolExecutor) -> Sample:
-    """Ask every running VM; a bad one costs its own row only."""
+    """Ask every running VM. A VM that fails to answer lacks a row, and nothing else."""
     now = time.monotonic()
     sample = Sample(now, now - previous.at if previous else 0.0)
     vms = vmsock.find_all()
@@ -105,7 +104,7 @@ def take(previous: Sample | None, pool: ThreadPoolExecutor) -> Sample:
 
 
 def lines(sample: Sample) -> list[str]:
-    """The table as text."""
+    """The table as lines of text."""
     statuses = {name: look.status for name, look in sample.looks.items()}
     direct = sum(s.direct_bytes for s in statuses.values())
     budget = sum(s.budget_bytes for s in statuses.values())
@@ -153,7 +152,7 @@ def lines(sample: Sample) -> list[str]:
 
 
 def as_json(sample: Sample) -> Json:
-    """The same for machines, rates beside the VM's own status."""
+    """The reading as JSON: each VM's own status, and its rates."""
     vms = []
     for name, look in sample.looks.items():
         rate = sample.rates[name]
@@ -188,7 +187,7 @@ def _emit(sample: Sample, machine: bool) -> None:
 
 @contextlib.contextmanager
 def _screen(fd: int) -> Iterator[None]:
-    """Alternate screen, keys without echo; restored whatever happens."""
+    """The alternate screen, and keys without echo, until the block ends."""
     saved = termios.tcgetattr(fd)
     try:
         tty.setcbreak(fd)
@@ -208,7 +207,7 @@ def _draw(sample: Sample) -> None:
     hint = "q ends it"
     if len(shown) > height - 1:
         shown = shown[: max(1, height - 2)]
-        hint = "q ends it; the window is too small for all of it"
+        hint = "q ends it; the window is too small for the whole table"
     for line in [*shown, "", hint][:height]:
         text = line[:width]
         if line.startswith(("VM ", "DONOR ")):
@@ -223,7 +222,7 @@ def _draw(sample: Sample) -> None:
 
 
 def _key_ends(fd: int, seconds: float) -> bool:
-    """Wait, or until a key: q, Q, Escape or end of input end it."""
+    """Wait for an interval or a key. q, Q, Escape and end of input end the command."""
     try:
         ready, _, _ = select.select([fd], [], [], max(0.0, seconds))
     except InterruptedError:
@@ -245,7 +244,7 @@ def _live(interval: float, next_sample: Callable[[Sample | None], Sample]) -> No
 
 
 def top(interval: float, once: bool, machine: bool) -> int:
-    """The command. --once waits one interval: a rate needs two looks."""
+    """The command. --once waits one interval, because a rate needs two readings."""
     with ThreadPoolExecutor(max_workers=8) as pool:
 
         def next_sample(previous: Sample | None) -> Sample:
@@ -255,7 +254,7 @@ def top(interval: float, once: bool, machine: bool) -> int:
             if not once and not machine and sys.stdout.isatty() and sys.stdin.isatty():
                 _live(interval, next_sample)
                 return 0
-            # An exception would be lost where it comes in a destructor.
+            # An exception that is raised inside a destructor would be lost.
             halt = threading.Event()
             signal.signal(signal.SIGINT, lambda *_: halt.set())
             sample = next_sample(None)

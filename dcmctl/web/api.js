@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Questions to the server. The token is kept by this page alone, and goes with its end.
+// Requests to the server. Only this page's memory holds the token.
 
 let token = "";
 

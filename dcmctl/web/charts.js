@@ -8,7 +8,7 @@ import * as format from "./format.js";
 const HEIGHT = 170;
 const HOUR = 3600;
 
-// Columns by their names in the server's points.
+// Series by the names of the fields in the server's points.
 const CHARTS = [
 	{
 		id: "chart-memory", format: format.size, base: 2,
@@ -43,7 +43,7 @@ const CHARTS = [
 
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-// Whole powers of two (or of ten, or what uPlot finds) on the axis.
+// Ticks of the axis: powers of two, powers of ten, or uPlot's own.
 function steps(chart) {
 	if (chart.base !== 2) return undefined;
 	return Array.from({ length: 42 }, (_, at) => 2 ** at);
@@ -54,7 +54,7 @@ function range(chart) {
 	return (_, low, high) => [0, high > 0 ? high * 1.08 : 1];
 }
 
-// Of a logarithm's lines only those of the powers of ten.
+// On a logarithmic axis, lines at powers of ten only.
 const tens = (_, at) => at.map((v) => (Number.isInteger(Math.log10(v)) ? v : null));
 
 function times(plot, at) {
@@ -115,7 +115,7 @@ export class Charts {
 		new ResizeObserver(() => this.#resize()).observe($("one"));
 	}
 
-	// Another VM, or the same anew.
+	// Another VM, or a restarted one.
 	show(names, points) {
 		this.names = names;
 		this.columns = names.map((_, at) => points.map((point) => point[at]));
@@ -136,14 +136,14 @@ export class Charts {
 		}
 	}
 
-	// What the legend says while nobody points at anything.
+	// The legend's values while the pointer is not on a chart.
 	#newest(plot) {
 		if (plot && plot.cursor.left < 0) plot.setLegend({ idx: plot.data[0].length - 1 });
 	}
 
 	#data(chart) {
 		const column = (name) => this.columns[this.names.indexOf(name)] ?? [];
-		// A logarithm takes no zero.
+		// There is no logarithm of 0.
 		const plain = (name) => (chart.log ? column(name).map((v) => v || null) : column(name));
 		return [column("time"), ...chart.series.map((s) => plain(s.name))];
 	}

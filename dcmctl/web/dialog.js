@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The two changes: each says what it does, and is done when it is confirmed, with the token.
+// The two changes, budget and drain: each dialog explains it, and asks for the token.
 
 import { Refused, hasToken, post, setToken } from "./api.js";
 import { $, say } from "./dom.js";
@@ -47,11 +47,11 @@ export const ask = {
 		open({
 			title: undo ? `Use donor ${donor.name} again?` : `Drain donor ${donor.name}?`,
 			text: undo ?
-				"This host's VMs may take memory of it again. It is no use if the donor itself wants " +
-				"its memory back." :
-				`This host uses it for no more, and moves what its VMs have of it (${here}) to other ` +
-				"donors, or into direct memory if there is room. What finds no room stays where it " +
-				"is. Other hosts go on with it.",
+				"VMs of this host may use its memory again. This has no effect if the donor itself " +
+				"drains." :
+				`This host puts no more memory on it, and moves the memory of its VMs (${here}) to other ` +
+				"donors, or into direct memory if there is room. Memory without room elsewhere stays " +
+				"on the donor. Other hosts keep using it.",
 			yes: undo ? "Use again" : "Drain",
 			value: null,
 			act: () => post("/api/drain", { donor: donor.name, undo }),
@@ -60,9 +60,9 @@ export const ask = {
 	budget(key, vm) {
 		open({
 			title: `Budget of ${vm.name}`,
-			text: `The most of its memory that is on this host. Now ${format.size(vm.budget_bytes)}, ` +
+			text: `The most of the VM's memory on this host. Now ${format.size(vm.budget_bytes)}, ` +
 				`${format.size(vm.direct_bytes)} direct; smallest ${format.size(vm.min_budget_bytes)}. ` +
-				"Less makes it fault more; more takes memory of this host.",
+				"With less the VM faults more often; more takes memory of this host.",
 			yes: "Change",
 			value: format.size(vm.budget_bytes),
 			act: (text) => {

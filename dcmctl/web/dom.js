@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Elements from text, never from markup: what a donor is called stays text.
+// Elements are made from text, never from markup: names from outside stay text.
 
 export const $ = (id) => document.getElementById(id);
 
@@ -14,7 +14,7 @@ export function el(tag, attributes = {}, ...children) {
 	return node;
 }
 
-// Only what differs is written, so that a selection or the focus stays.
+// Writes only text that differs, so that a selection or the focus is kept.
 export function say(node, text) {
 	if (node.textContent !== text) node.textContent = text;
 }
@@ -28,7 +28,7 @@ export function width(node, share) {
 	node.style.width = `${Math.max(0, Math.min(1, share)) * 100}%`;
 }
 
-// The children of a node, one for each item, kept from one time to the next by their key.
+// The children of a node, one for each item; a child is kept as long as its key exists.
 export function keyed(parent, items, keyOf, make, update) {
 	const old = new Map();
 	for (const child of [...parent.children]) old.set(child.dataset.key, child);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Sizes, counts and times, to the letter as dcmctl writes them (units.py).
+// Sizes, counts and times, in exactly the form of dcmctl (lib/units.py).
 
 // Python rounds halves to even.
 function whole(number) {
@@ -45,7 +45,7 @@ export function clock(seconds) {
 	return new Date(seconds * 1000).toLocaleTimeString([], { hour12: false });
 }
 
-// What a person writes: 256M, 1.5G. NaN if it is no size.
+// Parses a size that a user writes: 256M, 1.5G. NaN if it is not one.
 export function parse(text) {
 	const match = /^(\d{1,15})(?:\.(\d{1,6}))?\s*([KMGT]?)(?:I?B)?$/i.exec(text.trim());
 	if (!match) return NaN;

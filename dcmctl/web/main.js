@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The page: asks for the newest look, waits for the next one, shows it.
+// The page: requests the newest reading, shows it, waits for the next one.
 
 import { Refused, get, hasToken, setToken } from "./api.js";
 import { Charts } from "./charts.js";
@@ -11,7 +11,7 @@ import { showEvents, showHealth, showTiles, showUses } from "./overview.js";
 import { showMix, showVms } from "./vms.js";
 
 const AGAIN_MS = 1000;
-const LATE_MS = 30000; // the server answers after 20 s, with or without news
+const LATE_MS = 30000; // the server answers within 20 s, with or without a new reading
 
 const page = {
 	look: null,
@@ -107,7 +107,7 @@ function showLive(error) {
 
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
-// Another server, or the same started again, counts from one.
+// A restarted server counts readings from 1 again.
 async function follow() {
 	for (;;) {
 		let error = "";
@@ -127,14 +127,14 @@ async function follow() {
 				await gate(hasToken() ? problem.message : "");
 				continue;
 			}
-			error = problem instanceof Refused ? problem.message : "the server is not there";
+			error = problem instanceof Refused ? problem.message : "the server does not answer";
 		}
 		showLive(error);
 		if (error) await sleep(AGAIN_MS);
 	}
 }
 
-// Until a token is given.
+// Wait until the user gives a token.
 function gate(why) {
 	$("page").hidden = true;
 	$("gate").hidden = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Health, sums, who uses which donor, and what has happened.
+// Health, sums, which VM uses which donor, and events.
 
 import { $, el, keyed, level, say } from "./dom.js";
 import * as format from "./format.js";

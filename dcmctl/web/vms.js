@@ -73,7 +73,7 @@ export function showVms(look, chosen, changes, on) {
 		(row, item) => update(row, item, item.key === chosen, changes));
 }
 
-// What came in since the last look; if that is nothing, since the VM's start.
+// Pages fetched since the last reading; if there are none, since the VM's start.
 export function showMix(recent, vm) {
 	const sum = (mix) => SIZES.reduce((total, name) => total + (mix?.[name] ?? 0), 0);
 	const mix = sum(recent) ? recent : vm.status?.block_mix;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the tests of dcmctl share: a runtime directory, a way to call it, a key."""
+"""Fixtures of dcmctl's tests: a runtime folder, a caller of dcmctl, a key."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.framework.paths import BUILD  # noqa: E402
 
 __all__ = ["args", "donors", "running"]
 
-# Nothing is written outside build/, and every run is a new one.
+# Hypothesis writes into build/ only, and no run depends on an earlier one.
 configuration.set_hypothesis_home_dir(BUILD / "test" / "hypothesis")
 settings.register_profile("dcm", database=None, deadline=None, print_blob=True)
 settings.load_profile("dcm")
@@ -30,7 +30,7 @@ settings.load_profile("dcm")
 
 @pytest.fixture
 def runtime() -> Iterator[Path]:
-    """Short, because a socket's path may have 107 bytes."""
+    """A runtime folder with a short path: a socket's path has at most 107 bytes."""
     with tempfile.TemporaryDirectory(prefix="dcmctl-") as path:
         yield Path(path)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A program on the memory of two real donors, under `dcmctl run`, to be looked at and changed."""
+"""A program under `dcmctl run` on the memory of two real donors."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.framework.paths import PRELOAD
 MIB = 1 << 20
 TIMEOUT = 120.0
 
-# 200 MiB: each page carries its number and the pass it was written in. Passes
-# go on until the stop file is there, then all is checked once more.
+# 200 MiB; each page holds its number and the number of the pass that wrote it. Passes go on
+# until the stop file exists; then all pages are checked once more.
 TOUCH = """
 import os, struct, sys
 PAGE, PAGES, STOP = 4096, 200 * 256, sys.argv[1]
@@ -88,7 +88,7 @@ def running(dcmctl: Cli, args: list[str], runtime: Path) -> Iterator[Running]:
 
 
 class Running:
-    """The program above under dcmctl run."""
+    """The program above under `dcmctl run`."""
 
     def __init__(self, cli: Cli, process: subprocess.Popen[str], stop: Path) -> None:
         self.cli = cli
@@ -98,7 +98,7 @@ class Running:
         self.out = process.stdout
 
     def line(self, beginning: str) -> list[str]:
-        """The next line of the program's own; the pager's log may come between."""
+        """The program's next line; lines of libdcm's log may stand between."""
         said = []
         while line := self.out.readline():
             if line.startswith(beginning):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Calling bin/dcmctl as a user does."""
+"""Calls bin/dcmctl as a user does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DCMCTL = TOP / "bin" / "dcmctl"
 
 
 class Cli:
-    """bin/dcmctl as a user runs it, in a runtime directory of its own."""
+    """bin/dcmctl with a runtime folder of its own."""
 
     def __init__(self, runtime: Path) -> None:
         self.runtime = runtime
@@ -44,7 +44,7 @@ class Cli:
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def fails(self, *args: object, status: int = 1) -> str:
-        """The one line an error is, without its prefix."""
+        """Run a command that must fail; return its error line without the prefix."""
         done = self(*args)
         assert done.returncode == status, done
         assert done.stdout == ""

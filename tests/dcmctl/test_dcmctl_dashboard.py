@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`dcmctl dashboard` over HTTP, hostile clients included; and what it makes of two looks.
+"""`dcmctl dashboard` over HTTP, with hostile clients; rates and events of two readings.
 
 The page in a browser is in tests/page.
 """
@@ -63,7 +63,7 @@ class Site:
         return json.loads(text)
 
     def raw(self, data: bytes) -> bytes:
-        """All that comes back until the server closes."""
+        """Everything that the server sends until it closes the connection."""
         with socket.create_connection(("127.0.0.1", self.port), 60) as sock:
             got = b""
             try:
@@ -84,7 +84,7 @@ class Site:
 
 @pytest.fixture
 def cli(dcmctl: Cli, tmp_path: Path) -> Cli:
-    """Of a host that has nothing but what the test gives it."""
+    """A server on a host without configuration and VMs, except those of the test."""
     dcmctl.env["DCM_HOST_CONF"] = str(tmp_path / "no-host.conf")
     dcmctl.env["DCM_HOSTD_CONF"] = str(tmp_path / "no-hostd.conf")
     dcmctl.env["DCM_HOSTD_STATUS"] = str(tmp_path / "no-hostd")
@@ -130,7 +130,7 @@ def test_files_and_headers(site: Site) -> None:
     for path in ("/main.js", "/style.css", "/vendor/uPlot.esm.js"):
         assert site.ask("GET", path)[0] == 200
     assert site.ask("HEAD", "/main.js")[2] == b""
-    # Nothing here needs what isn't here, or markup made of text.
+    # No file refers to another server, or makes markup from text.
     for name in page.load_files(installation.web_folder()):
         _, _, text = site.ask("GET", name)
         if "vendor" not in name:
@@ -146,7 +146,7 @@ def test_files_and_headers(site: Site) -> None:
 def test_nothing_else_is_served(site: Site, path: str) -> None:
     status, _, text = site.ask("GET", path)
     assert status == 404
-    assert json.loads(text) == {"error": "there is nothing here"}
+    assert json.loads(text) == {"error": "not found"}
 
 
 def test_the_same_as_the_command_line(site: Site, cli: Cli) -> None:
@@ -157,7 +157,7 @@ def test_the_same_as_the_command_line(site: Site, cli: Cli) -> None:
     assert look["estate"] == said["estate"]
     assert look["keys"] == said["keys"]
     assert look["health"] == said["health"]
-    assert said["health"]["lines"][0]["text"] == "donor d2 drains: VMs move off it"
+    assert said["health"]["lines"][0]["text"] == "donor d2 drains: VMs move their memory off it"
 
 
 def test_waiting_for_the_next_look(site: Site, vm: VmServer) -> None:
@@ -183,7 +183,7 @@ def test_hosts(site: Site) -> None:
 
 
 def test_a_body_is_no_request(site: Site) -> None:
-    """What nobody reads of a body is not taken for another request."""
+    """An unread body is not taken for the next request."""
     inner = b"GET /api/state HTTP/1.1\r\nHost: localhost\r\n\r\n"
     head = b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(inner)
     for method in (b"GET /main.js", b"POST /api/budget", b"POST /x", b"DELETE /"):
@@ -203,7 +203,7 @@ def test_a_change_takes_the_token(site: Site, vm: VmServer, runtime: Path) -> No
     assert post(**{**good, "Authorization": "Bearer wrong"}) == 401
     assert post(**{**good, "Authorization": "Basic a-token-of-some-length"}) == 401
     assert site.ask("POST", "/api/budget?token=a-token-of-some-length", change)[0] == 401
-    # Another page: its requests are of these kinds, should it ever know the token.
+    # A foreign page that knew the token could send requests of these kinds.
     assert post(**good, Origin="http://evil.example") == 403
     assert post(**good, Origin="null") == 403
     assert post(**good, Sec_Fetch_Site="cross-site") == 403
@@ -272,7 +272,7 @@ def test_tls(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_slow_and_many(site: Site) -> None:
-    """A client that sends a byte now and then is done after REQUEST_S; others are served on."""
+    """A client that sends a byte now and then is cut after REQUEST_S; others are served."""
     slow = [socket.create_connection(("127.0.0.1", site.port), 60) for _ in range(20)]
     for sock in slow:
         sock.sendall(b"GET / HTTP/1.1\r\nX: ")
@@ -298,13 +298,13 @@ def test_slow_and_many(site: Site) -> None:
 
 @pytest.mark.slow
 def test_keep_alive_without_a_token_holds_no_place(site: Site) -> None:
-    """As many as there are places ask again and again: whoever comes is answered at once."""
+    """All places are busy with requests: a new client is still answered at once."""
     request = b"GET /favicon HTTP/1.1\r\nHost: localhost\r\n\r\n"
     stop = threading.Event()
     answers = Counter[int]()
 
     def hold(number: int) -> None:
-        """One place, held for as long as the server lets it; then another."""
+        """Hold a place as long as the server allows, then take another."""
         while not stop.is_set():
             with (
                 contextlib.suppress(OSError),
@@ -341,7 +341,7 @@ def test_keep_alive_without_a_token_holds_no_place(site: Site) -> None:
 
 
 def test_a_token_keeps_its_place(site: Site) -> None:
-    """Others come, more than there are places: a connection that has shown the token goes on."""
+    """More clients come than there are places: a connection with the token is kept."""
     link = http.client.HTTPConnection("127.0.0.1", site.port, timeout=60)
     link.auto_open = 0
     link.connect()
@@ -355,7 +355,7 @@ def test_a_token_keeps_its_place(site: Site) -> None:
                 other = socket.create_connection(("127.0.0.1", site.port), 60)
                 stack.callback(other.close)
                 other.sendall(b"GET / HTTP/1.1\r\nX: ")
-            # the last of them has its place: so have all others had theirs
+            # The last one has a place, so all others have had theirs.
             other.sendall(b"\r\nHost: localhost\r\n\r\n")
             assert other.recv(100).startswith(b"HTTP/1.1 200")
 
@@ -482,7 +482,7 @@ def test_events() -> None:
     ((kind, line),) = events(was, estate_of(DONOR, moved))
     assert kind == "slab-moved"
     assert line.text == "VM vm: 2M moved to another donor (slabs: far -2)"
-    # A VM that can't be asked any more has lost nothing by that.
+    # A VM that no longer answers has lost no memory by that.
     silent = replace(VM, counters=None, lost_bytes=None, budget_bytes=None, error="busy")
     assert kinds(was, estate_of(DONOR, silent)) == []
 
@@ -520,7 +520,7 @@ def test_rates() -> None:
 
 
 def test_waiting_in_vain() -> None:
-    """An extent waits for its slab a moment, each; who waits in two looks, for room."""
+    """Each extent waits a moment for its slab; waiting in two readings means no room."""
     waits = replace(VM, waiting_extents=3)
     made = [estate_of(vm, at=at) for at, vm in enumerate([VM, waits, VM, waits, waits, waits])]
     watch = Watch(lambda: made.pop(0), 60)
@@ -548,7 +548,7 @@ def test_the_watch_is_bounded_and_survives() -> None:
     watch.take()
     assert [event.kind for event in watch.events_after(0)] == ["donor-lost"]
     assert watch.events_after(1) == []
-    watch.take()  # the look fails: what was known stays, and why is said
+    watch.take()  # the reading fails: the last estate stays, with the error
     now = watch.after(0, 0)
     assert now is not None
     assert now.number == 3

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Help, man page and completion say the same as the parser."""
+"""Help, man page and completion have the commands and options of the parser."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMPLETION = TOP / "dcmctl" / "completion" / "dcmctl"
 def commands(
     parser: argparse.ArgumentParser, above: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], argparse.ArgumentParser]]:
-    """Every command with its parser, those of donor and vm included."""
+    """Every command with its parser, including those of donor and vm."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for name, sub in action.choices.items():
@@ -59,7 +59,7 @@ def test_man_page_is_clean() -> None:
 
 
 def complete(cli: Cli, *words: str) -> list[str]:
-    """What bash would offer for the last word."""
+    """The completions of bash for the last word."""
     line = " ".join(f"'{w}'" for w in words)
     script = (
         f"source '{COMPLETION}'; COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; "
@@ -96,7 +96,7 @@ def test_completion(dcmctl: Cli, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not shutil.which("zsh"), reason="no zsh: scripts/deps.sh test")
 def test_completion_of_zsh(dcmctl: Cli, tmp_path: Path) -> None:
-    """What a real zsh offers, by compinit, on a terminal."""
+    """The completions of a real zsh, by compinit, on a terminal."""
     conf = tmp_path / "host.conf"
     conf.write_text("[donor near]\naddress = unix:/n\n[donor far]\naddress = tcp:h:1\n")
     (tmp_path / "my.key").write_text("")
@@ -144,7 +144,7 @@ def test_help(dcmctl: Cli) -> None:
 
 
 def test_launcher_from_elsewhere(dcmctl: Cli, tmp_path: Path) -> None:
-    """By a symbolic link, and as installed."""
+    """dcmctl runs by a symbolic link, and as installed."""
     link = tmp_path / "dcmctl"
     link.symlink_to(TOP / "bin" / "dcmctl")
     subprocess.run([link, "list", "-q"], env=dcmctl.env, check=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A domain's XML: what the element may say, which domains can't be, and what a change leaves."""
+"""A domain's XML: <dcm:memory>, domains that are refused, and changes of a domain."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def read(element: str) -> Memory | None:
 
 
 def error(data: bytes) -> str:
-    """The line a text is refused with, by whatever reads it."""
+    """The error line with which a text is refused."""
     with pytest.raises(DcmError) as caught:
         domain.find_memory(domain.read_domain(data))
     text = str(caught.value)
@@ -121,7 +121,7 @@ BAD = [
     ),
     (f'<dcm:group {NS} name="a"/>', "what is known"),
 ]
-# What a schema can't say.
+# Errors that the schema can't express.
 BAD_FOR_US = [
     (f'<dcm:memory {NS} direct="4096"/>', "at least 1M"),
     (f'<dcm:memory {NS} direct="1048577"/>', "whole pages"),
@@ -188,7 +188,7 @@ def test_only_our_element_in_its_place() -> None:
         (b'<!DOCTYPE d [<!ENTITY a "aaaa">]><domain>&a;</domain>', "document type"),
         (b'<!DOCTYPE d SYSTEM "file:///etc/passwd"><domain/>', "document type"),
         (b"<domain>&nosuch;</domain>", "not XML"),
-        (b"<domain>" + b"<a>" * DEPTH_MAX + b"</a>" * DEPTH_MAX + b"</domain>", "in each other"),
+        (b"<domain>" + b"<a>" * DEPTH_MAX + b"</a>" * DEPTH_MAX + b"</domain>", "depth of more"),
         (b"<domain>" + b"<a/>" * 100_001 + b"</domain>", "more than"),
         (b"<domain>" + b" " * SIZE_MAX + b"</domain>", "larger"),
         (b"<\x1b[31m/>", "not XML"),
@@ -209,7 +209,7 @@ def test_any_text_is_read_or_refused(data: bytes | str) -> None:
 
 
 def test_many_pieces_of_text_take_long() -> None:
-    """Each was copied once for each that came after it: 7 MB took minutes of libvirt's time."""
+    """Many children are parsed in linear time: 7 MB once took minutes of libvirt's time."""
     piece = "x" * 70
     began = time.process_time()
     root = parse(("<r>\u20ac" + (piece + "<a/>") * 99_000 + "</r>").encode())
@@ -219,7 +219,7 @@ def test_many_pieces_of_text_take_long() -> None:
     assert took < 20
 
 
-# What XML may be: elements in each other, attributes, namespaces, text, CDATA, references.
+# Any XML: nested elements, attributes, namespaces, text, CDATA, references.
 _names = st.sampled_from(
     ["domain", "metadata", "memory", "dcm:memory", "dcm:donor", "dcm:group", "uuid", "name", "a"]
 )
@@ -250,7 +250,7 @@ _trees = st.recursive(
 @given(_trees, _attributes)
 @pytest.mark.slow
 def test_any_tree_is_a_domain_or_one_error(inside: str, attributes: dict[str, str]) -> None:
-    """Whatever a domain says: each reader gives a value that holds, or one line."""
+    """Any domain: each reader returns a valid value, or raises an error of one line."""
     data = _element("domain", attributes, inside).encode("utf-8", "replace")
 
     def ask(reader: Callable[[Element], object]) -> object:
@@ -281,7 +281,7 @@ def test_any_tree_is_a_domain_or_one_error(inside: str, attributes: dict[str, st
     max_leaves=8,
 ))  # fmt: skip
 def test_elements_know_where_they_are(inside: str) -> None:
-    """What an element's offsets cut out is that element, whatever is in it."""
+    """The text between an element's offsets is that element."""
     data = f"<r>{inside}</r>".encode()
 
     def walk(element: object) -> None:
@@ -307,7 +307,7 @@ QEMU_NS = "http://libvirt.org/schemas/domain/qemu/1.0"
 REFUSED = [
     (make(backing="<hugepages/>"), "huge pages"),
     (make(backing="<locked/>"), "can't leave"),
-    (make(backing="<discard/>"), "thrown away"),
+    (make(backing="<discard/>"), "discarded"),
     (make(backing="<allocation mode='immediate'/>"), "immediate"),
     (make(backing="<source type='memfd'/>"), "it must be 'file'"),
     (make(backing="<source type='file'/><access mode='private'/>"), "must be 'shared'"),
@@ -387,13 +387,13 @@ def test_enable_and_disable_leave_all_else(before: bytes) -> None:
     assert memory is not None and (memory.direct, memory.donors) == (64 * MIB, ("far",))
     assert list(domain.why_not_now(root, memory)) == []
     assert domain.disable(after) == before
-    # Another budget; the donors stay, and what goes again stays known.
+    # Another budget: the donors stay, and so does the note of what disable() must remove.
     more = domain.enable(after, 128 * MIB)
     again = domain.find_memory(domain.read_domain(more))
     assert again == Memory(128 * MIB, ("far",), memory.added)
     assert domain.disable(more) == before
     assert domain.enable(after, 64 * MIB) == after
-    # Donors and groups are one choice: what is given takes its place.
+    # Donors and groups are one choice: new ones replace both.
     group = domain.enable(after, 64 * MIB, groups=("rack1",))
     memory = domain.find_memory(domain.read_domain(group))
     assert memory is not None and memory.chosen == ("@rack1",)
@@ -407,7 +407,7 @@ def test_enable_and_disable_leave_all_else(before: bytes) -> None:
     "program", ["", "<emulator>/usr/bin/kvm</emulator>", "<emulator>\n  /a&amp;b\n</emulator>"]
 )
 def test_a_domain_that_libdcm_pages(program: str) -> None:
-    """Another program in QEMU's place, and nothing of memoryBacking; and back."""
+    """enable() sets <emulator> and leaves <memoryBacking>; disable() undoes it."""
     ours = "/usr/lib/kvm-dcm/dcm-qemu"
     given = b"<emulator>/usr/bin/qemu-system-x86_64</emulator>"
     before = make(OTHERS, devices="<memballoon model='none'/>").replace(given, program.encode())
@@ -424,8 +424,8 @@ def test_a_domain_that_libdcm_pages(program: str) -> None:
     assert domain.emulator_of(domain.read_domain(back)) == was
     if program and "\n" not in program:
         assert back == before
-    # The pagers are not mixed up, and what took its place is seen.
-    with pytest.raises(DomainError, match="disable comes first"):
+    # The pager can't be changed without disable(), and a changed <emulator> is noticed.
+    with pytest.raises(DomainError, match="vm disable first"):
         domain.enable(after, 64 * MIB)
     root = domain.read_domain(after.replace(ours.encode(), b"/usr/bin/kvm"))
     assert "not dcm-qemu" in "; ".join(domain.why_not_now(root, memory))

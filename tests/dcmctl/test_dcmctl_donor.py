@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`dcmctl donor` and keygen against files, sockets and a server of garbage."""
+"""`dcmctl donor` and keygen with files, sockets and a server that sends garbage."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ GARBAGE = [
     (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 5000 + b"\r\n{}", "HTTP"),
     (http(b"not here", "404 Not Found"), "HTTP 404"),
     (http(b"hello"), "not JSON"),
-    (http(b"[1,2]"), "not a JSON object"),
+    (http(b"[1,2]"), "JSON that is not an object"),
     (http(b"{" * 100000), "not JSON"),
     (http(b'{"memory": 5}'), "not an object"),
     (http(b'{"memory": {"used_bytes": -5}}'), "not a count"),
@@ -87,7 +87,7 @@ def test_garbage(dcmctl: Cli, serve: Serve, data: bytes, said: str) -> None:
 
 
 def test_empty_status_is_shown(dcmctl: Cli, serve: Serve) -> None:
-    """An older or newer donor may leave anything out."""
+    """Donors of other versions may omit any field."""
     address = serve(http(b"{}"))
     done = dcmctl("donor", "status", address)
     assert done.returncode == 0, done

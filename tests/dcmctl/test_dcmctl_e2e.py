@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`dcmctl run` on the real pager with real donors, looked at and changed while it runs."""
+"""`dcmctl run` with libdcm and real donors: a program is shown and changed while it runs."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_run_look_change_end(running: Running, donors: tuple[Donor, Donor], runt
     assert [d["transport"] for d in status["donors"]] == ["shm", "tcp"]
     assert sum(lent(d) for d in donors) * 16 * MIB >= 100 * MIB
 
-    # From outside: Python itself, small mappings and libdcm's own tables come
-    # on top of the budget; 200 MiB certainly don't fit.
+    # The process also has Python itself, small mappings and libdcm's tables beside the
+    # budget, but certainly not 200 MiB.
     assert rss_anon(pid) < (64 + 40) * MIB
 
     human = cli("status").stdout
@@ -97,7 +97,7 @@ def test_run_look_change_end(running: Running, donors: tuple[Donor, Donor], runt
 
 
 def test_killed(running: Running, donors: tuple[Donor, Donor]) -> None:
-    """SIGKILL: same signal for dcmctl's parent, no file, and the donors' memory comes back."""
+    """The program gets SIGKILL: so does dcmctl; files and slabs are gone."""
     pid = int(running.line("filled")[1])
     assert sum(lent(d) for d in donors) > 0
     os.kill(pid, signal.SIGKILL)
@@ -127,7 +127,7 @@ def test_name_taken_by_a_running_vm(running: Running, args: list[str]) -> None:
 
 @pytest.mark.slow
 def test_wrong_key(dcmctl: Cli, args: list[str], tmp_path: Path) -> None:
-    """A key the donors don't have: said in the donor's row, nothing is lent."""
+    """A key that donors do not have: the donor's row says so, and nothing is lent."""
     wrong = tmp_path / "wrong"
     wrong.write_text("lab:" + "00" * 32 + "\n")
     wrong.chmod(0o600)
@@ -149,7 +149,7 @@ def test_wrong_key(dcmctl: Cli, args: list[str], tmp_path: Path) -> None:
 def test_donor_drains_then_the_other_dies(
     dcmctl: Cli, args: list[str], donors: tuple[Donor, Donor], runtime: Path
 ) -> None:
-    """What a drained donor had is elsewhere; what a dead one had is lost, said, and SIGBUS."""
+    """A drained donor's memory is moved; a dead one's is lost, reported, and gives SIGBUS."""
     near, far = donors
     process = dcmctl.start(
         *args, "--budget", "64M", "--name", "e2e", "--on-loss", "sigbus", "--",
@@ -160,7 +160,7 @@ def test_donor_drains_then_the_other_dies(
         vm.line("filled")
         until("far got no slab", lambda: lent(far) > 0)
         assert far.stop() == 0
-        # what it tells may be a tenth of a second old
+        # its status may be a tenth of a second old
         until("far has slabs", lambda: vm.status()["donors"][1]["slabs"] == 0)
         status = vm.status()
         assert status["lost_pages"] == 0
@@ -168,7 +168,7 @@ def test_donor_drains_then_the_other_dies(
         assert re.search(r"^! far: ", human, re.MULTILINE), human
         before = status["faults"]["missing"]
         until("no fault since", lambda: vm.status()["faults"]["missing"] > before + 1000)
-        assert process.poll() is None  # checks all it reads
+        assert process.poll() is None  # it checks all pages that it reads
 
         near.kill()
         out, _ = process.communicate(timeout=TIMEOUT)
@@ -184,7 +184,7 @@ def test_donor_drains_then_the_other_dies(
 
 @pytest.mark.slow
 def test_small_objects_are_paged_too(dcmctl: Cli, args: list[str]) -> None:
-    """What an allocator maps a MiB at a time counts as well; children may be started."""
+    """Mappings of 1 MiB of an allocator are paged too; children can be started."""
     program = (
         "import re, subprocess\n"
         "x = [str(i) * 12 for i in range(1_200_000)]\n"
@@ -195,12 +195,12 @@ def test_small_objects_are_paged_too(dcmctl: Cli, args: list[str]) -> None:
     done = dcmctl(*args, "--budget", "32M", "--", sys.executable, "-c", program, timeout=TIMEOUT)
     assert done.returncode == 0, done
     rss, child = done.stdout.split()
-    assert int(rss) << 10 < (32 + 40) * MIB  # 165 MiB without a pager
+    assert int(rss) << 10 < (32 + 40) * MIB  # without a pager it is 165 MiB
     assert child == "child"
 
 
 def test_ordinary_programs(dcmctl: Cli, args: list[str], tmp_path: Path) -> None:
-    """Programs nobody here wrote, with a result that can be checked."""
+    """Stock programs whose results can be checked."""
     lines = [f"{(i * 2654435761) % 1000003:07}" for i in range(300_000)]
     source = tmp_path / "in"
     source.write_text("\n".join(lines) + "\n")

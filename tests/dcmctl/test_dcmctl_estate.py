@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a host knows of all its donors and VMs, against what each of them says."""
+"""The estate of a host, compared with the status of each donor and VM."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def host_conf(tmp_path: Path, donors: tuple[Donor, Donor], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """This host's: `near` tells its status, `far` is not asked, `gone` does not run."""
+    """host.conf: `near` has a status address, `far` has none, `gone` does not run."""
     near, far = donors
     path = tmp_path / "host.conf"
     path.write_text(
@@ -50,7 +50,7 @@ def test_estate(
     monkeypatch.setenv("DCM_RUNTIME_DIR", str(runtime))
     monkeypatch.setenv("DCM_HOSTD_STATUS", str(runtime / "no-hostd"))
     running.line("filled")
-    # While slabs are still being lent the two can't be asked at one moment.
+    # While slabs are being lent, two readings can't be of the same moment.
     until("the VM and its donors say the same", lambda: agree(donors))
     seen = estate.look()
     assert seen.problems == ()

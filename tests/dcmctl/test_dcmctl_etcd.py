@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What dcmctl makes of an etcd that answers anything: a value that holds, or one error."""
+"""An etcd with any answers: dcmctl gets valid values, or one error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PREFIX = "/kvm-dcm/donors/"
 
 
 class Liar(ThreadingHTTPServer):
-    """Answers every request with what it is told to."""
+    """Answers every request with a given text."""
 
     daemon_threads = True
 
@@ -62,7 +62,7 @@ _anything = st.recursive(
     lambda inside: st.lists(inside, max_size=3) | st.dictionaries(_texts, inside, max_size=3),
     max_leaves=6,
 )
-# As etcd has them, with values that are donors or not.
+# Keys in etcd's form, with right and wrong values.
 _donors = st.fixed_dictionaries(
     {"address": st.sampled_from(["tcp:h:1", "tcp:h:0", "unix:/x", "tcp:[::1]:9", ""]) | _anything},
     optional={"status": st.just("h:1") | _anything, "group": st.just("g") | _anything},
@@ -130,7 +130,7 @@ def test_any_answer_is_a_value_or_one_error(liar: Liar, answer: object, status: 
     ],
 )
 def test_hostile_answers(liar: Liar, answer: bytes, status: int) -> None:
-    """Nested, huge, no numbers, no JSON: one line says so."""
+    """Answers that are nested, huge, without numbers, or no JSON: an error of one line."""
     liar.answer, liar.status = answer, status
     with pytest.raises(EtcdError) as caught:
         liar.etcd().lease(5) if b"kvs" not in answer else discover.read(liar.etcd())

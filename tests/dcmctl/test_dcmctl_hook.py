@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""libvirt's hook, called as libvirt does; what it needs a kernel module for is in tests/vm."""
+"""libvirt's hook, called as libvirt calls it; tests that need the module are in tests/vm."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.framework.paths import BUILD
 
 HOOK = TOP / "libvirt-hooks" / "50-kvm-dcm"
 UUID = "3c7d5a52-6f3e-4f0c-9c3f-5a1d7f6f0001"
-# As libvirt 11 gives it for a VM that is being started.
+# The XML that libvirt 11 passes for a VM that is being started.
 PLAIN = f"""<domain type='kvm' id='1'>
   <name>web1</name>
   <uuid>{UUID}</uuid>
@@ -46,7 +46,7 @@ BEFORE = {"prepare", "start", "started", "migrate", "restore"}
 
 class Called:
     def __init__(self, folder: Path) -> None:
-        # As libvirt calls it, but for where what it writes goes.
+        # As libvirt calls the hook, but with another folder for its records.
         self.env = {
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
             "LC_ALL": "C",
@@ -66,7 +66,7 @@ class Called:
             timeout=60,
             check=False,
         )
-        # Standard output would be the VM's XML.
+        # libvirt would take standard output for the VM's XML.
         assert done.stdout == b"", done
         return done
 
@@ -87,7 +87,7 @@ def test_other_vms_are_left_alone(call: Called, operation: str, phase: str) -> N
 @pytest.mark.skipif(bool(dcmfs.mounts()), reason="there is a dcmfs here")
 @pytest.mark.parametrize(("operation", "phase"), PHASES)
 def test_without_a_module(call: Called, operation: str, phase: str) -> None:
-    """What comes before a VM is refused, in a line; what would end one is not."""
+    """Phases before a VM runs are refused with a line; phases that would end it are not."""
     done = call(OURS, operation, phase)
     refused = operation in BEFORE - {"restore"}
     assert done.returncode == (1 if refused else 0), done
@@ -101,7 +101,7 @@ def test_without_a_module(call: Called, operation: str, phase: str) -> None:
 
 @pytest.mark.parametrize(("operation", "phase"), PHASES)
 def test_a_package_that_is_gone(call: Called, tmp_path: Path, operation: str, phase: str) -> None:
-    """Removed but for the hook: other VMs start, ours are refused, none is ended."""
+    """Only the hook is left: other VMs start, ours are refused, no running one is ended."""
     call.hook = tmp_path / "hooks" / "qemu.d" / "50-kvm-dcm"
     call.hook.parent.mkdir(parents=True)
     shutil.copy(HOOK, call.hook)
@@ -176,7 +176,7 @@ donor_lists = st.lists(
 def test_no_slab_is_promised_twice(
     extents: int, others: list[tuple[int, int]], lent: list[tuple[int, str]]
 ) -> None:
-    """It fits if and only if each file could have a slab for each extent at once."""
+    """There is room if and only if each file could have a slab for each extent at once."""
     donors = tuple(a_donor(f"d{i}", free, state) for i, (free, state) in enumerate(lent))
     files = [a_file(str(PATH), extents, 0, donors)]
     files += [a_file(f"/mnt/dcm/o{i}", e, s, donors[:1]) for i, (e, s) in enumerate(others)]
@@ -188,7 +188,7 @@ def test_no_slab_is_promised_twice(
 
 
 def test_what_is_promised_elsewhere_is_free_here() -> None:
-    """A VM that may not use this VM's donors asks nothing of them."""
+    """A VM with other donors takes no room from this VM."""
     near, far = a_donor("near", 16), a_donor("far", 100)
     mine = a_file(str(PATH), 16, 0, (near,))
     other = a_file("/mnt/dcm/other", 90, 0, (far,))
@@ -246,7 +246,7 @@ def test_reasons_name_the_donor() -> None:
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Path]:
-    """The real one. There is no dcmfs here, so it has nothing to serve."""
+    """The real dcm-hostd. Without a dcmfs it serves no file."""
     (tmp_path / "key").write_text("lab:" + "5a" * 32 + "\n")
     (tmp_path / "key").chmod(0o600)
     config = tmp_path / "hostd.conf"
@@ -276,7 +276,7 @@ def test_the_daemon_answers(daemon: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("DCM_HOSTD_STATUS", str(daemon))
     assert daemon.stat().st_mode & 0o777 == 0o600
     assert hostd.ask() == []
-    # Who says something, does not read or comes with many is not in anybody's way.
+    # Clients that send bytes, do not read, or have many connections disturb no others.
     idle = []
     for _ in range(20):
         sock = socket.socket(socket.AF_UNIX)

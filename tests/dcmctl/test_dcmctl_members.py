@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`dcmctl donor list, add, drain, remove`: files that people write, and a VM that runs."""
+"""`dcmctl donor list, add, drain, remove`: configurations, and a running VM."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ noise = st.sampled_from(["", "; a comment", "# another", "; [donor x]", "; addre
 def test_edits_are_what_was_asked_for(
     tmp_path_factory: pytest.TempPathFactory, parts: list[tuple[str, str, str]]
 ) -> None:
-    """Whatever stands between: the donors are right, and every comment is still there."""
+    """After any changes the donors are right, and every comment is still there."""
     path = tmp_path_factory.mktemp("conf") / "host.conf"
     text = "[vm]\nbudget = 1M\n"
     for i, (name, before, within) in enumerate(parts):
@@ -104,7 +104,7 @@ def test_edits_are_what_was_asked_for(
 
 
 def test_files_change_together(tmp_path: Path) -> None:
-    """All or none, and mode, links and other files are left alone."""
+    """All files change or none; mode, links and other files stay."""
     one, two = tmp_path / "one.conf", tmp_path / "two.conf"
     one.write_text("1")
     one.chmod(0o640)
@@ -143,7 +143,7 @@ def conf(tmp_path: Path, dcmctl: Cli) -> Path:
     ("words", "says"),
     [
         (["add", "near", "tcp:h:1"], "has a donor near with another address"),
-        (["add", "other", "tcp:far:9740"], "has that address already, as donor far"),
+        (["add", "other", "tcp:far:9740"], "has this address already, as donor far"),
         (["add", "a b", "tcp:h:1"], "is not a name"),
         (["add", "x", "udp:h:1"], "neither tcp:HOST:PORT nor unix:/path"),
         (["add", "x", "tcp:127.0.0.1:1", "--status", "nowhere"], "is not HOST:PORT"),
@@ -181,7 +181,7 @@ def test_a_file_that_is_wrong_is_not_made_worse(dcmctl: Cli, conf: Path) -> None
 
 
 def test_two_at_once(dcmctl: Cli, conf: Path) -> None:
-    """None of the changes is lost."""
+    """Of changes at the same time none is lost."""
     jobs = [dcmctl.start("donor", "add", f"n{i}", f"tcp:127.0.0.1:{i + 1}") for i in range(6)]
     for job in jobs:
         out, err = job.communicate(timeout=TIMEOUT)
@@ -209,7 +209,7 @@ def test_a_running_vm(
     start_donor: Callable[..., RealDonor],
     tmp_path: Path,
 ) -> None:
-    """Drained, used again, removed and added while it writes and checks its memory."""
+    """A donor is drained, used again, removed and added while a VM checks its memory."""
     cli = running.cli
     near, far = donors
     conf = tmp_path / "host.conf"
@@ -257,7 +257,7 @@ def test_a_running_vm(
     until("it has all back", lambda: lent(far) == 0)
     assert conf.read_text() == before + "drain = yes\n"
     assert states() == {"near": "up", "far": "draining"}
-    # What is started later does not use it either.
+    # A VM that is started later does not use it either.
     assert (
         "far"
         not in cli("run", "--config", conf, "--budget", "64M", "--dry-run", "--", "true").stdout
@@ -267,13 +267,13 @@ def test_a_running_vm(
     assert conf.read_text() == before
     until("it is up again", lambda: states()["far"] == "up")
 
-    # With nowhere to go all stays where it is, and the VM goes on.
+    # Without another donor the memory stays, and the VM goes on.
     assert cli("donor", "drain", "far", "--no-wait").returncode == 0
     late = cli("donor", "drain", "near", "--timeout", "2", timeout=TIMEOUT)
     assert late.returncode == 1
     assert "near:" in late.stdout
     assert "left after 2 s" in late.stderr
-    assert "add one" in late.stdout
+    assert "add a donor" in late.stdout
     assert running.process.poll() is None
 
     third = start_donor("third", keys={"lab": "7b" * 32}, donor={"slab-size": "16M"})
@@ -289,7 +289,7 @@ def test_a_running_vm(
     assert done.returncode == 0, done
     assert json.loads(done.stdout)["left_bytes"] == 0
     assert set(states()) == {"far", "third"}
-    near.kill()  # nobody's any more
+    near.kill()  # no VM uses it
     done = cli("donor", "drain", "far", "--undo")
     assert done.returncode == 0, done
     assert conf.read_text() == (

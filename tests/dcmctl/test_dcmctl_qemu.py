@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""QEMU command lines: what is understood, what is refused, what is left alone."""
+"""QEMU command lines: accepted, refused, ignored options."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_nonsense(args: list[str]) -> None:
 
 
 def test_random_arguments() -> None:
-    """Any command line is understood or refused in printable lines."""
+    """Any command line is accepted, or refused with printable lines."""
     seed = int(os.environ.get("SEED", "7"))
     rng = random.Random(seed)
     words = [
@@ -168,5 +168,5 @@ def test_random_arguments() -> None:
 
 
 def test_device_value_that_is_no_object() -> None:
-    # Not JSON because it doesn't begin with a brace: QEMU's to refuse.
+    # No brace at the beginning, so it is not taken for JSON; QEMU refuses it.
     assert qemu.inspect(["-device", "[1]"]).problems == []

@@ -49,7 +49,7 @@ def donor(runtime: Path) -> Iterator[str]:
 
 @pytest.fixture
 def run(dcmctl: Cli, libdir: Path, donor: str, keys: Path) -> Cli:
-    """dcmctl whose `run` finds an (empty) library; RUN has what it needs."""
+    """A dcmctl whose `run` finds an empty library; RUN has the options that it needs."""
     dcmctl.env["DCM_LIBDIR"] = str(libdir)
     return dcmctl
 
@@ -109,7 +109,7 @@ def test_jemalloc_after_the_shim(run: Cli, good: list[str], libdir: Path) -> Non
         return
     done = run(*good, "--", "/usr/bin/python3", "-c", SHOW)
     assert json.loads(done.stdout)[3] == f"{libdir}/libdcm-preload.so:{jemalloc}"
-    # Not for QEMU, and not twice.
+    # jemalloc is not preloaded for QEMU, nor twice.
     run.env["LD_PRELOAD"] = str(jemalloc)
     done = run(*good, "--", "/usr/bin/python3", "-c", SHOW)
     assert json.loads(done.stdout)[3] == f"{libdir}/libdcm-preload.so:{jemalloc}"
@@ -149,7 +149,7 @@ def test_exit_status(run: Cli, good: list[str]) -> None:
 
 
 def test_no_end_is_missed(run: Cli, good: list[str]) -> None:
-    """A program that ends at once: its SIGCHLD went astray one time in twenty."""
+    """A program that ends at once: its SIGCHLD was once missed one time in twenty."""
     for _ in range(15):
         assert run(*good, "--", "sh", "-c", "exit 5", timeout=20).returncode == 5
 
@@ -197,7 +197,7 @@ def test_signals_are_passed_on(run: Cli, good: list[str]) -> None:
 
 
 def test_terminal_interrupt_comes_once(run: Cli, good: list[str]) -> None:
-    """^C reaches the whole foreground group: not to be passed on a second time."""
+    """^C reaches the whole foreground group, so dcmctl must not pass it on again."""
     program = (
         "import signal, time\n"
         "n = 0\n"
@@ -246,7 +246,7 @@ def _alive(pid: int) -> bool:
 
 
 def test_dcmctl_killed(run: Cli, good: list[str]) -> None:
-    """No orphan: the program gets SIGTERM; the next look removes the files."""
+    """dcmctl is killed: the program gets SIGTERM, and the next dcmctl removes the files."""
     process = run.start(
         *good, "--name", "k", "--", "/usr/bin/python3", "-c",
         "import os, time; print(os.getpid(), flush=True); time.sleep(600)",
@@ -275,7 +275,7 @@ def test_name_taken(run: Cli, good: list[str]) -> None:
 
 
 def test_socket_removed(run: Cli, good: list[str], runtime: Path) -> None:
-    """libdcm's socket stays behind when its process is killed."""
+    """The program is killed: dcmctl removes libdcm's socket."""
     program = (
         "import os, signal, socket\n"
         f"s = socket.socket(socket.AF_UNIX); s.bind('{runtime}/vm/x.sock'); s.listen()\n"
@@ -320,7 +320,7 @@ def test_what_cannot_be_preloaded(run: Cli, good: list[str], tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("drop", "add", "said"),
     [
-        ("--budget", [], "there is no default because"),
+        ("--budget", [], "there is no default, because"),
         ("--donor", [], "no donor"),
         ("--keys", [], "dcmctl keygen"),
         ("", ["--budget", "lots"], "not a size"),
@@ -334,7 +334,7 @@ def test_what_cannot_be_preloaded(run: Cli, good: list[str], tmp_path: Path) -> 
         ("", ["--bugdet", "1G"], "unrecognized"),
         ("", ["--budg", "1G"], "unrecognized"),
         ("", ["--tenant", "a:b"], "is not a name"),
-        ("", ["python3"], "options come first"),
+        ("", ["python3"], "put options before --"),
     ],
 )
 def test_usage(run: Cli, good: list[str], drop: str, add: list[str], said: str) -> None:
@@ -373,7 +373,7 @@ def test_library_missing(run: Cli, good: list[str], tmp_path: Path) -> None:
 
 
 def test_donor_down(run: Cli, good: list[str], runtime: Path) -> None:
-    """One of two down: a warning that names it. All down: an error."""
+    """One of two donors down: a warning that names it. All down: an error."""
     down = f"gone=unix:{runtime}/nobody.sock"
     done = run(*good, "--donor", down, "--", "echo", "ran")
     assert done.returncode == 0
@@ -392,7 +392,7 @@ def test_donor_down(run: Cli, good: list[str], runtime: Path) -> None:
 
 
 def test_busy_donor(run: Cli, good: list[str], runtime: Path) -> None:
-    """A full backlog is no answer, but only after the time for one is over."""
+    """A donor with a full backlog counts as silent, but only after the timeout."""
     path = runtime / "busy.sock"
     with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as first:
         listener.bind(str(path))
@@ -423,7 +423,7 @@ def test_config_file(run: Cli, good: list[str], tmp_path: Path, keys: Path, dono
 
 
 def test_shipped_config_is_good() -> None:
-    """configs/host.conf, as it is and with every commented setting turned on."""
+    """configs/host.conf is valid, as it is and with every commented setting turned on."""
     path = TOP / "configs" / "host.conf"
     assert settings.load(path) == settings.Settings()
 
@@ -468,7 +468,7 @@ def test_unprivileged(run: Cli, good: list[str], runtime: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "sysctl vm.unprivileged_userfaultfd=1" in done.stdout
     assert done.stdout.count("\n") == 1
-    preflight.check_userfaultfd()  # we may
+    preflight.check_userfaultfd()  # permitted here
 
 
 def test_runtime_dir_of_others(run: Cli, good: list[str], runtime: Path) -> None:
@@ -481,7 +481,7 @@ def test_runtime_dir_of_others(run: Cli, good: list[str], runtime: Path) -> None
     assert "chmod go-w" in run.fails(*good, "--", "true")
     if os.geteuid() == 0:
         runtime.chmod(0o750)
-        # who owns it can put another directory in place of what was checked
+        # its owner can put another folder in place of the checked one
         os.chown(runtime, 65534, -1)
         assert "another user" in run.fails(*good, "--", "true")
         os.chown(runtime, 0, -1)
@@ -494,7 +494,7 @@ def test_runtime_dir_of_others(run: Cli, good: list[str], runtime: Path) -> None
 
 
 def test_child_sees_a_clean_python(run: Cli, good: list[str]) -> None:
-    """The launcher's own Python settings don't leak into the program."""
+    """The launcher's Python options do not reach the program."""
     program = "import os, sys; print(sorted(k for k in os.environ if k.startswith('PYTHON')))"
     done = run(*good, "--", sys.executable, "-c", program)
     assert done.stdout == "[]\n"

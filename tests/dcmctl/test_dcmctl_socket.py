@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Commands against a real control socket: good, garbage, silent, dead."""
+"""Commands with a VM's socket that answers, sends garbage, is silent or dead."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def vms(runtime: Path) -> Path:
 
 
 def age(*paths: Path) -> None:
-    """Make files look old enough to be stale: dcmctl leaves newborn ones alone."""
+    """Make files old enough to be stale: dcmctl leaves new ones alone."""
     deadline = time.time() + 10
     while any(time.time() - p.lstat().st_ctime < 2.2 for p in paths):
         assert time.time() < deadline
@@ -137,7 +137,7 @@ def test_tunables_with_reasons(dcmctl: Cli, vms: Path) -> None:
 
 
 def test_top_rates(dcmctl: Cli, vms: Path) -> None:
-    """Between two looks: 400 faults, 100 of them missing, 8 MB out, 2 MB in."""
+    """Two readings: 400 faults between them, 100 of them missing, 8 MB out, 2 MB in."""
     with VmServer(vms) as server:
         server.step = {
             "faults.total": 400,
@@ -151,7 +151,7 @@ def test_top_rates(dcmctl: Cli, vms: Path) -> None:
         rates = vm["rates"]
         assert rates["hit_ratio"] == 0.75
         assert rates["block_mix"] == {"4K": 0, "8K": 0, "16K": 0, "32K": 0, "64K": 100}
-        # Counts over the same time: their quotients are exact whatever it was.
+        # Counts over the same time have exact quotients, whatever the time was.
         assert rates["written_bytes_per_s"] / rates["faults_per_s"] == pytest.approx(20000)
         assert rates["fetched_bytes_per_s"] / rates["faults_per_s"] == pytest.approx(5000)
         assert sample["errors"] == []
@@ -200,7 +200,7 @@ def _read_until(fd: int, wanted: bytes, seconds: float = 30) -> bytes:
 
 
 def test_top_on_a_terminal(dcmctl: Cli, vms: Path) -> None:
-    """Alternate screen, redrawn, ended by q, everything put back."""
+    """The alternate screen is drawn again, q ends it, and the terminal is restored."""
     master, slave = pty.openpty()
     with VmServer(vms):
         process = subprocess.Popen(
@@ -243,7 +243,7 @@ def test_stale_socket_is_cleaned(dcmctl: Cli, vms: Path) -> None:
 
 
 def test_newborn_and_locked_are_left(dcmctl: Cli, vms: Path) -> None:
-    """Refused connections alone don't mean dead: it may be starting."""
+    """A refused connection alone does not mean a dead VM: it may be starting."""
     starting = VmServer(vms, "starting")
     starting.__enter__()
     starting.stop()
@@ -317,11 +317,11 @@ GARBAGE: list[bytes] = [
 
 @pytest.mark.parametrize("data", GARBAGE, ids=range(len(GARBAGE)))
 def test_garbage(dcmctl: Cli, vms: Path, data: bytes) -> None:
-    """One line that names the VM, no traceback, whatever comes."""
+    """Any answer gives at most one error line, which names the VM, and no traceback."""
     with VmServer(vms, answer=lambda _: data):
         if data.endswith(b"\n"):
             message = dcmctl.fails("status", "vm1")
-        else:  # no end of line: until the timeout or the limit
+        else:  # no end of line: dcmctl waits for the timeout or the limit
             process = dcmctl("status", "vm1")
             assert process.returncode == 1
             message = process.stderr.strip().removeprefix("dcmctl: ")
@@ -331,7 +331,7 @@ def test_garbage(dcmctl: Cli, vms: Path, data: bytes) -> None:
 
 
 def test_random_garbage(dcmctl: Cli, vms: Path) -> None:
-    """Mutations of a good answer: either still good, or one clean line."""
+    """A changed answer is still accepted, or gives one clean error line."""
     seed = int(os.environ.get("SEED", "1"))
     rng = random.Random(seed)
     good = reply()
@@ -381,7 +381,7 @@ def test_control_characters_are_not_shown(dcmctl: Cli, vms: Path) -> None:
 
 
 def test_silence(dcmctl: Cli, vms: Path) -> None:
-    """One that takes the question and says nothing; one that drips."""
+    """A VM that accepts the request and is silent; a VM that answers byte by byte."""
     stop = threading.Event()
 
     def silent(_: dict[str, Any]) -> bytes:
@@ -429,7 +429,7 @@ def test_one_bad_vm_does_not_hide_the_good(dcmctl: Cli, vms: Path) -> None:
         done = dcmctl("list")
         assert done.returncode == 1
         assert "good" in done.stdout
-        assert done.stderr == "dcmctl: VM bad answered something that is not JSON\n"
+        assert done.stderr == "dcmctl: VM bad answered with something that is not JSON\n"
         sample = json.loads(dcmctl("top", "--once", "--json", "--interval", "0.1").stdout)
         assert [vm["name"] for vm in sample["vms"]] == ["good"]
         assert [e["vm"] for e in sample["errors"]] == ["bad"]

@@ -55,7 +55,7 @@ def memory_of(root: Element) -> Memory:
 def host(
     start_donor: Any, short_tmp: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Donor]:
-    """A donor, and a user who has it in his host.conf."""
+    """A donor, and a user with this donor in host.conf."""
     try:
         preflight.check_userfaultfd()
     except DcmError as exc:
@@ -76,7 +76,7 @@ def host(
 
 
 class Qemu:
-    """As libvirt starts it: with its memory made, before the first instruction."""
+    """QEMU as libvirt starts it: its memory exists, and the guest has not run."""
 
     def __init__(self, mib: int) -> None:
         args = [
@@ -119,7 +119,7 @@ def test_from_prepare_to_release(host: Donor, short_tmp: Path) -> None:
         with pytest.raises(DcmError, match="is running already"):
             user_session.prepare(root, memory)
         user_session.reconnect(root, memory)
-        # libdcm is there before QEMU is, which may not take signals yet
+        # libdcm answers before QEMU is ready to handle signals.
         qemu.process.send_signal(signal.SIGTERM)
         assert qemu.process.wait(30) in (0, -signal.SIGTERM)
     assert user_session.live(root) is None
@@ -132,17 +132,17 @@ def test_from_prepare_to_release(host: Donor, short_tmp: Path) -> None:
 def test_donors_without_room(host: Donor) -> None:
     root = root_of(mib=256)
     user_session.prepare(root, memory_of(root))
-    with Qemu(256), pytest.raises(DcmError, match="no room for it: it can need 256M.*near has"):
+    with Qemu(256), pytest.raises(DcmError, match="no room for the VM: it can need 256M.*near has"):
         user_session.started(root, memory_of(root))
     user_session.release(root)
 
 
 def test_qemu_without_the_pager(host: Donor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever keeps libdcm out of it: QEMU would have its memory here."""
+    """QEMU without libdcm is refused: its memory would be on this host."""
     monkeypatch.setattr(user_session, "PAGER_MAX", 0.5)
     root = root_of()
     user_session.prepare(root, memory_of(root))
-    with pytest.raises(DcmError, match="without the pager"):
+    with pytest.raises(DcmError, match="without libdcm"):
         user_session.started(root, memory_of(root))
     user_session.release(root)
 
@@ -150,14 +150,14 @@ def test_qemu_without_the_pager(host: Donor, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("chosen", "conf", "why"),
     [
-        (("far",), "{all}", "there is no donor far in"),
+        (("far",), "{all}", "has no donor far"),
         ((), "[key]\nfile = keys\n", "there are no donors"),
-        ((), "[donor near]\naddress = tcp:127.0.0.1:1\n", "there is no key"),
+        ((), "[donor near]\naddress = tcp:127.0.0.1:1\n", "names no key file"),
         ((), "[key]\nfile = keys\n[donor near]\naddress = tcp:127.0.0.1:1\n", "no donor answers"),
         (
             ("near",),
             "[key]\nfile = keys\n[donor near]\naddress = tcp:127.0.0.1:1\n",
-            "it needs donor near .*refused",
+            "the VM needs donor near .*refused",
         ),
         ((), "nonsense", "line 1"),
         ((), None, "is missing"),
@@ -189,7 +189,7 @@ def test_root_has_the_kernel_pager(
 
 
 def test_a_users_own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the host's, unless it is root's, whose host it is."""
+    """A user's host.conf is read instead of the host's; root has only the host's."""
     monkeypatch.delenv("DCM_HOST_CONF", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     own = tmp_path / ".config" / "kvm-dcm" / "host.conf"
@@ -218,7 +218,7 @@ def test_where_libvirt_and_a_shell_meet(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_donors_user_owns_where_roots_sockets_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A RuntimeDirectory= and all in it is the unit's user's: root's pagers are elsewhere."""
+    """Root's VMs have another folder than the RuntimeDirectory= of a unit's user."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     ours = vmsock.runtime_dir({})
     assert f'#define DCM_RUNTIME_ROOT "{ours}"\n' in (TOP / "kvm-dcm/uffd/status.c").read_text()
@@ -247,7 +247,7 @@ def run(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_dcm_qemu_is_qemu(tmp_path: Path) -> None:
-    """Asked what it can; and a domain that the hook has not seen is not started."""
+    """Without a domain dcm-qemu runs QEMU; a domain that the hook has not seen is refused."""
     done = run("--version")
     assert done.returncode == 0 and done.stdout.startswith("QEMU emulator version"), done
     for words in (["-uuid", UUID, "-S"], ["-uuid", "../../etc/passwd"], ["-uuid", UUID, "-m", "x"]):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Sizes, addresses, key files, the INI: what is taken and what is refused."""
+"""Sizes, addresses, key files, configurations: accepted and refused values."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_ini(tmp_path: Path) -> None:
     assert (s.tenant, s.keys) == ("lab", tmp_path / "keys")
     assert [d.name for d in s.donors] == ["near", "far"]
     assert s.tunables == {"epsilon": "50", "largest_block": "16384", "elastic": "0"}
-    # What is written reads back as the same.
+    # A written configuration is read back with the same values.
     again = tmp_path / "again.conf"
     again.write_text(s.to_ini())
     assert settings.load(again) == s
@@ -257,7 +257,7 @@ def test_command_line_over_ini(tmp_path: Path) -> None:
         ("[vm]\n[vm]\n", "line 2"),
         ("[vm]\nbudget = lots\n", "not a size"),
         ("[vm]\nbudget = 5\n", "less than a page"),
-        ("[vm]\nbudget =\n", "is empty"),
+        ("[vm]\nbudget =\n", "has no value"),
         ("[vm]\nbugdet = 1G\n", "no setting 'bugdet'"),
         ("[wm]\n", "no section [wm]"),
         ("[donor]\naddress = unix:/a\n", "no section [donor]"),
@@ -290,7 +290,7 @@ def test_ini_refused(tmp_path: Path, text: str, said: str) -> None:
 
 @pytest.mark.slow
 def test_ini_mutated(tmp_path: Path) -> None:
-    """A damaged file is another good file or one printable line, never a traceback."""
+    """A damaged file is still valid, or gives one printable line, never a traceback."""
     seed = int(os.environ.get("SEED", "7"))
     rng = random.Random(seed)
     path = tmp_path / "host.conf"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`dcmctl vm` against libvirt itself: its driver for tests, which has the XML of the others."""
+"""`dcmctl vm` with libvirt's driver for tests, which has the XML of its other drivers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEFAULT = "test:///default"
 
 @pytest.fixture(scope="session", autouse=True)
 def libvirt_module() -> None:
-    """Debian's: the system's Python has it, and ours is made from that."""
+    """libvirt's Python module from Debian, which the tests' Python takes from the system."""
     sys.path.append("/usr/lib/python3/dist-packages")
     try:
         importlib.import_module("libvirt")
@@ -44,7 +44,7 @@ names = st.sampled_from(["app", "o", "x-y", "n_1"])
 
 @st.composite
 def foreign(draw: st.DrawFn) -> str:
-    """Metadata of somebody else."""
+    """Metadata of another program."""
     name, number = draw(names), draw(st.integers(0, 3))
     inside = draw(
         st.lists(
@@ -184,7 +184,7 @@ def test_any_domain_is_right_or_refused(text: str, direct: int, donor: str, emul
 
 
 class Node:
-    """A libvirt of a test's own: the domains in a file."""
+    """A URI of libvirt's driver for tests, with the domains in a file."""
 
     def __init__(self, cli: Cli, folder: Path) -> None:
         self.cli, self.file = cli, folder / "node.xml"
@@ -222,7 +222,7 @@ def test_enable_shows_the_difference(dcmctl: Cli, node: Node) -> None:
         assert done.returncode == 0, done
         assert "+    <source type='file'/>" in done.stdout.splitlines()
         assert not [line for line in done.stdout.splitlines()[2:] if line.startswith("-")]
-        assert ("runs: this holds from its next start" in done.stdout) == (not more)
+        assert ("runs: the change takes effect at its next start" in done.stdout) == (not more)
     done = dcmctl(
         "vm", "enable", "web1", "--direct", "1.5M", "--donor", "far", "--donor", "near",
         "--connect", uri, "--json",
@@ -234,11 +234,11 @@ def test_enable_shows_the_difference(dcmctl: Cli, node: Node) -> None:
 
 def test_enable_again_and_disable(dcmctl: Cli, node: Node) -> None:
     uri = node.uri(ENABLED)
-    assert dcmctl("vm", "enable", "web2", "--connect", uri).stdout == "web2: is so already\n"
+    assert dcmctl("vm", "enable", "web2", "--connect", uri).stdout == "web2: nothing to change\n"
     done = dcmctl("vm", "disable", "web2", "--connect", uri, "--dry-run")
     gone = [line for line in done.stdout.splitlines()[2:] if line.startswith("-")]
     assert any("dcm:memory" in line for line in gone)
-    # Only that which enable had put there.
+    # Only the parts that enable had added.
     assert any("source type" in line for line in gone)
     assert not any("access mode" in line for line in gone)
 
@@ -300,7 +300,7 @@ def test_no_libvirt_there(dcmctl: Cli, tmp_path: Path) -> None:
     [
         ('<dcm:donor name="far"/>', True, "it may use far"),
         ('<dcm:group name="rack1"/><dcm:donor name="far"/>', True, "it may use near, far"),
-        ('<dcm:donor name="next"/>', False, "there is no donor next in"),
+        ('<dcm:donor name="next"/>', False, "has no donor next"),
         ('<dcm:donor name="far"/><dcm:group name="rack2"/>', False, "is in group rack2"),
     ],
 )
@@ -322,7 +322,7 @@ def test_check_knows_the_donors_of_a_domain(
 
 
 def test_check_says_what_to_do(dcmctl: Cli, node: Node) -> None:
-    """On a machine without any of it every line that fails has something to do."""
+    """On a machine without any of the parts, each line that fails says what to do."""
     uri = node.uri(text_of(), ENABLED)
     done = dcmctl("vm", "check", "--connect", uri, "--json")
     assert done.returncode == 1 and done.stderr == ""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A control socket that speaks a VM's protocol, or whatever a test wants it to.
+"""A socket that answers like a VM's, or as a test wants it to.
 
-The figures move with every question, so that rates can be checked exactly.
+Its figures change with every request, so that rates can be checked exactly.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ Answer = Callable[[dict[str, Any]], bytes]
 
 
 class VmServer:
-    """Answers each line it gets; a context manager."""
+    """Answers each line; a context manager."""
 
     def __init__(self, directory: Path, name: str = "vm1", answer: Answer | None = None) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -107,7 +107,7 @@ class VmServer:
         self.path.unlink(missing_ok=True)
 
     def stop(self) -> None:
-        """Stop listening, but leave the socket file: a process that died."""
+        """Stop listening but leave the socket file, as a killed process does."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A real zsh on a terminal of its own, which tells what it would offer for a line."""
+"""A real zsh on a terminal of its own that reports its completions of a line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-# Matches go to the pipe as the completion adds them; what only counts or filters them does not.
+# Matches that the completion adds go to the pipe; calls that only count or filter do not.
 SETUP = r"""
 PROMPT=; RPROMPT=; LISTMAX=100000
 fpath=({folder} $fpath)
@@ -48,7 +48,7 @@ class Zsh:
             env={**env, "TERM": "dumb", "ZDOTDIR": str(work)}, cwd=work,
         )  # fmt: skip
         os.close(there)
-        # What it prints is nobody's, but must go somewhere.
+        # Drain the output, which no test reads.
         self._drain = threading.Thread(target=self._read, daemon=True)
         self._drain.start()
         self._told = os.fdopen(os.open(pipe, os.O_RDWR), encoding="utf-8")
@@ -71,7 +71,7 @@ class Zsh:
         return found
 
     def complete(self, line: str) -> list[str]:
-        """What is offered for the last word, sorted."""
+        """The completions of the last word, sorted."""
         self._type("\x15" + line + "\t")
         return sorted(set(self._offered()))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the tests of operations share with those of dcmctl, and a real etcd."""
+"""Fixtures of dcmctl's tests, and a real etcd."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ StartEtcd = Callable[..., Server]
 
 @pytest.fixture
 def start_etcd(short_tmp: Path) -> Iterator[StartEtcd]:
-    """Real ones of one member each; all end with the test."""
+    """Start real etcds of one member each; all end with the test."""
     if not shutil.which("etcd"):
         pytest.skip("no etcd: scripts/deps.sh ops")
     with contextlib.ExitStack() as stack:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A real etcd of one member on loopback, which can be stopped, killed and started again."""
+"""A real etcd of one member on loopback that can be stopped, killed and started again."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Server:
         return f"http{'s' * (self.tls is not None)}://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """On the ports it had; on others when somebody has taken them meanwhile."""
+        """Start etcd on the ports it had, or on others if these are taken."""
         for _ in range(5):
             if not self.port:
                 self.port, self.peer = free_port(), free_port()

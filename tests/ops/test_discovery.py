@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Donors that announce themselves in a real etcd, and a VM that runs meanwhile."""
+"""Donors announced in a real etcd, while a VM runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ real = pytest.mark.skipif(
 
 
 class Daemon:
-    """`dcmctl announce` or `dcmctl discover`, and what it says."""
+    """A running `dcmctl announce` or `dcmctl discover`, and its output."""
 
     def __init__(self, cli: Cli, log: Path, *args: object) -> None:
         self.log = log
@@ -120,33 +120,33 @@ def test_donors_come_and_go(
             return {d["name"]: d["state"] for d in vm.status()["donors"]}
 
         assert states() == {"one": "up"}
-        # A new one is used without a restart: the other's memory can go there.
+        # A new donor is used without a restart: memory can move to it.
         second = daemon("announce", "two", announce_conf(etcd, two, "two"))
         until("two is used", lambda: states().get("two") == "up", found.said)
-        # One that drains is not announced any more, and what it had is moved.
+        # A draining donor is no longer announced, and its memory is moved.
         assert one.stop() == 0
         until("one has gone", lambda: set(states()) == {"two"}, found.said)
         until("nor is it found", lambda: known() == {"two"}, first.said)
         assert vm.status()["lost_pages"] == 0
         assert lent(two) > 0
 
-        # etcd goes: all goes on, and it is said.
+        # etcd ends: all goes on, and the log says so.
         etcd.kill()
         until("said", lambda: "going on with the 1 donors that are known" in found.said())
         assert known() == {"two"}
         assert states() == {"two": "up"}
         etcd.start()
-        # The announcement's lease may have ended with it: it is made again.
+        # The lease may have ended meanwhile: it is made again.
         third = start_donor("three", keys=key, donor=options)
         daemon("announce", "three", announce_conf(etcd, third, "three"))
         until("three is used", lambda: states().get("three") == "up", found.said)
         until("two is known", lambda: known() == {"two", "three"}, second.said)
 
-        # One that dies drops out when its lease ends; it was in use, so that is a loss.
+        # A killed donor disappears when its lease ends; its memory is lost.
         third.kill()
         until("three dropped out", lambda: known() == {"two"}, found.said)
         until("nobody has it", lambda: set(states()) == {"two"}, found.said)
-        # What was found is there for what is started later.
+        # Later VMs find the donors in the file.
         assert f"address = {two.tcp_address}" in file.read_text()
         assert process.poll() is None
     finally:
@@ -167,15 +167,15 @@ def test_one_name_is_one_donors(
     first = daemon("announce", "one", announce_conf(etcd, one, "same"))
     until("announced", lambda: "announced" in first.said(), first.said)
     second = daemon("announce", "two", announce_conf(etcd, two, "same"))
-    until("refused", lambda: "another donor has that name" in second.said(), second.said)
+    until("refused", lambda: "another donor announces this name" in second.said(), second.said)
     access = Access((etcd.url,))
     assert [d.address for d in discover.read(Etcd(access))[0]] == [Address.parse(one.tcp_address)]
-    # Killed and started again before its lease ends: it goes on with its own.
+    # announce is killed and started again before the lease ends: it takes its key over.
     assert first.end(signal.SIGKILL) == -signal.SIGKILL
     again = daemon("announce", "one", announce_conf(etcd, one, "same"))
-    until("announced again", lambda: again.said().count("announced, ") == 2, again.said)
+    until("announced again", lambda: again.said().count("announced as ") == 2, again.said)
     assert again.end() == 0
-    until("now it may", lambda: "announced, " in second.said(), second.said)
+    until("now it may", lambda: "announced as " in second.said(), second.said)
 
 
 HOSTILE = [
@@ -189,7 +189,7 @@ HOSTILE = [
 
 
 def test_hostile_contents(start_etcd: StartEtcd, dcmctl: Cli, tmp_path: Path) -> None:
-    """What does not hold is left out, and told in lines; what does is used."""
+    """Wrong values are left out, each with a line in the log; right ones are used."""
     etcd = start_etcd()
     good = {"address": "tcp:good:1", "status": "good:2", "group": "rack1"}
     for name, value in [*HOSTILE, ("good", json.dumps(good))]:
@@ -203,7 +203,7 @@ def test_hostile_contents(start_etcd: StartEtcd, dcmctl: Cli, tmp_path: Path) ->
     assert json.loads(done.stdout) == [{"name": "good", **good}]
     assert done.stderr.count("is left out") == len(HOSTILE) + 1
     assert all(c.isprintable() or c == "\n" for c in done.stderr)
-    # more than there may be: the first ones, and it says so
+    # more donors than allowed: the first ones are used, and the log says so
     for i in range(300):
         etcd.put(f"{PREFIX}many{i:03}", f'{{"address": "tcp:many:{i + 1}"}}')
     done = dcmctl("discover", "--once", "--json", "--config", conf)
@@ -236,7 +236,7 @@ def test_tls_and_passwords(start_etcd: StartEtcd, short_tmp: Path, dcmctl: Cli) 
 
     right = (f"ca = {cert}", "user = root", f"password-file = {password}")
     assert look(*right).stdout == "far tcp:far:1\n"
-    assert "certificate" in look(*right[1:]).stderr  # nobody vouches for it
+    assert "certificate" in look(*right[1:]).stderr  # without a CA
     refused = look(right[0])
     assert refused.returncode == 1
     assert refused.stdout == ""
@@ -246,7 +246,7 @@ def test_tls_and_passwords(start_etcd: StartEtcd, short_tmp: Path, dcmctl: Cli) 
     assert "refuses user root" in refused.stderr
     assert "wrong" not in refused.stderr
     password.chmod(0o644)
-    assert "may be read by others" in look(*right).stderr
+    assert "other users may read" in look(*right).stderr
     conf.write_text(f"[etcd]\nendpoints = http://127.0.0.1:1\n{right[1]}\n{right[2]}\n")
     assert "over https:// only" in dcmctl.fails("discover", "--once", "--config", conf, status=2)
 
@@ -254,7 +254,7 @@ def test_tls_and_passwords(start_etcd: StartEtcd, short_tmp: Path, dcmctl: Cli) 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "there is no [etcd] endpoints"),
+        ("", "[etcd] endpoints = is missing"),
         ("[etcd]\nendpoints =\n", "1 to 16"),
         ("[etcd]\nendpoints = ftp://h:1\n", "is not http(s)://HOST:PORT"),
         ("[etcd]\nendpoints = http://h\n", "is not http(s)://HOST:PORT"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The exporter, alert rules and dashboards, with Debian's Prometheus scraping what really runs."""
+"""The exporter, alert rules and dashboards, with Debian's Prometheus and running daemons."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CONFIGS = TOP / "configs"
 RULES = CONFIGS / "prometheus" / "kvm-dcm.rules.yml"
 DASHBOARDS = sorted((CONFIGS / "grafana").glob("*.json"))
 METRIC = re.compile(r"\b(?:dcm|process)_[a-z0-9_]+\b")
-# Where there is a kernel pager; tests/vm/test_hostd.py has one.
+# Metrics of the kernel pager; tests/vm/test_hostd.py has one.
 KERNEL_ONLY = {"dcm_host_hostd_up"}
 
 real = pytest.mark.skipif(
@@ -67,7 +67,7 @@ def test_rules() -> None:
 
 
 class Exporter:
-    """`dcmctl exporter` on a port of its own."""
+    """A `dcmctl exporter` on a port of its own."""
 
     def __init__(self, cli: Cli, *words: str) -> None:
         self.process = cli.start("exporter", "--listen", "127.0.0.1:0", *words)
@@ -117,7 +117,7 @@ def test_nothing_runs(exported: Exporter) -> None:
 
 
 def test_any_host_was_taken(exported: Exporter) -> None:
-    """Another page's name that resolves to us (DNS rebinding) gets nothing, as everywhere."""
+    """A foreign name that resolves to this server (DNS rebinding) is refused."""
     for host, status in (
         ("evil.example", 403),
         ("127.0.0.1.evil.example:80", 403),
@@ -147,7 +147,7 @@ def test_a_name_of_ours(dcmctl: Cli) -> None:
 
 
 def test_who_is_rude_keeps_nobody_waiting(exported: Exporter) -> None:
-    """Connections that say nothing, nonsense, or too much; more than there are places."""
+    """Silent connections, nonsense, long requests, and more connections than places."""
     idle = [socket.create_connection(("127.0.0.1", exported.port)) for _ in range(4)]
     for rude in (b"\x00" * 100, b"GET /" + b"x" * 70_000, b"GET /metrics HTTP/1.1\r\n" * 3):
         with socket.create_connection(("127.0.0.1", exported.port)) as sock:
@@ -173,7 +173,7 @@ def test_who_is_rude_keeps_nobody_waiting(exported: Exporter) -> None:
 
 @pytest.mark.slow
 def test_who_trickles_keeps_no_place(exported: Exporter) -> None:
-    """As many as there are places, a byte now and then each: all are ended, and it answers."""
+    """All places send a byte now and then: all are ended, and the exporter answers."""
     slow = [socket.create_connection(("127.0.0.1", exported.port)) for _ in range(8)]
     for sock in slow:
         sock.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
@@ -213,7 +213,7 @@ def test_names_are_escaped() -> None:
 
 
 def test_kernel_pagers_are_told_too() -> None:
-    """As far as a host without the module can: what estate.py gives for a file on dcmfs."""
+    """Metrics of a dcmfs file, from a made-up value of estate.py: here is no module."""
     use = estate.Use("web1", "far", "lost", "tcp", 3, 3 << 21, 5000, "gone")
     vm = estate.Machine(
         name="web1", pager="kernel", path="/mnt/dcm/web1", running=True, pid=None,
@@ -251,7 +251,7 @@ def test_kernel_pagers_are_told_too() -> None:
 
 
 class Prometheus:
-    """A real one, which scrapes each second."""
+    """A real Prometheus that scrapes each second."""
 
     def __init__(self, folder: Path, hosts: list[str], donors: list[str]) -> None:
         self.port = free_port()
@@ -290,7 +290,7 @@ class Prometheus:
 
 
 def expressions() -> list[tuple[str, str]]:
-    """Of all panels and variables of the dashboards: (where, expression)."""
+    """(place, expression) for all panels and variables of the dashboards."""
     found = []
     for path in DASHBOARDS:
         board = json.loads(path.read_text())
@@ -325,7 +325,7 @@ def test_dashboards_are_whole() -> None:
             assert place["x"] + place["w"] <= 24
             for target in panel.get("targets", []):
                 assert set(re.findall(r"\$(\w+)", target["expr"])) <= known
-        # none lies on another
+        # no panel covers another
         cells = [
             (x, y)
             for p in panels
@@ -340,7 +340,7 @@ def test_dashboards_are_whole() -> None:
 def test_a_live_scrape_has_all_metrics(
     running: Running, donors: tuple[Donor, Donor], exported: Exporter, tmp_path: Path
 ) -> None:
-    """Each expression of dashboards and rules has metrics that are there, and means something."""
+    """Expressions of dashboards and rules are valid, and use metrics that exist."""
     running.line("filled")
     text = exported.get()
     checked = promtool("check", "metrics", text=text)
@@ -373,7 +373,7 @@ def test_a_live_scrape_has_all_metrics(
         for where, expr in expressions():
             assert server.query(filled(expr)) != [], f"{where}: {expr} says nothing"
         assert all(r["health"] == "ok" for g in server.ask("rules")["groups"] for r in g["rules"])
-        # what it has is what dcmctl says
+        # the samples are the values that dcmctl prints
         budget = server.query('dcm_vm_budget_bytes{vm="e2e"}')[0]["value"][1]
         assert int(budget) == running.status()["budget_bytes"]
 

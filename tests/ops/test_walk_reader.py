@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What reads and runs a page of docs/ as a newcomer would; the page itself is run in a VM."""
+"""tests/vm/walk.py, which runs the commands of a page of docs/; tests/vm runs the page."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_what_is_wrong_in_a_page_fails(right: str, wrong: str, why: str) -> None
 
 
 def test_all_of_the_page_is_run() -> None:
-    """What it shows in a code block is a command, or what one prints."""
+    """Each line of a code block is a command, or output of one."""
     text = (TOP / "docs" / "first-vm.md").read_text()
     found = steps(text)
     assert len(found) == text.count("\n    $ ") > 20

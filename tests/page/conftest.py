@@ -25,7 +25,7 @@ from tests.framework.donor import Donor  # noqa: E402
 from tests.framework.paths import BUILD  # noqa: E402
 from tests.page.page import Dashboard  # noqa: E402
 
-# Fixtures of theirs.
+# Fixtures of dcmctl's tests.
 args, donors, running = paging.args, paging.donors, paging.running
 dcmctl, runtime = cli.dcmctl, cli.runtime
 
@@ -35,7 +35,7 @@ HOSTILE = "<script>alert(1)</script>"
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium, which may ask nobody but us: anything else has nowhere to go."""
+    """Debian's Chromium; only addresses of this host can be reached from it."""
     chromium = shutil.which("chromium")
     if chromium is None:
         pytest.skip("no chromium: scripts/deps.sh page")
@@ -51,7 +51,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def host_conf(tmp_path: Path, donors: tuple[Donor, Donor], dcmctl: Cli) -> Path:
-    """What the host is configured with: both donors, and where they tell their status."""
+    """The host's configuration: both donors, with the addresses of their status."""
     near, far = donors
     path = tmp_path / "host.conf"
     path.write_text(
@@ -67,7 +67,7 @@ def host_conf(tmp_path: Path, donors: tuple[Donor, Donor], dcmctl: Cli) -> Path:
 
 @pytest.fixture
 def start_dashboard(dcmctl: Cli) -> Iterator[Callable[..., Dashboard]]:
-    """start_dashboard("--token-file", path): a server of the page on any port of loopback."""
+    """start_dashboard("--token-file", path): serve the page on a free port of loopback."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*words: object) -> Dashboard:

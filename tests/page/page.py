@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A server of the operator's page, and a browser's view of it."""
+"""The operator's page: its server, and a browser that shows it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PATIENCE_MS = 60_000
 
 @dataclass(frozen=True)
 class Dashboard:
-    """`dcmctl dashboard`, as it was started."""
+    """A running `dcmctl dashboard`."""
 
     url: str
     process: subprocess.Popen[str]
 
 
 class View:
-    """The page in a browser, and all that it said and asked."""
+    """The page in a browser, with its console messages and requests."""
 
     def __init__(self, page: Page, url: str) -> None:
         self.page = page
@@ -51,9 +51,9 @@ class View:
         return self.page.locator(selector).first.inner_text().strip()
 
     def until(self, script: str, given: Any = None) -> Any:
-        """Until a function of the page gives something true; what that is.
+        """Wait until a function in the page returns a true value; return the value.
 
-        Not by wait_for_function(), which evaluates text there: the page forbids that.
+        wait_for_function() evaluates text in the page, which the page forbids.
         """
         deadline = time.monotonic() + PATIENCE_MS / 1000
         while not (value := self.page.evaluate(script, given)):
@@ -62,7 +62,7 @@ class View:
         return value
 
     def clean(self) -> None:
-        """Nothing was said on the console, nobody else was asked, nothing was set as a cookie."""
+        """Check: no console message, no request to another server, no cookie."""
         assert self.said == []
         ours = urlsplit(self.url).netloc
         assert self.asked
@@ -91,7 +91,7 @@ def shoot(seen: View, path: Path) -> None:
 
 
 def once(dcmctl: Any) -> dict[str, Any]:
-    """What the command line says of the same."""
+    """The same data from the command line."""
     done = dcmctl("dashboard", "--once", "--interval", "0.3")
     assert done.returncode == 0, done
     answer: dict[str, Any] = json.loads(done.stdout)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The operator's page in a browser: what it shows is what the command line says; what it changes.
+"""The operator's page in a browser: it shows what the commands print, and changes VMs.
 
 A program pages on two real donors meanwhile. Pictures are left in build/test/page/.
 """
@@ -27,7 +27,7 @@ from tests.page.page import Dashboard, View, once, shoot, view
 Start = Callable[..., Dashboard]
 pytestmark = pytest.mark.usefixtures("host_conf")
 
-# Text and number of the look in one go: between two goes there may be another look.
+# Text and number of the reading together: between two calls there may be a new one.
 SHOWN = """() => {
   const cells = (row) => [...row.children].map((cell) => cell.innerText);
   const rows = (id) => [...document.querySelectorAll(`#${id} tbody tr`)].map(cells);
@@ -47,7 +47,7 @@ EVENT = """(kind) => document.querySelector(`#events [data-kind="${kind}"] span`
 
 
 def shown_with_json(v: View) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What is on the page, and what the API said of the same look."""
+    """The page's text, and the API's answer of the same reading."""
     for _ in range(200):
         answer = v.page.evaluate(STATE)
         shown = v.page.evaluate(SHOWN)
@@ -96,7 +96,7 @@ def check_vms(shown: dict[str, Any], look: dict[str, Any]) -> None:
 
 
 def settled(donor: dict[str, Any]) -> dict[str, Any]:
-    """Of a donor, what stays when all memory is lent: not times, and not errors' words."""
+    """A donor without the fields that change while no memory is lent: times and errors."""
     times = ("rtt_ns", "silent_ms")
     uses = [{k: v for k, v in use.items() if k not in times} for use in donor["uses"]]
     return {**donor, "uses": uses}
@@ -126,7 +126,7 @@ def test_the_page_says_what_the_command_line_says(
         bytes_of = {u["donor"]: format_size(u["bytes"]) for u in estate["vms"][0]["uses"]}
         assert shown["uses"] == [["", "near", "far"], ["e2e", bytes_of["near"], bytes_of["far"]]]
 
-        # The other commands, of the same: what no longer changes is the same to the byte.
+        # Other commands: fields that do not change are identical.
         said = once(dcmctl)["estate"]
         assert [settled(x) for x in said["donors"]] == [settled(x) for x in estate["donors"]]
         listed = json.loads(dcmctl("list", "--json").stdout)
@@ -135,9 +135,9 @@ def test_the_page_says_what_the_command_line_says(
                 assert one[name] == vm[name]
         real = [donor["lent_bytes"] for donor in estate["donors"]]
         assert sum(real) == sum(u["bytes"] for vm in estate["vms"] for u in vm["uses"])
-        # Nobody has said what may be changed.
+        # Without --token-file nothing can be changed.
         assert v.page.locator("button:visible", has_text="…").count() == 0
-        # History has come from the server and goes on by itself.
+        # History came from the server, and the page continues it.
         points = "() => fetch('/api/history?vm=' + encodeURIComponent(%r)).then((a) => a.json())"
         history = v.page.evaluate(points % look["keys"][0])
         assert len(history["points"]) >= 6
@@ -165,7 +165,7 @@ def test_dark_and_narrow(
     with view(browser, d.url, width=360, height=740, dark=True) as v:
         v.open()
         v.until("() => document.querySelectorAll('.uplot').length === 4")
-        # Nothing has to be moved sideways to be read, and buttons can be hit.
+        # No horizontal scrolling, and buttons are large enough to hit.
         assert v.page.evaluate("() => document.documentElement.scrollWidth") <= 360
         for button in v.page.locator("button:visible", has_text="…").all():
             box = button.bounding_box()
@@ -180,7 +180,7 @@ def test_dark_and_narrow(
 def test_a_donor_is_killed(
     running: Running, donors: tuple[Donor, Donor], start_dashboard: Start, browser: Browser
 ) -> None:
-    """It shows, without a reload. Within 5 s is wanted; how long it took is printed."""
+    """The page shows it without a reload. 5 s is the target; the time is printed."""
     running.line("filled")
     near, _ = donors
     d = start_dashboard("--interval", "1")
@@ -204,7 +204,7 @@ def test_a_donor_is_killed(
 def test_a_donor_drains(
     running: Running, donors: tuple[Donor, Donor], start_dashboard: Start, browser: Browser
 ) -> None:
-    """By its own administrator: what moved, and that it has gone well, is among the events."""
+    """Drained by SIGTERM: the events say what moved, and that the donor is drained."""
     running.line("filled")
     _, far = donors
     d = start_dashboard("--interval", "0.2")
@@ -252,14 +252,14 @@ def test_budget_takes_a_token_and_a_yes(
         v.until("() => !document.getElementById('dialog').open")
         assert running.status()["budget_bytes"] == 32 * MIB
         assert "64M to 32M" in v.until(EVENT, "budget")
-        # It is not asked for twice; the pager's own reason is shown.
+        # The token is asked for once; the page shows the pager's own reason.
         page.get_by_role("button", name="Budget…").click()
         assert not page.locator("#dialog-token").is_visible()
         page.locator("#dialog-value").fill("4K")
         page.locator("#dialog-yes").click()
         v.until("() => document.getElementById('dialog-error').innerText.includes('smallest')")
         page.locator("#dialog-no").click()
-        # One answer was 401, one 409, as they should: the browser says so on the console.
+        # One answer was 401 and one 409, as expected: the browser logs both.
         assert [line for line in v.said if "401" not in line and "409" not in line] == []
         assert not [url for url in v.asked if token in url]
         assert token not in page.content()
@@ -270,7 +270,7 @@ def test_drain_takes_a_token_and_a_yes(
     running: Running, donors: tuple[Donor, Donor], start_dashboard: Start, browser: Browser,
     tmp_path: Path,
 ) -> None:  # fmt: skip
-    """Off the donor for this host, and on it again; nothing is lost by it."""
+    """Drain a donor for this host, and use it again; nothing is lost."""
     running.line("filled")
     _, far = donors
     file = tmp_path / "token"
@@ -324,7 +324,7 @@ def test_from_elsewhere_it_takes_the_token(
 
 
 def test_names_are_text(runtime: Path, start_dashboard: Start, browser: Browser) -> None:
-    """A VM that calls its donors as it likes; a page that runs nothing of it."""
+    """A VM whose donors have hostile names; the page runs none of them."""
     with VmServer(runtime / "vm") as server:
         first, second = server.status["donors"]
         first["name"], first["state"] = HOSTILE, "lost"
@@ -340,7 +340,7 @@ def test_names_are_text(runtime: Path, start_dashboard: Start, browser: Browser)
                 }""",
                 HOSTILE,
             )
-            assert len(names) == 4  # with the two of the configuration
+            assert len(names) == 4  # two of them from the configuration
             assert v.page.locator("script").count() == 1
             assert v.page.locator("img").count() == 0
             assert "<img" in v.text("#health")
@@ -352,7 +352,7 @@ def test_names_are_text(runtime: Path, start_dashboard: Start, browser: Browser)
 def test_the_server_comes_back(
     start_dashboard: Start, browser: Browser, dcmctl: Cli, tmp_path: Path
 ) -> None:
-    """The page says that it is not live, and is again when the server is."""
+    """Without the server the page says that it is not live; it recovers with the server."""
     d = start_dashboard("--interval", "0.5")
     with view(browser, d.url) as v:
         v.open()
@@ -362,6 +362,6 @@ def test_the_server_comes_back(
         start_dashboard("--interval", "0.5", "--listen", d.url.split("/")[2])
         v.until("() => document.getElementById('live').innerText.startsWith('live')")
         v.until("() => document.getElementById('pill').innerText !== 'not live'")
-        # That it could not be reached for a while is on the console, and nothing else.
+        # The console has the failed requests, and nothing else.
         failed = "error: Failed to load resource: net::"
         assert [line for line in v.said if not line.startswith(failed)] == []

@@ -444,7 +444,7 @@ def test_starts_that_are_refused(libvirt: Libvirt) -> None:
     v.define(mib=768)
     v.must(*ENABLE, "96M")
     said = v.refused()
-    assert "donors have no room for it: it can need 768M in slabs of 16M" in said
+    assert "donors have no room for the VM: it can need 768M in slabs of 16M" in said
     assert "near has 3" in said and "next has 3" in said
     nothing_is_left(v)
 
@@ -542,7 +542,7 @@ def test_a_users_domain(users: Session) -> None:
     donor = v.host.donors[1]
     donor.job.signal(signal.SIGTERM)
     assert donor.job.wait(60) == 0
-    assert "it needs a donor of group rack1: next" in v.refused()
+    assert "the VM needs a donor of group rack1: next" in v.refused()
     v.must("dcmctl", "vm", "disable", NAME)
     v.must(*ENABLE, "96M", "--pager", "kernel")
     assert "--connect qemu:///session" in v.refused()

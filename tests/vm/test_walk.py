@@ -236,13 +236,13 @@ def test_starts_that_are_refused(walked: Host) -> None:
     # More than any donor has.
     define(m, "web2", UUID.replace("0001", "0002"), mib=768)
     m.must("dcmctl vm enable web2 --direct 96M")
-    assert "donors have no room for it: it can need 768M in slabs of 16M" in refused(m, "web2")
+    assert "donors have no room for the VM: it can need 768M in slabs of 16M" in refused(m, "web2")
     m.must("virsh -q undefine web2")
     # A donor that somebody else has filled.
     m.must("systemd-run -q --unit=fill /root/dcmfs_test use /mnt/dcm/fill 400 1 3 /run/stop")
     until(lambda: "using" in m.log("fill"), m.log, 600)
     said = refused(m)
-    assert "donors have no room for it: it can need 256M" in said and "near has " in said
+    assert "donors have no room for the VM: it can need 256M" in said and "near has " in said
     m.must("touch /run/stop")
     until(lambda: "pages right, 0 lost" in m.log("fill"), m.log, 600)
     m.must("rm /mnt/dcm/fill")

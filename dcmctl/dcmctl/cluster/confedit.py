@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Donors in a configuration that people write: lines come and go, everything else stays as it is.
+"""Add, change and remove donors in a configuration that people write.
 
-Comments are never touched, nor is another section. What comes of it is read again before it
-takes the file's place, which it does whole or not at all.
+Comments and other sections stay as they are. The new text is checked before it replaces the file,
+whole or not at all.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DONOR = re.compile(r"donor\s+(?P<name>\S+)")
 
 
 def _donor_of(line: str) -> str | None:
-    """The donor whose section this line opens; "" for another section; None: it opens none."""
+    """The donor whose section this line begins; "" if it begins another, None if none."""
     section = _SECTION.fullmatch(line.strip())
     if section is None:
         return None
@@ -39,7 +39,7 @@ def _key(line: str) -> str:
 
 
 def added(text: str, donor: Donor) -> str:
-    """With a section for it at the end."""
+    """The text with a section for the donor at its end."""
     lines = [f"[donor {donor.name}]", f"address = {donor.address}"]
     if donor.status is not None:
         lines.append(f"status = {donor.status}")
@@ -52,7 +52,7 @@ def added(text: str, donor: Donor) -> str:
 
 
 def removed(text: str, name: str) -> str:
-    """Without its section; comments in it stay."""
+    """The text without the donor's section, but with the comments in it."""
     kept: list[str] = []
     inside = False
     for line in text.splitlines(keepends=True):
@@ -60,7 +60,7 @@ def removed(text: str, name: str) -> str:
         if opens is not None:
             inside = opens == name
             if inside:
-                # one blank line less, that it does not become two
+                # remove a blank line, or there would be two
                 if kept and not kept[-1].strip():
                     kept.pop()
                 continue
@@ -70,7 +70,7 @@ def removed(text: str, name: str) -> str:
 
 
 def drained(text: str, name: str, drain: bool) -> str:
-    """With drain = yes behind its address, or without."""
+    """The text with `drain = yes` after the donor's address, or without it."""
     made: list[str] = []
     inside = False
     for line in text.splitlines(keepends=True):
@@ -89,7 +89,7 @@ def drained(text: str, name: str, drain: bool) -> str:
 
 @contextlib.contextmanager
 def locked(paths: list[Path]) -> Iterator[None]:
-    """Two that change a file at once would lose one of the changes."""
+    """A lock: of two changes at the same time one would be lost."""
     with contextlib.ExitStack() as stack:
         for folder in sorted({path.resolve().parent for path in paths}):
             try:
@@ -102,7 +102,7 @@ def locked(paths: list[Path]) -> Iterator[None]:
 
 
 def _new_file(path: Path, text: str) -> Path:
-    """Beside it, with its mode and owner, on the disk."""
+    """Write the new text to a file beside it, with the same mode and owner, and sync it."""
     new = path.with_name(f".{path.name}.{os.getpid()}")
     info = path.stat()
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -117,7 +117,7 @@ def _new_file(path: Path, text: str) -> Path:
 
 
 def replace(changes: dict[Path, str], check: Callable[[Path, Path], None]) -> None:
-    """All files or none: `check(new, path)` is asked of each before the first is replaced."""
+    """Change all files or none: `check(new, path)` of each precedes the first replacement."""
     made: dict[Path, Path] = {}
     try:
         for given, text in changes.items():

@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Donors of a cluster, found in etcd: `dcmctl announce` beside a donor, `dcmctl discover` on hosts.
+"""Donors of a cluster in etcd: `dcmctl announce` runs beside a donor, `dcmctl discover` on hosts.
 
-A donor is a key PREFIX/NAME under a lease; its value says where the donor is. `announce` keeps the
-lease only while the donor itself answers and lends, so one that dies drops out when the lease
-ends, one that drains at once. `discover` writes what it finds into a file of [donor] sections,
-which the configurations name (donors = FILE), and tells what runs: a new one is used without a
-restart, one that is not announced any more is removed (members.py): what is on it is moved, or
-is lost if it is dead, as a donor's memory always is.
+A donor is a key PREFIX/NAME with a lease; the value has its address. `announce` renews the lease
+while the donor answers and lends: a donor that dies disappears when the lease ends, one that drains
+at once. `discover` writes the donors to a file of [donor] sections, which the configurations name
+(donors = FILE), and tells dcm-hostd and the VMs of libdcm: they use a new donor without a restart,
+and remove one that is no longer announced (members.py). The memory on it is moved, or is lost if
+the donor is dead.
 
-Each look takes everything there is, compares it with what the VMs have, and tells the difference;
-a watch makes it look at once. So nothing depends on having seen every event. Without etcd it
-goes on with what it knows, and says so.
+Each round reads all keys, compares them with the VMs' donors, and applies the difference; a watch
+only starts a round at once, so no event needs to be seen. If etcd does not answer, `discover`
+continues with the donors it knows, and logs that.
 
-What etcd says is not believed: names, addresses and numbers are checked, what does not hold is
-left out and told once. Only tcp: addresses count; a path would be another host's.
+Values in etcd may be hostile: names, addresses and numbers are checked, and a donor with a wrong
+one is left out and logged once. Only tcp: addresses are accepted; a UNIX socket would be on another
+host.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from dcmctl.pager.status import Fields, Status
 Args = argparse.Namespace
 FILE = Path("/run/dcm-discover/donors.conf")
 LOOK_S = 10.0
-SILENCE_S = 900.0  # etcd tells progress every ten minutes
+SILENCE_S = 900.0  # etcd reports progress every ten minutes
 KEYS_MAX = 256
 LEASE_MIN, LEASE_MAX, LEASE = 5, 3600, 15
 
@@ -50,7 +51,7 @@ def _say(text: str) -> None:
 
 @dataclass
 class _Once:
-    """Things that are said when they begin, not each time they are seen."""
+    """Log a problem when it begins, not in each round."""
 
     now: set[str] = field(default_factory=set)
 
@@ -80,7 +81,7 @@ def load(path: Path) -> Config:
             if name not in ("etcd", "discover", "announce"):
                 raise UsageError(f"no section [{printable(name)}]; known: etcd, discover, announce")
         if not parser.has_section("etcd"):
-            raise UsageError("there is no [etcd] endpoints =")
+            raise UsageError("[etcd] endpoints = is missing: name etcd's address")
         found = dict(parser.items("discover")) if parser.has_section("discover") else {}
         file = Path(found.pop("file", str(FILE)))
         for left in found:
@@ -95,7 +96,7 @@ def load(path: Path) -> Config:
 
 
 def check(name: str, value: str | None) -> Donor:
-    """One key; what is wrong with it is a DcmError."""
+    """Check one key and its value; a wrong one is a DcmError."""
     if not NAME.fullmatch(name):
         raise DcmError("its name is not a donor's name")
     try:
@@ -118,7 +119,7 @@ def check(name: str, value: str | None) -> Donor:
 
 
 def read(etcd: Etcd) -> tuple[list[Donor], list[str]]:
-    """All donors that are announced, and what was left out, in words."""
+    """All donors that are announced, and a line for each that is left out."""
     keys, more = etcd.get_all(KEYS_MAX)
     donors: list[Donor] = []
     wrong: list[str] = []
@@ -126,7 +127,7 @@ def read(etcd: Etcd) -> tuple[list[Donor], list[str]]:
         try:
             made = check(name, value)
             if any(d.name == made.name or d.address == made.address for d in donors):
-                raise DcmError("another one has its name or its address")
+                raise DcmError("another donor has its name or its address")
             if len(donors) == settings.DONORS_MAX:
                 raise DcmError(f"there are more than {settings.DONORS_MAX}")
             donors.append(made)
@@ -141,7 +142,7 @@ def read(etcd: Etcd) -> tuple[list[Donor], list[str]]:
 
 
 def write(path: Path, donors: list[Donor]) -> bool:
-    """Whole or not at all; True: it is another than it was."""
+    """Write the file, whole or not at all; return whether it has changed."""
     text = "; written by dcmctl discover: changes are lost\n"
     for d in donors:
         text = confedit.added(text, d)
@@ -159,7 +160,7 @@ def write(path: Path, donors: list[Donor]) -> bool:
 
 
 def _wants(vm: vmsock.Vm, file: Path) -> bool:
-    """A VM whose donors were all given on its command line has chosen them."""
+    """Whether a VM uses the file; one with all donors on its command line does not."""
     try:
         return settings.donors_file(vm.path.with_suffix(".conf")) == file
     except DcmError:
@@ -167,7 +168,7 @@ def _wants(vm: vmsock.Vm, file: Path) -> bool:
 
 
 def _tell_vm(vm: vmsock.Vm, donors: list[Donor], gone: set[tuple[str, str]]) -> list[str]:
-    """Bring one VM's donors to what they shall be."""
+    """Add and remove donors of one VM until it has those of the file."""
     status = Status.read(vm.ask({"cmd": "status"}), f"VM {vm.name}")
     have = {(d.name, d.address): d.state for d in status.donors}
     wrong: list[str] = []
@@ -192,7 +193,7 @@ def _tell_vm(vm: vmsock.Vm, donors: list[Donor], gone: set[tuple[str, str]]) -> 
 
 
 class Discoverer:
-    """What was found, and by whom it is used."""
+    """The donors found, and the file and the VMs that use them."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -200,10 +201,10 @@ class Discoverer:
         self.donors = settings.load_donors(config.file)
         self.ever = {(d.name, str(d.address)) for d in self.donors}
         self.said = _Once()
-        self.changed = True  # dcm-hostd may have started before us
+        self.changed = True  # dcm-hostd may have started before dcmctl
 
     def look(self) -> bool:
-        """One round; whether etcd answered."""
+        """One round; return whether etcd answered."""
         lines: list[str] = []
         answered = True
         try:
@@ -241,7 +242,7 @@ class Discoverer:
                     hostd.reread(hostd.look()[0])
                 self.changed = False
             except DcmError as exc:
-                # when it starts it reads the file by itself
+                # dcm-hostd reads the file when it starts
                 self.changed = "does not run" not in str(exc)
                 if self.changed:
                     lines.append(str(exc))
@@ -251,7 +252,7 @@ class Discoverer:
 def _watch(access: Access, wake: threading.Event, stop: threading.Event) -> None:
     etcd = Etcd(access)
     while not stop.is_set():
-        with contextlib.suppress(Exception):  # the look by the clock says what is wrong
+        with contextlib.suppress(Exception):  # the next round by the clock logs the error
             for _ in etcd.watch(SILENCE_S):
                 wake.set()
                 if stop.is_set():
@@ -308,7 +309,7 @@ def _end_by_signal(stop: threading.Event, wake: threading.Event) -> None:
 
 
 class Announcer:
-    """A lease, and a key under it, for as long as the donor lends."""
+    """A lease, and a key with it, while the donor lends."""
 
     def __init__(self, config: Config) -> None:
         values = dict(config.announce)
@@ -336,7 +337,7 @@ class Announcer:
         self.said = _Once()
 
     def lends(self) -> str:
-        """Why it does not lend; "" if it does."""
+        """The reason why the donor does not lend; "" if it lends."""
         try:
             said = Fields(donor.fetch(self.status), f"donor {self.status}")
             state = said.text("state")
@@ -348,11 +349,11 @@ class Announcer:
         if self.lease:
             lease, self.lease = self.lease, 0
             self.etcd.revoke(lease)
-            _say(f"{self.name}: not announced any more")
+            _say(f"donor {self.name}: no longer announced")
 
     def round(self) -> None:
         why = self.lends()
-        lines = [f"{self.name}: not announced: {why}"] if why else []
+        lines = [f"donor {self.name}: not announced: {why}"] if why else []
         try:
             if why:
                 self.leave()
@@ -362,10 +363,15 @@ class Announcer:
                 other = self.etcd.claim(self.name, self.value, lease)
                 if other is None:
                     self.lease = lease
-                    _say(f"{self.name}: announced, {self.value}, for {self.seconds} s each time")
+                    _say(
+                        f"donor {self.name}: announced as {self.value}, lease {self.seconds} s",
+                    )
                 else:
                     self.etcd.revoke(lease)
-                    lines.append(f"{self.name}: another donor has that name: {printable(other)}")
+                    lines.append(
+                        f"donor {self.name}: another donor announces this name: "
+                        f"{printable(other)}: give one of them another [announce] name"
+                    )
         except EtcdError as exc:
             lines.append(str(exc))
         self.said.say(lines)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a donor says of itself over its HTTP status, by default on loopback only."""
+"""A donor's own status, over HTTP; donors serve it on loopback by default."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _ADDRESS = re.compile(
     r"(?P<path>/[!-~]*)?",
     re.ASCII,
 )
-ANSWER_MAX = 16 << 20  # it lists every slab
+ANSWER_MAX = 16 << 20  # the answer lists every slab
 
 
 def fetch(address: str, timeout: float = TIMEOUT) -> Json:
-    """The donor's status object; at most 16 MiB and `timeout` seconds."""
+    """The donor's status object, of at most 16 MiB, within `timeout` seconds."""
     match = _ADDRESS.fullmatch(address)
     port = int(match["port"]) if match else 0
     if not match or not 1 <= port <= 65535:
@@ -42,17 +42,19 @@ def fetch(address: str, timeout: float = TIMEOUT) -> Json:
         while part := answer.read1(65536):
             data += part
             if len(data) > ANSWER_MAX:
-                raise DcmError(f"{who} answered more than {ANSWER_MAX >> 20} MiB")
+                raise DcmError(f"{who} sent an answer of more than {ANSWER_MAX >> 20} MiB")
             if time.monotonic() > deadline:
                 raise TimeoutError
     except TimeoutError:
         raise DcmError(f"{who} does not answer within {timeout:g} s") from None
     except (OSError, UnicodeError) as exc:
         raise DcmError(
-            f"{who}: {reason(exc)}: is [http] listen on there, and is this its port?"
+            f"{who}: {reason(exc)}: check that dcm-donord runs, and [http] listen in its donor.conf"
         ) from None
     except http.client.HTTPException:
-        raise DcmError(f"{who} does not speak HTTP there: is this its status port?") from None
+        raise DcmError(
+            f"{who} does not speak HTTP: use the port of [http] listen in its donor.conf"
+        ) from None
     finally:
         connection.close()
     if answer.status != 200:
@@ -68,7 +70,7 @@ def _percent(part: int, whole: int) -> str:
 
 
 def status_lines(address: str, status: Json) -> list[str]:
-    """A donor's own view: its memory, who has it, what went over its connections."""
+    """The donor's status as lines: its memory, its sessions, its connections' counters."""
     who = f"donor {printable(address)}"
     f = Fields(status, who)
     memory = f.group("memory")
@@ -113,7 +115,7 @@ def status_lines(address: str, status: Json) -> list[str]:
         f"{data.number('connections')} connections, "
         f"{format_count(data.number('reads'))} reads ({format_size(data.number('read_bytes'))}), "
         f"{format_count(data.number('writes'))} writes "
-        f"({format_size(data.number('written_bytes'))}); shm is not seen here",
+        f"({format_size(data.number('written_bytes'))}); accesses by shm are not counted",
     )
     lines += ["", *_tenants(f), "", *_sessions(f)]
     return lines

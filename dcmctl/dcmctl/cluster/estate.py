@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """All donors and VMs that this host knows, as one value.
 
-Asked are the user pagers' control sockets, dcm-hostd, dcmfs for each of its files, and donors
-themselves where the configuration says on which address they tell their status. Who does not
-answer costs its own entry and a line in `problems`; the rest is as complete as without it. What
-is not known is None, never 0.
+It comes from the sockets of libdcm's VMs, from dcm-hostd, from dcmfs for each of its files, and
+from donors whose status address is configured. One that does not answer lacks its values, and has
+a line in `problems`; the rest is complete. Values that are not known are None, never 0.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from dcmctl.pager import dcmfs, hostd, settings, vmsock
 from dcmctl.pager.status import LATENCIES, DonorStatus, Fields, Latency, Status
 
 ASKERS = 8
-# Where VMs do not agree, the worst is told: one VM that has lost a donor matters.
+# If VMs differ on a donor's state, the worst counts: one VM that has lost a donor matters.
 ORDER = ("lost", "silent", "draining", "connecting", "up")
 
 
 @dataclass(frozen=True)
 class Use:
-    """What one VM has of one donor."""
+    """One donor as one VM uses it."""
 
     vm: str
     donor: str
@@ -45,26 +44,26 @@ class Use:
 
 @dataclass(frozen=True)
 class Donor:
-    """A donor as this host knows it. Its memory is told by itself, or else as VMs were told."""
+    """A donor as this host knows it. Sizes are the donor's own, else those that VMs report."""
 
     name: str
     address: str
     status: str | None  # HOST:PORT of its HTTP status
     configured: bool
-    state: str  # up, connecting, silent, lost, draining; "unused": no VM knows it
+    state: str  # up, connecting, silent, lost, draining; "unused": no VM has it
     capacity_bytes: int | None
     lent_bytes: int | None
     free_bytes: int | None
     head_room_bytes: int | None
     sessions: int | None
     slab_bytes: int | None
-    error: str  # of its HTTP status, or why it is not up
+    error: str  # the HTTP status failed, or the donor is not up
     uses: tuple[Use, ...]
     group: str | None = None
 
     @property
     def here_bytes(self) -> int:
-        """What VMs of this host have of it."""
+        """Bytes that VMs of this host have on the donor."""
         return sum(use.bytes for use in self.uses)
 
 
@@ -74,30 +73,30 @@ class Machine:
 
     name: str
     pager: str  # "user" or "kernel"
-    path: str  # its control socket, or its file
+    path: str  # its socket (libdcm), or its file (dcmfs)
     running: bool
     pid: int | None
     size_bytes: int | None
     budget_bytes: int | None
     min_budget_bytes: int | None
     direct_bytes: int | None
-    indirect_bytes: int | None  # on donors only; the user pager's tells it
+    indirect_bytes: int | None  # on donors only; known for the user pager
     lent_bytes: int
     lost_bytes: int | None
-    waiting_extents: int | None  # memory of theirs can't leave: no donor has room
+    waiting_extents: int | None  # their memory can't leave this host: no donor has room
     uses: tuple[Use, ...]
-    status: Status | None  # user pager: all it tells
-    counters: dict[str, int] | None  # by the core's names, where they can be read
-    latency: dict[str, Latency] | None  # of "fault", "fetch" and "writeback", as counters
+    status: Status | None  # user pager: its whole status
+    counters: dict[str, int] | None  # by the core's names; None if they can't be read
+    latency: dict[str, Latency] | None  # of "fault", "fetch" and "writeback"; None as above
     error: str
 
 
 @dataclass(frozen=True)
 class Estate:
-    """What there is, at one time."""
+    """All donors and VMs at one time."""
 
     time: float
-    hostd: bool  # it answers
+    hostd: bool  # dcm-hostd answers
     donors: tuple[Donor, ...]
     vms: tuple[Machine, ...]
     problems: tuple[str, ...]
@@ -194,7 +193,7 @@ def _silent(name: str, pager: str, path: str, why: str) -> Machine:
 
 
 def _domain_names() -> dict[str, str]:
-    """Names of libvirt's VMs by their files, as the hook wrote them down."""
+    """Names of libvirt's VMs by their files, from the hook's records."""
     names: dict[str, str] = {}
     with contextlib.suppress(OSError):
         for path in sorted(record.state_folder().glob("*.json"))[: hostd.FILES_MAX]:
@@ -245,7 +244,7 @@ def _kernel_vm(file: hostd.HostFile, names: dict[str, str]) -> Machine:
 
 @dataclass(frozen=True)
 class _Memory:
-    """What is known of a donor's memory."""
+    """The memory of a donor, as far as it is known."""
 
     capacity: int | None = None
     lent: int | None = None
@@ -254,7 +253,7 @@ class _Memory:
 
 
 def _told(seen: list[tuple[DonorStatus | hostd.HostDonor, int]]) -> _Memory:
-    """As the donor told VMs of this host; the one that is up and knows."""
+    """Memory as the donor reported it to a VM of this host whose session is up."""
     for d, slab in seen:
         if d.state in ("up", "draining") and d.slabs_total and slab:
             return _Memory(d.slabs_total * slab, d.slabs_used * slab, d.slabs_free * slab, slab)
@@ -323,7 +322,7 @@ def _donor(
 
 
 def configured(problems: list[str], only: Path | None) -> list[Configured]:
-    """Donors of this host's two configurations, or of one file, once each."""
+    """Donors of this host's two configurations, or of the file `only`, once each."""
     found: list[Configured] = []
     for path in (settings.HOST_CONF, settings.hostd_conf()) if only is None else (only,):
         if not path.is_file():
@@ -343,9 +342,9 @@ def configured(problems: list[str], only: Path | None) -> list[Configured]:
 
 
 def look(config: Path | None = None, ask_donors: bool = True) -> Estate:
-    """Ask everybody; bounded by the time limits of each, eight at a time.
+    """Ask all VMs and donors, eight at a time, each with its own time limit.
 
-    `config`: only its donors, for whom all VMs are asked.
+    `config`: only donors of this file are in the result; all VMs are asked about them.
     """
     problems: list[str] = []
     known = configured(problems, config)

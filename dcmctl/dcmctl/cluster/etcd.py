@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The little of etcd that is needed, over the JSON gateway of its v3 API.
+"""A client of etcd, over the JSON gateway of its v3 API, with the few requests that dcmctl needs.
 
-Of several endpoints the one that answered last is asked first. Every request has a time limit,
-every answer a size limit, and what it says is checked by who asked. A watch is read line by line
-and used for one thing only: something has changed.
+Of several endpoints, the one that answered last is asked first. Every request has a time limit and
+every answer a size limit; callers check the values. A watch is read line by line, and only tells
+that something has changed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def encode(text: str) -> str:
 
 
 def decode(value: Any, limit: int) -> str | None:
-    """Text of a base64 field, None for anything else."""
+    """The text in a base64 field; None for anything else."""
     if not isinstance(value, str) or len(value) > 2 * limit:
         return None
     try:
@@ -46,12 +46,12 @@ def decode(value: Any, limit: int) -> str | None:
 
 
 def range_end(prefix: str) -> str:
-    """The first key behind all that begin so."""
+    """The first key after all keys with this prefix."""
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
 def number(value: Any) -> int:
-    """Its int64 fields come as text."""
+    """An int64 field, which etcd sends as text."""
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
@@ -59,7 +59,7 @@ def number(value: Any) -> int:
 
 @dataclass(frozen=True)
 class Access:
-    """Where etcd is, and who we are there."""
+    """The addresses of etcd, and how to log in."""
 
     endpoints: tuple[str, ...]
     prefix: str = PREFIX
@@ -103,7 +103,7 @@ class Access:
         if (access.user is None) != (access.password_file is None):
             raise UsageError("[etcd] user and password-file come together")
         if access.user is not None and any(e.startswith("http:") for e in endpoints):
-            raise UsageError("[etcd] a password is sent over https:// only")
+            raise UsageError("[etcd] a password is sent over https:// only: change endpoints =")
         return access
 
 
@@ -119,11 +119,11 @@ def _endpoint(text: str) -> tuple[str, str, int]:
 
 
 class EtcdError(DcmError):
-    """etcd can't be reached, or says no."""
+    """etcd can't be reached, or refuses the request."""
 
 
 class Etcd:
-    """Requests of one thread."""
+    """A connection to etcd, for one thread."""
 
     def __init__(self, access: Access) -> None:
         self.access = access
@@ -167,17 +167,17 @@ class Etcd:
             while part := answer.read1(65536):
                 data += part
                 if len(data) > ANSWER_MAX or time.monotonic() > deadline:
-                    raise TimeoutError("it answers too much, or too slowly")
+                    raise TimeoutError("its answer is too large or too slow")
         finally:
             connection.close()
-        # a stream's answer is one line of several
+        # the answer of a stream is one of several lines
         line = bytes(data).partition(b"\n")[0]
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):
             value = None
         if not isinstance(value, dict):
-            raise http.client.HTTPException("it does not answer with a JSON object")
+            raise http.client.HTTPException("its answer is not a JSON object")
         return answer.status, value
 
     def _login(self, endpoint: str) -> None:
@@ -190,11 +190,14 @@ class Etcd:
         status, answer = self._one(endpoint, "/v3/auth/authenticate", body)
         token = answer.get("token")
         if status != 200 or not isinstance(token, str) or not token.isprintable():
-            raise EtcdError(f"etcd {endpoint} refuses user {printable(access.user)}")
+            raise EtcdError(
+                f"etcd {endpoint} refuses user {printable(access.user)}: check user and "
+                "password-file"
+            )
         self._token = token
 
     def ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Of the first endpoint that answers."""
+        """The answer of the first endpoint that gives one."""
         why = ""
         for endpoint in list(self._endpoints):
             try:
@@ -202,7 +205,7 @@ class Etcd:
                     self._login(endpoint)
                 status, answer = self._one(endpoint, path, body)
                 if status == 401 and self.access.user is not None:
-                    self._login(endpoint)  # a token ends some day
+                    self._login(endpoint)  # the token may have expired
                     status, answer = self._one(endpoint, path, body)
             except (OSError, http.client.HTTPException, UnicodeError) as exc:
                 why = f"{endpoint}: {reason(exc)}"
@@ -219,13 +222,13 @@ class Etcd:
     # ---- what is asked ----
 
     def get_all(self, limit: int) -> tuple[list[tuple[str, str | None]], bool]:
-        """Keys below the prefix (without it) with their values, and whether there are more."""
+        """Keys with the prefix, without it, and their values; and whether there are more."""
         prefix = self.access.prefix
         body = {"key": encode(prefix), "range_end": encode(range_end(prefix)), "limit": limit}
         answer = self.ask("/v3/kv/range", body)
         kvs = answer.get("kvs", [])
         if not isinstance(kvs, list) or len(kvs) > limit:
-            raise EtcdError("etcd answers with something that is no list of keys")
+            raise EtcdError("etcd sent an answer without a list of keys")
         found: list[tuple[str, str | None]] = []
         for kv in kvs:
             key = decode(kv.get("key"), 1024) if isinstance(kv, dict) else None
@@ -237,11 +240,11 @@ class Etcd:
     def lease(self, seconds: int) -> int:
         made = number(self.ask("/v3/lease/grant", {"TTL": seconds}).get("ID"))
         if not made:
-            raise EtcdError("etcd gives no lease")
+            raise EtcdError("etcd sent an answer without a lease")
         return made
 
     def keep(self, lease: int) -> bool:
-        """False: it has ended."""
+        """Renew a lease; False if it has ended."""
         answer = self.ask("/v3/lease/keepalive", {"ID": str(lease)})
         result = answer.get("result")
         return isinstance(result, dict) and number(result.get("TTL")) > 0
@@ -250,7 +253,7 @@ class Etcd:
         self.ask("/v3/lease/revoke", {"ID": str(lease)})
 
     def claim(self, name: str, value: str, lease: int) -> str | None:
-        """Put a key that nobody has, or that has this value already; what else it has."""
+        """Put a key unless it exists with another value; return that other value."""
         key = encode(self.access.prefix + name)
         put = {"requestPut": {"key": key, "value": encode(value), "lease": str(lease)}}
         compare = [{"key": key, "target": "CREATE", "result": "EQUAL", "createRevision": "0"}]
@@ -263,7 +266,7 @@ class Etcd:
         return found.get(name) or "?"
 
     def watch(self, silence: float) -> Iterator[None]:
-        """Once when it has begun, then whenever something below the prefix changes."""
+        """Yield when the watch has begun, then at each change of a key with the prefix."""
         prefix = self.access.prefix
         body = {
             "create_request": {
@@ -273,7 +276,7 @@ class Etcd:
             }
         }
         endpoint = self._endpoints[0]
-        self._endpoints.append(self._endpoints.pop(0))  # another one next time
+        self._endpoints.append(self._endpoints.pop(0))  # next time, try another one first
         if self._token is None:
             self._login(endpoint)
         connection = self._connect(endpoint, silence)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`dcmctl donor list, add, drain, remove`: which donors this host uses.
 
-Which donors there are is said by the configurations: host.conf for what `dcmctl run` starts,
-hostd.conf for dcm-hostd. A change is made in each of them that there is (or in those given with
---config), then by what runs: user pagers are told over their control sockets, dcm-hostd reads its
-configuration again. Everything that can be wrong is looked at before anything is changed.
+The donors are in two configurations: host.conf for `dcmctl run`, hostd.conf for dcm-hostd. A change
+is made in both, if they exist, or in those given with --config; then dcmctl tells the VMs of libdcm
+over their sockets, and makes dcm-hostd read its configuration again. All checks are made before the
+first change.
 
-A donor that is drained or removed keeps what it has until it is moved: nothing is lost by it.
+A donor that is drained or removed keeps the memory it has until that is moved: nothing is lost.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ LOOK_S = 0.5
 
 
 def _configs(args: Args) -> list[Path]:
-    """Those to be changed."""
+    """The configurations that are to be changed."""
     if args.config:
         return [Path(text) for text in args.config]
     found = [path for path in (settings.HOST_CONF, settings.hostd_conf()) if path.is_file()]
     if not found:
         raise DcmError(
             f"there is neither {settings.HOST_CONF} nor {settings.hostd_conf()}: "
-            "say which file with --config"
+            "write one of them, or give another file with --config"
         )
     return found
 
 
 def _own(path: Path) -> list[Donor]:
-    """Those that the file itself has."""
+    """The donors in the file itself, without those of donors = FILE."""
     more = settings.donors_file(path)
     others = settings.load_donors(more) if more else []
     return [d for d in settings.load_any(path).donors if d not in others]
 
 
 def _change(paths: list[Path], edit: Callable[[str], str], wanted: Callable[[Donor], Any]) -> None:
-    """Edit all files; `wanted` makes of a donor what it shall be, or None."""
+    """Edit all files. `wanted` gives the new form of a donor, or None to remove it."""
 
     def check(new: Path, path: Path) -> None:
         want = [w for d in _own(path) if (w := wanted(d)) is not None]
@@ -68,7 +68,9 @@ def _change(paths: list[Path], edit: Callable[[str], str], wanted: Callable[[Don
         if [d for d in have if d in want] != want or settings.load_any(
             new
         ).keys != settings.load_any(path).keys:
-            raise DcmError(f"{path} can't be changed without changing what else is in it: edit it")
+            raise DcmError(
+                f"{path} can't be changed automatically without changing other lines: edit it"
+            )
 
     with confedit.locked(paths):
         confedit.replace({path: edit(path.read_text()) for path in paths}, check)
@@ -79,7 +81,7 @@ def _change(paths: list[Path], edit: Callable[[str], str], wanted: Callable[[Don
 
 @dataclass
 class Told:
-    """What became of a change with those that run."""
+    """Which running VMs took a change, and which did not."""
 
     vms: list[str]
     failed: list[str]
@@ -96,7 +98,7 @@ def _vms() -> list[tuple[vmsock.Vm, Status]]:
 
 
 def _tell(change: tuple[str, ...], has: Callable[[DonorStatus], bool] | None) -> Told:
-    """User pagers; with `has`, those only that have such a donor."""
+    """Tell VMs of libdcm; with `has`, only those with such a donor."""
     told = Told([], [])
     for vm, status in _vms():
         if has is not None and not any(has(d) for d in status.donors):
@@ -119,7 +121,7 @@ def _hostd_runs() -> int | None:
 
 
 def _reread(told: Told, good: Callable[[hostd.HostFile], bool]) -> None:
-    """dcm-hostd, if it runs, until all of its files say that it is so."""
+    """Tell dcm-hostd, if it runs, and wait until all of its files have the change."""
     pid = _hostd_runs()
     if pid is None:
         return
@@ -128,7 +130,7 @@ def _reread(told: Told, good: Callable[[hostd.HostFile], bool]) -> None:
         hostd.reread(pid)
         while not all(good(file) for file in hostd.ask()):
             if time.monotonic() > deadline:
-                raise DcmError("dcm-hostd has not taken it: its log says why")
+                raise DcmError("dcm-hostd did not apply the change: see journalctl -u dcm-hostd")
             time.sleep(0.1)
         told.vms.append("dcm-hostd")
     except DcmError as exc:
@@ -149,7 +151,7 @@ def _end(args: Args, told: Told, what: dict[str, Any], said: str) -> int:
 
 
 def _check_address(donor: Donor) -> None:
-    """A name that nobody can look up is found before anybody is told of it."""
+    """Refuse a host name that does not resolve, before anything is changed."""
     if donor.address.kind == "unix":
         return
     try:
@@ -163,7 +165,7 @@ def _conflict(name: str, address: str, others: list[tuple[str, str]], where: str
         if other == name and other_address != address:
             raise DcmError(f"{where} has a donor {name} with another address ({other_address})")
         if other != name and other_address == address:
-            raise DcmError(f"{where} has that address already, as donor {other}")
+            raise DcmError(f"{where} has this address already, as donor {other}")
 
 
 def cmd_add(args: Args) -> int:
@@ -179,9 +181,13 @@ def cmd_add(args: Args) -> int:
         _conflict(name, address, [(d.name, str(d.address)) for d in have], str(path))
         for d in have:
             if d.name == name and group not in (None, d.group):
-                raise DcmError(f"{path} has donor {name} in another group, or in none: edit it")
+                raise DcmError(
+                    f"{path} has donor {name} with another group, or none: change group = there"
+                )
         if len(have) >= settings.DONORS_MAX:
-            raise DcmError(f"{path} has {settings.DONORS_MAX} donors, which is as many as it can")
+            raise DcmError(
+                f"{path} has {settings.DONORS_MAX} donors already, the most that are allowed"
+            )
     for vm, status in _vms():
         _conflict(name, address, [(d.name, d.address) for d in status.donors], f"VM {vm.name}")
     _check_address(donor)
@@ -197,7 +203,7 @@ def cmd_add(args: Args) -> int:
         lambda f: f.choice or any(d.name == name and d.state != "draining" for d in f.donors),
     )
     said = f"{name} ({address}): in {', '.join(map(str, paths)) or 'no configuration'}; "
-    said += f"used by {', '.join(told.vms) or 'nobody that runs'}"
+    said += f"used by {', '.join(told.vms) or 'no running VM'}"
     what = {"name": name, "address": address, "status": donor.status, "group": group}
     return _end(args, told, {**what, "configs": [str(path) for path in paths]}, said)
 
@@ -213,8 +219,8 @@ def _undrain(paths: list[Path], name: str, drain: bool) -> None:
 
 
 def _left(name: str) -> tuple[list[tuple[str, int, int]], int, bool]:
-    """Who has slabs of it (who, slabs, bytes); extents that wait; whether any VM knows it."""
-    from dcmctl.cluster import estate  # loads much that nothing else here needs
+    """VMs with slabs of a donor (name, slabs, bytes); waiting extents; whether a VM has it."""
+    from dcmctl.cluster import estate  # loads much that the other commands here do not need
 
     seen = estate.look(ask_donors=False)
     donors = [d for d in seen.donors if d.name == name]
@@ -224,7 +230,7 @@ def _left(name: str) -> tuple[list[tuple[str, int, int]], int, bool]:
 
 
 def _wait(args: Args, name: str, gone: bool) -> tuple[int, int]:
-    """Until nothing is on it (and nobody knows it); bytes moved, and left."""
+    """Wait until no memory is on a donor (and no VM has it); return bytes moved, and left."""
     deadline = None if args.timeout is None else time.monotonic() + args.timeout
     first: int | None = None
     said = ""
@@ -237,7 +243,7 @@ def _wait(args: Args, name: str, gone: bool) -> tuple[int, int]:
         whose = ", ".join(vm for vm, _, _ in left)
         text = f"{name}: {slabs} slabs ({format_size(size)}) left, of {whose}"
         if waiting:
-            text += "; no other donor has room for some: add one (dcmctl donor add)"
+            text += "; other donors have no room for some of it: add a donor (dcmctl donor add)"
         if text != said and left and not args.json:
             print(text, flush=True)
             said = text
@@ -247,7 +253,7 @@ def _wait(args: Args, name: str, gone: bool) -> tuple[int, int]:
 
 
 def _known(args: Args, name: str) -> list[Path]:
-    """Configurations that have it; it is an error when nobody knows it."""
+    """Configurations with this donor; DcmError if neither they nor a VM has it."""
     paths = [] if args.no_config else _configs(args)
     own = [path for path in paths if name in {d.name for d in _own(path)}]
     found = [
@@ -259,29 +265,29 @@ def _known(args: Args, name: str) -> list[Path]:
             f"(it is in {settings.donors_file(found[0])}, not in {found[0]})"
         )
     if not own and not any(name == d.name for _, status in _vms() for d in status.donors):
-        raise DcmError(f"there is no donor {printable(name)}: dcmctl donor list has all of them")
+        raise DcmError(f"there is no donor {printable(name)}: see dcmctl donor list")
     return own
 
 
 def _finish(args: Args, name: str, told: Told, gone: bool, verb: str) -> int:
     what: dict[str, Any] = {"name": name}
     if args.no_wait:
-        return _end(args, told, what, f"{name}: {verb}; what is on it is being moved")
+        return _end(args, told, what, f"{name}: {verb}; its memory is being moved")
     try:
         moved, left = _wait(args, name, gone)
     except KeyboardInterrupt:
         raise DcmError(
-            f"{name}: goes on by itself: dcmctl donor list tells how far it is"
+            f"{name}: continues by itself; see dcmctl donor list"
         ) from None
     what |= {"moved_bytes": moved, "left_bytes": left}
     if left:
         told.failed.append(f"{name}: {format_size(left)} are left after {args.timeout:g} s")
-        return _end(args, told, what, f"{name}: goes on by itself")
+        return _end(args, told, what, f"{name}: continues by itself; see dcmctl donor list")
     return _end(args, told, what, f"{name}: {verb}; nothing is on it ({format_size(moved)} moved)")
 
 
 def begin_drain(args: Args, name: str, drain: bool) -> Told:
-    """Have it drained, or used again; what is on it moves by and by."""
+    """Drain a donor, or use it again. Memory on a drained donor is moved while VMs run."""
     own = _known(args, name)
     if own:
         _undrain(own, name, drain)
@@ -299,7 +305,7 @@ def cmd_drain(args: Args) -> int:
     name = check_name(args.name, "donor name")
     told = begin_drain(args, name, not args.undo)
     if args.undo:
-        return _end(args, told, {"name": name}, f"{name}: is used again")
+        return _end(args, told, {"name": name}, f"{name}: in use again")
     return _finish(args, name, told, False, "drained")
 
 
@@ -361,9 +367,9 @@ def cmd_list(args: Args) -> int:
     from dcmctl.pager import preflight
 
     if args.config is not None and not Path(args.config).is_file():
-        raise DcmError(f"there is no {args.config}")
+        raise DcmError(f"configuration {args.config} does not exist")
     seen = estate.look(None if args.config is None else Path(args.config), not args.no_check)
-    # Whether those no VM has can be reached, nobody has said yet.
+    # Donors that no VM has: try whether they answer.
     idle = [d for d in seen.donors if not d.uses]
     tried = [Donor(d.name, Address.parse(d.address)) for d in idle]
     answers = {} if args.no_check else preflight.probe(tried)
@@ -414,9 +420,13 @@ def _seconds(text: str) -> float:
 
 
 def add_parsers(donors: Any, add: Callable[..., argparse.ArgumentParser]) -> None:
-    p = add(donors, "list", cmd_list, "list all donors this host knows, and who uses them")
-    p.add_argument("--config", metavar="FILE", help="donors of FILE instead of those of this host")
-    p.add_argument("--no-check", action="store_true", help="don't connect to them")
+    p = add(
+        donors, "list", cmd_list, "list all donors that this host knows, and the VMs that use them"
+    )
+    p.add_argument(
+        "--config", metavar="FILE", help="list donors of FILE instead of those of this host"
+    )
+    p.add_argument("--no-check", action="store_true", help="do not connect to the donors")
 
     def change(name: str, command: Callable[[Args], int], text: str) -> argparse.ArgumentParser:
         p = add(donors, name, command, text)
@@ -425,22 +435,24 @@ def add_parsers(donors: Any, add: Callable[..., argparse.ArgumentParser]) -> Non
             "--config",
             metavar="FILE",
             action="append",
-            help="change FILE instead of host.conf and hostd.conf in /etc/kvm-dcm; several times "
-            "for several",
+            help="change FILE instead of host.conf and hostd.conf in /etc/kvm-dcm; may be "
+            "given several times",
         )
-        p.add_argument("--no-config", action="store_true", help="change only what runs, no file")
+        p.add_argument("--no-config", action="store_true", help="change running VMs only, no file")
         return p
 
     def waits(p: argparse.ArgumentParser) -> None:
-        p.add_argument("--no-wait", action="store_true", help="don't wait until all is moved")
+        p.add_argument(
+            "--no-wait", action="store_true", help="do not wait until all memory is moved"
+        )
         p.add_argument("--timeout", type=_seconds, metavar="S", help="wait for at most S seconds")
 
-    p = change("add", cmd_add, "use another donor, or one again that is drained, from now on")
+    p = change("add", cmd_add, "use a new donor, or use a drained one again")
     p.add_argument("address", metavar="ADDR", help="tcp:HOST:PORT or unix:/path")
-    p.add_argument("--status", metavar="HOST:PORT", help="where it tells its status")
-    p.add_argument("--group", metavar="NAME", help="what VMs can name instead of it")
-    p = change("drain", cmd_drain, "move all memory off a donor, and use it for no more")
-    p.add_argument("--undo", action="store_true", help="use it again")
+    p.add_argument("--status", metavar="HOST:PORT", help="address of the donor's HTTP status")
+    p.add_argument("--group", metavar="NAME", help="a group that VMs can name instead of the donor")
+    p = change("drain", cmd_drain, "move all memory off a donor, and put no more on it")
+    p.add_argument("--undo", action="store_true", help="use the donor again")
     waits(p)
-    p = change("remove", cmd_remove, "move all memory off a donor, and forget it")
+    p = change("remove", cmd_remove, "move all memory off a donor, and remove it from this host")
     waits(p)

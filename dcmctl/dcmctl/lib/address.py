@@ -18,7 +18,7 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 
 
 def check_name(name: str, what: str) -> str:
-    """Names become file names, INI sections and columns: keep them plain."""
+    """Refuse a name that cannot be a file name, an INI section and a column of a table."""
     if not NAME.fullmatch(name):
         raise UsageError(
             f"{what} '{printable(name)}' is not a name: "
@@ -28,7 +28,7 @@ def check_name(name: str, what: str) -> str:
 
 
 def connect_unix(path: str, timeout: float) -> socket.socket:
-    """Connect to a UNIX socket; one whose backlog is full says EAGAIN: try again."""
+    """Connect to a UNIX socket. A full backlog gives EAGAIN: try again until the timeout."""
     deadline = time.monotonic() + timeout
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.settimeout(timeout)
@@ -113,7 +113,7 @@ class Address:
         return f"tcp:{host}:{self.port}"
 
     def probe(self, timeout: float) -> str | None:
-        """None when something accepts a connection, else why not."""
+        """None if the connection is accepted, else the reason why it is not."""
         try:
             if self.kind == "unix":
                 connect_unix(self.path, timeout).close()
@@ -133,12 +133,12 @@ class Donor:
     name: str
     address: Address
     status: str | None = None  # HOST:PORT of its HTTP status
-    drain: bool = False  # not to be used
-    group: str | None = None  # what VMs that may use some donors only can name instead
+    drain: bool = False  # configured, but not used
+    group: str | None = None  # VMs can choose all donors of a group by this name
 
     @classmethod
     def parse(cls, text: str, default_name: str) -> Donor:
-        """From ADDR or NAME=ADDR; a path may hold a '=' of its own."""
+        """Read ADDR or NAME=ADDR. The path of a UNIX socket may contain '='."""
         name, sep, rest = text.partition("=")
         if not sep or ":" in name:
             return cls(default_name, Address.parse(text))

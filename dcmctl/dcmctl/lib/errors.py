@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The one exception that becomes the line `dcmctl: ...`."""
+"""DcmError, the exception whose text dcmctl prints as its only error line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def printable(text: str, limit: int = 200) -> str:
 
 
 class DcmError(Exception):
-    """Something the user can act on, said in one printable line."""
+    """An error that the user can act on; its text is one printable line."""
 
     def __init__(self, message: str, status: int = 1) -> None:
         super().__init__(printable(message, 1000))
@@ -26,7 +26,7 @@ class UsageError(DcmError):
 
 
 def reason(exc: BaseException) -> str:
-    """The reason in an OSError, without the errno and the path."""
+    """The text of an OSError without errno and path."""
     if isinstance(exc, OSError) and exc.strerror:
         return exc.strerror
     return str(exc) or type(exc).__name__

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Key files: lines `tenant:hexkey`, as GnuTLS's psktool writes them.
 
-The same file, or lines of it, lies on the host and on its donors. A file that
-others may read is refused: whoever has the key has the tenant's memory.
+A tenant's line is in a file on the host and in one on each of its donors. A file that other users
+may read is refused: a key gives access to all memory of its tenant.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HEX = frozenset("0123456789abcdefABCDEF")
 
 
 def check_tenant(tenant: str) -> str:
-    """The TLS identity: printable, and nothing a key file or an INI gives a meaning."""
+    """Refuse a TLS identity with characters that a key file or an INI file gives a meaning."""
     if not TENANT.fullmatch(tenant):
         raise UsageError(
             f"tenant '{printable(tenant)}' is not a name: "
@@ -34,7 +34,7 @@ def check_tenant(tenant: str) -> str:
 
 
 def read_private(path: Path) -> str:
-    """The text of a file that nobody else may read."""
+    """The text of a key file, which only its owner may read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as exc:
@@ -45,7 +45,7 @@ def read_private(path: Path) -> str:
             raise DcmError(f"key file {path} is not a regular file")
         if info.st_mode & 0o077:
             raise DcmError(
-                f"key file {path} may be read by others (mode {info.st_mode & 0o777:04o}): "
+                f"other users may read key file {path} (mode {info.st_mode & 0o777:04o}): "
                 f"chmod 600 {path}"
             )
         data = os.read(fd, FILE_MAX + 1)
@@ -62,7 +62,7 @@ def read_private(path: Path) -> str:
 
 
 def tenants(path: Path) -> list[str]:
-    """Names of all tenants in a key file, every line checked. Never the keys."""
+    """Names of all tenants in a key file. Every line is checked; no key is returned."""
     found: list[str] = []
     for number, raw in enumerate(read_private(path).splitlines(), 1):
         line = raw.strip()
@@ -81,23 +81,26 @@ def tenants(path: Path) -> list[str]:
 
 
 def pick_tenant(path: Path, wanted: str | None) -> str:
-    """The tenant to be: the one asked for, or the only one there is."""
+    """The tenant to use: `wanted`, or the only one in the file."""
     found = tenants(path)
     if not found:
         raise DcmError(f"key file {path} holds no key: dcmctl keygen {path} TENANT")
     if wanted is None:
         if len(found) > 1:
             raise UsageError(
-                f"key file {path} holds {len(found)} tenants: say which one with --tenant"
+                f"key file {path} holds {len(found)} tenants: choose one with --tenant"
             )
         return found[0]
     if wanted not in found:
-        raise DcmError(f"key file {path} holds no key of tenant '{wanted}'")
+        raise DcmError(
+            f"key file {path} holds no key of tenant '{wanted}': "
+            f"dcmctl keygen {path} {wanted} --append"
+        )
     return wanted
 
 
 def generate(path: Path, tenant: str, size: int, append: bool) -> None:
-    """Make a key file of one new key, or add a key to an existing one."""
+    """Make a key file with one new key, or append a new key to an existing file."""
     check_tenant(tenant)
     if not KEY_MIN <= size <= KEY_MAX:
         raise UsageError(f"a key has {KEY_MIN} to {KEY_MAX} bytes, not {size}")

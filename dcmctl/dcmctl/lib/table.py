@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Plain tables and bars, in text that is the same with and without a terminal."""
+"""Tables and bars in plain text, the same on a terminal and elsewhere."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
-    """Lines of a table; the first `left` columns are text, the others numbers.
+    """Lines of a table: text is aligned left, numbers right.
 
-    A header that ends in '<' is a column of text wherever it stands.
+    The first `left` columns, and those whose header ends in '<', are text; the others are numbers.
     """
     names = [h.rstrip("<") for h in header]
     is_text = [i < left or h.endswith("<") for i, h in enumerate(header)]
@@ -28,6 +28,6 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -
 
 
 def bar(part: int, whole: int, width: int) -> str:
-    """`[####----]`; over-full shows as full."""
+    """`[####----]`; more than `whole` is drawn as full."""
     filled = 0 if whole <= 0 else min(width, round(part * width / whole))
     return "[" + "#" * filled + "-" * (width - filled) + "]"

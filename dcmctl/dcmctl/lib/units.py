@@ -27,7 +27,7 @@ def parse_size(text: str, what: str = "size", *, default_shift: int = 0) -> int:
     value = int(whole) << shift
     if frac:
         if not shift:
-            raise UsageError(f"{what} '{text}' has a part of a byte; write a unit: K, M, G or T")
+            raise UsageError(f"{what} '{text}' is a part of a byte; write a unit: K, M, G or T")
         value += (int(frac) << shift) // 10 ** len(frac)
     if value > SIZE_MAX:
         raise UsageError(f"{what} '{text}' is more than {format_size(SIZE_MAX)}")

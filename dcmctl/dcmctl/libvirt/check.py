@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`dcmctl vm check`: is all there that a domain on donor memory needs to start?
+"""`dcmctl vm check`: does this host have all that a domain on donor memory needs to start?
 
-Each check looks at the thing itself: the mount, the socket, the key file, a connection to each
-donor. What fails says what to do.
+Each check tries the thing itself: the mount, the socket, the key file, a connection to each donor.
+A check that fails says what to do.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ APPARMOR_ON = Path("/sys/module/apparmor/parameters/enabled")
 
 @dataclass(frozen=True)
 class Line:
-    """One check."""
+    """The result of one check."""
 
     what: str
     good: bool
@@ -68,25 +68,29 @@ def _hook() -> str:
 
 
 def _permissions() -> str:
-    """QEMU's user must get to the file; the file itself the hook gives it."""
+    """QEMU's user must reach the folder of the files; the hook gives it the file itself."""
     user = qemu_conf.setting("user") or "libvirt-qemu"
     user = user.lstrip("+")
     try:
         uid = int(user) if user.isdigit() else pwd.getpwnam(user).pw_uid
     except KeyError:
-        raise DcmError(f"there is no user {user}, which QEMU shall run as") from None
+        raise DcmError(
+            f"user {user}, as which qemu.conf lets QEMU run, does not exist: correct user ="
+        ) from None
     mount = dcmfs.the_mount()
     if uid:
         for path in (*reversed(mount.parents), mount):
             if not path.stat().st_mode & stat.S_IXOTH:
-                raise DcmError(f"QEMU's user {user} can't pass {path}: chmod o+x {path}")
-    return f"QEMU, as {user}, gets to files on {mount}"
+                raise DcmError(
+                    f"QEMU's user {user} has no search permission on {path}: chmod o+x {path}"
+                )
+    return f"QEMU, as {user}, can reach files on {mount}"
 
 
 def _devices() -> str:
-    """qemu.conf's cgroup_device_acl is of device files, as /dev/kvm; dcmfs has none."""
+    """cgroup_device_acl in qemu.conf is about devices such as /dev/kvm; dcmfs has none."""
     dcmfs.the_mount()
-    return "guest memory is a regular file: cgroup_device_acl needs nothing"
+    return "guest memory is a regular file: cgroup_device_acl needs no entry for it"
 
 
 def _apparmor() -> str:
@@ -97,8 +101,8 @@ def _apparmor() -> str:
     mount = dcmfs.the_mount()
     rule = f"{mount}/{dcmfs.FOLDER}/@{{profile_name}} rw,"
     if not APPARMOR.is_file() or rule not in APPARMOR.read_text():
-        raise DcmError(f"{APPARMOR} needs the line '{rule}'")
-    return f"{APPARMOR} lets each QEMU have its own file on {mount}"
+        raise DcmError(f"{APPARMOR} lacks the line '{rule}': add it")
+    return f"{APPARMOR} allows each QEMU its own file on {mount}"
 
 
 def _status() -> str:
@@ -107,14 +111,14 @@ def _status() -> str:
 
 
 def _load(conf: Path) -> settings.Settings:
-    """dcm-hostd's or libdcm's."""
+    """Load a configuration of dcm-hostd or of libdcm."""
     return settings.load_hostd(conf) if conf == HOSTD_CONF else settings.load(conf)
 
 
 def _key(conf: Path) -> str:
     host = _load(conf)
     if host.keys is None:
-        raise DcmError(f"{conf} has no [key] file =")
+        raise DcmError(f"{conf} names no key file: add [key] file = FILE")
     tenant = keyfile.pick_tenant(host.keys, host.tenant)
     return f"{host.keys} has a key of tenant {tenant}"
 
@@ -126,11 +130,11 @@ def _donors(conf: Path) -> Iterator[Line]:
         yield Line("donors", False, str(exc))
         return
     if not donors:
-        yield Line("donors", False, f"{conf} has no [donor NAME]")
+        yield Line("donors", False, f"{conf} has no donor: add [donor NAME]")
     answers = preflight.probe(donors)
     for donor in donors:
         why = answers[donor.name]
-        said = "takes connections"
+        said = "accepts connections"
         if why is not None:
             said = f"{why}: is dcm-donord running there, and is the address in {conf} right?"
         yield Line(f"donor {donor.name} ({donor.address})", why is None, said)
@@ -140,10 +144,11 @@ def _memory_path() -> str:
     folder = qemu_conf.ram_folder()
     if any(mount == folder or mount in folder.parents for mount in dcmfs.mounts()):
         raise DcmError(
-            f"memory_backing_dir in {qemu_conf.path()} is on dcmfs: VMs that did not ask for it "
-            "would be on donors: leave it out, the hook does what is needed"
+            f"memory_backing_dir in {qemu_conf.path()} is on dcmfs, so memory of all VMs would be "
+            "on "
+            "donors: remove the line; the hook puts each VM's memory in its place"
         )
-    return f"{folder}: only links of VMs on donors"
+    return f"{folder} is not on dcmfs, as it must be"
 
 
 def _domains(uri: str | None, name: str | None) -> Iterator[Line]:
@@ -166,8 +171,10 @@ def _domain(host: Any, dom: Any, asked: bool) -> Iterator[Line]:
         if memory is None:
             if asked:
                 for why in domain.why_not(root, host.kinds, host.pager):
-                    raise DcmError(f"can't have its memory on donors: {why}")
-                raise DcmError(f"is not on donors: dcmctl vm enable {dom.name()} --direct SIZE")
+                    raise DcmError(f"its memory can't be on donors: {why}")
+                raise DcmError(
+                    f"its memory is not on donors: dcmctl vm enable {dom.name()} --direct SIZE"
+                )
             return
         for why in domain.why_not_now(root, memory, host.kinds):
             raise DcmError(why)
@@ -181,25 +188,28 @@ def _domain(host: Any, dom: Any, asked: bool) -> Iterator[Line]:
 
 
 def _chosen(memory: domain.Memory) -> str:
-    """The donors that it names, and those of its groups."""
+    """The donors that a domain names, and those of the groups it names."""
     conf = HOSTD_CONF if memory.pager == "kernel" else settings.HOST_CONF
     used = domain.chosen_donors(_load(conf).donors, memory, conf)
     return f"it may use {', '.join(donor.name for donor in used)}"
 
 
 def _balloon(root: Any) -> str:
-    """Either is right: what a guest gives back need not be on a donor."""
+    """Say what happens to memory that the guest frees. A domain is right with and without."""
     element = root.one("devices", "memballoon")
     if element is None or element.attributes.get("model") == "none":
-        return "none; with one, memory the guest frees would not stay on donors"
+        return "none; with one, memory that the guest frees could be freed on donors too"
     if element.attributes.get("freePageReporting") == "on":
-        return "there, and what the guest frees is given back (freePageReporting)"
-    return "there; with freePageReporting='on' what the guest frees would be given back by itself"
+        return "present; memory that the guest frees is freed on donors too (freePageReporting)"
+    return (
+        "present; with freePageReporting='on' memory that the guest frees would be freed on "
+        "donors too"
+    )
 
 
 def _userfaultfd() -> str:
     preflight.check_userfaultfd()
-    return "may be used for system calls' faults too"
+    return "permitted, for faults of system calls too"
 
 
 def _for_session(uri: str | None, name: str | None) -> list[Line]:
@@ -216,7 +226,7 @@ def _for_session(uri: str | None, name: str | None) -> list[Line]:
 
 
 def run(uri: str | None, name: str | None) -> list[Line]:
-    """All checks, in the order in which things are put right."""
+    """All checks, in the order in which failures are to be repaired."""
     if (uri or os.environ.get("LIBVIRT_DEFAULT_URI") or "").startswith("qemu:///session"):
         return _for_session(uri, name)
     lines = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A connection to libvirt, by its Python module, which is imported only when it is needed."""
+"""A connection to libvirt by its Python module, which is imported when it is first needed."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def _libvirt() -> Any:
 
 @contextlib.contextmanager
 def said_by_libvirt() -> Iterator[Any]:
-    """Its errors as ours, in one line."""
+    """Turn errors of libvirt into DcmErrors of one line."""
     libvirt = _libvirt()
-    # It would print them.
+    # Without a handler of its own libvirt prints its errors.
     libvirt.registerErrorHandler(lambda *_: None, None)
     try:
         yield libvirt
@@ -43,12 +43,12 @@ class Host:
             self.libvirt = libvirt
             self.conn = libvirt.open(self.uri)
             kind = self.conn.getType().lower()
-        # libvirt's own driver for tests has domains of its own type.
+        # Domains of libvirt's driver for tests have the type "test".
         self.kinds = ("test",) if kind == "test" else domain.QEMU
 
     @property
     def pager(self) -> str:
-        """What a user's own VMs can have is libdcm's."""
+        """The pager for domains of this connection: a user's own session has only libdcm."""
         return "user" if self.uri.startswith("qemu:///session") else "kernel"
 
     def find(self, name: str) -> Any:
@@ -65,7 +65,7 @@ class Host:
             return sorted(self.conn.listAllDomains(), key=lambda d: d.name())
 
     def xml(self, dom: Any) -> bytes:
-        """As it will be started; with secrets, which would else be lost."""
+        """The XML for the next start, with secrets: defining it again without would lose them."""
         flags = self.libvirt.VIR_DOMAIN_XML_INACTIVE | self.libvirt.VIR_DOMAIN_XML_SECURE
         with said_by_libvirt():
             text: str = dom.XMLDesc(flags)
@@ -78,7 +78,7 @@ class Host:
         return domain.find_memory(domain.read_domain(text.encode()))
 
     def define(self, before: bytes, wanted: bytes) -> None:
-        """Define it; as it was, if something came of it that was not wanted."""
+        """Define a domain; if libvirt changed anything else in it, define it as it was before."""
         with said_by_libvirt():
             dom = self.conn.defineXML(wanted.decode())
         after = self.xml(dom)
@@ -87,8 +87,8 @@ class Host:
         with said_by_libvirt():
             self.conn.defineXML(before.decode())
         raise DcmError(
-            f"{dom.name()}: libvirt made something else of it than was asked for; "
-            "it is as it was: please report this"
+            f"domain {dom.name()}: libvirt changed more in its XML than dcmctl asked for, so the "
+            "domain was put back as it was: please report this"
         )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A libvirt domain whose memory is on donors: what its XML says, and how it comes to say so.
+"""The XML of a libvirt domain whose memory is on donors: read it, check it, change it.
 
     <metadata>
       <dcm:memory xmlns:dcm="urn:kvm-dcm:domain:1" direct="4G">
@@ -9,10 +9,10 @@
     </metadata>
     <memoryBacking><source type="file"/><access mode="shared"/></memoryBacking>
 
-The first is ours (schema/domain.rng), the second makes libvirt give QEMU a file for the guest's
-memory, which the hook puts on dcmfs. With pager="user" the memory is QEMU's own, which libdcm
-pages, and <emulator> is what starts QEMU so, dcm-qemu (emulator.py). A domain whose memory could
-not be there, or would be pinned here, is refused: why_not(). Everything else of it stays as it is.
+schema/domain.rng describes <dcm:memory>. <memoryBacking> makes libvirt give QEMU a file for the
+guest's memory; the hook puts this file on dcmfs. With pager="user" libdcm pages QEMU's own memory,
+and <emulator> is dcm-qemu (emulator.py), which starts QEMU with libdcm. why_not() refuses domains
+whose memory cannot be on donors, or would be pinned on this host. The rest of the XML is kept.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _ADDED = {
 }
 _BACKING = {"source": "<source type='file'/>", "access": "<access mode='shared'/>"}
 
-# As libvirt has them: of a size in XML.
+# Units of sizes in libvirt's XML.
 _UNITS = {
     "b": 1, "byte": 1, "bytes": 1,
     "KB": 1000, "k": 1024, "KiB": 1024,
@@ -62,22 +62,22 @@ _UNITS = {
 
 @dataclass(frozen=True)
 class Memory:
-    """What the element says."""
+    """The contents of <dcm:memory>."""
 
-    direct: int  # bytes: the most of its memory that is on this host
-    donors: tuple[str, ...] = ()  # only these are used, and must be up when it starts; (): any
-    added: tuple[str, ...] = ()  # what `enable` put into memoryBacking
-    groups: tuple[str, ...] = ()  # and the donors of these; one of each must be up
+    direct: int  # bytes: the most of its memory on this host
+    donors: tuple[str, ...] = ()  # the only ones it may use, all up at its start; (): any
+    added: tuple[str, ...] = ()  # the children that enable() put into <memoryBacking>
+    groups: tuple[str, ...] = ()  # whose donors it may use too; one of each up at its start
     pager: str = "kernel"
-    emulator: str = ""  # what <emulator> said before `enable`; "": there was none
+    emulator: str = ""  # <emulator> before enable(); "": there was none
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """As dcm-hostd is told of it."""
+        """The choice in the form that dcm-hostd reads: donors, and @groups."""
         return (*self.donors, *(f"@{name}" for name in self.groups))
 
     def to_xml(self) -> str:
-        """Lines, without indentation before the first."""
+        """The element as lines; the first one is not indented."""
         open_tag = f"<{PREFIX}:memory xmlns:{PREFIX}={quoteattr(NAMESPACE)}"
         open_tag += f" direct={quoteattr(exact_size(self.direct))}"
         if self.pager != "kernel":
@@ -94,27 +94,29 @@ class Memory:
 
 
 def chosen_donors(donors: tuple[Donor, ...], memory: Memory, conf: Path) -> tuple[Donor, ...]:
-    """Of those that a configuration has, those that a domain may use; each choice must be there."""
+    """The donors of `conf` that a domain may use; refuse a donor or group that `conf` lacks."""
     for name in memory.donors:
         if not any(donor.name == name for donor in donors):
-            raise DcmError(f"there is no donor {name} in {conf}")
+            raise DcmError(f"{conf} has no donor {name}, which the domain names")
     for name in memory.groups:
         if not any(donor.group == name for donor in donors):
-            raise DcmError(f"no donor in {conf} is in group {name}: group = {name}")
+            raise DcmError(
+                f"no donor in {conf} is in group {name}, which the domain names: add group = {name}"
+            )
     if not memory.chosen:
         return donors
     return tuple(d for d in donors if d.name in memory.donors or d.group in memory.groups)
 
 
 class DomainError(DcmError):
-    """The domain's XML is not what it must be."""
+    """The domain's XML is wrong, or the domain's memory cannot be on donors."""
 
 
 # ---- reading ----
 
 
 def read_domain(data: bytes) -> Element:
-    """A domain's XML, whoever wrote it."""
+    """Parse the XML of a domain, which may be hostile."""
     try:
         root = parse(data)
     except DcmError as exc:
@@ -129,7 +131,7 @@ def _bad(text: str) -> DomainError:
 
 
 def read_memory(element: Element) -> Memory:
-    """The element, checked as the schema does and more."""
+    """Read <dcm:memory>; the checks are those of the schema, and more."""
     given = dict(element.attributes)
     direct = given.pop("direct", None)
     if direct is None:
@@ -147,12 +149,12 @@ def read_memory(element: Element) -> Memory:
         raise _bad(f"added='{printable(added, 40)}' was not written by dcmctl")
     pager = given.pop("pager", "kernel")
     if pager not in PAGERS:
-        raise _bad(f"pager='{printable(pager, 40)}' is none: 'kernel' or 'user'")
+        raise _bad(f"pager='{printable(pager, 40)}' is not known: write 'kernel' or 'user'")
     emulator = given.pop("emulator", "")
     if emulator and (pager != "user" or not _EMULATOR.fullmatch(emulator)):
         raise _bad(f"emulator='{printable(emulator, 40)}' was not written by dcmctl")
     if added and pager == "user":
-        raise _bad("added= is not for pager='user'")
+        raise _bad("added= is not allowed with pager='user'")
     for name in given:
         raise _bad(f"has no attribute '{printable(name, 60)}'")
     named: dict[str, list[str]] = {DONOR: [], GROUP: []}
@@ -188,7 +190,7 @@ def _element(root: Element) -> Element | None:
 
 
 def find_memory(root: Element) -> Memory | None:
-    """What the domain says of its memory; None: nothing, it is an ordinary one."""
+    """The domain's <dcm:memory>; None if it has none."""
     element = _element(root)
     return None if element is None else read_memory(element)
 
@@ -199,7 +201,7 @@ def name_of(root: Element) -> str:
 
 
 def uuid_of(root: Element) -> str:
-    """As it becomes a file's name."""
+    """The domain's UUID, in lower case: the name of its files."""
     element = root.one("uuid")
     uuid = element.text.strip().lower() if element is not None else ""
     if not UUID.fullmatch(uuid):
@@ -208,7 +210,7 @@ def uuid_of(root: Element) -> str:
 
 
 def emulator_of(root: Element) -> str:
-    """The program that libvirt starts; "": one of its choice."""
+    """The domain's <emulator>; "": libvirt chooses."""
     element = root.one("devices", "emulator")
     return "" if element is None else element.text.strip()
 
@@ -225,10 +227,10 @@ def size_of(root: Element) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 20) or unit not in _UNITS:
         raise DomainError("the domain's <memory> is not a size")
     size = int(text) * _UNITS[unit]
-    # libvirt counts in KiB.
+    # libvirt's default unit is KiB.
     size = -(-size // 1024) * 1024
     if not 0 < size <= SIZE_MAX:
-        raise DomainError(f"the domain's memory of {text} {unit} is none, or not credible")
+        raise DomainError(f"the domain's memory of {text} {unit} is 0 or too large")
     return size
 
 
@@ -238,7 +240,7 @@ def size_of(root: Element) -> int:
 def why_not(
     root: Element, kinds: tuple[str, ...] = QEMU, pager: str = "kernel"
 ) -> Iterator[str]:
-    """Why this domain's memory can't be on donors: a line for each reason."""
+    """Reasons why the domain's memory can't be on donors, one line each."""
     kind = root.attributes.get("type", "")
     if kind not in kinds:
         yield f"it is a domain of type '{printable(kind, 40)}': only QEMU's can be on donors"
@@ -274,13 +276,13 @@ def _why_not_backing(root: Element, pager: str) -> Iterator[str]:
     for name, why in (
         ("hugepages", "memory in huge pages can't be on donors"),
         ("locked", "locked memory can't leave this host"),
-        ("discard", "its memory would be thrown away before it can be released"),
+        ("discard", "its memory would be discarded before the hook releases it"),
     ):
         if root.one("memoryBacking", name) is not None:
             yield f"its <memoryBacking> has <{name}/>: {why}"
     for element in root.all("memoryBacking", "allocation"):
         if element.attributes.get("mode", "ondemand") != "ondemand":
-            yield "its <memoryBacking> has <allocation mode='immediate'/>: all would be touched"
+            yield "its <memoryBacking> has <allocation mode='immediate'/>, which touches all memory"
     for element in root.all("memoryBacking", "source"):
         if element.attributes.get("type") != source:
             kind = printable(element.attributes.get("type", ""), 40)
@@ -323,12 +325,12 @@ def _why_not_arguments(root: Element) -> Iterator[str]:
     for argument in root.all(f"{prefix}commandline", f"{prefix}arg"):
         value = argument.attributes.get("value", "")
         if "memory-backend" in value or re.match(r"-(mem|m$|overcommit|numa)", value):
-            yield f"its <qemu:commandline> says something of memory: {printable(value, 60)}"
+            yield f"its <qemu:commandline> changes memory: {printable(value, 60)}"
             return
 
 
 def why_not_now(root: Element, memory: Memory, kinds: tuple[str, ...] = QEMU) -> Iterator[str]:
-    """Why a domain that has the element can't be started as it is."""
+    """Reasons why a domain with <dcm:memory> can't be started as it is."""
     yield from why_not(root, kinds, memory.pager)
     if memory.pager == "user" and not _is_ours(emulator_of(root)):
         said = printable(emulator_of(root), 100)
@@ -357,8 +359,8 @@ def enable(
 ) -> bytes:
     """The domain's XML with its memory on donors.
 
-    `donors` and `groups` of donors that it may use; both None: those it has named already.
-    `emulator`: the path of dcm-qemu, for libdcm's pager; "": the kernel's.
+    `donors`, `groups`: the donors it may use; both None: those it names already.
+    `emulator`: the path of dcm-qemu, for libdcm; "": the kernel pager.
     """
     pager = "user" if emulator else "kernel"
     root = read_domain(data)
@@ -366,7 +368,7 @@ def enable(
     had = read_memory(before) if before is not None else None
     if had is not None and had.pager != pager:
         raise DomainError(
-            f"{name_of(root)}: its pager is the {had.pager}'s: dcmctl vm disable comes first"
+            f"{name_of(root)}: it uses the {had.pager} pager: to change it, dcmctl vm disable first"
         )
     for reason in why_not(root, kinds, pager):
         raise DomainError(f"{name_of(root)}: {reason}")
@@ -415,7 +417,7 @@ def _set_emulator(edit: Edit, root: Element, path: str) -> None:
 
 
 def _put(edit: Edit, root: Element, name: str, text: str, before: tuple[str, ...]) -> None:
-    """These lines into the element of that name, which is made if there is none."""
+    """Put lines into the element `name`, which is made if the domain has none."""
     found = root.one(name)
     if found is not None:
         edit.append(found, text)
@@ -431,7 +433,7 @@ def _put(edit: Edit, root: Element, name: str, text: str, before: tuple[str, ...
 
 
 def disable(data: bytes) -> bytes:
-    """The domain's XML as it was before enable(), but for changes made since."""
+    """Undo enable() in the domain's XML; other changes made since then are kept."""
     root = read_domain(data)
     element = _element(root)
     if element is None:
@@ -453,7 +455,7 @@ def disable(data: bytes) -> bytes:
 
 
 def _take(edit: Edit, parent: Element | None, gone: list[Element]) -> None:
-    """Remove children, and their parent if that leaves nothing in it."""
+    """Remove children, and their parent too if it is empty then."""
     assert parent is not None
     inside = edit.data[parent.inner : parent.close]
     for child in reversed(gone):

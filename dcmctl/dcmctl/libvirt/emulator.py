@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""dcm-qemu: what libvirt starts in QEMU's place for a domain that libdcm pages.
+"""dcm-qemu: libvirt starts it in QEMU's place for a domain that libdcm pages.
 
-It becomes QEMU, so that libvirt has its process, its descriptors and its exit status. Asked what it
-can (libvirt does so before it starts any domain) it is QEMU and no more. The configuration that it
-hands to libdcm the hook has written (user_session.py), by the domain's UUID, the only thing of the
-domain's XML that libvirt tells QEMU and the hook alike.
+dcm-qemu executes QEMU, so that libvirt keeps its process, its descriptors and its exit status.
+libvirt also starts it without a domain, to find out what QEMU can do: then QEMU runs unchanged. For
+a domain libdcm gets the configuration that the hook has written (user_session.py), in a file named
+by the domain's UUID, the only part of the domain's XML that libvirt gives to QEMU and to the hook.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
-from dcmctl.lib.errors import DcmError, reason
+from dcmctl.lib.errors import DcmError, printable, reason
 from dcmctl.libvirt import domain, user_session
 from dcmctl.pager import preflight, qemu
 from dcmctl.pager.run import environment, inherited
@@ -25,10 +25,10 @@ QEMU = "qemu-system-x86_64"
 
 
 def find_qemu() -> Path:
-    """The only QEMU that is started: libvirt asks it what it can without naming a domain."""
+    """The path of QEMU, the same for all domains: without a domain none could be chosen."""
     found = shutil.which(QEMU, path=f"/usr/bin:/usr/local/bin:{os.environ.get('PATH', '')}")
     if found is None:
-        raise DcmError(f"{QEMU} is not found: apt install qemu-system-x86")
+        raise DcmError(f"{QEMU} is not installed: apt install qemu-system-x86")
     return Path(found)
 
 
@@ -36,35 +36,35 @@ def _uuid(args: list[str]) -> str | None:
     for name, value in pairwise(args):
         if name in ("-uuid", "--uuid"):
             if not domain.UUID.fullmatch(value.lower()):
-                raise DcmError("QEMU's -uuid is none")
+                raise DcmError(f"QEMU's -uuid {printable(value, 60)} is not a UUID")
             return value.lower()
     return None
 
 
 def paged(args: list[str], uuid: str) -> dict[str, str]:
-    """What is added to QEMU's environment, once nothing speaks against it."""
+    """The variables for QEMU's environment; DcmError if its arguments rule paging out."""
     found = qemu.inspect(args)
     if found.problems:
         raise DcmError(found.problems[0])
     conf = user_session.conf_path(uuid)
     if not conf.is_file():
         raise DcmError(
-            f"{conf} is missing, which the hook writes: is it there "
-            "(dcmctl vm check --connect qemu:///session), and was it when libvirtd was started?"
+            f"{conf} is missing, so libvirt did not run the hook: install it (dcmctl vm check "
+            "--connect qemu:///session), then start libvirtd again"
         )
     shim = preflight.find_preload()
     return environment(conf, [str(shim)])
 
 
 def main(argv: list[str]) -> int:
-    """Becomes QEMU, or says in a line why not."""
+    """Execute QEMU, or print one line that says why not."""
     try:
         program = find_qemu()
         env = inherited()
         uuid = _uuid(argv[1:])
         if uuid is not None:
             env |= paged(argv[1:], uuid)
-        # Python ignores these, and what is ignored stays so.
+        # Python ignores these signals, and execve() would keep them ignored.
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         os.execve(program, [str(program), *argv[1:]], env)

@@ -21,8 +21,8 @@ from dcmctl.lib.errors import DcmError, reason
 from dcmctl.libvirt import domain, system_session
 from dcmctl.libvirt.xmltree import Element
 
-ALL_MAX = 40  # seconds for all of a phase
-# Those whose failure ends what libvirt was about to do.
+ALL_MAX = 40  # seconds for one phase
+# Operations that libvirt gives up if the hook fails.
 REFUSING = ("prepare", "start", "started", "migrate", "restore")
 
 
@@ -31,10 +31,10 @@ class _TooLong(Exception):
 
 
 def _module(root: Element) -> Any:
-    """Whose business the domain is, whatever else is wrong with what it says."""
+    """The module of the domain's pager, even if the rest of <dcm:memory> is wrong."""
     if all(e.attributes.get("pager") != "user" for e in root.all("metadata", domain.MEMORY)):
         return system_session
-    from dcmctl.libvirt import user_session  # most hosts never need it
+    from dcmctl.libvirt import user_session  # most hosts never load it
 
     return user_session
 
@@ -44,7 +44,7 @@ def _on_alarm(*_: Any) -> None:
 
 
 def main(argv: list[str], data: bytes) -> int:
-    """One call of libvirt's; the exit status. Only for a domain that has our element."""
+    """One call by libvirt for a domain with <dcm:memory>; returns the exit status."""
     operation, phase = (argv + ["", "", ""])[2:4] if len(argv) > 2 else ("", "")
     syslog.openlog("kvm-dcm-hook")
     signal.signal(signal.SIGALRM, _on_alarm)
@@ -57,14 +57,15 @@ def main(argv: list[str], data: bytes) -> int:
         memory = domain.find_memory(root)
         if memory is not None and (operation, phase) == ("migrate", "begin"):
             raise DcmError(
-                "a VM with memory on donors can't be migrated yet: shut it down, start it there"
+                "a VM with memory on donors can't be migrated yet: shut it down, and start it on "
+                "the other host"
             )
         action = None if memory is None else _module(root).PHASES.get((operation, phase))
         if memory is not None and action is not None:
             action(root, memory)
         return 0
     except _TooLong:
-        why = f"not done within {ALL_MAX} s"
+        why = f"{operation} was not done within {ALL_MAX} s"
     except DcmError as exc:
         why = str(exc)
     except OSError as exc:

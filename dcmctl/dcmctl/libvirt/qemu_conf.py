@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The few settings of libvirt's qemu.conf that matter for guest memory."""
+"""Settings of libvirt's qemu.conf that matter for guest memory."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ def path() -> Path:
 
 
 def setting(name: str) -> str | None:
-    """The value of a line that is not commented out."""
+    """The value of a setting; None if it is not set."""
     try:
         text = path().read_text(errors="replace")
     except FileNotFoundError:
         return None
     except PermissionError:
-        raise DcmError(f"{path()} can only be read by root") from None
+        raise DcmError(f"only root can read {path()}: run this as root") from None
     found = re.findall(rf'^\s*{name}\s*=\s*"?([^"\n]*?)"?\s*$', text, re.M)
     return found[-1] if found else None
 
 
 def ram_folder() -> Path:
-    """Where libvirt makes a directory for each VM whose memory is a file."""
+    """The folder in which libvirt makes one for each VM whose memory is a file."""
     given = setting("memory_backing_dir")
     return Path(given) / "libvirt" / "qemu" if given else DEFAULT_RAM

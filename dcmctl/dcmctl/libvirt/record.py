@@ -33,7 +33,7 @@ def make_folder() -> Path:
 
 
 def write_down(uuid: str, name: str, phase: str, path: Path, memory: Memory, size: int) -> None:
-    """Whole or not at all."""
+    """Write the record of a domain, whole or not at all."""
     folder = make_folder()
     record = {
         "name": name,

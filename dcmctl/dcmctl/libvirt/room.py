@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Whether donors have room for all of a VM's memory, before it starts.
 
-This is known from what its pager tells: a file that has fewer slabs than extents may ask for the
-rest, so that much is promised to it.
+The VM's pager tells how many slabs donors would lend. A file with fewer slabs than extents may
+still ask for the rest, so these slabs are promised to it, and not free for another file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HOSTD_CONF = Path("/etc/kvm-dcm/hostd.conf")
 
 
 def _others(files: list[HostFile], mine: HostFile) -> int:
-    """What others may ask yet of donors that this one uses too."""
+    """Slabs that other files may still ask for, of donors that this file uses too."""
     donors = {donor.name for donor in mine.donors}
     return sum(
         file.outstanding
@@ -30,25 +30,26 @@ def _others(files: list[HostFile], mine: HostFile) -> int:
 def shortage(
     files: list[HostFile], path: Path, memory: Memory, conf: Path = HOSTD_CONF
 ) -> str | None:
-    """Why donors, which are in `conf`, can't be promised to hold a file; None: they can."""
+    """The reason why the donors in `conf` have no room for a file; None if they have."""
     file = hostd.file_at(files, path)
     if file is None:
         return f"dcm-hostd does not serve {path}: its log says why (journalctl -u dcm-hostd)"
     known = {donor.name: donor for donor in file.donors}
     for name in memory.donors:
         if name not in known:
-            return f"it needs donor {name}, which is not in {conf}"
+            return f"the VM needs donor {name}, which is not in {conf}"
         if known[name].state != "up":
-            return f"it needs donor {name}, which is {known[name].state}: {known[name].why or '?'}"
+            state = known[name].state
+            return f"the VM needs donor {name}, which is {state}: {known[name].why or '?'}"
     for group in memory.groups:
         members = [donor for donor in file.donors if donor.group == group]
         if not members:
-            return f"it needs a donor of group {group}: none in {conf} is"
+            return f"the VM needs a donor of group {group}, and {conf} has none"
         if all(donor.state != "up" for donor in members):
             each = [f"{d.name} is {d.state} ({d.why or '?'})" for d in members]
-            return f"it needs a donor of group {group}: {', '.join(each)}"
+            return f"the VM needs a donor of group {group}: {', '.join(each)}"
     if not file.donors:
-        return f"there are no donors: name some in {conf}"
+        return f"there are no donors: add some to {conf}"
     promised = _others(files, file)
     free = sum(donor.slabs_free for donor in file.donors if donor.state == "up")
     if free - promised >= file.outstanding:
@@ -61,7 +62,7 @@ def shortage(
         each.append(f"{said} ({donor.why})" if donor.why and donor.state != "up" else said)
     need = format_size(file.outstanding * file.extent_bytes)
     text = (
-        f"donors have no room for it: it can need {need} in slabs of "
+        f"donors have no room for the VM: it can need {need} in slabs of "
         f"{format_size(file.extent_bytes)}; {', '.join(each)}"
     )
     if promised:

@@ -31,9 +31,9 @@ from dcmctl.libvirt.xmltree import Element
 from dcmctl.pager import dcmfs, hostd
 
 LOCK_MAX = 20.0
-DONORS_MAX = 10.0  # until dcm-hostd has its donors
-ASK_MAX = 10.0  # dcm-hostd looks up donors' names when a file comes
-GONE_MAX = 5.0  # until a file of an earlier run is gone
+DONORS_MAX = 10.0  # until dcm-hostd has sessions with the file's donors
+ASK_MAX = 10.0  # dcm-hostd may be resolving donors' names
+GONE_MAX = 5.0  # until dcm-hostd has let go of a file of an earlier run
 RAM_NAME = "pc.ram"  # QEMU's name for the memory of a PC
 
 
@@ -43,7 +43,7 @@ def _log(text: str) -> None:
 
 @contextlib.contextmanager
 def _one_at_a_time() -> Iterator[None]:
-    """Two that start at once must not both be promised the same slabs."""
+    """A lock, so that two VMs that start together are not promised the same slabs."""
     deadline = time.monotonic() + LOCK_MAX
     fd = os.open(record.make_folder() / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -53,7 +53,10 @@ def _one_at_a_time() -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise DcmError("another domain is being started all the time") from None
+                    raise DcmError(
+                        f"other domains have been starting for {LOCK_MAX:.0f} s: start this one "
+                        "again"
+                    ) from None
                 time.sleep(0.05)
         yield
     finally:
@@ -70,12 +73,12 @@ def _mount_folder() -> Path:
         folder.chmod(0o711)
     info = folder.lstat()
     if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid():
-        raise DcmError(f"{folder} is not a directory of root's: remove it")
+        raise DcmError(f"{folder} is not a directory of root: remove it")
     return folder
 
 
 def _remove_earlier(path: Path) -> None:
-    """What a run left that was not released, unless somebody still has it."""
+    """Remove the file of an earlier run that was not released, unless it is in use."""
     if not path.exists():
         return
     deadline = time.monotonic() + GONE_MAX
@@ -85,7 +88,7 @@ def _remove_earlier(path: Path) -> None:
             break
         if time.monotonic() > deadline:
             raise DcmError(
-                f"a process still uses the memory of an earlier run, {path}: end it (fuser {path})"
+                f"a process still uses {path}, the memory of an earlier run: end it (fuser {path})"
             )
         time.sleep(0.2)
     path.unlink(missing_ok=True)
@@ -117,14 +120,14 @@ def prepare(root: Element, memory: Memory) -> None:
     uuid, name, size = domain.uuid_of(root), domain.name_of(root), domain.size_of(root)
     if os.geteuid():
         raise DcmError(
-            "the kernel pager is for VMs of the system's libvirt (qemu:///system); for yours: "
-            "dcmctl vm enable --connect qemu:///session"
+            "the kernel pager is for VMs of qemu:///system; for VMs of yours: dcmctl vm enable "
+            "--connect qemu:///session"
         )
     for why in domain.why_not_now(root, memory):
         raise DcmError(why)
     path = dcmfs.path_of(_mount_folder().parent, uuid)
     with _one_at_a_time():
-        hostd.ask(ASK_MAX)  # says what is wrong before anything is made
+        hostd.ask(ASK_MAX)  # fails before anything is made
         _remove_earlier(path)
         try:
             hostd.choose(path, memory.chosen)
@@ -142,7 +145,7 @@ def prepare(root: Element, memory: Memory) -> None:
 
 
 def _ram_of(root: Element) -> Path:
-    """The directory libvirt made for the memory files of this start."""
+    """The folder that libvirt made for the memory files of this start."""
     number = root.attributes.get("id", "")
     base = qemu_conf.ram_folder()
     if number.isascii() and number.isdigit() and base.is_dir():
@@ -159,8 +162,8 @@ def start(root: Element, memory: Memory) -> None:
     uuid, name, size = domain.uuid_of(root), domain.name_of(root), domain.size_of(root)
     path = dcmfs.path_of(dcmfs.the_mount(), uuid)
     if not path.is_file() or path.is_symlink():
-        raise DcmError(f"{path} is not there any more: start the VM again")
-    # It is QEMU's user's, who may not choose what is done to other directories.
+        raise DcmError(f"{path} was removed since the hook made it: start the VM again")
+    # QEMU's user owns the folder: never follow a link that it may have put there.
     folder = os.open(_ram_of(root), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         owner = os.fstat(folder)
@@ -177,7 +180,10 @@ def started(root: Element, memory: Memory) -> None:
     uuid, name, size = domain.uuid_of(root), domain.name_of(root), domain.size_of(root)
     for entry in _ram_of(root).iterdir():
         if not (entry.name == RAM_NAME and entry.is_symlink()):
-            raise DcmError(f"QEMU has made {entry}, memory that would not be on donors")
+            raise DcmError(
+                f"QEMU has made {entry}, memory that would not be on donors: give the VM no memory "
+                "beside its RAM"
+            )
     path = dcmfs.path_of(dcmfs.the_mount(), uuid)
     record.write_down(uuid, name, "running", path, memory, size)
 
@@ -188,7 +194,7 @@ def release(root: Element) -> None:
         path = dcmfs.path_of(mount, uuid)
         if path.is_file():
             path.unlink(missing_ok=True)
-            _log(f"{domain.name_of(root)}: {path} removed")
+            _log(f"{domain.name_of(root)}: removed {path}")
         hostd.choose(path, ())
     record.forget(uuid)
 
@@ -197,7 +203,7 @@ def reconnect(root: Element, memory: Memory) -> None:
     uuid, name, size = domain.uuid_of(root), domain.name_of(root), domain.size_of(root)
     path = dcmfs.path_of(dcmfs.the_mount(), uuid)
     if not path.is_file():
-        _log(f"{name} runs, but {path} is not there: it has its memory until it ends")
+        _log(f"{name} runs, but {path} was removed: the memory remains until the VM ends")
     record.write_down(uuid, name, "running", path, memory, size)
 
 

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A user's own domains (qemu:///session) on donor memory: by libdcm, with no module and no root.
+"""The hook's phases for a user's own domains (qemu:///session), on libdcm: no module, no root.
 
-libvirt starts dcm-qemu in QEMU's place (emulator.py), which has QEMU paged as `dcmctl run` does.
-What the domain's XML says only the hook sees, which libvirt runs as the user:
+libvirt starts dcm-qemu in QEMU's place (emulator.py); dcm-qemu starts QEMU with libdcm, as
+`dcmctl run` does. Only the hook, which libvirt runs as the user, sees the domain's XML:
 
-    prepare    is all there? writes libdcm's configuration, from the XML and the user's host.conf
-    started    QEMU stands before its first instruction: asks its pager whether donors have room
+    prepare    checks the host, writes libdcm's configuration from the XML and the user's host.conf
+    started    the guest has not run yet: asks QEMU's pager whether donors have room for it
     release    removes the configuration
-    reconnect  writes down that it runs
+    reconnect  writes down that the domain runs
 
-None of libvirt, the hook and QEMU has the environment of the user's shell: they meet at top().
+libvirt, the hook and QEMU do not have the environment of the user's shell, so their files are in
+top(), which does not depend on it.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from dcmctl.pager.hostd import HostDonor, HostFile
 from dcmctl.pager.settings import Settings
 from dcmctl.pager.status import Status
 
-PAGER_MAX = 20.0  # until the pager answers, and has donors
+PAGER_MAX = 20.0  # until the pager answers and has sessions with donors
 
 
 def top() -> Path:
-    """As runtime_dir(), but for what only the user's shell may know."""
+    """The runtime folder, without variables that only the user's shell has."""
     return vmsock.runtime_dir({})
 
 
@@ -46,7 +47,7 @@ def conf_path(uuid: str) -> Path:
 
 
 def vm_name(root: Element) -> str:
-    """What `dcmctl status` calls it."""
+    """The VM's name for `dcmctl status`."""
     element = root.one("name")
     name = element.text if element is not None else ""
     return name if NAME.fullmatch(name) else f"libvirt-{domain.uuid_of(root)}"
@@ -57,10 +58,12 @@ def socket_path(root: Element) -> Path:
 
 
 def find_emulator() -> Path:
-    """dcm-qemu, of this installation."""
+    """The path of dcm-qemu in this installation."""
     path = installation.emulator()
     if not os.access(path, os.X_OK):
-        raise DcmError(f"{path} is missing: make install-libvirt, or the package kvm-dcm-libvirt")
+        raise DcmError(
+            f"{path} is missing: make install-libvirt, or install the package kvm-dcm-libvirt"
+        )
     return path
 
 
@@ -68,16 +71,16 @@ def find_emulator() -> Path:
 
 
 def settings_of(root: Element, memory: Memory) -> Settings:
-    """libdcm's configuration for this domain; says what is missing for it."""
+    """libdcm's configuration for this domain; DcmError if host.conf lacks something."""
     conf = settings.HOST_CONF
     if not conf.is_file():
-        raise DcmError(f"{conf} is missing: it names the donors and the key")
+        raise DcmError(f"{conf} is missing: write it, with donors and a key file")
     host = settings.load(conf)
     donors = domain.chosen_donors(tuple(d for d in host.donors if not d.drain), memory, conf)
     if not donors:
-        raise DcmError(f"there are no donors: name some in {conf}")
+        raise DcmError(f"there are no donors: add some to {conf}")
     if host.keys is None:
-        raise DcmError(f"there is no key: [key] file = in {conf}")
+        raise DcmError(f"{conf} names no key file: add [key] file = FILE")
     return replace(
         host,
         name=vm_name(root),
@@ -86,22 +89,22 @@ def settings_of(root: Element, memory: Memory) -> Settings:
         mode="qemu",
         tenant=keyfile.pick_tenant(host.keys, host.tenant),
         donors=donors,
-        # more donors may come in that file, and this domain may not use them
+        # That file may get donors that this domain may not use.
         donors_file=None if memory.chosen else host.donors_file,
     )
 
 
 def check_donors(donors: tuple[Donor, ...], memory: Memory) -> None:
-    """Those it names answer, and one of all; what they have room for they say to the pager."""
+    """Each named donor, one of each named group, and one donor at all must answer."""
     why = preflight.probe(donors)
     for donor in donors:
         if donor.name in memory.donors and why[donor.name] is not None:
-            raise DcmError(f"it needs donor {donor.name} ({donor.address}): {why[donor.name]}")
+            raise DcmError(f"the VM needs donor {donor.name} ({donor.address}): {why[donor.name]}")
     for group in memory.groups:
         members = [donor for donor in donors if donor.group == group]
         if all(why[donor.name] is not None for donor in members):
             each = ", ".join(f"{d.name} ({d.address}): {why[d.name]}" for d in members)
-            raise DcmError(f"it needs a donor of group {group}: {each}")
+            raise DcmError(f"the VM needs a donor of group {group}: {each}")
     if all(answer is not None for answer in why.values()):
         each = ", ".join(f"{d.name} ({d.address}): {why[d.name]}" for d in donors)
         raise DcmError(f"no donor answers: {each}")
@@ -117,14 +120,14 @@ def _write_down(root: Element, memory: Memory, phase: str) -> None:
 
 
 def is_the_systems() -> bool:
-    """Whether it is root's libvirt that calls: all root's VMs can have the kernel pager."""
+    """Whether root's libvirt runs the hook; all VMs of root can have the kernel pager."""
     return os.geteuid() == 0
 
 
 def prepare(root: Element, memory: Memory) -> None:
     if is_the_systems():
         raise DcmError(
-            "pager='user' is for VMs of qemu:///session: dcmctl vm disable, dcmctl vm enable"
+            "pager='user' is for VMs of qemu:///session: dcmctl vm disable, then dcmctl vm enable"
         )
     for why in domain.why_not_now(root, memory):
         raise DcmError(why)
@@ -144,7 +147,7 @@ def prepare(root: Element, memory: Memory) -> None:
 
 
 def _write_conf(path: Path, text: str) -> None:
-    """Whole or not at all."""
+    """Write a file, whole or not at all."""
     new = path.with_suffix(f".{os.getpid()}")
     new.unlink(missing_ok=True)
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -158,7 +161,7 @@ def _status(vm: vmsock.Vm) -> Status:
 
 
 def _seen(status: Status, path: Path, size: int) -> HostFile:
-    """What its pager knows of donors, as dcm-hostd would tell it."""
+    """The donors that the pager reports, in the form in which dcm-hostd reports them."""
     slab = max((d.slab_bytes for d in status.donors), default=0)
     groups = {d.name: d.group or "" for d in settings.load(settings.HOST_CONF).donors}
     donors = tuple(
@@ -173,7 +176,7 @@ def _seen(status: Status, path: Path, size: int) -> HostFile:
         )
         for d in status.donors
     )
-    # of its RAM; QEMU's own memory is not promised anything. Without a donor it is none at all.
+    # Slabs for RAM only, not for QEMU's own memory. Without a donor the slab size is not known.
     extents = -(-size // slab) if slab else 1
     return HostFile(str(path), extents, slab, status.extents["mapped"], True, donors)
 
@@ -186,7 +189,7 @@ def started(root: Element, memory: Memory) -> None:
             file = _seen(_status(vm), vm.path, size)
             why = room.shortage([file], vm.path, memory, settings.HOST_CONF)
         except vmsock.VmGone:
-            why = f"QEMU runs without the pager: nobody listens on {vm.path}"
+            why = f"QEMU runs without libdcm: no process listens on {vm.path}"
         if why is None:
             break
         if time.monotonic() > deadline:
@@ -220,7 +223,7 @@ PHASES: dict[tuple[str, str], Callable[[Element, Memory], None]] = {
 
 @dataclass(frozen=True)
 class Live:
-    """What its pager tells of it, in bytes; the kernel's knows of no donors."""
+    """What the pager tells of a running domain, in bytes; the kernel pager knows no donors."""
 
     budget: int
     direct: int
@@ -230,7 +233,7 @@ class Live:
 
 
 def live(root: Element) -> Live | None:
-    """None: it can't be said, as it does not run under the pager or is another user's."""
+    """None if the domain does not run under libdcm, or is another user's."""
     try:
         status = _status(vmsock.Vm(vm_name(root), socket_path(root)))
     except (DcmError, OSError):
@@ -250,5 +253,6 @@ def set_budget(root: Element, size: int) -> None:
         vm.ask({"cmd": "budget", "bytes": size}, vmsock.CHANGE_MAX)
     except vmsock.VmGone:
         raise DcmError(
-            f"{vm.name} runs without the pager: it was started before it was enabled"
+            f"VM {vm.name} runs without libdcm, as it was started before dcmctl vm enable: "
+            "shut it down and start it again"
         ) from None

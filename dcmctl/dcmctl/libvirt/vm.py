@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`dcmctl vm`: domains of libvirt whose memory is on donors.
 
-A domain is changed by defining it again with a few elements more or fewer (domain.py). What
-libvirt then has is read back: when more is different than was asked for, the domain is put back
-as it was (connection.py).
+To change a domain, dcmctl defines it again with a few elements more or fewer (domain.py), and reads
+the result: if anything else has changed, it puts the domain back as it was (connection.py).
 """
 
 from __future__ import annotations
@@ -34,10 +33,13 @@ STATES = {1: "running", 2: "blocked", 3: "paused", 4: "ending", 5: "off", 6: "cr
 def _check_idle(dom: Any) -> None:
     with said_by_libvirt():
         if not dom.isPersistent():
-            raise DcmError(f"{dom.name()} is transient: its XML is given anew with each start")
+            raise DcmError(
+                f"domain {dom.name()} is transient, so there is no definition to change: define it "
+                "first (virsh define)"
+            )
         if dom.hasManagedSaveImage():
             raise DcmError(
-                f"{dom.name()} has a saved state, which would be started with the memory it had: "
+                f"domain {dom.name()} has a saved state, which needs the memory it was saved with: "
                 "start it and shut it down first"
             )
 
@@ -74,9 +76,9 @@ def _change(args: Args, host: Host, dom: Any, wanted: bytes) -> int:
             )
         )
         return 0
-    print("\n".join(lines) if lines else f"{name}: is so already")
+    print("\n".join(lines) if lines else f"{name}: nothing to change")
     if lines and active and not args.dry_run:
-        print(f"{name} runs: this holds from its next start")
+        print(f"{name} runs: the change takes effect at its next start")
     return 0
 
 
@@ -87,7 +89,7 @@ def cmd_enable(args: Args) -> int:
     had = host.memory(dom)
     if args.direct is None and had is None:
         raise UsageError(
-            "say how much of its memory may be on this host: dcmctl vm enable VM --direct SIZE"
+            "no --direct SIZE: give the most of its memory that may be on this host"
         )
     direct = had.direct if had is not None else 0
     if args.direct is not None:
@@ -106,12 +108,14 @@ def _emulator(pager: str) -> str:
 
 
 def _check_program(wanted: bytes) -> None:
-    """dcm-qemu starts one QEMU; a domain may have been made for another."""
+    """Refuse a domain made for another QEMU than the one that dcm-qemu starts."""
     memory = memory_in(wanted)
     program = emulator.find_qemu()
     had = memory.emulator if memory is not None else ""
     if had and os.path.realpath(had) != os.path.realpath(program):
-        raise DcmError(f"its <emulator> is {had}: libdcm pages {program} only")
+        raise DcmError(
+            f"its <emulator> is {had}, and libdcm pages {program} only: change <emulator>"
+        )
 
 
 def _names(given: list[str] | None, what: str) -> tuple[str, ...] | None:
@@ -142,7 +146,7 @@ def cmd_budget(args: Args) -> int:
     dom = host.find(args.vm)
     memory = host.memory(dom)
     if memory is None:
-        raise DcmError(f"{dom.name()}: its memory is not on donors: dcmctl vm enable")
+        raise DcmError(f"{dom.name()}: its memory is not on donors: dcmctl vm enable {dom.name()}")
     live = _live(host, dom, memory)
     if args.size is not None:
         size = _budget(args.size, "budget")
@@ -179,7 +183,7 @@ def _root(host: Host, dom: Any) -> Any:
 
 
 def _set_live(host: Host, dom: Any, memory: Memory, size: int) -> None:
-    """Unless it runs with ordinary memory, as it was started before it was enabled."""
+    """Set the budget of a running domain, unless it was started before it was enabled."""
     if memory.pager == "user":
         root = _root(host, dom)
         if user_session.live(root) is not None:
@@ -192,7 +196,9 @@ def _set_live(host: Host, dom: Any, memory: Memory, size: int) -> None:
         if path.exists():
             dcmfs.set_budget(path, size)
     except PermissionError:
-        raise DcmError(f"{dom.name()} runs: only root can change its budget now") from None
+        raise DcmError(
+            f"{dom.name()} runs, and only root can change its budget now: run this as root"
+        ) from None
     except OSError as exc:
         raise DcmError(f"{dom.name()}: {reason(exc)}") from None
 
@@ -202,7 +208,7 @@ def _path(dom: Any) -> Path:
 
 
 def _live(host: Host, dom: Any, memory: Memory) -> user_session.Live | None:
-    """Of the memory of a domain that runs; None: it does not, or that can't be seen."""
+    """The memory of a running domain; None if it does not run, or its pager does not answer."""
     if not dom.isActive():
         return None
     if memory.pager == "user":
@@ -243,7 +249,7 @@ def cmd_list(args: Args) -> int:
 
 
 def _entry(host: Host, dom: Any, files: list[hostd.HostFile]) -> dict[str, Any] | None:
-    """One domain, if its memory is on donors; what is not known is None."""
+    """One domain of the list; None if its memory is not on donors. Unknown values are None."""
     with said_by_libvirt():
         name, state = dom.name(), STATES.get(dom.state()[0], "?")
     entry: dict[str, Any] = {"name": name, "state": state}
@@ -296,7 +302,7 @@ def cmd_check(args: Args) -> int:
 
 
 def add_parsers(sub: Any, parser_class: type, add: Callable[..., argparse.ArgumentParser]) -> None:
-    text = "put domains of libvirt on donor memory, and look at them"
+    text = "put the memory of libvirt's domains on donors, and show it"
     p = sub.add_parser("vm", help=text, description=text[0].upper() + text[1:] + ".")
     p.set_defaults(command=None, parser=p)
     vms = p.add_subparsers(title="commands", metavar="COMMAND", parser_class=parser_class)
@@ -306,37 +312,41 @@ def add_parsers(sub: Any, parser_class: type, add: Callable[..., argparse.Argume
         p.add_argument(
             "--connect",
             metavar="URI",
-            help="libvirt's (default: $LIBVIRT_DEFAULT_URI, or qemu:///system)",
+            help="URI of libvirt (default: $LIBVIRT_DEFAULT_URI, or qemu:///system)",
         )
         return p
 
-    p = make("enable", cmd_enable, "have a domain's memory on donors from its next start")
+    p = make("enable", cmd_enable, "put a domain's memory on donors from its next start on")
     p.add_argument("vm", metavar="VM", help="name or UUID of the domain")
-    p.add_argument("--direct", metavar="SIZE", help="most of its memory that is on this host")
+    p.add_argument("--direct", metavar="SIZE", help="the most of its memory on this host")
     p.add_argument(
         "--donor",
         metavar="NAME",
         action="append",
-        help="one that it may use, and no other; must be up when it starts",
+        help="a donor that it may use, and no others; must be up when it starts",
     )
     p.add_argument(
         "--group",
         metavar="NAME",
         action="append",
-        help="the same, all donors of a group; one of them must be up when it starts",
+        help="a group whose donors it may use; one of them must be up when it starts",
     )
     p.add_argument(
         "--pager",
         choices=domain.PAGERS,
         help="kernel, for qemu:///system, or user (libdcm), for qemu:///session (default: by URI)",
     )
-    p.add_argument("--dry-run", action="store_true", help="show the difference, change nothing")
-    p = make("disable", cmd_disable, "have a domain's memory on this host again")
+    p.add_argument("--dry-run", action="store_true", help="print the difference, change nothing")
+    p = make(
+        "disable", cmd_disable, "put a domain's memory back on this host from its next start on"
+    )
     p.add_argument("vm", metavar="VM")
-    p.add_argument("--dry-run", action="store_true", help="show the difference, change nothing")
-    make("list", cmd_list, "list the domains that have their memory on donors")
-    p = make("budget", cmd_budget, "show or change how much of its memory is on this host")
+    p.add_argument("--dry-run", action="store_true", help="print the difference, change nothing")
+    make("list", cmd_list, "list the domains whose memory is on donors")
+    p = make("budget", cmd_budget, "show or change the most of a domain's memory on this host")
     p.add_argument("vm", metavar="VM")
     p.add_argument("size", nargs="?", metavar="SIZE")
-    p = make("check", cmd_check, "check all that a start needs, and say what to do")
-    p.add_argument("vm", nargs="?", metavar="VM", help="one domain (default: all that need donors)")
+    p = make("check", cmd_check, "check all that a start needs, and say how to repair it")
+    p.add_argument(
+        "vm", nargs="?", metavar="VM", help="one domain (default: all whose memory is on donors)"
+    )

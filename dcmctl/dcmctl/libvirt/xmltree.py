@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""XML as elements that know where in the text they are.
+"""XML as elements that know their offsets in the text.
 
-For changing a few elements of a text that belongs to somebody else: what is not changed stays
-byte for byte as it is, comments, prefixes, CDATA and all. expat does the reading; no DTD, so no
-entities but XML's own, and bounds on size, depth and number, as the text may be hostile.
+A few elements of a text are changed, and the rest remains the same byte for byte: comments,
+prefixes, CDATA. expat parses. The text may be hostile: a DTD is refused, so there are no entities
+but XML's own, and size, depth and number of elements are bounded.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ SIZE_MAX = 8 << 20
 DEPTH_MAX = 64
 ELEMENTS_MAX = 100_000
 
-# A start tag that expat has found good.
+# A start tag; expat has checked that it is well-formed.
 _TAG = re.compile(rb"""<[^\s/>"']+(?:[^>"']|"[^"]*"|'[^']*')*>""")
 
 
 @dataclass
 class Element:
-    """One element. Names with a namespace are "URI name"; offsets are the text's, in bytes."""
+    """One element. A name with a namespace is "URI name"; offsets are in bytes of the text."""
 
     name: str
     attributes: dict[str, str]
-    start: int  # of its start tag
+    start: int  # offset of its start tag
     inner: int = 0  # after its start tag
-    close: int = 0  # of its end tag; without one the same as `end`
-    end: int = 0  # after all of it
+    close: int = 0  # offset of its end tag; without one the same as `end`
+    end: int = 0  # after its end tag
     children: list[Element] = field(default_factory=list)
-    text: str = ""  # its own, without its children's
+    text: str = ""  # without the text of its children
 
     @property
     def is_empty_tag(self) -> bool:
         return self.close == self.end
 
     def all(self, *path: str) -> Iterator[Element]:
-        """Those at a path of names."""
+        """All elements at a path of names."""
         for child in self.children:
             if child.name == path[0]:
                 yield from child.all(*path[1:]) if path[1:] else (child,)
@@ -55,7 +55,7 @@ class _Builder:
         self.data = data
         self.root: Element | None = None
         self.open: list[Element] = []
-        self.texts: list[list[str]] = []  # of those, in parts: a sum of many would be slow
+        self.texts: list[list[str]] = []  # of open elements, in parts: adding strings would be slow
         self.count = 0
         self.parser = expat.ParserCreate("utf-8", " ")
         self.parser.buffer_text = True
@@ -65,16 +65,18 @@ class _Builder:
         self.parser.StartDoctypeDeclHandler = self.on_doctype
 
     def on_doctype(self, *_: object) -> None:
-        raise DcmError("has a document type, which is not taken")
+        raise DcmError("has a document type (DTD), which is not accepted")
 
     def on_start(self, name: str, attributes: dict[str, str]) -> None:
         self.count += 1
         if self.count > ELEMENTS_MAX or len(self.open) >= DEPTH_MAX:
-            raise DcmError(f"has more than {ELEMENTS_MAX} elements, or {DEPTH_MAX} in each other")
+            raise DcmError(
+                f"has more than {ELEMENTS_MAX} elements, or a depth of more than {DEPTH_MAX}"
+            )
         start = self.parser.CurrentByteIndex
         element = Element(name, attributes, start)
         tag = _TAG.match(self.data, start)
-        assert tag is not None  # expat has read it
+        assert tag is not None  # expat has parsed it
         element.inner = tag.end()
         if tag.group().endswith(b"/>"):
             element.close = element.end = tag.end()
@@ -97,7 +99,7 @@ class _Builder:
 
 
 def parse(data: bytes) -> Element:
-    """The root element; DcmError says what the text is or has that is wrong."""
+    """The root element. The text of the DcmError continues "the XML"."""
     if len(data) > SIZE_MAX:
         raise DcmError(f"is larger than {SIZE_MAX >> 20} MiB")
     builder = _Builder(data)
@@ -110,7 +112,7 @@ def parse(data: bytes) -> Element:
 
 
 class Edit:
-    """Changes to a text, made all at once."""
+    """Changes to a text, all applied together."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -120,18 +122,18 @@ class Edit:
         self.changes.append((start, end, text.encode()))
 
     def indent(self, element: Element) -> str:
-        """The newline and blanks before an element, if that is all there is."""
+        """The newline and blanks before an element; "" if other text stands there."""
         line = self.data.rfind(b"\n", 0, element.start)
         before = self.data[line : element.start] if line >= 0 else b""
         return before.decode() if not before.strip() else ""
 
     def before(self, element: Element, text: str) -> None:
-        """Lines, indented by nothing, before an element, and indented as it is."""
+        """Insert lines before an element, indented as it is."""
         indent = self.indent(element)
         self.replace(element.start, element.start, text.replace("\n", indent or "\n") + indent)
 
     def append(self, element: Element, text: str) -> None:
-        """Lines as the last of an element's children."""
+        """Insert lines as the last children of an element."""
         indent = self.indent(element)
         deeper = f"{indent}  " if indent else ""
         inside = deeper + text.replace("\n", deeper or "\n")
@@ -148,7 +150,7 @@ class Edit:
             self.replace(at, at, inside)
 
     def remove(self, element: Element) -> None:
-        """With the line it is on, if it has that for itself."""
+        """Remove an element, and its line if nothing else is on it."""
         self.replace(element.start - len(self.indent(element).encode()), element.end, "")
 
     def result(self) -> bytes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""dcmfs from a program: where it is mounted, and what its files tell (dcmfs.h)."""
+"""dcmfs, the kernel pager's file system: its mounts, and the ioctls of its files (dcmfs.h)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOUNTS = Path("/proc/self/mounts")
 DEBUG = Path("/sys/kernel/debug/kvm-dcm")
 FILESYSTEMS = Path("/proc/filesystems")
 VERSION = 4
-FOLDER = "libvirt"  # on the mount: what is in it is the hook's
+FOLDER = "libvirt"  # on the mount; the hook makes and removes the files in it
 
 _INFO = struct.Struct("=II11Q32x")
 
@@ -45,17 +45,17 @@ class Info:
 
 
 def is_loaded() -> bool:
-    """Whether this kernel has dcmfs now; mount(8) would load the module."""
+    """Whether the kernel has dcmfs now, without mount(8), which would load the module."""
     return any(line.split()[-1:] == ["dcmfs"] for line in FILESYSTEMS.read_text().splitlines())
 
 
 def mounts() -> list[Path]:
-    """Where one is mounted, in the order they were."""
+    """Mount points of dcmfs, oldest first."""
     found: list[Path] = []
     for line in MOUNTS.read_text(errors="surrogateescape").splitlines():
         words = line.split(" ")
         if len(words) > 2 and words[2] == "dcmfs":
-            # Blanks and such are written as \\040.
+            # A blank is written as \\040.
             text = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), words[1])
             path = Path(text)
             if path not in found:
@@ -64,7 +64,7 @@ def mounts() -> list[Path]:
 
 
 def the_mount() -> Path:
-    """The one that VMs of libvirt have their memory on."""
+    """The mount point for the memory of libvirt's VMs; there must be exactly one."""
     found = mounts()
     if not found:
         what = "no dcmfs is mounted" if is_loaded() else "the kernel module kvm-dcm is not loaded"
@@ -75,18 +75,18 @@ def the_mount() -> Path:
     if len(found) > 1:
         raise DcmError(
             f"more than one dcmfs is mounted ({', '.join(map(str, found))}): "
-            "which one is libvirt's can't be said: unmount the others"
+            "unmount all but the one that is for VMs of libvirt"
         )
     return found[0]
 
 
 def path_of(mount: Path, uuid: str) -> Path:
-    """The memory of one domain, named as its AppArmor profile, which may have no other."""
+    """The file of one domain. Its AppArmor profile has this name too, and allows no other."""
     return mount / FOLDER / f"libvirt-{uuid}"
 
 
 def info(path: Path | int) -> Info:
-    """Of a file that has a size."""
+    """What the kernel tells of a file, which must have a size."""
     fd = path if isinstance(path, int) else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = bytearray(_INFO.size)
@@ -96,7 +96,10 @@ def info(path: Path | int) -> Info:
             os.close(fd)
     version, _, pages, extent, extents, budget, least, direct, *rest = _INFO.unpack(data)
     if version != VERSION:
-        raise DcmError(f"this kvm-dcm.ko is another version ({version}, not {VERSION}) than dcmctl")
+        raise DcmError(
+            f"kvm-dcm.ko has interface version {version}, dcmctl {VERSION}: "
+            "install both from the same release"
+        )
     wanted, lost = rest[3], rest[4]
     return Info(
         size=pages * PAGE,
@@ -111,9 +114,9 @@ def info(path: Path | int) -> Info:
 
 
 def stats(path: Path) -> dict[str, int]:
-    """Of a file, as the kernel counts; root's, where debugfs is mounted.
+    """The counters of a file, from debugfs, which only root may read.
 
-    Counters by the core's names; "latency fault p50" and the like, in ns.
+    Counters have the core's names; latencies are "latency fault p50" and so on, in ns.
     """
     at = path.stat()
     name = f"{os.major(at.st_dev)}:{os.minor(at.st_dev)}-{at.st_ino}"
@@ -127,7 +130,7 @@ def stats(path: Path) -> dict[str, int]:
 
 
 def set_budget(path: Path | int, size: int) -> None:
-    """The most of the file's memory that is on this host."""
+    """Set the budget of a file: the most of its memory on this host."""
     fd = path if isinstance(path, int) else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.ioctl(fd, _IOC_BUDGET, struct.pack("=Q", size // PAGE))
@@ -137,7 +140,7 @@ def set_budget(path: Path | int, size: int) -> None:
             raise DcmError(
                 f"a budget of {format_size(size)} is too small: at least {format_size(least)}"
             ) from None
-        raise DcmError(f"the budget can't be set: {reason(exc)} (it takes root)") from None
+        raise DcmError(f"the budget can't be set: {reason(exc)}; only root may do it") from None
     finally:
         if not isinstance(path, int):
             os.close(fd)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What dcm-hostd tells of the files it serves and of their donors."""
+"""dcm-hostd: ask for the dcmfs files that it serves and their donors; tell it of changes."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ TIMEOUT = 3.0
 
 @dataclass(frozen=True)
 class HostDonor:
-    """A donor, as one file's sessions see it."""
+    """A donor as the session of one file sees it."""
 
     name: str
     address: str
     state: str
     slabs: int
-    slabs_free: int  # it would lend to this tenant now
+    slabs_free: int  # that the donor would lend to this tenant now
     why: str
     transport: str = ""
     rtt_ns: int = 0
-    slabs_total: int = 0  # that it may lend; 0: not known
-    slabs_used: int = 0  # that it has lent, to anybody
+    slabs_total: int = 0  # that the donor may lend; 0: not known
+    slabs_used: int = 0  # that the donor has lent to all tenants
     group: str = ""
-    silent_ms: int = 0  # since its control connection said something
-    patience_ms: int = 0  # how long that may be
+    silent_ms: int = 0  # since the last message on its control connection
+    patience_ms: int = 0  # the donor is given up after so long a silence
 
     @property
     def trouble(self) -> str:
-        """Why it is not up, "" if it is."""
+        """The reason why the donor is not up; "" if it is up."""
         return trouble(self.state, self.why, self.silent_ms, self.patience_ms)
 
 
 @dataclass(frozen=True)
 class HostFile:
-    """A file that is served."""
+    """A dcmfs file that dcm-hostd serves."""
 
     path: str
     extents: int
@@ -59,11 +59,11 @@ class HostFile:
     bytes: int = 0
     wanted: int = 0  # extents that wait for a slab
     slabs_lost: int = 0
-    choice: bool = False  # it may use some donors only, which `donors` are
+    choice: bool = False  # the file may use only `donors`, not all that dcm-hostd has
 
     @property
     def outstanding(self) -> int:
-        """Slabs it may ask for yet."""
+        """The number of slabs that the file may still ask for."""
         return max(0, self.extents - self.slabs)
 
 
@@ -72,7 +72,7 @@ def socket_path() -> Path:
 
 
 def choose(file: Path, chosen: tuple[str, ...]) -> None:
-    """Which donors, or @groups, a file that is made next may use; none: any. dcm-hostd reads it."""
+    """Write down for dcm-hostd which donors and @groups a new file may use; (): all donors."""
     choice = socket_path().parent / "donors" / f"{file.name}.donors"
     if not chosen:
         choice.unlink(missing_ok=True)
@@ -96,7 +96,7 @@ def _read(sock: socket.socket, deadline: float) -> bytes:
 
 
 def _exchange(path: Path, deadline: float) -> bytes:
-    """It closes connections that are too many at once: then again."""
+    """Read one answer. dcm-hostd closes connections above its limit without one: try again."""
     while True:
         with connect_unix(str(path), max(0.01, deadline - time.monotonic())) as sock:
             data = _read(sock, deadline)
@@ -108,19 +108,23 @@ def _exchange(path: Path, deadline: float) -> bytes:
 
 
 def ask(timeout: float = TIMEOUT) -> list[HostFile]:
-    """Newest first."""
+    """The files that dcm-hostd serves, newest first."""
     return look(timeout)[1]
 
 
 def look(timeout: float = TIMEOUT) -> tuple[int, list[HostFile]]:
-    """Its process, and its files."""
+    """The process id of dcm-hostd, and the files it serves, newest first."""
     path = socket_path()
     try:
         data = _exchange(path, time.monotonic() + timeout)
     except TimeoutError:
-        raise DcmError(f"dcm-hostd does not answer on {path} within {timeout:g} s") from None
+        raise DcmError(
+            f"dcm-hostd does not answer on {path} within {timeout:g} s: see journalctl -u dcm-hostd"
+        ) from None
     except PermissionError:
-        raise DcmError(f"dcm-hostd's {path} may only be asked by root") from None
+        raise DcmError(
+            f"{path}, the status of dcm-hostd, is for root only: run this as root"
+        ) from None
     except OSError as exc:
         raise DcmError(
             f"dcm-hostd does not run ({path}: {reason(exc)}): systemctl start dcm-hostd"
@@ -128,7 +132,7 @@ def look(timeout: float = TIMEOUT) -> tuple[int, list[HostFile]]:
     try:
         answer = json.loads(data)
     except ValueError:
-        raise DcmError("dcm-hostd gave no answer that can be read") from None
+        raise DcmError("dcm-hostd sent an answer that is not JSON") from None
     files: list[HostFile] = []
     for f in Fields(answer, "dcm-hostd").groups("files"):
         donors = tuple(
@@ -151,7 +155,7 @@ def look(timeout: float = TIMEOUT) -> tuple[int, list[HostFile]]:
         )
         path_text = f.raw("path")
         if not isinstance(path_text, str):
-            continue  # no UTF-8: not one of ours
+            continue  # not UTF-8: dcmctl makes no such file
         files.append(
             HostFile(
                 path=path_text,
@@ -170,9 +174,9 @@ def look(timeout: float = TIMEOUT) -> tuple[int, list[HostFile]]:
 
 
 def reread(pid: int) -> None:
-    """Have it read again which donors there are."""
+    """Make dcm-hostd read its list of donors again."""
     try:
-        # not by a number alone: it may have ended since it said so
+        # The process may have ended, and its number have gone to another.
         fd = os.pidfd_open(pid)
         try:
             if Path(f"/proc/{pid}/comm").read_text().strip() != "dcm-hostd":
@@ -185,5 +189,5 @@ def reread(pid: int) -> None:
 
 
 def file_at(files: list[HostFile], path: Path) -> HostFile | None:
-    """The newest of that name: one that was removed may still be on its way out."""
+    """The newest file of this path; a removed one may still be served until its last close."""
     return next((f for f in files if f.path == str(path)), None)

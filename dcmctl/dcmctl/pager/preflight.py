@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Checks before a program starts: may it be paged, and is all there for it?
+"""Checks before a program is started: can libdcm page it, and do its donors answer?
 
-Each check asks the kernel or the file itself, not a list of what should be:
-userfaultfd is tried, the program's ELF header is read, donors are connected to.
+Each check tries the thing itself: it calls userfaultfd, reads the program's ELF header, connects to
+each donor.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PT_INTERP = 3
 
 
 def _try_syscall() -> int:
-    """0 when userfaultfd(2) gives a descriptor that sees kernel faults, else errno."""
+    """0 if userfaultfd(2) gives a descriptor that handles the kernel's faults too, else errno."""
     number = _NR_USERFAULTFD.get(platform.machine())
     if number is None:
         return errno.ENOSYS
@@ -57,7 +57,7 @@ def _try_syscall() -> int:
 
 
 def _try_device() -> int:
-    """0 when /dev/userfaultfd gives one (Linux 6.1), else errno."""
+    """0 if /dev/userfaultfd (Linux 6.1) gives such a descriptor, else errno."""
     try:
         fd = os.open(_UFFD_DEVICE, os.O_RDWR | os.O_CLOEXEC)
     except OSError as exc:
@@ -72,14 +72,13 @@ def _try_device() -> int:
 
 
 def check_userfaultfd() -> None:
-    """Faults of the kernel on a program's buffers need a permission, in 3 ways."""
+    """Refuse without permission to handle faults of system calls; name the ways to get it."""
     by_call = _try_syscall()
     if not by_call or not _try_device():
         return
     if by_call == errno.ENOSYS and not os.path.exists(_UFFD_DEVICE):
         raise DcmError(
-            "this kernel has no userfaultfd: a kernel with CONFIG_USERFAULTFD, "
-            "Linux 6.1 or later, is needed"
+            "this kernel has no userfaultfd: boot Linux 6.1 or later with CONFIG_USERFAULTFD"
         )
     ways = []
     with contextlib.suppress(OSError):
@@ -88,7 +87,7 @@ def check_userfaultfd() -> None:
     if os.path.exists(_UFFD_DEVICE):
         ways.append(
             f"'sudo chgrp kvm {_UFFD_DEVICE} && sudo chmod g+rw {_UFFD_DEVICE}' "
-            "with yourself in group kvm"
+            "as a member of group kvm"
         )
     ways.append("CAP_SYS_PTRACE")
     raise DcmError(
@@ -101,7 +100,7 @@ def check_userfaultfd() -> None:
 
 
 def find_preload() -> Path:
-    """The shim's path; LD_PRELOAD splits at blanks and colons, so none of those."""
+    """The path of the shim. LD_PRELOAD is split at blanks and colons: it may have neither."""
     given = os.environ.get("DCM_LIBDIR")
     dirs = [Path(os.path.abspath(given))] if given else installation.library_dirs()
     for directory in dirs:
@@ -110,7 +109,7 @@ def find_preload() -> Path:
             if any(c in str(path) for c in " :"):
                 raise DcmError(
                     f"{path}: LD_PRELOAD cannot hold a path with a blank or a colon; "
-                    "set DCM_LIBDIR to a directory without"
+                    "set DCM_LIBDIR to a directory without them"
                 )
             return path
     hint = "is DCM_LIBDIR right?" if given else "run make, or set DCM_LIBDIR"
@@ -118,7 +117,7 @@ def find_preload() -> Path:
 
 
 def find_jemalloc() -> Path:
-    """jemalloc's path, so that what is malloc'ed is in large mappings."""
+    """The path of jemalloc, which puts malloc'ed memory into large mappings."""
     arch = installation.multiarch()
     for directory in (
         f"/usr/lib/{arch}",
@@ -131,8 +130,8 @@ def find_jemalloc() -> Path:
         if path.is_file():
             return path
     raise DcmError(
-        f"{JEMALLOC} is missing, without which malloc'ed memory is not paged: "
-        "apt install libjemalloc2, or --malloc own for a program with its own allocator"
+        f"{JEMALLOC} is missing; without it malloc'ed memory is not paged: apt install "
+        "libjemalloc2, or use --malloc own for a program with an allocator of its own"
     )
 
 
@@ -140,7 +139,7 @@ def find_jemalloc() -> Path:
 
 
 def find_program(program: str) -> Path:
-    """What exec would run."""
+    """The file that exec would run."""
     found = shutil.which(program)
     if found is None:
         if "/" in program and os.path.exists(program):
@@ -160,7 +159,7 @@ def _interpreter(first_line: bytes) -> str | None:
 
 
 def check_preloadable(program: Path, depth: int = 4) -> None:
-    """Refuse what the dynamic loader would start without the shim."""
+    """Refuse a program that the dynamic loader would start without the shim."""
     try:
         info = program.stat()
         with program.open("rb") as file:
@@ -173,15 +172,15 @@ def check_preloadable(program: Path, depth: int = 4) -> None:
                 return
             dynamic = _has_interp(head)
     except PermissionError:
-        return  # may be run but not read: exec decides
+        return  # it can be executed but not read: exec decides
     except OSError as exc:
         raise DcmError(f"cannot read {program}: {reason(exc)}") from None
     if dynamic is None:
         return  # not ELF: exec decides
     if not dynamic:
         raise DcmError(
-            f"{program} is statically linked, so it cannot be paged this way: "
-            "link it with libdcm or take a dynamic build"
+            f"{program} is statically linked, so libdcm cannot be preloaded: "
+            "use a dynamically linked build, or link the program with libdcm"
         )
     caps = False
     with contextlib.suppress(OSError):
@@ -190,21 +189,21 @@ def check_preloadable(program: Path, depth: int = 4) -> None:
     setgid = info.st_mode & stat.S_ISGID and info.st_gid != os.getegid()
     if setuid or setgid or caps:
         raise DcmError(
-            f"{program} runs with other privileges than yours (set-uid, set-gid or file "
-            "capabilities): the loader ignores LD_PRELOAD for it"
+            f"{program} is set-uid, set-gid or has file capabilities, so the loader ignores "
+            "LD_PRELOAD: run it as the user whose rights it takes, or use a copy without them"
         )
 
 
 def _has_interp(head: bytes) -> bool | None:
-    """Whether an ELF file names a dynamic loader; None when it isn't ELF."""
+    """Whether an ELF file names a dynamic loader; None if the file is not ELF."""
     if len(head) < 64 or not head.startswith(_ELF_MAGIC):
         return None
     if head[4] != 2 or (head[5] == 1) != (sys.byteorder == "little"):
-        raise DcmError("the program is not a 64-bit one of this machine's kind: not supported")
+        raise DcmError("the program is not a 64-bit one for this machine: only those can be paged")
     (offset,) = struct.unpack_from("=Q", head, 32)
     size, count = struct.unpack_from("=HH", head, 54)
     if size < 4 or offset + size * count > len(head):
-        return True  # unusual: leave it to exec
+        return True  # unusual headers: exec decides
     return any(
         struct.unpack_from("=I", head, offset + i * size)[0] == _PT_INTERP for i in range(count)
     )
@@ -214,15 +213,15 @@ def _has_interp(head: bytes) -> bool | None:
 
 
 def probe(donors: Iterable[Donor], timeout: float = PROBE_TIMEOUT) -> dict[str, str | None]:
-    """By donor name: None for a donor that takes connections, else why not."""
+    """By donor name: None if the donor accepts a connection, else the reason why not."""
     from concurrent.futures import ThreadPoolExecutor  # loads logging and more
 
     todo = list(donors)
     if not todo:
         return {}
     with ThreadPoolExecutor(max_workers=min(16, len(todo))) as pool:
-        # A thread that is joined may live for a moment longer. With signals
-        # blocked in it, it can't take one that run.py is going to wait for.
+        # A joined thread may live a moment longer. Signals are blocked in it, so that it
+        # cannot take one for which run.py is going to wait.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             answers = pool.map(lambda donor: donor.address.probe(timeout), todo)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a QEMU command line says about guest RAM, and what in it cannot work.
+"""Guest RAM on a QEMU command line: its size, and options with which it cannot be paged.
 
-Guest RAM is paged when it is private anonymous memory of the QEMU process that
-nothing pins. Whatever makes it something else is refused before QEMU starts:
-afterwards it would be a guest whose RAM silently isn't paged, or one that
-exceeds its budget.
+libdcm pages guest RAM that is private anonymous memory of the QEMU process and is not pinned. An
+option that makes it anything else is refused before QEMU starts: later there would be a guest whose
+RAM is not paged, or one above its budget, and no message.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ def is_qemu(program: str) -> bool:
 
 
 def split_options(text: str) -> list[tuple[str, str]]:
-    """QEMU's `a,b=c,d=e,,f`: pairs; a word without '=' has the name ''.
+    """The pairs of QEMU's `a,b=c,d=e,,f`; a word without '=' has the name ''.
 
-    No argument holds a NUL, so it can stand for the comma that `,,` means.
+    `,,` is a comma in a value. NUL stands for it here, as no argument contains a NUL.
     """
     pairs: list[tuple[str, str]] = []
     for part in text.replace(",,", "\0").split(","):
@@ -49,7 +48,7 @@ def split_options(text: str) -> list[tuple[str, str]]:
 
 @dataclass
 class Inspection:
-    """What was found on a QEMU command line."""
+    """The result of inspect(): RAM, name, and options that are refused or warned of."""
 
     ram: int | None = None
     name: str | None = None
@@ -147,7 +146,9 @@ class _Inspector:
                 "(VFIO) pins all guest memory for the device: use an emulated or virtio device",
             )
         elif driver.startswith("vhost-vdpa"):
-            self.problem(f"-device {printable(driver, 40)}", "(vDPA) pins all guest memory")
+            self.problem(
+                f"-device {printable(driver, 40)}", "(vDPA) pins all guest memory: leave it out"
+            )
         elif driver.startswith("vhost-user-"):
             self._vhost_user(f"-device {printable(driver, 40)}")
         elif driver == "pc-dimm" and "memdev" in props:
@@ -160,14 +161,15 @@ class _Inspector:
             pairs = split_options(value)
             kind = dict(pairs).get("type") or (pairs[0][1] if pairs else "")
         if kind == "vhost-vdpa":
-            self.problem("-netdev vhost-vdpa", "(vDPA) pins all guest memory")
+            self.problem("-netdev vhost-vdpa", "(vDPA) pins all guest memory: leave it out")
         elif kind == "vhost-user":
             self._vhost_user("-netdev vhost-user")
 
     def _vhost_user(self, what: str) -> None:
         self.problem(
             what,
-            "needs guest memory that another process can map, which this pager cannot give",
+            "needs guest memory that another process can map, which libdcm cannot page: "
+            "leave it out",
         )
 
     # -- all of it --
@@ -181,7 +183,8 @@ class _Inspector:
             if name == "daemonize":
                 self.problem(
                     "-daemonize",
-                    "leaves dcmctl with nothing to watch: run dcmctl in the background",
+                    "ends the process that dcmctl watches: leave it out, and run dcmctl in the "
+                    "background",
                 )
             elif name == "mem-prealloc":
                 self._prealloc("-mem-prealloc")
@@ -199,7 +202,7 @@ class _Inspector:
     def _prealloc(self, what: str) -> None:
         self.found.warnings.append(
             printable(f"QEMU's {what}", 200)
-            + " touches all guest memory at the start: slow, and of no use here"
+            + " touches all guest memory at the start, which is slow and useless with donors"
         )
 
     def finish(self) -> Inspection:
@@ -227,16 +230,19 @@ class _Inspector:
         elif shared:
             self.problem(
                 what,
-                "is shared memory (share=on): take memory-backend-ram,share=off, "
-                "or no memory backend at all",
+                "is shared memory (share=on), which cannot be paged: use "
+                "memory-backend-ram,share=off, "
+                "or no memory backend",
             )
         elif backend.kind != "memory-backend-ram":
-            self.problem(what, "is not anonymous memory: take memory-backend-ram")
+            self.problem(
+                what, "is not anonymous memory and cannot be paged: use memory-backend-ram"
+            )
         elif backend.props.get("prealloc", "").lower() in _ON:
             self._prealloc(what + ",prealloc=on")
 
     def _ram_size(self) -> int | None:
-        """Largest RAM the guest may have, hotplugged memory included."""
+        """The most RAM of the guest, including memory that can be plugged in."""
         if self.memory is None:
             return None if self.readconfig else DEFAULT_RAM
         total = DEFAULT_RAM
@@ -247,12 +253,12 @@ class _Inspector:
             if key == "maxmem":
                 total = max(total, parse_size(word, "QEMU's maxmem", default_shift=20))
         if not total:
-            raise UsageError("QEMU's -m is 0")
+            raise UsageError("QEMU's -m is 0: give the guest memory")
         return total
 
 
 def _json_props(text: str) -> dict[str, str]:
-    """The plain members of QEMU's JSON option syntax, as -option would say them."""
+    """Members of an option in JSON that are no objects, as its comma syntax would have them."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -269,7 +275,7 @@ def _json_props(text: str) -> dict[str, str]:
 
 
 def inspect(args: list[str]) -> Inspection:
-    """Look at a QEMU command line, without the program's name."""
+    """Inspect the arguments of QEMU, without the program's name."""
     inspector = _Inspector()
     inspector.walk(args)
     return inspector.finish()

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`dcmctl run`: start a program under the pager, watch it, tidy up after it.
+"""`dcmctl run`: start a program under libdcm, wait for its end, remove its files.
 
-dcmctl stays as the parent, in the program's process group and session, so that
-job control and the terminal's signals work as without it. Signals sent to
-dcmctl itself are passed on; the program's exit status, or the signal it died
-of, becomes dcmctl's own. All signals are taken synchronously by sigwaitinfo(),
-so no moment exists in which one would skip the tidying up. When dcmctl is
-SIGKILLed the kernel sends the program SIGTERM, and the next dcmctl that looks
-removes the files.
+dcmctl remains as the parent, in the process group and session of the program, so that job control
+and the terminal's signals work as usual. dcmctl passes signals that it gets on to the program, and
+ends with the program's exit status, or by the signal that killed the program. dcmctl takes all
+signals synchronously by sigwaitinfo(), so that none can end it before the files are removed. If
+dcmctl is killed (SIGKILL), the kernel sends SIGTERM to the program, and the next dcmctl that lists
+VMs removes the files.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _PASSED_ON = frozenset(
     }
 )
 _WAITED = _PASSED_ON | {signal.SIGCHLD}
-# Allocators map 1 MiB (Python) or 2 MiB (jemalloc) at a time. With libdcm's own 16 MiB
+# Allocators map 1 MiB (Python) or 2 MiB (jemalloc) at a time. With libdcm's default, 16 MiB,
 # a Python program of 229 MB was not paged at all; with this it kept to 32 MiB.
 _PROGRAM_THRESHOLD = 1 << 20
 _SI_KERNEL = 0x80  # from the terminal: the program has it already
@@ -56,7 +55,7 @@ def warn(message: str) -> None:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything `run` has decided, before anything is started."""
+    """All decisions of `dcmctl run`, made before the program is started."""
 
     settings: Settings
     name: str
@@ -68,18 +67,18 @@ class Plan:
     socket: Path
 
     def environment(self) -> dict[str, str]:
-        """What is added to the program's environment."""
+        """The variables that are added to the program's environment."""
         return environment(self.conf, self.preload)
 
 
 def environment(conf: Path, preload: list[str]) -> dict[str, str]:
-    """What has a program paged as its configuration says, which is below the runtime directory."""
+    """The variables that make libdcm page a program by `conf`, a file in the runtime folder."""
     return {
         "DCM_CONFIG": str(conf),
         "DCM_RUNTIME_DIR": str(conf.parent.parent),
         "LD_PRELOAD": ":".join(preload),
-        # A fault thread that binds a symbol late walks the loader's lists, and
-        # those may lie in paged memory.
+        # With lazy binding a fault thread would walk the loader's lists, which may lie in
+        # paged memory.
         "LD_BIND_NOW": "1",
     }
 
@@ -96,7 +95,7 @@ def _default_name(argv: list[str], guest: str | None) -> str:
 
 
 def _preload(mode: str, malloc: str) -> list[str]:
-    """LD_PRELOAD's parts: the shim first, jemalloc after it, then what was there."""
+    """The parts of LD_PRELOAD: the shim, jemalloc, then those that were there before."""
     inherited = [p for p in os.environ.get("LD_PRELOAD", "").replace(":", " ").split() if p]
     shim = str(preflight.find_preload())
     parts = [shim]
@@ -107,7 +106,7 @@ def _preload(mode: str, malloc: str) -> list[str]:
 
 
 def plan(settings: Settings, argv: list[str], malloc: str) -> Plan:
-    """Decide and check all that needs no permission and no network."""
+    """Make the decisions, with checks that need neither permission nor network."""
     settings.check()
     assert settings.keys is not None and settings.budget is not None
     program = preflight.find_program(argv[0])
@@ -126,7 +125,8 @@ def plan(settings: Settings, argv: list[str], malloc: str) -> Plan:
         if settings.size is None:
             if found.ram is None:
                 raise UsageError(
-                    "QEMU's memory size may be in its -readconfig file: say it with --size"
+                    "QEMU's -m is missing and may be in its -readconfig file: give the size with "
+                    "--size"
                 )
             settings = replace(settings, size=found.ram + QEMU_EXTRA)
         memory = found.ram or memory
@@ -137,7 +137,7 @@ def plan(settings: Settings, argv: list[str], malloc: str) -> Plan:
     if memory is not None and settings.budget >= memory:
         warn(
             f"the budget ({format_size(settings.budget)}) is not less than the memory "
-            f"({format_size(memory)}): donors will not be used"
+            f"({format_size(memory)}), so donors will not be used: give a smaller --budget"
         )
     assert settings.keys is not None
     name = settings.name or _default_name(argv, guest)
@@ -158,12 +158,12 @@ def plan(settings: Settings, argv: list[str], malloc: str) -> Plan:
         conf=directory / f"{name}.conf",
         socket=vmsock.socket_path(directory, name),
     )
-    settings.to_ini()  # says what is too long for it
+    settings.to_ini()  # refuses values that are too long
     return made
 
 
 def check_machine(made: Plan) -> None:
-    """Permission and donors: what only trying can tell."""
+    """Try userfaultfd and a connection to each donor."""
     preflight.check_userfaultfd()
     donors = made.settings.donors
     answers = preflight.probe(donors)
@@ -172,24 +172,24 @@ def check_machine(made: Plan) -> None:
         if why is not None:
             warn(f"donor {donor.name} ({donor.address}) does not answer: {why}")
     if all(answers.values()):
-        raise DcmError("no donor answers: start dcm-donord there, or check --donor")
+        raise DcmError("no donor answers: start dcm-donord on them, or correct their addresses")
 
 
 # ---- running ----
 
 
 def _claim(made: Plan) -> int:
-    """Lock and write the configuration; the descriptor is the lock."""
+    """Lock and write the configuration; the returned descriptor holds the lock."""
     vmsock.make_vm_dir()
     try:
         fd = vmsock.lock_conf(made.conf)
     except OSError as exc:
         raise DcmError(f"cannot write {made.conf}: {reason(exc)}") from None
     if fd is None:
-        raise DcmError(f"a VM called '{made.name}' is running already: take another --name")
+        raise DcmError(f"a VM called '{made.name}' is running already: choose another --name")
     try:
         if vmsock.listening(made.socket):
-            raise DcmError(f"a VM called '{made.name}' is running already: take another --name")
+            raise DcmError(f"a VM called '{made.name}' is running already: choose another --name")
         made.socket.unlink(missing_ok=True)
         os.ftruncate(fd, 0)
         with os.fdopen(os.dup(fd), "w", encoding="utf-8") as file:
@@ -214,7 +214,7 @@ def _release(made: Plan, fd: int) -> None:
 
 
 def _wait(child: subprocess.Popen[bytes]) -> int:
-    """Pass signals on until the program has ended; its status as Popen gives it."""
+    """Pass signals on until the program has ended; return its status as Popen has it."""
     while True:
         info = signal.sigwaitinfo(_WAITED)
         if info.si_signo == signal.SIGCHLD:
@@ -227,7 +227,7 @@ def _wait(child: subprocess.Popen[bytes]) -> int:
 
 
 def _die_of(number: int) -> int:
-    """Die as the program did, so that our parent sees the same; no second core."""
+    """End by the signal that killed the program, so that the parent sees it; no second core."""
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(OSError, ValueError):
@@ -236,21 +236,21 @@ def _die_of(number: int) -> int:
     sys.stderr.flush()
     os.kill(os.getpid(), number)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
-    return 128 + number  # a signal that doesn't kill, stopped or ignored
+    return 128 + number  # this signal does not end dcmctl
 
 
 def inherited() -> dict[str, str]:
-    """Ours. We may run below another pager: forget which process that was for, or libdcm takes
-    the program for one of its children."""
+    """dcmctl's environment. dcmctl may run under libdcm itself: without DCM_PAGER_PID libdcm does
+    not take the program for a child of that process."""
     return {k: v for k, v in os.environ.items() if k != "DCM_PAGER_PID"}
 
 
 def execute(made: Plan, verbose: bool) -> int:
-    """Run the program to its end; its exit status."""
+    """Run the program to its end; return its exit status."""
     libc = ctypes.CDLL(None, use_errno=True)
     parent = os.getpid()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED)
-    # Whoever started us may ignore SIGCHLD; then none would ever come.
+    # If dcmctl's parent ignores SIGCHLD, so does dcmctl, and would never get one.
     chld = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def in_child() -> None:
@@ -273,14 +273,14 @@ def execute(made: Plan, verbose: bool) -> int:
                 made.argv,
                 executable=made.program,
                 env={**inherited(), **made.environment()},
-                preexec_fn=in_child,  # noqa: PLW1509 - no thread is left by now
+                preexec_fn=in_child,  # noqa: PLW1509 - no other thread runs now
             )
         except OSError as exc:
             raise DcmError(f"cannot start {made.program}: {reason(exc)}", 126) from None
         status = _wait(child)
     finally:
         _release(made, lock)
-    for number in _PASSED_ON:  # what is still pending came too late
+    for number in _PASSED_ON:  # pending signals came too late
         signal.signal(number, signal.SIG_IGN)
     return _die_of(-status) if status < 0 else status
 
@@ -290,8 +290,8 @@ def _announce(made: Plan) -> None:
     size = "" if made.memory is None else f" of {format_size(made.memory)}"
     donors = ", ".join(f"{d.name} ({d.address})" for d in s.donors)
     print(
-        f"dcmctl: {made.name}: at most {format_size(s.budget or 0)}{size} here, "
-        f"the rest on {donors}; look at it with: dcmctl status {made.name}",
+        f"dcmctl: VM {made.name}: at most {format_size(s.budget or 0)}{size} on this host, "
+        f"the rest on {donors}; see dcmctl status {made.name}",
         file=sys.stderr,
         flush=True,
     )

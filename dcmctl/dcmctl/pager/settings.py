@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The host-side INI: what libdcm reads, checked here before anything starts.
+"""Configurations of libdcm and dcm-hostd, checked before a program is started.
 
-The same file serves as `--config FILE`, as /etc/kvm-dcm/host.conf and as what
-`dcmctl run` writes for one VM. libdcm reads it with inih, this reads it with
-configparser; the subset both agree on is enforced: no continuation lines, no
-quoting, no control characters, `name = value`.
+`--config FILE`, /etc/kvm-dcm/host.conf and the file that `dcmctl run` writes for one VM have the
+same format. libdcm reads it with inih, this module with configparser, so only the common subset is
+accepted: lines `name = value`, no continuation lines, no quoting, no control characters.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from dcmctl.lib.units import PAGE, exact_size, format_size, parse_size
 
 
 def host_conf() -> Path:
-    """The host's own, or that of a user who has one."""
+    """The path of host.conf: the user's own if there is one, else the host's."""
     own = Path(os.path.expanduser("~")) / ".config" / "kvm-dcm" / "host.conf"
     if given := os.environ.get("DCM_HOST_CONF"):
         return Path(given)
@@ -36,7 +35,7 @@ CONFIG_MAX = 64 << 10
 DONORS_MAX = 64
 LANES_MAX = 64
 BUDGET_MIN = 1 << 20
-# Beside its RAM, QEMU maps video memory and ROMs in the same way: these are paged too.
+# QEMU maps video memory and ROMs as it maps RAM, so they are paged too.
 QEMU_EXTRA = 256 << 20
 LINE_MAX = 190  # inih as Debian builds it reads lines of up to 200 bytes
 
@@ -58,17 +57,19 @@ _WORDS = {
 
 
 def patience(text: str, option: str) -> str:
-    """A time from 1s to 1440min, as it is written."""
+    """Check a time from 1s to 1440min; it is kept as it is written."""
     match = re.fullmatch(r"([0-9]{1,9})(ms|s|min)", text)
     unit = {"ms": 1, "s": 1000, "min": 60000}
     if match is None or not 1000 <= int(match[1]) * unit[match[2]] <= 86400000:
-        raise UsageError(f"{option} {printable(text, 40)}: not a time from 1s to 1440min, as 60s")
+        raise UsageError(
+            f"{option} {printable(text, 40)}: not a time from 1s to 1440min; write for example 60s"
+        )
     return text
 
 
 @dataclass(frozen=True)
 class Settings:
-    """One VM's configuration; None is libdcm's default."""
+    """The configuration of one VM. None: libdcm uses its default."""
 
     name: str | None = None
     budget: int | None = None
@@ -83,12 +84,12 @@ class Settings:
     patience: str | None = None
     tenant: str | None = None
     keys: Path | None = None
-    donors: tuple[Donor, ...] = ()  # those of donors_file too
+    donors: tuple[Donor, ...] = ()  # including those of donors_file
     donors_file: Path | None = None
     tunables: dict[str, str] = field(default_factory=dict)
 
     def merged(self, over: Settings) -> Settings:
-        """These with what `over` sets instead; tunables are added up."""
+        """These settings, replaced by those that `over` has; tunables of both are kept."""
         changes = {
             name: value
             for name in self.__dataclass_fields__
@@ -99,11 +100,11 @@ class Settings:
         return replace(self, **changes, tunables={**self.tunables, **over.tunables})
 
     def check(self) -> None:
-        """What can be said without looking at the machine."""
+        """Refuse settings that are missing or contradict each other."""
         if self.budget is None:
             raise UsageError(
-                "no budget: give --budget SIZE, the memory that may be held on this host; "
-                "there is no default because it is a hard limit "
+                "no budget: give --budget SIZE, the most memory of the program on this host; "
+                "there is no default, because this is a hard limit "
                 "(a quarter to a half of what the program uses is a start)"
             )
         if self.budget < BUDGET_MIN:
@@ -126,7 +127,7 @@ class Settings:
             )
 
     def to_ini(self) -> str:
-        """The text libdcm reads."""
+        """The text of a configuration file for libdcm."""
         out = io.StringIO()
 
         def put(key: str, value: object) -> None:
@@ -209,7 +210,7 @@ def tunable_name(text: str) -> str:
 
 
 def tunable_value(text: str, name: str) -> int:
-    """A number, a size (64K) or a switch (on, off): all are numbers to the core."""
+    """A number, a size (64K) or a switch (on, off) as the number that the core wants."""
     word = text.strip().lower()
     if word in ("on", "yes", "true"):
         return 1
@@ -226,7 +227,9 @@ def tunable_value(text: str, name: str) -> int:
 def key_path(text: str) -> Path:
     path = Path(os.path.abspath(os.path.expanduser(text)))
     if not str(path).isprintable() or any(c in str(path) for c in ";#"):
-        raise UsageError(f"key file '{printable(text)}': no ';', '#' or control characters, please")
+        raise UsageError(
+            f"key file '{printable(text)}': ';', '#' and control characters are not allowed"
+        )
     return path
 
 
@@ -248,7 +251,7 @@ def _read_text(path: Path) -> str:
 
 
 def parse(path: Path) -> configparser.ConfigParser:
-    """The file as sections; every message names it."""
+    """Read a file into sections; every error names the file."""
     parser = configparser.ConfigParser(
         delimiters=("=",),
         comment_prefixes=(";", "#"),
@@ -261,28 +264,32 @@ def parse(path: Path) -> configparser.ConfigParser:
     try:
         parser.read_string(_read_text(path), str(path))
     except configparser.MissingSectionHeaderError as exc:
-        raise UsageError(f"configuration {path}, line {exc.lineno}: before any [section]") from None
+        raise UsageError(
+            f"configuration {path}, line {exc.lineno}: a setting stands before the first [section]"
+        ) from None
     except (configparser.DuplicateSectionError, configparser.DuplicateOptionError) as exc:
         raise UsageError(
             f"configuration {path}, line {exc.lineno}: "
-            f"[{printable(exc.section)}] or a name in it is there twice"
+            f"[{printable(exc.section)}] or a setting of it is given twice"
         ) from None
     except configparser.ParsingError as exc:
         line = exc.errors[0][0] if exc.errors else 0
-        raise UsageError(f"configuration {path}, line {line}: not name = value") from None
+        raise UsageError(
+            f"configuration {path}, line {line} is not of the form name = value"
+        ) from None
     except configparser.Error as exc:
         raise UsageError(f"configuration {path}: {printable(str(exc))}") from None
     return parser
 
 
 def is_hostd(path: Path) -> bool:
-    """dcm-hostd's; libdcm's has a [vm]."""
+    """Whether this is a configuration of dcm-hostd. One of libdcm has a section [vm]."""
     parser = parse(path)
     return not parser.has_section("vm") and (parser.has_section("host") or "hostd" in path.name)
 
 
 def donors_file(path: Path) -> Path | None:
-    """Which file with more donors a configuration names."""
+    """The file with more donors that a configuration names (donors = FILE)."""
     parser = parse(path)
     for section in ("vm", "host"):
         file = parser.get(section, "donors", fallback=None)
@@ -296,7 +303,7 @@ def hostd_conf() -> Path:
 
 
 def load_hostd(path: Path) -> Settings:
-    """Key and donors of dcm-hostd's configuration, which checks the rest by itself."""
+    """The key and the donors of dcm-hostd's configuration. dcm-hostd checks all the rest."""
     parser = parse(path)
     try:
         donors: list[Donor] = []
@@ -318,12 +325,12 @@ def load_hostd(path: Path) -> Settings:
 
 
 def load_any(path: Path) -> Settings:
-    """host.conf or hostd.conf: what it is is told by its sections."""
+    """Read host.conf or hostd.conf; the sections show which of them it is."""
     return load_hostd(path) if is_hostd(path) else load(path)
 
 
 def load_donors(path: Path) -> list[Donor]:
-    """A file that has donors only, such as `dcmctl discover` writes; none if it is not there."""
+    """Read a file of donors only, which `dcmctl discover` writes. No file: no donors."""
     if not path.exists():
         return []
     parser = parse(path)
@@ -332,7 +339,9 @@ def load_donors(path: Path) -> list[Donor]:
         for section in parser.sections():
             kind, _, name = section.partition(" ")
             if kind != "donor" or not name.strip():
-                raise UsageError(f"only [donor NAME] is for this file, not [{printable(section)}]")
+                raise UsageError(
+                    f"section [{printable(section)}] is not allowed: only [donor NAME] is"
+                )
             donors.append(_donor(name.strip(), dict(parser.items(section)), donors))
     except UsageError as exc:
         raise UsageError(f"{path}: {exc}") from None
@@ -340,17 +349,17 @@ def load_donors(path: Path) -> list[Donor]:
 
 
 def _more_donors(file: str | None, have: list[Donor]) -> list[Donor]:
-    """Those of another file that the configuration does not have by name."""
+    """The donors of another file whose names the configuration does not have."""
     if file is None:
         return []
     if not file.startswith("/"):
-        raise UsageError(f"donors '{printable(file)}' is not a path that begins with /")
+        raise UsageError(f"donors = {printable(file)} is not an absolute path: begin it with /")
     names = {donor.name for donor in have}
     return [donor for donor in load_donors(Path(file)) if donor.name not in names]
 
 
 def load(path: Path) -> Settings:
-    """Read and check a configuration; every message names the file."""
+    """Read and check a configuration of libdcm; every error names the file."""
     parser = parse(path)
     try:
         return _settings(parser, path.parent)
@@ -368,7 +377,8 @@ def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
         for key_name, text in values.items():
             if not text.isprintable():
                 raise UsageError(
-                    f"[{printable(section)}] {printable(key_name)}: one line of text only"
+                    f"[{printable(section)}] {printable(key_name)} must be one line without "
+                    "control characters"
                 )
         kind, _, rest = section.partition(" ")
         if section == "vm":
@@ -389,7 +399,7 @@ def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
     def take(values: dict[str, str], section: str, name: str) -> str | None:
         value = values.pop(name, None)
         if value == "":
-            raise UsageError(f"[{section}] {name} is empty")
+            raise UsageError(f"[{section}] {name} has no value")
         return value
 
     def optional_size(name: str) -> int | None:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A VM's status answer as checked values.
 
-A field that is missing is zero or empty: older and newer libdcm differ. One
-that is there with the wrong type, sign or size is an error, because then
-nothing else in the answer can be believed either.
+A missing field is read as zero or empty, because versions of libdcm differ in their fields. A field
+of the wrong type, sign or size is an error: the rest of the answer is not to be trusted then.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ STATES = ("up", "connecting", "lost", "draining", "silent")
 
 
 class Fields:
-    """Typed access to a JSON object from outside."""
+    """Checked access to the fields of a JSON object that may be hostile."""
 
     def __init__(self, value: Any, where: str) -> None:
         if not isinstance(value, dict):
@@ -58,7 +57,7 @@ class Fields:
         return printable(value, TEXT_MAX)
 
     def raw(self, name: str) -> Any:
-        """The value as it is: for the caller to check."""
+        """The unchecked value; the caller checks it."""
         return self._value.get(name)
 
     def group(self, name: str) -> Fields:
@@ -97,12 +96,12 @@ class Latency:
 
     @classmethod
     def of_stats(cls, stats: Mapping[str, int], kind: str) -> Latency:
-        """Of a file of the kernel pager (dcmfs.stats)."""
+        """From the statistics of a dcmfs file (dcmfs.stats())."""
         return cls(*(stats.get(f"latency {kind} {name}", 0) for name in LATENCY_FIELDS))
 
 
 def trouble(state: str, why: str, silent_ms: int, patience_ms: int) -> str:
-    """Why a donor is not up, "" if it is."""
+    """The reason why a donor is not up; "" if it is up."""
     if state != "silent":
         return why if state != "up" else ""
     silent = format_duration(silent_ms / 1000)
@@ -125,11 +124,11 @@ class DonorStatus:
     writes: int
     why: str
     slab_bytes: int
-    slabs_free: int  # it would lend to this tenant now
-    slabs_total: int  # that it may lend; 0: not known
-    slabs_used: int  # that it has lent, to anybody
-    silent_ms: int = 0  # since its control connection said something
-    patience_ms: int = 0  # how long that may be
+    slabs_free: int  # that the donor would lend to this tenant now
+    slabs_total: int  # that the donor may lend; 0: not known
+    slabs_used: int  # that the donor has lent to all tenants
+    silent_ms: int = 0  # since the last message on its control connection
+    patience_ms: int = 0  # the donor is given up after so long a silence
 
     @classmethod
     def read(cls, fields: Fields) -> DonorStatus:
@@ -154,13 +153,13 @@ class DonorStatus:
 
     @property
     def trouble(self) -> str:
-        """Why it is not up, "" if it is."""
+        """The reason why the donor is not up; "" if it is up."""
         return trouble(self.state, self.why, self.silent_ms, self.patience_ms)
 
 
 @dataclass(frozen=True)
 class Status:
-    """What `{"cmd":"status"}` answers."""
+    """The answer to `{"cmd":"status"}`."""
 
     name: str
     pid: int
@@ -194,7 +193,7 @@ class Status:
     lost_pages: int
     donors: tuple[DonorStatus, ...]
     extents: dict[str, int]
-    waiting: int  # extents that no donor has a slab for
+    waiting: int  # extents that wait for a slab
 
     @classmethod
     def read(cls, answer: Json, who: str) -> Status:
@@ -242,12 +241,12 @@ class Status:
 
     @property
     def hit_ratio(self) -> float | None:
-        """Share of the faults seen, since the start, that needed no fetch."""
+        """The share of all faults since the start that needed no fetch."""
         return hit_ratio(self.faults["missing"], self.faults["total"])
 
     @property
     def prefetch_accuracy(self) -> float | None:
-        """Of the pages fetched unasked whose fate is known, the share used."""
+        """The share of pages fetched ahead that were used, of those observed until they left."""
         if not self.prefetch_observed:
             return None
         return min(1.0, self.prefetch_touched / self.prefetch_observed)
@@ -262,7 +261,7 @@ def hit_ratio(missing: int, total: int) -> float | None:
 
 @dataclass(frozen=True)
 class Rates:
-    """What happened between two looks at one VM."""
+    """Rates of one VM between two of its status answers."""
 
     faults_per_s: float
     hit_ratio: float | None
@@ -272,7 +271,7 @@ class Rates:
 
     @classmethod
     def between(cls, old: Status | None, new: Status, seconds: float) -> Rates:
-        """Zero rates for a VM just found, or restarted under the same name."""
+        """Zero rates for a VM that has no earlier answer, or was restarted under the same name."""
         if old is None or old.pid != new.pid or new.uptime_s < old.uptime_s or seconds <= 0:
             return cls(0.0, None, 0.0, 0.0, new.block_mix)
 

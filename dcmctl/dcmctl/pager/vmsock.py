@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The control socket of a running VM: finding it, asking it, cleaning up after it.
+"""The socket on which libdcm answers for one running VM: find it, ask it, remove a stale one.
 
-A VM is `RUNTIME/vm/NAME.sock`, made by libdcm in the VM's process, and, when
-`dcmctl run` started it, `RUNTIME/vm/NAME.conf` next to it, on which that
-dcmctl holds a lock for as long as it lives. So:
+libdcm makes `RUNTIME/vm/NAME.sock` in the VM's process. If `dcmctl run` started the VM, then there
+is `RUNTIME/vm/NAME.conf` too, and that dcmctl holds a lock on this file until it ends. So:
 
-    connect works                   the VM runs
-    refused, .conf locked           it starts or ends right now: leave it
-    refused, no lock, some age      its process is gone: both files go
+    connect() works                       the VM runs
+    connection refused, .conf locked      the VM is starting or ending: leave both files
+    refused, no lock, files are old       the VM's process has ended: remove both files
 
-One JSON object a line each way. An answer is at most 1 MiB, must come within
-the timeout as a whole, and must be what the protocol says, or it is an error.
+Request and answer are one JSON object on one line each. An answer of more than 1 MiB, one that is
+not complete within the timeout, and one that breaks the protocol are errors.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ from dcmctl.lib.errors import DcmError, reason, printable
 
 ANSWER_MAX = 1 << 20
 TIMEOUT = 3.0
-CHANGE_MAX = 15.0  # until those that run have taken a change of their donors
-STALE_AGE = 2.0  # seconds between bind() and listen() that nobody needs
+CHANGE_MAX = 15.0  # for an answer about donors, and until all VMs use a new list
+STALE_AGE = 2.0  # files this old are not of a VM between bind() and listen()
 VMS_MAX = 4096
 
 Json = dict[str, Any]
@@ -44,10 +43,10 @@ Json = dict[str, Any]
 
 
 def runtime_dir(env: Mapping[str, str] = os.environ) -> Path:
-    """$DCM_RUNTIME_DIR, /run/kvm-dcm-host for root, else below the user's own.
+    """$DCM_RUNTIME_DIR, /run/kvm-dcm-host for root, else a folder in the user's runtime folder.
 
-    What runs under `dcmctl run` is told, so both look in the same place. It is not /run/kvm-dcm:
-    that is the user's as which dcm-donord runs.
+    `dcmctl run` passes the folder to the program it starts, so both use the same one. It is not
+    /run/kvm-dcm, which belongs to the user that dcm-donord runs as.
     """
     given = env.get("DCM_RUNTIME_DIR")
     if given:
@@ -59,11 +58,11 @@ def runtime_dir(env: Mapping[str, str] = os.environ) -> Path:
     with contextlib.suppress(OSError):
         if "XDG_RUNTIME_DIR" in env or base.stat().st_uid == user:
             return base / "kvm-dcm"
-    return Path(f"/tmp/kvm-dcm-{user}")  # checked to be ours before use
+    return Path(f"/tmp/kvm-dcm-{user}")  # used only if it belongs to this user
 
 
 def _check_private(path: Path) -> None:
-    """The sockets' directory: nobody else may put one there, nor another directory in its place."""
+    """Refuse a folder of sockets that another user may write to, or replace by another folder."""
     info = path.lstat()
     if not stat.S_ISDIR(info.st_mode):
         raise DcmError(f"{path} is not a directory: remove it, or set DCM_RUNTIME_DIR")
@@ -73,11 +72,11 @@ def _check_private(path: Path) -> None:
                 f"{each} belongs to another user: set DCM_RUNTIME_DIR to one of your own"
             )
         if each.stat().st_mode & 0o022 and not each.stat().st_mode & stat.S_ISVTX:
-            raise DcmError(f"{each} may be written by others: chmod go-w {each}")
+            raise DcmError(f"other users may write to {each}: chmod go-w {each}")
 
 
 def make_vm_dir(top: Path | None = None) -> Path:
-    """The directory of sockets, made and checked."""
+    """Make and check the folder of sockets."""
     top = top or runtime_dir()
     path = top / "vm"
     try:
@@ -96,7 +95,7 @@ def socket_path(directory: Path, name: str) -> Path:
     if len(os.fsencode(path)) > UNIX_PATH_MAX:
         raise DcmError(
             f"socket path {path} is longer than {UNIX_PATH_MAX} bytes: "
-            "take a shorter --name or DCM_RUNTIME_DIR"
+            "use a shorter --name, or a shorter path in DCM_RUNTIME_DIR"
         )
     return path
 
@@ -105,11 +104,11 @@ def socket_path(directory: Path, name: str) -> Path:
 
 
 def lock_conf(path: Path) -> int | None:
-    """Open and lock NAME.conf, made 0600; None when another dcmctl has it.
+    """Open and lock NAME.conf, mode 0600; None if another dcmctl holds the lock.
 
-    The lock is of the file that bears the name: one unlinked by its owner
-    between our open and our lock doesn't count. A cleaner holds the lock for
-    a moment only, so it is tried for a little longer than that.
+    A file that its owner unlinked between open() and flock() does not count: the lock must be on
+    the file that has the name now. A dcmctl that removes stale files holds the lock only for a
+    moment, so a held lock is tried five times.
     """
     tries = 5
     while True:
@@ -137,7 +136,7 @@ def lock_conf(path: Path) -> int | None:
 
 
 def decode(data: bytes, who: str) -> Json:
-    """One JSON object from outside, or a DcmError whatever the bytes are."""
+    """The JSON object in `data`, which may be hostile; anything else is a DcmError."""
 
     def refuse(token: str) -> Any:
         raise ValueError(f"{token} is not JSON")
@@ -145,9 +144,9 @@ def decode(data: bytes, who: str) -> Json:
     try:
         value = json.loads(data.decode("utf-8"), parse_constant=refuse)
     except (ValueError, RecursionError):
-        raise DcmError(f"{who} answered something that is not JSON") from None
+        raise DcmError(f"{who} answered with something that is not JSON") from None
     if not isinstance(value, dict):
-        raise DcmError(f"{who} answered something that is not a JSON object")
+        raise DcmError(f"{who} answered with JSON that is not an object")
     return value
 
 
@@ -176,13 +175,13 @@ def _exchange(sock: socket.socket, line: bytes, deadline: float) -> bytes:
 
 @dataclass(frozen=True)
 class Vm:
-    """A VM's control socket."""
+    """A VM and its socket."""
 
     name: str
     path: Path
 
     def ask(self, request: Json, timeout: float = TIMEOUT) -> Json:
-        """One request, its checked answer. Raises VmGone when nobody listens."""
+        """Send a request and return the checked answer. VmGone: no process listens."""
         who = f"VM {self.name}"
         line = json.dumps(request).encode() + b"\n"
         try:
@@ -190,13 +189,13 @@ class Vm:
             with connect_unix(str(self.path), timeout) as sock:
                 data = _exchange(sock, line, deadline)
         except TimeoutError:
-            raise DcmError(f"{who} does not answer within {timeout:g} s") from None
+            raise DcmError(f"{who} does not answer within {timeout:g} s on {self.path}") from None
         except (ConnectionRefusedError, FileNotFoundError):
             raise VmGone(f"{who} is not running") from None
         except OSError as exc:
             raise DcmError(f"{who}: {reason(exc)}") from None
         except DcmError:
-            raise DcmError(f"{who} answered more than {ANSWER_MAX >> 20} MiB") from None
+            raise DcmError(f"{who} sent an answer of more than {ANSWER_MAX >> 20} MiB") from None
         answer = decode(data, who)
         ok = answer.pop("ok", None)
         if ok is True:
@@ -204,10 +203,10 @@ class Vm:
         error = answer.get("error")
         if ok is False and isinstance(error, str) and error:
             raise DcmError(f"{who}: {printable(error)}")
-        raise DcmError(f"{who} answered neither ok nor an error")
+        raise DcmError(f"{who} sent an answer with neither ok nor an error")
 
     def change_donor(self, op: str, name: str, address: str | None = None) -> None:
-        """add (with its address), drain, keep or remove one; what is so already is fine."""
+        """`op` is add (with an address), drain, keep or remove; no error if it is done already."""
         request = {"cmd": "donor", "op": op, "name": name}
         if address is not None:
             request["address"] = address
@@ -221,21 +220,21 @@ class Vm:
 
 
 class VmGone(DcmError):
-    """Nobody listens on a VM's socket."""
+    """No process listens on the VM's socket."""
 
 
 # ---- finding ----
 
 
 def listening(path: Path) -> bool | None:
-    """True; False when nobody listens; None when it can't be said."""
+    """Whether a process listens on a socket; None if that cannot be found out."""
     try:
         connect_unix(str(path), 0.1).close()
         return True
     except ConnectionRefusedError:
         return False
     except TimeoutError:
-        return True  # a full backlog is somebody's
+        return True  # the backlog of a process that listens is full
     except OSError:
         return None
 
@@ -245,10 +244,10 @@ def _young(path: Path) -> bool:
 
 
 def _clean_if_stale(path: Path, conf: Path) -> None:
-    """Remove what a process left that is gone.
+    """Remove the files of a VM whose process has ended.
 
-    Under the lock a `dcmctl run` of this name would take, so nothing of a
-    newcomer's is ever removed.
+    The lock is the one that `dcmctl run` takes for this name, so files of a VM that is being
+    started are never removed.
     """
     with contextlib.suppress(OSError):
         left = path if path.exists() else conf
@@ -266,7 +265,7 @@ def _clean_if_stale(path: Path, conf: Path) -> None:
 
 
 def find_all() -> list[Vm]:
-    """Running VMs by name; sockets of processes that are gone are removed."""
+    """Running VMs, sorted by name. Sockets of processes that have ended are removed."""
     directory = runtime_dir() / "vm"
     try:
         _check_private(directory)
@@ -293,13 +292,13 @@ def find_all() -> list[Vm]:
                 continue
             found.append(Vm(stem, path))
         elif ext == "conf" and f"{stem}.sock" not in names:
-            # A dcmctl that was killed before its program made a socket.
+            # dcmctl was killed before its program made a socket.
             _clean_if_stale(path, conf)
     return found
 
 
 def find(name: str) -> Vm:
-    """The VM of that name, or the socket given as a path."""
+    """The VM of this name, or the VM whose socket this path is."""
     if "/" in name:
         path = Path(name)
         return Vm(path.stem, path)
@@ -314,10 +313,10 @@ def find(name: str) -> Vm:
 
 
 def find_only() -> Vm:
-    """The one VM there is, for commands where naming it is optional."""
+    """The only running VM, for commands whose VM argument is optional."""
     vms = find_all()
     if not vms:
         raise DcmError("no VM is running: start one with dcmctl run")
     if len(vms) > 1:
-        raise DcmError(f"{len(vms)} VMs are running: say which one (dcmctl list)")
+        raise DcmError(f"{len(vms)} VMs are running: name one of them (dcmctl list)")
     return vms[0]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`dcmctl dashboard`: the operator's page.
 
-What it shows is estate.py's value, as every other command's, and what two of them differ in
-(watch.py). What it changes it changes as `dcmctl budget`, `vm budget` and `donor drain` do, and
-only of VMs and donors that the last look showed.
+The page shows the estate (estate.py), as the other commands do, and its history (watch.py). It
+changes budgets and drains donors as `dcmctl budget`, `vm budget` and `donor drain` do, but only
+of VMs and donors that the last reading showed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dcmctl.web.page import Gate, Query, Site, load_files
 from dcmctl.web.watch import POINT, Watch, key_of
 
 Args = argparse.Namespace
-WAIT_S = 20.0  # a question for what is not there yet
+WAIT_S = 20.0  # for a request that waits for the next reading
 TOKEN_MIN = 16
 
 
@@ -42,7 +42,7 @@ TOKEN_MIN = 16
 
 
 def read_token(path: Path) -> str:
-    """One line; made, for the owner only, when there is no such file."""
+    """Read the token, one line. A missing file is made, readable by its owner only."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     except FileExistsError:
@@ -59,12 +59,12 @@ def read_token(path: Path) -> str:
     except OSError as exc:
         raise DcmError(f"token file {path}: {reason(exc)}") from None
     if not stat.S_ISREG(info.st_mode) or info.st_uid not in (0, os.geteuid()):
-        raise DcmError(f"token file {path}: must be a file of yours")
+        raise DcmError(f"token file {path}: must be a regular file of yours or of root")
     if info.st_mode & 0o077:
-        raise DcmError(f"token file {path} may be read by others: chmod 600 {path}")
+        raise DcmError(f"token file {path} can be read by other users: chmod 600 {path}")
     token = data.decode("ascii", "replace").strip()
     if not TOKEN_MIN <= len(token) <= 1024 or not token.isprintable() or " " in token:
-        raise DcmError(f"token file {path}: one word of {TOKEN_MIN} to 1024 letters, please")
+        raise DcmError(f"token file {path}: must be one word of {TOKEN_MIN} to 1024 characters")
     return token
 
 
@@ -90,14 +90,14 @@ def _number(text: str | None) -> int:
 
 
 class Api:
-    """What the page asks for."""
+    """The requests of the page."""
 
     def __init__(self, watch: Watch, changes: bool) -> None:
         self.watch = watch
         self.changes = changes
 
     def state(self, query: Query) -> dict[str, Any]:
-        """The newest look, as soon as it is another than the caller's, and events since his."""
+        """Wait for a reading newer than the page's; return it with the events since then."""
         look = self.watch.after(_number(query.get("after")), WAIT_S)
         events = self.watch.events_after(_number(query.get("event")))
         return {
@@ -116,9 +116,9 @@ class Api:
         vm = self.watch.vm(str(body.get("vm")))
         size = body.get("bytes")
         if vm is None:
-            raise DcmError("this VM is not there any more")
+            raise DcmError("this VM has ended")
         if isinstance(size, bool) or not isinstance(size, int) or not PAGE <= size < 1 << 46:
-            raise DcmError("a budget is a number of bytes")
+            raise DcmError("the budget must be a number of bytes, at least one page")
         if vm.pager == "user":
             vmsock.Vm(vm.name, Path(vm.path)).ask({"cmd": "budget", "bytes": size})
         else:
@@ -131,11 +131,11 @@ class Api:
         return {"vm": vm.name, "budget_bytes": now.budget_bytes if now else None}
 
     def drain(self, body: dict[str, Any]) -> dict[str, Any]:
-        """As `dcmctl donor drain NAME --no-wait`, or with --undo: it is one of this host's."""
+        """As `dcmctl donor drain NAME --no-wait`, or with --undo; only a donor of this host."""
         donor = self.watch.donor(str(body.get("donor")))
         undo = body.get("undo", False)
         if donor is None or not isinstance(undo, bool):
-            raise DcmError("this donor is not known any more")
+            raise DcmError("this host no longer uses this donor")
         files = (settings.HOST_CONF, settings.hostd_conf())
         args = Args(config=None, no_config=not any(path.is_file() for path in files))
         told = members.begin_drain(args, check_name(donor.name, "donor name"), not undo)
@@ -154,17 +154,21 @@ def serve(args: Args) -> int:
     names = parse_names(args.name)
     if not loopback and not args.token_file:
         raise UsageError(
-            f"--listen {args.listen} is not loopback: --token-file FILE says who may look"
+            f"--listen {args.listen} is not loopback: add --token-file FILE, a token that readers "
+            "need"
         )
     if not loopback and not args.cert and not args.plain:
         raise UsageError(
-            f"--listen {args.listen} is not loopback: --cert FILE for TLS, or --plain on a "
-            "network where nobody listens"
+            f"--listen {args.listen} is not loopback: add --cert FILE for TLS, or --plain on a "
+            "network where nobody else can listen"
         )
     token = read_token(Path(args.token_file)) if args.token_file else None
     gate = Gate(token, reading=not loopback or bool(names))
     if gate.reading and token is None:
-        raise UsageError("--name lets others reach it: --token-file FILE says who may look")
+        raise UsageError(
+            "--name is for access from other hosts: add --token-file FILE, a token that readers "
+            "need"
+        )
     server = Site(
         (host, port),
         gate,
@@ -179,7 +183,7 @@ def serve(args: Args) -> int:
     server.posts.update({"/api/budget": api.budget, "/api/drain": api.drain})
 
     def end(*_: object) -> None:
-        # shutdown() waits for the loop, which this thread is in.
+        # shutdown() waits for the loop, and this thread runs the loop.
         threading.Thread(target=server.shutdown, daemon=True).start()
 
     with server:
@@ -200,11 +204,11 @@ def cmd_dashboard(args: Args) -> int:
     except ValueError:
         args.interval = 0.0
     if not 0.2 <= args.interval <= 60:
-        raise UsageError("--interval is 0.2 to 60 seconds")
+        raise UsageError("--interval must be 0.2 to 60 seconds")
     if args.once:
         watch = Watch(estate.look, args.interval)
         watch.take()
-        time.sleep(args.interval)  # a rate needs two looks
+        time.sleep(args.interval)  # a rate needs two readings
         watch.take()
         look = watch.after(0, 0)
         assert look is not None

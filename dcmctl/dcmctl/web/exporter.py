@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`dcmctl exporter`: this host's VMs for Prometheus, text format 0.0.4.
 
-Donors have an exporter of their own; here is what hosts know: VMs of both pagers, and donors as
-VMs see them. Every scrape asks anew (estate.py), one at a time; one that comes while another is
-under way gets the same answer. Labels are bounded: VMs by their names, donors by theirs.
+Donors serve metrics of their own. These are the host's: VMs of both pagers, and donors as VMs see
+them. Each scrape reads the estate again (estate.py); scrapes that arrive meanwhile get the same
+answer. Labels are bounded: names of VMs and of donors.
 
-What is not known has no sample: a zero would be a claim. Of lost memory there is a gauge for what
-is gone, and one of memory that has one copy only, on donors: there is no redundancy yet, so that
-is all of it.
+A value that is not known has no sample, as 0 would be wrong. Lost memory has two gauges: memory
+that is lost, and memory whose only copy is on one donor, which is all of it without redundancy.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from dcmctl.web.httpd import Handler, Server, parse_listen, parse_names
 Args = argparse.Namespace
 CONNECTIONS_MAX = 8
 FRESH_S = 1.0
-# What the kernel counts by the core's names, and the user pager by its own.
+# Names of counters: the core's, in the kernel; libdcm's own, in the user pager.
 KERNEL_FAULTS = {
     "missing": ("FAULT_MISSING",),
     "minor": ("FAULT_MINOR", "FAULT_CANCEL"),
@@ -51,7 +50,7 @@ def _label(text: str) -> str:
 
 @dataclass
 class Family:
-    """One metric: its header, and its samples."""
+    """One metric: its header and its samples."""
 
     name: str
     kind: str
@@ -63,7 +62,7 @@ class Family:
             self.samples.append((self.name, labels, value))
 
     def put_count(self, value: int, **labels: str) -> None:
-        """Of a summary."""
+        """Add a sample with a suffix, for a summary."""
         self.samples.append((f"{self.name}_count", labels, value))
 
     def lines(self) -> Iterable[str]:
@@ -76,7 +75,7 @@ class Family:
 
 
 class Page:
-    """Families in the order they were first named."""
+    """The metrics, in the order in which they were first used."""
 
     def __init__(self) -> None:
         self._families: dict[str, Family] = {}
@@ -99,7 +98,7 @@ class Page:
 
 
 def _counted(vm: estate.Machine, *names: str) -> int | None:
-    """A sum of the core's counters, which both pagers have."""
+    """A sum of counters of the core, which both pagers have."""
     if vm.counters is None:
         return None
     return sum(vm.counters.get(name, 0) for name in names)
@@ -112,20 +111,20 @@ def _pages(count: int | None) -> int | None:
 def _vm_memory(page: Page, vm: estate.Machine, labels: dict[str, str]) -> None:
     for name, help_, value in (
         ("size_bytes", "Memory of the VM that can be paged.", vm.size_bytes),
-        ("budget_bytes", "Most of it that may be on this host.", vm.budget_bytes),
-        ("min_budget_bytes", "The smallest budget it takes.", vm.min_budget_bytes),
-        ("direct_bytes", "What of it is on this host.", vm.direct_bytes),
-        ("indirect_bytes", "What of it is on donors only; user pager.", vm.indirect_bytes),
-        ("lent_bytes", "Slabs that donors have lent to it.", vm.lent_bytes),
-        ("lost_bytes", "What of it was lost with donors.", vm.lost_bytes),
+        ("budget_bytes", "The most of the VM's memory that may be on this host.", vm.budget_bytes),
+        ("min_budget_bytes", "The smallest budget that the pager accepts.", vm.min_budget_bytes),
+        ("direct_bytes", "Memory of the VM on this host.", vm.direct_bytes),
+        ("indirect_bytes", "Memory of the VM on donors only; user pager.", vm.indirect_bytes),
+        ("lent_bytes", "Memory in slabs that donors have lent to the VM.", vm.lent_bytes),
+        ("lost_bytes", "Memory of the VM that was lost with donors.", vm.lost_bytes),
         (
             "unprotected_bytes",
-            "Slabs whose content no other donor has: lost with their donor.",
+            "Memory in slabs with no copy on another donor: lost if the donor is lost.",
             vm.lent_bytes,
         ),
         (
             "extents_unbacked",
-            "Extents that want a slab and have none: their memory can't leave.",
+            "Extents that wait for a slab: their memory can't leave this host.",
             vm.waiting_extents,
         ),
     ):
@@ -133,7 +132,7 @@ def _vm_memory(page: Page, vm: estate.Machine, labels: dict[str, str]) -> None:
 
 
 def _vm_work(page: Page, vm: estate.Machine, labels: dict[str, str]) -> None:
-    faults = page.counter("dcm_vm_faults_total", "Faults by what they needed.")
+    faults = page.counter("dcm_vm_faults_total", "Faults, by kind.")
     for kind in FAULT_KINDS:
         faults.put(_counted(vm, *KERNEL_FAULTS[kind]), **labels, kind=kind)
     for name, help_, value in (
@@ -143,26 +142,26 @@ def _vm_work(page: Page, vm: estate.Machine, labels: dict[str, str]) -> None:
         ("written_bytes_total", "Bytes of them.", _pages(_counted(vm, "WRITTEN_PAGES"))),
         (
             "writebacks_cancelled_total",
-            "Write-backs of blocks that were used again.",
+            "Write-backs cancelled because the block was used again.",
             _counted(vm, "CANCELLED"),
         ),
         (
             "clean_drops_total",
-            "Blocks that left without a write: the donor has the same.",
+            "Blocks evicted without a write, as the donor has the same content.",
             _counted(vm, "CLEAN_DROPS"),
         ),
-        ("zero_pages_total", "Pages found all zero on leaving.", _counted(vm, "ZERO_PAGES")),
-        ("stretches_total", "Blocks merged with their buddy.", _counted(vm, "STRETCH")),
-        ("reductions_total", "Blocks taken apart.", _counted(vm, "REDUCE")),
+        ("zero_pages_total", "Pages found to be all zero at eviction.", _counted(vm, "ZERO_PAGES")),
+        ("stretches_total", "Blocks merged with their buddy (STRETCH).", _counted(vm, "STRETCH")),
+        ("reductions_total", "Blocks split (REDUCE).", _counted(vm, "REDUCE")),
     ):
         page.counter(f"dcm_vm_{name}", help_).put(value, **labels)
-    mix = page.counter("dcm_vm_brought_pages_total", "Pages brought in, by the size of the block.")
+    mix = page.counter("dcm_vm_brought_pages_total", "Pages fetched, by the size of their block.")
     for size, word in zip(ORDERS, ("4K", "8K", "16K", "32K", "64K"), strict=True):
         mix.put(_counted(vm, f"MIX_{word}"), **labels, block_bytes=size)
 
 
 def _summary(page: Page, name: str, help_: str, of: Latency, labels: dict[str, str]) -> None:
-    """Without a sum, which the pager does not keep."""
+    """A summary without a sum, which pagers do not keep."""
     family = page.summary(f"dcm_vm_{name}_latency_seconds", help_)
     for text, attribute in QUANTILES:
         if of.count:
@@ -172,15 +171,15 @@ def _summary(page: Page, name: str, help_: str, of: Latency, labels: dict[str, s
 
 def _vm_latency(page: Page, vm: estate.Machine, labels: dict[str, str]) -> None:
     for name, help_ in (
-        ("fault", "From the fault to the block installed, since the VM started."),
-        ("fetch", "Of fetches from donors, since the VM started."),
-        ("writeback", "Of write-backs to donors, since the VM started."),
+        ("fault", "Time from a fault until its block is installed, since the VM started."),
+        ("fetch", "Time of fetches from donors, since the VM started."),
+        ("writeback", "Time of write-backs to donors, since the VM started."),
     ):
         if vm.latency is not None:
             _summary(page, name, help_, vm.latency[name], labels)
     if vm.status is None:
         return
-    page.gauge("dcm_vm_uptime_seconds", "Time since its pager started; user pager.").put(
+    page.gauge("dcm_vm_uptime_seconds", "Time since the VM's pager started; user pager.").put(
         vm.status.uptime_s, **labels
     )
 
@@ -191,28 +190,28 @@ STATES = ("up", "connecting", "silent", "lost", "draining")
 
 
 def _donors(page: Page, donors: list[estate.Donor]) -> None:
-    up = page.gauge("dcm_host_donor_up", "1 if every VM that has the donor reaches it.")
+    up = page.gauge("dcm_host_donor_up", "1 if every VM that has the donor can reach it.")
     for d in donors:
         labels = {"donor": d.name}
         up.put(None if not d.uses else float(d.state in ("up", "draining")), **labels)
         for name, help_, value in (
-            ("capacity_bytes", "What it may lend, as it says.", d.capacity_bytes),
-            ("lent_bytes", "What it has lent, to anybody, as it says.", d.lent_bytes),
-            ("free_bytes", "What it would lend, as it says.", d.free_bytes),
+            ("capacity_bytes", "Memory that the donor may lend.", d.capacity_bytes),
+            ("lent_bytes", "Memory that the donor has lent to all tenants.", d.lent_bytes),
+            ("free_bytes", "Memory that the donor would lend now.", d.free_bytes),
         ):
             page.gauge(f"dcm_host_donor_{name}", help_).put(value, **labels)
-    state = page.gauge("dcm_host_donor_sessions", "VMs that have the donor, by its state there.")
+    state = page.gauge("dcm_host_donor_sessions", "VMs with this donor, by its state in the VM.")
     for d in donors:
         for name in STATES if d.uses else ():
             state.put(sum(use.state == name for use in d.uses), donor=d.name, state=name)
 
 
 def _uses(page: Page, vms: list[estate.Machine]) -> None:
-    used = page.gauge("dcm_vm_donor_bytes", "Slabs of one donor that a VM has.")
-    rtt = page.gauge("dcm_vm_donor_rtt_seconds", "Round trip of the VM's operations there.")
+    used = page.gauge("dcm_vm_donor_bytes", "Memory in slabs of the donor that the VM has.")
+    rtt = page.gauge("dcm_vm_donor_rtt_seconds", "Round trip time from the VM to the donor.")
     silent = page.gauge(
         "dcm_vm_donor_silent_seconds",
-        "Since the donor's control connection last said something to the VM; 0: no session.",
+        "Time since the donor's last message on the VM's control connection; 0: no session.",
     )
     for vm in vms:
         for use in vm.uses:
@@ -223,16 +222,16 @@ def _uses(page: Page, vms: list[estate.Machine]) -> None:
 
 
 def metrics(seen: estate.Estate, seconds: float) -> str:
-    """The whole page."""
+    """All metrics as text."""
     page = Page()
     page.gauge("dcm_host_build_info", "Version; always 1.").put(1, version=version())
-    page.gauge("dcm_host_hostd_up", "1 if dcm-hostd answers; only where it is configured.").put(
+    page.gauge("dcm_host_hostd_up", "1 if dcm-hostd answers; absent if it is not configured.").put(
         float(seen.hostd) if seen.hostd or settings.hostd_conf().is_file() else None
     )
     count = page.gauge("dcm_host_vms", "VMs whose memory is on donors.")
     for pager in ("user", "kernel"):
         count.put(sum(vm.pager == pager for vm in seen.vms), pager=pager)
-    page.gauge("dcm_host_problems", "What could not be asked at this scrape.").put(
+    page.gauge("dcm_host_problems", "VMs and daemons that did not answer at this scrape.").put(
         len(seen.problems)
     )
     up = page.gauge("dcm_vm_up", "1 if the VM's pager answers.")
@@ -250,7 +249,10 @@ def metrics(seen: estate.Estate, seconds: float) -> str:
         _vm_latency(page, vm, labels)
     _donors(page, donors)
     _uses(page, vms)
-    page.gauge("dcm_host_scrape_duration_seconds", "Time it took to ask everybody.").put(seconds)
+    page.gauge(
+        "dcm_host_scrape_duration_seconds",
+        "Time that this scrape took to ask all VMs and donors.").put(seconds,
+    )
     return page.text()
 
 
@@ -258,7 +260,7 @@ def metrics(seen: estate.Estate, seconds: float) -> str:
 
 
 class _Pages:
-    """One look at a time, for all who ask meanwhile."""
+    """One reading at a time, for all requests that arrive meanwhile."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -291,7 +293,7 @@ class _Handler(Handler):
         elif path == "/":
             self._answer(200, "text/plain", "dcmctl exporter: /metrics\n")
         else:
-            self._answer(404, "text/plain", "there is /metrics\n")
+            self._answer(404, "text/plain", "not found: the metrics are at /metrics\n")
 
     def _answer(self, status: int, kind: str, text: str) -> None:
         data = text.encode()

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What our HTTP servers have in common: limits that hold whoever connects.
+"""The common part of dcmctl's HTTP servers: limits that hold against hostile clients.
 
-A thread a connection, so many and no more. Nobody waits for a place: when all are taken, or half of
-them by one address, a new connection takes the place of an old one, of the address that has most.
-A connection that has shown a token keeps its place longest. A request has REQUEST_S seconds in all,
-however it trickles in, and a connection LIFE_S, or TRUSTED_S with a token; while more than a
-quarter of the places are taken one without a token ends with its answer.
+Each connection has a thread; the number of places is fixed. No connection waits for a place: if all
+are taken, or half of them by one address, a new connection replaces an old one of the address that
+has most. Connections that have shown the token are replaced last. A request has REQUEST_S seconds
+in all, however slowly it arrives, and a connection LIFE_S, or TRUSTED_S with a token. While more
+than a quarter of the places are taken, a connection without a token is closed after its answer.
 
-Every request names us by an address, as localhost or by a name we were given: any other name could
-be made to resolve to us by somebody else's page (DNS rebinding).
+The Host of a request must be an address, localhost or a name given with --name: a foreign page can
+make any other name resolve to this server (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from urllib.parse import urlsplit
 from dcmctl.lib.errors import DcmError, UsageError, printable, reason
 
 if TYPE_CHECKING:
-    import ssl  # takes long to load
+    import ssl  # slow to load
 
 REQUEST_S = 10.0
 LIFE_S = 30.0
 TRUSTED_S = 600.0
-THREAD_S = 1.0  # for one of those whose connections were ended to end
+THREAD_S = 1.0  # until the thread of a replaced connection ends
 QUEUE = 128
 HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 _LISTEN = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9.]+)|(localhost)):(\d{1,5})", re.ASCII)
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """A numeric address: no name service decides whether it is loopback."""
+    """Parse ADDRESS:PORT. Only numeric: no name service may decide what is loopback."""
     match = _LISTEN.fullmatch(text)
     port = int(match[4]) if match else -1
     if not match or port > 65535:
@@ -52,22 +52,22 @@ def parse_listen(text: str) -> tuple[str, int]:
     try:
         return str(ipaddress.ip_address(host)), port
     except ValueError:
-        raise UsageError(f"--listen '{printable(text)}': no such address") from None
+        raise UsageError(f"--listen '{printable(text)}' has no valid address") from None
 
 
 def parse_names(given: list[str] | None) -> tuple[str, ...]:
-    """Of --name: host names by which we are reached."""
+    """Check the host names of --name."""
     names = tuple(name.lower() for name in given or ())
     for name in names:
         if not HOST_NAME.fullmatch(name):
-            raise UsageError(f"--name '{printable(name)}' is not a host's name")
+            raise UsageError(f"--name '{printable(name)}' is not a host name")
     return names
 
 
 def host_refused(value: str | None, names: tuple[str, ...]) -> tuple[HTTPStatus, str] | None:
-    """What is wrong with a request's Host. Any address is fine."""
+    """The reason why a request's Host is refused; "" if it is not. Any address is allowed."""
     if not value:
-        return HTTPStatus.BAD_REQUEST, "no Host in the request"
+        return HTTPStatus.BAD_REQUEST, "the request has no Host header"
     try:
         name = urlsplit(f"//{value}").hostname or ""
         if name == "localhost" or name in names:
@@ -76,19 +76,20 @@ def host_refused(value: str | None, names: tuple[str, ...]) -> tuple[HTTPStatus,
     except ValueError:
         return (
             HTTPStatus.FORBIDDEN,
-            "this name is not one of ours: use the address, or start dcmctl with --name NAME",
+            "this server does not have this name: use its address, or start dcmctl with --name "
+            "NAME",
         )
     return None
 
 
 @dataclass(eq=False)
 class Guest:
-    """A connection that has a place."""
+    """A connection with a place."""
 
     handle: socket.socket  # the same connection, to end it from another thread
     source: str
     since: float = field(default_factory=time.monotonic)
-    trusted: bool = False  # has shown the token
+    trusted: bool = False  # it has shown the token
     leaving: bool = False
 
     def end(self) -> None:
@@ -100,7 +101,7 @@ class Guest:
 
 
 def _source(host: str) -> str:
-    """Whose places are counted together: an address, of IPv6 what one site has."""
+    """The source whose connections are counted together: an IPv4 address, an IPv6 site."""
     address = ipaddress.ip_address(host.partition("%")[0])
     if address.version == 4:
         return str(address)
@@ -108,7 +109,7 @@ def _source(host: str) -> str:
 
 
 class _Deadline(io.RawIOBase):
-    """A socket that is read until one time for all of a request, however it trickles in."""
+    """A socket with one deadline for the whole request, however slowly it arrives."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -126,7 +127,7 @@ class _Deadline(io.RawIOBase):
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """A connection; its requests, one after the other."""
+    """A connection, and its requests one after the other."""
 
     server: Server
 
@@ -142,7 +143,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile = self.connection.makefile("wb", 0)
 
     def finish(self) -> None:
-        """The server closes the socket that it gave us; TLS made another of it."""
+        """Close the TLS socket too; the server closes only the one that it accepted."""
         super().finish()
         with contextlib.suppress(OSError):
             self.connection.close()
@@ -165,11 +166,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return not refused
 
     def refuse(self, status: HTTPStatus, line: str) -> None:
-        """An answer that is not what was asked for."""
+        """Send an answer other than 200."""
         self.send_error(status, line)
 
     def send_response(self, code: int, message: str | None = None) -> None:
-        """What was left of the time to read it is not that to write."""
+        """Give the answer a deadline of its own."""
         self.connection.settimeout(REQUEST_S)
         super().send_response(code, message)
 
@@ -177,11 +178,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return "dcmctl"
 
     def log_message(self, *_: Any) -> None:
-        """Nothing: a request is no event."""
+        """Log nothing: requests are not events."""
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Of handlers of a kind, on an address of parse_listen()."""
+    """A server for one class of handlers, on an address from parse_listen()."""
 
     daemon_threads = True
     block_on_close = False
@@ -198,9 +199,9 @@ class Server(http.server.ThreadingHTTPServer):
         self.tls = tls
         self.names = names
         self._most = connections
-        self._guests: dict[socket.socket, Guest] = {}  # by the server's own sockets
+        self._guests: dict[socket.socket, Guest] = {}  # by accepted socket
         self._lock = threading.Lock()
-        # Whose connection is ended may still be at work on his answer.
+        # The thread of a replaced connection may still be writing its answer.
         self._workers = threading.BoundedSemaphore(2 * connections)
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
@@ -210,7 +211,7 @@ class Server(http.server.ThreadingHTTPServer):
             raise DcmError(f"can't listen on {_shown(*address)}: {reason(exc)}") from None
 
     def server_bind(self) -> None:
-        """Without http.server's look for our name, which may take a name service its time."""
+        """As http.server does, but without looking up this host's name, which may be slow."""
         if self.address_family == socket.AF_INET6:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -234,7 +235,7 @@ class Server(http.server.ThreadingHTTPServer):
         return [guest for guest in self._guests.values() if not guest.leaving]
 
     def _make_room(self, source: str) -> Guest | None:
-        """Who leaves, that one more of this source can come. Under the lock."""
+        """The connection that a new one of this source replaces. The lock is held."""
         there = self._staying()
         taken = Counter(guest.source for guest in there)
         if 2 * taken[source] < self._most:
@@ -279,7 +280,7 @@ class Server(http.server.ThreadingHTTPServer):
             self._workers.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away, or spoke no TLS, is none of our troubles."""
+        """Log errors of the server; not a client that went away, or did not speak TLS."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             print(f"dcmctl: {type(error).__name__}: {printable(str(error))}", file=sys.stderr)

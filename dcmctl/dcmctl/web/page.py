@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""An HTTP server for one page, its few files and its API; hostile clients in mind.
+"""An HTTP server for the operator's page: its files and its API, safe against hostile clients.
 
-Who may ask what:
+Access:
 
-    the page's own files        anybody: they are the same on every host
-    what the page shows         on loopback anybody on this host; else with the token
-    changes                     with the token, always
+    the page's own files        all clients: they are the same on every host
+    data that the page shows    on loopback all clients; else only with the token
+    changes                     only with the token
 
-The token comes in an Authorization header, never in an address or a cookie: no log has it, and no
-other page's request carries it. Nothing that a browser runs comes from anywhere but here, and
-nothing inline (Content-Security-Policy).
+The token is sent in an Authorization header, never in a URL or a cookie: it is in no log, and no
+foreign page's request carries it. The browser runs code from this server only, none of it inline
+(Content-Security-Policy).
 
-Headers and body are as small as ours are; time and number of requests are httpd.py's to limit, and
-by which names they may call us.
+Headers and bodies are limited to what the page sends. httpd.py limits time and number of requests,
+and the names of the server.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Post = Callable[[dict[str, Any]], Any]
 
 
 class Refused(Exception):
-    """An answer that is not 200: a status and one line."""
+    """An answer other than 200: a status and one line."""
 
     def __init__(self, status: HTTPStatus, line: str) -> None:
         super().__init__(line)
@@ -72,7 +72,7 @@ class File:
 
 
 def load_files(folder: Path) -> dict[str, File]:
-    """All that is served, by path, in memory: no name from outside ever reaches the file system."""
+    """Load all files to serve into memory: no name of a request reaches the file system."""
     found: dict[str, File] = {}
     try:
         for path in sorted(folder.rglob("*")):
@@ -92,19 +92,19 @@ def load_files(folder: Path) -> dict[str, File]:
 
 @dataclass(frozen=True)
 class Gate:
-    """Who is let in."""
+    """Decides whether a request is allowed."""
 
-    token: str | None  # None: nobody may change anything
-    reading: bool  # takes the token too
+    token: str | None  # None: no changes are allowed
+    reading: bool  # reading needs the token too
 
     def check_token(self, header: str | None) -> None:
         if self.token is None:
             raise Refused(
                 HTTPStatus.FORBIDDEN,
-                "changes are off: start dcmctl dashboard with --token-file",
+                "changes are off: start dcmctl dashboard with --token-file FILE",
             )
         kind, _, given = (header or "").partition(" ")
-        # Hashed first: equal lengths, so that the comparison tells nothing by its time.
+        # Hashes have equal lengths, so the time of the comparison tells nothing.
         a, b = (hashlib.sha256(t.strip().encode()).digest() for t in (given, self.token))
         if not hmac.compare_digest(a, b) or kind.lower() != "bearer":
             raise Refused(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong")
@@ -113,7 +113,7 @@ class Gate:
 class _Request(Handler):
     protocol_version = "HTTP/1.1"
     server: Site
-    unread = True  # a request's body, if it has one
+    unread = True  # the request's body, if it has one, is unread
 
     def handle_one_request(self) -> None:
         self.unread = True
@@ -139,7 +139,7 @@ class _Request(Handler):
         except DcmError as exc:
             self.refuse(HTTPStatus.CONFLICT, str(exc))
         except (ValueError, RecursionError):
-            self.refuse(HTTPStatus.BAD_REQUEST, "the request can't be read")
+            self.refuse(HTTPStatus.BAD_REQUEST, "the request is malformed")
 
     def _get(self, path: str, query: Query) -> None:
         file = self.server.files.get(path)
@@ -151,7 +151,7 @@ class _Request(Handler):
             return
         get = self.server.gets.get(path)
         if get is None:
-            raise Refused(HTTPStatus.NOT_FOUND, "there is nothing here")
+            raise Refused(HTTPStatus.NOT_FOUND, "not found")
         if self.server.gate.reading:
             self._check_token()
         self._send_json(get(query))
@@ -159,23 +159,25 @@ class _Request(Handler):
     def _post(self, path: str, _: Query) -> None:
         post = self.server.posts.get(path)
         if post is None:
-            raise Refused(HTTPStatus.NOT_FOUND, "there is nothing here")
-        # The token is what no other page has; these are a second lock on the same door.
+            raise Refused(HTTPStatus.NOT_FOUND, "not found")
+        # A foreign page lacks the token; these checks are a second defence.
         origin = self.headers.get("Origin")
         if origin is not None and urlsplit(origin).netloc != self.headers.get("Host"):
-            raise Refused(HTTPStatus.FORBIDDEN, "another page may not ask for this")
+            raise Refused(HTTPStatus.FORBIDDEN, "a request of another page is refused")
         if self.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
-            raise Refused(HTTPStatus.FORBIDDEN, "another page may not ask for this")
+            raise Refused(HTTPStatus.FORBIDDEN, "a request of another page is refused")
         self._check_token()
         if self.headers.get_content_type() != "application/json":
-            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "only application/json is taken")
+            raise Refused(
+                HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json"
+            )
         length = self.headers.get("Content-Length", "")
         if not length.isascii() or not length.isdigit() or int(length) > BODY_MAX:
-            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "a short body, please")
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "the body is missing or too long")
         body = json.loads(self.rfile.read(int(length)))
         self.unread = False
         if not isinstance(body, dict):
-            raise Refused(HTTPStatus.BAD_REQUEST, "a JSON object, please")
+            raise Refused(HTTPStatus.BAD_REQUEST, "the body must be a JSON object")
         self._send_json(post(body))
 
     def _check_token(self) -> None:
@@ -197,7 +199,7 @@ class _Request(Handler):
 
     def _send(self, status: HTTPStatus, data: bytes, kind: str, tag: str = "") -> None:
         if self.unread and self._has_body():
-            # What is left of it would be taken for the next request.
+            # The unread body would be taken for the next request.
             self.close_connection = True
         self.send_response(status)
         self.send_header("Content-Type", kind)
@@ -210,7 +212,7 @@ class _Request(Handler):
         else:
             self.send_header("Cache-Control", "no-store")
         if status == HTTPStatus.UNAUTHORIZED:
-            # Not Basic: the browser's own dialog is not what we want.
+            # Not Basic: the browser would show a dialog of its own.
             self.send_header("WWW-Authenticate", 'Bearer realm="dcmctl"')
         if self.close_connection:
             self.send_header("Connection", "close")
@@ -219,13 +221,13 @@ class _Request(Handler):
             self.wfile.write(data)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What the library refuses: no method, a line too long. Nothing is sent back of it."""
+        """An error of http.server: unknown method, line too long. No input is echoed."""
         self.close_connection = True
         self.command = getattr(self, "command", None) or "GET"
         self.refuse(HTTPStatus(code), HTTPStatus(code).phrase)
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Method, path and status; no query, no header."""
+        """Log method, path and status, but no query and no header."""
         if self.server.verbose:
             path = urlsplit(getattr(self, "path", "-")).path
             status = code.value if isinstance(code, HTTPStatus) else code

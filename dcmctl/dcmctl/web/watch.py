@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The estate over time: rates, what happened, what is not well.
+"""The estate over time: rates, history, events and health.
 
-A thread looks at the estate once an interval. What two looks differ in makes rates, a point of
-each VM's history, and events; what one look shows makes health. Everything is bounded: an hour of
-history for at most HISTORIES VMs, the last EVENTS events. Readers wait for the next look.
+A thread reads the estate once an interval. The difference of two readings gives rates, a point in
+the history of each VM, and events; one reading gives health. All of it is bounded: an hour of
+history for at most HISTORIES VMs, and the last EVENTS events. Callers wait for the next reading.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from dcmctl.pager.status import BLOCK_SIZES
 HISTORY_S = 3600
 HISTORIES = 256  # VMs
 EVENTS = 500
-# As the alerts have it: operations.md.
+# As in the alerts; see operations.md.
 NEAR_FULL, FULL = 0.85, 0.95
 GOOD, NOTE, WARN, BAD = "good", "note", "warn", "bad"
 
 
 @dataclass(frozen=True)
 class Line:
-    """One thing that is not well, or that has happened."""
+    """A problem, or something that has happened."""
 
     level: str
     text: str
@@ -51,17 +51,17 @@ class Event:
 
 @dataclass(frozen=True)
 class Rates:
-    """Of one VM, between two looks; None where it tells no counters."""
+    """Rates of one VM between two readings; None if it has no counters."""
 
     faults_per_s: float | None = None
     missing_per_s: float | None = None
     fetched_bytes_per_s: float | None = None
     written_bytes_per_s: float | None = None
-    block_mix: dict[str, int] | None = None  # pages brought in, by the size of their block
+    block_mix: dict[str, int] | None = None  # pages fetched, by the size of their block
 
 
 Point = tuple[float | None, ...]
-# Of each point of a VM's history; latencies are percentiles since the VM started.
+# Fields of a point of a VM's history; latencies are percentiles since the VM started.
 POINT = (
     "time", "direct_bytes", "budget_bytes", "indirect_bytes", "faults_per_s", "missing_per_s",
     "fault_p50_ns", "fault_p99_ns", "fetched_bytes_per_s", "written_bytes_per_s",
@@ -69,7 +69,7 @@ POINT = (
 
 
 def key_of(vm: Machine) -> str:
-    """One VM among both pagers'; names need not differ."""
+    """The key of a VM; VMs of the two pagers may have the same name."""
     return f"{vm.pager}:{vm.path}"
 
 
@@ -87,13 +87,13 @@ def _donor_health(d: Donor) -> Iterator[Line]:
     if d.state == "lost":
         yield Line(BAD, f"donor {d.name} is lost{why}", d.name)
     elif d.state == "silent":
-        yield Line(WARN, f"donor {d.name} does not answer, and is waited for{why}", d.name)
+        yield Line(WARN, f"donor {d.name} does not answer; VMs wait for it{why}", d.name)
     elif d.state == "draining":
-        yield Line(WARN, f"donor {d.name} drains: VMs move off it", d.name)
+        yield Line(WARN, f"donor {d.name} drains: VMs move their memory off it", d.name)
     elif d.state == "connecting":
         yield Line(WARN, f"donor {d.name} is not reached{why}", d.name)
     elif d.error:
-        yield Line(WARN, f"donor {d.name} does not tell its status: {d.error}", d.name)
+        yield Line(WARN, f"donor {d.name}: its status can't be read: {d.error}", d.name)
     share = fullness(d)
     if share is not None and share >= NEAR_FULL:
         level = BAD if share >= FULL else WARN
@@ -102,7 +102,7 @@ def _donor_health(d: Donor) -> Iterator[Line]:
 
 def _vm_health(vm: Machine, waited: bool) -> Iterator[Line]:
     if vm.error:
-        yield Line(WARN, f"VM {vm.name} can't be asked: {vm.error}", vm=vm.name)
+        yield Line(WARN, f"VM {vm.name} does not answer: {vm.error}", vm=vm.name)
     if vm.lost_bytes:
         lost = format_size(vm.lost_bytes)
         yield Line(BAD, f"VM {vm.name} has lost {lost} with a donor", vm=vm.name)
@@ -112,7 +112,7 @@ def _vm_health(vm: Machine, waited: bool) -> Iterator[Line]:
 
 
 def health(estate: Estate, waited: frozenset[str] = frozenset()) -> list[Line]:
-    """Worst first; nothing when all is well. `waited`: VMs that donors had no room for twice."""
+    """Problems, worst first. `waited`: VMs that waited for room on donors in two readings."""
     lines = [line for d in estate.donors for line in _donor_health(d)]
     lines += [line for vm in estate.vms for line in _vm_health(vm, key_of(vm) in waited)]
     said = {vm.error for vm in estate.vms}
@@ -124,7 +124,7 @@ def health(estate: Estate, waited: frozenset[str] = frozenset()) -> list[Line]:
 
 
 def rates(old: Machine | None, new: Machine, seconds: float) -> Rates:
-    """None for a VM just found, or started again under the same name."""
+    """None for a VM without an earlier reading, or restarted under the same name."""
     if old is None or old.pid != new.pid or seconds <= 0 or not old.counters or not new.counters:
         return Rates()
     a, b = old.counters, new.counters
@@ -144,10 +144,10 @@ def rates(old: Machine | None, new: Machine, seconds: float) -> Rates:
     )
 
 
-# What is said of a donor that comes into a state, and how bad that is.
+# Text and severity of the event that a donor comes into a state.
 STATES = {
     "lost": (BAD, "is lost"),
-    "silent": (WARN, "does not answer, and is waited for"),
+    "silent": (WARN, "does not answer; VMs wait for it"),
     "draining": (WARN, "drains"),
     "connecting": (WARN, "is not reached"),
     "up": (GOOD, "is up"),
@@ -158,7 +158,7 @@ STATES = {
 def _donor_events(old: Donor | None, new: Donor | None) -> Iterator[tuple[str, Line]]:
     if new is None:
         assert old is not None
-        yield "donor-gone", Line(NOTE, f"donor {old.name} is not known any more", old.name)
+        yield "donor-gone", Line(NOTE, f"donor {old.name} is no longer used by this host", old.name)
         return
     if old is None:
         yield "donor-found", Line(NOTE, f"donor {new.name} is known: {new.state}", new.name)
@@ -170,7 +170,7 @@ def _donor_events(old: Donor | None, new: Donor | None) -> Iterator[tuple[str, L
     if new.error and not old.error and old.state == new.state:
         yield "donor-untold", Line(WARN, f"donor {new.name}: {new.error}", new.name)
     if old.state == "draining" and old.here_bytes and not new.here_bytes:
-        text = f"donor {new.name} is drained: it has nothing of this host any more"
+        text = f"donor {new.name} is drained: no memory of this host is left on it"
         yield "donor-drained", Line(GOOD, text, new.name)
 
 
@@ -200,7 +200,7 @@ def _vm_events(old: Machine | None, new: Machine | None) -> Iterator[tuple[str, 
 
 
 def _slabs(old: Machine, new: Machine) -> str:
-    """Which donors have more or fewer slabs of it than before."""
+    """The change in the number of its slabs on each donor."""
     before = {use.donor: use.slabs for use in old.uses}
     told = [
         f"{use.donor} {use.slabs - before[use.donor]:+d}"
@@ -211,7 +211,7 @@ def _slabs(old: Machine, new: Machine) -> str:
 
 
 def events(old: Estate, new: Estate) -> Iterator[tuple[str, Line]]:
-    """Kind and text of all that has happened between two looks."""
+    """Kind and text of each event between two readings."""
     before = {(d.name, d.address): d for d in old.donors}
     after = {(d.name, d.address): d for d in new.donors}
     for donor in before | after:
@@ -226,12 +226,12 @@ def events(old: Estate, new: Estate) -> Iterator[tuple[str, Line]]:
 
 @dataclass
 class Look:
-    """One look, as it is told."""
+    """One reading, with rates and health."""
 
     number: int
     estate: Estate
     rates: dict[str, Rates] = field(default_factory=dict)
-    # Every extent waits for its slab a moment. Whose do so in two looks wait in vain.
+    # Each extent waits a moment for its slab. In two readings: donors have no room.
     waited: frozenset[str] = frozenset()
 
     def to_json(self) -> dict[str, Any]:
@@ -249,13 +249,13 @@ class Look:
 
 
 class Watch:
-    """Looks until it is stopped."""
+    """Reads the estate until it is stopped."""
 
     def __init__(self, look: Callable[[], Estate], interval: float) -> None:
         self.interval = interval
         self._look = look
         self._changed = threading.Condition()
-        self._taking = threading.Lock()  # one look at a time
+        self._taking = threading.Lock()  # one reading at a time
         self._stopped = False
         self._now: Look | None = None
         self._last_event = 0
@@ -285,7 +285,7 @@ class Watch:
             self.take()
 
     def take(self) -> None:
-        """Look now: also after a change that somebody waits to see."""
+        """Read the estate now, for example after a change."""
         with self._taking:
             self._take_one()
 
@@ -293,7 +293,7 @@ class Watch:
         try:
             estate = self._look()
         except (DcmError, OSError) as exc:
-            # The runtime directory is another's, say: all that was known stays, with that line.
+            # E.g. the runtime folder is another user's: keep the last estate, with the error.
             old = self._now.estate if self._now else None
             estate = Estate(
                 time.time(),
@@ -354,13 +354,13 @@ class Watch:
         )
         self._points[key] = points
         while len(self._points) > HISTORIES:
-            # The one that had no point for the longest time.
+            # Drop the history whose last point is the oldest.
             del self._points[next(iter(self._points))]
 
     # -- for readers, in threads of their own --
 
     def after(self, number: int, timeout: float) -> Look | None:
-        """The newest look, when it is newer; waits for one for so long."""
+        """The newest reading; wait at most `timeout` seconds for one other than `number`."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._stopped or (self._now is not None and self._now.number != number),
@@ -377,7 +377,7 @@ class Watch:
             return list(self._points.get(key, ()))
 
     def vm(self, key: str) -> Machine | None:
-        """As it was at the last look: only what was seen is changed."""
+        """The VM in the last reading; only VMs that were shown can be changed."""
         with self._changed:
             vms = self._now.estate.vms if self._now else ()
         return next((vm for vm in vms if key_of(vm) == key), None)
