@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What every pytest run gets: donors on demand, short temporary paths, the search for leftovers."""
+"""For every pytest run: start_donor, short temporary paths, the search for leftovers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ StartDonor = Callable[..., Donor]
 
 
 class Leftovers:
-    """Fails the run when anything that it started outlives it."""
+    """Fails the run if something that a test started still exists at its end."""
 
     def __init__(self) -> None:
         run_id = os.environ.setdefault(RUN_VARIABLE, f"pytest-{os.getpid()}")
@@ -32,25 +32,25 @@ class Leftovers:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Look when all fixtures are torn down."""
+        """Search after all fixtures are torn down."""
         self.found = self.watch.left()
         if self.found:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Say what was left."""
+        """Print what was left."""
         for line in self.found:
             terminalreporter.write_line(f"FAILED left behind by the tests: {line}", red=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take the snapshot before anything runs."""
+    """Take the snapshot before the first test."""
     config.pluginmanager.register(Leftovers(), "dcm-leftovers")
 
 
 @pytest.fixture
 def short_tmp() -> Iterator[Path]:
-    """A temporary directory with a path short enough for UNIX sockets below it."""
+    """A temporary folder whose path is short enough for UNIX sockets in it."""
     path = Path(tempfile.mkdtemp(prefix="dcm-"))
     try:
         yield path

@@ -24,26 +24,26 @@ STOP_S = 20.0
 
 
 def write_private(path: Path, text: str) -> None:
-    """A file only its owner may read: donors and pagers refuse any other key file."""
+    """Write a file that only its owner may read: key files must be so."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
 
 
 def new_key() -> str:
-    """A pre-shared key as key files hold it."""
+    """A new pre-shared key, in the form of key files."""
     return secrets.token_hex(32)
 
 
 class DonorError(Exception):
-    """A donor did not start, answer or end as it should; the message has its log's end."""
+    """A donor failed to start, to answer or to end; the message has the end of its log."""
 
 
 class Donor:
     """One dcm-donord. As a context manager it ends with the block.
 
-    `folder` holds its configuration, keys, socket and log. Options are INI keys of the
-    sections given: Donor(folder, donor={"slab-size": "2M"}, limits={"connections": 16}).
+    `folder` gets its configuration, keys, socket and log. Keyword arguments are sections of the
+    configuration: Donor(folder, donor={"slab-size": "2M"}, limits={"connections": 16}).
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class Donor:
         self.port = 0
         self.http_port = 0
         self.environment = dict(environment or {})
-        self.stderr: int | None = None  # a descriptor, in the log's place
-        self.prefix = list(prefix)  # what executes it: nsenter, prlimit
+        self.stderr: int | None = None  # a descriptor for its standard error, instead of the log
+        self.prefix = list(prefix)  # the command that executes it: nsenter, prlimit
         self.process: subprocess.Popen[bytes] | None = None
         self.sections: dict[str, dict[str, str | int]] = {
             "donor": {
@@ -86,12 +86,12 @@ class Donor:
 
     @property
     def tcp_address(self) -> str:
-        """As libdcm's configuration wants it."""
+        """Its address in the form of libdcm's configuration."""
         return f"tcp:{self._host('donor')}:{self.port}"
 
     @property
     def unix_address(self) -> str:
-        """As libdcm's configuration wants it."""
+        """Its address in the form of libdcm's configuration."""
         return f"unix:{self.unix}"
 
     def _host(self, section: str) -> str:
@@ -99,13 +99,13 @@ class Donor:
 
     @property
     def pid(self) -> int:
-        """Of the running daemon."""
+        """The process id of the running daemon."""
         if self.process is None:
             raise DonorError("the donor is not running")
         return self.process.pid
 
     def write_files(self) -> None:
-        """Write configuration and keys as they are now; reload() makes a donor read them."""
+        """Write configuration and keys from the attributes; reload() makes the donor read them."""
         write_private(self.key_file, "".join(f"{t}:{k}\n" for t, k in self.keys.items()))
         text = "".join(
             f"[{name}]\n" + "".join(f"{key} = {value}\n" for key, value in options.items())
@@ -114,9 +114,9 @@ class Donor:
         write_private(self.config, text)
 
     def start(self) -> Donor:
-        """Start it and wait until it says that it is ready; its ports are known then.
+        """Start the daemon and wait until it is ready; its ports are known then.
 
-        A donor that is started again keeps its ports, as one that crashed would.
+        A donor that is started again keeps its ports.
         """
         if self.port:
             self.sections["donor"]["listen"] = f"{self._host('donor')}:{self.port}"
@@ -139,7 +139,7 @@ class Donor:
         return self
 
     def _read_ready(self, fd: int) -> None:
-        """NAME=VALUE lines up to end of file, which is also what a donor that fails gives."""
+        """Read NAME=VALUE lines to the end of file; a donor that fails closes the pipe early."""
         deadline = time.monotonic() + START_S
         text = b""
         while True:
@@ -161,14 +161,14 @@ class Donor:
             raise DonorError(f"did not start:\n{self.tail()}")
 
     def status(self) -> dict[str, Any]:
-        """Its JSON status, over HTTP."""
+        """The donor's JSON status, over HTTP."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(f"http://127.0.0.1:{self.http_port}/status", timeout=5) as answer:
             found: dict[str, Any] = json.load(answer)
             return found
 
     def metrics(self) -> dict[str, float]:
-        """Its Prometheus metrics, by name with labels."""
+        """The donor's Prometheus metrics, by name with labels."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(f"http://127.0.0.1:{self.http_port}/metrics", timeout=5) as answer:
             lines = answer.read().decode().splitlines()
@@ -176,16 +176,16 @@ class Donor:
         return {name: float(value) for name, value in pairs}
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal."""
+        """Send the daemon a signal."""
         os.kill(self.pid, number)
 
     def reload(self) -> None:
-        """Rewrite the files and have the donor read them."""
+        """Write the files again and make the donor read them."""
         self.write_files()
         self.signal(signal.SIGHUP)
 
     def stop(self) -> int:
-        """Ask it to end (it drains first), and insist when it does not; its exit status."""
+        """Send SIGTERM (the donor drains), SIGKILL after STOP_S; return the exit status."""
         if self.process is None:
             return 0
         process, self.process = self.process, None
@@ -200,14 +200,14 @@ class Donor:
         return process.returncode
 
     def kill(self) -> None:
-        """SIGKILL: what a crash or a lost host looks like to its clients."""
+        """Send SIGKILL: to clients, the donor has crashed."""
         if self.process is not None:
             process, self.process = self.process, None
             process.kill()
             process.wait()
 
     def tail(self, lines: int = 20) -> str:
-        """The end of its log."""
+        """The last lines of its log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def __enter__(self) -> Donor:

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Finds what a test run left behind: processes, mounts, swap, sockets, cgroups.
 
-A run carries DCM_TEST_RUN=<id> in its environment, and every process it starts inherits it,
-daemons that left the session and the process group included. So a process with the id in its
-/proc/PID/environ is ours and no other's, and other work on the same machine is never blamed.
-The rest (mounts, swap, sockets, cgroups, files in /dev/shm) is compared with a snapshot taken
-before, and only what bears a mark counts: a path below the run's directories or a "dcm" in
-its name. A run that is not alone has DCM_TEST_MARK=<directory>: then only paths below that
-directory count, and whoever started the runs looks for the rest when all of them have ended.
+A run has DCM_TEST_RUN=<id> in its environment. All its processes inherit it, also daemons that left
+the session and the process group, so a process with the id in /proc/PID/environ belongs to this run
+and to no other work on the machine. Mounts, swap, sockets, cgroups and files in /dev/shm are
+compared with a snapshot taken before the run; only those count whose path is in one of the run's
+folders or has "dcm" in its name. If several runs go on at a time, each has DCM_TEST_MARK=<folder>:
+then only paths in this folder count, and scripts/run-stages looks for the rest at the end of all.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ SOCKET_DIRS = ("/run/kvm-dcm", "/run/kvm-dcm-host", "/dev/shm")
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What was there at one moment and could be taken for ours."""
+    """Mounts, swap, sockets, cgroups and files at one time that could be the run's."""
 
     mounts: frozenset[str] = frozenset()
     swaps: frozenset[str] = frozenset()
@@ -34,14 +33,14 @@ class Snapshot:
 
 @dataclass
 class Watch:
-    """Compares the machine with how it was when the watch was made."""
+    """Compares the machine with its state when the watch was made."""
 
     run_id: str
     marks: tuple[str, ...] = ("dcm",)
     before: Snapshot = field(default_factory=lambda: snapshot())
 
     def left(self, settle_s: float = 5.0) -> list[str]:
-        """One line for each thing left; processes on their way out get `settle_s` to go."""
+        """One line for each leftover. Processes that are ending get `settle_s` seconds."""
         deadline = time.monotonic() + settle_s
         while True:
             found = self._look()
@@ -67,7 +66,7 @@ class Watch:
 
 
 def processes(run_id: str) -> list[tuple[int, str]]:
-    """Live processes of the run, but for this one and those above it."""
+    """Live processes of the run, without this process and its ancestors."""
     mark = f"{RUN_VARIABLE}={run_id}".encode()
     own = ancestors(os.getpid())
     found: list[tuple[int, str]] = []
@@ -81,18 +80,18 @@ def processes(run_id: str) -> list[tuple[int, str]]:
                 continue
             line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except (OSError, IndexError):
-            continue  # gone meanwhile, or another user's
+            continue  # it has ended, or is another user's
         found.append((int(entry.name), line.strip()[:200]))
     return found
 
 
 def state(proc: Path) -> str:
-    """The one-letter state of a process; its name may hold spaces and brackets."""
+    """The state letter of a process. The name before it may have spaces and brackets."""
     return (proc / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 def ancestors(pid: int) -> set[int]:
-    """The process and all above it."""
+    """The process and its ancestors."""
     chain: set[int] = set()
     while pid > 0 and pid not in chain:
         chain.add(pid)
@@ -104,7 +103,7 @@ def ancestors(pid: int) -> set[int]:
 
 
 def snapshot() -> Snapshot:
-    """The state now."""
+    """A snapshot of the machine."""
     return Snapshot(
         mounts=frozenset(line.split()[4] for line in lines("/proc/self/mountinfo")),
         swaps=frozenset(line.split()[0] for line in lines("/proc/swaps")[1:]),
@@ -114,7 +113,7 @@ def snapshot() -> Snapshot:
 
 
 def lines(path: str) -> list[str]:
-    """A file's lines; none when it can't be read."""
+    """The lines of a file; none if it can't be read."""
     try:
         return Path(path).read_text().splitlines()
     except OSError:
@@ -122,10 +121,10 @@ def lines(path: str) -> list[str]:
 
 
 def files() -> list[str]:
-    """Everything below the directories where parts put sockets and shared memory.
+    """Files in the folders where programs put sockets and shared memory.
 
-    But for sockets somebody still listens on: a process of ours is reported as such, so
-    these are another's who works on the same machine.
+    Sockets on which a process listens are left out: a process of the run is reported itself, so
+    others belong to other work on the machine.
     """
     found: list[str] = []
     alive = {line.split()[-1] for line in lines("/proc/net/unix")}
@@ -137,7 +136,7 @@ def files() -> list[str]:
 
 
 def cgroups() -> list[str]:
-    """cgroup directories, three levels deep."""
+    """cgroups, three levels deep."""
     top = Path("/sys/fs/cgroup")
     found: list[str] = []
     for pattern in ("*", "*/*", "*/*/*"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Where things are: the tree, the build, the cache."""
+"""Paths of the tree, the build and the cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DCMCTL = TOP / "bin" / "dcmctl"
 
 
 def cache() -> Path:
-    """The directory for what is slow to make; the same as the scripts use."""
+    """The folder for results that are slow to make; the scripts use it too."""
     if "DCM_CACHE" in os.environ:
         return Path(os.environ["DCM_CACHE"])
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A TCP relay before a donor that can hold, cut and deliver late what a host sends."""
+"""A TCP relay before a donor: it can hold, cut, and deliver late the bytes of a host."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class _Way:
-    """One connection: what the host sent is forwarded, or held."""
+    """One connection; the host's bytes are forwarded, or held."""
 
     def __init__(self, host: socket.socket, held: bool) -> None:
         self.host = host
@@ -29,7 +29,7 @@ class _Way:
         self.change = asyncio.Event()
 
     async def from_host(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Until the host ends it, or it is cut and all that was held is delivered."""
+        """Run until the host closes the connection, or it is cut and held bytes are delivered."""
         while not self.cut:
             try:
                 data = await asyncio.wait_for(loop.sock_recv(self.host, CHUNK), 0.05)
@@ -49,7 +49,7 @@ class _Way:
         self.donor.shutdown(socket.SHUT_WR)
 
     async def from_donor(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Answers, which are never held."""
+        """Forward the donor's answers, which are never held."""
         with contextlib.suppress(OSError):
             while data := await loop.sock_recv(self.donor, CHUNK):
                 if not self.cut:
@@ -57,12 +57,12 @@ class _Way:
             self.host.shutdown(socket.SHUT_WR)
 
     def reset(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The host sees its connection reset; what it sent so far is kept."""
+        """Reset the host's side of the connection, and keep the bytes that it sent."""
         with contextlib.suppress(BlockingIOError, OSError):
             while data := self.host.recv(CHUNK):
                 self.held += data
         self.cut = True
-        # the loop would take the next socket with this number for the one that is closed
+        # The loop would take the next socket with this number for the closed one.
         loop.remove_reader(self.host)
         loop.remove_writer(self.host)
         self.close_host()
@@ -75,12 +75,12 @@ class _Way:
 
 
 class LateRelay(threading.Thread):
-    """Forwards connections on loopback to `target`; ends with the block it is used in.
+    """Forwards connections on loopback to `target`; a context manager.
 
-    hold() keeps what hosts send from now on, on connections of now and of later. cut() resets
-    the host's side of those that hold something large and lets the others go on; release()
-    delivers what was held of those, long after the host has given it up; open() lets later
-    connections through too. So does a network with deep buffers, or a middlebox.
+    hold() keeps the bytes that hosts send from now on, on present and later connections. cut()
+    resets the host's side of connections that hold many bytes, and forwards those of the others.
+    release() delivers the bytes of cut connections, long after the host has given them up. open()
+    forwards later connections too. A network with deep buffers, or a middlebox, behaves like this.
     """
 
     def __init__(self, target: int) -> None:
@@ -133,7 +133,7 @@ class LateRelay(threading.Thread):
         return asyncio.run_coroutine_threadsafe(wrapped(), self._loop).result(10)
 
     def hold(self) -> None:
-        """Keep what hosts send from now on."""
+        """Hold the bytes that hosts send from now on."""
 
         def hold() -> None:
             self._holding = True
@@ -143,11 +143,11 @@ class LateRelay(threading.Thread):
         self._call(hold)
 
     def held(self) -> int:
-        """Bytes held of connections that are not cut."""
+        """The number of bytes held of connections that are not cut."""
         return self._call(lambda: sum(len(way.held) for way in self._ways if not way.cut))
 
     def cut(self, large: int = CHUNK) -> int:
-        """Reset connections that hold `large` bytes or more; how many. The others go on."""
+        """Reset connections that hold `large` bytes or more, go on with others; return how many."""
 
         def cut() -> int:
             chosen = [way for way in self._ways if len(way.held) >= large]
@@ -161,7 +161,7 @@ class LateRelay(threading.Thread):
         return self._call(cut)
 
     def release(self) -> int:
-        """Deliver what connections brought that were cut; how many bytes."""
+        """Deliver the bytes of cut connections; return how many."""
 
         def release() -> int:
             late = [way for way in self._ways if way.cut]
@@ -173,7 +173,7 @@ class LateRelay(threading.Thread):
         return self._call(release)
 
     def open(self) -> None:
-        """Hold nothing any more."""
+        """Hold no more bytes."""
 
         def opened() -> None:
             self._holding = False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""tests/faults: rows that stand still, and what is said of them."""
+"""tests/faults: the report on a row that hangs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.faults import schedule
 from tests.framework.leftovers import processes
 from tests.framework.paths import TOP
 
-# A row that asks a program which never answers, as one whose memory's fault is not served.
+# A row that waits for a program that never answers, as if its fault were not served.
 ASKS = """
 import subprocess, sys
 from pathlib import Path
@@ -37,7 +37,7 @@ def step(name):
 
 
 def test_a_row_that_stands_still_says_what_it_waited_for(tmp_path: Path) -> None:
-    folder = tmp_path / "tests"  # its place is told of code of the tests' own
+    folder = tmp_path / "tests"  # the report gives places in the tests' own code
     folder.mkdir()
     (folder / "row.py").write_text(ROW)
     words = [sys.executable, "-IS", "-c", ASKS.format(top=str(TOP)), str(folder)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""scripts/run-stages: what it runs and when, what it counts, and what it blames on a stage."""
+"""scripts/run-stages: the order of stages, its counts, and leftovers of stages."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ LEFT = Path(f"/dev/shm/left-by-a-test-{os.getpid()}")
 
 
 def start(folder: Path, *words: str) -> subprocess.Popen[str]:
-    # The stages' marks are set anew, by what is tested.
+    # run-stages sets the marks of its stages itself.
     env = {k: v for k, v in os.environ.items() if k not in (RUN_VARIABLE, MARK_VARIABLE)}
     return subprocess.Popen(
         [
             str(TOP / "scripts" / "run-stages"),
             *("--log-dir", str(folder / "log")),
-            # Other stages, of which this test is one, have files of their own meanwhile.
+            # This test runs in a stage itself, and other stages make files of their own meanwhile.
             *("--mark", LEFT.name),
             *words,
         ],
@@ -53,7 +53,7 @@ def test_counts_are_added_up(tmp_path: Path) -> None:
 
 
 def test_a_stage_that_waits_has_used_no_processor(tmp_path: Path) -> None:
-    """What works in a child of the stage's shell is counted; what sleeps is not."""
+    """Processor time of children of a stage's shell is counted; sleep is not."""
     work = "python3 -c 'import time\nwhile time.process_time() < 1.2: pass'; true"
     rc, text = run(tmp_path, "waits=sleep 1.2", f"works={work}")
     assert rc == 0, text
@@ -71,7 +71,7 @@ def test_the_first_stage_is_over_before_others_begin(tmp_path: Path) -> None:
 
 
 def test_stages_run_at_the_same_time(tmp_path: Path) -> None:
-    """Each of two waits for the other: one after the other they would not end."""
+    """Two stages wait for each other, so they end only if they run at the same time."""
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     stages = ["first=true", f"writes@20=echo >{fifo}", f"reads@20=read <{fifo}"]
@@ -82,7 +82,7 @@ def test_stages_run_at_the_same_time(tmp_path: Path) -> None:
 
 
 def test_one_that_is_to_be_alone_is(tmp_path: Path) -> None:
-    """Those before it have ended, those behind it have not begun: each looks for others' files."""
+    """A stage that runs alone finds no file of another: earlier ones have ended."""
     running = tmp_path / "running"
     running.mkdir()
     busy = f"cd {running} && touch $$ && sleep 0.4 && rm $$"
@@ -130,7 +130,7 @@ def test_a_process_left_behind_fails_its_stage_only(tmp_path: Path) -> None:
 
 
 def test_a_file_left_behind_fails_the_run(tmp_path: Path) -> None:
-    """Nobody knows which of the stages left it."""
+    """A leftover outside the stages' folders is blamed on the run, not on a stage."""
     others = Path(f"/dev/shm/dcm-of-others-{os.getpid()}")
     try:
         rc, text = run(
