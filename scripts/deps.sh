@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 #
-# deps.sh GROUP... - make sure that what a group of tasks needs is installed
+# deps.sh GROUP... - install the packages that a group of tasks needs
 #
-# Debian 12 and 13. What is there is left alone, and when all of it is there
-# this takes a few milliseconds and touches nothing. What is missing comes
-# from apt (as root) or is named in one line. Python tools never go into the
-# system's Python: scripts/py keeps a venv of its own in the cache.
+# Debian 12 and 13. If all packages are installed, this takes a few milliseconds
+# and changes nothing. Missing ones are installed with apt (as root), or named in
+# one line. Python tools never go into the system's Python: scripts/py keeps a
+# venv of its own in the cache.
 set -euo pipefail
 
 usage() {
