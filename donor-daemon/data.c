@@ -11,7 +11,7 @@
  * into the channel's.
  *
  * A WRITE touches the slab when all of it has come, so if a host dies in the
- * middle of one the old bytes stay. Back-pressure: while answers wait for the
+ * middle of one the old bytes stay. One without a payload writes zeroes. Back-pressure: while answers wait for the
  * socket nothing is read. A request that can't be granted is answered with its
  * status; a stream whose framing is wrong is closed.
  *
@@ -155,7 +155,7 @@ static u32 io_check(const struct dcm_wire_msg *req, const struct dcm_slab *slab)
 	return DCM_WS_OK;
 }
 
-/* Carry out a request; @payload is whole for a WRITE. */
+/* Carry out a request; @payload is whole for a WRITE, or %NULL for zeroes. */
 static int data_request(struct dcm_worker *w, struct dcm_data *d,
 			const struct dcm_wire_msg *req, const u8 *payload)
 {
@@ -188,7 +188,12 @@ static int data_request(struct dcm_worker *w, struct dcm_data *d,
 		dcm_slab_put(slab);
 		return -1;
 	}
-	memcpy(at, payload, req->io.bytes);
+	if (payload) {
+		memcpy(at, payload, req->io.bytes);
+	} else {
+		memset(at, 0, req->io.bytes);
+		w->cost += req->io.bytes;
+	}
 	counter_add(&w->count.writes, 1);
 	counter_add(&w->count.written_bytes, req->io.bytes);
 	counter_add(&s->writes, 1);
@@ -235,7 +240,8 @@ static int data_requests(struct dcm_worker *w, struct dcm_data *d)
 					dcm_wire_error_text(ret));
 			return -1;
 		}
-		if (data_request(w, d, &req, req.payload))
+		if (data_request(w, d, &req,
+				 req.payload_bytes ? req.payload : NULL))
 			return -1;
 		dcm_chan_consume(ch, bytes);
 	}

@@ -284,6 +284,27 @@ u32 dcm_eblk_grow_cold(struct dcm_lane *lane, u32 head, unsigned int *order)
 	return grow(vm, head, order, dcm_eblk_order_max(vm), PD_LOST);
 }
 
+/**
+ * dcm_eblk_grow_empty() - make a block without content the largest size
+ * @lane: caller's lane
+ * @head: locked, NotDirect, not BUSY, no page of it on a donor or LOST
+ * @order: in and out: its size
+ *
+ * For pages that are all to be written as zeroes.
+ *
+ * Return: the head of the grown block, locked.
+ */
+u32 dcm_eblk_grow_empty(struct dcm_lane *lane, u32 head, unsigned int *order)
+{
+	struct dcm_vm *vm = lane->vm;
+	unsigned int top = dcm_eblk_order_max(vm);
+
+	/* a fault brings in no larger ones */
+	while (top && (4ull << top) > READ_ONCE(vm->budget))
+		top--;
+	return grow(vm, head, order, top, PD_LOST | PD_REMOTE);
+}
+
 /* Order of a page's block, 0 if it is not direct. A hint: no lock is held. */
 static unsigned int order_here(const struct dcm_vm *vm, u32 gfn)
 {

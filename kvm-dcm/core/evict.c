@@ -169,7 +169,7 @@ static enum evict_result evict_block(struct dcm_lane *lane, u32 head,
 	unsigned int order = pd_order(pd_word(pd)), i;
 	u16 dirty = dcm_block_flag(vm, head, order, PD_DIRTY);
 	enum evict_result result = EVICT_STUCK;
-	u16 zero = 0, pages;
+	u16 zero, pages;
 	u32 frame = pd->frame;
 
 	if (whole)
@@ -182,9 +182,8 @@ static enum evict_result evict_block(struct dcm_lane *lane, u32 head,
 	}
 	pd_set(pd, PD_BUSY);
 	pd_unlock(pd);
-	if (!whole)
-		zero = vm->ops->zero_mask(lane, frame, order, dirty);
-	pages = dirty & (u16)~zero;
+	zero = vm->ops->zero_mask(lane, frame, order, dirty);
+	pages = whole ? dirty : dirty & (u16)~zero;
 	if (!pages) {
 		pd_lock(pd);
 		for (i = 0; i < 1u << order; i++)
@@ -200,7 +199,8 @@ static enum evict_result evict_block(struct dcm_lane *lane, u32 head,
 		if (err == -ENODEV)
 			vm->ops->want_slab(vm, head >> vm->extent_shift);
 		if (!err) {
-			dcm_count(lane, DCM_C_ZERO_PAGES, hweight16(zero));
+			dcm_count(lane, DCM_C_ZERO_PAGES,
+				  hweight16(zero & (u16)~pages));
 			return EVICT_WRITING;
 		}
 		if (err == -EIO)

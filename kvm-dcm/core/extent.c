@@ -164,6 +164,7 @@ static void move_post(struct dcm_lane *lane, struct dcm_move_op *m)
 	int err;
 
 	m->io.op = write ? DCM_IO_WRITE : DCM_IO_READ;
+	m->io.zero = false;
 	m->io.bytes = m->nr * DCM_PAGE_SIZE;
 	m->io.owner = m;
 	m->io.posted_ns = 0;

@@ -143,6 +143,7 @@ void dcm_eblk_reduce(struct dcm_lane *lane, u32 head, unsigned int order);
 bool dcm_eblk_worth(struct dcm_lane *lane, u32 head);
 u64 dcm_eblk_sample_bp(const struct dcm_vm *vm, u32 head);
 u32 dcm_eblk_grow_fresh(struct dcm_lane *lane, u32 head, unsigned int *order);
+u32 dcm_eblk_grow_empty(struct dcm_lane *lane, u32 head, unsigned int *order);
 u32 dcm_eblk_grow_cold(struct dcm_lane *lane, u32 head, unsigned int *order);
 bool dcm_eblk_judge(struct dcm_lane *lane, u32 head, unsigned int order);
 unsigned int dcm_eblk_order_max(const struct dcm_vm *vm);

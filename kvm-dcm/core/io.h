@@ -47,6 +47,7 @@ struct dcm_slab_ref {
  * @offset: byte offset in the slab, a multiple of 4096
  * @bytes: length, a multiple of 4096, at most 64 KiB
  * @op: %DCM_IO_READ or %DCM_IO_WRITE
+ * @zero: WRITE: all of @data is zero; a transport may send just that
  * @data: WRITE: the source, stable until completion. READ: before post()
  *	the destination; on completion where the bytes are, which is
  *	somewhere else under %DCM_TR_DIRECT
@@ -63,6 +64,7 @@ struct dcm_io {
 	u64 offset;
 	u32 bytes;
 	enum dcm_io_op op;
+	bool zero;
 	void *data;
 	int status;
 	u64 posted_ns;

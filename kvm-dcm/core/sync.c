@@ -179,7 +179,10 @@ static int sync_copy(struct dcm_lane *lane, u32 head, unsigned int order)
 	return SYNC_DONE;
 }
 
-/* Bring in as zeroes one page of the block that no donor has. */
+/*
+ * Bring in as zeroes a page of the block that no donor has, and with it all
+ * others of which that is true.
+ */
 static int sync_zero(struct dcm_lane *lane, u32 head, u16 missing)
 {
 	switch (dcm_fault(lane, head + ffs_u32(missing) - 1, DCM_FF_WRITE)) {
@@ -235,7 +238,11 @@ static int sync_block(struct dcm_lane *lane, u32 gfn, bool keep, u32 *next)
 		err = dcm_block_flag(vm, head, order, PD_LOST) ? -EIO : 0;
 		if (keep)
 			writes_forget(vm, head, order);
-		pd_unlock(pd);
+		if (!err && missing == page_mask(order)) {
+			head = dcm_eblk_grow_empty(lane, head, &order);
+			*next = head + (1u << order);
+		}
+		pd_unlock(pd_of(vm, head));
 		if (err || !missing)
 			return err ? err : SYNC_DONE;
 		return sync_zero(lane, head, missing);

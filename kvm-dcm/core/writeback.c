@@ -59,7 +59,10 @@ static u32 wb_index(const struct dcm_wb *wb)
 	return (u32)(wb - wb->lane->wb);
 }
 
-/* One WRITE for each run of pages under wb->pages. */
+/*
+ * One WRITE for each run of pages under wb->pages. A run that is all zero says
+ * so, for transports that need not send it.
+ */
 static void wb_make_ios(struct dcm_wb *wb)
 {
 	struct dcm_lane *lane = wb->lane;
@@ -68,16 +71,18 @@ static void wb_make_ios(struct dcm_wb *wb)
 	while (i < n) {
 		struct dcm_io *io;
 		unsigned int start;
+		bool zero = true;
 
 		if (!(wb->pages & (1u << i))) {
 			i++;
 			continue;
 		}
 		start = i;
-		while (i < n && (wb->pages & (1u << i)))
-			i++;
+		for (; i < n && (wb->pages & (1u << i)); i++)
+			zero &= wb->zero >> i & 1;
 		io = &wb->io[wb->nr_io++];
 		io->op = DCM_IO_WRITE;
+		io->zero = zero;
 		io->bytes = (i - start) * DCM_PAGE_SIZE;
 		io->data = lane->vm->ops->frame_data(lane, wb->frame, start);
 		io->owner = wb;
@@ -326,8 +331,11 @@ static void wb_fill(struct dcm_wb *wb, unsigned int order, u16 pages, u16 zero,
 void dcm_wb_copy(struct dcm_lane *lane, struct dcm_wb *wb, unsigned int order,
 		 u16 pages, u32 frame)
 {
-	atomic64_add(1 << order, &lane->vm->direct);
-	wb_fill(wb, order, pages, 0, frame);
+	struct dcm_vm *vm = lane->vm;
+
+	atomic64_add(1 << order, &vm->direct);
+	wb_fill(wb, order, pages, vm->ops->zero_mask(lane, frame, order, pages),
+		frame);
 	wb->copy = true;
 	wb_post(lane, wb);
 }
@@ -337,8 +345,8 @@ void dcm_wb_copy(struct dcm_lane *lane, struct dcm_wb *wb, unsigned int order,
  * @lane: caller's lane
  * @head: Inactive, in no queue, BUSY by the caller, not locked
  * @order: its size
- * @pages: pages to write: dirty, not zero, none of them PD_INFLIGHT
- * @zero: pages that need no write because they are zero
+ * @pages: pages to write: dirty, none of them PD_INFLIGHT
+ * @zero: pages that are zero; those not in @pages need no write
  *
  * Return: 0 and the block in Writeback, no longer BUSY; -EIO and the block
  * Inactive again, no longer BUSY, when no WRITE could be posted; -EAGAIN,

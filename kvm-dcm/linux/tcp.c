@@ -107,7 +107,7 @@ static struct tcp_op *op_at(struct tcp_endpoint *t, u64 seq)
 
 static size_t tx_payload(const struct dcm_io *io)
 {
-	return io->op == DCM_IO_WRITE ? io->bytes : 0;
+	return io->op == DCM_IO_WRITE && !io->zero ? io->bytes : 0;
 }
 
 static size_t rx_payload(const struct dcm_io *io)

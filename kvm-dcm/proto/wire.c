@@ -256,11 +256,12 @@ static void wire_fields_put(const struct dcm_wire_msg *msg, u8 *p)
 	}
 }
 
-/* Whether there is as much payload as the body says. */
+/* Whether there is as much payload as the body says; a WRITE may have none. */
 static inline bool wire_payload_fits(const struct dcm_wire_msg *msg)
 {
 	if (msg->type == DCM_MSG_WRITE)
-		return msg->payload_bytes == msg->io.bytes;
+		return !msg->payload_bytes ||
+		       msg->payload_bytes == msg->io.bytes;
 	if (msg->type == DCM_MSG_DATA)
 		return msg->payload_bytes ==
 		       (msg->io_done.status ? 0 : msg->io_done.bytes);

@@ -65,7 +65,7 @@ enum dcm_wire_type {
 	/* data role */
 	DCM_MSG_READ = 48,		/* host */
 	DCM_MSG_DATA = 49,		/* donor, payload */
-	DCM_MSG_WRITE = 50,		/* host, payload */
+	DCM_MSG_WRITE = 50,		/* host, payload; without it: zeroes */
 	DCM_MSG_WRITTEN = 51,		/* donor */
 
 	/* gc role: garbage collection where the slabs are */
@@ -207,7 +207,7 @@ struct dcm_wire_activity {
 	__le64 ewma_milli;	/* page operations a second, EWMA, times 1000 */
 } __attribute__((packed));
 
-/* READ, WRITE (payload follows) */
+/* READ, WRITE (payload of @bytes follows, or none, and zeroes are written) */
 struct dcm_wire_io {
 	__le64 slab;
 	__le64 offset;

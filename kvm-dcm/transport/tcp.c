@@ -117,7 +117,7 @@ static inline struct tcp_op *op_at(struct tcp_endpoint *t, u64 seq)
 /* Payload that follows the request's head. */
 static inline size_t tx_payload(const struct dcm_io *io)
 {
-	return io->op == DCM_IO_WRITE ? io->bytes : 0;
+	return io->op == DCM_IO_WRITE && !io->zero ? io->bytes : 0;
 }
 
 /* Payload that follows the answer's head if it is granted. */

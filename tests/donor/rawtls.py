@@ -264,6 +264,10 @@ class Data:
         self.tag += 1
         return pack(WRITE, self.tag, struct.pack("<QQII", slab, offset, len(data), 0) + data)
 
+    def write_zeroes_bytes(self, slab: int, offset: int, n: int) -> bytes:
+        self.tag += 1
+        return pack(WRITE, self.tag, struct.pack("<QQII", slab, offset, n, 0))
+
     def answer(self, type_: int) -> tuple[int, bytes]:
         m = self.tls.message()
         assert m.type == type_, m

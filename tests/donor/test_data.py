@@ -153,6 +153,24 @@ def test_broken_stream(link: tuple[Control, Data], bad: bytes) -> None:
     assert d.read(slab.id, 0) == b"q" * 4096
 
 
+def test_write_of_zeroes(link: tuple[Control, Data], lab: Lab) -> None:
+    """A WRITE without a payload writes zeroes, in its turn, and nowhere else."""
+    c, d = link
+    slab = c.map()
+    d.write(slab.id, 0, b"o" * 65536)
+    d.tls.send(
+        d.read_bytes(slab.id, 4096, 8192)
+        + d.write_zeroes_bytes(slab.id, 4096, 8192)
+        + d.read_bytes(slab.id, 0, 16384)
+    )
+    assert d.answer(DATA) == (OK, b"o" * 8192)
+    assert d.answer(WRITTEN) == (OK, b"")
+    assert d.answer(DATA) == (OK, b"o" * 4096 + bytes(8192) + b"o" * 4096)
+    for offset, n in ((0, 0), (0, 4095), (slab.bytes, 4096), (0, 65536 + 4096)):
+        d.tls.send(d.write_zeroes_bytes(slab.id, offset, n))
+        assert d.answer(WRITTEN)[0] == RANGE
+
+
 def test_killed_in_a_write(link: tuple[Control, Data]) -> None:
     """Half a WRITE changes nothing, wherever it is cut."""
     c, d = link

@@ -159,7 +159,8 @@ static void request_check(const struct dcm_wire_msg *m)
 	EXPECT(m->io.offset == io->offset && m->io.bytes == io->bytes);
 	EXPECT(m->type ==
 	       (io->op == DCM_IO_READ ? DCM_MSG_READ : DCM_MSG_WRITE));
-	if (m->type == DCM_MSG_WRITE)
+	EXPECT(m->payload_bytes || m->type != DCM_MSG_WRITE || io->zero);
+	if (m->payload_bytes)
 		source_check(k, m->payload);
 	requested++;
 }

@@ -267,6 +267,34 @@ static void test_mixed(void **state)
 	mixed(65536, 96, 20, false);
 }
 
+/*
+ * Pages that nobody has touched: written as zeroes, in the largest blocks, and
+ * none of them sent.
+ */
+static void test_untouched(void **state)
+{
+	static const u64 blocks[] = { 4096, 65536 };
+	struct fake_backend *fb;
+	u64 posts;
+
+	(void)state;
+	for (u32 i = 0; i < ARRAY_SIZE(blocks); i++) {
+		fb = world_with_slabs(calm());
+		tune(fb, "largest_block", blocks[i]);
+		posts = fb->nr_posts;
+		assert_int_equal(fb_to_donor(fb, 0, FROM, NR, false, LONG), 0);
+		assert_int_equal(fb->nr_posts - posts, NR * 4096 / blocks[i]);
+		assert_int_equal(fb->nr_zero_said, NR);
+		synced(fb, FROM, NR);
+		/* one page of sixteen has content: that block is sent */
+		put(fb, FROM + 5);
+		assert_int_equal(fb_to_donor(fb, 0, FROM, NR, false, LONG), 0);
+		assert_int_equal(fb->nr_zero_said, NR);
+		synced(fb, FROM, NR);
+		end(fb);
+	}
+}
+
 /* The whole range is discarded after a sync: the donor reads as zero again. */
 static void test_after_discard(void **state)
 {
@@ -474,6 +502,7 @@ int main(void)
 		cmocka_unit_test(test_read_since_is_not_written),
 		cmocka_unit_test(test_new_and_read_since_is_not_written),
 		cmocka_unit_test(test_few_of_a_block),
+		cmocka_unit_test(test_untouched),
 		cmocka_unit_test(test_after_discard),
 		cmocka_unit_test(test_no_slab),
 		cmocka_unit_test(test_pinned),

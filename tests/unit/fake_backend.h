@@ -183,7 +183,8 @@ struct fake_backend {
 	bool give_up; /* a thread that waits for another lane is killed */
 	/* what happened, for tests */
 	u64 nr_posts, nr_reads, nr_writes, nr_installs, nr_unmaps, nr_remaps;
-	u64 nr_lost_calls, nr_zero_written, nr_errors, nr_pinned, nr_nested;
+	u64 nr_lost_calls, nr_zero_written, nr_zero_said, nr_errors, nr_pinned,
+		nr_nested;
 	u64 nr_release, nr_discards, nr_bare, nr_undescribed, nr_copies;
 	u64 nr_late; /* pages written after their WRITE had failed */
 };

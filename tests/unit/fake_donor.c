@@ -86,6 +86,7 @@ static void write_begin(struct fake_backend *fb, struct fb_slab *s,
 			struct fb_io *q, u32 first, u32 nr)
 {
 	u64 at = fb_index(fb, q->io->data);
+	bool zero = true;
 	u32 i;
 
 	for (i = 0; i < nr; i++) {
@@ -99,10 +100,16 @@ static void write_begin(struct fake_backend *fb, struct fb_slab *s,
 		if (!c)
 			__atomic_fetch_add(&fb->nr_zero_written, 1,
 					   __ATOMIC_RELAXED);
+		zero &= !c;
 		q->src[i] = c;
 		q->old[i] = fb->store[s->base + first + i];
 		fb->store[s->base + first + i] = FH_TORN;
 	}
+	/* what says so is not sent */
+	if (q->io->zero && !zero)
+		fb_violation(fb, "WRITE of %u pages says zero", nr);
+	if (q->io->zero)
+		__atomic_fetch_add(&fb->nr_zero_said, nr, __ATOMIC_RELAXED);
 }
 
 /* ---- connections ---- */

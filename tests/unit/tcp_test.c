@@ -168,6 +168,36 @@ static void expect_none(struct pair *p)
 	assert_null(done);
 }
 
+/* A WRITE that is all zero is its head only; what comes behind it is in step. */
+static void test_zeroes(void **state)
+{
+	struct pair p = pair_open(8);
+	struct dcm_io *zero = io_new(DCM_IO_WRITE, 0, 16 * PAGE, 0);
+	struct dcm_io *other = io_new(DCM_IO_WRITE, 65536, PAGE, 7);
+	static u8 payload[65536];
+	struct dcm_wire_msg m;
+
+	(void)state;
+	zero->zero = true;
+	post(&p, zero);
+	post(&p, other);
+	p.ep->ops->flush(p.ep);
+	m = peer_request(&p, payload);
+	assert_int_equal(m.type, DCM_MSG_WRITE);
+	assert_int_equal(m.io.bytes, 16 * PAGE);
+	assert_int_equal(m.payload_bytes, 0);
+	m = peer_request(&p, payload);
+	assert_int_equal(m.payload_bytes, PAGE);
+	assert_int_equal(payload[PAGE - 1], 7);
+	peer_answer(&p, DCM_MSG_WRITTEN, 0, 0, 16 * PAGE, 0);
+	peer_answer(&p, DCM_MSG_WRITTEN, 1, 0, PAGE, 0);
+	expect(&p, zero, 0);
+	expect(&p, other, 0);
+	io_free(zero);
+	io_free(other);
+	pair_close(&p);
+}
+
 static void test_pipeline(void **state)
 {
 	struct pair p = pair_open(8);
@@ -587,6 +617,7 @@ static void test_noise(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_zeroes),
 		cmocka_unit_test(test_pipeline),
 		cmocka_unit_test(test_range),
 		cmocka_unit_test(test_refusals),

@@ -339,8 +339,13 @@ static void test_refusals(void **state)
 	assert_int_equal(decode(p, len, HELLO, HOST), DCM_WIRE_E_VALUE);
 	free(p);
 
-	/* WRITE and DATA must say the same length twice */
+	/* WRITE and DATA must say the same length twice, or WRITE no payload */
 	m = sample(DCM_MSG_WRITE);
+	m.payload_bytes = 0;
+	m.io.bytes = 4096;
+	p = bytes_of(&m, &len);
+	assert_int_equal(decode(p, len, DATA, HOST), DCM_WIRE_OK);
+	free(p);
 	m.payload_bytes = m.io.bytes = 4096;
 	p = bytes_of(&m, &len);
 	p[16 + 16] = 1;
