@@ -167,6 +167,7 @@ static void move_post(struct dcm_lane *lane, struct dcm_move_op *m)
 	m->io.zero = false;
 	m->io.bytes = m->nr * DCM_PAGE_SIZE;
 	m->io.owner = m;
+	m->io.kind = DCM_IO_MOVE;
 	m->io.posted_ns = 0;
 	if (!write)
 		m->io.data = lane->fetch[m - lane->move.op].buf;

@@ -173,6 +173,7 @@ static void fetch_post(struct dcm_lane *lane, struct dcm_fetch *f)
 	f->io.bytes = f->nr * DCM_PAGE_SIZE;
 	f->io.data = f->buf;
 	f->io.owner = f;
+	f->io.kind = DCM_IO_FETCH;
 	/* Posted at once, so the fault's time is near enough. */
 	f->io.posted_ns = f->tries ? 0 : f->t_fault;
 	err = dcm_extent_io(lane, f->gfn + f->first, f->slab_idx, &f->io);

@@ -19,6 +19,13 @@ enum dcm_io_op {
 	DCM_IO_WRITE,
 };
 
+/* What the core posted an operation for, and so what its owner is. */
+enum dcm_io_kind {
+	DCM_IO_FETCH, /* struct dcm_fetch */
+	DCM_IO_WRITE_BACK, /* struct dcm_wb */
+	DCM_IO_MOVE, /* struct dcm_move_op: from one slab to another */
+};
+
 /**
  * struct dcm_slab_ref - one slab as a lane's endpoint sees it
  * @id: the donor's name for the slab, opaque
@@ -58,6 +65,7 @@ struct dcm_slab_ref {
  *	transport sets it again if it sends later than post()
  * @next: link of the completion list; the transport's while in flight
  * @owner: for the poster; no transport touches it
+ * @kind: likewise; says what @owner is
  */
 struct dcm_io {
 	struct dcm_slab_ref *slab;
@@ -70,6 +78,7 @@ struct dcm_io {
 	u64 posted_ns;
 	struct dcm_io *next;
 	void *owner;
+	enum dcm_io_kind kind;
 };
 
 /* Is the length valid, and the whole range inside the slab? */

@@ -105,12 +105,6 @@ void dcm_vm_destroy(struct dcm_vm *vm)
 	vfree(vm);
 }
 
-static bool in_array(const void *p, const void *base, size_t bytes)
-{
-	return (const char *)p >= (const char *)base &&
-	       (const char *)p < (const char *)base + bytes;
-}
-
 /* Count successful I/O as activity of the extent. */
 static void io_count(struct dcm_lane *lane, const struct dcm_io *io, u32 gfn)
 {
@@ -120,21 +114,26 @@ static void io_count(struct dcm_lane *lane, const struct dcm_io *io, u32 gfn)
 
 static void io_done(struct dcm_lane *lane, struct dcm_io *io)
 {
-	if (in_array(io, lane->fetch, sizeof(lane->fetch))) {
-		struct dcm_fetch *f = io->owner;
+	struct dcm_move_op *m;
+	struct dcm_fetch *f;
+	struct dcm_wb *wb;
 
+	switch (io->kind) {
+	case DCM_IO_FETCH:
+		f = io->owner;
 		io_count(lane, io, f->gfn);
 		dcm_fetch_io_done(lane, f);
-	} else if (in_array(io, lane->wb, sizeof(lane->wb))) {
-		struct dcm_wb *wb = io->owner;
-
+		break;
+	case DCM_IO_WRITE_BACK:
+		wb = io->owner;
 		io_count(lane, io, wb->gfn);
 		dcm_wb_io_done(lane, wb, io);
-	} else {
-		struct dcm_move_op *m = io->owner;
-
+		break;
+	case DCM_IO_MOVE:
+		m = io->owner;
 		io_count(lane, io, m->gfn);
 		dcm_move_io_done(lane, m);
+		break;
 	}
 }
 

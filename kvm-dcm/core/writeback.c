@@ -86,6 +86,7 @@ static void wb_make_ios(struct dcm_wb *wb)
 		io->bytes = (i - start) * DCM_PAGE_SIZE;
 		io->data = lane->vm->ops->frame_data(lane, wb->frame, start);
 		io->owner = wb;
+		io->kind = DCM_IO_WRITE_BACK;
 		io->posted_ns = 0;
 		/* a page number; dcm_extent_io() makes it a slab offset */
 		io->offset = wb->gfn + start;

@@ -572,7 +572,7 @@ static void op_discard(struct dcm_lane *lane, u32 gfn, unsigned int order)
  */
 static int move_bounce(struct dcm_lane *lane, struct dcm_io *io)
 {
-	struct dcm_move_op *m = container_of(io, struct dcm_move_op, io);
+	const struct dcm_move_op *m = io->owner;
 	void *buf = lane->fetch[m - lane->move.op].buf;
 	struct iovec to = { buf, io->bytes }, from = { io->data, io->bytes };
 
@@ -590,8 +590,7 @@ static int op_io_post(struct dcm_lane *lane, struct dcm_io *io)
 	struct dcm_pager *pg = pager_of(lane);
 	int err;
 
-	if (io->op == DCM_IO_WRITE &&
-	    (u64)io->data - pg->frames.base >= pg->frames.bytes) {
+	if (io->kind == DCM_IO_MOVE && io->op == DCM_IO_WRITE) {
 		err = move_bounce(lane, io);
 		if (err)
 			return err;
