@@ -16,7 +16,7 @@
 #define PD_FORGET (PD_REMOTE | PD_SLAB1 | PD_LOST | PD_WROTE | PD_DIRECT | \
 		   PD_RESIDENCY)
 
-static void forget(struct dcm_vm *vm, u32 head, unsigned int order)
+static void pages_forget(struct dcm_vm *vm, u32 head, unsigned int order)
 {
 	struct dcm_pd *pd = pd_of(vm, head);
 	u32 i;
@@ -26,7 +26,7 @@ static void forget(struct dcm_vm *vm, u32 head, unsigned int order)
 }
 
 /* Drop a whole block. Locked and not BUSY on entry, not locked on return. */
-static void discard_whole(struct dcm_lane *lane, u32 head, unsigned int order)
+static void block_discard(struct dcm_lane *lane, u32 head, unsigned int order)
 {
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_pd *pd = pd_of(vm, head);
@@ -34,21 +34,21 @@ static void discard_whole(struct dcm_lane *lane, u32 head, unsigned int order)
 
 	switch (pd_state(pd_word(pd))) {
 	case DCM_NOTDIRECT:
-		forget(vm, head, order);
+		pages_forget(vm, head, order);
 		pd_unlock(pd);
 		return;
 	case DCM_WRITEBACK:
 		/* The write-back descriptor gives the frame back. */
 		dcm_wb_cancel(lane, head, false);
 		pd->frame = DCM_NIL;
-		forget(vm, head, order);
+		pages_forget(vm, head, order);
 		dcm_state_set(lane, head, DCM_NOTDIRECT);
 		pd_unlock(pd);
 		return;
 	case DCM_INACTIVE:
 		dcm_queue_out(vm, head, order);
 		pd->frame = DCM_NIL;
-		forget(vm, head, order);
+		pages_forget(vm, head, order);
 		dcm_state_set(lane, head, DCM_NOTDIRECT);
 		pd_unlock(pd);
 		vm->ops->release(lane, frame, order);
@@ -59,7 +59,7 @@ static void discard_whole(struct dcm_lane *lane, u32 head, unsigned int order)
 		pd_set(pd, PD_BUSY);
 		pd_unlock(pd);
 		vm->ops->discard(lane, head, order);
-		forget(vm, head, order);
+		pages_forget(vm, head, order);
 		pd_lock(pd);
 		dcm_state_set(lane, head, DCM_NOTDIRECT);
 		dcm_block_unbusy(lane, head, order);
@@ -68,7 +68,7 @@ static void discard_whole(struct dcm_lane *lane, u32 head, unsigned int order)
 }
 
 /* Split a block. Locked, not BUSY, order > 0; not locked on return. */
-static void split(struct dcm_lane *lane, u32 head, unsigned int order)
+static void block_split(struct dcm_lane *lane, u32 head, unsigned int order)
 {
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_pd *pd = pd_of(vm, head);
@@ -124,10 +124,10 @@ bool dcm_discard(struct dcm_lane *lane, u64 gfn, u64 nr)
 			if (!vm->ops->relax(lane))
 				return false;
 		} else if (whole) {
-			discard_whole(lane, head, order);
+			block_discard(lane, head, order);
 			gfn = head + (1ull << order);
 		} else {
-			split(lane, head, order);
+			block_split(lane, head, order);
 		}
 	}
 	return true;

@@ -44,7 +44,7 @@
 #define WASTE_LITTLE 8
 
 /* Were enough pages of a block used to justify fetching it as one? */
-static bool well_used(unsigned int used, unsigned int known)
+static bool block_well_used(unsigned int used, unsigned int known)
 {
 	return used * 4 > known * 3;
 }
@@ -60,7 +60,7 @@ unsigned int dcm_eblk_order_max(const struct dcm_vm *vm)
 	return tuned_order(vm, DCM_T_largest_block);
 }
 
-static void set_orders(struct dcm_vm *vm, u32 head, unsigned int order)
+static void orders_set(struct dcm_vm *vm, u32 head, unsigned int order)
 {
 	struct dcm_pd *pd = pd_of(vm, head);
 	u32 i;
@@ -91,12 +91,12 @@ static u32 buddy_lock(struct dcm_vm *vm, u32 head, unsigned int order)
  * Two locked blocks become one; the upper head stops being one. Its lock is
  * dropped last: a waiter for it finds the new size and starts over.
  */
-static u32 merge(struct dcm_vm *vm, u32 a, u32 b, unsigned int order)
+static u32 blocks_merge(struct dcm_vm *vm, u32 a, u32 b, unsigned int order)
 {
 	u32 lo = min(a, b), hi = max(a, b);
 	struct dcm_pd *upper = pd_of(vm, hi);
 
-	set_orders(vm, lo, order + 1);
+	orders_set(vm, lo, order + 1);
 	pd_clear(upper, PD_BUSY | PD_WAITER | PD_WHERE_MASK);
 	pd_unlock(upper);
 	return lo;
@@ -154,7 +154,7 @@ u32 dcm_eblk_stretch(struct dcm_lane *lane, u32 head, unsigned int *order)
 	}
 	dcm_queue_out(vm, buddy, o);
 	carry = pd_word(pd_of(vm, head)) & (PD_BUSY | PD_WAITER);
-	lo = merge(vm, head, buddy, o);
+	lo = blocks_merge(vm, head, buddy, o);
 	pd_assign(pd_of(vm, lo), PD_STATE_MASK, ((u32)s << PD_STATE_SHIFT));
 	pd_set(pd_of(vm, lo), carry);
 	*order = o + 1;
@@ -180,12 +180,12 @@ bool dcm_eblk_judge(struct dcm_lane *lane, u32 head, unsigned int order)
 	prefetched = dcm_block_flag(vm, head, order, PD_PREFETCHED) & observed;
 	if (prefetched)
 		dcm_learn(&habit_of(vm, head)->waste,
-			  !well_used(hweight16(prefetched & touched),
+			  !block_well_used(hweight16(prefetched & touched),
 				     hweight16(prefetched)));
 	if (order > dcm_eblk_order_max(vm))
 		return true;
 	return dcm_tune(vm, DCM_T_elastic) && hweight16(observed) > 1 &&
-	       !well_used(hweight16(touched), hweight16(observed));
+	       !block_well_used(hweight16(touched), hweight16(observed));
 }
 
 /**
@@ -228,20 +228,20 @@ void dcm_eblk_reduce(struct dcm_lane *lane, u32 head, unsigned int order)
  * Merge the blocks of 2^order NotDirect pages into one, if no page has a flag
  * of @without. Returns true with the block locked. Block locks are only tried.
  */
-static bool cold_make(struct dcm_vm *vm, u32 base, unsigned int order,
+static bool blocks_gather(struct dcm_vm *vm, u32 base, unsigned int order,
 		      u32 without)
 {
 	u32 half = base + (1u << order) / 2;
 	struct dcm_pd *pd = pd_of(vm, base);
 
 	if (pd_order(pd_word(pd)) < order) {
-		if (!cold_make(vm, base, order - 1, without))
+		if (!blocks_gather(vm, base, order - 1, without))
 			return false;
-		if (!cold_make(vm, half, order - 1, without)) {
+		if (!blocks_gather(vm, half, order - 1, without)) {
 			pd_unlock(pd);
 			return false;
 		}
-		merge(vm, base, half, order - 1);
+		blocks_merge(vm, base, half, order - 1);
 		return true;
 	}
 	if (!pd_trylock(pd))
@@ -254,16 +254,16 @@ static bool cold_make(struct dcm_vm *vm, u32 base, unsigned int order,
 	return false;
 }
 
-static u32 grow(struct dcm_vm *vm, u32 head, unsigned int *order,
+static u32 block_grow(struct dcm_vm *vm, u32 head, unsigned int *order,
 		unsigned int top, u32 without)
 {
 	while (*order < top) {
 		u32 buddy = head ^ (1u << *order);
 
 		if ((u64)buddy + (1u << *order) > vm->nr_pages ||
-		    !cold_make(vm, buddy, *order, without))
+		    !blocks_gather(vm, buddy, *order, without))
 			break;
-		head = merge(vm, head, buddy, *order);
+		head = blocks_merge(vm, head, buddy, *order);
 		(*order)++;
 	}
 	return head;
@@ -281,7 +281,7 @@ u32 dcm_eblk_grow_cold(struct dcm_lane *lane, u32 head, unsigned int *order)
 {
 	struct dcm_vm *vm = lane->vm;
 
-	return grow(vm, head, order, dcm_eblk_order_max(vm), PD_LOST);
+	return block_grow(vm, head, order, dcm_eblk_order_max(vm), PD_LOST);
 }
 
 /**
@@ -340,5 +340,5 @@ u32 dcm_eblk_grow_fresh(struct dcm_lane *lane, u32 head, unsigned int *order)
 		near = order_here(vm, head - 1);
 	if (after < vm->nr_pages)
 		near = max(near, order_here(vm, after));
-	return grow(vm, head, order, min(near, top), PD_LOST | PD_REMOTE);
+	return block_grow(vm, head, order, min(near, top), PD_LOST | PD_REMOTE);
 }

@@ -57,7 +57,7 @@ static u64 proactive_share(const struct dcm_vm *vm, u64 inactive)
 }
 
 /* Inactive is full of blocks that can't go: may it grow further? */
-static bool may_grow(const struct dcm_vm *vm)
+static bool inactive_may_grow(const struct dcm_vm *vm)
 {
 	u64 budget = READ_ONCE(vm->budget);
 
@@ -292,7 +292,7 @@ static unsigned int evict_one(struct dcm_lane *lane, struct evict_looks *l)
 }
 
 /* Move Proactive's oldest blocks to Active while it is over @share pages. */
-static unsigned int trim_proactive(struct dcm_lane *lane, u64 share)
+static unsigned int proactive_trim(struct dcm_lane *lane, u64 share)
 {
 	struct dcm_vm *vm = lane->vm;
 	unsigned int n = 0;
@@ -371,7 +371,7 @@ unsigned int dcm_demoted(struct dcm_lane *lane, const struct dcm_unmap *v)
  * Unmap up to @want pages' worth of the oldest of Active, in one batch.
  * Returns how many blocks became Inactive, or free.
  */
-static unsigned int demote(struct dcm_lane *lane, u64 want)
+static unsigned int active_demote(struct dcm_lane *lane, u64 want)
 {
 	struct dcm_vm *vm = lane->vm;
 	unsigned int limit = (unsigned int)dcm_tune(vm, DCM_T_batch_blocks);
@@ -409,18 +409,18 @@ static unsigned int demote(struct dcm_lane *lane, u64 want)
 	return done;
 }
 
-/* As demote(), from any queue that has a mapped block. */
-static unsigned int demote_any(struct dcm_lane *lane, u64 want)
+/* As active_demote(), from any queue that has a mapped block. */
+static unsigned int queues_demote(struct dcm_lane *lane, u64 want)
 {
-	unsigned int n = demote(lane, want);
+	unsigned int n = active_demote(lane, want);
 
 	if (n)
 		return n;
 	dcm_buffers_flush(lane->vm);
-	n = demote(lane, want);
-	if (!n && trim_proactive(lane, 0)) {
+	n = active_demote(lane, want);
+	if (!n && proactive_trim(lane, 0)) {
 		dcm_buffers_flush(lane->vm);
-		n = demote(lane, want);
+		n = active_demote(lane, want);
 	}
 	return n;
 }
@@ -451,7 +451,7 @@ unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room)
 	/* With a small budget most blocks can be in buffers, not in queues. */
 	if (!READ_ONCE(vm->active.nr_blocks))
 		dcm_buffers_flush(vm);
-	trim_proactive(lane, proactive_share(vm, share));
+	proactive_trim(lane, proactive_share(vm, share));
 	if (READ_ONCE(vm->kept.nr_blocks))
 		dcm_hint_trim(lane);
 	for (n = 0; n < DCM_BATCH_MAX; n++) {
@@ -465,11 +465,11 @@ unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room)
 			continue;
 		}
 		if (looks.stuck) {
-			if (!looks.cut || !may_grow(vm))
+			if (!looks.cut || !inactive_may_grow(vm))
 				break;
 			looks = all_looks;
 		}
-		if (!demote_any(lane, share))
+		if (!queues_demote(lane, share))
 			break;
 		steps++;
 	}
@@ -481,7 +481,7 @@ unsigned int dcm_evict_for(struct dcm_lane *lane, u32 room)
 			    (s64)0);
 	/* Wait for a batch, unless the share itself is smaller. */
 	if (lack >= (s64)min(dcm_tune(vm, DCM_T_batch_blocks), share / 2 + 1))
-		demote(lane, (u64)lack);
+		active_demote(lane, (u64)lack);
 	vm->ops->io_flush(lane);
 	return steps;
 }

@@ -388,7 +388,7 @@ int dcm_extent_move(struct dcm_lane *lane, u32 extent,
 /* ---- losing ---- */
 
 /* One page whose remote copy is gone. False: another lane has its block. */
-static bool lose_page(struct dcm_lane *lane, struct dcm_extent *e, u32 gfn,
+static bool page_lose(struct dcm_lane *lane, struct dcm_extent *e, u32 gfn,
 		      u8 idx)
 {
 	struct dcm_vm *vm = lane->vm;
@@ -439,7 +439,7 @@ s64 dcm_extent_lost(struct dcm_lane *lane, u32 extent,
 	gfn = extent << vm->extent_shift;
 	end = min(gfn + vm->extent_pages, vm->nr_pages);
 	for (; (gfn = (u32)dcm_chunk_next(vm, gfn, end)) < end; gfn++)
-		again |= !lose_page(lane, e, gfn, (u8)idx);
+		again |= !page_lose(lane, e, gfn, (u8)idx);
 	if (again)
 		return -EAGAIN;
 	slab_detach(e, (unsigned int)idx);

@@ -143,7 +143,7 @@ static bool block_worth(struct dcm_lane *lane, u32 head, unsigned int order)
 }
 
 /* Evict until a fetch of @nr pages fits, or no more can be evicted now. */
-static bool make_room(struct dcm_lane *lane, u32 nr)
+static bool room_make(struct dcm_lane *lane, u32 nr)
 {
 	struct dcm_vm *vm = lane->vm;
 	unsigned int i;
@@ -251,7 +251,7 @@ enum dcm_fault_result dcm_fault(struct dcm_lane *lane, u64 gfn, u32 flags)
 	dcm_count(lane, DCM_C_FAULTS, 1);
 	r = fault_once(lane, (u32)gfn, flags, &f, &order);
 	for (i = 0; r == DCM_FAULT_STALL && i < FRAME_TRIES; i++) {
-		if (!make_room(lane, 1u << order))
+		if (!room_make(lane, 1u << order))
 			break;
 		/* Don't grow again what was just taken apart. */
 		r = fault_once(lane, (u32)gfn, flags | FF_NOGROW, &f, &order);

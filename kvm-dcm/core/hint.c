@@ -60,7 +60,7 @@ void dcm_hint_trim(struct dcm_lane *lane)
 }
 
 /* Take a mapped block, locked and not BUSY, out of its queue, as Active. */
-static void take(struct dcm_lane *lane, u32 head, unsigned int order)
+static void block_take(struct dcm_lane *lane, u32 head, unsigned int order)
 {
 	dcm_queue_out(lane->vm, head, order);
 	if (pd_state(pd_word(pd_of(lane->vm, head))) == DCM_PROACTIVE)
@@ -79,18 +79,18 @@ static void hint_block(struct dcm_lane *lane, u32 head, unsigned int order,
 	if (what == DCM_HINT_COLD &&
 	    (mapped || (s == DCM_INACTIVE && pd_where(w) == DCM_W_QUEUE))) {
 		if (mapped)
-			take(lane, head, order);
+			block_take(lane, head, order);
 		else
 			dcm_queue_out(vm, head, order);
 		dcm_queue_first(vm, head, order);
 		dcm_count(lane, DCM_C_COLD, 1);
 	} else if (what == DCM_HINT_DIRECT && mapped && !(w & PD_KEPT)) {
-		take(lane, head, order);
+		block_take(lane, head, order);
 		if (!dcm_hint_keep(lane, head, order))
 			dcm_queue_in(lane, head, order);
 	} else if (what == DCM_HINT_NORMAL && (w & PD_KEPT) &&
 		   !dcm_block_flag(vm, head, order, PD_DIRECT)) {
-		take(lane, head, order);
+		block_take(lane, head, order);
 		dcm_queue_in(lane, head, order);
 	}
 }

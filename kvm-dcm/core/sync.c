@@ -75,7 +75,8 @@ void dcm_sync_failed(struct dcm_lane *lane, u32 head, unsigned int order)
 }
 
 /* Pages of a direct block whose current content no donor has. */
-static u16 unwritten(const struct dcm_vm *vm, u32 head, unsigned int order)
+static u16 pages_unwritten(const struct dcm_vm *vm, u32 head,
+			   unsigned int order)
 {
 	return dcm_block_flag(vm, head, order, PD_DIRTY) |
 	       (page_mask(order) &
@@ -112,7 +113,7 @@ static int sync_unmap(struct dcm_lane *lane, u32 head, unsigned int order)
 }
 
 /* Copy @pages, and other dirty pages, to a frame; all stay mapped. */
-static void copy_out(struct dcm_lane *lane, struct dcm_unmap *v, u16 pages)
+static void pages_copy(struct dcm_lane *lane, struct dcm_unmap *v, u16 pages)
 {
 	struct dcm_vm *vm = lane->vm;
 
@@ -136,7 +137,7 @@ static int sync_copy(struct dcm_lane *lane, u32 head, unsigned int order)
 {
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_pd *pd = pd_of(vm, head);
-	u16 pages = unwritten(vm, head, order);
+	u16 pages = pages_unwritten(vm, head, order);
 	struct dcm_unmap *v = &lane->unmap[0];
 	struct dcm_wb *wb;
 	int err;
@@ -160,7 +161,7 @@ static int sync_copy(struct dcm_lane *lane, u32 head, unsigned int order)
 	}
 	dcm_queue_out(vm, head, order);
 	unmap_prepare(lane, head, order);
-	copy_out(lane, v, pages);
+	pages_copy(lane, v, pages);
 	if (v->err) {
 		dcm_wb_unclaim(lane, wb);
 		dcm_demoted(lane, v);
@@ -250,7 +251,7 @@ static int sync_block(struct dcm_lane *lane, u32 gfn, bool keep, u32 *next)
 		pd_unlock(pd);
 		return SYNC_SOON;
 	case DCM_INACTIVE:
-		if (keep && !unwritten(vm, head, order)) {
+		if (keep && !pages_unwritten(vm, head, order)) {
 			pd_unlock(pd);
 			return SYNC_DONE;
 		}

@@ -18,13 +18,13 @@ static bool config_ok(const struct dcm_vm_config *cfg)
 	       cfg->nr_lanes && cfg->nr_lanes <= DCM_LANES_MAX;
 }
 
-static u32 extents(const struct dcm_vm_config *cfg)
+static u32 extents_nr(const struct dcm_vm_config *cfg)
 {
 	return (u32)((cfg->nr_pages + cfg->extent_pages - 1) >>
 		     ilog2((u64)cfg->extent_pages));
 }
 
-static u64 habits(const struct dcm_vm_config *cfg)
+static u64 habits_nr(const struct dcm_vm_config *cfg)
 {
 	return (cfg->nr_pages >> DCM_REGION_SHIFT) + 1;
 }
@@ -33,9 +33,9 @@ u64 dcm_vm_bytes(const struct dcm_vm_config *cfg)
 {
 	return sizeof(struct dcm_vm) +
 	       dcm_chunk_bytes(cfg->nr_pages, cfg->sparse) +
-	       extents(cfg) * sizeof(struct dcm_extent) +
+	       extents_nr(cfg) * sizeof(struct dcm_extent) +
 	       cfg->nr_lanes * sizeof(struct dcm_lane) +
-	       habits(cfg) * sizeof(struct dcm_habit);
+	       habits_nr(cfg) * sizeof(struct dcm_habit);
 }
 
 static void lane_init(struct dcm_vm *vm, u32 id, u64 seed)
@@ -69,7 +69,7 @@ struct dcm_vm *dcm_vm_create(const struct dcm_vm_config *cfg, int *err)
 	vm->nr_pages = (u32)cfg->nr_pages;
 	vm->extent_pages = cfg->extent_pages;
 	vm->extent_shift = (u32)ilog2((u64)cfg->extent_pages);
-	vm->nr_extents = extents(cfg);
+	vm->nr_extents = extents_nr(cfg);
 	vm->nr_lanes = cfg->nr_lanes;
 	vm->dirty_late = cfg->dirty_late;
 	for (i = 0; i < DCM_T_NR; i++)
@@ -79,7 +79,7 @@ struct dcm_vm *dcm_vm_create(const struct dcm_vm_config *cfg, int *err)
 	dcm_fifo_init(&vm->kept);
 	vm->extent = vzalloc(sizeof(*vm->extent) * vm->nr_extents);
 	vm->lane = vzalloc(sizeof(*vm->lane) * vm->nr_lanes);
-	vm->habit = vzalloc(habits(cfg) * sizeof(*vm->habit));
+	vm->habit = vzalloc(habits_nr(cfg) * sizeof(*vm->habit));
 	if (!dcm_chunks_init(vm, cfg->sparse) || !vm->extent || !vm->lane ||
 	    !vm->habit)
 		goto fail;
