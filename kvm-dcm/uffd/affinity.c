@@ -90,7 +90,7 @@ static int cpu_of(struct dcm_pager *pg, pid_t tid)
 }
 
 /* Another lane that reads faults is on that CPU. */
-static bool taken_by_other(const struct dcm_pg_lane *l, int cpu)
+static bool cpu_is_taken(const struct dcm_pg_lane *l, int cpu)
 {
 	struct dcm_pager *pg = l->pg;
 	u32 active = READ_ONCE(pg->active), i;
@@ -101,7 +101,7 @@ static bool taken_by_other(const struct dcm_pg_lane *l, int cpu)
 	return false;
 }
 
-static bool move_to(struct dcm_pg_lane *l, int cpu)
+static bool lane_move(struct dcm_pg_lane *l, int cpu)
 {
 	u64 longest = dcm_yield_may(l) ? MOVE_YIELDING_NS : MOVE_MAX_NS;
 	u64 now = dcm_now_ns();
@@ -109,7 +109,7 @@ static bool move_to(struct dcm_pg_lane *l, int cpu)
 
 	if (now - l->moved_ns < min(l->hold_ns, longest))
 		return false;
-	if (taken_by_other(l, cpu))
+	if (cpu_is_taken(l, cpu))
 		return false;
 	/* QEMU's -sandbox on,resourcecontrol=deny kills a caller. */
 	if (prctl(PR_GET_SECCOMP)) {
@@ -136,18 +136,18 @@ bool dcm_choose_served(struct dcm_pg_lane *l, pid_t tid)
 {
 	int cpu = cpu_of(l->pg, tid);
 
-	return cpu >= 0 && (cpu == l->cpu || taken_by_other(l, cpu));
+	return cpu >= 0 && (cpu == l->cpu || cpu_is_taken(l, cpu));
 }
 
 /* This lane joined because faults come from that CPU: move there. */
-static void go(struct dcm_pg_lane *l)
+static void lane_go(struct dcm_pg_lane *l)
 {
 	int cpu = READ_ONCE(l->go_cpu);
 
 	l->go_cpu = -1;
 	l->moved_ns = 0;
 	if (READ_ONCE(l->pg->follow))
-		move_to(l, cpu);
+		lane_move(l, cpu);
 }
 
 /**
@@ -165,7 +165,7 @@ int dcm_choose_look(struct dcm_pg_lane *l, const struct uffd_msg *msg,
 	int cpu;
 
 	if (l->go_cpu >= 0)
-		go(l);
+		lane_go(l);
 	dcm_yield_fault(l, tid);
 	if (l->skip) {
 		l->skip--;
@@ -185,7 +185,7 @@ int dcm_choose_look(struct dcm_pg_lane *l, const struct uffd_msg *msg,
 		return -1;
 	}
 	if (many && READ_ONCE(l->pg->follow) && l->pg->can_yield) {
-		if (taken_by_other(l, cpu))
+		if (cpu_is_taken(l, cpu))
 			return -1;
 		l->away += 2;
 		if (l->away > AWAY_MAX) {
@@ -198,7 +198,7 @@ int dcm_choose_look(struct dcm_pg_lane *l, const struct uffd_msg *msg,
 	l->follow_cpu = cpu;
 	if (++l->follow_hits >= FOLLOW_AFTER) {
 		l->follow_hits = 0;
-		if (READ_ONCE(l->pg->follow) && move_to(l, cpu))
+		if (READ_ONCE(l->pg->follow) && lane_move(l, cpu))
 			dcm_yield_be(l, tid);
 	}
 	return -1;

@@ -228,7 +228,7 @@ static unsigned int uffd_flags(void)
 	return flags;
 }
 
-static int create(struct dcm_pager *pg, char *err, size_t len)
+static int pager_create(struct dcm_pager *pg, char *err, size_t len)
 {
 	u64 span = (u64)DCM_PAGE_SIZE << DCM_SPAN_SHIFT, extent = 0;
 	u64 bytes = (pg->cfg.size + span - 1) & ~(span - 1);
@@ -286,7 +286,7 @@ static int create(struct dcm_pager *pg, char *err, size_t len)
 	return rc;
 }
 
-static void destroy(struct dcm_pager *pg)
+static void pager_destroy(struct dcm_pager *pg)
 {
 	u32 i;
 
@@ -330,9 +330,9 @@ struct dcm_pager *dcm_pager_create(const struct dcm_host_config *cfg, char *err,
 		goto out;
 	}
 	pg->cfg = *cfg;
-	rc = create(pg, err, len);
+	rc = pager_create(pg, err, len);
 	if (rc) {
-		destroy(pg);
+		pager_destroy(pg);
 		pg = NULL;
 		errno = -rc;
 		goto out;
@@ -383,7 +383,7 @@ void dcm_pager_close(struct dcm_pager *pg)
 	if (!pg)
 		return;
 	dcm_thread_enter(&old);
-	destroy(pg);
+	pager_destroy(pg);
 	dcm_thread_leave(&old);
 }
 
@@ -436,8 +436,8 @@ enum call {
 	CALL_DISCARD,
 };
 
-static long call_here(struct dcm_pager *pg, enum call what, u64 va, u64 bytes,
-		      const struct dcm_map_call *with)
+static long call_carry_out(struct dcm_pager *pg, enum call what, u64 va,
+			   u64 bytes, const struct dcm_map_call *with)
 {
 	u64 nr = bytes >> DCM_PAGE_SHIFT;
 	long rc = 0;
@@ -473,11 +473,11 @@ static void *call_main(void *p)
 {
 	struct call_arg *a = p;
 
-	a->rc = call_here(a->pg, a->what, a->va, a->bytes, &a->with);
+	a->rc = call_carry_out(a->pg, a->what, a->va, a->bytes, &a->with);
 	return NULL;
 }
 
-static long call(struct dcm_pager *pg, enum call what, u64 va, u64 bytes,
+static long call_run(struct dcm_pager *pg, enum call what, u64 va, u64 bytes,
 		 const struct dcm_map_call *with)
 {
 	u64 sp = (u64)__builtin_frame_address(0);
@@ -492,7 +492,7 @@ static long call(struct dcm_pager *pg, enum call what, u64 va, u64 bytes,
 	dcm_thread_enter(&old);
 	if (likely(!dcm_guest_gfn(&pg->guest, sp & ~(u64)(DCM_PAGE_SIZE - 1),
 				  &gfn))) {
-		rc = call_here(pg, what, va, bytes, with);
+		rc = call_carry_out(pg, what, va, bytes, with);
 		dcm_thread_leave(&old);
 		return rc;
 	}
@@ -516,19 +516,19 @@ static long call(struct dcm_pager *pg, enum call what, u64 va, u64 bytes,
 
 int dcm_pager_release(struct dcm_pager *pg, void *addr, size_t bytes)
 {
-	return (int)call(pg, CALL_PUNCH, (u64)addr, bytes, NULL);
+	return (int)call_run(pg, CALL_PUNCH, (u64)addr, bytes, NULL);
 }
 
 int dcm_pager_unmap(struct dcm_pager *pg, void *addr, size_t bytes)
 {
 	struct dcm_map_call unmap = { SYS_munmap, { (u64)addr, bytes } };
 
-	return (int)call(pg, CALL_REPLACE, (u64)addr, bytes, &unmap);
+	return (int)call_run(pg, CALL_REPLACE, (u64)addr, bytes, &unmap);
 }
 
 int dcm_pager_discard(struct dcm_pager *pg, void *addr, size_t bytes)
 {
-	return (int)call(pg, CALL_DISCARD, (u64)addr, bytes, NULL);
+	return (int)call_run(pg, CALL_DISCARD, (u64)addr, bytes, NULL);
 }
 
 int dcm_pager_replace(struct dcm_pager *pg, void *addr, size_t bytes, void *by,
@@ -537,7 +537,7 @@ int dcm_pager_replace(struct dcm_pager *pg, void *addr, size_t bytes, void *by,
 	struct dcm_map_call move = {
 		SYS_mremap, { (u64)by, by_bytes, bytes, (u64)flags, (u64)addr }
 	};
-	long rc = call(pg, CALL_REPLACE, (u64)addr, bytes, &move);
+	long rc = call_run(pg, CALL_REPLACE, (u64)addr, bytes, &move);
 
 	return rc < 0 ? (int)rc : 0;
 }

@@ -129,7 +129,7 @@ u32 dcm_frame_get(struct dcm_pager *pg, unsigned int order, bool *full)
 	return slot;
 }
 
-static void push_empty(struct dcm_slots *s, u32 slot)
+static void slot_push_empty(struct dcm_slots *s, u32 slot)
 {
 	spin_lock(&s->lock);
 	s->empty[s->nr_empty++] = slot;
@@ -156,7 +156,7 @@ void dcm_frames_drop(struct dcm_pg_lane *l)
 	}
 	dcm_uffd_drop(&pg->uffd, iov, l->nr_drop);
 	for (i = 0; i < l->nr_drop; i++)
-		push_empty(&fr->slots[DCM_FRAME_ORDER(l->drop[i])],
+		slot_push_empty(&fr->slots[DCM_FRAME_ORDER(l->drop[i])],
 			   DCM_FRAME_SLOT(l->drop[i]));
 	atomic64_sub((s64)pages, &fr->cached);
 	l->nr_drop = 0;
@@ -174,7 +174,7 @@ void dcm_frame_put(struct dcm_pg_lane *l, u32 frame, bool full)
 	u64 cached;
 
 	if (!full) {
-		push_empty(s, DCM_FRAME_SLOT(frame));
+		slot_push_empty(s, DCM_FRAME_SLOT(frame));
 		return;
 	}
 	cached = (u64)atomic64_add_return(1 << order, &fr->cached);

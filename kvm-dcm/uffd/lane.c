@@ -55,7 +55,7 @@ void dcm_lane_kick(struct dcm_pg_lane *l)
 }
 
 /* Give a message to the core; false: STALL, take it again later. */
-static bool fault(struct dcm_pg_lane *l, const struct uffd_msg *msg)
+static bool fault_handle(struct dcm_pg_lane *l, const struct uffd_msg *msg)
 {
 	struct dcm_pager *pg = l->pg;
 	u64 va = msg->arg.pagefault.address & ~(u64)(DCM_PAGE_SIZE - 1);
@@ -92,7 +92,7 @@ static bool stalled_retry(struct dcm_pg_lane *l)
 	if (!l->nr_stalled)
 		return false;
 	for (i = 0; i < l->nr_stalled; i++)
-		if (!fault(l, &l->stalled[i]))
+		if (!fault_handle(l, &l->stalled[i]))
 			l->stalled[n++] = l->stalled[i];
 	i = l->nr_stalled;
 	l->nr_stalled = n;
@@ -112,7 +112,7 @@ static void crew_resize(struct dcm_pager *pg, u32 from, u32 to)
 }
 
 /* Whether the last faults came from more than one thread. */
-static bool many_threads(const struct dcm_pager *pg)
+static bool crew_has_many_threads(const struct dcm_pager *pg)
 {
 	u32 first = READ_ONCE(pg->recent[0]);
 	unsigned int i;
@@ -161,7 +161,7 @@ static void crew_adapt(struct dcm_pg_lane *l, int nr)
 			l->company--;
 		if (active == 1 || l->turn % ALONE_TURNS)
 			return;
-		l->alone = many_threads(pg) ? 0 : l->alone + 1;
+		l->alone = crew_has_many_threads(pg) ? 0 : l->alone + 1;
 		if (l->alone > ALONE_MAX && pg->uffd.thread_id) {
 			l->alone = 0;
 			crew_resize(pg, active, active - 1);
@@ -174,7 +174,7 @@ static void crew_adapt(struct dcm_pg_lane *l, int nr)
 	}
 }
 
-static bool reading(const struct dcm_pg_lane *l)
+static bool lane_reads(const struct dcm_pg_lane *l)
 {
 	return l->id < READ_ONCE(l->pg->active) &&
 	       l->nr_stalled + DCM_PG_MESSAGES <= DCM_PG_STALLED_MAX;
@@ -193,19 +193,20 @@ static int messages_take(struct dcm_pg_lane *l)
 		return 0;
 	WRITE_ONCE(l->messages, l->messages + (u64)nr);
 	if (READ_ONCE(l->pg->follow) || l->pg->spin) {
-		int cpu = dcm_choose_look(l, &l->msg[0], many_threads(l->pg));
+		int cpu = dcm_choose_look(l, &l->msg[0],
+					  crew_has_many_threads(l->pg));
 
 		if (cpu >= 0)
 			crew_ask(l, cpu);
 	}
 	for (i = 0; i < nr; i++)
-		if (!fault(l, &l->msg[i]))
+		if (!fault_handle(l, &l->msg[i]))
 			l->stalled[l->nr_stalled++] = l->msg[i];
 	return nr;
 }
 
 /* Spinning beats sleeping when the next fault is due soon on another CPU. */
-static bool spin(struct dcm_pg_lane *l)
+static bool lane_spin(struct dcm_pg_lane *l)
 {
 	u64 until;
 	int n;
@@ -228,7 +229,7 @@ static bool spin(struct dcm_pg_lane *l)
  * sleeping would cost more than the donor takes to answer. Any other thread
  * that wants the CPU preempts a yielding lane at once.
  */
-static bool spin_io(struct dcm_pg_lane *l, bool read_faults)
+static bool lane_spin_io(struct dcm_pg_lane *l, bool read_faults)
 {
 	u64 until;
 
@@ -243,7 +244,7 @@ static bool spin_io(struct dcm_pg_lane *l, bool read_faults)
 	return false;
 }
 
-static int wait_ms(struct dcm_pg_lane *l)
+static int lane_wait_ms(struct dcm_pg_lane *l)
 {
 	if (l->nr_stalled || l->core->nr_retry || l->core->wb_unposted ||
 	    l->core->wb_parked)
@@ -258,7 +259,7 @@ static void lane_wait(struct dcm_pg_lane *l, bool read_faults)
 {
 	struct dcm_pager *pg = l->pg;
 	struct pollfd pfd[WAIT_FDS];
-	int nr = 1, ms = wait_ms(l), n;
+	int nr = 1, ms = lane_wait_ms(l), n;
 	bool quiet;
 	u64 junk;
 
@@ -298,7 +299,7 @@ static void *lane_main(void *arg)
 	l->tid = (pid_t)syscall(SYS_gettid);
 	dcm_yield_start(l);
 	while (!smp_load_acquire(&pg->stop)) {
-		bool rd = reading(l);
+		bool rd = lane_reads(l);
 		int n = rd ? messages_take(l) : 0;
 		bool step = n;
 
@@ -308,7 +309,7 @@ static void *lane_main(void *arg)
 		while (dcm_poll(l->core))
 			step = true;
 		step |= stalled_retry(l);
-		if (step || spin_io(l, rd) || (rd && spin(l)))
+		if (step || lane_spin_io(l, rd) || (rd && lane_spin(l)))
 			continue;
 		lane_wait(l, rd);
 		l->woken = true;

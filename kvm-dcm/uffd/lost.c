@@ -18,7 +18,7 @@
 #include "../lib/log.h"
 #include "pager.h"
 
-static void map_nothing(struct dcm_pager *pg, u32 gfn, u64 va)
+static void page_map_none(struct dcm_pager *pg, u32 gfn, u64 va)
 {
 	int fd = (int)syscall(SYS_memfd_create, "dcm:lost", MFD_CLOEXEC);
 
@@ -32,7 +32,7 @@ static void map_nothing(struct dcm_pager *pg, u32 gfn, u64 va)
 	dcm_uffd_wake(&pg->uffd, va, DCM_PAGE_SIZE);
 }
 
-static bool is_lost(const struct dcm_pager *pg, u64 gfn)
+static bool page_is_lost(const struct dcm_pager *pg, u64 gfn)
 {
 	return pd_word(pd_of(pg->vm, (u32)gfn)) & PD_LOST;
 }
@@ -68,19 +68,19 @@ void dcm_lost_access(struct dcm_pager *pg, u32 gfn, u32 nr)
 	for (i = 0; i < nr; i++) {
 		u64 va = dcm_guest_va(&pg->guest, gfn + i);
 
-		if (!is_lost(pg, gfn + i)) {
+		if (!page_is_lost(pg, gfn + i)) {
 			dcm_uffd_wake(&pg->uffd, va, DCM_PAGE_SIZE);
 			continue;
 		}
 		if (!pg->uffd.poison ||
 		    dcm_uffd_poison(&pg->uffd, va, DCM_PAGE_SIZE))
-			map_nothing(pg, gfn + i, va);
+			page_map_none(pg, gfn + i, va);
 		__atomic_fetch_add(&pg->poisoned, 1, __ATOMIC_RELAXED);
 	}
 	pthread_mutex_unlock(&pg->lost_lock);
 }
 
-static void forget_page(struct dcm_pager *pg, u32 gfn)
+static void page_forget(struct dcm_pager *pg, u32 gfn)
 {
 	struct dcm_guest *g = &pg->guest;
 	u64 va = dcm_guest_va(g, gfn);
@@ -89,7 +89,7 @@ static void forget_page(struct dcm_pager *pg, u32 gfn)
 	if (__atomic_fetch_and(&g->bus[gfn / 8], (u8)~bit, __ATOMIC_SEQ_CST) &
 	    bit)
 		dcm_guest_renew(pg, va);
-	else if (pg->uffd.poison && is_lost(pg, gfn))
+	else if (pg->uffd.poison && page_is_lost(pg, gfn))
 		madvise((void *)va, DCM_PAGE_SIZE, MADV_DONTNEED);
 }
 
@@ -109,7 +109,7 @@ void dcm_lost_forget(struct dcm_pager *pg, u64 va, u64 nr)
 		return;
 	while ((va = dcm_guest_next(&pg->guest, va, end, &len, &gfn)), len) {
 		for (i = gfn; i < gfn + (len >> DCM_PAGE_SHIFT); i++)
-			forget_page(pg, (u32)i);
+			page_forget(pg, (u32)i);
 		va += len;
 	}
 }

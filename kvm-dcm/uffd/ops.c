@@ -49,7 +49,7 @@ u64 dcm_now_ns(void)
 }
 
 /* Prefetch the first cache lines of a page that is copied next. */
-static void warm(const char *p)
+static void page_prefetch(const char *p)
 {
 	unsigned int i;
 
@@ -58,7 +58,7 @@ static void warm(const char *p)
 }
 
 /* The next run of set bits in @mask from @i on; false: none. */
-static bool run_next(u16 mask, unsigned int *i, unsigned int *n)
+static bool mask_next_run(u16 mask, unsigned int *i, unsigned int *n)
 {
 	u32 m = (u32)mask >> *i;
 
@@ -75,14 +75,14 @@ static void drop_add(struct dcm_pg_lane *l, u64 va, u16 mask, unsigned int *nr)
 {
 	unsigned int i = 0, n;
 
-	for (; run_next(mask, &i, &n); i += n)
+	for (; mask_next_run(mask, &i, &n); i += n)
 		l->iov[(*nr)++] =
 			(struct iovec){ (void *)(va + i * DCM_PAGE_SIZE),
 					(size_t)n * DCM_PAGE_SIZE };
 }
 
 /* Unmap pages again that were mapped write-protected. */
-static void take_out(struct dcm_pg_lane *l, u64 va, u16 mask)
+static void pages_take_out(struct dcm_pg_lane *l, u64 va, u16 mask)
 {
 	unsigned int nr = 0;
 
@@ -91,12 +91,12 @@ static void take_out(struct dcm_pg_lane *l, u64 va, u16 mask)
 }
 
 /* Copy the pages under @mask; @src is the block's first byte. */
-static int copy_in(struct dcm_pager *pg, u64 va, const char *src, u16 mask,
-		   unsigned int mode, u16 *done)
+static int pages_copy_in(struct dcm_pager *pg, u64 va, const char *src,
+			 u16 mask, unsigned int mode, u16 *done)
 {
 	unsigned int i = 0, n;
 
-	for (; run_next(mask, &i, &n); i += n) {
+	for (; mask_next_run(mask, &i, &n); i += n) {
 		int err = dcm_uffd_copy(&pg->uffd, va + i * DCM_PAGE_SIZE,
 					src ? src + i * DCM_PAGE_SIZE :
 					      (char *)pg->zero,
@@ -111,8 +111,8 @@ static int copy_in(struct dcm_pager *pg, u64 va, const char *src, u16 mask,
 			unsigned int k;
 
 			for (k = i; k < i + n; k++) {
-				err = copy_in(pg, va, src, (u16)(1u << k), mode,
-					      done);
+				err = pages_copy_in(pg, va, src, (u16)(1u << k),
+						    mode, done);
 				if (err)
 					return err;
 			}
@@ -126,7 +126,7 @@ static int copy_in(struct dcm_pager *pg, u64 va, const char *src, u16 mask,
 }
 
 /* Leave one page of the block unmapped; its bytes go into a frame. */
-static void sample_one(struct dcm_pg_lane *l, struct dcm_fetch *f, u16 mask,
+static void page_sample(struct dcm_pg_lane *l, struct dcm_fetch *f, u16 mask,
 		       bool slab)
 {
 	struct dcm_pager *pg = l->pg;
@@ -184,7 +184,7 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 	f->hidden = 0;
 	f->t_there = l->yield.on ? DCM_TIME_NONE : 0;
 	if (f->sample && f->order)
-		sample_one(l, f, mask, slab);
+		page_sample(l, f, mask, slab);
 	zero = mask & f->zero;
 	data = mask & (u16)~f->zero & (u16)~f->hidden;
 	wr = data & f->writable;
@@ -192,12 +192,12 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 	src = (const char *)((uintptr_t)f->io.data - f->first * DCM_PAGE_SIZE);
 	if (!slab || !(data & (data - 1))) {
 		/* Can't fail halfway. */
-		err = copy_in(pg, va, src, data & (u16)~wr, DCM_UFFD_WP | quiet,
-			      &done);
+		err = pages_copy_in(pg, va, src, data & (u16)~wr,
+				    DCM_UFFD_WP | quiet, &done);
 		if (!err)
-			err = copy_in(pg, va, src, wr, quiet, &done);
+			err = pages_copy_in(pg, va, src, wr, quiet, &done);
 	} else {
-		err = copy_in(pg, va, src, data,
+		err = pages_copy_in(pg, va, src, data,
 			      DCM_UFFD_WP | (wr ? DCM_UFFD_QUIET : quiet),
 			      &done);
 	}
@@ -211,7 +211,7 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 					 container_of(f->io.slab,
 						      struct dcm_client_slab,
 						      ref));
-		take_out(l, va, done);
+		pages_take_out(l, va, done);
 		if (f->hidden) {
 			frame = dcm_sample_take(pg,
 						f->gfn + ffs_u32(f->hidden) - 1,
@@ -221,13 +221,13 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 		return err;
 	}
 	if (zero)
-		copy_in(pg, va, NULL, zero, quiet, &zdone);
+		pages_copy_in(pg, va, NULL, zero, quiet, &zdone);
 	if (timed)
 		f->t_there = dcm_now_ns();
 	if (slab && wr && (data & (data - 1))) {
 		unsigned int i = 0, n;
 
-		for (; run_next(wr, &i, &n); i += n)
+		for (; mask_next_run(wr, &i, &n); i += n)
 			dcm_uffd_protect(&pg->uffd, va + i * DCM_PAGE_SIZE,
 					 n * DCM_PAGE_SIZE, false);
 		if (wr != data)
@@ -263,8 +263,8 @@ static void op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order,
 		/* Copy the pages that were not moved. */
 		mask &= (u16) ~((1u << (moved >> DCM_PAGE_SHIFT)) - 1);
 	}
-	copy_in(pg, va, src, mask & (u16)~writable, DCM_UFFD_WP, &done);
-	copy_in(pg, va, src, mask & writable, 0, &done);
+	pages_copy_in(pg, va, src, mask & (u16)~writable, DCM_UFFD_WP, &done);
+	pages_copy_in(pg, va, src, mask & writable, 0, &done);
 	if (!keep)
 		dcm_frame_put(l, frame, true);
 }
@@ -300,7 +300,7 @@ static void op_unprotect(struct dcm_lane *lane, u32 gfn, u32 nr)
 	u64 va = dcm_guest_va(&pg->guest, gfn);
 	unsigned int i = 0, n;
 
-	for (; run_next(mask, &i, &n); i += n)
+	for (; mask_next_run(mask, &i, &n); i += n)
 		dcm_uffd_protect(&pg->uffd, va + i * DCM_PAGE_SIZE,
 				 n * DCM_PAGE_SIZE, false);
 }
@@ -315,7 +315,8 @@ static void op_wake(struct dcm_lane *lane, u32 gfn, u32 nr)
 
 /* ---- out ---- */
 
-static bool pinned(const struct dcm_guest *g, u32 gfn, unsigned int order)
+static bool block_is_pinned(const struct dcm_guest *g, u32 gfn,
+			    unsigned int order)
 {
 	u32 i;
 
@@ -328,14 +329,14 @@ static bool pinned(const struct dcm_guest *g, u32 gfn, unsigned int order)
 }
 
 /* Collect the bytes of the pages left unmapped in the block's frame. */
-static void collect_hidden(struct dcm_pg_lane *l, u32 gfn, u16 hidden,
+static void pages_collect_hidden(struct dcm_pg_lane *l, u32 gfn, u16 hidden,
 			   char *dst)
 {
 	struct dcm_pager *pg = l->pg;
 	unsigned int i = 0, n;
 	bool w;
 
-	for (; run_next(hidden, &i, &n); i++) {
+	for (; mask_next_run(hidden, &i, &n); i++) {
 		u32 frame = dcm_sample_take(pg, gfn + i, &w);
 
 		if (frame == DCM_NIL)
@@ -349,7 +350,7 @@ static void collect_hidden(struct dcm_pg_lane *l, u32 gfn, u16 hidden,
 }
 
 /* A page of the block is pinned: move back what was moved. */
-static void move_back(struct dcm_pg_lane *l, u64 va, char *src, u16 moved,
+static void pages_move_back(struct dcm_pg_lane *l, u64 va, char *src, u16 moved,
 		      u16 dirty)
 {
 	struct dcm_pager *pg = l->pg;
@@ -357,8 +358,8 @@ static void move_back(struct dcm_pg_lane *l, u64 va, char *src, u16 moved,
 	u64 bytes;
 	u16 done = 0;
 
-	copy_in(pg, va, src, moved & (u16)~dirty, DCM_UFFD_WP, &done);
-	for (moved &= dirty; run_next(moved, &i, &n); i += n) {
+	pages_copy_in(pg, va, src, moved & (u16)~dirty, DCM_UFFD_WP, &done);
+	for (moved &= dirty; mask_next_run(moved, &i, &n); i += n) {
 		u64 off = (u64)i * DCM_PAGE_SIZE, len = n * DCM_PAGE_SIZE;
 
 		if (dcm_uffd_move(&pg->uffd, va + off, (u64)src + off, len,
@@ -369,7 +370,8 @@ static void move_back(struct dcm_pg_lane *l, u64 va, char *src, u16 moved,
 }
 
 /* Move the block's pages under @mask to an empty frame. */
-static int unmap_move(struct dcm_pg_lane *l, struct dcm_unmap *v, u16 mask)
+static int block_unmap_move(struct dcm_pg_lane *l, struct dcm_unmap *v,
+			    u16 mask)
 {
 	struct dcm_pager *pg = l->pg;
 	u64 va = dcm_guest_va(&pg->guest, v->gfn), bytes;
@@ -379,7 +381,7 @@ static int unmap_move(struct dcm_pg_lane *l, struct dcm_unmap *v, u16 mask)
 	unsigned int i = 0, n;
 	u16 moved = 0;
 
-	for (; run_next(mask, &i, &n); i += n) {
+	for (; mask_next_run(mask, &i, &n); i += n) {
 		u64 off = (u64)i * DCM_PAGE_SIZE;
 		int err = dcm_uffd_move(&pg->uffd, (u64)dst + off, va + off,
 					n * DCM_PAGE_SIZE, false, &bytes);
@@ -388,7 +390,7 @@ static int unmap_move(struct dcm_pg_lane *l, struct dcm_unmap *v, u16 mask)
 		if (!err)
 			continue;
 		moved &= (u16)~dcm_sample_mask(pg, v->gfn, v->order);
-		move_back(l, va, dst, moved, v->dirty);
+		pages_move_back(l, va, dst, moved, v->dirty);
 		dcm_frame_put(l, frame, true);
 		return err;
 	}
@@ -397,8 +399,8 @@ static int unmap_move(struct dcm_pg_lane *l, struct dcm_unmap *v, u16 mask)
 }
 
 /* Copy the block's pages under @mask; the batch drops them later. */
-static void unmap_copy(struct dcm_pg_lane *l, struct dcm_unmap *v, u16 mask,
-		       unsigned int *nr_iov)
+static void block_unmap_copy(struct dcm_pg_lane *l, struct dcm_unmap *v,
+			     u16 mask, unsigned int *nr_iov)
 {
 	struct dcm_pager *pg = l->pg;
 	u64 va = dcm_guest_va(&pg->guest, v->gfn);
@@ -408,7 +410,7 @@ static void unmap_copy(struct dcm_pg_lane *l, struct dcm_unmap *v, u16 mask,
 
 	v->frame = dcm_frame_get(pg, v->order, &full);
 	dst = dcm_frame_addr(&pg->frames, v->frame);
-	for (; run_next(mask, &i, &n); i += n) {
+	for (; mask_next_run(mask, &i, &n); i += n) {
 		u64 off = (u64)i * DCM_PAGE_SIZE;
 		size_t len = (size_t)n * DCM_PAGE_SIZE;
 
@@ -421,7 +423,7 @@ static void unmap_copy(struct dcm_pg_lane *l, struct dcm_unmap *v, u16 mask,
 }
 
 /* Large clean blocks: moving beats copying if no frame has memory. */
-static bool want_move(struct dcm_pager *pg, const struct dcm_unmap *v)
+static bool block_wants_move(struct dcm_pager *pg, const struct dcm_unmap *v)
 {
 	if (!pg->uffd.move)
 		return false;
@@ -444,8 +446,9 @@ static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
 
 		/* The next victim is no longer in the CPU's cache. */
 		if (i + 1 < nr && !v[1].dirty && !v[1].drop)
-			warm((char *)dcm_guest_va(&pg->guest, v[1].gfn));
-		if (pinned(&pg->guest, v->gfn, v->order)) {
+			page_prefetch(
+				(char *)dcm_guest_va(&pg->guest, v[1].gfn));
+		if (block_is_pinned(&pg->guest, v->gfn, v->order)) {
 			v->err = -EBUSY;
 			continue;
 		}
@@ -458,23 +461,25 @@ static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
 			drop_add(l, dcm_guest_va(&pg->guest, v->gfn), mask,
 				 &nr_iov);
 			if (hidden)
-				collect_hidden(l, v->gfn, hidden, NULL);
+				pages_collect_hidden(l, v->gfn, hidden, NULL);
 			continue;
 		}
 		/* Pages left unmapped are holes, which MOVE allows. */
-		v->err = !want_move(pg, v) ? -EINVAL :
+		v->err = !block_wants_move(pg, v) ?
+				 -EINVAL :
 			 mask + hidden == page_mask(v->order) ?
-					     unmap_move(l, v, mask | hidden) :
-					     unmap_move(l, v, mask);
+					     block_unmap_move(l, v, mask | hidden) :
+					     block_unmap_move(l, v, mask);
 		if (v->err == -EBUSY)
 			continue;
 		/* Also if MOVE can't: several mappings, or read-only. */
 		if (v->err)
-			unmap_copy(l, v, mask, &nr_iov);
+			block_unmap_copy(l, v, mask, &nr_iov);
 		v->err = 0;
 		if (hidden)
-			collect_hidden(l, v->gfn, hidden,
-				       dcm_frame_addr(&pg->frames, v->frame));
+			pages_collect_hidden(l, v->gfn, hidden,
+					     dcm_frame_addr(&pg->frames,
+							    v->frame));
 	}
 	dcm_uffd_drop(&pg->uffd, l->iov, nr_iov);
 	__atomic_fetch_add(&l->unmap_seq, 1, __ATOMIC_SEQ_CST);
@@ -497,19 +502,20 @@ static void op_copy(struct dcm_lane *lane, struct dcm_unmap *v)
 	/* Pairs with dcm_pager_pin(). */
 	__atomic_fetch_add(&l->unmap_seq, 1, __ATOMIC_SEQ_CST);
 	v->err = -EBUSY;
-	if (!pinned(&pg->guest, v->gfn, v->order))
-		v->err = pg->uffd.move ? unmap_move(l, v, mask & (u16)~hidden) :
+	if (!block_is_pinned(&pg->guest, v->gfn, v->order))
+		v->err = pg->uffd.move ?
+				 block_unmap_move(l, v, mask & (u16)~hidden) :
 					 -EINVAL;
 	if (v->err != -EBUSY) {
 		if (v->err)
-			unmap_copy(l, v, mask & (u16)~hidden, &stays);
+			block_unmap_copy(l, v, mask & (u16)~hidden, &stays);
 		hidden &= mask;
 		v->observed |= hidden;
 		bytes = dcm_frame_addr(&pg->frames, v->frame);
 		if (hidden)
-			collect_hidden(l, v->gfn, hidden, bytes);
-		copy_in(pg, va, bytes, v->err ? hidden : mask, DCM_UFFD_WP,
-			&done);
+			pages_collect_hidden(l, v->gfn, hidden, bytes);
+		pages_copy_in(pg, va, bytes, v->err ? hidden : mask,
+			      DCM_UFFD_WP, &done);
 		v->err = 0;
 	}
 	__atomic_fetch_add(&l->unmap_seq, 1, __ATOMIC_SEQ_CST);
@@ -559,8 +565,8 @@ static void op_discard(struct dcm_lane *lane, u32 gfn, unsigned int order)
 	u16 hidden = dcm_sample_mask(pg, gfn, order);
 
 	if (hidden)
-		collect_hidden(l, gfn, hidden, NULL);
-	take_out(l, dcm_guest_va(&pg->guest, gfn),
+		pages_collect_hidden(l, gfn, hidden, NULL);
+	pages_take_out(l, dcm_guest_va(&pg->guest, gfn),
 		 dcm_guest_mask(&pg->guest, gfn, order) & (u16)~hidden);
 }
 
@@ -570,7 +576,7 @@ static void op_discard(struct dcm_lane *lane, u32 gfn, unsigned int order)
  * A move from a slab of shm to another slab: the donor may cut off the source
  * while the WRITE reads it, so the bytes go through the fetch's buffer.
  */
-static int move_bounce(struct dcm_lane *lane, struct dcm_io *io)
+static int io_bounce(struct dcm_lane *lane, struct dcm_io *io)
 {
 	const struct dcm_move_op *m = io->owner;
 	void *buf = lane->fetch[m - lane->move.op].buf;
@@ -591,7 +597,7 @@ static int op_io_post(struct dcm_lane *lane, struct dcm_io *io)
 	int err;
 
 	if (io->kind == DCM_IO_MOVE && io->op == DCM_IO_WRITE) {
-		err = move_bounce(lane, io);
+		err = io_bounce(lane, io);
 		if (err)
 			return err;
 	}

@@ -74,7 +74,7 @@ void dcm_guest_free(struct dcm_pager *pg)
 }
 
 /* First region that ends after @va. Under the lock, or checked by @seq. */
-static u32 find(const struct dcm_guest *g, u64 va)
+static u32 region_find(const struct dcm_guest *g, u64 va)
 {
 	u32 lo = 0, hi = smp_load_acquire(&g->nr);
 
@@ -109,7 +109,7 @@ bool dcm_guest_gfn(const struct dcm_guest *g, u64 va, u64 *gfn)
 			cpu_relax();
 			continue;
 		}
-		i = find(g, va);
+		i = region_find(g, va);
 		found = i < smp_load_acquire(&g->nr) &&
 			smp_load_acquire(&g->region[i].va) <= va;
 		if (found)
@@ -138,7 +138,7 @@ u64 dcm_guest_next(const struct dcm_guest *g, u64 va, u64 end, u64 *len,
 
 		do {
 			seq = smp_load_acquire(&g->seq);
-			i = find(g, va);
+			i = region_find(g, va);
 			found = i < smp_load_acquire(&g->nr);
 			rva = found ? smp_load_acquire(&g->region[i].va) : 0;
 			rnr = found ? smp_load_acquire(&g->region[i].nr) : 0;
@@ -167,7 +167,7 @@ u64 dcm_guest_next(const struct dcm_guest *g, u64 va, u64 end, u64 *len,
 	return end;
 }
 
-static void set_hole(struct dcm_guest *g, u64 gfn, u64 nr, bool hole)
+static void page_set_hole(struct dcm_guest *g, u64 gfn, u64 nr, bool hole)
 {
 	u64 i;
 
@@ -208,7 +208,7 @@ static bool spans_find(struct dcm_guest *g, u32 want, u32 *first)
 	return false;
 }
 
-static int prepare(struct dcm_pager *pg, u64 va, u64 bytes)
+static int region_prepare(struct dcm_pager *pg, u64 va, u64 bytes)
 {
 	void *p = (void *)va;
 
@@ -228,11 +228,12 @@ void dcm_guest_renew(struct dcm_pager *pg, u64 va)
 	if (mmap((void *)va, DCM_PAGE_SIZE, PROT_READ | PROT_WRITE,
 		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
 		 0) != MAP_FAILED)
-		prepare(pg, va, DCM_PAGE_SIZE);
+		region_prepare(pg, va, DCM_PAGE_SIZE);
 }
 
 /* Holes of an existing region become paged again. */
-static int refill(struct dcm_pager *pg, struct dcm_region *r, u64 va, u64 nr)
+static int region_refill(struct dcm_pager *pg, struct dcm_region *r, u64 va,
+			 u64 nr)
 {
 	struct dcm_guest *g = &pg->guest;
 	u64 gfn = r->gfn + ((va - r->va) >> DCM_PAGE_SHIFT), i;
@@ -242,11 +243,11 @@ static int refill(struct dcm_pager *pg, struct dcm_region *r, u64 va, u64 nr)
 		if (!page_hole(g, gfn + i))
 			return -EEXIST;
 	/* Before a fault can arrive. */
-	set_hole(g, gfn, nr, false);
+	page_set_hole(g, gfn, nr, false);
 	r->holes -= (u32)nr;
-	err = prepare(pg, va, nr << DCM_PAGE_SHIFT);
+	err = region_prepare(pg, va, nr << DCM_PAGE_SHIFT);
 	if (err) {
-		set_hole(g, gfn, nr, true);
+		page_set_hole(g, gfn, nr, true);
 		r->holes += (u32)nr;
 	}
 	return err;
@@ -269,11 +270,11 @@ int dcm_guest_add(struct dcm_pager *pg, u64 va, u64 nr, bool mapped)
 	if (!nr || (va & (DCM_PAGE_SIZE - 1)))
 		return -EINVAL;
 	pthread_mutex_lock(&g->lock);
-	i = find(g, va);
+	i = region_find(g, va);
 	r = &g->region[i];
 	if (i < g->nr && r->va < end) {
 		if (r->va <= va && end <= r->va + (r->nr << DCM_PAGE_SHIFT))
-			err = refill(pg, r, va, nr);
+			err = region_refill(pg, r, va, nr);
 		else
 			err = -EEXIST;
 		goto out;
@@ -287,8 +288,8 @@ int dcm_guest_add(struct dcm_pager *pg, u64 va, u64 nr, bool mapped)
 	for (k = 0; k < spans; k++)
 		g->base[first + k] =
 			va + (k << (DCM_SPAN_SHIFT + DCM_PAGE_SHIFT));
-	set_hole(g, (u64)first << DCM_SPAN_SHIFT, nr, false);
-	set_hole(g, ((u64)first << DCM_SPAN_SHIFT) + nr,
+	page_set_hole(g, (u64)first << DCM_SPAN_SHIFT, nr, false);
+	page_set_hole(g, ((u64)first << DCM_SPAN_SHIFT) + nr,
 		 (spans << DCM_SPAN_SHIFT) - nr, true);
 	__atomic_store_n(&g->seq, g->seq + 1, __ATOMIC_SEQ_CST);
 	memmove(r + 1, r, (g->nr - i) * sizeof(*r));
@@ -300,7 +301,7 @@ int dcm_guest_add(struct dcm_pager *pg, u64 va, u64 nr, bool mapped)
 	};
 	WRITE_ONCE(g->nr, g->nr + 1);
 	__atomic_store_n(&g->seq, g->seq + 1, __ATOMIC_SEQ_CST);
-	err = prepare(pg, va, nr << DCM_PAGE_SHIFT);
+	err = region_prepare(pg, va, nr << DCM_PAGE_SHIFT);
 	if (err) {
 		__atomic_store_n(&g->seq, g->seq + 1, __ATOMIC_SEQ_CST);
 		memmove(r, r + 1, (g->nr - i - 1) * sizeof(*r));
@@ -318,7 +319,7 @@ out:
  * On the discard lane. The caller has blocked signals, and its stack is not
  * paged memory.
  */
-static void discard(struct dcm_pager *pg, u64 gfn, u64 nr)
+static void pages_discard(struct dcm_pager *pg, u64 gfn, u64 nr)
 {
 	struct dcm_pg_lane *l = dcm_discard_lane(pg);
 	u64 end = gfn + nr, next;
@@ -340,7 +341,7 @@ void dcm_guest_discard(struct dcm_pager *pg, u64 va, u64 nr)
 	u64 end = va + (nr << DCM_PAGE_SHIFT), len, gfn;
 
 	while ((va = dcm_guest_next(&pg->guest, va, end, &len, &gfn)), len) {
-		discard(pg, gfn, len >> DCM_PAGE_SHIFT);
+		pages_discard(pg, gfn, len >> DCM_PAGE_SHIFT);
 		va += len;
 	}
 }
@@ -367,18 +368,18 @@ static void region_drop(struct dcm_guest *g, u32 i)
  * The pages of one piece are no longer paged. The core forgets them; whatever
  * is mapped there stays, because they are holes by then.
  */
-static void forget(struct dcm_pager *pg, u64 va, u64 gfn, u64 nr)
+static void pages_forget(struct dcm_pager *pg, u64 va, u64 gfn, u64 nr)
 {
 	struct dcm_guest *g = &pg->guest;
-	u32 i = find(g, va);
+	u32 i = region_find(g, va);
 	u64 k;
 
-	set_hole(g, gfn, nr, true);
+	page_set_hole(g, gfn, nr, true);
 	dcm_pins_forget(g, gfn, nr);
 	for (k = gfn; k < gfn + nr; k++)
 		__atomic_fetch_and(&g->bus[k / 8], (u8) ~(1u << (k % 8)),
 				   __ATOMIC_SEQ_CST);
-	discard(pg, gfn, nr);
+	pages_discard(pg, gfn, nr);
 	g->region[i].holes += (u32)nr;
 	if (g->region[i].holes == g->region[i].nr)
 		region_drop(g, i);
@@ -396,9 +397,9 @@ int dcm_guest_punch(struct dcm_pager *pg, u64 va, u64 nr)
 
 	pthread_mutex_lock(&g->lock);
 	while ((va = dcm_guest_next(g, va, end, &len, &gfn)), len) {
-		/* A fault after this may map a page; forget() discards it. */
-		discard(pg, gfn, len >> DCM_PAGE_SHIFT);
-		forget(pg, va, gfn, len >> DCM_PAGE_SHIFT);
+		/* A fault after this may map a page; pages_forget() discards it. */
+		pages_discard(pg, gfn, len >> DCM_PAGE_SHIFT);
+		pages_forget(pg, va, gfn, len >> DCM_PAGE_SHIFT);
 		dcm_uffd_unregister(&pg->uffd, va, len);
 		dcm_uffd_wake(&pg->uffd, va, len);
 		va += len;
@@ -411,7 +412,7 @@ int dcm_guest_punch(struct dcm_pager *pg, u64 va, u64 nr)
  * Did a call that failed unmap this? Before Linux 6.17 mremap() unmaps its
  * target before it checks whether it can map there.
  */
-static bool is_gone(u64 va, u64 bytes)
+static bool range_is_unmapped(u64 va, u64 bytes)
 {
 	return msync((void *)va, bytes, MS_ASYNC) && errno == ENOMEM;
 }
@@ -449,8 +450,8 @@ long dcm_guest_replace(struct dcm_pager *pg, u64 va, u64 nr,
 		rc = -errno;
 	for (at = va; (at = dcm_guest_next(g, at, end, &len, &gfn)), len;
 	     at += len) {
-		if (rc >= 0 || is_gone(at, len)) {
-			forget(pg, at, gfn, len >> DCM_PAGE_SHIFT);
+		if (rc >= 0 || range_is_unmapped(at, len)) {
+			pages_forget(pg, at, gfn, len >> DCM_PAGE_SHIFT);
 			/* Threads that fault on the old mapping try again. */
 			dcm_uffd_wake(&pg->uffd, at, len);
 		} else {

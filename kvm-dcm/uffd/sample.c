@@ -26,7 +26,7 @@ int dcm_sample_init(struct dcm_pager *pg)
 	return pg->sample ? 0 : -ENOMEM;
 }
 
-static struct dcm_sample_bucket *bucket(struct dcm_pager *pg, u32 gfn)
+static struct dcm_sample_bucket *sample_bucket(struct dcm_pager *pg, u32 gfn)
 {
 	u32 h = (gfn >> DCM_ORDER_MAX) * 0x9e3779b1u;
 
@@ -36,7 +36,7 @@ static struct dcm_sample_bucket *bucket(struct dcm_pager *pg, u32 gfn)
 /** dcm_sample_add() - leave page @gfn unmapped; false: no room, map it */
 bool dcm_sample_add(struct dcm_pager *pg, u32 gfn, u32 frame, bool writable)
 {
-	struct dcm_sample_bucket *b = bucket(pg, gfn);
+	struct dcm_sample_bucket *b = sample_bucket(pg, gfn);
 	unsigned int i;
 	bool ok = false;
 
@@ -60,7 +60,7 @@ bool dcm_sample_add(struct dcm_pager *pg, u32 gfn, u32 frame, bool writable)
 /** dcm_sample_take() - remove an unmapped page's entry; returns its frame */
 u32 dcm_sample_take(struct dcm_pager *pg, u32 gfn, bool *writable)
 {
-	struct dcm_sample_bucket *b = bucket(pg, gfn);
+	struct dcm_sample_bucket *b = sample_bucket(pg, gfn);
 	u32 frame = DCM_NIL;
 	unsigned int i;
 
@@ -84,7 +84,7 @@ u32 dcm_sample_take(struct dcm_pager *pg, u32 gfn, bool *writable)
 /** dcm_sample_mask() - pages of a block that are left unmapped, a bit each */
 u16 dcm_sample_mask(struct dcm_pager *pg, u32 gfn, unsigned int order)
 {
-	struct dcm_sample_bucket *b = bucket(pg, gfn);
+	struct dcm_sample_bucket *b = sample_bucket(pg, gfn);
 	unsigned int i;
 	u16 mask = 0;
 

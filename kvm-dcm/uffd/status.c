@@ -60,7 +60,7 @@ struct dcm_status {
 
 /* ---- figures ---- */
 
-static void put(json_t *o, const char *key, u64 v)
+static void json_put(json_t *o, const char *key, u64 v)
 {
 	json_object_set_new(o, key, json_integer((json_int_t)v));
 }
@@ -71,11 +71,11 @@ static json_t *hist_json(struct dcm_pager *pg, enum dcm_hist_id id)
 	struct dcm_hist h;
 
 	dcm_vm_hist(pg->vm, id, &h);
-	put(o, "p50", dcm_hist_quantile(&h, 5000));
-	put(o, "p90", dcm_hist_quantile(&h, 9000));
-	put(o, "p99", dcm_hist_quantile(&h, 9900));
-	put(o, "p999", dcm_hist_quantile(&h, 9990));
-	put(o, "count", dcm_hist_count(&h));
+	json_put(o, "p50", dcm_hist_quantile(&h, 5000));
+	json_put(o, "p90", dcm_hist_quantile(&h, 9000));
+	json_put(o, "p99", dcm_hist_quantile(&h, 9900));
+	json_put(o, "p999", dcm_hist_quantile(&h, 9990));
+	json_put(o, "count", dcm_hist_count(&h));
 	return o;
 }
 
@@ -83,16 +83,16 @@ static json_t *faults_json(const u64 *c)
 {
 	json_t *o = json_object();
 
-	put(o, "total", c[DCM_C_FAULTS]);
-	put(o, "missing", c[DCM_C_FAULT_MISSING]);
-	put(o, "minor", c[DCM_C_FAULT_MINOR] + c[DCM_C_FAULT_CANCEL]);
-	put(o, "wp", c[DCM_C_FAULT_WP]);
-	put(o, "zero", c[DCM_C_FAULT_ZERO]);
-	put(o, "busy", c[DCM_C_FAULT_BUSY]);
-	put(o, "stalled", c[DCM_C_FAULT_STALL]);
-	put(o, "sample", c[DCM_C_FAULT_SAMPLE]);
-	put(o, "spurious", c[DCM_C_FAULT_SPURIOUS]);
-	put(o, "lost", c[DCM_C_FAULT_LOST]);
+	json_put(o, "total", c[DCM_C_FAULTS]);
+	json_put(o, "missing", c[DCM_C_FAULT_MISSING]);
+	json_put(o, "minor", c[DCM_C_FAULT_MINOR] + c[DCM_C_FAULT_CANCEL]);
+	json_put(o, "wp", c[DCM_C_FAULT_WP]);
+	json_put(o, "zero", c[DCM_C_FAULT_ZERO]);
+	json_put(o, "busy", c[DCM_C_FAULT_BUSY]);
+	json_put(o, "stalled", c[DCM_C_FAULT_STALL]);
+	json_put(o, "sample", c[DCM_C_FAULT_SAMPLE]);
+	json_put(o, "spurious", c[DCM_C_FAULT_SPURIOUS]);
+	json_put(o, "lost", c[DCM_C_FAULT_LOST]);
 	return o;
 }
 
@@ -103,7 +103,7 @@ static json_t *mix_json(const u64 *c)
 	unsigned int i;
 
 	for (i = 0; i <= DCM_ORDER_MAX; i++)
-		put(o, name[i], c[DCM_C_MIX_4K + i]);
+		json_put(o, name[i], c[DCM_C_MIX_4K + i]);
 	return o;
 }
 
@@ -111,9 +111,9 @@ static json_t *prefetch_json(const u64 *c)
 {
 	json_t *o = json_object();
 
-	put(o, "fetched", c[DCM_C_PREFETCHED]);
-	put(o, "observed", c[DCM_C_PREFETCH_SEEN]);
-	put(o, "touched", c[DCM_C_PREFETCH_HIT]);
+	json_put(o, "fetched", c[DCM_C_PREFETCHED]);
+	json_put(o, "observed", c[DCM_C_PREFETCH_SEEN]);
+	json_put(o, "touched", c[DCM_C_PREFETCH_HIT]);
 	return o;
 }
 
@@ -139,17 +139,18 @@ static json_t *donors_json(struct dcm_pager *pg, u32 *waiting)
 		json_object_set_new(o, "state",
 				    json_string(dcm_client_donor_state_name(
 					    d->state)));
-		put(o, "slabs", d->slabs);
-		put(o, "bytes", d->bytes);
-		put(o, "rtt_ns", d->rtt_ns);
-		put(o, "reads", d->reads);
-		put(o, "writes", d->writes);
-		put(o, "slabs_free", d->slabs_free);
-		put(o, "slabs_total", d->slabs_total);
-		put(o, "slabs_used", d->slabs_used);
-		put(o, "silent_ms", d->silent_ms);
-		put(o, "patience_ms", d->patience_ms);
-		put(o, "slab_bytes", dcm_client_extent_bytes(pg->client, 0));
+		json_put(o, "slabs", d->slabs);
+		json_put(o, "bytes", d->bytes);
+		json_put(o, "rtt_ns", d->rtt_ns);
+		json_put(o, "reads", d->reads);
+		json_put(o, "writes", d->writes);
+		json_put(o, "slabs_free", d->slabs_free);
+		json_put(o, "slabs_total", d->slabs_total);
+		json_put(o, "slabs_used", d->slabs_used);
+		json_put(o, "silent_ms", d->silent_ms);
+		json_put(o, "patience_ms", d->patience_ms);
+		json_put(o, "slab_bytes",
+			 dcm_client_extent_bytes(pg->client, 0));
 		json_object_set_new(o, "why", json_string(d->why));
 		json_array_append_new(a, o);
 	}
@@ -185,10 +186,10 @@ static json_t *extents_json(struct dcm_pager *pg, u64 *indirect)
 					     DCM_NOTDIRECT;
 		}
 	}
-	put(o, "total", vm->nr_extents);
-	put(o, "mapped", mapped);
-	put(o, "moving", moving);
-	put(o, "lost", READ_ONCE(pg->slabs.nr_lost));
+	json_put(o, "total", vm->nr_extents);
+	json_put(o, "mapped", mapped);
+	json_put(o, "moving", moving);
+	json_put(o, "lost", READ_ONCE(pg->slabs.nr_lost));
 	return o;
 }
 
@@ -198,7 +199,7 @@ static json_t *tunable_values(struct dcm_pager *pg)
 	unsigned int i;
 
 	for (i = 0; i < DCM_T_NR; i++)
-		put(o, dcm_tunables[i].name, dcm_tunable_get(pg->vm, i));
+		json_put(o, dcm_tunables[i].name, dcm_tunable_get(pg->vm, i));
 	return o;
 }
 
@@ -211,17 +212,17 @@ static json_t *lanes_json(struct dcm_pager *pg)
 		struct dcm_pg_lane *l = &pg->lane[i];
 		json_t *o = json_object();
 
-		put(o, "messages", READ_ONCE(l->messages));
-		put(o, "moves", READ_ONCE(l->migrations));
-		put(o, "spin_hits", READ_ONCE(l->spin_hits));
-		put(o, "yielded", READ_ONCE(l->yield.served));
-		put(o, "regrets", READ_ONCE(l->yield.regrets));
+		json_put(o, "messages", READ_ONCE(l->messages));
+		json_put(o, "moves", READ_ONCE(l->migrations));
+		json_put(o, "spin_hits", READ_ONCE(l->spin_hits));
+		json_put(o, "yielded", READ_ONCE(l->yield.served));
+		json_put(o, "regrets", READ_ONCE(l->yield.regrets));
 		json_array_append_new(a, o);
 	}
 	return a;
 }
 
-static json_t *range(const char *what, u64 from, u64 bytes)
+static json_t *range_json(const char *what, u64 from, u64 bytes)
 {
 	return json_pack("{s:s,s:I,s:I}", "what", what, "from",
 			 (json_int_t)from, "to", (json_int_t)(from + bytes));
@@ -233,11 +234,11 @@ static json_t *ranges_json(struct dcm_pager *pg)
 	json_t *a = json_array();
 	u64 va = 0, len, gfn;
 
-	json_array_append_new(a, range("frames", pg->frames.base,
+	json_array_append_new(a, range_json("frames", pg->frames.base,
 				       pg->frames.bytes));
 	while ((va = dcm_guest_next(&pg->guest, va, U64_MAX, &len, &gfn)),
 	       len) {
-		json_array_append_new(a, range("guest", va, len));
+		json_array_append_new(a, range_json("guest", va, len));
 		va += len;
 	}
 	return a;
@@ -258,7 +259,7 @@ static json_t *status_json(struct dcm_pager *pg)
 	cached = (u64)max(atomic64_read(&pg->frames.cached), (s64)0);
 	json_object_set_new(o, "ok", json_true());
 	json_object_set_new(o, "name", json_string(pg->cfg.name));
-	put(o, "pid", (u64)getpid());
+	json_put(o, "pid", (u64)getpid());
 	json_object_set_new(o, "version", json_string(DCM_VERSION));
 	json_object_set_new(o, "mode",
 			    json_string(pg->cfg.mode == DCM_MODE_QEMU ?
@@ -267,42 +268,42 @@ static json_t *status_json(struct dcm_pager *pg)
 	json_object_set_new(o, "uptime_s",
 			    json_real((double)(dcm_now_ns() - pg->start_ns) /
 				      1e9));
-	put(o, "budget_bytes", READ_ONCE(pg->budget_bytes));
-	put(o, "min_budget_bytes", dcm_pager_min_budget(pg));
-	put(o, "direct_bytes", (st->direct + cached) << DCM_PAGE_SHIFT);
+	json_put(o, "budget_bytes", READ_ONCE(pg->budget_bytes));
+	json_put(o, "min_budget_bytes", dcm_pager_min_budget(pg));
+	json_put(o, "direct_bytes", (st->direct + cached) << DCM_PAGE_SHIFT);
 	json_object_set_new(o, "extents", extents_json(pg, &indirect));
-	put(o, "indirect_bytes", indirect << DCM_PAGE_SHIFT);
-	put(o, "size_bytes", (u64)pg->vm->nr_pages << DCM_PAGE_SHIFT);
-	put(o, "pinned_bytes",
+	json_put(o, "indirect_bytes", indirect << DCM_PAGE_SHIFT);
+	json_put(o, "size_bytes", (u64)pg->vm->nr_pages << DCM_PAGE_SHIFT);
+	json_put(o, "pinned_bytes",
 	    __atomic_load_n(&pg->guest.pinned, __ATOMIC_RELAXED)
 		    << DCM_PAGE_SHIFT);
-	put(o, "in_flight_bytes", st->in_writeback << DCM_PAGE_SHIFT);
-	put(o, "in_flight_max_bytes", st->in_flight_max << DCM_PAGE_SHIFT);
+	json_put(o, "in_flight_bytes", st->in_writeback << DCM_PAGE_SHIFT);
+	json_put(o, "in_flight_max_bytes", st->in_flight_max << DCM_PAGE_SHIFT);
 	json_object_set_new(o, "faults", faults_json(c));
-	put(o, "fetches", c[DCM_C_FETCHES]);
-	put(o, "fetched_bytes", c[DCM_C_FETCHED_PAGES] << DCM_PAGE_SHIFT);
-	put(o, "writebacks", c[DCM_C_WRITEBACKS]);
-	put(o, "written_bytes", c[DCM_C_WRITTEN_PAGES] << DCM_PAGE_SHIFT);
-	put(o, "cancelled", c[DCM_C_CANCELLED]);
-	put(o, "clean_drops", c[DCM_C_CLEAN_DROPS]);
-	put(o, "zero_pages", c[DCM_C_ZERO_PAGES]);
-	put(o, "stretch", c[DCM_C_STRETCH]);
-	put(o, "reduce", c[DCM_C_REDUCE]);
+	json_put(o, "fetches", c[DCM_C_FETCHES]);
+	json_put(o, "fetched_bytes", c[DCM_C_FETCHED_PAGES] << DCM_PAGE_SHIFT);
+	json_put(o, "writebacks", c[DCM_C_WRITEBACKS]);
+	json_put(o, "written_bytes", c[DCM_C_WRITTEN_PAGES] << DCM_PAGE_SHIFT);
+	json_put(o, "cancelled", c[DCM_C_CANCELLED]);
+	json_put(o, "clean_drops", c[DCM_C_CLEAN_DROPS]);
+	json_put(o, "zero_pages", c[DCM_C_ZERO_PAGES]);
+	json_put(o, "stretch", c[DCM_C_STRETCH]);
+	json_put(o, "reduce", c[DCM_C_REDUCE]);
 	json_object_set_new(o, "block_mix", mix_json(c));
 	json_object_set_new(o, "prefetch", prefetch_json(c));
 	lat = json_object();
 	for (i = 0; i < DCM_H_NR; i++)
 		json_object_set_new(lat, dcm_hist_names[i], hist_json(pg, i));
 	json_object_set_new(o, "latency_ns", lat);
-	put(o, "lost_pages", c[DCM_C_LOST_PAGES]);
+	json_put(o, "lost_pages", c[DCM_C_LOST_PAGES]);
 	json_object_set_new(o, "donors", donors_json(pg, &waiting));
-	put(o, "waiting", waiting);
+	json_put(o, "waiting", waiting);
 	json_object_set_new(o, "tunables", tunable_values(pg));
 	json_object_set_new(o, "lanes", lanes_json(pg));
 	json_object_set_new(o, "ranges", ranges_json(pg));
 	lat = json_object();
 	for (i = 0; i < DCM_C_NR; i++)
-		put(lat, dcm_counter_names[i], c[i]);
+		json_put(lat, dcm_counter_names[i], c[i]);
 	json_object_set_new(o, "counters", lat);
 	free(st);
 	return o;
@@ -349,7 +350,7 @@ static json_t *tunables_json(struct dcm_pager *pg)
 	return o;
 }
 
-static json_t *do_budget(struct dcm_pager *pg, json_t *req)
+static json_t *request_budget(struct dcm_pager *pg, json_t *req)
 {
 	json_t *v = json_object_get(req, "bytes");
 	char why[160];
@@ -367,7 +368,7 @@ static json_t *do_budget(struct dcm_pager *pg, json_t *req)
 			 (json_int_t)dcm_pager_budget(pg));
 }
 
-static json_t *do_set(struct dcm_pager *pg, json_t *req)
+static json_t *request_set(struct dcm_pager *pg, json_t *req)
 {
 	const char *name = json_string_value(json_object_get(req, "name"));
 	json_t *v = json_object_get(req, "value");
@@ -407,7 +408,7 @@ static const char *donor_why(int err)
 	}
 }
 
-static json_t *do_donor(struct dcm_pager *pg, json_t *req)
+static json_t *request_donor(struct dcm_pager *pg, json_t *req)
 {
 	const char *op = json_string_value(json_object_get(req, "op"));
 	const char *name = json_string_value(json_object_get(req, "name"));
@@ -438,7 +439,8 @@ static json_t *do_donor(struct dcm_pager *pg, json_t *req)
 	return json_pack("{s:b,s:s}", "ok", 1, "name", d.name);
 }
 
-static json_t *answer(struct dcm_pager *pg, const char *line, size_t len)
+static json_t *request_answer(struct dcm_pager *pg, const char *line,
+			      size_t len)
 {
 	json_t *req = json_loadb(line, len, JSON_REJECT_DUPLICATES, NULL);
 	const char *cmd = json_string_value(json_object_get(req, "cmd"));
@@ -451,11 +453,11 @@ static json_t *answer(struct dcm_pager *pg, const char *line, size_t len)
 	else if (!strcmp(cmd, "tunables"))
 		res = tunables_json(pg);
 	else if (!strcmp(cmd, "budget"))
-		res = do_budget(pg, req);
+		res = request_budget(pg, req);
 	else if (!strcmp(cmd, "set"))
-		res = do_set(pg, req);
+		res = request_set(pg, req);
 	else if (!strcmp(cmd, "donor"))
-		res = do_donor(pg, req);
+		res = request_donor(pg, req);
 	else
 		res = error_json(
 			"unknown cmd: status, budget, tunables, set or donor");
@@ -466,7 +468,7 @@ static json_t *answer(struct dcm_pager *pg, const char *line, size_t len)
 /* ---- the socket ---- */
 
 /* Until @end, however little the peer takes at a time: others wait. */
-static bool send_all(int fd, const char *p, size_t len, u64 end)
+static bool client_send(int fd, const char *p, size_t len, u64 end)
 {
 	while (len) {
 		ssize_t n = send(fd, p, len, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -491,10 +493,10 @@ static bool send_all(int fd, const char *p, size_t len, u64 end)
 static bool client_line(struct dcm_status *s, struct client *c, size_t len,
 			u64 end)
 {
-	json_t *res = answer(s->pg, c->line, len);
+	json_t *res = request_answer(s->pg, c->line, len);
 	char *text = json_dumps(res, JSON_COMPACT);
-	bool ok = text && send_all(c->fd, text, strlen(text), end) &&
-		  send_all(c->fd, "\n", 1, end);
+	bool ok = text && client_send(c->fd, text, strlen(text), end) &&
+		  client_send(c->fd, "\n", 1, end);
 
 	json_decref(res);
 	free(text);
@@ -577,7 +579,7 @@ static void *status_main(void *arg)
 #define DCM_RUNTIME_ROOT "/run/kvm-dcm-host"
 
 /* A directory that no other user can write to. */
-static bool is_ours(const char *path)
+static bool dir_is_ours(const char *path)
 {
 	struct stat st;
 
@@ -610,10 +612,10 @@ static int runtime_dir(char *buf, size_t len)
 	}
 	if (mkdir(buf, 0700) && errno != EEXIST)
 		return -errno;
-	return is_ours(buf) ? 0 : -EPERM;
+	return dir_is_ours(buf) ? 0 : -EPERM;
 }
 
-static bool somebody_there(const struct sockaddr_un *sa)
+static bool socket_is_served(const struct sockaddr_un *sa)
 {
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	bool there;
@@ -646,7 +648,7 @@ static int socket_open(struct dcm_status *s, const char *name, char *err,
 			 name);
 		return -ENAMETOOLONG;
 	}
-	if (somebody_there(&sa)) {
+	if (socket_is_served(&sa)) {
 		snprintf(err, len, "a VM named %s is running already (%s)",
 			 name, sa.sun_path);
 		return -EEXIST;

@@ -31,7 +31,7 @@
 
 #define FEATURES_NEEDED (UFFD_FEATURE_PAGEFAULT_FLAG_WP)
 
-static int open_fd(int *why)
+static int uffd_open_fd(int *why)
 {
 	int fd, dev = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
 
@@ -47,10 +47,10 @@ static int open_fd(int *why)
 }
 
 /* A descriptor that has asked for its features can't be used afterwards. */
-static int probe_features(uint64_t *features, int *why)
+static int features_probe(uint64_t *features, int *why)
 {
 	struct uffdio_api api = { .api = UFFD_API };
-	int fd = open_fd(why), rc;
+	int fd = uffd_open_fd(why), rc;
 
 	if (fd < 0)
 		return -1;
@@ -62,7 +62,7 @@ static int probe_features(uint64_t *features, int *why)
 }
 
 /* One flush for many ranges: may we process_madvise() our own memory? */
-static void probe_vector(struct dcm_uffd *u)
+static void vector_probe(struct dcm_uffd *u)
 {
 	char *p = mmap(NULL, 8192, PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -83,7 +83,7 @@ static void probe_vector(struct dcm_uffd *u)
 	munmap(p, 8192);
 }
 
-static int fail(char *err, size_t len, int why)
+static int error_text(char *err, size_t len, int why)
 {
 	if (why == EPERM || why == EACCES)
 		snprintf(err, len,
@@ -110,8 +110,8 @@ int dcm_uffd_open(struct dcm_uffd *u, unsigned int flags, char *err, size_t len)
 	struct uffdio_api api = { .api = UFFD_API };
 	int why = 0;
 
-	if (probe_features(&have, &why))
-		return fail(err, len, why);
+	if (features_probe(&have, &why))
+		return error_text(err, len, why);
 	if ((have & FEATURES_NEEDED) != FEATURES_NEEDED) {
 		snprintf(err, len,
 			 "this kernel's userfaultfd can't write-protect: Linux 6.1 or later is needed");
@@ -123,19 +123,19 @@ int dcm_uffd_open(struct dcm_uffd *u, unsigned int flags, char *err, size_t len)
 		have &= ~(uint64_t)UFFD_FEATURE_POISON;
 	want |= have & (UFFD_FEATURE_MOVE | UFFD_FEATURE_POISON |
 			UFFD_FEATURE_THREAD_ID);
-	u->fd = open_fd(&why);
+	u->fd = uffd_open_fd(&why);
 	if (u->fd < 0)
-		return fail(err, len, why);
+		return error_text(err, len, why);
 	api.features = want;
 	if (ioctl(u->fd, UFFDIO_API, &api)) {
 		why = errno;
 		close(u->fd);
-		return fail(err, len, why);
+		return error_text(err, len, why);
 	}
 	u->move = want & UFFD_FEATURE_MOVE;
 	u->poison = want & UFFD_FEATURE_POISON;
 	u->thread_id = want & UFFD_FEATURE_THREAD_ID;
-	probe_vector(u);
+	vector_probe(u);
 	if (flags & DCM_UFFD_NO_VECTOR)
 		u->vector = false;
 	return 0;
@@ -200,7 +200,7 @@ int dcm_uffd_copy(struct dcm_uffd *u, uint64_t dst, const void *src,
 	return 0;
 }
 
-static bool is_hole(uint64_t addr)
+static bool page_is_hole(uint64_t addr)
 {
 	unsigned char there = 1;
 
@@ -239,7 +239,7 @@ int dcm_uffd_move(struct dcm_uffd *u, uint64_t dst, uint64_t src,
 		/* EAGAIN or another error: @m.move is what was moved so far. */
 		if (m.move > 0) {
 			done += (uint64_t)m.move;
-		} else if (errno == EEXIST && is_hole(src + done)) {
+		} else if (errno == EEXIST && page_is_hole(src + done)) {
 			if (wake)
 				dcm_uffd_wake(u, dst + done, DCM_PAGE_SIZE);
 			done += DCM_PAGE_SIZE;

@@ -52,7 +52,7 @@ static bool policy_set(int policy)
 	return !sched_setscheduler(0, policy, &none);
 }
 
-static void *there_and_back(void *arg)
+static void *policy_try(void *arg)
 {
 	*(bool *)arg = policy_set(SCHED_IDLE) && policy_set(SCHED_OTHER);
 	return NULL;
@@ -65,14 +65,14 @@ bool dcm_yield_can(void)
 	bool can = false;
 
 	if (sched_getscheduler(0) != SCHED_OTHER || prctl(PR_GET_SECCOMP) ||
-	    dcm_thread_start(&thread, there_and_back, &can))
+	    dcm_thread_start(&thread, policy_try, &can))
 		return false;
 	pthread_join(thread, NULL);
 	return can;
 }
 
 /* Nanoseconds that this thread was ready to run and did not. */
-static bool waited_ns(const struct dcm_yield *p, u64 *ns)
+static bool thread_waited_ns(const struct dcm_yield *p, u64 *ns)
 {
 	char text[80], *end;
 	ssize_t n = pread(p->schedstat, text, sizeof(text) - 1, 0);
@@ -86,7 +86,7 @@ static bool waited_ns(const struct dcm_yield *p, u64 *ns)
 }
 
 /* CPU time of another thread of this process. */
-static bool ran_ns(pid_t tid, u64 *ns)
+static bool thread_ran_ns(pid_t tid, u64 *ns)
 {
 	/* The kernel's encoding: per thread (4), CPU time by scheduler (2). */
 	clockid_t clock = (clockid_t)(~(unsigned int)tid << 3 | 6u);
@@ -113,14 +113,15 @@ void dcm_yield_stop(struct dcm_pg_lane *l)
 		close(l->yield.schedstat);
 }
 
-static bool mark(struct dcm_yield *p, pid_t tid, u64 now)
+static bool times_mark(struct dcm_yield *p, pid_t tid, u64 now)
 {
 	p->tid = tid;
 	p->checked_ns = now;
-	return waited_ns(p, &p->waited_ns) && ran_ns(tid, &p->ran_ns);
+	return thread_waited_ns(p, &p->waited_ns) &&
+	       thread_ran_ns(tid, &p->ran_ns);
 }
 
-static void leave(struct dcm_yield *p)
+static void policy_leave(struct dcm_yield *p)
 {
 	/* Seccomp came since: the lane can't return any more. */
 	if (prctl(PR_GET_SECCOMP)) {
@@ -133,7 +134,7 @@ static void leave(struct dcm_yield *p)
 }
 
 /* A fault had to wait, for @lost_ns: return to SCHED_OTHER. */
-static void regret(struct dcm_yield *p, u64 now, u64 lost_ns)
+static void yield_regret(struct dcm_yield *p, u64 now, u64 lost_ns)
 {
 	if (now - p->since_ns > WORTH * lost_ns)
 		p->hold_ns = min(lost_ns, (u64)HOLD_MAX_NS);
@@ -142,7 +143,7 @@ static void regret(struct dcm_yield *p, u64 now, u64 lost_ns)
 				 (u64)HOLD_MAX_NS);
 	p->until_ns = now + p->hold_ns;
 	WRITE_ONCE(p->regrets, p->regrets + 1);
-	leave(p);
+	policy_leave(p);
 }
 
 /** dcm_yield_may() - whether the lane can yield and has waited long enough */
@@ -163,7 +164,7 @@ void dcm_yield_be(struct dcm_pg_lane *l, pid_t tid)
 
 	if (p->on || !p->dense || !dcm_yield_may(l))
 		return;
-	if (prctl(PR_GET_SECCOMP) || !mark(p, tid, now))
+	if (prctl(PR_GET_SECCOMP) || !times_mark(p, tid, now))
 		return;
 	p->since_ns = now;
 	p->on = policy_set(SCHED_IDLE);
@@ -185,33 +186,33 @@ void dcm_yield_fault(struct dcm_pg_lane *l, pid_t tid)
 		return;
 	WRITE_ONCE(p->served, p->served + 1);
 	if (tid != p->tid && gap > LATE_NS && !dcm_choose_served(l, tid)) {
-		regret(p, now, gap);
+		yield_regret(p, now, gap);
 		return;
 	}
 	if (now - p->checked_ns < CHECK_NS)
 		return;
 	if (tid != p->tid) {
-		if (!mark(p, tid, now))
-			leave(p);
+		if (!times_mark(p, tid, now))
+			policy_leave(p);
 		return;
 	}
 	waited = p->waited_ns;
 	ran = p->ran_ns;
 	gap = now - p->checked_ns;
-	if (!mark(p, tid, now)) {
-		leave(p);
+	if (!times_mark(p, tid, now)) {
+		policy_leave(p);
 		return;
 	}
 	waited = p->waited_ns - waited;
 	ran = p->ran_ns - ran;
 	others = waited > ran ? waited - ran : 0;
 	if (others > gap / 2)
-		regret(p, now, others);
+		yield_regret(p, now, others);
 }
 
 /** dcm_yield_silence() - no fault for DCM_YIELD_MS */
 void dcm_yield_silence(struct dcm_pg_lane *l)
 {
 	if (l->yield.on && l->yield.schedstat >= 0)
-		leave(&l->yield);
+		policy_leave(&l->yield);
 }
