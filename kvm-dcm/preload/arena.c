@@ -39,14 +39,14 @@ int dcm_arena_init(u64 base, u64 bytes)
 	return 0;
 }
 
-static void remove_at(u32 i)
+static void range_remove(u32 i)
 {
 	memmove(&arena.range[i], &arena.range[i + 1],
 		(arena.nr - i - 1) * sizeof(*arena.range));
 	arena.nr--;
 }
 
-static void insert_at(u32 i, u64 addr, u64 bytes)
+static void range_insert(u32 i, u64 addr, u64 bytes)
 {
 	if (arena.nr == RANGES_MAX)
 		return;
@@ -69,11 +69,12 @@ u64 dcm_arena_take(u64 bytes, u64 align)
 		at = (r.addr + align - 1) & ~(align - 1);
 		if (at + bytes < at || at + bytes > r.addr + r.bytes)
 			continue;
-		remove_at(i);
+		range_remove(i);
 		if (at + bytes < r.addr + r.bytes)
-			insert_at(i, at + bytes, r.addr + r.bytes - at - bytes);
+			range_insert(i, at + bytes,
+				     r.addr + r.bytes - at - bytes);
 		if (at > r.addr)
-			insert_at(i, r.addr, at - r.addr);
+			range_insert(i, r.addr, at - r.addr);
 		spin_unlock(&arena.lock);
 		return at;
 	}
@@ -107,8 +108,8 @@ void dcm_arena_give(u64 addr, u64 bytes)
 
 		addr = min(addr, r->addr);
 		end = max(end, r->addr + r->bytes);
-		remove_at(i);
+		range_remove(i);
 	}
-	insert_at(i, addr, end - addr);
+	range_insert(i, addr, end - addr);
 	spin_unlock(&arena.lock);
 }

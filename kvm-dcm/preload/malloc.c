@@ -50,7 +50,7 @@ void dcm_malloc_ready(void)
 			 __ATOMIC_RELEASE);
 }
 
-static inline bool own(void)
+static inline bool heap_is_own(void)
 {
 	return dcm_thread_inside ||
 	       !__atomic_load_n(&next.ready, __ATOMIC_ACQUIRE);
@@ -58,7 +58,7 @@ static inline bool own(void)
 
 DCM_EXPORT void *malloc(size_t n)
 {
-	return own() ? dcm_heap_alloc(n, 16) : next.malloc(n);
+	return heap_is_own() ? dcm_heap_alloc(n, 16) : next.malloc(n);
 }
 
 DCM_EXPORT void free(void *p)
@@ -70,7 +70,7 @@ DCM_EXPORT void free(void *p)
 
 		dcm_heap_free(p);
 		errno = saved;
-	} else if (!own()) {
+	} else if (!heap_is_own()) {
 		next.free(p);
 	}
 }
@@ -80,7 +80,7 @@ DCM_EXPORT void *calloc(size_t n, size_t size)
 	size_t bytes;
 	void *p;
 
-	if (!own())
+	if (!heap_is_own())
 		return next.calloc(n, size);
 	if (__builtin_mul_overflow(n, size, &bytes)) {
 		errno = ENOMEM;
@@ -96,7 +96,7 @@ DCM_EXPORT void *realloc(void *p, size_t n)
 	size_t had;
 	void *q;
 
-	if (!mine && !own())
+	if (!mine && !heap_is_own())
 		return next.realloc(p, n);
 	if (p && !n) {
 		free(p);
@@ -106,7 +106,7 @@ DCM_EXPORT void *realloc(void *p, size_t n)
 	      mine	  ? dcm_heap_size(p) :
 	      next.usable ? next.usable(p) :
 			    0;
-	if (mine && own() && n <= had && n >= had / 2)
+	if (mine && heap_is_own() && n <= had && n >= had / 2)
 		return p;
 	q = malloc(n);
 	if (q && p) {
@@ -131,7 +131,7 @@ DCM_EXPORT int posix_memalign(void **out, size_t align, size_t n)
 {
 	void *p;
 
-	if (!own())
+	if (!heap_is_own())
 		return next.posix_memalign(out, align, n);
 	if (align < sizeof(void *) || (align & (align - 1)))
 		return EINVAL;

@@ -25,7 +25,7 @@ void dcm_open_ready(void)
 								  "openat64");
 }
 
-static int open_it(int dir, const char *path, int flags, va_list ap)
+static int file_open(int dir, const char *path, int flags, va_list ap)
 {
 	mode_t mode = 0;
 
@@ -44,7 +44,7 @@ DCM_EXPORT int open(const char *path, int flags, ...)
 	int fd;
 
 	va_start(ap, flags);
-	fd = open_it(AT_FDCWD, path, flags, ap);
+	fd = file_open(AT_FDCWD, path, flags, ap);
 	va_end(ap);
 	return fd;
 }
@@ -55,7 +55,7 @@ DCM_EXPORT int openat(int dir, const char *path, int flags, ...)
 	int fd;
 
 	va_start(ap, flags);
-	fd = open_it(dir, path, flags, ap);
+	fd = file_open(dir, path, flags, ap);
 	va_end(ap);
 	return fd;
 }

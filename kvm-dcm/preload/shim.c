@@ -57,7 +57,7 @@
 
 struct dcm_shim dcm_shim;
 
-static inline struct dcm_pager *pager(void)
+static inline struct dcm_pager *shim_pager(void)
 {
 	if (dcm_thread_inside)
 		return NULL;
@@ -69,26 +69,26 @@ static inline u64 page_up(u64 n)
 	return (n + PAGE - 1) & ~(PAGE - 1);
 }
 
-static inline bool in_arena(u64 addr, u64 bytes)
+static inline bool arena_has(u64 addr, u64 bytes)
 {
 	return addr < dcm_shim.arena + dcm_shim.arena_bytes &&
 	       addr + bytes > dcm_shim.arena;
 }
 
-static void *raw_mmap(void *addr, u64 len, int prot, int flags, int fd,
+static void *mmap_raw(void *addr, u64 len, int prot, int flags, int fd,
 		      off_t off)
 {
 	return (void *)syscall(SYS_mmap, addr, len, prot, flags, fd, off);
 }
 
-static void die(const char *why)
+static void shim_die(const char *why)
 {
 	dcm_log(DCM_LOG_ERR, "%s", why);
 	dcm_log_flush(1000);
 	_exit(125);
 }
 
-static int result(int rc)
+static int errno_result(int rc)
 {
 	if (!rc)
 		return 0;
@@ -125,7 +125,7 @@ static void *arena_map(struct dcm_pager *pg, u64 len)
 	return (void *)at;
 }
 
-static void adopt(struct dcm_pager *pg, void *p, u64 len)
+static void pages_adopt(struct dcm_pager *pg, void *p, u64 len)
 {
 	int rc = dcm_pager_adopt(pg, p, len);
 
@@ -139,7 +139,7 @@ static void adopt(struct dcm_pager *pg, void *p, u64 len)
 }
 
 /* Every page of the range is paged already. */
-static bool all_paged(struct dcm_pager *pg, u64 addr, u64 len)
+static bool range_is_paged(struct dcm_pager *pg, u64 addr, u64 len)
 {
 	return dcm_pager_covers(pg, (void *)addr, len);
 }
@@ -148,10 +148,10 @@ static bool all_paged(struct dcm_pager *pg, u64 addr, u64 len)
  * Put a new mapping in the place of paged pages. It is made elsewhere first:
  * the kernel may refuse it for many reasons, and then the pages must stay.
  */
-static void *map_over(struct dcm_pager *pg, void *addr, u64 len, int prot,
+static void *range_map_over(struct dcm_pager *pg, void *addr, u64 len, int prot,
 		      int flags, int fd, off_t off)
 {
-	void *p = raw_mmap(NULL, len, prot, flags & ~(MAP_FIXED | MAP_32BIT),
+	void *p = mmap_raw(NULL, len, prot, flags & ~(MAP_FIXED | MAP_32BIT),
 			   fd, off);
 	int rc;
 
@@ -166,8 +166,8 @@ static void *map_over(struct dcm_pager *pg, void *addr, u64 len, int prot,
 	return MAP_FAILED;
 }
 
-static void *map_fixed(struct dcm_pager *pg, void *addr, u64 len, int prot,
-		       int flags, int fd, off_t off)
+static void *range_map_fixed(struct dcm_pager *pg, void *addr, u64 len,
+			     int prot, int flags, int fd, off_t off)
 {
 	bool anon = (flags & MAP_ANONYMOUS) &&
 		    (flags & MAP_TYPE) == MAP_PRIVATE &&
@@ -179,9 +179,9 @@ static void *map_fixed(struct dcm_pager *pg, void *addr, u64 len, int prot,
 	len = page_up(len);
 	/* Let the kernel report the error. */
 	if (((u64)off | a) & (PAGE - 1) || a + len <= a)
-		return raw_mmap(addr, bytes, prot, flags, fd, off);
+		return mmap_raw(addr, bytes, prot, flags, fd, off);
 	/* Allocators give memory back and take it again in place. */
-	if (anon && !(prot & PROT_EXEC) && all_paged(pg, a, len)) {
+	if (anon && !(prot & PROT_EXEC) && range_is_paged(pg, a, len)) {
 		if (flags & MAP_FIXED_NOREPLACE) {
 			errno = EEXIST;
 			return MAP_FAILED;
@@ -189,37 +189,38 @@ static void *map_fixed(struct dcm_pager *pg, void *addr, u64 len, int prot,
 		if (mprotect(addr, len, prot))
 			return MAP_FAILED;
 		rc = dcm_pager_discard(pg, addr, len);
-		return result(rc) ? MAP_FAILED : addr;
+		return errno_result(rc) ? MAP_FAILED : addr;
 	}
 	if (!(flags & MAP_FIXED_NOREPLACE) && dcm_pager_owns(pg, addr, len))
-		p = map_over(pg, addr, len, prot, flags, fd, off);
+		p = range_map_over(pg, addr, len, prot, flags, fd, off);
 	else
-		p = raw_mmap(addr, len, prot, flags, fd, off);
+		p = mmap_raw(addr, len, prot, flags, fd, off);
 	if (p == addr && wanted_kind(len, prot, flags))
-		adopt(pg, p, len);
+		pages_adopt(pg, p, len);
 	return p;
 }
 
 DCM_EXPORT void *mmap(void *addr, size_t len, int prot, int flags, int fd,
 		      off_t off)
 {
-	struct dcm_pager *pg = pager();
+	struct dcm_pager *pg = shim_pager();
 	void *p;
 
 	if (unlikely(dcm_shim.orphan) && (flags & MAP_FIXED) &&
 	    dcm_shim.mode == DCM_MODE_QEMU && wanted_kind(len, prot, flags))
-		die("guest RAM in a child process, which has no pager: run QEMU without -daemonize");
+		shim_die(
+			"guest RAM in a child process, which has no pager: run QEMU without -daemonize");
 	if (likely(!pg) || !len)
-		return raw_mmap(addr, len, prot, flags, fd, off);
+		return mmap_raw(addr, len, prot, flags, fd, off);
 	if (flags & (MAP_FIXED | MAP_FIXED_NOREPLACE))
-		return map_fixed(pg, addr, len, prot, flags, fd, off);
+		return range_map_fixed(pg, addr, len, prot, flags, fd, off);
 	if (dcm_shim.mode == DCM_MODE_PROGRAM &&
 	    wanted_kind(len, prot, flags)) {
 		p = arena_map(pg, len);
 		if (p)
 			return p;
 	}
-	return raw_mmap(addr, len, prot, flags, fd, off);
+	return mmap_raw(addr, len, prot, flags, fd, off);
 }
 
 DCM_EXPORT void *mmap64(void *addr, size_t len, int prot, int flags, int fd,
@@ -233,19 +234,19 @@ static int arena_unmap(struct dcm_pager *pg, u64 addr, u64 len)
 	void *p = (void *)addr;
 	sigset_t old;
 
-	if (all_paged(pg, addr, len)) {
+	if (range_is_paged(pg, addr, len)) {
 		if (__atomic_load_n(&dcm_shim.protected, __ATOMIC_RELAXED) &&
 		    mprotect(p, len, PROT_READ | PROT_WRITE))
 			return -1;
-		if (result(dcm_pager_discard(pg, p, len)))
+		if (errno_result(dcm_pager_discard(pg, p, len)))
 			return -1;
 	} else {
 		/* Some other mapping has replaced a part meanwhile. */
-		if (map_over(pg, p, len, PROT_READ | PROT_WRITE,
-			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-			     0) != p)
+		if (range_map_over(pg, p, len, PROT_READ | PROT_WRITE,
+				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+				   -1, 0) != p)
 			return -1;
-		adopt(pg, p, len);
+		pages_adopt(pg, p, len);
 	}
 	dcm_thread_enter(&old);
 	dcm_arena_give(addr, len);
@@ -255,15 +256,15 @@ static int arena_unmap(struct dcm_pager *pg, u64 addr, u64 len)
 
 DCM_EXPORT int munmap(void *addr, size_t bytes)
 {
-	struct dcm_pager *pg = pager();
+	struct dcm_pager *pg = shim_pager();
 	u64 a = (u64)addr, len = page_up(bytes), from, to;
 
 	if (likely(!pg) || (a & (PAGE - 1)) || !len || a + len < a)
 		return (int)syscall(SYS_munmap, addr, bytes);
-	if (!in_arena(a, len)) {
+	if (!arena_has(a, len)) {
 		if (!dcm_pager_owns(pg, addr, len))
 			return (int)syscall(SYS_munmap, addr, bytes);
-		return result(dcm_pager_unmap(pg, addr, len));
+		return errno_result(dcm_pager_unmap(pg, addr, len));
 	}
 	from = max(a, dcm_shim.arena);
 	to = min(a + len, dcm_shim.arena + dcm_shim.arena_bytes);
@@ -275,7 +276,8 @@ DCM_EXPORT int munmap(void *addr, size_t bytes)
 }
 
 /* Refuse mremap() of paged memory for the kernel's reasons. */
-static int remap_refused(u64 old, u64 old_len, u64 new_len, int flags, u64 to)
+static int remap_is_refused(u64 old, u64 old_len, u64 new_len, int flags,
+			    u64 to)
 {
 	bool fixed = flags & MREMAP_FIXED;
 
@@ -292,15 +294,15 @@ static int remap_refused(u64 old, u64 old_len, u64 new_len, int flags, u64 to)
 	return 0;
 }
 
-static void *remap_paged(struct dcm_pager *pg, u64 old, u64 old_len,
+static void *range_remap(struct dcm_pager *pg, u64 old, u64 old_len,
 			 u64 new_len, int flags, void *fixed)
 {
 	u64 at, n = min(old_len, new_len), step;
 	char *to;
 
-	int rc = remap_refused(old, old_len, new_len, flags, (u64)fixed);
+	int rc = remap_is_refused(old, old_len, new_len, flags, (u64)fixed);
 
-	if (result(rc))
+	if (errno_result(rc))
 		return MAP_FAILED;
 	if (new_len <= old_len &&
 	    !(flags & (MREMAP_FIXED | MREMAP_DONTUNMAP))) {
@@ -333,7 +335,7 @@ static void *remap_paged(struct dcm_pager *pg, u64 old, u64 old_len,
 DCM_EXPORT void *mremap(void *old, size_t old_len, size_t new_len, int flags,
 			...)
 {
-	struct dcm_pager *pg = pager();
+	struct dcm_pager *pg = shim_pager();
 	void *fixed = NULL;
 	va_list ap;
 
@@ -343,12 +345,13 @@ DCM_EXPORT void *mremap(void *old, size_t old_len, size_t new_len, int flags,
 	va_end(ap);
 	if (pg && !((u64)old & (PAGE - 1)) && old_len && new_len &&
 	    dcm_pager_owns(pg, old, page_up(old_len)))
-		return remap_paged(pg, (u64)old, page_up(old_len),
+		return range_remap(pg, (u64)old, page_up(old_len),
 				   page_up(new_len), flags, fixed);
 	if (pg && (flags & MREMAP_FIXED) && new_len &&
 	    dcm_pager_owns(pg, fixed, page_up(new_len)))
-		return result(dcm_pager_replace(pg, fixed, page_up(new_len),
-						old, old_len, flags)) ?
+		return errno_result(dcm_pager_replace(pg, fixed,
+						      page_up(new_len), old,
+						      old_len, flags)) ?
 			       MAP_FAILED :
 			       fixed;
 	return (void *)syscall(SYS_mremap, old, old_len, new_len, flags, fixed);
@@ -357,7 +360,7 @@ DCM_EXPORT void *mremap(void *old, size_t old_len, size_t new_len, int flags,
 /* ---- advice and protection ---- */
 
 /* True: the call is done, with @rc. */
-static bool advise_paged(struct dcm_pager *pg, void *addr, u64 len, int advice,
+static bool range_advise(struct dcm_pager *pg, void *addr, u64 len, int advice,
 			 int *rc)
 {
 	*rc = 0;
@@ -394,15 +397,15 @@ static bool advise_paged(struct dcm_pager *pg, void *addr, u64 len, int advice,
 
 DCM_EXPORT int madvise(void *addr, size_t bytes, int advice)
 {
-	struct dcm_pager *pg = pager();
+	struct dcm_pager *pg = shim_pager();
 	u64 len = page_up(bytes);
 	int rc;
 
 	if (likely(!pg) || ((u64)addr & (PAGE - 1)) || !len ||
 	    !dcm_pager_owns(pg, addr, len) ||
-	    !advise_paged(pg, addr, len, advice, &rc))
+	    !range_advise(pg, addr, len, advice, &rc))
 		return (int)syscall(SYS_madvise, addr, bytes, advice);
-	return result(rc);
+	return errno_result(rc);
 }
 
 DCM_EXPORT int posix_madvise(void *addr, size_t bytes, int advice)
@@ -415,7 +418,7 @@ DCM_EXPORT int posix_madvise(void *addr, size_t bytes, int advice)
 
 DCM_EXPORT int mprotect(void *addr, size_t bytes, int prot)
 {
-	struct dcm_pager *pg = pager();
+	struct dcm_pager *pg = shim_pager();
 	u64 len = page_up(bytes);
 	int rc;
 
@@ -431,7 +434,7 @@ DCM_EXPORT int mprotect(void *addr, size_t bytes, int prot)
 	return rc;
 }
 
-static void say_locked(void)
+static void mlock_log(void)
 {
 	static bool said;
 
@@ -448,10 +451,10 @@ __attribute__((
 
 DCM_EXPORT int mlock(const void *addr, size_t bytes)
 {
-	struct dcm_pager *pg = pager();
+	struct dcm_pager *pg = shim_pager();
 
 	if (pg && dcm_pager_owns(pg, addr, bytes)) {
-		say_locked();
+		mlock_log();
 		return 0;
 	}
 	return (int)syscall(SYS_mlock, addr, bytes);
@@ -459,10 +462,10 @@ DCM_EXPORT int mlock(const void *addr, size_t bytes)
 
 DCM_EXPORT int mlock2(const void *addr, size_t bytes, unsigned int flags)
 {
-	struct dcm_pager *pg = pager();
+	struct dcm_pager *pg = shim_pager();
 
 	if (pg && dcm_pager_owns(pg, addr, bytes)) {
-		say_locked();
+		mlock_log();
 		return 0;
 	}
 	return (int)syscall(SYS_mlock2, addr, bytes, flags);
@@ -470,7 +473,7 @@ DCM_EXPORT int mlock2(const void *addr, size_t bytes, unsigned int flags)
 
 DCM_EXPORT int munlock(const void *addr, size_t bytes)
 {
-	struct dcm_pager *pg = pager();
+	struct dcm_pager *pg = shim_pager();
 
 	if (pg && dcm_pager_owns(pg, addr, bytes))
 		return 0;
@@ -479,8 +482,8 @@ DCM_EXPORT int munlock(const void *addr, size_t bytes)
 
 DCM_EXPORT int mlockall(int flags)
 {
-	if (pager()) {
-		say_locked();
+	if (shim_pager()) {
+		mlock_log();
 		return 0;
 	}
 	return (int)syscall(SYS_mlockall, flags);
@@ -497,7 +500,7 @@ static void child_segv(int sig, siginfo_t *si, void *ctx)
 	u64 a = (u64)si->si_addr;
 
 	(void)ctx;
-	if (getpid() != pager_pid && in_arena(a, 1))
+	if (getpid() != pager_pid && arena_has(a, 1))
 		dcm_log_now(text, sizeof(text) - 1);
 	signal(sig, SIG_DFL);
 }
@@ -546,14 +549,14 @@ static void arena_make(struct dcm_pager *pg, u64 bytes)
 	if (!p || dcm_arena_init((u64)p, bytes)) {
 		snprintf(why, sizeof(why), "no addresses for %llu MiB: %s",
 			 (unsigned long long)bytes >> 20, strerror(errno));
-		die(why);
+		shim_die(why);
 	}
 	dcm_shim.arena = (u64)p;
 	dcm_shim.arena_bytes = bytes;
 }
 
 /* Is this process to be paged? Programs it executes are not, unless asked. */
-static bool meant(void)
+static bool process_is_meant(void)
 {
 	const char *pid = getenv(ENV_PID);
 	char own[16];
@@ -564,7 +567,7 @@ static bool meant(void)
 	return !setenv(ENV_PID, own, 1);
 }
 
-static void start(const char *path)
+static void pager_start(const char *path)
 {
 	struct dcm_host_config *cfg = calloc(1, sizeof(*cfg));
 	char err[DCM_ERR_MAX + 64];
@@ -572,9 +575,9 @@ static void start(const char *path)
 	u64 arena = 0;
 
 	if (!cfg)
-		die("no memory");
+		shim_die("no memory");
 	if (dcm_host_config_load(path, cfg, err))
-		die(err);
+		shim_die(err);
 	dcm_shim.mode = cfg->mode;
 	dcm_shim.threshold = cfg->threshold;
 	if (cfg->mode == DCM_MODE_PROGRAM) {
@@ -584,7 +587,7 @@ static void start(const char *path)
 	}
 	pg = dcm_pager_create(cfg, err, sizeof(err));
 	if (!pg)
-		die(err);
+		shim_die(err);
 	dcm_shim.no_direct = !dcm_pager_pin_safe(pg);
 	if (arena) {
 		arena_make(pg, arena);
@@ -602,8 +605,8 @@ __attribute__((constructor)) static void shim_start(void)
 	dcm_thread_inside++;
 	dcm_malloc_ready();
 	dcm_open_ready();
-	if (path && *path && meant())
-		start(path);
+	if (path && *path && process_is_meant())
+		pager_start(path);
 	dcm_thread_inside--;
 }
 
