@@ -57,7 +57,7 @@ static void frame_put_under(struct dcm_lane *lane, u32 gfn, struct page *page)
 }
 
 /* Give the page to the access this lane serves, if that needs it. */
-static void hand_over(struct dcm_lane *lane, u32 gfn, struct page *page)
+static void page_hand_over(struct dcm_lane *lane, u32 gfn, struct page *page)
 {
 	struct dcmfs_access *a = dcmfs_lane_of(lane)->access;
 
@@ -73,7 +73,8 @@ static void hand_over(struct dcm_lane *lane, u32 gfn, struct page *page)
 }
 
 /* Map the pages around the one asked for in the same page table. */
-static void map_around(struct dcm_lane *lane, u32 head, unsigned int order)
+static void pages_map_around(struct dcm_lane *lane, u32 head,
+			     unsigned int order)
 {
 	struct dcmfs_access *a = dcmfs_lane_of(lane)->access;
 	struct vm_area_struct *vma;
@@ -98,14 +99,14 @@ static void map_around(struct dcm_lane *lane, u32 head, unsigned int order)
 }
 
 /* Did the READ bring page @i of a block in a page that the guest may have? */
-static bool landed(const struct dcm_fetch *f, unsigned int i)
+static bool page_landed(const struct dcm_fetch *f, unsigned int i)
 {
 	return f->nr && f->io.data != f->buf && i >= f->first &&
 	       i < (u32)f->first + f->nr && !(f->zero & (1u << i));
 }
 
 /* Frames for a block: those that the READ filled, and new ones. */
-static int gather(struct dcm_lane *lane, struct dcm_fetch *f,
+static int frames_gather(struct dcm_lane *lane, struct dcm_fetch *f,
 		  struct page **page)
 {
 	struct page *at = f->nr ? f->io.data : NULL;
@@ -118,7 +119,7 @@ static int gather(struct dcm_lane *lane, struct dcm_fetch *f,
 			from = at;
 			at = dcmfs_chain_next(at);
 		}
-		if (landed(f, i)) {
+		if (page_landed(f, i)) {
 			page[i] = from;
 			continue;
 		}
@@ -132,7 +133,7 @@ static int gather(struct dcm_lane *lane, struct dcm_fetch *f,
 	return 0;
 fail:
 	while (i--)
-		if (!landed(f, i))
+		if (!page_landed(f, i))
 			dcmfs_frame_free(lane, page[i]);
 	return -ENOMEM;
 }
@@ -149,7 +150,7 @@ static void landing_used(struct dcm_lane *lane, struct dcm_fetch *f)
 	for (i = f->first; i < (u32)f->first + f->nr; i++) {
 		struct page *next = dcmfs_chain_next(at);
 
-		if (!landed(f, i))
+		if (!page_landed(f, i))
 			dcmfs_frame_free(lane, at);
 		at = next;
 	}
@@ -163,7 +164,7 @@ static int frames_put_under(struct dcm_lane *lane, struct dcm_fetch *f)
 	struct page *page[DCM_BLOCK_MAX];
 	unsigned int i;
 
-	if (gather(lane, f, page))
+	if (frames_gather(lane, f, page))
 		return -ENOMEM;
 	landing_used(lane, f);
 	dcmfs_jitter(DCMFS_AT_INSTALL);
@@ -206,7 +207,7 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 {
 	struct dcmfs_access *a = dcmfs_lane_of(lane)->access;
 
-	if (!f->order && landed(f, 0))
+	if (!f->order && page_landed(f, 0))
 		landing_put_under(lane, f);
 	else if (frames_put_under(lane, f))
 		return -ENOMEM;
@@ -218,9 +219,9 @@ static int op_install(struct dcm_lane *lane, struct dcm_fetch *f)
 		f->writable = (u16)(1u << f->fault_page);
 	f->hidden = 0;
 	if (f->fault_page < DCM_BLOCK_MAX)
-		hand_over(lane, f->gfn + f->fault_page,
+		page_hand_over(lane, f->gfn + f->fault_page,
 			  page_of(lane, f->gfn + f->fault_page));
-	map_around(lane, f->gfn, f->order);
+	pages_map_around(lane, f->gfn, f->order);
 	if (a && f->nr && a->gfn == f->gfn + f->fault_page)
 		a->major = true;
 	/* The fault that asked for it no longer has this lane: wake it. */
@@ -251,8 +252,8 @@ static void op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order,
 		page = next;
 	}
 	if (a && a->want && a->gfn >= gfn && a->gfn < gfn + (1u << order)) {
-		hand_over(lane, a->gfn, page_of(lane, a->gfn));
-		map_around(lane, gfn, order);
+		page_hand_over(lane, a->gfn, page_of(lane, a->gfn));
+		pages_map_around(lane, gfn, order);
 	}
 }
 
@@ -264,8 +265,8 @@ static int op_reveal(struct dcm_lane *lane, u32 gfn, bool write)
 {
 	unsigned int order = pd_order(pd_word(pd_of(lane->vm, gfn)));
 
-	hand_over(lane, gfn, page_of(lane, gfn));
-	map_around(lane, gfn & ~((1u << order) - 1), order);
+	page_hand_over(lane, gfn, page_of(lane, gfn));
+	pages_map_around(lane, gfn & ~((1u << order) - 1), order);
 	return 0;
 }
 
@@ -275,14 +276,14 @@ static void op_unprotect(struct dcm_lane *lane, u32 gfn, u32 nr)
 	WARN_ON_ONCE(1);
 }
 
-static void unlock_first(const struct dcm_pd *pd, unsigned int nr)
+static void frames_unlock(const struct dcm_pd *pd, unsigned int nr)
 {
 	while (nr--)
 		folio_unlock(frame_at(&pd[nr]));
 }
 
 /* Lock all pages of a block if only mappings use them; else lock none. */
-static bool lock_idle(const struct dcm_pd *pd, unsigned int nr)
+static bool frames_lock_idle(const struct dcm_pd *pd, unsigned int nr)
 {
 	unsigned int i;
 
@@ -298,17 +299,17 @@ static bool lock_idle(const struct dcm_pd *pd, unsigned int nr)
 	}
 	if (i == nr)
 		return true;
-	unlock_first(pd, i);
+	frames_unlock(pd, i);
 	return false;
 }
 
-static void unmap_everywhere(struct dcm_lane *lane, u32 gfn, unsigned int nr)
+static void pages_unmap(struct dcm_lane *lane, u32 gfn, unsigned int nr)
 {
 	unmap_mapping_pages(lane_vm(lane)->inode->i_mapping, gfn, nr, false);
 }
 
 /* Unmapped and locked: take all of the block's pages, or none. */
-static void collect(struct dcm_lane *lane, struct dcm_unmap *v)
+static void frames_collect(struct dcm_lane *lane, struct dcm_unmap *v)
 {
 	const struct dcm_pd *pd = pd_of(lane->vm, v->gfn);
 	unsigned int nr = 1u << v->order, i;
@@ -329,7 +330,7 @@ static void collect(struct dcm_lane *lane, struct dcm_unmap *v)
 		set_page_private(page, (unsigned long)next);
 		next = page;
 	}
-	unlock_first(pd, nr);
+	frames_unlock(pd, nr);
 	if (v->err)
 		return;
 	if (v->drop && !v->dirty)
@@ -344,7 +345,8 @@ static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
 	unsigned int i, from, end;
 
 	for (i = 0; i < nr; i++)
-		if (!lock_idle(pd_of(lane->vm, v[i].gfn), 1u << v[i].order))
+		if (!frames_lock_idle(pd_of(lane->vm, v[i].gfn),
+				      1u << v[i].order))
 			v[i].err = -EBUSY;
 	dcmfs_jitter(DCMFS_AT_UNMAP);
 	/* Adjacent blocks together: one walk, one flush, one notification. */
@@ -358,12 +360,12 @@ static void op_unmap(struct dcm_lane *lane, struct dcm_unmap *v,
 		while (end < nr && !v[end].err &&
 		       v[end].gfn == v[from].gfn + pages)
 			pages += 1u << v[end++].order;
-		unmap_everywhere(lane, v[from].gfn, pages);
+		pages_unmap(lane, v[from].gfn, pages);
 	}
 	dcmfs_jitter(DCMFS_AT_UNMAPPED);
 	for (i = 0; i < nr; i++)
 		if (!v[i].err)
-			collect(lane, &v[i]);
+			frames_collect(lane, &v[i]);
 }
 
 static u16 op_zero_mask(struct dcm_lane *lane, u32 frame, unsigned int order,
@@ -408,7 +410,7 @@ static void op_discard(struct dcm_lane *lane, u32 gfn, unsigned int order)
 	for (i = 0; i < nr; i++)
 		lock_page(page_of(lane, gfn + i));
 	dcmfs_jitter(DCMFS_AT_DISCARD);
-	unmap_everywhere(lane, gfn, nr);
+	pages_unmap(lane, gfn, nr);
 	for (i = 0; i < nr; i++) {
 		struct page *page = page_of(lane, gfn + i);
 

@@ -47,7 +47,7 @@ struct fault {
  * About to wait: drop the mmap lock if that is allowed. Returns false if the
  * caller must not wait at all.
  */
-static bool may_wait(struct fault *f)
+static bool fault_may_wait(struct fault *f)
 {
 	unsigned int flags = f->vmf->flags;
 
@@ -69,7 +69,7 @@ static bool may_wait(struct fault *f)
  * vCPU and holds the memory meanwhile, so a killed VM would wait for it: it
  * gives up after a while, and the vCPU, if there still is one, faults itself.
  */
-static bool gives_up(const struct fault *f)
+static bool fault_gives_up(const struct fault *f)
 {
 	return fatal_signal_pending(current) ||
 	       ((current->flags & PF_KTHREAD) && time_after(jiffies, f->until));
@@ -83,7 +83,7 @@ static bool gives_up(const struct fault *f)
  * threads, which fault for other processes, do not allow the lock to be
  * dropped.
  */
-static bool asks_ahead(const struct vm_fault *vmf)
+static bool fault_is_ahead(const struct vm_fault *vmf)
 {
 	const unsigned int flags = FAULT_FLAG_WRITE | FAULT_FLAG_REMOTE |
 				   FAULT_FLAG_ALLOW_RETRY;
@@ -93,7 +93,7 @@ static bool asks_ahead(const struct vm_fault *vmf)
 	       vmf->vma->vm_ops == &dcmfs_vm_guest_ops;
 }
 
-static void drop_busy(struct fault *f)
+static void fault_drop_busy(struct fault *f)
 {
 	put_page(f->a.busy);
 	f->a.busy = NULL;
@@ -115,14 +115,14 @@ static bool wait_lane(struct fault *f, struct dcmfs_lane *lane, int seq,
 {
 	struct dcmfs_bucket *b = bucket_of(f);
 
-	if (!may_wait(f))
+	if (!fault_may_wait(f))
 		return false;
 	while (atomic_read(&b->seq) == seq) {
 		wait_event_killable_timeout(lane->wait,
 					    READ_ONCE(lane->event) ||
 						    atomic_read(&b->seq) != seq,
 					    WAIT_TICKS);
-		if (gives_up(f))
+		if (fault_gives_up(f))
 			return false;
 		if (atomic_read(&b->seq) != seq)
 			break;
@@ -141,18 +141,18 @@ static bool wait_change(struct fault *f, int seq)
 {
 	struct dcmfs_bucket *b = bucket_of(f);
 
-	if (!may_wait(f))
+	if (!fault_may_wait(f))
 		return false;
 	wait_event_killable_timeout(b->wait, atomic_read(&b->seq) != seq,
 				    WAIT_TICKS);
-	return !gives_up(f);
+	return !fault_gives_up(f);
 }
 
 /*
  * First access to this chunk: allocate its descriptors. Another thread may have
  * done so; a host without a free page has some after an eviction.
  */
-static bool describe(struct fault *f, int seq)
+static bool fault_describe(struct fault *f, int seq)
 {
 	void *chunk = dcmfs_chunk_alloc(f->vm);
 
@@ -186,12 +186,12 @@ static vm_fault_t fault_lost(struct fault *f)
 		f->vm->opt->pause ? "the thread is paused" : "SIGBUS");
 	if (!f->vm->opt->pause)
 		return VM_FAULT_SIGBUS;
-	if (!may_wait(f))
+	if (!fault_may_wait(f))
 		return VM_FAULT_RETRY;
 	/* A discard ends the loss, a signal the wait. */
 	if (!fatal_signal_pending(current))
 		schedule_timeout_killable(HZ / 4);
-	if (gives_up(f))
+	if (fault_gives_up(f))
 		return f->file ? VM_FAULT_RETRY : VM_FAULT_SIGBUS;
 	return 0;
 }
@@ -207,7 +207,7 @@ static vm_fault_t fault_once(struct fault *f, bool write)
 	if (unlikely(dcmfs_frozen(f->vm, f->a.gfn))) {
 		dcmfs_lane_put(f->vm, lane);
 		ok = wait_change(f, seq);
-		if (gives_up(f))
+		if (fault_gives_up(f))
 			return f->file ? VM_FAULT_RETRY : VM_FAULT_SIGBUS;
 		return ok ? 0 : VM_FAULT_RETRY;
 	}
@@ -230,15 +230,15 @@ static vm_fault_t fault_once(struct fault *f, bool write)
 	if (r == DCM_FAULT_LOST || f->a.lost)
 		return fault_lost(f);
 	if (r == DCM_FAULT_BARE) {
-		ok = describe(f, seq);
+		ok = fault_describe(f, seq);
 		if (f->full)
 			return fault_full(f);
 	} else if (f->a.busy) {
 		/* Another fault keeps it locked until it has mapped it. */
-		ok = may_wait(f);
+		ok = fault_may_wait(f);
 		if (ok)
 			ok = !folio_wait_locked_killable(page_folio(f->a.busy));
-		drop_busy(f);
+		fault_drop_busy(f);
 	} else if (r == DCM_FAULT_PENDING) {
 		ok = wait_lane(f, lane, seq, false);
 	} else if (r == DCM_FAULT_STALL) {
@@ -252,13 +252,14 @@ static vm_fault_t fault_once(struct fault *f, bool write)
 	 * The fault must not wait; or the thread was killed, and a system call
 	 * must return EFAULT instead of retrying for ever.
 	 */
-	if (gives_up(f))
+	if (fault_gives_up(f))
 		return f->file ? VM_FAULT_RETRY : VM_FAULT_SIGBUS;
 	return ok ? 0 : VM_FAULT_RETRY;
 }
 
 /* Serve a fault; only tracing is left to the caller. */
-static vm_fault_t serve(struct dcmfs_vm *vm, struct vm_fault *vmf, bool write)
+static vm_fault_t fault_serve(struct dcmfs_vm *vm, struct vm_fault *vmf,
+			      bool write)
 {
 	struct fault f = { .vm = vm, .vmf = vmf, .until = jiffies + HZ };
 	vm_fault_t r = 0;
@@ -269,7 +270,7 @@ static vm_fault_t serve(struct dcmfs_vm *vm, struct vm_fault *vmf, bool write)
 	while (!(r = fault_once(&f, write)))
 		cond_resched();
 	if (f.a.busy)
-		drop_busy(&f);
+		fault_drop_busy(&f);
 	/* The kernel counts for the thread, and a retried fault as one. */
 	if (f.a.major) {
 		count_vm_event(PGMAJFAULT);
@@ -288,7 +289,7 @@ static vm_fault_t serve(struct dcmfs_vm *vm, struct vm_fault *vmf, bool write)
 	return VM_FAULT_RETRY | (r & VM_FAULT_MAJOR);
 }
 
-static bool beyond_end(const struct inode *inode, pgoff_t pgoff)
+static bool fault_beyond_end(const struct inode *inode, pgoff_t pgoff)
 {
 	return pgoff >= (pgoff_t)i_size_read(inode) >> PAGE_SHIFT;
 }
@@ -299,16 +300,17 @@ static vm_fault_t dcmfs_fault(struct vm_fault *vmf)
 	struct dcmfs_vm *vm = dcmfs_vm_of(inode);
 	unsigned long ino = dcmfs_ino(inode);
 	pgoff_t pgoff = vmf->pgoff;
-	bool ahead = asks_ahead(vmf);
+	bool ahead = fault_is_ahead(vmf);
 	bool write = !ahead && vmf->flags & FAULT_FLAG_WRITE;
 	u64 begin = trace_dcm_fault_enabled() ? ktime_get_ns() : 0;
 	vm_fault_t r;
 
-	if (!vm || beyond_end(inode, pgoff))
+	if (!vm || fault_beyond_end(inode, pgoff))
 		return VM_FAULT_SIGBUS;
-	r = serve(vm, vmf, write);
+	r = fault_serve(vm, vmf, write);
 	/* Truncated meanwhile? The page's lock prevents unmapping. */
-	if ((r & VM_FAULT_LOCKED) && (ahead || beyond_end(inode, pgoff))) {
+	if ((r & VM_FAULT_LOCKED) &&
+	    (ahead || fault_beyond_end(inode, pgoff))) {
 		unlock_page(vmf->page);
 		put_page(vmf->page);
 		vmf->page = NULL;
@@ -339,11 +341,11 @@ static vm_fault_t dcmfs_mkwrite(struct vm_fault *vmf)
 	struct inode *inode = file_inode(vmf->vma->vm_file);
 	struct folio *folio = page_folio(vmf->page);
 
-	if (asks_ahead(vmf))
+	if (fault_is_ahead(vmf))
 		return VM_FAULT_SIGBUS;
 	folio_lock(folio);
 	if (folio->mapping == inode->i_mapping && folio->index == vmf->pgoff &&
-	    !beyond_end(inode, vmf->pgoff))
+	    !fault_beyond_end(inode, vmf->pgoff))
 		return VM_FAULT_LOCKED;
 	folio_unlock(folio);
 	return VM_FAULT_NOPAGE;

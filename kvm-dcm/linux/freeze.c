@@ -147,7 +147,7 @@ int dcmfs_freeze(struct dcmfs_vm *vm, const struct file *file,
 }
 
 /* Add descriptors for a piece; under a lane, so that they stay. */
-static int describe_all(struct dcmfs_vm *vm, u64 first, u64 end)
+static int chunks_make(struct dcmfs_vm *vm, u64 first, u64 end)
 {
 	u64 gfn;
 
@@ -174,7 +174,7 @@ static int sync_step(struct dcmfs_vm *vm, u64 *gfn, u64 end, bool keep,
 
 	if (mutex_lock_killable(&lane->lock))
 		return -EINTR;
-	err = describe_all(vm, *gfn, end);
+	err = chunks_make(vm, *gfn, end);
 	if (!err)
 		err = dcm_sync(lane->core, gfn, end, keep, until_ns);
 	dcmfs_lane_put(vm, lane);

@@ -15,7 +15,7 @@
 #include "dcmfs.h"
 
 /* Names as in libdcm's status. */
-static void latencies(struct seq_file *m, const struct dcm_vm *core,
+static void latencies_show(struct seq_file *m, const struct dcm_vm *core,
 		      struct dcm_hist *h)
 {
 	static const struct {
@@ -63,7 +63,7 @@ static int stats_show(struct seq_file *m, void *v)
 	for (i = 0; i < DCM_T_NR; i++)
 		seq_printf(m, "tunable %s %llu\n", dcm_tunables[i].name,
 			   dcm_tunable_get(vm->core, i));
-	latencies(m, vm->core, h);
+	latencies_show(m, vm->core, h);
 	kvfree(st);
 	kvfree(h);
 	return 0;

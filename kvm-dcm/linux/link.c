@@ -129,7 +129,7 @@ static int link_poll(struct dcmfs_vm *vm, struct dcmfs_lane *dl,
  * A donor that has accepted a lane's new link has finished with older ones.
  * Under the lane's lock.
  */
-static void fresh_look(struct dcmfs_lane *dl)
+static void links_check_fresh(struct dcmfs_lane *dl)
 {
 	u64 fresh;
 
@@ -152,7 +152,7 @@ int dcmfs_io_poll(struct dcm_lane *lane, struct dcm_io **done, int max)
 	int n;
 
 	if (unlikely(dl->fresh))
-		fresh_look(dl);
+		links_check_fresh(dl);
 	if (dl->done.nr || busy)
 		dcmfs_jitter(DCMFS_AT_DONE);
 	n = dcm_done_take(&dl->done, done, max);

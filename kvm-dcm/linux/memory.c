@@ -93,7 +93,7 @@ void dcmfs_lane_put(struct dcmfs_vm *vm, struct dcmfs_lane *lane)
  * the lanes' spare frames. No thread may be in the core for the former; under
  * the inode's lock.
  */
-static void undescribe(struct dcmfs_vm *vm, u64 first, u64 end)
+static void chunks_free(struct dcmfs_vm *vm, u64 first, u64 end)
 {
 	u64 gfn = round_up(first, DCM_PDS_PAGES);
 	u32 i;
@@ -141,7 +141,7 @@ int dcmfs_discard(struct dcmfs_vm *vm, u64 first, u64 nr)
 		done = dcm_discard(lane->core, first, n);
 		dcmfs_lane_put(vm, lane);
 		if (large)
-			undescribe(vm, first, first + n);
+			chunks_free(vm, first, first + n);
 		first += n;
 		nr -= n;
 		cond_resched();

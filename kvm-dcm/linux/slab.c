@@ -69,7 +69,7 @@ static int slab_page(struct dcmfs_lent *slab, pgoff_t index, bool read,
  * folio truncated while it is read is valid: the reference keeps its bytes. A
  * write must not be lost.
  */
-static bool found_page(struct dcmfs_lent *slab, struct folio *folio,
+static bool slab_folio_copy(struct dcmfs_lent *slab, struct folio *folio,
 		       pgoff_t index, bool read, struct page *page)
 {
 	bool right;
@@ -89,7 +89,7 @@ static bool found_page(struct dcmfs_lent *slab, struct folio *folio,
 	return right;
 }
 
-static int one_page(struct dcmfs_lent *slab, pgoff_t index, bool read,
+static int slab_page_copy(struct dcmfs_lent *slab, pgoff_t index, bool read,
 		    struct page *page)
 {
 	struct folio *folio = filemap_get_folio(slab->file->f_mapping, index);
@@ -97,13 +97,13 @@ static int one_page(struct dcmfs_lent *slab, pgoff_t index, bool read,
 
 	if (IS_ERR(folio))
 		return slab_page(slab, index, read, page);
-	done = found_page(slab, folio, index, read, page);
+	done = slab_folio_copy(slab, folio, index, read, page);
 	folio_put(folio);
 	return done ? 0 : slab_page(slab, index, read, page);
 }
 
 /* Copy the pages that are there; the others one by one. */
-static int many_pages(struct dcmfs_lent *slab, pgoff_t index, pgoff_t end,
+static int slab_pages_copy(struct dcmfs_lent *slab, pgoff_t index, pgoff_t end,
 		      bool read, struct page *page)
 {
 	struct folio_batch found;
@@ -116,7 +116,7 @@ static int many_pages(struct dcmfs_lent *slab, pgoff_t index, pgoff_t end,
 				  &found);
 	for (i = 0; index < end && !err; index++) {
 		if (i == folio_batch_count(&found) ||
-		    !found_page(slab, found.folios[i], index, read, page))
+		    !slab_folio_copy(slab, found.folios[i], index, read, page))
 			err = slab_page(slab, index, read, page);
 		if (i < folio_batch_count(&found) &&
 		    index + 1 >= folio_next_index(found.folios[i]))
@@ -128,7 +128,7 @@ static int many_pages(struct dcmfs_lent *slab, pgoff_t index, pgoff_t end,
 	return err;
 }
 
-static bool cut_off(const struct dcmfs_lent *slab)
+static bool slab_truncated(const struct dcmfs_lent *slab)
 {
 	return i_size_read(slab->file->f_mapping->host) <
 	       (loff_t)slab->ref.bytes;
@@ -148,16 +148,17 @@ int dcmfs_slab_io(struct dcmfs_lent *slab, struct dcm_io *io)
 	int err;
 
 	if (io->bytes == PAGE_SIZE)
-		err = one_page(slab, index, read, io->data);
+		err = slab_page_copy(slab, index, read, io->data);
 	else
-		err = many_pages(slab, index, index + (io->bytes >> PAGE_SHIFT),
-				 read, io->data);
+		err = slab_pages_copy(slab, index,
+				      index + (io->bytes >> PAGE_SHIFT), read,
+				      io->data);
 	/*
 	 * Truncated by its donor: that is final. After any other error
 	 * (-ENOMEM and -ENOSPC: the host has no page now; -EIO: one can't be
 	 * swapped in) it is tried again; a write's page is still here.
 	 */
-	if (err && cut_off(slab) && !xchg(&slab->broken, true))
+	if (err && slab_truncated(slab) && !xchg(&slab->broken, true))
 		pr_warn("kvm-dcm: slab %llu of extent %u can't be used any more: %s at %llu: %d\n",
 			slab->number, slab->extent,
 			io->op == DCM_IO_READ ? "read" : "write", io->offset,

@@ -115,7 +115,7 @@ static size_t rx_payload(const struct dcm_io *io)
 	return io->op == DCM_IO_READ ? io->bytes : 0;
 }
 
-static void complete_op(struct tcp_endpoint *t, int status)
+static void op_complete(struct tcp_endpoint *t, int status)
 {
 	struct dcm_io *io = op_at(t, t->tail)->io;
 
@@ -125,21 +125,21 @@ static void complete_op(struct tcp_endpoint *t, int status)
 }
 
 /* Operations in flight may have happened, may happen yet, or never will. */
-static void die(struct tcp_endpoint *t, const char *why)
+static void tcp_die(struct tcp_endpoint *t, const char *why)
 {
 	if (t->dead)
 		return;
 	WRITE_ONCE(t->dead, true);
 	t->why = why;
 	while (t->tail < t->head)
-		complete_op(t, -ENOTCONN);
+		op_complete(t, -ENOTCONN);
 	t->sent = t->head;
 	/* The control plane, which passed the socket in, polls it. */
 	kernel_sock_shutdown(t->sock, SHUT_RDWR);
 }
 
 /* Pages of a chain from byte @off on, as a list for the socket. */
-static unsigned int chain_list(const struct dcm_io *io, size_t off,
+static unsigned int chain_bvecs(const struct dcm_io *io, size_t off,
 			       struct bio_vec *bv)
 {
 	struct page *page = io->data;
@@ -185,11 +185,11 @@ static int tx_pages(struct tcp_endpoint *t, struct tcp_op *op, bool more)
 	if (more)
 		msg.msg_flags |= MSG_MORE;
 	iov_iter_bvec(&msg.msg_iter, ITER_SOURCE, bv,
-		      chain_list(op->io, off, bv), op->io->bytes - off);
+		      chain_bvecs(op->io, off, bv), op->io->bytes - off);
 	return sock_sendmsg(t->sock, &msg);
 }
 
-static void tx(struct tcp_endpoint *t)
+static void tcp_tx(struct tcp_endpoint *t)
 {
 	unsigned int noreclaim = memalloc_noreclaim_save();
 
@@ -205,7 +205,7 @@ static void tx(struct tcp_endpoint *t)
 		    n == -ENOMEM)
 			break;
 		if (n <= 0) {
-			die(t, "connection lost");
+			tcp_die(t, "connection lost");
 			break;
 		}
 		t->tx_off += (size_t)n;
@@ -222,7 +222,7 @@ static void tcp_flush(struct dcm_endpoint *ep)
 	struct tcp_endpoint *t = to_tcp(ep);
 
 	if (!t->dead && t->sent < t->head)
-		tx(t);
+		tcp_tx(t);
 }
 
 /* ---- receiving ---- */
@@ -243,7 +243,7 @@ static int rx_head(struct tcp_endpoint *t, int *status)
 
 	if (!why)
 		return !*status && rx_payload(io);
-	die(t, why);
+	tcp_die(t, why);
 	return -1;
 }
 
@@ -263,12 +263,12 @@ static int rx_some(struct tcp_endpoint *t)
 				      msg.msg_flags);
 	}
 	off = t->rx_off - ANS_BYTES;
-	iov_iter_bvec(&msg.msg_iter, ITER_DEST, bv, chain_list(io, off, bv),
+	iov_iter_bvec(&msg.msg_iter, ITER_DEST, bv, chain_bvecs(io, off, bv),
 		      io->bytes - off);
 	return sock_recvmsg(t->sock, &msg, msg.msg_flags);
 }
 
-static void rx(struct tcp_endpoint *t, u32 enough)
+static void tcp_rx(struct tcp_endpoint *t, u32 enough)
 {
 	while (!t->dead && t->tail < t->sent && t->done.nr < enough) {
 		size_t payload = rx_payload(op_at(t, t->tail)->io);
@@ -277,7 +277,7 @@ static void rx(struct tcp_endpoint *t, u32 enough)
 		if (n == -EAGAIN || n == -EINTR)
 			return;
 		if (n <= 0) {
-			die(t, "connection lost");
+			tcp_die(t, "connection lost");
 			return;
 		}
 		t->heard = jiffies;
@@ -288,18 +288,18 @@ static void rx(struct tcp_endpoint *t, u32 enough)
 			if (ret < 0)
 				return;
 			if (!ret)
-				complete_op(t, status);
+				op_complete(t, status);
 		} else if (t->rx_off == ANS_BYTES + payload) {
-			complete_op(t, 0);
+			op_complete(t, 0);
 		}
 	}
 }
 
-static void look(struct tcp_endpoint *t)
+static void tcp_check_silence(struct tcp_endpoint *t)
 {
 	if (t->tail < t->head && !t->done.nr &&
 	    time_after(jiffies, t->heard + SILENCE_TICKS))
-		die(t, "no answer");
+		tcp_die(t, "no answer");
 }
 
 static int tcp_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
@@ -308,9 +308,9 @@ static int tcp_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 
 	tcp_flush(ep);
 	if (!t->dead && t->done.nr < (u32)max)
-		rx(t, (u32)max);
+		tcp_rx(t, (u32)max);
 	if (!t->dead)
-		look(t);
+		tcp_check_silence(t);
 	return dcm_done_take(&t->done, done, max);
 }
 
@@ -457,7 +457,7 @@ static void tcp_close(struct dcm_endpoint *ep)
 
 static void tcp_kill(struct dcm_endpoint *ep)
 {
-	die(to_tcp(ep), "given up");
+	tcp_die(to_tcp(ep), "given up");
 }
 
 static const char *tcp_why(struct dcm_endpoint *ep)

@@ -117,25 +117,25 @@ static struct pair_op *op_at(struct pair *p, u64 seq)
 	return &p->op[seq % DEPTH];
 }
 
-static enum dma_data_direction direction(const struct dcm_io *io)
+static enum dma_data_direction op_direction(const struct dcm_io *io)
 {
 	return io->op == DCM_IO_READ ? DMA_FROM_DEVICE : DMA_TO_DEVICE;
 }
 
 /* ---- dying ---- */
 
-static void unmap_first(struct pair *p, struct pair_op *op, unsigned int nr)
+static void op_unmap_first(struct pair *p, struct pair_op *op, unsigned int nr)
 {
 	while (nr--)
 		ib_dma_unmap_page(p->id->device, op->sge[nr].addr, PAGE_SIZE,
-				  direction(op->io));
+				  op_direction(op->io));
 }
 
-static void complete_op(struct pair *p, int status)
+static void op_complete(struct pair *p, int status)
 {
 	struct pair_op *op = op_at(p, p->tail);
 
-	unmap_first(p, op, op->nr);
+	op_unmap_first(p, op, op->nr);
 	p->tail++;
 	dcm_done_add(&p->done, op->io, status);
 }
@@ -156,7 +156,7 @@ static void pair_finish(struct pair *p)
 	if (p->id->qp)
 		rdma_destroy_qp(p->id);
 	while (p->tail < p->head)
-		complete_op(p, -ENOTCONN);
+		op_complete(p, -ENOTCONN);
 }
 
 /* ---- the connection ---- */
@@ -286,24 +286,24 @@ static int wc_errno(enum ib_wc_status status)
 }
 
 /* Handle a completion: of an operation, or of a failed part of one. */
-static void completed(struct pair *p, const struct ib_wc *wc)
+static void pair_completed(struct pair *p, const struct ib_wc *wc)
 {
 	if (READ_ONCE(p->state) == PAIR_DEAD || wc->wr_id != p->tail) {
 		pair_over(p, "completions out of order");
 		return;
 	}
 	if (wc->status == IB_WC_SUCCESS) {
-		complete_op(p, 0);
+		op_complete(p, 0);
 		return;
 	}
 	pair_over(p, ib_wc_status_msg(wc->status));
 	/* The card may still work on other parts of it. */
 	if (p->id->qp)
 		rdma_destroy_qp(p->id);
-	complete_op(p, wc_errno(wc->status));
+	op_complete(p, wc_errno(wc->status));
 }
 
-static void reap(struct pair *p)
+static void pair_reap(struct pair *p)
 {
 	struct ib_wc wc[REAP];
 	int n, i;
@@ -315,7 +315,7 @@ static void reap(struct pair *p)
 			return;
 		}
 		for (i = 0; i < n; i++)
-			completed(p, &wc[i]);
+			pair_completed(p, &wc[i]);
 		if (n) {
 			p->heard = jiffies;
 			p->armed = false;
@@ -331,7 +331,7 @@ static void reap(struct pair *p)
 	p->armed = p->tail < p->head;
 }
 
-static void look(struct pair *p)
+static void pair_check_silence(struct pair *p)
 {
 	if (p->tail < p->head && !p->done.nr &&
 	    time_after(jiffies, p->heard + SILENCE_TICKS))
@@ -342,8 +342,8 @@ static int pair_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 {
 	struct pair *p = to_pair(ep);
 
-	reap(p);
-	look(p);
+	pair_reap(p);
+	pair_check_silence(p);
 	if (READ_ONCE(p->state) == PAIR_DEAD && p->tail < p->head)
 		pair_finish(p);
 	return dcm_done_take(&p->done, done, max);
@@ -359,9 +359,9 @@ static int op_map(struct pair *p, struct pair_op *op)
 	op->nr = op->io->bytes >> PAGE_SHIFT;
 	for (i = 0; i < op->nr; i++) {
 		op->sge[i].addr = ib_dma_map_page(dev, page, 0, PAGE_SIZE,
-						  direction(op->io));
+						  op_direction(op->io));
 		if (ib_dma_mapping_error(dev, op->sge[i].addr)) {
-			unmap_first(p, op, i);
+			op_unmap_first(p, op, i);
 			return -EAGAIN;
 		}
 		op->sge[i].length = PAGE_SIZE;
@@ -490,7 +490,8 @@ static const struct dcm_transport_ops pair_ops = {
 	.why = pair_why,
 };
 
-static void target(const struct dcmfs_pair *arg, struct sockaddr_storage *ss)
+static void pair_address(const struct dcmfs_pair *arg,
+			 struct sockaddr_storage *ss)
 {
 	struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)ss;
 	struct sockaddr_in *in = (struct sockaddr_in *)ss;
@@ -531,7 +532,7 @@ static struct dcm_endpoint *pair_open(struct dcmfs_vm *vm,
 	dcm_done_init(&p->done);
 	mutex_init(&p->lock);
 	memcpy(p->shown, arg->shown, sizeof(p->shown));
-	target(arg, &ss);
+	pair_address(arg, &ss);
 	p->id = rdma_create_id(current->nsproxy->net_ns, on_event, p,
 			       RDMA_PS_TCP, IB_QPT_RC);
 	if (IS_ERR(p->id)) {
