@@ -75,13 +75,14 @@ static int config_read(struct vgc_dev *dev)
 	CONFIG_FIELD(deadline_max_ms, &i->deadline_max_ms);
 #undef CONFIG_FIELD
 	i->features = features_of(vdev);
-	/* The host is trusted, but nonsense should not get any further. */
+	/* The host is trusted; this catches mistakes. */
 	if (!i->window_bytes || !is_power_of_2(i->region_bytes_min) ||
 	    !is_power_of_2(i->region_bytes_max) ||
 	    i->window_bytes % i->region_bytes_max || i->commands_max < 2 ||
 	    !dev->spaces_max || dev->spaces_max > INT_MAX ||
 	    i->request_max < PAGE_SIZE || i->response_max < PAGE_SIZE) {
-		dev_err(&vdev->dev, "its configuration makes no sense\n");
+		dev_err(&vdev->dev,
+			"not used: the host offers an invalid configuration\n");
 		return -EINVAL;
 	}
 	/* One command is reserved for SPACE_DESTROY; buffers are bounded. */
@@ -109,12 +110,14 @@ static int window_map(struct vgc_dev *dev)
 	if (!virtio_get_shm_region(vdev, &dev->window, VIRTIO_GC_SHM_WINDOW) ||
 	    dev->window.len < dev->info.window_bytes ||
 	    !PAGE_ALIGNED(dev->window.addr)) {
-		dev_err(&vdev->dev, "it has no window, or a short one\n");
+		dev_err(&vdev->dev,
+			"not used: the host offers no window, or one that is too small\n");
 		return -ENODEV;
 	}
 	if (!devm_request_mem_region(&vdev->dev, dev->window.addr,
 				     dev->info.window_bytes, dev->name)) {
-		dev_err(&vdev->dev, "its window is in use\n");
+		dev_err(&vdev->dev,
+			"not used: another driver has the window's addresses\n");
 		return -EBUSY;
 	}
 	dev->mapped = devm_memremap(&vdev->dev, dev->window.addr,
@@ -220,7 +223,8 @@ static void vgc_remove(struct virtio_device *vdev)
 static int vgc_validate(struct virtio_device *vdev)
 {
 	if (!virtio_has_feature(vdev, VIRTIO_F_VERSION_1)) {
-		dev_err(&vdev->dev, "it is not a virtio 1 device\n");
+		dev_err(&vdev->dev,
+			"not used: the host offers no virtio 1 device\n");
 		return -ENODEV;
 	}
 	if (!virtio_has_feature(vdev, VIRTIO_GC_F_TRACE)) {
@@ -290,5 +294,5 @@ static struct virtio_driver vgc_driver = {
 };
 module_virtio_driver(vgc_driver);
 
-MODULE_DESCRIPTION("virtio-gc: garbage collection by whoever holds the heap");
+MODULE_DESCRIPTION("virtio-gc: garbage collection by memory donors");
 MODULE_LICENSE("GPL");

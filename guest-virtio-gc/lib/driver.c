@@ -26,9 +26,9 @@ static const char *open_error_text(int err)
 {
 	switch (err) {
 	case ENOENT:
-		return "no such device: is virtio_gc.ko loaded, and the VM's virtio-gc there?";
+		return "no such device: load virtio_gc.ko, and add a virtio-gc device to the VM";
 	case EACCES:
-		return "not yours to open: ask for its group, or a udev rule";
+		return "no permission to open it: join the device's group, or add a udev rule";
 	default:
 		return strerror(err);
 	}

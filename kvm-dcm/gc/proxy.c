@@ -343,7 +343,7 @@ static void reset_finish(struct proxy *p)
 		spaces_forget(p);
 }
 
-/* Handle a message. False: it makes no sense, drop the connection. */
+/* Handle a message. False: it is invalid, drop the connection. */
 static bool msg_handle(struct proxy *p, size_t n)
 {
 	const struct dcm_gc_ipc *s = (void *)p->buf;
@@ -575,7 +575,7 @@ static void proxy_reset(struct dcm_gc_host *gc)
 	if (p->window &&
 	    fallocate(p->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
 		      (off_t)p->bytes))
-		dcm_log(DCM_LOG_ERR, "a virtio-gc window keeps its content: %s",
+		dcm_log(DCM_LOG_ERR, "a virtio-gc window can't be emptied: %s",
 			strerror(errno));
 }
 

@@ -316,7 +316,8 @@ static int queue_init(struct gc_queue *gc, char *err, size_t len)
 		return -EINVAL;
 	}
 	if (backend->extent < REGION_MIN) {
-		snprintf(err, len, "donors' slabs are too small for regions");
+		snprintf(err, len,
+			 "the donors' slabs are smaller than a region (64 KiB)");
 		return -EINVAL;
 	}
 	gc->spaces.window_bytes = backend->bytes;
