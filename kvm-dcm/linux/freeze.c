@@ -18,7 +18,7 @@
  *
  * Frozen pages belong to one open file, and are thawed when that is closed: a
  * control plane that is killed holds up no access. While a page of an extent is
-* frozen, its pages are not moved off its slab (slab.c).
+ * frozen, its pages are not moved off its slab (slab.c).
  *
  * A file is sparse: syncing adds descriptors for pages that never had any, as
  * a fault does. It is done step by step under the discard lane, so that they
