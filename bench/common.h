@@ -68,7 +68,7 @@ static inline int bench_u32_compare(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Print "name":{...} of @n samples in ns; sorts them. */
+/* Print "name":{...} of @n samples in ns; sorts them. "at" is the 0th to the 100th percentile. */
 static inline void bench_percentiles_print(const char *name, uint32_t *v,
 					   size_t n)
 {
@@ -79,10 +79,15 @@ static inline void bench_percentiles_print(const char *name, uint32_t *v,
 	qsort(v, n, sizeof(*v), bench_u32_compare);
 	if (!n)
 		printf("\"%s\":{\"count\":0}", name);
-	else
-		printf("\"%s\":{\"count\":%zu,\"mean\":%.1f,\"p50\":%u,\"p90\":%u,\"p99\":%u,\"max\":%u}",
-		       name, n, (double)sum / (double)n, v[n / 2],
-		       v[n * 9 / 10], v[n * 99 / 100], v[n - 1]);
+	if (!n)
+		return;
+	printf("\"%s\":{\"count\":%zu,\"mean\":%.1f,\"p50\":%u,\"p90\":%u,\"p99\":%u,\"max\":%u",
+	       name, n, (double)sum / (double)n, v[n / 2], v[n * 9 / 10],
+	       v[n * 99 / 100], v[n - 1]);
+	printf(",\"p999\":%u,\"at\":[", v[n * 999 / 1000]);
+	for (size_t i = 0; i <= 100; i++)
+		printf("%s%u", i ? "," : "", v[(n - 1) * i / 100]);
+	printf("]}");
 }
 
 enum bench_content {

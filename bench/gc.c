@@ -6,7 +6,6 @@
  *                               the heap of huge pages for both
  *   gc evacuate MIB RUNS        one region of so many MiB, half live, and
  *                               memcpy() of its live bytes
- *   gc memory MIB THREADS       what a trace takes beside the space
  *   gc dump MIB FILE            the graph, for who builds an equal one: for
  *                               each object its type, bytes, how many
  *                               references, and the numbers of their objects
@@ -125,18 +124,6 @@ static void bench_trace(u64 mib, u32 threads, bool huge)
 	       "\"engine_ns\":%llu,\"plain_ns\":%llu}\n",
 	       (unsigned long long)objects, (unsigned long long)bytes, threads,
 	       (unsigned long long)engine, (unsigned long long)plain);
-}
-
-static void bench_memory(u64 mib, u32 threads)
-{
-	struct heap h = { .g.bytes = mib << 20, .g.region_bytes = 16 << 20 };
-
-	space_make(&h, false);
-	gc_heap_fill(&h.g, h.regions, 1000);
-	trace_engine(&h, 1, threads);
-	printf("{\"space\":%llu,\"memory\":%llu,\"threads\":%u}\n",
-	       (unsigned long long)h.g.bytes,
-	       (unsigned long long)dcm_gc_space_memory(h.s), threads);
 }
 
 /*
@@ -264,11 +251,9 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	if (!mib || !n)
-		die("usage: gc trace|evacuate|memory MIB N [huge], gc dump MIB FILE");
+		die("usage: gc trace|evacuate MIB N [huge], gc dump MIB FILE");
 	if (!strcmp(argv[1], "trace"))
 		bench_trace(mib, n, argc > 4 && !strcmp(argv[4], "huge"));
-	else if (!strcmp(argv[1], "memory"))
-		bench_memory(mib, n);
 	else if (!strcmp(argv[1], "evacuate"))
 		bench_evacuate(mib, n);
 	else

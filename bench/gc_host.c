@@ -9,8 +9,11 @@
  *   gc_host pause CONFIG MIB RUNS     the pause that starts a trace, by what
  *                                     was written since CLEAN, and sending
  *                                     just that over TCP on loopback; how long
- *                                     after it donors have begun
- *
+ *                                     after it donors have begun, and for how
+ *                                     long at most a program that runs
+ *                                     meanwhile stood still
+ *   gc_host evacuate CONFIG MIB RUNS  bytes over the network for moving one
+ *                                     region's objects, half of it live
  *   gc_host busy CONFIG MIB 1         trace after trace until it is killed; a
  *                                     line when the first is done; SIGUSR1
  *                                     for a rest, SIGUSR2 to go on
@@ -287,16 +290,21 @@ int main(int argc, char **argv)
 	int sink = -1;
 
 	if (!mib || !runs)
-		die("usage: gc_host trace|mutator|pause|busy CONFIG MIB RUNS");
+		die("usage: gc_host trace|mutator|pause|evacuate|busy CONFIG MIB RUNS");
 	if (!strcmp(argv[1], "pause"))	/* before there are threads */
 		sink = gc_sink_start(mib << 20);
-	gc_world_open(&w, argv[2], mib);
+	if (!strcmp(argv[1], "evacuate"))
+		gc_world_open(&w, argv[2], mib, 1, 500);
+	else
+		gc_world_open(&w, argv[2], mib, 0, 1000);
 	if (!strcmp(argv[1], "trace"))
 		bench_trace(&w, runs);
 	else if (!strcmp(argv[1], "mutator"))
 		bench_mutator(&w, runs);
 	else if (!strcmp(argv[1], "pause"))
 		gc_bench_pause(&w, runs, sink);
+	else if (!strcmp(argv[1], "evacuate"))
+		gc_bench_evacuate(&w, runs);
 	else if (!strcmp(argv[1], "busy"))
 		bench_busy(&w);
 	else

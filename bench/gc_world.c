@@ -74,7 +74,13 @@ void gc_must(u32 status, const char *what)
 		die("gc_host: %s: status %u", what, status);
 }
 
-void gc_world_open(struct gc_world *w, const char *config, u64 mib)
+const void *gc_answer(void)
+{
+	return call.entries;
+}
+
+void gc_world_open(struct gc_world *w, const char *config, u64 mib, u32 regions,
+		   u32 live)
 {
 	static const struct dcm_gc_host_ops ops = { .answered = answered };
 	char err[512];
@@ -94,15 +100,20 @@ void gc_world_open(struct gc_world *w, const char *config, u64 mib)
 		die("gc_host: %llu MiB are not whole extents of %llu bytes",
 		    (unsigned long long)mib, (unsigned long long)extent);
 	w->regions = (u32)(w->h.bytes / w->h.region_bytes);
+	if (regions > w->regions)
+		die("gc_host: %llu MiB are not %u regions",
+		    (unsigned long long)mib, regions);
+	if (regions)
+		w->regions = regions;
 	w->gc = dcm_gc_host_open(w->pager, window, w->h.bytes, &ops, w, err,
 				 sizeof(err));
 	if (!w->gc)
 		die("gc_host: %s", err);
 	dcm_gc_host_start(w->gc, dcm_gc_host_features(w->gc));
 	w->h.memory = gc_heap_map(w->h.bytes);
-	gc_heap_fill(&w->h, w->regions, 1000);
+	gc_heap_fill(&w->h, w->regions, live);
 	/* made elsewhere: pages in any order would take minutes */
-	memcpy(window, w->h.memory, w->h.bytes);
+	memcpy(window, w->h.memory, w->regions * w->h.region_bytes);
 	munmap(w->h.memory, w->h.bytes);
 	w->h.memory = window;
 }

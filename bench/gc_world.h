@@ -17,12 +17,16 @@ struct gc_world {
 	struct dcm_pager *pager;
 	struct dcm_gc_host *gc;
 	struct gc_heap h;
-	u32 regions;
+	u32 regions;	/* with objects */
 	u32 epoch;
 };
 
-/* @mib of heap, a multiple of the donors' slabs, all of it live. */
-void gc_world_open(struct gc_world *w, const char *config, u64 mib);
+/*
+ * @mib of heap, a multiple of the donors' slabs. Objects are in its first
+ * @regions (0: in all), of which @live per mille are reachable.
+ */
+void gc_world_open(struct gc_world *w, const char *config, u64 mib, u32 regions,
+		   u32 live);
 
 /* A request for space 1 and its status. */
 u32 gc_ask(struct gc_world *w, u16 command, u16 flags, u32 count,
@@ -33,13 +37,19 @@ void gc_must(u32 status, const char *what);
 void gc_space_make(struct gc_world *w);
 /* A piece at a time: on a machine with much else to do all of it takes long. */
 void gc_clean(struct gc_world *w);
-/* Of all regions. Without VIRTIO_GC_TRACE_CONCURRENT no program may run. */
+/* Of all regions that have objects. Without VIRTIO_GC_TRACE_CONCURRENT no program may run. */
 void gc_trace_start(struct gc_world *w, u16 flags);
 /* @root: an address; 0: nothing is reachable */
 void gc_trace_root(struct gc_world *w, u64 root);
 u64 gc_root_of(const struct gc_world *w);
 /* With the results: how many objects live. */
 u64 gc_trace_finish(struct gc_world *w);
+
+/* What the last request was answered with, after its head. */
+const void *gc_answer(void);
+
+/* gc_evacuate.c: see gc_host.c */
+void gc_bench_evacuate(struct gc_world *w, u32 runs);
 
 /* gc_pause.c: see gc_host.c; @sink: of gc_sink_start() */
 void gc_bench_pause(struct gc_world *w, u32 runs, int sink);

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The apps row: real programs from Debian, plain, under dcmctl run, and with swap on zram.
 
+Under dcmctl run each way to a donor is measured: shared memory and TCP in the clear, and TCP under
+TLS. Judged is shared memory, as zram is on this host too. One run more has a budget over the
+program's peak: what the pager costs when nothing has to leave.
+
 What is the same for both sides: the limit (a share of the program's peak RSS when it has all
 memory), the inputs (in the page cache beforehand, charged to nobody), the output (hashed on
 the fly, compared with the plain run's), the CPUs (all). dcmctl preloads jemalloc where it has
@@ -16,15 +20,19 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from dcmbench import donors, host, inputs
-from dcmbench.context import MIB, Context
+from dcmbench.context import MIB, WAYS, Context
 from dcmbench.host import BenchError
-from dcmbench.report import Row, geomean, median, row
+from dcmbench.report import Row, Store, geomean, median, now, row
 
+NAMES = ("redis", "sqlite", "sort", "graph", "minimap2")
 SHARES = (75, 50, 25)
+DIRECT = 150  # percent of the peak: a budget that holds all
+SIDES = (*WAYS, "zram")
 PLAIN_MAX_S = 120.0
 SLOW_MAX = 9.0  # a run slower than this many times the plain one is ended
 ZRAM_TRIES = 2  # the kernel's OOM killer strikes now and then with swap still free
@@ -204,35 +212,48 @@ def _served(
 
 
 @contextlib.contextmanager
-def _donor(ctx: Context) -> Iterator[donors.Donor]:
+def _donor(ctx: Context, way: str) -> Iterator[donors.Donor]:
+    encryption = "yes" if way == "tls" else "no"
     with donors.donor(
-        ctx.donord, ctx.scratch / "donor", options={"data-encryption": "no"}
+        ctx.donord, ctx.scratch / "donor", options={"data-encryption": encryption}
     ) as found:
         yield found
 
 
-def _dcmctl(ctx: Context, d: donors.Donor, budget: int) -> list[str]:
+def _dcmctl(ctx: Context, d: donors.Donor, way: str, budget: int) -> list[str]:
     return [
         os.fspath(ctx.root / "bin" / "dcmctl"),
         *("run", "--mode", "program", "--budget", str(budget), "--size", "16G"),
         *("--threshold", "1M"),  # so that all of the allocator's memory is paged
-        *("--donor", d.unix, "--keys", os.fspath(d.keys), "--no-encrypt-data", "--"),
+        *("--donor", d.unix if way == "shm" else d.tcp, "--keys", os.fspath(d.keys)),
+        *(() if way == "tls" else ("--no-encrypt-data",)),
+        "--",
     ]
 
 
 @dataclasses.dataclass
 class Results:
-    """Of one program: seconds, plain and by share and side; what went wrong."""
+    """Of one program, as memory.json has it.
 
-    app: App
+    @seconds: by share, then by side (shm, tcp, tls, zram); a run that failed is not there
+    @direct: with all memory direct; @problems: of ours, by shared memory or direct; @others: of
+    the other sides; @kills: of runs on zram, by the OOM killer
+    """
+
+    name: str
     plain: float
-    rss: int
-    ours: dict[int, float] = dataclasses.field(default_factory=dict)
-    peer: dict[int, float] = dataclasses.field(default_factory=dict)
-    peaks: dict[int, int] = dataclasses.field(default_factory=dict)
+    peak_mib: int
+    when: str = dataclasses.field(default_factory=now)
+    direct: float | None = None
+    seconds: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
     problems: list[str] = dataclasses.field(default_factory=list)
+    others: list[str] = dataclasses.field(default_factory=list)
     counted: list[str] = dataclasses.field(default_factory=list)
-    kills: int = 0  # of runs on zram, by the OOM killer
+    kills: int = 0
+
+    def slowdown(self, side: str, share: int) -> float | None:
+        seconds = self.seconds.get(str(share), {}).get(side)
+        return seconds / self.plain if seconds is not None else None
 
 
 def _plain(
@@ -264,7 +285,7 @@ def _plain(
 
     for preload in times:
         once(preload)
-    for _ in range(2):
+    for _ in range(0 if ctx.tiny else 2):
         once(min(times, key=lambda p: min(times[p])))
     assert first
     best = min(times, key=lambda p: median(times[p]))
@@ -273,20 +294,20 @@ def _plain(
 
 
 def _ours(
-    ctx: Context, app: App, folder: Path, size: inputs.Size, limit: int, timeout: float
+    ctx: Context, app: App, folder: Path, size: inputs.Size, way: str, limit: int, timeout: float
 ) -> Outcome:
     ctx.check_time()
     env = _environment(ctx)
     sampler = donors.StatusSampler(Path(env["DCM_RUNTIME_DIR"]))
     sampler.start()
     try:
-        with _donor(ctx) as d:
+        with _donor(ctx, way) as d:
             done = _program(
                 ctx,
                 app,
                 folder,
                 size,
-                prefix=_dcmctl(ctx, d, limit),
+                prefix=_dcmctl(ctx, d, way, limit),
                 env=env,
                 timeout=timeout,
                 cgroup=None,
@@ -320,130 +341,234 @@ def _peer(
         )
 
 
-def measure(ctx: Context, app: App, folder: Path, size: inputs.Size, algorithm: str) -> Results:
-    plain, first, preload, note = _plain(ctx, app, folder, size)
-    found = Results(app, plain, first.rss)
-    ctx.progress.say(
-        f"apps: {app.name} plain {plain:.2f} s (own / jemalloc: {note}), "
-        f"peak RSS {first.rss // MIB} MiB"
-    )
-    limit_s = max(plain * SLOW_MAX, 40.0)
-    for share in SHARES:
-        limit = first.rss * share // 100 & ~0xFFFF
-        sides: dict[str, Outcome] = {}
+def _over_budget(done: Outcome, limit: int) -> bool:
+    """What is not paged (stacks, libdcm's own) is no part of the budget: bounded."""
+    return done.peak > limit + limit // 10 + 32 * MIB
+
+
+class Measuring:
+    """One program: all of its runs."""
+
+    def __init__(
+        self, ctx: Context, app: App, folder: Path, size: inputs.Size, algorithm: str
+    ) -> None:
+        self.ctx, self.app, self.folder, self.size = ctx, app, folder, size
+        self.algorithm = algorithm
+
+    def all(self) -> Results:
+        plain, first, preload, note = _plain(self.ctx, self.app, self.folder, self.size)
+        found = Results(self.app.name, plain, first.rss // MIB)
+        self.ctx.progress.say(
+            f"apps: {self.app.name} plain {plain:.2f} s (own / jemalloc: {note}), "
+            f"peak RSS {first.rss // MIB} MiB"
+        )
+        limit_s = max(plain * SLOW_MAX, 40.0)
+        self._direct(found, first, limit_s)
+        for share in (50,) if self.ctx.tiny else SHARES:
+            limit = first.rss * share // 100 & ~0xFFFF
+            found.seconds[str(share)] = {}
+            for way in WAYS:
+                self._paged(found, first, way, share, limit, limit_s)
+            self._swapped(found, first, share, limit, limit_s, preload)
+            self.ctx.progress.say(
+                f"apps: {self.app.name} {share} %: "
+                + ", ".join(f"{s} {t:.2f} s" for s, t in found.seconds[str(share)].items())
+            )
+        return found
+
+    def _ours(self, way: str, limit: int, limit_s: float) -> Outcome:
+        return _ours(self.ctx, self.app, self.folder, self.size, way, limit, limit_s)
+
+    def _direct(self, found: Results, first: Outcome, limit_s: float) -> None:
         try:
-            sides["dcm"] = _ours(ctx, app, folder, size, limit, limit_s)
+            done = self._ours("shm", first.rss * DIRECT // 100 & ~0xFFFF, limit_s)
         except BenchError as e:
-            found.problems.append(f"{app.name} at {share} %: {e}")
+            found.problems.append(f"{self.app.name}, all direct: {e}")
+            return
+        if done.result != first.result:
+            found.problems.append(f"{self.app.name}, all direct: WRONG RESULT")
+            return
+        found.direct = round(done.seconds, 3)
+        found.counted.append(f"{self.app.name}, all direct: {done.note}")
+
+    def _paged(
+        self, found: Results, first: Outcome, way: str, share: int, limit: int, limit_s: float
+    ) -> None:
+        where = f"{self.app.name} at {share} % ({way})"
+        problems = found.problems if way == "shm" else found.others
+        try:
+            done = self._ours(way, limit, limit_s)
+        except BenchError as e:
+            problems.append(f"{where}: {e}")
+            return
+        if done.result != first.result:
+            found.problems.append(f"{where}: WRONG RESULT")
+            return
+        if _over_budget(done, limit):
+            found.problems.append(
+                f"{where}: {done.peak // MIB} MiB of anonymous memory seen "
+                f"with a budget of {limit // MIB} MiB"
+            )
+        found.seconds[str(share)][way] = round(done.seconds, 3)
+        found.counted.append(f"{where}: {done.note}")
+
+    def _swapped(
+        self,
+        found: Results,
+        first: Outcome,
+        share: int,
+        limit: int,
+        limit_s: float,
+        preload: str,
+    ) -> None:
+        where = f"{self.app.name} at {share} % (zram)"
         for attempt in range(ZRAM_TRIES):
             try:
-                sides["zram"] = _peer(ctx, app, folder, size, limit, limit_s, preload, algorithm)
-                break
+                done = _peer(
+                    self.ctx,
+                    self.app,
+                    self.folder,
+                    self.size,
+                    limit,
+                    limit_s,
+                    preload,
+                    self.algorithm,
+                )
             except Killed as e:
                 found.kills += 1
                 if attempt + 1 == ZRAM_TRIES:
-                    found.problems.append(f"{app.name} on zram at {share} %: {e}")
-            except BenchError as e:
-                found.problems.append(f"{app.name} on zram at {share} %: {e}")
-                break
-        for side, store in (("dcm", found.ours), ("zram", found.peer)):
-            done = sides.get(side)
-            if not done:
+                    found.others.append(f"{where}: {e}")
                 continue
+            except BenchError as e:
+                found.others.append(f"{where}: {e}")
+                return
             if done.result != first.result:
-                found.problems.append(f"{app.name} at {share} % ({side}): WRONG RESULT")
+                found.others.append(f"{where}: WRONG RESULT")
             else:
-                store[share] = done.seconds
-        if done := sides.get("dcm"):
-            found.peaks[share] = done.peak
-            found.counted.append(f"{app.name} {share} %: {done.note}")
-            # What is not paged (stacks, libdcm's own) is no part of the budget: bounded.
-            if done.peak > limit + limit // 10 + 32 * MIB:
-                found.problems.append(
-                    f"{app.name} at {share} %: {done.peak // MIB} MiB of anonymous memory seen "
-                    f"with a budget of {limit // MIB} MiB"
-                )
-        ctx.progress.say(
-            f"apps: {app.name} {share} %: "
-            + ", ".join(f"{s} {o.seconds:.2f} s" for s, o in sides.items())
-        )
-    return found
+                found.seconds[str(share)]["zram"] = round(done.seconds, 3)
+            return
 
 
-def text(results: list[Results]) -> str:
+def _factor(value: float | None) -> str:
+    return "-" if value is None else f"x{value:.2f}"
+
+
+def text(results: Sequence[Results]) -> str:
     lines = [
-        f"{'program':<10} {'plain':>7} {'peak':>8}"
-        + "".join(f" {f'dcm {s}%':>9} {f'zram {s}%':>9}" for s in SHARES)
+        f"{'program':<10} {'plain':>7} {'peak':>8} {'direct':>7}"
+        + "".join(f" {f'{side} {s}%':>9}" for s in SHARES for side in SIDES)
     ]
     for r in results:
-        line = f"{r.app.name:<10} {r.plain:6.2f}s {r.rss // MIB:5d}MiB"
-        for s in SHARES:
-            for side in (r.ours, r.peer):
-                line += f" {f'x{side[s] / r.plain:.2f}' if s in side else '-':>9}"
+        direct = _factor(None if r.direct is None else r.direct / r.plain)
+        line = f"{r.name:<10} {r.plain:6.2f}s {r.peak_mib:5d}MiB {direct:>7}"
+        line += "".join(f" {_factor(r.slowdown(side, s)):>9}" for s in SHARES for side in SIDES)
         lines.append(line)
     return "\n".join(lines)
 
 
-def apps(ctx: Context, algorithm: str) -> Row:
-    size = inputs.FULL
-    folder = inputs.make(ctx.cache, size)
-    inputs.warm(folder)
-    results: list[Results] = []
-    problems: list[str] = []
-    for app in catalogue(ctx, size):
-        try:
-            results.append(measure(ctx, app, folder, size, algorithm))
-        except (BenchError, OSError) as e:
-            problems.append(f"{app.name}: {e} (package {app.package})")
-    problems += [p for r in results for p in r.problems]
-    ctx.notes["apps"] = "\n".join([text(results), *(c for r in results for c in r.counted)])
+def _average(results: Sequence[Results], side: str, share: int) -> float:
+    """Percent slower than plain, geometric mean of those that finished."""
+    seen = [v for r in results if (v := r.slowdown(side, share)) is not None]
+    return (geomean(seen) - 1) * 100 if seen else float("nan")
 
-    def average(side: str, share: int, among: list[Results]) -> float:
-        """Percent slower than plain, geometric mean."""
-        seen = [getattr(r, side)[share] / r.plain for r in among]
-        return (geomean(seen) - 1) * 100 if seen else float("nan")
 
+def _averages(results: Sequence[Results], share: int) -> str:
+    """Of each side, and of both that are compared where both finished."""
     parts = []
-    better = True
-    for share in SHARES:
-        done = [r for r in results if share in r.ours]
-        both = [r for r in done if share in r.peer]
+    for side in SIDES:
+        done = [r for r in results if r.slowdown(side, share) is not None]
+        if done:
+            parts.append(f"{side} {_average(done, side, share):+.0f} % ({len(done)})")
+    both = _both(results, share)
+    if both:
         parts.append(
-            f"{share} %: dcm {average('ours', share, done):+.0f} % ({len(done)} programs)"
-            f", where both finished dcm {average('ours', share, both):+.0f} %, "
-            f"zram {average('peer', share, both):+.0f} % ({len(both)})"
+            f"where both finished shm {_average(both, 'shm', share):+.0f} %, zram "
+            f"{_average(both, 'zram', share):+.0f} % ({len(both)})"
         )
-        if share in (50, 25):
-            # One that the peer could not finish does not count for it, nor against us.
-            won = not both or average("ours", share, both) < average("peer", share, both)
-            better = better and won and len(done) == len(results)
-    half = [r for r in results if 50 in r.ours]
-    at_half = average("ours", 50, half) if half else None
-    ok = (
-        len(results) >= 5
-        and not [p for p in problems if " on zram " not in p]
-        and at_half is not None
-        and at_half <= 10
-        and better
-    )
-    kills = sum(r.kills for r in results)
+    return ", ".join(parts)
+
+
+def _both(results: Sequence[Results], share: int) -> list[Results]:
+    return [
+        r
+        for r in results
+        if r.slowdown("shm", share) is not None and r.slowdown("zram", share) is not None
+    ]
+
+
+def _better(results: Sequence[Results], share: int) -> bool:
+    """One that the peer could not finish does not count for it, nor against us."""
+    both = _both(results, share)
+    won = not both or _average(both, "shm", share) < _average(both, "zram", share)
+    return won and all(r.slowdown("shm", share) is not None for r in results)
+
+
+def judge(results: Sequence[Results], absent: Sequence[str], algorithm: str) -> Row:
+    """The row, of the programs that there are; @absent: why others are not."""
+    problems = [*absent, *(p for r in results for p in r.problems)]
+    others = [p for r in results for p in r.others]
+    missing = [n for n in NAMES if n not in {r.name for r in results}]
+    if missing:
+        problems.append(f"not measured: {', '.join(missing)}")
+    half = [r for r in results if r.slowdown("shm", 50) is not None]
+    at_half = _average(half, "shm", 50) if half else None
+    better = all(_better(results, share) for share in (50, 25))
+    ok = not problems and at_half is not None and at_half <= 10 and better
+    directs = [r.direct / r.plain for r in results if r.direct is not None]
     detail = (
-        f"value is the average slowdown in percent at 50 % direct, geometric mean over "
-        f"{len(results)} programs against all memory ({'; '.join(parts)}). "
-        + "; ".join(
-            f"{r.app.name} {r.plain:.1f} s {r.rss // MIB} MiB, at 75/50/25 %: dcm "
-            + "/".join(f"x{r.ours[s] / r.plain:.2f}" if s in r.ours else "-" for s in SHARES)
-            + " zram "
-            + "/".join(f"x{r.peer[s] / r.plain:.2f}" if s in r.peer else "-" for s in SHARES)
-            for r in results
+        "value is the average slowdown in percent at 50 % direct, geometric mean over "
+        f"{len(half)} programs against all memory, by shared memory in the clear. "
+        + " ".join(f"{s} %: {_averages(results, s)}." for s in SHARES)
+        + (
+            f" All memory direct, a budget of {DIRECT} % of the peak: "
+            f"{(geomean(directs) - 1) * 100:+.0f} %."
+            if directs
+            else ""
         )
-        + ". Every output compared with the plain run's. zram with "
-        + f"{algorithm or 'its default compressor'}; shm donor."
+        + " Every output compared with the plain run's. zram with "
+        + f"{algorithm or 'its default compressor'}."
     )
-    if kills:
-        detail += f" Runs on zram killed by the kernel's OOM killer and tried again: {kills}."
+    if kills := sum(r.kills for r in results):
+        detail += f" Runs on zram killed by the kernel's OOM killer: {kills}."
     if problems:
         detail += " Problems: " + "; ".join(problems) + "."
+    if others:
+        detail += " Without a result: " + "; ".join(others) + "."
     if at_half is not None and at_half > 10:
         detail += f" Missed by {at_half - 10:.0f} points."
-    return row("apps", at_half, ok, detail)
+    raw = {
+        "programs": {r.name: dataclasses.asdict(r) for r in results},
+        "zram": algorithm,
+    }
+    return row("apps", at_half, ok, detail, raw)
+
+
+def stored(found: Mapping[str, Any] | None) -> dict[str, Results]:
+    """Programs of a row in memory.json."""
+    programs = (found or {}).get("raw", {}).get("programs", {})
+    return {name: Results(**fields) for name, fields in programs.items()}
+
+
+def apps(ctx: Context, algorithm: str, store: Store) -> Row:
+    """Each program is stored as soon as it is measured; others stay as they are in memory.json."""
+    size = inputs.SMALL if ctx.tiny else inputs.FULL
+    folder = inputs.make(ctx.cache, size)
+    inputs.warm(folder)
+    results = stored(store.row("apps"))
+    chosen = ctx.programs or tuple(n for n in NAMES if not ctx.resume or n not in results)
+    absent: list[str] = []
+
+    def so_far() -> Row:
+        return judge([results[n] for n in NAMES if n in results], absent, algorithm)
+
+    for app in catalogue(ctx, size):
+        if app.name not in chosen:
+            continue
+        try:
+            results[app.name] = Measuring(ctx, app, folder, size, algorithm).all()
+        except (BenchError, OSError) as e:
+            absent.append(f"{app.name}: {e} (package {app.package})")
+        store.put(dataclasses.asdict(dataclasses.replace(so_far(), when=now())))
+    found = [results[n] for n in NAMES if n in results]
+    ctx.notes["apps"] = "\n".join([text(found), *(c for r in found for c in r.counted)])
+    return so_far()

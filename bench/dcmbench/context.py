@@ -11,12 +11,22 @@ from dcmbench.host import BenchError, Ledger
 from dcmbench.report import Progress
 
 MIB = 1 << 20
-RUN_MAX_S = 14 * 60.0  # the whole run takes less than a quarter of an hour
+ROW_MAX_S = 25 * 60.0  # no row takes longer
+
+# The ways to a donor that are measured beside each other, and what each is called.
+WAYS = {
+    "shm": "shared memory, a donor on this host, in the clear",
+    "tcp": "TCP over loopback, in the clear",
+    "tls": "TCP over loopback, page contents under TLS 1.3",
+}
 
 
 @dataclasses.dataclass
 class Context:
-    """Paths, the ledger, and how much to repeat."""
+    """Paths, the ledger, and how much to repeat.
+
+    @tiny: sizes that only show that everything runs; the figures mean nothing.
+    """
 
     root: Path
     build: Path
@@ -25,7 +35,11 @@ class Context:
     ledger: Ledger
     progress: Progress
     repeat: int
+    tiny: bool = False
     raw: Raw | None = None
+    programs: tuple[str, ...] = ()  # of the apps row; none: all
+    resume: bool = False  # of the apps row: programs that are measured already stay
+    row_start: float = 0.0
     notes: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def program(self, name: str) -> Path:
@@ -33,8 +47,21 @@ class Context:
 
     def check_time(self) -> None:
         """Before anything long: is there time for it?"""
-        if self.progress.elapsed() > RUN_MAX_S:
-            raise BenchError(f"no time left: the run is limited to {RUN_MAX_S / 60:.0f} minutes")
+        if self.progress.elapsed() - self.row_start > ROW_MAX_S:
+            raise BenchError(f"no time left: a row is limited to {ROW_MAX_S / 60:.0f} minutes")
+
+    @property
+    def budget(self) -> int:
+        """Of the rows that are measured with the access program."""
+        return (8 if self.tiny else 64) * MIB
+
+    @property
+    def footprint(self) -> int:
+        return 4 * self.budget
+
+    @property
+    def pages(self) -> int:
+        return self.footprint // 4096
 
     @property
     def donord(self) -> Path:

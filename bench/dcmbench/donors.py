@@ -60,6 +60,7 @@ def donor(
     *,
     cpus: set[int] | None = None,
     options: Mapping[str, str | int] | None = None,
+    gc_options: Mapping[str, int] | None = None,
 ) -> Iterator[Donor]:
     """One donor with 4 GiB to lend, for the time of the block."""
     if not daemon.exists():
@@ -79,6 +80,7 @@ def donor(
         **(options or {}),
     }
     text = "[donor]\n" + "".join(f"{k} = {v}\n" for k, v in values.items())
+    text += "[gc]\n" + "".join(f"{k} = {v}\n" for k, v in (gc_options or {}).items())
     conf.write_text(text + f"[http]\nlisten = 127.0.0.1:{http}\n", encoding="utf-8")
     log = folder / "donor.log"
     with log.open("wb") as out:

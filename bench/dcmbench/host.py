@@ -11,11 +11,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import fcntl
 import hashlib
 import json
 import os
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import tempfile
 import threading
@@ -148,6 +151,27 @@ def rss_peak(pid: int) -> int:
     return 0
 
 
+def resident_beside(pid: int, name: str) -> tuple[int, int]:
+    """Bytes a process has resident but for mappings of files of that name; of its page tables.
+
+    As the kernel counts them (smaps, VmPTE); nothing when the process is gone.
+    """
+    total, tables, counted = 0, 0, True
+    try:
+        for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+            word = line.split(None, 1)[0]
+            if not word.endswith(":"):
+                counted = name not in line
+            elif word == "Rss:" and counted:
+                total += int(line.split()[1]) * 1024
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmPTE:"):
+                tables = int(line.split()[1]) * 1024
+    except (OSError, IndexError):
+        return 0, 0
+    return total, tables
+
+
 class Sampler(threading.Thread):
     """The most anonymous memory seen of a process tree's largest process."""
 
@@ -273,6 +297,32 @@ def run(
             anon_peak=sampler.stop() if sample else 0,
             timed_out=late.is_set(),
         )
+
+
+# ---- a network of its own ----
+
+CLONE_NEWNET = 0x40000000
+SIOCSIFFLAGS = 0x8914
+IFF_UP = 1
+
+
+@contextlib.contextmanager
+def own_network() -> Iterator[None]:
+    """In a network namespace for a while, whose only device is a loopback that nobody else uses.
+
+    For this thread, and what it starts meanwhile.
+    """
+    with open("/proc/thread-self/ns/net", "rb") as before:
+        if _libc.unshare(CLONE_NEWNET):
+            why = os.strerror(ctypes.get_errno())
+            raise BenchError(f"needs root for a network namespace: {why}")
+        try:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+                fcntl.ioctl(s, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", IFF_UP))
+            yield
+        finally:
+            if _libc.setns(before.fileno(), CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), "setns: the network from before")
 
 
 # ---- cgroups ----

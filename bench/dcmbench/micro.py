@@ -12,13 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from dcmbench import donors, host
-from dcmbench.context import MIB, Context, Raw
+from dcmbench.context import MIB, WAYS, Context, Raw
 from dcmbench.host import BenchError
 from dcmbench.report import Row, median, row
 
-BUDGET = 64 * MIB
-FOOTPRINT = 4 * BUDGET
-PAGES = FOOTPRINT // 4096
 TIMEOUT = 60.0
 
 # Where threads may run. One list for raw and for ours: of each, the best counts.
@@ -97,12 +94,12 @@ def missed(
     ctx: Context,
     by: float,
     arguments: str,
-    transport: str = "shm",
+    way: str = "shm",
     placement: str = "default",
     tunables: Mapping[str, int] | None = None,
 ) -> str:
     """By how much, and the profile of one more run."""
-    with paged(ctx, transport, placement=placement, tunables=tunables) as config:
+    with paged(ctx, way, placement=placement, tunables=tunables) as config:
         return f" Missed by {by * 100:.0f} %." + profile(
             ctx,
             [ctx.program("access"), *arguments.split(), "--pager", config],
@@ -113,29 +110,29 @@ def missed(
 @contextlib.contextmanager
 def paged(
     ctx: Context,
-    transport: str = "shm",
+    way: str = "shm",
     *,
     placement: str = "default",
     tunables: Mapping[str, int] | None = None,
     lanes: int = 2,
-    encrypt: bool = False,
+    budget: int = 0,
 ) -> Any:
     """A donor and a configuration for it, for the time of the block."""
-    spin = DONOR_SPIN_US[placement] if transport == "tcp" else 0
+    spin = DONOR_SPIN_US[placement] if way != "shm" else 0
     with donors.donor(
         ctx.donord,
         ctx.scratch / "donor",
-        cpus=DONOR_CPUS[placement] if transport == "tcp" else None,
-        options={"poll-us": spin, "data-encryption": "yes" if encrypt else "no"},
+        cpus=DONOR_CPUS[placement] if way != "shm" else None,
+        options={"poll-us": spin, "data-encryption": "yes" if way == "tls" else "no"},
     ) as d:
         yield donors.pager_config(
             ctx.scratch / "pager.ini",
-            d.unix if transport == "shm" else d.tcp,
+            d.unix if way == "shm" else d.tcp,
             d.keys,
-            BUDGET,
-            4 * FOOTPRINT,
+            budget or ctx.budget,
+            4 * ctx.footprint,
             lanes=lanes,
-            encrypt=encrypt,
+            encrypt=way == "tls",
             tunables=tunables,
         )
 
@@ -147,23 +144,27 @@ def pager_note(figures: Mapping[str, Any]) -> str:
 # ---- one fault ----
 
 
-def _fault(ctx: Context, transport: str, placement: str, write: int, encrypt: bool) -> Any:
+def _fault(ctx: Context, way: str, placement: str, write: int) -> Any:
     """Latency of 4 KiB faults at random, budget full: percentiles in ns."""
-    pages = PAGES if transport == "shm" else PAGES // 2
+    pages = ctx.pages if way == "shm" else ctx.pages // 2
     with paged(
         ctx,
-        transport,
+        way,
         placement=placement,
-        encrypt=encrypt,
         tunables={"largest_block": 4096},
     ) as config:
         return access(
             ctx,
             *f"--pages {pages} --pattern cycle --write {write}".split(),
-            *f"--warm {pages // 2} --ops 30000".split(),
+            *f"--warm {pages // 2} --ops {1000 if ctx.tiny else 30000}".split(),
             config=config,
             cpus=PAGER_CPUS[placement],
         )
+
+
+def _latencies(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """What the picture of the distribution needs: in ns, the 0th to 100th percentile, 99.9th."""
+    return {"at": figures["ns"]["at"], "p999": figures["ns"]["p999"]}
 
 
 def fault(ctx: Context, transport: str) -> Row:
@@ -177,16 +178,22 @@ def fault(ctx: Context, transport: str) -> Row:
     last: dict[str, Any] = {}
     for _ in range(ctx.repeat):
         for p in placements:
-            figures = _fault(ctx, transport, p, 0, False)
+            figures = _fault(ctx, transport, p, 0)
             best[p].append(figures["ns"]["p50"])
             last[p] = figures
     medians = {p: median(v) for p, v in best.items()}
     place = min(medians, key=lambda p: medians[p])
     ns = last[place]["ns"]
-    mixed = _fault(ctx, transport, place, 50, False)["ns"]
+    mixed = _fault(ctx, transport, place, 50)["ns"]
     inside = last[place]["pager"]["latency_ns"]
     ratio = medians[place] / unit
     base = "RAW" if transport == "shm" else "(RAW + raw TCP)"
+    raw_figures: dict[str, Any] = {
+        "unit_ns": unit,
+        "placement": place,
+        "p50_ns": {p: round(v) for p, v in medians.items()},
+        "latency_ns": {transport: _latencies(last[place])},
+    }
     ctx.notes[id_] = "\n".join(
         [ctx.raw.text()]
         + [
@@ -209,19 +216,22 @@ def fault(ctx: Context, transport: str) -> Row:
         f"us, fetch {inside['fetch']['p50'] / 1e3:.1f} us, the rest is kernel entry and wake-ups"
     )
     if transport == "tcp":
-        sealed = _fault(ctx, transport, place, 0, True)["ns"]
-        detail += f"; with page contents encrypted (TLS 1.3): p50 {sealed['p50'] / 1e3:.1f} us"
+        sealed = _fault(ctx, "tls", place, 0)
+        raw_figures["latency_ns"]["tls"] = _latencies(sealed)
+        detail += (
+            f"; with page contents encrypted (TLS 1.3): p50 {sealed['ns']['p50'] / 1e3:.1f} us"
+        )
     detail += f". {ctx.raw.text()}."
     if ratio > limit:
         detail += missed(
             ctx,
             ratio / limit - 1,
-            f"--pages {PAGES} --pattern cycle --ops {PAGES}",
+            f"--pages {ctx.pages} --pattern cycle --ops {ctx.pages}",
             transport,
             place,
             {"largest_block": 4096},
         )
-    return row(id_, ratio, ratio <= limit, detail)
+    return row(id_, ratio, ratio <= limit, detail, raw_figures)
 
 
 # ---- sequential ----
@@ -239,7 +249,8 @@ def elastic_seq(ctx: Context) -> Row:
             with paged(ctx, tunables=tunables) as config:
                 figures = access(
                     ctx,
-                    *f"--pages {PAGES} --pattern seq --warm {2 * PAGES} --ops {2 * PAGES}".split(),
+                    *f"--pages {ctx.pages} --pattern seq".split(),
+                    *f"--warm {2 * ctx.pages} --ops {2 * ctx.pages}".split(),
                     config=config,
                 )
             times[name].append(figures["ns_per_touch"])
@@ -250,11 +261,12 @@ def elastic_seq(ctx: Context) -> Row:
     ctx.notes["elastic-seq"] = note
     detail = (
         f"value is the ratio: {elastic / 1e3:.2f} us a page with elastic blocks over "
-        f"{fixed / 1e3:.2f} us with fixed 4 KiB; two passes over {FOOTPRINT // MIB} MiB after two "
-        f"to warm up, budget {BUDGET // MIB} MiB, nothing pinned. {note}."
+        f"{fixed / 1e3:.2f} us with fixed 4 KiB; two passes over {ctx.footprint // MIB} MiB after "
+        f"two to warm up, budget {ctx.budget // MIB} MiB, nothing pinned. {note}."
     )
     if ratio > 0.25:
-        detail += missed(ctx, ratio / 0.25 - 1, f"--pages {PAGES} --pattern seq --ops {4 * PAGES}")
+        arguments = f"--pages {ctx.pages} --pattern seq --ops {4 * ctx.pages}"
+        detail += missed(ctx, ratio / 0.25 - 1, arguments)
     return row("elastic-seq", ratio, ratio <= 0.25, detail)
 
 
@@ -266,11 +278,13 @@ def fastest_zram(ctx: Context) -> str:
     times: dict[str, float] = {}
     for algorithm in host.zram_algorithms():
         with (
-            host.zram(ctx.ledger, 2 * FOOTPRINT, algorithm),
-            host.cgroup(ctx.ledger, BUDGET) as group,
+            host.zram(ctx.ledger, 2 * ctx.footprint, algorithm),
+            host.cgroup(ctx.ledger, ctx.budget) as group,
         ):
             figures = access(
-                ctx, *f"--pages {PAGES} --pattern rand --ops {PAGES // 2}".split(), cgroup=group
+                ctx,
+                *f"--pages {ctx.pages} --pattern rand --ops {ctx.pages // 2}".split(),
+                cgroup=group,
             )
         times[algorithm] = figures["ns_per_touch"]
     best = min(times, key=lambda a: times[a])
@@ -282,35 +296,58 @@ def fastest_zram(ctx: Context) -> str:
     return best
 
 
+def _on_zram(ctx: Context, algorithm: str, arguments: Sequence[str]) -> tuple[Any, float]:
+    """Figures of the access program with swap on zram, and how well its pages were packed."""
+    with (
+        host.zram(ctx.ledger, 2 * ctx.footprint, algorithm) as z,
+        host.cgroup(ctx.ledger, ctx.budget) as group,
+    ):
+        sampler = host.RatioSampler(z)
+        sampler.start()
+        try:
+            done = access(ctx, *arguments, cgroup=group)
+        finally:
+            packed = sampler.stop()
+    return done, packed
+
+
 def against_zram(ctx: Context, id_: str, pattern: str, algorithm: str) -> Row:
-    """seq-vs-zram, rand-vs-zram: the same program, the same size, the same contents."""
+    """seq-vs-zram, rand-vs-zram: the same program, the same size, the same contents.
+
+    Judged is the donor on this host, which is what zram is compared with. The other columns, one
+    load each: donors over the network, and all of the memory direct.
+    """
     variants = [("mixed", 0), ("random", 0), ("mixed", 50)]
+    first = variants[0]
     ours: dict[tuple[str, int], list[float]] = {v: [] for v in variants}
     peer: dict[tuple[str, int], list[float]] = {v: [] for v in variants}
+    others: dict[str, list[float]] = {"direct": [], "tcp": [], "tls": []}
+    latency: dict[str, Any] = {}
     packed: dict[str, float] = {}
     note = ""
+
+    def words(content: str, write: int) -> list[str]:
+        return (
+            f"--pages {ctx.pages} --pattern {pattern} --content {content} --write {write} "
+            f"--warm {ctx.pages} --ops {ctx.pages}"
+        ).split()
+
     for _ in range(ctx.repeat):
-        for content, write in variants:
-            arguments = (
-                f"--pages {PAGES} --pattern {pattern} --content {content} --write {write} "
-                f"--warm {PAGES} --ops {PAGES}"
-            ).split()
-            with (
-                host.zram(ctx.ledger, 2 * FOOTPRINT, algorithm) as z,
-                host.cgroup(ctx.ledger, BUDGET) as group,
-            ):
-                sampler = host.RatioSampler(z)
-                sampler.start()
-                try:
-                    done = access(ctx, *arguments, cgroup=group)
-                finally:
-                    packed[content] = sampler.stop()
-                peer[content, write].append(done["ns_per_touch"])
+        for v in variants:
+            done, packed[v[0]] = _on_zram(ctx, algorithm, words(*v))
+            peer[v].append(done["ns_per_touch"])
             with paged(ctx) as config:
-                figures = access(ctx, *arguments, config=config)
-            ours[content, write].append(figures["ns_per_touch"])
-            if (content, write) == ("mixed", 0):
+                figures = access(ctx, *words(*v), config=config)
+            ours[v].append(figures["ns_per_touch"])
+            if v == first:
                 note = pager_note(figures)
+                if done["ns"]["count"]:
+                    latency["zram"] = _latencies(done)
+        for name, times in others.items():
+            direct = name == "direct"
+            budget = 2 * ctx.footprint if direct else 0
+            with paged(ctx, "shm" if direct else name, budget=budget) as config:
+                times.append(access(ctx, *words(*first), config=config)["ns_per_touch"])
     ctx.notes[id_] = note
     texts = []
     ratios: dict[tuple[str, int], float] = {}
@@ -322,60 +359,93 @@ def against_zram(ctx: Context, id_: str, pattern: str, algorithm: str) -> Row:
             f"{', half writes' if v[1] else ''}: {a / 1e3:.2f} us a page, zram {b / 1e3:.2f} us "
             f"({ratios[v]:.2f})"
         )
+    columns = {
+        "direct": median(others["direct"]),
+        "shm": median(ours[first]),
+        "tcp": median(others["tcp"]),
+        "tls": median(others["tls"]),
+        "zram": median(peer[first]),
+    }
     reads = [ratios[v] for v in variants if not v[1]]
     value = min(reads) if pattern == "seq" else max(reads)
     ok = value >= 3 if pattern == "seq" else value <= 1.4
     detail = (
-        f"value is the worse of compressible ({packed['mixed']:.1f}:1 on zram) and incompressible "
+        f"value is of a donor on this host by shared memory, in the clear, and is the worse of "
+        f"compressible ({packed['mixed']:.1f}:1 on zram) and incompressible "
         f"({packed['random']:.1f}:1) contents, reading. "
-        f"{'; '.join(texts)}. {FOOTPRINT // MIB} MiB in a cgroup, or a budget, of "
-        f"{BUDGET // MIB} MiB; zram with {algorithm or 'its default compressor'}, shm donor; "
+        f"{'; '.join(texts)}. Compressible, reading, by TCP {columns['tcp'] / 1e3:.2f} us a page, "
+        f"under TLS {columns['tls'] / 1e3:.2f} us, with all memory direct (a budget of twice the "
+        f"memory) {columns['direct'] / 1e3:.3f} us. {ctx.footprint // MIB} MiB in a cgroup, or a "
+        f"budget, of {ctx.budget // MIB} MiB; zram with {algorithm or 'its default compressor'}; "
         f"nothing pinned. {note}."
     )
     if not ok:
         by = 3 / value - 1 if pattern == "seq" else value / 1.4 - 1
-        detail += missed(ctx, by, f"--pages {PAGES} --pattern {pattern} --ops {2 * PAGES}")
-    return row(id_, value, ok, detail)
+        detail += missed(ctx, by, f"--pages {ctx.pages} --pattern {pattern} --ops {2 * ctx.pages}")
+    raw_figures = {
+        "unit": "us a page",
+        "columns": {k: round(v / 1e3, 3) for k, v in columns.items()},
+        "latency_ns": latency if pattern == "rand" else {},
+    }
+    return row(id_, value, ok, detail, raw_figures)
 
 
 # ---- two threads ----
 
 
 def scale(ctx: Context) -> Row:
-    """Faults a second of two threads over one's."""
+    """Faults a second of two threads over one's; with all memory direct, touches a second."""
     if (os.cpu_count() or 1) < 2:
         raise BenchError("needs two CPUs")
-    rates: dict[int, list[float]] = {1: [], 2: []}
+    ways = ("direct", *WAYS)
+    rates: dict[str, dict[int, list[float]]] = {w: {1: [], 2: []} for w in ways}
     busy: dict[int, float] = {}
     cost: dict[int, float] = {}
     for _ in range(ctx.repeat):
-        for threads in (1, 2):
-            with paged(ctx, lanes=2) as config:
-                figures = access(
-                    ctx,
-                    *f"--pages {PAGES} --pattern rand --threads {threads}".split(),
-                    *f"--warm {PAGES // threads} --seconds 3".split(),
-                    config=config,
-                )
-            rates[threads].append(figures["faults_per_s"])
-            busy[threads] = figures["cpu_ns"] / figures["elapsed_ns"]
-            cost[threads] = figures["cpu_ns"] / max(figures["faults"], 1) / 1e3
-    one, two = median(rates[1]), median(rates[2])
-    ratio = two / one
+        for way in ways:
+            direct = way == "direct"
+            for threads in (1, 2):
+                budget = 2 * ctx.footprint if direct else 0
+                with paged(ctx, "shm" if direct else way, lanes=2, budget=budget) as config:
+                    figures = access(
+                        ctx,
+                        *f"--pages {ctx.pages} --pattern rand --threads {threads}".split(),
+                        *f"--warm {ctx.pages // threads}".split(),
+                        *f"--seconds {0.3 if ctx.tiny else 2}".split(),
+                        config=config,
+                    )
+                rates[way][threads].append(figures["touches_per_s" if direct else "faults_per_s"])
+                if way == "shm":
+                    busy[threads] = figures["cpu_ns"] / figures["elapsed_ns"]
+                    cost[threads] = figures["cpu_ns"] / max(figures["faults"], 1) / 1e3
+    of = {way: {n: median(v) for n, v in by.items()} for way, by in rates.items()}
+    ratios = {way: v[2] / v[1] for way, v in of.items()}
+    one, two, ratio = of["shm"][1], of["shm"][2], ratios["shm"]
     detail = (
         f"value is the ratio: {two:.0f} faults a second with two threads, {one:.0f} with one, "
-        f"shm donor, reads, nothing pinned, {os.cpu_count()} CPUs. CPU time a fault {cost[1]:.1f} "
+        f"donor on this host by shared memory, in the clear, reads, nothing pinned, "
+        f"{os.cpu_count()} CPUs. CPU time a fault {cost[1]:.1f} "
         f"us with one thread ({busy[1]:.2f} CPUs busy), {cost[2]:.1f} us with two "
-        f"({busy[2]:.2f} busy). Limits: at two busy CPUs no more can be had than twice one "
+        f"({busy[2]:.2f} busy). By TCP {ratios['tcp']:.2f} ({of['tcp'][2]:.0f} over "
+        f"{of['tcp'][1]:.0f}), under TLS {ratios['tls']:.2f} ({of['tls'][2]:.0f} over "
+        f"{of['tls'][1]:.0f}); with all memory direct, touches a second, {ratios['direct']:.2f}. "
+        f"Limits: at two busy CPUs no more can be had than twice one "
         f"CPU's worth, less what sharing adds to each fault (a TLB flush that interrupts the "
         f"other CPU, mmap and page-table locks, contended wake-ups); below that, waiting for "
         f"wake-ups."
     )
     if ratio < 1.6:
         detail += missed(
-            ctx, 1.6 / ratio - 1, f"--pages {PAGES} --pattern rand --threads 2 --ops {PAGES}"
+            ctx,
+            1.6 / ratio - 1,
+            f"--pages {ctx.pages} --pattern rand --threads 2 --ops {ctx.pages}",
         )
-    return row("scale-2", ratio, ratio >= 1.6, detail)
+    raw_figures = {
+        "unit": "two threads over one",
+        "columns": {k: round(v, 3) for k, v in ratios.items()},
+        "per_second": {way: {str(n): round(r) for n, r in v.items()} for way, v in of.items()},
+    }
+    return row("scale-2", ratio, ratio >= 1.6, detail, raw_figures)
 
 
 def core_cpu(ctx: Context) -> Row:
@@ -387,6 +457,8 @@ def core_cpu(ctx: Context) -> Row:
     }
     found: dict[str, float] = {}
     faults = 0
+    if ctx.tiny:
+        shapes = {name: (8192, 2048, 20_000, n[3]) for name, n in shapes.items()}
     for name, numbers in shapes.items():
         runs = []
         for _ in range(ctx.repeat if "4 GiB" not in name else 1):

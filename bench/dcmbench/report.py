@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Rows, their table, and the machine they were measured on."""
+"""Rows, their table, the file they are kept in, and the machine they were measured on."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-# The ids of the issue's table, in its order: one row each, always.
+# One row each, always, in this order.
 IDS: dict[str, str] = {
     "fault-shm": "4 KiB fault, shm donor, budget full, median",
     "fault-tcp": "4 KiB fault, tcp donor on loopback, budget full, median",
     "elastic-seq": "sequential, per page, elastic against fixed 4 KiB, shm",
-    "seq-vs-zram": "sequential pass over 4 x the budget against swap on zram",
-    "rand-vs-zram": "uniformly random 4 KiB against swap on zram",
-    "scale-2": "two threads faulting at random against one",
-    "apps": "real programs at 75, 50, 25 % direct against plain and zram",
-    "policy": "misses on recorded page traces against LRU, both with blocks of 4 KiB",
+    "seq-vs-zram": "sequential pass over 4 x the budget against swap on zram, shm",
+    "rand-vs-zram": "uniformly random 4 KiB against swap on zram, shm",
+    "scale-2": "two threads faulting at random against one, shm",
     "core-cpu": "core's CPU time per fault outside system calls",
+    "policy": "misses on recorded page traces against LRU, both with blocks of 4 KiB",
+    "apps": "real programs at 75, 50, 25 % direct against plain and zram, shm",
 }
-
-KERNEL_HEADING = "## The kernel pager\n"  # in docs/benchmarks.md
 
 TARGETS: dict[str, str] = {
     "fault-shm": "<= 1.4 x RAW",
@@ -46,7 +45,10 @@ TARGETS: dict[str, str] = {
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of memory.json. `value` is a number with its unit in `what`."""
+    """One line of memory.json. `value` is a number with its unit in `what`.
+
+    @raw: figures for tables and pictures; @when: the UTC minute it was measured in.
+    """
 
     id: str
     what: str
@@ -54,11 +56,17 @@ class Row:
     target: str
     ok: bool
     detail: str
+    raw: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    when: str = ""
+    seconds: int = 0
 
 
-def row(id_: str, value: float | None, ok: bool, detail: str) -> Row:
+def row(
+    id_: str, value: float | None, ok: bool, detail: str, raw: Mapping[str, Any] | None = None
+) -> Row:
     """A row with the fixed texts of its id."""
-    return Row(id_, IDS[id_], None if value is None else round(value, 3), TARGETS[id_], ok, detail)
+    number = None if value is None else round(value, 3)
+    return Row(id_, IDS[id_], number, TARGETS[id_], ok, detail, raw or {})
 
 
 def unmeasured(id_: str, why: str) -> Row:
@@ -147,50 +155,73 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(out)
 
 
-def write_json(path: Path, rows: Sequence[Row]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(
-        json.dumps([dataclasses.asdict(r) for r in rows], indent=1) + "\n", encoding="utf-8"
+class Store:
+    """A file of rows. Each is written when it is there, so that an interrupted run loses none.
+
+    Rows of earlier runs stay until they are measured again.
+    """
+
+    def __init__(self, path: Path, order: Sequence[str]) -> None:
+        self.path = path
+        self._order = order
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Those that are there, in their order."""
+        try:
+            found = {r["id"]: r for r in json.loads(self.path.read_text(encoding="utf-8"))}
+        except FileNotFoundError:
+            return []
+        return [found[i] for i in self._order if i in found]
+
+    def row(self, id_: str) -> dict[str, Any] | None:
+        return next((r for r in self.rows() if r["id"] == id_), None)
+
+    def measured(self, id_: str) -> bool:
+        found = self.row(id_)
+        return found is not None and found["value"] is not None
+
+    def put(self, one: Mapping[str, Any]) -> None:
+        found = {r["id"]: r for r in self.rows()} | {one["id"]: dict(one)}
+        ordered = [found[i] for i in self._order if i in found]
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self.path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
+        temporary.replace(self.path)
+
+
+def now() -> str:
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def measure(
+    wanted: Sequence[str],
+    measures: Mapping[str, Callable[[], Row]],
+    store: Store,
+    progress: Progress,
+) -> list[Row]:
+    """Measure these rows in turn; each is stored as soon as it is there."""
+    done = []
+    for id_ in wanted:
+        start = progress.elapsed()
+        progress.say(id_)
+        r = measures[id_]()
+        r = dataclasses.replace(r, when=now(), seconds=round(progress.elapsed() - start))
+        store.put(dataclasses.asdict(r))
+        progress.say(f"{id_}: {r.value} (target {r.target}) {'ok' if r.ok else 'NOT MET'}")
+        done.append(r)
+    return done
+
+
+def write_machine(folder: Path) -> None:
+    """Beside the rows: what they were measured on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "machine.json").write_text(json.dumps(machine(), indent=1) + "\n", encoding="utf-8")
+
+
+def write_docs(root: Path, folder: Path) -> None:
+    """docs/benchmarks.md's tables and docs/pictures/ from the rows that are in this folder."""
+    subprocess.run(
+        [root / "scripts" / "py", "python", root / "bench" / "write-docs", folder],
+        env={**os.environ, "DCM_PY_EXTRA": "bench"},
+        check=True,
     )
-    temporary.replace(path)
-
-
-def write_markdown(path: Path, rows: Sequence[Row], notes: dict[str, str], took: float) -> None:
-    """docs/benchmarks.md: the table, the machine, how to repeat it."""
-    lines = [
-        "# Benchmarks",
-        "",
-        "Written by `bench/run --write-docs`, which is `make bench` and this page; not edited by",
-        "hand.",
-        "All pairs were measured in one run, alternating, medians of several; what each number",
-        "is and how it is taken is said in `bench/README.md`. A target that is missed says by",
-        "how much and what limits it.",
-        "",
-        "## The machine",
-        "",
-        "| | |",
-        "| --- | --- |",
-        *(f"| {k} | {v} |" for k, v in machine().items()),
-        f"| the run took | {took / 60:.1f} minutes |",
-        "",
-        "## Results",
-        "",
-        "| | what | value | target | met |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    for r in rows:
-        value = "not measured" if r.value is None else f"{r.value:g}"
-        lines.append(
-            f"| `{r.id}` | {r.what} | {value} | {r.target} | {'yes' if r.ok else '**no**'} |"
-        )
-    for r in rows:
-        lines += ["", f"### {r.id}", "", *textwrap.wrap(r.detail, 100)]
-        if r.id in notes:
-            lines += ["", "```", *notes[r.id].splitlines(), "```"]
-    # The section on the kernel pager is of another program, and written by hand.
-    if path.exists():
-        _, heading, rest = path.read_text(encoding="utf-8").partition(KERNEL_HEADING)
-        lines += ["", heading + rest.rstrip("\n")] if heading else []
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -20,7 +20,16 @@ from dcmbench.host import BenchError
 from dcmbench.report import Row, geomean, row
 
 PROGRAMS = ("redis", "sqlite", "sort", "minimap2")
-SHARES = (50, 25)
+SHARES = (50, 25)  # judged
+SIZES = (90, 75, 50, 35, 25, 15, 10)  # of the picture
+POLICIES = {
+    "opt": "Belady",
+    "lru": "LRU",
+    "clock": "CLOCK",
+    "s3fifo": "S3-FIFO",
+    "lru3_4k": "LRU-3, 4 KiB",
+    "lru3_elastic": "LRU-3, blocks",
+}
 RECORDS_MAX = 40_000_000
 RECORD_S = 120.0
 
@@ -148,8 +157,15 @@ def self_check(ctx: Context) -> None:
         raise BenchError(f"replay is wrong: {fast} is not {slow}")
 
 
+def _misses(r: dict[str, Any]) -> dict[str, int]:
+    """Of each policy; of ours also the pages that were fetched."""
+    found = {p: r[p] if isinstance(r[p], int) else r[p]["misses"] for p in POLICIES}
+    return found | {"pages": r["lru3_elastic"]["pages"]}
+
+
 def policy(ctx: Context) -> Row:
     self_check(ctx)
+    raw: dict[str, Any] = {}
     columns = ("opt", "lru", "clock", "s3fifo")
     lines = [
         f"{'program':<10} {'share':>5} {'frames':>8} "
@@ -164,8 +180,11 @@ def policy(ctx: Context) -> Row:
         other: {way: [] for way in ways} for other in ("lru", "clock", "s3fifo")
     }
     for name, path in traces(ctx).items():
+        sizes = SHARES if ctx.tiny else SIZES
+        replayed = {share: replay(ctx, path, share) for share in sizes}
+        raw[name] = {str(share): _misses(r) for share, r in replayed.items()}
         for share in SHARES:
-            r = replay(ctx, path, share)
+            r = replayed[share]
             elastic, exact = r["lru3_elastic"], r["lru3_elastic_accessed_bits"]
             lines.append(
                 f"{name:<10} {share:4d}% {r['frames']:8d} "
@@ -192,8 +211,7 @@ def policy(ctx: Context) -> Row:
     ctx.notes["policy"] = "\n".join(lines)
     value = geomean(over["lru"]["4K"])
     means = "; ".join(
-        f"over {other.upper()}'s "
-        + ", ".join(f"{geomean(of[way]):.2f} ({way})" for way in ways)
+        f"over {other.upper()}'s " + ", ".join(f"{geomean(of[way]):.2f} ({way})" for way in ways)
         for other, of in over.items()
     )
     detail = (
@@ -208,4 +226,4 @@ def policy(ctx: Context) -> Row:
     )
     if worst:
         detail += " Not below: " + "; ".join(worst) + "."
-    return row("policy", value, not worst, detail)
+    return row("policy", value, not worst, detail, {"misses": raw, "names": POLICIES})
