@@ -30,7 +30,7 @@ PYTEST = scripts/py pytest --junitxml=$${DCM_RESULTS:-$(BUILD)/test/results/by-h
 
 .PHONY: all programs tests-build help check kernel-check unit torture fuzz \
 	fuzz-run test-gc test-donor test-client test-pager test-dcmctl test-guest \
-	test-faults test-kernel test-kernel-debug test-ops test-page test-libvirt \
+	test-faults test-kernel test-kernel-debug test-ops test-page page-picture test-libvirt \
 	test-packages packages test-qemu test-qemu-debug vm-shell test test-all \
 	test-build bench bench-kernel bench-gc demo install install-dkms \
 	install-libvirt clean deps-%
@@ -59,6 +59,7 @@ help:
 	@echo 'make bench      the measurements of docs/, into build/bench/'
 	@echo 'make bench-kernel  the kernel pager beside swap, counts from a VM'
 	@echo 'make bench-gc   those of garbage collection on donors'
+	@echo 'make page-picture  docs/pictures/page.png, by the test of the operator'"'"'s page'
 	@echo 'make install    PREFIX=$(PREFIX) DESTDIR='
 	@echo 'make install-dkms  the kernel module, for DKMS; DESTDIR='
 	@echo 'make install-libvirt  the hook for libvirt; DESTDIR='
@@ -193,6 +194,12 @@ test-ops: deps-ops programs
 test-page: export DCM_PY_EXTRA = page
 test-page: deps-test deps-page programs
 	@$(PYTEST) -s tests/page $(CHOSEN)
+
+# The README's picture of that page, from its test.
+page-picture: test-page
+	@[ $$(stat -c %s $(BUILD)/test/page/wide.png) -le 204800 ] || \
+		{ echo 'page-picture: wide.png is over 200 KB'; exit 1; }
+	install -D -m 644 $(BUILD)/test/page/wide.png docs/pictures/page.png
 
 # Debian packages into build/packages, built in a Debian 13; installed in another, used,
 # upgraded and removed.
