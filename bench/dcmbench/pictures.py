@@ -161,7 +161,7 @@ def pauses(found: Found) -> Any | None:
     ax.set_ylabel("ms")
     ax.set_yscale("symlog", linthresh=0.1)
     ax.set_ylim(bottom=0)
-    ax.legend()
+    figure.legend(loc="outside lower center", ncols=2)
     return figure
 
 
