@@ -2,25 +2,21 @@
 /*
  * config.c - dcm-donord's options, and reading them
  *
- * One table has every option: section, name, kind, place, bounds. Files are
- * read whole and parsed by inih through a reader here, which counts lines, so
- * that an error names the file, the line and what to write there. An unknown
- * section or key is an error: a misspelt quota must not mean no quota.
- * tests/fuzz/config_fuzz.c feeds the same parser hostile text.
+ * One table has every option: section, name, kind, place, bounds. lib/ini.c
+ * splits lines, so that an error names the file, the line and what to write
+ * there. An unknown section or key is an error: a misspelt quota must not mean no
+ * quota. tests/fuzz/config_fuzz.c feeds the same parser hostile text.
  *
  * No state outside the structures passed in.
  */
-#include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <glob.h>
-#include <ini.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "../kvm-dcm/lib/ini.h"
+#include "../kvm-dcm/lib/value.h"
 #include "../kvm-dcm/proto/wire.h"
 #include "config.h"
 
@@ -136,84 +132,27 @@ uint64_t dcm_size_bytes(const struct dcm_size *s, uint64_t total)
 	return s->percent ? total * s->percent / 100 : s->bytes;
 }
 
-/* Digits at the start of @s; -1 when there are none or too many. */
-static int number(const char **s, uint64_t *v)
+/* A size, or "12%" of the host's memory */
+static int size_parse(const char *s, struct dcm_size *size)
 {
-	const char *p = *s;
+	size_t len = strlen(s);
+	char digits[24];
+	uint64_t percent;
 
-	*v = 0;
-	if (!isdigit((unsigned char)*p))
+	memset(size, 0, sizeof(*size));
+	if (!len || s[len - 1] != '%')
+		return dcm_size_parse(s, &size->bytes);
+	if (len > sizeof(digits))
 		return -1;
-	for (; isdigit((unsigned char)*p); p++)
-		if (__builtin_mul_overflow(*v, 10, v) ||
-		    __builtin_add_overflow(*v, (uint64_t)(*p - '0'), v))
-			return -1;
-	*s = p;
+	memcpy(digits, s, len - 1);
+	digits[len - 1] = 0;
+	if (dcm_count_parse(digits, &percent) || percent < 1 || percent > 100)
+		return -1;
+	size->percent = (uint32_t)percent;
 	return 0;
 }
 
-/* "2M", "1GiB", "65536"; with @percent also "12%" */
-static int parse_size(const char *s, uint64_t *bytes, uint32_t *percent)
-{
-	static const char units[] = "KMGT";
-	unsigned int shift = 0;
-	const char *u;
-	uint64_t v;
-
-	if (number(&s, &v))
-		return -1;
-	if (percent) {
-		*percent = 0;
-		if (s[0] == '%' && !s[1]) {
-			if (v < 1 || v > 100)
-				return -1;
-			*percent = (uint32_t)v;
-			*bytes = 0;
-			return 0;
-		}
-	}
-	u = *s ? strchr(units, toupper((unsigned char)*s)) : NULL;
-	if (u && *u) {
-		shift = 10 * (unsigned int)(u - units + 1);
-		s++;
-		if (s[0] == 'i' && s[1] == 'B')
-			s += 2;
-	}
-	if (*s || v > UINT64_MAX >> shift)
-		return -1;
-	*bytes = v << shift;
-	return 0;
-}
-
-static int parse_time(const char *s, uint64_t *ms)
-{
-	uint64_t unit;
-
-	if (number(&s, ms))
-		return -1;
-	if (!strcmp(s, "ms"))
-		unit = 1;
-	else if (!strcmp(s, "s"))
-		unit = 1000;
-	else if (!strcmp(s, "min"))
-		unit = 60000;
-	else
-		return -1;
-	return __builtin_mul_overflow(*ms, unit, ms) ? -1 : 0;
-}
-
-static int parse_bool(const char *s, bool *v)
-{
-	if (!strcmp(s, "yes") || !strcmp(s, "true") || !strcmp(s, "on"))
-		*v = true;
-	else if (!strcmp(s, "no") || !strcmp(s, "false") || !strcmp(s, "off"))
-		*v = false;
-	else
-		return -1;
-	return 0;
-}
-
-static int parse_octal(const char *s, uint64_t *v)
+static int octal_parse(const char *s, uint64_t *v)
 {
 	*v = 0;
 	if (!*s || strlen(s) > 4)
@@ -269,7 +208,7 @@ static int option_set(struct dcm_config *cfg, const struct option *o,
 		strcpy(cfg->listen[cfg->nr_listen++], value);
 		return 0;
 	case KIND_SIZE:
-		if (parse_size(value, &size.bytes, &size.percent))
+		if (size_parse(value, &size))
 			return option_bad(o, value,
 					  "write bytes, 64M, 2G or 12%", err,
 					  err_len);
@@ -279,35 +218,32 @@ static int option_set(struct dcm_config *cfg, const struct option *o,
 		memcpy(at, &size, sizeof(size));
 		return 0;
 	case KIND_BYTES:
-		if (parse_size(value, &v, NULL))
+		if (dcm_size_parse(value, &v))
 			return option_bad(o, value, "write bytes, 64M or 2G",
 					  err, err_len);
 		if (option_range(o, value, v, err, err_len))
 			return -1;
 		memcpy(at, &v, sizeof(v));
 		return 0;
-	case KIND_COUNT: {
-		const char *s = value;
-
-		if (number(&s, &v) || *s)
+	case KIND_COUNT:
+		if (dcm_count_parse(value, &v))
 			return option_bad(o, value, "write a whole number", err,
 					  err_len);
 		break;
-	}
 	case KIND_OCTAL:
-		if (parse_octal(value, &v))
+		if (octal_parse(value, &v))
 			return option_bad(o, value,
 					  "write an octal mode such as 0660",
 					  err, err_len);
 		break;
 	case KIND_TIME:
-		if (parse_time(value, &v))
+		if (dcm_time_parse(value, &v))
 			return option_bad(o, value,
 					  "write a time: 500ms, 5s or 2min",
 					  err, err_len);
 		break;
 	case KIND_BOOL:
-		if (parse_bool(value, (bool *)at))
+		if (dcm_bool_parse(value, (bool *)at))
 			return option_bad(o, value, "write yes or no", err,
 					  err_len);
 		return 0;
@@ -316,7 +252,7 @@ static int option_set(struct dcm_config *cfg, const struct option *o,
 
 		if (!strcmp(value, "auto"))
 			v = DCM_RDMA_AUTO;
-		else if (!parse_bool(value, &on))
+		else if (!dcm_bool_parse(value, &on))
 			v = on ? DCM_RDMA_YES : DCM_RDMA_NO;
 		else
 			return option_bad(o, value, "write no, auto or yes",
@@ -327,9 +263,9 @@ static int option_set(struct dcm_config *cfg, const struct option *o,
 	case KIND_HUGE: {
 		bool on;
 
-		if (!parse_bool(value, &on))
+		if (!dcm_bool_parse(value, &on))
 			v = on;
-		else if (parse_size(value, &v, NULL) || v < (64u << 10) ||
+		else if (dcm_size_parse(value, &v) || v < (64u << 10) ||
 			 (v & (v - 1)))
 			return option_bad(o, value, "write no, yes, 2M or 1G",
 					  err, err_len);
@@ -351,7 +287,7 @@ static struct dcm_tenant_conf *tenant_get(struct dcm_config *cfg,
 	for (uint32_t i = 0; i < cfg->nr_tenants; i++)
 		if (!strcmp(cfg->tenants[i].name, name))
 			return &cfg->tenants[i];
-	if (cfg->nr_tenants == DCM_CONFIG_TENANTS_MAX)
+	if (cfg->nr_tenants == DCM_TENANTS_MAX)
 		return NULL;
 	t = realloc(cfg->tenants, (cfg->nr_tenants + 1) * sizeof(*t));
 	if (!t)
@@ -375,10 +311,9 @@ const struct dcm_tenant_conf *dcm_config_tenant(const struct dcm_config *cfg,
 static int tenant_count(const struct option *o, const char *value, uint32_t *to,
 			bool *has, char *err, size_t err_len)
 {
-	const char *s = value;
 	uint64_t v;
 
-	if (number(&s, &v) || *s)
+	if (dcm_count_parse(value, &v))
 		return option_bad(o, value, "write a whole number", err,
 				  err_len);
 	if (option_range(o, value, v, err, err_len))
@@ -404,22 +339,21 @@ static int tenant_set(struct dcm_config *cfg, const char *name, const char *key,
 	};
 	struct dcm_tenant_conf *t;
 
-	if (!*name || strlen(name) > DCM_CONFIG_NAME_MAX) {
-		snprintf(err, err_len,
-			 "[tenant NAME]: NAME must have 1 to %d characters",
-			 DCM_CONFIG_NAME_MAX);
+	if (!dcm_tenant_valid(name, strlen(name))) {
+		snprintf(err, err_len, "[tenant %.70s]: " DCM_TENANT_RULE,
+			 name);
 		return -1;
 	}
 	t = tenant_get(cfg, name);
 	if (!t) {
-		snprintf(err, err_len, "more than %d [tenant] sections",
-			 DCM_CONFIG_TENANTS_MAX);
+		snprintf(err, err_len, "more than %u [tenant] sections",
+			 DCM_TENANTS_MAX);
 		return -1;
 	}
 	if (!strcmp(key, "bytes")) {
 		struct dcm_size size;
 
-		if (parse_size(value, &size.bytes, &size.percent))
+		if (size_parse(value, &size))
 			return option_bad(&bytes, value,
 					  "write bytes, 64M, 2G or 12%", err,
 					  err_len);
@@ -439,7 +373,7 @@ static int tenant_set(struct dcm_config *cfg, const char *name, const char *key,
 	if (!strcmp(key, "patience")) {
 		uint64_t v;
 
-		if (parse_time(value, &v))
+		if (dcm_time_parse(value, &v))
 			return option_bad(&patience, value,
 					  "write a time: 30s, 2min or 1500ms",
 					  err, err_len);
@@ -480,131 +414,23 @@ int dcm_config_set(struct dcm_config *cfg, const char *section, const char *key,
 	return -1;
 }
 
-struct reader {
-	const char *p;
-	const char *end;
-	unsigned int line;
-	struct dcm_config *cfg;
-	char *err;
-	size_t err_len;
-	bool failed;
-	bool too_long;
-};
-
-/* inih keeps this much of a section's name and silently drops the rest */
-#define SECTION_MAX	49u
-
-/* inih's fgets(): a line that does not fit is an error, not two lines. */
-static char *reader_gets(char *str, int num, void *stream)
+static int on_key(void *arg, const char *section, const char *key,
+		  const char *value, char *err)
 {
-	struct reader *r = stream;
-	const char *nl;
-	size_t n;
-
-	if (r->p == r->end || num < 2 || r->failed)
-		return NULL;
-	nl = memchr(r->p, '\n', (size_t)(r->end - r->p));
-	n = (size_t)((nl ? nl + 1 : r->end) - r->p);
-	r->line++;
-	if (n > (size_t)num - 1 || memchr(r->p, 0, n)) {
-		r->too_long = true;
-		return NULL;
-	}
-	memcpy(str, r->p, n);
-	str[n] = 0;
-	r->p += n;
-	if (str[strspn(str, " \t\r")] == '[' &&
-	    strcspn(strchr(str, '[') + 1, "]\n") > SECTION_MAX) {
-		snprintf(r->err, r->err_len,
-			 "line %u: a section's name may have %u characters",
-			 r->line, SECTION_MAX);
-		r->failed = true;
-		return NULL;
-	}
-	return str;
-}
-
-static int reader_value(void *user, const char *section, const char *name,
-			const char *value)
-{
-	struct reader *r = user;
-	char why[160];
-
-	/* some builds of inih announce a section without a key */
-	if (!name || !value)
-		return 1;
-	if (!dcm_config_set(r->cfg, section, name, value, why, sizeof(why)))
-		return 1;
-	if (!r->failed)
-		snprintf(r->err, r->err_len, "line %u: %s", r->line, why);
-	r->failed = true;
-	return 0;
+	return dcm_config_set(arg, section, key, value, err, DCM_ERR_MAX) ?
+		       -EINVAL :
+		       0;
 }
 
 int dcm_config_parse(struct dcm_config *cfg, const char *name, const char *text,
 		     size_t len, char *err, size_t err_len)
 {
-	char why[256] = "";
-	struct reader r = {
-		.p = text,
-		.end = text + len,
-		.cfg = cfg,
-		.err = why,
-		.err_len = sizeof(why),
-	};
-	int bad = ini_parse_stream(reader_gets, &r, reader_value, &r);
+	char why[DCM_ERR_MAX];
 
-	if (r.failed)
-		snprintf(err, err_len, "%s: %s", name, why);
-	else if (bad > 0 && (!r.too_long || (unsigned int)bad < r.line))
-		snprintf(err, err_len,
-			 "%s: line %d: neither [section], name = value nor a comment",
-			 name, bad);
-	else if (r.too_long)
-		snprintf(err, err_len,
-			 "%s: line %u: longer than 190 bytes, or has a NUL",
-			 name, r.line);
-	else if (bad)
-		snprintf(err, err_len, "%s: can't be read: out of memory",
-			 name);
-	else
+	if (!dcm_ini_parse(text, len, on_key, cfg, why))
 		return 0;
+	snprintf(err, err_len, "%s: %s", name, why);
 	return -1;
-}
-
-char *dcm_file_read(const char *path, size_t max, size_t *len)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-	char *buf;
-	ssize_t n;
-	size_t got = 0;
-
-	if (fd < 0)
-		return NULL;
-	buf = malloc(max + 1);
-	while (buf && got <= max) {
-		n = read(fd, buf + got, max + 1 - got);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			goto fail;
-		if (n == 0)
-			break;
-		got += (size_t)n;
-	}
-	if (buf && got > max) {
-		errno = EFBIG;
-		goto fail;
-	}
-	close(fd);
-	*len = got;
-	return buf;
-fail:
-	n = errno;
-	free(buf);
-	close(fd);
-	errno = (int)n;
-	return NULL;
 }
 
 static int load_one(struct dcm_config *cfg, const char *path, char *err,
@@ -615,7 +441,9 @@ static int load_one(struct dcm_config *cfg, const char *path, char *err,
 	int ret;
 
 	if (!text) {
-		snprintf(err, err_len, "%s: %s", path, strerror(errno));
+		snprintf(err, err_len, "%s: %s", path,
+			 errno == EFBIG ? "larger than 1 MiB" :
+					  strerror(errno));
 		return -1;
 	}
 	ret = dcm_config_parse(cfg, path, text, len, err, err_len);

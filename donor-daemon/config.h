@@ -7,9 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "../kvm-dcm/lib/keyfile.h"
+
 #define DCM_CONFIG_LISTEN_MAX	8
-#define DCM_CONFIG_TENANTS_MAX	1024
-#define DCM_CONFIG_NAME_MAX	64
 #define DCM_CONFIG_PATH_MAX	256
 
 /* [donor] rdma */
@@ -26,7 +26,7 @@ struct dcm_size {
 };
 
 struct dcm_tenant_conf {
-	char name[DCM_CONFIG_NAME_MAX + 1];
+	char name[DCM_TENANT_MAX + 1];
 	bool has_bytes;
 	bool has_connections;
 	bool has_workers;
@@ -115,8 +115,5 @@ const struct dcm_tenant_conf *dcm_config_tenant(const struct dcm_config *cfg,
 
 /* @s as bytes on a host with @total bytes of memory. */
 uint64_t dcm_size_bytes(const struct dcm_size *s, uint64_t total);
-
-/* Read a whole file of at most @max bytes; malloc'ed. %NULL and errno. */
-char *dcm_file_read(const char *path, size_t max, size_t *len);
 
 #endif /* DCM_CONFIG_H */

@@ -26,17 +26,13 @@ static char *text_read(const char *root, const char *path)
 {
 	char full[1024];
 	size_t len;
-	char *text;
 
 	if ((size_t)snprintf(full, sizeof(full), "%s%s", root, path) >=
 	    sizeof(full)) {
 		errno = ENAMETOOLONG;
 		return NULL;
 	}
-	text = dcm_file_read(full, TEXT_MAX, &len);
-	if (text)
-		text[len] = 0;
-	return text;
+	return dcm_file_read(full, TEXT_MAX, &len);
 }
 
 /* The number after @key at the beginning of a line; @otherwise if none. */

@@ -2,25 +2,17 @@
 /*
  * tenant.c - tenants: keys, quotas and what is used of them
  *
- * The key file is psktool's: "name:hexkey" a line. It is refused if any user
- * but its owner can read it. A tenant lives as long as anything refers to it;
+ * Keys come from a key file (lib/keyfile.h). A tenant lives as long as anything refers to it;
  * one that left the file is no longer found, so it gets no new connection, and
  * the caller drains what it still holds.
  *
  * Locking: none, all on the event loop.
  */
-#include <ctype.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "tenant.h"
-
-#define KEYS_MAX_BYTES	(1u << 20)
 
 void dcm_tenants_init(struct dcm_tenants *ts)
 {
@@ -65,45 +57,6 @@ void dcm_tenant_put(struct dcm_tenant *t)
 		tenant_free(t);
 }
 
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c = (char)(c | 0x20);
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* Parse a line into @t; returns what is wrong with it, or %NULL. */
-static const char *line_parse(char *line, struct dcm_tenant *t)
-{
-	char *colon = strchr(line, ':');
-	size_t n, hex;
-
-	if (!colon)
-		return "has no ':'; write name:hexkey";
-	n = (size_t)(colon - line);
-	if (!n || n > DCM_WIRE_TENANT_MAX)
-		return "the name must have 1 to 64 characters";
-	for (size_t i = 0; i < n; i++)
-		if (!isalnum((unsigned char)line[i]) && !strchr("._-", line[i]))
-			return "the name may have letters, digits, '.', '_' and '-' only";
-	memcpy(t->name, line, n);
-	t->name[n] = 0;
-	hex = strlen(++colon);
-	if (hex % 2 || hex < 2 * DCM_WIRE_KEY_MIN || hex > 2 * DCM_WIRE_KEY_MAX)
-		return "the key must be 16 to 64 bytes in hexadecimal";
-	t->key_bytes = hex / 2;
-	for (size_t i = 0; i < t->key_bytes; i++) {
-		int hi = hex_digit(colon[2 * i]);
-		int lo = hex_digit(colon[2 * i + 1]);
-
-		if (hi < 0 || lo < 0)
-			return "the key must be 16 to 64 bytes in hexadecimal";
-		t->key[i] = (uint8_t)(hi << 4 | lo);
-	}
-	return NULL;
-}
-
 static void tenants_merge(struct dcm_tenants *ts, struct dcm_tenants *new)
 {
 	struct dcm_tenant *t, *tmp, *n;
@@ -127,55 +80,31 @@ static void tenants_merge(struct dcm_tenants *ts, struct dcm_tenants *new)
 	}
 }
 
-int dcm_tenants_parse(struct dcm_tenants *ts, const char *name, char *text,
-		      size_t len, char *err, size_t err_len)
+static int tenant_take(void *arg, const struct dcm_key *key, const char **why)
+{
+	struct dcm_tenants *new = arg;
+	struct dcm_tenant *t = calloc(1, sizeof(*t));
+
+	if (!t) {
+		*why = "out of memory";
+		return -EINVAL;
+	}
+	strcpy(t->name, key->tenant);
+	memcpy(t->key, key->key, key->len);
+	t->key_bytes = key->len;
+	dcm_list_add_tail(&t->node, &new->list);
+	return 0;
+}
+
+int dcm_tenants_parse(struct dcm_tenants *ts, const char *name,
+		      const char *text, size_t len, char *err, size_t err_len)
 {
 	struct dcm_tenants new;
-	unsigned int line_nr = 0, count = 0;
-	const char *why = NULL;
-	char *line, *next, *end = text + len;
+	char why[DCM_ERR_MAX];
 
 	dcm_tenants_init(&new);
-	for (line = text; line < end && !why; line = next) {
-		struct dcm_tenant *t;
-		char *stop = memchr(line, '\n', (size_t)(end - line));
-
-		line_nr++;
-		next = stop ? stop + 1 : end;
-		if (!stop)
-			stop = end;	/* the caller left room for a NUL */
-		if (memchr(line, 0, (size_t)(stop - line))) {
-			why = "has a NUL byte";
-			break;
-		}
-		*stop = 0;
-		if (stop > line && stop[-1] == '\r')
-			stop[-1] = 0;
-		if (!*line || *line == '#')
-			continue;
-		t = calloc(1, sizeof(*t));
-		if (!t) {
-			why = "out of memory";
-			break;
-		}
-		dcm_list_init(&t->node);
-		why = line_parse(line, t);
-		if (!why && dcm_tenant_find(&new, t->name, strlen(t->name)))
-			why = "the name is there twice";
-		if (!why && ++count > DCM_CONFIG_TENANTS_MAX)
-			why = "more than 1024 tenants";
-		dcm_list_add_tail(&t->node, &new.list);
-	}
-	if (!why && !count) {
-		line_nr = 0;
-		why = "has no key; make one with: psktool -u NAME -p FILE";
-	}
-	if (why) {
-		if (line_nr)
-			snprintf(err, err_len, "%s: line %u: %s", name, line_nr,
-				 why);
-		else
-			snprintf(err, err_len, "%s: %s", name, why);
+	if (dcm_keyfile_parse(text, len, tenant_take, &new, why)) {
+		snprintf(err, err_len, "key file %s: %s", name, why);
 		dcm_tenants_free(&new);
 		return -1;
 	}
@@ -186,31 +115,16 @@ int dcm_tenants_parse(struct dcm_tenants *ts, const char *name, char *text,
 int dcm_tenants_load(struct dcm_tenants *ts, const char *path, char *err,
 		     size_t err_len)
 {
-	struct stat st;
+	char *text, why[DCM_ERR_MAX];
 	size_t len;
-	char *text;
 	int ret;
 
-	if (stat(path, &st)) {
-		snprintf(err, err_len,
-			 "%s: %s; make it with: psktool -u NAME -p %s", path,
-			 strerror(errno), path);
-		return -1;
-	}
-	if (!S_ISREG(st.st_mode) || (st.st_mode & 077)) {
-		snprintf(err, err_len,
-			 "%s: others can read the keys; run: chmod 600 %s",
-			 path, path);
-		return -1;
-	}
-	text = dcm_file_read(path, KEYS_MAX_BYTES, &len);
-	if (!text) {
-		snprintf(err, err_len, "%s: %s", path, strerror(errno));
+	if (dcm_keyfile_read(path, &text, &len, why)) {
+		snprintf(err, err_len, "%s", why);
 		return -1;
 	}
 	ret = dcm_tenants_parse(ts, path, text, len, err, err_len);
-	explicit_bzero(text, len);
-	free(text);
+	dcm_keyfile_free(text, len);
 	return ret;
 }
 

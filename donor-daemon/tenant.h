@@ -61,7 +61,7 @@ void dcm_tenants_free(struct dcm_tenants *ts);
 /**
  * dcm_tenants_load() - update @ts from the key file
  * @ts: keeps tenants that are in both; those not in the file become gone
- * @path: lines "name:hexkey"; not readable by group or others
+ * @path: a key file (lib/keyfile.h)
  *
  * Return: 0, or -1 with one line in @err and @ts unchanged.
  */
@@ -69,8 +69,8 @@ int dcm_tenants_load(struct dcm_tenants *ts, const char *path, char *err,
 		     size_t err_len);
 
 /* The same from text in memory. */
-int dcm_tenants_parse(struct dcm_tenants *ts, const char *name, char *text,
-		      size_t len, char *err, size_t err_len);
+int dcm_tenants_parse(struct dcm_tenants *ts, const char *name,
+		      const char *text, size_t len, char *err, size_t err_len);
 
 /* Set each tenant's quota from @cfg. */
 void dcm_tenants_quota(struct dcm_tenants *ts, const struct dcm_config *cfg,

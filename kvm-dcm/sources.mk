@@ -16,4 +16,4 @@ GC_SRCS := $(call sources,gc)
 UFFD_SRCS := $(call sources,uffd)
 # only for tests
 CLIENT_TEST_SRCS := kvm-dcm/transport/hostile.c
-CLIENT_PKGS := gnutls inih librdmacm libibverbs
+CLIENT_PKGS := gnutls librdmacm libibverbs

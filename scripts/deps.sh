@@ -37,7 +37,7 @@ packages() {
 	case $1 in
 	build)
 		echo gcc libc6-dev make pkg-config libgnutls28-dev libuv1-dev \
-			libmicrohttpd-dev libjansson-dev libinih-dev \
+			libmicrohttpd-dev libjansson-dev \
 			librdmacm-dev libibverbs-dev
 		;;
 	test)

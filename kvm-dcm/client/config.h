@@ -14,8 +14,7 @@
  *	data-encryption = yes		; no: page contents go in plain bytes, if
  *					; the donor allows it
  *	patience = 60s			; with a donor that is silent
- *	donors = /run/x.conf            ; more [donor NAME] sections, if the
- *	file
+ *	donors = /run/x.conf		; more [donor NAME] sections, if the file
  *					; exists; the first of a name counts
  *	transport = auto		; tcp, or verbs: to donors that are not on
  *					; this host; auto: verbs where both ends
@@ -36,7 +35,7 @@
  *	mount = /mnt/dcm		; a dcmfs to serve; up to 8 such lines. None:
  *					; all dcmfs mounts
  *
- * Sizes take K, M, G, T (powers of 1024), times ms, s, min. Unknown sections
+ * lib/ini.h has the lines, lib/value.h the sizes and times. Unknown sections
  * and keys, keys given twice and values out of range are errors that name the
  * line.
  */
@@ -47,15 +46,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "keys.h"
+#include "../lib/ini.h"
+#include "../lib/keyfile.h"
+#include "../lib/value.h"
 
 #define DCM_CONFIG_FILE_MAX 65536u
 #define DCM_CONFIG_DONORS_MAX 64u
 #define DCM_CONFIG_TUNABLES_MAX 64u
 #define DCM_CONFIG_MOUNTS_MAX 8u
-#define DCM_NAME_MAX 63u
 #define DCM_ADDRESS_MAX 159u
-#define DCM_CONFIG_LINE_MAX 190u	/* inih's is 200 */
 
 enum dcm_host_mode {
 	DCM_MODE_QEMU,
@@ -104,18 +103,18 @@ struct dcm_host_config {
 	struct dcm_host_donor donor[DCM_CONFIG_DONORS_MAX];
 	uint64_t drained; /* donors not to be used, a bit each */
 	char group[DCM_CONFIG_DONORS_MAX][DCM_NAME_MAX + 1]; /* "": in none */
-	char donors_file[DCM_CONFIG_LINE_MAX + 1];
-	char tenant[DCM_WIRE_TENANT_MAX + 1];
-	char key_file[DCM_CONFIG_LINE_MAX + 1];
+	char donors_file[DCM_INI_LINE_MAX + 1];
+	char tenant[DCM_TENANT_MAX + 1];
+	char key_file[DCM_INI_LINE_MAX + 1];
 	uint32_t nr_mounts; /* dcm-hostd's only */
-	char mount[DCM_CONFIG_MOUNTS_MAX][DCM_CONFIG_LINE_MAX + 1];
+	char mount[DCM_CONFIG_MOUNTS_MAX][DCM_INI_LINE_MAX + 1];
 	uint32_t nr_tunables;
 	struct dcm_host_tunable tunable[DCM_CONFIG_TUNABLES_MAX];
 };
 
 /**
  * dcm_host_config_parse() - read a configuration from memory
- * @text: with a NUL at @text[@len]
+ * @text: needs no NUL at the end
  * @len: its bytes
  * @cfg: filled in; undefined on failure
  * @err: %DCM_ERR_MAX bytes: "line N: what is wrong"
@@ -139,15 +138,7 @@ int dcm_hostd_config_parse(const char *text, size_t len,
 int dcm_hostd_config_load(const char *path, struct dcm_host_config *cfg,
 			  char *err);
 
-/* Valid names of donors and VMs; valid addresses. */
-bool dcm_name_valid(const char *s);
+/* Is @s "tcp:HOST:PORT" or "unix:/path"? */
 bool dcm_address_valid(const char *s);
-
-/**
- * dcm_size_parse() - "4096", "64K", "1G"
- *
- * Return: 0, or -EINVAL for anything else and for a number that does not fit.
- */
-int dcm_size_parse(const char *s, uint64_t *bytes);
 
 #endif /* DCM_CLIENT_CONFIG_H */

@@ -23,7 +23,6 @@
 
 #include "slab_worker.h"
 #include "../lib/thread.h"
-#include "../client/keys.h"
 #include "../lib/log.h"
 #include "pager.h"
 #include "affinity.h"

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import random
+import re
 import stat
 from pathlib import Path
 
@@ -158,9 +160,12 @@ def test_keygen(tmp_path: Path) -> None:
         ":" + "0" * 32,
         "a b:" + "0" * 32,
         "lab:" + "0" * 32 + "\nlab:" + "1" * 32,
-        "x" * 70000,
+        " lab:" + "0" * 32,
+        "a@b:" + "0" * 32,
+        "\n".join(f"t{i}:{'0' * 32}" for i in range(keyfile.TENANTS_MAX + 1)),
+        "x" * (keyfile.FILE_MAX + 1),
     ],
-    ids=range(10),
+    ids=range(13),
 )
 def test_key_files_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "k"
@@ -169,6 +174,32 @@ def test_key_files_refused(tmp_path: Path, content: str) -> None:
     with pytest.raises(DcmError) as error:
         keyfile.tenants(path)
     assert "0000" not in str(error.value), "a key in an error message"
+
+
+NAMES = Path(__file__).parents[1] / "unit" / "tenant_names.h"
+
+
+def test_tenant_names(tmp_path: Path) -> None:
+    """The daemons' list of names (tests/unit/readers_test.c) is dcmctl's too."""
+    names = [
+        (kind == "GOOD", ast.literal_eval(name))
+        for kind, name in re.findall(r"^(GOOD|BAD)\((.*)\)$", NAMES.read_text(), re.MULTILINE)
+    ]
+    assert {good for good, _ in names} == {True, False}
+    for good, name in names:
+        path = tmp_path / "k"
+        path.write_bytes(f"# keys\n{name}:{'0' * 32}\n".encode("latin-1"))
+        path.chmod(0o600)
+        if good:
+            assert keyfile.check_tenant(name) == name
+            assert keyfile.tenants(path) == [name]
+            continue
+        with pytest.raises(UsageError, match=keyfile.TENANT_RULE):
+            keyfile.check_tenant(name)
+        if name.isascii() and not name.startswith("#") and ":" not in name:
+            with pytest.raises(DcmError) as error:
+                keyfile.tenants(path)
+            assert str(error.value) == f"key file {path}, line 2: {keyfile.TENANT_RULE}"
 
 
 def test_key_file_of_others(tmp_path: Path) -> None:
@@ -337,7 +368,7 @@ def test_ini_not_text(tmp_path: Path) -> None:
         settings.load(tmp_path / "none")
 
 
-def test_ini_lines_fit_inih(tmp_path: Path) -> None:
+def test_ini_lines_fit(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="too long"):
         Settings(keys=Path("/" + "k" * 200)).to_ini()
 

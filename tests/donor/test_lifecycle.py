@@ -81,8 +81,9 @@ def test_default_file(stopped: Lab) -> None:
     ("[donor]\n", "nothing to listen on"),
     ("[http]\nlisten = 0.0.0.0:0\n[donor]\nunix = SOCK\nkeys = KEYS\n", "allow-remote"),
     ("[http]\nlisten = example.org:80\n[donor]\nunix = SOCK\nkeys = KEYS\n", "numeric"),
-    ("[tenant " + "x" * 43 + "]\nbytes = 1G\n", "line 1: a section's name"),
-    ("[tenant ]\nbytes = 1G\n", "tenant"),
+    ("[tenant " + "x" * 65 + "]\nbytes = 1G\n", "1 to 64 letters"),
+    ("[tenant ]\nbytes = 1G\n", "line 2: [tenant ]: a tenant's name"),
+    ("[tenant a@b]\nbytes = 1G\n", "line 2: [tenant a@b]: a tenant's name"),
 ])
 def test_bad_config(stopped: Lab, text: str, said: str) -> None:
     """One line that names the file and what to write; status 2."""
@@ -95,7 +96,7 @@ def test_bad_config(stopped: Lab, text: str, said: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "mode", "said"), [
-    (None, 0, "psktool"),
+    (None, 0, "dcmctl keygen"),
     ("alice:" + "11" * 32, 0o640, "chmod 600"),
     ("alice:" + "11" * 32, 0o604, "chmod 600"),
     ("# nothing\n", 0o600, "has no key"),
@@ -103,7 +104,7 @@ def test_bad_config(stopped: Lab, text: str, said: str) -> None:
     ("\nalice:1234\n", 0o600, "line 2: the key must be"),
     ("alice:" + "1x" * 32, 0o600, "the key must be"),
     ("al ice:" + "11" * 32, 0o600, "letters, digits"),
-    (("alice:" + "11" * 32 + "\n") * 2, 0o600, "line 2: the name is there twice"),
+    (("alice:" + "11" * 32 + "\n") * 2, 0o600, "line 2: the tenant has a line already"),
 ])
 def test_bad_keys(stopped: Lab, text: str | None, mode: int, said: str) -> None:
     stopped.key_file.unlink()

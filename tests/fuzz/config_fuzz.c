@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: donor-daemon/config.c donor-daemon/tenant.c kvm-dcm/proto/wire.c */
-/* libs: -linih */
+/* links: donor-daemon/config.c donor-daemon/tenant.c kvm-dcm/lib/file.c kvm-dcm/lib/ini.c kvm-dcm/lib/keyfile.c kvm-dcm/lib/value.c kvm-dcm/proto/wire.c */
 /*
  * config_fuzz.c - the donor's configuration and key file on any text
  *
@@ -17,9 +16,9 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void error_good(const char *err)
+static void error_good(const char *err, const char *file)
 {
-	EXPECT(!strncmp(err, "FILE: ", 6) && strlen(err) > 10);
+	EXPECT(!strncmp(err, file, strlen(file)) && strlen(err) > 16);
 	EXPECT(!strchr(err, '\n'));
 }
 
@@ -35,7 +34,7 @@ static void fuzz_keys(const uint8_t *data, size_t size)
 	memcpy(text, data, size);
 	dcm_tenants_init(&ts);
 	if (dcm_tenants_parse(&ts, "FILE", text, size, err, sizeof(err))) {
-		error_good(err);
+		error_good(err, "key file FILE: ");
 		EXPECT(dcm_list_empty(&ts.list));
 	}
 	dcm_list_for_each(t, &ts.list, struct dcm_tenant, node) {
@@ -46,7 +45,7 @@ static void fuzz_keys(const uint8_t *data, size_t size)
 		     t->key_bytes <= DCM_WIRE_KEY_MAX);
 		EXPECT(dcm_tenant_find(&ts, t->name, strlen(t->name)) == t);
 	}
-	EXPECT(n <= DCM_CONFIG_TENANTS_MAX);
+	EXPECT(n <= DCM_TENANTS_MAX);
 	dcm_tenants_free(&ts);
 	free(text);
 }
@@ -61,7 +60,7 @@ static void fuzz_config(const uint8_t *data, size_t size)
 	memcpy(text, data, size);
 	dcm_config_init(&cfg);
 	if (dcm_config_parse(&cfg, "FILE", text, size, err, sizeof(err))) {
-		error_good(err);
+		error_good(err, "FILE: ");
 	} else if (!dcm_config_check(&cfg, err, sizeof(err))) {
 		EXPECT(cfg.nr_listen <= DCM_CONFIG_LISTEN_MAX);
 		EXPECT(cfg.threads <= 64);
@@ -69,7 +68,7 @@ static void fuzz_config(const uint8_t *data, size_t size)
 		EXPECT(cfg.slab_bytes >= DCM_WIRE_SLAB_MIN);
 		EXPECT(!(cfg.slab_bytes & (cfg.slab_bytes - 1)));
 		EXPECT(strlen(cfg.unix_path) < 108);
-		EXPECT(cfg.nr_tenants <= DCM_CONFIG_TENANTS_MAX);
+		EXPECT(cfg.nr_tenants <= DCM_TENANTS_MAX);
 		for (uint32_t i = 0; i < cfg.nr_tenants; i++)
 			EXPECT(dcm_config_tenant(&cfg, cfg.tenants[i].name) ==
 			     &cfg.tenants[i]);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/client/config.c kvm-dcm/client/keys.c */
-/* libs: -linih */
+/* links: kvm-dcm/client/config.c kvm-dcm/lib/file.c kvm-dcm/lib/ini.c kvm-dcm/lib/keyfile.c kvm-dcm/lib/value.c */
 /*
  * hostconf_fuzz.c - libFuzzer on libdcm's configuration and key readers
  *
@@ -70,8 +69,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	text = realloc(text, size ? size : 1);
 	EXPECT(text != NULL);
 	if (!dcm_key_parse(text, size, size % 2 ? "lab" : NULL, &key, err))
-		EXPECT(key.len >= DCM_WIRE_KEY_MIN &&
-		     key.len <= DCM_WIRE_KEY_MAX && key.tenant[0]);
+		EXPECT(key.len >= DCM_KEY_MIN && key.len <= DCM_KEY_MAX &&
+		       key.tenant[0]);
 	else
 		one_line(err);
 	free(text);

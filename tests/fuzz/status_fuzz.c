@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/uffd/status.c kvm-dcm/client/config.c kvm-dcm/client/activity.c kvm-dcm/core/chunk.c kvm-dcm/lib/context_user.c kvm-dcm/core/discard.c kvm-dcm/core/doubt.c kvm-dcm/core/eblk.c kvm-dcm/core/evict.c kvm-dcm/core/extent.c kvm-dcm/core/fault.c kvm-dcm/core/fetch.c kvm-dcm/core/fifo.c kvm-dcm/core/hint.c kvm-dcm/core/pd.c kvm-dcm/core/sync.c kvm-dcm/core/tables.c kvm-dcm/core/vm.c kvm-dcm/core/writeback.c tests/fuzz/sockets.c */
-/* libs: -linih -ljansson -Wl,--wrap=pthread_join,--wrap=json_dumps,--wrap=poll,--wrap=eventfd,--wrap=socket,--wrap=bind,--wrap=listen,--wrap=connect,--wrap=accept4,--wrap=setsockopt,--wrap=send,--wrap=recv,--wrap=read,--wrap=write,--wrap=close */
+/* links: kvm-dcm/uffd/status.c kvm-dcm/client/config.c kvm-dcm/lib/file.c kvm-dcm/lib/ini.c kvm-dcm/lib/keyfile.c kvm-dcm/lib/value.c kvm-dcm/client/activity.c kvm-dcm/core/chunk.c kvm-dcm/lib/context_user.c kvm-dcm/core/discard.c kvm-dcm/core/doubt.c kvm-dcm/core/eblk.c kvm-dcm/core/evict.c kvm-dcm/core/extent.c kvm-dcm/core/fault.c kvm-dcm/core/fetch.c kvm-dcm/core/fifo.c kvm-dcm/core/hint.c kvm-dcm/core/pd.c kvm-dcm/core/sync.c kvm-dcm/core/tables.c kvm-dcm/core/vm.c kvm-dcm/core/writeback.c tests/fuzz/sockets.c */
+/* libs: -ljansson -Wl,--wrap=pthread_join,--wrap=json_dumps,--wrap=poll,--wrap=eventfd,--wrap=socket,--wrap=bind,--wrap=listen,--wrap=connect,--wrap=accept4,--wrap=setsockopt,--wrap=send,--wrap=recv,--wrap=read,--wrap=write,--wrap=close */
 /*
  * status_fuzz.c - libFuzzer on the control socket of a paging process
  *

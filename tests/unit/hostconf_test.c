@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* hostconf_test.c - libdcm's configuration and key files */
-/* links: kvm-dcm/client/config.c kvm-dcm/client/keys.c */
-/* libs: -linih */
+/* links: kvm-dcm/client/config.c kvm-dcm/lib/file.c kvm-dcm/lib/ini.c kvm-dcm/lib/keyfile.c kvm-dcm/lib/value.c */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -191,7 +190,7 @@ static void test_bad(void **state)
 			fail_msg("%s: said '%s', not '%s'", bad[i].text, err,
 				 bad[i].says);
 	}
-	/* a line that inih would cut silently */
+	/* longer than a line may be */
 	memset(text, 'a', sizeof(text));
 	memcpy(text, "[key]\nfile=", 11);
 	text[390] = 0;
@@ -273,7 +272,7 @@ static void test_more_donors(void **state)
 		  "line 3: drain: must be yes or no" },
 		{ "[donor b]\ngroup=g\n", "line 2: group: address=" },
 		{ "[donor b]\naddress=unix:/b\ngroup=@g\n",
-		  "line 3: group: 1 to 63 letters" },
+		  "line 3: group: must be 1 to 63 letters" },
 		{ "[donor b]\naddress=unix:/b\naddress=unix:/b\n",
 		  "line 3: a second address" },
 	};

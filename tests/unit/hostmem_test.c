@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: donor-daemon/hostmem.c donor-daemon/config.c kvm-dcm/proto/wire.c */
-/* libs: -linih */
+/* links: donor-daemon/hostmem.c donor-daemon/config.c kvm-dcm/lib/file.c kvm-dcm/lib/ini.c kvm-dcm/lib/keyfile.c kvm-dcm/lib/value.c kvm-dcm/proto/wire.c */
 /* hostmem_test.c - the host's memory, read from made-up /proc and cgroups */
 #include <errno.h>
 #include <setjmp.h>

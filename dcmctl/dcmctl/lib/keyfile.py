@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Key files: lines `tenant:hexkey`, as GnuTLS's psktool writes them.
 
-A tenant's line is in a file on the host and in one on each of its donors. A file that other users
-may read is refused: a key gives access to all memory of its tenant.
+A tenant's line is in a file on the host and in one on each of its donors, where
+kvm-dcm/lib/keyfile.c reads it by the same rules. A file that other users may read is refused: a
+key gives access to all memory of its tenant.
 """
 
 from __future__ import annotations
@@ -18,18 +19,17 @@ from dcmctl.lib.errors import DcmError, UsageError, reason, printable
 KEY_MIN = 16  # bytes; DCM_WIRE_KEY_MIN, _MAX
 KEY_MAX = 64
 KEY_DEFAULT = 32
-FILE_MAX = 64 << 10
-TENANT = re.compile(r"[A-Za-z0-9!$%&()*+,./<=>?@^_{|}~-]{1,64}")
+TENANTS_MAX = 1024
+FILE_MAX = 256 << 10
+TENANT_RULE = "a tenant's name has 1 to 64 letters, digits, . _ -"
+_TENANT = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _HEX = frozenset("0123456789abcdefABCDEF")
 
 
 def check_tenant(tenant: str) -> str:
-    """Refuse a TLS identity with characters that a key file or an INI file gives a meaning."""
-    if not TENANT.fullmatch(tenant):
-        raise UsageError(
-            f"tenant '{printable(tenant)}' is not a name: "
-            "up to 64 letters, digits and signs other than : ; # and quotes, no blanks"
-        )
+    """Refuse a TLS identity that dcm_tenant_valid() of kvm-dcm/lib/keyfile.c refuses."""
+    if not _TENANT.fullmatch(tenant):
+        raise UsageError(f"tenant '{printable(tenant)}' is not a name: {TENANT_RULE}")
     return tenant
 
 
@@ -64,19 +64,23 @@ def read_private(path: Path) -> str:
 def tenants(path: Path) -> list[str]:
     """Names of all tenants in a key file. Every line is checked; no key is returned."""
     found: list[str] = []
-    for number, raw in enumerate(read_private(path).splitlines(), 1):
-        line = raw.strip()
+    for number, raw in enumerate(read_private(path).split("\n"), 1):
+        line = raw.rstrip(" \t\r")
         if not line or line.startswith("#"):
             continue
         tenant, sep, key = line.partition(":")
         where = f"key file {path}, line {number}"
-        if not sep or not TENANT.fullmatch(tenant):
+        if not sep:
             raise DcmError(f"{where}: not tenant:hexkey")
+        if not _TENANT.fullmatch(tenant):
+            raise DcmError(f"{where}: {TENANT_RULE}")
         if not set(key) <= _HEX or len(key) % 2 or not KEY_MIN <= len(key) // 2 <= KEY_MAX:
             raise DcmError(f"{where}: the key must be {KEY_MIN} to {KEY_MAX} bytes in hexadecimal")
         if tenant in found:
             raise DcmError(f"{where}: tenant '{tenant}' has a line already")
         found.append(tenant)
+        if len(found) > TENANTS_MAX:
+            raise DcmError(f"{where}: more than {TENANTS_MAX} tenants")
     return found
 
 

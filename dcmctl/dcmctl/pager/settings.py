@@ -2,8 +2,9 @@
 """Configurations of libdcm and dcm-hostd, checked before a program is started.
 
 `--config FILE`, /etc/kvm-dcm/host.conf and the file that `dcmctl run` writes for one VM have the
-same format. libdcm reads it with inih, this module with configparser, so only the common subset is
-accepted: lines `name = value`, no continuation lines, no quoting, no control characters.
+same format. libdcm reads it with kvm-dcm/lib/ini.c, this module with configparser, so only the
+common subset is accepted: lines `name = value`, no continuation lines, no quoting, no control
+characters.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ LANES_MAX = 64
 BUDGET_MIN = 1 << 20
 # QEMU maps video memory and ROMs as it maps RAM, so they are paged too.
 QEMU_EXTRA = 256 << 20
-LINE_MAX = 190  # inih as Debian builds it reads lines of up to 200 bytes
+LINE_MAX = 190  # DCM_INI_LINE_MAX
 
 MODES = ("qemu", "program")
 ON_LOSS = ("pause", "sigbus")
