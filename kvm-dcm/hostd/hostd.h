@@ -137,7 +137,7 @@ void hostd_file_kick(struct hostd_file *f);
 u64 hostd_now_ns(void);
 
 /* slab_worker.c */
-#define HOSTD_ON_LOSS "raise SIGBUS or block (mount option on_loss)"
+#define HOSTD_ON_LOSS "raise SIGBUS or block (mount option on-loss)"
 extern const struct dcm_slab_worker_ops hostd_slab_ops;
 extern const struct dcm_client_ops hostd_client_ops;
 bool hostd_slab_adopt(struct hostd_file *f, struct dcm_client_slab *slab,

@@ -11,7 +11,7 @@
  *	metadata=BYTES	most that all files together take besides frames and
  *			links (a sixteenth of the host's memory)
  *	lanes=N		threads that fault in a file at once (by the CPUs)
- *	on_loss=WHAT	lost memory: sigbus (default), or pause
+ *	on-loss=WHAT	an access to lost memory: pause (default), or sigbus
  *	mode= uid= gid=	of the root directory
  *
  * A remount can't change them.
@@ -57,7 +57,7 @@ static const struct fs_parameter_spec dcmfs_parameters[] = {
 	fsparam_string("extent", OPT_EXTENT),
 	fsparam_string("metadata", OPT_METADATA),
 	fsparam_u32("lanes", OPT_LANES),
-	fsparam_enum("on_loss", OPT_ON_LOSS, on_loss_values),
+	fsparam_enum("on-loss", OPT_ON_LOSS, on_loss_values),
 	fsparam_u32oct("mode", OPT_MODE),
 	fsparam_uid("uid", OPT_UID),
 	fsparam_gid("gid", OPT_GID),
@@ -177,7 +177,7 @@ static int show_options(struct seq_file *m, struct dentry *root)
 		seq_printf(m, ",budget=%llu", opt->budget);
 	else
 		seq_printf(m, ",share=%u", opt->share);
-	seq_printf(m, ",extent=%llu,lanes=%u,on_loss=%s,metadata=%llu",
+	seq_printf(m, ",extent=%llu,lanes=%u,on-loss=%s,metadata=%llu",
 		   opt->extent, opt->lanes, opt->pause ? "pause" : "sigbus",
 		   opt->metadata);
 	return 0;
@@ -333,6 +333,7 @@ static int init_fs_context(struct fs_context *fc)
 			.metadata = ((u64)totalram_pages() << PAGE_SHIFT) / 16,
 			.lanes = clamp(2 * num_online_cpus(), 4u,
 				       DCMFS_LANES_MAX),
+			.pause = true,
 			.mode = 0755,
 		};
 	fc->s_fs_info = sb;

@@ -51,7 +51,7 @@ class Dcmfs:
             f"echo {name} >/run/dcm-hostd/donors/vm-{name}.donors &&"
             for name in (donor.folder.name for donor in donors.values())
         )
-        self.options = f"extent=2M,budget={budget}"
+        self.options = f"extent=2M,budget={budget},on-loss=sigbus"
         shell = ["unshare", "--mount", "--", "sh", "-c", OWN_RUN.format(choices + before)]
         self.command = [*inside(host), *shell, str(HOSTD), "--config", str(self.config)]
         self.process: subprocess.Popen[bytes] | None = None

@@ -35,8 +35,9 @@ static const struct {
 	{ "extent=1T", 0, "extent=1099511627776," },
 	{ "lanes=1", 0, "lanes=1," },
 	{ "lanes=32", 0, "lanes=32," },
-	{ "on_loss=pause", 0, "on_loss=pause" },
-	{ "on_loss=sigbus", 0, "on_loss=sigbus" },
+	{ "", 0, ",on-loss=pause," },
+	{ "on-loss=pause", 0, "on-loss=pause" },
+	{ "on-loss=sigbus", 0, "on-loss=sigbus" },
 	{ "budget=1G,budget=2M", 0, "budget=2097152," },
 	{ "metadata=64M", 0, "metadata=67108864" },
 	{ "mode=700,uid=1,gid=2", 0, "share=50" },
@@ -61,8 +62,9 @@ static const struct {
 	{ "metadata=1X", EINVAL, NULL },
 	{ "lanes=0", EINVAL, NULL },
 	{ "lanes=33", EINVAL, NULL },
-	{ "on_loss=zero", EINVAL, NULL },
-	{ "on_loss=", EINVAL, NULL },
+	{ "on_loss=pause", EINVAL, NULL },
+	{ "on-loss=zero", EINVAL, NULL },
+	{ "on-loss=", EINVAL, NULL },
 	{ "mode=888", EINVAL, NULL },
 	{ "uid=-1", EINVAL, NULL },
 	{ "nonsense", EINVAL, NULL },
@@ -136,7 +138,7 @@ static void remounts(void)
 {
 	static const char *const other[] = { "budget=8M", "share=20",
 					     "extent=4M", "lanes=3",
-					     "on_loss=pause", "metadata=8M",
+					     "on-loss=sigbus", "metadata=8M",
 					     "nonsense" };
 	char line[1024];
 	size_t i;
@@ -147,14 +149,14 @@ static void remounts(void)
 		expect(mount("fuzz", where, "dcmfs", MS_REMOUNT, other[i]),
 		       EINVAL, other[i]);
 	if (mount("fuzz", where, "dcmfs", MS_REMOUNT | MS_RDONLY,
-		  "budget=4M,extent=2M,lanes=2,on_loss=sigbus"))
+		  "budget=4M,extent=2M,lanes=2,on-loss=pause"))
 		fail("remount: %s", strerror(errno));
 	mounted(line, sizeof(line));
 	if (!strstr(line, " ro,") || !strstr(line, "budget=4194304,"))
 		fail("remounted, it says %s", line);
 	if (mount("fuzz", where, "dcmfs", MS_REMOUNT, ""))
 		fail("remount: %s", strerror(errno));
-	works("remount", "budget=4194304,extent=2097152,lanes=2,on_loss=sig");
+	works("remount", "budget=4194304,extent=2097152,lanes=2,on-loss=pau");
 	printf("remounts: right\n");
 }
 
@@ -234,7 +236,7 @@ static void metadata(void)
 }
 
 static const char *const keys[] = { "budget", "share",	 "extent", "lanes",
-				    "mode",   "on_loss", "uid",	   "gid",
+				    "mode",   "on-loss", "uid",	   "gid",
 				    "",	      "ro",	 "rw",	   "budgets" };
 static const char *const values[] = {
 	"",    "0",	 "1",	   "-1",

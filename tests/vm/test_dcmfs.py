@@ -51,7 +51,7 @@ class Dcmfs:
         self.module = bed.insmod(debug.JITTER if jitter else MODULE, *jitter.split())
         bed.put(TOOL, "/tmp/dcmfs_test", 0o755)
         bed.must(["mkdir", "-p", MOUNT])
-        bed.must(["mount", "-t", "dcmfs", "-o", options, "dcm", MOUNT])
+        bed.must(["mount", "-t", "dcmfs", "-o", f"{options},on-loss=sigbus", "dcm", MOUNT])
 
     def close(self) -> None:
         told = ""

@@ -74,7 +74,7 @@ def test_dkms(bed: Bed, tmp_path: Path) -> None:
     bed.must(["depmod", release])
     assert bed.must(["modinfo", "-F", "filename", "kvm-dcm"]).startswith(f"{there}/kvm-dcm.ko")
     # The file system's name is enough.
-    bed.must("mount -t dcmfs -o extent=2M,budget=24M dcm /mnt/dkms")
+    bed.must("mount -t dcmfs -o extent=2M,budget=24M,on-loss=sigbus dcm /mnt/dkms")
     assert "6 operations" in bed.must("/tmp/dcmfs_test fsx /mnt/dkms 6 1", 120)
     bed.must("umount /mnt/dkms; rmdir /mnt/dkms")
     bed.must("modprobe kvm-dcm-verbs; modprobe -r kvm-dcm-verbs; ! grep kvm_dcm /proc/modules")

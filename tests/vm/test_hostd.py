@@ -144,7 +144,7 @@ class Host:
             bed.put(debug.PROGRAMS / name, f"/tmp/{name}", 0o755)
         bed.put(f"test:{new_key()}\n".encode(), f"{RUN}/keys", 0o600)
         bed.must(["mkdir", "-p", MOUNT])
-        options = f"extent={slab},budget={budget}"
+        options = f"extent={slab},budget={budget},on-loss=sigbus"
         bed.must(["mount", "-t", "dcmfs", "-o", options, "dcm", MOUNT])
         ports = {"near": 9100, "next": 9200}
         self.donors = [Donor(bed, name, port, capacity, slab, kind) for name, port in ports.items()]
@@ -567,7 +567,7 @@ def test_configurations(host: Host) -> None:
     job = bed.spawn(f"exec /tmp/dcm-hostd --config {path} --ready-fd 9 9>{RUN}/ready")
     until(lambda: "READY=1" in bed.run(["cat", f"{RUN}/ready"]).stdout, "it is ready")
     assert "no dcmfs is mounted where" in job.output().stderr
-    bed.must("mkdir /mnt/later && mount -t dcmfs -o extent=4M dcm /mnt/later")
+    bed.must("mkdir /mnt/later && mount -t dcmfs -o extent=4M,on-loss=sigbus dcm /mnt/later")
     until(lambda: "/mnt/later: files there are served" in job.output().stderr, "it is noticed")
     bed.must("mkdir -p /mnt/later/a/b && truncate -s 8M /mnt/later/a/b/ram")
     until(lambda: "a/b/ram: served: 8 MiB" in job.output().stderr, "the file is noticed")

@@ -116,7 +116,7 @@ def test_packages(machine: Debian, packages: tuple[Path, Path]) -> None:
         m.bed.put(text.encode(), f"{ROOT}/etc/kvm-dcm/{name}", 0o640)
     m.must("chown dcm-donor: /etc/kvm-dcm/donor.*")
     # The file system's name loads the module, which has TLS loaded before.
-    m.must(f"mkdir {MOUNT}; mount -t dcmfs -o extent=2M,budget=12M dcm {MOUNT}")
+    m.must(f"mkdir {MOUNT}; mount -t dcmfs -o extent=2M,budget=12M,on-loss=sigbus dcm {MOUNT}")
     assert m.must("cat /sys/module/tls/initstate") == "live\n"
     m.must("systemctl enable --now dcm-donord dcm-hostd", 120)
     m.bed.put(TOOL, f"{ROOT}/root/dcmfs_test", 0o755)

@@ -132,7 +132,8 @@ class Machine:
     def start(self, donor: str, host: str) -> None:
         """Both configured, then started, with a file system between them."""
         self.configure(**{"donor.conf": donor, "hostd.conf": host})
-        self.must(f"mkdir -p {MOUNT}; mount -t dcmfs -o extent=2M,budget=12M dcm {MOUNT}")
+        options = "extent=2M,budget=12M,on-loss=sigbus"
+        self.must(f"mkdir -p {MOUNT}; mount -t dcmfs -o {options} dcm {MOUNT}")
         for unit in ("dcm-donord", "dcm-hostd"):
             self.start_unit(unit)
         self.bed.put(TOOL, f"{ROOT}/usr/bin/dcmfs_test", 0o755)

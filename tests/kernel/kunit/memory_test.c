@@ -51,9 +51,9 @@ static const struct option options[] = {
 	{ "lanes", "32", 0, 32 },
 	{ "lanes", "33", -EINVAL, 0 },
 	{ "lanes", "0", -EINVAL, 0 },
-	{ "on_loss", "pause", 0, 1 },
-	{ "on_loss", "sigbus", 0, 0 },
-	{ "on_loss", "never", -EINVAL, 0 },
+	{ "on-loss", "pause", 0, 1 },
+	{ "on-loss", "sigbus", 0, 0 },
+	{ "on-loss", "never", -EINVAL, 0 },
 	{ "mode", "7777", 0, 07777 },
 	{ "mode", "8", -EINVAL, 0 },
 };
