@@ -11,16 +11,15 @@ BUILD ?= $(CURDIR)/build
 override BUILD := $(abspath $(BUILD))
 export BUILD
 
-PREFIX ?= /usr/local
-LIBDIR ?= $(PREFIX)/lib
-DESTDIR ?=
+include mk/install.mk
 SEED ?=
 NPROC := $(shell nproc)
 
 # Every part has a Makefile of its own. `make programs` builds what is
 # installed, `make tests-build` what only tests and measurements run. BUILD, CC
-# and WERROR given here hold there too.
+# and WERROR given here hold there too, as do PREFIX, LIBDIR and DESTDIR.
 PROGRAMS := kvm-dcm donor-daemon guest-virtio-gc/lib
+PARTS := $(PROGRAMS) dcmctl configs
 TESTS := $(patsubst %/Makefile,%,$(wildcard $(addsuffix /Makefile,\
 	tests/unit tests/client tests/torture tests/fuzz tests/donor tests/pager \
 	tests/kernel tests/vm tests/qemu tests/gc tests/faults \
@@ -296,80 +295,18 @@ demo: deps-demo programs
 
 # ---- install ----
 
-# Configurations go to the documentation: what is in /etc is the operator's.
-dest = $(DESTDIR)$(PREFIX)
-libdest = $(DESTDIR)$(LIBDIR)
+# Each part installs itself; mk/install.mk says where.
 install: all
-	@+$(MAKE) -C donor-daemon install prefix=$(PREFIX) DESTDIR=$(DESTDIR)
-	install -D -m 644 $(BUILD)/lib/libdcm.so $(libdest)/libdcm.so.0
-	ln -sf libdcm.so.0 $(libdest)/libdcm.so
-	install -D -m 644 kvm-dcm/include/libdcm.h $(dest)/include/libdcm.h
-	install -m 644 kvm-dcm/include/libdcm_gc.h \
-		guest-virtio-gc/include/virtio_gc.h $(dest)/include/
-	install -d $(libdest)/pkgconfig
-	printf '%s\n' 'Name: libdcm' 'Description: memory of a process on donors' \
-		'Version: $(shell cat VERSION)' 'Libs: -L$(LIBDIR) -ldcm' \
-		'Cflags: -I$(PREFIX)/include' > $(libdest)/pkgconfig/libdcm.pc
-	install -m 644 $(BUILD)/lib/libvgc.so $(libdest)/libvgc.so.0
-	ln -sf libvgc.so.0 $(libdest)/libvgc.so
-	install -m 644 $(BUILD)/lib/libvgc.a $(libdest)/
-	install -m 644 guest-virtio-gc/lib/libvgc.h guest-virtio-gc/include/vgc.h \
-		$(dest)/include/
-	install -D -m 644 $(BUILD)/lib/libdcm-preload.so \
-		$(libdest)/kvm-dcm/libdcm-preload.so
-	install -D -m 755 $(BUILD)/bin/dcm-hostd $(dest)/sbin/dcm-hostd
-	install -D -m 644 kvm-dcm/hostd/dcm-hostd.8 \
-		$(dest)/share/man/man8/dcm-hostd.8
-	install -d $(DESTDIR)/etc/kvm-dcm $(dest)/lib/systemd/system
-	sed 's,/usr/sbin/dcm-hostd,$(PREFIX)/sbin/dcm-hostd,' \
-		configs/systemd/dcm-hostd.service \
-		> $(dest)/lib/systemd/system/dcm-hostd.service
-	for unit in exporter discover announce; do \
-		sed 's,/usr/bin/dcmctl,$(PREFIX)/bin/dcmctl,' \
-			configs/systemd/dcm-$$unit.service \
-			> $(dest)/lib/systemd/system/dcm-$$unit.service; \
-	done
-	install -d $(dest)/share/kvm-dcm/grafana
-	install -m 644 configs/grafana/*.json $(dest)/share/kvm-dcm/grafana/
-	install -D -m 644 configs/prometheus/kvm-dcm.rules.yml \
-		$(dest)/share/kvm-dcm/prometheus/kvm-dcm.rules.yml
-	install -D -m 755 bin/dcmctl $(dest)/bin/dcmctl
-	for package in $(patsubst dcmctl/%,%,$(sort $(dir \
-			$(wildcard dcmctl/dcmctl/*.py dcmctl/dcmctl/*/*.py)))); do \
-		install -d $(dest)/share/kvm-dcm/$$package && \
-		install -m 644 dcmctl/$$package*.py \
-			$(dest)/share/kvm-dcm/$$package || exit 1; \
-	done
-	install -m 644 VERSION $(dest)/share/kvm-dcm/dcmctl/
-	install -d $(dest)/share/kvm-dcm/web/vendor
-	install -m 644 dcmctl/web/*.* $(dest)/share/kvm-dcm/web/
-	install -m 644 dcmctl/web/vendor/* $(dest)/share/kvm-dcm/web/vendor/
-	install -D -m 644 dcmctl/schema/domain.rng \
-		$(dest)/share/kvm-dcm/schema/domain.rng
-	install -D -m 644 dcmctl/dcmctl.1 $(dest)/share/man/man1/dcmctl.1
-	install -D -m 644 dcmctl/completion/dcmctl \
-		$(dest)/share/bash-completion/completions/dcmctl
-	install -D -m 644 dcmctl/completion/_dcmctl \
-		$(dest)/share/zsh/site-functions/_dcmctl
-	install -D -m 644 configs/host.conf $(dest)/share/doc/kvm-dcm/host.conf
-	install -D -m 644 configs/hostd.conf $(dest)/share/doc/kvm-dcm/hostd.conf
-	install -m 644 configs/discovery.conf configs/prometheus/prometheus.yml \
-		configs/grafana/provisioning.yml $(dest)/share/doc/kvm-dcm/
-	install -m 644 guest-virtio-gc/examples/lists.c $(dest)/share/doc/kvm-dcm/
+	@+for part in $(PARTS); do $(MAKE) -C $$part install || exit 1; done
 	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true
 
-# For a host whose VMs are libvirt's, with `make install`: the hook, and QEMU's way to its memory.
-# Configurations here are not the operator's to change.
+# For a host whose VMs are libvirt's, with `make install`.
 install-libvirt:
-	install -D -m 755 libvirt-hooks/50-kvm-dcm \
-		$(DESTDIR)/etc/libvirt/hooks/qemu.d/50-kvm-dcm
-	install -D -m 755 libvirt-hooks/dcm-qemu $(dest)/lib/kvm-dcm/dcm-qemu
-	install -D -m 644 configs/libvirt/apparmor-kvm-dcm \
-		$(DESTDIR)/etc/apparmor.d/abstractions/libvirt-qemu.d/kvm-dcm
+	@+$(MAKE) -C libvirt-hooks install
 
 # The kernel pager's sources, for DKMS to build it from.
 install-dkms:
-	@+$(MAKE) -C kvm-dcm/linux dkms-source DESTDIR=$(DESTDIR)
+	@+$(MAKE) -C kvm-dcm/linux install
 
 clean:
 	rm -rf $(BUILD)

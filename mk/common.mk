@@ -12,6 +12,7 @@
 #   CC=gcc|clang   compiler
 #   WERROR=1       warnings are errors
 #   SANITIZE=address,undefined | thread
+#   PREFIX= LIBDIR= DESTDIR=   where `make install` puts things (install.mk)
 #
 # Objects depend on their headers (-MMD) and on the command that made them
 # ($(BUILD)/.../flags), so a change of CC or CFLAGS rebuilds.
@@ -66,3 +67,5 @@ endef
 
 .PHONY: FORCE
 FORCE:
+
+include $(DCM_ROOT)/mk/install.mk
