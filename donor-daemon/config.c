@@ -58,7 +58,7 @@ static const struct option options[] = {
 	O("donor", "capacity", KIND_SIZE, capacity, 0, 1ull << 50),
 	O("donor", "head-room", KIND_SIZE, head_room, 0, 1ull << 50),
 	O("donor", "slab-size", KIND_BYTES, slab_bytes, DCM_WIRE_SLAB_MIN,
-	  1ull << 40),
+	  DCM_WIRE_SLAB_MAX),
 	O("donor", "spare-slabs", KIND_COUNT, spare_slabs, 0, 1024),
 	O("donor", "hugepages", KIND_HUGE, huge_bytes, 0, 0),
 	O("donor", "threads", KIND_COUNT, threads, 0, 64),

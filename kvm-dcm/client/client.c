@@ -230,6 +230,7 @@ static bool config_valid(const struct dcm_client_config *cfg)
 	       (cfg->transport != DCM_TRANSPORT_VERBS ||
 		!cfg->data_encryption) &&
 	       (!cfg->extent || (cfg->extent >= DCM_WIRE_SLAB_MIN &&
+				 cfg->extent <= DCM_WIRE_SLAB_MAX &&
 				 !(cfg->extent & (cfg->extent - 1)))) &&
 	       cfg->key_len >= DCM_WIRE_KEY_MIN &&
 	       cfg->key_len <= DCM_WIRE_KEY_MAX && cfg->tenant[0] &&

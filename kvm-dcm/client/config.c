@@ -309,9 +309,10 @@ static int config_check(const struct dcm_host_config *c, bool hostd, char *err)
 	else if (!hostd && !c->budget)
 		snprintf(err, DCM_ERR_MAX, "[vm] budget= is missing");
 	else if (c->extent && (c->extent < DCM_WIRE_SLAB_MIN ||
+			       c->extent > DCM_WIRE_SLAB_MAX ||
 			       (c->extent & (c->extent - 1))))
 		snprintf(err, DCM_ERR_MAX,
-			 "[vm] extent=: must be a power of two of 2M or more");
+			 "[vm] extent=: must be a power of two from 2M to 1T");
 	else if (c->transport == DCM_TRANSPORT_VERBS && c->data_encryption)
 		snprintf(err, DCM_ERR_MAX,
 			 "[%s] transport = verbs: RDMA is not encrypted; data-encryption = no must say that this is wanted",

@@ -95,7 +95,8 @@ static bool extent_fits(struct client_donor *d, u64 bytes, u64 now)
 	struct dcm_client *client = d->client;
 	u64 have = READ_ONCE(client->extent_bytes);
 
-	if (bytes < DCM_WIRE_SLAB_MIN || bytes & (bytes - 1)) {
+	if (bytes < DCM_WIRE_SLAB_MIN || bytes > DCM_WIRE_SLAB_MAX ||
+	    bytes & (bytes - 1)) {
 		dcm_conn_fail(&d->conn, "says its slabs have %llu bytes",
 			      (unsigned long long)bytes);
 		return false;

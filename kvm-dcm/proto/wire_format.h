@@ -28,6 +28,7 @@
 #define DCM_WIRE_KEY_MAX	64u
 #define DCM_WIRE_INFLIGHT_MAX	256u	/* data operations per connection */
 #define DCM_WIRE_SLAB_MIN	(2u << 20)
+#define DCM_WIRE_SLAB_MAX	(1ull << 40)
 #define DCM_WIRE_HEARTBEAT_MS	1000u	/* either side sends at least this often */
 #ifndef DCM_WIRE_SILENCE_MS /* tests on very slow machines only */
 #define DCM_WIRE_SILENCE_MS	5000u	/* silent for this long is dead */

@@ -42,6 +42,7 @@ enum script {
 	HONEST,
 	NO_SESSION_ID,
 	ODD_SLABS,
+	VAST_SLABS,
 	OTHER_VERSION,
 	NO_DEPTH,
 	DATA_ON_CONTROL,
@@ -70,6 +71,7 @@ enum script {
 static const char *const says[NR_SCRIPTS] = {
 	[NO_SESSION_ID] = "answers HELLO with nonsense",
 	[ODD_SLABS] = "says its slabs have",
+	[VAST_SLABS] = "says its slabs have",
 	[OTHER_VERSION] = "answers HELLO with nonsense",
 	[NO_DEPTH] = "answers HELLO with nonsense",
 	[DATA_ON_CONTROL] = "speaks another protocol",
@@ -368,7 +370,9 @@ static void serve(struct liar *l)
 	w.welcome.inflight_max = l->script == NO_DEPTH ? 0 : 16;
 	w.welcome.session = l->script == NO_SESSION_ID ? 0 : 5;
 	w.welcome.donor_id = 6;
-	w.welcome.slab_bytes = l->script == ODD_SLABS ? 3 << 20 : SLAB;
+	w.welcome.slab_bytes = l->script == ODD_SLABS  ? 3 << 20 :
+			       l->script == VAST_SLABS ? 1ull << 46 :
+							 SLAB;
 	say(l, &w);
 	lies_at_once(l);
 	while (hear(l, DCM_PHASE_CONTROL, &m)) {
