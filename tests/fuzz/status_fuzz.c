@@ -472,17 +472,28 @@ static u32 step(void)
 
 /* ---- the thread's poll() ---- */
 
-/* Somebody does not take an answer: time passes, and a part of it is taken. */
+static void clients_read(bool deaf, size_t max)
+{
+	for (u32 i = 0; i < CLIENTS; i++)
+		if (clients[i].deaf == deaf)
+			client_read(&clients[i], max);
+}
+
+/*
+ * There is no room for an answer. A client that reads does so at once; for one
+ * that is deaf time passes, and then it takes a part.
+ */
 static int wait_for_room(struct pollfd *p, int ms)
 {
 	u32 deaf = 0;
 
-	for (u32 i = 0; i < CLIENTS; i++) {
+	clients_read(false, HEARD);
+	if (sockets_poll(p, 1))
+		return 1;
+	for (u32 i = 0; i < CLIENTS; i++)
 		deaf += clients[i].deaf;
-		client_read(&clients[i], clients[i].deaf ? PART : HEARD);
-	}
-	/* who reads does at once */
-	now_ns += deaf ? (u64)ms * 900000 : 0;
+	clients_read(true, PART);
+	now_ns += (u64)ms * 900000;
 	EXPECT(now_ns - turn_ns <= deaf * TURN_NS);
 	return sockets_poll(p, 1);
 }
@@ -495,9 +506,7 @@ int __wrap_poll(struct pollfd *fds, nfds_t nr, int ms)
 	if (nr == 1)
 		return wait_for_room(fds, ms);
 	EXPECT(!trees_blocks);
-	for (u32 i = 0; i < CLIENTS; i++)
-		if (!clients[i].deaf)
-			client_read(&clients[i], HEARD);
+	clients_read(false, HEARD);
 	left = false;
 	quiet = in.at < in.end ? 0 : quiet + 1;
 	while (in.at < in.end && step() & 0x80)
