@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: donor-daemon/gc/worker/message.c donor-daemon/gc/worker/job.c kvm-dcm/proto/gc_request.c donor-daemon/gc/space.c donor-daemon/gc/types.c donor-daemon/gc/trace.c donor-daemon/gc/scan.c donor-daemon/gc/work.c donor-daemon/gc/ghost.c donor-daemon/gc/met.c donor-daemon/gc/move.c donor-daemon/gc/update.c donor-daemon/gc/compact.c kvm-dcm/proto/wire.c */
-/* libs: -Wl,--wrap=mmap,--wrap=munmap */
+/* links: donor-daemon/gc/worker/message.c donor-daemon/gc/worker/job.c kvm-dcm/proto/gc_request.c donor-daemon/gc/space.c donor-daemon/gc/types.c donor-daemon/gc/trace.c donor-daemon/gc/scan.c donor-daemon/gc/work.c donor-daemon/gc/ghost.c donor-daemon/gc/met.c donor-daemon/gc/move.c donor-daemon/gc/update.c donor-daemon/gc/compact.c kvm-dcm/proto/wire.c tests/fuzz/fibers.c */
+/* libs: -Wl,--wrap=mmap,--wrap=munmap,--wrap=pthread_create,--wrap=pthread_join,--wrap=pthread_mutex_lock,--wrap=pthread_mutex_unlock,--wrap=pthread_cond_wait,--wrap=pthread_cond_timedwait,--wrap=pthread_cond_signal,--wrap=pthread_cond_broadcast */
 /*
  * gc_worker_fuzz.c - libFuzzer on what is said to a GC worker, in any order
  *
@@ -8,14 +8,15 @@
  * the bytes of its fields. There are three slabs, as many spaces as are made, and
  * two other donors, whose workers are the input too. Slabs lie between pages
  * that nobody may touch, so an object that leaves its slab is seen, and a slab
- * that is not mapped any more as well. Whatever is said: every message that has
+ * that is not mapped any more as well: it stays mapped, but poisoned. Whatever is said: every message that has
  * an answer gets one, at most, and in the end all is given back.
  *
- * What ends the worker ends the input here. Its threads are real, so an input
- * that fails may need a few runs to do so again.
+ * What ends the worker ends the input here. Its threads are fibers: between two
+ * messages they run until they wait, or as far as the input says. No two of them
+ * wait for each other.
  */
 #include <endian.h>
-#include <poll.h>
+#include <sanitizer/asan_interface.h>
 #include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,7 @@
 #include "../../donor-daemon/gc/worker/job.h"
 #include "../../kvm-dcm/proto/wire.h"
 #include "../framework/expect.h"
+#include "fibers.h"
 
 #define REGION	(64u << 10)
 #define SLABS	3u
@@ -32,6 +34,9 @@
 #define GUARD	(64u << 10)
 #define SPACES	3u	/* that are used, and one that never is there */
 #define ENTRIES 8u
+#define MAPS	4u
+#define NEVER	127u
+#define LOOK	1024u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 void *__real_mmap(void *at, size_t bytes, int prot, int flags, int fd, off_t o);
@@ -48,33 +53,81 @@ static u8 *slab_memory[SLABS];
 static const u64 slab_bytes[SLABS] = { 4 * REGION, 2 * REGION, REGION };
 static u64 fresh[4 * REGION / 8]; /* what is in slabs at first */
 
-/* ---- what main.c has, and the kernel ---- */
+/* ---- slabs' mappings, in place of the kernel's ---- */
 
-void *__wrap_mmap(void *at, size_t bytes, int prot, int flags, int fd, off_t o)
+/**
+ * struct map - a slab between two guards
+ * @memory: NULL: not made yet
+ */
+static struct map {
+	u8 *memory;
+	bool used;
+} maps[SLABS][MAPS];
+
+static int mapping; /* the slab that is shown; -1: another size of it */
+
+static void *map_make(size_t bytes, int prot, int flags, int fd, off_t o)
 {
-	u8 *p;
+	u8 *p = __real_mmap(NULL, bytes + 2 * GUARD, PROT_NONE,
+			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	if (fd < 0 || at)
-		return __real_mmap(at, bytes, prot, flags, fd, o);
-	p = __real_mmap(NULL, bytes + 2 * GUARD, PROT_NONE,
-			MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (p == MAP_FAILED)
 		return p;
 	return __real_mmap(p + GUARD, bytes, prot, flags | MAP_FIXED, fd, o);
 }
 
+void *__wrap_mmap(void *at, size_t bytes, int prot, int flags, int fd, off_t o)
+{
+	struct map *m;
+
+	if (fd < 0 || at)
+		return __real_mmap(at, bytes, prot, flags, fd, o);
+	EXPECT(prot == (PROT_READ | PROT_WRITE) && flags == MAP_SHARED && !o);
+	if (mapping < 0)
+		return map_make(bytes, prot, flags, fd, o);
+	EXPECT(bytes == slab_bytes[mapping]);
+	for (m = maps[mapping]; m->used;)
+		if (++m == maps[mapping] + MAPS)
+			return map_make(bytes, prot, flags, fd, o);
+	if (!m->memory)
+		m->memory = map_make(bytes, prot, flags, fd, o);
+	EXPECT((void *)m->memory != MAP_FAILED);
+	ASAN_UNPOISON_MEMORY_REGION(m->memory, bytes);
+	m->used = true;
+	return m->memory;
+}
+
+static void map_end(u8 *memory, size_t bytes)
+{
+	for (u32 i = 0; i < SLABS; i++)
+		for (struct map *m = maps[i]; m < maps[i] + MAPS; m++) {
+			if (m->memory != memory)
+				continue;
+			EXPECT(m->used && bytes == slab_bytes[i]);
+			ASAN_POISON_MEMORY_REGION(memory, bytes);
+			m->used = false;
+			return;
+		}
+	__real_munmap(memory - GUARD, bytes + 2 * GUARD);
+}
+
+/* A worker keeps its slabs as long as it lives. */
 int __wrap_munmap(void *at, size_t bytes)
 {
+	for (u32 i = 0; i < SLABS * MAPS; i++)
+		EXPECT(!at || maps[i / MAPS][i % MAPS].memory != at);
 	return __real_munmap(at, bytes);
 }
 
+/* ---- what main.c has ---- */
+
 void worker_end(int status)
 {
-	EXPECT(status > 1);
+	EXPECT(status > 1 && fibers_first());
 	longjmp(ended, 1);
 }
 
-static u32 said; /* __atomic */
+static u32 said;
 
 /* From any thread. What other workers answer is the input's. */
 void worker_send(const struct dcm_gc_message *msg, const void *payload)
@@ -87,7 +140,7 @@ void worker_send(const struct dcm_gc_message *msg, const void *payload)
 	/* every byte is one that was written */
 	for (u32 i = 0; i < le32toh(msg->bytes); i++)
 		sum += p[i];
-	__atomic_add_fetch(&said, 1 + (sum & 0), __ATOMIC_RELAXED);
+	said += 1 + (sum & 0);
 }
 
 /* ---- reading an input ---- */
@@ -133,7 +186,17 @@ static u64 offset(struct in *in)
 /* ---- what is said ---- */
 
 static int shown = -1; /* a slab, and the worker may end before it is closed */
+static bool written; /* slabs may be */
 static void *held; /* what was said last: of its own size, so that more is seen */
+
+/* Whether a request may write to slabs. */
+static bool writes(const struct virtio_gc_req *req, size_t bytes)
+{
+	const u16 command = bytes < sizeof(*req) ? 0 : le16toh(req->command);
+
+	return command == VIRTIO_GC_EVACUATE || command == VIRTIO_GC_UPDATE ||
+	       command == VIRTIO_GC_COMPACT;
+}
 
 static void hear(struct dcm_gc_message msg, const void *payload, size_t bytes,
 		 int fd)
@@ -145,6 +208,7 @@ static void hear(struct dcm_gc_message msg, const void *payload, size_t bytes,
 	if (bytes)
 		memcpy(held, payload, bytes);
 	msg.bytes = htole32((u32)bytes);
+	written |= le32toh(msg.kind) == DCM_GC_REQUEST && writes(held, bytes);
 	worker_handle(&msg, held, (u32)bytes, fd);
 }
 
@@ -423,6 +487,7 @@ static void say_slab(struct in *in)
 	const u64 bytes = byte(in) & 0x80 ? some(in, 9) * REGION :
 					    slab_bytes[which];
 
+	mapping = bytes == slab_bytes[which] ? (int)which : -1;
 	shown = byte(in) & 0x80 ? -1 : dup(slab_fd[which]);
 	hear((struct dcm_gc_message){ .kind = htole32(DCM_GC_SLAB),
 				      .n = htole32((u32)some(in, SLABS)),
@@ -479,20 +544,36 @@ static void write_slab(struct in *in)
 	u64 ref = some(in, 8);
 
 	ref = ref < 5 ? ADDRESS + ref * REGION + some(in, 64) * 16 : ref & 1;
+	written = true;
 	memcpy(slab_memory[which] + at, head, sizeof(head));
 	ref = htole64(ref);
 	memcpy(slab_memory[which] + at + 8, &ref, sizeof(ref));
 }
 
-/* Until threads have had their turn: most of what follows relies on it. */
+static u32 pace; /* threads go so far after each message; 0: until they wait */
+
+static void others_run(u32 places)
+{
+	if (places != NEVER)
+		fibers_run(places);
+}
+
+/* Threads go on until they wait, or so far now and after each message. */
 static void wait_a_little(struct in *in)
 {
 	const u32 space = (u32)some(in, SPACES);
+	const u32 how = byte(in);
 
-	if (space < DCM_GC_SPACES_MAX && worker_spaces[space].s)
-		dcm_gc_trace_wait(worker_spaces[space].s, 1000000);
-	for (u32 i = 0; i < 20 && job_busy(); i++)
-		usleep(20);
+	if (how & 0x80) {
+		pace = how >> 1 & 63;
+		others_run(1 + pace);
+	} else {
+		if (space < DCM_GC_SPACES_MAX && worker_spaces[space].s)
+			dcm_gc_trace_wait(worker_spaces[space].s, 1000000);
+		others_run(0);
+	}
+	if (how & 1)
+		write_slab(in);
 }
 
 static void say(struct in *in)
@@ -573,9 +654,8 @@ static void say(struct in *in)
 		break;
 	default:
 		wait_a_little(in);
-		if (byte(in) & 1)
-			write_slab(in);
 	}
+	others_run(pace);
 }
 
 /* ---- a worker's life ---- */
@@ -592,10 +672,19 @@ static void heap_make(void)
 	}
 }
 
+/* If nothing was to write to them, nothing has. */
 static void slabs_fill(void)
 {
-	for (u32 i = 0; i < SLABS; i++)
-		memcpy(slab_memory[i], fresh, slab_bytes[i]);
+	static u32 inputs;
+
+	for (u32 i = 0; i < SLABS; i++) {
+		if (written)
+			memcpy(slab_memory[i], fresh, slab_bytes[i]);
+		else if (!(inputs % LOOK))
+			EXPECT(!memcmp(slab_memory[i], fresh, slab_bytes[i]));
+	}
+	written = false;
+	inputs++;
 }
 
 static void start_once(void)
@@ -612,6 +701,7 @@ static void start_once(void)
 		EXPECT(slab_memory[i] != MAP_FAILED);
 	}
 	heap_make();
+	written = true;
 	EXPECT(!job_start());
 }
 
@@ -621,12 +711,8 @@ static void forget(void)
 	for (u32 i = 0; i < DCM_GC_SPACES_MAX; i++)
 		if (worker_spaces[i].s)
 			job_stop(&worker_spaces[i], 0);
-	while (job_busy()) {
-		for (u32 i = 0; i < DCM_GC_SPACES_MAX; i++)
-			if (worker_spaces[i].s)
-				job_stop(&worker_spaces[i], 0);
-		usleep(20);
-	}
+	fibers_run(0);
+	EXPECT(!job_busy());
 	for (u32 i = 0; i < DCM_GC_SPACES_MAX; i++) {
 		dcm_gc_space_free(worker_spaces[i].s);
 		if (worker_spaces[i].s)
@@ -637,7 +723,7 @@ static void forget(void)
 		struct worker_slab *s = &worker_slabs[i];
 
 		if (s->memory && (void *)s->memory != MAP_FAILED)
-			__real_munmap(s->memory - GUARD, s->bytes + 2 * GUARD);
+			map_end(s->memory, s->bytes);
 		*s = (struct worker_slab){ 0 };
 	}
 }
@@ -652,7 +738,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	slabs_fill();
 	if (!setjmp(ended)) {
 		/* most inputs want these */
-		if (byte(&in) & 1) {
+		const u32 how = byte(&in);
+
+		pace = how >> 1;
+		if (how & 1) {
 			static const u8 begin[] = { 0, 0, 0, 0, 0,   1, 0, 3,
 						    0, 0, 2, 0, 0, 0, 4, 0 };
 			struct in first = { begin, begin + sizeof(begin) };
@@ -667,5 +756,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		close(shown);
 	shown = -1;
 	forget();
+	/* the one that does requests */
+	EXPECT(fibers_there() == 1);
 	return 0;
 }
