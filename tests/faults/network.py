@@ -7,7 +7,7 @@ import contextlib
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.faults.cell import Cell, CannotRun
@@ -54,6 +54,7 @@ def rig(
     mib: int = 0,
     homes: Sequence[str] = (),
     prefix: Sequence[str] = (),
+    options: Mapping[str, str | int] | None = None,
 ) -> Iterator[Rig]:
     """All up, each page written once. In L1, where all is emulated and slow, the home is dcmfs."""
     mib = mib or (8 if place.vm else 48)
@@ -69,7 +70,7 @@ def rig(
         keys: dict[str, str] | None = None
         for label, name in zip(labels, names, strict=True):
             leaf = net[name] if net else None
-            donor = donor_in(place.folder(name), leaf, way_of(label), keys=keys)
+            donor = donor_in(place.folder(name), leaf, way_of(label), keys=keys, donor=options)
             donor.prefix = [*place.first, *donor.prefix, *prefix]
             keys = donor.keys
             made.donors[label] = stack.enter_context(donor)
@@ -122,8 +123,6 @@ def partition(place: Place) -> list[Cell]:
 def oneway(place: Place) -> list[Cell]:
     """Some donors hear nothing, others are not heard."""
     labels = [f"{way} {direction}" for way in OVER_TCP for direction in ("deaf", "mute")]
-    if place.vm:
-        labels = ["tls deaf", "tcp mute"]
 
     def one(label: str, leaf: Leaf) -> None:
         if label.endswith("deaf"):
@@ -171,7 +170,7 @@ def flap(place: Place) -> list[Cell]:
     """Cut in one of four ways and healed, a hundred times, for moments of random length."""
     seed = random.SystemRandom().randrange(1 << 30)
     rng = random.Random(seed)
-    times = 25 if place.vm else 100  # there each cut takes many times as long
+    times = 100
     with rig(place, OVER_TCP) as made:
         place.say(f"{times} times, seed {seed}")
         for _ in range(times):

@@ -199,7 +199,11 @@ def starved(place: Place, home: str) -> list[Cell]:
     """All memory of the machine is taken, again and again, while victims of that home page."""
     seconds = 20.0
     with contextlib.ExitStack() as stack:
-        made = stack.enter_context(rig(place, OVER_TCP, mib=16, homes=(home,)))
+        # The donors are on the victims' machine, and not what is tried: with head room to keep
+        # they would ask for slabs that no victim has room for, and in the end take them.
+        made = stack.enter_context(
+            rig(place, OVER_TCP, mib=16, homes=(home,), options={"head-room": 0})
+        )
         pids = [donor.pid for donor in made.donors.values()]
         pids += [v.process.pid for v in made.victims if v.process]
         if made.home is not None and made.home.process is not None:

@@ -69,7 +69,7 @@ def faults() -> dict[str, Fault]:
         Fault("loss-5pct", "5 % of packets lost, 100 ms, out of order", NO_BYTES,
               None, network.loss, waits=True),
         Fault("flap", "the network cut and healed 100 times at random", NO_BYTES,
-              network.flap, network.flap, waits=True),
+              network.flap, network.flap, waits=True, limit_s=480.0),
         Fault("disk-full", "logs and state on a disk that is full", NO_BYTES,
               pressure.disk_full, pressure.disk_full, waits=True, quick=True),
         Fault("overcommit", "vm.overcommit_memory=2 at its limit", NO_BYTES,
