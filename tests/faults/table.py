@@ -6,8 +6,10 @@ The form is that of the benchmarks (bench/dcmbench/report.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from dcmbench.report import Row
 
@@ -97,3 +99,13 @@ def row(fault: Fault, cells: list[Cell]) -> Row:
         bool(cells) and all(cell.ok for cell in cells),
         "; ".join(cell.text() for cell in cells) or "not tried",
     )
+
+
+def write_rows(path: Path, rows: Sequence[Row]) -> None:
+    """All rows as JSON, for other programs: the file is there whole, or not at all."""
+    keys = ("id", "what", "value", "target", "ok", "detail")
+    text = json.dumps([{key: getattr(row, key) for key in keys} for row in rows], indent=1)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(text + "\n", encoding="utf-8")
+    temporary.replace(path)

@@ -25,12 +25,12 @@
 
 /* A slab, and what was done with it; in the threads' test, atomic. */
 struct lent {
-	struct dcm_client_slab slab;
 	bool has; /* the pager has it */
 	u32 released;
 	u32 stale;
 	u32 others;
 	u32 attached;
+	struct dcm_client_slab slab; /* last: it ends with an array */
 };
 
 static struct lent *lent[SLABS];
