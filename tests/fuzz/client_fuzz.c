@@ -543,6 +543,15 @@ UNTRACED static void conn_check(const struct dcm_conn *c)
 	     c->out_len <= DCM_CONN_OUT_MAX);
 }
 
+/* The pager has asked, and the control thread has not read that yet. */
+UNTRACED static bool other_noted(u32 extent)
+{
+	for (struct dcm_client_slab *s = client->slabs; s; s = s->next)
+		if (s->extent == extent && atomic_read(&s->notes) & NOTE_OTHER)
+			return true;
+	return false;
+}
+
 UNTRACED static void check(void)
 {
 	u32 pending = 0;
@@ -556,7 +565,8 @@ UNTRACED static void check(void)
 		/* what was asked for is not forgotten */
 		EXPECT(!wanted[i] || bit_test(client->want, i) ||
 		     bit_test(client->pending, i) ||
-		     bit_test(client->placing, i) || current[i]);
+		     bit_test(client->placing, i) || current[i] ||
+		     other_noted(i));
 	}
 	EXPECT(pending == client->nr_pending);
 	for (u32 i = 0; i < client->nr_donors; i++) {
