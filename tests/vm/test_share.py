@@ -24,7 +24,7 @@ slab-size = 2M
 workers = 4
 threads = 1
 """
-# Says of each tenant's worker where it is, then has it trace: in its sandbox.
+# Says of each tenant's worker which cgroup it is in, and has it trace: in its sandbox.
 CLIENT = f"""
 import json, sys
 sys.path.insert(0, "{HERE}")
@@ -38,11 +38,12 @@ for name, key in ("a", 1), ("b", 2):
     slab = c.map()
     w = Worker(c)
     [pid] = set(children(donor)) - before
+    w.slab(slab.id)
+    # Its answer: by now the worker is in the cgroup that it enters before all else.
+    assert w.create(8) == 0 and w.node_type() == 0
     found.append([open(f"/proc/{{pid}}/cgroup").read().strip(),
                   open(f"{GROUP}/gc/t-{{name}}/cpu.weight").read().strip(),
                   open(f"{GROUP}/gc/t-{{name}}/pids.max").read().strip()])
-    w.slab(slab.id)
-    assert w.create(8) == 0 and w.node_type() == 0
     assert w.place([(r, 0, 0, r * REGION) for r in range(8)]) == 0
     assert w.trace_start(1, [0] * 8) == 0 and w.finish(1) == 0
     w.close()
