@@ -141,15 +141,21 @@ static void bitmap_answer(const struct dcm_gc_message *msg,
 			      (u32)min(bytes - at, (u64)DCM_GC_PAYLOAD_MAX));
 }
 
+/* A message's @n offsets, in host order; a message with too many ends the worker. */
+static void offsets_read(const __le64 *le, u32 n, u64 offset[DCM_GC_BATCH])
+{
+	if (n > DCM_GC_BATCH)
+		worker_end(5);
+	for (u32 i = 0; i < n; i++)
+		offset[i] = le64toh(le[i]);
+}
+
 static void ghosts_take(const struct dcm_gc_message *msg,
 			struct dcm_gc_space *s, const __le64 *le, u32 n)
 {
 	u64 offset[DCM_GC_BATCH];
 
-	if (n > DCM_GC_BATCH)
-		worker_end(5);
-	for (u32 i = 0; i < n; i++)
-		offset[i] = le64toh(le[i]);
+	offsets_read(le, n, offset);
 	dcm_gc_trace_ghosts(s, le32toh(msg->epoch), offset, n);
 	worker_answer(msg, DCM_GC_ACKED, NULL, 0);
 }
@@ -159,10 +165,7 @@ static void forward_answer(const struct dcm_gc_message *msg,
 {
 	u64 offset[DCM_GC_BATCH];
 
-	if (n > DCM_GC_BATCH)
-		worker_end(5);
-	for (u32 i = 0; i < n; i++)
-		offset[i] = le64toh(le[i]);
+	offsets_read(le, n, offset);
 	dcm_gc_forward(s, offset, n);
 	for (u32 i = 0; i < n; i++)
 		offset[i] = htole64(offset[i]);
