@@ -112,13 +112,7 @@ class _Inspector:
         )
 
     def on_object(self, value: str) -> None:
-        if value.startswith("{"):
-            props = _json_props(value)
-            kind = props.get("qom-type", "")
-        else:
-            pairs = split_options(value)
-            props = {k: v for k, v in pairs if k}
-            kind = props.get("qom-type") or (pairs[0][1] if pairs and not pairs[0][0] else "")
+        kind, props = _kind_and_props(value, "qom-type")
         if kind.startswith("memory-backend-"):
             self.backends[props.get("id", "")] = _Backend(kind, props)
         elif kind in _PINNING:
@@ -133,13 +127,7 @@ class _Inspector:
                 self.ram_ids.append(word)
 
     def on_device(self, value: str) -> None:
-        if value.startswith("{"):
-            props = _json_props(value)
-            driver = props.get("driver", "")
-        else:
-            pairs = split_options(value)
-            props = {k: v for k, v in pairs if k}
-            driver = props.get("driver") or (pairs[0][1] if pairs and not pairs[0][0] else "")
+        driver, props = _kind_and_props(value, "driver")
         if driver.startswith("vfio-"):
             self.problem(
                 f"-device {printable(driver, 40)}",
@@ -272,6 +260,16 @@ def _json_props(text: str) -> dict[str, str]:
         elif isinstance(item, str | int):
             props[name] = str(item)
     return props
+
+
+def _kind_and_props(text: str, key: str) -> tuple[str, dict[str, str]]:
+    """The kind that an option names, as `key` or by its first word alone, and its properties."""
+    if text.startswith("{"):
+        props = _json_props(text)
+        return props.get(key, ""), props
+    pairs = split_options(text)
+    props = {name: value for name, value in pairs if name}
+    return props.get(key) or (pairs[0][1] if pairs and not pairs[0][0] else ""), props
 
 
 def inspect(args: list[str]) -> Inspection:
