@@ -249,25 +249,26 @@ RUN_STAGES = scripts/run-stages --log-dir $(BUILD)/test --jobs $(JOBS) $(FROM:%=
 stage = '$(subst =,=$(STAGE_MAKE) ,$(1))$(2:%= %)'
 stages = $(foreach s,$(1),$(call stage,$(s),$(2)))
 
-# At least one real test of every part.
+# At least one real test of every part. The longest stages are first, those with a VM (+) before
+# all: they take one of the two processors, and others run beside them.
 test: deps-test
-	@$(RUN_STAGES) $(call stages,build@1800=test-build check@900=check \
-		donor@900=test-donor kernel-check@900=kernel-check unit@900=unit \
-		dcmctl@900=test-dcmctl packages@900=packages ops@600=test-ops gc@900=test-gc \
-		client@900=test-client pager@900=test-pager fuzz@300=fuzz \
-		torture@300=torture page!@600=test-page guest!@1500=test-guest \
-		faults!@600=test-faults kernel!@3600=test-kernel libvirt!@1800=test-libvirt \
-		qemu!@3600=test-qemu,QUICK=1)
+	@$(RUN_STAGES) $(call stages,build@1800=test-build \
+		kernel+@3600=test-kernel qemu+@3600=test-qemu guest+@1500=test-guest \
+		libvirt+@1800=test-libvirt page+@600=test-page \
+		unit@900=unit check@900=check donor@900=test-donor dcmctl@900=test-dcmctl \
+		pager@900=test-pager gc@900=test-gc client@900=test-client \
+		kernel-check@900=kernel-check ops@600=test-ops packages@900=packages \
+		torture@300=torture fuzz@300=fuzz faults!@600=test-faults,QUICK=1)
 
 test-all: deps-test
-	@$(RUN_STAGES) $(call stages,build@1800=test-build check@900=check \
-		kernel-check@900=kernel-check unit@900=unit fuzz@300=fuzz \
-		torture@300=torture gc@1800=test-gc donor@1800=test-donor \
-		client@1800=test-client pager@1800=test-pager dcmctl@1800=test-dcmctl \
-		ops@900=test-ops page!@900=test-page guest!@3600=test-guest \
-		faults!@3600=test-faults kernel!@7200=test-kernel libvirt!@3600=test-libvirt \
-		qemu!@7200=test-qemu packages!@7200=test-packages \
-		kernel-debug!@10800=test-kernel-debug qemu-debug!@7200=test-qemu-debug)
+	@$(RUN_STAGES) $(call stages,build@1800=test-build \
+		kernel+@7200=test-kernel qemu+@7200=test-qemu guest+@3600=test-guest \
+		libvirt+@3600=test-libvirt page+@900=test-page \
+		kernel-debug+@10800=test-kernel-debug qemu-debug+@7200=test-qemu-debug \
+		unit@900=unit check@900=check donor@1800=test-donor dcmctl@1800=test-dcmctl \
+		pager@1800=test-pager gc@1800=test-gc client@1800=test-client \
+		kernel-check@900=kernel-check ops@900=test-ops torture@300=torture \
+		fuzz@300=fuzz faults!@3600=test-faults packages!@7200=test-packages)
 
 test-build:
 	@scripts/deps.sh build test lint kernel pager demo vm ops page packages qemu
