@@ -253,7 +253,7 @@ struct client_donor {
 	u64 full_until_ms;
 	/* for dcm_client_session_ref_get(), under @lock */
 	struct dcm_client_session published;
-	struct dcm_choose_donor place;
+	struct dcm_choose_donor load;
 	char why[160];
 	struct dcm_log_rate say_conn;
 	struct dcm_log_rate say_refused;

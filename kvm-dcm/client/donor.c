@@ -98,12 +98,12 @@ void client_donor_lost(struct client_donor *d, const char *why)
 	d->refused_ms = 0;
 	client_donor_held_close(d);
 	client_session_publish(d);
-	d->was_lost = d->place.mine > 0;
+	d->was_lost = d->load.mine > 0;
 	explicit_bzero(d->secret, sizeof(d->secret));
-	d->place.known = false;
+	d->load.known = false;
 	client_data_kill(d);
 	client_slabs_lost(d, why);
-	d->place.draining = false;
+	d->load.draining = false;
 }
 
 /* Nothing listens at the donor's address; after a while it is lost. */
@@ -138,7 +138,7 @@ static void donor_down(struct client_donor *d, u64 now)
 		dcm_conn_close(&d->conn);
 	d->st = SESSION_DOWN;
 	d->query_tag = 0;
-	d->place.up = false;
+	d->load.up = false;
 	client_verbs_down(d);
 	/*
 	 * Retry at once after a break, then more and more slowly, at random
@@ -188,7 +188,7 @@ u64 client_donor_query(struct client_donor *d, u64 now)
 bool client_donor_usable(const struct client_donor *d, u64 now)
 {
 	return d->st == SESSION_UP && d->member == MEMBER_IN &&
-	       !d->place.draining && d->verbs != VERBS_TRY &&
+	       !d->load.draining && d->verbs != VERBS_TRY &&
 	       now >= d->full_until_ms && now - d->heard_ms <= CLIENT_SILENT_MS;
 }
 
@@ -239,7 +239,7 @@ static void donor_silent(struct client_donor *d, u64 now)
 			d->name, d->address,
 			min(DCM_WIRE_SILENCE_MS, (u32)d->client->patience_ms) /
 				1000,
-			(unsigned long long)d->place.mine,
+			(unsigned long long)d->load.mine,
 			works ? "they can be used, and are moved to other donors" :
 				"accesses to them wait, and they are lost if it stays silent for longer than our patience");
 	}
@@ -335,5 +335,5 @@ void client_donor_forget(struct client_donor *d)
 	d->query_tag = 0;
 	d->nr_requests = 0;
 	d->why[0] = 0;
-	memset(&d->place, 0, sizeof(d->place));
+	memset(&d->load, 0, sizeof(d->load));
 }

@@ -213,7 +213,7 @@ static int donor_add(struct dcm_client *client, const struct client_ask *what,
 	d->sa = what->sa;
 	d->sa_len = what->sa_len;
 	pthread_mutex_unlock(&client->lock);
-	memset(&d->place, 0, sizeof(d->place));
+	memset(&d->load, 0, sizeof(d->load));
 	memset(&d->say_conn, 0, sizeof(d->say_conn));
 	memset(&d->say_refused, 0, sizeof(d->say_refused));
 	memset(&d->say_data, 0, sizeof(d->say_data));
@@ -256,7 +256,7 @@ void client_member_relieve(struct client_donor *d, u64 now)
 	for (i = 0; i < client->nr_donors; i++)
 		if (&client->donor[i] != d &&
 		    client_donor_usable(&client->donor[i], now) &&
-		    client->donor[i].place.slabs_free)
+		    client->donor[i].load.slabs_free)
 			break;
 	if (i == client->nr_donors)
 		return;
@@ -286,7 +286,7 @@ static int donor_leave(struct dcm_client *client, const struct client_ask *what)
 	dcm_log(DCM_LOG_NOTICE,
 		"donor %s (%s): %s: %llu slabs are moved off it", d->name,
 		d->address, what->op == ASK_DRAIN ? "told to drain" : "removed",
-		(unsigned long long)d->place.mine);
+		(unsigned long long)d->load.mine);
 	for (s = client->slabs; s; s = next) {
 		next = s->next;
 		if (s->donor == d->idx)
@@ -334,7 +334,7 @@ void client_member_step(struct dcm_client *client, u64 now)
 /* Remove a leaving donor once it has no slab of the VM. */
 void client_member_timers(struct client_donor *d)
 {
-	if (d->member != MEMBER_LEAVING || d->place.mine || donor_has_slabs(d))
+	if (d->member != MEMBER_LEAVING || d->load.mine || donor_has_slabs(d))
 		return;
 	client_donor_forget(d);
 	d->member = MEMBER_NONE;

@@ -125,7 +125,7 @@ static void candidates_fill(struct dcm_client *client, u64 not, u64 now,
 	for (i = 0; i < client->nr_donors; i++) {
 		struct client_donor *d = &client->donor[i];
 
-		set[i] = d->place;
+		set[i] = d->load;
 		set[i].up = client_donor_usable(d, now);
 		set[i].slabs_used = d->others + set[i].mine;
 		set[i].excluded = not >> i & 1;
@@ -136,7 +136,7 @@ static void candidates_fill(struct dcm_client *client, u64 not, u64 now,
 static void job_free(struct dcm_client *client, struct client_job *j)
 {
 	if (j->st == JOB_MAP) {
-		client->donor[j->pick[0]].place.mine--;
+		client->donor[j->pick[0]].load.mine--;
 		client_request_drop(&client->donor[j->pick[0]], j->tag[0]);
 	}
 	j->st = JOB_FREE;
@@ -174,9 +174,9 @@ static bool job_ask(struct dcm_client *client, struct client_job *j, u64 now)
 	j->deadline_ms = now + CLIENT_WAIT_MS;
 	if (now - client->burst_ms > CLIENT_BURST_MS)
 		client->burst_ms = now;
-	j->unused = !client->donor[j->pick[0]].place.mine;
+	j->unused = !client->donor[j->pick[0]].load.mine;
 	/* a single donor that is known needs no question */
-	if (j->nr == 1 && client->donor[j->pick[0]].place.known)
+	if (j->nr == 1 && client->donor[j->pick[0]].load.known)
 		return false;
 	for (i = 0; i < j->nr; i++) {
 		struct client_donor *d = &client->donor[j->pick[i]];
@@ -237,9 +237,9 @@ static void job_map(struct dcm_client *client, struct client_job *j,
 			     d->verbs == VERBS_ON ? DCM_WT_VERBS :
 						    DCM_WT_TCP;
 	/* the next job must not count on the same slab */
-	if (d->place.slabs_free)
-		d->place.slabs_free--;
-	d->place.mine++;
+	if (d->load.slabs_free)
+		d->load.slabs_free--;
+	d->load.mine++;
 	client_donor_send(d, &msg, now);
 }
 
@@ -251,7 +251,7 @@ static bool job_decide(struct dcm_client *client, struct client_job *j, u64 now)
 	int w;
 
 	for (i = 0; i < j->nr; i++)
-		if (!client->donor[j->pick[i]].place.known)
+		if (!client->donor[j->pick[i]].load.known)
 			j->tried |= 1ull << j->pick[i];
 	candidates_fill(client, j->tried, now, set);
 	for (i = 0; i < j->nr; i++)
@@ -308,7 +308,7 @@ static void figures_take(struct client_donor *d, const struct dcm_wire_msg *m,
 		    u64 now)
 {
 	struct dcm_client *client = d->client;
-	struct dcm_choose_donor *p = &d->place;
+	struct dcm_choose_donor *p = &d->load;
 	u64 since = 0, used = 0, ours;
 	unsigned int i;
 
@@ -384,7 +384,7 @@ void client_place_refused(struct client_donor *d, struct client_job *j,
 	}
 	j->tried |= 1ull << d->idx;
 	if (status == DCM_WS_DRAINING)
-		d->place.draining = true;
+		d->load.draining = true;
 	else
 		d->full_until_ms = now + DCM_WIRE_HEARTBEAT_MS;
 	if (status != DCM_WS_NO_MEMORY && status != DCM_WS_DRAINING &&
@@ -463,7 +463,7 @@ static bool donors_awaited(const struct dcm_client *client, u64 now)
 		const struct client_donor *d = &client->donor[i];
 
 		if (d->member == MEMBER_IN &&
-		    (d->st == SESSION_UP ? !d->place.known : !d->backoff_ms))
+		    (d->st == SESSION_UP ? !d->load.known : !d->backoff_ms))
 			return true;
 	}
 	return false;

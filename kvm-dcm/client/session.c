@@ -164,8 +164,8 @@ static void on_welcome(struct client_donor *d, const struct dcm_wire_msg *m,
 	d->st = SESSION_UP;
 	d->up_ms = now;
 	d->full_until_ms = 0;
-	d->place.up = true;
-	d->place.draining = false;
+	d->load.up = true;
+	d->load.draining = false;
 	d->was_lost = false;
 	d->client->was_up = true;
 	d->why[0] = 0;
@@ -197,7 +197,7 @@ static void on_welcome(struct client_donor *d, const struct dcm_wire_msg *m,
 static void on_free_mem(struct client_donor *d, const struct dcm_wire_msg *m,
 			u64 now)
 {
-	struct dcm_choose_donor *p = &d->place;
+	struct dcm_choose_donor *p = &d->load;
 	bool had = p->known && p->slabs_free;
 
 	if (!p->draining && m->free_mem.flags & DCM_FREE_DRAINING)
@@ -223,7 +223,7 @@ static void on_hello_error(struct client_donor *d, u32 status, u64 now)
 				  "it has ended our session or was restarted");
 		d->backoff_ms = 0;
 	}
-	d->place.draining = status == DCM_WS_DRAINING;
+	d->load.draining = status == DCM_WS_DRAINING;
 	dcm_conn_fail(&d->conn, "refuses us: %s", dcm_wire_status_text(status));
 	(void)now;
 }

@@ -113,7 +113,7 @@ static struct dcm_client_slab *slab_new(struct client_donor *d, u32 extent,
 	s->next = client->slabs;
 	client->slabs = s;
 	pthread_mutex_unlock(&client->lock);
-	d->place.mine++;
+	d->load.mine++;
 	return s;
 }
 
@@ -155,7 +155,7 @@ static void slab_free(struct dcm_client *client, struct dcm_client_slab *s)
 	if (client->cur[s->extent] == s)
 		client->cur[s->extent] = NULL;
 	if (!s->dead)
-		client->donor[s->donor].place.mine--;
+		client->donor[s->donor].load.mine--;
 	client_slab_unmap(s);
 	free(s->tags);
 	free(s);
@@ -252,7 +252,7 @@ static void slab_lost(struct dcm_client *client, struct dcm_client_slab *s)
 
 	/* before the callback: all later operations fail */
 	__atomic_store_n(&s->dead, true, __ATOMIC_SEQ_CST);
-	d->place.mine--;
+	d->load.mine--;
 	client->nr_lost++;
 	if (client->cur[s->extent] == s)
 		client->cur[s->extent] = NULL;
@@ -302,7 +302,7 @@ void client_slabs_lost(struct client_donor *d, const char *why)
 			"donor %s (%s) is lost: %s; with it %llu slab%s: extent%s %s",
 			d->name, d->address, why, (unsigned long long)n,
 			n > 1 ? "s" : "", n > 1 ? "s" : "", list);
-	else if (d->place.draining)
+	else if (d->load.draining)
 		dcm_log(DCM_LOG_NOTICE, "donor %s (%s) is gone, drained",
 			d->name, d->address);
 	else

@@ -24,7 +24,7 @@ static void donor_status(struct client_donor *d,
 		st->state = DCM_DONOR_DRAINING;
 	else if (d->silent)
 		st->state = DCM_DONOR_SILENT;
-	else if (d->place.draining)
+	else if (d->load.draining)
 		st->state = DCM_DONOR_DRAINING;
 	else if (d->st == SESSION_UP)
 		st->state = DCM_DONOR_UP;
@@ -35,9 +35,9 @@ static void donor_status(struct client_donor *d,
 	st->slabs = 0;
 	st->reads = 0;
 	st->writes = 0;
-	st->slabs_free = d->place.known ? d->place.slabs_free : 0;
-	st->slabs_total = d->place.known ? d->place.slabs_total : 0;
-	st->slabs_used = d->place.known ? d->others + d->place.mine : 0;
+	st->slabs_free = d->load.known ? d->load.slabs_free : 0;
+	st->slabs_total = d->load.known ? d->load.slabs_total : 0;
+	st->slabs_used = d->load.known ? d->others + d->load.mine : 0;
 	for (lane = 0; lane < d->client->nr_lanes; lane++) {
 		struct client_lane_slot *s = &d->slot[lane];
 		u64 ns = READ_ONCE(s->rtt_ns);

@@ -190,7 +190,7 @@ bool dcm_log_now(const char *text, size_t len)
 	return n >= 0;
 }
 
-static void say_now(const char *text, size_t len)
+static void line_write(const char *text, size_t len)
 {
 	uint32_t n = __atomic_exchange_n(&dropped, 0, __ATOMIC_RELAXED);
 	char more[LINE_BYTES];
@@ -241,7 +241,7 @@ static bool hand_over(const char *text, size_t len)
 }
 
 /* Lines that were dropped before this one are said before this one. */
-static void say_by_thread(const char *text, size_t len)
+static void line_queue(const char *text, size_t len)
 {
 	uint32_t n = __atomic_exchange_n(&dropped, 0, __ATOMIC_RELAXED);
 	char more[LINE_BYTES];
@@ -386,9 +386,9 @@ void dcm_vlog(enum dcm_log_level level, const char *fmt, va_list ap)
 		return;
 	len = line_make(text, level, fmt, ap);
 	if (__atomic_load_n(&owner, __ATOMIC_ACQUIRE) == getpid())
-		say_by_thread(text, len);
+		line_queue(text, len);
 	else
-		say_now(text, len);
+		line_write(text, len);
 	errno = saved;
 }
 

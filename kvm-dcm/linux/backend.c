@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * backend.c - the core's ops in the kernel: map blocks in page tables, unmap them
+ * backend.c - the core's ops in the kernel: map blocks in page tables, unmap
  *
  * A block is "mapped" for the core when its frames may be in page tables. They
  * get there lazily: the faulting thread maps its page, and the rest of the

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * freeze.c - block faults on a range while a donor's GC worker accesses its slabs
+ * freeze.c - block faults on a range while a GC worker accesses its slabs
  *
  * Garbage collection on donors (docs/design/virtio-gc.md) needs the donors'
  * copy of a range to be the only one, or at least the newest, and no access to

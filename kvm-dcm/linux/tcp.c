@@ -125,7 +125,7 @@ static void op_complete(struct tcp_endpoint *t, int status)
 }
 
 /* Operations in flight may have happened, may happen yet, or never will. */
-static void tcp_die(struct tcp_endpoint *t, const char *why)
+static void endpoint_fail(struct tcp_endpoint *t, const char *why)
 {
 	if (t->dead)
 		return;
@@ -205,7 +205,7 @@ static void tcp_tx(struct tcp_endpoint *t)
 		    n == -ENOMEM)
 			break;
 		if (n <= 0) {
-			tcp_die(t, "connection lost");
+			endpoint_fail(t, "connection lost");
 			break;
 		}
 		t->tx_off += (size_t)n;
@@ -243,7 +243,7 @@ static int rx_head(struct tcp_endpoint *t, int *status)
 
 	if (!why)
 		return !*status && rx_payload(io);
-	tcp_die(t, why);
+	endpoint_fail(t, why);
 	return -1;
 }
 
@@ -268,7 +268,7 @@ static int rx_some(struct tcp_endpoint *t)
 	return sock_recvmsg(t->sock, &msg, msg.msg_flags);
 }
 
-static void tcp_rx(struct tcp_endpoint *t, u32 enough)
+static void answers_receive(struct tcp_endpoint *t, u32 enough)
 {
 	while (!t->dead && t->tail < t->sent && t->done.nr < enough) {
 		size_t payload = rx_payload(op_at(t, t->tail)->io);
@@ -277,7 +277,7 @@ static void tcp_rx(struct tcp_endpoint *t, u32 enough)
 		if (n == -EAGAIN || n == -EINTR)
 			return;
 		if (n <= 0) {
-			tcp_die(t, "connection lost");
+			endpoint_fail(t, "connection lost");
 			return;
 		}
 		t->heard = jiffies;
@@ -299,7 +299,7 @@ static void tcp_check_silence(struct tcp_endpoint *t)
 {
 	if (t->tail < t->head && !t->done.nr &&
 	    time_after(jiffies, t->heard + SILENCE_TICKS))
-		tcp_die(t, "no answer");
+		endpoint_fail(t, "no answer");
 }
 
 static int tcp_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
@@ -308,7 +308,7 @@ static int tcp_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 
 	tcp_flush(ep);
 	if (!t->dead && t->done.nr < (u32)max)
-		tcp_rx(t, (u32)max);
+		answers_receive(t, (u32)max);
 	if (!t->dead)
 		tcp_check_silence(t);
 	return dcm_done_take(&t->done, done, max);
@@ -457,7 +457,7 @@ static void tcp_close(struct dcm_endpoint *ep)
 
 static void tcp_kill(struct dcm_endpoint *ep)
 {
-	tcp_die(to_tcp(ep), "given up");
+	endpoint_fail(to_tcp(ep), "given up");
 }
 
 static const char *tcp_why(struct dcm_endpoint *ep)

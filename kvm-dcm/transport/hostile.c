@@ -106,7 +106,7 @@ static void place_feed(struct hostile_endpoint *h, struct place *p)
 		place_hold(p, ret);
 }
 
-static void endpoint_die(struct hostile_endpoint *h)
+static void endpoint_fail(struct hostile_endpoint *h)
 {
 	unsigned int i;
 
@@ -171,7 +171,7 @@ static int hostile_post(struct dcm_endpoint *ep, struct dcm_io *io)
 	else
 		place_feed(h, p);
 	if (dial_strikes(h, DCM_HOSTILE_DIE))
-		endpoint_die(h);
+		endpoint_fail(h);
 	return 0;
 }
 
@@ -227,7 +227,7 @@ static void endpoint_pump(struct hostile_endpoint *h)
 			}
 	} while (i);
 	if (h->inner->ops->dead(h->inner))
-		endpoint_die(h);
+		endpoint_fail(h);
 }
 
 /* Is there a later operation that could overtake this one? */

@@ -136,7 +136,7 @@ static void op_complete(struct tcp_endpoint *t, int status)
 }
 
 /* Operations in flight may have happened, may happen yet, or never will. */
-static void endpoint_die(struct tcp_endpoint *t, const char *why)
+static void endpoint_fail(struct tcp_endpoint *t, const char *why)
 {
 	if (t->dead)
 		return;
@@ -208,7 +208,7 @@ static void tx_plain(struct tcp_endpoint *t)
 			if (errno == EINTR)
 				continue;
 			if (errno != EAGAIN)
-				endpoint_die(t, "connection lost");
+				endpoint_fail(t, "connection lost");
 			return;
 		}
 		tx_advance(t, (size_t)n);
@@ -242,7 +242,7 @@ static void tx_tls(struct tcp_endpoint *t)
 			continue;
 		}
 		if (ret < 0) {
-			endpoint_die(t, "connection lost");
+			endpoint_fail(t, "connection lost");
 			return;
 		}
 		tx_advance(t, t->tx_record ? len : (size_t)ret);
@@ -390,7 +390,7 @@ static int rx_head(struct tcp_endpoint *t, int *status)
 
 	if (!why)
 		return !*status;
-	endpoint_die(t, why);
+	endpoint_fail(t, why);
 	return -EPROTO;
 }
 
@@ -452,9 +452,9 @@ static void answers_receive(struct tcp_endpoint *t, u32 enough)
 			      t->tls ? rx_tls(t, &scratch, 1) :
 				       rx_plain(t, &scratch, 1);
 			if (got > 0)
-				endpoint_die(t, "data that nobody asked for");
+				endpoint_fail(t, "data that nobody asked for");
 			else if (got != -EAGAIN)
-				endpoint_die(t, "connection lost");
+				endpoint_fail(t, "connection lost");
 			return;
 		}
 		for (asked = 0, i = 0; i < n; i++)
@@ -465,7 +465,7 @@ static void answers_receive(struct tcp_endpoint *t, u32 enough)
 		if (got == -EAGAIN)
 			return;
 		if (got < 0) {
-			endpoint_die(t, "connection lost");
+			endpoint_fail(t, "connection lost");
 			return;
 		}
 		t->heard_ns = 0;
@@ -494,7 +494,7 @@ static int tcp_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 			if (!t->heard_ns)
 				t->heard_ns = now;
 			else if (now - t->heard_ns > t->silence_ns)
-				endpoint_die(t, "no answer");
+				endpoint_fail(t, "no answer");
 		}
 	}
 	return dcm_done_take(&t->done, done, max);

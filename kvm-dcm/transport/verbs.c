@@ -143,7 +143,7 @@ static void qp_destroy(struct verbs_endpoint *v)
 }
 
 /* Start nothing more; have the card flush what it has. */
-static void endpoint_die(struct verbs_endpoint *v, const char *why)
+static void endpoint_fail(struct verbs_endpoint *v, const char *why)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 
@@ -190,7 +190,7 @@ static void completions_reap(struct verbs_endpoint *v, u32 enough)
 	while (v->tail < v->rung && v->done.nr < enough && !v->qp_gone) {
 		n = ibv_poll_cq(v->cq, VERBS_REAP, wc);
 		if (n < 0) {
-			endpoint_die(v, "the completion queue failed");
+			endpoint_fail(v, "the completion queue failed");
 			qp_destroy(v);
 			return;
 		}
@@ -199,13 +199,13 @@ static void completions_reap(struct verbs_endpoint *v, u32 enough)
 		for (i = 0; i < n; i++) {
 			if (wc[i].wr_id != v->tail) {
 				/* the ring's offsets are no longer right */
-				endpoint_die(v, "completions out of order");
+				endpoint_fail(v, "completions out of order");
 				qp_destroy(v);
 				return;
 			}
 			op_complete(v, wc_errno(wc[i].status));
 			if (wc[i].status)
-				endpoint_die(v,
+				endpoint_fail(v,
 					     ibv_wc_status_str(wc[i].status));
 		}
 		if (n < VERBS_REAP)
@@ -299,7 +299,7 @@ static void verbs_flush(struct dcm_endpoint *ep)
 	/* the card has those before it */
 	while (v->rung < v->head && &op_at(v, v->rung)->wr != bad)
 		v->rung++;
-	endpoint_die(v, "the queue pair takes no more");
+	endpoint_fail(v, "the queue pair takes no more");
 }
 
 static int verbs_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
@@ -312,7 +312,7 @@ static int verbs_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 		return 0;
 	verbs_flush(ep);
 	if (__atomic_load_n(&v->killed, __ATOMIC_RELAXED))
-		endpoint_die(v, "closed by the donor, or given up");
+		endpoint_fail(v, "closed by the donor, or given up");
 	completions_reap(v, (u32)max);
 	/* the clock starts at the first look after a completion */
 	if (!v->dead && v->silence_ns && v->tail < v->head && !v->done.nr) {
@@ -320,7 +320,7 @@ static int verbs_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 		if (!v->heard_ns)
 			v->heard_ns = now;
 		else if (now - v->heard_ns > v->silence_ns)
-			endpoint_die(v, "no answer");
+			endpoint_fail(v, "no answer");
 	}
 	if (v->dead)
 		die_finish(v);
@@ -354,7 +354,7 @@ static int verbs_wait_fd(struct dcm_endpoint *ep, short *events)
 		v->armed = false;
 	if (!v->armed && !v->dead) {
 		if (ibv_req_notify_cq(v->cq, 0))
-			endpoint_die(v, "the completion queue failed");
+			endpoint_fail(v, "the completion queue failed");
 		v->armed = true;
 		/* an earlier completion raises no event */
 		completions_reap(v, 1);

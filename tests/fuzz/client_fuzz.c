@@ -526,7 +526,7 @@ UNTRACED static void slabs_check(void)
 		if (client->job[i].st == JOB_MAP)
 			mine[client->job[i].pick[0]]++;
 	for (u32 i = 0; i < client->nr_donors; i++)
-		EXPECT(mine[i] == client->donor[i].place.mine);
+		EXPECT(mine[i] == client->donor[i].load.mine);
 	for (u32 i = 0; i < HELD; i++) {
 		if (!held[i].slab)
 			continue;

@@ -246,7 +246,7 @@ void client_slab_attach(struct client_donor *d, u32 extent,
 		(void *)((char *)d->client - offsetof(struct vm, client));
 
 	(void)m, (void)fd, (void)now;
-	d->place.mine++;
+	d->load.mine++;
 	/* no real slab: placement only looks whether there is one */
 	assert_null(vm->cur[extent]);
 	vm->cur[extent] = (struct dcm_client_slab *)vm;
@@ -529,8 +529,7 @@ static void up(void)
 		world_step();
 		for (all = true, v = 0; v < w.nr_vms; v++)
 			for (i = 0; i < w.nr_donors; i++)
-				all = all &&
-				      w.vm[v].client.donor[i].place.known;
+				all = all && w.vm[v].client.donor[i].load.known;
 	} while (!all);
 }
 
