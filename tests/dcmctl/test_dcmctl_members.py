@@ -69,6 +69,22 @@ def test_drain_and_back() -> None:
     assert confedit.drained(text, "near", False) == CONF
 
 
+@pytest.mark.parametrize(
+    "line", ["[ donor near ]", "[donor near ]", " [donor near]", "[donor\tnear]", "[donor near];x"]
+)
+def test_only_sections_of_the_c_reader(line: str) -> None:
+    """hostconf_test and test_ini_refused have the same lines: both readers refuse them."""
+    text = CONF.replace("[donor near]", line)
+    assert confedit.removed(text, "near") == text
+    assert confedit.drained(text, "near", True) == text
+
+
+def test_sections_with_spaces_and_comments() -> None:
+    for line in ("[donor  near]", "[donor near] ; x", "[donor near] \r"):
+        text = CONF.replace("[donor near]", line)
+        assert line not in confedit.removed(text, "near")
+
+
 names = st.from_regex(r"[a-z][a-z0-9-]{0,8}[a-z0-9]", fullmatch=True)
 noise = st.sampled_from(["", "; a comment", "# another", "; [donor x]", "; address = tcp:no:1"])
 

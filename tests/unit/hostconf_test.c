@@ -169,6 +169,12 @@ static void test_bad(void **state)
 		{ "[donor a]\naddress=unix:rel\n", "line 2: address" },
 		{ "[donor a]\nadress=tcp:h:1\n", "line 2: unknown key" },
 		{ "[donor ]\naddress=tcp:h:1\n", "line 2:" },
+		/* tests/dcmctl/test_dcmctl_values.py has the next five too */
+		{ " [donor a]\naddress=tcp:h:1\n", "line 1: begins with" },
+		{ "[ donor a ]\naddress=tcp:h:1\n", "line 2: unknown section" },
+		{ "[donor a ]\naddress=tcp:h:1\n", "line 2: [donor a ]" },
+		{ "[donor\ta]\naddress=tcp:h:1\n", "line 2: unknown section" },
+		{ "[donor a];b\naddress=tcp:h:1\n", "line 1: neither" },
 		{ "[donor a]\naddress=tcp:h:1\naddress=tcp:h:2\n",
 		  "line 3: a second address" },
 		{ "[tunables]\nx=y\n", "line 2: x: not a number" },

@@ -16,18 +16,15 @@ from pathlib import Path
 
 from dcmctl.lib.address import Donor
 from dcmctl.lib.errors import DcmError, reason
+from dcmctl.pager.settings import donor_of
 
-_SECTION = re.compile(r"\[\s*(?P<name>[^]]*?)\s*\]\s*(;.*)?")
-_DONOR = re.compile(r"donor\s+(?P<name>\S+)")
+_SECTION = re.compile(r"\[(?P<name>[^]]+)\]\s*(\s;.*)?")
 
 
 def _donor_of(line: str) -> str | None:
     """The donor whose section this line begins; "" if it begins another, None if none."""
-    section = _SECTION.fullmatch(line.strip())
-    if section is None:
-        return None
-    donor = _DONOR.fullmatch(section["name"])
-    return donor["name"] if donor else ""
+    section = _SECTION.fullmatch(line.rstrip())
+    return None if section is None else donor_of(section["name"]) or ""
 
 
 def _is_comment(line: str) -> bool:

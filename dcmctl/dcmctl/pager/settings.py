@@ -43,6 +43,7 @@ LINE_MAX = 190  # DCM_INI_LINE_MAX
 MODES = ("qemu", "program")
 ON_LOSS = ("pause", "sigbus")
 TRANSPORTS = ("auto", "tcp", "verbs")
+_DONOR = re.compile(r"donor +(?P<name>[^ ].*)")
 _TUNABLE = re.compile(r"[a-z][a-z0-9_]{0,46}")
 STATUS = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,120}):\d{1,5}", re.ASCII)
 _WORDS = {
@@ -251,9 +252,31 @@ def _read_text(path: Path) -> str:
         raise DcmError(f"configuration {path} is not UTF-8 text") from None
 
 
+class _Parser(configparser.ConfigParser):
+    """A reader that takes a line for a [section] only where lib/ini.c does."""
+
+    SECTCRE = re.compile(r"\[(?P<header>[^]]+)\]$")
+
+
+def donor_of(section: str) -> str | None:
+    """The name in [donor NAME], as the C reader takes it; None for other sections."""
+    match = _DONOR.fullmatch(section)
+    return None if match is None else match["name"]
+
+
+def _check_lines(path: Path, text: str) -> None:
+    """Refuse lines that lib/ini.c refuses, and configparser does not."""
+    for number, line in enumerate(text.split("\n"), 1):
+        words = line.strip(" \t\r")
+        if words and not words.startswith((";", "#")) and line[0] in " \t\r":
+            raise UsageError(f"configuration {path}, line {number} begins with white space")
+
+
 def parse(path: Path) -> configparser.ConfigParser:
     """Read a file into sections; every error names the file."""
-    parser = configparser.ConfigParser(
+    text = _read_text(path)
+    _check_lines(path, text)
+    parser = _Parser(
         delimiters=("=",),
         comment_prefixes=(";", "#"),
         inline_comment_prefixes=(";",),
@@ -263,7 +286,7 @@ def parse(path: Path) -> configparser.ConfigParser:
         default_section="",  # no section is special
     )
     try:
-        parser.read_string(_read_text(path), str(path))
+        parser.read_string(text, str(path))
     except configparser.MissingSectionHeaderError as exc:
         raise UsageError(
             f"configuration {path}, line {exc.lineno}: a setting stands before the first [section]"
@@ -280,6 +303,12 @@ def parse(path: Path) -> configparser.ConfigParser:
         ) from None
     except configparser.Error as exc:
         raise UsageError(f"configuration {path}: {printable(str(exc))}") from None
+    for section in parser.sections():
+        if section != section.strip():
+            raise UsageError(
+                f"configuration {path}: [{printable(section)}] has white space beside a bracket; "
+                f"write [{printable(section.strip())}]"
+            )
     return parser
 
 
@@ -309,9 +338,9 @@ def load_hostd(path: Path) -> Settings:
     try:
         donors: list[Donor] = []
         for section in parser.sections():
-            kind, _, name = section.partition(" ")
-            if kind == "donor" and name.strip():
-                donors.append(_donor(name.strip(), dict(parser.items(section)), donors))
+            name = donor_of(section)
+            if name is not None:
+                donors.append(_donor(name, dict(parser.items(section)), donors))
         host = dict(parser.items("host")) if parser.has_section("host") else {}
         donors += _more_donors(host.get("donors"), donors)
         key = dict(parser.items("key")) if parser.has_section("key") else {}
@@ -338,12 +367,12 @@ def load_donors(path: Path) -> list[Donor]:
     donors: list[Donor] = []
     try:
         for section in parser.sections():
-            kind, _, name = section.partition(" ")
-            if kind != "donor" or not name.strip():
+            name = donor_of(section)
+            if name is None:
                 raise UsageError(
                     f"section [{printable(section)}] is not allowed: only [donor NAME] is"
                 )
-            donors.append(_donor(name.strip(), dict(parser.items(section)), donors))
+            donors.append(_donor(name, dict(parser.items(section)), donors))
     except UsageError as exc:
         raise UsageError(f"{path}: {exc}") from None
     return donors
@@ -381,7 +410,7 @@ def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
                     f"[{printable(section)}] {printable(key_name)} must be one line without "
                     "control characters"
                 )
-        kind, _, rest = section.partition(" ")
+        donor_name = donor_of(section)
         if section == "vm":
             vm = values
         elif section == "key":
@@ -390,8 +419,8 @@ def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
             for key_name, text in values.items():
                 name = tunable_name(key_name)
                 tunables[name] = str(tunable_value(text, name))
-        elif kind == "donor" and rest.strip():
-            donors.append(_donor(rest.strip(), values, donors))
+        elif donor_name is not None:
+            donors.append(_donor(donor_name, values, donors))
         else:
             raise UsageError(
                 f"no section [{printable(section)}]; known: vm, key, tunables, donor NAME"
