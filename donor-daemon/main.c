@@ -63,7 +63,7 @@ static const struct {
 	  "Listen on this TCP address; port 0 picks one; repeatable, replaces the file's" },
 	{ "unix", "PATH", "donor", "unix", "Listen on this UNIX socket" },
 	{ "keys", "FILE", "donor", "keys",
-	  "Tenants' keys, one NAME:HEXKEY a line" },
+	  "Tenants' keys: lines tenant:hexkey, 32 to 128 digits each, mode 0600" },
 	{ "capacity", "SIZE", "donor", "capacity",
 	  "Lend at most this much (bytes, 8G, 75%)" },
 	{ "slab-size", "SIZE", "donor", "slab-size",
