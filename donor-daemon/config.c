@@ -2,10 +2,10 @@
 /*
  * config.c - dcm-donord's options, and reading them
  *
- * One table has every option: section, name, kind, place, bounds. lib/ini.c
- * splits lines, so that an error names the file, the line and what to write
- * there. An unknown section or key is an error: a misspelt quota must not mean no
- * quota. tests/fuzz/config_fuzz.c feeds the same parser hostile text.
+ * options.h has every option: section, name, kind, place, bounds, default.
+ * lib/ini.c splits lines, so that an error names the file, the line and what to
+ * write there. An unknown section or key is an error: a misspelt quota must not
+ * mean no quota. tests/fuzz/config_fuzz.c feeds the same parser hostile text.
  *
  * No state outside the structures passed in.
  */
@@ -21,8 +21,6 @@
 #include "config.h"
 
 #define FILE_MAX_BYTES	(1u << 20)
-#define PATIENCE_MIN_MS	1000u	/* hosts send something every second */
-#define PATIENCE_MAX_MS	86400000u
 
 enum kind {
 	KIND_TEXT,
@@ -37,87 +35,45 @@ enum kind {
 	KIND_RDMA,
 };
 
-struct option {
-	const char *section;
-	const char *key;
-	enum kind kind;
-	size_t at;
-	uint64_t min;
-	uint64_t max;
+enum when {
+	RELOAD,
+	RESTART,
 };
 
-static const struct option options[] = {
-#define O(s, k, kind, field, min, max) \
-	{                                                                \
-		s, k, kind, offsetof(struct dcm_config, field), min, max \
-	}
-	O("donor", "listen", KIND_LISTEN, listen, 0, 0),
-	O("donor", "unix", KIND_TEXT, unix_path, 0, 107),
-	O("donor", "unix-mode", KIND_OCTAL, unix_mode, 0, 0777),
-	O("donor", "keys", KIND_TEXT, keys, 0, DCM_CONFIG_PATH_MAX - 1),
-	O("donor", "capacity", KIND_SIZE, capacity, 0, 1ull << 50),
-	O("donor", "head-room", KIND_SIZE, head_room, 0, 1ull << 50),
-	O("donor", "slab-size", KIND_BYTES, slab_bytes, DCM_WIRE_SLAB_MIN,
-	  DCM_WIRE_SLAB_MAX),
-	O("donor", "spare-slabs", KIND_COUNT, spare_slabs, 0, 1024),
-	O("donor", "hugepages", KIND_HUGE, huge_bytes, 0, 0),
-	O("donor", "threads", KIND_COUNT, threads, 0, 64),
-	O("donor", "poll-us", KIND_COUNT, poll_us, 0, 1000),
-	O("donor", "data-encryption", KIND_BOOL, data_encryption, 0, 0),
-	O("donor", "rdma", KIND_RDMA, rdma, 0, 0),
-	O("donor", "rdma-listen", KIND_TEXT, rdma_listen, 0,
-	  DCM_CONFIG_PATH_MAX - 1),
-	O("donor", "drain-timeout", KIND_TIME, drain_ms, 0, 86400000),
-	O("limits", "connections", KIND_COUNT, connections, 1, 65536),
-	O("limits", "handshakes", KIND_COUNT, handshakes, 1, 65536),
-	O("limits", "handshake-timeout", KIND_TIME, handshake_ms, 100, 60000),
-	O("limits", "sessions", KIND_COUNT, sessions, 1, 65536),
-	O("limits", "tenant-bytes", KIND_SIZE, tenant_bytes, 0, 1ull << 50),
-	O("limits", "tenant-connections", KIND_COUNT, tenant_connections, 1,
-	  65536),
-	O("limits", "patience", KIND_TIME, patience_ms, PATIENCE_MIN_MS,
-	  PATIENCE_MAX_MS),
-	O("eviction", "extra", KIND_COUNT, evict_extra, 0, 100),
-	O("eviction", "activity-timeout", KIND_TIME, activity_ms, 10, 60000),
-	O("eviction", "evict-timeout", KIND_TIME, evict_ms, 100, 3600000),
-	O("gc", "workers", KIND_COUNT, gc_workers, 0, 1024),
-	O("gc", "tenant-workers", KIND_COUNT, gc_tenant_workers, 0, 1024),
-	O("gc", "threads", KIND_COUNT, gc_threads, 0, 64),
-	O("gc", "memory", KIND_SIZE, gc_memory, 0, 1ull << 50),
-	O("gc", "worker", KIND_TEXT, gc_worker, 0, DCM_CONFIG_PATH_MAX - 1),
-	O("http", "listen", KIND_TEXT, http, 0, DCM_CONFIG_PATH_MAX - 1),
-	O("http", "allow-remote", KIND_BOOL, http_allow_remote, 0, 0),
-#undef O
+const struct dcm_option dcm_options[DCM_OPTIONS_NR] = {
+#define X(s, k, type, field, lo, hi, value, name, option, when, text)       \
+	{                                                                   \
+		.section = s,                                               \
+		.key = k,                                                   \
+		.kind = KIND_##type,                                        \
+		.at = offsetof(struct dcm_config, field),                   \
+		.bytes = sizeof(((struct dcm_config *)NULL)->field),        \
+		.min = lo,                                                  \
+		.max = hi,                                                  \
+		.def = value,                                               \
+		.arg = name,                                                \
+		.flag = option,                                             \
+		.restart = (when) == RESTART,                               \
+		.help = text,                                               \
+	},
+	DCM_OPTIONS(X)
+#undef X
 };
 
-void dcm_config_init(struct dcm_config *cfg)
-{
-	memset(cfg, 0, sizeof(*cfg));
-	cfg->unix_mode = 0660;
-	snprintf(cfg->keys, sizeof(cfg->keys), "/etc/kvm-dcm/donor.keys");
-	cfg->capacity.percent = 75;
-	cfg->head_room.percent = 12;
-	cfg->slab_bytes = 1u << 30;
-	cfg->spare_slabs = 1;
-	cfg->threads = 0;
-	cfg->poll_us = 0;
-	cfg->data_encryption = true;
-	cfg->rdma = DCM_RDMA_AUTO;
-	cfg->drain_ms = 60000;
-	cfg->connections = 4096;
-	cfg->handshakes = 1024;
-	cfg->handshake_ms = 5000;
-	cfg->sessions = 4096;
-	cfg->tenant_bytes.percent = 100;
-	cfg->tenant_connections = 2048;
-	cfg->patience_ms = 60000;
-	cfg->evict_extra = 100;
-	cfg->activity_ms = 500;
-	cfg->evict_ms = 30000;
-	cfg->gc_workers = 16;
-	cfg->gc_memory.percent = 5;
-	snprintf(cfg->http, sizeof(cfg->http), "off");
-}
+static const struct dcm_option tenant_options[] = {
+#define X(k, type, field, lo, hi)                                           \
+	{                                                                   \
+		.section = "tenant",                                        \
+		.key = k,                                                   \
+		.kind = KIND_##type,                                        \
+		.at = offsetof(struct dcm_tenant_conf, field),              \
+		.has = offsetof(struct dcm_tenant_conf, has_##field),       \
+		.min = lo,                                                  \
+		.max = hi,                                                  \
+	},
+	DCM_TENANT_OPTIONS(X)
+#undef X
+};
 
 void dcm_config_free(struct dcm_config *cfg)
 {
@@ -165,7 +121,7 @@ static int octal_parse(const char *s, uint64_t *v)
 	return 0;
 }
 
-static int option_bad(const struct option *o, const char *value,
+static int option_bad(const struct dcm_option *o, const char *value,
 		      const char *wanted, char *err, size_t err_len)
 {
 	snprintf(err, err_len, "[%s] %s = %.60s: %s", o->section, o->key, value,
@@ -173,8 +129,8 @@ static int option_bad(const struct option *o, const char *value,
 	return -1;
 }
 
-static int option_range(const struct option *o, const char *value, uint64_t v,
-			char *err, size_t err_len)
+static int option_range(const struct dcm_option *o, const char *value,
+			uint64_t v, char *err, size_t err_len)
 {
 	char wanted[96];
 
@@ -186,27 +142,34 @@ static int option_range(const struct option *o, const char *value, uint64_t v,
 	return option_bad(o, value, wanted, err, err_len);
 }
 
-static int option_set(struct dcm_config *cfg, const struct option *o,
+static int listen_add(struct dcm_config *cfg, const struct dcm_option *o,
 		      const char *value, char *err, size_t err_len)
 {
-	char *at = (char *)cfg + o->at;
+	if (strlen(value) >= DCM_CONFIG_PATH_MAX)
+		return option_bad(o, value, "too long", err, err_len);
+	if (cfg->nr_listen == DCM_CONFIG_LISTEN_MAX)
+		return option_bad(o, value, "more than 8 addresses", err,
+				  err_len);
+	strcpy(cfg->listen[cfg->nr_listen++], value);
+	return 0;
+}
+
+/* @conf: the structure that has @o's value */
+static int option_set(void *conf, const struct dcm_option *o, const char *value,
+		      char *err, size_t err_len)
+{
+	char *at = (char *)conf + o->at;
 	struct dcm_size size;
 	uint64_t v = 0;
 
-	switch (o->kind) {
+	switch ((enum kind)o->kind) {
 	case KIND_TEXT:
 		if (strlen(value) > o->max)
 			return option_bad(o, value, "too long", err, err_len);
 		strcpy(at, value);
 		return 0;
 	case KIND_LISTEN:
-		if (strlen(value) >= DCM_CONFIG_PATH_MAX)
-			return option_bad(o, value, "too long", err, err_len);
-		if (cfg->nr_listen == DCM_CONFIG_LISTEN_MAX)
-			return option_bad(o, value, "more than 8 addresses",
-					  err, err_len);
-		strcpy(cfg->listen[cfg->nr_listen++], value);
-		return 0;
+		return listen_add(conf, o, value, err, err_len);
 	case KIND_SIZE:
 		if (size_parse(value, &size))
 			return option_bad(o, value,
@@ -279,6 +242,22 @@ static int option_set(struct dcm_config *cfg, const struct option *o,
 	return 0;
 }
 
+void dcm_config_init(struct dcm_config *cfg)
+{
+	char err[DCM_ERR_MAX];
+
+	memset(cfg, 0, sizeof(*cfg));
+	for (size_t i = 0; i < DCM_OPTIONS_NR; i++) {
+		const struct dcm_option *o = &dcm_options[i];
+
+		/* fails only if options.h is wrong: then at every start */
+		if (*o->def && option_set(cfg, o, o->def, err, sizeof(err))) {
+			fprintf(stderr, "default of %s\n", err);
+			abort();
+		}
+	}
+}
+
 static struct dcm_tenant_conf *tenant_get(struct dcm_config *cfg,
 					  const char *name)
 {
@@ -308,35 +287,9 @@ const struct dcm_tenant_conf *dcm_config_tenant(const struct dcm_config *cfg,
 	return NULL;
 }
 
-static int tenant_count(const struct option *o, const char *value, uint32_t *to,
-			bool *has, char *err, size_t err_len)
-{
-	uint64_t v;
-
-	if (dcm_count_parse(value, &v))
-		return option_bad(o, value, "write a whole number", err,
-				  err_len);
-	if (option_range(o, value, v, err, err_len))
-		return -1;
-	*to = (uint32_t)v;
-	*has = true;
-	return 0;
-}
-
 static int tenant_set(struct dcm_config *cfg, const char *name, const char *key,
 		      const char *value, char *err, size_t err_len)
 {
-	static const struct option bytes = { "tenant", "bytes", KIND_SIZE,
-					     0,	       0,	1ull << 50 };
-	static const struct option conns = { "tenant", "connections",
-					     KIND_COUNT, 0,
-					     1,		 65536 };
-	static const struct option workers = { "tenant", "workers", KIND_COUNT,
-					       0,	 0,	    1024 };
-	static const struct option patience = {
-		"tenant", "patience",	   KIND_TIME,
-		0,	  PATIENCE_MIN_MS, PATIENCE_MAX_MS
-	};
 	struct dcm_tenant_conf *t;
 
 	if (!dcm_tenant_valid(name, strlen(name))) {
@@ -350,37 +303,14 @@ static int tenant_set(struct dcm_config *cfg, const char *name, const char *key,
 			 DCM_TENANTS_MAX);
 		return -1;
 	}
-	if (!strcmp(key, "bytes")) {
-		struct dcm_size size;
+	for (size_t i = 0; i < ARRAY_SIZE(tenant_options); i++) {
+		const struct dcm_option *o = &tenant_options[i];
 
-		if (size_parse(value, &size))
-			return option_bad(&bytes, value,
-					  "write bytes, 64M, 2G or 12%", err,
-					  err_len);
-		if (!size.percent &&
-		    option_range(&bytes, value, size.bytes, err, err_len))
+		if (strcmp(o->key, key))
+			continue;
+		if (option_set(t, o, value, err, err_len))
 			return -1;
-		t->bytes = size;
-		t->has_bytes = true;
-		return 0;
-	}
-	if (!strcmp(key, "connections"))
-		return tenant_count(&conns, value, &t->connections,
-				    &t->has_connections, err, err_len);
-	if (!strcmp(key, "workers"))
-		return tenant_count(&workers, value, &t->workers,
-				    &t->has_workers, err, err_len);
-	if (!strcmp(key, "patience")) {
-		uint64_t v;
-
-		if (dcm_time_parse(value, &v))
-			return option_bad(&patience, value,
-					  "write a time: 30s, 2min or 1500ms",
-					  err, err_len);
-		if (option_range(&patience, value, v, err, err_len))
-			return -1;
-		t->patience_ms = (uint32_t)v;
-		t->has_patience = true;
+		*((bool *)t + o->has) = true;
 		return 0;
 	}
 	snprintf(err, err_len,
@@ -396,12 +326,12 @@ int dcm_config_set(struct dcm_config *cfg, const char *section, const char *key,
 
 	if (!strncmp(section, "tenant ", 7))
 		return tenant_set(cfg, section + 7, key, value, err, err_len);
-	for (size_t i = 0; i < ARRAY_SIZE(options); i++) {
-		if (strcmp(options[i].section, section))
+	for (size_t i = 0; i < DCM_OPTIONS_NR; i++) {
+		if (strcmp(dcm_options[i].section, section))
 			continue;
 		known = true;
-		if (!strcmp(options[i].key, key))
-			return option_set(cfg, &options[i], value, err,
+		if (!strcmp(dcm_options[i].key, key))
+			return option_set(cfg, &dcm_options[i], value, err,
 					  err_len);
 	}
 	if (known)

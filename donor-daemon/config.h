@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "../kvm-dcm/lib/keyfile.h"
+#include "options.h"
 
 #define DCM_CONFIG_LISTEN_MAX	8
 #define DCM_CONFIG_PATH_MAX	256
@@ -30,7 +31,7 @@ struct dcm_tenant_conf {
 	bool has_bytes;
 	bool has_connections;
 	bool has_workers;
-	bool has_patience;
+	bool has_patience_ms;
 	struct dcm_size bytes;
 	uint32_t connections;
 	uint32_t workers;
@@ -82,6 +83,36 @@ struct dcm_config {
 	uint32_t nr_tenants;
 };
 
+/**
+ * struct dcm_option - a line of DCM_OPTIONS(), which says more of the members
+ * @at: where struct dcm_config, or struct dcm_tenant_conf, has the value
+ * @bytes: of the value
+ * @has: where the latter has whether the value was given
+ * @restart: the running donor keeps the value
+ */
+struct dcm_option {
+	const char *section;
+	const char *key;
+	unsigned int kind;
+	size_t at;
+	size_t bytes;
+	size_t has;
+	uint64_t min;
+	uint64_t max;
+	const char *def;
+	const char *arg;
+	const char *flag;
+	bool restart;
+	const char *help;
+};
+
+#define X(...) +1
+enum { DCM_OPTIONS_NR = 0 DCM_OPTIONS(X) };
+#undef X
+
+extern const struct dcm_option dcm_options[DCM_OPTIONS_NR];
+
+/* With the defaults of DCM_OPTIONS(). */
 void dcm_config_init(struct dcm_config *cfg);
 void dcm_config_free(struct dcm_config *cfg);
 

@@ -49,45 +49,7 @@ static struct dcm_args args = DCM_ARGS_INIT("dcm-donord");
 
 enum {
 	OPT_SET = DCM_ARGS_FIRST,
-	OPT_FIRST,	/* and above: entries of the table below */
-};
-
-static const struct {
-	const char *name;
-	const char *arg;
-	const char *section;
-	const char *key;
-	const char *doc;
-} shortcuts[] = {
-	{ "listen", "HOST:PORT", "donor", "listen",
-	  "Listen on this TCP address; port 0 picks one; repeatable, replaces the file's" },
-	{ "unix", "PATH", "donor", "unix", "Listen on this UNIX socket" },
-	{ "keys", "FILE", "donor", "keys",
-	  "Tenants' keys: lines tenant:hexkey, 32 to 128 digits each, mode 0600" },
-	{ "capacity", "SIZE", "donor", "capacity",
-	  "Lend at most this much (bytes, 8G, 75%)" },
-	{ "slab-size", "SIZE", "donor", "slab-size",
-	  "Unit of lending, a power of two from 2M" },
-	{ "head-room", "SIZE", "donor", "head-room",
-	  "Leave this much memory of the host free" },
-	{ "spare-slabs", "N", "donor", "spare-slabs",
-	  "Keep this many slabs allocated ahead" },
-	{ "hugepages", "no|yes|SIZE", "donor", "hugepages",
-	  "Make slabs of huge pages" },
-	{ "threads", "N", "donor", "threads",
-	  "Threads that serve data; 0: one for each CPU" },
-	{ "poll-us", "N", "donor", "poll-us",
-	  "Poll this many microseconds for the next request before sleeping" },
-	{ "data-encryption", "yes|no", "donor", "data-encryption",
-	  "no: hosts may use data connections unencrypted, once they have proven their key" },
-	{ "rdma", "no|auto|yes", "donor", "rdma",
-	  "Lend over RDMA too; needs --data-encryption=no" },
-	{ "rdma-listen", "HOST:PORT", "donor", "rdma-listen",
-	  "Take RDMA connections at this address" },
-	{ "drain-timeout", "TIME", "donor", "drain-timeout",
-	  "Wait this long for slabs to come back at SIGTERM" },
-	{ "http", "ADDRESS:PORT|off", "http", "listen",
-	  "Serve /metrics, /status and /healthz at this address" },
+	OPT_FIRST,	/* and above: dcm_options[] */
 };
 
 static int override_add(struct argp_state *state, const char *section,
@@ -135,21 +97,46 @@ static error_t option_parse(int key, char *arg, struct argp_state *state)
 	case OPT_SET:
 		return override_set(state, arg);
 	default:
-		if (key >= OPT_FIRST &&
-		    key < OPT_FIRST + (int)ARRAY_SIZE(shortcuts))
-			return override_add(state,
-					    shortcuts[key - OPT_FIRST].section,
-					    shortcuts[key - OPT_FIRST].key,
-					    arg);
+		if (key >= OPT_FIRST && key < OPT_FIRST + DCM_OPTIONS_NR) {
+			const struct dcm_option *o =
+				&dcm_options[key - OPT_FIRST];
+
+			return override_add(state, o->section, o->key, arg);
+		}
 		return dcm_args_parse(&args, key, arg, state);
 	}
 }
 
-#define OPTIONS (DCM_ARGS_NR + 1) /* and --set; the shortcuts follow */
+#define OPTIONS \
+	(DCM_ARGS_NR + 1) /* and --set; dcm_options[] follow */
+
+/* An option with a flag, or how --set names it; its help and its default */
+static void option_help(const struct dcm_option *o, int key,
+			struct argp_option *option)
+{
+	static char names[DCM_OPTIONS_NR][64], docs[DCM_OPTIONS_NR][160];
+	char *name = names[o - dcm_options], *doc = docs[o - dcm_options];
+
+	snprintf(name, sizeof(names[0]), "--set %s.%s=%s", o->section, o->key,
+		 o->arg);
+	if (*o->def)
+		snprintf(doc, sizeof(docs[0]), "%s (%s)", o->help, o->def);
+	else
+		snprintf(doc, sizeof(docs[0]), "%s", o->help);
+	*option = (struct argp_option){
+		.name = name, .flags = OPTION_DOC, .doc = doc, .group = 1
+	};
+	if (*o->flag)
+		*option = (struct argp_option){ .name = o->flag,
+						.key = key,
+						.arg = o->arg,
+						.doc = doc,
+						.group = 1 };
+}
 
 static void command_line_parse(int argc, char **argv)
 {
-	static struct argp_option options[OPTIONS + 1 + ARRAY_SIZE(shortcuts)] = {
+	static struct argp_option options[OPTIONS + DCM_OPTIONS_NR + 1] = {
 		DCM_ARGS_OPTIONS(
 			"Read FILE and FILE.d/*.conf (" DEFAULT_CONFIG ")",
 			"Check the configuration and the keys, then exit",
@@ -164,12 +151,9 @@ static void command_line_parse(int argc, char **argv)
 		       "SIGHUP reloads, SIGTERM drains and ends, a second SIGTERM does not wait. See dcm-donord(8).",
 	};
 
-	for (unsigned int i = 0; i < ARRAY_SIZE(shortcuts); i++) {
-		options[OPTIONS + i].name = shortcuts[i].name;
-		options[OPTIONS + i].key = OPT_FIRST + (int)i;
-		options[OPTIONS + i].arg = shortcuts[i].arg;
-		options[OPTIONS + i].doc = shortcuts[i].doc;
-	}
+	for (int i = 0; i < DCM_OPTIONS_NR; i++)
+		option_help(&dcm_options[i], OPT_FIRST + i,
+			    &options[OPTIONS + i]);
 	argp_parse(&argp, argc, argv, 0, NULL, NULL);
 }
 
@@ -217,25 +201,17 @@ static int psk_find(void *arg, const void *name, size_t len, const u8 **key,
 /* Options that need a restart keep their value, and that is logged. */
 static void config_keep(const struct dcm_config *old, struct dcm_config *new)
 {
-#define KEEP(field, name)                                                     \
-	do {                                                                  \
-		if (memcmp(&old->field, &new->field, sizeof(old->field))) {   \
-			dcm_warn("%s has changed, and keeps its old value until the donor is restarted", \
-				 name);                                       \
-			memcpy(&new->field, &old->field,                      \
-			       sizeof(old->field));                           \
-		}                                                             \
-	} while (0)
-	KEEP(listen, "[donor] listen");
-	KEEP(unix_path, "[donor] unix");
-	KEEP(slab_bytes, "[donor] slab-size");
-	KEEP(huge_bytes, "[donor] hugepages");
-	KEEP(threads, "[donor] threads");
-	KEEP(poll_us, "[donor] poll-us");
-	KEEP(rdma, "[donor] rdma");
-	KEEP(rdma_listen, "[donor] rdma-listen");
-	KEEP(http, "[http] listen");
-#undef KEEP
+	for (int i = 0; i < DCM_OPTIONS_NR; i++) {
+		const struct dcm_option *o = &dcm_options[i];
+		const char *from = (const char *)old + o->at;
+		char *to = (char *)new + o->at;
+
+		if (!o->restart || !memcmp(from, to, o->bytes))
+			continue;
+		dcm_warn("[%s] %s has changed, and keeps its old value until the donor is restarted",
+			 o->section, o->key);
+		memcpy(to, from, o->bytes);
+	}
 	new->nr_listen = old->nr_listen;
 }
 

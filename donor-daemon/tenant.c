@@ -151,7 +151,7 @@ void dcm_tenants_quota(struct dcm_tenants *ts, const struct dcm_config *cfg,
 					       c->connections :
 					       cfg->tenant_connections;
 		t->quota_workers = c && c->has_workers ? c->workers : share;
-		t->patience_ms = c && c->has_patience ? c->patience_ms :
+		t->patience_ms = c && c->has_patience_ms ? c->patience_ms :
 							cfg->patience_ms;
 	}
 }
