@@ -2,7 +2,7 @@
 /*
  * config.c - libdcm's configuration, and dcm-hostd's
  *
- * lib/ini.c splits lines; a table has the allowed values of every key. The first
+ * lib/ini.c splits lines; options.h has the allowed values of every key. The first
  * error found is reported.
  *
  * The file is 0600 and written by dcmctl run, but a VM's owner may write one:
@@ -19,6 +19,7 @@
 #include "../lib/ini.h"
 #include "../proto/wire_format.h"
 #include "config.h"
+#include "options.h"
 
 _Static_assert(DCM_TENANT_MAX == DCM_WIRE_TENANT_MAX &&
 		       DCM_KEY_MIN == DCM_WIRE_KEY_MIN &&
@@ -34,6 +35,7 @@ enum kind {
 	KIND_CHOICE,
 	KIND_BOOL,
 	KIND_TIME,
+	KIND_MOUNT, /* may be given again */
 };
 
 struct option {
@@ -41,39 +43,28 @@ struct option {
 	const char *key;
 	enum kind kind;
 	size_t offset;
-	uint64_t min;	/* text: room */
+	size_t room; /* of text */
+	uint64_t min;
 	uint64_t max;
-	const char *choices;	/* "zero|one|two" */
+	const char *def;
+	const char *choices; /* "zero|one|two" */
 };
 
-#define AT(field) offsetof(struct dcm_host_config, field)
-#define ROOM(field) sizeof(((struct dcm_host_config *)0)->field)
-
 static const struct option options[] = {
-	{ "vm", "name", KIND_NAME, AT(name), 0, ROOM(name), NULL },
-	{ "vm", "budget", KIND_SIZE, AT(budget), 1 << 20, 1ull << 44, NULL },
-	{ "vm", "size", KIND_SIZE, AT(size), 1 << 20, 1ull << 44, NULL },
-	{ "vm", "threshold", KIND_SIZE, AT(threshold), 4096, 1ull << 44, NULL },
-	{ "vm", "mode", KIND_CHOICE, AT(mode), 0, 0, "qemu|program" },
-	{ "vm", "lanes", KIND_COUNT, AT(lanes), 1, 64, NULL },
-	{ "vm", "on-loss", KIND_CHOICE, AT(on_loss), 0, 0, "pause|sigbus" },
-	{ "vm", "extent", KIND_SIZE, AT(extent), 0, 1ull << 40, NULL },
-	{ "vm", "data-encryption", KIND_BOOL, AT(data_encryption), 0, 0, NULL },
-	{ "vm", "transport", KIND_CHOICE, AT(transport), 0, 0,
-	  "auto|tcp|verbs" },
-	{ "host", "data-encryption", KIND_BOOL, AT(data_encryption), 0, 0,
-	  NULL },
-	{ "host", "transport", KIND_CHOICE, AT(transport), 0, 0,
-	  "auto|tcp|verbs" },
-	{ "vm", "patience", KIND_TIME, AT(patience_ms), 1000, 86400000, NULL },
-	{ "host", "patience", KIND_TIME, AT(patience_ms), 1000, 86400000,
-	  NULL },
-	{ "vm", "donors", KIND_TEXT, AT(donors_file), 0, ROOM(donors_file),
-	  NULL },
-	{ "host", "donors", KIND_TEXT, AT(donors_file), 0, ROOM(donors_file),
-	  NULL },
-	{ "key", "tenant", KIND_TENANT, AT(tenant), 0, 0, NULL },
-	{ "key", "file", KIND_TEXT, AT(key_file), 0, ROOM(key_file), NULL },
+#define X(s, k, type, field, lo, hi, value, words)                          \
+	{                                                                   \
+		.section = s,                                               \
+		.key = k,                                                   \
+		.kind = KIND_##type,                                        \
+		.offset = offsetof(struct dcm_host_config, field),          \
+		.room = sizeof(((struct dcm_host_config *)NULL)->field),    \
+		.min = lo,                                                  \
+		.max = hi,                                                  \
+		.def = value,                                               \
+		.choices = words,                                           \
+	},
+	DCM_HOST_OPTIONS(X)
+#undef X
 };
 
 #define NR_OPTIONS (sizeof(options) / sizeof(options[0]))
@@ -89,6 +80,26 @@ struct reader {
 
 #define FAIL(r, ...) (snprintf((r)->err, DCM_ERR_MAX, __VA_ARGS__), -EINVAL)
 
+static int mount_set(struct reader *r, const char *value)
+{
+	struct dcm_host_config *cfg = r->cfg;
+
+	if (value[0] != '/' || strlen(value) > DCM_INI_LINE_MAX)
+		return FAIL(r, "mount: must be a path that begins with /");
+	if (cfg->nr_mounts == DCM_CONFIG_MOUNTS_MAX)
+		return FAIL(r, "more than %u mounts", DCM_CONFIG_MOUNTS_MAX);
+	strcpy(cfg->mount[cfg->nr_mounts++], value);
+	return 0;
+}
+
+static int range_bad(struct reader *r, const struct option *o, const char *what,
+		     const char *unit)
+{
+	return FAIL(r, "%s: must be a %s from %llu to %llu%s", o->key, what,
+		    (unsigned long long)o->min, (unsigned long long)o->max,
+		    unit);
+}
+
 static int option_set(struct reader *r, const struct option *o,
 		      const char *value)
 {
@@ -98,23 +109,17 @@ static int option_set(struct reader *r, const struct option *o,
 	switch (o->kind) {
 	case KIND_SIZE:
 		if (dcm_size_parse(value, &v) || v < o->min || v > o->max)
-			return FAIL(r, "%s: not a size from %llu to %llu bytes",
-				    o->key, (unsigned long long)o->min,
-				    (unsigned long long)o->max);
+			return range_bad(r, o, "size", " bytes");
 		memcpy(field, &v, sizeof(v));
 		return 0;
 	case KIND_TIME:
 		if (dcm_time_parse(value, &v) || v < o->min || v > o->max)
-			return FAIL(r,
-				    "%s: not a time from 1s to 1440min, such as 60s",
-				    o->key);
+			return range_bad(r, o, "time", " ms, such as 60s");
 		memcpy(field, &v, sizeof(v));
 		return 0;
 	case KIND_COUNT:
 		if (dcm_count_parse(value, &v) || v < o->min || v > o->max)
-			return FAIL(r, "%s: not a number from %llu to %llu",
-				    o->key, (unsigned long long)o->min,
-				    (unsigned long long)o->max);
+			return range_bad(r, o, "number", "");
 		*(uint32_t *)field = (uint32_t)v;
 		return 0;
 	case KIND_NAME:
@@ -123,9 +128,9 @@ static int option_set(struct reader *r, const struct option *o,
 		strcpy(field, value);
 		return 0;
 	case KIND_TEXT:
-		if (!*value || strlen(value) >= o->max)
-			return FAIL(r, "%s: must be 1 to %llu bytes", o->key,
-				    (unsigned long long)o->max - 1);
+		if (!*value || strlen(value) >= o->room)
+			return FAIL(r, "%s: must be 1 to %zu bytes", o->key,
+				    o->room - 1);
 		strcpy(field, value);
 		return 0;
 	case KIND_TENANT:
@@ -138,6 +143,8 @@ static int option_set(struct reader *r, const struct option *o,
 		if (dcm_bool_parse(value, field))
 			return FAIL(r, "%s: must be yes or no", o->key);
 		return 0;
+	case KIND_MOUNT:
+		return mount_set(r, value);
 	case KIND_CHOICE: {
 		const char *word = o->choices;
 		unsigned int n;
@@ -177,49 +184,66 @@ bool dcm_address_valid(const char *s)
 	       port > 0 && port < 65536;
 }
 
-static int donor_set(struct reader *r, const char *name, const char *key,
-		     const char *value)
+/* The place of a donor of the configuration, or how many there are. */
+static uint32_t donor_find(const struct dcm_host_config *cfg, const char *name)
 {
-	struct dcm_host_config *cfg = r->cfg;
-	struct dcm_host_donor *d;
 	uint32_t i;
-	bool drain;
 
-	if (!dcm_name_valid(name))
-		return FAIL(r, "[donor %.64s]: the name must be " DCM_NAME_RULE,
-			    name);
-	/* the donor's status address: for dcmctl, in the same file */
-	if (!strcmp(key, "status"))
-		return strlen(value) <= DCM_ADDRESS_MAX ?
-			       0 :
-			       FAIL(r, "status: must be HOST:PORT");
 	for (i = 0; i < cfg->nr_donors; i++)
 		if (!strcmp(cfg->donor[i].name, name))
 			break;
-	if (r->more && i < r->before)
-		return 0;
-	if (!strcmp(key, "drain")) {
-		if (i == cfg->nr_donors)
-			return FAIL(r, "drain: address= of that donor first");
-		if (dcm_bool_parse(value, &drain))
-			return FAIL(r, "drain: must be yes or no");
-		cfg->drained &= ~(1ull << i);
-		cfg->drained |= (uint64_t)drain << i;
-		return 0;
-	}
-	if (!strcmp(key, "group")) {
-		if (i == cfg->nr_donors)
-			return FAIL(r, "group: address= of that donor first");
-		if (!dcm_name_valid(value))
-			return FAIL(r, "group: must be " DCM_NAME_RULE);
-		strcpy(cfg->group[i], value);
-		return 0;
-	}
-	if (strcmp(key, "address"))
-		return FAIL(r, "unknown key '%.60s' in [donor]", key);
+	return i;
+}
+
+/* The donor's status address: for dcmctl, in the same file */
+static int donor_status_set(struct reader *r, const char *name,
+			    const char *value)
+{
+	(void)name;
+	return strlen(value) <= DCM_ADDRESS_MAX ?
+		       0 :
+		       FAIL(r, "status: must be HOST:PORT");
+}
+
+static int donor_drain_set(struct reader *r, const char *name,
+			   const char *value)
+{
+	struct dcm_host_config *cfg = r->cfg;
+	uint32_t i = donor_find(cfg, name);
+	bool drain;
+
+	if (i == cfg->nr_donors)
+		return FAIL(r, "drain: address= of that donor first");
+	if (dcm_bool_parse(value, &drain))
+		return FAIL(r, "drain: must be yes or no");
+	cfg->drained &= ~(1ull << i);
+	cfg->drained |= (uint64_t)drain << i;
+	return 0;
+}
+
+static int donor_group_set(struct reader *r, const char *name,
+			   const char *value)
+{
+	struct dcm_host_config *cfg = r->cfg;
+	uint32_t i = donor_find(cfg, name);
+
+	if (i == cfg->nr_donors)
+		return FAIL(r, "group: address= of that donor first");
+	if (!dcm_name_valid(value))
+		return FAIL(r, "group: must be " DCM_NAME_RULE);
+	strcpy(cfg->group[i], value);
+	return 0;
+}
+
+static int donor_address_set(struct reader *r, const char *name,
+			     const char *value)
+{
+	struct dcm_host_config *cfg = r->cfg;
+	struct dcm_host_donor *d;
+
 	if (!dcm_address_valid(value))
 		return FAIL(r, "address: must be tcp:HOST:PORT or unix:/path");
-	if (i < cfg->nr_donors)
+	if (donor_find(cfg, name) < cfg->nr_donors)
 		return FAIL(r, "a second address for donor %s", name);
 	if (cfg->nr_donors == DCM_CONFIG_DONORS_MAX)
 		return FAIL(r, "more than %u donors", DCM_CONFIG_DONORS_MAX);
@@ -227,6 +251,32 @@ static int donor_set(struct reader *r, const char *name, const char *key,
 	strcpy(d->name, name);
 	strcpy(d->address, value);
 	return 0;
+}
+
+static const struct {
+	const char *key;
+	int (*set)(struct reader *r, const char *name, const char *value);
+} donor_options[] = {
+#define X(k, function) { k, function },
+	DCM_DONOR_OPTIONS(X)
+#undef X
+};
+
+static int donor_set(struct reader *r, const char *name, const char *key,
+		     const char *value)
+{
+	if (!dcm_name_valid(name))
+		return FAIL(r, "[donor %.64s]: the name must be " DCM_NAME_RULE,
+			    name);
+	/* a file with more donors: the first file has this one */
+	if (r->more && donor_find(r->cfg, name) < r->before &&
+	    strcmp(key, "status"))
+		return 0;
+	for (size_t i = 0; i < sizeof(donor_options) / sizeof(donor_options[0]);
+	     i++)
+		if (!strcmp(donor_options[i].key, key))
+			return donor_options[i].set(r, name, value);
+	return FAIL(r, "unknown key '%.60s' in [donor]", key);
 }
 
 static int tunable_set(struct reader *r, const char *key, const char *value)
@@ -256,18 +306,6 @@ static int tunable_set(struct reader *r, const char *key, const char *value)
 	return 0;
 }
 
-static int mount_set(struct reader *r, const char *value)
-{
-	struct dcm_host_config *cfg = r->cfg;
-
-	if (value[0] != '/' || strlen(value) > DCM_INI_LINE_MAX)
-		return FAIL(r, "mount: must be a path that begins with /");
-	if (cfg->nr_mounts == DCM_CONFIG_MOUNTS_MAX)
-		return FAIL(r, "more than %u mounts", DCM_CONFIG_MOUNTS_MAX);
-	strcpy(cfg->mount[cfg->nr_mounts++], value);
-	return 0;
-}
-
 static int on_key(void *arg, const char *section, const char *key,
 		  const char *value, char *err)
 {
@@ -282,15 +320,13 @@ static int on_key(void *arg, const char *section, const char *key,
 		return FAIL(r, "only [donor NAME] sections are for this file");
 	if (!strcmp(section, "tunables"))
 		return tunable_set(r, key, value);
-	if (r->hostd && !strcmp(section, "host") && !strcmp(key, "mount"))
-		return mount_set(r, value);
 	for (i = 0; i < NR_OPTIONS; i++) {
 		if (!strcmp(section, r->hostd ? "vm" : "host"))
 			break;
 		if (strcmp(options[i].section, section) ||
 		    strcmp(options[i].key, key))
 			continue;
-		if (r->seen[i])
+		if (r->seen[i] && options[i].kind != KIND_MOUNT)
 			return FAIL(r, "%s is there twice", key);
 		r->seen[i] = true;
 		return option_set(r, &options[i], value);
@@ -332,11 +368,11 @@ static int config_parse(const char *text, size_t len, bool hostd,
 	struct reader r = { .cfg = cfg, .hostd = hostd };
 
 	memset(cfg, 0, sizeof(*cfg));
-	cfg->size = 64ull << 30;
-	cfg->threshold = 16 << 20;
-	cfg->lanes = 2;
-	cfg->data_encryption = true;
-	cfg->patience_ms = 60000;
+	r.err = err;
+	for (size_t i = 0; i < NR_OPTIONS; i++)
+		if (*options[i].def &&
+		    option_set(&r, &options[i], options[i].def))
+			return -EINVAL; /* options.h is wrong */
 	return dcm_ini_parse(text, len, on_key, &r, err) ?
 		       -EINVAL :
 		       config_check(cfg, hostd, err);

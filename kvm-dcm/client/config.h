@@ -2,39 +2,17 @@
 /*
  * config.h - libdcm's configuration: an INI file named by $DCM_CONFIG
  *
- *	[vm]
- *	name = web1			; status socket; 1 to 63 of [A-Za-z0-9._-]
- *	budget = 256M			; direct memory
- *	size = 64G			; address space that can be paged
- *	threshold = 16M			; program mode: smallest mapping to page
- *	mode = qemu			; or program
- *	lanes = 2			; fault threads
- *	on-loss = pause			; or sigbus
- *	extent = 0			; slab size; 0: what the donors lend
- *	data-encryption = yes		; no: page contents go in plain bytes, if
- *					; the donor allows it
- *	patience = 60s			; with a donor that is silent
- *	donors = /run/x.conf		; more [donor NAME] sections, if the file
- *					; exists; the first of a name counts
- *	transport = auto		; tcp, or verbs: to donors that are not on
- *					; this host; auto: verbs where both ends
- *					; have it and data-encryption = no
+ *	[vm]				; dcm-hostd's has [host] instead
+ *	name = web1
+ *	budget = 256M
  *	[donor NAME]			; one section each, up to 64
  *	address = tcp:HOST:PORT		; or unix:/path
- *	drain = no			; yes: it is not to be used
- *	status = HOST:PORT		; dcmctl's
  *	[key]
- *	tenant = lab			; may be left out if the file has one key
  *	file = /etc/kvm-dcm/lab.key
  *	[tunables]
  *	epsilon = 100			; names and values are checked by the core
  *
- * dcm-hostd's has the same sections without [vm], and
- *
- *	[host]
- *	mount = /mnt/dcm		; a dcmfs to serve; up to 8 such lines. None:
- *					; all dcmfs mounts
- *
+ * options.h has all keys; configs/host.conf and configs/hostd.conf explain them.
  * lib/ini.h has the lines, lib/value.h the sizes and times. Unknown sections
  * and keys, keys given twice and values out of range are errors that name the
  * line.
