@@ -40,6 +40,15 @@ BUDGET_MIN = 1 << 20
 QEMU_EXTRA = 256 << 20
 LINE_MAX = 190  # DCM_INI_LINE_MAX
 
+# The settings of each section; scripts/check-options compares them with the C reader's.
+KEYS = {
+    "vm": (
+        *("name", "budget", "size", "threshold", "mode", "lanes", "on-loss", "extent"),
+        *("data-encryption", "transport", "patience", "donors"),
+    ),
+    "key": ("tenant", "file"),
+    "donor": ("address", "status", "drain", "group"),
+}
 MODES = ("qemu", "program")
 ON_LOSS = ("pause", "sigbus")
 TRANSPORTS = ("auto", "tcp", "verbs")
@@ -426,8 +435,11 @@ def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
                 f"no section [{printable(section)}]; known: vm, key, tunables, donor NAME"
             )
 
+    for section, values in (("vm", vm), ("key", key)):
+        _check_keys(section, f"[{section}]", values)
+
     def take(values: dict[str, str], section: str, name: str) -> str | None:
-        value = values.pop(name, None)
+        value = values.get(name)
         if value == "":
             raise UsageError(f"[{section}] {name} has no value")
         return value
@@ -447,7 +459,7 @@ def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
     waits = take(vm, "vm", "patience")
     tenant = take(key, "key", "tenant")
     file = take(key, "key", "file")
-    settings = Settings(
+    return Settings(
         name=None if vm_name is None else check_name(vm_name, "VM name"),
         budget=optional_size("budget"),
         size=optional_size("size"),
@@ -465,26 +477,27 @@ def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
         donors_file=None if more is None else Path(more),
         tunables=tunables,
     )
-    for section, values in (("vm", vm), ("key", key)):
-        for left in values:
-            raise UsageError(f"[{section}] has no setting '{printable(left)}'")
-    return settings
+
+
+def _check_keys(kind: str, section: str, values: dict[str, str]) -> None:
+    for name in values:
+        if name not in KEYS[kind]:
+            raise UsageError(f"{section} has no setting '{printable(name)}'")
 
 
 def _donor(name: str, values: dict[str, str], others: list[Donor]) -> Donor:
     check_name(name, "donor name")
-    text = values.pop("address", None)
+    _check_keys("donor", f"[donor {name}]", values)
+    text = values.get("address")
     if text is None:
         raise UsageError(f"[donor {name}] has no address = tcp:HOST:PORT or unix:/path")
-    status = values.pop("status", None)
+    status = values.get("status")
     if status is not None and not STATUS.fullmatch(status):
         raise UsageError(f"[donor {name}] status '{printable(status)}' is not HOST:PORT")
-    values_drain = values.pop("drain", None)
-    group = values.pop("group", None)
+    values_drain = values.get("drain")
+    group = values.get("group")
     if group is not None:
         check_name(group, f"[donor {name}] group")
-    for left in values:
-        raise UsageError(f"[donor {name}] has no setting '{printable(left)}'")
     drain = flag(values_drain, "drain") if values_drain is not None else False
     donor = Donor(name, Address.parse(text), status, drain, group)
     for other in others:
