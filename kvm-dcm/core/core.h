@@ -231,7 +231,8 @@ struct dcm_ops {
  * @frame: handle of the bytes
  * @t_post: when it was posted
  *
- * The link is pairwise: pd.prev/pd.next name the descriptor, @gfn the page.
+ * Block and descriptor point at each other: pd.prev/pd.next name the
+ * descriptor, @gfn the page.
  * Cancelling removes the first under the block's lock; the second stays.
  */
 struct dcm_wb {
@@ -259,8 +260,8 @@ struct dcm_wb {
 
 /**
  * struct dcm_fifo - a queue of blocks linked through their descriptors
- * @lock: guards the links; block locks are only tried, never waited for,
- *	under it
+ * @lock: guards prev and next of the queue's blocks; block locks are only
+ *	tried, never waited for, under it
  * @head: next victim
  * @tail: newest
  * @nr_blocks: blocks in it

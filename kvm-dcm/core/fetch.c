@@ -15,8 +15,8 @@
  *
  * A block that comes back soon after its eviction was evicted too early: it
  * goes to Proactive as if re-referenced in Inactive. Its descriptor's unused
- * links hold the time of eviction; such a ghost list takes no memory (the
- * paper has none; ARC, 2Q and S3-FIFO do).
+ * prev and next hold the time of eviction; such a ghost list takes no memory
+ * (the paper has none; ARC, 2Q and S3-FIFO do).
  *
  * A READ that fails is posted again, later and later, until it works or the
  * slab is declared gone; then the pages are LOST, never zero.

@@ -63,7 +63,7 @@ struct dcm_slab_ref {
  *	(the operation may or may not have happened)
  * @posted_ns: when it was posted, for latency counters; the core sets it, and a
  *	transport sets it again if it sends later than post()
- * @next: link of the completion list; the transport's while in flight
+ * @next: next of the completion list; the transport's while in flight
  * @owner: for the poster; no transport touches it
  * @kind: likewise; says what @owner is
  */

@@ -75,10 +75,10 @@ enum dcm_where {
  * struct dcm_pd - page descriptor
  * @word: PD_*; changed only by atomic operations, and under the block's lock
  *	(but for PD_LOCK itself)
- * @prev: queue link (a gfn), guarded by the queue's lock; of a block in
+ * @prev: previous in the queue (a gfn), guarded by the queue's lock; of a block in
  *	Writeback the index of its write-back descriptor, guarded by the
  *	block's lock
- * @next: queue link, as @prev; of a block in Writeback the lane of that
+ * @next: next in the queue, as @prev; of a block in Writeback the lane of that
  *	descriptor; of any page of a NotDirect block the value of vm->evicted
  *	when it was evicted; both guarded by the block's lock
  * @frame: of a head, Inactive or Writeback: the pager's handle of the bytes.

@@ -4,7 +4,7 @@
  *
  * A write-back belongs to the lane that chose the victim; only that lane looks
  * at it, at its next poll (dcm-tc18, 3.4, fig. 8). Block and descriptor point
- * at each other; a re-reference by any lane cuts the link from the block under
+ * at each other; a re-reference by any lane clears the block's pointer under
  * the block's lock, and the lane that owns the descriptor finds out when the
  * write is done. Normal ownership then makes the block NotDirect. Cancelled
  * ownership only gives the frame back, after the lane that cancelled it has
@@ -155,8 +155,8 @@ static void wb_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 		return;
 	}
 	/*
-	 * The block keeps its shape while the link stands. Once the link is
-	 * cut, the page may be part of any block: lock that.
+	 * The block keeps its shape while it points here. Once that pointer
+	 * is cleared, the page may be part of any block: lock that.
 	 */
 	lock = dcm_block_lock(vm, head, &order);
 	order = wb->order;

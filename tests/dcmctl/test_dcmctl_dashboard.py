@@ -48,13 +48,13 @@ class Site:
     def ask(
         self, method: str, path: str, body: Any = None, **headers: str
     ) -> tuple[int, http.client.HTTPResponse, bytes]:
-        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        link.request(method, path, data, sent)
-        answer = link.getresponse()
+        connection.request(method, path, data, sent)
+        answer = connection.getresponse()
         text = answer.read()
-        link.close()
+        connection.close()
         return answer.status, answer, text
 
     def json(self, path: str, **headers: str) -> Any:
@@ -263,10 +263,10 @@ def test_tls(cli: Cli, tmp_path: Path) -> None:
     cert.write_text(cert.read_text() + (tmp_path / "only").read_text())
     site = Site(cli, "--cert", cert)
     trust = ssl.create_default_context(cafile=str(tmp_path / "only"))
-    link = http.client.HTTPSConnection("127.0.0.1", site.port, timeout=60, context=trust)
-    link.request("GET", "/api/state")
-    assert link.getresponse().status == 200
-    link.close()
+    connection = http.client.HTTPSConnection("127.0.0.1", site.port, timeout=60, context=trust)
+    connection.request("GET", "/api/state")
+    assert connection.getresponse().status == 200
+    connection.close()
     assert b"HTTP/1.1 200" not in site.raw(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
     site.end()
 
@@ -342,15 +342,15 @@ def test_keep_alive_without_a_token_holds_no_place(site: Site) -> None:
 
 def test_a_token_keeps_its_place(site: Site) -> None:
     """More clients come than there are places: a connection with the token is kept."""
-    link = http.client.HTTPConnection("127.0.0.1", site.port, timeout=60)
-    link.auto_open = 0
-    link.connect()
+    connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=60)
+    connection.auto_open = 0
+    connection.connect()
     headers = {"Authorization": BEARER, "Content-Type": JSON}
     with contextlib.ExitStack() as stack:
-        stack.callback(link.close)
+        stack.callback(connection.close)
         for _ in range(3):
-            link.request("POST", "/api/budget", b"{}", headers)
-            assert link.getresponse().read()
+            connection.request("POST", "/api/budget", b"{}", headers)
+            assert connection.getresponse().read()
             for _ in range(40):
                 other = socket.create_connection(("127.0.0.1", site.port), 60)
                 stack.callback(other.close)

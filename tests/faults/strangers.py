@@ -226,14 +226,14 @@ def page(place: Place) -> list[Cell]:
 
         def get(port: int, **headers: str) -> tuple[float, int]:
             begin = time.monotonic()
-            link = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
             try:
-                link.request("GET", "/", headers=headers)
-                answer = link.getresponse()
+                connection.request("GET", "/", headers=headers)
+                answer = connection.getresponse()
                 answer.read()
                 return time.monotonic() - begin, answer.status
             finally:
-                link.close()
+                connection.close()
 
         port = serve("dashboard")
         with attack("keepalive", f"tcp:127.0.0.1:{port}", 40):

@@ -95,7 +95,7 @@ struct mut *mut_new(const struct mut_config *c);
 void mut_free(struct mut *m);
 u64 mut_rand(struct mut *m);
 
-/* Objects of any type with links of the configured shape, and roots. */
+/* Objects of any type with references of the configured shape, and roots. */
 void mut_fill(struct mut *m);
 /* A new object, or %U32_MAX when the heap is full. @type: %U32_MAX: any. */
 u32 mut_alloc(struct mut *m, u32 type, u32 length);

@@ -125,22 +125,22 @@ def test_any_host_was_taken(exported: Exporter) -> None:
         ("[::1]:9", 200),
         ("", 400),
     ):
-        link = http.client.HTTPConnection("127.0.0.1", exported.port, timeout=30)
-        link.request("GET", "/metrics", headers={"Host": host})
-        answer = link.getresponse()
+        connection = http.client.HTTPConnection("127.0.0.1", exported.port, timeout=30)
+        connection.request("GET", "/metrics", headers={"Host": host})
+        answer = connection.getresponse()
         text = answer.read()
         assert (answer.status, b"dcm_host_vms" in text) == (status, status == 200), host
-        link.close()
+        connection.close()
 
 
 def test_a_name_of_ours(dcmctl: Cli) -> None:
     assert "--name" in dcmctl.fails("exporter", "--name", "no name", status=2)
     made = Exporter(dcmctl, "--name", "Ops.example")
     try:
-        link = http.client.HTTPConnection("127.0.0.1", made.port, timeout=30)
-        link.request("GET", "/", headers={"Host": "ops.example:9751"})
-        assert link.getresponse().status == 200
-        link.close()
+        connection = http.client.HTTPConnection("127.0.0.1", made.port, timeout=30)
+        connection.request("GET", "/", headers={"Host": "ops.example:9751"})
+        assert connection.getresponse().status == 200
+        connection.close()
     finally:
         made.process.kill()
         made.process.communicate()

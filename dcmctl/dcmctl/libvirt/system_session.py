@@ -3,7 +3,7 @@
 
     prepare    checks the host, makes the file on dcmfs with its budget, waits until dcm-hostd has
                donors for it, and refuses the start if they have no room for all of it
-    start      puts a link to the file where libvirt tells QEMU to find the guest's memory
+    start      puts a symlink to the file where libvirt tells QEMU to find the guest's memory
     started    checks that QEMU opened this file, and made no other
     release    removes the file; its last user's end gives the memory back to donors
     reconnect  libvirt has started again: writes down what is found. Never fails: libvirt would end
@@ -163,7 +163,7 @@ def start(root: Element, memory: Memory) -> None:
     path = dcmfs.path_of(dcmfs.the_mount(), uuid)
     if not path.is_file() or path.is_symlink():
         raise DcmError(f"{path} was removed since the hook made it: start the VM again")
-    # QEMU's user owns the folder: never follow a link that it may have put there.
+    # QEMU's user owns the folder: never follow a symlink that it may have put there.
     folder = os.open(_ram_of(root), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         owner = os.fstat(folder)
