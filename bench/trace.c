@@ -11,7 +11,7 @@
 #include "common.h"
 #include "trace.h"
 
-#define CHUNK_SHIFT 9	/* 2 MiB of pages */
+#define SPAN_SHIFT 9	/* a span: 2 MiB of pages */
 
 static int u64_compare(const void *a, const void *b)
 {
@@ -20,14 +20,14 @@ static int u64_compare(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static uint32_t chunk_find(const uint64_t *chunk, uint32_t n, uint64_t key)
+static uint32_t span_find(const uint64_t *span, uint32_t n, uint64_t key)
 {
 	uint32_t lo = 0, hi = n;
 
 	while (lo < hi) {
 		uint32_t mid = (lo + hi) / 2;
 
-		if (chunk[mid] < key)
+		if (span[mid] < key)
 			lo = mid + 1;
 		else
 			hi = mid;
@@ -39,8 +39,8 @@ struct trace trace_load(const char *path)
 {
 	struct trace t = { 0 };
 	struct stat st;
-	uint64_t page = 0, last_chunk = UINT64_MAX, *at, *chunk;
-	uint32_t nr_chunks = 0, chunks_max = 1u << 16, i = 0, index = 0;
+	uint64_t page = 0, last_span = UINT64_MAX, *at, *span;
+	uint32_t nr_spans = 0, spans_max = 1u << 16, i = 0, index = 0;
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 
 	if (fd < 0 || fstat(fd, &st) || !st.st_size)
@@ -56,8 +56,8 @@ struct trace trace_load(const char *path)
 		t.nr_records += !(*p & 0x80);
 	at = malloc(t.nr_records * sizeof(*at));
 	t.record = malloc(t.nr_records * sizeof(*t.record));
-	chunk = malloc(chunks_max * sizeof(*chunk));
-	if (!at || !t.record || !chunk)
+	span = malloc(spans_max * sizeof(*span));
+	if (!at || !t.record || !span)
 		die("trace: no memory");
 	for (const uint8_t *p = in; p < end && i < t.nr_records;) {
 		uint64_t v = 0;
@@ -72,36 +72,36 @@ struct trace trace_load(const char *path)
 		page += (v >> 2) ^ -((v >> 1) & 1);
 		at[i] = page;
 		t.record[i++] = v & 1 ? TRACE_WRITE : 0;
-		if (page >> CHUNK_SHIFT == last_chunk)
+		if (page >> SPAN_SHIFT == last_span)
 			continue;
-		last_chunk = page >> CHUNK_SHIFT;
-		uint32_t c = chunk_find(chunk, nr_chunks, last_chunk);
-		if (c < nr_chunks && chunk[c] == last_chunk)
+		last_span = page >> SPAN_SHIFT;
+		uint32_t c = span_find(span, nr_spans, last_span);
+		if (c < nr_spans && span[c] == last_span)
 			continue;
-		if (nr_chunks == chunks_max)
+		if (nr_spans == spans_max)
 			die("trace: %s touches too much address space", path);
-		chunk[nr_chunks++] = last_chunk;
-		qsort(chunk, nr_chunks, sizeof(*chunk), u64_compare);
+		span[nr_spans++] = last_span;
+		qsort(span, nr_spans, sizeof(*span), u64_compare);
 	}
-	t.nr_pages = nr_chunks << CHUNK_SHIFT;
+	t.nr_pages = nr_spans << SPAN_SHIFT;
 	uint8_t *seen = calloc(t.nr_pages, 1);
 	if (!seen)
 		die("trace: no memory");
-	last_chunk = UINT64_MAX;
+	last_span = UINT64_MAX;
 	for (i = 0; i < t.nr_records; i++) {
-		if (at[i] >> CHUNK_SHIFT != last_chunk) {
-			last_chunk = at[i] >> CHUNK_SHIFT;
-			index = chunk_find(chunk, nr_chunks, last_chunk);
+		if (at[i] >> SPAN_SHIFT != last_span) {
+			last_span = at[i] >> SPAN_SHIFT;
+			index = span_find(span, nr_spans, last_span);
 		}
-		uint32_t n = index << CHUNK_SHIFT |
-			     (uint32_t)(at[i] & ((1u << CHUNK_SHIFT) - 1));
+		uint32_t n = index << SPAN_SHIFT |
+			     (uint32_t)(at[i] & ((1u << SPAN_SHIFT) - 1));
 		t.record[i] |= n;
 		t.footprint += !seen[n];
 		seen[n] = 1;
 	}
 	munmap((void *)in, (size_t)st.st_size);
 	free(seen);
-	free(chunk);
+	free(span);
 	free(at);
 	return t;
 }

@@ -33,7 +33,7 @@
 
 #define INDEX_BITS	20u
 #define INDEX_MAX	(1u << INDEX_BITS)
-#define FILL_CHUNK	(64ull << 20)
+#define FILL_BYTES	(64ull << 20)
 
 struct slab_job {
 	uv_work_t work;
@@ -131,7 +131,7 @@ static int slab_fill(const struct slab_job *job, int fd)
 	u64 bytes = job->pool->slab_bytes, at = 0, n;
 
 	while (at < bytes) {
-		n = bytes - at < FILL_CHUNK ? bytes - at : FILL_CHUNK;
+		n = bytes - at < FILL_BYTES ? bytes - at : FILL_BYTES;
 		if (!slab_fits(job, n))
 			return -ENOMEM;
 		if (!fallocate(fd, 0, (off_t)at, (off_t)n))

@@ -139,10 +139,10 @@ class StatusSampler(threading.Thread):
             s.sendall(b'{"cmd":"status"}\n')
             answer = b""
             while not answer.endswith(b"\n"):
-                chunk = s.recv(65536)
-                if not chunk:
+                data = s.recv(65536)
+                if not data:
                     break
-                answer += chunk
+                answer += data
         found = json.loads(answer)
         return found if isinstance(found, dict) else {}
 

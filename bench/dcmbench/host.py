@@ -275,10 +275,10 @@ def run(
         timer.start()
         stack.callback(timer.cancel)
         digest, kept = hashlib.sha256(), b""
-        while chunk := os.read(proc.stdout.fileno(), 1 << 16):
-            digest.update(chunk)
+        while data := os.read(proc.stdout.fileno(), 1 << 16):
+            digest.update(data)
             if len(kept) < 1 << 20:
-                kept += chunk
+                kept += data
         _, status, usage = os.wait4(proc.pid, 0)
         seconds = time.monotonic() - start
         proc.returncode = os.waitstatus_to_exitcode(status)

@@ -9,10 +9,10 @@
  * before the shim is set up is from here too.
  *
  * Size classes, four to an octave, with a free list each; a 16-byte header
- * holds the class and the distance to the start of the chunk. Large free chunks
- * give their memory back. Simple, because little is allocated: GnuTLS sessions,
- * JSON of a status request, and what constructors of the program's libraries
- * allocate before the shim's.
+ * holds the class and the distance to the start of the allocation. Large free
+ * allocations give their memory back. Simple, because little is allocated:
+ * GnuTLS sessions, JSON of a status request, and what constructors of the
+ * program's libraries allocate before the shim's.
  *
  * Locking: one spinlock; fork() is made with it held.
  */
@@ -34,12 +34,12 @@
 struct header {
 	u32 magic;
 	u32 class;
-	u64 back;	/* from here to the chunk's own header */
+	u64 back;	/* from here to the allocation's own header */
 };
 
-struct chunk {
+struct allocation {
 	struct header h;
-	struct chunk *next;	/* while free */
+	struct allocation *next;	/* while free */
 };
 
 static struct {
@@ -47,7 +47,7 @@ static struct {
 	char *base;
 	char *end;
 	char *fresh;
-	struct chunk *free[CLASSES];
+	struct allocation *free[CLASSES];
 } heap;
 
 /* 32, 40, 48, 56, 64, 80, ...: bytes of a class, header included */
@@ -90,22 +90,22 @@ static bool heap_map(void)
 	return false;
 }
 
-static struct chunk *chunk_get(u32 class)
+static struct allocation *allocation_get(u32 class)
 {
 	u64 bytes = (class_bytes(class) + 15) & ~15ull;
-	struct chunk *c = NULL;
+	struct allocation *a = NULL;
 
 	spin_lock(&heap.lock);
 	if (heap.free[class]) {
-		c = heap.free[class];
-		heap.free[class] = c->next;
+		a = heap.free[class];
+		heap.free[class] = a->next;
 	} else if ((heap.base || heap_map()) &&
 		   (u64)(heap.end - heap.fresh) >= bytes) {
-		c = (struct chunk *)heap.fresh;
+		a = (struct allocation *)heap.fresh;
 		heap.fresh += bytes;
 	}
 	spin_unlock(&heap.lock);
-	return c;
+	return a;
 }
 
 /** dcm_heap_alloc() - allocate, not zeroed; on failure %NULL and ENOMEM */
@@ -113,62 +113,62 @@ void *dcm_heap_alloc(size_t bytes, size_t align)
 {
 	u64 extra = align > 16 ? align : 0;
 	struct header *h;
-	struct chunk *c;
+	struct allocation *a;
 	u64 at;
 	u32 class;
 
 	if (bytes > HEAP_BYTES / 4 || extra > HEAP_BYTES / 4)
 		goto no;
 	class = class_of(bytes + extra + sizeof(struct header));
-	c = class < CLASSES ? chunk_get(class) : NULL;
-	if (!c)
+	a = class < CLASSES ? allocation_get(class) : NULL;
+	if (!a)
 		goto no;
-	c->h = (struct header){ MAGIC, class, 0 };
+	a->h = (struct header){ MAGIC, class, 0 };
 	if (!extra)
-		return &c->h + 1;
-	at = ((u64)(&c->h + 1) + extra - 1) & ~(extra - 1);
+		return &a->h + 1;
+	at = ((u64)(&a->h + 1) + extra - 1) & ~(extra - 1);
 	h = (struct header *)at - 1;
-	if (h != &c->h)
-		*h = (struct header){ MAGIC, class, (u64)h - (u64)&c->h };
+	if (h != &a->h)
+		*h = (struct header){ MAGIC, class, (u64)h - (u64)&a->h };
 	return (void *)at;
 no:
 	errno = ENOMEM;
 	return NULL;
 }
 
-static struct chunk *chunk_of(const void *p)
+static struct allocation *allocation_of(const void *p)
 {
 	const struct header *h = (const struct header *)p - 1;
 
 	if (h->magic != MAGIC)
 		__builtin_trap();
-	return (struct chunk *)((char *)(u64)h - h->back);
+	return (struct allocation *)((char *)(u64)h - h->back);
 }
 
 size_t dcm_heap_size(const void *p)
 {
 	const struct header *h = (const struct header *)p - 1;
-	struct chunk *c = chunk_of(p);
+	struct allocation *a = allocation_of(p);
 
-	return class_bytes(h->class) - sizeof(*h) - ((u64)h - (u64)&c->h);
+	return class_bytes(h->class) - sizeof(*h) - ((u64)h - (u64)&a->h);
 }
 
 void dcm_heap_free(void *p)
 {
-	struct chunk *c = chunk_of(p);
-	u32 class = c->h.class;
+	struct allocation *a = allocation_of(p);
+	u32 class = a->h.class;
 	u64 bytes = class_bytes(class), from, to;
 
 	((struct header *)p - 1)->magic = 0;
-	c->h.magic = 0;
+	a->h.magic = 0;
 	if (bytes >= TRIM_BYTES) {
-		from = ((u64)(c + 1) + 4095) & ~4095ull;
-		to = ((u64)c + bytes) & ~4095ull;
+		from = ((u64)(a + 1) + 4095) & ~4095ull;
+		to = ((u64)a + bytes) & ~4095ull;
 		syscall(SYS_madvise, from, to - from, MADV_DONTNEED);
 	}
 	spin_lock(&heap.lock);
-	c->next = heap.free[class];
-	heap.free[class] = c;
+	a->next = heap.free[class];
+	heap.free[class] = a;
 	spin_unlock(&heap.lock);
 }
 

@@ -152,9 +152,9 @@ class Tap(threading.Thread):
 
     def copy(self, source: socket.socket, sink: socket.socket, keep: bool) -> None:
         try:
-            while chunk := source.recv(65536):
-                self.sent += chunk if keep else b""
-                sink.sendall(chunk)
+            while data := source.recv(65536):
+                self.sent += data if keep else b""
+                sink.sendall(data)
         except OSError:
             pass
         for sock in (source, sink):

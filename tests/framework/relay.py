@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TypeVar
 
-CHUNK = 1 << 16
+READ_BYTES = 1 << 16
 T = TypeVar("T")
 
 
@@ -32,7 +32,7 @@ class _Way:
         """Run until the host closes the connection, or it is cut and held bytes are delivered."""
         while not self.cut:
             try:
-                data = await asyncio.wait_for(loop.sock_recv(self.host, CHUNK), 0.05)
+                data = await asyncio.wait_for(loop.sock_recv(self.host, READ_BYTES), 0.05)
             except TimeoutError:
                 data = None
             if data == b"" and not self.cut:
@@ -51,7 +51,7 @@ class _Way:
     async def from_donor(self, loop: asyncio.AbstractEventLoop) -> None:
         """Forward the donor's answers, which are never held."""
         with contextlib.suppress(OSError):
-            while data := await loop.sock_recv(self.donor, CHUNK):
+            while data := await loop.sock_recv(self.donor, READ_BYTES):
                 if not self.cut:
                     await loop.sock_sendall(self.host, data)
             self.host.shutdown(socket.SHUT_WR)
@@ -59,7 +59,7 @@ class _Way:
     def reset(self, loop: asyncio.AbstractEventLoop) -> None:
         """Reset the host's side of the connection, and keep the bytes that it sent."""
         with contextlib.suppress(BlockingIOError, OSError):
-            while data := self.host.recv(CHUNK):
+            while data := self.host.recv(READ_BYTES):
                 self.held += data
         self.cut = True
         # The loop would take the next socket with this number for the closed one.
@@ -146,7 +146,7 @@ class LateRelay(threading.Thread):
         """The number of bytes held of connections that are not cut."""
         return self._call(lambda: sum(len(way.held) for way in self._ways if not way.cut))
 
-    def cut(self, large: int = CHUNK) -> int:
+    def cut(self, large: int = READ_BYTES) -> int:
         """Reset connections that hold `large` bytes or more, go on with others; return how many."""
 
         def cut() -> int:

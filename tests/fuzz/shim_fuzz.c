@@ -5,7 +5,7 @@
  * The input is a list of operations. The arena's free addresses are compared
  * with a bitmap: nothing is handed out twice, nothing that is not free, and
  * what a program unmaps twice, or more than it has, changes nothing else. The
- * heap's chunks are filled and checked: none overlaps another, sizes and
+ * heap's allocations are filled and checked: none overlaps another, sizes and
  * alignments are what was asked for.
  */
 /* links: kvm-dcm/preload/arena.c kvm-dcm/preload/heap.c kvm-dcm/lib/context_user.c */
@@ -19,7 +19,7 @@
 #define BASE	0x100000000000ull
 #define PAGES	512u
 #define PAGE	4096ull
-#define CHUNKS	64u
+#define SLOTS	64u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -65,32 +65,32 @@ static struct {
 	uint8_t *p;
 	size_t n;
 	uint8_t mark;
-} chunk[CHUNKS];
+} slot[SLOTS];
 
 static void heap_free(unsigned int k)
 {
 	size_t i;
 
-	if (!chunk[k].p)
+	if (!slot[k].p)
 		return;
-	EXPECT(dcm_heap_owns(chunk[k].p));
-	EXPECT(dcm_heap_size(chunk[k].p) >= chunk[k].n);
-	for (i = 0; i < chunk[k].n; i += chunk[k].n / 16 + 1)
-		EXPECT(chunk[k].p[i] == chunk[k].mark);
-	if (chunk[k].n)
-		EXPECT(chunk[k].p[chunk[k].n - 1] == chunk[k].mark);
-	dcm_heap_free(chunk[k].p);
-	chunk[k].p = NULL;
+	EXPECT(dcm_heap_owns(slot[k].p));
+	EXPECT(dcm_heap_size(slot[k].p) >= slot[k].n);
+	for (i = 0; i < slot[k].n; i += slot[k].n / 16 + 1)
+		EXPECT(slot[k].p[i] == slot[k].mark);
+	if (slot[k].n)
+		EXPECT(slot[k].p[slot[k].n - 1] == slot[k].mark);
+	dcm_heap_free(slot[k].p);
+	slot[k].p = NULL;
 }
 
 static void heap_alloc(unsigned int k, size_t n, size_t align, uint8_t mark)
 {
 	heap_free(k);
-	chunk[k].p = dcm_heap_alloc(n, align);
-	EXPECT(chunk[k].p && !((uintptr_t)chunk[k].p & (align - 1)));
-	memset(chunk[k].p, mark, n);
-	chunk[k].n = n;
-	chunk[k].mark = mark;
+	slot[k].p = dcm_heap_alloc(n, align);
+	EXPECT(slot[k].p && !((uintptr_t)slot[k].p & (align - 1)));
+	memset(slot[k].p, mark, n);
+	slot[k].n = n;
+	slot[k].mark = mark;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -112,15 +112,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			arena_give(a, b);
 			break;
 		case 2:
-			heap_alloc(b % CHUNKS, (size_t)a << (data[2] >> 4 & 7),
+			heap_alloc(b % SLOTS, (size_t)a << (data[2] >> 4 & 7),
 				   (size_t)16 << (data[0] >> 2 & 7), data[3]);
 			break;
 		default:
-			heap_free(b % CHUNKS);
+			heap_free(b % SLOTS);
 		}
 	}
 	/* The next input starts from nothing. */
-	for (k = 0; k < CHUNKS; k++)
+	for (k = 0; k < SLOTS; k++)
 		heap_free(k);
 	arena_give(0, PAGES);
 	return 0;

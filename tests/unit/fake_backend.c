@@ -211,19 +211,19 @@ u64 fb_index(const struct fake_backend *fb, const void *p)
 
 static u32 frame_alloc(struct fake_backend *fb, unsigned int order)
 {
-	u32 start = READ_ONCE(fb->chunk_hint), n;
+	u32 start = READ_ONCE(fb->group_hint), n;
 
-	for (n = 0; n < fb->nr_chunks; n++) {
-		u32 c = (start + n) % fb->nr_chunks, empty = 0;
+	for (n = 0; n < fb->nr_groups; n++) {
+		u32 c = (start + n) % fb->nr_groups, empty = 0;
 
-		if (__atomic_load_n(&fb->chunk[c], __ATOMIC_RELAXED))
+		if (__atomic_load_n(&fb->group[c], __ATOMIC_RELAXED))
 			continue;
-		if (!__atomic_compare_exchange_n(&fb->chunk[c], &empty,
+		if (!__atomic_compare_exchange_n(&fb->group[c], &empty,
 						 page_mask(order), false,
 						 __ATOMIC_ACQUIRE,
 						 __ATOMIC_RELAXED))
 			continue;
-		WRITE_ONCE(fb->chunk_hint, c + 1);
+		WRITE_ONCE(fb->group_hint, c + 1);
 		add(&fb->frames, 1 << order);
 		return c * DCM_BLOCK_MAX;
 	}
@@ -236,11 +236,11 @@ static void frame_check(const struct fake_backend *fb, u32 frame, u32 nr,
 	u32 c = frame / DCM_BLOCK_MAX, i = frame % DCM_BLOCK_MAX;
 	u32 mask = ((1u << nr) - 1) << i;
 
-	if (c >= fb->nr_chunks || i + nr > DCM_BLOCK_MAX)
+	if (c >= fb->nr_groups || i + nr > DCM_BLOCK_MAX)
 		fb_violation(fb, "%s: no such frame %u", what, frame);
-	if ((__atomic_load_n(&fb->chunk[c], __ATOMIC_RELAXED) & mask) != mask)
+	if ((__atomic_load_n(&fb->group[c], __ATOMIC_RELAXED) & mask) != mask)
 		fb_violation(fb, "%s: frame %u+%u is not allocated (live %#x)",
-			     what, frame, nr, fb->chunk[c]);
+			     what, frame, nr, fb->group[c]);
 }
 
 static void frame_free(struct fake_backend *fb, u32 frame, u32 nr,
@@ -252,7 +252,7 @@ static void frame_free(struct fake_backend *fb, u32 frame, u32 nr,
 	frame_check(fb, frame, nr, what);
 	for (j = 0; j < nr; j++)
 		fb->store[frame + j] = FH_POISON;
-	old = __atomic_fetch_and(&fb->chunk[c], ~mask, __ATOMIC_RELEASE);
+	old = __atomic_fetch_and(&fb->group[c], ~mask, __ATOMIC_RELEASE);
 	if ((old & mask) != mask)
 		fb_violation(fb, "%s: frame %u freed twice", what, frame);
 	add(&fb->frames, -(s64)nr);
@@ -695,10 +695,10 @@ struct fake_backend *fb_create(const struct fb_config *cfg)
 	for (i = 0; i < cfg->nr_lanes; i++)
 		fb->lane[i].rng = cfg->seed * 977 + i;
 
-	fb->nr_chunks = n + cfg->nr_lanes * (DCM_WBS_MAX + DCM_FETCHES_MAX);
-	fb->chunk = must(calloc(fb->nr_chunks, sizeof(*fb->chunk)));
+	fb->nr_groups = n + cfg->nr_lanes * (DCM_WBS_MAX + DCM_FETCHES_MAX);
+	fb->group = must(calloc(fb->nr_groups, sizeof(*fb->group)));
 	bufs = cfg->nr_lanes * FH_LANE_BUFS * DCM_BLOCK_MAX;
-	fb->nr_store = (u64)fb->nr_chunks * DCM_BLOCK_MAX + bufs +
+	fb->nr_store = (u64)fb->nr_groups * DCM_BLOCK_MAX + bufs +
 		       (u64)cfg->nr_slabs * cfg->extent_pages;
 	fb->store = must(calloc(fb->nr_store, sizeof(*fb->store)));
 	for (i = 0; i < fb->nr_store; i++)
@@ -707,7 +707,7 @@ struct fake_backend *fb_create(const struct fb_config *cfg)
 			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (fb->window == MAP_FAILED)
 		abort();
-	slabs_make(fb, fb->nr_chunks * DCM_BLOCK_MAX + bufs);
+	slabs_make(fb, fb->nr_groups * DCM_BLOCK_MAX + bufs);
 
 	pthread_mutex_init(&fb->late_lock, NULL);
 	fb->limit = cfg->budget;
@@ -728,7 +728,7 @@ struct fake_backend *fb_create(const struct fb_config *cfg)
 		for (j = 0; j < FH_LANE_BUFS; j++)
 			fb_set_buf(fb->vm, i, j,
 				   fb_ptr(fb,
-					  (u64)fb->nr_chunks * DCM_BLOCK_MAX +
+					  (u64)fb->nr_groups * DCM_BLOCK_MAX +
 						  (i * FH_LANE_BUFS + j) *
 							  DCM_BLOCK_MAX));
 	}
@@ -747,7 +747,7 @@ void fb_destroy(struct fake_backend *fb)
 	munmap(fb->window, fb->nr_store * DCM_PAGE_SIZE);
 	free(fb->slab);
 	free(fb->store);
-	free(fb->chunk);
+	free(fb->group);
 	free(fb->lane);
 	free(fb->descriptors);
 	free(fb->want);

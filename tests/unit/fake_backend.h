@@ -164,9 +164,9 @@ struct fake_backend {
 	u8 *wlock; /* a guest thread writes the page */
 	bool *want; /* extents that want a slab */
 	struct dcm_pd *descriptors; /* to be given, in a sparse VM */
-	u32 nr_chunks;
-	u32 *chunk; /* live pages of a 16-page frame chunk */
-	u32 chunk_hint;
+	u32 nr_groups;
+	u32 *group; /* live pages of a group of 16 frames */
+	u32 group_hint;
 	u64 *store; /* contents: frames, landing buffers, slabs */
 	char *window; /* PROT_NONE, 4 KiB a store entry */
 	u64 nr_store;

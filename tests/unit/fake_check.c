@@ -73,8 +73,8 @@ static void check_frame(struct walk *k, u32 head, u32 nr)
 	struct fake_backend *fb = k->fb;
 	u32 frame = pd_of(fb->vm, head)->frame, i;
 
-	if (frame / DCM_BLOCK_MAX >= fb->nr_chunks ||
-	    (fb->chunk[frame / DCM_BLOCK_MAX] >> frame % DCM_BLOCK_MAX &
+	if (frame / DCM_BLOCK_MAX >= fb->nr_groups ||
+	    (fb->group[frame / DCM_BLOCK_MAX] >> frame % DCM_BLOCK_MAX &
 	     ((1u << nr) - 1)) != (1u << nr) - 1)
 		fb_violation(fb, "frame %u of %s is not allocated", frame,
 			     fb_page_text(fb, head));
