@@ -17,7 +17,7 @@
  * The mapping lets READ and WRITE of data connections reach the slab too, for a
  * host whose RDMA network has failed.
  *
- * (infiniswap-nsdi17 registers a region of 1 GB for the daemon's life and never
+ * (infiniswap-nsdi17 registers a memory region of 1 GB for the daemon's life and never
  * takes a key back.)
  *
  * Locking: references are the event loop's; publish and revoke touch only their

@@ -194,7 +194,7 @@ def seq_insns(say: Say, repeat: int) -> Row:
 # -- metadata --------------------------------------------------------------
 
 # In L1, by its Python: of the file argv[1], and what the kernel has besides. Looks thrice: nothing
-# is in it; pages far apart are; all of a region is.
+# is in it; pages far apart are; 256 MiB together are.
 METADATA = """
 import fcntl, json, mmap, os, struct, sys
 def look(fd):
@@ -207,24 +207,24 @@ def look(fd):
         n = struct.unpack_from("=2I11Q", raw)
         found |= {"pages": n[2], "metadata_bytes": n[10]}
     return found
-size, far, region = 1 << 40, 1024, 256 << 20
+size, far, dense = 1 << 40, 1024, 256 << 20
 fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
-out = {"far_pages": far, "region_pages": region // 4096, "start": look(None)}
+out = {"far_pages": far, "dense_pages": dense // 4096, "start": look(None)}
 os.ftruncate(fd, size)
 out["new"] = look(fd)
 m = mmap.mmap(fd, size)
 for i in range(far):
     m[i * (size // far)] = 1
 out["far"] = look(fd)
-for at in range(size // 2 + size // far // 2, size // 2 + size // far // 2 + region, 4096):
+for at in range(size // 2 + size // far // 2, size // 2 + size // far // 2 + dense, 4096):
     m[at] = 1
-out["region"] = look(fd)
+out["dense"] = look(fd)
 print(json.dumps(out))
 """
 
 
 def metadata(say: Say, repeat: int) -> Row:
-    """Once: it is counted, not timed. Judged by what a page of a region costs that is all used."""
+    """Once: it is counted, not timed. Judged by what a page costs where all are used."""
     spec = Spec(memory_mib=2048, cpus=2, kvm=False, guest=False)
     with Bed(spec, keep=l1.OUT / "metadata") as bed:
         bed.insmod(l1.MODULE)
@@ -237,11 +237,11 @@ def metadata(say: Say, repeat: int) -> Row:
         bed.must(f"rm {l1.FILE}; umount {l1.MOUNT}")
         bed.rmmod("kvm_dcm")
         _judge(bed)
-    new, far, region = found["new"], found["far"], found["region"]
-    pages, used = new["pages"], found["region_pages"]
+    new, far, dense = found["new"], found["far"], found["dense"]
+    pages, used = new["pages"], found["dense_pages"]
     # Each page's share of what there is before any is used, and what using them has added.
     fixed = new["metadata_bytes"] / pages
-    each = fixed + (region["metadata_bytes"] - far["metadata_bytes"]) / used
+    each = fixed + (dense["metadata_bytes"] - far["metadata_bytes"]) / used
     taken = new["VmallocUsed"] - found["start"]["VmallocUsed"]
     detail = (
         f"bytes a page of {used} pages one after another, all used, with their share of what the "
@@ -250,7 +250,7 @@ def metadata(say: Say, repeat: int) -> Row:
         f"{far['metadata_bytes'] / pages:.4f} "
         f"after {found['far_pages']} pages far apart were used "
         f"({(far['metadata_bytes'] - new['metadata_bytes']) / found['far_pages']:.0f} bytes for "
-        f"each of those), {region['metadata_bytes'] / pages:.4f} after the {used} as well"
+        f"each of those), {dense['metadata_bytes'] / pages:.4f} after the {used} as well"
     )
     return row("metadata", each, each <= 16, found, 1, detail)
 

@@ -21,7 +21,7 @@
  *   Active.
  * - A buddy counts only while it is mapped (Active, Proactive). The bytes of
  *   an Inactive one are in a frame; its next re-reference is another fault.
- * - Where prefetched pages of a 2 MiB region recently went unused, a stretch
+ * - Where prefetched pages of the same 2 MiB recently went unused, a stretch
  *   is less likely, down to one in sixteen chances. With half of the memory
  *   direct any page's buddy is there half of the time, and random accesses
  *   would stretch what REDUCE then undoes.
@@ -102,7 +102,7 @@ static u32 blocks_merge(struct dcm_vm *vm, u32 a, u32 b, unsigned int order)
 	return lo;
 }
 
-/* Has prefetching paid in this region? If not, still try now and then. */
+/* Has prefetching paid in these 2 MiB? If not, still try now and then. */
 bool dcm_eblk_worth(struct dcm_lane *lane, u32 head)
 {
 	u8 w = READ_ONCE(habit_of(lane->vm, head)->waste);

@@ -87,7 +87,7 @@ static bool residency_end(struct dcm_lane *lane, u32 head, unsigned int order)
 		/*
 		 * A guess counts as a write every second time, a write
 		 * always. That a new page was filled counts as often as
-		 * fetched pages of the region are written.
+		 * fetched pages of these 2 MiB are written.
 		 */
 		if (w & PD_FRESH) {
 			if (chance < READ_ONCE(habit_of(vm, head)->rewritten))

@@ -10,8 +10,8 @@
  * other page is a fault. This cheap prediction saves most of those faults.
  * Pages dirty by prediction alone (PD_GUESSED) are tested now and then, so
  * that a page no longer written becomes clean again. That a new page was
- * filled (PD_FRESH) predicts a write as often as the region's pages were
- * written before.
+ * filled (PD_FRESH) predicts a write as often as pages of the same
+ * 2 MiB were written before.
  *
  * A block that comes back soon after its eviction was evicted too early: it
  * goes to Proactive as if re-referenced in Inactive. Its descriptor's unused

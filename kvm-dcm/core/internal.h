@@ -61,7 +61,7 @@ static inline struct dcm_extent *extent_of(const struct dcm_vm *vm, u32 gfn)
 
 static inline struct dcm_habit *habit_of(const struct dcm_vm *vm, u32 gfn)
 {
-	return &vm->habit[gfn >> DCM_REGION_SHIFT];
+	return &vm->habit[gfn >> DCM_HABIT_SHIFT];
 }
 
 /* Lanes may race here: a lost update does no harm to what is learned. */

@@ -16,7 +16,7 @@
 #define DCM_BLOCK_MAX (1u << DCM_ORDER_MAX)
 #define DCM_PAGE_SHIFT 12
 #define DCM_PAGE_SIZE 4096u
-#define DCM_REGION_SHIFT 9 /* 2 MiB, in pages: unit of struct dcm_habit */
+#define DCM_HABIT_SHIFT 9 /* 2 MiB, in pages: unit of struct dcm_habit */
 #define DCM_PDS_SHIFT 8 /* log2 of the descriptors in a chunk */
 #define DCM_PDS_PAGES (1u << DCM_PDS_SHIFT)
 #define DCM_NIL U32_MAX /* no page, no frame */

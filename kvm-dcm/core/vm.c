@@ -26,7 +26,7 @@ static u32 extents_nr(const struct dcm_vm_config *cfg)
 
 static u64 habits_nr(const struct dcm_vm_config *cfg)
 {
-	return (cfg->nr_pages >> DCM_REGION_SHIFT) + 1;
+	return (cfg->nr_pages >> DCM_HABIT_SHIFT) + 1;
 }
 
 u64 dcm_vm_bytes(const struct dcm_vm_config *cfg)

@@ -3,7 +3,7 @@
  * arena.c - free addresses of the arena
  *
  * In program mode all large anonymous mappings come out of one paged mapping,
- * so that thousands of them cost neither a kernel mapping nor a region each.
+ * so that thousands of them cost neither a kernel mapping nor a paged range each.
  * This file only keeps the free addresses: a sorted table of ranges, first fit,
  * neighbours joined. If the table is full a range that is given back is
  * forgotten, which costs address space.

@@ -295,7 +295,7 @@ static void pager_destroy(struct dcm_pager *pg)
 		dcm_pg_worker_stop(pg);
 	}
 	/* No access can be answered any more: the guest memory goes first. */
-	if (pg->guest.region)
+	if (pg->guest.range)
 		dcm_guest_free(pg);
 	if (pg->client)
 		dcm_client_stop(pg->client);

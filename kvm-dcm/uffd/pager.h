@@ -4,7 +4,7 @@
  *
  * Threads: lanes 0 to nr_fault - 1 take faults (lane.c). One more lane belongs
  * to the slab worker (slab_worker.c) and one to application threads that
- * discard (regions.c), which take it by a mutex.
+ * discard (ranges.c), which take it by a mutex.
  *
  * Rule one: no thread of libdcm touches paged memory, or waits for a thread
  * that may. A lock that application threads also take is taken with all
@@ -29,20 +29,20 @@
 #define DCM_PG_STALLED_MAX 512u /* faults kept while no frame is free */
 #define DCM_PG_DROPS_MAX 64u /* frames dropped together */
 
-/* A span: 2 MiB of gfn space. A region takes whole ones. */
+/* A span: 2 MiB of gfn space. A range takes whole ones. */
 #define DCM_SPAN_SHIFT 9u
 #define DCM_SPAN_PAGES (1u << DCM_SPAN_SHIFT)
-#define DCM_REGIONS_MAX 4096u
+#define DCM_RANGES_MAX 4096u
 
 /**
- * struct dcm_region - a range of addresses that is paged
+ * struct dcm_range - a range of addresses that is paged
  * @va: first byte
  * @nr: pages, holes included
  * @gfn: of the first page; a multiple of DCM_SPAN_PAGES
  * @holes: pages that are no longer paged
  * @mapped: dcm_pager_map() mapped it, and dcm_guest_free() unmaps it
  */
-struct dcm_region {
+struct dcm_range {
 	u64 va;
 	u64 nr;
 	u32 gfn;
@@ -63,9 +63,9 @@ struct dcm_map_call {
 /**
  * struct dcm_guest - the map from addresses to gfns
  * @lock: serialises changes; readers use @seq
- * @seq: odd while @region changes
- * @nr: regions
- * @region: sorted by address
+ * @seq: odd while @range changes
+ * @nr: ranges
+ * @range: sorted by address
  * @base: address of each span of gfn space, 0: free
  * @hole: for each 64 KiB of gfn space, pages that are not paged, a bit each
  * @pins: of each page; allocated sparsely
@@ -79,7 +79,7 @@ struct dcm_guest {
 	pthread_mutex_t lock;
 	u32 seq;
 	u32 nr;
-	struct dcm_region *region;
+	struct dcm_range *range;
 	u64 *base;
 	u16 *hole;
 	u8 *pins;
@@ -271,7 +271,7 @@ static inline struct dcm_pg_lane *pg_lane_of(struct dcm_lane *lane)
 
 u64 dcm_now_ns(void);
 
-/* regions.c */
+/* ranges.c */
 int dcm_guest_init(struct dcm_pager *pg, u64 nr_pages);
 void dcm_guest_free(struct dcm_pager *pg);
 int dcm_guest_add(struct dcm_pager *pg, u64 va, u64 nr, bool mapped);

@@ -19,13 +19,13 @@
 
 #define SIZE (1ull << 40)
 #define GROUP (256ull * PAGE) /* described together */
-#define REGION (2ull << 20)
+#define USED (2ull << 20)
 #define CHILDREN 4u
 #define GROUPS 400u
 
-/* Where regions are used: the ends, the middle, and across a group's edge. */
+/* Where %USED bytes each are used: the ends, the middle, and across a group's edge. */
 static const uint64_t used[] = { 0, SIZE / 2, (SIZE / 3 & ~(GROUP - 1)) + PAGE,
-				 SIZE - REGION };
+				 SIZE - USED };
 #define NR_USED (sizeof(used) / sizeof(used[0]))
 
 static int fd;
@@ -48,7 +48,7 @@ static void write_used(void)
 	size_t i, p;
 
 	for (i = 0; i < NR_USED; i++)
-		for (p = used[i]; p < used[i] + REGION; p += PAGE)
+		for (p = used[i]; p < used[i] + USED; p += PAGE)
 			*word(p) = p + 1;
 }
 
@@ -57,7 +57,7 @@ static void read_used(uint64_t plus)
 	size_t i, p;
 
 	for (i = 0; i < NR_USED; i++)
-		for (p = used[i]; p < used[i] + REGION; p += PAGE)
+		for (p = used[i]; p < used[i] + USED; p += PAGE)
 			if (*word(p) != (plus ? p + plus : 0))
 				fail("byte %#zx: %#jx", p, (uintmax_t)*word(p));
 }
@@ -111,7 +111,7 @@ static void paging(void)
 	/* 2 MiB are two groups, three where they are not at an edge. */
 	if (before < made + (2 * NR_USED + 1) * PAGE ||
 	    before > made + (2 * NR_USED + 2) * PAGE)
-		fail("%ju bytes for %zu regions", (uintmax_t)(before - made),
+		fail("%ju bytes for %zu places", (uintmax_t)(before - made),
 		     NR_USED);
 	control_squeeze(&control);
 	meanwhile(read_written);

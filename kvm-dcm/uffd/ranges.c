@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * regions.c - which addresses are paged, and as which gfn
+ * ranges.c - which addresses are paged, and as which gfn
  *
- * Paged memory is private and anonymous, in one or more regions. A region
+ * Paged memory is private and anonymous, in one or more ranges. A range
  * takes whole, adjacent 2 MiB spans of gfn space. So a gfn leads to an address
  * by one table look-up, which every eviction needs; an address leads to a gfn
- * by bisection, once a fault. Pages of a region that were unmapped since, and
+ * by bisection, once a fault. Pages of a range that were unmapped since, and
  * the rest of its last span, are holes: the core may count them into a block,
- * and every operation leaves them out. So a region keeps its numbering for as
+ * and every operation leaves them out. So a range keeps its numbering for as
  * long as any page of it lives.
  *
- *	addresses    |----region A----|   |-region B-|
+ *	addresses    |----range A----|   |-range B-|
  *	gfn spans    [  0  ][  1  ][ 2....][  3  ]      '.' holes
  *
- * Locking: @lock for changes. Readers of @region use @seq; the other tables
+ * Locking: @lock for changes. Readers of @range use @seq; the other tables
  * are single words, changed only while no fault on their pages can be taken.
  * Making pages NotDirect goes through dcm_discard() on the discard lane, in the
  * thread that asks, with signals blocked: a handler that touched paged memory
@@ -40,14 +40,14 @@ int dcm_guest_init(struct dcm_pager *pg, u64 nr_pages)
 
 	pthread_mutex_init(&g->lock, NULL);
 	g->nr_spans = (u32)(nr_pages >> DCM_SPAN_SHIFT);
-	g->region = vzalloc(sizeof(*g->region) * DCM_REGIONS_MAX);
+	g->range = vzalloc(sizeof(*g->range) * DCM_RANGES_MAX);
 	g->base = vzalloc(sizeof(*g->base) * g->nr_spans);
 	g->hole = vzalloc(nr_pages / 16 * sizeof(*g->hole));
 	g->pins = vzalloc(nr_pages);
 	g->bus = vzalloc(nr_pages / 8);
 	g->used = vzalloc(g->nr_spans);
 	g->frozen = vzalloc(nr_pages / DCM_BLOCK_MAX / 8 + 1);
-	if (!g->region || !g->base || !g->hole || !g->pins || !g->bus ||
+	if (!g->range || !g->base || !g->hole || !g->pins || !g->bus ||
 	    !g->used || !g->frozen)
 		return -ENOMEM;
 	return 0;
@@ -59,12 +59,12 @@ void dcm_guest_free(struct dcm_pager *pg)
 	u32 i;
 
 	for (i = 0; i < g->nr; i++) {
-		struct dcm_region *r = &g->region[i];
+		struct dcm_range *r = &g->range[i];
 
 		if (r->mapped)
 			munmap((void *)r->va, r->nr << DCM_PAGE_SHIFT);
 	}
-	vfree(g->region);
+	vfree(g->range);
 	vfree(g->base);
 	vfree(g->hole);
 	vfree(g->pins);
@@ -73,14 +73,14 @@ void dcm_guest_free(struct dcm_pager *pg)
 	vfree(g->frozen);
 }
 
-/* First region that ends after @va. Under the lock, or checked by @seq. */
-static u32 region_find(const struct dcm_guest *g, u64 va)
+/* First range that ends after @va. Under the lock, or checked by @seq. */
+static u32 range_find(const struct dcm_guest *g, u64 va)
 {
 	u32 lo = 0, hi = smp_load_acquire(&g->nr);
 
 	while (lo < hi) {
 		u32 mid = (lo + hi) / 2;
-		const struct dcm_region *r = &g->region[mid];
+		const struct dcm_range *r = &g->range[mid];
 
 		if (smp_load_acquire(&r->va) +
 			    (smp_load_acquire(&r->nr) << DCM_PAGE_SHIFT) <=
@@ -109,12 +109,12 @@ bool dcm_guest_gfn(const struct dcm_guest *g, u64 va, u64 *gfn)
 			cpu_relax();
 			continue;
 		}
-		i = region_find(g, va);
+		i = range_find(g, va);
 		found = i < smp_load_acquire(&g->nr) &&
-			smp_load_acquire(&g->region[i].va) <= va;
+			smp_load_acquire(&g->range[i].va) <= va;
 		if (found)
-			*gfn = smp_load_acquire(&g->region[i].gfn) +
-			       ((va - smp_load_acquire(&g->region[i].va)) >>
+			*gfn = smp_load_acquire(&g->range[i].gfn) +
+			       ((va - smp_load_acquire(&g->range[i].va)) >>
 				DCM_PAGE_SHIFT);
 	} while ((seq & 1) || READ_ONCE(g->seq) != seq);
 	return found && !page_hole(g, *gfn);
@@ -138,11 +138,11 @@ u64 dcm_guest_next(const struct dcm_guest *g, u64 va, u64 end, u64 *len,
 
 		do {
 			seq = smp_load_acquire(&g->seq);
-			i = region_find(g, va);
+			i = range_find(g, va);
 			found = i < smp_load_acquire(&g->nr);
-			rva = found ? smp_load_acquire(&g->region[i].va) : 0;
-			rnr = found ? smp_load_acquire(&g->region[i].nr) : 0;
-			rgfn = found ? smp_load_acquire(&g->region[i].gfn) : 0;
+			rva = found ? smp_load_acquire(&g->range[i].va) : 0;
+			rnr = found ? smp_load_acquire(&g->range[i].nr) : 0;
+			rgfn = found ? smp_load_acquire(&g->range[i].gfn) : 0;
 				if (seq & 1)
 				cpu_relax();
 		} while ((seq & 1) || READ_ONCE(g->seq) != seq);
@@ -208,7 +208,7 @@ static bool spans_find(struct dcm_guest *g, u32 want, u32 *first)
 	return false;
 }
 
-static int region_prepare(struct dcm_pager *pg, u64 va, u64 bytes)
+static int range_prepare(struct dcm_pager *pg, u64 va, u64 bytes)
 {
 	void *p = (void *)va;
 
@@ -228,11 +228,11 @@ void dcm_guest_renew(struct dcm_pager *pg, u64 va)
 	if (mmap((void *)va, DCM_PAGE_SIZE, PROT_READ | PROT_WRITE,
 		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
 		 0) != MAP_FAILED)
-		region_prepare(pg, va, DCM_PAGE_SIZE);
+		range_prepare(pg, va, DCM_PAGE_SIZE);
 }
 
-/* Holes of an existing region become paged again. */
-static int region_refill(struct dcm_pager *pg, struct dcm_region *r, u64 va,
+/* Holes of an existing range become paged again. */
+static int range_refill(struct dcm_pager *pg, struct dcm_range *r, u64 va,
 			 u64 nr)
 {
 	struct dcm_guest *g = &pg->guest;
@@ -245,7 +245,7 @@ static int region_refill(struct dcm_pager *pg, struct dcm_region *r, u64 va,
 	/* Before a fault can arrive. */
 	page_set_hole(g, gfn, nr, false);
 	r->holes -= (u32)nr;
-	err = region_prepare(pg, va, nr << DCM_PAGE_SHIFT);
+	err = range_prepare(pg, va, nr << DCM_PAGE_SHIFT);
 	if (err) {
 		page_set_hole(g, gfn, nr, true);
 		r->holes += (u32)nr;
@@ -263,24 +263,24 @@ int dcm_guest_add(struct dcm_pager *pg, u64 va, u64 nr, bool mapped)
 {
 	struct dcm_guest *g = &pg->guest;
 	u64 end = va + (nr << DCM_PAGE_SHIFT), spans, k;
-	struct dcm_region *r;
+	struct dcm_range *r;
 	u32 i, first;
 	int err = 0;
 
 	if (!nr || (va & (DCM_PAGE_SIZE - 1)))
 		return -EINVAL;
 	pthread_mutex_lock(&g->lock);
-	i = region_find(g, va);
-	r = &g->region[i];
+	i = range_find(g, va);
+	r = &g->range[i];
 	if (i < g->nr && r->va < end) {
 		if (r->va <= va && end <= r->va + (r->nr << DCM_PAGE_SHIFT))
-			err = region_refill(pg, r, va, nr);
+			err = range_refill(pg, r, va, nr);
 		else
 			err = -EEXIST;
 		goto out;
 	}
 	spans = (nr + DCM_SPAN_PAGES - 1) >> DCM_SPAN_SHIFT;
-	if (g->nr == DCM_REGIONS_MAX || spans > g->nr_spans ||
+	if (g->nr == DCM_RANGES_MAX || spans > g->nr_spans ||
 	    !spans_find(g, (u32)spans, &first)) {
 		err = -ENOSPC;
 		goto out;
@@ -293,7 +293,7 @@ int dcm_guest_add(struct dcm_pager *pg, u64 va, u64 nr, bool mapped)
 		 (spans << DCM_SPAN_SHIFT) - nr, true);
 	__atomic_store_n(&g->seq, g->seq + 1, __ATOMIC_SEQ_CST);
 	memmove(r + 1, r, (g->nr - i) * sizeof(*r));
-	*r = (struct dcm_region){
+	*r = (struct dcm_range){
 		.va = va,
 		.nr = nr,
 		.gfn = first << DCM_SPAN_SHIFT,
@@ -301,7 +301,7 @@ int dcm_guest_add(struct dcm_pager *pg, u64 va, u64 nr, bool mapped)
 	};
 	WRITE_ONCE(g->nr, g->nr + 1);
 	__atomic_store_n(&g->seq, g->seq + 1, __ATOMIC_SEQ_CST);
-	err = region_prepare(pg, va, nr << DCM_PAGE_SHIFT);
+	err = range_prepare(pg, va, nr << DCM_PAGE_SHIFT);
 	if (err) {
 		__atomic_store_n(&g->seq, g->seq + 1, __ATOMIC_SEQ_CST);
 		memmove(r, r + 1, (g->nr - i - 1) * sizeof(*r));
@@ -347,12 +347,12 @@ void dcm_guest_discard(struct dcm_pager *pg, u64 va, u64 nr)
 }
 
 /*
- * Region @i has no page left. Its gfns are NotDirect and never written, as at
+ * Range @i has no page left. Its gfns are NotDirect and never written, as at
  * first, and may be used again.
  */
-static void region_drop(struct dcm_guest *g, u32 i)
+static void range_drop(struct dcm_guest *g, u32 i)
 {
-	struct dcm_region *r = &g->region[i];
+	struct dcm_range *r = &g->range[i];
 	u32 first = r->gfn >> DCM_SPAN_SHIFT;
 	u64 spans = (r->nr + DCM_SPAN_PAGES - 1) >> DCM_SPAN_SHIFT, k;
 
@@ -371,7 +371,7 @@ static void region_drop(struct dcm_guest *g, u32 i)
 static void pages_forget(struct dcm_pager *pg, u64 va, u64 gfn, u64 nr)
 {
 	struct dcm_guest *g = &pg->guest;
-	u32 i = region_find(g, va);
+	u32 i = range_find(g, va);
 	u64 k;
 
 	page_set_hole(g, gfn, nr, true);
@@ -380,9 +380,9 @@ static void pages_forget(struct dcm_pager *pg, u64 va, u64 gfn, u64 nr)
 		__atomic_fetch_and(&g->bus[k / 8], (u8) ~(1u << (k % 8)),
 				   __ATOMIC_SEQ_CST);
 	pages_discard(pg, gfn, nr);
-	g->region[i].holes += (u32)nr;
-	if (g->region[i].holes == g->region[i].nr)
-		region_drop(g, i);
+	g->range[i].holes += (u32)nr;
+	if (g->range[i].holes == g->range[i].nr)
+		range_drop(g, i);
 }
 
 /**
