@@ -28,6 +28,7 @@
 #include "affinity.h"
 #include "covers.h"
 #include "status.h"
+#include "vmsock.h"
 
 #define FETCH_BUF (DCM_BLOCK_MAX * DCM_PAGE_SIZE)
 #define FETCH_BUFS ((size_t)FETCH_BUF * DCM_FETCHES_MAX) /* of a lane */
@@ -281,7 +282,7 @@ static int pager_create(struct dcm_pager *pg, char *err, size_t len)
 	if (!rc)
 		rc = dcm_lanes_start(pg);
 	if (!rc)
-		rc = dcm_status_start(pg, err, len);
+		rc = dcm_vmsock_start(pg, err, len);
 	return rc;
 }
 
@@ -289,7 +290,7 @@ static void pager_destroy(struct dcm_pager *pg)
 {
 	u32 i;
 
-	dcm_status_stop(pg);
+	dcm_vmsock_stop(pg);
 	if (pg->lane) {
 		dcm_lanes_stop(pg);
 		dcm_pg_worker_stop(pg);

@@ -256,7 +256,7 @@ struct dcm_pager {
 	struct dcm_slab_worker slabs; /* see slab_worker.c */
 	char name[DCM_NAME_MAX + 4]; /* "VM NAME", for log lines */
 	u64 illegal_logged;
-	struct dcm_status *status;
+	struct dcm_vmsock *vmsock;
 };
 
 static inline struct dcm_pager *pager_of(struct dcm_lane *lane)

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * status.h - a pager's status, and the socket that serves it
+ * status.h - a pager's figures as one JSON object
  */
 #ifndef DCM_UFFD_STATUS_H
 #define DCM_UFFD_STATUS_H
 
+#include <jansson.h>
+
 #include "pager.h"
 
-/* One JSON object without newline, which the caller frees. */
-char *dcm_status_text(struct dcm_pager *pg);
+/* A new reference to the object. */
+json_t *dcm_status_json(struct dcm_pager *pg);
 
-int dcm_status_start(struct dcm_pager *pg, char *err, size_t len);
-void dcm_status_stop(struct dcm_pager *pg);
+/* The same as text without newline, which the caller frees. */
+char *dcm_status_text(struct dcm_pager *pg);
 
 #endif /* DCM_UFFD_STATUS_H */

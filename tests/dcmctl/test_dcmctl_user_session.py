@@ -29,7 +29,6 @@ UUID = "3c7d5a52-6f3e-4f0c-9c3f-5a1d7f6f0002"
 PROGRAM = TOP / "libvirt-hooks" / "dcm-qemu"
 MIB = 1 << 20
 
-
 def root_of(mib: int = 64, chosen: tuple[str, ...] = (), name: str = "web1") -> Element:
     data = f"""<domain type='kvm' id='1'>
   <name>{name}</name>
@@ -44,12 +43,10 @@ def root_of(mib: int = 64, chosen: tuple[str, ...] = (), name: str = "web1") -> 
         domain.enable(data.encode(), 16 * MIB, chosen, emulator=str(PROGRAM))
     )
 
-
 def memory_of(root: Element) -> Memory:
     memory = domain.find_memory(root)
     assert memory is not None
     return memory
-
 
 @pytest.fixture
 def host(
@@ -74,7 +71,6 @@ def host(
     monkeypatch.setattr(user_session, "is_the_systems", lambda: False)
     yield donor
 
-
 class Qemu:
     """QEMU as libvirt starts it: its memory exists, and the guest has not run."""
 
@@ -97,7 +93,6 @@ class Qemu:
     def __exit__(self, *_: object) -> None:
         self.process.kill()
         self.process.communicate()
-
 
 def test_from_prepare_to_release(host: Donor, short_tmp: Path) -> None:
     root = root_of(chosen=("near",))
@@ -127,7 +122,6 @@ def test_from_prepare_to_release(host: Donor, short_tmp: Path) -> None:
     user_session.release(root)
     assert [path.name for path in (short_tmp / "run").rglob("*") if not path.is_dir()] == []
 
-
 @pytest.mark.slow
 def test_donors_without_room(host: Donor) -> None:
     root = root_of(mib=256)
@@ -135,7 +129,6 @@ def test_donors_without_room(host: Donor) -> None:
     with Qemu(256), pytest.raises(DcmError, match="no room for the VM: it can need 256M.*near has"):
         user_session.started(root, memory_of(root))
     user_session.release(root)
-
 
 def test_qemu_without_the_pager(host: Donor, monkeypatch: pytest.MonkeyPatch) -> None:
     """QEMU without libdcm is refused: its memory would be on this host."""
@@ -145,7 +138,6 @@ def test_qemu_without_the_pager(host: Donor, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(DcmError, match="without libdcm"):
         user_session.started(root, memory_of(root))
     user_session.release(root)
-
 
 @pytest.mark.parametrize(
     ("chosen", "conf", "why"),
@@ -176,7 +168,6 @@ def test_starts_that_are_refused(
         user_session.prepare(root, memory_of(root))
     assert not user_session.conf_path(UUID).exists()
 
-
 def test_root_has_the_kernel_pager(
     host: Donor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,7 +177,6 @@ def test_root_has_the_kernel_pager(
     root = root_of()
     assert hook._module(root) is user_session
     assert hook._module(domain.read_domain(b"<domain/>")) is system_session
-
 
 def test_a_users_own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user's host.conf is read instead of the host's; root has only the host's."""
@@ -206,7 +196,6 @@ def test_a_users_own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("DCM_HOST_CONF", "/none")
     assert settings.host_conf() == Path("/none")
 
-
 def test_where_libvirt_and_a_shell_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     """libvirt gives neither the hook nor QEMU the user's XDG_RUNTIME_DIR."""
     monkeypatch.setattr(os, "geteuid", lambda: 4242)
@@ -216,12 +205,11 @@ def test_where_libvirt_and_a_shell_meet(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert vmsock.runtime_dir({}) == Path("/run/kvm-dcm-host")
 
-
 def test_the_donors_user_owns_where_roots_sockets_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Root's VMs have another folder than the RuntimeDirectory= of a unit's user."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     ours = vmsock.runtime_dir({})
-    assert f'#define DCM_RUNTIME_ROOT "{ours}"\n' in (TOP / "kvm-dcm/uffd/status.c").read_text()
+    assert f'#define DCM_RUNTIME_ROOT "{ours}"\n' in (TOP / "kvm-dcm/uffd/vmsock.c").read_text()
     seen = 0
     for path in (TOP / "configs" / "systemd").glob("*.service"):
         unit = [line.partition("=") for line in path.read_text().splitlines()]
@@ -232,11 +220,9 @@ def test_the_donors_user_owns_where_roots_sockets_are(monkeypatch: pytest.Monkey
                 assert not ours.is_relative_to(Path("/run") / value), path
     assert seen
 
-
 def test_names_that_are_none() -> None:
     assert user_session.vm_name(root_of()) == "web1"
     assert user_session.vm_name(root_of(name="my vm/1")) == f"libvirt-{UUID}"
-
 
 def run(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
     began = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
@@ -244,7 +230,6 @@ def run(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
         [str(PROGRAM), *words], env={**began, **env}, capture_output=True, text=True, timeout=60,
         check=False,
     )  # fmt: skip
-
 
 def test_dcm_qemu_is_qemu(tmp_path: Path) -> None:
     """Without a domain dcm-qemu runs QEMU; a domain that the hook has not seen is refused."""

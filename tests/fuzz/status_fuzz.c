@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/uffd/status.c kvm-dcm/client/config.c kvm-dcm/lib/file.c kvm-dcm/lib/ini.c kvm-dcm/lib/keyfile.c kvm-dcm/lib/value.c kvm-dcm/client/activity.c kvm-dcm/core/chunk.c kvm-dcm/lib/context_user.c kvm-dcm/core/discard.c kvm-dcm/core/doubt.c kvm-dcm/core/eblk.c kvm-dcm/core/evict.c kvm-dcm/core/extent.c kvm-dcm/core/fault.c kvm-dcm/core/fetch.c kvm-dcm/core/fifo.c kvm-dcm/core/hint.c kvm-dcm/core/pd.c kvm-dcm/core/sync.c kvm-dcm/core/tables.c kvm-dcm/core/vm.c kvm-dcm/core/writeback.c tests/fuzz/sockets.c */
+/* links: kvm-dcm/uffd/status.c kvm-dcm/uffd/vmsock.c kvm-dcm/client/config.c kvm-dcm/lib/file.c kvm-dcm/lib/ini.c kvm-dcm/lib/keyfile.c kvm-dcm/lib/value.c kvm-dcm/client/activity.c kvm-dcm/core/chunk.c kvm-dcm/lib/context_user.c kvm-dcm/core/discard.c kvm-dcm/core/doubt.c kvm-dcm/core/eblk.c kvm-dcm/core/evict.c kvm-dcm/core/extent.c kvm-dcm/core/fault.c kvm-dcm/core/fetch.c kvm-dcm/core/fifo.c kvm-dcm/core/hint.c kvm-dcm/core/pd.c kvm-dcm/core/sync.c kvm-dcm/core/tables.c kvm-dcm/core/vm.c kvm-dcm/core/writeback.c tests/fuzz/sockets.c */
 /* libs: -ljansson -Wl,--wrap=pthread_join,--wrap=json_dumps,--wrap=poll,--wrap=eventfd,--wrap=socket,--wrap=bind,--wrap=listen,--wrap=connect,--wrap=accept4,--wrap=setsockopt,--wrap=send,--wrap=recv,--wrap=read,--wrap=write,--wrap=close */
 /*
  * status_fuzz.c - libFuzzer on the control socket of a paging process
@@ -12,7 +12,7 @@
  *
  * The thread's loop (here, in this thread: its poll() is where steps are taken),
  * the JSON and a core's VM are real; of the pager and its control plane there is
- * what status.c calls. Sockets are sockets.c's, with little room.
+ * what vmsock.c calls. Sockets are sockets.c's, with little room.
  */
 #include <errno.h>
 #include <jansson.h>
@@ -26,7 +26,7 @@
 #include "../../kvm-dcm/core/internal.h"
 #include "../../kvm-dcm/uffd/slab_worker.h"
 #include "../../kvm-dcm/lib/thread.h"
-#include "../../kvm-dcm/uffd/status.h"
+#include "../../kvm-dcm/uffd/vmsock.h"
 #include "input.h"
 #include "sockets.h"
 
@@ -75,7 +75,7 @@ static void *thread_arg;
 static u64 now_ns, turn_ns;
 static bool left;
 
-/* ---- what status.c calls ---- */
+/* ---- what vmsock.c calls ---- */
 
 int dcm_thread_start(pthread_t *t, void *(*fn)(void *), void *arg)
 {
@@ -574,14 +574,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	left = false;
 	pg.stop = false;
 	strcpy(pg.cfg.name, "vm");
-	EXPECT(!dcm_status_start(&pg, err, sizeof(err)));
+	EXPECT(!dcm_vmsock_start(&pg, err, sizeof(err)));
 	thread_fn(thread_arg);
 	for (u32 i = 0; i < CLIENTS; i++) {
 		client_read(&clients[i], HEARD);
 		EXPECT(clients[i].fd < 0 || clients[i].unsure ||
 		     clients[i].answers == clients[i].lines);
 	}
-	dcm_status_stop(&pg);
+	dcm_vmsock_stop(&pg);
 	for (u32 i = 0; i < CLIENTS; i++)
 		client_close(&clients[i]);
 	EXPECT(!trees_blocks && !sockets_open());
