@@ -406,6 +406,10 @@ static u32 move_check(struct dcm_gc_space *s, const struct virtio_gc_move *le,
 	t = &s->regions[to];
 	if (!f->base || !t->base || !memory_at(s, table, 0))
 		return VIRTIO_GC_CROSS_DONOR;
+	/* a host may place two regions on the same memory: no copy between */
+	if (ranges_overlap((uintptr_t)f->base, s->l.region_bytes,
+			   (uintptr_t)t->base, s->l.region_bytes))
+		return VIRTIO_GC_INVALID;
 	if (!f->top)
 		return VIRTIO_GC_NO_TRACE;
 	if (f->stale)
