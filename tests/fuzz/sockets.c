@@ -25,7 +25,6 @@
 #define SOCKETS 64u
 #define ROOM (208u << 10)
 #define BACKLOG 16u
-#define PARCELS 64u
 #define PARCEL_FDS 8u
 /* A program with donors of its own connects to these instead. */
 #define WEAK __attribute__((weak))
@@ -92,7 +91,7 @@ struct end {
 	size_t nr;
 	struct sockaddr_un name;
 	struct end *waits[BACKLOG];
-	struct parcel parcel[PARCELS];
+	struct parcel parcel[SOCKETS_PARCELS];
 	u8 bytes[ROOM];
 };
 
@@ -436,7 +435,8 @@ UNTRACED ssize_t __wrap_sendmsg(int fd, const struct msghdr *msg, int flags)
 	ssize_t n;
 
 	EXPECT(flags == (MSG_DONTWAIT | MSG_NOSIGNAL));
-	if (msg->msg_controllen && e->to && e->to->nr_parcels == PARCELS)
+	if (msg->msg_controllen && e->to &&
+	    e->to->nr_parcels == SOCKETS_PARCELS)
 		return fails(ETOOMANYREFS);
 	n = send_all(e, msg->msg_iov, msg->msg_iovlen);
 	if (n > 0 && msg->msg_controllen)

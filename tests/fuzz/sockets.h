@@ -8,6 +8,9 @@
 
 #include "input.h"
 
+/* Messages with descriptors that may be unread at one socket. */
+#define SOCKETS_PARCELS 64u
+
 /* As poll() that does not wait, of these sockets alone. */
 int sockets_poll(struct pollfd *p, nfds_t nr);
 
