@@ -42,6 +42,7 @@ extern const unsigned int __rseq_size __attribute__((weak));
 #define SPIN_NS (20u * 1000)
 
 static ptrdiff_t robust_offset;
+static pthread_once_t robust_once = PTHREAD_ONCE_INIT;
 
 static char *robust_head(pid_t tid)
 {
@@ -53,18 +54,26 @@ static char *robust_head(pid_t tid)
 	return head;
 }
 
-void dcm_choose_init(struct dcm_pager *pg)
+/* The same for every thread and pager: measured once, before any lane reads. */
+static void robust_offset_measure(void)
 {
 	char *head = robust_head(0);
 
-	bool can = pg->uffd.thread_id && head && &__rseq_offset &&
-		   &__rseq_size && __rseq_size &&
-		   sysconf(_SC_NPROCESSORS_ONLN) > 1;
+	if (head)
+		robust_offset = head - (char *)pthread_self();
+}
 
+/** dcm_affinity_init() - whether lanes of a new pager can follow its threads */
+void dcm_affinity_init(struct dcm_pager *pg)
+{
+	bool can;
+
+	pthread_once(&robust_once, robust_offset_measure);
+	can = pg->uffd.thread_id && robust_offset && &__rseq_offset &&
+	      &__rseq_size && __rseq_size && sysconf(_SC_NPROCESSORS_ONLN) > 1;
 	pg->follow &= can;
 	pg->spin &= can;
 	pg->can_yield = pg->follow && dcm_yield_can();
-	robust_offset = head - (char *)pthread_self();
 }
 
 /* The CPU a thread of this process last ran on in user space, or -1. */
@@ -131,8 +140,8 @@ static bool lane_move(struct dcm_pg_lane *l, int cpu)
 	return true;
 }
 
-/** dcm_choose_served() - whether a lane is on the CPU a thread last ran on */
-bool dcm_choose_served(struct dcm_pg_lane *l, pid_t tid)
+/** dcm_affinity_served() - whether a lane is on the CPU a thread last ran on */
+bool dcm_affinity_served(struct dcm_pg_lane *l, pid_t tid)
 {
 	int cpu = cpu_of(l->pg, tid);
 
@@ -151,14 +160,14 @@ static void lane_go(struct dcm_pg_lane *l)
 }
 
 /**
- * dcm_choose_look() - a fault was taken: is this lane on the right CPU?
+ * dcm_affinity_look() - a fault was taken: is this lane on the right CPU?
  * @l: the lane; called by its own thread
  * @msg: the fault
  * @many: several threads fault
  *
  * Return: a CPU that many faults come from and that has no lane, or -1.
  */
-int dcm_choose_look(struct dcm_pg_lane *l, const struct uffd_msg *msg,
+int dcm_affinity_look(struct dcm_pg_lane *l, const struct uffd_msg *msg,
 		    bool many)
 {
 	pid_t tid = (pid_t)msg->arg.pagefault.feat.ptid;
@@ -204,8 +213,8 @@ int dcm_choose_look(struct dcm_pg_lane *l, const struct uffd_msg *msg,
 	return -1;
 }
 
-/** dcm_choose_spin() - whether to spin for the next fault, and until when */
-bool dcm_choose_spin(struct dcm_pg_lane *l, u64 *until)
+/** dcm_affinity_spin() - whether to spin for the next fault, and until when */
+bool dcm_affinity_spin(struct dcm_pg_lane *l, u64 *until)
 {
 	u64 now;
 

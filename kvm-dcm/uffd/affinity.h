@@ -7,10 +7,10 @@
 
 #include "pager.h"
 
-void dcm_choose_init(struct dcm_pager *pg);
-int dcm_choose_look(struct dcm_pg_lane *l, const struct uffd_msg *msg,
+void dcm_affinity_init(struct dcm_pager *pg);
+int dcm_affinity_look(struct dcm_pg_lane *l, const struct uffd_msg *msg,
 		    bool many);
-bool dcm_choose_served(struct dcm_pg_lane *l, pid_t tid);
-bool dcm_choose_spin(struct dcm_pg_lane *l, u64 *until);
+bool dcm_affinity_served(struct dcm_pg_lane *l, pid_t tid);
+bool dcm_affinity_spin(struct dcm_pg_lane *l, u64 *until);
 
 #endif /* DCM_UFFD_AFFINITY_H */

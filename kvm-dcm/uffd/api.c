@@ -274,7 +274,7 @@ static int pager_create(struct dcm_pager *pg, char *err, size_t len)
 		rc = core_create(pg, nr_pages, extent, err, len);
 	if (rc)
 		return rc;
-	dcm_choose_init(pg);
+	dcm_affinity_init(pg);
 	snprintf(err, len, "can't start threads");
 	rc = lanes_create(pg);
 	if (!rc)

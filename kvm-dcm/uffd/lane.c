@@ -193,7 +193,7 @@ static int messages_take(struct dcm_pg_lane *l)
 		return 0;
 	WRITE_ONCE(l->messages, l->messages + (u64)nr);
 	if (READ_ONCE(l->pg->follow) || l->pg->spin) {
-		int cpu = dcm_choose_look(l, &l->msg[0],
+		int cpu = dcm_affinity_look(l, &l->msg[0],
 					  crew_has_many_threads(l->pg));
 
 		if (cpu >= 0)
@@ -211,7 +211,7 @@ static bool lane_spin(struct dcm_pg_lane *l)
 	u64 until;
 	int n;
 
-	if (!dcm_choose_spin(l, &until))
+	if (!dcm_affinity_spin(l, &until))
 		return false;
 	do {
 		n = messages_take(l);

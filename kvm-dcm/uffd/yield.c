@@ -185,7 +185,7 @@ void dcm_yield_fault(struct dcm_pg_lane *l, pid_t tid)
 	if (!p->on)
 		return;
 	WRITE_ONCE(p->served, p->served + 1);
-	if (tid != p->tid && gap > LATE_NS && !dcm_choose_served(l, tid)) {
+	if (tid != p->tid && gap > LATE_NS && !dcm_affinity_served(l, tid)) {
 		yield_regret(p, now, gap);
 		return;
 	}
