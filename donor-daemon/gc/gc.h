@@ -40,13 +40,13 @@ u64 dcm_gc_space_address(const struct dcm_gc_space *s);
  * @region: its number
  * @donor: the donor that holds it
  * @memory: its mapping, if that is this donor; read and written
- * @tag: if not %NULL, changes (__atomic) around writes by others: odd while one
+ * @write_count: if not %NULL, changes (__atomic) around writes by others: odd while one
  *	is under way
  *
  * Return: %VIRTIO_GC_OK, or %VIRTIO_GC_INVALID for a number out of range.
  */
 u32 dcm_gc_space_place(struct dcm_gc_space *s, u32 region, u32 donor,
-		       void *memory, const u32 *tag);
+		       void *memory, const u32 *write_count);
 
 /* Bytes of memory the engine uses for @s beside its regions. */
 u64 dcm_gc_space_memory(const struct dcm_gc_space *s);

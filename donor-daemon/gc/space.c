@@ -127,7 +127,7 @@ static void region_forget(struct dcm_gc_space *s, u32 region)
 }
 
 u32 dcm_gc_space_place(struct dcm_gc_space *s, u32 region, u32 donor,
-		       void *memory, const u32 *tag)
+		       void *memory, const u32 *write_count)
 {
 	struct gc_region *r;
 
@@ -142,7 +142,7 @@ u32 dcm_gc_space_place(struct dcm_gc_space *s, u32 region, u32 donor,
 		region_forget(s, region);
 	r->donor = donor;
 	r->base = memory;
-	s->cold[region].tag = tag;
+	s->cold[region].write_count = write_count;
 	return VIRTIO_GC_OK;
 }
 

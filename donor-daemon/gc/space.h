@@ -56,8 +56,8 @@ struct gc_region {
 
 /* Properties that are seldom needed. */
 struct gc_cold {
-	const u32 *tag;
-	u32 tag_before;
+	const u32 *write_count;
+	u32 count_before;
 	u64 live_bytes;		/* __atomic */
 	u64 live_objects;	/* __atomic */
 	/* moved: its forward table, checked when it was made */

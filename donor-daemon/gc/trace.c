@@ -67,10 +67,10 @@ static void regions_prepare(struct dcm_gc_space *s)
 		memset(gc_region_marks(s, i), 0, s->l.region_bytes / 64);
 		memset(&s->grey[i * gc_grey_words(s)], 0,
 		       s->l.region_bytes / 512);
-		if (c->tag) {
-			c->tag_before =
-				__atomic_load_n(c->tag, __ATOMIC_ACQUIRE);
-			r->stale = c->tag_before & 1;
+		if (c->write_count) {
+			c->count_before = __atomic_load_n(c->write_count,
+							  __ATOMIC_ACQUIRE);
+			r->stale = c->count_before & 1;
 		}
 	}
 }
@@ -343,14 +343,15 @@ static u32 trace_stale(struct dcm_gc_trace *t)
 
 	if (t->flags & VIRTIO_GC_TRACE_CONCURRENT)
 		return VIRTIO_GC_OK;
-	/* the threads are joined: they read the heap before tags are read */
+	/* the threads are joined: they read the heap before the counts are read */
 	for (u32 i = 0; i < s->nr_regions; i++) {
 		struct gc_region *r = &s->regions[i];
 		const struct gc_cold *c = &s->cold[i];
 
-		if (!r->base || !r->top || !c->tag)
+		if (!r->base || !r->top || !c->write_count)
 			continue;
-		if (__atomic_load_n(c->tag, __ATOMIC_ACQUIRE) != c->tag_before)
+		if (__atomic_load_n(c->write_count, __ATOMIC_ACQUIRE) !=
+		    c->count_before)
 			r->stale = true;
 		if (r->stale && !(t->flags & VIRTIO_GC_TRACE_LOCAL))
 			status = VIRTIO_GC_STALE;

@@ -146,8 +146,8 @@ struct dcm_client_count {
  * @dead: set before ops->lost(): every operation fails from then on
  * @activity_milli: page operations a second, EWMA, times 1000; READ_ONCE()
  * @priv: the pager's, never touched here
- * @tags: for each %DCM_CLIENT_TAG_BYTES a count of writes begun and ended; or
- *	%NULL
+ * @write_counts: for each %DCM_CLIENT_COUNTED_BYTES how many writes began or
+ *	ended; or %NULL
  *
  * The rest is slab.c's.
  */
@@ -161,7 +161,7 @@ struct dcm_client_slab {
 	bool dead;
 	u64 activity_milli;
 	void *priv;
-	u32 *tags;
+	u32 *write_counts;
 
 	struct dcm_activity activity;
 	struct dcm_client_slab *next;
@@ -332,24 +332,24 @@ int dcm_client_io_poll(struct dcm_client *client, u32 lane,
 int dcm_client_io_fds(struct dcm_client *client, u32 lane, struct pollfd *fds,
 		      int max);
 
-#define DCM_CLIENT_TAG_BYTES (64u << 10)
+#define DCM_CLIENT_COUNTED_BYTES (64u << 10)
 
 /**
- * dcm_client_tag() - has a piece of a slab been written? (semeru-osdi20, fig.
- * 6)
+ * dcm_client_write_count() - has a part of a slab been written?
  * @donor: index of its donor
  * @slab: its id
- * @offset: of the piece, in bytes
- * @bytes: its size; rounded out to whole units of %DCM_CLIENT_TAG_BYTES
+ * @offset: of the part, in bytes
+ * @bytes: its size; rounded out to whole units of %DCM_CLIENT_COUNTED_BYTES
  *
  * Any thread; takes a lock that the client thread holds briefly.
  *
  * Return: the same value as before if no write began or ended meanwhile, and an
  * odd one while a write is under way. %U32_MAX for a slab that is gone, and
  * always if lanes do their I/O elsewhere: then writes are not seen here.
+ * Semeru has this in the donor's memory: semeru-osdi20, fig. 6.
  */
-u32 dcm_client_tag(struct dcm_client *client, u32 donor, u64 slab, u64 offset,
-		   u64 bytes);
+u32 dcm_client_write_count(struct dcm_client *client, u32 donor, u64 slab,
+			   u64 offset, u64 bytes);
 
 /* Operations of this lane posted and not yet polled. */
 u32 dcm_client_io_in_flight(struct dcm_client *client, u32 lane);

@@ -322,7 +322,7 @@ struct client_lane {
  * @scratch: all clear between uses
  * @cur: newest slab of each extent, %NULL: none or lost
  * @donor: %DCM_CONFIG_DONORS_MAX places, of which @nr_donors are or were used
- * @tag_slab: the last slab whose tag was asked for, under @lock
+ * @counted_slab: the last slab whose write count was asked for, under @lock
  * @status: copy for dcm_client_status(), under @lock
  * @asking: mutex held by the thread that has a request in @ask, until it is
  *	done
@@ -375,7 +375,7 @@ struct dcm_client {
 	u64 burst_ms;
 	struct client_job job[CLIENT_JOBS];
 	struct dcm_client_slab *slabs;
-	struct dcm_client_slab *tag_slab;
+	struct dcm_client_slab *counted_slab;
 	u64 nr_lost;
 	struct dcm_log_rate say_starved;
 

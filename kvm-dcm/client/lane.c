@@ -9,8 +9,8 @@
  *
  * Order matters: a completion is accounted to its slab before the slab's
  * in-flight count goes down, because at zero a released slab is freed. A write
- * counts in its piece's tag before its first byte can be in the slab, and again
- * when it has ended: dcm_client_tag().
+ * counts in its write count before its first byte can be in the slab, and again
+ * when it has ended: dcm_client_write_count().
  */
 #include <time.h>
 
@@ -27,17 +27,18 @@ static inline void count_add(u64 *p, u64 n)
 }
 
 /* Count a write that begins or ends, or (-1) could not be posted. */
-static void tags_add(struct dcm_client_slab *slab, const struct dcm_io *io,
-		     u32 by)
+static void write_counts_add(struct dcm_client_slab *slab,
+			     const struct dcm_io *io, u32 by)
 {
-	u64 i = io->offset / DCM_CLIENT_TAG_BYTES;
+	u64 i = io->offset / DCM_CLIENT_COUNTED_BYTES;
 
-	if (io->op != DCM_IO_WRITE || !slab->tags ||
+	if (io->op != DCM_IO_WRITE || !slab->write_counts ||
 	    io->offset > slab->ref.bytes ||
 	    io->bytes > slab->ref.bytes - io->offset)
 		return;
-	for (; i * DCM_CLIENT_TAG_BYTES < io->offset + io->bytes; i++)
-		__atomic_fetch_add(&slab->tags[i], by, __ATOMIC_SEQ_CST);
+	for (; i * DCM_CLIENT_COUNTED_BYTES < io->offset + io->bytes; i++)
+		__atomic_fetch_add(&slab->write_counts[i], by,
+				   __ATOMIC_SEQ_CST);
 }
 
 /* The slot's live endpoint; a dead one goes back once nothing is in flight. */
@@ -92,10 +93,10 @@ int dcm_client_io_post(struct dcm_client *client, u32 lane, struct dcm_io *io)
 	if (unlikely(!ep))
 		return -ENOTCONN;
 	count_add(&c->in_flight, 1);
-	tags_add(slab, io, 1);
+	write_counts_add(slab, io, 1);
 	ret = ep->ops->post(ep, io);
 	if (unlikely(ret)) {
-		tags_add(slab, io, (u32)-1);
+		write_counts_add(slab, io, (u32)-1);
 		__atomic_store_n(&c->in_flight, c->in_flight - 1,
 				 __ATOMIC_RELEASE);
 		return ret;
@@ -125,7 +126,7 @@ static void io_account(struct dcm_client *client, u32 lane,
 	struct dcm_client_slab *slab = slab_of(io);
 	struct dcm_client_count *c = &slab->lane[lane];
 
-	tags_add(slab, io, 1);
+	write_counts_add(slab, io, 1);
 	/* an shm slab can still be read when its donor is gone */
 	if (unlikely(__atomic_load_n(&slab->dead, __ATOMIC_ACQUIRE)) &&
 	    !io->status)

@@ -15,7 +15,7 @@
  * dispatch queue by polling every 10 us; here there is no hurry.)
  *
  * Locking: the client thread owns the list and changes it under the lock, as
- * other threads read tags; notes and tags are atomic.
+ * other threads read write counts; notes and counts are atomic.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,14 +87,16 @@ static struct dcm_client_slab *slab_new(struct client_donor *d, u32 extent,
 	size_t len = sizeof(struct dcm_client_slab) +
 		     client->nr_lanes * sizeof(struct dcm_client_count);
 	struct dcm_client_slab *s = aligned_alloc(64, (len + 63) & ~(size_t)63);
-	u64 nr_tags = ref->bytes / DCM_CLIENT_TAG_BYTES + 1;
+	u64 nr_counts = ref->bytes / DCM_CLIENT_COUNTED_BYTES + 1;
 
 	if (!s)
 		return NULL;
 	memset(s, 0, len);
 	/* writes made elsewhere are not seen here */
-	s->tags = client->links ? NULL : calloc(nr_tags, sizeof(*s->tags));
-	if (!s->tags && !client->links) {
+	s->write_counts = client->links ?
+				  NULL :
+				  calloc(nr_counts, sizeof(*s->write_counts));
+	if (!s->write_counts && !client->links) {
 		free(s);
 		return NULL;
 	}
@@ -149,44 +151,46 @@ static void slab_free(struct dcm_client *client, struct dcm_client_slab *s)
 	for (p = &client->slabs; *p != s; p = &(*p)->next)
 		;
 	*p = s->next;
-	if (client->tag_slab == s)
-		client->tag_slab = NULL;
+	if (client->counted_slab == s)
+		client->counted_slab = NULL;
 	pthread_mutex_unlock(&client->lock);
 	if (client->cur[s->extent] == s)
 		client->cur[s->extent] = NULL;
 	if (!s->dead)
 		client->donor[s->donor].load.mine--;
 	client_slab_unmap(s);
-	free(s->tags);
+	free(s->write_counts);
 	free(s);
 }
 
 /* Under the lock. */
-static struct dcm_client_slab *slab_tagged(struct dcm_client *client, u32 donor,
-					   u64 id)
+static struct dcm_client_slab *slab_counted(struct dcm_client *client,
+					    u32 donor, u64 id)
 {
-	struct dcm_client_slab *s = client->tag_slab;
+	struct dcm_client_slab *s = client->counted_slab;
 
 	if (!s || s->donor != donor || s->ref.id != id ||
 	    __atomic_load_n(&s->dead, __ATOMIC_ACQUIRE))
 		s = slab_find(&client->donor[donor], id);
-	client->tag_slab = s;
-	return s && s->tags ? s : NULL;
+	client->counted_slab = s;
+	return s && s->write_counts ? s : NULL;
 }
 
-u32 dcm_client_tag(struct dcm_client *client, u32 donor, u64 slab, u64 offset,
-		   u64 bytes)
+u32 dcm_client_write_count(struct dcm_client *client, u32 donor, u64 slab,
+			   u64 offset, u64 bytes)
 {
 	struct dcm_client_slab *s;
 	u32 sum = U32_MAX;
 
 	pthread_mutex_lock(&client->lock);
-	s = slab_tagged(client, donor, slab);
+	s = slab_counted(client, donor, slab);
 	if (s && offset <= s->ref.bytes && bytes <= s->ref.bytes - offset) {
-		u64 i = offset / DCM_CLIENT_TAG_BYTES;
+		u64 i = offset / DCM_CLIENT_COUNTED_BYTES;
 
-		for (sum = 0; i * DCM_CLIENT_TAG_BYTES < offset + bytes; i++)
-			sum += __atomic_load_n(&s->tags[i], __ATOMIC_ACQUIRE);
+		for (sum = 0; i * DCM_CLIENT_COUNTED_BYTES < offset + bytes;
+		     i++)
+			sum += __atomic_load_n(&s->write_counts[i],
+					       __ATOMIC_ACQUIRE);
 	}
 	pthread_mutex_unlock(&client->lock);
 	return sum;

@@ -28,7 +28,7 @@
  *	DISCARD
  * @discard: a range reads zero from now on; 0 or a negative errno
  * @place: where a byte is kept; false: nowhere, or its extent is moving
- * @tag: counts writes to the range, which is at @place; see
+ * @write_count: counts writes to the range, which is at @place; see
  *	struct dcm_gc_workers_ops
  * @bits: write bytes into the window
  * @end: the host is being closed
@@ -46,8 +46,8 @@ struct dcm_gc_backend_ops {
 	void (*hint)(void *priv, u64 at, u64 bytes, u32 what);
 	int (*discard)(void *priv, u64 at, u64 bytes);
 	bool (*place)(void *priv, u64 at, struct dcm_gc_place_of *place);
-	bool (*tag)(void *priv, u64 at, u64 bytes,
-		    const struct dcm_gc_place_of *place, u32 *tag);
+	bool (*write_count)(void *priv, u64 at, u64 bytes,
+		    const struct dcm_gc_place_of *place, u32 *count);
 	void (*bits)(void *priv, u64 at, const void *bits, size_t bytes);
 	void (*end)(void *priv);
 };

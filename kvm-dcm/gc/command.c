@@ -395,16 +395,17 @@ static bool window_place(void *arg, u32 space, u32 region,
 				      place);
 }
 
-static bool window_tag(void *arg, u32 space, u32 region,
-		       const struct dcm_gc_place_of *place, u32 *tag)
+static bool window_write_count(void *arg, u32 space, u32 region,
+		       const struct dcm_gc_place_of *place, u32 *count)
 {
 	struct gc_queue *gc = arg;
 	const struct dcm_gc_host_space *p =
 		dcm_gc_host_space_find(&gc->spaces, space);
 	u64 size = p->layout.region_bytes;
 
-	return gc->backend.ops->tag(gc->backend.priv, p->window + region * size,
-				    size, place, tag);
+	return gc->backend.ops->write_count(gc->backend.priv,
+					    p->window + region * size, size,
+					    place, count);
 }
 
 static void window_bits(void *arg, u32 space, u64 at, const void *bits,
@@ -419,7 +420,7 @@ static void window_bits(void *arg, u32 space, u64 at, const void *bits,
 
 const struct dcm_gc_workers_ops gc_command_workers_ops = {
 	.place = window_place,
-	.tag = window_tag,
+	.write_count = window_write_count,
 	.bits = window_bits,
 	.cancelled = job_cancelled,
 };

@@ -22,7 +22,7 @@ struct replay {
  * @replay: SPACE_CREATE, then TYPES_ADD, in order; %NULL: no such space
  * @place: of each region
  * @top: of each region in the trace, as a space offset
- * @tag: of each region's place when the trace began
+ * @write_count: of each region's place when the trace began
  * @flags: of the trace
  * @mask: donors that hold a region, a bit each
  * @epoch: of the trace, once all workers have begun it
@@ -35,7 +35,7 @@ struct workers_space {
 	u32 nr_regions;
 	struct dcm_gc_place_of *place;
 	u64 *top;
-	u32 *tag;
+	u32 *write_count;
 	u64 mask;
 	u32 flags;
 	u32 epoch;

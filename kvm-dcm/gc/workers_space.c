@@ -242,7 +242,7 @@ void gc_space_forget(struct workers_space *sp)
 	}
 	free(sp->place);
 	free(sp->top);
-	free(sp->tag);
+	free(sp->write_count);
 	memset(sp, 0, sizeof(*sp));
 }
 
@@ -261,11 +261,11 @@ u32 gc_do_create(struct dcm_gc_workers *t, const struct gc_call *c)
 	sp->nr_regions = (u32)(sp->l.bytes / sp->l.region_bytes);
 	sp->place = calloc(sp->nr_regions, sizeof(*sp->place));
 	sp->top = calloc(sp->nr_regions, sizeof(*sp->top));
-	sp->tag = calloc(sp->nr_regions, sizeof(*sp->tag));
+	sp->write_count = calloc(sp->nr_regions, sizeof(*sp->write_count));
 	for (u32 r = 0; sp->place && r < sp->nr_regions; r++)
 		sp->place[r].donor = VIRTIO_GC_NO_DONOR;
 	status = VIRTIO_GC_LIMIT;
-	if (sp->place && sp->top && sp->tag)
+	if (sp->place && sp->top && sp->write_count)
 		status = replay_add(sp, c->raw, c->bytes);
 	if (status)
 		gc_space_forget(sp);

@@ -9,17 +9,17 @@
  *
  * Without the runtime's barrier a region must not be written to while it is
  * traced: semeru-osdi20, 4.2, fig. 6. There the memory server reads a tag that
- * the host's write-backs change; here the host's pager keeps the tag, because
+ * the host's write-backs change; here the host's pager counts writes, because
  * only it knows of every write, over any transport. It looks when all threads
  * are quiet: bytes that a worker has read were in the slab, so their write had
- * changed the tag. Workers get the tags that changed, and mark results as
+ * changed the count. Workers get the counts that changed, and mark results as
  * stale.
  *
  * Locking: none, only the GC thread uses it.
  */
 #include "workers_int.h"
 
-#define TAGS_MAX (DCM_WIRE_PAYLOAD_MAX / sizeof(struct dcm_gc_tag))
+#define COUNTS_MAX (DCM_WIRE_PAYLOAD_MAX / sizeof(struct dcm_gc_write_count))
 
 /* Whether the worker had begun the trace does not matter. */
 static void take_any(void *arg, u32 donor, const struct dcm_wire_msg *msg)
@@ -55,10 +55,10 @@ static u32 trace_end(struct dcm_gc_workers *t, u32 space)
 }
 
 /*
- * Take the tags of all regions before the trace begins. False: a tag is
+ * Take the write counts of all regions before the trace begins. False: one is
  * unknown, so a write during the trace would not be noticed.
  */
-static bool tags_take(struct dcm_gc_workers *t, u32 space, u32 flags)
+static bool write_counts_take(struct dcm_gc_workers *t, u32 space, u32 flags)
 {
 	struct workers_space *sp = &t->space[space];
 	bool known = true;
@@ -67,31 +67,32 @@ static bool tags_take(struct dcm_gc_workers *t, u32 space, u32 flags)
 	for (u32 r = 0; known && r < sp->nr_regions; r++)
 		if (!(flags & VIRTIO_GC_TRACE_CONCURRENT) &&
 		    sp->place[r].donor != VIRTIO_GC_NO_DONOR)
-			known = t->ops->tag(t->arg, space, r, &sp->place[r],
-					    &sp->tag[r]);
+			known = t->ops->write_count(t->arg, space, r,
+						    &sp->place[r],
+					    &sp->write_count[r]);
 	return known;
 }
 
-/* Change of @r's tag since the trace began; 0: it is not traced. */
-static u32 tag_change(struct dcm_gc_workers *t, u32 space, u32 r)
+/* Change of @r's write count since the trace began; 0: it is not traced. */
+static u32 write_count_change(struct dcm_gc_workers *t, u32 space, u32 r)
 {
 	const struct workers_space *sp = &t->space[space];
-	u32 tag;
+	u32 count;
 
 	if (sp->flags & VIRTIO_GC_TRACE_CONCURRENT ||
 	    sp->place[r].donor == VIRTIO_GC_NO_DONOR ||
 	    sp->top[r] <= r * sp->l.region_bytes)
 		return 0;
-	if (!t->ops->tag(t->arg, space, r, &sp->place[r], &tag))
+	if (!t->ops->write_count(t->arg, space, r, &sp->place[r], &count))
 		return U32_MAX;
-	return tag - sp->tag[r];
+	return count - sp->write_count[r];
 }
 
-/* Send workers the tags that changed. @any: there were some. */
-static u32 tags_tell(struct dcm_gc_workers *t, u32 space, bool *any)
+/* Send workers the write counts that changed. @any: there were some. */
+static u32 write_counts_send(struct dcm_gc_workers *t, u32 space, bool *any)
 {
 	const struct workers_space *sp = &t->space[space];
-	struct dcm_gc_tag *le = calloc(TAGS_MAX, sizeof(*le));
+	struct dcm_gc_write_count *le = calloc(COUNTS_MAX, sizeof(*le));
 	u32 status = le ? VIRTIO_GC_OK : VIRTIO_GC_LIMIT;
 
 	*any = false;
@@ -101,17 +102,17 @@ static u32 tags_tell(struct dcm_gc_workers *t, u32 space, bool *any)
 
 		for (u32 r = 0; !status && r < sp->nr_regions; r++) {
 			u32 change = sp->place[r].donor == d ?
-					     tag_change(t, space, r) :
+					     write_count_change(t, space, r) :
 					     0;
 
 			if (change) {
 				le[n].region = htole32(r);
-				le[n++].tag = htole32(change);
+				le[n++].count = htole32(change);
 			}
-			if (!n || (n < TAGS_MAX && r + 1 < sp->nr_regions))
+			if (!n || (n < COUNTS_MAX && r + 1 < sp->nr_regions))
 				continue;
 			*any = true;
-			ask.msg.gc.kind = DCM_GC_TAGS;
+			ask.msg.gc.kind = DCM_GC_WRITE_COUNTS;
 			ask.msg.gc.n = n;
 			ask.msg.payload = le;
 			ask.msg.payload_bytes = n * (u32)sizeof(*le);
@@ -155,7 +156,7 @@ u32 gc_do_start(struct dcm_gc_workers *t, const struct gc_call *c)
 	status = gc_space_place(t, r->space);
 	if (status)
 		return status;
-	if (!tags_take(t, r->space, r->flags))
+	if (!write_counts_take(t, r->space, r->flags))
 		return VIRTIO_GC_LIMIT;
 	/* on failure some may have begun it: trace_end() has to end it */
 	sp->begun = r->epoch;
@@ -250,7 +251,7 @@ u32 gc_do_finish(struct dcm_gc_workers *t, const struct gc_call *c)
 			gc_workers_turn(t, NULL, -1, 1);
 	}
 	if (!result.status || status_bad_heap(result.status)) {
-		u32 status = tags_tell(t, r->space, &changed);
+		u32 status = write_counts_send(t, r->space, &changed);
 
 		if (status || (result.status && changed))
 			result = (struct dcm_gc_result){

@@ -168,16 +168,17 @@ static bool window_place(void *priv, u64 at, struct dcm_gc_place_of *place)
 }
 
 /* Lanes are in the kernel, which counts their writes. */
-static bool window_tag(void *priv, u64 at, u64 bytes,
-		       const struct dcm_gc_place_of *place, u32 *tag)
+static bool window_write_count(void *priv, u64 at, u64 bytes,
+		       const struct dcm_gc_place_of *place, u32 *count)
 {
 	const struct hostd_window *w = priv;
-	struct dcmfs_tag t = { .first = at / 4096, .pages = bytes / 4096 };
+	struct dcmfs_write_count arg = { .first = at / 4096,
+					 .pages = bytes / 4096 };
 
 	(void)place;
-	if (ioctl(w->f->fd, DCMFS_IOC_TAG, &t))
+	if (ioctl(w->f->fd, DCMFS_IOC_WRITE_COUNT, &arg))
 		return false;
-	*tag = t.tag;
+	*count = arg.count;
 	return true;
 }
 
@@ -201,7 +202,7 @@ static const struct dcm_gc_backend_ops window_ops = {
 	.hint = window_hint,
 	.discard = window_discard,
 	.place = window_place,
-	.tag = window_tag,
+	.write_count = window_write_count,
 	.bits = window_bits,
 	.end = window_end,
 };

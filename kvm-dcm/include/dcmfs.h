@@ -240,20 +240,20 @@ struct dcmfs_range {
 };
 
 /**
- * struct dcmfs_tag - DCMFS_IOC_TAG: has a range been written to on its slabs?
+ * struct dcmfs_write_count - has a range been written to on its slabs?
  * @first: first page
  * @pages: how many; both multiples of 16, and the file has them all
- * @tag: 0; out: counts writes to them that began or ended. Two that are the same
- *	mean that none did in between, if none was on its way at the first (SYNC)
+ * @count: 0; out: how many writes to them began or ended. The same count twice
+ *	means that none did in between, if none was on its way at the first (SYNC)
  * @reserved: 0
  *
  * ENOMEM: of memory that is the caller's, 4 bytes for 64 KiB of the file when it
  * is first asked. EINTR: killed.
  */
-struct dcmfs_tag {
+struct dcmfs_write_count {
 	__u64 first;
 	__u64 pages;
-	__u32 tag;
+	__u32 count;
 	__u32 reserved;
 };
 
@@ -277,6 +277,6 @@ struct dcmfs_tag {
 #define DCMFS_IOC_FREEZE _IOW(0xDC, 0x0D, struct dcmfs_range)
 #define DCMFS_IOC_SYNC _IOWR(0xDC, 0x0E, struct dcmfs_range)
 #define DCMFS_IOC_HINT _IOW(0xDC, 0x0F, struct dcmfs_range)
-#define DCMFS_IOC_TAG _IOWR(0xDC, 0x10, struct dcmfs_tag)
+#define DCMFS_IOC_WRITE_COUNT _IOWR(0xDC, 0x10, struct dcmfs_write_count)
 
 #endif /* DCMFS_H */

@@ -181,7 +181,7 @@ struct dcmfs_lent {
  * @events: for poll() on @wanted
  * @frozen: blocks whose accesses wait, a bit each; %NULL: there never were any
  * @freezer: the open file that froze them, if any are frozen
- * @tags: of writes to each block on its slab; %NULL: never asked for
+ * @write_counts: of each 64 KiB; %NULL: never asked for
  * @freeze_lock: guards the three
  * @thread: finishes what faults leave behind, and balances
  * @work: it waits here
@@ -208,7 +208,7 @@ struct dcmfs_vm {
 	wait_queue_head_t events;
 	unsigned long *frozen;
 	const struct file *freezer;
-	atomic_t *tags;
+	atomic_t *write_counts;
 	struct mutex freeze_lock;
 	struct task_struct *thread;
 	wait_queue_head_t work;
@@ -330,20 +330,21 @@ struct dcm_endpoint *dcmfs_tcp_open(struct dcmfs_vm *vm,
 				    struct dcmfs_lane *lane, int fd, u32 depth,
 				    int *err);
 
-/* tag.c */
-void dcmfs_tag_write(struct dcmfs_vm *vm, const struct dcmfs_lent *slab,
+/* write_count.c */
+void dcmfs_write_count_change(struct dcmfs_vm *vm,
+			      const struct dcmfs_lent *slab,
 		     const struct dcm_io *io, int by);
 
 /* Count an operation that begins or has ended, if it is a write. */
-static inline void dcmfs_tag_add(struct dcmfs_vm *vm,
+static inline void dcmfs_write_count_add(struct dcmfs_vm *vm,
 				 const struct dcmfs_lent *slab,
 				 const struct dcm_io *io, int by)
 {
 	if (io->op == DCM_IO_WRITE)
-		dcmfs_tag_write(vm, slab, io, by);
+		dcmfs_write_count_change(vm, slab, io, by);
 }
 
-int dcmfs_tag(struct dcmfs_vm *vm, struct dcmfs_tag *arg);
+int dcmfs_write_count(struct dcmfs_vm *vm, struct dcmfs_write_count *arg);
 
 /* freeze.c */
 bool dcmfs_range_good(const struct dcmfs_vm *vm, u64 first, u64 pages);

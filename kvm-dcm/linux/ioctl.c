@@ -184,14 +184,14 @@ static long ioc_range(struct dcmfs_vm *vm, const struct file *file,
 	}
 }
 
-static long ioc_tag(struct dcmfs_vm *vm, void __user *arg)
+static long ioc_write_count(struct dcmfs_vm *vm, void __user *arg)
 {
-	struct dcmfs_tag t;
+	struct dcmfs_write_count t;
 	int err;
 
 	if (copy_from_user(&t, arg, sizeof(t)))
 		return -EFAULT;
-	err = dcmfs_tag(vm, &t);
+	err = dcmfs_write_count(vm, &t);
 	if (err)
 		return err;
 	return copy_to_user(arg, &t, sizeof(t)) ? -EFAULT : 0;
@@ -220,7 +220,7 @@ long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	case DCMFS_IOC_FREEZE:
 	case DCMFS_IOC_SYNC:
 	case DCMFS_IOC_HINT:
-	case DCMFS_IOC_TAG:
+	case DCMFS_IOC_WRITE_COUNT:
 		if (!capable(CAP_SYS_ADMIN))
 			return -EPERM;
 		break;
@@ -250,8 +250,8 @@ long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	case DCMFS_IOC_SYNC:
 	case DCMFS_IOC_HINT:
 		return ioc_range(vm, file, cmd, p);
-	case DCMFS_IOC_TAG:
-		return ioc_tag(vm, p);
+	case DCMFS_IOC_WRITE_COUNT:
+		return ioc_write_count(vm, p);
 	default:
 		return ioc_slab(vm, cmd, p);
 	}

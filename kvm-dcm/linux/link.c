@@ -76,17 +76,17 @@ int dcmfs_io_post(struct dcm_lane *lane, struct dcm_io *io)
 	if (io->op == DCM_IO_READ && !io->data && landing_of(lane, io))
 		return -EAGAIN;
 	dcmfs_jitter(DCMFS_AT_POST);
-	dcmfs_tag_add(vm, slab, io, 1);
+	dcmfs_write_count_add(vm, slab, io, 1);
 	if (!slab->file) {
 		err = ep->ops->post(ep, io);
 		if (!err)
 			dl->busy |= 1ull << slab->donor;
 		else
-			dcmfs_tag_add(vm, slab, io, -1);
+			dcmfs_write_count_add(vm, slab, io, -1);
 		return err;
 	}
 	err = dcmfs_slab_io(slab, io);
-	dcmfs_tag_add(vm, slab, io, 1);
+	dcmfs_write_count_add(vm, slab, io, 1);
 	dcm_done_add(&dl->done, io, err);
 	return 0;
 }
@@ -115,7 +115,7 @@ static int link_poll(struct dcmfs_vm *vm, struct dcmfs_lane *dl,
 		struct dcmfs_lent *slab =
 			container_of(io->slab, struct dcmfs_lent, ref);
 
-		dcmfs_tag_add(vm, slab, io, 1);
+		dcmfs_write_count_add(vm, slab, io, 1);
 		/* The donor has taken it back, and tells dcm-hostd too. */
 		if (io->status == -ESTALE)
 			dcmfs_slab_stale(slab);

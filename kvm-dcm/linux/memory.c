@@ -315,7 +315,7 @@ static void vm_free(struct dcmfs_vm *vm)
 	dcmfs_frames_exit(vm);
 	bitmap_free(vm->want);
 	kvfree(vm->frozen);
-	kvfree(vm->tags);
+	kvfree(vm->write_counts);
 	kvfree(vm->lane);
 	kvfree(vm);
 }

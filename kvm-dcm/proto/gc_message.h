@@ -32,7 +32,7 @@ struct dcm_gc_message {
 
 _Static_assert(sizeof(struct dcm_gc_message) == 40, "message");
 _Static_assert(sizeof(struct dcm_gc_place) == 24, "place");
-_Static_assert(sizeof(struct dcm_gc_tag) == 8, "tag");
+_Static_assert(sizeof(struct dcm_gc_write_count) == 8, "write count");
 _Static_assert(sizeof(struct dcm_gc_flags_le) == 24, "flags");
 
 #endif /* DCM_GC_MESSAGE_H */

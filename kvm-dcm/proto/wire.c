@@ -212,7 +212,7 @@ int dcm_wire_gc_from(u32 kind)
 	case DCM_GC_FINISH:
 	case DCM_GC_STOP:
 	case DCM_GC_MOVED:
-	case DCM_GC_TAGS:
+	case DCM_GC_WRITE_COUNTS:
 		return H;
 	case DCM_GC_DONE:
 	case DCM_GC_FLAGS:

@@ -250,7 +250,7 @@ struct dcm_wire_gc_slab {
  *   POLL                      FLAGS
  *   BITMAP                    BITS         of region @n, from byte @value on
  *   FINISH                    DONE         all donors are quiet
- *   TAGS                      DONE         regions written to since PLACE
+ *   WRITE_COUNTS              DONE         regions written to since PLACE
  *   MOVED                     DONE         regions another donor moved
  *   STOP                      -            what runs ends with status @value
  *   GHOSTS                    ACKED        from donor @donor, or to it
@@ -274,7 +274,7 @@ enum dcm_wire_gc_kind {
 	DCM_GC_ACKED = 13,
 	DCM_GC_FORWARD = 14,
 	DCM_GC_FORWARDED = 15,
-	DCM_GC_TAGS = 16,
+	DCM_GC_WRITE_COUNTS = 16,
 	DCM_GC_KINDS
 };
 
@@ -298,12 +298,12 @@ struct dcm_gc_place {
 };
 
 /*
- * TAGS: @n of these. A region's tag is 0 when PLACE says where it is, and another
- * once it was written to; odd while a write is on its way.
+ * WRITE_COUNTS: @n of these. A region's count is 0 when PLACE says where it is, and
+ * another once it was written to; odd while a write is on its way.
  */
-struct dcm_gc_tag {
+struct dcm_gc_write_count {
 	__le32 region;
-	__le32 tag;
+	__le32 count;
 };
 
 /* FLAGS */

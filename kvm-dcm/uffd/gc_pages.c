@@ -202,12 +202,13 @@ static bool paged_place(void *priv, u64 at, struct dcm_gc_place_of *place)
 	return true;
 }
 
-static bool paged_tag(void *priv, u64 at, u64 bytes,
-		      const struct dcm_gc_place_of *place, u32 *tag)
+static bool paged_write_count(void *priv, u64 at, u64 bytes,
+		      const struct dcm_gc_place_of *place, u32 *count)
 {
 	(void)at;
-	*tag = dcm_client_tag(((struct paged *)priv)->pg->client, place->donor,
-			      place->slab, place->offset, bytes);
+	*count = dcm_client_write_count(((struct paged *)priv)->pg->client,
+					place->donor, place->slab,
+					place->offset, bytes);
 	return true;
 }
 
@@ -230,7 +231,7 @@ static const struct dcm_gc_backend_ops paged_ops = {
 	.hint = paged_hint,
 	.discard = paged_discard,
 	.place = paged_place,
-	.tag = paged_tag,
+	.write_count = paged_write_count,
 	.bits = paged_bits,
 	.end = paged_end,
 };

@@ -37,14 +37,14 @@ static void op_bits(void *arg, u32 space, u64 at, const void *bits,
 	memcpy(w->bits + at, bits, bytes);
 }
 
-static bool op_tag(void *arg, u32 space, u32 region,
-		   const struct dcm_gc_place_of *place, u32 *tag)
+static bool op_write_count(void *arg, u32 space, u32 region,
+		   const struct dcm_gc_place_of *place, u32 *count)
 {
 	struct world *w = arg;
 
 	assert_int_equal(space, 3);
 	(void)region;
-	*tag = dcm_client_tag(w->h.client, place->donor, place->slab,
+	*count = dcm_client_write_count(w->h.client, place->donor, place->slab,
 			      place->offset, w->m->l.region_bytes);
 	return true;
 }
@@ -60,7 +60,7 @@ static bool op_cancelled(void *arg)
 
 static const struct dcm_gc_workers_ops workers_ops = {
 	.place = op_place,
-	.tag = op_tag,
+	.write_count = op_write_count,
 	.bits = op_bits,
 	.cancelled = op_cancelled,
 };

@@ -610,7 +610,7 @@ static void slab_step(void)
 	if (how & 4)
 		drop(h);
 	else
-		dcm_client_tag(client, h->slab->donor, h->slab->ref.id,
+		dcm_client_write_count(client, h->slab->donor, h->slab->ref.id,
 			       how << 14, how << 12);
 }
 

@@ -466,16 +466,16 @@ static void say_moved(struct in *in)
 	     le, n * sizeof(*le), -1);
 }
 
-static void say_tags(struct in *in)
+static void say_write_counts(struct in *in)
 {
-	struct dcm_gc_tag le[4];
+	struct dcm_gc_write_count le[4];
 	const u32 n = byte(in) % 5;
 
 	for (u32 i = 0; i < n; i++) {
 		le[i].region = htole32((u32)some(in, 6));
-		le[i].tag = htole32((u32)some(in, 4));
+		le[i].count = htole32((u32)some(in, 4));
 	}
-	hear((struct dcm_gc_message){ .kind = htole32(DCM_GC_TAGS),
+	hear((struct dcm_gc_message){ .kind = htole32(DCM_GC_WRITE_COUNTS),
 				      .space = htole32((u32)some(in, SPACES)),
 				      .n = htole32(n) },
 	     le, n * sizeof(*le), -1);
@@ -638,7 +638,7 @@ static void say(struct in *in)
 		say_moved(in);
 		break;
 	case 22:
-		say_tags(in);
+		say_write_counts(in);
 		break;
 	case 23:
 		say_met(in);
@@ -716,7 +716,7 @@ static void forget(void)
 	for (u32 i = 0; i < DCM_GC_SPACES_MAX; i++) {
 		dcm_gc_space_free(worker_spaces[i].s);
 		if (worker_spaces[i].s)
-			free(worker_spaces[i].tags);
+			free(worker_spaces[i].write_counts);
 		worker_spaces[i].s = NULL;
 	}
 	for (u32 i = 0; i < DCM_GC_SLABS_MAX; i++) {

@@ -152,7 +152,7 @@ struct mesh *mesh_new(struct mut *m, u64 seed)
 			status = dcm_gc_space_place(
 				e->space, r, m->owner[r],
 				mine ? m->donors + r * m->l.region_bytes : NULL,
-				mine ? &m->tag[r] : NULL);
+				mine ? &m->write_count[r] : NULL);
 			assert(!status);
 		}
 	}

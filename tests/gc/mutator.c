@@ -239,7 +239,7 @@ struct mut *mut_new(const struct mut_config *c)
 	m->host = map(bytes);
 	m->donors = map(bytes);
 	m->dirty = zeroed(bytes / MUT_PAGE, 1);
-	m->tag = zeroed(c->regions, sizeof(*m->tag));
+	m->write_count = zeroed(c->regions, sizeof(*m->write_count));
 	m->owner = zeroed(c->regions, sizeof(*m->owner));
 	m->top = zeroed(c->regions, sizeof(*m->top));
 	for (u32 i = 0; i < c->regions; i++)
@@ -264,7 +264,7 @@ void mut_free(struct mut *m)
 	munmap(m->at_unit, bytes / 8 * sizeof(*m->at_unit));
 	munmap(m->objects, bytes / 16 * sizeof(*m->objects));
 	free(m->dirty);
-	free(m->tag);
+	free(m->write_count);
 	free(m->owner);
 	free(m->top);
 	free(m->types);
@@ -479,14 +479,14 @@ void mut_evict(struct mut *m, u64 page)
 {
 	u64 *from = (u64 *)(m->host + page * MUT_PAGE);
 	u64 *to = (u64 *)(m->donors + page * MUT_PAGE);
-	u32 *tag = &m->tag[page * MUT_PAGE / m->l.region_bytes];
+	u32 *count = &m->write_count[page * MUT_PAGE / m->l.region_bytes];
 
 	if (!m->dirty[page])
 		return;
-	__atomic_add_fetch(tag, 1, __ATOMIC_SEQ_CST);
+	__atomic_add_fetch(count, 1, __ATOMIC_SEQ_CST);
 	for (u32 i = 0; i < MUT_PAGE / 8; i++)
 		WRITE_ONCE(to[i], from[i]);
-	__atomic_add_fetch(tag, 1, __ATOMIC_SEQ_CST);
+	__atomic_add_fetch(count, 1, __ATOMIC_SEQ_CST);
 	m->dirty[page] = 0;
 }
 

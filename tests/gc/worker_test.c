@@ -474,11 +474,12 @@ static void test_trace(void **state)
 	       (unsigned long long)carried);
 }
 
-static u32 tag_tell(struct host *h, u32 d, u32 region, u32 tag)
+static u32 write_count_tell(struct host *h, u32 d, u32 region, u32 count)
 {
-	const struct dcm_gc_tag le = { htole32(region), htole32(tag) };
+	const struct dcm_gc_write_count le = { htole32(region),
+					       htole32(count) };
 	const struct dcm_gc_message msg = {
-		.kind = htole32(DCM_GC_TAGS),
+		.kind = htole32(DCM_GC_WRITE_COUNTS),
 		.n = htole32(1),
 		.bytes = htole32(sizeof(le)),
 	};
@@ -487,30 +488,31 @@ static u32 tag_tell(struct host *h, u32 d, u32 region, u32 tag)
 }
 
 /* A worker that is told of a write to a region it traced has no result for it. */
-static void test_tags(void **state)
+static void test_write_counts(void **state)
 {
 	(void)state;
 	for (u32 i = 0; i < HEAPS; i += 3) {
 		struct mut_config c = config_of(i);
-		u32 epoch = 1, traced, tag;
+		u32 epoch = 1, traced, count;
 		struct host h;
 
 		host_start(&h, &c);
 		for (traced = 0; !h.m->top[traced]; traced++)
 			;
 		assert_true(traced < c.regions);
-		assert_int_equal(tag_tell(&h, 0, c.regions, 2),
+		assert_int_equal(write_count_tell(&h, 0, c.regions, 2),
 				 VIRTIO_GC_INVALID);
 		/* nothing of the trace is in the last one */
 		assert_int_equal(host_trace_start(&h, epoch), 0);
-		assert_int_equal(tag_tell(&h, 0, c.regions - 1, 2), 0);
+		assert_int_equal(write_count_tell(&h, 0, c.regions - 1, 2), 0);
 		assert_int_equal(host_trace_finish(&h, epoch++), 0);
 		/* one that is over, one under way, more than can be counted */
-		for (tag = 1; tag; tag = tag == 1 ? 2 :
-					 tag == 2 ? U32_MAX :
+		for (count = 1; count; count = count == 1 ? 2 :
+					 count == 2 ? U32_MAX :
 						    0) {
 			assert_int_equal(host_trace_start(&h, epoch), 0);
-			assert_int_equal(tag_tell(&h, 0, traced, tag), 0);
+			assert_int_equal(write_count_tell(&h, 0, traced, count),
+					 0);
 			/* [VGC-D-24] */
 			assert_int_equal(host_trace_finish(&h, epoch++),
 					 VIRTIO_GC_STALE);
@@ -812,10 +814,12 @@ static void test_noise(void **state)
 		host_start(&h, &c);
 		for (u32 k = 0; k < 300 && !h.lost; k++) {
 			static const u32 kinds[] = {
-				DCM_GC_PLACE, DCM_GC_POLL,  DCM_GC_BITMAP,
-				DCM_GC_STOP,  DCM_GC_MOVED, DCM_GC_GHOSTS,
-				DCM_GC_ACKED, DCM_GC_FORWARD,   DCM_GC_FORWARDED,
-				DCM_GC_POLL,  DCM_GC_FINISH, DCM_GC_TAGS,
+				DCM_GC_PLACE,	  DCM_GC_POLL,
+				DCM_GC_BITMAP,	  DCM_GC_STOP,
+				DCM_GC_MOVED,	  DCM_GC_GHOSTS,
+				DCM_GC_ACKED,	  DCM_GC_FORWARD,
+				DCM_GC_FORWARDED, DCM_GC_POLL,
+				DCM_GC_FINISH,	  DCM_GC_WRITE_COUNTS,
 			};
 			u64 noise[64];
 			struct dcm_gc_message msg;
@@ -893,7 +897,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_trace),
-		cmocka_unit_test(test_tags),
+		cmocka_unit_test(test_write_counts),
 		cmocka_unit_test(test_compact),
 		cmocka_unit_test(test_killed),
 		cmocka_unit_test(test_sandbox),

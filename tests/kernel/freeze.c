@@ -392,41 +392,42 @@ static void stays(void)
 	printf("stays: right\n");
 }
 
-static uint32_t tag(uint64_t first, uint64_t pages)
+static uint32_t write_count(uint64_t first, uint64_t pages)
 {
-	struct dcmfs_tag t = { .first = first, .pages = pages };
+	struct dcmfs_write_count arg = { .first = first, .pages = pages };
 
-	must(ioctl(fd, DCMFS_IOC_TAG, &t) ? errno : 0, "TAG");
-	return t.tag;
+	must(ioctl(fd, DCMFS_IOC_WRITE_COUNT, &arg) ? errno : 0, "WRITE_COUNT");
+	return arg.count;
 }
 
 /* Each write to the slab is counted where it is, and nothing else is. */
-static void tags(void)
+static void write_counts(void)
 {
 	uint32_t all, one, other;
 
 	for (uint32_t turn = 0; turn < 2; turn++) {
 		range_sync(0, PAGES, turn);
 		/* by the first of these there are any */
-		all = tag(0, PAGES);
-		one = tag(3 * BLOCK, BLOCK);
-		other = tag(4 * BLOCK, PAGES - 4 * BLOCK);
+		all = write_count(0, PAGES);
+		one = write_count(3 * BLOCK, BLOCK);
+		other = write_count(4 * BLOCK, PAGES - 4 * BLOCK);
 		/* a page that is only read, or has its first write, stays here */
 		get(4 * BLOCK);
 		put(3 * BLOCK, 9);
-		if (tag(0, PAGES) != all)
+		if (write_count(0, PAGES) != all)
 			fail("a write that is not on the slab was counted");
 		range_sync(3 * BLOCK, BLOCK, turn);
-		if (tag(3 * BLOCK, BLOCK) == one || tag(0, PAGES) == all)
+		if (write_count(3 * BLOCK, BLOCK) == one ||
+		    write_count(0, PAGES) == all)
 			fail("a write to the slab was not counted");
-		if (tag(4 * BLOCK, PAGES - 4 * BLOCK) != other)
+		if (write_count(4 * BLOCK, PAGES - 4 * BLOCK) != other)
 			fail("a write elsewhere was counted");
-		one = tag(3 * BLOCK, BLOCK);
+		one = write_count(3 * BLOCK, BLOCK);
 		range_sync(3 * BLOCK, BLOCK, turn);
-		if (tag(3 * BLOCK, BLOCK) != one)
+		if (write_count(3 * BLOCK, BLOCK) != one)
 			fail("nothing to write was counted");
 	}
-	printf("tags: right\n");
+	printf("write counts: right\n");
 }
 
 static void hints(void)
@@ -458,21 +459,21 @@ static void refused(void)
 		{ .first = -(uint64_t)BLOCK, .pages = BLOCK },
 		{ .first = -(uint64_t)BLOCK, .pages = 2 * BLOCK },
 	};
-	static const struct dcmfs_tag wrong_tags[] = {
+	static const struct dcmfs_write_count wrong_counts[] = {
 		{ .first = 1, .pages = BLOCK },
 		{ .first = 0, .pages = 1 },
 		{ .first = PAGES - BLOCK, .pages = 2 * BLOCK },
 		{ .first = -(uint64_t)BLOCK, .pages = 2 * BLOCK },
-		{ .pages = BLOCK, .tag = 1 },
+		{ .pages = BLOCK, .count = 1 },
 		{ .pages = BLOCK, .reserved = 1 },
 	};
 	size_t n = sizeof(wrong) / sizeof(wrong[0]), i;
 
-	for (i = 0; i < sizeof(wrong_tags) / sizeof(wrong_tags[0]); i++) {
-		struct dcmfs_tag t = wrong_tags[i];
+	for (i = 0; i < sizeof(wrong_counts) / sizeof(wrong_counts[0]); i++) {
+		struct dcmfs_write_count t = wrong_counts[i];
 
-		if (!ioctl(fd, DCMFS_IOC_TAG, &t) || errno != EINVAL)
-			fail("tag %zu was taken", i);
+		if (!ioctl(fd, DCMFS_IOC_WRITE_COUNT, &t) || errno != EINVAL)
+			fail("write count %zu was taken", i);
 	}
 	for (i = 0; i < n; i++) {
 		if (range(fd, DCMFS_IOC_FREEZE, wrong[i].first, wrong[i].pages,
@@ -543,7 +544,7 @@ int freeze(int argc, char **argv)
 	freezers();
 	killed();
 	stays();
-	tags();
+	write_counts();
 	hints();
 	refused();
 	stop = true;

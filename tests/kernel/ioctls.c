@@ -36,7 +36,7 @@ static const unsigned int requests[] = {
 	DCMFS_IOC_WANTED, DCMFS_IOC_LINK,   DCMFS_IOC_PAIR,
 	DCMFS_IOC_SLAB,	  DCMFS_IOC_NOTE,   DCMFS_IOC_ACTIVITY,
 	DCMFS_IOC_FREEZE,	  DCMFS_IOC_SYNC, DCMFS_IOC_HINT,
-	DCMFS_IOC_TAG,
+	DCMFS_IOC_WRITE_COUNT,
 };
 #define NR_REQUESTS (sizeof(requests) / sizeof(requests[0]))
 
@@ -71,7 +71,7 @@ static void argument(unsigned int cmd, void *buf)
 	struct dcmfs_pair pair = { .lane = UINT32_MAX };
 	struct dcmfs_range away = { .first = PAGES, .pages = 16 };
 	struct dcmfs_range one = { .pages = 1, .flags = DCMFS_HINT_NORMAL };
-	struct dcmfs_tag tag = { .pages = 16 };
+	struct dcmfs_write_count count = { .pages = 16 };
 
 	memset(buf, 0, _IOC_SIZE(cmd));
 	if (cmd == DCMFS_IOC_BUDGET)
@@ -90,8 +90,8 @@ static void argument(unsigned int cmd, void *buf)
 		memcpy(buf, &away, sizeof(away));
 	else if (cmd == DCMFS_IOC_HINT)
 		memcpy(buf, &one, sizeof(one));
-	else if (cmd == DCMFS_IOC_TAG)
-		memcpy(buf, &tag, sizeof(tag));
+	else if (cmd == DCMFS_IOC_WRITE_COUNT)
+		memcpy(buf, &count, sizeof(count));
 }
 
 /* What a request says to its valid argument; 0: it is done. */
@@ -456,7 +456,7 @@ static void random_request(uint64_t *rng, int *files, unsigned int nr_files)
 		struct dcmfs_pair pair;
 		struct dcmfs_tune tune;
 		struct dcmfs_range range;
-		struct dcmfs_tag tag;
+		struct dcmfs_write_count count;
 	} buf;
 	struct dcmfs_range none = { 0 };
 	struct dcmfs_slab *s = &buf.slab;
@@ -496,8 +496,8 @@ static void random_request(uint64_t *rng, int *files, unsigned int nr_files)
 		if (cmd == DCMFS_IOC_FREEZE && rnd(rng) % 2)
 			r->flags = 0;
 	}
-	if (cmd == DCMFS_IOC_TAG && rnd(rng) % 2)
-		buf.tag = (struct dcmfs_tag){ rnd(rng) % 260 * 16,
+	if (cmd == DCMFS_IOC_WRITE_COUNT && rnd(rng) % 2)
+		buf.count = (struct dcmfs_write_count){ rnd(rng) % 260 * 16,
 					      rnd(rng) % 20 * 16,
 					      rnd(rng) % 8 == 0, 0 };
 	if (cmd == DCMFS_IOC_TUNE && rnd(rng) % 2)

@@ -394,9 +394,10 @@ static void test_refusals(void **state)
 /* Each kind from its side only; numbers of donors and slabs have limits. */
 static void test_gc(void **state)
 {
-	static const u32 host[] = { DCM_GC_PLACE,  DCM_GC_REQUEST, DCM_GC_POLL,
-				    DCM_GC_BITMAP, DCM_GC_FINISH,  DCM_GC_STOP,
-				    DCM_GC_MOVED,  DCM_GC_TAGS };
+	static const u32 host[] = { DCM_GC_PLACE,  DCM_GC_REQUEST,
+				    DCM_GC_POLL,   DCM_GC_BITMAP,
+				    DCM_GC_FINISH, DCM_GC_STOP,
+				    DCM_GC_MOVED,  DCM_GC_WRITE_COUNTS };
 	static const u32 donor[] = { DCM_GC_DONE, DCM_GC_FLAGS, DCM_GC_BITS };
 	u32 from[256] = { 0 };
 	struct dcm_wire_msg m;

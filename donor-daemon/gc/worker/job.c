@@ -142,8 +142,9 @@ static u32 space_create(struct worker_space *p, const struct dcm_gc_request *r,
 	p->s = dcm_gc_space_new(&l, worker_donor, &status);
 	if (!p->s)
 		return status;
-	p->tags = calloc(dcm_gc_space_regions(p->s), sizeof(*p->tags));
-	if (!p->tags) {
+	p->write_counts =
+		calloc(dcm_gc_space_regions(p->s), sizeof(*p->write_counts));
+	if (!p->write_counts) {
 		dcm_gc_space_free(p->s);
 		p->s = NULL;
 		return VIRTIO_GC_LIMIT;
@@ -159,7 +160,7 @@ static u32 space_destroy(struct worker_space *p, const struct dcm_gc_request *r,
 	(void)r;
 	(void)out;
 	dcm_gc_space_free(p->s);
-	free(p->tags);
+	free(p->write_counts);
 	p->s = NULL;
 	return VIRTIO_GC_OK;
 }

@@ -16,12 +16,12 @@ struct worker_slab {
 	u64 bytes;
 };
 
-/* @tags: of its regions, by the host's reports of writes since PLACE */
+/* @write_counts: of its regions, by the host's reports of writes since PLACE */
 struct worker_space {
 	struct dcm_gc_space *s;
 	struct dcm_gc_peers peers;
 	u32 number;
-	u32 *tags;
+	u32 *write_counts;
 };
 
 /* main.c */

@@ -89,22 +89,24 @@ static u32 places_set(struct worker_space *p, const struct dcm_gc_place *le,
 			memory = worker_slabs[slab].memory + at;
 		}
 		status = dcm_gc_space_place(p->s, region, donor, memory,
-					    &p->tags[region]);
+					    &p->write_counts[region]);
 		if (!status)
-			__atomic_store_n(&p->tags[region], 0, __ATOMIC_RELEASE);
+			__atomic_store_n(&p->write_counts[region], 0,
+					 __ATOMIC_RELEASE);
 	}
 	return status;
 }
 
 /* Writes begun before the trace was quiet; sent before FINISH. */
-static u32 tags_set(struct worker_space *p, const struct dcm_gc_tag *le, u32 n)
+static u32 write_counts_set(struct worker_space *p,
+			    const struct dcm_gc_write_count *le, u32 n)
 {
 	for (u32 i = 0; i < n; i++) {
 		u32 region = le32toh(le[i].region);
 
 		if (region >= dcm_gc_space_regions(p->s))
 			return VIRTIO_GC_INVALID;
-		__atomic_store_n(&p->tags[region], le32toh(le[i].tag),
+		__atomic_store_n(&p->write_counts[region], le32toh(le[i].count),
 				 __ATOMIC_RELEASE);
 	}
 	return VIRTIO_GC_OK;
@@ -231,10 +233,11 @@ void worker_handle(const struct dcm_gc_message *msg, const void *payload,
 				       bytes / sizeof(struct dcm_gc_place)),
 			    VIRTIO_GC_NONE);
 		break;
-	case DCM_GC_TAGS:
+	case DCM_GC_WRITE_COUNTS:
 		worker_done(msg,
-			    tags_set(&worker_spaces[number], payload,
-				     bytes / sizeof(struct dcm_gc_tag)),
+			    write_counts_set(
+				    &worker_spaces[number], payload,
+				     bytes / sizeof(struct dcm_gc_write_count)),
 			    VIRTIO_GC_NONE);
 		break;
 	case DCM_GC_MOVED:

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * tag.c - has a piece of a file been written to on its slab?
+ * write_count.c - has a part of a file been written to on its slab?
  *
  * A GC worker that reads slabs at their donor without a barrier has to know of
  * every write: semeru-osdi20, 4.2, fig. 6. There the host's write-back sets a
  * dirty bit in the donor's memory, and counts a version; here one word for each
  * 64 KiB counts both, in this host, as lanes know of every write over any
- * transport. A file whose tags are never asked for has none.
+ * transport. A file whose counts are never asked for has none.
  *
  *	begun: counted before its first byte can be in the slab
  *	ended: counted once more, whatever the result
@@ -19,80 +19,82 @@
 
 #include "dcmfs.h"
 
-static u64 tags_nr(const struct dcmfs_vm *vm)
+static u64 counts_nr(const struct dcmfs_vm *vm)
 {
 	return DIV_ROUND_UP(vm->core->nr_pages, DCM_BLOCK_MAX);
 }
 
 /**
- * dcmfs_tag_write() - a write to a slab begins, or has ended
+ * dcmfs_write_count_change() - a write to a slab begins, or has ended
  * @vm: the VM
  * @slab: the slab
  * @io: the write, of a block at most
  * @by: 1; -1: it could not be posted
  */
-void dcmfs_tag_write(struct dcmfs_vm *vm, const struct dcmfs_lent *slab,
+void dcmfs_write_count_change(struct dcmfs_vm *vm,
+			      const struct dcmfs_lent *slab,
 		     const struct dcm_io *io, int by)
 {
-	/* pairs with tags_make() */
-	atomic_t *tags = smp_load_acquire(&vm->tags);
+	/* pairs with counts_make() */
+	atomic_t *counts = smp_load_acquire(&vm->write_counts);
 	u64 gfn;
 
-	if (!tags)
+	if (!counts)
 		return;
 	gfn = (u64)slab->extent * vm->core->extent_pages +
 	      (io->offset >> PAGE_SHIFT);
 	/* Ended: after its bytes. */
 	smp_mb__before_atomic();
-	atomic_add(by, &tags[gfn / DCM_BLOCK_MAX]);
+	atomic_add(by, &counts[gfn / DCM_BLOCK_MAX]);
 	/* Begun: before its bytes; a reader of a byte sees this count. */
 	smp_mb__after_atomic();
 }
 
 /* Allocate once, under the mutex; 64 MiB for a file of 1 TiB. */
-static int tags_make(struct dcmfs_vm *vm)
+static int counts_make(struct dcmfs_vm *vm)
 {
-	atomic_t *tags;
+	atomic_t *counts;
 	int err = 0;
 
 	if (mutex_lock_killable(&vm->freeze_lock))
 		return -EINTR;
-	if (!vm->tags) {
-		tags = kvcalloc(tags_nr(vm), sizeof(*tags), GFP_KERNEL_ACCOUNT);
-		if (!tags)
+	if (!vm->write_counts) {
+		counts = kvcalloc(counts_nr(vm), sizeof(*counts),
+				  GFP_KERNEL_ACCOUNT);
+		if (!counts)
 			err = -ENOMEM;
-		/* zeroes, for dcmfs_tag_add() */
-		smp_store_release(&vm->tags, tags);
+		/* zeroes, for dcmfs_write_count_add() */
+		smp_store_release(&vm->write_counts, counts);
 	}
 	mutex_unlock(&vm->freeze_lock);
 	return err;
 }
 
 /**
- * dcmfs_tag() - the tag of a range
+ * dcmfs_write_count() - the write count of a range
  * @vm: the VM
- * @arg: in: the range; out: its tag
+ * @arg: in: the range; out: its write count
  *
- * Return: 0, or a negative errno; see struct dcmfs_tag.
+ * Return: 0, or a negative errno; see struct dcmfs_write_count.
  */
-int dcmfs_tag(struct dcmfs_vm *vm, struct dcmfs_tag *arg)
+int dcmfs_write_count(struct dcmfs_vm *vm, struct dcmfs_write_count *arg)
 {
 	u64 i, end;
 	u32 sum = 0;
 	int err;
 
-	if (arg->reserved || arg->tag ||
+	if (arg->reserved || arg->count ||
 	    !dcmfs_range_good(vm, arg->first, arg->pages))
 		return -EINVAL;
-	err = READ_ONCE(vm->tags) ? 0 : tags_make(vm);
+	err = READ_ONCE(vm->write_counts) ? 0 : counts_make(vm);
 	if (err)
 		return err;
 	end = (arg->first + arg->pages) / DCM_BLOCK_MAX;
 	for (i = arg->first / DCM_BLOCK_MAX; i < end; i++) {
-		sum += (u32)atomic_read(&vm->tags[i]);
+		sum += (u32)atomic_read(&vm->write_counts[i]);
 		if (!(i % 65536))
 			cond_resched();
 	}
-	arg->tag = sum;
+	arg->count = sum;
 	return 0;
 }
