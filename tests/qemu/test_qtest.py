@@ -21,7 +21,7 @@ from tests.qemu.conftest import Qemu, StartDonor, two_donors, wait_returned, wri
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", ["hostmem-dcm-test", "virtio-gc-test"])
 def test_qtest(name: str, qemu: Qemu, start_donor: StartDonor, short_tmp: Path) -> None:
-    """Every test of the program runs, none is skipped, and none leaves a slab behind."""
+    """Every test of the program runs, none is skipped, and each QEMU takes leave of its donors."""
     a, b = two_donors(start_donor)
     config = write_config(short_tmp / "vm.ini", a, b, {"name": "vm", "budget": "32M"})
     env = qemu.environment(short_tmp)
@@ -45,6 +45,10 @@ def test_qtest(name: str, qemu: Qemu, start_donor: StartDonor, short_tmp: Path) 
     assert not [x for x in passed if "SKIP" in x]
     assert len(passed) == plan > 0
     wait_returned((a, b))
+    for donor in (a, b):
+        events = donor.status()["events"]
+        assert events["sessions_goodbye"] == events["sessions_made"] > 0
+        assert events["sessions_gone"] == 0
 
 
 def test_daemonized(qemu: Qemu, start_donor: StartDonor, short_tmp: Path) -> None:

@@ -19,9 +19,14 @@
  * pager, which gives the donors' memory back as well.
  *
  * A pager lives longer than its object: memory may be accessed in RCU critical
- * sections until the grace period after the RAMBlock is gone.  At exit it is
- * closed when the VM was stopped before, as by then nothing accesses RAM, so
- * that donors have their memory back at once; else they miss the session.
+ * sections until the grace period after the RAMBlock is gone.  At exit every
+ * pager is closed when the VM was stopped before, as by then nothing accesses
+ * RAM, so that donors have their memory back at once; else they miss the
+ * session.  That includes pagers whose object is gone and whose grace period is
+ * not over: the RCU thread would close them while exit() takes down the
+ * libraries they use.
+ *
+ * Locking: the BQL, which objects, RCU callbacks and exit notifiers run under.
  */
 
 #include "qemu/osdep.h"
@@ -42,13 +47,17 @@
 
 OBJECT_DECLARE_SIMPLE_TYPE(HostMemoryBackendDcm, MEMORY_BACKEND_DCM)
 
-/* What outlives the object. */
+/* What outlives the object; pager is NULL when the process is about to end. */
 typedef struct DcmMemory {
     struct rcu_head rcu;
+    QLIST_ENTRY(DcmMemory) next;
     struct dcm_pager *pager;
     void *host;
     size_t size;
 } DcmMemory;
+
+static QLIST_HEAD(, DcmMemory) dcm_memories =
+    QLIST_HEAD_INITIALIZER(dcm_memories);
 
 struct HostMemoryBackendDcm {
     HostMemoryBackend parent_obj;
@@ -58,27 +67,40 @@ struct HostMemoryBackendDcm {
     DcmMemory *memory;
     Error *migration_blocker;
     bool discard_required;
-    Notifier exit;
 };
+
+static void dcm_memory_exit(Notifier *n, void *data)
+{
+    DcmMemory *m;
+
+    if (runstate_is_running()) {
+        return;
+    }
+    QLIST_FOREACH(m, &dcm_memories, next) {
+        dcm_pager_close(m->pager);
+        m->pager = NULL;
+    }
+}
+
+static Notifier dcm_memories_exit = { .notify = dcm_memory_exit };
+
+static DcmMemory *dcm_memory_new(void)
+{
+    DcmMemory *m = g_new0(DcmMemory, 1);
+
+    QLIST_INSERT_HEAD(&dcm_memories, m, next);
+    return m;
+}
 
 static void dcm_memory_free(DcmMemory *m)
 {
+    QLIST_REMOVE(m, next);
     /* Adopted memory stays mapped when its pager goes. */
     dcm_pager_close(m->pager);
     if (m->host) {
         qemu_anon_ram_free(m->host, m->size);
     }
     g_free(m);
-}
-
-static void dcm_backend_exit(Notifier *n, void *data)
-{
-    HostMemoryBackendDcm *d = container_of(n, HostMemoryBackendDcm, exit);
-
-    if (d->memory && !runstate_is_running()) {
-        dcm_pager_close(d->memory->pager);
-        d->memory->pager = NULL;
-    }
 }
 
 static int dcm_backend_discard(RAMBlock *rb, ram_addr_t start, size_t length)
@@ -95,8 +117,8 @@ static bool dcm_backend_check(HostMemoryBackendDcm *d, Error **errp)
     const char *no = NULL;
 
     if (!d->config) {
-		error_setg(errp,
-			   "config= is missing: the file that names donors, key "
+        error_setg(errp,
+                   "config= is missing: the file that names donors, key "
                    "and budget (see libdcm.ini(5))");
         return false;
     }
@@ -105,8 +127,8 @@ static bool dcm_backend_check(HostMemoryBackendDcm *d, Error **errp)
         return false;
     }
     if (!QEMU_IS_ALIGNED(backend->size, qemu_real_host_page_size())) {
-		error_setg(errp,
-			   "size must be a multiple of the host's page size");
+        error_setg(errp,
+                   "size must be a multiple of the host's page size");
         return false;
     }
     if (backend->share) {
@@ -123,8 +145,8 @@ static bool dcm_backend_check(HostMemoryBackendDcm *d, Error **errp)
         no = "-incoming: a VM can't be migrated into paged memory";
     }
     if (no) {
-		error_setg(errp, "%s does not work with %s",
-			   TYPE_MEMORY_BACKEND_DCM, no);
+        error_setg(errp, "%s does not work with %s",
+                   TYPE_MEMORY_BACKEND_DCM, no);
         return false;
     }
     return true;
@@ -138,17 +160,17 @@ static bool dcm_backend_block(HostMemoryBackendDcm *d, Error **errp)
 
     ret = ram_block_discard_require(true);
     if (ret) {
-		error_setg_errno(errp, -ret,
-				 "RAM is pinned, maybe by an assigned "
+        error_setg_errno(errp, -ret,
+                         "RAM is pinned, maybe by an assigned "
                          "device: it can't be paged");
         return false;
     }
     d->discard_required = true;
 
-	error_setg(&d->migration_blocker,
-		   "memory '%s' is on donors: a VM can't "
-		   "be migrated or saved with it",
-		   id);
+    error_setg(&d->migration_blocker,
+               "memory '%s' is on donors: a VM can't "
+               "be migrated or saved with it",
+               id);
     return migrate_add_blocker(&d->migration_blocker, errp) >= 0;
 }
 
@@ -166,7 +188,7 @@ static bool dcm_backend_memory_alloc(HostMemoryBackend *backend, Error **errp)
     }
 
     /* What is made from here on goes with the object, error or not. */
-    m = d->memory = g_new0(DcmMemory, 1);
+    m = d->memory = dcm_memory_new();
     m->pager = dcm_pager_open_sized(d->config, backend->size, d->budget,
                                     err, sizeof(err));
     if (!m->pager) {
@@ -176,8 +198,8 @@ static bool dcm_backend_memory_alloc(HostMemoryBackend *backend, Error **errp)
     m->size = backend->size;
     m->host = qemu_anon_ram_alloc(m->size, &align, false, true);
     if (!m->host) {
-		error_setg_errno(errp, errno, "can't map %zu MiB",
-				 m->size >> 20);
+        error_setg_errno(errp, errno, "can't map %zu MiB",
+                         m->size >> 20);
         return false;
     }
 
@@ -225,8 +247,8 @@ static void dcm_backend_get_budget(Object *o, Visitor *v, const char *name,
 {
     HostMemoryBackendDcm *d = MEMORY_BACKEND_DCM(o);
     uint64_t value = d->memory && d->memory->pager ?
-				 dcm_pager_budget(d->memory->pager) :
-				 d->budget;
+                         dcm_pager_budget(d->memory->pager) :
+                         d->budget;
 
     visit_type_size(v, name, &value, errp);
 }
@@ -247,9 +269,9 @@ static void dcm_backend_set_budget(Object *o, Visitor *v, const char *name,
     }
     ret = dcm_pager_set_budget(d->memory->pager, value);
     if (ret) {
-		error_setg_errno(errp, -ret,
-				 "budget must be at least %" PRIu64 " KiB",
-				 dcm_pager_min_budget(d->memory->pager) >> 10);
+        error_setg_errno(errp, -ret,
+                         "budget must be at least %" PRIu64 " KiB",
+                         dcm_pager_min_budget(d->memory->pager) >> 10);
     }
 }
 
@@ -273,19 +295,14 @@ static char *dcm_backend_get_status(Object *o, Error **errp)
 
 static void dcm_backend_instance_init(Object *obj)
 {
-    HostMemoryBackendDcm *d = MEMORY_BACKEND_DCM(obj);
-
     /* The machine's default, which is meant for RAM that can be merged. */
     MEMORY_BACKEND(obj)->merge = false;
-    d->exit.notify = dcm_backend_exit;
-    qemu_add_exit_notifier(&d->exit);
 }
 
 static void dcm_backend_instance_finalize(Object *obj)
 {
     HostMemoryBackendDcm *d = MEMORY_BACKEND_DCM(obj);
 
-    qemu_remove_exit_notifier(&d->exit);
     migrate_del_blocker(&d->migration_blocker);
     if (d->discard_required) {
         ram_block_discard_require(false);
@@ -301,19 +318,20 @@ static void dcm_backend_class_init(ObjectClass *oc, void *data)
     HostMemoryBackendClass *bc = MEMORY_BACKEND_CLASS(oc);
 
     bc->alloc = dcm_backend_memory_alloc;
+    qemu_add_exit_notifier(&dcm_memories_exit);
 
     object_class_property_add_str(oc, "config", dcm_backend_get_config,
                                   dcm_backend_set_config);
-	object_class_property_set_description(
-		oc, "config",
+    object_class_property_set_description(
+        oc, "config",
         "Configuration file of the pager: donors, key, budget");
     object_class_property_add(oc, "budget", "size", dcm_backend_get_budget,
                               dcm_backend_set_budget, NULL, NULL);
-	object_class_property_set_description(
-		oc, "budget",
+    object_class_property_set_description(
+        oc, "budget",
         "Most memory held in this host, instead of the file's; can be changed");
-	object_class_property_add_str(oc, "status", dcm_backend_get_status,
-				      NULL);
+    object_class_property_add_str(oc, "status", dcm_backend_get_status,
+                                  NULL);
     object_class_property_set_description(oc, "status",
         "All that the pager counts, as JSON");
 }

@@ -42,8 +42,8 @@ static void assert_refused(QTestState *qts, const char *why, const char *fmt,
     object = g_strdup_vprintf(fmt, ap);
     va_end(ap);
 
-	err = qtest_qmp_assert_failure_ref(
-		qts, "{ 'execute': 'object-add', 'arguments': %p }",
+    err = qtest_qmp_assert_failure_ref(
+        qts, "{ 'execute': 'object-add', 'arguments': %p }",
         qobject_from_json(object, &error_abort));
     if (!strstr(qdict_get_str(err, "desc"), why)) {
         g_error("refused, but not with '%s': %s", why,
@@ -62,21 +62,21 @@ static void test_refused(void)
     };
     int i;
 
-	assert_refused(qts, "config",
-		       "{ 'qom-type': 'memory-backend-dcm',"
+    assert_refused(qts, "config",
+                   "{ 'qom-type': 'memory-backend-dcm',"
                    "'id': 'm', 'size': 2097152 }");
-	assert_refused(qts, "/nowhere/vm.ini",
-		       "{ 'qom-type': 'memory-backend-dcm',"
+    assert_refused(qts, "/nowhere/vm.ini",
+                   "{ 'qom-type': 'memory-backend-dcm',"
                    "'id': 'm', 'size': 2097152, 'config': '/nowhere/vm.ini' }");
-	assert_refused(qts, "page size",
-		       "{ 'qom-type': 'memory-backend-dcm',"
+    assert_refused(qts, "page size",
+                   "{ 'qom-type': 'memory-backend-dcm',"
                    "'id': 'm', 'size': 4097, 'config': '/nowhere/vm.ini' }");
     for (i = 0; i < ARRAY_SIZE(wrong); i++) {
-		assert_refused(qts, wrong[i][1],
-			       "{ 'qom-type': 'memory-backend-dcm',"
+        assert_refused(qts, wrong[i][1],
+                       "{ 'qom-type': 'memory-backend-dcm',"
                        "'id': 'm', 'size': 2097152, 'config': '/nowhere/vm.ini',"
-			       "%s }",
-			       wrong[i][0]);
+                       "%s }",
+                       wrong[i][0]);
     }
     qtest_quit(qts);
 }
@@ -85,8 +85,8 @@ static void test_refused_incoming(void)
 {
     QTestState *qts = qtest_init("-machine none -incoming defer");
 
-	assert_refused(qts, "-incoming",
-		       "{ 'qom-type': 'memory-backend-dcm',"
+    assert_refused(qts, "-incoming",
+                   "{ 'qom-type': 'memory-backend-dcm',"
                    "'id': 'm', 'size': 2097152, 'config': '/nowhere/vm.ini' }");
     qtest_quit(qts);
 }
@@ -95,8 +95,8 @@ static void test_refused_migratable(void)
 {
     QTestState *qts = qtest_init("-machine none -only-migratable");
 
-	assert_refused(qts, "only-migratable",
-		       "{ 'qom-type': 'memory-backend-dcm',"
+    assert_refused(qts, "only-migratable",
+                   "{ 'qom-type': 'memory-backend-dcm',"
                    "'id': 'm', 'size': 2097152, 'config': '/nowhere/vm.ini' }");
     qtest_quit(qts);
 }
@@ -105,20 +105,20 @@ static QTestState *start(const char *more)
 {
     return qtest_initf("-M pc,memory-backend=ram -m %llu -nodefaults "
                        "-object memory-backend-dcm,id=ram,size=%llu,"
-			   "config=%s,budget=%llu %s",
-			   RAM_BYTES / MIB, RAM_BYTES, config, BUDGET_BYTES,
-			   more);
+                       "config=%s,budget=%llu %s",
+                       RAM_BYTES / MIB, RAM_BYTES, config, BUDGET_BYTES,
+                       more);
 }
 
 static QDict *get_status(QTestState *qts)
 {
     QDict *reply, *status;
 
-	reply = qtest_qmp(qts,
-			  "{ 'execute': 'qom-get', 'arguments':"
+    reply = qtest_qmp(qts,
+                      "{ 'execute': 'qom-get', 'arguments':"
                       "{ 'path': '/objects/ram', 'property': 'status' } }");
-	status = qobject_to(QDict,
-			    qobject_from_json(qdict_get_str(reply, "return"),
+    status = qobject_to(QDict,
+                        qobject_from_json(qdict_get_str(reply, "return"),
                                                  &error_abort));
     g_assert_nonnull(status);
     qobject_unref(reply);
@@ -179,8 +179,8 @@ static void test_memory(void)
     assert_area(qts, AREA, AREA + AREA_BYTES);
 
     slack = get_number(qts, "in_flight_max_bytes");
-	g_assert_cmpint(get_number(qts, "direct_bytes"), <=,
-			BUDGET_BYTES + slack);
+    g_assert_cmpint(get_number(qts, "direct_bytes"), <=,
+                    BUDGET_BYTES + slack);
     g_assert_cmpint(get_number(qts, "indirect_bytes"), >=,
                     AREA_BYTES - BUDGET_BYTES - slack);
     g_assert_cmpint(get_number(qts, "lost_pages"), ==, 0);
@@ -189,12 +189,12 @@ static void test_memory(void)
 
 static void set_budget(QTestState *qts, uint64_t bytes)
 {
-	qtest_qmp_assert_success(
-		qts,
-		"{ 'execute': 'qom-set', 'arguments':"
-		"{ 'path': '/objects/ram', 'property': 'budget', 'value': %" PRIu64
-		" } }",
-		bytes);
+    qtest_qmp_assert_success(
+        qts,
+        "{ 'execute': 'qom-set', 'arguments':"
+        "{ 'path': '/objects/ram', 'property': 'budget', 'value': %" PRIu64
+        " } }",
+        bytes);
 }
 
 static void test_budget(void)
@@ -204,22 +204,22 @@ static void test_budget(void)
 
     write_area(qts);
     set_budget(qts, OTHER_BYTES);
-	r = qtest_qmp(qts,
-		      "{ 'execute': 'qom-get', 'arguments':"
+    r = qtest_qmp(qts,
+                  "{ 'execute': 'qom-get', 'arguments':"
                   "{ 'path': '/objects/ram', 'property': 'budget' } }");
     g_assert_cmpint(qdict_get_int(r, "return"), ==, OTHER_BYTES);
     qobject_unref(r);
     g_assert_cmpint(get_number(qts, "budget_bytes"), ==, OTHER_BYTES);
 
-	r = qtest_qmp_assert_failure_ref(
-		qts,
-		"{ 'execute': 'qom-set', 'arguments':"
+    r = qtest_qmp_assert_failure_ref(
+        qts,
+        "{ 'execute': 'qom-set', 'arguments':"
         "{ 'path': '/objects/ram', 'property': 'budget', 'value': 4096 } }");
     g_assert_nonnull(strstr(qdict_get_str(r, "desc"), "at least"));
     qobject_unref(r);
-	r = qtest_qmp_assert_failure_ref(
-		qts,
-		"{ 'execute': 'qom-set', 'arguments':"
+    r = qtest_qmp_assert_failure_ref(
+        qts,
+        "{ 'execute': 'qom-set', 'arguments':"
         "{ 'path': '/objects/ram', 'property': 'config', 'value': 'x' } }");
     qobject_unref(r);
 
@@ -234,8 +234,8 @@ static void test_migration(void)
     g_autofree char *said = NULL;
     QDict *r;
 
-	r = qtest_qmp_assert_failure_ref(qts,
-					 "{ 'execute': 'migrate', 'arguments':"
+    r = qtest_qmp_assert_failure_ref(qts,
+                                     "{ 'execute': 'migrate', 'arguments':"
                                      "{ 'uri': 'exec:cat > /dev/null' } }");
     g_assert_nonnull(strstr(qdict_get_str(r, "desc"), "on donors"));
     qobject_unref(r);
@@ -263,8 +263,8 @@ static void inflate(QTestState *qts, uint64_t from, uint64_t to)
     g_assert_nonnull(dev);
     qvirtio_pci_device_enable(dev);
     qvirtio_start_device(&dev->vdev);
-	qvirtio_set_features(&dev->vdev,
-			     qvirtio_get_features(&dev->vdev) &
+    qvirtio_set_features(&dev->vdev,
+                         qvirtio_get_features(&dev->vdev) &
                          ~(QVIRTIO_F_BAD_FEATURE |
                            (1ull << VIRTIO_RING_F_INDIRECT_DESC) |
                            (1ull << VIRTIO_RING_F_EVENT_IDX)));
@@ -278,8 +278,8 @@ static void inflate(QTestState *qts, uint64_t from, uint64_t to)
         }
         head = qvirtqueue_add(qts, vq, list, 4096, false, false);
         qvirtqueue_kick(qts, &dev->vdev, vq, head);
-		qvirtio_wait_used_elem(qts, &dev->vdev, vq, head, NULL,
-				       TIMEOUT_US);
+        qvirtio_wait_used_elem(qts, &dev->vdev, vq, head, NULL,
+                               TIMEOUT_US);
     }
     qvirtqueue_cleanup(dev->vdev.bus, vq, &alloc);
     qvirtio_pci_device_disable(dev);
@@ -290,8 +290,8 @@ static void inflate(QTestState *qts, uint64_t from, uint64_t to)
 static void test_discard(void)
 {
     g_autofree char *more = g_strdup_printf("-device virtio-balloon-pci,"
-						"addr=%d",
-						BALLOON_SLOT);
+                                        "addr=%d",
+                                        BALLOON_SLOT);
     QTestState *qts = start(more);
     uint64_t half = AREA + AREA_BYTES / 2, end = AREA + AREA_BYTES, at;
     int64_t before;
@@ -310,8 +310,8 @@ static void test_discard(void)
 
 static bool add_spare(QTestState *qts)
 {
-	QDict *r = qtest_qmp(qts,
-			     "{ 'execute': 'object-add', 'arguments': {"
+    QDict *r = qtest_qmp(qts,
+                         "{ 'execute': 'object-add', 'arguments': {"
                          "'qom-type': 'memory-backend-dcm', 'id': 'spare',"
                          "'size': %" PRIu64 ", 'config': %s } }",
                          (uint64_t)RAM_BYTES, config);
@@ -333,8 +333,8 @@ static void test_add_del(void)
             g_assert_cmpint(i, >, 0);
             g_usleep(20 * 1000);
         }
-		qtest_qmp_assert_success(qts,
-					 "{ 'execute': 'object-del',"
+        qtest_qmp_assert_success(qts,
+                                 "{ 'execute': 'object-del',"
                                  "'arguments': { 'id': 'spare' } }");
     }
     qtest_quit(qts);
@@ -344,6 +344,17 @@ static void test_add_del(void)
                                      "'arguments': { 'id': 'ram' } }");
     g_assert_nonnull(strstr(qdict_get_str(r, "desc"), "in use"));
     qobject_unref(r);
+    qtest_quit(qts);
+}
+
+/* Quitting deletes the object, and does not wait for its pager. */
+static void test_quit(void)
+{
+    QTestState *qts = qtest_init("-machine none");
+
+    g_assert_true(add_spare(qts));
+    qtest_qmp_assert_success(qts, "{ 'execute': 'quit' }");
+    qtest_wait_qemu(qts);
     qtest_quit(qts);
 }
 
@@ -371,5 +382,6 @@ int main(int argc, char **argv)
     add_with_donors("/hostmem-dcm/migration", test_migration);
     add_with_donors("/hostmem-dcm/discard", test_discard);
     add_with_donors("/hostmem-dcm/add-del", test_add_del);
+    add_with_donors("/hostmem-dcm/quit", test_quit);
     return g_test_run();
 }
