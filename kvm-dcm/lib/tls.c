@@ -8,7 +8,13 @@
  * group, so one they know is offered first.
  *
  * One struct dcm_tls serves all sessions; GnuTLS only reads it.
+ *
+ * A process may call exit() while a pager's threads run: QEMU does, and so does
+ * every program under the preload shim. GnuTLS counts its users, and its
+ * destructor frees what all sessions use when it was the last. So the library
+ * stays counted here until the process ends.
  */
+#include <pthread.h>
 #include <string.h>
 
 #include "tls.h"
@@ -18,12 +24,20 @@
 	"NONE:+VERS-TLS1.3:+AES-128-GCM:+CHACHA20-POLY1305:+AEAD:"       \
 	"+ECDHE-PSK:+DHE-PSK:+GROUP-X25519:+GROUP-SECP256R1:+SIGN-ALL"
 
+static void gnutls_stay(void)
+{
+	/* fails only if the library's constructor did; sessions then do too */
+	gnutls_global_init();
+}
+
 int dcm_tls_init(struct dcm_tls *tls, const char *tenant, const uint8_t *key,
 		 size_t len)
 {
+	static pthread_once_t stay = PTHREAD_ONCE_INIT;
 	gnutls_datum_t k = { (unsigned char *)key, (unsigned int)len };
 	int ret;
 
+	pthread_once(&stay, gnutls_stay);
 	memset(tls, 0, sizeof(*tls));
 	ret = gnutls_priority_init(&tls->priority, PRIORITY, NULL);
 	if (!ret)
