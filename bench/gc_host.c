@@ -184,7 +184,7 @@ static u64 ops_since(struct program *p, u64 before)
 }
 
 /* Until the donors are through with what they have been told of. */
-static void trace_settle(struct gc_world *w)
+static void trace_met_wait(struct gc_world *w)
 {
 	struct virtio_gc_met met = { .max = htole32(16) };
 
@@ -204,7 +204,7 @@ static void bench_mutator(struct gc_world *w, u32 runs)
 	usleep(500000);
 	printf("{\"objects\":%u,\"runs\":[", w->h.n);
 	for (u32 i = 0; i < runs; i++) {
-		u64 t, pause, ops, settled, settling, traced, quiet, ns;
+		u64 t, pause, ops, sync_ops, sync_ns, traced, quiet, ns;
 		u32 sent = 0, satb;
 
 		t = bench_now_ns();
@@ -218,11 +218,11 @@ static void bench_mutator(struct gc_world *w, u32 runs)
 		t = bench_now_ns();
 		/* which is taken when the donors have begun */
 		gc_trace_root(w, gc_root_of(w));
-		settling = bench_now_ns() - t;
-		settled = ops_since(&p, ops);
-		ops += settled;
-		t += settling;
-		trace_settle(w);
+		sync_ns = bench_now_ns() - t;
+		sync_ops = ops_since(&p, ops);
+		ops += sync_ops;
+		t += sync_ns;
+		trace_met_wait(w);
 		sent = satb_send(&p, sent);
 		program_hold(&p);
 		satb = satb_send(&p, sent);
@@ -237,13 +237,13 @@ static void bench_mutator(struct gc_world *w, u32 runs)
 		t = bench_now_ns();
 		usleep((useconds_t)(ns / 1000));
 		quiet = ops_since(&p, ops);
-		printf("%s{\"pause_ns\":%llu,\"settle_ns\":%llu,"
-		       "\"settle_ops\":%llu,\"trace_ns\":%llu,"
+		printf("%s{\"pause_ns\":%llu,\"sync_ns\":%llu,"
+		       "\"sync_ops\":%llu,\"trace_ns\":%llu,"
 		       "\"trace_ops\":%llu,\"quiet_ns\":%llu,"
 		       "\"quiet_ops\":%llu,\"satb\":%u}",
 		       i ? "," : "", (unsigned long long)pause,
-		       (unsigned long long)settling,
-		       (unsigned long long)settled, (unsigned long long)ns,
+		       (unsigned long long)sync_ns,
+		       (unsigned long long)sync_ops, (unsigned long long)ns,
 		       (unsigned long long)traced,
 		       (unsigned long long)(bench_now_ns() - t),
 		       (unsigned long long)quiet, satb);

@@ -270,15 +270,15 @@ def mutator(s: Scale) -> report.Row:
             ]
         )
 
-    parts = ("pause", "settle", "trace")
+    parts = ("pause", "sync", "trace")
     value, alone = against_quiet(*parts), against_quiet("trace")
-    pause, settle, trace = (report.median([r[f"{part}_ns"] for r in runs]) / 1e6 for part in parts)
+    pause, sync, trace = (report.median([r[f"{part}_ns"] for r in runs]) / 1e6 for part in parts)
     steps = report.median([r["quiet_ops"] / r["quiet_ns"] * 1e9 for r in runs])
     return row(
         "mutator",
         value,
         value >= 0.9,
-        f"Timed: the pause of {pause:.1f} ms, in which the program stands still, {settle:.0f} ms "
+        f"Timed: the pause of {pause:.1f} ms, in which the program stands still, {sync:.0f} ms "
         f"until donors have begun, and the trace of {trace:.0f} ms to its results. The trace alone "
         f"{alone:.3f}. Not timed: CLEAN, which is not asked for. {mib} MiB, half direct, 99 of 100 "
         f"accesses in a sixteenth, with a barrier: {steps:.0f} steps of 16 objects a second "
@@ -421,8 +421,8 @@ def evacuate(s: Scale) -> report.Row:
         f"objects: {depth / 1e6:.2f} ms depth first, {breadth / 1e6:.2f} ms breadth first, "
         f"memcpy() of each stretch of them {copy / 1e6:.2f} ms, of as many bytes in one piece "
         f"{once / 1e6:.2f} ms; caches empty before each. Over the network during EVACUATE with a "
-        f"real donor, all of loopback's bytes (settling, request, answer, TCP's and IP's own), at "
-        f"most {crossed:.1%}. " + "; ".join(texts),
+        f"real donor, all of loopback's bytes (write-backs, request, answer, TCP's and IP's own), "
+        f"at most {crossed:.1%}. " + "; ".join(texts),
         {"network": whole, "engine": runs},
     )
 

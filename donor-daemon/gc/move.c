@@ -313,7 +313,7 @@ static __always_inline u32 fields_add(struct move *m, struct queue *q, u64 at,
 }
 
 /* Update all fields of the copies from @at on, also of copies made here. */
-static __always_inline u32 copies_settle(struct move *m, u64 at, u32 ref_bytes)
+static __always_inline u32 copies_update(struct move *m, u64 at, u32 ref_bytes)
 {
 	struct queue q = { .end = 0 };
 	u32 status = VIRTIO_GC_OK, place;
@@ -355,7 +355,7 @@ static __always_inline u32 move_all(struct move *m, u32 flags, u32 ref_bytes)
 				status =
 					object_copy(m, unit, index, &o, &place);
 			if (!status && flags & VIRTIO_GC_MOVE_BREADTH_FIRST) {
-				status = copies_settle(m, from_end, ref_bytes);
+				status = copies_update(m, from_end, ref_bytes);
 				from_end = m->end;
 			} else if (!status) {
 				status = depth_first(m, place * 8, &o,
@@ -365,7 +365,7 @@ static __always_inline u32 move_all(struct move *m, u32 flags, u32 ref_bytes)
 				return status;
 		}
 	}
-	return m->dropped ? copies_settle(m, m->start, ref_bytes) :
+	return m->dropped ? copies_update(m, m->start, ref_bytes) :
 			    VIRTIO_GC_OK;
 }
 

@@ -160,7 +160,7 @@ void gc_edge(struct gc_worker *w, u64 unit)
 	edge_add(w, unit);
 }
 
-static void edges_settle(struct gc_worker *w)
+static void edges_flush(struct gc_worker *w)
 {
 	for (u32 i = 0; i < GC_EDGES; i++)
 		edge_add(w, gc_unit_none(w->trace->space));
@@ -271,7 +271,7 @@ static __always_inline void work_scan(struct gc_worker *w, u32 ref_bytes)
 			w->ahead[(first + n++) % GC_AHEAD] = e;
 		}
 		if (!n) {
-			edges_settle(w);
+			edges_flush(w);
 			if (w->tail == w->head && !gc_work_get(w))
 				return;
 			continue;

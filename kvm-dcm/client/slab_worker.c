@@ -32,7 +32,7 @@
 #include "../lib/clock.h"
 
 #define AGAIN_MS 50
-#define SETTLE_NS (50ull * 1000 * 1000) /* between losses of one donor */
+#define LOSS_DELAY_NS (50ull * 1000 * 1000) /* between losses of one donor */
 #define STARVED_MS 10000u
 
 /**
@@ -270,13 +270,13 @@ static bool record_lose(struct dcm_slab_worker *w, struct dcm_slab_record *r,
 {
 	struct dcm_slab_donor *d = &w->donor[r->slab->donor];
 	s64 pages = 0;
-	u64 settled;
+	u64 due_ns;
 
 	pthread_mutex_lock(&w->lock);
-	settled = d->since_ns + SETTLE_NS;
+	due_ns = d->since_ns + LOSS_DELAY_NS;
 	pthread_mutex_unlock(&w->lock);
-	if (rd->now < settled) {
-		round_again(rd, (int)((settled - rd->now) / 1000000) + 1);
+	if (rd->now < due_ns) {
+		round_again(rd, (int)((due_ns - rd->now) / 1000000) + 1);
 		return false;
 	}
 	if (r->attached)

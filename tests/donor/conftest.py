@@ -91,7 +91,7 @@ class Lab(Donor):
                 raise AssertionError(f"not reached: {what}: {status}\n{self.tail(40)}")
             time.sleep(0.03)
 
-    def settled(self) -> None:
+    def wait_empty(self) -> None:
         """Nothing of any client is left, and a new one is served."""
         self.wait(
             lambda s: not s["sessions"] and not s["connections"]
@@ -173,7 +173,7 @@ def shared_lab(asan_donord: Path, tmp_path_factory: pytest.TempPathFactory) -> I
 def lab(shared_lab: Lab) -> Iterator[Lab]:
     """The module's donor; whatever the test does to it, it comes back clean."""
     yield shared_lab
-    shared_lab.settled()
+    shared_lab.wait_empty()
 
 
 __all__ = ["KEYS", "Lab", "MakeLab"]

@@ -163,7 +163,7 @@ def test_a_crowd_of_strangers_keeps_nobody_out(
         assert d.read(slab.id, 0) == b"k" * 4096
         d.close()
         c.goodbye()
-    lab.settled()
+    lab.wait_empty()
 
 
 @pytest.mark.parametrize("unix", [False, True])
@@ -176,7 +176,7 @@ def test_one_that_sends_on_after_a_refusal_stops_nobody(make_lab: MakeLab, unix:
     with flood("endless", address, 60, "alice", KEYS["alice"]):
         time.sleep(4)
     beats.judge()
-    lab.settled()
+    lab.wait_empty()
 
 
 def limited(lab: Lab, files: int) -> Lab:
@@ -215,7 +215,7 @@ def test_small_slabs_leave_descriptors_for_others(make_lab: MakeLab) -> None:
     assert len(said) == 1 and "raise" in said[0], said
     greedy.goodbye()
     bob.goodbye()
-    lab.settled()
+    lab.wait_empty()
 
 
 def test_too_few_descriptors_for_its_connections(make_lab: MakeLab) -> None:
@@ -255,7 +255,7 @@ def test_a_descriptor_that_can_not_be_passed_leaves_no_slab(make_lab: MakeLab) -
     slab = c.map(SHM)
     os.close(slab.fd)
     c.goodbye()
-    lab.settled()
+    lab.wait_empty()
 
 
 def test_admission_without_descriptors(make_lab: MakeLab) -> None:
@@ -266,7 +266,7 @@ def test_admission_without_descriptors(make_lab: MakeLab) -> None:
         with pytest.raises((TlsError, Closed, OSError)):
             lab.control()
     lab.served()
-    lab.settled()
+    lab.wait_empty()
 
 
 def test_maps_in_a_row_do_not_wait_for_the_next_message(lab: Lab) -> None:

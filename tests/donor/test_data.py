@@ -234,7 +234,7 @@ def test_many_connections_one_session(make_lab: MakeLab, options: dict[str, int]
         t.join()
     assert not failed, failed
     c.goodbye()
-    lab.settled()
+    lab.wait_empty()
 
 
 def test_encryption_is_the_hosts_choice(lab: Lab, make_lab: MakeLab) -> None:
@@ -248,7 +248,7 @@ def test_encryption_is_the_hosts_choice(lab: Lab, make_lab: MakeLab) -> None:
     assert d.read(slab.id, 0) == b"s" * 4096
     d.close()
     c.goodbye()
-    strict.settled()
+    strict.wait_empty()
     c = lab.control()
     d = c.data()
     assert not d.tls.plain

@@ -90,7 +90,7 @@ def test_head_room(make_lab: MakeLab) -> None:
     assert c.map().bytes == c.slab_bytes
     d.close()
     c.goodbye()
-    lab.settled()
+    lab.wait_empty()
 
 
 def test_donor_knows_tcp_activity(make_lab: MakeLab) -> None:
@@ -154,7 +154,7 @@ def test_silent_hosts_are_asked_first(make_lab: MakeLab) -> None:
         os.close(slab.fd)
     silent.close()
     alive.goodbye()
-    lab.settled()
+    lab.wait_empty()
 
 
 def test_not_given_back(make_lab: MakeLab) -> None:
@@ -314,4 +314,4 @@ def test_tenant_loses_its_key(make_lab: MakeLab) -> None:
     lab.reload()
     lab.wait(lambda s: s["events"]["reloads"] == 2, "reloaded")
     lab.served("alice")
-    lab.settled()
+    lab.wait_empty()

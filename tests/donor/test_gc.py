@@ -191,7 +191,7 @@ def test_limits(make_lab: MakeLab) -> None:
     late.close()
     for session in c:
         session.goodbye()
-    lab.settled()
+    lab.wait_empty()
     for gc in ({"workers": 0}, {"worker": "/nonexistent"}):
         none = make_lab(gc=gc)
         host = none.control()
@@ -199,7 +199,7 @@ def test_limits(make_lab: MakeLab) -> None:
             Worker(host)
         assert e.value.status == NO_GC
         host.goodbye()
-        none.settled()
+        none.wait_empty()
 
 
 def charge(lab: Lab, name: str) -> dict[str, int]:
@@ -254,7 +254,7 @@ def test_memory_is_the_tenants(make_lab: MakeLab) -> None:
     c.map()
     c.goodbye()
     d.goodbye()
-    lab.settled()
+    lab.wait_empty()
 
 
 def test_memory_is_the_hosts(make_lab: MakeLab) -> None:
@@ -282,7 +282,7 @@ def test_memory_is_the_hosts(make_lab: MakeLab) -> None:
     late.close()
     c.goodbye()
     other.goodbye()
-    lab.settled()
+    lab.wait_empty()
 
 
 def test_no_more_than_it_was_charged(make_lab: MakeLab, asan_donord: object) -> None:
@@ -307,7 +307,7 @@ def test_no_more_than_it_was_charged(make_lab: MakeLab, asan_donord: object) -> 
     assert lab.status()["gc"]["backed_bytes"] <= lab.status()["gc"]["charged_bytes"] == limit
     w.close()
     c.goodbye()
-    lab.settled()
+    lab.wait_empty()
 
 
 def test_workers_of_a_tenant(make_lab: MakeLab) -> None:
@@ -344,7 +344,7 @@ def test_workers_of_a_tenant(make_lab: MakeLab) -> None:
     for c in (*alice, bob):
         c.goodbye()
     no_workers(lab)
-    lab.settled()
+    lab.wait_empty()
 
 
 def nices(pid: int) -> set[int]:
@@ -385,7 +385,7 @@ def test_nice_by_number(make_lab: MakeLab) -> None:
     for c in (*alice, bob):
         c.goodbye()
     no_workers(lab)
-    lab.settled()
+    lab.wait_empty()
 
 
 def used(pid: int) -> float:
@@ -427,7 +427,7 @@ def test_cpu_of_a_tenant(make_lab: MakeLab, tmp_path: Path) -> None:
     for c in (*alice, bob):
         c.goodbye()
     no_workers(lab)
-    lab.settled()
+    lab.wait_empty()
 
 
 def bad_messages(slab: Slab) -> dict[str, bytes]:

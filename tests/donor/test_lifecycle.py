@@ -215,7 +215,7 @@ def test_reload(make_lab: MakeLab) -> None:
     assert "everything stays as it was" in lab.tail(50)
     assert c.query()["used"] == slab.bytes
     c.goodbye()
-    lab.settled()
+    lab.wait_empty()
 
 
 def reload_with(lab: Lab, capacity_mib: int) -> None:

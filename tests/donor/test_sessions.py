@@ -176,7 +176,7 @@ def test_patience_is_each_tenants(make_lab: MakeLab) -> None:
     assert lab.status()["events"]["sessions_silent"] == 2
     short.close()
     long.close()
-    lab.settled()
+    lab.wait_empty()
 
 
 @pytest.mark.slow
@@ -278,7 +278,7 @@ def test_stopped_donor(make_lab: MakeLab) -> None:
     assert d.read(slab.id, 0) == b"d" * 4096
     d.close()
     c.goodbye()
-    lab.settled()
+    lab.wait_empty()
 
 
 def test_session_end_closes_data(lab: Lab) -> None:
@@ -319,7 +319,7 @@ def test_thousand_connections(make_lab: MakeLab) -> None:
         one.tls.sock.close()
     for c in sessions:
         c.goodbye()
-    lab.settled()
+    lab.wait_empty()
     # the allocator keeps some memory; a second round must not add to it
     once = lab.rss()
     assert once - rss < 96 << 20
@@ -357,7 +357,7 @@ def test_connection_limit(make_lab: MakeLab) -> None:
     lab.served()
     for c in held:
         c.goodbye()
-    lab.settled()
+    lab.wait_empty()
 
 
 def test_sessions_limit(make_lab: MakeLab) -> None:
@@ -369,7 +369,7 @@ def test_sessions_limit(make_lab: MakeLab) -> None:
     a.goodbye()
     lab.control().goodbye()
     b.goodbye()
-    lab.settled()
+    lab.wait_empty()
 
 
 
@@ -385,7 +385,7 @@ def test_lost_sessions_count(make_lab: MakeLab) -> None:
             dropped += 1
     assert e.value.status == QUOTA and 5 <= dropped < 50
     lab.served("bob")
-    lab.settled()
+    lab.wait_empty()
 
 
 def test_flood_leaves_others_their_turn(lab: Lab) -> None:

@@ -56,7 +56,7 @@ def test_zero_for_the_next_owner(make_lab: MakeLab) -> None:
         d.close()
         c.goodbye()
         lab.wait(lambda s: s["memory"]["slabs_free"] == 8, "all back")
-    lab.settled()
+    lab.wait_empty()
 
 
 TOUCH = """
@@ -120,7 +120,7 @@ def test_a_slab_lent_has_all_its_pages(make_lab: MakeLab) -> None:
              if "memfd:dcm-slab" in os.readlink(f"{base}/{fd}")]
     assert [s.st_blocks * 512 for s in slabs] == [s.st_size for s in slabs] == [2 * MIB] * 8
     c.goodbye()
-    lab.settled()
+    lab.wait_empty()
 
 
 def test_two_tenants_at_quota(make_lab: MakeLab) -> None:
@@ -158,7 +158,7 @@ def test_two_tenants_at_quota(make_lab: MakeLab) -> None:
     assert status["alice"]["bytes"] == 6 * MIB and status["bob"]["bytes"] == 4 * MIB
     for c in (a, a2, b):
         c.goodbye()
-    lab.settled()
+    lab.wait_empty()
 
 
 def test_capacity(make_lab: MakeLab) -> None:
@@ -174,7 +174,7 @@ def test_capacity(make_lab: MakeLab) -> None:
     b.map()
     a.goodbye()
     b.goodbye()
-    lab.settled()
+    lab.wait_empty()
 
 
 def test_memory_comes_back(make_lab: MakeLab) -> None:
@@ -187,11 +187,11 @@ def test_memory_comes_back(make_lab: MakeLab) -> None:
         fill_tcp(lab, "alice", b"\x22", 16)
 
     fill()
-    lab.settled()
+    lab.wait_empty()
     before = lab.rss()
     for _ in range(4):
         fill()
-    lab.settled()
+    lab.wait_empty()
     assert lab.rss() - before < 16 * MIB
     # only the spare slab is left
     lab.wait(lambda s: s["memory"]["slabs_made"] - s["memory"]["slabs_released"] == 1, "released")

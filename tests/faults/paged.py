@@ -27,7 +27,7 @@ PLAIN = ("tcp", "verbs")  # not encrypted
 RDMA_ADDRESS = "10.99.0.1"  # of rxe's device in L1 (tests/vm/rdma.py)
 READY_S = 120.0 * PATIENCE
 END_S = 120.0 * PATIENCE
-SETTLED_S = 60.0 * PATIENCE
+RECOVERED_S = 60.0 * PATIENCE
 STAT_S = 10.0 * PATIENCE
 
 
@@ -154,7 +154,7 @@ class Victim:
         found: dict[str, Any] = json.loads(line)
         return found
 
-    def settled(self, timeout: float = SETTLED_S) -> float:
+    def wait_recovered(self, timeout: float = RECOVERED_S) -> float:
         """Until no access waits and the accesses go on; the seconds it took."""
         begin = time.monotonic()
         before = self.ask("stat", STAT_S)
@@ -175,7 +175,7 @@ class Victim:
         """The end: every page is read once more; bytes lost and wrong, the longest wait."""
         try:
             if self.process is not None and self.process.poll() is None:
-                self.settled()
+                self.wait_recovered()
             said = self.ask("end", END_S)
         except (TimeoutError, CannotRun) as err:
             return Cell(self.name, None, False, f"{err}; seed {self.seed}; {self.tail()}")

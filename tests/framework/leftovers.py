@@ -39,9 +39,9 @@ class Watch:
     marks: tuple[str, ...] = ("dcm",)
     before: Snapshot = field(default_factory=lambda: snapshot())
 
-    def left(self, settle_s: float = 5.0) -> list[str]:
-        """One line for each leftover. Processes that are ending get `settle_s` seconds."""
-        deadline = time.monotonic() + settle_s
+    def left(self, grace_s: float = 5.0) -> list[str]:
+        """One line for each leftover. Processes that are ending get `grace_s` seconds."""
+        deadline = time.monotonic() + grace_s
         while True:
             found = self._look()
             if not found or time.monotonic() >= deadline:

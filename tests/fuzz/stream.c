@@ -359,7 +359,7 @@ static bool surplus_stays(const struct sum *s)
 }
 
 /* All has been said and taken: what has an answer has ended. */
-static void settle(void)
+static void drain(void)
 {
 	struct sum s;
 
@@ -451,7 +451,7 @@ static void step(struct in *in)
 			end(byte(in));
 		break;
 	default:
-		settle();
+		drain();
 	}
 }
 
@@ -486,7 +486,7 @@ void stream_run(const struct stream_home *h, const u8 *data, size_t size)
 	ep = home->open(fds[0], 1 + byte(&in) % 32, how >> 1);
 	while (in.at < in.end)
 		step(&in);
-	settle();
+	drain();
 	/* what is in flight is forgotten, or completes */
 	if (how & 0x80) {
 		if (!ended)

@@ -95,7 +95,7 @@ def check_vms(shown: dict[str, Any], look: dict[str, Any]) -> None:
         assert shown["mix"] == [f"{pages / total * 100:.1f}%" for pages in mix.values()]
 
 
-def settled(donor: dict[str, Any]) -> dict[str, Any]:
+def unchanging(donor: dict[str, Any]) -> dict[str, Any]:
     """A donor without the fields that change while no memory is lent: times and errors."""
     times = ("rtt_ns", "silent_ms")
     uses = [{k: v for k, v in use.items() if k not in times} for use in donor["uses"]]
@@ -128,7 +128,7 @@ def test_the_page_says_what_the_command_line_says(
 
         # Other commands: fields that do not change are identical.
         said = once(dcmctl)["estate"]
-        assert [settled(x) for x in said["donors"]] == [settled(x) for x in estate["donors"]]
+        assert [unchanging(x) for x in said["donors"]] == [unchanging(x) for x in estate["donors"]]
         listed = json.loads(dcmctl("list", "--json").stdout)
         for one, vm in zip(listed, estate["vms"], strict=True):
             for name in ("name", "pid", "budget_bytes", "size_bytes"):

@@ -317,7 +317,8 @@ static uint64_t status_number(struct dcm_pager *p, const char *key)
 static void *budget_main(void *arg)
 {
 	struct vm *vm = arg;
-	uint64_t least = dcm_pager_min_budget(vm->pager), rng = 99, settled = 0;
+	uint64_t least = dcm_pager_min_budget(vm->pager), rng = 99,
+		 holds_from = 0;
 	struct timespec nap = { 0, 20 * 1000 * 1000 };
 	unsigned int i;
 
@@ -332,7 +333,7 @@ static void *budget_main(void *arg)
 			if (dcm_pager_set_budget(vm->pager, b))
 				fail("budget of %llu refused",
 				     (unsigned long long)b);
-			settled = i + 8;
+			holds_from = i + 8;
 		}
 		nanosleep(&nap, NULL);
 		b = dcm_pager_budget(vm->pager);
@@ -343,9 +344,9 @@ static void *budget_main(void *arg)
 			vm->resident_max = over;
 		over = over > b ? over - b : 0;
 		/* Pages over a lowered budget leave soon, not at once. */
-		if (i > settled && over > vm->over_max)
+		if (i > holds_from && over > vm->over_max)
 			vm->over_max = over;
-		if (i > settled && over > slack && b == vm->budget)
+		if (i > holds_from && over > slack && b == vm->budget)
 			fail("resident %llu KiB above the budget of %llu",
 			     (unsigned long long)over >> 10,
 			     (unsigned long long)b >> 10);

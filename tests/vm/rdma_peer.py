@@ -66,7 +66,7 @@ def wait(good: Callable[[dict[str, Any]], bool], what: str, seconds: float = 15)
         time.sleep(0.05)
 
 
-def settled(seconds: float = 15) -> None:
+def wait_empty(seconds: float = 15) -> None:
     """Nothing of any client is left."""
     wait(lambda s: not s["sessions"] and not s["rdma"]["connections"]
          and not s["rdma"]["registered_bytes"] and not s["rdma"]["tickets"]
@@ -215,8 +215,8 @@ def tickets(raw: Raw) -> None:
     other = Host("bob")
     gone = other.ticket(4)
     other.goodbye()
-    settled_session = [s["tenant"] for s in status()["sessions"]]
-    assert settled_session == ["alice"]
+    tenants = [s["tenant"] for s in status()["sessions"]]
+    assert tenants == ["alice"]
     assert show(raw, gone) == "rejected"
     rdma = status()["rdma"]
     assert rdma["rejected"] == len(junk) + 4 and rdma["connections"] == 2, rdma
@@ -392,7 +392,7 @@ def killed(raw: Raw) -> None:
     os.kill(other, signal.SIGKILL)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    settled(8)
+    wait_empty(8)
 
 
 def vanished(raw: Raw) -> None:
@@ -439,7 +439,7 @@ def main() -> None:
     raw = Raw()
     try:
         SCENARIOS[sys.argv[1]](raw)
-        settled()
+        wait_empty()
     finally:
         raw.end()
     print("ok")
