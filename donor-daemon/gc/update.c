@@ -34,14 +34,15 @@ static u64 object_forwarded(const struct dcm_gc_space *s, u64 offset)
 {
 	u32 region = (u32)(offset >> s->region_shift);
 	const struct gc_cold *c = &s->cold[region];
-	const struct gc_region *home = &s->regions[c->table >> s->region_shift];
+	const struct gc_region *holder =
+		&s->regions[c->table >> s->region_shift];
 	u64 unit = (offset & (s->l.region_bytes - 1)) >> 3, starts, place;
 	const struct virtio_gc_forward *word;
 	u32 i;
 
-	if (!home->base)
+	if (!holder->base)
 		return offset;
-	word = (const void *)(home->base +
+	word = (const void *)(holder->base +
 			      (c->table & (s->l.region_bytes - 1)));
 	/* this donor's marks say which moved; the table only says where to */
 	starts = gc_region_marks(s, region)[unit >> 6];

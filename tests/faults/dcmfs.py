@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Memory whose home is the kernel pager: a dcmfs and the dcm-hostd that serves it, in L1."""
+"""Memory under the kernel pager: a dcmfs and the dcm-hostd that serves it, in L1."""
 
 from __future__ import annotations
 

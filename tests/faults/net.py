@@ -45,7 +45,7 @@ def sweep() -> None:
 @contextlib.contextmanager
 def entered(name: str) -> Iterator[None]:
     """This thread is in a namespace; the sockets that it makes stay there."""
-    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     there = os.open(NAMES / name, os.O_RDONLY)
     try:
         if _libc.setns(there, CLONE_NEWNET):
@@ -53,11 +53,11 @@ def entered(name: str) -> Iterator[None]:
         try:
             yield
         finally:
-            if _libc.setns(home, CLONE_NEWNET):
+            if _libc.setns(before, CLONE_NEWNET):
                 os._exit(70)  # whatever this thread did next would be done elsewhere
     finally:
         os.close(there)
-        os.close(home)
+        os.close(before)
 
 
 class Leaf:

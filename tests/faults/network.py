@@ -23,13 +23,13 @@ OVER_TCP = ("tcp", "tls")
 
 @dataclass
 class Rig:
-    """A host, a donor for each label, and a victim for each label and home."""
+    """A host, a donor for each label, and a victim for each label and pager."""
 
     host: Leaf | None
     donors: dict[str, Donor]
     leaves: dict[str, Leaf]
     victims: list[Victim] = field(default_factory=list)
-    home: Dcmfs | None = None
+    dcmfs: Dcmfs | None = None
 
     def judge(self, note: str = "") -> list[Cell]:
         return [victim.judge(note) for victim in self.victims]
@@ -52,15 +52,15 @@ def rig(
     labels: Sequence[str],
     *,
     mib: int = 0,
-    homes: Sequence[str] = (),
+    pagers: Sequence[str] = (),
     prefix: Sequence[str] = (),
     options: Mapping[str, str | int] | None = None,
 ) -> Iterator[Rig]:
-    """All up, each page written once. In L1, where all is emulated and slow, the home is dcmfs."""
+    """All up, each page written once. In L1, where all is emulated and slow, the pager is dcmfs."""
     mib = mib or (8 if place.vm else 48)
     nap_us = 12000 if place.vm else 3000
     budget = "4M" if place.vm else "8M"
-    homes = homes or (("dcmfs",) if place.vm else ("libdcm",))
+    pagers = pagers or (("dcmfs",) if place.vm else ("libdcm",))
     # RDMA's devices in software are in no namespace but the first.
     rdma = labels == ("verbs",)
     with contextlib.ExitStack() as stack:
@@ -76,19 +76,19 @@ def rig(
             made.donors[label] = stack.enter_context(donor)
             if leaf:
                 made.leaves[label] = leaf
-        for label, donor in made.donors.items() if "libdcm" in homes else ():
+        for label, donor in made.donors.items() if "libdcm" in pagers else ():
             folder = place.folder(f"v{donor.folder.name}")
             config = libdcm_config(folder, [(donor, way_of(label))], budget=budget)
-            name, home = f"{label} libdcm", f"dcm:{config}"
-            victim = Victim(name, home, folder, leaf=made.host, mib=mib, nap_us=nap_us)
+            name, memory = f"{label} libdcm", f"dcm:{config}"
+            victim = Victim(name, memory, folder, leaf=made.host, mib=mib, nap_us=nap_us)
             made.victims.append(victim)
-        if "dcmfs" in homes:
+        if "dcmfs" in pagers:
             below = place.below("r") if rdma else place
-            dcmfs = Dcmfs(below, made.host, made.donors, budget=budget)
-            made.home = stack.enter_context(dcmfs)
+            kernel = Dcmfs(below, made.host, made.donors, budget=budget)
+            made.dcmfs = stack.enter_context(kernel)
             for label, donor in made.donors.items():
                 folder = place.folder(f"k{donor.folder.name}")
-                path = f"file:{made.home.file(donor)}"
+                path = f"file:{made.dcmfs.file(donor)}"
                 made.victims.append(Victim(f"{label} dcmfs", path, folder, mib=mib, nap_us=nap_us))
         for victim in made.victims:
             stack.enter_context(victim)
@@ -139,7 +139,7 @@ def pause(place: Place) -> list[Cell]:
         rigs = [stack.enter_context(rig(place, WAYS))]
         if place.vm:
             both = ("libdcm", "dcmfs")
-            rigs.append(stack.enter_context(rig(place, ("verbs",), homes=both)))
+            rigs.append(stack.enter_context(rig(place, ("verbs",), pagers=both)))
         donors = [donor for made in rigs for donor in made.donors.values()]
         place.say(f"donors stopped for {SILENCE_S:.0f} s")
         for donor in donors:
@@ -156,7 +156,7 @@ def loss(place: Place) -> list[Cell]:
     if not place.vm:
         raise CannotRun("this host's kernel has no netem: it is tried in the VM")
     seconds = 40.0
-    with rig(place, OVER_TCP, homes=("libdcm", "dcmfs")) as made:
+    with rig(place, OVER_TCP, pagers=("libdcm", "dcmfs")) as made:
         for leaf in made.leaves.values():
             leaf.netem("delay", "50ms", "10ms", "loss", "5%", "reorder", "25%", "50%")
         place.say(f"5 % lost, 100 ms, out of order, for {seconds:.0f} s")

@@ -85,7 +85,7 @@ class Victim:
     def __init__(
         self,
         name: str,
-        home: str,
+        memory: str,
         folder: Path,
         *,
         leaf: Leaf | None = None,
@@ -100,7 +100,7 @@ class Victim:
         self.folder = folder
         self.seed = random.SystemRandom().randrange(1 << 30)
         self.log = folder / "victim.log"
-        self.command = [*prefix, *inside(leaf), str(VICTIM), home, str(mib), str(threads)]
+        self.command = [*prefix, *inside(leaf), str(VICTIM), memory, str(mib), str(threads)]
         self.command += [str(self.seed), str(nap_us)]
         self._stderr = stderr
         self._buffer = b""

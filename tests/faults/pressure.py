@@ -72,9 +72,9 @@ def disk_full(place: Place) -> list[Cell]:
             if not place.vm:
                 victims.append(Victim(f"{way} libdcm", f"dcm:{config}", folder, nap_us=3000))
         if place.vm:
-            home = stack.enter_context(Dcmfs(place, None, donors, budget="4M"))
+            dcmfs = stack.enter_context(Dcmfs(place, None, donors, budget="4M"))
             for way, donor in donors.items():
-                path, folder = f"file:{home.file(donor)}", place.folder(f"k-{way}")
+                path, folder = f"file:{dcmfs.file(donor)}", place.folder(f"k-{way}")
                 victims.append(Victim(f"{way} dcmfs", path, folder, mib=8, nap_us=9000))
         for victim in victims:
             stack.enter_context(victim)
@@ -84,8 +84,8 @@ def disk_full(place: Place) -> list[Cell]:
         late = Victim("started then", f"dcm:{libdcm_config(folder, [(donors['tls'], 'tls')])}",
                       folder, mib=16)  # fmt: skip
         fill(full)
-        if place.vm and home.process is not None:
-            fill(Path(f"/proc/{home.process.pid}/root/run/dcm-hostd"))
+        if place.vm and dcmfs.process is not None:
+            fill(Path(f"/proc/{dcmfs.process.pid}/root/run/dcm-hostd"))
         place.say("full")
         for donor in donors.values():
             donor.signal(signal.SIGHUP)  # it has something to log
@@ -195,19 +195,19 @@ def spare(pids: Sequence[int]) -> None:
         Path(f"/proc/{pid}/oom_score_adj").write_text("-1000")
 
 
-def starved(place: Place, home: str) -> list[Cell]:
-    """All memory of the machine is taken, again and again, while victims of that home page."""
+def starved(place: Place, pager: str) -> list[Cell]:
+    """All memory of the machine is taken, again and again, while victims of that pager page."""
     seconds = 20.0
     with contextlib.ExitStack() as stack:
         # The donors are on the victims' machine, and not what is tried: with head room to keep
         # they would ask for slabs that no victim has room for, and in the end take them.
         made = stack.enter_context(
-            rig(place, OVER_TCP, mib=16, homes=(home,), options={"head-room": 0})
+            rig(place, OVER_TCP, mib=16, pagers=(pager,), options={"head-room": 0})
         )
         pids = [donor.pid for donor in made.donors.values()]
         pids += [v.process.pid for v in made.victims if v.process]
-        if made.home is not None and made.home.process is not None:
-            pids.append(made.home.process.pid)
+        if made.dcmfs is not None and made.dcmfs.process is not None:
+            pids.append(made.dcmfs.process.pid)
         spare([*pids, os.getpid(), os.getppid()])
         hog = subprocess.Popen(["python3", "-IS", str(HOG), "0.1"], start_new_session=True)
         stack.callback(hog.wait)
@@ -261,10 +261,10 @@ def overcommit(place: Place) -> list[Cell]:
     before = {name: path.read_text() for name, path in knobs.items()}
     with contextlib.ExitStack() as stack:
         made = stack.enter_context(rig(place, OVER_TCP, prefix=ORDINARY))
-        assert made.home is not None
+        assert made.dcmfs is not None
         more = []
         for label, donor in made.donors.items():
-            path = f"file:{made.home.file(donor)}-more"
+            path = f"file:{made.dcmfs.file(donor)}-more"
             victim = Victim(f"{label} dcmfs, more", path, place.folder(f"m{donor.folder.name}"),
                             mib=LEFT_MIB, threads=1)  # fmt: skip
             more.append(victim)

@@ -242,14 +242,14 @@ static void tell(const char *what)
 	fflush(stdout);
 }
 
-static char *memory(const char *home, uint64_t bytes, struct dcm_pager **pager)
+static char *memory(const char *where, uint64_t bytes, struct dcm_pager **pager)
 {
 	char err[512];
 	char *mem;
 	int fd;
 
-	if (!strncmp(home, "dcm:", 4)) {
-		*pager = dcm_pager_open(home + 4, err, sizeof(err));
+	if (!strncmp(where, "dcm:", 4)) {
+		*pager = dcm_pager_open(where + 4, err, sizeof(err));
 		if (!*pager)
 			fail("%s", err);
 		mem = dcm_pager_map(*pager, bytes);
@@ -257,14 +257,14 @@ static char *memory(const char *home, uint64_t bytes, struct dcm_pager **pager)
 			fail("map: %s", strerror(errno));
 		return mem;
 	}
-	if (strncmp(home, "file:", 5))
+	if (strncmp(where, "file:", 5))
 		fail("usage: see the top of victim.c");
-	fd = open(home + 5, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	fd = open(where + 5, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (fd < 0 || ftruncate(fd, (off_t)bytes))
-		fail("%s: %s", home + 5, strerror(errno));
+		fail("%s: %s", where + 5, strerror(errno));
 	mem = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (mem == MAP_FAILED)
-		fail("%s: mmap: %s", home + 5, strerror(errno));
+		fail("%s: mmap: %s", where + 5, strerror(errno));
 	return mem;
 }
 

@@ -416,7 +416,7 @@ static void lane_step(void)
 			EXPECT(!ops[i].busy || ops[i].lane != lane);
 }
 
-/* ---- links: a home that moves data by itself ---- */
+/* ---- links: a pager that moves data by itself ---- */
 
 static void pair_close(struct dcm_endpoint *ep)
 {

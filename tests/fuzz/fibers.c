@@ -68,16 +68,16 @@ static struct fiber fibers[FIBERS] = { { .taken = true } };
 static u8 stacks[FIBERS][STACK] __attribute__((aligned(64)));
 static struct fiber *current = fibers;
 static u32 places_left; /* 0: any number */
-static pthread_t home;
+static pthread_t first_thread;
 
-static __attribute__((constructor)) void home_set(void)
+static __attribute__((constructor)) void first_thread_set(void)
 {
-	home = pthread_self();
+	first_thread = pthread_self();
 }
 
 static bool ours(void)
 {
-	return pthread_equal(pthread_self(), home);
+	return pthread_equal(pthread_self(), first_thread);
 }
 
 bool fibers_first(void)

@@ -99,7 +99,7 @@ static u64 whole(void)
 	return U64_MAX;
 }
 
-static const struct stream_home home = {
+static const struct stream_transport transport = {
 	.open = open_ktcp,
 	.begin = begin,
 	.memory = memory,
@@ -115,6 +115,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	/* soon they begin again */
 	jiffies = -10 * HZ;
-	stream_run(&home, data, size);
+	stream_run(&transport, data, size);
 	return 0;
 }

@@ -33,7 +33,7 @@ struct op {
 	bool done;
 };
 
-static const struct stream_home *home;
+static const struct stream_transport *transport;
 static struct dcm_endpoint *ep;
 static struct dcm_slab_ref slab;
 static struct op ops[OPS];
@@ -142,7 +142,7 @@ UNTRACED static void source_check(u32 k, const u8 *bytes)
 	const struct dcm_io *io = &ops[k].io;
 
 	for (u32 at = 0; at < io->bytes; at += STREAM_BYTES) {
-		const u8 *p = bytes ? bytes + at : home->at(io->data, at);
+		const u8 *p = bytes ? bytes + at : transport->at(io->data, at);
 
 		for (u32 i = 0; i < STREAM_BYTES; i += 63)
 			EXPECT(p[i] == pattern(k, at));
@@ -178,7 +178,7 @@ UNTRACED static void donor_read(void)
 			nr_heard += (size_t)n;
 			nr_taken += (size_t)n;
 		}
-		end = nr_heard - (nr_taken - min(nr_taken, home->whole()));
+		end = nr_heard - (nr_taken - min(nr_taken, transport->whole()));
 		for (at = 0;; at += bytes) {
 			int ret = dcm_wire_decode(heard + at, end - at,
 						  DCM_PHASE_DATA, DCM_SIDE_HOST,
@@ -283,9 +283,9 @@ static void post(u32 how)
 	io->bytes = (1 + (how >> 1 & 15)) * STREAM_BYTES;
 	io->offset = (u64)(how >> 5) * STREAM_BYTES;
 	io->status = 1;
-	io->data = home->memory(io->bytes);
+	io->data = transport->memory(io->bytes);
 	for (u32 at = 0; at < io->bytes; at += STREAM_BYTES)
-		memset(home->at(io->data, at), pattern(posted, at),
+		memset(transport->at(io->data, at), pattern(posted, at),
 		       STREAM_BYTES);
 	ret = ep->ops->post(ep, io);
 	if (!ret) {
@@ -294,7 +294,7 @@ static void post(u32 how)
 		return;
 	}
 	EXPECT(ret == -EAGAIN || (ret == -ENOTCONN && ep->ops->dead(ep)));
-	home->free(io->data, io->bytes);
+	transport->free(io->data, io->bytes);
 }
 
 UNTRACED static void data_check(u32 k, const struct ending *e)
@@ -302,8 +302,8 @@ UNTRACED static void data_check(u32 k, const struct ending *e)
 	const struct dcm_io *io = &ops[k].io;
 
 	for (u32 at = 0; at < io->bytes; at += STREAM_BYTES)
-		EXPECT(!memcmp(home->at(io->data, at), said + e->payload + at,
-			     STREAM_BYTES));
+		EXPECT(!memcmp(transport->at(io->data, at),
+			       said + e->payload + at, STREAM_BYTES));
 }
 
 static void completed_check(struct dcm_io *io)
@@ -322,7 +322,7 @@ static void completed_check(struct dcm_io *io)
 	}
 	if (io->op == DCM_IO_WRITE)
 		source_check(k, NULL);
-	home->free(io->data, io->bytes);
+	transport->free(io->data, io->bytes);
 }
 
 /* It may be dead only for a reason. */
@@ -355,7 +355,7 @@ static int host_poll(int max)
 /* Nobody takes what was not asked for, so not all of it has room. */
 static bool surplus_stays(const struct sum *s)
 {
-	return s->surplus && !home->looks;
+	return s->surplus && !transport->looks;
 }
 
 /* All has been said and taken: what has an answer has ended. */
@@ -367,7 +367,7 @@ static void drain(void)
 	for (u32 i = 0; i < 4096 && !ended; i++) {
 		const u64 before = nr_delivered + nr_taken + completed;
 
-		home->begin(0);
+		transport->begin(0);
 		host_poll(16);
 		deliver(SIZE_MAX);
 		s = sum_of(posted);
@@ -384,7 +384,7 @@ static void drain(void)
 		return;
 	EXPECT(nr_delivered == nr_said || surplus_stays(&s));
 	EXPECT(requested == posted && !s.bad);
-	EXPECT(!s.surplus || !home->looks);
+	EXPECT(!s.surplus || !transport->looks);
 }
 
 static void end(u32 how)
@@ -405,7 +405,7 @@ static void step(struct in *in)
 	const u32 what = byte(in), which = what >> 4;
 	u32 lie, ms;
 
-	home->begin(which & 8 ? byte(in) : 0);
+	transport->begin(which & 8 ? byte(in) : 0);
 	switch (what & 15) {
 	case 0:
 	case 1:
@@ -443,7 +443,7 @@ static void step(struct in *in)
 		break;
 	case 13:
 		ms = byte(in) * 40;
-		home->pass(ms);
+		transport->pass(ms);
 		waited_ms += ms;
 		break;
 	case 14:
@@ -461,14 +461,14 @@ int __wrap_poll(struct pollfd *p, nfds_t nr, int ms)
 	return sockets_poll(p, nr);
 }
 
-void stream_run(const struct stream_home *h, const u8 *data, size_t size)
+void stream_run(const struct stream_transport *h, const u8 *data, size_t size)
 {
 	struct in in = { data, data + size };
 	const int room = 4096;
 	u32 how;
 	int fds[2];
 
-	home = h;
+	transport = h;
 	memset(ops, 0, sizeof(ops));
 	posted = completed = requested = answered = 0;
 	deaf = ended = early = false;
@@ -483,7 +483,7 @@ void stream_run(const struct stream_home *h, const u8 *data, size_t size)
 	/* little is taken at a time */
 	if (how & 1)
 		setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
-	ep = home->open(fds[0], 1 + byte(&in) % 32, how >> 1);
+	ep = transport->open(fds[0], 1 + byte(&in) % 32, how >> 1);
 	while (in.at < in.end)
 		step(&in);
 	drain();
@@ -491,17 +491,18 @@ void stream_run(const struct stream_home *h, const u8 *data, size_t size)
 	if (how & 0x80) {
 		if (!ended)
 			end(1);
-		home->begin(0);
+		transport->begin(0);
 		host_poll((int)OPS);
 		/* what can't be sent is given up then, at the latest */
-		home->pass(DCM_WIRE_SILENCE_MS + 1000);
+		transport->pass(DCM_WIRE_SILENCE_MS + 1000);
 		host_poll((int)OPS);
 		host_poll((int)OPS);
 		EXPECT(completed == posted && ep->ops->dead(ep));
 	}
 	ep->ops->close(ep);
 	for (; completed < posted; completed++)
-		home->free(ops[completed].io.data, ops[completed].io.bytes);
+		transport->free(ops[completed].io.data,
+				ops[completed].io.bytes);
 	if (donor_fd >= 0)
 		close(donor_fd);
 	EXPECT(!sockets_open());

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * stream.h - a data connection whose other end is an input's
+ * stream.h - a data connection; the input decides what the donor sends
  *
  * The same inputs for every endpoint that speaks to a donor over a stream: an
  * input posts operations, has the donor say anything, cut anywhere, and what
@@ -15,7 +15,7 @@
 #define STREAM_BYTES 4096u /* of memory that lies together */
 
 /**
- * struct stream_home - whose endpoint it is
+ * struct stream_transport - the transport of the endpoint
  * @open: of a connected socket; @how: a byte of the input's
  * @begin: before each step, with a byte of the input's: what else may happen
  * @memory: what an operation's @data is for so many bytes
@@ -24,7 +24,7 @@
  * @whole: so many of the bytes it has sent a donor can make something of
  * @looks: it dies of what nobody asked for as soon as that is there
  */
-struct stream_home {
+struct stream_transport {
 	struct dcm_endpoint *(*open)(int fd, u32 depth, u32 how);
 	void (*begin)(u32 how);
 	void *(*memory)(u32 bytes);
@@ -35,6 +35,7 @@ struct stream_home {
 	bool looks;
 };
 
-void stream_run(const struct stream_home *home, const u8 *data, size_t size);
+void stream_run(const struct stream_transport *transport, const u8 *data,
+		size_t size);
 
 #endif /* FUZZ_STREAM_H */

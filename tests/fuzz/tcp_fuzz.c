@@ -102,7 +102,7 @@ static u64 whole(void)
 	return encrypted ? plain_tls_whole : U64_MAX;
 }
 
-static const struct stream_home home = {
+static const struct stream_transport transport = {
 	.open = open_tcp,
 	.begin = begin,
 	.memory = memory,
@@ -119,6 +119,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	now_ns = 1000000000u;
 	plain_tls_whole = 0;
-	stream_run(&home, data, size);
+	stream_run(&transport, data, size);
 	return 0;
 }
