@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * ops.h - what a pager does for the core
+ *
+ * struct dcm_ops is the core's only way out, and struct dcm_fetch and struct
+ * dcm_unmap are what passes through it: a block on its way into direct memory,
+ * and one on its way out. The fields that are not marked as the pager's are
+ * the core's, and constant while an op runs.
+ */
+#ifndef DCM_CORE_OPS_H
+#define DCM_CORE_OPS_H
+
+#include "../lib/dcm_context.h"
+#include "io.h"
+
+struct dcm_vm;
+struct dcm_lane;
+
+enum dcm_fetch_state {
+	DCM_FETCH_FREE,
+	DCM_FETCH_IO, /* READ in flight */
+	DCM_FETCH_RETRY, /* READ failed or queue full: again at @again_ns */
+};
+
+/**
+ * struct dcm_fetch - one block on its way into direct memory
+ * @io: the READ; @io.data on completion is where page @first's bytes are
+ * @gfn: head of the block
+ * @order: block is 2^order pages
+ * @state: enum dcm_fetch_state
+ * @first: index of the first page in the READ
+ * @nr: number of pages in the READ; 0: nothing is read, all pages are zero
+ * @zero: pages that are zero whatever the READ brought (bit per page)
+ * @writable: pages to map writable; the others are mapped so that their first
+ *	write faults with DCM_FF_WP (a pager that learns dirtiness from page
+ *	tables may map those in any way)
+ * @fault_page: index of the page that was asked for; %DCM_BLOCK_MAX if none
+ * @sample: the pager may leave one page unmapped to learn about locality
+ * @pull: no access asked for the block: its slab is being emptied
+ * @write: the access that asked for the block is a write
+ * @again: the block was evicted only recently
+ * @hidden: out of install: pages left unmapped; ops->reveal() maps one
+ * @buf: the pager's landing buffer, 64 KiB, for transports without
+ *	%DCM_TR_DIRECT; the pager sets it once, when it makes the lane
+ * @slab_idx: which of the extent's two slabs the block is read from
+ * @tries: READs that failed
+ * @again_ns: when to try again
+ * @t_fault: when the fault was taken
+ * @t_read: when the READ ended; 0: there was none
+ * @t_there: out of install: when the block was mapped, just before waiting
+ *	accesses were woken (they may run before install returns); 0: the core
+ *	takes the time after install; %DCM_TIME_NONE: not known
+ */
+struct dcm_fetch {
+	struct dcm_io io;
+	u32 gfn;
+	u8 order;
+	u8 state;
+	u8 first;
+	u8 nr;
+	u16 zero;
+	u16 writable;
+	u8 fault_page;
+	bool sample;
+	bool pull;
+	bool write;
+	bool again;
+	u16 hidden;
+	u8 slab_idx;
+	u16 tries;
+	void *buf;
+	u64 again_ns;
+	u64 t_fault;
+	u64 t_read;
+	u64 t_there;
+};
+
+#define DCM_TIME_NONE (~0ull)
+
+/**
+ * struct dcm_unmap - one block to be unmapped from the guest
+ * @gfn: head
+ * @order: block is 2^order pages
+ * @drop: in: the bytes of a block found clean need not be kept
+ * @dirty: in: pages the core knows dirty; out: also those the pager knows
+ * @touched: out: pages known to have been accessed
+ * @observed: out: pages of which it is known whether they were accessed
+ * @frame: out: handle of the bytes, or %DCM_NIL where they were not kept
+ * @err: out: 0, or -EBUSY when the block is in use by I/O and stays mapped
+ */
+struct dcm_unmap {
+	u32 gfn;
+	u8 order;
+	bool drop;
+	u16 dirty;
+	u16 touched;
+	u16 observed;
+	u32 frame;
+	int err;
+};
+
+/**
+ * struct dcm_ops - what a pager does for the core
+ *
+ * Every op gets the lane it is called on, and is called without any lock of
+ * the core. While an op runs, no op but wake and lost runs for the same pages.
+ *
+ * @install: map a fetched block and wake the accesses that wait for it.
+ *	0, or a negative errno: the block was not installed at all.
+ * @remap: map an unmapped block again from @frame and wake. @writable as in
+ *	struct dcm_fetch. With @keep the frame's bytes must stay where they
+ *	are: a write-back still reads them, and ops->release() follows.
+ *	Otherwise the pager takes the frame back. Must not fail.
+ * @reveal: a fault hit a page of a mapped block: map it if install left it
+ *	out (return 1), else only wake (return 0).
+ * @unprotect: let pages be written, wake.
+ * @unmap: unmap @nr blocks, so that no access is possible any more on return.
+ *	Fills in the out fields.
+ * @copy: copy the pages under @v->dirty of a mapped block to their places in
+ *	a frame, as @unmap does, but leave all pages mapped; the next write to
+ *	a copied page faults. Not called on a pager that learns dirtiness from
+ *	page tables: there the core calls unmap and remap.
+ * @wake: let every access waiting on these pages try again.
+ * @zero_mask: which of the pages under @mask of a frame are all zero.
+ * @frame_data: address of page @page of a frame, for a WRITE.
+ * @release: give a frame's memory back.
+ * @discard: drop the content of mapped pages: unmap and free them.
+ * @io_post: start an I/O of this lane; errors as in dcm_transport_ops.post,
+ *	-ENOTCONN also while the donor can't be reached.
+ * @io_flush: send what io_post() has queued.
+ * @io_poll: completions, as in dcm_transport_ops.poll.
+ * @want_slab: the extent needs a slab; the pager answers some time later with
+ *	dcm_extent_attach(). Called again and again while it is needed.
+ * @lost: an access needs pages that are lost. The pager stops that access.
+ * @now_ns: monotonic clock.
+ * @relax: called in loops that wait for another lane. %false: stop waiting
+ *	(the kernel: the waiting process is being killed).
+ */
+struct dcm_ops {
+	int (*install)(struct dcm_lane *lane, struct dcm_fetch *f);
+	void (*remap)(struct dcm_lane *lane, u32 gfn, unsigned int order,
+		      u32 frame, u16 writable, bool keep);
+	int (*reveal)(struct dcm_lane *lane, u32 gfn, bool write);
+	void (*unprotect)(struct dcm_lane *lane, u32 gfn, u32 nr);
+	void (*unmap)(struct dcm_lane *lane, struct dcm_unmap *v,
+		      unsigned int nr);
+	void (*copy)(struct dcm_lane *lane, struct dcm_unmap *v);
+	void (*wake)(struct dcm_lane *lane, u32 gfn, u32 nr);
+	u16 (*zero_mask)(struct dcm_lane *lane, u32 frame, unsigned int order,
+			 u16 mask);
+	void *(*frame_data)(struct dcm_lane *lane, u32 frame,
+			    unsigned int page);
+	void (*release)(struct dcm_lane *lane, u32 frame, unsigned int order);
+	void (*discard)(struct dcm_lane *lane, u32 gfn, unsigned int order);
+	int (*io_post)(struct dcm_lane *lane, struct dcm_io *io);
+	void (*io_flush)(struct dcm_lane *lane);
+	int (*io_poll)(struct dcm_lane *lane, struct dcm_io **done, int max);
+	void (*want_slab)(struct dcm_vm *vm, u32 extent);
+	void (*lost)(struct dcm_lane *lane, u32 gfn, u32 nr);
+	u64 (*now_ns)(void);
+	bool (*relax)(struct dcm_lane *lane);
+};
+
+#endif /* DCM_CORE_OPS_H */

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * vm.h - a VM's state: its lanes, extents, queues and write-backs
+ *
+ * Only the core's files change it. Pagers take from here what they embed the
+ * core by: their own pointers (@priv), a lane's fetch buffers, the sizes; and
+ * they look at figures. Page descriptors are in pd.h.
+ *
+ * Locking: a lane's fields belong to the thread that uses the lane, but for
+ * @ins, @victims and @inactive, which have locks of their own. Fields of an
+ * extent are changed by the slab worker, and read under a block's lock
+ * (extent.c).
+ */
+#ifndef DCM_CORE_VM_H
+#define DCM_CORE_VM_H
+
+#include "counter.h"
+#include "../lib/dcm_context.h"
+#include "io.h"
+#include "ops.h"
+#include "pd.h"
+#include "tunable.h"
+
+#define DCM_LANES_MAX 64u
+#define DCM_FETCHES_MAX 32u /* faults in flight per lane */
+#define DCM_WBS_MAX 64u /* write-backs in flight per lane */
+#define DCM_DOUBTS_MAX 256u /* failed WRITEs of a lane that may still land */
+#define DCM_RUNS_MAX 8u /* dirty runs in one block */
+#define DCM_BUFFER_MAX 16u /* blocks in a lane's queue buffers */
+#define DCM_BATCH_MAX 64u
+#define DCM_SEEN_MAX 128u /* blocks of the largest size in a sync window */
+
+/**
+ * struct dcm_wb - write-back descriptor (dcm-tc18, fig. 8)
+ * @io: one WRITE for each run of dirty pages
+ * @lane: the lane whose array it is in
+ * @gfn: head of the block it was made for
+ * @order: that block is 2^order pages
+ * @nr_io: WRITEs made
+ * @pending: WRITEs not completed
+ * @posted: WRITEs posted, the rest wait for room in the queue
+ * @pages: pages being written, a bit each
+ * @zero: pages found zero
+ * @slab_idx: which of the extent's slabs it goes to
+ * @cancelled: the block was re-referenced: the page descriptor no longer
+ *	points here, and all that remains is to give back the frame
+ * @held: the lane that cancelled it is still copying out of the frame
+ * @parked: all WRITEs have completed, but the frame was still held
+ * @failed: a WRITE failed
+ * @doubt: pages of WRITEs that failed with their connection, a bit each
+ * @peer: the donor it went to, where @doubt is not 0
+ * @frame: handle of the bytes
+ * @t_post: when it was posted
+ *
+ * Block and descriptor point at each other: pd.prev/pd.next name the
+ * descriptor, @gfn the page.
+ * Cancelling removes the first under the block's lock; the second stays.
+ */
+struct dcm_wb {
+	struct dcm_io io[DCM_RUNS_MAX];
+	struct dcm_lane *lane;
+	u32 gfn;
+	u8 order;
+	u8 nr_io;
+	u8 posted;
+	u8 pending;
+	u16 pages;
+	u16 zero;
+	u16 doubt;
+	u8 slab_idx;
+	bool in_use;
+	bool cancelled;
+	bool held;
+	bool parked;
+	bool failed;
+	bool copy;
+	u32 peer;
+	u32 frame;
+	u64 t_post;
+};
+
+/**
+ * struct dcm_fifo - a queue of blocks linked through their descriptors
+ * @lock: guards prev and next of the queue's blocks; block locks are only
+ *	tried, never waited for, under it
+ * @head: next victim
+ * @tail: newest
+ * @nr_blocks: blocks in it
+ * @nr_pages: pages in it
+ */
+struct dcm_fifo {
+	spinlock_t lock;
+	u32 head;
+	u32 tail;
+	u32 nr_blocks;
+	u32 nr_pages;
+} ____cacheline_aligned;
+
+/**
+ * struct dcm_buffer - a lane's blocks on their way into a queue or out of one
+ * @gfn: heads of the blocks
+ * @nr: index at which the next is put
+ * @first: index of the next to be taken
+ */
+struct dcm_buffer {
+	u32 gfn[DCM_BUFFER_MAX];
+	u32 nr;
+	u32 first;
+};
+
+enum dcm_move_phase {
+	DCM_MV_FREE,
+	DCM_MV_READ,
+	DCM_MV_WRITE,
+	DCM_MV_FAILED,
+};
+
+/**
+ * struct dcm_move_op - one block on its way from slab to slab; it is BUSY
+ * @io: the READ, then the WRITE
+ * @gfn: head of the block
+ * @first: index of the first page moved
+ * @nr: pages moved
+ * @phase: enum dcm_move_phase
+ * @unreadable: it failed because its READ failed
+ */
+struct dcm_move_op {
+	struct dcm_io io;
+	u32 gfn;
+	u8 first;
+	u8 nr;
+	u8 phase;
+	bool unreadable;
+};
+
+#define DCM_MOVES_MAX 16u
+
+/**
+ * struct dcm_doubt - a WRITE that failed and may still land (doubt.c)
+ * @gfn: the first page of the WRITE
+ * @peer: the donor the WRITE was sent to
+ * @attached: value of dcm_extent.attached at that time
+ * @pages: pages of the WRITE, counted from @gfn, a bit each
+ * @slab: which of the extent's slabs
+ */
+struct dcm_doubt {
+	u32 gfn;
+	u32 peer;
+	u32 attached;
+	u16 pages;
+	u8 slab;
+};
+
+struct dcm_move {
+	u8 from;
+	u32 nr;
+	u32 left;
+	struct dcm_move_op op[DCM_MOVES_MAX];
+};
+
+/**
+ * struct dcm_lane - one thread's share of a VM
+ * @vm: the VM
+ * @id: index in vm->lane
+ * @priv: the pager's
+ * @rng: xorshift state
+ * @buf_lock: guards the three buffers; other lanes take it only when they
+ *	run dry
+ * @ins: blocks on their way to the shared Active (0) and Proactive (1) queue
+ * @victims: blocks taken from Active, next to be unmapped
+ * @inactive: this lane's Inactive queue
+ * @look_at: the other lane in whose queue it looks for victims next
+ * @nr_fetch: fetches in use
+ * @nr_retry: of those, fetches waiting to be posted again
+ * @nr_wb: write-backs in use
+ * @wb_unposted: of those, write-backs with WRITEs not posted yet
+ * @wb_parked: of those, write-backs whose frame is still held
+ * @nr_doubt: entries of @doubt
+ * @fenced: donors that have closed this lane's older connections, a bit each
+ * @doubt: WRITEs of this lane that failed and may still land
+ * @seen_from: first page of the window that dcm_sync() works on
+ * @seen: the window's pages, a bit each: set once a donor has, or is being
+ *	sent, the page as it was at some time since syncing began
+ * @unmap: room for one batch of dcm_ops.unmap
+ * @move: batch of dcm_extent_move()
+ * @count: counters, written by this lane only
+ * @hist: histograms, written by this lane only
+ */
+struct dcm_lane {
+	struct dcm_vm *vm;
+	u32 id;
+	void *priv;
+	u64 rng;
+	spinlock_t buf_lock;
+	struct dcm_buffer ins[2];
+	struct dcm_buffer victims;
+	struct dcm_fifo inactive;
+	u32 look_at;
+	u32 nr_fetch;
+	u32 nr_retry;
+	u32 nr_wb;
+	u32 wb_unposted;
+	u32 wb_parked;
+	u32 nr_doubt;
+	u64 fenced;
+	u32 seen_from;
+	u16 seen[DCM_SEEN_MAX];
+	struct dcm_move move;
+	struct dcm_unmap unmap[DCM_BATCH_MAX];
+	struct dcm_fetch fetch[DCM_FETCHES_MAX];
+	struct dcm_wb wb[DCM_WBS_MAX];
+	struct dcm_doubt doubt[DCM_DOUBTS_MAX];
+	u64 count[DCM_C_NR];
+	struct dcm_hist hist[DCM_H_NR];
+} ____cacheline_aligned;
+
+/**
+ * struct dcm_extent - a slab-sized piece of the VM's pages
+ * @slab: the slabs that hold its pages: a page's PD_SLAB1 says which of the two;
+ *	both are set only while the extent moves
+ * @cur: which of the two new write-backs go to
+ * @gone: that slab is lost with its donor; nothing is posted to it any more
+ * @closed: that slab is being emptied: no new write-backs go there
+ * @attached: how many slabs have been attached in each place
+ * @inflight: I/Os in flight to each, and write-backs not finished
+ * @ops: I/Os that succeeded, for the activity average
+ * @lost_pages: pages lost with the slab that is being detached
+ */
+struct dcm_extent {
+	struct dcm_slab_ref *slab[2];
+	u8 cur;
+	bool gone[2];
+	bool closed[2];
+	u32 attached[2];
+	atomic_t inflight[2];
+	atomic64_t ops;
+	atomic64_t lost_pages;
+};
+
+/**
+ * struct dcm_habit - learned about 2 MiB of pages; 0: never, 255: always
+ * @waste: how often prefetched pages went unused
+ * @rewritten: how often fetched pages were written
+ */
+struct dcm_habit {
+	u8 waste;
+	u8 rewritten;
+};
+
+/**
+ * struct dcm_vm - one VM
+ * @chunk: where the descriptors are, %DCM_PDS_PAGES together
+ * @pd: all descriptors, one after another; %NULL in a sparse VM
+ * @nr_chunks: chunks that have descriptors
+ * @habit: what was learned, for each 2 MiB
+ * @direct: pages in direct memory, counted from the start of a fetch until the
+ *	frame is given back: what the budget bounds
+ * @wb_pages: of those, pages in Writeback (on their way out)
+ * @evicted: pages ever evicted
+ * @inactive_pages: of @direct, pages in Inactive
+ * @kept: Active blocks that no victim is taken from (dcm_hint())
+ * @doubts: failed WRITEs that may still land, of all lanes
+ * @illegal: the last transition refused: gfn << 8 | from << 4 | to
+ */
+struct dcm_vm {
+	const struct dcm_ops *ops;
+	void *priv;
+	u32 nr_pages;
+	u32 extent_pages;
+	u32 extent_shift;
+	u32 nr_extents;
+	u32 nr_lanes;
+	bool dirty_late;
+	struct dcm_pd **chunk;
+	struct dcm_pd *pd;
+	struct dcm_extent *extent;
+	struct dcm_lane *lane;
+	struct dcm_habit *habit;
+	u64 tunable[DCM_T_NR];
+	u64 budget;
+	atomic64_t direct ____cacheline_aligned;
+	atomic64_t wb_pages;
+	atomic64_t evicted;
+	atomic64_t inactive_pages;
+	atomic64_t doubts;
+	atomic64_t illegal;
+	atomic64_t nr_chunks;
+	struct dcm_fifo active;
+	struct dcm_fifo proactive;
+	struct dcm_fifo kept;
+};
+
+extern const struct dcm_pd dcm_chunk_absent[DCM_PDS_PAGES];
+
+static inline struct dcm_pd *dcm_chunk_of(const struct dcm_vm *vm, u32 gfn)
+{
+	return READ_ONCE(vm->chunk[gfn >> DCM_PDS_SHIFT]);
+}
+
+/*
+ * A page's descriptor. Those of a block are adjacent. A page without one gets
+ * a descriptor of zeroes that can't be written.
+ */
+static inline struct dcm_pd *pd_of(const struct dcm_vm *vm, u32 gfn)
+{
+	return &dcm_chunk_of(vm, gfn)[gfn & (DCM_PDS_PAGES - 1)];
+}
+
+/** dcm_chunk_there() - does a page have a descriptor of its own? */
+static inline bool dcm_chunk_there(const struct dcm_vm *vm, u32 gfn)
+{
+	return dcm_chunk_of(vm, gfn) != dcm_chunk_absent;
+}
+
+#endif /* DCM_CORE_VM_H */
