@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * op.h - operations of struct dcm_ops that have files of their own
+ *
+ * Each does what its namesake in core/ops.h says.
+ */
+#ifndef DCM_UFFD_OP_H
+#define DCM_UFFD_OP_H
+
+#include "pager.h"
+
+/* install.c */
+int dcm_op_install(struct dcm_lane *lane, struct dcm_fetch *f);
+void dcm_op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order, u32 frame,
+		  u16 writable, bool keep);
+int dcm_op_reveal(struct dcm_lane *lane, u32 gfn, bool write);
+void dcm_op_unprotect(struct dcm_lane *lane, u32 gfn, u32 nr);
+void dcm_op_wake(struct dcm_lane *lane, u32 gfn, u32 nr);
+
+/* unmap.c */
+void dcm_op_unmap(struct dcm_lane *lane, struct dcm_unmap *v, unsigned int nr);
+void dcm_op_copy(struct dcm_lane *lane, struct dcm_unmap *v);
+void dcm_op_discard(struct dcm_lane *lane, u32 gfn, unsigned int order);
+
+#endif /* DCM_UFFD_OP_H */

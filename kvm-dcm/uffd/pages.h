@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * pages.h - map, unmap and collect some pages of a block
+ */
+#ifndef DCM_UFFD_PAGES_H
+#define DCM_UFFD_PAGES_H
+
+#include "pager.h"
+
+/* The next run of set bits in @mask from @i on; false: none. */
+static inline bool dcm_mask_next_run(u16 mask, unsigned int *i, unsigned int *n)
+{
+	u32 m = (u32)mask >> *i;
+
+	if (!m)
+		return false;
+	*i += ffs_u32(m) - 1;
+	m = (u32)mask >> *i;
+	*n = ffs_u32(~m) - 1;
+	return true;
+}
+
+/**
+ * dcm_pages_drop_add() - add pages under @mask to the ranges one call drops
+ * @l: caller's lane, whose @iov has the ranges
+ * @va: address of the block
+ * @nr: in and out: ranges in @iov
+ */
+void dcm_pages_drop_add(struct dcm_pg_lane *l, u64 va, u16 mask,
+			unsigned int *nr);
+
+/** dcm_pages_take_out() - unmap pages that are mapped write-protected */
+void dcm_pages_take_out(struct dcm_pg_lane *l, u64 va, u16 mask);
+
+/**
+ * dcm_pages_copy_in() - map copies of the pages under @mask
+ * @va: address of the block
+ * @src: the block's first byte; %NULL: the pages are zero
+ * @mode: DCM_UFFD_*
+ * @done: pages that are mapped are added here
+ *
+ * Return: 0, or a negative errno: the pages in *@done are mapped all the same.
+ */
+int dcm_pages_copy_in(struct dcm_pager *pg, u64 va, const char *src, u16 mask,
+		      unsigned int mode, u16 *done);
+
+/**
+ * dcm_pages_collect_hidden() - give up pages that were left unmapped
+ * @gfn: head of the block
+ * @hidden: those pages (sample.c)
+ * @dst: the block's frame, which gets their bytes; %NULL: nobody needs them
+ */
+void dcm_pages_collect_hidden(struct dcm_pg_lane *l, u32 gfn, u16 hidden,
+			      char *dst);
+
+#endif /* DCM_UFFD_PAGES_H */
