@@ -57,9 +57,9 @@ class CountedBed(Bed):
 
 @dataclass
 class Ran:
-    """What one run of a program told: its own figures, and by how much counters rose."""
+    """A run of a program: the figures that it printed, and by how much counters rose."""
 
-    told: dict[str, int]
+    figures: dict[str, int]
     rose: dict[str, int] = field(default_factory=dict)
     kernel: int = 0  # instructions
     user: int = 0
@@ -77,7 +77,7 @@ class Side:
     """A pager in an L1; the programs that run on it."""
 
     name = ""
-    memory = ""  # as touch is told
+    memory = ""  # the argument of touch
     look = ""  # a command that prints counters
     prefix = ""
 
@@ -95,7 +95,7 @@ class Side:
         return self._ran(said, counts)
 
     def program(self, command: str, heap_mib: int, timeout: float = 400) -> Ran:
-        """Run a command with its heap in this memory (arena.c); `told` is empty, `said` is not."""
+        """Run a command with the heap in this memory (arena.c): `said` is the output, no figures."""
         arena = f"ARENA_MIB={heap_mib}" + ("" if self.memory == "anon" else f" ARENA={self.memory}")
         # In a group of its own from before LOOK, so that this is no part of what is counted.
         said = self.bed.must(
@@ -108,10 +108,10 @@ class Side:
 
     def _ran(self, said: str, counts: Path | None) -> Ran:
         before, _, rest = said.partition("before\n")[2].partition("after\n")
-        after, _, told = rest.partition("done\n")
+        after, _, printed = rest.partition("done\n")
         first, last = _numbers(before), _numbers(after)
-        ran = Ran(_numbers(told), {k: last[k] - first.get(k, 0) for k in last})
-        ran.said = told
+        ran = Ran(_numbers(printed), {k: last[k] - first.get(k, 0) for k in last})
+        ran.said = printed
         if counts:
             _read_counts(ran, counts.read_text(), Symbols(self.bed))
         return ran

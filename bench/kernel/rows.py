@@ -114,7 +114,7 @@ class Case:
 def _counted(side: l1.Side, case: Case, size: int, seed: int) -> Raw:
     ran = side.touch(f"{size} {case.pattern} {case.writes} {case.accesses} 1 {seed}")
     ours = side.name == "dcmfs"
-    faults = ran.rose["FAULT_MISSING"] if ours else ran.told["majflt"]
+    faults = ran.rose["FAULT_MISSING"] if ours else ran.figures["majflt"]
     pages = ran.rose["FETCHED_PAGES"] if ours else ran.rose["pswpin"]
     out = ran.rose["WRITTEN_PAGES"] if ours else ran.rose["pswpout"]
     per = pages if case.pattern == "seq" else faults
@@ -284,8 +284,8 @@ def scale(say: Say, repeat: int) -> Row:
                 begin = _host_cpu(bed.pid)
                 ran = side.touch(f"{SIZE} rand 50 4000 {n} {seed}", 900)
                 cpu = _host_cpu(bed.pid) - begin
-            faults = ran.rose["FAULT_MISSING"] if name == "dcmfs" else ran.told["majflt"]
-            rate = faults * 1e9 / ran.told["ns"]
+            faults = ran.rose["FAULT_MISSING"] if name == "dcmfs" else ran.figures["majflt"]
+            rate = faults * 1e9 / ran.figures["ns"]
             runs.append(
                 {
                     "side": name,
@@ -355,7 +355,7 @@ def _exits(keep: str, runs: list[Raw], say: Say, repeat: int) -> None:
                 one = {
                     "side": name,
                     "pages_in": pages,
-                    "major_faults": ran.rose["FAULT_MISSING"] if ours else ran.told["majflt"],
+                    "major_faults": ran.rose["FAULT_MISSING"] if ours else ran.figures["majflt"],
                     **{k: ran.rose[k] for k in KVM_COUNTS},
                 }
                 runs.append(one)
@@ -478,7 +478,7 @@ def _moved(side: l1.Side, load: str, right: str) -> Raw:
     if side.name == "dcmfs":
         pages = rose["FETCHED_PAGES"] + rose["WRITTEN_PAGES"]
         return {"faults": rose["FAULT_MISSING"], "bytes": 4096 * pages}
-    faults = ran.told.get("majflt", rose["pgmajfault"])
+    faults = ran.figures.get("majflt", rose["pgmajfault"])
     return {"faults": faults, "bytes": 4096 * (rose["pswpin"] + rose["pswpout"])}
 
 

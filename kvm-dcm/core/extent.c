@@ -2,7 +2,7 @@
 /*
  * extent.c - extents and the slabs under them: attach, move, lose
  *
- * An extent is a slab-sized, slab-aligned piece of the VM; page p of it is at
+ * An extent is a slab-sized, slab-aligned part of the VM; page p of it is at
  * offset p of its slab, always. While it moves to another donor it has two
  * slabs, and one bit of each page (PD_SLAB1) says which has that page's remote
  * copy. New write-backs go to the new slab at once, and dcm_extent_move()

@@ -215,7 +215,7 @@ struct dcm_lane {
 } ____cacheline_aligned;
 
 /**
- * struct dcm_extent - a slab-sized piece of the VM's pages
+ * struct dcm_extent - a slab-sized part of the VM's pages
  * @slab: the slabs that hold its pages: a page's PD_SLAB1 says which of the two;
  *	both are set only while the extent moves
  * @cur: which of the two new write-backs go to

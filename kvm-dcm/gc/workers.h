@@ -20,7 +20,7 @@
 struct dcm_gc_workers;
 
 /**
- * struct dcm_gc_place_of - where a piece of the window is
+ * struct dcm_gc_place_of - where a region of the window is
  * @donor: the client's index of the donor
  * @slab: id of the slab
  * @offset: in the slab, in bytes
@@ -37,7 +37,7 @@ struct dcm_gc_place_of {
  *	being moved to another
  * @write_count: count of writes to a region at its place. Two equal counts: no write
  *	began or ended between them, and none was under way. false: unknown
- * @bits: write a piece of a live bitmap at space offset @at
+ * @bits: write a part of a live bitmap at space offset @at
  * @cancelled: whether the running command is to end
  */
 struct dcm_gc_workers_ops {

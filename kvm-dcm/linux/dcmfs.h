@@ -140,7 +140,7 @@ struct dcmfs_bucket {
 };
 
 /**
- * struct dcmfs_lent - a slab
+ * struct dcmfs_vm_slab - a slab of a VM
  * @ref: the core's part; its id is the donor's
  * @number: the control plane's number
  * @extent: the extent that has it
@@ -149,14 +149,14 @@ struct dcmfs_bucket {
  * @broken: its bytes can't be reached any more; DETACH fails, LOST works
  * @next: the VM's next slab
  */
-struct dcmfs_lent {
+struct dcmfs_vm_slab {
 	struct dcm_slab_ref ref;
 	u64 number;
 	u32 extent;
 	struct file *file;
 	u32 donor;
 	bool broken;
-	struct dcmfs_lent *next;
+	struct dcmfs_vm_slab *next;
 };
 
 /**
@@ -199,7 +199,7 @@ struct dcmfs_vm {
 	atomic64_t frames;
 	mempool_t reserve;
 	atomic_t short_of;
-	struct dcmfs_lent *slabs;
+	struct dcmfs_vm_slab *slabs;
 	u32 nr_slabs;
 	u8 *note[DCMFS_DONORS_MAX];
 	struct mutex control;
@@ -285,8 +285,8 @@ int dcmfs_slab_lost(struct dcmfs_vm *vm, const struct dcmfs_slab *arg);
 int dcmfs_slab_after(struct dcmfs_vm *vm, struct dcmfs_slab *arg);
 int dcmfs_note(struct dcmfs_vm *vm, struct dcmfs_note *note);
 void dcmfs_slabs_free(struct dcmfs_vm *vm);
-int dcmfs_slab_io(struct dcmfs_lent *slab, struct dcm_io *io);
-void dcmfs_slab_stale(struct dcmfs_lent *slab);
+int dcmfs_slab_io(struct dcmfs_vm_slab *slab, struct dcm_io *io);
+void dcmfs_slab_stale(struct dcmfs_vm_slab *slab);
 
 /* link.c */
 enum dcmfs_link_state {
@@ -332,12 +332,12 @@ struct dcm_endpoint *dcmfs_tcp_open(struct dcmfs_vm *vm,
 
 /* write_count.c */
 void dcmfs_write_count_change(struct dcmfs_vm *vm,
-			      const struct dcmfs_lent *slab,
+			      const struct dcmfs_vm_slab *slab,
 		     const struct dcm_io *io, int by);
 
 /* Count an operation that begins or has ended, if it is a write. */
 static inline void dcmfs_write_count_add(struct dcmfs_vm *vm,
-				 const struct dcmfs_lent *slab,
+				 const struct dcmfs_vm_slab *slab,
 				 const struct dcm_io *io, int by)
 {
 	if (io->op == DCM_IO_WRITE)

@@ -146,7 +146,7 @@ int dcmfs_freeze(struct dcmfs_vm *vm, const struct file *file,
 	return err;
 }
 
-/* Add descriptors for a piece; under a lane, so that they stay. */
+/* Add descriptors for a part; under a lane, so that they stay. */
 static int chunks_make(struct dcmfs_vm *vm, u64 first, u64 end)
 {
 	u64 gfn;

@@ -61,8 +61,8 @@ void dcmfs_landing_free(struct dcm_lane *lane, unsigned int i)
 /** dcmfs_io_post() - dcm_ops.io_post */
 int dcmfs_io_post(struct dcm_lane *lane, struct dcm_io *io)
 {
-	struct dcmfs_lent *slab =
-		container_of(io->slab, struct dcmfs_lent, ref);
+	struct dcmfs_vm_slab *slab =
+		container_of(io->slab, struct dcmfs_vm_slab, ref);
 	struct dcmfs_lane *dl = dcmfs_lane_of(lane);
 	struct dcmfs_vm *vm = lane_vm(lane);
 	struct dcm_endpoint *ep;
@@ -112,8 +112,8 @@ static int link_poll(struct dcmfs_vm *vm, struct dcmfs_lane *dl,
 	struct dcm_io *io;
 
 	for (io = n ? *done : NULL; io; io = io->next) {
-		struct dcmfs_lent *slab =
-			container_of(io->slab, struct dcmfs_lent, ref);
+		struct dcmfs_vm_slab *slab =
+			container_of(io->slab, struct dcmfs_vm_slab, ref);
 
 		dcmfs_write_count_add(vm, slab, io, 1);
 		/* The donor has taken it back, and tells dcm-hostd too. */

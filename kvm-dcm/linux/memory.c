@@ -420,6 +420,6 @@ u64 dcmfs_metadata_bytes(const struct dcmfs_vm *vm)
 	const struct dcm_vm *core = vm->core;
 
 	return vm->fixed_bytes +
-	       (u64)READ_ONCE(vm->nr_slabs) * sizeof(struct dcmfs_lent) +
+	       (u64)READ_ONCE(vm->nr_slabs) * sizeof(struct dcmfs_vm_slab) +
 	       (u64)atomic64_read(&core->nr_chunks) * DCM_PAGE_SIZE;
 }

@@ -37,7 +37,7 @@ static void folio_copy_page(struct folio *folio, pgoff_t index, bool read,
  * Copy one page of a slab to or from @page. Through the file's page cache and
  * not by its write(), whose lock comes before the mmap lock that a fault holds.
  */
-static int slab_page(struct dcmfs_lent *slab, pgoff_t index, bool read,
+static int slab_page(struct dcmfs_vm_slab *slab, pgoff_t index, bool read,
 		     struct page *page)
 {
 	struct address_space *mapping = slab->file->f_mapping;
@@ -69,7 +69,7 @@ static int slab_page(struct dcmfs_lent *slab, pgoff_t index, bool read,
  * folio truncated while it is read is valid: the reference keeps its bytes. A
  * write must not be lost.
  */
-static bool slab_folio_copy(struct dcmfs_lent *slab, struct folio *folio,
+static bool slab_folio_copy(struct dcmfs_vm_slab *slab, struct folio *folio,
 		       pgoff_t index, bool read, struct page *page)
 {
 	bool right;
@@ -89,7 +89,7 @@ static bool slab_folio_copy(struct dcmfs_lent *slab, struct folio *folio,
 	return right;
 }
 
-static int slab_page_copy(struct dcmfs_lent *slab, pgoff_t index, bool read,
+static int slab_page_copy(struct dcmfs_vm_slab *slab, pgoff_t index, bool read,
 		    struct page *page)
 {
 	struct folio *folio = filemap_get_folio(slab->file->f_mapping, index);
@@ -103,8 +103,8 @@ static int slab_page_copy(struct dcmfs_lent *slab, pgoff_t index, bool read,
 }
 
 /* Copy the pages that are there; the others one by one. */
-static int slab_pages_copy(struct dcmfs_lent *slab, pgoff_t index, pgoff_t end,
-		      bool read, struct page *page)
+static int slab_pages_copy(struct dcmfs_vm_slab *slab, pgoff_t index,
+			   pgoff_t end, bool read, struct page *page)
 {
 	struct folio_batch found;
 	pgoff_t start = index;
@@ -128,7 +128,7 @@ static int slab_pages_copy(struct dcmfs_lent *slab, pgoff_t index, pgoff_t end,
 	return err;
 }
 
-static bool slab_truncated(const struct dcmfs_lent *slab)
+static bool slab_truncated(const struct dcmfs_vm_slab *slab)
 {
 	return i_size_read(slab->file->f_mapping->host) <
 	       (loff_t)slab->ref.bytes;
@@ -141,7 +141,7 @@ static bool slab_truncated(const struct dcmfs_lent *slab)
  *
  * Return: 0, or a negative errno.
  */
-int dcmfs_slab_io(struct dcmfs_lent *slab, struct dcm_io *io)
+int dcmfs_slab_io(struct dcmfs_vm_slab *slab, struct dcm_io *io)
 {
 	pgoff_t index = (pgoff_t)(io->offset >> PAGE_SHIFT);
 	bool read = io->op == DCM_IO_READ;
@@ -170,7 +170,7 @@ int dcmfs_slab_io(struct dcmfs_lent *slab, struct dcm_io *io)
  * dcmfs_slab_stale() - the donor says that the slab is not ours any more
  * @slab: the slab
  */
-void dcmfs_slab_stale(struct dcmfs_lent *slab)
+void dcmfs_slab_stale(struct dcmfs_vm_slab *slab)
 {
 	if (!xchg(&slab->broken, true))
 		pr_warn("kvm-dcm: slab %llu of extent %u: its donor has taken it back\n",
@@ -179,9 +179,9 @@ void dcmfs_slab_stale(struct dcmfs_lent *slab)
 
 /* ---- the control plane ---- */
 
-static struct dcmfs_lent **slab_find(struct dcmfs_vm *vm, u64 id)
+static struct dcmfs_vm_slab **slab_find(struct dcmfs_vm *vm, u64 id)
 {
-	struct dcmfs_lent **p;
+	struct dcmfs_vm_slab **p;
 
 	for (p = &vm->slabs; *p; p = &(*p)->next)
 		if ((*p)->number == id)
@@ -189,22 +189,22 @@ static struct dcmfs_lent **slab_find(struct dcmfs_vm *vm, u64 id)
 	return p;
 }
 
-static struct dcmfs_lent *slab_under(struct dcmfs_vm *vm,
+static struct dcmfs_vm_slab *slab_under(struct dcmfs_vm *vm,
 					  const struct dcmfs_slab *arg)
 {
-	struct dcmfs_lent *slab = *slab_find(vm, arg->id);
+	struct dcmfs_vm_slab *slab = *slab_find(vm, arg->id);
 
 	return slab && slab->extent == arg->extent ? slab : NULL;
 }
 
-static void slab_put(struct dcmfs_lent *slab)
+static void slab_put(struct dcmfs_vm_slab *slab)
 {
 	if (slab->file)
 		fput(slab->file);
 	kfree(slab);
 }
 
-static void slab_free(struct dcmfs_vm *vm, struct dcmfs_lent *slab)
+static void slab_free(struct dcmfs_vm *vm, struct dcmfs_vm_slab *slab)
 {
 	*slab_find(vm, slab->number) = slab->next;
 	vm->nr_slabs--;
@@ -221,10 +221,10 @@ static bool file_fits(const struct dcmfs_vm *vm, const struct file *file)
 }
 
 /* Make a slab as user space describes it; its number is not checked. */
-static struct dcmfs_lent *slab_make(struct dcmfs_vm *vm,
+static struct dcmfs_vm_slab *slab_make(struct dcmfs_vm *vm,
 				    const struct dcmfs_slab *arg)
 {
-	struct dcmfs_lent *slab = kzalloc(sizeof(*slab), GFP_KERNEL);
+	struct dcmfs_vm_slab *slab = kzalloc(sizeof(*slab), GFP_KERNEL);
 	int err = -EINVAL;
 
 	if (!slab)
@@ -263,7 +263,7 @@ static struct dcmfs_lent *slab_make(struct dcmfs_vm *vm,
  */
 int dcmfs_slab_attach(struct dcmfs_vm *vm, const struct dcmfs_slab *arg)
 {
-	struct dcmfs_lent *slab;
+	struct dcmfs_vm_slab *slab;
 	int err;
 
 	if (arg->extent >= vm->core->nr_extents || !arg->id)
@@ -322,7 +322,7 @@ static int move_buffers(struct dcm_lane *lane)
 }
 
 /* Move batches, unlocking in between, until the result is not -EAGAIN. */
-static int slab_empty(struct dcmfs_vm *vm, struct dcmfs_lent *slab)
+static int slab_empty(struct dcmfs_vm *vm, struct dcmfs_vm_slab *slab)
 {
 	u32 cursor = 0;
 	int err;
@@ -370,7 +370,7 @@ static int slab_empty(struct dcmfs_vm *vm, struct dcmfs_lent *slab)
  */
 int dcmfs_slab_detach(struct dcmfs_vm *vm, const struct dcmfs_slab *arg)
 {
-	struct dcmfs_lent *slab;
+	struct dcmfs_vm_slab *slab;
 	int err = -ENOENT;
 
 	if (mutex_lock_interruptible(&vm->control))
@@ -394,7 +394,7 @@ int dcmfs_slab_detach(struct dcmfs_vm *vm, const struct dcmfs_slab *arg)
  */
 int dcmfs_slab_lost(struct dcmfs_vm *vm, const struct dcmfs_slab *arg)
 {
-	struct dcmfs_lent *slab;
+	struct dcmfs_vm_slab *slab;
 	int err = -ENOENT;
 
 	if (mutex_lock_interruptible(&vm->control))
@@ -440,7 +440,7 @@ int dcmfs_slab_lost(struct dcmfs_vm *vm, const struct dcmfs_slab *arg)
 int dcmfs_slab_after(struct dcmfs_vm *vm, struct dcmfs_slab *arg)
 {
 	const struct dcmfs_slab want = { .fd = -1, .id = arg->id };
-	const struct dcmfs_lent *slab, *next = NULL;
+	const struct dcmfs_vm_slab *slab, *next = NULL;
 
 	if (memcmp(arg, &want, sizeof(want)))
 		return -EINVAL;

@@ -32,7 +32,7 @@ static u64 counts_nr(const struct dcmfs_vm *vm)
  * @by: 1; -1: it could not be posted
  */
 void dcmfs_write_count_change(struct dcmfs_vm *vm,
-			      const struct dcmfs_lent *slab,
+			      const struct dcmfs_vm_slab *slab,
 		     const struct dcm_io *io, int by)
 {
 	/* pairs with counts_make() */

@@ -254,10 +254,11 @@ struct dcm_wire_gc_slab {
  *   MOVED                     DONE         regions another donor moved
  *   STOP                      -            what runs ends with status @value
  *   GHOSTS                    ACKED        from donor @donor, or to it
- *   ASK                       TOLD         new places; from donor @donor, or to it
+ *   FORWARD                   FORWARDED    new places; from donor @donor, or to it
  *
- * The host carries GHOSTS, ACKED, ASK and TOLD from worker to worker; @donor is
- * the other one's number on both sides, the tag and @epoch go back as they came.
+ * The host carries GHOSTS, ACKED, FORWARD and FORWARDED from worker to worker;
+ * @donor is the other one's number on both sides, the tag and @epoch go back as
+ * they came.
  */
 enum dcm_wire_gc_kind {
 	DCM_GC_PLACE = 2,

@@ -121,11 +121,11 @@ bool dcm_guest_gfn(const struct dcm_guest *g, u64 va, u64 *gfn)
 }
 
 /**
- * dcm_guest_next() - the next piece of paged memory in [@va, @end)
+ * dcm_guest_next() - the next part of paged memory in [@va, @end)
  * @len: its bytes, 0: there is none
  * @gfn: its first page
  *
- * Return: its address. A piece has no holes.
+ * Return: its address. It has no holes.
  */
 u64 dcm_guest_next(const struct dcm_guest *g, u64 va, u64 end, u64 *len,
 		   u64 *gfn)
@@ -365,7 +365,7 @@ static void range_drop(struct dcm_guest *g, u32 i)
 }
 
 /*
- * The pages of one piece are no longer paged. The core forgets them; whatever
+ * The pages of one part are no longer paged. The core forgets them; whatever
  * is mapped there stays, because they are holes by then.
  */
 static void pages_forget(struct dcm_pager *pg, u64 va, u64 gfn, u64 nr)

@@ -875,7 +875,7 @@ static u32 members(struct host *h)
 }
 
 /* Left, used again, removed and added, by the host's own will. */
-static void told(bool local)
+static void members_change(bool local)
 {
 	struct dcm_host_donor a, c = { .name = "c" }, d;
 	struct dcm_client_slab *kept[4];
@@ -965,16 +965,16 @@ static void told(bool local)
 	two_end(&t);
 }
 
-static void test_told_tcp(void **state)
+static void test_members_change_tcp(void **state)
 {
 	(void)state;
-	told(false);
+	members_change(false);
 }
 
-static void test_told_shm(void **state)
+static void test_members_change_shm(void **state)
 {
 	(void)state;
-	told(true);
+	members_change(true);
 }
 
 /* Two hosts that want seven slabs before they are connected: 4 and 3 each. */
@@ -1249,8 +1249,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_full),
 		cmocka_unit_test(test_wrong_size),
 		cmocka_unit_test(test_goodbye),
-		cmocka_unit_test(test_told_tcp),
-		cmocka_unit_test(test_told_shm),
+		cmocka_unit_test(test_members_change_tcp),
+		cmocka_unit_test(test_members_change_shm),
 		cmocka_unit_test(test_many),
 		cmocka_unit_test(test_both_stopped),
 		cmocka_unit_test(test_host_stopped),

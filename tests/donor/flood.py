@@ -56,7 +56,7 @@ def idle(address: str, count: int, first: str, sources: int, say: bytes) -> None
     poll = select.epoll()
     live: dict[int, socket.socket] = {}
     made = 0
-    told = False
+    complete = False
     while not ended():
         for _ in range(200):
             if len(live) >= count:
@@ -80,8 +80,8 @@ def idle(address: str, count: int, first: str, sources: int, say: bytes) -> None
                     live[fd].send(say)
                 except OSError:
                     pass
-        if made >= count and not told:
-            told = True
+        if made >= count and not complete:
+            complete = True
             print("made", flush=True)
     print(made, flush=True)
 

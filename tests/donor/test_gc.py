@@ -52,7 +52,7 @@ def gone(pid: int, seconds: float = 10) -> None:
         time.sleep(0.02)
 
 
-def told(worker: Worker) -> int:
+def last_error(worker: Worker) -> int:
     """The last messages of the donor, before it closes the connection."""
     last = [m for m in worker.tls.wait_closed(10) if m.type == ERROR]
     assert last, "hung up on without a word"
@@ -455,7 +455,7 @@ def test_wrong_messages(lab: Lab) -> None:
         w = Worker(c)
         pid = one_pid(lab)
         w.tls.send(raw)
-        assert told(w) == PROTOCOL, name
+        assert last_error(w) == PROTOCOL, name
         w.close()
         gone(pid)
     # before there is a worker
@@ -464,7 +464,7 @@ def test_wrong_messages(lab: Lab) -> None:
                 pack(GC_OPEN, 1, struct.pack("<QII", 1 << 20, 64, 0))):
         w = Worker(c, start=False)
         w.tls.send(raw)
-        assert told(w) == PROTOCOL
+        assert last_error(w) == PROTOCOL
         w.close()
     assert c.query()["used"] == slab.bytes
     c.goodbye()
@@ -554,7 +554,7 @@ def test_worker_killed(lab: Lab, how: signal.Signals) -> None:
     w, slab, d, heap = long_trace(lab, c)
     pid = one_pid(lab)
     os.kill(pid, how)
-    assert told(w) == WORKER
+    assert last_error(w) == WORKER
     gone(pid)
     w.close()
     for o in range(0, len(heap.memory), 65536):
@@ -664,7 +664,7 @@ def test_slab_taken_back(lab: Lab) -> None:
     try:
         # the worker may live long enough to answer
         assert w.roots(2, [0]) == 0
-        assert told(w) == WORKER
+        assert last_error(w) == WORKER
     except Refused as e:
         assert e.status == WORKER
     w.close()

@@ -71,11 +71,11 @@ def idle(address: str, count: int, send: bytes = b"") -> None:
     poll = select.epoll()
     held: dict[int, socket.socket] = {}
     poll.register(sys.stdin.fileno(), select.EPOLLIN)
-    told, beat, made = False, 0.0, 0
+    complete, beat, made = False, 0.0, 0
     while True:
         burst = 0
         # Once all were there, those that were ended are made again more slowly.
-        while len(held) < count and burst < (10 if told else 200):
+        while len(held) < count and burst < (10 if complete else 200):
             burst += 1
             made += 1
             try:
@@ -84,8 +84,8 @@ def idle(address: str, count: int, send: bytes = b"") -> None:
                 break  # a full queue of a UNIX socket: later
             held[sock.fileno()] = sock
             poll.register(sock.fileno(), select.EPOLLIN | select.EPOLLRDHUP)
-        if made >= count and not told:
-            told = True
+        if made >= count and not complete:
+            complete = True
             at_it()
         if send and time.monotonic() > beat:
             beat = time.monotonic() + 1

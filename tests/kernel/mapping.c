@@ -440,8 +440,8 @@ static void no_userfaultfd(void)
 	done(m);
 }
 
-/* What is told about the mapping is what is there. */
-static void told(void)
+/* smaps and pagemap show what is mapped. */
+static void proc_files(void)
 {
 	char *m = fresh(), line[256];
 	FILE *f = fopen("/proc/self/smaps", "r");
@@ -591,7 +591,7 @@ static const struct check list[] = {
 	{ "execution", executed },
 	{ "refused", refused },
 	{ "userfaultfd", no_userfaultfd },
-	{ "smaps and pagemap", told },
+	{ "smaps and pagemap", proc_files },
 	{ "move_pages and mbind", migrated },
 	{ "ftruncate", truncated },
 	{ "holes", punched },

@@ -28,7 +28,7 @@
 #define PROCESSES_MAX 16u
 
 /* What the children tell the parent; one each. */
-struct told {
+struct report {
 	uint64_t checked;
 	uint64_t lost;
 	bool written;
@@ -42,7 +42,7 @@ struct user {
 	uint32_t *seq; /* of each page */
 	const char *stop;
 	uint64_t rng;
-	struct told *told;
+	struct report *report;
 };
 
 static sigjmp_buf bus;
@@ -72,7 +72,7 @@ static bool touch(struct user *u, uint64_t page, bool check, uint32_t seq)
 			     (uintmax_t)page, i, (uintmax_t)p[i],
 			     (uintmax_t)word(page, u->seq[page], i),
 			     u->seq[page]);
-	u->told->checked += check;
+	u->report->checked += check;
 	for (i = 0; seq && i < PAGE / 8; i += 73)
 		p[i] = word(page, seq, i);
 	if (seq)
@@ -102,11 +102,11 @@ static void child(struct user *u)
 		fail("no memory");
 	for (page = u->first; page < u->pages; page += u->step)
 		touch(u, page, false, 1);
-	u->told->written = true;
+	u->report->written = true;
 	while (access(u->stop, F_OK))
 		one_run(u);
 	for (page = u->first; page < u->pages; page += u->step)
-		u->told->lost += !touch(u, page, true, 0);
+		u->report->lost += !touch(u, page, true, 0);
 	_exit(0);
 }
 
@@ -120,24 +120,24 @@ int use(int argc, char **argv)
 	uint64_t seed = strtoull(argv[5], NULL, 0), checked = 0, lost = 0;
 	int fd = open(argv[2], O_RDWR | O_CREAT, 0600), status;
 	struct dcmfs_info info = { 0 };
-	struct told *told;
+	struct report *report;
 
 	(void)argc;
 	if (!n || n > PROCESSES_MAX || u.pages < n)
 		fail("bad argument");
 	if (fd < 0 || ftruncate(fd, (off_t)(u.pages * PAGE)))
 		fail("%s: %s", argv[2], strerror(errno));
-	told = mmap(NULL, sizeof(*told) * n, PROT_READ | PROT_WRITE,
+	report = mmap(NULL, sizeof(*report) * n, PROT_READ | PROT_WRITE,
 		    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	u.mem = mmap(NULL, u.pages * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED,
 		     fd, 0);
-	if (told == MAP_FAILED || u.mem == MAP_FAILED)
+	if (report == MAP_FAILED || u.mem == MAP_FAILED)
 		fail("mmap: %s", strerror(errno));
 	for (i = 0; i < n; i++) {
 		pid_t pid;
 
 		u.first = i;
-		u.told = &told[i];
+		u.report = &report[i];
 		u.rng = (seed + i + 1) * 0x9e3779b97f4a7c15ull;
 		pid = fork();
 		if (pid < 0)
@@ -146,7 +146,7 @@ int use(int argc, char **argv)
 			child(&u);
 	}
 	for (i = 0; i < n; i++)
-		while (!*(volatile bool *)&told[i].written) {
+		while (!*(volatile bool *)&report[i].written) {
 			if (waitpid(-1, &status, WNOHANG) > 0)
 				fail("a process ended early: %#x", status);
 			usleep(20000);
@@ -156,8 +156,8 @@ int use(int argc, char **argv)
 		if (wait(&status) < 0 || status)
 			fail("a process ended with %#x", status);
 	for (i = 0; i < n; i++) {
-		checked += told[i].checked;
-		lost += told[i].lost;
+		checked += report[i].checked;
+		lost += report[i].lost;
 	}
 	if (ioctl(fd, DCMFS_IOC_INFO, &info) && errno != ENOTTY)
 		fail("DCMFS_IOC_INFO: %s", strerror(errno));

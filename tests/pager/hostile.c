@@ -57,7 +57,7 @@ static struct dcm_endpoint *worse(void *arg, struct dcm_endpoint *ep)
 	return ep;
 }
 
-static void told(void)
+static void counts_print(void)
 {
 	fprintf(stderr, "hostile:");
 	for (u32 i = 0; i < DCM_HOSTILE_NR; i++) {
@@ -83,7 +83,7 @@ int __wrap_dcm_client_start(const struct dcm_client_config *cfg,
 
 	if (text) {
 		if (!seed)
-			atexit(told);
+			atexit(counts_print);
 		seed = strtoull(text, NULL, 0) << 20 | 1;
 		if (cfg->nr_donors && cfg->donors[0].address[0] == 't')
 			dials.ppm[DCM_HOSTILE_DIE] = DIES_PPM;

@@ -33,7 +33,7 @@
  * @moving: so often they say that a region is on its way; @nowhere: and for so
  *	many looks it is
  * @losing: for so many looks a donor's pages are not yet lost
- * @told: the last command the workers were told; @nr_told
+ * @command: the last that the workers got; @nr_commands: how many
  */
 static struct {
 	pthread_mutex_t lock;
@@ -48,8 +48,8 @@ static struct {
 	u32 moving;
 	u32 nowhere;
 	u32 losing;
-	u16 told;
-	u32 nr_told;
+	u16 command;
+	u32 nr_commands;
 } world = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.moved = PTHREAD_COND_INITIALIZER,
@@ -182,8 +182,8 @@ void dcm_gc_workers_do(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
 	(void)raw;
 	(void)bytes;
 	(void)expires_ms;
-	world.told = r->command;
-	world.nr_told++;
+	world.command = r->command;
+	world.nr_commands++;
 	out->done = (struct dcm_gc_done){
 		.status = fails ? world.start : VIRTIO_GC_OK,
 		.donor = fails ? WORKER : VIRTIO_GC_NO_DONOR,
@@ -367,14 +367,14 @@ static void test_stopped_waits(void **state)
 	assert_int_equal(wait_for(&start), VIRTIO_GC_OK);
 	assert_true(world.frozen_when_synced);
 	assert_false(world.frozen);
-	assert_int_equal(world.told, VIRTIO_GC_TRACE_START);
+	assert_int_equal(world.command, VIRTIO_GC_TRACE_START);
 }
 
 /* CONCURRENT: TRACE_START waits for nothing, and roots wait for the whole start. */
 static void test_concurrent_does_not_wait(void **state)
 {
 	struct call start, roots;
-	u32 told = world.nr_told;
+	u32 before = world.nr_commands;
 
 	(void)state;
 	stop(true);
@@ -385,13 +385,13 @@ static void test_concurrent_does_not_wait(void **state)
 	submit(&roots, VIRTIO_GC_TRACE_ROOTS, 1, 0, NULL, 0, 0);
 	wait_syncing();
 	assert_false(is_done(&roots));
-	assert_int_equal(world.nr_told, told);
+	assert_int_equal(world.nr_commands, before);
 	stop(false);
 	assert_int_equal(wait_for(&roots), VIRTIO_GC_OK);
 	assert_false(world.frozen_when_synced);
 	/* TRACE_START, then the roots */
-	assert_int_equal(world.nr_told, told + 2);
-	assert_int_equal(world.told, VIRTIO_GC_TRACE_ROOTS);
+	assert_int_equal(world.nr_commands, before + 2);
+	assert_int_equal(world.command, VIRTIO_GC_TRACE_ROOTS);
 }
 
 static void starts_late(u32 sync, u32 start, u32 want, u32 donor)
@@ -407,16 +407,16 @@ static void starts_late(u32 sync, u32 start, u32 want, u32 donor)
 	submit_start(&c, epoch, VIRTIO_GC_TRACE_CONCURRENT);
 	assert_int_equal(wait_for(&c), VIRTIO_GC_OK);
 	for (u32 i = 0; i < 3; i++) {
-		u32 told;
+		u32 before;
 
 		submit(&c, VIRTIO_GC_TRACE_ROOTS, epoch, 0, NULL, 0, 0);
 		/* [VGC-D-50] */
 		assert_int_equal(wait_for(&c), want);
 		assert_int_equal(le32toh(c.d.donor), donor);
 		assert_int_equal(c.d.count, 0);
-		told = world.nr_told;
+		before = world.nr_commands;
 		assert_int_equal(ask(asks[i], epoch), want);
-		assert_int_equal(world.nr_told, told);
+		assert_int_equal(world.nr_commands, before);
 		/* nothing of another epoch's trace */
 		assert_int_equal(ask(asks[i], epoch - 1), VIRTIO_GC_OK);
 	}
@@ -504,13 +504,13 @@ static void test_bad_start(void **state)
 		{ 0, REGION, VIRTIO_GC_TRACE_CONCURRENT, 2 },
 	};
 	struct call c;
-	u32 told;
+	u32 before;
 
 	(void)state;
 	submit_start(&c, 1, VIRTIO_GC_TRACE_CONCURRENT);
 	assert_int_equal(wait_for(&c), VIRTIO_GC_OK);
 	assert_int_equal(ask(VIRTIO_GC_TRACE_FINISH, 1), VIRTIO_GC_OK);
-	told = world.nr_told;
+	before = world.nr_commands;
 	for (u32 i = 0; i < ARRAY_SIZE(bad); i++) {
 		struct virtio_gc_region list[2] = {
 			{ .region = 0, .top = htole64(REGION) },
@@ -523,7 +523,7 @@ static void test_bad_start(void **state)
 		/* [VGC-D-22] */
 		assert_int_equal(wait_for(&c), VIRTIO_GC_INVALID);
 	}
-	assert_int_equal(world.nr_told, told);
+	assert_int_equal(world.nr_commands, before);
 	assert_int_equal(ask(VIRTIO_GC_TRACE_FINISH, 1), VIRTIO_GC_OK);
 }
 

@@ -24,7 +24,7 @@
 #define LINES 8u
 
 /* A slab, and what was done with it; in the threads' test, atomic. */
-struct lent {
+struct fake_slab {
 	bool has; /* the pager has it */
 	u32 released;
 	u32 stale;
@@ -33,8 +33,8 @@ struct lent {
 	struct dcm_client_slab slab; /* last: it ends with an array */
 };
 
-static struct lent *lent[SLABS];
-static u32 nr_lent;
+static struct fake_slab *fakes[SLABS];
+static u32 nr_fakes;
 static char line[LINES][300];
 static u32 lines;
 static u32 wakes;
@@ -47,7 +47,7 @@ static u32 slabs_of[EXTENTS]; /* of each extent, that the pager has */
 
 void dcm_client_release(struct dcm_client *client, struct dcm_client_slab *slab)
 {
-	struct lent *l = container_of(slab, struct lent, slab);
+	struct fake_slab *l = container_of(slab, struct fake_slab, slab);
 
 	(void)client;
 	assert_false(l->has);
@@ -59,14 +59,14 @@ void dcm_client_want_other(struct dcm_client *client,
 			   struct dcm_client_slab *slab)
 {
 	(void)client;
-	__atomic_add_fetch(&container_of(slab, struct lent, slab)->others, 1,
-			   __ATOMIC_SEQ_CST);
+	__atomic_add_fetch(&container_of(slab, struct fake_slab, slab)->others,
+			   1, __ATOMIC_SEQ_CST);
 }
 
 void dcm_client_stale(struct dcm_client *client, struct dcm_client_slab *slab)
 {
 	(void)client;
-	container_of(slab, struct lent, slab)->stale++;
+	container_of(slab, struct fake_slab, slab)->stale++;
 }
 
 void dcm_log(enum dcm_log_level level, const char *fmt, ...)
@@ -88,9 +88,9 @@ bool dcm_log_allow(struct dcm_log_rate *rate, uint64_t now, uint64_t every_ms)
 
 /* ---- the pager ---- */
 
-static struct lent *lent_of(struct dcm_slab_record *r)
+static struct fake_slab *fake_slab_of(struct dcm_slab_record *r)
 {
-	return container_of(r->slab, struct lent, slab);
+	return container_of(r->slab, struct fake_slab, slab);
 }
 
 static void pager_wake(struct dcm_slab_worker *w)
@@ -101,7 +101,7 @@ static void pager_wake(struct dcm_slab_worker *w)
 
 static int pager_attach(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 {
-	struct lent *l = lent_of(r);
+	struct fake_slab *l = fake_slab_of(r);
 
 	(void)w;
 	assert_false(l->has);
@@ -123,14 +123,14 @@ static bool pager_held(struct dcm_slab_worker *w, u32 extent)
 
 static void slab_drop(struct dcm_slab_record *r)
 {
-	lent_of(r)->has = false;
+	fake_slab_of(r)->has = false;
 	slabs_of[r->extent]--;
 }
 
 static int pager_move(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 {
 	(void)w;
-	assert_true(lent_of(r)->has);
+	assert_true(fake_slab_of(r)->has);
 	if (!move_is)
 		slab_drop(r);
 	return move_is;
@@ -139,7 +139,7 @@ static int pager_move(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 static s64 pager_lose(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 {
 	(void)w;
-	assert_true(lent_of(r)->has);
+	assert_true(fake_slab_of(r)->has);
 	if (lose_is != -EAGAIN)
 		slab_drop(r);
 	return lose_is;
@@ -165,7 +165,7 @@ static int setup(void **state)
 	};
 	memset(&worker, 0, sizeof(worker));
 	memset(slabs_of, 0, sizeof(slabs_of));
-	nr_lent = lines = wakes = 0;
+	nr_fakes = lines = wakes = 0;
 	attach_is = move_is = 0;
 	lose_is = 0;
 	held_is = false;
@@ -176,32 +176,32 @@ static int teardown(void **state)
 {
 	(void)state;
 	dcm_slab_worker_free(&worker);
-	while (nr_lent)
-		free(lent[--nr_lent]);
+	while (nr_fakes)
+		free(fakes[--nr_fakes]);
 	return 0;
 }
 
-static struct lent *lent_new(u32 extent, u32 donor)
+static struct fake_slab *fake_slab_new(u32 extent, u32 donor)
 {
-	struct lent *l = calloc(1, sizeof(*l));
+	struct fake_slab *l = calloc(1, sizeof(*l));
 
 	assert_non_null(l);
 	l->slab.extent = extent;
 	l->slab.donor = donor;
-	l->slab.ref.id = 1000 + nr_lent;
-	lent[nr_lent++] = l;
+	l->slab.ref.id = 1000 + nr_fakes;
+	fakes[nr_fakes++] = l;
 	return l;
 }
 
-static struct lent *lend(u32 extent, u32 donor)
+static struct fake_slab *fake_slab_lend(u32 extent, u32 donor)
 {
-	struct lent *l = lent_new(extent, donor);
+	struct fake_slab *l = fake_slab_new(extent, donor);
 
 	dcm_slab_worker_attached(&worker, extent, &l->slab);
 	return l;
 }
 
-static void lose(struct lent *l)
+static void lose(struct fake_slab *l)
 {
 	dcm_slab_worker_lost(&worker, &l->slab, &donors[l->slab.donor]);
 }
@@ -215,7 +215,7 @@ static void rounds(void)
 		usleep((useconds_t)ms * 1000);
 }
 
-static bool where_is(const struct lent *l)
+static bool where_is(const struct fake_slab *l)
 {
 	u32 donor;
 	u64 id;
@@ -226,7 +226,7 @@ static bool where_is(const struct lent *l)
 
 static void test_a_slab_is_attached_and_found(void **state)
 {
-	struct lent *l = lend(5, 1);
+	struct fake_slab *l = fake_slab_lend(5, 1);
 
 	(void)state;
 	assert_int_equal(wakes, 1);
@@ -240,11 +240,11 @@ static void test_a_slab_is_attached_and_found(void **state)
 
 static void test_refused_by_the_pager_is_given_back(void **state)
 {
-	struct lent *l;
+	struct fake_slab *l;
 
 	(void)state;
 	attach_is = -EINVAL;
-	l = lend(0, 0);
+	l = fake_slab_lend(0, 0);
 	rounds();
 	assert_int_equal(l->released, 1);
 	assert_null(l->slab.priv);
@@ -253,7 +253,7 @@ static void test_refused_by_the_pager_is_given_back(void **state)
 
 static void test_no_such_extent(void **state)
 {
-	struct lent *l = lend(EXTENTS, 0);
+	struct fake_slab *l = fake_slab_lend(EXTENTS, 0);
 
 	(void)state;
 	assert_int_equal(l->released, 1);
@@ -262,7 +262,7 @@ static void test_no_such_extent(void **state)
 
 static void test_asked_back_before_the_pager_has_it(void **state)
 {
-	struct lent *l = lend(1, 0);
+	struct fake_slab *l = fake_slab_lend(1, 0);
 
 	(void)state;
 	dcm_slab_worker_evict(&worker, &l->slab);
@@ -279,7 +279,7 @@ static void test_asked_back_before_the_pager_has_it(void **state)
 
 static void test_moved_to_another(void **state)
 {
-	struct lent *a = lend(7, 0), *b, *c;
+	struct fake_slab *a = fake_slab_lend(7, 0), *b, *c;
 
 	(void)state;
 	rounds();
@@ -287,8 +287,8 @@ static void test_moved_to_another(void **state)
 	dcm_slab_worker_evict(&worker, &a->slab);
 	assert_false(where_is(a));
 	assert_int_equal(dcm_slab_worker_round(&worker), 0);
-	b = lend(7, 1);
-	c = lend(7, 1);
+	b = fake_slab_lend(7, 1);
+	c = fake_slab_lend(7, 1);
 	assert_int_equal(dcm_slab_worker_round(&worker), 0);
 	assert_true(a->has && b->has && !c->has);
 	assert_ptr_equal(dcm_slab_worker_other(&worker, a->slab.priv)->slab,
@@ -304,7 +304,7 @@ static void test_moved_to_another(void **state)
 
 static void test_waits_for_the_other_one(void **state)
 {
-	struct lent *a = lend(7, 0), *b;
+	struct fake_slab *a = fake_slab_lend(7, 0), *b;
 
 	(void)state;
 	ops.other_wait_ns = 3600ull * 1000000000;
@@ -312,7 +312,7 @@ static void test_waits_for_the_other_one(void **state)
 	dcm_slab_worker_evict(&worker, &a->slab);
 	assert_true(dcm_slab_worker_round(&worker) > 0);
 	assert_true(a->has);
-	b = lend(7, 1);
+	b = fake_slab_lend(7, 1);
 	rounds();
 	assert_int_equal(a->released, 1);
 	assert_true(where_is(b));
@@ -325,7 +325,8 @@ static void test_waits_for_the_other_one(void **state)
 
 static void test_one_at_a_time(void **state)
 {
-	struct lent *l[3] = { lend(1, 0), lend(2, 0), lend(3, 0) };
+	struct fake_slab *l[3] = { fake_slab_lend(1, 0), fake_slab_lend(2, 0),
+				   fake_slab_lend(3, 0) };
 	u32 i;
 
 	(void)state;
@@ -344,7 +345,7 @@ static void test_one_at_a_time(void **state)
 
 static void test_what_cannot_be_moved(void **state)
 {
-	struct lent *l = lend(1, 0);
+	struct fake_slab *l = fake_slab_lend(1, 0);
 
 	(void)state;
 	rounds();
@@ -369,12 +370,12 @@ static void test_what_cannot_be_moved(void **state)
 /* Two donors are lost at the same moment: a line for each, with its own extents. */
 static void test_a_line_for_each_lost_donor(void **state)
 {
-	struct lent *l[20];
+	struct fake_slab *l[20];
 	u32 i;
 
 	(void)state;
 	for (i = 0; i < 20; i++)
-		l[i] = lend(i, i == 17);
+		l[i] = fake_slab_lend(i, i == 17);
 	rounds();
 	lose_is = -EAGAIN;
 	for (i = 0; i < 20; i++)
@@ -410,7 +411,7 @@ static void each_count(struct dcm_slab_worker *w, struct dcm_slab_record *r,
 
 static void test_taken_over(void **state)
 {
-	struct lent *a = lent_new(9, 0), *b = lent_new(9, 1);
+	struct fake_slab *a = fake_slab_new(9, 0), *b = fake_slab_new(9, 1);
 	u32 sum = 0;
 
 	(void)state;
@@ -449,10 +450,11 @@ static void *client_thread(void *arg)
 
 	(void)arg;
 	for (i = 0; i < SLABS; i++) {
-		struct lent *l = lend((u32)rand_r(&seed) % EXTENTS,
+		struct fake_slab *l =
+			fake_slab_lend((u32)rand_r(&seed) % EXTENTS,
 				      (u32)rand_r(&seed) % 2);
 		/* one that may have been released already */
-		struct lent *old = lent[(u32)rand_r(&seed) % nr_lent];
+		struct fake_slab *old = fakes[(u32)rand_r(&seed) % nr_fakes];
 
 		if (rand_r(&seed) % 3)
 			dcm_slab_worker_evict(&worker, &old->slab);
@@ -462,7 +464,7 @@ static void *client_thread(void *arg)
 			dcm_slab_worker_evict(&worker, &l->slab);
 	}
 	for (i = 0; i < SLABS; i++)
-		lose(lent[i]);
+		lose(fakes[i]);
 	__atomic_store_n(&over, true, __ATOMIC_RELEASE);
 	return NULL;
 }
@@ -496,9 +498,9 @@ static void test_threads_cross(void **state)
 	pthread_join(client, NULL);
 	pthread_join(looking, NULL);
 	rounds();
-	assert_int_equal(nr_lent, SLABS);
+	assert_int_equal(nr_fakes, SLABS);
 	for (i = 0; i < SLABS; i++)
-		assert_true(lent[i]->released == 1 && !lent[i]->has);
+		assert_true(fakes[i]->released == 1 && !fakes[i]->has);
 	for (i = 0; i < EXTENTS; i++)
 		assert_null(dcm_slab_worker_first(&worker, i));
 	assert_false(dcm_slab_worker_losing(&worker));

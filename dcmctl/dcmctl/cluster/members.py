@@ -80,7 +80,7 @@ def _change(paths: list[Path], edit: Callable[[str], str], wanted: Callable[[Don
 
 
 @dataclass
-class Told:
+class Reached:
     """Which running VMs took a change, and which did not."""
 
     vms: list[str]
@@ -97,20 +97,20 @@ def _vms() -> list[tuple[vmsock.Vm, Status]]:
     return found
 
 
-def _tell(change: tuple[str, ...], has: Callable[[DonorStatus], bool] | None) -> Told:
+def _tell(change: tuple[str, ...], has: Callable[[DonorStatus], bool] | None) -> Reached:
     """Tell VMs of libdcm; with `has`, only those with such a donor."""
-    told = Told([], [])
+    reached = Reached([], [])
     for vm, status in _vms():
         if has is not None and not any(has(d) for d in status.donors):
             continue
         try:
             vm.change_donor(*change)
-            told.vms.append(vm.name)
+            reached.vms.append(vm.name)
         except vmsock.VmGone:
             continue
         except DcmError as exc:
-            told.failed.append(str(exc))
-    return told
+            reached.failed.append(str(exc))
+    return reached
 
 
 def _hostd_runs() -> int | None:
@@ -120,7 +120,7 @@ def _hostd_runs() -> int | None:
         return None
 
 
-def _reread(told: Told, good: Callable[[hostd.HostFile], bool]) -> None:
+def _reread(reached: Reached, good: Callable[[hostd.HostFile], bool]) -> None:
     """Tell dcm-hostd, if it runs, and wait until all of its files have the change."""
     pid = _hostd_runs()
     if pid is None:
@@ -132,19 +132,19 @@ def _reread(told: Told, good: Callable[[hostd.HostFile], bool]) -> None:
             if time.monotonic() > deadline:
                 raise DcmError("dcm-hostd did not apply the change: see journalctl -u dcm-hostd")
             time.sleep(0.1)
-        told.vms.append("dcm-hostd")
+        reached.vms.append("dcm-hostd")
     except DcmError as exc:
-        told.failed.append(str(exc))
+        reached.failed.append(str(exc))
 
 
-def _end(args: Args, told: Told, what: dict[str, Any], said: str) -> int:
-    for line in told.failed:
+def _end(args: Args, reached: Reached, what: dict[str, Any], said: str) -> int:
+    for line in reached.failed:
         print(f"dcmctl: {line}", file=sys.stderr)
     if args.json:
-        print(json.dumps({**what, "told": told.vms, "failed": told.failed}, indent=2))
+        print(json.dumps({**what, "told": reached.vms, "failed": reached.failed}, indent=2))
     else:
         print(said)
-    return 1 if told.failed else 0
+    return 1 if reached.failed else 0
 
 
 # ---- add ----
@@ -197,15 +197,15 @@ def cmd_add(args: Args) -> int:
         _change(new, lambda text: confedit.added(text, donor), lambda d: d)
     if again:
         _undrain(again, name, False)
-    told = _tell(("add", name, address), None)
+    reached = _tell(("add", name, address), None)
     _reread(
-        told,
+        reached,
         lambda f: f.choice or any(d.name == name and d.state != "draining" for d in f.donors),
     )
     said = f"{name} ({address}): in {', '.join(map(str, paths)) or 'no configuration'}; "
-    said += f"used by {', '.join(told.vms) or 'no running VM'}"
+    said += f"used by {', '.join(reached.vms) or 'no running VM'}"
     what = {"name": name, "address": address, "status": donor.status, "group": group}
-    return _end(args, told, {**what, "configs": [str(path) for path in paths]}, said)
+    return _end(args, reached, {**what, "configs": [str(path) for path in paths]}, said)
 
 
 # ---- drain and remove ----
@@ -269,44 +269,44 @@ def _known(args: Args, name: str) -> list[Path]:
     return own
 
 
-def _finish(args: Args, name: str, told: Told, gone: bool, verb: str) -> int:
+def _finish(args: Args, name: str, reached: Reached, gone: bool, verb: str) -> int:
     what: dict[str, Any] = {"name": name}
     if args.no_wait:
-        return _end(args, told, what, f"{name}: {verb}; its memory is being moved")
+        return _end(args, reached, what, f"{name}: {verb}; its memory is being moved")
     try:
         moved, left = _wait(args, name, gone)
     except KeyboardInterrupt:
-        raise DcmError(
-            f"{name}: continues by itself; see dcmctl donor list"
-        ) from None
+        raise DcmError(f"{name}: continues by itself; see dcmctl donor list") from None
     what |= {"moved_bytes": moved, "left_bytes": left}
     if left:
-        told.failed.append(f"{name}: {format_size(left)} are left after {args.timeout:g} s")
-        return _end(args, told, what, f"{name}: continues by itself; see dcmctl donor list")
-    return _end(args, told, what, f"{name}: {verb}; nothing is on it ({format_size(moved)} moved)")
+        reached.failed.append(f"{name}: {format_size(left)} are left after {args.timeout:g} s")
+        return _end(args, reached, what, f"{name}: continues by itself; see dcmctl donor list")
+    return _end(
+        args, reached, what, f"{name}: {verb}; nothing is on it ({format_size(moved)} moved)"
+    )
 
 
-def begin_drain(args: Args, name: str, drain: bool) -> Told:
+def begin_drain(args: Args, name: str, drain: bool) -> Reached:
     """Drain a donor, or use it again. Memory on a drained donor is moved while VMs run."""
     own = _known(args, name)
     if own:
         _undrain(own, name, drain)
     op = "drain" if drain else "keep"
-    told = _tell((op, name), lambda d: d.name == name)
+    reached = _tell((op, name), lambda d: d.name == name)
 
     def good(f: hostd.HostFile) -> bool:
         return all((d.state == "draining") == drain for d in f.donors if d.name == name)
 
-    _reread(told, good)
-    return told
+    _reread(reached, good)
+    return reached
 
 
 def cmd_drain(args: Args) -> int:
     name = check_name(args.name, "donor name")
-    told = begin_drain(args, name, not args.undo)
+    reached = begin_drain(args, name, not args.undo)
     if args.undo:
-        return _end(args, told, {"name": name}, f"{name}: in use again")
-    return _finish(args, name, told, False, "drained")
+        return _end(args, reached, {"name": name}, f"{name}: in use again")
+    return _finish(args, name, reached, False, "drained")
 
 
 def cmd_remove(args: Args) -> int:
@@ -321,9 +321,9 @@ def cmd_remove(args: Args) -> int:
             lambda text: confedit.removed(text, name),
             lambda d: None if d.name == name else d,
         )
-    told = _tell(("remove", name), lambda d: d.name == name)
-    _reread(told, lambda f: all(d.state == "draining" for d in f.donors if d.name == name))
-    return _finish(args, name, told, True, "removed")
+    reached = _tell(("remove", name), lambda d: d.name == name)
+    _reread(reached, lambda f: all(d.state == "draining" for d in f.donors if d.name == name))
+    return _finish(args, name, reached, True, "removed")
 
 
 # ---- list ----

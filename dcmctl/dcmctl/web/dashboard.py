@@ -138,11 +138,11 @@ class Api:
             raise DcmError("this host no longer uses this donor")
         files = (settings.HOST_CONF, settings.hostd_conf())
         args = Args(config=None, no_config=not any(path.is_file() for path in files))
-        told = members.begin_drain(args, check_name(donor.name, "donor name"), not undo)
+        reached = members.begin_drain(args, check_name(donor.name, "donor name"), not undo)
         self.watch.take()
-        if told.failed:
-            raise DcmError("; ".join(told.failed))
-        return {"donor": donor.name, "told": told.vms}
+        if reached.failed:
+            raise DcmError("; ".join(reached.failed))
+        return {"donor": donor.name, "told": reached.vms}
 
 
 # ---- the command ----

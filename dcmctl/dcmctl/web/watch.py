@@ -202,12 +202,12 @@ def _vm_events(old: Machine | None, new: Machine | None) -> Iterator[tuple[str, 
 def _slabs(old: Machine, new: Machine) -> str:
     """The change in the number of its slabs on each donor."""
     before = {use.donor: use.slabs for use in old.uses}
-    told = [
+    changes = [
         f"{use.donor} {use.slabs - before[use.donor]:+d}"
         for use in new.uses
         if use.slabs != before.get(use.donor, use.slabs)
     ]
-    return f" (slabs: {', '.join(told)})" if told else ""
+    return f" (slabs: {', '.join(changes)})" if changes else ""
 
 
 def events(old: Estate, new: Estate) -> Iterator[tuple[str, Line]]:

@@ -328,7 +328,7 @@ static void completions_of_several_links(struct kunit *test)
 	}
 	mutex_lock(&lane->lock);
 	for (i = 0; i < 12; i++) {
-		struct dcmfs_lent *slab = mem->vm->slabs;
+		struct dcmfs_vm_slab *slab = mem->vm->slabs;
 
 		while (slab->donor != donors[i % 3])
 			slab = slab->next;

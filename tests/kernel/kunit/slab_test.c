@@ -155,7 +155,7 @@ static void notes_are_kept(struct kunit *test)
 
 /* ---- I/O on a slab of this host ---- */
 
-static int chain_io(struct dcmfs_lent *slab, struct page *chain,
+static int chain_io(struct dcmfs_vm_slab *slab, struct page *chain,
 		    enum dcm_io_op op, u64 offset)
 {
 	struct dcm_io io = { .slab = &slab->ref,
@@ -188,7 +188,7 @@ static void slab_of_this_host(struct kunit *test)
 	struct file *file = kunit_memfd(test, KUNIT_EXTENT);
 	u64 last = KUNIT_EXTENT - DCM_IO_BYTES_MAX;
 	struct dcmfs_lane *lane;
-	struct dcmfs_lent *slab;
+	struct dcmfs_vm_slab *slab;
 	struct page *chain;
 
 	KUNIT_ASSERT_EQ(test, kunit_attach(mem->vm, file, 1, 0), 0);
