@@ -19,10 +19,8 @@
  *	         MADV_DONTNEED -> discard  mremap -> map, copy, unmap
  *	         MAP_FIXED over it -> its pages leave the pager; then as asked
  *
- * Pages of memory that may not be read (PROT_NONE) stay direct while that
- * lasts, as they could not be evicted. A child after fork() has none of the
- * paged memory and no pager; a program it executes starts afresh, without a
- * pager.
+ * A child after fork() has none of the paged memory and no pager; a program it
+ * executes starts afresh, without a pager.
  *
  * Locking: none of its own. System calls are made raw, so nothing here depends
  * on symbols being resolved.
@@ -38,12 +36,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "../lib/dcm_context.h"
-#include "../lib/thread.h"
 #include "../lib/log.h"
 #include "shim.h"
 
-#define PAGE		4096ull
 #define ARENA_ALIGN	(2ull << 20)
 #define COPY_STEP	(1ull << 20)
 #define ENV_PID		"DCM_PAGER_PID"
@@ -56,18 +51,6 @@
 #endif
 
 struct dcm_shim dcm_shim;
-
-static inline struct dcm_pager *shim_pager(void)
-{
-	if (dcm_thread_inside)
-		return NULL;
-	return __atomic_load_n(&dcm_shim.pg, __ATOMIC_ACQUIRE);
-}
-
-static inline u64 page_up(u64 n)
-{
-	return (n + PAGE - 1) & ~(PAGE - 1);
-}
 
 static inline bool arena_has(u64 addr, u64 bytes)
 {
@@ -86,14 +69,6 @@ static void shim_die(const char *why)
 	dcm_log(DCM_LOG_ERR, "%s", why);
 	dcm_log_flush(1000);
 	_exit(125);
-}
-
-static int errno_result(int rc)
-{
-	if (!rc)
-		return 0;
-	errno = -rc;
-	return -1;
 }
 
 /* ---- mmap ---- */
@@ -115,8 +90,8 @@ static void *arena_map(struct dcm_pager *pg, u64 len)
 
 	(void)pg;
 	dcm_thread_enter(&old);
-	at = dcm_arena_take(page_up(len),
-			    len >= ARENA_ALIGN ? ARENA_ALIGN : PAGE);
+	at = dcm_arena_take(shim_page_up(len),
+			    len >= ARENA_ALIGN ? ARENA_ALIGN : SHIM_PAGE);
 	if (!at && !__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
 		dcm_log(DCM_LOG_WARNING,
 			"a mapping of %llu MiB does not fit the configured size and is not paged",
@@ -176,9 +151,9 @@ static void *range_map_fixed(struct dcm_pager *pg, void *addr, u64 len,
 	void *p;
 	int rc;
 
-	len = page_up(len);
+	len = shim_page_up(len);
 	/* Let the kernel report the error. */
-	if (((u64)off | a) & (PAGE - 1) || a + len <= a)
+	if (((u64)off | a) & (SHIM_PAGE - 1) || a + len <= a)
 		return mmap_raw(addr, bytes, prot, flags, fd, off);
 	/* Allocators give memory back and take it again in place. */
 	if (anon && !(prot & PROT_EXEC) && range_is_paged(pg, a, len)) {
@@ -189,7 +164,7 @@ static void *range_map_fixed(struct dcm_pager *pg, void *addr, u64 len,
 		if (mprotect(addr, len, prot))
 			return MAP_FAILED;
 		rc = dcm_pager_discard(pg, addr, len);
-		return errno_result(rc) ? MAP_FAILED : addr;
+		return shim_result(rc) ? MAP_FAILED : addr;
 	}
 	if (!(flags & MAP_FIXED_NOREPLACE) && dcm_pager_owns(pg, addr, len))
 		p = range_map_over(pg, addr, len, prot, flags, fd, off);
@@ -238,7 +213,7 @@ static int arena_unmap(struct dcm_pager *pg, u64 addr, u64 len)
 		if (__atomic_load_n(&dcm_shim.protected, __ATOMIC_RELAXED) &&
 		    mprotect(p, len, PROT_READ | PROT_WRITE))
 			return -1;
-		if (errno_result(dcm_pager_discard(pg, p, len)))
+		if (shim_result(dcm_pager_discard(pg, p, len)))
 			return -1;
 	} else {
 		/* Some other mapping has replaced a part meanwhile. */
@@ -257,14 +232,14 @@ static int arena_unmap(struct dcm_pager *pg, u64 addr, u64 len)
 DCM_EXPORT int munmap(void *addr, size_t bytes)
 {
 	struct dcm_pager *pg = shim_pager();
-	u64 a = (u64)addr, len = page_up(bytes), from, to;
+	u64 a = (u64)addr, len = shim_page_up(bytes), from, to;
 
-	if (likely(!pg) || (a & (PAGE - 1)) || !len || a + len < a)
+	if (likely(!pg) || (a & (SHIM_PAGE - 1)) || !len || a + len < a)
 		return (int)syscall(SYS_munmap, addr, bytes);
 	if (!arena_has(a, len)) {
 		if (!dcm_pager_owns(pg, addr, len))
 			return (int)syscall(SYS_munmap, addr, bytes);
-		return errno_result(dcm_pager_unmap(pg, addr, len));
+		return shim_result(dcm_pager_unmap(pg, addr, len));
 	}
 	from = max(a, dcm_shim.arena);
 	to = min(a + len, dcm_shim.arena + dcm_shim.arena_bytes);
@@ -287,7 +262,7 @@ static int remap_is_refused(u64 old, u64 old_len, u64 new_len, int flags,
 	     (!(flags & MREMAP_MAYMOVE) || new_len != old_len)))
 		return -EINVAL;
 	if (!new_len || old + old_len <= old ||
-	    (fixed && (to & (PAGE - 1) || to + new_len <= to)))
+	    (fixed && (to & (SHIM_PAGE - 1) || to + new_len <= to)))
 		return -EINVAL;
 	if (fixed && to < old + old_len && old < to + new_len)
 		return -EINVAL;
@@ -302,7 +277,7 @@ static void *range_remap(struct dcm_pager *pg, u64 old, u64 old_len,
 
 	int rc = remap_is_refused(old, old_len, new_len, flags, (u64)fixed);
 
-	if (errno_result(rc))
+	if (shim_result(rc))
 		return MAP_FAILED;
 	if (new_len <= old_len &&
 	    !(flags & (MREMAP_FIXED | MREMAP_DONTUNMAP))) {
@@ -343,150 +318,18 @@ DCM_EXPORT void *mremap(void *old, size_t old_len, size_t new_len, int flags,
 	if (flags & (MREMAP_FIXED | MREMAP_DONTUNMAP))
 		fixed = va_arg(ap, void *);
 	va_end(ap);
-	if (pg && !((u64)old & (PAGE - 1)) && old_len && new_len &&
-	    dcm_pager_owns(pg, old, page_up(old_len)))
-		return range_remap(pg, (u64)old, page_up(old_len),
-				   page_up(new_len), flags, fixed);
+	if (pg && !((u64)old & (SHIM_PAGE - 1)) && old_len && new_len &&
+	    dcm_pager_owns(pg, old, shim_page_up(old_len)))
+		return range_remap(pg, (u64)old, shim_page_up(old_len),
+				   shim_page_up(new_len), flags, fixed);
 	if (pg && (flags & MREMAP_FIXED) && new_len &&
-	    dcm_pager_owns(pg, fixed, page_up(new_len)))
-		return errno_result(dcm_pager_replace(pg, fixed,
-						      page_up(new_len), old,
+	    dcm_pager_owns(pg, fixed, shim_page_up(new_len)))
+		return shim_result(dcm_pager_replace(pg, fixed,
+						      shim_page_up(new_len), old,
 						      old_len, flags)) ?
 			       MAP_FAILED :
 			       fixed;
 	return (void *)syscall(SYS_mremap, old, old_len, new_len, flags, fixed);
-}
-
-/* ---- advice and protection ---- */
-
-/* True: the call is done, with @rc. */
-static bool range_advise(struct dcm_pager *pg, void *addr, u64 len, int advice,
-			 int *rc)
-{
-	*rc = 0;
-	switch (advice) {
-	case MADV_DONTNEED:
-	case MADV_FREE:
-#ifdef MADV_DONTNEED_LOCKED
-	case MADV_DONTNEED_LOCKED:
-#endif
-		*rc = dcm_pager_discard(pg, addr, len);
-		/* Parts that are not paged are left to the kernel. */
-		if (!*rc)
-			*rc = dcm_pager_rest(pg, addr, len, advice);
-		return true;
-	case MADV_HUGEPAGE:
-	case MADV_NOHUGEPAGE:
-	case MADV_MERGEABLE:
-	case MADV_UNMERGEABLE:
-	case MADV_DOFORK:
-	case MADV_COLD:
-	case MADV_PAGEOUT:
-	case MADV_WILLNEED:
-	case MADV_SEQUENTIAL:
-	case MADV_RANDOM:
-	case MADV_NORMAL:
-#ifdef MADV_COLLAPSE
-	case MADV_COLLAPSE:
-#endif
-		return true;
-	default:
-		return false;
-	}
-}
-
-DCM_EXPORT int madvise(void *addr, size_t bytes, int advice)
-{
-	struct dcm_pager *pg = shim_pager();
-	u64 len = page_up(bytes);
-	int rc;
-
-	if (likely(!pg) || ((u64)addr & (PAGE - 1)) || !len ||
-	    !dcm_pager_owns(pg, addr, len) ||
-	    !range_advise(pg, addr, len, advice, &rc))
-		return (int)syscall(SYS_madvise, addr, bytes, advice);
-	return errno_result(rc);
-}
-
-DCM_EXPORT int posix_madvise(void *addr, size_t bytes, int advice)
-{
-	/* As in the C library: DONTNEED drops nothing here. */
-	if (advice == POSIX_MADV_DONTNEED)
-		return 0;
-	return madvise(addr, bytes, advice) ? errno : 0;
-}
-
-DCM_EXPORT int mprotect(void *addr, size_t bytes, int prot)
-{
-	struct dcm_pager *pg = shim_pager();
-	u64 len = page_up(bytes);
-	int rc;
-
-	if (likely(!pg) || ((u64)addr & (PAGE - 1)) || !len ||
-	    !dcm_pager_owns(pg, addr, len))
-		return (int)syscall(SYS_mprotect, addr, bytes, prot);
-	__atomic_store_n(&dcm_shim.protected, true, __ATOMIC_RELAXED);
-	if (!(prot & PROT_READ))
-		dcm_pager_hold(pg, addr, len, true);
-	rc = (int)syscall(SYS_mprotect, addr, bytes, prot);
-	if (!rc && (prot & PROT_READ))
-		dcm_pager_hold(pg, addr, len, false);
-	return rc;
-}
-
-static void mlock_log(void)
-{
-	static bool said;
-
-	if (!__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
-		dcm_log(DCM_LOG_NOTICE,
-			"the program locks memory; what is paged is not locked");
-}
-
-/* glibc 2.41 declares that mlock() reads nothing: nor does this function. */
-#if __has_attribute(access)
-__attribute__((
-	access(none, 2))) extern __typeof__(dcm_pager_owns) dcm_pager_owns;
-#endif
-
-DCM_EXPORT int mlock(const void *addr, size_t bytes)
-{
-	struct dcm_pager *pg = shim_pager();
-
-	if (pg && dcm_pager_owns(pg, addr, bytes)) {
-		mlock_log();
-		return 0;
-	}
-	return (int)syscall(SYS_mlock, addr, bytes);
-}
-
-DCM_EXPORT int mlock2(const void *addr, size_t bytes, unsigned int flags)
-{
-	struct dcm_pager *pg = shim_pager();
-
-	if (pg && dcm_pager_owns(pg, addr, bytes)) {
-		mlock_log();
-		return 0;
-	}
-	return (int)syscall(SYS_mlock2, addr, bytes, flags);
-}
-
-DCM_EXPORT int munlock(const void *addr, size_t bytes)
-{
-	struct dcm_pager *pg = shim_pager();
-
-	if (pg && dcm_pager_owns(pg, addr, bytes))
-		return 0;
-	return (int)syscall(SYS_munlock, addr, bytes);
-}
-
-DCM_EXPORT int mlockall(int flags)
-{
-	if (shim_pager()) {
-		mlock_log();
-		return 0;
-	}
-	return (int)syscall(SYS_mlockall, flags);
 }
 
 /* ---- fork ---- */

@@ -5,15 +5,19 @@
 #ifndef DCM_PRELOAD_SHIM_H
 #define DCM_PRELOAD_SHIM_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "../lib/dcm_context.h"
+#include "../lib/thread.h"
 #include "../include/libdcm.h"
 #include "../client/config.h"
 #include "../uffd/covers.h"
 
 #define DCM_EXPORT __attribute__((visibility("default")))
+#define SHIM_PAGE 4096ull
 
 /**
  * struct dcm_shim - the one pager of the process
@@ -38,6 +42,28 @@ struct dcm_shim {
 };
 
 extern struct dcm_shim dcm_shim;
+
+/* The pager, for a call of the program; NULL: none, or the call is libdcm's. */
+static inline struct dcm_pager *shim_pager(void)
+{
+	if (dcm_thread_inside)
+		return NULL;
+	return __atomic_load_n(&dcm_shim.pg, __ATOMIC_ACQUIRE);
+}
+
+static inline u64 shim_page_up(u64 n)
+{
+	return (n + SHIM_PAGE - 1) & ~(SHIM_PAGE - 1);
+}
+
+/* 0 or a negative errno as system calls' wrappers return it. */
+static inline int shim_result(int rc)
+{
+	if (!rc)
+		return 0;
+	errno = -rc;
+	return -1;
+}
 
 /* arena.c: free addresses of the arena */
 int dcm_arena_init(uint64_t base, uint64_t bytes);
