@@ -95,7 +95,7 @@ class Side:
         return self._ran(said, counts)
 
     def program(self, command: str, heap_mib: int, timeout: float = 400) -> Ran:
-        """Run a command with the heap in this memory (arena.c): `said` is the output, no figures."""
+        """Run a command with its heap in this memory (arena.c): output in `said`, no figures."""
         arena = f"ARENA_MIB={heap_mib}" + ("" if self.memory == "anon" else f" ARENA={self.memory}")
         # In a group of its own from before LOOK, so that this is no part of what is counted.
         said = self.bed.must(
