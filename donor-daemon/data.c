@@ -267,7 +267,7 @@ void dcm_data_close(struct dcm_data *d)
 	struct dcm_chan *ch = d->chan;
 
 	if (dcm_chan_cut(ch))
-		__atomic_store_n(&s->cut, true, __ATOMIC_RELAXED);
+		WRITE_ONCE(s->cut, true);
 	dcm_list_del(&d->node);
 	dcm_fair_leave(&w->fair, &d->turn);
 	pthread_mutex_lock(&s->data_lock);
@@ -296,10 +296,8 @@ static int data_read(struct dcm_worker *w, struct dcm_data *d)
 		w->cost += (dcm_buf_used(&ch->in) - had) *
 				   (ch->tls ? COST_TLS : 1) +
 			   (ch->records - records) * COST_RECORD;
-		__atomic_store_n(&d->session->heard_at,
-				 dcm_clock_read_ns(CLOCK_MONOTONIC_COARSE) /
-					 1000000,
-				 __ATOMIC_RELAXED);
+		WRITE_ONCE(d->session->heard_at,
+			   dcm_clock_read_ns(CLOCK_MONOTONIC_COARSE) / 1000000);
 	} else if (!ret) {
 		d->hung_up = false;
 	}
@@ -308,7 +306,7 @@ static int data_read(struct dcm_worker *w, struct dcm_data *d)
 
 static void counter_raise(u64 *most, u64 n)
 {
-	u64 old = __atomic_load_n(most, __ATOMIC_RELAXED);
+	u64 old = READ_ONCE(*most);
 
 	while (n > old &&
 	       !__atomic_compare_exchange_n(most, &old, n, true,
@@ -343,7 +341,7 @@ int dcm_data_serve(struct dcm_worker *w, struct dcm_data *d)
 		ret = left ? 1 : data_read(w, d);
 		d->left = false;
 		served |= ret > 0;
-		if (__atomic_load_n(&d->session->ended, __ATOMIC_ACQUIRE) ||
+		if (smp_load_acquire(&d->session->ended) ||
 		    data_requests(w, d) || ret < 0)
 			goto dead;
 		/* @left delayed it and epoll reports it once: read it next */

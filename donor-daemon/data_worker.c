@@ -80,7 +80,7 @@ static u64 worker_load(const struct dcm_worker *w,
 
 	dcm_list_for_each(d, &session->data, struct dcm_data, session_node)
 		own += d->worker == w;
-	return own << 32 | __atomic_load_n(&w->connections, __ATOMIC_RELAXED);
+	return own << 32 | READ_ONCE(w->connections);
 }
 
 struct dcm_worker *dcm_data_worker_choose(struct dcm_donor *donor,
@@ -186,8 +186,7 @@ static void worker_inbox(struct dcm_worker *w)
 /* Queue connections with events; @timeout as for epoll_wait(). */
 static int worker_listen(struct dcm_worker *w, int timeout)
 {
-	u32 rounds =
-		__atomic_load_n(&w->connections, __ATOMIC_RELAXED) / EVENTS;
+	u32 rounds = READ_ONCE(w->connections) / EVENTS;
 	struct epoll_event events[EVENTS];
 	int nr, heard = 0;
 
@@ -289,7 +288,7 @@ static void *worker_run(void *arg)
 	bool idle;
 	int ret;
 
-	while (!__atomic_load_n(&w->stop, __ATOMIC_ACQUIRE)) {
+	while (!smp_load_acquire(&w->stop)) {
 		idle = dcm_fair_idle(&w->fair);
 		ret = last && idle ? worker_poll(w, last) : 0;
 		if (ret < 0)
@@ -398,7 +397,7 @@ void dcm_data_stop(struct dcm_donor *donor)
 	for (u32 i = 0; i < donor->nr_workers; i++) {
 		struct dcm_worker *w = &donor->workers[i];
 
-		__atomic_store_n(&w->stop, true, __ATOMIC_RELEASE);
+		smp_store_release(&w->stop, true);
 		/* if the counter is full the worker is awake */
 		if (w->started && write(w->evfd, &one, sizeof(one)) < 0 &&
 		    errno != EAGAIN)
@@ -434,7 +433,7 @@ u32 dcm_data_totals(const struct dcm_donor *donor, struct dcm_data_counters *t)
 	for (u32 i = 0; i < donor->nr_workers; i++) {
 		const struct dcm_worker *w = &donor->workers[i];
 
-#define SUM(f) t->f += __atomic_load_n(&w->count.f, __ATOMIC_RELAXED)
+#define SUM(f) t->f += READ_ONCE(w->count.f)
 		SUM(reads);
 		SUM(writes);
 		SUM(read_bytes);
@@ -442,8 +441,7 @@ u32 dcm_data_totals(const struct dcm_donor *donor, struct dcm_data_counters *t)
 		SUM(refused);
 		SUM(batches);
 #undef SUM
-		connections +=
-			__atomic_load_n(&w->connections, __ATOMIC_RELAXED);
+		connections += READ_ONCE(w->connections);
 	}
 	return connections;
 }

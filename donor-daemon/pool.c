@@ -254,7 +254,7 @@ void dcm_pool_sample(struct dcm_pool *pool, bool tick)
 		if (!fstat(slab->fd, &st))
 			slab->backed = (u64)st.st_blocks * 512;
 		backed += slab->backed;
-		ops = __atomic_load_n(&slab->ops, __ATOMIC_RELAXED);
+		ops = READ_ONCE(slab->ops);
 		slab->ewma_milli =
 			(u64)(ALPHA * 1000.0 * (double)(ops - slab->ops_last) +
 			(1 - ALPHA) * (double)slab->ewma_milli);

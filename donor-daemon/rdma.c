@@ -250,7 +250,7 @@ static void on_event(struct dcm_rdma *r, struct rdma_cm_event *ev)
 	case RDMA_CM_EVENT_TIMEWAIT_EXIT:
 		return;
 	case RDMA_CM_EVENT_UNREACHABLE:
-		__atomic_store_n(&c->session->cut, true, __ATOMIC_RELAXED);
+		WRITE_ONCE(c->session->cut, true);
 		dcm_rdma_conn_close(c, rdma_event_str(type));
 		return;
 	default:

@@ -77,7 +77,7 @@ void dcm_rdma_pd_put(struct dcm_rdma_pd *pd)
 
 u64 dcm_rdma_pd_registered(void)
 {
-	return __atomic_load_n(&registered, __ATOMIC_RELAXED);
+	return READ_ONCE(registered);
 }
 
 static int verbs_publish(struct dcm_slab *slab)

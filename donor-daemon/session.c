@@ -114,7 +114,7 @@ struct dcm_session *dcm_session_find(struct dcm_donor *donor, u64 id,
 
 void dcm_session_heard(struct dcm_session *s)
 {
-	__atomic_store_n(&s->heard_at, dcm_now(s->donor), __ATOMIC_RELAXED);
+	WRITE_ONCE(s->heard_at, dcm_now(s->donor));
 }
 
 /* Keep seats where the host came in, in case it loses its connections. */
@@ -145,7 +145,7 @@ void dcm_session_attach(struct dcm_session *s, struct dcm_conn *conn)
 	}
 	s->conn = conn;
 	s->donor->nr_lost--;
-	__atomic_store_n(&s->cut, false, __ATOMIC_RELAXED);
+	WRITE_ONCE(s->cut, false);
 	conn->session = s;
 	session_reserve_seats(s, conn);
 	snprintf(s->peer, sizeof(s->peer), "%s", conn->peer);
@@ -165,8 +165,7 @@ static bool session_connected(const struct dcm_session *s)
 /* Whether the host seems to have ended all of its connections. */
 static bool session_gone(const struct dcm_session *s)
 {
-	return !session_connected(s) &&
-	       !__atomic_load_n(&s->cut, __ATOMIC_RELAXED);
+	return !session_connected(s) && !READ_ONCE(s->cut);
 }
 
 void dcm_session_detach(struct dcm_session *s, bool cut)
@@ -174,7 +173,7 @@ void dcm_session_detach(struct dcm_session *s, bool cut)
 	s->conn = NULL;
 	s->donor->nr_lost += !s->ended;
 	if (cut)
-		__atomic_store_n(&s->cut, true, __ATOMIC_RELAXED);
+		WRITE_ONCE(s->cut, true);
 	dcm_session_left(s);
 	if (!s->ended)
 		dcm_log_limited(
@@ -221,7 +220,7 @@ void dcm_session_end(struct dcm_session *s, const char *why)
 			"session %llx of %s ends: %s; %u slabs come back",
 			(unsigned long long)s->id, s->tenant->name, why,
 			s->nr_slabs);
-	__atomic_store_n(&s->ended, true, __ATOMIC_RELEASE);
+	smp_store_release(&s->ended, true);
 	uv_timer_stop(&s->timer);
 	dcm_list_del(&s->node);
 	donor->nr_sessions--;
@@ -276,7 +275,7 @@ static void session_timer(uv_timer_t *timer)
 	struct dcm_session *s = timer->data;
 	struct dcm_donor *donor = s->donor;
 	u64 now = dcm_now(donor);
-	u64 heard = __atomic_load_n(&s->heard_at, __ATOMIC_RELAXED);
+	u64 heard = READ_ONCE(s->heard_at);
 	u64 left = s->left_at, due;
 	bool gone = session_gone(s);
 	char why[96];

@@ -15,7 +15,7 @@
 #include "rdma.h"
 #include "gc_cpu.h"
 
-#define LOAD(x) __atomic_load_n(&(x), __ATOMIC_RELAXED)
+#define LOAD(x) READ_ONCE(x)
 
 static void json_put_int(json_t *o, const char *key, u64 v)
 {

@@ -126,8 +126,7 @@ static __attribute__((noinline)) void ring_empty(struct gc_worker *w)
 	const struct dcm_gc_space *s = w->trace->space;
 	u32 n = (w->ring_mask + 1) / 2;
 
-	if (__atomic_load_n(&w->trace->idle, __ATOMIC_RELAXED) &&
-	    gc_work_open(w))
+	if (READ_ONCE(w->trace->idle) && gc_work_open(w))
 		return;
 	for (u32 i = 0; i < n; i++) {
 		object_fetch(s, w->ring[(w->head + GC_AHEAD) & w->ring_mask] &
@@ -283,8 +282,7 @@ static __always_inline void work_scan(struct gc_worker *w, u32 ref_bytes)
 			look = 0;
 			if (gc_stopped(t))
 				return;
-			if (__atomic_load_n(&t->idle, __ATOMIC_RELAXED) &&
-			    !__atomic_load_n(&t->avail, __ATOMIC_RELAXED))
+			if (READ_ONCE(t->idle) && !READ_ONCE(t->avail))
 				gc_work_open(w);
 		}
 	}

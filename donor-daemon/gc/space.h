@@ -113,7 +113,7 @@ static inline const struct gc_type *gc_type_find(const struct dcm_gc_space *s,
 	u32 h = (id * 0x9e3779b1u) >> (32 - GC_HASH_BITS);
 
 	for (;;) {
-		u32 i = __atomic_load_n(&s->hash[h], __ATOMIC_ACQUIRE);
+		u32 i = smp_load_acquire(&s->hash[h]);
 
 		if (!i)
 			return NULL;

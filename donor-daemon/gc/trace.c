@@ -68,8 +68,7 @@ static void regions_prepare(struct dcm_gc_space *s)
 		memset(&s->grey[i * gc_grey_words(s)], 0,
 		       s->l.region_bytes / 512);
 		if (c->write_count) {
-			c->count_before = __atomic_load_n(c->write_count,
-							  __ATOMIC_ACQUIRE);
+			c->count_before = smp_load_acquire(c->write_count);
 			r->stale = c->count_before & 1;
 		}
 	}
@@ -350,8 +349,7 @@ static u32 trace_stale(struct dcm_gc_trace *t)
 
 		if (!r->base || !r->top || !c->write_count)
 			continue;
-		if (__atomic_load_n(c->write_count, __ATOMIC_ACQUIRE) !=
-		    c->count_before)
+		if (smp_load_acquire(c->write_count) != c->count_before)
 			r->stale = true;
 		if (r->stale && !(t->flags & VIRTIO_GC_TRACE_LOCAL))
 			status = VIRTIO_GC_STALE;

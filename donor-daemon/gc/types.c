@@ -120,7 +120,7 @@ static void type_publish(struct dcm_gc_space *s, u32 index)
 
 	while (s->hash[h])
 		h = (h + 1) & ((1u << GC_HASH_BITS) - 1);
-	__atomic_store_n(&s->hash[h], index + 1, __ATOMIC_RELEASE);
+	smp_store_release(&s->hash[h], index + 1);
 }
 
 /* Sift @ids[@i] down, in a max-heap of @n. */
@@ -213,7 +213,7 @@ u32 dcm_gc_types_add(struct dcm_gc_space *s, const void *types, size_t bytes,
 		u32 from = s->nr_types;
 
 		s->nr_runs += runs;
-		__atomic_store_n(&s->nr_types, from + count, __ATOMIC_RELEASE);
+		smp_store_release(&s->nr_types, from + count);
 		for (u32 i = 0; i < count; i++)
 			type_publish(s, from + i);
 	}

@@ -63,9 +63,8 @@ void dcm_gc_forward(struct dcm_gc_space *s, u64 *offsets, u32 n)
 {
 	for (u32 i = 0; i < n; i++)
 		if (offsets[i] < s->l.bytes &&
-		    __atomic_load_n(&s->cold[offsets[i] >> s->region_shift]
-					     .moved,
-				    __ATOMIC_ACQUIRE))
+		    smp_load_acquire(
+			    &s->cold[offsets[i] >> s->region_shift].moved))
 			offsets[i] = object_forwarded(s, offsets[i]);
 }
 

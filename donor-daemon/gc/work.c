@@ -54,7 +54,7 @@ void gc_stop(struct dcm_gc_trace *t, u32 status, u64 at)
 	pthread_mutex_lock(&t->lock);
 	if (!t->stop) {
 		t->stop_at = at;
-		__atomic_store_n(&t->stop, status, __ATOMIC_RELAXED);
+		WRITE_ONCE(t->stop, status);
 	}
 	pthread_cond_broadcast(&t->work);
 	pthread_cond_broadcast(&t->quiet);
@@ -107,7 +107,7 @@ bool gc_work_open(struct gc_worker *w)
 		b->n = n;
 		for (u32 i = 0; i < n; i++)
 			b->entry[i] = w->ring[w->head++ & w->ring_mask];
-		__atomic_store_n(&w->open_n, w->open_n + 1, __ATOMIC_RELAXED);
+		WRITE_ONCE(w->open_n, w->open_n + 1);
 	}
 	pthread_mutex_unlock(&w->lock);
 	if (room)
@@ -126,15 +126,14 @@ static bool work_steal(struct gc_worker *w, struct gc_worker *from)
 {
 	bool got;
 
-	if (!__atomic_load_n(&from->open_n, __ATOMIC_RELAXED))
+	if (!READ_ONCE(from->open_n))
 		return false;
 	pthread_mutex_lock(&from->lock);
 	got = from->open_n;
 	if (got) {
 		u32 i = from->open_first;
 
-		__atomic_store_n(&from->open_n, from->open_n - 1,
-				 __ATOMIC_RELAXED);
+		WRITE_ONCE(from->open_n, from->open_n - 1);
 		if (w == from)
 			i = (i + from->open_n) % GC_PUBLIC;
 		else
@@ -239,8 +238,7 @@ static bool work_grey(struct gc_worker *w)
 	for (u32 i = 0; i < n; i++) {
 		u32 region = (last + i) % n;
 
-		while (__atomic_load_n(&s->regions[region].grey,
-				       __ATOMIC_RELAXED) &&
+		while (READ_ONCE(s->regions[region].grey) &&
 		       work_grey_claim(w, region))
 			if (work_grey_next(w))
 				return true;

@@ -137,7 +137,7 @@ struct dcm_gc_trace {
 
 static inline u32 gc_stopped(const struct dcm_gc_trace *t)
 {
-	return __atomic_load_n(&t->stop, __ATOMIC_RELAXED);
+	return READ_ONCE(t->stop);
 }
 
 /* work.c */

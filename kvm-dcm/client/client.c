@@ -108,7 +108,7 @@ static void *client_main(void *arg)
 	u32 i, lane, stride = 1 + client->nr_lanes;
 	nfds_t nr;
 
-	while (!__atomic_load_n(&client->stop, __ATOMIC_ACQUIRE)) {
+	while (!smp_load_acquire(&client->stop)) {
 		nr = fds_fill(client);
 		if (poll(client->fds, nr,
 			 populate ? 0 : timeout_ms(client, soon, now)) < 0)
@@ -360,7 +360,7 @@ static void client_goodbye(struct dcm_client *client)
 
 void dcm_client_stop(struct dcm_client *client)
 {
-	__atomic_store_n(&client->stop, true, __ATOMIC_RELEASE);
+	smp_store_release(&client->stop, true);
 	client_kick(client);
 	pthread_join(client->thread, NULL);
 	client_goodbye(client);

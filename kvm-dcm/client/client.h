@@ -166,7 +166,7 @@ struct dcm_client_slab {
 	struct dcm_activity activity;
 	struct dcm_client_slab *next;
 	struct dcm_client_slab *next_note;
-	atomic_t notes;
+	u32 notes;
 	u32 state;
 	bool evicting; /* the donor wants it back */
 	bool leaving; /* the client wants to be off that donor */

@@ -47,7 +47,7 @@ void client_data_out(struct client_lane_slot *s, struct dcm_endpoint *ep)
 	if (client->wrap)
 		ep = client->wrap(client->wrap_arg, ep);
 	s->live = ep;
-	__atomic_store_n(&s->next, ep, __ATOMIC_RELEASE);
+	smp_store_release(&s->next, ep);
 }
 
 static void data_failed(struct client_donor *d, struct client_lane_slot *s,

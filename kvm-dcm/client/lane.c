@@ -55,10 +55,10 @@ static struct dcm_endpoint *slot_endpoint(struct dcm_client *client, u32 lane,
 			return NULL; /* poll its completions first */
 		s->cur = NULL;
 		*broken |= bit;
-		__atomic_store_n(&s->spent, ep, __ATOMIC_RELEASE);
+		smp_store_release(&s->spent, ep);
 		client_kick(client);
 	}
-	if (!__atomic_load_n(&s->next, __ATOMIC_RELAXED))
+	if (!READ_ONCE(s->next))
 		return NULL;
 	ep = __atomic_exchange_n(&s->next, NULL, __ATOMIC_ACQUIRE);
 	s->cur = ep;
@@ -87,7 +87,7 @@ int dcm_client_io_post(struct dcm_client *client, u32 lane, struct dcm_io *io)
 	struct dcm_endpoint *ep;
 	int ret;
 
-	if (unlikely(__atomic_load_n(&slab->dead, __ATOMIC_ACQUIRE)))
+	if (unlikely(smp_load_acquire(&slab->dead)))
 		return -ESTALE;
 	ep = dcm_client_endpoint(client, slab, lane);
 	if (unlikely(!ep))
@@ -97,8 +97,7 @@ int dcm_client_io_post(struct dcm_client *client, u32 lane, struct dcm_io *io)
 	ret = ep->ops->post(ep, io);
 	if (unlikely(ret)) {
 		write_counts_add(slab, io, (u32)-1);
-		__atomic_store_n(&c->in_flight, c->in_flight - 1,
-				 __ATOMIC_RELEASE);
+		smp_store_release(&c->in_flight, c->in_flight - 1);
 		return ret;
 	}
 	if (slab->transport == DCM_WT_SHM)
@@ -128,8 +127,7 @@ static void io_account(struct dcm_client *client, u32 lane,
 
 	write_counts_add(slab, io, 1);
 	/* an shm slab can still be read when its donor is gone */
-	if (unlikely(__atomic_load_n(&slab->dead, __ATOMIC_ACQUIRE)) &&
-	    !io->status)
+	if (unlikely(smp_load_acquire(&slab->dead)) && !io->status)
 		io->status = -ESTALE;
 	if (likely(!io->status)) {
 		if (io->op == DCM_IO_READ) {
@@ -143,7 +141,7 @@ static void io_account(struct dcm_client *client, u32 lane,
 	} else if (io->status == -ESTALE) {
 		dcm_client_stale(client, slab);
 	}
-	__atomic_store_n(&c->in_flight, c->in_flight - 1, __ATOMIC_RELEASE);
+	smp_store_release(&c->in_flight, c->in_flight - 1);
 }
 
 static int poll_endpoint(struct dcm_client *client, u32 lane, u32 donor,

@@ -228,7 +228,7 @@ static int donor_add(struct dcm_client *client, const struct client_ask *what,
 	if (client->cb->donor)
 		client->cb->donor(client->arg, i, &what->donor);
 	if (i == client->nr_donors)
-		__atomic_store_n(&client->nr_donors, i + 1, __ATOMIC_RELEASE);
+		smp_store_release(&client->nr_donors, i + 1);
 	dcm_log(DCM_LOG_NOTICE, "donor %s (%s): added", d->name, d->address);
 	return 0;
 }

@@ -52,7 +52,7 @@ bool dcm_client_session_ref_get(struct dcm_client *client, u32 donor,
 
 u32 dcm_client_donors(const struct dcm_client *client)
 {
-	return __atomic_load_n(&client->nr_donors, __ATOMIC_ACQUIRE);
+	return smp_load_acquire(&client->nr_donors);
 }
 
 void dcm_client_adopt_session(struct dcm_client *client, u32 donor,

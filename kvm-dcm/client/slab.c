@@ -37,7 +37,7 @@ static bool slab_in_flight(const struct dcm_client_slab *s)
 	u32 i;
 
 	for (i = 0; i < s->client->nr_lanes; i++)
-		if (__atomic_load_n(&s->lane[i].in_flight, __ATOMIC_ACQUIRE))
+		if (smp_load_acquire(&s->lane[i].in_flight))
 			return true;
 	return false;
 }
@@ -46,7 +46,7 @@ static bool slab_in_flight(const struct dcm_client_slab *s)
 bool client_slab_held(const struct dcm_client_slab *s)
 {
 	return s->state == SLAB_ATTACHED &&
-	       !(atomic_read_acquire(&s->notes) & NOTE_RELEASE);
+	       !(smp_load_acquire(&s->notes) & NOTE_RELEASE);
 }
 
 static struct dcm_client_slab *slab_find(struct client_donor *d, u64 id)
@@ -55,7 +55,7 @@ static struct dcm_client_slab *slab_find(struct client_donor *d, u64 id)
 
 	for (s = d->client->slabs; s; s = s->next)
 		if (s->ref.id == id && s->donor == d->idx &&
-		    !__atomic_load_n(&s->dead, __ATOMIC_ACQUIRE))
+		    !smp_load_acquire(&s->dead))
 			return s;
 	return NULL;
 }
@@ -170,7 +170,7 @@ static struct dcm_client_slab *slab_counted(struct dcm_client *client,
 	struct dcm_client_slab *s = client->counted_slab;
 
 	if (!s || s->donor != donor || s->ref.id != id ||
-	    __atomic_load_n(&s->dead, __ATOMIC_ACQUIRE))
+	    smp_load_acquire(&s->dead))
 		s = slab_find(&client->donor[donor], id);
 	client->counted_slab = s;
 	return s && s->write_counts ? s : NULL;
@@ -189,8 +189,7 @@ u32 dcm_client_write_count(struct dcm_client *client, u32 donor, u64 slab,
 
 		for (sum = 0; i * DCM_CLIENT_COUNTED_BYTES < offset + bytes;
 		     i++)
-			sum += __atomic_load_n(&s->write_counts[i],
-					       __ATOMIC_ACQUIRE);
+			sum += smp_load_acquire(&s->write_counts[i]);
 	}
 	pthread_mutex_unlock(&client->lock);
 	return sum;
@@ -403,9 +402,10 @@ static void slab_note(struct dcm_client *client, struct dcm_client_slab *s,
 {
 	struct dcm_client_slab *head;
 
-	if (atomic_fetch_or(what | NOTE_QUEUED, &s->notes) & NOTE_QUEUED)
+	if (__atomic_fetch_or(&s->notes, what | NOTE_QUEUED, __ATOMIC_SEQ_CST) &
+	    NOTE_QUEUED)
 		return;
-	head = __atomic_load_n(&client->notes, __ATOMIC_RELAXED);
+	head = READ_ONCE(client->notes);
 	do {
 		s->next_note = head;
 	} while (!__atomic_compare_exchange_n(&client->notes, &head, s, true,
@@ -453,7 +453,9 @@ void client_slabs_notes(struct dcm_client *client, u64 now)
 
 		next = s->next_note;
 		/* from here on it may be pushed again */
-		what = atomic_fetch_andnot(NOTE_QUEUED | NOTE_OTHER, &s->notes);
+		what = __atomic_fetch_and(&s->notes,
+					  ~(NOTE_QUEUED | NOTE_OTHER),
+					  __ATOMIC_SEQ_CST);
 		if (what & NOTE_STALE && !s->dead) {
 			struct client_donor *d = &client->donor[s->donor];
 
@@ -492,7 +494,7 @@ bool client_slabs_step(struct dcm_client *client, u64 now)
 		if (s->state != SLAB_RELEASED)
 			continue;
 		if (slab_in_flight(s) ||
-		    atomic_read_acquire(&s->notes) & NOTE_QUEUED) {
+		    smp_load_acquire(&s->notes) & NOTE_QUEUED) {
 			again = true;
 			continue;
 		}

@@ -441,7 +441,7 @@ static void *proxy_main(void *arg)
 {
 	struct proxy *p = arg;
 
-	while (!__atomic_load_n(&p->stop, __ATOMIC_ACQUIRE)) {
+	while (!smp_load_acquire(&p->stop)) {
 		struct pollfd fds[] = { { .fd = p->event, .events = POLLIN },
 					{ .fd = p->sock, .events = POLLIN } };
 		ssize_t n;
@@ -598,7 +598,7 @@ static void proxy_close(struct dcm_gc_host *gc)
 	struct proxy *p = (struct proxy *)gc;
 
 	proxy_reset(gc);
-	__atomic_store_n(&p->stop, true, __ATOMIC_RELEASE);
+	smp_store_release(&p->stop, true);
 	proxy_wake(p);
 	pthread_join(p->thread, NULL);
 	proxy_free(p);

@@ -198,8 +198,7 @@ static void queue_submit(struct dcm_gc_host *host, const void *request,
 {
 	struct gc_queue *gc = (struct gc_queue *)host;
 	const struct dcm_gc_limits limits = {
-		.features = (uint32_t)__atomic_load_n(&gc->features,
-						      __ATOMIC_RELAXED),
+		.features = (uint32_t)READ_ONCE(gc->features),
 		.spaces_max = DCM_GC_SPACES_MAX,
 		.request_max = REQUEST_MAX,
 		.response_max = RESPONSE_MAX,
@@ -269,7 +268,7 @@ static void queue_start(struct dcm_gc_host *host, u64 features)
 {
 	struct gc_queue *gc = (struct gc_queue *)host;
 
-	__atomic_store_n(&gc->features, features, __ATOMIC_RELAXED);
+	WRITE_ONCE(gc->features, features);
 }
 
 static void queue_reset(struct dcm_gc_host *host)

@@ -51,7 +51,7 @@ uint32_t dcm_gc_host_space_add(struct dcm_gc_host_spaces *t, uint32_t id,
 		.bytes = l->bytes,
 		.layout = *l,
 	};
-	__atomic_store_n(&t->nr, t->nr + 1, __ATOMIC_RELAXED);
+	WRITE_ONCE(t->nr, t->nr + 1);
 	return VIRTIO_GC_OK;
 }
 
@@ -67,5 +67,5 @@ void dcm_gc_host_space_drop(struct dcm_gc_host_spaces *t,
 			    struct dcm_gc_host_space *p)
 {
 	memset(p, 0, sizeof(*p));
-	__atomic_store_n(&t->nr, t->nr - 1, __ATOMIC_RELAXED);
+	WRITE_ONCE(t->nr, t->nr - 1);
 }

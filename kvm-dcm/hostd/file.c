@@ -89,7 +89,7 @@ static bool file_is_unused(struct hostd_file *f)
 
 	if (alone)
 		fcntl(f->fd, F_SETLEASE, F_UNLCK);
-	__atomic_store_n(&f->used, !alone, __ATOMIC_RELAXED);
+	WRITE_ONCE(f->used, !alone);
 	return alone && !fstat(f->fd, &st) && !st.st_nlink;
 }
 
@@ -107,7 +107,7 @@ static void *file_main(void *arg)
 		goto over;
 	}
 	hostd_slabs_inherit(f);
-	while (!__atomic_load_n(&f->stop, __ATOMIC_ACQUIRE)) {
+	while (!smp_load_acquire(&f->stop)) {
 		struct pollfd p[] = { { .fd = f->event, .events = POLLIN },
 				      { .fd = f->fd, .events = POLLPRI },
 				      { .fd = f->links, .events = POLLIN } };
@@ -139,7 +139,7 @@ static void *file_main(void *arg)
 	}
 	timer_delete(f->slice);
 over:
-	__atomic_store_n(&f->over, true, __ATOMIC_RELEASE);
+	smp_store_release(&f->over, true);
 	eventfd_write(f->ended, 1);
 	return NULL;
 }
@@ -327,7 +327,7 @@ void hostd_file_stop(struct hostd *h, struct hostd_file *f)
 {
 	struct hostd_file **p;
 
-	__atomic_store_n(&f->stop, true, __ATOMIC_RELEASE);
+	smp_store_release(&f->stop, true);
 	hostd_file_kick(f);
 	pthread_join(f->thread, NULL);
 	if (f->gone) {
@@ -355,7 +355,7 @@ void hostd_files_reap(struct hostd *h)
 
 	for (f = h->files; f; f = next) {
 		next = f->next;
-		if (!__atomic_load_n(&f->over, __ATOMIC_ACQUIRE))
+		if (!smp_load_acquire(&f->over))
 			continue;
 		/* while its device's thread runs, wait: @ended follows */
 		hostd_gc_stop(f);

@@ -214,7 +214,7 @@ static void caller_judge(struct hostd *h, struct hostd_caller *c)
 		why = "dcm-hostd does not serve that file, or it is not open to read and write";
 	else if (f->gc)
 		why = "there is a virtio-gc device on that file already";
-	else if (__atomic_load_n(&f->over, __ATOMIC_ACQUIRE))
+	else if (smp_load_acquire(&f->over))
 		why = "that file is gone";
 	else
 		c->window =

@@ -164,7 +164,7 @@ static u32 files_used(const struct hostd *h)
 	u32 n = 0;
 
 	for (f = h->files; f; f = f->next)
-		n += __atomic_load_n(&f->used, __ATOMIC_RELAXED);
+		n += READ_ONCE(f->used);
 	return n;
 }
 
@@ -173,7 +173,7 @@ static void ending_say(const struct hostd *h)
 	const struct hostd_file *f;
 
 	for (f = h->files; f; f = f->next)
-		if (__atomic_load_n(&f->used, __ATOMIC_RELAXED))
+		if (READ_ONCE(f->used))
 			dcm_log(DCM_LOG_WARNING,
 				"told to end, but %s is in use: what it has on donors would be lost. Waiting until its VM has ended; a second SIGTERM does not wait",
 				f->path);

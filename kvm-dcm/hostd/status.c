@@ -99,9 +99,7 @@ static json_t *file_json(const struct hostd *h, const struct hostd_file *f,
 	json_put(o, "wanted", st->wanted);
 	json_put(o, "slabs_lost", st->lost);
 	json_object_set_new(o, "choice", json_boolean(!choice.any));
-	json_object_set_new(o, "used",
-			    json_boolean(__atomic_load_n(&f->used,
-							 __ATOMIC_RELAXED)));
+	json_object_set_new(o, "used", json_boolean(READ_ONCE(f->used)));
 	for (i = 0; i < st->nr_donors; i++)
 		json_array_append_new(donors, donor_json(h, &st->donor[i]));
 	json_object_set_new(o, "donors", donors);

@@ -337,10 +337,10 @@ void hostd_window_free(struct hostd_window *w)
 
 void hostd_window_end(struct hostd_window *w)
 {
-	__atomic_store_n(&w->ending, true, __ATOMIC_RELAXED);
+	WRITE_ONCE(w->ending, true);
 }
 
 bool hostd_window_ending(const struct hostd_window *w)
 {
-	return __atomic_load_n(&w->ending, __ATOMIC_RELAXED);
+	return READ_ONCE(w->ending);
 }

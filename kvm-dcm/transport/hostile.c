@@ -83,7 +83,7 @@ static bool dial_strikes(struct hostile_endpoint *h, enum dcm_hostile_kind kind)
 	/* always draw: one dial must not change the others' random numbers */
 	if ((rng_draw(h) >> 11) % 1000000u >= ppm)
 		return false;
-	atomic64_add(1, &h->dials->count[kind]);
+	__atomic_fetch_add(&h->dials->count[kind], 1, __ATOMIC_RELAXED);
 	return true;
 }
 
@@ -150,7 +150,7 @@ static int hostile_post(struct dcm_endpoint *ep, struct dcm_io *io)
 	*p = (struct place){ .io = *io, .orig = io, .seq = h->seq++ };
 	io->posted_ns = dcm_clock_ns();
 	h->nr++;
-	atomic64_add(1, &h->dials->ops);
+	__atomic_fetch_add(&h->dials->ops, 1, __ATOMIC_RELAXED);
 	p->reorder = dial_strikes(h, DCM_HOSTILE_REORDER);
 	if (dial_strikes(h, DCM_HOSTILE_DELAY)) {
 		delay = READ_ONCE(h->dials->delay_ns);

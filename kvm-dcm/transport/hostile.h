@@ -42,8 +42,8 @@ enum dcm_hostile_kind {
 struct dcm_hostile {
 	u32 ppm[DCM_HOSTILE_NR];
 	u64 delay_ns;
-	atomic64_t count[DCM_HOSTILE_NR];
-	atomic64_t ops;
+	u64 count[DCM_HOSTILE_NR];
+	u64 ops;
 };
 
 /**

@@ -243,7 +243,7 @@ static int verbs_post(struct dcm_endpoint *ep, struct dcm_io *io)
 	struct verbs_endpoint *v = to_verbs(ep);
 	struct verbs_op *op;
 
-	if (v->dead || __atomic_load_n(&v->killed, __ATOMIC_RELAXED))
+	if (v->dead || READ_ONCE(v->killed))
 		return -ENOTCONN;
 	if (!dcm_io_fits(io))
 		return -ERANGE;
@@ -311,7 +311,7 @@ static int verbs_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 	if (max <= 0)
 		return 0;
 	verbs_flush(ep);
-	if (__atomic_load_n(&v->killed, __ATOMIC_RELAXED))
+	if (READ_ONCE(v->killed))
 		endpoint_fail(v, "closed by the donor, or given up");
 	completions_reap(v, (u32)max);
 	/* the clock starts at the first look after a completion */
@@ -373,7 +373,7 @@ static bool verbs_dead(struct dcm_endpoint *ep)
 {
 	struct verbs_endpoint *v = to_verbs(ep);
 
-	return v->dead || __atomic_load_n(&v->killed, __ATOMIC_RELAXED);
+	return v->dead || READ_ONCE(v->killed);
 }
 
 /* ---- from open() to close() ---- */
@@ -482,7 +482,7 @@ static void verbs_kill(struct dcm_endpoint *ep)
 {
 	struct verbs_endpoint *v = to_verbs(ep);
 
-	__atomic_store_n(&v->killed, true, __ATOMIC_RELAXED);
+	WRITE_ONCE(v->killed, true);
 	/* what is in flight completes and wakes the lane */
 	pthread_mutex_lock(&v->lock);
 	if (!v->qp_gone)

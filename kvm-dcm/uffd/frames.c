@@ -115,7 +115,8 @@ u32 dcm_frame_get(struct dcm_pager *pg, unsigned int order, bool *full)
 	}
 	spin_unlock(&s->lock);
 	if (*full)
-		atomic64_sub(1 << order, &pg->frames.cached);
+		__atomic_fetch_sub(&pg->frames.cached, 1 << order,
+				   __ATOMIC_RELAXED);
 	slot |= order << DCM_FRAME_SHIFT;
 	if (*full && !want) {
 		struct iovec iov = {
@@ -158,7 +159,7 @@ void dcm_frames_drop(struct dcm_pg_lane *l)
 	for (i = 0; i < l->nr_drop; i++)
 		slot_push_empty(&fr->slots[DCM_FRAME_ORDER(l->drop[i])],
 			   DCM_FRAME_SLOT(l->drop[i]));
-	atomic64_sub((s64)pages, &fr->cached);
+	__atomic_fetch_sub(&fr->cached, (s64)pages, __ATOMIC_RELAXED);
 	l->nr_drop = 0;
 }
 
@@ -177,7 +178,8 @@ void dcm_frame_put(struct dcm_pg_lane *l, u32 frame, bool full)
 		slot_push_empty(s, DCM_FRAME_SLOT(frame));
 		return;
 	}
-	cached = (u64)atomic64_add_return(1 << order, &fr->cached);
+	cached = (u64)__atomic_add_fetch(&fr->cached, 1 << order,
+					 __ATOMIC_SEQ_CST);
 	if (cached <= READ_ONCE(fr->cached_max)) {
 		bool kept;
 

@@ -81,7 +81,7 @@ static bool fault_handle(struct dcm_pg_lane *l, const struct uffd_msg *msg)
 	__atomic_fetch_add(&l->fault_seq, 1, __ATOMIC_SEQ_CST);
 	if (likely(!dcm_guest_frozen(&pg->guest, gfn)))
 		result = dcm_fault(l->core, gfn, flags);
-	__atomic_store_n(&l->fault_seq, l->fault_seq + 1, __ATOMIC_RELEASE);
+	smp_store_release(&l->fault_seq, l->fault_seq + 1);
 	return result != DCM_FAULT_STALL;
 }
 

@@ -105,7 +105,7 @@ void dcm_lost_forget(struct dcm_pager *pg, u64 va, u64 nr)
 {
 	u64 end = va + (nr << DCM_PAGE_SHIFT), len, gfn, i;
 
-	if (!__atomic_load_n(&pg->poisoned, __ATOMIC_RELAXED))
+	if (!READ_ONCE(pg->poisoned))
 		return;
 	while ((va = dcm_guest_next(&pg->guest, va, end, &len, &gfn)), len) {
 		for (i = gfn; i < gfn + (len >> DCM_PAGE_SHIFT); i++)

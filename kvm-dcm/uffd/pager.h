@@ -122,7 +122,7 @@ struct dcm_frames {
 	u64 base;
 	u64 bytes;
 	u64 cached_max;
-	atomic64_t cached; /* pages in free slots that have memory */
+	s64 cached; /* pages in free slots that have memory */
 };
 
 /* Up to seven pages left unmapped to sample, of blocks with the same hash. */
@@ -233,7 +233,7 @@ struct dcm_pager {
 	struct dcm_guest guest;
 	struct dcm_frames frames;
 	struct dcm_sample_bucket *sample;
-	atomic64_t sampled;
+	s64 sampled;
 	void *zero; /* 64 KiB of zeros */
 	char *fetch_bufs;
 	struct dcm_pg_lane *lane;

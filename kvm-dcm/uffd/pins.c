@@ -122,7 +122,7 @@ void dcm_pins_hold(struct dcm_guest *g, u64 gfn, u64 nr, u8 bit, bool hold)
 	u64 i;
 
 	for (i = gfn; i < gfn + nr; i++) {
-		u8 was = __atomic_load_n(&g->pins[i], __ATOMIC_RELAXED);
+		u8 was = READ_ONCE(g->pins[i]);
 
 		if (!!(was & bit) == hold)
 			continue;

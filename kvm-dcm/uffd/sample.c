@@ -53,7 +53,7 @@ bool dcm_sample_add(struct dcm_pager *pg, u32 gfn, u32 frame, bool writable)
 	}
 	spin_unlock(&b->lock);
 	if (ok)
-		atomic64_add(1, &pg->sampled);
+		__atomic_fetch_add(&pg->sampled, 1, __ATOMIC_RELAXED);
 	return ok;
 }
 
@@ -64,7 +64,7 @@ u32 dcm_sample_take(struct dcm_pager *pg, u32 gfn, bool *writable)
 	u32 frame = DCM_NIL;
 	unsigned int i;
 
-	if (!atomic64_read(&pg->sampled))
+	if (!READ_ONCE(pg->sampled))
 		return DCM_NIL;
 	spin_lock(&b->lock);
 	for (i = 0; i < ARRAY_SIZE(b->gfn); i++) {
@@ -77,7 +77,7 @@ u32 dcm_sample_take(struct dcm_pager *pg, u32 gfn, bool *writable)
 	}
 	spin_unlock(&b->lock);
 	if (frame != DCM_NIL)
-		atomic64_sub(1, &pg->sampled);
+		__atomic_fetch_sub(&pg->sampled, 1, __ATOMIC_RELAXED);
 	return frame;
 }
 
@@ -88,7 +88,7 @@ u16 dcm_sample_mask(struct dcm_pager *pg, u32 gfn, unsigned int order)
 	unsigned int i;
 	u16 mask = 0;
 
-	if (!atomic64_read(&pg->sampled))
+	if (!READ_ONCE(pg->sampled))
 		return 0;
 	spin_lock(&b->lock);
 	for (i = 0; i < ARRAY_SIZE(b->gfn); i++)

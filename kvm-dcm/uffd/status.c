@@ -212,7 +212,7 @@ json_t *dcm_status_json(struct dcm_pager *pg)
 		return o;
 	dcm_vm_stats(pg->vm, st);
 	c = st->count;
-	cached = (u64)max(atomic64_read(&pg->frames.cached), (s64)0);
+	cached = (u64)max(READ_ONCE(pg->frames.cached), (s64)0);
 	json_object_set_new(o, "ok", json_true());
 	json_object_set_new(o, "name", json_string(pg->cfg.name));
 	json_put(o, "pid", (u64)getpid());
@@ -231,8 +231,7 @@ json_t *dcm_status_json(struct dcm_pager *pg)
 	json_put(o, "indirect_bytes", indirect << DCM_PAGE_SHIFT);
 	json_put(o, "size_bytes", (u64)pg->vm->nr_pages << DCM_PAGE_SHIFT);
 	json_put(o, "pinned_bytes",
-	    __atomic_load_n(&pg->guest.pinned, __ATOMIC_RELAXED)
-		    << DCM_PAGE_SHIFT);
+		 READ_ONCE(pg->guest.pinned) << DCM_PAGE_SHIFT);
 	json_put(o, "in_flight_bytes", st->in_writeback << DCM_PAGE_SHIFT);
 	json_put(o, "in_flight_max_bytes", st->in_flight_max << DCM_PAGE_SHIFT);
 	json_object_set_new(o, "faults", faults_json(c));

@@ -35,10 +35,10 @@ static bool block_is_pinned(const struct dcm_guest *g, u32 gfn,
 {
 	u32 i;
 
-	if (!__atomic_load_n(&g->pinned, __ATOMIC_RELAXED))
+	if (!READ_ONCE(g->pinned))
 		return false;
 	for (i = 0; i < 1u << order; i++)
-		if (__atomic_load_n(&g->pins[gfn + i], __ATOMIC_RELAXED))
+		if (READ_ONCE(g->pins[gfn + i]))
 			return true;
 	return false;
 }

@@ -1193,7 +1193,7 @@ static void hostile(bool local)
 		}
 	}
 	assert_true(checked > 5000);
-	deaths = (u32)atomic64_read(&dials.count[DCM_HOSTILE_DIE]);
+	deaths = (u32)READ_ONCE(dials.count[DCM_HOSTILE_DIE]);
 	assert_true(local ? !deaths : deaths > 0);
 	/* let operations in flight end: they use this function's memory */
 	for (i = 0; i < DCM_HOSTILE_NR; i++)

@@ -552,7 +552,7 @@ UNTRACED static void conn_check(const struct dcm_conn *c)
 UNTRACED static bool other_noted(u32 extent)
 {
 	for (struct dcm_client_slab *s = client->slabs; s; s = s->next)
-		if (s->extent == extent && atomic_read(&s->notes) & NOTE_OTHER)
+		if (s->extent == extent && READ_ONCE(s->notes) & NOTE_OTHER)
 			return true;
 	return false;
 }

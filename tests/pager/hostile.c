@@ -61,7 +61,7 @@ static void counts_print(void)
 {
 	fprintf(stderr, "hostile:");
 	for (u32 i = 0; i < DCM_HOSTILE_NR; i++) {
-		u64 n = (u64)atomic64_read(&dials.count[i]);
+		u64 n = (u64)READ_ONCE(dials.count[i]);
 
 		fprintf(stderr, " %s %llu",
 			dcm_hostile_kind_name((enum dcm_hostile_kind)i),

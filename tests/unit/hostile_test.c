@@ -142,7 +142,7 @@ static void test_each(void **state)
 
 		d.ppm[k] = k == DCM_HOSTILE_DIE ? 50000 : 400000;
 		r = run(&d, 42 + k, 7);
-		assert_true(atomic64_read(&d.count[k]) > 0);
+		assert_true(READ_ONCE(d.count[k]) > 0);
 		switch (k) {
 		case DCM_HOSTILE_AGAIN:
 			assert_true(r.again > 0);
@@ -161,8 +161,7 @@ static void test_each(void **state)
 			break;
 		case DCM_HOSTILE_SILENCE:
 			assert_int_equal(r.failed, 0);
-			assert_int_equal(r.done + (u64)atomic64_read(
-							  &d.count[k]),
+			assert_int_equal(r.done + (u64)READ_ONCE(d.count[k]),
 					 2 * NR);
 			break;
 		case DCM_HOSTILE_DIE:
@@ -171,7 +170,7 @@ static void test_each(void **state)
 			break;
 		default:
 			assert_int_equal(r.done, 2 * NR);
-			assert_int_equal(r.failed, atomic64_read(&d.count[k]));
+			assert_int_equal(r.failed, READ_ONCE(d.count[k]));
 		}
 		assert_true(k == DCM_HOSTILE_DIE || !r.dead);
 		assert_string_not_equal(dcm_hostile_kind_name(k), "?");
@@ -189,8 +188,7 @@ static void test_same_seed(void **state)
 	run(&a, 99, 1);
 	run(&b, 99, 1);
 	for (k = 0; k < DCM_HOSTILE_NR; k++)
-		assert_int_equal(atomic64_read(&a.count[k]),
-				 atomic64_read(&b.count[k]));
+		assert_int_equal(READ_ONCE(a.count[k]), READ_ONCE(b.count[k]));
 }
 
 int main(void)

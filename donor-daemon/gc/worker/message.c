@@ -91,8 +91,7 @@ static u32 places_set(struct worker_space *p, const struct dcm_gc_place *le,
 		status = dcm_gc_space_place(p->s, region, donor, memory,
 					    &p->write_counts[region]);
 		if (!status)
-			__atomic_store_n(&p->write_counts[region], 0,
-					 __ATOMIC_RELEASE);
+			smp_store_release(&p->write_counts[region], 0);
 	}
 	return status;
 }
@@ -106,8 +105,8 @@ static u32 write_counts_set(struct worker_space *p,
 
 		if (region >= dcm_gc_space_regions(p->s))
 			return VIRTIO_GC_INVALID;
-		__atomic_store_n(&p->write_counts[region], le32toh(le[i].count),
-				 __ATOMIC_RELEASE);
+		smp_store_release(&p->write_counts[region],
+				  le32toh(le[i].count));
 	}
 	return VIRTIO_GC_OK;
 }
