@@ -8,16 +8,17 @@
  * A donor revokes such a slab by truncating it: every access fails from then
  * on. I/O on it never waits for a donor, but may sleep for the file's memory.
  *
- * In the kernel dcm_io.data is the first struct page of a chain, not an address.
+ * In the kernel dcm_io.data is the first struct page of a chain, not an
+ * address.
  *
- * Locking: the list of slabs is under dcmfs_vm.control; a slab is freed when the
- * core has detached it.
+ * Locking: the list of slabs is under dcmfs_vm.control; a slab is freed when
+ * the core has detached it.
  */
 #include <linux/file.h>
 #include <linux/highmem.h>
 #include <linux/pagemap.h>
 #include <linux/shmem_fs.h>
-#include <linux/writeback.h> /* struct folio_batch, whose header had two names */
+#include <linux/writeback.h> /* struct folio_batch */
 
 #include "compat.h"
 #include "dcmfs.h"

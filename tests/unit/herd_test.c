@@ -3,10 +3,9 @@
  * herd_test.c - bursts of extents of several VMs at once, on donors of which
  * some are slow
  *
- * The control plane's own client_donor.c, client_place.c and place.c, one instance
- * for each VM; connections, donors and time are simulated here. A
- * connection delays messages and keeps their order, so an answer is old when it
- * is read.
+ * The real donor.c, placement.c and choose.c of client/, one instance for each
+ * VM; connections, donors and time are simulated here. A connection delays
+ * messages and keeps their order, so an answer is old when it is read.
  *
  * A burst: every VM wants its extents at once, or one after the other. Judged
  * is how much the most loaded donor has, and that all extents are placed in
@@ -15,7 +14,7 @@
  *	SEED=n	of the first burst of each kind (default: fixed); a burst that
  *		fails prints its own
  */
-/* links: kvm-dcm/client/donor.c kvm-dcm/client/session.c kvm-dcm/client/placement.c kvm-dcm/client/request.c kvm-dcm/client/choose.c kvm-dcm/proto/wire.c kvm-dcm/lib/thread.c kvm-dcm/lib/thread.c kvm-dcm/lib/log.c */
+/* links: kvm-dcm/client/donor.c kvm-dcm/client/session.c kvm-dcm/client/placement.c kvm-dcm/client/request.c kvm-dcm/client/choose.c kvm-dcm/proto/wire.c kvm-dcm/lib/thread.c kvm-dcm/lib/log.c */
 /* pkg: gnutls */
 #include <setjmp.h>
 #include <stdarg.h>
