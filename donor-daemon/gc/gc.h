@@ -40,8 +40,8 @@ u64 dcm_gc_space_address(const struct dcm_gc_space *s);
  * @region: its number
  * @donor: the donor that holds it
  * @memory: its mapping, if that is this donor; read and written
- * @write_count: if not %NULL, changes (__atomic) around writes by others: odd while one
- *	is under way
+ * @write_count: if not %NULL, changes (__atomic) around writes by others: odd
+ *	while one is under way
  *
  * Return: %VIRTIO_GC_OK, or %VIRTIO_GC_INVALID for a number out of range.
  */

@@ -35,8 +35,9 @@ struct dcm_gc_place_of {
  * struct dcm_gc_workers_ops - callbacks of the workers of a window
  * @place: where region @region of a space is; false: on no donor, or it is
  *	being moved to another
- * @write_count: count of writes to a region at its place. Two equal counts: no write
- *	began or ended between them, and none was under way. false: unknown
+ * @write_count: count of writes to a region at its place. Two equal counts: no
+ *	write began or ended between them, and none was under way. false:
+ *	unknown
  * @bits: write a part of a live bitmap at space offset @at
  * @cancelled: whether the running command is to end
  */
@@ -44,7 +45,7 @@ struct dcm_gc_workers_ops {
 	bool (*place)(void *arg, u32 space, u32 region,
 		      struct dcm_gc_place_of *place);
 	bool (*write_count)(void *arg, u32 space, u32 region,
-		    const struct dcm_gc_place_of *place, u32 *count);
+			    const struct dcm_gc_place_of *place, u32 *count);
 	void (*bits)(void *arg, u32 space, u64 at, const void *bits,
 		     size_t bytes);
 	bool (*cancelled)(void *arg);

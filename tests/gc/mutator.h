@@ -69,7 +69,7 @@ struct mut {
 	u8 *host;
 	u8 *donors;		/* all of their copies, side by side */
 	u8 *dirty;		/* a byte for each page */
-	u32 *write_count;		/* one for each region, as written by write-backs */
+	u32 *write_count;	/* of each region, raised by write-backs */
 	u32 *owner;
 	u64 *top;		/* in the region: where allocation is */
 	u32 current;
