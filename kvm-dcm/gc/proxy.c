@@ -7,7 +7,8 @@
  * writes live bitmaps into the window, as the guest would, and discards
  * garbage: only this process may write to the file.
  *
- * Sends the daemon the guest's state again after each reconnection:
+ * Sends the daemon the guest's state again after each reconnection
+ * (proxy_connect.c):
  *
  *	connecting -> up -> the daemon is gone -> connecting ...
  *
@@ -30,70 +31,13 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include "backend.h"
-#include "ipc.h"
-#include "../proto/gc_layout.h"
 #include "../lib/thread.h"
 #include "../lib/log.h"
+#include "proxy_int.h"
 
 #define AGAIN_MS 200
-#define PATIENCE_S 5 /* for messages that are answered at once */
-
-/**
- * struct sent - a request that is not answered
- * @lost: it will not be: there was no daemon, or the daemon is gone
- * @raw: the request, of @bytes, if it is part of the replay to the next daemon
- */
-struct sent {
-	struct sent *next;
-	u64 id;
-	void *token;
-	bool mute;
-	bool lost;
-	u32 command;
-	u32 space;
-	size_t bytes;
-	u64 raw[];
-};
-
-/**
- * struct proxy - a host for which dcm-hostd does the work
- * @file: the window's file
- * @event: an eventfd that wakes the thread
- * @sock: -1: there is no daemon; changed by the thread, under @sending
- * @available: features
- * @agreed: features agreed on with the guest
- * @sent: unanswered requests, in order
- * @replay: of each space: the requests that made it, answered with OK
- */
-struct proxy {
-	struct dcm_gc_host api;
-	struct dcm_gc_host_ops ops;
-	void *priv;
-	char *window;
-	size_t bytes;
-	int file;
-	struct sockaddr_un sa;
-	int event;
-	pthread_t thread;
-	pthread_mutex_t sending;
-	pthread_mutex_t lock;
-	pthread_cond_t quiet; /* all are answered, or forgotten */
-	int sock;
-	bool stop;
-	bool forget; /* reset: forget spaces, here and in the daemon */
-	u64 available;
-	u64 agreed;
-	u64 id;
-	struct virtio_gc_config config;
-	struct sent *sent;
-	struct sent *replay[DCM_GC_SPACES_MAX];
-	u64 buf[(sizeof(struct dcm_gc_ipc) + DCM_GC_IPC_MAX) / 8 + 1];
-};
 
 static void proxy_wake(struct proxy *p)
 {
@@ -119,141 +63,6 @@ static void sent_append(struct sent **list, struct sent *s)
 		list = &(*list)->next;
 	s->next = NULL;
 	*list = s;
-}
-
-/* ---- the socket ---- */
-
-/* Receive a message of @kind; returns its payload's bytes or -errno. */
-static ssize_t msg_expect(struct proxy *p, int sock, u32 kind, char *err,
-			  size_t len)
-{
-	const struct dcm_gc_ipc *s = (void *)p->buf;
-	ssize_t n = recv(sock, p->buf, sizeof(p->buf), 0);
-
-	if (n < 0)
-		return -errno;
-	if (n < (ssize_t)sizeof(*s))
-		return -ECONNRESET;
-	n -= (ssize_t)sizeof(*s);
-	if (s->kind == DCM_GC_IPC_REFUSED) {
-		snprintf(err, len, "%.*s", (int)min(n, (ssize_t)200),
-			 (const char *)(s + 1));
-		return -EPERM;
-	}
-	return s->kind == kind ? n : -EPROTO;
-}
-
-/* Send a new daemon the requests that made the guest's spaces. */
-static int spaces_replay(struct proxy *p, int sock)
-{
-	struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_START, .value = p->agreed };
-	int err = p->agreed ? dcm_gc_ipc_send(sock, &s, NULL, 0) : 0;
-	u32 i;
-
-	s = (struct dcm_gc_ipc){ .kind = DCM_GC_IPC_REQUEST,
-				 .room = sizeof(struct virtio_gc_done) };
-	for (i = 0; i < DCM_GC_SPACES_MAX; i++) {
-		const struct sent *t;
-
-		for (t = p->replay[i]; !err && t; t = t->next) {
-			const struct virtio_gc_done *d =
-				(void *)((struct dcm_gc_ipc *)p->buf + 1);
-			ssize_t n;
-
-			err = dcm_gc_ipc_send(sock, &s, t->raw, t->bytes);
-			if (err)
-				break;
-			n = msg_expect(p, sock, DCM_GC_IPC_ANSWER, NULL, 0);
-			if (n < 0)
-				err = (int)n;
-			else if (n < (ssize_t)sizeof(*d) || d->status)
-				err = -EAGAIN;
-		}
-	}
-	return err;
-}
-
-/* Lock the byte at @at for our open file, or unlock it: 0 or -errno. */
-static int file_lock(const struct proxy *p, u64 at, short type)
-{
-	struct flock l = { .l_type = type,
-			   .l_whence = SEEK_SET,
-			   .l_start = (off_t)at,
-			   .l_len = 1 };
-
-	return fcntl(p->file, F_OFD_SETLK, &l) ? -errno : 0;
-}
-
-/* Name the file, prove write access to it. Returns bytes of the WELCOME. */
-static ssize_t file_prove(struct proxy *p, int sock, char *err, size_t len)
-{
-	struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_HELLO,
-				.value = DCM_GC_IPC_VERSION };
-	const struct dcm_gc_ipc *prove = (void *)p->buf;
-	struct dcm_gc_ipc_file file;
-	struct stat st;
-	ssize_t n;
-	u64 at;
-	int rc;
-
-	if (fstat(p->file, &st))
-		return -errno;
-	file = (struct dcm_gc_ipc_file){ st.st_dev, st.st_ino };
-	rc = dcm_gc_ipc_send(sock, &s, &file, sizeof(file));
-	n = rc ? rc : msg_expect(p, sock, DCM_GC_IPC_PROVE, err, len);
-	if (n)
-		return n < 0 ? n : -EPROTO;
-	at = prove->value;
-	rc = file_lock(p, at, F_WRLCK);
-	if (rc) {
-		snprintf(err, len, "the file can't be locked: %s",
-			 strerror(-rc));
-		return rc;
-	}
-	s = (struct dcm_gc_ipc){ .kind = DCM_GC_IPC_PROVED };
-	rc = dcm_gc_ipc_send(sock, &s, NULL, 0);
-	n = rc ? rc : msg_expect(p, sock, DCM_GC_IPC_WELCOME, err, len);
-	file_lock(p, at, F_UNLCK);
-	return n;
-}
-
-/* Connect to a daemon and tell it all: its socket, or -errno with a reason. */
-static int daemon_connect(struct proxy *p, char *err, size_t len)
-{
-	struct timeval limit = { .tv_sec = PATIENCE_S };
-	int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), rc;
-	const struct dcm_gc_ipc *welcome = (void *)p->buf;
-	ssize_t n;
-
-	*err = 0;
-	if (sock < 0 ||
-	    connect(sock, (struct sockaddr *)&p->sa, sizeof(p->sa))) {
-		rc = -errno;
-		goto fail;
-	}
-	setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-	setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-	n = file_prove(p, sock, err, len);
-	rc = n == (ssize_t)sizeof(p->config) ? 0 : n < 0 ? (int)n : -EPROTO;
-	if (rc)
-		goto fail;
-	pthread_mutex_lock(&p->lock);
-	p->available = welcome->value;
-	memcpy(&p->config, welcome + 1, sizeof(p->config));
-	pthread_mutex_unlock(&p->lock);
-	rc = spaces_replay(p, sock);
-	if (rc)
-		goto fail;
-	limit.tv_sec = 0;
-	setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-	return sock;
-fail:
-	if (!*err)
-		snprintf(err, len, "%s: %s: is dcm-hostd running?",
-			 p->sa.sun_path, strerror(-rc));
-	if (sock >= 0)
-		close(sock);
-	return rc;
 }
 
 /* ---- the thread ---- */
@@ -426,7 +235,7 @@ static void daemon_reconnect(struct proxy *p)
 {
 	u32 was = p->config.donors;
 	char err[256];
-	int sock = daemon_connect(p, err, sizeof(err));
+	int sock = gc_proxy_connect(p, err, sizeof(err));
 
 	if (sock < 0 || !sock_set(p, sock))
 		return;
@@ -628,7 +437,7 @@ static int proxy_init(struct proxy *p, const char *path, int fd, char *err,
 	snprintf(err, len, "no descriptors");
 	if (p->file < 0 || p->event < 0)
 		return -errno;
-	rc = daemon_connect(p, err, len);
+	rc = gc_proxy_connect(p, err, len);
 	if (rc < 0)
 		return rc;
 	p->sock = rc;

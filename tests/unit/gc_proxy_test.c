@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/gc/proxy.c kvm-dcm/gc/ipc.c kvm-dcm/gc/api.c kvm-dcm/lib/thread.c kvm-dcm/lib/log.c */
+/* links: kvm-dcm/gc/proxy.c kvm-dcm/gc/proxy_connect.c kvm-dcm/gc/ipc.c kvm-dcm/gc/api.c kvm-dcm/lib/thread.c kvm-dcm/lib/log.c */
 /*
  * gc_proxy_test.c - a virtio-gc device that forwards requests to dcm-hostd
  *

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* proxy_int.h - shared by proxy.c and proxy_connect.c; see backend.h */
+#ifndef DCM_GC_PROXY_INT_H
+#define DCM_GC_PROXY_INT_H
+
+#include <pthread.h>
+#include <sys/un.h>
+
+#include "backend.h"
+#include "ipc.h"
+#include "../proto/gc_layout.h"
+
+/**
+ * struct sent - a request that is not answered
+ * @lost: it will not be: there was no daemon, or the daemon is gone
+ * @raw: the request, of @bytes, if it is part of the replay to the next daemon
+ */
+struct sent {
+	struct sent *next;
+	u64 id;
+	void *token;
+	bool mute;
+	bool lost;
+	u32 command;
+	u32 space;
+	size_t bytes;
+	u64 raw[];
+};
+
+/**
+ * struct proxy - a host for which dcm-hostd does the work
+ * @file: the window's file
+ * @event: an eventfd that wakes the thread
+ * @sock: -1: there is no daemon; changed by the thread, under @sending
+ * @available: features
+ * @agreed: features agreed on with the guest
+ * @sent: unanswered requests, in order
+ * @replay: of each space: the requests that made it, answered with OK
+ */
+struct proxy {
+	struct dcm_gc_host api;
+	struct dcm_gc_host_ops ops;
+	void *priv;
+	char *window;
+	size_t bytes;
+	int file;
+	struct sockaddr_un sa;
+	int event;
+	pthread_t thread;
+	pthread_mutex_t sending;
+	pthread_mutex_t lock;
+	pthread_cond_t quiet; /* all are answered, or forgotten */
+	int sock;
+	bool stop;
+	bool forget; /* reset: forget spaces, here and in the daemon */
+	u64 available;
+	u64 agreed;
+	u64 id;
+	struct virtio_gc_config config;
+	struct sent *sent;
+	struct sent *replay[DCM_GC_SPACES_MAX];
+	u64 buf[(sizeof(struct dcm_gc_ipc) + DCM_GC_IPC_MAX) / 8 + 1];
+};
+
+/*
+ * Connect to dcm-hostd and send it the replay: its socket, or -errno with a
+ * reason. By the thread, or before it starts.
+ */
+int gc_proxy_connect(struct proxy *p, char *err, size_t len);
+
+#endif /* DCM_GC_PROXY_INT_H */
