@@ -20,6 +20,8 @@
 
 #define DIE(...) (fprintf(stderr, __VA_ARGS__), fputc('\n', stderr), exit(99))
 
+const char *const donor_small[] = { DONOR_SMALL, NULL };
+
 void donor_start(struct donor *d, const char *unix_path, int port,
 		 const char *keys, const char *const *opts)
 {

@@ -6,6 +6,12 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+/* 64 MiB in slabs of 2 MiB, all to lend; for an array that ends with NULL. */
+#define DONOR_SMALL                                                   \
+	"--capacity", "64M", "--slab-size", "2M", "--head-room", "0", \
+		"--spare-slabs", "0"
+extern const char *const donor_small[];
+
 /**
  * struct donor - a dcm-donord that runs
  * @tcp: "tcp:127.0.0.1:PORT", "" without

@@ -394,8 +394,7 @@ static void test_donor_killed_while_it_moves(void **state)
 static void world_of_liars(struct world *w)
 {
 	char config[128], path[400];
-	const char *const opts[] = { GC_DONOR_OPTIONS, "--config", config,
-				     NULL };
+	const char *const opts[] = { DONOR_SMALL, "--config", config, NULL };
 	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 16);
 	FILE *f;
 

@@ -8,8 +8,6 @@
 
 #include "gc_world.h"
 
-static const char *const options[] = { GC_DONOR_OPTIONS, NULL };
-
 static bool op_place(void *arg, u32 space, u32 region,
 		     struct dcm_gc_place_of *place)
 {
@@ -187,7 +185,7 @@ void world_donors_of(struct world *w, bool local, const char *const *opts)
 
 void world_donors(struct world *w, bool local)
 {
-	world_donors_of(w, local, options);
+	world_donors_of(w, local, donor_small);
 }
 
 void world_donors_end(struct world *w)

@@ -16,11 +16,6 @@
 #define REGION (64u << 10)
 #define DONORS 3u
 
-/* Options of its donors, for an array that ends with NULL. */
-#define GC_DONOR_OPTIONS                                              \
-	"--capacity", "64M", "--slab-size", "2M", "--head-room", "0", \
-		"--spare-slabs", "0"
-
 /* A heap on donors. */
 struct world {
 	struct host h;
