@@ -179,7 +179,7 @@ def read_memory(element: Element) -> Memory:
 
 
 def _element(root: Element) -> Element | None:
-    found = list(root.all("metadata", MEMORY))
+    found = root.all("metadata", MEMORY)
     if len(found) > 1:
         raise _bad("is there more than once")
     for other in root.all("metadata"):
@@ -271,7 +271,7 @@ def why_not(
 
 def _why_not_backing(root: Element, pager: str) -> Iterator[str]:
     source, access = ("file", "shared") if pager == "kernel" else ("anonymous", "private")
-    if len(list(root.all("memoryBacking"))) > 1:
+    if len(root.all("memoryBacking")) > 1:
         yield "it has more than one <memoryBacking>"
     for name, why in (
         ("hugepages", "memory in huge pages can't be on donors"),

@@ -9,7 +9,6 @@ but XML's own, and size, depth and number of elements are bounded.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
@@ -40,14 +39,15 @@ class Element:
     def is_empty_tag(self) -> bool:
         return self.close == self.end
 
-    def all(self, *path: str) -> Iterator[Element]:
+    def all(self, *path: str) -> list[Element]:
         """All elements at a path of names."""
-        for child in self.children:
-            if child.name == path[0]:
-                yield from child.all(*path[1:]) if path[1:] else (child,)
+        found = [self]
+        for name in path:
+            found = [child for element in found for child in element.children if child.name == name]
+        return found
 
     def one(self, *path: str) -> Element | None:
-        return next(self.all(*path), None)
+        return next(iter(self.all(*path)), None)
 
 
 class _Builder:
