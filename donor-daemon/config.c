@@ -82,7 +82,7 @@ void dcm_config_free(struct dcm_config *cfg)
 	cfg->nr_tenants = 0;
 }
 
-uint64_t dcm_size_bytes(const struct dcm_size *s, uint64_t total)
+u64 dcm_size_bytes(const struct dcm_size *s, u64 total)
 {
 	/* no host has 2^57 bytes */
 	return s->percent ? total * s->percent / 100 : s->bytes;
@@ -93,7 +93,7 @@ static int size_parse(const char *s, struct dcm_size *size)
 {
 	size_t len = strlen(s);
 	char digits[24];
-	uint64_t percent;
+	u64 percent;
 
 	memset(size, 0, sizeof(*size));
 	if (!len || s[len - 1] != '%')
@@ -104,11 +104,11 @@ static int size_parse(const char *s, struct dcm_size *size)
 	digits[len - 1] = 0;
 	if (dcm_count_parse(digits, &percent) || percent < 1 || percent > 100)
 		return -1;
-	size->percent = (uint32_t)percent;
+	size->percent = (u32)percent;
 	return 0;
 }
 
-static int octal_parse(const char *s, uint64_t *v)
+static int octal_parse(const char *s, u64 *v)
 {
 	*v = 0;
 	if (!*s || strlen(s) > 4)
@@ -116,7 +116,7 @@ static int octal_parse(const char *s, uint64_t *v)
 	for (; *s; s++) {
 		if (*s < '0' || *s > '7')
 			return -1;
-		*v = *v * 8 + (uint64_t)(*s - '0');
+		*v = *v * 8 + (u64)(*s - '0');
 	}
 	return 0;
 }
@@ -129,8 +129,8 @@ static int option_bad(const struct dcm_option *o, const char *value,
 	return -1;
 }
 
-static int option_range(const struct dcm_option *o, const char *value,
-			uint64_t v, char *err, size_t err_len)
+static int option_range(const struct dcm_option *o, const char *value, u64 v,
+			char *err, size_t err_len)
 {
 	char wanted[96];
 
@@ -160,7 +160,7 @@ static int option_set(void *conf, const struct dcm_option *o, const char *value,
 {
 	char *at = (char *)conf + o->at;
 	struct dcm_size size;
-	uint64_t v = 0;
+	u64 v = 0;
 
 	switch ((enum kind)o->kind) {
 	case KIND_TEXT:
@@ -220,7 +220,7 @@ static int option_set(void *conf, const struct dcm_option *o, const char *value,
 		else
 			return option_bad(o, value, "write no, auto or yes",
 					  err, err_len);
-		*(uint32_t *)(void *)at = (uint32_t)v;
+		*(u32 *)(void *)at = (u32)v;
 		return 0;
 	}
 	case KIND_HUGE: {
@@ -238,7 +238,7 @@ static int option_set(void *conf, const struct dcm_option *o, const char *value,
 	}
 	if (option_range(o, value, v, err, err_len))
 		return -1;
-	*(uint32_t *)(void *)at = (uint32_t)v;
+	*(u32 *)(void *)at = (u32)v;
 	return 0;
 }
 
@@ -263,7 +263,7 @@ static struct dcm_tenant_conf *tenant_get(struct dcm_config *cfg,
 {
 	struct dcm_tenant_conf *t;
 
-	for (uint32_t i = 0; i < cfg->nr_tenants; i++)
+	for (u32 i = 0; i < cfg->nr_tenants; i++)
 		if (!strcmp(cfg->tenants[i].name, name))
 			return &cfg->tenants[i];
 	if (cfg->nr_tenants == DCM_TENANTS_MAX)
@@ -281,7 +281,7 @@ static struct dcm_tenant_conf *tenant_get(struct dcm_config *cfg,
 const struct dcm_tenant_conf *dcm_config_tenant(const struct dcm_config *cfg,
 						const char *name)
 {
-	for (uint32_t i = 0; i < cfg->nr_tenants; i++)
+	for (u32 i = 0; i < cfg->nr_tenants; i++)
 		if (!strcmp(cfg->tenants[i].name, name))
 			return &cfg->tenants[i];
 	return NULL;

@@ -5,8 +5,8 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
+#include "../kvm-dcm/lib/dcm_context.h"
 #include "../kvm-dcm/lib/keyfile.h"
 #include "options.h"
 
@@ -22,8 +22,8 @@ enum dcm_rdma_want {
 
 /* A size in bytes, or a share of the host's memory when @percent is set. */
 struct dcm_size {
-	uint64_t bytes;
-	uint32_t percent;
+	u64 bytes;
+	u32 percent;
 };
 
 struct dcm_tenant_conf {
@@ -33,46 +33,46 @@ struct dcm_tenant_conf {
 	bool has_workers;
 	bool has_patience_ms;
 	struct dcm_size bytes;
-	uint32_t connections;
-	uint32_t workers;
-	uint32_t patience_ms;
+	u32 connections;
+	u32 workers;
+	u32 patience_ms;
 };
 
 struct dcm_config {
 	/* [donor] */
 	char listen[DCM_CONFIG_LISTEN_MAX][DCM_CONFIG_PATH_MAX];
-	uint32_t nr_listen;
+	u32 nr_listen;
 	char unix_path[DCM_CONFIG_PATH_MAX];
-	uint32_t unix_mode;
+	u32 unix_mode;
 	char keys[DCM_CONFIG_PATH_MAX];
 	struct dcm_size capacity;
 	struct dcm_size head_room;
-	uint64_t slab_bytes;
-	uint32_t spare_slabs;
-	uint64_t huge_bytes;	/* 0: ordinary pages; 1: the default size */
-	uint32_t threads;
-	uint32_t poll_us;
+	u64 slab_bytes;
+	u32 spare_slabs;
+	u64 huge_bytes;	/* 0: ordinary pages; 1: the default size */
+	u32 threads;
+	u32 poll_us;
 	bool data_encryption;
-	uint32_t rdma;		/* enum dcm_rdma_want */
+	u32 rdma;		/* enum dcm_rdma_want */
 	char rdma_listen[DCM_CONFIG_PATH_MAX];
-	uint32_t drain_ms;
-	uint64_t fd_slabs;	/* set by fd_limit.c; 0: no limit */
+	u32 drain_ms;
+	u64 fd_slabs;	/* set by fd_limit.c; 0: no limit */
 	/* [limits] */
-	uint32_t connections;
-	uint32_t handshakes;
-	uint32_t handshake_ms;
-	uint32_t sessions;
+	u32 connections;
+	u32 handshakes;
+	u32 handshake_ms;
+	u32 sessions;
 	struct dcm_size tenant_bytes;
-	uint32_t tenant_connections;
-	uint32_t patience_ms;	/* with a silent host */
+	u32 tenant_connections;
+	u32 patience_ms;	/* with a silent host */
 	/* [eviction] */
-	uint32_t evict_extra;
-	uint32_t activity_ms;
-	uint32_t evict_ms;
+	u32 evict_extra;
+	u32 activity_ms;
+	u32 evict_ms;
 	/* [gc] */
-	uint32_t gc_workers;
-	uint32_t gc_tenant_workers;	/* 0: a fair share */
-	uint32_t gc_threads;
+	u32 gc_workers;
+	u32 gc_tenant_workers;	/* 0: a fair share */
+	u32 gc_threads;
 	struct dcm_size gc_memory;
 	char gc_worker[DCM_CONFIG_PATH_MAX];
 	/* [http] */
@@ -80,7 +80,7 @@ struct dcm_config {
 	bool http_allow_remote;
 	/* [tenant NAME] */
 	struct dcm_tenant_conf *tenants;
-	uint32_t nr_tenants;
+	u32 nr_tenants;
 };
 
 /**
@@ -97,8 +97,8 @@ struct dcm_option {
 	size_t at;
 	size_t bytes;
 	size_t has;
-	uint64_t min;
-	uint64_t max;
+	u64 min;
+	u64 max;
 	const char *def;
 	const char *arg;
 	const char *flag;
@@ -145,6 +145,6 @@ const struct dcm_tenant_conf *dcm_config_tenant(const struct dcm_config *cfg,
 						const char *name);
 
 /* @s as bytes on a host with @total bytes of memory. */
-uint64_t dcm_size_bytes(const struct dcm_size *s, uint64_t total);
+u64 dcm_size_bytes(const struct dcm_size *s, u64 total);
 
 #endif /* DCM_CONFIG_H */

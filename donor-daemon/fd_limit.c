@@ -25,7 +25,7 @@
 
 #define OWN	384u	/* log, event loop, threads (64 x 2), HTTP (128), RDMA, ... */
 
-static uint64_t fd_limit_raise(void)
+static u64 fd_limit_raise(void)
 {
 	struct rlimit rl;
 
@@ -42,9 +42,9 @@ static uint64_t fd_limit_raise(void)
 	return rl.rlim_cur;
 }
 
-static uint64_t fd_limit_reserved(const struct dcm_config *cfg)
+static u64 fd_limit_reserved(const struct dcm_config *cfg)
 {
-	uint64_t sockets = cfg->nr_listen + (cfg->unix_path[0] ? 1 : 0);
+	u64 sockets = cfg->nr_listen + (cfg->unix_path[0] ? 1 : 0);
 
 	return OWN + 2ull * cfg->gc_workers + cfg->handshakes * (sockets + 1) +
 	       cfg->connections * (cfg->unix_path[0] ? 2ull : 1ull);
@@ -52,8 +52,8 @@ static uint64_t fd_limit_reserved(const struct dcm_config *cfg)
 
 int dcm_fd_limit_check(struct dcm_config *cfg, char *err, size_t err_len)
 {
-	uint64_t limit = fd_limit_raise();
-	uint64_t kept = fd_limit_reserved(cfg);
+	u64 limit = fd_limit_raise();
+	u64 kept = fd_limit_reserved(cfg);
 
 	if (limit <= kept) {
 		snprintf(err, err_len,
@@ -66,9 +66,9 @@ int dcm_fd_limit_check(struct dcm_config *cfg, char *err, size_t err_len)
 	return 0;
 }
 
-void dcm_fd_limit_warn(const struct dcm_config *cfg, uint64_t bytes)
+void dcm_fd_limit_warn(const struct dcm_config *cfg, u64 bytes)
 {
-	uint64_t slabs = bytes / cfg->slab_bytes;
+	u64 slabs = bytes / cfg->slab_bytes;
 
 	if (slabs <= cfg->fd_slabs)
 		return;

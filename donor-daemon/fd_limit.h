@@ -17,6 +17,6 @@
 int dcm_fd_limit_check(struct dcm_config *cfg, char *err, size_t err_len);
 
 /* Log once how much of a capacity of @bytes the limit takes, if any. */
-void dcm_fd_limit_warn(const struct dcm_config *cfg, uint64_t bytes);
+void dcm_fd_limit_warn(const struct dcm_config *cfg, u64 bytes);
 
 #endif /* DCM_FD_LIMIT_H */

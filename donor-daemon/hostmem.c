@@ -36,8 +36,7 @@ static char *text_read(const char *root, const char *path)
 }
 
 /* The number after @key at the beginning of a line; @otherwise if none. */
-static uint64_t text_field(const char *text, const char *key,
-			   uint64_t otherwise)
+static u64 text_field(const char *text, const char *key, u64 otherwise)
 {
 	size_t n = strlen(key);
 
@@ -50,11 +49,11 @@ static uint64_t text_field(const char *text, const char *key,
 	return otherwise;
 }
 
-/* A file with one number; "max" and a missing file are UINT64_MAX. */
-static uint64_t number_read(const char *root, const char *dir, const char *name)
+/* A file with one number; "max" and a missing file are U64_MAX. */
+static u64 number_read(const char *root, const char *dir, const char *name)
 {
 	char path[768];
-	uint64_t v = UINT64_MAX;
+	u64 v = U64_MAX;
 	char *text, *end;
 
 	if ((size_t)snprintf(path, sizeof(path), "%s/%s", dir, name) >=
@@ -65,7 +64,7 @@ static uint64_t number_read(const char *root, const char *dir, const char *name)
 		return v;
 	v = strtoull(text, &end, 10);
 	if (end == text)
-		v = UINT64_MAX;
+		v = U64_MAX;
 	free(text);
 	return v;
 }
@@ -74,13 +73,13 @@ static void cgroup_bound(const char *root, const char *dir, const char *limit,
 			 const char *usage, const char *inactive,
 			 struct dcm_hostmem *hm)
 {
-	uint64_t max = number_read(root, dir, limit);
-	uint64_t used = number_read(root, dir, usage);
-	uint64_t cache = 0;
+	u64 max = number_read(root, dir, limit);
+	u64 used = number_read(root, dir, usage);
+	u64 cache = 0;
 	char path[768];
 	char *text;
 
-	if (max >= hm->total || used == UINT64_MAX)
+	if (max >= hm->total || used == U64_MAX)
 		return; /* no limit, or one beyond the host's own */
 	if ((size_t)snprintf(path, sizeof(path), "%s/memory.stat", dir) <
 	    sizeof(path)) {
@@ -165,8 +164,8 @@ static void cgroup_read(const char *root, struct dcm_hostmem *hm)
 static void commit_bound(const char *root, const char *meminfo,
 			 struct dcm_hostmem *hm)
 {
-	uint64_t limit = text_field(meminfo, "CommitLimit:", 0) << 10;
-	uint64_t used = text_field(meminfo, "Committed_AS:", 0) << 10;
+	u64 limit = text_field(meminfo, "CommitLimit:", 0) << 10;
+	u64 used = text_field(meminfo, "Committed_AS:", 0) << 10;
 
 	if (number_read(root, "/proc/sys/vm", "overcommit_memory") != 2)
 		return;
@@ -175,21 +174,20 @@ static void commit_bound(const char *root, const char *meminfo,
 		hm->free = used;
 }
 
-uint64_t dcm_hostmem_huge_default(const char *root)
+u64 dcm_hostmem_huge_default(const char *root)
 {
 	char *text = text_read(root, "/proc/meminfo");
-	uint64_t kib = text ? text_field(text, "Hugepagesize:", 0) : 0;
+	u64 kib = text ? text_field(text, "Hugepagesize:", 0) : 0;
 
 	free(text);
 	return kib << 10;
 }
 
-int dcm_hostmem_read(const char *root, uint64_t huge_bytes,
-		     struct dcm_hostmem *hm)
+int dcm_hostmem_read(const char *root, u64 huge_bytes, struct dcm_hostmem *hm)
 {
 	char dir[128];
 	char *text;
-	uint64_t nr, free_pages, reserved;
+	u64 nr, free_pages, reserved;
 
 	if (huge_bytes) {
 		snprintf(dir, sizeof(dir),
@@ -198,9 +196,9 @@ int dcm_hostmem_read(const char *root, uint64_t huge_bytes,
 		nr = number_read(root, dir, "nr_hugepages");
 		free_pages = number_read(root, dir, "free_hugepages");
 		reserved = number_read(root, dir, "resv_hugepages");
-		if (nr == UINT64_MAX || free_pages == UINT64_MAX)
+		if (nr == U64_MAX || free_pages == U64_MAX)
 			return -ENOENT;
-		if (reserved == UINT64_MAX || reserved > free_pages)
+		if (reserved == U64_MAX || reserved > free_pages)
 			reserved = 0;
 		hm->total = nr * huge_bytes;
 		hm->free = (free_pages - reserved) * huge_bytes;

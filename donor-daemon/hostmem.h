@@ -3,7 +3,7 @@
 #ifndef DCM_HOSTMEM_H
 #define DCM_HOSTMEM_H
 
-#include <stdint.h>
+#include "../kvm-dcm/lib/dcm_context.h"
 
 /**
  * struct dcm_hostmem - the tightest limit on this process
@@ -12,8 +12,8 @@
  *	the kernel would drop it)
  */
 struct dcm_hostmem {
-	uint64_t total;
-	uint64_t free;
+	u64 total;
+	u64 free;
 };
 
 /**
@@ -24,10 +24,9 @@ struct dcm_hostmem {
  * Return: 0; -ENOENT: no huge pages of that size; another negative errno:
  * /proc/meminfo can't be read.
  */
-int dcm_hostmem_read(const char *root, uint64_t huge_bytes,
-		     struct dcm_hostmem *hm);
+int dcm_hostmem_read(const char *root, u64 huge_bytes, struct dcm_hostmem *hm);
 
 /* Bytes of the host's default huge page; 0 when it has none. */
-uint64_t dcm_hostmem_huge_default(const char *root);
+u64 dcm_hostmem_huge_default(const char *root);
 
 #endif /* DCM_HOSTMEM_H */

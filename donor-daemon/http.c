@@ -266,12 +266,12 @@ static int address_parse(const char *text, struct sockaddr_storage *ss)
 	if (*h == '[' && h[strlen(h) - 1] == ']') {
 		h[strlen(h) - 1] = 0;
 		ss->ss_family = AF_INET6;
-		in6->sin6_port = htons((uint16_t)nr);
+		in6->sin6_port = htons((u16)nr);
 		return inet_pton(AF_INET6, h + 1, &in6->sin6_addr) == 1 ? 0 :
 									  -1;
 	}
 	ss->ss_family = AF_INET;
-	in4->sin_port = htons((uint16_t)nr);
+	in4->sin_port = htons((u16)nr);
 	if (!strcmp(h, "localhost"))
 		h = (char *)"127.0.0.1";
 	return inet_pton(AF_INET, h, &in4->sin_addr) == 1 ? 0 : -1;

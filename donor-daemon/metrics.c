@@ -42,8 +42,8 @@ metric(struct out *o, const char *name, const char *type, const char *help,
 		va_end(ap);
 		fputc('}', o->f);
 	}
-	if (value == (double)(uint64_t)value)
-		fprintf(o->f, " %" PRIu64 "\n", (uint64_t)value);
+	if (value == (double)(u64)value)
+		fprintf(o->f, " %" PRIu64 "\n", (u64)value);
 	else
 		fprintf(o->f, " %.6f\n", value);
 }

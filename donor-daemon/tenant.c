@@ -129,10 +129,10 @@ int dcm_tenants_load(struct dcm_tenants *ts, const char *path, char *err,
 }
 
 void dcm_tenants_quota(struct dcm_tenants *ts, const struct dcm_config *cfg,
-		       uint64_t total)
+		       u64 total)
 {
 	struct dcm_tenant *t;
-	uint32_t n = 0, share = cfg->gc_tenant_workers;
+	u32 n = 0, share = cfg->gc_tenant_workers;
 
 	dcm_list_for_each(t, &ts->list, struct dcm_tenant, node)
 		n += !t->gone;

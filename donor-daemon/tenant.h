@@ -30,25 +30,25 @@
 struct dcm_tenant {
 	struct dcm_list node;
 	char name[DCM_WIRE_TENANT_MAX + 1];
-	uint8_t key[DCM_WIRE_KEY_MAX];
+	u8 key[DCM_WIRE_KEY_MAX];
 	size_t key_bytes;
 	bool gone;
 	unsigned int users;
-	uint64_t quota_bytes;
-	uint32_t quota_connections;
-	uint32_t quota_workers;
-	uint32_t patience_ms;
-	uint64_t bytes;
-	uint64_t gc_bytes;
-	uint32_t connections;
-	uint32_t sessions;
-	uint32_t workers;
-	uint32_t dying;
-	uint64_t refusals;
-	uint64_t data_turns;
-	uint64_t data_cost;
-	uint64_t data_turn_max;
-	uint64_t data_wait_max;
+	u64 quota_bytes;
+	u32 quota_connections;
+	u32 quota_workers;
+	u32 patience_ms;
+	u64 bytes;
+	u64 gc_bytes;
+	u32 connections;
+	u32 sessions;
+	u32 workers;
+	u32 dying;
+	u64 refusals;
+	u64 data_turns;
+	u64 data_cost;
+	u64 data_turn_max;
+	u64 data_wait_max;
 };
 
 struct dcm_tenants {
@@ -74,7 +74,7 @@ int dcm_tenants_parse(struct dcm_tenants *ts, const char *name,
 
 /* Set each tenant's quota from @cfg. */
 void dcm_tenants_quota(struct dcm_tenants *ts, const struct dcm_config *cfg,
-		       uint64_t total);
+		       u64 total);
 
 /* Finds only tenants that have a key now. */
 struct dcm_tenant *dcm_tenant_find(struct dcm_tenants *ts, const void *name,

@@ -87,13 +87,13 @@ int dcm_gc_child_start(struct dcm_gc_child *c,
 	return 0;
 }
 
-uint64_t dcm_gc_child_memory(uint64_t space_bytes, uint32_t threads)
+u64 dcm_gc_child_memory(u64 space_bytes, u32 threads)
 {
 	/* the engine's 2.5 %, tables of types, buffers and stacks */
 	return space_bytes / 40 + (24ull << 20) + threads * (5ull << 20);
 }
 
-uint64_t dcm_gc_child_backed(const struct dcm_gc_child *c)
+u64 dcm_gc_child_backed(const struct dcm_gc_child *c)
 {
 	unsigned long long size, resident, shared;
 	char path[32], text[128];
@@ -109,7 +109,7 @@ uint64_t dcm_gc_child_backed(const struct dcm_gc_child *c)
 	if (sscanf(text, "%llu %llu %llu", &size, &resident, &shared) != 3 ||
 	    shared > resident)
 		return 0;
-	return (resident - shared) * (uint64_t)sysconf(_SC_PAGESIZE);
+	return (resident - shared) * (u64)sysconf(_SC_PAGESIZE);
 }
 
 void dcm_gc_child_kill(struct dcm_gc_child *c)

@@ -4,8 +4,9 @@
 #define DCM_GC_CHILD_H
 
 #include <stdbool.h>
-#include <stdint.h>
 #include <sys/types.h>
+
+#include "../../kvm-dcm/lib/dcm_context.h"
 
 struct dcm_gc_message;
 
@@ -30,10 +31,10 @@ struct dcm_gc_child {
  */
 struct dcm_gc_child_how {
 	const char *path;
-	uint32_t donor;
-	uint32_t threads;
-	uint64_t memory;
-	uint64_t slabs;
+	u32 donor;
+	u32 threads;
+	u64 memory;
+	u64 slabs;
 	int group;
 };
 
@@ -42,10 +43,10 @@ int dcm_gc_child_start(struct dcm_gc_child *c,
 		       const struct dcm_gc_child_how *how);
 
 /* Bytes a worker may need beside its slabs for spaces of @space_bytes in all. */
-uint64_t dcm_gc_child_memory(uint64_t space_bytes, uint32_t threads);
+u64 dcm_gc_child_memory(u64 space_bytes, u32 threads);
 
 /* Bytes of memory of its own, without slabs; 0: not known. */
-uint64_t dcm_gc_child_backed(const struct dcm_gc_child *c);
+u64 dcm_gc_child_backed(const struct dcm_gc_child *c);
 
 /* Kill it and close the socket; it is still to be reaped. */
 void dcm_gc_child_kill(struct dcm_gc_child *c);

@@ -44,8 +44,8 @@ struct option {
 	enum kind kind;
 	size_t offset;
 	size_t room; /* of text */
-	uint64_t min;
-	uint64_t max;
+	u64 min;
+	u64 max;
 	const char *def;
 	const char *choices; /* "zero|one|two" */
 };
@@ -74,7 +74,7 @@ struct reader {
 	char *err;
 	bool hostd; /* the file is dcm-hostd's */
 	bool more; /* a file of donors only, read after the configuration */
-	uint32_t before;
+	u32 before;
 	bool seen[NR_OPTIONS];
 };
 
@@ -104,7 +104,7 @@ static int option_set(struct reader *r, const struct option *o,
 		      const char *value)
 {
 	void *field = (char *)r->cfg + o->offset;
-	uint64_t v;
+	u64 v;
 
 	switch (o->kind) {
 	case KIND_SIZE:
@@ -120,7 +120,7 @@ static int option_set(struct reader *r, const struct option *o,
 	case KIND_COUNT:
 		if (dcm_count_parse(value, &v) || v < o->min || v > o->max)
 			return range_bad(r, o, "number", "");
-		*(uint32_t *)field = (uint32_t)v;
+		*(u32 *)field = (u32)v;
 		return 0;
 	case KIND_NAME:
 		if (!dcm_name_valid(value))
@@ -170,7 +170,7 @@ static int option_set(struct reader *r, const struct option *o,
 bool dcm_address_valid(const char *s)
 {
 	const char *colon;
-	uint64_t port;
+	u64 port;
 
 	if (strlen(s) > DCM_ADDRESS_MAX)
 		return false;
@@ -185,9 +185,9 @@ bool dcm_address_valid(const char *s)
 }
 
 /* The place of a donor of the configuration, or how many there are. */
-static uint32_t donor_find(const struct dcm_host_config *cfg, const char *name)
+static u32 donor_find(const struct dcm_host_config *cfg, const char *name)
 {
-	uint32_t i;
+	u32 i;
 
 	for (i = 0; i < cfg->nr_donors; i++)
 		if (!strcmp(cfg->donor[i].name, name))
@@ -209,7 +209,7 @@ static int donor_drain_set(struct reader *r, const char *name,
 			   const char *value)
 {
 	struct dcm_host_config *cfg = r->cfg;
-	uint32_t i = donor_find(cfg, name);
+	u32 i = donor_find(cfg, name);
 	bool drain;
 
 	if (i == cfg->nr_donors)
@@ -217,7 +217,7 @@ static int donor_drain_set(struct reader *r, const char *name,
 	if (dcm_bool_parse(value, &drain))
 		return FAIL(r, "drain: must be yes or no");
 	cfg->drained &= ~(1ull << i);
-	cfg->drained |= (uint64_t)drain << i;
+	cfg->drained |= (u64)drain << i;
 	return 0;
 }
 
@@ -225,7 +225,7 @@ static int donor_group_set(struct reader *r, const char *name,
 			   const char *value)
 {
 	struct dcm_host_config *cfg = r->cfg;
-	uint32_t i = donor_find(cfg, name);
+	u32 i = donor_find(cfg, name);
 
 	if (i == cfg->nr_donors)
 		return FAIL(r, "group: address= of that donor first");
@@ -283,8 +283,8 @@ static int tunable_set(struct reader *r, const char *key, const char *value)
 {
 	struct dcm_host_config *cfg = r->cfg;
 	struct dcm_host_tunable *t;
-	uint64_t v;
-	uint32_t i;
+	u64 v;
+	u32 i;
 	bool b;
 
 	if (!*key || strlen(key) >= sizeof(t->name))

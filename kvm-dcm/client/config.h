@@ -22,8 +22,8 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
+#include "../lib/dcm_context.h"
 #include "../lib/ini.h"
 #include "../lib/keyfile.h"
 #include "../lib/value.h"
@@ -57,7 +57,7 @@ struct dcm_host_donor {
 
 struct dcm_host_tunable {
 	char name[48];
-	uint64_t value;
+	u64 value;
 };
 
 /**
@@ -67,26 +67,26 @@ struct dcm_host_tunable {
  */
 struct dcm_host_config {
 	char name[DCM_NAME_MAX + 1];
-	uint64_t budget;
-	uint64_t size;
-	uint64_t threshold;
+	u64 budget;
+	u64 size;
+	u64 threshold;
 	enum dcm_host_mode mode;
-	uint32_t lanes;
+	u32 lanes;
 	enum dcm_host_on_loss on_loss;
-	uint64_t extent;
+	u64 extent;
 	bool data_encryption;
-	uint64_t patience_ms;
+	u64 patience_ms;
 	enum dcm_host_transport transport;
-	uint32_t nr_donors;
+	u32 nr_donors;
 	struct dcm_host_donor donor[DCM_CONFIG_DONORS_MAX];
-	uint64_t drained; /* donors not to be used, a bit each */
+	u64 drained; /* donors not to be used, a bit each */
 	char group[DCM_CONFIG_DONORS_MAX][DCM_NAME_MAX + 1]; /* "": in none */
 	char donors_file[DCM_INI_LINE_MAX + 1];
 	char tenant[DCM_TENANT_MAX + 1];
 	char key_file[DCM_INI_LINE_MAX + 1];
-	uint32_t nr_mounts; /* dcm-hostd's only */
+	u32 nr_mounts; /* dcm-hostd's only */
 	char mount[DCM_CONFIG_MOUNTS_MAX][DCM_INI_LINE_MAX + 1];
-	uint32_t nr_tunables;
+	u32 nr_tunables;
 	struct dcm_host_tunable tunable[DCM_CONFIG_TUNABLES_MAX];
 };
 

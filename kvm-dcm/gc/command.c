@@ -51,7 +51,7 @@ enum sync {
 struct command {
 	bool freeze;
 	enum sync sync;
-	uint32_t (*run)(struct gc_queue *gc, const struct job *j);
+	u32 (*run)(struct gc_queue *gc, const struct job *j);
 };
 
 static const struct command *command_of(const struct job *j);
@@ -76,11 +76,11 @@ static struct dcm_gc_host_space *job_space(struct gc_queue *gc,
 /* ---- pages ---- */
 
 /* An action on the window's bytes from @at to @end; returns a status. */
-typedef uint32_t (*range_fn)(struct gc_queue *gc, const struct job *j,
-			     uint64_t at, uint64_t end);
+typedef u32 (*range_fn)(struct gc_queue *gc, const struct job *j, u64 at,
+			u64 end);
 
-static uint32_t range_freeze(struct gc_queue *gc, const struct job *j,
-			     uint64_t at, uint64_t end)
+static u32 range_freeze(struct gc_queue *gc, const struct job *j, u64 at,
+			u64 end)
 {
 	(void)j;
 	return gc->backend.ops->freeze(gc->backend.priv, at, end - at);
@@ -90,7 +90,7 @@ static uint32_t range_freeze(struct gc_queue *gc, const struct job *j,
  * After a donor is gone its pages are marked lost one by one, within moments.
  * Until that is done they would seem to be there.
  */
-static uint32_t losing_wait(struct gc_queue *gc, const struct job *j)
+static u32 losing_wait(struct gc_queue *gc, const struct job *j)
 {
 	while (gc->backend.ops->losing(gc->backend.priv)) {
 		if (job_cancelled(gc))
@@ -102,12 +102,11 @@ static uint32_t losing_wait(struct gc_queue *gc, const struct job *j)
 	return VIRTIO_GC_OK;
 }
 
-static uint32_t range_sync(struct gc_queue *gc, const struct job *j,
-			   uint64_t at, uint64_t end)
+static u32 range_sync(struct gc_queue *gc, const struct job *j, u64 at, u64 end)
 {
 	const struct dcm_gc_host_space *p = job_space(gc, j);
-	uint64_t size = p->layout.region_bytes;
-	uint32_t status = losing_wait(gc, j);
+	u64 size = p->layout.region_bytes;
+	u32 status = losing_wait(gc, j);
 
 	if (status)
 		return status;
@@ -120,8 +119,8 @@ static uint32_t range_sync(struct gc_queue *gc, const struct job *j,
 	return status;
 }
 
-static uint32_t range_discard(struct gc_queue *gc, const struct job *j,
-			      uint64_t at, uint64_t end)
+static u32 range_discard(struct gc_queue *gc, const struct job *j, u64 at,
+			 u64 end)
 {
 	(void)j;
 	return gc->backend.ops->discard(gc->backend.priv, at, end - at) ?
@@ -130,12 +129,12 @@ static uint32_t range_discard(struct gc_queue *gc, const struct job *j,
 }
 
 /* Regions of a space, as far as they exist. */
-static uint32_t regions_do(struct gc_queue *gc, const struct job *j,
-			   range_fn range, uint64_t first, uint64_t regions)
+static u32 regions_do(struct gc_queue *gc, const struct job *j, range_fn range,
+		      u64 first, u64 regions)
 {
 	const struct dcm_gc_host_space *p = job_space(gc, j);
-	uint64_t size = p->layout.region_bytes, nr = p->bytes / size;
-	uint64_t at = p->window + first * size;
+	u64 size = p->layout.region_bytes, nr = p->bytes / size;
+	u64 at = p->window + first * size;
 
 	if (first >= nr)
 		return VIRTIO_GC_OK; /* the workers refuse it */
@@ -145,23 +144,22 @@ static uint32_t regions_do(struct gc_queue *gc, const struct job *j,
 }
 
 /* The regions that contain the @bytes of the space from @at on. */
-static uint32_t regions_around(struct gc_queue *gc, const struct job *j,
-			       range_fn range, uint64_t at, uint64_t bytes)
+static u32 regions_around(struct gc_queue *gc, const struct job *j,
+			       range_fn range, u64 at, u64 bytes)
 {
-	uint64_t size = job_space(gc, j)->layout.region_bytes;
+	u64 size = job_space(gc, j)->layout.region_bytes;
 
-	if (!bytes || at > UINT64_MAX - bytes)
+	if (!bytes || at > U64_MAX - bytes)
 		return VIRTIO_GC_OK;
 	return regions_do(gc, j, range, at / size,
 			  (at + bytes - 1) / size - at / size + 1);
 }
 
 /* The regions that EVACUATE names: sources, destinations, tables. */
-static uint32_t moves_each(struct gc_queue *gc, const struct job *j,
-			   range_fn range)
+static u32 moves_each(struct gc_queue *gc, const struct job *j, range_fn range)
 {
 	const struct virtio_gc_move *move = j->r.entries;
-	uint32_t status = VIRTIO_GC_OK, i;
+	u32 status = VIRTIO_GC_OK, i;
 
 	for (i = 0; !status && i < j->r.count; i++) {
 		status = regions_do(gc, j, range, le32toh(move[i].from), 1);
@@ -177,18 +175,18 @@ static uint32_t moves_each(struct gc_queue *gc, const struct job *j,
 }
 
 /* The regions that a command names. */
-static uint32_t regions_each(struct gc_queue *gc, const struct job *j,
+static u32 regions_each(struct gc_queue *gc, const struct job *j,
 			     range_fn range)
 {
 	const struct virtio_gc_region *region = j->r.entries;
 	const struct virtio_gc_area *area = j->r.body;
-	uint32_t status = VIRTIO_GC_OK, i, n;
+	u32 status = VIRTIO_GC_OK, i, n;
 
 	if (j->r.command == VIRTIO_GC_EVACUATE)
 		return moves_each(gc, j, range);
 	for (i = 0; !status && i < j->r.count; i += n) {
 		/* adjacent regions are done together */
-		uint64_t first = le32toh(region[i].region);
+		u64 first = le32toh(region[i].region);
 
 		for (n = 1; i + n < j->r.count &&
 			    le32toh(region[i + n].region) == first + n;
@@ -209,13 +207,12 @@ static uint32_t regions_each(struct gc_queue *gc, const struct job *j,
  * and would pass for empty. Wait for the move without frozen pages, as these do
  * not move. True: try again, beginning with the sync.
  */
-static bool moving_wait(struct gc_queue *gc, const struct job *j,
-			uint64_t since)
+static bool moving_wait(struct gc_queue *gc, const struct job *j, u64 since)
 {
-	uint32_t *status = &gc->reply->done.status;
+	u32 *status = &gc->reply->done.status;
 
 	while (*status == DCM_GC_WORKERS_MOVING) {
-		uint64_t now = dcm_clock_ms();
+		u64 now = dcm_clock_ms();
 
 		if (job_cancelled(gc))
 			*status = VIRTIO_GC_CANCELLED;
@@ -231,11 +228,10 @@ static bool moving_wait(struct gc_queue *gc, const struct job *j,
 }
 
 /* Freeze and sync the regions as the table says, and have the workers do it. */
-static uint32_t workers_call(struct gc_queue *gc, const struct job *j,
-			     bool freeze)
+static u32 workers_call(struct gc_queue *gc, const struct job *j, bool freeze)
 {
 	struct dcm_gc_done *done = &gc->reply->done;
-	uint64_t since = dcm_clock_ms();
+	u64 since = dcm_clock_ms();
 
 	do {
 		dcm_gc_reply_clear(gc->reply);
@@ -254,16 +250,16 @@ static uint32_t workers_call(struct gc_queue *gc, const struct job *j,
 
 /* ---- the table's functions ---- */
 
-static uint32_t run_workers(struct gc_queue *gc, const struct job *j)
+static u32 run_workers(struct gc_queue *gc, const struct job *j)
 {
 	return workers_call(gc, j, command_of(j)->freeze);
 }
 
-static uint32_t run_create(struct gc_queue *gc, const struct job *j)
+static u32 run_create(struct gc_queue *gc, const struct job *j)
 {
 	struct dcm_gc_layout l;
-	uint64_t window;
-	uint32_t status;
+	u64 window;
+	u32 status;
 
 	dcm_gc_request_layout(&j->r, &l, &window);
 	status = dcm_gc_host_space_add(&gc->spaces, j->space, &l, window);
@@ -275,7 +271,7 @@ static uint32_t run_create(struct gc_queue *gc, const struct job *j)
 	return status;
 }
 
-static uint32_t run_destroy(struct gc_queue *gc, const struct job *j)
+static u32 run_destroy(struct gc_queue *gc, const struct job *j)
 {
 	struct dcm_gc_host_space *p = job_space(gc, j);
 
@@ -290,7 +286,7 @@ static uint32_t run_destroy(struct gc_queue *gc, const struct job *j)
 }
 
 /* The request that CANCEL names came before it, so it has been answered. */
-static uint32_t run_cancel(struct gc_queue *gc, const struct job *j)
+static u32 run_cancel(struct gc_queue *gc, const struct job *j)
 {
 	(void)gc;
 	(void)j;
@@ -298,11 +294,11 @@ static uint32_t run_cancel(struct gc_queue *gc, const struct job *j)
 }
 
 /* The workers do not see CLEAN: it is checked here. */
-static uint32_t run_clean(struct gc_queue *gc, const struct job *j)
+static u32 run_clean(struct gc_queue *gc, const struct job *j)
 {
 	const struct dcm_gc_host_space *p = job_space(gc, j);
 	const struct virtio_gc_region *region = j->r.entries;
-	uint32_t i;
+	u32 i;
 
 	for (i = 0; i < j->r.count; i++)
 		if (le32toh(region[i].region) >=
@@ -313,23 +309,23 @@ static uint32_t run_clean(struct gc_queue *gc, const struct job *j)
 }
 
 /* The workers do not see HINT either. */
-static uint32_t run_hint(struct gc_queue *gc, const struct job *j)
+static u32 run_hint(struct gc_queue *gc, const struct job *j)
 {
 	const struct dcm_gc_host_space *p = job_space(gc, j);
 	const struct virtio_gc_extent *e = j->r.entries;
 	const struct virtio_gc_hint *h = j->r.body;
-	uint32_t i;
+	u32 i;
 
 	for (i = 0; i < j->r.count; i++) {
-		uint64_t at = le64toh(e[i].offset), bytes = le64toh(e[i].bytes);
+		u64 at = le64toh(e[i].offset), bytes = le64toh(e[i].bytes);
 
 		if ((at | bytes) & (DCM_GC_PAGE - 1) || !bytes ||
 		    at >= p->bytes || bytes > p->bytes - at)
 			return VIRTIO_GC_INVALID;
 	}
 	for (i = 0; i < j->r.count; i++) {
-		uint64_t at = p->window + le64toh(e[i].offset);
-		uint32_t what = le32toh(h->what);
+		u64 at = p->window + le64toh(e[i].offset);
+		u32 what = le32toh(h->what);
 
 		if (what == VIRTIO_GC_HINT_DISCARD)
 			gc->backend.ops->discard(gc->backend.priv, at,
@@ -342,10 +338,10 @@ static uint32_t run_hint(struct gc_queue *gc, const struct job *j)
 }
 
 /* Checked as the workers will, so that it can be answered before they do. */
-static uint32_t run_start(struct gc_queue *gc, const struct job *j)
+static u32 run_start(struct gc_queue *gc, const struct job *j)
 {
 	struct dcm_gc_host_space *p = job_space(gc, j);
-	uint32_t status = VIRTIO_GC_INVALID;
+	u32 status = VIRTIO_GC_INVALID;
 
 	if (j->r.epoch && j->r.epoch != p->epoch)
 		status = dcm_gc_start_check(&p->layout, j->r.flags,
@@ -359,9 +355,9 @@ static uint32_t run_start(struct gc_queue *gc, const struct job *j)
 	return status;
 }
 
-static uint32_t run_release(struct gc_queue *gc, const struct job *j)
+static u32 run_release(struct gc_queue *gc, const struct job *j)
 {
-	uint32_t status = workers_call(gc, j, command_of(j)->freeze);
+	u32 status = workers_call(gc, j, command_of(j)->freeze);
 
 	if (!status && j->r.flags & VIRTIO_GC_RELEASE_DISCARD)
 		status = regions_each(gc, j, range_discard);
@@ -428,7 +424,7 @@ const struct dcm_gc_workers_ops gc_command_workers_ops = {
 /* ---- a command ---- */
 
 /* If the command needs a trace to have begun: how its late start ended. */
-static uint32_t late_status(struct gc_queue *gc, const struct job *j)
+static u32 late_status(struct gc_queue *gc, const struct job *j)
 {
 	const struct dcm_gc_host_space *p = job_space(gc, j);
 
@@ -442,9 +438,9 @@ static uint32_t late_status(struct gc_queue *gc, const struct job *j)
 	return p->late.status;
 }
 
-uint32_t gc_command_run(struct gc_queue *gc, const struct job *j)
+u32 gc_command_run(struct gc_queue *gc, const struct job *j)
 {
-	uint32_t status;
+	u32 status;
 
 	dcm_gc_reply_clear(gc->reply);
 	if (j->status != VIRTIO_GC_OK)

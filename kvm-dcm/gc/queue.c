@@ -49,7 +49,7 @@
 
 /* ---- the thread ---- */
 
-static uint32_t donors_count(const struct gc_queue *gc)
+static u32 donors_count(const struct gc_queue *gc)
 {
 	return gc->backend.client ? dcm_client_donors(gc->backend.client) :
 				    gc->backend.donors;
@@ -58,7 +58,7 @@ static uint32_t donors_count(const struct gc_queue *gc)
 /* [VGC-D-4], at the latest with the next request. */
 static void donors_check(struct gc_queue *gc)
 {
-	uint32_t now = donors_count(gc);
+	u32 now = donors_count(gc);
 
 	if (now == gc->backend.donors)
 		return;
@@ -89,7 +89,7 @@ static void job_run(struct gc_queue *gc, struct job *j)
 /* Called under the lock when no job waits. Workers may have messages. */
 static void queue_idle(struct gc_queue *gc)
 {
-	uint64_t junk;
+	u64 junk;
 	bool any;
 
 	if (gc->forget) {
@@ -114,7 +114,7 @@ static void queue_idle(struct gc_queue *gc)
 /* Under the lock. */
 static void queue_wake(struct gc_queue *gc)
 {
-	uint64_t one = 1;
+	u64 one = 1;
 
 	pthread_cond_signal(&gc->wake);
 	if (write(gc->event, &one, sizeof(one)) < 0)
@@ -154,7 +154,7 @@ static void *gc_main(void *arg)
 /* ---- submitting ---- */
 
 /* A CANCEL itself is never cancelled, whatever its tag. */
-static void job_cancel(struct job *j, uint32_t space, uint64_t tag)
+static void job_cancel(struct job *j, u32 space, u64 tag)
 {
 	if (j && j->space == space && j->r.tag == tag && !j->answered &&
 	    j->r.command != VIRTIO_GC_CANCEL)
@@ -162,7 +162,7 @@ static void job_cancel(struct job *j, uint32_t space, uint64_t tag)
 }
 
 /* Under the lock. */
-static void jobs_cancel(struct gc_queue *gc, uint32_t space, uint64_t tag)
+static void jobs_cancel(struct gc_queue *gc, u32 space, u64 tag)
 {
 	for (struct job *j = gc->first; j; j = j->next)
 		job_cancel(j, space, tag);
@@ -198,14 +198,14 @@ static void queue_submit(struct dcm_gc_host *host, const void *request,
 {
 	struct gc_queue *gc = (struct gc_queue *)host;
 	const struct dcm_gc_limits limits = {
-		.features = (uint32_t)READ_ONCE(gc->features),
+		.features = (u32)READ_ONCE(gc->features),
 		.spaces_max = DCM_GC_SPACES_MAX,
 		.request_max = REQUEST_MAX,
 		.response_max = RESPONSE_MAX,
 	};
 	/* only the header of a request that is too long is read */
 	size_t kept = bytes < REQUEST_MAX ? bytes : REQUEST_MAX;
-	uint32_t deadline;
+	u32 deadline;
 	struct job *j;
 
 	j = calloc(1, sizeof(*j) + kept);
@@ -275,7 +275,7 @@ static void queue_reset(struct dcm_gc_host *host)
 {
 	struct gc_queue *gc = (struct gc_queue *)host;
 	struct job *j;
-	uint32_t i;
+	u32 i;
 
 	pthread_mutex_lock(&gc->lock);
 	gc->resetting = true;

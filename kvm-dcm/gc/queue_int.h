@@ -6,9 +6,9 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 #include "../lib/clock.h"
+#include "../lib/dcm_context.h"
 #include "backend.h"
 #include "space.h"
 
@@ -23,16 +23,16 @@
 struct job {
 	struct job *next;
 	void *token;
-	uint64_t expires_ms;
-	uint32_t status;
-	uint32_t space;
+	u64 expires_ms;
+	u32 status;
+	u32 space;
 	bool counted;
 	bool answered;
 	bool cancelled;
 	bool mute; /* no room for an answer */
 	struct dcm_gc_request r;
 	size_t bytes;
-	uint64_t request[];
+	u64 request[];
 };
 
 struct gc_queue {
@@ -55,8 +55,8 @@ struct gc_queue {
 	struct job *first;
 	struct job **last;
 	struct job *running;
-	uint64_t features;
-	uint32_t live[DCM_GC_SPACES_MAX];
+	u64 features;
+	u32 live[DCM_GC_SPACES_MAX];
 };
 
 /* command.c */
@@ -70,7 +70,7 @@ extern const struct dcm_gc_workers_ops gc_command_workers_ops;
  *
  * Return: its status.
  */
-uint32_t gc_command_run(struct gc_queue *gc, const struct job *j);
+u32 gc_command_run(struct gc_queue *gc, const struct job *j);
 
 /* Whether there is more to do after its answer, which was OK. */
 bool gc_command_goes_on(const struct dcm_gc_request *r);

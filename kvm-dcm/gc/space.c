@@ -13,10 +13,10 @@
 
 #include "space.h"
 
-static bool space_overlaps(const struct dcm_gc_host_spaces *t, uint64_t window,
-			   uint64_t bytes)
+static bool space_overlaps(const struct dcm_gc_host_spaces *t, u64 window,
+			   u64 bytes)
 {
-	uint32_t i;
+	u32 i;
 
 	for (i = 0; i < DCM_GC_SPACES_MAX; i++) {
 		const struct dcm_gc_host_space *p = &t->space[i];
@@ -28,10 +28,10 @@ static bool space_overlaps(const struct dcm_gc_host_spaces *t, uint64_t window,
 	return false;
 }
 
-uint32_t dcm_gc_host_space_add(struct dcm_gc_host_spaces *t, uint32_t id,
-			       const struct dcm_gc_layout *l, uint64_t window)
+u32 dcm_gc_host_space_add(struct dcm_gc_host_spaces *t, u32 id,
+			       const struct dcm_gc_layout *l, u64 window)
 {
-	uint32_t status = dcm_gc_layout_check(l);
+	u32 status = dcm_gc_layout_check(l);
 
 	if (id >= DCM_GC_SPACES_MAX || t->space[id].bytes)
 		return VIRTIO_GC_INVALID;
@@ -56,7 +56,7 @@ uint32_t dcm_gc_host_space_add(struct dcm_gc_host_spaces *t, uint32_t id,
 }
 
 struct dcm_gc_host_space *dcm_gc_host_space_find(struct dcm_gc_host_spaces *t,
-						 uint32_t id)
+						 u32 id)
 {
 	if (id >= DCM_GC_SPACES_MAX || !t->space[id].bytes)
 		return NULL;

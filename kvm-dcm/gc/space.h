@@ -9,7 +9,6 @@
 #define DCM_GC_SPACE_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "../proto/gc_reply.h"
 #include "../proto/gc_request.h"
@@ -22,10 +21,10 @@
  *	@status is %VIRTIO_GC_OK if it did begin
  */
 struct dcm_gc_host_space {
-	uint64_t window;
-	uint64_t bytes;
+	u64 window;
+	u64 bytes;
 	struct dcm_gc_layout layout;
-	uint32_t epoch;
+	u32 epoch;
 	struct dcm_gc_done late;
 };
 
@@ -34,11 +33,11 @@ struct dcm_gc_host_space {
  * @nr: how many exist; may be read without the caller's lock
  */
 struct dcm_gc_host_spaces {
-	uint64_t window_bytes;
-	uint64_t region_min;
-	uint64_t region_max;
-	uint32_t regions_max;
-	uint32_t nr;
+	u64 window_bytes;
+	u64 region_min;
+	u64 region_max;
+	u32 regions_max;
+	u32 nr;
 	struct dcm_gc_host_space space[DCM_GC_SPACES_MAX];
 };
 
@@ -49,12 +48,12 @@ struct dcm_gc_host_spaces {
  * Return: %VIRTIO_GC_OK; or %VIRTIO_GC_INVALID or %VIRTIO_GC_LIMIT, and nothing
  * has changed.
  */
-uint32_t dcm_gc_host_space_add(struct dcm_gc_host_spaces *t, uint32_t id,
-			       const struct dcm_gc_layout *l, uint64_t window);
+u32 dcm_gc_host_space_add(struct dcm_gc_host_spaces *t, u32 id,
+			       const struct dcm_gc_layout *l, u64 window);
 
 /* The space, or %NULL if there is none with that id. */
 struct dcm_gc_host_space *dcm_gc_host_space_find(struct dcm_gc_host_spaces *t,
-						 uint32_t id);
+						 u32 id);
 
 void dcm_gc_host_space_drop(struct dcm_gc_host_spaces *t,
 			    struct dcm_gc_host_space *p);

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 #include "../lib/dcm_context.h"
 #include "../lib/thread.h"
@@ -33,9 +32,9 @@
 struct dcm_shim {
 	struct dcm_pager *pg;
 	enum dcm_host_mode mode;
-	uint64_t threshold;
-	uint64_t arena;
-	uint64_t arena_bytes;
+	u64 threshold;
+	u64 arena;
+	u64 arena_bytes;
 	bool protected;
 	bool no_direct;
 	bool orphan;
@@ -66,9 +65,9 @@ static inline int shim_result(int rc)
 }
 
 /* arena.c: free addresses of the arena */
-int dcm_arena_init(uint64_t base, uint64_t bytes);
-uint64_t dcm_arena_take(uint64_t bytes, uint64_t align);
-void dcm_arena_give(uint64_t addr, uint64_t bytes);
+int dcm_arena_init(u64 base, u64 bytes);
+u64 dcm_arena_take(u64 bytes, u64 align);
+void dcm_arena_give(u64 addr, u64 bytes);
 
 /* heap.c: libdcm's own heap */
 void *dcm_heap_alloc(size_t bytes, size_t align);

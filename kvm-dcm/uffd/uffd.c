@@ -47,7 +47,7 @@ static int uffd_open_fd(int *why)
 }
 
 /* A descriptor that has asked for its features can't be used afterwards. */
-static int features_probe(uint64_t *features, int *why)
+static int features_probe(u64 *features, int *why)
 {
 	struct uffdio_api api = { .api = UFFD_API };
 	int fd = uffd_open_fd(why), rc;
@@ -106,7 +106,7 @@ static int error_text(char *err, size_t len, int why)
  */
 int dcm_uffd_open(struct dcm_uffd *u, unsigned int flags, char *err, size_t len)
 {
-	uint64_t have = 0, want = FEATURES_NEEDED;
+	u64 have = 0, want = FEATURES_NEEDED;
 	struct uffdio_api api = { .api = UFFD_API };
 	int why = 0;
 
@@ -118,9 +118,9 @@ int dcm_uffd_open(struct dcm_uffd *u, unsigned int flags, char *err, size_t len)
 		return -ENOSYS;
 	}
 	if (flags & DCM_UFFD_NO_MOVE)
-		have &= ~(uint64_t)UFFD_FEATURE_MOVE;
+		have &= ~(u64)UFFD_FEATURE_MOVE;
 	if (flags & DCM_UFFD_NO_POISON)
-		have &= ~(uint64_t)UFFD_FEATURE_POISON;
+		have &= ~(u64)UFFD_FEATURE_POISON;
 	want |= have & (UFFD_FEATURE_MOVE | UFFD_FEATURE_POISON |
 			UFFD_FEATURE_THREAD_ID);
 	u->fd = uffd_open_fd(&why);
@@ -148,8 +148,7 @@ void dcm_uffd_close(struct dcm_uffd *u)
 		close(u->pidfd);
 }
 
-int dcm_uffd_register(struct dcm_uffd *u, uint64_t addr, uint64_t bytes,
-		      bool missing)
+int dcm_uffd_register(struct dcm_uffd *u, u64 addr, u64 bytes, bool missing)
 {
 	struct uffdio_register r = {
 		.range = { addr, bytes },
@@ -160,7 +159,7 @@ int dcm_uffd_register(struct dcm_uffd *u, uint64_t addr, uint64_t bytes,
 	return ioctl(u->fd, UFFDIO_REGISTER, &r) ? -errno : 0;
 }
 
-int dcm_uffd_unregister(struct dcm_uffd *u, uint64_t addr, uint64_t bytes)
+int dcm_uffd_unregister(struct dcm_uffd *u, u64 addr, u64 bytes)
 {
 	struct uffdio_range r = { addr, bytes };
 
@@ -172,15 +171,15 @@ int dcm_uffd_unregister(struct dcm_uffd *u, uint64_t addr, uint64_t bytes)
  *
  * Return: 0 or a negative errno; on failure some of the pages may be mapped.
  */
-int dcm_uffd_copy(struct dcm_uffd *u, uint64_t dst, const void *src,
-		  uint64_t bytes, unsigned int mode)
+int dcm_uffd_copy(struct dcm_uffd *u, u64 dst, const void *src, u64 bytes,
+		  unsigned int mode)
 {
-	uint64_t done = 0;
+	u64 done = 0;
 
 	while (done < bytes) {
 		struct uffdio_copy c = {
 			.dst = dst + done,
-			.src = (uint64_t)(uintptr_t)src + done,
+			.src = (u64)(uintptr_t)src + done,
 			.len = bytes - done,
 			.mode = (mode & DCM_UFFD_WP ? UFFDIO_COPY_MODE_WP : 0) |
 				(mode & DCM_UFFD_QUIET ?
@@ -191,7 +190,7 @@ int dcm_uffd_copy(struct dcm_uffd *u, uint64_t dst, const void *src,
 		if (!ioctl(u->fd, UFFDIO_COPY, &c))
 			return 0;
 		if (c.copy > 0)
-			done += (uint64_t)c.copy;
+			done += (u64)c.copy;
 		else if (errno != EAGAIN && errno != ENOMEM)
 			return -errno;
 		else
@@ -200,7 +199,7 @@ int dcm_uffd_copy(struct dcm_uffd *u, uint64_t dst, const void *src,
 	return 0;
 }
 
-static bool page_is_hole(uint64_t addr)
+static bool page_is_hole(u64 addr)
 {
 	unsigned char there = 1;
 
@@ -218,10 +217,10 @@ static bool page_is_hole(uint64_t addr)
  *
  * Return: 0, -EBUSY at a page that is pinned, or another errno.
  */
-int dcm_uffd_move(struct dcm_uffd *u, uint64_t dst, uint64_t src,
-		  uint64_t bytes, bool wake, uint64_t *moved)
+int dcm_uffd_move(struct dcm_uffd *u, u64 dst, u64 src, u64 bytes, bool wake,
+		  u64 *moved)
 {
-	uint64_t done = 0;
+	u64 done = 0;
 
 	while (done < bytes) {
 		struct uffdio_move m = {
@@ -238,7 +237,7 @@ int dcm_uffd_move(struct dcm_uffd *u, uint64_t dst, uint64_t src,
 		}
 		/* EAGAIN or another error: @m.move is what was moved so far. */
 		if (m.move > 0) {
-			done += (uint64_t)m.move;
+			done += (u64)m.move;
 		} else if (errno == EEXIST && page_is_hole(src + done)) {
 			if (wake)
 				dcm_uffd_wake(u, dst + done, DCM_PAGE_SIZE);
@@ -254,7 +253,7 @@ int dcm_uffd_move(struct dcm_uffd *u, uint64_t dst, uint64_t src,
 	return 0;
 }
 
-int dcm_uffd_protect(struct dcm_uffd *u, uint64_t addr, uint64_t bytes, bool wp)
+int dcm_uffd_protect(struct dcm_uffd *u, u64 addr, u64 bytes, bool wp)
 {
 	struct uffdio_writeprotect w = {
 		.range = { addr, bytes },
@@ -269,14 +268,14 @@ int dcm_uffd_protect(struct dcm_uffd *u, uint64_t addr, uint64_t bytes, bool wp)
 	return 0;
 }
 
-void dcm_uffd_wake(struct dcm_uffd *u, uint64_t addr, uint64_t bytes)
+void dcm_uffd_wake(struct dcm_uffd *u, u64 addr, u64 bytes)
 {
 	struct uffdio_range r = { addr, bytes };
 
 	ioctl(u->fd, UFFDIO_WAKE, &r);
 }
 
-int dcm_uffd_poison(struct dcm_uffd *u, uint64_t addr, uint64_t bytes)
+int dcm_uffd_poison(struct dcm_uffd *u, u64 addr, u64 bytes)
 {
 	struct uffdio_poison p = { .range = { addr, bytes } };
 

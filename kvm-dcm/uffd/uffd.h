@@ -7,11 +7,12 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
 #include <linux/userfaultfd.h>
+
+#include "../lib/dcm_context.h"
 
 /* Debian 12's kernel headers are those of 6.1. */
 #ifndef UFFD_FEATURE_WP_UNPOPULATED
@@ -71,17 +72,15 @@ int dcm_uffd_open(struct dcm_uffd *u, unsigned int flags, char *err,
 		  size_t len);
 void dcm_uffd_close(struct dcm_uffd *u);
 
-int dcm_uffd_register(struct dcm_uffd *u, uint64_t addr, uint64_t bytes,
-		      bool missing);
-int dcm_uffd_unregister(struct dcm_uffd *u, uint64_t addr, uint64_t bytes);
-int dcm_uffd_copy(struct dcm_uffd *u, uint64_t dst, const void *src,
-		  uint64_t bytes, unsigned int mode);
-int dcm_uffd_move(struct dcm_uffd *u, uint64_t dst, uint64_t src,
-		  uint64_t bytes, bool wake, uint64_t *moved);
-int dcm_uffd_protect(struct dcm_uffd *u, uint64_t addr, uint64_t bytes,
-		     bool wp);
-void dcm_uffd_wake(struct dcm_uffd *u, uint64_t addr, uint64_t bytes);
-int dcm_uffd_poison(struct dcm_uffd *u, uint64_t addr, uint64_t bytes);
+int dcm_uffd_register(struct dcm_uffd *u, u64 addr, u64 bytes, bool missing);
+int dcm_uffd_unregister(struct dcm_uffd *u, u64 addr, u64 bytes);
+int dcm_uffd_copy(struct dcm_uffd *u, u64 dst, const void *src, u64 bytes,
+		  unsigned int mode);
+int dcm_uffd_move(struct dcm_uffd *u, u64 dst, u64 src, u64 bytes, bool wake,
+		  u64 *moved);
+int dcm_uffd_protect(struct dcm_uffd *u, u64 addr, u64 bytes, bool wp);
+void dcm_uffd_wake(struct dcm_uffd *u, u64 addr, u64 bytes);
+int dcm_uffd_poison(struct dcm_uffd *u, u64 addr, u64 bytes);
 void dcm_uffd_drop(struct dcm_uffd *u, struct iovec *iov, unsigned int nr);
 
 #endif /* DCM_UFFD_H */
