@@ -84,7 +84,7 @@ DCM_EXPORT int mprotect(void *addr, size_t bytes, int prot)
 	if (likely(!pg) || ((u64)addr & (SHIM_PAGE - 1)) || !len ||
 	    !dcm_pager_owns(pg, addr, len))
 		return (int)syscall(SYS_mprotect, addr, bytes, prot);
-	__atomic_store_n(&dcm_shim.protected, true, __ATOMIC_RELAXED);
+	WRITE_ONCE(dcm_shim.protected, true);
 	if (!(prot & PROT_READ))
 		dcm_pager_hold(pg, addr, len, true);
 	rc = (int)syscall(SYS_mprotect, addr, bytes, prot);

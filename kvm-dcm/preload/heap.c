@@ -82,8 +82,7 @@ static bool heap_map(void)
 		if (p != -1) {
 			heap.base = (char *)p;
 			heap.fresh = heap.base;
-			__atomic_store_n(&heap.end, heap.base + bytes,
-					 __ATOMIC_RELEASE);
+			smp_store_release(&heap.end, heap.base + bytes);
 			return true;
 		}
 	}
@@ -174,7 +173,7 @@ void dcm_heap_free(void *p)
 
 bool dcm_heap_owns(const void *p)
 {
-	char *end = __atomic_load_n(&heap.end, __ATOMIC_ACQUIRE);
+	char *end = smp_load_acquire(&heap.end);
 
 	return (const char *)p < end && (const char *)p >= heap.base;
 }

@@ -43,17 +43,15 @@ void dcm_malloc_ready(void)
 		(int (*)(void **, size_t, size_t))dlsym(RTLD_NEXT,
 							"posix_memalign");
 	next.usable = (size_t(*)(void *))dlsym(RTLD_NEXT, "malloc_usable_size");
-	__atomic_store_n(&next.ready,
-			 next.malloc && next.calloc && next.realloc &&
-				 next.free && next.posix_memalign &&
-				 next.usable,
-			 __ATOMIC_RELEASE);
+	smp_store_release(&next.ready, next.malloc && next.calloc &&
+					       next.realloc && next.free &&
+					       next.posix_memalign &&
+					       next.usable);
 }
 
 static inline bool heap_is_own(void)
 {
-	return dcm_thread_inside ||
-	       !__atomic_load_n(&next.ready, __ATOMIC_ACQUIRE);
+	return dcm_thread_inside || !smp_load_acquire(&next.ready);
 }
 
 DCM_EXPORT void *malloc(size_t n)

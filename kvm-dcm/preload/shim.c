@@ -210,7 +210,7 @@ static int arena_unmap(struct dcm_pager *pg, u64 addr, u64 len)
 	sigset_t old;
 
 	if (range_is_paged(pg, addr, len)) {
-		if (__atomic_load_n(&dcm_shim.protected, __ATOMIC_RELAXED) &&
+		if (READ_ONCE(dcm_shim.protected) &&
 		    mprotect(p, len, PROT_READ | PROT_WRITE))
 			return -1;
 		if (shim_result(dcm_pager_discard(pg, p, len)))
@@ -438,7 +438,7 @@ static void pager_start(const char *path)
 	}
 	pthread_atfork(fork_prepare, fork_parent, fork_child);
 	free(cfg);
-	__atomic_store_n(&dcm_shim.pg, pg, __ATOMIC_RELEASE);
+	smp_store_release(&dcm_shim.pg, pg);
 }
 
 __attribute__((constructor)) static void shim_start(void)
@@ -464,6 +464,6 @@ __attribute__((destructor)) static void shim_stop(void)
 
 	if (!pg || dcm_shim.mode != DCM_MODE_QEMU)
 		return;
-	__atomic_store_n(&dcm_shim.pg, NULL, __ATOMIC_RELEASE);
+	smp_store_release(&dcm_shim.pg, NULL);
 	dcm_pager_close(pg);
 }

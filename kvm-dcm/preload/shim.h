@@ -47,7 +47,7 @@ static inline struct dcm_pager *shim_pager(void)
 {
 	if (dcm_thread_inside)
 		return NULL;
-	return __atomic_load_n(&dcm_shim.pg, __ATOMIC_ACQUIRE);
+	return smp_load_acquire(&dcm_shim.pg);
 }
 
 static inline u64 shim_page_up(u64 n)
