@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/client/conn.c kvm-dcm/client/client.c kvm-dcm/client/address.c kvm-dcm/client/data.c kvm-dcm/client/donor.c kvm-dcm/client/lane.c kvm-dcm/client/member.c kvm-dcm/client/placement.c kvm-dcm/client/request.c kvm-dcm/client/session.c kvm-dcm/client/slab_map.c kvm-dcm/client/slab.c kvm-dcm/client/status.c kvm-dcm/client/verbs.c kvm-dcm/lib/log.c kvm-dcm/lib/tls.c kvm-dcm/transport/shm.c kvm-dcm/transport/tcp.c kvm-dcm/transport/verbs.c kvm-dcm/client/activity.c kvm-dcm/client/choose.c kvm-dcm/proto/wire.c tests/fuzz/fake_net.c tests/fuzz/plain_tls.c tests/fuzz/sockets.c */
+/* links: kvm-dcm/client/conn.c kvm-dcm/client/client.c kvm-dcm/client/address.c kvm-dcm/client/data.c kvm-dcm/client/donor.c kvm-dcm/client/lane.c kvm-dcm/client/member.c kvm-dcm/client/placement.c kvm-dcm/client/request.c kvm-dcm/client/session.c kvm-dcm/client/slab_map.c kvm-dcm/client/slab.c kvm-dcm/client/status.c kvm-dcm/client/verbs.c kvm-dcm/lib/log.c kvm-dcm/lib/tls.c kvm-dcm/transport/shm.c kvm-dcm/transport/tcp.c kvm-dcm/transport/verbs.c kvm-dcm/client/activity.c kvm-dcm/client/choose.c kvm-dcm/proto/wire.c tests/fuzz/fake_links.c tests/fuzz/fake_net.c tests/fuzz/fake_pager.c tests/fuzz/plain_tls.c tests/fuzz/sockets.c */
 /* libs: -lrdmacm -libverbs -Wl,--wrap=socketpair,--wrap=setsockopt,--wrap=send,--wrap=recv,--wrap=sendmsg,--wrap=recvmsg,--wrap=read,--wrap=write,--wrap=shutdown,--wrap=close,--wrap=poll,--wrap=eventfd,--wrap=clock_gettime,--wrap=socket,--wrap=connect,--wrap=getsockopt,--wrap=getaddrinfo,--wrap=freeaddrinfo,--wrap=opendir,--wrap=pthread_join,--wrap=pthread_setname_np,--wrap=pthread_cond_timedwait,--wrap=mmap,--wrap=munmap,--wrap=madvise,--wrap=calloc,--wrap=free */
 /*
  * client_fuzz.c - libFuzzer on what donors say to a host, over all connections
@@ -11,18 +11,17 @@
  * added, drained and removed; time passes. Names and tags are what the host has
  * said.
  *
- * Whatever happens: an extent gets a slab only if it was asked for, and no second
- * one unless that was; every callback comes as client.h says; every operation
- * completes once; what the host sends is what its own codec takes; its lists and
- * counters fit each other; and once donors are gone for good and the pager has
- * released all, no slab, mapping or descriptor is left.
+ * Whatever happens: to the pager all comes as fake_pager.c says; what the host
+ * sends is what its own codec takes; its lists and counters fit each other; and
+ * once donors are gone for good and the pager has released all, no slab, mapping
+ * or descriptor is left.
  *
  * The real control thread's loop runs, in this thread: its poll() is where an
  * input's steps are taken. In its place the harness has the cipher, the clock,
- * connect(), name lookup and RDMA; sockets are sockets.c's.
+ * connect(), name lookup and RDMA; donors are fake_net.c's, links fake_links.c's,
+ * sockets sockets.c's.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <sanitizer/asan_interface.h>
 #include <signal.h>
@@ -33,16 +32,14 @@
 
 #include "../../kvm-dcm/client/client_int.h"
 #include "../../kvm-dcm/lib/thread.h"
+#include "fake_links.h"
 #include "fake_net.h"
+#include "fake_pager.h"
 #include "input.h"
 #include "sockets.h"
 
-#define EXTENTS 6u
-#define LANES 2u
 #define SLAB ((u64)DCM_WIRE_SLAB_MIN)
 #define DONORS 6u /* names there are */
-#define HELD 48u
-#define IOS 24u
 #define CALM 2000u /* rounds */
 /*
  * Rounds until donors that are gone hold nothing: a read ends behind each message
@@ -67,49 +64,12 @@ void __real_free(void *p);
 void *__wrap_calloc(size_t n, size_t size);
 void __wrap_free(void *p);
 
-/**
- * struct held - a slab the pager has, or its operations still use
- * @dropped: released: no callback names it any more
- */
-struct held {
-	struct dcm_client_slab *slab;
-	u32 extent;
-	u32 in_flight;
-	bool evicted;
-	bool lost;
-	bool dropped;
-};
-
-struct op {
-	struct dcm_io io;
-	struct held *held;
-	u32 lane;
-	bool shm;
-	bool busy;
-	u8 *buf;
-};
-
-/* A queue pair of links: it never carries anything. */
-struct pair {
-	struct dcm_endpoint ep;
-	bool up;
-	bool dead;
-};
-
 static struct dcm_client *client;
 static struct in in;
 static void *(*thread_fn)(void *);
 static void *thread_arg;
-
-static struct held held[HELD];
-static struct held *current[EXTENTS];
-/* asked for and not to be forgotten, asked for, asked for besides @current */
-static bool wanted[EXTENTS], asked[EXTENTS], other[EXTENTS], starved[EXTENTS];
-static bool session_on[DCM_CONFIG_DONORS_MAX];
-static struct op ops[IOS];
-static u32 nr_pairs, nr_maps, pair_how;
-static bool use_links, polling;
-static u64 fenced; /* donors, a bit each, while polling */
+static u32 nr_maps;
+static bool no_populate; /* it fails */
 static u32 busy; /* rounds in which there was something to do */
 
 /* ---- what is not the control plane's ---- */
@@ -200,306 +160,11 @@ UNTRACED void __wrap_free(void *p)
 int __wrap_madvise(void *at, size_t bytes, int advice)
 {
 	EXPECT(at && bytes);
-	if (advice != MADV_POPULATE_READ || !(pair_how & 0x10))
+	if (advice != MADV_POPULATE_READ || !no_populate)
 		return 0;
 	errno = EFAULT;
 	return -1;
 }
-
-/* ---- the pager: callbacks ---- */
-
-static struct held *held_of(const struct dcm_client_slab *slab)
-{
-	for (u32 i = 0; i < HELD; i++)
-		if (held[i].slab == slab && !held[i].dropped)
-			return &held[i];
-	abort();
-}
-
-static void drop(struct held *h)
-{
-	if (current[h->extent] == h)
-		current[h->extent] = NULL;
-	h->dropped = true;
-	dcm_client_release(client, h->slab);
-	if (!h->in_flight)
-		h->slab = NULL;
-}
-
-static void cb_attached(void *arg, u32 extent, struct dcm_client_slab *slab)
-{
-	struct held *h = NULL;
-
-	(void)arg;
-	EXPECT(extent < EXTENTS && slab->extent == extent);
-	EXPECT(slab->ref.bytes == client->extent_bytes);
-	EXPECT((slab->transport == DCM_WT_SHM) ==
-	     (slab->ref.map && slab->ref.fd >= 0));
-	EXPECT(asked[extent] && (!current[extent] || other[extent]));
-	wanted[extent] = false;
-	asked[extent] = bit_test(client->want, extent);
-	other[extent] = false;
-	starved[extent] = false;
-	for (u32 i = 0; i < HELD; i++) {
-		EXPECT(!held[i].slab || held[i].dropped ||
-		       held[i].slab != slab);
-		if (!held[i].slab)
-			h = &held[i];
-	}
-	if (!h) {
-		current[extent] = NULL;
-		dcm_client_release(client, slab);
-		return;
-	}
-	*h = (struct held){ .slab = slab, .extent = extent };
-	current[extent] = h;
-}
-
-static void want_other(struct held *h)
-{
-	/* of one that is not the newest: nothing is done */
-	if (!current[h->extent] || current[h->extent] == h)
-		wanted[h->extent] = true;
-	asked[h->extent] = true;
-	if (current[h->extent] == h)
-		other[h->extent] = true;
-	dcm_client_want_other(client, h->slab);
-}
-
-static void cb_evict(void *arg, struct dcm_client_slab *slab)
-{
-	struct held *h = held_of(slab);
-
-	(void)arg;
-	EXPECT(!h->evicted && !h->lost);
-	h->evicted = true;
-	want_other(h);
-}
-
-static void cb_lost(void *arg, struct dcm_client_slab *slab,
-		    const struct dcm_host_donor *donor)
-{
-	struct held *h = held_of(slab);
-
-	(void)arg;
-	EXPECT(!h->lost && slab->dead && strlen(donor->name) <= DCM_NAME_MAX &&
-	     strlen(donor->address) <= DCM_ADDRESS_MAX);
-	h->lost = true;
-	if (current[h->extent] == h)
-		current[h->extent] = NULL;
-}
-
-static void cb_starved(void *arg, u32 extent)
-{
-	(void)arg;
-	EXPECT(extent < EXTENTS && asked[extent] && !starved[extent]);
-	starved[extent] = true;
-}
-
-static void cb_session(void *arg, u32 donor, const struct dcm_client_session *s)
-{
-	(void)arg;
-	EXPECT(donor < DCM_CONFIG_DONORS_MAX);
-	EXPECT(!s || (s->id && !session_on[donor]));
-	session_on[donor] = s;
-}
-
-static void cb_donor(void *arg, u32 donor, const struct dcm_host_donor *d)
-{
-	(void)arg;
-	EXPECT(donor < DCM_CONFIG_DONORS_MAX && d->name[0] == 'd');
-}
-
-/* All that was posted over the older connection has been polled. */
-UNTRACED static void fenced_check(u32 lane, u64 donors)
-{
-	for (u32 i = 0; i < IOS; i++)
-		EXPECT(!ops[i].busy || ops[i].shm || ops[i].lane != lane ||
-		     !(donors >> ops[i].held->slab->donor & 1));
-}
-
-static void cb_fenced(void *arg, u32 lane, u32 donor)
-{
-	(void)arg;
-	/* what dcm_client_io_poll() is about to return counts as polled */
-	if (polling)
-		fenced |= 1ull << donor;
-	else
-		fenced_check(lane, 1ull << donor);
-}
-
-static const struct dcm_client_ops callbacks = {
-	.attached = cb_attached,
-	.evict = cb_evict,
-	.lost = cb_lost,
-	.starved = cb_starved,
-	.session = cb_session,
-	.donor = cb_donor,
-	.fenced = cb_fenced,
-};
-
-/* ---- lanes ---- */
-
-static void post(u32 lane, u32 how, struct held *h)
-{
-	struct op *op = NULL;
-
-	for (u32 i = 0; i < IOS; i++)
-		if (!ops[i].busy)
-			op = &ops[i];
-	if (!op || !h->slab || h->dropped)
-		return;
-	*op = (struct op){ .held = h, .lane = lane };
-	op->shm = h->slab->transport == DCM_WT_SHM;
-	op->io.slab = &h->slab->ref;
-	op->io.op = how & 1 ? DCM_IO_WRITE : DCM_IO_READ;
-	op->io.bytes = (1 + (how >> 1) % 16) * 4096;
-	op->io.offset = (u64)(how >> 5) * 65536;
-	op->io.status = 1;
-	op->buf = calloc(1, op->io.bytes);
-	op->io.data = op->buf;
-	EXPECT(op->buf);
-	op->busy = !dcm_client_io_post(client, lane, &op->io);
-	if (op->busy)
-		h->in_flight++;
-	else
-		free(op->buf);
-}
-
-static void lane_poll(u32 lane, int max)
-{
-	struct dcm_io *io, *next;
-	int n, seen = 0;
-
-	dcm_client_io_flush(client, lane);
-	polling = true;
-	n = dcm_client_io_poll(client, lane, &io, max);
-	polling = false;
-	for (; io; io = next) {
-		struct op *op = container_of(io, struct op, io);
-
-		next = io->next;
-		seen++;
-		EXPECT(op->busy && op->lane == lane && io->status <= 0);
-		op->busy = false;
-		free(op->buf);
-		if (!--op->held->in_flight && op->held->dropped)
-			op->held->slab = NULL;
-	}
-	EXPECT(seen == n && n <= max);
-	fenced_check(lane, fenced);
-	fenced = 0;
-}
-
-static void lane_step(void)
-{
-	const u32 how = byte(&in), lane = how % LANES;
-	struct pollfd fds[DCM_CLIENT_FDS_MAX];
-
-	if (use_links) {
-		dcm_client_lane_look(client, lane);
-		return;
-	}
-	for (u32 i = 0; i < (how >> 1 & 3); i++) {
-		const u32 what = byte(&in);
-
-		post(lane, what, &held[byte(&in) % HELD]);
-	}
-	/* of the newest as well: those there are */
-	for (u32 i = 0; how & 0x20 && i < HELD; i++)
-		if (held[i].slab && !held[i].dropped)
-			post(lane, how >> 3, &held[i]);
-	lane_poll(lane, 1 + (int)(how >> 6) * 7);
-	EXPECT(dcm_client_io_fds(client, lane, fds, DCM_CLIENT_FDS_MAX) >= 0);
-	if (!dcm_client_io_in_flight(client, lane))
-		for (u32 i = 0; i < IOS; i++)
-			EXPECT(!ops[i].busy || ops[i].lane != lane);
-}
-
-/* ---- links: a pager that moves data by itself ---- */
-
-static void pair_close(struct dcm_endpoint *ep)
-{
-	nr_pairs--;
-	free(container_of(ep, struct pair, ep));
-}
-
-static bool pair_dead(struct dcm_endpoint *ep)
-{
-	return container_of(ep, struct pair, ep)->dead;
-}
-
-static void pair_kill(struct dcm_endpoint *ep)
-{
-	container_of(ep, struct pair, ep)->dead = true;
-}
-
-static const char *pair_why(struct dcm_endpoint *ep)
-{
-	(void)ep;
-	return "";
-}
-
-static u32 pair_in_flight(struct dcm_endpoint *ep)
-{
-	(void)ep;
-	return 0;
-}
-
-static const struct dcm_transport_ops pair_ops = {
-	.name = "pair",
-	.close = pair_close,
-	.dead = pair_dead,
-	.kill = pair_kill,
-	.why = pair_why,
-	.in_flight = pair_in_flight,
-};
-
-static struct dcm_endpoint *link_data(void *arg, u32 donor, u32 lane,
-				      const struct dcm_tcp_args *args, int *err)
-{
-	(void)arg;
-	EXPECT(donor < DCM_CONFIG_DONORS_MAX && lane < LANES && args->fd >= 0);
-	*err = -EBUSY;
-	return pair_how & 1 ? NULL : dcm_transport_tcp.open(args, err);
-}
-
-static struct dcm_endpoint *link_pair(void *arg, u32 donor, u32 lane,
-				      const struct sockaddr_storage *to,
-				      const struct dcm_wire_shown *shown,
-				      int *err)
-{
-	struct pair *p;
-
-	(void)arg;
-	(void)shown;
-	EXPECT(donor < DCM_CONFIG_DONORS_MAX && lane < LANES);
-	EXPECT(to->ss_family == AF_INET || to->ss_family == AF_INET6);
-	*err = -EBUSY;
-	if (pair_how & 2)
-		return NULL;
-	p = calloc(1, sizeof(*p));
-	EXPECT(p);
-	p->ep.ops = &pair_ops;
-	p->up = pair_how & 4;
-	p->dead = pair_how & 8;
-	nr_pairs++;
-	return &p->ep;
-}
-
-static bool link_paired(struct dcm_endpoint *ep)
-{
-	struct pair *p = container_of(ep, struct pair, ep);
-
-	p->up |= (bool)(pair_how & 4);
-	return p->up;
-}
-
-static const struct dcm_client_links links = {
-	.data = link_data,
-	.pair = link_pair,
-	.paired = link_paired,
-};
 
 /* ---- what has to be so at any time ---- */
 
@@ -532,13 +197,6 @@ UNTRACED static void slabs_check(void)
 			mine[client->job[i].pick[0]]++;
 	for (u32 i = 0; i < client->nr_donors; i++)
 		EXPECT(mine[i] == client->donor[i].load.mine);
-	for (u32 i = 0; i < HELD; i++) {
-		if (!held[i].slab)
-			continue;
-		for (s = client->slabs; s && s != held[i].slab; s = s->next)
-			;
-		EXPECT(s && s->extent == held[i].extent);
-	}
 }
 
 UNTRACED static void conn_check(const struct dcm_conn *c)
@@ -548,30 +206,17 @@ UNTRACED static void conn_check(const struct dcm_conn *c)
 	     c->out_len <= DCM_CONN_OUT_MAX);
 }
 
-/* The pager has asked, and the control thread has not read that yet. */
-UNTRACED static bool other_noted(u32 extent)
-{
-	for (struct dcm_client_slab *s = client->slabs; s; s = s->next)
-		if (s->extent == extent && READ_ONCE(s->notes) & NOTE_OTHER)
-			return true;
-	return false;
-}
-
 UNTRACED static void check(void)
 {
 	u32 pending = 0;
 
 	slabs_check();
+	pager_check();
 	for (u32 i = 0; i < EXTENTS; i++) {
 		pending += bit_test(client->pending, i);
 		EXPECT(jobs_of(i) == bit_test(client->placing, i));
 		EXPECT(!bit_test(client->pending, i) ||
 		     !bit_test(client->placing, i));
-		/* what was asked for is not forgotten */
-		EXPECT(!wanted[i] || bit_test(client->want, i) ||
-		     bit_test(client->pending, i) ||
-		     bit_test(client->placing, i) || current[i] ||
-		     other_noted(i));
 	}
 	EXPECT(pending == client->nr_pending);
 	for (u32 i = 0; i < client->nr_donors; i++) {
@@ -582,37 +227,6 @@ UNTRACED static void check(void)
 }
 
 /* ---- steps ---- */
-
-static void want_step(u32 how)
-{
-	const u32 extent = how % EXTENTS;
-
-	if (!current[extent])
-		wanted[extent] = true;
-	asked[extent] = true;
-	dcm_client_want(client, extent);
-}
-
-static void slab_step(void)
-{
-	const u32 how = byte(&in);
-	struct held *h = &held[byte(&in) % HELD];
-
-	/* one that is there, as few are */
-	for (u32 i = 0; i < HELD && (!h->slab || h->dropped); i++)
-		h = &held[i];
-	if (!h->slab || h->dropped)
-		return;
-	if (how & 1)
-		want_other(h);
-	if (how & 2)
-		dcm_client_stale(client, h->slab);
-	if (how & 4)
-		drop(h);
-	else
-		dcm_client_write_count(client, h->slab->donor, h->slab->ref.id,
-			       how << 14, how << 12);
-}
 
 static void donor_name(struct dcm_host_donor *d, u32 i)
 {
@@ -640,7 +254,8 @@ static void member_step(void)
 		dcm_client_donor_remove(client, d.name);
 		break;
 	default:
-		pair_how = how >> 2;
+		links_set(how >> 2);
+		no_populate = how & 0x40;
 	}
 }
 
@@ -651,14 +266,14 @@ static u32 step(void)
 	switch (what % 16) {
 	case 0:
 	case 1:
-		want_step(what >> 4);
+		pager_want(what >> 4);
 		break;
 	case 2:
-		slab_step();
+		pager_slab_step(&in);
 		break;
 	case 3:
 	case 4:
-		lane_step();
+		pager_lane_step(&in);
 		break;
 	case 5:
 		member_step();
@@ -676,10 +291,7 @@ static u32 step(void)
 
 static bool all_gone(void)
 {
-	for (u32 i = 0; i < IOS; i++)
-		if (ops[i].busy)
-			return false;
-	return !client->slabs;
+	return pager_idle() && !client->slabs;
 }
 
 /* Donors are gone, and the pager gives up all it has. */
@@ -689,15 +301,7 @@ static bool finish(void)
 
 	if (!rounds)
 		net_end();
-	for (u32 i = 0; i < HELD; i++)
-		if (held[i].slab && !held[i].dropped)
-			drop(&held[i]);
-	for (u32 lane = 0; lane < LANES; lane++) {
-		if (use_links)
-			dcm_client_lane_look(client, lane);
-		else
-			lane_poll(lane, IOS);
-	}
+	pager_release();
 	net_pass(900);
 	EXPECT(++rounds < GONE);
 	/* a session that was not heard of for the patience is none */
@@ -742,12 +346,6 @@ int __wrap_poll(struct pollfd *fds, nfds_t nr, int ms)
 
 /* ---- a control plane's life ---- */
 
-static void start(const struct dcm_client_config *cfg)
-{
-	EXPECT(!dcm_client_start(cfg, &callbacks, NULL, &client));
-	EXPECT(client->nr_extents == EXTENTS);
-}
-
 static void life(void)
 {
 	static const u8 key[DCM_WIRE_KEY_MIN];
@@ -766,19 +364,20 @@ static void life(void)
 		.transport = (how >> 2 & 3) % 3,
 		.no_populate = how & 0x10,
 		.seed = 1 + how,
-		.links = how & 0x20 ? &links : NULL,
+		.links = how & 0x20 ? &fake_links : NULL,
 		.patience_ms = DCM_WIRE_SILENCE_MS,
 	};
 
-	use_links = cfg.links;
 	for (u32 i = 0; i < 3; i++)
 		donor_name(&names[i], i + (donors >> 2 & 1));
 	/* there is no device but with links */
 	if (cfg.transport == DCM_TRANSPORT_VERBS &&
-	    (cfg.data_encryption || !use_links))
+	    (cfg.data_encryption || !cfg.links))
 		cfg.transport = DCM_TRANSPORT_TCP;
-	pair_how = 4;
-	start(&cfg);
+	links_set(4);
+	no_populate = false;
+	client = pager_start(&cfg);
+	EXPECT(client->nr_extents == EXTENTS);
 	thread_fn(thread_arg);
 	/* and one that was refused */
 	room_used = min(client->nr_donors + 1, DCM_CONFIG_DONORS_MAX);
@@ -800,18 +399,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size > 1024)
 		return 0;
 	in = (struct in){ data, data + size };
-	memset(held, 0, sizeof(held));
-	memset(current, 0, sizeof(current));
-	memset(wanted, 0, sizeof(wanted));
-	memset(asked, 0, sizeof(asked));
-	memset(other, 0, sizeof(other));
-	memset(starved, 0, sizeof(starved));
-	memset(session_on, 0, sizeof(session_on));
-	memset(ops, 0, sizeof(ops));
 	busy = 0;
 	net_begin();
 	life();
 	net_left();
-	EXPECT(!nr_pairs && !nr_maps && !sockets_open());
+	EXPECT(!links_paired() && !nr_maps && !sockets_open());
 	return 0;
 }
