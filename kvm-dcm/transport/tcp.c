@@ -9,11 +9,8 @@
  * stream first, because a donor answers in order, and every answer is a head of
  * 24 bytes and, if it grants a READ, exactly the payload asked for. The one
  * exception, a refusal, has no payload; the bytes behind it have then landed
- * too far back, and are gathered into @back and read again from there.
- * (dcm-tc18 has RDMA only; its data path has no such case.)
- *
- * Under TLS gnutls_record_recv() walks the same lists, and sending goes through
- * a buffer of one record. GnuTLS is not called on a plain connection.
+ * too far back, and are returned to the stream (stream.c), which gives them out
+ * again. (dcm-tc18 has RDMA only; its data path has no such case.)
  *
  * States: alive, dead (for good). Operations: posted [sent, head), sent
  * [tail, sent), completed (the done list).
@@ -32,20 +29,16 @@
  * Locking: none, one lane uses an endpoint. All memory is mapped at open().
  */
 #include <errno.h>
-#include <gnutls/gnutls.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
 #include <poll.h>
-#include <unistd.h>
 
 #include "../lib/clock.h"
 #include "../proto/wire.h"
+#include "stream.h"
 #include "tcp.h"
 
 #define TCP_REQ_BYTES (DCM_WIRE_HDR_BYTES + sizeof(struct dcm_wire_io))
 #define TCP_ANS_BYTES (DCM_WIRE_HDR_BYTES + sizeof(struct dcm_wire_io_done))
-#define TCP_RECORD 16384u
 /* operations in one sendmsg() and in one recvmsg() */
 #define TCP_TX_OPS 32u
 #define TCP_RX_OPS 8u
@@ -77,16 +70,12 @@ struct tcp_op {
  * @tx_off: bytes of @sent that are sent
  * @rx_off: bytes of @tail's answer that have come
  * @heard_ns: when bytes last came, or else since when they are awaited
- * @tx_record: bytes that GnuTLS has taken and not sent yet
- * @back_pos: next byte of @back to be read
- * @back_len: end of the bytes in @back
+ * @back: the stream's
  */
 struct tcp_endpoint {
 	struct dcm_endpoint ep;
-	int fd;
 	bool dead;
 	u32 depth;
-	gnutls_session_t tls;
 	const char *why;
 	u64 head;
 	u64 sent;
@@ -95,12 +84,9 @@ struct tcp_endpoint {
 	size_t rx_off;
 	u64 silence_ns;
 	u64 heard_ns;
-	size_t tx_record;
-	size_t back_pos;
-	size_t back_len;
 	struct dcm_done done;
 	struct tcp_op op[DCM_WIRE_INFLIGHT_MAX];
-	u8 record[TCP_RECORD];
+	struct dcm_stream stream;
 	u8 back[TCP_BACK_BYTES];
 };
 
@@ -142,12 +128,10 @@ static void endpoint_fail(struct tcp_endpoint *t, const char *why)
 		return;
 	t->dead = true;
 	t->why = why;
-	t->back_pos = 0;
-	t->back_len = 0;
 	while (t->tail < t->head)
 		op_complete(t, -ENOTCONN);
 	t->sent = t->head;
-	shutdown(t->fd, SHUT_RDWR);
+	dcm_stream_kill(&t->stream);
 }
 
 /* ---- sending ---- */
@@ -195,71 +179,24 @@ static void tx_advance(struct tcp_endpoint *t, size_t bytes)
 	}
 }
 
-static void tx_plain(struct tcp_endpoint *t)
-{
-	struct iovec iov[2 * TCP_TX_OPS];
-	struct msghdr msg = { .msg_iov = iov };
-	ssize_t n;
-
-	while (t->sent < t->head) {
-		msg.msg_iovlen = tx_list(t, iov, SIZE_MAX);
-		n = sendmsg(t->fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
-		if (n < 0) {
-			if (errno == EINTR)
-				continue;
-			if (errno != EAGAIN)
-				endpoint_fail(t, "connection lost");
-			return;
-		}
-		tx_advance(t, (size_t)n);
-	}
-}
-
-static void tx_tls(struct tcp_endpoint *t)
-{
-	struct iovec iov[2 * TCP_TX_OPS];
-	unsigned int n, i;
-	size_t len;
-	ssize_t ret;
-
-	while (t->sent < t->head) {
-		len = t->tx_record;
-		if (len) {
-			ret = gnutls_record_send(t->tls, NULL, 0);
-		} else {
-			n = tx_list(t, iov, TCP_RECORD);
-			for (i = 0; i < n; i++) {
-				memcpy(t->record + len, iov[i].iov_base,
-				       iov[i].iov_len);
-				len += iov[i].iov_len;
-			}
-			ret = gnutls_record_send(t->tls, t->record, len);
-		}
-		if (ret == GNUTLS_E_AGAIN || ret == GNUTLS_E_INTERRUPTED) {
-			t->tx_record = len;
-			if (ret == GNUTLS_E_AGAIN)
-				return;
-			continue;
-		}
-		if (ret < 0) {
-			endpoint_fail(t, "connection lost");
-			return;
-		}
-		tx_advance(t, t->tx_record ? len : (size_t)ret);
-		t->tx_record = 0;
-	}
-}
-
 static void tcp_flush(struct dcm_endpoint *ep)
 {
 	struct tcp_endpoint *t = to_tcp(ep);
+	struct iovec iov[2 * TCP_TX_OPS];
+	unsigned int n;
+	ssize_t sent;
 
-	if (t->dead || t->sent == t->head)
-		return;
-	if (t->tls)
-		tx_tls(t);
-	else
-		tx_plain(t);
+	while (t->sent < t->head) {
+		n = tx_list(t, iov, dcm_stream_send_max(&t->stream));
+		sent = dcm_stream_send(&t->stream, iov, n);
+		if (sent == -EAGAIN)
+			return;
+		if (sent < 0) {
+			endpoint_fail(t, "connection lost");
+			return;
+		}
+		tx_advance(t, (size_t)sent);
+	}
 }
 
 /* ---- receiving ---- */
@@ -293,83 +230,6 @@ static unsigned int rx_list(struct tcp_endpoint *t, struct iovec *iov,
 		skip = 0;
 	}
 	return n;
-}
-
-static ssize_t rx_plain(struct tcp_endpoint *t, struct iovec *iov,
-			unsigned int n)
-{
-	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = n };
-	ssize_t ret;
-
-	do {
-		ret = recvmsg(t->fd, &msg, MSG_DONTWAIT);
-	} while (ret < 0 && errno == EINTR);
-	if (ret > 0)
-		return ret;
-	return ret < 0 && errno == EAGAIN ? -EAGAIN : -ENOTCONN;
-}
-
-static ssize_t rx_tls(struct tcp_endpoint *t, struct iovec *iov, unsigned int n)
-{
-	size_t total = 0, off = 0;
-	unsigned int i = 0;
-	ssize_t ret;
-
-	while (i < n) {
-		ret = gnutls_record_recv(t->tls, (char *)iov[i].iov_base + off,
-					 iov[i].iov_len - off);
-		if (ret == GNUTLS_E_INTERRUPTED)
-			continue;
-		if (ret == GNUTLS_E_AGAIN)
-			break;
-		/* bytes that came before the end are valid */
-		if (ret <= 0)
-			return total ? (ssize_t)total : -ENOTCONN;
-		total += (size_t)ret;
-		off += (size_t)ret;
-		if (off == iov[i].iov_len) {
-			i++;
-			off = 0;
-		}
-	}
-	return total ? (ssize_t)total : -EAGAIN;
-}
-
-static ssize_t rx_back(struct tcp_endpoint *t, struct iovec *iov,
-		       unsigned int n)
-{
-	size_t len;
-
-	if (!n)
-		return -EAGAIN;
-	len = min(iov[0].iov_len, t->back_len - t->back_pos);
-	memcpy(iov[0].iov_base, t->back + t->back_pos, len);
-	t->back_pos += len;
-	if (t->back_pos == t->back_len) {
-		t->back_pos = 0;
-		t->back_len = 0;
-	}
-	return (ssize_t)len;
-}
-
-/* Of @total bytes that were scattered, take back the last @left. */
-static void rx_unread(struct tcp_endpoint *t, const struct iovec *iov,
-		      size_t total, size_t left)
-{
-	size_t skip = total - left, len;
-
-	for (; left; iov++) {
-		if (skip >= iov->iov_len) {
-			skip -= iov->iov_len;
-			continue;
-		}
-		len = min(iov->iov_len - skip, left);
-		memcpy(t->back + t->back_len, (char *)iov->iov_base + skip,
-		       len);
-		t->back_len += len;
-		left -= len;
-		skip = 0;
-	}
 }
 
 /*
@@ -416,7 +276,8 @@ static void rx_advance(struct tcp_endpoint *t, const struct iovec *iov,
 				return;
 			if (!ret) {
 				if (rx_payload(io) && left) {
-					rx_unread(t, iov, total, left);
+					dcm_stream_return(&t->stream, iov,
+							  total, left);
 					left = 0;
 				}
 				op_complete(t, status);
@@ -436,32 +297,25 @@ static void rx_advance(struct tcp_endpoint *t, const struct iovec *iov,
 static void answers_receive(struct tcp_endpoint *t, u32 enough)
 {
 	struct iovec iov[2 * TCP_RX_OPS], scratch;
-	size_t asked;
-	unsigned int n, i;
+	struct dcm_stream *s = &t->stream;
+	unsigned int n;
 	ssize_t got;
-	bool back;
+	bool more;
 	u8 byte;
 
 	while (!t->dead && t->done.nr < enough) {
-		back = t->back_len > 0;
-		n = rx_list(t, iov, back);
+		n = rx_list(t, iov, dcm_stream_has_returned(s));
 		if (!n) {
 			/* no bytes may come: only look for the end */
 			scratch = (struct iovec){ &byte, 1 };
-			got = back ? 1 :
-			      t->tls ? rx_tls(t, &scratch, 1) :
-				       rx_plain(t, &scratch, 1);
+			got = dcm_stream_recv(s, &scratch, 1, &more);
 			if (got > 0)
 				endpoint_fail(t, "data that nobody asked for");
 			else if (got != -EAGAIN)
 				endpoint_fail(t, "connection lost");
 			return;
 		}
-		for (asked = 0, i = 0; i < n; i++)
-			asked += iov[i].iov_len;
-		got = back   ? rx_back(t, iov, n) :
-		      t->tls ? rx_tls(t, iov, n) :
-			       rx_plain(t, iov, n);
+		got = dcm_stream_recv(s, iov, n, &more);
 		if (got == -EAGAIN)
 			return;
 		if (got < 0) {
@@ -470,8 +324,7 @@ static void answers_receive(struct tcp_endpoint *t, u32 enough)
 		}
 		t->heard_ns = 0;
 		rx_advance(t, iov, (size_t)got);
-		/* a short read has emptied the socket */
-		if (!back && !t->tls && (size_t)got < asked && !t->back_len)
+		if (!more && !dcm_stream_has_returned(s))
 			return;
 	}
 }
@@ -537,7 +390,7 @@ static int tcp_wait_fd(struct dcm_endpoint *ep, short *events)
 	struct tcp_endpoint *t = to_tcp(ep);
 
 	*events = t->sent < t->head ? POLLIN | POLLOUT : POLLIN;
-	return t->fd;
+	return t->stream.fd;
 }
 
 static u32 tcp_in_flight(struct dcm_endpoint *ep)
@@ -569,8 +422,9 @@ static struct dcm_endpoint *tcp_open(const void *arg, int *err)
 		return NULL;
 	}
 	t->ep.ops = &dcm_transport_tcp;
-	t->fd = a->fd;
-	t->tls = a->tls;
+	t->stream.fd = a->fd;
+	t->stream.tls = a->tls;
+	t->stream.back = t->back;
 	t->depth = a->depth;
 	t->silence_ns = a->silence_ns;
 	t->why = "";
@@ -581,7 +435,6 @@ static struct dcm_endpoint *tcp_open(const void *arg, int *err)
 
 static void tcp_close(struct dcm_endpoint *ep)
 {
-	struct linger reset = { .l_onoff = 1 };
 	struct tcp_endpoint *t = to_tcp(ep);
 
 	/*
@@ -590,17 +443,13 @@ static void tcp_close(struct dcm_endpoint *ep)
 	 * what TCP has queued; before the donor lets the lane join
 	 * again it finishes what it has received.
 	 */
-	if (t->dead || t->tail < t->head)
-		setsockopt(t->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
-	if (t->tls)
-		gnutls_deinit(t->tls);
-	close(t->fd);
+	dcm_stream_close(&t->stream, t->dead || t->tail < t->head);
 	munmap(t, sizeof(*t));
 }
 
 static void tcp_kill(struct dcm_endpoint *ep)
 {
-	shutdown(to_tcp(ep)->fd, SHUT_RDWR);
+	dcm_stream_kill(&to_tcp(ep)->stream);
 }
 
 static const char *tcp_why(struct dcm_endpoint *ep)

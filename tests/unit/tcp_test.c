@@ -6,7 +6,7 @@
  * The peer is the other end of a socket pair in the same thread: its messages come
  * at exact points of the test, and nothing is timed.
  */
-/* links: kvm-dcm/transport/tcp.c kvm-dcm/proto/wire.c */
+/* links: kvm-dcm/transport/stream.c kvm-dcm/transport/tcp.c kvm-dcm/proto/wire.c */
 /* pkg: gnutls */
 #include <setjmp.h>
 #include <stdarg.h>
