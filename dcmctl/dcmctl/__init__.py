@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """dcmctl: run programs and stock guests on donor memory, and look at them.
 
-    cli, show, top   the command line, and what it prints of one VM and of all
+    cli, running     the command line; commands on running VMs, printed by show and top
     web/             HTTP: the dashboard's page, the exporter for Prometheus
     cluster/         donors: those this host uses, those that etcd names, all that is known of them
     libvirt/         domains of libvirt: the hook, dcm-qemu, `dcmctl vm`

@@ -34,6 +34,7 @@ from dcmctl.cluster import confedit, donor
 from dcmctl.cluster.etcd import Access, Etcd, EtcdError
 from dcmctl.lib.address import ADDRESS_MAX, NAME, Address, Donor
 from dcmctl.lib.errors import DcmError, UsageError, printable
+from dcmctl.lib.output import print_json
 from dcmctl.pager import hostd, settings, vmsock
 from dcmctl.pager.status import Fields, Status
 
@@ -267,19 +268,16 @@ def cmd_discover(args: Args) -> int:
         for line in wrong:
             _say(line)
         if args.json:
-            print(
-                json.dumps(
-                    [
-                        {
-                            "name": d.name,
-                            "address": str(d.address),
-                            "status": d.status,
-                            "group": d.group,
-                        }
-                        for d in donors
-                    ],
-                    indent=2,
-                )
+            print_json(
+                [
+                    {
+                        "name": d.name,
+                        "address": str(d.address),
+                        "status": d.status,
+                        "group": d.group,
+                    }
+                    for d in donors
+                ]
             )
         for d in donors if not args.json else []:
             print(f"{d.name} {d.address}")

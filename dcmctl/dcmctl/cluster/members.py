@@ -12,7 +12,6 @@ A donor that is drained or removed keeps the memory it has until that is moved: 
 from __future__ import annotations
 
 import argparse
-import json
 import socket
 import sys
 import time
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from dcmctl.cluster import confedit
 from dcmctl.lib.address import Address, Donor, check_name
 from dcmctl.lib.errors import DcmError, UsageError, printable
+from dcmctl.lib.output import print_json
 from dcmctl.lib.table import table
 from dcmctl.lib.units import format_size
 from dcmctl.pager import hostd, settings, vmsock
@@ -141,7 +141,7 @@ def _end(args: Args, reached: Reached, what: dict[str, Any], said: str) -> int:
     for line in reached.failed:
         print(f"dcmctl: {line}", file=sys.stderr)
     if args.json:
-        print(json.dumps({**what, "told": reached.vms, "failed": reached.failed}, indent=2))
+        print_json({**what, "told": reached.vms, "failed": reached.failed})
     else:
         print(said)
     return 1 if reached.failed else 0
@@ -394,7 +394,7 @@ def cmd_list(args: Args) -> int:
     for line in seen.problems:
         print(f"dcmctl: {line}", file=sys.stderr)
     if args.json:
-        print(json.dumps(objects, indent=2))
+        print_json(objects)
     elif rows:
         header = list(HEADER)
         if any(d.group for d in seen.donors):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
-import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +18,7 @@ from typing import Any
 
 from dcmctl.lib.address import check_name
 from dcmctl.lib.errors import DcmError, UsageError, printable, reason
+from dcmctl.lib.output import print_json
 from dcmctl.lib.table import table
 from dcmctl.lib.units import format_size
 from dcmctl.libvirt import check, domain, emulator, user_session
@@ -61,19 +61,16 @@ def _change(args: Args, host: Host, dom: Any, wanted: bytes) -> int:
         host.define(before, wanted)
     if args.json:
         memory = memory_in(wanted)
-        print(
-            json.dumps(
-                {
-                    "name": name,
-                    "direct_bytes": None if memory is None else memory.direct,
-                    "donors": [] if memory is None else list(memory.donors),
-                    "groups": [] if memory is None else list(memory.groups),
-                    "changed": bool(lines),
-                    "dry_run": args.dry_run,
-                    "diff": lines,
-                },
-                indent=2,
-            )
+        print_json(
+            {
+                "name": name,
+                "direct_bytes": None if memory is None else memory.direct,
+                "donors": [] if memory is None else list(memory.donors),
+                "groups": [] if memory is None else list(memory.groups),
+                "changed": bool(lines),
+                "dry_run": args.dry_run,
+                "diff": lines,
+            }
         )
         return 0
     print("\n".join(lines) if lines else f"{name}: nothing to change")
@@ -165,7 +162,7 @@ def cmd_budget(args: Args) -> int:
         "used_bytes": None if live is None else live.direct,
     }
     if args.json:
-        print(json.dumps(answer, indent=2))
+        print_json(answer)
         return 0
     text = f"{dom.name()}: budget {format_size(memory.direct)}"
     if live is not None:
@@ -236,7 +233,7 @@ def cmd_list(args: Args) -> int:
         failed |= "error" in entry
         rows.append(_row(entry))
     if args.json:
-        print(json.dumps(objects, indent=2))
+        print_json(objects)
     elif rows:
         header = ["VM<", "STATE<", "MEMORY", "BUDGET", "DIRECT", "LENT", "DONORS<"]
         print("\n".join(table(header, rows)))
@@ -291,7 +288,7 @@ def _row(entry: dict[str, Any]) -> list[str]:
 def cmd_check(args: Args) -> int:
     lines = check.run(args.connect, args.vm)
     if args.json:
-        print(json.dumps([line.__dict__ for line in lines], indent=2))
+        print_json([line.__dict__ for line in lines])
     else:
         for line in lines:
             print(f"{'pass' if line.good else 'FAIL'}  {line.what}: {line.said}")

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Values on standard output, for programs."""
+
+from __future__ import annotations
+
+import json
+
+
+def print_json(value: object) -> None:
+    print(json.dumps(value, indent=2))
