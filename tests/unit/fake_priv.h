@@ -21,6 +21,9 @@ void fb_check_content(struct fake_backend *fb, u32 gfn, u64 content,
 		      const char *what);
 void *fb_ptr(const struct fake_backend *fb, u64 index);
 u64 fb_index(const struct fake_backend *fb, const void *p);
+
+/* fake_ops.c */
+extern const struct dcm_ops fb_ops;
 void fb_advance(struct fake_backend *fb, u64 ticks);
 
 /* fake_donor.c */
