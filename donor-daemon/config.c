@@ -99,11 +99,11 @@ static int size_parse(const char *s, struct dcm_size *size)
 	if (!len || s[len - 1] != '%')
 		return dcm_size_parse(s, &size->bytes);
 	if (len > sizeof(digits))
-		return -1;
+		return -EINVAL;
 	memcpy(digits, s, len - 1);
 	digits[len - 1] = 0;
 	if (dcm_count_parse(digits, &percent) || percent < 1 || percent > 100)
-		return -1;
+		return -EINVAL;
 	size->percent = (u32)percent;
 	return 0;
 }
@@ -112,10 +112,10 @@ static int octal_parse(const char *s, u64 *v)
 {
 	*v = 0;
 	if (!*s || strlen(s) > 4)
-		return -1;
+		return -EINVAL;
 	for (; *s; s++) {
 		if (*s < '0' || *s > '7')
-			return -1;
+			return -EINVAL;
 		*v = *v * 8 + (u64)(*s - '0');
 	}
 	return 0;
@@ -126,7 +126,7 @@ static int option_bad(const struct dcm_option *o, const char *value,
 {
 	snprintf(err, err_len, "[%s] %s = %.60s: %s", o->section, o->key, value,
 		 wanted);
-	return -1;
+	return -EINVAL;
 }
 
 static int option_range(const struct dcm_option *o, const char *value, u64 v,
@@ -177,7 +177,7 @@ static int option_set(void *conf, const struct dcm_option *o, const char *value,
 					  err_len);
 		if (!size.percent &&
 		    option_range(o, value, size.bytes, err, err_len))
-			return -1;
+			return -EINVAL;
 		memcpy(at, &size, sizeof(size));
 		return 0;
 	case KIND_BYTES:
@@ -185,7 +185,7 @@ static int option_set(void *conf, const struct dcm_option *o, const char *value,
 			return option_bad(o, value, "write bytes, 64M or 2G",
 					  err, err_len);
 		if (option_range(o, value, v, err, err_len))
-			return -1;
+			return -EINVAL;
 		memcpy(at, &v, sizeof(v));
 		return 0;
 	case KIND_COUNT:
@@ -237,7 +237,7 @@ static int option_set(void *conf, const struct dcm_option *o, const char *value,
 	}
 	}
 	if (option_range(o, value, v, err, err_len))
-		return -1;
+		return -EINVAL;
 	*(u32 *)(void *)at = (u32)v;
 	return 0;
 }
@@ -295,13 +295,13 @@ static int tenant_set(struct dcm_config *cfg, const char *name, const char *key,
 	if (!dcm_tenant_valid(name, strlen(name))) {
 		snprintf(err, err_len, "[tenant %.70s]: " DCM_TENANT_RULE,
 			 name);
-		return -1;
+		return -EINVAL;
 	}
 	t = tenant_get(cfg, name);
 	if (!t) {
 		snprintf(err, err_len, "more than %u [tenant] sections",
 			 DCM_TENANTS_MAX);
-		return -1;
+		return -EINVAL;
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(tenant_options); i++) {
 		const struct dcm_option *o = &tenant_options[i];
@@ -309,14 +309,14 @@ static int tenant_set(struct dcm_config *cfg, const char *name, const char *key,
 		if (strcmp(o->key, key))
 			continue;
 		if (option_set(t, o, value, err, err_len))
-			return -1;
+			return -EINVAL;
 		*((bool *)t + o->has) = true;
 		return 0;
 	}
 	snprintf(err, err_len,
 		 "[tenant %s] %.60s: unknown; known are bytes, connections, workers, patience",
 		 name, key);
-	return -1;
+	return -EINVAL;
 }
 
 int dcm_config_set(struct dcm_config *cfg, const char *section, const char *key,
@@ -341,26 +341,24 @@ int dcm_config_set(struct dcm_config *cfg, const char *section, const char *key,
 		snprintf(err, err_len,
 			 "[%.60s]: unknown section; known are donor, limits, eviction, gc, http, tenant NAME",
 			 section);
-	return -1;
+	return -EINVAL;
 }
 
 static int on_key(void *arg, const char *section, const char *key,
 		  const char *value, char *err)
 {
-	return dcm_config_set(arg, section, key, value, err, DCM_ERR_MAX) ?
-		       -EINVAL :
-		       0;
+	return dcm_config_set(arg, section, key, value, err, DCM_ERR_MAX);
 }
 
 int dcm_config_parse(struct dcm_config *cfg, const char *name, const char *text,
 		     size_t len, char *err, size_t err_len)
 {
 	char why[DCM_ERR_MAX];
+	int ret = dcm_ini_parse(text, len, on_key, cfg, why);
 
-	if (!dcm_ini_parse(text, len, on_key, cfg, why))
-		return 0;
-	snprintf(err, err_len, "%s: %s", name, why);
-	return -1;
+	if (ret)
+		snprintf(err, err_len, "%s: %s", name, why);
+	return ret;
 }
 
 static int load_one(struct dcm_config *cfg, const char *path, char *err,
@@ -371,10 +369,10 @@ static int load_one(struct dcm_config *cfg, const char *path, char *err,
 	int ret;
 
 	if (!text) {
+		ret = -errno;
 		snprintf(err, err_len, "%s: %s", path,
-			 errno == EFBIG ? "larger than 1 MiB" :
-					  strerror(errno));
-		return -1;
+			 ret == -EFBIG ? "larger than 1 MiB" : strerror(-ret));
+		return ret;
 	}
 	ret = dcm_config_parse(cfg, path, text, len, err, err_len);
 	free(text);
@@ -405,36 +403,36 @@ int dcm_config_check(const struct dcm_config *cfg, char *err, size_t err_len)
 	if (!cfg->nr_listen && !cfg->unix_path[0]) {
 		snprintf(err, err_len,
 			 "nothing to listen on: set listen = HOST:PORT or unix = PATH in [donor]");
-		return -1;
+		return -EINVAL;
 	}
 	if (cfg->slab_bytes & (cfg->slab_bytes - 1)) {
 		snprintf(err, err_len,
 			 "[donor] slab-size = %llu: must be a power of two",
 			 (unsigned long long)cfg->slab_bytes);
-		return -1;
+		return -EINVAL;
 	}
 	if (cfg->rdma == DCM_RDMA_YES && cfg->data_encryption) {
 		snprintf(err, err_len,
 			 "[donor] rdma = yes: RDMA is not encrypted, and data-encryption = yes; set one of them to no");
-		return -1;
+		return -EINVAL;
 	}
 	if (cfg->rdma == DCM_RDMA_YES && !cfg->nr_listen &&
 	    !cfg->rdma_listen[0]) {
 		snprintf(err, err_len,
 			 "[donor] rdma = yes: there is no TCP address to take it from; set rdma-listen = HOST:PORT");
-		return -1;
+		return -EINVAL;
 	}
 	if (cfg->huge_bytes > cfg->slab_bytes) {
 		snprintf(err, err_len,
 			 "[donor] hugepages: the page is larger than slab-size");
-		return -1;
+		return -EINVAL;
 	}
 	if (!cfg->capacity.percent && cfg->capacity.bytes < cfg->slab_bytes) {
 		snprintf(err, err_len,
 			 "[donor] capacity = %llu: smaller than one slab of %llu",
 			 (unsigned long long)cfg->capacity.bytes,
 			 (unsigned long long)cfg->slab_bytes);
-		return -1;
+		return -EINVAL;
 	}
 	return 0;
 }

@@ -125,16 +125,19 @@ void dcm_config_free(struct dcm_config *cfg);
  * @err: one line on failure
  * @err_len: size of @err
  *
- * Return: 0, or -1 with @err.
+ * Return: 0, or -EINVAL with @err.
  */
 int dcm_config_parse(struct dcm_config *cfg, const char *name, const char *text,
 		     size_t len, char *err, size_t err_len);
 
-/* Read @path and then @path.d/ *.conf in the order of their names. */
+/*
+ * Read @path and then @path.d/ *.conf in the order of their names. 0, or a
+ * negative errno with @err.
+ */
 int dcm_config_load(struct dcm_config *cfg, const char *path, char *err,
 		    size_t err_len);
 
-/* Set one value as a file would. */
+/* Set one value as a file would. 0, or -EINVAL with @err. */
 int dcm_config_set(struct dcm_config *cfg, const char *section, const char *key,
 		   const char *value, char *err, size_t err_len);
 

@@ -60,7 +60,7 @@ int dcm_fd_limit_check(struct dcm_config *cfg, char *err, size_t err_len)
 			 "the limit of open files, %llu, is too low: connections = %u and handshakes = %u need %llu, and each slab one more; raise LimitNOFILE (ulimit -n), or lower them in [limits]",
 			 (unsigned long long)limit, cfg->connections,
 			 cfg->handshakes, (unsigned long long)kept);
-		return -1;
+		return -EMFILE;
 	}
 	cfg->fd_slabs = limit - kept;
 	return 0;

@@ -12,7 +12,7 @@
  *
  * Raises the soft limit as far as possible.
  *
- * Return: 0; or -1, and one line, if the limit is too low for @cfg.
+ * Return: 0; or -EMFILE, and one line, if the limit is too low for @cfg.
  */
 int dcm_fd_limit_check(struct dcm_config *cfg, char *err, size_t err_len);
 

@@ -101,12 +101,14 @@ int dcm_tenants_parse(struct dcm_tenants *ts, const char *name,
 {
 	struct dcm_tenants new;
 	char why[DCM_ERR_MAX];
+	int ret;
 
 	dcm_tenants_init(&new);
-	if (dcm_keyfile_parse(text, len, tenant_take, &new, why)) {
+	ret = dcm_keyfile_parse(text, len, tenant_take, &new, why);
+	if (ret) {
 		snprintf(err, err_len, "key file %s: %s", name, why);
 		dcm_tenants_free(&new);
-		return -1;
+		return ret;
 	}
 	tenants_merge(ts, &new);
 	return 0;
@@ -119,9 +121,10 @@ int dcm_tenants_load(struct dcm_tenants *ts, const char *path, char *err,
 	size_t len;
 	int ret;
 
-	if (dcm_keyfile_read(path, &text, &len, why)) {
+	ret = dcm_keyfile_read(path, &text, &len, why);
+	if (ret) {
 		snprintf(err, err_len, "%s", why);
-		return -1;
+		return ret;
 	}
 	ret = dcm_tenants_parse(ts, path, text, len, err, err_len);
 	dcm_keyfile_free(text, len);

@@ -63,7 +63,7 @@ void dcm_tenants_free(struct dcm_tenants *ts);
  * @ts: keeps tenants that are in both; those not in the file become gone
  * @path: a key file (lib/keyfile.h)
  *
- * Return: 0, or -1 with one line in @err and @ts unchanged.
+ * Return: 0, or a negative errno with one line in @err and @ts unchanged.
  */
 int dcm_tenants_load(struct dcm_tenants *ts, const char *path, char *err,
 		     size_t err_len);

@@ -63,7 +63,8 @@ static void test_tenant_refused(void **state)
 	assert_int_equal(dcm_key_load(path, "lab", &key, err), -EINVAL);
 	assert_string_equal(err, want);
 	dcm_tenants_init(&ts);
-	assert_int_equal(dcm_tenants_load(&ts, path, err, sizeof(err)), -1);
+	assert_int_equal(dcm_tenants_load(&ts, path, err, sizeof(err)),
+			 -EINVAL);
 	assert_string_equal(err, want);
 	assert_true(dcm_list_empty(&ts.list));
 	unlink(path);
@@ -74,7 +75,7 @@ static void test_tenant_refused(void **state)
 	dcm_config_init(&d);
 	assert_int_equal(dcm_config_parse(&d, "FILE", donor, strlen(donor), err,
 					  sizeof(err)),
-			 -1);
+			 -EINVAL);
 	assert_string_equal(err,
 			    "FILE: line 4: [tenant a@b]: " DCM_TENANT_RULE);
 	dcm_config_free(&d);
