@@ -194,11 +194,12 @@ struct dcm_session {
  * @text: the address
  * @port: replaces the one in @text; %NULL: use that
  *
- * Return: 0, or -1 and one line.
+ * Return: 0, or -EINVAL and one line.
  */
 int dcm_address_parse(const char *key, const char *text, const char *port,
 		      struct sockaddr_storage *ss, socklen_t *len, char *err,
 		      size_t err_len);
+/* 0, or a negative errno and one line. */
 int dcm_listen_start(struct dcm_donor *donor, char *err, size_t err_len);
 void dcm_listen_stop(struct dcm_donor *donor);
 /* Called every quarter second: there may be memory and descriptors again. */
@@ -355,6 +356,7 @@ char *dcm_status_json(struct dcm_donor *donor, size_t *len);
 char *dcm_metrics_text(struct dcm_donor *donor, size_t *len);
 
 /* http.c */
+/* 0, or a negative errno and one line. */
 int dcm_http_start(struct dcm_donor *donor, char *err, size_t err_len);
 void dcm_http_stop(struct dcm_donor *donor);
 

@@ -210,7 +210,7 @@ int dcm_gc_cpu_join(struct dcm_donor *donor, const struct dcm_tenant *tenant)
 	int gc = donor->gc_cgroup, fd, ret;
 
 	if (gc < 0)
-		return -1;
+		return -ENOENT;
 	group_name(tenant, "", name, sizeof(name));
 	ret = group_make(gc, name);
 	if (ret)
@@ -230,7 +230,7 @@ none:
 		DCM_LOG_WARNING,
 		"no cgroup for GC workers of %s, they run in the daemon's: %s",
 			tenant->name, strerror(-ret));
-	return -1;
+	return ret;
 }
 
 void dcm_gc_cpu_leave(struct dcm_donor *donor, const struct dcm_tenant *tenant)

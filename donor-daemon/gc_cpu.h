@@ -19,7 +19,8 @@ const char *dcm_gc_cpu_name(const struct dcm_donor *donor);
  * @tenant: the worker's tenant
  *
  * Return: a descriptor that the new process writes "0" to, and the caller
- * closes; -1: there are no cgroups, or none for this tenant.
+ * closes; -ENOENT: there are no cgroups; another negative errno: none for this
+ * tenant, which is logged.
  */
 int dcm_gc_cpu_join(struct dcm_donor *donor, const struct dcm_tenant *tenant);
 

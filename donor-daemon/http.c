@@ -254,27 +254,28 @@ static int address_parse(const char *text, struct sockaddr_storage *ss)
 
 	memset(ss, 0, sizeof(*ss));
 	if (strlen(text) >= sizeof(host))
-		return -1;
+		return -EINVAL;
 	strcpy(host, text);
 	port = strrchr(host, ':');
 	if (!port || !port[1])
-		return -1;
+		return -EINVAL;
 	*port++ = 0;
 	nr = strtoul(port, &end, 10);
 	if (*end || nr > 65535)
-		return -1;
+		return -EINVAL;
 	if (*h == '[' && h[strlen(h) - 1] == ']') {
 		h[strlen(h) - 1] = 0;
 		ss->ss_family = AF_INET6;
 		in6->sin6_port = htons((u16)nr);
-		return inet_pton(AF_INET6, h + 1, &in6->sin6_addr) == 1 ? 0 :
-									  -1;
+		return inet_pton(AF_INET6, h + 1, &in6->sin6_addr) == 1 ?
+			       0 :
+			       -EINVAL;
 	}
 	ss->ss_family = AF_INET;
 	in4->sin_port = htons((u16)nr);
 	if (!strcmp(h, "localhost"))
 		h = (char *)"127.0.0.1";
-	return inet_pton(AF_INET, h, &in4->sin_addr) == 1 ? 0 : -1;
+	return inet_pton(AF_INET, h, &in4->sin_addr) == 1 ? 0 : -EINVAL;
 }
 
 static __attribute__((format(printf, 2, 0))) void
@@ -295,32 +296,35 @@ int dcm_http_start(struct dcm_donor *donor, char *err, size_t err_len)
 	const union MHD_DaemonInfo *info;
 	struct sockaddr_storage ss;
 	struct dcm_http *h;
+	int ret;
 
 	snprintf(donor->http_name, sizeof(donor->http_name), "off");
 	if (!strcmp(addr, "off") || !*addr)
 		return 0;
-	if (address_parse(addr, &ss)) {
+	ret = address_parse(addr, &ss);
+	if (ret) {
 		snprintf(err, err_len,
 			 "[http] listen = %.60s: write ADDRESS:PORT, with a numeric address, or off",
 			 addr);
-		return -1;
+		return ret;
 	}
 	if (!address_is_loopback(&ss) && !donor->cfg.http_allow_remote) {
 		snprintf(err, err_len,
 			 "[http] listen = %.60s: not loopback, and anybody who reaches it sees every tenant; set allow-remote = yes if that is wanted",
 			 addr);
-		return -1;
+		return -EINVAL;
 	}
 	h = calloc(1, sizeof(*h));
 	if (!h) {
 		snprintf(err, err_len, "out of memory");
-		return -1;
+		return -ENOMEM;
 	}
 	h->donor = donor;
 	dcm_list_init(&h->clients);
 	dcm_admission_init(&h->admission, donor->donor_id);
 	if (ss.ss_family == AF_INET6)
 		flags |= MHD_USE_IPv6;
+	errno = 0;
 	h->mhd = MHD_start_daemon(flags, 0, NULL, NULL, request_handle, h,
 				  MHD_OPTION_EXTERNAL_LOGGER, http_log, NULL,
 				  MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&ss,
@@ -331,20 +335,24 @@ int dcm_http_start(struct dcm_donor *donor, char *err, size_t err_len)
 				  MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u,
 				  MHD_OPTION_END);
 	if (!h->mhd) {
+		/* libmicrohttpd sets no errno for some failures */
+		ret = errno ? -errno : -EINVAL;
 		snprintf(err, err_len, "[http] listen = %.60s: %s", addr,
-			 strerror(errno));
+			 strerror(-ret));
 		free(h);
-		return -1;
+		return ret;
 	}
 	info = MHD_get_daemon_info(h->mhd, MHD_DAEMON_INFO_BIND_PORT);
 	snprintf(donor->http_name, sizeof(donor->http_name), "%.*s:%u",
 		 (int)(strrchr(addr, ':') - addr), addr, info ? info->port : 0);
 	info = MHD_get_daemon_info(h->mhd, MHD_DAEMON_INFO_EPOLL_FD);
-	if (!info || uv_poll_init(&donor->loop, &h->poll, info->epoll_fd)) {
+	ret = info ? uv_poll_init(&donor->loop, &h->poll, info->epoll_fd) :
+		     -EBADF;
+	if (ret) {
 		snprintf(err, err_len, "[http]: no epoll descriptor");
 		MHD_stop_daemon(h->mhd);
 		free(h);
-		return -1;
+		return ret;
 	}
 	h->poll.data = h;
 	h->timer.data = h;

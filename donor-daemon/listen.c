@@ -154,7 +154,7 @@ int dcm_address_parse(const char *key, const char *text, const char *port,
 	if (!colon || !colon[1]) {
 		snprintf(err, err_len, "%s = %.100s: write HOST:PORT", key,
 			 text);
-		return -1;
+		return -EINVAL;
 	}
 	*colon++ = 0;
 	if (h[0] == '[' && h[strlen(h) - 1] == ']') {
@@ -165,7 +165,7 @@ int dcm_address_parse(const char *key, const char *text, const char *port,
 	if (ret) {
 		snprintf(err, err_len, "%s = %.100s: %s", key, text,
 			 gai_strerror(ret));
-		return -1;
+		return -EINVAL;
 	}
 	memcpy(ss, ai->ai_addr, ai->ai_addrlen);
 	*len = ai->ai_addrlen;
@@ -179,10 +179,12 @@ static int listen_tcp(struct dcm_donor *donor, const char *addr, char *err,
 	char name[128], num[80], serv[16];
 	struct sockaddr_storage ss;
 	socklen_t ss_len;
-	int fd, one = 1;
+	int fd, ret, one = 1;
 
-	if (dcm_address_parse("listen", addr, NULL, &ss, &ss_len, err, err_len))
-		return -1;
+	ret = dcm_address_parse("listen", addr, NULL, &ss, &ss_len, err,
+				err_len);
+	if (ret)
+		return ret;
 	fd = socket(ss.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC,
 		    0);
 	if (fd >= 0)
@@ -190,11 +192,11 @@ static int listen_tcp(struct dcm_donor *donor, const char *addr, char *err,
 	if (fd < 0 || bind(fd, (struct sockaddr *)&ss, ss_len) ||
 	    listen(fd, BACKLOG) ||
 	    getsockname(fd, (struct sockaddr *)&ss, &ss_len)) {
-		snprintf(err, err_len, "listen = %s: %s", addr,
-			 strerror(errno));
+		ret = -errno;
+		snprintf(err, err_len, "listen = %s: %s", addr, strerror(-ret));
 		if (fd >= 0)
 			close(fd);
-		return -1;
+		return ret;
 	}
 	getnameinfo((struct sockaddr *)&ss, ss_len, num, sizeof(num), serv,
 		    sizeof(serv), NI_NUMERICHOST | NI_NUMERICSERV);
@@ -229,13 +231,14 @@ static int listen_unix(struct dcm_donor *donor, const char *path, char *err,
 	if (strlen(path) >= sizeof(sun.sun_path)) {
 		snprintf(err, err_len, "unix = %s: longer than %zu bytes", path,
 			 sizeof(sun.sun_path) - 1);
-		return -1;
+		return -ENAMETOOLONG;
 	}
 	memcpy(sun.sun_path, path, strlen(path) + 1);
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0) {
-		snprintf(err, err_len, "unix = %s: %s", path, strerror(errno));
-		return -1;
+		ret = -errno;
+		snprintf(err, err_len, "unix = %s: %s", path, strerror(-ret));
+		return ret;
 	}
 	if (unix_stale(&sun))
 		unlink(path);
@@ -243,12 +246,13 @@ static int listen_unix(struct dcm_donor *donor, const char *path, char *err,
 	ret = bind(fd, (struct sockaddr *)&sun, sizeof(sun));
 	umask(old);
 	if (ret || listen(fd, BACKLOG)) {
-		snprintf(err, err_len, "unix = %s: %s%s", path, strerror(errno),
-			 errno == EADDRINUSE ? "; another donor runs there" :
-			 errno == ENOENT     ? "; make the directory first" :
-					       "");
+		ret = -errno;
+		snprintf(err, err_len, "unix = %s: %s%s", path, strerror(-ret),
+			 ret == -EADDRINUSE ? "; another donor runs there" :
+			 ret == -ENOENT     ? "; make the directory first" :
+					      "");
 		close(fd);
-		return -1;
+		return ret;
 	}
 	snprintf(name, sizeof(name), "unix:%.107s", sun.sun_path);
 	return listen_add(donor, fd, true, name, err, err_len);
@@ -256,14 +260,14 @@ static int listen_unix(struct dcm_donor *donor, const char *path, char *err,
 
 int dcm_listen_start(struct dcm_donor *donor, char *err, size_t err_len)
 {
+	int ret = 0;
+
 	donor->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	for (u32 i = 0; i < donor->cfg.nr_listen; i++)
-		if (listen_tcp(donor, donor->cfg.listen[i], err, err_len))
-			return -1;
-	if (donor->cfg.unix_path[0] &&
-	    listen_unix(donor, donor->cfg.unix_path, err, err_len))
-		return -1;
-	return 0;
+	for (u32 i = 0; i < donor->cfg.nr_listen && !ret; i++)
+		ret = listen_tcp(donor, donor->cfg.listen[i], err, err_len);
+	if (!ret && donor->cfg.unix_path[0])
+		ret = listen_unix(donor, donor->cfg.unix_path, err, err_len);
+	return ret;
 }
 
 void dcm_listen_stop(struct dcm_donor *donor)

@@ -5,7 +5,10 @@
 
 #include "donor.h"
 
-/* -1 and one line: only if the configuration insists on RDMA. */
+/*
+ * 0, or a negative errno and one line: only if the configuration insists on
+ * RDMA, or there is no memory.
+ */
 int dcm_rdma_start(struct dcm_donor *donor, char *err, size_t err_len);
 /* After the sessions' end, before the loop's handles are closed. */
 void dcm_rdma_stop(struct dcm_donor *donor);

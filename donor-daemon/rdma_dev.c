@@ -173,40 +173,46 @@ static int rdma_open(struct dcm_rdma *r, char *err, size_t err_len)
 	const char *own = cfg->rdma_listen[0] ? cfg->rdma_listen : NULL;
 	struct sockaddr_storage ss;
 	socklen_t len;
-	int flags;
+	int flags, ret;
 
 	/* by default the first TCP address and any port */
-	if (dcm_address_parse("rdma-listen", own ? own : cfg->listen[0],
-			      own ? NULL : "0", &ss, &len, err, err_len))
-		return -1;
+	ret = dcm_address_parse("rdma-listen", own ? own : cfg->listen[0],
+				own ? NULL : "0", &ss, &len, err, err_len);
+	if (ret)
+		return ret;
 	r->channel = rdma_create_event_channel();
 	if (!r->channel) {
+		ret = -errno;
 		snprintf(err, err_len,
 			 "no RDMA device here, or no /dev/infiniband/rdma_cm: %s",
-			 strerror(errno));
-		return -1;
+			 strerror(-ret));
+		return ret;
 	}
 	devices_open(r);
 	if (!r->nr_devices) {
 		snprintf(err, err_len, "no RDMA device here");
-		return -1;
+		return -ENODEV;
 	}
 	if (rdma_create_id(r->channel, &r->listener, NULL, RDMA_PS_TCP) ||
 	    rdma_bind_addr(r->listener, (struct sockaddr *)&ss) ||
 	    rdma_listen(r->listener, BACKLOG)) {
+		ret = -errno;
 		snprintf(err, err_len,
 			 "the RDMA address can't be listened on: %s; set rdma-listen to an address of an RDMA device",
-			 strerror(errno));
-		return -1;
+			 strerror(-ret));
+		return ret;
 	}
 	address_name(r, (struct sockaddr *)&ss);
 	flags = fcntl(r->channel->fd, F_GETFL);
-	if (flags < 0 || fcntl(r->channel->fd, F_SETFL, flags | O_NONBLOCK) ||
-	    uv_poll_init(&r->donor->loop, &r->poll, r->channel->fd)) {
+	if (flags < 0 || fcntl(r->channel->fd, F_SETFL, flags | O_NONBLOCK))
+		ret = -errno;
+	else
+		ret = uv_poll_init(&r->donor->loop, &r->poll, r->channel->fd);
+	if (ret) {
 		snprintf(err, err_len,
 			 "the RDMA event channel can't be used: %s",
-			 strerror(errno));
-		return -1;
+			 strerror(-ret));
+		return ret;
 	}
 	r->poll.data = r;
 	uv_poll_start(&r->poll, UV_READABLE, dcm_rdma_channel_ready);
@@ -217,6 +223,7 @@ int dcm_rdma_start(struct dcm_donor *donor, char *err, size_t err_len)
 {
 	const struct dcm_config *cfg = &donor->cfg;
 	char why[256];
+	int ret;
 
 	if (cfg->rdma == DCM_RDMA_NO ||
 	    (cfg->rdma == DCM_RDMA_AUTO &&
@@ -231,18 +238,19 @@ int dcm_rdma_start(struct dcm_donor *donor, char *err, size_t err_len)
 	donor->rdma = calloc(1, sizeof(*donor->rdma));
 	if (!donor->rdma) {
 		snprintf(err, err_len, "out of memory");
-		return -1;
+		return -ENOMEM;
 	}
 	donor->rdma->donor = donor;
 	dcm_list_init(&donor->rdma->conns);
 	dcm_tickets_init(&donor->rdma->tickets);
-	if (!rdma_open(donor->rdma, why, sizeof(why))) {
+	ret = rdma_open(donor->rdma, why, sizeof(why));
+	if (!ret) {
 		dcm_info("listening on rdma:%s", donor->rdma->name);
 		return 0;
 	}
 	if (cfg->rdma == DCM_RDMA_YES) {
 		snprintf(err, err_len, "[donor] rdma = yes: %s", why);
-		return -1;
+		return ret;
 	}
 	snprintf(donor->rdma_why, sizeof(donor->rdma_why), "%s", why);
 	dcm_info("RDMA is off: %s", why);

@@ -27,7 +27,7 @@ struct dcm_gc_child {
  * @threads: for tracing
  * @memory: bytes that its tables may take; see dcm_gc_child_memory()
  * @slabs: bytes of slabs that it may be sent
- * @group: the cgroup.procs file of a cgroup that it is to join; -1: none
+ * @group: the cgroup.procs file of a cgroup that it is to join; < 0: none
  */
 struct dcm_gc_child_how {
 	const char *path;
