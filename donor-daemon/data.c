@@ -26,6 +26,7 @@
  * session and tenant references are dropped on the event loop (donor->gone). A
  * reference keeps a slab from its lookup until its bytes are sent or copied.
  */
+#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,12 +74,23 @@ static int batch_send(struct dcm_worker *w, struct dcm_data *d)
 	return ret;
 }
 
+/* Send the batch, and what the channel had queued as far as possible. */
+static int batch_flush(struct dcm_worker *w, struct dcm_data *d)
+{
+	int ret = batch_send(w, d);
+
+	if (!ret)
+		ret = dcm_chan_flush(d->chan);
+	return ret < 0 ? ret : 0;
+}
+
 /* Add bytes for a TLS channel; a full record is sent. */
 static int scratch_add(struct dcm_worker *w, struct dcm_data *d,
 		       const void *data, size_t len)
 {
 	const u8 *p = data;
 	size_t n;
+	int ret;
 
 	while (len) {
 		n = DATA_SCRATCH_BYTES - w->scratch_used;
@@ -91,8 +103,9 @@ static int scratch_add(struct dcm_worker *w, struct dcm_data *d,
 		if (w->scratch_used < DATA_SCRATCH_BYTES)
 			break;
 		w->scratch_used = 0;
-		if (dcm_chan_write(d->chan, w->scratch, DATA_SCRATCH_BYTES))
-			return -1;
+		ret = dcm_chan_write(d->chan, w->scratch, DATA_SCRATCH_BYTES);
+		if (ret)
+			return ret;
 	}
 	return 0;
 }
@@ -163,6 +176,7 @@ static int data_request(struct dcm_worker *w, struct dcm_data *d,
 	struct dcm_slab *slab = dcm_slab_get(&w->donor->pool, req->io.slab, s);
 	struct dcm_wire_msg ans = { .tag = req->tag };
 	u32 status = io_check(req, slab);
+	int ret = 0;
 	u8 *at;
 
 	ans.type = req->type == DCM_MSG_READ ? DCM_MSG_DATA : DCM_MSG_WRITTEN;
@@ -184,9 +198,11 @@ static int data_request(struct dcm_worker *w, struct dcm_data *d,
 		ans.payload_bytes = req->io.bytes;
 		return batch_add(w, d, &ans, slab, at);
 	}
-	if (batch_overlaps(w, at, req->io.bytes) && batch_send(w, d)) {
+	if (batch_overlaps(w, at, req->io.bytes))
+		ret = batch_send(w, d);
+	if (ret) {
 		dcm_slab_put(slab);
-		return -1;
+		return ret;
 	}
 	if (payload) {
 		memcpy(at, payload, req->io.bytes);
@@ -204,7 +220,7 @@ static int data_request(struct dcm_worker *w, struct dcm_data *d,
 
 /*
  * Carry out the whole requests in the buffer, or as many as the turn allows: 0,
- * or -1 when the connection must be closed.
+ * or a negative errno when the connection must be closed.
  */
 static int data_requests(struct dcm_worker *w, struct dcm_data *d)
 {
@@ -214,14 +230,16 @@ static int data_requests(struct dcm_worker *w, struct dcm_data *d)
 	int ret;
 
 	/* GnuTLS may have messages of its own to send */
-	if (dcm_chan_flush(ch) < 0)
-		return -1;
+	ret = dcm_chan_flush(ch);
+	if (ret < 0)
+		return ret;
 	while (!dcm_chan_queued(ch) || (ch->tls && w->nr)) {
 		const u8 *p = ch->in.p + ch->in.head;
 
 		if (w->nr == DATA_BATCH || w->bytes >= BATCH_BYTES) {
-			if (batch_send(w, d) || dcm_chan_flush(ch) < 0)
-				return -1;
+			ret = batch_flush(w, d);
+			if (ret)
+				return ret;
 			continue;
 		}
 		if (w->cost >= w->cost_max) {
@@ -238,16 +256,17 @@ static int data_requests(struct dcm_worker *w, struct dcm_data *d)
 					d->tenant->name,
 					dcm_wire_error_name(ret),
 					dcm_wire_error_text(ret));
-			return -1;
+			return -EPROTO;
 		}
-		if (data_request(w, d, &req,
-				 req.payload_bytes ? req.payload : NULL))
-			return -1;
+		ret = data_request(w, d, &req,
+				   req.payload_bytes ? req.payload : NULL);
+		if (ret)
+			return ret;
 		dcm_chan_consume(ch, bytes);
 	}
 	if (w->nr)
 		counter_add(&w->count.batches, 1);
-	return batch_send(w, d) || dcm_chan_flush(ch) < 0 ? -1 : 0;
+	return batch_flush(w, d);
 }
 
 static void data_forget(struct dcm_data *d)
