@@ -12,6 +12,7 @@
  * heap. Threads without other work take grey words, in the order of addresses,
  * and scan all marked objects in them, again or for the first time.
  */
+#include <errno.h>
 #include <stdlib.h>
 
 #include "work.h"
@@ -30,9 +31,9 @@ int gc_worker_init(struct gc_worker *w, struct dcm_gc_trace *t, bool thread)
 		w->open = calloc(GC_PUBLIC, sizeof(*w->open));
 		w->sent = calloc(GC_SENT, sizeof(*w->sent));
 		if (!w->ring || !w->open || !w->sent)
-			return -1;
+			return -ENOMEM;
 	}
-	return w->seen && w->tally ? 0 : -1;
+	return w->seen && w->tally ? 0 : -ENOMEM;
 }
 
 void gc_worker_free(struct gc_worker *w)

@@ -141,6 +141,7 @@ static inline u32 gc_stopped(const struct dcm_gc_trace *t)
 }
 
 /* work.c */
+/* 0 or -ENOMEM; free it in both cases. */
 int gc_worker_init(struct gc_worker *w, struct dcm_gc_trace *t, bool thread);
 void gc_worker_free(struct gc_worker *w);
 /* Open the oldest entries: the ring is full, or a thread has no work. */

@@ -130,6 +130,7 @@ int main(int argc, char **argv)
 	static u64 buf[WORKER_BUFFER / 8];
 	struct dcm_gc_message *msg = (void *)buf;
 	const char *what;
+	int ret;
 
 	if (argc != 6) {
 		line_write(
@@ -139,10 +140,11 @@ int main(int argc, char **argv)
 	sock = (int)number_read(argv[1], 1 << 20);
 	worker_donor = (u32)number_read(argv[2], DCM_WIRE_GC_DONORS - 1);
 	worker_threads = (u32)number_read(argv[3], DCM_GC_THREADS_MAX);
-	if (dcm_gc_sandbox(sock, number_read(argv[4], 1ull << 50),
-			   number_read(argv[5], 1ull << 60) + PROGRAM_BYTES,
-			   &what)) {
-		line_write("dcm-gc-worker: %s: %s\n", what, strerror(errno));
+	ret = dcm_gc_sandbox(sock, number_read(argv[4], 1ull << 50),
+			     number_read(argv[5], 1ull << 60) + PROGRAM_BYTES,
+			     &what);
+	if (ret) {
+		line_write("dcm-gc-worker: %s: %s\n", what, strerror(-ret));
 		return 1;
 	}
 	if (job_start())

@@ -174,7 +174,9 @@ static int filter_set(unsigned int sock)
 		.filter = (struct sock_filter *)filter,
 	};
 
-	return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0);
+	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0))
+		return -errno;
+	return 0;
 }
 
 static int limit(int which, uint64_t value)
@@ -182,11 +184,11 @@ static int limit(int which, uint64_t value)
 	struct rlimit l;
 
 	if (getrlimit(which, &l))
-		return -1;
+		return -errno;
 	/* a lower limit stays: only root may raise it */
 	l.rlim_max = value < l.rlim_max ? value : l.rlim_max;
 	l.rlim_cur = l.rlim_max;
-	return setrlimit(which, &l);
+	return setrlimit(which, &l) ? -errno : 0;
 }
 
 /*
@@ -202,49 +204,73 @@ static int capabilities_drop(void)
 	struct __user_cap_data_struct has[2], none[2] = { 0 };
 
 	if (syscall(SYS_capget, &head, has))
-		return -1;
+		return -errno;
 	if (!(has[0].permitted | has[1].permitted | has[0].inheritable |
 	      has[1].inheritable))
 		return 0;
-	return (int)syscall(SYS_capset, &head, none);
+	return syscall(SYS_capset, &head, none) ? -errno : 0;
+}
+
+/* What the tenant was charged for, and no more. */
+static int limits_set(int sock, uint64_t memory, uint64_t address)
+{
+	const struct {
+		int which;
+		uint64_t value;
+	} limits[] = {
+		{ RLIMIT_MEMLOCK, 0 },
+		{ RLIMIT_STACK, STACK_BYTES },
+		{ RLIMIT_DATA, memory },
+		{ RLIMIT_AS, memory + address },
+		{ RLIMIT_NPROC, USER_THREADS_MAX },
+		{ RLIMIT_NOFILE, (uint64_t)sock + 2 },
+	};
+	int ret = 0;
+
+	for (size_t i = 0; i < sizeof(limits) / sizeof(*limits) && !ret; i++)
+		ret = limit(limits[i].which, limits[i].value);
+	return ret;
 }
 
 int dcm_gc_sandbox(int sock, uint64_t memory, uint64_t address,
 		   const char **what)
 {
+	int ret;
+
 	*what = "RLIMIT_CORE";
-	if (limit(RLIMIT_CORE, 0))
-		return -1;
+	ret = limit(RLIMIT_CORE, 0);
+	if (ret)
+		return ret;
 	*what = "RLIMIT_FSIZE";
-	if (limit(RLIMIT_FSIZE, 0))
-		return -1;
+	ret = limit(RLIMIT_FSIZE, 0);
+	if (ret)
+		return ret;
 	*what = "not dumpable";
 	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
-		return -1;
+		return -errno;
 	*what = "no new privileges";
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-		return -1;
+		return -errno;
 	*what = "SIGPIPE";
 	if (signal(SIGPIPE, SIG_IGN) == SIG_ERR)
-		return -1;
+		return -errno;
 	if (SANITIZED)
 		return 0;
 	/* one arena: others reserve address space beyond the limit */
 	*what = "M_ARENA_MAX";
 	if (!mallopt(M_ARENA_MAX, 1))
-		return -1;
+		return -EINVAL;
 	*what = "limits";
-	if (limit(RLIMIT_MEMLOCK, 0) || limit(RLIMIT_STACK, STACK_BYTES) ||
-	    limit(RLIMIT_DATA, memory) || limit(RLIMIT_AS, memory + address) ||
-	    limit(RLIMIT_NPROC, USER_THREADS_MAX) ||
-	    limit(RLIMIT_NOFILE, (uint64_t)sock + 2))
-		return -1;
+	ret = limits_set(sock, memory, address);
+	if (ret)
+		return ret;
 	*what = "capabilities";
-	if (capabilities_drop())
-		return -1;
+	ret = capabilities_drop();
+	if (ret)
+		return ret;
 	*what = "standard error";
 	if (dup2(STDOUT_FILENO, STDERR_FILENO) < 0)
-		return -1;
+		return -errno;
 	*what = "seccomp";
 	return filter_set((unsigned int)sock);
 }

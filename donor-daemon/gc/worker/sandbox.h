@@ -15,7 +15,7 @@
  * Called by the first thread, before there are others. Standard output must be
  * /dev/null, and becomes standard error too.
  *
- * Return: 0, or -1 and errno.
+ * Return: 0 or a negative errno.
  */
 int dcm_gc_sandbox(int sock, uint64_t memory, uint64_t address,
 		   const char **what);
