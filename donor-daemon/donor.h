@@ -123,7 +123,6 @@ struct dcm_donor {
 	struct dcm_http *http;
 	char http_name[64];
 	struct dcm_stats stats;
-	int (*reload)(struct dcm_donor *donor);
 };
 
 /**

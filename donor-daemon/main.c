@@ -162,27 +162,33 @@ static int config_read(struct dcm_config *cfg, char *err, size_t err_len)
 {
 	const char *path = args.config ? args.config : DEFAULT_CONFIG;
 	bool listens = false;
+	int ret;
 
 	dcm_config_init(cfg);
-	if (args.config || !access(path, F_OK) || errno != ENOENT)
-		if (dcm_config_load(cfg, path, err, err_len))
+	if (args.config || !access(path, F_OK) || errno != ENOENT) {
+		ret = dcm_config_load(cfg, path, err, err_len);
+		if (ret)
 			goto fail;
+	}
 	for (unsigned int i = 0; i < nr_overrides; i++) {
 		if (!listens && !strcmp(overrides[i].key, "listen") &&
 		    !strcmp(overrides[i].section, "donor")) {
 			listens = true;
 			cfg->nr_listen = 0;
 		}
-		if (dcm_config_set(cfg, overrides[i].section, overrides[i].key,
-				   overrides[i].value, err, err_len))
+		ret = dcm_config_set(cfg, overrides[i].section,
+				     overrides[i].key, overrides[i].value, err,
+				     err_len);
+		if (ret)
 			goto fail;
 	}
-	if (dcm_config_check(cfg, err, err_len))
+	ret = dcm_config_check(cfg, err, err_len);
+	if (ret)
 		goto fail;
 	return 0;
 fail:
 	dcm_config_free(cfg);
-	return -1;
+	return ret;
 }
 
 static int psk_find(void *arg, const void *name, size_t len, const u8 **key,
@@ -192,7 +198,7 @@ static int psk_find(void *arg, const void *name, size_t len, const u8 **key,
 	struct dcm_tenant *t = dcm_tenant_find(&donor->tenants, name, len);
 
 	if (!t)
-		return -1;
+		return -ENOENT;
 	*key = t->key;
 	*key_bytes = t->key_bytes;
 	return 0;
@@ -215,7 +221,7 @@ static void config_keep(const struct dcm_config *old, struct dcm_config *new)
 	new->nr_listen = old->nr_listen;
 }
 
-static int donor_reload(struct dcm_donor *donor)
+static void donor_reload(struct dcm_donor *donor)
 {
 	struct dcm_config cfg;
 	char err[ERR_LEN];
@@ -242,12 +248,11 @@ static int donor_reload(struct dcm_donor *donor)
 		   (unsigned long long)(donor->pool.capacity >> 20),
 		   (unsigned long long)(donor->pool.head_room >> 20));
 	dcm_notify("READY=1");
-	return 0;
+	return;
 bad:
 	donor->stats.reloads_failed++;
 	dcm_err("not reloaded, everything stays as it was: %s", err);
 	dcm_notify("READY=1");
-	return -1;
 }
 
 /* Log slabs that were not given back, then end. */
@@ -346,41 +351,47 @@ static void on_quarter(uv_timer_t *timer)
 static int donor_start(struct dcm_donor *donor, char *err, size_t err_len)
 {
 	static const int numbers[] = { SIGHUP, SIGTERM, SIGINT };
+	int ret;
 
 	dcm_tenants_init(&donor->tenants);
 	dcm_list_init(&donor->conns);
 	dcm_list_init(&donor->sessions);
 	dcm_gc_session_start(donor);
-	donor->reload = donor_reload;
-	if (dcm_tenants_load(&donor->tenants, donor->cfg.keys, err, err_len))
-		return -1;
+	ret = dcm_tenants_load(&donor->tenants, donor->cfg.keys, err, err_len);
+	if (ret)
+		return ret;
 	if (getrandom(&donor->donor_id, sizeof(donor->donor_id), 0) !=
 	    sizeof(donor->donor_id)) {
-		snprintf(err, err_len, "no random numbers: %s",
-			 strerror(errno));
-		return -1;
+		ret = -errno;
+		snprintf(err, err_len, "no random numbers: %s", strerror(-ret));
+		return ret;
 	}
 	dcm_admission_init(&donor->proven, donor->donor_id);
 	donor->tls = dcm_tls_server_new(psk_find, donor, err, err_len);
 	if (!donor->tls)
-		return -1;
+		return -EIO;
 	uv_loop_init(&donor->loop);
 	uv_update_time(&donor->loop);
 	donor->started_at = dcm_now(donor);
 	donor->quarter_at = donor->started_at;
-	if (dcm_pool_init(&donor->pool, &donor->loop, &donor->cfg, err,
-			  err_len))
-		return -1;
+	ret = dcm_pool_init(&donor->pool, &donor->loop, &donor->cfg, err,
+			    err_len);
+	if (ret)
+		return ret;
 	donor->pool.done = dcm_control_slab_gone;
 	donor->pool.done_arg = donor;
 	dcm_fd_limit_warn(&donor->cfg, dcm_size_bytes(&donor->cfg.capacity,
 						      donor->pool.total));
 	dcm_tenants_quota(&donor->tenants, &donor->cfg, donor->pool.total);
-	if (dcm_data_start(donor, err, err_len) ||
-	    dcm_listen_start(donor, err, err_len) ||
-	    dcm_rdma_start(donor, err, err_len) ||
-	    dcm_http_start(donor, err, err_len))
-		return -1;
+	ret = dcm_data_start(donor, err, err_len);
+	if (!ret)
+		ret = dcm_listen_start(donor, err, err_len);
+	if (!ret)
+		ret = dcm_rdma_start(donor, err, err_len);
+	if (!ret)
+		ret = dcm_http_start(donor, err, err_len);
+	if (ret)
+		return ret;
 	for (unsigned int i = 0; i < ARRAY_SIZE(numbers); i++) {
 		uv_signal_init(&donor->loop, &donor->signals[i]);
 		donor->signals[i].data = donor;

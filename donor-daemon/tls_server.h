@@ -7,7 +7,7 @@
 
 #include "../kvm-dcm/proto/wire.h"
 
-/* Find the key of a tenant's @name, not terminated. 0: found. */
+/* Find the key of a tenant's @name, not terminated. 0 or -ENOENT. */
 typedef int (*dcm_psk_fn)(void *arg, const void *name, size_t len,
 			  const u8 **key, size_t *key_bytes);
 
