@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/client/conn.c kvm-dcm/client/client.c kvm-dcm/client/address.c kvm-dcm/client/data.c kvm-dcm/client/donor.c kvm-dcm/client/lane.c kvm-dcm/client/member.c kvm-dcm/client/placement.c kvm-dcm/client/request.c kvm-dcm/client/session.c kvm-dcm/client/slab_map.c kvm-dcm/client/slab.c kvm-dcm/client/status.c kvm-dcm/client/verbs.c kvm-dcm/lib/log.c kvm-dcm/lib/tls.c kvm-dcm/transport/shm.c kvm-dcm/transport/stream.c kvm-dcm/transport/tcp.c kvm-dcm/transport/verbs.c kvm-dcm/client/activity.c kvm-dcm/client/choose.c kvm-dcm/proto/wire.c tests/fuzz/fake_links.c tests/fuzz/fake_net.c tests/fuzz/fake_pager.c tests/fuzz/plain_tls.c tests/fuzz/sockets.c */
+/* links: kvm-dcm/client/conn.c kvm-dcm/client/client.c kvm-dcm/client/address.c kvm-dcm/client/data.c kvm-dcm/client/donor.c kvm-dcm/client/lane.c kvm-dcm/client/member.c kvm-dcm/client/placement.c kvm-dcm/client/request.c kvm-dcm/client/session.c kvm-dcm/client/slab_map.c kvm-dcm/client/slab.c kvm-dcm/client/status.c kvm-dcm/client/verbs.c kvm-dcm/lib/log.c kvm-dcm/lib/tls.c kvm-dcm/transport/shm.c kvm-dcm/transport/stream.c kvm-dcm/transport/tcp.c kvm-dcm/transport/verbs.c kvm-dcm/client/activity.c kvm-dcm/client/choose.c kvm-dcm/proto/wire.c tests/fuzz/fake_donors.c tests/fuzz/fake_links.c tests/fuzz/fake_net.c tests/fuzz/fake_pager.c tests/fuzz/plain_tls.c tests/fuzz/sockets.c */
 /* libs: -lrdmacm -libverbs -Wl,--wrap=socketpair,--wrap=setsockopt,--wrap=send,--wrap=recv,--wrap=sendmsg,--wrap=recvmsg,--wrap=read,--wrap=write,--wrap=shutdown,--wrap=close,--wrap=poll,--wrap=eventfd,--wrap=clock_gettime,--wrap=socket,--wrap=connect,--wrap=getsockopt,--wrap=getaddrinfo,--wrap=freeaddrinfo,--wrap=opendir,--wrap=pthread_join,--wrap=pthread_setname_np,--wrap=pthread_cond_timedwait,--wrap=mmap,--wrap=munmap,--wrap=madvise,--wrap=calloc,--wrap=free */
 /*
  * client_fuzz.c - libFuzzer on what donors say to a host, over all connections
@@ -18,7 +18,7 @@
  *
  * The real control thread's loop runs, in this thread: its poll() is where an
  * input's steps are taken. In its place the harness has the cipher, the clock,
- * connect(), name lookup and RDMA; donors are fake_net.c's, links fake_links.c's,
+ * connect(), name lookup and RDMA; donors are fake_donors.c's, links fake_links.c's,
  * sockets sockets.c's.
  */
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * fake_net.h - donors and the ways to them, as an input says
+ * fake_net.h - the ways to donors, as an input says
  *
  * What a host connects to is a socket pair, whose other end is an input's. The
  * clock is an input's too.
