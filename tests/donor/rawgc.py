@@ -8,7 +8,9 @@ import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.donor.rawtls import ERROR, HELLO, WELCOME, Control, Message, Refused, Tls, dial, pack
+from tests.donor.conftest import Lab
+from tests.donor.rawtls import (ERROR, HELLO, WELCOME, Control, Message, Refused, Slab, Tls, dial,
+                                pack)
 from tests.donor.rawtls import hello as hello_body
 
 GC_ROLE = 3
@@ -25,6 +27,7 @@ VGC_NO_TRACE, VGC_BUSY, VGC_LIMIT, VGC_INVALID, VGC_UNSUPPORTED = 12, 13, 14, 15
 
 REGION = 64 << 10
 ADDRESS = 1 << 40
+REGIONS = 8  # of a space, in most tests
 
 
 @dataclass
@@ -217,3 +220,22 @@ def alive(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False  # ProcessLookupError: it is reaped between open() and read()
     return text.rsplit(")", 1)[1].split()[0] != "Z"
+
+
+def one_pid(lab: Lab) -> int:
+    found = children(lab.pid)
+    assert len(found) == 1, found
+    return found[0]
+
+
+def no_workers(lab: Lab) -> None:
+    lab.wait(lambda s: s["gc"]["workers"] == 0, "workers reaped")
+    assert not children(lab.pid)
+
+
+def ready(worker: Worker, slab: Slab, heap: Heap) -> None:
+    """A space over the slab's first regions."""
+    worker.slab(slab.id)
+    assert worker.create(heap.regions) == 0
+    assert worker.node_type() == 0
+    assert worker.place([(r, 0, 0, r * REGION) for r in range(heap.regions)]) == 0
