@@ -374,7 +374,7 @@ int dcm_data_serve(struct dcm_worker *w, struct dcm_data *d)
 	}
 	turn_count(w, d);
 	if (served && dcm_data_follow(w, d))
-		return -1;
+		return -ENOTCONN;
 	if (more && !out)
 		dcm_fair_add(&w->fair, &d->turn);
 	return served;
@@ -384,7 +384,7 @@ dead:
 	batch_send(w, d);
 	turn_count(w, d);
 	dcm_data_close(d);
-	return -1;
+	return -ENOTCONN;
 }
 
 int dcm_data_adopt(struct dcm_donor *donor, struct dcm_session *session,

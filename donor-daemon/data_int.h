@@ -65,8 +65,8 @@ struct dcm_worker {
  * It ends when nothing is left to do, or with the request that brings @w->cost to
  * @w->cost_max; then the connection waits for another turn.
  *
- * Return: 1: requests were served; 0: none came; -1: @d is not this worker's
- * any more (closed, or another worker's).
+ * Return: 1: requests were served; 0: none came; -ENOTCONN: @d is not
+ * this worker's any more (closed, or another worker's).
  */
 int dcm_data_serve(struct dcm_worker *w, struct dcm_data *d);
 

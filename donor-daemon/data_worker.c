@@ -251,7 +251,7 @@ static struct dcm_data *worker_turns(struct dcm_worker *w)
 
 /*
  * Poll @d for a while instead of sleeping. 1: a request came, or there are
- * other events; 0: nothing; -1: @d is closed.
+ * other events; 0: nothing; -ENOTCONN: as dcm_data_serve().
  */
 static int worker_poll(struct dcm_worker *w, struct dcm_data *d)
 {
