@@ -7,11 +7,14 @@ import random
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tests.donor.conftest import Lab
 from tests.donor.rawtls import (ERROR, HELLO, WELCOME, Control, Message, Refused, Slab, Tls, dial,
                                 pack)
 from tests.donor.rawtls import hello as hello_body
+
+if TYPE_CHECKING:  # programs without pytest use this file too
+    from tests.donor.conftest import Lab
 
 GC_ROLE = 3
 GC_OPEN, GC_OPENED, GC_SLAB, GC = 64, 65, 66, 67
