@@ -25,7 +25,6 @@ __all__ = ["args", "donors", "running"]
 # Hypothesis writes into build/ only, and no run depends on an earlier one.
 configuration.set_hypothesis_home_dir(BUILD / "test" / "hypothesis")
 settings.register_profile("dcm", database=None, deadline=None, print_blob=True)
-settings.register_profile("search", settings.get_profile("dcm"), max_examples=10_000_000)
 settings.load_profile("dcm")
 
 
