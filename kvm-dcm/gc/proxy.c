@@ -200,14 +200,14 @@ static bool msg_handle(struct proxy *p, size_t n)
 	}
 }
 
-/* Use a daemon that has had the replay, unless a reset came meanwhile. */
+/* Use a daemon that has had the replay, unless a reset or start came meanwhile. */
 static bool sock_set(struct proxy *p, int sock)
 {
 	bool good;
 
 	pthread_mutex_lock(&p->sending);
 	pthread_mutex_lock(&p->lock);
-	good = !p->forget;
+	good = !p->forget && p->replayed == p->agreed;
 	pthread_mutex_unlock(&p->lock);
 	if (good)
 		p->sock = sock;

@@ -49,11 +49,12 @@ static ssize_t msg_expect(struct proxy *p, int sock, u32 kind, char *err,
 	return s->kind == kind ? n : -EPROTO;
 }
 
-/* Send a new daemon the requests that made the guest's spaces. */
+/* Send a new daemon the features, and the requests that made the spaces. */
 static int spaces_replay(struct proxy *p, int sock)
 {
-	struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_START, .value = p->agreed };
-	int err = p->agreed ? dcm_gc_ipc_send(sock, &s, NULL, 0) : 0;
+	struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_START,
+				.value = p->replayed };
+	int err = p->replayed ? dcm_gc_ipc_send(sock, &s, NULL, 0) : 0;
 	u32 i;
 
 	s = (struct dcm_gc_ipc){ .kind = DCM_GC_IPC_REQUEST,
@@ -145,6 +146,7 @@ int gc_proxy_connect(struct proxy *p, char *err, size_t len)
 	pthread_mutex_lock(&p->lock);
 	p->available = welcome->value;
 	memcpy(&p->config, welcome + 1, sizeof(p->config));
+	p->replayed = p->agreed;
 	pthread_mutex_unlock(&p->lock);
 	rc = spaces_replay(p, sock);
 	if (rc)

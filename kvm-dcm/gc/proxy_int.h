@@ -34,6 +34,7 @@ struct sent {
  * @sock: -1: there is no daemon; changed by the thread, under @sending
  * @available: features
  * @agreed: features agreed on with the guest
+ * @replayed: those that the newest daemon was sent with the replay; the thread's
  * @sent: unanswered requests, in order
  * @replay: of each space: the requests that made it, answered with OK
  */
@@ -55,6 +56,7 @@ struct proxy {
 	bool forget; /* reset: forget spaces, here and in the daemon */
 	u64 available;
 	u64 agreed;
+	u64 replayed;
 	u64 id;
 	struct virtio_gc_config config;
 	struct sent *sent;

@@ -361,6 +361,41 @@ static void test_another_daemon(void **state)
 	down(sock);
 }
 
+/* A guest starts while a new daemon gets the replay: it hears of the start. */
+static void test_a_start_beside_a_new_connection(void **state)
+{
+	struct request create = request(VIRTIO_GC_SPACE_CREATE, 1, 1);
+	struct call call;
+	struct heard h;
+	int sock = up(), i;
+	char end;
+
+	(void)state;
+	dcm_gc_host_start(gc, FEATURES);
+	hear(sock);
+	submit(&create, ROOM, &call);
+	h = hear(sock);
+	say_done(sock, h.s.token, VIRTIO_GC_OK);
+	assert_int_equal(status_of(&call), VIRTIO_GC_OK);
+	close(sock);
+	for (i = 0; i < 2; i++) {
+		sock = let_in(2);
+		h = hear(sock);
+		assert_int_equal(h.s.kind, DCM_GC_IPC_START);
+		assert_int_equal(h.s.value, i ? 5 : FEATURES);
+		h = hear(sock);
+		assert_memory_equal(h.more, &create, sizeof(create));
+		if (!i)
+			dcm_gc_host_start(gc, 5);
+		say_done(sock, h.s.token, VIRTIO_GC_OK);
+		if (!i) {
+			assert_int_equal(read(sock, &end, 1), 0);
+			close(sock);
+		}
+	}
+	down(sock);
+}
+
 /* An invalid message ends the connection, and changes nothing. */
 static void test_nonsense(void **state)
 {
@@ -471,6 +506,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_passed_on),
 		cmocka_unit_test(test_another_daemon),
+		cmocka_unit_test(test_a_start_beside_a_new_connection),
 		cmocka_unit_test(test_nonsense),
 		cmocka_unit_test(test_refused),
 	};
