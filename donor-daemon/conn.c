@@ -466,15 +466,12 @@ static void conn_linger(struct dcm_conn *conn)
 		dcm_conn_close(conn);
 }
 
-static void conn_io(struct dcm_conn *conn, int status)
+/* @reset: by the host. What it said before is read: it may be a GOODBYE. */
+static void conn_io(struct dcm_conn *conn, bool reset)
 {
 	unsigned int turn = 0, left = TURN_MESSAGES;
 	int ret;
 
-	if (status < 0) {
-		dcm_conn_close(conn);
-		return;
-	}
 	if (conn->state == DCM_CONN_LINGER) {
 		conn_linger(conn);
 		return;
@@ -484,7 +481,7 @@ static void conn_io(struct dcm_conn *conn, int status)
 	if (conn->state == DCM_CONN_HANDSHAKE || conn->state == DCM_CONN_CLOSED)
 		return;
 	do {
-		if (dcm_chan_flush(conn->chan) < 0) {
+		if (!reset && dcm_chan_flush(conn->chan) < 0) {
 			dcm_conn_close(conn);
 			return;
 		}
@@ -510,7 +507,9 @@ static void conn_ready(uv_poll_t *poll, int status, int events)
 
 	(void)events;
 	conn->in_event = true;
-	conn_io(conn, status);
+	conn_io(conn, status < 0);
+	if (status < 0)
+		dcm_conn_close(conn);
 	conn->in_event = false;
 	if (conn->state == DCM_CONN_CLOSED)
 		return;

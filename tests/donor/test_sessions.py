@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -15,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from tests.donor.conftest import Lab, MakeLab
-from tests.donor.rawtls import (BUSY, DATA, DATA_ROLE, ERROR, HEARTBEAT, HELLO, NO_SESSION, PLAIN,
-                                QUOTA, SHM, WRITTEN, Closed, Control, Refused, hello, pack)
+from tests.donor.rawtls import (BUSY, DATA, DATA_ROLE, ERROR, GOODBYE, HEARTBEAT, HELLO,
+                                NO_SESSION, PLAIN, QUOTA, SHM, WRITTEN, Closed, Control, Refused,
+                                hello, pack)
 from tests.framework.paths import TOP
 
 
@@ -278,6 +280,21 @@ def test_stopped_donor(make_lab: MakeLab) -> None:
     assert d.read(slab.id, 0) == b"d" * 4096
     d.close()
     c.goodbye()
+    lab.wait_empty()
+
+
+def test_a_goodbye_is_lost_to_a_reset(lab: Lab) -> None:
+    """What a host said before it reset the connection is read: its memory is free at once."""
+    c = lab.control()
+    c.map()
+    before = lab.status()["events"]["sessions_goodbye"]
+    lab.signal(signal.SIGSTOP)
+    c.send(GOODBYE)
+    c.tls.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    c.tls.sock.close()
+    lab.signal(signal.SIGCONT)
+    lab.wait(lambda s: not s["sessions"], "session ended", 3)
+    assert lab.status()["events"]["sessions_goodbye"] == before + 1
     lab.wait_empty()
 
 
