@@ -124,7 +124,7 @@ def machine() -> dict[str, str]:
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "cpu": f"{cpu}, {os.cpu_count()} CPUs, virtual machine: {virt}",
         "memory": memory,
-        "kernel": f"{platform.release()} {_read('/proc/version').rpartition('#')[2][:40]}",
+        "kernel": ".".join(platform.release().split(".")[:2]),
         "distribution": next(
             (
                 line.partition("=")[2].strip('"')
