@@ -108,7 +108,8 @@ def _rows(rows: Mapping[str, Row], old: str) -> str:
 
 def _details(rows: Mapping[str, Row], old: str) -> str:
     """What each row's figures are, as the benchmark says it; a paragraph each."""
-    found = {m[1]: m[0].rstrip("\n") for m in re.finditer(r"^- `([^`]+)`: (?:.+\n?)+", old, re.M)}
+    paragraph = re.compile(r"^- `([^`]+)`: .*\n(?:  .*\n)*", re.M)
+    found = {m[1]: m[0].rstrip("\n") for m in paragraph.finditer(old)}
     for id_ in _order(rows, found):
         if id_ in rows:
             text = " ".join(f"- `{id_}`: {rows[id_]['detail']}".split())

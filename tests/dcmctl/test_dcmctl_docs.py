@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Help, man page and completion have the commands and options of the parser."""
+"""Help, man page and completion have the commands and options of the parser; benchmarks.md has
+each figure once."""
 
 from __future__ import annotations
 
@@ -7,8 +8,9 @@ import argparse
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -164,3 +166,19 @@ def test_launcher_from_elsewhere(dcmctl: Cli, tmp_path: Path) -> None:
         env=dcmctl.env, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout == f"dcmctl {(TOP / 'VERSION').read_text().strip()}\n"
+
+
+def test_a_figure_is_in_the_document_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of rows in docs/benchmarks.md those that were measured again are replaced, each alone."""
+    monkeypatch.syspath_prepend(TOP / "bench")
+    from dcmbench import document
+
+    text = (
+        "<!-- details-memory -->\n- `a`: one\n  two\n- `b`: three\n- `c`: four\n<!-- end -->\n"
+    )
+    rows: dict[str, dict[str, Mapping[str, Any]]] = {
+        "memory": {"b": {"detail": "five"}, "d": {"detail": "six"}}
+    }
+    new = document.filled(text, rows)
+    assert new == text.replace("three", "five").replace("four\n", "four\n- `d`: six\n")
+    assert document.filled(new, rows) == new
