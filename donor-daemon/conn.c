@@ -476,7 +476,7 @@ static void conn_io(struct dcm_conn *conn, bool reset)
 		conn_linger(conn);
 		return;
 	}
-	if (conn->state == DCM_CONN_HANDSHAKE)
+	if (conn->state == DCM_CONN_HANDSHAKE && !reset)
 		conn_handshake(conn);
 	if (conn->state == DCM_CONN_HANDSHAKE || conn->state == DCM_CONN_CLOSED)
 		return;
