@@ -14,8 +14,8 @@
  *
  * Locking: the caller is the proxy's thread, or has not started it, so nothing
  * else uses @replay and @buf. @lock is taken to change features and
- * configuration. A reset that comes meanwhile is noticed before the socket is
- * used (sock_set() in proxy.c).
+ * configuration. A reset or start that comes meanwhile is noticed before the
+ * socket is used (sock_set() in proxy.c).
  */
 #include <errno.h>
 #include <fcntl.h>
