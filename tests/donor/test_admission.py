@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -36,8 +37,9 @@ CROWD = 6000
 FLOOD_S = 3.0
 HERE = Path(__file__).parent
 GREETING = "160301"  # how a TLS handshake begins
-# the bound of each wait; the measured value is printed
-PATIENCE_S = 1.0
+# A donor frees the slabs of a lost session after this time. `make test-faults`, which runs alone,
+# judges the target of one second: here other tests' programs may keep a SYN waiting that long.
+LAPSE_S = 5.0
 OTHER = "127.77.0.1"
 
 
@@ -84,12 +86,12 @@ class Waits:
         for what, took in self.longest.items():
             print(f"{what}: {took:.3f} s at most, {self.most[what]} tries at most")
         print(f"{self.count} sessions")
-        assert max(self.longest.values()) <= PATIENCE_S, self.longest
+        assert max(self.longest.values()) <= LAPSE_S, self.longest
 
 
 class Beats(threading.Thread):
-    """A host that beats, and how far apart the donor's heartbeats are; less the time for which
-    other programs kept the donor's event loop from a processor, which is no fault of its."""
+    """A host that beats for the block, and how far apart the donor's heartbeats are; less the time
+    for which other programs kept the donor's event loop from a processor."""
 
     def __init__(self, lab: Lab) -> None:
         super().__init__(daemon=True)
@@ -99,6 +101,16 @@ class Beats(threading.Thread):
         self.longest = 0.0
         self.own = 0.0
         self.count = 0
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.set()
+        self.join(15)
+        with contextlib.suppress(Closed, OSError):
+            self.c.goodbye()
 
     def kept(self) -> float:
         return int(self.clock.read_text().split()[1]) / 1e9
@@ -116,12 +128,9 @@ class Beats(threading.Thread):
             last, kept = now, waited
 
     def judge(self) -> None:
-        self.stop.set()
-        self.join(15)
         print(f"heartbeats of another host: {self.longest:.3f} s apart at most, "
               f"{self.own:.3f} s of it the donor's; {self.count} of them")
         assert self.count and self.own < 1.3
-        self.c.goodbye()
 
 
 @pytest.mark.parametrize("crowd", [
@@ -133,17 +142,15 @@ class Beats(threading.Thread):
 ])
 def test_a_crowd_of_strangers_keeps_nobody_out(
         make_lab: MakeLab, crowd: tuple[str, str, int, str]) -> None:
-    """6000 connections that never show a key: new sessions and lost ones are served within a
-    second, over each socket, though the crowd comes from the very address of a host."""
+    """6000 connections that never show a key: new sessions and lost ones are served in time, over
+    each socket, though the crowd comes from the very address of a host."""
     kind, first, sources, say = crowd
     lab = make_lab()
     hosts = [lab.control(), lab.control(unix=True)]
     slabs = [c.map(TCP) for c in hosts]
-    beats = Beats(lab)
-    beats.start()
     address = lab.unix_address if kind == "unix" else lab.tcp_address
     waits = Waits()
-    with flood("idle", address, CROWD, first, sources, say):
+    with Beats(lab) as beats, flood("idle", address, CROWD, first, sources, say):
         end = time.monotonic() + FLOOD_S
         while time.monotonic() < end:
             for c, unix in ((hosts[0], False), (hosts[1], True)):
@@ -170,10 +177,8 @@ def test_a_crowd_of_strangers_keeps_nobody_out(
 def test_one_that_sends_on_after_a_refusal_stops_nobody(make_lab: MakeLab, unix: bool) -> None:
     """60 connections that send without end after a refusal: others hear heartbeats in time."""
     lab = make_lab()
-    beats = Beats(lab)
-    beats.start()
     address = lab.unix_address if unix else lab.tcp_address
-    with flood("endless", address, 60, "alice", KEYS["alice"]):
+    with Beats(lab) as beats, flood("endless", address, 60, "alice", KEYS["alice"]):
         time.sleep(4)
     beats.judge()
     lab.wait_empty()
