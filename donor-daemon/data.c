@@ -317,8 +317,6 @@ static int data_read(struct dcm_worker *w, struct dcm_data *d)
 			   (ch->records - records) * COST_RECORD;
 		WRITE_ONCE(d->session->heard_at,
 			   dcm_clock_read_ns(CLOCK_MONOTONIC_COARSE) / 1000000);
-	} else if (!ret) {
-		d->hung_up = false;
 	}
 	return ret;
 }
@@ -363,7 +361,10 @@ int dcm_data_serve(struct dcm_worker *w, struct dcm_data *d)
 		if (smp_load_acquire(&d->session->ended) ||
 		    data_requests(w, d) || ret < 0)
 			goto dead;
-		/* @left delayed it and epoll reports it once: read it next */
+		/*
+		 * epoll reports a hang-up once, and recv() may say EAGAIN for a
+		 * moment after that: read until it returns the end
+		 */
 		more = left || d->left || ch->more || d->hung_up;
 	} while (more && !dcm_chan_queued(ch) && w->cost < w->cost_max);
 	out = dcm_chan_queued(ch);

@@ -22,7 +22,7 @@ struct dcm_data {
 	u16 lane;			/* the host's number; 0: none */
 	bool want_out;
 	bool left;		/* a turn ended with requests in the buffer */
-	bool hung_up;		/* reported by epoll, not yet by a read */
+	bool hung_up;		/* by the host, as epoll says: to be read */
 	unsigned int served;
 	unsigned int astray;	/* looks, in a row, that found another CPU */
 };

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import random
+import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -276,6 +278,24 @@ def test_speaking_too_early(lab: Lab) -> None:
     assert (m.type, m.tag, m.body[8:]) == (DATA, 2, bytes(4096))
     tls.close()
     assert c.map(TCP).transport == TCP
+    c.goodbye()
+
+
+@pytest.mark.parametrize("end", ["closed", "reset"])
+def test_a_connection_cut_in_a_record_is_closed(lab: Lab, end: str) -> None:
+    """Part of a TLS record and the end came at once: the donor kept the connection, for ever."""
+    c = lab.control()
+    d = c.data()
+    record = d.tls.sealed(d.read_bytes(1, 0, 4096))
+    os.kill(lab.pid, signal.SIGSTOP)
+    try:
+        d.tls.sock.send(record[:-1])
+        if end == "reset":
+            d.tls.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        d.tls.sock.close()
+    finally:
+        os.kill(lab.pid, signal.SIGCONT)
+    lab.wait(lambda s: s["data"]["connections"] == 0, "closed")
     c.goodbye()
 
 
