@@ -223,18 +223,19 @@ u32 heap_regions(const struct heap *h, struct virtio_gc_region *list, u32 n)
 	return k;
 }
 
-void heap_where(struct heap *h)
+u32 heap_where(struct heap *h)
 {
 	struct virtio_gc_range range = { .regions = htole32(h->regions) };
 	const __le32 *donor = (const void *)(&h->answer.done + 1);
+	u32 status = heap_ask(h, VIRTIO_GC_SPACE_DONORS, 0, 0, &range,
+			      sizeof(range), NULL, 0);
 
-	heap_must(h,
-		  heap_ask(h, VIRTIO_GC_SPACE_DONORS, 0, 0, &range,
-			   sizeof(range), NULL, 0),
-		  VIRTIO_GC_OK);
+	if (status)
+		return status;
 	EXPECT(le32toh(h->answer.done.count) == h->regions);
 	for (u32 r = 0; r < h->regions; r++)
 		h->donor[r] = le32toh(donor[r]);
+	return VIRTIO_GC_OK;
 }
 
 void heap_donors(struct heap *h)
@@ -250,7 +251,7 @@ void heap_donors(struct heap *h)
 		  heap_ask(h, VIRTIO_GC_CLEAN, 0, h->regions, NULL, 0, list,
 			   sizeof(*list)),
 		  VIRTIO_GC_OK);
-	heap_where(h);
+	heap_must(h, heap_where(h), VIRTIO_GC_OK);
 	/*
 	 * What shares the largest region there may be is on one: another donor's
 	 * begins nowhere but each so many, from wherever in the window the space

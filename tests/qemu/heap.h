@@ -105,8 +105,8 @@ u32 heap_hint(struct heap *h, u32 what, u64 offset, u64 bytes);
 /* The first @n regions with their tops, but for those that are being moved. */
 u32 heap_regions(const struct heap *h, struct virtio_gc_region *list, u32 n);
 
-/* Who has each region now: what was given back may have gone to another. */
-void heap_where(struct heap *h);
+/* Ask which donor has each region now: what was given back may have gone to another. */
+u32 heap_where(struct heap *h);
 
 /* All of it is with donors: which one has each region. */
 void heap_donors(struct heap *h);

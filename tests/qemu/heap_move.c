@@ -364,7 +364,9 @@ u32 heap_evacuate(struct heap *h, u32 *moves)
 	u32 released, status;
 
 	*moves = 0;
-	heap_where(h);
+	status = heap_where(h);
+	if (status)
+		return status;
 	moves_choose(h);
 	if (!h->nr_moves)
 		return VIRTIO_GC_OK;
@@ -401,9 +403,12 @@ u32 heap_compact(struct heap *h, u32 donor, u32 *moves)
 	struct virtio_gc_moved moved[HEAP_REGIONS];
 	/* bitmaps come behind, where nothing may be moved to */
 	u32 n = heap_regions(h, list, HEAP_TABLES_AT), released, status, at = 0;
+	bool known;
 
 	*moves = 0;
-	heap_where(h);
+	status = heap_where(h);
+	if (status)
+		return status;
 	/* two free regions of its own for tables */
 	while (at < HEAP_TABLES_AT &&
 	       (h->donor[at] != donor || h->donor[at + 1] != donor ||
@@ -421,16 +426,17 @@ u32 heap_compact(struct heap *h, u32 donor, u32 *moves)
 	EXPECT(n <= HEAP_REGIONS);
 	memcpy(moved, &h->answer.done + 1, n * sizeof(*moved));
 	/* what was nowhere may have been placed for it */
-	heap_where(h);
+	known = !heap_where(h);
+	EXPECT(known || h->deadline_ms);
 	for (u32 i = 0; i < n; i++) {
 		u64 table = le64toh(moved[i].table);
 
 		/* [VGC-D-52] */
 		EXPECT(table / HEAP_REGION == at ||
 		      table / HEAP_REGION == at + 1);
-		EXPECT(h->lost[le32toh(moved[i].from)] ||
+		EXPECT(!known || h->lost[le32toh(moved[i].from)] ||
 		      h->donor[le32toh(moved[i].from)] == donor);
-		EXPECT(h->lost[le32toh(moved[i].to)] ||
+		EXPECT(!known || h->lost[le32toh(moved[i].to)] ||
 		      h->donor[le32toh(moved[i].to)] == donor);
 		h->move[i] = (struct virtio_gc_move){
 			.from = moved[i].from,
