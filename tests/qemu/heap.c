@@ -230,6 +230,9 @@ u32 heap_where(struct heap *h)
 	u32 status = heap_ask(h, VIRTIO_GC_SPACE_DONORS, 0, 0, &range,
 			      sizeof(range), NULL, 0);
 
+	/* no other failure: a lost donor's regions have an answer too */
+	EXPECT(!status || (status == VIRTIO_GC_WORKER_LOST && h->deadline_ms),
+	       "status %u", status);
 	if (status)
 		return status;
 	EXPECT(le32toh(h->answer.done.count) == h->regions);

@@ -105,7 +105,10 @@ u32 heap_hint(struct heap *h, u32 what, u64 offset, u64 bytes);
 /* The first @n regions with their tops, but for those that are being moved. */
 u32 heap_regions(const struct heap *h, struct virtio_gc_region *list, u32 n);
 
-/* Ask which donor has each region now: what was given back may have gone to another. */
+/*
+ * Ask which donor has each region now: what was given back may have gone to
+ * another. VIRTIO_GC_OK, or WORKER_LOST where failures are expected.
+ */
 u32 heap_where(struct heap *h);
 
 /* All of it is with donors: which one has each region. */
