@@ -9,7 +9,6 @@ messages are packed here, independently of wire.c.
 from __future__ import annotations
 
 import array
-import contextlib
 import ctypes
 import ctypes.util
 import os
@@ -186,8 +185,8 @@ class Tls:
 
     def sealed(self, data: bytes) -> bytes:
         """The record of @data, which is not sent."""
-        with contextlib.ExitStack() as stack:
-            ours, theirs = map(stack.enter_context, socket.socketpair())
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
             _lib.gnutls_transport_set_int2(self.session, self.sock.fileno(), theirs.fileno())
             self.send(data)
             _lib.gnutls_transport_set_int2(self.session, self.sock.fileno(), self.sock.fileno())

@@ -287,14 +287,14 @@ def test_a_connection_cut_in_a_record_is_closed(lab: Lab, end: str) -> None:
     c = lab.control()
     d = c.data()
     record = d.tls.sealed(d.read_bytes(1, 0, 4096))
-    os.kill(lab.pid, signal.SIGSTOP)
+    lab.signal(signal.SIGSTOP)
     try:
         d.tls.sock.send(record[:-1])
         if end == "reset":
             d.tls.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         d.tls.sock.close()
     finally:
-        os.kill(lab.pid, signal.SIGCONT)
+        lab.signal(signal.SIGCONT)
     lab.wait(lambda s: s["data"]["connections"] == 0, "closed")
     c.goodbye()
 
