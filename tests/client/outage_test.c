@@ -6,10 +6,13 @@
  * patience. A pause that is shorter loses nothing; the time in which a host
  * itself was stopped does not count.
  */
+#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 
 #include "two.h"
@@ -322,6 +325,99 @@ static void test_host_stopped_too_long(void **state)
 	stop_host(8, false, true);
 }
 
+/* The client's own thread. */
+static pid_t client_tid(void)
+{
+	DIR *dir = opendir("/proc/self/task");
+	struct dirent *entry;
+	pid_t tid = 0;
+
+	assert_non_null(dir);
+	while (!tid && (entry = readdir(dir))) {
+		char path[300], comm[32] = "";
+		FILE *f;
+
+		snprintf(path, sizeof(path), "/proc/self/task/%s/comm",
+			 entry->d_name);
+		f = fopen(path, "r");
+		if (!f)
+			continue;
+		if (fgets(comm, sizeof(comm), f) &&
+		    !strcmp(comm, "dcm-client\n"))
+			tid = atoi(entry->d_name);
+		fclose(f);
+	}
+	closedir(dir);
+	assert_true(tid > 0);
+	return tid;
+}
+
+/*
+ * Stop one thread for so long, by a child that traces the thread. Returns the
+ * child; the child closes @stopped when the thread is stopped, or ends.
+ */
+static pid_t stop_thread(pid_t tid, unsigned int ms, int stopped)
+{
+	pid_t pid = fork();
+	int st;
+
+	assert_true(pid >= 0);
+	if (pid) {
+		prctl(PR_SET_PTRACER, pid);
+		return pid;
+	}
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	for (unsigned int i = 0; ptrace(PTRACE_SEIZE, tid, NULL, NULL); i++) {
+		if (i == 100)
+			_exit(1);
+		usleep(10000);
+	}
+	if (ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) ||
+	    waitpid(tid, &st, __WALL) != tid)
+		_exit(2);
+	close(stopped);
+	usleep(ms * 1000);
+	_exit(ptrace(PTRACE_DETACH, tid, NULL, NULL) ? 3 : 0);
+}
+
+/*
+ * The machine with the host and its donors stands still for less time than a
+ * donor may be silent, but longer together with the time since the donors' last
+ * messages. The host goes on first. Each extent gets a slab, and no complaint.
+ */
+static void test_no_donor_can_lend_after_a_short_stop(void **state)
+{
+	struct two t;
+	int fds[2], st, i;
+	pid_t pid, tid;
+	char c;
+	u32 e;
+
+	(void)state;
+	two_start(&t, false);
+	tid = client_tid();
+	for (e = 0; e < 4; e++) {
+		assert_int_equal(pipe(fds), 0);
+		for (i = 0; i < 2; i++)
+			donor_signal(&t.d[i], SIGSTOP);
+		pid = stop_thread(tid, 1900, fds[1]);
+		close(fds[1]);
+		assert_int_equal(read(fds[0], &c, 1), 0);
+		close(fds[0]);
+		want(&t.h, e, e + 1);
+		assert_int_equal(waitpid(pid, &st, 0), pid);
+		assert_true(WIFEXITED(st));
+		assert_int_equal(WEXITSTATUS(st), 0);
+		usleep(20000);
+		for (i = 0; i < 2; i++)
+			donor_signal(&t.d[i], SIGCONT);
+		WAIT(get(&t.h, &t.h.attached) == e + 1);
+	}
+	assert_int_equal(get(&t.h, &t.h.starved), 0);
+	assert_int_equal(logged(&t.h, "no donor can lend"), 0);
+	two_end(&t);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -335,6 +431,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_both_stopped),
 		cmocka_unit_test(test_host_stopped),
 		cmocka_unit_test(test_host_stopped_too_long),
+		cmocka_unit_test(test_no_donor_can_lend_after_a_short_stop),
 	};
 
 	return host_run("outage", tests, sizeof(tests) / sizeof(tests[0]),
