@@ -62,7 +62,7 @@ def prepare() -> str:
         debug.build_modules()
         debug.build_programs()
         debug.make("make", "-C", "tests/faults", "all", f"BUILD={debug.KERNEL_BUILD}",
-                   f"CFLAGS={debug.SILENCE}")  # fmt: skip
+                   f"CFLAGS={debug.LIMITS}")  # fmt: skip
     module = [] if debug.TREE else [["scripts/kernel-check", "6.12"]]
     for words in (*module, ["scripts/vm-image"]):
         done = subprocess.run(words, cwd=TOP, capture_output=True, text=True, check=False)

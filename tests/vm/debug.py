@@ -27,9 +27,13 @@ JITTER = MODULE if TREE else BUILD / "kernel-jitter" / "linux" / "kvm-dcm.ko"
 PATIENCE = 5 if TREE else 1
 
 
-# So is the silence after which donors, hosts and links give each other up: there a program may not
-# run for that long.
-SILENCE = f"-DDCM_WIRE_SILENCE_MS={5000 * PATIENCE}u" if TREE else ""
+# So is the silence after which donors, hosts and links give each other up, as a program may not run
+# for that long there; and the longest time that a GC command may take.
+LIMITS = (
+    f"-DDCM_WIRE_SILENCE_MS={5000 * PATIENCE}u -DDCM_GC_DEADLINE_MAX_MS={10000 * PATIENCE}u"
+    if TREE
+    else ""
+)
 # Where the daemons for that kernel are built.
 PROGRAMS = KERNEL_BUILD / "bin"
 
@@ -43,7 +47,7 @@ def make(*command: str) -> None:
 
 def make_modules(folder: str, *more: str) -> None:
     """For the debug kernel. KASAN puts room between what is on a stack."""
-    flags = f"KFLAGS=KCFLAGS='-Wframe-larger-than=2048 {SILENCE}'"
+    flags = f"KFLAGS=KCFLAGS='-Wframe-larger-than=2048 {LIMITS}'"
     make("make", "-C", folder, f"KDIR={TREE}", f"BUILD={KERNEL_BUILD}", flags, *more)
 
 
@@ -57,7 +61,7 @@ def build_modules(*flavours: str) -> None:
 
 def build_programs() -> None:
     """The daemons, with the patience of the kernel under test."""
-    make("make", "programs", f"BUILD={KERNEL_BUILD}", *([f"CFLAGS={SILENCE}"] if TREE else []))
+    make("make", "programs", f"BUILD={KERNEL_BUILD}", *([f"CFLAGS={LIMITS}"] if TREE else []))
 
 
 def at_work(bed: Bed) -> None:
