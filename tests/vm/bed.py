@@ -60,10 +60,6 @@ WITHOUT = ("cx16", "la57", "xsave", "avx", "avx2", "f16c", "fma", "vaes", "vpclm
 # it halts for good, deaf to interrupts and NMIs. Nested paging stays on: L2 dies, or L1 panics.
 # A processor that runs no guest has nothing to lose there.
 FIRST_KVM_CPU = 1
-# How L1 stands to other programs of this host. A processor of L1 that waits for another one (each
-# time that a page is unmapped) spins. If the other one's thread waits for a processor of this host
-# meanwhile, L1 is busy and does nothing.
-NICE = -5
 # Bits of /proc/sys/kernel/tainted that tell of something that went wrong.
 TAINTS = {4: "machine check", 5: "bad page", 7: "oops", 9: "warning", 14: "soft lockup"}
 
@@ -284,8 +280,6 @@ class Bed(Machine):
         self._write_initrd()
         # Dies with us even if we get no chance to end it.
         cmd = ["setpriv", "--pdeathsig", "KILL", *self.command_line(shell)]
-        if os.geteuid() == 0:
-            cmd = ["nice", "-n", str(NICE), *cmd]
         self.console_path.parent.mkdir(parents=True, exist_ok=True)
         self.console_path.unlink(missing_ok=True)  # another L1's
         started = time.monotonic()
@@ -297,19 +291,12 @@ class Bed(Machine):
                 stderr=err,
                 start_new_session=not shell,
             )
-        if not shell:
-            self._raise_session()
         least = 60.0 * (self.spec.patience - 1)
         self._channel = Channel(self._connect("bed"), self._why_gone, least)
         hello = self._channel.hello(timeout)
         self.boot_seconds = time.monotonic() - started
         if self.spec.kernel is None and hello["kernel"] != self.image.kernel:
             raise GuestError(f"L1 runs {hello['kernel']}, not {self.image.kernel}")
-
-    def _raise_session(self) -> None:
-        """Where sessions share processors equally (sched_autogroup), niceness counts within one."""
-        with contextlib.suppress(OSError):
-            Path(f"/proc/{self.pid}/autogroup").write_text(str(NICE))
 
     def _write_initrd(self) -> None:
         """The image's, and after it one with what is ours; the kernel unpacks both."""
