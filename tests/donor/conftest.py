@@ -91,6 +91,10 @@ class Lab(Donor):
                 raise AssertionError(f"not reached: {what}: {status}\n{self.tail(40)}")
             time.sleep(0.03)
 
+    def logged(self, text: str) -> None:
+        """Until a line of the log has @text: a thread writes the log, a moment after the event."""
+        self.wait(lambda _: text in self.log.read_text(errors="replace"), text)
+
     def wait_empty(self) -> None:
         """Nothing of any client is left, and a new one is served."""
         self.wait(

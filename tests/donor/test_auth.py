@@ -106,10 +106,6 @@ def test_says_nothing(lab: Lab) -> None:
     assert lab.status()["events"]["handshakes_timed_out"] >= 8
 
 
-def logged(lab: Lab, text: str) -> None:
-    lab.wait(lambda _: text in lab.log.read_text(), text)
-
-
 def test_failed_handshakes_are_told_apart(lab: Lab) -> None:
     """The log says why a handshake failed; the peer learns nothing."""
     with pytest.raises(TlsError):
@@ -120,7 +116,7 @@ def test_failed_handshakes_are_told_apart(lab: Lab) -> None:
     dial(lab.tcp_address).close()
     for reason in ("no key, an unknown name or a wrong key", "not a TLS handshake",
                    "the peer closed the connection"):
-        logged(lab, f"handshake failed: {reason};")
+        lab.logged(f"handshake failed: {reason};")
 
 
 def test_key_but_no_hello(lab: Lab) -> None:

@@ -141,7 +141,7 @@ def test_silent_hosts_are_asked_first(make_lab: MakeLab) -> None:
         assert time.monotonic() < end, lab.status()["evictions"]
         time.sleep(0.2)
     assert lab.status()["evictions"] == {"rounds": 1, "asked": 3, "done": 1, "forced": 2}
-    assert "3 of them of silent hosts" in lab.log.read_text()
+    lab.logged("3 of them of silent hosts")
     # more than silent hosts have: the others give the rest
     while [s["state"] for s in lab.status()["sessions"]] != ["silent", "alive"]:
         alive.beat()
@@ -180,7 +180,7 @@ def test_not_given_back(make_lab: MakeLab) -> None:
     shm.send(DONE, struct.pack("<Q", s.id))
     assert shm.query()["used"] == 0
     assert lab.status()["evictions"]["forced"] == 2
-    assert "not given back in time; revoked" in lab.tail(50)
+    lab.logged("not given back in time; revoked")
     d.close()
     shm.goodbye()
     tcp.goodbye()

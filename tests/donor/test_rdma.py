@@ -87,23 +87,18 @@ def test_map_without_a_queue_pair(lab: Lab) -> None:
     c.goodbye()
 
 
-def started(lab: Lab) -> None:
-    """Until all that the donor says of its start is in its log, which a thread writes."""
-    lab.wait(lambda _: "lending up to" in lab.log.read_text(), "it has started")
-
-
 def test_status_says_why(make_lab: MakeLab) -> None:
     """RDMA that is off is no failure, and the status says why."""
     lab = make_lab()
     rdma = lab.status()["rdma"]
     assert rdma["listen"] == "off" and "encryption" in rdma["why_off"]
     assert lab.metrics()["dcm_rdma_up"] == 0
-    started(lab)
+    lab.logged("lending up to")
     assert "RDMA" not in lab.log.read_text()
     lab = make_lab(donor={"data-encryption": "no"})
     rdma = lab.status()["rdma"]
     assert rdma["listen"] == "off" and "no RDMA device" in rdma["why_off"]
-    started(lab)
+    lab.logged("lending up to")
     assert lab.log.read_text().count("RDMA is off: no RDMA device") == 1
     lab = make_lab(donor={"data-encryption": "no", "rdma": "no"})
     assert lab.status()["rdma"]["why_off"] == "rdma = no"
