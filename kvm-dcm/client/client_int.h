@@ -33,8 +33,7 @@
 #define CLIENT_SERVES_MS 2000u
 #define CLIENT_HELD_MAX 4u
 #define CLIENT_LEAVE_MAX 4u /* slabs moved off a silent donor at a time */
-#define CLIENT_STALL_MS \
-	500u /* between two rounds: this thread or host was stopped */
+#define CLIENT_STALL_MS 500u /* between two rounds: this host was stopped */
 #define CLIENT_SAY_MS 60000u /* shortest time between equal log lines */
 #define CLIENT_TICK_MS 100u
 #define CLIENT_PAIR_FAILS 3u /* in a row: then the lane takes tcp */
