@@ -30,8 +30,8 @@ PYTEST = scripts/py pytest --junitxml=$${DCM_RESULTS:-$(BUILD)/test/results/by-h
 .PHONY: all programs tests-build help check kernel-check unit torture fuzz \
 	fuzz-run test-gc test-donor test-client test-pager test-dcmctl test-guest \
 	test-faults test-kernel test-kernel-debug test-ops test-page page-picture test-libvirt \
-	test-packages packages test-qemu test-qemu-debug vm-shell test test-all \
-	test-build bench bench-kernel bench-gc demo install install-dkms \
+	test-packages packages test-qemu test-qemu-debug test-jvm vm-shell test test-all \
+	test-build bench bench-kernel bench-gc bench-jvm bench-redundancy demo install install-dkms \
 	install-libvirt clean deps-%
 
 all: deps-build
@@ -58,6 +58,8 @@ help:
 	@echo 'make bench      the measurements of docs/, into build/bench/'
 	@echo 'make bench-kernel  the kernel pager beside swap, counts from a VM'
 	@echo 'make bench-gc   those of garbage collection on donors'
+	@echo 'make bench-redundancy  what a donor'"'"'s death costs a program with copies'
+	@echo 'make bench-jvm  those of a JVM with its heap on donors; needs libjvm (make test-jvm)'
 	@echo 'make page-picture  docs/pictures/page.png, by the test of the operator'"'"'s page'
 	@echo 'make install    PREFIX=$(PREFIX) DESTDIR='
 	@echo 'make install-dkms  the kernel module, for DKMS; DESTDIR='
@@ -84,6 +86,7 @@ help:
 	@echo '  make test-kernel   K=name  the kernel module, its daemon, RDMA and guests under KVM, in a VM'
 	@echo '  make test-libvirt  domains of a stock libvirt on donor memory, in that VM'
 	@echo '  make test-qemu     QEMU with our patches, virtio-gc, its driver and runtimes in a guest'
+	@echo '  make test-jvm      OpenJDK with its heap on donors; builds its libjvm first, an hour'
 	@echo '  make packages      build the Debian packages'
 	@echo 'of make test-all only:'
 	@echo '  make test-packages  the packages installed, used, upgraded, removed'
@@ -172,18 +175,18 @@ test-kernel: deps-test deps-demo deps-vm programs
 	@$(PYTEST) -v tests/vm $(CHOSEN) $(if $(K),-k '$(K)') \
 		$(patsubst %,--ignore=tests/vm/test_%.py,libvirt packages walk)
 
-# Those of dcmfs, of dcm-hostd over RDMA, and of heaps whose donors come and go, under KASAN,
+# Those of dcmfs, of dcm-hostd over RDMA, of copies, and of heaps whose donors go, under KASAN,
 # lockdep and kmemleak, and what only such a kernel has: KUnit, allocations that fail. A stock
 # guest's work would take too long there. In pieces: K='kunit or hostd',
 # then K=dcmfs, then K=gc.
-test-kernel-debug: DEBUGGED_HEAPS = (test_gc and (update or (unix and drain)))
+test-kernel-debug: DEBUGGED = test_kunit or test_dcmfs or (test_hostd and verbs) or \
+	(test_copies and tcp) or (test_gc and (update or (unix and drain)))
 test-kernel-debug: deps-test deps-demo deps-vm deps-debug-kernel programs
 	@scripts/vm-image >/dev/null
 	@+$(MAKE) -C tests/vm all
 	@kernel=$$(scripts/debug-kernel) && \
 		DCM_DEBUG_KERNEL=$$kernel $(PYTEST) -v --timeout 1800 tests/vm \
-		-k '(test_kunit or test_dcmfs or (test_hostd and verbs) or $(DEBUGGED_HEAPS))$(if \
-			$(K), and ($(K)))'
+		-k '($(DEBUGGED))$(if $(K), and ($(K)))'
 
 # Discovery in etcd, metrics, alerts and dashboards; no VM.
 test-ops: deps-ops programs
@@ -235,6 +238,14 @@ test-qemu-debug: deps-test deps-qemu deps-debug-kernel programs
 	@kernel=$$(scripts/debug-kernel) && \
 		DCM_DEBUG_KERNEL=$$kernel $(PYTEST) tests/qemu/test_driver.py
 
+# OpenJDK with its heap on donors. Its libjvm is built first, 30 to 60 minutes, from the archives in
+# $DCM_JDK_SOURCE or from the mirror's; with QUICK=1 one that is in the cache is taken, or all is
+# skipped.
+test-jvm: export DCM_TEST_JVM = $(if $(QUICK),,1)
+test-jvm: deps-test $(if $(QUICK),,deps-jdk) programs
+	@$(if $(QUICK),,scripts/jdk-build >/dev/null)
+	@$(PYTEST) tests/jvm $(CHOSEN)
+
 vm-shell: deps-vm
 	@scripts/py python -m tests.vm.bed --shell
 
@@ -257,7 +268,8 @@ test: deps-test
 		libvirt+@1800=test-libvirt page+@600=test-page \
 		unit@900=unit check@900=check donor@900=test-donor dcmctl@900=test-dcmctl \
 		pager@900=test-pager gc@900=test-gc client@900=test-client \
-		kernel-check@900=kernel-check ops@600=test-ops packages@900=packages \
+		kernel-check@900=kernel-check ops@600=test-ops jvm@600=test-jvm \
+		packages@900=packages \
 		torture@300=torture fuzz@300=fuzz faults!@600=test-faults,QUICK=1)
 
 test-all: deps-test
@@ -267,7 +279,7 @@ test-all: deps-test
 		kernel-debug+@10800=test-kernel-debug qemu-debug+@7200=test-qemu-debug \
 		unit@900=unit check@900=check donor@1800=test-donor dcmctl@1800=test-dcmctl \
 		pager@1800=test-pager gc@1800=test-gc client@1800=test-client \
-		kernel-check@900=kernel-check ops@900=test-ops torture@300=torture \
+		kernel-check@900=kernel-check ops@900=test-ops jvm@9000=test-jvm torture@300=torture \
 		fuzz@300=fuzz faults!@3600=test-faults packages!@7200=test-packages)
 
 test-build:
@@ -290,6 +302,15 @@ bench-kernel: deps-test deps-demo deps-vm kernel-check
 bench-gc: deps-bench programs
 	@+$(MAKE) -C bench all
 	@bench/run-gc
+
+# A JVM with its heap on donors; without our libjvm in the cache all rows say so.
+bench-jvm: deps-bench programs
+	@bench/run-jvm
+
+# Donors killed under a program with copies, and what copies cost; 8 minutes.
+bench-redundancy: deps-bench programs
+	@+$(MAKE) -C bench all
+	@bench/run-redundancy
 
 demo: deps-demo programs
 	@demo/run

@@ -45,7 +45,7 @@ static void space_make(struct heap *h, bool huge)
 	h->list = calloc(h->regions, sizeof(*h->list));
 	h->s = dcm_gc_space_new(&l, 0, &status);
 	if (!h->s || !h->list ||
-	    dcm_gc_types_add(h->s, &gc_heap_types, sizeof(gc_heap_types),
+	    dcm_gc_types_add(h->s, 0, &gc_heap_types, sizeof(gc_heap_types),
 			     GC_HEAP_TYPES, GC_HEAP_RUNS))
 		die("gc: no space: %u", status);
 	for (u32 i = 0; i < h->regions; i++) {

@@ -116,13 +116,24 @@ def _legend() -> list[str]:
         f'<rect x="{LEFT}" y="21" width="10" height="10" fill="{DIRECT}" fill-opacity="0.7"/>',
         _text(LEFT + 14, 30, "direct: in this host"),
         f'<rect x="210" y="21" width="10" height="10" fill="{INDIRECT}" fill-opacity="0.7"/>',
-        _text(224, 30, "indirect: on two donors"),
+        _text(224, 30, "indirect: on donors"),
         '<line x1="390" x2="420" y1="26" y2="26" stroke="#000" stroke-dasharray="5 3"/>',
         _text(424, 30, "budget"),
     ]
 
 
-def draw(samples: Sequence[Mapping[str, Any]], ram_bytes: int) -> str:
+def _death(at_s: float, s: _Scale) -> list[str]:
+    """Where a donor is killed."""
+    if not s.start < at_s <= s.end:
+        return []
+    x = s.x(at_s)
+    return [
+        f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{MEMORY_TOP}" y2="{MEMORY_BOTTOM}" stroke="#c00"/>',
+        _text(x + 4, MEMORY_TOP + 10, "a donor is killed", 'fill="#c00"'),
+    ]
+
+
+def draw(samples: Sequence[Mapping[str, Any]], ram_bytes: int, killed_at_s: float = 0.0) -> str:
     """The picture of these samples of demo.json; "" if there are too few."""
     if len(samples) < 2:
         return ""
@@ -137,6 +148,7 @@ def draw(samples: Sequence[Mapping[str, Any]], ram_bytes: int) -> str:
         *_budget(samples, s),
         *_rates(samples, s),
         *_phases(samples, s),
+        *_death(killed_at_s, s),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"

@@ -33,6 +33,7 @@ enum kind {
 	KIND_BOOL,
 	KIND_HUGE,
 	KIND_RDMA,
+	KIND_MEDIUM,
 };
 
 enum when {
@@ -223,6 +224,13 @@ static int option_set(void *conf, const struct dcm_option *o, const char *value,
 		*(u32 *)(void *)at = (u32)v;
 		return 0;
 	}
+	case KIND_MEDIUM:
+		if (strcmp(value, "memory") && strcmp(value, "file"))
+			return option_bad(o, value, "write memory or file", err,
+					  err_len);
+		*(u32 *)(void *)at = *value == 'f' ? DCM_MEDIUM_FILE :
+						     DCM_MEDIUM_MEMORY;
+		return 0;
 	case KIND_HUGE: {
 		bool on;
 
@@ -398,8 +406,29 @@ int dcm_config_load(struct dcm_config *cfg, const char *path, char *err,
 	return ret;
 }
 
+/* What medium = file can't go with: %NULL, or one line. */
+static const char *medium_check(const struct dcm_config *cfg)
+{
+	/* a path that is named already does no harm */
+	if (cfg->medium == DCM_MEDIUM_MEMORY)
+		return NULL;
+	if (!cfg->path[0])
+		return "medium = file: set path = DIR, the directory of the files";
+	if (cfg->huge_bytes)
+		return "medium = file: files have no huge pages; set hugepages = no";
+	if (cfg->rdma == DCM_RDMA_YES)
+		return "medium = file: files can't be lent over RDMA; set rdma = no";
+	return NULL;
+}
+
 int dcm_config_check(const struct dcm_config *cfg, char *err, size_t err_len)
 {
+	const char *why = medium_check(cfg);
+
+	if (why) {
+		snprintf(err, err_len, "[donor] %s", why);
+		return -EINVAL;
+	}
 	if (!cfg->nr_listen && !cfg->unix_path[0]) {
 		snprintf(err, err_len,
 			 "nothing to listen on: set listen = HOST:PORT or unix = PATH in [donor]");

@@ -20,6 +20,12 @@ enum dcm_rdma_want {
 	DCM_RDMA_YES,	/* without RDMA the donor does not start */
 };
 
+/* [donor] medium: what slabs are made of */
+enum dcm_medium {
+	DCM_MEDIUM_MEMORY,
+	DCM_MEDIUM_FILE,
+};
+
 /* A size in bytes, or a share of the host's memory when @percent is set. */
 struct dcm_size {
 	u64 bytes;
@@ -45,6 +51,8 @@ struct dcm_config {
 	char unix_path[DCM_CONFIG_PATH_MAX];
 	u32 unix_mode;
 	char keys[DCM_CONFIG_PATH_MAX];
+	u32 medium;		/* enum dcm_medium */
+	char path[DCM_CONFIG_PATH_MAX];
 	struct dcm_size capacity;
 	struct dcm_size head_room;
 	u64 slab_bytes;

@@ -174,6 +174,14 @@ static bool conn_can_answer(const struct dcm_chan *ch)
 	return dcm_chan_queued(ch) < TX_STOP && ch->nr_pass < FDS_STOP;
 }
 
+/* False: something else resumes it, when the next message can be handled. */
+static bool conn_can_handle(const struct dcm_conn *conn)
+{
+	return conn_can_answer(conn->chan) &&
+	       !(conn->session && conn->session->want_busy) &&
+	       !dcm_gc_session_stuck(conn);
+}
+
 static void conn_update(struct dcm_conn *conn)
 {
 	const struct dcm_chan *ch = conn->chan;
@@ -185,9 +193,7 @@ static void conn_update(struct dcm_conn *conn)
 	/* a turn that was cut short continues when the socket is writable */
 	if (dcm_chan_queued(ch) || conn->again || conn->held)
 		events |= UV_WRITABLE;
-	if (conn_can_answer(ch) &&
-	    !(conn->session && conn->session->want_busy) &&
-	    !dcm_gc_session_stuck(conn))
+	if (conn_can_handle(conn))
 		events |= UV_READABLE;
 	if (events == conn->events)
 		return;
@@ -493,9 +499,9 @@ static void conn_io(struct dcm_conn *conn, bool reset)
 			dcm_conn_close(conn);
 			return;
 		}
-		/* messages held back in the buffer raise no event */
-		conn->again = (ret > 0 && conn->chan->more) ||
-			      (conn->held && conn_can_answer(conn->chan));
+		/* what is left in the buffers raises no event */
+		conn->again = conn_can_handle(conn) &&
+			      (conn->chan->more || conn->held);
 	} while (conn->again && left && ++turn < TURN_MAX);
 	if (conn->session)
 		dcm_evict_pump(conn->session, false);

@@ -9,6 +9,8 @@
  *                    <----------- MR_INFO (+ memfd for shm)
  *   ASK_TICKET -----------------> the right to a queue pair (rdma.c)
  *                    <----------- TICKET
+ *   LIST -----------------------> which slabs has this session?
+ *                    <----------- SLAB_IS, for each
  *   UNMAP ----------------------> revoke, free
  *                    <----------- DONE, when the memory is free
  *                    <----------- CHECK_ACTIVITY   (evict.c)
@@ -29,6 +31,7 @@
 #include "donor.h"
 #include "log_limit.h"
 #include "rdma.h"
+#include "restart.h"
 
 static void control_query(struct dcm_conn *conn, u64 tag)
 {
@@ -51,6 +54,8 @@ static void control_query(struct dcm_conn *conn, u64 tag)
 		},
 	};
 
+	if (pool->dir >= 0)
+		msg.free_mem.flags |= DCM_FREE_FILE;
 	if (donor->draining || t->gone)
 		msg.free_mem.flags |= DCM_FREE_DRAINING;
 	else
@@ -107,6 +112,8 @@ static void map_finish(struct dcm_session *s, struct dcm_slab *slab, u64 tag,
 	dcm_slab_lend(slab, s, export);
 	dcm_list_add_tail(&slab->session_node, &s->slabs);
 	s->nr_slabs++;
+	/* before the host hears of it */
+	dcm_restart_slab(slab);
 	donor->stats.maps++;
 	msg.mr_info.slab = slab->id;
 	msg.mr_info.bytes = slab->bytes;
@@ -188,7 +195,7 @@ static void control_map(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 	struct dcm_tenant *t = conn->tenant;
 	const struct dcm_export_ops *export =
 		dcm_export_choose(msg->map.transports, conn->is_unix,
-				dcm_rdma_ready(s));
+				  dcm_rdma_ready(s), donor->pool.dir >= 0);
 	struct dcm_slab *slab;
 	u32 status;
 
@@ -296,7 +303,7 @@ static void control_done(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 	/* DONE and a forced end may cross: nothing is left to do then */
 	if (!slab)
 		return;
-	if (slab->state != DCM_SLAB_EVICTING) {
+	if (slab->state != DCM_SLAB_EVICTING && !slab->restored) {
 		dcm_conn_error(conn, msg->tag, DCM_WS_NO_SLAB);
 		return;
 	}
@@ -310,6 +317,7 @@ void dcm_control_slab_gone(void *arg, struct dcm_slab *slab)
 	struct dcm_wire_msg msg = { .type = DCM_MSG_DONE };
 	struct dcm_session *s;
 
+	dcm_restart_slab_freed(donor, slab);
 	if (slab->tenant) {
 		slab->tenant->bytes -= slab->bytes;
 		dcm_tenant_put(slab->tenant);
@@ -338,6 +346,55 @@ static void control_ticket(struct dcm_conn *conn,
 	explicit_bzero(&answer, sizeof(answer));
 }
 
+/*
+ * Keep the lowest ids above @after in @low, which ascends: one pass however many
+ * slabs there are. Returns how many; *@more: there are others.
+ */
+static u32 slabs_above(const struct dcm_session *s, u64 after,
+		       const struct dcm_slab **low, bool *more)
+{
+	const struct dcm_slab *slab;
+	u32 nr = 0, at;
+
+	*more = false;
+	dcm_list_for_each(slab, &s->slabs, struct dcm_slab, session_node) {
+		if (slab->id <= after)
+			continue;
+		if (nr == DCM_WIRE_LIST_MAX) {
+			*more = true;
+			if (slab->id > low[nr - 1]->id)
+				continue;
+			nr--;
+		}
+		for (at = nr++; at && low[at - 1]->id > slab->id; at--)
+			low[at] = low[at - 1];
+		low[at] = slab;
+	}
+	return nr;
+}
+
+static void control_list(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
+{
+	const struct dcm_slab *low[DCM_WIRE_LIST_MAX];
+	struct dcm_wire_msg answer = { .type = DCM_MSG_SLAB_IS,
+				       .tag = msg->tag };
+	bool more;
+	u32 nr = slabs_above(conn->session, msg->list.after, low, &more);
+
+	if (!nr)
+		dcm_conn_send(conn, &answer);
+	for (u32 i = 0; i < nr; i++) {
+		answer.slab_is.slab = low[i]->id;
+		answer.slab_is.cookie = low[i]->cookie;
+		answer.slab_is.addr = low[i]->addr;
+		answer.slab_is.rkey = low[i]->rkey;
+		answer.slab_is.flags = i + 1 < nr || more ? DCM_SLAB_IS_MORE :
+							    0;
+		if (dcm_conn_send(conn, &answer))
+			return; /* it is closed, and the slabs may be gone */
+	}
+}
+
 void dcm_control_handle(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 {
 	struct dcm_slab *slab;
@@ -358,6 +415,9 @@ void dcm_control_handle(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 		return;
 	case DCM_MSG_UNMAP:
 		control_unmap(conn, msg);
+		return;
+	case DCM_MSG_LIST:
+		control_list(conn, msg);
 		return;
 	case DCM_MSG_ASK_TICKET:
 		control_ticket(conn, msg);

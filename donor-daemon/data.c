@@ -7,6 +7,8 @@
  * answers them all. On a plain connection READs are sent from the slab's
  * mapping without a copy; a later WRITE to the same bytes in the same batch
  * first sends what is gathered, so that requests take effect in their order.
+ * Slabs that are files are another way: data_file.c does the I/O, and here the
+ * answers are gathered and sent as it gets them done.
  * Under TLS the answers are gathered in a buffer of one record and encrypted
  * into the channel's.
  *
@@ -49,6 +51,8 @@
 #define COST_REQUEST (2u << 10)
 #define COST_TLS 4u /* each byte */
 #define COST_RECORD  (5u << 10)
+#define COST_ANSWERS \
+	(40u << 10) /* the system calls of a turn, without recv() */
 
 static void counter_add(u64 *counter, u64 n)
 {
@@ -168,6 +172,25 @@ static u32 io_check(const struct dcm_wire_msg *req, const struct dcm_slab *slab)
 	return DCM_WS_OK;
 }
 
+/* An operation is done, as @ans says. */
+static void io_count(struct dcm_worker *w, struct dcm_session *s,
+		     const struct dcm_wire_msg *ans)
+{
+	u32 bytes = ans->io_done.bytes;
+
+	if (ans->type == DCM_MSG_DATA) {
+		counter_add(&w->count.reads, 1);
+		counter_add(&w->count.read_bytes, bytes);
+		counter_add(&s->reads, 1);
+		counter_add(&s->read_bytes, bytes);
+	} else {
+		counter_add(&w->count.writes, 1);
+		counter_add(&w->count.written_bytes, bytes);
+		counter_add(&s->writes, 1);
+		counter_add(&s->written_bytes, bytes);
+	}
+}
+
 /* Carry out a request; @payload is whole for a WRITE, or %NULL for zeroes. */
 static int data_request(struct dcm_worker *w, struct dcm_data *d,
 			const struct dcm_wire_msg *req, const u8 *payload)
@@ -184,18 +207,24 @@ static int data_request(struct dcm_worker *w, struct dcm_data *d,
 	if (status) {
 		if (slab)
 			dcm_slab_put(slab);
+		slab = NULL;
 		counter_add(&w->count.refused, 1);
-		return batch_add(w, d, &ans, NULL, NULL);
+	} else {
+		counter_add(&slab->ops, req->io.bytes / PAGE_BYTES);
 	}
+	if (w->file) {
+		/* sending is charged when there is something to send */
+		w->cost += COST_REQUEST + (status ? 0 : req->io.bytes);
+		dcm_data_file_request(w, d, req, slab, status, payload);
+		return 0;
+	}
+	if (status)
+		return batch_add(w, d, &ans, NULL, NULL);
 	at = (u8 *)slab->map + req->io.offset;
 	ans.io_done.bytes = req->io.bytes;
-	counter_add(&slab->ops, req->io.bytes / PAGE_BYTES);
 	if (req->type == DCM_MSG_READ) {
-		counter_add(&w->count.reads, 1);
-		counter_add(&w->count.read_bytes, req->io.bytes);
-		counter_add(&s->reads, 1);
-		counter_add(&s->read_bytes, req->io.bytes);
 		ans.payload_bytes = req->io.bytes;
+		io_count(w, s, &ans);
 		return batch_add(w, d, &ans, slab, at);
 	}
 	if (batch_overlaps(w, at, req->io.bytes))
@@ -210,12 +239,63 @@ static int data_request(struct dcm_worker *w, struct dcm_data *d,
 		memset(at, 0, req->io.bytes);
 		w->cost += req->io.bytes;
 	}
-	counter_add(&w->count.writes, 1);
-	counter_add(&w->count.written_bytes, req->io.bytes);
-	counter_add(&s->writes, 1);
-	counter_add(&s->written_bytes, req->io.bytes);
+	io_count(w, s, &ans);
 	dcm_slab_put(slab);
 	return batch_add(w, d, &ans, NULL, NULL);
+}
+
+/* The answers that are done, as many as the channel takes; 0 or an errno. */
+static int answers_send(struct dcm_worker *w, struct dcm_data *d)
+{
+	struct dcm_wire_msg ans;
+	const u8 *bytes;
+	int ret = 0;
+
+	while (!ret && dcm_data_file_next(d, &ans, &bytes)) {
+		if (!ans.io_done.status)
+			io_count(w, d->session, &ans);
+		ret = batch_add(w, d, &ans, NULL, bytes);
+		if (!ret && (w->nr == DATA_BATCH || w->bytes >= BATCH_BYTES)) {
+			ret = batch_flush(w, d);
+			dcm_data_file_sent(w, d);
+		}
+	}
+	if (w->nr)
+		counter_add(&w->count.batches, 1);
+	if (ret)
+		batch_send(w, d);
+	else
+		ret = batch_flush(w, d);
+	dcm_data_file_sent(w, d);
+	return ret;
+}
+
+int dcm_data_answer(struct dcm_worker *w, struct dcm_data *d)
+{
+	struct dcm_chan *ch = d->chan;
+	bool out;
+	int ret;
+
+	w->cost = COST_ANSWERS;
+	ret = answers_send(w, d);
+	dcm_fair_charge(&w->fair, d->turn.flow, w->cost);
+	counter_add(&d->tenant->data_cost, w->cost);
+	out = dcm_chan_queued(ch);
+	if (!ret && out && !d->want_out) {
+		d->want_out = true;
+		ret = dcm_data_watch(w, d, EPOLL_CTL_MOD);
+	}
+	if (ret) {
+		ch->broken = true;
+		dcm_fair_add(&w->fair, &d->turn);
+	}
+	return ret;
+}
+
+/* No request of @d can be taken before the disk has done something. */
+static bool data_stuck(const struct dcm_worker *w, const struct dcm_data *d)
+{
+	return w->file && (dcm_data_file_full(w) || dcm_data_file_held(d));
 }
 
 /*
@@ -242,7 +322,7 @@ static int data_requests(struct dcm_worker *w, struct dcm_data *d)
 				return ret;
 			continue;
 		}
-		if (w->cost >= w->cost_max) {
+		if (w->cost >= w->cost_max || data_stuck(w, d)) {
 			d->left = ch->in.tail > ch->in.head;
 			break;
 		}
@@ -263,6 +343,10 @@ static int data_requests(struct dcm_worker *w, struct dcm_data *d)
 		if (ret)
 			return ret;
 		dcm_chan_consume(ch, bytes);
+	}
+	if (w->file) {
+		dcm_data_file_submit(w);
+		return answers_send(w, d);
 	}
 	if (w->nr)
 		counter_add(&w->count.batches, 1);
@@ -285,6 +369,8 @@ void dcm_data_close(struct dcm_data *d)
 	struct dcm_session *s = d->session;
 	struct dcm_chan *ch = d->chan;
 
+	if (w->file && dcm_data_file_drop(w, d))
+		return;
 	if (dcm_chan_cut(ch))
 		WRITE_ONCE(s->cut, true);
 	dcm_list_del(&d->node);
@@ -366,7 +452,8 @@ int dcm_data_serve(struct dcm_worker *w, struct dcm_data *d)
 		 * moment after that: read until it returns the end
 		 */
 		more = left || d->left || ch->more || d->hung_up;
-	} while (more && !dcm_chan_queued(ch) && w->cost < w->cost_max);
+	} while (more && !dcm_chan_queued(ch) && w->cost < w->cost_max &&
+		 !data_stuck(w, d));
 	out = dcm_chan_queued(ch);
 	if (d->want_out != out) {
 		d->want_out = out;
@@ -376,7 +463,8 @@ int dcm_data_serve(struct dcm_worker *w, struct dcm_data *d)
 	turn_count(w, d);
 	if (served && dcm_data_follow(w, d))
 		return -ENOTCONN;
-	if (more && !out)
+	d->held = w->file && more && !out && dcm_data_file_held(d);
+	if (more && !out && !d->held)
 		dcm_fair_add(&w->fair, &d->turn);
 	return served;
 dead:
@@ -401,6 +489,8 @@ int dcm_data_adopt(struct dcm_donor *donor, struct dcm_session *session,
 	d->tenant = tenant;
 	d->lane = lane;
 	dcm_list_init(&d->session_node);
+	dcm_list_init(&d->ops);
+	dcm_list_init(&d->heard_node);
 	dcm_session_get(session);
 	pthread_mutex_lock(&session->data_lock);
 	w = dcm_data_worker_choose(donor, session, chan);

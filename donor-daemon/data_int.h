@@ -10,6 +10,10 @@
 #define DATA_BATCH	64u
 #define DATA_DONE_BYTES	(DCM_WIRE_HDR_BYTES + sizeof(struct dcm_wire_io_done))
 #define DATA_SCRATCH_BYTES 16384u	/* one TLS record */
+#define DATA_FILE_OPS	128u	/* of a worker */
+#define DATA_FILE_BYTES	(256u << 10) /* of a connection's ops */
+
+struct dcm_data_file;
 
 struct dcm_data {
 	struct dcm_list node;		/* worker's, its inbox, or donor->gone */
@@ -25,6 +29,14 @@ struct dcm_data {
 	bool hung_up;		/* by the host, as epoll says: to be read */
 	unsigned int served;
 	unsigned int astray;	/* looks, in a row, that found another CPU */
+	/* slabs that are files, data_file.c */
+	struct dcm_list ops;	/* in the order of requests */
+	struct dcm_list heard_node;
+	u64 op_bytes;
+	u32 started;		/* of @ops, with the disk */
+	u32 waiting;		/* of @ops, for others of them */
+	bool held;		/* requests wait until ops are done */
+	bool ending;		/* closed when the disk is done */
 };
 
 struct dcm_worker {
@@ -39,6 +51,7 @@ struct dcm_worker {
 	bool started;
 	u32 connections;	/* __atomic */
 	u64 poll_ns;
+	struct dcm_data_file *file;	/* %NULL: slabs are memory */
 	struct dcm_list conns;
 	struct dcm_fair fair;
 	/* cost of the current turn so far, and its limit */
@@ -70,7 +83,19 @@ struct dcm_worker {
  */
 int dcm_data_serve(struct dcm_worker *w, struct dcm_data *d);
 
-/** dcm_data_close() - close the socket; dcm_data_gone() does the rest */
+/**
+ * dcm_data_answer() - answer the requests that the disk has done
+ *
+ * Return: 0, or a negative errno when the connection must be closed; then it has
+ * a turn that does it.
+ */
+int dcm_data_answer(struct dcm_worker *w, struct dcm_data *d);
+
+/**
+ * dcm_data_close() - close the socket; dcm_data_gone() does the rest
+ *
+ * If the disk still works for it, now or as soon as that is over.
+ */
 void dcm_data_close(struct dcm_data *d);
 
 /** dcm_data_gone() - free what workers have closed; on the event loop */
@@ -102,5 +127,55 @@ void dcm_data_worker_give(struct dcm_worker *w, struct dcm_data *d);
  * Return: true if @d is another worker's now: it may be freed already.
  */
 bool dcm_data_follow(struct dcm_worker *w, struct dcm_data *d);
+
+/* data_file.c, for workers with @file */
+/* Make the ring and put it into the epoll of @w: 0 or a negative errno. */
+int dcm_data_file_start(struct dcm_worker *w);
+void dcm_data_file_stop(struct dcm_worker *w);
+
+/* Wait until the disk is done with all that @w has closed. */
+void dcm_data_file_finish(struct dcm_worker *w);
+
+/* No request can be taken: of @w's connections at all, or of @d. */
+bool dcm_data_file_full(const struct dcm_worker *w);
+bool dcm_data_file_held(const struct dcm_data *d);
+
+/**
+ * dcm_data_file_request() - take a request; @w is not full
+ * @status: not 0: the request is refused with it
+ * @slab: a reference, which this owns; %NULL for a refused one
+ * @payload: of a WRITE; %NULL: zeroes. It is copied
+ */
+void dcm_data_file_request(struct dcm_worker *w, struct dcm_data *d,
+			   const struct dcm_wire_msg *req,
+			   struct dcm_slab *slab, u32 status,
+			   const u8 *payload);
+
+/* Give the kernel what was taken; and whether it has not taken all of it. */
+void dcm_data_file_submit(struct dcm_worker *w);
+bool dcm_data_file_unsent(const struct dcm_worker *w);
+
+/* The disk has done something: answer it, and let connections go on. */
+void dcm_data_file_reap(struct dcm_worker *w);
+
+/**
+ * dcm_data_file_next() - the next answer of @d, in the order of requests
+ * @bytes: the payload, valid until dcm_data_file_sent()
+ *
+ * Return: false if the request that is next is not done.
+ */
+bool dcm_data_file_next(struct dcm_data *d, struct dcm_wire_msg *ans,
+			const u8 **bytes);
+
+/* The answers are with the channel. */
+void dcm_data_file_sent(struct dcm_worker *w, struct dcm_data *d);
+
+/**
+ * dcm_data_file_drop() - @d ends: forget its requests
+ *
+ * Return: true: the disk still works for it, and @d stays until then, though
+ * without turns and events.
+ */
+bool dcm_data_file_drop(struct dcm_worker *w, struct dcm_data *d);
 
 #endif /* DCM_DATA_INT_H */

@@ -52,6 +52,7 @@
 #define TURN_SHARED (192u << 10) /* more than COST_TURN */
 #define TURN_ALONE (1u << 20)
 #define SHARED_SPAN (16u << 20)
+#define UNSENT_MS 10 /* until the kernel is asked again to take disk I/O */
 #define LOOKS 8 /* at one connection, between two calls of epoll */
 #define FOLLOW_EVERY 16u /* batches between looks at the CPU */
 #define FOLLOW_AFTER 3u /* looks in a row before it is moved */
@@ -120,7 +121,8 @@ bool dcm_data_follow(struct dcm_worker *w, struct dcm_data *d)
 {
 	struct dcm_worker *near;
 
-	if (w->cpu < 0 || d->want_out || ++d->served % FOLLOW_EVERY)
+	if (w->cpu < 0 || d->want_out || !dcm_list_empty(&d->ops) ||
+	    ++d->served % FOLLOW_EVERY)
 		return false;
 	near = dcm_data_worker_near(w->donor, d->chan);
 	if (!near || near == w) {
@@ -188,8 +190,13 @@ static int worker_listen(struct dcm_worker *w, int timeout)
 {
 	u32 rounds = READ_ONCE(w->connections) / EVENTS;
 	struct epoll_event events[EVENTS];
+	bool disk = false;
 	int nr, heard = 0;
 
+	if (w->file)
+		dcm_data_file_submit(w);
+	if (timeout < 0 && dcm_data_file_unsent(w))
+		timeout = UNSENT_MS;
 	dcm_fair_ask(&w->fair);
 	do {
 		nr = epoll_wait(w->epfd, events, EVENTS, timeout);
@@ -201,6 +208,10 @@ static int worker_listen(struct dcm_worker *w, int timeout)
 				worker_inbox(w);
 				continue;
 			}
+			if (events[i].data.ptr == w) {
+				disk = true;
+				continue;
+			}
 			if (events[i].events &
 			    (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
 				d->hung_up = true;
@@ -208,6 +219,9 @@ static int worker_listen(struct dcm_worker *w, int timeout)
 		}
 		heard |= nr > 0;
 	} while (nr == EVENTS && rounds--);
+	/* only now: it may close connections that have events */
+	if (disk)
+		dcm_data_file_reap(w);
 	return heard;
 }
 
@@ -236,7 +250,8 @@ static struct dcm_data *worker_turns(struct dcm_worker *w)
 	u64 spent = 0, turn;
 
 	do {
-		e = dcm_fair_take(&w->fair);
+		/* when there is room again, the one that is next takes it */
+		e = dcm_data_file_full(w) ? NULL : dcm_fair_take(&w->fair);
 		if (!e)
 			break;
 		last = dcm_list_entry(e, struct dcm_data, turn);
@@ -285,22 +300,24 @@ static void *worker_run(void *arg)
 {
 	struct dcm_worker *w = arg;
 	struct dcm_data *last = NULL, *d, *tmp;
-	bool idle;
+	bool idle, full;
 	int ret;
 
 	while (!smp_load_acquire(&w->stop)) {
 		idle = dcm_fair_idle(&w->fair);
-		ret = last && idle ? worker_poll(w, last) : 0;
+		full = dcm_data_file_full(w);
+		ret = last && idle && !full ? worker_poll(w, last) : 0;
 		if (ret < 0)
 			last = NULL;
 		if (!ret)
-			worker_listen(w, idle ? -1 : 0);
+			worker_listen(w, idle || full ? -1 : 0);
 		if (!dcm_fair_idle(&w->fair))
 			last = worker_turns(w);
 	}
 	worker_inbox(w);
 	dcm_list_for_each_safe(d, tmp, &w->conns, struct dcm_data, node)
 		dcm_data_close(d);
+	dcm_data_file_finish(w);
 	return NULL;
 }
 
@@ -343,6 +360,12 @@ static int worker_start(struct dcm_worker *w)
 		return -errno;
 	if (epoll_ctl(w->epfd, EPOLL_CTL_ADD, w->evfd, &ev))
 		return -errno;
+	if (w->donor->pool.dir >= 0) {
+		int ret = dcm_data_file_start(w);
+
+		if (ret)
+			return ret;
+	}
 	return -pthread_create(&w->thread, NULL, worker_run, w);
 }
 
@@ -377,8 +400,11 @@ int dcm_data_start(struct dcm_donor *donor, char *err, size_t err_len)
 		ret = worker_start(w);
 		if (ret) {
 			snprintf(err, err_len,
-				 "data worker %u of %u can't be started: %s", i,
-				 nr, strerror(-ret));
+				 "data worker %u of %u can't be started: %s%s",
+				 i, nr, strerror(-ret),
+				 donor->pool.dir >= 0 ?
+					 "; medium = file needs io_uring (see /proc/sys/kernel/io_uring_disabled)" :
+					 "");
 			return ret;
 		}
 		w->started = true;
@@ -412,6 +438,7 @@ void dcm_data_stop(struct dcm_donor *donor)
 		/* given by a running worker to one that had ended */
 		dcm_list_for_each_safe(d, tmp, &w->inbox, struct dcm_data, node)
 			dcm_data_close(d);
+		dcm_data_file_stop(w);
 		if (w->epfd >= 0)
 			close(w->epfd);
 		if (w->evfd >= 0)
@@ -440,6 +467,7 @@ u32 dcm_data_totals(const struct dcm_donor *donor, struct dcm_data_counters *t)
 		SUM(written_bytes);
 		SUM(refused);
 		SUM(batches);
+		SUM(disk_errors);
 #undef SUM
 		connections += READ_ONCE(w->connections);
 	}

@@ -28,6 +28,7 @@ struct dcm_conn;
 struct dcm_donor;
 struct dcm_rdma_pd;
 struct dcm_http;
+struct dcm_keep;
 struct dcm_rdma;
 struct dcm_worker;
 
@@ -64,6 +65,8 @@ struct dcm_stats {
 	u64 evict_forced;
 	u64 gc_started;
 	u64 gc_lost;
+	u64 sessions_restored;	/* by the last start */
+	u64 slabs_restored;
 	u64 reloads;
 	u64 reloads_failed;
 	/* of data connections that have ended; workers have the rest */
@@ -120,6 +123,7 @@ struct dcm_donor {
 	char gc_path[DCM_CONFIG_PATH_MAX + 64];
 	struct dcm_rdma *rdma;	/* rdma.c */
 	char rdma_why[256];	/* why it is off */
+	struct dcm_keep *keep;	/* restart.c; NULL: nothing outlives a restart */
 	struct dcm_http *http;
 	char http_name[64];
 	struct dcm_stats stats;
@@ -138,6 +142,8 @@ struct dcm_donor {
  * @silent_from: when something was last received before that
  * @probation: it looked dead; it is checked once more
  * @nr_joined: data connections, counted by the event loop
+ * @no_verbs: it has slabs whose keys ended with the process before
+ * @keep: number of its record in donor->keep; 0: none
  * @refs: the list's, one for each data connection and queue pair, and for a
  *	slab being registered for it
  * @ended: nothing of it may be used any more (__atomic, workers read)
@@ -166,6 +172,8 @@ struct dcm_session {
 	u32 nr_slabs;
 	struct dcm_pool_want want;
 	bool want_busy;
+	bool no_verbs;
+	u32 keep;
 	u64 want_tag;
 	u64 want_cookie;
 	const struct dcm_export_ops *want_export;
@@ -293,6 +301,13 @@ void dcm_control_want_ready(struct dcm_pool_want *want, struct dcm_slab *slab);
 
 /* session.c */
 struct dcm_session *dcm_session_new(struct dcm_conn *conn);
+/*
+ * A session that was open before the donor's restart, lost until its host comes
+ * back; %NULL: out of memory.
+ */
+struct dcm_session *dcm_session_restore(struct dcm_donor *donor,
+					struct dcm_tenant *tenant, u64 id,
+					const u8 *secret);
 struct dcm_session *dcm_session_find(struct dcm_donor *donor, u64 id,
 				     const u8 *secret,
 				     const struct dcm_tenant *tenant);
@@ -345,6 +360,7 @@ struct dcm_data_counters {
 	u64 written_bytes;
 	u64 refused;
 	u64 batches;
+	u64 disk_errors;
 };
 
 /* Sum over all workers; returns the number of data connections. */

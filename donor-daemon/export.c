@@ -12,10 +12,15 @@
  * none can truncate it under the mapping.
  *
  * verbs: rdma_pd.c.
+ *
+ * file: as tcp, but data workers read and write the file (data_file.c), and
+ * closing it frees it. No descriptor is handed out, on the same host either: a
+ * file has no seals, so its owner could grow it, and fill the disk.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "log_limit.h"
@@ -28,9 +33,12 @@ void dcm_export_truncate(struct dcm_slab *slab)
 			(unsigned long long)slab->id);
 }
 
+#define SEAL_EXEC 0x20 /* F_SEAL_EXEC, since Linux 6.3 */
+#define SHM_SEALS (F_SEAL_GROW | F_SEAL_SEAL)
+
 static int shm_publish(struct dcm_slab *slab)
 {
-	if (fcntl(slab->fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SEAL))
+	if (fcntl(slab->fd, F_ADD_SEALS, SHM_SEALS))
 		return -errno;
 	return 0;
 }
@@ -78,9 +86,30 @@ static const struct dcm_export_ops export_tcp = {
 	.revoke = tcp_revoke,
 };
 
-const struct dcm_export_ops *dcm_export_choose(u32 transports, bool is_unix,
-					   bool verbs)
+static int file_publish(struct dcm_slab *slab)
 {
+	(void)slab;
+	return 0;
+}
+
+static void file_revoke(struct dcm_slab *slab)
+{
+	(void)slab;
+}
+
+static const struct dcm_export_ops export_file = {
+	.transport = DCM_WT_TCP,
+	.name = "file",
+	.served = true,
+	.publish = file_publish,
+	.revoke = file_revoke,
+};
+
+const struct dcm_export_ops *dcm_export_choose(u32 transports, bool is_unix,
+					       bool verbs, bool file)
+{
+	if (file)
+		return transports & DCM_WT_TCP ? &export_file : NULL;
 	if ((transports & DCM_WT_SHM) && is_unix)
 		return &export_shm;
 	if ((transports & DCM_WT_VERBS) && verbs)
@@ -88,4 +117,34 @@ const struct dcm_export_ops *dcm_export_choose(u32 transports, bool is_unix,
 	if (transports & DCM_WT_TCP)
 		return &export_tcp;
 	return NULL;
+}
+
+/* A nameless file for direct I/O, on the file system where new ones are. */
+static bool file_good(const struct dcm_slab *slab)
+{
+	int flags = fcntl(slab->fd, F_GETFL);
+	struct stat dir, file;
+
+	return flags >= 0 && (flags & O_DIRECT) &&
+	       !fstat(slab->pool->dir, &dir) && !fstat(slab->fd, &file) &&
+	       file.st_dev == dir.st_dev && !file.st_nlink;
+}
+
+const struct dcm_export_ops *dcm_export_again(struct dcm_slab *slab,
+					      u32 transport)
+{
+	int seals = fcntl(slab->fd, F_GET_SEALS);
+
+	if (slab->pool->dir >= 0)
+		return transport == DCM_WT_TCP && file_good(slab) ?
+			       &export_file :
+			       NULL;
+	if (seals < 0)
+		return NULL;
+	/* the kernel's own, with vm.memfd_noexec = 1 */
+	seals &= ~SEAL_EXEC;
+	if (transport == DCM_WT_SHM)
+		return seals == SHM_SEALS ? &export_shm : NULL;
+	/* one that others have could be truncated under the mapping */
+	return !seals && !export_tcp.publish(slab) ? &export_tcp : NULL;
 }

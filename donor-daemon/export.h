@@ -4,7 +4,8 @@
  *
  * Each way is a struct dcm_export_ops: tcp maps the slab here and the donor copies; shm passes
  * the memfd and the donor never maps it; verbs (rdma_pd.c) registers it in the
- * session's protection domain and hands out a key.
+ * session's protection domain and hands out a key. A slab that is a file can be
+ * reached through the donor only.
  */
 #ifndef DCM_EXPORT_H
 #define DCM_EXPORT_H
@@ -42,11 +43,26 @@ struct dcm_export_ops {
  * @transports: mask of enum dcm_wire_transport
  * @is_unix: it is on this machine
  * @verbs: its session can have a protection domain
+ * @file: slabs are files
  *
  * Return: %NULL if the host offers no way that can be used.
  */
 const struct dcm_export_ops *dcm_export_choose(u32 transports, bool is_unix,
-					   bool verbs);
+					       bool verbs, bool file);
+
+/**
+ * dcm_export_again() - make a slab that was lent before a restart reachable
+ * @slab: its memfd has its size
+ * @transport: the way it was lent
+ *
+ * A host has mapped a slab of shm, and needs nothing. Keys of verbs have ended
+ * with the process, so such a slab is served over data connections from now on,
+ * which its host can do as well.
+ *
+ * Return: the way, or %NULL: it can't be mapped, or is none that was lent so.
+ */
+const struct dcm_export_ops *dcm_export_again(struct dcm_slab *slab,
+					      u32 transport);
 
 /* Free the memfd's memory, even if other processes hold the memfd. */
 void dcm_export_truncate(struct dcm_slab *slab);

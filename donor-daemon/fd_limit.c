@@ -24,6 +24,7 @@
 #include "log_limit.h"
 
 #define OWN	384u	/* log, event loop, threads (64 x 2), HTTP (128), RDMA, ... */
+#define OWN_FILE 64u	/* the threads' rings */
 
 static u64 fd_limit_raise(void)
 {
@@ -46,7 +47,8 @@ static u64 fd_limit_reserved(const struct dcm_config *cfg)
 {
 	u64 sockets = cfg->nr_listen + (cfg->unix_path[0] ? 1 : 0);
 
-	return OWN + 2ull * cfg->gc_workers + cfg->handshakes * (sockets + 1) +
+	return OWN + (cfg->medium == DCM_MEDIUM_FILE ? OWN_FILE : 0) +
+	       2ull * cfg->gc_workers + cfg->handshakes * (sockets + 1) +
 	       cfg->connections * (cfg->unix_path[0] ? 2ull : 1ull);
 }
 

@@ -497,7 +497,8 @@ void dcm_gc_session_start(struct dcm_donor *donor)
 
 	dcm_list_init(&donor->gc_sessions);
 	donor->gc_cgroup = -1;
-	if (!donor->cfg.gc_workers)
+	/* a worker maps slabs; one of files would read the disk page by page */
+	if (!donor->cfg.gc_workers || donor->cfg.medium == DCM_MEDIUM_FILE)
 		return;
 	if (donor->cfg.gc_worker[0]) {
 		snprintf(donor->gc_path, sizeof(donor->gc_path), "%s",

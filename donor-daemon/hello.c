@@ -40,6 +40,7 @@ static void hello_control(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 	struct dcm_donor *donor = conn->donor;
 	struct dcm_session *s;
 	bool fresh = !msg->hello.session;
+	u16 flags = 0;
 
 	if (fresh) {
 		u32 status = DCM_WS_BUSY;
@@ -82,11 +83,11 @@ static void hello_control(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 	dcm_conn_seat_release(conn);
 	conn->state = DCM_CONN_CONTROL;
 	dcm_session_attach(s, conn);
-	hello_welcome(conn, msg->tag, s, fresh,
-		      (msg->hello.flags & DCM_HELLO_VERBS) &&
-				      dcm_rdma_on(conn) ?
-			      DCM_WELCOME_VERBS :
-			      0);
+	if ((msg->hello.flags & DCM_HELLO_VERBS) && dcm_rdma_on(conn))
+		flags |= DCM_WELCOME_VERBS;
+	if (msg->hello.flags & DCM_HELLO_LIST)
+		flags |= DCM_WELCOME_LIST;
+	hello_welcome(conn, msg->tag, s, fresh, flags);
 	if (!fresh && conn->state == DCM_CONN_CONTROL)
 		dcm_evict_pump(s, true);
 }

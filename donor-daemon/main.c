@@ -5,9 +5,9 @@
  * SIGHUP reads the configuration and the keys again; if a file is bad nothing
  * changes, and that is logged. SIGTERM drains: every slab is asked back, the
  * hosts move them elsewhere and send DONE; after drain-timeout the rest is
- * logged and taken. A second SIGTERM does not wait. In every case slabs are
- * truncated before the end, so that a memfd that a host still maps holds no
- * memory of this host.
+ * logged and taken. A second SIGTERM does not wait. In each of these cases slabs
+ * are truncated before the end, so that a memfd that a host still maps holds no
+ * memory of this host. A donor that is killed keeps its slabs (restart.c).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -27,6 +27,7 @@
 #include "log_limit.h"
 #include "rdma.h"
 #include "ready.h"
+#include "restart.h"
 #include "gc_cpu.h"
 
 #define DEFAULT_CONFIG	"/etc/kvm-dcm/donor.conf"
@@ -241,6 +242,7 @@ static void donor_reload(struct dcm_donor *donor)
 	dcm_fd_limit_warn(&donor->cfg, dcm_size_bytes(&donor->cfg.capacity,
 						      donor->pool.total));
 	dcm_tenants_quota(&donor->tenants, &donor->cfg, donor->pool.total);
+	dcm_restart_keys(donor);
 	dcm_pool_balance(&donor->pool);
 	dcm_evict_start(donor);
 	donor->stats.reloads++;
@@ -383,6 +385,7 @@ static int donor_start(struct dcm_donor *donor, char *err, size_t err_len)
 	dcm_fd_limit_warn(&donor->cfg, dcm_size_bytes(&donor->cfg.capacity,
 						      donor->pool.total));
 	dcm_tenants_quota(&donor->tenants, &donor->cfg, donor->pool.total);
+	dcm_restart_begin(donor);
 	ret = dcm_data_start(donor, err, err_len);
 	if (!ret)
 		ret = dcm_listen_start(donor, err, err_len);
@@ -436,6 +439,7 @@ static void donor_end(struct dcm_donor *donor)
 	dcm_gc_session_stop(donor);
 	while (!dcm_pool_stop(&donor->pool))
 		uv_run(&donor->loop, UV_RUN_ONCE);
+	dcm_restart_end(donor);
 	dcm_rdma_stop(donor);
 	uv_walk(&donor->loop, handle_close, NULL);
 	uv_run(&donor->loop, UV_RUN_DEFAULT);
@@ -480,11 +484,13 @@ int main(int argc, char **argv)
 		dcm_err("%s", err);
 		return 2;
 	}
-	dcm_notice("dcm-donord %s: lending up to %llu MiB in slabs of %llu MiB, keeping %llu MiB free",
+	dcm_notice("dcm-donord %s: lending up to %llu MiB in slabs of %llu MiB, keeping %llu MiB free%s%s",
 		   DCM_DONOR_VERSION,
 		   (unsigned long long)(donor.pool.capacity >> 20),
 		   (unsigned long long)(donor.pool.slab_bytes >> 20),
-		   (unsigned long long)(donor.pool.head_room >> 20));
+		   (unsigned long long)(donor.pool.head_room >> 20),
+		   donor.pool.dir >= 0 ? ", as files in " : "",
+		   donor.pool.path);
 	dcm_ready_report(&donor, args.ready_fd);
 	uv_run(&donor.loop, UV_RUN_DEFAULT);
 	donor_end(&donor);

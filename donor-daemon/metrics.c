@@ -58,6 +58,9 @@ static void metrics_memory(struct out *o, const struct dcm_donor *donor)
 	static const char help[] = "Slabs by state.";
 	const struct dcm_pool *p = &donor->pool;
 
+	metric(o, "dcm_donor_medium_info", "gauge",
+	       "What slabs are: memory or files; always 1.", 1, "medium=\"%s\"",
+	       p->dir >= 0 ? "file" : "memory");
 	GAUGE("dcm_donor_capacity_bytes", "Most that may ever be lent.",
 	      p->capacity);
 	GAUGE("dcm_donor_allowed_bytes",
@@ -70,13 +73,16 @@ static void metrics_memory(struct out *o, const struct dcm_donor *donor)
 		      p->slab_bytes);
 	GAUGE("dcm_donor_used_bytes", "Slabs lent.",
 	      (u64)(p->nr_mapped + p->nr_evicting) * p->slab_bytes);
-	GAUGE("dcm_donor_backed_bytes", "Slab bytes that are in memory.",
-	      p->backed);
+	GAUGE("dcm_donor_backed_bytes",
+	      "Slab bytes that are in memory, or on the disk.", p->backed);
 	GAUGE("dcm_donor_head_room_bytes",
-	      "Memory to be left free for the host itself.", p->head_room);
+	      "Memory, or disk, to be left free for the host itself.",
+	      p->head_room);
 	GAUGE("dcm_donor_host_memory_bytes",
-	      "The host's memory, or the limit of this cgroup.", p->total);
-	GAUGE("dcm_donor_host_free_bytes", "Free memory, caches included.",
+	      "The host's memory, or the limit of this cgroup, or the disk of the files.",
+	      p->total);
+	GAUGE("dcm_donor_host_free_bytes",
+	      "Free memory, caches included; or what is free of that disk.",
 	      p->free_now);
 	metric(o, name, "gauge", help, p->nr_spare, "state=\"spare\"");
 	metric(o, name, "gauge", help, p->nr_mapped, "state=\"mapped\"");
@@ -209,6 +215,8 @@ static void metrics_data(struct out *o, const struct dcm_donor *donor)
 	COUNTER("dcm_transport_refusals_total",
 		"Data operations refused: no such slab, or outside of it.",
 		t.refused);
+	COUNTER("dcm_donor_disk_errors_total",
+		"Data operations that the disk failed.", t.disk_errors);
 	COUNTER("dcm_transport_batches_total",
 		"Groups of answers sent together.", t.batches);
 	GAUGE("dcm_transport_connections", "Data connections.", connections);

@@ -33,6 +33,11 @@
 	X("donor", "keys", TEXT, keys, 0, DCM_CONFIG_PATH_MAX - 1,             \
 	  "/etc/kvm-dcm/donor.keys", "FILE", "keys", RELOAD,                   \
 	  "Tenants' keys: lines tenant:hexkey, 32 to 128 digits each, mode 0600") \
+	X("donor", "medium", MEDIUM, medium, 0, 0, "memory",                   \
+	  "memory|file", "medium", RESTART,                                    \
+	  "Lend memory, or files on a disk of this host")                      \
+	X("donor", "path", TEXT, path, 0, DCM_CONFIG_PATH_MAX - 1, "",         \
+	  "DIR", "path", RESTART, "The directory of the files")                \
 	X("donor", "capacity", SIZE, capacity, 0, DCM_BYTES_MAX, "75%",        \
 	  "SIZE", "capacity", RELOAD, "Lend at most this much memory")         \
 	X("donor", "head-room", SIZE, head_room, 0, DCM_BYTES_MAX, "12%",      \

@@ -21,14 +21,22 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-#include "hostmem.h"
+#include "file.h"
 #include "log_limit.h"
 #include "pool.h"
+#include "restart.h"
 
 #define BETA		0.2	/* of the host's memory */
 #define ALPHA		0.2	/* of a slab's activity */
 #define RETRY_MS	10000u
+
+int dcm_pool_space(const struct dcm_pool *pool, struct dcm_hostmem *hm)
+{
+	return pool->dir >= 0 ? dcm_file_space(pool->dir, hm) :
+		       dcm_hostmem_read("", pool->huge_bytes, hm);
+}
 
 static u64 pool_lent(const struct dcm_pool *pool)
 {
@@ -73,6 +81,23 @@ static void pool_fill(struct dcm_pool *pool)
 	pool->jobs++;
 }
 
+static void pool_said_full(const struct dcm_pool *pool, int error)
+{
+	if (pool->dir >= 0)
+		dcm_log_limited(
+			DCM_LOG_WARNING,
+			"no file for a slab of %llu MiB in %s: %s; hosts that waited for one are refused",
+			(unsigned long long)(pool->slab_bytes >> 20),
+			pool->path, strerror(-error));
+	else
+		dcm_log_limited(
+			DCM_LOG_WARNING,
+			"no memory for a slab of %llu MiB%s: %s; hosts that waited for one are refused. If memory seems free, look at memory cgroups, vm.overcommit_memory and head-room",
+			(unsigned long long)(pool->slab_bytes >> 20),
+			pool->huge_bytes ? " of huge pages" : "",
+			strerror(-error));
+}
+
 void dcm_pool_slab_made(struct dcm_pool *pool, struct dcm_slab *slab, int error)
 {
 	struct dcm_pool_want *want;
@@ -82,12 +107,7 @@ void dcm_pool_slab_made(struct dcm_pool *pool, struct dcm_slab *slab, int error)
 	if (error) {
 		pool->failed_total++;
 		pool->retry_at = uv_now(pool->loop) + RETRY_MS;
-		dcm_log_limited(
-			DCM_LOG_WARNING,
-				"no memory for a slab of %llu MiB%s: %s; hosts that waited for one are refused. If memory seems free, look at memory cgroups, vm.overcommit_memory and head-room",
-				(unsigned long long)(pool->slab_bytes >> 20),
-				pool->huge_bytes ? " of huge pages" : "",
-				strerror(-error));
+		pool_said_full(pool, error);
 		wants_refuse(pool);
 		return;
 	}
@@ -131,6 +151,7 @@ void dcm_pool_release(struct dcm_pool *pool, struct dcm_slab *slab)
 	slab->state = DCM_SLAB_RELEASING;
 	dcm_list_del(&slab->node);
 	dcm_list_del(&slab->session_node);
+	dcm_restart_slab_end(slab);
 	dcm_slab_hide(slab);
 }
 
@@ -261,12 +282,13 @@ void dcm_pool_sample(struct dcm_pool *pool, bool tick)
 		slab->ops_last = ops;
 	}
 	pool->backed = backed;
-	ret = dcm_hostmem_read("", pool->huge_bytes, &hm);
+	ret = dcm_pool_space(pool, &hm);
 	if (ret) {
 		dcm_log_limited(
 			DCM_LOG_ERR,
-				"the host's memory can't be read: %s; the last figure stays",
-			strerror(-ret));
+				"what is free of %s can't be read: %s; the last figure stays",
+			pool->dir >= 0 ? pool->path : "the host's memory",
+				strerror(-ret));
 		return;
 	}
 	pool->free_now = hm.free;
@@ -343,23 +365,32 @@ int dcm_pool_init(struct dcm_pool *pool, uv_loop_t *loop,
 	pool->slab_bytes = cfg->slab_bytes;
 	pool->huge_bytes = cfg->huge_bytes == 1 ? dcm_hostmem_huge_default("") :
 				   cfg->huge_bytes;
+	pool->dir = -1;
 	dcm_list_init(&pool->slabs);
 	dcm_fair_init(&pool->wants);
-	ret = dcm_hostmem_read("", pool->huge_bytes, &hm);
+	if (cfg->medium == DCM_MEDIUM_FILE) {
+		memcpy(pool->path, cfg->path, sizeof(pool->path));
+		pool->dir = dcm_file_dir_open(pool->path, err, err_len);
+		if (pool->dir < 0)
+			return pool->dir;
+	}
+	ret = dcm_pool_space(pool, &hm);
 	if (cfg->huge_bytes && (ret || !hm.total || !pool->huge_bytes)) {
 		snprintf(err, err_len,
 			 "[donor] hugepages: the host has no huge pages of that size reserved; write a number into /proc/sys/vm/nr_hugepages or set hugepages = no");
 		return ret ? ret : -ENOENT;
 	}
 	if (ret) {
-		snprintf(err, err_len, "/proc/meminfo can't be read: %s",
+		snprintf(err, err_len, "what is free of %s can't be read: %s",
+			 pool->dir >= 0 ? pool->path : "/proc/meminfo",
 			 strerror(-ret));
 		return ret;
 	}
 	pool->total = hm.total;
 	ret = dcm_slab_probe(pool);
 	if (ret) {
-		snprintf(err, err_len, "no memfd of %llu bytes%s: %s",
+		snprintf(err, err_len, "no %s of %llu bytes%s: %s",
+			 pool->dir >= 0 ? "file" : "memfd",
 			 (unsigned long long)pool->slab_bytes,
 			 pool->huge_bytes ? " of huge pages" : "",
 			 strerror(-ret));
@@ -394,4 +425,6 @@ bool dcm_pool_stop(struct dcm_pool *pool)
 void dcm_pool_free(struct dcm_pool *pool)
 {
 	dcm_slab_table_free(pool);
+	if (pool->dir >= 0)
+		close(pool->dir);
 }

@@ -34,6 +34,8 @@ struct dcm_pool_want {
  *	the head room and @charged leave
  * @charged: bytes promised to GC workers, beside slabs
  * @charged_backed: of these, bytes in memory, at the last sample
+ * @dir: medium = file: the directory of the slabs' files, and @path its name;
+ *	-1: slabs are memory. All about memory is about its disk then
  * @room: EWMA (beta 0.2, one second) of what would be free without any slab
  *
  * @table is read by workers under @shards; all else is the event loop's.
@@ -51,6 +53,8 @@ struct dcm_pool {
 	u64 serial;
 	u64 slab_bytes;
 	u64 huge_bytes;
+	int dir;
+	char path[DCM_CONFIG_PATH_MAX];
 	u64 capacity;
 	u64 head_room;
 	struct dcm_size head_room_size;
@@ -80,6 +84,10 @@ struct dcm_pool {
 
 int dcm_pool_init(struct dcm_pool *pool, uv_loop_t *loop,
 		  const struct dcm_config *cfg, char *err, size_t err_len);
+
+/* What there is of memory, or of the disk: 0 or a negative errno. Any thread. */
+struct dcm_hostmem;
+int dcm_pool_space(const struct dcm_pool *pool, struct dcm_hostmem *hm);
 
 /* Set the sizes that a reload may change. */
 void dcm_pool_limits(struct dcm_pool *pool, const struct dcm_config *cfg);

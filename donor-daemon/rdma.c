@@ -296,7 +296,7 @@ u32 dcm_rdma_ticket(struct dcm_conn *conn, u16 lane, struct dcm_wire_msg *msg)
 	struct dcm_rdma *r = donor->rdma;
 	const struct dcm_ticket *t;
 
-	if (!dcm_rdma_on(conn))
+	if (!dcm_rdma_on(conn) || s->no_verbs)
 		return DCM_WS_TRANSPORT;
 	if (!lane || lane > DCM_TICKET_LANES)
 		return DCM_WS_RANGE;

@@ -225,6 +225,11 @@ int dcm_rdma_start(struct dcm_donor *donor, char *err, size_t err_len)
 	char why[256];
 	int ret;
 
+	if (cfg->medium == DCM_MEDIUM_FILE) {
+		snprintf(donor->rdma_why, sizeof(donor->rdma_why),
+			 "medium = file");
+		return 0;
+	}
 	if (cfg->rdma == DCM_RDMA_NO ||
 	    (cfg->rdma == DCM_RDMA_AUTO &&
 	     (cfg->data_encryption ||

@@ -25,6 +25,9 @@
  * checked again %PROBATION_MS later, after bytes that waited in the sockets have
  * been read.
  *
+ * After a restart that keeps slabs (restart.c) a session begins as one whose
+ * connections the network ended: its host has the patience to come back.
+ *
  * Nor does a host count as silent while the donor works on its MAP, because it
  * reads nothing of that host then.
  *
@@ -40,6 +43,7 @@
 #include "donor.h"
 #include "log_limit.h"
 #include "rdma.h"
+#include "restart.h"
 
 #define PROBATION_MS	200u
 #define STALL_MS	2000u	/* a gap that means the donor was stopped */
@@ -47,24 +51,22 @@
 
 static void session_timer(uv_timer_t *timer);
 
-struct dcm_session *dcm_session_new(struct dcm_conn *conn)
+static struct dcm_session *session_make(struct dcm_donor *donor,
+					struct dcm_tenant *tenant, u64 id,
+					const void *secret)
 {
-	struct dcm_donor *donor = conn->donor;
 	struct dcm_session *s = calloc(1, sizeof(*s));
-	u64 seed[3];
 
 	if (!s)
 		return NULL;
-	do {
-		if (getrandom(seed, sizeof(seed), 0) != sizeof(seed))
-			goto fail;
-	} while (!seed[0] || dcm_session_find(donor, seed[0], NULL, NULL));
-	if (dcm_pool_want_init(&donor->pool, &s->want, conn->tenant))
-		goto fail;
-	s->id = seed[0];
-	memcpy(s->secret, &seed[1], sizeof(s->secret));
+	if (dcm_pool_want_init(&donor->pool, &s->want, tenant)) {
+		free(s);
+		return NULL;
+	}
+	s->id = id;
+	memcpy(s->secret, secret, sizeof(s->secret));
 	s->donor = donor;
-	s->tenant = conn->tenant;
+	s->tenant = tenant;
 	dcm_tenant_get(s->tenant);
 	s->tenant->sessions++;
 	s->refs = 1;
@@ -82,9 +84,38 @@ struct dcm_session *dcm_session_new(struct dcm_conn *conn)
 	donor->nr_sessions++;
 	donor->nr_lost++;
 	return s;
-fail:
-	free(s);
-	return NULL;
+}
+
+struct dcm_session *dcm_session_new(struct dcm_conn *conn)
+{
+	struct dcm_donor *donor = conn->donor;
+	struct dcm_session *s;
+	u64 seed[3];
+
+	do {
+		if (getrandom(seed, sizeof(seed), 0) != sizeof(seed))
+			return NULL;
+	} while (!seed[0] || dcm_session_find(donor, seed[0], NULL, NULL));
+	s = session_make(donor, conn->tenant, seed[0], &seed[1]);
+	explicit_bzero(seed, sizeof(seed));
+	if (s)
+		dcm_restart_session(s);
+	return s;
+}
+
+struct dcm_session *dcm_session_restore(struct dcm_donor *donor,
+					struct dcm_tenant *tenant, u64 id,
+					const u8 *secret)
+{
+	struct dcm_session *s = session_make(donor, tenant, id, secret);
+
+	if (!s)
+		return NULL;
+	/* it was this donor that ended its connections: the host may live */
+	s->cut = true;
+	s->left_at = s->made_at;
+	snprintf(s->peer, sizeof(s->peer), "(before the restart)");
+	return s;
 }
 
 static bool secret_equal(const u8 *a, const u8 *b)
@@ -221,6 +252,7 @@ void dcm_session_end(struct dcm_session *s, const char *why)
 			(unsigned long long)s->id, s->tenant->name, why,
 			s->nr_slabs);
 	smp_store_release(&s->ended, true);
+	dcm_restart_session_end(s);
 	uv_timer_stop(&s->timer);
 	dcm_list_del(&s->node);
 	donor->nr_sessions--;

@@ -3,7 +3,8 @@
  * slab.c - one slab: its memory, its id, and the references to it
  *
  * A slab is a memfd of its own and has one owner in its life. So it is the
- * kernel that zeroes memory before reuse.
+ * kernel that zeroes memory before reuse. With medium = file it is a file
+ * (file.c), of which all that follows holds too, with the disk's free space.
  *
  * A slab has all its pages before it is lent. A page allocated only at its
  * first access may not be available then (vm.overcommit_memory = 2, no free
@@ -28,7 +29,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "hostmem.h"
+#include "file.h"
 #include "pool.h"
 
 #define INDEX_BITS	20u
@@ -43,7 +44,7 @@ struct slab_job {
 	int error;
 };
 
-/* Make a sized memfd; slab_fill() allocates its pages. */
+/* Make a sized memfd or file; slab_fill() allocates its pages. */
 static int slab_open(const struct dcm_pool *pool)
 {
 	unsigned int flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
@@ -53,9 +54,14 @@ static int slab_open(const struct dcm_pool *pool)
 		flags |= MFD_HUGETLB |
 			 (unsigned int)__builtin_ctzll(pool->huge_bytes)
 				 << MFD_HUGE_SHIFT;
-	fd = memfd_create("dcm-slab", flags);
+	if (pool->dir >= 0) {
+		fd = dcm_file_new(pool->dir);
+	} else {
+		fd = memfd_create("dcm-slab", flags);
+		fd = fd < 0 ? -errno : fd;
+	}
 	if (fd < 0)
-		return -errno;
+		return fd;
 	if (ftruncate(fd, (off_t)pool->slab_bytes)) {
 		err = -errno;
 		close(fd);
@@ -76,25 +82,21 @@ static void table_set(struct dcm_pool *pool, u64 id, struct dcm_slab *slab)
 	pthread_mutex_unlock(table_shard(pool, id));
 }
 
-/* The new slab is in the table, but lookups fail until dcm_slab_lend(). */
-static struct dcm_slab *slab_new(struct dcm_pool *pool)
+/* A serial never comes twice, so neither does an id. */
+u64 dcm_slab_id(u64 serial)
 {
-	struct dcm_slab *slab;
-	u32 index;
-	u64 tries;
+	return (serial / INDEX_MAX + 1) << INDEX_BITS | serial % INDEX_MAX;
+}
 
-	for (tries = 0; tries < INDEX_MAX; tries++) {
-		index = (u32)(++pool->serial % INDEX_MAX);
-		if (!pool->table[index])
-			break;
-	}
-	if (tries == INDEX_MAX)
-		return NULL;
-	slab = calloc(1, sizeof(*slab));
+/* The slab is in the table, but lookups fail until dcm_slab_lend(). */
+static struct dcm_slab *slab_add(struct dcm_pool *pool, u64 serial)
+{
+	struct dcm_slab *slab = calloc(1, sizeof(*slab));
+
 	if (!slab)
 		return NULL;
-	/* serial never repeats a value, so neither does the id */
-	slab->id = (pool->serial / INDEX_MAX + 1) << INDEX_BITS | index;
+	slab->id = dcm_slab_id(serial);
+	slab->serial = serial;
 	slab->bytes = pool->slab_bytes;
 	slab->fd = -1;
 	slab->pool = pool;
@@ -104,6 +106,28 @@ static struct dcm_slab *slab_new(struct dcm_pool *pool)
 	dcm_list_init(&slab->session_node);
 	dcm_list_init(&slab->dead_node);
 	table_set(pool, slab->id, slab);
+	return slab;
+}
+
+static struct dcm_slab *slab_new(struct dcm_pool *pool)
+{
+	u64 tries;
+
+	for (tries = 0; tries < INDEX_MAX; tries++)
+		if (!pool->table[++pool->serial % INDEX_MAX])
+			return slab_add(pool, pool->serial);
+	return NULL;
+}
+
+struct dcm_slab *dcm_slab_adopt(struct dcm_pool *pool, u64 serial, int fd)
+{
+	struct dcm_slab *slab;
+
+	if (pool->table[serial % INDEX_MAX])
+		return NULL;
+	slab = slab_add(pool, serial);
+	if (slab)
+		slab->fd = fd;
 	return slab;
 }
 
@@ -121,7 +145,7 @@ static bool slab_fits(const struct slab_job *job, u64 n)
 	struct dcm_hostmem hm;
 
 	/* free huge pages are for slabs only, and taking them is safe */
-	if (job->pool->huge_bytes || dcm_hostmem_read("", 0, &hm))
+	if (job->pool->huge_bytes || dcm_pool_space(job->pool, &hm))
 		return true;
 	return hm.free >= n && hm.free - n >= job->keep;
 }
@@ -133,7 +157,7 @@ static int slab_fill(const struct slab_job *job, int fd)
 	while (at < bytes) {
 		n = bytes - at < FILL_BYTES ? bytes - at : FILL_BYTES;
 		if (!slab_fits(job, n))
-			return -ENOMEM;
+			return job->pool->dir >= 0 ? -ENOSPC : -ENOMEM;
 		if (!fallocate(fd, 0, (off_t)at, (off_t)n))
 			at += n;
 		else if (errno != EINTR)

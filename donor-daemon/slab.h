@@ -20,7 +20,7 @@ struct ibv_mr;
  * @DCM_SLAB_RELEASING: without owner; the last reader or the release job has it
  *
  * SPARE -> MAPPED -> [EVICTING ->] RELEASING -> gone. Never backwards: a memfd
- * has one owner in its life, so the next owner's is zero.
+ * or file has one owner in its life, so the next owner's is zero.
  */
 enum dcm_slab_state {
 	DCM_SLAB_SPARE,
@@ -33,18 +33,26 @@ enum dcm_slab_state {
  * struct dcm_slab - one unit of lending
  * @id: on the wire; its low bits are the index in the pool's table, the rest a
  *	count, so that no id is used twice
+ * @serial: the count that @id was made of
+ * @keep: number of its record in donor->keep; 0: none
+ * @stored: systemd has a descriptor of it as well
+ * @restored: lent before the donor's restart, which knows of no EVICT sent then
  * @refs: one of the table, and one for each data operation under way
  * @ops: pages read and written through the donor (workers add)
  * @ewma_milli: of @ops, 0.2 and one second, times 1000
  * @said_milli: its activity by its host's last report
- * @backed: bytes that are in memory, at the last sample
+ * @backed: bytes that are in memory, or on the disk, at the last sample
  *
  * Only the event loop uses it, but @refs and @ops; workers read @map, @bytes
  * and @export of a slab they have a reference to.
  */
 struct dcm_slab {
 	u64 id;
+	u64 serial;
 	u64 bytes;
+	u32 keep;
+	bool stored;
+	bool restored;
 	int fd;
 	void *map;
 	u64 addr;
@@ -54,6 +62,7 @@ struct dcm_slab {
 	const struct dcm_export_ops *export;
 	unsigned int refs;	/* __atomic */
 	u64 ops;		/* __atomic */
+	bool failed;		/* __atomic: the disk failed, and that was logged */
 	struct dcm_pool *pool;
 	enum dcm_slab_state state;
 	struct dcm_session *session;
@@ -81,11 +90,24 @@ struct dcm_slab {
 int dcm_slab_table_init(struct dcm_pool *pool);
 void dcm_slab_table_free(struct dcm_pool *pool);
 
-/* Whether a slab's memfd can be made at all: 0 or a negative errno. */
+/* Whether a slab's memfd or file can be made at all: 0 or a negative errno. */
 int dcm_slab_probe(const struct dcm_pool *pool);
 
 /* Start a job that makes a SPARE slab; false: out of memory. */
 bool dcm_slab_make(struct dcm_pool *pool);
+
+/* The id that a slab with this serial has. */
+u64 dcm_slab_id(u64 serial);
+
+/**
+ * dcm_slab_adopt() - a slab that was lent before the donor's restart
+ * @serial: its old one, at most @pool->serial
+ * @fd: its memfd, with all its pages; the slab's on success
+ *
+ * Return: the slab, SPARE and in no list; %NULL: no memory, or another slab has
+ * its place in the table.
+ */
+struct dcm_slab *dcm_slab_adopt(struct dcm_pool *pool, u64 serial, int fd);
 
 /* @slab was published over @export: from now on lookups by @session find it. */
 void dcm_slab_lend(struct dcm_slab *slab, struct dcm_session *session,

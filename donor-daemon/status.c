@@ -142,6 +142,8 @@ static json_t *status_memory(const struct dcm_donor *donor)
 	const struct dcm_pool *p = &donor->pool;
 	json_t *o = json_object();
 
+	json_put_text(o, "medium", p->dir >= 0 ? "file" : "memory");
+	json_put_text(o, "path", p->path);
 	json_put_int(o, "slab_bytes", p->slab_bytes);
 	json_put_int(o, "capacity_bytes", p->capacity);
 	json_put_int(o, "head_room_bytes", p->head_room);
@@ -176,6 +178,7 @@ static json_t *status_data(const struct dcm_donor *donor)
 	json_put_int(o, "written_bytes", t.written_bytes);
 	json_put_int(o, "refused", t.refused);
 	json_put_int(o, "batches", t.batches);
+	json_put_int(o, "disk_errors", t.disk_errors);
 	return o;
 }
 
@@ -225,6 +228,8 @@ static json_t *status_events(const struct dcm_stats *s)
 	json_put_int(o, "protocol_errors", s->protocol_errors);
 	json_put_int(o, "sessions_made", s->sessions_made);
 	json_put_int(o, "sessions_resumed", s->sessions_resumed);
+	json_put_int(o, "sessions_restored", s->sessions_restored);
+	json_put_int(o, "slabs_restored", s->slabs_restored);
 	json_put_int(o, "sessions_goodbye", s->sessions_goodbye);
 	json_put_int(o, "sessions_silent", s->sessions_silent);
 	json_put_int(o, "sessions_gone", s->sessions_gone);

@@ -10,7 +10,8 @@ DAEMON_SRCS := kvm-dcm/lib/args.c kvm-dcm/lib/notify.c
 # sessions with donors, and all below them
 CLIENT_SRCS := $(filter-out %/context_user.c $(DAEMON_SRCS),$(call sources,lib)) \
 	$(call sources,proto) \
-	$(filter-out %/hostile.c,$(call sources,transport)) $(call sources,client)
+	$(filter-out %/hostile.c,$(call sources,transport)) $(call sources,client) \
+	kvm-dcm/core/hist.c
 # the host side of virtio-gc, wherever pages are
 GC_SRCS := $(call sources,gc)
 UFFD_SRCS := $(call sources,uffd)

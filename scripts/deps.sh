@@ -24,6 +24,7 @@ usage() {
 	  ops      make test-ops
 	  debug-kernel  make test-kernel-debug
 	  qemu     scripts/qemu-build, make test-qemu
+	  jdk      scripts/jdk-build, make test-jvm (and a JDK 25)
 	  page     make test-page: a browser
 	  packages make packages, make test-packages
 	  bench    make bench
@@ -37,8 +38,8 @@ packages() {
 	case $1 in
 	build)
 		echo gcc libc6-dev make pkg-config libgnutls28-dev libuv1-dev \
-			libmicrohttpd-dev libjansson-dev \
-			librdmacm-dev libibverbs-dev
+			libmicrohttpd-dev libjansson-dev libxxhash-dev \
+			librdmacm-dev libibverbs-dev liburing-dev
 		;;
 	test)
 		packages build
@@ -79,6 +80,14 @@ packages() {
 		echo git patch ninja-build python3-venv libglib2.0-dev libfdt-dev \
 			zlib1g-dev seabios qemu-system-data
 		;;
+	jdk)
+		echo autoconf ccache curl debian-archive-keyring file g++ git libasound2-dev \
+			libcups2-dev libfontconfig1-dev libfreetype-dev libx11-dev libxext-dev \
+			libxrandr-dev libxrender-dev libxt-dev libxtst-dev make patch pkg-config \
+			unzip util-linux xz-utils zip zlib1g-dev
+		# Debian 12 has none: one of another maker is taken there.
+		! grep -q '^VERSION_CODENAME=trixie' /etc/os-release || echo openjdk-25-jdk-headless
+		;;
 	page)
 		packages test
 		echo chromium fonts-dejavu-core
@@ -93,7 +102,7 @@ packages() {
 			minimap2 coreutils kmod util-linux default-jdk-headless
 		;;
 	*)
-		echo "deps.sh: no group '$1'; known: build test lint kernel pager demo vm ops debug-kernel qemu page packages bench" >&2
+		echo "deps.sh: no group '$1'; known: build test lint kernel pager demo vm ops debug-kernel qemu jdk page packages bench" >&2
 		return 2
 		;;
 	esac

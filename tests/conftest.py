@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""For every pytest run: start_donor, short temporary paths, the search for leftovers."""
+"""For every pytest run: start_donor, short temporary paths, the search for leftovers.
+
+When a test has failed, the ends of its donors' logs are printed with it.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.framework.donor import Donor  # noqa: E402
+from tests.framework.failed import FAILED  # noqa: E402
 from tests.framework.leftovers import MARK_VARIABLE, RUN_VARIABLE, Watch  # noqa: E402
 
 StartDonor = Callable[..., Donor]
@@ -58,12 +62,24 @@ def short_tmp() -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Remember for fixtures whether a test has failed."""
+    outcome: Any = yield
+    item.stash[FAILED] = item.stash.get(FAILED, False) or outcome.get_result().failed
+
+
 @pytest.fixture
-def start_donor(short_tmp: Path) -> Iterator[StartDonor]:
+def start_donor(request: pytest.FixtureRequest, short_tmp: Path) -> Iterator[StartDonor]:
     """Start donors: start_donor("a", donor={"slab-size": "4M"}); all end with the test."""
+    donors: list[Donor] = []
     with contextlib.ExitStack() as stack:
 
         def start(name: str = "donor", **options: Any) -> Donor:
-            return stack.enter_context(Donor(short_tmp / name, **options))
+            donors.append(stack.enter_context(Donor(short_tmp / name, **options)))
+            return donors[-1]
 
         yield start
+        if request.node.stash.get(FAILED, False):
+            for donor in donors:
+                print(f"donor {donor.folder.name} said:\n{donor.tail(60)}")

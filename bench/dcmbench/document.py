@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 Row = Mapping[str, Any]
-Found = dict[str, dict[str, Row]]  # by file (memory, gc, kernel), then by id
+Found = dict[str, dict[str, Row]]  # by file (FILES), then by id
 
-FILES = ("memory", "gc", "kernel")
+FILES = ("memory", "gc", "kernel", "redundancy")
 SIDES = {"direct": "all direct", "shm": "shm", "tcp": "TCP", "tls": "TLS", "zram": "zram"}
 SHARES = (75, 50, 25)
 BLOCK = re.compile(r"(<!-- ([a-z-]+) -->\n)(.*?)(<!-- end -->)", re.S)

@@ -14,7 +14,7 @@ import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,14 +61,17 @@ def donor(
     cpus: set[int] | None = None,
     options: Mapping[str, str | int] | None = None,
     gc_options: Mapping[str, int] | None = None,
+    keys: Path | None = None,
 ) -> Iterator[Donor]:
-    """One donor with 4 GiB to lend, for the time of the block."""
+    """One donor with 4 GiB to lend, for the time of the block; its keys, or another donor's."""
     if not daemon.exists():
         raise BenchError(f"{daemon.name} is not built: run make")
     folder.mkdir(parents=True, exist_ok=True)
     port, http = free_port(), free_port()
-    keys, conf, sock = folder / "keys", folder / "donor.ini", folder / "donor.sock"
-    write_private(keys, f"bench:{secrets.token_hex(32)}\n")
+    conf, sock = folder / "donor.ini", folder / "donor.sock"
+    if keys is None:
+        keys = folder / "keys"
+        write_private(keys, f"bench:{secrets.token_hex(32)}\n")
     values: dict[str, str | int] = {
         "listen": f"127.0.0.1:{port}",
         "unix": os.fspath(sock),
@@ -112,19 +115,21 @@ def donor(
 
 
 class StatusSampler(threading.Thread):
-    """The last status a pager gave before its program ended, asked once a second."""
+    """The last status a pager gave before its program ended, asked every so many seconds."""
 
-    def __init__(self, runtime: Path) -> None:
+    def __init__(self, runtime: Path, every: float = 1.0) -> None:
         super().__init__(daemon=True)
         self._runtime = runtime
+        self._every = every
         self._halt = threading.Event()
         self.last: dict[str, Any] = {}
+        self.when = time.monotonic()  # of the last
 
     def run(self) -> None:
-        while not self._halt.wait(1.0):
+        while not self._halt.wait(self._every):
             for path in (self._runtime / "vm").glob("*.sock"):
                 with contextlib.suppress(OSError, ValueError):
-                    self.last = self._ask(path)
+                    self.last, self.when = self._ask(path), time.monotonic()
 
     def stop(self) -> dict[str, Any]:
         self._halt.set()
@@ -163,16 +168,18 @@ def pager_note(p: object) -> str:
 
 def pager_config(
     path: Path,
-    address: str,
+    address: str | Sequence[str],
     keys: Path,
     budget: int,
     size: int,
     *,
     lanes: int = 2,
     encrypt: bool = False,
+    redundancy: str = "none",
+    rebuild_rate: int = 200 << 20,
     tunables: Mapping[str, int] | None = None,
 ) -> Path:
-    """An INI file for dcm_pager_open()."""
+    """An INI file for dcm_pager_open(): one donor's address, or those of several."""
     lines = [
         "[vm]",
         f"name = bench-{os.getpid()}",
@@ -181,11 +188,13 @@ def pager_config(
         "mode = program",
         f"lanes = {lanes}",
         f"data-encryption = {'yes' if encrypt else 'no'}",
-        "[donor one]",
-        f"address = {address}",
+        f"redundancy = {redundancy}",
+        f"rebuild-rate = {rebuild_rate}",
         "[key]",
         f"file = {keys}",
     ]
+    for number, one in enumerate([address] if isinstance(address, str) else address):
+        lines += [f"[donor number{number}]", f"address = {one}"]
     if tunables:
         lines.append("[tunables]")
         lines += [f"{k} = {v}" for k, v in tunables.items()]

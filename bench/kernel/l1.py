@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.framework.paths import BUILD
-from tests.vm.bed import Bed, Job, Spec
+from tests.vm.bed import Bed, Spec
+from tests.vm.job import Job
 from tests.vm.rdma import ADDRESS, rxe
 
 OUT = BUILD / "bench" / "kernel"

@@ -18,7 +18,8 @@ from typing import Any
 
 from kernel import l1
 from tests.guest.vmharness import GuestError, GuestGone
-from tests.vm.bed import Bed, CommandTimeout, Spec
+from tests.vm.bed import Bed, Spec
+from tests.vm.job import CommandTimeout
 
 Say = Callable[[str], None]
 Raw = dict[str, Any]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Running VMs: `dcmctl status`, `list`, `top`, `budget` and `tunable`.
+"""Running VMs: `dcmctl status`, `list`, `top`, `budget`, `redundancy` and `tunable`.
 
 They send requests to libdcm in the VM's process, over the VM's socket (pager/vmsock.py).
 """
@@ -134,6 +134,35 @@ def cmd_budget(args: Args) -> int:
     return 0
 
 
+def cmd_redundancy(args: Args) -> int:
+    vm = vmsock.find(args.vm)
+    _, before = _ask_status(vm)
+    after = before
+    if args.value is not None:
+        vm.ask({"cmd": "redundancy", "value": args.value})
+        _, after = _ask_status(vm)
+    names = dict(enumerate(settings.REDUNDANCY, 1))
+    if args.json:
+        print_json(
+            {
+                "name": vm.name,
+                "old_copies": before.copies,
+                "copies": after.copies,
+                "exposed_bytes": after.exposed_bytes,
+            }
+        )
+        return 0
+    now = names.get(after.copies, str(after.copies))
+    text = f"{vm.name}: redundancy "
+    if args.value is not None:
+        text += f"{names.get(before.copies, str(before.copies))} -> "
+    text += now
+    if after.copies > 1 and after.exposed_bytes:
+        text += f"; {format_size(after.exposed_bytes)} has fewer copies yet (dcmctl status)"
+    print(text)
+    return 0
+
+
 def _tunables(vm: vmsock.Vm) -> dict[str, dict[str, Any]]:
     """Tunables by name: {"value": N}, and unit, bounds and reason if libdcm gives them."""
     who = f"VM {vm.name}"
@@ -229,6 +258,11 @@ def add_parsers(sub: Any, add: Callable[..., argparse.ArgumentParser]) -> None:
     p = add(sub, "budget", cmd_budget, "change the direct budget of a running VM")
     p.add_argument("vm", metavar="VM")
     p.add_argument("size", metavar="SIZE")
+
+    text = "show or change on how many donors a running VM has each page"
+    p = add(sub, "redundancy", cmd_redundancy, text)
+    p.add_argument("vm", metavar="VM")
+    p.add_argument("value", nargs="?", metavar="VALUE", choices=settings.REDUNDANCY)
 
     p = add(sub, "tunable", cmd_tunable, "list, show or change tunables of a running VM")
     p.add_argument("vm", metavar="VM")

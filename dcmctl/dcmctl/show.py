@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from dcmctl.lib.table import bar, table
 from dcmctl.lib.units import format_count, format_duration, format_ns, format_percent, format_size
-from dcmctl.pager.status import BLOCK_SIZES, FAULT_KINDS, Latency, Status
+from dcmctl.pager.status import BLOCK_SIZES, FAULT_KINDS, Latency, Status, worst_deaths
 
 # One letter for each block size, so that the bar needs no colours.
 MIX_LETTERS = dict(zip(BLOCK_SIZES, "48136", strict=True))
@@ -83,6 +83,17 @@ def status_lines(name: str, status: Status) -> list[str]:
         f"{s.extents['total']}: {s.extents['mapped']} mapped, {s.extents['moving']} moving, "
         f"{s.extents['lost']} lost",
     )
+    if s.copies > 1:
+        exposed = format_size(s.exposed_bytes) if s.exposed_bytes else "nothing"
+        said = f"each page on {s.copies} donors; {exposed} exposed to one donor's death"
+        if s.near_bytes:
+            said += f"; copies of {format_size(s.near_bytes)} are on one host or in one group"
+        put("copies", said)
+    if worst := worst_deaths({d.name: d.alone_bytes for d in s.donors}, s.together):
+        put("at risk", worst)
+    for d in s.donors:
+        if d.wrong_pages:
+            put("WRONG", f"donor {d.name} gave wrong bytes of {d.wrong_pages} pages: drain it")
     if s.lost_pages:
         put("LOST", f"{s.lost_pages} pages ({format_size(s.lost_pages * 4096)}) with their donor")
     lines.append("")

@@ -142,6 +142,9 @@ def lines(sample: Sample) -> list[str]:
     elif not sample.errors:
         out.append("no VM is running: start one with dcmctl run")
     for name, status in statuses.items():
+        if status.exposed_bytes:
+            exposed = format_size(status.exposed_bytes)
+            out.append(f"! {name}: {exposed} have fewer than {status.copies} copies")
         if status.lost_pages:
             out.append(f"! {name}: {status.lost_pages} pages lost with their donor")
     out += [f"! {message}" for message in sample.errors.values()]

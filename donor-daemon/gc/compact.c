@@ -67,13 +67,15 @@ static u32 regions_sort(struct compact *c, const struct virtio_gc_region *le,
 		u64 start = (u64)region << s->region_shift;
 		u64 top = le64toh(le[i].top), live;
 
-		if (region >= s->nr_regions || le[i].reserved || top < start ||
+		if (region >= s->nr_regions || le[i].flags || top < start ||
 		    top - start > s->l.region_bytes || top & 7 ||
 		    (start < c->tables_end &&
 		     c->tables < start + s->l.region_bytes) ||
 		    s->cold[region].moved || s->cold[region].target)
 			return VIRTIO_GC_INVALID;
-		if (!s->regions[region].base)
+		/* an object that is not read is not moved */
+		if (!s->regions[region].base ||
+		    gc_region_whole(&s->regions[region]))
 			continue;
 		if (top == start) {
 			/* a region freed since the trace is no target yet */

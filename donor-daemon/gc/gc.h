@@ -36,14 +36,16 @@ u64 dcm_gc_space_address(const struct dcm_gc_space *s);
 
 /**
  * dcm_gc_space_place() - set where a region is
- * @s: the space, without a trace
+ * @s: the space; while it is traced, only a region that is not traced can get
+ *	a first place, for dcm_gc_trace_ranges()
  * @region: its number
  * @donor: the donor that holds it
  * @memory: its mapping, if that is this donor; read and written
  * @write_count: if not %NULL, changes (__atomic) around writes by others: odd
  *	while one is under way
  *
- * Return: %VIRTIO_GC_OK, or %VIRTIO_GC_INVALID for a number out of range.
+ * Return: %VIRTIO_GC_OK; %VIRTIO_GC_INVALID for a number out of range;
+ * %VIRTIO_GC_BUSY.
  */
 u32 dcm_gc_space_place(struct dcm_gc_space *s, u32 region, u32 donor,
 		       void *memory, const u32 *write_count);
@@ -54,13 +56,14 @@ u64 dcm_gc_space_memory(const struct dcm_gc_space *s);
 /**
  * dcm_gc_types_add() - TYPES_ADD after its struct virtio_gc_types
  * @s: the space; it may be traced meanwhile
+ * @flags: VIRTIO_GC_TYPES_*; with REPLACE nothing else may use the space
  * @types: @count struct virtio_gc_type, then @runs struct virtio_gc_run
  * @bytes: size of these
  * @count: of types
  * @runs: of runs
  */
-u32 dcm_gc_types_add(struct dcm_gc_space *s, const void *types, size_t bytes,
-		     u32 count, u32 runs);
+u32 dcm_gc_types_add(struct dcm_gc_space *s, u32 flags, const void *types,
+		     size_t bytes, u32 count, u32 runs);
 
 /**
  * struct dcm_gc_peers - the way to other donors
@@ -102,6 +105,13 @@ u32 dcm_gc_trace_start(struct dcm_gc_space *s, const struct dcm_gc_start *how);
 /* Add roots, which are addresses: all of them or none. */
 struct dcm_gc_result dcm_gc_trace_roots(struct dcm_gc_space *s, u32 epoch,
 					const __le64 *addresses, u32 n);
+/*
+ * The references in these ranges are roots, as far as they lie in this donor's
+ * regions: all ranges are taken or none.
+ */
+struct dcm_gc_result dcm_gc_trace_ranges(struct dcm_gc_space *s, u32 epoch,
+					 const struct virtio_gc_refs *refs,
+					 u32 n);
 /* Add references from another donor: space offsets. Done on return. */
 u32 dcm_gc_trace_ghosts(struct dcm_gc_space *s, u32 epoch, const u64 *offsets,
 			u32 n);
@@ -129,10 +139,34 @@ void dcm_gc_trace_cancel(struct dcm_gc_space *s, u32 status);
  * @n: out: how many were taken
  * @left: out: how many are left; of weak objects only whether there are any
  *
- * Weak objects and types only after dcm_gc_trace_finish().
+ * Weak objects only after dcm_gc_trace_finish(); types also while nothing is done
+ * here, which may be several times in a trace: each comes once.
  */
 u32 dcm_gc_trace_met(struct dcm_gc_space *s, u32 epoch, u32 what, __le64 *out,
 		     u32 max, u32 *n, u64 *left);
+
+/**
+ * dcm_gc_trace_clear() - weak objects met whose referents were not met so far
+ * @flags: %VIRTIO_GC_MET_AGAIN: from the first one; else where the last call
+ *	stopped
+ * @out: room for @max; of other donors' referents it is not known here whether
+ *	they were met
+ * @n: out: how many there are
+ * @left: out: whether there are more
+ *
+ * While nothing is done here, or after dcm_gc_trace_finish(). %VIRTIO_GC_LIMIT: there
+ * were more weak objects than are kept.
+ */
+u32 dcm_gc_trace_clear(struct dcm_gc_space *s, u32 epoch, u32 flags,
+		       struct virtio_gc_weak *out, u32 max, u32 *n, u64 *left);
+
+/**
+ * dcm_gc_trace_ask() - which of these objects were met so far?
+ * @addresses: @n of them, anything
+ * @bits: a bit for each, 8 in a byte: 1 if it was met and is of this donor
+ */
+u32 dcm_gc_trace_ask(struct dcm_gc_space *s, u32 epoch, const __le64 *addresses,
+		     u32 n, u8 *bits);
 
 /* Results of one region; %VIRTIO_GC_NO_TRACE if it is not on this donor. */
 u32 dcm_gc_trace_live(struct dcm_gc_space *s, u32 epoch, u32 region,
@@ -152,6 +186,10 @@ struct dcm_gc_result dcm_gc_update(struct dcm_gc_space *s,
 				   const struct virtio_gc_region *regions,
 				   u32 n, const struct dcm_gc_peers *peers,
 				   u64 *updated);
+/* The same with ranges of references. */
+struct dcm_gc_result
+dcm_gc_update_ranges(struct dcm_gc_space *s, const struct virtio_gc_refs *refs,
+		     u32 n, const struct dcm_gc_peers *peers, u64 *updated);
 /* Replace those of @n space offsets whose objects were moved here. */
 void dcm_gc_forward(struct dcm_gc_space *s, u64 *offsets, u32 n);
 u32 dcm_gc_release(struct dcm_gc_space *s, u32 from);

@@ -3,9 +3,10 @@
  * met.c - objects and types that a trace met and the runtime asks for
  *
  * Opaque objects are needed while the trace runs: they go into a bounded queue,
- * and threads wait when it is full. Weak objects and types are needed after it:
- * the marks are walked as far as there is room in the answer, and nothing is
- * kept.
+ * and threads wait when it is full. Those that are a whole region have a bit in
+ * the table of regions instead, as a message from outside may meet them, which
+ * must not wait. Weak objects and types are needed after it: the marks are
+ * walked as far as there is room in the answer, and nothing is kept.
  */
 #include "work.h"
 
@@ -31,6 +32,42 @@ void gc_opaque_add(struct dcm_gc_trace *t, u64 offset, bool wait)
 		gc_stop(t, VIRTIO_GC_LIMIT, VIRTIO_GC_NONE);
 }
 
+void gc_weak_add(struct dcm_gc_trace *t, u64 offset)
+{
+	u64 i = __atomic_fetch_add(&t->weak_n, 1, __ATOMIC_RELAXED);
+
+	if (i < t->weak_max)
+		smp_store_release(&t->weak[i], offset + 1);
+}
+
+void gc_whole_say(struct dcm_gc_trace *t, u32 region)
+{
+	pthread_mutex_lock(&t->lock);
+	t->space->regions[region].say = true;
+	t->say_n++;
+	t->activity++;
+	pthread_mutex_unlock(&t->lock);
+}
+
+/* Take the regions that are to be said, as far as there is room. */
+static u32 met_whole(struct dcm_gc_trace *t, __le64 *out, u32 max)
+{
+	struct dcm_gc_space *s = t->space;
+	u32 n = 0;
+
+	for (; n < max && t->say_n; t->say_next++) {
+		u32 region = t->say_next % s->nr_regions;
+
+		if (!s->regions[region].say)
+			continue;
+		s->regions[region].say = false;
+		t->say_n--;
+		out[n++] = htole64(s->l.address +
+				   ((u64)region << s->region_shift));
+	}
+	return n;
+}
+
 static u32 met_opaque(struct dcm_gc_trace *t, __le64 *out, u32 max, u64 *left)
 {
 	u32 n = 0;
@@ -42,7 +79,8 @@ static u32 met_opaque(struct dcm_gc_trace *t, __le64 *out, u32 max, u64 *left)
 		t->opaque_first = (t->opaque_first + 1) % GC_OPAQUE_MAX;
 		t->opaque_n--;
 	}
-	*left = t->opaque_n;
+	n += met_whole(t, out + n, max - n);
+	*left = t->opaque_n + t->say_n;
 	if (n) {
 		t->activity++;
 		pthread_cond_broadcast(&t->taken);
@@ -62,7 +100,8 @@ static u32 met_weak(struct dcm_gc_trace *t, __le64 *out, u32 max, u64 *left)
 		const struct gc_region *r = &s->regions[t->weak_region];
 		const u64 *marks = gc_region_marks(s, t->weak_region);
 
-		while (r->base && t->weak_unit < r->top >> 3) {
+		while (r->base && !gc_region_whole(r) &&
+		       t->weak_unit < r->top >> 3) {
 			u64 unit = t->weak_unit;
 			u64 word = marks[unit >> 6] >> (unit & 63);
 
@@ -92,25 +131,47 @@ static u32 met_weak(struct dcm_gc_trace *t, __le64 *out, u32 max, u64 *left)
 	return n;
 }
 
+/* Types seen by any thread, of word @i of the bitmaps, and not yet said. */
+static u64 types_new(const struct dcm_gc_trace *t, u32 i)
+{
+	u64 seen = 0;
+
+	for (u32 w = 0; w <= t->threads; w++)
+		seen |= READ_ONCE(t->workers[w].seen[i]);
+	return seen & ~t->types_said[i];
+}
+
 static u32 met_types(struct dcm_gc_trace *t, __le64 *out, u32 max, u64 *left)
 {
+	const struct gc_types *types = &t->space->types;
 	u32 n = 0;
 
 	*left = 0;
-	for (; t->types_next < t->space->nr_types; t->types_next++) {
-		bool seen = false;
+	for (u32 i = 0; i * 64 < types->nr; i++) {
+		for (u64 w = types_new(t, i); w; w &= w - 1) {
+			u32 bit = (u32)__builtin_ctzll(w);
 
-		for (u32 i = 0; i <= t->threads; i++)
-			seen |= t->workers[i].seen[t->types_next];
-		if (!seen)
-			continue;
-		if (n == max) {
-			*left = 1;
-			break;
+			if (n == max) {
+				*left = 1;
+				return n;
+			}
+			t->types_said[i] |= 1ull << bit;
+			out[n++] = htole64(gc_type_at(types, i * 64 + bit)->id);
 		}
-		out[n++] = htole64(t->space->types[t->types_next].id);
 	}
 	return n;
+}
+
+/* Nothing is done here, until a message brings more. */
+static bool trace_quiet(struct dcm_gc_trace *t)
+{
+	bool quiet;
+
+	pthread_mutex_lock(&t->lock);
+	quiet = t->idle == t->threads && !t->inject_n &&
+		!__atomic_load_n(&t->avail, __ATOMIC_SEQ_CST);
+	pthread_mutex_unlock(&t->lock);
+	return quiet;
 }
 
 u32 dcm_gc_trace_met(struct dcm_gc_space *s, u32 epoch, u32 what, __le64 *out,
@@ -126,13 +187,97 @@ u32 dcm_gc_trace_met(struct dcm_gc_space *s, u32 epoch, u32 what, __le64 *out,
 		*n = met_opaque(t, out, max, left);
 		return VIRTIO_GC_OK;
 	}
-	if (!t->finished)
+	if (!t->finished && (what != VIRTIO_GC_MET_TYPES || !trace_quiet(t)))
 		return VIRTIO_GC_BUSY;
+	if (what == VIRTIO_GC_MET_TYPES && t->types_gone)
+		return VIRTIO_GC_NO_TRACE;
 	if (what == VIRTIO_GC_MET_WEAK)
 		*n = met_weak(t, out, max, left);
 	else if (what == VIRTIO_GC_MET_TYPES)
 		*n = met_types(t, out, max, left);
 	else
 		return VIRTIO_GC_INVALID;
+	return VIRTIO_GC_OK;
+}
+
+u32 dcm_gc_trace_ask(struct dcm_gc_space *s, u32 epoch, const __le64 *addresses,
+		     u32 n, u8 *bits)
+{
+	if (!s->trace || s->trace->epoch != epoch)
+		return VIRTIO_GC_NO_TRACE;
+	memset(bits, 0, n / 8 + (n % 8 != 0));
+	for (u32 i = 0; i < n; i++) {
+		u64 offset = le64toh(addresses[i]) - s->l.address;
+		const struct gc_region *r;
+		u64 word;
+
+		if (offset >= s->l.bytes || offset & 7)
+			continue;
+		r = &s->regions[offset >> s->region_shift];
+		/* marks of a region that is not traced are an earlier trace's */
+		if (!r->base || (offset & (s->l.region_bytes - 1)) >= r->top)
+			continue;
+		word = READ_ONCE(s->marks[offset >> 9]);
+		bits[i / 8] |= (u8)((word >> (offset >> 3 & 63) & 1) << i % 8);
+	}
+	return VIRTIO_GC_OK;
+}
+
+/* Whether the referent of the weak object at @offset may have to be cleared. */
+static bool weak_clears(const struct dcm_gc_space *s, u64 offset, u64 *referent)
+{
+	const struct gc_region *r = &s->regions[offset >> s->region_shift];
+	u64 in = offset & (s->l.region_bytes - 1);
+	const struct gc_region *to;
+	struct gc_object o;
+
+	if (!r->base || in >= r->top ||
+	    gc_object_read(s, r->base + in, r->top - in, &o) ||
+	    !(o.type->flags & VIRTIO_GC_TYPE_WEAK))
+		return false;
+	if (gc_ref_decode(&s->l,
+			  gc_ref_load(r->base + in + o.type->referent,
+				      s->l.ref_bytes),
+			  referent) != GC_REF_HERE)
+		return false;
+	to = &s->regions[*referent >> s->region_shift];
+	in = *referent & (s->l.region_bytes - 1);
+	/* what is not of the trace lives by definition */
+	if (in >= to->top || (in && gc_region_whole(to)))
+		return false;
+	return !to->base ||
+	       !(READ_ONCE(s->marks[*referent >> 9]) >> (*referent >> 3 & 63) &
+		 1);
+}
+
+u32 dcm_gc_trace_clear(struct dcm_gc_space *s, u32 epoch, u32 flags,
+		       struct virtio_gc_weak *out, u32 max, u32 *n, u64 *left)
+{
+	struct dcm_gc_trace *t = s->trace;
+
+	*n = 0;
+	*left = 0;
+	if (!t || t->epoch != epoch)
+		return VIRTIO_GC_NO_TRACE;
+	if (!t->finished && !trace_quiet(t))
+		return VIRTIO_GC_BUSY;
+	if (READ_ONCE(t->weak_n) > t->weak_max)
+		return VIRTIO_GC_LIMIT;
+	if (flags & VIRTIO_GC_MET_AGAIN)
+		t->clear_next = 0;
+	for (; t->clear_next < READ_ONCE(t->weak_n); t->clear_next++) {
+		u64 at = smp_load_acquire(&t->weak[t->clear_next]), referent;
+
+		if (!at)
+			break;
+		if (!weak_clears(s, at - 1, &referent))
+			continue;
+		if (*n == max) {
+			*left = 1;
+			break;
+		}
+		out[*n].object = htole64(s->l.address + at - 1);
+		out[(*n)++].referent = htole64(s->l.address + referent);
+	}
 	return VIRTIO_GC_OK;
 }

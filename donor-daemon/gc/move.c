@@ -162,7 +162,7 @@ static __always_inline void
 fields_push(struct move *m, u32 at, const struct gc_object *o, u32 ref_bytes)
 {
 	const struct gc_type *t = o->type;
-	const struct gc_run *run = &m->s->runs[t->run];
+	const struct gc_run *run = t->run;
 
 	if (t->flags & VIRTIO_GC_TYPE_OPAQUE)
 		return;
@@ -258,7 +258,7 @@ static __always_inline u32 depth_first(struct move *m, u32 at,
 {
 	struct queue q = { .end = 0 };
 	u32 status = VIRTIO_GC_OK, place;
-	struct gc_object o;
+	struct gc_object o = { 0 };
 	bool copied;
 
 	fields_push(m, at, first, ref_bytes);
@@ -294,7 +294,7 @@ static __always_inline u32 fields_add(struct move *m, struct queue *q, u64 at,
 				      const struct gc_object *o, u32 ref_bytes)
 {
 	const struct gc_type *t = o->type;
-	const struct gc_run *run = &m->s->runs[t->run];
+	const struct gc_run *run = t->run;
 	u32 status = VIRTIO_GC_OK;
 
 	if (t->flags & VIRTIO_GC_TYPE_OPAQUE)
@@ -392,7 +392,9 @@ static u32 move_check(struct dcm_gc_space *s, const struct virtio_gc_move *le,
 	const struct gc_region *f, *t;
 
 	if (from >= s->nr_regions || to >= s->nr_regions || from == to ||
-	    s->cold[from].moved || s->cold[from].target || s->cold[to].moved)
+	    s->cold[from].moved || s->cold[from].target || s->cold[to].moved ||
+	    gc_region_whole(&s->regions[from]) ||
+	    gc_region_whole(&s->regions[to]))
 		return VIRTIO_GC_INVALID;
 	m->to_start = (u64)to << s->region_shift;
 	m->from_start = (u64)from << s->region_shift;

@@ -55,7 +55,8 @@ static __always_inline u32 gc_object_read(const struct dcm_gc_space *s,
 
 	if (unlikely(limit < (u64)l->type_offset + l->type_bytes))
 		return VIRTIO_GC_BAD_OBJECT;
-	t = gc_type_find(s, (u32)(gc_field(p + l->type_offset, l->type_bytes) >>
+	t = gc_type_find(&s->types,
+			 (u32)(gc_field(p + l->type_offset, l->type_bytes) >>
 				  l->type_shift) &
 				    l->type_mask);
 	if (unlikely(!t))
@@ -75,6 +76,7 @@ static __always_inline u32 gc_object_read(const struct dcm_gc_space *s,
 		if (unlikely(n > (limit - t->first) >> t->shift))
 			return VIRTIO_GC_BAD_OBJECT;
 		o->bytes = (t->first + (n << t->shift) + 7) & ~7ull;
+		o->bytes += (n * t->tail + 63) / 64 * 8;
 		return o->bytes > limit ? VIRTIO_GC_BAD_OBJECT : VIRTIO_GC_OK;
 	}
 	o->refs = n;

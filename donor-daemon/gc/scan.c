@@ -14,7 +14,8 @@
  * Nothing that is read is trusted, but checks cost little. A reference is
  * rotated so that one comparison tests alignment and that it is in the space.
  * Another tests that it is below the end of what is traced of its region; that
- * end is 0 for regions of other donors. All other cases are out of line.
+ * end is 0 for regions of other donors, and for regions that are one object
+ * which is not read. All other cases are out of line.
  *
  * When a ring is full its older half is taken out: each object is counted, and
  * if it has references it becomes grey (work.c). These objects are in random
@@ -94,8 +95,14 @@ static inline void object_met(struct gc_worker *w, u64 unit,
 
 	t->bytes += o->bytes;
 	t->objects++;
-	w->seen[o->type - s->types] = 1;
-	if (unlikely(o->type->flags & VIRTIO_GC_TYPE_OPAQUE))
+	/* only @w's thread writes, or who holds its lock */
+	WRITE_ONCE(w->met, w->met + 1);
+	gc_type_seen(w, o->type->index);
+	if (likely(!o->type->flags))
+		return;
+	if (o->type->flags & VIRTIO_GC_TYPE_WEAK)
+		gc_weak_add(w->trace, unit << 3);
+	if (o->type->flags & VIRTIO_GC_TYPE_OPAQUE)
 		gc_opaque_add(w->trace, unit << 3, wait);
 }
 
@@ -165,6 +172,21 @@ static void edges_flush(struct gc_worker *w)
 		edge_add(w, gc_unit_none(w->trace->space));
 }
 
+void gc_whole_met(struct dcm_gc_trace *t, u64 offset)
+{
+	struct dcm_gc_space *s = t->space;
+	u32 region = (u32)(offset >> s->region_shift);
+	const struct gc_region *r = &s->regions[region];
+
+	/* another donor's reference was checked there, or that donor lies */
+	if (offset & (s->l.region_bytes - 1) || !r->top ||
+	    !unit_mark(s, offset >> 3))
+		return;
+	__atomic_add_fetch(&s->cold[region].live_objects, 1, __ATOMIC_RELAXED);
+	if (r->flags & VIRTIO_GC_REGION_SAY)
+		gc_whole_say(t, region);
+}
+
 /* @ref leads to no object traced here. False: the trace ends. */
 static __attribute__((noinline)) bool ref_elsewhere(struct gc_worker *w,
 						    u64 ref)
@@ -184,9 +206,17 @@ static __attribute__((noinline)) bool ref_elsewhere(struct gc_worker *w,
 		break;
 	}
 	r = &s->regions[offset >> s->region_shift];
-	if (!r->base && (offset & (s->l.region_bytes - 1)) < r->top &&
-	    !(t->flags & VIRTIO_GC_TRACE_LOCAL))
+	if ((offset & (s->l.region_bytes - 1)) >= r->top ||
+	    t->flags & VIRTIO_GC_TRACE_LOCAL)
+		return true;
+	if (gc_whole_inside(s, offset)) {
+		gc_stop(t, VIRTIO_GC_BAD_REFERENCE, ref);
+		return false;
+	}
+	if (!r->base)
 		gc_ghost_add(w, r->donor, offset);
+	else if (gc_region_whole(r))
+		gc_whole_met(t, offset);
 	return true;
 }
 
@@ -221,6 +251,14 @@ static __always_inline bool refs_scan(struct gc_worker *w, const u8 *p, u64 n,
 	return true;
 }
 
+void gc_scan_roots(struct gc_worker *w, const u8 *p, u64 n)
+{
+	if (w->trace->space->l.ref_bytes == 4)
+		refs_scan(w, p, n, 0, 4);
+	else
+		refs_scan(w, p, n, 0, 8);
+}
+
 static __always_inline void entry_scan(struct gc_worker *w, u64 entry,
 				       u32 ref_bytes)
 {
@@ -237,7 +275,7 @@ static __always_inline void entry_scan(struct gc_worker *w, u64 entry,
 	if (unlikely(o.type->flags & VIRTIO_GC_TYPE_OPAQUE))
 		return;
 	if (likely(!slice) || slice == GC_SLICE_AGAIN) {
-		run = &s->runs[o.type->run];
+		run = o.type->run;
 		for (u32 i = o.type->runs; i; i--, run++)
 			if (!refs_scan(w, p + run->offset, run->count, unit,
 				       ref_bytes))

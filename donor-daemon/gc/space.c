@@ -3,8 +3,7 @@
  * space.c - a space: its layout, its regions' places, its tables
  *
  * Tables that could be large are mapped at their full size and take only the
- * pages that are touched: none for bitmaps of other donors' regions, or for
- * types that don't exist.
+ * pages that are touched: none for bitmaps of other donors' regions.
  */
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -49,14 +48,11 @@ struct dcm_gc_space *dcm_gc_space_new(const struct dcm_gc_layout *l, u32 donor,
 	s->marks = gc_map(s->marks_bytes);
 	s->grey_bytes = l->bytes >> 9;
 	s->grey = gc_map(s->grey_bytes);
-	s->types = gc_map(DCM_GC_TYPES_MAX * sizeof(*s->types));
-	s->runs = gc_map(DCM_GC_RUNS_MAX * sizeof(*s->runs));
-	s->hash = gc_map((1u << GC_HASH_BITS) * sizeof(*s->hash));
 	s->regions = calloc(s->nr_regions, sizeof(*s->regions));
 	s->reach = calloc(s->nr_regions, sizeof(*s->reach));
 	s->cold = calloc(s->nr_regions, sizeof(*s->cold));
-	if (!s->marks || !s->grey || !s->types || !s->runs || !s->hash ||
-	    !s->regions || !s->reach || !s->cold) {
+	if (!s->marks || !s->grey || !gc_types_init(&s->types) || !s->regions ||
+	    !s->reach || !s->cold) {
 		dcm_gc_space_free(s);
 		return NULL;
 	}
@@ -74,9 +70,7 @@ void dcm_gc_space_free(struct dcm_gc_space *s)
 	gc_trace_free(s);
 	gc_unmap(s->marks, s->marks_bytes);
 	gc_unmap(s->grey, s->grey_bytes);
-	gc_unmap(s->types, DCM_GC_TYPES_MAX * sizeof(*s->types));
-	gc_unmap(s->runs, DCM_GC_RUNS_MAX * sizeof(*s->runs));
-	gc_unmap(s->hash, (1u << GC_HASH_BITS) * sizeof(*s->hash));
+	gc_types_free(&s->types);
 	free(s->regions);
 	free(s->reach);
 	free(s->cold);
@@ -100,13 +94,19 @@ u64 dcm_gc_space_address(const struct dcm_gc_space *s)
 	return s->l.address;
 }
 
+static void region_clear(struct gc_region *r)
+{
+	r->top = 0;
+	r->flags = 0;
+}
+
 u32 dcm_gc_release(struct dcm_gc_space *s, u32 from)
 {
 	if (from >= s->nr_regions)
 		return VIRTIO_GC_INVALID;
 	/* its marked objects have moved away, or there are none */
 	if (s->cold[from].moved || !s->cold[from].live_objects)
-		s->regions[from].top = 0;
+		region_clear(&s->regions[from]);
 	if (s->cold[from].moved)
 		s->cold[s->cold[from].to].target = false;
 	s->cold[from].moved = false;
@@ -120,7 +120,7 @@ static void region_forget(struct dcm_gc_space *s, u32 region)
 	struct gc_cold *c = &s->cold[region];
 
 	dcm_gc_release(s, region);
-	s->regions[region].top = 0;
+	region_clear(&s->regions[region]);
 	s->regions[region].stale = false;
 	c->live_bytes = 0;
 	c->live_objects = 0;
@@ -134,9 +134,16 @@ u32 dcm_gc_space_place(struct dcm_gc_space *s, u32 region, u32 donor,
 	if (region >= s->nr_regions || (donor == s->donor) != !!memory ||
 	    (donor >= DCM_WIRE_GC_DONORS && donor != VIRTIO_GC_NO_DONOR))
 		return VIRTIO_GC_INVALID;
-	if (gc_trace_running(s))
-		return VIRTIO_GC_BUSY;
 	r = &s->regions[region];
+	if (gc_trace_running(s)) {
+		if (r->donor == donor && r->base == memory)
+			return VIRTIO_GC_OK;
+		if (r->donor != VIRTIO_GC_NO_DONOR || r->top)
+			return VIRTIO_GC_BUSY;
+		s->cold[region].write_count = write_count;
+		gc_trace_place(s, region, donor, memory);
+		return VIRTIO_GC_OK;
+	}
 	/* marks, top and table are of the old memory */
 	if (r->donor != donor || r->base != memory)
 		region_forget(s, region);
@@ -151,9 +158,7 @@ u64 dcm_gc_space_memory(const struct dcm_gc_space *s)
 	u64 bytes = sizeof(*s) +
 		    s->nr_regions * (sizeof(*s->regions) + sizeof(*s->reach) +
 				     sizeof(*s->cold)) +
-		    s->nr_types * sizeof(*s->types) +
-		    s->nr_runs * sizeof(*s->runs) +
-		    (sizeof(*s->hash) << GC_HASH_BITS);
+		    s->types.bytes;
 
 	for (u32 i = 0; i < s->nr_regions; i++)
 		if (s->regions[i].base && s->regions[i].top)

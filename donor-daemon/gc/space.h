@@ -8,9 +8,15 @@
 
 #include "gc.h"
 
+struct gc_run {
+	u32 offset;
+	u32 count;
+};
+
 /**
  * struct gc_type - a checked type
  * @head: smallest size of an object; all fields but array elements are within
+ * @index: in the order in which types were added
  */
 struct gc_type {
 	u32 id;
@@ -24,14 +30,42 @@ struct gc_type {
 	u32 size_offset;
 	u32 first;
 	u32 referent;
-	u32 run;
+	u32 index;
+	const struct gc_run *run;
 	u16 runs;
 	u8 shift;
+	u8 tail;
 } ____cacheline_aligned;
 
-struct gc_run {
-	u32 offset;
-	u32 count;
+#define GC_TYPES_CHUNK	4096u
+
+/* Types by id, open addressing; at most half full. Each slot is written once. */
+struct gc_hash {
+	struct gc_hash *old;	/* a smaller one, which a trace may still read */
+	u32 shift;
+	u32 mask;
+	const struct gc_type *slot[];	/* __atomic */
+};
+
+/* Runs of the types of one request. */
+struct gc_runs {
+	struct gc_runs *next;
+	struct gc_run run[];
+};
+
+/**
+ * struct gc_types - the types of a space
+ * @hash: __atomic, replaced by a larger one when it is half full
+ * @chunk: types by index, as far as there are any
+ * @bytes: of memory
+ */
+struct gc_types {
+	struct gc_hash *hash;
+	struct gc_type *chunk[DCM_GC_TYPES_MAX / GC_TYPES_CHUNK];
+	struct gc_runs *runs;
+	u32 nr;		/* __atomic */
+	u32 nr_runs;
+	u64 bytes;
 };
 
 /**
@@ -52,6 +86,8 @@ struct gc_region {
 	u32 donor;
 	u32 grey;	/* __atomic: words of the grey bitmap that are not 0 */
 	bool stale;
+	u8 flags;	/* of TRACE_START: VIRTIO_GC_REGION_* */
+	bool say;	/* under the trace's lock: TRACE_MET has to say it */
 };
 
 /* Properties that are seldom needed. */
@@ -71,13 +107,12 @@ struct gc_cold {
 
 /**
  * struct dcm_gc_space - one donor's view of a space
- * @hash: of types, by id: 0 or index + 1; each is written once (release)
  * @marks: a bit for each unit, from mmap(): only this donor's part is touched
  * @grey: a bit for each 8 units with marked objects that are to be scanned
  * @stop: a status that ends moving and updating
  *
  * Types are added under @types_lock and never change, so that a trace can read
- * them meanwhile. One caller at a time uses the rest, except for what gc.h lets
+ * them meanwhile; all go at once, while nothing reads them. One caller at a time uses the rest, except for what gc.h lets
  * threads call, which @trace's lock guards.
  */
 struct dcm_gc_space {
@@ -92,35 +127,35 @@ struct dcm_gc_space {
 	u64 marks_bytes;
 	u64 *grey;
 	u64 grey_bytes;
-	struct gc_type *types;
-	struct gc_run *runs;
-	u32 *hash;
-	u32 nr_types;	/* __atomic */
-	u32 nr_runs;
+	struct gc_types types;
 	pthread_mutex_t types_lock;
 	pthread_mutex_t trace_lock;	/* for the pointer, not the trace */
 	struct dcm_gc_trace *trace;
 	u32 stop;	/* __atomic */
 };
 
-#define GC_HASH_BITS	17u
+static inline u32 gc_hash_first(const struct gc_hash *h, u32 id)
+{
+	return (id * 0x9e3779b1u) >> h->shift;
+}
 
-static_assert((1u << GC_HASH_BITS) >= 2 * DCM_GC_TYPES_MAX, "hash");
-
-static inline const struct gc_type *gc_type_find(const struct dcm_gc_space *s,
+static inline const struct gc_type *gc_type_find(const struct gc_types *types,
 						 u32 id)
 {
-	u32 h = (id * 0x9e3779b1u) >> (32 - GC_HASH_BITS);
+	const struct gc_hash *h = smp_load_acquire(&types->hash);
+	const struct gc_type *t;
 
-	for (;;) {
-		u32 i = smp_load_acquire(&s->hash[h]);
-
-		if (!i)
-			return NULL;
-		if (s->types[i - 1].id == id)
-			return &s->types[i - 1];
-		h = (h + 1) & ((1u << GC_HASH_BITS) - 1);
+	for (u32 i = gc_hash_first(h, id);; i = (i + 1) & h->mask) {
+		t = smp_load_acquire(&h->slot[i]);
+		if (!t || t->id == id)
+			return t;
 	}
+}
+
+static inline const struct gc_type *gc_type_at(const struct gc_types *types,
+					       u32 index)
+{
+	return &types->chunk[index / GC_TYPES_CHUNK][index % GC_TYPES_CHUNK];
 }
 
 /* mmap(): zeroed, and only touched pages take memory. */
@@ -134,6 +169,12 @@ static inline u32 gc_popcount(u64 v)
 	v = (v & 0x3333333333333333ull) + (v >> 2 & 0x3333333333333333ull);
 	v = (v + (v >> 4)) & 0x0f0f0f0f0f0f0f0full;
 	return (u32)(v * 0x0101010101010101ull >> 56);
+}
+
+/* Its object is marked, but never read. */
+static inline bool gc_region_whole(const struct gc_region *r)
+{
+	return r->flags & VIRTIO_GC_REGION_WHOLE;
 }
 
 static inline u64 gc_unit_words(const struct dcm_gc_space *s)
@@ -153,11 +194,23 @@ static inline u64 gc_grey_words(const struct dcm_gc_space *s)
 	return s->l.region_bytes >> 12;
 }
 
+/* types.c */
+/* Without types; false: no memory. */
+bool gc_types_init(struct gc_types *types);
+void gc_types_free(struct gc_types *types);
+
 /* trace.c: OK if the trace of @epoch has finished well, or a status. */
 bool gc_trace_running(const struct dcm_gc_space *s);
 u32 gc_trace_epoch(const struct dcm_gc_space *s);
 u32 gc_trace_finished(const struct dcm_gc_space *s, u32 epoch);
 void gc_trace_free(struct dcm_gc_space *s);
 u64 gc_trace_memory(const struct dcm_gc_space *s);
+/* A place for a region that the running trace has nothing to do with. */
+void gc_trace_place(struct dcm_gc_space *s, u32 region, u32 donor,
+		    void *memory);
+/* Whether no trace reads the heap: there is none, or it has ended or failed. */
+bool gc_trace_rests(struct dcm_gc_space *s);
+/* Types that it has seen are no more. */
+void gc_trace_types_gone(struct dcm_gc_space *s);
 
 #endif /* DCM_GC_SPACE_H */

@@ -34,12 +34,15 @@ static void regions_take(struct dcm_gc_space *s, const struct dcm_gc_start *how)
 	for (u32 i = 0; i < s->nr_regions; i++) {
 		s->regions[i].top = 0;
 		s->regions[i].stale = false;
+		s->regions[i].flags = 0;
+		s->regions[i].say = false;
 	}
 	for (u32 i = 0; i < how->nr_regions; i++) {
 		u32 n = le32toh(how->regions[i].region);
 
 		s->regions[n].top = le64toh(how->regions[i].top) -
 				    ((u64)n << s->region_shift);
+		s->regions[n].flags = (u8)le32toh(how->regions[i].flags);
 	}
 }
 
@@ -62,7 +65,9 @@ static void regions_prepare(struct dcm_gc_space *s)
 		if (!r->base || !r->top)
 			continue;
 		start = (u64)i << s->region_shift;
-		s->reach[i].end = (start + r->top) >> 3;
+		/* references to an object that is not read are ref_elsewhere()'s */
+		if (!gc_region_whole(r))
+			s->reach[i].end = (start + r->top) >> 3;
 		s->reach[i].zero = (uintptr_t)r->base - start;
 		memset(gc_region_marks(s, i), 0, s->l.region_bytes / 64);
 		memset(&s->grey[i * gc_grey_words(s)], 0,
@@ -99,6 +104,9 @@ void gc_trace_free(struct dcm_gc_space *s)
 	free(t->workers);
 	free(t->inject);
 	free(t->opaque);
+	gc_unmap(t->weak, t->weak_max * sizeof(*t->weak));
+	gc_unmap(t->ranges, GC_RANGES_MAX * sizeof(*t->ranges));
+	gc_unmap(t->types_said, GC_SEEN_WORDS * sizeof(*t->types_said));
 	pthread_mutex_destroy(&t->lock);
 	pthread_cond_destroy(&t->work);
 	pthread_cond_destroy(&t->quiet);
@@ -154,8 +162,15 @@ u32 dcm_gc_trace_start(struct dcm_gc_space *s, const struct dcm_gc_start *how)
 	t->inject = calloc(GC_INJECT, sizeof(*t->inject));
 	t->opaque = calloc(GC_OPAQUE_MAX, sizeof(*t->opaque));
 	t->workers = aligned_alloc(64, (t->threads + 1) * sizeof(*t->workers));
-	status = t->inject && t->opaque && t->workers ? VIRTIO_GC_OK :
-							VIRTIO_GC_LIMIT;
+	t->types_said = gc_map(GC_SEEN_WORDS * sizeof(*t->types_said));
+	t->ranges = gc_map(GC_RANGES_MAX * sizeof(*t->ranges));
+	/* 0.2 % of the space; only what is used takes memory */
+	t->weak_max = max(s->l.bytes / 4096, 512ull);
+	t->weak = gc_map(t->weak_max * sizeof(*t->weak));
+	status = VIRTIO_GC_LIMIT;
+	if (t->inject && t->opaque && t->workers && t->types_said &&
+	    t->ranges && t->weak)
+		status = VIRTIO_GC_OK;
 	if (t->workers)
 		memset(t->workers, 0, (t->threads + 1) * sizeof(*t->workers));
 	for (u32 i = 0; !status && i <= t->threads; i++)
@@ -210,8 +225,10 @@ static void trace_take(struct dcm_gc_trace *t, const u64 *offsets, u32 n)
 			const struct gc_region *r =
 				&s->regions[offsets[i] >> s->region_shift];
 
-			if (r->base &&
-			    (offsets[i] & (s->l.region_bytes - 1)) < r->top)
+			if (r->base && gc_region_whole(r))
+				gc_whole_met(t, offsets[i]);
+			else if (r->base && (offsets[i] &
+					     (s->l.region_bytes - 1)) < r->top)
 				unit[have++] = offsets[i] >> 3;
 			if (have < GC_STEAL)
 				continue;
@@ -262,7 +279,8 @@ struct dcm_gc_result dcm_gc_trace_roots(struct dcm_gc_space *s, u32 epoch,
 	for (u32 i = 0; i < n; i++) {
 		u64 a = le64toh(addresses[i]);
 
-		if (a && (a - s->l.address >= s->l.bytes || a & 7)) {
+		if (a && (a - s->l.address >= s->l.bytes || a & 7 ||
+			  gc_whole_inside(s, a - s->l.address))) {
 			result.status = VIRTIO_GC_BAD_REFERENCE;
 			result.at = a;
 			return result;
@@ -277,6 +295,49 @@ struct dcm_gc_result dcm_gc_trace_roots(struct dcm_gc_space *s, u32 epoch,
 		}
 	}
 	return result;
+}
+
+struct dcm_gc_result dcm_gc_trace_ranges(struct dcm_gc_space *s, u32 epoch,
+					 const struct virtio_gc_refs *refs,
+					 u32 n)
+{
+	struct dcm_gc_result result = { VIRTIO_GC_OK, VIRTIO_GC_NONE };
+	struct dcm_gc_trace *t = s->trace;
+
+	if (!t || t->epoch != epoch || t->closed) {
+		result.status = VIRTIO_GC_NO_TRACE;
+		return result;
+	}
+	result.status = dcm_gc_ranges_check(&s->l, refs, n);
+	/* roots of a region that is traced for itself are objects in it */
+	if (t->flags & VIRTIO_GC_TRACE_LOCAL)
+		result.status = VIRTIO_GC_INVALID;
+	pthread_mutex_lock(&t->lock);
+	if (!result.status && n > GC_RANGES_MAX - t->ranges_n)
+		result.status = VIRTIO_GC_LIMIT;
+	for (u32 i = 0; !result.status && i < n; i++) {
+		struct gc_range *r = &t->ranges[t->ranges_n + i];
+
+		r->next = le64toh(refs[i].address) - s->l.address;
+		r->end = r->next + le64toh(refs[i].count) * s->l.ref_bytes;
+	}
+	if (!result.status) {
+		WRITE_ONCE(t->ranges_n, t->ranges_n + n);
+		__atomic_add_fetch(&t->avail, n, __ATOMIC_SEQ_CST);
+		t->activity++;
+		pthread_cond_broadcast(&t->work);
+	}
+	pthread_mutex_unlock(&t->lock);
+	return result;
+}
+
+void gc_trace_place(struct dcm_gc_space *s, u32 region, u32 donor, void *memory)
+{
+	/* threads look only for ranges, which they take under the lock */
+	pthread_mutex_lock(&s->trace->lock);
+	s->regions[region].donor = donor;
+	s->regions[region].base = memory;
+	pthread_mutex_unlock(&s->trace->lock);
 }
 
 static struct dcm_gc_result trace_result(const struct dcm_gc_trace *t)
@@ -306,7 +367,9 @@ u32 dcm_gc_trace_poll(struct dcm_gc_space *s, u32 epoch,
 	flags->ghosts = t->unacked_all;
 	flags->changed = t->activity != t->activity_reported ||
 			 t->busy_reported;
-	flags->opaque = t->opaque_n;
+	flags->opaque = t->opaque_n + t->say_n;
+	for (u32 i = 0; i <= t->threads; i++)
+		flags->objects += READ_ONCE(t->workers[i].met);
 	flags->result = trace_result(t);
 	t->activity_reported = t->activity;
 	t->busy_reported = flags->tracing || flags->roots || flags->ghosts;
@@ -366,7 +429,7 @@ struct dcm_gc_result dcm_gc_trace_finish(struct dcm_gc_space *s, u32 epoch)
 	if (!t || t->epoch != epoch)
 		return result;
 	pthread_mutex_lock(&t->lock);
-	met = t->opaque_n && !t->stop;
+	met = (t->opaque_n || t->say_n) && !t->stop;
 	pthread_mutex_unlock(&t->lock);
 	if (met) {
 		result.status = VIRTIO_GC_MET;
@@ -393,6 +456,24 @@ void dcm_gc_trace_cancel(struct dcm_gc_space *s, u32 status)
 bool gc_trace_running(const struct dcm_gc_space *s)
 {
 	return s->trace && !s->trace->joined;
+}
+
+bool gc_trace_rests(struct dcm_gc_space *s)
+{
+	struct dcm_gc_trace *t = s->trace;
+
+	if (t && !t->joined && !gc_stopped(t))
+		return false;
+	/* threads of one that has failed may still be ending */
+	if (t)
+		trace_join(t);
+	return true;
+}
+
+void gc_trace_types_gone(struct dcm_gc_space *s)
+{
+	if (s->trace)
+		s->trace->types_gone = true;
 }
 
 u32 gc_trace_epoch(const struct dcm_gc_space *s)
@@ -445,11 +526,13 @@ u64 gc_trace_memory(const struct dcm_gc_space *s)
 		return 0;
 	bytes = sizeof(*t) + (t->threads + 1) * sizeof(*t->workers) +
 		GC_INJECT * sizeof(*t->inject) +
-		GC_OPAQUE_MAX * sizeof(*t->opaque);
+		GC_OPAQUE_MAX * sizeof(*t->opaque) +
+		t->ranges_n * sizeof(*t->ranges) +
+		min(READ_ONCE(t->weak_n), t->weak_max) * sizeof(*t->weak);
 	bytes += t->threads *
 		 (t->ring_bytes + s->nr_regions * sizeof(*t->workers->tally) +
 		  GC_PUBLIC * sizeof(*t->workers->open) +
-		  GC_SENT * sizeof(*t->workers->sent) + s->nr_types);
+		  GC_SENT * sizeof(*t->workers->sent) + s->types.nr / 8);
 	for (u32 i = 0; i < t->threads; i++)
 		for (u32 d = 0; d < DCM_WIRE_GC_DONORS; d++)
 			bytes += t->workers[i].ghosts[d] ?

@@ -6,6 +6,10 @@
  * table, one comparison (struct gc_type.head) covers all fixed fields of an
  * object. A type is published by its hash slot, written last, so that a running
  * trace needs no lock.
+ *
+ * Memory is taken as types come: types in chunks, which stay where they are, a
+ * request's runs in one piece, and a hash of twice the size when one is half
+ * full; the smaller ones stay until all types go, as a trace may be reading one.
  */
 #include <stdlib.h>
 
@@ -41,11 +45,13 @@ static bool type_read(const struct dcm_gc_layout *l,
 		.referent = le32toh(le->referent),
 		.runs = le16toh(le->runs),
 		.shift = le->shift,
+		.tail = le->tail,
 	};
 	self = t->kind == VIRTIO_GC_SELF;
 	if (t->kind < VIRTIO_GC_FIXED || t->kind > VIRTIO_GC_SELF ||
 	    t->flags & ~(VIRTIO_GC_TYPE_WEAK | VIRTIO_GC_TYPE_OPAQUE) ||
-	    le->reserved || t->shift > 16 || t->id & ~l->type_mask)
+	    t->tail > 2 || (t->tail && t->kind != VIRTIO_GC_DATA) ||
+	    t->shift > 16 || t->id & ~l->type_mask)
 		return false;
 	if (t->kind == VIRTIO_GC_FIXED) {
 		if (!t->bytes || t->bytes % 8 || t->first || t->shift ||
@@ -114,14 +120,94 @@ static bool runs_check(const struct dcm_gc_layout *l, struct gc_type *t,
 	return true;
 }
 
-static void type_publish(struct dcm_gc_space *s, u32 index)
-{
-	u32 h = (s->types[index].id * 0x9e3779b1u) >> (32 - GC_HASH_BITS);
+/* ---- tables ---- */
 
-	while (s->hash[h])
-		h = (h + 1) & ((1u << GC_HASH_BITS) - 1);
-	smp_store_release(&s->hash[h], index + 1);
+#define HASH_BITS_MIN	9u
+
+static void *types_alloc(struct gc_types *types, size_t bytes)
+{
+	void *p = calloc(1, bytes);
+
+	if (p)
+		types->bytes += bytes;
+	return p;
 }
+
+/* Readers may look meanwhile. */
+static void hash_put(struct gc_hash *h, const struct gc_type *t)
+{
+	u32 i = gc_hash_first(h, t->id);
+
+	while (h->slot[i])
+		i = (i + 1) & h->mask;
+	smp_store_release(&h->slot[i], t);
+}
+
+/* Make room in the hash for @n types in all. */
+static bool hash_grow(struct gc_types *types, u32 n)
+{
+	struct gc_hash *old = types->hash, *h;
+	u32 bits = old ? 32 - old->shift : HASH_BITS_MIN;
+
+	while (1u << bits < 2 * n)
+		bits++;
+	if (old && 1u << bits == old->mask + 1)
+		return true;
+	h = types_alloc(types, sizeof(*h) + (sizeof(h->slot[0]) << bits));
+	if (!h)
+		return false;
+	h->old = old;
+	h->shift = 32 - bits;
+	h->mask = (1u << bits) - 1;
+	for (u32 i = 0; i < types->nr; i++)
+		hash_put(h, gc_type_at(types, i));
+	smp_store_release(&types->hash, h);
+	return true;
+}
+
+bool gc_types_init(struct gc_types *types)
+{
+	memset(types, 0, sizeof(*types));
+	return hash_grow(types, 0);
+}
+
+void gc_types_free(struct gc_types *types)
+{
+	while (types->hash) {
+		struct gc_hash *h = types->hash;
+
+		types->hash = h->old;
+		free(h);
+	}
+	while (types->runs) {
+		struct gc_runs *runs = types->runs;
+
+		types->runs = runs->next;
+		free(runs);
+	}
+	for (u32 i = 0; i < ARRAY_SIZE(types->chunk); i++)
+		free(types->chunk[i]);
+}
+
+/* Memory for @count more types, and for their hash slots. */
+static bool types_room(struct gc_types *types, u32 count)
+{
+	u32 end = types->nr + count;
+
+	for (u32 i = types->nr / GC_TYPES_CHUNK; i * GC_TYPES_CHUNK < end;
+	     i++) {
+		if (types->chunk[i])
+			continue;
+		types->chunk[i] =
+			types_alloc(types,
+				    GC_TYPES_CHUNK * sizeof(struct gc_type));
+		if (!types->chunk[i])
+			return false;
+	}
+	return hash_grow(types, end);
+}
+
+/* ---- a request ---- */
 
 /* Sift @ids[@i] down, in a max-heap of @n. */
 static void ids_sift(u32 *ids, u32 i, u32 n)
@@ -159,8 +245,10 @@ static bool ids_repeat(u32 *ids, u32 n)
 }
 
 /* Fill all into the tables, behind the types that count. */
-static u32 types_fill(struct dcm_gc_space *s, const struct virtio_gc_type *le,
-		      u32 count, const struct virtio_gc_run *run, u32 runs)
+static u32 types_fill(const struct dcm_gc_layout *l, struct gc_types *types,
+		      const struct virtio_gc_type *le, u32 count,
+		      const struct virtio_gc_run *run, struct gc_run *to,
+		      u32 runs)
 {
 	u32 used = 0, *ids = calloc(count ? count : 1, sizeof(*ids));
 	bool repeat;
@@ -168,15 +256,18 @@ static u32 types_fill(struct dcm_gc_space *s, const struct virtio_gc_type *le,
 	if (!ids)
 		return VIRTIO_GC_LIMIT;
 	for (u32 i = 0; i < count; i++) {
-		struct gc_type *t = &s->types[s->nr_types + i];
+		u32 index = types->nr + i;
+		struct gc_type *t = &types->chunk[index / GC_TYPES_CHUNK]
+						 [index % GC_TYPES_CHUNK];
 
-		if (!type_read(&s->l, &le[i], t) || t->runs > runs - used ||
-		    !runs_check(&s->l, t, run + used) ||
-		    gc_type_find(s, t->id)) {
+		if (!type_read(l, &le[i], t) || t->runs > runs - used ||
+		    !runs_check(l, t, run + used) ||
+		    gc_type_find(types, t->id)) {
 			free(ids);
 			return VIRTIO_GC_INVALID;
 		}
-		t->run = s->nr_runs + used;
+		t->index = index;
+		t->run = to + used;
 		used += t->runs;
 		ids[i] = t->id;
 	}
@@ -185,38 +276,75 @@ static u32 types_fill(struct dcm_gc_space *s, const struct virtio_gc_type *le,
 	if (repeat || used != runs)
 		return VIRTIO_GC_INVALID;
 	for (u32 i = 0; i < runs; i++)
-		s->runs[s->nr_runs + i] =
-			(struct gc_run){ le32toh(run[i].offset),
+		to[i] = (struct gc_run){ le32toh(run[i].offset),
 					 le32toh(run[i].count) };
 	return VIRTIO_GC_OK;
 }
 
-u32 dcm_gc_types_add(struct dcm_gc_space *s, const void *types, size_t bytes,
-		     u32 count, u32 runs)
+static u32 types_take(const struct dcm_gc_layout *l, struct gc_types *types,
+		      const struct virtio_gc_type *le, u32 count, u32 runs)
 {
-	const struct virtio_gc_type *le = types;
+	const u64 bytes = runs * sizeof(struct gc_run);
+	struct gc_runs *to;
+	u32 status, from = types->nr;
+
+	if (count > DCM_GC_TYPES_MAX - types->nr ||
+	    runs > DCM_GC_RUNS_MAX - types->nr_runs)
+		return VIRTIO_GC_LIMIT;
+	if (!count)
+		return runs ? VIRTIO_GC_INVALID : VIRTIO_GC_OK;
+	to = malloc(sizeof(*to) + bytes);
+	if (!to || !types_room(types, count)) {
+		free(to);
+		return VIRTIO_GC_LIMIT;
+	}
+	status = types_fill(l, types, le, count, (const void *)(le + count),
+			    to->run, runs);
+	if (status) {
+		free(to);
+		return status;
+	}
+	to->next = types->runs;
+	types->runs = to;
+	types->bytes += sizeof(*to) + bytes;
+	types->nr_runs += runs;
+	smp_store_release(&types->nr, from + count);
+	for (u32 i = from; i < types->nr; i++)
+		hash_put(types->hash, gc_type_at(types, i));
+	return VIRTIO_GC_OK;
+}
+
+/* All types go, if the new ones are right. */
+static u32 types_replace(struct dcm_gc_space *s,
+			 const struct virtio_gc_type *le, u32 count, u32 runs)
+{
+	u32 status = VIRTIO_GC_LIMIT;
+	struct gc_types types;
+
+	if (!gc_trace_rests(s))
+		return VIRTIO_GC_BUSY;
+	if (gc_types_init(&types))
+		status = types_take(&s->l, &types, le, count, runs);
+	gc_types_free(status ? &types : &s->types);
+	if (status)
+		return status;
+	s->types = types;
+	gc_trace_types_gone(s);
+	return VIRTIO_GC_OK;
+}
+
+u32 dcm_gc_types_add(struct dcm_gc_space *s, u32 flags, const void *types,
+		     size_t bytes, u32 count, u32 runs)
+{
 	u32 status;
 
 	if (bytes != (u64)count * sizeof(struct virtio_gc_type) +
 			     (u64)runs * sizeof(struct virtio_gc_run))
 		return VIRTIO_GC_INVALID;
 	pthread_mutex_lock(&s->types_lock);
-	if (count > DCM_GC_TYPES_MAX - s->nr_types ||
-	    runs > DCM_GC_RUNS_MAX - s->nr_runs) {
-		status = VIRTIO_GC_LIMIT;
-	} else {
-		status = types_fill(s, le, count,
-				    (const struct virtio_gc_run *)(le + count),
-				    runs);
-	}
-	if (!status) {
-		u32 from = s->nr_types;
-
-		s->nr_runs += runs;
-		smp_store_release(&s->nr_types, from + count);
-		for (u32 i = 0; i < count; i++)
-			type_publish(s, from + i);
-	}
+	status = flags & VIRTIO_GC_TYPES_REPLACE ?
+			 types_replace(s, types, count, runs) :
+			 types_take(&s->l, &s->types, types, count, runs);
 	pthread_mutex_unlock(&s->types_lock);
 	return status;
 }

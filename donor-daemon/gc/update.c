@@ -13,6 +13,7 @@
  */
 #include <stdlib.h>
 
+#include "../../kvm-dcm/proto/gc_request.h"
 #include "object.h"
 
 /* Fields that wait for another donor's answer. */
@@ -160,7 +161,7 @@ static u32 object_update(struct update *u, u8 *p, u64 limit, u64 *bytes)
 	*bytes = o.bytes;
 	if (o.type->flags & VIRTIO_GC_TYPE_OPAQUE)
 		return VIRTIO_GC_OK;
-	run = &u->s->runs[o.type->run];
+	run = o.type->run;
 	for (u32 i = 0; !status && i < o.type->runs; i++)
 		status = fields_update(u, p + run[i].offset, run[i].count);
 	if (!status && o.type->flags & VIRTIO_GC_TYPE_WEAK)
@@ -201,6 +202,18 @@ static struct dcm_gc_result region_update(struct update *u, u32 region, u64 end)
 	return result;
 }
 
+/* Ask for what is left of questions. */
+static void update_end(struct update *u, struct dcm_gc_result *result,
+		       u64 *updated)
+{
+	for (u32 i = 0; i < DCM_WIRE_GC_DONORS; i++) {
+		if (u->ask[i] && u->ask[i]->n && !result->status)
+			result->status = ask_answer(u, i);
+		free(u->ask[i]);
+	}
+	*updated = u->updated;
+}
+
 struct dcm_gc_result dcm_gc_update(struct dcm_gc_space *s,
 				   const struct virtio_gc_region *regions,
 				   u32 n, const struct dcm_gc_peers *peers,
@@ -216,19 +229,74 @@ struct dcm_gc_result dcm_gc_update(struct dcm_gc_space *s,
 		u64 top = le64toh(regions[i].top), start;
 
 		start = (u64)region << s->region_shift;
-		if (region >= s->nr_regions || regions[i].reserved ||
+		if (region >= s->nr_regions || regions[i].flags ||
 		    top < start || top - start > s->l.region_bytes || top & 7)
 			result.status = VIRTIO_GC_INVALID;
-		else if (s->cold[region].moved)
-			continue;	/* never write a from-region */
+		else if (s->cold[region].moved ||
+			 gc_region_whole(&s->regions[region]))
+			continue;	/* never write a from-region; not read */
 		else if (s->regions[region].base)
 			result = region_update(&u, region, top - start);
 	}
-	for (u32 i = 0; i < DCM_WIRE_GC_DONORS; i++) {
-		if (u.ask[i] && u.ask[i]->n && !result.status)
-			result.status = ask_answer(&u, i);
-		free(u.ask[i]);
+	update_end(&u, &result, updated);
+	return result;
+}
+
+/* The references at @p, @n of them, some at a time. */
+static u32 refs_update(struct update *u, u8 *p, u64 n)
+{
+	u32 bytes = u->s->l.ref_bytes, status = VIRTIO_GC_OK;
+
+	for (u64 i = 0; !status && i < n; i += DCM_GC_BATCH) {
+		status = READ_ONCE(u->s->stop);
+		if (!status)
+			status = fields_update(u, p + i * bytes,
+					       min(n - i, (u64)DCM_GC_BATCH));
 	}
-	*updated = u.updated;
+	return status;
+}
+
+/* Of a range, what lies in this donor's regions. */
+static u32 range_update(struct update *u, u64 at, u64 end)
+{
+	struct dcm_gc_space *s = u->s;
+	u32 status = VIRTIO_GC_OK;
+	u64 next;
+
+	for (; !status && at < end; at = next) {
+		u64 region = at >> s->region_shift;
+
+		next = min(end, (region + 1) << s->region_shift);
+		/* never write a from-region */
+		if (s->regions[region].base && !s->cold[region].moved)
+			status = refs_update(u,
+				s->regions[region].base +
+						     (at &
+						      (s->l.region_bytes - 1)),
+				(next - at) / s->l.ref_bytes);
+	}
+	return status;
+}
+
+struct dcm_gc_result
+dcm_gc_update_ranges(struct dcm_gc_space *s, const struct virtio_gc_refs *refs,
+		     u32 n, const struct dcm_gc_peers *peers, u64 *updated)
+{
+	struct dcm_gc_result result = { VIRTIO_GC_OK, VIRTIO_GC_NONE };
+	struct update u = { .s = s, .peers = peers };
+
+	result.status = dcm_gc_ranges_check(&s->l, refs, n);
+	if (!result.status && gc_trace_finished(s, gc_trace_epoch(s)))
+		result.status = VIRTIO_GC_NO_TRACE;
+	for (u32 i = 0; !result.status && i < n; i++) {
+		u64 at = le64toh(refs[i].address) - s->l.address;
+
+		result.status = range_update(&u, at,
+					     at + le64toh(refs[i].count) *
+							     s->l.ref_bytes);
+		if (result.status)
+			result.at = le64toh(refs[i].address);
+	}
+	update_end(&u, &result, updated);
 	return result;
 }

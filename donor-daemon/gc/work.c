@@ -22,7 +22,7 @@ int gc_worker_init(struct gc_worker *w, struct dcm_gc_trace *t, bool thread)
 	w->trace = t;
 	w->ring_mask = (u32)(t->ring_bytes / sizeof(*w->ring)) - 1;
 	pthread_mutex_init(&w->lock, NULL);
-	w->seen = gc_map(DCM_GC_TYPES_MAX);
+	w->seen = gc_map(GC_SEEN_WORDS * sizeof(*w->seen));
 	for (u32 i = 0; i < GC_EDGES; i++)
 		w->edge[i] = gc_unit_none(t->space);
 	w->tally = gc_map(t->space->nr_regions * sizeof(*w->tally));
@@ -41,7 +41,7 @@ void gc_worker_free(struct gc_worker *w)
 	if (!w->trace)
 		return;
 	gc_unmap(w->ring, w->trace->ring_bytes);
-	gc_unmap(w->seen, DCM_GC_TYPES_MAX);
+	gc_unmap(w->seen, GC_SEEN_WORDS * sizeof(*w->seen));
 	gc_unmap(w->tally, w->trace->space->nr_regions * sizeof(*w->tally));
 	free(w->open);
 	free(w->sent);
@@ -168,6 +168,47 @@ static bool work_injected(struct gc_worker *w)
 	return true;
 }
 
+/* Take some references of a range, @bytes each, in one region of this donor. */
+static const u8 *range_take(struct dcm_gc_trace *t, u32 bytes, u64 *n)
+{
+	const struct dcm_gc_space *s = t->space;
+	const u8 *p = NULL;
+
+	pthread_mutex_lock(&t->lock);
+	while (t->ranges_n && !p) {
+		struct gc_range *r = &t->ranges[t->ranges_n - 1];
+		u64 region = r->next >> s->region_shift;
+		u64 end = min(r->end, (region + 1) << s->region_shift);
+		const u8 *base = s->regions[region].base;
+
+		if (base) {
+			*n = min((end - r->next) / bytes, (u64)GC_SLICE_REFS);
+			end = r->next + *n * bytes;
+			p = base + (r->next & (s->l.region_bytes - 1));
+		}
+		r->next = end;
+		if (r->next == r->end) {
+			WRITE_ONCE(t->ranges_n, t->ranges_n - 1);
+			work_gone(t);
+		}
+	}
+	pthread_mutex_unlock(&t->lock);
+	return p;
+}
+
+static bool work_range(struct gc_worker *w)
+{
+	const u8 *p;
+	u64 n;
+
+	if (!READ_ONCE(w->trace->ranges_n))
+		return false;
+	p = range_take(w->trace, w->trace->space->l.ref_bytes, &n);
+	if (p)
+		gc_scan_roots(w, p, n);
+	return p;
+}
+
 bool gc_work_inject(struct dcm_gc_trace *t, const u64 *entries, u32 n)
 {
 	struct gc_batch *b;
@@ -276,7 +317,7 @@ bool gc_work_get(struct gc_worker *w)
 		for (u32 i = 0; i < t->threads; i++)
 			if (work_steal(w, &t->workers[(self + i) % t->threads]))
 				return true;
-		if (work_injected(w) || work_grey(w))
+		if (work_injected(w) || work_range(w) || work_grey(w))
 			return true;
 		gc_ghost_flush(w);
 		work_wait(t);

@@ -23,6 +23,7 @@
 #define GC_PUBLIC	16u	/* open batches of a thread */
 #define GC_INJECT	128u	/* batches from outside */
 #define GC_OPAQUE_MAX	16384u
+#define GC_RANGES_MAX	16384u
 #define GC_UNACKED_MAX	16u	/* unacknowledged messages to one donor */
 #define GC_SENT		1024u
 #define GC_LOOK		64u	/* objects between checks for idle threads */
@@ -34,6 +35,12 @@ static_assert(DCM_GC_REGION_MAX / 4 / GC_SLICE_REFS < GC_SLICE_AGAIN, "slices");
 struct gc_batch {
 	u32 n;
 	u64 entry[GC_STEAL];
+};
+
+/* References that are roots: space offsets, of any regions. */
+struct gc_range {
+	u64 next;
+	u64 end;
 };
 
 /* References to another donor's objects, until there are enough to send. */
@@ -57,7 +64,8 @@ struct gc_tally {
  * @grey: bits left of the grey word @grey_at
  * @tally: objects counted, by region
  * @sent: references recently sent to other donors
- * @seen: a byte for each type
+ * @seen: a bit for each type, by its index (__atomic)
+ * @met: objects counted (__atomic), but those of WHOLE regions
  */
 struct gc_worker {
 	pthread_t thread;
@@ -78,13 +86,14 @@ struct gc_worker {
 	struct gc_tally *tally;
 	u64 *sent;
 	struct gc_ghosts *ghosts[DCM_WIRE_GC_DONORS];
-	u8 *seen;
+	u64 *seen;
+	u32 met;
 } ____cacheline_aligned;
 
 /**
  * struct dcm_gc_trace - a trace on one donor
- * @avail: batches that are open or injected, and grey words that are not 0:
- *	what a thread without work can find (__atomic)
+ * @avail: batches that are open or injected, ranges, and grey words that are
+ *	not 0: what a thread without work can find (__atomic)
  * @idle: threads that found nothing (__atomic, written under @lock)
  * @stop: a status: why to stop; %GC_STOP_END: threads are to end (__atomic)
  * @activity: counts messages and entries that came and went; @activity_reported,
@@ -115,6 +124,8 @@ struct dcm_gc_trace {
 	struct gc_batch *inject;
 	u32 inject_first;
 	u32 inject_n;
+	struct gc_range *ranges;
+	u32 ranges_n;
 	u64 activity;
 	u64 activity_reported;
 	bool busy_reported;
@@ -124,16 +135,34 @@ struct dcm_gc_trace {
 	u32 opaque_first;
 	u32 opaque_n;
 	u32 opaque_waits;
+	u32 say_n;	/* regions with @say */
+	u32 say_next;
 	u32 nr_started;
 	bool closed;
 	bool joined;
 	bool finished;
+	u64 *weak;	/* weak objects met: space offset + 1; 0: not yet */
+	u64 weak_max;
+	u64 weak_n;	/* __atomic; those beyond @weak_max are not kept */
+	u64 clear_next;
 	u32 weak_region;
 	u64 weak_unit;
-	u32 types_next;
+	u64 *types_said;	/* as @seen: TRACE_MET has said them */
+	bool types_gone;
 };
 
 #define GC_STOP_END	VIRTIO_GC_STATUSES
+
+#define GC_SEEN_WORDS	(DCM_GC_TYPES_MAX / 64)
+
+static inline void gc_type_seen(struct gc_worker *w, u32 index)
+{
+	u64 *word = &w->seen[index / 64], bit = 1ull << index % 64;
+
+	/* only @w's thread writes */
+	if (!(*word & bit))
+		WRITE_ONCE(*word, *word | bit);
+}
 
 static inline u32 gc_stopped(const struct dcm_gc_trace *t)
 {
@@ -161,6 +190,9 @@ void gc_ghost_flush(struct gc_worker *w);
 /* met.c */
 /* @wait: wait for room; else %VIRTIO_GC_LIMIT ends the trace. */
 void gc_opaque_add(struct dcm_gc_trace *t, u64 offset, bool wait);
+void gc_weak_add(struct dcm_gc_trace *t, u64 offset);
+/* The object of @region was met, and the runtime wants to know. */
+void gc_whole_say(struct dcm_gc_trace *t, u32 region);
 
 /* scan.c */
 /* A unit without an object, always marked: fills empty queue places. */
@@ -171,8 +203,20 @@ static inline u64 gc_unit_none(const struct dcm_gc_space *s)
 
 /* Add a reference to an object of this donor, below its region's top. */
 void gc_edge(struct gc_worker *w, u64 unit);
+/* Scan @n references at @p, which are roots. */
+void gc_scan_roots(struct gc_worker *w, const u8 *p, u64 n);
 /* Do all work there is; returns when the trace ends. */
 void gc_scan(struct gc_worker *w);
+/* A reference into a WHOLE region of this donor: mark and count its object. */
+void gc_whole_met(struct dcm_gc_trace *t, u64 offset);
+/* Whether @offset is inside the object of a WHOLE region: nothing starts there. */
+static inline bool gc_whole_inside(const struct dcm_gc_space *s, u64 offset)
+{
+	const struct gc_region *r = &s->regions[offset >> s->region_shift];
+	u64 in = offset & (s->l.region_bytes - 1);
+
+	return gc_region_whole(r) && in && in < r->top;
+}
 /* Add @w's counts to the regions'. */
 void gc_tally_flush(struct gc_worker *w);
 /* Mark and count an object for which there is no room, and make it grey. */

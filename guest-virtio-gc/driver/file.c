@@ -157,6 +157,15 @@ static void request_answered(struct vgc_request *r)
 	file_put(vf);
 }
 
+static u32 answer_max(const struct vgc_info *info)
+{
+	u32 bitmaps = sizeof(struct virtio_gc_done) + VIRTIO_GC_BITMAPS_MAX;
+
+	if (!(info->features & BIT_ULL(VIRTIO_GC_F_BITMAPS)))
+		return info->response_max;
+	return max(info->response_max, bitmaps);
+}
+
 /* One command is reserved for SPACE_DESTROY. */
 static bool file_room(const struct vgc_file *vf)
 {
@@ -222,7 +231,7 @@ static int file_submit(struct vgc_file *vf, void __user *arg)
 	    s.request_bytes < sizeof(struct virtio_gc_req) ||
 	    s.request_bytes > info->request_max ||
 	    s.answer_room < sizeof(struct virtio_gc_done) ||
-	    s.answer_room > info->response_max)
+	    s.answer_room > answer_max(info))
 		return -EINVAL;
 	if (!file_count_in(vf))
 		return -EAGAIN;

@@ -45,14 +45,22 @@ static void retry_work(struct work_struct *work)
 				      retry_work));
 }
 
+static const unsigned int vgc_features[] = {
+	VIRTIO_GC_F_TRACE,   VIRTIO_GC_F_CONCURRENT, VIRTIO_GC_F_EVACUATE,
+	VIRTIO_GC_F_COMPACT, VIRTIO_GC_F_HINTS,	     VIRTIO_GC_F_WHOLE,
+	VIRTIO_GC_F_TAIL,    VIRTIO_GC_F_REPLACE,    VIRTIO_GC_F_RANGES,
+	VIRTIO_GC_F_STATE,   VIRTIO_GC_F_ASK,	     VIRTIO_GC_F_BITMAPS,
+	VIRTIO_GC_F_CLEAR,
+};
+
 static u64 features_of(struct virtio_device *vdev)
 {
 	u64 features = 0;
 	unsigned int i;
 
-	for (i = VIRTIO_GC_F_TRACE; i <= VIRTIO_GC_F_HINTS; i++)
-		if (virtio_has_feature(vdev, i))
-			features |= BIT_ULL(i);
+	for (i = 0; i < ARRAY_SIZE(vgc_features); i++)
+		if (virtio_has_feature(vdev, vgc_features[i]))
+			features |= BIT_ULL(vgc_features[i]);
 	return features;
 }
 
@@ -99,6 +107,8 @@ static void ring_limit(struct vgc_dev *dev)
 
 	if (virtio_has_feature(dev->vdev, VIRTIO_RING_F_INDIRECT_DESC))
 		return;
+	/* live bitmaps do not fit: the runtime is not told that they can be had */
+	dev->info.features &= ~BIT_ULL(VIRTIO_GC_F_BITMAPS);
 	dev->info.request_max = min(dev->info.request_max, bytes);
 	dev->info.response_max = min(dev->info.response_max, bytes);
 }
@@ -222,15 +232,17 @@ static void vgc_remove(struct virtio_device *vdev)
 /* VGC-G-1: no feature without those it needs. */
 static int vgc_validate(struct virtio_device *vdev)
 {
+	unsigned int i;
+
 	if (!virtio_has_feature(vdev, VIRTIO_F_VERSION_1)) {
 		dev_err(&vdev->dev,
 			"not used: the host offers no virtio 1 device\n");
 		return -ENODEV;
 	}
-	if (!virtio_has_feature(vdev, VIRTIO_GC_F_TRACE)) {
-		__virtio_clear_bit(vdev, VIRTIO_GC_F_CONCURRENT);
-		__virtio_clear_bit(vdev, VIRTIO_GC_F_EVACUATE);
-	}
+	for (i = 0; i < ARRAY_SIZE(vgc_features); i++)
+		if (vgc_features[i] != VIRTIO_GC_F_HINTS &&
+		    !virtio_has_feature(vdev, VIRTIO_GC_F_TRACE))
+			__virtio_clear_bit(vdev, vgc_features[i]);
 	if (!virtio_has_feature(vdev, VIRTIO_GC_F_EVACUATE))
 		__virtio_clear_bit(vdev, VIRTIO_GC_F_COMPACT);
 	return 0;
@@ -267,11 +279,6 @@ static int vgc_restore(struct virtio_device *vdev)
 	return 0;
 }
 #endif
-
-static const unsigned int vgc_features[] = {
-	VIRTIO_GC_F_TRACE,   VIRTIO_GC_F_CONCURRENT, VIRTIO_GC_F_EVACUATE,
-	VIRTIO_GC_F_COMPACT, VIRTIO_GC_F_HINTS,
-};
 
 static const struct virtio_device_id vgc_ids[] = {
 	{ VIRTIO_ID_GC, VIRTIO_DEV_ANY_ID },

@@ -42,6 +42,14 @@
 #define VIRTIO_GC_F_EVACUATE		2
 #define VIRTIO_GC_F_COMPACT		3
 #define VIRTIO_GC_F_HINTS		4
+#define VIRTIO_GC_F_WHOLE		5
+#define VIRTIO_GC_F_TAIL		6
+#define VIRTIO_GC_F_REPLACE		7
+#define VIRTIO_GC_F_RANGES		8
+#define VIRTIO_GC_F_STATE		9
+#define VIRTIO_GC_F_ASK			10
+#define VIRTIO_GC_F_BITMAPS		11
+#define VIRTIO_GC_F_CLEAR		12
 
 #define VIRTIO_GC_UNIT_BYTES		8u	/* objects start at multiples */
 #define VIRTIO_GC_NONE			(~(__u64)0)	/* no offset or address */
@@ -69,12 +77,15 @@ enum virtio_gc_command {
 	VIRTIO_GC_TYPES_ADD = 4,	/* types; type, run */
 	VIRTIO_GC_CLEAN = 8,		/* region */
 	VIRTIO_GC_TRACE_START = 16,	/* region */
-	VIRTIO_GC_TRACE_ROOTS = 17,	/* __le64 */
-	VIRTIO_GC_TRACE_MET = 18,	/* met; -> __le64 */
+	VIRTIO_GC_TRACE_ROOTS = 17,	/* __le64, or refs */
+	VIRTIO_GC_TRACE_MET = 18,	/* met; -> __le64, or weak */
 	VIRTIO_GC_TRACE_FINISH = 19,
 	VIRTIO_GC_TRACE_RESULTS = 20,	/* range; -> live */
+	VIRTIO_GC_TRACE_STATE = 21,
+	VIRTIO_GC_TRACE_ASK = 22,	/* __le64; -> __u8, of 8 bits */
+	VIRTIO_GC_TRACE_BITMAPS = 23,	/* range; -> __u8 */
 	VIRTIO_GC_EVACUATE = 32,	/* move; -> moved */
-	VIRTIO_GC_UPDATE = 33,		/* region */
+	VIRTIO_GC_UPDATE = 33,		/* region, or refs */
 	VIRTIO_GC_FORWARD = 34,		/* __le64; -> __le64 */
 	VIRTIO_GC_RELEASE = 35,		/* region */
 	VIRTIO_GC_COMPACT = 36,		/* area; region; -> moved */
@@ -148,7 +159,7 @@ struct virtio_gc_space {
 enum virtio_gc_kind {
 	VIRTIO_GC_FIXED = 1,	/* bytes */
 	VIRTIO_GC_REFS = 2,	/* first + length references */
-	VIRTIO_GC_DATA = 3,	/* first + (length << shift) */
+	VIRTIO_GC_DATA = 3,	/* first + (length << shift), and the tail */
 	VIRTIO_GC_SELF = 4,	/* size field << shift */
 };
 
@@ -171,7 +182,7 @@ struct virtio_gc_type {
 	__le32 referent;	/* WEAK: offset of the field */
 	__le16 runs;
 	__u8 shift;		/* DATA, SELF */
-	__u8 reserved;
+	__u8 tail;		/* DATA: bits for each element behind them, 0..2 */
 };
 #define VIRTIO_GC_TYPE_WEAK		0x1
 #define VIRTIO_GC_TYPE_OPAQUE		0x2
@@ -185,19 +196,42 @@ struct virtio_gc_run {
 /* CLEAN, TRACE_START, UPDATE, RELEASE, COMPACT: one region */
 struct virtio_gc_region {
 	__le32 region;
-	__le32 reserved;
+	__le32 flags;		/* TRACE_START: VIRTIO_GC_REGION_* */
 	__le64 top;		/* space offset, start to end of the region */
 };
+/* one object, which starts where the region starts, and may go on behind it */
+#define VIRTIO_GC_REGION_WHOLE		0x1
+/* of a WHOLE region: when its object is met, TRACE_MET has it as opaque */
+#define VIRTIO_GC_REGION_SAY		0x2
 
+/* flags of TYPES_ADD: forget all types before */
+#define VIRTIO_GC_TYPES_REPLACE		0x1
 /* flags of TRACE_START */
 #define VIRTIO_GC_TRACE_CONCURRENT	0x1	/* the runtime has a SATB barrier */
 #define VIRTIO_GC_TRACE_LOCAL		0x2	/* each region for itself */
+/* flags of TRACE_ROOTS and UPDATE: the entries are struct virtio_gc_refs */
+#define VIRTIO_GC_RANGES		0x1
 /* flags of EVACUATE: the traversal order of copies; without it depth first */
 #define VIRTIO_GC_MOVE_BREADTH_FIRST	0x1
 /* flags of RELEASE: the regions hold garbage, discard it */
 #define VIRTIO_GC_RELEASE_DISCARD	0x1
 /* flags of TRACE_MET: answer when there is one, or the trace is quiet */
 #define VIRTIO_GC_MET_WAIT		0x1
+/* of TRACE_MET for CLEAR: from the first one again */
+#define VIRTIO_GC_MET_AGAIN		0x2
+
+/* done.value of TRACE_STATE; done.at: objects met so far, modulo 2^32 */
+#define VIRTIO_GC_STATE_QUIET		0x1	/* it waits for roots, or FINISH */
+#define VIRTIO_GC_STATE_MET		0x2	/* opaque objects wait */
+
+/* bytes of TRACE_BITMAPS' bitmaps, whatever response_max is */
+#define VIRTIO_GC_BITMAPS_MAX		(1u << 20)
+
+/* references side by side, in any regions */
+struct virtio_gc_refs {
+	__le64 address;		/* of the first one */
+	__le64 count;
+};
 
 struct virtio_gc_met {
 	__le32 what;		/* enum virtio_gc_met_what */
@@ -208,13 +242,21 @@ enum virtio_gc_met_what {
 	VIRTIO_GC_MET_OPAQUE = 0,	/* addresses */
 	VIRTIO_GC_MET_WEAK = 1,		/* addresses of the objects, not referents */
 	VIRTIO_GC_MET_TYPES = 2,	/* type ids */
+	VIRTIO_GC_MET_CLEAR = 3,	/* weak objects whose referents are not met */
 };
 
-/* SPACE_DONORS, TRACE_RESULTS: regions first .. first + regions */
+/* TRACE_MET for CLEAR */
+struct virtio_gc_weak {
+	__le64 object;		/* addresses */
+	__le64 referent;
+};
+
+/* SPACE_DONORS, TRACE_RESULTS, TRACE_BITMAPS: regions first .. first + regions */
 struct virtio_gc_range {
 	__le32 first;
 	__le32 regions;
-	__le64 bitmaps;		/* TRACE_RESULTS: space offset, or NONE */
+	/* TRACE_RESULTS: space offset, or NONE; TRACE_BITMAPS: bytes of each */
+	__le64 bitmaps;
 };
 
 /* TRACE_RESULTS: one region */
@@ -296,7 +338,9 @@ VIRTIO_GC_SIZE(types, 8);
 VIRTIO_GC_SIZE(type, 32);
 VIRTIO_GC_SIZE(run, 8);
 VIRTIO_GC_SIZE(region, 16);
+VIRTIO_GC_SIZE(refs, 16);
 VIRTIO_GC_SIZE(met, 8);
+VIRTIO_GC_SIZE(weak, 16);
 VIRTIO_GC_SIZE(range, 16);
 VIRTIO_GC_SIZE(live, 32);
 VIRTIO_GC_SIZE(move, 32);

@@ -12,14 +12,15 @@
 
 #include "provider.h"
 
-#ifndef MAP_FIXED_NOREPLACE
-#define MAP_FIXED_NOREPLACE 0x100000
-#endif
-
+/**
+ * struct driver - a device of one space
+ * @over: @heap's addresses are the caller's
+ */
 struct driver {
 	int fd;
 	void *heap;
 	size_t bytes;
+	bool over;
 };
 
 static const char *open_error_text(int err)
@@ -62,35 +63,40 @@ static int driver_open(const char *device, void **self, struct vgc_info *info,
 	return 0;
 }
 
-static int driver_create(void *self, const struct virtio_gc_space *space)
+static void heap_end(struct driver *d)
+{
+	if (d->heap && d->over)
+		vgc_reserve(d->heap, d->bytes, true);
+	else if (d->heap)
+		munmap(d->heap, d->bytes);
+	d->heap = NULL;
+}
+
+static int driver_create(void *self, const struct virtio_gc_space *space,
+			 bool over)
 {
 	struct vgc_create c = { .space = *space };
+	void *want = (void *)(uintptr_t)space->address;
 	struct driver *d = self;
-	void *want = (void *)(uintptr_t)space->address, *p;
+	int rc = 0;
 
-	/* Reserve the addresses first: a space alone can't be taken back. */
-	p = mmap(want, space->bytes, PROT_NONE,
-		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE |
-			 MAP_FIXED_NOREPLACE,
-		 -1, 0);
-	if (p == MAP_FAILED)
-		return -errno;
-	if (p != want) {
-		munmap(p, space->bytes);
+	if (d->heap)
 		return -EEXIST;
-	}
-	d->heap = p;
-	d->bytes = space->bytes;
-	if (ioctl(d->fd, VGC_IOC_CREATE, &c) ||
-	    mmap(p, d->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-		 d->fd, 0) == MAP_FAILED) {
-		int rc = -errno;
-
-		munmap(p, d->bytes);
-		d->heap = NULL;
+	/* Reserve the addresses first: a space alone can't be taken back. */
+	if (!over)
+		rc = vgc_reserve(want, space->bytes, false);
+	if (rc)
 		return rc;
+	d->heap = want;
+	d->bytes = space->bytes;
+	d->over = over;
+	if (ioctl(d->fd, VGC_IOC_CREATE, &c) ||
+	    mmap(want, d->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+		 d->fd, 0) == MAP_FAILED) {
+		rc = -errno;
+		heap_end(d);
 	}
-	return 0;
+	return rc;
 }
 
 static int driver_submit(void *self, const void *request, uint32_t bytes,
@@ -132,8 +138,7 @@ static void driver_close(void *self)
 {
 	struct driver *d = self;
 
-	if (d->heap)
-		munmap(d->heap, d->bytes);
+	heap_end(d);
 	close(d->fd);
 	free(d);
 }

@@ -31,14 +31,11 @@
 #include "libdcm_gc.h"
 #include "provider.h"
 
-#ifndef MAP_FIXED_NOREPLACE
-#define MAP_FIXED_NOREPLACE 0x100000
-#endif
-
 #pragma weak dcm_pager_open
 #pragma weak dcm_pager_close
 #pragma weak dcm_pager_adopt
 #pragma weak dcm_pager_unmap
+#pragma weak dcm_pager_release
 #pragma weak dcm_gc_host_limits
 #pragma weak dcm_gc_host_open
 #pragma weak dcm_gc_host_connect
@@ -68,6 +65,7 @@ struct pending {
  * struct libdcm - a device of one space
  * @pager: %NULL: the kernel pager has the memory
  * @file: its file then
+ * @over: @heap's addresses are the caller's
  */
 struct libdcm {
 	struct dcm_pager *pager;
@@ -76,6 +74,7 @@ struct libdcm {
 	struct vgc_info info;
 	void *heap;
 	size_t bytes;
+	bool over;
 	pthread_mutex_t lock;
 	pthread_cond_t answered;
 	uint32_t in_flight;
@@ -311,7 +310,8 @@ static int space_create(struct libdcm *d, const struct virtio_gc_space *space)
 }
 
 /* Map memory under the pager at the address; the window is all of it. */
-static int window_make(struct libdcm *d, uint64_t address, size_t bytes)
+static int window_make(struct libdcm *d, uint64_t address, size_t bytes,
+		       bool over)
 {
 	int flags = d->pager ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE :
 			       MAP_SHARED;
@@ -320,18 +320,26 @@ static int window_make(struct libdcm *d, uint64_t address, size_t bytes)
 	int rc;
 
 	p = mmap(want, bytes, PROT_READ | PROT_WRITE,
-		 flags | MAP_FIXED_NOREPLACE, d->file, 0);
-	if (p == MAP_FAILED)
-		return -errno;
+		 flags | (over ? MAP_FIXED : MAP_FIXED_NOREPLACE), d->file, 0);
+	if (p == MAP_FAILED) {
+		rc = -errno;
+		/* A failed mmap() may have unmapped what it was to replace. */
+		if (over)
+			vgc_reserve(want, bytes, true);
+		return rc;
+	}
 	rc = p == want ? 0 : -EEXIST;
 	if (!rc && d->pager)
 		rc = dcm_pager_adopt(d->pager, p, bytes);
-	if (rc) {
+	if (rc && over)
+		vgc_reserve(p, bytes, true);
+	else if (rc)
 		munmap(p, bytes);
+	if (rc)
 		return rc;
-	}
 	d->heap = p;
 	d->bytes = bytes;
+	d->over = over;
 	if (d->pager)
 		d->gc = dcm_gc_host_open(d->pager, p, bytes, &host_ops, d, err,
 					 sizeof(err));
@@ -354,10 +362,16 @@ static void window_end(struct libdcm *d)
 
 	dcm_gc_host_close(d->gc);
 	d->gc = NULL;
-	if (d->heap && d->pager)
+	if (d->heap && d->over) {
+		/* It stays mapped until it is reserved again. */
+		if (d->pager)
+			dcm_pager_release(d->pager, d->heap, d->bytes);
+		vgc_reserve(d->heap, d->bytes, true);
+	} else if (d->heap && d->pager) {
 		dcm_pager_unmap(d->pager, d->heap, d->bytes);
-	else if (d->heap)
+	} else if (d->heap) {
 		munmap(d->heap, d->bytes);
+	}
 	d->heap = NULL;
 	while ((p = d->first)) {
 		d->first = p->next;
@@ -368,7 +382,8 @@ static void window_end(struct libdcm *d)
 	d->in_flight = 0;
 }
 
-static int libdcm_create(void *self, const struct virtio_gc_space *space)
+static int libdcm_create(void *self, const struct virtio_gc_space *space,
+			 bool over)
 {
 	uint64_t extent, bytes = space->bytes;
 	struct libdcm *d = self;
@@ -377,12 +392,12 @@ static int libdcm_create(void *self, const struct virtio_gc_space *space)
 	extent = d->info.region_bytes_max;
 	if (d->gc)
 		return -EEXIST;
-	if (space->window || !bytes || space->address & 4095)
+	if (space->window || !bytes || space->address % VGC_PAGE)
 		return -EINVAL;
 	if (bytes > d->info.window_bytes)
 		return -ENOSPC;
 	rc = window_make(d, space->address,
-			 (bytes + extent - 1) & ~(extent - 1));
+			 (bytes + extent - 1) & ~(extent - 1), over);
 	if (!rc)
 		rc = space_create(d, space);
 	if (rc)

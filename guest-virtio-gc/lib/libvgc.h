@@ -105,6 +105,22 @@ VGC_API const struct vgc_info *vgc_info(const struct vgc *v);
  */
 VGC_API void *vgc_create(struct vgc *v, const struct virtio_gc_space *space);
 
+/**
+ * vgc_create_over() - create the space over a range that the caller has reserved
+ * @space: as for vgc_create(); @bytes is a multiple of the device's
+ *	@region_bytes_max. All of [@address, @address + @bytes) is the caller's
+ *	own mapping, which is replaced
+ *
+ * A runtime that needs its heap at a good place finds the place with
+ * mmap(PROT_NONE), and no other thread's mmap() can take the place meanwhile.
+ * When this fails, and after vgc_close(), the range is reserved again
+ * (PROT_NONE), without its content; the caller unmaps it.
+ *
+ * Return: @space->address, or %NULL and errno (see vgc.h).
+ */
+VGC_API void *vgc_create_over(struct vgc *v,
+			      const struct virtio_gc_space *space);
+
 /** vgc_do() - run a command and wait for its answer */
 VGC_API int vgc_do(struct vgc *v, struct vgc_call *call);
 

@@ -3,6 +3,9 @@
 #ifndef VGC_PROVIDER_H
 #define VGC_PROVIDER_H
 
+#include <errno.h>
+#include <stdbool.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "libvgc.h"
@@ -11,11 +14,17 @@
 #define VGC_LIBDCM "dcm:"
 /* the rest is a file of the kernel pager */
 #define VGC_DCMFS "dcmfs:"
+#define VGC_PAGE 4096u
+
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
 
 /**
  * struct vgc_provider - functions; all return 0 or a negative errno
  * @open: fills in @info; @self is passed to the others
- * @create: create the space, mapped at its address
+ * @create: create the space, mapped at its address. @over: the caller has the
+ *	range reserved, and has it again after a failure and after @close
  * @submit: copies the request; @reap writes @answer. -EAGAIN: try later
  * @reap: get the next answer, in any order; @cookie is submit's. -ETIMEDOUT.
  *	One thread at a time; others may submit meanwhile
@@ -24,7 +33,8 @@
 struct vgc_provider {
 	int (*open)(const char *device, void **self, struct vgc_info *info,
 		    char *err, size_t len);
-	int (*create)(void *self, const struct virtio_gc_space *space);
+	int (*create)(void *self, const struct virtio_gc_space *space,
+		      bool over);
 	int (*submit)(void *self, const void *request, uint32_t bytes,
 		      void *answer, uint32_t room, uint64_t cookie);
 	int (*reap)(void *self, uint64_t *cookie, uint32_t *bytes,
@@ -36,6 +46,22 @@ struct vgc_provider {
 extern const struct vgc_provider vgc_provider_driver;
 /* libdcm.c: "dcm:FILE" or "dcmfs:FILE", without a device in between */
 extern const struct vgc_provider vgc_provider_libdcm;
+
+/* Reserve addresses: all of them free, or (@over) whatever is there replaced. */
+static inline int vgc_reserve(void *at, size_t bytes, bool over)
+{
+	void *p = mmap(at, bytes, PROT_NONE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE |
+			       (over ? MAP_FIXED : MAP_FIXED_NOREPLACE),
+		       -1, 0);
+
+	if (p == MAP_FAILED)
+		return -errno;
+	if (p == at)
+		return 0;
+	munmap(p, bytes);
+	return -EEXIST;
+}
 
 /* The time @timeout_ms from now, by the monotonic clock. */
 static inline void vgc_deadline(struct timespec *ts, int timeout_ms)

@@ -87,14 +87,34 @@ const struct vgc_info *vgc_info(const struct vgc *v)
 	return &v->info;
 }
 
-void *vgc_create(struct vgc *v, const struct virtio_gc_space *space)
+static void *space_create(struct vgc *v, const struct virtio_gc_space *space,
+			  bool over)
 {
-	int rc = v->ops->create(v->self, space);
+	int rc = v->ops->create(v->self, space, over);
 
 	if (!rc)
 		return (void *)(uintptr_t)space->address;
 	errno = -rc;
 	return NULL;
+}
+
+void *vgc_create(struct vgc *v, const struct virtio_gc_space *space)
+{
+	return space_create(v, space, false);
+}
+
+void *vgc_create_over(struct vgc *v, const struct virtio_gc_space *space)
+{
+	uint64_t unit = v->info.region_bytes_max;
+
+	/* A provider that rounds up would map over what is behind the range. */
+	if (!unit || !space->bytes || space->bytes % unit ||
+	    space->address % VGC_PAGE ||
+	    space->bytes > UINT64_MAX - space->address) {
+		errno = EINVAL;
+		return NULL;
+	}
+	return space_create(v, space, true);
 }
 
 /* ---- requests ---- */
@@ -104,6 +124,17 @@ static void *bytes_put(void *to, const void *from, size_t bytes)
 	if (bytes)
 		memcpy(to, from, bytes);
 	return (char *)to + bytes;
+}
+
+static uint32_t answer_max(const struct vgc_info *info)
+{
+	uint32_t bitmaps =
+		sizeof(struct virtio_gc_done) + VIRTIO_GC_BITMAPS_MAX;
+
+	if (!(info->features >> VIRTIO_GC_F_BITMAPS & 1) ||
+	    info->response_max > bitmaps)
+		return info->response_max;
+	return bitmaps;
 }
 
 int vgc_start(struct vgc *v, struct vgc_call *c)
@@ -122,7 +153,7 @@ int vgc_start(struct vgc *v, struct vgc_call *c)
 	int rc;
 
 	if (bytes > v->info.request_max ||
-	    c->answer_room > v->info.response_max ||
+	    c->answer_room > answer_max(&v->info) ||
 	    c->answer_room < sizeof(struct virtio_gc_done))
 		return -EMSGSIZE;
 	request = malloc(bytes);

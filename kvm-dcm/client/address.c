@@ -67,3 +67,30 @@ int client_address_resolve(struct client_donor *d)
 	freeaddrinfo(ai);
 	return 0;
 }
+
+/*
+ * May two donors die together: are they on one host, or in one group? A host with
+ * several addresses is taken for several.
+ */
+bool client_donors_near(const struct client_donor *a,
+			const struct client_donor *b)
+{
+	const struct sockaddr_in6 *a6 = (const struct sockaddr_in6 *)&a->sa;
+	const struct sockaddr_in6 *b6 = (const struct sockaddr_in6 *)&b->sa;
+	const struct sockaddr_in *a4 = (const struct sockaddr_in *)&a->sa;
+	const struct sockaddr_in *b4 = (const struct sockaddr_in *)&b->sa;
+
+	if (*a->group && !strcmp(a->group, b->group))
+		return true;
+	if (a->sa.ss_family != b->sa.ss_family)
+		return false;
+	switch (a->sa.ss_family) {
+	case AF_INET:
+		return a4->sin_addr.s_addr == b4->sin_addr.s_addr;
+	case AF_INET6:
+		return !memcmp(&a6->sin6_addr, &b6->sin6_addr,
+			       sizeof(a6->sin6_addr));
+	default:
+		return true; /* this host */
+	}
+}

@@ -26,8 +26,10 @@
  *    own slabs favour it too.
  *  - If the better of two lends more than its share all the same, the caller
  *    can draw again, a few times.
- *  - Mapping is not delayed until a slab is hot (HotSlab): there is no disk to
- *    fall back on, so an extent gets a slab with its first write-back.
+ *  - Mapping is not delayed until a slab is hot (HotSlab): this host has no disk
+ *    to fall back on, so an extent gets a slab with its first write-back.
+ *  - A donor may lend files. It is slow whatever it lends already, so it is worse
+ *    than any donor of memory; the caller draws one only if it must.
  *
  * No state, no locks, no allocation.
  */
@@ -125,6 +127,8 @@ int dcm_choose_better(const struct dcm_choose_donor *a,
 
 	if (!ok_a || !ok_b)
 		return ok_a ? 0 : ok_b ? 1 : -ENOSPC;
+	if (a->file != b->file)
+		return a->file;
 	if (!a->mine != !b->mine)
 		return !!a->mine;
 	/* a late donor may have lent more than is known, and hardly less */
@@ -147,7 +151,8 @@ bool dcm_choose_high(const struct dcm_choose_donor *d, unsigned int nr,
 	unsigned int i;
 
 	for (i = 0; i < nr; i++) {
-		if (!dcm_choose_usable(&d[i]) || !d[i].known)
+		if (!dcm_choose_usable(&d[i]) || !d[i].known ||
+		    d[i].file != p->file)
 			continue;
 		used += figure_bound(d[i].slabs_used) + 1;
 		own += d[i].mine + 1;

@@ -20,6 +20,7 @@
  * @slabs_used: slabs it has lent to all hosts, including those asked for since
  * @up: its session is up
  * @draining: it gives no more slabs
+ * @file: its slabs are files on a disk
  * @known: the three figures are known; if not they are ignored, as only a
  *	question can tell
  * @late: the figures are older than the other donors'
@@ -32,6 +33,7 @@ struct dcm_choose_donor {
 	u64 slabs_used;
 	bool up;
 	bool draining;
+	bool file;
 	bool known;
 	bool late;
 	bool excluded;
@@ -58,7 +60,8 @@ unsigned int dcm_choose_two(const struct dcm_choose_donor *d, unsigned int nr,
  * @a: first
  * @b: second
  *
- * A donor this VM does not use is better; else the one with the smaller share
+ * A donor of memory is better than one of files. Else a donor this VM does not
+ * use is better; else the one with the smaller share
  * of its memory lent; between equals the one this VM uses less, then @a. A late
  * donor is better only by both measures. A donor that turned out full, down or
  * draining is never chosen.
@@ -75,7 +78,7 @@ int dcm_choose_better(const struct dcm_choose_donor *a,
  * @pick: index of the donor
  *
  * Return: whether, as far as is known, its share lent to all hosts, or to this
- * VM, is above that of all usable donors together; false for a donor that this
+ * VM, is above that of all usable donors of its medium together; false for a donor that this
  * VM does not use yet.
  */
 bool dcm_choose_high(const struct dcm_choose_donor *d, unsigned int nr,

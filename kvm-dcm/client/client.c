@@ -183,7 +183,7 @@ static void client_free(struct dcm_client *client)
 	free(client->placing);
 	free(client->starved);
 	free(client->scratch);
-	free(client->cur);
+	free(client->of_extent);
 	free(client);
 }
 
@@ -213,6 +213,7 @@ static int donors_init(struct dcm_client *client,
 		client_donor_init(d);
 		memcpy(d->name, cfg->donors[i].name, sizeof(d->name));
 		memcpy(d->address, cfg->donors[i].address, sizeof(d->address));
+		memcpy(d->group, cfg->donors[i].group, sizeof(d->group));
 		ret = client_address_resolve(d);
 		if (!ret)
 			ret = client_member_slots(d);
@@ -229,6 +230,7 @@ static bool config_valid(const struct dcm_client_config *cfg)
 	       cfg->size <= 1ull << 48 &&
 	       (cfg->transport != DCM_TRANSPORT_VERBS ||
 		!cfg->data_encryption) &&
+	       cfg->copies <= DCM_CLIENT_COPIES_MAX &&
 	       (!cfg->extent || (cfg->extent >= DCM_WIRE_SLAB_MIN &&
 				 cfg->extent <= DCM_WIRE_SLAB_MAX &&
 				 !(cfg->extent & (cfg->extent - 1)))) &&
@@ -269,6 +271,7 @@ int dcm_client_start(const struct dcm_client_config *cfg,
 	client->nr_lanes = cfg->nr_lanes;
 	client->nr_donors = cfg->nr_donors;
 	client->extent_bytes = cfg->extent;
+	client->copies = max(cfg->copies, 1u);
 	client->data_encryption = cfg->data_encryption;
 	client->patience_ms = cfg->patience_ms ? cfg->patience_ms :
 						 CLIENT_PATIENCE_MS;
@@ -305,12 +308,13 @@ int dcm_client_start(const struct dcm_client_config *cfg,
 	client->placing = calloc(words, sizeof(u64));
 	client->starved = calloc(words, sizeof(u64));
 	client->scratch = calloc(words, sizeof(u64));
-	client->cur = calloc(client->nr_extents, sizeof(*client->cur));
+	client->of_extent =
+		calloc(client->nr_extents, sizeof(*client->of_extent));
 	ret = -ENOMEM;
 	if (client->event < 0 || !client->donor || !client->lane ||
 	    !client->fds || !client->want || !client->pending ||
 	    !client->placing || !client->starved || !client->scratch ||
-	    !client->cur)
+	    !client->of_extent)
 		goto err;
 	ret = client_verbs_init(client);
 	if (!ret)

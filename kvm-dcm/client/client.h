@@ -35,6 +35,7 @@
 #include "config.h"
 
 #define DCM_CLIENT_LANES_MAX 64u
+#define DCM_CLIENT_COPIES_MAX 3u
 /* descriptors one lane may have to wait for */
 #define DCM_CLIENT_FDS_MAX (2 * DCM_CONFIG_DONORS_MAX)
 
@@ -61,7 +62,7 @@ struct dcm_client_links {
 	struct dcm_endpoint *(*pair)(void *arg, u32 donor, u32 lane,
 				     const struct sockaddr_storage *to,
 				     const struct dcm_wire_shown *shown,
-				     int *err);
+				     u32 late_ms, int *err);
 	bool (*paired)(struct dcm_endpoint *ep);
 };
 
@@ -80,6 +81,10 @@ struct dcm_client_links {
  *	dcm_client_extent_bytes()
  * @data_encryption: page contents go through TLS; if not, in plain bytes, if
  *	the donor agrees
+ * @copies: slabs that an extent is to have, each on another donor; 0: one. With
+ *	several a data connection with operations in flight on which nothing comes
+ *	for %DCM_CLIENT_LATE_MS is given up, so that pages are read from another
+ *	copy; else for %DCM_WIRE_SILENCE_MS
  * @patience_ms: how long to wait for a silent donor; 0: a minute
  * @transport: to donors that are not on this host; verbs only without
  *	@data_encryption
@@ -113,6 +118,7 @@ struct dcm_client_config {
 	u64 size;
 	u64 extent;
 	bool data_encryption;
+	u32 copies;
 	u32 patience_ms;
 	enum dcm_host_transport transport;
 	void *area;
@@ -144,6 +150,8 @@ struct dcm_client_count {
  * @transport: enum dcm_wire_transport
  * @caps: DCM_TR_* of the transport
  * @dead: set before ops->lost(): every operation fails from then on
+ * @member: one of the slabs that its extent is to have: neither lost nor given up
+ *	for another
  * @activity_milli: page operations a second, EWMA, times 1000; READ_ONCE()
  * @priv: the pager's, never touched here
  * @write_counts: for each %DCM_CLIENT_COUNTED_BYTES how many writes began or
@@ -165,9 +173,11 @@ struct dcm_client_slab {
 
 	struct dcm_activity activity;
 	struct dcm_client_slab *next;
+	struct dcm_client_slab *next_of_extent;
 	struct dcm_client_slab *next_note;
 	u32 notes;
 	u32 state;
+	bool member;
 	bool evicting; /* the donor wants it back */
 	bool leaving; /* the client wants to be off that donor */
 	u64 tag;
@@ -263,14 +273,16 @@ u64 dcm_client_extent_bytes(struct dcm_client *client, u32 timeout_ms);
 /**
  * dcm_client_want() - this extent needs a slab
  *
- * Ignored while the extent has a slab that is not lost, or one is being sought.
+ * Ignored while the extent has as many slabs as it is to have, or one is being
+ * sought. An extent that has some of them needs no call for the others: they are
+ * sought until they are there.
  * Never sleeps: sets a bit and, the first time, writes to an eventfd.
  */
 void dcm_client_want(struct dcm_client *client, u32 extent);
 
 /**
- * dcm_client_want_other() - a slab's extent needs another one
- * @slab: not released; if the extent has a newer slab nothing is done
+ * dcm_client_want_other() - a slab's extent needs another one in its place
+ * @slab: not released; if the extent has another one already nothing is done
  *
  * On another donor if one has room; on the same donor only if that is not
  * draining. Never sleeps.
@@ -459,6 +471,20 @@ void dcm_client_lane_look(struct dcm_client *client, u32 lane);
  */
 void dcm_client_count(struct dcm_client_slab *slab, u64 pages);
 
+/**
+ * dcm_client_copies_set() - change how many slabs each extent is to have
+ * @client: the client
+ * @copies: 1 to %DCM_CLIENT_COPIES_MAX
+ *
+ * Slabs that are missing are sought. Those that are too many are given back like
+ * slabs that donors have asked for: ops->evict() is called for each. Data connections
+ * are made anew if they have to wait for another time now. Any thread but the
+ * client's; waits until the client thread knows it.
+ *
+ * Return: 0, -EINVAL, -EALREADY, -ETIMEDOUT.
+ */
+int dcm_client_copies_set(struct dcm_client *client, u32 copies);
+
 /* ---- looking ---- */
 
 enum dcm_client_donor_state {
@@ -473,6 +499,7 @@ enum dcm_client_donor_state {
  * struct dcm_client_donor_status - one donor
  * @transport: "tcp", "shm" or "verbs"
  * @state: enum dcm_client_donor_state
+ * @number: the client's
  * @slabs: slabs of this VM there
  * @bytes: their size
  * @rtt_ns: of data operations if there were any (tcp), else of QUERY_MEM
@@ -486,6 +513,7 @@ enum dcm_client_donor_state {
  * @why: how the last connection or attempt failed, "" if it did not
  */
 struct dcm_client_donor_status {
+	u32 number;
 	char name[DCM_NAME_MAX + 1];
 	char address[DCM_ADDRESS_MAX + 1];
 	const char *transport;
@@ -507,6 +535,7 @@ struct dcm_client_status {
 	u32 nr_donors;
 	u32 wanted; /* extents waiting for a slab */
 	u32 evicting; /* slabs asked back and not released */
+	u32 near; /* extents with copies on one host or in one group */
 	u64 slabs;
 	u64 lost; /* slabs lost so far */
 	struct dcm_client_donor_status donor[DCM_CONFIG_DONORS_MAX];

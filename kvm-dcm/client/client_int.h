@@ -25,6 +25,8 @@
 #define CLIENT_SILENT_MS 2000u /* silent for so long: asked for no slab */
 #define CLIENT_FIRST_MS 1000u /* at the start: wait for all donors */
 #define CLIENT_FIRST_STEP_MS 10u
+#define CLIENT_EXPOSED_MS \
+	1000u /* between looks for extents with too few slabs */
 #define CLIENT_REDRAWS 4u /* of donors that have more than their part */
 #define CLIENT_BURST_MS 1000u /* see placement.c */
 #define CLIENT_MAP_MS 30000u /* a donor may have to zero a slab first */
@@ -33,6 +35,7 @@
 #define CLIENT_SERVES_MS 2000u
 #define CLIENT_HELD_MAX 4u
 #define CLIENT_LEAVE_MAX 4u /* slabs moved off a silent donor at a time */
+#define CLIENT_FILE_LATE_MS 2000u /* at least, for a donor of files */
 #define CLIENT_STALL_MS 500u /* between two rounds: this host was stopped */
 #define CLIENT_SAY_MS 60000u /* shortest time between equal log lines */
 #define CLIENT_TICK_MS 100u
@@ -42,6 +45,9 @@
 /* with a MAP for each job, an ASK_TICKET for each lane, and a QUERY_MEM */
 #define CLIENT_REQUESTS_MAX \
 	(CLIENT_UNMAPS_MAX + CLIENT_JOBS + DCM_CLIENT_LANES_MAX + 1)
+#ifndef DCM_CLIENT_LATE_MS /* tests on very slow machines only */
+#define DCM_CLIENT_LATE_MS 100u
+#endif
 #define CLIENT_GRACE_MS 2000u /* to connect at the start, before complaints */
 
 enum client_session {
@@ -105,12 +111,14 @@ enum client_ask_op {
 	ASK_DRAIN,
 	ASK_KEEP,
 	ASK_REMOVE,
+	ASK_COPIES,
 };
 
 /**
- * struct client_ask - another thread's request about a donor
+ * struct client_ask - another thread's request, about a donor or about copies
  * @op: ASK_NOTHING: the request is done
  * @donor: its name; to add one its address too, looked up in @sa
+ * @copies: for ASK_COPIES
  * @ret: 0 or a negative errno
  * @seq: number of the request
  */
@@ -120,6 +128,7 @@ struct client_ask {
 	struct sockaddr_storage sa;
 	socklen_t sa_len;
 	bool local;
+	u32 copies;
 	int ret;
 	u32 seq;
 };
@@ -145,6 +154,20 @@ enum client_request_kind {
 	REQUEST_TICKET = 0x4, /* ASK_TICKET of a slot, TICKET */
 	REQUEST_UNMAP = 0x8, /* of a slab, DONE */
 	REQUEST_ANY = 0xf,
+};
+
+/**
+ * struct client_list - LIST, and its answers
+ * @tag: the request's; 0: none is in flight
+ * @last: the highest id so far
+ * @left: answers that may still come
+ * @returned: slabs given back since the resume
+ */
+struct client_list {
+	u64 tag;
+	u64 last;
+	u32 left;
+	u32 returned;
 };
 
 /**
@@ -210,6 +233,7 @@ struct client_lane_slot {
  * @tag: the newest request's
  * @query_tag: of the QUERY_MEM in flight, 0: none
  * @request: requests that wait for their answers, @nr_requests of them
+ * @list: which slabs the session has
  * @others: slabs it has lent to other VMs, by its first answer in this burst
  * @others_ms: time of that answer
  * @full_until_ms: it has refused a MAP: do not ask it before
@@ -220,6 +244,7 @@ struct client_donor {
 	u32 idx;
 	char name[DCM_NAME_MAX + 1];
 	char address[DCM_ADDRESS_MAX + 1];
+	char group[DCM_NAME_MAX + 1];
 	struct sockaddr_storage sa;
 	socklen_t sa_len;
 	bool local;
@@ -261,6 +286,7 @@ struct client_donor {
 	struct client_lane_slot *slot;
 	u32 nr_requests;
 	struct client_request request[CLIENT_REQUESTS_MAX];
+	struct client_list list;
 };
 
 enum client_job_state {
@@ -278,7 +304,9 @@ enum client_asked {
 /**
  * struct client_job - one extent being placed
  * @tried: donors that refused this time, a bit each
- * @avoid: donor not wanted unless there is no other; -1: none
+ * @never: donors that have a member of the extent, a bit each
+ * @near: donors that may die together with one of those, a bit each
+ * @avoid: donors not wanted unless there is no other, a bit each
  * @unused: the VM had no slab on the donors drawn
  * @redraws: draws repeated because the better donor lends much already
  * @asked: state of each question
@@ -288,7 +316,9 @@ struct client_job {
 	enum client_job_state st;
 	u32 extent;
 	u64 tried;
-	int avoid;
+	u64 never;
+	u64 near;
+	u64 avoid;
 	unsigned int nr;
 	unsigned int pick[2];
 	u64 tag[2];
@@ -320,7 +350,11 @@ struct client_lane {
  * @starved: extents whose starvation was reported
  * @burst_ms: when this burst of placements began
  * @scratch: all clear between uses
- * @cur: newest slab of each extent, %NULL: none or lost
+ * @of_extent: the slabs of each extent, newest first
+ * @copies: how many members each is to have
+ * @uneven: @copies was changed: extents may have more
+ * @nr_near: extents of which two members may die together
+ * @exposed_ms: when to look for extents that have fewer, or more, the next time
  * @donor: %DCM_CONFIG_DONORS_MAX places, of which @nr_donors are or were used
  * @counted_slab: the last slab whose write count was asked for, under @lock
  * @status: copy for dcm_client_status(), under @lock
@@ -367,7 +401,11 @@ struct dcm_client {
 	u64 *placing;
 	u64 *starved;
 	u64 *scratch;
-	struct dcm_client_slab **cur;
+	struct dcm_client_slab **of_extent;
+	u32 copies;
+	bool uneven;
+	u32 nr_near;
+	u64 exposed_ms;
 	u32 cursor;
 	u32 nr_pending;
 	u64 place_ms;
@@ -378,6 +416,7 @@ struct dcm_client {
 	struct dcm_client_slab *counted_slab;
 	u64 nr_lost;
 	struct dcm_log_rate say_starved;
+	struct dcm_log_rate say_exposed;
 
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
@@ -385,6 +424,20 @@ struct dcm_client {
 	pthread_mutex_t asking;
 	struct client_ask ask;
 };
+
+/* For how long a data connection waits for an answer. */
+static inline u32 client_late_ms(const struct dcm_client *client)
+{
+	return client->copies > 1 ? DCM_CLIENT_LATE_MS : DCM_WIRE_SILENCE_MS;
+}
+
+/* The same for @d: a disk takes its time, and is not down because of it. */
+static inline u32 client_donor_late_ms(const struct client_donor *d)
+{
+	return d->load.file ?
+		       max(client_late_ms(d->client), CLIENT_FILE_LATE_MS) :
+		       client_late_ms(d->client);
+}
 
 static inline bool bit_test(const u64 *map, u32 n)
 {
@@ -409,6 +462,8 @@ void *client_zalloc(size_t n, size_t size);
 
 /* address.c */
 int client_address_resolve(struct client_donor *d);
+bool client_donors_near(const struct client_donor *a,
+			const struct client_donor *b);
 
 /* session.c: messages of a session */
 void client_session_publish(struct client_donor *d);
@@ -465,6 +520,13 @@ void client_verbs_events(struct dcm_client *client, u64 now);
 void client_slab_attach(struct client_donor *d, u32 extent,
 			const struct dcm_wire_msg *msg, int fd, u64 now);
 void client_slab_refuse(struct client_donor *d, u64 id, u64 now);
+bool client_slab_known(struct client_donor *d, u64 id);
+
+/* list.c */
+void client_list_ask(struct client_donor *d, u64 after, u64 now);
+void client_list_down(struct client_donor *d);
+bool client_list_answer(struct client_donor *d, const struct dcm_wire_msg *m,
+			u64 now);
 void client_slab_evict(struct client_donor *d, u64 id, u64 tag, u64 now);
 void client_slab_activity(struct client_donor *d, u64 id, u64 tag, u64 now);
 void client_slab_unmapped(struct dcm_client_slab *s);
@@ -475,6 +537,7 @@ void client_slabs_notes(struct dcm_client *client, u64 now);
 bool client_slabs_step(struct dcm_client *client, u64 now);
 void client_slabs_period(struct dcm_client *client, u64 now);
 void client_slabs_free(struct dcm_client *client);
+u32 client_slab_members(const struct dcm_client *client, u32 extent);
 u64 client_slab_pages(const struct dcm_client_slab *s);
 bool client_slab_held(const struct dcm_client_slab *s);
 
@@ -482,6 +545,12 @@ bool client_slab_held(const struct dcm_client_slab *s);
 bool client_slab_map(struct client_donor *d, struct dcm_client_slab *s, int fd);
 void client_slab_unmap(struct dcm_client_slab *s);
 bool client_slabs_populate(struct dcm_client *client);
+
+/* exposed.c */
+bool client_donor_near_any(const struct dcm_client *client, u32 donor,
+			   u64 others);
+void client_exposed_want(struct dcm_client *client, u64 now);
+void client_place_copies(struct dcm_client *client, u32 copies);
 
 /* placement.c */
 void client_place_wants(struct dcm_client *client);
@@ -504,6 +573,7 @@ int client_member_slots(struct client_donor *d);
 void client_member_step(struct dcm_client *client, u64 now);
 void client_member_timers(struct client_donor *d);
 void client_member_relieve(struct client_donor *d, u64 now);
+void client_member_slab_leave(struct dcm_client_slab *s);
 
 /* status.c */
 void client_status_publish(struct dcm_client *client);

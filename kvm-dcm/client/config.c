@@ -69,6 +69,22 @@ static const struct option options[] = {
 
 #define NR_OPTIONS (sizeof(options) / sizeof(options[0]))
 
+const char *const dcm_redundancy_names[DCM_REDUNDANCY_NR] = {
+	[DCM_REDUNDANCY_NONE] = "none",
+	[DCM_REDUNDANCY_REPLICA_2] = "replica:2",
+	[DCM_REDUNDANCY_REPLICA_3] = "replica:3",
+};
+
+u32 dcm_redundancy_copies(const char *value)
+{
+	u32 i;
+
+	for (i = 0; i < DCM_REDUNDANCY_NR; i++)
+		if (!strcmp(value, dcm_redundancy_names[i]))
+			return 1 + i;
+	return 0;
+}
+
 struct reader {
 	struct dcm_host_config *cfg;
 	char *err;
@@ -231,7 +247,7 @@ static int donor_group_set(struct reader *r, const char *name,
 		return FAIL(r, "group: address= of that donor first");
 	if (!dcm_name_valid(value))
 		return FAIL(r, "group: must be " DCM_NAME_RULE);
-	strcpy(cfg->group[i], value);
+	strcpy(cfg->donor[i].group, value);
 	return 0;
 }
 

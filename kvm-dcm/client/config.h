@@ -50,9 +50,18 @@ enum dcm_host_transport {
 	DCM_TRANSPORT_VERBS,
 };
 
+/* Copies of a page beside the first. */
+enum dcm_host_redundancy {
+	DCM_REDUNDANCY_NONE,
+	DCM_REDUNDANCY_REPLICA_2,
+	DCM_REDUNDANCY_REPLICA_3,
+};
+
+/* @group: "": in none */
 struct dcm_host_donor {
 	char name[DCM_NAME_MAX + 1];
 	char address[DCM_ADDRESS_MAX + 1];
+	char group[DCM_NAME_MAX + 1];
 };
 
 struct dcm_host_tunable {
@@ -73,6 +82,8 @@ struct dcm_host_config {
 	enum dcm_host_mode mode;
 	u32 lanes;
 	enum dcm_host_on_loss on_loss;
+	enum dcm_host_redundancy redundancy;
+	u64 rebuild_rate;
 	u64 extent;
 	bool data_encryption;
 	u64 patience_ms;
@@ -80,7 +91,6 @@ struct dcm_host_config {
 	u32 nr_donors;
 	struct dcm_host_donor donor[DCM_CONFIG_DONORS_MAX];
 	u64 drained; /* donors not to be used, a bit each */
-	char group[DCM_CONFIG_DONORS_MAX][DCM_NAME_MAX + 1]; /* "": in none */
 	char donors_file[DCM_INI_LINE_MAX + 1];
 	char tenant[DCM_TENANT_MAX + 1];
 	char key_file[DCM_INI_LINE_MAX + 1];
@@ -115,6 +125,13 @@ int dcm_hostd_config_parse(const char *text, size_t len,
 			   struct dcm_host_config *cfg, char *err);
 int dcm_hostd_config_load(const char *path, struct dcm_host_config *cfg,
 			  char *err);
+
+/* Values of redundancy, by enum dcm_host_redundancy. */
+#define DCM_REDUNDANCY_NR 3u
+extern const char *const dcm_redundancy_names[DCM_REDUNDANCY_NR];
+
+/* How many donors have a page with redundancy = @value; 0: no such value. */
+u32 dcm_redundancy_copies(const char *value);
 
 /* Is @s "tcp:HOST:PORT" or "unix:/path"? */
 bool dcm_address_valid(const char *s);

@@ -67,7 +67,7 @@ static void data_open(struct client_donor *d, struct client_lane_slot *s,
 {
 	struct dcm_tcp_args args = {
 		.depth = min(m->welcome.inflight_max, DCM_WIRE_INFLIGHT_MAX),
-		.silence_ns = DCM_WIRE_SILENCE_MS * 1000000ull,
+		.silence_ns = client_donor_late_ms(d) * 1000000ull,
 	};
 	bool plain = m->welcome.flags & DCM_WELCOME_PLAIN_DATA;
 	struct dcm_endpoint *ep;

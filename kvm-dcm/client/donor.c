@@ -140,6 +140,7 @@ static void donor_down(struct client_donor *d, u64 now)
 	d->query_tag = 0;
 	d->load.up = false;
 	client_verbs_down(d);
+	client_list_down(d);
 	/*
 	 * Retry at once after a break, then more and more slowly, at random
 	 * times. A donor whose session ended soon is not retried at once.
@@ -325,6 +326,7 @@ void client_donor_forget(struct client_donor *d)
 	client_session_publish(d);
 	explicit_bzero(d->secret, sizeof(d->secret));
 	client_verbs_down(d);
+	client_list_down(d);
 	client_data_kill(d);
 	client_donor_exit(d);
 	d->st = SESSION_DOWN;

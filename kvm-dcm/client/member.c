@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * member.c - add and remove donors while the VM runs
+ * member.c - add and remove donors, and change copies, while the VM runs
  *
  * A donor has a place in @donor, and slabs, endpoints and the pager's tables
  * refer to it by number, so it is never moved or freed. A new donor takes the
@@ -94,6 +94,15 @@ int dcm_client_donor_drain(struct dcm_client *client, const char *name,
 int dcm_client_donor_remove(struct dcm_client *client, const char *name)
 {
 	return ask_by_name(client, ASK_REMOVE, name);
+}
+
+int dcm_client_copies_set(struct dcm_client *client, u32 copies)
+{
+	struct client_ask what = { .op = ASK_COPIES, .copies = copies };
+
+	if (!copies || copies > DCM_CLIENT_COPIES_MAX)
+		return -EINVAL;
+	return ask_send(client, &what);
 }
 
 /* ---- the client thread ---- */
@@ -210,6 +219,7 @@ static int donor_add(struct dcm_client *client, const struct client_ask *what,
 	pthread_mutex_lock(&client->lock);
 	memcpy(d->name, what->donor.name, sizeof(d->name));
 	memcpy(d->address, what->donor.address, sizeof(d->address));
+	memcpy(d->group, what->donor.group, sizeof(d->group));
 	d->sa = what->sa;
 	d->sa_len = what->sa_len;
 	pthread_mutex_unlock(&client->lock);
@@ -234,12 +244,12 @@ static int donor_add(struct dcm_client *client, const struct client_ask *what,
 }
 
 /* Have a slab moved as if the donor wanted it back, unless it does already. */
-static void slab_leave(struct client_donor *d, struct dcm_client_slab *s)
+void client_member_slab_leave(struct dcm_client_slab *s)
 {
 	if (!client_slab_held(s) || s->dead || s->evicting || s->leaving)
 		return;
 	s->leaving = true;
-	d->client->cb->evict(d->client->arg, s);
+	s->client->cb->evict(s->client->arg, s);
 }
 
 /*
@@ -267,7 +277,7 @@ void client_member_relieve(struct client_donor *d, u64 now)
 		if (s->donor != d->idx || s->dead || s->leaving ||
 		    s->evicting || s->state != SLAB_ATTACHED)
 			continue;
-		slab_leave(d, s);
+		client_member_slab_leave(s);
 		leaving++;
 	}
 }
@@ -290,8 +300,25 @@ static int donor_leave(struct dcm_client *client, const struct client_ask *what)
 	for (s = client->slabs; s; s = next) {
 		next = s->next;
 		if (s->donor == d->idx)
-			slab_leave(d, s);
+			client_member_slab_leave(s);
 	}
+	return 0;
+}
+
+static int copies_change(struct dcm_client *client,
+			 const struct client_ask *what)
+{
+	u32 late_ms = client_late_ms(client), i;
+
+	if (client->copies == what->copies)
+		return -EALREADY;
+	client_place_copies(client, what->copies);
+	if (client_late_ms(client) == late_ms)
+		return 0;
+	/* connections know for how long to wait when they are made */
+	for (i = 0; i < client->nr_donors; i++)
+		if (client->donor[i].slot)
+			client_data_kill(&client->donor[i]);
 	return 0;
 }
 
@@ -318,6 +345,9 @@ void client_member_step(struct dcm_client *client, u64 now)
 	case ASK_KEEP:
 		d = donor_find(client, what.donor.name);
 		ret = d ? donor_keep(d, now) : -ENOENT;
+		break;
+	case ASK_COPIES:
+		ret = copies_change(client, &what);
 		break;
 	}
 	client_status_publish(client);

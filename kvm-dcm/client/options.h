@@ -26,12 +26,18 @@
 	X("vm", "mode", CHOICE, mode, 0, 0, "qemu", "qemu|program")            \
 	X("vm", "lanes", COUNT, lanes, 1, 64, "2", NULL)                       \
 	X("vm", "on-loss", CHOICE, on_loss, 0, 0, "pause", "pause|sigbus")     \
+	X("vm", "redundancy", CHOICE, redundancy, 0, 0, "none",                \
+	  "none|replica:2|replica:3")                                          \
+	X("vm", "rebuild-rate", SIZE, rebuild_rate, 0, 1ull << 40, "200M", NULL) \
 	X("vm", "extent", SIZE, extent, 0, 1ull << 40, "0", NULL)              \
 	X("vm", "data-encryption", BOOL, data_encryption, 0, 0, "yes", NULL)   \
 	X("vm", "transport", CHOICE, transport, 0, 0, "auto", "auto|tcp|verbs") \
 	X("vm", "patience", TIME, patience_ms, 1000, 86400000, "60s", NULL)    \
 	X("vm", "donors", TEXT, donors_file, 0, 0, "", NULL)                   \
 	X("host", "mount", MOUNT, mount, 0, 0, "", NULL)                       \
+	X("host", "redundancy", CHOICE, redundancy, 0, 0, "none",              \
+	  "none|replica:2|replica:3")                                          \
+	X("host", "rebuild-rate", SIZE, rebuild_rate, 0, 1ull << 40, "200M", NULL) \
 	X("host", "data-encryption", BOOL, data_encryption, 0, 0, "yes", NULL) \
 	X("host", "transport", CHOICE, transport, 0, 0, "auto", "auto|tcp|verbs") \
 	X("host", "patience", TIME, patience_ms, 1000, 86400000, "60s", NULL)  \

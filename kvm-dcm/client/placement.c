@@ -27,11 +27,17 @@
  * back-off, and ops->starved() is called once. A donor that comes up or frees
  * memory ends the wait.
  *
+ * An extent is to have @copies slabs, each on another donor: its members
+ * (exposed.c). Donors on the host or in the group of another member are taken
+ * only if there are no others: they may die together (a rack's power). Donors
+ * of files are taken for any slab only if no donor of memory has one: the VM is
+ * then slow and does not stop.
+ *
  * A MAP whose answer was lost with a connection may leave the donor with a slab
  * that is unknown here; it is freed with the session.
  *
- * Invariant: an extent is in at most one of @pending and @placing, and is
- * never attached a second slab unless want_other() named the one it has.
+ * Invariant: an extent is in at most one of @pending and @placing, and has at
+ * most @copies members unless @uneven, no two of them on one donor.
  */
 #include "client_int.h"
 
@@ -71,7 +77,7 @@ void client_place_wants(struct dcm_client *client)
 					   __ATOMIC_SEQ_CST);
 		for (; bits; bits &= bits - 1) {
 			n = w * 64 + (u32)__builtin_ctzll(bits);
-			if (!client->cur[n])
+			if (client_slab_members(client, n) < client->copies)
 				client_place_want(client, n);
 		}
 	}
@@ -89,6 +95,8 @@ void client_place_done(struct dcm_client *client, u32 extent)
 	bit_clear(client->placing, extent);
 	bit_clear(client->starved, extent);
 	client->place_backoff_ms = 0;
+	if (client_slab_members(client, extent) < client->copies)
+		client_place_want(client, extent);
 }
 
 void client_place_soon(struct dcm_client *client, u64 now)
@@ -143,24 +151,47 @@ static void job_free(struct dcm_client *client, struct client_job *j)
 	j->nr = 0;
 }
 
-/* Draw up to two donors. False: there is none. */
-static bool job_draw(struct dcm_client *client, struct client_job *j, u64 now)
+/* The donors whose slabs are files. */
+static u64 donors_file(const struct dcm_client *client)
 {
-	u64 avoid = j->avoid < 0 ? 0 : 1ull << j->avoid;
-	u64 not [3] = { avoid | donors_slow(client, now), avoid, 0 };
-	struct dcm_choose_donor set[DCM_CHOOSE_DONORS_MAX];
-	unsigned int i;
+	u64 who = 0;
+	u32 i;
 
-	for (i = 0; i < 3; i++) {
-		if (i && not [i] == not [i - 1])
+	for (i = 0; i < client->nr_donors; i++)
+		if (client->donor[i].load.file)
+			who |= 1ull << i;
+	return who;
+}
+
+/* Draw up to two donors, none of @never. False: there is none. */
+static bool job_draw_of(struct dcm_client *client, struct client_job *j,
+			u64 never, u64 now)
+{
+	u64 slow = j->avoid | donors_slow(client, now);
+	u64 not [6] = { j->near | slow, j->near | j->avoid, j->near,
+			slow,		j->avoid,	    0 };
+	struct dcm_choose_donor set[DCM_CHOOSE_DONORS_MAX];
+	unsigned int first = j->near ? 0 : 3, i;
+
+	for (i = first; i < 6; i++) {
+		if (i > first && not [i] == not [i - 1])
 			continue;
-		candidates_fill(client, j->tried | not [i], now, set);
+		candidates_fill(client, j->tried | never | not [i], now, set);
 		j->nr = dcm_choose_two(set, client->nr_donors, &client->rng,
 				       j->pick);
 		if (j->nr)
 			return true;
 	}
 	return false;
+}
+
+/* Draw up to two donors: of files only if no other can give a slab. */
+static bool job_draw(struct dcm_client *client, struct client_job *j, u64 now)
+{
+	u64 files = donors_file(client);
+
+	return job_draw_of(client, j, j->never | files, now) ||
+	       (files && job_draw_of(client, j, j->never, now));
 }
 
 /* Ask the donors that were drawn. False: there is nothing to wait for. */
@@ -197,6 +228,16 @@ static void job_starved(struct dcm_client *client, struct client_job *j,
 	u32 extent = j->extent, waiting, i;
 
 	job_free(client, j);
+	/* its memory can leave this host: others need not wait for this one */
+	if (client_slab_members(client, extent)) {
+		bit_clear(client->placing, extent);
+		if (dcm_log_allow(&client->say_exposed, now, CLIENT_SAY_MS))
+			dcm_log(DCM_LOG_WARNING,
+				"extent %u has %u of %u copies, perhaps others too: no other donor can lend a slab; what one donor has is lost if that donor dies; add a donor, or increase a donor's capacity",
+				extent, client_slab_members(client, extent),
+				client->copies);
+		return;
+	}
 	client_place_want_again(client, extent);
 	client->place_backoff_ms =
 		min(max(client->place_backoff_ms * 2, CLIENT_BACKOFF_MIN_MS),
@@ -253,7 +294,7 @@ static bool job_decide(struct dcm_client *client, struct client_job *j, u64 now)
 	for (i = 0; i < j->nr; i++)
 		if (!client->donor[j->pick[i]].load.known)
 			j->tried |= 1ull << j->pick[i];
-	candidates_fill(client, j->tried, now, set);
+	candidates_fill(client, j->tried | j->never, now, set);
 	for (i = 0; i < j->nr; i++)
 		set[j->pick[i]].late = j->asked[i] != ASKED_ANSWERED;
 	a = &set[j->pick[0]];
@@ -412,14 +453,21 @@ void client_place_down(struct client_donor *d, u64 now)
 static void job_start(struct dcm_client *client, struct client_job *j,
 		      u32 extent, u64 now)
 {
-	struct dcm_client_slab *other = client->cur[extent];
+	const struct dcm_client_slab *s = client->of_extent[extent];
+	u32 i;
 
 	bit_clear(client->pending, extent);
 	client->nr_pending--;
 	bit_set(client->placing, extent);
-	*j = (struct client_job){ .extent = extent, .avoid = -1 };
-	if (other)
-		j->avoid = (int)other->donor;
+	*j = (struct client_job){ .extent = extent };
+	for (; s; s = s->next_of_extent)
+		if (s->member)
+			j->never |= 1ull << s->donor;
+		else if (!s->dead)
+			j->avoid |= 1ull << s->donor;
+	for (i = 0; j->never && i < client->nr_donors; i++)
+		if (client_donor_near_any(client, i, j->never))
+			j->near |= 1ull << i;
 	job_go(client, j, now);
 }
 
@@ -486,6 +534,7 @@ void client_place_step(struct dcm_client *client, u64 now)
 			job_again(client, j, now);
 		}
 	}
+	client_exposed_want(client, now);
 	if (client->nr_pending && donors_awaited(client, now))
 		client->place_ms =
 			max(client->place_ms, now + CLIENT_FIRST_STEP_MS);

@@ -77,13 +77,13 @@ void client_session_hello(struct client_donor *d, u64 now)
 			.version_min = DCM_WIRE_VERSION_MIN,
 			.version_max = DCM_WIRE_VERSION_MAX,
 			.role = DCM_ROLE_CONTROL,
-			.flags = d->client->has_verbs && !d->local ?
-					 DCM_HELLO_VERBS :
-					 0,
+			.flags = DCM_HELLO_LIST,
 			.session = d->session,
 		},
 	};
 
+	if (d->client->has_verbs && !d->local)
+		msg.hello.flags |= DCM_HELLO_VERBS;
 	memcpy(msg.hello.secret, d->secret, sizeof(d->secret));
 	client_donor_send(d, &msg, now);
 	d->st = SESSION_HELLO;
@@ -189,6 +189,8 @@ static void on_welcome(struct client_donor *d, const struct dcm_wire_msg *m,
 	client_donor_query(d, now);
 	if (resume)
 		client_slabs_resumed(d);
+	if (resume && m->welcome.flags & DCM_WELCOME_LIST)
+		client_list_ask(d, 0, now);
 	client_place_soon(d->client, now);
 	if (d->client->cb->up)
 		d->client->cb->up(d->client->arg, d->name);
@@ -204,6 +206,7 @@ static void on_free_mem(struct client_donor *d, const struct dcm_wire_msg *m,
 		dcm_log(DCM_LOG_NOTICE, "donor %s (%s): is draining", d->name,
 			d->address);
 	p->draining = m->free_mem.flags & DCM_FREE_DRAINING;
+	p->file = m->free_mem.flags & DCM_FREE_FILE;
 	if (client_request_take(d, m->tag, REQUEST_QUERY).kind) {
 		u64 rtt = client_now_ns() - d->query_ns;
 
@@ -325,6 +328,11 @@ void client_session_message(struct client_donor *d,
 		if (!client_verbs_ticket(d, m, now))
 			dcm_conn_fail(&d->conn,
 				      "sends a ticket nobody asked for");
+		break;
+	case DCM_MSG_SLAB_IS:
+		if (!client_list_answer(d, m, now))
+			dcm_conn_fail(&d->conn,
+				      "sends a list that nobody asked for");
 		break;
 	case DCM_MSG_CHECK_ACTIVITY:
 		client_slab_activity(d, m->slab.slab, m->tag, now);

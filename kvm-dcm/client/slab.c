@@ -49,6 +49,17 @@ bool client_slab_held(const struct dcm_client_slab *s)
 	       !(smp_load_acquire(&s->notes) & NOTE_RELEASE);
 }
 
+/* How many slabs an extent has, of those that it is to have. */
+u32 client_slab_members(const struct dcm_client *client, u32 extent)
+{
+	const struct dcm_client_slab *s = client->of_extent[extent];
+	u32 n = 0;
+
+	for (; s; s = s->next_of_extent)
+		n += s->member;
+	return n;
+}
+
 static struct dcm_client_slab *slab_find(struct client_donor *d, u64 id)
 {
 	struct dcm_client_slab *s;
@@ -58,6 +69,12 @@ static struct dcm_client_slab *slab_find(struct client_donor *d, u64 id)
 		    !smp_load_acquire(&s->dead))
 			return s;
 	return NULL;
+}
+
+/* Whether the donor's slab is used, or waits to be given back. */
+bool client_slab_known(struct client_donor *d, u64 id)
+{
+	return slab_find(d, id);
 }
 
 static void slab_give(struct client_donor *d, u16 type, u64 id, u64 tag,
@@ -103,6 +120,9 @@ static struct dcm_client_slab *slab_new(struct client_donor *d, u32 extent,
 	s->ref = *ref;
 	s->ref.peer = d->idx;
 	s->ref.fd = -1;
+	s->ref.rank = transport == DCM_WT_SHM ? DCM_RANK_HOST :
+		      d->load.file	      ? DCM_RANK_FILE :
+						DCM_RANK_MEMORY;
 	s->client = client;
 	s->donor = d->idx;
 	s->extent = extent;
@@ -115,6 +135,8 @@ static struct dcm_client_slab *slab_new(struct client_donor *d, u32 extent,
 	s->next = client->slabs;
 	client->slabs = s;
 	pthread_mutex_unlock(&client->lock);
+	s->next_of_extent = client->of_extent[extent];
+	client->of_extent[extent] = s;
 	d->load.mine++;
 	return s;
 }
@@ -138,8 +160,7 @@ struct dcm_client_slab *dcm_client_adopt_slab(struct dcm_client *client,
 	s->populated = s->ref.bytes;
 	if (transport == DCM_WT_VERBS)
 		d->verbs = VERBS_ON;
-	if (current)
-		client->cur[extent] = s;
+	s->member = current;
 	return s;
 }
 
@@ -154,8 +175,10 @@ static void slab_free(struct dcm_client *client, struct dcm_client_slab *s)
 	if (client->counted_slab == s)
 		client->counted_slab = NULL;
 	pthread_mutex_unlock(&client->lock);
-	if (client->cur[s->extent] == s)
-		client->cur[s->extent] = NULL;
+	for (p = &client->of_extent[s->extent]; *p != s;
+	     p = &(*p)->next_of_extent)
+		;
+	*p = s->next_of_extent;
 	if (!s->dead)
 		client->donor[s->donor].load.mine--;
 	client_slab_unmap(s);
@@ -237,7 +260,7 @@ void client_slab_attach(struct client_donor *d, u32 extent,
 	} else {
 		d->want_data = true;
 	}
-	client->cur[extent] = s;
+	s->member = true;
 	client_place_done(client, extent);
 	client->cb->attached(client->arg, extent, s);
 	return;
@@ -257,8 +280,7 @@ static void slab_lost(struct dcm_client *client, struct dcm_client_slab *s)
 	__atomic_store_n(&s->dead, true, __ATOMIC_SEQ_CST);
 	d->load.mine--;
 	client->nr_lost++;
-	if (client->cur[s->extent] == s)
-		client->cur[s->extent] = NULL;
+	s->member = false;
 	if (!client_slab_held(s))
 		return;
 	memcpy(donor.name, d->name, sizeof(donor.name));
@@ -464,15 +486,14 @@ void client_slabs_notes(struct dcm_client *client, u64 now)
 				client_slab_refuse(d, s->ref.id, now);
 			slab_taken(d, s);
 		}
-		/* unless the extent has a newer slab already */
+		if (what & (NOTE_OTHER | NOTE_RELEASE))
+			s->member = false;
+		/* unless the extent has another one already */
 		if (what & NOTE_OTHER &&
-		    (!client->cur[s->extent] || client->cur[s->extent] == s))
+		    client_slab_members(client, s->extent) < client->copies)
 			client_place_want(client, s->extent);
-		if (what & NOTE_RELEASE && s->state == SLAB_ATTACHED) {
+		if (what & NOTE_RELEASE && s->state == SLAB_ATTACHED)
 			s->state = SLAB_RELEASED;
-			if (client->cur[s->extent] == s)
-				client->cur[s->extent] = NULL;
-		}
 	}
 }
 
@@ -532,10 +553,12 @@ void client_slabs_period(struct dcm_client *client, u64 now_ns)
 		/*
 		 * A donor that serves its memory is alive, even if its
 		 * control side is silent. With @links the count is the
-		 * extent's: during a move it may be another donor's.
+		 * extent's: during a move, or with copies, it may be another
+		 * donor's.
 		 */
 		if (pages != s->pages_seen && s->transport != DCM_WT_SHM &&
-		    !(client->links && (s->leaving || s->evicting)))
+		    !(client->links &&
+		      (client->copies > 1 || s->leaving || s->evicting)))
 			client->donor[s->donor].data_ms = now_ns / 1000000u;
 		s->pages_seen = pages;
 		if (dcm_activity_update(&s->activity, pages, now_ns))

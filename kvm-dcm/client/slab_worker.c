@@ -8,11 +8,18 @@
  * thread does that:
  *
  *	attached -> ATTACH -> in use -> EVICT: wants another, moves, releases
- *	                         '----> LOST: marks pages, logs, releases
+ *	                       ^  |'--> LOST: marks pages, logs, releases
+ *	                       '-FILL
  *
  * An extent has one slab, and two while it moves: the newest record of an
  * extent leads to the older ones. A slab that is asked back before the pager
  * has it is given back at once.
+ *
+ * An extent with copies has two or three. When one is added it is filled: pages
+ * are copied to it that the others have. What a donor that was away for a while
+ * has missed is found by looking at all extents once a second, which also tells
+ * what donors' deaths would cost (risk.c). A fill that was begun is not left: if
+ * its record goes, another one of the extent begins it again.
  *
  * All slabs of a donor are lost within moments, so the worker waits until no
  * more follow, and logs one line for the donor.
@@ -34,6 +41,7 @@
 #define AGAIN_MS 50
 #define LOSS_DELAY_NS (50ull * 1000 * 1000) /* between losses of one donor */
 #define STARVED_MS 10000u
+#define LOOK_NS (1000ull * 1000 * 1000) /* between looks for thin pages */
 
 /**
  * struct round - one round over the queue
@@ -191,6 +199,17 @@ bool dcm_slab_worker_losing(struct dcm_slab_worker *w)
 	return losing;
 }
 
+/* Have an extent's slabs filled. The worker's thread. */
+static void record_fill_want(struct dcm_slab_worker *w,
+			     struct dcm_slab_record *r)
+{
+	pthread_mutex_lock(&w->lock);
+	if (!(r->todo & DCM_SLAB_FILL))
+		WRITE_ONCE(w->nr_filling, w->nr_filling + 1);
+	record_queue(w, r, DCM_SLAB_FILL);
+	pthread_mutex_unlock(&w->lock);
+}
+
 /* ---- callbacks, in the client's thread ---- */
 
 void dcm_slab_worker_attached(void *arg, u32 extent,
@@ -308,6 +327,8 @@ static bool record_attach(struct dcm_slab_worker *w, struct dcm_slab_record *r,
 	pthread_mutex_lock(&w->lock);
 	r->todo &= ~DCM_SLAB_ATTACH;
 	pthread_mutex_unlock(&w->lock);
+	if (w->ops->fill && dcm_slab_worker_other(w, r))
+		record_fill_want(w, r);
 	/* the extent's older slab may have been waiting for this one */
 	round_again(rd, 0);
 	return false;
@@ -343,6 +364,51 @@ static bool record_move(struct dcm_slab_worker *w, struct dcm_slab_record *r,
 	}
 }
 
+static void record_fill_done(struct dcm_slab_worker *w,
+			     struct dcm_slab_record *r)
+{
+	pthread_mutex_lock(&w->lock);
+	r->todo &= ~DCM_SLAB_FILL;
+	pthread_mutex_unlock(&w->lock);
+	WRITE_ONCE(w->nr_filling, w->nr_filling - 1);
+}
+
+static void record_fill(struct dcm_slab_worker *w, struct dcm_slab_record *r,
+			struct round *rd)
+{
+	int err;
+
+	/* its slab changes under the pager's hands: a copy would be out of date */
+	if (w->ops->held && w->ops->held(w, r->extent)) {
+		round_again(rd, AGAIN_MS);
+		return;
+	}
+	err = w->ops->fill(w, r);
+	if (err == -EAGAIN)
+		round_again(rd, 0);
+	else if (err > 0)
+		round_again(rd, err);
+	else
+		record_fill_done(w, r);
+}
+
+/* A record goes: another one of its extent has to do what it began. */
+static void record_fill_leave(struct dcm_slab_worker *w,
+			      struct dcm_slab_record *r)
+{
+	struct dcm_slab_record *other = dcm_slab_worker_other(w, r);
+	bool begun;
+
+	pthread_mutex_lock(&w->lock);
+	begun = r->todo & DCM_SLAB_FILL;
+	pthread_mutex_unlock(&w->lock);
+	if (!begun)
+		return;
+	record_fill_done(w, r);
+	if (other)
+		record_fill_want(w, other);
+}
+
 static bool record_work(struct dcm_slab_worker *w, struct dcm_slab_record *r,
 			struct round *rd)
 {
@@ -357,7 +423,77 @@ static bool record_work(struct dcm_slab_worker *w, struct dcm_slab_record *r,
 		return record_lose(w, r, rd);
 	if (todo & DCM_SLAB_ATTACH)
 		return todo & DCM_SLAB_EVICT || record_attach(w, r, rd);
-	return todo & DCM_SLAB_EVICT && record_move(w, r, rd, since_ns);
+	if (todo & DCM_SLAB_EVICT)
+		return record_move(w, r, rd, since_ns);
+	if (todo & DCM_SLAB_FILL)
+		record_fill(w, r, rd);
+	return false;
+}
+
+/* Is an extent filled? */
+static bool extent_filled(struct dcm_slab_worker *w, u32 extent)
+{
+	const struct dcm_slab_record *r;
+	bool filled = false;
+
+	pthread_mutex_lock(&w->lock);
+	for (r = w->record[extent]; r; r = r->next)
+		filled |= r->todo & DCM_SLAB_FILL;
+	pthread_mutex_unlock(&w->lock);
+	return filled;
+}
+
+/* Count an extent's risk, and have it filled if a donor lacks pages of it. */
+static void extent_look(struct dcm_slab_worker *w, u32 extent,
+			struct dcm_risk *risk)
+{
+	struct dcm_slab_record *r, *any = NULL;
+	bool filled = false, thin = false;
+	u64 donors = 0;
+	u32 slabs = 0;
+
+	for (r = dcm_slab_worker_first(w, extent); r; r = r->next) {
+		if (!r->attached)
+			continue;
+		any = r;
+		slabs++;
+		donors |= 1ull << r->slab->donor;
+	}
+	if (!any)
+		return;
+	if (w->ops->fill && slabs > 1) {
+		filled = extent_filled(w, extent);
+		thin = !filled && w->ops->thin(w, extent);
+		if (thin)
+			record_fill_want(w, any);
+	}
+	if (thin)
+		risk->thin++;
+	else
+		risk->with[min(slabs, DCM_CLIENT_COPIES_MAX)]++;
+	dcm_risk_add(risk, donors, thin || filled);
+}
+
+static void extents_look(struct dcm_slab_worker *w, u64 now)
+{
+	struct dcm_risk risk = { 0 };
+	u32 i;
+
+	if (now - w->looked_ns < LOOK_NS)
+		return;
+	w->looked_ns = now;
+	for (i = 0; i < w->nr_extents; i++)
+		extent_look(w, i, &risk);
+	pthread_mutex_lock(&w->lock);
+	w->risk = risk;
+	pthread_mutex_unlock(&w->lock);
+}
+
+void dcm_slab_worker_risk(struct dcm_slab_worker *w, struct dcm_risk *risk)
+{
+	pthread_mutex_lock(&w->lock);
+	*risk = w->risk;
+	pthread_mutex_unlock(&w->lock);
 }
 
 /* Log what was lost with a donor, once all its slabs are dealt with. */
@@ -380,15 +516,17 @@ int dcm_slab_worker_round(struct dcm_slab_worker *w)
 	struct round rd = { .ms = -1 };
 	u32 i;
 
+	rd.now = dcm_clock_ns();
+	extents_look(w, rd.now);
 	pthread_mutex_lock(&w->lock);
 	r = w->todo;
 	w->todo = NULL;
 	w->todo_end = &w->todo;
 	pthread_mutex_unlock(&w->lock);
-	rd.now = dcm_clock_ns();
 	for (; r; r = next) {
 		next = r->next_todo;
 		if (record_work(w, r, &rd)) {
+			record_fill_leave(w, r);
 			record_release(w, r);
 		} else if (!record_rest(w, r)) {
 			*end = r;

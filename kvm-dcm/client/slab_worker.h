@@ -13,12 +13,14 @@
 
 #include "client.h"
 #include "loss.h"
+#include "risk.h"
 #include "../lib/log.h"
 
 /* struct dcm_slab_record.todo */
 #define DCM_SLAB_ATTACH 0x1u /* give it to the pager */
 #define DCM_SLAB_EVICT 0x2u /* the donor wants it back: move its pages */
 #define DCM_SLAB_LOST 0x4u /* mark its pages lost */
+#define DCM_SLAB_FILL 0x8u /* copy to slabs of its extent what they lack */
 
 /**
  * struct dcm_slab_record - a slab and what is to be done about it
@@ -46,6 +48,10 @@ struct dcm_slab_record {
 
 struct dcm_slab_worker;
 
+/* Pauses that @fill asks for */
+#define DCM_FILL_RATE_MS 10 /* the rebuild has used its rate */
+#define DCM_FILL_PASS_MS 50 /* a pass has ended, and pages had to be left */
+
 /**
  * struct dcm_slab_worker_ops - what differs between pagers
  * @record_bytes: size of the pager's records, whose first member is a struct
@@ -56,10 +62,16 @@ struct dcm_slab_worker;
  * @wake: have the worker's thread call dcm_slab_worker_round(); any thread
  * @attach: give a slab to the pager. 0; -EAGAIN: not now, the extent has two;
  *	else the pager refuses the slab, and has logged why
- * @held: the extent has to stay where it is for now; may be %NULL
+ * @held: a GC worker uses the extent's slab: it is neither moved nor filled for
+ *	now; may be %NULL
  * @move: move pages off a slab for a little while. 0, -ENOENT: the slab is
  *	empty; -EAGAIN: there is more to move; -EIO: the slab is gone; else it
  *	has to wait for another slab or for memory
+ * @fill: copy pages to slabs of the record's extent that lack them, for a little
+ *	while. 0: none lacks any; -EAGAIN: there is more; above 0: there is, and
+ *	so many ms can be waited for it. %NULL: an extent has one slab
+ * @thin: whether pages of an extent may lack in a slab of it; may be %NULL, as
+ *	@fill
  * @lose: mark the slab's pages lost. Pages that had no other copy; -EAGAIN:
  *	call it again; else the pager does not have the slab
  *
@@ -73,6 +85,8 @@ struct dcm_slab_worker_ops {
 	int (*attach)(struct dcm_slab_worker *w, struct dcm_slab_record *r);
 	bool (*held)(struct dcm_slab_worker *w, u32 extent);
 	int (*move)(struct dcm_slab_worker *w, struct dcm_slab_record *r);
+	int (*fill)(struct dcm_slab_worker *w, struct dcm_slab_record *r);
+	bool (*thin)(struct dcm_slab_worker *w, u32 extent);
 	s64 (*lose)(struct dcm_slab_worker *w, struct dcm_slab_record *r);
 };
 
@@ -101,6 +115,9 @@ struct dcm_slab_donor {
  * @todo: the queue of records with something to do
  * @todo_end: where the next one is put
  * @nr_losing: slabs whose pages are not marked lost yet
+ * @looked_ns: when extents were last looked at
+ * @risk: what that found; under the lock
+ * @nr_filling: extents that are being filled; READ_ONCE()
  * @nr_lost: extents of which pages were lost so far; READ_ONCE()
  * @say_starved: of a log line; the client thread's
  * @donor: by the client's numbers
@@ -115,6 +132,9 @@ struct dcm_slab_worker {
 	struct dcm_slab_record *todo;
 	struct dcm_slab_record **todo_end;
 	u32 nr_losing;
+	u64 looked_ns;
+	struct dcm_risk risk;
+	u32 nr_filling;
 	u32 nr_lost;
 	struct dcm_log_rate say_starved;
 	struct dcm_slab_donor donor[DCM_CONFIG_DONORS_MAX];
@@ -178,6 +198,9 @@ void dcm_slab_worker_each(struct dcm_slab_worker *w,
  */
 bool dcm_slab_worker_where(struct dcm_slab_worker *w, u32 extent, u32 *donor,
 			   u64 *slab);
+
+/* What the death of donors would cost, as of up to a second ago. Any thread. */
+void dcm_slab_worker_risk(struct dcm_slab_worker *w, struct dcm_risk *risk);
 
 /* Whether a slab is lost and its pages are not marked yet. Any thread. */
 bool dcm_slab_worker_losing(struct dcm_slab_worker *w);

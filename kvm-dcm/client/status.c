@@ -14,6 +14,7 @@ static void donor_status(struct client_donor *d,
 	u32 lane, n = 0;
 	u64 rtt = 0;
 
+	st->number = d->idx;
 	memcpy(st->name, d->name, sizeof(st->name));
 	memcpy(st->address, d->address, sizeof(st->address));
 	memcpy(st->why, d->why, sizeof(st->why));
@@ -65,6 +66,7 @@ void client_status_publish(struct dcm_client *client)
 	st->evicting = 0;
 	st->slabs = 0;
 	st->lost = client->nr_lost;
+	st->near = client->nr_near;
 	for (i = 0; i < client->nr_donors; i++)
 		donor_status(&client->donor[i], &st->donor[i]);
 	for (s = client->slabs; s; s = s->next) {

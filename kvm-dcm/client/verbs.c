@@ -210,7 +210,7 @@ static void pair_elsewhere(struct client_lane_slot *s,
 
 	p->st = PAIR_CONNECT;
 	p->ep = client->links->pair(client->arg, s->donor->idx, lane_of(s), to,
-				    &p->shown, &err);
+				    &p->shown, client_late_ms(client), &err);
 	if (!p->ep)
 		pair_failed(s, strerror(-err), now);
 }
@@ -289,7 +289,7 @@ static void pair_connect(struct client_lane_slot *s, u64 now)
 	struct client_verbs_device *dev = device_get(client, p->id->verbs);
 	struct dcm_verbs_args args = {
 		.id = p->id,
-		.silence_ns = DCM_WIRE_SILENCE_MS * 1000000ull,
+		.silence_ns = client_late_ms(client) * 1000000ull,
 	};
 	struct rdma_conn_param param = {
 		.private_data_len = DCM_WIRE_SHOW_BYTES,

@@ -250,40 +250,66 @@ int dcm_tunable_set(struct dcm_vm *vm, const char *name, u64 value);
 u64 dcm_tunable_get(const struct dcm_vm *vm, enum dcm_tunable_id id);
 
 /**
+ * dcm_extent_sums() - give an extent memory for its pages' sums
+ * @vm: its ops have sum() and wrong()
+ * @extent: has had at most one slab, and no such memory, so far
+ * @mem: extent_pages words, all zero; the caller's again after dcm_vm_destroy()
+ *
+ * From its second slab on, pages are compared with their sums when they are
+ * read. Slab worker only.
+ */
+void dcm_extent_sums(struct dcm_vm *vm, u32 extent, u32 *mem);
+
+/** dcm_extent_sums_of() - the memory of dcm_extent_sums(), or %NULL */
+u32 *dcm_extent_sums_of(const struct dcm_vm *vm, u32 extent);
+
+/**
  * dcm_extent_attach() - give an extent a slab
  *
- * If the extent has a slab already it begins to move: new write-backs go to
- * @slab, dcm_extent_move() brings the rest. Slab worker only. @slab must live
- * until the extent has detached it.
+ * The extent may have other slabs: write-backs go to all of them. Slab worker
+ * only. @slab must live until the extent has detached it.
  *
- * Return: 0, -EINVAL, or -EBUSY while a move is still going on.
+ * Return: 0, -EINVAL, or -EBUSY: the extent has %DCM_SLOTS slabs.
  */
 int dcm_extent_attach(struct dcm_vm *vm, u32 extent, struct dcm_slab_ref *slab);
 
 /**
- * dcm_extent_move() - bring an extent's pages off one slab
+ * dcm_extent_fill() - copy pages to slabs of their extent that lack them
+ * @lane: the slab worker's lane
+ * @cursor: 0 at first; where the pass has got to
+ *
+ * Never waits: starts a batch of blocks, or continues the batch under way, and
+ * returns. One move (fill or drain) at a time on a lane, and none on a lane that
+ * takes faults: moves use the fetches' buffers.
+ *
+ * Return: 0 when every page that is not direct is on all slabs that take writes,
+ * -EAGAIN when there is more to do, -ENOENT.
+ */
+int dcm_extent_fill(struct dcm_lane *lane, u32 extent, u32 *cursor);
+
+/**
+ * dcm_extent_drain() - take an extent's pages off one slab
  * @lane: the slab worker's lane
  * @slab: the slab to empty
- * @cursor: 0 at first; where the move has got to
+ * @cursor: 0 at first; where the pass has got to
  *
- * Never waits: starts a batch of blocks, or continues the batch under way,
- * and returns. Blocks go to the extent's other slab or, where there is none,
- * into direct memory as far as it has room. One move at a time on a lane, and
- * none on a lane that takes faults: moves use the fetches' buffers.
+ * Never waits, as dcm_extent_fill(). Pages that another slab has are only taken
+ * off; others go to the slabs that take writes or, where the extent has no other
+ * slab, into direct memory as far as it has room.
  *
  * Return: 0 and the slab detached when nothing is left on it (nothing will
  * touch it again), -EAGAIN when there is more to do, -ENOSPC when direct
  * memory has no room for the rest, -EIO when the slab can't be read (declare
  * it lost), -ENOENT when the extent does not use it.
  */
-int dcm_extent_move(struct dcm_lane *lane, u32 extent,
-		    struct dcm_slab_ref *slab, u32 *cursor);
+int dcm_extent_drain(struct dcm_lane *lane, u32 extent,
+		     struct dcm_slab_ref *slab, u32 *cursor);
 
 /**
  * dcm_extent_lost() - a slab is gone with its donor
  * @lane: the slab worker's lane
  *
- * Pages that were only on the slab are lost; pages that are also direct stay,
+ * Pages that no other slab has are lost; pages that are also direct stay,
  * and are written elsewhere later. Never waits: nothing new is posted to the
  * slab from the first call on. -EAGAIN: lanes still have I/O or blocks under
  * way there; let them run and call again.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * counter.h - what is counted, and latency histograms
+ * counter.h - what is counted, and of which latencies there are histograms
  *
  * Counters live in lanes and are written by their lane alone, so counting
  * costs no shared cache line; dcm_vm_stats() sums over lanes.
@@ -8,7 +8,7 @@
 #ifndef DCM_COUNTER_H
 #define DCM_COUNTER_H
 
-#include "../lib/dcm_context.h"
+#include "hist.h"
 
 /* X(id, text) */
 #define DCM_COUNTERS(X)                                                    \
@@ -26,9 +26,11 @@
 	X(FETCHES, "blocks fetched")                                       \
 	X(FETCHED_PAGES, "pages fetched")                                  \
 	X(FETCH_RETRIES, "fetches posted again after an error")            \
+	X(FAILOVERS, "of those, fetches posted to another donor at once")  \
 	X(WRITEBACKS, "blocks written back")                               \
 	X(WRITTEN_PAGES, "pages written back")                             \
 	X(WRITE_ERRORS, "write-backs that failed; the block stays direct") \
+	X(THIN_PAGES, "pages written to fewer donors than are open")       \
 	X(DOUBTED_PAGES, "pages whose write failed and might still land")  \
 	X(CANCELLED, "write-backs cancelled by a re-reference")            \
 	X(CLEAN_DROPS, "blocks dropped without a write")                   \
@@ -49,9 +51,11 @@
 	X(MIX_32K, "pages brought in or made zero in blocks of 32 KiB")    \
 	X(MIX_64K, "pages brought in or made zero in blocks of 64 KiB")    \
 	X(MOVED_PAGES, "pages moved to another donor")                     \
+	X(FILLED_PAGES, "pages copied to donors that lacked them")         \
 	X(PULLED_PAGES, "pages moved from a donor into direct memory")     \
 	X(DISCARDED_PAGES, "pages discarded by their owner")               \
 	X(LOST_PAGES, "pages lost with a donor")                           \
+	X(WRONG_PAGES, "pages of which a donor gave wrong bytes")          \
 	X(ILLEGAL, "illegal state transitions refused")
 
 enum dcm_counter_id {
@@ -64,10 +68,6 @@ enum dcm_counter_id {
 extern const char *const dcm_counter_names[DCM_C_NR];
 extern const char *const dcm_counter_texts[DCM_C_NR];
 
-/* Log-linear: eight buckets an octave, 12 % wide, 1 ns to over an hour. */
-#define DCM_HIST_SUB 8
-#define DCM_HIST_BUCKETS (42 * DCM_HIST_SUB)
-
 enum dcm_hist_id {
 	DCM_H_FAULT, /* fault taken to block installed */
 	DCM_H_FETCH, /* fetch posted to data here */
@@ -76,38 +76,5 @@ enum dcm_hist_id {
 };
 
 extern const char *const dcm_hist_names[DCM_H_NR];
-
-struct dcm_hist {
-	u64 bucket[DCM_HIST_BUCKETS];
-};
-
-static inline void dcm_hist_add(struct dcm_hist *h, u64 ns)
-{
-	unsigned int i = 0;
-
-	if (ns >= DCM_HIST_SUB) {
-		unsigned int oct = (unsigned int)ilog2(ns);
-
-		i = (oct - 2) * DCM_HIST_SUB +
-		    (unsigned int)((ns >> (oct - 3)) & (DCM_HIST_SUB - 1));
-		if (i >= DCM_HIST_BUCKETS)
-			i = DCM_HIST_BUCKETS - 1;
-	} else {
-		i = (unsigned int)ns;
-	}
-	WRITE_ONCE(h->bucket[i], h->bucket[i] + 1);
-}
-
-/**
- * dcm_hist_quantile() - value below which a share of the samples lie
- * @h: histogram
- * @bp: share in basis points, 5000 is the median
- *
- * Return: lower edge of the bucket the quantile falls in, in ns; 0 if empty.
- */
-u64 dcm_hist_quantile(const struct dcm_hist *h, unsigned int bp);
-
-/** dcm_hist_count() - number of samples in @h */
-u64 dcm_hist_count(const struct dcm_hist *h);
 
 #endif /* DCM_COUNTER_H */

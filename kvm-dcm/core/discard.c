@@ -5,7 +5,7 @@
  * Balloon, free page reporting, MADV_DONTNEED, hole punching: from now on the
  * pages read zero and count as never written: no slab, no network. The copy
  * on a donor is just forgotten; it is never read again, because a page without
- * PD_REMOTE is not fetched. A discard also makes a LOST page usable again.
+ * a slot is not fetched. A discard also makes a LOST page usable again.
  *
  * Pages without descriptors read zero already, and are skipped. Whole blocks
  * are dropped in any state. A block that is only partly discarded is split
@@ -13,8 +13,7 @@
  */
 #include "internal.h"
 
-#define PD_FORGET (PD_REMOTE | PD_SLAB1 | PD_LOST | PD_WROTE | PD_DIRECT | \
-		   PD_RESIDENCY)
+#define PD_FORGET (PD_AT | PD_LOST | PD_WROTE | PD_DIRECT | PD_RESIDENCY)
 
 static void pages_forget(struct dcm_vm *vm, u32 head, unsigned int order)
 {

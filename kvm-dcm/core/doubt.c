@@ -13,11 +13,13 @@
  *     (docs/protocol.md, "After a broken connection"): dcm_lane_fenced();
  *   - or the extent no longer uses the slab: it was lost, or moved off.
  *
- * The write-back itself ends at once: its frame and descriptor are free, and
- * the block is Inactive and dirty. A move of such a page needs no check: all
- * moves are one lane's, which posts nothing to that donor before the donor has
- * welcomed it again. dcm-tc18 has one queue pair for all processors and no
+ * The write-back itself ends at once: its frame and descriptor are free. If
+ * another slot has the pages the block is NotDirect, and is read from there;
+ * else it is Inactive and dirty. dcm-tc18 has one queue pair for all processors and no
  * reconnection, so it has no such case.
+ *
+ * A page is in one doubt at a time, as it is not written meanwhile. Its WRITEs
+ * to several slots are one doubt, which ends with the last of them.
  *
  * A lane remembers its own doubts. Its table always has room for what is in
  * flight: a lane whose table is full starts no write-back and no move.
@@ -46,49 +48,70 @@ bool dcm_doubt_room(const struct dcm_lane *lane)
 }
 
 /**
- * dcm_doubt_add() - a WRITE failed with its connection
- * @lane: the lane that posted it; the caller's
+ * dcm_doubt_add() - WRITEs of a block failed with their connections
+ * @lane: the lane that posted them; the caller's
  * @gfn: first page
- * @pages: pages of the WRITE, counted from @gfn, a bit each; their block is
- *	locked or BUSY, and its extent still has the slab
- * @slab: which of the extent's slabs
- * @peer: the donor of that slab
+ * @pages: pages of the WRITEs, counted from @gfn, a bit each; their block is
+ *	locked or BUSY
+ * @slots: the extent's slots that were written to; the write-back or move still
+ *	counts there
  */
-void dcm_doubt_add(struct dcm_lane *lane, u32 gfn, u16 pages, u8 slab, u32 peer)
+void dcm_doubt_add(struct dcm_lane *lane, u32 gfn, u16 pages, u8 slots)
 {
 	const struct dcm_extent *e = extent_of(lane->vm, gfn);
+	struct dcm_doubt *d = &lane->doubt[lane->nr_doubt++];
 	u32 i;
 
 	for (i = 0; pages >> i; i++)
 		if (pages >> i & 1)
 			pd_set(pd_of(lane->vm, gfn + i), PD_INFLIGHT);
-	lane->doubt[lane->nr_doubt++] = (struct dcm_doubt){
-		.gfn = gfn,
-		.peer = peer,
-		.attached = READ_ONCE(e->attached[slab]),
-		.pages = pages,
-		.slab = slab,
-	};
+	d->gfn = gfn;
+	d->pages = pages;
+	d->slots = slots;
+	for (; slots; slots &= slots - 1) {
+		i = ffs_u32(slots) - 1;
+		d->peer[i] = READ_ONCE(e->peer[i]);
+		d->since[i] = READ_ONCE(e->slot[i].since);
+	}
 	atomic64_add(1, &lane->vm->doubts);
 	dcm_count(lane, DCM_C_DOUBTED_PAGES, hweight16(pages));
 }
 
-/* The WRITE of entry @i has happened or never will. */
-static void doubt_end(struct dcm_lane *lane, u32 i)
+/*
+ * The WRITEs of entry @i to these slots have happened or never will. True: that
+ * was all.
+ */
+static bool doubt_end(struct dcm_lane *lane, u32 i, u8 slots)
 {
-	const struct dcm_doubt *d = &lane->doubt[i];
+	struct dcm_doubt *d = &lane->doubt[i];
 	u32 k;
 
+	d->slots &= (u8)~slots;
+	if (d->slots)
+		return false;
 	for (k = 0; d->pages >> k; k++)
 		if (d->pages >> k & 1)
 			pd_landed(pd_of(lane->vm, d->gfn + k));
 	lane->doubt[i] = lane->doubt[--lane->nr_doubt];
 	atomic64_sub(1, &lane->vm->doubts);
+	return true;
 }
 
 void dcm_lane_fenced(struct dcm_lane *lane, u32 peer)
 {
 	lane->fenced |= 1ull << peer;
+	lane->down &= ~(1ull << peer);
+}
+
+/* A write-back of which some WRITEs have failed, and others have not ended. */
+static void wb_fence(struct dcm_wb *wb, u64 fenced)
+{
+	const struct dcm_extent *e = extent_of(wb->lane->vm, wb->gfn);
+	u32 s;
+
+	for (s = 0; s < DCM_SLOTS; s++)
+		if (wb->doubt[s] && fenced >> READ_ONCE(e->peer[s]) & 1)
+			wb->doubt[s] = 0;
 }
 
 /*
@@ -99,16 +122,41 @@ void dcm_lane_fenced(struct dcm_lane *lane, u32 peer)
 void dcm_doubt_fence(struct dcm_lane *lane)
 {
 	u64 fenced = lane->fenced;
-	u32 i = lane->nr_doubt;
+	u32 i = lane->nr_doubt, s;
 
 	lane->fenced = 0;
-	while (i--)
-		if (fenced >> lane->doubt[i].peer & 1)
-			doubt_end(lane, i);
-	/* Write-backs of which some WRITEs failed and others are not posted. */
+	while (i--) {
+		const struct dcm_doubt *d = &lane->doubt[i];
+		u8 slots = 0;
+
+		for (s = 0; s < DCM_SLOTS; s++)
+			if (d->slots >> s & 1 && fenced >> d->peer[s] & 1)
+				slots |= (u8)(1u << s);
+		if (slots)
+			doubt_end(lane, i, slots);
+	}
 	for (i = 0; lane->nr_wb && i < DCM_WBS_MAX; i++)
-		if (lane->wb[i].in_use && fenced >> lane->wb[i].peer & 1)
-			lane->wb[i].doubt = 0;
+		if (lane->wb[i].in_use)
+			wb_fence(&lane->wb[i], fenced);
+}
+
+/* Slots of a doubt whose slab the extent does not use any more. */
+static u8 doubt_over(const struct dcm_vm *vm, const struct dcm_doubt *d)
+{
+	const struct dcm_extent *e = extent_of(vm, d->gfn);
+	u8 over = 0, m;
+
+	for (m = d->slots; m; m &= m - 1) {
+		u32 s = ffs_u32(m) - 1;
+		/* Pairs with dcm_extent_lost(). */
+		u8 gone = smp_load_acquire(&e->gone);
+
+		/* Pairs with dcm_extent_attach(). */
+		if ((gone >> s & 1) || !smp_load_acquire(&e->slot[s].slab) ||
+		    READ_ONCE(e->slot[s].since) != d->since[s])
+			over |= (u8)(1u << s);
+	}
+	return over;
 }
 
 /* End the doubts about slabs that their extents do not use any more. */
@@ -118,18 +166,9 @@ unsigned int dcm_doubt_poll(struct dcm_lane *lane)
 	u32 i = lane->nr_doubt;
 
 	while (i--) {
-		const struct dcm_doubt *d = &lane->doubt[i];
-		const struct dcm_extent *e = extent_of(lane->vm, d->gfn);
+		u8 over = doubt_over(lane->vm, &lane->doubt[i]);
 
-		/* Pairs with dcm_extent_lost(). */
-		bool gone = smp_load_acquire(&e->gone[d->slab]);
-
-		/* Pairs with dcm_extent_attach(). */
-		if (!gone && smp_load_acquire(&e->slab[d->slab]) &&
-		    READ_ONCE(e->attached[d->slab]) == d->attached)
-			continue;
-		doubt_end(lane, i);
-		n++;
+		n += over && doubt_end(lane, i, over);
 	}
 	return n;
 }

@@ -302,7 +302,7 @@ u32 dcm_eblk_grow_empty(struct dcm_lane *lane, u32 head, unsigned int *order)
 	/* a fault brings in no larger ones */
 	while (top && (4ull << top) > READ_ONCE(vm->budget))
 		top--;
-	return block_grow(vm, head, order, top, PD_LOST | PD_REMOTE);
+	return block_grow(vm, head, order, top, PD_LOST | PD_AT);
 }
 
 /* Order of a page's block, 0 if it is not direct. A hint: no lock is held. */
@@ -340,5 +340,5 @@ u32 dcm_eblk_grow_fresh(struct dcm_lane *lane, u32 head, unsigned int *order)
 		near = order_here(vm, head - 1);
 	if (after < vm->nr_pages)
 		near = max(near, order_here(vm, after));
-	return block_grow(vm, head, order, min(near, top), PD_LOST | PD_REMOTE);
+	return block_grow(vm, head, order, min(near, top), PD_LOST | PD_AT);
 }

@@ -157,6 +157,33 @@ enum evict_result {
 	EVICT_CUT, /* nor soon: its donor does not answer */
 };
 
+/* Clean pages of a locked block that some open slot lacks, though others have them. */
+static u16 pages_thin(const struct dcm_vm *vm, u32 head, unsigned int order)
+{
+	const struct dcm_extent *e = extent_of(vm, head);
+	u8 used = READ_ONCE(e->used), open = READ_ONCE(e->open);
+	u16 thin = 0;
+	u32 i;
+
+	if (likely(!(used & (used - 1))))
+		return 0;
+	for (i = 0; i < 1u << order; i++) {
+		u32 w = pd_word(pd_of(vm, head + i));
+
+		if (!(w & PD_DIRTY) && pd_lacks(w, open))
+			thin |= (u16)(1u << i);
+	}
+	return thin;
+}
+
+/* A clean block: locked, BUSY or not; not locked on return. */
+static void evict_clean(struct dcm_lane *lane, u32 head, unsigned int order,
+			u32 frame)
+{
+	dcm_count(lane, DCM_C_CLEAN_DROPS, 1);
+	dcm_evict_finish(lane, head, order, frame);
+}
+
 /*
  * Let an Inactive block go: locked, in no queue; not locked on return. @whole:
  * write zero pages too, so that the donor has all of them.
@@ -169,32 +196,38 @@ static enum evict_result evict_block(struct dcm_lane *lane, u32 head,
 	unsigned int order = pd_order(pd_word(pd)), i;
 	u16 dirty = dcm_block_flag(vm, head, order, PD_DIRTY);
 	enum evict_result result = EVICT_STUCK;
-	u16 zero, pages;
+	u16 zero, pages, thin = pages_thin(vm, head, order), more = 0;
 	u32 frame = pd->frame;
 
 	if (whole)
-		dirty |= page_mask(order) &
-			 (u16)~dcm_block_flag(vm, head, order, PD_REMOTE);
-	if (!dirty) {
-		dcm_count(lane, DCM_C_CLEAN_DROPS, 1);
-		dcm_evict_finish(lane, head, order, frame);
+		more = page_mask(order) &
+		       (u16)~dcm_block_flag(vm, head, order, PD_AT);
+	/* What is here need not be read from a donor to be filled in. */
+	else if (unlikely(thin) && !lane->down)
+		more = thin & (u16)~dcm_block_inflight(vm, head, order);
+	more &= (u16)~dirty;
+	if (!(dirty | more)) {
+		evict_clean(lane, head, order, frame);
 		return EVICT_GONE;
 	}
 	pd_set(pd, PD_BUSY);
 	pd_unlock(pd);
-	zero = vm->ops->zero_mask(lane, frame, order, dirty);
-	pages = whole ? dirty : dirty & (u16)~zero;
+	pages = dirty | more;
+	zero = vm->ops->zero_mask(lane, frame, order, pages);
+	if (!whole)
+		pages &= (u16)~zero;
 	if (!pages) {
 		pd_lock(pd);
 		for (i = 0; i < 1u << order; i++)
 			if (zero & (1u << i))
-				pd_clear(pd_of(vm, head + i), PD_REMOTE);
+				pd_clear(pd_of(vm, head + i), PD_AT);
 		dcm_count(lane, DCM_C_ZERO_PAGES, hweight16(zero));
 		dcm_evict_finish(lane, head, order, frame);
 		return EVICT_GONE;
 	}
 	if (!(pages & dcm_block_inflight(vm, head, order))) {
-		int err = dcm_wb_start(lane, head, order, pages, zero);
+		int err = dcm_wb_start(lane, head, order, pages, zero,
+				       pages & more);
 
 		if (err == -ENODEV)
 			vm->ops->want_slab(vm, head >> vm->extent_shift);
@@ -205,8 +238,16 @@ static enum evict_result evict_block(struct dcm_lane *lane, u32 head,
 		}
 		if (err == -EIO)
 			return EVICT_CUT;
+		if (err == -EBUSY)
+			result = EVICT_CUT;
 	} else if (atomic64_read(&vm->doubts)) {
 		result = EVICT_CUT;
+	}
+	/* only @more, and that can wait */
+	if (unlikely(!dirty) && !whole) {
+		pd_lock(pd);
+		evict_clean(lane, head, order, frame);
+		return EVICT_GONE;
 	}
 	evict_postpone(lane, head, order);
 	return result;
@@ -355,8 +396,7 @@ unsigned int dcm_demoted(struct dcm_lane *lane, const struct dcm_unmap *v)
 	dcm_unmap_note(vm, v);
 	pd_lock(pd);
 	if (v->frame == DCM_NIL) {
-		dcm_count(lane, DCM_C_CLEAN_DROPS, 1);
-		dcm_evict_finish(lane, v->gfn, v->order, DCM_NIL);
+		evict_clean(lane, v->gfn, v->order, DCM_NIL);
 		return 1;
 	}
 	pd->frame = v->frame;

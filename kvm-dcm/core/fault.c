@@ -119,26 +119,13 @@ static enum dcm_fault_result fault_unmapped(struct dcm_lane *lane, u32 head,
 	return DCM_FAULT_DONE;
 }
 
-/* No page is LOST, and all remote pages are in one slab. */
-static bool block_uniform(const struct dcm_vm *vm, u32 head, unsigned int order)
-{
-	u16 remote = dcm_block_flag(vm, head, order, PD_REMOTE);
-	u16 second = dcm_block_flag(vm, head, order, PD_SLAB1) & remote;
-
-	return !dcm_block_flag(vm, head, order, PD_LOST) &&
-	       (!second || second == remote);
-}
-
 /*
  * Fetch it as a whole? Where prefetched pages go unused, a block falls apart
  * before it is fetched, rather than once more after it has wasted frames.
  */
-static bool block_worth(struct dcm_lane *lane, u32 head, unsigned int order)
+static bool block_worth(struct dcm_lane *lane, u32 head, struct dcm_sets sets)
 {
-	struct dcm_vm *vm = lane->vm;
-
-	return !dcm_tune(vm, DCM_T_elastic) ||
-	       !dcm_block_flag(vm, head, order, PD_REMOTE) ||
+	return !dcm_tune(lane->vm, DCM_T_elastic) || !sets.some ||
 	       dcm_eblk_worth(lane, head);
 }
 
@@ -172,6 +159,7 @@ static enum dcm_fault_result fault_notdirect(struct dcm_lane *lane, u32 head,
 	struct dcm_vm *vm = lane->vm;
 	u64 budget = READ_ONCE(vm->budget);
 	unsigned int order = *size;
+	struct dcm_sets sets = dcm_block_at(vm, head, order);
 
 	if (unlikely(pd_word(pd_of(vm, gfn)) & PD_LOST)) {
 		pd_unlock(pd_of(vm, head));
@@ -180,15 +168,17 @@ static enum dcm_fault_result fault_notdirect(struct dcm_lane *lane, u32 head,
 		return DCM_FAULT_LOST;
 	}
 	if (!(flags & FF_NOGROW)) {
-		if (!dcm_tune(vm, DCM_T_elastic))
+		if (!dcm_tune(vm, DCM_T_elastic)) {
 			head = dcm_eblk_grow_cold(lane, head, &order);
-		else if (!dcm_block_flag(vm, head, order, PD_REMOTE | PD_LOST))
+			sets = dcm_block_at(vm, head, order);
+		} else if (!sets.some && sets.at) {
+			/* what it grows by is fresh too */
 			head = dcm_eblk_grow_fresh(lane, head, &order);
+		}
 	}
 	/* Not one READ, too large, or not worth fetching as one. */
-	if (order &&
-	    (!block_uniform(vm, head, order) || (4ull << order) > budget ||
-	     !block_worth(lane, head, order))) {
+	if (order && (!sets.at || (4ull << order) > budget ||
+		      !block_worth(lane, head, sets))) {
 		dcm_eblk_reduce(lane, head, order);
 		pd_unlock(pd_of(vm, head));
 		*size = 0;
@@ -199,7 +189,8 @@ static enum dcm_fault_result fault_notdirect(struct dcm_lane *lane, u32 head,
 		pd_unlock(pd_of(vm, head));
 		return DCM_FAULT_STALL;
 	}
-	*f = dcm_fetch_begin(lane, head, order, gfn, flags & DCM_FF_WRITE);
+	*f = dcm_fetch_begin(lane, head, order, gfn, flags & DCM_FF_WRITE,
+			     sets);
 	pd_unlock(pd_of(vm, head));
 	if (!*f) {
 		dcm_frames_put(vm, 1u << order);

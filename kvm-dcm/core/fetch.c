@@ -18,8 +18,10 @@
  * prev and next hold the time of eviction; such a ghost list takes no memory
  * (the paper has none; ARC, 2Q and S3-FIFO do).
  *
- * A READ that fails is posted again, later and later, until it works or the
- * slab is declared gone; then the pages are LOST, never zero.
+ * A READ that fails is posted to another slot of the pages' set at once. When
+ * none is left it is posted again, later and later, until it works or all those
+ * slabs are declared gone; then the pages are LOST, never zero. Likewise for one
+ * that brings wrong bytes (sum.c): that slot is no longer in the pages' set.
  *
  * States of a fetch: FREE -> IO -> FREE, IO <-> RETRY.
  */
@@ -72,26 +74,27 @@ static bool evicted_lately(const struct dcm_vm *vm, u32 gfn)
 /**
  * dcm_fetch_begin() - set up a fetch
  * @lane: caller's lane
- * @head: block: locked, NotDirect, not BUSY, uniform (no LOST page, one slab);
+ * @head: block: locked, NotDirect, not BUSY, uniform (no LOST page, one slot);
  *	its frames are taken
  * @order: its size
  * @page: the page asked for, or %DCM_NIL: the slab is being emptied
  * @write: the access is a write
+ * @sets: where its pages are
  *
  * Return: the fetch, and the block BUSY; or %NULL when too many are in flight.
  */
 struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
-				  unsigned int order, u32 page, bool write)
+				  unsigned int order, u32 page, bool write,
+				  struct dcm_sets sets)
 {
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_fetch *f = fetch_alloc(lane);
-	u16 remote, wrote;
+	u16 remote = sets.some, wrote;
 	unsigned int first, last;
 
 	if (!f)
 		return NULL;
 	pd_set(pd_of(vm, head), PD_BUSY);
-	remote = dcm_block_flag(vm, head, order, PD_REMOTE);
 	wrote = dcm_block_flag(vm, head, order, PD_WROTE);
 	f->gfn = head;
 	f->order = (u8)order;
@@ -109,7 +112,9 @@ struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
 	f->again = remote && !f->pull && evicted_lately(vm, page);
 	f->sample = false;
 	f->tries = 0;
-	f->slab_idx = 0;
+	f->at = sets.at;
+	f->tried = 0;
+	f->slot = 0;
 	f->first = 0;
 	f->nr = 0;
 	f->t_fault = vm->ops->now_ns();
@@ -120,7 +125,6 @@ struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
 		last = (unsigned int)ilog2((u64)remote);
 		f->first = (u8)first;
 		f->nr = (u8)(last - first + 1);
-		f->slab_idx = !!(pd_word(pd_of(vm, head + first)) & PD_SLAB1);
 		f->sample = f->nr > 1 && !f->pull &&
 			    dcm_tune(vm, DCM_T_elastic) &&
 			    dcm_chance(lane, dcm_eblk_sample_bp(vm, head));
@@ -141,18 +145,24 @@ static void fetch_retry_later(struct dcm_lane *lane, struct dcm_fetch *f)
 	}
 }
 
-/* The slab is gone: pages only it held are lost, the access must stop. */
+/*
+ * No slot has the whole block any more. Pages that no slot has are lost, and the
+ * access to them must stop; others are fetched anew.
+ */
 static void fetch_lost(struct dcm_lane *lane, struct dcm_fetch *f)
 {
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_extent *e = extent_of(vm, f->gfn);
 	u32 nr = 1u << f->order, gfn = f->gfn, i, lost = 0;
+	u8 gone = READ_ONCE(e->gone);
 
 	for (i = 0; i < nr; i++) {
 		struct dcm_pd *pd = pd_of(vm, gfn + i);
+		u8 at = pd_at(pd_word(pd));
 
-		if (pd_word(pd) & PD_REMOTE) {
-			pd_assign(pd, PD_REMOTE, PD_LOST);
+		/* Other slots may have some pages, if not the whole block. */
+		if (at && !(at & (u8)~gone)) {
+			pd_assign(pd, PD_AT, PD_LOST);
 			lost++;
 		}
 	}
@@ -165,31 +175,55 @@ static void fetch_lost(struct dcm_lane *lane, struct dcm_fetch *f)
 	dcm_block_unbusy(lane, gfn, f->order);
 }
 
+/* Slots that the READ could be posted to now. */
+static u8 fetch_slots(const struct dcm_lane *lane, const struct dcm_fetch *f)
+{
+	return f->at &
+	       (u8) ~(f->tried | READ_ONCE(extent_of(lane->vm, f->gfn)->gone));
+}
+
+/* Post the READ to the best slot that takes it. */
 static void fetch_post(struct dcm_lane *lane, struct dcm_fetch *f)
 {
-	int err;
+	int err, slot;
 
 	f->io.op = DCM_IO_READ;
 	f->io.bytes = f->nr * DCM_PAGE_SIZE;
-	f->io.data = f->buf;
 	f->io.owner = f;
 	f->io.kind = DCM_IO_FETCH;
 	/* Posted at once, so the fault's time is near enough. */
-	f->io.posted_ns = f->tries ? 0 : f->t_fault;
-	err = dcm_extent_io(lane, f->gfn + f->first, f->slab_idx, &f->io);
-	if (!err) {
-		if (f->state == DCM_FETCH_RETRY)
-			lane->nr_retry--;
-		f->state = DCM_FETCH_IO;
+	f->io.posted_ns = f->tries || f->tried ? 0 : f->t_fault;
+	for (;;) {
+		slot = dcm_slot_pick(lane, f->gfn, f->at & (u8)~f->tried);
+		if (unlikely(slot < 0))
+			break;
+		f->slot = (u8)slot;
+		f->io.data = f->buf;
+		err = dcm_slot_io(lane, f->gfn + f->first, f->slot, &f->io);
+		if (likely(!err)) {
+			if (f->state == DCM_FETCH_RETRY)
+				lane->nr_retry--;
+			f->state = DCM_FETCH_IO;
+			return;
+		}
+		if (err == -EAGAIN) {
+			fetch_retry_later(lane, f);
+			return;
+		}
+		f->tried |= (u8)(1u << slot);
+		if (fetch_slots(lane, f))
+			dcm_count(lane, DCM_C_FAILOVERS, 1);
+	}
+	f->tried = 0;
+	/* A slot that was lost meanwhile may be in use again, for another slab. */
+	f->at &= dcm_block_at(lane->vm, f->gfn, f->order).at;
+	if (fetch_slots(lane, f)) {
+		fetch_retry_later(lane, f);
 		return;
 	}
-	if (err == -ESTALE) {
-		if (f->state == DCM_FETCH_RETRY)
-			lane->nr_retry--;
-		fetch_lost(lane, f);
-		return;
-	}
-	fetch_retry_later(lane, f);
+	if (f->state == DCM_FETCH_RETRY)
+		lane->nr_retry--;
+	fetch_lost(lane, f);
 }
 
 static void fetch_land(struct dcm_lane *lane, struct dcm_fetch *f);
@@ -233,8 +267,8 @@ static void page_landed(struct dcm_pd *pd, const struct dcm_fetch *f, u32 i)
 	else if (!(f->zero & (1u << i)))
 		set |= PD_PREFETCHED;
 	/* A pulled page leaves its slab: the direct copy is the only one. */
-	if (f->pull && (pd_word(pd) & PD_REMOTE))
-		pd_assign(pd, PD_RESIDENCY | PD_REMOTE, set | PD_DIRTY);
+	if (f->pull && (pd_word(pd) & PD_AT))
+		pd_assign(pd, PD_RESIDENCY | PD_AT, set | PD_DIRTY);
 	else
 		pd_assign(pd, PD_RESIDENCY, set);
 }
@@ -272,17 +306,52 @@ static void fetch_land(struct dcm_lane *lane, struct dcm_fetch *f)
 	dcm_block_unbusy(lane, head, order);
 }
 
+/* The READ did not bring what is wanted: try another slot, or later again. */
+static void fetch_failed(struct dcm_lane *lane, struct dcm_fetch *f)
+{
+	dcm_count(lane, DCM_C_FETCH_RETRIES, 1);
+	if (fetch_slots(lane, f)) {
+		dcm_count(lane, DCM_C_FAILOVERS, 1);
+		fetch_post(lane, f);
+		return;
+	}
+	f->tried = 0;
+	fetch_retry_later(lane, f);
+}
+
+/* Pages of the block whose bytes the READ brought, and brought wrong. */
+static u16 fetch_wrong(struct dcm_lane *lane, const struct dcm_fetch *f)
+{
+	u16 read = (u16)(((1u << f->nr) - 1) << f->first) & (u16)~f->zero;
+
+	return (u16)(dcm_sums_wrong(lane, f->gfn + f->first, &f->io,
+				    read >> f->first, false)
+		     << f->first);
+}
+
 /* The READ of @f completed. */
 void dcm_fetch_io_done(struct dcm_lane *lane, struct dcm_fetch *f)
 {
 	struct dcm_vm *vm = lane->vm;
 	u32 gfn = f->gfn;
-	u8 slab_idx = f->slab_idx;
+	u8 slot = f->slot;
+	u16 wrong;
 
 	if (unlikely(f->io.status)) {
-		dcm_extent_io_end(vm, gfn, slab_idx);
-		dcm_count(lane, DCM_C_FETCH_RETRIES, 1);
-		fetch_retry_later(lane, f);
+		dcm_slot_io_end(vm, gfn, slot);
+		f->tried |= (u8)(1u << slot);
+		fetch_failed(lane, f);
+		return;
+	}
+	wrong = fetch_wrong(lane, f);
+	if (unlikely(wrong)) {
+		dcm_sums_strike(lane, gfn, wrong, slot);
+		dcm_slot_io_end(vm, gfn, slot);
+		f->at = dcm_block_at(vm, gfn, f->order).at;
+		if (f->at)
+			fetch_failed(lane, f);
+		else
+			fetch_lost(lane, f);
 		return;
 	}
 	f->t_read = vm->ops->now_ns();
@@ -291,7 +360,7 @@ void dcm_fetch_io_done(struct dcm_lane *lane, struct dcm_fetch *f)
 			     f->t_read - f->io.posted_ns);
 	fetch_land(lane, f);
 	/* Only now: until here the bytes may be read out of the slab. */
-	dcm_extent_io_end(vm, gfn, slab_idx);
+	dcm_slot_io_end(vm, gfn, slot);
 }
 
 /* Post again the fetches that are due. Returns their number. */

@@ -114,7 +114,19 @@ static inline bool dcm_state_set(struct dcm_lane *lane, u32 head,
 	dcm_trace_state(lane->vm->priv, head, pd_order(w), pd_state(w), to);
 	return true;
 }
+
+/**
+ * struct dcm_sets - where the pages of a block are
+ * @some: pages that some slot holds, a bit each
+ * @at: slots that hold all of @some; none if a page is LOST
+ */
+struct dcm_sets {
+	u16 some;
+	u8 at;
+};
+
 u16 dcm_block_flags(const struct dcm_pd *pd, unsigned int order, u32 flag);
+struct dcm_sets dcm_block_sets(const struct dcm_pd *pd, unsigned int order);
 void dcm_block_unbusy(struct dcm_lane *lane, u32 head, unsigned int order);
 
 /* Pages of a block that have a flag: a bit each. Locked or BUSY. */
@@ -125,6 +137,24 @@ static inline u16 dcm_block_flag(const struct dcm_vm *vm, u32 head,
 
 	return order ? dcm_block_flags(pd, order, flag) :
 		       !!(pd_word(pd) & flag);
+}
+
+/* Where a block's pages are. Locked or BUSY. */
+static inline struct dcm_sets dcm_block_at(const struct dcm_vm *vm, u32 head,
+					   unsigned int order)
+{
+	const struct dcm_pd *pd = pd_of(vm, head);
+	struct dcm_sets s;
+	u32 w;
+
+	if (order)
+		return dcm_block_sets(pd, order);
+	w = pd_word(pd);
+	s.at = pd_at(w);
+	s.some = !!s.at;
+	if (unlikely(!s.at))
+		s.at = w & PD_LOST ? 0 : DCM_SLOTS_ALL;
+	return s;
 }
 
 /* fifo.c */
@@ -150,7 +180,8 @@ unsigned int dcm_eblk_order_max(const struct dcm_vm *vm);
 
 /* fetch.c */
 struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
-				  unsigned int order, u32 page, bool write);
+				  unsigned int order, u32 page, bool write,
+				  struct dcm_sets sets);
 void dcm_fetch_start(struct dcm_lane *lane, struct dcm_fetch *f);
 void dcm_fetch_io_done(struct dcm_lane *lane, struct dcm_fetch *f);
 unsigned int dcm_fetch_retry(struct dcm_lane *lane);
@@ -159,7 +190,7 @@ void dcm_frames_put(struct dcm_vm *vm, u32 nr);
 
 /* writeback.c */
 int dcm_wb_start(struct dcm_lane *lane, u32 head, unsigned int order, u16 pages,
-		 u16 zero);
+		 u16 zero, u16 clean);
 void dcm_wb_io_done(struct dcm_lane *lane, struct dcm_wb *wb,
 		    struct dcm_io *io);
 unsigned int dcm_wb_post(struct dcm_lane *lane);
@@ -174,8 +205,7 @@ void dcm_wb_copy(struct dcm_lane *lane, struct dcm_wb *wb, unsigned int order,
 /* doubt.c */
 u16 dcm_block_inflight(const struct dcm_vm *vm, u32 head, unsigned int order);
 bool dcm_doubt_room(const struct dcm_lane *lane);
-void dcm_doubt_add(struct dcm_lane *lane, u32 gfn, u16 pages, u8 slab,
-		   u32 peer);
+void dcm_doubt_add(struct dcm_lane *lane, u32 gfn, u16 pages, u8 slots);
 void dcm_doubt_fence(struct dcm_lane *lane);
 unsigned int dcm_doubt_poll(struct dcm_lane *lane);
 
@@ -194,11 +224,46 @@ void dcm_evict_finish(struct dcm_lane *lane, u32 head, unsigned int order,
 bool dcm_hint_keep(struct dcm_lane *lane, u32 head, unsigned int order);
 void dcm_hint_trim(struct dcm_lane *lane);
 
+/* slot.c */
+u8 dcm_slots_begin(struct dcm_vm *vm, u32 gfn, u8 slots);
+void dcm_slots_end_each(struct dcm_extent *e, u8 slots);
+
+/* A write, or an I/O, on each of these slots has ended: there is at least one. */
+static inline void dcm_slots_end(struct dcm_vm *vm, u32 gfn, u8 slots)
+{
+	struct dcm_extent *e = extent_of(vm, gfn);
+
+	if (unlikely(slots & (slots - 1)))
+		dcm_slots_end_each(e, slots);
+	else
+		atomic_dec_return_release(
+			&e->slot[ffs_u32(slots) - 1].inflight);
+}
+
+/* An I/O on a slot has ended. */
+static inline void dcm_slot_io_end(struct dcm_vm *vm, u32 gfn, u8 slot)
+{
+	atomic_dec_return_release(&extent_of(vm, gfn)->slot[slot].inflight);
+}
+
+u8 dcm_slots_target(struct dcm_lane *lane, u32 gfn, int *err);
+int dcm_slot_pick(const struct dcm_lane *lane, u32 gfn, u8 slots);
+int dcm_slot_io(struct dcm_lane *lane, u32 gfn, u8 slot, struct dcm_io *io);
+void dcm_lane_down(struct dcm_lane *lane, u32 peer);
+
+u8 dcm_slots_well(struct dcm_lane *lane, u32 gfn, u8 slots);
+
+/* sum.c */
+void dcm_sums_set(struct dcm_lane *lane, u32 head, u32 frame, u16 pages);
+u16 dcm_sums_wrong(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
+		   u16 pages, bool learn);
+void dcm_sums_strike(struct dcm_lane *lane, u32 gfn, u16 wrong, u8 slot);
+void dcm_sums_forget(struct dcm_vm *vm, u32 extent);
+
 /* extent.c */
-int dcm_extent_io(struct dcm_lane *lane, u32 gfn, u8 slab_idx,
-		  struct dcm_io *io);
-void dcm_extent_io_end(struct dcm_vm *vm, u32 gfn, u8 slab_idx);
-bool dcm_extent_write_begin(struct dcm_vm *vm, u32 gfn, u8 slab_idx);
+bool dcm_slot_detach(struct dcm_vm *vm, u32 extent, int slot);
+
+/* move.c */
 void dcm_move_io_done(struct dcm_lane *lane, struct dcm_move_op *m);
 
 #endif /* DCM_INTERNAL_H */

@@ -19,6 +19,14 @@ enum dcm_io_op {
 	DCM_IO_WRITE,
 };
 
+#define DCM_PEERS_MAX 64u
+
+/* dcm_slab_ref.rank */
+#define DCM_RANK_HOST 0u /* memory of this host */
+#define DCM_RANK_MEMORY 1u /* memory of another host */
+#define DCM_RANK_FILE 2u /* a file on a donor's disk */
+#define DCM_RANKS 3u
+
 /* What the core posted an operation for, and so what its owner is. */
 enum dcm_io_kind {
 	DCM_IO_FETCH, /* struct dcm_fetch */
@@ -30,7 +38,8 @@ enum dcm_io_kind {
  * struct dcm_slab_ref - one slab as a lane's endpoint sees it
  * @id: the donor's name for the slab, opaque
  * @bytes: its length; every access is checked against it before it is posted
- * @peer: the client's number of the donor that has it
+ * @peer: the client's number of the donor that has it, below %DCM_PEERS_MAX
+ * @rank: how far away it is, below %DCM_RANKS: reads prefer the nearest
  * @base: verbs: remote virtual address of byte 0; otherwise 0
  * @rkey: verbs: remote key; otherwise 0
  * @fd: shm: a memfd owned by the client, otherwise -1
@@ -45,6 +54,7 @@ struct dcm_slab_ref {
 	u32 rkey;
 	u32 peer;
 	int fd;
+	u8 rank;
 	void *map;
 };
 
@@ -66,6 +76,7 @@ struct dcm_slab_ref {
  * @next: next of the completion list; the transport's while in flight
  * @owner: for the poster; no transport touches it
  * @kind: likewise; says what @owner is
+ * @slot: likewise; which of the extent's slots @slab is in
  */
 struct dcm_io {
 	struct dcm_slab_ref *slab;
@@ -73,6 +84,7 @@ struct dcm_io {
 	u32 bytes;
 	enum dcm_io_op op;
 	bool zero;
+	u8 slot;
 	void *data;
 	int status;
 	u64 posted_ns;

@@ -42,7 +42,9 @@ enum dcm_fetch_state {
  * @hidden: out of install: pages left unmapped; ops->reveal() maps one
  * @buf: the pager's landing buffer, 64 KiB, for transports without
  *	%DCM_TR_DIRECT; the pager sets it once, when it makes the lane
- * @slab_idx: which of the extent's two slabs the block is read from
+ * @at: the extent's slots that hold the block
+ * @tried: of these, slots that a READ failed on, since it last waited
+ * @slot: which of them the block is read from
  * @tries: READs that failed
  * @again_ns: when to try again
  * @t_fault: when the fault was taken
@@ -66,7 +68,9 @@ struct dcm_fetch {
 	bool write;
 	bool again;
 	u16 hidden;
-	u8 slab_idx;
+	u8 at;
+	u8 tried;
+	u8 slot;
 	u16 tries;
 	void *buf;
 	u64 again_ns;
@@ -122,6 +126,10 @@ struct dcm_unmap {
  *	page tables: there the core calls unmap and remap.
  * @wake: let every access waiting on these pages try again.
  * @zero_mask: which of the pages under @mask of a frame are all zero.
+ * @sum: a sum of the bytes of page @page of @data, which is a READ's or what
+ *	frame_data() gave; only where dcm_extent_sums() is used.
+ * @wrong: a donor gave wrong bytes for the pages under @pages, counted from @gfn;
+ *	@lost of them no other donor has. For the log; as @sum.
  * @frame_data: address of page @page of a frame, for a WRITE.
  * @release: give a frame's memory back.
  * @discard: drop the content of mapped pages: unmap and free them.
@@ -148,6 +156,9 @@ struct dcm_ops {
 	void (*wake)(struct dcm_lane *lane, u32 gfn, u32 nr);
 	u16 (*zero_mask)(struct dcm_lane *lane, u32 frame, unsigned int order,
 			 u16 mask);
+	u32 (*sum)(struct dcm_lane *lane, const void *data, u32 page);
+	void (*wrong)(struct dcm_lane *lane, u32 gfn, u16 pages, u32 peer,
+		      u32 lost);
 	void *(*frame_data)(struct dcm_lane *lane, u32 frame,
 			    unsigned int page);
 	void (*release)(struct dcm_lane *lane, u32 frame, unsigned int order);

@@ -76,6 +76,24 @@ u16 dcm_block_flags(const struct dcm_pd *pd, unsigned int order, u32 flag)
 	return m;
 }
 
+struct dcm_sets dcm_block_sets(const struct dcm_pd *pd, unsigned int order)
+{
+	u32 at = PD_AT, lost = 0, some = 0, i;
+
+	for (i = 0; i < 1u << order; i++) {
+		u32 w = pd_word(&pd[i]);
+
+		lost |= w;
+		if (w & PD_AT) {
+			at &= w;
+			some |= 1u << i;
+		}
+	}
+	if (unlikely(lost & PD_LOST))
+		at = 0;
+	return (struct dcm_sets){ .some = (u16)some, .at = pd_at(at) };
+}
+
 /* Clear BUSY and unlock; wake the accesses that waited. */
 void dcm_block_unbusy(struct dcm_lane *lane, u32 head, unsigned int order)
 {
@@ -117,7 +135,9 @@ int dcm_pd_text(const struct dcm_vm *vm, u64 gfn, char *buf, unsigned int len)
 		{ PD_LOCK, " lock" },
 		{ PD_BUSY, " busy" },
 		{ PD_WAITER, " waiter" },
-		{ PD_REMOTE, " remote" },
+		{ 1u << PD_AT_SHIFT, " slot0" },
+		{ 2u << PD_AT_SHIFT, " slot1" },
+		{ 4u << PD_AT_SHIFT, " slot2" },
 		{ PD_LOST, " lost" },
 		{ PD_DIRTY, " dirty" },
 		{ PD_TOUCHED, " touched" },
@@ -125,7 +145,6 @@ int dcm_pd_text(const struct dcm_vm *vm, u64 gfn, char *buf, unsigned int len)
 		{ PD_WROTE, " wrote" },
 		{ PD_INFLIGHT, " inflight" },
 		{ PD_PREFETCHED, " prefetched" },
-		{ PD_SLAB1, " slab1" },
 	};
 	char *p = buf, *end = buf + len;
 	u32 w, head;

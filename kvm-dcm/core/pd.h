@@ -20,6 +20,8 @@
 #define DCM_PDS_SHIFT 8 /* log2 of the descriptors in a chunk */
 #define DCM_PDS_PAGES (1u << DCM_PDS_SHIFT)
 #define DCM_NIL U32_MAX /* no page, no frame */
+#define DCM_SLOTS 3u /* places for slabs that an extent has */
+#define DCM_SLOTS_ALL ((1u << DCM_SLOTS) - 1)
 
 /* dcm-tc18, 3.2 */
 enum dcm_state {
@@ -44,9 +46,8 @@ enum dcm_where {
 #define PD_STATE_MASK 0x0000000e
 #define PD_ORDER_SHIFT 4 /* every page: block is 2^order pages */
 #define PD_ORDER_MASK 0x00000070
-#define PD_REMOTE 0x00000080 /* a donor holds this content */
-#define PD_SLAB1 0x00000100 /* ... in the extent's slab[1], else slab[0] */
-#define PD_LOST 0x00000200 /* content went with its donor */
+#define PD_AT_SHIFT 7 /* slots of the extent that hold this content: */
+#define PD_AT 0x00000380 /* a set, one bit a slot; empty: none */
 #define PD_DIRTY 0x00000400 /* direct copy is newer than the donor's */
 #define PD_TOUCHED 0x00000800 /* accessed since it was fetched */
 #define PD_OBSERVED 0x00001000 /* TOUCHED is known, set or not */
@@ -59,12 +60,13 @@ enum dcm_where {
 #define PD_WHERE_MASK 0x000c0000
 #define PD_LANE_SHIFT 20 /* head: lane of its inactive queue */
 #define PD_LANE_MASK 0x03f00000
-#define PD_GUESSED 0x04000000 /* DIRTY only because it was mapped writable */
+#define PD_GUESSED 0x04000000 /* DIRTY, though no write of it is known */
 #define PD_FRESH 0x08000000 /* was new, zero, when it came in */
 #define PD_DIRECT 0x10000000 /* its owner wants it kept here */
 #define PD_KEPT 0x20000000 /* head: in vm->kept, not in Active */
 #define PD_SYNCED \
 	0x40000000 /* head: dcm_sync() has copied it to a donor */
+#define PD_LOST 0x80000000 /* content went with its donors */
 
 /* Flags of one residency of a page in direct memory. */
 #define PD_RESIDENCY                                                           \
@@ -97,6 +99,23 @@ static_assert(sizeof(struct dcm_pd) == 16, "16 bytes a page, all included");
 static inline enum dcm_state pd_state(u32 w)
 {
 	return (enum dcm_state)((w & PD_STATE_MASK) >> PD_STATE_SHIFT);
+}
+
+/* The set of slots that hold the page's content: bit s is slot s. */
+static inline u8 pd_at(u32 w)
+{
+	return (u8)((w & PD_AT) >> PD_AT_SHIFT);
+}
+
+/* Is the page on some slot, and not on all of @open? */
+static inline bool pd_lacks(u32 w, u8 open)
+{
+	return (w & PD_AT) && (open & (u8)~pd_at(w));
+}
+
+static inline u32 pd_at_bits(u32 slots)
+{
+	return slots << PD_AT_SHIFT;
 }
 
 static inline unsigned int pd_order(u32 w)

@@ -80,7 +80,7 @@ static u16 pages_unwritten(const struct dcm_vm *vm, u32 head,
 {
 	return dcm_block_flag(vm, head, order, PD_DIRTY) |
 	       (page_mask(order) &
-		(u16)~dcm_block_flag(vm, head, order, PD_REMOTE));
+		(u16)~dcm_block_flag(vm, head, order, PD_AT));
 }
 
 /* Prepare to unmap a mapped block: locked, unqueued; BUSY, unlocked after. */
@@ -235,7 +235,7 @@ static int sync_block(struct dcm_lane *lane, u32 gfn, bool keep, u32 *next)
 	switch (pd_state(w)) {
 	case DCM_NOTDIRECT:
 		missing = page_mask(order) &
-			  (u16)~dcm_block_flag(vm, head, order, PD_REMOTE);
+			  (u16)~dcm_block_flag(vm, head, order, PD_AT);
 		err = dcm_block_flag(vm, head, order, PD_LOST) ? -EIO : 0;
 		if (keep)
 			writes_forget(vm, head, order);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * tables.c - the names of states, tunables and counters; histograms
+ * tables.c - the names of states, tunables, counters and histograms
  *
  * Each table is made from the one list in its header, so that an enum, its
  * text and its documentation can't drift apart.
@@ -37,40 +37,3 @@ const char *const dcm_hist_names[DCM_H_NR] = {
 	[DCM_H_FETCH] = "fetch",
 	[DCM_H_WRITEBACK] = "writeback",
 };
-
-u64 dcm_hist_count(const struct dcm_hist *h)
-{
-	u64 n = 0;
-	unsigned int i;
-
-	for (i = 0; i < DCM_HIST_BUCKETS; i++)
-		n += READ_ONCE(h->bucket[i]);
-	return n;
-}
-
-static u64 bucket_floor(unsigned int i)
-{
-	unsigned int oct = i / DCM_HIST_SUB + 2;
-
-	if (i < DCM_HIST_SUB)
-		return i;
-	return (1ull << oct) + ((u64)(i % DCM_HIST_SUB) << (oct - 3));
-}
-
-u64 dcm_hist_quantile(const struct dcm_hist *h, unsigned int bp)
-{
-	u64 total = dcm_hist_count(h);
-	u64 rank, seen = 0;
-	unsigned int i;
-
-	if (!total)
-		return 0;
-	/* in steps that can't overflow: total * bp would at 2^50 samples */
-	rank = total / 10000 * bp + total % 10000 * bp / 10000;
-	for (i = 0; i < DCM_HIST_BUCKETS; i++) {
-		seen += READ_ONCE(h->bucket[i]);
-		if (seen > rank)
-			return bucket_floor(i);
-	}
-	return bucket_floor(DCM_HIST_BUCKETS - 1);
-}

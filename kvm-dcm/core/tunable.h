@@ -48,7 +48,16 @@
 	  "to learn whether its pages are touched. 0: never learns, blocks "   \
 	  "only grow")                                                         \
 	X(writebacks, "blocks", 32, 1, 64,                                     \
-	  "write-backs in flight per lane; bounds the memory above budget")
+	  "write-backs in flight per lane; bounds the memory above budget")    \
+	X(thin_after, "ms", 200, 0, 10000,                                     \
+	  "how long write-backs wait for one donor of several that does not "  \
+	  "answer, before they go to the others only; longer keeps all "       \
+	  "copies equal, shorter frees memory sooner. 0: at once")             \
+	X(sums, "bool", 1, 0, 1,                                               \
+	  "pages with copies are compared with a sum that this host keeps "    \
+	  "whenever they come back, so that a donor's wrong bytes are read "   \
+	  "from another donor; 4 bytes a page, and CPU time for each that "    \
+	  "leaves and comes back. 0: what donors give is believed")
 
 enum dcm_tunable_id {
 #define X(id, unit, def, lo, hi, why) DCM_T_##id,
@@ -60,7 +69,7 @@ enum dcm_tunable_id {
 /**
  * struct dcm_tunable - description of a tunable
  * @name: as users write it
- * @unit: "bp", "pages", "blocks", "bytes", "bool"
+ * @unit: "bp", "pages", "blocks", "bytes", "bool", "ms"
  * @def: default
  * @lo: smallest value allowed
  * @hi: largest value allowed

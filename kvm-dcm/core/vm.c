@@ -105,11 +105,16 @@ void dcm_vm_destroy(struct dcm_vm *vm)
 	vfree(vm);
 }
 
-/* Count successful I/O as activity of the extent. */
-static void io_count(struct dcm_lane *lane, const struct dcm_io *io, u32 gfn)
+/* What a completion says of its donor, and of its extent's use. */
+static void io_note(struct dcm_lane *lane, const struct dcm_io *io, u32 gfn)
 {
-	if (!io->status)
+	if (likely(!io->status)) {
 		atomic64_add(1, &extent_of(lane->vm, gfn)->ops);
+		if (unlikely(lane->down))
+			lane->down &= ~(1ull << io->slab->peer);
+	} else if (io->status == -ENOTCONN) {
+		dcm_lane_down(lane, io->slab->peer);
+	}
 }
 
 static void io_done(struct dcm_lane *lane, struct dcm_io *io)
@@ -121,17 +126,17 @@ static void io_done(struct dcm_lane *lane, struct dcm_io *io)
 	switch (io->kind) {
 	case DCM_IO_FETCH:
 		f = io->owner;
-		io_count(lane, io, f->gfn);
+		io_note(lane, io, f->gfn);
 		dcm_fetch_io_done(lane, f);
 		break;
 	case DCM_IO_WRITE_BACK:
 		wb = io->owner;
-		io_count(lane, io, wb->gfn);
+		io_note(lane, io, wb->gfn);
 		dcm_wb_io_done(lane, wb, io);
 		break;
 	case DCM_IO_MOVE:
 		m = io->owner;
-		io_count(lane, io, m->gfn);
+		io_note(lane, io, m->gfn);
 		dcm_move_io_done(lane, m);
 		break;
 	}

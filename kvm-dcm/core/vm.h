@@ -24,7 +24,7 @@
 #define DCM_LANES_MAX 64u
 #define DCM_FETCHES_MAX 32u /* faults in flight per lane */
 #define DCM_WBS_MAX 64u /* write-backs in flight per lane */
-#define DCM_DOUBTS_MAX 256u /* failed WRITEs of a lane that may still land */
+#define DCM_DOUBTS_MAX 256u /* blocks of a lane on which a WRITE may land */
 #define DCM_RUNS_MAX 8u /* dirty runs in one block */
 #define DCM_BUFFER_MAX 16u /* blocks in a lane's queue buffers */
 #define DCM_BATCH_MAX 64u
@@ -32,7 +32,7 @@
 
 /**
  * struct dcm_wb - write-back descriptor (dcm-tc18, fig. 8)
- * @io: one WRITE for each run of dirty pages
+ * @io: one WRITE for each run of dirty pages, to each slot
  * @lane: the lane whose array it is in
  * @gfn: head of the block it was made for
  * @order: that block is 2^order pages
@@ -41,14 +41,16 @@
  * @posted: WRITEs posted, the rest wait for room in the queue
  * @pages: pages being written, a bit each
  * @zero: pages found zero
- * @slab_idx: which of the extent's slabs it goes to
+ * @clean: of @pages: those that slots of their sets have, and keep: they are
+ *	written only to slots that lack them
+ * @targets: slots it goes to
+ * @bad: of @targets: slots that a WRITE to failed
+ * @doubt: pages of WRITEs that failed with their connection, by slot
  * @cancelled: the block was re-referenced: the page descriptor no longer
  *	points here, and all that remains is to give back the frame
  * @held: the lane that cancelled it is still copying out of the frame
  * @parked: all WRITEs have completed, but the frame was still held
- * @failed: a WRITE failed
- * @doubt: pages of WRITEs that failed with their connection, a bit each
- * @peer: the donor it went to, where @doubt is not 0
+ * @failed: it has ended, and no slot has the pages
  * @frame: handle of the bytes
  * @t_post: when it was posted
  *
@@ -57,7 +59,7 @@
  * Cancelling removes the first under the block's lock; the second stays.
  */
 struct dcm_wb {
-	struct dcm_io io[DCM_RUNS_MAX];
+	struct dcm_io io[DCM_RUNS_MAX * DCM_SLOTS];
 	struct dcm_lane *lane;
 	u32 gfn;
 	u8 order;
@@ -66,15 +68,16 @@ struct dcm_wb {
 	u8 pending;
 	u16 pages;
 	u16 zero;
-	u16 doubt;
-	u8 slab_idx;
+	u16 clean;
+	u16 doubt[DCM_SLOTS];
+	u8 targets;
+	u8 bad;
 	bool in_use;
 	bool cancelled;
 	bool held;
 	bool parked;
 	bool failed;
 	bool copy;
-	u32 peer;
 	u32 frame;
 	u64 t_post;
 };
@@ -108,51 +111,51 @@ struct dcm_buffer {
 	u32 first;
 };
 
-enum dcm_move_phase {
-	DCM_MV_FREE,
-	DCM_MV_READ,
-	DCM_MV_WRITE,
-	DCM_MV_FAILED,
-};
-
 /**
- * struct dcm_move_op - one block on its way from slab to slab; it is BUSY
- * @io: the READ, then the WRITE
- * @gfn: head of the block
- * @first: index of the first page moved
- * @nr: pages moved
- * @phase: enum dcm_move_phase
- * @unreadable: it failed because its READ failed
+ * struct dcm_move_op - pages of a block on their way from slot to slot (move.c)
+ * @io: the READ, then a WRITE to each of @targets
+ * @data: what was read
+ * @gfn: head of the block; it is BUSY
+ * @first: index of the first page
+ * @nr: number of pages
+ * @sources: slots that have the pages, and from which no READ failed
+ * @targets: slots they are to be written to
+ * @well: of @targets: slots they were written to
+ * @off: the slot that they are to be taken off then, as a set; 0: none
+ * @stale: the last READ failed, as the slab is not ours any more
  */
 struct dcm_move_op {
 	struct dcm_io io;
+	void *data;
 	u32 gfn;
 	u8 first;
 	u8 nr;
-	u8 phase;
-	bool unreadable;
+	u8 sources;
+	u8 targets;
+	u8 well;
+	u8 off;
+	bool stale;
 };
 
 #define DCM_MOVES_MAX 16u
 
 /**
- * struct dcm_doubt - a WRITE that failed and may still land (doubt.c)
- * @gfn: the first page of the WRITE
- * @peer: the donor the WRITE was sent to
- * @attached: value of dcm_extent.attached at that time
- * @pages: pages of the WRITE, counted from @gfn, a bit each
- * @slab: which of the extent's slabs
+ * struct dcm_doubt - WRITEs of a block that failed and may still land (doubt.c)
+ * @gfn: the first page
+ * @pages: pages of the WRITEs, counted from @gfn, a bit each
+ * @slots: the extent's slots that they may still land on
+ * @peer: by slot: the donor a WRITE was sent to
+ * @since: by slot: the slot's @since at that time
  */
 struct dcm_doubt {
 	u32 gfn;
-	u32 peer;
-	u32 attached;
 	u16 pages;
-	u8 slab;
+	u8 slots;
+	u8 peer[DCM_SLOTS];
+	u32 since[DCM_SLOTS];
 };
 
 struct dcm_move {
-	u8 from;
 	u32 nr;
 	u32 left;
 	struct dcm_move_op op[DCM_MOVES_MAX];
@@ -176,13 +179,17 @@ struct dcm_move {
  * @wb_unposted: of those, write-backs with WRITEs not posted yet
  * @wb_parked: of those, write-backs whose frame is still held
  * @nr_doubt: entries of @doubt
+ * @down: donors that this lane's connection to failed, and nothing has gone well
+ *	since, a bit each (slot.c)
+ * @down_ns: when such a donor's connection failed first
+ * @probed_ns: when it was last tried
  * @fenced: donors that have closed this lane's older connections, a bit each
  * @doubt: WRITEs of this lane that failed and may still land
  * @seen_from: first page of the window that dcm_sync() works on
  * @seen: the window's pages, a bit each: set once a donor has, or is being
  *	sent, the page as it was at some time since syncing began
  * @unmap: room for one batch of dcm_ops.unmap
- * @move: batch of dcm_extent_move()
+ * @move: batch of dcm_extent_fill() or dcm_extent_drain()
  * @count: counters, written by this lane only
  * @hist: histograms, written by this lane only
  */
@@ -203,6 +210,9 @@ struct dcm_lane {
 	u32 wb_parked;
 	u32 nr_doubt;
 	u64 fenced;
+	u64 down;
+	u64 down_ns[DCM_PEERS_MAX];
+	u64 probed_ns[DCM_PEERS_MAX];
 	u32 seen_from;
 	u16 seen[DCM_SEEN_MAX];
 	struct dcm_move move;
@@ -215,27 +225,56 @@ struct dcm_lane {
 } ____cacheline_aligned;
 
 /**
+ * struct dcm_slot - a place for one slab under an extent
+ * @slab: the slab, or %NULL
+ * @since: dcm_extent.attached when it was attached
+ * @inflight: I/Os in flight to it, and write-backs not finished
+ */
+struct dcm_slot {
+	struct dcm_slab_ref *slab;
+	u32 since;
+	atomic_t inflight;
+};
+
+/**
  * struct dcm_extent - a slab-sized part of the VM's pages
- * @slab: the slabs that hold its pages: a page's PD_SLAB1 says which of the two;
- *	both are set only while the extent moves
- * @cur: which of the two new write-backs go to
- * @gone: that slab is lost with its donor; nothing is posted to it any more
- * @closed: that slab is being emptied: no new write-backs go there
- * @attached: how many slabs have been attached in each place
- * @inflight: I/Os in flight to each, and write-backs not finished
+ * @slot: its slabs; pd_at() says which of them hold a page's content
+ * @peer: by slot, its slab's: for lanes that do not count there, the slab may be
+ *	gone
+ * @rank: likewise
+ * @used: slots that have a slab, a bit each
+ * @open: slots that new write-backs go to, a bit each: they have a slab that is
+ *	neither being emptied nor gone
+ * @gone: slots whose slab is lost with its donor, a bit each: nothing is posted
+ *	to them any more
+ * @thin: pages may lack an open slot though others have them
+ * @attached: how many slabs have been attached
  * @ops: I/Os that succeeded, for the activity average
  * @lost_pages: pages lost with the slab that is being detached
+ * @sum: the pages' sums (sum.c); %NULL: it never had more than one slab
  */
 struct dcm_extent {
-	struct dcm_slab_ref *slab[2];
-	u8 cur;
-	bool gone[2];
-	bool closed[2];
-	u32 attached[2];
-	atomic_t inflight[2];
+	struct dcm_slot slot[DCM_SLOTS];
+	u8 peer[DCM_SLOTS];
+	u8 rank[DCM_SLOTS];
+	u8 used;
+	u8 open;
+	u8 gone;
+	bool thin;
+	u32 attached;
 	atomic64_t ops;
 	atomic64_t lost_pages;
+	u32 *sum;
 };
+
+/**
+ * dcm_slot_of() - the slot that a slab is in
+ * @e: an extent
+ * @slab: the slab
+ *
+ * Return: its number, or -ENOENT.
+ */
+int dcm_slot_of(const struct dcm_extent *e, const struct dcm_slab_ref *slab);
 
 /**
  * struct dcm_habit - learned about 2 MiB of pages; 0: never, 255: always

@@ -25,9 +25,13 @@
  * again read-only with frames of its own, and BUSY until its pages are clean.
  * So its state can't change, and no access but a first write waits.
  *
- * Only runs of dirty, non-zero pages are written, one WRITE each. A WRITE that
- * fails leaves the block Inactive and dirty: it is written again when it is
- * next chosen as a victim.
+ * Only runs of dirty, non-zero pages are written, one WRITE each, to every open
+ * slot of the extent. When all have ended, the slots where none failed are the
+ * pages' new set, in one step: no slot stays in it that has older bytes. If
+ * some slots failed the pages are thin. If all failed the block is Inactive and
+ * dirty: it is written again when it is next chosen as a victim. A page that is
+ * clean but thin is written too, to the slots that lack it: its bytes are here,
+ * so dcm_extent_fill() need not read them from a donor.
  */
 #include "internal.h"
 
@@ -60,10 +64,10 @@ static u32 wb_index(const struct dcm_wb *wb)
 }
 
 /*
- * One WRITE for each run of pages under wb->pages. A run that is all zero says
+ * One WRITE to a slot for each run of these pages. A run that is all zero says
  * so, for transports that need not send it.
  */
-static void wb_make_ios(struct dcm_wb *wb)
+static void wb_make_ios(struct dcm_wb *wb, u8 slot, u16 pages)
 {
 	struct dcm_lane *lane = wb->lane;
 	unsigned int i = 0, n = 1u << wb->order;
@@ -73,12 +77,12 @@ static void wb_make_ios(struct dcm_wb *wb)
 		unsigned int start;
 		bool zero = true;
 
-		if (!(wb->pages & (1u << i))) {
+		if (!(pages & (1u << i))) {
 			i++;
 			continue;
 		}
 		start = i;
-		for (; i < n && (wb->pages & (1u << i)); i++)
+		for (; i < n && (pages & (1u << i)); i++)
 			zero &= wb->zero >> i & 1;
 		io = &wb->io[wb->nr_io++];
 		io->op = DCM_IO_WRITE;
@@ -88,29 +92,69 @@ static void wb_make_ios(struct dcm_wb *wb)
 		io->owner = wb;
 		io->kind = DCM_IO_WRITE_BACK;
 		io->posted_ns = 0;
-		/* a page number; dcm_extent_io() makes it a slab offset */
+		io->slot = slot;
+		/* a page number; dcm_slot_io() makes it a slab offset */
 		io->offset = wb->gfn + start;
 	}
 }
 
-/* The slab has these pages of the block as they were when it was posted. */
-static void pages_written(struct dcm_vm *vm, const struct dcm_wb *wb, u16 pages,
-			  u32 clear)
+/*
+ * Slots that have the pages, now that all WRITEs have ended. A slot that is lost
+ * meanwhile may count: dcm_extent_lost() takes it out of all sets, after
+ * dcm_slots_end().
+ */
+static u8 wb_well(const struct dcm_vm *vm, const struct dcm_wb *wb)
 {
-	struct dcm_pd *pd = pd_of(vm, wb->gfn);
-	u32 i;
+	return wb->targets &
+	       (u8) ~(wb->bad | READ_ONCE(extent_of(vm, wb->gfn)->gone));
+}
 
+/* The slots @well have the block's pages as they were when it was posted. */
+static void pages_written(struct dcm_lane *lane, const struct dcm_wb *wb,
+			  u8 well, u32 clear)
+{
+	struct dcm_extent *e = extent_of(lane->vm, wb->gfn);
+	struct dcm_pd *pd = pd_of(lane->vm, wb->gfn);
+	u32 mask = PD_AT | clear, bits = pd_at_bits(well), i;
+	u16 pages = wb->pages;
+
+	if (unlikely(READ_ONCE(e->open) & (u8)~well)) {
+		WRITE_ONCE(e->thin, true);
+		dcm_count(lane, DCM_C_THIN_PAGES, hweight16(pages));
+	}
+	for (i = 0; unlikely(wb->clean >> i); i++)
+		if (wb->clean & (1u << i))
+			pd_assign(&pd[i], clear, bits);
+	pages &= (u16)~wb->clean;
 	for (i = 0; i < 1u << wb->order; i++)
 		if (pages & (1u << i))
-			pd_assign(&pd[i], PD_SLAB1 | clear,
-				  PD_REMOTE | (wb->slab_idx ? PD_SLAB1 : 0));
+			pd_assign(&pd[i], mask, bits);
+}
+
+/* Pages that a WRITE may still land on. */
+static u16 wb_doubtful(const struct dcm_wb *wb)
+{
+	u16 pages = 0;
+	u32 s;
+
+	for (s = 0; s < DCM_SLOTS; s++)
+		pages |= wb->doubt[s];
+	return pages;
 }
 
 /* Record WRITEs that failed with their connection. Block locked or BUSY. */
 static void wb_doubt(struct dcm_lane *lane, const struct dcm_wb *wb)
 {
-	if (unlikely(wb->doubt))
-		dcm_doubt_add(lane, wb->gfn, wb->doubt, wb->slab_idx, wb->peer);
+	u16 pages = wb_doubtful(wb);
+	u8 slots = 0;
+	u32 s;
+
+	if (!pages)
+		return;
+	for (s = 0; s < DCM_SLOTS; s++)
+		if (wb->doubt[s])
+			slots |= (u8)(1u << s);
+	dcm_doubt_add(lane, wb->gfn, pages, slots);
 }
 
 /* All WRITEs of a copy have ended: the block is BUSY, and in no queue. */
@@ -120,17 +164,19 @@ static void copy_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 	u32 head = wb->gfn, frame = wb->frame;
 	unsigned int order = wb->order;
 
+	u8 well = wb_well(vm, wb);
+
 	atomic64_sub(1 << order, &vm->wb_pages);
-	if (wb->failed) {
+	if (!well) {
 		dcm_count(lane, DCM_C_WRITE_ERRORS, 1);
-		wb_doubt(lane, wb);
 		dcm_sync_failed(lane, head, order);
 	} else {
 		/* no longer FRESH either: it was not written since */
-		pages_written(vm, wb, wb->pages,
-			      PD_DIRTY | PD_GUESSED | PD_FRESH);
+		pages_written(lane, wb, well, PD_DIRTY | PD_GUESSED | PD_FRESH);
 	}
-	dcm_extent_io_end(vm, head, wb->slab_idx);
+	if (unlikely(wb->bad))
+		wb_doubt(lane, wb);
+	dcm_slots_end(vm, head, wb->targets);
 	wb_free(lane, wb);
 	vm->ops->release(lane, frame, order);
 	dcm_frames_put(vm, 1u << order);
@@ -145,9 +191,9 @@ static void wb_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 	struct dcm_vm *vm = lane->vm;
 	u32 head = wb->gfn, n = 1u << wb->order, frame = wb->frame, i;
 	struct dcm_pd *pd = pd_of(vm, head);
-	u16 pages = wb->pages, zero = wb->zero, doubt = wb->doubt;
+	u16 pages = wb->pages, zero = wb->zero;
 	unsigned int order = wb->order;
-	bool failed = wb->failed;
+	u8 well = wb_well(vm, wb);
 	u32 lock = head;
 
 	if (wb->copy) {
@@ -170,13 +216,15 @@ static void wb_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 	lane->wb_parked -= wb->parked;
 	wb->parked = false;
 	atomic64_sub(n, &vm->wb_pages);
-	if (wb->cancelled) {
+	if (unlikely(wb->bad))
 		wb_doubt(lane, wb);
+	if (wb->cancelled) {
 		pd_unlock(pd_of(vm, lock));
+		pages &= (u16)~wb_doubtful(wb);
 		for (i = 0; i < n; i++)
-			if (pages & ~doubt & (1u << i))
+			if (pages & (1u << i))
 				pd_landed(pd_of(vm, head + i));
-		dcm_extent_io_end(vm, head, wb->slab_idx);
+		dcm_slots_end(vm, head, wb->targets);
 		wb_free(lane, wb);
 		vm->ops->release(lane, frame, order);
 		dcm_frames_put(vm, n);
@@ -184,23 +232,23 @@ static void wb_finish(struct dcm_lane *lane, struct dcm_wb *wb)
 	}
 	pd->prev = DCM_NIL;
 	pd->next = DCM_NIL;
-	if (failed) {
+	if (!well) {
 		dcm_count(lane, DCM_C_WRITE_ERRORS, 1);
-		wb_doubt(lane, wb);
+		wb->failed = true;
 		dcm_state_set(lane, head, DCM_INACTIVE);
-		dcm_extent_io_end(vm, head, wb->slab_idx);
+		dcm_slots_end(vm, head, wb->targets);
 		wb_free(lane, wb);
 		dcm_queue_in(lane, head, order);
 		pd_unlock(pd);
 		return;
 	}
-	pages_written(vm, wb, pages, 0);
+	pages_written(lane, wb, well, 0);
 	for (i = 0; i < n; i++)
 		if (zero & (1u << i) & ~pages)
-			pd_clear(pd_of(vm, head + i), PD_REMOTE);
+			pd_clear(pd_of(vm, head + i), PD_AT);
 	dcm_hist_add(&lane->hist[DCM_H_WRITEBACK],
 		     vm->ops->now_ns() - wb->t_post);
-	dcm_extent_io_end(vm, head, wb->slab_idx);
+	dcm_slots_end(vm, head, wb->targets);
 	wb_free(lane, wb);
 	dcm_evict_finish(lane, head, order, frame);
 }
@@ -213,7 +261,7 @@ static unsigned int wb_post(struct dcm_lane *lane, struct dcm_wb *wb)
 	while (wb->posted < wb->nr_io) {
 		struct dcm_io *io = &wb->io[wb->posted];
 		u32 gfn = (u32)io->offset;
-		int err = dcm_extent_io(lane, gfn, wb->slab_idx, io);
+		int err = dcm_slot_io(lane, gfn, io->slot, io);
 
 		if (err == -EAGAIN) {
 			io->offset = gfn;
@@ -222,7 +270,7 @@ static unsigned int wb_post(struct dcm_lane *lane, struct dcm_wb *wb)
 		n++;
 		wb->posted++;
 		if (err)
-			wb->failed = true;
+			wb->bad |= (u8)(1u << io->slot);
 		else
 			wb->pending++;
 	}
@@ -263,39 +311,43 @@ unsigned int dcm_wb_unpark(struct dcm_lane *lane)
 	return n;
 }
 
-/* Take a descriptor for a block; no more. Sets @err: -EAGAIN, -ENODEV. */
+/*
+ * Take a descriptor for a block, and begin to write to its extent; no more. Sets
+ * @err: -EAGAIN, -ENODEV, -EBUSY.
+ */
 struct dcm_wb *dcm_wb_claim(struct dcm_lane *lane, u32 head, int *err)
 {
 	struct dcm_vm *vm = lane->vm;
-	u8 slab_idx = READ_ONCE(extent_of(vm, head)->cur);
+	u8 targets = dcm_slots_target(lane, head, err);
 	struct dcm_wb *wb;
 
-	*err = -ENODEV;
-	if (!dcm_extent_write_begin(vm, head, slab_idx))
+	if (!targets)
 		return NULL;
 	wb = wb_alloc(lane);
 	if (!wb) {
 		*err = -EAGAIN;
-		dcm_extent_io_end(vm, head, slab_idx);
+		dcm_slots_end(vm, head, targets);
 		return NULL;
 	}
 	wb->lane = lane;
 	wb->gfn = head;
-	wb->slab_idx = slab_idx;
+	wb->targets = targets;
+	memset(wb->doubt, 0, sizeof(wb->doubt));
 	return wb;
 }
 
 void dcm_wb_unclaim(struct dcm_lane *lane, struct dcm_wb *wb)
 {
-	dcm_extent_io_end(lane->vm, wb->gfn, wb->slab_idx);
+	dcm_slots_end(lane->vm, wb->gfn, wb->targets);
 	wb_free(lane, wb);
 }
 
 /* Set what a claimed descriptor writes, and from where. Posts nothing. */
 static void wb_fill(struct dcm_wb *wb, unsigned int order, u16 pages, u16 zero,
-		    u32 frame)
+		    u16 clean, u32 frame)
 {
 	struct dcm_lane *lane = wb->lane;
+	u8 m;
 
 	wb->order = (u8)order;
 	wb->nr_io = 0;
@@ -306,12 +358,23 @@ static void wb_fill(struct dcm_wb *wb, unsigned int order, u16 pages, u16 zero,
 	wb->cancelled = false;
 	wb->held = false;
 	wb->parked = false;
+	wb->clean = clean;
+	wb->bad = 0;
 	wb->failed = false;
-	wb->doubt = 0;
 	wb->copy = false;
 	wb->frame = frame;
 	wb->t_post = lane->vm->ops->now_ns();
-	wb_make_ios(wb);
+	dcm_sums_set(lane, wb->gfn, frame, pages);
+	for (m = wb->targets; m; m &= m - 1) {
+		u8 slot = (u8)(ffs_u32(m) - 1);
+		u16 lack = pages;
+
+		if (unlikely(wb->clean))
+			lack &= (u16) ~(wb->clean &
+				       dcm_block_flag(lane->vm, wb->gfn, order,
+						      pd_at_bits(1u << slot)));
+		wb_make_ios(wb, slot, lack);
+	}
 	lane->wb_unposted++;
 	atomic64_add(1 << order, &lane->vm->wb_pages);
 	dcm_count(lane, DCM_C_WRITEBACKS, 1);
@@ -336,6 +399,7 @@ void dcm_wb_copy(struct dcm_lane *lane, struct dcm_wb *wb, unsigned int order,
 
 	atomic64_add(1 << order, &vm->direct);
 	wb_fill(wb, order, pages, vm->ops->zero_mask(lane, frame, order, pages),
+		pages & (u16)~dcm_block_flag(vm, wb->gfn, order, PD_DIRTY),
 		frame);
 	wb->copy = true;
 	wb_post(lane, wb);
@@ -346,16 +410,18 @@ void dcm_wb_copy(struct dcm_lane *lane, struct dcm_wb *wb, unsigned int order,
  * @lane: caller's lane
  * @head: Inactive, in no queue, BUSY by the caller, not locked
  * @order: its size
- * @pages: pages to write: dirty, none of them PD_INFLIGHT
+ * @pages: pages to write, none of them PD_INFLIGHT
  * @zero: pages that are zero; those not in @pages need no write
+ * @clean: of @pages: those that are not dirty, and stay where they are too
  *
  * Return: 0 and the block in Writeback, no longer BUSY; -EIO and the block
  * Inactive again, no longer BUSY, when no WRITE could be posted; -EAGAIN,
  * nothing changed, when the lane has too many write-backs in flight; -ENODEV,
- * nothing changed, when the extent has no slab that takes writes.
+ * nothing changed, when the extent has no slab that takes writes; -EBUSY,
+ * nothing changed, when one of its donors does not answer just now.
  */
 int dcm_wb_start(struct dcm_lane *lane, u32 head, unsigned int order, u16 pages,
-		 u16 zero)
+		 u16 zero, u16 clean)
 {
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_pd *pd = pd_of(vm, head);
@@ -365,7 +431,7 @@ int dcm_wb_start(struct dcm_lane *lane, u32 head, unsigned int order, u16 pages,
 	wb = dcm_wb_claim(lane, head, &err);
 	if (!wb)
 		return err;
-	wb_fill(wb, order, pages, zero, pd->frame);
+	wb_fill(wb, order, pages, zero, clean, pd->frame);
 
 	pd_lock(pd);
 	dcm_state_set(lane, head, DCM_WRITEBACK);
@@ -389,13 +455,11 @@ static u16 io_pages(const struct dcm_vm *vm, const struct dcm_wb *wb,
 void dcm_wb_io_done(struct dcm_lane *lane, struct dcm_wb *wb, struct dcm_io *io)
 {
 	if (unlikely(io->status)) {
-		wb->failed = true;
-		if (io->status == -ENOTCONN) {
-			wb->doubt |= io_pages(lane->vm, wb, io);
-			wb->peer = io->slab->peer;
-		}
+		wb->bad |= (u8)(1u << io->slot);
+		if (io->status == -ENOTCONN)
+			wb->doubt[io->slot] |= io_pages(lane->vm, wb, io);
 	}
-	dcm_extent_io_end(lane->vm, wb->gfn, wb->slab_idx);
+	dcm_slot_io_end(lane->vm, wb->gfn, io->slot);
 	if (!--wb->pending && wb->posted == wb->nr_io)
 		wb_finish(lane, wb);
 }

@@ -59,6 +59,7 @@ struct dcm_gc_backend_ops {
  * @donors: number of donors
  * @bytes: size of the window
  * @extent: bytes of an extent; 0: the window does not begin with one
+ * @small_answers: 64 KiB at most: VIRTIO_GC_F_BITMAPS is not offered
  */
 struct dcm_gc_backend {
 	const struct dcm_gc_backend_ops *ops;
@@ -67,6 +68,7 @@ struct dcm_gc_backend {
 	u32 donors;
 	u64 bytes;
 	u64 extent;
+	bool small_answers;
 };
 
 /* As dcm_gc_host_open(). Copies @backend; on failure @backend stays the caller's. */

@@ -32,6 +32,7 @@
  * was cancelled is read under the queue's lock.
  */
 #include <endian.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "commands.h"
@@ -55,6 +56,7 @@ struct command {
 };
 
 static const struct command *command_of(const struct job *j);
+static enum sync sync_of(const struct job *j);
 
 static bool job_cancelled(void *arg)
 {
@@ -111,8 +113,7 @@ static u32 range_sync(struct gc_queue *gc, const struct job *j, u64 at, u64 end)
 	if (status)
 		return status;
 	status = gc->backend.ops->sync(gc->backend.priv, &at, end,
-				       command_of(j)->sync == SYNC_KEEP,
-				       j->expires_ms);
+				       sync_of(j) == SYNC_KEEP, j->expires_ms);
 	/* the region that lost content */
 	if (status == VIRTIO_GC_DONOR_LOST)
 		gc->reply->done.at = (at - p->window) / size * size;
@@ -174,6 +175,27 @@ static u32 moves_each(struct gc_queue *gc, const struct job *j, range_fn range)
 	return status;
 }
 
+/* The regions that ranges of references lie in; the ranges are checked. */
+static u32 ranges_each(struct gc_queue *gc, const struct job *j, range_fn range)
+{
+	const struct dcm_gc_layout *l = &job_space(gc, j)->layout;
+	u64 nr = l->bytes / l->region_bytes, n;
+	u32 status = VIRTIO_GC_OK;
+	u8 *hit = calloc(nr, 1);
+
+	if (!hit)
+		return VIRTIO_GC_LIMIT;
+	dcm_gc_ranges_mark(l, j->r.entries, j->r.count, hit);
+	for (u64 r = 0; !status && r < nr; r += n) {
+		for (n = 1; r + n < nr && hit[r + n] == hit[r]; n++)
+			;
+		if (hit[r])
+			status = regions_do(gc, j, range, r, n);
+	}
+	free(hit);
+	return status;
+}
+
 /* The regions that a command names. */
 static u32 regions_each(struct gc_queue *gc, const struct job *j,
 			     range_fn range)
@@ -184,6 +206,8 @@ static u32 regions_each(struct gc_queue *gc, const struct job *j,
 
 	if (j->r.command == VIRTIO_GC_EVACUATE)
 		return moves_each(gc, j, range);
+	if (dcm_gc_request_ranges(&j->r))
+		return ranges_each(gc, j, range);
 	for (i = 0; !status && i < j->r.count; i += n) {
 		/* adjacent regions are done together */
 		u64 first = le32toh(region[i].region);
@@ -237,7 +261,7 @@ static u32 workers_call(struct gc_queue *gc, const struct job *j, bool freeze)
 		dcm_gc_reply_clear(gc->reply);
 		if (freeze)
 			done->status = regions_each(gc, j, range_freeze);
-		if (!done->status && command_of(j)->sync)
+		if (!done->status && sync_of(j))
 			done->status = regions_each(gc, j, range_sync);
 		if (!done->status)
 			dcm_gc_workers_do(gc->workers, &j->r, j->request,
@@ -253,6 +277,16 @@ static u32 workers_call(struct gc_queue *gc, const struct job *j, bool freeze)
 static u32 run_workers(struct gc_queue *gc, const struct job *j)
 {
 	return workers_call(gc, j, command_of(j)->freeze);
+}
+
+/* References: ranges of them are checked before anything is done. */
+static u32 run_refs(struct gc_queue *gc, const struct job *j)
+{
+	if (dcm_gc_request_ranges(&j->r) &&
+	    dcm_gc_ranges_check(&job_space(gc, j)->layout, j->r.entries,
+				j->r.count))
+		return VIRTIO_GC_INVALID;
+	return run_workers(gc, j);
 }
 
 static u32 run_create(struct gc_queue *gc, const struct job *j)
@@ -376,6 +410,14 @@ static const struct command *command_of(const struct job *j)
 	return &commands[j->r.command];
 }
 
+static enum sync sync_of(const struct job *j)
+{
+	if (j->r.command == VIRTIO_GC_TRACE_ROOTS &&
+	    dcm_gc_request_ranges(&j->r))
+		return SYNC_KEEP;
+	return command_of(j)->sync;
+}
+
 /* ---- callbacks of the workers ---- */
 
 static bool window_place(void *arg, u32 space, u32 region,
@@ -430,6 +472,8 @@ static u32 late_status(struct gc_queue *gc, const struct job *j)
 
 	if (j->r.command != VIRTIO_GC_TRACE_ROOTS &&
 	    j->r.command != VIRTIO_GC_TRACE_MET &&
+	    j->r.command != VIRTIO_GC_TRACE_STATE &&
+	    j->r.command != VIRTIO_GC_TRACE_ASK &&
 	    j->r.command != VIRTIO_GC_TRACE_FINISH)
 		return VIRTIO_GC_OK;
 	if (j->r.epoch != p->epoch || !p->late.status)

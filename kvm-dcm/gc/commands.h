@@ -8,6 +8,7 @@
  *	freeze	accesses to its regions wait until the workers have answered
  *	sync	how its regions are written back first:
  *		NONE; KEEP: pages stay in this host, read-only; OUT: none stays
+ *		(TRACE_ROOTS of ranges: KEEP)
  *	run	command.c: this host's part; run_workers() freezes, syncs
  *		and has the workers do the rest
  *	targets	workers.c: which workers it needs:
@@ -27,12 +28,15 @@
 	x(TYPES_ADD,     false, NONE, run_workers, SPACE,  gc_do_types)         \
 	x(CLEAN,         false, KEEP, run_clean,   NONE,   NULL)                \
 	x(TRACE_START,   true,  KEEP, run_start,   SPACE,  gc_do_start)         \
-	x(TRACE_ROOTS,   false, NONE, run_workers, TRACE,  gc_do_status)        \
+	x(TRACE_ROOTS,   false, NONE, run_refs,    TRACE,  gc_do_roots)         \
 	x(TRACE_MET,     false, NONE, run_workers, TRACE,  gc_do_met)           \
 	x(TRACE_FINISH,  false, NONE, run_workers, TRACE,  gc_do_finish)        \
 	x(TRACE_RESULTS, false, NONE, run_workers, TRACE,  gc_do_results)       \
+	x(TRACE_STATE,   false, NONE, run_workers, TRACE,  gc_do_state)         \
+	x(TRACE_ASK,     false, NONE, run_workers, TRACE,  gc_do_trace_ask)     \
+	x(TRACE_BITMAPS, false, NONE, run_workers, TRACE,  gc_do_bitmaps)       \
 	x(EVACUATE,      true,  OUT,  run_workers, PLACES, gc_do_evacuate)      \
-	x(UPDATE,        true,  OUT,  run_workers, PLACES, gc_do_update)        \
+	x(UPDATE,        true,  OUT,  run_refs,    PLACES, gc_do_update)        \
 	x(FORWARD,       false, NONE, run_workers, TRACE,  gc_do_forward)       \
 	x(RELEASE,       false, NONE, run_release, TRACE,  gc_do_status)        \
 	x(COMPACT,       true,  OUT,  run_workers, PLACES, gc_do_compact)       \

@@ -67,6 +67,23 @@ static void sent_append(struct sent **list, struct sent *s)
 
 /* ---- the thread ---- */
 
+/* A space, or types: not a request for no types. */
+static bool sent_adds(const struct sent *s)
+{
+	const struct virtio_gc_req *req = (const void *)s->raw;
+
+	return s->command == VIRTIO_GC_SPACE_CREATE || req->count;
+}
+
+/* It has replaced all types of its space. */
+static bool sent_replaces(const struct sent *s)
+{
+	const struct virtio_gc_req *req = (const void *)s->raw;
+
+	return s->command == VIRTIO_GC_TYPES_ADD &&
+	       le16toh(req->flags) & VIRTIO_GC_TYPES_REPLACE;
+}
+
 /* Record an answered request with its space. Under the lock; takes @s over. */
 static void sent_record(struct proxy *p, struct sent *s, u32 status)
 {
@@ -74,7 +91,10 @@ static void sent_record(struct proxy *p, struct sent *s, u32 status)
 
 	if (there && s->command == VIRTIO_GC_SPACE_DESTROY)
 		sent_free(&p->replay[s->space]);
-	if (there && s->bytes) {
+	/* the space's own request stays */
+	if (there && s->bytes && p->replay[s->space] && sent_replaces(s))
+		sent_free(&p->replay[s->space]->next);
+	if (there && s->bytes && sent_adds(s)) {
 		sent_append(&p->replay[s->space], s);
 		return;
 	}

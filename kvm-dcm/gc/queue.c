@@ -33,7 +33,6 @@
 #include "../lib/thread.h"
 
 #define REGION_MIN (64ull << 10)
-#define TYPES_MAX 65536u
 /* limits of one message to a donor, and from it */
 #define REQUEST_MAX DCM_WIRE_PAYLOAD_MAX
 #define RESPONSE_MAX DCM_GC_REPLY_MAX
@@ -47,7 +46,11 @@
 #define FEATURES                                                      \
 	(1ull << VIRTIO_GC_F_TRACE | 1ull << VIRTIO_GC_F_CONCURRENT | \
 	 1ull << VIRTIO_GC_F_EVACUATE | 1ull << VIRTIO_GC_F_COMPACT | \
-	 1ull << VIRTIO_GC_F_HINTS)
+	 1ull << VIRTIO_GC_F_HINTS | 1ull << VIRTIO_GC_F_WHOLE | \
+	 1ull << VIRTIO_GC_F_TAIL | 1ull << VIRTIO_GC_F_REPLACE | \
+	 1ull << VIRTIO_GC_F_RANGES | 1ull << VIRTIO_GC_F_STATE | \
+	 1ull << VIRTIO_GC_F_ASK | 1ull << VIRTIO_GC_F_BITMAPS | \
+	 1ull << VIRTIO_GC_F_CLEAR)
 
 /* ---- the thread ---- */
 
@@ -236,7 +239,12 @@ static void queue_submit(struct dcm_gc_host *host, const void *request,
 
 static u64 queue_features(struct dcm_gc_host *host)
 {
-	return ((struct gc_queue *)host)->workers ? FEATURES : 0;
+	const struct gc_queue *gc = (struct gc_queue *)host;
+	u64 features = gc->workers ? FEATURES : 0;
+
+	if (gc->backend.small_answers)
+		features &= ~(1ull << VIRTIO_GC_F_BITMAPS);
+	return features;
 }
 
 u64 dcm_gc_config_fill(u32 donors, u64 bytes, u64 extent,
@@ -247,7 +255,7 @@ u64 dcm_gc_config_fill(u32 donors, u64 bytes, u64 extent,
 		.region_bytes_min = htole64(REGION_MIN),
 		.region_bytes_max = htole64(extent),
 		.spaces_max = htole32(DCM_GC_SPACES_MAX),
-		.types_max = htole32(TYPES_MAX),
+		.types_max = htole32(DCM_GC_TYPES_MAX),
 		.regions_max = htole32(REGIONS_MAX),
 		.request_max = htole32(REQUEST_MAX),
 		.response_max = htole32(RESPONSE_MAX),

@@ -417,15 +417,17 @@ static u32 places_check(struct dcm_gc_workers *t,
 		t->space[r->space].lost = true;
 		return VIRTIO_GC_WORKER_LOST;
 	}
-	status = gc_space_grow(t, r->space);
+	status = gc_space_grow(t, r->space, false);
 	/* references in it would silently not be updated */
-	if (!status && r->command != VIRTIO_GC_EVACUATE && !gc_space_has(t, r))
+	if (!status && r->command != VIRTIO_GC_EVACUATE &&
+	    !(dcm_gc_request_ranges(r) ? gc_space_has_ranges(t, r) :
+					 gc_space_has(t, r)))
 		status = VIRTIO_GC_WORKER_LOST;
 	return status;
 }
 
 /* A command whose answers are only a status. */
-static u32 gc_do_status(struct dcm_gc_workers *t, const struct gc_call *c)
+u32 gc_do_status(struct dcm_gc_workers *t, const struct gc_call *c)
 {
 	struct ask ask = gc_ask_request(c->r->space, c->raw, c->bytes);
 	u32 status = gc_ask(t, &ask, t->space[c->r->space].mask);
@@ -465,6 +467,9 @@ static u32 targets_check(struct dcm_gc_workers *t,
 		return VIRTIO_GC_INVALID;
 	if (targets == TARGETS_NONE)
 		return VIRTIO_GC_UNSUPPORTED;
+	if (dcm_gc_request_ranges(r) &&
+	    dcm_gc_ranges_check(&t->space[r->space].l, r->entries, r->count))
+		return VIRTIO_GC_INVALID;
 	if (targets >= TARGETS_TRACE)
 		status = trace_check(t, r);
 	if (!status && targets == TARGETS_PLACES)

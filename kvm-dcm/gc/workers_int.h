@@ -20,6 +20,7 @@ struct replay {
 /**
  * struct workers_space - a space
  * @replay: SPACE_CREATE, then TYPES_ADD, in order; %NULL: no such space
+ * @replay_end: where the next one goes; %NULL: to @replay
  * @place: of each region
  * @top: of each region in the trace, as a space offset
  * @write_count: of each region's place when the trace began
@@ -28,9 +29,12 @@ struct replay {
  * @epoch: of the trace, once all workers have begun it
  * @begun: epoch of the last trace that some worker may have begun
  * @lost: a worker of the trace is gone
+ * @finished: the trace has ended well
  */
 struct workers_space {
 	struct replay *replay;
+	struct replay **replay_end;
+	u64 replay_bytes;
 	struct dcm_gc_layout l;
 	u32 nr_regions;
 	struct dcm_gc_place_of *place;
@@ -41,6 +45,7 @@ struct workers_space {
 	u32 epoch;
 	u32 begun;
 	bool lost;
+	bool finished;
 };
 
 /**
@@ -145,11 +150,19 @@ void gc_space_forget(struct workers_space *sp);
 bool gc_space_find(struct dcm_gc_workers *t, u32 space);
 /* Have on every donor of a region a worker that knows the space. */
 u32 gc_space_place(struct dcm_gc_workers *t, u32 space);
-/* Add regions that have since got a place on one of these donors. */
-u32 gc_space_grow(struct dcm_gc_workers *t, u32 space);
+/*
+ * Add regions that have since got a place on one of these donors. @traced: while
+ * the trace runs too, for ranges in regions that it does not look at
+ */
+u32 gc_space_grow(struct dcm_gc_workers *t, u32 space, bool traced);
 /* Has every region that the request lists with objects a place? */
 bool gc_space_has(const struct dcm_gc_workers *t,
 		  const struct dcm_gc_request *r);
+/* Whether the regions of its ranges are where workers know them to be. */
+bool gc_space_has_ranges(const struct dcm_gc_workers *t,
+			 const struct dcm_gc_request *r);
+/* A command whose answers are only a status. */
+u32 gc_do_status(struct dcm_gc_workers *t, const struct gc_call *c);
 /* Whether no region has moved since the workers got its place. */
 bool gc_space_stays(const struct dcm_gc_workers *t, u32 space);
 u32 gc_do_create(struct dcm_gc_workers *t, const struct gc_call *c);
@@ -159,6 +172,10 @@ u32 gc_do_donors(struct dcm_gc_workers *t, const struct gc_call *c);
 
 /* workers_trace.c */
 u32 gc_do_start(struct dcm_gc_workers *t, const struct gc_call *c);
+u32 gc_do_roots(struct dcm_gc_workers *t, const struct gc_call *c);
+u32 gc_do_state(struct dcm_gc_workers *t, const struct gc_call *c);
+u32 gc_do_trace_ask(struct dcm_gc_workers *t, const struct gc_call *c);
+u32 gc_do_bitmaps(struct dcm_gc_workers *t, const struct gc_call *c);
 u32 gc_do_finish(struct dcm_gc_workers *t, const struct gc_call *c);
 u32 gc_do_met(struct dcm_gc_workers *t, const struct gc_call *c);
 u32 gc_do_results(struct dcm_gc_workers *t, const struct gc_call *c);

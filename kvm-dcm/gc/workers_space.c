@@ -2,8 +2,9 @@
 /*
  * workers_space.c - what workers know of a space: layout, types, places of regions
  *
- * SPACE_CREATE and TYPES_ADD requests are kept unchanged, and sent to every new
- * worker. A slab of the donor is announced to the worker when a region of the
+ * SPACE_CREATE and TYPES_ADD requests are kept unchanged, up to a number of bytes,
+ * and sent to every new worker. A TYPES_ADD that replaces all types takes the
+ * place of those before. A slab of the donor is announced to the worker when a region of the
  * space lies in it, with a number that is valid as long as the worker lives.
  *
  * All workers judge types alike, so the first that refuses speaks for all.
@@ -15,6 +16,8 @@
  */
 #include "workers_int.h"
 
+/* Bytes of requests kept for all spaces: 2^20 types, or half with some runs. */
+#define REPLAY_MAX (40u << 20)
 #define PLACES_MAX (DCM_WIRE_PAYLOAD_MAX / sizeof(struct dcm_gc_place))
 
 /* Have a worker there that knows the space and its types. */
@@ -122,7 +125,7 @@ bool gc_space_has(const struct dcm_gc_workers *t,
 	return true;
 }
 
-u32 gc_space_grow(struct dcm_gc_workers *t, u32 space)
+u32 gc_space_grow(struct dcm_gc_workers *t, u32 space, bool traced)
 {
 	struct workers_space *sp = &t->space[space];
 	u8 *grown = calloc(sp->nr_regions, 1);
@@ -140,6 +143,8 @@ u32 gc_space_grow(struct dcm_gc_workers *t, u32 space)
 		grown[r] = 1;
 		any = true;
 	}
+	if (any && !traced && !sp->finished)
+		status = VIRTIO_GC_BUSY;
 	for (u32 i = 0; any && !status && i < t->nr_donors; i++) {
 		if (!(sp->mask >> i & 1))
 			continue;
@@ -216,30 +221,76 @@ bool gc_space_stays(const struct dcm_gc_workers *t, u32 space)
 	return true;
 }
 
-static u32 replay_add(struct workers_space *sp, const void *raw, size_t bytes)
+bool gc_space_has_ranges(const struct dcm_gc_workers *t,
+			 const struct dcm_gc_request *r)
 {
-	struct replay *replay = malloc(sizeof(*replay) + bytes),
-		      **at = &sp->replay;
+	const struct workers_space *sp = &t->space[r->space];
+	u8 *hit = calloc(sp->nr_regions, 1);
+	bool has = hit;
+
+	if (hit)
+		dcm_gc_ranges_mark(&sp->l, r->entries, r->count, hit);
+	for (u32 n = 0; has && n < sp->nr_regions; n++) {
+		struct dcm_gc_place_of now;
+
+		if (hit[n])
+			has = sp->place[n].donor != VIRTIO_GC_NO_DONOR &&
+			      t->ops->place(t->arg, r->space, n, &now) &&
+			      place_equal(&sp->place[n], &now);
+	}
+	free(hit);
+	return has;
+}
+
+static struct replay *replay_new(const void *raw, size_t bytes)
+{
+	struct replay *replay = malloc(sizeof(*replay) + bytes);
 
 	if (!replay)
-		return VIRTIO_GC_LIMIT;
+		return NULL;
 	replay->next = NULL;
 	replay->bytes = bytes;
 	memcpy(replay->request, raw, bytes);
-	while (*at)
-		at = &(*at)->next;
+	return replay;
+}
+
+static void replay_append(struct workers_space *sp, struct replay *replay)
+{
+	struct replay **at = sp->replay_end ? sp->replay_end : &sp->replay;
+
 	*at = replay;
-	return VIRTIO_GC_OK;
+	sp->replay_end = &replay->next;
+	sp->replay_bytes += sizeof(*replay) + replay->bytes;
+}
+
+/* Drop what was kept behind @first, or all with %NULL. */
+static void replay_drop(struct workers_space *sp, struct replay *first)
+{
+	struct replay **at = first ? &first->next : &sp->replay;
+
+	while (*at) {
+		struct replay *replay = *at;
+
+		*at = replay->next;
+		sp->replay_bytes -= sizeof(*replay) + replay->bytes;
+		free(replay);
+	}
+	sp->replay_end = at;
+}
+
+/* Room for a request to be kept, beside those of all spaces. */
+static bool replay_room(const struct dcm_gc_workers *t, size_t bytes)
+{
+	u64 all = sizeof(struct replay) + bytes;
+
+	for (u32 i = 0; i < DCM_GC_SPACES_MAX; i++)
+		all += t->space[i].replay_bytes;
+	return all <= REPLAY_MAX;
 }
 
 void gc_space_forget(struct workers_space *sp)
 {
-	while (sp->replay) {
-		struct replay *replay = sp->replay;
-
-		sp->replay = replay->next;
-		free(replay);
-	}
+	replay_drop(sp, NULL);
 	free(sp->place);
 	free(sp->top);
 	free(sp->write_count);
@@ -249,6 +300,7 @@ void gc_space_forget(struct workers_space *sp)
 u32 gc_do_create(struct dcm_gc_workers *t, const struct gc_call *c)
 {
 	struct workers_space *sp = &t->space[c->r->space];
+	struct replay *replay;
 	u64 window;
 	u32 status;
 
@@ -264,12 +316,14 @@ u32 gc_do_create(struct dcm_gc_workers *t, const struct gc_call *c)
 	sp->write_count = calloc(sp->nr_regions, sizeof(*sp->write_count));
 	for (u32 r = 0; sp->place && r < sp->nr_regions; r++)
 		sp->place[r].donor = VIRTIO_GC_NO_DONOR;
-	status = VIRTIO_GC_LIMIT;
-	if (sp->place && sp->top && sp->write_count)
-		status = replay_add(sp, c->raw, c->bytes);
-	if (status)
-		gc_space_forget(sp);
-	return status;
+	replay = replay_new(c->raw, c->bytes);
+	if (replay && sp->place && sp->top && sp->write_count) {
+		replay_append(sp, replay);
+		return VIRTIO_GC_OK;
+	}
+	free(replay);
+	gc_space_forget(sp);
+	return VIRTIO_GC_LIMIT;
 }
 
 u32 gc_do_destroy(struct dcm_gc_workers *t, const struct gc_call *c)
@@ -289,7 +343,7 @@ u32 gc_do_destroy(struct dcm_gc_workers *t, const struct gc_call *c)
 }
 
 /* All workers read types alike: one worker's answer is that of all. */
-u32 gc_do_types(struct dcm_gc_workers *t, const struct gc_call *c)
+static u32 types_send(struct dcm_gc_workers *t, const struct gc_call *c)
 {
 	u32 status = VIRTIO_GC_DONOR_LOST, space = c->r->space, one;
 	u64 taken = 0;
@@ -318,7 +372,28 @@ u32 gc_do_types(struct dcm_gc_workers *t, const struct gc_call *c)
 			return one;
 		}
 	}
-	return taken ? replay_add(&t->space[space], c->raw, c->bytes) : status;
+	return taken ? VIRTIO_GC_OK : status;
+}
+
+u32 gc_do_types(struct dcm_gc_workers *t, const struct gc_call *c)
+{
+	struct workers_space *sp = &t->space[c->r->space];
+	bool replace = c->r->flags & VIRTIO_GC_TYPES_REPLACE;
+	struct replay *replay = NULL;
+	u32 status;
+
+	if (replay_room(t, c->bytes))
+		replay = replay_new(c->raw, c->bytes);
+	if (!replay)
+		return VIRTIO_GC_LIMIT;
+	status = types_send(t, c);
+	if (!status && replace)
+		replay_drop(sp, sp->replay);
+	if (!status && c->r->count)
+		replay_append(sp, replay);
+	else
+		free(replay);
+	return status;
 }
 
 u32 gc_do_donors(struct dcm_gc_workers *t, const struct gc_call *c)

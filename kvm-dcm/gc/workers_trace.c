@@ -5,7 +5,7 @@
  * A trace begins on all workers, which get the places of all regions. It ends
  * when two rounds of flags in a row found all workers quiet; references between
  * them are forwarded meanwhile. An error that one worker finds ends the trace
- * on all. Results of a region come from the worker that owns it.
+ * on all. What it found is read by workers_results.c.
  *
  * Without the runtime's barrier a region must not be written to while it is
  * traced: semeru-osdi20, 4.2, fig. 6. There the memory server reads a tag that
@@ -160,6 +160,7 @@ u32 gc_do_start(struct dcm_gc_workers *t, const struct gc_call *c)
 		return VIRTIO_GC_LIMIT;
 	/* on failure some may have begun it: trace_end() has to end it */
 	sp->begun = r->epoch;
+	sp->finished = false;
 	status = gc_ask(t, &ask, sp->mask);
 	if (status)
 		return status;
@@ -173,10 +174,34 @@ u32 gc_do_start(struct dcm_gc_workers *t, const struct gc_call *c)
 	return VIRTIO_GC_OK;
 }
 
+/*
+ * Ranges may lie in regions that are not traced: such a one may have got its
+ * first place since, or another. The trace goes on without what lies there.
+ */
+u32 gc_do_roots(struct dcm_gc_workers *t, const struct gc_call *c)
+{
+	const struct dcm_gc_request *r = c->r;
+	u32 status;
+
+	if (!dcm_gc_request_ranges(r))
+		return gc_do_status(t, c);
+	if (!gc_space_has_ranges(t, r)) {
+		status = gc_space_grow(t, r->space, true);
+		if (status)
+			return status;
+		if (!gc_space_has_ranges(t, r))
+			return VIRTIO_GC_STALE;
+	}
+	return gc_do_status(t, c);
+}
+
+/* @asked: why the question failed; @objects: met on all donors */
 struct poll_ask {
 	struct ask ask;
 	u64 mask;
 	bool bad;
+	u32 asked;
+	u32 objects;
 	struct dcm_gc_flags flags[DCM_WIRE_GC_DONORS];
 };
 
@@ -198,6 +223,7 @@ static void take_flags(void *arg, u32 donor, const struct dcm_wire_msg *msg)
 		.ghosts = le->ghosts,
 		.changed = le->changed,
 		.opaque = le32toh(le->opaque),
+		.objects = le32toh(le->objects),
 		.result = { le32toh(le->status), le64toh(le->at) },
 	};
 }
@@ -219,12 +245,52 @@ static struct dcm_gc_result trace_poll(struct dcm_gc_workers *t, u32 space,
 	result.status = gc_ask(t, &p->ask, sp->mask);
 	if (!result.status && p->bad)
 		result.status = VIRTIO_GC_WORKER_LOST;
+	p->asked = result.status;
 	*opaque = 0;
 	for (u32 i = 0; !result.status && i < n; i++) {
 		result = p->flags[i].result;
 		*opaque |= p->flags[i].opaque;
+		p->objects += p->flags[i].objects;
 	}
 	return result;
+}
+
+/*
+ * How a trace is, without waiting for it; one that has failed is quiet. That the
+ * first round is not quiet may be past: `changed` is of the time before it.
+ */
+static u32 trace_look(struct dcm_gc_workers *t, u32 space, struct poll_ask *p,
+		      bool *quiet, u32 *opaque)
+{
+	u32 n = (u32)__builtin_popcountll(t->space[space].mask), asked = 0;
+	struct dcm_gc_quiet rounds = { 0 };
+	struct dcm_gc_result result;
+
+	*quiet = false;
+	do {
+		result = trace_poll(t, space, p, opaque);
+		if (p->asked)
+			return p->asked;
+		*quiet = result.status ||
+			 dcm_gc_quiet_round(&rounds, p->flags, n);
+	} while (!*quiet && (rounds.rounds || !asked++));
+	return VIRTIO_GC_OK;
+}
+
+u32 gc_do_state(struct dcm_gc_workers *t, const struct gc_call *c)
+{
+	struct dcm_gc_done *done = &c->out->done;
+	struct poll_ask p;
+	u32 status, opaque;
+	bool quiet;
+
+	status = trace_look(t, c->r->space, &p, &quiet, &opaque);
+	if (status)
+		return status;
+	done->value = (quiet ? VIRTIO_GC_STATE_QUIET : 0) |
+		      (opaque ? VIRTIO_GC_STATE_MET : 0);
+	done->at = p.objects;
+	return VIRTIO_GC_OK;
 }
 
 u32 gc_do_finish(struct dcm_gc_workers *t, const struct gc_call *c)
@@ -267,8 +333,107 @@ u32 gc_do_finish(struct dcm_gc_workers *t, const struct gc_call *c)
 		return result.status;
 	}
 	result.status = gc_ask(t, &ask, sp->mask);
+	sp->finished = !result.status;
 	c->out->done.at = ask.at;
 	return result.status;
+}
+
+/* The question which of @address, @n of them, were met. */
+struct asked_ask {
+	struct entries_ask e;
+	const __le64 *address;
+	u32 n;
+	u8 *bits;
+};
+
+/* Take each object's bit from the worker that owns its region. */
+static void take_asked(void *arg, u32 donor, const struct dcm_wire_msg *msg)
+{
+	struct asked_ask *q = arg;
+	const struct workers_space *sp = q->e.sp;
+	const u8 *bits;
+	u32 n;
+
+	bits = gc_take_entries(&q->e, msg, &n);
+	if (!bits || q->e.ask.status)
+		return;
+	if (n != (q->n + 7) / 8) {
+		q->e.ask.status = VIRTIO_GC_WORKER_LOST;
+		return;
+	}
+	for (u32 i = 0; i < q->n; i++) {
+		u64 at = le64toh(q->address[i]) - sp->l.address;
+
+		if (at < sp->l.bytes &&
+		    sp->place[at / sp->l.region_bytes].donor == donor)
+			q->bits[i / 8] |= bits[i / 8] & 1u << i % 8;
+	}
+}
+
+/* Set a bit of @bits for each that was met; as many as a request can have. */
+static u32 objects_ask(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
+		       const __le64 *address, u32 n, u8 *bits)
+{
+	size_t bytes = sizeof(struct virtio_gc_req) + n * sizeof(*address);
+	struct virtio_gc_req *req = malloc(bytes);
+	struct asked_ask q = {
+		.e = { .sp = &t->space[r->space], .entry = 1 },
+		.address = address,
+		.n = n,
+		.bits = bits,
+	};
+	u32 status;
+
+	if (!req)
+		return VIRTIO_GC_LIMIT;
+	*req = (struct virtio_gc_req){
+		.command = htole16(VIRTIO_GC_TRACE_ASK),
+		.space = htole32(r->space),
+		.epoch = htole32(r->epoch),
+		.count = htole32(n),
+	};
+	memcpy(req + 1, address, n * sizeof(*address));
+	memset(bits, 0, (n + 7) / 8);
+	q.e.ask = gc_ask_request(r->space, req, bytes);
+	q.e.ask.take = take_asked;
+	status = gc_ask(t, &q.e.ask, t->space[r->space].mask);
+	free(req);
+	return status;
+}
+
+u32 gc_do_trace_ask(struct dcm_gc_workers *t, const struct gc_call *c)
+{
+	u32 status = objects_ask(t, c->r, c->r->entries, c->r->count,
+				 c->out->entries);
+
+	c->out->done.count = status ? 0 : c->r->answer;
+	return status;
+}
+
+/*
+ * Weak objects as workers have them: a worker does not know whether another's
+ * referents were met. Leave out those that were.
+ */
+static u32 clear_filter(struct dcm_gc_workers *t, const struct gc_call *c,
+			u32 *count)
+{
+	struct virtio_gc_weak *weak = (void *)c->out->entries;
+	__le64 *address = calloc(*count + 1, sizeof(*address));
+	u8 *bits = calloc(*count / 8 + 1, 1);
+	u32 status = VIRTIO_GC_LIMIT, left = 0;
+
+	if (address && bits) {
+		for (u32 i = 0; i < *count; i++)
+			address[i] = weak[i].referent;
+		status = objects_ask(t, c->r, address, *count, bits);
+	}
+	for (u32 i = 0; !status && i < *count; i++)
+		if (!(bits[i / 8] >> i % 8 & 1))
+			weak[left++] = weak[i];
+	*count = left;
+	free(address);
+	free(bits);
+	return status;
 }
 
 /* Ask one donor after the other, as far as there is room. */
@@ -276,19 +441,32 @@ u32 gc_do_met(struct dcm_gc_workers *t, const struct gc_call *c)
 {
 	const struct dcm_gc_request *r = c->r;
 	struct workers_space *sp = &t->space[r->space];
-	struct entries_ask e = gc_ask_entries(t, c, sizeof(__le64));
+	struct entries_ask e = gc_ask_entries(t, c, r->answer_entry);
 	u8 copy[sizeof(struct virtio_gc_req) + sizeof(struct virtio_gc_met)];
 	struct virtio_gc_met *met =
 		(void *)(copy + sizeof(struct virtio_gc_req));
 	struct virtio_gc_req *req = (void *)copy;
+	const u32 what = le32toh(((const struct virtio_gc_met *)r->body)->what);
 	u32 status = VIRTIO_GC_OK, opaque = 0;
 	struct dcm_gc_quiet quiet = { 0 };
 	struct dcm_gc_result result;
 	struct poll_ask p;
 
+	/* while it runs: types, with STATE, or CLEAR, and only when it is quiet */
+	if (what != VIRTIO_GC_MET_OPAQUE && !sp->finished) {
+		bool quiet = false;
+
+		if (what == VIRTIO_GC_MET_CLEAR ||
+		    (what == VIRTIO_GC_MET_TYPES &&
+		     r->features & 1u << VIRTIO_GC_F_STATE))
+			status = trace_look(t, r->space, &p, &quiet, &opaque);
+		if (status || !quiet)
+			return status ? status : VIRTIO_GC_BUSY;
+		opaque = 0;
+	}
 	/* the workers do not wait: waiting is done here */
 	memcpy(copy, c->raw, sizeof(copy));
-	req->flags = 0;
+	req->flags = htole16(r->flags & VIRTIO_GC_MET_AGAIN);
 	while (r->flags & VIRTIO_GC_MET_WAIT && !opaque) {
 		result = trace_poll(t, r->space, &p, &opaque);
 		if (result.status ||
@@ -306,126 +484,9 @@ u32 gc_do_met(struct dcm_gc_workers *t, const struct gc_call *c)
 		met->max = htole32(e.room - e.count);
 		status = gc_ask(t, &e.ask, 1ull << i);
 	}
+	if (!status && what == VIRTIO_GC_MET_CLEAR && e.count)
+		status = clear_filter(t, c, &e.count);
 	c->out->done.count = e.count;
 	c->out->done.value = e.value;
-	return status;
-}
-
-/* Take each region's result from the worker that owns it. */
-static void take_live(void *arg, u32 donor, const struct dcm_wire_msg *msg)
-{
-	struct entries_ask *e = arg;
-	const struct virtio_gc_range *range = e->r->body;
-	const struct virtio_gc_live *live;
-	u32 n, first = le32toh(range->first);
-
-	live = gc_take_entries(e, msg, &n);
-	if (!live || e->ask.status)
-		return;
-	if (n != e->r->answer) {
-		e->ask.status = VIRTIO_GC_WORKER_LOST;
-		return;
-	}
-	for (u32 i = 0; i < n; i++)
-		if (e->sp->place[first + i].donor == donor)
-			memcpy(e->out->entries + i * sizeof(*live), &live[i],
-			       sizeof(*live));
-}
-
-/* Whether the bitmaps of @n regions may be written there. [VGC-D-35] */
-static bool bitmaps_check(const struct workers_space *sp, u64 at, u32 n)
-{
-	u64 bytes = sp->l.region_bytes / 64 * n, size = sp->l.region_bytes;
-
-	if (at % 8 || at > sp->l.bytes || bytes > sp->l.bytes - at)
-		return false;
-	for (u32 i = 0; i < sp->nr_regions; i++)
-		if (sp->top[i] > i * size && at < sp->top[i] &&
-		    at + bytes > i * size)
-			return false;
-	return true;
-}
-
-struct bits_ask {
-	struct ask ask;
-	struct dcm_gc_workers *t;
-	u64 at;
-	u64 left;
-	u64 got;
-	bool none;
-};
-
-static void take_bits(void *arg, u32 donor, const struct dcm_wire_msg *msg)
-{
-	struct bits_ask *b = arg;
-
-	(void)donor;
-	b->none = !msg->payload_bytes;
-	if (msg->gc.kind != DCM_GC_BITS || msg->payload_bytes > b->left) {
-		b->ask.status = VIRTIO_GC_WORKER_LOST;
-		return;
-	}
-	b->got = msg->payload_bytes;
-	if (b->got)
-		b->t->ops->bits(b->t->arg, b->ask.space, b->at, msg->payload,
-				b->got);
-}
-
-static u32 bitmap_fetch(struct dcm_gc_workers *t, u32 space, u32 region, u64 at)
-{
-	const struct workers_space *sp = &t->space[space];
-	u64 bytes = sp->l.region_bytes / 64, done = 0;
-	u32 donor = sp->place[region].donor, status = VIRTIO_GC_OK;
-	static const u8 zero[4096];
-
-	while (!status && done < bytes && donor != VIRTIO_GC_NO_DONOR) {
-		struct bits_ask b = {
-			.ask = { .space = space, .take = take_bits },
-			.t = t,
-			.at = at + done,
-			.left = bytes - done,
-		};
-
-		b.ask.msg.gc.kind = DCM_GC_BITMAP;
-		b.ask.msg.gc.epoch = sp->epoch;
-		b.ask.msg.gc.n = region;
-		b.ask.msg.gc.value = done;
-		status = gc_ask(t, &b.ask, 1ull << donor);
-		if (b.none)
-			break;
-		done += b.got;
-	}
-	/* beyond the traced part nothing is live */
-	for (u64 n; !status && done < bytes; done += n) {
-		n = min(bytes - done, (u64)sizeof(zero));
-		t->ops->bits(t->arg, space, at + done, zero, n);
-	}
-	return status;
-}
-
-u32 gc_do_results(struct dcm_gc_workers *t, const struct gc_call *c)
-{
-	const struct dcm_gc_request *r = c->r;
-	struct workers_space *sp = &t->space[r->space];
-	const struct virtio_gc_range *range = r->body;
-	u32 first = le32toh(range->first), n = r->answer, status;
-	u64 bitmaps = le64toh(range->bitmaps);
-	struct virtio_gc_live *live = (void *)c->out->entries;
-	struct entries_ask e = gc_ask_entries(t, c, sizeof(*live));
-
-	if (first > sp->nr_regions || n > sp->nr_regions - first ||
-	    (bitmaps != VIRTIO_GC_NONE && !bitmaps_check(sp, bitmaps, n)))
-		return VIRTIO_GC_INVALID;
-	for (u32 i = 0; i < n; i++) {
-		memset(&live[i], 0, sizeof(live[i]));
-		live[i].region = htole32(first + i);
-		live[i].status = htole32(VIRTIO_GC_NO_TRACE);
-	}
-	e.ask.take = take_live;
-	status = gc_ask(t, &e.ask, sp->mask);
-	for (u32 i = 0; !status && bitmaps != VIRTIO_GC_NONE && i < n; i++)
-		status = bitmap_fetch(t, r->space, first + i,
-				      bitmaps + i * (sp->l.region_bytes / 64));
-	c->out->done.count = status ? 0 : n;
 	return status;
 }

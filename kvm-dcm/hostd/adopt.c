@@ -69,7 +69,7 @@ u32 hostd_number_free(const struct hostd_file *f, u64 taken)
 /**
  * hostd_donors_find() - find a file's donors, their numbers and sessions
  * @h: with its configuration
- * @f: its @donor, @number and @session are filled in
+ * @f: its @donor, @number, @session and @copies are filled in
  */
 void hostd_donors_find(const struct hostd *h, struct hostd_file *f)
 {
@@ -94,6 +94,7 @@ void hostd_donors_find(const struct hostd *h, struct hostd_file *f)
 		taken |= 1ull << number;
 	}
 	hostd_choice_read(f, &choice);
+	f->copies = hostd_choice_copies(&choice, h);
 	for (i = 0; i < h->cfg.nr_donors; i++) {
 		u32 k;
 
@@ -120,6 +121,25 @@ static u32 donor_of(const struct hostd_file *f, u32 number)
 	return i;
 }
 
+/*
+ * Is a slab to be emptied? The daemon before this one had begun to, or the extent
+ * has enough slabs that it got later.
+ */
+static bool slab_old(const struct hostd_file *f, const struct dcmfs_slab *slab)
+{
+	u64 first = hostd_slab_number(slab->extent, 0);
+	u32 i, later = 0;
+
+	for (i = 0; i < DCMFS_SLABS; i++) {
+		struct dcmfs_slab a = { .fd = -1, .id = first + i - 1 };
+
+		later += !ioctl(f->fd, DCMFS_IOC_SLAB, &a) &&
+			 a.id == first + i && a.order > slab->order &&
+			 !(a.flags & DCMFS_SLAB_CLOSED);
+	}
+	return slab->flags & DCMFS_SLAB_CLOSED || later >= f->copies;
+}
+
 /* struct dcm_client_config.adopt */
 void hostd_adopt(void *arg, struct dcm_client *client)
 {
@@ -137,7 +157,7 @@ void hostd_adopt(void *arg, struct dcm_client *client)
 			.base = a.base,
 			.rkey = a.rkey,
 		};
-		bool old = a.flags & DCMFS_SLAB_OLD;
+		bool old = slab_old(f, &a);
 		struct dcm_client_slab *slab = NULL;
 
 		i = donor_of(f, a.donor);

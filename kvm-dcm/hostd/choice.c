@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * choice.c - the donors that a file may use
+ * choice.c - the donors that a file may use, and on how many each page is
  *
  * All of the configuration, unless HOSTD_CHOICES/NAME.donors exists for a file
  * called NAME: then the donors that it names, one a line, and those of groups
- * that it names as @GROUP. libvirt's hook writes it before it makes the file,
- * and may change it later. Groups are looked up whenever the donors change: a
- * donor that joins a group later is used.
+ * that it names as @GROUP; all for a line *. libvirt's hook writes it before it
+ * makes the file, and may change it later. Groups are looked up whenever the donors
+ * change: a donor that joins a group later is used. A line "redundancy = VALUE" is
+ * used in place of the configuration's.
  *
  * Locking: none, the main thread's.
  */
@@ -17,6 +18,20 @@
 #include <unistd.h>
 
 #include "hostd.h"
+
+static bool is_line(const char *text, const char *mark, const char *name)
+{
+	size_t before = strlen(mark), len = strlen(name), n;
+	const char *line;
+
+	for (line = text; *line; line += n + !!line[n]) {
+		n = strcspn(line, "\n");
+		if (n == before + len && !strncmp(line, mark, before) &&
+		    !strncmp(line + before, name, len))
+			return true;
+	}
+	return false;
+}
 
 /**
  * hostd_choice_read() - read the choice for a file
@@ -41,20 +56,22 @@ void hostd_choice_read(const struct hostd_file *f, struct hostd_choice *c)
 		close(fd);
 	}
 	c->text[n < 0 ? 0 : n] = 0;
+	c->any |= is_line(c->text, "", "*");
 }
 
-static bool is_line(const char *text, const char *mark, const char *name)
+/**
+ * hostd_choice_copies() - how many donors are to have each page of a file
+ * @c: the file's choice
+ * @h: has the configuration
+ */
+u32 hostd_choice_copies(const struct hostd_choice *c, const struct hostd *h)
 {
-	size_t before = strlen(mark), len = strlen(name), n;
-	const char *line;
+	u32 i;
 
-	for (line = text; *line; line += n + !!line[n]) {
-		n = strcspn(line, "\n");
-		if (n == before + len && !strncmp(line, mark, before) &&
-		    !strncmp(line + before, name, len))
-			return true;
-	}
-	return false;
+	for (i = 0; i < DCM_REDUNDANCY_NR; i++)
+		if (is_line(c->text, "redundancy = ", dcm_redundancy_names[i]))
+			return 1 + i;
+	return 1 + h->cfg.redundancy;
 }
 
 /**
@@ -66,7 +83,7 @@ static bool is_line(const char *text, const char *mark, const char *name)
 bool hostd_choice_has(const struct hostd_choice *c, const struct hostd *h,
 		      u32 donor)
 {
-	const char *group = h->cfg.group[donor];
+	const char *group = h->cfg.donor[donor].group;
 
 	return c->any || is_line(c->text, "", h->cfg.donor[donor].name) ||
 	       (*group && is_line(c->text, "@", group));

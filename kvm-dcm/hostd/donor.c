@@ -67,6 +67,29 @@ static void donor_log(const struct hostd_file *f,
 			strerror(-err));
 }
 
+/* Have each page on as many donors as the file's choice says. */
+static void copies_apply(struct hostd_file *f, u32 copies)
+{
+	u32 was = f->copies;
+	int err = -EBUSY;
+
+	if (copies == was)
+		return;
+	if (copies == 1 || !f->gc)
+		err = dcm_client_copies_set(f->client, copies);
+	if (err && err != -EALREADY) {
+		dcm_log(DCM_LOG_ERR, "%s: redundancy stays %s: %s", f->path,
+			dcm_redundancy_names[was - 1],
+			f->gc ? "donors collect its garbage, and they can't where pages have copies" :
+				strerror(-err));
+		return;
+	}
+	f->copies = copies;
+	dcm_log(DCM_LOG_NOTICE, "%s: redundancy is %s now, it was %s", f->path,
+		dcm_redundancy_names[copies - 1],
+		dcm_redundancy_names[was - 1]);
+}
+
 /**
  * hostd_donors_apply() - have a file use the donors of the configuration
  * @h: has the configuration
@@ -82,6 +105,7 @@ void hostd_donors_apply(const struct hostd *h, struct hostd_file *f)
 	if (!st)
 		return;
 	hostd_choice_read(f, &choice);
+	copies_apply(f, hostd_choice_copies(&choice, h));
 	dcm_client_status(f->client, st);
 	for (i = 0; i < st->nr_donors; i++) {
 		status_donor(st, i, &d);
@@ -135,7 +159,6 @@ void hostd_donors_read(struct hostd *h, const char *config)
 		return;
 	}
 	memcpy(h->cfg.donor, cfg->donor, sizeof(cfg->donor));
-	memcpy(h->cfg.group, cfg->group, sizeof(cfg->group));
 	h->cfg.nr_donors = cfg->nr_donors;
 	h->cfg.drained = cfg->drained;
 	free(cfg);

@@ -284,6 +284,8 @@ void hostd_file_start(struct hostd *h, const char *path)
 	cc.nr_lanes = f->info.lanes;
 	cc.extent = f->info.extent_pages * 4096;
 	cc.size = f->info.pages * 4096;
+	cc.copies = f->copies;
+	f->rebuild.limit = h->cfg.rebuild_rate;
 	err = dcm_client_start(&cc, &hostd_client_ops, &f->slabs, &f->client);
 	if (err) {
 		dcm_log(DCM_LOG_ERR, "%s: it is not served: %s", path,

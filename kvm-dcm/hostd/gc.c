@@ -216,6 +216,9 @@ static void caller_judge(struct hostd *h, struct hostd_caller *c)
 		why = "there is a virtio-gc device on that file already";
 	else if (smp_load_acquire(&f->over))
 		why = "that file is gone";
+	else if (f->copies > 1)
+		/* a worker changes one copy only */
+		why = "donors collect no garbage of a VM with copies of its memory: set redundancy = none";
 	else
 		c->window =
 			hostd_window_new(f, c->sock, c->why, sizeof(c->why));

@@ -28,6 +28,7 @@
 #include "../include/dcmfs.h"
 #include "../client/config.h"
 #include "../client/client.h"
+#include "../client/rebuild_pace.h"
 #include "../lib/log.h"
 #include "../client/slab_worker.h"
 
@@ -35,7 +36,7 @@
 #define HOSTD_PATH_MAX 4096u
 #define HOSTD_CHOICES "/run/dcm-hostd/donors"
 /* Each donor and each group may be named once. */
-#define HOSTD_CHOICE_MAX (2 * DCM_CONFIG_DONORS_MAX * (DCM_NAME_MAX + 2))
+#define HOSTD_CHOICE_MAX (2 * DCM_CONFIG_DONORS_MAX * (DCM_NAME_MAX + 2) + 64)
 
 /**
  * struct hostd_file - one file on a dcmfs: one VM's memory
@@ -47,6 +48,7 @@
  * @number: the kernel's numbers of these
  * @session: sessions to be resumed at the start
  * @nr_donors: how many
+ * @copies: donors that are to have each page
  * @client: its sessions with donors
  * @slice: timer whose signal ends @thread's DETACH
  * @event: wakes @thread
@@ -58,6 +60,8 @@
  * @used: another process has the file open
  * @gc: the connection of the virtio-gc device on it; the main thread's
  * @ask_ns: donors are not asked for slabs before; @thread's
+ * @rebuild: how fast copies are made again; @thread's
+ * @filling: @rebuild knows how much was copied before; @thread's
  * @slabs: its slabs; the argument of the client's callbacks
  */
 struct hostd_file {
@@ -71,6 +75,7 @@ struct hostd_file {
 	u32 number[DCMFS_DONORS_MAX];
 	struct dcm_client_session session[DCMFS_DONORS_MAX];
 	u32 nr_donors;
+	u32 copies;
 	struct dcm_client *client;
 	pthread_t thread;
 	timer_t slice;
@@ -84,6 +89,8 @@ struct hostd_file {
 	struct dcm_slab_worker slabs;
 	struct hostd_caller *gc;
 	u64 ask_ns;
+	struct dcm_rebuild_pace rebuild;
+	bool filling;
 	struct dcm_log_rate refused;
 	struct dcm_log_rate no_tls; /* the client thread's */
 };
@@ -142,6 +149,7 @@ extern const struct dcm_slab_worker_ops hostd_slab_ops;
 extern const struct dcm_client_ops hostd_client_ops;
 bool hostd_slab_adopt(struct hostd_file *f, struct dcm_client_slab *slab,
 		      u64 id, bool old);
+u64 hostd_slab_number(u32 extent, u32 n);
 void hostd_slabs_count(struct hostd_file *f);
 void hostd_slabs_inherit(struct hostd_file *f);
 void hostd_slabs_leave(struct hostd_file *f);
@@ -160,9 +168,9 @@ void hostd_donors_apply(const struct hostd *h, struct hostd_file *f);
 void hostd_donor_added(void *arg, u32 donor, const struct dcm_host_donor *d);
 
 /**
- * struct hostd_choice - the donors that a file may use
+ * struct hostd_choice - the donors that a file may use, and how many at once
  * @any: all donors
- * @text: else lines with a name or @GROUP each
+ * @text: lines: a name or @GROUP each, * for all donors; "redundancy = VALUE"
  */
 struct hostd_choice {
 	bool any;
@@ -173,6 +181,7 @@ struct hostd_choice {
 void hostd_choice_read(const struct hostd_file *f, struct hostd_choice *c);
 bool hostd_choice_has(const struct hostd_choice *c, const struct hostd *h,
 		      u32 donor);
+u32 hostd_choice_copies(const struct hostd_choice *c, const struct hostd *h);
 
 /* link.c */
 extern const struct dcm_client_links hostd_links;

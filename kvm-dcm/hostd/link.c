@@ -47,16 +47,24 @@ static struct hostd_link *to_link(struct dcm_endpoint *ep)
 	return container_of(ep, struct hostd_link, ep);
 }
 
-static int link_ioctl(const struct hostd_link *l, int fd, u32 window)
+static int link_ioctl(const struct hostd_link *l, int fd, u32 window,
+		      u32 late_ms)
 {
 	struct dcmfs_link arg = {
 		.donor = l->file->number[l->donor],
 		.lane = l->lane,
 		.fd = fd,
 		.window = window,
+		.late_ms = late_ms,
 	};
 
 	return ioctl(l->file->fd, DCMFS_IOC_LINK, &arg) ? errno : 0;
+}
+
+/* The kernel has no link any more. */
+static int link_end(const struct hostd_link *l)
+{
+	return link_ioctl(l, -1, 0, 0);
 }
 
 static void link_close(struct dcm_endpoint *ep)
@@ -64,7 +72,7 @@ static void link_close(struct dcm_endpoint *ep)
 	struct hostd_link *l = to_link(ep);
 
 	/* The file may be closed already, and its links with it. */
-	while (l->file->fd >= 0 && link_ioctl(l, -1, 0) == EINTR)
+	while (l->file->fd >= 0 && link_end(l) == EINTR)
 		;
 	close(l->fd);
 	free(l);
@@ -76,7 +84,7 @@ static void link_kill(struct dcm_endpoint *ep)
 
 	/* A queue pair's descriptor is no socket. */
 	if (shutdown(l->fd, SHUT_RDWR))
-		link_ioctl(l, -1, 0);
+		link_end(l);
 }
 
 static bool link_dead(struct dcm_endpoint *ep)
@@ -177,7 +185,7 @@ static int link_watch(struct hostd_link *l)
 
 	if (epoll_ctl(l->file->links, EPOLL_CTL_ADD, l->fd, &ev)) {
 		err = -errno;
-		link_ioctl(l, -1, 0);
+		link_end(l);
 	}
 	return err;
 }
@@ -193,7 +201,8 @@ static struct dcm_endpoint *link_data(void *arg, u32 donor, u32 lane,
 		return NULL;
 	*err = tls_start(f, args);
 	if (!*err)
-		*err = -link_ioctl(l, l->fd, args->depth);
+		*err = -link_ioctl(l, l->fd, args->depth,
+				   (u32)(args->silence_ns / 1000000));
 	if (!*err)
 		*err = link_watch(l);
 	if (*err) {
@@ -208,12 +217,14 @@ static struct dcm_endpoint *link_data(void *arg, u32 donor, u32 lane,
 static struct dcm_endpoint *link_pair(void *arg, u32 donor, u32 lane,
 				      const struct sockaddr_storage *to,
 				      const struct dcm_wire_shown *shown,
-				      int *err)
+				      u32 late_ms, int *err)
 {
 	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)to;
 	const struct sockaddr_in *in = (const struct sockaddr_in *)to;
 	struct hostd_file *f = hostd_file_of(arg);
-	struct dcmfs_pair pair = { .donor = f->number[donor], .lane = lane };
+	struct dcmfs_pair pair = { .donor = f->number[donor],
+				   .lane = lane,
+				   .late_ms = late_ms };
 	struct hostd_link *l;
 
 	if (to->ss_family == AF_INET6) {

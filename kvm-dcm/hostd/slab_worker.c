@@ -17,9 +17,12 @@
  * direct memory if there is room (ENOSPC: there is none; donors are asked
  * again).
  *
+ * Copies to a slab that lacks pages are made by FILL, a batch a call, at the rate
+ * that the guest's faults allow (client/rebuild_pace.c).
+ *
  * The kernel's number for a slab is made from its extent and from which of the
- * extent's two slabs it is. Slabs that a killed daemon left with the kernel are
- * taken over (adopt.c) or forgotten by the next.
+ * extent's slabs it is. Slabs that a killed daemon left with the kernel are taken
+ * over (adopt.c) or forgotten by the next.
  *
  * Locking: none beside client/slab_worker.c's.
  *
@@ -37,15 +40,20 @@
 #define OTHER_NS (1000ull * 1000 * 1000)
 #define REFUSED_NS (5000ull * 1000 * 1000)
 
+static_assert(sizeof(struct dcm_hist) == sizeof(struct dcmfs_faults),
+	      "histograms differ");
+
 /**
  * struct hostd_slab - a slab of a file
  * @id: the kernel's number for it
  * @ops: I/Os of its extent before it was attached
+ * @filled: cursor of FILL
  */
 struct hostd_slab {
 	struct dcm_slab_record record;
 	u64 id;
 	u64 ops;
+	u32 filled;
 };
 
 static struct hostd_slab *slab_of(struct dcm_slab_record *r)
@@ -89,26 +97,43 @@ static void slab_wake(struct dcm_slab_worker *w)
 	hostd_file_kick(hostd_file_of(w));
 }
 
-/* Number of an extent's first or @second slab. Odd: the first. */
-static u64 slab_number(u32 extent, bool second)
+/* The kernel's number of an extent's slab @n. */
+u64 hostd_slab_number(u32 extent, u32 n)
 {
-	return 2 * (u64)extent + 1 + second;
+	return DCMFS_SLABS * (u64)extent + 1 + n;
+}
+
+/* A number that no other slab of the extent has; 0: it has all its slabs. */
+static u64 number_free(struct dcm_slab_worker *w, u32 extent)
+{
+	u64 first = hostd_slab_number(extent, 0);
+	struct dcm_slab_record *r;
+	u32 taken = 0, i;
+
+	for (r = dcm_slab_worker_first(w, extent); r; r = r->next)
+		if (r->attached)
+			taken |= 1u << (slab_of(r)->id - first);
+	for (i = 0; i < DCMFS_SLABS; i++)
+		if (!(taken >> i & 1))
+			return first + i;
+	return 0;
 }
 
 static int slab_attach(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 {
 	struct hostd_file *f = hostd_file_of(w);
-	struct dcm_slab_record *other = dcm_slab_worker_other(w, r);
 	const struct dcm_client_slab *slab = r->slab;
 	struct dcmfs_slab a = {
 		.extent = r->extent,
 		.fd = -1,
-		.id = slab_number(r->extent, other && slab_of(other)->id & 1),
+		.id = number_free(w, r->extent),
 		.donor = f->number[slab->donor],
 		.remote = slab->ref.id,
 	};
 	int err;
 
+	if (!a.id)
+		return -EAGAIN;
 	if (slab->transport == DCM_WT_SHM) {
 		a.fd = slab->ref.fd;
 	} else {
@@ -117,8 +142,9 @@ static int slab_attach(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 		a.rkey = slab->ref.rkey;
 	}
 	err = ioctl(f->fd, DCMFS_IOC_ATTACH, &a) ? errno : 0;
-	/* The extent has two slabs: wait until one is gone. */
-	if (err == EBUSY || err == EINTR || (err == EEXIST && other))
+	/* The extent has all the slabs it may have: wait until one is gone. */
+	if (err == EBUSY || err == EINTR ||
+	    (err == EEXIST && dcm_slab_worker_other(w, r)))
 		return -EAGAIN;
 	if (err) {
 		/* The next one may be from the same donor. */
@@ -158,6 +184,58 @@ static int slab_move(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 	return err == -EINTR ? -EAGAIN : err;
 }
 
+/* ---- copies ---- */
+
+/* Let the rate of a rebuild follow the guest's faults. */
+static void rebuild_look(struct hostd_file *f, u64 now)
+{
+	struct dcm_hist faults;
+
+	if (dcm_rebuild_pace_looks(&f->rebuild, now) &&
+	    !ioctl(f->fd, DCMFS_IOC_FAULTS, &faults))
+		dcm_rebuild_pace_look(&f->rebuild, now, &faults);
+}
+
+static void rebuild_copied(struct hostd_file *f, u64 pages)
+{
+	if (!f->filling)
+		f->rebuild.copied = pages * 4096;
+	f->filling = true;
+	dcm_rebuild_pace_copied(&f->rebuild, pages * 4096);
+}
+
+static int slab_fill(struct dcm_slab_worker *w, struct dcm_slab_record *r)
+{
+	struct hostd_file *f = hostd_file_of(w);
+	struct dcmfs_fill fill = { .extent = r->extent,
+				   .cursor = slab_of(r)->filled };
+	u64 now = hostd_now_ns();
+	int err;
+
+	rebuild_look(f, now);
+	if (!dcm_rebuild_pace_may(&f->rebuild, now))
+		return DCM_FILL_RATE_MS;
+	err = ioctl(f->fd, DCMFS_IOC_FILL, &fill) ? errno : 0;
+	/* a GC worker has the extent, or there is no memory for it just now */
+	if (err && err != EAGAIN)
+		return err == ENOENT ? 0 : DCM_FILL_PASS_MS;
+	slab_of(r)->filled = fill.cursor;
+	rebuild_copied(f, fill.filled);
+	if (!err)
+		return 0;
+	return fill.cursor ? -EAGAIN : DCM_FILL_PASS_MS;
+}
+
+static bool slab_thin(struct dcm_slab_worker *w, u32 extent)
+{
+	struct dcmfs_activity act = { .extent = extent };
+
+	return !ioctl(hostd_file_of(w)->fd, DCMFS_IOC_ACTIVITY, &act) &&
+	       act.flags & DCMFS_EXTENT_THIN;
+}
+
+/* ---- losses ---- */
+
 /* Have the kernel mark a slab's pages lost. Those that had no other copy. */
 static s64 pages_lose(struct hostd_file *f, u32 extent, u64 id)
 {
@@ -193,6 +271,8 @@ const struct dcm_slab_worker_ops hostd_slab_ops = {
 	.wake = slab_wake,
 	.attach = slab_attach,
 	.move = slab_move,
+	.fill = slab_fill,
+	.thin = slab_thin,
 	.lose = slab_lose,
 };
 

@@ -21,6 +21,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "../client/risk_json.h"
 #include "hostd.h"
 
 #define DIRECTORY "/run/dcm-hostd"
@@ -57,12 +58,13 @@ static const char *group_of(const struct hostd *h,
 	for (u32 i = 0; i < h->cfg.nr_donors; i++)
 		if (!strcmp(h->cfg.donor[i].name, d->name) &&
 		    !strcmp(h->cfg.donor[i].address, d->address))
-			return h->cfg.group[i];
+			return h->cfg.donor[i].group;
 	return "";
 }
 
 static json_t *donor_json(const struct hostd *h,
-			  const struct dcm_client_donor_status *d)
+			  const struct dcm_client_donor_status *d,
+			  u64 alone_bytes)
 {
 	json_t *o = json_object();
 
@@ -72,6 +74,7 @@ static json_t *donor_json(const struct hostd *h,
 	json_put_text(o, "state", dcm_client_donor_state_name(d->state));
 	json_put_text(o, "transport", d->transport ? d->transport : "");
 	json_put(o, "slabs", d->slabs);
+	json_put(o, "alone_bytes", alone_bytes);
 	json_put(o, "slabs_free", d->slabs_free);
 	json_put(o, "slabs_total", d->slabs_total);
 	json_put(o, "slabs_used", d->slabs_used);
@@ -82,27 +85,40 @@ static json_t *donor_json(const struct hostd *h,
 	return o;
 }
 
-static json_t *file_json(const struct hostd *h, const struct hostd_file *f,
+static json_t *file_json(const struct hostd *h, struct hostd_file *f,
 			 struct dcm_client_status *st)
 {
 	json_t *o = json_object(), *donors = json_array();
+	u64 extent = f->info.extent_pages * 4096;
 	struct hostd_choice choice;
+	struct dcm_risk risk;
 	u32 i;
 
 	hostd_choice_read(f, &choice);
 	dcm_client_status(f->client, st);
+	dcm_slab_worker_risk(&f->slabs, &risk);
 	json_put_text(o, "path", f->path);
 	json_put(o, "bytes", f->info.pages * 4096);
-	json_put(o, "extent_bytes", f->info.extent_pages * 4096);
+	json_put(o, "extent_bytes", extent);
 	json_put(o, "extents", f->info.extents);
 	json_put(o, "slabs", st->slabs);
 	json_put(o, "wanted", st->wanted);
 	json_put(o, "slabs_lost", st->lost);
+	json_put(o, "copies", f->copies);
+	json_put(o, "exposed_bytes",
+		 dcm_risk_exposed(&risk, f->copies) * extent);
+	json_put(o, "near_bytes", st->near * extent);
+	json_put(o, "filling", READ_ONCE(f->slabs.nr_filling));
 	json_object_set_new(o, "choice", json_boolean(!choice.any));
 	json_object_set_new(o, "used", json_boolean(READ_ONCE(f->used)));
 	for (i = 0; i < st->nr_donors; i++)
-		json_array_append_new(donors, donor_json(h, &st->donor[i]));
+		json_array_append_new(donors,
+			donor_json(h, &st->donor[i],
+						 risk.alone[st->donor[i].number] *
+							 extent));
 	json_object_set_new(o, "donors", donors);
+	json_object_set_new(o, "together",
+			    dcm_risk_together(&risk, st, extent));
 	return o;
 }
 
@@ -110,7 +126,7 @@ static char *text_of(const struct hostd *h)
 {
 	struct dcm_client_status *st = calloc(1, sizeof(*st));
 	json_t *o = json_object(), *files = json_array();
-	const struct hostd_file *f;
+	struct hostd_file *f;
 	char *text;
 
 	json_put_text(o, "version", DCM_VERSION);

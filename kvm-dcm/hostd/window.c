@@ -302,6 +302,8 @@ struct hostd_window *hostd_window_new(struct hostd_file *f, int sock, char *why,
 				      size_t len)
 {
 	struct dcm_gc_backend backend = {
+		/* each is one message of the socket */
+		.small_answers = true,
 		.ops = &window_ops,
 		.client = f->client,
 		.donors = f->nr_donors,

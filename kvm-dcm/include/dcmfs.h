@@ -23,7 +23,9 @@
 #define DCMFS_NAME_MAX 32
 #define DCMFS_NOTE_MAX 512
 #define DCMFS_DONORS_MAX 64
-#define DCMFS_VERSION 4
+#define DCMFS_VERSION 5
+#define DCMFS_SLABS 3 /* slabs that an extent may have */
+#define DCMFS_FAULT_BUCKETS 336
 #define DCMFS_LIMIT_MAX_MS 60000
 
 /**
@@ -83,19 +85,21 @@ struct dcmfs_tune {
  * @remote: what the donor calls the slab
  * @base: with that, for links over RDMA: where the slab is there; else 0
  * @rkey: and the key to it
+ * @order: out, SLAB: larger than that of slabs which its extent got before; else 0
  *
- * ATTACH to an extent that has a slab begins a move: what is written from then
- * on goes to the new one, and DETACH of the old brings the rest. EEXIST: @id
- * is taken; EBUSY: the extent is being moved already. DETACH returns when
- * nothing is on the slab any more: what was there went to the extent's other
- * slab, or into direct memory (ENOSPC: it does not fit; nothing is lost).
- * EINTR: a signal; ENOMEM: no memory to do it with; call again to go on. LOST
- * returns when what only that slab had is marked lost. ENOENT: no such slab
+ * An extent may have DCMFS_SLABS slabs. A page is written to each of them, and read
+ * from any that has it; DCMFS_IOC_FILL copies to a slab what it lacks. EEXIST: @id
+ * is taken; EBUSY: the extent has all the slabs that it may have. DETACH returns
+ * when nothing is on the slab any more: what only that slab had went to the
+ * extent's other slabs, or into direct memory (ENOSPC: it does not fit; nothing is
+ * lost). EINTR: a signal; ENOMEM: no memory to do it with; call again to go on.
+ * LOST returns when what only that slab had is marked lost. ENOENT: no such slab
  * under that extent.
  *
  * DCMFS_IOC_SLAB: of the slabs with a larger @id than the one given, that with
- * the smallest, as it was attached, @fd -1, DCMFS_SLAB_OLD set if its extent is
- * being moved off it. The other fields must be 0, @fd -1. ENOENT: there is none.
+ * the smallest, as it was attached, @fd -1, DCMFS_SLAB_CLOSED set if its DETACH
+ * has begun: nothing is written to it any more. The other fields must be 0, @fd -1.
+ * ENOENT: there is none.
  */
 struct dcmfs_slab {
 	__u32 extent;
@@ -106,11 +110,37 @@ struct dcmfs_slab {
 	__u64 remote;
 	__u64 base;
 	__u32 rkey;
-	__u32 reserved;
+	__u32 order;
 };
 
 #define DCMFS_SLAB_REMOTE 0x1
-#define DCMFS_SLAB_OLD 0x2
+#define DCMFS_SLAB_CLOSED 0x2
+
+/**
+ * struct dcmfs_fill - DCMFS_IOC_FILL: copy to an extent's slabs what they lack
+ * @extent: number of the extent
+ * @cursor: 0: begin a pass; in and out: where it goes on
+ * @filled: out: pages that were copied so far for all extents of the file
+ *
+ * Does a part of it and returns. EAGAIN: call again; with @cursor 0 a pass is
+ * over, and pages had to be left, as a donor does not answer. EBUSY: the extent has
+ * frozen pages. ENOENT: no such extent; ENOMEM: no memory to do it with; EINTR: a
+ * signal.
+ */
+struct dcmfs_fill {
+	__u32 extent;
+	__u32 cursor;
+	__u64 filled;
+};
+
+/**
+ * struct dcmfs_faults - DCMFS_IOC_FAULTS: how long faults took that had to wait for a
+ * donor, ever
+ * @bucket: how many, by nanoseconds: 8 buckets an octave (core/hist.h)
+ */
+struct dcmfs_faults {
+	__u64 bucket[DCMFS_FAULT_BUCKETS];
+};
 
 /**
  * struct dcmfs_note - DCMFS_IOC_NOTE: what a control plane leaves for the next
@@ -135,6 +165,9 @@ struct dcmfs_note {
  *	kTLS on it both ways if data is to be encrypted; -1: no link any more
  * @window: operations in flight at most, as the donor's WELCOME says, 1 to 256;
  *	with -1: 0
+ * @late_ms: the link is given up when nothing has come for so long while something
+ *	was awaited, up to DCMFS_LIMIT_MAX_MS; 0: 5000. With another copy of its pages
+ *	elsewhere an access need not wait for a donor any longer
  *
  * Takes the place of the link there was; what was in flight on that is done again.
  * The file keeps the socket until then. Nobody else may use it; its end can
@@ -151,7 +184,7 @@ struct dcmfs_link {
 	__s32 fd;
 	__u32 window;
 	__u32 flags;
-	__u32 reserved;
+	__u32 late_ms;
 };
 
 /**
@@ -162,6 +195,7 @@ struct dcmfs_link {
  * @scope: of that, for link-local ones
  * @port: of the RDMA connection manager's TCP port space
  * @shown: private data of the connection request: a ticket (wire_format.h)
+ * @late_ms: as there
  * @fd: out: stands for the link, close-on-exec; poll() says POLLOUT once it is
  *	connected, POLLHUP when it has ended. Closing it ends nothing.
  *
@@ -178,19 +212,22 @@ struct dcmfs_pair {
 	__u16 flags;
 	__u8 shown[32];
 	__s32 fd;
-	__u32 reserved;
+	__u32 late_ms;
 };
 
 /**
  * struct dcmfs_activity - DCMFS_IOC_ACTIVITY: how busy an extent is
  * @extent: number of the extent
+ * @flags: 0; out: DCMFS_EXTENT_THIN: a slab of it may lack pages that another has
  * @ops: out: reads and writes of slabs that succeeded under it, ever
  */
 struct dcmfs_activity {
 	__u32 extent;
-	__u32 reserved;
+	__u32 flags;
 	__u64 ops;
 };
+
+#define DCMFS_EXTENT_THIN 0x1
 
 /**
  * struct dcmfs_wanted - DCMFS_IOC_WANTED: which extent needs a slab
@@ -278,5 +315,7 @@ struct dcmfs_write_count {
 #define DCMFS_IOC_SYNC _IOWR(0xDC, 0x0E, struct dcmfs_range)
 #define DCMFS_IOC_HINT _IOW(0xDC, 0x0F, struct dcmfs_range)
 #define DCMFS_IOC_WRITE_COUNT _IOWR(0xDC, 0x10, struct dcmfs_write_count)
+#define DCMFS_IOC_FILL _IOWR(0xDC, 0x11, struct dcmfs_fill)
+#define DCMFS_IOC_FAULTS _IOR(0xDC, 0x12, struct dcmfs_faults)
 
 #endif /* DCMFS_H */

@@ -14,4 +14,16 @@
  */
 __attribute__((format(printf, 1, 2))) void dcm_notify(const char *fmt, ...);
 
+/**
+ * dcm_notify_fd() - the same with a descriptor, for systemd's descriptor store
+ * @fd: stays open here; -1: none
+ * @fmt: FDSTORE=1 and FDNAME=NAME, or FDSTOREREMOVE=1 and FDNAME=NAME
+ *
+ * Waits for a tenth of a second at most.
+ *
+ * Return: 0, or a negative errno: -ENOENT without NOTIFY_SOCKET.
+ */
+__attribute__((format(printf, 2, 3))) int dcm_notify_fd(int fd, const char *fmt,
+							...);
+
 #endif /* DCM_NOTIFY_H */

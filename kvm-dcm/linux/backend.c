@@ -425,11 +425,7 @@ static void op_discard(struct dcm_lane *lane, u32 gfn, unsigned int order)
 /* Whether an extent has a slab that takes writes. */
 static bool extent_served(const struct dcm_vm *core, u32 extent)
 {
-	const struct dcm_extent *e = &core->extent[extent];
-	u8 cur = READ_ONCE(e->cur);
-
-	return READ_ONCE(e->slab[cur]) && !READ_ONCE(e->closed[cur]) &&
-	       !READ_ONCE(e->gone[cur]);
+	return READ_ONCE(core->extent[extent].open);
 }
 
 static void op_want_slab(struct dcm_vm *core, u32 extent)
@@ -512,6 +508,8 @@ const struct dcm_ops dcmfs_ops = {
 	.unmap = op_unmap,
 	.wake = op_wake,
 	.zero_mask = op_zero_mask,
+	.sum = dcmfs_op_sum,
+	.wrong = dcmfs_op_wrong,
 	.frame_data = op_frame_data,
 	.release = op_release,
 	.discard = op_discard,

@@ -35,6 +35,7 @@
 #include <linux/wait.h>
 
 #include "../core/core.h"
+#include "../proto/wire_format.h"
 #include "../transport/transport.h"
 #include "../include/dcmfs.h"
 
@@ -44,6 +45,7 @@
 #define DCMFS_SLABS_MAX 65536u /* slabs of a VM */
 
 static_assert(DCMFS_DONORS_MAX <= 64, "a bit for each in dcmfs_lane.busy");
+static_assert(DCMFS_SLABS == DCM_SLOTS, "an extent has a slot for each slab");
 
 /**
  * struct dcmfs_options - options of a mount; each file is made with them
@@ -165,6 +167,8 @@ struct dcmfs_vm_slab {
  * @opt: its mount's options
  * @core: the core's part
  * @fixed_bytes: bytes taken when the file was made, counted by its mount
+ * @nr_sums: extents that have a table of sums; under @control
+ * @sum_secret: what sums start from
  * @lane: lanes; the last is the control lane, for moves and the thread; the one
  *	before it is for discards
  * @nr_lanes: how many in all
@@ -193,6 +197,8 @@ struct dcmfs_vm {
 	const struct dcmfs_options *opt;
 	struct dcm_vm *core;
 	u64 fixed_bytes;
+	u32 nr_sums;
+	u64 sum_secret;
 	struct dcmfs_lane *lane;
 	u32 nr_lanes;
 	struct dcmfs_bucket bucket[DCMFS_BUCKETS];
@@ -278,8 +284,17 @@ void dcmfs_unwant(struct dcmfs_vm *vm, u32 extent);
 u32 dcmfs_wanting(struct dcmfs_vm *vm, u32 first);
 void dcmfs_frames_drop(struct dcmfs_vm *vm);
 
+/* sum.c */
+u32 dcmfs_op_sum(struct dcm_lane *lane, const void *data, u32 nr);
+void dcmfs_op_wrong(struct dcm_lane *lane, u32 gfn, u16 pages, u32 peer,
+		    u32 lost);
+int dcmfs_sums_add(struct dcmfs_vm *vm, u32 extent);
+u64 dcmfs_sums_bytes(const struct dcmfs_vm *vm);
+void dcmfs_sums_free(struct dcmfs_vm *vm);
+
 /* slab.c */
 int dcmfs_slab_attach(struct dcmfs_vm *vm, const struct dcmfs_slab *arg);
+int dcmfs_slabs_fill(struct dcmfs_vm *vm, struct dcmfs_fill *arg);
 int dcmfs_slab_detach(struct dcmfs_vm *vm, const struct dcmfs_slab *arg);
 int dcmfs_slab_lost(struct dcmfs_vm *vm, const struct dcmfs_slab *arg);
 int dcmfs_slab_after(struct dcmfs_vm *vm, struct dcmfs_slab *arg);
@@ -296,6 +311,12 @@ enum dcmfs_link_state {
 };
 
 struct dcmfs_link_end;
+
+/* Jiffies of silence after which a link is given up. */
+static inline unsigned long dcmfs_late_ticks(u32 late_ms)
+{
+	return msecs_to_jiffies(late_ms ? late_ms : DCM_WIRE_SILENCE_MS);
+}
 
 /**
  * struct dcmfs_pair_maker - makes links over RDMA
@@ -327,8 +348,8 @@ int dcmfs_io_poll(struct dcm_lane *lane, struct dcm_io **done, int max);
 
 /* tcp.c */
 struct dcm_endpoint *dcmfs_tcp_open(struct dcmfs_vm *vm,
-				    struct dcmfs_lane *lane, int fd, u32 depth,
-				    int *err);
+				    struct dcmfs_lane *lane,
+				    const struct dcmfs_link *arg, int *err);
 
 /* write_count.c */
 void dcmfs_write_count_change(struct dcmfs_vm *vm,

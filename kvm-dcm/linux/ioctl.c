@@ -73,6 +73,8 @@ static long ioc_slab(struct dcmfs_vm *vm, unsigned int cmd, void __user *arg)
 
 	if (copy_from_user(&slab, arg, sizeof(slab)))
 		return -EFAULT;
+	if (slab.order)
+		return -EINVAL;
 	if (cmd == DCMFS_IOC_SLAB) {
 		int err = dcmfs_slab_after(vm, &slab);
 
@@ -83,7 +85,6 @@ static long ioc_slab(struct dcmfs_vm *vm, unsigned int cmd, void __user *arg)
 	if (slab.flags & ~DCMFS_SLAB_REMOTE ||
 	    (cmd != DCMFS_IOC_ATTACH &&
 	     (slab.fd != -1 || slab.flags || slab.donor || slab.remote)) ||
-	    slab.reserved ||
 	    (!(slab.flags & DCMFS_SLAB_REMOTE) && (slab.base || slab.rkey)))
 		return -EINVAL;
 	switch (cmd) {
@@ -116,7 +117,7 @@ static long ioc_link(struct dcmfs_vm *vm, void __user *arg)
 
 	if (copy_from_user(&link, arg, sizeof(link)))
 		return -EFAULT;
-	if (link.flags || link.reserved)
+	if (link.flags)
 		return -EINVAL;
 	return dcmfs_link_set(vm, &link);
 }
@@ -142,7 +143,7 @@ static long ioc_pair(struct dcmfs_vm *vm, struct dcmfs_pair __user *arg)
 
 	if (copy_from_user(&pair, arg, sizeof(pair)))
 		return -EFAULT;
-	if (pair.flags || pair.reserved || pair.fd)
+	if (pair.flags || pair.fd)
 		err = -EINVAL;
 	else
 		err = dcmfs_pair_set(vm, &pair, &arg->fd);
@@ -153,13 +154,45 @@ static long ioc_pair(struct dcmfs_vm *vm, struct dcmfs_pair __user *arg)
 static long ioc_activity(struct dcmfs_vm *vm, void __user *arg)
 {
 	struct dcmfs_activity act;
+	const struct dcm_extent *e;
 
 	if (copy_from_user(&act, arg, sizeof(act)))
 		return -EFAULT;
-	if (act.reserved || act.extent >= vm->core->nr_extents)
+	if (act.flags || act.extent >= vm->core->nr_extents)
 		return -EINVAL;
-	act.ops = (u64)atomic64_read(&vm->core->extent[act.extent].ops);
+	e = &vm->core->extent[act.extent];
+	act.ops = (u64)atomic64_read(&e->ops);
+	if (READ_ONCE(e->thin))
+		act.flags |= DCMFS_EXTENT_THIN;
 	return copy_to_user(arg, &act, sizeof(act)) ? -EFAULT : 0;
+}
+
+static long ioc_fill(struct dcmfs_vm *vm, void __user *arg)
+{
+	struct dcmfs_fill fill;
+	int err;
+
+	if (copy_from_user(&fill, arg, sizeof(fill)))
+		return -EFAULT;
+	if (fill.extent >= vm->core->nr_extents)
+		return -ENOENT;
+	err = dcmfs_slabs_fill(vm, &fill);
+	return copy_to_user(arg, &fill, sizeof(fill)) ? -EFAULT : err;
+}
+
+static long ioc_faults(struct dcmfs_vm *vm, void __user *arg)
+{
+	struct dcm_hist *h = kvmalloc(sizeof(*h), GFP_KERNEL);
+	long err = 0;
+
+	static_assert(sizeof(*h) == sizeof(struct dcmfs_faults));
+	if (!h)
+		return -ENOMEM;
+	dcm_vm_hist(vm->core, DCM_H_FAULT, h);
+	if (copy_to_user(arg, h, sizeof(*h)))
+		err = -EFAULT;
+	kvfree(h);
+	return err;
 }
 
 static long ioc_range(struct dcmfs_vm *vm, const struct file *file,
@@ -206,6 +239,7 @@ long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	switch (cmd) {
 	case DCMFS_IOC_INFO:
 	case DCMFS_IOC_ACTIVITY:
+	case DCMFS_IOC_FAULTS:
 		break;
 	case DCMFS_IOC_BUDGET:
 	case DCMFS_IOC_TUNE:
@@ -221,6 +255,7 @@ long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	case DCMFS_IOC_SYNC:
 	case DCMFS_IOC_HINT:
 	case DCMFS_IOC_WRITE_COUNT:
+	case DCMFS_IOC_FILL:
 		if (!capable(CAP_SYS_ADMIN))
 			return -EPERM;
 		break;
@@ -246,6 +281,10 @@ long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 		return ioc_note(vm, p);
 	case DCMFS_IOC_ACTIVITY:
 		return ioc_activity(vm, p);
+	case DCMFS_IOC_FAULTS:
+		return ioc_faults(vm, p);
+	case DCMFS_IOC_FILL:
+		return ioc_fill(vm, p);
 	case DCMFS_IOC_FREEZE:
 	case DCMFS_IOC_SYNC:
 	case DCMFS_IOC_HINT:

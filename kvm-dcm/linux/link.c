@@ -22,7 +22,6 @@
 #include <linux/module.h>
 #include <linux/poll.h>
 
-#include "../proto/wire_format.h"
 #include "compat.h"
 #include "dcmfs.h"
 #include "jitter.h"
@@ -69,7 +68,7 @@ int dcmfs_io_post(struct dcm_lane *lane, struct dcm_io *io)
 	int err;
 
 	if (READ_ONCE(slab->broken))
-		return -ENOTCONN;
+		return -ESTALE;
 	ep = dl->link[slab->donor];
 	if (!slab->file && !ep)
 		return -ENOTCONN;
@@ -255,13 +254,13 @@ int dcmfs_link_set(struct dcmfs_vm *vm, const struct dcmfs_link *arg)
 	if (arg->lane >= vm->nr_lanes || arg->donor >= DCMFS_DONORS_MAX)
 		return -EINVAL;
 	if (arg->fd != -1) {
-		if (!arg->window || arg->window > DCM_WIRE_INFLIGHT_MAX)
+		if (!arg->window || arg->window > DCM_WIRE_INFLIGHT_MAX ||
+		    arg->late_ms > DCMFS_LIMIT_MAX_MS)
 			return -EINVAL;
-		ep = dcmfs_tcp_open(vm, &vm->lane[arg->lane], arg->fd,
-				    arg->window, &err);
+		ep = dcmfs_tcp_open(vm, &vm->lane[arg->lane], arg, &err);
 		if (!ep)
 			return err;
-	} else if (arg->window) {
+	} else if (arg->window || arg->late_ms) {
 		return -EINVAL;
 	}
 	return link_put(vm, &vm->lane[arg->lane], arg->donor, ep);
@@ -420,7 +419,8 @@ int dcmfs_pair_set(struct dcmfs_vm *vm, const struct dcmfs_pair *arg,
 	struct file *file;
 	int fd, err;
 
-	if (arg->lane >= vm->nr_lanes || arg->donor >= DCMFS_DONORS_MAX)
+	if (arg->lane >= vm->nr_lanes || arg->donor >= DCMFS_DONORS_MAX ||
+	    arg->late_ms > DCMFS_LIMIT_MAX_MS)
 		return -EINVAL;
 	fd = get_unused_fd_flags(O_CLOEXEC);
 	if (fd < 0)

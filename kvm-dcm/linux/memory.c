@@ -309,8 +309,10 @@ static int core_create(struct dcmfs_vm *vm, u64 pages)
 
 static void vm_free(struct dcmfs_vm *vm)
 {
-	if (vm->core)
+	if (vm->core) {
+		dcmfs_sums_free(vm);
 		dcm_vm_destroy(vm->core);
+	}
 	dcmfs_metadata_give(vm, vm->fixed_bytes);
 	dcmfs_frames_exit(vm);
 	bitmap_free(vm->want);
@@ -419,7 +421,7 @@ u64 dcmfs_metadata_bytes(const struct dcmfs_vm *vm)
 {
 	const struct dcm_vm *core = vm->core;
 
-	return vm->fixed_bytes +
+	return vm->fixed_bytes + dcmfs_sums_bytes(vm) +
 	       (u64)READ_ONCE(vm->nr_slabs) * sizeof(struct dcmfs_vm_slab) +
 	       (u64)atomic64_read(&core->nr_chunks) * DCM_PAGE_SIZE;
 }

@@ -234,6 +234,8 @@ static struct dcmfs_vm_slab *slab_make(struct dcmfs_vm *vm,
 	slab->extent = arg->extent;
 	slab->ref.bytes = (u64)vm->core->extent_pages << PAGE_SHIFT;
 	slab->ref.fd = -1;
+	slab->ref.rank = arg->flags & DCMFS_SLAB_REMOTE ? DCM_RANK_MEMORY :
+							  DCM_RANK_HOST;
 	slab->ref.id = arg->remote;
 	slab->ref.base = arg->base;
 	slab->ref.rkey = arg->rkey;
@@ -279,6 +281,8 @@ int dcmfs_slab_attach(struct dcmfs_vm *vm, const struct dcmfs_slab *arg)
 	else if (*slab_find(vm, arg->id))
 		err = -EEXIST;
 	else
+		err = dcmfs_sums_add(vm, arg->extent);
+	if (!err)
 		err = dcm_extent_attach(vm->core, arg->extent, &slab->ref);
 	if (err) {
 		mutex_unlock(&vm->control);
@@ -342,7 +346,7 @@ static int slab_empty(struct dcmfs_vm *vm, struct dcmfs_vm_slab *slab)
 		}
 		err = move_buffers(lane->core);
 		if (!err)
-			err = dcm_extent_move(lane->core, slab->extent,
+			err = dcm_extent_drain(lane->core, slab->extent,
 					      &slab->ref, &cursor);
 		/* No I/O uses the buffers when the move ends. */
 		if (err != -EAGAIN && !dcm_pending(lane->core))
@@ -360,6 +364,55 @@ static int slab_empty(struct dcmfs_vm *vm, struct dcmfs_vm_slab *slab)
 							 1);
 		cond_resched();
 	}
+}
+
+/* One batch of copies. The result is dcm_extent_fill()'s. */
+static int fill_batch(struct dcmfs_vm *vm, struct dcmfs_lane *lane,
+		      struct dcmfs_fill *arg)
+{
+	struct dcm_lane *core = lane->core;
+	int err;
+
+	/* A GC worker changes the slab: what is copied now would be old. */
+	if (dcmfs_extent_frozen(vm, arg->extent))
+		return -EBUSY;
+	err = move_buffers(core);
+	if (err)
+		return err;
+	err = dcm_extent_fill(core, arg->extent, &arg->cursor);
+	arg->filled = READ_ONCE(core->count[DCM_C_FILLED_PAGES]);
+	if (err != -EAGAIN && !dcm_pending(core))
+		move_buffers_free(core);
+	return err;
+}
+
+/**
+ * dcmfs_slabs_fill() - copy to an extent's slabs what they lack
+ * @vm: the VM
+ * @arg: in and out, from and to user space
+ *
+ * Return: 0, or a negative errno; see struct dcmfs_fill. Takes control.
+ */
+int dcmfs_slabs_fill(struct dcmfs_vm *vm, struct dcmfs_fill *arg)
+{
+	struct dcmfs_lane *lane;
+	bool pending;
+	int err = -EINTR;
+
+	if (mutex_lock_interruptible(&vm->control))
+		return -EINTR;
+	lane = dcmfs_control_try(vm);
+	if (lane) {
+		err = fill_batch(vm, lane, arg);
+		pending = dcm_pending(lane->core);
+		dcmfs_lane_put(vm, lane);
+		if (err == -EAGAIN && pending)
+			wait_event_interruptible_timeout(lane->wait,
+							 READ_ONCE(lane->event),
+							 1);
+	}
+	mutex_unlock(&vm->control);
+	return err;
 }
 
 /**
@@ -453,12 +506,16 @@ int dcmfs_slab_after(struct dcmfs_vm *vm, struct dcmfs_slab *arg)
 			next = slab;
 	if (next) {
 		const struct dcm_extent *e = &vm->core->extent[next->extent];
+		int slot;
 
 		arg->extent = next->extent;
 		arg->id = next->number;
 		arg->flags = next->file ? 0 : DCMFS_SLAB_REMOTE;
-		if (READ_ONCE(e->slab[READ_ONCE(e->cur)]) != &next->ref)
-			arg->flags |= DCMFS_SLAB_OLD;
+		slot = dcm_slot_of(e, &next->ref);
+		if (slot >= 0)
+			arg->order = READ_ONCE(e->slot[slot].since);
+		if (slot < 0 || !(READ_ONCE(e->open) >> slot & 1))
+			arg->flags |= DCMFS_SLAB_CLOSED;
 		arg->donor = next->donor;
 		arg->remote = next->ref.id;
 		arg->base = next->ref.base;

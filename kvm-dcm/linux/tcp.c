@@ -35,7 +35,6 @@
 
 #define REQ_BYTES (DCM_WIRE_HDR_BYTES + sizeof(struct dcm_wire_io))
 #define ANS_BYTES (DCM_WIRE_HDR_BYTES + sizeof(struct dcm_wire_io_done))
-#define SILENCE_TICKS (DCM_WIRE_SILENCE_MS * HZ / 1000)
 
 /* One head fits all three messages a donor may send here. */
 static_assert(sizeof(struct dcm_wire_io_done) == sizeof(struct dcm_wire_error),
@@ -63,6 +62,7 @@ struct tcp_op {
  * @why: why it died
  * @dead: for good
  * @depth: most operations in flight
+ * @late: ticks of silence after which it is given up
  * @head: sequence number (and tag) of the next operation posted
  * @sent: first not sent in full
  * @tail: oldest not answered in full
@@ -84,6 +84,7 @@ struct tcp_endpoint {
 	const char *why;
 	bool dead;
 	u32 depth;
+	unsigned long late;
 	u64 head;
 	u64 sent;
 	u64 tail;
@@ -298,7 +299,7 @@ static void answers_receive(struct tcp_endpoint *t, u32 enough)
 static void tcp_check_silence(struct tcp_endpoint *t)
 {
 	if (t->tail < t->head && !t->done.nr &&
-	    time_after(jiffies, t->heard + SILENCE_TICKS))
+	    time_after(jiffies, t->heard + t->late))
 		endpoint_fail(t, "no answer");
 }
 
@@ -482,18 +483,17 @@ static const struct dcm_transport_ops tcp_ops = {
  * dcmfs_tcp_open() - make an endpoint of a connection
  * @vm: the VM
  * @lane: the lane
- * @fd: the caller's descriptor of a connected TCP socket, past HELLO
- * @depth: most operations in flight
+ * @arg: from user space, checked: a connected TCP socket, past HELLO
  * @err: out: -EBADF, -ENOTSOCK, -EINVAL, -EBUSY, -ENOTCONN, -ENOMEM
  *
  * Return: the endpoint, or %NULL. May sleep.
  */
 struct dcm_endpoint *dcmfs_tcp_open(struct dcmfs_vm *vm,
-				    struct dcmfs_lane *lane, int fd, u32 depth,
-				    int *err)
+				    struct dcmfs_lane *lane,
+				    const struct dcmfs_link *arg, int *err)
 {
 	struct tcp_endpoint *t =
-		kvzalloc(struct_size(t, op, depth), GFP_KERNEL);
+		kvzalloc(struct_size(t, op, arg->window), GFP_KERNEL);
 
 	*err = -ENOMEM;
 	if (!t)
@@ -501,9 +501,10 @@ struct dcm_endpoint *dcmfs_tcp_open(struct dcmfs_vm *vm,
 	t->ep.ops = &tcp_ops;
 	t->vm = vm;
 	t->lane = lane;
-	t->depth = depth;
+	t->depth = arg->window;
+	t->late = dcmfs_late_ticks(arg->late_ms);
 	dcm_done_init(&t->done);
-	t->sock = sockfd_lookup(fd, err);
+	t->sock = sockfd_lookup(arg->fd, err);
 	if (!t->sock)
 		goto fail;
 	*err = sock_take(t);

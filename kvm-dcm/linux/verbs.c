@@ -41,7 +41,6 @@
 /* 4.096 us << 16: 0.27 s for an acknowledgement, and seven retries */
 #define ACK_TIMEOUT 16
 #define RETRIES 7
-#define SILENCE_TICKS (DCM_WIRE_SILENCE_MS * HZ / 1000)
 
 enum pair_state {
 	PAIR_ADDRESS,
@@ -82,6 +81,7 @@ struct pair_op {
  * @armed: the next completion calls the handler
  * @head: sequence number of the next operation posted
  * @tail: oldest not completed
+ * @late: ticks of silence after which it is given up
  * @heard: last completion, or since when one is awaited
  * @done: operations complete and not polled
  * @op: operations in flight, by their number modulo DEPTH
@@ -102,6 +102,7 @@ struct pair {
 	bool armed;
 	u64 head;
 	u64 tail;
+	unsigned long late;
 	unsigned long heard;
 	struct dcm_done done;
 	struct pair_op op[DEPTH];
@@ -334,7 +335,7 @@ static void pair_reap(struct pair *p)
 static void pair_check_silence(struct pair *p)
 {
 	if (p->tail < p->head && !p->done.nr &&
-	    time_after(jiffies, p->heard + SILENCE_TICKS))
+	    time_after(jiffies, p->heard + p->late))
 		pair_over(p, "no answer");
 }
 
@@ -529,6 +530,7 @@ static struct dcm_endpoint *pair_open(struct dcmfs_vm *vm,
 	p->lane = lane;
 	p->end = end;
 	p->why = "";
+	p->late = dcmfs_late_ticks(arg->late_ms);
 	dcm_done_init(&p->done);
 	mutex_init(&p->lock);
 	memcpy(p->shown, arg->shown, sizeof(p->shown));

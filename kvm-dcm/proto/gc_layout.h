@@ -16,8 +16,8 @@
 #define DCM_GC_SPACES_MAX	16u	/* of one session */
 #define DCM_GC_REGION_MIN	(64u << 10)
 #define DCM_GC_REGION_MAX	(1ull << 31)
-#define DCM_GC_TYPES_MAX	65536u
-#define DCM_GC_RUNS_MAX		262144u
+#define DCM_GC_TYPES_MAX	(1u << 20)
+#define DCM_GC_RUNS_MAX		(1u << 22)
 #define DCM_GC_REGIONS_MAX	65536u
 #define DCM_GC_THREADS_MAX	64u
 #define DCM_GC_BATCH		512u	/* addresses in one message */

@@ -17,6 +17,7 @@
  * @ghosts: references to other donors wait, or are not acknowledged
  * @changed: any of these was true since the last time
  * @opaque: number of opaque objects that wait to be taken
+ * @objects: met so far, modulo 2^32
  */
 struct dcm_gc_flags {
 	bool tracing;
@@ -24,6 +25,7 @@ struct dcm_gc_flags {
 	bool ghosts;
 	bool changed;
 	u32 opaque;
+	u32 objects;
 	struct dcm_gc_result result;
 };
 

@@ -27,7 +27,7 @@ struct dcm_gc_done {
 struct dcm_gc_reply {
 	struct dcm_gc_done done;
 	struct virtio_gc_done le;
-	u8 entries[DCM_GC_REPLY_MAX - sizeof(struct virtio_gc_done)];
+	u8 entries[VIRTIO_GC_BITMAPS_MAX];
 };
 
 /* Set the status to OK, without entries, about no donor and no place. */

@@ -24,18 +24,23 @@
 	x(SPACE_DESTROY, 0, 0, 0, 0)                                        \
 	x(SPACE_DONORS, sizeof(struct virtio_gc_range), 0, 0, 0)            \
 	x(TYPES_ADD, sizeof(struct virtio_gc_types),                        \
-	  sizeof(struct virtio_gc_type), 0, 0)                              \
+	  sizeof(struct virtio_gc_type), VIRTIO_GC_TYPES_REPLACE, 0)        \
 	x(CLEAN, 0, sizeof(struct virtio_gc_region), 0, 0)                  \
 	x(TRACE_START, 0, sizeof(struct virtio_gc_region),                  \
 	  VIRTIO_GC_TRACE_CONCURRENT | VIRTIO_GC_TRACE_LOCAL, F(TRACE))     \
-	x(TRACE_ROOTS, 0, sizeof(__le64), 0, F(TRACE))                      \
-	x(TRACE_MET, sizeof(struct virtio_gc_met), 0, VIRTIO_GC_MET_WAIT,   \
-	  F(TRACE))                                                         \
+	x(TRACE_ROOTS, 0, sizeof(__le64), VIRTIO_GC_RANGES, F(TRACE))       \
+	x(TRACE_MET, sizeof(struct virtio_gc_met), 0,                       \
+	  VIRTIO_GC_MET_WAIT | VIRTIO_GC_MET_AGAIN, F(TRACE))               \
 	x(TRACE_FINISH, 0, 0, 0, F(TRACE))                                  \
 	x(TRACE_RESULTS, sizeof(struct virtio_gc_range), 0, 0, F(TRACE))    \
+	x(TRACE_STATE, 0, 0, 0, F(TRACE) | F(STATE))                        \
+	x(TRACE_ASK, 0, sizeof(__le64), 0, F(TRACE) | F(ASK))               \
+	x(TRACE_BITMAPS, sizeof(struct virtio_gc_range), 0, 0,              \
+	  F(TRACE) | F(BITMAPS))                                            \
 	x(EVACUATE, 0, sizeof(struct virtio_gc_move),                       \
 	  VIRTIO_GC_MOVE_BREADTH_FIRST, F(EVACUATE))                        \
-	x(UPDATE, 0, sizeof(struct virtio_gc_region), 0, F(EVACUATE))       \
+	x(UPDATE, 0, sizeof(struct virtio_gc_region), VIRTIO_GC_RANGES,     \
+	  F(EVACUATE))                                                      \
 	x(FORWARD, 0, sizeof(__le64), 0, F(EVACUATE))                       \
 	x(RELEASE, 0, sizeof(struct virtio_gc_region),                      \
 	  VIRTIO_GC_RELEASE_DISCARD, F(EVACUATE))                           \
@@ -60,6 +65,24 @@ static const struct shape shapes[] = {
 #undef ROW
 };
 
+/* Features that the flags of a command need. */
+static u32 flags_features(u16 command, u16 flags)
+{
+	switch (command) {
+	case VIRTIO_GC_TYPES_ADD:
+		return flags & VIRTIO_GC_TYPES_REPLACE ? F(REPLACE) : 0;
+	case VIRTIO_GC_TRACE_START:
+		return flags & VIRTIO_GC_TRACE_CONCURRENT ? F(CONCURRENT) : 0;
+	case VIRTIO_GC_TRACE_MET:
+		return flags & VIRTIO_GC_MET_AGAIN ? F(CLEAR) : 0;
+	case VIRTIO_GC_TRACE_ROOTS:
+	case VIRTIO_GC_UPDATE:
+		return flags & VIRTIO_GC_RANGES ? F(RANGES) : 0;
+	default:
+		return 0;
+	}
+}
+
 /* How many entries the answer has at most, and of which size. */
 static void answer_size(struct dcm_gc_request *r)
 {
@@ -77,7 +100,19 @@ static void answer_size(struct dcm_gc_request *r)
 		break;
 	case VIRTIO_GC_TRACE_MET:
 		r->answer = le32toh(met->max);
-		r->answer_entry = sizeof(__le64);
+		r->answer_entry = le32toh(met->what) == VIRTIO_GC_MET_CLEAR ?
+					  sizeof(struct virtio_gc_weak) :
+					  sizeof(__le64);
+		break;
+	case VIRTIO_GC_TRACE_BITMAPS:
+		/* body_good(): both are bounded */
+		r->answer =
+			le32toh(range->regions) * (u32)le64toh(range->bitmaps);
+		r->answer_entry = 1;
+		break;
+	case VIRTIO_GC_TRACE_ASK:
+		r->answer = r->count / 8 + (r->count % 8 != 0);
+		r->answer_entry = 1;
 		break;
 	case VIRTIO_GC_FORWARD:
 		r->answer = r->count;
@@ -93,8 +128,24 @@ static void answer_size(struct dcm_gc_request *r)
 			  (size_t)r->answer * r->answer_entry;
 }
 
+static bool region_flags_good(const struct virtio_gc_region *region)
+{
+	const u32 say = VIRTIO_GC_REGION_SAY, whole = VIRTIO_GC_REGION_WHOLE;
+	u32 flags = le32toh(region->flags);
+
+	return !(flags & ~(whole | say)) && flags != say;
+}
+
+static bool types_good(const struct virtio_gc_type *type, u32 n, u32 features)
+{
+	for (u32 i = 0; i < n; i++)
+		if (type[i].tail && !(features & F(TAIL)))
+			return false;
+	return true;
+}
+
 /* Fields of @r->body and entries that must be zero, or one of a few. */
-static bool body_good(const struct dcm_gc_request *r)
+static bool body_good(const struct dcm_gc_request *r, u32 features)
 {
 	const struct virtio_gc_space *space = r->body;
 	const struct virtio_gc_types *types = r->body;
@@ -103,25 +154,40 @@ static bool body_good(const struct dcm_gc_request *r)
 	const struct virtio_gc_hint *hint = r->body;
 	const struct virtio_gc_region *region = r->entries;
 
+	if (dcm_gc_request_ranges(r))
+		return true;
 	switch (r->command) {
 	case VIRTIO_GC_SPACE_CREATE:
 		return !space->reserved && !space->reserved2;
 	case VIRTIO_GC_TYPES_ADD:
-		return !types->reserved;
+		return !types->reserved &&
+		       types_good(r->entries, r->count, features);
 	case VIRTIO_GC_SPACE_DONORS:
 		return !range->bitmaps;
+	case VIRTIO_GC_TRACE_BITMAPS:
+		return le64toh(range->bitmaps) <= VIRTIO_GC_BITMAPS_MAX &&
+		       le32toh(range->regions) * le64toh(range->bitmaps) <=
+			       VIRTIO_GC_BITMAPS_MAX;
 	case VIRTIO_GC_TRACE_MET:
-		return le32toh(met->what) <= VIRTIO_GC_MET_TYPES;
+		if (le32toh(met->what) == VIRTIO_GC_MET_CLEAR)
+			return features & F(CLEAR);
+		return le32toh(met->what) <= VIRTIO_GC_MET_TYPES &&
+		       !(r->flags & VIRTIO_GC_MET_AGAIN);
 	case VIRTIO_GC_HINT:
 		return !hint->reserved &&
 		       le32toh(hint->what) <= VIRTIO_GC_HINT_DISCARD;
-	case VIRTIO_GC_CLEAN:
 	case VIRTIO_GC_TRACE_START:
+		for (u32 i = 0; i < r->count; i++)
+			if (!region_flags_good(&region[i]) ||
+			    (region[i].flags && !(features & F(WHOLE))))
+				return false;
+		return true;
+	case VIRTIO_GC_CLEAN:
 	case VIRTIO_GC_UPDATE:
 	case VIRTIO_GC_RELEASE:
 	case VIRTIO_GC_COMPACT:
 		for (u32 i = 0; i < r->count; i++)
-			if (region[i].reserved)
+			if (region[i].flags)
 				return false;
 		return true;
 	default:
@@ -148,16 +214,15 @@ u32 dcm_gc_request_read(const void *buf, size_t len, size_t room,
 	r->tag = le64toh(le->tag);
 	r->epoch = le32toh(le->epoch);
 	r->deadline_ms = le32toh(le->deadline_ms);
+	r->features = limits->features;
 	if (len > limits->request_max)
 		return VIRTIO_GC_INVALID;
 	if (r->command >= ARRAY_SIZE(shapes) || !shapes[r->command].known)
 		return VIRTIO_GC_UNSUPPORTED;
 	shape = &shapes[r->command];
-	if (shape->features & ~limits->features || r->flags & ~shape->flags)
-		return VIRTIO_GC_UNSUPPORTED;
-	if (r->command == VIRTIO_GC_TRACE_START &&
-	    r->flags & VIRTIO_GC_TRACE_CONCURRENT &&
-	    !(limits->features & F(CONCURRENT)))
+	if (r->flags & ~shape->flags ||
+	    (shape->features | flags_features(r->command, r->flags)) &
+		    ~limits->features)
 		return VIRTIO_GC_UNSUPPORTED;
 	r->count = le32toh(le->count);
 	if (!(shape->features & OF_TRACES) && r->epoch)
@@ -169,17 +234,54 @@ u32 dcm_gc_request_read(const void *buf, size_t len, size_t room,
 	r->entries = (const u8 *)(le + 1) + shape->body;
 	r->entries_bytes = len - sizeof(*le) - shape->body;
 	want = (u64)r->count * shape->entry;
+	if (dcm_gc_request_ranges(r))
+		want = (u64)r->count * sizeof(struct virtio_gc_refs);
 	if (r->command == VIRTIO_GC_TYPES_ADD) {
 		types = r->body;
 		want += (u64)le32toh(types->runs) *
 			sizeof(struct virtio_gc_run);
 	}
-	if (r->entries_bytes != want || !body_good(r))
+	if (r->entries_bytes != want || !body_good(r, limits->features))
 		return VIRTIO_GC_INVALID;
 	answer_size(r);
-	if (r->answer_bytes > room || r->answer_bytes > limits->response_max)
+	/* body_good() has the limit of these */
+	if (r->answer_bytes > room || (r->command != VIRTIO_GC_TRACE_BITMAPS &&
+	     r->answer_bytes > limits->response_max))
 		return VIRTIO_GC_INVALID;
 	return VIRTIO_GC_OK;
+}
+
+bool dcm_gc_request_ranges(const struct dcm_gc_request *r)
+{
+	return (r->command == VIRTIO_GC_TRACE_ROOTS ||
+		r->command == VIRTIO_GC_UPDATE) &&
+	       r->flags & VIRTIO_GC_RANGES;
+}
+
+u32 dcm_gc_ranges_check(const struct dcm_gc_layout *l,
+			const struct virtio_gc_refs *list, u32 n)
+{
+	for (u32 i = 0; i < n; i++) {
+		u64 at = le64toh(list[i].address) - l->address;
+		u64 count = le64toh(list[i].count);
+
+		if (at >= l->bytes || at % l->ref_bytes || !count ||
+		    count > (l->bytes - at) / l->ref_bytes)
+			return VIRTIO_GC_INVALID;
+	}
+	return VIRTIO_GC_OK;
+}
+
+void dcm_gc_ranges_mark(const struct dcm_gc_layout *l,
+			const struct virtio_gc_refs *list, u32 n, u8 *hit)
+{
+	for (u32 i = 0; i < n; i++) {
+		u64 at = le64toh(list[i].address) - l->address;
+		u64 last = at + le64toh(list[i].count) * l->ref_bytes - 1;
+		u64 first = at / l->region_bytes;
+
+		memset(hit + first, 1, last / l->region_bytes - first + 1);
+	}
 }
 
 u32 dcm_gc_start_check(const struct dcm_gc_layout *l, u32 flags,
@@ -199,7 +301,7 @@ u32 dcm_gc_start_check(const struct dcm_gc_layout *l, u32 flags,
 		u64 r = le32toh(list[i].region), top = le64toh(list[i].top);
 		u64 start = r * l->region_bytes;
 
-		if (r >= regions || list[i].reserved || seen[r] ||
+		if (r >= regions || !region_flags_good(&list[i]) || seen[r] ||
 		    top < start || top - start > l->region_bytes || top & 7)
 			status = VIRTIO_GC_INVALID;
 		else

@@ -23,6 +23,7 @@ struct dcm_gc_limits {
 
 /**
  * struct dcm_gc_request - a request whose shape is checked
+ * @features: as negotiated
  * @body: the command's own struct, or %NULL
  * @entries: @count of them; for TYPES_ADD types, then runs
  * @answer: entries the answer can have
@@ -38,6 +39,7 @@ struct dcm_gc_request {
 	u64 tag;
 	u32 epoch;
 	u32 deadline_ms;
+	u32 features;
 	u32 count;
 	const void *body;
 	const void *entries;
@@ -78,6 +80,17 @@ void dcm_gc_request_layout(const struct dcm_gc_request *r,
  */
 u32 dcm_gc_start_check(const struct dcm_gc_layout *l, u32 flags,
 		       const struct virtio_gc_region *list, u32 n);
+
+/* Whether its entries are ranges of references. */
+bool dcm_gc_request_ranges(const struct dcm_gc_request *r);
+
+/* %VIRTIO_GC_OK, or %VIRTIO_GC_INVALID: one is empty or leaves the space. */
+u32 dcm_gc_ranges_check(const struct dcm_gc_layout *l,
+			const struct virtio_gc_refs *list, u32 n);
+
+/* Set a byte of @hit for each region that has a part of a checked range. */
+void dcm_gc_ranges_mark(const struct dcm_gc_layout *l,
+			const struct virtio_gc_refs *list, u32 n, u8 *hit);
 
 /* %VIRTIO_GC_OK, %VIRTIO_GC_INVALID or %VIRTIO_GC_LIMIT. */
 u32 dcm_gc_layout_check(const struct dcm_gc_layout *l);

@@ -112,6 +112,8 @@ BODY(map, DCM_FIELDS_MAP)
 BODY(mr_info, DCM_FIELDS_MR_INFO)
 BODY(ask_ticket, DCM_FIELDS_ASK_TICKET)
 BODY(ticket, DCM_FIELDS_TICKET)
+BODY(list, DCM_FIELDS_LIST)
+BODY(slab_is, DCM_FIELDS_SLAB_IS)
 BODY(slab, DCM_FIELDS_SLAB)
 BODY(activity, DCM_FIELDS_ACTIVITY)
 BODY(io, DCM_FIELDS_IO)
@@ -161,6 +163,8 @@ static inline void none_put(const struct dcm_wire_msg *msg, u8 *p)
 	x(UNMAP, slab, H, CTL, 0) \
 	x(ASK_TICKET, ask_ticket, H, CTL, 0) \
 	x(TICKET, ticket, D, CTL, 0) \
+	x(LIST, list, H, CTL, 0) \
+	x(SLAB_IS, slab_is, D, CTL, 0) \
 	x(CHECK_ACTIVITY, slab, D, CTL, 0) \
 	x(ACTIVITY, activity, H, CTL, 0) \
 	x(EVICT, slab, D, CTL, 0) \
@@ -287,6 +291,11 @@ static int wire_body_check(const struct dcm_wire_msg *msg,
 		ok = msg->mr_info.transport == DCM_WT_TCP ||
 		     msg->mr_info.transport == DCM_WT_SHM ||
 		     msg->mr_info.transport == DCM_WT_VERBS;
+		break;
+	case DCM_MSG_SLAB_IS:
+		/* none, and more of them */
+		ok = msg->slab_is.slab ||
+		     !(msg->slab_is.flags & DCM_SLAB_IS_MORE);
 		break;
 	case DCM_MSG_ASK_TICKET:
 		ok = msg->ask_ticket.lane;
@@ -450,6 +459,7 @@ static const char *const statuses[] = {
 	STATUS(SIZE, "not the donor's slab size"),
 	STATUS(NO_GC, "no garbage collection here"),
 	STATUS(WORKER, "the garbage collection worker has ended"),
+	STATUS(IO, "the donor's disk failed"),
 #undef STATUS
 };
 

@@ -125,6 +125,16 @@ struct dcm_wire_msg {
 			u32 valid_ms;
 		} ticket;
 		struct {
+			u64 after;
+		} list;
+		struct {
+			u64 slab;
+			u64 cookie;
+			u64 addr;
+			u32 rkey;
+			u32 flags;
+		} slab_is;
+		struct {
 			u64 slab;
 		} slab;
 		struct {

@@ -68,6 +68,16 @@
 	x(zero16, reserved) \
 	x(u32, valid_ms)
 
+#define DCM_FIELDS_LIST(x) \
+	x(u64, after)
+
+#define DCM_FIELDS_SLAB_IS(x) \
+	x(u64, slab) \
+	x(u64, cookie) \
+	x(u64, addr) \
+	x(u32, rkey) \
+	x(u32, flags)
+
 #define DCM_FIELDS_SLAB(x) \
 	x(u64, slab)
 

@@ -52,6 +52,10 @@ enum dcm_wire_type {
 	/* control role: queue pairs, if WELCOME says DCM_WELCOME_VERBS */
 	DCM_MSG_ASK_TICKET = 21,	/* host wants one for a lane */
 	DCM_MSG_TICKET = 22,		/* donor: where, and what to show there */
+	/* control role: what a session has, if WELCOME says DCM_WELCOME_LIST */
+	DCM_MSG_LIST = 23,		/* host: which slabs have I? */
+	DCM_MSG_SLAB_IS =
+		24, /* donor: one of them, %DCM_WIRE_LIST_MAX at most */
 
 	/* control role: eviction */
 	DCM_MSG_CHECK_ACTIVITY = 32,	/* donor */
@@ -103,6 +107,7 @@ enum dcm_wire_status {
 	DCM_WS_SIZE = 11,	/* not the donor's slab size */
 	DCM_WS_NO_GC = 12,	/* no GC worker can be had here */
 	DCM_WS_WORKER = 13,	/* the GC worker has ended */
+	DCM_WS_IO = 14,		/* the donor's disk failed; not done, or in part */
 };
 
 /* 16 bytes before every message */
@@ -126,6 +131,8 @@ struct dcm_wire_hello {
 #define DCM_HELLO_PLAIN_DATA 0x1
 /* control role: I know ASK_TICKET and would use verbs */
 #define DCM_HELLO_VERBS 0x2
+/* control role: I know LIST */
+#define DCM_HELLO_LIST 0x4
 
 struct dcm_wire_welcome {
 	__le16 version;
@@ -138,6 +145,7 @@ struct dcm_wire_welcome {
 } __attribute__((packed));
 #define DCM_WELCOME_PLAIN_DATA 0x1
 #define DCM_WELCOME_VERBS 0x2	/* control role: ASK_TICKET will be understood */
+#define DCM_WELCOME_LIST 0x4	/* control role: LIST will be understood */
 
 struct dcm_wire_error {
 	__le32 status;
@@ -149,10 +157,11 @@ struct dcm_wire_free_mem {
 	__le64 slabs_total;
 	__le64 slab_bytes;
 	__le64 used_bytes;	/* lent to anyone: what placement compares */
-	__le32 flags;		/* DCM_FREE_DRAINING */
+	__le32 flags;		/* DCM_FREE_*; unknown ones are ignored */
 	__le32 reserved;
 } __attribute__((packed));
 #define DCM_FREE_DRAINING 0x1
+#define DCM_FREE_FILE 0x2	/* slabs are files on a disk: slow */
 
 struct dcm_wire_map {
 	__le64 slab_bytes;	/* must be the donor's */
@@ -197,6 +206,21 @@ struct dcm_wire_show {
 } __attribute__((packed));
 #define DCM_WIRE_SHOW_MAGIC 0x54534d43	/* "CMST" */
 #define DCM_WIRE_SHOW_BYTES 32u
+
+struct dcm_wire_list {
+	__le64 after;		/* slabs with ids above this one */
+} __attribute__((packed));
+
+/* With the tag of LIST; ids ascend. Without a slab: id 0, once. */
+struct dcm_wire_slab_is {
+	__le64 slab;
+	__le64 cookie;		/* of MAP */
+	__le64 addr;		/* verbs */
+	__le32 rkey;		/* verbs */
+	__le32 flags;		/* DCM_SLAB_IS_*; unknown ones are ignored */
+} __attribute__((packed));
+#define DCM_SLAB_IS_MORE 0x1	/* there are slabs above this one */
+#define DCM_WIRE_LIST_MAX 64u	/* SLAB_IS that answer one LIST */
 
 /* UNMAP, CHECK_ACTIVITY, EVICT, DONE: about one slab */
 struct dcm_wire_slab {
@@ -315,7 +339,7 @@ struct dcm_gc_flags_le {
 	__u8 changed;
 	__le32 opaque;
 	__le32 status;
-	__le32 reserved;
+	__le32 objects;	/* met so far, modulo 2^32 */
 	__le64 at;
 };
 

@@ -220,7 +220,10 @@ static void paged_bits(void *priv, u64 at, const void *bits, size_t bytes)
 
 static void paged_end(void *priv)
 {
-	free(priv);
+	struct paged *p = priv;
+
+	__atomic_fetch_sub(&p->pg->gc_hosts, 1, __ATOMIC_SEQ_CST);
+	free(p);
 }
 
 static const struct dcm_gc_backend_ops paged_ops = {
@@ -261,6 +264,15 @@ struct dcm_gc_host *dcm_gc_host_open(struct dcm_pager *pg, void *window,
 	struct paged *p;
 	sigset_t old;
 
+	/* a worker changes one copy only; pairs with dcm_pager_copies_set() */
+	__atomic_fetch_add(&pg->gc_hosts, 1, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&pg->cfg.redundancy, __ATOMIC_SEQ_CST)) {
+		__atomic_fetch_sub(&pg->gc_hosts, 1, __ATOMIC_SEQ_CST);
+		snprintf(err, len,
+			 "donors collect no garbage of a VM with copies of its memory: set redundancy = none");
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
 	dcm_thread_enter(&old);
 	p = malloc(sizeof(*p));
 	if (p)
@@ -271,8 +283,10 @@ struct dcm_gc_host *dcm_gc_host_open(struct dcm_pager *pg, void *window,
 		snprintf(err, len, "no memory");
 		errno = ENOMEM;
 	}
-	if (!gc)
+	if (!gc) {
+		__atomic_fetch_sub(&pg->gc_hosts, 1, __ATOMIC_SEQ_CST);
 		free(p);
+	}
 	dcm_thread_leave(&old);
 	return gc;
 }

@@ -45,17 +45,20 @@ void dcm_lost_access(struct dcm_pager *pg, u32 gfn, u32 nr)
 		!__atomic_exchange_n(&pg->lost_said, true, __ATOMIC_RELAXED);
 	u32 i;
 
-	if (first)
+	/* after the line that names the donor, if that has gone wrong just now */
+	if (first) {
+		dcm_page_sums_log(pg, dcm_now_ns());
 		dcm_log(DCM_LOG_ERR,
 			"%s: an access to lost memory (page %u) %s",
 			pg->cfg.name, gfn,
 			bus ? "gets SIGBUS" :
 			      "is stopped; the thread waits until the process is killed");
+	}
 	if (!bus)
 		return;
 	/* The process may die of it before the log thread runs. */
 	if (first)
-		dcm_log_flush(100);
+		dcm_log_flush(1000);
 	/*
 	 * A discard is under way and may be waiting for this lane: let the
 	 * access try again.

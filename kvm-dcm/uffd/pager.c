@@ -170,6 +170,7 @@ static int client_create(struct dcm_pager *pg, u64 bytes, u64 *extent,
 		.nr_lanes = pg->nr_lanes,
 		.size = bytes,
 		.extent = pg->cfg.extent,
+		.copies = 1 + pg->cfg.redundancy,
 		.data_encryption = pg->cfg.data_encryption,
 		.transport = pg->cfg.transport,
 		.patience_ms = (u32)pg->cfg.patience_ms,
@@ -243,6 +244,7 @@ static int pager_create(struct dcm_pager *pg, char *err, size_t len)
 	pg->spin = !getenv("DCM_NO_SPIN");
 	pthread_mutex_init(&pg->discard_lock, NULL);
 	pthread_mutex_init(&pg->lost_lock, NULL);
+	dcm_page_sums_init(&pg->sums);
 	/* Without the log thread, lines are only dropped sooner. */
 	dcm_log_start();
 	rc = dcm_uffd_open(&pg->uffd, uffd_flags(), err, len);
@@ -307,6 +309,7 @@ static void pager_destroy(struct dcm_pager *pg)
 	vfree(pg->fetch_bufs);
 	vfree(pg->sample);
 	vfree(pg->zero);
+	dcm_page_sums_free(pg->vm);
 	dcm_vm_destroy(pg->vm);
 	vfree(pg);
 }
@@ -326,6 +329,7 @@ struct dcm_pager *dcm_pager_create(const struct dcm_host_config *cfg, char *err,
 		goto out;
 	}
 	pg->cfg = *cfg;
+	pg->rebuild.limit = cfg->rebuild_rate;
 	rc = pager_create(pg, err, len);
 	if (rc) {
 		pager_destroy(pg);
@@ -442,6 +446,32 @@ int dcm_pager_set_budget(struct dcm_pager *pg, uint64_t bytes)
 	WRITE_ONCE(pg->budget_bytes, pages << DCM_PAGE_SHIFT);
 	dcm_pg_worker_wake(pg);
 	return 0;
+}
+
+/*
+ * Have each page on so many donors. -EOPNOTSUPP: donors collect garbage, which
+ * changes one copy only (gc_pages.c); and see dcm_client_copies_set(). The status
+ * thread's.
+ */
+int dcm_pager_copies_set(struct dcm_pager *pg, u32 copies)
+{
+	enum dcm_host_redundancy was = pg->cfg.redundancy;
+	int err = 0;
+
+	/* either this sees the window, or dcm_gc_host_open() the copies */
+	__atomic_store_n(&pg->cfg.redundancy, copies - 1, __ATOMIC_SEQ_CST);
+	if (copies > 1 && __atomic_load_n(&pg->gc_hosts, __ATOMIC_SEQ_CST))
+		err = -EOPNOTSUPP;
+	if (!err)
+		err = dcm_client_copies_set(pg->client, copies);
+	if (err && err != -EALREADY)
+		WRITE_ONCE(pg->cfg.redundancy, was);
+	if (!err)
+		dcm_log(DCM_LOG_NOTICE,
+			"VM %s: redundancy is %s now, it was %s", pg->cfg.name,
+			dcm_redundancy_names[copies - 1],
+			dcm_redundancy_names[was]);
+	return err;
 }
 
 uint64_t dcm_pager_min_budget(struct dcm_pager *pg)

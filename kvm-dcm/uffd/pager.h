@@ -23,6 +23,8 @@
 #include "../client/config.h"
 #include "../client/client.h"
 #include "../client/slab_worker.h"
+#include "../client/rebuild_pace.h"
+#include "page_sum.h"
 #include "uffd.h"
 
 #define DCM_PG_MESSAGES 16u /* taken in one read() */
@@ -251,12 +253,15 @@ struct dcm_pager {
 	bool follow;
 	bool can_yield;
 	bool have_uffd;
+	struct dcm_page_sums sums;
 	bool lost_said;
 	u64 poisoned;
 	struct dcm_slab_worker slabs; /* see slab_worker.c */
+	struct dcm_rebuild_pace rebuild; /* the worker's thread's */
 	char name[DCM_NAME_MAX + 4]; /* "VM NAME", for log lines */
 	u64 illegal_logged;
 	struct dcm_vmsock *vmsock;
+	u32 gc_hosts; /* windows whose garbage donors collect; atomic */
 };
 
 static inline struct dcm_pager *pager_of(struct dcm_lane *lane)
@@ -270,6 +275,9 @@ static inline struct dcm_pg_lane *pg_lane_of(struct dcm_lane *lane)
 }
 
 u64 dcm_now_ns(void);
+
+/* pager.c */
+int dcm_pager_copies_set(struct dcm_pager *pg, u32 copies);
 
 /* ranges.c */
 int dcm_guest_init(struct dcm_pager *pg, u64 nr_pages);

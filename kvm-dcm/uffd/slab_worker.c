@@ -29,11 +29,13 @@
 
 /**
  * struct pager_slab - a slab of libdcm's
- * @cursor: of dcm_extent_move()
+ * @cursor: of dcm_extent_drain()
+ * @filled: cursor of dcm_extent_fill()
  */
 struct pager_slab {
 	struct dcm_slab_record record;
 	u32 cursor;
+	u32 filled;
 };
 
 static struct dcm_pager *pager_of_worker(struct dcm_slab_worker *w)
@@ -61,9 +63,12 @@ static void slab_wake(struct dcm_slab_worker *w)
 static int slab_attach(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 {
 	struct dcm_pager *pg = pager_of_worker(w);
-	int err = dcm_extent_attach(pg->vm, r->extent, &r->slab->ref);
+	int err;
 	u32 i;
 
+	if (r->extent < pg->vm->nr_extents)
+		dcm_page_sums_add(pg, r->extent);
+	err = dcm_extent_attach(pg->vm, r->extent, &r->slab->ref);
 	if (err == -EBUSY)
 		return -EAGAIN;
 	if (err) {
@@ -103,9 +108,47 @@ static int slab_move(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 	int err = -EAGAIN;
 
 	for (i = 0; i < MOVE_STEPS && err == -EAGAIN; i++)
-		err = dcm_extent_move(l->core, r->extent, &r->slab->ref,
+		err = dcm_extent_drain(l->core, r->extent, &r->slab->ref,
 				      &s->cursor);
 	return err;
+}
+
+/* Pages that this lane has copied to slabs that lacked them. */
+static u64 filled_pages(const struct dcm_pg_lane *l)
+{
+	return READ_ONCE(l->core->count[DCM_C_FILLED_PAGES]);
+}
+
+static int slab_fill(struct dcm_slab_worker *w, struct dcm_slab_record *r)
+{
+	struct pager_slab *s = container_of(r, struct pager_slab, record);
+	struct dcm_pager *pg = pager_of_worker(w);
+	struct dcm_pg_lane *l = worker_lane(pg);
+	u64 now = dcm_now_ns();
+	struct dcm_hist faults;
+	int err;
+
+	if (dcm_rebuild_pace_looks(&pg->rebuild, now)) {
+		dcm_vm_hist(pg->vm, DCM_H_FAULT, &faults);
+		dcm_rebuild_pace_look(&pg->rebuild, now, &faults);
+	}
+	dcm_rebuild_pace_copied(&pg->rebuild, filled_pages(l)
+						      << DCM_PAGE_SHIFT);
+	if (!dcm_rebuild_pace_may(&pg->rebuild, now))
+		return DCM_FILL_RATE_MS;
+	err = dcm_extent_fill(l->core, r->extent, &s->filled);
+	/* a pass has ended, and pages had to be left: a donor may be silent */
+	return err == -EAGAIN && !s->filled && !dcm_pending(l->core) ?
+		       DCM_FILL_PASS_MS :
+								       err;
+}
+
+static bool slab_thin(struct dcm_slab_worker *w, u32 extent)
+{
+	struct dcm_pager *pg = pager_of_worker(w);
+
+	return extent < pg->vm->nr_extents &&
+	       READ_ONCE(pg->vm->extent[extent].thin);
 }
 
 static s64 slab_lose(struct dcm_slab_worker *w, struct dcm_slab_record *r)
@@ -121,6 +164,8 @@ static const struct dcm_slab_worker_ops worker_ops = {
 	.attach = slab_attach,
 	.held = slab_held,
 	.move = slab_move,
+	.fill = slab_fill,
+	.thin = slab_thin,
 	.lose = slab_lose,
 };
 
@@ -194,6 +239,7 @@ static void *worker_main(void *arg)
 
 		again = dcm_slab_worker_round(&pg->slabs);
 		illegal_log(pg);
+		dcm_page_sums_log(pg, dcm_now_ns());
 		for (i = 0; i < BALANCE_MAX && dcm_balance(l->core); i++)
 			;
 		dcm_lane_drain(l);

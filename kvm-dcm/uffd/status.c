@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "../client/risk_json.h"
 #include "../core/internal.h"
 #include "status.h"
 
@@ -31,6 +32,7 @@ static json_t *hist_json(struct dcm_pager *pg, enum dcm_hist_id id)
 	json_put(o, "p90", dcm_hist_quantile(&h, 9000));
 	json_put(o, "p99", dcm_hist_quantile(&h, 9900));
 	json_put(o, "p999", dcm_hist_quantile(&h, 9990));
+	json_put(o, "max", dcm_hist_quantile(&h, 10000));
 	json_put(o, "count", dcm_hist_count(&h));
 	return o;
 }
@@ -73,18 +75,16 @@ static json_t *prefetch_json(const u64 *c)
 	return o;
 }
 
-static json_t *donors_json(struct dcm_pager *pg, u32 *waiting)
+static json_t *donors_json(struct dcm_pager *pg,
+			   const struct dcm_client_status *st,
+			   const struct dcm_risk *risk)
 {
-	struct dcm_client_status *st = calloc(1, sizeof(*st));
+	u64 extent = dcm_client_extent_bytes(pg->client, 0);
 	json_t *a = json_array();
 	u32 i;
 
-	if (!st)
-		return a;
-	dcm_client_status(pg->client, st);
-	*waiting = st->wanted;
 	for (i = 0; i < st->nr_donors; i++) {
-		struct dcm_client_donor_status *d = &st->donor[i];
+		const struct dcm_client_donor_status *d = &st->donor[i];
 		json_t *o = json_object();
 
 		json_object_set_new(o, "name", json_string(d->name));
@@ -97,6 +97,10 @@ static json_t *donors_json(struct dcm_pager *pg, u32 *waiting)
 					    d->state)));
 		json_put(o, "slabs", d->slabs);
 		json_put(o, "bytes", d->bytes);
+		json_put(o, "alone_bytes", risk->alone[d->number] * extent);
+		json_put(o, "wrong_pages",
+			 __atomic_load_n(&pg->sums.wrong[d->number],
+					 __ATOMIC_RELAXED));
 		json_put(o, "rtt_ns", d->rtt_ns);
 		json_put(o, "reads", d->reads);
 		json_put(o, "writes", d->writes);
@@ -105,39 +109,78 @@ static json_t *donors_json(struct dcm_pager *pg, u32 *waiting)
 		json_put(o, "slabs_used", d->slabs_used);
 		json_put(o, "silent_ms", d->silent_ms);
 		json_put(o, "patience_ms", d->patience_ms);
-		json_put(o, "slab_bytes",
-			 dcm_client_extent_bytes(pg->client, 0));
+		json_put(o, "slab_bytes", extent);
 		json_object_set_new(o, "why", json_string(d->why));
 		json_array_append_new(a, o);
 	}
-	free(st);
 	return a;
 }
 
-/* Count indirect pages: only extents with a slab can have any. */
-static json_t *extents_json(struct dcm_pager *pg, u64 *indirect)
+/* All that is known of donors. */
+static void donors_put(json_t *o, struct dcm_pager *pg)
+{
+	struct dcm_client_status *st = calloc(1, sizeof(*st));
+	struct dcm_risk risk;
+
+	if (!st)
+		return;
+	dcm_client_status(pg->client, st);
+	dcm_slab_worker_risk(&pg->slabs, &risk);
+	json_object_set_new(o, "donors", donors_json(pg, st, &risk));
+	json_object_set_new(o, "together",
+			    dcm_risk_together(&risk, st,
+					      dcm_client_extent_bytes(pg->client,
+								      0)));
+	json_put(o, "waiting", st->wanted);
+	json_put(o, "near_bytes",
+		 st->near * dcm_client_extent_bytes(pg->client, 0));
+	free(st);
+}
+
+static u32 pager_copies(const struct dcm_pager *pg)
+{
+	return 1u + READ_ONCE(pg->cfg.redundancy);
+}
+
+/* Has the extent fewer whole copies than it is to have? */
+static bool extent_exposed(const struct dcm_pager *pg,
+			   const struct dcm_extent *e)
+{
+	return READ_ONCE(e->thin) ||
+	       hweight16(READ_ONCE(e->open)) < pager_copies(pg);
+}
+
+/*
+ * Count indirect pages: only extents with a slab can have any. An extent that is
+ * being filled is not among the exposed ones: the worker counts it.
+ */
+static json_t *extents_json(struct dcm_pager *pg, u64 *indirect, u32 *exposed)
 {
 	struct dcm_vm *vm = pg->vm;
 	json_t *o = json_object();
 	u32 i, mapped = 0, moving = 0;
 
 	*indirect = 0;
+	*exposed = 0;
 	for (i = 0; i < vm->nr_extents; i++) {
 		struct dcm_extent *e = &vm->extent[i];
-		bool a = READ_ONCE(e->slab[0]), b = READ_ONCE(e->slab[1]);
 		u64 gfn = (u64)i << vm->extent_shift, end;
+		unsigned int slabs = 0, s;
 
-		mapped += a || b;
-		moving += a && b;
-		if (!a && !b)
+		for (s = 0; s < DCM_SLOTS; s++)
+			slabs += !!READ_ONCE(e->slot[s].slab);
+		mapped += slabs > 0;
+		moving += slabs > pager_copies(pg);
+		if (!slabs)
 			continue;
+		*exposed += pager_copies(pg) > 1 && extent_exposed(pg, e);
 		end = min(gfn + vm->extent_pages, (u64)vm->nr_pages);
 		for (; gfn < end; gfn++) {
 			u32 w = pd_word(pd_of(vm, gfn));
 			/* the state is the head's, other flags the page's */
 			u64 head = gfn & ~((1ull << pd_order(w)) - 1);
 
-			*indirect += (w & PD_REMOTE) &&
+			*indirect += (w & PD_AT) &&
 				     pd_state(pd_word(pd_of(vm, head))) ==
 					     DCM_NOTDIRECT;
 		}
@@ -206,7 +249,7 @@ json_t *dcm_status_json(struct dcm_pager *pg)
 	json_t *o = json_object(), *lat;
 	u64 indirect, cached;
 	const u64 *c;
-	u32 i, waiting = 0;
+	u32 i, exposed;
 
 	if (!st)
 		return o;
@@ -227,7 +270,8 @@ json_t *dcm_status_json(struct dcm_pager *pg)
 	json_put(o, "budget_bytes", READ_ONCE(pg->budget_bytes));
 	json_put(o, "min_budget_bytes", dcm_pager_min_budget(pg));
 	json_put(o, "direct_bytes", (st->direct + cached) << DCM_PAGE_SHIFT);
-	json_object_set_new(o, "extents", extents_json(pg, &indirect));
+	json_object_set_new(o, "extents",
+			    extents_json(pg, &indirect, &exposed));
 	json_put(o, "indirect_bytes", indirect << DCM_PAGE_SHIFT);
 	json_put(o, "size_bytes", (u64)pg->vm->nr_pages << DCM_PAGE_SHIFT);
 	json_put(o, "pinned_bytes",
@@ -251,8 +295,11 @@ json_t *dcm_status_json(struct dcm_pager *pg)
 		json_object_set_new(lat, dcm_hist_names[i], hist_json(pg, i));
 	json_object_set_new(o, "latency_ns", lat);
 	json_put(o, "lost_pages", c[DCM_C_LOST_PAGES]);
-	json_object_set_new(o, "donors", donors_json(pg, &waiting));
-	json_put(o, "waiting", waiting);
+	donors_put(o, pg);
+	json_put(o, "copies", pager_copies(pg));
+	json_put(o, "exposed_bytes",
+		 (u64)exposed * pg->vm->extent_pages << DCM_PAGE_SHIFT);
+	json_put(o, "filling", READ_ONCE(pg->slabs.nr_filling));
 	json_object_set_new(o, "tunables", tunable_values(pg));
 	json_object_set_new(o, "lanes", lanes_json(pg));
 	json_object_set_new(o, "ranges", ranges_json(pg));

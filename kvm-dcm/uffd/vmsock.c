@@ -6,11 +6,13 @@
  *
  *	{"cmd":"status"}                        everything, see status.c
  *	{"cmd":"budget","bytes":N}              change the budget
+ *	{"cmd":"redundancy","value":"replica:2"}  change on how many donors a page is
  *	{"cmd":"tunables"}                      name, unit, value, bounds, why
  *	{"cmd":"set","name":S,"value":V}        change a tunable
  *	{"cmd":"donor","op":O,"name":S}         O: drain, keep (end the drain)
  *						or remove
- *	{"cmd":"donor","op":"add","name":S,"address":A}
+ *	{"cmd":"donor","op":"add","name":S,"address":A,"group":G}
+ *						G may be left out
  *
  * {"ok":true,...} or {"ok":false,"error":"one line"}. A thread of its own: a
  * peer that does not read, or too slowly, delays others by SEND_MS at most and
@@ -107,6 +109,23 @@ static json_t *request_budget(struct dcm_pager *pg, json_t *req)
 			 (json_int_t)dcm_pager_budget(pg));
 }
 
+static json_t *request_redundancy(struct dcm_pager *pg, json_t *req)
+{
+	const char *value = json_string_value(json_object_get(req, "value"));
+	int copies = value ? dcm_redundancy_copies(value) : 0, err;
+
+	if (!copies)
+		return error_json(
+			"redundancy: \"value\" must be none, replica:2 or replica:3");
+	err = dcm_pager_copies_set(pg, (u32)copies);
+	if (err == -EOPNOTSUPP)
+		return error_json(
+			"redundancy: donors collect garbage of this VM, and they can't where pages have copies");
+	if (err && err != -EALREADY)
+		return error_json(strerror(-err));
+	return json_pack("{s:b,s:i}", "ok", 1, "copies", copies);
+}
+
 static json_t *request_set(struct dcm_pager *pg, json_t *req)
 {
 	const char *name = json_string_value(json_object_get(req, "name"));
@@ -153,6 +172,7 @@ static json_t *request_donor(struct dcm_pager *pg, json_t *req)
 	const char *name = json_string_value(json_object_get(req, "name"));
 	const char *address =
 		json_string_value(json_object_get(req, "address"));
+	const char *group = json_string_value(json_object_get(req, "group"));
 	struct dcm_host_donor d = { 0 };
 	int err;
 
@@ -163,7 +183,11 @@ static json_t *request_donor(struct dcm_pager *pg, json_t *req)
 	if (!strcmp(op, "add")) {
 		if (!address || !dcm_address_valid(address))
 			return error_json(donor_why(-EINVAL));
+		if (group && !dcm_name_valid(group))
+			return error_json(
+				"donor: group: must be " DCM_NAME_RULE);
 		strcpy(d.address, address);
+		strcpy(d.group, group ? group : "");
 		err = dcm_client_donor_add(pg->client, &d);
 	} else if (!strcmp(op, "drain") || !strcmp(op, "keep")) {
 		err = dcm_client_donor_drain(pg->client, d.name, *op == 'd');
@@ -193,13 +217,15 @@ static json_t *request_answer(struct dcm_pager *pg, const char *line,
 		res = tunables_json(pg);
 	else if (!strcmp(cmd, "budget"))
 		res = request_budget(pg, req);
+	else if (!strcmp(cmd, "redundancy"))
+		res = request_redundancy(pg, req);
 	else if (!strcmp(cmd, "set"))
 		res = request_set(pg, req);
 	else if (!strcmp(cmd, "donor"))
 		res = request_donor(pg, req);
 	else
 		res = error_json(
-			"unknown cmd: status, budget, tunables, set or donor");
+			"unknown cmd: status, budget, redundancy, tunables, set or donor");
 	json_decref(req);
 	return res;
 }

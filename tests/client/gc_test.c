@@ -3,13 +3,13 @@
  * gc_test.c - a host has its donors trace: real donors, real workers
  *
  * The workers' results are compared with those of the runtime's own collector.
- * Workers and donors are killed and stopped meanwhile: a status, and the
- * next trace is right. Moves are gc_move_test.c's.
+ * Failures are gc_loss_test.c's, stale regions gc_stale_test.c's, a trace that is
+ * followed gc_state_test.c's, and moves gc_move_test.c's.
  */
 #include <endian.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "gc_world.h"
 
@@ -52,148 +52,6 @@ static void test_trace_shm(void **state)
 {
 	(void)state;
 	trace_heaps(true);
-}
-
-/* A heap traced once, and a second trace that has its roots. */
-static void world_tracing(struct world *w)
-{
-	world_donors(w, false);
-	world_heap(w, 2);
-	space_make(w);
-	assert_int_equal(trace(w, 1), 0);
-	assert_int_equal(trace_start(w, 2), 0);
-	assert_int_equal(roots_send(w, 2), 0);
-}
-
-/* Killed at any moment: a status, then the next trace is right. */
-static void test_worker_killed(void **state)
-{
-	struct world w;
-	u32 noticed = 0, epoch = 1;
-
-	(void)state;
-	world_donors(&w, false);
-	world_heap(&w, 2);
-	space_make(&w);
-	assert_int_equal(trace(&w, epoch++), 0);
-	for (u32 k = 0; k < 9; k++) {
-		u32 victim = k % DONORS, status;
-
-		/* before the trace, while roots are sent, while the trace is finished */
-		if (k / 3 == 0)
-			kill(worker_of(&w, victim), SIGKILL);
-		status = trace_start(&w, epoch);
-		if (!status && k / 3 == 1)
-			kill(worker_of(&w, victim), SIGKILL);
-		if (!status)
-			status = roots_send(&w, epoch);
-		if (!status && k / 3 == 2)
-			kill(worker_of(&w, victim), SIGKILL);
-		if (!status)
-			status = trace_finish(&w, epoch);
-		if (status) {
-			/* [VGC-D-13] */
-			assert_int_equal(status, VIRTIO_GC_WORKER_LOST);
-			assert_int_equal(w.out.done.donor, victim);
-			status = roots_send(&w, epoch);
-			assert_true(status == VIRTIO_GC_WORKER_LOST ||
-				    status == VIRTIO_GC_NO_TRACE);
-			noticed++;
-		}
-		epoch++;
-		assert_int_equal(trace(&w, epoch), 0);
-		results_check(&w, epoch++);
-	}
-	assert_true(noticed >= 3);
-	world_heap_free(&w);
-	world_donors_end(&w);
-}
-
-/* How many there were: a donor may be just about to start one. */
-static u32 workers_kill(struct world *w, u32 d)
-{
-	pid_t pids[8];
-	u32 n = workers(w, d, pids);
-
-	for (u32 i = 0; i < n; i++)
-		kill(pids[i], SIGKILL);
-	return n;
-}
-
-/* Of the donor that is asked first. */
-static void worker_kill(struct world *w)
-{
-	workers_kill(w, 0);
-}
-
-/*
- * Kill a worker at each step of a trace's beginning: the next worker there gets
- * the whole replay, or the new worker would refuse every later trace.
- */
-static void test_worker_killed_invalid_ever_after(void **state)
-{
-	u32 epoch = 1, look = 0, status;
-	bool killed = true;
-	struct world w;
-
-	(void)state;
-	world_donors(&w, false);
-	world_heap(&w, 2);
-	space_make(&w);
-	w.kill = worker_kill;
-	while (killed) {
-		/* with no worker there, all is replayed */
-		for (u32 d = 0; d < DONORS; d++)
-			WAIT(!workers_kill(&w, d));
-		w.kill_at = ++look;
-		status = trace_start(&w, epoch++);
-		killed = !w.kill_at;
-		w.kill_at = 0;
-		assert_true(!status || status == VIRTIO_GC_WORKER_LOST);
-		/* the loss of the worker may not have been noticed yet */
-		for (u32 i = 0; i < 3 && (status || !i); i++) {
-			status = trace(&w, epoch++);
-			assert_true(!status || status == VIRTIO_GC_WORKER_LOST);
-		}
-		assert_int_equal(status, 0);
-		results_check(&w, epoch - 1);
-	}
-	assert_true(look > 4);
-	printf("# killed %u times\n", look - 1);
-	world_heap_free(&w);
-	world_donors_end(&w);
-}
-
-/* A stopped worker: the deadline holds, the worker is killed, others go on. */
-static void test_worker_stopped(void **state)
-{
-	struct world w;
-	u64 before;
-	pid_t pid;
-
-	(void)state;
-	world_tracing(&w);
-	pid = worker_of(&w, 1);
-	kill(pid, SIGSTOP);
-	w.deadline_ms = 300;
-	before = now_ms();
-	assert_int_equal(trace_finish(&w, 2), VIRTIO_GC_TIMED_OUT);
-	assert_true(now_ms() - before >= 300);
-	assert_int_equal(w.out.done.donor, 1);
-	WAIT(kill(pid, 0));
-	w.deadline_ms = 0;
-	assert_int_equal(trace(&w, 3), 0);
-	results_check(&w, 3);
-	/* and the runtime can cancel the trace */
-	assert_int_equal(trace_start(&w, 4), 0);
-	kill(worker_of(&w, 0), SIGSTOP);
-	w.cancel = true;
-	assert_int_equal(roots_send(&w, 4), VIRTIO_GC_CANCELLED);
-	w.cancel = false;
-	assert_int_equal(trace(&w, 5), 0);
-	results_check(&w, 5);
-	world_heap_free(&w);
-	world_donors_end(&w);
 }
 
 /* SET_TYPES of another space, cancelled after @looks; true: it ended before. */
@@ -246,31 +104,134 @@ static void test_others_traces_stay(void **state)
 	world_donors_end(&w);
 }
 
-/* A donor is killed, with its part of the heap; other donors' workers end in order. */
-static void test_donor_killed(void **state)
+/* The heap's types, and as many others; %VIRTIO_GC_TYPES_REPLACE in @flags. */
+static u32 types_make(struct world *w, u16 flags, u32 others)
 {
+	const struct mut *m = w->m;
+	struct virtio_gc_types types = { .runs = htole32(m->nr_runs) };
+	struct virtio_gc_type *list = calloc(2048, sizeof(*list));
+	u32 n = m->nr_types, status;
+
+	assert_true(list && n + others < 2048 - 32);
+	for (u32 i = 0; i < n; i++)
+		list[i] = m->types[i].le;
+	for (u32 i = n; i < n + others; i++)
+		list[i] = (struct virtio_gc_type){
+			.id = htole32(100000 + i),
+			.kind = VIRTIO_GC_FIXED,
+			.bytes = htole32(16),
+		};
+	n += others;
+	memcpy(list + n, m->runs, m->nr_runs * sizeof(*m->runs));
+	status = request(w, VIRTIO_GC_TYPES_ADD, flags, 0, n, &types,
+			 sizeof(types), list,
+			 n * sizeof(*list) + m->nr_runs * sizeof(*m->runs));
+	free(list);
+	return status;
+}
+
+/*
+ * Types are replaced: not while a trace runs; the new ones are all there is,
+ * for workers that start later too, and what was before is not kept.
+ */
+static void test_types_replaced(void **state)
+{
+	const u16 replace = VIRTIO_GC_TYPES_REPLACE;
 	struct world w;
-	u32 status;
 
 	(void)state;
 	world_donors(&w, false);
-	world_heap(&w, 2);
+	world_heap(&w, 4);
 	space_make(&w);
-	assert_int_equal(trace(&w, 1), 0);
-	assert_int_equal(trace_start(&w, 2), 0);
-	donor_signal(&w.donor[1], SIGKILL);
-	status = roots_send(&w, 2);
-	if (!status)
-		status = trace_finish(&w, 2);
-	assert_true(status == VIRTIO_GC_WORKER_LOST ||
-		    status == VIRTIO_GC_DONOR_LOST);
-	assert_int_equal(w.out.done.donor, 1);
-	WAIT(get(&w.h, &w.h.losts));
-	assert_int_equal(trace_start(&w, 3), VIRTIO_GC_DONOR_LOST);
-	assert_int_equal(w.out.done.donor, 1);
-	dcm_gc_workers_reset(w.workers);
-	no_workers(&w, 0);
-	no_workers(&w, 2);
+	assert_int_equal(trace_start(&w, 1), 0);
+	/* [VGC-D-57] */
+	assert_int_equal(types_make(&w, replace, 0), VIRTIO_GC_BUSY);
+	assert_int_equal(roots_send(&w, 1), 0);
+	assert_int_equal(trace_finish(&w, 1), 0);
+	results_check(&w, 1);
+	/* more than could be kept of all of them: 1000 times 60 KiB */
+	for (u32 i = 0; i < 1000; i++)
+		assert_int_equal(types_make(&w, replace, 1900), 0);
+	/* [VGC-D-58] */
+	results_check(&w, 1);
+	kill(worker_of(&w, 1), SIGKILL);
+	no_workers(&w, 1);
+	for (u32 i = 2; trace(&w, i) || i == 2; i++)
+		assert_true(i < 5);
+	assert_int_equal(trace(&w, 9), 0);
+	results_check(&w, 9);
+	/* the heap's types go */
+	assert_int_equal(request(&w, VIRTIO_GC_TYPES_ADD, replace, 0, 0,
+				 &(struct virtio_gc_types){ 0 },
+				 sizeof(struct virtio_gc_types), NULL, 0),
+			 0);
+	assert_int_equal(trace(&w, 10), VIRTIO_GC_BAD_TYPE);
+	/* and come back, though that trace never ended well */
+	assert_int_equal(types_make(&w, replace, 1), 0);
+	assert_int_equal(trace(&w, 11), 0);
+	results_check(&w, 11);
+	world_heap_free(&w);
+	world_donors_end(&w);
+}
+
+/*
+ * Ranges in regions that are not traced: such a region may get its first place
+ * while the trace runs, but not another.
+ */
+static void test_ranges(void **state)
+{
+	struct virtio_gc_region list[64];
+	struct virtio_gc_refs refs;
+	struct virtio_gc_met met = { .max = htole32(64) };
+	struct world w;
+	u32 spare, n;
+	__le64 root;
+	u64 ref;
+
+	(void)state;
+	world_donors(&w, false);
+	world_heap(&w, 6);
+	space_make(&w);
+	spare = w.m->c.regions - 1;
+	/* a region that is not listed has the only root */
+	root = mut_address_le(w.m, mut_root(w.m));
+	ref = htole64(mut_ref(w.m, mut_root(w.m)));
+	memset(w.m->donors + (u64)spare * REGION, 0, REGION);
+	memcpy(w.m->donors + (u64)spare * REGION + 800, &ref, w.m->c.ref_bytes);
+	heap_io(&w, DCM_IO_WRITE);
+	refs.address = htole64(w.m->l.address + (u64)spare * REGION);
+	refs.count = htole64(REGION / w.m->c.ref_bytes);
+	n = mut_regions_le(w.m, list);
+	while (n && le32toh(list[n - 1].region) >= spare)
+		n--;
+	w.nowhere[spare] = true;
+	for (u32 i = 0; i < 3; i++) {
+		u32 epoch = 1 + i;
+
+		assert_int_equal(request(&w, VIRTIO_GC_TRACE_START, 0, epoch, n,
+					 NULL, 0, list, n * sizeof(*list)),
+				 0);
+		if (i == 2)
+			w.at[spare] += REGION;
+		else
+			w.nowhere[spare] = !i;
+		/* [VGC-D-60] */
+		assert_int_equal(request(&w, VIRTIO_GC_TRACE_ROOTS,
+					 VIRTIO_GC_RANGES, epoch, 1, NULL, 0,
+					 &refs, sizeof(refs)),
+				 i == 1 ? VIRTIO_GC_OK : VIRTIO_GC_STALE);
+		/* the trace goes on */
+		if (i != 1)
+			assert_int_equal(request(&w, VIRTIO_GC_TRACE_ROOTS, 0,
+						 epoch, 1, NULL, 0, &root, 8),
+					 0);
+		assert_int_equal(request(&w, VIRTIO_GC_TRACE_MET,
+					 VIRTIO_GC_MET_WAIT, epoch, 0, &met,
+					 sizeof(met), NULL, 0),
+				 0);
+		assert_int_equal(trace_finish(&w, epoch), 0);
+		w.nowhere[spare] = !i;
+	}
 	world_heap_free(&w);
 	world_donors_end(&w);
 }
@@ -310,208 +271,15 @@ static void test_bad_heap(void **state)
 	world_donors_end(&w);
 }
 
-/* No reference leaves its region; some objects are roots instead. */
-static void regions_cut(struct world *w)
-{
-	struct mut *m = w->m;
-	u64 *roots = calloc(64, sizeof(*roots));
-
-	assert_non_null(roots);
-	memcpy(roots, m->roots, m->nr_roots * sizeof(*roots));
-	free(m->roots);
-	m->roots = roots;
-	for (u32 o = 0; o < m->nr_objects; o++) {
-		const struct mut_object *from = &m->objects[o];
-
-		for (u64 s = 0; s < mut_slots(m, from); s++) {
-			u64 slot = mut_slot(m, from, s);
-			u64 to = mut_read(m, slot);
-
-			if (to == MUT_NULL || to / REGION == from->at / REGION)
-				continue;
-			mut_write(m, slot, MUT_NULL);
-			if (o % 7 == 0 && m->nr_roots < 64)
-				roots[m->nr_roots++] = to;
-		}
-	}
-	mut_clean(m);
-	heap_io(w, DCM_IO_WRITE);
-	memset(w->live, 0, m->nr_objects);
-	mut_trace(m, w->live, NULL);
-}
-
-/* A page of region @r is written back: as it is, or changed beyond reading. */
-static void page_write(struct world *w, u32 r, bool noise)
-{
-	static u8 page[PAGE];
-
-	memcpy(page, w->m->donors + (u64)r * REGION, PAGE);
-	for (u32 i = 0; noise && i < PAGE; i++)
-		page[i] = (u8)(mut_rand(w->m) | 1);
-	assert_int_equal(io(&w->h, w->slab[w->m->owner[r]], DCM_IO_WRITE,
-			    w->at[r], PAGE, page),
-			 0);
-}
-
-/* Each region's result: @stale has none, the others the runtime's own. */
-static void regions_check(struct world *w, u32 epoch, u32 stale)
-{
-	struct virtio_gc_range range = {
-		.regions = htole32(w->m->c.regions),
-		.bitmaps = htole64(VIRTIO_GC_NONE),
-	};
-	const struct virtio_gc_live *l = (void *)w->out.entries;
-	u64 objects[64] = { 0 };
-
-	for (u32 o = 0; o < w->m->nr_objects; o++)
-		objects[w->m->objects[o].at / REGION] += w->live[o];
-	assert_int_equal(request(w, VIRTIO_GC_TRACE_RESULTS, 0, epoch, 0,
-				 &range, sizeof(range), NULL, 0),
-			 0);
-	for (u32 r = 0; r < w->m->c.regions; r++) {
-		/* [VGC-D-25] */
-		assert_int_equal(le32toh(l[r].status),
-				 r == stale ? VIRTIO_GC_STALE : VIRTIO_GC_OK);
-		if (r != stale)
-			assert_int_equal(le64toh(l[r].objects), objects[r]);
-	}
-}
-
-/* A region without a result can't be moved. */
-static void move_refused(struct world *w, u32 epoch, u32 from, u32 status)
-{
-	const struct virtio_gc_moved *moved = (void *)w->out.entries;
-	struct virtio_gc_move move;
-	u32 to, table, other;
-
-	spares_choose(w, from, &to, &table, &other);
-	move = move_of(from, to, table);
-	request(w, VIRTIO_GC_EVACUATE, 0, epoch, 1, NULL, 0, &move,
-		sizeof(move));
-	assert_int_equal(w->out.done.count, 1);
-	/* [VGC-D-37] */
-	assert_int_equal(le32toh(moved->status), status);
-}
-
-/*
- * A region that is written to after its trace began is stale, the others are
- * not; without LOCAL the whole trace is, and objects that such a write damages
- * are no bug of the runtime's. With the barrier nothing is stale.
- */
-static void stale_heaps(bool local)
-{
-	struct world w;
-
-	world_donors(&w, local);
-	for (u32 i = 1; i < 6; i += 2) {
-		u32 epoch = 1, victim, spare;
-
-		world_heap(&w, i);
-		regions_cut(&w);
-		space_make(&w);
-		spare = w.m->c.regions - w.m->c.spare;
-		for (victim = i; !w.m->top[victim]; victim++)
-			;
-		assert_true(victim < spare);
-
-		/* a write before the trace began, and one where nothing is traced */
-		page_write(&w, victim, false);
-		assert_int_equal(trace_begin(&w, epoch, VIRTIO_GC_TRACE_LOCAL),
-				 0);
-		page_write(&w, spare, false);
-		heap_io(&w, DCM_IO_READ);
-		assert_int_equal(roots_send(&w, epoch), 0);
-		assert_int_equal(trace_finish(&w, epoch), 0);
-		regions_check(&w, epoch++, U32_MAX);
-
-		/* writes during the trace, early and late */
-		for (u32 k = 0; k < 2; k++) {
-			assert_int_equal(trace_begin(&w, epoch,
-						     VIRTIO_GC_TRACE_LOCAL),
-					 0);
-			if (!k)
-				page_write(&w, victim, false);
-			assert_int_equal(roots_send(&w, epoch), 0);
-			if (k)
-				page_write(&w, victim, false);
-			assert_int_equal(trace_finish(&w, epoch), 0);
-			/* a write after the trace */
-			page_write(&w, (victim + 1) % spare, false);
-			regions_check(&w, epoch, victim);
-			move_refused(&w, epoch, victim, VIRTIO_GC_STALE);
-			epoch++;
-		}
-
-		/* a trace of the whole space, and none */
-		assert_int_equal(trace_start(&w, epoch), 0);
-		page_write(&w, victim, false);
-		assert_int_equal(roots_send(&w, epoch), 0);
-		/* [VGC-D-24] */
-		assert_int_equal(trace_finish(&w, epoch), VIRTIO_GC_STALE);
-		move_refused(&w, epoch, victim, VIRTIO_GC_BUSY);
-		epoch++;
-		assert_int_equal(trace_begin(&w, epoch,
-					     VIRTIO_GC_TRACE_CONCURRENT),
-				 0);
-		page_write(&w, victim, false);
-		assert_int_equal(roots_send(&w, epoch), 0);
-		assert_int_equal(trace_finish(&w, epoch), 0);
-		regions_check(&w, epoch++, U32_MAX);
-
-		/* the traced memory is no heap any more: not the runtime's fault */
-		victim = (u32)(mut_root(w.m) / REGION);
-		for (u32 k = 0; k < 2; k++) {
-			assert_int_equal(trace_begin(&w, epoch,
-						     k ? VIRTIO_GC_TRACE_LOCAL :
-							 0),
-					 0);
-			for (u32 page = 0; page < REGION / PAGE; page++) {
-				w.at[victim] += page * PAGE;
-				page_write(&w, victim, true);
-				w.at[victim] -= page * PAGE;
-			}
-			assert_int_equal(roots_send(&w, epoch), 0);
-			assert_int_equal(trace_finish(&w, epoch),
-					 VIRTIO_GC_STALE);
-			epoch++;
-			heap_io(&w, DCM_IO_WRITE);
-		}
-		/* and the next one is right */
-		assert_int_equal(trace(&w, epoch), 0);
-		results_check(&w, epoch);
-		assert_int_equal(request(&w, VIRTIO_GC_SPACE_DESTROY, 0, 0, 0,
-					 NULL, 0, NULL, 0),
-				 0);
-		world_heap_free(&w);
-	}
-	world_donors_end(&w);
-}
-
-static void test_stale_tcp(void **state)
-{
-	(void)state;
-	stale_heaps(false);
-}
-
-static void test_stale_shm(void **state)
-{
-	(void)state;
-	stale_heaps(true);
-}
-
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_trace_tcp),
 		cmocka_unit_test(test_trace_shm),
-		cmocka_unit_test(test_worker_killed),
-		cmocka_unit_test(test_worker_killed_invalid_ever_after),
-		cmocka_unit_test(test_worker_stopped),
 		cmocka_unit_test(test_others_traces_stay),
-		cmocka_unit_test(test_donor_killed),
+		cmocka_unit_test(test_types_replaced),
+		cmocka_unit_test(test_ranges),
 		cmocka_unit_test(test_bad_heap),
-		cmocka_unit_test(test_stale_tcp),
-		cmocka_unit_test(test_stale_shm),
 	};
 
 	return host_run("gc", tests, sizeof(tests) / sizeof(tests[0]),

@@ -34,6 +34,7 @@ struct world {
 	u32 beside; /* added to the space's number in requests */
 	bool nowhere[64]; /* regions between two places, or on none */
 	u64 deadline_ms;
+	u32 without; /* features that were not negotiated */
 	struct dcm_gc_reply out;
 };
 
@@ -58,6 +59,8 @@ u32 trace_start(struct world *w, u32 epoch);
 u32 roots_send(struct world *w, u32 epoch);
 u32 trace_finish(struct world *w, u32 epoch);
 u32 trace(struct world *w, u32 epoch);
+/* Donors, a heap that was traced once, and a second trace that has its roots. */
+void world_tracing(struct world *w);
 /* Results and bitmaps, bit by bit against the runtime's own. */
 void results_check(struct world *w, u32 epoch);
 /* Workers of a donor, its children: up to 8, the only one, or none soon. */

@@ -6,7 +6,6 @@
  * patience. A pause that is shorter loses nothing; the time in which a host
  * itself was stopped does not count.
  */
-#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +15,7 @@
 #include <sys/wait.h>
 
 #include "two.h"
+#include "../framework/thread.h"
 
 /* the same, with a patience of 3 s */
 static const char *const hasty[] = { DONOR_SMALL, "--set", "limits.patience=3s",
@@ -325,33 +325,6 @@ static void test_host_stopped_too_long(void **state)
 	stop_host(8, false, true);
 }
 
-/* The client's own thread. */
-static pid_t client_tid(void)
-{
-	DIR *dir = opendir("/proc/self/task");
-	struct dirent *entry;
-	pid_t tid = 0;
-
-	assert_non_null(dir);
-	while (!tid && (entry = readdir(dir))) {
-		char path[300], comm[32] = "";
-		FILE *f;
-
-		snprintf(path, sizeof(path), "/proc/self/task/%s/comm",
-			 entry->d_name);
-		f = fopen(path, "r");
-		if (!f)
-			continue;
-		if (fgets(comm, sizeof(comm), f) &&
-		    !strcmp(comm, "dcm-client\n"))
-			tid = atoi(entry->d_name);
-		fclose(f);
-	}
-	closedir(dir);
-	assert_true(tid > 0);
-	return tid;
-}
-
 /*
  * Stop one thread for so long, by a child that traces the thread. Returns the
  * child; the child closes @stopped when the thread is stopped, or ends.
@@ -395,7 +368,8 @@ static void test_no_donor_can_lend_after_a_short_stop(void **state)
 
 	(void)state;
 	two_start(&t, false);
-	tid = client_tid();
+	tid = test_thread_find("dcm-client");
+	assert_true(tid);
 	for (e = 0; e < 4; e++) {
 		assert_int_equal(pipe(fds), 0);
 		for (i = 0; i < 2; i++)

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -19,6 +19,7 @@ from tests.framework.paths import PRELOAD
 
 MIB = 1 << 20
 TIMEOUT = 120.0
+T = TypeVar("T")
 
 # 200 MiB; each page holds its number and the number of the pass that wrote it. Passes go on
 # until the stop file exists; then all pages are checked once more.
@@ -114,12 +115,14 @@ class Running:
 
 
 def until(
-    what: str, condition: Callable[[], bool], explain: Callable[[], str] | None = None
-) -> None:
+    what: str, condition: Callable[[], T | None], explain: Callable[[], str] | None = None
+) -> T:
+    """The first value of `condition` that is true."""
     deadline = time.monotonic() + TIMEOUT
-    while not condition():
+    while not (value := condition()):
         assert time.monotonic() < deadline, f"{what}\n{explain() if explain else ''}"
         time.sleep(0.1)
+    return value
 
 
 def lent(donor: Donor) -> int:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dcmctl.cluster.estate import Donor, Estate, Machine, Use
+from dcmctl.cluster.estate import Donor, Estate, Machine, Use, would_expose
 from dcmctl.lib import installation
 from dcmctl.web import page
 from dcmctl.web.watch import Watch, events, health, key_of, rates
@@ -504,6 +504,24 @@ def test_health() -> None:
     assert [line.level for line in lines] == ["bad", "bad", "warn", "warn", "warn"]
     assert sum("does not answer" in line.text for line in lines) == 1
     assert lines[-1].text == "dcm-hostd does not run"
+    assert health(estate_of(DONOR, replace(VM, copies=2))) == []
+    (line,) = health(estate_of(DONOR, replace(VM, copies=2, exposed_bytes=3 * MIB)))
+    assert (line.level, line.text) == ("warn", "VM vm: 3M have fewer than 2 copies")
+
+
+def test_a_drain_that_exposes_memory() -> None:
+    """Without enough other donors, or without room on them, there will be fewer copies."""
+    uses = tuple(Use("vm", name, "up", "tcp", 2, 20, 5, "") for name in ("far", "near", "next"))
+    vm = replace(VM, copies=2, uses=uses)
+    others = [replace(DONOR, name=name, uses=()) for name in ("near", "next")]
+    assert would_expose(estate_of(DONOR, *others, vm), "far") == []
+    assert would_expose(estate_of(DONOR, *others, replace(vm, copies=1)), "far") == []
+    assert would_expose(estate_of(DONOR, *others, vm), "other") == []
+    (said,) = would_expose(estate_of(DONOR, *others, replace(vm, copies=3)), "far")
+    assert said.endswith("it is to be on 3 donors, and 2 others are up")
+    full = [replace(donor, free_bytes=5) for donor in others]
+    (said,) = would_expose(estate_of(DONOR, *full, vm), "far")
+    assert said == "VM vm: 20 will have fewer copies: other donors have room for 10"
 
 
 def test_rates() -> None:

@@ -77,7 +77,14 @@ def schema_takes(element: str, tmp_path: Path) -> bool:
 
 GOOD = [
     (f'<dcm:memory {NS} direct="4G"/>', Memory(4 << 30)),
-    ('<memory xmlns="urn:kvm-dcm:domain:1" direct="1GiB" redundancy="none"/>', Memory(1 << 30)),
+    (
+        '<memory xmlns="urn:kvm-dcm:domain:1" direct="1GiB" redundancy="none"/>',
+        Memory(1 << 30, redundancy="none"),
+    ),
+    (
+        f'<dcm:memory {NS} direct="1G" redundancy="replica:2"/>',
+        Memory(1 << 30, redundancy="replica:2"),
+    ),
     (
         f'<dcm:memory {NS} direct="64M" added="source access"><!-- x -->\n'
         '<dcm:donor name="far"/> <dcm:donor name="near.2"/></dcm:memory>',
@@ -102,7 +109,8 @@ BAD = [
     (f'<dcm:memory {NS} direct="-4G"/>', "not a size"),
     (f'<dcm:memory {NS} direct="4 GB"/>', "not a size"),
     (f'<dcm:memory {NS} direct="4G&#10;"/>', "not a size"),
-    (f'<dcm:memory {NS} direct="1G" redundancy="2"/>', "not supported yet"),
+    (f'<dcm:memory {NS} direct="1G" redundancy="2"/>', "not one of none, replica:2, replica:3"),
+    (f'<dcm:memory {NS} direct="1G" redundancy=""/>', "not one of"),
     (f'<dcm:memory {NS} direct="1G" added="everything"/>', "added"),
     (f'<dcm:memory {NS} direct="1G" added=""/>', "added"),
     (f'<dcm:memory {NS} direct="1G" share="2"/>', "no attribute 'share'"),

@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -117,7 +118,7 @@ def test_a_package_that_is_gone(call: Called, tmp_path: Path, operation: str, ph
     ("data", "why"),
     [
         (OURS.replace(b'direct="96M"', b'direct="lots"'), "not a size"),
-        (OURS.replace(b'direct="96M"', b'direct="96M" redundancy="2"'), "not supported yet"),
+        (OURS.replace(b'direct="96M"', b'direct="96M" redundancy="2"'), "is not one of"),
         (OURS.replace(b'direct="96M"', b'direct="256M"'), "nothing would be on donors"),
         (OURS.replace(b"<source type='file'/>", b""), "dcmctl vm enable"),
         (OURS.replace(b"'shared'/>", b"'private'/>"), "must be 'shared'"),
@@ -197,6 +198,22 @@ def test_what_is_promised_elsewhere_is_free_here() -> None:
     assert "promised" in (room.shortage([mine, other], PATH, Memory(1 << 20, ("near",))) or "")
 
 
+def test_copies_need_room_on_different_donors() -> None:
+    """Twice the slabs, and no donor counts for more than one slab of each extent."""
+    near, far, third = a_donor("near", 100), a_donor("far", 15), a_donor("third", 1)
+
+    def why(copies: int, *donors: HostDonor) -> str | None:
+        file = replace(a_file(str(PATH), 16, 0, donors), copies=copies)
+        return room.shortage([file], PATH, Memory(1 << 20))
+
+    assert why(1, near) is None
+    said = why(2, near)
+    assert said is not None and "each page is to be on 2 donors" in said and "512M" in said
+    assert "no room" in (why(2, near, far) or "")
+    assert why(2, near, far, third) is None
+    assert "on 3 donors" in (why(3, near, far, third) or "")
+
+
 def test_a_choice_is_written_for_the_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +224,10 @@ def test_a_choice_is_written_for_the_daemon(
     assert choice.parent.stat().st_mode & 0o777 == 0o700
     hostd.choose(PATH, ("far",))
     assert choice.read_text() == "far\n"
+    hostd.choose(PATH, ("far",), "replica:2")
+    assert choice.read_text() == "far\nredundancy = replica:2\n"
+    hostd.choose(PATH, (), "none")
+    assert choice.read_text() == "*\nredundancy = none\n"
     for _ in range(2):
         hostd.choose(PATH, ())
         assert list(choice.parent.iterdir()) == []

@@ -70,7 +70,8 @@ def test_configuration_written(run: Cli, good: list[str], runtime: Path, libdir:
     run.env["LD_PRELOAD"] = "libdl.so.2"
     done = run(
         *good, "--name", "t1", "--size", "1G", "--lanes", "3", "--on-loss", "sigbus",
-        "--threshold", "1M", "--set", "epsilon=7", "--set", "largest_block=16K",
+        "--redundancy", "replica:2", "--threshold", "1M", "--set", "epsilon=7",
+        "--set", "largest_block=16K",
         "--no-encrypt-data", "--", "/usr/bin/python3", "-c", SHOW,
     )  # fmt: skip
     assert done.returncode == 0, done
@@ -85,6 +86,7 @@ def test_configuration_written(run: Cli, good: list[str], runtime: Path, libdir:
     s = settings.load(copy)
     assert (s.name, s.budget, s.size, s.lanes) == ("t1", 64 << 20, 1 << 30, 3)
     assert (s.mode, s.on_loss, s.threshold) == ("program", "sigbus", 1 << 20)
+    assert s.redundancy == "replica:2"
     assert (s.tenant, s.data_encryption) == ("lab", False)
     assert s.tunables == {"epsilon": "7", "largest_block": "16384"}
     assert run.vm_files() == []

@@ -65,6 +65,31 @@ def test_lost_pages_are_shouted(dcmctl: Cli, vms: Path) -> None:
         assert "! vm1: 256 pages lost" in dcmctl("top", "--once", "--interval", "0.1").stdout
 
 
+def test_copies_are_shown(dcmctl: Cli, vms: Path) -> None:
+    with VmServer(vms) as server:
+        assert "copies " not in dcmctl("status", "vm1").stdout
+        server.status["copies"] = 2
+        said = "copies      each page on 2 donors; nothing exposed"
+        assert said in dcmctl("status", "vm1").stdout
+        assert "copies" not in dcmctl("top", "--once", "--interval", "0.1").stdout
+        server.status["exposed_bytes"] = 3 << 20
+        assert "3M exposed to one donor's death" in dcmctl("status", "vm1").stdout
+        assert "at risk" not in dcmctl("status", "vm1").stdout
+        server.status["near_bytes"] = 2 << 20
+        said = "; copies of 2M are on one host or in one group"
+        assert said in dcmctl("status", "vm1").stdout
+        server.status["donors"][0]["alone_bytes"] = 5 << 20
+        server.status["together"] = [
+            {"donors": "near+far", "bytes": 1 << 20},
+            {"donors": "near+third", "bytes": 7 << 20},
+        ]
+        said = dcmctl("status", "vm1").stdout
+        assert "at most 5M if " in said
+        assert "; at most 7M if near and third die at once" in said
+        said = "! vm1: 3M have fewer than 2 copies"
+        assert said in dcmctl("top", "--once", "--interval", "0.1").stdout
+
+
 def test_a_silent_donor_is_shown(dcmctl: Cli, vms: Path) -> None:
     with VmServer(vms) as server:
         server.status["donors"][1] |= {"state": "silent", "silent_ms": 31400,
@@ -92,6 +117,26 @@ def test_which_vm(dcmctl: Cli, vms: Path) -> None:
         listed = json.loads(dcmctl("list", "--json").stdout)
         assert [vm["name"] for vm in listed] == ["a", "b"]
         assert listed[0]["donors"] == ["d1", "d2"]
+
+
+def test_redundancy(dcmctl: Cli, vms: Path) -> None:
+    with VmServer(vms) as server:
+        assert dcmctl("redundancy", "vm1").stdout == "vm1: redundancy none\n"
+        done = dcmctl("redundancy", "vm1", "replica:2")
+        assert done.stdout == "vm1: redundancy none -> replica:2\n"
+        assert {"cmd": "redundancy", "value": "replica:2"} in server.requests
+        server.status["exposed_bytes"] = 3 << 20
+        said = dcmctl("redundancy", "vm1", "replica:3").stdout
+        assert said.startswith("vm1: redundancy replica:2 -> replica:3; 3M has fewer copies yet")
+        assert json.loads(dcmctl("redundancy", "vm1", "none", "--json").stdout) == {
+            "name": "vm1",
+            "old_copies": 3,
+            "copies": 1,
+            "exposed_bytes": 3 << 20,
+        }
+        assert "invalid choice" in dcmctl.fails("redundancy", "vm1", "replica:4", status=2)
+        server.status["waiting"] = 101
+        assert "collect garbage" in dcmctl.fails("redundancy", "vm1", "replica:2")
 
 
 def test_budget(dcmctl: Cli, vms: Path) -> None:

@@ -227,6 +227,8 @@ threshold = 1M
 mode = qemu
 lanes = 4
 on-loss = sigbus
+redundancy = replica:3
+rebuild-rate = 50M
 extent = 2M
 data-encryption = no
 transport = verbs
@@ -254,8 +256,11 @@ def test_ini(tmp_path: Path) -> None:
     s = settings.load(path)
     assert (s.name, s.budget, s.size, s.threshold) == ("web1", 256 << 20, 1 << 30, 1 << 20)
     assert (s.mode, s.lanes, s.on_loss, s.extent) == ("qemu", 4, "sigbus", 2 << 20)
+    assert (s.redundancy, s.rebuild_rate) == ("replica:3", 50 << 20)
     assert s.data_encryption is False and s.transport == "verbs"
     assert s.patience == "2min" and "patience = 2min\n" in s.to_ini()
+    path.write_text(FULL.replace("rebuild-rate = 50M", "rebuild-rate = 0"))
+    assert settings.load(path).rebuild_rate == 0
     for bad in ("", "60", "999ms", "1441min", "1 s", "-1s", "1h"):
         path.write_text(FULL.replace("2min", bad))
         with pytest.raises(UsageError, match="patience"):

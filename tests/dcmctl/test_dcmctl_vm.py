@@ -261,6 +261,10 @@ def test_list_and_budget(dcmctl: Cli, node: Node) -> None:
     entry = json.loads(dcmctl("vm", "budget", "web2", "--connect", uri, "--json").stdout)
     assert entry["direct_bytes"] == 256 * MIB and entry["budget_bytes"] is None
     assert "not on donors" in dcmctl.fails("vm", "budget", "web1", "--connect", uri)
+    said = dcmctl("vm", "redundancy", "web2", "--connect", uri).stdout
+    assert said == "web2: redundancy what the configuration says\n"
+    done = dcmctl("vm", "redundancy", "web2", "replica:2", "--connect", uri)
+    assert done.stdout == "web2: redundancy replica:2 from its next start\n", done
     done = dcmctl("vm", "list", "--connect", node.uri(ENABLED, broken))
     assert done.returncode == 1 and "! web3: " in done.stdout and "web2" in done.stdout
     assert "no domain" in dcmctl("vm", "list", "--connect", node.uri(text_of())).stdout
@@ -279,6 +283,9 @@ def test_list_and_budget(dcmctl: Cli, node: Node) -> None:
         (["enable", "huge", "--direct", "8M"], 1, "huge pages"),
         (["disable", "web1"], 1, "nothing to disable"),
         (["budget", "web1", "8M"], 1, "not on donors"),
+        (["redundancy", "web1", "replica:2"], 1, "not on donors"),
+        (["redundancy", "web1", "two"], 2, "invalid choice"),
+        (["enable", "web1", "--direct", "8M", "--redundancy", "2"], 2, "invalid choice"),
     ],
 )
 def test_errors_are_a_line(

@@ -51,6 +51,8 @@ STATUS: dict[str, Any] = {
         "writeback": {"p50": 8000, "p90": 9000, "p99": 70000, "p999": 400000, "count": 200},
     },
     "lost_pages": 0,
+    "copies": 1,
+    "exposed_bytes": 0,
     "donors": [
         {
             "name": "d1",
@@ -150,6 +152,11 @@ class VmServer:
             if request["bytes"] < 4 << 20:
                 return {"ok": False, "error": "budget: at least 4M"}
             self.status["budget_bytes"] = request["bytes"]
+            return {"ok": True}
+        if command == "redundancy":
+            if self.status.get("waiting", 0) > 100:
+                return {"ok": False, "error": "redundancy: donors collect garbage of this VM"}
+            self.status["copies"] = 1 + ["none", "replica:2", "replica:3"].index(request["value"])
             return {"ok": True}
         if command == "tunables":
             return {"ok": True, "tunables": self.status["tunables"]}

@@ -91,9 +91,15 @@ class Lab(Donor):
                 raise AssertionError(f"not reached: {what}: {status}\n{self.tail(40)}")
             time.sleep(0.03)
 
-    def logged(self, text: str) -> None:
-        """Until a line of the log has @text: a thread writes the log, a moment after the event."""
-        self.wait(lambda _: text in self.log.read_text(errors="replace"), text)
+    def logged(self, text: str, times: int | None = None, mark: int = 0) -> None:
+        """Until the log from @mark on has @text, exactly @times if that is given: a thread writes
+        the log, a moment after the event."""
+
+        def good(_: Any) -> bool:
+            n = self.log.read_text(errors="replace")[mark:].count(text)
+            return n > 0 if times is None else n == times
+
+        self.wait(good, text)
 
     def wait_empty(self) -> None:
         """Nothing of any client is left, and a new one is served."""

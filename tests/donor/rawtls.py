@@ -26,13 +26,15 @@ PRIORITY = (
 MAGIC = 0x4D43
 HELLO, WELCOME, ERROR, HEARTBEAT, GOODBYE = 1, 2, 3, 4, 5
 QUERY_MEM, FREE_MEM, MAP, MR_INFO, UNMAP = 16, 17, 18, 19, 20
-ASK_TICKET, TICKET = 21, 22
+ASK_TICKET, TICKET, LIST, SLAB_IS = 21, 22, 23, 24
 CHECK_ACTIVITY, ACTIVITY, EVICT, DONE = 32, 33, 34, 35
 READ, DATA, WRITE, WRITTEN = 48, 49, 50, 51
 CONTROL_ROLE, DATA_ROLE = 1, 2
 TCP, SHM, VERBS = 1, 2, 4
 PLAIN = 1
 HELLO_VERBS = WELCOME_VERBS = 2
+HELLO_LIST = WELCOME_LIST = 4
+MORE = 1
 (OK, VERSION, PROTOCOL, NO_SESSION, QUOTA, NO_MEMORY, NO_SLAB, RANGE,
  TRANSPORT, BUSY, DRAINING, SIZE) = range(12)
 
@@ -362,6 +364,18 @@ class Control:
             slab.fd = self.tls.fds.pop(0)
         return slab
 
+    def list(self, after: int = 0) -> list[tuple[int, int, int]]:
+        """One answer to LIST: ids, cookies and flags, until the last or the 64th."""
+        tag = self.send(LIST, struct.pack("<Q", after))
+        got: list[tuple[int, int, int]] = []
+        while True:
+            m = self.wait(SLAB_IS, tag)
+            slab, cookie, _, _, flags = struct.unpack("<QQQII", m.body)
+            if slab:
+                got.append((slab, cookie, flags))
+            if not flags & MORE or len(got) == 64:
+                return got
+
     def unmap(self, slab: Slab) -> None:
         m = self.request(UNMAP, struct.pack("<Q", slab.id), DONE)
         assert m.u64(0) == slab.id
@@ -373,9 +387,13 @@ class Control:
         """A data connection; BUSY means that the donor still reads a closed one to its end."""
         for _ in range(100):
             tls = Tls(dial(address or self.address), self.name, self.key)
-            tls.send(pack(HELLO, 1, hello(DATA_ROLE, self.session, self.secret, flags,
-                                          lane=lane)))
-            m = tls.message()
+            try:
+                tls.send(pack(HELLO, 1, hello(DATA_ROLE, self.session, self.secret, flags,
+                                              lane=lane)))
+                m = tls.message()
+            except BaseException:
+                tls.close()
+                raise
             if m.type != ERROR:
                 break
             tls.close()

@@ -354,6 +354,30 @@ def test_slow_host(lab: Lab) -> None:
     no_workers(lab)
 
 
+def test_answers_after_a_worker_did_not_read(lab: Lab) -> None:
+    """Messages that the donor had read from the socket when its worker did not read were
+    never passed on: the buffer they were in raised no event. Now every one is answered."""
+    c = lab.control()
+    w, _, d, _ = long_trace(lab, c)
+    assert w.finish(1) == 0
+    pid = one_pid(lab)
+    # the amount that just fits the donor's buffers is among these
+    for many in range(64, 256, 6):
+        os.kill(pid, signal.SIGSTOP)
+        first = w.tag + 1
+        for _ in range(many):
+            w.say(BITMAP, bytes(2048), epoch=1)
+        c.beat()
+        lab.served()
+        os.kill(pid, signal.SIGCONT)
+        for tag in range(first, first + many):
+            assert w.hear().tag == tag
+    w.close()
+    d.close()
+    c.goodbye()
+    no_workers(lab)
+
+
 def test_slab_taken_back(lab: Lab) -> None:
     """A worker whose mapped slab was given back dies of SIGBUS and sees no page of the next
     owner; the donor and the session go on."""

@@ -75,11 +75,6 @@ def ended(lab: Lab, session: int) -> bool:
     return f"{session:016x}" not in {s["session"] for s in lab.status()["sessions"]}
 
 
-def said(lab: Lab, mark: int, what: str, times: int) -> None:
-    """Wait for lines in the log from @mark on: they come a moment after the event."""
-    lab.wait(lambda _: lab.log.read_text()[mark:].count(what) == times, what)
-
-
 def finish(p: subprocess.Popen[str]) -> None:
     p.kill()
     p.wait()
@@ -136,7 +131,7 @@ def test_a_silent_host_keeps_its_slabs(lab: Lab) -> None:
                for x in status["sessions"])
     assert lab.metrics()["dcm_donor_sessions_silent"] == 3
     assert lab.metrics()["dcm_donor_silent_bytes"] == 3 * slab.bytes
-    said(lab, mark, "silent for 5 s", 3)
+    lab.logged("silent for 5 s", times=3, mark=mark)
     text = lab.log.read_text()[mark:]
     assert "patience" in text and "ends" not in text
     assert data.read(slab.id, 0) == b"s" * 4096
@@ -149,7 +144,7 @@ def test_a_silent_host_keeps_its_slabs(lab: Lab) -> None:
         c.goodbye()
         finish(p)
     lab.wait(lambda s: [x["state"] for x in s["sessions"]] == ["alive"], "heard again")
-    said(lab, mark, "heard again after", 3)
+    lab.logged("heard again after", times=3, mark=mark)
     data.close()
     silent.goodbye()
 
@@ -163,7 +158,7 @@ def test_patience_is_each_tenants(make_lab: MakeLab) -> None:
     start = time.monotonic()
     lab.wait(lambda s: len(s["sessions"]) == 1, "alice's patience is over")
     print(f"ended {time.monotonic() - start:.1f} s after it was last heard")
-    said(lab, 0, "nothing was heard of it for 1 s", 1)
+    lab.logged("nothing was heard of it for 1 s", times=1)
     with pytest.raises(Closed):
         while True:
             short.tls.message()

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tests.framework.fdstore import Store
 from tests.framework.paths import DONORD
 
 MIB = 1 << 20
@@ -69,6 +70,8 @@ class Donor:
         self.environment = dict(environment or {})
         self.stderr: int | None = None  # a descriptor for its standard error, instead of the log
         self.prefix = list(prefix)  # the command that executes it: nsenter, prlimit
+        self.store: Store | None = None  # systemd's descriptor store
+        self.listen_pid = "-"  # what the store says whom descriptors are for: itself
         self.process: subprocess.Popen[bytes] | None = None
         self.sections: dict[str, dict[str, str | int]] = {
             "donor": {
@@ -122,18 +125,24 @@ class Donor:
             self.sections["donor"]["listen"] = f"{self._host('donor')}:{self.port}"
             self.sections["http"]["listen"] = f"{self._host('http')}:{self.http_port}"
         self.write_files()
+        prefix, passed, environment = self.prefix, list[int](), self.environment
+        if self.store:
+            prefix, passed = self.store.command(self.listen_pid)
+            environment = {**environment, **self.store.environment()}
         reading, writing = os.pipe()
         with os.fdopen(reading, "rb") as ready:
             with self.log.open("ab") as log:
                 words = [str(self.binary), "--config", str(self.config)]
                 self.process = subprocess.Popen(
-                    [*self.prefix, *words, "--ready-fd", str(writing)],
+                    [*prefix, *words, "--ready-fd", str(writing)],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log if self.stderr is None else self.stderr,
-                    pass_fds=(writing,),
-                    env={**os.environ, **self.environment},
+                    pass_fds=(writing, *passed),
+                    env={**os.environ, **environment},
                 )
+            if self.store:
+                self.store.main = self.process.pid
             os.close(writing)
             self._read_ready(ready.fileno())
         return self

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/client/conn.c kvm-dcm/client/client.c kvm-dcm/client/address.c kvm-dcm/client/data.c kvm-dcm/client/donor.c kvm-dcm/client/lane.c kvm-dcm/client/member.c kvm-dcm/client/placement.c kvm-dcm/client/request.c kvm-dcm/client/session.c kvm-dcm/client/slab_map.c kvm-dcm/client/slab.c kvm-dcm/client/status.c kvm-dcm/client/verbs.c kvm-dcm/lib/log.c kvm-dcm/lib/tls.c kvm-dcm/transport/shm.c kvm-dcm/transport/stream.c kvm-dcm/transport/tcp.c kvm-dcm/transport/verbs.c kvm-dcm/client/activity.c kvm-dcm/client/choose.c kvm-dcm/proto/wire.c tests/fuzz/fake_donors.c tests/fuzz/fake_links.c tests/fuzz/fake_net.c tests/fuzz/fake_pager.c tests/fuzz/plain_tls.c tests/fuzz/sockets.c */
+/* links: kvm-dcm/client/conn.c kvm-dcm/client/client.c kvm-dcm/client/address.c kvm-dcm/client/data.c kvm-dcm/client/donor.c kvm-dcm/client/lane.c kvm-dcm/client/member.c kvm-dcm/client/exposed.c kvm-dcm/client/placement.c kvm-dcm/client/request.c kvm-dcm/client/list.c kvm-dcm/client/session.c kvm-dcm/client/slab_map.c kvm-dcm/client/slab.c kvm-dcm/client/status.c kvm-dcm/client/verbs.c kvm-dcm/lib/log.c kvm-dcm/lib/tls.c kvm-dcm/transport/shm.c kvm-dcm/transport/stream.c kvm-dcm/transport/tcp.c kvm-dcm/transport/verbs.c kvm-dcm/client/activity.c kvm-dcm/client/choose.c kvm-dcm/proto/wire.c tests/fuzz/fake_donors.c tests/fuzz/fake_links.c tests/fuzz/fake_net.c tests/fuzz/fake_pager.c tests/fuzz/plain_tls.c tests/fuzz/sockets.c */
 /* libs: -lrdmacm -libverbs -Wl,--wrap=socketpair,--wrap=setsockopt,--wrap=send,--wrap=recv,--wrap=sendmsg,--wrap=recvmsg,--wrap=read,--wrap=write,--wrap=shutdown,--wrap=close,--wrap=poll,--wrap=eventfd,--wrap=clock_gettime,--wrap=socket,--wrap=connect,--wrap=getsockopt,--wrap=getaddrinfo,--wrap=freeaddrinfo,--wrap=opendir,--wrap=pthread_join,--wrap=pthread_setname_np,--wrap=pthread_cond_timedwait,--wrap=mmap,--wrap=munmap,--wrap=madvise,--wrap=calloc,--wrap=free */
 /*
  * client_fuzz.c - libFuzzer on what donors say to a host, over all connections
@@ -8,8 +8,8 @@
  * not, donors that say anything on them, whole, in parts or as junk, answer well
  * by themselves for a while, send descriptors, do not read, hang up; a pager that
  * wants extents and gives slabs back, lanes with operations on them, donors
- * added, drained and removed; time passes. Names and tags are what the host has
- * said.
+ * added, drained and removed, copies that are to be more or fewer; time passes.
+ * Names and tags are what the host has said.
  *
  * Whatever happens: to the pager all comes as fake_pager.c says; what the host
  * sends is what its own codec takes; its lists and counters fit each other; and
@@ -69,6 +69,7 @@ static struct in in;
 static void *(*thread_fn)(void *);
 static void *thread_arg;
 static u32 nr_maps;
+static bool anew; /* poll() has to be called with other sockets */
 static bool no_populate; /* it fails */
 static u32 busy; /* rounds in which there was something to do */
 
@@ -104,6 +105,8 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m,
 {
 	(void)c;
 	(void)end;
+	/* it may close sockets of which poll() was told */
+	anew |= client->ask.op == ASK_COPIES;
 	pthread_mutex_unlock(m);
 	client_member_step(client, client_now_ms());
 	pthread_mutex_lock(m);
@@ -178,6 +181,22 @@ UNTRACED static u32 jobs_of(u32 extent)
 	return n;
 }
 
+/* Members of an extent are on different donors, and not too many. */
+UNTRACED static void members_check(u32 extent)
+{
+	const struct dcm_client_slab *s = client->of_extent[extent];
+	u64 donors = 0;
+
+	EXPECT(client_slab_members(client, extent) <= client->copies ||
+	       client->uneven);
+	for (; s; s = s->next_of_extent) {
+		if (!s->member)
+			continue;
+		EXPECT(!(donors >> s->donor & 1));
+		donors |= 1ull << s->donor;
+	}
+}
+
 UNTRACED static void slabs_check(void)
 {
 	u64 mine[DCM_CONFIG_DONORS_MAX] = { 0 };
@@ -189,9 +208,10 @@ UNTRACED static void slabs_check(void)
 		EXPECT(s->donor < client->nr_donors &&
 		     s->state <= SLAB_UNMAPPING);
 		mine[s->donor] += !s->dead;
-		EXPECT(client->cur[s->extent] != s ||
-		     (!s->dead && s->state == SLAB_ATTACHED));
+		EXPECT(!s->member || (!s->dead && s->state == SLAB_ATTACHED));
 	}
+	for (u32 i = 0; i < EXTENTS; i++)
+		members_check(i);
 	for (u32 i = 0; i < CLIENT_JOBS; i++)
 		if (client->job[i].st == JOB_MAP)
 			mine[client->job[i].pick[0]]++;
@@ -235,6 +255,7 @@ static void donor_name(struct dcm_host_donor *d, u32 i)
 	/* every third is on this host */
 	snprintf(d->address, sizeof(d->address),
 		 i % 3 == 2 ? "unix:/d%u" : "tcp:10.0.0.1:%u", i);
+	strcpy(d->group, i & 2 ? "rack" : "");
 }
 
 static void member_step(void)
@@ -254,6 +275,11 @@ static void member_step(void)
 		dcm_client_donor_remove(client, d.name);
 		break;
 	default:
+		if (how & 0x80) {
+			pager_many();
+			dcm_client_copies_set(client, how >> 4 & 3);
+			break;
+		}
 		links_set(how >> 2);
 		no_populate = how & 0x40;
 	}
@@ -334,6 +360,12 @@ int __wrap_poll(struct pollfd *fds, nfds_t nr, int ms)
 			;
 	else if (calmed && finish())
 		client->stop = true;
+	if (anew) {
+		anew = false;
+		for (nfds_t i = 0; i < nr; i++)
+			fds[i].revents = 0;
+		return 0;
+	}
 	net_turn();
 	n = sockets_poll(fds, nr);
 	if (more || client->stop)
@@ -367,6 +399,7 @@ static void life(void)
 		.seed = 1 + how,
 		.links = how & 0x20 ? &fake_links : NULL,
 		.patience_ms = DCM_WIRE_SILENCE_MS,
+		.copies = 1 + (how >> 6) % 3,
 	};
 
 	for (u32 i = 0; i < 3; i++)

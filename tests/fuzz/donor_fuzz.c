@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: donor-daemon/buf.c donor-daemon/chan.c donor-daemon/gc_session.c donor-daemon/config.c donor-daemon/conn.c donor-daemon/control.c donor-daemon/data.c donor-daemon/data_worker.c donor-daemon/admission.c donor-daemon/evict.c donor-daemon/fair.c donor-daemon/gc/child.c donor-daemon/hello.c donor-daemon/export.c donor-daemon/log_limit.c donor-daemon/pool.c donor-daemon/session.c donor-daemon/slab.c donor-daemon/gc_cpu.c donor-daemon/tenant.c donor-daemon/tls_server.c kvm-dcm/proto/wire.c kvm-dcm/lib/file.c kvm-dcm/lib/ini.c kvm-dcm/lib/keyfile.c kvm-dcm/lib/value.c kvm-dcm/lib/thread.c kvm-dcm/lib/log.c tests/fuzz/data_fiber.c tests/fuzz/fake_hosts.c tests/fuzz/gc_children.c tests/fuzz/plain_tls.c */
+/* links: donor-daemon/buf.c donor-daemon/chan.c donor-daemon/gc_session.c donor-daemon/config.c donor-daemon/conn.c donor-daemon/control.c donor-daemon/data.c donor-daemon/data_file.c donor-daemon/data_worker.c donor-daemon/admission.c donor-daemon/evict.c donor-daemon/fair.c donor-daemon/file.c donor-daemon/gc/child.c donor-daemon/hello.c donor-daemon/export.c donor-daemon/log_limit.c donor-daemon/pool.c donor-daemon/ring.c donor-daemon/session.c donor-daemon/slab.c donor-daemon/gc_cpu.c donor-daemon/tenant.c donor-daemon/tls_server.c kvm-dcm/proto/wire.c kvm-dcm/lib/file.c kvm-dcm/lib/ini.c kvm-dcm/lib/keyfile.c kvm-dcm/lib/value.c kvm-dcm/lib/thread.c kvm-dcm/lib/log.c tests/fuzz/data_fiber.c tests/fuzz/fake_hosts.c tests/fuzz/gc_children.c tests/fuzz/plain_tls.c */
 /* libs: -Wl,--wrap=socketpair,--wrap=fork,--wrap=kill,--wrap=waitpid,--wrap=fallocate,--wrap=uv_queue_work,--wrap=pthread_create,--wrap=pthread_mutex_lock,--wrap=pthread_mutex_unlock,--wrap=epoll_wait,--wrap=dcm_slab_get,--wrap=dcm_slab_put */
-/* pkg: libuv */
+/* pkg: libuv liburing */
 /*
  * donor_fuzz.c - libFuzzer on a donor's connections, sessions and GC workers
  *
@@ -15,7 +15,7 @@
  *
  * The donor's parts are the real ones on libuv, but for those that the harness
  * has in their place: the cipher (plain_tls.c), GC workers' processes
- * (gc_children.c), the clock, the host's memory, RDMA, and main.c's timers. The
+ * (gc_children.c), the clock, the host's memory, RDMA, restarts, and main.c's timers. The
  * connections' other ends are fake_hosts.c's.
  *
  * There is one thread, so that an input does the same each time, and nothing
@@ -36,6 +36,7 @@
 #include "hostmem.h"
 #include "../../donor-daemon/log_limit.h"
 #include "rdma.h"
+#include "restart.h"
 #include "data_fiber.h"
 #include "fake_hosts.h"
 #include "gc_children.h"
@@ -174,6 +175,35 @@ struct dcm_rdma_pd *dcm_rdma_pd_get(struct dcm_rdma_pd *pd)
 void dcm_rdma_pd_put(struct dcm_rdma_pd *pd)
 {
 	(void)pd;
+}
+
+/* ---- no descriptor store ---- */
+
+void dcm_restart_session(struct dcm_session *s)
+{
+	(void)s;
+}
+
+void dcm_restart_session_end(struct dcm_session *s)
+{
+	(void)s;
+}
+
+void dcm_restart_slab(struct dcm_slab *slab)
+{
+	(void)slab;
+}
+
+void dcm_restart_slab_end(struct dcm_slab *slab)
+{
+	(void)slab;
+}
+
+void dcm_restart_slab_freed(const struct dcm_donor *from,
+			    const struct dcm_slab *slab)
+{
+	(void)from;
+	(void)slab;
 }
 
 /* ---- what main.c does ---- */

@@ -164,7 +164,8 @@ static void fill_welcome(struct peer *p, const struct ask *a,
 	if (p->phase == DCM_PHASE_DATA)
 		msg->welcome.flags = a->plain ? DCM_WELCOME_PLAIN_DATA : 0;
 	else
-		msg->welcome.flags = d->verbs ? DCM_WELCOME_VERBS : 0;
+		msg->welcome.flags = DCM_WELCOME_LIST |
+				     (d->verbs ? DCM_WELCOME_VERBS : 0);
 	if (!a->session)
 		memset(msg->welcome.secret, 7, sizeof(msg->welcome.secret));
 }
@@ -213,6 +214,12 @@ static void answer_ask(struct peer *p, const struct ask *a, u32 status,
 	case DCM_MSG_UNMAP:
 		msg.type = DCM_MSG_DONE;
 		msg.slab.slab = a->slab;
+		break;
+	case DCM_MSG_LIST:
+		/* one that may be known, or not */
+		msg.type = DCM_MSG_SLAB_IS;
+		msg.slab_is.slab = a->slab < next_slab ? a->slab + 1 : 0;
+		msg.slab_is.flags = msg.slab_is.slab ? a->tag & 1 : 0;
 		break;
 	case DCM_MSG_ASK_TICKET:
 		msg.type = DCM_MSG_TICKET;
@@ -310,6 +317,9 @@ void donor_say_step(struct peer *p, struct in *in, u32 which)
 	u32 nr = 0;
 
 	msg.tag = some(in, 32);
+	/* an odd HEARTBEAT: its tag means nothing */
+	if (msg.type == DCM_MSG_HEARTBEAT && msg.tag & 1)
+		msg.type = DCM_MSG_SLAB_IS;
 	switch (msg.type) {
 	case DCM_MSG_FREE_MEM:
 		msg.free_mem.slabs_free = some(in, 4);
@@ -334,6 +344,10 @@ void donor_say_step(struct peer *p, struct in *in, u32 which)
 		memset(msg.ticket.addr, (int)byte(in), 12);
 		break;
 	case DCM_MSG_HEARTBEAT:
+		break;
+	case DCM_MSG_SLAB_IS:
+		msg.slab_is.slab = some_slab(in);
+		msg.slab_is.flags = msg.slab_is.slab ? byte(in) & 1 : 0;
 		break;
 	default:
 		msg.slab.slab = some_slab(in);

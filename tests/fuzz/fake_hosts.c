@@ -248,6 +248,7 @@ void host_control(struct in *in)
 		DCM_MSG_HEARTBEAT, DCM_MSG_GOODBYE,    DCM_MSG_QUERY_MEM,
 		DCM_MSG_MAP,	   DCM_MSG_MAP,	       DCM_MSG_UNMAP,
 		DCM_MSG_ACTIVITY,  DCM_MSG_ASK_TICKET, DCM_MSG_DONE,
+		DCM_MSG_LIST,
 	};
 	struct host *h = &hosts[byte(in) % CONNS];
 	struct dcm_wire_msg msg = { .type = types[byte(in) % ARRAY_SIZE(types)],
@@ -264,6 +265,9 @@ void host_control(struct in *in)
 		break;
 	case DCM_MSG_ASK_TICKET:
 		msg.ask_ticket.lane = (u16)some(in, 4);
+		break;
+	case DCM_MSG_LIST:
+		msg.list.after = byte(in) & 1 ? slab_of(in) : 0;
 		break;
 	default:
 		msg.slab.slab = slab_of(in);

@@ -79,12 +79,13 @@ static struct dcm_endpoint *link_data(void *arg, u32 donor, u32 lane,
 static struct dcm_endpoint *link_pair(void *arg, u32 donor, u32 lane,
 				      const struct sockaddr_storage *to,
 				      const struct dcm_wire_shown *shown,
-				      int *err)
+				      u32 late_ms, int *err)
 {
 	struct pair *p;
 
 	(void)arg;
 	(void)shown;
+	EXPECT(late_ms);
 	EXPECT(donor < DCM_CONFIG_DONORS_MAX && lane < LANES);
 	EXPECT(to->ss_family == AF_INET || to->ss_family == AF_INET6);
 	*err = -EBUSY;

@@ -185,6 +185,9 @@ static void heard(struct peer *p, const struct dcm_wire_msg *m)
 	case DCM_MSG_WRITE:
 		a.bytes = m->io.bytes;
 		break;
+	case DCM_MSG_LIST:
+		a.slab = m->list.after;
+		break;
 	case DCM_MSG_QUERY_MEM:
 	case DCM_MSG_ASK_TICKET:
 		break;

@@ -4,7 +4,8 @@
  *
  * It keeps what it has asked the control plane for, and what it was given: every
  * callback must come as client.h says, an extent gets a slab only if it was asked
- * for, and no second one unless that was; every operation completes once.
+ * for, and no second one unless that was; with copies, none on a donor that has one
+ * of its others; every operation completes once.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@
 
 /**
  * struct held - a slab the pager has, or its operations still use
+ * @left: another one is to take its place
  * @dropped: released: no callback names it any more
  */
 struct held {
@@ -24,6 +26,7 @@ struct held {
 	u32 extent;
 	u32 in_flight;
 	bool evicted;
+	bool left;
 	bool lost;
 	bool dropped;
 };
@@ -46,6 +49,7 @@ static bool session_on[DCM_CONFIG_DONORS_MAX];
 static struct op ops[IOS];
 static bool polling;
 static u64 fenced; /* donors, a bit each, while polling */
+static bool many; /* extents may have several slabs */
 
 /* ---- callbacks ---- */
 
@@ -67,6 +71,15 @@ static void drop(struct held *h)
 		h->slab = NULL;
 }
 
+/* One donor's death must not take two copies. */
+static void apart_check(const struct dcm_client_slab *slab)
+{
+	for (u32 i = 0; i < HELD; i++)
+		EXPECT(!held[i].slab || held[i].extent != slab->extent ||
+		       held[i].left || held[i].lost || held[i].dropped ||
+		       held[i].slab->donor != slab->donor);
+}
+
 static void cb_attached(void *arg, u32 extent, struct dcm_client_slab *slab)
 {
 	struct held *h = NULL;
@@ -76,7 +89,10 @@ static void cb_attached(void *arg, u32 extent, struct dcm_client_slab *slab)
 	EXPECT(slab->ref.bytes == client->extent_bytes);
 	EXPECT((slab->transport == DCM_WT_SHM) ==
 	     (slab->ref.map && slab->ref.fd >= 0));
-	EXPECT(asked[extent] && (!current[extent] || other[extent]));
+	if (many)
+		apart_check(slab);
+	else
+		EXPECT(asked[extent] && (!current[extent] || other[extent]));
 	wanted[extent] = false;
 	asked[extent] = bit_test(client->want, extent);
 	other[extent] = false;
@@ -98,6 +114,7 @@ static void cb_attached(void *arg, u32 extent, struct dcm_client_slab *slab)
 
 static void want_other(struct held *h)
 {
+	h->left = true;
 	/* of one that is not the newest: nothing is done */
 	if (!current[h->extent] || current[h->extent] == h)
 		wanted[h->extent] = true;
@@ -133,7 +150,7 @@ static void cb_lost(void *arg, struct dcm_client_slab *slab,
 static void cb_starved(void *arg, u32 extent)
 {
 	(void)arg;
-	EXPECT(extent < EXTENTS && asked[extent] && !starved[extent]);
+	EXPECT(extent < EXTENTS && (many || asked[extent]) && !starved[extent]);
 	starved[extent] = true;
 }
 
@@ -312,8 +329,8 @@ UNTRACED void pager_check(void)
 			;
 		EXPECT(s && s->extent == held[i].extent);
 	}
-	/* what was asked for is not forgotten */
-	for (u32 i = 0; i < EXTENTS; i++)
+	/* what was asked for is not forgotten; copies are sought without */
+	for (u32 i = 0; !many && i < EXTENTS; i++)
 		EXPECT(!wanted[i] || bit_test(client->want, i) ||
 		     bit_test(client->pending, i) ||
 		     bit_test(client->placing, i) || current[i] ||
@@ -332,8 +349,14 @@ struct dcm_client *pager_start(const struct dcm_client_config *cfg)
 	memset(starved, 0, sizeof(starved));
 	memset(session_on, 0, sizeof(session_on));
 	memset(ops, 0, sizeof(ops));
+	many = cfg->copies > 1;
 	EXPECT(!dcm_client_start(cfg, &callbacks, NULL, &client));
 	return client;
+}
+
+void pager_many(void)
+{
+	many = true;
 }
 
 void pager_release(void)

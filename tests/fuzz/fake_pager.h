@@ -12,6 +12,9 @@
 /* The control plane of a pager that has asked for nothing yet. */
 struct dcm_client *pager_start(const struct dcm_client_config *cfg);
 
+/* From now on extents may have several slabs, each of another donor. */
+void pager_many(void);
+
 /* An extent is asked for. */
 void pager_want(u32 how);
 /* A slab is released, said to be stale, written to, or another one asked for. */

@@ -4,7 +4,8 @@
  * gc_fuzz.c - any bytes as a virtio-gc request, and as a heap
  *
  * An even first byte: the rest is a request. An odd one: a layout, some
- * types, and a heap of four regions that the rest is repeated over. What is
+ * types, and a heap of four regions that the rest is repeated over; the second
+ * may be one object. What is
  * accepted is traced, moved, updated and compacted. Whatever is refused,
  * nothing may be read or written beyond its memory, and everything ends.
  */
@@ -21,10 +22,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define REGION	(64u << 10)
 
-static void request(const uint8_t *data, size_t size)
+/* @how: features that the device has; 0: all */
+static void request(const uint8_t *data, size_t size, u32 how)
 {
 	const struct dcm_gc_limits limits = {
-		.features = size ? data[0] : 0,
+		.features = how ? how * 0x01010101u : U32_MAX,
 		.spaces_max = 4,
 		.request_max = 1024,
 		.response_max = 1024,
@@ -127,7 +129,7 @@ static void heap(const uint8_t *data, size_t size)
 
 		EXPECT(copy != NULL);
 		memcpy(copy, data + 8, bytes);
-		status = dcm_gc_types_add(h.s, copy, bytes, types, runs);
+		status = dcm_gc_types_add(h.s, 0, copy, bytes, types, runs);
 		free(copy);
 		size -= 8 + bytes;
 		if (!status && size) {
@@ -142,13 +144,15 @@ static void heap(const uint8_t *data, size_t size)
 						       size :
 						       REGION - at);
 				h.list[i].region = htole32(i);
-				h.list[i].reserved = 0;
+				h.list[i].flags = 0;
 				h.list[i].top = htole64((i + 1) * REGION);
 				dcm_gc_space_place(h.s, i, 0, h.region[i],
 						   NULL);
 			}
 			h.list[1].top =
 				htole64(REGION + (data[7] & 0xf8) * 256);
+			if (data[6] & 0x10)
+				h.list[1].flags = htole32(data[6] >> 4 & 3);
 			use(&h, data[6]);
 			for (u32 i = 0; i < 4; i++)
 				free(h.region[i]);
@@ -164,6 +168,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (data[0] & 1)
 		heap(data + 1, size - 1);
 	else
-		request(data + 1, size - 1);
+		request(data + 1, size - 1, data[0] >> 1);
 	return 0;
 }

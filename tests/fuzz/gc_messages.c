@@ -146,7 +146,8 @@ static void say_types(struct in *in)
 			     .length_bytes = 4,
 			     .length_offset = htole32(4),
 			     .first = htole32(8),
-			     .shift = how & 7 },
+			     .shift = how & 7,
+			     .tail = how >> 4 & 3 },
 		.type[3] = { .id = htole32(4),
 			     .kind = VIRTIO_GC_FIXED,
 			     .flags = VIRTIO_GC_TYPE_WEAK,
@@ -169,8 +170,8 @@ static void say_types(struct in *in)
 	};
 	const struct virtio_gc_types head = { .runs = htole32(3) };
 
-	request(in, VIRTIO_GC_TYPES_ADD, 0, 6, &head, sizeof(head), &e,
-		sizeof(e));
+	request(in, VIRTIO_GC_TYPES_ADD, how >> 3 & 1, 6, &head, sizeof(head),
+		&e, sizeof(e));
 }
 
 static void say_place(struct in *in)
@@ -219,7 +220,7 @@ static u32 regions(struct in *in, struct virtio_gc_region *le)
 		const u64 top = value(in, 66) * 1024;
 
 		le[i].region = htole32((u32)region);
-		le[i].reserved = 0;
+		le[i].flags = 0;
 		le[i].top = htole64(region * REGION + top);
 	}
 	return n;
@@ -239,16 +240,15 @@ static void say_regions(struct in *in, u16 command)
 static void say_trace(struct in *in)
 {
 	struct virtio_gc_region le[4];
-	const u32 tops = byte(in);
+	const u32 tops = byte(in), how = byte(in);
 
 	for (u32 i = 0; i < 4; i++) {
 		le[i].region = htole32(i);
-		le[i].reserved = 0;
+		le[i].flags = htole32(i < 2 ? how >> (2 + 3 * i) & 7 : 0);
 		le[i].top =
 			htole64(i * REGION + (tops >> 2 * i & 3) * (20u << 10));
 	}
-	request(in, VIRTIO_GC_TRACE_START, byte(in) % 4, 4, NULL, 0, le,
-		sizeof(le));
+	request(in, VIRTIO_GC_TRACE_START, how % 4, 4, NULL, 0, le, sizeof(le));
 }
 
 static void say_compact(struct in *in)
@@ -282,11 +282,33 @@ static void say_evacuate(struct in *in)
 		n * sizeof(*le));
 }
 
+static void say_ranges(struct in *in, u16 command, u32 n)
+{
+	struct virtio_gc_refs le[8];
+
+	for (u32 i = 0; i < n; i++) {
+		le[i].address = htole64(ADDRESS + offset(in));
+		le[i].count = htole64(value(in, 240) * 64);
+	}
+	request(in, command, VIRTIO_GC_RANGES, n, NULL, 0, le, n * sizeof(*le));
+}
+
+/* 0xf0 and more: ranges, for TRACE_ROOTS, and for UPDATE; 0xe0: TRACE_ASK */
 static void say_addresses(struct in *in, u16 command)
 {
 	__le64 le[16];
-	const u32 n = byte(in) % 17;
+	const u32 how = byte(in), n = how % 17;
 
+	if (how >= 0xf0) {
+		say_ranges(in,
+			   command == VIRTIO_GC_FORWARD ? VIRTIO_GC_UPDATE :
+							  command,
+			   how & 7);
+		return;
+	}
+
+	if (how >= 0xe0)
+		command = VIRTIO_GC_TRACE_ASK;
 	for (u32 i = 0; i < n; i++)
 		le[i] = htole64(ADDRESS + offset(in));
 	request(in, command, 0, n, NULL, 0, le, n * sizeof(*le));
@@ -361,10 +383,13 @@ static void say_slab(struct in *in)
 
 static void say_met(struct in *in)
 {
-	const struct virtio_gc_met met = { .what = htole32((u32)value(in, 4)),
+	const u32 what = (u32)value(in, 4);
+	const struct virtio_gc_met met = { .what = htole32(what),
 					   .max = htole32((u32)value(in, 20)) };
 
-	request(in, VIRTIO_GC_TRACE_MET, 0, 0, &met, sizeof(met), NULL, 0);
+	request(in, VIRTIO_GC_TRACE_MET,
+		what == VIRTIO_GC_MET_CLEAR ? VIRTIO_GC_MET_AGAIN : 0, 0, &met,
+		sizeof(met), NULL, 0);
 }
 
 static void say_results(struct in *in)

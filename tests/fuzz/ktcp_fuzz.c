@@ -34,13 +34,13 @@ void dcmfs_lane_event(struct dcmfs_vm *vm, struct dcmfs_lane *lane)
 
 static struct dcm_endpoint *open_ktcp(int fd, u32 depth, u32 how)
 {
+	const struct dcmfs_link arg = { .fd = fd, .window = depth };
 	struct dcm_endpoint *ep;
 	int err;
 
 	(void)how;
 	ksocket_how(0);
-	ep = dcmfs_tcp_open((void *)&jiffies, (void *)&lane_events, fd, depth,
-			    &err);
+	ep = dcmfs_tcp_open((void *)&jiffies, (void *)&lane_events, &arg, &err);
 	EXPECT(ep && !err);
 	the = to_tcp(ep);
 	return ep;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/uffd/status.c kvm-dcm/uffd/vmsock.c kvm-dcm/client/config.c kvm-dcm/lib/file.c kvm-dcm/lib/ini.c kvm-dcm/lib/keyfile.c kvm-dcm/lib/value.c kvm-dcm/client/activity.c kvm-dcm/core/chunk.c kvm-dcm/lib/context_user.c kvm-dcm/core/discard.c kvm-dcm/core/doubt.c kvm-dcm/core/eblk.c kvm-dcm/core/evict.c kvm-dcm/core/extent.c kvm-dcm/core/fault.c kvm-dcm/core/fetch.c kvm-dcm/core/fifo.c kvm-dcm/core/hint.c kvm-dcm/core/pd.c kvm-dcm/core/sync.c kvm-dcm/core/tables.c kvm-dcm/core/vm.c kvm-dcm/core/writeback.c tests/fuzz/sockets.c */
+/* links: kvm-dcm/uffd/status.c kvm-dcm/uffd/vmsock.c kvm-dcm/client/config.c kvm-dcm/lib/file.c kvm-dcm/lib/ini.c kvm-dcm/lib/keyfile.c kvm-dcm/lib/value.c kvm-dcm/client/activity.c kvm-dcm/client/risk.c kvm-dcm/core/chunk.c kvm-dcm/lib/context_user.c kvm-dcm/core/discard.c kvm-dcm/core/doubt.c kvm-dcm/core/eblk.c kvm-dcm/core/evict.c kvm-dcm/core/extent.c kvm-dcm/core/fault.c kvm-dcm/core/fetch.c kvm-dcm/core/fifo.c kvm-dcm/core/hint.c kvm-dcm/core/hist.c kvm-dcm/core/move.c kvm-dcm/core/pd.c kvm-dcm/core/slot.c kvm-dcm/core/sum.c kvm-dcm/core/sync.c kvm-dcm/core/tables.c kvm-dcm/core/vm.c kvm-dcm/core/writeback.c tests/fuzz/sockets.c */
 /* libs: -ljansson -Wl,--wrap=pthread_join,--wrap=json_dumps,--wrap=poll,--wrap=eventfd,--wrap=socket,--wrap=bind,--wrap=listen,--wrap=connect,--wrap=accept4,--wrap=setsockopt,--wrap=send,--wrap=recv,--wrap=read,--wrap=write,--wrap=close */
 /*
  * status_fuzz.c - libFuzzer on the control socket of a paging process
@@ -130,11 +130,27 @@ int dcm_pager_set(struct dcm_pager *p, const char *name, uint64_t value)
 	return dcm_tunable_set(p->vm, name, value);
 }
 
+int dcm_pager_copies_set(struct dcm_pager *p, u32 copies)
+{
+	EXPECT(copies >= 1 && copies <= DCM_REDUNDANCY_NR);
+	if (p->cfg.redundancy == copies - 1)
+		return -EALREADY;
+	p->cfg.redundancy = copies - 1;
+	return 0;
+}
+
 u64 dcm_client_extent_bytes(struct dcm_client *client, u32 ms)
 {
 	(void)client;
 	(void)ms;
 	return 2u << 20;
+}
+
+void dcm_slab_worker_risk(struct dcm_slab_worker *w, struct dcm_risk *risk)
+{
+	(void)w;
+	*risk = (struct dcm_risk){ .alone = { 7 } };
+	dcm_risk_add(risk, 3, false);
 }
 
 void dcm_client_status(struct dcm_client *client, struct dcm_client_status *st)
@@ -375,13 +391,22 @@ static void say_request(struct client *c)
 	};
 	static const char *const ops[] = { "add", "drain", "keep", "remove",
 					   "\\u0000" };
+	static const char *const copies[] = { "\"none\"", "\"replica:2\"",
+					      "\"replica:3\"",
+					      "\"replica:4\"" };
 	static const char *const addresses[] = {
 		"tcp:h:1", "unix:/a", "tcp:", "unix:", "\\ud800",
 	};
 	const u32 how = byte(&in), a = byte(&in), b = byte(&in);
 	char text[256];
 
-	switch (how % 6) {
+	switch (how % 7) {
+	case 6:
+		snprintf(text, sizeof(text),
+			 "{\"cmd\":\"redundancy\",\"value\":%s}",
+			 a & 4 ? values[b % ARRAY_SIZE(values)] :
+				 copies[a % ARRAY_SIZE(copies)]);
+		break;
 	case 0:
 		snprintf(text, sizeof(text), "{\"cmd\":\"status\"}");
 		break;
@@ -402,9 +427,10 @@ static void say_request(struct client *c)
 		break;
 	case 4:
 		snprintf(text, sizeof(text),
-			 "{\"cmd\":\"donor\",\"op\":\"%s\",\"name\":\"%s\",\"address\":\"%s\"}",
+			 "{\"cmd\":\"donor\",\"op\":\"%s\",\"name\":\"%s\",\"address\":\"%s\",\"group\":\"%s\"}",
 			 ops[a % ARRAY_SIZE(ops)], names[b % ARRAY_SIZE(names)],
-			 addresses[(b >> 3) % ARRAY_SIZE(addresses)]);
+			 addresses[(b >> 3) % ARRAY_SIZE(addresses)],
+			 names[a % ARRAY_SIZE(names)]);
 		break;
 	default:
 		snprintf(text, sizeof(text), "{\"cmd\":%s}",

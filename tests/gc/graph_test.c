@@ -30,9 +30,12 @@ static struct mut_config config_of(u32 i)
 {
 	u64 seed = seed_of(i), r = seed * 0x9e3779b97f4a7c15ull >> 20;
 
+	u32 whole = i % 5 ? 0 : 2 + (u32)(r >> 24) % 4;
+
 	return (struct mut_config){
 		.seed = seed,
-		.regions = 4 + (u32)(r % 5),
+		.regions = 4 + (u32)(r % 5) + whole,
+		.whole = whole,
 		.region_bytes = 64 << 10,
 		.donors = 1 + i % 3,
 		.ref_bytes = i & 4 ? 8 : 4,
@@ -44,13 +47,12 @@ static struct mut_config config_of(u32 i)
 	};
 }
 
-static struct virtio_gc_region *regions_of(struct mesh *x, struct mut *m,
-					   u32 *n)
+static struct virtio_gc_region *regions_of(const struct mut *m, u32 *n)
 {
 	struct virtio_gc_region *r = calloc(m->c.regions, sizeof(*r));
 
 	assert_non_null(r);
-	*n = mesh_regions(x, r);
+	*n = mut_regions_le(m, r);
 	return r;
 }
 
@@ -83,13 +85,63 @@ static void region_check(struct mesh *x, const struct mut *m, u32 epoch,
 				 bit ? "dead, but marked" :
 				       "live, but not marked");
 		if (bit) {
-			bytes += m->objects[o - 1].bytes;
+			/* one that is not read counts without bytes */
+			bytes += mut_is_whole(m, &m->objects[o - 1]) ?
+					 0 :
+					 m->objects[o - 1].bytes;
 			objects++;
 		}
 	}
 	assert_int_equal(got, objects);
+	/* [VGC-D-54] */
 	assert_int_equal(le64toh(result.objects), objects);
 	assert_int_equal(le64toh(result.bytes), bytes);
+}
+
+/* Ask for all objects, and for what is none. */
+static void asked_check(struct mesh *x, const struct mut *m, u32 epoch,
+			const u8 *live)
+{
+	const u64 end = m->l.address + m->l.bytes;
+	const __le64 none[9] = { 0,
+				 htole64(end),
+				 htole64(m->l.address - 8),
+				 htole64(m->l.address + 4),
+				 htole64(U64_MAX),
+				 htole64(1ull << 63),
+				 htole64(end - 4),
+				 htole64(1),
+				 htole64(end + (1ull << 40)) };
+	__le64 *a = calloc(m->nr_objects + 1, sizeof(*a));
+	u8 *bits = calloc(m->nr_objects / 8 + 2, 1);
+
+	assert_true(a && bits);
+	for (u32 o = 0; o < m->nr_objects; o++)
+		a[o] = mut_address_le(m, m->objects[o].at);
+	for (u32 d = 0; d < m->c.donors; d++) {
+		memset(bits, 0xff, m->nr_objects / 8 + 1);
+		assert_int_equal(dcm_gc_trace_ask(mesh_space(x, d), epoch, a,
+						  m->nr_objects, bits),
+				 0);
+		for (u32 o = 0; o < m->nr_objects; o++) {
+			u32 owner =
+				m->owner[m->objects[o].at / m->l.region_bytes];
+
+			/* [VGC-D-64] */
+			assert_int_equal(bits[o / 8] >> o % 8 & 1,
+					 owner == d && live[o]);
+		}
+		assert_int_equal(dcm_gc_trace_ask(mesh_space(x, d), epoch, none,
+						  9, bits),
+				 0);
+		/* [VGC-D-64] */
+		assert_int_equal(bits[0] | bits[1], 0);
+		assert_int_equal(dcm_gc_trace_ask(mesh_space(x, d), epoch + 1,
+						  none, 9, bits),
+				 VIRTIO_GC_NO_TRACE);
+	}
+	free(a);
+	free(bits);
 }
 
 static void weak_check(struct mesh *x, const struct mut *m, u32 epoch,
@@ -128,6 +180,74 @@ static void weak_check(struct mesh *x, const struct mut *m, u32 epoch,
 	free(seen);
 }
 
+/* Has the weak object's referent to be cleared? */
+static bool cleared(const struct mut *m, const struct mut_object *o,
+		    const u8 *live, u64 *referent)
+{
+	const struct mut_type *t = &m->types[o->type];
+
+	if (!(t->flags & VIRTIO_GC_TYPE_WEAK))
+		return false;
+	*referent = mut_read(m, o->at + t->referent);
+	return *referent != MUT_NULL &&
+	       *referent % m->l.region_bytes <
+		       m->top[*referent / m->l.region_bytes] &&
+	       !live[m->at_unit[*referent / 8] - 1];
+}
+
+/* All weak objects with dead referents, twice; other donors' are asked about. */
+static void clear_check(struct mesh *x, const struct mut *m, u32 epoch,
+			const u8 *live)
+{
+	u32 want = 0, got = 0, n;
+	u8 *seen = calloc(m->nr_objects, 1);
+	u64 left, referent;
+
+	assert_non_null(seen);
+	for (u32 i = 0; i < m->nr_objects; i++)
+		want += live[i] && cleared(m, &m->objects[i], live, &referent);
+	for (u32 k = 0; k < 2 * m->c.donors; k++) {
+		struct dcm_gc_space *s = mesh_space(x, k / 2);
+		u32 flags = VIRTIO_GC_MET_AGAIN;
+		struct virtio_gc_weak weak[5];
+
+		do {
+			assert_int_equal(dcm_gc_trace_clear(s, epoch, flags,
+							    weak, 5, &n, &left),
+					 0);
+			flags = 0;
+			for (u32 i = 0; i < n; i++) {
+				u64 at = le64toh(weak[i].object) - m->l.address;
+				u64 to = le64toh(weak[i].referent) -
+					 m->l.address;
+				u32 o = m->at_unit[at / 8], owner;
+				u8 met;
+
+				owner = m->owner[to / m->l.region_bytes];
+				assert_int_equal(
+					dcm_gc_trace_ask(mesh_space(x, owner),
+							 epoch,
+							 &weak[i].referent, 1,
+							 &met),
+					0);
+				if (met)
+					continue;
+				/* [VGC-D-67] */
+				assert_true(o && live[o - 1] &&
+					    seen[o - 1] == k % 2 &&
+					    cleared(m, &m->objects[o - 1], live,
+						    &referent));
+				assert_int_equal(to, referent);
+				seen[o - 1]++;
+				got++;
+			}
+		} while (left);
+	}
+	/* [VGC-D-67] */
+	assert_int_equal(got, 2 * want);
+	free(seen);
+}
+
 static void types_check(struct mesh *x, const struct mut *m, u32 epoch,
 			const u8 *live)
 {
@@ -135,7 +255,8 @@ static void types_check(struct mesh *x, const struct mut *m, u32 epoch,
 	u64 left;
 
 	for (u32 i = 0; i < m->nr_objects; i++)
-		want |= live[i] ? 1u << m->objects[i].type : 0;
+		if (live[i] && !mut_is_whole(m, &m->objects[i]))
+			want |= 1u << m->objects[i].type;
 	for (u32 d = 0; d < m->c.donors; d++) {
 		__le64 id[3];
 
@@ -158,10 +279,15 @@ static void types_check(struct mesh *x, const struct mut *m, u32 epoch,
 /* Is there one the runtime has to look into? */
 static bool opaque_lives(const struct mut *m, const u8 *live)
 {
-	for (u32 i = 0; i < m->nr_objects; i++)
+	for (u32 i = 0; i < m->nr_objects; i++) {
+		const struct mut_object *o = &m->objects[i];
+
 		if (live[i] &&
-		    m->types[m->objects[i].type].flags & VIRTIO_GC_TYPE_OPAQUE)
+		    (mut_is_whole(m, o) ?
+			     mut_slots(m, o) > 0 :
+			     m->types[o->type].flags & VIRTIO_GC_TYPE_OPAQUE))
 			return true;
+	}
 	return false;
 }
 
@@ -186,7 +312,7 @@ static void test_stopped(void **state)
 		mut_clean(m);
 		/* some tops are below where allocation is */
 		for (u32 k = 0; k < c.regions; k++)
-			if (!(mut_rand(m) % 4))
+			if (!(mut_rand(m) % 4) && !m->whole[k])
 				m->top[k] =
 					mut_rand(m) % (m->top[k] / 8 + 1) * 8;
 		/* a top within an object would cut the object in two */
@@ -195,14 +321,15 @@ static void test_stopped(void **state)
 			u64 *top = &m->top[at->at / m->l.region_bytes];
 			u64 in = at->at % m->l.region_bytes;
 
-			if (in < *top && in + at->bytes > *top)
+			if (in < *top && in + at->bytes > *top &&
+			    !mut_is_whole(m, at))
 				*top = in;
 		}
 		live = calloc(m->nr_objects, 1);
 		assert_true(live && before);
 		mut_trace(m, live, m->top);
 		memcpy(before, m->donors, m->l.bytes);
-		r = regions_of(x, m, &n);
+		r = regions_of(m, &n);
 		for (u32 epoch = 1; epoch < 3; epoch++) {
 			assert_int_equal(mesh_start(x, epoch, 0,
 						    1 + (i / 3) % 3, r, n),
@@ -224,6 +351,8 @@ static void test_stopped(void **state)
 				region_check(x, m, epoch, k, live, true);
 			weak_check(x, m, epoch, live);
 			types_check(x, m, epoch, live);
+			asked_check(x, m, epoch, live);
+			clear_check(x, m, epoch, live);
 			opaques += mesh_opaques(x);
 		}
 		/* [VGC-D-30] */
@@ -280,7 +409,7 @@ static void test_running(void **state)
 		memcpy(tops, m->top, c.regions * sizeof(*tops));
 		mut_trace(m, live, NULL);
 		mut_run(m, live);
-		r = regions_of(x, m, &n);
+		r = regions_of(m, &n);
 		assert_int_equal(mesh_start(x, 1, VIRTIO_GC_TRACE_CONCURRENT,
 					    1 + (i / 3) % 3, r, n),
 				 0);
@@ -357,7 +486,7 @@ static void test_local(void **state)
 				if (to != MUT_NULL &&
 				    to / m->l.region_bytes !=
 					    from->at / m->l.region_bytes &&
-				    (to / 8 % 3 ||
+				    (to / 8 % 3 || mut_is_whole(m, from) ||
 				     m->types[from->type].flags &
 					     VIRTIO_GC_TYPE_OPAQUE))
 					roots[nr_roots++] = to;
@@ -384,7 +513,7 @@ static void test_local(void **state)
 		}
 		mut_trace(m, live, NULL);
 		mut_invalidate(m);
-		r = regions_of(x, m, &n);
+		r = regions_of(m, &n);
 		assert_int_equal(mesh_start(x, 1, VIRTIO_GC_TRACE_LOCAL, 2, r,
 					    n),
 				 0);
@@ -399,7 +528,8 @@ static void test_local(void **state)
 				dcm_gc_trace_live(mesh_space(x, m->owner[k]), 1,
 						  k, &result);
 
-			if (k == region && m->top[k]) {
+			if (k == region && m->top[k] &&
+			    m->whole[k] != MUT_BEHIND) {
 				/* [VGC-D-25] */
 				assert_int_equal(status, VIRTIO_GC_STALE);
 				stale++;
@@ -409,10 +539,10 @@ static void test_local(void **state)
 			}
 		}
 		/* and the whole of it, if references may leave */
-		nr = c.regions;
+		nr = n;
 		assert_int_equal(mesh_start(x, 2, 0, 2, r, nr), 0);
 		assert_int_equal(mesh_roots_all(x, 2), 0);
-		if (m->top[region]) {
+		if (m->top[region] && m->whole[region] != MUT_BEHIND) {
 			m->dirty[region * (m->l.region_bytes / MUT_PAGE)] = 1;
 			mut_evict(m, region * (m->l.region_bytes / MUT_PAGE));
 			assert_int_equal(mesh_finish(x, 2, true),

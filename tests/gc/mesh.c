@@ -27,6 +27,7 @@ struct mesh {
 	u64 rng;
 	struct end end[MUT_DONORS_MAX];
 	u32 epoch;
+	u32 flags;
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t there;
@@ -143,8 +144,8 @@ struct mesh *mesh_new(struct mut *m, u64 seed)
 		e->peers = (struct dcm_gc_peers){ ghosts, forward, e };
 		e->space = dcm_gc_space_new(&m->l, d, &status);
 		assert(e->space && !status);
-		status = dcm_gc_types_add(e->space, types, bytes, m->nr_types,
-					  m->nr_runs);
+		status = dcm_gc_types_add(e->space, 0, types, bytes,
+					  m->nr_types, m->nr_runs);
 		assert(!status);
 		for (u32 r = 0; r < m->c.regions; r++) {
 			bool mine = m->owner[r] == d;
@@ -206,16 +207,6 @@ u64 mesh_messages(const struct mesh *x)
 	return x->messages;
 }
 
-u32 mesh_regions(struct mesh *x, struct virtio_gc_region *out)
-{
-	for (u32 r = 0; r < x->m->c.regions; r++)
-		out[r] = (struct virtio_gc_region){
-			.region = htole32(r),
-			.top = htole64(r * x->m->l.region_bytes + x->m->top[r]),
-		};
-	return x->m->c.regions;
-}
-
 u32 mesh_start(struct mesh *x, u32 epoch, u32 flags, u32 threads,
 	       const struct virtio_gc_region *regions, u32 n)
 {
@@ -230,6 +221,7 @@ u32 mesh_start(struct mesh *x, u32 epoch, u32 flags, u32 threads,
 	pthread_mutex_lock(&x->lock);
 	x->epoch = epoch;
 	pthread_mutex_unlock(&x->lock);
+	x->flags = flags;
 	memset(x->opaque_seen, 0, x->m->l.bytes / 8);
 	x->opaques = 0;
 	for (u32 d = 0; d < x->m->c.donors; d++) {
@@ -270,6 +262,32 @@ u32 mesh_roots_all(struct mesh *x, u32 epoch)
 	return status;
 }
 
+/* The references of a large object: donors read them. False: they can't. */
+static bool whole_scan(struct mesh *x, u32 epoch, const struct mut_object *o)
+{
+	const struct mut *m = x->m;
+	u64 n = mut_slots(m, o);
+	struct virtio_gc_refs refs[2];
+
+	if (!mut_is_whole(m, o) || x->flags & VIRTIO_GC_TRACE_LOCAL)
+		return false;
+	/* they are all side by side: in two parts, for a change */
+	assert(n > 1 && mut_slot(m, o, n - 1) - mut_slot(m, o, 0) ==
+				(n - 1) * m->c.ref_bytes);
+	refs[0].address = mut_address_le(m, mut_slot(m, o, 0));
+	refs[0].count = htole64(n / 2);
+	refs[1].address = mut_address_le(m, mut_slot(m, o, n / 2));
+	refs[1].count = htole64(n - n / 2);
+	for (u32 d = 0; d < m->c.donors; d++) {
+		u32 status =
+			dcm_gc_trace_ranges(x->end[d].space, epoch, refs, 2)
+				     .status;
+
+		assert(!status);
+	}
+	return true;
+}
+
 /* The references of an opaque object, by the host's copy. */
 static void opaque_scan(struct mesh *x, u32 epoch, u64 at)
 {
@@ -281,6 +299,10 @@ static void opaque_scan(struct mesh *x, u32 epoch, u64 at)
 	assert(a && !x->opaque_seen[at / 8]);
 	x->opaque_seen[at / 8] = 1;
 	x->opaques++;
+	if (whole_scan(x, epoch, o)) {
+		free(a);
+		return;
+	}
 	mut_slots_le(m, o, a);
 	n = mesh_roots(x, epoch, a, (u32)n);
 	assert(!n);

@@ -26,8 +26,6 @@ u32 mesh_roots(struct mesh *x, u32 epoch, const __le64 *addresses, u32 n);
 u32 mesh_roots_all(struct mesh *x, u32 epoch);
 /* @scan: take opaque objects and send their references. */
 u32 mesh_finish(struct mesh *x, u32 epoch, bool scan);
-/* All regions with the tops of allocation. */
-u32 mesh_regions(struct mesh *x, struct virtio_gc_region *out);
 /* Opaque objects that came; each must come once. */
 u64 mesh_opaques(const struct mesh *x);
 u64 mesh_messages(const struct mesh *x);

@@ -68,7 +68,7 @@ static void world_make(struct world *w, u32 i)
 	assert_true(w->live && w->old && w->regions && w->from);
 	mut_trace(w->m, w->live, NULL);
 	memcpy(w->old, w->m->donors, w->m->l.bytes);
-	w->n = mesh_regions(w->x, w->regions);
+	w->n = mut_regions_le(w->m, w->regions);
 	assert_int_equal(mesh_start(w->x, 1, 0, 1 + i % 2, w->regions, w->n),
 			 0);
 	assert_int_equal(mesh_roots_all(w->x, 1), 0);
@@ -476,7 +476,7 @@ static void test_order(void **state)
 		m->roots[m->nr_roots++] = m->objects[order[0]].at;
 		mut_clean(m);
 		assert_int_equal(mesh_start(x, 9, 0, 1, regions,
-					    mesh_regions(x, regions)),
+					    mut_regions_le(m, regions)),
 				 0);
 		assert_int_equal(mesh_roots_all(x, 9), 0);
 		assert_int_equal(mesh_finish(x, 9, true), 0);

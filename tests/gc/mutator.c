@@ -15,8 +15,6 @@
 
 #include "mutator.h"
 
-#define HEAD	16u
-
 static const struct {
 	u16 offset;
 	u8 bytes, shift;
@@ -36,7 +34,7 @@ u64 mut_rand(struct mut *m)
 	return m->rng * 0x2545f4914f6cdd1dull;
 }
 
-static u32 below(struct mut *m, u32 n)
+u32 mut_below(struct mut *m, u32 n)
 {
 	return (u32)((mut_rand(m) >> 32) % n);
 }
@@ -58,101 +56,6 @@ static void *zeroed(size_t n, size_t size)
 	return p;
 }
 
-static struct mut_type *type_new(struct mut *m, u8 kind, u8 flags)
-{
-	struct mut_type *t = &m->types[m->nr_types];
-
-	/* ids that a sloppy hash would heap up, and id 0 */
-	t->le.id =
-		htole32((m->nr_types * 0x20u) & headers[m->c.header % 4].mask);
-	if (headers[m->c.header % 4].mask == 0xff)
-		t->le.id = htole32(m->nr_types);
-	t->le.kind = t->kind = kind;
-	t->le.flags = t->flags = flags;
-	m->nr_types++;
-	return t;
-}
-
-static void type_run(struct mut *m, struct mut_type *t, u32 offset, u32 count)
-{
-	m->runs[m->nr_runs++] =
-		(struct virtio_gc_run){ htole32(offset), htole32(count) };
-	t->le.runs = htole16((u16)(le16toh(t->le.runs) + 1));
-	for (u32 i = 0; i < count; i++) {
-		assert(t->nr_slots < MUT_SLOTS_MAX);
-		t->slot[t->nr_slots++] = offset + i * m->c.ref_bytes;
-	}
-}
-
-/* Types in the order of which their runs are laid down. */
-static void types_make(struct mut *m)
-{
-	u32 rb = m->c.ref_bytes;
-	struct mut_type *t;
-
-	for (u32 i = 0; i < 6; i++) {
-		u32 at = HEAD, gaps = below(m, 4);
-
-		t = type_new(m, VIRTIO_GC_FIXED,
-			     i == 5 ? VIRTIO_GC_TYPE_OPAQUE : 0);
-		for (u32 g = 0; i && g <= gaps; g++) {
-			u32 count = 1 + below(m, 4);
-
-			type_run(m, t, at, count);
-			at += (count + 1 + below(m, 3)) * rb;
-		}
-		t->bytes = (at + below(m, 40) + 7) & ~7u;
-		t->le.bytes = htole32(t->bytes);
-	}
-	t = type_new(m, VIRTIO_GC_FIXED, VIRTIO_GC_TYPE_WEAK);
-	t->referent = HEAD;
-	t->le.referent = htole32(HEAD);
-	type_run(m, t, HEAD + rb, 2);
-	t->bytes = 48;
-	t->le.bytes = htole32(48);
-	for (u32 i = 0; i < 2; i++) {
-		t = type_new(m, VIRTIO_GC_REFS, 0);
-		t->length_offset = 12;
-		t->le.length_bytes = 4;
-		t->first = HEAD + 8 * i;
-		if (i)
-			type_run(m, t, HEAD, 1);
-		t = type_new(m, VIRTIO_GC_DATA, 0);
-		t->length_offset = 12;
-		t->le.length_bytes = 4;
-		t->first = HEAD + i * 3;
-		t->shift = (u8)(i * 3);
-	}
-	for (u32 i = 0; i < 2; i++) {
-		t = type_new(m, VIRTIO_GC_SELF, i ? VIRTIO_GC_TYPE_OPAQUE : 0);
-		t->size_offset = HEAD;
-		t->le.size_bytes = 4;
-		t->shift = 3;
-		t->length_offset = HEAD + 4;
-		t->le.length_bytes = 2;
-		t->first = 32 + rb;
-		type_run(m, t, 24, 1);
-	}
-	for (u32 i = 0; i < m->nr_types; i++) {
-		t = &m->types[i];
-		t->le.length_offset = htole32(t->length_offset);
-		t->le.size_offset = htole32(t->size_offset);
-		t->le.first = htole32(t->first);
-		t->le.shift = t->shift;
-	}
-}
-
-__le64 mut_address_le(const struct mut *m, u64 offset)
-{
-	return offset == MUT_NULL ? 0 : htole64(m->l.address + offset);
-}
-
-void mut_roots_le(const struct mut *m, __le64 *out)
-{
-	for (u32 i = 0; i < m->nr_roots; i++)
-		out[i] = mut_address_le(m, m->roots[i]);
-}
-
 u64 mut_root(const struct mut *m)
 {
 	u32 i = 0;
@@ -163,54 +66,6 @@ u64 mut_root(const struct mut *m)
 	return m->roots[i];
 }
 
-void mut_slots_le(const struct mut *m, const struct mut_object *o, __le64 *out)
-{
-	for (u64 i = 0; i < mut_slots(m, o); i++)
-		out[i] = mut_address_le(m, mut_read(m, mut_slot(m, o, i)));
-}
-
-size_t mut_request_le(void *buf, size_t room, struct virtio_gc_req head,
-		      const void *body, size_t body_bytes, const void *entries,
-		      size_t bytes)
-{
-	u8 *p = buf;
-
-	if (sizeof(head) + body_bytes + bytes > room)
-		return 0;
-	memcpy(p, &head, sizeof(head));
-	if (body_bytes)
-		memcpy(p + sizeof(head), body, body_bytes);
-	if (bytes)
-		memcpy(p + sizeof(head) + body_bytes, entries, bytes);
-	return sizeof(head) + body_bytes + bytes;
-}
-
-struct virtio_gc_space mut_space_le(const struct mut *m)
-{
-	return (struct virtio_gc_space){
-		.bytes = htole64(m->l.bytes),
-		.region_bytes = htole64(m->l.region_bytes),
-		.address = htole64(m->l.address),
-		.ref_base = htole64(m->l.ref_base),
-		.ref_bytes = m->l.ref_bytes,
-		.ref_shift = m->l.ref_shift,
-		.type_bytes = m->l.type_bytes,
-		.type_offset = htole16(m->l.type_offset),
-		.type_shift = m->l.type_shift,
-		.type_mask = htole32(m->l.type_mask),
-	};
-}
-
-size_t mut_types_le(const struct mut *m, void *out)
-{
-	struct virtio_gc_type *t = out;
-
-	for (u32 i = 0; i < m->nr_types; i++)
-		t[i] = m->types[i].le;
-	memcpy(t + m->nr_types, m->runs, m->nr_runs * sizeof(*m->runs));
-	return m->nr_types * sizeof(*t) + m->nr_runs * sizeof(*m->runs);
-}
-
 struct mut *mut_new(const struct mut_config *c)
 {
 	struct mut *m = zeroed(1, sizeof(*m));
@@ -219,20 +74,20 @@ struct mut *mut_new(const struct mut_config *c)
 	m->c = *c;
 	m->rng = c->seed * 2 + 1;
 	mut_rand(m);
-	any = (0x100 + below(m, 64)) * c->region_bytes;
+	any = (0x100 + mut_below(m, 64)) * c->region_bytes;
 	m->l = (struct dcm_gc_layout){
 		.bytes = bytes,
 		.region_bytes = c->region_bytes,
 		.address = c->address ? c->address : any,
 		.ref_bytes = (u8)c->ref_bytes,
-		.ref_shift = (u8)(below(m, 2) * 3),
+		.ref_shift = (u8)(mut_below(m, 2) * 3),
 		.type_offset = headers[c->header % 4].offset,
 		.type_bytes = headers[c->header % 4].bytes,
 		.type_shift = headers[c->header % 4].shift,
 		.type_mask = headers[c->header % 4].mask,
 	};
 	/* object 0 must not be written as a null */
-	m->l.ref_base = below(m, 2) ? m->l.address - 4096 : 0;
+	m->l.ref_base = mut_below(m, 2) ? m->l.address - 4096 : 0;
 	if (m->l.address + bytes - m->l.ref_base > (u64)U32_MAX
 							   << m->l.ref_shift)
 		m->l.ref_base = m->l.address - 4096;
@@ -242,13 +97,14 @@ struct mut *mut_new(const struct mut_config *c)
 	m->write_count = zeroed(c->regions, sizeof(*m->write_count));
 	m->owner = zeroed(c->regions, sizeof(*m->owner));
 	m->top = zeroed(c->regions, sizeof(*m->top));
+	m->whole = zeroed(c->regions, sizeof(*m->whole));
 	for (u32 i = 0; i < c->regions; i++)
 		m->owner[i] = i < c->donors || i >= c->regions - c->spare ?
 				      i % c->donors :
-				      below(m, c->donors);
+				      mut_below(m, c->donors);
 	m->types = zeroed(16, sizeof(*m->types));
 	m->runs = zeroed(128, sizeof(*m->runs));
-	types_make(m);
+	mut_types_make(m);
 	m->at_unit = map(bytes / 8 * sizeof(*m->at_unit));
 	m->objects = map(bytes / 16 * sizeof(*m->objects));
 	m->roots = zeroed(c->roots, sizeof(*m->roots));
@@ -267,6 +123,7 @@ void mut_free(struct mut *m)
 	free(m->write_count);
 	free(m->owner);
 	free(m->top);
+	free(m->whole);
 	free(m->types);
 	free(m->runs);
 	free(m->roots);
@@ -284,10 +141,10 @@ static void dirty(struct mut *m, u64 at, u64 bytes)
 /* Room for @bytes in some region: its offset there. */
 static bool room(struct mut *m, u64 bytes, u64 *at)
 {
-	u32 tries = 0, regions = m->c.regions - m->c.spare;
+	u32 tries = 0, regions = m->c.regions - m->c.spare - m->c.whole;
 
-	if (!below(m, 16))
-		m->current = below(m, regions);
+	if (!mut_below(m, 16))
+		m->current = mut_below(m, regions);
 	while (m->l.region_bytes - m->top[m->current] < bytes) {
 		m->current = (m->current + 1) % regions;
 		if (++tries > regions)
@@ -322,25 +179,10 @@ static void header_write(struct mut *m, const struct mut_object *o)
 	}
 }
 
-u32 mut_alloc(struct mut *m, u32 type, u32 length)
+static u32 object_new(struct mut *m, struct mut_object o)
 {
-	u32 n = type == U32_MAX ? below(m, m->nr_types) : type;
-	const struct mut_type *t = &m->types[n];
-	struct mut_object o = { .type = n, .length = length };
+	const struct mut_type *t = &m->types[o.type];
 
-	if (t->kind == VIRTIO_GC_FIXED) {
-		o.length = 0;
-		o.bytes = t->bytes;
-	} else if (t->kind == VIRTIO_GC_DATA) {
-		o.bytes = t->first + ((u64)length << t->shift);
-	} else {
-		o.bytes = t->first + (u64)length * m->c.ref_bytes;
-		if (t->kind == VIRTIO_GC_SELF)
-			o.bytes += 8 * below(m, 4);
-	}
-	o.bytes = (o.bytes + 7) & ~7ull;
-	if (!room(m, o.bytes, &o.at))
-		return U32_MAX;
 	for (u64 i = 0; i < o.bytes; i += 8) {
 		u64 noise = mut_rand(m);
 
@@ -357,6 +199,59 @@ u32 mut_alloc(struct mut *m, u32 type, u32 length)
 	if (m->usable)
 		m->usable[m->nr_usable++] = m->nr_objects - 1;
 	return m->nr_objects - 1;
+}
+
+u32 mut_alloc_whole(struct mut *m, bool refs, u32 length)
+{
+	u32 end = m->c.regions - m->c.spare, first = end - m->c.whole, n;
+	const struct mut_type *t = m->types;
+	struct mut_object o = { .length = length };
+	u64 size = m->l.region_bytes;
+
+	while (t->kind != (refs ? VIRTIO_GC_REFS : VIRTIO_GC_DATA))
+		t++;
+	o.type = (u32)(t - m->types);
+	o.bytes = t->first + (u64)length * (refs ? m->c.ref_bytes : 1);
+	o.bytes = (o.bytes + 7) & ~7ull;
+	n = (u32)((o.bytes + size - 1) / size);
+	while (first < end && m->top[first])
+		first++;
+	if (n > end - first)
+		return U32_MAX;
+	o.at = first * size;
+	for (u32 i = 0; i < n; i++) {
+		m->top[first + i] = i + 1 < n ? size : o.bytes - i * size;
+		m->whole[first + i] = i ? MUT_BEHIND : MUT_WHOLE;
+	}
+	return object_new(m, o);
+}
+
+bool mut_is_whole(const struct mut *m, const struct mut_object *o)
+{
+	return m->whole[o->at / m->l.region_bytes] != MUT_PARTS;
+}
+
+u32 mut_alloc(struct mut *m, u32 type, u32 length)
+{
+	u32 n = type == U32_MAX ? mut_below(m, m->nr_types) : type;
+	const struct mut_type *t = &m->types[n];
+	struct mut_object o = { .type = n, .length = length };
+
+	if (t->kind == VIRTIO_GC_FIXED) {
+		o.length = 0;
+		o.bytes = t->bytes;
+	} else if (t->kind == VIRTIO_GC_DATA) {
+		o.bytes = t->first + ((u64)length << t->shift);
+		o.bytes = (o.bytes + 7) & ~7ull;
+		for (u32 bits = 0; bits < length * t->tail; bits += 64)
+			o.bytes += 8;
+	} else {
+		o.bytes = t->first + (u64)length * m->c.ref_bytes;
+		if (t->kind == VIRTIO_GC_SELF)
+			o.bytes += 8 * mut_below(m, 4);
+	}
+	o.bytes = (o.bytes + 7) & ~7ull;
+	return room(m, o.bytes, &o.at) ? object_new(m, o) : U32_MAX;
 }
 
 u64 mut_slots(const struct mut *m, const struct mut_object *o)
@@ -422,9 +317,9 @@ static u64 any(struct mut *m)
 {
 	u32 n = m->usable ? m->nr_usable : m->nr_objects, i;
 
-	if (!n || !below(m, 8))
+	if (!n || !mut_below(m, 8))
 		return MUT_NULL;
-	i = below(m, n);
+	i = mut_below(m, n);
 	return m->objects[m->usable ? m->usable[i] : i].at;
 }
 
@@ -441,9 +336,24 @@ static u64 target(struct mut *m, u32 object, u64 slot)
 			       m->objects[object * 2 + slot + 1].at :
 			       MUT_NULL;
 	case MUT_HUBS:
-		return m->objects[below(m, below(m, 3) ? 1 + n / 64 : n)].at;
+		return m->objects[mut_below(m, mut_below(m, 3) ? 1 + n / 64 : n)]
+			.at;
 	default:
-		return below(m, 2) ? any(m) : MUT_NULL;
+		return mut_below(m, 2) ? any(m) : MUT_NULL;
+	}
+}
+
+/* Objects of one and of two regions, of less than one and of nearly all. */
+static void wholes_fill(struct mut *m, bool chain)
+{
+	for (;;) {
+		bool refs = chain || mut_below(m, 2);
+		u32 n = mut_below(m, (u32)m->l.region_bytes * 2) + 1;
+
+		if (mut_alloc_whole(m, refs,
+				    refs ? n / m->c.ref_bytes + 2 : n) ==
+		    U32_MAX)
+			break;
 	}
 }
 
@@ -453,20 +363,24 @@ void mut_fill(struct mut *m)
 
 	for (u32 i = 0; i < m->c.objects; i++) {
 		/* every object of a chain has references, or the chain would end */
-		u32 type = chain ? 1 + below(m, 4) : U32_MAX;
+		u32 type = chain ? 1 + mut_below(m, 4) : U32_MAX;
 
 		if (mut_alloc(m, type,
-			      below(m, 20) ?
-				      below(m, 8) :
-				      below(m, m->c.array_max)) == U32_MAX)
+			      mut_below(m, 20) ?
+				      mut_below(m, 8) :
+				      mut_below(m, m->c.array_max)) == U32_MAX)
 			break;
 	}
+	wholes_fill(m, chain);
 	for (u32 i = 0; i < m->nr_objects; i++) {
 		const struct mut_object *o = &m->objects[i];
+		bool sparse = !chain && mut_is_whole(m, o);
 		u32 referent = m->types[o->type].referent;
 
 		for (u64 s = 0; s < mut_slots(m, o); s++)
-			mut_write(m, mut_slot(m, o, s), target(m, i, s));
+			if (!sparse || !mut_below(m, 128))
+				mut_write(m, mut_slot(m, o, s),
+					  target(m, i, s));
 		if (referent)
 			mut_write(m, o->at + referent, any(m));
 	}
@@ -516,19 +430,19 @@ void mut_step(struct mut *m, bool allocate)
 
 	for (u32 i = 0; i < 16 && m->nr_usable; i++) {
 		const struct mut_object *o =
-			&m->objects[m->usable[below(m, m->nr_usable)]];
+			&m->objects[m->usable[mut_below(m, m->nr_usable)]];
 		u64 slots = mut_slots(m, o);
 		u64 to = any(m);
 
-		if (allocate && !below(m, 4)) {
-			u32 n = mut_alloc(m, U32_MAX, below(m, 8));
+		if (allocate && !mut_below(m, 4)) {
+			u32 n = mut_alloc(m, U32_MAX, mut_below(m, 8));
 
 			to = n == U32_MAX ? to : m->objects[n].at;
 		}
 		if (slots)
 			mut_write(m, mut_slot(m, o, mut_rand(m) % slots), to);
-		if (!below(m, 8))
-			m->roots[below(m, m->nr_roots)] = any(m);
+		if (!mut_below(m, 8))
+			m->roots[mut_below(m, m->nr_roots)] = any(m);
 	}
 	for (u32 i = 0; i < 4; i++)
 		mut_evict(m, mut_rand(m) % pages);

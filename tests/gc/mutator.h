@@ -30,6 +30,7 @@ struct mut_type {
 	u8 kind;
 	u8 flags;
 	u8 shift;
+	u8 tail;
 };
 
 struct mut_object {
@@ -47,10 +48,17 @@ enum mut_shape {
 	MUT_SHAPES,
 };
 
+enum mut_whole {
+	MUT_PARTS,		/* a region of ordinary objects */
+	MUT_WHOLE,		/* a large object begins here */
+	MUT_BEHIND,		/* and goes on here */
+};
+
 struct mut_config {
 	u64 seed;
 	u32 regions;
 	u32 spare;		/* the last so many stay empty, donors in turn */
+	u32 whole;		/* so many before these are for large objects */
 	u64 region_bytes;
 	u64 address;		/* 0: any */
 	u32 donors;
@@ -72,6 +80,7 @@ struct mut {
 	u32 *write_count;	/* of each region, raised by write-backs */
 	u32 *owner;
 	u64 *top;		/* in the region: where allocation is */
+	u8 *whole;		/* of each region: enum mut_whole */
 	u32 current;
 	struct mut_type *types;
 	u32 nr_types;
@@ -94,11 +103,19 @@ struct mut {
 struct mut *mut_new(const struct mut_config *c);
 void mut_free(struct mut *m);
 u64 mut_rand(struct mut *m);
+/* Any number below @n. */
+u32 mut_below(struct mut *m, u32 n);
+/* By mut_new(): the space's types. */
+void mut_types_make(struct mut *m);
 
 /* Objects of any type with references of the configured shape, and roots. */
 void mut_fill(struct mut *m);
 /* A new object, or %U32_MAX when the heap is full. @type: %U32_MAX: any. */
 u32 mut_alloc(struct mut *m, u32 type, u32 length);
+
+/* A large object, with references or not, in regions of its own. */
+u32 mut_alloc_whole(struct mut *m, bool refs, u32 length);
+bool mut_is_whole(const struct mut *m, const struct mut_object *o);
 
 u64 mut_slots(const struct mut *m, const struct mut_object *o);
 /* Space offset of the @i'th field. */
@@ -133,6 +150,8 @@ void mut_trace(const struct mut *m, u8 *live, const u64 *tops);
 /* The first root that is not null: its object is reachable. */
 u64 mut_root(const struct mut *m);
 
+/* mutator_le.c: the heap as requests say it */
+
 /* The address in requests of the object at @offset; 0: %MUT_NULL. */
 __le64 mut_address_le(const struct mut *m, u64 offset);
 /* Roots, or an object's references, in the form of TRACE_ROOTS. */
@@ -145,6 +164,12 @@ size_t mut_request_le(void *buf, size_t room, struct virtio_gc_req head,
 
 /* The space as SPACE_CREATE wants it. */
 struct virtio_gc_space mut_space_le(const struct mut *m);
+
+/*
+ * All regions with the tops of allocation, for TRACE_START: large objects are
+ * said if they have references, and regions they go on in are left out.
+ */
+u32 mut_regions_le(const struct mut *m, struct virtio_gc_region *out);
 
 /* The space's types as TYPES_ADD wants them; bytes. */
 size_t mut_types_le(const struct mut *m, void *out);

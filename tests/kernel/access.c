@@ -38,19 +38,10 @@ static int fd;
 /* A new file, each byte of a page the page's number, all on slabs. */
 static char *fresh(void)
 {
-	uint32_t e;
-	char *m;
+	char *m = control_map(&control, dir, SIZE);
 	size_t p;
 
-	fd = file_make(dir, SIZE);
-	m = map_shared(fd, SIZE);
-	control_open(&control, fd);
-	control_in_order(&control);
-	/* Nothing leaves until it is made to. */
-	if (control.info.budget_pages < 2 * PAGES)
-		fail("a budget of 16M at least");
-	for (e = 0; e < control.info.extents; e++)
-		control_provide(&control, e);
+	fd = control.fd;
 	for (p = 0; p < PAGES; p++)
 		memset(m + p * PAGE, (int)p & 0xff, PAGE);
 	/* The first ones came first and leave first. */
@@ -69,16 +60,9 @@ static void is(const char *m, size_t bytes, size_t page, const char *what)
 
 static void done(char *m)
 {
-	uint32_t e;
-
 	control_squeeze(&control);
 	is(m, SIZE, 0, "at the end");
-	munmap(m, SIZE);
-	for (e = 0; e < control.info.extents; e++)
-		close(control.file[e]);
-	free(control.file);
-	free(control.slab);
-	close(fd);
+	control_unmap(&control, m, SIZE);
 }
 
 static bool out(char *m)

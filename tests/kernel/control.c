@@ -228,6 +228,35 @@ void control_squeeze(struct control *c)
 		fail("budget");
 }
 
+/* A new mapped file, with all its slabs; nothing leaves until it is made to. */
+char *control_map(struct control *c, const char *dir, size_t size)
+{
+	int fd = file_make(dir, (off_t)size);
+	char *m = map_shared(fd, size);
+	uint32_t e;
+
+	control_open(c, fd);
+	control_in_order(c);
+	if (c->info.budget_pages < 2 * size / PAGE)
+		fail("a budget of %zuM at least", 2 * size >> 20);
+	for (e = 0; e < c->info.extents; e++)
+		control_provide(c, e);
+	return m;
+}
+
+/* Nothing keeps it. */
+void control_unmap(struct control *c, char *m, size_t size)
+{
+	uint32_t e;
+
+	munmap(m, size);
+	for (e = 0; e < c->info.extents; e++)
+		close(c->file[e]);
+	free(c->file);
+	free(c->slab);
+	close(c->fd);
+}
+
 /* serve FILE STOP */
 int serve(int argc, char **argv)
 {

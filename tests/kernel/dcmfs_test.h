@@ -53,6 +53,8 @@ unsigned int control_mend(struct control *c);
 int control_budget(struct control *c, uint64_t pages);
 void control_in_order(struct control *c);
 void control_squeeze(struct control *c);
+char *control_map(struct control *c, const char *dir, size_t size);
+void control_unmap(struct control *c, char *m, size_t size);
 
 int budget(int argc, char **argv);
 int serve(int argc, char **argv);
@@ -70,6 +72,7 @@ void run_checks(const struct check *list, size_t nr);
 int access_by_others(int argc, char **argv);
 int basics(int argc, char **argv);
 int chaos(int argc, char **argv);
+int copies(int argc, char **argv);
 int fsx(int argc, char **argv);
 int freeze(int argc, char **argv);
 int guest(int argc, char **argv);

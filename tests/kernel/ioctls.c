@@ -4,15 +4,12 @@
  *
  * First one by one: every request with wrong numbers and sizes, with pointers to
  * nothing, to memory that ends in their middle, to memory of the file itself,
- * on files that are not ours, and by who may not. Then two threads send random
- * ones, each wrong in at least one place (or harmless: a budget, a tunable, a
- * look), while a third uses the memory and checks every byte, and this one is
- * the control plane. In the end the file works and holds what it should, and
+ * on files that are not ours, and by who may not. Then at random, see
+ * ioctls_random.c. In the end the file works and holds what it should, and
  * nothing that was handed in is still held.
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,27 +20,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "dcmfs_test.h"
-
-#define SIZE (16u << 20)
-#define PAGES (SIZE / PAGE)
-/* Slabs of the control plane have ids from here on: no other id is one. */
-#define FIRST_ID (1ull << 50)
-
-static const unsigned int requests[] = {
-	DCMFS_IOC_INFO,	  DCMFS_IOC_BUDGET, DCMFS_IOC_TUNE,
-	DCMFS_IOC_ATTACH, DCMFS_IOC_DETACH, DCMFS_IOC_LOST,
-	DCMFS_IOC_WANTED, DCMFS_IOC_LINK,   DCMFS_IOC_PAIR,
-	DCMFS_IOC_SLAB,	  DCMFS_IOC_NOTE,   DCMFS_IOC_ACTIVITY,
-	DCMFS_IOC_FREEZE,	  DCMFS_IOC_SYNC, DCMFS_IOC_HINT,
-	DCMFS_IOC_WRITE_COUNT,
-};
-#define NR_REQUESTS (sizeof(requests) / sizeof(requests[0]))
+#include "ioctls.h"
 
 static const char *dir;
 static int fd;
 static char *mem;
-static volatile bool stop;
 
 static void refused(int file, unsigned int cmd, void *arg, int err,
 		    const char *what)
@@ -54,7 +35,7 @@ static void refused(int file, unsigned int cmd, void *arg, int err,
 	expect(ioctl(file, cmd, arg), err, text);
 }
 
-static bool about_slab(unsigned int cmd)
+bool about_slab(unsigned int cmd)
 {
 	return cmd == DCMFS_IOC_ATTACH || cmd == DCMFS_IOC_DETACH ||
 	       cmd == DCMFS_IOC_LOST;
@@ -72,6 +53,7 @@ static void argument(unsigned int cmd, void *buf)
 	struct dcmfs_range away = { .first = PAGES, .pages = 16 };
 	struct dcmfs_range one = { .pages = 1, .flags = DCMFS_HINT_NORMAL };
 	struct dcmfs_write_count count = { .pages = 16 };
+	struct dcmfs_fill fill = { .extent = UINT32_MAX };
 
 	memset(buf, 0, _IOC_SIZE(cmd));
 	if (cmd == DCMFS_IOC_BUDGET)
@@ -92,6 +74,8 @@ static void argument(unsigned int cmd, void *buf)
 		memcpy(buf, &one, sizeof(one));
 	else if (cmd == DCMFS_IOC_WRITE_COUNT)
 		memcpy(buf, &count, sizeof(count));
+	else if (cmd == DCMFS_IOC_FILL)
+		memcpy(buf, &fill, sizeof(fill));
 }
 
 /* What a request says to its valid argument; 0: it is done. */
@@ -104,6 +88,7 @@ static int answer(unsigned int cmd)
 	case DCMFS_IOC_LOST:
 	case DCMFS_IOC_WANTED:
 	case DCMFS_IOC_SLAB:
+	case DCMFS_IOC_FILL:
 		return ENOENT;
 	case DCMFS_IOC_PAIR:
 	case DCMFS_IOC_SYNC:
@@ -127,7 +112,7 @@ static void numbers(void)
 {
 	static const unsigned int dirs[] = { _IOC_NONE, _IOC_READ, _IOC_WRITE,
 					     _IOC_READ | _IOC_WRITE };
-	char buf[1024] = { 0 };
+	char buf[4096] = { 0 };
 	unsigned int i, size, d, nr;
 
 	for (nr = 0; nr < 256; nr++)
@@ -225,8 +210,10 @@ static void wrong_links(void)
 		l.flags = 1u << i;
 		refused(fd, DCMFS_IOC_LINK, &l, EINVAL, "a flag");
 		l = good;
-		l.reserved = 1u << i;
-		refused(fd, DCMFS_IOC_LINK, &l, EINVAL, "a flag");
+		l.late_ms = DCMFS_LIMIT_MAX_MS + (1u << i);
+		if (l.late_ms > DCMFS_LIMIT_MAX_MS)
+			refused(fd, DCMFS_IOC_LINK, &l, EINVAL,
+				"late for ever");
 		l = good;
 		l.donor = DCMFS_DONORS_MAX + (1u << i) - 1;
 		refused(fd, DCMFS_IOC_LINK, &l, EINVAL, "no such donor");
@@ -241,6 +228,9 @@ static void wrong_links(void)
 	refused(fd, DCMFS_IOC_LINK, &l, EINVAL, "a window of 257");
 	l.fd = -1;
 	refused(fd, DCMFS_IOC_LINK, &l, EINVAL, "no link with a window");
+	l.window = 0;
+	l.late_ms = 1;
+	refused(fd, DCMFS_IOC_LINK, &l, EINVAL, "no link that is late");
 	l = good;
 	l.fd = pipes[1];
 	refused(fd, DCMFS_IOC_LINK, &l, ENOTSOCK, "a pipe");
@@ -253,7 +243,7 @@ static void wrong_links(void)
 	close(tcp);
 	refused(fd, DCMFS_IOC_ACTIVITY, &act, EINVAL, "no such extent");
 	act.extent = 0;
-	act.reserved = 1;
+	act.flags = 1;
 	refused(fd, DCMFS_IOC_ACTIVITY, &act, EINVAL, "a flag");
 }
 
@@ -270,7 +260,7 @@ static void fields(struct control *c)
 		if (i < 32)
 			s.flags = 1u << i;
 		else if (i < 64)
-			s.reserved = 1u << (i - 32);
+			s.order = 1u << (i - 32);
 		else if (i < 96)
 			s.rkey = 1u << (i - 64);
 		else if (i < 160)
@@ -361,7 +351,7 @@ static void wrong_slabs(struct control *c)
 static void wrong_files(void)
 {
 	int pipes[2], path, read_only, i;
-	char name[64], buf[1024];
+	char name[64], buf[4096];
 	unsigned int k;
 
 	if (pipe(pipes))
@@ -396,12 +386,13 @@ static void wrong_files(void)
 
 static void not_allowed_here(void)
 {
-	char buf[1024];
+	char buf[4096];
 	unsigned int k;
 
 	for (k = 0; k < NR_REQUESTS; k++) {
 		argument(requests[k], buf);
 		if (requests[k] == DCMFS_IOC_INFO ||
+		    requests[k] == DCMFS_IOC_FAULTS ||
 		    requests[k] == DCMFS_IOC_ACTIVITY) {
 			answers(fd, requests[k], buf, "by anybody");
 			continue;
@@ -427,177 +418,6 @@ static void by_child(bool name_space)
 	}
 	if (waitpid(pid, &status, 0) != pid || status)
 		fail("child: %#x", status);
-}
-
-static uint64_t number(uint64_t *rng)
-{
-	static const uint64_t edges[] = { 0,	      1,	  PAGES,
-					  PAGES + 1,  INT32_MAX,  1ull << 31,
-					  UINT32_MAX, 1ull << 32, INT64_MAX,
-					  UINT64_MAX };
-
-	switch (rnd(rng) % 3) {
-	case 0:
-		return edges[rnd(rng) % (sizeof(edges) / sizeof(edges[0]))];
-	case 1:
-		return rnd(rng) % 16;
-	default:
-		return rnd(rng) << 16 ^ rnd(rng);
-	}
-}
-
-/* Any bytes; only what would really take content away is made wrong. */
-static void random_request(uint64_t *rng, int *files, unsigned int nr_files)
-{
-	unsigned int cmd = requests[rnd(rng) % NR_REQUESTS], i;
-	union {
-		uint64_t word[128];
-		struct dcmfs_slab slab;
-		struct dcmfs_pair pair;
-		struct dcmfs_tune tune;
-		struct dcmfs_range range;
-		struct dcmfs_write_count count;
-	} buf;
-	struct dcmfs_range none = { 0 };
-	struct dcmfs_slab *s = &buf.slab;
-	char *arg = (char *)&buf;
-	int err;
-
-	for (i = 0; i < sizeof(buf) / sizeof(buf.word[0]); i++)
-		buf.word[i] = number(rng);
-	if (rnd(rng) % 8 == 0)
-		cmd ^= 1u << rnd(rng) % 32;
-	if (about_slab(cmd)) {
-		s->extent %= 12;
-		s->fd = rnd(rng) % 4 ? files[rnd(rng) % nr_files] : s->fd;
-		s->id %= FIRST_ID;
-		s->donor |= DCMFS_DONORS_MAX; /* nor a slab out of reach */
-		if (rnd(rng) % 2) {
-			s->flags = s->donor = 0;
-			s->remote = s->base = 0;
-			s->rkey = s->reserved = 0;
-		}
-	}
-	if (cmd == DCMFS_IOC_PAIR)
-		buf.pair.reserved |= 1;
-	if (cmd == DCMFS_IOC_FREEZE || cmd == DCMFS_IOC_SYNC ||
-	    cmd == DCMFS_IOC_HINT) {
-		struct dcmfs_range *r = &buf.range;
-
-		if (rnd(rng) % 2)
-			*r = (struct dcmfs_range){ rnd(rng) % 260 * 16,
-						   rnd(rng) % 20 * 16,
-						   (uint32_t)rnd(rng) % 2, 0 };
-		/* Some are right, and then it must not take long. */
-		if (cmd == DCMFS_IOC_SYNC)
-			r->limit_ms = 1 + (uint32_t)rnd(rng) % 20;
-		else if (rnd(rng) % 2)
-			r->limit_ms = 0;
-		if (cmd == DCMFS_IOC_FREEZE && rnd(rng) % 2)
-			r->flags = 0;
-	}
-	if (cmd == DCMFS_IOC_WRITE_COUNT && rnd(rng) % 2)
-		buf.count = (struct dcmfs_write_count){ rnd(rng) % 260 * 16,
-					      rnd(rng) % 20 * 16,
-					      rnd(rng) % 8 == 0, 0 };
-	if (cmd == DCMFS_IOC_TUNE && rnd(rng) % 2)
-		strcpy(buf.tune.name,
-		       rnd(rng) % 2 ? "batch_blocks" : "epsilon");
-	if (rnd(rng) % 8 == 0)
-		arg = (char *)number(rng);
-	else if (rnd(rng) % 8 == 0)
-		arg = mem + rnd(rng) % SIZE; /* copied out to: not INFO */
-	if (arg >= mem && arg < mem + SIZE && _IOC_DIR(cmd) & _IOC_READ)
-		arg = (char *)&buf;
-	err = ioctl(fd, cmd, arg) ? errno : 0;
-	/* Not for long: the other thread's argument may be there. */
-	if (!err && cmd == DCMFS_IOC_FREEZE)
-		ioctl(fd, cmd, &none);
-	if (!err && about_slab(cmd))
-		fail("request %#x was taken", cmd);
-}
-
-static void *send_random(void *arg)
-{
-	uint64_t rng = *(uint64_t *)arg, sent = 0;
-	int files[6], pipes[2];
-	unsigned int i;
-
-	if (pipe(pipes))
-		fail("pipe");
-	files[0] = pipes[0];
-	files[1] = pipes[1];
-	files[2] = memfd_create("x", 0);
-	files[3] = open(dir, O_RDONLY | O_DIRECTORY);
-	files[4] = fd;
-	files[5] = -1;
-	for (; !stop; sent++)
-		random_request(&rng, files, 6);
-	for (i = 0; i < 4; i++)
-		close(files[i]);
-	*(uint64_t *)arg = sent;
-	return NULL;
-}
-
-static void *use_memory(void *arg)
-{
-	uint64_t rng = *(uint64_t *)arg, checked = 0;
-	static uint32_t seq[PAGES];
-	uint32_t p;
-
-	for (p = 0; p < PAGES; p++)
-		*(uint64_t *)(mem + (size_t)p * PAGE) = p;
-	while (!stop) {
-		volatile uint64_t *w;
-		uint32_t n;
-
-		p = (uint32_t)(rnd(&rng) % PAGES);
-		for (n = 0; n < 16 && p < PAGES; n++, p++, checked++) {
-			w = (uint64_t *)(mem + (size_t)p * PAGE);
-			if (*w != ((uint64_t)seq[p] << 32 | p))
-				fail("page %u holds %#jx", p, (uintmax_t)*w);
-			if (n & 1)
-				*w = (uint64_t)++seq[p] << 32 | p;
-		}
-	}
-	for (p = 0; p < PAGES; p++)
-		if (*(uint64_t *)(mem + (size_t)p * PAGE) !=
-		    ((uint64_t)seq[p] << 32 | p))
-			fail("page %u at the end", p);
-	*(uint64_t *)arg = checked + PAGES;
-	return NULL;
-}
-
-static void at_random(struct control *c, uint64_t seconds, uint64_t seed)
-{
-	void *(*run[])(void *) = { send_random, send_random, use_memory };
-	uint64_t until = now_ns() + seconds * 1000000000u, told[3];
-	pthread_t thread[3];
-	struct dcmfs_info i;
-	unsigned int k;
-
-	for (k = 0; k < 3; k++) {
-		told[k] = (seed + k + 1) * 0x9e3779b97f4a7c15ull;
-		if (pthread_create(&thread[k], NULL, run[k], &told[k]))
-			fail("pthread_create");
-	}
-	while (now_ns() < until) {
-		control_serve(c, 20);
-		/* What the others set may be more than all. */
-		if (control_budget(c, PAGES / 2))
-			fail("budget");
-	}
-	stop = true;
-	for (k = 0; k < 3; k++) {
-		/* It may wait for a slab. */
-		while (pthread_tryjoin_np(thread[k], NULL))
-			control_serve(c, 20);
-	}
-	i = info_of(fd);
-	if (i.lost_pages)
-		fail("%ju pages are lost", (uintmax_t)i.lost_pages);
-	printf("random: %ju requests refused, %ju pages right\n",
-	       (uintmax_t)(told[0] + told[1]), (uintmax_t)told[2]);
 }
 
 /* ioctls DIR SECONDS SEED */
@@ -634,7 +454,7 @@ int ioctls(int argc, char **argv)
 	printf("permission: right\n");
 	in_itself(&c);
 	printf("arguments in the file: right\n");
-	at_random(&c, seconds, seed);
+	ioctls_at_random(&c, dir, mem, seconds, seed);
 
 	control_squeeze(&c);
 	if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, SIZE))

@@ -317,8 +317,8 @@ static void requests(void)
 	bad.flags = 1;
 	must_be("flags", link_errno(&b.c, bad), EINVAL);
 	bad = l;
-	bad.reserved = 1;
-	must_be("reserved", link_errno(&b.c, bad), EINVAL);
+	bad.late_ms = DCMFS_LIMIT_MAX_MS + 1;
+	must_be("late", link_errno(&b.c, bad), EINVAL);
 	must_be("a good one", link_errno(&b.c, l), 0);
 	must_be("the same again", link_errno(&b.c, l), EBUSY);
 	l.fd = -1;

@@ -3,8 +3,8 @@
  * mapping.c - what can be done with a mapping of a dcmfs file
  *
  * What the kernel's own mm selftests and xfstests ask of a shared mapping of a
- * file, for a file whose pages leave while it is looked at. Each check has a
- * file of its own, with a pattern in it that has to be right at its end.
+ * file, for a file whose pages leave while it is looked at. What is done to the
+ * file itself is in mapping_file.c.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,50 +15,37 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "dcmfs_test.h"
+#include "mapping.h"
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25 /* a C library of before 6.1 has it not */
 #endif
-#define SIZE (8u << 20)
-#define PAGES (SIZE / PAGE)
 
-static const char *dir;
-static struct control control;
-static int fd;
+const char *dir;
+struct control control;
+int fd;
 
-static uint64_t *word_of(char *m, uint64_t page)
+uint64_t *word_of(char *m, uint64_t page)
 {
 	return (uint64_t *)(m + page * PAGE);
 }
 
-/* A new file with its number in every page; its slabs are there. */
-static char *fresh(void)
+char *fresh(void)
 {
+	char *m = control_map(&control, dir, SIZE);
 	uint64_t p;
-	uint32_t e;
-	char *m;
 
-	fd = file_make(dir, SIZE);
-	m = map_shared(fd, SIZE);
-	control_open(&control, fd);
-	control_in_order(&control);
-	/* Nothing leaves until it is made to. */
-	if (control.info.budget_pages < 2 * PAGES)
-		fail("a budget of 16M at least");
-	for (e = 0; e < control.info.extents; e++)
-		control_provide(&control, e);
+	fd = control.fd;
 	for (p = 0; p < PAGES; p++)
 		*word_of(m, p) = p + 1;
 	return m;
 }
 
-static void holds(char *m, uint64_t first, uint64_t end)
+void holds(char *m, uint64_t first, uint64_t end)
 {
 	uint64_t p;
 
@@ -68,20 +55,12 @@ static void holds(char *m, uint64_t first, uint64_t end)
 			     (uintmax_t)*word_of(m, p));
 }
 
-/* As it was; it leaves and comes back; and nothing keeps it. */
-static void done(char *m)
+void done(char *m)
 {
-	uint32_t e;
-
 	holds(m, 0, PAGES);
 	control_squeeze(&control);
 	holds(m, 0, PAGES);
-	munmap(m, SIZE);
-	for (e = 0; e < control.info.extents; e++)
-		close(control.file[e]);
-	free(control.file);
-	free(control.slab);
-	close(fd);
+	control_unmap(&control, m, SIZE);
 }
 
 static uint64_t resident(char *m)
@@ -328,18 +307,6 @@ static void forked(void)
 	done(m);
 }
 
-static void synced(void)
-{
-	char *m = fresh();
-
-	if (msync(m, SIZE, MS_SYNC) || msync(m, SIZE, MS_ASYNC) ||
-	    msync(m, SIZE, MS_SYNC | MS_INVALIDATE))
-		fail("msync: %s", strerror(errno));
-	if (fsync(fd) || fdatasync(fd) || syncfs(fd))
-		fail("fsync: %s", strerror(errno));
-	done(m);
-}
-
 static void protected(void)
 {
 	char *m = fresh(), name[64], *r;
@@ -496,85 +463,6 @@ static void migrated(void)
 	    errno != ENOSYS && errno != EINVAL && errno != EIO)
 		fail("mbind: %s", strerror(errno));
 	done(m);
-}
-
-static void truncated(void)
-{
-	char *m = fresh(), *other = map_shared(fd, SIZE);
-	uint64_t p;
-
-	control_squeeze(&control);
-	if (ftruncate(fd, SIZE / 2))
-		fail("ftruncate: %s", strerror(errno));
-	if (readable(m + SIZE / 2) || readable(other + SIZE - PAGE))
-		fail("a page past the end");
-	holds(other, 0, PAGES / 2);
-	if (ftruncate(fd, SIZE))
-		fail("ftruncate: %s", strerror(errno));
-	for (p = PAGES / 2; p < PAGES; p++) {
-		if (*word_of(m, p))
-			fail("page %ju is back", (uintmax_t)p);
-		*word_of(other, p) = p + 1;
-	}
-	munmap(other, SIZE);
-	done(m);
-}
-
-static void punched(void)
-{
-	const int hole = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
-	char *m = fresh(), *other = map_shared(fd, SIZE);
-	uint64_t p;
-
-	/* Half of it here, half on slabs. */
-	control_squeeze(&control);
-	holds(other, 0, PAGES / 4);
-	for (p = 1; p < PAGES; p += 3)
-		if (fallocate(fd, hole, (off_t)(p * PAGE), PAGE))
-			fail("hole: %s", strerror(errno));
-	for (p = 0; p < PAGES; p++) {
-		if (*word_of(other, p) != (p % 3 == 1 ? 0 : p + 1))
-			fail("page %ju holds %ju", (uintmax_t)p,
-			     (uintmax_t)*word_of(other, p));
-		*word_of(m, p) = p + 1;
-	}
-	munmap(other, SIZE);
-	done(m);
-}
-
-/* A name for what was made without one; then two; then none. */
-static void named(void)
-{
-	char *m = fresh(), from[64], a[256], b[256];
-	struct stat st;
-
-	snprintf(from, sizeof(from), "/proc/self/fd/%d", fd);
-	snprintf(a, sizeof(a), "%s/a", dir);
-	snprintf(b, sizeof(b), "%s/b", dir);
-	if (linkat(AT_FDCWD, from, AT_FDCWD, a, AT_SYMLINK_FOLLOW) ||
-	    link(a, b) || stat(b, &st) || st.st_nlink != 2 ||
-	    st.st_size != SIZE)
-		fail("links: %s", strerror(errno));
-	if (unlink(a) || truncate(b, SIZE) || rename(b, a) || unlink(a))
-		fail("names: %s", strerror(errno));
-	done(m);
-}
-
-/* The file is closed, its name gone; the mapping is all there is. */
-static void last_mapping(void)
-{
-	char *m = fresh();
-	int keep = dup(fd);
-
-	close(fd);
-	control.fd = keep;
-	control_squeeze(&control);
-	fd = keep;
-	close(keep);
-	holds(m, 0, PAGES);
-	munmap(m, SIZE);
-	free(control.file);
-	free(control.slab);
 }
 
 static const struct check list[] = {

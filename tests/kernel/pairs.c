@@ -76,8 +76,9 @@ static void fields(void)
 
 	for (i = 0; i < 32; i++) {
 		p = good;
-		p.reserved = 1u << i;
-		refused(p, "a flag");
+		p.late_ms = DCMFS_LIMIT_MAX_MS + (1u << i);
+		if (p.late_ms > DCMFS_LIMIT_MAX_MS)
+			refused(p, "late for ever");
 		p = good;
 		p.fd = (int)(1u << i);
 		refused(p, "a descriptor");

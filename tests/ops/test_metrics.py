@@ -237,6 +237,7 @@ def test_kernel_pagers_are_told_too() -> None:
     assert found[f'dcm_vm_faults_total{{{labels},kind="minor"}}'] == 7
     assert found[f"dcm_vm_fetched_bytes_total{{{labels}}}"] == 5 * 4096
     assert found[f"dcm_vm_lost_bytes{{{labels}}}"] == 4096
+    assert found[f"dcm_vm_unprotected_bytes{{{labels}}}"] == 3 << 21
     assert found[f"dcm_vm_extents_unbacked{{{labels}}}"] == 2
     assert found['dcm_host_donor_up{donor="far"}'] == 0
     assert found["dcm_host_hostd_up"] == 1

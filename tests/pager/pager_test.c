@@ -12,10 +12,12 @@
  * included; each page holds its number and a sequence number, every read is
  * checked against the last write. Meanwhile the budget goes down to the smallest
  * and back, and is compared with the resident memory that the kernel reports.
+ * SIGTERM ends it early.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,6 +34,8 @@
 #define PAGE	4096u
 #define WORDS	(PAGE / sizeof(uint64_t))
 #define RUN	16u	/* pages of one I/O */
+
+static volatile sig_atomic_t told_to_end;
 
 struct vm {
 	struct dcm_pager *pager;
@@ -244,7 +248,7 @@ static void *worker_main(void *arg)
 {
 	struct worker *w = arg;
 
-	while (now_ns() < w->vm->until_ns) {
+	while (!told_to_end && now_ns() < w->vm->until_ns) {
 		unsigned int k;
 
 		for (k = 0; k < 64; k++, w->ops++) {
@@ -371,6 +375,12 @@ static int file_open(uint64_t bytes)
 	return direct;
 }
 
+static void on_term(int sig)
+{
+	(void)sig;
+	told_to_end = 1;
+}
+
 static int torture(char **argv)
 {
 	static struct worker worker[64];
@@ -381,6 +391,7 @@ static int torture(char **argv)
 
 	if (!threads || threads > 64)
 		fail("1 to 64 threads");
+	signal(SIGTERM, on_term);
 	vm.pager = pager_open(argv[2]);
 	vm.budget = dcm_pager_budget(vm.pager);
 	vm.mem = dcm_pager_map(vm.pager, vm.nr * PAGE);

@@ -45,7 +45,13 @@ def start_group(start_donor: StartDonor, names: str, **kw: str) -> list[Donor]:
     return donors
 
 
-def configure(folder: Path, donors: list[Donor], transport: str = "shm", **vm: str) -> Path:
+def configure(
+    folder: Path,
+    donors: list[Donor],
+    transport: str = "shm",
+    tunables: Mapping[str, int] | None = None,
+    **vm: str,
+) -> Path:
     """A libdcm configuration for these donors, which share a key."""
     values = {"name": "test", "budget": "16M", "size": "1G", "mode": "program"}
     values |= {"threshold": "1M", "on-loss": "sigbus"}
@@ -55,6 +61,7 @@ def configure(folder: Path, donors: list[Donor], transport: str = "shm", **vm: s
         address = donor.unix_address if transport == "shm" else donor.tcp_address
         text += f"[donor {donor.folder.name}]\naddress = {address}\n"
     text += f"[key]\ntenant = test\nfile = {donors[0].key_file}\n"
+    text += "[tunables]\n" + "".join(f"{k} = {v}\n" for k, v in (tunables or {}).items())
     path = folder / "libdcm.ini"
     write_private(path, text)
     return path

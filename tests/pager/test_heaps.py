@@ -184,3 +184,11 @@ def test_gc_example(start_donor: StartDonor, short_tmp: Path) -> None:
     for device, why in ((f"dcm:{config}", "not linked with -ldcm"), ("/dev/x", "no such device")):
         done = run(short_tmp, program, status=1, VGC_DEVICE=device, LD_LIBRARY_PATH=library)
         assert why in done.stderr
+
+
+def test_gc_over_reserved(start_donor: StartDonor, short_tmp: Path) -> None:
+    """A heap over a range that the program has reserved, and what libvgc refuses."""
+    donors = start_group(start_donor, "ab", slab="2M", capacity="64M")
+    config = configure(short_tmp, donors, "tcp", budget="4M", size="16M")
+    done = run(short_tmp, HEAP_CHECK.parent / "libvgc_check", f"dcm:{config}", "over")
+    assert done.stdout == "ok\n"

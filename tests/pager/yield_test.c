@@ -9,18 +9,17 @@
  * and computes in between, another faults now and then: all must get their
  * pages. Exit status 77: this process may not do that, nothing was tested.
  */
-#include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "libdcm.h"
+#include "../framework/thread.h"
 #include "uffd/yield.h"
 
 #define PAGES 16384u /* four times the budget */
@@ -52,30 +51,6 @@ static void touch(uint64_t *seed)
 			(unsigned long long)mem[page * 512]);
 		exit(1);
 	}
-}
-
-static pid_t lane_find(void)
-{
-	DIR *dir = opendir("/proc/self/task");
-	char path[300], name[32] = "";
-	struct dirent *e;
-	pid_t found = 0;
-	FILE *f;
-
-	while (dir && !found && (e = readdir(dir))) {
-		snprintf(path, sizeof(path), "/proc/self/task/%s/comm",
-			 e->d_name);
-		f = fopen(path, "r");
-		if (!f)
-			continue;
-		if (fgets(name, sizeof(name), f) &&
-		    !strcmp(name, "dcm-fault-0\n"))
-			found = atoi(e->d_name);
-		fclose(f);
-	}
-	if (dir)
-		closedir(dir);
-	return found;
 }
 
 static void *rare(void *arg)
@@ -117,7 +92,7 @@ int main(int argc, char **argv)
 	for (i = 0; i < PAGES; i++)
 		mem[i * 512] = i + 1;
 	/* After the first faults: before, the lane may have no name yet. */
-	lane = lane_find();
+	lane = test_thread_find("dcm-fault-0");
 	if (!lane) {
 		fprintf(stderr, "FAILED: no thread dcm-fault-0\n");
 		return 1;

@@ -2,9 +2,10 @@
 /*
  * libvgc_check.c - libvgc as a runtime uses it, on a real device
  *
- *	libvgc_check [DEV]
+ *	libvgc_check [DEV [over]]
  *
- * Runs in a guest, linked statically; 0 and "ok", or 1 and what was wrong.
+ * With "over", only heaps over reserved ranges: a device that has one space at a
+ * time (libdcm's) can do no more. Runs in a guest, linked statically; 0 and "ok", or 1 and what was wrong.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -118,6 +119,65 @@ static void wrong(struct vgc *v)
 	free(big);
 }
 
+/* Over a range that is reserved: only it changes, and it is given back. */
+static void over(void)
+{
+	struct virtio_gc_space s = space();
+	uint64_t unit, bytes;
+	char err[200], *range, *heap;
+	struct vgc *v;
+
+	v = vgc_open(device, err, sizeof(err));
+	EXPECT(v);
+	unit = vgc_info(v)->region_bytes_max;
+	bytes = (BYTES + unit - 1) / unit * unit;
+	/* a page before and one behind belong to somebody else */
+	range = mmap((void *)(ADDRESS - 4096), bytes + 8192, PROT_NONE,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE |
+			     MAP_FIXED_NOREPLACE,
+		     -1, 0);
+	EXPECT(range == (char *)(ADDRESS - 4096));
+	EXPECT(!mprotect(range, 4096, PROT_READ | PROT_WRITE));
+	EXPECT(!mprotect(range + 4096 + bytes, 4096, PROT_READ | PROT_WRITE));
+	range[4095] = 1;
+	range[4096 + bytes] = 2;
+
+	s.bytes = bytes - 4096;
+	EXPECT(!vgc_create_over(v, &s) && errno == EINVAL);
+	s.bytes = 0;
+	EXPECT(!vgc_create_over(v, &s) && errno == EINVAL);
+	s.bytes = bytes;
+	s.address = ADDRESS + 8;
+	EXPECT(!vgc_create_over(v, &s) && errno == EINVAL);
+	s.address = -unit;
+	s.bytes = 2 * unit;
+	EXPECT(!vgc_create_over(v, &s) && errno == EINVAL);
+	s.address = ADDRESS;
+	s.bytes = bytes;
+	s.ref_bytes = 3;
+	EXPECT(!vgc_create_over(v, &s) && errno == EINVAL);
+	/* still reserved: it can be had by nobody who does not replace it */
+	EXPECT(mmap((void *)ADDRESS, bytes, PROT_NONE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE |
+			    MAP_FIXED_NOREPLACE,
+		    -1, 0) == MAP_FAILED &&
+	       errno == EEXIST);
+	s.ref_bytes = 4;
+	heap = vgc_create_over(v, &s);
+	EXPECT(heap == (char *)ADDRESS);
+	EXPECT(!vgc_create_over(v, &s) && errno == EEXIST);
+	EXPECT(!heap[0] && !heap[bytes - 1]);
+	heap[0] = 3;
+	heap[bytes - 1] = 4;
+	EXPECT(heap[0] == 3 && heap[bytes - 1] == 4);
+	vgc_close(v);
+	EXPECT(range[4095] == 1 && range[4096 + bytes] == 2);
+	/* reserved without content again */
+	EXPECT(!mprotect(heap, bytes, PROT_READ));
+	EXPECT(!heap[0] && !heap[bytes - 1]);
+	EXPECT(!munmap(range, bytes + 8192));
+}
+
 int main(int argc, char **argv)
 {
 	struct virtio_gc_space s = space();
@@ -129,6 +189,11 @@ int main(int argc, char **argv)
 	int i;
 
 	device = argc > 1 ? argv[1] : NULL;
+	over();
+	if (argc > 2) {
+		printf("ok\n");
+		return 0;
+	}
 	v = vgc_open(device, err, sizeof(err));
 	if (!v)
 		printf("%s\n", err);

@@ -22,7 +22,7 @@ import pytest
 from tests.framework.donor import Donor, new_key, write_private
 from tests.qemu.conftest import Qemu, StartDonor, lent, wait_returned
 from tests.qemu.gcbed import GcBed, build, gc_bed
-from tests.vm.bed import Job
+from tests.vm.job import Job
 
 HEAPS = os.environ.get("GC_GUEST_HEAPS", "1")
 pytestmark = pytest.mark.timeout(900)

@@ -17,7 +17,7 @@
  * but for a line every few seconds. Exit status 0: all right; 1: not; 2: could
  * not run.
  */
-#include "torture.h"
+#include "controller.h"
 
 #include <errno.h>
 #include <ftw.h>
@@ -27,37 +27,23 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#define STUCK_S 60.0 /* a VM that runs and does nothing for so long hangs */
-
-struct vm {
-	pid_t pid;
-	uint32_t round;
-	double cont_at; /* stopped: let it go on then */
-	uint64_t seen_ops;
-	double seen_at;
-	uint64_t ops, checked, lost, discards, budgets; /* ended incarnations */
-};
 
 struct vm_shared *shared;
 char top_dir[64];
 const char *donord;
 bool verbose;
 
-static struct vm vm[VMS_MAX];
-static struct donor donor[DONORS_MAX];
-static int nr_vms = 2, nr_donors = 4;
-static uint64_t seed, rng;
+int nr_vms = 2, nr_donors = 4;
+uint64_t seed, rng;
+int losing;
+struct events events;
+
 static bool keep;
-static int losing; /* things that lose pages happen by now */
 static volatile sig_atomic_t interrupted;
-static uint64_t n_squeeze, n_drain, n_stop, n_long_stop, n_kill, n_vm_stop,
-	n_vm_long, n_vm_kill;
 
 uint64_t rnd(uint64_t *state, uint64_t n)
 {
@@ -138,8 +124,7 @@ void write_file(const char *path, const char *fmt, ...)
 		die("%s: %s", path, strerror(errno));
 }
 
-static void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-static void say(const char *fmt, ...)
+void say(const char *fmt, ...)
 {
 	static double start;
 	va_list ap;
@@ -156,10 +141,7 @@ static void say(const char *fmt, ...)
 	fflush(stdout);
 }
 
-/* A VM went wrong: say all that helps, keep the files. */
-static void failed(const char *fmt, ...)
-	__attribute__((noreturn, format(printf, 1, 2)));
-static void failed(const char *fmt, ...)
+void failed(const char *fmt, ...)
 {
 	va_list ap;
 
@@ -173,246 +155,6 @@ static void failed(const char *fmt, ...)
 	end_all();
 	exit(1);
 }
-
-/* ---- VM processes ---- */
-
-static void vm_config(int i)
-{
-	char path[128], text[1600];
-	size_t n = 0;
-	int d;
-
-	n += (size_t)snprintf(text, sizeof(text),
-			      "[vm]\nname = torture-%d-%d\nbudget = 8M\n"
-			      "size = 64M\nmode = program\nlanes = %d\n"
-			      "on-loss = sigbus\n[key]\ntenant = torture\n"
-			      "file = %s/keys\n",
-			      (int)getpid(), i, 1 + i % 3, top_dir);
-	for (d = 0; d < nr_donors; d++) {
-		if (donor[d].shm)
-			n += (size_t)snprintf(text + n, sizeof(text) - n,
-					      "[donor %s]\naddress = unix:%s\n",
-					      donor[d].name, donor[d].sock);
-		else
-			n += (size_t)
-				snprintf(text + n, sizeof(text) - n,
-					 "[donor %s]\naddress = tcp:127.0.0.1:%d\n",
-					 donor[d].name, donor[d].port);
-	}
-	snprintf(path, sizeof(path), "%s/vm%d.ini", top_dir, i);
-	write_file(path, "%s", text);
-}
-
-static void vm_start(int i, bool may_lose)
-{
-	struct vm_shared *s = &shared[i];
-	char path[128], log[128];
-
-	vm[i].round++;
-	memset(s, 0, sizeof(*s));
-	s->round = vm[i].round;
-	s->may_lose = may_lose;
-	vm[i].seen_ops = 0;
-	vm[i].seen_at = now_s();
-	vm[i].cont_at = 0;
-	snprintf(path, sizeof(path), "%s/vm%d.ini", top_dir, i);
-	snprintf(log, sizeof(log), "%s/vm%d.log", top_dir, i);
-	fflush(stdout);
-	vm[i].pid = fork();
-	if (vm[i].pid < 0)
-		die("fork: %s", strerror(errno));
-	if (!vm[i].pid) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (!freopen(log, "a", stderr))
-			_exit(2);
-		/* not exit(): the files are the controller's to remove */
-		i = vm_main(i, path,
-			    seed * 7919 + vm[i].round * 31 + (uint64_t)i);
-		_exit(i);
-	}
-}
-
-static void vm_tally(int i)
-{
-	vm[i].ops += shared[i].ops;
-	vm[i].checked += shared[i].checked;
-	vm[i].lost += shared[i].lost;
-	vm[i].discards += shared[i].discards;
-	vm[i].budgets += shared[i].budgets;
-}
-
-/* Ended without having been told to: why? */
-static void vm_ended(int i, int status)
-{
-	struct vm_shared *s = &shared[i];
-
-	vm[i].pid = 0;
-	if (s->failed)
-		failed("vm%d: %s", i, s->why);
-	if (WIFSIGNALED(status))
-		failed("vm%d: killed by signal %d", i, WTERMSIG(status));
-	failed("vm%d: ended with status %d", i, WEXITSTATUS(status));
-}
-
-static void vms_look(void)
-{
-	double now = now_s();
-	int i, status;
-
-	for (i = 0; i < nr_vms; i++) {
-		if (vm[i].pid > 0 &&
-		    waitpid(vm[i].pid, &status, WNOHANG) == vm[i].pid)
-			vm_ended(i, status);
-		if (shared[i].failed == 2)
-			failed("vm%d: %s", i, shared[i].why);
-		if (vm[i].cont_at || shared[i].ops != vm[i].seen_ops) {
-			vm[i].seen_ops = shared[i].ops;
-			vm[i].seen_at = now;
-		} else if (now - vm[i].seen_at > STUCK_S) {
-			failed("vm%d hangs: no operation ends for %.0f s", i,
-			       STUCK_S);
-		}
-		if (vm[i].cont_at && now >= vm[i].cont_at) {
-			kill(vm[i].pid, SIGCONT);
-			vm[i].cont_at = 0;
-		}
-	}
-}
-
-static void all_may_lose(void)
-{
-	int i;
-
-	for (i = 0; i < nr_vms; i++)
-		__atomic_store_n(&shared[i].may_lose, 1, __ATOMIC_SEQ_CST);
-}
-
-static void vm_event(bool losses)
-{
-	int i = (int)rnd(&rng, (uint64_t)nr_vms);
-
-	if (vm[i].cont_at || !shared[i].ready)
-		return;
-	switch (rnd(&rng, losses ? 4 : 2)) {
-	case 2: /* longer than a connection may be silent: nothing is lost */
-		say("vm%d is stopped for 7 s", i);
-		kill(vm[i].pid, SIGSTOP);
-		vm[i].cont_at = now_s() + 7;
-		n_vm_long++;
-		break;
-	case 3:
-		say("vm%d is killed", i);
-		kill(vm[i].pid, SIGKILL);
-		waitpid(vm[i].pid, NULL, 0);
-		vm_tally(i);
-		if (shared[i].failed == 2)
-			failed("vm%d: %s", i, shared[i].why);
-		vm_start(i, losses); /* donors may be down just now */
-		n_vm_kill++;
-		break;
-	default:
-		say("vm%d is stopped for a moment", i);
-		kill(vm[i].pid, SIGSTOP);
-		vm[i].cont_at = now_s() + 0.1 + (double)rnd(&rng, 10) / 10;
-		n_vm_stop++;
-	}
-}
-
-/* ---- donors ---- */
-
-/* Donors that are there and not being hurt already. */
-static int donors_well(void)
-{
-	int i, n = 0;
-
-	for (i = 0; i < nr_donors; i++)
-		n += donor[i].pid > 0 && !donor[i].cont_at &&
-		     !donor[i].draining && donor[i].capacity_mib >= 64;
-	return n;
-}
-
-static void donor_event(bool losses)
-{
-	struct donor *d = &donor[rnd(&rng, (uint64_t)nr_donors)];
-	double now = now_s();
-
-	if (d->pid <= 0 || d->cont_at || d->draining || donors_well() < 3)
-		return;
-	switch (rnd(&rng, losses ? 7 : 5)) {
-	case 0:
-	case 1:
-		d->normal_at = now + 1 + (double)rnd(&rng, 30) / 10;
-		say("%s may lend 2 MiB only", d->name);
-		donor_capacity(d, 2);
-		n_squeeze++;
-		break;
-	case 2:
-	case 3:
-		say("%s drains", d->name);
-		d->draining = true;
-		if (losses)
-			all_may_lose(); /* others may be down or full */
-		donor_kill(d, SIGTERM);
-		n_drain++;
-		break;
-	case 4:
-		say("%s is stopped for a moment", d->name);
-		donor_kill(d, SIGSTOP);
-		d->cont_at = now + 0.1 + (double)rnd(&rng, 10) / 10;
-		n_stop++;
-		break;
-	case 5:
-		say("%s is stopped for 8 s", d->name);
-		donor_kill(d, SIGSTOP);
-		d->cont_at = now + 8;
-		n_long_stop++;
-		break;
-	default:
-		say("%s is killed", d->name);
-		all_may_lose();
-		donor_kill(d, SIGKILL);
-		waitpid(d->pid, NULL, 0);
-		d->pid = 0;
-		d->back_at = now + 0.2 + (double)rnd(&rng, 40) / 10;
-		n_kill++;
-	}
-}
-
-static void donors_look(void)
-{
-	double now = now_s();
-	int i, status;
-
-	for (i = 0; i < nr_donors; i++) {
-		struct donor *d = &donor[i];
-
-		if (d->cont_at && now >= d->cont_at) {
-			donor_kill(d, SIGCONT);
-			d->cont_at = 0;
-		}
-		if (d->capacity_mib < 64 && d->pid > 0 && !d->draining &&
-		    !d->cont_at && now >= d->normal_at)
-			donor_capacity(d, 128);
-		if (d->pid > 0 && waitpid(d->pid, &status, WNOHANG) == d->pid) {
-			d->pid = 0;
-			/* 1: it left slabs behind, for want of other donors */
-			if (!d->draining || !WIFEXITED(status) ||
-			    WEXITSTATUS(status) > losing)
-				failed("donor %s ended with status %#x",
-				       d->name, status);
-			say("%s has drained (%d)", d->name,
-			    WEXITSTATUS(status));
-			d->capacity_mib = 128;
-			d->back_at = now + (double)rnd(&rng, 20) / 10;
-		}
-		if (!d->pid && d->back_at && now >= d->back_at) {
-			donor_start(d);
-			say("%s is back", d->name);
-		}
-	}
-}
-
-/* ---- the run ---- */
 
 static void heal(void)
 {
@@ -428,70 +170,6 @@ static void heal(void)
 	for (i = 0; i < nr_vms; i++)
 		if (vm[i].cont_at)
 			vm[i].cont_at = now_s();
-}
-
-static void vms_stop(void)
-{
-	double end = now_s() + 120;
-	int i, status, left = nr_vms;
-
-	for (i = 0; i < nr_vms; i++)
-		__atomic_store_n(&shared[i].stop, 1, __ATOMIC_SEQ_CST);
-	while (left) {
-		for (i = 0; i < nr_vms; i++) {
-			if (vm[i].cont_at && now_s() >= vm[i].cont_at) {
-				kill(vm[i].pid, SIGCONT);
-				vm[i].cont_at = 0;
-			}
-			if (!vm[i].pid ||
-			    waitpid(vm[i].pid, &status, WNOHANG) != vm[i].pid)
-				continue;
-			if (!WIFEXITED(status) || WEXITSTATUS(status))
-				vm_ended(i, status);
-			vm[i].pid = 0;
-			vm_tally(i);
-			left--;
-		}
-		donors_look();
-		if (now_s() > end)
-			failed("%d VMs do not end", left);
-		usleep(20000);
-	}
-}
-
-/*
- * The last donors have nobody's slabs any more but those of sessions that died
- * in the last 5 s. One that drains is not told again: to it that would mean
- * not to wait for them.
- */
-static void donors_stop(void)
-{
-	double end = now_s() + 60;
-	int i, left = 0, status;
-
-	for (i = 0; i < nr_donors; i++) {
-		if (donor[i].pid <= 0)
-			continue;
-		if (!donor[i].draining)
-			donor_kill(&donor[i], SIGTERM);
-		left++;
-	}
-	while (left) {
-		for (i = 0; i < nr_donors; i++) {
-			if (donor[i].pid <= 0 ||
-			    waitpid(donor[i].pid, &status, WNOHANG) !=
-				    donor[i].pid)
-				continue;
-			donor[i].pid = 0;
-			left--;
-			if (!WIFEXITED(status) || WEXITSTATUS(status))
-				failed("donor %s ended with status %#x",
-				       donor[i].name, status);
-		}
-		if (now_s() > end)
-			failed("%d donors do not end", left);
-		usleep(10000);
-	}
 }
 
 static void progress(double start)
@@ -552,10 +230,14 @@ static void summary(double start)
 	       (unsigned long long)lost, (unsigned long long)discards,
 	       (unsigned long long)budgets);
 	printf("torture: donors squeezed %llu, drained %llu, stopped %llu + %llu long, killed %llu; VMs stopped %llu + %llu long, killed %llu\n",
-	       (unsigned long long)n_squeeze, (unsigned long long)n_drain,
-	       (unsigned long long)n_stop, (unsigned long long)n_long_stop,
-	       (unsigned long long)n_kill, (unsigned long long)n_vm_stop,
-	       (unsigned long long)n_vm_long, (unsigned long long)n_vm_kill);
+	       (unsigned long long)events.squeeze,
+	       (unsigned long long)events.drain,
+	       (unsigned long long)events.stop,
+	       (unsigned long long)events.long_stop,
+	       (unsigned long long)events.kill,
+	       (unsigned long long)events.vm_stop,
+	       (unsigned long long)events.vm_long,
+	       (unsigned long long)events.vm_kill);
 	if (!checked)
 		failed("nothing was checked");
 }

@@ -93,6 +93,23 @@ static void test_better(void **state)
 	assert_true(dcm_choose_better(&a, &b) >= 0);
 }
 
+/* A donor of files is worse, whatever it lends; its figures say nothing of memory. */
+static void test_files_are_worse(void **state)
+{
+	struct dcm_choose_donor d[2] = { donor(0, 0, 100), donor(5, 9, 10) };
+
+	(void)state;
+	d[0].file = true;
+	assert_int_equal(dcm_choose_better(&d[0], &d[1]), 1);
+	assert_int_equal(dcm_choose_better(&d[1], &d[0]), 0);
+	assert_false(dcm_choose_high(d, 2, 1));
+	d[0].file = false;
+	assert_true(dcm_choose_high(d, 2, 1));
+	d[0].file = true;
+	d[1].slabs_free = 0;
+	assert_int_equal(dcm_choose_better(&d[0], &d[1]), 0);
+}
+
 /* Extents placed one by one, as the control plane does it. */
 static u64 spread(u64 seed, unsigned int choices, u64 *worst)
 {
@@ -166,6 +183,7 @@ int main(void)
 		cmocka_unit_test(test_excluded),
 		cmocka_unit_test(test_unused_first),
 		cmocka_unit_test(test_better),
+		cmocka_unit_test(test_files_are_worse),
 		cmocka_unit_test(test_balance),
 		cmocka_unit_test(test_uniform),
 	};

@@ -70,9 +70,7 @@ static struct fb_slab *attach(struct fake_backend *fb, u32 extent)
 {
 	struct fb_slab *s = fb_slab_take(fb, 77, -1);
 
-	s->extent = extent;
-	s->state = FH_SLAB_LIVE;
-	assert_int_equal(dcm_extent_attach(fb->vm, extent, &s->ref), 0);
+	assert_int_equal(fb_slab_attach(fb, s, extent), 0);
 	return s;
 }
 
@@ -94,7 +92,7 @@ static void test_passed_over(void **state)
 	push_out(fb, 300, 1);
 	push_out(fb, 999, 1);
 	b = attach(fb, 0);
-	while ((r = dcm_extent_move(control, 0, &a->ref, &cursor)) == -EAGAIN)
+	while ((r = dcm_extent_drain(control, 0, &a->ref, &cursor)) == -EAGAIN)
 		fb_advance(fb, 10);
 	assert_int_equal(r, 0);
 	fb_slab_free(fb, a);

@@ -70,7 +70,7 @@ static void one(enum dcm_state s, u32 from, u32 nr, bool hole)
 				 gone || was_zero[i]);
 		if (gone)
 			assert_false(pd_word(pd_of(fb->vm, 32 + i)) &
-				     (PD_REMOTE | PD_LOST | PD_DIRTY));
+				     (PD_AT | PD_LOST | PD_DIRTY));
 	}
 	for (i = 0; i < 16; i++)
 		get(fb, 32 + i);

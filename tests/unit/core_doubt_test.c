@@ -11,15 +11,6 @@
 
 #define PAGE 9u
 
-static struct fb_slab *slab_of(const struct fake_backend *fb, u32 extent)
-{
-	const struct dcm_extent *e = &fb->vm->extent[extent];
-
-	return e->slab[e->cur] ?
-		       fb_slab_of((struct fake_backend *)fb, e->slab[e->cur]) :
-				 NULL;
-}
-
 static bool inflight(const struct fake_backend *fb, u32 gfn)
 {
 	return pd_word(pd_of(fb->vm, gfn)) & PD_INFLIGHT;
@@ -78,14 +69,8 @@ static void write_back(struct fake_backend *fb)
 	tune(fb, "proactive_share", 0);
 	fb->cfg.max_delay = 1000000000;
 	for (i = 0; state_of(fb, PAGE) != DCM_WRITEBACK; i++) {
-		u64 content;
-		int flags = fb_read(fb, 1100 + i % 400, &content);
-
 		assert_true(i < 2000);
-		if (flags >= 0)
-			fb_fault(fb, 0, 1100 + i % 400, (u32)flags);
-		fb_advance(fb, 10);
-		fb_poll(fb, 0);
+		glance(fb, 1100 + i % 400);
 	}
 }
 
@@ -139,7 +124,7 @@ static void leave(struct fake_backend *fb)
 static void test_write_that_lands_late(void **state)
 {
 	struct fake_backend *fb = remote_world();
-	u32 donor = slab_of(fb, 0)->donor;
+	u32 donor = fb_slab_open(fb, 0)->donor;
 	s64 frames;
 
 	(void)state;
@@ -170,7 +155,7 @@ static void test_write_that_lands_late(void **state)
 static void test_cancelled_write_that_lands_late(void **state)
 {
 	struct fake_backend *fb = remote_world();
-	u32 donor = slab_of(fb, 0)->donor;
+	u32 donor = fb_slab_open(fb, 0)->donor;
 
 	(void)state;
 	write_back(fb);
@@ -194,7 +179,7 @@ static void test_cancelled_write_that_lands_late(void **state)
 static void test_discarded_page_that_lands_late(void **state)
 {
 	struct fake_backend *fb = remote_world();
-	u32 donor = slab_of(fb, 0)->donor;
+	u32 donor = fb_slab_open(fb, 0)->donor;
 
 	(void)state;
 	write_back(fb);
@@ -217,9 +202,7 @@ static struct fb_slab *attach_other(struct fake_backend *fb,
 	struct fb_slab *other = fb_slab_take(fb, 0, (s32)s->donor);
 
 	assert_non_null(other);
-	other->extent = 0;
-	other->state = FH_SLAB_LIVE;
-	assert_int_equal(dcm_extent_attach(fb->vm, 0, &other->ref), 0);
+	assert_int_equal(fb_slab_attach(fb, other, 0), 0);
 	return other;
 }
 
@@ -230,13 +213,13 @@ static struct fb_slab *attach_other(struct fake_backend *fb,
 static void test_move_whose_write_lands_late(void **state)
 {
 	struct fake_backend *fb = remote_world();
-	struct fb_slab *old = slab_of(fb, 0), *to = attach_other(fb, old);
+	struct fb_slab *old = fb_slab_open(fb, 0), *to = attach_other(fb, old);
 	struct dcm_lane *control = &fb->vm->lane[1];
 	u32 cursor = 0, i, doubted = 0, at = 0;
 
 	(void)state;
 	/* The READs of the first batch complete; its WRITEs are posted and fail. */
-	assert_int_equal(dcm_extent_move(control, 0, &old->ref, &cursor),
+	assert_int_equal(dcm_extent_drain(control, 0, &old->ref, &cursor),
 			 -EAGAIN);
 	fb->cfg.max_delay = 1000000000;
 	fb_poll(fb, 1);
@@ -249,7 +232,7 @@ static void test_move_whose_write_lands_late(void **state)
 	}
 	assert_true(doubted > 0);
 	for (i = 0; i < 50; i++) {
-		assert_int_equal(dcm_extent_move(control, 0, &old->ref,
+		assert_int_equal(dcm_extent_drain(control, 0, &old->ref,
 						 &cursor),
 				 -EAGAIN);
 		fb_advance(fb, 10);
@@ -265,7 +248,7 @@ static void test_move_whose_write_lands_late(void **state)
 	welcome(fb, 1, to->donor);
 	for (i = 0; i < 64; i++)
 		assert_false(inflight(fb, i));
-	for (i = 0; dcm_extent_move(control, 0, &old->ref, &cursor); i++) {
+	for (i = 0; dcm_extent_drain(control, 0, &old->ref, &cursor); i++) {
 		assert_true(i < 1000);
 		fb_advance(fb, 10);
 		fb_poll(fb, 0);
@@ -282,7 +265,7 @@ static void test_move_whose_write_lands_late(void **state)
 static void test_doubt_ends_with_the_slab(void **state)
 {
 	struct fake_backend *fb = remote_world();
-	struct fb_slab *s = slab_of(fb, 0);
+	struct fb_slab *s = fb_slab_open(fb, 0);
 	s64 r;
 	u32 i;
 
@@ -313,7 +296,7 @@ static void test_full_of_doubts(void **state)
 {
 	struct fake_backend *fb = remote_world();
 	struct dcm_lane *lane = &fb->vm->lane[0];
-	u32 donor = slab_of(fb, 0)->donor, i;
+	u32 donor = fb_slab_open(fb, 0)->donor, i;
 	u64 begun;
 
 	(void)state;
@@ -339,10 +322,10 @@ static void test_full_of_doubts(void **state)
 }
 
 /* The first page of an extent whose slab is on @donor. */
-static u32 first_on(const struct fake_backend *fb, u32 donor, u32 extent)
+static u32 first_on(struct fake_backend *fb, u32 donor, u32 extent)
 {
 	for (; extent < fb->vm->nr_extents; extent++) {
-		struct fb_slab *s = slab_of(fb, extent);
+		struct fb_slab *s = fb_slab_open(fb, extent);
 
 		if (s && s->donor == donor)
 			return extent * fb->cfg.extent_pages;
@@ -380,7 +363,7 @@ static void test_silence_of_one_donor_stops_nobody_else(void **state)
 	fb->donor[0].unreachable_until = ~0ull;
 	for (n = 0; n < 3; n++)
 		for (i = 0; i < 1024; i++)
-			if (slab_of(fb, i / 64)->donor == 1)
+			if (fb_slab_open(fb, i / 64)->donor == 1)
 				assert_int_equal(fb_access(fb, 0, i, i % 2,
 							   false),
 						 0);
@@ -401,7 +384,7 @@ static void test_what_a_cut_off_lane_took_leaves_by_another(void **state)
 	struct fake_backend *fb = remote_world();
 	struct dcm_lane *lane = fb->vm->lane;
 	struct dcm_pd *pd = pd_of(fb->vm, PAGE);
-	u32 donor = slab_of(fb, 0)->donor, d, gfn;
+	u32 donor = fb_slab_open(fb, 0)->donor, d, gfn;
 
 	(void)state;
 	write_back(fb);

@@ -5,21 +5,12 @@
  */
 #include "core_table.h"
 
-static struct fb_slab *slab_of(struct fake_backend *fb, u32 extent)
-{
-	struct dcm_extent *e = &fb->vm->extent[extent];
-
-	return e->slab[e->cur] ? fb_slab_of(fb, e->slab[e->cur]) : NULL;
-}
-
 static struct fb_slab *attach(struct fake_backend *fb, u32 extent)
 {
 	struct fb_slab *s = fb_slab_take(fb, 77, -1);
 
 	assert_non_null(s);
-	s->extent = extent;
-	s->state = FH_SLAB_LIVE;
-	assert_int_equal(dcm_extent_attach(fb->vm, extent, &s->ref), 0);
+	assert_int_equal(fb_slab_attach(fb, s, extent), 0);
 	return s;
 }
 
@@ -30,7 +21,8 @@ static int move(struct fake_backend *fb, u32 extent, struct fb_slab *s)
 	int r = -EAGAIN;
 
 	for (n = 0; n < 100000 && r == -EAGAIN; n++) {
-		r = dcm_extent_move(&fb->vm->lane[1], extent, &s->ref, &cursor);
+		r = dcm_extent_drain(&fb->vm->lane[1], extent, &s->ref,
+				     &cursor);
 		fb_advance(fb, 10);
 		fb_poll(fb, 0);
 		fb_poll(fb, 1);
@@ -69,21 +61,23 @@ static struct fake_backend *filled(struct fb_config cfg)
 	for (i = 0; i < 64; i++)
 		put(fb, i);
 	push_out(fb, 0, 64);
-	assert_non_null(slab_of(fb, 0));
+	assert_non_null(fb_slab_open(fb, 0));
 	return fb;
 }
 
 static void test_attach(void **state)
 {
 	struct fake_backend *fb = world(calm());
-	struct fb_slab *a, *b, *c;
+	struct fb_slab *a, *c;
 	struct dcm_slab_ref small = { .bytes = 4096 };
 
 	(void)state;
 	a = attach(fb, 3);
-	assert_ptr_equal(slab_of(fb, 3), a);
-	b = attach(fb, 3);
-	assert_ptr_equal(slab_of(fb, 3), b);
+	assert_ptr_equal(fb_slab_open(fb, 3), a);
+	attach(fb, 3);
+	attach(fb, 3);
+	assert_ptr_equal(fb_slab_open(fb, 3), a);
+	assert_int_equal(fb->vm->extent[3].open, DCM_SLOTS_ALL);
 	c = fb_slab_take(fb, 9, -1);
 	assert_int_equal(dcm_extent_attach(fb->vm, 3, &c->ref), -EBUSY);
 	assert_int_equal(dcm_extent_attach(fb->vm, fb->vm->nr_extents, &c->ref),
@@ -96,7 +90,7 @@ static void test_attach(void **state)
 static void test_move(void **state)
 {
 	struct fake_backend *fb = filled(calm());
-	struct fb_slab *old = slab_of(fb, 0);
+	struct fb_slab *old = fb_slab_open(fb, 0);
 	u64 reads = fb->nr_reads;
 	u32 i, cursor = 0;
 
@@ -106,7 +100,7 @@ static void test_move(void **state)
 	put(fb, 6);
 	attach(fb, 0);
 	assert_int_equal(move(fb, 0, old), 0);
-	assert_int_equal(dcm_extent_move(&fb->vm->lane[1], 0, &old->ref,
+	assert_int_equal(dcm_extent_drain(&fb->vm->lane[1], 0, &old->ref,
 					 &cursor),
 			 -ENOENT);
 	assert_true(fb->nr_reads - reads >= 62);
@@ -121,7 +115,7 @@ static void test_move(void **state)
 static void test_pull(void **state)
 {
 	struct fake_backend *fb = filled(calm());
-	struct fb_slab *old = slab_of(fb, 0);
+	struct fb_slab *old = fb_slab_open(fb, 0);
 	u32 cursor = 0, i;
 	int r;
 
@@ -131,10 +125,10 @@ static void test_pull(void **state)
 	assert_true(r == -ENOSPC || r == 0);
 	fb_budget(fb, 512);
 	assert_int_equal(move(fb, 0, old), 0);
-	assert_null(slab_of(fb, 0));
+	assert_null(fb_slab_open(fb, 0));
 	for (i = 0; i < 64; i++)
 		assert_int_not_equal(state_of(fb, i), DCM_NOTDIRECT);
-	assert_int_equal(dcm_extent_move(&fb->vm->lane[1], 0, &old->ref,
+	assert_int_equal(dcm_extent_drain(&fb->vm->lane[1], 0, &old->ref,
 					 &cursor),
 			 -ENOENT);
 	fb_sync(fb);
@@ -147,7 +141,7 @@ static void test_pull(void **state)
 static void test_lost(void **state)
 {
 	struct fake_backend *fb = filled(calm());
-	struct fb_slab *s = slab_of(fb, 0);
+	struct fb_slab *s = fb_slab_open(fb, 0);
 	u64 calls;
 	u32 i;
 
@@ -184,7 +178,7 @@ static void test_lost(void **state)
 static void test_silence(void **state)
 {
 	struct fake_backend *fb = filled(calm());
-	struct fb_slab *s = slab_of(fb, 0);
+	struct fb_slab *s = fb_slab_open(fb, 0);
 	u32 gen = fb->wakes[9], i;
 
 	(void)state;
@@ -229,7 +223,7 @@ static void test_lost_between_runs(void **state)
 	for (i = 0; i < 64; i++)
 		put(fb, i);
 	push_out(fb, 0, 64);
-	old = slab_of(fb, 0);
+	old = fb_slab_open(fb, 0);
 	/* every second page dirty: many runs */
 	for (n = 0; n < 200; n++) {
 		for (i = 0; i < 64; i += 2)
@@ -244,10 +238,10 @@ static void test_lost_between_runs(void **state)
 				fb_fault(fb, 0, FLOOD_AT + (n * 30 + i) % 1000,
 					 (u32)f);
 		}
-		if (n % 5 == 4 && slab_of(fb, 0)) {
+		if (n % 5 == 4 && fb_slab_open(fb, 0)) {
 			s64 r;
 
-			old = slab_of(fb, 0);
+			old = fb_slab_open(fb, 0);
 			fb_slab_kill(fb, old);
 			do {
 				r = dcm_extent_lost(&fb->vm->lane[1], 0,
@@ -274,7 +268,7 @@ static void test_lost_between_runs(void **state)
 static void test_destination_dies(void **state)
 {
 	struct fake_backend *fb = filled(calm());
-	struct fb_slab *old = slab_of(fb, 0), *new;
+	struct fb_slab *old = fb_slab_open(fb, 0), *new;
 	u32 cursor = 0, n, i;
 	int r;
 
@@ -282,12 +276,12 @@ static void test_destination_dies(void **state)
 	fb->cfg.max_delay = 50;
 	new = attach(fb, 0);
 	for (n = 0; n < 4; n++) {
-		r = dcm_extent_move(&fb->vm->lane[1], 0, &old->ref, &cursor);
+		r = dcm_extent_drain(&fb->vm->lane[1], 0, &old->ref, &cursor);
 		assert_int_equal(r, -EAGAIN);
 	}
 	fb_slab_kill(fb, new);
 	for (n = 0; n < 200; n++) {
-		r = dcm_extent_move(&fb->vm->lane[1], 0, &old->ref, &cursor);
+		r = dcm_extent_drain(&fb->vm->lane[1], 0, &old->ref, &cursor);
 		assert_int_not_equal(r, -EIO);
 		assert_int_not_equal(r, 0);
 		fb_advance(fb, 20);
@@ -295,7 +289,7 @@ static void test_destination_dies(void **state)
 	}
 	lose(fb, 0, new);
 	for (n = 0; n < 200; n++) {
-		r = dcm_extent_move(&fb->vm->lane[1], 0, &old->ref, &cursor);
+		r = dcm_extent_drain(&fb->vm->lane[1], 0, &old->ref, &cursor);
 		assert_int_not_equal(r, -EIO);
 		fb_advance(fb, 20);
 		fb_poll(fb, 1);
@@ -314,7 +308,7 @@ static void test_destination_dies(void **state)
 static void test_source_dies(void **state)
 {
 	struct fake_backend *fb = filled(calm());
-	struct fb_slab *old = slab_of(fb, 0);
+	struct fb_slab *old = fb_slab_open(fb, 0);
 	u32 i, lost = 0;
 	s64 n;
 
@@ -344,7 +338,7 @@ static void test_pull_against_writeback(void **state)
 		cfg.seed = n + 1;
 		fb = filled(cfg);
 		fb->cfg.max_delay = 300;
-		old = slab_of(fb, 0);
+		old = fb_slab_open(fb, 0);
 		fb_budget(fb, 300);
 		cursor = 0;
 		r = -EAGAIN;
@@ -355,7 +349,7 @@ static void test_pull_against_writeback(void **state)
 			if (f >= 0)
 				fb_fault(fb, 0, p, (u32)f);
 			fb_give_slabs(fb, i);
-			r = dcm_extent_move(&fb->vm->lane[1], 0, &old->ref,
+			r = dcm_extent_drain(&fb->vm->lane[1], 0, &old->ref,
 					    &cursor);
 			if (r == -ENOSPC) {
 				r = -EAGAIN;
@@ -389,7 +383,7 @@ static void test_syncing_names_what_is_lost(void **state)
 	for (i = 64; i < 128; i++)
 		put(fb, i);
 	push_out(fb, 64, 64);
-	assert_true(lose(fb, 1, slab_of(fb, 1)) > 0);
+	assert_true(lose(fb, 1, fb_slab_open(fb, 1)) > 0);
 	for (i = 0; i < 64; i++)
 		put(fb, i);
 	assert_int_equal(fb_to_donors(fb, 0, &at, 128, true, 1000000000ull),

@@ -146,6 +146,8 @@ static void step(struct model_world *w)
 		break;
 	case 5:
 		fb_give_slabs(fb, model_random(w, 100));
+		if (w->copies > 1 && model_one_in(w, 4))
+			model_fill_begin(w);
 		break;
 	case 6:
 		model_move_step(w);
@@ -203,7 +205,8 @@ static struct fb_config random_config(struct model_world *w, u64 seed)
 	c.extent_pages = 16u << model_random(w, 6);
 	c.nr_pages = 300 + (u32)model_random(w, 1500);
 	c.nr_donors = 2 + (u32)model_random(w, 4);
-	c.nr_slabs = 3 * (c.nr_pages / c.extent_pages + 1) + 4;
+	w->copies = 1 + (u32)model_random(w, 3);
+	c.nr_slabs = (w->copies + 2) * (c.nr_pages / c.extent_pages + 1) + 4;
 	c.budget = 64 + 16 * c.nr_lanes + model_random(w, c.nr_pages / 2);
 	c.seed = seed;
 	c.dirty_bits = model_one_in(w, 3);
@@ -211,6 +214,8 @@ static struct fb_config random_config(struct model_world *w, u64 seed)
 	c.direct = model_one_in(w, 2);
 	c.sparse = model_one_in(w, 2);
 	c.syncs = !c.sparse && model_one_in(w, 2);
+	c.sums = w->copies > 1 && !model_one_in(w, 4);
+	c.p_wrong = c.sums && model_one_in(w, 2) ? 1000 : 0;
 	c.max_delay = (u32)model_random(w, 200);
 	c.qdepth = 1 + (u32)model_random(w, 64);
 	c.p_nest = model_one_in(w, 4) ? 0 : 200 + (u32)model_random(w, 2000);
@@ -222,6 +227,7 @@ static struct fb_config random_config(struct model_world *w, u64 seed)
 
 static void round_run(u64 seed, u64 steps, struct model_world *w)
 {
+	struct dcm_stats st;
 	struct fb_config c;
 	u64 i;
 
@@ -248,6 +254,12 @@ static void round_run(u64 seed, u64 steps, struct model_world *w)
 	fb_sync(w->fb);
 	fb_fsck(w->fb, true);
 	fb_check_budget(w->fb);
+	dcm_vm_stats(w->fb->vm, &st);
+	if (st.count[DCM_C_WRONG_PAGES] != w->fb->nr_wrong)
+		fb_violation(w->fb,
+			     "of %llu pages with wrong bytes %llu were noticed",
+			     (unsigned long long)w->fb->nr_wrong,
+			     (unsigned long long)st.count[DCM_C_WRONG_PAGES]);
 }
 
 static u64 env_u64(const char *name, u64 def)
@@ -262,7 +274,8 @@ static void test_model(void **state)
 	u64 seed = env_u64("SEED", 20181), steps = env_u64("STEPS", STEPS);
 	u64 round = env_u64("ROUND", 20000), done = 0, ok = 0, lost = 0;
 	u64 faults = 0, cancelled = 0, stretch = 0, reduce = 0, n = 0;
-	u64 undescribed = 0, late = 0;
+	u64 undescribed = 0, late = 0, fills = 0, thin = 0, failovers = 0;
+	u64 doubles = 0, wrong = 0;
 	struct model_world *w = calloc(1, sizeof(*w));
 	struct dcm_stats st;
 
@@ -281,6 +294,11 @@ static void test_model(void **state)
 		reduce += st.count[DCM_C_REDUCE];
 		undescribed += w->fb->nr_undescribed;
 		late += w->fb->nr_late;
+		fills += w->n_fills;
+		doubles += w->n_doubles;
+		thin += st.count[DCM_C_THIN_PAGES];
+		failovers += st.count[DCM_C_FAILOVERS];
+		wrong += w->fb->nr_wrong;
 		if (getenv("VERBOSE"))
 			printf("# seed %llu: %llu accesses, %llu lost, %llu faults, %llu wb, %llu cancelled, %llu moved, %llu pulled, %llu slabs lost, %llu nested\n",
 			       (unsigned long long)seed,
@@ -296,17 +314,20 @@ static void test_model(void **state)
 		fb_destroy(w->fb);
 		assert_int_equal(fb_alloc_live, 0);
 	}
-	printf("# %llu worlds, %llu accesses checked, %llu of lost pages, %llu faults, %llu cancelled, %llu STRETCH, %llu REDUCE, %llu chunks taken back, %llu pages written late\n",
+	printf("# %llu worlds, %llu accesses checked, %llu of lost pages, %llu faults, %llu cancelled, %llu STRETCH, %llu REDUCE, %llu chunks taken back, %llu pages written late, %llu fills, %llu thin pages, %llu failovers, %llu double deaths, %llu pages read wrong\n",
 	       (unsigned long long)n, (unsigned long long)ok,
 	       (unsigned long long)lost, (unsigned long long)faults,
 	       (unsigned long long)cancelled, (unsigned long long)stretch,
 	       (unsigned long long)reduce, (unsigned long long)undescribed,
-	       (unsigned long long)late);
+	       (unsigned long long)late, (unsigned long long)fills,
+	       (unsigned long long)thin, (unsigned long long)failovers,
+	       (unsigned long long)doubles, (unsigned long long)wrong);
 	/* A run that exercised nothing proves nothing. */
-	if (steps >= 200000) {
+	if (steps >= 1000000) {
 		assert_true(ok > steps / 20);
 		assert_true(cancelled && stretch && reduce && undescribed &&
-			    late);
+			    late && fills && thin && failovers && doubles &&
+			    wrong);
 	}
 	free(w);
 }

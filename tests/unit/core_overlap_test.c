@@ -67,15 +67,15 @@ static void test_zero(void **state)
 		assert_int_equal(count(fb, DCM_C_WRITEBACKS), 0);
 		for (i = 0; i < fb->vm->nr_extents; i++) {
 			assert_false(fb->want[i]);
-			assert_null(fb->vm->extent[i].slab[0]);
+			assert_null(fb->vm->extent[i].slot[0].slab);
 		}
 		/* one that is not zero, and is again later */
 		put(fb, 3);
 		push_out(fb, 3, 1);
-		assert_true(pd_word(pd_of(fb->vm, 3)) & PD_REMOTE);
+		assert_true(pd_word(pd_of(fb->vm, 3)) & PD_AT);
 		assert_int_equal(fb_access(fb, 0, 3, true, true), 0);
 		push_out(fb, 3, 1);
-		assert_false(pd_word(pd_of(fb->vm, 3)) & PD_REMOTE);
+		assert_false(pd_word(pd_of(fb->vm, 3)) & PD_AT);
 		assert_int_equal(fb->nr_zero_written, 0);
 		get(fb, 3);
 		end(fb);
@@ -249,7 +249,7 @@ static void test_no_slab(void **state)
 	fb_destroy(fb);
 }
 
-/* Invariant 3, through all sizes, down to the least and back. */
+/* The budget holds through all sizes, down to the least and back. */
 static void test_budget(void **state)
 {
 	struct fb_config cfg = calm();

@@ -175,6 +175,11 @@ static void test_histogram(void **state)
 		assert_true(q <= i * 1000ull + 1000);
 		assert_true(q >= i * 1000ull * 8 / 9 - 1000);
 	}
+	/* The largest, however few are so large. */
+	q = dcm_hist_quantile(&h, 10000);
+	assert_in_range(q, 10000 * 1000ull * 8 / 9, 10000 * 1000ull);
+	dcm_hist_add(&h, 1ull << 36);
+	assert_int_equal(dcm_hist_quantile(&h, 10000), 1ull << 36);
 	/* Quantiles don't go down. */
 	for (q = 0, i = 0; i <= 10000; i += 7) {
 		v = dcm_hist_quantile(&h, i);

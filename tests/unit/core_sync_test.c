@@ -38,7 +38,7 @@ static void synced(struct fake_backend *fb, u32 gfn, u32 nr)
 
 	for (i = gfn; i < gfn + nr; i++) {
 		assert_int_equal(state_of(fb, i), DCM_NOTDIRECT);
-		assert_true(pd_word(&fb->vm->pd[i]) & PD_REMOTE);
+		assert_true(pd_word(&fb->vm->pd[i]) & PD_AT);
 		assert_false(pd_word(&fb->vm->pd[i]) & PD_DIRTY);
 		assert_false(fb_present(fb, i));
 	}
@@ -59,7 +59,7 @@ static void kept(struct fake_backend *fb, u32 gfn, u32 nr)
 	for (i = gfn; i < gfn + nr; i++) {
 		enum dcm_state s = state_of(fb, i);
 
-		assert_true(pd_word(&fb->vm->pd[i]) & PD_REMOTE);
+		assert_true(pd_word(&fb->vm->pd[i]) & PD_AT);
 		assert_false(pd_word(&fb->vm->pd[i]) & PD_DIRTY);
 		assert_int_equal(fb_present(fb, i),
 				 s == DCM_ACTIVE || s == DCM_PROACTIVE);

@@ -53,6 +53,18 @@ static inline struct fake_backend *world(struct fb_config cfg)
 	return fb;
 }
 
+/* Read a page once, without waiting for it. */
+static inline void glance(struct fake_backend *fb, u32 gfn)
+{
+	u64 content;
+	int flags = fb_read(fb, gfn, &content);
+
+	if (flags >= 0)
+		fb_fault(fb, 0, gfn, (u32)flags);
+	fb_advance(fb, 10);
+	fb_poll(fb, 0);
+}
+
 static inline void end(struct fake_backend *fb)
 {
 	fb_sync(fb);

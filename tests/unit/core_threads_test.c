@@ -142,19 +142,19 @@ struct control {
 	bool moving;
 	u32 extent, cursor;
 	struct dcm_slab_ref *slab;
-	u64 moves, losses, kills;
+	u32 copies; /* slabs that an extent should have */
+	u64 moves, losses, kills, fills;
 };
 
 static void lose_dead(struct control *k)
 {
 	struct fake_backend *fb = k->c->fb;
 	struct dcm_vm *vm = fb->vm;
-	u32 e;
-	int i;
+	u32 e, i;
 
 	for (e = 0; e < vm->nr_extents; e++) {
-		for (i = 0; i < 2; i++) {
-			struct dcm_slab_ref *ref = vm->extent[e].slab[i];
+		for (i = 0; i < DCM_SLOTS; i++) {
+			struct dcm_slab_ref *ref = vm->extent[e].slot[i].slab;
 			struct fb_slab *s;
 
 			if (!ref)
@@ -169,45 +169,69 @@ static void lose_dead(struct control *k)
 	}
 }
 
+/* A slab more for an extent; it may be from the same donor as another. */
+static bool attach_more(struct control *k, u32 e)
+{
+	struct fake_backend *fb = k->c->fb;
+	struct fb_slab *s = fb_slab_take(fb, rnd(&k->rng, 100), -1);
+
+	return s && !fb_slab_attach(fb, s, e);
+}
+
+/* Begin a drain of an extent's slab, or a fill (of no slab). */
+static void move_begin(struct control *k)
+{
+	struct dcm_vm *vm = k->c->fb->vm;
+	u32 e = (u32)rnd(&k->rng, vm->nr_extents), i, n = 0;
+	struct dcm_slab_ref *old = NULL;
+	u8 open = vm->extent[e].open;
+
+	for (i = 0; i < DCM_SLOTS; i++) {
+		struct dcm_slab_ref *ref = vm->extent[e].slot[i].slab;
+
+		n += !!ref;
+		if (ref && (!old || !(open >> i & 1)))
+			old = ref;
+	}
+	if (!old)
+		return;
+	if (k->copies > 1 && open && rnd(&k->rng, 3)) {
+		if (n < k->copies && !attach_more(k, e))
+			return;
+		old = NULL;
+	} else if (n <= k->copies && rnd(&k->rng, 3)) {
+		attach_more(k, e);
+	}
+	k->moving = true;
+	k->extent = e;
+	k->cursor = 0;
+	k->slab = old;
+}
+
 static void move(struct control *k)
 {
 	struct fake_backend *fb = k->c->fb;
-	struct dcm_vm *vm = fb->vm;
+	struct dcm_lane *lane = &fb->vm->lane[k->lane];
 	struct fb_slab *s;
 	int r;
 
-	if (!k->moving) {
-		u32 e = (u32)rnd(&k->rng, vm->nr_extents);
-		u8 cur = vm->extent[e].cur;
-		struct dcm_slab_ref *old = vm->extent[e].slab[cur];
-
-		if (!old)
-			return;
-		if (vm->extent[e].slab[!cur]) {
-			old = vm->extent[e].slab[!cur];
-		} else if (rnd(&k->rng, 3)) {
-			s = fb_slab_take(fb, rnd(&k->rng, 100), -1);
-			if (!s)
-				return;
-			s->extent = e;
-			__atomic_store_n(&s->state, FH_SLAB_LIVE,
-					 __ATOMIC_RELEASE);
-			if (dcm_extent_attach(vm, e, &s->ref))
-				__atomic_store_n(&s->state, FH_SLAB_FREE,
-						 __ATOMIC_RELEASE);
-		}
-		k->moving = true;
-		k->extent = e;
-		k->cursor = 0;
-		k->slab = old;
+	if (!k->moving)
+		move_begin(k);
+	if (!k->moving)
+		return;
+	if (!k->slab) {
+		r = dcm_extent_fill(lane, k->extent, &k->cursor);
+		k->moving = r == -EAGAIN;
+		k->fills += !r;
+		return;
 	}
-	r = dcm_extent_move(&vm->lane[k->lane], k->extent, k->slab, &k->cursor);
+	r = dcm_extent_drain(lane, k->extent, k->slab, &k->cursor);
 	if (r == -EAGAIN)
 		return;
 	s = fb_slab_of(fb, k->slab);
 	if (r == -EIO && s->state == FH_SLAB_LIVE)
 		fb_violation(fb,
-			     "move says that slab %u can't be read, but it can",
+			     "drain says that slab %u can't be read, but it can",
 			     (u32)s->ref.id);
 	if (!r) {
 		fb_slab_free(fb, s);
@@ -321,7 +345,7 @@ static void round_run(u64 seed, u64 steps, u64 *ok, u64 *lost)
 	u64 rng = seed;
 	struct fb_config cfg = { .nr_pages = 600 + (u32)rnd(&rng, 600),
 				 .extent_pages = 64,
-				 .nr_slabs = 64,
+				 .nr_slabs = 128,
 				 .nr_donors = 4,
 				 .seed = seed,
 				 .threads = true };
@@ -329,7 +353,9 @@ static void round_run(u64 seed, u64 steps, u64 *ok, u64 *lost)
 			 .steps = steps };
 	struct worker w[WORKERS_MAX];
 	pthread_t th[WORKERS_MAX];
-	struct control k = { .c = &c, .rng = seed * 31 + 7 };
+	struct control k = { .c = &c,
+			     .rng = seed * 31 + 7,
+			     .copies = 1 + (u32)seed % DCM_SLOTS };
 	u32 i;
 
 	cfg.nr_lanes = c.workers + 1;
@@ -368,9 +394,9 @@ static void round_run(u64 seed, u64 steps, u64 *ok, u64 *lost)
 	}
 	check_all(&c, &k);
 	if (getenv("VERBOSE"))
-		printf("# seed %llu: %u threads, %llu moves, %llu slabs lost\n",
-		       (unsigned long long)seed, c.workers,
-		       (unsigned long long)k.moves,
+		printf("# seed %llu: %u threads, %u slabs each, %llu moves, %llu fills, %llu slabs lost\n",
+		       (unsigned long long)seed, c.workers, k.copies,
+		       (unsigned long long)k.moves, (unsigned long long)k.fills,
 		       (unsigned long long)k.losses);
 	fb_destroy(c.fb);
 }

@@ -187,10 +187,12 @@ static void slabs_make(struct fake_backend *fb, u32 base)
 		s->donor = i % fb->cfg.nr_donors;
 		s->base = base + i * fb->cfg.extent_pages;
 		s->busy = must(calloc(fb->cfg.extent_pages, 1));
+		s->sure = must(calloc(fb->cfg.extent_pages, 1));
 		s->ref.id = i;
 		s->ref.peer = s->donor;
 		s->ref.bytes = (u64)fb->cfg.extent_pages * DCM_PAGE_SIZE;
 		s->ref.fd = -1;
+		s->ref.map = fb->cfg.direct ? fb : NULL;
 	}
 }
 
@@ -225,6 +227,9 @@ struct fake_backend *fb_create(const struct fb_config *cfg)
 	fb->op = must(calloc(n, 1));
 	fb->wlock = must(calloc(n, 1));
 	fb->want = must(calloc(n, 1));
+	fb->cancels = must(calloc(n, sizeof(*fb->cancels)));
+	fb->sums = must(calloc(n + cfg->extent_pages, sizeof(*fb->sums)));
+	fb->filling = DCM_NIL;
 	if (cfg->sparse)
 		fb->descriptors = must(
 			calloc(n + DCM_PDS_PAGES, sizeof(*fb->descriptors)));
@@ -281,8 +286,10 @@ void fb_destroy(struct fake_backend *fb)
 	if (fb->vm)
 		dcm_vm_destroy(fb->vm);
 	pthread_mutex_destroy(&fb->late_lock);
-	for (i = 0; i < fb->cfg.nr_slabs; i++)
+	for (i = 0; i < fb->cfg.nr_slabs; i++) {
 		free(fb->slab[i].busy);
+		free(fb->slab[i].sure);
+	}
 	munmap(fb->window, fb->nr_store * DCM_PAGE_SIZE);
 	free(fb->slab);
 	free(fb->store);
@@ -290,6 +297,8 @@ void fb_destroy(struct fake_backend *fb)
 	free(fb->lane);
 	free(fb->descriptors);
 	free(fb->want);
+	free(fb->cancels);
+	free(fb->sums);
 	free(fb->wlock);
 	free(fb->op);
 	free(fb->witness);

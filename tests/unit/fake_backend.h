@@ -65,6 +65,7 @@ struct fb_slab {
 	u32 base; /* index of page 0 in the store */
 	u32 lent; /* how often the slab was lent */
 	u8 *busy; /* a byte a page: an I/O is in flight on it */
+	u8 *sure; /* a byte a page: must be in the page's set (fake_donor.c) */
 };
 
 struct fb_donor {
@@ -76,6 +77,7 @@ struct fb_donor {
 struct fb_io {
 	struct dcm_io *io;
 	u64 due;
+	u32 cancels[DCM_BLOCK_MAX]; /* of its pages, when it was posted */
 	u64 old[DCM_BLOCK_MAX];
 	u64 src[DCM_BLOCK_MAX];
 };
@@ -108,6 +110,7 @@ struct fb_lane {
 	u32 nr_io;
 	struct fb_io io[FH_QUEUE_MAX];
 	struct fb_way way[FH_DONORS_MAX];
+	u8 wb_bad[DCM_WBS_MAX]; /* slots on which a WRITE of that one failed */
 };
 
 /**
@@ -137,6 +140,7 @@ struct fb_config {
 	bool direct;
 	bool sparse;
 	bool syncs; /* dcm_sync() is used */
+	bool sums; /* extents with several slabs have sums */
 	bool threads;
 	u32 max_delay;
 	u32 qdepth;
@@ -144,6 +148,7 @@ struct fb_config {
 	u32 p_error;
 	u32 p_pinned;
 	u32 p_install_fail;
+	u32 p_wrong; /* a page that is read, and has a sum, comes with wrong bytes */
 	u32 p_nest;
 	void (*nest)(void *arg, u32 lane);
 	void (*idle)(void *arg);
@@ -163,6 +168,9 @@ struct fake_backend {
 	u32 *witness; /* plain: for ThreadSanitizer */
 	u8 *wlock; /* a guest thread writes the page */
 	bool *want; /* extents that want a slab */
+	u32 *sums; /* the core's, a word a page */
+	u32 *cancels; /* write-backs of the page that were cancelled */
+	u32 filling; /* a fill of this extent is under way; DCM_NIL: none */
 	struct dcm_pd *descriptors; /* to be given, in a sparse VM */
 	u32 nr_groups;
 	u32 *group; /* live pages of a group of 16 frames */
@@ -187,6 +195,7 @@ struct fake_backend {
 		nr_nested;
 	u64 nr_release, nr_discards, nr_bare, nr_undescribed, nr_copies;
 	u64 nr_late; /* pages written after their WRITE had failed */
+	u64 nr_wrong; /* pages read with wrong bytes */
 };
 
 struct fake_backend *fb_create(const struct fb_config *cfg);
@@ -241,6 +250,7 @@ void fb_sync(struct fake_backend *fb);
 
 /* A free slab of a living donor other than @not, or NULL. */
 struct fb_slab *fb_slab_take(struct fake_backend *fb, u64 pick, s32 not );
+int fb_slab_attach(struct fake_backend *fb, struct fb_slab *s, u32 extent);
 /* Attach a slab to every extent that asked. Returns how many. */
 unsigned int fb_give_slabs(struct fake_backend *fb, u64 pick);
 void fb_slab_kill(struct fake_backend *fb, struct fb_slab *s);
@@ -250,6 +260,8 @@ void fb_donor_kill(struct fake_backend *fb, u32 donor);
 void fb_way_break(struct fake_backend *fb, u32 lane, u32 donor);
 struct fb_slab *fb_slab_of(struct fake_backend *fb,
 			   const struct dcm_slab_ref *ref);
+/* The slab that write-backs of an extent go to, or NULL. */
+struct fb_slab *fb_slab_open(struct fake_backend *fb, u32 extent);
 /* After dcm_extent_lost(): pages that the core calls lost must be lost. */
 u32 fb_lost_scan(struct fake_backend *fb, u32 extent);
 

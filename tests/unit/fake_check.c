@@ -26,18 +26,37 @@ static u64 want_content(const struct fake_backend *fb, u32 gfn)
 	return t & 1 ? 0 : t;
 }
 
-/* A clean page must be on a donor, or zero. */
+/* A slot of a page's set holds what the page is. */
+static void check_slot(struct fake_backend *fb, u32 gfn,
+		       const struct dcm_slab_ref *ref, const char *what)
+{
+	const struct fb_slab *s;
+	u64 c;
+
+	if (!ref)
+		fb_violation(fb, "%s: on a slab that is not attached: %s", what,
+			     fb_page_text(fb, gfn));
+	s = fb_slab_of(fb, ref);
+	if (s->state == FH_SLAB_DEAD)
+		return;
+	c = fb->store[s->base + (gfn & (fb->vm->extent_pages - 1))];
+	if (c != want_content(fb, gfn))
+		fb_violation(fb, "%s: slab %u has %#llx: %s", what,
+			     (u32)ref->id, (unsigned long long)c,
+			     fb_page_text(fb, gfn));
+}
+
+/* A clean page must be on all slots of its set; zero if that is empty. */
 static void check_remote(struct fake_backend *fb, u32 gfn, const char *what)
 {
 	struct dcm_vm *vm = fb->vm;
 	u32 w = pd_word(pd_of(vm, gfn));
 	struct dcm_extent *e = &vm->extent[gfn >> vm->extent_shift];
-	struct dcm_slab_ref *ref;
-	struct fb_slab *s;
-	u64 c;
+	u8 at = pd_at(w);
+	unsigned int slot;
 
 	if (w & PD_LOST) {
-		if (w & PD_REMOTE)
+		if (w & PD_AT)
 			fb_violation(fb, "%s: lost and remote: %s", what,
 				     fb_page_text(fb, gfn));
 		fb_note_lost(fb, gfn);
@@ -48,24 +67,15 @@ static void check_remote(struct fake_backend *fb, u32 gfn, const char *what)
 			     fb_page_text(fb, gfn));
 	if (fb->truth[gfn] != fb->maybe[gfn])
 		return; /* being discarded */
-	if (!(w & PD_REMOTE)) {
+	if (!(w & PD_AT)) {
 		if (want_content(fb, gfn))
 			fb_violation(fb, "%s: content is nowhere: %s", what,
 				     fb_page_text(fb, gfn));
 		return;
 	}
-	ref = e->slab[!!(w & PD_SLAB1)];
-	if (!ref)
-		fb_violation(fb, "%s: on a slab that is not attached: %s", what,
-			     fb_page_text(fb, gfn));
-	s = fb_slab_of(fb, ref);
-	if (s->state == FH_SLAB_DEAD)
-		return;
-	c = fb->store[s->base + (gfn & (vm->extent_pages - 1))];
-	if (c != want_content(fb, gfn))
-		fb_violation(fb, "%s: slab %u has %#llx: %s", what,
-			     (u32)ref->id, (unsigned long long)c,
-			     fb_page_text(fb, gfn));
+	for (slot = 0; slot < DCM_SLOTS; slot++)
+		if (at >> slot & 1)
+			check_slot(fb, gfn, e->slot[slot].slab, what);
 }
 
 static void check_frame(struct walk *k, u32 head, u32 nr)
@@ -144,6 +154,19 @@ static bool copied(const struct dcm_vm *vm, u32 head)
 	return false;
 }
 
+/* A page that an open slot lacks is known to the control plane. */
+static void check_thin(struct walk *k, u32 gfn)
+{
+	struct fake_backend *fb = k->fb;
+	u32 extent = gfn >> fb->vm->extent_shift;
+	const struct dcm_extent *e = &fb->vm->extent[extent];
+	u8 at = pd_at(pd_word(pd_of(fb->vm, gfn)));
+
+	if (at && (e->open & ~at) && !e->thin && extent != fb->filling)
+		fb_violation(fb, "thin, and nothing says so: %s",
+			     fb_page_text(fb, gfn));
+}
+
 static void check_block(struct walk *k, u32 head, unsigned int order)
 {
 	struct fake_backend *fb = k->fb;
@@ -177,6 +200,8 @@ static void check_block(struct walk *k, u32 head, unsigned int order)
 		if (s == DCM_NOTDIRECT ||
 		    (!(pw & PD_DIRTY) && !(fb->page[head + i] & FH_DIRTY)))
 			check_remote(fb, head + i, "fsck");
+		if ((s == DCM_NOTDIRECT || !(pw & PD_DIRTY)) && !(w & PD_BUSY))
+			check_thin(k, head + i);
 	}
 	switch (s) {
 	case DCM_ACTIVE:
@@ -283,7 +308,7 @@ void fb_fsck(struct fake_backend *fb, bool quiet)
 	struct walk k = { .fb = fb, .quiet = quiet };
 	struct dcm_vm *vm = fb->vm;
 	struct dcm_stats st;
-	u32 i, head;
+	u32 i, s, head;
 
 	k.seen = calloc(vm->nr_pages, 1);
 	if (!k.seen)
@@ -305,9 +330,11 @@ void fb_fsck(struct fake_backend *fb, bool quiet)
 	}
 	check_sums(&k);
 	for (i = 0; quiet && i < vm->nr_extents; i++)
-		if (atomic_read(&vm->extent[i].inflight[0]) ||
-		    atomic_read(&vm->extent[i].inflight[1]))
-			fb_violation(fb, "extent %u counts I/O in flight", i);
+		for (s = 0; s < DCM_SLOTS; s++)
+			if (atomic_read(&vm->extent[i].slot[s].inflight))
+				fb_violation(fb,
+					     "extent %u counts I/O in flight",
+					     i);
 	dcm_vm_stats(vm, &st);
 	if (st.count[DCM_C_ILLEGAL])
 		fb_violation(fb,
@@ -356,9 +383,8 @@ static u64 coming_pages(const struct fake_backend *fb)
 }
 
 /*
- * Invariant 3. Over the budget only frames of cancelled write-backs and of
- * copies of mapped blocks may be;
- * after the budget was lowered the excess may only shrink.
+ * Over the budget only frames of cancelled write-backs and of copies of mapped
+ * blocks may be; after the budget was lowered the excess may only shrink.
  */
 void fb_check_budget(struct fake_backend *fb)
 {

@@ -11,6 +11,12 @@
  * the donor welcomes the lane's next one. Checked:
  * never two I/Os on one slab page, the right offset, a stable source, a slab
  * that is still the core's, one landing buffer for one READ.
+ *
+ * A slab page is *sure* when its last WRITE was answered well and the core has to
+ * remember that: not if the write-back was cancelled, or another WRITE of it to
+ * that slab failed, or a later write-back of the page goes to other slots only.
+ * While a slab takes writes, a page that is sure there can't be lost. (In
+ * single-threaded runs.)
  */
 #include "fake_backend.h"
 #include "fake_priv.h"
@@ -29,6 +35,14 @@ struct fb_slab *fb_slab_of(struct fake_backend *fb,
 	if (s < fb->slab || s >= fb->slab + fb->cfg.nr_slabs)
 		fb_violation(fb, "I/O on a slab that does not exist");
 	return s;
+}
+
+struct fb_slab *fb_slab_open(struct fake_backend *fb, u32 extent)
+{
+	const struct dcm_extent *e = &fb->vm->extent[extent];
+	u8 open = READ_ONCE(e->open);
+
+	return open ? fb_slab_of(fb, e->slot[ffs_u32(open) - 1].slab) : NULL;
 }
 
 static u32 slab_state(const struct fb_slab *s)
@@ -104,12 +118,94 @@ static void write_begin(struct fake_backend *fb, struct fb_slab *s,
 		q->src[i] = c;
 		q->old[i] = fb->store[s->base + first + i];
 		fb->store[s->base + first + i] = FH_TORN;
+		s->sure[first + i] = false;
 	}
 	/* what says so is not sent */
 	if (q->io->zero && !zero)
 		fb_violation(fb, "WRITE of %u pages says zero", nr);
 	if (q->io->zero)
 		__atomic_fetch_add(&fb->nr_zero_said, nr, __ATOMIC_RELAXED);
+}
+
+/* ---- what the core has to remember ---- */
+
+/* The page's slab in a slot of its extent, or NULL. */
+static struct fb_slab *slab_in(struct fake_backend *fb, u32 gfn, u32 slot)
+{
+	const struct dcm_slab_ref *ref = READ_ONCE(
+		fb->vm->extent[gfn >> fb->vm->extent_shift].slot[slot].slab);
+
+	return ref ? fb_slab_of(fb, ref) : NULL;
+}
+
+static void unsure_on(struct fake_backend *fb, u32 gfn, u8 slots)
+{
+	u32 i;
+
+	for (i = 0; i < DCM_SLOTS; i++) {
+		struct fb_slab *s = slab_in(fb, gfn, i);
+
+		if (s && (slots >> i & 1))
+			s->sure[gfn & (fb->vm->extent_pages - 1)] = false;
+	}
+}
+
+/* A write-back of these pages was cancelled. */
+void fb_unsure(struct fake_backend *fb, u32 gfn, u32 nr)
+{
+	for (; nr; nr--, gfn++) {
+		fb->cancels[gfn]++;
+		unsure_on(fb, gfn, DCM_SLOTS_ALL);
+	}
+}
+
+static u8 *wb_bad_of(struct fake_backend *fb, const struct dcm_wb *wb)
+{
+	return &fb->lane[wb->lane->id].wb_bad[wb - wb->lane->wb];
+}
+
+/* A WRITE failed: all that its write-back wrote to that slot is forgotten. */
+static void write_failed(struct fake_backend *fb, const struct dcm_io *io)
+{
+	const struct dcm_wb *wb = io->owner;
+	u32 i;
+
+	if (fb->cfg.threads || io->op != DCM_IO_WRITE ||
+	    io->kind != DCM_IO_WRITE_BACK)
+		return;
+	*wb_bad_of(fb, wb) |= (u8)(1u << io->slot);
+	for (i = 0; i < 1u << wb->order; i++)
+		if (wb->pages >> i & 1)
+			unsure_on(fb, wb->gfn + i, (u8)(1u << io->slot));
+}
+
+/* A WRITE is posted: slots that the write-back leaves out have older bytes. */
+static void write_posted(struct fake_backend *fb, struct fb_io *q,
+			 const struct fb_slab *s, u32 first, u32 nr)
+{
+	const struct dcm_wb *wb = q->io->owner;
+	u32 gfn = s->extent * fb->cfg.extent_pages + first, i;
+
+	if (fb->cfg.threads)
+		return;
+	for (i = 0; i < nr; i++, gfn++) {
+		q->cancels[i] = fb->cancels[gfn];
+		if (q->io->kind == DCM_IO_WRITE_BACK &&
+		    !(wb->clean >> (gfn - wb->gfn) & 1))
+			unsure_on(fb, gfn, (u8)~wb->targets);
+	}
+}
+
+/* A WRITE was answered well: must the core remember it for page @i of it? */
+static bool write_sure(struct fake_backend *fb, const struct fb_io *q,
+		       const struct fb_slab *s, u32 first, u32 i)
+{
+	u32 gfn = s->extent * fb->cfg.extent_pages + first + i;
+
+	if (fb->cfg.threads || q->cancels[i] != fb->cancels[gfn])
+		return false;
+	return q->io->kind != DCM_IO_WRITE_BACK ||
+	       !(*wb_bad_of(fb, q->io->owner) >> q->io->slot & 1);
 }
 
 /* ---- connections ---- */
@@ -134,6 +230,7 @@ static void late_land(struct fake_backend *fb, struct fb_way *way, u32 i)
 	pthread_mutex_lock(&fb->late_lock);
 	if (slab_state(l->slab) == FH_SLAB_LIVE && l->slab->lent == l->lent) {
 		fb->store[l->slab->base + l->page] = l->content;
+		l->slab->sure[l->page] = false;
 		fb->nr_late++;
 	}
 	pthread_mutex_unlock(&fb->late_lock);
@@ -225,6 +322,9 @@ int fb_io_post(struct dcm_lane *lane, struct dcm_io *io)
 
 	fb_nest(fb, lane->id);
 	ways_step(fb, lane);
+	if (io->kind == DCM_IO_WRITE_BACK &&
+	    io == ((struct dcm_wb *)io->owner)->io)
+		*wb_bad_of(fb, io->owner) = 0;
 	if (io->offset % DCM_PAGE_SIZE || io->bytes % DCM_PAGE_SIZE || !nr ||
 	    nr > DCM_BLOCK_MAX || io->offset + io->bytes > s->ref.bytes)
 		fb_violation(fb, "I/O at %#llx+%u of a slab of %#llx",
@@ -237,8 +337,10 @@ int fb_io_post(struct dcm_lane *lane, struct dcm_io *io)
 	    fb_chance(fb, lane->id, fb->cfg.p_again))
 		return -EAGAIN;
 	if (donor_is(&fb->donor[s->donor].unreachable_until, fb) ||
-	    l->way[s->donor].broken)
+	    l->way[s->donor].broken) {
+		write_failed(fb, io);
 		return -ENOTCONN;
+	}
 	if (io->op == DCM_IO_READ && !fb->cfg.direct)
 		check_buffers(fb, l, io);
 	q = &l->io[l->nr_io++];
@@ -249,8 +351,10 @@ int fb_io_post(struct dcm_lane *lane, struct dcm_io *io)
 			  0);
 	for (i = 0; i < nr; i++)
 		busy_set(fb, lane->id, s, io, first + i, i);
-	if (io->op == DCM_IO_WRITE)
+	if (io->op == DCM_IO_WRITE) {
 		write_begin(fb, s, q, first, nr);
+		write_posted(fb, q, s, first, nr);
+	}
 	io->posted_ns = READ_ONCE(fb->tick) * 1000 + 1;
 	__atomic_fetch_add(&fb->nr_posts, 1, __ATOMIC_RELAXED);
 	return 0;
@@ -259,6 +363,29 @@ int fb_io_post(struct dcm_lane *lane, struct dcm_io *io)
 void fb_io_flush(struct dcm_lane *lane)
 {
 	(void)lane;
+}
+
+/* Will the core compare what is read of this page? */
+static bool page_has_sum(const struct fake_backend *fb, const struct fb_slab *s,
+			 u32 page)
+{
+	const struct dcm_extent *e = &fb->vm->extent[s->extent];
+
+	return e->sum && e->sum[page] && (e->used & (e->used - 1)) &&
+	       dcm_tunable_get(fb->vm, DCM_T_sums);
+}
+
+/* Bytes that are not the page's: torn, older, or of another page. */
+static u64 wrong_bytes(struct fake_backend *fb, u32 lane, u64 right)
+{
+	switch (fb_random(&fb->lane[lane].rng) % 3) {
+	case 0:
+		return FH_TORN;
+	case 1:
+		return right ^ 1ull << FH_GFN_SHIFT;
+	default:
+		return right ^ 1ull << FH_SEQ_SHIFT;
+	}
 }
 
 static void read_end(struct fake_backend *fb, u32 lane, struct fb_slab *s,
@@ -273,10 +400,19 @@ static void read_end(struct fake_backend *fb, u32 lane, struct fb_slab *s,
 		return;
 	}
 	at = fb_index(fb, io->data);
-	for (i = 0; i < nr; i++)
-		fb->store[at + i] = masked(fb, lane, io, i) ?
-					    FH_TORN :
-					    fb->store[s->base + first + i];
+	for (i = 0; i < nr; i++) {
+		bool hole = masked(fb, lane, io, i);
+
+		fb->store[at + i] = hole ? FH_TORN :
+					   fb->store[s->base + first + i];
+		if (hole || !fb->cfg.p_wrong ||
+		    !page_has_sum(fb, s, first + i) ||
+		    !fb_chance(fb, lane, fb->cfg.p_wrong))
+			continue;
+		fb->store[at + i] = wrong_bytes(fb, lane, fb->store[at + i]);
+		s->sure[first + i] = false;
+		__atomic_fetch_add(&fb->nr_wrong, 1, __ATOMIC_RELAXED);
+	}
 }
 
 /* A move may WRITE straight out of a mapped slab, and that slab may go. */
@@ -308,6 +444,8 @@ static void write_end(struct fake_backend *fb, struct fb_slab *s,
 				(unsigned long long)fb->store[at + i]);
 		if (slab_state(s) != FH_SLAB_LIVE)
 			continue;
+		s->sure[first + i] = !q->io->status &&
+				     write_sure(fb, q, s, first, i);
 		if (!q->io->status)
 			*p = q->src[i];
 		else if (q->io->status == -EIO)
@@ -356,10 +494,13 @@ static void complete(struct fake_backend *fb, u32 lane, struct fb_io *q)
 		__atomic_fetch_add(&fb->nr_errors, 1, __ATOMIC_RELAXED);
 	if (io->status == -ENOTCONN)
 		fb_way_break(fb, lane, s->donor);
-	if (io->op == DCM_IO_WRITE)
+	if (io->op == DCM_IO_WRITE) {
 		write_end(fb, s, q, lane, first, nr);
-	else if (!io->status)
+		if (io->status)
+			write_failed(fb, io);
+	} else if (!io->status) {
 		read_end(fb, lane, s, io, first, nr);
+	}
 	for (i = 0; i < nr; i++)
 		busy_clear(fb, lane, s, io, first + i, i);
 }
@@ -449,15 +590,26 @@ struct fb_slab *fb_slab_take(struct fake_backend *fb, u64 pick, s32 not )
 		pthread_mutex_unlock(&fb->late_lock);
 		for (i = 0; i < fb->cfg.extent_pages; i++)
 			fb->store[s->base + i] = FH_UNWRITTEN;
+		memset(s->sure, 0, fb->cfg.extent_pages);
 		return s;
 	}
 	return NULL;
 }
 
-static void slab_lend(struct fb_slab *s, u32 extent)
+int fb_slab_attach(struct fake_backend *fb, struct fb_slab *s, u32 extent)
 {
+	int err;
+
 	s->extent = extent;
 	__atomic_store_n(&s->state, FH_SLAB_LIVE, __ATOMIC_RELAXED);
+	if (fb->cfg.sums && fb->vm->extent[extent].used &&
+	    !dcm_extent_sums_of(fb->vm, extent))
+		dcm_extent_sums(fb->vm, extent,
+				&fb->sums[extent * fb->cfg.extent_pages]);
+	err = dcm_extent_attach(fb->vm, extent, &s->ref);
+	if (err)
+		__atomic_store_n(&s->state, FH_SLAB_FREE, __ATOMIC_RELAXED);
+	return err;
 }
 
 unsigned int fb_give_slabs(struct fake_backend *fb, u64 pick)
@@ -467,7 +619,6 @@ unsigned int fb_give_slabs(struct fake_backend *fb, u64 pick)
 
 	for (e = 0; e < fb->vm->nr_extents; e++) {
 		struct fb_slab *s;
-		int err;
 
 		if (!__atomic_load_n(&fb->want[e], __ATOMIC_RELAXED))
 			continue;
@@ -475,13 +626,7 @@ unsigned int fb_give_slabs(struct fake_backend *fb, u64 pick)
 		if (!s)
 			continue;
 		__atomic_store_n(&fb->want[e], false, __ATOMIC_RELAXED);
-		slab_lend(s, e);
-		err = dcm_extent_attach(fb->vm, e, &s->ref);
-		if (err)
-			__atomic_store_n(&s->state, FH_SLAB_FREE,
-					 __ATOMIC_RELAXED);
-		else
-			n++;
+		n += !fb_slab_attach(fb, s, e);
 	}
 	return n;
 }

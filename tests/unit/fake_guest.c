@@ -106,12 +106,30 @@ int fb_write(struct fake_backend *fb, u32 gfn, bool zero)
 	return r;
 }
 
+/* No slab that takes writes has the content @t, written there and answered. */
+static void check_nowhere(struct fake_backend *fb, u32 gfn, u64 t)
+{
+	const struct dcm_extent *e =
+		&fb->vm->extent[gfn >> fb->vm->extent_shift];
+	u32 page = gfn & (fb->vm->extent_pages - 1), i;
+
+	for (i = 0; i < DCM_SLOTS; i++) {
+		const struct fb_slab *s;
+
+		if (!(e->open >> i & 1))
+			continue;
+		s = fb_slab_of(fb, e->slot[i].slab);
+		if (s->state == FH_SLAB_LIVE && s->sure[page] &&
+		    fb->store[s->base + page] == t)
+			fb_violation(fb, "called lost, but slab %u has it: %s",
+				     (u32)s->ref.id, fb_page_text(fb, gfn));
+	}
+}
+
 /* The core reports a lost page: check that it is lost. */
 void fb_note_lost(struct fake_backend *fb, u32 gfn)
 {
 	struct dcm_vm *vm = fb->vm;
-	struct dcm_extent *e = &vm->extent[gfn >> vm->extent_shift];
-	struct dcm_slab_ref *ref;
 	u64 t;
 
 	if (!page_hold(fb, gfn))
@@ -132,16 +150,8 @@ void fb_note_lost(struct fake_backend *fb, u32 gfn)
 	if ((t & 1) && !fb->cfg.syncs)
 		fb_violation(fb, "a page that is zero can't be lost: %s",
 			     fb_page_text(fb, gfn));
-	/* The other slab of a move may have a copy that the core does not rely on. */
-	ref = READ_ONCE(e->slab[!!(pd_word(pd_of(vm, gfn)) & PD_SLAB1)]);
-	if (ref && !fb->cfg.threads) {
-		struct fb_slab *s = fb_slab_of(fb, ref);
-
-		if (s->state == FH_SLAB_LIVE &&
-		    fb->store[s->base + (gfn & (vm->extent_pages - 1))] == t)
-			fb_violation(fb, "called lost, but slab %u has it: %s",
-				     (u32)ref->id, fb_page_text(fb, gfn));
-	}
+	if (!fb->cfg.threads)
+		check_nowhere(fb, gfn, t);
 	__atomic_store_n(&fb->truth[gfn], FH_LOST, __ATOMIC_RELEASE);
 	__atomic_store_n(&fb->maybe[gfn], FH_LOST, __ATOMIC_RELEASE);
 out:

@@ -183,6 +183,8 @@ static void op_remap(struct dcm_lane *lane, u32 gfn, unsigned int order,
 	u32 nr = 1u << order, i;
 
 	op_begin(fb, lane, gfn, nr, "remap");
+	if (keep && !fb->cfg.threads)
+		fb_unsure(fb, gfn, nr);
 	frame_check(fb, frame, nr, "remap");
 	for (i = 0; i < nr; i++)
 		map_page(fb, gfn + i, fb->store[frame + i],
@@ -367,6 +369,26 @@ static u16 op_zero_mask(struct dcm_lane *lane, u32 frame, unsigned int order,
 	return m;
 }
 
+static u32 op_sum(struct dcm_lane *lane, const void *data, u32 page)
+{
+	struct fake_backend *fb = lane->priv;
+	u64 c = fb->store[fb_index(fb, data) + page] * 0x9e3779b97f4a7c15ull;
+
+	return (u32)(c >> 32) ^ (u32)c;
+}
+
+static void op_wrong(struct dcm_lane *lane, u32 gfn, u16 pages, u32 peer,
+		     u32 lost)
+{
+	struct fake_backend *fb = lane->priv;
+
+	if (!pages || lost > hweight16(pages) || peer >= fb->cfg.nr_donors ||
+	    gfn >= fb->cfg.nr_pages)
+		fb_violation(fb, "wrong bytes of %u+%#x, donor %u, %u lost",
+			     gfn, pages, peer, lost);
+	fb_nest(fb, lane->id);
+}
+
 static void *op_frame_data(struct dcm_lane *lane, u32 frame, unsigned int page)
 {
 	struct fake_backend *fb = lane->priv;
@@ -473,6 +495,8 @@ const struct dcm_ops fb_ops = {
 	.copy = op_copy,
 	.wake = op_wake,
 	.zero_mask = op_zero_mask,
+	.sum = op_sum,
+	.wrong = op_wrong,
 	.frame_data = op_frame_data,
 	.release = op_release,
 	.discard = op_discard,

@@ -297,8 +297,14 @@ static void test_another_daemon(void **state)
 	struct request create = request(VIRTIO_GC_SPACE_CREATE, 1, 1),
 		       wrong = request(VIRTIO_GC_SPACE_CREATE, 2, 2),
 		       types = request(VIRTIO_GC_TYPES_ADD, 1, 3),
-		       start = request(VIRTIO_GC_TRACE_START, 1, 4);
-	const struct request *made[] = { &create, &wrong, &types };
+		       start = request(VIRTIO_GC_TRACE_START, 1, 4),
+		       none = request(VIRTIO_GC_TYPES_ADD, 1, 5),
+		       replace = request(VIRTIO_GC_TYPES_ADD, 1, 6),
+		       more = request(VIRTIO_GC_TYPES_ADD, 1, 7);
+	/* the odd ones need not be replayed */
+	const struct request *made[] = { &create, &wrong, &replace,
+					 &none,	  &more,  &types };
+	const uint32_t order[] = { 0, 1, 5, 3, 2, 4 };
 	struct virtio_gc_config c;
 	struct call call;
 	struct heard h;
@@ -308,7 +314,10 @@ static void test_another_daemon(void **state)
 	(void)state;
 	dcm_gc_host_start(gc, FEATURES);
 	hear(sock);
-	for (i = 0; i < 3; i++) {
+	types.r.count = replace.r.count = more.r.count = htole32(1);
+	replace.r.flags = htole16(VIRTIO_GC_TYPES_REPLACE);
+	for (uint32_t k = 0; k < 6; k++) {
+		i = order[k];
 		submit(made[i], ROOM, &call);
 		h = hear(sock);
 		say_done(sock, h.s.token, i == 1 ? VIRTIO_GC_INVALID : 0);
@@ -333,7 +342,7 @@ static void test_another_daemon(void **state)
 	sock = let_in(3);
 	h = hear(sock);
 	assert_true(h.s.kind == DCM_GC_IPC_START && h.s.value == FEATURES);
-	for (i = 0; i < 3; i += 2) {
+	for (i = 0; i < 6; i += 2) {
 		h = hear(sock);
 		assert_int_equal(h.s.kind, DCM_GC_IPC_REQUEST);
 		assert_memory_equal(h.more, made[i], sizeof(*made[i]));

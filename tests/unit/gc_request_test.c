@@ -14,7 +14,7 @@
 #include "gc/gc.h"
 
 static const struct dcm_gc_limits all = {
-	.features = 31,
+	.features = U32_MAX,
 	.spaces_max = 16,
 	.request_max = 4096,
 	.response_max = 4096,
@@ -37,6 +37,9 @@ static const struct {
 	{ VIRTIO_GC_TRACE_MET, 8, 0, 1 },
 	{ VIRTIO_GC_TRACE_FINISH, 0, 0, 1 },
 	{ VIRTIO_GC_TRACE_RESULTS, 16, 0, 1 },
+	{ VIRTIO_GC_TRACE_STATE, 0, 0, 1 | 1 << 9 },
+	{ VIRTIO_GC_TRACE_ASK, 8 * 9, 9, 1 | 1 << 10 },
+	{ VIRTIO_GC_TRACE_BITMAPS, 16, 0, 1 | 1 << 11 },
 	{ VIRTIO_GC_EVACUATE, 32, 1, 4 },
 	{ VIRTIO_GC_UPDATE, 16, 1, 4 },
 	{ VIRTIO_GC_FORWARD, 8 * 2, 2, 4 },
@@ -149,8 +152,24 @@ static void test_values(void **state)
 	req->command = htole16(VIRTIO_GC_TRACE_MET);
 	met->what = htole32(VIRTIO_GC_MET_TYPES);
 	assert_int_equal(read_it(buf, 40, 4096, &all, &r), 0);
-	met->what = htole32(VIRTIO_GC_MET_TYPES + 1);
+	met->what = htole32(VIRTIO_GC_MET_CLEAR + 1);
 	assert_int_equal(read_it(buf, 40, 4096, &all, &r), VIRTIO_GC_INVALID);
+	met->what = htole32(VIRTIO_GC_MET_CLEAR);
+	met->max = htole32(10);
+	assert_int_equal(read_it(buf, 40, 32 + 160, &all, &r), 0);
+	assert_int_equal(read_it(buf, 40, 32 + 159, &all, &r),
+			 VIRTIO_GC_INVALID);
+	/* [VGC-D-8] */
+	few.features &= ~(1u << VIRTIO_GC_F_CLEAR);
+	assert_int_equal(read_it(buf, 40, 4096, &few, &r), VIRTIO_GC_INVALID);
+	req->flags = htole16(VIRTIO_GC_MET_AGAIN);
+	assert_int_equal(read_it(buf, 40, 4096, &all, &r), 0);
+	assert_int_equal(read_it(buf, 40, 4096, &few, &r),
+			 VIRTIO_GC_UNSUPPORTED);
+	met->what = htole32(VIRTIO_GC_MET_WEAK);
+	assert_int_equal(read_it(buf, 40, 4096, &all, &r), VIRTIO_GC_INVALID);
+	req->flags = 0;
+	few = all;
 	/* room for the answer */
 	met->what = 0;
 	met->max = htole32(10);
@@ -171,8 +190,123 @@ static void test_values(void **state)
 	few.features &= ~(1u << VIRTIO_GC_F_CONCURRENT);
 	assert_int_equal(read_it(buf, 64, 4096, &few, &r),
 			 VIRTIO_GC_UNSUPPORTED);
-	region[1].reserved = 1;
+	/* flags of regions are reserved without WHOLE */
+	few = all;
+	few.features &= ~(1u << VIRTIO_GC_F_WHOLE);
+	for (u32 flags = 1; flags < 6; flags++) {
+		region[1].flags = htole32(flags);
+		/* [VGC-D-8] */
+		assert_int_equal(read_it(buf, 64, 4096, &few, &r),
+				 VIRTIO_GC_INVALID);
+		/* [VGC-D-53] */
+		assert_int_equal(read_it(buf, 64, 4096, &all, &r),
+				 flags & 1 && flags < 4 ? 0 :
+							  VIRTIO_GC_INVALID);
+	}
+	region[1].flags = htole32(VIRTIO_GC_REGION_WHOLE);
+	req->command = htole16(VIRTIO_GC_UPDATE);
+	req->flags = 0;
 	assert_int_equal(read_it(buf, 64, 4096, &all, &r), VIRTIO_GC_INVALID);
+}
+
+/* Fields that were reserved once are, without their feature; flags are unknown. */
+static void test_values_by_feature(void **state)
+{
+	u64 buf[64] = { 0 };
+	struct virtio_gc_req *req = (void *)buf;
+	struct virtio_gc_types *types = (void *)(req + 1);
+	struct virtio_gc_type *type = (void *)(types + 1);
+	struct dcm_gc_limits few = all;
+	struct dcm_gc_request r;
+
+	(void)state;
+	req->command = htole16(VIRTIO_GC_TYPES_ADD);
+	req->count = htole32(2);
+	type[1].tail = 1;
+	few.features &= ~(1u << VIRTIO_GC_F_TAIL);
+	assert_int_equal(read_it(buf, 32 + 8 + 64, 4096, &all, &r), 0);
+	/* [VGC-D-56] */
+	assert_int_equal(read_it(buf, 32 + 8 + 64, 4096, &few, &r),
+			 VIRTIO_GC_INVALID);
+	type[1].tail = 0;
+	assert_int_equal(read_it(buf, 32 + 8 + 64, 4096, &few, &r), 0);
+	few.features &= ~(1u << VIRTIO_GC_F_REPLACE);
+	req->flags = htole16(VIRTIO_GC_TYPES_REPLACE);
+	assert_int_equal(read_it(buf, 32 + 8 + 64, 4096, &all, &r), 0);
+	/* [VGC-D-2] */
+	assert_int_equal(read_it(buf, 32 + 8 + 64, 4096, &few, &r),
+			 VIRTIO_GC_UNSUPPORTED);
+}
+
+/* The answer has as many bytes as the request says, and no more than it may. */
+static void test_bitmaps(void **state)
+{
+	const struct {
+		u32 regions;
+		u64 bytes;
+		u32 answer;
+	} tried[] = {
+		{ 0, 1024, 0 },
+		{ 3, 1024, 3072 },
+		{ 4, 1016, 4064 },
+		{ 1024, 1024, 1 << 20 },
+		{ 1025, 1024, U32_MAX },
+		{ 1, 1 << 20, 1 << 20 },
+		{ 1, (1 << 20) + 8, U32_MAX },
+		{ 1, 1ull << 32, U32_MAX },
+		{ 0, U64_MAX, U32_MAX },
+		{ U32_MAX, 1ull << 20, U32_MAX },
+		{ 1u << 31, 1ull << 33, U32_MAX },
+	};
+	u64 buf[8] = { 0 };
+	struct virtio_gc_req *req = (void *)buf;
+	struct virtio_gc_range *range = (void *)(req + 1);
+	struct dcm_gc_request r;
+
+	(void)state;
+	req->command = htole16(VIRTIO_GC_TRACE_BITMAPS);
+	for (u32 i = 0; i < ARRAY_SIZE(tried); i++) {
+		range->regions = htole32(tried[i].regions);
+		range->bitmaps = htole64(tried[i].bytes);
+		/* [VGC-D-66] */
+		assert_int_equal(read_it(buf, 48, SIZE_MAX, &all, &r),
+				 tried[i].answer == U32_MAX ?
+					 VIRTIO_GC_INVALID :
+					 VIRTIO_GC_OK);
+		if (tried[i].answer != U32_MAX)
+			assert_int_equal(r.answer_bytes, 32 + tried[i].answer);
+	}
+}
+
+/* Entries are addresses or ranges, regions or ranges. */
+static void test_ranges(void **state)
+{
+	const u16 commands[] = { VIRTIO_GC_TRACE_ROOTS, VIRTIO_GC_UPDATE };
+	u64 buf[64] = { 0 };
+	struct virtio_gc_req *req = (void *)buf;
+	struct virtio_gc_refs *refs = (void *)(req + 1);
+	struct dcm_gc_limits few = all;
+	struct dcm_gc_request r;
+
+	(void)state;
+	few.features &= ~(1u << VIRTIO_GC_F_RANGES);
+	req->count = htole32(2);
+	refs[0].address = htole64(0x123456789abcdefull);
+	refs[1].count = htole64(U64_MAX);
+	for (u32 i = 0; i < 2; i++) {
+		req->command = htole16(commands[i]);
+		req->flags = htole16(VIRTIO_GC_RANGES);
+		assert_int_equal(read_it(buf, 32 + 32, 4096, &all, &r), 0);
+		assert_true(dcm_gc_request_ranges(&r));
+		assert_int_equal(read_it(buf, 32 + 16, 4096, &all, &r),
+				 VIRTIO_GC_INVALID);
+		/* [VGC-D-2] */
+		assert_int_equal(read_it(buf, 32 + 32, 4096, &few, &r),
+				 VIRTIO_GC_UNSUPPORTED);
+	}
+	req->flags = 0;
+	assert_int_equal(read_it(buf, 32 + 32, 4096, &all, &r),
+			 VIRTIO_GC_INVALID);
 }
 
 static const struct dcm_gc_layout plain = {
@@ -184,6 +318,41 @@ static const struct dcm_gc_layout plain = {
 	.type_bytes = 4,
 	.type_mask = 0xffffff,
 };
+
+static void test_ranges_check(void **state)
+{
+	const u64 end = plain.address + plain.bytes;
+	const struct {
+		u64 address;
+		u64 count;
+		bool good;
+	} tried[] = {
+		{ plain.address, 1, true },
+		{ plain.address, plain.bytes / 8, true },
+		{ end - 8, 1, true },
+		{ plain.address, 0, false },
+		{ plain.address, plain.bytes / 8 + 1, false },
+		{ plain.address, 1ull << 61, false },
+		{ plain.address + 8, U64_MAX, false },
+		{ plain.address + 4, 1, false },
+		{ plain.address - 8, 1, false },
+		{ end, 1, false },
+		{ 0, 1, false },
+		{ end - 8, 2, false },
+	};
+
+	(void)state;
+	for (u32 i = 0; i < ARRAY_SIZE(tried); i++) {
+		struct virtio_gc_refs refs[2] = {
+			{ htole64(plain.address), htole64(1) },
+			{ htole64(tried[i].address), htole64(tried[i].count) },
+		};
+
+		/* [VGC-D-59] */
+		assert_int_equal(dcm_gc_ranges_check(&plain, refs, 2),
+				 tried[i].good ? 0 : VIRTIO_GC_INVALID);
+	}
+}
 
 static void test_layout(void **state)
 {
@@ -232,7 +401,7 @@ struct one {
 
 static u32 add(struct dcm_gc_space *s, const struct one *o, u32 runs)
 {
-	return dcm_gc_types_add(s, o, 32 + 8 * runs, 1, runs);
+	return dcm_gc_types_add(s, 0, o, 32 + 8 * runs, 1, runs);
 }
 
 static void test_types(void **state)
@@ -307,7 +476,6 @@ static void test_types(void **state)
 	BAD(fixed, 2, type.size_bytes, 4);
 	BAD(fixed, 2, type.size_offset, htole32(16));
 	BAD(fixed, 2, type.referent, htole32(16));
-	BAD(fixed, 2, type.reserved, 1);
 	BAD(fixed, 2, type.runs, htole16(1));
 	BAD(fixed, 2, type.runs, htole16(3));
 	BAD(fixed, 2, run[0].count, 0);
@@ -325,6 +493,11 @@ static void test_types(void **state)
 	BAD(refs, 0, type.bytes, htole32(16));
 	BAD(refs, 0, type.shift, 1);
 	BAD(refs, 0, type.flags, VIRTIO_GC_TYPE_WEAK);
+	/* [VGC-D-56] */
+	BAD(fixed, 2, type.tail, 1);
+	BAD(refs, 0, type.tail, 1);
+	BAD(self, 0, type.tail, 1);
+	BAD(data, 0, type.tail, 3);
 	BAD(data, 0, type.shift, 17);
 	BAD(data, 0, type.length_offset, htole32(18));
 	BAD(data, 0, type.size_bytes, 4);
@@ -350,11 +523,11 @@ static void test_types(void **state)
 	twice[0].id = htole32(10);
 	twice[1].id = htole32(11);
 	twice[2].id = htole32(10);
-	assert_int_equal(dcm_gc_types_add(s, twice, sizeof(twice), 3, 0),
+	assert_int_equal(dcm_gc_types_add(s, 0, twice, sizeof(twice), 3, 0),
 			 VIRTIO_GC_INVALID);
 	twice[2].id = htole32(12);
-	assert_int_equal(dcm_gc_types_add(s, twice, sizeof(twice), 3, 0), 0);
-	assert_int_equal(dcm_gc_types_add(s, twice, sizeof(twice) - 1, 3, 0),
+	assert_int_equal(dcm_gc_types_add(s, 0, twice, sizeof(twice), 3, 0), 0);
+	assert_int_equal(dcm_gc_types_add(s, 0, twice, sizeof(twice) - 1, 3, 0),
 			 VIRTIO_GC_INVALID);
 	dcm_gc_space_free(s);
 }
@@ -374,19 +547,19 @@ static void test_types_limit(void **state)
 	/* ids that all differ only in high bits */
 	for (u32 i = 0; i <= n; i++)
 		t[i] = (struct virtio_gc_type){
-			.id = htole32(i << 8 & 0xffffff),
+			.id = htole32(i << 4 & 0xffffff),
 			.kind = VIRTIO_GC_FIXED,
 			.bytes = htole32(16),
 		};
 	for (u32 i = 0; i < 2; i++)
-		assert_int_equal(dcm_gc_types_add(s, t, (n + 1) * sizeof(*t),
+		assert_int_equal(dcm_gc_types_add(s, 0, t, (n + 1) * sizeof(*t),
 						  n + 1, 0),
 				 VIRTIO_GC_LIMIT);
-	assert_int_equal(dcm_gc_types_add(s, t, n * sizeof(*t), n, 0), 0);
+	assert_int_equal(dcm_gc_types_add(s, 0, t, n * sizeof(*t), n, 0), 0);
 	/* [VGC-D-19] */
-	assert_int_equal(dcm_gc_types_add(s, t + n, sizeof(*t), 1, 0),
+	assert_int_equal(dcm_gc_types_add(s, 0, t + n, sizeof(*t), 1, 0),
 			 VIRTIO_GC_LIMIT);
-	assert_int_equal(dcm_gc_types_add(s, NULL, 0, 0, 0), 0);
+	assert_int_equal(dcm_gc_types_add(s, 0, NULL, 0, 0, 0), 0);
 	dcm_gc_space_free(s);
 	free(t);
 }
@@ -396,6 +569,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_shapes),
 		cmocka_unit_test(test_values),
+		cmocka_unit_test(test_values_by_feature),
+		cmocka_unit_test(test_bitmaps),
+		cmocka_unit_test(test_ranges),
+		cmocka_unit_test(test_ranges_check),
 		cmocka_unit_test(test_layout),
 		cmocka_unit_test(test_types),
 		cmocka_unit_test(test_types_limit),

@@ -2,356 +2,17 @@
 /*
  * gc_start_test.c - TRACE_START: before its answer, after it, and late failures
  *
- * Pages are synced, and workers answer, as this file says:
- * when, and with which status.
+ * Pages are synced, and workers answer, as gc_start_world.h's world says.
  */
-/* links: kvm-dcm/gc/queue.c kvm-dcm/gc/command.c kvm-dcm/gc/api.c kvm-dcm/gc/space.c kvm-dcm/lib/thread.c kvm-dcm/proto/gc_request.c */
+/* links: tests/unit/gc_start_world.c kvm-dcm/gc/queue.c kvm-dcm/gc/command.c kvm-dcm/gc/api.c kvm-dcm/gc/space.c kvm-dcm/lib/thread.c kvm-dcm/proto/gc_request.c */
 #include <setjmp.h>
-#include <stdbool.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <endian.h>
-#include <pthread.h>
-#include <string.h>
 #include <cmocka.h>
 
-#include "../../kvm-dcm/gc/backend.h"
-
-#define REGION (64ul << 10)
-#define REGIONS 4u
-#define ROOM 4096u
-#define WORKER 2u /* the donor that fails */
-
-/*
- * Pages and workers
- * @stop: syncing waits while this is set
- * @syncing: a sync is under way, or about to begin
- * @frozen: accesses wait; @frozen_when_synced: they did
- * @sync: status of a sync; @start: status of a trace's start
- * @nr_synced: times
- * @moving: so often they say that a region is on its way; @nowhere: and for so
- *	many looks it is
- * @losing: for so many looks a donor's pages are not yet lost
- * @command: the last that the workers got; @nr_commands: how many
- */
-static struct {
-	pthread_mutex_t lock;
-	pthread_cond_t moved;
-	bool stop;
-	bool syncing;
-	bool frozen;
-	bool frozen_when_synced;
-	u32 sync;
-	u32 start;
-	u32 nr_synced;
-	u32 moving;
-	u32 nowhere;
-	u32 losing;
-	u16 command;
-	u32 nr_commands;
-} world = {
-	.lock = PTHREAD_MUTEX_INITIALIZER,
-	.moved = PTHREAD_COND_INITIALIZER,
-};
-
-/* ---- pages ---- */
-
-static u32 backend_freeze(void *priv, u64 at, u64 bytes)
-{
-	(void)priv;
-	(void)at;
-	(void)bytes;
-	world.frozen = true;
-	return VIRTIO_GC_OK;
-}
-
-static void backend_thaw(void *priv)
-{
-	(void)priv;
-	world.frozen = false;
-}
-
-static u32 backend_sync(void *priv, u64 *at, u64 end, bool keep, u64 until_ms)
-{
-	u32 status;
-
-	(void)priv;
-	(void)until_ms;
-	assert_true(keep);
-	pthread_mutex_lock(&world.lock);
-	assert_int_equal(world.losing, 0);
-	world.syncing = true;
-	pthread_cond_broadcast(&world.moved);
-	while (world.stop)
-		pthread_cond_wait(&world.moved, &world.lock);
-	world.syncing = false;
-	world.nr_synced++;
-	world.frozen_when_synced = world.frozen;
-	status = world.sync;
-	pthread_mutex_unlock(&world.lock);
-	if (!status)
-		*at = end;
-	return status;
-}
-
-static bool backend_losing(void *priv)
-{
-	bool losing;
-
-	(void)priv;
-	pthread_mutex_lock(&world.lock);
-	losing = world.losing;
-	world.losing -= losing;
-	pthread_mutex_unlock(&world.lock);
-	return losing;
-}
-
-static int backend_discard(void *priv, u64 at, u64 bytes)
-{
-	(void)priv;
-	(void)at;
-	(void)bytes;
-	return 0;
-}
-
-static void backend_end(void *priv)
-{
-	(void)priv;
-}
-
-static const struct dcm_gc_backend_ops backend_ops = {
-	.freeze = backend_freeze,
-	.thaw = backend_thaw,
-	.sync = backend_sync,
-	.losing = backend_losing,
-	.discard = backend_discard,
-	.end = backend_end,
-};
-
-static void stop(bool on)
-{
-	pthread_mutex_lock(&world.lock);
-	world.stop = on;
-	pthread_cond_broadcast(&world.moved);
-	pthread_mutex_unlock(&world.lock);
-}
-
-static void wait_syncing(void)
-{
-	pthread_mutex_lock(&world.lock);
-	while (!world.syncing)
-		pthread_cond_wait(&world.moved, &world.lock);
-	pthread_mutex_unlock(&world.lock);
-}
-
-/* ---- workers ---- */
-
-static char workers;
-
-u32 dcm_client_donors(const struct dcm_client *client)
-{
-	(void)client;
-	return 3;
-}
-
-struct dcm_gc_workers *dcm_gc_workers_new(struct dcm_client *client, u64 bytes,
-					  const struct dcm_gc_workers_ops *ops,
-					  void *arg)
-{
-	(void)client;
-	(void)bytes;
-	(void)ops;
-	(void)arg;
-	return (struct dcm_gc_workers *)&workers;
-}
-
-void dcm_gc_workers_free(struct dcm_gc_workers *t)
-{
-	(void)t;
-}
-
-void dcm_gc_workers_do(struct dcm_gc_workers *t, const struct dcm_gc_request *r,
-		       const void *raw, size_t bytes, u64 expires_ms,
-		       struct dcm_gc_reply *out)
-{
-	bool starts = r->command == VIRTIO_GC_TRACE_START;
-	bool fails = starts && world.start;
-
-	(void)t;
-	(void)raw;
-	(void)bytes;
-	(void)expires_ms;
-	world.command = r->command;
-	world.nr_commands++;
-	out->done = (struct dcm_gc_done){
-		.status = fails ? world.start : VIRTIO_GC_OK,
-		.donor = fails ? WORKER : VIRTIO_GC_NO_DONOR,
-		.at = VIRTIO_GC_NONE,
-	};
-	if (starts && world.moving) {
-		world.moving -= world.moving != U32_MAX;
-		out->done.status = DCM_GC_WORKERS_MOVING;
-	}
-}
-
-/* Frozen pages do not move: none may be frozen here. */
-bool dcm_gc_workers_rests(struct dcm_gc_workers *t,
-			  const struct dcm_gc_request *r)
-{
-	(void)t;
-	(void)r;
-	assert_false(world.frozen);
-	if (world.nowhere && world.nowhere != U32_MAX)
-		return !world.nowhere--;
-	return !world.nowhere;
-}
-
-bool dcm_gc_workers_idle(struct dcm_gc_workers *t, int wake)
-{
-	(void)t;
-	(void)wake;
-	return false;
-}
-
-void dcm_gc_workers_reset(struct dcm_gc_workers *t)
-{
-	(void)t;
-}
-
-/* ---- the device ---- */
-
-struct call {
-	bool done;
-	struct virtio_gc_done d;
-};
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t done = PTHREAD_COND_INITIALIZER;
-static struct dcm_gc_host *gc;
-
-static void answered(void *priv, void *token, const void *answer, size_t bytes)
-{
-	struct call *c = token;
-
-	(void)priv;
-	assert_int_equal(bytes, sizeof(c->d));
-	pthread_mutex_lock(&lock);
-	assert_false(c->done);
-	memcpy(&c->d, answer, sizeof(c->d));
-	c->done = true;
-	pthread_cond_broadcast(&done);
-	pthread_mutex_unlock(&lock);
-}
-
-static bool is_done(struct call *c)
-{
-	bool is;
-
-	pthread_mutex_lock(&lock);
-	is = c->done;
-	pthread_mutex_unlock(&lock);
-	return is;
-}
-
-static u32 wait_for(struct call *c)
-{
-	pthread_mutex_lock(&lock);
-	while (!c->done)
-		pthread_cond_wait(&done, &lock);
-	pthread_mutex_unlock(&lock);
-	return le32toh(c->d.status);
-}
-
-struct request {
-	struct virtio_gc_req r;
-	u8 more[REGIONS * sizeof(struct virtio_gc_region)];
-};
-
-static void submit(struct call *c, u16 command, u32 epoch, u16 flags,
-		   const void *more, size_t bytes, u32 count)
-{
-	struct request q = {
-		.r.command = htole16(command),
-		.r.flags = htole16(flags),
-		.r.space = htole32(1),
-		.r.epoch = htole32(epoch),
-		.r.count = htole32(count),
-		.r.tag = htole64(command),
-	};
-
-	assert_true(bytes <= sizeof(q.more));
-	if (bytes)
-		memcpy(q.more, more, bytes);
-	memset(c, 0, sizeof(*c));
-	dcm_gc_host_submit(gc, &q, sizeof(q.r) + bytes, ROOM, c);
-}
-
-static void submit_start(struct call *c, u32 epoch, u16 flags)
-{
-	struct virtio_gc_region list[REGIONS] = { 0 };
-
-	for (u32 i = 0; i < REGIONS; i++) {
-		list[i].region = htole32(i);
-		list[i].top = htole64((i + 1) * REGION);
-	}
-	submit(c, VIRTIO_GC_TRACE_START, epoch, flags, list, sizeof(list),
-	       REGIONS);
-}
-
-static u32 ask(u16 command, u32 epoch)
-{
-	struct virtio_gc_met met = { .max = htole32(1) };
-	bool has = command == VIRTIO_GC_TRACE_MET;
-	struct call c;
-
-	submit(&c, command, epoch, 0, &met, has ? sizeof(met) : 0, 0);
-	return wait_for(&c);
-}
-
-static int up(void **state)
-{
-	const struct dcm_gc_backend backend = {
-		.ops = &backend_ops,
-		.donors = 3,
-		.bytes = REGIONS * REGION,
-		.extent = REGION,
-	};
-	static const struct dcm_gc_host_ops ops = { .answered = answered };
-	const struct virtio_gc_space space = {
-		.bytes = htole64(REGIONS * REGION),
-		.region_bytes = htole64(REGION),
-		.address = htole64(1ull << 40),
-		.ref_bytes = 8,
-		.type_bytes = 4,
-		.type_mask = htole32(0xffff),
-	};
-	struct call c;
-	char err[256];
-
-	(void)state;
-	gc = dcm_gc_host_new(&backend, &ops, NULL, err, sizeof(err));
-	if (!gc)
-		return -1;
-	dcm_gc_host_start(gc, dcm_gc_host_features(gc));
-	world.sync = VIRTIO_GC_OK;
-	world.start = VIRTIO_GC_OK;
-	world.moving = 0;
-	world.nowhere = 0;
-	world.losing = 0;
-	submit(&c, VIRTIO_GC_SPACE_CREATE, 0, 0, &space, sizeof(space), 0);
-	return (int)wait_for(&c);
-}
-
-static int down(void **state)
-{
-	(void)state;
-	stop(false);
-	dcm_gc_host_close(gc);
-	return 0;
-}
-
-/* ---- tests ---- */
+#include "gc_start_world.h"
 
 /* Without the barrier no write is let in until donors have all pages. */
 static void test_stopped_waits(void **state)
@@ -368,6 +29,59 @@ static void test_stopped_waits(void **state)
 	assert_true(world.frozen_when_synced);
 	assert_false(world.frozen);
 	assert_int_equal(world.command, VIRTIO_GC_TRACE_START);
+}
+
+/*
+ * Ranges of references: the regions they lie in are synced first, and no
+ * others; the guest goes on. One that is wrong reaches neither pages nor workers.
+ */
+static void test_ranges_synced(void **state)
+{
+	struct virtio_gc_refs refs[2] = {
+		{ htole64((1ull << 40) + REGION - 16), htole64(4) },
+		{ htole64((1ull << 40) + 3 * REGION), htole64(1) },
+	};
+	struct call c;
+	u32 before;
+
+	(void)state;
+	submit_start(&c, 1, VIRTIO_GC_TRACE_CONCURRENT);
+	assert_int_equal(wait_for(&c), VIRTIO_GC_OK);
+	assert_int_equal(ask(VIRTIO_GC_TRACE_MET, 1), VIRTIO_GC_OK);
+	world.nr_synced = 0;
+	world.synced_bytes = 0;
+	submit(&c, VIRTIO_GC_TRACE_ROOTS, 1, VIRTIO_GC_RANGES, refs,
+	       sizeof(refs), 2);
+	assert_int_equal(wait_for(&c), VIRTIO_GC_OK);
+	/* 0 and 1 at once, and 3 [VGC-D-60] */
+	assert_int_equal(world.nr_synced, 2);
+	assert_int_equal(world.synced_bytes, 3 * REGION);
+	assert_false(world.frozen_when_synced);
+	assert_int_equal(world.command, VIRTIO_GC_TRACE_ROOTS);
+	before = world.nr_commands;
+	refs[1].count = htole64(REGION / 8 + 1);
+	submit(&c, VIRTIO_GC_TRACE_ROOTS, 1, VIRTIO_GC_RANGES, refs,
+	       sizeof(refs), 2);
+	/* [VGC-D-59] */
+	assert_int_equal(wait_for(&c), VIRTIO_GC_INVALID);
+	assert_int_equal(world.nr_synced, 2);
+	assert_int_equal(world.nr_commands, before);
+}
+
+/* A host whose answers are small does not offer large ones. */
+static void test_small_answers(void **state)
+{
+	const u64 bitmaps = 1ull << VIRTIO_GC_F_BITMAPS;
+	struct dcm_gc_host *small;
+
+	(void)state;
+	small = host_new(true);
+	assert_non_null(small);
+	/* [VGC-D-66] */
+	assert_int_equal(dcm_gc_host_features(gc) & bitmaps, bitmaps);
+	assert_int_equal(dcm_gc_host_features(small),
+			 dcm_gc_host_features(gc) & ~bitmaps);
+	dcm_gc_host_close(small);
 }
 
 /* CONCURRENT: TRACE_START waits for nothing, and roots wait for the whole start. */
@@ -397,7 +111,9 @@ static void test_concurrent_does_not_wait(void **state)
 static void starts_late(u32 sync, u32 start, u32 want, u32 donor)
 {
 	static const u16 asks[] = { VIRTIO_GC_TRACE_ROOTS, VIRTIO_GC_TRACE_MET,
-				    VIRTIO_GC_TRACE_FINISH };
+				    VIRTIO_GC_TRACE_FINISH,
+				    VIRTIO_GC_TRACE_STATE,
+				    VIRTIO_GC_TRACE_ASK };
 	static u32 epoch = 10;
 	struct call c;
 
@@ -406,7 +122,7 @@ static void starts_late(u32 sync, u32 start, u32 want, u32 donor)
 	epoch++;
 	submit_start(&c, epoch, VIRTIO_GC_TRACE_CONCURRENT);
 	assert_int_equal(wait_for(&c), VIRTIO_GC_OK);
-	for (u32 i = 0; i < 3; i++) {
+	for (u32 i = 0; i < ARRAY_SIZE(asks); i++) {
 		u32 before;
 
 		submit(&c, VIRTIO_GC_TRACE_ROOTS, epoch, 0, NULL, 0, 0);
@@ -614,6 +330,8 @@ int main(void)
 						down),
 		cmocka_unit_test_setup_teardown(test_lost_page_by_page, up,
 						down),
+		cmocka_unit_test_setup_teardown(test_ranges_synced, up, down),
+		cmocka_unit_test_setup_teardown(test_small_answers, up, down),
 		cmocka_unit_test_setup_teardown(test_reset_meanwhile, up, down),
 	};
 

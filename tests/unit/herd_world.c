@@ -145,6 +145,12 @@ void client_member_relieve(struct client_donor *d, u64 now)
 	(void)now;
 }
 
+void client_member_slab_leave(struct dcm_client_slab *s)
+{
+	(void)s;
+	fail(); /* nobody changes copies here */
+}
+
 void client_data_kill(struct client_donor *d)
 {
 	(void)d;
@@ -186,11 +192,27 @@ void client_slab_attach(struct client_donor *d, u32 extent,
 	(void)m, (void)fd, (void)now;
 	d->load.mine++;
 	/* no real slab: placement only looks whether there is one */
-	assert_null(vm->cur[extent]);
-	vm->cur[extent] = (struct dcm_client_slab *)vm;
+	assert_false(vm->has[extent]);
+	vm->has[extent] = true;
 	vm->on[d->idx]++;
 	vm->attached++;
 	client_place_done(d->client, extent);
+}
+
+u32 client_slab_members(const struct dcm_client *client, u32 extent)
+{
+	const struct herd_vm *vm =
+		(const void *)((const char *)client -
+			       offsetof(struct herd_vm, client));
+
+	return vm->has[extent];
+}
+
+bool client_slab_known(struct client_donor *d, u64 id)
+{
+	(void)d;
+	(void)id;
+	return true;
 }
 
 void client_slab_refuse(struct client_donor *d, u64 id, u64 now)
@@ -364,7 +386,8 @@ void herd_init(u64 seed, u32 nr_donors, u32 nr_vms)
 		client->pending = vm->pending;
 		client->placing = vm->placing;
 		client->starved = vm->starved;
-		client->cur = vm->cur;
+		client->of_extent = vm->of_extent;
+		client->copies = 1;
 		client->donor = calloc(nr_donors, sizeof(*client->donor));
 		assert_non_null(client->donor);
 		pthread_mutex_init(&client->lock, NULL);

@@ -47,7 +47,8 @@ struct herd_line {
 
 /**
  * struct herd_vm - a VM
- * @cur: of each extent: not %NULL: it has a slab
+ * @has: of each extent: it has a slab
+ * @of_extent: of each extent: %NULL, as there are no real slabs
  * @line: to each donor
  * @on: extents on each donor
  * @attached: extents that have a slab
@@ -56,7 +57,8 @@ struct herd_line {
 struct herd_vm {
 	struct dcm_client client;
 	u64 want[1], pending[1], placing[1], starved[1];
-	struct dcm_client_slab *cur[HERD_EXTENTS];
+	bool has[HERD_EXTENTS];
+	struct dcm_client_slab *of_extent[HERD_EXTENTS];
 	struct herd_line line[HERD_DONORS];
 	u32 on[HERD_DONORS];
 	u32 attached;

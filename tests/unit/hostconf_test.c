@@ -20,6 +20,7 @@
 #define GOOD                                                               \
 	"[vm]\nname = web1\nbudget = 256M\nsize=8G ; what it may grow to\n" \
 	"mode=program\nlanes=3\non-loss=sigbus\ndata-encryption=no\n"       \
+	"redundancy=replica:2\n"                                            \
 	"[donor a]\naddress = tcp:127.0.0.1:7000\n"                        \
 	"[donor b.2]\naddress=unix:/run/b.sock\n"                          \
 	"[key]\ntenant=lab\nfile=/etc/k\n"                                 \
@@ -115,6 +116,7 @@ static void test_good(void **state)
 	assert_int_equal(cfg.mode, DCM_MODE_PROGRAM);
 	assert_int_equal(cfg.lanes, 3);
 	assert_int_equal(cfg.on_loss, DCM_ON_LOSS_SIGBUS);
+	assert_int_equal(cfg.redundancy, DCM_REDUNDANCY_REPLICA_2);
 	assert_false(cfg.data_encryption);
 	assert_int_equal(cfg.transport, DCM_TRANSPORT_AUTO);
 	assert_int_equal(cfg.extent, 0);
@@ -132,6 +134,7 @@ static void test_good(void **state)
 			       "address=tcp:h:1\n[key]\nfile=k\n"),
 			 0);
 	assert_int_equal(cfg.mode, DCM_MODE_QEMU);
+	assert_int_equal(cfg.redundancy, DCM_REDUNDANCY_NONE);
 	assert_int_equal(cfg.lanes, 2);
 	assert_true(cfg.data_encryption);
 	assert_int_equal(cfg.size, 64ull << 30);
@@ -310,8 +313,8 @@ static void test_more_donors(void **state)
 	assert_int_equal(cfg.nr_donors, 2);
 	assert_string_equal(cfg.donor[0].address, "tcp:h:1");
 	assert_string_equal(cfg.donor[1].address, "unix:/b");
-	assert_string_equal(cfg.group[0], "");
-	assert_string_equal(cfg.group[1], "rack.2");
+	assert_string_equal(cfg.donor[0].group, "");
+	assert_string_equal(cfg.donor[1].group, "rack.2");
 	assert_int_equal(cfg.drained, 1);
 }
 

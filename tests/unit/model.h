@@ -23,7 +23,7 @@ struct model_vcpu {
 	u64 since;
 };
 
-/* The move of an extent off one of its slabs. */
+/* A drain of one of an extent's slabs; or a fill, without @slab. */
 struct model_move {
 	bool on;
 	u32 extent;
@@ -37,6 +37,7 @@ struct model_world {
 	u32 workers; /* lanes of vCPUs */
 	u32 client; /* the control plane's lane */
 	u32 nv; /* vCPUs */
+	u32 copies; /* slabs that an extent should have */
 	u32 seq_at;
 	u32 hot, hot_len;
 	bool calm;
@@ -44,7 +45,7 @@ struct model_world {
 	struct model_vcpu v[VCPUS_MAX];
 	struct model_move mv;
 	u64 n_ok, n_lost, n_moves, n_pulls, n_slabs_lost, n_kills, n_discards;
-	u64 n_waits, n_budget;
+	u64 n_waits, n_budget, n_fills, n_doubles;
 };
 
 static inline u64 model_random(struct model_world *w, u64 n)
@@ -61,6 +62,8 @@ static inline bool model_one_in(struct model_world *w, u64 n)
 
 /* Do one random thing to donors, slabs, budget, tunables or pages. */
 void model_control(struct model_world *w);
+/* Give an extent a slab more if it has fewer than it should, and fill it. */
+void model_fill_begin(struct model_world *w);
 /* Go on with the move of an extent, if there is one. */
 void model_move_step(struct model_world *w);
 /* Tell the core of slabs that died; it may have to be told several times. */

@@ -2,8 +2,8 @@
 /*
  * model_control.c - the control plane of core_model_test, and the donors' faults
  *
- * It moves extents, pulls them back, loses slabs, and changes budget and
- * tunables, as the client thread, the slab worker and an operator do; it also
+ * It gives extents more slabs and fills these, moves extents, pulls them back,
+ * loses slabs, one or two donors at once, and changes budget and tunables, as the client thread, the slab worker and an operator do; it also
  * discards and syncs pages, and makes donors die, fall silent and come back.
  *
  * It has a lane of its own (@client) for moves and losses. Discards and syncs
@@ -40,12 +40,11 @@ static void lose(struct model_world *w, u32 extent, struct dcm_slab_ref *ref)
 void model_lose_dead(struct model_world *w)
 {
 	struct dcm_vm *vm = w->fb->vm;
-	u32 e;
-	int i;
+	u32 e, i;
 
 	for (e = 0; e < vm->nr_extents; e++) {
-		for (i = 0; i < 2; i++) {
-			struct dcm_slab_ref *ref = vm->extent[e].slab[i];
+		for (i = 0; i < DCM_SLOTS; i++) {
+			struct dcm_slab_ref *ref = vm->extent[e].slot[i].slab;
 
 			if (ref &&
 			    fb_slab_of(w->fb, ref)->state == FH_SLAB_DEAD)
@@ -62,32 +61,71 @@ static bool attach_new(struct model_world *w, u32 extent, s32 not_donor)
 
 	if (!s)
 		return false;
-	s->extent = extent;
-	s->state = FH_SLAB_LIVE;
-	err = dcm_extent_attach(fb->vm, extent, &s->ref);
-	if (err)
-		s->state = FH_SLAB_FREE;
+	err = fb_slab_attach(fb, s, extent);
 	if (err && err != -EBUSY)
 		fb_violation(fb, "dcm_extent_attach: %d", err);
 	return !err;
+}
+
+void model_fill_begin(struct model_world *w)
+{
+	struct dcm_vm *vm = w->fb->vm;
+	u32 e = (u32)model_random(w, vm->nr_extents);
+	u8 open = vm->extent[e].open;
+
+	if (w->mv.on || !open)
+		return;
+	if (hweight16(open) < w->copies &&
+	    !attach_new(w, e, (s32)fb_slab_open(w->fb, e)->donor))
+		return;
+	w->mv = (struct model_move){ .on = true, .extent = e };
 }
 
 static void move_begin(struct model_world *w)
 {
 	struct dcm_vm *vm = w->fb->vm;
 	u32 e = (u32)model_random(w, vm->nr_extents);
-	struct dcm_slab_ref *old = vm->extent[e].slab[vm->extent[e].cur];
+	struct dcm_slab_ref *old = NULL;
+	u32 i, n = 0;
 
-	if (w->mv.on || !old)
+	if (w->mv.on)
 		return;
-	if (vm->extent[e].slab[!vm->extent[e].cur]) {
-		/* the second slab of an earlier, unfinished move */
-		old = vm->extent[e].slab[!vm->extent[e].cur];
-	} else if (!model_one_in(w, 3) &&
-		   !attach_new(w, e, (s32)fb_slab_of(w->fb, old)->donor)) {
-		return;
+	for (i = 0; i < DCM_SLOTS; i++) {
+		struct dcm_slab_ref *ref = vm->extent[e].slot[i].slab;
+
+		if (!ref)
+			continue;
+		/* of two that of an earlier, unfinished move */
+		if (!old || !(vm->extent[e].open >> i & 1))
+			old = ref;
+		n++;
 	}
+	/* a slab that can't be moved may still be taken off */
+	if (!old)
+		return;
+	if (n <= w->copies && !model_one_in(w, 3) &&
+	    !attach_new(w, e, (s32)fb_slab_of(w->fb, old)->donor))
+		return;
 	w->mv = (struct model_move){ .on = true, .extent = e, .slab = old };
+}
+
+static void fill_step(struct model_world *w)
+{
+	struct fake_backend *fb = w->fb;
+	struct model_move *m = &w->mv;
+	int r;
+
+	fb->lane[w->client].in_core = true;
+	fb->filling = m->extent;
+	r = dcm_extent_fill(&fb->vm->lane[w->client], m->extent, &m->cursor);
+	fb->lane[w->client].in_core = false;
+	if (r == -EAGAIN)
+		return;
+	fb->filling = DCM_NIL;
+	m->on = false;
+	if (r)
+		fb_violation(fb, "dcm_extent_fill: %d", r);
+	w->n_fills++;
 }
 
 void model_move_step(struct model_world *w)
@@ -99,8 +137,12 @@ void model_move_step(struct model_world *w)
 
 	if (!m->on)
 		return;
+	if (!m->slab) {
+		fill_step(w);
+		return;
+	}
 	fb->lane[w->client].in_core = true;
-	r = dcm_extent_move(&fb->vm->lane[w->client], m->extent, m->slab,
+	r = dcm_extent_drain(&fb->vm->lane[w->client], m->extent, m->slab,
 			    &m->cursor);
 	fb->lane[w->client].in_core = false;
 	s = fb_slab_of(fb, m->slab);
@@ -128,7 +170,7 @@ void model_move_step(struct model_world *w)
 	case -ENOENT:
 		break;
 	default:
-		fb_violation(fb, "dcm_extent_move: %d", r);
+		fb_violation(fb, "dcm_extent_drain: %d", r);
 	}
 	m->on = false;
 }
@@ -144,6 +186,10 @@ static void donor_event(struct model_world *w)
 		if (model_one_in(w, 4)) {
 			fb_donor_kill(fb, d);
 			w->n_kills++;
+			if (model_one_in(w, 4)) {
+				fb_donor_kill(fb, (d + 1) % fb->cfg.nr_donors);
+				w->n_doubles++;
+			}
 		}
 		break;
 	case 1: /* takes one slab back at once */
@@ -252,6 +298,30 @@ static void sync(struct model_world *w)
 		    1 + model_random(w, 2000));
 }
 
+/* Thin pages get the copies they lack, while slabs may still be found lost. */
+static void fill_all(struct model_world *w)
+{
+	struct fake_backend *fb = w->fb;
+	u32 e, i, round;
+
+	for (e = 0; w->copies > 1 && e < fb->vm->nr_extents; e++) {
+		for (round = 0; w->mv.on; round++) {
+			fb_advance(fb, 500);
+			for (i = 0; i <= w->workers; i++)
+				fb_poll(fb, i);
+			model_move_step(w);
+			model_lose_dead(w);
+			if (round > 100000)
+				fb_violation(fb, "a fill or move never ends");
+			fb_give_slabs(fb, round);
+			if (round % 64 == 63)
+				fb_balance(fb, w->client);
+		}
+		if (fb->vm->extent[e].open && fb->vm->extent[e].thin)
+			w->mv = (struct model_move){ .on = true, .extent = e };
+	}
+}
+
 /* Everybody well again; every move and loss comes to its end. */
 void model_heal(struct model_world *w)
 {
@@ -262,6 +332,7 @@ void model_heal(struct model_world *w)
 	for (i = 0; i < fb->cfg.nr_donors; i++)
 		fb->donor[i] = (struct fb_donor){ 0 };
 	fb->cfg.p_error = 0;
+	fill_all(w);
 	do {
 		fb_advance(fb, 500);
 		for (i = 0; i <= w->workers; i++)
@@ -303,7 +374,10 @@ void model_control(struct model_world *w)
 			sync(w);
 		break;
 	case 8 ... 10:
-		move_begin(w);
+		if (w->copies > 1 && !model_one_in(w, 3))
+			model_fill_begin(w);
+		else
+			move_begin(w);
 		break;
 	case 11 ... 14:
 		if (!w->calm)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/client/slab_worker.c kvm-dcm/client/loss.c */
+/* links: kvm-dcm/client/slab_worker.c kvm-dcm/client/loss.c kvm-dcm/client/risk.c */
 /*
  * slab_worker_test.c - slabs come and go: attached once, moved, lost, given back
  *
@@ -38,7 +38,9 @@ static u32 nr_fakes;
 static char line[LINES][300];
 static u32 lines;
 static u32 wakes;
-static int attach_is, move_is;
+static int attach_is, move_is, fill_is;
+static u32 fills; /* calls since setup() */
+static u32 thin_extent; /* EXTENTS: none */
 static s64 lose_is;
 static bool held_is;
 static u32 slabs_of[EXTENTS]; /* of each extent, that the pager has */
@@ -136,6 +138,24 @@ static int pager_move(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 	return move_is;
 }
 
+static int pager_fill(struct dcm_slab_worker *w, struct dcm_slab_record *r)
+{
+	(void)w;
+	assert_true(fake_slab_of(r)->has);
+	assert_false(held_is);
+	fills++;
+	if (!fill_is && r->extent == thin_extent)
+		thin_extent = EXTENTS;
+	return fill_is;
+}
+
+static bool pager_thin(struct dcm_slab_worker *w, u32 extent)
+{
+	(void)w;
+	assert_true(slabs_of[extent] > 0);
+	return extent == thin_extent;
+}
+
 static s64 pager_lose(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 {
 	(void)w;
@@ -161,12 +181,16 @@ static int setup(void **state)
 		.attach = pager_attach,
 		.held = pager_held,
 		.move = pager_move,
+		.fill = pager_fill,
+		.thin = pager_thin,
 		.lose = pager_lose,
 	};
 	memset(&worker, 0, sizeof(worker));
 	memset(slabs_of, 0, sizeof(slabs_of));
 	nr_fakes = lines = wakes = 0;
-	attach_is = move_is = 0;
+	attach_is = move_is = fill_is = 0;
+	fills = 0;
+	thin_extent = EXTENTS;
 	lose_is = 0;
 	held_is = false;
 	return dcm_slab_worker_init(&worker, &ops, "VM test", "block", EXTENTS);
@@ -439,6 +463,110 @@ static void test_starved_is_said_once(void **state)
 		strstr(line[0], "VM test: no donor has a slab for extent 3"));
 }
 
+static void test_a_second_slab_is_filled(void **state)
+{
+	struct fake_slab *a = fake_slab_lend(3, 0), *b;
+
+	(void)state;
+	rounds();
+	assert_int_equal(fills, 0);
+	fill_is = -EAGAIN;
+	b = fake_slab_lend(3, 1);
+	assert_int_equal(dcm_slab_worker_round(&worker), 0);
+	assert_int_equal(dcm_slab_worker_round(&worker), 0);
+	assert_true(a->has && b->has);
+	assert_int_equal(worker.nr_filling, 1);
+	assert_int_equal(fills, 1);
+	/* there is no hurry */
+	fill_is = 20;
+	assert_in_range(dcm_slab_worker_round(&worker), 1, 20);
+	assert_int_equal(worker.nr_filling, 1);
+	assert_int_equal(fills, 2);
+	fill_is = 0;
+	rounds();
+	assert_int_equal(worker.nr_filling, 0);
+	assert_int_equal(fills, 3);
+}
+
+/*
+ * A donor asks for a slab while a GC worker changes it: a copy of its pages made
+ * then would be out of date afterwards.
+ */
+static void test_no_copy_of_what_a_gc_worker_changes(void **state)
+{
+	struct fake_slab *old = fake_slab_lend(9, 0), *l;
+	u32 i;
+
+	(void)state;
+	rounds();
+	held_is = true;
+	dcm_slab_worker_evict(&worker, &old->slab);
+	l = fake_slab_lend(9, 1);
+	for (i = 0; i < 5; i++)
+		assert_true(dcm_slab_worker_round(&worker) >= 0);
+	assert_true(l->has && old->has);
+	assert_int_equal(fills, 0);
+	assert_false(where_is(old) || where_is(l));
+	held_is = false;
+	rounds();
+	assert_true(fills > 0 && !old->has && old->released == 1);
+	assert_true(where_is(l));
+}
+
+/* The slab that is being filled is lost: another of its extent goes on. */
+static void test_a_fill_that_was_begun_is_not_left(void **state)
+{
+	struct fake_slab *l[3];
+	u32 i;
+
+	(void)state;
+	for (i = 0; i < 2; i++)
+		l[i] = fake_slab_lend(3, 0);
+	rounds();
+	assert_int_equal(fills, 1);
+	fill_is = -EAGAIN;
+	thin_extent = 3;
+	worker.looked_ns = 0;
+	assert_int_equal(dcm_slab_worker_round(&worker), 0);
+	assert_int_equal(fills, 2);
+	assert_int_equal(worker.nr_filling, 1);
+	/* the newest was found thin */
+	lose(l[1]);
+	while (!l[1]->released)
+		usleep((useconds_t)max(dcm_slab_worker_round(&worker), 0) *
+		       1000);
+	l[2] = fake_slab_lend(3, 1);
+	fill_is = 0;
+	rounds();
+	assert_true(l[0]->has && l[2]->has);
+	assert_int_equal(worker.nr_filling, 0);
+	assert_int_equal(thin_extent, EXTENTS);
+}
+
+/* A donor was away for a while: what it has missed is found, once. */
+static void test_thin_extents_are_found(void **state)
+{
+	u32 before;
+
+	(void)state;
+	fake_slab_lend(3, 0);
+	fake_slab_lend(3, 1);
+	fake_slab_lend(4, 0);
+	rounds();
+	before = fills;
+	thin_extent = 3;
+	rounds();
+	assert_int_equal(fills, before);
+	worker.looked_ns = 0;
+	rounds();
+	assert_int_equal(fills, before + 1);
+	/* of one slab nothing can be filled */
+	thin_extent = 4;
+	worker.looked_ns = 0;
+	rounds();
+	assert_int_equal(fills, before + 1);
+}
+
 /* ---- threads ---- */
 
 static bool over;
@@ -521,6 +649,10 @@ int main(void)
 		TEST(test_a_line_for_each_lost_donor),
 		TEST(test_taken_over),
 		TEST(test_starved_is_said_once),
+		TEST(test_a_second_slab_is_filled),
+		TEST(test_no_copy_of_what_a_gc_worker_changes),
+		TEST(test_a_fill_that_was_begun_is_not_left),
+		TEST(test_thin_extents_are_found),
 		TEST(test_threads_cross),
 #undef TEST
 	};

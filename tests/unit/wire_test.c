@@ -41,6 +41,8 @@ static const struct {
 	{ 20, 8, HOST, CONTROL, false },
 	{ 21, 8, HOST, CONTROL, false },
 	{ 22, 48, DONOR, CONTROL, false },
+	{ 23, 8, HOST, CONTROL, false },
+	{ 24, 32, DONOR, CONTROL, false },
 	{ 32, 8, DONOR, CONTROL, false },
 	{ 33, 16, HOST, CONTROL, false },
 	{ 34, 8, DONOR, CONTROL, false },
@@ -100,6 +102,9 @@ static struct dcm_wire_msg sample(u16 type)
 		break;
 	case DCM_MSG_MR_INFO:
 		m.mr_info.transport = 1u << rng() % 3;
+		break;
+	case DCM_MSG_SLAB_IS:
+		m.slab_is.slab |= 1;
 		break;
 	case DCM_MSG_ASK_TICKET:
 		m.ask_ticket.lane |= 1;
@@ -388,6 +393,16 @@ static void test_refusals(void **state)
 	p[16 + 42] = 0;
 	p[16 + 40] = p[16 + 41] = 0;
 	assert_int_equal(decode(p, len, CONTROL, DONOR), DCM_WIRE_E_VALUE);
+	free(p);
+
+	/* there is no slab, and there are more */
+	m = sample(DCM_MSG_SLAB_IS);
+	m.slab_is.slab = 0;
+	m.slab_is.flags |= DCM_SLAB_IS_MORE;
+	p = bytes_of(&m, &len);
+	assert_int_equal(decode(p, len, CONTROL, DONOR), DCM_WIRE_E_VALUE);
+	p[16 + 28] &= 0xfe;
+	assert_int_equal(decode(p, len, CONTROL, DONOR), DCM_WIRE_OK);
 	free(p);
 }
 

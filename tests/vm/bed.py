@@ -19,7 +19,6 @@ import contextlib
 import itertools
 import json
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -32,7 +31,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tests.guest.vmharness import (
     TOP,
@@ -45,35 +44,12 @@ from tests.guest.vmharness import (
     get_image,
 )
 from tests.vm.channel import Channel
+from tests.vm.emulator import FIRST_KVM_CPU, WITHOUT, wrong_clock
+from tests.vm.job import Command, CommandTimeout, Job, Ran
 
 PAYLOAD = Path(__file__).resolve().parent / "payload"
-Command = str | Sequence[str]
-
-# What QEMU's emulated processor has, but L1 shall not see. For cmpxchg16b see vmharness.py. la57
-# only makes each emulated walk of the page tables longer. The rest: what KVM makes of this
-# processor's XSAVE for L2 is inconsistent (a warning at L2's boot), and all of these need XSAVE.
-WITHOUT = ("cx16", "la57", "xsave", "avx", "avx2", "f16c", "fma", "vaes", "vpclmulqdq")
-# Where KVM may run in L1: on any processor but the first. Whenever one of them restores its FPU
-# (every change of task), QEMU clears a flag of the *first* processor's, unlocked: "hflags2 &=
-# ~IGNNE" (cpu_clear_ignne(); 7.2, and newer ones). That word also holds what VMRUN, #VMEXIT, CLGI
-# and STGI change on the first processor, and such a change is lost now and then. GIF stays clear:
-# it halts for good, deaf to interrupts and NMIs. Nested paging stays on: L2 dies, or L1 panics.
-# A processor that runs no guest has nothing to lose there.
-FIRST_KVM_CPU = 1
 # Bits of /proc/sys/kernel/tainted that tell of something that went wrong.
 TAINTS = {4: "machine check", 5: "bad page", 7: "oops", 9: "warning", 14: "soft lockup"}
-
-
-class CommandTimeout(GuestError):
-    """A command took too long and was ended; what it said is in the message."""
-
-
-class Ran(NamedTuple):
-    """What came of a command."""
-
-    rc: int
-    stdout: str
-    stderr: str
 
 
 @dataclass(frozen=True)
@@ -99,93 +75,6 @@ def vm_image() -> Image:
         raise GuestError("scripts/vm-image failed; its message is above")
     folder = Path(done.stdout.strip())
     return Image(folder, json.loads((folder / "manifest.json").read_text()))
-
-
-class Job:
-    """A command in L1 that goes on; asked like subprocess.Popen."""
-
-    def __init__(self, channel: Channel, number: int, pid: int, command: Command) -> None:
-        self.command = command
-        self.pid = pid
-        self.returncode: int | None = None
-        self._channel = channel
-        self._number = number
-
-    def poll(self) -> int | None:
-        return self._wait(0)
-
-    def wait(self, timeout: float | None = None) -> int:
-        limit = 3600.0 if timeout is None else timeout
-        status = self._wait(limit)
-        if status is None:
-            raise subprocess.TimeoutExpired(str(self.command), limit)
-        return status
-
-    def _wait(self, timeout: float) -> int | None:
-        if self.returncode is None:
-            reply, _ = self._channel.ask("wait", timeout + 30, job=self._number, timeout=timeout)
-            self.returncode = reply["status"]
-        return self.returncode
-
-    def signal(self, number: int) -> None:
-        """To the process and all that it started (but for new sessions)."""
-        self._channel.ask("signal", 30, job=self._number, signal=number)
-
-    def end(self, timeout: float = 10) -> int:
-        """End it and all that it started, the polite way first; its status."""
-        if self.poll() is None:
-            self.signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.wait(timeout)
-        self._channel.ask("kill", 30, job=self._number)
-        return self.wait(1)
-
-    def output(self) -> Ran:
-        """What it has said so far; rc is -1 while it runs."""
-        reply, data = self._channel.ask("output", 60, job=self._number)
-        status = self.poll()
-        return _ran(-1 if status is None else status, reply["out"], data)
-
-
-def _ran(status: int, out: int, data: bytes) -> Ran:
-    return Ran(status, data[:out].decode(errors="replace"), data[out:].decode(errors="replace"))
-
-
-# An interrupt's entry, not begun, with interrupts off (bit 9 of EFLAGS).
-TWICE = re.compile(
-    r"RIP: 0010:asm_(?:sysvec|common)_\w+\+0x0/.*\n(?:.*\bCode: .*\n)?"
-    r".*\bRSP: .* EFLAGS: ([0-9a-f]{8})"
-)
-GHOST = re.compile(r"Oops: int3.*?\bCode: (?:[0-9a-f]{2} )*?([0-9a-f]{2}) <[0-9a-f]{2}>", re.S)
-
-
-def ghost_breakpoint(console: str) -> bool:
-    """Has a kernel died of a breakpoint where its code, which it shows, has none?
-
-    The emulator's: it went on with what it had made of code that the kernel has changed since.
-    """
-    found = GHOST.search(console)
-    return found is not None and found[1] != "cc"
-
-
-def wrong_clock(console: str) -> bool:
-    """Does a kernel take its processor's TSC for one of another frequency?
-
-    A busy host lets the emulated PIT lag while the kernel counts TSC ticks against it. Its clocks
-    then run many times too fast: it sees lockups, and times out, where nothing has stopped.
-    """
-    return "tsc: PIT calibration deviates from" in console
-
-
-def interrupted_twice(console: str) -> bool:
-    """Was a kernel interrupted where it had just been, and takes no interrupts?
-
-    The emulator's: it keeps the vector of an interrupt that KVM has injected, and delivers it once
-    more if it stops before L2's next exit (docs/testing.md). Only the first trace counts: what a
-    kernel says that has died of something else proves nothing.
-    """
-    first = console.partition("---[ end trace")[0]
-    return any(not int(flags, 16) & 0x200 for flags in TWICE.findall(first))
 
 
 class Bed(Machine):
@@ -268,7 +157,15 @@ class Bed(Machine):
 
     def start(self, timeout: float = 180.0, shell: bool = False) -> None:
         """Start it and wait for the agent; `shell` puts one on this terminal."""
-        self._boot(timeout, shell)
+        try:
+            self._boot(timeout, shell)
+        except GuestGone:
+            if not self._emulator_crashed():
+                raise
+            # docs/testing.md
+            print(f"bed: {self._why_gone()}; it boots again", file=sys.stderr)
+            self._stop()
+            self._boot(timeout, shell)
         if wrong_clock(self.console()):  # docs/testing.md
             print("bed: L1 took its clock for another; it boots again", file=sys.stderr)
             self._stop()
@@ -297,6 +194,14 @@ class Bed(Machine):
         self.boot_seconds = time.monotonic() - started
         if self.spec.kernel is None and hello["kernel"] != self.image.kernel:
             raise GuestError(f"L1 runs {hello['kernel']}, not {self.image.kernel}")
+
+    def _emulator_crashed(self) -> bool:
+        """Did QEMU, a stock one, die of its own fault?"""
+        if self._proc is None:
+            return False
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._proc.wait(10)
+        return self._proc.returncode == -signal.SIGSEGV
 
     def _write_initrd(self) -> None:
         """The image's, and after it one with what is ours; the kernel unpacks both."""
@@ -406,7 +311,7 @@ class Bed(Machine):
             timeout=timeout,
         )
         if reply["status"] is not None and "stuck" not in reply:
-            return _ran(reply["status"], reply["out"], data)
+            return Ran.of(reply["status"], reply["out"], data)
         said = data.decode(errors="replace")[-1000:]
         stuck = f"; could not be ended: {reply['stuck']}" if reply["stuck"] else ""
         were = f"; its processes were in:\n{reply['were']}" if reply["were"] else ""

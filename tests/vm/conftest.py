@@ -18,13 +18,14 @@ from typing import Any
 import pytest
 from _pytest.runner import runtestprotocol
 
+from tests.framework.failed import FAILED
 from tests.framework.paths import BUILD
 from tests.vm import debug
-from tests.vm.bed import Bed, Spec, ghost_breakpoint, interrupted_twice
+from tests.vm.bed import Bed, Spec
+from tests.vm.emulator import ghost_breakpoint, interrupted_twice
 
 LOGS = BUILD / "test" / "vm"
 NewBed = Callable[..., Bed]
-FAILED = pytest.StashKey[bool]()
 GHOST = pytest.StashKey[bool]()
 
 
@@ -40,7 +41,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """Why a test failed is told at once: all of them can take an hour."""
     outcome: Any = yield
     report = outcome.get_result()
-    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
     reporter = item.config.pluginmanager.get_plugin("terminalreporter")
     if report.failed and reporter is not None:
         reporter.write_line(f"\n{item.name}, {report.when}: {report.longreprtext}", red=True)

@@ -30,7 +30,8 @@ PATIENCE = 5 if TREE else 1
 # So is the silence after which donors, hosts and links give each other up, as a program may not run
 # for that long there; and the longest time that a GC command may take.
 LIMITS = (
-    f"-DDCM_WIRE_SILENCE_MS={5000 * PATIENCE}u -DDCM_GC_DEADLINE_MAX_MS={10000 * PATIENCE}u"
+    f"-DDCM_WIRE_SILENCE_MS={5000 * PATIENCE}u -DDCM_GC_DEADLINE_MAX_MS={10000 * PATIENCE}u "
+    f"-DDCM_CLIENT_LATE_MS={100 * PATIENCE}u"
     if TREE
     else ""
 )

@@ -19,7 +19,8 @@ from types import TracebackType
 
 from tests.guest import workload
 from tests.guest.vmharness import Accel, Guest, GuestError
-from tests.vm.bed import Bed, Job
+from tests.vm.bed import Bed
+from tests.vm.job import Job
 
 _numbers = itertools.count(1)
 

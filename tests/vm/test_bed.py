@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,14 +16,9 @@ import pytest
 
 from tests.guest import workload
 from tests.guest.vmharness import TOP, GuestError, GuestGone
-from tests.vm.bed import (
-    Bed,
-    CommandTimeout,
-    Spec,
-    ghost_breakpoint,
-    interrupted_twice,
-    wrong_clock,
-)
+from tests.vm.bed import Bed, Spec
+from tests.vm.emulator import ghost_breakpoint, interrupted_twice, wrong_clock
+from tests.vm.job import CommandTimeout
 from tests.vm.conftest import LOGS, NewBed
 from tests.vm.kmod import build_module, kernel_root
 from tests.vm.l2 import L2
@@ -96,6 +92,33 @@ def test_an_l1_whose_clock_is_wrong_is_not_used(tmp_path: Path) -> None:
     finally:
         bed.close()
     assert bed.closed and not bed.running()
+
+
+def test_an_l1_whose_emulator_crashes_at_its_boot(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing of a test is in it yet: it boots once more. One that is ended is not."""
+    for number in (signal.SIGSEGV, signal.SIGKILL):
+        bed = Bed(Spec(512, 1, kvm=False, guest=False), keep=tmp_path / str(int(number)))
+
+        def crash(bed: Bed = bed, number: int = number) -> None:
+            while not bed.running() or not bed.console_path.exists():
+                time.sleep(0.05)
+            os.kill(bed.pid, number)
+
+        killer = threading.Thread(target=crash)
+        killer.start()
+        try:
+            if number == signal.SIGKILL:
+                with pytest.raises(GuestGone):
+                    bed.start()
+                continue
+            bed.start()
+            assert "ended with status -11" in capsys.readouterr().err
+            assert bed.must("echo there") == "there\n"
+        finally:
+            killer.join()
+            bed.close()
 
 
 TRACE = """\
@@ -267,7 +290,6 @@ def test_an_l1_ends_with_whoever_started_it(number: signal.Signals, short_tmp: P
         cwd=TOP,
         env={**os.environ, "TMPDIR": str(short_tmp), "PYTHONPATH": str(TOP)},
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
         text=True,
     )
     with owner:

@@ -19,7 +19,7 @@ import pytest
 
 from tests.framework.paths import BUILD
 from tests.vm import debug
-from tests.vm.bed import Job
+from tests.vm.job import Job
 from tests.vm.conftest import NewBed, seed
 from tests.vm.test_hostd import LONG, MOUNT, Host, slow, until
 

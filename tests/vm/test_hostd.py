@@ -24,7 +24,8 @@ import pytest
 from tests.framework.donor import new_key
 from tests.framework.paths import BUILD, TOP
 from tests.vm import debug
-from tests.vm.bed import Bed, Job
+from tests.vm.bed import Bed
+from tests.vm.job import Job
 from tests.vm.conftest import NewBed, seed
 from tests.vm.rdma import ADDRESS, rxe
 
@@ -130,6 +131,9 @@ class Host:
         capacity: str = "128M",
         jitter: str = "",
         patience: str = "60s",
+        names: str = "near next",
+        settings: str = "",
+        tunables: str = "",
     ) -> None:
         self.bed, self.kind = bed, kind
         debug.at_work(bed)
@@ -146,10 +150,12 @@ class Host:
         bed.must(["mkdir", "-p", MOUNT])
         options = f"extent={slab},budget={budget},on-loss=sigbus"
         bed.must(["mount", "-t", "dcmfs", "-o", options, "dcm", MOUNT])
-        ports = {"near": 9100, "next": 9200}
-        self.donors = [Donor(bed, name, port, capacity, slab, kind) for name, port in ports.items()]
-        config = f"[host]\nmount = {MOUNT}\npatience = {patience}\n{KINDS[kind][1]}"
-        config += f"[key]\nfile = {RUN}/keys\n"
+        self.donors = [
+            Donor(bed, name, 9100 + 100 * i, capacity, slab, kind)
+            for i, name in enumerate(names.split())
+        ]
+        config = f"[host]\nmount = {MOUNT}\npatience = {patience}\n{settings}{KINDS[kind][1]}"
+        config += f"[key]\nfile = {RUN}/keys\n[tunables]\n{tunables}"
         for donor in self.donors:
             config += f"[donor {donor.name}]\naddress = {donor.address}\n"
         self.config = bed.put(config.encode(), f"{RUN}/hostd.conf", 0o600)

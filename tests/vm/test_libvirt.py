@@ -22,7 +22,8 @@ from tests.framework.donor import new_key
 from tests.framework.paths import BUILD, TOP
 from tests.guest import workload
 from tests.guest.vmharness import GuestError
-from tests.vm.bed import Bed, Job, Ran
+from tests.vm.bed import Bed
+from tests.vm.job import Job, Ran
 from tests.vm.conftest import LOGS, NewBed
 from tests.vm.l2 import L2
 from tests.vm.test_hostd import MIB, MOUNT, Donor, Host, until
@@ -363,6 +364,13 @@ def work(guest: Domain, job: workload.Job) -> None:
     print(f"{job.name}: done ({ran.seconds:.0f} s)", flush=True)
 
 
+def is_copied(v: Libvirt) -> bool:
+    """Each page that is not here is on two donors."""
+    file = v.host.files()[record(v)["file"]]
+    assert file["copies"] == 2
+    return not (file["exposed_bytes"] or file["filling"] or file["wanted"])
+
+
 def works(v: Libvirt, guest: Domain, lent: int, donors: list[str]) -> None:
     """Booted under KVM with 96 MiB here, it holds 90 that it will know again."""
     guest.wait_shell(600)
@@ -394,6 +402,16 @@ def test_a_domain_on_donors(libvirt: Libvirt) -> None:
         # Another budget, now and for the next start.
         assert "budget 64M" in v.must("dcmctl", "vm", "budget", NAME, "64M")
         until(lambda: listed(v)["direct_bytes"] <= 64 * MIB, v.log)
+        # Copies of its memory, which a donor's death then does not take.
+        said = v.must("dcmctl", "vm", "redundancy", NAME, "replica:2")
+        assert said.startswith(f"{NAME}: redundancy replica:2; "), said
+        assert 'redundancy="replica:2"' in v.must("virsh", "dumpxml", "--inactive", NAME)
+        time.sleep(3)  # dcm-hostd looks once a second
+        until(lambda: is_copied(v), v.log)
+        said = v.must("dcmctl", "vm", "redundancy", NAME)
+        assert "nothing has fewer copies; at most " in said and "if near and next die" in said
+        v.host.donors[0].job.signal(signal.SIGKILL)
+        until(lambda: v.host.said("donor near .* is lost"), v.log)
         work(guest, workload.held(90))
         assert v.host.counter("FETCHED_PAGES") > 3000
         assert v.host.counter("LOST_PAGES") == v.host.counter("ILLEGAL") == 0

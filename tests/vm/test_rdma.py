@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from tests.framework.paths import BUILD, TOP
-from tests.vm.bed import Bed, Job
+from tests.vm.bed import Bed
+from tests.vm.job import Job
 from tests.vm.conftest import NewBed
 from tests.vm.rdma import ADDRESS, rxe
 

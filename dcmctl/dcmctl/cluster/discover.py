@@ -189,7 +189,7 @@ def _tell_vm(vm: vmsock.Vm, donors: list[Donor], gone: set[tuple[str, str]]) -> 
     for d in donors:
         state = have.get((d.name, str(d.address)))
         if state is None or ((d.name, str(d.address)) in gone and state == "draining"):
-            tell("add", d.name, str(d.address))
+            tell("add", d.name, str(d.address), d.group or "")
     return wrong
 
 

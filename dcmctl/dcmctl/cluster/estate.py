@@ -18,6 +18,7 @@ from typing import Any
 
 from dcmctl.lib.address import Donor as Configured
 from dcmctl.lib.errors import DcmError, reason
+from dcmctl.lib.units import format_size
 from dcmctl.libvirt import record
 from dcmctl.pager import dcmfs, hostd, settings, vmsock
 from dcmctl.pager.status import LATENCIES, DonorStatus, Fields, Latency, Status
@@ -40,6 +41,7 @@ class Use:
     rtt_ns: int
     why: str
     silent_ms: int = 0
+    alone_bytes: int = 0  # at most so much of the VM is lost if only this donor dies
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,13 @@ class Machine:
     counters: dict[str, int] | None  # by the core's names; None if they can't be read
     latency: dict[str, Latency] | None  # of "fault", "fetch" and "writeback"; None as above
     error: str
+    copies: int = 1  # slabs that an extent is to have, each on another donor
+    exposed_bytes: int = 0  # with copies: of extents that have fewer, or not all pages in each
+
+    @property
+    def unprotected_bytes(self) -> int:
+        """Memory that is lost if the one donor that has it dies."""
+        return self.exposed_bytes if self.copies > 1 else self.lent_bytes
 
 
 @dataclass(frozen=True)
@@ -111,6 +120,25 @@ class Estate:
         return next((v for v in self.vms if v.name == name), None)
 
 
+def would_expose(seen: Estate, name: str) -> list[str]:
+    """Which VMs will have fewer copies of their memory without a donor, and why, a line each."""
+    found: list[str] = []
+    for vm in seen.vms:
+        size = sum(use.bytes for use in vm.uses if use.donor == name)
+        if vm.copies < 2 or not size:
+            continue
+        others = {use.donor for use in vm.uses if use.donor != name and use.state == "up"}
+        room = sum(d.free_bytes or 0 for d in seen.donors if d.name in others)
+        if len(others) < vm.copies:
+            why = f"it is to be on {vm.copies} donors, and {len(others)} others are up"
+        elif room < size:
+            why = f"other donors have room for {format_size(room)}"
+        else:
+            continue
+        found.append(f"VM {vm.name}: {format_size(size)} will have fewer copies: {why}")
+    return found
+
+
 # ---- VMs ----
 
 
@@ -125,6 +153,7 @@ def _use(vm: str, d: DonorStatus | hostd.HostDonor, slab_bytes: int) -> Use:
         rtt_ns=d.rtt_ns,
         why=d.trouble or d.why,
         silent_ms=d.silent_ms,
+        alone_bytes=d.alone_bytes,
     )
 
 
@@ -164,6 +193,8 @@ def _user_vm(vm: vmsock.Vm) -> tuple[Machine, Status | None]:
                 "writeback": status.writeback_latency,
             },
             error="",
+            copies=status.copies,
+            exposed_bytes=status.exposed_bytes,
         ),
         status,
     )
@@ -236,6 +267,8 @@ def _kernel_vm(file: hostd.HostFile, names: dict[str, str]) -> Machine:
         counters=counters,
         latency=latency,
         error=why,
+        copies=file.copies,
+        exposed_bytes=file.exposed_bytes,
     )
 
 

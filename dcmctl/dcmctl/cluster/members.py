@@ -197,7 +197,7 @@ def cmd_add(args: Args) -> int:
         _change(new, lambda text: confedit.added(text, donor), lambda d: d)
     if again:
         _undrain(again, name, False)
-    reached = _tell(("add", name, address), None)
+    reached = _tell(("add", name, address, group or ""), None)
     _reread(
         reached,
         lambda f: f.choice or any(d.name == name and d.state != "draining" for d in f.donors),
@@ -252,6 +252,15 @@ def _wait(args: Args, name: str, gone: bool) -> tuple[int, int]:
         time.sleep(LOOK_S)
 
 
+def _warn(args: Args, name: str) -> None:
+    """Say what will be exposed without this donor, before anything is done."""
+    from dcmctl.cluster import estate
+
+    if not args.json:
+        for line in estate.would_expose(estate.look(ask_donors=False), name):
+            print(line, flush=True)
+
+
 def _known(args: Args, name: str) -> list[Path]:
     """Configurations with this donor; DcmError if neither they nor a VM has it."""
     paths = [] if args.no_config else _configs(args)
@@ -303,6 +312,8 @@ def begin_drain(args: Args, name: str, drain: bool) -> Reached:
 
 def cmd_drain(args: Args) -> int:
     name = check_name(args.name, "donor name")
+    if not args.undo:
+        _warn(args, name)
     reached = begin_drain(args, name, not args.undo)
     if args.undo:
         return _end(args, reached, {"name": name}, f"{name}: in use again")
@@ -315,6 +326,7 @@ def cmd_remove(args: Args) -> int:
     for path in own:
         if len(settings.load_any(path).donors) == 1 and settings.donors_file(path) is None:
             raise DcmError(f"donor {name} is the only one in {path}: add another one first")
+    _warn(args, name)
     if own:
         _change(
             own,

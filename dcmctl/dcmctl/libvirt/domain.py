@@ -28,7 +28,7 @@ from dcmctl.lib.address import NAME, Donor
 from dcmctl.lib.errors import DcmError, printable
 from dcmctl.lib.units import PAGE, SIZE_MAX, exact_size, format_size, parse_size
 from dcmctl.libvirt.xmltree import Edit, Element, parse
-from dcmctl.pager.settings import BUDGET_MIN, DONORS_MAX
+from dcmctl.pager.settings import BUDGET_MIN, DONORS_MAX, REDUNDANCY
 
 NAMESPACE = "urn:kvm-dcm:domain:1"
 PREFIX = "dcm"
@@ -70,6 +70,7 @@ class Memory:
     groups: tuple[str, ...] = ()  # whose donors it may use too; one of each up at its start
     pager: str = "kernel"
     emulator: str = ""  # <emulator> before enable(); "": there was none
+    redundancy: str = ""  # on how many donors each page is; "": what the configuration says
 
     @property
     def chosen(self) -> tuple[str, ...]:
@@ -80,6 +81,8 @@ class Memory:
         """The element as lines; the first one is not indented."""
         open_tag = f"<{PREFIX}:memory xmlns:{PREFIX}={quoteattr(NAMESPACE)}"
         open_tag += f" direct={quoteattr(exact_size(self.direct))}"
+        if self.redundancy:
+            open_tag += f" redundancy={quoteattr(self.redundancy)}"
         if self.pager != "kernel":
             open_tag += f" pager={quoteattr(self.pager)}"
         if self.added:
@@ -141,9 +144,11 @@ def read_memory(element: Element) -> Memory:
     size = parse_size(direct, "direct") if len(direct) < 16 else SIZE_MAX + 1
     if size > SIZE_MAX or size < BUDGET_MIN or size % PAGE:
         raise _bad(f"direct='{direct}' is not at least 1M, whole pages and credible")
-    redundancy = given.pop("redundancy", "none")
-    if redundancy != "none":
-        raise _bad(f"redundancy='{printable(redundancy, 40)}' is not supported yet: only 'none' is")
+    redundancy = given.pop("redundancy", "")
+    if redundancy not in REDUNDANCY and "redundancy" in element.attributes:
+        raise _bad(
+            f"redundancy='{printable(redundancy, 40)}' is not one of {', '.join(REDUNDANCY)}"
+        )
     added = given.pop("added", "")
     if added not in _ADDED or ("added" in element.attributes and not added):
         raise _bad(f"added='{printable(added, 40)}' was not written by dcmctl")
@@ -175,7 +180,8 @@ def read_memory(element: Element) -> Memory:
             raise _bad(f"has more than {DONORS_MAX} {what}s")
     if (element.text + "".join(child.text for child in element.children)).strip():
         raise _bad("may have no text in it")
-    return Memory(size, tuple(named[DONOR]), _ADDED[added], tuple(named[GROUP]), pager, emulator)
+    donors, groups = tuple(named[DONOR]), tuple(named[GROUP])
+    return Memory(size, donors, _ADDED[added], groups, pager, emulator, redundancy)
 
 
 def _element(root: Element) -> Element | None:
@@ -356,11 +362,13 @@ def enable(
     kinds: tuple[str, ...] = QEMU,
     groups: tuple[str, ...] | None = None,
     emulator: str = "",
+    redundancy: str | None = None,
 ) -> bytes:
     """The domain's XML with its memory on donors.
 
     `donors`, `groups`: the donors it may use; both None: those it names already.
     `emulator`: the path of dcm-qemu, for libdcm; "": the kernel pager.
+    `redundancy`: on how many donors each page is; None: what it says already.
     """
     pager = "user" if emulator else "kernel"
     root = read_domain(data)
@@ -388,7 +396,9 @@ def enable(
         earlier = had.emulator if had is not None else ""
     if earlier and not _EMULATOR.fullmatch(earlier):
         raise DomainError(f"{name_of(root)}: its <emulator> is '{printable(earlier, 100)}'")
-    memory = Memory(direct, donors or (), added, groups or (), pager, earlier)
+    if redundancy is None:
+        redundancy = had.redundancy if had is not None else ""
+    memory = Memory(direct, donors or (), added, groups or (), pager, earlier, redundancy)
 
     edit = Edit(data)
     if before is not None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from dcmctl.lib.units import format_size
 from dcmctl.libvirt.domain import Memory
 from dcmctl.pager import hostd
-from dcmctl.pager.hostd import HostFile
+from dcmctl.pager.hostd import HostDonor, HostFile
 
 HOSTD_CONF = Path("/etc/kvm-dcm/hostd.conf")
 
@@ -25,6 +25,11 @@ def _others(files: list[HostFile], mine: HostFile) -> int:
         for file in files
         if file.path != mine.path and donors & {donor.name for donor in file.donors}
     )
+
+
+def _apart(file: HostFile, up: list[HostDonor]) -> int:
+    """Slabs that these donors have for the file: of each extent a donor gives one at most."""
+    return sum(min(donor.slabs_free, max(0, file.extents - donor.slabs)) for donor in up)
 
 
 def shortage(
@@ -51,8 +56,9 @@ def shortage(
     if not file.donors:
         return f"there are no donors: add some to {conf}"
     promised = _others(files, file)
-    free = sum(donor.slabs_free for donor in file.donors if donor.state == "up")
-    if free - promised >= file.outstanding:
+    up = [donor for donor in file.donors if donor.state == "up"]
+    free = sum(donor.slabs_free for donor in up)
+    if free - promised >= file.outstanding and _apart(file, up) >= file.outstanding:
         return None
     each = []
     for donor in file.donors:
@@ -65,6 +71,8 @@ def shortage(
         f"donors have no room for the VM: it can need {need} in slabs of "
         f"{format_size(file.extent_bytes)}; {', '.join(each)}"
     )
+    if file.copies > 1:
+        text += f"; each page is to be on {file.copies} donors"
     if promised:
         text += f"; {format_size(promised * file.extent_bytes)} of that is promised to other VMs"
     return text

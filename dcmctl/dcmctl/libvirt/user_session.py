@@ -87,6 +87,7 @@ def settings_of(root: Element, memory: Memory) -> Settings:
         budget=memory.direct,
         size=domain.size_of(root) + settings.QEMU_EXTRA,
         mode="qemu",
+        redundancy=memory.redundancy or host.redundancy,
         tenant=keyfile.pick_tenant(host.keys, host.tenant),
         donors=donors,
         # That file may get donors that this domain may not use.
@@ -178,7 +179,8 @@ def _seen(status: Status, path: Path, size: int) -> HostFile:
     )
     # Slabs for RAM only, not for QEMU's own memory. Without a donor the slab size is not known.
     extents = -(-size // slab) if slab else 1
-    return HostFile(str(path), extents, slab, status.extents["mapped"], True, donors)
+    slabs = status.extents["mapped"] if status.copies == 1 else sum(d.slabs for d in donors)
+    return HostFile(str(path), extents, slab, slabs, True, donors, copies=status.copies)
 
 
 def started(root: Element, memory: Memory) -> None:
@@ -248,9 +250,17 @@ def live(root: Element) -> Live | None:
 
 
 def set_budget(root: Element, size: int) -> None:
+    _change(root, {"cmd": "budget", "bytes": size})
+
+
+def set_redundancy(root: Element, value: str) -> None:
+    _change(root, {"cmd": "redundancy", "value": value})
+
+
+def _change(root: Element, request: vmsock.Json) -> None:
     vm = vmsock.Vm(vm_name(root), socket_path(root))
     try:
-        vm.ask({"cmd": "budget", "bytes": size}, vmsock.CHANGE_MAX)
+        vm.ask(request, vmsock.CHANGE_MAX)
     except vmsock.VmGone:
         raise DcmError(
             f"VM {vm.name} runs without libdcm, as it was started before dcmctl vm enable: "

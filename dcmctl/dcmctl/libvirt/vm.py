@@ -25,6 +25,7 @@ from dcmctl.libvirt import check, domain, emulator, user_session
 from dcmctl.libvirt.connection import Host, memory_in, said_by_libvirt
 from dcmctl.libvirt.domain import Memory
 from dcmctl.pager import dcmfs, hostd, settings
+from dcmctl.pager.status import worst_deaths
 
 Args = argparse.Namespace
 STATES = {1: "running", 2: "blocked", 3: "paused", 4: "ending", 5: "off", 6: "crashed", 7: "asleep"}
@@ -67,6 +68,7 @@ def _change(args: Args, host: Host, dom: Any, wanted: bytes) -> int:
                 "direct_bytes": None if memory is None else memory.direct,
                 "donors": [] if memory is None else list(memory.donors),
                 "groups": [] if memory is None else list(memory.groups),
+                "redundancy": None if memory is None else memory.redundancy or None,
                 "changed": bool(lines),
                 "dry_run": args.dry_run,
                 "diff": lines,
@@ -94,7 +96,8 @@ def cmd_enable(args: Args) -> int:
     donors, groups = _names(args.donor, "donor"), _names(args.group, "group")
     pager = args.pager or (host.pager if had is None else had.pager)
     before = host.xml(dom)
-    wanted = domain.enable(before, direct, donors, host.kinds, groups, _emulator(pager))
+    made = _emulator(pager)
+    wanted = domain.enable(before, direct, donors, host.kinds, groups, made, args.redundancy)
     if pager == "user":
         _check_program(wanted)
     return _change(args, host, dom, wanted)
@@ -138,12 +141,18 @@ def _budget(text: str, what: str) -> int:
     return size
 
 
-def cmd_budget(args: Args) -> int:
+def _enabled(args: Args) -> tuple[Host, Any, Memory]:
+    """The domain that is named, whose memory is on donors."""
     host = Host(args.connect)
     dom = host.find(args.vm)
     memory = host.memory(dom)
     if memory is None:
         raise DcmError(f"{dom.name()}: its memory is not on donors: dcmctl vm enable {dom.name()}")
+    return host, dom, memory
+
+
+def cmd_budget(args: Args) -> int:
+    host, dom, memory = _enabled(args)
     live = _live(host, dom, memory)
     if args.size is not None:
         size = _budget(args.size, "budget")
@@ -173,6 +182,57 @@ def cmd_budget(args: Args) -> int:
         text += " from its next start"
     print(text)
     return 0
+
+
+def cmd_redundancy(args: Args) -> int:
+    host, dom, memory = _enabled(args)
+    now: str | None = None
+    if args.value is not None:
+        before = host.xml(dom)
+        made = _emulator(memory.pager)
+        wanted = domain.enable(before, memory.direct, None, host.kinds, None, made, args.value)
+        if dom.isActive():
+            now = _set_live_redundancy(host, dom, memory, args.value)
+        if dom.isPersistent():
+            host.define(before, wanted)
+        memory = replace(memory, redundancy=args.value)
+    said = memory.redundancy or "what the configuration says"
+    if args.json:
+        print_json({"name": dom.name(), "redundancy": memory.redundancy or None, "now": now})
+        return 0
+    text = f"{dom.name()}: redundancy {said}"
+    if now is None and (args.value is not None or not dom.isActive()):
+        text += " from its next start"
+    print(text + _risks(dom, memory))
+    return 0
+
+
+def _risks(dom: Any, memory: Memory) -> str:
+    """What is known of a running domain's copies; dcmctl status knows it of those under libdcm."""
+    file: hostd.HostFile | None = None
+    if memory.pager == "kernel" and dom.isActive():
+        with contextlib.suppress(DcmError):
+            file = hostd.file_at(hostd.ask(), _path(dom))
+    if file is None:
+        return ""
+    exposed = format_size(file.exposed_bytes) if file.exposed_bytes else "nothing"
+    text = f"; {exposed} has fewer copies" if file.copies > 1 else ""
+    worst = worst_deaths({d.name: d.alone_bytes for d in file.donors}, file.together)
+    return f"{text}; {worst}" if worst else text
+
+
+def _set_live_redundancy(host: Host, dom: Any, memory: Memory, value: str) -> str | None:
+    """Change a running domain; None if it was started before it was enabled."""
+    root = _root(host, dom)
+    if memory.pager == "user":
+        if user_session.live(root) is None:
+            return None
+        user_session.set_redundancy(root, value)
+        return value
+    if not dcmfs.mounts() or not _path(dom).exists():
+        return None
+    hostd.set_redundancy(_path(dom), memory.chosen, value)
+    return value
 
 
 def _root(host: Host, dom: Any) -> Any:
@@ -329,6 +389,12 @@ def add_parsers(sub: Any, parser_class: type, add: Callable[..., argparse.Argume
         help="a group whose donors it may use; one of them must be up when it starts",
     )
     p.add_argument(
+        "--redundancy",
+        choices=settings.REDUNDANCY,
+        help="on how many donors each page is: replica:2 survives the death of one, replica:3 "
+        "of two; none of none (default: what hostd.conf or host.conf says)",
+    )
+    p.add_argument(
         "--pager",
         choices=domain.PAGERS,
         help="kernel, for qemu:///system, or user (libdcm), for qemu:///session (default: by URI)",
@@ -343,6 +409,10 @@ def add_parsers(sub: Any, parser_class: type, add: Callable[..., argparse.Argume
     p = make("budget", cmd_budget, "show or change the most of a domain's memory on this host")
     p.add_argument("vm", metavar="VM")
     p.add_argument("size", nargs="?", metavar="SIZE")
+    text = "show or change on how many donors a domain has each page, also while it runs"
+    p = make("redundancy", cmd_redundancy, text)
+    p.add_argument("vm", metavar="VM")
+    p.add_argument("value", nargs="?", metavar="VALUE", choices=settings.REDUNDANCY)
     p = make("check", cmd_check, "check all that a start needs, and say how to repair it")
     p.add_argument(
         "vm", nargs="?", metavar="VM", help="one domain (default: all whose memory is on donors)"

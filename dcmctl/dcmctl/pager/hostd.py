@@ -9,17 +9,19 @@ import os
 import signal
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dcmctl.lib.address import connect_unix
 from dcmctl.lib.errors import DcmError, printable, reason
-from dcmctl.pager.status import Fields, trouble
+from dcmctl.pager.settings import REDUNDANCY
+from dcmctl.pager.status import Fields, read_together, trouble
 
 SOCKET = Path("/run/dcm-hostd/status.sock")
 ANSWER_MAX = 64 << 20  # 1024 files with 64 donors
 FILES_MAX = 1024
 TIMEOUT = 3.0
+CHANGE_MAX = 15.0  # dcm-hostd looks names of donors up first
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class HostDonor:
     group: str = ""
     silent_ms: int = 0  # since the last message on its control connection
     patience_ms: int = 0  # the donor is given up after so long a silence
+    alone_bytes: int = 0  # at most so much is lost if only this donor dies
 
     @property
     def trouble(self) -> str:
@@ -60,26 +63,33 @@ class HostFile:
     wanted: int = 0  # extents that wait for a slab
     slabs_lost: int = 0
     choice: bool = False  # the file may use only `donors`, not all that dcm-hostd has
+    copies: int = 1  # slabs that an extent is to have, each on another donor
+    exposed_bytes: int = 0  # with copies: of extents that have fewer, or not all pages in each
+    together: dict[str, int] = field(default_factory=dict)  # as Status.together
 
     @property
     def outstanding(self) -> int:
         """The number of slabs that the file may still ask for."""
-        return max(0, self.extents - self.slabs)
+        return max(0, self.extents * self.copies - self.slabs)
 
 
 def socket_path() -> Path:
     return Path(os.environ.get("DCM_HOSTD_STATUS") or SOCKET)
 
 
-def choose(file: Path, chosen: tuple[str, ...]) -> None:
-    """Write down for dcm-hostd which donors and @groups a new file may use; (): all donors."""
+def choose(file: Path, chosen: tuple[str, ...], redundancy: str = "") -> None:
+    """Write down for dcm-hostd which donors and @groups a new file may use; (): all donors.
+
+    `redundancy`: on how many donors each page is; "": what hostd.conf says.
+    """
     choice = socket_path().parent / "donors" / f"{file.name}.donors"
-    if not chosen:
+    if not chosen and not redundancy:
         choice.unlink(missing_ok=True)
         return
+    lines = [*(chosen or ("*",)), *([f"redundancy = {redundancy}"] if redundancy else [])]
     choice.parent.mkdir(mode=0o700, exist_ok=True)
     new = choice.with_suffix(".new")
-    new.write_text("".join(f"{name}\n" for name in chosen))
+    new.write_text("".join(f"{line}\n" for line in lines))
     new.replace(choice)
 
 
@@ -150,6 +160,7 @@ def look(timeout: float = TIMEOUT) -> tuple[int, list[HostFile]]:
                 group=d.text("group"),
                 silent_ms=d.number("silent_ms"),
                 patience_ms=d.number("patience_ms"),
+                alone_bytes=d.number("alone_bytes"),
             )
             for d in f.groups("donors")
         )
@@ -168,6 +179,9 @@ def look(timeout: float = TIMEOUT) -> tuple[int, list[HostFile]]:
                 wanted=f.number("wanted"),
                 slabs_lost=f.number("slabs_lost"),
                 choice=f.raw("choice") is True,
+                copies=max(f.number("copies"), 1),
+                exposed_bytes=f.number("exposed_bytes"),
+                together=read_together(f),
             )
         )
     return Fields(answer, "dcm-hostd").number("pid"), files
@@ -186,6 +200,33 @@ def reread(pid: int) -> None:
             os.close(fd)
     except OSError as exc:
         raise DcmError(f"dcm-hostd (pid {pid}): {reason(exc)}") from None
+
+
+def set_redundancy(path: Path, chosen: tuple[str, ...], redundancy: str) -> None:
+    """Change on how many donors a served file has each page.
+
+    `chosen`: its donors and @groups, as for choose().
+    """
+    pid, files = look()
+    file = file_at(files, path)
+    if file is None:
+        raise DcmError(
+            f"dcm-hostd does not serve {path}: its log says why (journalctl -u dcm-hostd)"
+        )
+    copies = 1 + REDUNDANCY.index(redundancy)
+    choose(path, chosen, redundancy)
+    reread(pid)
+    deadline = time.monotonic() + CHANGE_MAX
+    while file is not None and file.copies != copies:
+        if time.monotonic() > deadline:
+            raise DcmError(
+                f"dcm-hostd does not change the redundancy of {path}: its log says why "
+                "(journalctl -u dcm-hostd)"
+            )
+        time.sleep(0.05)
+        file = file_at(ask(), path)
+    if file is None:
+        raise DcmError(f"{path} is not served any more")
 
 
 def file_at(files: list[HostFile], path: Path) -> HostFile | None:

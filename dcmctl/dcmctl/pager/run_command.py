@@ -42,6 +42,7 @@ def _given(args: Args) -> Settings:
         mode=None if args.mode == "auto" else args.mode,
         lanes=None if args.lanes is None else settings.lanes(args.lanes),
         on_loss=args.on_loss,
+        redundancy=args.redundancy,
         data_encryption=False if args.no_encrypt_data else None,
         transport=args.transport,
         patience=None
@@ -131,6 +132,12 @@ def add_parser(sub: Any, common: argparse.ArgumentParser) -> None:
         choices=settings.ON_LOSS,
         help="what happens at an access to memory that was lost with a donor: the accessing "
         "thread waits for ever, or gets SIGBUS",
+    )
+    p.add_argument(
+        "--redundancy",
+        choices=settings.REDUNDANCY,
+        help="on how many donors each page is that is not in this host: replica:2 survives the "
+        "death of one donor, replica:3 of two; none (the default) of none",
     )
     p.add_argument("--threshold", metavar="SIZE", help="the smallest mapping that is paged")
     p.add_argument(

@@ -43,7 +43,8 @@ LINE_MAX = 190  # DCM_INI_LINE_MAX
 # The settings of each section; scripts/check-options compares them with the C reader's.
 KEYS = {
     "vm": (
-        *("name", "budget", "size", "threshold", "mode", "lanes", "on-loss", "extent"),
+        *("name", "budget", "size", "threshold", "mode", "lanes", "on-loss"),
+        *("redundancy", "rebuild-rate", "extent"),
         *("data-encryption", "transport", "patience", "donors"),
     ),
     "key": ("tenant", "file"),
@@ -51,6 +52,7 @@ KEYS = {
 }
 MODES = ("qemu", "program")
 ON_LOSS = ("pause", "sigbus")
+REDUNDANCY = ("none", "replica:2", "replica:3")
 TRANSPORTS = ("auto", "tcp", "verbs")
 _DONOR = re.compile(r"donor +(?P<name>[^ ].*)")
 _TUNABLE = re.compile(r"[a-z][a-z0-9_]{0,46}")
@@ -89,6 +91,8 @@ class Settings:
     mode: str | None = None
     lanes: int | None = None
     on_loss: str | None = None
+    redundancy: str | None = None
+    rebuild_rate: int | None = None
     extent: int | None = None
     data_encryption: bool | None = None
     transport: str | None = None
@@ -163,6 +167,8 @@ class Settings:
         put("mode", self.mode)
         put("lanes", self.lanes)
         put("on-loss", self.on_loss)
+        put("redundancy", self.redundancy)
+        put("rebuild-rate", size(self.rebuild_rate))
         put("extent", size(self.extent))
         if self.data_encryption is not None:
             put("data-encryption", "yes" if self.data_encryption else "no")
@@ -175,6 +181,7 @@ class Settings:
         for donor in self.donors:
             out.write(f"\n[donor {donor.name}]\n")
             put("address", donor.address)
+            put("group", donor.group)
         if self.tunables:
             out.write("\n[tunables]\n")
             for name, value in self.tunables.items():
@@ -454,6 +461,8 @@ def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
     mode = take(vm, "vm", "mode")
     lane_text = take(vm, "vm", "lanes")
     loss = take(vm, "vm", "on-loss")
+    copies = take(vm, "vm", "redundancy")
+    rebuild = take(vm, "vm", "rebuild-rate")
     encrypt = take(vm, "vm", "data-encryption")
     transport = take(vm, "vm", "transport")
     waits = take(vm, "vm", "patience")
@@ -464,10 +473,12 @@ def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
         budget=optional_size("budget"),
         size=optional_size("size"),
         threshold=optional_size("threshold"),
+        rebuild_rate=None if rebuild is None else parse_size(rebuild, "rebuild-rate"),
         extent=optional_size("extent"),
         mode=None if mode is None else choice(mode, "mode", MODES),
         lanes=None if lane_text is None else lanes(lane_text),
         on_loss=None if loss is None else choice(loss, "on-loss", ON_LOSS),
+        redundancy=None if copies is None else choice(copies, "redundancy", REDUNDANCY),
         data_encryption=None if encrypt is None else flag(encrypt, "data-encryption"),
         transport=None if transport is None else choice(transport, "transport", TRANSPORTS),
         patience=None if waits is None else patience(waits, "patience"),

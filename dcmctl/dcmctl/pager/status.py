@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dcmctl.lib.errors import DcmError, printable
-from dcmctl.lib.units import format_duration
+from dcmctl.lib.units import format_duration, format_size
 from dcmctl.pager.vmsock import Json
 
 U64_MAX = (1 << 64) - 1
@@ -129,6 +129,8 @@ class DonorStatus:
     slabs_used: int  # that the donor has lent to all tenants
     silent_ms: int = 0  # since the last message on its control connection
     patience_ms: int = 0  # the donor is given up after so long a silence
+    alone_bytes: int = 0  # at most so much is lost if only this donor dies
+    wrong_pages: int = 0  # it gave other bytes than it was given
 
     @classmethod
     def read(cls, fields: Fields) -> DonorStatus:
@@ -149,6 +151,8 @@ class DonorStatus:
             slabs_used=fields.number("slabs_used"),
             silent_ms=fields.number("silent_ms"),
             patience_ms=fields.number("patience_ms"),
+            alone_bytes=fields.number("alone_bytes"),
+            wrong_pages=fields.number("wrong_pages"),
         )
 
     @property
@@ -191,7 +195,11 @@ class Status:
     fetch_latency: Latency
     writeback_latency: Latency
     lost_pages: int
+    copies: int  # slabs that an extent is to have, each on another donor
+    exposed_bytes: int  # with copies: of extents that have fewer, or not all pages in each
+    near_bytes: int  # of extents with two copies on one host or in one group of donors
     donors: tuple[DonorStatus, ...]
+    together: dict[str, int]  # "near+far": bytes that are lost if all of these die at once
     extents: dict[str, int]
     waiting: int  # extents that wait for a slab
 
@@ -234,7 +242,11 @@ class Status:
             fetch_latency=Latency.read(latency.group("fetch")),
             writeback_latency=Latency.read(latency.group("writeback")),
             lost_pages=f.number("lost_pages"),
+            copies=max(f.number("copies"), 1),
+            exposed_bytes=f.number("exposed_bytes"),
+            near_bytes=f.number("near_bytes"),
             donors=tuple(DonorStatus.read(d) for d in f.groups("donors")),
+            together=read_together(f),
             extents={n: extents.number(n) for n in ("total", "mapped", "moving", "lost")},
             waiting=f.number("waiting"),
         )
@@ -250,6 +262,21 @@ class Status:
         if not self.prefetch_observed:
             return None
         return min(1.0, self.prefetch_touched / self.prefetch_observed)
+
+
+def read_together(fields: Fields) -> dict[str, int]:
+    """What is lost if several donors die at once, by their names joined by +."""
+    return {s.text("donors"): s.number("bytes") for s in fields.groups("together")}
+
+
+def worst_deaths(alone: dict[str, int], together: dict[str, int]) -> str:
+    """What the worst death of one donor, and of several at once, would cost; "" if nothing."""
+    parts = []
+    for found, die in ((alone, "dies"), (together, "die at once")):
+        names, size = max(found.items(), key=lambda item: item[1], default=("", 0))
+        if size:
+            parts.append(f"at most {format_size(size)} if {names.replace('+', ' and ')} {die}")
+    return "; ".join(parts)
 
 
 def hit_ratio(missing: int, total: int) -> float | None:

@@ -205,11 +205,13 @@ class Vm:
             raise DcmError(f"{who}: {printable(error)}")
         raise DcmError(f"{who} sent an answer with neither ok nor an error")
 
-    def change_donor(self, op: str, name: str, address: str | None = None) -> None:
+    def change_donor(self, op: str, name: str, address: str = "", group: str = "") -> None:
         """`op` is add (with an address), drain, keep or remove; no error if it is done already."""
         request = {"cmd": "donor", "op": op, "name": name}
-        if address is not None:
+        if address:
             request["address"] = address
+        if group:
+            request["group"] = group
         try:
             self.ask(request, CHANGE_MAX)
         except VmGone:

@@ -6,7 +6,7 @@ them. Each scrape reads the estate again (estate.py); scrapes that arrive meanwh
 answer. Labels are bounded: names of VMs and of donors.
 
 A value that is not known has no sample, as 0 would be wrong. Lost memory has two gauges: memory
-that is lost, and memory whose only copy is on one donor, which is all of it without redundancy.
+that is lost, and memory that one donor's death could take, which is all of it without redundancy.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ def _vm_memory(page: Page, vm: estate.Machine, labels: dict[str, str]) -> None:
         ("lost_bytes", "Memory of the VM that was lost with donors.", vm.lost_bytes),
         (
             "unprotected_bytes",
-            "Memory in slabs with no copy on another donor: lost if the donor is lost.",
-            vm.lent_bytes,
+            "Memory with no whole copy on another donor: lost if the donor is lost.",
+            vm.unprotected_bytes,
         ),
         (
             "extents_unbacked",
@@ -151,6 +151,11 @@ def _vm_work(page: Page, vm: estate.Machine, labels: dict[str, str]) -> None:
             _counted(vm, "CLEAN_DROPS"),
         ),
         ("zero_pages_total", "Pages found to be all zero at eviction.", _counted(vm, "ZERO_PAGES")),
+        (
+            "wrong_bytes_total",
+            "Bytes of pages of which a donor gave other bytes than it was given.",
+            _pages(_counted(vm, "WRONG_PAGES")),
+        ),
         ("stretches_total", "Blocks merged with their buddy (STRETCH).", _counted(vm, "STRETCH")),
         ("reductions_total", "Blocks split (REDUCE).", _counted(vm, "REDUCE")),
     ):
@@ -208,6 +213,9 @@ def _donors(page: Page, donors: list[estate.Donor]) -> None:
 
 def _uses(page: Page, vms: list[estate.Machine]) -> None:
     used = page.gauge("dcm_vm_donor_bytes", "Memory in slabs of the donor that the VM has.")
+    alone = page.gauge(
+        "dcm_vm_donor_alone_bytes", "The most memory that the VM loses if only this donor dies."
+    )
     rtt = page.gauge("dcm_vm_donor_rtt_seconds", "Round trip time from the VM to the donor.")
     silent = page.gauge(
         "dcm_vm_donor_silent_seconds",
@@ -217,6 +225,7 @@ def _uses(page: Page, vms: list[estate.Machine]) -> None:
         for use in vm.uses:
             labels = {"vm": vm.name, "pager": vm.pager, "donor": use.donor}
             used.put(use.bytes, **labels)
+            alone.put(use.alone_bytes, **labels)
             silent.put(use.silent_ms / 1e3, **labels)
             rtt.put(use.rtt_ns / 1e9 if use.rtt_ns else None, **labels)
 

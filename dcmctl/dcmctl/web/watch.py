@@ -106,6 +106,13 @@ def _vm_health(vm: Machine, waited: bool) -> Iterator[Line]:
     if vm.lost_bytes:
         lost = format_size(vm.lost_bytes)
         yield Line(BAD, f"VM {vm.name} has lost {lost} with a donor", vm=vm.name)
+    if wrong := (vm.counters or {}).get("WRONG_PAGES"):
+        text = f"VM {vm.name}: donors gave wrong bytes of {wrong} pages; the VM's log names them"
+        yield Line(BAD, text, vm=vm.name)
+    if vm.exposed_bytes:
+        exposed = format_size(vm.exposed_bytes)
+        text = f"VM {vm.name}: {exposed} have fewer than {vm.copies} copies"
+        yield Line(WARN, text, vm=vm.name)
     if waited:
         text = f"VM {vm.name}: no donor has room for {vm.waiting_extents} of its extents"
         yield Line(BAD, text, vm=vm.name)

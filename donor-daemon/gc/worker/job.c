@@ -47,7 +47,11 @@ static struct job job = {
 
 static const struct dcm_gc_limits limits = {
 	.features = 1u << VIRTIO_GC_F_TRACE | 1u << VIRTIO_GC_F_CONCURRENT |
-		    1u << VIRTIO_GC_F_EVACUATE | 1u << VIRTIO_GC_F_COMPACT,
+		    1u << VIRTIO_GC_F_EVACUATE | 1u << VIRTIO_GC_F_COMPACT |
+		    1u << VIRTIO_GC_F_WHOLE | 1u << VIRTIO_GC_F_TAIL |
+		    1u << VIRTIO_GC_F_REPLACE | 1u << VIRTIO_GC_F_RANGES |
+		    1u << VIRTIO_GC_F_STATE | 1u << VIRTIO_GC_F_ASK |
+		    1u << VIRTIO_GC_F_CLEAR,
 	.spaces_max = DCM_GC_SPACES_MAX,
 	.request_max = DCM_GC_PAYLOAD_MAX,
 	.response_max = DCM_GC_PAYLOAD_MAX,
@@ -171,8 +175,8 @@ static u32 types_add(struct worker_space *p, const struct dcm_gc_request *r,
 	const struct virtio_gc_types *types = r->body;
 
 	(void)out;
-	return dcm_gc_types_add(p->s, r->entries, r->entries_bytes, r->count,
-				le32toh(types->runs));
+	return dcm_gc_types_add(p->s, r->flags, r->entries, r->entries_bytes,
+				r->count, le32toh(types->runs));
 }
 
 static u32 trace_start(struct worker_space *p, const struct dcm_gc_request *r,
@@ -195,7 +199,11 @@ static u32 trace_roots(struct worker_space *p, const struct dcm_gc_request *r,
 		       struct dcm_gc_reply *out)
 {
 	struct dcm_gc_result result =
-		dcm_gc_trace_roots(p->s, r->epoch, r->entries, r->count);
+		dcm_gc_request_ranges(r) ?
+			dcm_gc_trace_ranges(p->s, r->epoch, r->entries,
+					    r->count) :
+			dcm_gc_trace_roots(p->s, r->epoch, r->entries,
+					   r->count);
 
 	out->done.at = result.at;
 	return result.status;
@@ -206,9 +214,23 @@ static u32 trace_met(struct worker_space *p, const struct dcm_gc_request *r,
 {
 	const struct virtio_gc_met *what = r->body;
 
+	if (le32toh(what->what) == VIRTIO_GC_MET_CLEAR)
+		return dcm_gc_trace_clear(p->s, r->epoch, r->flags,
+					  (void *)out->entries, r->answer,
+					  &out->done.count, &out->done.value);
 	return dcm_gc_trace_met(p->s, r->epoch, le32toh(what->what),
 				(void *)out->entries, r->answer,
 				&out->done.count, &out->done.value);
+}
+
+static u32 trace_ask(struct worker_space *p, const struct dcm_gc_request *r,
+		     struct dcm_gc_reply *out)
+{
+	u32 status = dcm_gc_trace_ask(p->s, r->epoch, r->entries, r->count,
+				      out->entries);
+
+	out->done.count = status ? 0 : r->answer;
+	return status;
 }
 
 static u32 trace_results(struct worker_space *p, const struct dcm_gc_request *r,
@@ -244,9 +266,12 @@ static u32 regions_update(struct worker_space *p,
 			  const struct dcm_gc_request *r,
 			  struct dcm_gc_reply *out)
 {
-	struct dcm_gc_result result = dcm_gc_update(p->s, r->entries, r->count,
-						    &p->peers,
-						    &out->done.value);
+	struct dcm_gc_result result =
+		dcm_gc_request_ranges(r) ?
+			dcm_gc_update_ranges(p->s, r->entries, r->count,
+					     &p->peers, &out->done.value) :
+			dcm_gc_update(p->s, r->entries, r->count, &p->peers,
+				      &out->done.value);
 
 	out->done.at = result.at;
 	return result.status;
@@ -299,7 +324,8 @@ static u32 regions_compact(struct worker_space *p,
 /*
  * The commands of workers; the host asks no worker for the others.
  * @slow: done by the other thread
- * @beside: allowed while that works on another request
+ * @beside: allowed while that works on another request; not with
+ *	VIRTIO_GC_TYPES_REPLACE
  */
 static const struct command {
 	command_fn run;
@@ -312,6 +338,7 @@ static const struct command {
 	[VIRTIO_GC_TRACE_START] = { .run = trace_start },
 	[VIRTIO_GC_TRACE_ROOTS] = { .run = trace_roots },
 	[VIRTIO_GC_TRACE_MET] = { .run = trace_met },
+	[VIRTIO_GC_TRACE_ASK] = { .run = trace_ask },
 	[VIRTIO_GC_TRACE_RESULTS] = { .run = trace_results },
 	[VIRTIO_GC_EVACUATE] = { .run = regions_evacuate, .slow = true },
 	[VIRTIO_GC_UPDATE] = { .run = regions_update, .slow = true },
@@ -397,7 +424,9 @@ void job_request(const struct dcm_gc_message *msg, const void *bytes, u32 len)
 	pthread_mutex_unlock(&job.lock);
 	if (command->slow && !busy)
 		return;
-	if (busy && !command->beside) {
+	if (busy && (!command->beside ||
+		     (command->run == types_add &&
+		      le16toh(req->flags) & VIRTIO_GC_TYPES_REPLACE))) {
 		worker_done(msg, VIRTIO_GC_BUSY, VIRTIO_GC_NONE);
 		return;
 	}

@@ -123,6 +123,7 @@ static void flags_answer(const struct dcm_gc_message *msg,
 	le.ghosts = f.ghosts;
 	le.changed = f.changed;
 	le.opaque = htole32(f.opaque);
+	le.objects = htole32(f.objects);
 	le.status = htole32(status ? status : f.result.status);
 	le.at = htole64(f.result.at);
 	worker_answer(msg, DCM_GC_FLAGS, &le, sizeof(le));

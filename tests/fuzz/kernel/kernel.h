@@ -15,6 +15,8 @@
 
 #include "../../../kvm-dcm/lib/dcm_context.h"
 #include "../../../kvm-dcm/core/pd.h"
+#include "../../../kvm-dcm/include/dcmfs.h"
+#include "../../../kvm-dcm/proto/wire_format.h"
 #include "../../../kvm-dcm/transport/transport.h"
 
 #define HZ 250
@@ -158,8 +160,13 @@ struct dcmfs_lane;
 
 void dcmfs_lane_event(struct dcmfs_vm *vm, struct dcmfs_lane *lane);
 struct dcm_endpoint *dcmfs_tcp_open(struct dcmfs_vm *vm,
-				    struct dcmfs_lane *lane, int fd, u32 depth,
-				    int *err);
+				    struct dcmfs_lane *lane,
+				    const struct dcmfs_link *arg, int *err);
+
+static inline unsigned long dcmfs_late_ticks(u32 late_ms)
+{
+	return (late_ms ? late_ms : DCM_WIRE_SILENCE_MS) * HZ / 1000;
+}
 
 static inline struct page *dcmfs_chain_next(struct page *page)
 {

@@ -1,0 +1,486 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Rows of memory with copies: what a donor's death costs a program, and what copies cost without.
+
+A drill kills the busiest of four donors while bench/drill.c touches random pages of four times its
+budget and checks each; costs are pairs of bench/access.c, alternating.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from . import donors, gc, host, report, spoil
+
+# The ids of the table, in its order: what, target.
+ROWS: dict[str, tuple[str, str]] = {
+    "kill-sigkill": (
+        "touches in the minute after a donor is killed over the minute before",
+        ">= 0.9",
+    ),
+    "kill-sigstop": ("the same, the donor is stopped", ">= 0.9"),
+    "kill-gap": ("the longest that a thread waited then, the worse of both, seconds", "<= 0.25"),
+    "kill-twice": ("bytes lost that the status had not named, two donors at once", "0"),
+    "rebuild": ("seconds until nothing is exposed over bytes / rebuild-rate", "<= 1.3"),
+    "read-cost": ("read fault, median, replica:2 over none", "<= 1.02"),
+    "write-cost": ("half writes, pages a second, replica:2 over none", ">= 0.85"),
+    "sum-cost": ("read fault, median with sums less median without, us", "<= 0.5"),
+    "flips": ("of 100000 flipped, swapped and replayed pages, those that a program saw", "0"),
+}
+COPIES = "replica:2"
+SLAB_MIB = 16
+RATE_MIB = 20  # rebuild-rate: so slow that a rebuild of this size takes some seconds
+READY_S = 120.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """How much to measure. @tiny: sizes that only show that everything runs."""
+
+    build: Path
+    repeat: int
+    tiny: bool = False
+
+    @property
+    def budget(self) -> int:
+        return (16 if self.tiny else 64) << 20
+
+    @property
+    def window_s(self) -> float:
+        return 3.0 if self.tiny else 60.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """What drill.c says each tenth of a second."""
+
+    at: float
+    touches: int
+    gap_s: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Drill:
+    """One donor's death: touches a second before and after, the longest waits, the rebuild."""
+
+    before: float
+    after: float
+    gap_before_s: float
+    gap_s: float
+    rebuild_s: float | None
+    rebuilt_bytes: int
+    lost_pages: int
+    failovers: int
+
+
+class Load:
+    """drill.c, and its lines."""
+
+    def __init__(self, s: Scale, config: Path, runtime: Path, write: int) -> None:
+        self.lines: list[Line] = []
+        self._process = host.spawn(
+            [s.build / "bench" / "bin" / "drill", config, str(4 * s.budget >> 20), "2", str(write)],
+            cpus=gc.cpus()[0],
+            env=gc.with_libdcm(s.build, runtime),
+            stdin=subprocess.PIPE,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout
+        for text in self._process.stdout:
+            found = json.loads(text)
+            self.lines.append(Line(time.monotonic(), found["touches"], found["gap_us"] / 1e6))
+
+    def ended(self) -> bool:
+        """A page was wrong."""
+        return self._process.poll() is not None
+
+    def check(self) -> None:
+        """Every page was right so far."""
+        if self.ended():
+            assert self._process.stderr
+            raise host.BenchError(self._process.stderr.read().decode(errors="replace")[-300:])
+
+    def between(self, begin: float, end: float) -> list[Line]:
+        return [line for line in self.lines if begin <= line.at < end]
+
+    def end(self) -> None:
+        assert self._process.stdin
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(10)
+        host.kill_group(self._process)
+
+
+@contextlib.contextmanager
+def group(s: Scale, folder: Path, number: int) -> Iterator[list[donors.Donor]]:
+    """So many donors over TCP, in the clear, on a CPU of their own."""
+    options = {"slab-size": f"{SLAB_MIB}M", "capacity": "1G"}
+    with contextlib.ExitStack() as stack:
+        made: list[donors.Donor] = []
+        for name in "abcd"[:number]:
+            made.append(
+                stack.enter_context(
+                    donors.donor(
+                        s.build / "bin" / "dcm-donord",
+                        folder / name,
+                        cpus=gc.cpus()[1],
+                        options=options,
+                        keys=made[0].keys if made else None,
+                    )
+                )
+            )
+        yield made
+
+
+def configure(
+    s: Scale,
+    folder: Path,
+    made: list[donors.Donor],
+    redundancy: str,
+    tunables: dict[str, int] | None = None,
+) -> tuple[Path, Path]:
+    """The configuration of a pager on these donors, and its runtime directory."""
+    runtime = folder / "run"
+    runtime.mkdir()
+    config = donors.pager_config(
+        folder / "vm.ini",
+        [d.tcp for d in made],
+        made[0].keys,
+        s.budget,
+        5 * s.budget,
+        redundancy=redundancy,
+        rebuild_rate=RATE_MIB << 20,
+        tunables=tunables,
+    )
+    return config, runtime
+
+
+def whole(status: dict[str, Any]) -> bool:
+    """Each extent has its copies."""
+    return bool(status.get("extents", {}).get("mapped")) and not (
+        status["exposed_bytes"] or status["filling"]
+    )
+
+
+def wait(
+    load: Load, sampler: donors.StatusSampler, good: Callable[[dict[str, Any]], bool]
+) -> float:
+    """When the status was good for the first time."""
+    end = time.monotonic() + READY_S
+    while not (sampler.last and good(sampler.last)):
+        load.check()
+        if time.monotonic() > end:
+            raise host.BenchError(f"not reached: {sampler.last}")
+        time.sleep(0.05)
+    return time.monotonic()
+
+
+def rate(lines: list[Line], seconds: float) -> float:
+    return sum(line.touches for line in lines) / seconds
+
+
+@contextlib.contextmanager
+def loaded(
+    s: Scale, folder: Path, number: int = 4, tunables: dict[str, int] | None = None
+) -> Iterator[tuple[list[donors.Donor], Load, donors.StatusSampler]]:
+    """Donors, and a program with copies on them, half of whose touches write."""
+    with group(s, folder, number) as made, contextlib.ExitStack() as stack:
+        config, runtime = configure(s, folder, made, COPIES, tunables)
+        load = Load(s, config, runtime, 50)
+        stack.callback(load.end)
+        sampler = donors.StatusSampler(runtime, every=0.1)
+        sampler.start()
+        stack.callback(sampler.stop)
+        yield made, load, sampler
+
+
+def drill(s: Scale, folder: Path, how: signal.Signals) -> Drill:
+    """Kill or stop the busiest donor."""
+    with loaded(s, folder) as (made, load, sampler), contextlib.ExitStack() as stack:
+        begin = wait(load, sampler, whole) + 2.0
+        time.sleep(2.0 + s.window_s)
+        load.check()
+        slabs = [d["slabs"] for d in sampler.last["donors"]]
+        busiest = slabs.index(max(slabs))
+        filled = sampler.last["counters"]["FILLED_PAGES"]
+        killed = time.monotonic()
+        os.kill(made[busiest].pid, how)
+        stack.callback(_go_on, made[busiest].pid)
+        rebuild, bytes_ = None, 0
+        if how == signal.SIGKILL:
+            lost = wait(load, sampler, lambda st: st["donors"][busiest]["state"] == "lost")
+            rebuild = wait(load, sampler, whole) - lost
+            bytes_ = (sampler.last["counters"]["FILLED_PAGES"] - filled) * 4096
+        time.sleep(max(0.0, killed + s.window_s - time.monotonic()))
+        load.check()
+        before = load.between(begin, begin + s.window_s)
+        after = load.between(killed, killed + s.window_s)
+        return Drill(
+            rate(before, s.window_s),
+            rate(after, s.window_s),
+            max(line.gap_s for line in before),
+            max(line.gap_s for line in after),
+            rebuild,
+            bytes_,
+            sampler.last["lost_pages"],
+            sampler.last["counters"]["FAILOVERS"],
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Twice:
+    """The deaths of two donors at once: what the status had named, and what was lost."""
+
+    together: dict[str, int]
+    pair: str
+    lost: int
+
+    @property
+    def named(self) -> int:
+        return self.together[self.pair]
+
+
+def twice(s: Scale, folder: Path) -> Twice:
+    """Kill the two donors of four that have the most extents together."""
+    with loaded(s, folder) as (made, load, sampler):
+        wait(load, sampler, whole)
+        # what the status names is up to a second old
+        time.sleep(2.5)
+        wait(load, sampler, lambda st: not any(d["alone_bytes"] for d in st["donors"]))
+        together = {t["donors"]: t["bytes"] for t in sampler.last["together"]}
+        pair = max(together, key=lambda names: together[names])
+        dead = [i for i, d in enumerate(sampler.last["donors"]) if d["name"] in pair.split("+")]
+        for i in dead:
+            os.kill(made[i].pid, signal.SIGKILL)
+        wait(load, sampler, lambda st: all(st["donors"][i]["state"] == "lost" for i in dead))
+        # each extent that is lost is marked and counted
+        time.sleep(5.0)
+        load.check()
+        return Twice(together, pair, sampler.last["lost_pages"] * 4096)
+
+
+@dataclasses.dataclass(frozen=True)
+class Flips:
+    """Pages changed in a donor's memory; of those that came back, how many were noticed or seen."""
+
+    changed: dict[str, int]
+    noticed: int
+    lost: int
+    seen: int
+
+
+def flips(s: Scale, folder: Path) -> Flips:
+    """Change one donor's memory again and again, while a program checks all that it reads."""
+    want = 2000 if s.tiny else 100000
+    # no page is on the bad donor alone
+    with loaded(s, folder, 2, {"thin_after": 10000}) as (made, load, sampler):
+        wait(load, sampler, whole)
+        with contextlib.closing(spoil.Spoiler(made[1].pid)) as spoiler:
+            while not load.ended() and sampler.last["counters"]["WRONG_PAGES"] < want:
+                spoiler.spoil()
+        last = sampler.last
+        noticed = last["counters"]["WRONG_PAGES"]
+        return Flips(spoiler.changed, noticed, last["lost_pages"], int(load.ended()))
+
+
+def _go_on(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
+
+
+def row(
+    id_: str, value: float | None, ok: bool, detail: str, raw: dict[str, Any] | None = None
+) -> report.Row:
+    what, target = ROWS[id_]
+    return report.Row(
+        id_, what, None if value is None else round(value, 3), target, ok, detail, raw or {}
+    )
+
+
+def access(
+    s: Scale, folder: Path, redundancy: str, write: int, tunables: dict[str, int] | None = None
+) -> dict[str, Any]:
+    """bench/access.c on two donors: its figures."""
+    with group(s, folder, 2) as made:
+        config, runtime = configure(s, folder, made, redundancy, tunables)
+        argv: list[str | os.PathLike[str]] = [
+            s.build / "bench" / "bin" / "access",
+            *("--pages", str(4 * s.budget >> 12), "--pattern", "rand", "--write", str(write)),
+            *("--warm", "20000", "--seconds", "1" if s.tiny else "8", "--pager", str(config)),
+        ]
+        environment = gc.with_libdcm(s.build, runtime)
+        ran = host.run(argv, timeout=300, cpus=gc.cpus()[0], env=environment)
+        return dict(ran.json())
+
+
+class Bench:
+    """Drills are made once, for the rows that need them."""
+
+    def __init__(self, s: Scale, folder: Path) -> None:
+        self.scale = s
+        self.folder = folder
+        self._made: dict[signal.Signals, Drill] = {}
+        self._nr = 0
+
+    def place(self) -> Path:
+        self._nr += 1
+        return self.folder / str(self._nr)
+
+    def drill(self, how: signal.Signals) -> Drill:
+        if how not in self._made:
+            self._made[how] = drill(self.scale, self.place(), how)
+        return self._made[how]
+
+    def kill(self, id_: str) -> report.Row:
+        how = signal.SIGKILL if id_ == "kill-sigkill" else signal.SIGSTOP
+        d = self.drill(how)
+        value = d.after / d.before
+        return row(
+            id_,
+            value,
+            value >= 0.9 and not d.lost_pages,
+            f"{d.before:.0f} touches a second in {self.scale.window_s:.0f} s before, {d.after:.0f} "
+            f"after; no page wrong (each touch checks), {d.lost_pages} lost; {d.failovers} reads "
+            f"went to another donor. {COPIES}, the busiest of four donors over TCP in the clear, "
+            f"{4 * self.scale.budget >> 20} MiB, a quarter direct, two threads, half writes; "
+            "program and pager on one CPU, donors on the other",
+            dataclasses.asdict(d),
+        )
+
+    def gap(self, id_: str) -> report.Row:
+        kill, stop = self.drill(signal.SIGKILL), self.drill(signal.SIGSTOP)
+        value = max(kill.gap_s, stop.gap_s)
+        return row(
+            id_,
+            value,
+            value <= 0.25,
+            f"Any thread, in the minute after: killed {kill.gap_s:.3f} s, stopped "
+            f"{stop.gap_s:.3f} s; in the minutes before {kill.gap_before_s:.3f} and "
+            f"{stop.gap_before_s:.3f} s. The network was not cut here",
+        )
+
+    def twice(self, id_: str) -> report.Row:
+        t = twice(self.scale, self.place())
+        value = max(0, t.lost - t.named)
+        every = sum(t.together.values())
+        return row(
+            id_,
+            value,
+            value == 0 and t.lost > 0,
+            f"{t.lost >> 20} MiB lost with {t.pair.replace('+', ' and ')}; the status had named "
+            f"{t.named >> 20} MiB for these two, of {every >> 20} MiB in all. {COPIES}, four "
+            "donors over TCP in the clear, killed while the program goes on; pages that were in "
+            "this host, or never written, are not lost with them",
+            dataclasses.asdict(t),
+        )
+
+    def rebuild(self, id_: str) -> report.Row:
+        d = self.drill(signal.SIGKILL)
+        assert d.rebuild_s is not None
+        value = d.rebuild_s / (d.rebuilt_bytes / (RATE_MIB << 20)) if d.rebuilt_bytes else None
+        return row(
+            id_,
+            value,
+            value is not None and value <= 1.3,
+            f"{d.rebuild_s:.1f} s from the moment the donor is taken for lost (5 s after its "
+            f"death) for {d.rebuilt_bytes >> 20} MiB, at rebuild-rate {RATE_MIB}M, while the "
+            "program goes on; pages that it writes meanwhile are not copied",
+        )
+
+    def cost(self, id_: str) -> report.Row:
+        write = 0 if id_ == "read-cost" else 50
+        pairs = [
+            tuple(access(self.scale, self.place(), r, write) for r in (COPIES, "none"))
+            for _ in range(self.scale.repeat)
+        ]
+        if id_ == "read-cost":
+            ours = [p[0]["ns"]["p50"] for p in pairs]
+            plain = [p[1]["ns"]["p50"] for p in pairs]
+            unit, better = "us", 1000.0
+        else:
+            ours = [p[0]["touches_per_s"] for p in pairs]
+            plain = [p[1]["touches_per_s"] for p in pairs]
+            unit, better = "touches a second", 1.0
+        value = report.median([a / b for a, b in zip(ours, plain, strict=True)])
+        ok = value <= 1.02 if id_ == "read-cost" else value >= 0.85
+        return row(
+            id_,
+            value,
+            ok,
+            f"{report.median(ours) / better:.1f} against {report.median(plain) / better:.1f} {unit}"
+            f"; medians of {self.scale.repeat} pairs, alternating. Random pages of "
+            f"{4 * self.scale.budget >> 20} MiB, a quarter direct, one thread, {write} % writes, "
+            "two donors over TCP in the clear",
+        )
+
+
+    def sums(self, id_: str) -> report.Row:
+        pairs = [
+            tuple(access(self.scale, self.place(), COPIES, 0, {"sums": on}) for on in (1, 0))
+            for _ in range(self.scale.repeat)
+        ]
+        ours, plain = ([p[i]["ns"]["p50"] / 1000 for p in pairs] for i in (0, 1))
+        value = report.median([a - b for a, b in zip(ours, plain, strict=True)])
+        return row(
+            id_,
+            value,
+            value <= 0.5,
+            f"{report.median(ours):.2f} with sums, {report.median(plain):.2f} us without; medians "
+            f"of {self.scale.repeat} pairs, alternating. {COPIES}, random pages of "
+            f"{4 * self.scale.budget >> 20} MiB, a quarter direct, one thread, no writes, two "
+            "donors over TCP in the clear",
+        )
+
+    def flips(self, id_: str) -> report.Row:
+        f = flips(self.scale, self.place())
+        return row(
+            id_,
+            f.seen,
+            not (f.seen or f.lost) and f.noticed > 0,
+            f"{f.noticed} pages came back wrong, and each was read from the other donor; {f.lost} "
+            f"lost; every touch checks its page, and the first wrong one ends the run. Changed in "
+            f"one donor's memory: bits of {f.changed['flip']} pages, {f.changed['swap']} pages "
+            f"that got another's bytes, {f.changed['replay']} that got those of before. {COPIES}, "
+            "two donors over TCP in the clear, half writes",
+            dataclasses.asdict(f),
+        )
+
+
+def measures(
+    build: Path, repeat: int, tiny: bool, folder: Path
+) -> dict[str, Callable[[], report.Row]]:
+    """By id; a row that fails says why, and the others go on."""
+    bench = Bench(Scale(build, repeat, tiny), folder)
+    by_id = {
+        "kill-sigkill": bench.kill,
+        "kill-sigstop": bench.kill,
+        "kill-gap": bench.gap,
+        "kill-twice": bench.twice,
+        "rebuild": bench.rebuild,
+        "read-cost": bench.cost,
+        "write-cost": bench.cost,
+        "sum-cost": bench.sums,
+        "flips": bench.flips,
+    }
+
+    def attempt(id_: str) -> report.Row:
+        try:
+            return by_id[id_](id_)
+        except (host.BenchError, OSError) as e:
+            return row(id_, None, False, f"not measured: {e}")
+
+    return {id_: functools.partial(attempt, id_) for id_ in ROWS}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * rebuild_pace.c - how fast copies that were lost are made again
+ *
+ * A rebuild that is slow leaves memory exposed to a second donor's death for
+ * longer; one that is fast makes the guest's faults wait behind its READs and
+ * WRITEs. So the rate follows the faults: each second in which their 99th
+ * percentile is over twice what it was before the rebuild the rate is halved,
+ * each other second it is doubled, up to the limit that the operator has set.
+ *
+ *	before a rebuild     the rebuild
+ *	calm = p99     |  limit, limit, limit/2, limit/4, limit/2, ...
+ *
+ * Within the rate bytes are given out as they come due, a tenth of a second's at
+ * once at most (a token bucket). infiniswap-nsdi17 rebuilds nothing: it falls
+ * back on the disk.
+ *
+ * Locking: none, one thread uses a pace.
+ */
+#include <string.h>
+
+#include "rebuild_pace.h"
+
+#define SECOND_NS (1000ull * 1000 * 1000)
+#define BEGIN_NS (3 * SECOND_NS) /* not called for so long: a rebuild begins */
+#define BURSTS 10 /* a second */
+#define SLOWEST 64 /* part of the limit */
+#define SAMPLES 100 /* fewer faults say nothing */
+#define WORSE 2
+
+bool dcm_rebuild_pace_looks(const struct dcm_rebuild_pace *p, u64 now)
+{
+	return p->limit && now - p->look_ns >= SECOND_NS;
+}
+
+void dcm_rebuild_pace_look(struct dcm_rebuild_pace *p, u64 now,
+			   const struct dcm_hist *faults)
+{
+	struct dcm_hist since;
+	bool begins = now - p->look_ns >= BEGIN_NS;
+	u64 p99 = 0;
+	u32 i;
+
+	for (i = 0; i < DCM_HIST_BUCKETS; i++)
+		since.bucket[i] = faults->bucket[i] - p->faults.bucket[i];
+	p->faults = *faults;
+	p->look_ns = now;
+	if (dcm_hist_count(&since) >= SAMPLES)
+		p99 = dcm_hist_quantile(&since, 9900);
+	if (begins) {
+		p->calm_ns = p99;
+		p->rate = p->limit;
+	} else if (p->calm_ns && p99 > WORSE * p->calm_ns) {
+		p->rate = max(p->rate / 2, p->limit / SLOWEST);
+	} else {
+		p->rate = min(p->rate * 2, p->limit);
+	}
+}
+
+bool dcm_rebuild_pace_may(struct dcm_rebuild_pace *p, u64 now)
+{
+	u64 most = p->rate / BURSTS, ns = min(now - p->at_ns, SECOND_NS);
+
+	if (!p->limit)
+		return true;
+	p->at_ns = now;
+	p->left = min(p->left + (s64)(p->rate * (ns / 1000) / 1000000),
+		      (s64)most);
+	return p->left > 0;
+}
+
+void dcm_rebuild_pace_copied(struct dcm_rebuild_pace *p, u64 bytes)
+{
+	p->left -= (s64)(bytes - p->copied);
+	p->copied = bytes;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* rebuild_pace.h - how fast copies that were lost are made again */
+#ifndef DCM_REBUILD_PACE_H
+#define DCM_REBUILD_PACE_H
+
+#include "../core/hist.h"
+
+/**
+ * struct dcm_rebuild_pace - bytes a second that a rebuild may copy
+ * @limit: the most, bytes a second; 0: no limit, and nothing here is used
+ * @rate: the most just now
+ * @copied: bytes copied so far
+ * @left: bytes that may be copied at once; negative: they were
+ * @at_ns: when @left was last added to; 0: never
+ * @look_ns: when faults were last looked at
+ * @calm_ns: 99th percentile of faults while nothing was rebuilt; 0: not known
+ * @faults: all faults up to @look_ns
+ *
+ * Zero it, and set @limit.
+ */
+struct dcm_rebuild_pace {
+	u64 limit;
+	u64 rate;
+	u64 copied;
+	s64 left;
+	u64 at_ns;
+	u64 look_ns;
+	u64 calm_ns;
+	struct dcm_hist faults;
+};
+
+/**
+ * dcm_rebuild_pace_look() - let the rate follow the guest's faults
+ * @p: the pace
+ * @now: ns
+ * @faults: all faults so far
+ *
+ * Call it before each step of a rebuild when dcm_rebuild_pace_looks().
+ */
+void dcm_rebuild_pace_look(struct dcm_rebuild_pace *p, u64 now,
+			   const struct dcm_hist *faults);
+
+/** dcm_rebuild_pace_looks() - whether it is time for a look */
+bool dcm_rebuild_pace_looks(const struct dcm_rebuild_pace *p, u64 now);
+
+/** dcm_rebuild_pace_may() - whether more may be copied now */
+bool dcm_rebuild_pace_may(struct dcm_rebuild_pace *p, u64 now);
+
+/** dcm_rebuild_pace_copied() - so many bytes were copied so far, in all */
+void dcm_rebuild_pace_copied(struct dcm_rebuild_pace *p, u64 bytes);
+
+#endif /* DCM_REBUILD_PACE_H */

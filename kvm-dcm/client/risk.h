@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* risk.h - what a VM loses if donors die */
+#ifndef DCM_CLIENT_RISK_H
+#define DCM_CLIENT_RISK_H
+
+#include "client.h"
+
+#define DCM_RISK_SETS 64u
+
+/**
+ * struct dcm_risk_set - donors that have the same extents
+ * @donors: by the client's numbers, a bit each; two or more
+ * @extents: how many are lost if all of them die at once
+ */
+struct dcm_risk_set {
+	u64 donors;
+	u32 extents;
+};
+
+/**
+ * struct dcm_risk - extents by the donors whose death would take them
+ * @alone: of each donor: extents that are lost, in part at least, if it dies
+ * @set: those that only the death of several donors would take
+ * @nr_sets: sets that are in use
+ * @others: extents of sets for which there was no room
+ * @thin: extents of which a slab lacks pages, and that are not being filled
+ * @with: the others, by how many slabs they have
+ */
+struct dcm_risk {
+	u32 alone[DCM_CONFIG_DONORS_MAX];
+	struct dcm_risk_set set[DCM_RISK_SETS];
+	u32 nr_sets;
+	u32 others;
+	u32 thin;
+	u32 with[DCM_CLIENT_COPIES_MAX + 1];
+};
+
+/**
+ * dcm_risk_add() - count an extent
+ * @risk: all zero before the first
+ * @donors: those that have slabs of it, a bit each; at least one
+ * @thin: one of these slabs may lack pages: any of the others may be the only one
+ *	that has them
+ */
+void dcm_risk_add(struct dcm_risk *risk, u64 donors, bool thin);
+
+/* Extents with fewer whole copies than @copies; those being filled count as whole. */
+u32 dcm_risk_exposed(const struct dcm_risk *risk, u32 copies);
+
+/**
+ * dcm_risk_names() - the donors of a set as text: near+far
+ * @donors: by the client's numbers, a bit each
+ * @st: has their names
+ * @buf: filled in, NUL-terminated, cut off where it ends
+ */
+void dcm_risk_names(u64 donors, const struct dcm_client_status *st, char *buf,
+		    size_t len);
+
+#endif /* DCM_CLIENT_RISK_H */

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * hist.h - latency histograms
+ *
+ * One is written by one thread; dcm_hist_add() costs no lock and no shared cache
+ * line. Sums of several are histograms too.
+ */
+#ifndef DCM_HIST_H
+#define DCM_HIST_H
+
+#include "../lib/dcm_context.h"
+
+/* Log-linear: eight buckets an octave, 12 % wide, 1 ns to over an hour. */
+#define DCM_HIST_SUB 8
+#define DCM_HIST_BUCKETS (42 * DCM_HIST_SUB)
+
+struct dcm_hist {
+	u64 bucket[DCM_HIST_BUCKETS];
+};
+
+static inline void dcm_hist_add(struct dcm_hist *h, u64 ns)
+{
+	unsigned int i = 0;
+
+	if (ns >= DCM_HIST_SUB) {
+		unsigned int oct = (unsigned int)ilog2(ns);
+
+		i = (oct - 2) * DCM_HIST_SUB +
+		    (unsigned int)((ns >> (oct - 3)) & (DCM_HIST_SUB - 1));
+		if (i >= DCM_HIST_BUCKETS)
+			i = DCM_HIST_BUCKETS - 1;
+	} else {
+		i = (unsigned int)ns;
+	}
+	WRITE_ONCE(h->bucket[i], h->bucket[i] + 1);
+}
+
+/**
+ * dcm_hist_quantile() - value below which a share of the samples lie
+ * @h: histogram
+ * @bp: share in basis points, 5000 is the median, 10000 the largest sample
+ *
+ * Return: lower edge of the bucket the quantile falls in, in ns; 0 if empty.
+ */
+u64 dcm_hist_quantile(const struct dcm_hist *h, unsigned int bp);
+
+/** dcm_hist_count() - number of samples in @h */
+u64 dcm_hist_count(const struct dcm_hist *h);
+
+#endif /* DCM_HIST_H */

@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * move.c - pages that go from slot to slot: fill and drain
+ *
+ * dcm_extent_fill() copies to each open slot the pages that it lacks: those of a
+ * slab that was just attached, and thin ones. dcm_extent_drain() takes all pages
+ * off one slot, so that its slab can be given back: a page that another slot has
+ * too is only taken off; others are copied to the open slots, or where there is
+ * none brought into direct memory (pulled).
+ *
+ *	fill   slot 0   x x x x        x x x x        drain   x x x x      . . . .
+ *	       slot 1   . x . x  --->  x x x x        of 0    . x x .  ->  x x x x
+ *
+ * Direct blocks need no copy: a fill makes their pages that a slot lacks dirty, so
+ * they are written when they leave, to the slots that are open then. If they
+ * stayed clean, eviction could drop them while the one donor that has them dies.
+ * So page by page the work is done while the guest runs. The
+ * paper's eviction (infiniswap-nsdi17, 4.4) drops the remote copy and falls back
+ * on disk; here nothing is dropped.
+ *
+ * One run of pages of a block, alike in what they need, is one operation: a READ
+ * from any slot that has them, then a WRITE to each slot that lacks them. The
+ * block is BUSY meanwhile. What failed is found again by the next pass.
+ *
+ * Locking: operations belong to the slab worker's lane, whose fetches' buffers
+ * they use.
+ */
+#include "internal.h"
+
+/* ---- one run of pages ---- */
+
+/* The operation ends: slots that were written have the pages too. */
+static void move_op_end(struct dcm_lane *lane, struct dcm_move_op *m)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_extent *e = extent_of(vm, m->gfn);
+	u8 well = m->well & (u8)~READ_ONCE(e->gone);
+	u32 i;
+
+	for (i = 0; well && i < m->nr; i++)
+		pd_assign(pd_of(vm, m->gfn + m->first + i), pd_at_bits(m->off),
+			  pd_at_bits(well));
+	if (well)
+		dcm_count(lane, m->off ? DCM_C_MOVED_PAGES : DCM_C_FILLED_PAGES,
+			  m->nr);
+	if (well != m->targets)
+		WRITE_ONCE(e->thin, true);
+	dcm_slots_end(vm, m->gfn, m->targets);
+	lane->move.left--;
+	pd_lock(pd_of(vm, m->gfn));
+	dcm_block_unbusy(lane, m->gfn, pd_order(pd_word(pd_of(vm, m->gfn))));
+}
+
+/* WRITE to the next slot, to one whose donor is well first. */
+static void move_write(struct dcm_lane *lane, struct dcm_move_op *m)
+{
+	int slot = dcm_slot_pick(lane, m->gfn, m->targets & (u8)~m->well);
+
+	m->io.op = DCM_IO_WRITE;
+	m->io.data = m->data;
+	m->io.posted_ns = 0;
+	if (slot < 0 || dcm_slot_io(lane, m->gfn + m->first, (u8)slot, &m->io))
+		move_op_end(lane, m);
+}
+
+/* READ from the best slot that was not tried in vain. */
+static void move_read(struct dcm_lane *lane, struct dcm_move_op *m)
+{
+	int slot, err;
+
+	m->io.op = DCM_IO_READ;
+	m->io.data = lane->fetch[m - lane->move.op].buf;
+	while ((slot = dcm_slot_pick(lane, m->gfn, m->sources)) >= 0) {
+		err = dcm_slot_io(lane, m->gfn + m->first, (u8)slot, &m->io);
+		if (!err)
+			return;
+		m->stale = err == -ESTALE;
+		m->sources &= (u8) ~(1u << slot);
+	}
+	move_op_end(lane, m);
+}
+
+/* The pages of a run of @nr, counted from its first. */
+static u16 page_run(unsigned int nr)
+{
+	return (u16)((1u << nr) - 1);
+}
+
+/* The READ brought wrong bytes: they go nowhere, and that slot loses the pages. */
+static bool move_wrong(struct dcm_lane *lane, struct dcm_move_op *m)
+{
+	u32 gfn = m->gfn + m->first;
+	u16 wrong;
+
+	wrong = dcm_sums_wrong(lane, gfn, &m->io, page_run(m->nr), true);
+	if (likely(!wrong))
+		return false;
+	dcm_sums_strike(lane, gfn, wrong, m->io.slot);
+	return true;
+}
+
+void dcm_move_io_done(struct dcm_lane *lane, struct dcm_move_op *m)
+{
+	u8 bit = (u8)(1u << m->io.slot);
+	int err = m->io.status;
+
+	if (!err && m->io.op == DCM_IO_READ && move_wrong(lane, m))
+		err = -EIO;
+
+	/* Before the slot is let go: @targets still counts there. */
+	if (m->io.op == DCM_IO_WRITE && err == -ENOTCONN)
+		dcm_doubt_add(lane, m->gfn + m->first, page_run(m->nr), bit);
+	dcm_slot_io_end(lane->vm, m->gfn, m->io.slot);
+	if (m->io.op == DCM_IO_READ) {
+		if (err) {
+			m->stale = err == -ESTALE;
+			m->sources &= (u8)~bit;
+			move_read(lane, m);
+			return;
+		}
+		m->data = m->io.data;
+		move_write(lane, m);
+		return;
+	}
+	if (err) {
+		/* A page is in one doubt at a time: no more WRITEs. */
+		move_op_end(lane, m);
+		return;
+	}
+	m->well |= bit;
+	move_write(lane, m);
+}
+
+/* ---- a block ---- */
+
+enum step {
+	STEP_NEXT, /* the block is done, or under way */
+	STEP_AGAIN, /* its size changed: look again */
+	STEP_LATER, /* a part of it has to wait */
+	STEP_FULL, /* direct memory has no room */
+};
+
+/**
+ * struct run - pages of a block that need the same
+ * @first: index of the first
+ * @nr: how many
+ * @at: their set
+ * @more: there are others, which need something too
+ */
+struct run {
+	u32 first;
+	u32 nr;
+	u8 at;
+	bool more;
+};
+
+static void run_add(struct run *r, u32 i, u8 at)
+{
+	if (!r->nr) {
+		r->first = i;
+		r->at = at;
+	}
+	if (i == r->first + r->nr && at == r->at)
+		r->nr++;
+	else
+		r->more = true;
+}
+
+/*
+ * Start the operation on a run of pages of a block: locked and not BUSY; not
+ * locked on return.
+ */
+static enum step run_start(struct dcm_lane *lane, u32 head, const struct run *r,
+			   u8 lack, u8 off)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_move *mv = &lane->move;
+	struct dcm_move_op *m = &mv->op[mv->nr];
+	u8 targets = 0;
+
+	if (dcm_doubt_room(lane))
+		targets = dcm_slots_well(lane, head, lack);
+	if (targets)
+		targets = dcm_slots_begin(vm, head, targets);
+	if (!targets) {
+		pd_unlock(pd_of(vm, head));
+		return STEP_LATER;
+	}
+	*m = (struct dcm_move_op){
+		.io = { .bytes = r->nr * DCM_PAGE_SIZE,
+			.owner = m,
+			.kind = DCM_IO_MOVE },
+		.gfn = head,
+		.first = (u8)r->first,
+		.nr = (u8)r->nr,
+		.sources = r->at,
+		.targets = targets,
+		.off = off,
+	};
+	mv->nr++;
+	mv->left++;
+	pd_set(pd_of(vm, head), PD_BUSY);
+	pd_unlock(pd_of(vm, head));
+	move_read(lane, m);
+	return r->more || targets != lack ? STEP_LATER : STEP_NEXT;
+}
+
+/* Can anything be done with the block now? */
+static bool block_free(u32 w)
+{
+	return !(w & PD_BUSY) && pd_state(w) != DCM_WRITEBACK;
+}
+
+/* Pages of a direct block that open slots lack are written when they leave. */
+static void block_direct_fill(struct dcm_pd *pd, unsigned int order, u8 open)
+{
+	u32 i;
+
+	for (i = 0; i < 1u << order; i++) {
+		u32 w = pd_word(&pd[i]);
+
+		if (!(w & PD_DIRTY) && pd_lacks(w, open))
+			pd_set(&pd[i], PD_DIRTY | PD_GUESSED);
+	}
+}
+
+/* Copy pages of a block to open slots that lack them. */
+static enum step block_fill(struct dcm_lane *lane, u32 gfn, u32 *next)
+{
+	struct dcm_vm *vm = lane->vm;
+	unsigned int order;
+	u32 head = dcm_block_lock(vm, gfn, &order), i;
+	struct dcm_pd *pd = pd_of(vm, head);
+	u8 open = READ_ONCE(extent_of(vm, head)->open);
+	struct run r = { 0 };
+	bool wait = !block_free(pd_word(pd));
+
+	*next = head + (1u << order);
+	if (wait || pd_state(pd_word(pd)) != DCM_NOTDIRECT) {
+		if (!wait)
+			block_direct_fill(pd, order, open);
+		pd_unlock(pd);
+		return wait ? STEP_LATER : STEP_NEXT;
+	}
+	for (i = 0; i < 1u << order; i++) {
+		u32 w = pd_word(&pd[i]);
+
+		if (!pd_lacks(w, open))
+			continue;
+		if (pd_inflight(&pd[i]))
+			wait = true;
+		else
+			run_add(&r, i, pd_at(w));
+	}
+	r.more |= wait;
+	if (r.nr)
+		return run_start(lane, head, &r, open & (u8)~r.at, 0);
+	pd_unlock(pd);
+	return wait ? STEP_LATER : STEP_NEXT;
+}
+
+/* Bring a block into direct memory. Locked and not BUSY; not locked after. */
+static enum step block_pull(struct dcm_lane *lane, u32 head, unsigned int order,
+			    u32 *next)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_sets sets = dcm_block_at(vm, head, order);
+	struct dcm_fetch *f;
+
+	if (!sets.at) {
+		dcm_eblk_reduce(lane, head, order);
+		pd_unlock(pd_of(vm, head));
+		*next = head;
+		return STEP_AGAIN;
+	}
+	if (!dcm_frames_take(vm, 1u << order)) {
+		pd_unlock(pd_of(vm, head));
+		return STEP_FULL;
+	}
+	f = dcm_fetch_begin(lane, head, order, DCM_NIL, false, sets);
+	pd_unlock(pd_of(vm, head));
+	if (!f) {
+		dcm_frames_put(vm, 1u << order);
+		return STEP_LATER;
+	}
+	dcm_count(lane, DCM_C_PULLED_PAGES, hweight16(sets.some));
+	dcm_fetch_start(lane, f);
+	return STEP_NEXT;
+}
+
+/*
+ * Take a page off a slot, if another has it, or if its bytes are here (@direct).
+ * False: it has to be read first.
+ */
+static bool page_off(struct dcm_pd *pd, u8 off, u8 gone, bool direct)
+{
+	u8 others = pd_at(pd_word(pd)) & (u8)~off;
+
+	if (direct)
+		pd_assign(pd, pd_at_bits(off), others ? 0 : PD_DIRTY);
+	else if (others & (u8)~gone)
+		pd_clear(pd, pd_at_bits(off));
+	else
+		return false;
+	return true;
+}
+
+/* Take the pages of a block off slot @off. */
+static enum step block_drain(struct dcm_lane *lane, u32 gfn, u8 off, bool pull,
+			     u32 *next)
+{
+	struct dcm_vm *vm = lane->vm;
+	unsigned int order;
+	u32 head = dcm_block_lock(vm, gfn, &order), i;
+	struct dcm_pd *pd = pd_of(vm, head);
+	const struct dcm_extent *e = extent_of(vm, head);
+	bool direct = pd_state(pd_word(pd)) != DCM_NOTDIRECT;
+	u8 open = READ_ONCE(e->open), gone = READ_ONCE(e->gone);
+	struct run r = { 0 };
+	bool wait = false;
+
+	*next = head + (1u << order);
+	if (!block_free(pd_word(pd))) {
+		pd_unlock(pd);
+		return STEP_LATER;
+	}
+	for (i = 0; i < 1u << order; i++) {
+		u8 at = pd_at(pd_word(&pd[i]));
+
+		if (!(at & off) || page_off(&pd[i], off, gone, direct))
+			continue;
+		if (!pull && pd_inflight(&pd[i]))
+			wait = true;
+		else
+			run_add(&r, i, at);
+	}
+	r.more |= wait;
+	if (r.nr && pull)
+		return block_pull(lane, head, order, next);
+	if (r.nr)
+		return run_start(lane, head, &r, open, off);
+	pd_unlock(pd);
+	return wait ? STEP_LATER : STEP_NEXT;
+}
+
+/* ---- an extent ---- */
+
+int dcm_extent_fill(struct dcm_lane *lane, u32 extent, u32 *cursor)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_move *mv = &lane->move;
+	struct dcm_extent *e;
+	u32 first, end, gfn, next;
+
+	if (extent >= vm->nr_extents)
+		return -ENOENT;
+	e = &vm->extent[extent];
+	dcm_poll(lane);
+	/* Pulls use the same buffers. */
+	if (mv->left || lane->nr_fetch)
+		return -EAGAIN;
+	mv->nr = 0;
+	/* Whatever becomes thin from here on makes another pass. */
+	if (!*cursor)
+		WRITE_ONCE(e->thin, false);
+	first = extent << vm->extent_shift;
+	end = min(first + vm->extent_pages, vm->nr_pages);
+	gfn = (u32)dcm_chunk_next(vm, first + min(*cursor, end - first), end);
+	for (; gfn < end && mv->nr < DCM_MOVES_MAX;
+	     gfn = (u32)dcm_chunk_next(vm, next, end))
+		if (block_fill(lane, gfn, &next) == STEP_LATER)
+			WRITE_ONCE(e->thin, true);
+	vm->ops->io_flush(lane);
+	*cursor = gfn - first;
+	if (gfn < end || mv->nr)
+		return -EAGAIN;
+	*cursor = 0;
+	return READ_ONCE(e->thin) ? -EAGAIN : 0;
+}
+
+/* The batch is complete. -EIO: a page could not be read from any slot. */
+static int move_collect(struct dcm_lane *lane)
+{
+	struct dcm_move *mv = &lane->move;
+	int err = 0;
+	u32 i;
+
+	for (i = 0; i < mv->nr; i++)
+		if (mv->op[i].off && mv->op[i].stale && !mv->op[i].sources)
+			err = -EIO;
+	mv->nr = 0;
+	return err;
+}
+
+/*
+ * Where the pages of slot @slot go. 0, and @pull: into direct memory, as there is
+ * no other slot; -EAGAIN: a slab is wanted in the place of one that is gone.
+ */
+static int drain_where(struct dcm_vm *vm, u32 extent, int slot, bool *pull)
+{
+	const struct dcm_extent *e = &vm->extent[extent];
+	u8 others = e->used & (u8) ~(1u << slot);
+
+	*pull = false;
+	if (e->open & others)
+		return 0;
+	if (e->gone & others) {
+		vm->ops->want_slab(vm, extent);
+		return -EAGAIN;
+	}
+	*pull = true;
+	return 0;
+}
+
+/* One batch of a drain. 0: the pass is at its end, and nothing was to be done. */
+static int drain_batch(struct dcm_lane *lane, u32 extent, u8 off, bool pull,
+		       u32 *cursor)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_move *mv = &lane->move;
+	u32 first = extent << vm->extent_shift, next;
+	u32 end = min(first + vm->extent_pages, vm->nr_pages);
+	u32 gfn =
+		(u32)dcm_chunk_next(vm, first + min(*cursor, end - first), end);
+	bool later = false;
+	enum step step = STEP_NEXT;
+
+	while (gfn < end && mv->nr < DCM_MOVES_MAX) {
+		if (pull && lane->nr_fetch >= DCM_MOVES_MAX)
+			break;
+		step = block_drain(lane, gfn, off, pull, &next);
+		if (step == STEP_FULL)
+			break;
+		later |= step == STEP_LATER;
+		gfn = (u32)dcm_chunk_next(vm, next, end);
+	}
+	vm->ops->io_flush(lane);
+	*cursor = gfn - first;
+	if (step == STEP_FULL) {
+		vm->ops->want_slab(vm, extent);
+		return -ENOSPC;
+	}
+	if (gfn < end || mv->nr)
+		return -EAGAIN;
+	*cursor = 0;
+	return later ? -EAGAIN : 0;
+}
+
+int dcm_extent_drain(struct dcm_lane *lane, u32 extent,
+		     struct dcm_slab_ref *slab, u32 *cursor)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_extent *e;
+	bool pull;
+	int slot, err;
+
+	if (extent >= vm->nr_extents)
+		return -ENOENT;
+	dcm_poll(lane);
+	if (lane->move.left)
+		return -EAGAIN;
+	err = move_collect(lane);
+	if (err)
+		return err;
+	e = &vm->extent[extent];
+	slot = dcm_slot_of(e, slab);
+	if (slot < 0)
+		return slot;
+	err = drain_where(vm, extent, slot, &pull);
+	if (err)
+		return err;
+	/* Moves use the fetches' buffers: let pulls end first. */
+	if (!pull && lane->nr_fetch)
+		return -EAGAIN;
+	/* Pairs with dcm_slots_begin(): no new write from here on. */
+	smp_store_release(&e->open, (u8)(e->open & ~(1u << slot)));
+	err = drain_batch(lane, extent, (u8)(1u << slot), pull, cursor);
+	if (err)
+		return err;
+	return dcm_slot_detach(vm, extent, slot) ? 0 : -EAGAIN;
+}

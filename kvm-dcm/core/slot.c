@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * slot.c - the slots of an extent: which to write to, which to read from; I/O
+ *
+ * An extent has slots for slabs, and each page has a set: the slots that hold
+ * its content. A write-back goes to every open slot. A page may be read from
+ * any slot of its set; the nearest is taken, and of equally near ones another
+ * for each 64 KiB, so that all of them share the work.
+ *
+ * Each lane has connections of its own. When its connection to a donor has
+ * failed, and nothing has gone well there since, that donor is *down* for the
+ * lane. A page is read from such a donor only if no other has it. For a while
+ * (thin_after) write-backs that would go there too wait. After that the lane
+ * leaves the donor out: pages go to the other slots only, and are *thin*. Ten
+ * times a second one write-back goes to the donor all the same, to notice that it
+ * is back. An extent with one open slot needs none of this: its write-back goes
+ * there, and fails if the donor is down.
+ *
+ * How many slots an extent has is the control plane's decision (extent.c).
+ * dcm-tc18 has one copy; infiniswap-nsdi17 has a second on a local disk.
+ *
+ * Locking: slab pointers, open and gone are written by the slab worker
+ * alone. A lane counts an I/O before it looks at gone (a write-back: open);
+ * the slab worker changes the bit before it looks at the count: once the bit
+ * is changed and the count is zero, no lane posts (or writes) any more. What a
+ * lane knows of donors that are down is its own.
+ */
+#include "internal.h"
+
+#define MS 1000000ull
+#define PROBE_NS (100 * MS)
+
+/* Begin I/O, or a write-back, on each of these slots. */
+static void slots_count(struct dcm_extent *e, u8 slots)
+{
+	for (; slots; slots &= slots - 1)
+		atomic_fetch_inc(&e->slot[ffs_u32(slots) - 1].inflight);
+}
+
+void dcm_slots_end_each(struct dcm_extent *e, u8 slots)
+{
+	for (; slots; slots &= slots - 1)
+		atomic_dec_return_release(
+			&e->slot[ffs_u32(slots) - 1].inflight);
+}
+
+/**
+ * dcm_slots_begin() - begin to write pages of an extent
+ * @vm: the VM
+ * @gfn: a page of the extent
+ * @slots: where to
+ *
+ * Counts as one I/O on each slot until dcm_slots_end(), so that a slot with a
+ * write that has not set its pages' bits yet is never taken for empty.
+ *
+ * Return: those of @slots that are open; only on these it has begun.
+ */
+u8 dcm_slots_begin(struct dcm_vm *vm, u32 gfn, u8 slots)
+{
+	struct dcm_extent *e = extent_of(vm, gfn);
+	u8 open;
+
+	slots_count(e, slots);
+	/* dcm_extent_attach(), dcm_extent_drain(), dcm_extent_lost() */
+	open = slots & smp_load_acquire(&e->open);
+	if (unlikely(open != slots))
+		dcm_slots_end_each(e, slots & (u8)~open);
+	return open;
+}
+
+/* ---- donors that are down ---- */
+
+/* The lane's connection to a donor failed. */
+void dcm_lane_down(struct dcm_lane *lane, u32 peer)
+{
+	u64 now = lane->vm->ops->now_ns();
+
+	if (!(lane->down >> peer & 1)) {
+		lane->down |= 1ull << peer;
+		lane->down_ns[peer] = now;
+	}
+	lane->probed_ns[peer] = now;
+}
+
+/*
+ * Is it worth to write to a slot? If its donor is down, only now and then, to
+ * notice that it is back.
+ */
+static bool slot_well(struct dcm_lane *lane, u32 peer, u64 now)
+{
+	if (!(lane->down >> peer & 1))
+		return true;
+	if (now - lane->probed_ns[peer] < PROBE_NS)
+		return false;
+	lane->probed_ns[peer] = now;
+	return true;
+}
+
+/**
+ * dcm_slots_well() - leave out slots whose donor is down
+ * @lane: caller's lane
+ * @gfn: a page of the extent
+ * @slots: where pages should be written to
+ *
+ * Return: the others; 0: none is left.
+ */
+u8 dcm_slots_well(struct dcm_lane *lane, u32 gfn, u8 slots)
+{
+	const struct dcm_extent *e = extent_of(lane->vm, gfn);
+	u8 well = 0, m;
+	u64 now;
+
+	if (likely(!lane->down))
+		return slots;
+	now = lane->vm->ops->now_ns();
+	for (m = slots; m; m &= m - 1) {
+		unsigned int s = ffs_u32(m) - 1;
+
+		if (slot_well(lane, READ_ONCE(e->peer[s]), now))
+			well |= (u8)(1u << s);
+	}
+	return well;
+}
+
+/* Is a donor of these slots down, and for less than thin_after? */
+static bool slots_wait(const struct dcm_lane *lane, u32 gfn, u8 slots)
+{
+	const struct dcm_extent *e = extent_of(lane->vm, gfn);
+	u64 after = dcm_tune(lane->vm, DCM_T_thin_after) * MS;
+	u64 now = lane->vm->ops->now_ns();
+
+	for (; slots; slots &= slots - 1) {
+		u32 peer = READ_ONCE(e->peer[ffs_u32(slots) - 1]);
+
+		if ((lane->down >> peer & 1) &&
+		    now - lane->down_ns[peer] < after)
+			return true;
+	}
+	return false;
+}
+
+/* Are the donors of all these slots down? */
+static bool slots_down(const struct dcm_lane *lane, u32 gfn, u8 slots)
+{
+	const struct dcm_extent *e = extent_of(lane->vm, gfn);
+
+	for (; slots; slots &= slots - 1)
+		if (!(lane->down >> READ_ONCE(e->peer[ffs_u32(slots) - 1]) & 1))
+			return false;
+	return true;
+}
+
+/*
+ * Of the slots that a write-back has begun on, leave out those whose donor is
+ * down, unless all are.
+ */
+static u8 slots_leave(struct dcm_lane *lane, u32 gfn, u8 slots, int *err)
+{
+	u8 well;
+
+	if (slots_down(lane, gfn, slots))
+		return slots;
+	well = dcm_slots_well(lane, gfn, slots);
+	if (slots_wait(lane, gfn, slots & (u8)~well)) {
+		dcm_slots_end_each(extent_of(lane->vm, gfn), slots);
+		*err = -EBUSY;
+		return 0;
+	}
+	dcm_slots_end_each(extent_of(lane->vm, gfn), slots & (u8)~well);
+	return well;
+}
+
+/**
+ * dcm_slots_target() - begin a write-back, and say where it goes
+ * @lane: caller's lane
+ * @gfn: a page of the block
+ * @err: out: why there is none: -ENODEV no slot is open; -EBUSY a donor is down,
+ *	but not for long
+ *
+ * Return: slots, at least one; end it by dcm_slots_end(). 0: none.
+ */
+u8 dcm_slots_target(struct dcm_lane *lane, u32 gfn, int *err)
+{
+	struct dcm_extent *e = extent_of(lane->vm, gfn);
+	u8 open = READ_ONCE(e->open);
+
+	*err = -ENODEV;
+	if (unlikely(!open))
+		return 0;
+	open = dcm_slots_begin(lane->vm, gfn, open);
+	if (unlikely(lane->down) && (open & (open - 1)))
+		open = slots_leave(lane, gfn, open, err);
+	return open;
+}
+
+/* ---- reading ---- */
+
+/* The slots among @slots whose slab is as good to read from as any. */
+static u8 slots_best(const struct dcm_lane *lane, const struct dcm_extent *e,
+		     u8 slots)
+{
+	u32 best = U32_MAX;
+	u8 m, set = 0;
+
+	for (m = slots; m; m &= m - 1) {
+		unsigned int s = ffs_u32(m) - 1;
+		u32 far = READ_ONCE(e->rank[s]);
+
+		if (lane->down >> READ_ONCE(e->peer[s]) & 1)
+			far += DCM_RANKS;
+		if (far < best) {
+			best = far;
+			set = 0;
+		}
+		if (far == best)
+			set |= (u8)(1u << s);
+	}
+	return set;
+}
+
+/**
+ * dcm_slot_pick() - choose the slot to read a block from
+ * @lane: caller's lane
+ * @gfn: a page of it; the block is BUSY by the caller
+ * @slots: slots that hold it, and were not tried in vain
+ *
+ * Return: a slot, or -1: all are gone.
+ */
+int dcm_slot_pick(const struct dcm_lane *lane, u32 gfn, u8 slots)
+{
+	const struct dcm_extent *e = extent_of(lane->vm, gfn);
+	unsigned int skip;
+
+	if (likely(!(slots & (slots - 1))))
+		return (int)ffs_u32(slots) - 1;
+	slots &= (u8)~READ_ONCE(e->gone);
+	slots = slots_best(lane, e, slots);
+	if (!slots)
+		return -1;
+	skip = (gfn >> DCM_ORDER_MAX) % hweight16(slots);
+	while (skip--)
+		slots &= slots - 1;
+	return (int)ffs_u32(slots) - 1;
+}
+
+/* ---- I/O ---- */
+
+/**
+ * dcm_slot_io() - post an I/O on the slab under a page
+ * @lane: caller's lane
+ * @gfn: first page of the I/O; if it is read, its set tells of the whole I/O
+ * @slot: which of the extent's slots
+ * @io: op, bytes, data, owner and posted_ns set
+ *
+ * Return: 0, -EAGAIN (queue full), -ESTALE (slab gone for good), or another
+ * errno of the transport. The caller ends it with dcm_slots_end().
+ */
+int dcm_slot_io(struct dcm_lane *lane, u32 gfn, u8 slot, struct dcm_io *io)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_extent *e = extent_of(vm, gfn);
+	int err = -ESTALE;
+	u8 gone;
+
+	atomic_fetch_inc(&e->slot[slot].inflight);
+	/* Pairs with dcm_extent_lost(): it sees our count, or we its bit. */
+	gone = smp_load_acquire(&e->gone);
+	/* Pairs with dcm_extent_attach(): a slab we see is set up. */
+	io->slab = smp_load_acquire(&e->slot[slot].slab);
+	if ((gone >> slot & 1) || !io->slab)
+		goto fail;
+	/* Nor was the slab lost, and its slot used again. */
+	if (io->op == DCM_IO_READ &&
+	    !(pd_at(pd_word(pd_of(vm, gfn))) >> slot & 1))
+		goto fail;
+	io->slot = slot;
+	io->offset = (u64)(gfn & (vm->extent_pages - 1)) << DCM_PAGE_SHIFT;
+	io->status = 0;
+	io->next = NULL;
+	err = -ERANGE;
+	if (unlikely(io->offset + io->bytes > io->slab->bytes))
+		goto fail;
+	err = vm->ops->io_post(lane, io);
+	if (likely(!err))
+		return 0;
+	if (err == -ENOTCONN)
+		dcm_lane_down(lane, io->slab->peer);
+fail:
+	atomic_dec_return_release(&e->slot[slot].inflight);
+	return err;
+}

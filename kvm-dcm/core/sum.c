@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * sum.c - sums of pages: no wrong byte of a donor is ever mapped
+ *
+ * A page that is written to an extent with more than one slab has a sum kept
+ * here, in this host's memory. What a READ brings is compared with it: bytes
+ * that a donor's memory, disk or software changed, or that belong to another
+ * page or to an earlier time, do not match. Then that slot leaves the page's
+ * set, and the page is read from another one; the next write-back or fill writes
+ * it to that slot again. With no slot left the page is LOST, never wrong. (None
+ * of the papers has sums.)
+ *
+ *	write-back   sum := sum of the frame's bytes    (claimed, before WRITE)
+ *	READ         bytes match, or none is known      -> mapped, or copied
+ *	             bytes do not match                 -> strike: slot leaves set
+ *
+ * The sum of a page that is here may be newer than what its slots hold: its
+ * write-back failed, or was cancelled. It is read from a slot only after a
+ * write-back that went well, and then the sum is that of those bytes.
+ *
+ * Sum 0 says that none is known: the page was written while its extent had one
+ * slab, or "sums" was off. A fill that reads such a page takes the sum of what
+ * it reads. An extent that has one slab again forgets all sums, so that a GC
+ * worker may change that slab; and once more when it gets another one, as a lane
+ * may have been late to keep a sum. (It had the block BUSY until then, so no
+ * worker changed that page in between.) Bytes that are used where they lie in a
+ * slab, in this host's memory, are not compared.
+ *
+ * Locking: a page's sum is changed and compared by the lane that has its block
+ * BUSY; the slab worker clears sums. The table is there for good once it is
+ * seen.
+ */
+#include "internal.h"
+
+/* The extent's table; %NULL: there is none, or nothing is compared now. */
+static u32 *sums_of(const struct dcm_vm *vm, u32 gfn)
+{
+	/* Pairs with dcm_extent_sums(). */
+	return smp_load_acquire(&extent_of(vm, gfn)->sum);
+}
+
+/* Is the extent one whose pages have sums? */
+static bool sums_kept(const struct dcm_vm *vm, u32 gfn)
+{
+	u8 used = READ_ONCE(extent_of(vm, gfn)->used);
+
+	return (used & (used - 1)) && dcm_tune(vm, DCM_T_sums);
+}
+
+/* 0 is no sum of any page. */
+static u32 page_sum(struct dcm_lane *lane, const void *data, u32 page)
+{
+	u32 sum = lane->vm->ops->sum(lane, data, page);
+
+	return sum ? sum : 1;
+}
+
+/**
+ * dcm_sums_set() - pages of a block are about to be written
+ * @lane: caller's lane
+ * @head: the block; BUSY by the caller
+ * @frame: its bytes
+ * @pages: those that are written, a bit each
+ */
+void dcm_sums_set(struct dcm_lane *lane, u32 head, u32 frame, u16 pages)
+{
+	struct dcm_vm *vm = lane->vm;
+	u32 *sum = sums_of(vm, head), at = head & (vm->extent_pages - 1), i, v;
+	bool keep;
+
+	if (likely(!sum))
+		return;
+	keep = sums_kept(vm, head);
+	for (; pages; pages &= pages - 1) {
+		i = ffs_u32(pages) - 1;
+		v = keep ? page_sum(lane, vm->ops->frame_data(lane, frame, i),
+				    0) :
+			   0;
+		WRITE_ONCE(sum[at + i], v);
+	}
+}
+
+/**
+ * dcm_sums_wrong() - compare what a READ brought with the sums
+ * @lane: caller's lane
+ * @gfn: first page; its block is BUSY by the caller
+ * @io: the READ; its slab is still attached
+ * @pages: which to look at, counted from @gfn, a bit each
+ * @learn: take the sum of pages that have none
+ *
+ * Return: pages that do not match.
+ */
+u16 dcm_sums_wrong(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
+		   u16 pages, bool learn)
+{
+	struct dcm_vm *vm = lane->vm;
+	u32 *sum = sums_of(vm, gfn), at = gfn & (vm->extent_pages - 1), i;
+	u32 known, got;
+	u16 wrong = 0;
+
+	if (likely(!sum) || !sums_kept(vm, gfn))
+		return 0;
+	/* the bytes are in the slab, which its donor may cut off */
+	if (io->slab->map)
+		return 0;
+	for (; pages; pages &= pages - 1) {
+		i = ffs_u32(pages) - 1;
+		known = READ_ONCE(sum[at + i]);
+		if (!known && !learn)
+			continue;
+		got = page_sum(lane, io->data, i);
+		if (!known)
+			WRITE_ONCE(sum[at + i], got);
+		else if (got != known)
+			wrong |= (u16)(1u << i);
+	}
+	return wrong;
+}
+
+/**
+ * dcm_sums_strike() - take pages off a slot that had wrong bytes for them
+ * @lane: caller's lane
+ * @gfn: as in dcm_sums_wrong(); the pages are not direct
+ * @wrong: the pages, counted from @gfn, a bit each
+ * @slot: the slot
+ *
+ * Pages that no other slot has are LOST.
+ */
+void dcm_sums_strike(struct dcm_lane *lane, u32 gfn, u16 wrong, u8 slot)
+{
+	struct dcm_vm *vm = lane->vm;
+	struct dcm_extent *e = extent_of(vm, gfn);
+	u32 bit = pd_at_bits(1u << slot), lost = 0, head;
+	unsigned int order;
+	u16 m;
+
+	/* the slab worker may take a lost slot out of the same sets */
+	head = dcm_block_lock(vm, gfn, &order);
+	for (m = wrong; m; m &= m - 1) {
+		struct dcm_pd *pd = pd_of(vm, gfn + ffs_u32(m) - 1);
+
+		if (pd_at(pd_word(pd)) & (u8) ~(1u << slot)) {
+			pd_clear(pd, bit);
+		} else {
+			pd_assign(pd, PD_AT, PD_LOST);
+			lost++;
+		}
+	}
+	pd_unlock(pd_of(vm, head));
+	WRITE_ONCE(e->thin, true);
+	dcm_count(lane, DCM_C_WRONG_PAGES, hweight16(wrong));
+	dcm_count(lane, DCM_C_LOST_PAGES, lost);
+	vm->ops->wrong(lane, gfn, wrong, READ_ONCE(e->peer[slot]), lost);
+}
+
+/* An extent has one slab: its pages have no sums. */
+void dcm_sums_forget(struct dcm_vm *vm, u32 extent)
+{
+	u32 *sum = sums_of(vm, extent << vm->extent_shift), i;
+
+	for (i = 0; sum && i < vm->extent_pages; i++)
+		WRITE_ONCE(sum[i], 0);
+}
+
+void dcm_extent_sums(struct dcm_vm *vm, u32 extent, u32 *mem)
+{
+	/* Pairs with sums_of(): a table that is seen is zero. */
+	smp_store_release(&vm->extent[extent].sum, mem);
+}
+
+u32 *dcm_extent_sums_of(const struct dcm_vm *vm, u32 extent)
+{
+	return READ_ONCE(vm->extent[extent].sum);
+}

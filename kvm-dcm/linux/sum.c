@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * sum.c - sums of pages: where they are kept, and what is logged
+ *
+ * core/sum.c compares. A sum is half of XXH64's 64 bits: of pages that are
+ * changed by chance one in 2^32 goes unnoticed. It starts from a secret number
+ * of this host, so a donor can't make other bytes with the same sum. An extent
+ * gets its table of sums before its second slab, and keeps it.
+ *
+ * Locking: tables are added under dcmfs_vm.control.
+ */
+#include <linux/highmem.h>
+#include <linux/random.h>
+#include <linux/xxhash.h>
+
+#include "compat.h"
+#include "dcmfs.h"
+
+static u64 sum_bytes(const struct dcmfs_vm *vm)
+{
+	return vm->core->extent_pages * sizeof(u32);
+}
+
+u32 dcmfs_op_sum(struct dcm_lane *lane, const void *data, u32 nr)
+{
+	struct page *page = (struct page *)data;
+	struct dcmfs_vm *vm = lane->vm->priv;
+	void *p;
+	u32 sum;
+
+	while (nr--)
+		page = dcmfs_chain_next(page);
+	p = kmap_local_page(page);
+	sum = (u32)xxh64(p, PAGE_SIZE, vm->sum_secret);
+	kunmap_local(p);
+	return sum;
+}
+
+void dcmfs_op_wrong(struct dcm_lane *lane, u32 gfn, u16 pages, u32 peer,
+		    u32 lost)
+{
+	const struct dcmfs_vm *vm = lane->vm->priv;
+
+	pr_err_ratelimited(
+		"kvm-dcm: file %lu: donor %u gave wrong bytes of %u pages at page %u; %u of them no other donor has: lost\n",
+		dcmfs_ino(vm->inode), peer, hweight16(pages), gfn, lost);
+}
+
+/**
+ * dcmfs_sums_add() - make the table of an extent that gets its second slab
+ * @vm: the VM
+ * @extent: the extent
+ *
+ * Return: 0, -ENOSPC: more than is left of the mount's metadata=; -ENOMEM.
+ * Takes control.
+ */
+int dcmfs_sums_add(struct dcmfs_vm *vm, u32 extent)
+{
+	u32 *mem;
+	int err;
+
+	if (!READ_ONCE(vm->core->extent[extent].used) ||
+	    dcm_extent_sums_of(vm->core, extent))
+		return 0;
+	err = dcmfs_metadata_take(vm, sum_bytes(vm));
+	if (err)
+		return err;
+	mem = kvzalloc(sum_bytes(vm), GFP_KERNEL_ACCOUNT);
+	if (!mem) {
+		dcmfs_metadata_give(vm, sum_bytes(vm));
+		return -ENOMEM;
+	}
+	if (!vm->nr_sums)
+		vm->sum_secret = get_random_u64();
+	WRITE_ONCE(vm->nr_sums, vm->nr_sums + 1);
+	dcm_extent_sums(vm->core, extent, mem);
+	return 0;
+}
+
+/** dcmfs_sums_bytes() - bytes of all tables of a VM */
+u64 dcmfs_sums_bytes(const struct dcmfs_vm *vm)
+{
+	return READ_ONCE(vm->nr_sums) * sum_bytes(vm);
+}
+
+/** dcmfs_sums_free() - free all tables with the VM, after its last I/O */
+void dcmfs_sums_free(struct dcmfs_vm *vm)
+{
+	u32 e;
+
+	for (e = 0; vm->nr_sums && e < vm->core->nr_extents; e++)
+		kvfree(dcm_extent_sums_of(vm->core, e));
+	dcmfs_metadata_give(vm, dcmfs_sums_bytes(vm));
+}

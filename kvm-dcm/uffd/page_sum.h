@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* page_sum.h - sums of pages that donors hold (page_sum.c) */
+#ifndef DCM_UFFD_PAGE_SUM_H
+#define DCM_UFFD_PAGE_SUM_H
+
+#include <pthread.h>
+
+#include "../core/core.h"
+
+struct dcm_pager;
+
+/**
+ * struct dcm_page_sums - what was wrong
+ * @secret: what sums start from
+ * @wrong: pages of which a donor gave wrong bytes, by its number; lanes count
+ * @lost: of these, pages that no donor has right; lanes count
+ * @lock: for @said and @say_ns
+ * @said: of @wrong, what the log says
+ * @say_ns: when the log may say more
+ * @no_memory: the log says that a table is missing; the slab worker's
+ */
+struct dcm_page_sums {
+	u64 secret;
+	u64 wrong[DCM_PEERS_MAX];
+	u64 lost;
+	pthread_mutex_t lock;
+	u64 said[DCM_PEERS_MAX];
+	u64 say_ns;
+	bool no_memory;
+};
+
+/** dcm_page_sums_init() - before all else */
+void dcm_page_sums_init(struct dcm_page_sums *s);
+
+/** dcm_page_sums_add() - before a slab is attached; slab worker only */
+void dcm_page_sums_add(struct dcm_pager *pg, u32 extent);
+
+/** dcm_page_sums_free() - free all tables; no lane is in the core */
+void dcm_page_sums_free(struct dcm_vm *vm);
+
+/** dcm_page_sums_log() - say what was wrong since the last time; any thread */
+void dcm_page_sums_log(struct dcm_pager *pg, u64 now);
+
+#endif /* DCM_UFFD_PAGE_SUM_H */

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * copies_test.c - extents with two slabs, placed on real donors
+ *
+ * An extent's slabs are on different donors. When a donor dies its extents get
+ * other slabs, as long as some donor has none of theirs; else they stay exposed
+ * until there is one.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "donor.h"
+#include "host.h"
+
+#define NR 8u /* extents that are used */
+
+/* Donors a, b and c; each extent has so many slabs. */
+static void three_start(struct host *h, struct donor *d, u32 copies)
+{
+	static const char *const names[] = { "a", "b", "c" };
+	u32 i;
+
+	for (i = 0; i < 3; i++) {
+		donor_start(&d[i], NULL, 0, host_keys, donor_small);
+		host_donor(h, names[i], d[i].tcp);
+	}
+	host_start_cfg(h, (struct dcm_client_config){ .extent = SLAB,
+						      .data_encryption = true,
+						      .copies = copies });
+	for (i = 0; i < 3; i++)
+		WAIT(status(h, i).state == DCM_DONOR_UP);
+	want(h, 0, NR);
+	WAIT(get(h, &h->attached) == copies * NR);
+}
+
+/* Extents that have lost so many slabs. */
+static u32 losers(struct host *h, unsigned int losts)
+{
+	u32 e, n = 0;
+
+	for (e = 0; e < NR; e++)
+		n += get(h, &h->lost_of[e]) == losts;
+	return n;
+}
+
+/* Extents whose copies may be lost together, as of the last look. */
+static u32 near_now(struct host *h)
+{
+	static struct dcm_client_status st;
+
+	dcm_client_status(h->client, &st);
+	return st.near;
+}
+
+static u64 slabs_of_three(struct host *h)
+{
+	return status(h, 0).slabs + status(h, 1).slabs + status(h, 2).slabs;
+}
+
+static void test_each_copy_on_another_donor(void **state)
+{
+	struct host h = { 0 };
+	struct donor d[3];
+	u32 e, i, on_a;
+
+	(void)state;
+	three_start(&h, d, 2);
+	for (e = 0; e < NR; e++)
+		assert_int_not_equal(h.slab[e]->donor, h.old[e]->donor);
+	/* figures are a moment old */
+	WAIT(slabs_of_three(&h) == 2 * NR);
+	for (i = 0; i < 3; i++)
+		assert_in_range(status(&h, i).slabs, 1, NR);
+	on_a = status(&h, 0).slabs;
+
+	donor_signal(&d[0], SIGKILL);
+	WAIT(get(&h, &h.losts) == on_a);
+	assert_int_equal(losers(&h, 1), on_a);
+	WAIT(status(&h, 1).slabs == NR && status(&h, 2).slabs == NR);
+	assert_int_equal(get(&h, &h.attached), 2 * NR + on_a);
+
+	/* every extent has one slab on b: each of them loses that, and no more */
+	donor_signal(&d[1], SIGKILL);
+	WAIT(get(&h, &h.losts) == on_a + NR);
+	assert_int_equal(losers(&h, 1), NR - on_a);
+	assert_int_equal(losers(&h, 2), on_a);
+	WAIT(logged(&h, "has 1 of 2 copies"));
+	WAIT(status(&h, 2).slabs == NR);
+	assert_int_equal(get(&h, &h.starved), 0);
+	assert_int_equal(get(&h, &h.attached), 2 * NR + on_a);
+	host_stop(&h);
+	for (i = 0; i < 3; i++)
+		donor_end(&d[i]);
+}
+
+/* From one slab to two and back: what is too many is moved as if donors wanted it. */
+static void test_copies_are_changed(void **state)
+{
+	struct host h = { 0 };
+	struct donor d[3];
+	u32 e, i;
+
+	(void)state;
+	three_start(&h, d, 1);
+	assert_int_equal(dcm_client_copies_set(h.client, 0), -EINVAL);
+	assert_int_equal(dcm_client_copies_set(h.client, 4), -EINVAL);
+	assert_int_equal(dcm_client_copies_set(h.client, 1), -EALREADY);
+	/* connections that wait for a shorter time are made anew */
+	assert_int_equal(dcm_client_copies_set(h.client, 2), 0);
+	WAIT(get(&h, &h.attached) == 2 * NR);
+	for (e = 0; e < NR; e++)
+		assert_int_not_equal(h.slab[e]->donor, h.old[e]->donor);
+	assert_int_equal(get(&h, &h.evicts), 0);
+
+	assert_int_equal(dcm_client_copies_set(h.client, 1), 0);
+	WAIT(get(&h, &h.evicts) == NR);
+	for (e = 0; e < NR; e++)
+		dcm_client_release(h.client, h.slab[e]);
+	WAIT(slabs_of_three(&h) == NR);
+	assert_int_equal(get(&h, &h.losts), 0);
+	assert_int_equal(get(&h, &h.attached), 2 * NR);
+	host_stop(&h);
+	for (i = 0; i < 3; i++)
+		donor_end(&d[i]);
+}
+
+/*
+ * a and b are of one group, c and d on one host: an extent's two slabs are on a or
+ * b, and on c or d. Without c and d both are in the group, and that is told.
+ */
+static void test_copies_are_far_apart(void **state)
+{
+	static const char *const listen[] = { "127.0.0.2:0", "127.0.0.3:0",
+					      "127.0.0.4:0", "127.0.0.4:0" };
+	static const char *const names[] = { "a", "b", "c", "d" };
+	struct host h = { 0 };
+	struct donor d[4];
+	u32 e, i;
+
+	(void)state;
+	for (i = 0; i < 4; i++) {
+		const char *opts[] = { DONOR_SMALL, "--listen", listen[i],
+				       NULL };
+
+		donor_start(&d[i], NULL, -1, host_keys, opts);
+		host_donor(&h, names[i], d[i].tcp);
+	}
+	strcpy(h.donors[0].group, "rack");
+	strcpy(h.donors[1].group, "rack");
+	host_start_cfg(&h, (struct dcm_client_config){ .extent = SLAB,
+						       .data_encryption = true,
+						       .copies = 2 });
+	for (i = 0; i < 4; i++)
+		WAIT(status(&h, i).state == DCM_DONOR_UP);
+	want(&h, 0, NR);
+	WAIT(get(&h, &h.attached) == 2 * NR);
+	for (e = 0; e < NR; e++)
+		assert_int_not_equal(h.slab[e]->donor < 2, h.old[e]->donor < 2);
+	assert_int_equal(near_now(&h), 0);
+
+	donor_signal(&d[2], SIGKILL);
+	donor_signal(&d[3], SIGKILL);
+	WAIT(status(&h, 0).slabs == NR && status(&h, 1).slabs == NR);
+	WAIT(near_now(&h) == NR);
+	host_stop(&h);
+	for (i = 0; i < 4; i++)
+		donor_end(&d[i]);
+}
+
+/* One donor: nothing waits for the second copy, which comes with a second donor. */
+static void test_exposed_until_there_is_a_donor(void **state)
+{
+	struct host h = { 0 };
+	struct donor a, b;
+	int port;
+
+	(void)state;
+	donor_start(&a, NULL, 0, host_keys, donor_small);
+	donor_start(&b, NULL, 0, host_keys, donor_small);
+	port = atoi(strrchr(b.tcp, ':') + 1);
+	host_donor(&h, "a", a.tcp);
+	host_donor(&h, "b", b.tcp);
+	donor_end(&b);
+	host_start_cfg(&h, (struct dcm_client_config){ .extent = SLAB,
+						       .data_encryption = true,
+						       .copies = 2 });
+	want(&h, 0, NR);
+	WAIT(get(&h, &h.attached) == NR);
+	WAIT(logged(&h, "has 1 of 2 copies"));
+	assert_int_equal(on_donor(&h, NR, 0), NR);
+	donor_start(&b, NULL, port, host_keys, donor_small);
+	WAIT(get(&h, &h.attached) == 2 * NR);
+	WAIT(status(&h, 0).slabs == NR && status(&h, 1).slabs == NR);
+	assert_int_equal(get(&h, &h.starved), 0);
+	host_stop(&h);
+	donor_end(&a);
+	donor_end(&b);
+}
+
+/* A donor of files in a directory of its own. */
+static void files_start(struct donor *d, char *path)
+{
+	const char *const opts[] = { "--medium",    "file",	 "--path",
+				     mkdtemp(path), DONOR_SMALL, NULL };
+
+	assert_non_null(opts[3]);
+	donor_start(d, NULL, 0, host_keys, opts);
+}
+
+/*
+ * Donor a lends 4 slabs of memory, f files: a is full before f is asked, and no
+ * extent waits.
+ */
+static void test_files_when_memory_is_full(void **state)
+{
+	static const char *const small[] = {
+		"--capacity",	 "8M", "--slab-size", "2M", "--head-room", "0",
+		"--spare-slabs", "0",  NULL
+	};
+	char path[] = "/tmp/dcm-files-XXXXXX";
+	struct host h = { 0 };
+	struct donor a, f;
+
+	(void)state;
+	donor_start(&a, NULL, 0, host_keys, small);
+	files_start(&f, path);
+	host_donor(&h, "a", a.tcp);
+	host_donor(&h, "f", f.tcp);
+	host_start_cfg(&h, (struct dcm_client_config){
+				   .extent = SLAB, .data_encryption = true });
+	WAIT(status(&h, 0).state == DCM_DONOR_UP &&
+	     status(&h, 1).state == DCM_DONOR_UP);
+	want(&h, 0, 4);
+	WAIT(get(&h, &h.attached) == 4);
+	WAIT(status(&h, 0).slabs == 4);
+	assert_int_equal(status(&h, 1).slabs, 0);
+	want(&h, 4, NR);
+	WAIT(get(&h, &h.attached) == NR);
+	WAIT(status(&h, 0).slabs == 4 && status(&h, 1).slabs == NR - 4);
+	assert_int_equal(get(&h, &h.starved), 0);
+	host_stop(&h);
+	donor_end(&a);
+	donor_end(&f);
+	assert_int_equal(rmdir(path), 0);
+}
+
+/* Two copies, one donor of memory: the second is a file, read last, and stays. */
+static void test_copy_in_a_file(void **state)
+{
+	char path[] = "/tmp/dcm-files-XXXXXX";
+	struct host h = { 0 };
+	struct donor a, f;
+	u32 e;
+
+	(void)state;
+	donor_start(&a, NULL, 0, host_keys, donor_small);
+	files_start(&f, path);
+	host_donor(&h, "a", a.tcp);
+	host_donor(&h, "f", f.tcp);
+	host_start_cfg(&h, (struct dcm_client_config){ .extent = SLAB,
+						       .data_encryption = true,
+						       .copies = 2 });
+	WAIT(status(&h, 0).state == DCM_DONOR_UP &&
+	     status(&h, 1).state == DCM_DONOR_UP);
+	want(&h, 0, NR);
+	WAIT(get(&h, &h.attached) == 2 * NR);
+	for (e = 0; e < NR; e++) {
+		assert_int_equal(h.old[e]->donor, 0);
+		assert_int_equal(h.old[e]->ref.rank, DCM_RANK_MEMORY);
+		assert_int_equal(h.slab[e]->donor, 1);
+		assert_int_equal(h.slab[e]->ref.rank, DCM_RANK_FILE);
+	}
+	donor_signal(&a, SIGKILL);
+	WAIT(get(&h, &h.losts) == NR);
+	assert_int_equal(losers(&h, 1), NR);
+	WAIT(status(&h, 1).slabs == NR);
+	host_stop(&h);
+	donor_end(&a);
+	donor_end(&f);
+	assert_int_equal(rmdir(path), 0);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_each_copy_on_another_donor),
+		cmocka_unit_test(test_copies_are_changed),
+		cmocka_unit_test(test_copies_are_far_apart),
+		cmocka_unit_test(test_exposed_until_there_is_a_donor),
+		cmocka_unit_test(test_files_when_memory_is_full),
+		cmocka_unit_test(test_copy_in_a_file),
+	};
+
+	return host_run("copies", tests, sizeof(tests) / sizeof(tests[0]),
+			argc > 1 ? argv[1] : NULL);
+}

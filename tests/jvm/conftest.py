@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What tests of our JVM get: the JVM, and donors for its heap."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.framework.donor import Donor
+from tests.jvm.support import DONOR, Jvm, missing
+
+# With it nothing may be skipped: make test-jvm sets it.
+WHOLE = bool(os.environ.get("DCM_TEST_JVM"))
+
+
+@pytest.fixture(scope="session")
+def jvm(tmp_path_factory: pytest.TempPathFactory) -> Jvm:
+    """Our JVM in a JDK, and the programs that it runs."""
+    if why := missing():
+        pytest.fail(why) if WHOLE else pytest.skip(why)
+    return Jvm(tmp_path_factory.mktemp("jvm"))
+
+
+@pytest.fixture
+def donors(short_tmp: Path) -> Iterator[list[Donor]]:
+    """Two donors with a key."""
+    first = Donor(short_tmp / "a", donor=DONOR)
+    with first, Donor(short_tmp / "b", keys=first.keys, donor=DONOR) as second:
+        yield [first, second]

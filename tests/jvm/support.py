@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A JDK with our libjvm, compiled test programs, and runs of them on donors."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.framework.donor import Donor, write_private
+from tests.framework.paths import BUILD, TOP
+
+JAVA = TOP / "tests" / "jvm" / "java"
+COLLECTORS = ("G1", "Parallel", "Serial", "Shenandoah")
+BUDGET_MIB = 64
+HEAP_MIB = 256  # four times the budget
+LIMIT_S = 280
+NONE_CACHED = 77  # exit status of scripts/jdk-build --cached
+JAVAC = ("-m", "jdk.compiler/com.sun.tools.javac.Main")
+# Two times the pages of the heap, for what is being moved.
+DONOR = {"slab-size": "16M", "capacity": "1G"}
+
+
+@functools.cache
+def libjvm() -> Path | str:
+    """The folder with our libjvm.so, or why none of these patches is cached."""
+    done = subprocess.run(
+        [str(TOP / "scripts" / "jdk-build"), "--cached"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if done.returncode == NONE_CACHED:
+        return done.stderr.strip()
+    assert done.returncode == 0, done.stderr
+    return Path(done.stdout.strip())
+
+
+@functools.cache
+def jdk() -> Path | str:
+    """A JDK of exactly the version of our libjvm, or why there is none."""
+    found = libjvm()
+    if isinstance(found, str):
+        return found
+    version = (found / "version").read_text().strip()
+    line = re.compile(rf'^JAVA_RUNTIME_VERSION="{re.escape(version)}\b', re.M)
+    named = os.environ.get("DCM_JDK")
+    for home in [Path(named)] if named else sorted(Path("/usr/lib/jvm").glob("*")):
+        release = home / "release"
+        whole = (home / "bin" / "javac").exists() and release.exists()
+        if whole and line.search(release.read_text()):
+            return home.resolve()
+    return f"no JDK {version} below {named or '/usr/lib/jvm'}: install one, or name it in DCM_JDK"
+
+
+def missing() -> str | None:
+    """Why nothing can be tested, or None."""
+    found = jdk()
+    return found if isinstance(found, str) else None
+
+
+def make_home(folder: Path) -> Path:
+    """A JDK whose lib/dcm has our libjvm; all else is that of the JDK."""
+    stock, ours = jdk(), libjvm()
+    assert isinstance(stock, Path) and isinstance(ours, Path)
+    home = folder / "jdk"
+    for part in (home / "bin", home / "lib" / "dcm"):
+        part.mkdir(parents=True)
+    for entry in [*stock.iterdir(), *(stock / "lib").iterdir()]:
+        if entry.name not in ("bin", "lib"):
+            (home / entry.relative_to(stock)).symlink_to(entry)
+    # The launcher looks for the rest beside its own file.
+    for name in ("java", "javac"):
+        shutil.copy2(stock / "bin" / name, home / "bin" / name)
+    shutil.copy2(ours / "libjvm.so", home / "lib" / "dcm" / "libjvm.so")
+    return home
+
+
+def compile_java(home: Path, folder: Path) -> Path:
+    """All programs of tests/jvm/java, as classes in a folder."""
+    subprocess.run(
+        [str(home / "bin" / "javac"), "-Xlint:all", "-Werror", "-d", str(folder)]
+        + [str(path) for path in sorted(JAVA.glob("*.java"))],
+        check=True,
+        timeout=LIMIT_S,
+    )
+    return folder
+
+
+def large_source(methods: int) -> str:
+    """A class with so many generic methods, for javac: Large."""
+    lines = [
+        f"  static <T extends Comparable<T>> int m{n}(java.util.List<T> a) {{"
+        f" return (int) a.stream().map(x -> x.toString() + {n}).filter(x -> x.length() > {n % 7})"
+        f".sorted().distinct().count() + m{max(n - 1, 0)}(a.subList(0, a.size() / 2)); }}"
+        for n in range(methods)
+    ]
+    return "\n".join(["class Large {", *lines, "}", ""])
+
+
+def configure(
+    folder: Path, donors: list[Donor], transport: str, name: str = "jvm", size: str = "512M"
+) -> Path:
+    """A libdcm configuration for a heap on these donors, which share a key."""
+    text = f"[vm]\nname = {name}\nbudget = {BUDGET_MIB}M\nsize = {size}\nmode = program\n"
+    for donor in donors:
+        address = donor.unix_address if transport == "shm" else donor.tcp_address
+        text += f"[donor {donor.folder.name}]\naddress = {address}\n"
+    text += f"[key]\ntenant = test\nfile = {donors[0].key_file}\n"
+    path = folder / f"{name}.conf"
+    write_private(path, text)
+    return path
+
+
+class Jvm:
+    """Our JVM beside the stock one, with what its programs need in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = make_home(folder)
+        self.folder = folder
+        (folder / "classes").mkdir()
+        self.classes = compile_java(self.home, folder / "classes")
+
+    def command(self, *args: str | Path, ours: bool = True) -> list[str]:
+        """The command line for java with these arguments."""
+        first = [str(self.home / "bin" / "java"), *(["-XXaltjvm=dcm"] if ours else [])]
+        # A JVM that is killed would leave its file of counters in /tmp.
+        first += ["-XX:-UsePerfData", "-cp", str(self.classes)]
+        return first + [str(arg) for arg in args]
+
+    def environment(self, runtime: Path) -> dict[str, str]:
+        """Where our libraries are, and where a pager's socket goes."""
+        libraries = {"LD_LIBRARY_PATH": str(BUILD / "lib")}
+        return {**os.environ, **libraries, "DCM_RUNTIME_DIR": str(runtime / "run")}
+
+    def run(
+        self,
+        runtime: Path,
+        *args: str | Path,
+        ours: bool = True,
+        status: int = 0,
+        more: Mapping[str, str] | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run java to its end, with more in its environment."""
+        done = subprocess.run(
+            self.command(*args, ours=ours),
+            env={**self.environment(runtime), **(more or {})},
+            cwd=runtime,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        assert done.returncode == status, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+
+def on_donors(config: Path, collector: str, *log: str) -> list[str]:
+    """Flags for a heap of HEAP_MIB on the donors of a configuration."""
+    return [
+        f"-XX:DonorHeap=dcm:{config}",
+        f"-XX:+Use{collector}GC",
+        f"-Xmx{HEAP_MIB}m",
+        *[f"-Xlog:{what}" for what in log],
+    ]

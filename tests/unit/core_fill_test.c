@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* links: CORE FAKE */
+/*
+ * core_fill_test.c - a slab that is added is filled, one that goes is drained
+ *
+ * By a lane of the control plane, while the guest's uses the extent; donors fall
+ * silent and die meanwhile.
+ */
+#include "core_copies.h"
+
+static void test_fill(void **state)
+{
+	struct fake_backend *fb = copies_world(1);
+	u32 cursor = 0, i;
+
+	(void)state;
+	assert_int_equal(dcm_extent_fill(&fb->vm->lane[1], 0, &cursor), 0);
+	assert_int_equal(count(fb, DCM_C_FILLED_PAGES), 0);
+	get(fb, 5); /* here: copied when it leaves */
+	fb_discard(fb, 0, 6, 1); /* zero: on no slab */
+	attach(fb, 0, 1);
+	attach(fb, 0, 2);
+	assert_true(fb->vm->extent[0].thin);
+	fill(fb);
+	assert_int_equal(count(fb, DCM_C_FILLED_PAGES), PAGES - 2);
+	push_out(fb, 5, 1);
+	for (i = 0; i < PAGES; i++)
+		assert_int_equal(at(fb, i), i == 6 ? 0 : 7);
+	fb_fsck(fb, true);
+	assert_int_equal(lose(fb, 0), 0);
+	assert_int_equal(lose(fb, 1), 0);
+	for (i = 0; i < PAGES; i++)
+		get(fb, i);
+	end(fb);
+}
+
+/*
+ * A page is here, clean, when a second slab is filled. Then the donor that alone
+ * had it falls silent, the page leaves, and that donor is given up.
+ */
+static void test_filled_while_here_and_clean(void **state)
+{
+	struct fake_backend *fb = copies_world(1);
+
+	(void)state;
+	tune(fb, "thin_after", 0);
+	tune(fb, "proactive_share", 0);
+	pd_clear(pd_of(fb->vm, PAGE), PD_WROTE);
+	get(fb, PAGE);
+	assert_false(pd_word(pd_of(fb->vm, PAGE)) & PD_DIRTY);
+	attach(fb, 0, 1);
+	fill(fb);
+	assert_int_not_equal(state_of(fb, PAGE), DCM_NOTDIRECT);
+	break_ways(fb, 0, ~0ull);
+	/* the lane finds out by another page */
+	put(fb, PAGE + 1);
+	push_out(fb, PAGE + 1, 1);
+	push_out(fb, PAGE, 1);
+	assert_int_equal(lose(fb, 0), 0);
+	get(fb, PAGE);
+	end(fb);
+}
+
+/* Thin pages within a block: only they are copied, and the block stays one. */
+static void test_fill_of_a_part(void **state)
+{
+	struct fake_backend *fb = copies_world(2);
+	u64 reads;
+	u32 i;
+
+	(void)state;
+	tune(fb, "largest_block", 65536);
+	tune(fb, "elastic", 0);
+	get(fb, 0);
+	push_out(fb, 0, 16);
+	assert_int_equal(pages_of(fb, 0), 16);
+	for (i = 3; i < 6; i++)
+		pd_clear(pd_of(fb->vm, i), pd_at_bits(2));
+	pd_clear(pd_of(fb->vm, 9), pd_at_bits(1));
+	fb->vm->extent[0].thin = true;
+	reads = fb->nr_reads;
+	fill(fb);
+	assert_int_equal(fb->nr_reads - reads, 2);
+	assert_int_equal(count(fb, DCM_C_FILLED_PAGES), 4);
+	assert_int_equal(pages_of(fb, 0), 16);
+	for (i = 0; i < 16; i++)
+		assert_int_equal(at(fb, i), 3);
+	end(fb);
+}
+
+/* What another slab has too is only taken off: no page is read or written. */
+static void test_drain_of_a_copy(void **state)
+{
+	struct fake_backend *fb = copies_world(2);
+	u64 reads = fb->nr_reads, writes = fb->nr_writes;
+	u32 i;
+
+	(void)state;
+	assert_int_equal(drain(fb, slab(fb, 0)), 0);
+	assert_int_equal(fb->nr_reads - reads, 0);
+	assert_int_equal(fb->nr_writes - writes, 0);
+	for (i = 0; i < PAGES; i++)
+		assert_int_equal(at(fb, i), 2);
+	/* and of the last, to a new one in the place of the first */
+	attach(fb, 0, 2);
+	assert_int_equal(drain(fb, slab(fb, 1)), 0);
+	for (i = 0; i < PAGES; i++)
+		assert_int_equal(at(fb, i), 1);
+	for (i = 0; i < PAGES; i++)
+		get(fb, i);
+	end(fb);
+}
+
+/* The new slab's donor can't be reached for a while: what failed is done again. */
+static void test_fill_of_a_slab_that_fails(void **state)
+{
+	struct fake_backend *fb = copies_world(1);
+	u32 cursor = 0, i;
+
+	(void)state;
+	attach(fb, 0, 1);
+	assert_int_equal(dcm_extent_fill(&fb->vm->lane[1], 0, &cursor),
+			 -EAGAIN);
+	fb->cfg.max_delay = 1000000000;
+	fb_poll(fb, 1);
+	fb_way_break(fb, 1, 1);
+	fb->lane[1].way[1].welcome_at = fb->tick + 1000000;
+	fb_poll(fb, 1);
+	fb->cfg.max_delay = 0;
+	assert_true(dcm_doubtful(&fb->vm->lane[1]));
+	for (i = 0; i < 200; i++) {
+		assert_int_equal(dcm_extent_fill(&fb->vm->lane[1], 0, &cursor),
+				 -EAGAIN);
+		fb_advance(fb, 1000);
+		fb_poll(fb, 1);
+	}
+	assert_true(fb->vm->extent[0].thin || cursor);
+	fb_advance(fb, 1000000);
+	fill(fb);
+	for (i = 0; i < PAGES; i++)
+		assert_int_equal(at(fb, i), 3);
+	end(fb);
+}
+
+/* The slab that is filled dies, and another takes its slot: none is mistaken. */
+static void test_fill_of_a_slab_that_dies(void **state)
+{
+	struct fake_backend *fb = copies_world(1);
+	u32 cursor, i, n;
+
+	(void)state;
+	fb->cfg.max_delay = 50;
+	for (n = 0; n < 20; n++) {
+		attach(fb, 0, 1 + n % 2);
+		cursor = 0;
+		for (i = 0; i < n; i++) {
+			dcm_extent_fill(&fb->vm->lane[1], 0, &cursor);
+			fb_advance(fb, 20);
+			fb_poll(fb, 1);
+		}
+		assert_int_equal(lose(fb, 1), 0);
+		fb_fsck(fb, false);
+	}
+	attach(fb, 0, 1);
+	fill(fb);
+	assert_int_equal(lose(fb, 0), 0);
+	for (i = 0; i < PAGES; i++)
+		get(fb, i);
+	end(fb);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_fill),
+		cmocka_unit_test(test_filled_while_here_and_clean),
+		cmocka_unit_test(test_fill_of_a_part),
+		cmocka_unit_test(test_drain_of_a_copy),
+		cmocka_unit_test(test_fill_of_a_slab_that_fails),
+		cmocka_unit_test(test_fill_of_a_slab_that_dies),
+	};
+
+	return cmocka_run_group_tests_name("core_fill", tests, NULL, NULL);
+}

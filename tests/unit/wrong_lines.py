@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""wrong_lines.py [NUMBER...] - the core's tests must fail when a line of the core is wrong
+
+Each entry of WRONG replaces one line of the core, as a mistake would. The tests of TESTS are linked
+with that file and run until one of them fails, core_model_test last. Prints a line for each
+mistake, and exits with 1 if one was not noticed. Builds with gcc in a directory of its own; STEPS
+is handed to core_model_test.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+UNIT = Path(__file__).resolve().parent
+TOP = UNIT.parent.parent
+CORE = TOP / "kvm-dcm" / "core"
+CC = [
+    "gcc",
+    "-std=gnu11",
+    "-O1",
+    "-g",
+    "-w",
+    "-D_GNU_SOURCE",
+    "-pthread",
+    f"-I{CORE}",
+    f"-I{TOP / 'kvm-dcm'}",
+    f"-I{UNIT}",
+]
+TIMEOUT = 600
+TESTS = (
+    "core_slot_test",
+    "core_thin_test",
+    "core_fill_test",
+    "core_doubt_test",
+    "core_sum_test",
+    "core_model_test",
+)
+
+
+class Wrong(NamedTuple):
+    """A mistake: in this file, these words become those, at one place."""
+
+    what: str
+    file: str
+    right: str
+    wrong: str
+
+
+WRONG = [
+    Wrong(
+        "wrong bytes of a donor are mapped",
+        "fetch.c",
+        "	wrong = fetch_wrong(lane, f);",
+        "	wrong = 0;",
+    ),
+    Wrong(
+        "a fill copies wrong bytes",
+        "move.c",
+        "m->io.op == DCM_IO_READ && move_wrong(lane, m)",
+        "m->io.op == DCM_IO_READ && 0 && move_wrong(lane, m)",
+    ),
+    Wrong(
+        "a page of which no donor has the right bytes is zero",
+        "sum.c",
+        "pd_assign(pd, PD_AT, PD_LOST);",
+        "pd_clear(pd, PD_AT);",
+    ),
+    Wrong(
+        "a page keeps an old sum that is written while sums are off",
+        "sum.c",
+        "		WRITE_ONCE(sum[at + i], v);",
+        "		if (v) WRITE_ONCE(sum[at + i], v);",
+    ),
+    Wrong(
+        "an extent with one slab keeps its sums",
+        "extent.c",
+        "		WRITE_ONCE(e->thin, false);\n		dcm_sums_forget(vm, extent);",
+        "		WRITE_ONCE(e->thin, false);",
+    ),
+    Wrong(
+        "another slab starts with old sums",
+        "extent.c",
+        "		dcm_sums_forget(vm, extent);\n	WRITE_ONCE(e->used",
+        "		;\n	WRITE_ONCE(e->used",
+    ),
+    Wrong(
+        "a slot on which a WRITE failed is in the set",
+        "writeback.c",
+        "(wb->bad | READ_ONCE(extent_of(vm, wb->gfn)->gone))",
+        "(READ_ONCE(extent_of(vm, wb->gfn)->gone))",
+    ),
+    Wrong(
+        "slots with older bytes stay in the set",
+        "writeback.c",
+        "u32 mask = PD_AT | clear,",
+        "u32 mask = clear,",
+    ),
+    Wrong(
+        "a clean page is written again where it is",
+        "writeback.c",
+        "lack &= (u16) ~(wb->clean &",
+        "lack &= (u16) ~(0 &",
+    ),
+    Wrong(
+        "a zero page keeps its set",
+        "writeback.c",
+        "pd_clear(pd_of(vm, head + i), PD_AT);",
+        ";",
+    ),
+    Wrong(
+        "a WRITE that may still land is forgotten",
+        "doubt.c",
+        "pd_set(pd_of(lane->vm, gfn + i), PD_INFLIGHT);",
+        ";",
+    ),
+    Wrong(
+        "a doubt ends with the first of its slots",
+        "doubt.c",
+        "\tif (d->slots)\n",
+        "\tif (0)\n",
+    ),
+    Wrong(
+        "a doubt ends with the welcome of any donor",
+        "doubt.c",
+        "d->slots >> s & 1 && fenced >> d->peer[s] & 1",
+        "d->slots >> s & 1 && fenced",
+    ),
+    Wrong(
+        "a page in doubt is evicted",
+        "evict.c",
+        "if (!(pages & dcm_block_inflight(vm, head, order))) {",
+        "if (1) {",
+    ),
+    Wrong(
+        "a page in doubt is filled",
+        "move.c",
+        "\t\tif (pd_inflight(&pd[i]))\n",
+        "\t\tif (0)\n",
+    ),
+    Wrong(
+        "a page that is here stays clean when a slab is filled",
+        "move.c",
+        "pd_set(&pd[i], PD_DIRTY | PD_GUESSED);",
+        ";",
+    ),
+    Wrong(
+        "a block is read from a slot that its first page is on",
+        "pd.c",
+        "at &= w;",
+        "at = some ? at : w;",
+    ),
+    Wrong(
+        "lost with one slot, though another has it",
+        "extent.c",
+        "last = pd_at(pd_word(pd)) == 1u << slot;",
+        "last = true;",
+    ),
+    Wrong(
+        "a direct page that lost its last slot is clean",
+        "extent.c",
+        "pd_assign(pd, PD_AT, PD_DIRTY);",
+        "pd_assign(pd, PD_AT, 0);",
+    ),
+    Wrong(
+        "a slot is used again while pages' sets have it",
+        "extent.c",
+        "\t\tif (page_on(vm, gfn, slot))\n\t\t\treturn false;",
+        "\t\t;",
+    ),
+    Wrong(
+        "a fetch gives up pages that other slots have",
+        "fetch.c",
+        "if (at && !(at & (u8)~gone)) {",
+        "if (at) {",
+    ),
+    Wrong(
+        "a READ goes to the next slab in a lost one's slot",
+        "slot.c",
+        "if (io->op == DCM_IO_READ &&",
+        "if (0 &&",
+    ),
+    Wrong(
+        "a slot that was not filled is in the set",
+        "move.c",
+        "u8 well = m->well &",
+        "u8 well = m->targets &",
+    ),
+    Wrong(
+        "a drain takes pages off that no other slot has",
+        "move.c",
+        "else if (others & (u8)~gone)",
+        "else if (1)",
+    ),
+    Wrong(
+        "a direct page taken off its only slot is clean",
+        "move.c",
+        "others ? 0 : PD_DIRTY",
+        "0",
+    ),
+]
+
+
+def compile_one(source: Path, into: Path) -> Path:
+    """Compile a file to an object."""
+    out = into / (source.stem + ".o")
+    subprocess.run([*CC, "-c", "-o", str(out), str(source)], check=True)
+    return out
+
+
+def run_wrong(wrong: Wrong, objects: dict[str, Path], scratch: Path) -> str | None:
+    """The test that failed and why, or None."""
+    text = (CORE / wrong.file).read_text()
+    if text.count(wrong.right) != 1:
+        raise SystemExit(f"wrong_lines: {wrong.file} does not have {wrong.right!r} once")
+    source = scratch / wrong.file
+    source.write_text(text.replace(wrong.right, wrong.wrong))
+    linked = objects | {source.name: compile_one(source, scratch)}
+    for test in TESTS:
+        parts = [o for n, o in linked.items() if n[:-2] not in TESTS or n[:-2] == test]
+        program = scratch / test
+        subprocess.run(
+            ["gcc", "-pthread", "-o", str(program), *map(str, parts), "-lcmocka", "-lm"], check=True
+        )
+        ran = subprocess.run([str(program)], capture_output=True, text=True, timeout=TIMEOUT)
+        said = [
+            line
+            for line in (ran.stderr + ran.stdout).splitlines()
+            if line.startswith(("VIOLATION", "[  FAILED  ] test_"))
+        ]
+        if ran.returncode and said:
+            return f"{test}: {said[0]}"
+    return None
+
+
+def main() -> int:
+    """Compile the core once, then try each mistake."""
+    chosen = [int(a) for a in sys.argv[1:]] or list(range(1, len(WRONG) + 1))
+    os.environ.setdefault("STEPS", "4000000")
+    missed = 0
+    with tempfile.TemporaryDirectory() as name:
+        base, scratch = Path(name) / "base", Path(name) / "wrong"
+        base.mkdir()
+        scratch.mkdir()
+        sources = [
+            *CORE.glob("*.c"),
+            *UNIT.glob("fake_*.c"),
+            UNIT / "model_control.c",
+            *(UNIT / f"{t}.c" for t in TESTS),
+        ]
+        objects = {s.name: compile_one(s, base) for s in sources}
+        for n in chosen:
+            wrong = WRONG[n - 1]
+            rule = run_wrong(wrong, objects, scratch)
+            missed += rule is None
+            print(f"{n:2} {wrong.what}: {rule or 'NOT NOTICED'}", flush=True)
+    print(f"{len(chosen) - missed} of {len(chosen)} wrong lines noticed")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What QEMU's emulated processor gets wrong: how L1 avoids it, and how a console tells of it."""
+
+from __future__ import annotations
+
+import re
+
+# What QEMU's emulated processor has, but L1 shall not see. For cmpxchg16b see vmharness.py. la57
+# only makes each emulated walk of the page tables longer. The rest: what KVM makes of this
+# processor's XSAVE for L2 is inconsistent (a warning at L2's boot), and all of these need XSAVE.
+WITHOUT = ("cx16", "la57", "xsave", "avx", "avx2", "f16c", "fma", "vaes", "vpclmulqdq")
+# Where KVM may run in L1: on any processor but the first. Whenever one of them restores its FPU
+# (every change of task), QEMU clears a flag of the *first* processor's, unlocked: "hflags2 &=
+# ~IGNNE" (cpu_clear_ignne(); 7.2, and newer ones). That word also holds what VMRUN, #VMEXIT, CLGI
+# and STGI change on the first processor, and such a change is lost now and then. GIF stays clear:
+# it halts for good, deaf to interrupts and NMIs. Nested paging stays on: L2 dies, or L1 panics.
+# A processor that runs no guest has nothing to lose there.
+FIRST_KVM_CPU = 1
+# An interrupt's entry, not begun, with interrupts off (bit 9 of EFLAGS).
+TWICE = re.compile(
+    r"RIP: 0010:asm_(?:sysvec|common)_\w+\+0x0/.*\n(?:.*\bCode: .*\n)?"
+    r".*\bRSP: .* EFLAGS: ([0-9a-f]{8})"
+)
+GHOST = re.compile(r"Oops: int3.*?\bCode: (?:[0-9a-f]{2} )*?([0-9a-f]{2}) <[0-9a-f]{2}>", re.S)
+
+
+def ghost_breakpoint(console: str) -> bool:
+    """Has a kernel died of a breakpoint where its code, which it shows, has none?
+
+    The emulator's: it went on with what it had made of code that the kernel has changed since.
+    """
+    found = GHOST.search(console)
+    return found is not None and found[1] != "cc"
+
+
+def wrong_clock(console: str) -> bool:
+    """Does a kernel take its processor's TSC for one of another frequency?
+
+    A busy host lets the emulated PIT lag while the kernel counts TSC ticks against it. Its clocks
+    then run many times too fast: it sees lockups, and times out, where nothing has stopped.
+    """
+    return "tsc: PIT calibration deviates from" in console
+
+
+def interrupted_twice(console: str) -> bool:
+    """Was a kernel interrupted where it had just been, and takes no interrupts?
+
+    The emulator's: it keeps the vector of an interrupt that KVM has injected, and delivers it once
+    more if it stops before L2's next exit (docs/testing.md). Only the first trace counts: what a
+    kernel says that has died of something else proves nothing.
+    """
+    first = console.partition("---[ end trace")[0]
+    return any(not int(flags, 16) & 0x200 for flags in TWICE.findall(first))

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Files with copies of their pages, in L1: donors die and stop while memory is used, and dcm-hostd
+too, and not a page is lost."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from tests.vm import debug
+from tests.vm.conftest import NewBed
+from tests.vm.test_hostd import FIRST, LONG, SLOW_VERBS, Host, Use, slow, until
+from tests.vm.test_hostd import built as built
+
+SLAB = 2 << 20
+STEADY_S = 2.0
+# A page that is written while a connection is being made again is on one donor, and lost if that
+# one dies just then. With this it waits. On the debug kernel connections break at random.
+NONE_THIN = "thin_after = 10000\n"
+THIN = NONE_THIN if debug.TREE else ""
+
+
+def copied(
+    new_bed: NewBed, kind: str, names: str = "near next third", tunables: str = THIN
+) -> Host:
+    """An L1 whose files have two copies of each page."""
+    bed = new_bed(guest=False, kvm=False, memory_mib=1792 if debug.TREE else 1280)
+    settings = "redundancy = replica:2\nrebuild-rate = 0\n"
+    return Host(bed, kind, names=names, settings=settings, tunables=tunables)
+
+
+class File:
+    """A file as dcm-hostd tells of it."""
+
+    def __init__(self, host: Host, use: Use) -> None:
+        self.host, self.use = host, use
+
+    def status(self) -> dict[str, Any]:
+        status: dict[str, Any] = self.host.files()[self.use.path]
+        return status
+
+    def whole(self) -> bool:
+        """Each extent that has slabs has two, and none lacks a page."""
+        try:
+            s = self.status()
+        except (ConnectionError, KeyError):
+            return False  # a daemon that has just been started
+        slabs = sum(d["slabs"] for d in s["donors"])
+        return bool(
+            slabs == 2 * s["extents"]
+            and not (s["exposed_bytes"] or s["filling"] or s["wanted"])
+            and self.use.is_using()
+        )
+
+    def state(self, donor: int) -> str:
+        return str(self.status()["donors"][donor]["state"])
+
+    def until_whole(self, why: str) -> None:
+        """Also a while later: a lane may be about to connect."""
+        deadline = time.monotonic() + LONG
+        since = time.monotonic()
+        while time.monotonic() - since < STEADY_S * debug.PATIENCE:
+            if not self.whole():
+                since = time.monotonic()
+                assert since < deadline, f"{why}\n{self.host.log()}"
+            time.sleep(0.3)
+
+    def end(self) -> None:
+        """Not a page is lost, and donors have all back."""
+        right, lost = self.use.end()
+        assert right > 64 * 256 and lost == 0, self.host.log()
+        assert self.host.counter("LOST_PAGES") == self.host.counter("ILLEGAL") == 0
+        assert "had no other copy" not in self.host.log()
+        self.host.bed.must(["rm", self.use.path])
+        until(lambda: self.host.said(f"{self.use.path}: gone"), self.host.log)
+        until(lambda: not any(d.used() for d in self.host.donors), "donors have all back")
+        self.host.close()
+
+
+@pytest.mark.parametrize("kind", ["tcp", slow("unix"), SLOW_VERBS])
+@pytest.mark.timeout(900 * debug.PATIENCE)
+def test_donors_die_one_by_one(new_bed: NewBed, kind: str) -> None:
+    """With two copies and a third donor a second death loses nothing either."""
+    host = copied(new_bed, kind)
+    file = File(host, Use(host, 64))
+    file.until_whole("two slabs for each extent")
+    assert all(d["slabs"] for d in file.status()["donors"])
+    assert file.status()["copies"] == 2
+    for n in range(2):
+        host.donors[n].job.signal(signal.SIGKILL)
+        host.donors[n].job.wait(60)
+        until(lambda n=n: file.state(n) == "lost", host.log)  # type: ignore[misc]
+        if not n:
+            file.until_whole("copied to the donors that are left")
+            assert host.counter("FILLED_PAGES") > 0
+    # one donor is left, and the status says what its death would take
+    extents = file.status()["extents"]
+    until(lambda: file.status()["exposed_bytes"] == extents * SLAB, lambda: str(file.status()))
+    until(lambda: host.said("no other donor can lend a slab"), host.log)
+    file.end()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900 * debug.PATIENCE)
+def test_a_donor_that_is_stopped_holds_nobody_up(new_bed: NewBed) -> None:
+    """Pages are read from the other one meanwhile; afterwards it gets what it missed."""
+    host = copied(new_bed, "tcp", "near next")
+    file = File(host, Use(host, 64))
+    file.until_whole("two slabs for each extent")
+    host.donors[0].job.signal(signal.SIGSTOP)
+    until(lambda: host.counter("FAILOVERS") > 0 and host.counter("THIN_PAGES") > 0, host.log)
+    fetches = host.counter("FETCHES")
+    until(lambda: host.counter("FETCHES") > fetches + 500, "it goes on")
+    until(lambda: file.status()["exposed_bytes"] > 0, "it is exposed")
+    assert file.state(0) != "lost"
+    host.donors[0].job.signal(signal.SIGCONT)
+    file.until_whole("whole again")
+    file.end()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900 * debug.PATIENCE)
+def test_a_file_gets_copies_while_it_is_used(new_bed: NewBed) -> None:
+    """Its choice says so, and takes them away again; a new daemon keeps to it."""
+    memory = 1792 if debug.TREE else 1280
+    host = Host(new_bed(guest=False, kvm=False, memory_mib=memory), "tcp")
+    choices = "/run/dcm-hostd/donors"
+    file = File(host, Use(host, 64))
+    until(lambda: sum(d.used() for d in host.donors) >= 40 * SLAB // 2, "both lend")
+
+    def choose(value: str) -> None:
+        host.bed.must(f"mkdir -p {choices} && printf '*\\nredundancy = {value}\\n' "
+                      f">{choices}/vm.donors")  # fmt: skip
+        host.job.signal(signal.SIGUSR1)
+
+    choose("replica:2")
+    until(lambda: host.said("redundancy is replica:2 now, it was none"), host.log)
+    file.until_whole("two slabs for each extent")
+    assert host.counter("FILLED_PAGES") > 0
+    host.job.signal(signal.SIGHUP)
+    until(lambda: host.said(r"going on with \d+ slabs of the dcm-hostd before"), host.log)
+    file.until_whole("still two")
+    host.donors[0].job.signal(signal.SIGKILL)
+    host.donors[0].job.wait(60)
+    until(lambda: file.state(0) == "lost", host.log)
+    choose("none")
+    until(lambda: host.said("redundancy is none now, it was replica:2"), host.log)
+    until(lambda: file.status()["exposed_bytes"] == 0, host.log)
+    file.end()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["tcp", SLOW_VERBS])
+@pytest.mark.timeout(900 * debug.PATIENCE)
+def test_the_daemon_is_killed_in_a_rebuild(new_bed: NewBed, kind: str) -> None:
+    """Another one goes on with the slabs, and with the copying."""
+    host = copied(new_bed, kind)
+    file = File(host, Use(host, 64))
+    file.until_whole("two slabs for each extent")
+    filled = host.counter("FILLED_PAGES")
+    host.donors[0].job.signal(signal.SIGKILL)
+    host.donors[0].job.wait(60)
+    until(lambda: host.counter("FILLED_PAGES") > filled + 256, "a rebuild has begun")
+    host.job.signal(signal.SIGKILL)
+    host.job.wait(60)
+    host.job = host.bed.spawn([*FIRST, "/tmp/dcm-hostd", "--config", host.config])
+    until(lambda: host.said(rf"{file.use.path}: going on with \d+ slabs"), host.log)
+    file.until_whole("copied to the donors that are left")
+    file.end()
+
+
+# All of a donor's slabs get other bytes.
+SPOIL = """
+for fd in /proc/{pid}/fd/*; do
+    case $(readlink $fd) in *memfd:dcm-slab*) ;; *) continue ;; esac
+    dd if=/dev/urandom of=$fd bs=$(stat -Lc %s $fd) count=1 iflag=fullblock conv=notrunc status=none
+done
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["tcp", SLOW_VERBS])
+@pytest.mark.timeout(900 * debug.PATIENCE)
+def test_a_donor_gives_wrong_bytes(new_bed: NewBed, kind: str) -> None:
+    """All that is read comes from the other donor, and the kernel's log names the bad one."""
+    host = copied(new_bed, kind, "near next", NONE_THIN)
+    file = File(host, Use(host, 64))
+    file.until_whole("two slabs for each extent")
+    host.bed.must(SPOIL.format(pid=host.donors[1].job.pid))
+    until(lambda: host.counter("WRONG_PAGES") > 200, "noticed")
+    right, lost = file.use.end()
+    assert right > 64 * 256 and lost == 0, host.log()
+    assert host.counter("LOST_PAGES") == host.counter("ILLEGAL") == 0
+    assert "donor 1 gave wrong bytes" in host.bed.dmesg()
+    assert "donor 0 gave wrong bytes" not in host.bed.dmesg()
+    host.close()
