@@ -1,172 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/*
- * tcp_test.c - the tcp transport against a peer that tells the truth, and
- * against one that lies
- *
- * The peer is the other end of a socket pair in the same thread: its messages come
- * at exact points of the test, and nothing is timed.
- */
+/* tcp_test.c - the tcp transport against a peer that tells the truth */
 /* links: kvm-dcm/transport/stream.c kvm-dcm/transport/tcp.c kvm-dcm/proto/wire.c */
 /* pkg: gnutls */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <fcntl.h>
 #include <poll.h>
-#include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../../kvm-dcm/proto/wire.h"
-#include "../../kvm-dcm/transport/tcp.h"
-
-#define PAGE 4096u
-#define SLAB (64u * 65536u)
-#define REQ 40u
-#define ANS 24u
-
-static struct dcm_slab_ref slab = { .id = 77, .bytes = SLAB, .fd = -1 };
-
-struct pair {
-	struct dcm_endpoint *ep;
-	int peer;
-};
-
-static struct pair pair_open(u32 depth)
-{
-	struct dcm_tcp_args args = { .depth = depth };
-	struct pair p;
-	int fds[2], err;
-
-	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
-	args.fd = fds[0];
-	p.peer = fds[1];
-	p.ep = dcm_transport_tcp.open(&args, &err);
-	assert_non_null(p.ep);
-	return p;
-}
-
-static void pair_close(struct pair *p)
-{
-	p->ep->ops->close(p->ep);
-	if (p->peer >= 0)
-		close(p->peer);
-}
-
-static void peer_read(struct pair *p, void *buf, size_t len)
-{
-	size_t got = 0;
-
-	while (got < len) {
-		ssize_t n = read(p->peer, (char *)buf + got, len - got);
-
-		assert_true(n > 0);
-		got += (size_t)n;
-	}
-}
-
-static struct dcm_wire_msg peer_request(struct pair *p, u8 *payload)
-{
-	struct dcm_wire_msg m;
-	u8 head[REQ];
-	size_t bytes;
-
-	peer_read(p, head, sizeof(head));
-	assert_int_equal(dcm_wire_head(head, sizeof(head), DCM_PHASE_DATA,
-				       DCM_SIDE_HOST, &m, &bytes),
-			 DCM_WIRE_OK);
-	assert_int_equal(bytes, REQ);
-	assert_int_equal(m.io.slab, 77);
-	if (m.payload_bytes)
-		peer_read(p, payload, m.payload_bytes);
-	return m;
-}
-
-static size_t answer(u8 *buf, u16 type, u64 tag, u32 status, u32 bytes,
-		     int fill)
-{
-	struct dcm_wire_msg m = {
-		.type = type,
-		.tag = tag,
-		.io_done = { .status = status, .bytes = bytes },
-	};
-	int n;
-
-	if (type == DCM_MSG_DATA && !status)
-		m.payload_bytes = bytes;
-	n = dcm_wire_encode(buf, ANS, &m);
-	assert_int_equal(n, ANS);
-	memset(buf + n, fill, m.payload_bytes);
-	return (size_t)n + m.payload_bytes;
-}
-
-static void peer_answer(struct pair *p, u16 type, u64 tag, u32 status,
-			u32 bytes, int fill)
-{
-	static u8 buf[ANS + DCM_WIRE_PAYLOAD_MAX];
-	size_t len = answer(buf, type, tag, status, bytes, fill);
-
-	assert_int_equal(send(p->peer, buf, len, 0), len);
-}
-
-static struct dcm_io *io_new(enum dcm_io_op op, u64 offset, u32 bytes, int fill)
-{
-	struct dcm_io *io = calloc(1, sizeof(*io));
-
-	assert_non_null(io);
-	io->slab = &slab;
-	io->op = op;
-	io->offset = offset;
-	io->bytes = bytes;
-	io->data = malloc(bytes);	/* exact: the sanitizer sees the edge */
-	assert_non_null(io->data);
-	memset(io->data, fill, bytes);
-	return io;
-}
-
-static void io_free(struct dcm_io *io)
-{
-	free(io->data);
-	free(io);
-}
-
-static bool filled(const struct dcm_io *io, int fill)
-{
-	u32 i;
-
-	for (i = 0; i < io->bytes; i++)
-		if (((u8 *)io->data)[i] != fill)
-			return false;
-	return true;
-}
-
-static void post(struct pair *p, struct dcm_io *io)
-{
-	assert_int_equal(p->ep->ops->post(p->ep, io), 0);
-}
-
-/* Take one completion, which must be @io with @status. */
-static void expect(struct pair *p, struct dcm_io *io, int status)
-{
-	struct dcm_io *done;
-
-	assert_int_equal(p->ep->ops->poll(p->ep, &done, 1), 1);
-	assert_ptr_equal(done, io);
-	assert_null(done->next);
-	assert_int_equal(done->status, status);
-}
-
-static void expect_none(struct pair *p)
-{
-	struct dcm_io *done;
-
-	assert_int_equal(p->ep->ops->poll(p->ep, &done, 64), 0);
-	assert_null(done);
-}
+#include "tcp_pair.h"
 
 /* A WRITE that is all zero is its head only; what comes behind it is in step. */
 static void test_zeroes(void **state)
@@ -396,103 +237,6 @@ static void test_partial(void **state)
 	pair_close(&p);
 }
 
-enum lie {
-	LIE_TAG,
-	LIE_TYPE,
-	LIE_LONG,
-	LIE_SHORT,
-	LIE_MAGIC,
-	LIE_HUGE,
-	LIE_UNKNOWN,
-	LIE_WRITTEN_SHORT,
-	LIE_NR
-};
-
-static void test_lies(void **state)
-{
-	int lie;
-
-	(void)state;
-	for (lie = 0; lie < LIE_NR; lie++) {
-		struct pair p = pair_open(8);
-		struct dcm_io *a = io_new(DCM_IO_READ, 0, PAGE, 1);
-		struct dcm_io *b = io_new(DCM_IO_WRITE, 0, PAGE, 1);
-		static u8 buf[ANS + 65536];
-		struct dcm_io *done;
-		size_t len;
-
-		if (lie == LIE_WRITTEN_SHORT) {
-			struct dcm_io *t = a;
-
-			a = b;
-			b = t;
-		}
-		post(&p, a);
-		post(&p, b);
-		p.ep->ops->flush(p.ep);
-		len = answer(buf, DCM_MSG_DATA, lie == LIE_TAG ? 1 : 0, 0,
-			     lie == LIE_LONG  ? 2 * PAGE :
-			     lie == LIE_SHORT ? 2048 :
-						PAGE,
-			     0xff);
-		if (lie == LIE_TYPE)
-			len = answer(buf, DCM_MSG_WRITTEN, 0, 0, PAGE, 0);
-		if (lie == LIE_WRITTEN_SHORT)
-			len = answer(buf, DCM_MSG_WRITTEN, 0, 0, PAGE / 2, 0);
-		if (lie == LIE_MAGIC)
-			buf[0] ^= 1;
-		if (lie == LIE_HUGE)
-			memset(buf + 4, 0xff, 4);
-		if (lie == LIE_UNKNOWN)
-			buf[2] = 200;
-		assert_int_equal(send(p.peer, buf, len, 0), len);
-		assert_int_equal(p.ep->ops->poll(p.ep, &done, 8), 2);
-		assert_ptr_equal(done, a);
-		assert_ptr_equal(done->next, b);
-		/* a liar may have done them, or may do them yet */
-		assert_int_equal(a->status, -ENOTCONN);
-		assert_int_equal(b->status, -ENOTCONN);
-		assert_true(p.ep->ops->dead(p.ep));
-		assert_true(p.ep->ops->why(p.ep)[0]);
-		assert_int_equal(p.ep->ops->post(p.ep, a), -ENOTCONN);
-		assert_int_equal(p.ep->ops->in_flight(p.ep), 0);
-		expect_none(&p);
-		io_free(a);
-		io_free(b);
-		pair_close(&p);
-	}
-}
-
-/* A lie that follows a refusal in the same packet, and junk after the last. */
-static void test_unasked(void **state)
-{
-	struct pair p = pair_open(8);
-	struct dcm_io *a = io_new(DCM_IO_READ, 0, PAGE, 1);
-	static u8 buf[4 * ANS];
-	struct dcm_io *done;
-	size_t len;
-
-	(void)state;
-	post(&p, a);
-	p.ep->ops->flush(p.ep);
-	len = answer(buf, DCM_MSG_DATA, 0, DCM_WS_RANGE, 0, 0);
-	len += answer(buf + len, DCM_MSG_DATA, 1, DCM_WS_RANGE, 0, 0);
-	assert_int_equal(send(p.peer, buf, len, 0), len);
-	assert_int_equal(p.ep->ops->poll(p.ep, &done, 8), 1);
-	assert_int_equal(a->status, -EIO);
-	p.ep->ops->poll(p.ep, &done, 8);
-	assert_true(p.ep->ops->dead(p.ep));
-	io_free(a);
-	pair_close(&p);
-
-	/* before anything was asked */
-	p = pair_open(8);
-	assert_int_equal(send(p.peer, buf, ANS, 0), ANS);
-	expect_none(&p);
-	assert_true(p.ep->ops->dead(p.ep));
-	pair_close(&p);
-}
-
 static void test_close(void **state)
 {
 	unsigned int when;
@@ -566,54 +310,6 @@ static void test_kill_and_error(void **state)
 	io_free(a);
 }
 
-/* Random chatter: whatever comes, no byte outside the buffers is touched. */
-static void test_noise(void **state)
-{
-	unsigned int round, i;
-	u64 rng = 88172645463325252ull;
-
-	(void)state;
-	for (round = 0; round < 3000; round++) {
-		struct pair p = pair_open(8);
-		struct dcm_io *io[4];
-		static u8 buf[4 * (ANS + PAGE)];
-		struct dcm_io *done;
-		size_t len = 0;
-
-		for (i = 0; i < 4; i++) {
-			rng ^= rng << 13;
-			rng ^= rng >> 7;
-			rng ^= rng << 17;
-			io[i] = io_new(rng & 1 ? DCM_IO_READ : DCM_IO_WRITE, 0,
-				       PAGE, 1);
-			post(&p, io[i]);
-			len += answer(buf + len,
-				      rng & 1 ? DCM_MSG_DATA : DCM_MSG_WRITTEN,
-				      i, rng & 2 ? 0 : DCM_WS_RANGE,
-				      rng & 2 ? PAGE : 0, 9);
-		}
-		/* flip a few bits, anywhere in heads most of the time */
-		for (i = 0; i < 3; i++) {
-			rng ^= rng << 13;
-			rng ^= rng >> 7;
-			rng ^= rng << 17;
-			buf[(rng >> 8) % (rng & 4 ? ANS : len)] ^=
-				(u8)(1u << (rng & 7));
-		}
-		p.ep->ops->flush(p.ep);
-		assert_int_equal(send(p.peer, buf, len, 0), len);
-		close(p.peer);
-		p.peer = -1;
-		for (i = 0; p.ep->ops->in_flight(p.ep); i++) {
-			assert_true(i < 10);
-			p.ep->ops->poll(p.ep, &done, 4);
-		}
-		for (i = 0; i < 4; i++)
-			io_free(io[i]);
-		pair_close(&p);
-	}
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -623,11 +319,8 @@ int main(void)
 		cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_small_polls),
 		cmocka_unit_test(test_partial),
-		cmocka_unit_test(test_lies),
-		cmocka_unit_test(test_unasked),
 		cmocka_unit_test(test_close),
 		cmocka_unit_test(test_kill_and_error),
-		cmocka_unit_test(test_noise),
 	};
 
 	return cmocka_run_group_tests_name("tcp", tests, NULL, NULL);
