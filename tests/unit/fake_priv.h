@@ -12,6 +12,11 @@ static inline void fb_set_buf(struct dcm_vm *vm, u32 lane, u32 i, void *buf)
 	vm->lane[lane].fetch[i].buf = buf;
 }
 
+static inline u32 fb_slab_state_of(const struct fb_slab *s)
+{
+	return __atomic_load_n(&s->state, __ATOMIC_RELAXED);
+}
+
 /* fake_backend.c */
 const char *fb_page_text(const struct fake_backend *fb, u32 gfn);
 bool fb_chance(struct fake_backend *fb, u32 lane, u32 per_10000);
