@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/uffd/status.c kvm-dcm/uffd/vmsock.c kvm-dcm/client/config.c kvm-dcm/lib/file.c kvm-dcm/lib/ini.c kvm-dcm/lib/keyfile.c kvm-dcm/lib/value.c kvm-dcm/client/activity.c kvm-dcm/client/risk.c kvm-dcm/core/chunk.c kvm-dcm/lib/context_user.c kvm-dcm/core/discard.c kvm-dcm/core/doubt.c kvm-dcm/core/eblk.c kvm-dcm/core/evict.c kvm-dcm/core/extent.c kvm-dcm/core/fault.c kvm-dcm/core/fetch.c kvm-dcm/core/fifo.c kvm-dcm/core/hint.c kvm-dcm/core/hist.c kvm-dcm/core/move.c kvm-dcm/core/pd.c kvm-dcm/core/slot.c kvm-dcm/core/sum.c kvm-dcm/core/sync.c kvm-dcm/core/tables.c kvm-dcm/core/vm.c kvm-dcm/core/writeback.c tests/fuzz/sockets.c */
+/* links: kvm-dcm/uffd/status.c kvm-dcm/uffd/vmsock.c kvm-dcm/client/config.c kvm-dcm/lib/file.c kvm-dcm/lib/ini.c kvm-dcm/lib/keyfile.c kvm-dcm/lib/value.c kvm-dcm/client/activity.c kvm-dcm/client/risk.c kvm-dcm/core/chunk.c kvm-dcm/lib/context_user.c kvm-dcm/core/discard.c kvm-dcm/core/doubt.c kvm-dcm/core/eblk.c kvm-dcm/core/evict.c kvm-dcm/core/extent.c kvm-dcm/core/fault.c kvm-dcm/core/fetch.c kvm-dcm/core/fifo.c kvm-dcm/core/hint.c kvm-dcm/core/hist.c kvm-dcm/core/move.c kvm-dcm/core/pd.c kvm-dcm/core/slot.c kvm-dcm/core/sum.c kvm-dcm/core/sync.c kvm-dcm/core/tables.c kvm-dcm/core/vm.c kvm-dcm/core/writeback.c tests/fuzz/json_memory.c tests/fuzz/sockets.c */
 /* libs: -ljansson -Wl,--wrap=pthread_join,--wrap=json_dumps,--wrap=poll,--wrap=eventfd,--wrap=socket,--wrap=bind,--wrap=listen,--wrap=connect,--wrap=accept4,--wrap=setsockopt,--wrap=send,--wrap=recv,--wrap=read,--wrap=write,--wrap=close */
 /*
  * status_fuzz.c - libFuzzer on the control socket of a paging process
@@ -17,7 +17,6 @@
 #include <errno.h>
 #include <jansson.h>
 #include <poll.h>
-#include <sanitizer/asan_interface.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/un.h>
@@ -28,21 +27,18 @@
 #include "../../kvm-dcm/lib/thread.h"
 #include "../../kvm-dcm/uffd/vmsock.h"
 #include "input.h"
+#include "json_memory.h"
 #include "sockets.h"
 
 #define CLIENTS 8u
 #define LINE 4096u
 #define HEARD (1u << 20)
-#define READER (4u << 20)
 #define ROOM_BYTES (16u << 10) /* three statuses and more */
 #define PART (12u << 10) /* of it */
-#define TREES (8u << 20)
 #define KNOWN 8u
 #define TURN_NS 1100000000ull /* a client's answers may take, and a little */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-char *__real_json_dumps(const json_t *o, size_t flags);
-char *__wrap_json_dumps(const json_t *o, size_t flags);
 int __wrap_poll(struct pollfd *fds, nfds_t nr, int ms);
 int __wrap_pthread_join(pthread_t t, void **ret);
 
@@ -219,82 +215,6 @@ static void client_open(struct client *c)
 	}
 }
 
-/*
- * ---- status.c's JSON: memory that is used again when all of it was freed ----
- *
- * Before each block lies its size, which nobody else may touch, nor anything that
- * was freed or never given out.
- */
-
-#define BEFORE 16u
-
-static u8 trees[TREES] __attribute__((aligned(16)));
-static size_t trees_used;
-static u32 trees_blocks;
-
-__attribute__((no_sanitize("coverage", "address"))) static size_t *
-size_before(void *p)
-{
-	return (size_t *)((u8 *)p - BEFORE);
-}
-
-__attribute__((no_sanitize("coverage", "address"))) static void *
-tree_malloc(size_t n)
-{
-	u8 *p = trees + trees_used + BEFORE;
-
-	EXPECT(n && n <= TREES / 2);
-	trees_used += BEFORE + ((n + 15) & ~15ul);
-	EXPECT(trees_used <= TREES);
-	trees_blocks++;
-	*size_before(p) = n;
-	ASAN_UNPOISON_MEMORY_REGION(p, n);
-	return p;
-}
-
-__attribute__((no_sanitize("coverage", "address"))) static void
-tree_free(void *p)
-{
-	if (!p)
-		return;
-	EXPECT(trees_blocks && *size_before(p));
-	ASAN_POISON_MEMORY_REGION(p, *size_before(p));
-	*size_before(p) = 0;
-	if (!--trees_blocks)
-		trees_used = 0;
-}
-
-/* The caller frees it with free(). */
-char *__wrap_json_dumps(const json_t *o, size_t flags)
-{
-	char *text = __real_json_dumps(o, flags), *copy = NULL;
-
-	if (text)
-		copy = strdup(text);
-	tree_free(text);
-	return copy;
-}
-
-/* ---- what answers are read with: memory that is given back all at once ---- */
-
-static u8 reader[READER] __attribute__((aligned(16)));
-static size_t reader_used;
-
-static void *reader_malloc(size_t n)
-{
-	u8 *p = reader + reader_used;
-
-	n = (n + 15) & ~15ul;
-	EXPECT(n <= READER - reader_used);
-	reader_used += n;
-	return p;
-}
-
-static void reader_free(void *p)
-{
-	(void)p;
-}
-
 /* Answers that were checked: most come again. */
 static struct {
 	size_t n;
@@ -313,12 +233,11 @@ static void answer_check(const u8 *at, size_t n)
 
 	if (answer_known(at, n))
 		return;
-	json_set_alloc_funcs(reader_malloc, reader_free);
-	reader_used = 0;
+	json_memory_read();
 	o = json_loadb((const char *)at, n, 0, NULL);
 	EXPECT(json_is_boolean(json_object_get(o, "ok")));
 	json_decref(o);
-	json_set_alloc_funcs(tree_malloc, tree_free);
+	json_memory_back();
 	if (n <= ROOM_BYTES) {
 		known[n % KNOWN].n = n;
 		memcpy(known[n % KNOWN].bytes, at, n);
@@ -531,7 +450,7 @@ int __wrap_poll(struct pollfd *fds, nfds_t nr, int ms)
 
 	if (nr == 1)
 		return wait_for_room(fds, ms);
-	EXPECT(!trees_blocks);
+	EXPECT(json_memory_is_free());
 	clients_read(false, HEARD);
 	left = false;
 	quiet = in.at < in.end ? 0 : quiet + 1;
@@ -560,8 +479,7 @@ static void begin(void)
 
 	EXPECT(mkdtemp(dir) && !setenv("DCM_RUNTIME_DIR", dir, 1));
 	snprintf(where.sun_path, sizeof(where.sun_path), "%s/vm/vm.sock", dir);
-	ASAN_POISON_MEMORY_REGION(trees, sizeof(trees));
-	json_set_alloc_funcs(tree_malloc, tree_free);
+	json_memory_start();
 	pg.vm = dcm_vm_create(&cfg, &err);
 	EXPECT(pg.vm);
 	for (u32 i = 0; i < CLIENTS; i++) {
@@ -610,6 +528,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	dcm_vmsock_stop(&pg);
 	for (u32 i = 0; i < CLIENTS; i++)
 		client_close(&clients[i]);
-	EXPECT(!trees_blocks && !sockets_open());
+	EXPECT(json_memory_is_free() && !sockets_open());
 	return 0;
 }
