@@ -294,6 +294,7 @@ void dcmfs_sums_free(struct dcmfs_vm *vm);
 
 /* slab.c */
 int dcmfs_slab_attach(struct dcmfs_vm *vm, const struct dcmfs_slab *arg);
+void dcmfs_move_buffers_free(struct dcm_lane *lane);
 int dcmfs_slabs_fill(struct dcmfs_vm *vm, struct dcmfs_fill *arg);
 int dcmfs_slab_detach(struct dcmfs_vm *vm, const struct dcmfs_slab *arg);
 int dcmfs_slab_lost(struct dcmfs_vm *vm, const struct dcmfs_slab *arg);

@@ -188,6 +188,7 @@ static bool thread_round(struct dcmfs_vm *vm)
 	if (control_balance(lane->core))
 		dcmfs_kick(vm);
 	pending = lane_pending(lane);
+	dcmfs_move_buffers_free(lane->core);
 	dcmfs_links_reap(vm, lane);
 	mutex_unlock(&lane->lock);
 	for (i = 0; i < vm->nr_lanes - 1; i++) {

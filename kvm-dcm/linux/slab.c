@@ -297,10 +297,19 @@ int dcmfs_slab_attach(struct dcmfs_vm *vm, const struct dcmfs_slab *arg)
 	return 0;
 }
 
-static void move_buffers_free(struct dcm_lane *lane)
+/**
+ * dcmfs_move_buffers_free() - free the buffers of moves, if no I/O uses them
+ * @lane: the control lane, locked
+ *
+ * Called when a batch of moves has been started, and by the VM's thread: the
+ * program that asked for the batch may never ask for another.
+ */
+void dcmfs_move_buffers_free(struct dcm_lane *lane)
 {
 	unsigned int i;
 
+	if (dcm_pending(lane))
+		return;
 	for (i = 0; i < DCM_MOVES_MAX; i++) {
 		if (lane->fetch[i].buf)
 			dcmfs_chain_free(lane, lane->fetch[i].buf,
@@ -319,7 +328,7 @@ static int move_buffers(struct dcm_lane *lane)
 			lane->fetch[i].buf =
 				dcmfs_chain_alloc(lane, DCM_BLOCK_MAX);
 		if (!lane->fetch[i].buf) {
-			move_buffers_free(lane);
+			dcmfs_move_buffers_free(lane);
 			return -ENOMEM;
 		}
 	}
@@ -348,9 +357,7 @@ static int slab_empty(struct dcmfs_vm *vm, struct dcmfs_vm_slab *slab)
 		if (!err)
 			err = dcm_extent_drain(lane->core, slab->extent,
 					      &slab->ref, &cursor);
-		/* No I/O uses the buffers when the move ends. */
-		if (err != -EAGAIN && !dcm_pending(lane->core))
-			move_buffers_free(lane->core);
+		dcmfs_move_buffers_free(lane->core);
 		dcmfs_lane_put(vm, lane);
 		if (err != -EAGAIN)
 			return err;
@@ -381,8 +388,7 @@ static int fill_batch(struct dcmfs_vm *vm, struct dcmfs_lane *lane,
 		return err;
 	err = dcm_extent_fill(core, arg->extent, &arg->cursor);
 	arg->filled = READ_ONCE(core->count[DCM_C_FILLED_PAGES]);
-	if (err != -EAGAIN && !dcm_pending(core))
-		move_buffers_free(core);
+	dcmfs_move_buffers_free(core);
 	return err;
 }
 

@@ -228,6 +228,21 @@ void control_squeeze(struct control *c)
 		fail("budget");
 }
 
+/* Wait until the file has at most that many frames: what is under way ends soon. */
+void control_frames(struct control *c, uint64_t frames)
+{
+	uint64_t until = now_ns() + 60000000000;
+	struct dcmfs_info i;
+
+	for (i = info_of(c->fd); i.frames > frames; i = info_of(c->fd)) {
+		if (now_ns() > until)
+			fail("%ju frames held, %ju before; %ju direct",
+			     (uintmax_t)i.frames, (uintmax_t)frames,
+			     (uintmax_t)i.direct_pages);
+		control_serve(c, 10);
+	}
+}
+
 /* A new mapped file, with all its slabs; nothing leaves until it is made to. */
 char *control_map(struct control *c, const char *dir, size_t size)
 {

@@ -199,6 +199,27 @@ static void three(void)
 	all_check(2);
 }
 
+/*
+ * A fill that is begun and not gone on with, as when the control plane is killed,
+ * does not hold the frames that it copies through.
+ */
+static void begun(void)
+{
+	struct dcmfs_fill f = { .extent = 1 };
+	uint64_t frames;
+
+	control_squeeze(&c);
+	frames = info_of(c.fd).frames;
+	copy_add(1);
+	expect(ioctl(c.fd, DCMFS_IOC_FILL, &f), EAGAIN, "the first batch");
+	control_frames(&c, frames);
+	fill(1);
+	control_lose(&c, 1);
+	c.slab[1] = id_of[1];
+	c.file[1] = copy[1];
+	all_check(2);
+}
+
 /* How long faults took is told. */
 static void faults(void)
 {
@@ -220,6 +241,7 @@ int copies(int argc, char **argv)
 		{ "filled", filled },
 		{ "written", written },
 		{ "three", three },
+		{ "begun", begun },
 		{ "faults", faults },
 	};
 	int fd = file_make(argv[2], SIZE);

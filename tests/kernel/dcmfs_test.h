@@ -53,6 +53,7 @@ unsigned int control_mend(struct control *c);
 int control_budget(struct control *c, uint64_t pages);
 void control_in_order(struct control *c);
 void control_squeeze(struct control *c);
+void control_frames(struct control *c, uint64_t frames);
 char *control_map(struct control *c, const char *dir, size_t size);
 void control_unmap(struct control *c, char *m, size_t size);
 
