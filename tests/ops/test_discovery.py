@@ -23,12 +23,15 @@ from hypothesis import strategies as st
 
 from tests.dcmctl.paging import TOUCH, Running, lent, until
 from tests.dcmctl.support import Cli
-from tests.framework.donor import Donor
+from tests.framework.donor import Donor, write_private
 from tests.framework.paths import DONORD, PRELOAD
 from tests.ops.conftest import StartEtcd
 from tests.ops.etcd import Server
 
 PREFIX = "/kvm-dcm/donors/"
+KEY = {"lab": "7b" * 32}
+# Seconds; longer than a busy machine keeps `dcmctl announce` from renewing it.
+STEADY_LEASE = 60
 real = pytest.mark.skipif(
     not (PRELOAD.exists() and DONORD.exists()), reason="build/ has no pager or no donor: run make"
 )
@@ -77,55 +80,89 @@ def announce_conf(etcd: Server, donor: Donor, name: str, lease: int = 5) -> str:
     )
 
 
-@real
-def test_donors_come_and_go(
+class Lab:
+    """An etcd, `dcmctl discover`, and a program that uses the donors that it finds."""
+
+    def __init__(
+        self,
+        etcd: Server,
+        start_donor: Callable[..., Donor],
+        daemon: Callable[..., Daemon],
+        dcmctl: Cli,
+        directory: Path,
+    ) -> None:
+        self.etcd, self.start_donor, self.daemon, self.dcmctl = etcd, start_donor, daemon, dcmctl
+        self.file = directory / "donors.conf"
+        self.conf = directory / "found.conf"
+        host = directory / "host.conf"
+        key = directory / "lab.keys"
+        write_private(key, "".join(f"{tenant}:{k}\n" for tenant, k in KEY.items()))
+        host.write_text(f"[vm]\ndonors = {self.file}\n[key]\nfile = {key}\n")
+        dcmctl.env |= {"DCM_LIBDIR": str(PRELOAD.parent), "DCM_HOST_CONF": str(host)}
+        dcmctl.env["DCM_HOSTD_CONF"] = str(directory / "none")
+        text = f"[etcd]\nendpoints = {etcd.url}\n[discover]\nfile = {self.file}\n"
+        self.found = daemon("discover", "found", text)
+
+    def donor(self, name: str) -> Donor:
+        options = {"slab-size": "16M", "capacity": "512M"}
+        return self.start_donor(name, keys=KEY, donor=options)
+
+    def announce(self, name: str, donor: Donor, lease: int = STEADY_LEASE) -> Daemon:
+        return self.daemon("announce", name, announce_conf(self.etcd, donor, name, lease))
+
+    @contextlib.contextmanager
+    def program(self) -> Iterator[Running]:
+        """One that has written all its memory."""
+        stop = self.dcmctl.runtime / "stop"
+        process = self.dcmctl.start(
+            "run", "--budget", "64M", "--name", "e2e", "--", sys.executable, "-c", TOUCH,
+            stop, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        running = Running(self.dcmctl, process, stop)
+        try:
+            running.line("filled")
+            yield running
+            assert process.poll() is None
+        finally:
+            process.kill()
+            process.communicate()
+
+    def known(self) -> set[str]:
+        return {d.name for d in settings.load_donors(self.file)}
+
+
+def states(vm: Running) -> dict[str, str]:
+    return {d["name"]: d["state"] for d in vm.status()["donors"]}
+
+
+@pytest.fixture
+def lab(
     start_etcd: StartEtcd,
     start_donor: Callable[..., Donor],
     daemon: Callable[..., Daemon],
     dcmctl: Cli,
-    runtime: Path,
     short_tmp: Path,
-) -> None:
-    etcd = start_etcd()
-    key = {"lab": "7b" * 32}
-    options = {"slab-size": "16M", "capacity": "512M"}
-    one, two = (start_donor(n, keys=key, donor=options) for n in ("one", "two"))
-    file = short_tmp / "donors.conf"
-    host = short_tmp / "host.conf"
-    host.write_text(f"[vm]\ndonors = {file}\n[key]\nfile = {one.key_file}\n")
-    dcmctl.env |= {"DCM_LIBDIR": str(PRELOAD.parent), "DCM_HOST_CONF": str(host)}
-    dcmctl.env["DCM_HOSTD_CONF"] = str(short_tmp / "none")
+) -> Lab:
+    return Lab(start_etcd(), start_donor, daemon, dcmctl, short_tmp)
 
-    first = daemon("announce", "one", announce_conf(etcd, one, "one"))
-    found = daemon(
-        "discover", "found", f"[etcd]\nendpoints = {etcd.url}\n[discover]\nfile = {file}\n"
-    )
 
-    def known() -> set[str]:
-        return {d.name for d in settings.load_donors(file)}
-
+@real
+def test_donors_come_and_go(lab: Lab, dcmctl: Cli) -> None:
+    one, two = lab.donor("one"), lab.donor("two")
+    found, etcd, known = lab.found, lab.etcd, lab.known
+    first = lab.announce("one", one)
     until("one is found", lambda: known() == {"one"}, lambda: first.said() + found.said())
-    shown = dcmctl("discover", "--once", "--config", short_tmp / "found.conf")
+    shown = dcmctl("discover", "--once", "--config", lab.conf)
     assert shown.stdout == f"one {one.tcp_address}\n"
 
-    process = dcmctl.start(
-        "run", "--budget", "64M", "--name", "e2e", "--", sys.executable, "-c", TOUCH,
-        runtime / "stop", stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    vm = Running(dcmctl, process, runtime / "stop")
-    try:
-        vm.line("filled")
-
-        def states() -> dict[str, str]:
-            return {d["name"]: d["state"] for d in vm.status()["donors"]}
-
-        assert states() == {"one": "up"}
+    with lab.program() as vm:
+        assert states(vm) == {"one": "up"}
         # A new donor is used without a restart: memory can move to it.
-        second = daemon("announce", "two", announce_conf(etcd, two, "two"))
-        until("two is used", lambda: states().get("two") == "up", found.said)
+        second = lab.announce("two", two)
+        until("two is used", lambda: states(vm).get("two") == "up", found.said)
         # A draining donor is no longer announced, and its memory is moved.
         assert one.stop() == 0
-        until("one has gone", lambda: set(states()) == {"two"}, found.said)
+        until("one has gone", lambda: set(states(vm)) == {"two"}, found.said)
         until("nor is it found", lambda: known() == {"two"}, first.said)
         assert vm.status()["lost_pages"] == 0
         assert lent(two) > 0
@@ -134,29 +171,45 @@ def test_donors_come_and_go(
         etcd.kill()
         until("said", lambda: "going on with the 1 donors that are known" in found.said())
         assert known() == {"two"}
-        assert states() == {"two": "up"}
+        assert states(vm) == {"two": "up"}, found.said()
         etcd.start()
         # The lease may have ended meanwhile: it is made again.
-        third = start_donor("three", keys=key, donor=options)
-        daemon("announce", "three", announce_conf(etcd, third, "three"))
-        until("three is used", lambda: states().get("three") == "up", found.said)
+        third = lab.donor("three")
+        lab.announce("three", third, lease=5)
+        until("three is used", lambda: states(vm).get("three") == "up", found.said)
         until("two is known", lambda: known() == {"two", "three"}, second.said)
 
         # A killed donor disappears when its lease ends; its memory is lost.
         third.kill()
         until("three dropped out", lambda: known() == {"two"}, found.said)
-        until("nobody has it", lambda: set(states()) == {"two"}, found.said)
+        until("nobody has it", lambda: set(states(vm)) == {"two"}, found.said)
         # Later VMs find the donors in the file.
-        assert f"address = {two.tcp_address}" in file.read_text()
-        assert process.poll() is None
-    finally:
-        process.kill()
-        process.communicate()
+        assert f"address = {two.tcp_address}" in lab.file.read_text()
     assert found.end() == 0
     assert second.end() == 0
     with contextlib.suppress(EtcdError):
         keys, _ = Etcd(Access((etcd.url,))).get_all(10)
         assert [name for name, _ in keys] == []
+
+
+@real
+def test_a_donor_that_is_announced_again_is_used_again(lab: Lab, dcmctl: Cli) -> None:
+    """Its lease ended, and programs that use it had nowhere to move their memory to."""
+    one, found = lab.donor("one"), lab.found
+    announcer = lab.announce("one", one, lease=5)
+    until("one is found", lambda: lab.known() == {"one"}, announcer.said)
+    with lab.program() as vm:
+        assert announcer.end(signal.SIGKILL) == -signal.SIGKILL
+        until("one is left", lambda: states(vm) == {"one": "draining"}, found.said)
+        lab.announce("one", one)
+        until("one is used again", lambda: states(vm) == {"one": "up"}, found.said)
+        # One that an operator drains stays drained, though it is announced.
+        drained = dcmctl("donor", "drain", "one", "--no-config", "--no-wait")
+        assert drained.returncode == 0, drained
+        lab.etcd.put(PREFIX + "wrong", "[]")
+        until("looked", lambda: "donor wrong is left out" in found.said(), found.said)
+        assert states(vm) == {"one": "draining"}
+        assert vm.status()["lost_pages"] == 0
 
 
 def test_one_name_is_one_donors(

@@ -168,13 +168,23 @@ def _wants(vm: vmsock.Vm, file: Path) -> bool:
         return False
 
 
-def _tell_vm(vm: vmsock.Vm, donors: list[Donor], gone: set[tuple[str, str]]) -> list[str]:
-    """Add and remove donors of one VM until it has those of the file."""
+def _tell_vm(
+    vm: vmsock.Vm,
+    donors: list[Donor],
+    gone: set[tuple[str, str]],
+    removed: set[tuple[str, str, str]],
+) -> list[str]:
+    """Add and remove donors of one VM until it has those of the file.
+
+    `removed` has the VM, name and address of each donor that this process told a VM to leave. If
+    the donor is announced again before the VM has left it, it is added again. A donor that an
+    operator drains stays as it is.
+    """
     status = Status.read(vm.ask({"cmd": "status"}), f"VM {vm.name}")
     have = {(d.name, d.address): d.state for d in status.donors}
     wrong: list[str] = []
 
-    def tell(op: str, name: str, *address: str) -> None:
+    def tell(op: str, name: str, *address: str) -> bool:
         try:
             vm.change_donor(op, name, *address)
             _say(f"VM {vm.name}: {op} donor {name}")
@@ -182,14 +192,21 @@ def _tell_vm(vm: vmsock.Vm, donors: list[Donor], gone: set[tuple[str, str]]) -> 
             raise
         except DcmError as exc:
             wrong.append(f"donor {name}: {exc}")
+            return False
+        return True
 
+    # It has left those that it does not have any more.
+    removed -= {r for r in removed if r[0] == vm.name and r[1:] not in have}
     for name, address in gone & set(have):
-        if have[name, address] != "draining":
-            tell("remove", name)
+        if have[name, address] != "draining" and tell("remove", name):
+            removed.add((vm.name, name, address))
     for d in donors:
-        state = have.get((d.name, str(d.address)))
-        if state is None or ((d.name, str(d.address)) in gone and state == "draining"):
-            tell("add", d.name, str(d.address), d.group or "")
+        address = str(d.address)
+        state = have.get((d.name, address))
+        left = (vm.name, d.name, address)
+        if state is None or (state == "draining" and left in removed):
+            if tell("add", d.name, address, d.group or ""):
+                removed.discard(left)
     return wrong
 
 
@@ -201,6 +218,7 @@ class Discoverer:
         self.etcd = Etcd(config.access)
         self.donors = settings.load_donors(config.file)
         self.ever = {(d.name, str(d.address)) for d in self.donors}
+        self.removed: set[tuple[str, str, str]] = set()
         self.said = _Once()
         self.changed = True  # dcm-hostd may have started before dcmctl
 
@@ -232,7 +250,7 @@ class Discoverer:
         for vm in vmsock.find_all():
             try:
                 if _wants(vm, self.config.file):
-                    lines += _tell_vm(vm, self.donors, gone)
+                    lines += _tell_vm(vm, self.donors, gone, self.removed)
             except vmsock.VmGone:
                 continue
             except DcmError as exc:
