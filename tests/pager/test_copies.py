@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import signal
 import subprocess
 import time
@@ -266,7 +267,8 @@ def test_a_donor_gives_wrong_bytes(start_donor: StartDonor, short_tmp: Path) -> 
 
 
 def test_all_donors_give_wrong_bytes(start_donor: StartDonor, short_tmp: Path) -> None:
-    """A page that no donor has right is lost: the program gets SIGBUS, never wrong bytes."""
+    """A page that no donor has right is lost: the program gets SIGBUS, or EFAULT of a system call,
+    never wrong bytes."""
     donors = start_group(start_donor, "ab")
     config = configure(short_tmp, donors, "tcp", redundancy="replica:2")
     with torture(short_tmp, config) as threads:
@@ -274,5 +276,9 @@ def test_all_donors_give_wrong_bytes(start_donor: StartDonor, short_tmp: Path) -
         for donor in donors:
             assert spoil(donor, random.Random(8)) > 1000
         out, err = threads.process.communicate(timeout=LIMIT_S)
-        assert threads.process.returncode == -signal.SIGBUS, f"{out}\n{err}"
-    assert "FAILED" not in err and "gave wrong bytes" in err
+    failures = re.findall(r"^FAILED: .*$", err, re.M)
+    if threads.process.returncode == -signal.SIGBUS:
+        assert not failures, err
+    else:
+        assert failures and all(f.endswith(": Bad address") for f in failures), f"{out}\n{err}"
+    assert "gave wrong bytes" in err
