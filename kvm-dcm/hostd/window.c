@@ -33,6 +33,7 @@
 #define SEND_S 5
 #define IN_FLIGHT_MAX 256u
 #define SLICE_MS 500u /* of a sync, between checks whether to end */
+#define BUSY_MS 3000u /* for so long I/O may use a page that is to be synced */
 
 /**
  * struct hostd_window - a file's window, and the connection of its device
@@ -113,14 +114,19 @@ static u32 window_sync(void *priv, u64 *at, u64 end, bool keep, u64 until_ms)
 	struct dcmfs_range r = { .first = *at / 4096,
 				 .pages = (end - *at) / 4096,
 				 .flags = keep ? DCMFS_SYNC_KEEP : 0 };
+	u64 now = clock_ms(), moved_ms = now, first;
 	int err = ETIMEDOUT;
-	u64 now;
 
 	/* A slice does not look again at what earlier ones have synced. */
-	while (err == ETIMEDOUT && (now = clock_ms()) < until_ms &&
-	       !hostd_window_ending(w)) {
+	while ((err == ETIMEDOUT ||
+		(err == EBUSY && now - moved_ms < BUSY_MS)) &&
+	       now < until_ms && !hostd_window_ending(w)) {
+		first = r.first;
 		r.limit_ms = (u32)min(until_ms - now, (u64)SLICE_MS);
 		err = ioctl(w->f->fd, DCMFS_IOC_SYNC, &r) ? errno : 0;
+		now = clock_ms();
+		if (r.first != first)
+			moved_ms = now;
 	}
 	*at = err ? r.first * 4096 : end;
 	return status_of(err);

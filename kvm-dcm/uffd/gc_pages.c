@@ -31,7 +31,7 @@
 #include "../lib/thread.h"
 
 #define BUSY_US 1000u
-#define BUSY_TRIES 200
+#define BUSY_NS (3000ull * 1000 * 1000) /* for so long I/O may use a page */
 
 /* A window that begins at @base in a pager's memory. */
 struct paged {
@@ -106,16 +106,17 @@ static int pages_sync(struct dcm_pager *pg, u64 *gfn, u64 end, bool keep,
 		  u64 until_ns)
 {
 	struct dcm_pg_lane *l = dcm_discard_lane(pg);
-	int err, tries = 0;
-	u64 from;
+	u64 from, now, moved_ns = dcm_now_ns();
+	int err;
 
 	for (;;) {
 		from = *gfn;
 		err = dcm_sync(l->core, gfn, end, keep, until_ns);
+		now = dcm_now_ns();
 		if (*gfn != from)
-			tries = 0;
-		if (err != -EBUSY || tries++ == BUSY_TRIES ||
-		    dcm_now_ns() >= until_ns)
+			moved_ns = now;
+		if (err != -EBUSY || now - moved_ns >= BUSY_NS ||
+		    now >= until_ns)
 			return err;
 		usleep(BUSY_US);
 	}
@@ -264,7 +265,7 @@ struct dcm_gc_host *dcm_gc_host_open(struct dcm_pager *pg, void *window,
 	struct paged *p;
 	sigset_t old;
 
-	/* a worker changes one copy only; pairs with dcm_pager_copies_set() */
+	/* a worker changes one copy only; pairs with dcm_pager_redundancy_set() */
 	__atomic_fetch_add(&pg->gc_hosts, 1, __ATOMIC_SEQ_CST);
 	if (__atomic_load_n(&pg->cfg.redundancy, __ATOMIC_SEQ_CST)) {
 		__atomic_fetch_sub(&pg->gc_hosts, 1, __ATOMIC_SEQ_CST);
