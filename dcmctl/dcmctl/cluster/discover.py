@@ -204,9 +204,9 @@ def _tell_vm(
         address = str(d.address)
         state = have.get((d.name, address))
         left = (vm.name, d.name, address)
-        if state is None or (state == "draining" and left in removed):
-            if tell("add", d.name, address, d.group or ""):
-                removed.discard(left)
+        wanted = state is None or (state == "draining" and left in removed)
+        if wanted and tell("add", d.name, address, d.group or ""):
+            removed.discard(left)
     return wrong
 
 
