@@ -141,22 +141,22 @@ def cmd_redundancy(args: Args) -> int:
     if args.value is not None:
         vm.ask({"cmd": "redundancy", "value": args.value})
         _, after = _ask_status(vm)
-    names = dict(enumerate(settings.REDUNDANCY, 1))
     if args.json:
         print_json(
             {
                 "name": vm.name,
+                "old_redundancy": before.redundancy,
+                "redundancy": after.redundancy,
                 "old_copies": before.copies,
                 "copies": after.copies,
                 "exposed_bytes": after.exposed_bytes,
             }
         )
         return 0
-    now = names.get(after.copies, str(after.copies))
     text = f"{vm.name}: redundancy "
     if args.value is not None:
-        text += f"{names.get(before.copies, str(before.copies))} -> "
-    text += now
+        text += f"{before.redundancy} -> "
+    text += after.redundancy
     if after.copies > 1 and after.exposed_bytes:
         text += f"; {format_size(after.exposed_bytes)} has fewer copies yet (dcmctl status)"
     print(text)

@@ -230,7 +230,7 @@ static bool config_valid(const struct dcm_client_config *cfg)
 	       cfg->size <= 1ull << 48 &&
 	       (cfg->transport != DCM_TRANSPORT_VERBS ||
 		!cfg->data_encryption) &&
-	       cfg->copies <= DCM_CLIENT_COPIES_MAX &&
+	       cfg->redundancy < DCM_REDUNDANCY_NR &&
 	       (!cfg->extent || (cfg->extent >= DCM_WIRE_SLAB_MIN &&
 				 cfg->extent <= DCM_WIRE_SLAB_MAX &&
 				 !(cfg->extent & (cfg->extent - 1)))) &&
@@ -271,7 +271,8 @@ int dcm_client_start(const struct dcm_client_config *cfg,
 	client->nr_lanes = cfg->nr_lanes;
 	client->nr_donors = cfg->nr_donors;
 	client->extent_bytes = cfg->extent;
-	client->copies = max(cfg->copies, 1u);
+	client->copies = dcm_redundancies[cfg->redundancy].copies;
+	client->files = dcm_redundancies[cfg->redundancy].files;
 	client->data_encryption = cfg->data_encryption;
 	client->patience_ms = cfg->patience_ms ? cfg->patience_ms :
 						 CLIENT_PATIENCE_MS;

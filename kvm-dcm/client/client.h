@@ -81,7 +81,7 @@ struct dcm_client_links {
  *	dcm_client_extent_bytes()
  * @data_encryption: page contents go through TLS; if not, in plain bytes, if
  *	the donor agrees
- * @copies: slabs that an extent is to have, each on another donor; 0: one. With
+ * @redundancy: which slabs an extent is to have, each on another donor. With
  *	several a data connection with operations in flight on which nothing comes
  *	for %DCM_CLIENT_LATE_MS is given up, so that pages are read from another
  *	copy; else for %DCM_WIRE_SILENCE_MS
@@ -118,7 +118,7 @@ struct dcm_client_config {
 	u64 size;
 	u64 extent;
 	bool data_encryption;
-	u32 copies;
+	enum dcm_host_redundancy redundancy;
 	u32 patience_ms;
 	enum dcm_host_transport transport;
 	void *area;
@@ -472,9 +472,9 @@ void dcm_client_lane_look(struct dcm_client *client, u32 lane);
 void dcm_client_count(struct dcm_client_slab *slab, u64 pages);
 
 /**
- * dcm_client_copies_set() - change how many slabs each extent is to have
+ * dcm_client_redundancy_set() - change which slabs each extent is to have
  * @client: the client
- * @copies: 1 to %DCM_CLIENT_COPIES_MAX
+ * @redundancy: what holds from now on
  *
  * Slabs that are missing are sought. Those that are too many are given back like
  * slabs that donors have asked for: ops->evict() is called for each. Data connections
@@ -483,7 +483,8 @@ void dcm_client_count(struct dcm_client_slab *slab, u64 pages);
  *
  * Return: 0, -EINVAL, -EALREADY, -ETIMEDOUT.
  */
-int dcm_client_copies_set(struct dcm_client *client, u32 copies);
+int dcm_client_redundancy_set(struct dcm_client *client,
+			      enum dcm_host_redundancy redundancy);
 
 /* ---- looking ---- */
 
@@ -498,6 +499,7 @@ enum dcm_client_donor_state {
 /**
  * struct dcm_client_donor_status - one donor
  * @transport: "tcp", "shm" or "verbs"
+ * @file: it lends files of a disk; false too if that is not known yet
  * @state: enum dcm_client_donor_state
  * @number: the client's
  * @slabs: slabs of this VM there
@@ -517,6 +519,7 @@ struct dcm_client_donor_status {
 	char name[DCM_NAME_MAX + 1];
 	char address[DCM_ADDRESS_MAX + 1];
 	const char *transport;
+	bool file;
 	enum dcm_client_donor_state state;
 	u64 slabs;
 	u64 bytes;

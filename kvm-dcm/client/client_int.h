@@ -111,14 +111,14 @@ enum client_ask_op {
 	ASK_DRAIN,
 	ASK_KEEP,
 	ASK_REMOVE,
-	ASK_COPIES,
+	ASK_REDUNDANCY,
 };
 
 /**
- * struct client_ask - another thread's request, about a donor or about copies
+ * struct client_ask - another thread's request, about a donor or about redundancy
  * @op: ASK_NOTHING: the request is done
  * @donor: its name; to add one its address too, looked up in @sa
- * @copies: for ASK_COPIES
+ * @redundancy: for ASK_REDUNDANCY
  * @ret: 0 or a negative errno
  * @seq: number of the request
  */
@@ -128,7 +128,7 @@ struct client_ask {
 	struct sockaddr_storage sa;
 	socklen_t sa_len;
 	bool local;
-	u32 copies;
+	enum dcm_host_redundancy redundancy;
 	int ret;
 	u32 seq;
 };
@@ -301,8 +301,17 @@ enum client_asked {
 	ASKED_ANSWERED,
 };
 
+/* On what kind of donor an extent is to get its next slab. */
+enum client_medium {
+	MEDIUM_NONE, /* it gets none */
+	MEDIUM_ANY, /* memory; files if no donor of memory has room */
+	MEDIUM_MEMORY,
+	MEDIUM_FILE,
+};
+
 /**
  * struct client_job - one extent being placed
+ * @medium: what kind of donor is drawn
  * @tried: donors that refused this time, a bit each
  * @never: donors that have a member of the extent, a bit each
  * @near: donors that may die together with one of those, a bit each
@@ -315,6 +324,7 @@ enum client_asked {
 struct client_job {
 	enum client_job_state st;
 	u32 extent;
+	enum client_medium medium;
 	u64 tried;
 	u64 never;
 	u64 near;
@@ -352,9 +362,10 @@ struct client_lane {
  * @scratch: all clear between uses
  * @of_extent: the slabs of each extent, newest first
  * @copies: how many members each is to have
- * @uneven: @copies was changed: extents may have more
+ * @files: so many of them on donors of files
+ * @uneven: extents may have more
  * @nr_near: extents of which two members may die together
- * @exposed_ms: when to look for extents that have fewer, or more, the next time
+ * @exposed_ms: when to look for extents that have others than they are to have
  * @donor: %DCM_CONFIG_DONORS_MAX places, of which @nr_donors are or were used
  * @counted_slab: the last slab whose write count was asked for, under @lock
  * @status: copy for dcm_client_status(), under @lock
@@ -403,6 +414,7 @@ struct dcm_client {
 	u64 *scratch;
 	struct dcm_client_slab **of_extent;
 	u32 copies;
+	u32 files;
 	bool uneven;
 	u32 nr_near;
 	u64 exposed_ms;
@@ -550,7 +562,11 @@ bool client_slabs_populate(struct dcm_client *client);
 bool client_donor_near_any(const struct dcm_client *client, u32 donor,
 			   u64 others);
 void client_exposed_want(struct dcm_client *client, u64 now);
-void client_place_copies(struct dcm_client *client, u32 copies);
+void client_place_redundancy(struct dcm_client *client,
+			     enum dcm_host_redundancy redundancy);
+enum client_medium client_extent_lacks(const struct dcm_client *client,
+				       u32 extent);
+u64 client_donors_file(const struct dcm_client *client);
 
 /* placement.c */
 void client_place_wants(struct dcm_client *client);

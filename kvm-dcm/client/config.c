@@ -69,22 +69,6 @@ static const struct option options[] = {
 
 #define NR_OPTIONS (sizeof(options) / sizeof(options[0]))
 
-const char *const dcm_redundancy_names[DCM_REDUNDANCY_NR] = {
-	[DCM_REDUNDANCY_NONE] = "none",
-	[DCM_REDUNDANCY_REPLICA_2] = "replica:2",
-	[DCM_REDUNDANCY_REPLICA_3] = "replica:3",
-};
-
-u32 dcm_redundancy_copies(const char *value)
-{
-	u32 i;
-
-	for (i = 0; i < DCM_REDUNDANCY_NR; i++)
-		if (!strcmp(value, dcm_redundancy_names[i]))
-			return 1 + i;
-	return 0;
-}
-
 struct reader {
 	struct dcm_host_config *cfg;
 	char *err;

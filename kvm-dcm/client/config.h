@@ -27,6 +27,7 @@
 #include "../lib/ini.h"
 #include "../lib/keyfile.h"
 #include "../lib/value.h"
+#include "redundancy.h"
 
 #define DCM_CONFIG_FILE_MAX 65536u
 #define DCM_CONFIG_DONORS_MAX 64u
@@ -48,13 +49,6 @@ enum dcm_host_transport {
 	DCM_TRANSPORT_AUTO,
 	DCM_TRANSPORT_TCP,
 	DCM_TRANSPORT_VERBS,
-};
-
-/* Copies of a page beside the first. */
-enum dcm_host_redundancy {
-	DCM_REDUNDANCY_NONE,
-	DCM_REDUNDANCY_REPLICA_2,
-	DCM_REDUNDANCY_REPLICA_3,
 };
 
 /* @group: "": in none */
@@ -125,13 +119,6 @@ int dcm_hostd_config_parse(const char *text, size_t len,
 			   struct dcm_host_config *cfg, char *err);
 int dcm_hostd_config_load(const char *path, struct dcm_host_config *cfg,
 			  char *err);
-
-/* Values of redundancy, by enum dcm_host_redundancy. */
-#define DCM_REDUNDANCY_NR 3u
-extern const char *const dcm_redundancy_names[DCM_REDUNDANCY_NR];
-
-/* How many donors have a page with redundancy = @value; 0: no such value. */
-u32 dcm_redundancy_copies(const char *value);
 
 /* Is @s "tcp:HOST:PORT" or "unix:/path"? */
 bool dcm_address_valid(const char *s);

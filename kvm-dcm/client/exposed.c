@@ -1,17 +1,92 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * exposed.c - extents that have fewer slabs than they are to have, or more
+ * exposed.c - extents whose slabs are not those that they are to have
  *
  * While an extent has some of its @copies slabs, but not all, it is *exposed*: a
  * donor's death may take what only that donor has. Once a second such extents
  * are found, and placement.c seeks what they lack; no other extent waits for
  * that. The look also finds extents whose members may die together, on one host
- * or in one group, for the status. When @copies is reduced, the slabs that an
- * extent got last are given back, as if their donors had asked for them.
+ * or in one group, for the status.
+ *
+ * Of the @copies slabs @files are on donors of files, the others on donors of
+ * memory. If none of these has room, a slab is taken on files in place of memory.
+ * Once a donor of memory has room, the busiest of such extents get a slab there,
+ * and then the file is given back: infiniswap-nsdi17, 4.1, maps a slab whose
+ * pages are used more than 20 times a second (HotSlab) in the same way.
+ *
+ *	    memory  files
+ *	      1       0    one copy     lacks: none
+ *	      0       1                 lacks memory, if the extent is busy
+ *	      1       1                 the file is too many: given back
+ *
+ * Slabs that are too many are given back as if their donors had asked for them,
+ * those first that the extent got last.
  *
  * Locking: none, only the client thread uses it.
  */
 #include "client_int.h"
+
+#define HOT_MILLI 20000u /* page operations in 1000 s */
+#define HOT_MAX 4u /* extents that go to memory at a look */
+
+/**
+ * struct members - an extent's members, by what their donors lend
+ * @memory: on donors of memory
+ * @files: on donors of files
+ * @slabs: all slabs of the extent, those being given back too
+ * @unknown: a member's donor has not said yet what it lends
+ */
+struct members {
+	u32 memory;
+	u32 files;
+	u32 slabs;
+	bool unknown;
+};
+
+static struct members members_of(const struct dcm_client *client, u32 extent)
+{
+	const struct dcm_client_slab *s = client->of_extent[extent];
+	struct members m = { 0 };
+
+	for (; s; s = s->next_of_extent) {
+		const struct dcm_choose_donor *load =
+			&client->donor[s->donor].load;
+
+		m.slabs += !s->dead;
+		if (!s->member)
+			continue;
+		if (load->file)
+			m.files++;
+		else
+			m.memory++;
+		m.unknown |= !load->known;
+	}
+	return m;
+}
+
+/* The donors whose slabs are files, a bit each. */
+u64 client_donors_file(const struct dcm_client *client)
+{
+	u64 who = 0;
+	u32 i;
+
+	for (i = 0; i < client->nr_donors; i++)
+		if (client->donor[i].load.file)
+			who |= 1ull << i;
+	return who;
+}
+
+/* On what kind of donor the extent is to get a slab now. */
+enum client_medium client_extent_lacks(const struct dcm_client *client,
+				       u32 extent)
+{
+	struct members m = members_of(client, extent);
+
+	if (m.memory < client->copies - client->files)
+		return m.memory + m.files < client->copies ? MEDIUM_ANY :
+							     MEDIUM_MEMORY;
+	return m.files < client->files ? MEDIUM_FILE : MEDIUM_NONE;
+}
 
 /* May a donor die together with one of @others, a bit each? */
 bool client_donor_near_any(const struct dcm_client *client, u32 donor,
@@ -40,48 +115,140 @@ static bool extent_near(const struct dcm_client *client, u32 extent)
 	return false;
 }
 
-/* Give back the slabs of an extent that are too many, the newest first. */
-static void surplus_leave(struct dcm_client *client, u32 extent, u32 members)
+/* Give back the newest member on a donor of that kind. */
+static void surplus_leave(struct dcm_client *client, u32 extent, bool file)
 {
 	struct dcm_client_slab *s = client->of_extent[extent];
 
-	for (; s && members > client->copies; s = s->next_of_extent) {
-		if (!s->member || s->dead)
+	for (; s; s = s->next_of_extent) {
+		if (!s->member || s->dead ||
+		    client->donor[s->donor].load.file != file)
 			continue;
 		s->member = false;
-		members--;
 		client_member_slab_leave(s);
+		return;
 	}
+}
+
+/* How busy the extent is that lies on files, in page operations in 1000 s. */
+static u64 extent_activity(const struct dcm_client *client, u32 extent)
+{
+	const struct dcm_client_slab *s = client->of_extent[extent];
+	u64 most = 0;
+
+	for (; s; s = s->next_of_extent)
+		most = max(most, s->activity_milli);
+	return most;
+}
+
+/* Has a donor of memory room to spare, beside what it would soon ask back? */
+static bool memory_room(const struct dcm_client *client, u64 now)
+{
+	u32 i;
+
+	for (i = 0; i < client->nr_donors; i++) {
+		const struct client_donor *d = &client->donor[i];
+		const struct dcm_choose_donor *load = &d->load;
+
+		if (client_donor_usable(d, now) && load->known && !load->file &&
+		    !load->draining &&
+		    load->slabs_free > load->slabs_total / 16)
+			return true;
+	}
+	return false;
+}
+
+/**
+ * struct hot - the busiest extents that lie on files in place of memory
+ * @nr: how many were found, in order
+ */
+struct hot {
+	u32 nr;
+	u32 extent[HOT_MAX];
+	u64 activity[HOT_MAX];
+};
+
+static void hot_add(struct hot *h, u32 extent, u64 activity)
+{
+	u32 i = min(h->nr, HOT_MAX - 1);
+
+	if (activity < HOT_MILLI ||
+	    (h->nr == HOT_MAX && activity <= h->activity[i]))
+		return;
+	for (; i && h->activity[i - 1] < activity; i--) {
+		h->activity[i] = h->activity[i - 1];
+		h->extent[i] = h->extent[i - 1];
+	}
+	h->activity[i] = activity;
+	h->extent[i] = extent;
+	h->nr = min(h->nr + 1, HOT_MAX);
+}
+
+/* An extent that has its number of slabs, or more: are they where they are to be? */
+static void extent_even(struct dcm_client *client, u32 extent,
+			const struct members *m, struct hot *hot)
+{
+	u32 memory = client->copies - client->files;
+
+	/* what the donor lends decides: wait until it is known */
+	if (m->unknown)
+		return;
+	if (m->memory > memory &&
+	    (m->files >= client->files || m->slabs == DCM_CLIENT_COPIES_MAX))
+		surplus_leave(client, extent, false);
+	else if (m->files > client->files && m->memory >= memory)
+		surplus_leave(client, extent, true);
+	else if (m->slabs == DCM_CLIENT_COPIES_MAX)
+		return; /* no room for one more beside them */
+	else if (m->files < client->files)
+		client_place_want(client, extent);
+	else if (m->memory < memory)
+		hot_add(hot, extent, extent_activity(client, extent));
+}
+
+static bool looks_needed(const struct dcm_client *client)
+{
+	return client->copies > 1 || client->uneven ||
+	       client_donors_file(client);
 }
 
 /*
  * Have slabs sought for extents that have some, but fewer than they are to
  * have: a donor was lost, or no other donor had a slab, or there are to be more
- * now.
+ * now. And for those that are to have others.
  */
 void client_exposed_want(struct dcm_client *client, u64 now)
 {
-	u32 e, n, near = 0;
+	struct hot hot = { 0 };
+	u32 e, near = 0, i;
 
-	if ((client->copies == 1 && !client->uneven) ||
-	    now < client->exposed_ms)
+	if (now < client->exposed_ms || !looks_needed(client))
 		return;
 	client->exposed_ms = now + CLIENT_EXPOSED_MS;
 	for (e = 0; e < client->nr_extents; e++) {
-		n = client_slab_members(client, e);
+		struct members m = members_of(client, e);
+		u32 n = m.memory + m.files;
+
 		near += n > 1 && extent_near(client, e);
 		if (n && n < client->copies)
 			client_place_want(client, e);
-		else if (n > client->copies)
-			surplus_leave(client, e, n);
+		else if (n)
+			extent_even(client, e, &m, &hot);
 	}
 	client->nr_near = near;
+	if (!hot.nr || !memory_room(client, now))
+		return;
+	client->uneven = true;
+	for (i = 0; i < hot.nr; i++)
+		client_place_want(client, hot.extent[i]);
 }
 
-/* Each extent is to have so many slabs from now on. */
-void client_place_copies(struct dcm_client *client, u32 copies)
+/* Each extent is to have those slabs from now on. */
+void client_place_redundancy(struct dcm_client *client,
+			     enum dcm_host_redundancy redundancy)
 {
-	client->copies = copies;
+	client->copies = dcm_redundancies[redundancy].copies;
+	client->files = dcm_redundancies[redundancy].files;
 	/* for good: a slab that was asked for before may still come */
 	client->uneven = true;
 	client->exposed_ms = 0;

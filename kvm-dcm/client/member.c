@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * member.c - add and remove donors, and change copies, while the VM runs
+ * member.c - add and remove donors, and change redundancy, while the VM runs
  *
  * A donor has a place in @donor, and slabs, endpoints and the pager's tables
  * refer to it by number, so it is never moved or freed. A new donor takes the
@@ -96,11 +96,13 @@ int dcm_client_donor_remove(struct dcm_client *client, const char *name)
 	return ask_by_name(client, ASK_REMOVE, name);
 }
 
-int dcm_client_copies_set(struct dcm_client *client, u32 copies)
+int dcm_client_redundancy_set(struct dcm_client *client,
+			      enum dcm_host_redundancy redundancy)
 {
-	struct client_ask what = { .op = ASK_COPIES, .copies = copies };
+	struct client_ask what = { .op = ASK_REDUNDANCY,
+				   .redundancy = redundancy };
 
-	if (!copies || copies > DCM_CLIENT_COPIES_MAX)
+	if (redundancy >= DCM_REDUNDANCY_NR)
 		return -EINVAL;
 	return ask_send(client, &what);
 }
@@ -305,14 +307,15 @@ static int donor_leave(struct dcm_client *client, const struct client_ask *what)
 	return 0;
 }
 
-static int copies_change(struct dcm_client *client,
-			 const struct client_ask *what)
+static int redundancy_change(struct dcm_client *client,
+			     const struct client_ask *what)
 {
+	const struct dcm_redundancy *r = &dcm_redundancies[what->redundancy];
 	u32 late_ms = client_late_ms(client), i;
 
-	if (client->copies == what->copies)
+	if (client->copies == r->copies && client->files == r->files)
 		return -EALREADY;
-	client_place_copies(client, what->copies);
+	client_place_redundancy(client, what->redundancy);
 	if (client_late_ms(client) == late_ms)
 		return 0;
 	/* connections know for how long to wait when they are made */
@@ -346,8 +349,8 @@ void client_member_step(struct dcm_client *client, u64 now)
 		d = donor_find(client, what.donor.name);
 		ret = d ? donor_keep(d, now) : -ENOENT;
 		break;
-	case ASK_COPIES:
-		ret = copies_change(client, &what);
+	case ASK_REDUNDANCY:
+		ret = redundancy_change(client, &what);
 		break;
 	}
 	client_status_publish(client);

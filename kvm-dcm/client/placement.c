@@ -29,9 +29,9 @@
  *
  * An extent is to have @copies slabs, each on another donor: its members
  * (exposed.c). Donors on the host or in the group of another member are taken
- * only if there are no others: they may die together (a rack's power). Donors
- * of files are taken for any slab only if no donor of memory has one: the VM is
- * then slow and does not stop.
+ * only if there are no others: they may die together (a rack's power). @files of
+ * the slabs are to be on donors of files; in place of memory these are taken only
+ * if no donor of memory has room: the VM is then slow and does not stop.
  *
  * A MAP whose answer was lost with a connection may leave the donor with a slab
  * that is unknown here; it is freed with the session.
@@ -151,18 +151,6 @@ static void job_free(struct dcm_client *client, struct client_job *j)
 	j->nr = 0;
 }
 
-/* The donors whose slabs are files. */
-static u64 donors_file(const struct dcm_client *client)
-{
-	u64 who = 0;
-	u32 i;
-
-	for (i = 0; i < client->nr_donors; i++)
-		if (client->donor[i].load.file)
-			who |= 1ull << i;
-	return who;
-}
-
 /* Draw up to two donors, none of @never. False: there is none. */
 static bool job_draw_of(struct dcm_client *client, struct client_job *j,
 			u64 never, u64 now)
@@ -185,13 +173,16 @@ static bool job_draw_of(struct dcm_client *client, struct client_job *j,
 	return false;
 }
 
-/* Draw up to two donors: of files only if no other can give a slab. */
+/* Draw up to two donors of the kind that the extent lacks. */
 static bool job_draw(struct dcm_client *client, struct client_job *j, u64 now)
 {
-	u64 files = donors_file(client);
+	u64 files = client_donors_file(client);
 
+	if (j->medium == MEDIUM_FILE)
+		return job_draw_of(client, j, j->never | ~files, now);
 	return job_draw_of(client, j, j->never | files, now) ||
-	       (files && job_draw_of(client, j, j->never, now));
+	       (files && j->medium == MEDIUM_ANY &&
+		job_draw_of(client, j, j->never, now));
 }
 
 /* Ask the donors that were drawn. False: there is nothing to wait for. */
@@ -231,11 +222,15 @@ static void job_starved(struct dcm_client *client, struct client_job *j,
 	/* its memory can leave this host: others need not wait for this one */
 	if (client_slab_members(client, extent)) {
 		bit_clear(client->placing, extent);
-		if (dcm_log_allow(&client->say_exposed, now, CLIENT_SAY_MS))
+		if (j->medium != MEDIUM_MEMORY &&
+		    dcm_log_allow(&client->say_exposed, now, CLIENT_SAY_MS))
 			dcm_log(DCM_LOG_WARNING,
-				"extent %u has %u of %u copies, perhaps others too: no other donor can lend a slab; what one donor has is lost if that donor dies; add a donor, or increase a donor's capacity",
+				"extent %u has %u of %u copies, perhaps others too: no other donor %scan lend a slab; what one donor has is lost if that donor dies; add a donor, or increase a donor's capacity",
 				extent, client_slab_members(client, extent),
-				client->copies);
+				client->copies,
+				j->medium == MEDIUM_FILE ?
+					"of files (medium = file) " :
+					"");
 		return;
 	}
 	client_place_want_again(client, extent);
@@ -454,12 +449,15 @@ static void job_start(struct dcm_client *client, struct client_job *j,
 		      u32 extent, u64 now)
 {
 	const struct dcm_client_slab *s = client->of_extent[extent];
+	enum client_medium medium = client_extent_lacks(client, extent);
 	u32 i;
 
 	bit_clear(client->pending, extent);
 	client->nr_pending--;
+	if (medium == MEDIUM_NONE)
+		return; /* it has got one meanwhile */
 	bit_set(client->placing, extent);
-	*j = (struct client_job){ .extent = extent };
+	*j = (struct client_job){ .extent = extent, .medium = medium };
 	for (; s; s = s->next_of_extent)
 		if (s->member)
 			j->never |= 1ull << s->donor;

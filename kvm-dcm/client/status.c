@@ -21,6 +21,7 @@ static void donor_status(struct client_donor *d,
 	st->transport = d->local	     ? "shm" :
 			d->verbs == VERBS_ON ? "verbs" :
 					       "tcp";
+	st->file = d->load.file;
 	if (d->member != MEMBER_IN)
 		st->state = DCM_DONOR_DRAINING;
 	else if (d->silent)

@@ -69,7 +69,7 @@ u32 hostd_number_free(const struct hostd_file *f, u64 taken)
 /**
  * hostd_donors_find() - find a file's donors, their numbers and sessions
  * @h: with its configuration
- * @f: its @donor, @number, @session and @copies are filled in
+ * @f: its @donor, @number, @session and @redundancy are filled in
  */
 void hostd_donors_find(const struct hostd *h, struct hostd_file *f)
 {
@@ -94,7 +94,7 @@ void hostd_donors_find(const struct hostd *h, struct hostd_file *f)
 		taken |= 1ull << number;
 	}
 	hostd_choice_read(f, &choice);
-	f->copies = hostd_choice_copies(&choice, h);
+	f->redundancy = hostd_choice_redundancy(&choice, h);
 	for (i = 0; i < h->cfg.nr_donors; i++) {
 		u32 k;
 
@@ -137,7 +137,7 @@ static bool slab_old(const struct hostd_file *f, const struct dcmfs_slab *slab)
 			 a.id == first + i && a.order > slab->order &&
 			 !(a.flags & DCMFS_SLAB_CLOSED);
 	}
-	return slab->flags & DCMFS_SLAB_CLOSED || later >= f->copies;
+	return slab->flags & DCMFS_SLAB_CLOSED || later >= hostd_file_copies(f);
 }
 
 /* struct dcm_client_config.adopt */

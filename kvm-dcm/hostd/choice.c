@@ -60,18 +60,19 @@ void hostd_choice_read(const struct hostd_file *f, struct hostd_choice *c)
 }
 
 /**
- * hostd_choice_copies() - how many donors are to have each page of a file
+ * hostd_choice_redundancy() - on which donors each page of a file is to be
  * @c: the file's choice
  * @h: has the configuration
  */
-u32 hostd_choice_copies(const struct hostd_choice *c, const struct hostd *h)
+enum dcm_host_redundancy hostd_choice_redundancy(const struct hostd_choice *c,
+						 const struct hostd *h)
 {
-	u32 i;
+	enum dcm_host_redundancy i;
 
 	for (i = 0; i < DCM_REDUNDANCY_NR; i++)
-		if (is_line(c->text, "redundancy = ", dcm_redundancy_names[i]))
-			return 1 + i;
-	return 1 + h->cfg.redundancy;
+		if (is_line(c->text, "redundancy = ", dcm_redundancies[i].name))
+			return i;
+	return h->cfg.redundancy;
 }
 
 /**

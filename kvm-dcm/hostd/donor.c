@@ -67,27 +67,27 @@ static void donor_log(const struct hostd_file *f,
 			strerror(-err));
 }
 
-/* Have each page on as many donors as the file's choice says. */
-static void copies_apply(struct hostd_file *f, u32 copies)
+/* Have each page on the donors that the file's choice says. */
+static void redundancy_apply(struct hostd_file *f,
+			     enum dcm_host_redundancy redundancy)
 {
-	u32 was = f->copies;
+	enum dcm_host_redundancy was = f->redundancy;
 	int err = -EBUSY;
 
-	if (copies == was)
+	if (redundancy == was)
 		return;
-	if (copies == 1 || !f->gc)
-		err = dcm_client_copies_set(f->client, copies);
+	if (redundancy == DCM_REDUNDANCY_NONE || !f->gc)
+		err = dcm_client_redundancy_set(f->client, redundancy);
 	if (err && err != -EALREADY) {
 		dcm_log(DCM_LOG_ERR, "%s: redundancy stays %s: %s", f->path,
-			dcm_redundancy_names[was - 1],
+			dcm_redundancies[was].name,
 			f->gc ? "donors collect its garbage, and they can't where pages have copies" :
 				strerror(-err));
 		return;
 	}
-	f->copies = copies;
+	f->redundancy = redundancy;
 	dcm_log(DCM_LOG_NOTICE, "%s: redundancy is %s now, it was %s", f->path,
-		dcm_redundancy_names[copies - 1],
-		dcm_redundancy_names[was - 1]);
+		dcm_redundancies[redundancy].name, dcm_redundancies[was].name);
 }
 
 /**
@@ -105,7 +105,7 @@ void hostd_donors_apply(const struct hostd *h, struct hostd_file *f)
 	if (!st)
 		return;
 	hostd_choice_read(f, &choice);
-	copies_apply(f, hostd_choice_copies(&choice, h));
+	redundancy_apply(f, hostd_choice_redundancy(&choice, h));
 	dcm_client_status(f->client, st);
 	for (i = 0; i < st->nr_donors; i++) {
 		status_donor(st, i, &d);

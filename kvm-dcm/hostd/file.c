@@ -284,7 +284,7 @@ void hostd_file_start(struct hostd *h, const char *path)
 	cc.nr_lanes = f->info.lanes;
 	cc.extent = f->info.extent_pages * 4096;
 	cc.size = f->info.pages * 4096;
-	cc.copies = f->copies;
+	cc.redundancy = f->redundancy;
 	f->rebuild.limit = h->cfg.rebuild_rate;
 	err = dcm_client_start(&cc, &hostd_client_ops, &f->slabs, &f->client);
 	if (err) {

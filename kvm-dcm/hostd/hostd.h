@@ -48,7 +48,7 @@
  * @number: the kernel's numbers of these
  * @session: sessions to be resumed at the start
  * @nr_donors: how many
- * @copies: donors that are to have each page
+ * @redundancy: on which donors each page is to be
  * @client: its sessions with donors
  * @slice: timer whose signal ends @thread's DETACH
  * @event: wakes @thread
@@ -75,7 +75,7 @@ struct hostd_file {
 	u32 number[DCMFS_DONORS_MAX];
 	struct dcm_client_session session[DCMFS_DONORS_MAX];
 	u32 nr_donors;
-	u32 copies;
+	enum dcm_host_redundancy redundancy;
 	struct dcm_client *client;
 	pthread_t thread;
 	timer_t slice;
@@ -99,6 +99,12 @@ struct hostd_file {
 static inline struct hostd_file *hostd_file_of(void *slabs)
 {
 	return container_of(slabs, struct hostd_file, slabs);
+}
+
+/* How many donors are to have each page of the file. */
+static inline u32 hostd_file_copies(const struct hostd_file *f)
+{
+	return dcm_redundancies[f->redundancy].copies;
 }
 
 #define HOSTD_CALLERS_MAX 64u
@@ -181,7 +187,8 @@ struct hostd_choice {
 void hostd_choice_read(const struct hostd_file *f, struct hostd_choice *c);
 bool hostd_choice_has(const struct hostd_choice *c, const struct hostd *h,
 		      u32 donor);
-u32 hostd_choice_copies(const struct hostd_choice *c, const struct hostd *h);
+enum dcm_host_redundancy hostd_choice_redundancy(const struct hostd_choice *c,
+						 const struct hostd *h);
 
 /* link.c */
 extern const struct dcm_client_links hostd_links;

@@ -73,6 +73,7 @@ static json_t *donor_json(const struct hostd *h,
 	json_put_text(o, "address", d->address);
 	json_put_text(o, "state", dcm_client_donor_state_name(d->state));
 	json_put_text(o, "transport", d->transport ? d->transport : "");
+	json_put_text(o, "medium", d->file ? "file" : "memory");
 	json_put(o, "slabs", d->slabs);
 	json_put(o, "alone_bytes", alone_bytes);
 	json_put(o, "slabs_free", d->slabs_free);
@@ -104,9 +105,10 @@ static json_t *file_json(const struct hostd *h, struct hostd_file *f,
 	json_put(o, "slabs", st->slabs);
 	json_put(o, "wanted", st->wanted);
 	json_put(o, "slabs_lost", st->lost);
-	json_put(o, "copies", f->copies);
+	json_put(o, "copies", hostd_file_copies(f));
+	json_put_text(o, "redundancy", dcm_redundancies[f->redundancy].name);
 	json_put(o, "exposed_bytes",
-		 dcm_risk_exposed(&risk, f->copies) * extent);
+		 dcm_risk_exposed(&risk, hostd_file_copies(f)) * extent);
 	json_put(o, "near_bytes", st->near * extent);
 	json_put(o, "filling", READ_ONCE(f->slabs.nr_filling));
 	json_object_set_new(o, "choice", json_boolean(!choice.any));

@@ -170,7 +170,7 @@ static int client_create(struct dcm_pager *pg, u64 bytes, u64 *extent,
 		.nr_lanes = pg->nr_lanes,
 		.size = bytes,
 		.extent = pg->cfg.extent,
-		.copies = 1 + pg->cfg.redundancy,
+		.redundancy = pg->cfg.redundancy,
 		.data_encryption = pg->cfg.data_encryption,
 		.transport = pg->cfg.transport,
 		.patience_ms = (u32)pg->cfg.patience_ms,
@@ -449,28 +449,30 @@ int dcm_pager_set_budget(struct dcm_pager *pg, uint64_t bytes)
 }
 
 /*
- * Have each page on so many donors. -EOPNOTSUPP: donors collect garbage, which
- * changes one copy only (gc_pages.c); and see dcm_client_copies_set(). The status
- * thread's.
+ * Have each page on other donors. -EOPNOTSUPP: donors collect garbage, which
+ * changes one copy only (gc_pages.c); and see dcm_client_redundancy_set(). The
+ * status thread's.
  */
-int dcm_pager_copies_set(struct dcm_pager *pg, u32 copies)
+int dcm_pager_redundancy_set(struct dcm_pager *pg,
+			     enum dcm_host_redundancy redundancy)
 {
 	enum dcm_host_redundancy was = pg->cfg.redundancy;
 	int err = 0;
 
 	/* either this sees the window, or dcm_gc_host_open() the copies */
-	__atomic_store_n(&pg->cfg.redundancy, copies - 1, __ATOMIC_SEQ_CST);
-	if (copies > 1 && __atomic_load_n(&pg->gc_hosts, __ATOMIC_SEQ_CST))
+	__atomic_store_n(&pg->cfg.redundancy, redundancy, __ATOMIC_SEQ_CST);
+	if (redundancy != DCM_REDUNDANCY_NONE &&
+	    __atomic_load_n(&pg->gc_hosts, __ATOMIC_SEQ_CST))
 		err = -EOPNOTSUPP;
 	if (!err)
-		err = dcm_client_copies_set(pg->client, copies);
+		err = dcm_client_redundancy_set(pg->client, redundancy);
 	if (err && err != -EALREADY)
 		WRITE_ONCE(pg->cfg.redundancy, was);
 	if (!err)
 		dcm_log(DCM_LOG_NOTICE,
 			"VM %s: redundancy is %s now, it was %s", pg->cfg.name,
-			dcm_redundancy_names[copies - 1],
-			dcm_redundancy_names[was]);
+			dcm_redundancies[redundancy].name,
+			dcm_redundancies[was].name);
 	return err;
 }
 

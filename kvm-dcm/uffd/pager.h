@@ -277,7 +277,8 @@ static inline struct dcm_pg_lane *pg_lane_of(struct dcm_lane *lane)
 u64 dcm_now_ns(void);
 
 /* pager.c */
-int dcm_pager_copies_set(struct dcm_pager *pg, u32 copies);
+int dcm_pager_redundancy_set(struct dcm_pager *pg,
+			     enum dcm_host_redundancy redundancy);
 
 /* ranges.c */
 int dcm_guest_init(struct dcm_pager *pg, u64 nr_pages);

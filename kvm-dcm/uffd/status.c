@@ -92,6 +92,8 @@ static json_t *donors_json(struct dcm_pager *pg,
 		json_object_set_new(o, "transport",
 				    json_string(d->transport ? d->transport :
 							       ""));
+		json_object_set_new(o, "medium",
+				    json_string(d->file ? "file" : "memory"));
 		json_object_set_new(o, "state",
 				    json_string(dcm_client_donor_state_name(
 					    d->state)));
@@ -139,7 +141,7 @@ static void donors_put(json_t *o, struct dcm_pager *pg)
 
 static u32 pager_copies(const struct dcm_pager *pg)
 {
-	return 1u + READ_ONCE(pg->cfg.redundancy);
+	return dcm_redundancies[READ_ONCE(pg->cfg.redundancy)].copies;
 }
 
 /* Has the extent fewer whole copies than it is to have? */
@@ -297,6 +299,11 @@ json_t *dcm_status_json(struct dcm_pager *pg)
 	json_put(o, "lost_pages", c[DCM_C_LOST_PAGES]);
 	donors_put(o, pg);
 	json_put(o, "copies", pager_copies(pg));
+	json_object_set_new(o, "redundancy",
+			    json_string(
+				    dcm_redundancies[READ_ONCE(
+							     pg->cfg.redundancy)]
+					    .name));
 	json_put(o, "exposed_bytes",
 		 (u64)exposed * pg->vm->extent_pages << DCM_PAGE_SHIFT);
 	json_put(o, "filling", READ_ONCE(pg->slabs.nr_filling));

@@ -112,18 +112,21 @@ static json_t *request_budget(struct dcm_pager *pg, json_t *req)
 static json_t *request_redundancy(struct dcm_pager *pg, json_t *req)
 {
 	const char *value = json_string_value(json_object_get(req, "value"));
-	int copies = value ? dcm_redundancy_copies(value) : 0, err;
+	enum dcm_host_redundancy redundancy =
+		value ? dcm_redundancy_find(value) : DCM_REDUNDANCY_NR;
+	int err;
 
-	if (!copies)
+	if (redundancy == DCM_REDUNDANCY_NR)
 		return error_json(
-			"redundancy: \"value\" must be none, replica:2 or replica:3");
-	err = dcm_pager_copies_set(pg, (u32)copies);
+			"redundancy: \"value\" must be none, replica:2, replica:3, disk or replica:2+disk");
+	err = dcm_pager_redundancy_set(pg, redundancy);
 	if (err == -EOPNOTSUPP)
 		return error_json(
 			"redundancy: donors collect garbage of this VM, and they can't where pages have copies");
 	if (err && err != -EALREADY)
 		return error_json(strerror(-err));
-	return json_pack("{s:b,s:i}", "ok", 1, "copies", copies);
+	return json_pack("{s:b,s:i}", "ok", 1, "copies",
+			 (int)dcm_redundancies[redundancy].copies);
 }
 
 static json_t *request_set(struct dcm_pager *pg, json_t *req)

@@ -4,7 +4,7 @@
  *
  * An extent's slabs are on different donors. When a donor dies its extents get
  * other slabs, as long as some donor has none of theirs; else they stay exposed
- * until there is one.
+ * until there is one. What donors lend, memory or files, is files_test.c's.
  */
 #include <errno.h>
 #include <signal.h>
@@ -17,8 +17,9 @@
 
 #define NR 8u /* extents that are used */
 
-/* Donors a, b and c; each extent has so many slabs. */
-static void three_start(struct host *h, struct donor *d, u32 copies)
+/* Donors a, b and c. */
+static void three_start(struct host *h, struct donor *d,
+			enum dcm_host_redundancy redundancy)
 {
 	static const char *const names[] = { "a", "b", "c" };
 	u32 i;
@@ -27,13 +28,14 @@ static void three_start(struct host *h, struct donor *d, u32 copies)
 		donor_start(&d[i], NULL, 0, host_keys, donor_small);
 		host_donor(h, names[i], d[i].tcp);
 	}
-	host_start_cfg(h, (struct dcm_client_config){ .extent = SLAB,
+	host_start_cfg(h,
+		       (struct dcm_client_config){ .extent = SLAB,
 						      .data_encryption = true,
-						      .copies = copies });
+						      .redundancy = redundancy });
 	for (i = 0; i < 3; i++)
 		WAIT(status(h, i).state == DCM_DONOR_UP);
 	want(h, 0, NR);
-	WAIT(get(h, &h->attached) == copies * NR);
+	WAIT(get(h, &h->attached) == dcm_redundancies[redundancy].copies * NR);
 }
 
 /* Extents that have lost so many slabs. */
@@ -67,7 +69,7 @@ static void test_each_copy_on_another_donor(void **state)
 	u32 e, i, on_a;
 
 	(void)state;
-	three_start(&h, d, 2);
+	three_start(&h, d, DCM_REDUNDANCY_REPLICA_2);
 	for (e = 0; e < NR; e++)
 		assert_int_not_equal(h.slab[e]->donor, h.old[e]->donor);
 	/* figures are a moment old */
@@ -104,18 +106,24 @@ static void test_copies_are_changed(void **state)
 	u32 e, i;
 
 	(void)state;
-	three_start(&h, d, 1);
-	assert_int_equal(dcm_client_copies_set(h.client, 0), -EINVAL);
-	assert_int_equal(dcm_client_copies_set(h.client, 4), -EINVAL);
-	assert_int_equal(dcm_client_copies_set(h.client, 1), -EALREADY);
+	three_start(&h, d, DCM_REDUNDANCY_NONE);
+	assert_int_equal(dcm_client_redundancy_set(h.client, DCM_REDUNDANCY_NR),
+			 -EINVAL);
+	assert_int_equal(dcm_client_redundancy_set(h.client,
+						   DCM_REDUNDANCY_NONE),
+			 -EALREADY);
 	/* connections that wait for a shorter time are made anew */
-	assert_int_equal(dcm_client_copies_set(h.client, 2), 0);
+	assert_int_equal(dcm_client_redundancy_set(h.client,
+						   DCM_REDUNDANCY_REPLICA_2),
+			 0);
 	WAIT(get(&h, &h.attached) == 2 * NR);
 	for (e = 0; e < NR; e++)
 		assert_int_not_equal(h.slab[e]->donor, h.old[e]->donor);
 	assert_int_equal(get(&h, &h.evicts), 0);
 
-	assert_int_equal(dcm_client_copies_set(h.client, 1), 0);
+	assert_int_equal(dcm_client_redundancy_set(h.client,
+						   DCM_REDUNDANCY_NONE),
+			 0);
 	WAIT(get(&h, &h.evicts) == NR);
 	for (e = 0; e < NR; e++)
 		dcm_client_release(h.client, h.slab[e]);
@@ -150,9 +158,10 @@ static void test_copies_are_far_apart(void **state)
 	}
 	strcpy(h.donors[0].group, "rack");
 	strcpy(h.donors[1].group, "rack");
-	host_start_cfg(&h, (struct dcm_client_config){ .extent = SLAB,
+	host_start_cfg(&h, (struct dcm_client_config){
+				   .extent = SLAB,
 						       .data_encryption = true,
-						       .copies = 2 });
+						       .redundancy = DCM_REDUNDANCY_REPLICA_2 });
 	for (i = 0; i < 4; i++)
 		WAIT(status(&h, i).state == DCM_DONOR_UP);
 	want(&h, 0, NR);
@@ -184,9 +193,10 @@ static void test_exposed_until_there_is_a_donor(void **state)
 	host_donor(&h, "a", a.tcp);
 	host_donor(&h, "b", b.tcp);
 	donor_end(&b);
-	host_start_cfg(&h, (struct dcm_client_config){ .extent = SLAB,
+	host_start_cfg(&h, (struct dcm_client_config){
+				   .extent = SLAB,
 						       .data_encryption = true,
-						       .copies = 2 });
+						       .redundancy = DCM_REDUNDANCY_REPLICA_2 });
 	want(&h, 0, NR);
 	WAIT(get(&h, &h.attached) == NR);
 	WAIT(logged(&h, "has 1 of 2 copies"));
@@ -200,89 +210,6 @@ static void test_exposed_until_there_is_a_donor(void **state)
 	donor_end(&b);
 }
 
-/* A donor of files in a directory of its own. */
-static void files_start(struct donor *d, char *path)
-{
-	const char *const opts[] = { "--medium",    "file",	 "--path",
-				     mkdtemp(path), DONOR_SMALL, NULL };
-
-	assert_non_null(opts[3]);
-	donor_start(d, NULL, 0, host_keys, opts);
-}
-
-/*
- * Donor a lends 4 slabs of memory, f files: a is full before f is asked, and no
- * extent waits.
- */
-static void test_files_when_memory_is_full(void **state)
-{
-	static const char *const small[] = {
-		"--capacity",	 "8M", "--slab-size", "2M", "--head-room", "0",
-		"--spare-slabs", "0",  NULL
-	};
-	char path[] = "/tmp/dcm-files-XXXXXX";
-	struct host h = { 0 };
-	struct donor a, f;
-
-	(void)state;
-	donor_start(&a, NULL, 0, host_keys, small);
-	files_start(&f, path);
-	host_donor(&h, "a", a.tcp);
-	host_donor(&h, "f", f.tcp);
-	host_start_cfg(&h, (struct dcm_client_config){
-				   .extent = SLAB, .data_encryption = true });
-	WAIT(status(&h, 0).state == DCM_DONOR_UP &&
-	     status(&h, 1).state == DCM_DONOR_UP);
-	want(&h, 0, 4);
-	WAIT(get(&h, &h.attached) == 4);
-	WAIT(status(&h, 0).slabs == 4);
-	assert_int_equal(status(&h, 1).slabs, 0);
-	want(&h, 4, NR);
-	WAIT(get(&h, &h.attached) == NR);
-	WAIT(status(&h, 0).slabs == 4 && status(&h, 1).slabs == NR - 4);
-	assert_int_equal(get(&h, &h.starved), 0);
-	host_stop(&h);
-	donor_end(&a);
-	donor_end(&f);
-	assert_int_equal(rmdir(path), 0);
-}
-
-/* Two copies, one donor of memory: the second is a file, read last, and stays. */
-static void test_copy_in_a_file(void **state)
-{
-	char path[] = "/tmp/dcm-files-XXXXXX";
-	struct host h = { 0 };
-	struct donor a, f;
-	u32 e;
-
-	(void)state;
-	donor_start(&a, NULL, 0, host_keys, donor_small);
-	files_start(&f, path);
-	host_donor(&h, "a", a.tcp);
-	host_donor(&h, "f", f.tcp);
-	host_start_cfg(&h, (struct dcm_client_config){ .extent = SLAB,
-						       .data_encryption = true,
-						       .copies = 2 });
-	WAIT(status(&h, 0).state == DCM_DONOR_UP &&
-	     status(&h, 1).state == DCM_DONOR_UP);
-	want(&h, 0, NR);
-	WAIT(get(&h, &h.attached) == 2 * NR);
-	for (e = 0; e < NR; e++) {
-		assert_int_equal(h.old[e]->donor, 0);
-		assert_int_equal(h.old[e]->ref.rank, DCM_RANK_MEMORY);
-		assert_int_equal(h.slab[e]->donor, 1);
-		assert_int_equal(h.slab[e]->ref.rank, DCM_RANK_FILE);
-	}
-	donor_signal(&a, SIGKILL);
-	WAIT(get(&h, &h.losts) == NR);
-	assert_int_equal(losers(&h, 1), NR);
-	WAIT(status(&h, 1).slabs == NR);
-	host_stop(&h);
-	donor_end(&a);
-	donor_end(&f);
-	assert_int_equal(rmdir(path), 0);
-}
-
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -290,8 +217,6 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_copies_are_changed),
 		cmocka_unit_test(test_copies_are_far_apart),
 		cmocka_unit_test(test_exposed_until_there_is_a_donor),
-		cmocka_unit_test(test_files_when_memory_is_full),
-		cmocka_unit_test(test_copy_in_a_file),
 	};
 
 	return host_run("copies", tests, sizeof(tests) / sizeof(tests[0]),

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from dcmctl.lib.errors import DcmError
 from dcmctl.libvirt import domain, record, room, system_session
 from dcmctl.libvirt.domain import Memory
-from dcmctl.pager import dcmfs, hostd
+from dcmctl.pager import dcmfs, hostd, settings
 from dcmctl.pager.hostd import HostDonor, HostFile
 from tests.dcmctl.support import TOP
 from tests.framework.paths import BUILD
@@ -212,6 +212,24 @@ def test_copies_need_room_on_different_donors() -> None:
     assert "no room" in (why(2, near, far) or "")
     assert why(2, near, far, third) is None
     assert "on 3 donors" in (why(3, near, far, third) or "")
+
+
+def test_a_copy_on_disk_needs_donors_of_files() -> None:
+    near, far = a_donor("near", 16), a_donor("far", 100)
+    files = replace(a_donor("files", 16), medium="file")
+
+    def why(redundancy: str, *donors: HostDonor) -> str | None:
+        file = a_file(str(PATH), 16, 0, donors)
+        copies = settings.REDUNDANCY[redundancy][0]
+        file = replace(file, redundancy=redundancy, copies=copies)
+        return room.shortage([file], PATH, Memory(1 << 20))
+
+    assert "one of them of files" in (why("disk", near, far) or "")
+    assert why("disk", near, files) is None
+    assert "files has 240M of files" in (why("disk", near, replace(files, slabs_free=15)) or "")
+    assert why("replica:2", near, files) is None
+    assert "no room" in (why("replica:2+disk", far, files) or "")
+    assert why("replica:2+disk", near, far, files) is None
 
 
 def test_a_choice_is_written_for_the_daemon(

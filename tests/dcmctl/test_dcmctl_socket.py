@@ -128,8 +128,12 @@ def test_redundancy(dcmctl: Cli, vms: Path) -> None:
         server.status["exposed_bytes"] = 3 << 20
         said = dcmctl("redundancy", "vm1", "replica:3").stdout
         assert said.startswith("vm1: redundancy replica:2 -> replica:3; 3M has fewer copies yet")
+        said = dcmctl("redundancy", "vm1", "replica:2+disk").stdout
+        assert said.startswith("vm1: redundancy replica:3 -> replica:2+disk; 3M has fewer"), said
         assert json.loads(dcmctl("redundancy", "vm1", "none", "--json").stdout) == {
             "name": "vm1",
+            "old_redundancy": "replica:2+disk",
+            "redundancy": "none",
             "old_copies": 3,
             "copies": 1,
             "exposed_bytes": 3 << 20,

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from dcmctl.pager import settings
+
 STATUS: dict[str, Any] = {
     "name": "vm1",
     "pid": 4242,
@@ -52,6 +54,7 @@ STATUS: dict[str, Any] = {
     },
     "lost_pages": 0,
     "copies": 1,
+    "redundancy": "none",
     "exposed_bytes": 0,
     "donors": [
         {
@@ -156,7 +159,8 @@ class VmServer:
         if command == "redundancy":
             if self.status.get("waiting", 0) > 100:
                 return {"ok": False, "error": "redundancy: donors collect garbage of this VM"}
-            self.status["copies"] = 1 + ["none", "replica:2", "replica:3"].index(request["value"])
+            self.status["redundancy"] = request["value"]
+            self.status["copies"] = settings.REDUNDANCY[request["value"]][0]
             return {"ok": True}
         if command == "tunables":
             return {"ok": True, "tunables": self.status["tunables"]}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/client/conn.c kvm-dcm/client/client.c kvm-dcm/client/address.c kvm-dcm/client/data.c kvm-dcm/client/donor.c kvm-dcm/client/lane.c kvm-dcm/client/member.c kvm-dcm/client/exposed.c kvm-dcm/client/placement.c kvm-dcm/client/request.c kvm-dcm/client/list.c kvm-dcm/client/session.c kvm-dcm/client/slab_map.c kvm-dcm/client/slab.c kvm-dcm/client/status.c kvm-dcm/client/verbs.c kvm-dcm/lib/log.c kvm-dcm/lib/tls.c kvm-dcm/transport/shm.c kvm-dcm/transport/stream.c kvm-dcm/transport/tcp.c kvm-dcm/transport/verbs.c kvm-dcm/client/activity.c kvm-dcm/client/choose.c kvm-dcm/proto/wire.c tests/fuzz/fake_donors.c tests/fuzz/fake_links.c tests/fuzz/fake_net.c tests/fuzz/fake_pager.c tests/fuzz/plain_tls.c tests/fuzz/sockets.c */
+/* links: kvm-dcm/client/conn.c kvm-dcm/client/client.c kvm-dcm/client/address.c kvm-dcm/client/data.c kvm-dcm/client/donor.c kvm-dcm/client/lane.c kvm-dcm/client/member.c kvm-dcm/client/exposed.c kvm-dcm/client/placement.c kvm-dcm/client/request.c kvm-dcm/client/list.c kvm-dcm/client/session.c kvm-dcm/client/slab_map.c kvm-dcm/client/slab.c kvm-dcm/client/status.c kvm-dcm/client/verbs.c kvm-dcm/lib/log.c kvm-dcm/lib/tls.c kvm-dcm/transport/shm.c kvm-dcm/transport/stream.c kvm-dcm/transport/tcp.c kvm-dcm/transport/verbs.c kvm-dcm/client/activity.c kvm-dcm/client/choose.c kvm-dcm/proto/wire.c tests/fuzz/fake_donors.c tests/fuzz/fake_links.c tests/fuzz/fake_net.c tests/fuzz/fake_pager.c tests/fuzz/plain_tls.c tests/fuzz/sockets.c kvm-dcm/client/redundancy.c */
 /* libs: -lrdmacm -libverbs -Wl,--wrap=socketpair,--wrap=setsockopt,--wrap=send,--wrap=recv,--wrap=sendmsg,--wrap=recvmsg,--wrap=read,--wrap=write,--wrap=shutdown,--wrap=close,--wrap=poll,--wrap=eventfd,--wrap=clock_gettime,--wrap=socket,--wrap=connect,--wrap=getsockopt,--wrap=getaddrinfo,--wrap=freeaddrinfo,--wrap=opendir,--wrap=pthread_join,--wrap=pthread_setname_np,--wrap=pthread_cond_timedwait,--wrap=mmap,--wrap=munmap,--wrap=madvise,--wrap=calloc,--wrap=free */
 /*
  * client_fuzz.c - libFuzzer on what donors say to a host, over all connections
@@ -106,7 +106,7 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m,
 	(void)c;
 	(void)end;
 	/* it may close sockets of which poll() was told */
-	anew |= client->ask.op == ASK_COPIES;
+	anew |= client->ask.op == ASK_REDUNDANCY;
 	pthread_mutex_unlock(m);
 	client_member_step(client, client_now_ms());
 	pthread_mutex_lock(m);
@@ -277,7 +277,7 @@ static void member_step(void)
 	default:
 		if (how & 0x80) {
 			pager_many();
-			dcm_client_copies_set(client, how >> 4 & 3);
+			dcm_client_redundancy_set(client, how >> 4 & 7);
 			break;
 		}
 		links_set(how >> 2);
@@ -399,7 +399,7 @@ static void life(void)
 		.seed = 1 + how,
 		.links = how & 0x20 ? &fake_links : NULL,
 		.patience_ms = DCM_WIRE_SILENCE_MS,
-		.copies = 1 + (how >> 6) % 3,
+		.redundancy = (how >> 6) % DCM_REDUNDANCY_NR,
 	};
 
 	for (u32 i = 0; i < 3; i++)

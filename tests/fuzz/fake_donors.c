@@ -326,7 +326,8 @@ void donor_say_step(struct peer *p, struct in *in, u32 which)
 		msg.free_mem.slabs_total = some(in, 8);
 		msg.free_mem.slab_bytes = some(in, 2) * SLAB;
 		msg.free_mem.used_bytes = some(in, 8) * SLAB;
-		msg.free_mem.flags = byte(in) & 1;
+		msg.free_mem.flags = byte(in) &
+				     (DCM_FREE_DRAINING | DCM_FREE_FILE);
 		break;
 	case DCM_MSG_MR_INFO:
 		msg.mr_info.slab = some_slab(in);

@@ -89,6 +89,7 @@ static void cb_attached(void *arg, u32 extent, struct dcm_client_slab *slab)
 	EXPECT(slab->ref.bytes == client->extent_bytes);
 	EXPECT((slab->transport == DCM_WT_SHM) ==
 	     (slab->ref.map && slab->ref.fd >= 0));
+	many |= client->uneven;
 	if (many)
 		apart_check(slab);
 	else
@@ -349,7 +350,7 @@ struct dcm_client *pager_start(const struct dcm_client_config *cfg)
 	memset(starved, 0, sizeof(starved));
 	memset(session_on, 0, sizeof(session_on));
 	memset(ops, 0, sizeof(ops));
-	many = cfg->copies > 1;
+	many = cfg->redundancy != DCM_REDUNDANCY_NONE;
 	EXPECT(!dcm_client_start(cfg, &callbacks, NULL, &client));
 	return client;
 }

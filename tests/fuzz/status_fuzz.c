@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: kvm-dcm/uffd/status.c kvm-dcm/uffd/vmsock.c kvm-dcm/client/config.c kvm-dcm/lib/file.c kvm-dcm/lib/ini.c kvm-dcm/lib/keyfile.c kvm-dcm/lib/value.c kvm-dcm/client/activity.c kvm-dcm/client/risk.c kvm-dcm/core/chunk.c kvm-dcm/lib/context_user.c kvm-dcm/core/discard.c kvm-dcm/core/doubt.c kvm-dcm/core/eblk.c kvm-dcm/core/evict.c kvm-dcm/core/extent.c kvm-dcm/core/fault.c kvm-dcm/core/fetch.c kvm-dcm/core/fifo.c kvm-dcm/core/hint.c kvm-dcm/core/hist.c kvm-dcm/core/move.c kvm-dcm/core/pd.c kvm-dcm/core/slot.c kvm-dcm/core/sum.c kvm-dcm/core/sync.c kvm-dcm/core/tables.c kvm-dcm/core/vm.c kvm-dcm/core/writeback.c tests/fuzz/json_memory.c tests/fuzz/sockets.c */
+/* links: kvm-dcm/uffd/status.c kvm-dcm/uffd/vmsock.c kvm-dcm/client/config.c kvm-dcm/lib/file.c kvm-dcm/lib/ini.c kvm-dcm/lib/keyfile.c kvm-dcm/lib/value.c kvm-dcm/client/activity.c kvm-dcm/client/risk.c kvm-dcm/core/chunk.c kvm-dcm/lib/context_user.c kvm-dcm/core/discard.c kvm-dcm/core/doubt.c kvm-dcm/core/eblk.c kvm-dcm/core/evict.c kvm-dcm/core/extent.c kvm-dcm/core/fault.c kvm-dcm/core/fetch.c kvm-dcm/core/fifo.c kvm-dcm/core/hint.c kvm-dcm/core/hist.c kvm-dcm/core/move.c kvm-dcm/core/pd.c kvm-dcm/core/slot.c kvm-dcm/core/sum.c kvm-dcm/core/sync.c kvm-dcm/core/tables.c kvm-dcm/core/vm.c kvm-dcm/core/writeback.c tests/fuzz/json_memory.c tests/fuzz/sockets.c kvm-dcm/client/redundancy.c */
 /* libs: -ljansson -Wl,--wrap=pthread_join,--wrap=json_dumps,--wrap=poll,--wrap=eventfd,--wrap=socket,--wrap=bind,--wrap=listen,--wrap=connect,--wrap=accept4,--wrap=setsockopt,--wrap=send,--wrap=recv,--wrap=read,--wrap=write,--wrap=close */
 /*
  * status_fuzz.c - libFuzzer on the control socket of a paging process
@@ -126,12 +126,13 @@ int dcm_pager_set(struct dcm_pager *p, const char *name, uint64_t value)
 	return dcm_tunable_set(p->vm, name, value);
 }
 
-int dcm_pager_copies_set(struct dcm_pager *p, u32 copies)
+int dcm_pager_redundancy_set(struct dcm_pager *p,
+			     enum dcm_host_redundancy redundancy)
 {
-	EXPECT(copies >= 1 && copies <= DCM_REDUNDANCY_NR);
-	if (p->cfg.redundancy == copies - 1)
+	EXPECT(redundancy < DCM_REDUNDANCY_NR);
+	if (p->cfg.redundancy == redundancy)
 		return -EALREADY;
-	p->cfg.redundancy = copies - 1;
+	p->cfg.redundancy = redundancy;
 	return 0;
 }
 

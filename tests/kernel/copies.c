@@ -238,10 +238,8 @@ static void faults(void)
 int copies(int argc, char **argv)
 {
 	static const struct check list[] = {
-		{ "filled", filled },
-		{ "written", written },
-		{ "three", three },
-		{ "begun", begun },
+		{ "filled", filled }, { "written", written },
+		{ "three", three },   { "begun", begun },
 		{ "faults", faults },
 	};
 	int fd = file_make(argv[2], SIZE);

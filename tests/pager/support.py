@@ -30,19 +30,33 @@ StartDonor = Callable[..., Donor]
 
 
 def start(
-    start_donor: StartDonor, name: str = "a", slab: str = "16M", capacity: str = "2G"
+    start_donor: StartDonor, name: str = "a", slab: str = "16M", capacity: str = "2G", **more: str
 ) -> Donor:
     """A donor with room for all pages that these tests page out."""
-    return start_donor(name, donor={"slab-size": slab, "capacity": capacity})
+    return start_donor(name, donor={"slab-size": slab, "capacity": capacity, **more})
 
 
 def start_group(start_donor: StartDonor, names: str, **kw: str) -> list[Donor]:
     """Several, which share a key."""
     donors = [start(start_donor, name, **kw) for name in names]
     for other in donors[1:]:
-        other.keys = donors[0].keys
-        other.reload()
+        share_key(donors[0], other)
     return donors
+
+
+def share_key(one: Donor, other: Donor) -> None:
+    """One configuration can have both."""
+    other.keys = one.keys
+    other.reload()
+
+
+def start_files(start_donor: StartDonor, folder: Path, one: Donor) -> Donor:
+    """A donor that lends files, with the key of another one."""
+    slabs = folder / "slabs"
+    slabs.mkdir()
+    made = start(start_donor, "f", medium="file", path=str(slabs))
+    share_key(one, made)
+    return made
 
 
 def configure(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* readers_test.c - the lines, values, names and keys that all daemons read */
-/* links: kvm-dcm/lib/file.c kvm-dcm/lib/ini.c kvm-dcm/lib/keyfile.c kvm-dcm/lib/value.c donor-daemon/config.c donor-daemon/tenant.c kvm-dcm/client/config.c */
+/* links: kvm-dcm/lib/file.c kvm-dcm/lib/ini.c kvm-dcm/lib/keyfile.c kvm-dcm/lib/value.c donor-daemon/config.c donor-daemon/tenant.c kvm-dcm/client/config.c kvm-dcm/client/redundancy.c */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -32,6 +32,16 @@ def _apart(file: HostFile, up: list[HostDonor]) -> int:
     return sum(min(donor.slabs_free, max(0, file.extents - donor.slabs)) for donor in up)
 
 
+def _room(file: HostFile, up: list[HostDonor], promised: int) -> bool:
+    """Whether these donors have room for the file, and those of files for its share."""
+    files = [donor for donor in up if donor.medium == "file"]
+    return (
+        sum(donor.slabs_free for donor in up) - promised >= file.outstanding
+        and _apart(file, up) >= file.outstanding
+        and _apart(file, files) >= file.outstanding_files
+    )
+
+
 def shortage(
     files: list[HostFile], path: Path, memory: Memory, conf: Path = HOSTD_CONF
 ) -> str | None:
@@ -57,14 +67,14 @@ def shortage(
         return f"there are no donors: add some to {conf}"
     promised = _others(files, file)
     up = [donor for donor in file.donors if donor.state == "up"]
-    free = sum(donor.slabs_free for donor in up)
-    if free - promised >= file.outstanding and _apart(file, up) >= file.outstanding:
+    if _room(file, up, promised):
         return None
     each = []
     for donor in file.donors:
         said = f"{donor.name} is {donor.state}"
         if donor.state == "up":
             said = f"{donor.name} has {format_size(donor.slabs_free * file.extent_bytes)}"
+            said += " of files" if donor.medium == "file" else ""
         each.append(f"{said} ({donor.why})" if donor.why and donor.state != "up" else said)
     need = format_size(file.outstanding * file.extent_bytes)
     text = (
@@ -73,6 +83,8 @@ def shortage(
     )
     if file.copies > 1:
         text += f"; each page is to be on {file.copies} donors"
+    if file.outstanding_files:
+        text += ", one of them of files (medium = file)"
     if promised:
         text += f"; {format_size(promised * file.extent_bytes)} of that is promised to other VMs"
     return text

@@ -170,6 +170,7 @@ def _seen(status: Status, path: Path, size: int) -> HostFile:
             name=d.name,
             address=d.address,
             state=d.state,
+            medium=d.medium,
             slabs=d.slabs,
             slabs_free=d.slabs_free,
             why=d.why,
@@ -180,7 +181,10 @@ def _seen(status: Status, path: Path, size: int) -> HostFile:
     # Slabs for RAM only, not for QEMU's own memory. Without a donor the slab size is not known.
     extents = -(-size // slab) if slab else 1
     slabs = status.extents["mapped"] if status.copies == 1 else sum(d.slabs for d in donors)
-    return HostFile(str(path), extents, slab, slabs, True, donors, copies=status.copies)
+    return HostFile(
+        str(path), extents, slab, slabs, True, donors,
+        redundancy=status.redundancy, copies=status.copies,
+    )  # fmt: skip
 
 
 def started(root: Element, memory: Memory) -> None:

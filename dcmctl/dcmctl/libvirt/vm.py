@@ -392,7 +392,8 @@ def add_parsers(sub: Any, parser_class: type, add: Callable[..., argparse.Argume
         "--redundancy",
         choices=settings.REDUNDANCY,
         help="on how many donors each page is: replica:2 survives the death of one, replica:3 "
-        "of two; none of none (default: what hostd.conf or host.conf says)",
+        "of two; disk is one donor of memory and one of files; none survives none (default: what "
+        "hostd.conf or host.conf says)",
     )
     p.add_argument(
         "--pager",

@@ -35,6 +35,7 @@ class HostDonor:
     slabs_free: int  # that the donor would lend to this tenant now
     why: str
     transport: str = ""
+    medium: str = "memory"  # what the donor lends: memory or file
     rtt_ns: int = 0
     slabs_total: int = 0  # that the donor may lend; 0: not known
     slabs_used: int = 0  # that the donor has lent to all tenants
@@ -63,6 +64,7 @@ class HostFile:
     wanted: int = 0  # extents that wait for a slab
     slabs_lost: int = 0
     choice: bool = False  # the file may use only `donors`, not all that dcm-hostd has
+    redundancy: str = "none"
     copies: int = 1  # slabs that an extent is to have, each on another donor
     exposed_bytes: int = 0  # with copies: of extents that have fewer, or not all pages in each
     together: dict[str, int] = field(default_factory=dict)  # as Status.together
@@ -71,6 +73,12 @@ class HostFile:
     def outstanding(self) -> int:
         """The number of slabs that the file may still ask for."""
         return max(0, self.extents * self.copies - self.slabs)
+
+    @property
+    def outstanding_files(self) -> int:
+        """The number of these that are to be on donors of files."""
+        have = sum(donor.slabs for donor in self.donors if donor.medium == "file")
+        return max(0, self.extents * REDUNDANCY.get(self.redundancy, (1, 0))[1] - have)
 
 
 def socket_path() -> Path:
@@ -154,6 +162,7 @@ def look(timeout: float = TIMEOUT) -> tuple[int, list[HostFile]]:
                 slabs_free=d.number("slabs_free"),
                 why=printable(d.text("why")),
                 transport=d.text("transport"),
+                medium=d.text("medium"),
                 rtt_ns=d.number("rtt_ns"),
                 slabs_total=d.number("slabs_total"),
                 slabs_used=d.number("slabs_used"),
@@ -179,6 +188,7 @@ def look(timeout: float = TIMEOUT) -> tuple[int, list[HostFile]]:
                 wanted=f.number("wanted"),
                 slabs_lost=f.number("slabs_lost"),
                 choice=f.raw("choice") is True,
+                redundancy=f.text("redundancy"),
                 copies=max(f.number("copies"), 1),
                 exposed_bytes=f.number("exposed_bytes"),
                 together=read_together(f),
@@ -213,11 +223,10 @@ def set_redundancy(path: Path, chosen: tuple[str, ...], redundancy: str) -> None
         raise DcmError(
             f"dcm-hostd does not serve {path}: its log says why (journalctl -u dcm-hostd)"
         )
-    copies = 1 + REDUNDANCY.index(redundancy)
     choose(path, chosen, redundancy)
     reread(pid)
     deadline = time.monotonic() + CHANGE_MAX
-    while file is not None and file.copies != copies:
+    while file is not None and file.redundancy != redundancy:
         if time.monotonic() > deadline:
             raise DcmError(
                 f"dcm-hostd does not change the redundancy of {path}: its log says why "

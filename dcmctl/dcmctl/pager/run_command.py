@@ -137,7 +137,8 @@ def add_parser(sub: Any, common: argparse.ArgumentParser) -> None:
         "--redundancy",
         choices=settings.REDUNDANCY,
         help="on how many donors each page is that is not in this host: replica:2 survives the "
-        "death of one donor, replica:3 of two; none (the default) of none",
+        "death of one donor, replica:3 of two; disk is one donor of memory and one of files, and "
+        "survives the death of all donors of memory; none (the default) survives none",
     )
     p.add_argument("--threshold", metavar="SIZE", help="the smallest mapping that is paged")
     p.add_argument(

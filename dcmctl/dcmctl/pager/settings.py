@@ -52,7 +52,14 @@ KEYS = {
 }
 MODES = ("qemu", "program")
 ON_LOSS = ("pause", "sigbus")
-REDUNDANCY = ("none", "replica:2", "replica:3")
+# How many donors have each page, and how many of these lend files.
+REDUNDANCY = {
+    "none": (1, 0),
+    "replica:2": (2, 0),
+    "replica:3": (3, 0),
+    "disk": (2, 1),
+    "replica:2+disk": (3, 1),
+}
 TRANSPORTS = ("auto", "tcp", "verbs")
 _DONOR = re.compile(r"donor +(?P<name>[^ ].*)")
 _TUNABLE = re.compile(r"[a-z][a-z0-9_]{0,46}")
@@ -478,7 +485,7 @@ def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
         mode=None if mode is None else choice(mode, "mode", MODES),
         lanes=None if lane_text is None else lanes(lane_text),
         on_loss=None if loss is None else choice(loss, "on-loss", ON_LOSS),
-        redundancy=None if copies is None else choice(copies, "redundancy", REDUNDANCY),
+        redundancy=None if copies is None else choice(copies, "redundancy", tuple(REDUNDANCY)),
         data_encryption=None if encrypt is None else flag(encrypt, "data-encryption"),
         transport=None if transport is None else choice(transport, "transport", TRANSPORTS),
         patience=None if waits is None else patience(waits, "patience"),

@@ -116,6 +116,7 @@ class DonorStatus:
     name: str
     address: str
     transport: str
+    medium: str  # what the donor lends: memory or file
     state: str
     slabs: int
     bytes: int
@@ -138,6 +139,7 @@ class DonorStatus:
             name=fields.text("name"),
             address=fields.text("address"),
             transport=fields.text("transport"),
+            medium=fields.text("medium"),
             state=fields.text("state"),
             slabs=fields.number("slabs"),
             bytes=fields.number("bytes"),
@@ -195,6 +197,7 @@ class Status:
     fetch_latency: Latency
     writeback_latency: Latency
     lost_pages: int
+    redundancy: str  # one of settings.REDUNDANCY
     copies: int  # slabs that an extent is to have, each on another donor
     exposed_bytes: int  # with copies: of extents that have fewer, or not all pages in each
     near_bytes: int  # of extents with two copies on one host or in one group of donors
@@ -242,6 +245,7 @@ class Status:
             fetch_latency=Latency.read(latency.group("fetch")),
             writeback_latency=Latency.read(latency.group("writeback")),
             lost_pages=f.number("lost_pages"),
+            redundancy=f.text("redundancy"),
             copies=max(f.number("copies"), 1),
             exposed_bytes=f.number("exposed_bytes"),
             near_bytes=f.number("near_bytes"),

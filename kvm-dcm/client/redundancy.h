@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* redundancy.h - on which donors each page of a VM is */
+#ifndef DCM_CLIENT_REDUNDANCY_H
+#define DCM_CLIENT_REDUNDANCY_H
+
+#include "../lib/dcm_context.h"
+
+enum dcm_host_redundancy {
+	DCM_REDUNDANCY_NONE,
+	DCM_REDUNDANCY_REPLICA_2,
+	DCM_REDUNDANCY_REPLICA_3,
+	DCM_REDUNDANCY_DISK,
+	DCM_REDUNDANCY_REPLICA_2_DISK,
+	DCM_REDUNDANCY_NR,
+};
+
+/**
+ * struct dcm_redundancy - on which donors each page is
+ * @name: as configurations say it
+ * @copies: how many donors have it
+ * @files: so many of these donors lend files
+ */
+struct dcm_redundancy {
+	const char *name;
+	u32 copies;
+	u32 files;
+};
+
+extern const struct dcm_redundancy dcm_redundancies[DCM_REDUNDANCY_NR];
+
+/* Find redundancy = @value; %DCM_REDUNDANCY_NR: there is no such value. */
+enum dcm_host_redundancy dcm_redundancy_find(const char *value);
+
+#endif /* DCM_CLIENT_REDUNDANCY_H */
