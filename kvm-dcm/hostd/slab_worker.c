@@ -138,6 +138,8 @@ static int slab_attach(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 		a.fd = slab->ref.fd;
 	} else {
 		a.flags = DCMFS_SLAB_REMOTE;
+		if (slab->ref.rank == DCM_RANK_FILE)
+			a.flags |= DCMFS_SLAB_FILE;
 		a.base = slab->ref.base;
 		a.rkey = slab->ref.rkey;
 	}

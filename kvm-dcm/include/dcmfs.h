@@ -80,7 +80,8 @@ struct dcmfs_tune {
  *	extent's size, open to read and write, that holds the bytes: a donor's
  *	memfd (of small pages) or any file on tmpfs; else -1
  * @id: the caller's name for the slab, not 0, its own among the file's slabs
- * @flags: ATTACH: DCMFS_SLAB_REMOTE: it is reached over links; else 0
+ * @flags: ATTACH: DCMFS_SLAB_REMOTE: it is reached over links, with DCMFS_SLAB_FILE
+ *	if it is a file on the donor's disk, which is read last; else 0
  * @donor: a number of the caller's; with that flag the one in DCMFS_IOC_LINK
  * @remote: what the donor calls the slab
  * @base: with that, for links over RDMA: where the slab is there; else 0
@@ -115,6 +116,7 @@ struct dcmfs_slab {
 
 #define DCMFS_SLAB_REMOTE 0x1
 #define DCMFS_SLAB_CLOSED 0x2
+#define DCMFS_SLAB_FILE 0x4
 
 /**
  * struct dcmfs_fill - DCMFS_IOC_FILL: copy to an extent's slabs what they lack

@@ -82,10 +82,11 @@ static long ioc_slab(struct dcmfs_vm *vm, unsigned int cmd, void __user *arg)
 			return err;
 		return copy_to_user(arg, &slab, sizeof(slab)) ? -EFAULT : 0;
 	}
-	if (slab.flags & ~DCMFS_SLAB_REMOTE ||
+	if (slab.flags & ~(DCMFS_SLAB_REMOTE | DCMFS_SLAB_FILE) ||
 	    (cmd != DCMFS_IOC_ATTACH &&
 	     (slab.fd != -1 || slab.flags || slab.donor || slab.remote)) ||
-	    (!(slab.flags & DCMFS_SLAB_REMOTE) && (slab.base || slab.rkey)))
+	    (!(slab.flags & DCMFS_SLAB_REMOTE) &&
+	     (slab.flags || slab.base || slab.rkey)))
 		return -EINVAL;
 	switch (cmd) {
 	case DCMFS_IOC_ATTACH:

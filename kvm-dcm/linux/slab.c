@@ -221,6 +221,14 @@ static bool file_fits(const struct dcmfs_vm *vm, const struct file *file)
 		       (loff_t)vm->core->extent_pages << PAGE_SHIFT;
 }
 
+/* How far away the slab is that user space describes. */
+static u8 rank_of(const struct dcmfs_slab *arg)
+{
+	if (!(arg->flags & DCMFS_SLAB_REMOTE))
+		return DCM_RANK_HOST;
+	return arg->flags & DCMFS_SLAB_FILE ? DCM_RANK_FILE : DCM_RANK_MEMORY;
+}
+
 /* Make a slab as user space describes it; its number is not checked. */
 static struct dcmfs_vm_slab *slab_make(struct dcmfs_vm *vm,
 				    const struct dcmfs_slab *arg)
@@ -234,8 +242,7 @@ static struct dcmfs_vm_slab *slab_make(struct dcmfs_vm *vm,
 	slab->extent = arg->extent;
 	slab->ref.bytes = (u64)vm->core->extent_pages << PAGE_SHIFT;
 	slab->ref.fd = -1;
-	slab->ref.rank = arg->flags & DCMFS_SLAB_REMOTE ? DCM_RANK_MEMORY :
-							  DCM_RANK_HOST;
+	slab->ref.rank = rank_of(arg);
 	slab->ref.id = arg->remote;
 	slab->ref.base = arg->base;
 	slab->ref.rkey = arg->rkey;
@@ -517,6 +524,8 @@ int dcmfs_slab_after(struct dcmfs_vm *vm, struct dcmfs_slab *arg)
 		arg->extent = next->extent;
 		arg->id = next->number;
 		arg->flags = next->file ? 0 : DCMFS_SLAB_REMOTE;
+		if (next->ref.rank == DCM_RANK_FILE)
+			arg->flags |= DCMFS_SLAB_FILE;
 		slot = dcm_slot_of(e, &next->ref);
 		if (slot >= 0)
 			arg->order = READ_ONCE(e->slot[slot].since);

@@ -24,12 +24,17 @@ NONE_THIN = "thin_after = 10000\n"
 
 
 def copied(
-    new_bed: NewBed, kind: str, names: str = "near next third", tunables: str = NONE_THIN
+    new_bed: NewBed,
+    kind: str,
+    names: str = "near next third",
+    tunables: str = NONE_THIN,
+    redundancy: str = "replica:2",
+    files: str = "",
 ) -> Host:
     """An L1 whose files have two copies of each page."""
     bed = new_bed(guest=False, kvm=False, memory_mib=1792 if debug.TREE else 1280)
-    settings = "redundancy = replica:2\nrebuild-rate = 0\n"
-    return Host(bed, kind, names=names, settings=settings, tunables=tunables)
+    settings = f"redundancy = {redundancy}\nrebuild-rate = 0\n"
+    return Host(bed, kind, names=names, settings=settings, tunables=tunables, files=files)
 
 
 class File:
@@ -80,6 +85,11 @@ class File:
         self.host.close()
 
 
+def reads(host: Host) -> dict[str, int]:
+    """READs that each donor has answered, as it says."""
+    return {donor.name: donor.status()["data"]["reads"] for donor in host.donors}
+
+
 @pytest.mark.parametrize("kind", ["tcp", slow("unix"), SLOW_VERBS])
 @pytest.mark.timeout(900 * debug.PATIENCE)
 def test_donors_die_one_by_one(new_bed: NewBed, kind: str) -> None:
@@ -100,6 +110,28 @@ def test_donors_die_one_by_one(new_bed: NewBed, kind: str) -> None:
     extents = file.status()["extents"]
     until(lambda: file.status()["exposed_bytes"] == extents * SLAB, lambda: str(file.status()))
     until(lambda: host.said("no other donor can lend a slab"), host.log)
+    file.end()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900 * debug.PATIENCE)
+def test_all_donors_of_memory_die(new_bed: NewBed) -> None:
+    """With `disk` each page is on a donor of files too; it is read from there only then."""
+    host = copied(new_bed, "tcp", "near next", redundancy="disk", files="disk")
+    file = File(host, Use(host, 64))
+    file.until_whole("a slab of memory and one of files for each extent")
+    status = file.status()
+    assert [d["medium"] for d in status["donors"]] == ["memory", "memory", "file"]
+    assert status["donors"][2]["slabs"] == status["extents"]
+    read = reads(host)
+    assert read["disk"] < sum(read.values()) / 100, read
+    for donor in host.donors[:2]:
+        donor.job.signal(signal.SIGKILL)
+    for n, donor in enumerate(host.donors[:2]):
+        donor.job.wait(60)
+        until(lambda n=n: file.state(n) == "lost", host.log)  # type: ignore[misc]
+    fetches = host.counter("FETCHES")
+    until(lambda: host.counter("FETCHES") > fetches + 500, "it goes on")
     file.end()
 
 

@@ -84,7 +84,9 @@ FIRST = ["nice", "-n", "-15"]
 class Donor:
     """A dcm-donord in L1."""
 
-    def __init__(self, bed: Bed, name: str, port: int, capacity: str, slab: str, kind: str) -> None:
+    def __init__(
+        self, bed: Bed, name: str, port: int, capacity: str, slab: str, kind: str, more: str = ""
+    ) -> None:
         self.bed, self.name, self.port = bed, name, port
         self.address = f"unix:{RUN}/{name}.sock"
         ip = ADDRESS if kind == "verbs" else "127.0.0.1"
@@ -93,7 +95,7 @@ class Donor:
         config = (
             f"[donor]\nlisten = {ip}:{port + 1}\nunix = {RUN}/{name}.sock\n"
             f"keys = {RUN}/keys\ncapacity = {capacity}\nhead-room = 16M\nslab-size = {slab}\n"
-            f"spare-slabs = 0\ndrain-timeout = {LONG:.0f}s\n{KINDS[kind][0]}"
+            f"spare-slabs = 0\ndrain-timeout = {LONG:.0f}s\n{KINDS[kind][0]}{more}"
             f"[http]\nlisten = 127.0.0.1:{port}\n"
         )
         path = bed.put(config.encode(), f"{RUN}/{name}.conf", 0o600)
@@ -105,17 +107,22 @@ class Donor:
         assert output.rc in (-1, 0), f"donor {self.name}: {output}"
         return re.search(pattern, output.stderr) is not None
 
-    def used(self) -> int:
-        """Bytes that are lent; none any more by one that has ended, perhaps just now."""
+    def status(self) -> dict[str, Any]:
+        """Empty if it has ended, perhaps just now."""
         if self.job.poll() is not None:
-            return 0
+            return {}
         ran = self.bed.run(["python3", "-c", STATUS, str(self.port)])
         if "Connection refused" in ran.stderr:
             self.job.wait(60)
-            return 0
+            return {}
         assert ran.rc == 0, ran
         status: dict[str, Any] = json.loads(ran.stdout)
-        return int(status["memory"]["used_bytes"])
+        return status
+
+    def used(self) -> int:
+        """Bytes that are lent; none any more by one that has ended."""
+        status = self.status()
+        return int(status["memory"]["used_bytes"]) if status else 0
 
 
 class Host:
@@ -134,6 +141,7 @@ class Host:
         names: str = "near next",
         settings: str = "",
         tunables: str = "",
+        files: str = "",
     ) -> None:
         self.bed, self.kind = bed, kind
         debug.at_work(bed)
@@ -154,6 +162,11 @@ class Host:
             Donor(bed, name, 9100 + 100 * i, capacity, slab, kind)
             for i, name in enumerate(names.split())
         ]
+        if files:
+            bed.must(["mkdir", "-p", f"{RUN}/slabs"])
+            more = f"medium = file\npath = {RUN}/slabs\n"
+            port = 9100 + 100 * len(self.donors)
+            self.donors.append(Donor(bed, files, port, capacity, slab, kind, more))
         config = f"[host]\nmount = {MOUNT}\npatience = {patience}\n{settings}{KINDS[kind][1]}"
         config += f"[key]\nfile = {RUN}/keys\n[tunables]\n{tunables}"
         for donor in self.donors:

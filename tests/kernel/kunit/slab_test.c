@@ -95,7 +95,7 @@ static void slabs_are_told_in_order(struct kunit *test)
 			.extent = i,
 			.fd = -1,
 			.id = ids[i],
-			.flags = DCMFS_SLAB_REMOTE,
+			.flags = DCMFS_SLAB_REMOTE | (i ? 0 : DCMFS_SLAB_FILE),
 			.donor = DONOR,
 			.remote = 100 + i,
 			.base = U64_MAX - KUNIT_EXTENT,
@@ -115,7 +115,9 @@ static void slabs_are_told_in_order(struct kunit *test)
 		KUNIT_EXPECT_EQ(test, arg.rkey, U32_MAX - order[i]);
 		KUNIT_EXPECT_EQ(test, arg.base, U64_MAX - KUNIT_EXTENT);
 		KUNIT_EXPECT_EQ(test, arg.donor, DONOR);
-		KUNIT_EXPECT_EQ(test, arg.flags, DCMFS_SLAB_REMOTE);
+		KUNIT_EXPECT_EQ(test, arg.flags,
+				DCMFS_SLAB_REMOTE |
+					(order[i] ? 0 : DCMFS_SLAB_FILE));
 	}
 	KUNIT_EXPECT_EQ(test, dcmfs_slab_after(mem->vm, &arg), -EINVAL);
 	arg = (struct dcmfs_slab){ .fd = -1, .id = U64_MAX };
