@@ -45,6 +45,15 @@ class Donor:
     keys: Path
     http: int
     pid: int
+    conf: Path
+
+    def change(self, old: str, new: str) -> None:
+        """Replace a line of its configuration while it runs."""
+        text = self.conf.read_text()
+        if text.count(f"{old}\n") != 1:
+            raise BenchError(f"{self.conf}: no line {old}")
+        self.conf.write_text(text.replace(f"{old}\n", f"{new}\n"))
+        os.kill(self.pid, signal.SIGHUP)
 
     def status(self) -> dict[str, Any]:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -62,8 +71,12 @@ def donor(
     options: Mapping[str, str | int] | None = None,
     gc_options: Mapping[str, int] | None = None,
     keys: Path | None = None,
+    more: str = "",
 ) -> Iterator[Donor]:
-    """One donor with 4 GiB to lend, for the time of the block; its keys, or another donor's."""
+    """One donor with 4 GiB to lend, for the time of the block; its keys, or another donor's.
+
+    `more`: further lines of its configuration.
+    """
     if not daemon.exists():
         raise BenchError(f"{daemon.name} is not built: run make")
     folder.mkdir(parents=True, exist_ok=True)
@@ -84,7 +97,7 @@ def donor(
     }
     text = "[donor]\n" + "".join(f"{k} = {v}\n" for k, v in values.items())
     text += "[gc]\n" + "".join(f"{k} = {v}\n" for k, v in (gc_options or {}).items())
-    conf.write_text(text + f"[http]\nlisten = 127.0.0.1:{http}\n", encoding="utf-8")
+    conf.write_text(text + more + f"[http]\nlisten = 127.0.0.1:{http}\n", encoding="utf-8")
     log = folder / "donor.log"
     with log.open("wb") as out:
         proc = spawn(
@@ -93,7 +106,7 @@ def donor(
             stdout=out.fileno(),
             stderr=subprocess.STDOUT,
         )
-    made = Donor(f"tcp:127.0.0.1:{port}", f"unix:{sock}", keys, http, proc.pid)
+    made = Donor(f"tcp:127.0.0.1:{port}", f"unix:{sock}", keys, http, proc.pid, conf)
     try:
         deadline = time.monotonic() + START_S
         while True:

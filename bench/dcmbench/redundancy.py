@@ -31,6 +31,8 @@ ROWS: dict[str, tuple[str, str]] = {
     "kill-sigstop": ("the same, the donor is stopped", ">= 0.9"),
     "kill-gap": ("the longest that a thread waited then, the worse of both, seconds", "<= 0.25"),
     "kill-twice": ("bytes lost that the status had not named, two donors at once", "0"),
+    "disk-all": ("bytes lost when all donors of memory are killed at once, redundancy = disk", "0"),
+    "evict-1s": ("bytes lost when a donor asks for half of its memory with 1 s to give it", "0"),
     "rebuild": ("seconds until nothing is exposed over bytes / rebuild-rate", "<= 1.3"),
     "read-cost": ("read fault, median, replica:2 over none", "<= 1.02"),
     "write-cost": ("half writes, pages a second, replica:2 over none", ">= 0.85"),
@@ -126,12 +128,21 @@ class Load:
 
 
 @contextlib.contextmanager
-def group(s: Scale, folder: Path, number: int) -> Iterator[list[donors.Donor]]:
-    """So many donors over TCP, in the clear, on a CPU of their own."""
-    options = {"slab-size": f"{SLAB_MIB}M", "capacity": "1G"}
+def group(
+    s: Scale, folder: Path, number: int, more: str = "", files: bool = False
+) -> Iterator[list[donors.Donor]]:
+    """So many donors over TCP, in the clear, on a CPU of their own, and one of files.
+
+    `more`: further lines of their configurations.
+    """
     with contextlib.ExitStack() as stack:
         made: list[donors.Donor] = []
-        for name in "abcd"[:number]:
+        for name in "abcd"[:number] + "f" * files:
+            options = {"slab-size": f"{SLAB_MIB}M", "capacity": "1G"}
+            if name == "f":
+                slabs = folder / "slabs"
+                slabs.mkdir(parents=True)
+                options |= {"medium": "file", "path": str(slabs)}
             made.append(
                 stack.enter_context(
                     donors.donor(
@@ -140,6 +151,7 @@ def group(s: Scale, folder: Path, number: int) -> Iterator[list[donors.Donor]]:
                         cpus=gc.cpus()[1],
                         options=options,
                         keys=made[0].keys if made else None,
+                        more=more,
                     )
                 )
             )
@@ -195,11 +207,17 @@ def rate(lines: list[Line], seconds: float) -> float:
 
 @contextlib.contextmanager
 def loaded(
-    s: Scale, folder: Path, number: int = 4, tunables: dict[str, int] | None = None
+    s: Scale,
+    folder: Path,
+    number: int = 4,
+    tunables: dict[str, int] | None = None,
+    more: str = "",
+    redundancy: str = COPIES,
 ) -> Iterator[tuple[list[donors.Donor], Load, donors.StatusSampler]]:
     """Donors, and a program with copies on them, half of whose touches write."""
-    with group(s, folder, number) as made, contextlib.ExitStack() as stack:
-        config, runtime = configure(s, folder, made, COPIES, tunables)
+    disk = redundancy == "disk"
+    with group(s, folder, number, more, disk) as made, contextlib.ExitStack() as stack:
+        config, runtime = configure(s, folder, made, redundancy, tunables)
         load = Load(s, config, runtime, 50)
         stack.callback(load.end)
         sampler = donors.StatusSampler(runtime, every=0.1)
@@ -271,6 +289,68 @@ def twice(s: Scale, folder: Path) -> Twice:
         time.sleep(5.0)
         load.check()
         return Twice(together, pair, sampler.last["lost_pages"] * 4096)
+
+
+@dataclasses.dataclass(frozen=True)
+class Disk:
+    """The death of all donors of memory: touches a second before and after, and what was lost."""
+
+    before: float
+    after: float
+    gap_s: float
+    lost_pages: int
+    mapped_bytes: int
+
+
+def disk(s: Scale, folder: Path) -> Disk:
+    """Kill three donors of memory at once; a donor of files is left."""
+    # a page that leaves this host is on both
+    with loaded(s, folder, 3, {"thin_after": 10000}, "", "disk") as (made, load, sampler):
+        begin = wait(load, sampler, whole)
+        time.sleep(s.window_s)
+        load.check()
+        for donor in made[:3]:
+            os.kill(donor.pid, signal.SIGKILL)
+        killed = time.monotonic()
+        wait(load, sampler, lambda st: all(d["state"] == "lost" for d in st["donors"][:3]))
+        time.sleep(max(0.0, killed + s.window_s - time.monotonic()))
+        load.check()
+        after = load.between(killed, killed + s.window_s)
+        return Disk(
+            rate(load.between(begin, begin + s.window_s), s.window_s),
+            rate(after, s.window_s),
+            max(line.gap_s for line in after),
+            sampler.last["lost_pages"],
+            sampler.last["extents"]["mapped"] * SLAB_MIB << 20,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Evicted:
+    """Memory that a donor wanted back: slabs asked for, those taken by force, what was lost."""
+
+    asked: int
+    forced: int
+    lost_pages: int
+
+
+def evict(s: Scale, folder: Path) -> Evicted:
+    """The busiest of three donors gets half of its capacity, and gives hosts a second."""
+    more = "[eviction]\nevict-timeout = 1s\n"
+    with loaded(s, folder, 3, {"thin_after": 10000}, more) as (made, load, sampler):
+        wait(load, sampler, whole)
+        slabs = [d["slabs"] for d in sampler.last["donors"]]
+        busiest = made[slabs.index(max(slabs))]
+        before = busiest.status()["evictions"]
+        busiest.change("capacity = 1G", f"capacity = {max(slabs) // 2 * SLAB_MIB}M")
+        wait(load, sampler, lambda _: busiest.status()["memory"]["slabs_mapped"] <= max(slabs) // 2)
+        wait(load, sampler, whole)
+        after = busiest.status()["evictions"]
+        return Evicted(
+            after["asked"] - before["asked"],
+            after["forced"] - before["forced"],
+            sampler.last["lost_pages"],
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -388,6 +468,30 @@ class Bench:
             dataclasses.asdict(t),
         )
 
+    def disk(self, id_: str) -> report.Row:
+        d = disk(self.scale, self.place())
+        return row(
+            id_,
+            d.lost_pages * 4096,
+            not d.lost_pages,
+            f"No page wrong (each touch checks) of {d.mapped_bytes >> 20} MiB. {d.before:.0f} "
+            f"touches a second before, written to memory and a file each, {d.after:.0f} after, "
+            f"from the file of one disk; longest stop {d.gap_s:.2f} s. redundancy = disk, three "
+            "donors of memory and one of files over TCP in the clear, half writes",
+            dataclasses.asdict(d),
+        )
+
+    def evict(self, id_: str) -> report.Row:
+        e = evict(self.scale, self.place())
+        return row(
+            id_,
+            e.lost_pages * 4096,
+            not e.lost_pages and e.asked > 0,
+            f"{e.asked} slabs asked back, {e.forced} of them taken after a second; no page wrong "
+            f"(each touch checks). {COPIES}, three donors over TCP in the clear, half writes",
+            dataclasses.asdict(e),
+        )
+
     def rebuild(self, id_: str) -> report.Row:
         d = self.drill(signal.SIGKILL)
         assert d.rebuild_s is not None
@@ -470,6 +574,8 @@ def measures(
         "kill-sigstop": bench.kill,
         "kill-gap": bench.gap,
         "kill-twice": bench.twice,
+        "disk-all": bench.disk,
+        "evict-1s": bench.evict,
         "rebuild": bench.rebuild,
         "read-cost": bench.cost,
         "write-cost": bench.cost,
