@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Processes, memory cgroups and a zram swap device, none of which outlives the run.
+"""Processes, memory cgroups and swap, on zram or a file, none of which outlives the run.
 
 Everything made is undone in a finally; SIGINT and SIGTERM become exceptions (bench/run), so
 they come through there too. Against SIGKILL there is a ledger: what is about to be made is
@@ -54,6 +54,9 @@ class Ledger:
         for kind, name in reversed(items):
             if kind == "zram":
                 _zram_remove(int(name))
+            elif kind == "swap":
+                _swap_off(name)
+                Path(name).unlink(missing_ok=True)
             elif kind == "cgroup":
                 _cgroup_remove(Path(name))
             elif kind == "folder":
@@ -392,7 +395,7 @@ def cgroup(ledger: Ledger, limit: int) -> Iterator[Cgroup]:
             _cgroup_remove(path)
 
 
-# ---- zram ----
+# ---- swap ----
 
 
 def _text(path: Path) -> str:
@@ -402,10 +405,41 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _zram_remove(number: int) -> None:
-    device = f"/dev/zram{number}"
+def _swap_off(device: str) -> None:
     if any(line.split()[0] == device for line in _text(Path("/proc/swaps")).splitlines()[1:]):
         subprocess.run(["swapoff", device], check=False)
+
+
+def _swap_on(device: str) -> None:
+    """Preferred to whatever swap there is."""
+    try:
+        subprocess.run(["mkswap", device], check=True, capture_output=True)
+        subprocess.run(["swapon", "-p", "32767", device], check=True, capture_output=True)
+    except subprocess.CalledProcessError as e:
+        raise BenchError(f"{e.cmd[0]}: {e.stderr.decode(errors='replace').strip()}") from e
+
+
+@contextlib.contextmanager
+def swap_file(ledger: Ledger, path: Path, size: int) -> Iterator[None]:
+    """Swap on a new file."""
+    if os.geteuid():
+        raise BenchError("needs root for swap on a file")
+    device = os.fspath(path)
+    with ledger.holding("swap", device):
+        try:
+            with path.open("wb") as f:
+                path.chmod(0o600)
+                os.posix_fallocate(f.fileno(), 0, size)
+            _swap_on(device)
+            yield
+        finally:
+            _swap_off(device)
+            path.unlink(missing_ok=True)
+
+
+def _zram_remove(number: int) -> None:
+    device = f"/dev/zram{number}"
+    _swap_off(device)
     block = Path(f"/sys/block/zram{number}")
     for _ in range(50):
         if not block.exists():
@@ -482,10 +516,7 @@ def zram(ledger: Ledger, size: int, algorithm: str) -> Iterator[Zram]:
                 if os.path.exists(device):
                     break
                 time.sleep(0.1)
-            subprocess.run(["mkswap", device], check=True, capture_output=True)
-            subprocess.run(["swapon", "-p", "32767", device], check=True, capture_output=True)
+            _swap_on(device)
             yield Zram(number, algorithm)
-        except subprocess.CalledProcessError as e:
-            raise BenchError(f"{e.cmd[0]}: {e.stderr.decode(errors='replace').strip()}") from e
         finally:
             _zram_remove(number)

@@ -32,6 +32,7 @@ ROWS: dict[str, tuple[str, str]] = {
     "kill-gap": ("the longest that a thread waited then, the worse of both, seconds", "<= 0.25"),
     "kill-twice": ("bytes lost that the status had not named, two donors at once", "0"),
     "disk-all": ("bytes lost when all donors of memory are killed at once, redundancy = disk", "0"),
+    "disk-swap": ("touches a second, memory on a donor's file over swap on a file", ">= 1"),
     "evict-1s": ("bytes lost when a donor asks for half of its memory with 1 s to give it", "0"),
     "rebuild": ("seconds until nothing is exposed over bytes / rebuild-rate", "<= 1.3"),
     "read-cost": ("read fault, median, replica:2 over none", "<= 1.02"),
@@ -391,20 +392,48 @@ def row(
     )
 
 
-def access(
-    s: Scale, folder: Path, redundancy: str, write: int, tunables: dict[str, int] | None = None
+def touch(
+    s: Scale,
+    write: int,
+    *more: str,
+    env: dict[str, str] | None = None,
+    cgroup: host.Cgroup | None = None,
 ) -> dict[str, Any]:
-    """bench/access.c on two donors: its figures."""
-    with group(s, folder, 2) as made:
+    """bench/access.c, random pages of four times the budget: its figures."""
+    argv: list[str | os.PathLike[str]] = [
+        s.build / "bench" / "bin" / "access",
+        *("--pages", str(4 * s.budget >> 12), "--pattern", "rand", "--write", str(write)),
+        *("--warm", "2000" if s.tiny else "20000", "--seconds", "1" if s.tiny else "8"),
+        *more,
+    ]
+    return dict(host.run(argv, timeout=300, cpus=gc.cpus()[0], env=env, cgroup=cgroup).json())
+
+
+def access(
+    s: Scale,
+    folder: Path,
+    redundancy: str,
+    write: int,
+    tunables: dict[str, int] | None = None,
+    *,
+    number: int = 2,
+    files: bool = False,
+) -> dict[str, Any]:
+    """Figures with memory on donors."""
+    with group(s, folder, number, files=files) as made:
         config, runtime = configure(s, folder, made, redundancy, tunables)
-        argv: list[str | os.PathLike[str]] = [
-            s.build / "bench" / "bin" / "access",
-            *("--pages", str(4 * s.budget >> 12), "--pattern", "rand", "--write", str(write)),
-            *("--warm", "20000", "--seconds", "1" if s.tiny else "8", "--pager", str(config)),
-        ]
         environment = gc.with_libdcm(s.build, runtime)
-        ran = host.run(argv, timeout=300, cpus=gc.cpus()[0], env=environment)
-        return dict(ran.json())
+        return touch(s, write, "--pager", str(config), env=environment)
+
+
+def swapped(s: Scale, folder: Path, ledger: host.Ledger) -> dict[str, Any]:
+    """Figures with swap on a file, in a cgroup with the budget."""
+    folder.mkdir(parents=True)
+    with (
+        host.swap_file(ledger, folder / "swap", 8 * s.budget),
+        host.cgroup(ledger, s.budget) as group,
+    ):
+        return touch(s, 0, cgroup=group)
 
 
 class Bench:
@@ -412,6 +441,8 @@ class Bench:
 
     def __init__(self, s: Scale, folder: Path) -> None:
         self.scale = s
+        self.ledger = host.Ledger(s.build / "bench" / "leftovers.json")
+        self.ledger.sweep()
         self.folder = folder
         self._made: dict[signal.Signals, Drill] = {}
         self._nr = 0
@@ -479,6 +510,27 @@ class Bench:
             f"from the file of one disk; longest stop {d.gap_s:.2f} s. redundancy = disk, three "
             "donors of memory and one of files over TCP in the clear, half writes",
             dataclasses.asdict(d),
+        )
+
+    def disk_swap(self, id_: str) -> report.Row:
+        pairs = [
+            (
+                access(self.scale, self.place(), "none", 0, number=0, files=True),
+                swapped(self.scale, self.place(), self.ledger),
+            )
+            for _ in range(self.scale.repeat)
+        ]
+        ours, peer = ([p[i]["touches_per_s"] for p in pairs] for i in (0, 1))
+        value = report.median([a / b for a, b in zip(ours, peer, strict=True)])
+        return row(
+            id_,
+            value,
+            value >= 1,
+            f"{report.median(ours):.0f} against {report.median(peer):.0f} touches a second; medians"
+            f" of {self.scale.repeat} pairs, alternating. Random pages of "
+            f"{4 * self.scale.budget >> 20} MiB, a quarter in memory, one thread, no writes while "
+            "it is measured; one donor of files over TCP in the clear; swap of a memory cgroup, on "
+            "a file in the same directory; both write and read the disk without the page cache",
         )
 
     def evict(self, id_: str) -> report.Row:
@@ -575,6 +627,7 @@ def measures(
         "kill-gap": bench.gap,
         "kill-twice": bench.twice,
         "disk-all": bench.disk,
+        "disk-swap": bench.disk_swap,
         "evict-1s": bench.evict,
         "rebuild": bench.rebuild,
         "read-cost": bench.cost,
