@@ -55,7 +55,7 @@
 	X(PULLED_PAGES, "pages moved from a donor into direct memory")     \
 	X(DISCARDED_PAGES, "pages discarded by their owner")               \
 	X(LOST_PAGES, "pages lost with a donor")                           \
-	X(WRONG_PAGES, "pages of which a donor gave wrong bytes")          \
+	X(WRONG_PAGES, "pages that a READ brought with wrong bytes")       \
 	X(ILLEGAL, "illegal state transitions refused")
 
 enum dcm_counter_id {

@@ -112,6 +112,7 @@ struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
 	f->again = remote && !f->pull && evicted_lately(vm, page);
 	f->sample = false;
 	f->tries = 0;
+	f->reread = false;
 	f->at = sets.at;
 	f->tried = 0;
 	f->slot = 0;
@@ -344,6 +345,14 @@ void dcm_fetch_io_done(struct dcm_lane *lane, struct dcm_fetch *f)
 		return;
 	}
 	wrong = fetch_wrong(lane, f);
+	if (unlikely(wrong && !f->reread) &&
+	    dcm_sums_again(lane, gfn, wrong, slot)) {
+		f->reread = true;
+		dcm_slot_io_end(vm, gfn, slot);
+		dcm_count(lane, DCM_C_FETCH_RETRIES, 1);
+		fetch_post(lane, f);
+		return;
+	}
 	if (unlikely(wrong)) {
 		dcm_sums_strike(lane, gfn, wrong, slot);
 		dcm_slot_io_end(vm, gfn, slot);

@@ -86,26 +86,36 @@ static u16 page_run(unsigned int nr)
 	return (u16)((1u << nr) - 1);
 }
 
-/* The READ brought wrong bytes: they go nowhere, and that slot loses the pages. */
-static bool move_wrong(struct dcm_lane *lane, struct dcm_move_op *m)
+/*
+ * Did the READ bring wrong bytes? They go nowhere. -EAGAIN: it is tried once more;
+ * -EIO: that slot loses the pages.
+ */
+static int move_wrong(struct dcm_lane *lane, struct dcm_move_op *m)
 {
 	u32 gfn = m->gfn + m->first;
 	u16 wrong;
 
 	wrong = dcm_sums_wrong(lane, gfn, &m->io, page_run(m->nr), true);
 	if (likely(!wrong))
-		return false;
+		return 0;
+	if (!m->reread && dcm_sums_again(lane, gfn, wrong, m->io.slot)) {
+		m->reread = true;
+		return -EAGAIN;
+	}
 	dcm_sums_strike(lane, gfn, wrong, m->io.slot);
-	return true;
+	return -EIO;
 }
 
 void dcm_move_io_done(struct dcm_lane *lane, struct dcm_move_op *m)
 {
 	u8 bit = (u8)(1u << m->io.slot);
 	int err = m->io.status;
+	bool again = false;
 
-	if (!err && m->io.op == DCM_IO_READ && move_wrong(lane, m))
-		err = -EIO;
+	if (!err && m->io.op == DCM_IO_READ) {
+		err = move_wrong(lane, m);
+		again = err == -EAGAIN;
+	}
 
 	/* Before the slot is let go: @targets still counts there. */
 	if (m->io.op == DCM_IO_WRITE && err == -ENOTCONN)
@@ -114,7 +124,8 @@ void dcm_move_io_done(struct dcm_lane *lane, struct dcm_move_op *m)
 	if (m->io.op == DCM_IO_READ) {
 		if (err) {
 			m->stale = err == -ESTALE;
-			m->sources &= (u8)~bit;
+			if (!again)
+				m->sources &= (u8)~bit;
 			move_read(lane, m);
 			return;
 		}

@@ -123,6 +123,7 @@ struct dcm_buffer {
  * @well: of @targets: slots they were written to
  * @off: the slot that they are to be taken off then, as a set; 0: none
  * @stale: the last READ failed, as the slab is not ours any more
+ * @reread: a READ brought wrong bytes from the only slot, and was tried again
  */
 struct dcm_move_op {
 	struct dcm_io io;
@@ -135,6 +136,7 @@ struct dcm_move_op {
 	u8 well;
 	u8 off;
 	bool stale;
+	bool reread;
 };
 
 #define DCM_MOVES_MAX 16u

@@ -57,10 +57,47 @@ static void test_no_right_copy_is_lost(void **state)
 	rot(fb, 0, PAGE, FH_TORN);
 	rot(fb, 1, PAGE, FH_TORN);
 	assert_int_equal(fb_access(fb, 0, PAGE, false, false), -EIO);
-	assert_int_equal(count(fb, DCM_C_WRONG_PAGES), 2);
+	/* the second slot, then the last one, is read twice */
+	assert_int_equal(count(fb, DCM_C_WRONG_PAGES), 3);
 	assert_int_equal(count(fb, DCM_C_LOST_PAGES), 1);
 	get(fb, PAGE + 1);
 	get(fb, PAGE - 1);
+	end(fb);
+}
+
+/* Only one slot has the page, and its bytes change on their way: it is read again. */
+static void test_the_last_copy_is_read_twice(void **state)
+{
+	struct fake_backend *fb = copies_world(2);
+
+	(void)state;
+	rot(fb, first_of(PAGE), PAGE, FH_TORN);
+	fb->astray = 2;
+	get(fb, PAGE);
+	/* what the bad slot has is not looked at: it is on its way that bytes changed */
+	assert_int_equal(count(fb, DCM_C_WRONG_PAGES), 2);
+	assert_int_equal(count(fb, DCM_C_LOST_PAGES), 0);
+	end(fb);
+}
+
+/* The same when it is copied to a slab that lacks it. */
+static void test_a_fill_reads_the_last_copy_twice(void **state)
+{
+	struct fake_backend *fb = copies_world(2);
+	u32 i;
+
+	(void)state;
+	for (i = 0; i < PAGES; i++) {
+		slab(fb, 1)->sure[i] = false;
+		pd_clear(pd_of(fb->vm, i), pd_at_bits(2));
+	}
+	fb->vm->extent[0].thin = true;
+	fb->astray = 1;
+	fill(fb);
+	assert_int_equal(count(fb, DCM_C_WRONG_PAGES), 1);
+	assert_int_equal(count(fb, DCM_C_LOST_PAGES), 0);
+	for (i = 0; i < PAGES; i++)
+		assert_int_equal(at(fb, i), 3);
 	end(fb);
 }
 
@@ -184,6 +221,8 @@ int main(void)
 		cmocka_unit_test(test_no_right_copy_is_lost),
 		cmocka_unit_test(
 			test_pages_of_a_block_are_wrong_on_different_donors),
+		cmocka_unit_test(test_the_last_copy_is_read_twice),
+		cmocka_unit_test(test_a_fill_reads_the_last_copy_twice),
 		cmocka_unit_test(test_a_fill_copies_no_wrong_bytes),
 		cmocka_unit_test(test_a_fill_learns_sums),
 		cmocka_unit_test(test_one_slab_has_no_sums),

@@ -196,6 +196,7 @@ struct fake_backend {
 	u64 nr_release, nr_discards, nr_bare, nr_undescribed, nr_copies;
 	u64 nr_late; /* pages written after their WRITE had failed */
 	u64 nr_wrong; /* pages read with wrong bytes */
+	u32 astray; /* so many pages with sums come wrong next; the slab has them right */
 };
 
 struct fake_backend *fb_create(const struct fb_config *cfg);

@@ -372,12 +372,16 @@ static void read_end(struct fake_backend *fb, u32 lane, struct fb_slab *s,
 
 		fb->store[at + i] = hole ? FH_TORN :
 					   fb->store[s->base + first + i];
-		if (hole || !fb->cfg.p_wrong ||
-		    !page_has_sum(fb, s, first + i) ||
-		    !fb_chance(fb, lane, fb->cfg.p_wrong))
+		if (hole || !page_has_sum(fb, s, first + i))
+			continue;
+		if (fb->astray)
+			fb->astray--;
+		else if (fb->cfg.p_wrong &&
+			 fb_chance(fb, lane, fb->cfg.p_wrong))
+			s->sure[first + i] = false;
+		else
 			continue;
 		fb->store[at + i] = wrong_bytes(fb, lane, fb->store[at + i]);
-		s->sure[first + i] = false;
 		__atomic_fetch_add(&fb->nr_wrong, 1, __ATOMIC_RELAXED);
 	}
 }

@@ -72,6 +72,12 @@ WRONG = [
         "pd_clear(pd, PD_AT);",
     ),
     Wrong(
+        "what a second READ of the last slot brings is not judged",
+        "fetch.c",
+        "	if (unlikely(wrong)) {\n		dcm_sums_strike",
+        "	if (unlikely(wrong && !f->reread)) {\n		dcm_sums_strike",
+    ),
+    Wrong(
         "a page keeps an old sum that is written while sums are off",
         "sum.c",
         "		WRITE_ONCE(sum[at + i], v);",
