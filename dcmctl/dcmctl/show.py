@@ -121,7 +121,7 @@ def donor_table(statuses: list[tuple[str | None, Status]]) -> list[str]:
             row = [
                 d.name or "-",
                 d.state or "-",
-                d.transport or "-",
+                (d.transport or "-") + (", file" if d.medium == "file" else ""),
                 str(d.slabs),
                 format_size(d.bytes),
                 format_ns(d.rtt_ns),

@@ -24,7 +24,7 @@ function update(row, donor, changes) {
 	const [name, state, lent, free, room, sessions, here, act] = row.children;
 	row.dataset.donor = donor.name;
 	say(name.querySelector(".name"), donor.name);
-	say(name.querySelector(".address"), donor.address);
+	say(name.querySelector(".address"), donor.medium === "file" ? `${donor.address}, files` : donor.address);
 	say(name.querySelector(".why"), donor.error);
 	level(state.querySelector(".pill"), "pill", LEVELS[donor.state] ?? "");
 	say(state.querySelector(".pill"), donor.state);

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from dcmctl.cluster import estate
 from dcmctl.pager import settings
 
+from tests.dcmctl.support import Cli
 from tests.dcmctl.paging import MIB, Running, until
 from tests.framework.donor import Donor
 from tests.framework.paths import DONORD, PRELOAD
@@ -74,6 +76,7 @@ def test_estate(
         assert known.state == "up"
         assert known.capacity_bytes == said["capacity_bytes"] == 512 * MIB
         assert known.slab_bytes == 16 * MIB
+        assert known.medium == said["medium"] == "memory"
         assert known.lent_bytes == said["used_bytes"] == known.here_bytes
         assert known.free_bytes == said["slabs_free"] * said["slab_bytes"]
         assert [(use.vm, use.state) for use in known.uses] == [("e2e", "up")]
@@ -85,3 +88,24 @@ def test_estate(
     assert "refused" in gone.error
     shown = seen.to_json()
     assert shown["donors"][0]["uses"][0]["vm"] == "e2e"
+
+
+def test_donors_of_files_are_told_apart(
+    start_donor: Callable[..., Donor], dcmctl: Cli, tmp_path: Path
+) -> None:
+    slabs = tmp_path / "slabs"
+    slabs.mkdir()
+    memory, files = start_donor("memory"), start_donor(
+        "files", donor={"medium": "file", "path": str(slabs)}
+    )
+    conf = tmp_path / "host.conf"
+    conf.write_text(
+        f"[key]\nfile = {memory.key_file}\n"
+        + "".join(
+            f"[donor {d.folder.name}]\naddress = {d.tcp_address}\n"
+            f"status = 127.0.0.1:{d.http_port}\n"
+            for d in (memory, files)
+        )
+    )
+    shown = dcmctl("donor", "list", "--config", conf).stdout.splitlines()
+    assert [line.split()[-1] for line in shown[:3]] == ["LENDS", "memory", "file"], shown

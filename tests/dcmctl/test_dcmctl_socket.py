@@ -51,6 +51,7 @@ def test_status(dcmctl: Cli, vms: Path) -> None:
             "90.0% of the 500 observed were used",
             "16: 4 mapped, 1 moving, 0 lost",
             "draining",
+            "tcp, file ",
             "tcp:127.0.0.1:7400",
         ):
             assert said in done.stdout, done.stdout

@@ -62,6 +62,7 @@ class Donor:
     error: str  # the HTTP status failed, or the donor is not up
     uses: tuple[Use, ...]
     group: str | None = None
+    medium: str = "memory"  # what it lends: memory or file
 
     @property
     def here_bytes(self) -> int:
@@ -283,13 +284,15 @@ class _Memory:
     lent: int | None = None
     free: int | None = None
     slab: int | None = None
+    medium: str = "memory"
 
 
 def _told(seen: list[tuple[DonorStatus | hostd.HostDonor, int]]) -> _Memory:
     """Memory as the donor reported it to a VM of this host whose session is up."""
     for d, slab in seen:
         if d.state in ("up", "draining") and d.slabs_total and slab:
-            return _Memory(d.slabs_total * slab, d.slabs_used * slab, d.slabs_free * slab, slab)
+            lent, free = d.slabs_used * slab, d.slabs_free * slab
+            return _Memory(d.slabs_total * slab, lent, free, slab, d.medium)
     return _Memory()
 
 
@@ -332,6 +335,7 @@ def _donor(
         error=why if state != "up" else "",
         uses=tuple(uses),
         group=None if known is None else known.group,
+        medium=memory.medium,
     )
     if made.status is None or not ask:
         return made
@@ -348,6 +352,7 @@ def _donor(
             free_bytes=m.number("slabs_free") * m.number("slab_bytes"),
             head_room_bytes=m.number("head_room_bytes"),
             slab_bytes=m.number("slab_bytes"),
+            medium=m.text("medium") or made.medium,
             sessions=len(list(fields.groups("sessions"))),
         )
     except DcmError as exc:

@@ -412,6 +412,9 @@ def cmd_list(args: Args) -> int:
         if any(d.group for d in seen.donors):
             header.append("GROUP<")
             rows = [[*row, d.group or "-"] for row, d in zip(rows, seen.donors, strict=True)]
+        if any(d.medium == "file" for d in seen.donors):
+            header.append("LENDS<")
+            rows = [[*row, d.medium] for row, d in zip(rows, seen.donors, strict=True)]
         print("\n".join(table(header, rows) + lines))
     else:
         print("no donors")
