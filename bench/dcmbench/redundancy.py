@@ -7,20 +7,15 @@ budget and checks each; costs are pairs of bench/access.c, alternating.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-import json
-import os
 import signal
-import subprocess
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import donors, gc, host, report, spoil
+from . import drills, host, report
+from .drills import COPIES, RATE_MIB, Drill, Scale, access
 
 # The ids of the table, in its order: what, target.
 ROWS: dict[str, tuple[str, str]] = {
@@ -40,349 +35,6 @@ ROWS: dict[str, tuple[str, str]] = {
     "sum-cost": ("read fault, median with sums less median without, us", "<= 0.5"),
     "flips": ("of 100000 flipped, swapped and replayed pages, those that a program saw", "0"),
 }
-COPIES = "replica:2"
-SLAB_MIB = 16
-RATE_MIB = 20  # rebuild-rate: so slow that a rebuild of this size takes some seconds
-READY_S = 120.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Scale:
-    """How much to measure. @tiny: sizes that only show that everything runs."""
-
-    build: Path
-    repeat: int
-    tiny: bool = False
-
-    @property
-    def budget(self) -> int:
-        return (16 if self.tiny else 64) << 20
-
-    @property
-    def window_s(self) -> float:
-        return 3.0 if self.tiny else 60.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Line:
-    """What drill.c says each tenth of a second."""
-
-    at: float
-    touches: int
-    gap_s: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Drill:
-    """One donor's death: touches a second before and after, the longest waits, the rebuild."""
-
-    before: float
-    after: float
-    gap_before_s: float
-    gap_s: float
-    rebuild_s: float | None
-    rebuilt_bytes: int
-    lost_pages: int
-    failovers: int
-
-
-class Load:
-    """drill.c, and its lines."""
-
-    def __init__(self, s: Scale, config: Path, runtime: Path, write: int) -> None:
-        self.lines: list[Line] = []
-        self._process = host.spawn(
-            [s.build / "bench" / "bin" / "drill", config, str(4 * s.budget >> 20), "2", str(write)],
-            cpus=gc.cpus()[0],
-            env=gc.with_libdcm(s.build, runtime),
-            stdin=subprocess.PIPE,
-        )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._process.stdout
-        for text in self._process.stdout:
-            found = json.loads(text)
-            self.lines.append(Line(time.monotonic(), found["touches"], found["gap_us"] / 1e6))
-
-    def ended(self) -> bool:
-        """A page was wrong."""
-        return self._process.poll() is not None
-
-    def check(self) -> None:
-        """Every page was right so far."""
-        if self.ended():
-            assert self._process.stderr
-            raise host.BenchError(self._process.stderr.read().decode(errors="replace")[-300:])
-
-    def between(self, begin: float, end: float) -> list[Line]:
-        return [line for line in self.lines if begin <= line.at < end]
-
-    def end(self) -> None:
-        assert self._process.stdin
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(10)
-        host.kill_group(self._process)
-
-
-@contextlib.contextmanager
-def group(
-    s: Scale, folder: Path, number: int, more: str = "", files: bool = False
-) -> Iterator[list[donors.Donor]]:
-    """So many donors over TCP, in the clear, on a CPU of their own, and one of files.
-
-    `more`: further lines of their configurations.
-    """
-    with contextlib.ExitStack() as stack:
-        made: list[donors.Donor] = []
-        for name in "abcd"[:number] + "f" * files:
-            options = {"slab-size": f"{SLAB_MIB}M", "capacity": "1G"}
-            if name == "f":
-                slabs = folder / "slabs"
-                slabs.mkdir(parents=True)
-                options |= {"medium": "file", "path": str(slabs)}
-            made.append(
-                stack.enter_context(
-                    donors.donor(
-                        s.build / "bin" / "dcm-donord",
-                        folder / name,
-                        cpus=gc.cpus()[1],
-                        options=options,
-                        keys=made[0].keys if made else None,
-                        more=more,
-                    )
-                )
-            )
-        yield made
-
-
-def configure(
-    s: Scale,
-    folder: Path,
-    made: list[donors.Donor],
-    redundancy: str,
-    tunables: dict[str, int] | None = None,
-) -> tuple[Path, Path]:
-    """The configuration of a pager on these donors, and its runtime directory."""
-    runtime = folder / "run"
-    runtime.mkdir()
-    config = donors.pager_config(
-        folder / "vm.ini",
-        [d.tcp for d in made],
-        made[0].keys,
-        s.budget,
-        5 * s.budget,
-        redundancy=redundancy,
-        rebuild_rate=RATE_MIB << 20,
-        tunables=tunables,
-    )
-    return config, runtime
-
-
-def whole(status: dict[str, Any]) -> bool:
-    """Each extent has its copies."""
-    return bool(status.get("extents", {}).get("mapped")) and not (
-        status["exposed_bytes"] or status["filling"]
-    )
-
-
-def wait(
-    load: Load, sampler: donors.StatusSampler, good: Callable[[dict[str, Any]], bool]
-) -> float:
-    """When the status was good for the first time."""
-    end = time.monotonic() + READY_S
-    while not (sampler.last and good(sampler.last)):
-        load.check()
-        if time.monotonic() > end:
-            raise host.BenchError(f"not reached: {sampler.last}")
-        time.sleep(0.05)
-    return time.monotonic()
-
-
-def rate(lines: list[Line], seconds: float) -> float:
-    return sum(line.touches for line in lines) / seconds
-
-
-@contextlib.contextmanager
-def loaded(
-    s: Scale,
-    folder: Path,
-    number: int = 4,
-    tunables: dict[str, int] | None = None,
-    more: str = "",
-    redundancy: str = COPIES,
-) -> Iterator[tuple[list[donors.Donor], Load, donors.StatusSampler]]:
-    """Donors, and a program with copies on them, half of whose touches write."""
-    disk = redundancy == "disk"
-    with group(s, folder, number, more, disk) as made, contextlib.ExitStack() as stack:
-        config, runtime = configure(s, folder, made, redundancy, tunables)
-        load = Load(s, config, runtime, 50)
-        stack.callback(load.end)
-        sampler = donors.StatusSampler(runtime, every=0.1)
-        sampler.start()
-        stack.callback(sampler.stop)
-        yield made, load, sampler
-
-
-def drill(s: Scale, folder: Path, how: signal.Signals) -> Drill:
-    """Kill or stop the busiest donor."""
-    with loaded(s, folder) as (made, load, sampler), contextlib.ExitStack() as stack:
-        begin = wait(load, sampler, whole) + 2.0
-        time.sleep(2.0 + s.window_s)
-        load.check()
-        slabs = [d["slabs"] for d in sampler.last["donors"]]
-        busiest = slabs.index(max(slabs))
-        filled = sampler.last["counters"]["FILLED_PAGES"]
-        killed = time.monotonic()
-        os.kill(made[busiest].pid, how)
-        stack.callback(_go_on, made[busiest].pid)
-        rebuild, bytes_ = None, 0
-        if how == signal.SIGKILL:
-            lost = wait(load, sampler, lambda st: st["donors"][busiest]["state"] == "lost")
-            rebuild = wait(load, sampler, whole) - lost
-            bytes_ = (sampler.last["counters"]["FILLED_PAGES"] - filled) * 4096
-        time.sleep(max(0.0, killed + s.window_s - time.monotonic()))
-        load.check()
-        before = load.between(begin, begin + s.window_s)
-        after = load.between(killed, killed + s.window_s)
-        return Drill(
-            rate(before, s.window_s),
-            rate(after, s.window_s),
-            max(line.gap_s for line in before),
-            max(line.gap_s for line in after),
-            rebuild,
-            bytes_,
-            sampler.last["lost_pages"],
-            sampler.last["counters"]["FAILOVERS"],
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class Twice:
-    """The deaths of two donors at once: what the status had named, and what was lost."""
-
-    together: dict[str, int]
-    pair: str
-    lost: int
-
-    @property
-    def named(self) -> int:
-        return self.together[self.pair]
-
-
-def twice(s: Scale, folder: Path) -> Twice:
-    """Kill the two donors of four that have the most extents together."""
-    with loaded(s, folder) as (made, load, sampler):
-        wait(load, sampler, whole)
-        # what the status names is up to a second old
-        time.sleep(2.5)
-        wait(load, sampler, lambda st: not any(d["alone_bytes"] for d in st["donors"]))
-        together = {t["donors"]: t["bytes"] for t in sampler.last["together"]}
-        pair = max(together, key=lambda names: together[names])
-        dead = [i for i, d in enumerate(sampler.last["donors"]) if d["name"] in pair.split("+")]
-        for i in dead:
-            os.kill(made[i].pid, signal.SIGKILL)
-        wait(load, sampler, lambda st: all(st["donors"][i]["state"] == "lost" for i in dead))
-        # each extent that is lost is marked and counted
-        time.sleep(5.0)
-        load.check()
-        return Twice(together, pair, sampler.last["lost_pages"] * 4096)
-
-
-@dataclasses.dataclass(frozen=True)
-class Disk:
-    """The death of all donors of memory: touches a second before and after, and what was lost."""
-
-    before: float
-    after: float
-    gap_s: float
-    lost_pages: int
-    mapped_bytes: int
-
-
-def disk(s: Scale, folder: Path) -> Disk:
-    """Kill three donors of memory at once; a donor of files is left."""
-    # a page that leaves this host is on both
-    with loaded(s, folder, 3, {"thin_after": 10000}, "", "disk") as (made, load, sampler):
-        begin = wait(load, sampler, whole)
-        time.sleep(s.window_s)
-        load.check()
-        for donor in made[:3]:
-            os.kill(donor.pid, signal.SIGKILL)
-        killed = time.monotonic()
-        wait(load, sampler, lambda st: all(d["state"] == "lost" for d in st["donors"][:3]))
-        time.sleep(max(0.0, killed + s.window_s - time.monotonic()))
-        load.check()
-        after = load.between(killed, killed + s.window_s)
-        return Disk(
-            rate(load.between(begin, begin + s.window_s), s.window_s),
-            rate(after, s.window_s),
-            max(line.gap_s for line in after),
-            sampler.last["lost_pages"],
-            sampler.last["extents"]["mapped"] * SLAB_MIB << 20,
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class Evicted:
-    """Memory that a donor wanted back: slabs asked for, those taken by force, what was lost."""
-
-    asked: int
-    forced: int
-    lost_pages: int
-
-
-def evict(s: Scale, folder: Path) -> Evicted:
-    """The busiest of three donors gets half of its capacity, and gives hosts a second."""
-    more = "[eviction]\nevict-timeout = 1s\n"
-    with loaded(s, folder, 3, {"thin_after": 10000}, more) as (made, load, sampler):
-        wait(load, sampler, whole)
-        slabs = [d["slabs"] for d in sampler.last["donors"]]
-        busiest = made[slabs.index(max(slabs))]
-        before = busiest.status()["evictions"]
-        busiest.change("capacity = 1G", f"capacity = {max(slabs) // 2 * SLAB_MIB}M")
-        wait(load, sampler, lambda _: busiest.status()["memory"]["slabs_mapped"] <= max(slabs) // 2)
-        wait(load, sampler, whole)
-        after = busiest.status()["evictions"]
-        return Evicted(
-            after["asked"] - before["asked"],
-            after["forced"] - before["forced"],
-            sampler.last["lost_pages"],
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class Flips:
-    """Pages changed in a donor's memory; of those that came back, how many were noticed or seen."""
-
-    changed: dict[str, int]
-    noticed: int
-    lost: int
-    seen: int
-
-
-def flips(s: Scale, folder: Path) -> Flips:
-    """Change one donor's memory again and again, while a program checks all that it reads."""
-    want = 2000 if s.tiny else 100000
-    # no page is on the bad donor alone
-    with loaded(s, folder, 2, {"thin_after": 10000}) as (made, load, sampler):
-        wait(load, sampler, whole)
-        with contextlib.closing(spoil.Spoiler(made[1].pid)) as spoiler:
-            while not load.ended() and sampler.last["counters"]["WRONG_PAGES"] < want:
-                spoiler.spoil()
-        last = sampler.last
-        noticed = last["counters"]["WRONG_PAGES"]
-        return Flips(spoiler.changed, noticed, last["lost_pages"], int(load.ended()))
-
-
-def _go_on(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGCONT)
-
-
 def row(
     id_: str, value: float | None, ok: bool, detail: str, raw: dict[str, Any] | None = None
 ) -> report.Row:
@@ -390,50 +42,6 @@ def row(
     return report.Row(
         id_, what, None if value is None else round(value, 3), target, ok, detail, raw or {}
     )
-
-
-def touch(
-    s: Scale,
-    write: int,
-    *more: str,
-    env: dict[str, str] | None = None,
-    cgroup: host.Cgroup | None = None,
-) -> dict[str, Any]:
-    """bench/access.c, random pages of four times the budget: its figures."""
-    argv: list[str | os.PathLike[str]] = [
-        s.build / "bench" / "bin" / "access",
-        *("--pages", str(4 * s.budget >> 12), "--pattern", "rand", "--write", str(write)),
-        *("--warm", "2000" if s.tiny else "20000", "--seconds", "1" if s.tiny else "8"),
-        *more,
-    ]
-    return dict(host.run(argv, timeout=300, cpus=gc.cpus()[0], env=env, cgroup=cgroup).json())
-
-
-def access(
-    s: Scale,
-    folder: Path,
-    redundancy: str,
-    write: int,
-    tunables: dict[str, int] | None = None,
-    *,
-    number: int = 2,
-    files: bool = False,
-) -> dict[str, Any]:
-    """Figures with memory on donors."""
-    with group(s, folder, number, files=files) as made:
-        config, runtime = configure(s, folder, made, redundancy, tunables)
-        environment = gc.with_libdcm(s.build, runtime)
-        return touch(s, write, "--pager", str(config), env=environment)
-
-
-def swapped(s: Scale, folder: Path, ledger: host.Ledger) -> dict[str, Any]:
-    """Figures with swap on a file, in a cgroup with the budget."""
-    folder.mkdir(parents=True)
-    with (
-        host.swap_file(ledger, folder / "swap", 8 * s.budget),
-        host.cgroup(ledger, s.budget) as group,
-    ):
-        return touch(s, 0, cgroup=group)
 
 
 class Bench:
@@ -453,7 +61,7 @@ class Bench:
 
     def drill(self, how: signal.Signals) -> Drill:
         if how not in self._made:
-            self._made[how] = drill(self.scale, self.place(), how)
+            self._made[how] = drills.drill(self.scale, self.place(), how)
         return self._made[how]
 
     def kill(self, id_: str) -> report.Row:
@@ -485,7 +93,7 @@ class Bench:
         )
 
     def twice(self, id_: str) -> report.Row:
-        t = twice(self.scale, self.place())
+        t = drills.twice(self.scale, self.place())
         value = max(0, t.lost - t.named)
         every = sum(t.together.values())
         return row(
@@ -500,7 +108,7 @@ class Bench:
         )
 
     def disk(self, id_: str) -> report.Row:
-        d = disk(self.scale, self.place())
+        d = drills.disk(self.scale, self.place())
         return row(
             id_,
             d.lost_pages * 4096,
@@ -516,7 +124,7 @@ class Bench:
         pairs = [
             (
                 access(self.scale, self.place(), "none", 0, number=0, files=True),
-                swapped(self.scale, self.place(), self.ledger),
+                drills.swapped(self.scale, self.place(), self.ledger),
             )
             for _ in range(self.scale.repeat)
         ]
@@ -534,7 +142,7 @@ class Bench:
         )
 
     def evict(self, id_: str) -> report.Row:
-        e = evict(self.scale, self.place())
+        e = drills.evict(self.scale, self.place())
         return row(
             id_,
             e.lost_pages * 4096,
@@ -602,7 +210,7 @@ class Bench:
         )
 
     def flips(self, id_: str) -> report.Row:
-        f = flips(self.scale, self.place())
+        f = drills.flips(self.scale, self.place())
         return row(
             id_,
             f.seen,
