@@ -22,8 +22,8 @@ from tests.vm import debug
 from tests.vm.bed import Bed, Spec
 from tests.vm.conftest import LOGS, boot, judge
 from tests.vm.l2 import L2
-from tests.vm.test_hostd import MIB, MOUNT, Host, until
-from tests.vm.test_hostd import built as built
+from tests.vm.host import MIB, MOUNT, Host, until
+from tests.vm.host import built as built
 
 TOOL = BUILD / "tests-qemu" / "heap_check"
 RAM, HEAP = f"{MOUNT}/ram", f"{MOUNT}/heap"

@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.framework.paths import BUILD, TOP
 from tests.vm.bed import Bed
 from tests.vm.job import Job, Ran
-from tests.vm.test_hostd import until
+from tests.vm.host import until
 from tests.vm.test_systemd import Machine
 
 ROOT = "/systemd/root"

@@ -12,8 +12,8 @@ import pytest
 
 from tests.vm import debug
 from tests.vm.conftest import NewBed
-from tests.vm.test_hostd import FIRST, LONG, SLOW_VERBS, Host, Use, slow, until
-from tests.vm.test_hostd import built as built
+from tests.vm.host import FIRST, LONG, SLOW_VERBS, Host, Use, slow, until
+from tests.vm.host import built as built
 
 SLAB = 2 << 20
 STEADY_S = 2.0

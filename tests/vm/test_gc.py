@@ -21,7 +21,7 @@ from tests.framework.paths import BUILD
 from tests.vm import debug
 from tests.vm.job import Job
 from tests.vm.conftest import NewBed, seed
-from tests.vm.test_hostd import LONG, MOUNT, Host, slow, until
+from tests.vm.host import LONG, MOUNT, Host, slow, until
 
 TOOL = BUILD / "tests-pager" / "heap_check"
 FILE = f"{MOUNT}/heap"

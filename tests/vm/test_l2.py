@@ -19,8 +19,8 @@ from tests.guest import workload
 from tests.vm import debug
 from tests.vm.conftest import LOGS, NewBed, seed
 from tests.vm.l2 import L2, Work
-from tests.vm.test_hostd import MIB, MOUNT, TOOL, Host, until
-from tests.vm.test_hostd import built as built
+from tests.vm.host import MIB, MOUNT, TOOL, Host, until
+from tests.vm.host import built as built
 
 
 RAM = f"{MOUNT}/ram"

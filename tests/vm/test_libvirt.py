@@ -26,8 +26,8 @@ from tests.vm.bed import Bed
 from tests.vm.job import Job, Ran
 from tests.vm.conftest import LOGS, NewBed
 from tests.vm.l2 import L2
-from tests.vm.test_hostd import MIB, MOUNT, Donor, Host, until
-from tests.vm.test_hostd import built as built
+from tests.vm.host import MIB, MOUNT, Donor, Host, until
+from tests.vm.host import built as built
 
 ROOT = "/libvirt/root"
 STAGE = BUILD / "test" / "libvirt-stage"

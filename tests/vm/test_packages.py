@@ -13,8 +13,8 @@ import pytest
 from tests.framework.paths import BUILD, TOP
 from tests.vm.conftest import NewBed
 from tests.vm.debian import ROOT, Debian, build, disks
-from tests.vm.test_hostd import TOOL, until
-from tests.vm.test_hostd import built as built
+from tests.vm.host import TOOL, until
+from tests.vm.host import built as built
 from tests.vm.test_systemd import DONOR, HOST
 
 OLD = (TOP / "VERSION").read_text().strip()

@@ -10,7 +10,7 @@ import pytest
 from tests.framework.paths import TOP
 from tests.vm import debug
 from tests.vm.bed import Bed
-from tests.vm.test_hostd import until
+from tests.vm.host import until
 
 HERE = "/tmp/share"
 GROUP = "/sys/fs/cgroup/share"

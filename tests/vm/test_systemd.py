@@ -25,8 +25,8 @@ from tests.vm.bed import Bed
 from tests.vm.job import Job, Ran
 from tests.vm.conftest import NewBed
 from tests.vm.rdma import ADDRESS, rxe
-from tests.vm.test_hostd import MODULE, MOUNT, STATUS, TOOL, VERBS, until
-from tests.vm.test_hostd import built as built
+from tests.vm.host import MODULE, MOUNT, STATUS, TOOL, VERBS, until
+from tests.vm.host import built as built
 
 ROOT = "/systemd/root"
 STAGE = BUILD / "test" / "systemd-stage"

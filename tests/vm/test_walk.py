@@ -21,8 +21,8 @@ from tests.guest import workload
 from tests.vm.bed import Bed, Spec
 from tests.vm.conftest import LOGS, boot, judge
 from tests.vm.debian import ROOT, Debian, build, disks
-from tests.vm.test_hostd import MIB, TOOL, until
-from tests.vm.test_hostd import built as built
+from tests.vm.host import MIB, TOOL, until
+from tests.vm.host import built as built
 from tests.vm.test_libvirt import APPEND, DOMAIN, NAME, UUID, Domain, work
 from tests.vm.walk import WalkError, steps
 
