@@ -261,7 +261,10 @@ def test_busy_memory_comes_back_from_files(start_donor: StartDonor, short_tmp: P
         answer = ask(short_tmp, request)
         assert answer["ok"], answer
         after = threads.until(lambda s: whole(s) and not s["donors"][1]["slabs"], "files are empty")
-        assert after["donors"][2]["slabs"] >= 3 and after["counters"]["MOVED_PAGES"] > 0
+        counters = after["counters"]
+        # copied there, or already there when the file was emptied
+        assert counters["MOVED_PAGES"] + counters["FILLED_PAGES"] > 0
+        assert after["donors"][2]["slabs"] >= 3
         nothing_lost(after)
         log = threads.finish()
     assert "had no other copy" not in log
