@@ -19,6 +19,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.framework.donor import Donor, DonorError
+from tests.framework.fdstore import Store
+
 from . import donors, gc, host, spoil
 
 COPIES = "replica:2"
@@ -187,6 +190,11 @@ def rate(lines: list[Line], seconds: float) -> float:
     return sum(line.touches for line in lines) / seconds
 
 
+def longest(lines: list[Line]) -> float:
+    """The longest that a thread was without finishing a touch, seconds."""
+    return max((line.gap_s for line in lines), default=0.0)
+
+
 @contextlib.contextmanager
 def loaded(
     s: Scale,
@@ -232,8 +240,8 @@ def drill(s: Scale, folder: Path, how: signal.Signals) -> Drill:
         return Drill(
             rate(before, s.window_s),
             rate(after, s.window_s),
-            max(line.gap_s for line in before),
-            max(line.gap_s for line in after),
+            longest(before),
+            longest(after),
             rebuild,
             bytes_,
             sampler.last["lost_pages"],
@@ -301,7 +309,7 @@ def disk(s: Scale, folder: Path) -> Disk:
         return Disk(
             rate(load.between(begin, begin + s.window_s), s.window_s),
             rate(after, s.window_s),
-            max(line.gap_s for line in after),
+            longest(after),
             sampler.last["lost_pages"],
             sampler.last["extents"]["mapped"] * SLAB_MIB << 20,
         )
@@ -333,6 +341,73 @@ def evict(s: Scale, folder: Path) -> Evicted:
             after["forced"] - before["forced"],
             sampler.last["lost_pages"],
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class Restart:
+    """Donors killed and started again: how often, the longest stop of a thread, what was lost."""
+
+    kills: int
+    gap_before_s: float
+    gap_s: float
+    lost_pages: int
+
+
+@contextlib.contextmanager
+def kept(s: Scale, folder: Path) -> Iterator[list[Donor]]:
+    """Two donors whose descriptors are kept for them, as by systemd."""
+    with contextlib.ExitStack() as stack:
+        made: list[Donor] = []
+        for name in "ab":
+            one = Donor(
+                folder / name,
+                keys=made[0].keys if made else None,
+                binary=s.build / "bin" / "dcm-donord",
+                donor={
+                    "slab-size": f"{SLAB_MIB}M", "capacity": "1G", "head-room": "512M",
+                    "data-encryption": "no",
+                },
+            )  # fmt: skip
+            one.store = Store(one.folder)
+            stack.callback(one.store.close)
+            stack.callback(one.stop)
+            made.append(one.start())
+        yield made
+
+
+def restart(s: Scale, folder: Path) -> Restart:
+    """Kill one donor, the other, and both, while a program without copies uses their memory."""
+    try:
+        with kept(s, folder) as made, contextlib.ExitStack() as stack:
+            config, runtime = folder / "vm.ini", folder / "run"
+            runtime.mkdir()
+            addresses = [d.tcp_address for d in made]
+            key = made[0].key_file
+            donors.pager_config(config, addresses, key, s.budget, 5 * s.budget)
+            load = Load(s, config, runtime, 50)
+            stack.callback(load.end)
+            sampler = donors.StatusSampler(runtime, every=0.1)
+            sampler.start()
+            stack.callback(sampler.stop)
+            begin = wait(load, sampler, whole)
+            time.sleep(s.window_s / 4)
+            first = time.monotonic()
+            for hit in ([0], [1], [0, 1]):
+                for i in hit:
+                    made[i].kill()
+                for i in hit:
+                    made[i].start()
+                time.sleep(s.window_s / 4)
+                wait(load, sampler, lambda st: all(d["state"] == "up" for d in st["donors"]))
+            load.check()
+            return Restart(
+                4,
+                longest(load.between(begin, first)),
+                longest(load.between(first, time.monotonic())),
+                sampler.last["lost_pages"],
+            )
+    except DonorError as e:
+        raise host.BenchError(str(e)) from e
 
 
 @dataclasses.dataclass(frozen=True)
