@@ -58,10 +58,13 @@ class Outcome:
         return "\n".join(lines)
 
 
-def task(fault: Fault, command: Sequence[str], *, quick: bool = False) -> Task:
-    """A row here; `command` is this program without it."""
+def task(
+    fault: Fault, command: Sequence[str], *, quick: bool = False, inside: bool = False
+) -> Task:
+    """A row here, or `inside` the VM; `command` is this program without it."""
     limit_s = min(fault.limit_s, QUICK_S) if quick else fault.limit_s
-    return Task(fault.id, [*command, "--row", fault.id], fault.waits, limit_s * PATIENCE)
+    waits = fault.waits and not (inside and fault.starves)
+    return Task(fault.id, [*command, "--row", fault.id], waits, limit_s * PATIENCE)
 
 
 @dataclass

@@ -32,6 +32,7 @@ class Fault:
     host: Try | None = None
     vm: Try | None = None
     waits: bool = False  # mostly: another may run beside it
+    starves: bool = False  # the VM, of memory: there nothing may run beside it
     quick: bool = False  # in `make test` too
     limit_s: float = 240.0
     worst: Callable[[list[float]], float] = max
@@ -79,7 +80,7 @@ def faults() -> dict[str, Fault]:
         Fault("tmpfs-full", "a donor's slabs find no page", NO_BYTES,
               pressure.tmpfs_full, waits=True, quick=True),
         Fault("pager-pressure", "libdcm's cgroup at its limit, its host without a page", NO_BYTES,
-              pressure.pager_pressure, pressure.pager_starved, waits=True),
+              pressure.pager_pressure, pressure.pager_starved, waits=True, starves=True),
         Fault("kernel-pressure-tcp", "dcmfs writes to sockets with no memory to be had", NO_BYTES,
               None, pressure.kernel_starved),
         Fault("tenant-fair", "beside a tenant at its worst: what is left of the half", ">= 0.7",
