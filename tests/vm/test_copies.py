@@ -16,6 +16,8 @@ from tests.vm.host import FIRST, LONG, SLOW_VERBS, Host, Use, slow, until
 from tests.vm.host import built as built
 
 SLAB = 2 << 20
+SIZE_MIB = 24  # of a file; a third is in this host
+BUDGET_MIB = 8
 STEADY_S = 2.0
 # A page that is written while a connection is being made again is on one donor, and lost if that
 # one dies just then. With this the write waits for the connection. On a machine that is busy with
@@ -34,7 +36,10 @@ def copied(
     """An L1 whose files have two copies of each page."""
     bed = new_bed(guest=False, kvm=False, memory_mib=1792 if debug.TREE else 1280)
     settings = f"redundancy = {redundancy}\nrebuild-rate = 0\n"
-    return Host(bed, kind, names=names, settings=settings, tunables=tunables, files=files)
+    return Host(
+        bed, kind, budget=f"{BUDGET_MIB}M",
+        names=names, settings=settings, tunables=tunables, files=files,
+    )  # fmt: skip
 
 
 class File:
@@ -76,7 +81,7 @@ class File:
     def end(self) -> None:
         """Not a page is lost, and donors have all back."""
         right, lost = self.use.end()
-        assert right > 64 * 256 and lost == 0, self.host.log()
+        assert right > SIZE_MIB * 256 and lost == 0, self.host.log()
         assert self.host.counter("LOST_PAGES") == self.host.counter("ILLEGAL") == 0
         assert "had no other copy" not in self.host.log()
         self.host.bed.must(["rm", self.use.path])
@@ -95,7 +100,7 @@ def reads(host: Host) -> dict[str, int]:
 def test_donors_die_one_by_one(new_bed: NewBed, kind: str) -> None:
     """With two copies and a third donor a second death loses nothing either."""
     host = copied(new_bed, kind)
-    file = File(host, Use(host, 64))
+    file = File(host, Use(host, SIZE_MIB))
     file.until_whole("two slabs for each extent")
     assert all(d["slabs"] for d in file.status()["donors"])
     assert file.status()["copies"] == 2
@@ -118,7 +123,7 @@ def test_donors_die_one_by_one(new_bed: NewBed, kind: str) -> None:
 def test_all_donors_of_memory_die(new_bed: NewBed) -> None:
     """With `disk` each page is on a donor of files too; it is read from there only then."""
     host = copied(new_bed, "tcp", "near next", redundancy="disk", files="disk")
-    file = File(host, Use(host, 64))
+    file = File(host, Use(host, SIZE_MIB))
     file.until_whole("a slab of memory and one of files for each extent")
     status = file.status()
     assert [d["medium"] for d in status["donors"]] == ["memory", "memory", "file"]
@@ -140,7 +145,7 @@ def test_all_donors_of_memory_die(new_bed: NewBed) -> None:
 def test_a_donor_that_is_stopped_holds_nobody_up(new_bed: NewBed) -> None:
     """Pages are read from the other one meanwhile; afterwards it gets what it missed."""
     host = copied(new_bed, "tcp", "near next", tunables="")
-    file = File(host, Use(host, 64))
+    file = File(host, Use(host, SIZE_MIB))
     file.until_whole("two slabs for each extent")
     host.donors[0].job.signal(signal.SIGSTOP)
     until(lambda: host.counter("FAILOVERS") > 0 and host.counter("THIN_PAGES") > 0, host.log)
@@ -158,10 +163,11 @@ def test_a_donor_that_is_stopped_holds_nobody_up(new_bed: NewBed) -> None:
 def test_a_file_gets_copies_while_it_is_used(new_bed: NewBed) -> None:
     """Its choice says so, and takes them away again; a new daemon keeps to it."""
     memory = 1792 if debug.TREE else 1280
-    host = Host(new_bed(guest=False, kvm=False, memory_mib=memory), "tcp")
+    bed = new_bed(guest=False, kvm=False, memory_mib=memory)
+    host = Host(bed, "tcp", budget=f"{BUDGET_MIB}M")
     choices = "/run/dcm-hostd/donors"
-    file = File(host, Use(host, 64))
-    until(lambda: sum(d.used() for d in host.donors) >= 40 * SLAB // 2, "both lend")
+    file = File(host, Use(host, SIZE_MIB))
+    until(lambda: sum(d.used() for d in host.donors) >= (SIZE_MIB - BUDGET_MIB) << 20, "both lend")
 
     def choose(value: str) -> None:
         host.bed.must(f"mkdir -p {choices} && printf '*\\nredundancy = {value}\\n' "
@@ -190,7 +196,7 @@ def test_a_file_gets_copies_while_it_is_used(new_bed: NewBed) -> None:
 def test_the_daemon_is_killed_in_a_rebuild(new_bed: NewBed, kind: str) -> None:
     """Another one goes on with the slabs, and with the copying."""
     host = copied(new_bed, kind)
-    file = File(host, Use(host, 64))
+    file = File(host, Use(host, SIZE_MIB))
     file.until_whole("two slabs for each extent")
     filled = host.counter("FILLED_PAGES")
     host.donors[0].job.signal(signal.SIGKILL)
@@ -219,12 +225,12 @@ done
 def test_a_donor_gives_wrong_bytes(new_bed: NewBed, kind: str) -> None:
     """All that is read comes from the other donor, and the kernel's log names the bad one."""
     host = copied(new_bed, kind, "near next")
-    file = File(host, Use(host, 64))
+    file = File(host, Use(host, SIZE_MIB))
     file.until_whole("two slabs for each extent")
     host.bed.must(SPOIL.format(pid=host.donors[1].job.pid))
     until(lambda: host.counter("WRONG_PAGES") > 200, "noticed")
     right, lost = file.use.end()
-    assert right > 64 * 256 and lost == 0, host.log()
+    assert right > SIZE_MIB * 256 and lost == 0, host.log()
     assert host.counter("LOST_PAGES") == host.counter("ILLEGAL") == 0
     assert "donor 1 gave wrong bytes" in host.bed.dmesg()
     assert "donor 0 gave wrong bytes" not in host.bed.dmesg()
