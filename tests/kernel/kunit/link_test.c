@@ -356,7 +356,7 @@ static void completions_of_several_links(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, seen, 0xb6d);
 	KUNIT_EXPECT_EQ(test, lane->busy, 1ull << 31);
 	/* Its donor has taken that slab back. */
-	KUNIT_EXPECT_EQ(test, dcmfs_io_post(lane->core, &io[2]), -ENOTCONN);
+	KUNIT_EXPECT_EQ(test, dcmfs_io_post(lane->core, &io[2]), -ESTALE);
 	w[1]->stop = false;
 	KUNIT_EXPECT_EQ(test, dcmfs_io_poll(lane->core, &done, 64), 4);
 	KUNIT_EXPECT_EQ(test, lane->busy, 0);

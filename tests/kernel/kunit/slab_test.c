@@ -75,11 +75,12 @@ static void wrong_slabs_are_refused(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, attach_file(mem->vm, good), 0);
 	KUNIT_EXPECT_EQ(test, attach_file(mem->vm, good), -EEXIST);
 	KUNIT_EXPECT_EQ(test, kunit_attach(mem->vm, good, 10, 0), 0);
-	/* Between two slabs: no third. */
-	KUNIT_EXPECT_EQ(test, kunit_attach(mem->vm, good, 11, 0), -EBUSY);
-	KUNIT_EXPECT_EQ(test, mem->vm->nr_slabs, 2);
+	KUNIT_EXPECT_EQ(test, kunit_attach(mem->vm, good, 11, 0), 0);
+	/* An extent has three slabs at most. */
+	KUNIT_EXPECT_EQ(test, kunit_attach(mem->vm, good, 12, 0), -EBUSY);
+	KUNIT_EXPECT_EQ(test, mem->vm->nr_slabs, DCMFS_SLABS);
 	flush_delayed_fput();
-	KUNIT_EXPECT_EQ(test, file_count(good), 3);
+	KUNIT_EXPECT_EQ(test, file_count(good), 1 + DCMFS_SLABS);
 }
 
 static void slabs_are_told_in_order(struct kunit *test)
