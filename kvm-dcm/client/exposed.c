@@ -76,16 +76,28 @@ u64 client_donors_file(const struct dcm_client *client)
 	return who;
 }
 
+/* How many members an extent is to have on donors of memory. */
+static u32 memory_due(const struct dcm_client *client)
+{
+	return client->copies - client->files;
+}
+
+static enum client_medium members_lack(const struct dcm_client *client,
+				       const struct members *m)
+{
+	if (m->memory < memory_due(client))
+		return m->memory + m->files < client->copies ? MEDIUM_ANY :
+							       MEDIUM_MEMORY;
+	return m->files < client->files ? MEDIUM_FILE : MEDIUM_NONE;
+}
+
 /* On what kind of donor the extent is to get a slab now. */
 enum client_medium client_extent_lacks(const struct dcm_client *client,
 				       u32 extent)
 {
 	struct members m = members_of(client, extent);
 
-	if (m.memory < client->copies - client->files)
-		return m.memory + m.files < client->copies ? MEDIUM_ANY :
-							     MEDIUM_MEMORY;
-	return m.files < client->files ? MEDIUM_FILE : MEDIUM_NONE;
+	return members_lack(client, &m);
 }
 
 /* May a donor die together with one of @others, a bit each? */
@@ -188,21 +200,21 @@ static void hot_add(struct hot *h, u32 extent, u64 activity)
 static void extent_even(struct dcm_client *client, u32 extent,
 			const struct members *m, struct hot *hot)
 {
-	u32 memory = client->copies - client->files;
+	enum client_medium lack = members_lack(client, m);
+	bool full = m->slabs == DCM_CLIENT_COPIES_MAX;
 
 	/* what the donor lends decides: wait until it is known */
 	if (m->unknown)
 		return;
-	if (m->memory > memory &&
-	    (m->files >= client->files || m->slabs == DCM_CLIENT_COPIES_MAX))
+	if (m->memory > memory_due(client) && (lack != MEDIUM_FILE || full))
 		surplus_leave(client, extent, false);
-	else if (m->files > client->files && m->memory >= memory)
+	else if (m->files > client->files && lack != MEDIUM_MEMORY)
 		surplus_leave(client, extent, true);
-	else if (m->slabs == DCM_CLIENT_COPIES_MAX)
+	else if (full)
 		return; /* no room for one more beside them */
-	else if (m->files < client->files)
+	else if (lack == MEDIUM_FILE)
 		client_place_want(client, extent);
-	else if (m->memory < memory)
+	else if (lack == MEDIUM_MEMORY)
 		hot_add(hot, extent, extent_activity(client, extent));
 }
 
@@ -222,9 +234,11 @@ void client_exposed_want(struct dcm_client *client, u64 now)
 	struct hot hot = { 0 };
 	u32 e, near = 0, i;
 
-	if (now < client->exposed_ms || !looks_needed(client))
+	if (now < client->exposed_ms)
 		return;
 	client->exposed_ms = now + CLIENT_EXPOSED_MS;
+	if (!looks_needed(client))
+		return;
 	for (e = 0; e < client->nr_extents; e++) {
 		struct members m = members_of(client, e);
 		u32 n = m.memory + m.files;
