@@ -28,14 +28,7 @@ static void three_start(struct host *h, struct donor *d,
 		donor_start(&d[i], NULL, 0, host_keys, donor_small);
 		host_donor(h, names[i], d[i].tcp);
 	}
-	host_start_cfg(h,
-		       (struct dcm_client_config){ .extent = SLAB,
-						      .data_encryption = true,
-						      .redundancy = redundancy });
-	for (i = 0; i < 3; i++)
-		WAIT(status(h, i).state == DCM_DONOR_UP);
-	want(h, 0, NR);
-	WAIT(get(h, &h->attached) == dcm_redundancies[redundancy].copies * NR);
+	host_start_redundant(h, redundancy, NR);
 }
 
 /* Extents that have lost so many slabs. */

@@ -78,14 +78,7 @@ static void test_copy_in_a_file(void **state)
 	files_start(&f, path);
 	host_donor(&h, "a", a.tcp);
 	host_donor(&h, "f", f.tcp);
-	host_start_cfg(&h, (struct dcm_client_config){
-				   .extent = SLAB,
-						       .data_encryption = true,
-						       .redundancy = DCM_REDUNDANCY_REPLICA_2 });
-	WAIT(status(&h, 0).state == DCM_DONOR_UP &&
-	     status(&h, 1).state == DCM_DONOR_UP);
-	want(&h, 0, NR);
-	WAIT(get(&h, &h.attached) == 2 * NR);
+	host_start_redundant(&h, DCM_REDUNDANCY_REPLICA_2, NR);
 	for (e = 0; e < NR; e++) {
 		assert_int_equal(h.old[e]->donor, 0);
 		assert_int_equal(h.old[e]->ref.rank, DCM_RANK_MEMORY);
@@ -127,14 +120,17 @@ static void kinds_start(struct host *h, struct donor *d, char *path,
 	files_start(&d[2], path);
 	for (i = 0; i < 3; i++)
 		host_donor(h, names[i], d[i].tcp);
-	host_start_cfg(h,
-		       (struct dcm_client_config){ .extent = SLAB,
-				  .data_encryption = true,
-				  .redundancy = redundancy });
+	host_start_redundant(h, redundancy, NR);
+}
+
+static void kinds_end(struct host *h, struct donor *d, const char *path)
+{
+	u32 i;
+
+	host_stop(h);
 	for (i = 0; i < 3; i++)
-		WAIT(status(h, i).state == DCM_DONOR_UP);
-	want(h, 0, NR);
-	WAIT(get(h, &h->attached) == 2 * NR);
+		donor_end(&d[i]);
+	assert_int_equal(rmdir(path), 0);
 }
 
 /* All donors of memory die: each extent has its file, and is exposed. */
@@ -143,7 +139,6 @@ static void test_disk_outlives_all_memory(void **state)
 	char path[] = "/tmp/dcm-files-XXXXXX";
 	struct host h = { 0 };
 	struct donor d[3];
-	u32 i;
 
 	(void)state;
 	kinds_start(&h, d, path, DCM_REDUNDANCY_DISK);
@@ -155,10 +150,7 @@ static void test_disk_outlives_all_memory(void **state)
 	WAIT(slabs_are(&h, 0, 0, NR));
 	WAIT(logged(&h, "has 1 of 2 copies"));
 	assert_int_equal(get(&h, &h.starved), 0);
-	host_stop(&h);
-	for (i = 0; i < 3; i++)
-		donor_end(&d[i]);
-	assert_int_equal(rmdir(path), 0);
+	kinds_end(&h, d, path);
 }
 
 /* From disk to replica:2+disk: one more in memory. */
@@ -167,17 +159,13 @@ static void test_from_disk_to_replica_and_disk(void **state)
 	char path[] = "/tmp/dcm-files-XXXXXX";
 	struct host h = { 0 };
 	struct donor d[3];
-	u32 i;
 
 	(void)state;
 	kinds_start(&h, d, path, DCM_REDUNDANCY_DISK);
 	redundancy_set(&h, DCM_REDUNDANCY_REPLICA_2_DISK);
 	WAIT(slabs_are(&h, NR, NR, NR));
 	assert_int_equal(get(&h, &h.evicts), 0);
-	host_stop(&h);
-	for (i = 0; i < 3; i++)
-		donor_end(&d[i]);
-	assert_int_equal(rmdir(path), 0);
+	kinds_end(&h, d, path);
 }
 
 /* From two copies in memory to disk: the file comes first, then memory goes. */
@@ -186,7 +174,6 @@ static void test_from_replica_to_disk(void **state)
 	char path[] = "/tmp/dcm-files-XXXXXX";
 	struct host h = { 0 };
 	struct donor d[3];
-	u32 i;
 
 	(void)state;
 	kinds_start(&h, d, path, DCM_REDUNDANCY_REPLICA_2);
@@ -196,10 +183,7 @@ static void test_from_replica_to_disk(void **state)
 	WAIT(get(&h, &h.evicts) == NR);
 	WAIT(slabs_are(&h, NR, NR, NR));
 	assert_int_equal(get(&h, &h.losts), 0);
-	host_stop(&h);
-	for (i = 0; i < 3; i++)
-		donor_end(&d[i]);
-	assert_int_equal(rmdir(path), 0);
+	kinds_end(&h, d, path);
 }
 
 /* Use an extent's slab as a busy guest would, until its activity is known. */

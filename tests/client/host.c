@@ -127,6 +127,22 @@ void host_start(struct host *h)
 				  .extent = SLAB, .data_encryption = true });
 }
 
+void host_start_redundant(struct host *h, enum dcm_host_redundancy redundancy,
+			  u32 extents)
+{
+	u32 i;
+
+	host_start_cfg(h,
+		       (struct dcm_client_config){ .extent = SLAB,
+				  .data_encryption = true,
+				  .redundancy = redundancy });
+	for (i = 0; i < h->nr_donors; i++)
+		WAIT(status(h, i).state == DCM_DONOR_UP);
+	want(h, 0, extents);
+	WAIT(get(h, &h->attached) ==
+	     dcm_redundancies[redundancy].copies * extents);
+}
+
 void host_stop(struct host *h)
 {
 	dcm_client_stop(h->client);

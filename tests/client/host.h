@@ -53,6 +53,9 @@ void host_donor(struct host *h, const char *name, const char *address);
 /* Donors, tenant, key, lanes and size are filled in. */
 void host_start_cfg(struct host *h, struct dcm_client_config cfg);
 void host_start(struct host *h);
+/* The same; all donors are up, and the first extents have all their slabs. */
+void host_start_redundant(struct host *h, enum dcm_host_redundancy redundancy,
+			  u32 extents);
 void host_stop(struct host *h);
 
 /* How many lines of the log have @what in them. */
