@@ -247,7 +247,10 @@ class Discoverer:
     def _tell(self) -> list[str]:
         lines: list[str] = []
         gone = self.ever - {(d.name, str(d.address)) for d in self.donors}
-        for vm in vmsock.find_all():
+        vms = vmsock.find_all()
+        names = {vm.name for vm in vms}
+        self.removed = {r for r in self.removed if r[0] in names}
+        for vm in vms:
             try:
                 if _wants(vm, self.config.file):
                     lines += _tell_vm(vm, self.donors, gone, self.removed)
