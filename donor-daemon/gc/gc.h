@@ -137,7 +137,7 @@ void dcm_gc_trace_cancel(struct dcm_gc_space *s, u32 status);
  * @what: enum virtio_gc_met_what
  * @out: room for @max
  * @n: out: how many were taken
- * @left: out: how many are left; of weak objects only whether there are any
+ * @left: out: how many are left; of weak objects only whether there may be any
  *
  * Weak objects only after dcm_gc_trace_finish(); types also while nothing is done
  * here, which may be several times in a trace: each comes once.
@@ -152,10 +152,10 @@ u32 dcm_gc_trace_met(struct dcm_gc_space *s, u32 epoch, u32 what, __le64 *out,
  * @out: room for @max; of other donors' referents it is not known here whether
  *	they were met
  * @n: out: how many there are
- * @left: out: whether there are more
+ * @left: out: whether there may be more; one call does not look for long
  *
- * While nothing is done here, or after dcm_gc_trace_finish(). %VIRTIO_GC_LIMIT: there
- * were more weak objects than are kept.
+ * While nothing is done here, or after dcm_gc_trace_finish(). They come in the
+ * order of their addresses.
  */
 u32 dcm_gc_trace_clear(struct dcm_gc_space *s, u32 epoch, u32 flags,
 		       struct virtio_gc_weak *out, u32 max, u32 *n, u64 *left);

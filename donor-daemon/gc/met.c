@@ -5,10 +5,18 @@
  * Opaque objects are needed while the trace runs: they go into a bounded queue,
  * and threads wait when it is full. Those that are a whole region have a bit in
  * the table of regions instead, as a message from outside may meet them, which
- * must not wait. Weak objects and types are needed after it: the marks are
- * walked as far as there is room in the answer, and nothing is kept.
+ * must not wait.
+ *
+ * Weak objects are few among many, and may be asked for again and again: a bit
+ * is kept for each word of marks with one (0.02 % of the space). The marked
+ * objects of these words are read anew each time, as far as there is room in the
+ * answer, and for some milliseconds at most.
  */
 #include "work.h"
+
+/* how much one request looks at: a word without bits is 1 */
+#define GC_WEAK_LOOK	(1u << 20)
+#define GC_BLOCK_LOOK	63u	/* what a word of marks is more */
 
 void gc_opaque_add(struct dcm_gc_trace *t, u64 offset, bool wait)
 {
@@ -32,12 +40,12 @@ void gc_opaque_add(struct dcm_gc_trace *t, u64 offset, bool wait)
 		gc_stop(t, VIRTIO_GC_LIMIT, VIRTIO_GC_NONE);
 }
 
-void gc_weak_add(struct dcm_gc_trace *t, u64 offset)
+void gc_weak_add(struct dcm_gc_trace *t, u64 unit)
 {
-	u64 i = __atomic_fetch_add(&t->weak_n, 1, __ATOMIC_RELAXED);
+	u64 *word = &t->weak[unit >> 12], bit = 1ull << (unit >> 6 & 63);
 
-	if (i < t->weak_max)
-		smp_store_release(&t->weak[i], offset + 1);
+	if (!(READ_ONCE(*word) & bit))
+		__atomic_fetch_or(word, bit, __ATOMIC_RELAXED);
 }
 
 void gc_whole_say(struct dcm_gc_trace *t, u32 region)
@@ -89,45 +97,59 @@ static u32 met_opaque(struct dcm_gc_trace *t, __le64 *out, u32 max, u64 *left)
 	return n;
 }
 
-/* Continue where the last call stopped, region by region. */
+/* Read the marked object at @unit; false: it is none that is weak. */
+static bool weak_read(const struct dcm_gc_space *s, u64 unit,
+		      struct gc_object *o)
+{
+	u64 offset = unit << 3, in = offset & (s->l.region_bytes - 1);
+	const struct gc_region *r = &s->regions[offset >> s->region_shift];
+
+	return r->base && in < r->top && !gc_region_whole(r) &&
+	       !gc_object_read(s, r->base + in, r->top - in, o) &&
+	       o->type->flags & VIRTIO_GC_TYPE_WEAK;
+}
+
+/*
+ * Go on to the next weak object, from *@unit on. False: there is none, or this
+ * request has used up its @look, and *@unit is where the next one goes on.
+ */
+static bool weak_find(const struct dcm_gc_trace *t, u64 *unit, u32 *look,
+		      struct gc_object *o)
+{
+	const struct dcm_gc_space *s = t->space;
+	const u64 end = s->l.bytes >> 3;
+
+	while (*unit < end && *look) {
+		u64 word = *unit >> 6, marks;
+		u64 blocks = READ_ONCE(t->weak[word >> 6]) >> (word & 63);
+
+		--*look;
+		if (!(blocks & 1)) {
+			word += blocks ? (u64)__builtin_ctzll(blocks) :
+					 64 - (word & 63);
+			*unit = word << 6;
+			continue;
+		}
+		marks = READ_ONCE(s->marks[word]) >> (*unit & 63);
+		for (; marks; marks >>= 1, ++*unit)
+			if (marks & 1 && weak_read(s, *unit, o))
+				return true;
+		*unit = (word + 1) << 6;
+		*look -= min(*look, GC_BLOCK_LOOK);
+	}
+	return false;
+}
+
+/* Continue where the last call stopped. */
 static u32 met_weak(struct dcm_gc_trace *t, __le64 *out, u32 max, u64 *left)
 {
 	struct dcm_gc_space *s = t->space;
+	u32 n = 0, look = GC_WEAK_LOOK;
 	struct gc_object o;
-	u32 n = 0;
 
-	for (; t->weak_region < s->nr_regions; t->weak_region++) {
-		const struct gc_region *r = &s->regions[t->weak_region];
-		const u64 *marks = gc_region_marks(s, t->weak_region);
-
-		while (r->base && !gc_region_whole(r) &&
-		       t->weak_unit < r->top >> 3) {
-			u64 unit = t->weak_unit;
-			u64 word = marks[unit >> 6] >> (unit & 63);
-
-			if (!word) {
-				t->weak_unit = (unit | 63) + 1;
-				continue;
-			}
-			unit += (u64)__builtin_ctzll(word);
-			if (!gc_object_read(s, r->base + unit * 8,
-					    r->top - unit * 8, &o) &&
-			    o.type->flags & VIRTIO_GC_TYPE_WEAK) {
-				if (n == max) {
-					t->weak_unit = unit;
-					*left = 1;
-					return n;
-				}
-				out[n++] = htole64(s->l.address +
-						   ((u64)t->weak_region
-						    << s->region_shift) +
-					unit * 8);
-			}
-			t->weak_unit = unit + 1;
-		}
-		t->weak_unit = 0;
-	}
-	*left = 0;
+	while (weak_find(t, &t->weak_next, &look, &o) && n < max)
+		out[n++] = htole64(s->l.address + (t->weak_next++ << 3));
+	*left = t->weak_next < s->l.bytes >> 3;
 	return n;
 }
 
@@ -223,21 +245,17 @@ u32 dcm_gc_trace_ask(struct dcm_gc_space *s, u32 epoch, const __le64 *addresses,
 	return VIRTIO_GC_OK;
 }
 
-/* Whether the referent of the weak object at @offset may have to be cleared. */
-static bool weak_clears(const struct dcm_gc_space *s, u64 offset, u64 *referent)
+/* Whether the referent of the weak object @o at @unit may have to be cleared. */
+static bool weak_clears(const struct dcm_gc_space *s, u64 unit,
+			const struct gc_object *o, u64 *referent)
 {
-	const struct gc_region *r = &s->regions[offset >> s->region_shift];
-	u64 in = offset & (s->l.region_bytes - 1);
+	const u8 *field = s->regions[unit >> (s->region_shift - 3)].base +
+			  ((unit << 3) & (s->l.region_bytes - 1)) +
+			  o->type->referent;
 	const struct gc_region *to;
-	struct gc_object o;
+	u64 in;
 
-	if (!r->base || in >= r->top ||
-	    gc_object_read(s, r->base + in, r->top - in, &o) ||
-	    !(o.type->flags & VIRTIO_GC_TYPE_WEAK))
-		return false;
-	if (gc_ref_decode(&s->l,
-			  gc_ref_load(r->base + in + o.type->referent,
-				      s->l.ref_bytes),
+	if (gc_ref_decode(&s->l, gc_ref_load(field, s->l.ref_bytes),
 			  referent) != GC_REF_HERE)
 		return false;
 	to = &s->regions[*referent >> s->region_shift];
@@ -254,6 +272,9 @@ u32 dcm_gc_trace_clear(struct dcm_gc_space *s, u32 epoch, u32 flags,
 		       struct virtio_gc_weak *out, u32 max, u32 *n, u64 *left)
 {
 	struct dcm_gc_trace *t = s->trace;
+	u32 look = GC_WEAK_LOOK;
+	struct gc_object o;
+	u64 referent;
 
 	*n = 0;
 	*left = 0;
@@ -261,23 +282,16 @@ u32 dcm_gc_trace_clear(struct dcm_gc_space *s, u32 epoch, u32 flags,
 		return VIRTIO_GC_NO_TRACE;
 	if (!t->finished && !trace_quiet(t))
 		return VIRTIO_GC_BUSY;
-	if (READ_ONCE(t->weak_n) > t->weak_max)
-		return VIRTIO_GC_LIMIT;
 	if (flags & VIRTIO_GC_MET_AGAIN)
 		t->clear_next = 0;
-	for (; t->clear_next < READ_ONCE(t->weak_n); t->clear_next++) {
-		u64 at = smp_load_acquire(&t->weak[t->clear_next]), referent;
-
-		if (!at)
-			break;
-		if (!weak_clears(s, at - 1, &referent))
+	for (; weak_find(t, &t->clear_next, &look, &o); t->clear_next++) {
+		if (!weak_clears(s, t->clear_next, &o, &referent))
 			continue;
-		if (*n == max) {
-			*left = 1;
+		if (*n == max)
 			break;
-		}
-		out[*n].object = htole64(s->l.address + at - 1);
+		out[*n].object = htole64(s->l.address + (t->clear_next << 3));
 		out[(*n)++].referent = htole64(s->l.address + referent);
 	}
+	*left = t->clear_next < s->l.bytes >> 3;
 	return VIRTIO_GC_OK;
 }

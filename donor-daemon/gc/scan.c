@@ -101,7 +101,7 @@ static inline void object_met(struct gc_worker *w, u64 unit,
 	if (likely(!o->type->flags))
 		return;
 	if (o->type->flags & VIRTIO_GC_TYPE_WEAK)
-		gc_weak_add(w->trace, unit << 3);
+		gc_weak_add(w->trace, unit);
 	if (o->type->flags & VIRTIO_GC_TYPE_OPAQUE)
 		gc_opaque_add(w->trace, unit << 3, wait);
 }

@@ -104,7 +104,7 @@ void gc_trace_free(struct dcm_gc_space *s)
 	free(t->workers);
 	free(t->inject);
 	free(t->opaque);
-	gc_unmap(t->weak, t->weak_max * sizeof(*t->weak));
+	gc_unmap(t->weak, gc_weak_bytes(s));
 	gc_unmap(t->ranges, GC_RANGES_MAX * sizeof(*t->ranges));
 	gc_unmap(t->types_said, GC_SEEN_WORDS * sizeof(*t->types_said));
 	pthread_mutex_destroy(&t->lock);
@@ -164,9 +164,7 @@ u32 dcm_gc_trace_start(struct dcm_gc_space *s, const struct dcm_gc_start *how)
 	t->workers = aligned_alloc(64, (t->threads + 1) * sizeof(*t->workers));
 	t->types_said = gc_map(GC_SEEN_WORDS * sizeof(*t->types_said));
 	t->ranges = gc_map(GC_RANGES_MAX * sizeof(*t->ranges));
-	/* 0.2 % of the space; only what is used takes memory */
-	t->weak_max = max(s->l.bytes / 4096, 512ull);
-	t->weak = gc_map(t->weak_max * sizeof(*t->weak));
+	t->weak = gc_map(gc_weak_bytes(s));
 	status = VIRTIO_GC_LIMIT;
 	if (t->inject && t->opaque && t->workers && t->types_said &&
 	    t->ranges && t->weak)
@@ -527,8 +525,7 @@ u64 gc_trace_memory(const struct dcm_gc_space *s)
 	bytes = sizeof(*t) + (t->threads + 1) * sizeof(*t->workers) +
 		GC_INJECT * sizeof(*t->inject) +
 		GC_OPAQUE_MAX * sizeof(*t->opaque) +
-		t->ranges_n * sizeof(*t->ranges) +
-		min(READ_ONCE(t->weak_n), t->weak_max) * sizeof(*t->weak);
+		t->ranges_n * sizeof(*t->ranges) + gc_weak_bytes(s);
 	bytes += t->threads *
 		 (t->ring_bytes + s->nr_regions * sizeof(*t->workers->tally) +
 		  GC_PUBLIC * sizeof(*t->workers->open) +

@@ -141,12 +141,9 @@ struct dcm_gc_trace {
 	bool closed;
 	bool joined;
 	bool finished;
-	u64 *weak;	/* weak objects met: space offset + 1; 0: not yet */
-	u64 weak_max;
-	u64 weak_n;	/* __atomic; those beyond @weak_max are not kept */
-	u64 clear_next;
-	u32 weak_region;
-	u64 weak_unit;
+	u64 *weak;	/* a bit for each word of marks with weak objects (__atomic) */
+	u64 weak_next;	/* units where TRACE_MET goes on: of weak objects, */
+	u64 clear_next;	/* and of those to be cleared */
 	u64 *types_said;	/* as @seen: TRACE_MET has said them */
 	bool types_gone;
 };
@@ -190,7 +187,12 @@ void gc_ghost_flush(struct gc_worker *w);
 /* met.c */
 /* @wait: wait for room; else %VIRTIO_GC_LIMIT ends the trace. */
 void gc_opaque_add(struct dcm_gc_trace *t, u64 offset, bool wait);
-void gc_weak_add(struct dcm_gc_trace *t, u64 offset);
+void gc_weak_add(struct dcm_gc_trace *t, u64 unit);
+/* Bytes of @weak: a bit for each 64 units of the space. */
+static inline u64 gc_weak_bytes(const struct dcm_gc_space *s)
+{
+	return s->l.bytes >> 12;
+}
 /* The object of @region was met, and the runtime wants to know. */
 void gc_whole_say(struct dcm_gc_trace *t, u32 region);
 

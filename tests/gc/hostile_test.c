@@ -80,50 +80,6 @@ static void test_lies(void **state)
 	heap_free(&outside);
 }
 
-/* More weak objects than are kept, and referents that are none. */
-static void test_weak_many(void **state)
-{
-	const struct virtio_gc_type weak_type = {
-		.id = htole32(9),
-		.kind = VIRTIO_GC_FIXED,
-		.flags = VIRTIO_GC_TYPE_WEAK,
-		.bytes = htole32(16),
-		.referent = htole32(8),
-	};
-	struct virtio_gc_weak weak[600];
-	struct heap h;
-	u64 left;
-	u32 n;
-
-	(void)state;
-	heap_make(&h, 4, REGION, 0);
-	assert_int_equal(dcm_gc_types_add(h.s, 0, &weak_type, sizeof(weak_type),
-					  1, 0),
-			 0);
-	put(&h, 0, REFS);
-	for (u32 i = 0; i < 513; i++) {
-		put(&h, 16 + i * 8, ADDRESS + REGION + i * 16);
-		put(&h, REGION + i * 16, 9);
-		put(&h, REGION + i * 16 + 8, ADDRESS + 2 * REGION);
-	}
-	put(&h, REGION + 8, 1);
-	put(&h, REGION + 24, ADDRESS + 4 * REGION);
-	put(&h, REGION + 40, U64_MAX);
-	put(&h, REGION + 56, ADDRESS);
-	for (u32 more = 0; more < 2; more++) {
-		put(&h, 8, 512 + more);
-		expect(&h, 1 + more, 0, VIRTIO_GC_OK, VIRTIO_GC_NONE);
-		/* [VGC-D-67] */
-		assert_int_equal(dcm_gc_trace_clear(h.s, 1 + more, 0, weak, 600,
-						    &n, &left),
-				 more ? VIRTIO_GC_LIMIT : 0);
-		assert_int_equal(n, more ? 0 : 508);
-	}
-	assert_int_equal(dcm_gc_trace_clear(h.s, 1, 0, weak, 600, &n, &left),
-			 VIRTIO_GC_NO_TRACE);
-	heap_free(&h);
-}
-
 /* A batch of roots with a bad one in it: none is taken. */
 static void test_bad_roots(void **state)
 {
@@ -250,7 +206,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_lies),
-		cmocka_unit_test(test_weak_many),
 		cmocka_unit_test(test_bad_roots),
 		cmocka_unit_test(test_bad_start),
 		cmocka_unit_test(test_lost),
