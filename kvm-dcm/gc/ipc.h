@@ -12,7 +12,8 @@
  *	PROVED
  *					WELCOME or REFUSED
  *	START
- *	REQUEST ...			BITS, DISCARD ..., ANSWER, in any order
+ *	REQUEST ...			BITS, DISCARD ..., ANSWER, in any order;
+ *					PART ... before an ANSWER that is long
  *	RESET				READY, after all answers
  *					WELCOME: donors have come or gone
  *
@@ -37,21 +38,28 @@
 #define DCM_GC_IPC_SOCKET "/run/dcm-hostd/gc.sock"
 /* a longer request is cut off here, one byte above the largest allowed */
 #define DCM_GC_IPC_MAX (DCM_WIRE_PAYLOAD_MAX + 1u)
+/* bytes of an answer in one message */
+#define DCM_GC_IPC_PIECE DCM_WIRE_PAYLOAD_MAX
 
 enum dcm_gc_ipc_kind {
-	DCM_GC_IPC_HELLO = 1, /* @value: version; struct dcm_gc_ipc_file */
+	DCM_GC_IPC_HELLO = 1, /* @value: version; @room: DCM_GC_IPC_KNOWS_*;
+			       * struct dcm_gc_ipc_file */
 	DCM_GC_IPC_START, /* @value: features */
 	DCM_GC_IPC_REQUEST, /* @token, @room; the request */
 	DCM_GC_IPC_RESET,
 	DCM_GC_IPC_WELCOME, /* @value: features; struct virtio_gc_config */
 	DCM_GC_IPC_REFUSED, /* the reason, without a NUL */
-	DCM_GC_IPC_ANSWER, /* @token; the answer, or nothing */
+	DCM_GC_IPC_ANSWER, /* @token; the answer, its rest, or nothing */
 	DCM_GC_IPC_BITS, /* @value: offset in the window; the bytes */
 	DCM_GC_IPC_READY,
 	DCM_GC_IPC_PROVE, /* @value: lock this byte of the file */
 	DCM_GC_IPC_PROVED, /* it is locked, until WELCOME or REFUSED */
 	DCM_GC_IPC_DISCARD, /* @value: offset; @token: how many bytes */
+	DCM_GC_IPC_PART, /* @token; bytes of an answer: more follow */
 };
+
+/* HELLO: PART will be understood. An older device says nothing, and gets none. */
+#define DCM_GC_IPC_KNOWS_PART 0x1u
 
 /* HELLO: as fstat() says */
 struct dcm_gc_ipc_file {

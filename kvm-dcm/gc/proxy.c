@@ -38,6 +38,8 @@
 #include "proxy_int.h"
 
 #define AGAIN_MS 200
+/* the longest answer */
+#define PARTS_MAX (sizeof(struct virtio_gc_done) + VIRTIO_GC_BITMAPS_MAX)
 
 static void proxy_wake(struct proxy *p)
 {
@@ -172,22 +174,50 @@ static void reset_finish(struct proxy *p)
 		spaces_forget(p);
 }
 
+/* Bytes of an answer. False: more than an answer has, or not of this one. */
+static bool parts_add(struct proxy *p, u64 id, const void *bytes, size_t n)
+{
+	if (!id || (p->parts_bytes && id != p->parts_of) ||
+	    n > PARTS_MAX - p->parts_bytes)
+		return false;
+	memcpy(p->parts + p->parts_bytes, bytes, n);
+	p->parts_bytes += n;
+	p->parts_of = id;
+	return true;
+}
+
+/* An answer, or the rest of one. False: to no request. */
+static bool answer_take(struct proxy *p, u64 id, const void *bytes, size_t n)
+{
+	struct sent *which;
+
+	if (p->parts_bytes) {
+		if (!parts_add(p, id, bytes, n))
+			return false;
+		bytes = p->parts;
+		n = p->parts_bytes;
+		p->parts_bytes = 0;
+	}
+	which = id ? sent_take(p, id) : NULL;
+	if (!which)
+		return false;
+	sent_answer(p, which, bytes, n);
+	return true;
+}
+
 /* Handle a message. False: it is invalid, drop the connection. */
 static bool msg_handle(struct proxy *p, size_t n)
 {
 	const struct dcm_gc_ipc *s = (void *)p->buf;
-	struct sent *which;
 
 	if (n < sizeof(*s) || n == sizeof(p->buf))
 		return false;
 	n -= sizeof(*s);
 	switch (s->kind) {
 	case DCM_GC_IPC_ANSWER:
-		which = s->token ? sent_take(p, s->token) : NULL;
-		if (!which)
-			return false;
-		sent_answer(p, which, s + 1, n);
-		return true;
+		return answer_take(p, s->token, s + 1, n);
+	case DCM_GC_IPC_PART:
+		return n && parts_add(p, s->token, s + 1, n);
 	case DCM_GC_IPC_BITS:
 		if (s->value > p->bytes || n > p->bytes - s->value)
 			return false;
@@ -245,6 +275,7 @@ static void sock_close(struct proxy *p)
 	pthread_mutex_lock(&p->lock);
 	close(p->sock);
 	p->sock = -1;
+	p->parts_bytes = 0;
 	for (s = p->sent; s; s = s->next)
 		s->lost = true;
 	pthread_mutex_unlock(&p->lock);
@@ -419,6 +450,7 @@ static void proxy_free(struct proxy *p)
 	pthread_mutex_destroy(&p->sending);
 	pthread_mutex_destroy(&p->lock);
 	pthread_cond_destroy(&p->quiet);
+	free(p->parts);
 	free(p);
 }
 
@@ -457,6 +489,10 @@ static int proxy_init(struct proxy *p, const char *path, int fd, char *err,
 	snprintf(err, len, "no descriptors");
 	if (p->file < 0 || p->event < 0)
 		return -errno;
+	p->parts = malloc(PARTS_MAX);
+	snprintf(err, len, "no memory");
+	if (!p->parts)
+		return -ENOMEM;
 	rc = gc_proxy_connect(p, err, len);
 	if (rc < 0)
 		return rc;

@@ -37,6 +37,8 @@ struct sent {
  * @replayed: those that the newest daemon was sent with the replay; the thread's
  * @sent: unanswered requests, in order
  * @replay: of each space: the requests that made it, answered with OK
+ * @parts: bytes of an answer whose rest is awaited; the thread's
+ * @parts_of: the request that they answer, as long as @parts_bytes is not 0
  */
 struct proxy {
 	struct dcm_gc_host api;
@@ -61,6 +63,9 @@ struct proxy {
 	struct virtio_gc_config config;
 	struct sent *sent;
 	struct sent *replay[DCM_GC_SPACES_MAX];
+	u8 *parts;
+	size_t parts_bytes;
+	u64 parts_of;
 	u64 buf[(sizeof(struct dcm_gc_ipc) + DCM_GC_IPC_MAX) / 8 + 1];
 };
 

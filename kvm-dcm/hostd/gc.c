@@ -72,6 +72,7 @@ enum caller_state {
  * @sock: -1 once the thread closes it
  * @ended: the main thread's eventfd, to be written
  * @unwanted: its user has too many: it is disconnected
+ * @knows: DCM_GC_IPC_KNOWS_* of the device
  * @proof: offset in the file that the device has locked
  * @why: why it is refused
  * @owner: the file; set, with its @window, once it is the file's
@@ -86,6 +87,7 @@ struct hostd_caller {
 	bool unwanted;
 	enum caller_state state;
 	struct dcm_gc_ipc_file file;
+	u32 knows;
 	u64 proof;
 	char why[256];
 	struct hostd_file *owner;
@@ -122,6 +124,7 @@ static bool caller_prove(struct hostd_caller *c)
 		return true;
 	}
 	c->file = hello.file;
+	c->knows = hello.s.room;
 	if (getrandom(&c->proof, sizeof(c->proof), 0) != sizeof(c->proof))
 		return false;
 	/* behind the end of any file, with room for one byte */
@@ -220,8 +223,8 @@ static void caller_judge(struct hostd *h, struct hostd_caller *c)
 		/* a worker changes one copy only */
 		why = "donors collect no garbage of a VM with copies of its memory: set redundancy = none";
 	else
-		c->window =
-			hostd_window_new(f, c->sock, c->why, sizeof(c->why));
+		c->window = hostd_window_new(f, c->sock, c->knows, c->why,
+					 sizeof(c->why));
 	if (c->window) {
 		f->gc = c;
 		c->owner = f;

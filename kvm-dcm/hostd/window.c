@@ -220,10 +220,16 @@ static void request_answered(void *priv, void *token, const void *answer,
 {
 	struct hostd_window *w = priv;
 	struct request *a = token;
-	const struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_ANSWER,
-				      .token = a->token };
+	struct dcm_gc_ipc s = { .kind = DCM_GC_IPC_PART, .token = a->token };
+	const char *rest = answer;
 
-	msg_send(w, &s, answer, bytes);
+	/* only a device that knows PART gets a long answer */
+	for (; bytes > DCM_GC_IPC_PIECE; bytes -= DCM_GC_IPC_PIECE) {
+		msg_send(w, &s, rest, DCM_GC_IPC_PIECE);
+		rest += DCM_GC_IPC_PIECE;
+	}
+	s.kind = DCM_GC_IPC_ANSWER;
+	msg_send(w, &s, rest, bytes);
 	free(a);
 	pthread_mutex_lock(&w->lock);
 	w->in_flight--;
@@ -304,12 +310,12 @@ void hostd_window_run(struct hostd_window *w)
 	dcm_gc_host_close(w->gc);
 }
 
-struct hostd_window *hostd_window_new(struct hostd_file *f, int sock, char *why,
-				      size_t len)
+struct hostd_window *hostd_window_new(struct hostd_file *f, int sock, u32 knows,
+				      char *why, size_t len)
 {
 	struct dcm_gc_backend backend = {
 		/* each is one message of the socket */
-		.small_answers = true,
+		.small_answers = !(knows & DCM_GC_IPC_KNOWS_PART),
 		.ops = &window_ops,
 		.client = f->client,
 		.donors = f->nr_donors,

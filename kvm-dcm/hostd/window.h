@@ -12,10 +12,11 @@ struct hostd_window;
  * hostd_window_new() - make the window of a file
  * @f: the file
  * @sock: the device's connection; it stays the caller's
+ * @knows: DCM_GC_IPC_KNOWS_* of the device
  * @why: why it failed, of @len bytes
  */
-struct hostd_window *hostd_window_new(struct hostd_file *f, int sock, char *why,
-				      size_t len);
+struct hostd_window *hostd_window_new(struct hostd_file *f, int sock, u32 knows,
+				      char *why, size_t len);
 
 /** hostd_window_run() - serve the device until it, or the file, is gone */
 void hostd_window_run(struct hostd_window *w);

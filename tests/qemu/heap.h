@@ -114,6 +114,9 @@ u32 heap_where(struct heap *h);
 /* All of it is with donors: which one has each region. */
 void heap_donors(struct heap *h);
 
+/* TRACE_BITMAPS; a status: if OK, they are those that TRACE_RESULTS wrote. */
+u32 heap_bitmaps(struct heap *h);
+
 /* The whole heap while it stands still: a status; if OK, the same is live. */
 u32 heap_trace(struct heap *h);
 /* Its first command alone, which looks at no page. */

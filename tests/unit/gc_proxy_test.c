@@ -50,6 +50,7 @@ struct call {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 static uint32_t changes;
+static uint8_t last[2u << 20]; /* answer */
 
 static void answered(void *priv, void *token, const void *answer, size_t bytes)
 {
@@ -60,8 +61,11 @@ static void answered(void *priv, void *token, const void *answer, size_t bytes)
 	assert_false(c->done);
 	c->done = true;
 	c->bytes = bytes;
-	if (bytes)
+	assert_true(bytes <= sizeof(last));
+	if (bytes) {
 		memcpy(&c->d, answer, sizeof(c->d));
+		memcpy(last, answer, bytes);
+	}
 	pthread_cond_broadcast(&moved);
 	pthread_mutex_unlock(&lock);
 }
@@ -187,6 +191,7 @@ static int let_in(uint32_t donors)
 
 	assert_int_equal(h.s.kind, DCM_GC_IPC_HELLO);
 	assert_int_equal(h.s.value, DCM_GC_IPC_VERSION);
+	assert_int_equal(h.s.room, DCM_GC_IPC_KNOWS_PART);
 	assert_int_equal(h.bytes, sizeof(shown));
 	memcpy(&shown, h.more, sizeof(shown));
 	assert_int_equal(fstat(file, &ours), 0);
@@ -419,6 +424,8 @@ static void test_nonsense(void **state)
 		{ DCM_GC_IPC_BITS, 0, UINT64_MAX, 200 },
 		{ DCM_GC_IPC_ANSWER, 0, 0, 32 },
 		{ DCM_GC_IPC_ANSWER, 1 << 20, 0, 32 },
+		{ DCM_GC_IPC_PART, 0, 0, 8 },
+		{ DCM_GC_IPC_PART, 1, 0, 0 },
 		{ DCM_GC_IPC_WELCOME, 0, 31, 8 },
 		{ DCM_GC_IPC_HELLO, 0, 1, 0 },
 		{ 0, 0, 0, 0 },
@@ -450,6 +457,83 @@ static void test_nonsense(void **state)
 	}
 	for (i = 0; i < WINDOW; i++)
 		assert_int_equal(window[i], 0);
+	down(sock);
+}
+
+/* @n parts of an answer, then its end: the answer's bytes. */
+static size_t parts_say(int sock, uint64_t token, uint32_t n)
+{
+	static uint8_t piece[DCM_GC_IPC_PIECE];
+	size_t all = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		memset(piece, (int)i, sizeof(piece));
+		say(sock, DCM_GC_IPC_PART, token, 0, piece, sizeof(piece));
+		all += sizeof(piece);
+	}
+	memset(piece, 0xee, sizeof(piece));
+	say(sock, DCM_GC_IPC_ANSWER, token, 0, piece,
+	    sizeof(struct virtio_gc_done));
+	return all + sizeof(struct virtio_gc_done);
+}
+
+/* An answer in parts comes whole; parts that do not fit each other end it. */
+static void test_parts(void **state)
+{
+	static const struct {
+		uint32_t parts; /* before the odd message */
+		uint32_t kind;
+		uint64_t token; /* added to the request's */
+	} wrong[] = {
+		{ 2, DCM_GC_IPC_PART, 1 },
+		{ 1, DCM_GC_IPC_ANSWER, 1 },
+		{ 16, DCM_GC_IPC_ANSWER, 0 },
+	};
+	const size_t most =
+		sizeof(struct virtio_gc_done) + VIRTIO_GC_BITMAPS_MAX;
+	const struct request q = request(VIRTIO_GC_TRACE_BITMAPS, 1, 1);
+	static uint8_t piece[DCM_GC_IPC_PIECE];
+	struct call call;
+	int sock = up();
+	uint64_t token;
+
+	(void)state;
+	for (uint32_t n = 0; n <= 16; n += n ? n : 1) {
+		size_t bytes;
+
+		submit(&q, most, &call);
+		token = hear(sock).s.token;
+		bytes = parts_say(sock, token, n);
+		status_of(&call);
+		assert_int_equal(call.bytes, bytes);
+		for (uint32_t i = 0; i < n; i++)
+			assert_true(last[i * sizeof(piece)] == i &&
+				    last[(i + 1) * sizeof(piece) - 1] == i);
+		assert_int_equal(last[bytes - 1], 0xee);
+	}
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		submit(&q, most, &call);
+		token = hear(sock).s.token;
+		for (uint32_t n = 0; n < wrong[i].parts; n++)
+			say(sock, DCM_GC_IPC_PART, token, 0, piece,
+			    sizeof(piece));
+		/* one byte too many of the last one's */
+		say(sock, wrong[i].kind, token + wrong[i].token, 0, piece,
+		    sizeof(struct virtio_gc_done) + 1);
+		assert_int_equal(status_of(&call), VIRTIO_GC_WORKER_LOST);
+		close(sock);
+		/* the next daemon's answers have nothing of it */
+		sock = let_in(2);
+		do {
+			submit(&q, most, &call);
+		} while (recv(sock, piece, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
+			 status_of(&call) == VIRTIO_GC_WORKER_LOST);
+		token = hear(sock).s.token;
+		say_done(sock, token, VIRTIO_GC_BUSY);
+		assert_int_equal(status_of(&call), VIRTIO_GC_BUSY);
+		assert_int_equal(call.bytes, sizeof(struct virtio_gc_done));
+		piece[0] = 0;
+	}
 	down(sock);
 }
 
@@ -517,6 +601,7 @@ int main(void)
 		cmocka_unit_test(test_another_daemon),
 		cmocka_unit_test(test_a_start_beside_a_new_connection),
 		cmocka_unit_test(test_nonsense),
+		cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_refused),
 	};
 
