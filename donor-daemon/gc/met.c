@@ -203,7 +203,8 @@ u32 dcm_gc_trace_met(struct dcm_gc_space *s, u32 epoch, u32 what, __le64 *out,
 
 	*n = 0;
 	*left = 0;
-	if (!t || t->epoch != epoch)
+	/* what is kept of types and weak objects goes by the types that were */
+	if (!t || t->epoch != epoch || t->types_gone)
 		return VIRTIO_GC_NO_TRACE;
 	if (what == VIRTIO_GC_MET_OPAQUE) {
 		*n = met_opaque(t, out, max, left);
@@ -211,8 +212,6 @@ u32 dcm_gc_trace_met(struct dcm_gc_space *s, u32 epoch, u32 what, __le64 *out,
 	}
 	if (!t->finished && (what != VIRTIO_GC_MET_TYPES || !trace_quiet(t)))
 		return VIRTIO_GC_BUSY;
-	if (what == VIRTIO_GC_MET_TYPES && t->types_gone)
-		return VIRTIO_GC_NO_TRACE;
 	if (what == VIRTIO_GC_MET_WEAK)
 		*n = met_weak(t, out, max, left);
 	else if (what == VIRTIO_GC_MET_TYPES)
@@ -278,7 +277,7 @@ u32 dcm_gc_trace_clear(struct dcm_gc_space *s, u32 epoch, u32 flags,
 
 	*n = 0;
 	*left = 0;
-	if (!t || t->epoch != epoch)
+	if (!t || t->epoch != epoch || t->types_gone)
 		return VIRTIO_GC_NO_TRACE;
 	if (!t->finished && !trace_quiet(t))
 		return VIRTIO_GC_BUSY;

@@ -65,6 +65,7 @@ static void test_replace(void **state)
 	const u32 replace = VIRTIO_GC_TYPES_REPLACE;
 	struct dcm_gc_start how = { .epoch = 1, .threads = 2 };
 	__le64 root = htole64(ADDRESS), met;
+	struct virtio_gc_weak weak;
 	struct virtio_gc_live live;
 	struct heap h;
 	u64 left;
@@ -97,8 +98,13 @@ static void test_replace(void **state)
 	/* results stay, but for types [VGC-D-58] */
 	assert_int_equal(dcm_gc_trace_live(h.s, 2, 0, &live), 0);
 	assert_int_equal(le64toh(live.objects), n);
-	assert_int_equal(dcm_gc_trace_met(h.s, 2, VIRTIO_GC_MET_TYPES, &met, 1,
-					  &got, &left),
+	for (u32 what = VIRTIO_GC_MET_OPAQUE; what <= VIRTIO_GC_MET_TYPES;
+	     what++)
+		/* [VGC-D-58] */
+		assert_int_equal(dcm_gc_trace_met(h.s, 2, what, &met, 1, &got,
+						  &left),
+				 VIRTIO_GC_NO_TRACE);
+	assert_int_equal(dcm_gc_trace_clear(h.s, 2, 0, &weak, 1, &got, &left),
 			 VIRTIO_GC_NO_TRACE);
 	/* [VGC-D-57] */
 	expect(&h, 3, 0, VIRTIO_GC_BAD_TYPE, ADDRESS);
