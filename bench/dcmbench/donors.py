@@ -14,13 +14,16 @@ import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from dcmbench.host import BenchError, kill_group, spawn
 
 START_S = 20.0
+# Within it a thread, and what it starts, are in another network.
+Network = Callable[[], AbstractContextManager[None]]
 
 
 def free_port() -> int:
@@ -46,6 +49,7 @@ class Donor:
     http: int
     pid: int
     conf: Path
+    network: Network
 
     def change(self, old: str, new: str) -> None:
         """Replace a line of its configuration while it runs."""
@@ -57,7 +61,10 @@ class Donor:
 
     def status(self) -> dict[str, Any]:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"http://127.0.0.1:{self.http}/status", timeout=5) as answer:
+        with (
+            self.network(),
+            opener.open(f"http://127.0.0.1:{self.http}/status", timeout=5) as answer,
+        ):
             found: dict[str, Any] = json.load(answer)
             return found
 
@@ -72,10 +79,13 @@ def donor(
     gc_options: Mapping[str, int] | None = None,
     keys: Path | None = None,
     more: str = "",
+    network: Network = contextlib.nullcontext,
+    ip: str = "127.0.0.1",
 ) -> Iterator[Donor]:
     """One donor with 4 GiB to lend, for the time of the block; its keys, or another donor's.
 
-    `more`: further lines of its configuration.
+    `more`: further lines of its configuration. `network`: the one that it is in, where it has
+    address `ip`.
     """
     if not daemon.exists():
         raise BenchError(f"{daemon.name} is not built: run make")
@@ -86,7 +96,7 @@ def donor(
         keys = folder / "keys"
         write_private(keys, f"bench:{secrets.token_hex(32)}\n")
     values: dict[str, str | int] = {
-        "listen": f"127.0.0.1:{port}",
+        "listen": f"{ip}:{port}",
         "unix": os.fspath(sock),
         "keys": os.fspath(keys),
         "capacity": "4G",
@@ -99,14 +109,14 @@ def donor(
     text += "[gc]\n" + "".join(f"{k} = {v}\n" for k, v in (gc_options or {}).items())
     conf.write_text(text + more + f"[http]\nlisten = 127.0.0.1:{http}\n", encoding="utf-8")
     log = folder / "donor.log"
-    with log.open("wb") as out:
+    with network(), log.open("wb") as out:
         proc = spawn(
             [daemon, "--config", conf],
             cpus=cpus,
             stdout=out.fileno(),
             stderr=subprocess.STDOUT,
         )
-    made = Donor(f"tcp:127.0.0.1:{port}", f"unix:{sock}", keys, http, proc.pid, conf)
+    made = Donor(f"tcp:{ip}:{port}", f"unix:{sock}", keys, http, proc.pid, conf, network)
     try:
         deadline = time.monotonic() + START_S
         while True:

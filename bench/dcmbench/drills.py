@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Drills: donors die, stop, ask for memory and give wrong bytes under a program that uses them.
+"""Drills: donors die, stop, are cut off, ask for memory and give wrong bytes, all in use.
 
 The program is bench/drill.c, which checks each page that it touches, and says each tenth of a
 second how it goes. access() and swapped() are bench/access.c, whose figures are compared in pairs.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.faults.net import Leaf, Net, NetError, entered
 from tests.framework.donor import Donor, DonorError
 from tests.framework.fdstore import Store
 
@@ -28,6 +30,7 @@ COPIES = "replica:2"
 SLAB_MIB = 16
 RATE_MIB = 20  # rebuild-rate: so slow that a rebuild of this size takes some seconds
 READY_S = 120.0
+HITS = {"sigkill": signal.SIGKILL, "sigstop": signal.SIGSTOP}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,14 +76,23 @@ class Drill:
 class Load:
     """drill.c, and its lines."""
 
-    def __init__(self, s: Scale, config: Path, runtime: Path, write: int) -> None:
+    def __init__(
+        self,
+        s: Scale,
+        config: Path,
+        runtime: Path,
+        write: int,
+        network: donors.Network = contextlib.nullcontext,
+    ) -> None:
         self.lines: list[Line] = []
-        self._process = host.spawn(
-            [s.build / "bench" / "bin" / "drill", config, str(4 * s.budget >> 20), "2", str(write)],
-            cpus=gc.cpus()[0],
-            env=gc.with_libdcm(s.build, runtime),
-            stdin=subprocess.PIPE,
-        )
+        program, mib = s.build / "bench" / "bin" / "drill", 4 * s.budget >> 20
+        with network():
+            self._process = host.spawn(
+                [program, config, str(mib), "2", str(write)],
+                cpus=gc.cpus()[0],
+                env=gc.with_libdcm(s.build, runtime),
+                stdin=subprocess.PIPE,
+            )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -112,13 +124,23 @@ class Load:
         host.kill_group(self._process)
 
 
+def network_of(leaf: Leaf | None) -> donors.Network:
+    """A leaf's network, or this program's."""
+    return functools.partial(entered, leaf.name) if leaf else contextlib.nullcontext
+
+
 @contextlib.contextmanager
 def group(
-    s: Scale, folder: Path, number: int, more: str = "", files: bool = False
+    s: Scale,
+    folder: Path,
+    number: int,
+    more: str = "",
+    files: bool = False,
+    net: Net | None = None,
 ) -> Iterator[list[donors.Donor]]:
     """So many donors over TCP, in the clear, on a CPU of their own, and one of files.
 
-    `more`: further lines of their configurations.
+    `more`: further lines of their configurations. `net`: has a leaf for each, by its name.
     """
     with contextlib.ExitStack() as stack:
         made: list[donors.Donor] = []
@@ -128,6 +150,7 @@ def group(
                 slabs = folder / "slabs"
                 slabs.mkdir(parents=True)
                 options |= {"medium": "file", "path": str(slabs)}
+            leaf = net[name] if net else None
             made.append(
                 stack.enter_context(
                     donors.donor(
@@ -137,6 +160,8 @@ def group(
                         options=options,
                         keys=made[0].keys if made else None,
                         more=more,
+                        network=network_of(leaf),
+                        ip=leaf.address if leaf else "127.0.0.1",
                     )
                 )
             )
@@ -203,12 +228,13 @@ def loaded(
     tunables: dict[str, int] | None = None,
     more: str = "",
     redundancy: str = COPIES,
+    net: Net | None = None,
 ) -> Iterator[tuple[list[donors.Donor], Load, donors.StatusSampler]]:
     """Donors, and a program with copies on them, half of whose touches write."""
     disk = redundancy == "disk"
-    with group(s, folder, number, more, disk) as made, contextlib.ExitStack() as stack:
+    with group(s, folder, number, more, disk, net) as made, contextlib.ExitStack() as stack:
         config, runtime = configure(s, folder, made, redundancy, tunables)
-        load = Load(s, config, runtime, 50)
+        load = Load(s, config, runtime, 50, network_of(net["host"] if net else None))
         stack.callback(load.end)
         sampler = donors.StatusSampler(runtime, every=0.1)
         sampler.start()
@@ -216,9 +242,37 @@ def loaded(
         yield made, load, sampler
 
 
-def drill(s: Scale, folder: Path, how: signal.Signals) -> Drill:
-    """Kill or stop the busiest donor."""
-    with loaded(s, folder) as (made, load, sampler), contextlib.ExitStack() as stack:
+@contextlib.contextmanager
+def hit(pid: int, leaf: Leaf | None, how: str) -> Iterator[None]:
+    """A donor is killed, or until the end of the block stopped, or cut off in silence."""
+    if how == "link":
+        assert leaf
+        leaf.cut_from()
+        leaf.cut_to()
+    else:
+        os.kill(pid, HITS[how])
+    try:
+        yield
+    finally:
+        if leaf:
+            leaf.heal()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def drill(s: Scale, folder: Path, how: str) -> Drill:
+    """Kill the busiest donor (sigkill), stop it (sigstop) or cut it off (link)."""
+    try:
+        with contextlib.ExitStack() as stack:
+            # each in a network of its own, around a router that can drop what comes and goes
+            net = stack.enter_context(Net("host", *"abcd")) if how == "link" else None
+            return _drill(s, folder, how, net)
+    except NetError as e:
+        raise host.BenchError(str(e)) from e
+
+
+def _drill(s: Scale, folder: Path, how: str, net: Net | None) -> Drill:
+    with loaded(s, folder, net=net) as (made, load, sampler), contextlib.ExitStack() as stack:
         begin = wait(load, sampler, whole) + 2.0
         time.sleep(2.0 + s.window_s)
         load.check()
@@ -226,10 +280,9 @@ def drill(s: Scale, folder: Path, how: signal.Signals) -> Drill:
         busiest = slabs.index(max(slabs))
         filled = sampler.last["counters"]["FILLED_PAGES"]
         killed = time.monotonic()
-        os.kill(made[busiest].pid, how)
-        stack.callback(_go_on, made[busiest].pid)
+        stack.enter_context(hit(made[busiest].pid, net["abcd"[busiest]] if net else None, how))
         rebuild, bytes_ = None, 0
-        if how == signal.SIGKILL:
+        if how == "sigkill":
             lost = wait(load, sampler, lambda st: st["donors"][busiest]["state"] == "lost")
             rebuild = wait(load, sampler, whole) - lost
             bytes_ = (sampler.last["counters"]["FILLED_PAGES"] - filled) * 4096
@@ -432,11 +485,6 @@ def flips(s: Scale, folder: Path) -> Flips:
         last = sampler.last
         noticed = last["counters"]["WRONG_PAGES"]
         return Flips(spoiler.changed, noticed, last["lost_pages"], int(load.ended()))
-
-
-def _go_on(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGCONT)
 
 
 def touch(
