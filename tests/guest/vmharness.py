@@ -412,7 +412,10 @@ class Guest(Machine):
     def _check_alive(self) -> None:
         if not self.running():
             raise self._gone()
-        state = self.vm_state()
+        try:
+            state = self.vm_state()
+        except GuestGone:
+            raise self._gone() from None
         if state in ("internal-error", "guest-panicked", "shutdown", "io-error"):
             raise GuestGone(f"the guest is in state {state}: {self.stderr_tail()}")
 

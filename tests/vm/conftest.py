@@ -22,7 +22,7 @@ from tests.framework.failed import FAILED
 from tests.framework.paths import BUILD
 from tests.vm import debug
 from tests.vm.bed import Bed, Spec
-from tests.vm.emulator import ghost_breakpoint, interrupted_twice
+from tests.vm.emulator import ghost_breakpoint, killed_by_emulator
 
 LOGS = BUILD / "test" / "vm"
 NewBed = Callable[..., Bed]
@@ -64,7 +64,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 def emulators(bed: Bed) -> bool:
     """Has the emulator killed it, or a guest in it?"""
-    return ghost_breakpoint(bed.console()) or any(map(interrupted_twice, bed.l2_consoles))
+    return killed_by_emulator(bed.console(), bed.l2_consoles)
 
 
 class Shared:

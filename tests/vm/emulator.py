@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 # What QEMU's emulated processor has, but L1 shall not see. For cmpxchg16b see vmharness.py. la57
 # only makes each emulated walk of the page tables longer. The rest: what KVM makes of this
@@ -16,6 +17,7 @@ WITHOUT = ("cx16", "la57", "xsave", "avx", "avx2", "f16c", "fma", "vaes", "vpclm
 # it halts for good, deaf to interrupts and NMIs. Nested paging stays on: L2 dies, or L1 panics.
 # A processor that runs no guest has nothing to lose there.
 FIRST_KVM_CPU = 1
+END = "---[ end trace"
 # An interrupt's entry, not begun, with interrupts off (bit 9 of EFLAGS).
 TWICE = re.compile(
     r"RIP: 0010:asm_(?:sysvec|common)_\w+\+0x0/.*\n(?:.*\bCode: .*\n)?"
@@ -27,9 +29,10 @@ GHOST = re.compile(r"Oops: int3.*?\bCode: (?:[0-9a-f]{2} )*?([0-9a-f]{2}) <[0-9a
 def ghost_breakpoint(console: str) -> bool:
     """Has a kernel died of a breakpoint where its code, which it shows, has none?
 
-    The emulator's: it went on with what it had made of code that the kernel has changed since.
+    The emulator's: it went on with what it had made of code that the kernel has changed since. Only
+    the first trace counts: what a kernel says that has died of something else proves nothing.
     """
-    found = GHOST.search(console)
+    found = GHOST.search(console.partition(END)[0])
     return found is not None and found[1] != "cc"
 
 
@@ -46,8 +49,13 @@ def interrupted_twice(console: str) -> bool:
     """Was a kernel interrupted where it had just been, and takes no interrupts?
 
     The emulator's: it keeps the vector of an interrupt that KVM has injected, and delivers it once
-    more if it stops before L2's next exit (docs/testing.md). Only the first trace counts: what a
-    kernel says that has died of something else proves nothing.
+    more if it stops before L2's next exit (docs/testing.md). Here too only the first trace counts.
     """
-    first = console.partition("---[ end trace")[0]
+    first = console.partition(END)[0]
     return any(not int(flags, 16) & 0x200 for flags in TWICE.findall(first))
+
+
+def killed_by_emulator(l1: str, l2s: Iterable[str]) -> bool:
+    """Has the emulator killed L1, or a guest in it? By their consoles."""
+    guests = list(l2s)
+    return any(map(ghost_breakpoint, [l1, *guests])) or any(map(interrupted_twice, guests))

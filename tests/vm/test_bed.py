@@ -17,7 +17,12 @@ import pytest
 from tests.guest import workload
 from tests.guest.vmharness import TOP, GuestError, GuestGone
 from tests.vm.bed import Bed, Spec
-from tests.vm.emulator import ghost_breakpoint, interrupted_twice, wrong_clock
+from tests.vm.emulator import (
+    ghost_breakpoint,
+    interrupted_twice,
+    killed_by_emulator,
+    wrong_clock,
+)
 from tests.vm.job import CommandTimeout
 from tests.vm.conftest import LOGS, NewBed
 from tests.vm.kmod import build_module, kernel_root
@@ -64,6 +69,18 @@ def test_breakpoints_that_are_not_there() -> None:
     assert not ghost_breakpoint(OOPS % "cc")
     assert not ghost_breakpoint(OOPS.replace("int3", "0000") % "0f")
     assert not ghost_breakpoint("")
+    other = "[   10.100000] ---[ end trace 0000000000000000 ]---\n"
+    assert ghost_breakpoint(OOPS % "0f" + other)
+    assert not ghost_breakpoint(other + OOPS % "0f"), "it had died of something else"
+
+
+def test_a_guest_dies_of_a_breakpoint_that_is_not_there() -> None:
+    """One of L2's counts as one of L1's; an interrupt that comes twice is a guest's only."""
+    assert killed_by_emulator("", [OOPS % "cc", OOPS % "0f"])
+    assert killed_by_emulator("", ["", TRACE % (0, 0x46)])
+    assert killed_by_emulator(OOPS % "0f", [])
+    assert not killed_by_emulator(OOPS % "cc", [OOPS % "cc"])
+    assert not killed_by_emulator(TRACE % (0, 0x46), [])
 
 
 # An L1 whose clocks ran 28 times too fast; in the other the PIT was found useless, as it often is.

@@ -70,7 +70,8 @@ def a_guest(host: Host, name: str, cpus: int = 1) -> Iterator[L2]:
     """A guest on the file RAM, with the tests' programs; its shell may not be there yet."""
     host.bed.must(["truncate", "-s", "256M", RAM])
     payload = [*workload.PAYLOAD, TOOL]
-    guest = L2(host.bed, RAM, cpus=cpus, payload=payload, keep=LOGS / name)
+    keep = (host.bed.keep or LOGS) / name
+    guest = L2(host.bed, RAM, cpus=cpus, payload=payload, keep=keep)
     with guest:
         yield guest
 
