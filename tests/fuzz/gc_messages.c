@@ -383,13 +383,15 @@ static void say_slab(struct in *in)
 
 static void say_met(struct in *in)
 {
-	const u32 what = (u32)value(in, 4);
+	const u32 what = (u32)value(in, 4), max = (u32)value(in, 20);
 	const struct virtio_gc_met met = { .what = htole32(what),
-					   .max = htole32((u32)value(in, 20)) };
+					   .max = htole32(max) };
 
+	/* an odd number from the first one again */
 	request(in, VIRTIO_GC_TRACE_MET,
-		what == VIRTIO_GC_MET_CLEAR ? VIRTIO_GC_MET_AGAIN : 0, 0, &met,
-		sizeof(met), NULL, 0);
+		what == VIRTIO_GC_MET_CLEAR && max & 1 ? VIRTIO_GC_MET_AGAIN :
+							 0,
+		0, &met, sizeof(met), NULL, 0);
 }
 
 static void say_results(struct in *in)
