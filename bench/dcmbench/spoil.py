@@ -8,6 +8,8 @@ import os
 import random
 from pathlib import Path
 
+from tests.framework.slabs import slab_memfds
+
 PAGE = 4096
 
 
@@ -16,7 +18,7 @@ class Spoiler:
 
     def __init__(self, pid: int, seed: int = 1) -> None:
         self._rng = random.Random(seed)
-        self._slabs = [_mapped(link) for link in _slabs(pid)]
+        self._slabs = [_mapped(link) for link in slab_memfds(pid)]
         self._before = [bytes(slab) for slab in self._slabs]
         self.changed = {"flip": 0, "swap": 0, "replay": 0}
 
@@ -42,17 +44,6 @@ class Spoiler:
     def close(self) -> None:
         for slab in self._slabs:
             slab.close()
-
-
-def _slabs(pid: int) -> list[Path]:
-    found = []
-    for link in Path(f"/proc/{pid}/fd").iterdir():
-        try:
-            if "memfd:dcm-slab" in os.readlink(link):
-                found.append(link)
-        except FileNotFoundError:
-            continue
-    return found
 
 
 def _mapped(link: Path) -> mmap.mmap:

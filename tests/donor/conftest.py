@@ -15,6 +15,7 @@ import pytest
 from tests.donor.rawtls import TCP, Control, Tls, dial
 from tests.framework.donor import Donor, DonorError
 from tests.framework.paths import BUILD, TOP
+from tests.framework.slabs import open_files, slab_memfds
 
 KEYS = {"alice": "11" * 32, "bob": "22" * 32}
 SANITIZER = {
@@ -55,25 +56,10 @@ class Lab(Donor):
 
     def fds(self) -> int:
         """Open descriptors, those of HTTP connections apart."""
-        found = 0
-        base = f"/proc/{self.pid}/fd"
-        for fd in os.listdir(base):
-            try:
-                os.readlink(f"{base}/{fd}")
-            except OSError:
-                continue
-            found += 1
-        return found
+        return len(open_files(self.pid))
 
     def memfds(self) -> int:
-        base = f"/proc/{self.pid}/fd"
-        found = 0
-        for fd in os.listdir(base):
-            try:
-                found += "memfd:dcm-slab" in os.readlink(f"{base}/{fd}")
-            except OSError:
-                continue
-        return found
+        return len(slab_memfds(self.pid))
 
     def rss(self) -> int:
         with open(f"/proc/{self.pid}/statm") as f:

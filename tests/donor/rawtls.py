@@ -14,9 +14,11 @@ import ctypes.util
 import os
 import socket
 import struct
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 PRIORITY = (
     b"NONE:+VERS-TLS1.3:+AES-128-GCM:+CHACHA20-POLY1305:+AEAD:"
@@ -298,6 +300,31 @@ class Data:
 
     def close(self) -> None:
         self.tls.close()
+
+
+class Expected(NamedTuple):
+    """The answer to an operation."""
+
+    tag: int
+    kind: int
+    size: int
+    data: bytes = b""
+    status: int = OK
+
+
+def exchange(d: Data, stream: bytes, expected: Sequence[Expected]) -> None:
+    """Send many operations; all answers come in their order, and are these."""
+    sender = threading.Thread(target=d.tls.send, args=(stream,))
+    if d.tls.plain:
+        sender.start()  # a session of GnuTLS is for one thread at a time
+    else:
+        d.tls.send(stream)
+    for e in expected:
+        m = d.tls.message()
+        assert (m.type, m.tag, m.u32(0), m.u32(4)) == (e.kind, e.tag, e.status, e.size)
+        assert m.body[8:] == e.data
+    if d.tls.plain:
+        sender.join()
 
 
 class Refused(Exception):

@@ -17,7 +17,8 @@ import pytest
 
 from tests.donor.conftest import Lab, MakeLab
 from tests.donor.rawtls import (DATA, HELLO, NO_SLAB, OK, PLAIN, QUERY_MEM, RANGE, READ, SHM, TCP,
-                                WRITE, WRITTEN, Closed, Control, Data, hello, pack)
+                                WRITE, WRITTEN, Closed, Control, Data, Expected, exchange, hello,
+                                pack)
 from tests.framework.paths import TOP
 
 MIB = 1 << 20
@@ -52,22 +53,12 @@ def test_model(link: tuple[Control, Data]) -> None:
                 data = rng.randbytes(4096) * pages
                 stream += d.write_bytes(slab.id, at, data)
                 model[slab.id][at:at + len(data)] = data
-                expected.append((d.tag, WRITTEN, pages * 4096, b""))
+                expected.append(Expected(d.tag, WRITTEN, pages * 4096))
             else:
                 stream += d.read_bytes(slab.id, at, pages * 4096)
-                expected.append((d.tag, DATA, pages * 4096,
-                                 bytes(model[slab.id][at:at + pages * 4096])))
-        sender = threading.Thread(target=d.tls.send, args=(stream,))
-        if d.tls.plain:
-            sender.start()  # a session of GnuTLS is for one thread at a time
-        else:
-            d.tls.send(stream)
-        for tag, type_, n, data in expected:
-            m = d.tls.message()
-            assert (m.type, m.tag, m.u32(0), m.u32(4)) == (type_, tag, OK, n)
-            assert m.body[8:] == data
-        if d.tls.plain:
-            sender.join()
+                expected.append(Expected(d.tag, DATA, pages * 4096,
+                                         bytes(model[slab.id][at:at + pages * 4096])))
+        exchange(d, stream, expected)
     for slab in slabs:
         for at in range(0, slab.bytes, 65536):
             assert d.read(slab.id, at, 65536) == model[slab.id][at:at + 65536]

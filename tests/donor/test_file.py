@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import signal
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,8 @@ import pytest
 from tests.donor.conftest import SANITIZER, Lab, MakeLab
 from tests.donor.rawgc import NO_GC, Worker
 from tests.donor.rawtls import (DATA, NO_MEMORY, NO_SLAB, OK, PLAIN, RANGE, SHM, TCP, TRANSPORT,
-                                VERBS, WRITTEN, Control, Data, Refused)
+                                VERBS, WRITTEN, Control, Data, Expected, Refused, exchange)
+from tests.framework.slabs import open_files
 
 MIB = 1 << 20
 FREE_FILE = 2  # of FREE_MEM's flags: slabs are files
@@ -28,14 +27,8 @@ IO = 14
 
 def files_of(lab: Lab) -> list[str]:
     """What its open files in the directory are called."""
-    found = []
-    base = f"/proc/{lab.pid}/fd"
-    for fd in os.listdir(base):
-        with contextlib.suppress(OSError):
-            name = os.readlink(f"{base}/{fd}")
-            if name.startswith(str(lab.sections["donor"]["path"]) + "/"):
-                found.append(name)
-    return found
+    folder = str(lab.sections["donor"]["path"])
+    return [name for name in open_files(lab.pid).values() if name.startswith(f"{folder}/")]
 
 
 MakeMount = Callable[..., Path]
@@ -128,28 +121,18 @@ def test_model(link: tuple[Lab, Control, Data]) -> None:
                 data = rng.randbytes(4096) * pages
                 stream += d.write_bytes(slab.id, at, data)
                 model[slab.id][at:at + n] = data
-                expected.append((d.tag, WRITTEN, OK, n, b""))
+                expected.append(Expected(d.tag, WRITTEN, n))
             elif kind < 0.5:
                 stream += d.write_zeroes_bytes(slab.id, at, n)
                 model[slab.id][at:at + n] = bytes(n)
-                expected.append((d.tag, WRITTEN, OK, n, b""))
+                expected.append(Expected(d.tag, WRITTEN, n))
             elif kind < 0.55:
                 stream += d.read_bytes(slab.id, at + 1, n)
-                expected.append((d.tag, DATA, RANGE, 0, b""))
+                expected.append(Expected(d.tag, DATA, 0, status=RANGE))
             else:
                 stream += d.read_bytes(slab.id, at, n)
-                expected.append((d.tag, DATA, OK, n, bytes(model[slab.id][at:at + n])))
-        sender = threading.Thread(target=d.tls.send, args=(stream,))
-        if d.tls.plain:
-            sender.start()  # a session of GnuTLS is for one thread at a time
-        else:
-            d.tls.send(stream)
-        for tag, type_, status, n, data in expected:
-            m = d.tls.message()
-            assert (m.type, m.tag, m.u32(0), m.u32(4)) == (type_, tag, status, n)
-            assert m.body[8:] == data
-        if d.tls.plain:
-            sender.join()
+                expected.append(Expected(d.tag, DATA, n, bytes(model[slab.id][at:at + n])))
+        exchange(d, stream, expected)
     for slab in slabs:
         for at in range(0, slab.bytes, 65536):
             assert d.read(slab.id, at, 65536) == model[slab.id][at:at + 65536]

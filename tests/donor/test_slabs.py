@@ -17,6 +17,7 @@ import pytest
 
 from tests.donor.conftest import SANITIZER, Lab, MakeLab
 from tests.donor.rawtls import MAP, MR_INFO, NO_MEMORY, QUOTA, SHM, TCP, Refused
+from tests.framework.slabs import slab_memfds
 
 MIB = 1 << 20
 
@@ -115,9 +116,7 @@ def test_a_slab_lent_has_all_its_pages(make_lab: MakeLab) -> None:
         if slab.transport == SHM:
             assert os.fstat(slab.fd).st_blocks * 512 == slab.bytes
             os.close(slab.fd)
-    base = f"/proc/{lab.pid}/fd"
-    slabs = [os.stat(f"{base}/{fd}") for fd in os.listdir(base)
-             if "memfd:dcm-slab" in os.readlink(f"{base}/{fd}")]
+    slabs = [link.stat() for link in slab_memfds(lab.pid)]
     assert [s.st_blocks * 512 for s in slabs] == [s.st_size for s in slabs] == [2 * MIB] * 8
     c.goodbye()
     lab.wait_empty()
