@@ -21,7 +21,7 @@
  * A READ that fails is posted to another slot of the pages' set at once. When
  * none is left it is posted again, later and later, until it works or all those
  * slabs are declared gone; then the pages are LOST, never zero. Likewise for one
- * that brings wrong bytes (sum.c): that slot is no longer in the pages' set.
+ * that brings wrong bytes (wrong.c): that slot is no longer in the pages' set.
  *
  * States of a fetch: FREE -> IO -> FREE, IO <-> RETRY.
  */
@@ -325,7 +325,7 @@ static u16 fetch_wrong(struct dcm_lane *lane, const struct dcm_fetch *f)
 {
 	u16 read = (u16)(((1u << f->nr) - 1) << f->first) & (u16)~f->zero;
 
-	return (u16)(dcm_sums_wrong(lane, f->gfn + f->first, &f->io,
+	return (u16)(dcm_pages_wrong(lane, f->gfn + f->first, &f->io,
 				    read >> f->first, false)
 		     << f->first);
 }
@@ -346,7 +346,7 @@ void dcm_fetch_io_done(struct dcm_lane *lane, struct dcm_fetch *f)
 	}
 	wrong = fetch_wrong(lane, f);
 	if (unlikely(wrong && !f->reread) &&
-	    dcm_sums_again(lane, gfn, wrong, slot)) {
+	    dcm_wrong_again(lane, gfn, wrong, slot)) {
 		f->reread = true;
 		dcm_slot_io_end(vm, gfn, slot);
 		dcm_count(lane, DCM_C_FETCH_RETRIES, 1);
@@ -354,7 +354,7 @@ void dcm_fetch_io_done(struct dcm_lane *lane, struct dcm_fetch *f)
 		return;
 	}
 	if (unlikely(wrong)) {
-		dcm_sums_strike(lane, gfn, wrong, slot);
+		dcm_wrong_strike(lane, gfn, wrong, slot);
 		dcm_slot_io_end(vm, gfn, slot);
 		f->at = dcm_block_at(vm, gfn, f->order).at;
 		if (f->at)

@@ -257,9 +257,13 @@ u8 dcm_slots_well(struct dcm_lane *lane, u32 gfn, u8 slots);
 void dcm_sums_set(struct dcm_lane *lane, u32 head, u32 frame, u16 pages);
 u16 dcm_sums_wrong(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
 		   u16 pages, bool learn);
-bool dcm_sums_again(struct dcm_lane *lane, u32 gfn, u16 wrong, u8 slot);
-void dcm_sums_strike(struct dcm_lane *lane, u32 gfn, u16 wrong, u8 slot);
 void dcm_sums_forget(struct dcm_vm *vm, u32 extent);
+
+/* wrong.c */
+u16 dcm_pages_wrong(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
+		    u16 pages, bool move);
+bool dcm_wrong_again(struct dcm_lane *lane, u32 gfn, u16 wrong, u8 slot);
+void dcm_wrong_strike(struct dcm_lane *lane, u32 gfn, u16 wrong, u8 slot);
 
 /* extent.c */
 bool dcm_slot_detach(struct dcm_vm *vm, u32 extent, int slot);

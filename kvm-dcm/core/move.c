@@ -95,14 +95,14 @@ static int move_wrong(struct dcm_lane *lane, struct dcm_move_op *m)
 	u32 gfn = m->gfn + m->first;
 	u16 wrong;
 
-	wrong = dcm_sums_wrong(lane, gfn, &m->io, page_run(m->nr), true);
+	wrong = dcm_pages_wrong(lane, gfn, &m->io, page_run(m->nr), true);
 	if (likely(!wrong))
 		return 0;
-	if (!m->reread && dcm_sums_again(lane, gfn, wrong, m->io.slot)) {
+	if (!m->reread && dcm_wrong_again(lane, gfn, wrong, m->io.slot)) {
 		m->reread = true;
 		return -EAGAIN;
 	}
-	dcm_sums_strike(lane, gfn, wrong, m->io.slot);
+	dcm_wrong_strike(lane, gfn, wrong, m->io.slot);
 	return -EIO;
 }
 

@@ -5,17 +5,12 @@
  * A page that is written to an extent with more than one slab has a sum kept
  * here, in this host's memory. What a READ brings is compared with it: bytes
  * that a donor's memory, disk or software changed, or that belong to another
- * page or to an earlier time, do not match. Then that slot leaves the page's
- * set, and the page is read from another one; the next write-back or fill writes
- * it to that slot again. The last slot is read twice, as bytes may change on their
- * way too. With no slot left the page is LOST, never wrong. (None of the papers has
- * sums.)
+ * page or to an earlier time, do not match. wrong.c says what happens then. (None
+ * of the papers has sums.)
  *
  *	write-back   sum := sum of the frame's bytes    (claimed, before WRITE)
  *	READ         bytes match, or none is known      -> mapped, or copied
- *	             bytes do not match, first time, and
- *	             no other slot has the page         -> READ once more
- *	             else                               -> strike: slot leaves set
+ *	             bytes do not match                 -> wrong
  *
  * The sum of a page that is here may be newer than what its slots hold: its
  * write-back failed, or was cancelled. It is read from a slot only after a
@@ -118,76 +113,6 @@ u16 dcm_sums_wrong(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
 			wrong |= (u16)(1u << i);
 	}
 	return wrong;
-}
-
-/* Count wrong pages that a READ brought, and have the pager say so. */
-static void wrong_note(struct dcm_lane *lane, u32 gfn, u16 wrong, u8 slot,
-		       u32 lost)
-{
-	struct dcm_vm *vm = lane->vm;
-
-	dcm_count(lane, DCM_C_WRONG_PAGES, hweight16(wrong));
-	dcm_count(lane, DCM_C_LOST_PAGES, lost);
-	vm->ops->wrong(lane, gfn, wrong,
-		       READ_ONCE(extent_of(vm, gfn)->peer[slot]), lost);
-}
-
-/**
- * dcm_sums_again() - whether to read wrong pages from the same slot once more
- * @lane: caller's lane
- * @gfn: as in dcm_sums_wrong()
- * @wrong: the pages, counted from @gfn, a bit each
- * @slot: the slot
- *
- * Yes if it is the last that has one of them: the slab may have it right, and the
- * bytes have changed on their way. Then the pages count as wrong, and stay.
- */
-bool dcm_sums_again(struct dcm_lane *lane, u32 gfn, u16 wrong, u8 slot)
-{
-	struct dcm_vm *vm = lane->vm;
-	u8 others = (u8) ~(1u << slot | READ_ONCE(extent_of(vm, gfn)->gone));
-	u16 m;
-
-	for (m = wrong; m; m &= m - 1)
-		if (!(pd_at(pd_word(pd_of(vm, gfn + ffs_u32(m) - 1))) & others))
-			break;
-	if (m)
-		wrong_note(lane, gfn, wrong, slot, 0);
-	return m;
-}
-
-/**
- * dcm_sums_strike() - take pages off a slot that had wrong bytes for them
- * @lane: caller's lane
- * @gfn: as in dcm_sums_wrong(); the pages are not direct
- * @wrong: the pages, counted from @gfn, a bit each
- * @slot: the slot
- *
- * Pages that no other slot has are LOST.
- */
-void dcm_sums_strike(struct dcm_lane *lane, u32 gfn, u16 wrong, u8 slot)
-{
-	struct dcm_vm *vm = lane->vm;
-	struct dcm_extent *e = extent_of(vm, gfn);
-	u32 bit = pd_at_bits(1u << slot), lost = 0, head;
-	unsigned int order;
-	u16 m;
-
-	/* the slab worker may take a lost slot out of the same sets */
-	head = dcm_block_lock(vm, gfn, &order);
-	for (m = wrong; m; m &= m - 1) {
-		struct dcm_pd *pd = pd_of(vm, gfn + ffs_u32(m) - 1);
-
-		if (pd_at(pd_word(pd)) & (u8) ~(1u << slot)) {
-			pd_clear(pd, bit);
-		} else {
-			pd_assign(pd, PD_AT, PD_LOST);
-			lost++;
-		}
-	}
-	pd_unlock(pd_of(vm, head));
-	WRITE_ONCE(e->thin, true);
-	wrong_note(lane, gfn, wrong, slot, lost);
 }
 
 /* An extent has one slab: its pages have no sums. */

@@ -62,20 +62,20 @@ WRONG = [
     Wrong(
         "a fill copies wrong bytes",
         "move.c",
-        "m->io.op == DCM_IO_READ && move_wrong(lane, m)",
-        "m->io.op == DCM_IO_READ && 0 && move_wrong(lane, m)",
+        "err = move_wrong(lane, m);",
+        "err = 0;",
     ),
     Wrong(
         "a page of which no donor has the right bytes is zero",
-        "sum.c",
+        "wrong.c",
         "pd_assign(pd, PD_AT, PD_LOST);",
         "pd_clear(pd, PD_AT);",
     ),
     Wrong(
         "what a second READ of the last slot brings is not judged",
         "fetch.c",
-        "	if (unlikely(wrong)) {\n		dcm_sums_strike",
-        "	if (unlikely(wrong && !f->reread)) {\n		dcm_sums_strike",
+        "	if (unlikely(wrong)) {\n		dcm_wrong_strike",
+        "	if (unlikely(wrong && !f->reread)) {\n		dcm_wrong_strike",
     ),
     Wrong(
         "a page keeps an old sum that is written while sums are off",
