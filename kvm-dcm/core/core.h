@@ -56,6 +56,7 @@ enum dcm_fault_result {
  * @nr_lanes: lanes, 1 to DCM_LANES_MAX
  * @budget_pages: direct budget, in pages
  * @sparse: the pager adds descriptors chunk by chunk
+ * @seal: pages are sealed before they leave; its ops have seal() and open()
  * @dirty_late: dirtiness is known only when a page is unmapped
  * @seed: seed of all randomness
  * @ops: the pager's functions
@@ -67,6 +68,7 @@ struct dcm_vm_config {
 	u32 nr_lanes;
 	u64 budget_pages;
 	bool sparse;
+	bool seal;
 	bool dirty_late;
 	u64 seed;
 	const struct dcm_ops *ops;
@@ -264,10 +266,24 @@ void dcm_extent_sums(struct dcm_vm *vm, u32 extent, u32 *mem);
 u32 *dcm_extent_sums_of(const struct dcm_vm *vm, u32 extent);
 
 /**
+ * dcm_extent_seals() - give an extent memory for its pages' seals
+ * @vm: a sealed one
+ * @extent: has had no slab, and no such memory, so far
+ * @mem: extent_pages seals, all zero; the caller's again after dcm_vm_destroy()
+ *
+ * Slab worker only.
+ */
+void dcm_extent_seals(struct dcm_vm *vm, u32 extent, struct dcm_seal *mem);
+
+/** dcm_extent_seals_of() - the memory of dcm_extent_seals(), or %NULL */
+struct dcm_seal *dcm_extent_seals_of(const struct dcm_vm *vm, u32 extent);
+
+/**
  * dcm_extent_attach() - give an extent a slab
  *
  * The extent may have other slabs: write-backs go to all of them. Slab worker
- * only. @slab must live until the extent has detached it.
+ * only. @slab must live until the extent has detached it. In a sealed VM the extent
+ * has got its seals, and no slab is read where it lies (@slab->map).
  *
  * Return: 0, -EINVAL, or -EBUSY: the extent has %DCM_SLOTS slabs.
  */

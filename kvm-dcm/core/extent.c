@@ -39,6 +39,8 @@ int dcm_extent_attach(struct dcm_vm *vm, u32 extent, struct dcm_slab_ref *slab)
 	    slab->bytes < (u64)vm->extent_pages << DCM_PAGE_SHIFT)
 		return -EINVAL;
 	e = &vm->extent[extent];
+	if (vm->sealed && (!e->seal || slab->map))
+		return -EINVAL;
 	if (e->used == DCM_SLOTS_ALL)
 		return -EBUSY;
 	to = ffs_u32(~(u32)e->used) - 1;

@@ -259,6 +259,11 @@ u16 dcm_sums_wrong(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
 		   u16 pages, bool learn);
 void dcm_sums_forget(struct dcm_vm *vm, u32 extent);
 
+/* seal.c */
+bool dcm_seals_set(struct dcm_lane *lane, struct dcm_wb *wb);
+u16 dcm_seals_wrong(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
+		    u16 pages, bool keep);
+
 /* wrong.c */
 u16 dcm_pages_wrong(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
 		    u16 pages, bool move);

@@ -83,6 +83,30 @@ struct dcm_fetch {
 
 #define DCM_TIME_NONE (~0ull)
 
+#define DCM_SEAL_TAG 14u /* bytes; NIST SP 800-38D allows 12 to 16 */
+
+/**
+ * struct dcm_seal - what is needed to open a sealed page (seal.c)
+ * @version: how often the page has been sealed: low bits
+ * @version_high: high bits
+ * @tag: of its bytes
+ *
+ * 20 bytes, as with 32 bits of version and a tag of 16; but a page that is written
+ * all the time would use up 32 bits in days.
+ */
+struct dcm_seal {
+	u32 version;
+	u16 version_high;
+	u8 tag[DCM_SEAL_TAG];
+};
+
+static_assert(sizeof(struct dcm_seal) == 20, "20 bytes a page");
+
+static inline u64 dcm_seal_version(const struct dcm_seal *s)
+{
+	return (u64)s->version_high << 32 | s->version;
+}
+
 /**
  * struct dcm_unmap - one block to be unmapped from the guest
  * @gfn: head
@@ -130,8 +154,14 @@ struct dcm_unmap {
  * @zero_mask: which of the pages under @mask of a frame are all zero.
  * @sum: a sum of the bytes of page @page of @data, which is a READ's or what
  *	frame_data() gave; only where dcm_extent_sums() is used.
+ * @seal: encrypt a page, from a frame to another frame (addresses of frame_data()),
+ *	by the VM's key and a nonce of @gfn and the version in @s; sets the tag. 0,
+ *	or a negative errno. As @open only where dcm_vm_config.seal is set.
+ * @open: the opposite, in place: page @page of @data, which is a READ's. 0, or
+ *	-EBADMSG: these are not the bytes that were sealed so, and what is in their
+ *	place must not be used. With @keep the sealed bytes stay.
  * @wrong: a donor gave wrong bytes for the pages under @pages, counted from @gfn;
- *	@lost of them no other donor has. For the log; as @sum.
+ *	@lost of them no other donor has. For the log; as @sum or @open.
  * @frame_data: address of page @page of a frame, for a WRITE.
  * @release: give a frame's memory back.
  * @discard: drop the content of mapped pages: unmap and free them.
@@ -159,6 +189,10 @@ struct dcm_ops {
 	u16 (*zero_mask)(struct dcm_lane *lane, u32 frame, unsigned int order,
 			 u16 mask);
 	u32 (*sum)(struct dcm_lane *lane, const void *data, u32 page);
+	int (*seal)(struct dcm_lane *lane, void *to, const void *from, u32 gfn,
+		    struct dcm_seal *s);
+	int (*open)(struct dcm_lane *lane, void *data, u32 page, u32 gfn,
+		    const struct dcm_seal *s, bool keep);
 	void (*wrong)(struct dcm_lane *lane, u32 gfn, u16 pages, u32 peer,
 		      u32 lost);
 	void *(*frame_data)(struct dcm_lane *lane, u32 frame,

@@ -52,6 +52,8 @@
  * @parked: all WRITEs have completed, but the frame was still held
  * @failed: it has ended, and no slot has the pages
  * @frame: handle of the bytes
+ * @sealed: in a sealed VM: handle of a frame of %DCM_BLOCK_MAX pages, for the bytes
+ *	that go out; the pager sets it once, when it makes the lane
  * @t_post: when it was posted
  *
  * Block and descriptor point at each other: pd.prev/pd.next name the
@@ -79,6 +81,7 @@ struct dcm_wb {
 	bool failed;
 	bool copy;
 	u32 frame;
+	u32 sealed;
 	u64 t_post;
 };
 
@@ -254,6 +257,7 @@ struct dcm_slot {
  * @ops: I/Os that succeeded, for the activity average
  * @lost_pages: pages lost with the slab that is being detached
  * @sum: the pages' sums (sum.c); %NULL: it never had more than one slab
+ * @seal: the pages' seals (seal.c); %NULL: the VM is not sealed, or it had no slab
  */
 struct dcm_extent {
 	struct dcm_slot slot[DCM_SLOTS];
@@ -267,6 +271,7 @@ struct dcm_extent {
 	atomic64_t ops;
 	atomic64_t lost_pages;
 	u32 *sum;
+	struct dcm_seal *seal;
 };
 
 /**
@@ -290,6 +295,7 @@ struct dcm_habit {
 
 /**
  * struct dcm_vm - one VM
+ * @sealed: pages are sealed before they leave (seal.c)
  * @chunk: where the descriptors are, %DCM_PDS_PAGES together
  * @pd: all descriptors, one after another; %NULL in a sparse VM
  * @nr_chunks: chunks that have descriptors
@@ -312,6 +318,7 @@ struct dcm_vm {
 	u32 nr_extents;
 	u32 nr_lanes;
 	bool dirty_late;
+	bool sealed;
 	struct dcm_pd **chunk;
 	struct dcm_pd *pd;
 	struct dcm_extent *extent;

@@ -31,7 +31,8 @@
  * some slots failed the pages are thin. If all failed the block is Inactive and
  * dirty: it is written again when it is next chosen as a victim. A page that is
  * clean but thin is written too, to the slots that lack it: its bytes are here,
- * so dcm_extent_fill() need not read them from a donor.
+ * so dcm_extent_fill() need not read them from a donor. (Sealed, it is written to all
+ * of them: seal.c.)
  */
 #include "internal.h"
 
@@ -86,9 +87,13 @@ static void wb_make_ios(struct dcm_wb *wb, u8 slot, u16 pages)
 			zero &= wb->zero >> i & 1;
 		io = &wb->io[wb->nr_io++];
 		io->op = DCM_IO_WRITE;
-		io->zero = zero;
+		io->zero = zero && !lane->vm->sealed;
 		io->bytes = (i - start) * DCM_PAGE_SIZE;
-		io->data = lane->vm->ops->frame_data(lane, wb->frame, start);
+		io->data = lane->vm->ops->frame_data(lane,
+						     lane->vm->sealed ?
+							     wb->sealed :
+							     wb->frame,
+						     start);
 		io->owner = wb;
 		io->kind = DCM_IO_WRITE_BACK;
 		io->posted_ns = 0;
@@ -347,7 +352,7 @@ static void wb_fill(struct dcm_wb *wb, unsigned int order, u16 pages, u16 zero,
 		    u16 clean, u32 frame)
 {
 	struct dcm_lane *lane = wb->lane;
-	u8 m;
+	u8 m, to = wb->targets;
 
 	wb->order = (u8)order;
 	wb->nr_io = 0;
@@ -365,7 +370,12 @@ static void wb_fill(struct dcm_wb *wb, unsigned int order, u16 pages, u16 zero,
 	wb->frame = frame;
 	wb->t_post = lane->vm->ops->now_ns();
 	dcm_sums_set(lane, wb->gfn, frame, pages);
-	for (m = wb->targets; m; m &= m - 1) {
+	if (unlikely(lane->vm->sealed) && !dcm_seals_set(lane, wb)) {
+		/* plain bytes go nowhere */
+		wb->bad = to;
+		to = 0;
+	}
+	for (m = to; m; m &= m - 1) {
 		u8 slot = (u8)(ffs_u32(m) - 1);
 		u16 lack = pages;
 

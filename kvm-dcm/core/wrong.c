@@ -21,14 +21,16 @@
  * @gfn: first page; its block is BUSY by the caller
  * @io: the READ; its slab is still attached
  * @pages: which to look at, counted from @gfn, a bit each
- * @move: they go to another slab
+ * @move: they go to another slab as they are; else, if sealed, they are opened in
+ *	their place
  *
  * Return: pages that are wrong.
  */
 u16 dcm_pages_wrong(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
 		    u16 pages, bool move)
 {
-	return dcm_sums_wrong(lane, gfn, io, pages, move);
+	return lane->vm->sealed ? dcm_seals_wrong(lane, gfn, io, pages, move) :
+		       dcm_sums_wrong(lane, gfn, io, pages, move);
 }
 
 /* Count wrong pages that a READ brought, and have the pager say so. */

@@ -29,17 +29,18 @@ static inline struct fb_slab *attach(struct fake_backend *fb, u32 extent,
 	return &fb->slab[i];
 }
 
-/* So many slabs under the first extent; its pages have left. */
-static inline struct fake_backend *copies_world(u32 copies)
+/* So many slabs under the first extent; its pages have left. With sums, or sealed. */
+static inline struct fake_backend *copies_world_of(u32 copies, bool seal)
 {
 	struct fb_config cfg = calm();
 	struct fake_backend *fb;
 	u32 i;
 
+	cfg.seal = seal;
 	cfg.nr_lanes = 2;
 	cfg.nr_donors = 4;
 	cfg.nr_slabs = 256;
-	cfg.sums = true;
+	cfg.sums = !seal;
 	fb = world(cfg);
 	for (i = 0; i < copies; i++)
 		attach(fb, 0, i);
@@ -49,6 +50,11 @@ static inline struct fake_backend *copies_world(u32 copies)
 		put(fb, i);
 	push_out(fb, 0, PAGES);
 	return fb;
+}
+
+static inline struct fake_backend *copies_world(u32 copies)
+{
+	return copies_world_of(copies, false);
 }
 
 /* The slots that have a page, a bit each. */

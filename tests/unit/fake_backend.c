@@ -206,6 +206,7 @@ struct fake_backend *fb_create(const struct fb_config *cfg)
 		.budget_pages = cfg->budget,
 		.sparse = cfg->sparse,
 		.dirty_late = cfg->dirty_bits,
+		.seal = cfg->seal,
 		.seed = cfg->seed,
 		.ops = &fb_ops,
 		.priv = fb,
@@ -214,6 +215,7 @@ struct fake_backend *fb_create(const struct fb_config *cfg)
 	int err = 0;
 
 	fb->cfg = *cfg;
+	fb->cfg.direct &= !cfg->seal;
 	if (!fb->cfg.nr_donors)
 		fb->cfg.nr_donors = 1;
 	if (!fb->cfg.qdepth || fb->cfg.qdepth > FH_QUEUE_MAX)
@@ -229,6 +231,8 @@ struct fake_backend *fb_create(const struct fb_config *cfg)
 	fb->want = must(calloc(n, 1));
 	fb->cancels = must(calloc(n, sizeof(*fb->cancels)));
 	fb->sums = must(calloc(n + cfg->extent_pages, sizeof(*fb->sums)));
+	fb->seals = must(calloc(n + cfg->extent_pages, sizeof(*fb->seals)));
+	fb->sealed = must(calloc(n, sizeof(*fb->sealed)));
 	fb->filling = DCM_NIL;
 	if (cfg->sparse)
 		fb->descriptors = must(
@@ -239,7 +243,8 @@ struct fake_backend *fb_create(const struct fb_config *cfg)
 	for (i = 0; i < cfg->nr_lanes; i++)
 		fb->lane[i].rng = cfg->seed * 977 + i;
 
-	fb->nr_groups = n + cfg->nr_lanes * (DCM_WBS_MAX + DCM_FETCHES_MAX);
+	/* the last are for sealed bytes */
+	fb->nr_groups = n + cfg->nr_lanes * (2 * DCM_WBS_MAX + DCM_FETCHES_MAX);
 	fb->group = must(calloc(fb->nr_groups, sizeof(*fb->group)));
 	bufs = cfg->nr_lanes * FH_LANE_BUFS * DCM_BLOCK_MAX;
 	fb->nr_store = (u64)fb->nr_groups * DCM_BLOCK_MAX + bufs +
@@ -269,6 +274,12 @@ struct fake_backend *fb_create(const struct fb_config *cfg)
 	}
 	for (i = 0; i < cfg->nr_lanes; i++) {
 		fb->vm->lane[i].priv = fb;
+		for (j = 0; cfg->seal && j < DCM_WBS_MAX; j++) {
+			u32 group = fb->nr_groups - 1 - (i * DCM_WBS_MAX + j);
+
+			fb->group[group] = page_mask(DCM_ORDER_MAX);
+			fb->vm->lane[i].wb[j].sealed = group * DCM_BLOCK_MAX;
+		}
 		for (j = 0; j < FH_LANE_BUFS; j++)
 			fb_set_buf(fb->vm, i, j,
 				   fb_ptr(fb,
@@ -299,6 +310,8 @@ void fb_destroy(struct fake_backend *fb)
 	free(fb->want);
 	free(fb->cancels);
 	free(fb->sums);
+	free(fb->seals);
+	free(fb->sealed);
 	free(fb->wlock);
 	free(fb->op);
 	free(fb->witness);

@@ -140,6 +140,7 @@ struct fb_config {
 	bool direct;
 	bool sparse;
 	bool syncs; /* dcm_sync() is used */
+	bool seal; /* pages are sealed; never @direct then */
 	bool sums; /* extents with several slabs have sums */
 	bool threads;
 	u32 max_delay;
@@ -148,7 +149,8 @@ struct fb_config {
 	u32 p_error;
 	u32 p_pinned;
 	u32 p_install_fail;
-	u32 p_wrong; /* a page that is read, and has a sum, comes with wrong bytes */
+	u32 p_no_seal; /* the backend can't seal a page */
+	u32 p_wrong; /* a page that is read, and has a sum or a seal, comes with wrong bytes */
 	u32 p_nest;
 	void (*nest)(void *arg, u32 lane);
 	void (*idle)(void *arg);
@@ -169,6 +171,8 @@ struct fake_backend {
 	u8 *wlock; /* a guest thread writes the page */
 	bool *want; /* extents that want a slab */
 	u32 *sums; /* the core's, a word a page */
+	struct dcm_seal *seals; /* likewise */
+	u64 *sealed; /* the highest version that a page was sealed with */
 	u32 *cancels; /* write-backs of the page that were cancelled */
 	u32 filling; /* a fill of this extent is under way; DCM_NIL: none */
 	struct dcm_pd *descriptors; /* to be given, in a sparse VM */
@@ -196,7 +200,7 @@ struct fake_backend {
 	u64 nr_release, nr_discards, nr_bare, nr_undescribed, nr_copies;
 	u64 nr_late; /* pages written after their WRITE had failed */
 	u64 nr_wrong; /* pages read with wrong bytes */
-	u32 astray; /* so many pages with sums come wrong next; the slab has them right */
+	u32 astray; /* so many pages with sums or seals come wrong next; the slab has them right */
 };
 
 struct fake_backend *fb_create(const struct fb_config *cfg);

@@ -40,7 +40,7 @@ static void check_slot(struct fake_backend *fb, u32 gfn,
 	if (s->state == FH_SLAB_DEAD)
 		return;
 	c = fb->store[s->base + (gfn & (fb->vm->extent_pages - 1))];
-	if (c != want_content(fb, gfn))
+	if (!fb_slab_word(fb, gfn, &c) || c != want_content(fb, gfn))
 		fb_violation(fb, "%s: slab %u has %#llx: %s", what,
 			     (u32)ref->id, (unsigned long long)c,
 			     fb_page_text(fb, gfn));

@@ -69,9 +69,13 @@ static void write_begin(struct fake_backend *fb, struct fb_slab *s,
 	u32 i;
 
 	for (i = 0; i < nr; i++) {
-		u64 c = fb->store[at + i];
 		u32 gfn = s->extent * fb->cfg.extent_pages + first + i;
+		u64 word = fb->store[at + i], c = word;
 
+		if (!fb_slab_word(fb, gfn, &c))
+			fb_violation(fb,
+				     "WRITE of %#llx of page %u: not sealed",
+				     (unsigned long long)word, gfn);
 		if (c && c >> FH_GFN_SHIFT != gfn)
 			fb_violation(fb,
 				     "WRITE of %#llx to the place of page %u",
@@ -80,7 +84,7 @@ static void write_begin(struct fake_backend *fb, struct fb_slab *s,
 			__atomic_fetch_add(&fb->nr_zero_written, 1,
 					   __ATOMIC_RELAXED);
 		zero &= !c;
-		q->src[i] = c;
+		q->src[i] = word;
 		q->old[i] = fb->store[s->base + first + i];
 		fb->store[s->base + first + i] = FH_TORN;
 		s->sure[first + i] = false;
@@ -332,12 +336,14 @@ void fb_io_flush(struct dcm_lane *lane)
 	(void)lane;
 }
 
-/* Will the core compare what is read of this page? */
-static bool page_has_sum(const struct fake_backend *fb, const struct fb_slab *s,
-			 u32 page)
+/* Will the core notice wrong bytes of this page? */
+static bool page_is_known(const struct fake_backend *fb,
+			  const struct fb_slab *s, u32 page)
 {
 	const struct dcm_extent *e = &fb->vm->extent[s->extent];
 
+	if (fb->cfg.seal)
+		return true;
 	return e->sum && e->sum[page] && (e->used & (e->used - 1)) &&
 	       dcm_tunable_get(fb->vm, DCM_T_sums);
 }
@@ -372,7 +378,7 @@ static void read_end(struct fake_backend *fb, u32 lane, struct fb_slab *s,
 
 		fb->store[at + i] = hole ? FH_TORN :
 					   fb->store[s->base + first + i];
-		if (hole || !page_has_sum(fb, s, first + i))
+		if (hole || !page_is_known(fb, s, first + i))
 			continue;
 		if (fb->astray)
 			fb->astray--;

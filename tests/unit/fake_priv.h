@@ -38,6 +38,14 @@ int fb_io_poll(struct dcm_lane *lane, struct dcm_io **done, int max);
 void fb_unsure(struct fake_backend *fb, u32 gfn, u32 nr);
 void fb_io_uses_frame(struct fake_backend *fb, u32 frame, u32 nr);
 
+/* fake_seal.c */
+int fb_op_seal(struct dcm_lane *lane, void *to, const void *from, u32 gfn,
+	       struct dcm_seal *s);
+int fb_op_open(struct dcm_lane *lane, void *data, u32 page, u32 gfn,
+	       const struct dcm_seal *s, bool keep);
+/* A word of a slab, opened if pages are sealed; false: it does not open. */
+bool fb_slab_word(const struct fake_backend *fb, u32 gfn, u64 *word);
+
 /* fake_check.c */
 void fb_note_lost(struct fake_backend *fb, u32 gfn);
 

@@ -74,6 +74,9 @@ int fb_slab_attach(struct fake_backend *fb, struct fb_slab *s, u32 extent)
 	    !dcm_extent_sums_of(fb->vm, extent))
 		dcm_extent_sums(fb->vm, extent,
 				&fb->sums[extent * fb->cfg.extent_pages]);
+	if (fb->cfg.seal && !dcm_extent_seals_of(fb->vm, extent))
+		dcm_extent_seals(fb->vm, extent,
+				 &fb->seals[extent * fb->cfg.extent_pages]);
 	err = dcm_extent_attach(fb->vm, extent, &s->ref);
 	if (err)
 		__atomic_store_n(&s->state, FH_SLAB_FREE, __ATOMIC_RELAXED);

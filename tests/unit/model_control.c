@@ -332,6 +332,7 @@ void model_heal(struct model_world *w)
 	for (i = 0; i < fb->cfg.nr_donors; i++)
 		fb->donor[i] = (struct fb_donor){ 0 };
 	fb->cfg.p_error = 0;
+	fb->cfg.p_no_seal = 0;
 	fill_all(w);
 	do {
 		fb_advance(fb, 500);

@@ -39,6 +39,7 @@ TESTS = (
     "core_fill_test",
     "core_doubt_test",
     "core_sum_test",
+    "core_seal_test",
     "core_model_test",
 )
 
@@ -94,6 +95,42 @@ WRONG = [
         "extent.c",
         "		dcm_sums_forget(vm, extent);\n	WRITE_ONCE(e->used",
         "		;\n	WRITE_ONCE(e->used",
+    ),
+    Wrong(
+        "a sealing takes the version of the one before",
+        "seal.c",
+        "\tversion++;\n",
+        "\tversion += !version;\n",
+    ),
+    Wrong(
+        "a clean page gets another seal, and stays clean on its slots",
+        "seal.c",
+        "\twb->clean = 0;\n",
+        "\t;\n",
+    ),
+    Wrong(
+        "a fill carries opened pages on",
+        "move.c",
+        "&m->io, page_run(m->nr), true);",
+        "&m->io, page_run(m->nr), !lane->vm->sealed);",
+    ),
+    Wrong(
+        "a page that can't be sealed is written plain",
+        "writeback.c",
+        "\t\tto = 0;\n",
+        "\t\t;\n",
+    ),
+    Wrong(
+        "sealed bytes that are plain zeroes are not sent",
+        "writeback.c",
+        "io->zero = zero && !lane->vm->sealed;",
+        "io->zero = zero;",
+    ),
+    Wrong(
+        "what does not open is mapped",
+        "seal.c",
+        "wrong |= (u16)(1u << i);",
+        ";",
     ),
     Wrong(
         "a slot on which a WRITE failed is in the set",

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * seal.c - sealed pages: donors can neither read nor change what they hold
+ *
+ * In a sealed VM each page is encrypted and authenticated (AES-256-GCM, by the
+ * pager) before it leaves. A donor has the sealed bytes only. The page's *seal*,
+ * a version and a tag, stays in this host's memory, and the VM's key in the
+ * pager's: so bytes that a donor changed, another page's, and the page's own of an
+ * earlier time do not open. wrong.c says what happens then. (None of the papers
+ * encrypts.)
+ *
+ *	write-back   version++, tag := seal(frame -> wb->sealed)   (before WRITE)
+ *	READ         opens where it landed                         -> mapped
+ *	             does not open                                 -> wrong
+ *	fill, drain  looked at, and carried on as it is
+ *
+ * A nonce is the gfn and the version, and the version counts every sealing, also
+ * of a write-back that fails or is cancelled: no nonce comes twice. It has 48 bits.
+ * One page can't be sealed so often: at a microsecond each that is nine years of
+ * nothing else. If it were, or if the pager can't encrypt, the write-back fails, and
+ * the page stays in this host.
+ *
+ * There is one seal for all slots of a page's set. So a page that is written gets
+ * other bytes on all open slots: a clean page that some slot lacks becomes dirty
+ * first (dcm_seals_set()).
+ *
+ * Invariant: a page that is not dirty has on every slot of its set the bytes of its
+ * seal. The seal of a dirty page may be newer than they are; such a page is not read
+ * from a slot before a write-back that went well.
+ *
+ * A page that is all zero is not written, and needs no seal: donors learn which
+ * pages these are, as they learn which pages are used, and when.
+ *
+ * Locking: a page's seal is the lane's that has its block BUSY. An extent's table is
+ * there for good before its first slab.
+ */
+#include "internal.h"
+
+#define VERSION_MAX ((1ull << 48) - 1)
+
+/* A page's seal; its extent has had a slab. */
+static struct dcm_seal *seal_of(const struct dcm_vm *vm, u32 gfn)
+{
+	/* Pairs with dcm_extent_seals(). */
+	return smp_load_acquire(&extent_of(vm, gfn)->seal) +
+	       (gfn & (vm->extent_pages - 1));
+}
+
+/* Seal one page of a frame. 0 or a negative errno. */
+static int page_seal(struct dcm_lane *lane, const struct dcm_wb *wb, u32 i)
+{
+	const struct dcm_ops *ops = lane->vm->ops;
+	struct dcm_seal *s = seal_of(lane->vm, wb->gfn + i);
+	u64 version = dcm_seal_version(s);
+
+	if (version == VERSION_MAX)
+		return -EOVERFLOW;
+	version++;
+	s->version = (u32)version;
+	s->version_high = (u16)(version >> 32);
+	return ops->seal(lane, ops->frame_data(lane, wb->sealed, i),
+			 ops->frame_data(lane, wb->frame, i), wb->gfn + i, s);
+}
+
+/**
+ * dcm_seals_set() - pages of a write-back are about to be written: seal them
+ * @lane: caller's lane
+ * @wb: its frame, pages and @clean are set; the block is BUSY by the caller
+ *
+ * No page is clean then.
+ *
+ * Return: false: one could not be sealed, and none may be written.
+ */
+bool dcm_seals_set(struct dcm_lane *lane, struct dcm_wb *wb)
+{
+	u16 m;
+
+	for (m = wb->clean; m; m &= m - 1)
+		pd_set(pd_of(lane->vm, wb->gfn + ffs_u32(m) - 1),
+		       PD_DIRTY | PD_GUESSED);
+	wb->clean = 0;
+	for (m = wb->pages; m; m &= m - 1)
+		if (page_seal(lane, wb, ffs_u32(m) - 1))
+			return false;
+	return true;
+}
+
+/**
+ * dcm_seals_wrong() - open what a READ brought
+ * @lane: caller's lane
+ * @gfn: first page; its block is BUSY by the caller
+ * @io: the READ
+ * @pages: which to open, counted from @gfn, a bit each
+ * @keep: only look whether they open: the sealed bytes stay
+ *
+ * Return: pages that do not open.
+ */
+u16 dcm_seals_wrong(struct dcm_lane *lane, u32 gfn, const struct dcm_io *io,
+		    u16 pages, bool keep)
+{
+	struct dcm_vm *vm = lane->vm;
+	u16 wrong = 0;
+	u32 i;
+
+	for (; pages; pages &= pages - 1) {
+		i = ffs_u32(pages) - 1;
+		if (vm->ops->open(lane, io->data, i, gfn + i,
+				  seal_of(vm, gfn + i), keep))
+			wrong |= (u16)(1u << i);
+	}
+	return wrong;
+}
+
+void dcm_extent_seals(struct dcm_vm *vm, u32 extent, struct dcm_seal *mem)
+{
+	/* Pairs with seal_of(): a table that is seen is zero. */
+	smp_store_release(&vm->extent[extent].seal, mem);
+}
+
+struct dcm_seal *dcm_extent_seals_of(const struct dcm_vm *vm, u32 extent)
+{
+	return READ_ONCE(vm->extent[extent].seal);
+}
