@@ -340,6 +340,8 @@ s64 dcm_extent_lost(struct dcm_lane *lane, u32 extent,
 
 /**
  * struct dcm_stats - a VM's figures, sums over its lanes
+ * @metadata: bytes of page descriptors, seals, sums, and all else that grows with
+ *	the VM's memory
  * @in_flight_max: the most pages that write-backs may hold beyond the budget
  */
 struct dcm_stats {
@@ -348,6 +350,7 @@ struct dcm_stats {
 	u64 direct;
 	u64 inactive;
 	u64 in_writeback;
+	u64 metadata;
 	u64 in_flight_max;
 };
 

@@ -24,9 +24,9 @@ static u32 extents_nr(const struct dcm_vm_config *cfg)
 		     ilog2((u64)cfg->extent_pages));
 }
 
-static u64 habits_nr(const struct dcm_vm_config *cfg)
+static u64 habits_nr(u64 nr_pages)
 {
-	return (cfg->nr_pages >> DCM_HABIT_SHIFT) + 1;
+	return (nr_pages >> DCM_HABIT_SHIFT) + 1;
 }
 
 u64 dcm_vm_bytes(const struct dcm_vm_config *cfg)
@@ -35,7 +35,7 @@ u64 dcm_vm_bytes(const struct dcm_vm_config *cfg)
 	       dcm_chunk_bytes(cfg->nr_pages, cfg->sparse) +
 	       extents_nr(cfg) * sizeof(struct dcm_extent) +
 	       cfg->nr_lanes * sizeof(struct dcm_lane) +
-	       habits_nr(cfg) * sizeof(struct dcm_habit);
+	       habits_nr(cfg->nr_pages) * sizeof(struct dcm_habit);
 }
 
 static void lane_init(struct dcm_vm *vm, u32 id, u64 seed)
@@ -80,7 +80,7 @@ struct dcm_vm *dcm_vm_create(const struct dcm_vm_config *cfg, int *err)
 	dcm_fifo_init(&vm->kept);
 	vm->extent = vzalloc(sizeof(*vm->extent) * vm->nr_extents);
 	vm->lane = vzalloc(sizeof(*vm->lane) * vm->nr_lanes);
-	vm->habit = vzalloc(habits_nr(cfg) * sizeof(*vm->habit));
+	vm->habit = vzalloc(habits_nr(cfg->nr_pages) * sizeof(*vm->habit));
 	if (!dcm_chunks_init(vm, cfg->sparse) || !vm->extent || !vm->lane ||
 	    !vm->habit)
 		goto fail;
@@ -233,6 +233,26 @@ u64 dcm_tunable_get(const struct dcm_vm *vm, enum dcm_tunable_id id)
 	return READ_ONCE(vm->tunable[id]);
 }
 
+/* What grows with the VM's memory. */
+static u64 metadata_bytes(const struct dcm_vm *vm)
+{
+	u64 bytes = dcm_chunk_bytes(vm->nr_pages, true) +
+		    (u64)atomic64_read(&vm->nr_chunks) * DCM_PDS_PAGES *
+			    sizeof(struct dcm_pd) +
+		    vm->nr_extents * sizeof(struct dcm_extent) +
+		    habits_nr(vm->nr_pages) * sizeof(struct dcm_habit);
+	u32 i;
+
+	for (i = 0; i < vm->nr_extents; i++) {
+		const struct dcm_extent *e = &vm->extent[i];
+
+		bytes += ((READ_ONCE(e->sum) ? sizeof(*e->sum) : 0) +
+			  (READ_ONCE(e->seal) ? sizeof(*e->seal) : 0)) *
+			 vm->extent_pages;
+	}
+	return bytes;
+}
+
 void dcm_vm_stats(const struct dcm_vm *vm, struct dcm_stats *st)
 {
 	u32 l, i;
@@ -245,6 +265,7 @@ void dcm_vm_stats(const struct dcm_vm *vm, struct dcm_stats *st)
 	st->direct = (u64)max(atomic64_read(&vm->direct), (s64)0);
 	st->inactive = (u64)max(atomic64_read(&vm->inactive_pages), (s64)0);
 	st->in_writeback = (u64)max(atomic64_read(&vm->wb_pages), (s64)0);
+	st->metadata = metadata_bytes(vm);
 	st->in_flight_max = (u64)vm->nr_lanes * DCM_BLOCK_MAX *
 			    dcm_tunable_get(vm, DCM_T_writebacks);
 }

@@ -83,7 +83,7 @@ static void write_begin(struct fake_backend *fb, struct fb_slab *s,
 		if (!c)
 			__atomic_fetch_add(&fb->nr_zero_written, 1,
 					   __ATOMIC_RELAXED);
-		zero &= !c;
+		zero &= !word;
 		q->src[i] = word;
 		q->old[i] = fb->store[s->base + first + i];
 		fb->store[s->base + first + i] = FH_TORN;
