@@ -277,6 +277,7 @@ int dcm_client_start(const struct dcm_client_config *cfg,
 	client->patience_ms = cfg->patience_ms ? cfg->patience_ms :
 						 CLIENT_PATIENCE_MS;
 	client->populate = !cfg->no_populate;
+	client->no_map = cfg->no_map;
 	client->transport = cfg->transport;
 	client->area = cfg->area;
 	client->area_bytes = cfg->area_bytes;

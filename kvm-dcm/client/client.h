@@ -92,6 +92,8 @@ struct dcm_client_links {
  *	READs land without a copy. %NULL: none
  * @area_bytes: size of @area, which must outlive the client
  * @no_populate: do not map the pages of shm slabs ahead of use
+ * @no_map: do not map shm slabs: READs copy their bytes, so that these can be
+ *	changed in place
  * @seed: of placement; 0: a random one
  * @links: %NULL: lanes do their I/O by this library
  * @adopt: called by dcm_client_start() with the callbacks' argument before
@@ -124,6 +126,7 @@ struct dcm_client_config {
 	void *area;
 	size_t area_bytes;
 	bool no_populate;
+	bool no_map;
 	u64 seed;
 	const struct dcm_client_links *links;
 	void (*adopt)(void *arg, struct dcm_client *client);

@@ -382,6 +382,7 @@ struct dcm_client {
 	u32 nr_extents;
 	bool data_encryption;
 	bool populate;
+	bool no_map; /* slabs of shm */
 	u64 extent_bytes;
 	u64 patience_ms;
 	enum dcm_host_transport transport;

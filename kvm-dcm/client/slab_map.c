@@ -40,7 +40,7 @@ static const char *memfd_check(int fd, u64 bytes)
 	return NULL;
 }
 
-/* Map the memfd of an shm slab; @fd is the slab's if that succeeds. */
+/* Map the memfd of an shm slab, if it is to be; @fd is the slab's if that succeeds. */
 bool client_slab_map(struct client_donor *d, struct dcm_client_slab *s, int fd)
 {
 	const char *why = memfd_check(fd, s->ref.bytes);
@@ -50,6 +50,11 @@ bool client_slab_map(struct client_donor *d, struct dcm_client_slab *s, int fd)
 	if (why) {
 		dcm_conn_fail(&d->conn, "%s", why);
 		return false;
+	}
+	s->populated = s->ref.bytes;
+	if (d->client->no_map) {
+		s->ref.fd = fd;
+		return true;
 	}
 	p = mmap(NULL, s->ref.bytes, PROT_READ, MAP_SHARED, fd, 0);
 	if (p == MAP_FAILED) {
@@ -64,10 +69,10 @@ bool client_slab_map(struct client_donor *d, struct dcm_client_slab *s, int fd)
 	s->ref.fd = fd;
 	/* only allocated memory: population must not allocate any */
 	if (d->client->populate && !fstat(fd, &st) &&
-	    (u64)st.st_blocks * 512 >= s->ref.bytes)
+	    (u64)st.st_blocks * 512 >= s->ref.bytes) {
+		s->populated = 0;
 		d->client->has_populate = true;
-	else
-		s->populated = s->ref.bytes;
+	}
 	return true;
 }
 

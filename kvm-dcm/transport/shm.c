@@ -5,7 +5,7 @@
  * A slab is a memfd that the donor made, sealed against growing and never
  * mapped there. READ costs nothing: it returns the address in the client's
  * read-only mapping, and the pager passes it to UFFDIO_COPY. WRITE is one
- * pwrite(). Both complete inside post(), poll() only returns them.
+ * pwrite(). A slab that is not mapped is read by pread(). All complete inside post(), poll() only returns them.
  *
  * This process never reads the mapping itself. The donor may revoke a slab by
  * ftruncate(fd, 0) at any instant; a load would then raise SIGBUS, while the
@@ -78,15 +78,18 @@ static bool shm_gone(const struct dcm_slab_ref *slab)
 	return fstat(slab->fd, &st) || (u64)st.st_size < slab->bytes;
 }
 
-static int shm_write(const struct dcm_io *io)
+/* Copy all bytes to the slab's file, or from it. */
+static int shm_copy(const struct dcm_io *io)
 {
-	const char *p = io->data;
+	char *p = io->data;
 	u64 off = io->offset;
 	size_t left = io->bytes;
 	ssize_t n;
 
 	while (left) {
-		n = pwrite(io->slab->fd, p, left, (off_t)off);
+		n = io->op == DCM_IO_WRITE ?
+			    pwrite(io->slab->fd, p, left, (off_t)off) :
+			    pread(io->slab->fd, p, left, (off_t)off);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
@@ -109,12 +112,10 @@ static int shm_post(struct dcm_endpoint *ep, struct dcm_io *io)
 	if (s->done.nr >= s->depth)
 		return -EAGAIN;
 	io->posted_ns = dcm_clock_ns();
-	if (io->op == DCM_IO_WRITE)
-		status = shm_write(io);
-	else if (slab->map)
+	if (io->op == DCM_IO_READ && slab->map)
 		io->data = (char *)slab->map + io->offset;
 	else
-		status = -ESTALE;
+		status = shm_copy(io);
 	dcm_done_add(&s->done, io, status);
 	return 0;
 }

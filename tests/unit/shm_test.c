@@ -106,6 +106,38 @@ static void test_rw(void **state)
 	slab_close(&s);
 }
 
+/* A slab that is not mapped is copied out of its file, and may be revoked just as well. */
+static void test_a_slab_that_is_not_mapped(void **state)
+{
+	static u8 in[PAGE], out[PAGE];
+	struct dcm_slab_ref s;
+	struct dcm_endpoint *ep;
+	struct dcm_io io = { .slab = &s, .offset = PAGE, .bytes = PAGE };
+	void *map;
+	int err;
+
+	(void)state;
+	slab_open(&s);
+	map = s.map;
+	s.map = NULL;
+	ep = dcm_transport_shm.open(NULL, &err);
+	assert_non_null(ep);
+	memset(in, 0x5a, sizeof(in));
+	io.op = DCM_IO_WRITE;
+	io.data = in;
+	assert_int_equal(one(ep, &io), 0);
+	io.op = DCM_IO_READ;
+	io.data = out;
+	assert_int_equal(one(ep, &io), 0);
+	assert_ptr_equal(io.data, out);
+	assert_memory_equal(out, in, sizeof(in));
+	assert_int_equal(ftruncate(s.fd, 0), 0);
+	assert_int_equal(one(ep, &io), -ESTALE);
+	ep->ops->close(ep);
+	s.map = map;
+	slab_close(&s);
+}
+
 static void test_revoked(void **state)
 {
 	struct dcm_slab_ref s;
@@ -227,6 +259,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_rw),
+		cmocka_unit_test(test_a_slab_that_is_not_mapped),
 		cmocka_unit_test(test_revoked),
 		cmocka_unit_test(test_write_over_a_limit_loses_no_slab),
 		cmocka_unit_test(test_write_without_memory_loses_no_slab),
