@@ -89,6 +89,8 @@ def status_lines(name: str, status: Status) -> list[str]:
         if s.near_bytes:
             said += f"; copies of {format_size(s.near_bytes)} are on one host or in one group"
         put("copies", said)
+    if s.seal:
+        put("sealed", "each page is encrypted on this host before it leaves")
     if worst := worst_deaths({d.name: d.alone_bytes for d in s.donors}, s.together):
         put("at risk", worst)
     for d in s.donors:

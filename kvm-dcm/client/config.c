@@ -349,9 +349,10 @@ static int config_check(const struct dcm_host_config *c, bool hostd, char *err)
 			       (c->extent & (c->extent - 1))))
 		snprintf(err, DCM_ERR_MAX,
 			 "[vm] extent=: must be a power of two from 2M to 1T");
-	else if (c->transport == DCM_TRANSPORT_VERBS && c->data_encryption)
+	else if (c->transport == DCM_TRANSPORT_VERBS && c->data_encryption &&
+		 !c->seal)
 		snprintf(err, DCM_ERR_MAX,
-			 "[%s] transport = verbs: RDMA is not encrypted; data-encryption = no must say that this is wanted",
+			 "[%s] transport = verbs: RDMA is not encrypted; data-encryption = no must say that this is wanted, or seal = yes that pages are",
 			 hostd ? "host" : "vm");
 	else if (!c->nr_donors && !c->donors_file[0])
 		snprintf(err, DCM_ERR_MAX, "no [donor NAME] section");

@@ -80,6 +80,7 @@ struct dcm_host_config {
 	u64 rebuild_rate;
 	u64 extent;
 	bool data_encryption;
+	bool seal;
 	u64 patience_ms;
 	enum dcm_host_transport transport;
 	u32 nr_donors;

@@ -31,6 +31,7 @@
 	X("vm", "rebuild-rate", SIZE, rebuild_rate, 0, 1ull << 40, "200M", NULL) \
 	X("vm", "extent", SIZE, extent, 0, 1ull << 40, "0", NULL)              \
 	X("vm", "data-encryption", BOOL, data_encryption, 0, 0, "yes", NULL)   \
+	X("vm", "seal", BOOL, seal, 0, 0, "no", NULL)                          \
 	X("vm", "transport", CHOICE, transport, 0, 0, "auto", "auto|tcp|verbs") \
 	X("vm", "patience", TIME, patience_ms, 1000, 86400000, "60s", NULL)    \
 	X("vm", "donors", TEXT, donors_file, 0, 0, "", NULL)                   \

@@ -34,11 +34,14 @@
 int dcm_frames_init(struct dcm_pager *pg, u64 nr_pages)
 {
 	struct dcm_frames *fr = &pg->frames;
+	/* for sealed bytes: the last area has so many slots more */
+	u64 more = pg->cfg.seal ? (u64)pg->nr_lanes * DCM_WBS_MAX : 0;
 	unsigned int o;
 	void *p;
 	int err;
 
-	fr->bytes = (nr_pages << DCM_PAGE_SHIFT) * (DCM_ORDER_MAX + 1);
+	fr->bytes = (nr_pages << DCM_PAGE_SHIFT) * (DCM_ORDER_MAX + 1) +
+		    (more << (DCM_ORDER_MAX + DCM_PAGE_SHIFT));
 	p = mmap(NULL, fr->bytes, PROT_READ | PROT_WRITE,
 		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p == MAP_FAILED)
@@ -57,7 +60,9 @@ int dcm_frames_init(struct dcm_pager *pg, u64 nr_pages)
 
 		spin_lock_init(&s->lock);
 		s->base = fr->base + o * (nr_pages << DCM_PAGE_SHIFT);
-		s->max = (u32)min(nr_pages >> o, (u64)DCM_FRAME_SLOT(~0u));
+		s->max = (u32)min((nr_pages >> o) +
+					  (o == DCM_ORDER_MAX ? more : 0),
+				  (u64)DCM_FRAME_SLOT(~0u));
 		s->empty = vzalloc((u64)s->max * sizeof(u32));
 		s->full = vzalloc(FULL_MAX * sizeof(u32));
 		if (!s->empty || !s->full)

@@ -265,6 +265,12 @@ struct dcm_gc_host *dcm_gc_host_open(struct dcm_pager *pg, void *window,
 	struct paged *p;
 	sigset_t old;
 
+	if (pg->cfg.seal) {
+		snprintf(err, len,
+			 "donors collect no garbage of a VM whose pages are sealed: set seal = no");
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
 	/* a worker changes one copy only; pairs with dcm_pager_redundancy_set() */
 	__atomic_fetch_add(&pg->gc_hosts, 1, __ATOMIC_SEQ_CST);
 	if (__atomic_load_n(&pg->cfg.redundancy, __ATOMIC_SEQ_CST)) {

@@ -22,6 +22,12 @@ u32 dcm_op_sum(struct dcm_lane *lane, const void *data, u32 page);
 void dcm_op_wrong(struct dcm_lane *lane, u32 gfn, u16 pages, u32 peer,
 		  u32 lost);
 
+/* page_seal.c */
+int dcm_op_seal(struct dcm_lane *lane, void *to, const void *from, u32 gfn,
+		struct dcm_seal *s);
+int dcm_op_open(struct dcm_lane *lane, void *data, u32 page, u32 gfn,
+		const struct dcm_seal *s, bool keep);
+
 /* unmap.c */
 void dcm_op_unmap(struct dcm_lane *lane, struct dcm_unmap *v, unsigned int nr);
 void dcm_op_copy(struct dcm_lane *lane, struct dcm_unmap *v);

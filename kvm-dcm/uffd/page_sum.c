@@ -51,8 +51,9 @@ void dcm_page_sums_add(struct dcm_pager *pg, u32 extent)
 	struct dcm_page_sums *s = &pg->sums;
 	u32 *mem;
 
-	/* without copies a second slab is there only while the extent moves */
-	if (!__atomic_load_n(&pg->cfg.redundancy, __ATOMIC_SEQ_CST) ||
+	/* seals say more; without copies a second slab is there only while the extent moves */
+	if (pg->cfg.seal ||
+	    !__atomic_load_n(&pg->cfg.redundancy, __ATOMIC_SEQ_CST) ||
 	    !pg->vm->extent[extent].used || dcm_extent_sums_of(pg->vm, extent))
 		return;
 	mem = vzalloc(pg->vm->extent_pages * sizeof(*mem));

@@ -55,6 +55,9 @@ static void near_tune(struct dcm_pager *pg)
 {
 	u32 i;
 
+	/* sealed pages cost more */
+	if (pg->cfg.seal)
+		return;
 	for (i = 0; i < pg->cfg.nr_donors; i++)
 		if (strncmp(pg->cfg.donor[i].address, "unix:", 5))
 			return;
@@ -71,6 +74,7 @@ static int core_create(struct dcm_pager *pg, u64 nr_pages, u64 extent,
 		.nr_pages = nr_pages,
 		.extent_pages = (u32)(extent >> DCM_PAGE_SHIFT),
 		.nr_lanes = pg->nr_lanes,
+		.seal = pg->cfg.seal,
 		.seed = dcm_now_ns(),
 		.ops = &dcm_pager_ops,
 		.priv = pg,
@@ -171,7 +175,8 @@ static int client_create(struct dcm_pager *pg, u64 bytes, u64 *extent,
 		.size = bytes,
 		.extent = pg->cfg.extent,
 		.redundancy = pg->cfg.redundancy,
-		.data_encryption = pg->cfg.data_encryption,
+		.data_encryption = pg->cfg.data_encryption && !pg->cfg.seal,
+		.no_map = pg->cfg.seal,
 		.transport = pg->cfg.transport,
 		.patience_ms = (u32)pg->cfg.patience_ms,
 		.area = pg->fetch_bufs,
@@ -275,6 +280,8 @@ static int pager_create(struct dcm_pager *pg, char *err, size_t len)
 	dcm_affinity_init(pg);
 	snprintf(err, len, "can't start threads");
 	rc = lanes_create(pg);
+	if (!rc && pg->cfg.seal)
+		rc = dcm_page_seals_start(pg);
 	if (!rc)
 		rc = dcm_pg_worker_start(pg);
 	if (!rc)
@@ -305,6 +312,7 @@ static void pager_destroy(struct dcm_pager *pg)
 	for (i = 0; pg->lane && i < pg->nr_lanes; i++)
 		if (pg->lane[i].wake_fd > 0)
 			close(pg->lane[i].wake_fd);
+	dcm_page_seals_free(pg);
 	vfree(pg->lane);
 	vfree(pg->fetch_bufs);
 	vfree(pg->sample);

@@ -24,6 +24,7 @@
 #include "../client/client.h"
 #include "../client/slab_worker.h"
 #include "../client/rebuild_pace.h"
+#include "page_seal.h"
 #include "page_sum.h"
 #include "uffd.h"
 
@@ -184,6 +185,7 @@ struct dcm_yield {
  * @nothing: wake-ups without a fault, in a row
  * @alone: looks, in a row, that saw only one thread fault
  * @turn: reads that found something
+ * @sealer: encrypts and decrypts, in a sealed VM
  * @installs: blocks installed while it yields; some are timed
  * @cpu: where it runs; @follow_cpu: where faults come from (affinity.c)
  * @go_cpu: CPU to move to when it joins, or -1
@@ -223,6 +225,7 @@ struct dcm_pg_lane {
 	u64 messages;
 	u64 spin_hits;
 	u64 migrations;
+	struct dcm_page_sealer sealer;
 	u32 installs;
 	struct dcm_yield yield;
 } ____cacheline_aligned;

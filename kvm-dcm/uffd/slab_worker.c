@@ -63,12 +63,15 @@ static void slab_wake(struct dcm_slab_worker *w)
 static int slab_attach(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 {
 	struct dcm_pager *pg = pager_of_worker(w);
-	int err;
+	int err = 0;
 	u32 i;
 
-	if (r->extent < pg->vm->nr_extents)
+	if (r->extent < pg->vm->nr_extents) {
 		dcm_page_sums_add(pg, r->extent);
-	err = dcm_extent_attach(pg->vm, r->extent, &r->slab->ref);
+		err = dcm_page_seals_add(pg, r->extent);
+	}
+	if (!err)
+		err = dcm_extent_attach(pg->vm, r->extent, &r->slab->ref);
 	if (err == -EBUSY)
 		return -EAGAIN;
 	if (err) {

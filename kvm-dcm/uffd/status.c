@@ -304,6 +304,8 @@ json_t *dcm_status_json(struct dcm_pager *pg)
 				    dcm_redundancies[READ_ONCE(
 							     pg->cfg.redundancy)]
 					    .name));
+	json_object_set_new(o, "seal", json_boolean(pg->cfg.seal));
+	json_put(o, "metadata_bytes", st->metadata);
 	json_put(o, "exposed_bytes",
 		 (u64)exposed * pg->vm->extent_pages << DCM_PAGE_SHIFT);
 	json_put(o, "filling", READ_ONCE(pg->slabs.nr_filling));

@@ -95,7 +95,10 @@ def test_configuration_written(run: Cli, good: list[str], runtime: Path, libdir:
 def test_rdma_is_not_encrypted(run: Cli, good: list[str]) -> None:
     """It must be said that this is known."""
     said = run.fails(*good, "--transport", "verbs", "--", "true", status=2)
-    assert "needs --no-encrypt-data" in said
+    assert "needs --seal or --no-encrypt-data" in said
+    done = run(*good, "--transport", "verbs", "--seal", "--", "/usr/bin/python3", "-c", SHOW)
+    text = json.loads(done.stdout)[2]
+    assert "transport = verbs\n" in text and "seal = yes\n" in text
     done = run(
         *good, "--transport", "verbs", "--no-encrypt-data", "--", "/usr/bin/python3", "-c", SHOW
     )

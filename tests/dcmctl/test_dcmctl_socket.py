@@ -75,6 +75,9 @@ def test_copies_are_shown(dcmctl: Cli, vms: Path) -> None:
         assert "copies" not in dcmctl("top", "--once", "--interval", "0.1").stdout
         server.status["exposed_bytes"] = 3 << 20
         assert "3M exposed to one donor's death" in dcmctl("status", "vm1").stdout
+        assert "sealed" not in dcmctl("status", "vm1").stdout
+        server.status["seal"] = True
+        assert "each page is encrypted on this host" in dcmctl("status", "vm1").stdout
         assert "at risk" not in dcmctl("status", "vm1").stdout
         server.status["near_bytes"] = 2 << 20
         said = "; copies of 2M are on one host or in one group"

@@ -231,6 +231,7 @@ redundancy = replica:3
 rebuild-rate = 50M
 extent = 2M
 data-encryption = no
+seal = yes
 transport = verbs
 patience = 2min
 
@@ -258,6 +259,7 @@ def test_ini(tmp_path: Path) -> None:
     assert (s.mode, s.lanes, s.on_loss, s.extent) == ("qemu", 4, "sigbus", 2 << 20)
     assert (s.redundancy, s.rebuild_rate) == ("replica:3", 50 << 20)
     assert s.data_encryption is False and s.transport == "verbs"
+    assert s.seal is True and "seal = yes\n" in s.to_ini()
     assert s.patience == "2min" and "patience = 2min\n" in s.to_ini()
     path.write_text(FULL.replace("rebuild-rate = 50M", "rebuild-rate = 0"))
     assert settings.load(path).rebuild_rate == 0
@@ -312,6 +314,7 @@ def test_command_line_over_ini(tmp_path: Path) -> None:
         ("[vm]\nmode = xen\n", "is not one of"),
         ("[vm]\nlanes = 0\n", "1 to 64"),
         ("[vm]\ndata-encryption = maybe\n", "neither yes nor no"),
+        ("[vm]\nseal = aes\n", "neither yes nor no"),
         ("[tunables]\nEPS-1 = 5\n", "not the name of a tunable"),
         ("[tunables]\nepsilon = few\n", "not a number"),
         ("[tunables]\neps\x10ilon = few\n", "not the name"),

@@ -55,6 +55,7 @@ STATUS: dict[str, Any] = {
     "lost_pages": 0,
     "copies": 1,
     "redundancy": "none",
+    "seal": False,
     "exposed_bytes": 0,
     "donors": [
         {

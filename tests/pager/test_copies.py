@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.framework.donor import Donor
-from tests.framework.slabs import slab_memfds
+from tests.framework.slabs import slabs_opened
 from tests.pager.support import (
     LIMIT_S,
     PAGER_TEST,
@@ -283,15 +283,13 @@ def test_redundancy_that_is_not_there(start_donor: StartDonor, short_tmp: Path) 
 def spoil(donor: Donor, rng: random.Random) -> int:
     """Change a word in pages of a donor's memory, as a broken module would; how many pages."""
     pages = 0
-    for link in slab_memfds(donor.pid):
-        # it may have been given back
-        with contextlib.suppress(FileNotFoundError), link.open("r+b", buffering=0) as slab:
-            for at in range(0, os.fstat(slab.fileno()).st_size, 4096):
-                where = at + rng.randrange(512) * 8
-                # a hole stays one
-                if os.pread(slab.fileno(), 8, at) != bytes(8):
-                    os.pwrite(slab.fileno(), rng.randbytes(8), where)
-                    pages += 1
+    for slab in slabs_opened(donor.pid):
+        for at in range(0, os.fstat(slab.fileno()).st_size, 4096):
+            where = at + rng.randrange(512) * 8
+            # a hole stays one
+            if os.pread(slab.fileno(), 8, at) != bytes(8):
+                os.pwrite(slab.fileno(), rng.randbytes(8), where)
+                pages += 1
     return pages
 
 

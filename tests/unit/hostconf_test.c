@@ -20,7 +20,7 @@
 #define GOOD                                                               \
 	"[vm]\nname = web1\nbudget = 256M\nsize=8G ; what it may grow to\n" \
 	"mode=program\nlanes=3\non-loss=sigbus\ndata-encryption=no\n"       \
-	"redundancy=replica:2\n"                                            \
+	"redundancy=replica:2\nseal=yes\n"                                   \
 	"[donor a]\naddress = tcp:127.0.0.1:7000\n"                        \
 	"[donor b.2]\naddress=unix:/run/b.sock\n"                          \
 	"[key]\ntenant=lab\nfile=/etc/k\n"                                 \
@@ -48,6 +48,8 @@ static void test_transport(void **state)
 		{ "transport=tcp\n", DCM_TRANSPORT_TCP },
 		{ "transport=verbs\n", -1 },
 		{ "transport=verbs\ndata-encryption=yes\n", -1 },
+		{ "transport=verbs\nseal=no\n", -1 },
+		{ "transport=verbs\nseal=yes\n", DCM_TRANSPORT_VERBS },
 		{ "transport=verbs\ndata-encryption=no\n",
 		  DCM_TRANSPORT_VERBS },
 		{ "data-encryption=no\ntransport=verbs\n",
@@ -118,6 +120,7 @@ static void test_good(void **state)
 	assert_int_equal(cfg.on_loss, DCM_ON_LOSS_SIGBUS);
 	assert_int_equal(cfg.redundancy, DCM_REDUNDANCY_REPLICA_2);
 	assert_false(cfg.data_encryption);
+	assert_true(cfg.seal);
 	assert_int_equal(cfg.transport, DCM_TRANSPORT_AUTO);
 	assert_int_equal(cfg.extent, 0);
 	assert_int_equal(cfg.nr_donors, 2);
@@ -137,6 +140,7 @@ static void test_good(void **state)
 	assert_int_equal(cfg.redundancy, DCM_REDUNDANCY_NONE);
 	assert_int_equal(cfg.lanes, 2);
 	assert_true(cfg.data_encryption);
+	assert_false(cfg.seal);
 	assert_int_equal(cfg.size, 64ull << 30);
 }
 

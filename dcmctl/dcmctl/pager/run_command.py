@@ -44,6 +44,7 @@ def _given(args: Args) -> Settings:
         on_loss=args.on_loss,
         redundancy=args.redundancy,
         data_encryption=False if args.no_encrypt_data else None,
+        seal=True if args.seal else None,
         transport=args.transport,
         patience=None
         if args.patience is None
@@ -151,6 +152,12 @@ def add_parser(sub: Any, common: argparse.ArgumentParser) -> None:
         "--no-encrypt-data",
         action="store_true",
         help="send pages unencrypted to donors that allow it: for isolated networks only",
+    )
+    p.add_argument(
+        "--seal",
+        action="store_true",
+        help="encrypt each page on this host before it leaves, so that donors need not be trusted: "
+        "they can't read pages, and what they change is noticed",
     )
     p.add_argument(
         "--transport",

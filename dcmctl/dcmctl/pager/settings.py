@@ -45,7 +45,7 @@ KEYS = {
     "vm": (
         *("name", "budget", "size", "threshold", "mode", "lanes", "on-loss"),
         *("redundancy", "rebuild-rate", "extent"),
-        *("data-encryption", "transport", "patience", "donors"),
+        *("data-encryption", "seal", "transport", "patience", "donors"),
     ),
     "key": ("tenant", "file"),
     "donor": ("address", "status", "drain", "group"),
@@ -102,6 +102,7 @@ class Settings:
     rebuild_rate: int | None = None
     extent: int | None = None
     data_encryption: bool | None = None
+    seal: bool | None = None
     transport: str | None = None
     patience: str | None = None
     tenant: str | None = None
@@ -138,9 +139,9 @@ class Settings:
             )
         if len(self.donors) > DONORS_MAX:
             raise UsageError(f"{len(self.donors)} donors are too many: at most {DONORS_MAX}")
-        if self.transport == "verbs" and self.data_encryption is not False:
+        if self.transport == "verbs" and self.data_encryption is not False and not self.seal:
             raise UsageError(
-                "RDMA is not encrypted: --transport verbs needs --no-encrypt-data as well"
+                "RDMA is not encrypted: --transport verbs needs --seal or --no-encrypt-data as well"
             )
         if self.keys is None:
             raise UsageError(
@@ -179,6 +180,8 @@ class Settings:
         put("extent", size(self.extent))
         if self.data_encryption is not None:
             put("data-encryption", "yes" if self.data_encryption else "no")
+        if self.seal is not None:
+            put("seal", "yes" if self.seal else "no")
         put("transport", self.transport)
         put("patience", self.patience)
         put("donors", self.donors_file)
@@ -471,6 +474,7 @@ def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
     copies = take(vm, "vm", "redundancy")
     rebuild = take(vm, "vm", "rebuild-rate")
     encrypt = take(vm, "vm", "data-encryption")
+    seal = take(vm, "vm", "seal")
     transport = take(vm, "vm", "transport")
     waits = take(vm, "vm", "patience")
     tenant = take(key, "key", "tenant")
@@ -487,6 +491,7 @@ def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
         on_loss=None if loss is None else choice(loss, "on-loss", ON_LOSS),
         redundancy=None if copies is None else choice(copies, "redundancy", tuple(REDUNDANCY)),
         data_encryption=None if encrypt is None else flag(encrypt, "data-encryption"),
+        seal=None if seal is None else flag(seal, "seal"),
         transport=None if transport is None else choice(transport, "transport", TRANSPORTS),
         patience=None if waits is None else patience(waits, "patience"),
         tenant=None if tenant is None else check_tenant(tenant),

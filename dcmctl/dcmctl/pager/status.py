@@ -56,6 +56,12 @@ class Fields:
             raise self._bad(name, "a short text")
         return printable(value, TEXT_MAX)
 
+    def flag(self, name: str) -> bool:
+        value = self._value.get(name, False)
+        if not isinstance(value, bool):
+            raise self._bad(name, "true or false")
+        return value
+
     def raw(self, name: str) -> Any:
         """The unchecked value; the caller checks it."""
         return self._value.get(name)
@@ -198,6 +204,7 @@ class Status:
     writeback_latency: Latency
     lost_pages: int
     redundancy: str  # one of settings.REDUNDANCY
+    seal: bool  # pages are encrypted before they leave
     copies: int  # slabs that an extent is to have, each on another donor
     exposed_bytes: int  # with copies: of extents that have fewer, or not all pages in each
     near_bytes: int  # of extents with two copies on one host or in one group of donors
@@ -246,6 +253,7 @@ class Status:
             writeback_latency=Latency.read(latency.group("writeback")),
             lost_pages=f.number("lost_pages"),
             redundancy=f.text("redundancy"),
+            seal=f.flag("seal"),
             copies=max(f.number("copies"), 1),
             exposed_bytes=f.number("exposed_bytes"),
             near_bytes=f.number("near_bytes"),
