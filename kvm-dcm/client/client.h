@@ -155,6 +155,8 @@ struct dcm_client_count {
  * @dead: set before ops->lost(): every operation fails from then on
  * @member: one of the slabs that its extent is to have: neither lost nor given up
  *	for another
+ * @orphan: its donor has ended, and its bytes are mapped here: orphan.c;
+ *	READ_ONCE()
  * @activity_milli: page operations a second, EWMA, times 1000; READ_ONCE()
  * @priv: the pager's, never touched here
  * @write_counts: for each %DCM_CLIENT_COUNTED_BYTES how many writes began or
@@ -170,6 +172,7 @@ struct dcm_client_slab {
 	u32 transport;
 	u32 caps;
 	bool dead;
+	bool orphan;
 	u64 activity_milli;
 	void *priv;
 	u32 *write_counts;
@@ -183,6 +186,7 @@ struct dcm_client_slab {
 	bool member;
 	bool evicting; /* the donor wants it back */
 	bool leaving; /* the client wants to be off that donor */
+	bool disowned; /* no donor counts it: its session is over */
 	u64 tag;
 	u64 populated;
 	u64 pages_seen;
@@ -209,7 +213,8 @@ struct dcm_client_session {
  *	(ops->lost). Once per slab. It can cross a release, as @lost can
  * @lost: a slab and its content are gone: the donor is gone, was silent for
  *	longer than the patience, ended the session, was restarted, or took the
- *	slab back. Once per slab. @donor is its donor. It can cross a release
+ *	slab back. Not of a slab whose bytes are mapped here whole: that is moved
+ *	(@evict) when its donor is gone. Once per slab. @donor is its donor. It can cross a release
  *	that another thread makes at the same moment: @slab is valid during the
  *	call in any case
  * @starved: no donor can give a slab for this extent now; the client keeps
@@ -507,6 +512,8 @@ enum dcm_client_donor_state {
  * @number: the client's
  * @slabs: slabs of this VM there
  * @bytes: their size
+ * @orphans: those of @slabs that outlived it and are mapped here
+ * @orphans_waiting: those of them that no other donor has room for
  * @rtt_ns: of data operations if there were any (tcp), else of QUERY_MEM
  * @reads: READs that succeeded
  * @writes: WRITEs that succeeded
@@ -526,6 +533,8 @@ struct dcm_client_donor_status {
 	enum dcm_client_donor_state state;
 	u64 slabs;
 	u64 bytes;
+	u64 orphans;
+	u64 orphans_waiting;
 	u64 rtt_ns;
 	u64 reads;
 	u64 writes;

@@ -14,6 +14,7 @@
 #include "../transport/verbs.h"
 #include "conn.h"
 #include "client.h"
+#include "request.h"
 #include "../lib/log.h"
 
 #define CLIENT_JOBS 128u /* extents being placed at once */
@@ -146,47 +147,6 @@ enum client_slab_state {
 	SLAB_UNMAPPING, /* UNMAP sent */
 };
 
-/* What was asked; see request.c. */
-enum client_request_kind {
-	REQUEST_NONE = 0,
-	REQUEST_QUERY = 0x1, /* QUERY_MEM, answered by FREE_MEM */
-	REQUEST_MAP = 0x2, /* of a job, MR_INFO */
-	REQUEST_TICKET = 0x4, /* ASK_TICKET of a slot, TICKET */
-	REQUEST_UNMAP = 0x8, /* of a slab, DONE */
-	REQUEST_ANY = 0xf,
-};
-
-/**
- * struct client_list - LIST, and its answers
- * @tag: the request's; 0: none is in flight
- * @last: the highest id so far
- * @left: answers that may still come
- * @returned: slabs given back since the resume
- */
-struct client_list {
-	u64 tag;
-	u64 last;
-	u32 left;
-	u32 returned;
-};
-
-/**
- * struct client_request - a request whose answer is waited for
- * @job: %REQUEST_MAP: the extent being placed
- * @slot: %REQUEST_TICKET: the lane that gets the queue pair
- * @slab: %REQUEST_UNMAP: the slab being given back
- */
-struct client_request {
-	u64 tag;
-	enum client_request_kind kind;
-	union {
-		void *owner;
-		struct client_job *job;
-		struct client_lane_slot *slot;
-		struct dcm_client_slab *slab;
-	};
-};
-
 /**
  * struct client_lane_slot - how one lane reaches one donor
  * @next: client thread -> lane: a new endpoint (exchange)
@@ -238,6 +198,8 @@ struct client_lane_slot {
  * @others_ms: time of that answer
  * @full_until_ms: it has refused a MAP: do not ask it before
  * @was_lost: declared lost, and no message since
+ * @gone: nothing listens at its address; its session is kept for its @orphans
+ * @orphans: slabs that outlived it
  */
 struct client_donor {
 	struct dcm_client *client;
@@ -259,6 +221,8 @@ struct client_donor {
 	bool want_data;
 	enum client_verbs verbs;
 	bool was_lost;
+	bool gone;
+	u32 orphans;
 	u64 up_ms;
 	u64 heard_ms;
 	u64 data_ms;
@@ -544,7 +508,7 @@ void client_slab_evict(struct client_donor *d, u64 id, u64 tag, u64 now);
 void client_slab_activity(struct client_donor *d, u64 id, u64 tag, u64 now);
 void client_slab_unmapped(struct dcm_client_slab *s);
 void client_slab_taken(struct client_donor *d, u64 id);
-void client_slabs_lost(struct client_donor *d, const char *why);
+void client_slab_lost(struct dcm_client *client, struct dcm_client_slab *s);
 void client_slabs_resumed(struct client_donor *d);
 void client_slabs_notes(struct dcm_client *client, u64 now);
 bool client_slabs_step(struct dcm_client *client, u64 now);
@@ -558,6 +522,14 @@ bool client_slab_held(const struct dcm_client_slab *s);
 bool client_slab_map(struct client_donor *d, struct dcm_client_slab *s, int fd);
 void client_slab_unmap(struct dcm_client_slab *s);
 bool client_slabs_populate(struct dcm_client *client);
+
+/* orphan.c: slabs of shm that outlive their donor */
+void client_orphan_adopt(struct dcm_client_slab *s);
+void client_orphan_end(struct dcm_client_slab *s);
+void client_orphans_resumed(struct client_donor *d);
+void client_donor_relieve(struct client_donor *d, bool orphans, u64 now);
+void client_donor_gone(struct client_donor *d, const char *why);
+void client_slabs_lost(struct client_donor *d, const char *why);
 
 /* exposed.c */
 bool client_donor_near_any(const struct dcm_client *client, u32 donor,
@@ -589,7 +561,6 @@ void client_place_done(struct dcm_client *client, u32 extent);
 int client_member_slots(struct client_donor *d);
 void client_member_step(struct dcm_client *client, u64 now);
 void client_member_timers(struct client_donor *d);
-void client_member_relieve(struct client_donor *d, u64 now);
 void client_member_slab_leave(struct dcm_client_slab *s);
 
 /* status.c */

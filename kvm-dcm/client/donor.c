@@ -21,9 +21,10 @@
  * asks for one every second (its answer also has what placement needs, and
  * gives the round trip time). So is an operation on the donor's memory that
  * succeeds: if those go on while the control side is silent, the slabs are
- * moved to other donors (dcm-tc18, 3.5). Memory of this host (shm) can be used
- * for as long as the donor's process has it, so it is not given up while the
- * connection to that process stands.
+ * moved to other donors (dcm-tc18, 3.5). Memory of this host (shm) is not given
+ * up while the connection to the donor's process stands, and outlives the process
+ * too (orphan.c): then the session is kept, for a donor that is started again with
+ * what it had lent.
  *
  * A control connection that is silent is given up early, as a new one may get
  * through. But its socket stays open until the donor's next WELCOME: a donor
@@ -88,13 +89,17 @@ static bool conn_stands(const struct client_donor *d)
 	return p.fd >= 0 && poll(&p, 1, 0) <= 0;
 }
 
-/* The session is over: all its slabs are lost, once. */
+/*
+ * The session is over: all its slabs are lost, once, but those whose bytes are
+ * here.
+ */
 void client_donor_lost(struct client_donor *d, const char *why)
 {
 	if (!d->session)
 		return;
 	d->session = 0;
 	d->silent = false;
+	d->gone = false;
 	d->refused_ms = 0;
 	client_donor_held_close(d);
 	client_session_publish(d);
@@ -117,7 +122,7 @@ static void donor_refused(struct client_donor *d, u64 now)
 		d->refused_ms = now;
 	if (now - d->refused_ms >= DCM_WIRE_SILENCE_MS &&
 	    now - d->data_ms >= DCM_WIRE_SILENCE_MS)
-		client_donor_lost(d,
+		client_donor_gone(d,
 				  "it has ended: nothing listens at its address");
 }
 
@@ -245,7 +250,7 @@ static void donor_silent(struct client_donor *d, u64 now)
 				"accesses to them wait, and they are lost if it stays silent for longer than our patience");
 	}
 	if (works) {
-		client_member_relieve(d, now);
+		client_donor_relieve(d, false, now);
 		return;
 	}
 	if (now <= max(d->heard_ms, d->data_ms) + d->client->patience_ms)
@@ -263,6 +268,8 @@ void client_donor_timers(struct client_donor *d, u64 now)
 {
 	struct dcm_wire_msg beat = { .type = DCM_MSG_HEARTBEAT };
 
+	if (d->orphans)
+		client_donor_relieve(d, true, now);
 	if (d->session && now > d->heard_ms &&
 	    now - d->heard_ms >=
 		    min((u64)DCM_WIRE_SILENCE_MS, d->client->patience_ms))
@@ -331,6 +338,7 @@ void client_donor_forget(struct client_donor *d)
 	client_donor_exit(d);
 	d->st = SESSION_DOWN;
 	d->silent = false;
+	d->gone = false;
 	d->refused_ms = 0;
 	d->data_ms = 0;
 	d->want_data = false;

@@ -230,6 +230,7 @@ static int donor_add(struct dcm_client *client, const struct client_ask *what,
 	memset(&d->say_refused, 0, sizeof(d->say_refused));
 	memset(&d->say_data, 0, sizeof(d->say_data));
 	d->was_lost = false;
+	d->gone = false;
 	d->want_data = false;
 	d->verbs = VERBS_OFF;
 	d->why[0] = 0;
@@ -252,36 +253,6 @@ void client_member_slab_leave(struct dcm_client_slab *s)
 		return;
 	s->leaving = true;
 	s->client->cb->evict(s->client->arg, s);
-}
-
-/*
- * The donor's memory can be used, but its control side is silent (dcm-tc18,
- * 3.5): move its slabs a few at a time, so that little was moved in vain if it
- * answers after all.
- */
-void client_member_relieve(struct client_donor *d, u64 now)
-{
-	struct dcm_client *client = d->client;
-	struct dcm_client_slab *s;
-	u32 i, leaving = 0;
-
-	for (i = 0; i < client->nr_donors; i++)
-		if (&client->donor[i] != d &&
-		    client_donor_usable(&client->donor[i], now) &&
-		    client->donor[i].load.slabs_free)
-			break;
-	if (i == client->nr_donors)
-		return;
-	for (s = client->slabs; s; s = s->next)
-		leaving += s->donor == d->idx && !s->dead && s->leaving &&
-			   s->state == SLAB_ATTACHED;
-	for (s = client->slabs; s && leaving < CLIENT_LEAVE_MAX; s = s->next) {
-		if (s->donor != d->idx || s->dead || s->leaving ||
-		    s->evicting || s->state != SLAB_ATTACHED)
-			continue;
-		client_member_slab_leave(s);
-		leaving++;
-	}
 }
 
 static int donor_leave(struct dcm_client *client, const struct client_ask *what)

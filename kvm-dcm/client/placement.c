@@ -459,7 +459,9 @@ static void job_start(struct dcm_client *client, struct client_job *j,
 	bit_set(client->placing, extent);
 	*j = (struct client_job){ .extent = extent, .medium = medium };
 	for (; s; s = s->next_of_extent)
-		if (s->member)
+		if (s->orphan)
+			continue; /* whatever listens there is another donor */
+		else if (s->member)
 			j->never |= 1ull << s->donor;
 		else if (!s->dead)
 			j->avoid |= 1ull << s->donor;

@@ -175,6 +175,7 @@ static void on_welcome(struct client_donor *d, const struct dcm_wire_msg *m,
 	memset(&d->say_refused, 0, sizeof(d->say_refused));
 	client_donor_held_close(d);
 	d->refused_ms = 0;
+	d->gone = false;
 	if (d->silent)
 		snprintf(after, sizeof(after), " after %llu s",
 			 (unsigned long long)(now - silent_from) / 1000);
@@ -187,8 +188,10 @@ static void on_welcome(struct client_donor *d, const struct dcm_wire_msg *m,
 		dcm_log(DCM_LOG_INFO, "donor %s (%s): connected", d->name,
 			d->address);
 	client_donor_query(d, now);
-	if (resume)
+	if (resume) {
 		client_slabs_resumed(d);
+		client_orphans_resumed(d);
+	}
 	if (resume && m->welcome.flags & DCM_WELCOME_LIST)
 		client_list_ask(d, 0, now);
 	client_place_soon(d->client, now);

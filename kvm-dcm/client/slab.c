@@ -66,7 +66,8 @@ static struct dcm_client_slab *slab_find(struct client_donor *d, u64 id)
 
 	for (s = d->client->slabs; s; s = s->next)
 		if (s->ref.id == id && s->donor == d->idx &&
-		    !smp_load_acquire(&s->dead))
+		    !smp_load_acquire(&s->dead) &&
+		    !smp_load_acquire(&s->disowned))
 			return s;
 	return NULL;
 }
@@ -158,6 +159,8 @@ struct dcm_client_slab *dcm_client_adopt_slab(struct dcm_client *client,
 	if (!s)
 		return NULL;
 	s->populated = s->ref.bytes;
+	if (!d->session)
+		client_orphan_adopt(s);
 	if (transport == DCM_WT_VERBS)
 		d->verbs = VERBS_ON;
 	s->member = current;
@@ -179,8 +182,9 @@ static void slab_free(struct dcm_client *client, struct dcm_client_slab *s)
 	     p = &(*p)->next_of_extent)
 		;
 	*p = s->next_of_extent;
-	if (!s->dead)
+	if (!s->dead && !s->disowned)
 		client->donor[s->donor].load.mine--;
+	client_orphan_end(s);
 	client_slab_unmap(s);
 	free(s->write_counts);
 	free(s);
@@ -193,7 +197,7 @@ static struct dcm_client_slab *slab_counted(struct dcm_client *client,
 	struct dcm_client_slab *s = client->counted_slab;
 
 	if (!s || s->donor != donor || s->ref.id != id ||
-	    smp_load_acquire(&s->dead))
+	    smp_load_acquire(&s->dead) || smp_load_acquire(&s->disowned))
 		s = slab_find(&client->donor[donor], id);
 	client->counted_slab = s;
 	return s && s->write_counts ? s : NULL;
@@ -271,14 +275,17 @@ refused:
 	client_place_want_again(client, extent);
 }
 
-static void slab_lost(struct dcm_client *client, struct dcm_client_slab *s)
+/* What was on it is gone. */
+void client_slab_lost(struct dcm_client *client, struct dcm_client_slab *s)
 {
 	struct client_donor *d = &client->donor[s->donor];
 	struct dcm_host_donor donor;
 
 	/* before the callback: all later operations fail */
 	__atomic_store_n(&s->dead, true, __ATOMIC_SEQ_CST);
-	d->load.mine--;
+	if (!s->disowned)
+		d->load.mine--;
+	client_orphan_end(s);
 	client->nr_lost++;
 	s->member = false;
 	if (!client_slab_held(s))
@@ -286,60 +293,6 @@ static void slab_lost(struct dcm_client *client, struct dcm_client_slab *s)
 	memcpy(donor.name, d->name, sizeof(donor.name));
 	memcpy(donor.address, d->address, sizeof(donor.address));
 	client->cb->lost(client->arg, s, &donor);
-}
-
-/* Extents of a donor's slabs as text, in ascending order; their number. */
-static u64 lost_list(struct client_donor *d, char *text, size_t room)
-{
-	struct dcm_client *client = d->client;
-	struct dcm_client_slab *s;
-	size_t len = 0;
-	u64 n = 0;
-	u32 e;
-
-	for (s = client->slabs; s; s = s->next)
-		if (s->donor == d->idx && !s->dead && client_slab_held(s))
-			bit_set(client->scratch, s->extent);
-	text[0] = 0;
-	for (e = 0; e < client->nr_extents; e++) {
-		if (!bit_test(client->scratch, e))
-			continue;
-		bit_clear(client->scratch, e);
-		if (len + 16 < room)
-			len += (size_t)snprintf(text + len, room - len, "%s%u",
-						n ? ", " : "", e);
-		n++;
-	}
-	if (len + 16 >= room)
-		snprintf(text + len, room - len, ", ...");
-	return n;
-}
-
-void client_slabs_lost(struct client_donor *d, const char *why)
-{
-	struct dcm_client *client = d->client;
-	struct dcm_client_slab *s, *next;
-	char list[700];
-	u64 n = lost_list(d, list, sizeof(list));
-
-	if (n)
-		dcm_log(DCM_LOG_ERR,
-			"donor %s (%s) is lost: %s; with it %llu slab%s: extent%s %s",
-			d->name, d->address, why, (unsigned long long)n,
-			n > 1 ? "s" : "", n > 1 ? "s" : "", list);
-	else if (d->load.draining)
-		dcm_log(DCM_LOG_NOTICE, "donor %s (%s) is gone, drained",
-			d->name, d->address);
-	else
-		dcm_log(DCM_LOG_WARNING,
-			"donor %s (%s) is lost: %s; it held nothing of ours",
-			d->name, d->address, why);
-	/* callbacks don't free slabs: client_slabs_step() does */
-	for (s = client->slabs; s; s = next) {
-		next = s->next;
-		if (s->donor == d->idx && !s->dead)
-			slab_lost(client, s);
-	}
 }
 
 /* The donor took it back by force; it said so, or an operation failed. */
@@ -351,7 +304,7 @@ static void slab_taken(struct client_donor *d, struct dcm_client_slab *s)
 		dcm_log(DCM_LOG_ERR,
 			"donor %s (%s) has taken a slab back: extent %u is lost",
 			d->name, d->address, s->extent);
-	slab_lost(d->client, s);
+	client_slab_lost(d->client, s);
 }
 
 void client_slab_taken(struct client_donor *d, u64 id)
@@ -482,7 +435,7 @@ void client_slabs_notes(struct dcm_client *client, u64 now)
 			struct client_donor *d = &client->donor[s->donor];
 
 			/* in case the donor still has it */
-			if (d->st == SESSION_UP)
+			if (d->st == SESSION_UP && !s->disowned)
 				client_slab_refuse(d, s->ref.id, now);
 			slab_taken(d, s);
 		}
@@ -508,7 +461,7 @@ bool client_slabs_step(struct dcm_client *client, u64 now)
 		u64 tag;
 
 		next = s->next;
-		if (s->dead && s->state == SLAB_UNMAPPING) {
+		if ((s->dead || s->orphan) && s->state == SLAB_UNMAPPING) {
 			client_request_drop(d, s->tag);
 			s->state = SLAB_RELEASED;
 		}
@@ -519,7 +472,8 @@ bool client_slabs_step(struct dcm_client *client, u64 now)
 			again = true;
 			continue;
 		}
-		if (s->dead) {
+		/* an orphan that its donor counts still is found by LIST */
+		if (s->dead || s->orphan) {
 			slab_free(client, s);
 			continue;
 		}

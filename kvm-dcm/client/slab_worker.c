@@ -180,7 +180,7 @@ bool dcm_slab_worker_where(struct dcm_slab_worker *w, u32 extent, u32 *donor,
 	pthread_mutex_lock(&w->lock);
 	if (extent < w->nr_extents)
 		r = w->record[extent];
-	only = r && !r->next && !r->todo;
+	only = r && !r->next && !r->todo && !READ_ONCE(r->slab->orphan);
 	if (only) {
 		*donor = r->slab->donor;
 		*slab = r->slab->ref.id;
@@ -448,7 +448,7 @@ static void extent_look(struct dcm_slab_worker *w, u32 extent,
 			struct dcm_risk *risk)
 {
 	struct dcm_slab_record *r, *any = NULL;
-	bool filled = false, thin = false;
+	bool filled = false, thin = false, orphan = false;
 	u64 donors = 0;
 	u32 slabs = 0;
 
@@ -457,6 +457,7 @@ static void extent_look(struct dcm_slab_worker *w, u32 extent,
 			continue;
 		any = r;
 		slabs++;
+		orphan |= READ_ONCE(r->slab->orphan);
 		donors |= 1ull << r->slab->donor;
 	}
 	if (!any)
@@ -471,7 +472,9 @@ static void extent_look(struct dcm_slab_worker *w, u32 extent,
 		risk->thin++;
 	else
 		risk->with[min(slabs, DCM_CLIENT_COPIES_MAX)]++;
-	dcm_risk_add(risk, donors, thin || filled);
+	/* no donor's death takes what is mapped here */
+	if (!orphan || thin || filled)
+		dcm_risk_add(risk, donors, thin || filled);
 }
 
 static void extents_look(struct dcm_slab_worker *w, u64 now)

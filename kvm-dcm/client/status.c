@@ -24,6 +24,8 @@ static void donor_status(struct client_donor *d,
 	st->file = d->load.file;
 	if (d->member != MEMBER_IN)
 		st->state = DCM_DONOR_DRAINING;
+	else if (d->gone)
+		st->state = DCM_DONOR_LOST;
 	else if (d->silent)
 		st->state = DCM_DONOR_SILENT;
 	else if (d->load.draining)
@@ -35,6 +37,8 @@ static void donor_status(struct client_donor *d,
 	st->silent_ms = d->session ? client_now_ms() - d->heard_ms : 0;
 	st->patience_ms = d->client->patience_ms;
 	st->slabs = 0;
+	st->orphans = 0;
+	st->orphans_waiting = 0;
 	st->reads = 0;
 	st->writes = 0;
 	st->slabs_free = d->load.known ? d->load.slabs_free : 0;
@@ -76,6 +80,11 @@ void client_status_publish(struct dcm_client *client)
 		st->slabs++;
 		st->evicting += s->evicting && s->state == SLAB_ATTACHED;
 		st->donor[s->donor].slabs++;
+		if (!s->orphan || !client_slab_held(s))
+			continue;
+		st->donor[s->donor].orphans++;
+		st->donor[s->donor].orphans_waiting += !s->leaving &&
+						       !s->evicting;
 	}
 	for (i = 0; i < client->nr_donors; i++)
 		st->donor[i].bytes = st->donor[i].slabs * client->extent_bytes;

@@ -75,6 +75,8 @@ static json_t *donor_json(const struct hostd *h,
 	json_put_text(o, "transport", d->transport ? d->transport : "");
 	json_put_text(o, "medium", d->file ? "file" : "memory");
 	json_put(o, "slabs", d->slabs);
+	json_put(o, "orphans", d->orphans);
+	json_put(o, "orphans_waiting", d->orphans_waiting);
 	json_put(o, "alone_bytes", alone_bytes);
 	json_put(o, "slabs_free", d->slabs_free);
 	json_put(o, "slabs_total", d->slabs_total);

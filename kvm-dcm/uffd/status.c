@@ -99,6 +99,8 @@ static json_t *donors_json(struct dcm_pager *pg,
 					    d->state)));
 		json_put(o, "slabs", d->slabs);
 		json_put(o, "bytes", d->bytes);
+		json_put(o, "orphans", d->orphans);
+		json_put(o, "orphans_waiting", d->orphans_waiting);
 		json_put(o, "alone_bytes", risk->alone[d->number] * extent);
 		json_put(o, "wrong_pages",
 			 __atomic_load_n(&pg->sums.wrong[d->number],

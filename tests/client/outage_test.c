@@ -2,8 +2,8 @@
 /*
  * outage_test.c - donors and hosts that are killed, stopped and continued
  *
- * A donor that dies is lost at once, one that is silent after the host's
- * patience. A pause that is shorter loses nothing; the time in which a host
+ * A donor that dies is lost at once, but for its slabs of shm; one that is silent
+ * after the host's patience. A pause that is shorter loses nothing; the time in which a host
  * itself was stopped does not count.
  */
 #include <signal.h>
@@ -21,14 +21,15 @@
 static const char *const hasty[] = { DONOR_SMALL, "--set", "limits.patience=3s",
 				     NULL };
 
-static void killed(bool local)
+static void test_killed_tcp(void **state)
 {
 	static u8 buf[PAGE];
 	struct two t;
 	u32 e, mine;
 	u64 since;
 
-	two_start(&t, local);
+	(void)state;
+	two_start(&t, false);
 	two_fill(&t, 6);
 	mine = on_donor(&t.h, 6, 0);
 	assert_in_range(mine, 1, 5);
@@ -66,16 +67,99 @@ static void killed(bool local)
 	two_end(&t);
 }
 
-static void test_killed_tcp(void **state)
+/* Give back the slabs that have another one in their place. */
+static void moved_release(struct host *h, u32 nr)
 {
-	(void)state;
-	killed(false);
+	u32 e;
+
+	for (e = 0; e < nr; e++) {
+		if (!h->old[e])
+			continue;
+		check_slab(h, h->old[e], e, 1);
+		write_extent(h, e, 1);
+		dcm_client_release(h->client, h->old[e]);
+		h->old[e] = NULL;
+	}
 }
 
+/* Slabs of shm are memory of this host: they outlive their donor, and move. */
 static void test_killed_shm(void **state)
 {
+	struct two t;
+	u32 e, mine;
+
 	(void)state;
-	killed(true);
+	two_start(&t, true);
+	two_fill(&t, 8);
+	mine = on_donor(&t.h, 8, 0);
+	assert_in_range(mine, 1, 7);
+	t.h.other = true;
+	donor_signal(&t.d[0], SIGKILL);
+	WAIT(status(&t.h, 0).state == DCM_DONOR_LOST);
+	assert_int_equal(logged(&t.h, "nothing is lost"), 1);
+	while (status(&t.h, 0).slabs) {
+		moved_release(&t.h, 8);
+		usleep(20000);
+	}
+	assert_int_equal(get(&t.h, &t.h.evicts), mine);
+	assert_int_equal(get(&t.h, &t.h.losts), 0);
+	assert_int_equal(on_donor(&t.h, 8, 1), 8);
+	for (e = 0; e < 8; e++)
+		check_slab(&t.h, t.h.slab[e], e, 1);
+	two_end(&t);
+}
+
+/* A donor dies, no other has room: its slabs stay in use; then it is replaced. */
+static void test_orphans_wait_for_room(void **state)
+{
+	struct dcm_client_donor_status st;
+	struct host h = { .other = true };
+	struct donor d;
+	char path[100], address[108];
+	u32 e;
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/only.sock", host_dir);
+	snprintf(address, sizeof(address), "unix:%s", path);
+	donor_start(&d, path, -1, host_keys, donor_small);
+	host_donor(&h, "only", address);
+	host_start(&h);
+	want(&h, 0, 6);
+	WAIT(get(&h, &h.attached) == 6);
+	for (e = 0; e < 6; e++)
+		write_extent(&h, e, 1);
+	donor_signal(&d, SIGKILL);
+	WAIT(status(&h, 0).orphans == 6);
+	st = status(&h, 0);
+	assert_int_equal(st.state, DCM_DONOR_LOST);
+	assert_int_equal(st.orphans_waiting, 6);
+	for (e = 0; e < 6; e++) {
+		check_slab(&h, h.slab[e], e, 1);
+		write_extent(&h, e, 1);
+	}
+	assert_int_equal(get(&h, &h.evicts), 0);
+	/* one that was cut is lost, and only that one */
+	assert_int_equal(ftruncate(h.slab[5]->ref.fd, 0), 0);
+	assert_int_equal(io(&h, h.slab[5], DCM_IO_WRITE, 0, PAGE,
+			    (u8[PAGE]){ 0 }),
+			 -ESTALE);
+	WAIT(get(&h, &h.losts) == 1);
+	assert_int_equal(h.lost_of[5], 1);
+	dcm_client_release(h.client, h.slab[5]);
+	h.slab[5] = NULL;
+	/* another process at that address knows nothing of them: ids come again */
+	donor_start(&d, path, -1, host_keys, donor_small);
+	WAIT(status(&h, 0).state == DCM_DONOR_UP);
+	while (status(&h, 0).orphans) {
+		moved_release(&h, 5);
+		usleep(20000);
+	}
+	for (e = 0; e < 5; e++)
+		check_slab(&h, h.slab[e], e, 1);
+	assert_int_equal(status(&h, 0).slabs, 5);
+	assert_int_equal(get(&h, &h.losts), 1);
+	host_stop(&h);
+	donor_end(&d);
 }
 
 static void test_restarted(void **state)
@@ -397,6 +481,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_killed_tcp),
 		cmocka_unit_test(test_killed_shm),
+		cmocka_unit_test(test_orphans_wait_for_room),
 		cmocka_unit_test(test_restarted),
 		cmocka_unit_test(test_stopped_short),
 		cmocka_unit_test(test_stopped_long),

@@ -158,26 +158,26 @@ def test_donor_drains_then_the_other_dies(
     vm = Running(dcmctl, process, runtime / "stop")
     try:
         vm.line("filled")
-        until("far got no slab", lambda: lent(far) > 0)
-        assert far.stop() == 0
+        until("near got no slab", lambda: lent(near) > 0)
+        assert near.stop() == 0
         # its status may be a tenth of a second old
-        until("far has slabs", lambda: vm.status()["donors"][1]["slabs"] == 0)
+        until("near has slabs", lambda: vm.status()["donors"][0]["slabs"] == 0)
         status = vm.status()
         assert status["lost_pages"] == 0
         human = dcmctl("status").stdout
-        assert re.search(r"^! far: ", human, re.MULTILINE), human
+        assert re.search(r"^! near: ", human, re.MULTILINE), human
         before = status["faults"]["missing"]
         until("no fault since", lambda: vm.status()["faults"]["missing"] > before + 1000)
         assert process.poll() is None  # it checks all pages that it reads
 
-        near.kill()
+        far.kill()
         out, _ = process.communicate(timeout=TIMEOUT)
     finally:
         process.kill()
         process.communicate()
     assert process.returncode == -signal.SIGBUS, out
     assert "WRONG" not in out
-    assert re.search(r"donor near \(unix:.*\) is lost", out), out
+    assert re.search(r"donor far \(tcp:.*\) is lost", out), out
     assert "SIGBUS" in out
     assert dcmctl.vm_files() == []
 

@@ -105,6 +105,16 @@ def test_a_silent_donor_is_shown(dcmctl: Cli, vms: Path) -> None:
         assert (donors[1]["silent_ms"], donors[1]["patience_ms"]) == (31400, 60000)
 
 
+def test_slabs_that_outlived_their_donor_are_shown(dcmctl: Cli, vms: Path) -> None:
+    with VmServer(vms) as server:
+        donor = server.status["donors"][1]
+        donor |= {"state": "lost", "why": "connection refused", "orphans": 3, "orphans_waiting": 3}
+        said = "! d2: connection refused; 3 slabs outlived it and are used on this host: "
+        assert said + "no other donor has room for them yet" in dcmctl("status", "vm1").stdout
+        donor["orphans_waiting"] = 1
+        assert said + "they are moved to other donors" in dcmctl("status", "vm1").stdout
+
+
 def test_which_vm(dcmctl: Cli, vms: Path) -> None:
     assert "no VM is running" in dcmctl.fails("status")
     assert "no VM 'x' is running (running: none)" in dcmctl.fails("status", "x")

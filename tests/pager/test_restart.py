@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Memory without copies on donors that are killed and started again, as by systemd: no byte is
-lost."""
+"""Memory without copies on donors that are killed and started again, as by systemd; and on donors
+of this host that are killed for good: no byte is lost."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.framework.donor import Donor
 from tests.framework.fdstore import Store
-from tests.pager.support import built, configure
+from tests.pager.support import StartDonor, built, configure, start_group
 from tests.pager.test_copies import nothing_lost, torture
 
 pytestmark = built
@@ -81,3 +82,37 @@ def test_donors_are_killed_at_any_moment(
             assert donor.status()["memory"]["slabs_mapped"] == seen["slabs"] > 0
         log = threads.finish()
     assert "reached again" in log and " is lost" not in log, log
+
+
+def orphans(status: dict[str, Any]) -> list[int]:
+    return [d["orphans"] for d in status["donors"]]
+
+
+def test_dead_donors_of_this_host_lose_nothing(start_donor: StartDonor, short_tmp: Path) -> None:
+    """Killed for good, one after the other, the last with no donor left; then others come."""
+    donors = start_group(start_donor, "abc")
+    config = configure(short_tmp, donors)
+    with torture(short_tmp, config) as threads:
+        threads.until(lambda s: s["extents"]["mapped"] >= 4, "all memory is mapped")
+        for dead in range(2):
+            donors[dead].kill()
+            after = threads.until(
+                lambda s, dead=dead: s["donors"][dead]["state"] == "lost"
+                and not s["donors"][dead]["slabs"],
+                "moved",
+            )
+            nothing_lost(after)
+        donors[2].kill()
+        after = threads.until(lambda s: orphans(s)[2] > 0, "orphans")
+        nothing_lost(after)
+        assert after["donors"][2]["orphans_waiting"] == orphans(after)[2] >= 4
+        faults = after["faults"]["total"]
+        threads.until(lambda s: s["faults"]["total"] > faults + 1000, "used as before")
+        # a process that knows nothing of them, at the same addresses
+        donors[0].start()
+        donors[2].start()
+        after = threads.until(lambda s: orphans(s) == [0, 0, 0], "moved to the new donors")
+        nothing_lost(after)
+        assert after["extents"]["mapped"] == sum(d["slabs"] for d in after["donors"])
+        log = threads.finish()
+    assert "nothing is lost" in log and "with it" not in log, log

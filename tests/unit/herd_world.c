@@ -139,10 +139,19 @@ int dcm_conn_hold(struct dcm_conn *c)
 	return -1;
 }
 
-void client_member_relieve(struct client_donor *d, u64 now)
+void client_donor_relieve(struct client_donor *d, bool orphans, u64 now)
+{
+	(void)d, (void)orphans, (void)now;
+}
+
+void client_donor_gone(struct client_donor *d, const char *why)
+{
+	client_donor_lost(d, why);
+}
+
+void client_orphans_resumed(struct client_donor *d)
 {
 	(void)d;
-	(void)now;
 }
 
 void client_member_slab_leave(struct dcm_client_slab *s)

@@ -184,7 +184,7 @@ def test_a_file_uses_the_donors_it_may(host: Host) -> None:
     host.close()
 
 
-@pytest.mark.parametrize("host", [slow("unix"), slow("tcp"), VERBS_HOST], indirect=True)
+@pytest.mark.parametrize("host", ["tcp", VERBS_HOST], indirect=True)
 @pytest.mark.timeout(900 * debug.PATIENCE)
 def test_a_donor_dies_while_its_memory_is_used(host: Host) -> None:
     """Its pages answer SIGBUS and no others; the log names it; files go on with what is left."""
@@ -206,6 +206,31 @@ def test_a_donor_dies_while_its_memory_is_used(host: Host) -> None:
     assert right > 48 * 256 and lost == 0
     host.bed.must(["rm", again.path])
     until(lambda: not far.used(), "the other donor has its memory back")
+    host.close()
+
+
+@pytest.mark.timeout(900 * debug.PATIENCE)
+def test_dead_donors_of_this_host_lose_nothing(host: Host) -> None:
+    """Their slabs are memory of L1: they move to the other donor, and stay if there is none."""
+    near, far = host.donors
+    use = Use(host, 64)
+    until(lambda: near.used() and far.used(), "both lend")
+
+    def of(donor: int, what: str) -> int:
+        return int(host.files()[use.path]["donors"][donor][what])
+
+    near.job.signal(signal.SIGKILL)
+    near.job.wait(60)
+    until(lambda: host.said("slabs of it are mapped here, and nothing is lost"), host.log)
+    until(lambda: not of(0, "slabs"), "they have moved")
+    far.job.signal(signal.SIGKILL)
+    far.job.wait(60)
+    until(lambda: of(1, "orphans_waiting"), "no donor has room")
+    right, lost = use.end()
+    assert right > 64 * 256 and lost == 0
+    assert host.counter("LOST_PAGES") == host.counter("ILLEGAL") == 0
+    host.bed.must(["rm", use.path])
+    until(lambda: host.said(f"{use.path}: gone"), host.log)
     host.close()
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from dcmctl.lib.address import connect_unix
 from dcmctl.lib.errors import DcmError, printable, reason
 from dcmctl.pager.settings import REDUNDANCY
-from dcmctl.pager.status import Fields, read_together, trouble
+from dcmctl.pager.status import Fields, orphans_said, read_together, trouble
 
 SOCKET = Path("/run/dcm-hostd/status.sock")
 ANSWER_MAX = 64 << 20  # 1024 files with 64 donors
@@ -43,11 +43,14 @@ class HostDonor:
     silent_ms: int = 0  # since the last message on its control connection
     patience_ms: int = 0  # the donor is given up after so long a silence
     alone_bytes: int = 0  # at most so much is lost if only this donor dies
+    orphans: int = 0  # slabs that outlived it, and are mapped on this host
+    orphans_waiting: int = 0  # those that no other donor has room for
 
     @property
     def trouble(self) -> str:
-        """The reason why the donor is not up; "" if it is up."""
-        return trouble(self.state, self.why, self.silent_ms, self.patience_ms)
+        """The reason why the donor is not up, and what outlived it; "" if it is up."""
+        orphans = orphans_said(self.orphans, self.orphans_waiting)
+        return trouble(self.state, self.why, self.silent_ms, self.patience_ms, orphans)
 
 
 @dataclass(frozen=True)
@@ -170,6 +173,8 @@ def look(timeout: float = TIMEOUT) -> tuple[int, list[HostFile]]:
                 silent_ms=d.number("silent_ms"),
                 patience_ms=d.number("patience_ms"),
                 alone_bytes=d.number("alone_bytes"),
+                orphans=d.number("orphans"),
+                orphans_waiting=d.number("orphans_waiting"),
             )
             for d in f.groups("donors")
         )

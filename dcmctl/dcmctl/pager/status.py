@@ -106,13 +106,24 @@ class Latency:
         return cls(*(stats.get(f"latency {kind} {name}", 0) for name in LATENCY_FIELDS))
 
 
-def trouble(state: str, why: str, silent_ms: int, patience_ms: int) -> str:
-    """The reason why a donor is not up; "" if it is up."""
-    if state != "silent":
-        return why if state != "up" else ""
-    silent = format_duration(silent_ms / 1000)
-    patience = format_duration(patience_ms / 1000)
-    return f"silent for {silent}, patience is {patience}" + (f": {why}" if why else "")
+def trouble(state: str, why: str, silent_ms: int, patience_ms: int, orphans: str = "") -> str:
+    """The reason why a donor is not up, and what outlived it; "" if it is up."""
+    said = why if state != "up" else ""
+    if state == "silent":
+        silent = format_duration(silent_ms / 1000)
+        patience = format_duration(patience_ms / 1000)
+        said = f"silent for {silent}, patience is {patience}" + (f": {why}" if why else "")
+    return "; ".join(part for part in (said, orphans) if part)
+
+
+def orphans_said(orphans: int, waiting: int) -> str:
+    """What becomes of slabs on this host whose donor has ended; "" if there are none."""
+    if not orphans:
+        return ""
+    said = f"{orphans} slabs outlived it and are used on this host"
+    if waiting == orphans:
+        return said + ": no other donor has room for them yet"
+    return said + ": they are moved to other donors"
 
 
 @dataclass(frozen=True)
@@ -137,6 +148,8 @@ class DonorStatus:
     silent_ms: int = 0  # since the last message on its control connection
     patience_ms: int = 0  # the donor is given up after so long a silence
     alone_bytes: int = 0  # at most so much is lost if only this donor dies
+    orphans: int = 0  # slabs that outlived it, and are mapped on this host
+    orphans_waiting: int = 0  # those that no other donor has room for
     wrong_pages: int = 0  # it gave other bytes than it was given
 
     @classmethod
@@ -160,13 +173,16 @@ class DonorStatus:
             silent_ms=fields.number("silent_ms"),
             patience_ms=fields.number("patience_ms"),
             alone_bytes=fields.number("alone_bytes"),
+            orphans=fields.number("orphans"),
+            orphans_waiting=fields.number("orphans_waiting"),
             wrong_pages=fields.number("wrong_pages"),
         )
 
     @property
     def trouble(self) -> str:
-        """The reason why the donor is not up; "" if it is up."""
-        return trouble(self.state, self.why, self.silent_ms, self.patience_ms)
+        """The reason why the donor is not up, and what outlived it; "" if it is up."""
+        orphans = orphans_said(self.orphans, self.orphans_waiting)
+        return trouble(self.state, self.why, self.silent_ms, self.patience_ms, orphans)
 
 
 @dataclass(frozen=True)
