@@ -28,6 +28,11 @@
  * After a restart that keeps slabs (restart.c) a session begins as one whose
  * connections the network ended: its host has the patience to come back.
  *
+ * A host on this machine whose control connection is open is not dead, however long
+ * it is silent: the kernel closes the connection when its process ends, or, for a
+ * VM of the kernel pager, its memory goes, which holds the connection also while no
+ * process does. Its slabs are asked back first, like any silent host's.
+ *
  * Nor does a host count as silent while the donor works on its MAP, because it
  * reads nothing of that host then.
  *
@@ -199,6 +204,12 @@ static bool session_gone(const struct dcm_session *s)
 	return !session_connected(s) && !READ_ONCE(s->cut);
 }
 
+/* Whether its host is on this machine, and has not let go of its connection. */
+static bool session_here(const struct dcm_session *s)
+{
+	return s->conn && s->conn->is_unix;
+}
+
 void dcm_session_detach(struct dcm_session *s, bool cut)
 {
 	s->conn = NULL;
@@ -280,18 +291,25 @@ void dcm_session_end(struct dcm_session *s, const char *why)
 static void session_log_silence(struct dcm_session *s, u64 heard, u64 now)
 {
 	bool silent = now - heard >= DCM_WIRE_SILENCE_MS && !session_gone(s);
+	char kept[48];
 
 	if (silent == s->silent)
 		return;
 	s->silent = silent;
 	if (silent) {
 		s->silent_from = heard;
+		if (session_here(s))
+			snprintf(kept, sizeof(kept),
+				 "as long as its connection is open");
+		else
+			snprintf(kept, sizeof(kept),
+				 "for %u s in all (patience)",
+				 s->tenant->patience_ms / 1000);
 		dcm_log_limited(
 			DCM_LOG_WARNING,
-			"session %llx of %s from %s: silent for %u s; its %u slabs are kept for %u s in all (patience), and are the first to be asked back if memory gets short here; look at that host and at the network",
+			"session %llx of %s from %s: silent for %u s; its %u slabs are kept %s, and are the first to be asked back if memory gets short here; look at that host and at the network",
 			(unsigned long long)s->id, s->tenant->name, s->peer,
-			DCM_WIRE_SILENCE_MS / 1000, s->nr_slabs,
-			s->tenant->patience_ms / 1000);
+			DCM_WIRE_SILENCE_MS / 1000, s->nr_slabs, kept);
 	} else if (heard > s->silent_from) {
 		dcm_log_limited(
 			DCM_LOG_NOTICE,
@@ -322,6 +340,11 @@ static void session_timer(uv_timer_t *timer)
 	heard = min(max(heard, donor->stalled_at), now);
 	left = max(left, donor->stalled_at);
 	session_log_silence(s, heard, now);
+	if (session_here(s)) {
+		s->probation = false;
+		uv_timer_start(timer, session_timer, LOOK_MS, 0);
+		return;
+	}
 	due = heard + s->tenant->patience_ms;
 	if (gone)
 		due = min(due, left + DCM_WIRE_SILENCE_MS);

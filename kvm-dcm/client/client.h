@@ -220,6 +220,9 @@ struct dcm_client_session {
  * @starved: no donor can give a slab for this extent now; the client keeps
  *	trying. Once until it is attached
  * @up: a donor's session is up (again); may be %NULL
+ * @welcomed: a control connection is up; @fd is its socket, for a pager whose
+ *	memory is used without this process: a donor on this host keeps what it
+ *	lends while it is open. May be %NULL
  * @fenced: in the lane's thread: a lane uses a new data connection or queue pair
  *	to a donor. What was sent over the older one has happened or never will,
  *	and all that was in flight on it has been polled. May be %NULL
@@ -241,6 +244,7 @@ struct dcm_client_ops {
 	void (*session)(void *arg, u32 donor,
 			const struct dcm_client_session *s);
 	void (*donor)(void *arg, u32 donor, const struct dcm_host_donor *d);
+	void (*welcomed)(void *arg, u32 donor, int fd);
 	void (*fenced)(void *arg, u32 lane, u32 donor);
 };
 

@@ -195,6 +195,8 @@ static void on_welcome(struct client_donor *d, const struct dcm_wire_msg *m,
 	if (resume && m->welcome.flags & DCM_WELCOME_LIST)
 		client_list_ask(d, 0, now);
 	client_place_soon(d->client, now);
+	if (d->client->cb->welcomed)
+		d->client->cb->welcomed(d->client->arg, d->idx, d->conn.fd);
 	if (d->client->cb->up)
 		d->client->cb->up(d->client->arg, d->name);
 }

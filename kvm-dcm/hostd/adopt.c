@@ -3,9 +3,11 @@
  * adopt.c - take over from the dcm-hostd that ran before
  *
  * The kernel goes on using a file's slabs and connections when dcm-hostd is
- * killed or restarts itself (SIGHUP), and donors keep a session: while those
- * connections stand, for the patience after their last use; on this host, where
- * there are none, for 5 s. So the next dcm-hostd must learn the sessions and
+ * killed or restarts itself (SIGHUP), and donors keep a session as long as they hear
+ * of it: the kernel sends a request once a second over those connections. On this
+ * host, where there are none, the kernel holds the control connection open
+ * (DCMFS_IOC_KEEP). Both end with the file's memory. Only over RDMA, where donors
+ * hear nothing, they wait for no longer than their patience. So the next dcm-hostd must learn the sessions and
  * the slabs. None of that is in a file, which could be out of date: the kernel
  * lists the slabs (DCMFS_IOC_SLAB), and keeps as a note (DCMFS_IOC_NOTE) what
  * is needed to resume a session; the note is written when the session begins.
@@ -23,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 
 #include "hostd.h"
 
@@ -175,6 +178,28 @@ void hostd_adopt(void *arg, struct dcm_client *client)
 	explicit_bzero(f->session, sizeof(f->session));
 }
 
+static void control_keep(const struct hostd_file *f, u32 donor, int fd)
+{
+	struct dcmfs_keep keep = { .donor = f->number[donor], .fd = fd };
+
+	if (f->fd >= 0 && ioctl(f->fd, DCMFS_IOC_KEEP, &keep))
+		dcm_log(DCM_LOG_WARNING,
+			"%s: donor %s: the kernel does not hold its connection: %s: what it lends is lost if dcm-hostd is away for longer than 5 s",
+			f->path, f->donor[donor].name, strerror(errno));
+}
+
+/* struct dcm_client_ops.welcomed */
+void hostd_welcomed(void *arg, u32 donor, int fd)
+{
+	socklen_t len = sizeof(int);
+	int domain;
+
+	/* donors on other hosts hear of this one over links */
+	if (!getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) &&
+	    domain == AF_UNIX)
+		control_keep(hostd_file_of(arg), donor, fd);
+}
+
 /* struct dcm_client_ops.session */
 void hostd_session(void *arg, u32 donor, const struct dcm_client_session *s)
 {
@@ -184,6 +209,8 @@ void hostd_session(void *arg, u32 donor, const struct dcm_client_session *s)
 
 	if (s)
 		n.session = *s;
+	else
+		control_keep(f, donor, -1);
 	memcpy(note.bytes, &n, sizeof(n));
 	if (f->fd >= 0 && ioctl(f->fd, DCMFS_IOC_NOTE, &note))
 		dcm_log(DCM_LOG_WARNING,

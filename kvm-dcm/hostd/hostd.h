@@ -167,6 +167,7 @@ bool hostd_donor_same(const struct dcm_host_donor *a,
 u32 hostd_number_free(const struct hostd_file *f, u64 taken);
 void hostd_adopt(void *arg, struct dcm_client *client);
 void hostd_session(void *arg, u32 donor, const struct dcm_client_session *s);
+void hostd_welcomed(void *arg, u32 donor, int fd);
 
 /* donor.c */
 void hostd_donors_read(struct hostd *h, const char *config);

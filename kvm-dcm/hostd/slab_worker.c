@@ -284,6 +284,7 @@ const struct dcm_client_ops hostd_client_ops = {
 	.lost = dcm_slab_worker_lost,
 	.starved = dcm_slab_worker_starved,
 	.session = hostd_session,
+	.welcomed = hostd_welcomed,
 	.donor = hostd_donor_added,
 };
 

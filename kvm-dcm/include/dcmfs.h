@@ -23,7 +23,7 @@
 #define DCMFS_NAME_MAX 32
 #define DCMFS_NOTE_MAX 512
 #define DCMFS_DONORS_MAX 64
-#define DCMFS_VERSION 5
+#define DCMFS_VERSION 6
 #define DCMFS_SLABS 3 /* slabs that an extent may have */
 #define DCMFS_FAULT_BUCKETS 336
 #define DCMFS_LIMIT_MAX_MS 60000
@@ -160,6 +160,21 @@ struct dcmfs_note {
 };
 
 /**
+ * struct dcmfs_keep - DCMFS_IOC_KEEP: a socket that outlives the control plane
+ * @donor: number of a donor, less than DCMFS_DONORS_MAX
+ * @fd: a socket, -1: none any more
+ *
+ * The file holds the socket, in the place of the one there was, as long as it has
+ * its memory, and does nothing with it: a donor on this host sees by its control
+ * connection that the memory which it lends is in use, also while no control plane
+ * runs; and sees it end with the file. EBADF, ENOTSOCK.
+ */
+struct dcmfs_keep {
+	__u32 donor;
+	__s32 fd;
+};
+
+/**
  * struct dcmfs_link - DCMFS_IOC_LINK: a lane's way to a donor
  * @donor: a number of the caller's, less than DCMFS_DONORS_MAX
  * @lane: less than dcmfs_info.lanes
@@ -172,6 +187,8 @@ struct dcmfs_note {
  *	elsewhere an access need not wait for a donor any longer
  *
  * Takes the place of the link there was; what was in flight on that is done again.
+ * Over one link to each donor, if that is idle, a READ of slab 0 is sent once a
+ * second, so that the donor knows that its memory is in use.
  * The file keeps the socket until then. Nobody else may use it; its end can
  * be waited for: poll() on it says POLLHUP when it has been shut down, by the
  * donor or, after a mistake of its, by the file. Lanes without a link to the
@@ -319,5 +336,6 @@ struct dcmfs_write_count {
 #define DCMFS_IOC_WRITE_COUNT _IOWR(0xDC, 0x10, struct dcmfs_write_count)
 #define DCMFS_IOC_FILL _IOWR(0xDC, 0x11, struct dcmfs_fill)
 #define DCMFS_IOC_FAULTS _IOR(0xDC, 0x12, struct dcmfs_faults)
+#define DCMFS_IOC_KEEP _IOW(0xDC, 0x13, struct dcmfs_keep)
 
 #endif /* DCMFS_H */

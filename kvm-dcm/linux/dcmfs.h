@@ -178,6 +178,8 @@ struct dcmfs_vm_slab {
  * @short_of: frames were taken from the reserve: direct memory must shrink
  * @slabs: all slabs; under @control
  * @nr_slabs: how many
+ * @kept: sockets that the control plane has left, by donor
+ * @ping_at: ticks when donors are to hear of this host again; the thread's
  * @note: notes that the control plane has left, by donor
  * @control: serializes requests of the control plane
  * @want: extents that need a slab, a bit each
@@ -208,6 +210,8 @@ struct dcmfs_vm {
 	struct dcmfs_vm_slab *slabs;
 	u32 nr_slabs;
 	u8 *note[DCMFS_DONORS_MAX];
+	struct file *kept[DCMFS_DONORS_MAX];
+	unsigned long ping_at;
 	struct mutex control;
 	unsigned long *want;
 	atomic_t wanted;
@@ -341,6 +345,9 @@ int dcmfs_pair_set(struct dcmfs_vm *vm, const struct dcmfs_pair *arg,
 		   __s32 __user *fd);
 void dcmfs_links_reap(struct dcmfs_vm *vm, struct dcmfs_lane *dl);
 void dcmfs_links_close(struct dcmfs_vm *vm);
+void dcmfs_links_ping(struct dcmfs_vm *vm);
+int dcmfs_keep(struct dcmfs_vm *vm, const struct dcmfs_keep *arg);
+void dcmfs_kept_close(struct dcmfs_vm *vm);
 void dcmfs_landing_free(struct dcm_lane *lane, unsigned int i);
 void dcmfs_lane_event(struct dcmfs_vm *vm, struct dcmfs_lane *dl);
 int dcmfs_io_post(struct dcm_lane *lane, struct dcm_io *io);

@@ -123,6 +123,15 @@ static long ioc_link(struct dcmfs_vm *vm, void __user *arg)
 	return dcmfs_link_set(vm, &link);
 }
 
+static long ioc_keep(struct dcmfs_vm *vm, const void __user *arg)
+{
+	struct dcmfs_keep keep;
+
+	if (copy_from_user(&keep, arg, sizeof(keep)))
+		return -EFAULT;
+	return dcmfs_keep(vm, &keep);
+}
+
 static long ioc_note(struct dcmfs_vm *vm, void __user *arg)
 {
 	struct dcmfs_note *note = memdup_user(arg, sizeof(*note));
@@ -252,6 +261,7 @@ long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	case DCMFS_IOC_PAIR:
 	case DCMFS_IOC_SLAB:
 	case DCMFS_IOC_NOTE:
+	case DCMFS_IOC_KEEP:
 	case DCMFS_IOC_FREEZE:
 	case DCMFS_IOC_SYNC:
 	case DCMFS_IOC_HINT:
@@ -280,6 +290,8 @@ long dcmfs_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 		return ioc_pair(vm, p);
 	case DCMFS_IOC_NOTE:
 		return ioc_note(vm, p);
+	case DCMFS_IOC_KEEP:
+		return ioc_keep(vm, p);
 	case DCMFS_IOC_ACTIVITY:
 		return ioc_activity(vm, p);
 	case DCMFS_IOC_FAULTS:

@@ -464,6 +464,76 @@ void dcmfs_links_reap(struct dcmfs_vm *vm, struct dcmfs_lane *dl)
 	}
 }
 
+/**
+ * dcmfs_links_ping() - have donors hear of this host, over links that are idle
+ * @vm: the VM
+ *
+ * One link to each donor, of the lanes that are in use least. A lane that is busy
+ * has just talked to its donors, or the next round finds it.
+ */
+void dcmfs_links_ping(struct dcmfs_vm *vm)
+{
+	u64 told = 0, links;
+	u32 i = vm->nr_lanes;
+
+	while (i--) {
+		struct dcmfs_lane *dl = &vm->lane[i];
+
+		if (!mutex_trylock(&dl->lock))
+			continue;
+		for (links = dl->links & ~told; links; links &= links - 1) {
+			unsigned int donor = __ffs64(links);
+			struct dcm_endpoint *ep = dl->link[donor];
+
+			if (!ep->ops->ping || ep->ops->dead(ep))
+				continue;
+			ep->ops->ping(ep);
+			/* for the answer to be polled */
+			dl->busy |= 1ull << donor;
+			told |= 1ull << donor;
+		}
+		mutex_unlock(&dl->lock);
+	}
+}
+
+/**
+ * dcmfs_keep() - keep the control plane's socket open, or no longer
+ * @vm: the VM
+ * @arg: from user space
+ *
+ * Return: 0, or a negative errno; see struct dcmfs_keep.
+ */
+int dcmfs_keep(struct dcmfs_vm *vm, const struct dcmfs_keep *arg)
+{
+	struct file *file = NULL;
+
+	if (arg->donor >= DCMFS_DONORS_MAX)
+		return -EINVAL;
+	if (arg->fd != -1) {
+		file = fget(arg->fd);
+		if (!file)
+			return -EBADF;
+		if (!S_ISSOCK(file_inode(file)->i_mode)) {
+			fput(file);
+			return -ENOTSOCK;
+		}
+	}
+	file = xchg(&vm->kept[arg->donor], file);
+	if (file)
+		fput(file);
+	return 0;
+}
+
+/** dcmfs_kept_close() - the VM ends: its donors may know */
+void dcmfs_kept_close(struct dcmfs_vm *vm)
+{
+	u32 i;
+
+	for (i = 0; i < DCMFS_DONORS_MAX; i++)
+		if (vm->kept[i])
+			fput(vm->kept[i]);
+}
+
 /** dcmfs_links_close() - close all links; no thread uses a lane any more */
 void dcmfs_links_close(struct dcmfs_vm *vm)
 {

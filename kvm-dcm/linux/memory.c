@@ -10,7 +10,7 @@
  *
  * The VM's thread finishes what faults leave in their lanes, keeps the budget,
  * and evicts when frames had to be taken from the reserve. It sleeps until
- * kicked.
+ * kicked, and once a second has donors hear of this host.
  *
  * Locking: a lane's mutex is held while in the core with it.
  */
@@ -24,6 +24,7 @@
 #include "dcmfs.h"
 
 #define IDLE_TICKS (HZ / 100 + 1) /* while something is in flight */
+#define PING_TICKS HZ /* between signs of life to donors */
 #define ROUND_STEPS 64u /* before other threads get the control lane */
 #define DISCARD_STEP 4096u /* pages discarded before others get the lane */
 
@@ -222,7 +223,7 @@ static void thread_rest(struct dcmfs_vm *vm, bool pending)
 	wait_event_idle_timeout(vm->work,
 				atomic_read(&vm->kicked) ||
 					kthread_should_stop(),
-				pending ? IDLE_TICKS : MAX_SCHEDULE_TIMEOUT);
+				pending ? IDLE_TICKS : PING_TICKS);
 	WRITE_ONCE(vm->dormant, false);
 }
 
@@ -232,6 +233,10 @@ static int thread_main(void *arg)
 
 	while (!kthread_should_stop()) {
 		atomic_set(&vm->kicked, 0);
+		if (time_after_eq(jiffies, vm->ping_at)) {
+			vm->ping_at = jiffies + PING_TICKS;
+			dcmfs_links_ping(vm);
+		}
 		thread_rest(vm, thread_round(vm));
 	}
 	return 0;
@@ -345,6 +350,7 @@ int dcmfs_vm_create(struct inode *inode, u64 bytes)
 		return -ENOMEM;
 	vm->inode = inode;
 	vm->opt = &sb->opt;
+	vm->ping_at = jiffies;
 	mutex_init(&vm->control);
 	mutex_init(&vm->freeze_lock);
 	init_waitqueue_head(&vm->events);
@@ -396,6 +402,7 @@ void dcmfs_vm_destroy(struct dcmfs_vm *vm)
 	dcmfs_inspect_remove(vm);
 	kthread_stop(vm->thread);
 	dcmfs_links_close(vm);
+	dcmfs_kept_close(vm);
 	for (i = 0; i < vm->nr_lanes; i++) {
 		struct dcm_lane *lane = vm->lane[i].core;
 

@@ -12,6 +12,11 @@
  * copy, so answers are received many at a time and sorted afterwards; here one
  * call receives a head and one its payload.
  *
+ * A link that is idle sends a ping once a second (link.c): a READ of slab 0, which
+ * no donor has, so the answer is a refusal without bytes. The donor counts it as a
+ * sign of life, also while dcm-hostd is away. A ping that is not answered kills no
+ * link: only what an access waits for does.
+ *
  * States: alive, dead (for good: the socket is shut down, which the control
  * plane sees and replaces it). Operations: posted [sent, head), sent
  * [tail, sent), completed (the done list).
@@ -70,6 +75,8 @@ struct tcp_op {
  * @rx_off: bytes of @tail's answer that have come
  * @ans: head of that answer, as far as it has come
  * @heard: when something last came, or was first waited for
+ * @ping: the READ of slab 0; in flight alone, or before what came later
+ * @nothing: slab 0
  * @done: operations complete and not polled
  * @op: operations in flight, by their number modulo @depth
  */
@@ -92,6 +99,8 @@ struct tcp_endpoint {
 	size_t rx_off;
 	u8 ans[ANS_BYTES];
 	unsigned long heard;
+	struct dcm_io ping;
+	struct dcm_slab_ref nothing;
 	struct dcm_done done;
 	struct tcp_op op[];
 };
@@ -122,7 +131,16 @@ static void op_complete(struct tcp_endpoint *t, int status)
 
 	t->tail++;
 	t->rx_off = 0;
-	dcm_done_add(&t->done, io, status);
+	if (io != &t->ping)
+		dcm_done_add(&t->done, io, status);
+}
+
+/* Whether anything but a ping waits for its answer. */
+static bool answer_awaited(struct tcp_endpoint *t)
+{
+	u64 nr = t->head - t->tail;
+
+	return nr > 1 || (nr && op_at(t, t->tail)->io != &t->ping);
 }
 
 /* Operations in flight may have happened, may happen yet, or never will. */
@@ -242,6 +260,8 @@ static int rx_head(struct tcp_endpoint *t, int *status)
 	};
 	const char *why = dcm_wire_answer(t->ans, ANS_BYTES, &asked, status);
 
+	if (!why && io == &t->ping && !*status)
+		why = "sends bytes of no slab";
 	if (!why)
 		return !*status && rx_payload(io);
 	endpoint_fail(t, why);
@@ -298,7 +318,7 @@ static void answers_receive(struct tcp_endpoint *t, u32 enough)
 
 static void tcp_check_silence(struct tcp_endpoint *t)
 {
-	if (t->tail < t->head && !t->done.nr &&
+	if (answer_awaited(t) && !t->done.nr &&
 	    time_after(jiffies, t->heard + t->late))
 		endpoint_fail(t, "no answer");
 }
@@ -317,18 +337,12 @@ static int tcp_poll(struct dcm_endpoint *ep, struct dcm_io **done, int max)
 
 /* ---- the rest ---- */
 
-static int tcp_post(struct dcm_endpoint *ep, struct dcm_io *io)
+/* Queue an operation that fits; 0 or -ERANGE. */
+static int op_queue(struct tcp_endpoint *t, struct dcm_io *io)
 {
-	struct tcp_endpoint *t = to_tcp(ep);
 	struct dcm_wire_msg msg = {};
 	struct tcp_op *op;
 
-	if (t->dead)
-		return -ENOTCONN;
-	if (!dcm_io_fits(io))
-		return -ERANGE;
-	if (t->head - t->tail >= t->depth)
-		return -EAGAIN;
 	msg.type = io->op == DCM_IO_READ ? DCM_MSG_READ : DCM_MSG_WRITE;
 	msg.tag = t->head;
 	msg.payload_bytes = (u32)tx_payload(io);
@@ -340,10 +354,36 @@ static int tcp_post(struct dcm_endpoint *ep, struct dcm_io *io)
 		return -ERANGE;
 	op->io = io;
 	io->posted_ns = ktime_get_ns();
-	if (t->head == t->tail)
+	if (!answer_awaited(t))
 		t->heard = jiffies;
 	t->head++;
 	return 0;
+}
+
+static int tcp_post(struct dcm_endpoint *ep, struct dcm_io *io)
+{
+	struct tcp_endpoint *t = to_tcp(ep);
+
+	if (t->dead)
+		return -ENOTCONN;
+	if (!dcm_io_fits(io))
+		return -ERANGE;
+	if (t->head - t->tail >= t->depth)
+		return -EAGAIN;
+	return op_queue(t, io);
+}
+
+static void tcp_ping(struct dcm_endpoint *ep)
+{
+	struct tcp_endpoint *t = to_tcp(ep);
+
+	if (t->dead || t->head != t->tail)
+		return;
+	t->ping.slab = &t->nothing;
+	t->ping.op = DCM_IO_READ;
+	t->ping.bytes = PAGE_SIZE;
+	if (!op_queue(t, &t->ping))
+		tcp_tx(t);
 }
 
 static u32 tcp_in_flight(struct dcm_endpoint *ep)
@@ -476,6 +516,7 @@ static const struct dcm_transport_ops tcp_ops = {
 	.in_flight = tcp_in_flight,
 	.dead = tcp_dead,
 	.kill = tcp_kill,
+	.ping = tcp_ping,
 	.why = tcp_why,
 };
 

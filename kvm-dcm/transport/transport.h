@@ -108,6 +108,9 @@ struct module;
  *	most for an adapter to release memory); from then on post() fails. User
  *	space: any thread, while it is not being closed. %NULL where no
  *	connection can end (shm)
+ * @ping: send a request that changes nothing, so that the peer hears of this
+ *	host; nothing if operations are in flight. Never sleeps. %NULL where a
+ *	request is no sign of life (verbs), and in user space
  * @why: why it died, for the thread that closes it: a static text, "" while it
  *	lives; %NULL as above
  */
@@ -125,6 +128,7 @@ struct dcm_transport_ops {
 	bool (*dead)(struct dcm_endpoint *ep);
 	bool (*ready)(struct dcm_endpoint *ep);
 	void (*kill)(struct dcm_endpoint *ep);
+	void (*ping)(struct dcm_endpoint *ep);
 	const char *(*why)(struct dcm_endpoint *ep);
 };
 

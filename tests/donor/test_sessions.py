@@ -149,6 +149,28 @@ def test_a_silent_host_keeps_its_slabs(lab: Lab) -> None:
     silent.goodbye()
 
 
+def test_a_silent_host_of_this_machine_is_not_dead(make_lab: MakeLab) -> None:
+    """Over the UNIX socket an open connection is proof of life; its end is proof of death."""
+    lab = make_lab(limits={"patience": "1s"})
+    near, session, secret = host_process(lab.unix_address)
+    far, _, _ = host_process(lab.tcp_address)
+    # as the kernel does when a control plane dies: it holds the socket and never uses it
+    near.send_signal(signal.SIGSTOP)
+    far.send_signal(signal.SIGSTOP)
+    lab.wait(lambda s: len(s["sessions"]) == 1, "the patience with the other is over")
+    lab.wait(lambda s: s["sessions"][0]["silent_ms"] > 8000, "much longer than the patience")
+    lab.logged("kept as long as its connection is open", times=1)
+    again = lab.control(unix=True, session=session, secret=secret)
+    assert again.query()["used"] > 0
+    again.goodbye()
+    finish(near)
+    finish(far)
+    other, _, _ = host_process(lab.unix_address)
+    other.send_signal(signal.SIGSTOP)
+    finish(other)
+    lab.wait_empty()
+
+
 def test_patience_is_each_tenants(make_lab: MakeLab) -> None:
     """Silent for as long as its tenant's patience is dead; another's lives on."""
     lab = make_lab(limits={"patience": "30s"}, **{"tenant alice": {"patience": "1500ms"}})

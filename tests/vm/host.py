@@ -138,6 +138,7 @@ class Host:
         settings: str = "",
         tunables: str = "",
         files: str = "",
+        donors: str = "",
     ) -> None:
         self.bed, self.kind = bed, kind
         debug.at_work(bed)
@@ -155,7 +156,7 @@ class Host:
         options = f"extent={slab},budget={budget},on-loss=sigbus"
         bed.must(["mount", "-t", "dcmfs", "-o", options, "dcm", MOUNT])
         self.donors = [
-            Donor(bed, name, 9100 + 100 * i, capacity, slab, kind)
+            Donor(bed, name, 9100 + 100 * i, capacity, slab, kind, donors)
             for i, name in enumerate(names.split())
         ]
         if files:

@@ -9,6 +9,7 @@ import re
 import shlex
 import signal
 import tarfile
+import threading
 from functools import partial
 
 import pytest
@@ -353,13 +354,62 @@ def test_the_daemon_comes_back(host: Host) -> None:
     host.close()
 
 
+@pytest.mark.parametrize("kind", ["unix", "tcp"])
 @pytest.mark.timeout(900 * debug.PATIENCE)
-def test_the_daemon_is_killed(host: Host) -> None:
-    """Another comes too late: it tells what is lost and serves the rest."""
+def test_the_daemon_is_away_for_longer_than_patience(new_bed: NewBed, kind: str) -> None:
+    """Donors see by the kernel's connections that their memory is used, and when it no longer is."""
+    patience = 8 * debug.PATIENCE
+    limits = f"[limits]\npatience = {patience}s\n"
+    memory = 1536 if debug.TREE else 1024
+    host = Host(
+        new_bed(guest=False, kvm=False, memory_mib=memory),
+        kind,
+        patience=f"{patience}s",
+        donors=limits,
+    )
+    use = Use(host, 64)
+    until(lambda: all(d.used() for d in host.donors), "both lend")
+    host.job.signal(signal.SIGKILL)
+    host.job.wait(60)
+    # nothing is read or written: the kernel has to speak by itself
+    use.job.signal(signal.SIGSTOP)
+    lent = [d.used() for d in host.donors]
+    threading.Event().wait(2.5 * patience)
+    assert [d.used() for d in host.donors] == lent
+    use.job.signal(signal.SIGCONT)
+    host.job = host.bed.spawn([*FIRST, "/tmp/dcm-hostd", "--config", host.config])
+    until(lambda: host.said(rf"{use.path}: going on with \d+ slabs"), host.log)
+    until(lambda: len(re.findall("reached again, nothing lost", host.log())) == 2, host.log)
+    right, lost = use.end()
+    assert right > 64 * 256 and lost == 0
+    assert host.counter("LOST_PAGES") == host.counter("ILLEGAL") == 0
+    host.bed.must(["rm", use.path])
+    until(lambda: not any(d.used() for d in host.donors), "donors have all back")
+    # a file that goes while the daemon is away
+    again = Use(host, 48, "again")
+    until(lambda: any(d.used() for d in host.donors), "lent")
+    host.job.signal(signal.SIGKILL)
+    host.job.wait(60)
+    again.job.signal(signal.SIGKILL)
+    again.job.wait(60)
+    host.bed.must(["rm", again.path])
+    until(lambda: not any(d.used() for d in host.donors), "donors have all back")
+    host.job = host.bed.spawn([*FIRST, "/tmp/dcm-hostd", "--config", host.config])
+    until(lambda: host.said("files there are served"), host.log)
+    host.close()
+
+
+@pytest.mark.parametrize("host", ["tcp"], indirect=True)
+@pytest.mark.timeout(900 * debug.PATIENCE)
+def test_the_daemon_comes_too_late(host: Host) -> None:
+    """Its donors have ended meanwhile: it tells what is lost and serves the rest."""
     use = Use(host, 48)
     host.job.signal(signal.SIGKILL)
     host.job.wait(60)
-    until(lambda: not any(donor.used() for donor in host.donors), "donors have all back")
+    for i, donor in enumerate(host.donors):
+        donor.job.signal(signal.SIGKILL)
+        donor.job.wait(60)
+        host.donors[i] = Donor(host.bed, donor.name, donor.port, "128M", "2M", host.kind)
     host.job = host.bed.spawn([*FIRST, "/tmp/dcm-hostd", "--config", host.config])
     # It goes on with the sessions, and hears that they are over.
     lost_with = rf"donor (near|next) \(.*\) lost: \d+ KiB of {use.path}"
