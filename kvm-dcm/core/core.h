@@ -147,6 +147,22 @@ u64 dcm_chunk_next(const struct dcm_vm *vm, u64 gfn, u64 end);
 enum dcm_fault_result dcm_fault(struct dcm_lane *lane, u64 gfn, u32 flags);
 
 /**
+ * dcm_stall_cause() - what an access that found no free frame (STALL) waits for
+ * @lane: caller's lane
+ *
+ * Return: the counter of that time, for dcm_waited().
+ */
+enum dcm_counter_id dcm_stall_cause(const struct dcm_lane *lane);
+
+/**
+ * dcm_waited() - count time that accesses waited outside the core
+ * @lane: caller's lane
+ * @cause: one of DCM_C_WAIT_*: %DCM_C_WAIT_QUEUE_NS if they waited for a lane
+ * @ns: of all of them together
+ */
+void dcm_waited(struct dcm_lane *lane, enum dcm_counter_id cause, u64 ns);
+
+/**
  * dcm_poll() - take completions, finish fetches, retry what failed
  *
  * Return: number of steps forward; 0 when nothing could be done.

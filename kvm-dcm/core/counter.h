@@ -56,6 +56,12 @@
 	X(DISCARDED_PAGES, "pages discarded by their owner")               \
 	X(LOST_PAGES, "pages lost with a donor")                           \
 	X(WRONG_PAGES, "pages that a READ brought with wrong bytes")       \
+	X(WAIT_DONOR_NS, "ns that accesses waited for donors' answers")    \
+	X(WAIT_QUEUE_NS, "ns that they waited in queues of this host")     \
+	X(WAIT_HERE_NS, "ns that this host itself worked on them")         \
+	X(WAIT_FRAMES_NS, "ns that they waited for a free frame")          \
+	X(WAIT_OUT_NS, "ns that they waited for a block on its way out")   \
+	X(WAIT_RETRY_NS, "ns that they waited as a donor failed them")     \
 	X(ILLEGAL, "illegal state transitions refused")
 
 enum dcm_counter_id {

@@ -18,6 +18,7 @@
 
 #define FF_NOGROW 0x100 /* take the block in the size it has */
 #define FRAME_TRIES 4 /* times to evict and look again before STALL */
+#define TIMED_EVERY 64 /* faults that need no fetch: one in so many is timed */
 
 /*
  * The second write to a block makes all of it writable: this trades more bytes
@@ -226,12 +227,49 @@ static enum dcm_fault_result fault_once(struct dcm_lane *lane, u32 gfn,
 	}
 }
 
+enum dcm_counter_id dcm_stall_cause(const struct dcm_lane *lane)
+{
+	if (lane->down)
+		return DCM_C_WAIT_RETRY_NS;
+	/* These frames come free as soon as donors have answered. */
+	if (atomic64_read(&lane->vm->wb_pages) > 0)
+		return DCM_C_WAIT_OUT_NS;
+	return DCM_C_WAIT_FRAMES_NS;
+}
+
+void dcm_waited(struct dcm_lane *lane, enum dcm_counter_id cause, u64 ns)
+{
+	dcm_count(lane, cause, ns);
+}
+
+/* Evict until the fault finds the frames that it needs, or give up for now. */
+static enum dcm_fault_result fault_stalled(struct dcm_lane *lane, u32 gfn,
+					   u32 flags, struct dcm_fetch **f,
+					   unsigned int *order)
+{
+	enum dcm_fault_result r = DCM_FAULT_STALL;
+	u64 began = lane->vm->ops->now_ns();
+	unsigned int i;
+
+	for (i = 0; r == DCM_FAULT_STALL && i < FRAME_TRIES; i++) {
+		if (!room_make(lane, 1u << *order))
+			break;
+		/* Don't grow again what was just taken apart. */
+		r = fault_once(lane, gfn, flags | FF_NOGROW, f, order);
+	}
+	/* A fetch has taken the time when it began. */
+	dcm_count(lane, DCM_C_WAIT_FRAMES_NS,
+		  (*f ? (*f)->t_fault : lane->vm->ops->now_ns()) - began);
+	return r;
+}
+
 enum dcm_fault_result dcm_fault(struct dcm_lane *lane, u64 gfn, u32 flags)
 {
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_fetch *f = NULL;
 	enum dcm_fault_result r;
-	unsigned int order = 0, i;
+	unsigned int order = 0;
+	u64 began = 0;
 
 	if (unlikely(gfn >= vm->nr_pages))
 		return DCM_FAULT_DONE;
@@ -240,13 +278,14 @@ enum dcm_fault_result dcm_fault(struct dcm_lane *lane, u64 gfn, u32 flags)
 	if (flags & DCM_FF_WP)
 		flags |= DCM_FF_WRITE;
 	dcm_count(lane, DCM_C_FAULTS, 1);
+	if (unlikely(!(lane->count[DCM_C_FAULTS] % TIMED_EVERY)))
+		began = vm->ops->now_ns();
 	r = fault_once(lane, (u32)gfn, flags, &f, &order);
-	for (i = 0; r == DCM_FAULT_STALL && i < FRAME_TRIES; i++) {
-		if (!room_make(lane, 1u << order))
-			break;
-		/* Don't grow again what was just taken apart. */
-		r = fault_once(lane, (u32)gfn, flags | FF_NOGROW, &f, &order);
-	}
+	if (unlikely(began) && r == DCM_FAULT_DONE)
+		dcm_count(lane, DCM_C_WAIT_HERE_NS,
+			  (vm->ops->now_ns() - began) * TIMED_EVERY);
+	if (r == DCM_FAULT_STALL)
+		r = fault_stalled(lane, (u32)gfn, flags, &f, &order);
 	if (r == DCM_FAULT_STALL) {
 		dcm_count(lane, DCM_C_FAULT_STALL, 1);
 		return r;

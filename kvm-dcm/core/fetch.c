@@ -112,6 +112,7 @@ struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
 	f->again = remote && !f->pull && evicted_lately(vm, page);
 	f->sample = false;
 	f->tries = 0;
+	f->failed = false;
 	f->reread = false;
 	f->at = sets.at;
 	f->tried = 0;
@@ -211,6 +212,7 @@ static void fetch_post(struct dcm_lane *lane, struct dcm_fetch *f)
 			fetch_retry_later(lane, f);
 			return;
 		}
+		f->failed = true;
 		f->tried |= (u8)(1u << slot);
 		if (fetch_slots(lane, f))
 			dcm_count(lane, DCM_C_FAILOVERS, 1);
@@ -274,6 +276,38 @@ static void page_landed(struct dcm_pd *pd, const struct dcm_fetch *f, u32 i)
 		pd_assign(pd, PD_RESIDENCY, set);
 }
 
+static u64 ns_between(u64 from, u64 to)
+{
+	return to > from ? to - from : 0;
+}
+
+/*
+ * Where the access that asked for a block lost its time. If it is not known
+ * when the block was there, its landing took as long as the last known one.
+ */
+static void fetch_waited(struct dcm_lane *lane, const struct dcm_fetch *f)
+{
+	u64 sent = f->io.posted_ns, there = f->t_fault;
+
+	if (f->pull)
+		return;
+	if (f->nr) {
+		there = f->t_read;
+		if (unlikely(f->failed || !sent)) {
+			dcm_count(lane, DCM_C_WAIT_RETRY_NS,
+				  ns_between(f->t_fault, there));
+		} else {
+			dcm_count(lane, DCM_C_WAIT_QUEUE_NS,
+				  ns_between(f->t_fault, sent));
+			dcm_count(lane, DCM_C_WAIT_DONOR_NS,
+				  ns_between(sent, there));
+		}
+	}
+	if (f->t_there != DCM_TIME_NONE)
+		lane->landing_ns = ns_between(there, f->t_there);
+	dcm_count(lane, DCM_C_WAIT_HERE_NS, lane->landing_ns);
+}
+
 /* The bytes have arrived: map the block and queue it. */
 static void fetch_land(struct dcm_lane *lane, struct dcm_fetch *f)
 {
@@ -283,6 +317,7 @@ static void fetch_land(struct dcm_lane *lane, struct dcm_fetch *f)
 	unsigned int order = f->order;
 
 	if (vm->ops->install(lane, f)) {
+		f->failed = true;
 		fetch_retry_later(lane, f);
 		return;
 	}
@@ -291,6 +326,7 @@ static void fetch_land(struct dcm_lane *lane, struct dcm_fetch *f)
 		f->t_there = vm->ops->now_ns();
 	if (f->t_there != DCM_TIME_NONE)
 		dcm_hist_add(&lane->hist[DCM_H_FAULT], f->t_there - f->t_fault);
+	fetch_waited(lane, f);
 	for (i = 0; i < nr; i++)
 		page_landed(&pd[i], f, i);
 	pd_lock(pd);
@@ -310,6 +346,7 @@ static void fetch_land(struct dcm_lane *lane, struct dcm_fetch *f)
 /* The READ did not bring what is wanted: try another slot, or later again. */
 static void fetch_failed(struct dcm_lane *lane, struct dcm_fetch *f)
 {
+	f->failed = true;
 	dcm_count(lane, DCM_C_FETCH_RETRIES, 1);
 	if (fetch_slots(lane, f)) {
 		dcm_count(lane, DCM_C_FAILOVERS, 1);
@@ -347,6 +384,7 @@ void dcm_fetch_io_done(struct dcm_lane *lane, struct dcm_fetch *f)
 	wrong = fetch_wrong(lane, f);
 	if (unlikely(wrong && !f->reread) &&
 	    dcm_wrong_again(lane, gfn, wrong, slot)) {
+		f->failed = true;
 		f->reread = true;
 		dcm_slot_io_end(vm, gfn, slot);
 		dcm_count(lane, DCM_C_FETCH_RETRIES, 1);

@@ -46,6 +46,7 @@ enum dcm_fetch_state {
  * @tried: of these, slots that a READ failed on, since it last waited
  * @slot: which of them the block is read from
  * @tries: READs that failed
+ * @failed: a READ failed or brought wrong bytes, or its bytes went away
  * @reread: a READ brought wrong bytes from the last slot, and was tried again
  * @again_ns: when to try again
  * @t_fault: when the fault was taken
@@ -73,6 +74,7 @@ struct dcm_fetch {
 	u8 tried;
 	u8 slot;
 	u16 tries;
+	bool failed;
 	bool reread;
 	void *buf;
 	u64 again_ns;

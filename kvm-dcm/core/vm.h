@@ -195,6 +195,8 @@ struct dcm_move {
  *	sent, the page as it was at some time since syncing began
  * @unmap: room for one batch of dcm_ops.unmap
  * @move: batch of dcm_extent_fill() or dcm_extent_drain()
+ * @landing_ns: how long the last block took from its bytes' arrival until it was
+ *	mapped, of which that is known
  * @count: counters, written by this lane only
  * @hist: histograms, written by this lane only
  */
@@ -225,6 +227,7 @@ struct dcm_lane {
 	struct dcm_fetch fetch[DCM_FETCHES_MAX];
 	struct dcm_wb wb[DCM_WBS_MAX];
 	struct dcm_doubt doubt[DCM_DOUBTS_MAX];
+	u64 landing_ns;
 	u64 count[DCM_C_NR];
 	struct dcm_hist hist[DCM_H_NR];
 } ____cacheline_aligned;

@@ -32,6 +32,8 @@
  * @vmf: the fault
  * @file: keeps @vm once the mmap lock was dropped, else %NULL
  * @until: when a thread that can't be killed gives up
+ * @stalled_ns: how long it waited for a frame, not counted yet
+ * @cause: what for
  * @full: the mount has no memory left for the page's descriptor
  */
 struct fault {
@@ -40,6 +42,8 @@ struct fault {
 	struct vm_fault *vmf;
 	struct file *file;
 	unsigned long until;
+	u64 stalled_ns;
+	enum dcm_counter_id cause;
 	bool full;
 };
 
@@ -211,6 +215,10 @@ static vm_fault_t fault_once(struct fault *f, bool write)
 			return f->file ? VM_FAULT_RETRY : VM_FAULT_SIGBUS;
 		return ok ? 0 : VM_FAULT_RETRY;
 	}
+	if (unlikely(f->stalled_ns)) {
+		dcm_waited(lane->core, f->cause, f->stalled_ns);
+		f->stalled_ns = 0;
+	}
 	f->a.lost = false;
 	lane->access = &f->a;
 	dcmfs_jitter(DCMFS_AT_FAULT);
@@ -221,6 +229,8 @@ static vm_fault_t fault_once(struct fault *f, bool write)
 		dcm_poll(lane->core);
 	}
 	lane->access = NULL;
+	if (r == DCM_FAULT_STALL)
+		f->cause = dcm_stall_cause(lane->core);
 	dcmfs_lane_put(f->vm, lane);
 
 	if (f->a.page) {
@@ -242,7 +252,10 @@ static vm_fault_t fault_once(struct fault *f, bool write)
 	} else if (r == DCM_FAULT_PENDING) {
 		ok = wait_lane(f, lane, seq, false);
 	} else if (r == DCM_FAULT_STALL) {
+		u64 began = ktime_get_ns();
+
 		ok = wait_lane(f, lane, seq, true);
+		f->stalled_ns = ktime_get_ns() - began;
 	} else if (r == DCM_FAULT_BUSY) {
 		ok = wait_change(f, seq);
 	} else if (f->file && r == DCM_FAULT_DONE) {

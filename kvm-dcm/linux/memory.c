@@ -41,6 +41,7 @@ void dcmfs_kick(struct dcmfs_vm *vm)
 struct dcmfs_lane *dcmfs_lane_get(struct dcmfs_vm *vm)
 {
 	u32 nr = vm->nr_lanes - 2, own = hash_32((u32)current->pid, 16) % nr, i;
+	u64 began;
 
 	for (i = 0; i < nr; i++) {
 		struct dcmfs_lane *lane = &vm->lane[(own + i) % nr];
@@ -48,7 +49,10 @@ struct dcmfs_lane *dcmfs_lane_get(struct dcmfs_vm *vm)
 		if (mutex_trylock(&lane->lock))
 			return lane;
 	}
+	began = ktime_get_ns();
 	mutex_lock(&vm->lane[own].lock);
+	dcm_waited(vm->lane[own].core, DCM_C_WAIT_QUEUE_NS,
+		   ktime_get_ns() - began);
 	return &vm->lane[own];
 }
 

@@ -85,12 +85,26 @@ static bool fault_handle(struct dcm_pg_lane *l, const struct uffd_msg *msg)
 	return result != DCM_FAULT_STALL;
 }
 
+/* How long the faults that found no frame have waited, all of them together. */
+static void stalled_count(struct dcm_pg_lane *l)
+{
+	u64 now = dcm_now_ns();
+
+	/* Where garbage is collected, some may wait for pages to be thawed. */
+	if (l->nr_stalled &&
+	    !__atomic_load_n(&l->pg->guest.any_frozen, __ATOMIC_RELAXED))
+		dcm_waited(l->core, dcm_stall_cause(l->core),
+			   (now - l->stalled_ns) * l->nr_stalled);
+	l->stalled_ns = now;
+}
+
 static bool stalled_retry(struct dcm_pg_lane *l)
 {
 	u32 i, n = 0;
 
 	if (!l->nr_stalled)
 		return false;
+	stalled_count(l);
 	for (i = 0; i < l->nr_stalled; i++)
 		if (!fault_handle(l, &l->stalled[i]))
 			l->stalled[n++] = l->stalled[i];
@@ -188,6 +202,7 @@ static int messages_take(struct dcm_pg_lane *l)
 {
 	ssize_t n = syscall(SYS_read, l->pg->uffd.fd, l->msg, sizeof(l->msg));
 	int nr = n > 0 ? (int)((size_t)n / sizeof(l->msg[0])) : 0, i;
+	u64 began = nr > 1 ? dcm_now_ns() : 0;
 
 	if (!nr)
 		return 0;
@@ -199,9 +214,16 @@ static int messages_take(struct dcm_pg_lane *l)
 		if (cpu >= 0)
 			crew_ask(l, cpu);
 	}
-	for (i = 0; i < nr; i++)
-		if (!fault_handle(l, &l->msg[i]))
-			l->stalled[l->nr_stalled++] = l->msg[i];
+	for (i = 0; i < nr; i++) {
+		/* The last one waited for all others, the first for none. */
+		if (i && i == nr - 1)
+			dcm_waited(l->core, DCM_C_WAIT_QUEUE_NS,
+				   (dcm_now_ns() - began) * (u64)nr / 2);
+		if (fault_handle(l, &l->msg[i]))
+			continue;
+		stalled_count(l);
+		l->stalled[l->nr_stalled++] = l->msg[i];
+	}
 	return nr;
 }
 

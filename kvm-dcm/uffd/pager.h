@@ -177,6 +177,7 @@ struct dcm_yield {
  * @tid: its thread
  * @wake_fd: an eventfd that wakes the lane
  * @stalled: faults that found no frame
+ * @stalled_ns: until when their waiting is counted
  * @drop: frames to be dropped together
  * @unmap_seq: odd while in ops->unmap; a thread that pins waits for a change
  * @fault_seq: odd while the core answers a fault
@@ -204,6 +205,7 @@ struct dcm_pg_lane {
 	u32 unmap_seq;
 	u32 fault_seq;
 	struct uffd_msg stalled[DCM_PG_STALLED_MAX];
+	u64 stalled_ns;
 	u32 drop[DCM_PG_DROPS_MAX];
 	struct iovec iov[DCM_BATCH_MAX * DCM_BLOCK_MAX / 2];
 	struct uffd_msg msg[DCM_PG_MESSAGES];
