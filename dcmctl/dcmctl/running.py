@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Running VMs: `dcmctl status`, `list`, `top`, `budget`, `redundancy` and `tunable`.
+"""Running VMs: `dcmctl status`, `list`, `top`, `why`, `budget`, `redundancy` and `tunable`.
 
 They send requests to libdcm in the VM's process, over the VM's socket (pager/vmsock.py).
 """
@@ -106,6 +106,12 @@ def cmd_top(args: Args) -> int:
     if not 0.1 <= interval <= 3600:
         raise UsageError(f"interval '{printable(args.interval)}' is not 0.1 to 3600 seconds")
     return top(interval, args.once, args.json)
+
+
+def cmd_why(args: Args) -> int:
+    from dcmctl import why  # reads the whole estate
+
+    return why.cmd_why(args)
 
 
 # ---- changing ----
@@ -253,6 +259,12 @@ def add_parsers(sub: Any, add: Callable[..., argparse.ArgumentParser]) -> None:
     )
     p.add_argument(
         "--once", action="store_true", help="print one table after one interval, and exit"
+    )
+
+    p = add(sub, "why", cmd_why, "show what a VM's accesses wait for, and what would help")
+    p.add_argument("vm", metavar="VM", help="its name, or the path of its dcmfs file")
+    p.add_argument(
+        "--seconds", metavar="S", default="5", help="how long to look (default %(default)s)"
     )
 
     p = add(sub, "budget", cmd_budget, "change the direct budget of a running VM")

@@ -8,7 +8,7 @@ import { $, level, say } from "./dom.js";
 import * as format from "./format.js";
 import { showDonors } from "./donors.js";
 import { showEvents, showHealth, showTiles, showUses } from "./overview.js";
-import { showMix, showVms } from "./vms.js";
+import { showMix, showVms, showWaits } from "./vms.js";
 
 const AGAIN_MS = 1000;
 const LATE_MS = 30000; // the server answers within 20 s, with or without a new reading
@@ -73,6 +73,7 @@ function show() {
 	if (at >= 0) {
 		say($("one-name"), estate.vms[at].name);
 		showMix(look.rates[page.chosen].block_mix, estate.vms[at]);
+		showWaits(look.rates[page.chosen]);
 	}
 }
 

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The table of VMs, and the block sizes of one.
+// The table of VMs; the block sizes of one, and what it waits for.
 
 import { $, el, keyed, level, say, width } from "./dom.js";
 import * as format from "./format.js";
 
 const SIZES = ["4K", "8K", "16K", "32K", "64K"];
 const COLORS = 8;
+// As dcmctl why names them.
+const CAUSES = [
+	["donor", "donors' answers"], ["queue", "queues of this host"],
+	["here", "this host's own work"], ["frames", "no free frame"],
+	["out", "write-backs behind"], ["retry", "donors that fail"],
+];
 
 function make(key, on) {
 	const row = el("tr", {},
@@ -73,24 +79,40 @@ export function showVms(look, chosen, changes, on) {
 		(row, item) => update(row, item, item.key === chosen, changes));
 }
 
+// A bar of shares, each with an entry in the legend.
+function showShares(bar, legend, items, color) {
+	keyed(bar, items.filter((item) => item.share > 0), (item) => item.name, () => el("i"),
+		(part, item) => {
+			part.style.background = color(item);
+			width(part, item.share);
+		});
+	keyed(legend, items, (item) => item.name,
+		(item) => {
+			const box = el("i");
+			box.style.background = color(item);
+			return el("li", {}, box, `${item.name} `, el("span"));
+		},
+		(entry, item) => say(entry.lastElementChild, item.known ? format.percent(item.share) : "-"));
+	bar.setAttribute("aria-label",
+		items.map((item) => `${item.name} ${format.percent(item.share)}`).join(", "));
+}
+
 // Pages fetched since the last reading; if there are none, since the VM's start.
 export function showMix(recent, vm) {
 	const sum = (mix) => SIZES.reduce((total, name) => total + (mix?.[name] ?? 0), 0);
 	const mix = sum(recent) ? recent : vm.status?.block_mix;
 	const total = sum(mix);
-	const items = SIZES.map((name, at) => ({ name, at, share: total ? mix[name] / total : 0 }));
-	keyed($("mix"), items.filter((item) => item.share > 0), (item) => item.name, () => el("i"),
-		(part, item) => {
-			part.style.background = `var(--m${item.at})`;
-			width(part, item.share);
-		});
-	keyed($("mix-legend"), items, (item) => item.name,
-		(item) => {
-			const box = el("i");
-			box.style.background = `var(--m${item.at})`;
-			return el("li", {}, box, `${item.name} `, el("span"));
-		},
-		(entry, item) => say(entry.lastElementChild, total ? format.percent(item.share) : "-"));
-	$("mix").setAttribute("aria-label",
-		items.map((item) => `${item.name} ${format.percent(item.share)}`).join(", "));
+	const items = SIZES.map((name, at) =>
+		({ name, at, known: total > 0, share: total ? mix[name] / total : 0 }));
+	showShares($("mix"), $("mix-legend"), items, (item) => `var(--m${item.at})`);
+}
+
+// What accesses waited for since the last reading, and what would help.
+export function showWaits(rate) {
+	const ns = rate.waits_ns_per_s ?? {};
+	const total = Object.values(ns).reduce((sum, value) => sum + value, 0);
+	const items = CAUSES.map(([cause, name], at) =>
+		({ name, at, known: total > 0, share: total ? ns[cause] / total : 0 }));
+	showShares($("waits"), $("waits-legend"), items, (item) => `var(--s${item.at})`);
+	say($("waits-why"), rate.why);
 }

@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 from dcmctl.cluster.estate import Donor, Estate, Machine, Use, would_expose
 from dcmctl.lib import installation
+from dcmctl.pager.why import CAUSES
 from dcmctl.web import page
 from dcmctl.web.watch import Watch, events, health, key_of, rates
 from hypothesis import given
@@ -530,11 +531,24 @@ def test_rates() -> None:
     assert (rate.faults_per_s, rate.missing_per_s) == (100.0, 50.0)
     assert (rate.fetched_bytes_per_s, rate.written_bytes_per_s) == (10 * 4096, 20 * 4096)
     assert rate.block_mix == {"4K": 2, "8K": 4, "16K": 6, "32K": 8, "64K": 10}
+    assert (rate.waits_ns_per_s, rate.why) == (None, "")  # of a pager that does not count them
     nothing = rates(None, VM, 1.0)
     assert (nothing.faults_per_s, nothing.block_mix) == (None, None)
     for old in (replace(VM, pid=8), replace(VM, counters=None), replace(VM, counters=later)):
         assert rates(old, VM, 1.0).faults_per_s is None
     assert rates(VM, VM, 0.0).faults_per_s is None
+
+
+def test_rates_say_why() -> None:
+    names = [counter for counter, _, _ in CAUSES.values()]
+    first = replace(VM, counters={**COUNTERS, **dict.fromkeys(names, 7)})
+    assert rates(first, first, 2.0).why == "no access waited"
+    later = replace(first, counters={**COUNTERS, **dict.fromkeys(names, 7), "WAIT_OUT_NS": 4007})
+    rate = rates(first, later, 2.0)
+    assert rate.waits_ns_per_s == {**dict.fromkeys(CAUSES, 0.0), "out": 2000.0}
+    assert rate.why.startswith("100 % of the time is write-backs behind: ")
+    without_room = rates(first, replace(later, waiting_extents=3), 2.0)
+    assert without_room.why.endswith("; 3 extents have no slab: add a donor")
 
 
 def test_waiting_in_vain() -> None:

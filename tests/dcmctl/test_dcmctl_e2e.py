@@ -63,6 +63,17 @@ def test_run_look_change_end(running: Running, donors: tuple[Donor, Donor], runt
     assert rates["fetched_bytes_per_s"] > 0
     assert "e2e" in cli("top", "--once", "--interval", "0.5").stdout
 
+    why = json.loads(cli("why", "e2e", "--seconds", "1", "--json").stdout)
+    waited = why["waited_ns"]
+    assert why["missing"] > 0
+    assert waited["donor"] > 0
+    assert waited["here"] > 0
+    assert waited["retry"] == 0
+    # One thread uses the memory: it can't wait for longer than there is time.
+    assert sum(waited.values()) < (why["seconds"] + 0.5) * 1e9, why
+    assert why["cpu_waited_ns"] is not None
+    assert why["advice"]
+
     done = cli("budget", "e2e", "32M")
     assert done.returncode == 0, done
     assert "budget 64M -> 32M" in done.stdout

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from dcmctl.pager.why import CAUSES
 from tests.dcmctl.support import DCMCTL, Cli
 from tests.dcmctl.vm_server import STATUS, VmServer
 
@@ -36,6 +37,49 @@ def age(*paths: Path) -> None:
     while any(time.time() - p.lstat().st_ctime < 2.2 for p in paths):
         assert time.time() < deadline
         time.sleep(0.1)
+
+
+def test_why(dcmctl: Cli, vms: Path) -> None:
+    names = [counter for counter, _, _ in CAUSES.values()]
+    with VmServer(vms) as vm:
+        vm.status["pid"] = os.getpid()
+        vm.status["counters"] = {"FAULTS": 5, "FAULT_MISSING": 2, **dict.fromkeys(names, 1000)}
+        vm.step = {"counters.FAULTS": 2000, "counters.FAULT_MISSING": 1500}
+        vm.step |= {"counters.WAIT_DONOR_NS": 30_000_000, "counters.WAIT_HERE_NS": 10_000_000}
+        done = dcmctl("why", "vm1", "--seconds", "0.1")
+        assert done.returncode == 0, done
+        for said in (
+            " s 2k faults, 1.5k of them fetched; 0.",
+            "donors' answers        75.0%   30ms   15us a fault",
+            "this host's own work   25.0%   10ms  5.0us a fault",
+            "no free frame           0.0%\n",
+            "ready to run, waited ",
+            "75 % of the time is donors' answers: ",
+        ):
+            assert said in done.stdout, done.stdout
+        found = json.loads(dcmctl("why", "vm1", "--seconds", "0.1", "--json").stdout)
+        assert found["waited_ns"] == {
+            "donor": 30_000_000, "queue": 0, "here": 10_000_000, "frames": 0, "out": 0, "retry": 0
+        }  # fmt: skip
+        assert (found["faults"], found["missing"], found["largest"]) == (2000, 1500, "donor")
+        assert found["cpu_waited_ns"] >= 0
+
+        vm.step = {}
+        done = dcmctl("why", str(vm.path), "--seconds", "0.1")
+        assert done.stdout.endswith("\nno access waited\n"), done
+        vm.status["pid"] = 1 << 30  # no such process
+        assert "wake-ups: not known" in dcmctl("why", "vm1", "--seconds", "0.1").stdout
+
+
+def test_why_fails(dcmctl: Cli, vms: Path) -> None:
+    with VmServer(vms) as vm:
+        assert "version" in dcmctl.fails("why", "vm1", "--seconds", "0.1")
+        vm.status["counters"] = {counter: 9 for counter, _, _ in CAUSES.values()}
+        vm.step = {"pid": 1}
+        assert "started anew" in dcmctl.fails("why", "vm1", "--seconds", "0.1")
+        assert "(running: vm1)" in dcmctl.fails("why", "vm2")
+        for seconds in ("0", "nan", "x", "3601"):
+            dcmctl.fails("why", "vm1", "--seconds", seconds, status=2)
 
 
 def test_status(dcmctl: Cli, vms: Path) -> None:

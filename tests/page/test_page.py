@@ -37,6 +37,8 @@ SHOWN = """() => {
     tiles: [...document.querySelectorAll(".tile")].map((tile) => tile.innerText),
     donors: rows("donors"), vms: rows("vms"),
     uses: [...document.querySelectorAll("#uses tr")].map(cells),
+    waits: [...document.querySelectorAll("#waits-legend li span")].map((part) => part.innerText),
+    why: document.getElementById("waits-why").innerText,
     mix: [...document.querySelectorAll("#mix-legend li span")].map((part) => part.innerText),
   };
 }"""
@@ -88,6 +90,11 @@ def check_vms(shown: dict[str, Any], look: dict[str, Any]) -> None:
             format_ns(latency["p50"]),
             format_ns(latency["p99"]),
         ]
+        waits = look["rates"][key]["waits_ns_per_s"]
+        waited = sum(waits.values())
+        share = ["-" if not waited else f"{ns / waited * 100:.1f}%" for ns in waits.values()]
+        assert shown["waits"] == share
+        assert shown["why"] == look["rates"][key]["why"]
         mix = look["rates"][key]["block_mix"] or {}
         if not sum(mix.values()):
             mix = vm["status"]["block_mix"]

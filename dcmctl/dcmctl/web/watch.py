@@ -19,6 +19,7 @@ from dcmctl.cluster.estate import Donor, Estate, Machine
 from dcmctl.lib.errors import DcmError
 from dcmctl.lib.units import PAGE, format_size
 from dcmctl.pager.status import BLOCK_SIZES
+from dcmctl.pager.why import Waits
 
 HISTORY_S = 3600
 HISTORIES = 256  # VMs
@@ -58,6 +59,8 @@ class Rates:
     fetched_bytes_per_s: float | None = None
     written_bytes_per_s: float | None = None
     block_mix: dict[str, int] | None = None  # pages fetched, by the size of their block
+    waits_ns_per_s: dict[str, float] | None = None  # of all accesses together, by cause
+    why: str = ""  # the largest of these, and what would help
 
 
 Point = tuple[float | None, ...]
@@ -141,6 +144,7 @@ def rates(old: Machine | None, new: Machine, seconds: float) -> Rates:
             return None
         return round((b[name] - a[name]) * unit / seconds, 3)
 
+    waits = Waits.between(a, b)
     mix = {s: b.get(f"MIX_{s}", 0) - a.get(f"MIX_{s}", 0) for s in BLOCK_SIZES}
     return Rates(
         faults_per_s=per_s("FAULTS"),
@@ -148,6 +152,10 @@ def rates(old: Machine | None, new: Machine, seconds: float) -> Rates:
         fetched_bytes_per_s=per_s("FETCHED_PAGES", PAGE),
         written_bytes_per_s=per_s("WRITTEN_PAGES", PAGE),
         block_mix=mix if min(mix.values()) >= 0 else None,
+        waits_ns_per_s={cause: round(ns / seconds, 3) for cause, ns in waits.ns.items()}
+        if waits
+        else None,
+        why=waits.advice(new.waiting_extents) if waits else "",
     )
 
 

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a VM's accesses wait for, from two readings of its counters, and what would help.
+
+The core counts the time of each access that needs a page by what it waits for (WAIT_* in
+core/counter.h), the same for both pagers. It can't see how long a thread that was woken waits for a
+CPU. The scheduler counts that for each thread, together with all other times that the thread was
+ready to run and did not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dcmctl.lib.units import format_count, format_ns
+
+# By cause: the core's counter, what it is, what helps.
+CAUSES = {
+    "donor": (
+        "WAIT_DONOR_NS",
+        "donors' answers",
+        "accesses wait for donors and the network: a larger budget needs fewer answers, a nearer "
+        "donor or a faster network gives each sooner",
+    ),
+    "queue": (
+        "WAIT_QUEUE_NS",
+        "queues of this host",
+        "faults wait for one another in this host: more lanes, and CPUs for them, serve more at a "
+        "time",
+    ),
+    "here": (
+        "WAIT_HERE_NS",
+        "this host's own work",
+        "this host itself works on the faults, which no donor and no network makes faster: a "
+        "larger budget means fewer faults",
+    ),
+    "frames": (
+        "WAIT_FRAMES_NS",
+        "no free frame",
+        "faults have to make room first: a larger budget, or a larger reserve_pages (dcmctl "
+        "tunable), keeps frames free",
+    ),
+    "out": (
+        "WAIT_OUT_NS",
+        "write-backs behind",
+        "frames come free only as donors take what was written: a larger budget, or a faster way "
+        "to donors, helps",
+    ),
+    "retry": (
+        "WAIT_RETRY_NS",
+        "donors that fail",
+        "a donor does not answer or gave wrong bytes: dcmctl donor list says which; drain or mend "
+        "it",
+    ),
+}
+NOTHING = "no access waited"
+
+
+@dataclass(frozen=True)
+class Waits:
+    """What accesses waited for between two readings: ns of all of them together, by cause."""
+
+    ns: dict[str, int]
+
+    @classmethod
+    def between(cls, old: Mapping[str, int], new: Mapping[str, int]) -> Waits | None:
+        """None if the VM does not count this, or began anew."""
+        ns: dict[str, int] = {}
+        for cause, (counter, _, _) in CAUSES.items():
+            if counter not in old or counter not in new or new[counter] < old[counter]:
+                return None
+            ns[cause] = new[counter] - old[counter]
+        return cls(ns)
+
+    @property
+    def total(self) -> int:
+        return sum(self.ns.values())
+
+    @property
+    def largest(self) -> str | None:
+        return max(self.ns, key=lambda cause: self.ns[cause]) if self.total else None
+
+    def advice(self, waiting_extents: int | None = 0) -> str:
+        """A sentence that names the largest cause and what would help."""
+        if self.largest is None:
+            return NOTHING
+        share = self.ns[self.largest] * 100 / self.total
+        _, what, helps = CAUSES[self.largest]
+        text = f"{share:.0f} % of the time is {what}: {helps}"
+        if waiting_extents and self.largest in ("frames", "out"):
+            text += f"; {waiting_extents} extents have no slab: add a donor"
+        return text
+
+
+def cpu_wait_ns(pid: int) -> dict[str, int]:
+    """How long each thread of a process was ready to run and waited for a CPU, by its number.
+
+    Without the pager's own threads. Empty if it can't be read: the process is another user's.
+    """
+    found: dict[str, int] = {}
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                if not (task / "comm").read_text().startswith("dcm-"):
+                    found[task.name] = int((task / "schedstat").read_text().split()[1])
+    return found
+
+
+def cpu_waited(old: Mapping[str, int], new: Mapping[str, int]) -> int | None:
+    """The sum of what threads waited that ran at both readings; None if there is none."""
+    both = old.keys() & new.keys()
+    return sum(max(0, new[t] - old[t]) for t in both) if both else None
+
+
+def lines(
+    name: str,
+    seconds: float,
+    waits: Waits,
+    faults: tuple[int, int],
+    cpu: int | None,
+    extents: int | None,
+) -> list[str]:
+    """The text of `dcmctl why`; `faults`: how many there were, and how many had to fetch."""
+    total, missing = faults
+    text = [
+        f"{name}: in {seconds:.1f} s {format_count(total)} faults, {format_count(missing)} of them "
+        f"fetched; {waits.total / 1e9 / seconds:.2f} accesses waited at a time"
+    ]
+    for cause, (_, what, _) in CAUSES.items():
+        share = waits.ns[cause] * 100 / waits.total if waits.total else 0.0
+        line = f"  {what:<20}  {share:5.1f}%"
+        if waits.ns[cause] and total:
+            ns = waits.ns[cause]
+            line += f"  {format_ns(ns):>5}  {format_ns(ns // total):>5} a fault"
+        text.append(line)
+    if cpu is None:
+        text.append("  wake-ups: not known: its threads' schedstat can't be read")
+    else:
+        text.append(
+            f"  wake-ups: not seen alone; its threads, ready to run, waited {format_ns(cpu)} for a "
+            "CPU"
+        )
+    text.append(waits.advice(extents))
+    return text
