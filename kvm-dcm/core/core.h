@@ -355,6 +355,14 @@ s64 dcm_extent_lost(struct dcm_lane *lane, u32 extent,
 /* ---- looking ---- */
 
 /**
+ * dcm_extent_lag() - how many pages of an extent are not in its files yet
+ *
+ * Of those that left direct memory without them (tunable lag_pages): at most so
+ * many. dcm_extent_fill() copies them there.
+ */
+u64 dcm_extent_lag(const struct dcm_vm *vm, u32 extent);
+
+/**
  * struct dcm_stats - a VM's figures, sums over its lanes
  * @metadata: bytes of page descriptors, seals, sums, and all else that grows with
  *	the VM's memory

@@ -157,9 +157,14 @@ enum evict_result {
 	EVICT_CUT, /* nor soon: its donor does not answer */
 };
 
-/* Clean pages of a locked block that some open slot lacks, though others have them. */
-static u16 pages_thin(const struct dcm_vm *vm, u32 head, unsigned int order)
+/*
+ * Clean pages of a locked block that some open slot lacks, though others have
+ * them; files may lack pages of @lag, of which all lag if the block goes.
+ */
+static u16 pages_thin(const struct dcm_lane *lane, u32 head, unsigned int order,
+		      u16 lag)
 {
+	const struct dcm_vm *vm = lane->vm;
 	const struct dcm_extent *e = extent_of(vm, head);
 	u8 used = READ_ONCE(e->used), open = READ_ONCE(e->open);
 	u16 thin = 0;
@@ -167,6 +172,8 @@ static u16 pages_thin(const struct dcm_vm *vm, u32 head, unsigned int order)
 
 	if (likely(!(used & (used - 1))))
 		return 0;
+	if (unlikely(lag))
+		open &= (u8)~dcm_lag_slots(lane, head, 1u << order);
 	for (i = 0; i < 1u << order; i++) {
 		u32 w = pd_word(pd_of(vm, head + i));
 
@@ -196,17 +203,18 @@ static enum evict_result evict_block(struct dcm_lane *lane, u32 head,
 	unsigned int order = pd_order(pd_word(pd)), i;
 	u16 dirty = dcm_block_flag(vm, head, order, PD_DIRTY);
 	enum evict_result result = EVICT_STUCK;
-	u16 zero, pages, thin = pages_thin(vm, head, order), more = 0;
+	u16 lag = dcm_lag_pages(vm, head, order);
+	u16 zero, pages, thin = pages_thin(lane, head, order, lag), more = 0;
 	u32 frame = pd->frame;
 
 	if (whole)
 		more = page_mask(order) &
 		       (u16)~dcm_block_flag(vm, head, order, PD_AT);
 	/* What is here need not be read from a donor to be filled in. */
-	else if (unlikely(thin) && !lane->down)
+	else if (unlikely(thin) && (!lane->down || lag))
 		more = thin & (u16)~dcm_block_inflight(vm, head, order);
 	more &= (u16)~dirty;
-	if (!(dirty | more)) {
+	if (!(dirty | more) && dcm_lag_drop(vm, head, lag)) {
 		evict_clean(lane, head, order, frame);
 		return EVICT_GONE;
 	}
@@ -214,9 +222,11 @@ static enum evict_result evict_block(struct dcm_lane *lane, u32 head,
 	pd_unlock(pd);
 	pages = dirty | more;
 	zero = vm->ops->zero_mask(lane, frame, order, pages);
-	if (!whole)
+	if (!whole) {
 		pages &= (u16)~zero;
-	if (!pages) {
+		lag &= (u16)~zero;
+	}
+	if (!pages && dcm_lag_drop(vm, head, lag)) {
 		pd_lock(pd);
 		for (i = 0; i < 1u << order; i++)
 			if (zero & (1u << i))
@@ -225,9 +235,9 @@ static enum evict_result evict_block(struct dcm_lane *lane, u32 head,
 		dcm_evict_finish(lane, head, order, frame);
 		return EVICT_GONE;
 	}
-	if (!(pages & dcm_block_inflight(vm, head, order))) {
+	if (pages && !(pages & dcm_block_inflight(vm, head, order))) {
 		int err = dcm_wb_start(lane, head, order, pages, zero,
-				       pages & more);
+				       pages & more, lag);
 
 		if (err == -ENODEV)
 			vm->ops->want_slab(vm, head >> vm->extent_shift);
@@ -244,7 +254,7 @@ static enum evict_result evict_block(struct dcm_lane *lane, u32 head,
 		result = EVICT_CUT;
 	}
 	/* only @more, and that can wait */
-	if (unlikely(!dirty) && !whole) {
+	if (unlikely(!dirty) && !whole && dcm_lag_drop(vm, head, lag)) {
 		pd_lock(pd);
 		evict_clean(lane, head, order, frame);
 		return EVICT_GONE;
@@ -431,7 +441,8 @@ static unsigned int active_demote(struct dcm_lane *lane, u64 want)
 			continue;
 		}
 		v->dirty = dcm_block_flag(vm, head, v->order, PD_DIRTY);
-		v->drop = !v->dirty && !dcm_tune(vm, DCM_T_keep_clean);
+		v->drop = !v->dirty && !dcm_tune(vm, DCM_T_keep_clean) &&
+			  !dcm_lag_pages(vm, head, v->order);
 		v->touched = 0;
 		v->observed = 0;
 		v->frame = DCM_NIL;

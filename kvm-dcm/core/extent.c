@@ -55,6 +55,8 @@ int dcm_extent_attach(struct dcm_vm *vm, u32 extent, struct dcm_slab_ref *slab)
 	WRITE_ONCE(e->slot[to].since, e->attached);
 	WRITE_ONCE(e->peer[to], (u8)slab->peer);
 	WRITE_ONCE(e->rank[to], slab->rank);
+	if (slab->rank == DCM_RANK_FILE)
+		WRITE_ONCE(e->files, (u8)(e->files | 1u << to));
 	/* Pair with dcm_slot_io(): a slab it sees is set up, with flags. */
 	smp_store_release(&e->slot[to].slab, slab);
 	/* after the slab it names */
@@ -91,6 +93,9 @@ bool dcm_slot_detach(struct dcm_vm *vm, u32 extent, int slot)
 	/* After the end of the last operation, for dcm_slot_io(). */
 	smp_store_release(&e->slot[slot].slab, (struct dcm_slab_ref *)NULL);
 	WRITE_ONCE(e->used, (u8)(e->used & ~(1u << slot)));
+	WRITE_ONCE(e->files, (u8)(e->files & ~(1u << slot)));
+	if (!e->files)
+		dcm_lag_forget(vm, e);
 	if (!(e->used & (e->used - 1))) {
 		WRITE_ONCE(e->thin, false);
 		dcm_sums_forget(vm, extent);

@@ -190,14 +190,15 @@ void dcm_frames_put(struct dcm_vm *vm, u32 nr);
 
 /* writeback.c */
 int dcm_wb_start(struct dcm_lane *lane, u32 head, unsigned int order, u16 pages,
-		 u16 zero, u16 clean);
+		 u16 zero, u16 clean, u16 lag);
 void dcm_wb_io_done(struct dcm_lane *lane, struct dcm_wb *wb,
 		    struct dcm_io *io);
 unsigned int dcm_wb_post(struct dcm_lane *lane);
 unsigned int dcm_wb_unpark(struct dcm_lane *lane);
 struct dcm_wb *dcm_wb_cancel(struct dcm_lane *lane, u32 head, bool hold);
 void dcm_wb_unhold(struct dcm_wb *wb);
-struct dcm_wb *dcm_wb_claim(struct dcm_lane *lane, u32 head, int *err);
+struct dcm_wb *dcm_wb_claim(struct dcm_lane *lane, u32 head, u16 pages, u16 lag,
+			    int *err);
 void dcm_wb_unclaim(struct dcm_lane *lane, struct dcm_wb *wb);
 void dcm_wb_copy(struct dcm_lane *lane, struct dcm_wb *wb, unsigned int order,
 		 u16 pages, u32 frame);
@@ -246,12 +247,23 @@ static inline void dcm_slot_io_end(struct dcm_vm *vm, u32 gfn, u8 slot)
 	atomic_dec_return_release(&extent_of(vm, gfn)->slot[slot].inflight);
 }
 
-u8 dcm_slots_target(struct dcm_lane *lane, u32 gfn, int *err);
+u8 dcm_slots_target(struct dcm_lane *lane, u32 gfn, u8 leave, int *err);
+bool dcm_slots_down(const struct dcm_lane *lane, u32 gfn, u8 slots);
 int dcm_slot_pick(const struct dcm_lane *lane, u32 gfn, u8 slots);
 int dcm_slot_io(struct dcm_lane *lane, u32 gfn, u8 slot, struct dcm_io *io);
 void dcm_lane_down(struct dcm_lane *lane, u32 peer);
 
 u8 dcm_slots_well(struct dcm_lane *lane, u32 gfn, u8 slots);
+
+/* lag.c */
+u16 dcm_lag_pages(const struct dcm_vm *vm, u32 head, unsigned int order);
+u8 dcm_lag_slots(const struct dcm_lane *lane, u32 gfn, u32 pages);
+bool dcm_lag_take(struct dcm_vm *vm, u32 gfn, u32 pages);
+bool dcm_lag_drop(struct dcm_vm *vm, u32 head, u16 pages);
+void dcm_lag_fill_begins(struct dcm_extent *e);
+void dcm_lag_fill_leaves(struct dcm_vm *vm, struct dcm_extent *e, u32 pages);
+void dcm_lag_fill_ends(struct dcm_vm *vm, struct dcm_extent *e);
+void dcm_lag_forget(struct dcm_vm *vm, struct dcm_extent *e);
 
 /* sum.c */
 void dcm_sums_set(struct dcm_lane *lane, u32 head, u32 frame, u16 pages);

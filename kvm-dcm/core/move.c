@@ -43,8 +43,12 @@ static void move_op_end(struct dcm_lane *lane, struct dcm_move_op *m)
 	if (well)
 		dcm_count(lane, m->off ? DCM_C_MOVED_PAGES : DCM_C_FILLED_PAGES,
 			  m->nr);
-	if (well != m->targets)
+	if (well == m->targets)
+		;
+	else if (m->off)
 		WRITE_ONCE(e->thin, true);
+	else
+		dcm_lag_fill_leaves(vm, e, m->nr);
 	dcm_slots_end(vm, m->gfn, m->targets);
 	lane->move.left--;
 	pd_lock(pd_of(vm, m->gfn));
@@ -223,9 +227,15 @@ static bool block_free(u32 w)
 }
 
 /* Pages of a direct block that open slots lack are written when they leave. */
-static void block_direct_fill(struct dcm_pd *pd, unsigned int order, u8 open)
+static void block_direct_fill(struct dcm_lane *lane, u32 head,
+			      unsigned int order)
 {
+	u8 open = READ_ONCE(extent_of(lane->vm, head)->open);
+	struct dcm_pd *pd = pd_of(lane->vm, head);
 	u32 i;
+
+	/* to files only when they must */
+	open &= (u8)~dcm_lag_slots(lane, head, 1u << order);
 
 	for (i = 0; i < 1u << order; i++) {
 		u32 w = pd_word(&pd[i]);
@@ -249,7 +259,7 @@ static enum step block_fill(struct dcm_lane *lane, u32 gfn, u32 *next)
 	*next = head + (1u << order);
 	if (wait || pd_state(pd_word(pd)) != DCM_NOTDIRECT) {
 		if (!wait)
-			block_direct_fill(pd, order, open);
+			block_direct_fill(lane, head, order);
 		pd_unlock(pd);
 		return wait ? STEP_LATER : STEP_NEXT;
 	}
@@ -371,21 +381,21 @@ int dcm_extent_fill(struct dcm_lane *lane, u32 extent, u32 *cursor)
 	if (mv->left || lane->nr_fetch)
 		return -EAGAIN;
 	mv->nr = 0;
-	/* Whatever becomes thin from here on makes another pass. */
 	if (!*cursor)
-		WRITE_ONCE(e->thin, false);
+		dcm_lag_fill_begins(e);
 	first = extent << vm->extent_shift;
 	end = min(first + vm->extent_pages, vm->nr_pages);
 	gfn = (u32)dcm_chunk_next(vm, first + min(*cursor, end - first), end);
 	for (; gfn < end && mv->nr < DCM_MOVES_MAX;
 	     gfn = (u32)dcm_chunk_next(vm, next, end))
 		if (block_fill(lane, gfn, &next) == STEP_LATER)
-			WRITE_ONCE(e->thin, true);
+			dcm_lag_fill_leaves(vm, e, next - gfn);
 	vm->ops->io_flush(lane);
 	*cursor = gfn - first;
 	if (gfn < end || mv->nr)
 		return -EAGAIN;
 	*cursor = 0;
+	dcm_lag_fill_ends(vm, e);
 	return READ_ONCE(e->thin) ? -EAGAIN : 0;
 }
 

@@ -140,7 +140,7 @@ static bool slots_wait(const struct dcm_lane *lane, u32 gfn, u8 slots)
 }
 
 /* Are the donors of all these slots down? */
-static bool slots_down(const struct dcm_lane *lane, u32 gfn, u8 slots)
+bool dcm_slots_down(const struct dcm_lane *lane, u32 gfn, u8 slots)
 {
 	const struct dcm_extent *e = extent_of(lane->vm, gfn);
 
@@ -158,7 +158,7 @@ static u8 slots_leave(struct dcm_lane *lane, u32 gfn, u8 slots, int *err)
 {
 	u8 well;
 
-	if (slots_down(lane, gfn, slots))
+	if (dcm_slots_down(lane, gfn, slots))
 		return slots;
 	well = dcm_slots_well(lane, gfn, slots);
 	if (slots_wait(lane, gfn, slots & (u8)~well)) {
@@ -174,15 +174,16 @@ static u8 slots_leave(struct dcm_lane *lane, u32 gfn, u8 slots, int *err)
  * dcm_slots_target() - begin a write-back, and say where it goes
  * @lane: caller's lane
  * @gfn: a page of the block
+ * @leave: slots that it does not go to (lag.c)
  * @err: out: why there is none: -ENODEV no slot is open; -EBUSY a donor is down,
  *	but not for long
  *
  * Return: slots, at least one; end it by dcm_slots_end(). 0: none.
  */
-u8 dcm_slots_target(struct dcm_lane *lane, u32 gfn, int *err)
+u8 dcm_slots_target(struct dcm_lane *lane, u32 gfn, u8 leave, int *err)
 {
 	struct dcm_extent *e = extent_of(lane->vm, gfn);
-	u8 open = READ_ONCE(e->open);
+	u8 open = READ_ONCE(e->open) & (u8)~leave;
 
 	*err = -ENODEV;
 	if (unlikely(!open))

@@ -152,7 +152,7 @@ static int sync_copy(struct dcm_lane *lane, u32 head, unsigned int order)
 		pd_unlock(pd);
 		return SYNC_AGAIN;
 	}
-	wb = dcm_wb_claim(lane, head, &err);
+	wb = dcm_wb_claim(lane, head, 0, 0, &err);
 	if (!wb) {
 		pd_unlock(pd);
 		if (err == -ENODEV)

@@ -53,6 +53,11 @@
 	  "how long write-backs wait for one donor of several that does not "  \
 	  "answer, before they go to the others only; longer keeps all "       \
 	  "copies equal, shorter frees memory sooner. 0: at once")             \
+	X(lag_pages, "pages", 0, 0, 1u << 28,                                  \
+	  "most pages that are in donors' memory and not in files yet, where " \
+	  "an extent has both; more lets memory leave faster than disks "      \
+	  "write, and is lost if all donors of memory die. 0: none. "          \
+	  "redundancy = disk:lazy sets it to disk-lag")                        \
 	X(sums, "bool", 1, 0, 1,                                               \
 	  "pages with copies are compared with a sum that this host keeps "    \
 	  "whenever they come back, so that a donor's wrong bytes are read "   \

@@ -44,6 +44,7 @@
  * @clean: of @pages: those that slots of their sets have, and keep: they are
  *	written only to slots that lack them
  * @targets: slots it goes to
+ * @behind: open slots that it does not go to: the pages lag (lag.c)
  * @bad: of @targets: slots that a WRITE to failed
  * @doubt: pages of WRITEs that failed with their connection, by slot
  * @cancelled: the block was re-referenced: the page descriptor no longer
@@ -73,6 +74,7 @@ struct dcm_wb {
 	u16 clean;
 	u16 doubt[DCM_SLOTS];
 	u8 targets;
+	u8 behind;
 	u8 bad;
 	bool in_use;
 	bool cancelled;
@@ -255,10 +257,14 @@ struct dcm_slot {
  *	neither being emptied nor gone
  * @gone: slots whose slab is lost with its donor, a bit each: nothing is posted
  *	to them any more
+ * @files: slots whose slab is a file, a bit each
  * @thin: pages may lack an open slot though others have them
+ * @thin_pass: so they did when the fill that is under way began
  * @attached: how many slabs have been attached
  * @ops: I/Os that succeeded, for the activity average
  * @lost_pages: pages lost with the slab that is being detached
+ * @lag: pages that others have and slots of @files may lack, at most (lag.c)
+ * @lag_old: of these, those counted before the fill that is under way began
  * @sum: the pages' sums (sum.c); %NULL: it never had more than one slab
  * @seal: the pages' seals (seal.c); %NULL: the VM is not sealed, or it had no slab
  */
@@ -269,10 +275,14 @@ struct dcm_extent {
 	u8 used;
 	u8 open;
 	u8 gone;
+	u8 files;
 	bool thin;
+	bool thin_pass;
 	u32 attached;
 	atomic64_t ops;
 	atomic64_t lost_pages;
+	atomic64_t lag;
+	u64 lag_old;
 	u32 *sum;
 	struct dcm_seal *seal;
 };
@@ -310,6 +320,7 @@ struct dcm_habit {
  * @inactive_pages: of @direct, pages in Inactive
  * @kept: Active blocks that no victim is taken from (dcm_hint())
  * @doubts: failed WRITEs that may still land, of all lanes
+ * @lag: pages that lag, of all extents (lag.c)
  * @illegal: the last transition refused: gfn << 8 | from << 4 | to
  */
 struct dcm_vm {
@@ -334,6 +345,7 @@ struct dcm_vm {
 	atomic64_t evicted;
 	atomic64_t inactive_pages;
 	atomic64_t doubts;
+	atomic64_t lag;
 	atomic64_t illegal;
 	atomic64_t nr_chunks;
 	struct dcm_fifo active;

@@ -123,7 +123,7 @@ static void pages_written(struct dcm_lane *lane, const struct dcm_wb *wb,
 	u32 mask = PD_AT | clear, bits = pd_at_bits(well), i;
 	u16 pages = wb->pages;
 
-	if (unlikely(READ_ONCE(e->open) & (u8)~well)) {
+	if (unlikely(READ_ONCE(e->open) & (u8) ~(well | wb->behind))) {
 		WRITE_ONCE(e->thin, true);
 		dcm_count(lane, DCM_C_THIN_PAGES, hweight16(pages));
 	}
@@ -316,24 +316,43 @@ unsigned int dcm_wb_unpark(struct dcm_lane *lane)
 	return n;
 }
 
-/*
- * Take a descriptor for a block, and begin to write to its extent; no more. Sets
- * @err: -EAGAIN, -ENODEV, -EBUSY.
+/**
+ * dcm_wb_claim() - take a descriptor for a block, and begin to write to its extent
+ * @lane: caller's lane
+ * @head: the block, BUSY by the caller
+ * @pages: pages that will be written and then leave; 0: they stay
+ * @lag: pages that leave too, and are not in all files (lag.c)
+ * @err: out: -EAGAIN, -ENODEV, -EBUSY
+ *
+ * Return: the descriptor, or %NULL.
  */
-struct dcm_wb *dcm_wb_claim(struct dcm_lane *lane, u32 head, int *err)
+struct dcm_wb *dcm_wb_claim(struct dcm_lane *lane, u32 head, u16 pages, u16 lag,
+			    int *err)
 {
 	struct dcm_vm *vm = lane->vm;
-	u8 targets = dcm_slots_target(lane, head, err);
+	u32 nr = hweight16(pages | lag);
+	u8 behind = dcm_lag_slots(lane, head, nr), targets;
 	struct dcm_wb *wb;
 
+	/* pages that are not written would lag */
+	if (unlikely(!behind && (lag & (u16)~pages)) &&
+	    !READ_ONCE(extent_of(vm, head)->thin)) {
+		*err = -EAGAIN;
+		return NULL;
+	}
+	targets = dcm_slots_target(lane, head, behind, err);
 	if (!targets)
 		return NULL;
 	wb = wb_alloc(lane);
-	if (!wb) {
+	/* other lanes may have used the room */
+	if (!wb || (unlikely(behind) && !dcm_lag_take(vm, head, nr))) {
+		if (wb)
+			wb_free(lane, wb);
 		*err = -EAGAIN;
 		dcm_slots_end(vm, head, targets);
 		return NULL;
 	}
+	wb->behind = behind;
 	wb->lane = lane;
 	wb->gfn = head;
 	wb->targets = targets;
@@ -423,22 +442,24 @@ void dcm_wb_copy(struct dcm_lane *lane, struct dcm_wb *wb, unsigned int order,
  * @pages: pages to write, none of them PD_INFLIGHT
  * @zero: pages that are zero; those not in @pages need no write
  * @clean: of @pages: those that are not dirty, and stay where they are too
+ * @lag: the block's pages that are not in all files (lag.c)
  *
  * Return: 0 and the block in Writeback, no longer BUSY; -EIO and the block
  * Inactive again, no longer BUSY, when no WRITE could be posted; -EAGAIN,
- * nothing changed, when the lane has too many write-backs in flight; -ENODEV,
+ * nothing changed, when the lane has too many write-backs in flight, or too many
+ * pages lag; -ENODEV,
  * nothing changed, when the extent has no slab that takes writes; -EBUSY,
  * nothing changed, when one of its donors does not answer just now.
  */
 int dcm_wb_start(struct dcm_lane *lane, u32 head, unsigned int order, u16 pages,
-		 u16 zero, u16 clean)
+		 u16 zero, u16 clean, u16 lag)
 {
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_pd *pd = pd_of(vm, head);
 	struct dcm_wb *wb;
 	int err;
 
-	wb = dcm_wb_claim(lane, head, &err);
+	wb = dcm_wb_claim(lane, head, pages, lag, &err);
 	if (!wb)
 		return err;
 	wb_fill(wb, order, pages, zero, clean, pd->frame);

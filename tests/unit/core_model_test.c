@@ -206,6 +206,7 @@ static struct fb_config random_config(struct model_world *w, u64 seed)
 	c.nr_pages = 300 + (u32)model_random(w, 1500);
 	c.nr_donors = 2 + (u32)model_random(w, 4);
 	w->copies = 1 + (u32)model_random(w, 3);
+	c.files = w->copies > 1 && model_one_in(w, 2) ? 1 : 0;
 	c.nr_slabs = (w->copies + 2) * (c.nr_pages / c.extent_pages + 1) + 4;
 	c.budget = 64 + 16 * c.nr_lanes + model_random(w, c.nr_pages / 2);
 	c.seed = seed;
@@ -243,6 +244,9 @@ static void round_run(u64 seed, u64 steps, struct model_world *w)
 	w->calm = model_one_in(w, 4);
 	w->breaks = model_one_in(w, 4);
 	w->fb = fb_create(&c);
+	if (c.files)
+		dcm_tunable_set(w->fb->vm, "lag_pages",
+				1 + model_random(w, 100));
 	w->hot_len = 1 + (u32)model_random(w, c.nr_pages / 4);
 	for (i = 0; i < w->nv; i++)
 		w->v[i].lane = (u32)i % w->workers;
@@ -277,7 +281,7 @@ static void test_model(void **state)
 	u64 round = env_u64("ROUND", 20000), done = 0, ok = 0, lost = 0;
 	u64 faults = 0, cancelled = 0, stretch = 0, reduce = 0, n = 0;
 	u64 undescribed = 0, late = 0, fills = 0, thin = 0, failovers = 0;
-	u64 doubles = 0, wrong = 0, sealed = 0;
+	u64 doubles = 0, wrong = 0, sealed = 0, lag = 0;
 	struct model_world *w = calloc(1, sizeof(*w));
 	struct dcm_stats st;
 
@@ -302,6 +306,7 @@ static void test_model(void **state)
 		failovers += st.count[DCM_C_FAILOVERS];
 		wrong += w->fb->nr_wrong;
 		sealed += w->fb->cfg.seal ? w->fb->nr_wrong : 0;
+		lag += w->n_lag;
 		if (getenv("VERBOSE"))
 			printf("# seed %llu: %llu accesses, %llu lost, %llu faults, %llu wb, %llu cancelled, %llu moved, %llu pulled, %llu slabs lost, %llu nested\n",
 			       (unsigned long long)seed,
@@ -317,7 +322,7 @@ static void test_model(void **state)
 		fb_destroy(w->fb);
 		assert_int_equal(fb_alloc_live, 0);
 	}
-	printf("# %llu worlds, %llu accesses checked, %llu of lost pages, %llu faults, %llu cancelled, %llu STRETCH, %llu REDUCE, %llu chunks taken back, %llu pages written late, %llu fills, %llu thin pages, %llu failovers, %llu double deaths, %llu pages read wrong, %llu of them sealed\n",
+	printf("# %llu worlds, %llu accesses checked, %llu of lost pages, %llu faults, %llu cancelled, %llu STRETCH, %llu REDUCE, %llu chunks taken back, %llu pages written late, %llu fills, %llu thin pages, %llu failovers, %llu double deaths, %llu pages read wrong, %llu of them sealed, %llu looks while pages lagged\n",
 	       (unsigned long long)n, (unsigned long long)ok,
 	       (unsigned long long)lost, (unsigned long long)faults,
 	       (unsigned long long)cancelled, (unsigned long long)stretch,
@@ -325,13 +330,13 @@ static void test_model(void **state)
 	       (unsigned long long)late, (unsigned long long)fills,
 	       (unsigned long long)thin, (unsigned long long)failovers,
 	       (unsigned long long)doubles, (unsigned long long)wrong,
-	       (unsigned long long)sealed);
+	       (unsigned long long)sealed, (unsigned long long)lag);
 	/* A run that exercised nothing proves nothing. */
 	if (steps >= 1000000) {
 		assert_true(ok > steps / 20);
 		assert_true(cancelled && stretch && reduce && undescribed &&
 			    late && fills && thin && failovers && doubles &&
-			    wrong > sealed && sealed);
+			    wrong > sealed && sealed && lag);
 	}
 	free(w);
 }

@@ -190,6 +190,8 @@ static void slabs_make(struct fake_backend *fb, u32 base)
 		s->sure = must(calloc(fb->cfg.extent_pages, 1));
 		s->ref.id = i;
 		s->ref.peer = s->donor;
+		s->ref.rank = fb->cfg.files >> s->donor & 1 ? DCM_RANK_FILE :
+							      DCM_RANK_HOST;
 		s->ref.bytes = (u64)fb->cfg.extent_pages * DCM_PAGE_SIZE;
 		s->ref.fd = -1;
 		s->ref.map = fb->cfg.direct ? fb : NULL;

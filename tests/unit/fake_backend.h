@@ -120,6 +120,7 @@ struct fb_lane {
  * @touched_bits: the backend knows of every page whether it was touched
  * @direct: READ leaves the data in the slab
  * @sparse: descriptors are given by the backend
+ * @files: donors that lend files, a bit each
  * @max_delay: ticks until an I/O completes, at most
  * @qdepth: I/Os in flight per lane before post() says -EAGAIN
  * @p_*: chances per 10000
@@ -133,6 +134,7 @@ struct fb_config {
 	u32 nr_lanes;
 	u32 nr_slabs;
 	u32 nr_donors;
+	u32 files;
 	u64 budget;
 	u64 seed;
 	bool dirty_bits;
@@ -190,6 +192,7 @@ struct fake_backend {
 	s64 frames;
 	s64 direct_max;
 	u64 limit; /* of direct, follows the budget */
+	u64 lag_most; /* the largest lag_pages there was */
 	u32 depth;
 	u64 relaxed;
 	bool give_up; /* a thread that waits for another lane is killed */

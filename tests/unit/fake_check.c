@@ -17,6 +17,7 @@ struct walk {
 	bool quiet;
 	u8 *seen; /* heads met in a queue */
 	u64 frames; /* frame pages the descriptors own */
+	u64 *lag; /* of each extent: pages that left without its files */
 };
 
 static u64 want_content(const struct fake_backend *fb, u32 gfn)
@@ -154,17 +155,66 @@ static bool copied(const struct dcm_vm *vm, u32 head)
 	return false;
 }
 
+/* Open slots that lack a page which others have. */
+static u8 page_lacks(const struct fake_backend *fb, u32 gfn)
+{
+	const struct dcm_extent *e =
+		&fb->vm->extent[gfn >> fb->vm->extent_shift];
+	u8 at = pd_at(pd_word(pd_of(fb->vm, gfn)));
+
+	return at ? e->open & (u8)~at : 0;
+}
+
 /* A page that an open slot lacks is known to the control plane. */
 static void check_thin(struct walk *k, u32 gfn)
 {
 	struct fake_backend *fb = k->fb;
 	u32 extent = gfn >> fb->vm->extent_shift;
 	const struct dcm_extent *e = &fb->vm->extent[extent];
-	u8 at = pd_at(pd_word(pd_of(fb->vm, gfn)));
 
-	if (at && (e->open & ~at) && !e->thin && extent != fb->filling)
+	if ((page_lacks(fb, gfn) & ~e->files) && !e->thin &&
+	    extent != fb->filling)
 		fb_violation(fb, "thin, and nothing says so: %s",
 			     fb_page_text(fb, gfn));
+}
+
+/* A page left: if only files lack it, it lags. */
+static void note_lag(struct walk *k, u32 gfn)
+{
+	u32 extent = gfn >> k->fb->vm->extent_shift;
+	const struct dcm_extent *e = &k->fb->vm->extent[extent];
+
+	if (page_lacks(k->fb, gfn) && !e->thin && !e->thin_pass)
+		k->lag[extent]++;
+}
+
+/* No fewer pages are counted than lag, and no more lag than may. */
+static void check_lag(const struct walk *k)
+{
+	struct fake_backend *fb = k->fb;
+	u64 counted = 0, real = 0, n;
+	u32 i;
+
+	for (i = 0; i < fb->vm->nr_extents; i++) {
+		n = dcm_extent_lag(fb->vm, i);
+		if (k->lag[i] > n)
+			fb_violation(fb,
+				"%llu pages of extent %u lag, counted %llu",
+				(unsigned long long)k->lag[i], i,
+				(unsigned long long)n);
+		real += k->lag[i];
+		counted += n;
+	}
+	if ((u64)atomic64_read(&fb->vm->lag) != counted)
+		fb_violation(fb, "%lld pages lag, by extents %llu",
+			     (long long)atomic64_read(&fb->vm->lag),
+			     (unsigned long long)counted);
+	fb->lag_most =
+		max(fb->lag_most, dcm_tunable_get(fb->vm, DCM_T_lag_pages));
+	if (real > fb->lag_most)
+		fb_violation(fb, "%llu pages lag, more than %llu",
+			     (unsigned long long)real,
+			     (unsigned long long)fb->lag_most);
 }
 
 static void check_block(struct walk *k, u32 head, unsigned int order)
@@ -202,6 +252,8 @@ static void check_block(struct walk *k, u32 head, unsigned int order)
 			check_remote(fb, head + i, "fsck");
 		if ((s == DCM_NOTDIRECT || !(pw & PD_DIRTY)) && !(w & PD_BUSY))
 			check_thin(k, head + i);
+		if (s == DCM_NOTDIRECT)
+			note_lag(k, head + i);
 	}
 	switch (s) {
 	case DCM_ACTIVE:
@@ -311,7 +363,8 @@ void fb_fsck(struct fake_backend *fb, bool quiet)
 	u32 i, s, head;
 
 	k.seen = calloc(vm->nr_pages, 1);
-	if (!k.seen)
+	k.lag = calloc(vm->nr_extents, sizeof(*k.lag));
+	if (!k.seen || !k.lag)
 		abort();
 	check_queue(&k, &vm->active, DCM_ACTIVE, 0);
 	check_queue(&k, &vm->proactive, DCM_PROACTIVE, 0);
@@ -329,6 +382,7 @@ void fb_fsck(struct fake_backend *fb, bool quiet)
 		head += 1u << order;
 	}
 	check_sums(&k);
+	check_lag(&k);
 	for (i = 0; quiet && i < vm->nr_extents; i++)
 		for (s = 0; s < DCM_SLOTS; s++)
 			if (atomic_read(&vm->extent[i].slot[s].inflight))
@@ -348,6 +402,7 @@ void fb_fsck(struct fake_backend *fb, bool quiet)
 			     (unsigned long long)atomic64_read(&vm->illegal) &
 				     15);
 	free(k.seen);
+	free(k.lag);
 }
 
 static u64 beside_pages(const struct fake_backend *fb)

@@ -46,6 +46,7 @@ struct model_world {
 	struct model_move mv;
 	u64 n_ok, n_lost, n_moves, n_pulls, n_slabs_lost, n_kills, n_discards;
 	u64 n_waits, n_budget, n_fills, n_doubles;
+	u64 n_lag; /* looks while pages lagged */
 };
 
 static inline u64 model_random(struct model_world *w, u64 n)

@@ -248,6 +248,9 @@ static void change_tunable(struct model_world *w)
 	if (t == &dcm_tunables[DCM_T_largest_block] ||
 	    t == &dcm_tunables[DCM_T_fresh_block])
 		v = 4096ull << model_random(w, 5);
+	/* worlds are small */
+	if (t == &dcm_tunables[DCM_T_lag_pages])
+		v = model_random(w, 100);
 	err = dcm_tunable_set(w->fb->vm, t->name, v);
 	if (err)
 		fb_violation(w->fb, "tunable %s=%llu: %d", t->name,
@@ -317,7 +320,8 @@ static void fill_all(struct model_world *w)
 			if (round % 64 == 63)
 				fb_balance(fb, w->client);
 		}
-		if (fb->vm->extent[e].open && fb->vm->extent[e].thin)
+		if (fb->vm->extent[e].open &&
+		    (fb->vm->extent[e].thin || dcm_extent_lag(fb->vm, e)))
 			w->mv = (struct model_move){ .on = true, .extent = e };
 	}
 }
@@ -410,5 +414,6 @@ void model_control(struct model_world *w)
 	default:
 		fb_fsck(fb, false);
 		fb_check_budget(fb);
+		w->n_lag += atomic64_read(&fb->vm->lag) > 0;
 	}
 }

@@ -37,6 +37,7 @@ TESTS = (
     "core_slot_test",
     "core_thin_test",
     "core_fill_test",
+    "core_lag_test",
     "core_doubt_test",
     "core_sum_test",
     "core_seal_test",
@@ -54,6 +55,30 @@ class Wrong(NamedTuple):
 
 
 WRONG = [
+    Wrong(
+        "a write-back leaves files out without a count",
+        "writeback.c",
+        "(unlikely(behind) && !dcm_lag_take(vm, head, nr))",
+        "0",
+    ),
+    Wrong(
+        "a clean page that lags is dropped without a count",
+        "evict.c",
+        "	if (!(dirty | more) && dcm_lag_drop(vm, head, lag)) {",
+        "	if (!(dirty | more)) {",
+    ),
+    Wrong(
+        "what a fill leaves does not lag any more",
+        "lag.c",
+        "		lag_add(vm, e, pages);",
+        "		;",
+    ),
+    Wrong(
+        "slots that are left out stay in the set",
+        "writeback.c",
+        "u32 mask = PD_AT | clear, bits = pd_at_bits(well), i;",
+        "u32 mask = PD_AT | clear, bits = pd_at_bits(well | wb->behind), i;",
+    ),
     Wrong(
         "wrong bytes of a donor are mapped",
         "fetch.c",

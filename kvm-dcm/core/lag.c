@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * lag.c - pages that left direct memory and are not in a file yet
+ *
+ * A donor's disk may be slower than the guest writes. So write-backs of an extent
+ * that has slabs both in memory and in files may leave the files out: the frame
+ * is free once the slabs in memory have the page. The files get it later, by
+ * dcm_extent_fill(). Until then the page *lags*: it dies with the donors of memory.
+ * Of the VM's pages lag_pages lag at most; once so many do, write-backs go to the
+ * files too, and what is clean and not in the files is written instead of dropped.
+ *
+ *	direct --write-back--> memory: lags --fill--> memory, file
+ *	                  '--- lag_pages do ------->  memory, file
+ *
+ * The count has room for a page before it may lag (dcm_lag_take()), and is never
+ * too small. It is not exact: a page that comes back, or is discarded, stays
+ * counted until the extent's next fill has ended. That fill has seen all pages
+ * that were counted when it began; so these are taken off, and what it had to
+ * leave is counted again.
+ *
+ *	begin        old = lag
+ *	a page left  lag += 1
+ *	end          lag -= old
+ *
+ * infiniswap-nsdi17, 4.1, writes every page to the host's disk behind the remote
+ * write too, without a bound on what it is behind.
+ *
+ * Pages of an extent that is thin need no count: the control plane knows that they
+ * lack slabs, and has them filled.
+ *
+ * Locking: pages are taken under their block's lock or BUSY, so a fill that began
+ * later meets the block after that. @lag_old and @thin_pass are the slab worker's.
+ */
+#include "internal.h"
+
+/* The slots of files that write-backs of the extent may leave out. */
+static u8 slots_lazy(const struct dcm_extent *e)
+{
+	u8 open = READ_ONCE(e->open), files = open & READ_ONCE(e->files);
+
+	return files != open ? files : 0;
+}
+
+/**
+ * dcm_lag_pages() - pages of a block that are on some slot, and not in all files
+ * @vm: the VM
+ * @head: the block, locked or BUSY
+ * @order: its size
+ */
+u16 dcm_lag_pages(const struct dcm_vm *vm, u32 head, unsigned int order)
+{
+	const struct dcm_extent *e = extent_of(vm, head);
+	u16 pages = 0;
+	u8 lazy;
+	u32 i;
+
+	if (likely(!READ_ONCE(e->files)))
+		return 0;
+	lazy = slots_lazy(e);
+	for (i = 0; i < 1u << order; i++)
+		if (pd_lacks(pd_word(pd_of(vm, head + i)), lazy))
+			pages |= (u16)(1u << i);
+	return pages;
+}
+
+/**
+ * dcm_lag_slots() - slots that a write-back may leave out
+ * @lane: caller's lane
+ * @gfn: a page of the extent
+ * @pages: how many pages would lag
+ *
+ * Only where another slot's donor is well, and lag_pages has room. To lag, pages
+ * have to be taken then.
+ */
+u8 dcm_lag_slots(const struct dcm_lane *lane, u32 gfn, u32 pages)
+{
+	const struct dcm_vm *vm = lane->vm;
+	const struct dcm_extent *e = extent_of(vm, gfn);
+	u64 most = dcm_tune(vm, DCM_T_lag_pages);
+	u8 lazy;
+
+	if (likely(!most) || !READ_ONCE(e->files) ||
+	    (u64)atomic64_read(&vm->lag) + pages > most)
+		return 0;
+	lazy = slots_lazy(e);
+	if (dcm_slots_down(lane, gfn, READ_ONCE(e->open) & (u8)~lazy))
+		return 0;
+	return lazy;
+}
+
+/* So many pages of an extent lag, whether there is room or not. */
+static void lag_add(struct dcm_vm *vm, struct dcm_extent *e, u32 pages)
+{
+	atomic64_add(pages, &vm->lag);
+	atomic64_add(pages, &e->lag);
+}
+
+/**
+ * dcm_lag_take() - pages of a block are going to lag
+ * @vm: the VM
+ * @gfn: a page of the block, which is locked or BUSY
+ * @pages: how many
+ *
+ * Return: false: lag_pages has no room for them.
+ */
+bool dcm_lag_take(struct dcm_vm *vm, u32 gfn, u32 pages)
+{
+	u64 most = dcm_tune(vm, DCM_T_lag_pages);
+
+	if ((u64)atomic64_add_return(pages, &vm->lag) > most) {
+		atomic64_sub(pages, &vm->lag);
+		return false;
+	}
+	atomic64_add(pages, &extent_of(vm, gfn)->lag);
+	return true;
+}
+
+/**
+ * dcm_lag_drop() - may a block's bytes go, though pages of it are not in files?
+ * @vm: the VM
+ * @head: the block, locked or BUSY
+ * @pages: these pages, dcm_lag_pages()
+ *
+ * Return: true: they lag now, or their extent is thin anyway.
+ */
+bool dcm_lag_drop(struct dcm_vm *vm, u32 head, u16 pages)
+{
+	return likely(!pages) || READ_ONCE(extent_of(vm, head)->thin) ||
+	       dcm_lag_take(vm, head, hweight16(pages));
+}
+
+/* A fill of an extent begins. */
+void dcm_lag_fill_begins(struct dcm_extent *e)
+{
+	/* of a fill that was begun and is not over, the older count is right */
+	if (!e->lag_old)
+		e->lag_old = (u64)atomic64_read(&e->lag);
+	/*
+	 * Whatever becomes thin from here on makes another pass. In one step: what
+	 * a lane has said before is not lost, nor what it says after.
+	 */
+	e->thin_pass |= cmpxchg(&e->thin, true, false);
+}
+
+/**
+ * dcm_lag_fill_leaves() - a fill could not copy pages of an extent
+ * @vm: the VM
+ * @e: the extent
+ * @pages: how many, at most
+ *
+ * If the extent was thin it stays so; else these pages only lag.
+ */
+void dcm_lag_fill_leaves(struct dcm_vm *vm, struct dcm_extent *e, u32 pages)
+{
+	if (e->thin_pass || !e->files)
+		WRITE_ONCE(e->thin, true);
+	if (e->files)
+		lag_add(vm, e, pages);
+}
+
+/* A fill of an extent has seen all of its pages. */
+void dcm_lag_fill_ends(struct dcm_vm *vm, struct dcm_extent *e)
+{
+	atomic64_sub((s64)e->lag_old, &e->lag);
+	atomic64_sub((s64)e->lag_old, &vm->lag);
+	e->lag_old = 0;
+	e->thin_pass = false;
+}
+
+/* An extent has no slab of files any more. */
+void dcm_lag_forget(struct dcm_vm *vm, struct dcm_extent *e)
+{
+	atomic64_sub(atomic64_xchg(&e->lag, 0), &vm->lag);
+	e->lag_old = 0;
+}
+
+u64 dcm_extent_lag(const struct dcm_vm *vm, u32 extent)
+{
+	return extent < vm->nr_extents ?
+		       (u64)atomic64_read(&vm->extent[extent].lag) :
+		       0;
+}
