@@ -88,6 +88,8 @@ def status_lines(name: str, status: Status) -> list[str]:
         said = f"each page on {s.copies} donors; {exposed} exposed to one donor's death"
         if s.near_bytes:
             said += f"; copies of {format_size(s.near_bytes)} are on one host or in one group"
+        if s.lag_bytes:
+            said += f"; {format_size(s.lag_bytes)} is not in files yet"
         put("copies", said)
     if s.seal:
         put("sealed", "each page is encrypted on this host before it leaves")

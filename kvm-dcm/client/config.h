@@ -78,6 +78,7 @@ struct dcm_host_config {
 	enum dcm_host_on_loss on_loss;
 	enum dcm_host_redundancy redundancy;
 	u64 rebuild_rate;
+	u64 disk_lag;
 	u64 extent;
 	bool data_encryption;
 	bool seal;

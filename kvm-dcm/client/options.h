@@ -27,8 +27,9 @@
 	X("vm", "lanes", COUNT, lanes, 1, 64, "2", NULL)                       \
 	X("vm", "on-loss", CHOICE, on_loss, 0, 0, "pause", "pause|sigbus")     \
 	X("vm", "redundancy", CHOICE, redundancy, 0, 0, "none",                \
-	  "none|replica:2|replica:3|disk|replica:2+disk")                      \
+	  "none|replica:2|replica:3|disk|disk:lazy|replica:2+disk")            \
 	X("vm", "rebuild-rate", SIZE, rebuild_rate, 0, 1ull << 40, "200M", NULL) \
+	X("vm", "disk-lag", SIZE, disk_lag, 0, 1ull << 40, "256M", NULL)       \
 	X("vm", "extent", SIZE, extent, 0, 1ull << 40, "0", NULL)              \
 	X("vm", "data-encryption", BOOL, data_encryption, 0, 0, "yes", NULL)   \
 	X("vm", "seal", BOOL, seal, 0, 0, "no", NULL)                          \
@@ -37,8 +38,9 @@
 	X("vm", "donors", TEXT, donors_file, 0, 0, "", NULL)                   \
 	X("host", "mount", MOUNT, mount, 0, 0, "", NULL)                       \
 	X("host", "redundancy", CHOICE, redundancy, 0, 0, "none",              \
-	  "none|replica:2|replica:3|disk|replica:2+disk")                      \
+	  "none|replica:2|replica:3|disk|disk:lazy|replica:2+disk")            \
 	X("host", "rebuild-rate", SIZE, rebuild_rate, 0, 1ull << 40, "200M", NULL) \
+	X("host", "disk-lag", SIZE, disk_lag, 0, 1ull << 40, "256M", NULL)     \
 	X("host", "data-encryption", BOOL, data_encryption, 0, 0, "yes", NULL) \
 	X("host", "transport", CHOICE, transport, 0, 0, "auto", "auto|tcp|verbs") \
 	X("host", "patience", TIME, patience_ms, 1000, 86400000, "60s", NULL)  \

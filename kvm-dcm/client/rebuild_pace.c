@@ -69,8 +69,9 @@ bool dcm_rebuild_pace_may(struct dcm_rebuild_pace *p, u64 now)
 	return p->left > 0;
 }
 
-void dcm_rebuild_pace_copied(struct dcm_rebuild_pace *p, u64 bytes)
+void dcm_rebuild_pace_copied(struct dcm_rebuild_pace *p, u64 bytes, bool hurry)
 {
-	p->left -= (s64)(bytes - p->copied);
+	if (!hurry)
+		p->left -= (s64)(bytes - p->copied);
 	p->copied = bytes;
 }

@@ -46,7 +46,10 @@ bool dcm_rebuild_pace_looks(const struct dcm_rebuild_pace *p, u64 now);
 /** dcm_rebuild_pace_may() - whether more may be copied now */
 bool dcm_rebuild_pace_may(struct dcm_rebuild_pace *p, u64 now);
 
-/** dcm_rebuild_pace_copied() - so many bytes were copied so far, in all */
-void dcm_rebuild_pace_copied(struct dcm_rebuild_pace *p, u64 bytes);
+/**
+ * dcm_rebuild_pace_copied() - so many bytes were copied so far, in all
+ * @hurry: those since the last call were copied at no rate, and use up none
+ */
+void dcm_rebuild_pace_copied(struct dcm_rebuild_pace *p, u64 bytes, bool hurry);
 
 #endif /* DCM_REBUILD_PACE_H */

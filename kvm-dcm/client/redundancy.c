@@ -5,7 +5,8 @@
  * A disk has room for a copy of all memory where other donors have none, and may
  * be the host's own. infiniswap-nsdi17, 4.1, writes each page to the host's disk too,
  * but later: what was not written yet is lost with the remote copy. Here a page is
- * on both before it leaves this host.
+ * on both before it leaves this host; with disk:lazy it is as there, but no more
+ * than disk-lag is not on the disk yet.
  *
  * No state, no locks.
  */
@@ -14,12 +15,18 @@
 #include "redundancy.h"
 
 const struct dcm_redundancy dcm_redundancies[DCM_REDUNDANCY_NR] = {
-	[DCM_REDUNDANCY_NONE] = { "none", 1, 0 },
-	[DCM_REDUNDANCY_REPLICA_2] = { "replica:2", 2, 0 },
-	[DCM_REDUNDANCY_REPLICA_3] = { "replica:3", 3, 0 },
-	[DCM_REDUNDANCY_DISK] = { "disk", 2, 1 },
-	[DCM_REDUNDANCY_REPLICA_2_DISK] = { "replica:2+disk", 3, 1 },
+	[DCM_REDUNDANCY_NONE] = { "none", 1, 0, false },
+	[DCM_REDUNDANCY_REPLICA_2] = { "replica:2", 2, 0, false },
+	[DCM_REDUNDANCY_REPLICA_3] = { "replica:3", 3, 0, false },
+	[DCM_REDUNDANCY_DISK] = { "disk", 2, 1, false },
+	[DCM_REDUNDANCY_DISK_LAZY] = { "disk:lazy", 2, 1, true },
+	[DCM_REDUNDANCY_REPLICA_2_DISK] = { "replica:2+disk", 3, 1, false },
 };
+
+u64 dcm_redundancy_lag(enum dcm_host_redundancy redundancy, u64 bytes)
+{
+	return dcm_redundancies[redundancy].lazy ? bytes / 4096 : 0;
+}
 
 enum dcm_host_redundancy dcm_redundancy_find(const char *value)
 {

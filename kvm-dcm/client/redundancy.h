@@ -10,6 +10,7 @@ enum dcm_host_redundancy {
 	DCM_REDUNDANCY_REPLICA_2,
 	DCM_REDUNDANCY_REPLICA_3,
 	DCM_REDUNDANCY_DISK,
+	DCM_REDUNDANCY_DISK_LAZY,
 	DCM_REDUNDANCY_REPLICA_2_DISK,
 	DCM_REDUNDANCY_NR,
 };
@@ -19,14 +20,19 @@ enum dcm_host_redundancy {
  * @name: as configurations say it
  * @copies: how many donors have it
  * @files: so many of these donors lend files
+ * @lazy: these get pages behind the others, disk-lag at most
  */
 struct dcm_redundancy {
 	const char *name;
 	u32 copies;
 	u32 files;
+	bool lazy;
 };
 
 extern const struct dcm_redundancy dcm_redundancies[DCM_REDUNDANCY_NR];
+
+/* How many pages may lag (the core's lag_pages), with disk-lag = @bytes. */
+u64 dcm_redundancy_lag(enum dcm_host_redundancy redundancy, u64 bytes);
 
 /* Find redundancy = @value; %DCM_REDUNDANCY_NR: there is no such value. */
 enum dcm_host_redundancy dcm_redundancy_find(const char *value);

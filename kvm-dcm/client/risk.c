@@ -43,6 +43,18 @@ void dcm_risk_add(struct dcm_risk *risk, u64 donors, bool thin)
 		risk->others++;
 }
 
+void dcm_risk_add_lag(struct dcm_risk *risk, u64 memory, u64 pages)
+{
+	/* of two donors, the other one has them too */
+	if (memory && !(memory & (memory - 1)))
+		risk->lag_alone[__builtin_ctzll(memory)] += pages;
+}
+
+u64 dcm_risk_alone(const struct dcm_risk *risk, u32 donor, u64 extent)
+{
+	return risk->alone[donor] * extent + risk->lag_alone[donor] * 4096;
+}
+
 u32 dcm_risk_exposed(const struct dcm_risk *risk, u32 copies)
 {
 	u32 exposed = risk->thin, i;

@@ -25,6 +25,9 @@ struct dcm_risk_set {
  * @others: extents of sets for which there was no room
  * @thin: extents of which a slab lacks pages, and that are not being filled
  * @with: the others, by how many slabs they have
+ * @lag_pages: pages that are not in files yet
+ * @lag_alone: of each donor: of these, pages that are lost if it dies, beside
+ *	what @alone counts
  */
 struct dcm_risk {
 	u32 alone[DCM_CONFIG_DONORS_MAX];
@@ -33,6 +36,8 @@ struct dcm_risk {
 	u32 others;
 	u32 thin;
 	u32 with[DCM_CLIENT_COPIES_MAX + 1];
+	u64 lag_pages;
+	u64 lag_alone[DCM_CONFIG_DONORS_MAX];
 };
 
 /**
@@ -43,6 +48,16 @@ struct dcm_risk {
  *	that has them
  */
 void dcm_risk_add(struct dcm_risk *risk, u64 donors, bool thin);
+
+/**
+ * dcm_risk_add_lag() - count pages of an extent that are not in files yet
+ * @memory: donors of memory that have slabs of it, a bit each
+ * @pages: how many
+ */
+void dcm_risk_add_lag(struct dcm_risk *risk, u64 memory, u64 pages);
+
+/* The most bytes that are lost if only @donor dies, with extents of so many. */
+u64 dcm_risk_alone(const struct dcm_risk *risk, u32 donor, u64 extent);
 
 /* Extents with fewer whole copies than @copies; those being filled count as whole. */
 u32 dcm_risk_exposed(const struct dcm_risk *risk, u32 copies);

@@ -17,8 +17,8 @@
  *
  * An extent with copies has two or three. When one is added it is filled: pages
  * are copied to it that the others have. What a donor that was away for a while
- * has missed is found by looking at all extents once a second, which also tells
- * what donors' deaths would cost (risk.c). A fill that was begun is not left: if
+ * has missed is found by looking at all extents now and then (slab_look.c), as is
+ * what lags behind in files; filling that is LAG in place of FILL. A fill that was begun is not left: if
  * its record goes, another one of the extent begins it again.
  *
  * All slabs of a donor are lost within moments, so the worker waits until no
@@ -41,7 +41,6 @@
 #define AGAIN_MS 50
 #define LOSS_DELAY_NS (50ull * 1000 * 1000) /* between losses of one donor */
 #define STARVED_MS 10000u
-#define LOOK_NS (1000ull * 1000 * 1000) /* between looks for thin pages */
 
 /**
  * struct round - one round over the queue
@@ -199,14 +198,18 @@ bool dcm_slab_worker_losing(struct dcm_slab_worker *w)
 	return losing;
 }
 
-/* Have an extent's slabs filled. The worker's thread. */
-static void record_fill_want(struct dcm_slab_worker *w,
-			     struct dcm_slab_record *r)
+/**
+ * dcm_slab_worker_fill() - have an extent's slabs filled; the worker's thread
+ * @r: one of its records
+ * @how: %DCM_SLAB_FILL or %DCM_SLAB_LAG
+ */
+void dcm_slab_worker_fill(struct dcm_slab_worker *w, struct dcm_slab_record *r,
+			  u32 how)
 {
 	pthread_mutex_lock(&w->lock);
-	if (!(r->todo & DCM_SLAB_FILL))
+	if (how & (u32)~r->todo & DCM_SLAB_FILL)
 		WRITE_ONCE(w->nr_filling, w->nr_filling + 1);
-	record_queue(w, r, DCM_SLAB_FILL);
+	record_queue(w, r, how);
 	pthread_mutex_unlock(&w->lock);
 }
 
@@ -328,7 +331,7 @@ static bool record_attach(struct dcm_slab_worker *w, struct dcm_slab_record *r,
 	r->todo &= ~DCM_SLAB_ATTACH;
 	pthread_mutex_unlock(&w->lock);
 	if (w->ops->fill && dcm_slab_worker_other(w, r))
-		record_fill_want(w, r);
+		dcm_slab_worker_fill(w, r, DCM_SLAB_FILL);
 	/* the extent's older slab may have been waiting for this one */
 	round_again(rd, 0);
 	return false;
@@ -368,13 +371,14 @@ static void record_fill_done(struct dcm_slab_worker *w,
 			     struct dcm_slab_record *r)
 {
 	pthread_mutex_lock(&w->lock);
-	r->todo &= ~DCM_SLAB_FILL;
+	if (r->todo & DCM_SLAB_FILL)
+		WRITE_ONCE(w->nr_filling, w->nr_filling - 1);
+	r->todo &= ~(DCM_SLAB_FILL | DCM_SLAB_LAG);
 	pthread_mutex_unlock(&w->lock);
-	WRITE_ONCE(w->nr_filling, w->nr_filling - 1);
 }
 
 static void record_fill(struct dcm_slab_worker *w, struct dcm_slab_record *r,
-			struct round *rd)
+			struct round *rd, u32 todo)
 {
 	int err;
 
@@ -383,6 +387,7 @@ static void record_fill(struct dcm_slab_worker *w, struct dcm_slab_record *r,
 		round_again(rd, AGAIN_MS);
 		return;
 	}
+	w->hurry = w->lag_presses && !(todo & DCM_SLAB_FILL);
 	err = w->ops->fill(w, r);
 	if (err == -EAGAIN)
 		round_again(rd, 0);
@@ -406,7 +411,7 @@ static void record_fill_leave(struct dcm_slab_worker *w,
 		return;
 	record_fill_done(w, r);
 	if (other)
-		record_fill_want(w, other);
+		dcm_slab_worker_fill(w, other, DCM_SLAB_FILL);
 }
 
 static bool record_work(struct dcm_slab_worker *w, struct dcm_slab_record *r,
@@ -425,78 +430,9 @@ static bool record_work(struct dcm_slab_worker *w, struct dcm_slab_record *r,
 		return todo & DCM_SLAB_EVICT || record_attach(w, r, rd);
 	if (todo & DCM_SLAB_EVICT)
 		return record_move(w, r, rd, since_ns);
-	if (todo & DCM_SLAB_FILL)
-		record_fill(w, r, rd);
+	if (todo & (DCM_SLAB_FILL | DCM_SLAB_LAG))
+		record_fill(w, r, rd, todo);
 	return false;
-}
-
-/* Is an extent filled? */
-static bool extent_filled(struct dcm_slab_worker *w, u32 extent)
-{
-	const struct dcm_slab_record *r;
-	bool filled = false;
-
-	pthread_mutex_lock(&w->lock);
-	for (r = w->record[extent]; r; r = r->next)
-		filled |= r->todo & DCM_SLAB_FILL;
-	pthread_mutex_unlock(&w->lock);
-	return filled;
-}
-
-/* Count an extent's risk, and have it filled if a donor lacks pages of it. */
-static void extent_look(struct dcm_slab_worker *w, u32 extent,
-			struct dcm_risk *risk)
-{
-	struct dcm_slab_record *r, *any = NULL;
-	bool filled = false, thin = false, orphan = false;
-	u64 donors = 0;
-	u32 slabs = 0;
-
-	for (r = dcm_slab_worker_first(w, extent); r; r = r->next) {
-		if (!r->attached)
-			continue;
-		any = r;
-		slabs++;
-		orphan |= READ_ONCE(r->slab->orphan);
-		donors |= 1ull << r->slab->donor;
-	}
-	if (!any)
-		return;
-	if (w->ops->fill && slabs > 1) {
-		filled = extent_filled(w, extent);
-		thin = !filled && w->ops->thin(w, extent);
-		if (thin)
-			record_fill_want(w, any);
-	}
-	if (thin)
-		risk->thin++;
-	else
-		risk->with[min(slabs, DCM_CLIENT_COPIES_MAX)]++;
-	/* no donor's death takes what is mapped here */
-	if (!orphan || thin || filled)
-		dcm_risk_add(risk, donors, thin || filled);
-}
-
-static void extents_look(struct dcm_slab_worker *w, u64 now)
-{
-	struct dcm_risk risk = { 0 };
-	u32 i;
-
-	if (now - w->looked_ns < LOOK_NS)
-		return;
-	w->looked_ns = now;
-	for (i = 0; i < w->nr_extents; i++)
-		extent_look(w, i, &risk);
-	pthread_mutex_lock(&w->lock);
-	w->risk = risk;
-	pthread_mutex_unlock(&w->lock);
-}
-
-void dcm_slab_worker_risk(struct dcm_slab_worker *w, struct dcm_risk *risk)
-{
-	pthread_mutex_lock(&w->lock);
-	*risk = w->risk;
-	pthread_mutex_unlock(&w->lock);
 }
 
 /* Log what was lost with a donor, once all its slabs are dealt with. */
@@ -520,7 +456,9 @@ int dcm_slab_worker_round(struct dcm_slab_worker *w)
 	u32 i;
 
 	rd.now = dcm_clock_ns();
-	extents_look(w, rd.now);
+	dcm_slab_worker_look(w, rd.now);
+	if (w->lag_presses)
+		round_again(&rd, DCM_LAG_LOOK_MS);
 	pthread_mutex_lock(&w->lock);
 	r = w->todo;
 	w->todo = NULL;
@@ -566,6 +504,7 @@ int dcm_slab_worker_init(struct dcm_slab_worker *w,
 	w->on_loss = on_loss;
 	w->nr_extents = nr_extents;
 	w->todo_end = &w->todo;
+	w->lag_set = U64_MAX;
 	pthread_mutex_init(&w->lock, NULL);
 	return 0;
 }

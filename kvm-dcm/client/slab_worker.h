@@ -21,6 +21,7 @@
 #define DCM_SLAB_EVICT 0x2u /* the donor wants it back: move its pages */
 #define DCM_SLAB_LOST 0x4u /* mark its pages lost */
 #define DCM_SLAB_FILL 0x8u /* copy to slabs of its extent what they lack */
+#define DCM_SLAB_LAG 0x10u /* the same: only files lack pages, as they may */
 
 /**
  * struct dcm_slab_record - a slab and what is to be done about it
@@ -48,6 +49,8 @@ struct dcm_slab_record {
 
 struct dcm_slab_worker;
 
+#define DCM_LAG_LOOK_MS 100 /* between looks while files are far behind */
+
 /* Pauses that @fill asks for */
 #define DCM_FILL_RATE_MS 10 /* the rebuild has used its rate */
 #define DCM_FILL_PASS_MS 50 /* a pass has ended, and pages had to be left */
@@ -72,6 +75,9 @@ struct dcm_slab_worker;
  *	so many ms can be waited for it. %NULL: an extent has one slab
  * @thin: whether pages of an extent may lack in a slab of it; may be %NULL, as
  *	@fill
+ * @lag: how many pages of an extent its files lack, at most; %NULL: files are
+ *	written like memory
+ * @lag_bound: have no more than @pages lag in all extents; as @lag
  * @lose: mark the slab's pages lost. Pages that had no other copy; -EAGAIN:
  *	call it again; else the pager does not have the slab
  *
@@ -87,6 +93,8 @@ struct dcm_slab_worker_ops {
 	int (*move)(struct dcm_slab_worker *w, struct dcm_slab_record *r);
 	int (*fill)(struct dcm_slab_worker *w, struct dcm_slab_record *r);
 	bool (*thin)(struct dcm_slab_worker *w, u32 extent);
+	u64 (*lag)(struct dcm_slab_worker *w, u32 extent);
+	void (*lag_bound)(struct dcm_slab_worker *w, u64 pages);
 	s64 (*lose)(struct dcm_slab_worker *w, struct dcm_slab_record *r);
 };
 
@@ -115,6 +123,10 @@ struct dcm_slab_donor {
  * @todo: the queue of records with something to do
  * @todo_end: where the next one is put
  * @nr_losing: slabs whose pages are not marked lost yet
+ * @lag_most: how many pages may lag behind in files; any thread, WRITE_ONCE()
+ * @lag_set: the same as the pager was told
+ * @lag_presses: they are about to be so many
+ * @hurry: the fill that ops->fill() is called for keeps to no rate
  * @looked_ns: when extents were last looked at
  * @risk: what that found; under the lock
  * @nr_filling: extents that are being filled; READ_ONCE()
@@ -132,6 +144,10 @@ struct dcm_slab_worker {
 	struct dcm_slab_record *todo;
 	struct dcm_slab_record **todo_end;
 	u32 nr_losing;
+	u64 lag_most;
+	u64 lag_set;
+	bool lag_presses;
+	bool hurry;
 	u64 looked_ns;
 	struct dcm_risk risk;
 	u32 nr_filling;
@@ -174,6 +190,11 @@ int dcm_slab_worker_round(struct dcm_slab_worker *w);
 struct dcm_slab_record *dcm_slab_worker_adopt(struct dcm_slab_worker *w,
 					      struct dcm_client_slab *slab,
 					      bool evict);
+
+/* slab_worker.c and slab_look.c call each other by these. */
+void dcm_slab_worker_fill(struct dcm_slab_worker *w, struct dcm_slab_record *r,
+			  u32 how);
+void dcm_slab_worker_look(struct dcm_slab_worker *w, u64 now);
 
 /* The newest record of an extent; @next leads to the others. Worker's thread. */
 struct dcm_slab_record *dcm_slab_worker_first(struct dcm_slab_worker *w,

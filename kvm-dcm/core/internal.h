@@ -257,6 +257,7 @@ u8 dcm_slots_well(struct dcm_lane *lane, u32 gfn, u8 slots);
 
 /* lag.c */
 u16 dcm_lag_pages(const struct dcm_vm *vm, u32 head, unsigned int order);
+u32 dcm_lag_left(const struct dcm_vm *vm, u32 head, unsigned int order);
 u8 dcm_lag_slots(const struct dcm_lane *lane, u32 gfn, u32 pages);
 bool dcm_lag_take(struct dcm_vm *vm, u32 gfn, u32 pages);
 bool dcm_lag_drop(struct dcm_vm *vm, u32 head, u16 pages);

@@ -41,6 +41,19 @@ static u8 slots_lazy(const struct dcm_extent *e)
 	return files != open ? files : 0;
 }
 
+/* Pages of a block that are on some slot, and not on all of @slots. */
+static u16 pages_lack(const struct dcm_vm *vm, u32 head, unsigned int order,
+		      u8 slots)
+{
+	u16 pages = 0;
+	u32 i;
+
+	for (i = 0; i < 1u << order; i++)
+		if (pd_lacks(pd_word(pd_of(vm, head + i)), slots))
+			pages |= (u16)(1u << i);
+	return pages;
+}
+
 /**
  * dcm_lag_pages() - pages of a block that are on some slot, and not in all files
  * @vm: the VM
@@ -50,17 +63,39 @@ static u8 slots_lazy(const struct dcm_extent *e)
 u16 dcm_lag_pages(const struct dcm_vm *vm, u32 head, unsigned int order)
 {
 	const struct dcm_extent *e = extent_of(vm, head);
-	u16 pages = 0;
-	u8 lazy;
-	u32 i;
 
 	if (likely(!READ_ONCE(e->files)))
 		return 0;
-	lazy = slots_lazy(e);
-	for (i = 0; i < 1u << order; i++)
-		if (pd_lacks(pd_word(pd_of(vm, head + i)), lazy))
-			pages |= (u16)(1u << i);
-	return pages;
+	return pages_lack(vm, head, order, slots_lazy(e));
+}
+
+/**
+ * dcm_lag_left() - how many pages of a block may lag that a fill leaves now
+ * @vm: the VM
+ * @head: the block, locked, perhaps BUSY by another lane
+ * @order: its size
+ *
+ * That lane may have taken them before the fill began.
+ */
+u32 dcm_lag_left(const struct dcm_vm *vm, u32 head, unsigned int order)
+{
+	const struct dcm_extent *e = extent_of(vm, head);
+	const struct dcm_pd *pd = pd_of(vm, head);
+	u32 w = pd_word(pd);
+
+	if (likely(!READ_ONCE(e->files)))
+		return 0;
+	switch (pd_state(w)) {
+	case DCM_NOTDIRECT:
+		return hweight16(pages_lack(vm, head, order,
+					    READ_ONCE(e->open) & e->files));
+	case DCM_INACTIVE:
+		return w & PD_BUSY ? 1u << order : 0;
+	case DCM_WRITEBACK:
+		return vm->lane[pd->next].wb[pd->prev].behind ? 1u << order : 0;
+	default:
+		return 0;
+	}
 }
 
 /**

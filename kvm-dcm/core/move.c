@@ -245,8 +245,12 @@ static void block_direct_fill(struct dcm_lane *lane, u32 head,
 	}
 }
 
-/* Copy pages of a block to open slots that lack them. */
-static enum step block_fill(struct dcm_lane *lane, u32 gfn, u32 *next)
+/*
+ * Copy pages of a block to open slots that lack them. @left: how many may lag then,
+ * if a part of it has to wait.
+ */
+static enum step block_fill(struct dcm_lane *lane, u32 gfn, u32 *next,
+			    u32 *left)
 {
 	struct dcm_vm *vm = lane->vm;
 	unsigned int order;
@@ -257,6 +261,7 @@ static enum step block_fill(struct dcm_lane *lane, u32 gfn, u32 *next)
 	bool wait = !block_free(pd_word(pd));
 
 	*next = head + (1u << order);
+	*left = dcm_lag_left(vm, head, order);
 	if (wait || pd_state(pd_word(pd)) != DCM_NOTDIRECT) {
 		if (!wait)
 			block_direct_fill(lane, head, order);
@@ -371,7 +376,7 @@ int dcm_extent_fill(struct dcm_lane *lane, u32 extent, u32 *cursor)
 	struct dcm_vm *vm = lane->vm;
 	struct dcm_move *mv = &lane->move;
 	struct dcm_extent *e;
-	u32 first, end, gfn, next;
+	u32 first, end, gfn, next, left;
 
 	if (extent >= vm->nr_extents)
 		return -ENOENT;
@@ -388,8 +393,8 @@ int dcm_extent_fill(struct dcm_lane *lane, u32 extent, u32 *cursor)
 	gfn = (u32)dcm_chunk_next(vm, first + min(*cursor, end - first), end);
 	for (; gfn < end && mv->nr < DCM_MOVES_MAX;
 	     gfn = (u32)dcm_chunk_next(vm, next, end))
-		if (block_fill(lane, gfn, &next) == STEP_LATER)
-			dcm_lag_fill_leaves(vm, e, next - gfn);
+		if (block_fill(lane, gfn, &next, &left) == STEP_LATER)
+			dcm_lag_fill_leaves(vm, e, left);
 	vm->ops->io_flush(lane);
 	*cursor = gfn - first;
 	if (gfn < end || mv->nr)

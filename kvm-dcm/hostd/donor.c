@@ -68,7 +68,7 @@ static void donor_log(const struct hostd_file *f,
 }
 
 /* Have each page on the donors that the file's choice says. */
-static void redundancy_apply(struct hostd_file *f,
+static void redundancy_apply(const struct hostd *h, struct hostd_file *f,
 			     enum dcm_host_redundancy redundancy)
 {
 	enum dcm_host_redundancy was = f->redundancy;
@@ -86,6 +86,8 @@ static void redundancy_apply(struct hostd_file *f,
 		return;
 	}
 	f->redundancy = redundancy;
+	WRITE_ONCE(f->slabs.lag_most,
+		   dcm_redundancy_lag(redundancy, h->cfg.disk_lag));
 	dcm_log(DCM_LOG_NOTICE, "%s: redundancy is %s now, it was %s", f->path,
 		dcm_redundancies[redundancy].name, dcm_redundancies[was].name);
 }
@@ -105,7 +107,7 @@ void hostd_donors_apply(const struct hostd *h, struct hostd_file *f)
 	if (!st)
 		return;
 	hostd_choice_read(f, &choice);
-	redundancy_apply(f, hostd_choice_redundancy(&choice, h));
+	redundancy_apply(h, f, hostd_choice_redundancy(&choice, h));
 	dcm_client_status(f->client, st);
 	for (i = 0; i < st->nr_donors; i++) {
 		status_donor(st, i, &d);

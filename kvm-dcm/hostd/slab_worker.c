@@ -198,12 +198,12 @@ static void rebuild_look(struct hostd_file *f, u64 now)
 		dcm_rebuild_pace_look(&f->rebuild, now, &faults);
 }
 
-static void rebuild_copied(struct hostd_file *f, u64 pages)
+static void rebuild_copied(struct hostd_file *f, u64 pages, bool hurry)
 {
 	if (!f->filling)
 		f->rebuild.copied = pages * 4096;
 	f->filling = true;
-	dcm_rebuild_pace_copied(&f->rebuild, pages * 4096);
+	dcm_rebuild_pace_copied(&f->rebuild, pages * 4096, hurry);
 }
 
 static int slab_fill(struct dcm_slab_worker *w, struct dcm_slab_record *r)
@@ -215,14 +215,14 @@ static int slab_fill(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 	int err;
 
 	rebuild_look(f, now);
-	if (!dcm_rebuild_pace_may(&f->rebuild, now))
+	if (!w->hurry && !dcm_rebuild_pace_may(&f->rebuild, now))
 		return DCM_FILL_RATE_MS;
 	err = ioctl(f->fd, DCMFS_IOC_FILL, &fill) ? errno : 0;
 	/* a GC worker has the extent, or there is no memory for it just now */
 	if (err && err != EAGAIN)
 		return err == ENOENT ? 0 : DCM_FILL_PASS_MS;
 	slab_of(r)->filled = fill.cursor;
-	rebuild_copied(f, fill.filled);
+	rebuild_copied(f, fill.filled, w->hurry);
 	if (!err)
 		return 0;
 	return fill.cursor ? -EAGAIN : DCM_FILL_PASS_MS;
@@ -234,6 +234,25 @@ static bool slab_thin(struct dcm_slab_worker *w, u32 extent)
 
 	return !ioctl(hostd_file_of(w)->fd, DCMFS_IOC_ACTIVITY, &act) &&
 	       act.flags & DCMFS_EXTENT_THIN;
+}
+
+static u64 slab_lag(struct dcm_slab_worker *w, u32 extent)
+{
+	struct dcmfs_activity act = { .extent = extent };
+
+	return ioctl(hostd_file_of(w)->fd, DCMFS_IOC_ACTIVITY, &act) ? 0 :
+								       act.lag;
+}
+
+static void slab_lag_bound(struct dcm_slab_worker *w, u64 pages)
+{
+	struct dcmfs_tune arg = { .name = "lag_pages", .value = pages };
+	struct hostd_file *f = hostd_file_of(w);
+
+	if (ioctl(f->fd, DCMFS_IOC_TUNE, &arg))
+		dcm_log(DCM_LOG_ERR,
+			"%s: the kernel takes no disk-lag of %llu pages: %s",
+			f->path, (unsigned long long)pages, strerror(errno));
 }
 
 /* ---- losses ---- */
@@ -275,6 +294,8 @@ const struct dcm_slab_worker_ops hostd_slab_ops = {
 	.move = slab_move,
 	.fill = slab_fill,
 	.thin = slab_thin,
+	.lag = slab_lag,
+	.lag_bound = slab_lag_bound,
 	.lose = slab_lose,
 };
 

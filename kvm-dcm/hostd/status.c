@@ -112,14 +112,17 @@ static json_t *file_json(const struct hostd *h, struct hostd_file *f,
 	json_put(o, "exposed_bytes",
 		 dcm_risk_exposed(&risk, hostd_file_copies(f)) * extent);
 	json_put(o, "near_bytes", st->near * extent);
+	json_put(o, "lag_bytes", risk.lag_pages * 4096);
 	json_put(o, "filling", READ_ONCE(f->slabs.nr_filling));
 	json_object_set_new(o, "choice", json_boolean(!choice.any));
 	json_object_set_new(o, "used", json_boolean(READ_ONCE(f->used)));
 	for (i = 0; i < st->nr_donors; i++)
 		json_array_append_new(donors,
 			donor_json(h, &st->donor[i],
-						 risk.alone[st->donor[i].number] *
-							 extent));
+						 dcm_risk_alone(&risk,
+								st->donor[i]
+									.number,
+								extent)));
 	json_object_set_new(o, "donors", donors);
 	json_object_set_new(o, "together",
 			    dcm_risk_together(&risk, st, extent));

@@ -239,11 +239,14 @@ struct dcmfs_pair {
  * @extent: number of the extent
  * @flags: 0; out: DCMFS_EXTENT_THIN: a slab of it may lack pages that another has
  * @ops: out: reads and writes of slabs that succeeded under it, ever
+ * @lag: out: how many pages its slabs of files lack, at most, of those that left
+ *	without them (tunable lag_pages); DCMFS_IOC_FILL copies them
  */
 struct dcmfs_activity {
 	__u32 extent;
 	__u32 flags;
 	__u64 ops;
+	__u64 lag;
 };
 
 #define DCMFS_EXTENT_THIN 0x1

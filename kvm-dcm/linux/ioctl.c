@@ -172,6 +172,7 @@ static long ioc_activity(struct dcmfs_vm *vm, void __user *arg)
 		return -EINVAL;
 	e = &vm->core->extent[act.extent];
 	act.ops = (u64)atomic64_read(&e->ops);
+	act.lag = dcm_extent_lag(vm->core, act.extent);
 	if (READ_ONCE(e->thin))
 		act.flags |= DCMFS_EXTENT_THIN;
 	return copy_to_user(arg, &act, sizeof(act)) ? -EFAULT : 0;

@@ -338,6 +338,7 @@ struct dcm_pager *dcm_pager_create(const struct dcm_host_config *cfg, char *err,
 	}
 	pg->cfg = *cfg;
 	pg->rebuild.limit = cfg->rebuild_rate;
+	pg->slabs.lag_most = dcm_redundancy_lag(cfg->redundancy, cfg->disk_lag);
 	rc = pager_create(pg, err, len);
 	if (rc) {
 		pager_destroy(pg);
@@ -474,8 +475,15 @@ int dcm_pager_redundancy_set(struct dcm_pager *pg,
 		err = -EOPNOTSUPP;
 	if (!err)
 		err = dcm_client_redundancy_set(pg->client, redundancy);
-	if (err && err != -EALREADY)
+	if (err && err != -EALREADY) {
 		WRITE_ONCE(pg->cfg.redundancy, was);
+		return err;
+	}
+	/* disk and disk:lazy are the same slabs */
+	if (redundancy != was)
+		err = 0;
+	WRITE_ONCE(pg->slabs.lag_most,
+		   dcm_redundancy_lag(redundancy, pg->cfg.disk_lag));
 	if (!err)
 		dcm_log(DCM_LOG_NOTICE,
 			"VM %s: redundancy is %s now, it was %s", pg->cfg.name,

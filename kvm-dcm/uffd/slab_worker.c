@@ -135,9 +135,9 @@ static int slab_fill(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 		dcm_vm_hist(pg->vm, DCM_H_FAULT, &faults);
 		dcm_rebuild_pace_look(&pg->rebuild, now, &faults);
 	}
-	dcm_rebuild_pace_copied(&pg->rebuild, filled_pages(l)
-						      << DCM_PAGE_SHIFT);
-	if (!dcm_rebuild_pace_may(&pg->rebuild, now))
+	dcm_rebuild_pace_copied(&pg->rebuild, filled_pages(l) << DCM_PAGE_SHIFT,
+				w->hurry);
+	if (!w->hurry && !dcm_rebuild_pace_may(&pg->rebuild, now))
 		return DCM_FILL_RATE_MS;
 	err = dcm_extent_fill(l->core, r->extent, &s->filled);
 	/* a pass has ended, and pages had to be left: a donor may be silent */
@@ -152,6 +152,16 @@ static bool slab_thin(struct dcm_slab_worker *w, u32 extent)
 
 	return extent < pg->vm->nr_extents &&
 	       READ_ONCE(pg->vm->extent[extent].thin);
+}
+
+static u64 slab_lag(struct dcm_slab_worker *w, u32 extent)
+{
+	return dcm_extent_lag(pager_of_worker(w)->vm, extent);
+}
+
+static void slab_lag_bound(struct dcm_slab_worker *w, u64 pages)
+{
+	dcm_tunable_set(pager_of_worker(w)->vm, "lag_pages", pages);
 }
 
 static s64 slab_lose(struct dcm_slab_worker *w, struct dcm_slab_record *r)
@@ -169,6 +179,8 @@ static const struct dcm_slab_worker_ops worker_ops = {
 	.move = slab_move,
 	.fill = slab_fill,
 	.thin = slab_thin,
+	.lag = slab_lag,
+	.lag_bound = slab_lag_bound,
 	.lose = slab_lose,
 };
 

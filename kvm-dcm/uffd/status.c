@@ -101,7 +101,8 @@ static json_t *donors_json(struct dcm_pager *pg,
 		json_put(o, "bytes", d->bytes);
 		json_put(o, "orphans", d->orphans);
 		json_put(o, "orphans_waiting", d->orphans_waiting);
-		json_put(o, "alone_bytes", risk->alone[d->number] * extent);
+		json_put(o, "alone_bytes",
+			 dcm_risk_alone(risk, d->number, extent));
 		json_put(o, "wrong_pages",
 			 __atomic_load_n(&pg->sums.wrong[d->number],
 					 __ATOMIC_RELAXED));
@@ -136,6 +137,7 @@ static void donors_put(json_t *o, struct dcm_pager *pg)
 					      dcm_client_extent_bytes(pg->client,
 								      0)));
 	json_put(o, "waiting", st->wanted);
+	json_put(o, "lag_bytes", risk.lag_pages << DCM_PAGE_SHIFT);
 	json_put(o, "near_bytes",
 		 st->near * dcm_client_extent_bytes(pg->client, 0));
 	free(st);

@@ -118,7 +118,7 @@ static json_t *request_redundancy(struct dcm_pager *pg, json_t *req)
 
 	if (redundancy == DCM_REDUNDANCY_NR)
 		return error_json(
-			"redundancy: \"value\" must be none, replica:2, replica:3, disk or replica:2+disk");
+			"redundancy: \"value\" must be none, replica:2, replica:3, disk, disk:lazy or replica:2+disk");
 	err = dcm_pager_redundancy_set(pg, redundancy);
 	if (err == -EOPNOTSUPP)
 		return error_json(

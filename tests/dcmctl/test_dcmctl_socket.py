@@ -126,6 +126,10 @@ def test_copies_are_shown(dcmctl: Cli, vms: Path) -> None:
         server.status["near_bytes"] = 2 << 20
         said = "; copies of 2M are on one host or in one group"
         assert said in dcmctl("status", "vm1").stdout
+        server.status["lag_bytes"] = 1 << 20
+        assert "; 1M is not in files yet" in dcmctl("status", "vm1").stdout
+        top = dcmctl("top", "--once", "--interval", "0.1").stdout
+        assert "vm1: 1M is not in files yet" in top
         server.status["donors"][0]["alone_bytes"] = 5 << 20
         server.status["together"] = [
             {"donors": "near+far", "bytes": 1 << 20},

@@ -57,6 +57,7 @@ STATUS: dict[str, Any] = {
     "redundancy": "none",
     "seal": False,
     "exposed_bytes": 0,
+    "lag_bytes": 0,
     "donors": [
         {
             "name": "d1",

@@ -249,6 +249,72 @@ def test_all_donors_of_memory_die(
     assert "no other donor can lend a slab" in log
 
 
+LAG = 1 << 20
+
+
+def test_lazy_files_lose_what_lags(start_donor: StartDonor, short_tmp: Path) -> None:
+    """All donors of memory die while the files are far behind: that is lost, and nothing else."""
+    memory = start_group(start_donor, "ab")
+    files = start_files(start_donor, short_tmp, memory[0])
+    config = configure(
+        short_tmp,
+        [*memory, files],
+        "tcp",
+        NONE_THIN,
+        redundancy="disk:lazy",
+        disk_lag=str(LAG),
+        on_loss="pause",
+    )
+    with torture(short_tmp, config) as threads:
+        before = threads.until(whole, "each extent has its slabs")
+        assert before["redundancy"] == "disk:lazy"
+        assert before["tunables"]["lag_pages"] == LAG // 4096
+        # the disk does nothing for a while
+        os.kill(files.pid, signal.SIGSTOP)
+        begin = time.monotonic()
+        while (seen := threads.status())["lag_bytes"] < LAG * 3 // 4:
+            assert time.monotonic() < begin + LIMIT_S, seen
+            time.sleep(0.05)
+        for donor in memory:
+            donor.kill()
+        os.kill(files.pid, signal.SIGCONT)
+        after = threads.until(
+            lambda s: all(d["state"] == "lost" for d in s["donors"][:2]) and not s["filling"],
+            "lost",
+        )
+        assert 0 < after["lost_pages"] * 4096 <= LAG, after
+        threads.process.kill()
+        log = threads.process.communicate()[1]
+    assert "had no other copy" in log
+
+
+def test_lazy_files_catch_up(start_donor: StartDonor, short_tmp: Path) -> None:
+    """From disk:lazy to disk: then all donors of memory may die."""
+    memory = start_group(start_donor, "ab")
+    files = start_files(start_donor, short_tmp, memory[0])
+    config = configure(
+        short_tmp, [*memory, files], "tcp", NONE_THIN, redundancy="disk:lazy", disk_lag=str(LAG)
+    )
+    with torture(short_tmp, config) as threads:
+        threads.until(whole, "each extent has its slabs")
+        before = threads.status()["counters"]["FILLED_PAGES"]
+        threads.until(lambda s: s["counters"]["FILLED_PAGES"] > before + 1000, "files are filled")
+        assert ask(short_tmp, {"cmd": "redundancy", "value": "disk"})["ok"]
+        threads.until(lambda s: whole(s) and not s["tunables"]["lag_pages"], "it is disk")
+        begin = time.monotonic()
+        while (seen := threads.status())["lag_bytes"]:
+            assert time.monotonic() < begin + LIMIT_S, seen
+            time.sleep(0.2)
+        for donor in memory:
+            donor.kill()
+        after = threads.until(
+            lambda s: all(d["state"] == "lost" for d in s["donors"][:2]), "lost"
+        )
+        nothing_lost(after)
+        log = threads.finish()
+    assert "had no other copy" not in log
+
+
 def test_busy_memory_comes_back_from_files(start_donor: StartDonor, short_tmp: Path) -> None:
     """The one donor of memory has room for a slab; then there is another, and files are empty."""
     memory = start(start_donor, "a", capacity="16M")

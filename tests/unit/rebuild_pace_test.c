@@ -47,7 +47,7 @@ static u64 copy(u32 seconds)
 			dcm_rebuild_pace_look(&pace, now, &faults);
 		while (dcm_rebuild_pace_may(&pace, now)) {
 			copied += BLOCK;
-			dcm_rebuild_pace_copied(&pace, copied);
+			dcm_rebuild_pace_copied(&pace, copied, false);
 		}
 	}
 	return copied - before;
@@ -75,7 +75,7 @@ static void test_no_limit(void **state)
 	begin(0);
 	assert_false(dcm_rebuild_pace_looks(&pace, now));
 	assert_true(dcm_rebuild_pace_may(&pace, now));
-	dcm_rebuild_pace_copied(&pace, 1ull << 50);
+	dcm_rebuild_pace_copied(&pace, 1ull << 50, false);
 	assert_true(dcm_rebuild_pace_may(&pace, now));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: tests/unit/slab_worker_world.c kvm-dcm/client/slab_worker.c kvm-dcm/client/loss.c kvm-dcm/client/risk.c */
+/* links: tests/unit/slab_worker_world.c kvm-dcm/client/slab_worker.c kvm-dcm/client/slab_look.c kvm-dcm/client/loss.c kvm-dcm/client/risk.c */
 /* slab_worker_fill_test.c - slabs that lack pages are filled from others */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -114,6 +114,42 @@ static void test_thin_extents_are_found(void **state)
 	assert_int_equal(world.fills, before + 1);
 }
 
+/* Files are filled behind: at the rebuild's pace, and in a hurry when it is much. */
+static void test_what_lags_is_filled(void **state)
+{
+	struct fake_slab *file;
+	struct dcm_risk risk;
+
+	(void)state;
+	fake_slab_lend(3, 0);
+	file = fake_slab_lend(3, 1);
+	file->slab.ref.rank = DCM_RANK_FILE;
+	rounds();
+	assert_int_equal(world.lag_bound, 0);
+	world.fills = 0;
+	worker.lag_most = 100;
+	world.lag = 50;
+	worker.looked_ns = 0;
+	rounds();
+	assert_int_equal(world.lag_bound, 100);
+	assert_int_equal(world.fills, 1);
+	assert_int_equal(world.hurried, 0);
+	assert_int_equal(worker.nr_filling, 0);
+	/* it is no exposed extent, and dies in part with the donor of memory */
+	dcm_slab_worker_risk(&worker, &risk);
+	assert_int_equal(dcm_risk_exposed(&risk, 2), 0);
+	assert_int_equal(risk.lag_pages, 50);
+	assert_int_equal(dcm_risk_alone(&risk, 0, 1 << 20), 50 * 4096);
+	assert_int_equal(dcm_risk_alone(&risk, 1, 1 << 20), 0);
+	world.lag = 51;
+	worker.looked_ns = 0;
+	assert_in_range(dcm_slab_worker_round(&worker), 0, DCM_LAG_LOOK_MS);
+	assert_int_equal(world.hurried, 1);
+	assert_int_equal(world.lag, 0);
+	worker.looked_ns = 0;
+	assert_int_equal(dcm_slab_worker_round(&worker), -1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -122,6 +158,7 @@ int main(void)
 		TEST(test_no_copy_of_what_a_gc_worker_changes),
 		TEST(test_a_fill_that_was_begun_is_not_left),
 		TEST(test_thin_extents_are_found),
+		TEST(test_what_lags_is_filled),
 #undef TEST
 	};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* links: tests/unit/slab_worker_world.c kvm-dcm/client/slab_worker.c kvm-dcm/client/loss.c kvm-dcm/client/risk.c */
+/* links: tests/unit/slab_worker_world.c kvm-dcm/client/slab_worker.c kvm-dcm/client/slab_look.c kvm-dcm/client/loss.c kvm-dcm/client/risk.c */
 /* slab_worker_test.c - slabs come and go: attached once, moved, lost, given back */
 #include <setjmp.h>
 #include <stdarg.h>

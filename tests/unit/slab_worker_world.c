@@ -117,10 +117,12 @@ static int pager_move(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 
 static int pager_fill(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 {
-	(void)w;
 	assert_true(fake_slab_of(r)->has);
 	assert_false(world.held);
 	world.fills++;
+	world.hurried += w->hurry;
+	if (!world.fill && r->extent == 3)
+		world.lag = 0;
 	if (!world.fill && r->extent == world.thin)
 		world.thin = EXTENTS;
 	return world.fill;
@@ -131,6 +133,18 @@ static bool pager_thin(struct dcm_slab_worker *w, u32 extent)
 	(void)w;
 	assert_true(world.slabs_of[extent] > 0);
 	return extent == world.thin;
+}
+
+static u64 pager_lag(struct dcm_slab_worker *w, u32 extent)
+{
+	(void)w;
+	return extent == 3 ? world.lag : 0;
+}
+
+static void pager_lag_bound(struct dcm_slab_worker *w, u64 pages)
+{
+	(void)w;
+	world.lag_bound = pages;
 }
 
 static s64 pager_lose(struct dcm_slab_worker *w, struct dcm_slab_record *r)
@@ -160,6 +174,8 @@ int setup(void **state)
 		.move = pager_move,
 		.fill = pager_fill,
 		.thin = pager_thin,
+		.lag = pager_lag,
+		.lag_bound = pager_lag_bound,
 		.lose = pager_lose,
 	};
 	memset(&worker, 0, sizeof(worker));

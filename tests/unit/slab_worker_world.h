@@ -34,6 +34,8 @@ struct fake_slab {
  * @attach: what the pager answers; @move, @fill, @lose: the same
  * @fills: calls
  * @thin: the extent with a thin slab; %EXTENTS: none
+ * @lag: pages of extent 3 that lag; @lag_bound: what the pager was told
+ * @hurried: fills that keep to no rate
  * @held: a GC worker uses all slabs
  * @slabs_of: of each extent, that the pager has
  */
@@ -49,6 +51,9 @@ struct slab_worker_world {
 	s64 lose;
 	u32 fills;
 	u32 thin;
+	u64 lag;
+	u64 lag_bound;
+	u32 hurried;
 	bool held;
 	u32 slabs_of[EXTENTS];
 };

@@ -94,6 +94,7 @@ class Machine:
     error: str
     copies: int = 1  # slabs that an extent is to have, each on another donor
     exposed_bytes: int = 0  # with copies: of extents that have fewer, or not all pages in each
+    lag_bytes: int = 0  # as Status.lag_bytes
 
     @property
     def unprotected_bytes(self) -> int:
@@ -196,6 +197,7 @@ def _user_vm(vm: vmsock.Vm) -> tuple[Machine, Status | None]:
             error="",
             copies=status.copies,
             exposed_bytes=status.exposed_bytes,
+            lag_bytes=status.lag_bytes,
         ),
         status,
     )
@@ -270,6 +272,7 @@ def _kernel_vm(file: hostd.HostFile, names: dict[str, str]) -> Machine:
         error=why,
         copies=file.copies,
         exposed_bytes=file.exposed_bytes,
+        lag_bytes=file.lag_bytes,
     )
 
 

@@ -217,6 +217,8 @@ def _risks(dom: Any, memory: Memory) -> str:
         return ""
     exposed = format_size(file.exposed_bytes) if file.exposed_bytes else "nothing"
     text = f"; {exposed} has fewer copies" if file.copies > 1 else ""
+    if file.lag_bytes:
+        text += f"; {format_size(file.lag_bytes)} is not in files yet"
     worst = worst_deaths({d.name: d.alone_bytes for d in file.donors}, file.together)
     return f"{text}; {worst}" if worst else text
 

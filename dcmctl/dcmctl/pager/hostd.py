@@ -70,6 +70,7 @@ class HostFile:
     redundancy: str = "none"
     copies: int = 1  # slabs that an extent is to have, each on another donor
     exposed_bytes: int = 0  # with copies: of extents that have fewer, or not all pages in each
+    lag_bytes: int = 0  # as Status.lag_bytes
     together: dict[str, int] = field(default_factory=dict)  # as Status.together
 
     @property
@@ -196,6 +197,7 @@ def look(timeout: float = TIMEOUT) -> tuple[int, list[HostFile]]:
                 redundancy=f.text("redundancy"),
                 copies=max(f.number("copies"), 1),
                 exposed_bytes=f.number("exposed_bytes"),
+                lag_bytes=f.number("lag_bytes"),
                 together=read_together(f),
             )
         )

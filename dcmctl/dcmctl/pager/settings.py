@@ -44,7 +44,7 @@ LINE_MAX = 190  # DCM_INI_LINE_MAX
 KEYS = {
     "vm": (
         *("name", "budget", "size", "threshold", "mode", "lanes", "on-loss"),
-        *("redundancy", "rebuild-rate", "extent"),
+        *("redundancy", "rebuild-rate", "disk-lag", "extent"),
         *("data-encryption", "seal", "transport", "patience", "donors"),
     ),
     "key": ("tenant", "file"),
@@ -58,6 +58,7 @@ REDUNDANCY = {
     "replica:2": (2, 0),
     "replica:3": (3, 0),
     "disk": (2, 1),
+    "disk:lazy": (2, 1),
     "replica:2+disk": (3, 1),
 }
 TRANSPORTS = ("auto", "tcp", "verbs")
@@ -100,6 +101,7 @@ class Settings:
     on_loss: str | None = None
     redundancy: str | None = None
     rebuild_rate: int | None = None
+    disk_lag: int | None = None
     extent: int | None = None
     data_encryption: bool | None = None
     seal: bool | None = None
@@ -177,6 +179,7 @@ class Settings:
         put("on-loss", self.on_loss)
         put("redundancy", self.redundancy)
         put("rebuild-rate", size(self.rebuild_rate))
+        put("disk-lag", size(self.disk_lag))
         put("extent", size(self.extent))
         if self.data_encryption is not None:
             put("data-encryption", "yes" if self.data_encryption else "no")
@@ -473,6 +476,7 @@ def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
     loss = take(vm, "vm", "on-loss")
     copies = take(vm, "vm", "redundancy")
     rebuild = take(vm, "vm", "rebuild-rate")
+    disk_lag = take(vm, "vm", "disk-lag")
     encrypt = take(vm, "vm", "data-encryption")
     seal = take(vm, "vm", "seal")
     transport = take(vm, "vm", "transport")
@@ -485,6 +489,7 @@ def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
         size=optional_size("size"),
         threshold=optional_size("threshold"),
         rebuild_rate=None if rebuild is None else parse_size(rebuild, "rebuild-rate"),
+        disk_lag=None if disk_lag is None else parse_size(disk_lag, "disk-lag"),
         extent=optional_size("extent"),
         mode=None if mode is None else choice(mode, "mode", MODES),
         lanes=None if lane_text is None else lanes(lane_text),

@@ -224,6 +224,7 @@ class Status:
     copies: int  # slabs that an extent is to have, each on another donor
     exposed_bytes: int  # with copies: of extents that have fewer, or not all pages in each
     near_bytes: int  # of extents with two copies on one host or in one group of donors
+    lag_bytes: int  # with disk:lazy: of memory that is not in files yet
     donors: tuple[DonorStatus, ...]
     together: dict[str, int]  # "near+far": bytes that are lost if all of these die at once
     extents: dict[str, int]
@@ -273,6 +274,7 @@ class Status:
             copies=max(f.number("copies"), 1),
             exposed_bytes=f.number("exposed_bytes"),
             near_bytes=f.number("near_bytes"),
+            lag_bytes=f.number("lag_bytes"),
             donors=tuple(DonorStatus.read(d) for d in f.groups("donors")),
             together=read_together(f),
             extents={n: extents.number(n) for n in ("total", "mapped", "moving", "lost")},

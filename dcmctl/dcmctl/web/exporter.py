@@ -123,6 +123,11 @@ def _vm_memory(page: Page, vm: estate.Machine, labels: dict[str, str]) -> None:
             vm.unprotected_bytes,
         ),
         (
+            "lag_bytes",
+            "With disk:lazy: memory not in files yet, lost if all donors of memory are lost.",
+            vm.lag_bytes,
+        ),
+        (
             "extents_unbacked",
             "Extents that wait for a slab: their memory can't leave this host.",
             vm.waiting_extents,
