@@ -19,6 +19,10 @@
  *	      0       1                 lacks memory, if the extent is busy
  *	      1       1                 the file is too many: given back
  *
+ * An extent that has as many slabs as it may have, two of them on files for want of
+ * memory, gives one of these back first, when memory has room: then it lacks a slab
+ * like any other.
+ *
  * Slabs that are too many are given back as if their donors had asked for them,
  * those first that the extent got last.
  *
@@ -153,28 +157,45 @@ static u64 extent_activity(const struct dcm_client *client, u32 extent)
 	return most;
 }
 
-/* Has a donor of memory room to spare, beside what it would soon ask back? */
-static bool memory_room(const struct dcm_client *client, u64 now)
+/* Donors with room to spare, beside what they would soon ask back, a bit each. */
+static u64 donors_roomy(const struct dcm_client *client, u64 now)
 {
+	u64 who = 0;
 	u32 i;
 
 	for (i = 0; i < client->nr_donors; i++) {
 		const struct client_donor *d = &client->donor[i];
 		const struct dcm_choose_donor *load = &d->load;
 
-		if (client_donor_usable(d, now) && load->known && !load->file &&
+		if (client_donor_usable(d, now) && load->known &&
 		    !load->draining &&
 		    load->slabs_free > load->slabs_total / 16)
-			return true;
+			who |= 1ull << i;
 	}
-	return false;
+	return who;
+}
+
+/* Donors that have a slab of the extent, a bit each. */
+static u64 extent_donors(const struct dcm_client *client, u32 extent)
+{
+	const struct dcm_client_slab *s = client->of_extent[extent];
+	u64 who = 0;
+
+	for (; s; s = s->next_of_extent)
+		if (!s->dead)
+			who |= 1ull << s->donor;
+	return who;
 }
 
 /**
  * struct hot - the busiest extents that lie on files in place of memory
+ * @memory: donors of memory with room, a bit each
+ * @left: extents that gave a file back for room in memory
  * @nr: how many were found, in order
  */
 struct hot {
+	u64 memory;
+	u32 left;
 	u32 nr;
 	u32 extent[HOT_MAX];
 	u64 activity[HOT_MAX];
@@ -196,6 +217,17 @@ static void hot_add(struct hot *h, u32 extent, u64 activity)
 	h->nr = min(h->nr + 1, HOT_MAX);
 }
 
+/* There is no room for one more slab: give a file back for one in memory. */
+static void extent_make_room(struct dcm_client *client, u32 extent,
+			     enum client_medium lack, struct hot *hot)
+{
+	if (lack != MEDIUM_MEMORY || hot->left == HOT_MAX ||
+	    !(hot->memory & ~extent_donors(client, extent)))
+		return;
+	hot->left++;
+	surplus_leave(client, extent, true);
+}
+
 /* An extent that has its number of slabs, or more: are they where they are to be? */
 static void extent_even(struct dcm_client *client, u32 extent,
 			const struct members *m, struct hot *hot)
@@ -211,7 +243,7 @@ static void extent_even(struct dcm_client *client, u32 extent,
 	else if (m->files > client->files && lack != MEDIUM_MEMORY)
 		surplus_leave(client, extent, true);
 	else if (full)
-		return; /* no room for one more beside them */
+		extent_make_room(client, extent, lack, hot);
 	else if (lack == MEDIUM_FILE)
 		client_place_want(client, extent);
 	else if (lack == MEDIUM_MEMORY)
@@ -239,6 +271,7 @@ void client_exposed_want(struct dcm_client *client, u64 now)
 	client->exposed_ms = now + CLIENT_EXPOSED_MS;
 	if (!looks_needed(client))
 		return;
+	hot.memory = donors_roomy(client, now) & ~client_donors_file(client);
 	for (e = 0; e < client->nr_extents; e++) {
 		struct members m = members_of(client, e);
 		u32 n = m.memory + m.files;
@@ -250,7 +283,7 @@ void client_exposed_want(struct dcm_client *client, u64 now)
 			extent_even(client, e, &m, &hot);
 	}
 	client->nr_near = near;
-	if (!hot.nr || !memory_room(client, now))
+	if (!hot.nr || !hot.memory)
 		return;
 	client->uneven = true;
 	for (i = 0; i < hot.nr; i++)

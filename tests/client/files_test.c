@@ -243,6 +243,70 @@ static void test_busy_extents_go_to_memory(void **state)
 	assert_int_equal(rmdir(path), 0);
 }
 
+/*
+ * replica:2+disk: a donor of memory dies, and only files have room. Once memory has
+ * room again each extent is on two donors of memory, and on one of files.
+ */
+static void test_back_to_two_in_memory(void **state)
+{
+	static const char *const names[] = { "a", "b", "f", "g" };
+	char path[2][32] = { "/tmp/dcm-files-XXXXXX", "/tmp/dcm-files-XXXXXX" };
+	struct dcm_host_donor more = { .name = "c" };
+	struct host h = { 0 };
+	struct donor d[5];
+	u32 e, i;
+
+	(void)state;
+	donor_start(&d[0], NULL, 0, host_keys, donor_small);
+	donor_start(&d[1], NULL, 0, host_keys, donor_small);
+	files_start(&d[2], path[0]);
+	files_start(&d[3], path[1]);
+	donor_start(&d[4], NULL, 0, host_keys, donor_small);
+	for (i = 0; i < 4; i++)
+		host_donor(&h, names[i], d[i].tcp);
+	host_start_redundant(&h, DCM_REDUNDANCY_REPLICA_2_DISK, NR);
+	donor_signal(&d[1], SIGKILL);
+	WAIT(slabs_are(&h, NR, 0, NR) && status(&h, 3).slabs == NR);
+	assert_int_equal(get(&h, &h.attached), 4 * NR);
+	assert_int_equal(get(&h, &h.evicts), 0);
+	strcpy(more.address, d[4].tcp);
+	assert_int_equal(dcm_client_donor_add(h.client, &more), 0);
+	WAIT(get(&h, &h.evicts) == NR);
+	WAIT(status(&h, 4).slabs == NR);
+	for (e = 0; e < NR; e++) {
+		assert_true(h.leaving[e]->donor == 2 ||
+			    h.leaving[e]->donor == 3);
+		dcm_client_release(h.client, h.leaving[e]);
+	}
+	WAIT(status(&h, 2).slabs + status(&h, 3).slabs == NR);
+	assert_int_equal(status(&h, 0).slabs, NR);
+	assert_int_equal(get(&h, &h.evicts), NR);
+	assert_int_equal(get(&h, &h.attached), 5 * NR);
+	host_stop(&h);
+	for (i = 0; i < 5; i++)
+		donor_end(&d[i]);
+	for (i = 0; i < 2; i++)
+		assert_int_equal(rmdir(path[i]), 0);
+}
+
+/* The same slabs as with disk. */
+static void test_disk_lazy(void **state)
+{
+	char path[] = "/tmp/dcm-files-XXXXXX";
+	struct host h = { 0 };
+	struct donor d[3];
+
+	(void)state;
+	kinds_start(&h, d, path, DCM_REDUNDANCY_DISK_LAZY);
+	WAIT(status(&h, 0).slabs + status(&h, 1).slabs == NR &&
+	     status(&h, 2).slabs == NR);
+	assert_int_equal(dcm_client_redundancy_set(h.client,
+						   DCM_REDUNDANCY_DISK),
+			 -EALREADY);
+	assert_int_equal(get(&h, &h.evicts), 0);
+	kinds_end(&h, d, path);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -252,6 +316,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_from_disk_to_replica_and_disk),
 		cmocka_unit_test(test_from_replica_to_disk),
 		cmocka_unit_test(test_busy_extents_go_to_memory),
+		cmocka_unit_test(test_back_to_two_in_memory),
+		cmocka_unit_test(test_disk_lazy),
 	};
 
 	return host_run("files", tests, sizeof(tests) / sizeof(tests[0]),

@@ -41,6 +41,7 @@ static void on_evict(void *arg, struct dcm_client_slab *slab)
 
 	pthread_mutex_lock(&h->lock);
 	h->evicts++;
+	h->leaving[slab->extent] = slab;
 	if (h->other)
 		dcm_client_want_other(h->client, slab);
 	pthread_mutex_unlock(&h->lock);

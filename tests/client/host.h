@@ -37,6 +37,7 @@ struct host {
 	pthread_mutex_t lock;
 	struct dcm_client_slab *slab[EXTENTS];
 	struct dcm_client_slab *old[EXTENTS];
+	struct dcm_client_slab *leaving[EXTENTS]; /* asked back last */
 	unsigned int attached;
 	unsigned int evicts;
 	unsigned int losts;
