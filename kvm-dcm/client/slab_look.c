@@ -15,7 +15,7 @@
 #define LOOK_NS (1000ull * 1000 * 1000)
 
 /* What is to be done about an extent's slabs. */
-static u32 extent_todo(struct dcm_slab_worker *w, u32 extent)
+u32 dcm_slab_worker_todo(struct dcm_slab_worker *w, u32 extent)
 {
 	const struct dcm_slab_record *r;
 	u32 todo = 0;
@@ -50,7 +50,7 @@ static void extent_look(struct dcm_slab_worker *w, u32 extent,
 	}
 	if (!any)
 		return;
-	todo = extent_todo(w, extent);
+	todo = dcm_slab_worker_todo(w, extent);
 	if (w->ops->fill && slabs > 1) {
 		filled = todo & DCM_SLAB_FILL;
 		thin = !filled && w->ops->thin(w, extent);

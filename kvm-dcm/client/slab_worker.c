@@ -13,7 +13,8 @@
  *
  * An extent has one slab, and two while it moves: the newest record of an
  * extent leads to the older ones. A slab that is asked back before the pager
- * has it is given back at once.
+ * has it is given back at once. One that the client gives back because another
+ * is better stays for up to a minute, until that is filled.
  *
  * An extent with copies has two or three. When one is added it is filled: pages
  * are copied to it that the others have. What a donor that was away for a while
@@ -41,6 +42,7 @@
 #define AGAIN_MS 50
 #define LOSS_DELAY_NS (50ull * 1000 * 1000) /* between losses of one donor */
 #define STARVED_MS 10000u
+#define PATIENCE_NS (60ull * 1000 * 1000 * 1000)
 
 /**
  * struct round - one round over the queue
@@ -237,6 +239,7 @@ void dcm_slab_worker_evict(void *arg, struct dcm_client_slab *slab)
 	r = slab->priv;
 	if (r) { /* else it has just been released */
 		r->since_ns = dcm_clock_ns();
+		r->patient = slab->leaving && !slab->evicting;
 		record_queue(w, r, DCM_SLAB_EVICT);
 	}
 	pthread_mutex_unlock(&w->lock);
@@ -337,6 +340,14 @@ static bool record_attach(struct dcm_slab_worker *w, struct dcm_slab_record *r,
 	return false;
 }
 
+/* A slab that nobody needs soon keeps its pages until another one has them. */
+static bool record_waits(struct dcm_slab_worker *w, struct dcm_slab_record *r,
+			 struct round *rd, u64 since_ns)
+{
+	return rd->now < since_ns + PATIENCE_NS &&
+	       dcm_slab_worker_todo(w, r->extent) & DCM_SLAB_FILL;
+}
+
 static bool record_move(struct dcm_slab_worker *w, struct dcm_slab_record *r,
 			struct round *rd, u64 since_ns)
 {
@@ -417,19 +428,24 @@ static void record_fill_leave(struct dcm_slab_worker *w,
 static bool record_work(struct dcm_slab_worker *w, struct dcm_slab_record *r,
 			struct round *rd)
 {
+	bool patient;
 	u64 since_ns;
 	u32 todo;
 
 	pthread_mutex_lock(&w->lock);
 	todo = r->todo;
 	since_ns = r->since_ns;
+	patient = r->patient;
 	pthread_mutex_unlock(&w->lock);
 	if (todo & DCM_SLAB_LOST)
 		return record_lose(w, r, rd);
 	if (todo & DCM_SLAB_ATTACH)
 		return todo & DCM_SLAB_EVICT || record_attach(w, r, rd);
-	if (todo & DCM_SLAB_EVICT)
+	if (todo & DCM_SLAB_EVICT &&
+	    !(patient && record_waits(w, r, rd, since_ns)))
 		return record_move(w, r, rd, since_ns);
+	if (todo & DCM_SLAB_EVICT)
+		round_again(rd, AGAIN_MS);
 	if (todo & (DCM_SLAB_FILL | DCM_SLAB_LAG))
 		record_fill(w, r, rd, todo);
 	return false;

@@ -33,6 +33,7 @@
  * @todo: DCM_SLAB_*; under the worker's lock
  * @queued: it is in the queue, or in the round's hands; under the worker's lock
  * @since_ns: when it came, or was asked back; under the worker's lock
+ * @patient: nobody needs the slab back soon; under the worker's lock
  * @attached: the pager has the slab; the worker's thread's
  */
 struct dcm_slab_record {
@@ -44,6 +45,7 @@ struct dcm_slab_record {
 	u32 todo;
 	bool queued;
 	u64 since_ns;
+	bool patient;
 	bool attached;
 };
 
@@ -192,6 +194,7 @@ struct dcm_slab_record *dcm_slab_worker_adopt(struct dcm_slab_worker *w,
 					      bool evict);
 
 /* slab_worker.c and slab_look.c call each other by these. */
+u32 dcm_slab_worker_todo(struct dcm_slab_worker *w, u32 extent);
 void dcm_slab_worker_fill(struct dcm_slab_worker *w, struct dcm_slab_record *r,
 			  u32 how);
 void dcm_slab_worker_look(struct dcm_slab_worker *w, u64 now);

@@ -227,6 +227,8 @@ def test_a_copy_on_disk_needs_donors_of_files() -> None:
     assert "one of them of files" in (why("disk", near, far) or "")
     assert why("disk", near, files) is None
     assert "files has 240M of files" in (why("disk", near, replace(files, slabs_free=15)) or "")
+    assert "one of them of files" in (why("disk:lazy", near, far) or "")
+    assert why("disk:lazy", near, files) is None
     assert why("replica:2", near, files) is None
     assert "no room" in (why("replica:2+disk", far, files) or "")
     assert why("replica:2+disk", near, far, files) is None

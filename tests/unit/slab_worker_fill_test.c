@@ -114,6 +114,33 @@ static void test_thin_extents_are_found(void **state)
 	assert_int_equal(world.fills, before + 1);
 }
 
+/* A slab that is better elsewhere goes when that is filled; at once if its donor asks. */
+static void test_the_copy_comes_first(void **state)
+{
+	struct fake_slab *old[2];
+	u32 i, k;
+
+	(void)state;
+	for (k = 0; k < 2; k++) {
+		old[k] = fake_slab_lend(3 + k, 0);
+		rounds();
+		world.fill = -EAGAIN;
+		fake_slab_lend(3 + k, 1);
+		for (i = 0; i < 2; i++)
+			dcm_slab_worker_round(&worker);
+		old[k]->slab.leaving = true;
+		old[k]->slab.evicting = k == 1;
+		dcm_slab_worker_evict(&worker, &old[k]->slab);
+		for (i = 0; i < 5; i++)
+			assert_true(dcm_slab_worker_round(&worker) >= 0);
+		assert_int_equal(old[k]->has, k == 0);
+		world.fill = 0;
+		rounds();
+		assert_false(old[k]->has);
+		assert_int_equal(old[k]->released, 1);
+	}
+}
+
 /* Files are filled behind: at the rebuild's pace, and in a hurry when it is much. */
 static void test_what_lags_is_filled(void **state)
 {
@@ -158,6 +185,7 @@ int main(void)
 		TEST(test_no_copy_of_what_a_gc_worker_changes),
 		TEST(test_a_fill_that_was_begun_is_not_left),
 		TEST(test_thin_extents_are_found),
+		TEST(test_the_copy_comes_first),
 		TEST(test_what_lags_is_filled),
 #undef TEST
 	};
