@@ -277,7 +277,7 @@ enum client_medium {
  * struct client_job - one extent being placed
  * @medium: what kind of donor is drawn
  * @tried: donors that refused this time, a bit each
- * @never: donors that have a member of the extent, a bit each
+ * @never: donors that have a member, or can't take one's place, a bit each
  * @near: donors that may die together with one of those, a bit each
  * @avoid: donors not wanted unless there is no other, a bit each
  * @unused: the VM had no slab on the donors drawn
@@ -530,16 +530,6 @@ void client_orphans_resumed(struct client_donor *d);
 void client_donor_relieve(struct client_donor *d, bool orphans, u64 now);
 void client_donor_gone(struct client_donor *d, const char *why);
 void client_slabs_lost(struct client_donor *d, const char *why);
-
-/* exposed.c */
-bool client_donor_near_any(const struct dcm_client *client, u32 donor,
-			   u64 others);
-void client_exposed_want(struct dcm_client *client, u64 now);
-void client_place_redundancy(struct dcm_client *client,
-			     enum dcm_host_redundancy redundancy);
-enum client_medium client_extent_lacks(const struct dcm_client *client,
-				       u32 extent);
-u64 client_donors_file(const struct dcm_client *client);
 
 /* placement.c */
 void client_place_wants(struct dcm_client *client);

@@ -23,15 +23,21 @@
  * memory, gives one of these back first, when memory has room: then it lacks a slab
  * like any other.
  *
+ * Members that may die together, on one host or in one group, for want of another
+ * donor: once there is one with room that is near none of the others, one of them
+ * is replaced. Its extent gets a slab there, and gives the near one back; if it has
+ * no room for one more, in the other order.
+ *
  * Slabs that are too many are given back as if their donors had asked for them,
- * those first that the extent got last.
+ * those first that are near others, and of these what the extent got last.
  *
  * Locking: none, only the client thread uses it.
  */
-#include "client_int.h"
+#include "exposed.h"
 
 #define HOT_MILLI 20000u /* page operations in 1000 s */
 #define HOT_MAX 4u /* extents that go to memory at a look */
+#define APART_MAX 4u /* extents whose near members are being replaced */
 
 /**
  * struct members - an extent's members, by what their donors lend
@@ -131,19 +137,51 @@ static bool extent_near(const struct dcm_client *client, u32 extent)
 	return false;
 }
 
-/* Give back the newest member on a donor of that kind. */
+/* The donors of an extent's members but of @not, a bit each. */
+static u64 members_donors(const struct dcm_client *client, u32 extent,
+			  const struct dcm_client_slab * not )
+{
+	const struct dcm_client_slab *s = client->of_extent[extent];
+	u64 who = 0;
+
+	for (; s; s = s->next_of_extent)
+		if (s->member && s != not )
+			who |= 1ull << s->donor;
+	return who;
+}
+
+/* May this member die together with another one? */
+static bool member_near(const struct dcm_client *client,
+			const struct dcm_client_slab *s)
+{
+	return client_donor_near_any(client, s->donor,
+				     members_donors(client, s->extent, s));
+}
+
+static void member_leave(struct dcm_client_slab *s)
+{
+	s->member = false;
+	client_member_slab_leave(s);
+}
+
+/* Give back the newest member on a donor of that kind, a near one if there is one. */
 static void surplus_leave(struct dcm_client *client, u32 extent, bool file)
 {
-	struct dcm_client_slab *s = client->of_extent[extent];
+	struct dcm_client_slab *s = client->of_extent[extent], *go = NULL;
 
 	for (; s; s = s->next_of_extent) {
 		if (!s->member || s->dead ||
 		    client->donor[s->donor].load.file != file)
 			continue;
-		s->member = false;
-		client_member_slab_leave(s);
-		return;
+		if (!go)
+			go = s;
+		if (member_near(client, s)) {
+			go = s;
+			break;
+		}
 	}
+	if (go)
+		member_leave(go);
 }
 
 /* How busy the extent is that lies on files, in page operations in 1000 s. */
@@ -185,6 +223,99 @@ static u64 extent_donors(const struct dcm_client *client, u32 extent)
 		if (!s->dead)
 			who |= 1ull << s->donor;
 	return who;
+}
+
+/*
+ * Find a member to be replaced, as it is near another. @to: donors with room that
+ * may take its place, a bit each.
+ */
+static struct dcm_client_slab *extent_apart(const struct dcm_client *client,
+					    u32 extent, u64 roomy, u64 *to)
+{
+	struct dcm_client_slab *s = client->of_extent[extent];
+	u64 files = client_donors_file(client);
+
+	for (; s; s = s->next_of_extent) {
+		u64 others = members_donors(client, extent, s), m;
+
+		if (!s->member || s->dead ||
+		    !client_donor_near_any(client, s->donor, others))
+			continue;
+		*to = 0;
+		m = roomy & ~extent_donors(client, extent);
+		m &= client->donor[s->donor].load.file ? files : ~files;
+		for (; m; m &= m - 1) {
+			u32 i = (u32)__builtin_ctzll(m);
+
+			if (!client_donor_near_any(client, i, others))
+				*to |= 1ull << i;
+		}
+		if (*to)
+			return s;
+	}
+	return NULL;
+}
+
+/**
+ * client_extent_moves() - where an extent that lacks nothing is to get a slab
+ * @client: the client
+ * @extent: the extent
+ * @now: the time
+ * @to: out: donors that may lend it, a bit each
+ *
+ * Return: what these lend; %MEDIUM_NONE: its members are where they can be.
+ */
+enum client_medium client_extent_moves(const struct dcm_client *client,
+				       u32 extent, u64 now, u64 *to)
+{
+	const struct dcm_client_slab *s =
+		extent_apart(client, extent, donors_roomy(client, now), to);
+
+	if (!s)
+		return MEDIUM_NONE;
+	return client->donor[s->donor].load.file ? MEDIUM_FILE : MEDIUM_MEMORY;
+}
+
+/**
+ * struct apart - extents of which a member is to be replaced, as it is near another
+ * @roomy: donors with room, a bit each
+ * @moving: extents that have a slab more than they are to have
+ * @nr: how many were found
+ */
+struct apart {
+	u64 roomy;
+	u32 moving;
+	u32 nr;
+	u32 extent[APART_MAX];
+};
+
+static void apart_add(struct apart *a, const struct dcm_client *client,
+		      u32 extent, const struct members *m)
+{
+	u64 to;
+
+	a->moving += m->slabs > client->copies;
+	if (m->slabs == client->copies && !m->unknown && a->nr < APART_MAX &&
+	    members_lack(client, m) == MEDIUM_NONE &&
+	    extent_apart(client, extent, a->roomy, &to))
+		a->extent[a->nr++] = extent;
+}
+
+/* Replace near members, of so many extents at a time. */
+static void apart_want(struct dcm_client *client, const struct apart *a)
+{
+	u32 i;
+	u64 to;
+
+	for (i = 0; i < a->nr && a->moving + i < APART_MAX; i++) {
+		u32 e = a->extent[i];
+
+		client->uneven = true;
+		if (client->copies < DCM_CLIENT_COPIES_MAX)
+			client_place_want(client, e);
+		else
+			member_leave(extent_apart(client, e, a->roomy, &to));
+	}
 }
 
 /**
@@ -263,7 +394,9 @@ static bool looks_needed(const struct dcm_client *client)
  */
 void client_exposed_want(struct dcm_client *client, u64 now)
 {
+	struct apart apart = { .roomy = donors_roomy(client, now) };
 	struct hot hot = { 0 };
+	bool exposed = false;
 	u32 e, near = 0, i;
 
 	if (now < client->exposed_ms)
@@ -271,18 +404,27 @@ void client_exposed_want(struct dcm_client *client, u64 now)
 	client->exposed_ms = now + CLIENT_EXPOSED_MS;
 	if (!looks_needed(client))
 		return;
-	hot.memory = donors_roomy(client, now) & ~client_donors_file(client);
+	hot.memory = apart.roomy & ~client_donors_file(client);
 	for (e = 0; e < client->nr_extents; e++) {
 		struct members m = members_of(client, e);
 		u32 n = m.memory + m.files;
 
-		near += n > 1 && extent_near(client, e);
+		if (n > 1 && extent_near(client, e)) {
+			near++;
+			apart_add(&apart, client, e, &m);
+		} else {
+			apart.moving += m.slabs > client->copies;
+		}
+		exposed |= n && n < client->copies;
 		if (n && n < client->copies)
 			client_place_want(client, e);
 		else if (n)
 			extent_even(client, e, &m, &hot);
 	}
 	client->nr_near = near;
+	/* what lacks a copy comes first */
+	if (!exposed)
+		apart_want(client, &apart);
 	if (!hot.nr || !hot.memory)
 		return;
 	client->uneven = true;

@@ -23,7 +23,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "client_int.h"
+#include "exposed.h"
 
 #define ASK_S 10
 

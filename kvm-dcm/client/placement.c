@@ -39,7 +39,7 @@
  * Invariant: an extent is in at most one of @pending and @placing, and has at
  * most @copies members unless @uneven, no two of them on one donor.
  */
-#include "client_int.h"
+#include "exposed.h"
 
 void dcm_client_want(struct dcm_client *client, u32 extent)
 {
@@ -223,6 +223,7 @@ static void job_starved(struct dcm_client *client, struct client_job *j,
 	if (client_slab_members(client, extent)) {
 		bit_clear(client->placing, extent);
 		if (j->medium != MEDIUM_MEMORY &&
+		    client_slab_members(client, extent) < client->copies &&
 		    dcm_log_allow(&client->say_exposed, now, CLIENT_SAY_MS))
 			dcm_log(DCM_LOG_WARNING,
 				"extent %u has %u of %u copies, perhaps others too: no other donor %scan lend a slab; what one donor has is lost if that donor dies; add a donor, or increase a donor's capacity",
@@ -450,23 +451,29 @@ static void job_start(struct dcm_client *client, struct client_job *j,
 {
 	const struct dcm_client_slab *s = client->of_extent[extent];
 	enum client_medium medium = client_extent_lacks(client, extent);
+	u64 members = 0, to = ~0ull;
 	u32 i;
 
 	bit_clear(client->pending, extent);
 	client->nr_pending--;
 	if (medium == MEDIUM_NONE)
+		medium = client_extent_moves(client, extent, now, &to);
+	if (medium == MEDIUM_NONE)
 		return; /* it has got one meanwhile */
 	bit_set(client->placing, extent);
-	*j = (struct client_job){ .extent = extent, .medium = medium };
+	*j = (struct client_job){ .extent = extent,
+				  .medium = medium,
+				  .never = ~to };
 	for (; s; s = s->next_of_extent)
 		if (s->orphan)
 			continue; /* whatever listens there is another donor */
 		else if (s->member)
-			j->never |= 1ull << s->donor;
+			members |= 1ull << s->donor;
 		else if (!s->dead)
 			j->avoid |= 1ull << s->donor;
-	for (i = 0; j->never && i < client->nr_donors; i++)
-		if (client_donor_near_any(client, i, j->never))
+	j->never |= members;
+	for (i = 0; members && i < client->nr_donors; i++)
+		if (client_donor_near_any(client, i, members))
 			j->near |= 1ull << i;
 	job_go(client, j, now);
 }

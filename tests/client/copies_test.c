@@ -172,6 +172,63 @@ static void test_copies_are_far_apart(void **state)
 		donor_end(&d[i]);
 }
 
+/*
+ * a and b are of one group, and have all copies. Then c comes, of another: one slab of
+ * each extent goes there, four extents at a time, and the new one comes first.
+ */
+static void test_near_copies_are_moved_apart(void **state)
+{
+	static const char *const listen[] = { "127.0.0.2:0", "127.0.0.3:0",
+					      "127.0.0.4:0" };
+	static const char *const names[] = { "a", "b" };
+	struct dcm_host_donor more = { .name = "c", .group = "other" };
+	struct host h = { 0 };
+	struct donor d[3];
+	u32 e, i, done = 0;
+
+	(void)state;
+	for (i = 0; i < 3; i++) {
+		const char *opts[] = { DONOR_SMALL, "--listen", listen[i],
+				       NULL };
+
+		donor_start(&d[i], NULL, -1, host_keys, opts);
+		if (i < 2) {
+			host_donor(&h, names[i], d[i].tcp);
+			strcpy(h.donors[i].group, "rack");
+		}
+	}
+	host_start_redundant(&h, DCM_REDUNDANCY_REPLICA_2, NR);
+	WAIT(near_now(&h) == NR);
+	assert_int_equal(get(&h, &h.evicts), 0);
+	strcpy(more.address, d[2].tcp);
+	assert_int_equal(dcm_client_donor_add(h.client, &more), 0);
+	while (done < NR) {
+		WAIT(get(&h, &h.evicts) > done);
+		/* as the slab worker would, once the other one is filled */
+		for (e = 0; e < NR; e++) {
+			struct dcm_client_slab *s;
+
+			pthread_mutex_lock(&h.lock);
+			s = h.leaving[e];
+			h.leaving[e] = NULL;
+			pthread_mutex_unlock(&h.lock);
+			if (!s)
+				continue;
+			assert_int_equal(h.slab[e]->donor, 2);
+			assert_true(s->donor < 2);
+			dcm_client_release(h.client, s);
+			done++;
+		}
+	}
+	WAIT(near_now(&h) == 0);
+	WAIT(status(&h, 2).slabs == NR && slabs_of_three(&h) == 2 * NR);
+	assert_int_equal(get(&h, &h.evicts), NR);
+	assert_int_equal(get(&h, &h.losts), 0);
+	host_stop(&h);
+	for (i = 0; i < 3; i++)
+		donor_end(&d[i]);
+}
+
 /* One donor: nothing waits for the second copy, which comes with a second donor. */
 static void test_exposed_until_there_is_a_donor(void **state)
 {
@@ -209,6 +266,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_each_copy_on_another_donor),
 		cmocka_unit_test(test_copies_are_changed),
 		cmocka_unit_test(test_copies_are_far_apart),
+		cmocka_unit_test(test_near_copies_are_moved_apart),
 		cmocka_unit_test(test_exposed_until_there_is_a_donor),
 	};
 

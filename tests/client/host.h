@@ -46,7 +46,7 @@ struct host {
 	unsigned int starved;
 	bool other; /* answer EVICT with want_other */
 	int log;
-	struct dcm_host_donor donors[4];
+	struct dcm_host_donor donors[8];
 	unsigned int nr_donors;
 };
 
