@@ -97,6 +97,11 @@ GOOD = [
         Memory(1 << 30, ("rack1",), (), ("rack1", "rack2")),
     ),
     (f'<dcm:memory {NS} direct="1G" pager="kernel"/>', Memory(1 << 30)),
+    (f'<dcm:memory {NS} direct="1G" seal="no"/>', Memory(1 << 30, seal="no")),
+    (
+        f'<dcm:memory {NS} direct="1G" seal="yes" pager="user"/>',
+        Memory(1 << 30, pager="user", seal="yes"),
+    ),
     (
         f'<dcm:memory {NS} direct="1G" pager="user" emulator="/usr/bin/kvm"/>',
         Memory(1 << 30, pager="user", emulator="/usr/bin/kvm"),
@@ -111,6 +116,8 @@ BAD = [
     (f'<dcm:memory {NS} direct="4G&#10;"/>', "not a size"),
     (f'<dcm:memory {NS} direct="1G" redundancy="2"/>', "not one of none, replica:2, replica:3"),
     (f'<dcm:memory {NS} direct="1G" redundancy=""/>', "not one of"),
+    (f'<dcm:memory {NS} direct="1G" seal="aes" pager="user"/>', "neither yes nor no"),
+    (f'<dcm:memory {NS} direct="1G" seal=""/>', "neither yes nor no"),
     (f'<dcm:memory {NS} direct="1G" added="everything"/>', "added"),
     (f'<dcm:memory {NS} direct="1G" added=""/>', "added"),
     (f'<dcm:memory {NS} direct="1G" share="2"/>', "no attribute 'share'"),
@@ -131,6 +138,7 @@ BAD = [
 ]
 # Errors that the schema can't express.
 BAD_FOR_US = [
+    (f'<dcm:memory {NS} direct="1G" seal="yes"/>', "seal='yes' needs pager='user'"),
     (f'<dcm:memory {NS} direct="4096"/>', "at least 1M"),
     (f'<dcm:memory {NS} direct="1048577"/>', "whole pages"),
     (f'<dcm:memory {NS} direct="1G" emulator="/usr/bin/kvm"/>', "not written by dcmctl"),

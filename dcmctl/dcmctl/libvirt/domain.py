@@ -71,6 +71,7 @@ class Memory:
     pager: str = "kernel"
     emulator: str = ""  # <emulator> before enable(); "": there was none
     redundancy: str = ""  # on how many donors each page is; "": what the configuration says
+    seal: str = ""  # whether pages are encrypted before they leave: yes, no; "": likewise
 
     @property
     def chosen(self) -> tuple[str, ...]:
@@ -83,6 +84,8 @@ class Memory:
         open_tag += f" direct={quoteattr(exact_size(self.direct))}"
         if self.redundancy:
             open_tag += f" redundancy={quoteattr(self.redundancy)}"
+        if self.seal:
+            open_tag += f" seal={quoteattr(self.seal)}"
         if self.pager != "kernel":
             open_tag += f" pager={quoteattr(self.pager)}"
         if self.added:
@@ -158,6 +161,11 @@ def read_memory(element: Element) -> Memory:
     emulator = given.pop("emulator", "")
     if emulator and (pager != "user" or not _EMULATOR.fullmatch(emulator)):
         raise _bad(f"emulator='{printable(emulator, 40)}' was not written by dcmctl")
+    seal = given.pop("seal", "")
+    if seal not in ("yes", "no") and "seal" in element.attributes:
+        raise _bad(f"seal='{printable(seal, 40)}' is neither yes nor no")
+    if seal == "yes" and pager != "user":
+        raise _bad("seal='yes' needs pager='user': the kernel pager seals no pages")
     if added and pager == "user":
         raise _bad("added= is not allowed with pager='user'")
     for name in given:
@@ -181,7 +189,7 @@ def read_memory(element: Element) -> Memory:
     if (element.text + "".join(child.text for child in element.children)).strip():
         raise _bad("may have no text in it")
     donors, groups = tuple(named[DONOR]), tuple(named[GROUP])
-    return Memory(size, donors, _ADDED[added], groups, pager, emulator, redundancy)
+    return Memory(size, donors, _ADDED[added], groups, pager, emulator, redundancy, seal)
 
 
 def _element(root: Element) -> Element | None:
@@ -363,12 +371,14 @@ def enable(
     groups: tuple[str, ...] | None = None,
     emulator: str = "",
     redundancy: str | None = None,
+    seal: str | None = None,
 ) -> bytes:
     """The domain's XML with its memory on donors.
 
     `donors`, `groups`: the donors it may use; both None: those it names already.
     `emulator`: the path of dcm-qemu, for libdcm; "": the kernel pager.
     `redundancy`: on how many donors each page is; None: what it says already.
+    `seal`: whether pages are encrypted before they leave; likewise.
     """
     pager = "user" if emulator else "kernel"
     root = read_domain(data)
@@ -398,7 +408,11 @@ def enable(
         raise DomainError(f"{name_of(root)}: its <emulator> is '{printable(earlier, 100)}'")
     if redundancy is None:
         redundancy = had.redundancy if had is not None else ""
-    memory = Memory(direct, donors or (), added, groups or (), pager, earlier, redundancy)
+    if seal is None:
+        seal = had.seal if had is not None else ""
+    if seal == "yes" and pager != "user":
+        raise DomainError(f"{name_of(root)}: seal needs the pager user")
+    memory = Memory(direct, donors or (), added, groups or (), pager, earlier, redundancy, seal)
 
     edit = Edit(data)
     if before is not None:

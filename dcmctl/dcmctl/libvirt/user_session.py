@@ -88,6 +88,7 @@ def settings_of(root: Element, memory: Memory) -> Settings:
         size=domain.size_of(root) + settings.QEMU_EXTRA,
         mode="qemu",
         redundancy=memory.redundancy or host.redundancy,
+        seal=memory.seal == "yes" if memory.seal else host.seal,
         tenant=keyfile.pick_tenant(host.keys, host.tenant),
         donors=donors,
         # That file may get donors that this domain may not use.

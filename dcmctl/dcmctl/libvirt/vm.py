@@ -69,6 +69,7 @@ def _change(args: Args, host: Host, dom: Any, wanted: bytes) -> int:
                 "donors": [] if memory is None else list(memory.donors),
                 "groups": [] if memory is None else list(memory.groups),
                 "redundancy": None if memory is None else memory.redundancy or None,
+                "seal": None if memory is None else memory.seal or None,
                 "changed": bool(lines),
                 "dry_run": args.dry_run,
                 "diff": lines,
@@ -97,7 +98,9 @@ def cmd_enable(args: Args) -> int:
     pager = args.pager or (host.pager if had is None else had.pager)
     before = host.xml(dom)
     made = _emulator(pager)
-    wanted = domain.enable(before, direct, donors, host.kinds, groups, made, args.redundancy)
+    wanted = domain.enable(
+        before, direct, donors, host.kinds, groups, made, args.redundancy, args.seal
+    )
     if pager == "user":
         _check_program(wanted)
     return _change(args, host, dom, wanted)
@@ -396,6 +399,12 @@ def add_parsers(sub: Any, parser_class: type, add: Callable[..., argparse.Argume
         help="on how many donors each page is: replica:2 survives the death of one, replica:3 "
         "of two; disk is one donor of memory and one of files; none survives none (default: what "
         "hostd.conf or host.conf says)",
+    )
+    p.add_argument(
+        "--seal",
+        choices=("yes", "no"),
+        help="with libdcm: whether pages are encrypted on this host before they leave, so that "
+        "donors need not be trusted (default: what host.conf says)",
     )
     p.add_argument(
         "--pager",
