@@ -174,8 +174,13 @@ def configure(
     made: list[donors.Donor],
     redundancy: str,
     tunables: dict[str, int] | None = None,
+    *,
+    times: int = 5,
+    encrypt: bool = False,
+    seal: bool = False,
 ) -> tuple[Path, Path]:
-    """The configuration of a pager on these donors, and its runtime directory."""
+    """The configuration of a pager on these donors, and its runtime directory. @times: of the
+    budget, the VM's size."""
     runtime = folder / "run"
     runtime.mkdir()
     config = donors.pager_config(
@@ -183,7 +188,9 @@ def configure(
         [d.tcp for d in made],
         made[0].keys,
         s.budget,
-        5 * s.budget,
+        times * s.budget,
+        encrypt=encrypt,
+        seal=seal,
         redundancy=redundancy,
         rebuild_rate=RATE_MIB << 20,
         tunables=tunables,
@@ -487,6 +494,25 @@ def flips(s: Scale, folder: Path) -> Flips:
         return Flips(spoiler.changed, noticed, last["lost_pages"], int(load.ended()))
 
 
+def metadata(s: Scale, folder: Path, *, seal: bool = False) -> float:
+    """Bytes that this host keeps for a page, of a VM all of whose extents have copies."""
+    with group(s, folder, 2) as made, contextlib.ExitStack() as stack:
+        config, runtime = configure(s, folder, made, COPIES, times=4, seal=seal)
+        load = Load(s, config, runtime, 50)
+        stack.callback(load.end)
+        sampler = donors.StatusSampler(runtime, every=0.1)
+        sampler.start()
+        stack.callback(sampler.stop)
+        wait(
+            load,
+            sampler,
+            lambda st: whole(st) and st["extents"]["mapped"] == st["extents"]["total"],
+        )
+        load.check()
+        last = sampler.last
+        return float(last["metadata_bytes"] * 4096 / last["size_bytes"])
+
+
 def touch(
     s: Scale,
     write: int,
@@ -513,10 +539,14 @@ def access(
     *,
     number: int = 2,
     files: bool = False,
+    encrypt: bool = False,
+    seal: bool = False,
 ) -> dict[str, Any]:
     """Figures with memory on donors."""
     with group(s, folder, number, files=files) as made:
-        config, runtime = configure(s, folder, made, redundancy, tunables)
+        config, runtime = configure(
+            s, folder, made, redundancy, tunables, encrypt=encrypt, seal=seal
+        )
         environment = gc.with_libdcm(s.build, runtime)
         return touch(s, write, "--pager", str(config), env=environment)
 

@@ -38,6 +38,8 @@ ROWS: dict[str, tuple[str, str]] = {
     "read-cost": ("read fault, median, replica:2 over none", "<= 1.02"),
     "write-cost": ("half writes, pages a second, replica:2 over none", ">= 0.85"),
     "sum-cost": ("read fault, median with sums less median without, us", "<= 0.5"),
+    "seal-cost": ("read fault over TCP, median, pages sealed over connections with TLS", "<= 1"),
+    "metadata": ("bytes of this host a page, sums included", "<= 21"),
     "flips": ("of 100000 flipped, swapped and replayed pages, those that a program saw", "0"),
 }
 
@@ -230,6 +232,38 @@ class Bench:
             "donors over TCP in the clear",
         )
 
+    def seal(self, id_: str) -> report.Row:
+        pairs = [
+            tuple(
+                access(self.scale, self.place(), "none", 0, number=1, encrypt=True, seal=on)
+                for on in (True, False)
+            )
+            for _ in range(self.scale.repeat)
+        ]
+        ours, tls = ([p[i]["ns"]["p50"] / 1000 for p in pairs] for i in (0, 1))
+        value = report.median([a / b for a, b in zip(ours, tls, strict=True)])
+        return row(
+            id_,
+            value,
+            value <= 1,
+            f"{report.median(ours):.2f} sealed, over connections without TLS, "
+            f"{report.median(tls):.2f} us with TLS and not sealed; medians of {self.scale.repeat} "
+            f"pairs, alternating. One donor, no copies, random pages of "
+            f"{4 * self.scale.budget >> 20} MiB, a quarter direct, one thread, no writes",
+        )
+
+    def metadata(self, id_: str) -> report.Row:
+        value = drills.metadata(self.scale, self.place())
+        sealed = drills.metadata(self.scale, self.place(), seal=True)
+        return row(
+            id_,
+            value,
+            value <= 21,
+            f"{sealed:.2f} with seals in place of sums. As the core counts what it has allocated: "
+            f"descriptors, sums or seals, extents; {4 * self.scale.budget >> 20} MiB, all of it "
+            f"with {COPIES}",
+        )
+
     def flips(self, id_: str) -> report.Row:
         f = drills.flips(self.scale, self.place())
         return row(
@@ -264,6 +298,8 @@ def measures(
         "read-cost": bench.cost,
         "write-cost": bench.cost,
         "sum-cost": bench.sums,
+        "seal-cost": bench.seal,
+        "metadata": bench.metadata,
         "flips": bench.flips,
     }
 
