@@ -8,6 +8,7 @@
  */
 #include <stdio.h>
 
+#include "../framework/proxy.h"
 #include "donor.h"
 #include "host.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* donor.h - real donors, and a proxy that cuts lines, for tests */
+/* donor.h - real donors, for tests */
 #ifndef TEST_DONOR_H
 #define TEST_DONOR_H
 
@@ -44,22 +44,5 @@ int donor_wait(struct donor *d);
 
 /* Kill the donor if it runs. */
 void donor_end(struct donor *d);
-
-struct proxy;
-
-/* A TCP line to a donor that can be cut: @address is "tcp:127.0.0.1:PORT". */
-struct proxy *proxy_start(const char *target, char *address, size_t len);
-/* Cut every connection; with @block, accept none until proxy_open(). */
-void proxy_cut(struct proxy *p, bool block);
-void proxy_open(struct proxy *p);
-#define FROM_HOST 1
-#define FROM_DONOR 2
-/*
- * Drop silently, until proxy_open(), all bytes from the host, the donor or both,
- * as a cut network does. With @control only on the oldest connection, and on
- * new ones.
- */
-void proxy_hush(struct proxy *p, int ways, bool control);
-void proxy_stop(struct proxy *p);
 
 #endif /* TEST_DONOR_H */
