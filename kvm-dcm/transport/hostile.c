@@ -7,21 +7,30 @@
  * swallowed. An operation that is carried out goes to the inner endpoint as a
  * struct dcm_io of the table, so the poster's is never used twice. A test that
  * passes has met everything transport.h allows and nothing it does not:
- * operations are only reordered as any unordered transport may, and a slab is
- * never given bytes that were not written to it.
+ * operations are only reordered as any unordered transport may. A slab is given
+ * bytes that were not written to it only on the donor that is to lie (FLIP,
+ * SWAP, OLD), whose page is to be noticed.
  *
  * States of a place: FREE, TODO (a piece waits for room in the inner queue),
  * INNER (a piece is in flight there), HELD (has its result, waits for its
- * time), SILENT. The endpoint dies for good like any other, also when the inner
- * one dies.
+ * time), SILENT, LATE (its bytes are kept). The endpoint dies for good like any
+ * other, also when the inner one dies. A LATE WRITE makes it take no more; when
+ * nothing else is in flight it dies, and whoever closes it leaves the inner
+ * endpoint to a thread. That does what is LATE, as a network does that was slow,
+ * unless the donor has ended the connection by then, as it does before it
+ * accepts the lane again.
  *
  * Deterministic given the seed and the inner endpoint's order, apart from
  * delays, which are in real time. Locking: none, one lane uses an endpoint; the
  * dials are read and counted atomically.
  */
 #include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/timerfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../lib/clock.h"
@@ -36,6 +45,23 @@ enum place_state {
 	PLACE_INNER,
 	PLACE_HELD,
 	PLACE_SILENT,
+	PLACE_LATE,
+};
+
+/* A WRITE that is done late, with all that it needs: its poster's may be gone. */
+struct late_write {
+	struct dcm_io io;
+	struct dcm_slab_ref slab;
+	struct late_write *next;
+	char data[DCM_IO_BYTES_MAX];
+};
+
+/* The thread's: the inner endpoint, and what it is to do there. */
+struct late_job {
+	struct dcm_endpoint *inner;
+	struct dcm_hostile *dials;
+	struct late_write *list;
+	u64 wait_ns;
 };
 
 struct place {
@@ -44,9 +70,11 @@ struct place {
 	void *data;		/* of the first piece, on completion */
 	u64 due_ns;
 	u64 seq;
+	u64 at;			/* offset in the slab */
 	u32 done;		/* bytes */
 	enum place_state state;
 	bool reorder;
+	bool flip;
 	int late;		/* status to report instead of success */
 };
 
@@ -58,6 +86,7 @@ struct hostile_endpoint {
 	u64 rng;
 	u64 seq;
 	u32 nr;
+	struct late_write *late;
 	bool dead;
 	int timer;
 	struct place place[PLACES];
@@ -76,15 +105,22 @@ static u64 rng_draw(struct hostile_endpoint *h)
 	return h->rng;
 }
 
-static bool dial_strikes(struct hostile_endpoint *h, enum dcm_hostile_kind kind)
+/* @fits: the operation is one that this can happen to. */
+static bool dial_strikes_if(struct hostile_endpoint *h,
+			    enum dcm_hostile_kind kind, bool fits)
 {
 	u32 ppm = READ_ONCE(h->dials->ppm[kind]);
 
 	/* always draw: one dial must not change the others' random numbers */
-	if ((rng_draw(h) >> 11) % 1000000u >= ppm)
+	if ((rng_draw(h) >> 11) % 1000000u >= ppm || !fits)
 		return false;
 	__atomic_fetch_add(&h->dials->count[kind], 1, __ATOMIC_RELAXED);
 	return true;
+}
+
+static bool dial_strikes(struct hostile_endpoint *h, enum dcm_hostile_kind kind)
+{
+	return dial_strikes_if(h, kind, true);
 }
 
 static void place_hold(struct place *p, int status)
@@ -130,6 +166,46 @@ static void endpoint_fail(struct hostile_endpoint *h)
 	}
 }
 
+/* Keep a WRITE's bytes: it is done when the endpoint is closed, or not. */
+static void place_keep(struct hostile_endpoint *h, struct place *p)
+{
+	struct late_write *w = malloc(sizeof(*w));
+
+	if (!w)
+		abort();
+	w->io = *p->orig; /* all of it, not a piece */
+	w->slab = *w->io.slab;
+	memcpy(w->data, w->io.data, w->io.bytes);
+	w->io.slab = &w->slab;
+	w->io.data = w->data;
+	w->next = h->late;
+	h->late = w;
+	p->state = PLACE_LATE;
+}
+
+/* Where in the slab there are as many bytes of other pages. */
+static u64 elsewhere(struct hostile_endpoint *h, const struct dcm_io *io)
+{
+	u64 places = (io->slab->bytes - io->bytes) / 4096 + 1;
+	u64 at = rng_draw(h) % places * 4096;
+
+	return at != io->offset ? at : at ? at - 4096 : (places > 1) * 4096;
+}
+
+/* What a donor that lies does to an operation. */
+static void place_lie(struct hostile_endpoint *h, struct place *p)
+{
+	bool lies = p->io.slab->peer == READ_ONCE(h->dials->liar);
+	bool copied = lies && !(h->inner->ops->caps & DCM_TR_DIRECT);
+	bool reads = p->io.op == DCM_IO_READ;
+
+	p->flip = dial_strikes_if(h, DCM_HOSTILE_FLIP, copied && reads);
+	if (dial_strikes_if(h, DCM_HOSTILE_SWAP, copied && reads))
+		p->at = p->io.offset = elsewhere(h, &p->io);
+	if (dial_strikes_if(h, DCM_HOSTILE_OLD, lies && !reads))
+		place_hold(p, 0);
+}
+
 static int hostile_post(struct dcm_endpoint *ep, struct dcm_io *io)
 {
 	struct hostile_endpoint *h = to_hostile(ep);
@@ -142,12 +218,14 @@ static int hostile_post(struct dcm_endpoint *ep, struct dcm_io *io)
 	if (io->bytes > io->slab->bytes ||
 	    io->offset > io->slab->bytes - io->bytes || !io->bytes)
 		return -ERANGE;
-	if (h->nr == PLACES || dial_strikes(h, DCM_HOSTILE_AGAIN))
+	if (h->nr == PLACES || h->late || dial_strikes(h, DCM_HOSTILE_AGAIN))
 		return -EAGAIN;
 	for (i = 0; i < PLACES && !p; i++)
 		if (h->place[i].state == PLACE_FREE)
 			p = &h->place[i];
-	*p = (struct place){ .io = *io, .orig = io, .seq = h->seq++ };
+	*p = (struct place){
+		.io = *io, .orig = io, .seq = h->seq++, .at = io->offset
+	};
 	io->posted_ns = dcm_clock_ns();
 	h->nr++;
 	__atomic_fetch_add(&h->dials->ops, 1, __ATOMIC_RELAXED);
@@ -162,7 +240,13 @@ static int hostile_post(struct dcm_endpoint *ep, struct dcm_io *io)
 	if (dial_strikes(h, DCM_HOSTILE_SPLIT) && io->bytes >= 2 * 4096)
 		p->io.bytes =
 			(u32)(rng_draw(h) % (io->bytes / 4096 - 1) + 1) * 4096;
-	if (dial_strikes(h, DCM_HOSTILE_SILENCE))
+	place_lie(h, p);
+	if (p->state == PLACE_HELD)
+		; /* answered */
+	else if (dial_strikes_if(h, DCM_HOSTILE_LATE,
+				 io->op == DCM_IO_WRITE && h->inner->ops->kill))
+		place_keep(h, p);
+	else if (dial_strikes(h, DCM_HOSTILE_SILENCE))
 		p->state = PLACE_SILENT;
 	else if (dial_strikes(h, DCM_HOSTILE_EIO))
 		place_hold(p, -EIO);
@@ -196,7 +280,7 @@ static void piece_done(struct hostile_endpoint *h, struct place *p)
 		p->data = p->io.data;
 	p->done += p->io.bytes;
 	if (p->done < orig->bytes) {
-		p->io.offset = orig->offset + p->done;
+		p->io.offset = p->at + p->done;
 		p->io.bytes = orig->bytes - p->done;
 		p->io.data = (char *)orig->data + p->done;
 		place_feed(h, p);
@@ -205,7 +289,22 @@ static void piece_done(struct hostile_endpoint *h, struct place *p)
 	/* pieces are adjacent, also if the data stays in the slab */
 	if (orig->op == DCM_IO_READ)
 		orig->data = p->data;
+	if (p->flip)
+		((u8 *)p->data)[rng_draw(h) % orig->bytes] ^=
+			(u8)(1u << rng_draw(h) % 8);
 	place_hold(p, p->late);
+}
+
+/* Is there nothing to wait for before the endpoint dies of what is late? */
+static bool only_late(const struct hostile_endpoint *h)
+{
+	unsigned int i;
+
+	for (i = 0; i < PLACES; i++)
+		if (h->place[i].state == PLACE_TODO ||
+		    h->place[i].state == PLACE_INNER)
+			return false;
+	return h->late;
 }
 
 static void endpoint_pump(struct hostile_endpoint *h)
@@ -226,7 +325,7 @@ static void endpoint_pump(struct hostile_endpoint *h)
 							   io));
 			}
 	} while (i);
-	if (h->inner->ops->dead(h->inner))
+	if (h->inner->ops->dead(h->inner) || only_late(h))
 		endpoint_fail(h);
 }
 
@@ -333,11 +432,81 @@ static struct dcm_endpoint *hostile_open(const void *arg, int *err)
 	return &h->ep;
 }
 
+static void late_free(struct late_write *w)
+{
+	struct late_write *next;
+
+	for (; w; w = next) {
+		next = w->next;
+		free(w);
+	}
+}
+
+/* One late WRITE, to its end or that of the connection. */
+static void late_do(struct late_job *job, struct late_write *w)
+{
+	struct dcm_endpoint *inner = job->inner;
+	struct pollfd p = { 0 };
+	struct dcm_io *done = NULL;
+
+	if (inner->ops->post(inner, &w->io))
+		return;
+	inner->ops->flush(inner);
+	while (!inner->ops->poll(inner, &done, 1)) {
+		p.fd = inner->ops->wait_fd(inner, &p.events);
+		poll(&p, 1, 10);
+	}
+	if (!done->status)
+		__atomic_fetch_add(&job->dials->late_done, 1, __ATOMIC_RELAXED);
+}
+
+static void *late_main(void *arg)
+{
+	struct late_job *job = arg;
+	struct timespec ts = { .tv_sec = (time_t)(job->wait_ns / 1000000000u),
+			       .tv_nsec = (long)(job->wait_ns % 1000000000u) };
+
+	nanosleep(&ts, NULL);
+	for (struct late_write *w = job->list; w; w = w->next)
+		late_do(job, w);
+	job->inner->ops->close(job->inner);
+	late_free(job->list);
+	free(job);
+	return NULL;
+}
+
+/* Leave the inner endpoint to a thread; false if there is nothing to do there. */
+static bool late_begin(struct hostile_endpoint *h)
+{
+	u64 most = READ_ONCE(h->dials->late_ns);
+	struct late_job *job;
+	pthread_t thread;
+
+	/* after another death the poster's memory would be used again */
+	if (!h->late || h->inner->ops->dead(h->inner) ||
+	    h->inner->ops->in_flight(h->inner))
+		return false;
+	job = malloc(sizeof(*job));
+	if (!job)
+		abort();
+	*job = (struct late_job){ .inner = h->inner,
+				  .dials = h->dials,
+				  .list = h->late,
+				  .wait_ns = most ? rng_draw(h) % most : 0 };
+	if (pthread_create(&thread, NULL, late_main, job))
+		abort();
+	pthread_detach(thread);
+	return true;
+}
+
 static void hostile_close(struct dcm_endpoint *ep)
 {
 	struct hostile_endpoint *h = to_hostile(ep);
 
-	h->inner->ops->close(h->inner);
+	if (!late_begin(h)) {
+		h->inner->ops->close(h->inner);
+		late_free(h->late);
+	}
 	close(h->timer);
 	munmap(h, sizeof(*h));
 }

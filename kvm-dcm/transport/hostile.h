@@ -10,7 +10,11 @@
 
 #include "transport.h"
 
-/* X(id, text): what may happen to an operation, in parts per million */
+/*
+ * X(id, text): what may happen to an operation, in parts per million. The last
+ * three are of a donor that lies, and of no transport; READs must come into the
+ * poster's memory for FLIP and SWAP (no %DCM_TR_DIRECT).
+ */
 #define DCM_HOSTILE_KINDS(X)                                                 \
 	X(AGAIN, "post() says the queue is full")                            \
 	X(SPLIT, "done in two pieces, one after the other")                  \
@@ -20,7 +24,11 @@
 	X(EIO_LATE, "done, but reported as failed")                          \
 	X(ESTALE, "slab not ours any more, not done")                        \
 	X(SILENCE, "never completes until the endpoint dies or is closed")   \
-	X(DIE, "the endpoint dies with all that is in flight")
+	X(DIE, "the endpoint dies with all that is in flight")               \
+	X(LATE, "a WRITE that fails as the endpoint dies, and is done later") \
+	X(FLIP, "a READ has a wrong bit")                                    \
+	X(SWAP, "a READ brings another page's bytes")                        \
+	X(OLD, "a WRITE is answered, not done: the bytes of before stay")
 
 enum dcm_hostile_kind {
 #define X(id, text) DCM_HOSTILE_##id,
@@ -33,7 +41,11 @@ enum dcm_hostile_kind {
  * struct dcm_hostile - the dials, and counters
  * @ppm: how often each kind happens, of a million operations
  * @delay_ns: longest delay
+ * @late_ns: longest time from the end of a LATE WRITE to its taking effect; the
+ *	donor may have fenced it off by then
+ * @liar: the donor (dcm_slab_ref.peer) of %DCM_HOSTILE_FLIP, SWAP and OLD
  * @count: how often each kind happened; written by endpoints only
+ * @late_done: LATE WRITEs that took effect; likewise
  * @ops: operations taken
  *
  * Any thread may change or read it at any time with READ_ONCE/WRITE_ONCE and
@@ -42,14 +54,18 @@ enum dcm_hostile_kind {
 struct dcm_hostile {
 	u32 ppm[DCM_HOSTILE_NR];
 	u64 delay_ns;
+	u64 late_ns;
+	u32 liar;
 	u64 count[DCM_HOSTILE_NR];
+	u64 late_done;
 	u64 ops;
 };
 
 /**
  * struct dcm_hostile_args - parameters of a hostile endpoint
- * @inner: the endpoint it wraps; closed with it
- * @dials: must outlive it
+ * @inner: the endpoint it wraps; closed with it, or by a thread that still has
+ *	LATE WRITEs to do
+ * @dials: must outlive it, and that thread
  * @seed: of all its decisions
  *
  * The endpoint's own ops table has the inner one's caps without

@@ -11,7 +11,7 @@
 #include "donor.h"
 #include "host.h"
 
-static struct dcm_hostile dials = { .delay_ns = 2000000 };
+static struct dcm_hostile dials = { .delay_ns = 2000000, .late_ns = 3000000 };
 
 static struct dcm_endpoint *wrap(void *arg, struct dcm_endpoint *ep)
 {
@@ -54,6 +54,7 @@ static void hostile(bool local)
 	memset(job, 0, sizeof(job));
 	memset(sure, 0, sizeof(sure));
 	memset(&dials.count, 0, sizeof(dials.count));
+	WRITE_ONCE(dials.late_done, 0);
 	for (i = 0; i < 2; i++) {
 		snprintf(path, sizeof(path), "%s/%c.sock", host_dir,
 			 'a' + (int)i);
@@ -72,6 +73,10 @@ static void hostile(bool local)
 	WRITE_ONCE(dials.ppm[DCM_HOSTILE_SILENCE], 0);
 	WRITE_ONCE(dials.ppm[DCM_HOSTILE_ESTALE], 0);
 	WRITE_ONCE(dials.ppm[DCM_HOSTILE_DIE], local ? 0 : 300);
+	/* a late WRITE is done before what is written there next, or never */
+	WRITE_ONCE(dials.ppm[DCM_HOSTILE_LATE], local ? 0 : 1000);
+	for (i = DCM_HOSTILE_FLIP; i < DCM_HOSTILE_NR; i++)
+		WRITE_ONCE(dials.ppm[i], 0);
 	while (steps < 60000) {
 		struct dcm_io *done;
 
@@ -133,6 +138,8 @@ static void hostile(bool local)
 	assert_true(checked > 5000);
 	deaths = (u32)READ_ONCE(dials.count[DCM_HOSTILE_DIE]);
 	assert_true(local ? !deaths : deaths > 0);
+	assert_true(local ? !READ_ONCE(dials.late_done) :
+			    READ_ONCE(dials.late_done) > 0);
 	/* let operations in flight end: they use this function's memory */
 	for (i = 0; i < DCM_HOSTILE_NR; i++)
 		WRITE_ONCE(dials.ppm[i], 0);

@@ -116,8 +116,8 @@ def ask(folder: Path, request: Mapping[str, Any], name: str = "test") -> dict[st
         return answer
 
 
-def hostile() -> dict[str, Any]:
-    """Environment that puts donors behind the worst transport; see hostile.c."""
+def hostile(kind: str = "HOSTILE") -> dict[str, Any]:
+    """Environment that puts donors behind the worst transport, or a LIAR; see hostile.c."""
     seed = str(random.SystemRandom().randrange(1 << 30))
     print(f"hostile with seed {seed}")
-    return {"PAGER_TEST_HOSTILE": seed}
+    return {f"PAGER_TEST_{kind}": seed}

@@ -22,10 +22,12 @@ from tests.framework.slabs import slabs_opened
 from tests.pager.support import (
     LIMIT_S,
     PAGER_TEST,
+    SECONDS,
     StartDonor,
     ask,
     built,
     configure,
+    hostile,
     run,
     share_key,
     start,
@@ -45,7 +47,7 @@ TRANSPORTS = ["tcp", pytest.param("shm", marks=pytest.mark.slow)]
 class Torture:
     """Threads over four times the budget, which check each byte that they read."""
 
-    def __init__(self, folder: Path, config: Path) -> None:
+    def __init__(self, folder: Path, config: Path, **environment: str) -> None:
         self.folder = folder
         seed = str(random.SystemRandom().randrange(1 << 30))
         print(f"seed {seed}")
@@ -53,7 +55,7 @@ class Torture:
         command = [str(PAGER_TEST), "torture", str(config), "64", str(LONGEST_S), "4", seed]
         self.process = subprocess.Popen(
             command,
-            env={**os.environ, "DCM_RUNTIME_DIR": str(folder / "run")},
+            env={**os.environ, "DCM_RUNTIME_DIR": str(folder / "run"), **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -88,8 +90,8 @@ class Torture:
 
 
 @contextlib.contextmanager
-def torture(folder: Path, config: Path) -> Iterator[Torture]:
-    made = Torture(folder, config)
+def torture(folder: Path, config: Path, **environment: str) -> Iterator[Torture]:
+    made = Torture(folder, config, **environment)
     try:
         yield made
     finally:
@@ -381,6 +383,46 @@ def test_a_donor_gives_wrong_bytes(start_donor: StartDonor, short_tmp: Path) -> 
         assert wrong["b"] > 300 and not wrong["a"]
         log = threads.finish()
     assert "donor b gave wrong bytes" in log and "donor a gave wrong bytes" not in log
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_two_copies_behind_hostile_ways(
+    start_donor: StartDonor, short_tmp: Path, transport: str
+) -> None:
+    """Operations on both donors fail, come late and in pieces, connections die, and WRITEs that
+    failed with them are done afterwards: no byte is wrong, and none lost."""
+    donors = start_group(start_donor, "ab")
+    config = configure(short_tmp, donors, transport, redundancy="replica:2")
+    done = run(short_tmp, PAGER_TEST, "torture", config, "64", SECONDS, "4", "9", **hostile())
+    assert "every byte right" in done.stdout
+    assert "had no other copy" not in done.stderr
+    print(done.stderr)
+
+
+def test_a_donor_lies(start_donor: StartDonor, short_tmp: Path) -> None:
+    """A donor gives pages with a wrong bit, others' pages, and pages of before: all that threads
+    read is right, none is lost, and the log names that donor.
+
+    The other copy is on files: a connection to these is not given up after a tenth of a second, on
+    a machine that is busy, and no page is on the donor that lies alone.
+    """
+    memory = start(start_donor)
+    files = start_files(start_donor, short_tmp, memory)
+    config = configure(short_tmp, [memory, files], "tcp", NONE_THIN, redundancy="disk")
+    with torture(short_tmp, config, **hostile("LIAR")) as threads:
+        threads.until(whole, "each extent has two slabs")
+        assert not threads.status()["counters"]["WRONG_PAGES"]
+        threads.process.send_signal(signal.SIGUSR1)
+        threads.until(partial(more_wrong, 300), "noticed")
+        status = threads.status()
+        nothing_lost(status)
+        wrong = {d["name"]: d["wrong_pages"] for d in status["donors"]}
+        assert wrong["a"] >= 300 and not wrong["f"]
+        log = threads.finish()
+    counts = {k: int(n) for k, n in re.findall(r"(\w+) (\d+)", log.partition("hostile:")[2])}
+    assert all(counts[kind] for kind in ("FLIP", "SWAP", "OLD")), counts
+    assert "donor a gave wrong bytes" in log and "donor f gave wrong bytes" not in log
+    assert "had no other copy" not in log
 
 
 def test_all_donors_give_wrong_bytes(start_donor: StartDonor, short_tmp: Path) -> None:
