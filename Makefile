@@ -279,7 +279,7 @@ test-all: deps-test
 		kernel-debug+@10800=test-kernel-debug qemu-debug+@7200=test-qemu-debug \
 		unit@900=unit check@900=check donor@1800=test-donor dcmctl@1800=test-dcmctl \
 		pager@1800=test-pager gc@1800=test-gc client@1800=test-client \
-		kernel-check@900=kernel-check ops@900=test-ops jvm@9000=test-jvm torture@300=torture \
+		kernel-check@900=kernel-check ops@900=test-ops jvm@9000=test-jvm torture@600=torture \
 		fuzz@300=fuzz faults!@3600=test-faults packages!@7200=test-packages)
 
 test-build:

@@ -2,7 +2,8 @@
 /*
  * controller.h - what the parts of the torture test's controller share
  *
- * dcmtest.c has the run, vms.c the VM processes, donors.c the donors.
+ * dcmtest.c has the run, vms.c the VM processes, donors.c the donors, copies.c
+ * how donors die when VMs have copies.
  */
 #ifndef TORTURE_CONTROLLER_H
 #define TORTURE_CONTROLLER_H
@@ -25,6 +26,7 @@ struct vm {
 struct events {
 	uint64_t squeeze, drain, stop, long_stop, kill;
 	uint64_t vm_stop, vm_long, vm_kill;
+	uint64_t cut, lost, named;
 };
 
 extern struct vm vm[VMS_MAX];
@@ -53,5 +55,12 @@ int donors_well(void);
 void donor_event(bool losses);
 void donors_look(void);
 void donors_stop(void);
+
+/* copies.c */
+extern int copies; /* of each page; 1: donors' deaths lose pages */
+extern bool two_at_once; /* donors that die */
+void copies_look(void);
+uint64_t copies_hits(void); /* donors hit so far */
+void copies_summary(void);
 
 #endif /* TORTURE_CONTROLLER_H */

@@ -2,7 +2,7 @@
 /*
  * dcmtest.c - the torture test, in the manner of ztest
  *
- *	dcmtest [-s SEED] [-t SECONDS] [-n VMS] [-d DONORS] [-v] [-k]
+ *	dcmtest [-s SEED] [-t SECONDS] [-n VMS] [-d DONORS] [-r COPIES [-D]] [-v] [-k]
  *
  * Several VM processes live on several real donors, over shm and tcp, while
  * everything that can happen to them does: budgets go down to almost nothing
@@ -11,12 +11,15 @@
  * continued, killed. Every page holds its number and a sequence number and
  * every read is checked. In the first third of the run nothing happens that
  * may lose a page, and none may be lost; after that, what is lost must be
- * reported as such, and everything else be right.
+ * reported as such, and everything else be right. With copies (-r) donors die,
+ * and nothing else happens; no page may be lost, or with two donors at once (-D)
+ * none that was not named (copies.c).
  *
  * What happens when is the seed's; how it interleaves is the machine's. Silent
  * but for a line every few seconds. Exit status 0: all right; 1: not; 2: could
  * not run.
  */
+#include "../framework/proxy.h"
 #include "controller.h"
 
 #include <errno.h>
@@ -41,6 +44,8 @@ int nr_vms = 2, nr_donors = 4;
 uint64_t seed, rng;
 int losing;
 struct events events;
+
+#define LONGEST_S 150.0
 
 static bool keep;
 static volatile sig_atomic_t interrupted;
@@ -166,6 +171,9 @@ static void heal(void)
 		if (donor[i].back_at)
 			donor[i].back_at = now_s();
 		donor[i].normal_at = 0;
+		if (donor[i].heal_at)
+			proxy_open(donor[i].proxy);
+		donor[i].heal_at = 0;
 	}
 	for (i = 0; i < nr_vms; i++)
 		if (vm[i].cont_at)
@@ -193,10 +201,15 @@ static void run(double seconds)
 {
 	double start = now_s(), line = start + 5, next = start + 1, now;
 
-	while ((now = now_s()) < start + seconds && !interrupted) {
+	/* a machine that is busy may take long until nothing is exposed */
+	while (!interrupted &&
+	       ((now = now_s()) < start + seconds ||
+		(copies > 1 && !copies_hits() && now < start + LONGEST_S))) {
 		vms_look();
 		donors_look();
-		if (now >= next) {
+		if (copies > 1) {
+			copies_look();
+		} else if (now >= next) {
 			losing = now > start + seconds / 3;
 			if (rnd(&rng, 3))
 				donor_event(losing);
@@ -238,6 +251,8 @@ static void summary(double start)
 	       (unsigned long long)events.vm_stop,
 	       (unsigned long long)events.vm_long,
 	       (unsigned long long)events.vm_kill);
+	if (copies > 1)
+		copies_summary();
 	if (!checked)
 		failed("nothing was checked");
 }
@@ -299,7 +314,7 @@ int main(int argc, char **argv)
 	clock_gettime(CLOCK_REALTIME, &ts);
 	seed = (uint64_t)ts.tv_nsec ^ (uint64_t)ts.tv_sec << 20;
 	seed &= 0xffffffff;
-	while ((opt = getopt(argc, argv, "s:t:n:d:vkh")) != -1) {
+	while ((opt = getopt(argc, argv, "s:t:n:d:r:Dvkh")) != -1) {
 		switch (opt) {
 		case 's':
 			seed = number(optarg, 0, UINT64_MAX);
@@ -313,6 +328,12 @@ int main(int argc, char **argv)
 		case 'd':
 			nr_donors = (int)number(optarg, 3, DONORS_MAX);
 			break;
+		case 'r':
+			copies = (int)number(optarg, 2, 3);
+			break;
+		case 'D':
+			two_at_once = true;
+			break;
 		case 'v':
 			verbose = true;
 			break;
@@ -320,10 +341,13 @@ int main(int argc, char **argv)
 			keep = true;
 			break;
 		default:
-			printf("usage: dcmtest [-s SEED] [-t SECONDS] [-n VMS] [-d DONORS] [-v] [-k]\n");
+			printf("usage: dcmtest [-s SEED] [-t SECONDS] [-n VMS] [-d DONORS] [-r COPIES [-D]] [-v] [-k]\n");
 			return opt == 'h' ? 0 : 2;
 		}
 	}
+	if (nr_donors < copies + 1 + two_at_once ||
+	    (two_at_once && copies != 2))
+		die("-r 2 needs 3 donors, -r 3 and -r 2 -D need 4");
 	donord = getenv("DCM_DONORD");
 	if (!donord)
 		die("DCM_DONORD must name the dcm-donord to use");

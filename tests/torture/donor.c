@@ -3,6 +3,7 @@
  * donor.c - starting, squeezing and ending real donors
  */
 #include "../framework/donord.h"
+#include "../framework/proxy.h"
 #include "torture.h"
 
 #include <errno.h>
@@ -52,6 +53,8 @@ void donor_start(struct donor *d)
 		die("donor %s did not start; see %s", d->name, log);
 	d->pid = started.pid;
 	d->port = atoi(strrchr(started.tcp, ':') + 1);
+	if (!d->shm && !d->proxy)
+		d->proxy = proxy_start(started.tcp, d->line, sizeof(d->line));
 	d->starts++;
 	d->back_at = 0;
 	d->cont_at = 0;

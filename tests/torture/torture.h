@@ -32,6 +32,11 @@
  * @round: incarnation
  * @ready: it has memory and runs
  * @may_lose: set before something happens that may cost this VM pages
+ * @told_ms: when the status was made that the next five are of
+ * @whole: nothing is exposed
+ * @up: donors that are up, a bit each
+ * @lost_pages: pages lost so far
+ * @together: bytes that are lost with two donors, [lower][higher]
  * @stop: end cleanly
  * @failed: @why says what
  */
@@ -41,6 +46,11 @@ struct vm_shared {
 	uint64_t lost;
 	uint64_t discards;
 	uint64_t budgets;
+	uint64_t told_ms;
+	uint64_t whole;
+	uint64_t up;
+	uint64_t lost_pages;
+	uint64_t together[DONORS_MAX][DONORS_MAX];
 	uint32_t round;
 	uint32_t ready;
 	uint32_t may_lose;
@@ -62,6 +72,9 @@ struct donor {
 	double cont_at; /* stopped: let it go on then; 0: it runs */
 	double normal_at; /* squeezed: give capacity back then */
 	bool draining;
+	struct proxy *proxy; /* tcp: the line to it */
+	char line[64]; /* its address */
+	double heal_at; /* cut off: until then; 0: it is not */
 };
 
 extern struct vm_shared *shared; /* VMS_MAX of them */
@@ -80,6 +93,9 @@ void donor_init(struct donor *d, int i);
 void donor_start(struct donor *d);
 void donor_capacity(struct donor *d, int mib);
 void donor_kill(struct donor *d, int sig);
+
+/* status.c: false if @text is no status */
+bool status_tell(struct vm_shared *s, const char *text);
 
 /* vm.c */
 int vm_main(int index, const char *config, uint64_t seed);

@@ -335,6 +335,16 @@ static void change_something(uint64_t *rng)
 		wrong("dcm_pager_set: %s", strerror(-err));
 }
 
+/* With copies: tell the controller what they are like. */
+static void tell_status(void)
+{
+	char *s = dcm_pager_status(pager);
+
+	if (!s || !status_tell(me, s))
+		wrong("no status");
+	free(s);
+}
+
 /* What was lost must be in the figures. */
 static void check_status(void)
 {
@@ -383,10 +393,12 @@ int vm_main(int index, const char *config, uint64_t seed)
 	while (!__atomic_load_n(&me->stop, __ATOMIC_RELAXED)) {
 		usleep(50000 + (useconds_t)rnd(&seed, 300000));
 		change_something(&seed);
+		tell_status();
 	}
 	for (i = 0; i < THREADS; i++)
 		pthread_join(t[i].id, NULL);
 	check_status();
+	tell_status();
 	dcm_pager_close(pager);
 	free(seq);
 	free(last);

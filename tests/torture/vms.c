@@ -20,26 +20,34 @@ struct vm vm[VMS_MAX];
 
 void vm_config(int i)
 {
-	char path[128], text[1600];
+	char path[128], text[1800];
 	size_t n = 0;
 	int d;
 
 	n += (size_t)snprintf(text, sizeof(text),
 			      "[vm]\nname = torture-%d-%d\nbudget = 8M\n"
 			      "size = 64M\nmode = program\nlanes = %d\n"
-			      "on-loss = sigbus\n[key]\ntenant = torture\n"
-			      "file = %s/keys\n",
-			      (int)getpid(), i, 1 + i % 3, top_dir);
+			      "on-loss = sigbus\n",
+			      (int)getpid(), i, 1 + i % 3);
+	/* thin_after: a write waits for all that are to have the page */
+	if (copies > 1)
+		n += (size_t)snprintf(text + n, sizeof(text) - n,
+				      "redundancy = replica:%d\n"
+				      "rebuild-rate = 0\n"
+				      "[tunables]\nthin_after = 10000\n",
+				      copies);
+	n += (size_t)snprintf(text + n, sizeof(text) - n,
+			      "[key]\ntenant = torture\nfile = %s/keys\n",
+			      top_dir);
 	for (d = 0; d < nr_donors; d++) {
 		if (donor[d].shm)
 			n += (size_t)snprintf(text + n, sizeof(text) - n,
 					      "[donor %s]\naddress = unix:%s\n",
 					      donor[d].name, donor[d].sock);
 		else
-			n += (size_t)
-				snprintf(text + n, sizeof(text) - n,
-					 "[donor %s]\naddress = tcp:127.0.0.1:%d\n",
-					 donor[d].name, donor[d].port);
+			n += (size_t)snprintf(text + n, sizeof(text) - n,
+					      "[donor %s]\naddress = %s\n",
+					      donor[d].name, donor[d].line);
 	}
 	snprintf(path, sizeof(path), "%s/vm%d.ini", top_dir, i);
 	write_file(path, "%s", text);
@@ -67,6 +75,7 @@ void vm_start(int i, bool may_lose)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (!freopen(log, "a", stderr))
 			_exit(2);
+		close_range(STDERR_FILENO + 1, ~0u, 0); /* donors' lines */
 		/* not exit(): the files are the controller's to remove */
 		i = vm_main(i, path,
 			    seed * 7919 + vm[i].round * 31 + (uint64_t)i);
