@@ -97,7 +97,7 @@ static inline void object_met(struct gc_worker *w, u64 unit,
 	t->objects++;
 	/* only @w's thread writes, or who holds its lock */
 	WRITE_ONCE(w->met, w->met + 1);
-	gc_type_seen(w, o->type->index);
+	gc_type_seen(w, o->type);
 	if (likely(!o->type->flags))
 		return;
 	if (o->type->flags & VIRTIO_GC_TYPE_WEAK)

@@ -17,6 +17,7 @@ struct gc_run {
  * struct gc_type - a checked type
  * @head: smallest size of an object; all fields but array elements are within
  * @index: in the order in which types were added
+ * @bit: 1 << @index % 64, which a trace needs at each object
  */
 struct gc_type {
 	u32 id;
@@ -35,7 +36,10 @@ struct gc_type {
 	u16 runs;
 	u8 shift;
 	u8 tail;
+	u64 bit;
 } ____cacheline_aligned;
+
+static_assert(sizeof(struct gc_type) == 64, "one cache line");
 
 #define GC_TYPES_CHUNK	4096u
 

@@ -267,6 +267,7 @@ static u32 types_fill(const struct dcm_gc_layout *l, struct gc_types *types,
 			return VIRTIO_GC_INVALID;
 		}
 		t->index = index;
+		t->bit = 1ull << index % 64;
 		t->run = to + used;
 		used += t->runs;
 		ids[i] = t->id;

@@ -152,13 +152,13 @@ struct dcm_gc_trace {
 
 #define GC_SEEN_WORDS	(DCM_GC_TYPES_MAX / 64)
 
-static inline void gc_type_seen(struct gc_worker *w, u32 index)
+static inline void gc_type_seen(struct gc_worker *w, const struct gc_type *t)
 {
-	u64 *word = &w->seen[index / 64], bit = 1ull << index % 64;
+	u64 *word = &w->seen[t->index / 64];
 
 	/* only @w's thread writes */
-	if (!(*word & bit))
-		WRITE_ONCE(*word, *word | bit);
+	if (unlikely(!(*word & t->bit)))
+		WRITE_ONCE(*word, *word | t->bit);
 }
 
 static inline u32 gc_stopped(const struct dcm_gc_trace *t)
