@@ -31,6 +31,12 @@
  *  - A donor may lend files. It is slow whatever it lends already, so it is worse
  *    than any donor of memory; the caller draws one only if it must.
  *
+ * Two donors that die at the same time take what has copies on just these two. With
+ * copies anywhere, almost every pair of donors has some. So copies of what a donor
+ * has are on few other donors, its partners (copysets; the scatter width): of n donors
+ * S / (n - 1) of all pairs have something in common, and a donor that has died is
+ * made up for from S others.
+ *
  * No state, no locks, no allocation.
  */
 #include "choose.h"
@@ -141,6 +147,59 @@ int dcm_choose_better(const struct dcm_choose_donor *a,
 		own = share_cmp(a->slabs_used, a->slabs_total, b->slabs_used,
 				b->slabs_total);
 	return own > 0;
+}
+
+u64 dcm_choose_key(const char *name)
+{
+	u64 x = 0xcbf29ce484222325ull;
+
+	for (; *name; name++)
+		x = (x ^ (u8)*name) * 0x100000001b3ull;
+	/* names that differ in their last letter alone are far apart too */
+	x ^= x >> 32;
+	x *= 0xd6e8feb86659fd93ull;
+	x ^= x >> 32;
+	x *= 0xd6e8feb86659fd93ull;
+	return x ^ x >> 32;
+}
+
+/* The donor of @ring that follows @who, in one of both directions. */
+static unsigned int ring_next(const u64 *key, u64 ring, unsigned int who,
+			      bool back)
+{
+	unsigned int next = who, i;
+	u64 best = ~0ull;
+
+	for (; ring; ring &= ring - 1) {
+		u64 far;
+
+		i = (unsigned int)__builtin_ctzll(ring);
+		if (i == who)
+			continue;
+		/* modulo 2^64: round the ring */
+		far = back ? key[who] - key[i] : key[i] - key[who];
+		if (next == who || far < best) {
+			best = far;
+			next = i;
+		}
+	}
+	return next;
+}
+
+u64 dcm_choose_partners(const u64 *key, u64 ring, unsigned int who,
+			unsigned int scatter)
+{
+	unsigned int n, up = who, down = who;
+	u64 me = 1ull << who, partners = 0;
+
+	if ((unsigned int)__builtin_popcountll(ring & ~me) <= scatter)
+		return ring & ~me;
+	for (n = 0; n < scatter; n += 2) {
+		up = ring_next(key, ring, up, false);
+		down = ring_next(key, ring, down, true);
+		partners |= 1ull << up | 1ull << down;
+	}
+	return partners & ~me;
 }
 
 bool dcm_choose_high(const struct dcm_choose_donor *d, unsigned int nr,

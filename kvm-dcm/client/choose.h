@@ -84,6 +84,30 @@ int dcm_choose_better(const struct dcm_choose_donor *a,
 bool dcm_choose_high(const struct dcm_choose_donor *d, unsigned int nr,
 		    unsigned int pick);
 
+/**
+ * dcm_choose_key() - a donor's place among others
+ * @name: NUL-terminated
+ *
+ * Return: a hash; two donors of one VM have the same one by a rare chance only.
+ */
+u64 dcm_choose_key(const char *name);
+
+/**
+ * dcm_choose_partners() - donors that may have copies of what a donor has
+ * @key: of each donor, dcm_choose_key()
+ * @ring: donors that are there, a bit each
+ * @who: one of these
+ * @scatter: how many partners it has; an odd number counts as the next higher
+ *
+ * In the order of their keys, the last before the first, these are the next
+ * @scatter / 2 on both sides: so the partner of a partner is the donor again, and
+ * a donor that comes or goes changes the partners of its neighbours only.
+ *
+ * Return: the partners, a bit each; all others if they are not more than @scatter.
+ */
+u64 dcm_choose_partners(const u64 *key, u64 ring, unsigned int who,
+			unsigned int scatter);
+
 /* Whether it could give a slab, as far as is known. */
 bool dcm_choose_usable(const struct dcm_choose_donor *d);
 

@@ -273,6 +273,7 @@ int dcm_client_start(const struct dcm_client_config *cfg,
 	client->extent_bytes = cfg->extent;
 	client->copies = dcm_redundancies[cfg->redundancy].copies;
 	client->files = dcm_redundancies[cfg->redundancy].files;
+	client->scatter = cfg->scatter;
 	client->data_encryption = cfg->data_encryption;
 	client->patience_ms = cfg->patience_ms ? cfg->patience_ms :
 						 CLIENT_PATIENCE_MS;

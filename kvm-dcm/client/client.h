@@ -85,6 +85,8 @@ struct dcm_client_links {
  *	several a data connection with operations in flight on which nothing comes
  *	for %DCM_CLIENT_LATE_MS is given up, so that pages are read from another
  *	copy; else for %DCM_WIRE_SILENCE_MS
+ * @scatter: on how many donors of memory, at most, copies are of what one donor of
+ *	memory has, as long as these have room; 0: any
  * @patience_ms: how long to wait for a silent donor; 0: a minute
  * @transport: to donors that are not on this host; verbs only without
  *	@data_encryption
@@ -121,6 +123,7 @@ struct dcm_client_config {
 	u64 extent;
 	bool data_encryption;
 	enum dcm_host_redundancy redundancy;
+	u32 scatter;
 	u32 patience_ms;
 	enum dcm_host_transport transport;
 	void *area;

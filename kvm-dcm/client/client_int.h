@@ -279,6 +279,7 @@ enum client_medium {
  * @tried: donors that refused this time, a bit each
  * @never: donors that have a member, or can't take one's place, a bit each
  * @near: donors that may die together with one of those, a bit each
+ * @strange: donors that are no partners of those, a bit each (choose.c)
  * @avoid: donors not wanted unless there is no other, a bit each
  * @unused: the VM had no slab on the donors drawn
  * @redraws: draws repeated because the better donor lends much already
@@ -292,6 +293,7 @@ struct client_job {
 	u64 tried;
 	u64 never;
 	u64 near;
+	u64 strange;
 	u64 avoid;
 	unsigned int nr;
 	unsigned int pick[2];
@@ -327,6 +329,7 @@ struct client_lane {
  * @of_extent: the slabs of each extent, newest first
  * @copies: how many members each is to have
  * @files: so many of them on donors of files
+ * @scatter: how many donors of memory have copies of what one has; 0: any
  * @uneven: extents may have more
  * @nr_near: extents of which two members may die together
  * @exposed_ms: when to look for extents that have others than they are to have
@@ -380,6 +383,7 @@ struct dcm_client {
 	struct dcm_client_slab **of_extent;
 	u32 copies;
 	u32 files;
+	u32 scatter;
 	bool uneven;
 	u32 nr_near;
 	u64 exposed_ms;

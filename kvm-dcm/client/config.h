@@ -79,6 +79,7 @@ struct dcm_host_config {
 	enum dcm_host_redundancy redundancy;
 	u64 rebuild_rate;
 	u64 disk_lag;
+	u32 scatter;
 	u64 extent;
 	bool data_encryption;
 	bool seal;

@@ -29,6 +29,7 @@
 	X("vm", "redundancy", CHOICE, redundancy, 0, 0, "none",                \
 	  "none|replica:2|replica:3|disk|disk:lazy|replica:2+disk")            \
 	X("vm", "rebuild-rate", SIZE, rebuild_rate, 0, 1ull << 40, "200M", NULL) \
+	X("vm", "scatter", COUNT, scatter, 1, 63, "4", NULL)                \
 	X("vm", "disk-lag", SIZE, disk_lag, 0, 1ull << 40, "256M", NULL)       \
 	X("vm", "extent", SIZE, extent, 0, 1ull << 40, "0", NULL)              \
 	X("vm", "data-encryption", BOOL, data_encryption, 0, 0, "yes", NULL)   \
@@ -40,6 +41,7 @@
 	X("host", "redundancy", CHOICE, redundancy, 0, 0, "none",              \
 	  "none|replica:2|replica:3|disk|disk:lazy|replica:2+disk")            \
 	X("host", "rebuild-rate", SIZE, rebuild_rate, 0, 1ull << 40, "200M", NULL) \
+	X("host", "scatter", COUNT, scatter, 1, 63, "4", NULL)              \
 	X("host", "disk-lag", SIZE, disk_lag, 0, 1ull << 40, "256M", NULL)     \
 	X("host", "data-encryption", BOOL, data_encryption, 0, 0, "yes", NULL) \
 	X("host", "transport", CHOICE, transport, 0, 0, "auto", "auto|tcp|verbs") \

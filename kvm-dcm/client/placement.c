@@ -29,7 +29,9 @@
  *
  * An extent is to have @copies slabs, each on another donor: its members
  * (exposed.c). Donors on the host or in the group of another member are taken
- * only if there are no others: they may die together (a rack's power). @files of
+ * only if there are no others: they may die together (a rack's power). Next in
+ * importance, copies of what one donor of memory has are on @scatter others only
+ * (choose.c), if these have room. @files of
  * the slabs are to be on donors of files; in place of memory these are taken only
  * if no donor of memory has room: the VM is then slow and does not stop.
  *
@@ -155,16 +157,19 @@ static void job_free(struct dcm_client *client, struct client_job *j)
 static bool job_draw_of(struct dcm_client *client, struct client_job *j,
 			u64 never, u64 now)
 {
-	u64 slow = j->avoid | donors_slow(client, now);
-	u64 not [6] = { j->near | slow, j->near | j->avoid, j->near,
-			slow,		j->avoid,	    0 };
+	const u64 soft[3] = { j->avoid | donors_slow(client, now), j->avoid,
+			      0 };
+	const u64 hard[4] = { j->near | j->strange, j->near, j->strange, 0 };
 	struct dcm_choose_donor set[DCM_CHOOSE_DONORS_MAX];
-	unsigned int first = j->near ? 0 : 3, i;
+	u64 not, last = ~0ull;
+	unsigned int i;
 
-	for (i = first; i < 6; i++) {
-		if (i > first && not [i] == not [i - 1])
+	for (i = 0; i < 12; i++) {
+		not = j->tried | never | hard[i / 3] | soft[i % 3];
+		if (not == last)
 			continue;
-		candidates_fill(client, j->tried | never | not [i], now, set);
+		last = not ;
+		candidates_fill(client, not, now, set);
 		j->nr = dcm_choose_two(set, client->nr_donors, &client->rng,
 				       j->pick);
 		if (j->nr)
@@ -446,6 +451,32 @@ void client_place_down(struct client_donor *d, u64 now)
 	}
 }
 
+/* Donors of memory that are no partners of all @members of an extent. */
+static u64 donors_strange(const struct dcm_client *client, u64 members)
+{
+	u64 key[DCM_CONFIG_DONORS_MAX], ring = 0, partners;
+	u64 files = client_donors_file(client);
+	u32 i;
+
+	members &= ~files;
+	if (!client->scatter || !members)
+		return 0;
+	for (i = 0; i < client->nr_donors; i++) {
+		const struct client_donor *d = &client->donor[i];
+
+		key[i] = dcm_choose_key(d->name);
+		if (d->member == MEMBER_IN && !(files >> i & 1))
+			ring |= 1ull << i;
+	}
+	partners = ring;
+	for (; members; members &= members - 1) {
+		i = (u32)__builtin_ctzll(members);
+		partners &= dcm_choose_partners(key, ring | 1ull << i, i,
+						client->scatter);
+	}
+	return ring & ~partners;
+}
+
 static void job_start(struct dcm_client *client, struct client_job *j,
 		      u32 extent, u64 now)
 {
@@ -475,6 +506,7 @@ static void job_start(struct dcm_client *client, struct client_job *j,
 	for (i = 0; members && i < client->nr_donors; i++)
 		if (client_donor_near_any(client, i, members))
 			j->near |= 1ull << i;
+	j->strange = donors_strange(client, members);
 	job_go(client, j, now);
 }
 

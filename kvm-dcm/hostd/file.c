@@ -285,6 +285,7 @@ void hostd_file_start(struct hostd *h, const char *path)
 	cc.extent = f->info.extent_pages * 4096;
 	cc.size = f->info.pages * 4096;
 	cc.redundancy = f->redundancy;
+	cc.scatter = h->cfg.scatter;
 	f->rebuild.limit = h->cfg.rebuild_rate;
 	f->slabs.lag_most = dcm_redundancy_lag(f->redundancy, h->cfg.disk_lag);
 	err = dcm_client_start(&cc, &hostd_client_ops, &f->slabs, &f->client);

@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -229,6 +230,55 @@ static void test_near_copies_are_moved_apart(void **state)
 		donor_end(&d[i]);
 }
 
+/*
+ * Eight donors, two copies, a scatter width of 2: copies of what one donor has are on
+ * two others. The pairs of donors that have an extent are counted.
+ */
+static void test_scatter(void **state)
+{
+	bool pair[8][8] = { 0 };
+	struct host h = { 0 };
+	struct donor d[8];
+	char name[16];
+	u32 e, i, k, nr = 0;
+
+	(void)state;
+	for (i = 0; i < 8; i++) {
+		char listen[32];
+		const char *opts[] = { DONOR_SMALL, "--listen", listen, NULL };
+
+		snprintf(listen, sizeof(listen), "127.0.0.%u:0", i + 2);
+		donor_start(&d[i], NULL, -1, host_keys, opts);
+		snprintf(name, sizeof(name), "d%u", i);
+		host_donor(&h, name, d[i].tcp);
+	}
+	host_start_cfg(&h, (struct dcm_client_config){
+				   .extent = SLAB,
+				   .data_encryption = true,
+				   .redundancy = DCM_REDUNDANCY_REPLICA_2,
+				   .scatter = 2 });
+	for (i = 0; i < 8; i++)
+		WAIT(status(&h, i).state == DCM_DONOR_UP);
+	want(&h, 0, EXTENTS);
+	WAIT(get(&h, &h.attached) == 2 * EXTENTS);
+	for (e = 0; e < EXTENTS; e++) {
+		i = h.slab[e]->donor;
+		k = h.old[e]->donor;
+		assert_int_not_equal(i, k);
+		nr += !pair[i][k];
+		pair[i][k] = pair[k][i] = true;
+	}
+	assert_true(nr <= 8);
+	for (i = 0; i < 8; i++) {
+		for (k = 0, e = 0; k < 8; k++)
+			e += pair[i][k];
+		assert_true(e <= 2);
+	}
+	host_stop(&h);
+	for (i = 0; i < 8; i++)
+		donor_end(&d[i]);
+}
+
 /* One donor: nothing waits for the second copy, which comes with a second donor. */
 static void test_exposed_until_there_is_a_donor(void **state)
 {
@@ -267,6 +317,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_copies_are_changed),
 		cmocka_unit_test(test_copies_are_far_apart),
 		cmocka_unit_test(test_near_copies_are_moved_apart),
+		cmocka_unit_test(test_scatter),
 		cmocka_unit_test(test_exposed_until_there_is_a_donor),
 	};
 

@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 #include <cmocka.h>
 
 #include "../../kvm-dcm/client/choose.h"
@@ -177,6 +179,113 @@ static void test_uniform(void **state)
 		assert_in_range(count[i], 19300, 20700);
 }
 
+/* Keys of donors d0, d1, ... */
+static u64 ring_of(u32 nr, u64 *key)
+{
+	char name[16];
+	u32 i;
+
+	for (i = 0; i < nr; i++) {
+		snprintf(name, sizeof(name), "d%u", i);
+		key[i] = dcm_choose_key(name);
+	}
+	return nr == 64 ? ~0ull : (1ull << nr) - 1;
+}
+
+static void test_partners(void **state)
+{
+	u64 key[64], ring, one, more;
+	u32 nr, s, i, k, changed;
+
+	(void)state;
+	for (nr = 1; nr <= 64; nr++) {
+		ring = ring_of(nr, key);
+		for (s = 1; s < 12; s++)
+			for (i = 0; i < nr; i++) {
+				one = dcm_choose_partners(key, ring, i, s);
+				assert_false(one >> i & 1);
+				assert_false(one & ~ring);
+				assert_int_equal(__builtin_popcountll(one),
+						 min(nr - 1, (s + 1) / 2 * 2));
+				for (k = 0; k < nr; k++)
+					if (one >> k & 1)
+						assert_true(
+							dcm_choose_partners(key,
+									    ring,
+									    k,
+									    s) >>
+								i &
+							1);
+			}
+	}
+	/* one donor more changes what its neighbours have, and they alone */
+	ring = ring_of(17, key);
+	for (i = 0, changed = 0; i < 16; i++) {
+		one = dcm_choose_partners(key, ring & ~(1ull << 16), i, 4);
+		more = dcm_choose_partners(key, ring, i, 4);
+		changed += one != more;
+		assert_true(__builtin_popcountll(one & more) >= 3);
+	}
+	assert_int_equal(changed, 4);
+}
+
+/*
+ * Two copies of each of many extents on 16 donors that lend the same. Counts pairs of
+ * donors that have both copies of one, in 1000 of all pairs: the chance that two
+ * deaths at random lose something.
+ */
+static u32 pairs_hit(u32 scatter)
+{
+	static bool hit[N][N];
+	struct dcm_choose_donor d[N];
+	u64 key[N], ring = ring_of(N, key), rng = 7;
+	unsigned int pick[2], copy[2];
+	u32 e, c, i, k, nr = 0;
+
+	memset(hit, 0, sizeof(hit));
+	for (i = 0; i < N; i++)
+		d[i] = donor(0, 0, 10000);
+	for (e = 0; e < 5000; e++) {
+		u64 allowed = ring;
+
+		for (c = 0; c < 2; c++) {
+			for (i = 0; i < N; i++)
+				d[i].excluded = !(allowed >> i & 1);
+			k = dcm_choose_two(d, N, &rng, pick);
+			assert_true(k > 0);
+			copy[c] = pick[dcm_choose_better(&d[pick[0]],
+							 &d[pick[k - 1]])];
+			d[copy[c]].mine++;
+			d[copy[c]].slabs_used++;
+			d[copy[c]].slabs_free--;
+			allowed = dcm_choose_partners(key, ring, copy[c],
+						      scatter);
+		}
+		hit[copy[0]][copy[1]] = hit[copy[1]][copy[0]] = true;
+	}
+	for (i = 0; i < N; i++) {
+		/* and all donors have as much */
+		assert_in_range(d[i].mine, 500, 750);
+		for (k = 0; k < i; k++)
+			nr += hit[i][k];
+	}
+	return nr * 1000 / (N * (N - 1) / 2);
+}
+
+static void test_two_deaths_hit_few_pairs(void **state)
+{
+	u32 s;
+
+	(void)state;
+	for (s = 2; s <= 8; s += 2) {
+		print_message("# scatter %u: %u of 1000 pairs\n", s,
+			      pairs_hit(s));
+		assert_int_equal(pairs_hit(s), s * 1000 / (N - 1));
+	}
+	/* without partners nearly every pair */
+	assert_true(pairs_hit(N) > 990);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -186,6 +295,8 @@ int main(void)
 		cmocka_unit_test(test_files_are_worse),
 		cmocka_unit_test(test_balance),
 		cmocka_unit_test(test_uniform),
+		cmocka_unit_test(test_partners),
+		cmocka_unit_test(test_two_deaths_hit_few_pairs),
 	};
 
 	return cmocka_run_group_tests_name("place", tests, NULL, NULL);

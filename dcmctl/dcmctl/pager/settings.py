@@ -35,6 +35,7 @@ HOST_CONF = host_conf()
 CONFIG_MAX = 64 << 10
 DONORS_MAX = 64
 LANES_MAX = 64
+SCATTER_MAX = 63
 BUDGET_MIN = 1 << 20
 # QEMU maps video memory and ROMs as it maps RAM, so they are paged too.
 QEMU_EXTRA = 256 << 20
@@ -44,7 +45,7 @@ LINE_MAX = 190  # DCM_INI_LINE_MAX
 KEYS = {
     "vm": (
         *("name", "budget", "size", "threshold", "mode", "lanes", "on-loss"),
-        *("redundancy", "rebuild-rate", "disk-lag", "extent"),
+        *("redundancy", "rebuild-rate", "disk-lag", "scatter", "extent"),
         *("data-encryption", "seal", "transport", "patience", "donors"),
     ),
     "key": ("tenant", "file"),
@@ -102,6 +103,7 @@ class Settings:
     redundancy: str | None = None
     rebuild_rate: int | None = None
     disk_lag: int | None = None
+    scatter: int | None = None
     extent: int | None = None
     data_encryption: bool | None = None
     seal: bool | None = None
@@ -180,6 +182,7 @@ class Settings:
         put("redundancy", self.redundancy)
         put("rebuild-rate", size(self.rebuild_rate))
         put("disk-lag", size(self.disk_lag))
+        put("scatter", None if self.scatter is None else str(self.scatter))
         put("extent", size(self.extent))
         if self.data_encryption is not None:
             put("data-encryption", "yes" if self.data_encryption else "no")
@@ -213,10 +216,14 @@ def page_size(text: str, what: str) -> int:
     return value
 
 
-def lanes(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= LANES_MAX):
-        raise UsageError(f"lanes '{printable(text)}' is not a number from 1 to {LANES_MAX}")
+def number(text: str, what: str, most: int) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= most):
+        raise UsageError(f"{what} '{printable(text)}' is not a number from 1 to {most}")
     return int(text)
+
+
+def lanes(text: str) -> int:
+    return number(text, "lanes", LANES_MAX)
 
 
 def choice(text: str, what: str, known: tuple[str, ...]) -> str:
@@ -477,6 +484,7 @@ def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
     copies = take(vm, "vm", "redundancy")
     rebuild = take(vm, "vm", "rebuild-rate")
     disk_lag = take(vm, "vm", "disk-lag")
+    scatter = take(vm, "vm", "scatter")
     encrypt = take(vm, "vm", "data-encryption")
     seal = take(vm, "vm", "seal")
     transport = take(vm, "vm", "transport")
@@ -490,6 +498,7 @@ def _settings(parser: configparser.ConfigParser, base: Path) -> Settings:
         threshold=optional_size("threshold"),
         rebuild_rate=None if rebuild is None else parse_size(rebuild, "rebuild-rate"),
         disk_lag=None if disk_lag is None else parse_size(disk_lag, "disk-lag"),
+        scatter=None if scatter is None else number(scatter, "scatter", SCATTER_MAX),
         extent=optional_size("extent"),
         mode=None if mode is None else choice(mode, "mode", MODES),
         lanes=None if lane_text is None else lanes(lane_text),
