@@ -357,7 +357,7 @@ def test_the_daemon_comes_back(host: Host) -> None:
 @pytest.mark.parametrize("kind", ["unix", "tcp"])
 @pytest.mark.timeout(900 * debug.PATIENCE)
 def test_the_daemon_is_away_for_longer_than_patience(new_bed: NewBed, kind: str) -> None:
-    """Donors see by the kernel's connections that their memory is used, and when it no longer is."""
+    """Donors see by the kernel's connections that their memory is used, and when it is not."""
     patience = 8 * debug.PATIENCE
     limits = f"[limits]\npatience = {patience}s\n"
     memory = 1536 if debug.TREE else 1024
