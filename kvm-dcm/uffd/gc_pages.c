@@ -28,6 +28,7 @@
 
 #include "slab_worker.h"
 #include "../gc/backend.h"
+#include "../lib/log.h"
 #include "../lib/thread.h"
 
 #define BUSY_US 1000u
@@ -249,6 +250,16 @@ uint64_t dcm_gc_host_limits(struct dcm_pager *pg, struct virtio_gc_config *c)
 				  extent, c);
 }
 
+/* A runtime's library may not hand @err on: the log says it, too. */
+static struct dcm_gc_host *gc_refuse(const struct dcm_pager *pg, char *err,
+				     size_t len, const char *why)
+{
+	snprintf(err, len, "%s", why);
+	dcm_log(DCM_LOG_WARNING, "%s: %s", pg->slabs.name, why);
+	errno = EOPNOTSUPP;
+	return NULL;
+}
+
 struct dcm_gc_host *dcm_gc_host_open(struct dcm_pager *pg, void *window,
 				     size_t bytes,
 				     const struct dcm_gc_host_ops *ops,
@@ -265,20 +276,17 @@ struct dcm_gc_host *dcm_gc_host_open(struct dcm_pager *pg, void *window,
 	struct paged *p;
 	sigset_t old;
 
-	if (pg->cfg.seal) {
-		snprintf(err, len,
-			 "donors collect no garbage of a VM whose pages are sealed: set seal = no");
-		errno = EOPNOTSUPP;
-		return NULL;
-	}
+	if (pg->cfg.seal)
+		return gc_refuse(
+			pg, err, len,
+			"donors collect no garbage of a VM whose pages are sealed: set seal = no");
 	/* a worker changes one copy only; pairs with dcm_pager_redundancy_set() */
 	__atomic_fetch_add(&pg->gc_hosts, 1, __ATOMIC_SEQ_CST);
 	if (__atomic_load_n(&pg->cfg.redundancy, __ATOMIC_SEQ_CST)) {
 		__atomic_fetch_sub(&pg->gc_hosts, 1, __ATOMIC_SEQ_CST);
-		snprintf(err, len,
-			 "donors collect no garbage of a VM with copies of its memory: set redundancy = none");
-		errno = EOPNOTSUPP;
-		return NULL;
+		return gc_refuse(
+			pg, err, len,
+			"donors collect no garbage of a VM with copies of its memory: set redundancy = none");
 	}
 	dcm_thread_enter(&old);
 	p = malloc(sizeof(*p));

@@ -26,6 +26,7 @@ from tests.pager.test_copies import (
     torture,
     whole,
 )
+from tests.pager.test_heaps import HEAP_CHECK
 
 pytestmark = built
 # The program's pages are zero but for a few words: that can be seen in each plain one.
@@ -148,3 +149,13 @@ def test_seal_is_yes_or_no(start_donor: StartDonor, short_tmp: Path) -> None:
     config = configure(short_tmp, [start(start_donor)], seal="aes")
     done = run(short_tmp, PAGER_TEST, "open", config, status=3)
     assert "seal: must be yes or no" in done.stdout + done.stderr, done
+
+
+def test_donors_collect_no_garbage_of_sealed_pages(
+    start_donor: StartDonor, short_tmp: Path
+) -> None:
+    """A runtime's heap is refused in one line that says what to do."""
+    donors = start_group(start_donor, "ab", slab="2M", capacity="64M")
+    config = configure(short_tmp, donors, "tcp", budget="9M", seal="yes")
+    done = run(short_tmp, HEAP_CHECK, "check", f"dcm:{config}", "1", "1", status=-signal.SIGABRT)
+    assert "pages are sealed: set seal = no" in done.stdout + done.stderr, done
