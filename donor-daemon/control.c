@@ -4,7 +4,7 @@
  *
  *   host                          donor
  *   QUERY_MEM ------------------> how much could this session map?
- *                    <----------- FREE_MEM
+ *                    <----------- FREE_MEM, and ABOUT if that has changed
  *   MAP ------------------------> take a slab, make it reachable
  *                    <----------- MR_INFO (+ memfd for shm)
  *   ASK_TICKET -----------------> the right to a queue pair (rdma.c)
@@ -33,6 +33,40 @@
 #include "rdma.h"
 #include "restart.h"
 
+static u64 bytes_lent(const struct dcm_pool *pool)
+{
+	return (u64)(pool->nr_mapped + pool->nr_evicting) * pool->slab_bytes;
+}
+
+/*
+ * How the donor is, if its host knows the message and was told something else
+ * before. Only totals: tenants must not learn of each other.
+ */
+static void control_about(struct dcm_conn *conn, u64 tag)
+{
+	const struct dcm_donor *donor = conn->donor;
+	const struct dcm_pool *pool = &donor->pool;
+	struct dcm_wire_msg msg = {
+		.type = DCM_MSG_ABOUT,
+		.tag = tag,
+		.about = {
+			.capacity_bytes = pool->capacity,
+			.lent_bytes = bytes_lent(pool),
+			.head_room_bytes = pool->head_room,
+			.sessions = donor->nr_sessions,
+			.flags = donor->draining ? DCM_ABOUT_DRAINING : 0,
+		},
+	};
+
+	if (!conn->wants_about ||
+	    (conn->told_about &&
+	     !memcmp(&conn->about, &msg.about, sizeof(msg.about))))
+		return;
+	conn->told_about = true;
+	conn->about = msg.about;
+	dcm_conn_send(conn, &msg);
+}
+
 static void control_query(struct dcm_conn *conn, u64 tag)
 {
 	const struct dcm_donor *donor = conn->donor;
@@ -48,9 +82,7 @@ static void control_query(struct dcm_conn *conn, u64 tag)
 		.free_mem = {
 			.slabs_total = pool->capacity / pool->slab_bytes,
 			.slab_bytes = pool->slab_bytes,
-			.used_bytes = (u64)(pool->nr_mapped +
-					    pool->nr_evicting) *
-				      pool->slab_bytes,
+			.used_bytes = bytes_lent(pool),
 		},
 	};
 
@@ -61,7 +93,8 @@ static void control_query(struct dcm_conn *conn, u64 tag)
 	else
 		msg.free_mem.slabs_free = free_slabs < quota ? free_slabs :
 							       quota;
-	dcm_conn_send(conn, &msg);
+	if (!dcm_conn_send(conn, &msg))
+		control_about(conn, tag);
 }
 
 /* A slab being registered for a session, in a thread of the pool. */

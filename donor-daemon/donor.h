@@ -247,6 +247,9 @@ struct dcm_conn {
 	bool in_event;
 	bool again;	/* there is more to read than one event may */
 	bool held;	/* messages in the buffer wait until answers are sent */
+	bool wants_about;
+	bool told_about;
+	struct dcm_about about;	/* what it was told last */
 	u64 since;
 	u64 deadline;
 	struct dcm_tenant *tenant;

@@ -87,6 +87,9 @@ static void hello_control(struct dcm_conn *conn, const struct dcm_wire_msg *msg)
 		flags |= DCM_WELCOME_VERBS;
 	if (msg->hello.flags & DCM_HELLO_LIST)
 		flags |= DCM_WELCOME_LIST;
+	conn->wants_about = msg->hello.flags & DCM_HELLO_ABOUT;
+	if (conn->wants_about)
+		flags |= DCM_WELCOME_ABOUT;
 	hello_welcome(conn, msg->tag, s, fresh, flags);
 	if (!fresh && conn->state == DCM_CONN_CONTROL)
 		dcm_evict_pump(s, true);

@@ -137,6 +137,8 @@ def donor_table(statuses: list[tuple[str | None, Status]]) -> list[str]:
     if not rows:
         return ["no donors"]
     lines = table(["VM<", *header] if with_vm else header, rows)
+    told = {(d.name, d.address): d.told for _, s in statuses for d in s.donors if d.told}
+    lines += [f"  {name}: {says}" for (name, _), says in told.items()]
     for name, status in statuses:
         for d in status.donors:
             if d.trouble:

@@ -527,6 +527,11 @@ enum dcm_client_donor_state {
  * @slabs_free: slabs it would give, as it last said
  * @slabs_total: slabs it has in all, lent or not; 0: not known
  * @slabs_used: slabs it has lent, to all hosts
+ * @told: it has said the four that follow
+ * @capacity_bytes: it may lend at most
+ * @lent_bytes: to all hosts
+ * @head_room_bytes: kept free for its machine
+ * @sessions: with all hosts
  * @silent_ms: since the last message on its control connection; 0: no session
  * @patience_ms: the donor is lost when silent for longer
  * @why: how the last connection or attempt failed, "" if it did not
@@ -548,6 +553,11 @@ struct dcm_client_donor_status {
 	u64 slabs_free;
 	u64 slabs_total;
 	u64 slabs_used;
+	bool told;
+	u64 capacity_bytes;
+	u64 lent_bytes;
+	u64 head_room_bytes;
+	u32 sessions;
 	u64 silent_ms;
 	u64 patience_ms;
 	char why[160];

@@ -197,6 +197,7 @@ struct client_lane_slot {
  * @others: slabs it has lent to other VMs, by its first answer in this burst
  * @others_ms: time of that answer
  * @full_until_ms: it has refused a MAP: do not ask it before
+ * @about: what it said about itself, if it has @told any
  * @was_lost: declared lost, and no message since
  * @gone: nothing listens at its address; its session is kept for its @orphans
  * @orphans: slabs that outlived it
@@ -220,6 +221,8 @@ struct client_donor {
 	u32 inflight_max;
 	bool want_data;
 	enum client_verbs verbs;
+	bool told;
+	struct dcm_about about;
 	bool was_lost;
 	bool gone;
 	u32 orphans;

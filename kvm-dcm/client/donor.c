@@ -106,6 +106,7 @@ void client_donor_lost(struct client_donor *d, const char *why)
 	d->was_lost = d->load.mine > 0;
 	explicit_bzero(d->secret, sizeof(d->secret));
 	d->load.known = false;
+	d->told = false;
 	client_data_kill(d);
 	client_slabs_lost(d, why);
 	d->load.draining = false;
@@ -342,6 +343,7 @@ void client_donor_forget(struct client_donor *d)
 	d->refused_ms = 0;
 	d->data_ms = 0;
 	d->want_data = false;
+	d->told = false;
 	d->query_tag = 0;
 	d->nr_requests = 0;
 	d->why[0] = 0;

@@ -77,7 +77,7 @@ void client_session_hello(struct client_donor *d, u64 now)
 			.version_min = DCM_WIRE_VERSION_MIN,
 			.version_max = DCM_WIRE_VERSION_MAX,
 			.role = DCM_ROLE_CONTROL,
-			.flags = DCM_HELLO_LIST,
+			.flags = DCM_HELLO_LIST | DCM_HELLO_ABOUT,
 			.session = d->session,
 		},
 	};
@@ -325,6 +325,11 @@ void client_session_message(struct client_donor *d,
 		break;
 	case DCM_MSG_FREE_MEM:
 		on_free_mem(d, m, now);
+		break;
+	case DCM_MSG_ABOUT:
+		/* shown, and nothing else: see DCM_HELLO_ABOUT */
+		d->told = true;
+		d->about = m->about;
 		break;
 	case DCM_MSG_MR_INFO:
 		on_mr_info(d, m, now);

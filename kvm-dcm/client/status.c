@@ -44,6 +44,11 @@ static void donor_status(struct client_donor *d,
 	st->slabs_free = d->load.known ? d->load.slabs_free : 0;
 	st->slabs_total = d->load.known ? d->load.slabs_total : 0;
 	st->slabs_used = d->load.known ? d->others + d->load.mine : 0;
+	st->told = d->told;
+	st->capacity_bytes = d->about.capacity_bytes;
+	st->lent_bytes = d->about.lent_bytes;
+	st->head_room_bytes = d->about.head_room_bytes;
+	st->sessions = d->about.sessions;
 	for (lane = 0; lane < d->client->nr_lanes; lane++) {
 		struct client_lane_slot *s = &d->slot[lane];
 		u64 ns = READ_ONCE(s->rtt_ns);

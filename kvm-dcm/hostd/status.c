@@ -21,6 +21,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "../client/about_json.h"
 #include "../client/risk_json.h"
 #include "hostd.h"
 
@@ -81,6 +82,7 @@ static json_t *donor_json(const struct hostd *h,
 	json_put(o, "slabs_free", d->slabs_free);
 	json_put(o, "slabs_total", d->slabs_total);
 	json_put(o, "slabs_used", d->slabs_used);
+	dcm_about_put(o, d);
 	json_put(o, "silent_ms", d->silent_ms);
 	json_put(o, "patience_ms", d->patience_ms);
 	json_put(o, "rtt_ns", d->rtt_ns);

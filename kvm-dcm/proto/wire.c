@@ -108,6 +108,7 @@ BODY(hello, DCM_FIELDS_HELLO)
 BODY(welcome, DCM_FIELDS_WELCOME)
 BODY(error, DCM_FIELDS_ERROR)
 BODY(free_mem, DCM_FIELDS_FREE_MEM)
+BODY(about, DCM_FIELDS_ABOUT)
 BODY(map, DCM_FIELDS_MAP)
 BODY(mr_info, DCM_FIELDS_MR_INFO)
 BODY(ask_ticket, DCM_FIELDS_ASK_TICKET)
@@ -165,6 +166,7 @@ static inline void none_put(const struct dcm_wire_msg *msg, u8 *p)
 	x(TICKET, ticket, D, CTL, 0) \
 	x(LIST, list, H, CTL, 0) \
 	x(SLAB_IS, slab_is, D, CTL, 0) \
+	x(ABOUT, about, D, CTL, 0) \
 	x(CHECK_ACTIVITY, slab, D, CTL, 0) \
 	x(ACTIVITY, activity, H, CTL, 0) \
 	x(EVICT, slab, D, CTL, 0) \

@@ -57,6 +57,22 @@ enum dcm_wire_side {
 };
 
 /**
+ * struct dcm_about - how a donor is: the body of ABOUT
+ * @capacity_bytes: may be lent at most
+ * @lent_bytes: to anyone
+ * @head_room_bytes: kept free for the donor's machine
+ * @sessions: with all hosts
+ * @flags: DCM_ABOUT_*
+ */
+struct dcm_about {
+	u64 capacity_bytes;
+	u64 lent_bytes;
+	u64 head_room_bytes;
+	u32 sessions;
+	u32 flags;
+};
+
+/**
  * struct dcm_wire_msg - one message in host order
  * @type: enum dcm_wire_type
  * @tag: requester's number of the request
@@ -102,6 +118,7 @@ struct dcm_wire_msg {
 			u64 used_bytes;
 			u32 flags;
 		} free_mem;
+		struct dcm_about about;
 		struct {
 			u64 slab_bytes;
 			u64 cookie;

@@ -42,6 +42,13 @@
 	x(u32, flags) \
 	x(zero32, reserved)
 
+#define DCM_FIELDS_ABOUT(x) \
+	x(u64, capacity_bytes) \
+	x(u64, lent_bytes) \
+	x(u64, head_room_bytes) \
+	x(u32, sessions) \
+	x(u32, flags)
+
 #define DCM_FIELDS_MAP(x) \
 	x(u64, slab_bytes) \
 	x(u64, cookie) \

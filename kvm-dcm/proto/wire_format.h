@@ -56,6 +56,8 @@ enum dcm_wire_type {
 	DCM_MSG_LIST = 23,		/* host: which slabs have I? */
 	DCM_MSG_SLAB_IS =
 		24, /* donor: one of them, %DCM_WIRE_LIST_MAX at most */
+	/* control role: how the donor is, if both flags say so */
+	DCM_MSG_ABOUT = 25,		/* donor, behind FREE_MEM */
 
 	/* control role: eviction */
 	DCM_MSG_CHECK_ACTIVITY = 32,	/* donor */
@@ -133,6 +135,8 @@ struct dcm_wire_hello {
 #define DCM_HELLO_VERBS 0x2
 /* control role: I know LIST */
 #define DCM_HELLO_LIST 0x4
+/* control role: I know ABOUT */
+#define DCM_HELLO_ABOUT 0x8
 
 struct dcm_wire_welcome {
 	__le16 version;
@@ -146,6 +150,7 @@ struct dcm_wire_welcome {
 #define DCM_WELCOME_PLAIN_DATA 0x1
 #define DCM_WELCOME_VERBS 0x2	/* control role: ASK_TICKET will be understood */
 #define DCM_WELCOME_LIST 0x4	/* control role: LIST will be understood */
+#define DCM_WELCOME_ABOUT 0x8	/* control role: ABOUT will be sent */
 
 struct dcm_wire_error {
 	__le32 status;
@@ -162,6 +167,16 @@ struct dcm_wire_free_mem {
 } __attribute__((packed));
 #define DCM_FREE_DRAINING 0x1
 #define DCM_FREE_FILE 0x2	/* slabs are files on a disk: slow */
+
+/* Totals: nothing of other tenants but their sum. */
+struct dcm_wire_about {
+	__le64 capacity_bytes;	/* may be lent at most */
+	__le64 lent_bytes;	/* to anyone */
+	__le64 head_room_bytes;	/* kept free for the donor's machine */
+	__le32 sessions;	/* with all hosts */
+	__le32 flags;		/* DCM_ABOUT_*; unknown ones are ignored */
+} __attribute__((packed));
+#define DCM_ABOUT_DRAINING 0x1	/* it wants all its slabs back */
 
 struct dcm_wire_map {
 	__le64 slab_bytes;	/* must be the donor's */

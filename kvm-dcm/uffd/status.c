@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "../client/about_json.h"
 #include "../client/risk_json.h"
 #include "../core/internal.h"
 #include "status.h"
@@ -112,6 +113,7 @@ static json_t *donors_json(struct dcm_pager *pg,
 		json_put(o, "slabs_free", d->slabs_free);
 		json_put(o, "slabs_total", d->slabs_total);
 		json_put(o, "slabs_used", d->slabs_used);
+		dcm_about_put(o, d);
 		json_put(o, "silent_ms", d->silent_ms);
 		json_put(o, "patience_ms", d->patience_ms);
 		json_put(o, "slab_bytes", extent);

@@ -6,6 +6,7 @@
  * is full, has another slab size or another key lends none; a slab lent again
  * is zero.
  */
+#include <signal.h>
 #include <stdio.h>
 
 #include "donor.h"
@@ -250,6 +251,30 @@ static void test_goodbye(void **state)
 	donor_end(&d);
 }
 
+/* Over the session, and again when it has changed. */
+static void test_a_donor_tells_of_itself(void **state)
+{
+	struct dcm_client_donor_status st;
+	struct host h = { 0 };
+	struct donor d;
+
+	(void)state;
+	donor_start(&d, NULL, 0, host_keys, donor_small);
+	host_donor(&h, "a", d.tcp);
+	host_start(&h);
+	WAIT(status(&h, 0).told);
+	want(&h, 0, 3);
+	WAIT(status(&h, 0).lent_bytes == 3 * SLAB);
+	st = status(&h, 0);
+	assert_int_equal(st.capacity_bytes, 64 << 20);
+	assert_int_equal(st.head_room_bytes, 0);
+	assert_int_equal(st.sessions, 1);
+	donor_signal(&d, SIGKILL);
+	WAIT(!status(&h, 0).told);
+	host_stop(&h);
+	donor_end(&d);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -262,6 +287,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_full),
 		cmocka_unit_test(test_wrong_size),
 		cmocka_unit_test(test_goodbye),
+		cmocka_unit_test(test_a_donor_tells_of_itself),
 	};
 
 	return host_run("slab", tests, sizeof(tests) / sizeof(tests[0]),

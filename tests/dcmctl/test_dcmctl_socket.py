@@ -163,6 +163,18 @@ def test_slabs_that_outlived_their_donor_are_shown(dcmctl: Cli, vms: Path) -> No
         assert said + "they are moved to other donors" in dcmctl("status", "vm1").stdout
 
 
+def test_what_a_donor_says_about_itself_is_shown(dcmctl: Cli, vms: Path) -> None:
+    with VmServer(vms) as server:
+        assert "lends" not in dcmctl("status", "vm1").stdout
+        server.status["donors"][0] |= {"capacity_bytes": 8 << 30, "lent_bytes": 3 << 30,
+                                       "head_room_bytes": 1 << 30, "sessions": 4}
+        said = "d1: lends 3G of 8G in 4 sessions, keeps 1G head room"
+        assert said in dcmctl("status", "vm1").stdout
+        assert said in dcmctl("top", "--once", "--interval", "0.1").stdout
+        told = json.loads(dcmctl("status", "vm1", "--json").stdout)["donors"][0]
+        assert (told["sessions"], told["head_room_bytes"]) == (4, 1 << 30)
+
+
 def test_which_vm(dcmctl: Cli, vms: Path) -> None:
     assert "no VM is running" in dcmctl.fails("status")
     assert "no VM 'x' is running (running: none)" in dcmctl.fails("status", "x")

@@ -317,9 +317,9 @@ void donor_say_step(struct peer *p, struct in *in, u32 which)
 	u32 nr = 0;
 
 	msg.tag = some(in, 32);
-	/* an odd HEARTBEAT: its tag means nothing */
+	/* its tag means nothing: some HEARTBEATs are something else */
 	if (msg.type == DCM_MSG_HEARTBEAT && msg.tag & 1)
-		msg.type = DCM_MSG_SLAB_IS;
+		msg.type = msg.tag & 2 ? DCM_MSG_ABOUT : DCM_MSG_SLAB_IS;
 	switch (msg.type) {
 	case DCM_MSG_FREE_MEM:
 		msg.free_mem.slabs_free = some(in, 4);
@@ -345,6 +345,12 @@ void donor_say_step(struct peer *p, struct in *in, u32 which)
 		memset(msg.ticket.addr, (int)byte(in), 12);
 		break;
 	case DCM_MSG_HEARTBEAT:
+		break;
+	case DCM_MSG_ABOUT:
+		msg.about.capacity_bytes = 0 - some(in, 8);
+		msg.about.lent_bytes = some(in, 8) << 60;
+		msg.about.sessions = (u32)some(in, 8);
+		msg.about.flags = byte(in);
 		break;
 	case DCM_MSG_SLAB_IS:
 		msg.slab_is.slab = some_slab(in);

@@ -43,6 +43,7 @@ static const struct {
 	{ 22, 48, DONOR, CONTROL, false },
 	{ 23, 8, HOST, CONTROL, false },
 	{ 24, 32, DONOR, CONTROL, false },
+	{ 25, 32, DONOR, CONTROL, false },
 	{ 32, 8, DONOR, CONTROL, false },
 	{ 33, 16, HOST, CONTROL, false },
 	{ 34, 8, DONOR, CONTROL, false },

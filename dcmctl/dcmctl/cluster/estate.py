@@ -288,6 +288,8 @@ class _Memory:
     free: int | None = None
     slab: int | None = None
     medium: str = "memory"
+    head_room: int | None = None
+    sessions: int | None = None
 
 
 def _told(seen: list[tuple[DonorStatus | hostd.HostDonor, int]]) -> _Memory:
@@ -295,7 +297,16 @@ def _told(seen: list[tuple[DonorStatus | hostd.HostDonor, int]]) -> _Memory:
     for d, slab in seen:
         if d.state in ("up", "draining") and d.slabs_total and slab:
             lent, free = d.slabs_used * slab, d.slabs_free * slab
-            return _Memory(d.slabs_total * slab, lent, free, slab, d.medium)
+            made = _Memory(d.slabs_total * slab, lent, free, slab, d.medium)
+            if d.told is None:
+                return made  # an older donor
+            return replace(
+                made,
+                capacity=d.told.capacity_bytes,
+                lent=d.told.lent_bytes,
+                head_room=d.told.head_room_bytes,
+                sessions=d.told.sessions,
+            )
     return _Memory()
 
 
@@ -332,8 +343,8 @@ def _donor(
         capacity_bytes=memory.capacity,
         lent_bytes=memory.lent,
         free_bytes=memory.free,
-        head_room_bytes=None,
-        sessions=None,
+        head_room_bytes=memory.head_room,
+        sessions=memory.sessions,
         slab_bytes=memory.slab,
         error=why if state != "up" else "",
         uses=tuple(uses),

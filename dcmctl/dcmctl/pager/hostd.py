@@ -15,7 +15,7 @@ from pathlib import Path
 from dcmctl.lib.address import connect_unix
 from dcmctl.lib.errors import DcmError, printable, reason
 from dcmctl.pager.settings import REDUNDANCY
-from dcmctl.pager.status import Fields, orphans_said, read_together, trouble
+from dcmctl.pager.status import Fields, Told, orphans_said, read_together, trouble
 
 SOCKET = Path("/run/dcm-hostd/status.sock")
 ANSWER_MAX = 64 << 20  # 1024 files with 64 donors
@@ -45,6 +45,7 @@ class HostDonor:
     alone_bytes: int = 0  # at most so much is lost if only this donor dies
     orphans: int = 0  # slabs that outlived it, and are mapped on this host
     orphans_waiting: int = 0  # those that no other donor has room for
+    told: Told | None = None  # what it says about itself
 
     @property
     def trouble(self) -> str:
@@ -176,6 +177,7 @@ def look(timeout: float = TIMEOUT) -> tuple[int, list[HostFile]]:
                 alone_bytes=d.number("alone_bytes"),
                 orphans=d.number("orphans"),
                 orphans_waiting=d.number("orphans_waiting"),
+                told=Told.read(d),
             )
             for d in f.groups("donors")
         )

@@ -106,6 +106,30 @@ class Latency:
         return cls(*(stats.get(f"latency {kind} {name}", 0) for name in LATENCY_FIELDS))
 
 
+@dataclass(frozen=True)
+class Told:
+    """What a donor says about itself in its session: totals of all hosts."""
+
+    capacity_bytes: int
+    lent_bytes: int
+    head_room_bytes: int
+    sessions: int
+
+    @classmethod
+    def read(cls, fields: Fields) -> Told | None:
+        """None if it has not said so yet, or does not know the message."""
+        names = ("capacity_bytes", "lent_bytes", "head_room_bytes", "sessions")
+        if not all(name in fields for name in names):
+            return None
+        return cls(*(fields.number(name) for name in names))
+
+    def __str__(self) -> str:
+        return (
+            f"lends {format_size(self.lent_bytes)} of {format_size(self.capacity_bytes)} in "
+            f"{self.sessions} sessions, keeps {format_size(self.head_room_bytes)} head room"
+        )
+
+
 def trouble(state: str, why: str, silent_ms: int, patience_ms: int, orphans: str = "") -> str:
     """The reason why a donor is not up, and what outlived it; "" if it is up."""
     said = why if state != "up" else ""
@@ -150,6 +174,7 @@ class DonorStatus:
     alone_bytes: int = 0  # at most so much is lost if only this donor dies
     orphans: int = 0  # slabs that outlived it, and are mapped on this host
     orphans_waiting: int = 0  # those that no other donor has room for
+    told: Told | None = None  # what it says about itself
     wrong_pages: int = 0  # it gave other bytes than it was given
 
     @classmethod
@@ -175,6 +200,7 @@ class DonorStatus:
             alone_bytes=fields.number("alone_bytes"),
             orphans=fields.number("orphans"),
             orphans_waiting=fields.number("orphans_waiting"),
+            told=Told.read(fields),
             wrong_pages=fields.number("wrong_pages"),
         )
 

@@ -208,6 +208,8 @@ def _donors(page: Page, donors: list[estate.Donor]) -> None:
             ("capacity_bytes", "Memory that the donor may lend.", d.capacity_bytes),
             ("lent_bytes", "Memory that the donor has lent to all tenants.", d.lent_bytes),
             ("free_bytes", "Memory that the donor would lend now.", d.free_bytes),
+            ("head_room_bytes", "Memory kept free for the donor's machine.", d.head_room_bytes),
+            ("all_sessions", "Sessions that the donor has with all hosts.", d.sessions),
         ):
             page.gauge(f"dcm_host_donor_{name}", help_).put(value, **labels)
     state = page.gauge("dcm_host_donor_sessions", "VMs with this donor, by its state in the VM.")
