@@ -410,6 +410,18 @@ static void test_a_start_beside_a_new_connection(void **state)
 	down(sock);
 }
 
+/* Until the device has accepted a new daemon it answers by itself. */
+static uint64_t submit_heard(int sock, const struct request *q, struct call *c)
+{
+	char byte;
+
+	do {
+		submit(q, ROOM, c);
+	} while (recv(sock, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
+		 status_of(c) == VIRTIO_GC_WORKER_LOST);
+	return hear(sock).s.token;
+}
+
 /* An invalid message ends the connection, and changes nothing. */
 static void test_nonsense(void **state)
 {
@@ -447,12 +459,7 @@ static void test_nonsense(void **state)
 		assert_int_equal(status_of(&call), VIRTIO_GC_WORKER_LOST);
 		close(sock);
 		sock = let_in(2);
-		/* until the device has accepted the daemon it answers by itself */
-		do {
-			submit(&q, ROOM, &call);
-		} while (recv(sock, &junk, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
-			 status_of(&call) == VIRTIO_GC_WORKER_LOST);
-		say_done(sock, hear(sock).s.token, VIRTIO_GC_OK);
+		say_done(sock, submit_heard(sock, &q, &call), VIRTIO_GC_OK);
 		assert_int_equal(status_of(&call), VIRTIO_GC_OK);
 	}
 	for (i = 0; i < WINDOW; i++)
@@ -464,46 +471,35 @@ static void test_nonsense(void **state)
 static size_t parts_say(int sock, uint64_t token, uint32_t n)
 {
 	static uint8_t piece[DCM_GC_IPC_PIECE];
-	size_t all = 0;
 
 	for (uint32_t i = 0; i < n; i++) {
 		memset(piece, (int)i, sizeof(piece));
 		say(sock, DCM_GC_IPC_PART, token, 0, piece, sizeof(piece));
-		all += sizeof(piece);
 	}
 	memset(piece, 0xee, sizeof(piece));
 	say(sock, DCM_GC_IPC_ANSWER, token, 0, piece,
 	    sizeof(struct virtio_gc_done));
-	return all + sizeof(struct virtio_gc_done);
+	return n * sizeof(piece) + sizeof(struct virtio_gc_done);
 }
 
 /* An answer in parts comes whole; parts that do not fit each other end it. */
 static void test_parts(void **state)
 {
-	static const struct {
-		uint32_t parts; /* before the odd message */
-		uint32_t kind;
-		uint64_t token; /* added to the request's */
-	} wrong[] = {
-		{ 2, DCM_GC_IPC_PART, 1 },
-		{ 1, DCM_GC_IPC_ANSWER, 1 },
-		{ 16, DCM_GC_IPC_ANSWER, 0 },
-	};
-	const size_t most =
-		sizeof(struct virtio_gc_done) + VIRTIO_GC_BITMAPS_MAX;
+	/* parts, then an odd message, to the same request or the next */
+	static const uint32_t wrong[][3] = { { 2, DCM_GC_IPC_PART, 1 },
+					     { 1, DCM_GC_IPC_ANSWER, 1 },
+					     { 16, DCM_GC_IPC_ANSWER, 0 } };
 	const struct request q = request(VIRTIO_GC_TRACE_BITMAPS, 1, 1);
 	static uint8_t piece[DCM_GC_IPC_PIECE];
 	struct call call;
 	int sock = up();
 	uint64_t token;
+	size_t bytes;
 
 	(void)state;
 	for (uint32_t n = 0; n <= 16; n += n ? n : 1) {
-		size_t bytes;
-
-		submit(&q, most, &call);
-		token = hear(sock).s.token;
-		bytes = parts_say(sock, token, n);
+		submit(&q, ROOM, &call);
+		bytes = parts_say(sock, hear(sock).s.token, n);
 		status_of(&call);
 		assert_int_equal(call.bytes, bytes);
 		for (uint32_t i = 0; i < n; i++)
@@ -512,27 +508,21 @@ static void test_parts(void **state)
 		assert_int_equal(last[bytes - 1], 0xee);
 	}
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-		submit(&q, most, &call);
+		submit(&q, ROOM, &call);
 		token = hear(sock).s.token;
-		for (uint32_t n = 0; n < wrong[i].parts; n++)
+		for (uint32_t n = 0; n < wrong[i][0]; n++)
 			say(sock, DCM_GC_IPC_PART, token, 0, piece,
 			    sizeof(piece));
 		/* one byte too many of the last one's */
-		say(sock, wrong[i].kind, token + wrong[i].token, 0, piece,
+		say(sock, wrong[i][1], token + wrong[i][2], 0, piece,
 		    sizeof(struct virtio_gc_done) + 1);
 		assert_int_equal(status_of(&call), VIRTIO_GC_WORKER_LOST);
 		close(sock);
 		/* the next daemon's answers have nothing of it */
 		sock = let_in(2);
-		do {
-			submit(&q, most, &call);
-		} while (recv(sock, piece, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
-			 status_of(&call) == VIRTIO_GC_WORKER_LOST);
-		token = hear(sock).s.token;
-		say_done(sock, token, VIRTIO_GC_BUSY);
+		say_done(sock, submit_heard(sock, &q, &call), VIRTIO_GC_BUSY);
 		assert_int_equal(status_of(&call), VIRTIO_GC_BUSY);
 		assert_int_equal(call.bytes, sizeof(struct virtio_gc_done));
-		piece[0] = 0;
 	}
 	down(sock);
 }
