@@ -9,6 +9,7 @@ import time
 from dcmctl.cluster import estate
 from dcmctl.lib.errors import DcmError, UsageError, printable
 from dcmctl.lib.output import print_json
+from dcmctl.lib.units import PAGE
 from dcmctl.pager import why
 
 Args = argparse.Namespace
@@ -30,6 +31,13 @@ def _find(name: str) -> estate.Machine:
     return vm
 
 
+def _larger_line(larger: dict[float, float | None]) -> str:
+    known = [f"{s * 100:.0f}% with {f:g} x" for f, s in larger.items() if s is not None]
+    if not known:
+        return "  a larger budget: too little was fetched to tell"
+    return f"  a larger budget would still fetch {', '.join(known)} the budget"
+
+
 def cmd_why(args: Args) -> int:
     try:
         seconds = float(args.seconds)
@@ -49,6 +57,11 @@ def cmd_why(args: Args) -> int:
             f"VM {new.name} started anew meanwhile, or its pager is of another version than dcmctl"
         )
     cpu = why.cpu_waited(cpu_before, why.cpu_wait_ns(new.pid)) if new.pid else None
+    larger = {}
+    if old.away and new.away and new.budget_bytes:
+        away = new.away.since(old.away)
+        more = {1.25: 4, 1.5: 2, 2.0: 1}
+        larger = {f: away.still_fetched(new.budget_bytes // PAGE // by) for f, by in more.items()}
     faults, missing = (after.get(n, 0) - before.get(n, 0) for n in ("FAULTS", "FAULT_MISSING"))
     if args.json:
         print_json(
@@ -60,11 +73,13 @@ def cmd_why(args: Args) -> int:
                 "missing": missing,
                 "waited_ns": waits.ns,
                 "cpu_waited_ns": cpu,
+                "still_fetched": larger,
                 "largest": waits.largest,
                 "advice": waits.advice(new.waiting_extents),
             }
         )
     else:
         text = why.lines(new.name, took, waits, (faults, missing), cpu, new.waiting_extents)
+        text.insert(-1, _larger_line(larger))
         print("\n".join(text))
     return 0

@@ -366,6 +366,7 @@ u64 dcm_extent_lag(const struct dcm_vm *vm, u32 extent);
  * struct dcm_stats - a VM's figures, sums over its lanes
  * @metadata: bytes of page descriptors, seals, sums, and all else that grows with
  *	the VM's memory
+ * @evicted: pages ever evicted
  * @in_flight_max: the most pages that write-backs may hold beyond the budget
  */
 struct dcm_stats {
@@ -375,12 +376,19 @@ struct dcm_stats {
 	u64 inactive;
 	u64 in_writeback;
 	u64 metadata;
+	u64 evicted;
 	u64 in_flight_max;
 };
 
 void dcm_vm_stats(const struct dcm_vm *vm, struct dcm_stats *st);
 void dcm_vm_hist(const struct dcm_vm *vm, enum dcm_hist_id id,
 		 struct dcm_hist *sum);
+
+/**
+ * dcm_vm_away() - for how long pages that were fetched for an access were away
+ * @sum: out: of all lanes: pages, by how many pages had been evicted since
+ */
+void dcm_vm_away(const struct dcm_vm *vm, struct dcm_hist *sum);
 
 /** dcm_pd_text() - one descriptor as a line of text; returns its length */
 int dcm_pd_text(const struct dcm_vm *vm, u64 gfn, char *buf, unsigned int len);

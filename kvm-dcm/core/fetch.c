@@ -63,11 +63,17 @@ static void fetch_free(struct dcm_lane *lane, struct dcm_fetch *f)
 	lane->nr_fetch--;
 }
 
-/* So recently that with a little more memory it would still be here? */
-static bool evicted_lately(const struct dcm_vm *vm, u32 gfn)
+/*
+ * Pages that an access needs come back. How many pages were evicted since they
+ * were is counted: it tells what a larger budget would save. Return: were they
+ * evicted so recently that with a little more memory they would still be here?
+ */
+static bool evicted_lately(struct dcm_lane *lane, u32 gfn, u16 pages)
 {
+	struct dcm_vm *vm = lane->vm;
 	u32 since = (u32)atomic64_read(&vm->evicted) - pd_of(vm, gfn)->next;
 
+	dcm_hist_add_n(&lane->away, since, hweight16(pages));
 	return since < dcm_share_pages(vm, DCM_T_ghost_share);
 }
 
@@ -109,7 +115,7 @@ struct dcm_fetch *dcm_fetch_begin(struct dcm_lane *lane, u32 head,
 	f->hidden = 0;
 	f->write = write;
 	f->pull = page == DCM_NIL;
-	f->again = remote && !f->pull && evicted_lately(vm, page);
+	f->again = remote && !f->pull && evicted_lately(lane, page, remote);
 	f->sample = false;
 	f->tries = 0;
 	f->failed = false;

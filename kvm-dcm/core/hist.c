@@ -17,7 +17,7 @@ u64 dcm_hist_count(const struct dcm_hist *h)
 	return n;
 }
 
-static u64 bucket_floor(unsigned int i)
+u64 dcm_hist_floor(unsigned int i)
 {
 	unsigned int oct = i / DCM_HIST_SUB + 2;
 
@@ -39,7 +39,7 @@ u64 dcm_hist_quantile(const struct dcm_hist *h, unsigned int bp)
 	for (i = 0; i < DCM_HIST_BUCKETS; i++) {
 		seen += READ_ONCE(h->bucket[i]);
 		if (seen > rank)
-			return bucket_floor(i);
+			return dcm_hist_floor(i);
 	}
-	return bucket_floor(DCM_HIST_BUCKETS - 1);
+	return dcm_hist_floor(DCM_HIST_BUCKETS - 1);
 }

@@ -18,22 +18,31 @@ struct dcm_hist {
 	u64 bucket[DCM_HIST_BUCKETS];
 };
 
-static inline void dcm_hist_add(struct dcm_hist *h, u64 ns)
+/* Add @n samples of a value. */
+static inline void dcm_hist_add_n(struct dcm_hist *h, u64 value, u64 n)
 {
 	unsigned int i = 0;
 
-	if (ns >= DCM_HIST_SUB) {
-		unsigned int oct = (unsigned int)ilog2(ns);
+	if (value >= DCM_HIST_SUB) {
+		unsigned int oct = (unsigned int)ilog2(value);
 
 		i = (oct - 2) * DCM_HIST_SUB +
-		    (unsigned int)((ns >> (oct - 3)) & (DCM_HIST_SUB - 1));
+		    (unsigned int)((value >> (oct - 3)) & (DCM_HIST_SUB - 1));
 		if (i >= DCM_HIST_BUCKETS)
 			i = DCM_HIST_BUCKETS - 1;
 	} else {
-		i = (unsigned int)ns;
+		i = (unsigned int)value;
 	}
-	WRITE_ONCE(h->bucket[i], h->bucket[i] + 1);
+	WRITE_ONCE(h->bucket[i], h->bucket[i] + n);
 }
+
+static inline void dcm_hist_add(struct dcm_hist *h, u64 ns)
+{
+	dcm_hist_add_n(h, ns, 1);
+}
+
+/** dcm_hist_floor() - the smallest value that is counted in bucket @i */
+u64 dcm_hist_floor(unsigned int i);
 
 /**
  * dcm_hist_quantile() - value below which a share of the samples lie

@@ -266,18 +266,34 @@ void dcm_vm_stats(const struct dcm_vm *vm, struct dcm_stats *st)
 	st->inactive = (u64)max(atomic64_read(&vm->inactive_pages), (s64)0);
 	st->in_writeback = (u64)max(atomic64_read(&vm->wb_pages), (s64)0);
 	st->metadata = metadata_bytes(vm);
+	st->evicted = (u64)atomic64_read(&vm->evicted);
 	st->in_flight_max = (u64)vm->nr_lanes * DCM_BLOCK_MAX *
 			    dcm_tunable_get(vm, DCM_T_writebacks);
+}
+
+static void hist_sum(struct dcm_hist *sum, const struct dcm_hist *one)
+{
+	u32 i;
+
+	for (i = 0; i < DCM_HIST_BUCKETS; i++)
+		sum->bucket[i] += READ_ONCE(one->bucket[i]);
 }
 
 void dcm_vm_hist(const struct dcm_vm *vm, enum dcm_hist_id id,
 		 struct dcm_hist *sum)
 {
-	u32 l, i;
+	u32 l;
 
 	memset(sum, 0, sizeof(*sum));
 	for (l = 0; l < vm->nr_lanes; l++)
-		for (i = 0; i < DCM_HIST_BUCKETS; i++)
-			sum->bucket[i] +=
-				READ_ONCE(vm->lane[l].hist[id].bucket[i]);
+		hist_sum(sum, &vm->lane[l].hist[id]);
+}
+
+void dcm_vm_away(const struct dcm_vm *vm, struct dcm_hist *sum)
+{
+	u32 l;
+
+	memset(sum, 0, sizeof(*sum));
+	for (l = 0; l < vm->nr_lanes; l++)
+		hist_sum(sum, &vm->lane[l].away);
 }

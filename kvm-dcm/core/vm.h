@@ -201,6 +201,8 @@ struct dcm_move {
  *	mapped, of which that is known
  * @count: counters, written by this lane only
  * @hist: histograms, written by this lane only
+ * @away: pages that were fetched for an access, by how many pages had been evicted
+ *	since they were
  */
 struct dcm_lane {
 	struct dcm_vm *vm;
@@ -232,6 +234,7 @@ struct dcm_lane {
 	u64 landing_ns;
 	u64 count[DCM_C_NR];
 	struct dcm_hist hist[DCM_H_NR];
+	struct dcm_hist away;
 } ____cacheline_aligned;
 
 /**

@@ -40,6 +40,19 @@ static void latencies_show(struct seq_file *m, const struct dcm_vm *core,
 	}
 }
 
+/* Pages that were fetched again, by how many had been evicted since they were. */
+static void away_show(struct seq_file *m, const struct dcm_vm *core,
+		      struct dcm_hist *h)
+{
+	unsigned int i;
+
+	dcm_vm_away(core, h);
+	for (i = 0; i < DCM_HIST_BUCKETS; i++)
+		if (h->bucket[i])
+			seq_printf(m, "away %llu %llu\n", dcm_hist_floor(i),
+				   h->bucket[i]);
+}
+
 static int stats_show(struct seq_file *m, void *v)
 {
 	struct dcmfs_vm *vm = m->private;
@@ -64,6 +77,8 @@ static int stats_show(struct seq_file *m, void *v)
 		seq_printf(m, "tunable %s %llu\n", dcm_tunables[i].name,
 			   dcm_tunable_get(vm->core, i));
 	latencies_show(m, vm->core, h);
+	seq_printf(m, "evicted_pages %llu\n", st->evicted);
+	away_show(m, vm->core, h);
 	kvfree(st);
 	kvfree(h);
 	return 0;

@@ -38,6 +38,26 @@ static json_t *hist_json(struct dcm_pager *pg, enum dcm_hist_id id)
 	return o;
 }
 
+/* Buckets that are not empty: [evicted since, pages]. */
+static json_t *away_json(struct dcm_pager *pg)
+{
+	json_t *a = json_array();
+	struct dcm_hist h;
+	unsigned int i;
+
+	dcm_vm_away(pg->vm, &h);
+	for (i = 0; i < DCM_HIST_BUCKETS; i++)
+		if (h.bucket[i])
+			json_array_append_new(a,
+					      json_pack("[I,I]",
+							(json_int_t)
+								dcm_hist_floor(
+									i),
+							(json_int_t)
+								h.bucket[i]));
+	return a;
+}
+
 static json_t *faults_json(const u64 *c)
 {
 	json_t *o = json_object();
@@ -302,6 +322,8 @@ json_t *dcm_status_json(struct dcm_pager *pg)
 	for (i = 0; i < DCM_H_NR; i++)
 		json_object_set_new(lat, dcm_hist_names[i], hist_json(pg, i));
 	json_object_set_new(o, "latency_ns", lat);
+	json_put(o, "evicted_pages", st->evicted);
+	json_object_set_new(o, "away", away_json(pg));
 	json_put(o, "lost_pages", c[DCM_C_LOST_PAGES]);
 	donors_put(o, pg);
 	json_put(o, "copies", pager_copies(pg));

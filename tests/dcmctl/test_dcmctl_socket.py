@@ -54,6 +54,7 @@ def test_why(dcmctl: Cli, vms: Path) -> None:
             "this host's own work   25.0%   10ms  5.0us a fault",
             "no free frame           0.0%\n",
             "ready to run, waited ",
+            "a larger budget: too little was fetched to tell",
             "75 % of the time is donors' answers: ",
         ):
             assert said in done.stdout, done.stdout
@@ -69,6 +70,26 @@ def test_why(dcmctl: Cli, vms: Path) -> None:
         assert done.stdout.endswith("\nno access waited\n"), done
         vm.status["pid"] = 1 << 30  # no such process
         assert "wake-ups: not known" in dcmctl("why", "vm1", "--seconds", "0.1").stdout
+
+
+def test_why_tells_of_a_larger_budget(dcmctl: Cli, vms: Path) -> None:
+    """All pages come back, after 8 k to 16 k evictions: the budget, 16 k pages, need not double."""
+    counters = {counter: 9 for counter, _, _ in CAUSES.values()}
+    common = {"ok": True, "budget_bytes": 16384 * 4096, "counters": counters}
+    later = [[8192, 1050], *([8192 + at * 1024, 1000] for at in range(1, 8))]
+    readings = [
+        {"evicted_pages": 100, "away": [[8192, 50]]},
+        {"evicted_pages": 8100, "away": later},
+    ]
+
+    def answer(_: dict[str, Any]) -> bytes:
+        reading = readings.pop(0) if len(readings) > 1 else readings[0]
+        return json.dumps({**STATUS, **common, **reading}).encode() + b"\n"
+
+    with VmServer(vms, answer=answer):
+        found = json.loads(dcmctl("why", "vm1", "--seconds", "0.1", "--json").stdout)
+        assert found["still_fetched"]["1.25"] == 1
+        assert found["still_fetched"]["2.0"] == 0
 
 
 def test_why_fails(dcmctl: Cli, vms: Path) -> None:

@@ -130,6 +130,42 @@ static void test_promote_writeback(void **state)
 }
 
 /* A page fetched soon after its eviction is Proactive; a late one is not. */
+/* How many pages were evicted since a fetched page was. */
+static void test_away(void **state)
+{
+	struct fb_config cfg = calm();
+	struct fake_backend *fb;
+	struct dcm_hist before, after;
+	struct dcm_stats st;
+	u64 gone;
+	u32 i, where = 0, n = 0;
+
+	(void)state;
+	fb = world(cfg);
+	put(fb, 7);
+	push_out(fb, 7, 1);
+	dcm_vm_stats(fb->vm, &st);
+	gone = (u32)st.evicted - pd_of(fb->vm, 7)->next;
+	flood(fb, 300);
+	dcm_vm_stats(fb->vm, &st);
+	assert_true((u32)st.evicted - pd_of(fb->vm, 7)->next > gone + 200);
+	gone = (u32)st.evicted - pd_of(fb->vm, 7)->next;
+	dcm_vm_away(fb->vm, &before);
+	get(fb, 7);
+	dcm_vm_away(fb->vm, &after);
+	for (i = 0; i < DCM_HIST_BUCKETS; i++) {
+		if (after.bucket[i] == before.bucket[i])
+			continue;
+		n += (u32)(after.bucket[i] - before.bucket[i]);
+		where = i;
+	}
+	assert_int_equal(n, 1);
+	/* a frame may have been made free for the fetch */
+	assert_true(dcm_hist_floor(where) <= gone + 1);
+	assert_true(dcm_hist_floor(where + 1) > gone);
+	end(fb);
+}
+
 static void test_promote_ghost(void **state)
 {
 	struct fake_backend *fb = world(calm());
@@ -275,6 +311,7 @@ int main(void)
 		cmocka_unit_test(test_promote_inactive),
 		cmocka_unit_test(test_promote_writeback),
 		cmocka_unit_test(test_promote_ghost),
+		cmocka_unit_test(test_away),
 		cmocka_unit_test(test_clean_is_dropped),
 		cmocka_unit_test(test_epsilon),
 		cmocka_unit_test(test_shares),

@@ -21,6 +21,7 @@ from dcmctl.lib.errors import DcmError, reason
 from dcmctl.lib.units import format_size
 from dcmctl.libvirt import record
 from dcmctl.pager import dcmfs, hostd, settings, vmsock
+from dcmctl.pager.away import Away
 from dcmctl.pager.status import LATENCIES, DonorStatus, Fields, Latency, Status
 
 ASKERS = 8
@@ -95,6 +96,7 @@ class Machine:
     copies: int = 1  # slabs that an extent is to have, each on another donor
     exposed_bytes: int = 0  # with copies: of extents that have fewer, or not all pages in each
     lag_bytes: int = 0  # as Status.lag_bytes
+    away: Away | None = None  # None if it can't be read
 
     @property
     def unprotected_bytes(self) -> int:
@@ -196,6 +198,7 @@ def _user_vm(vm: vmsock.Vm) -> tuple[Machine, Status | None]:
             },
             error="",
             copies=status.copies,
+            away=Away.of_status(Fields(answer, vm.name)),
             exposed_bytes=status.exposed_bytes,
             lag_bytes=status.lag_bytes,
         ),
@@ -243,12 +246,14 @@ def _kernel_vm(file: hostd.HostFile, names: dict[str, str]) -> Machine:
     info: dcmfs.Info | None = None
     counters: dict[str, int] | None = None
     latency: dict[str, Latency] | None = None
+    away: Away | None = None
     why = ""
     try:
         info = dcmfs.info(Path(file.path))
         stats = dcmfs.stats(Path(file.path))
         counters = {key: value for key, value in stats.items() if " " not in key}
         latency = {kind: Latency.of_stats(stats, kind) for kind in LATENCIES}
+        away = Away.of_stats(stats)
     except (DcmError, OSError) as exc:
         why = f"{file.path}: {reason(exc)}"
     return Machine(
@@ -271,6 +276,7 @@ def _kernel_vm(file: hostd.HostFile, names: dict[str, str]) -> Machine:
         latency=latency,
         error=why,
         copies=file.copies,
+        away=away,
         exposed_bytes=file.exposed_bytes,
         lag_bytes=file.lag_bytes,
     )

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from dcmctl.cluster import estate
 from dcmctl.lib.installation import version
-from dcmctl.pager import settings
+from dcmctl.pager import settings, why
 from dcmctl.pager.status import FAULT_KINDS, Latency
 from dcmctl.web.httpd import Handler, Server, parse_listen, parse_names
 
@@ -165,6 +165,12 @@ def _vm_work(page: Page, vm: estate.Machine, labels: dict[str, str]) -> None:
         ("reductions_total", "Blocks split (REDUCE).", _counted(vm, "REDUCE")),
     ):
         page.counter(f"dcm_vm_{name}", help_).put(value, **labels)
+    waited = page.counter(
+        "dcm_vm_waited_seconds_total", "Time that accesses waited, of all together, by cause."
+    )
+    for cause, (name, _, _) in why.CAUSES.items():
+        if vm.counters is not None and name in vm.counters:
+            waited.put(vm.counters[name] / 1e9, **labels, cause=cause)
     mix = page.counter("dcm_vm_brought_pages_total", "Pages fetched, by the size of their block.")
     for size, word in zip(ORDERS, ("4K", "8K", "16K", "32K", "64K"), strict=True):
         mix.put(_counted(vm, f"MIX_{word}"), **labels, block_bytes=size)
