@@ -245,8 +245,7 @@ static void round_run(u64 seed, u64 steps, struct model_world *w)
 	w->breaks = model_one_in(w, 4);
 	w->fb = fb_create(&c);
 	if (c.files)
-		dcm_tunable_set(w->fb->vm, "lag_pages",
-				1 + model_random(w, 100));
+		fb_tunable(w->fb, "lag_pages", 1 + model_random(w, 100));
 	w->hot_len = 1 + (u32)model_random(w, c.nr_pages / 4);
 	for (i = 0; i < w->nv; i++)
 		w->v[i].lane = (u32)i % w->workers;

@@ -36,7 +36,7 @@ static inline struct fb_config calm(void)
 
 static inline void tune(struct fake_backend *fb, const char *name, u64 v)
 {
-	assert_int_equal(dcm_tunable_set(fb->vm, name, v), 0);
+	assert_int_equal(fb_tunable(fb, name, v), 0);
 }
 
 /* A world in which nothing is left to chance. */

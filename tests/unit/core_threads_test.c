@@ -290,7 +290,9 @@ static void control_step(struct control *k)
 		if (t == &dcm_tunables[DCM_T_largest_block] ||
 		    t == &dcm_tunables[DCM_T_fresh_block])
 			v = 4096ull << rnd(&k->rng, 5);
-		if (dcm_tunable_set(fb->vm, t->name, v))
+		if (t == &dcm_tunables[DCM_T_lag_pages])
+			v = rnd(&k->rng, 100);
+		if (fb_tunable(fb, t->name, v))
 			fb_violation(fb, "tunable %s", t->name);
 		break;
 	case 2 ... 5:
@@ -365,6 +367,7 @@ static void round_run(u64 seed, u64 steps, u64 *ok, u64 *lost)
 	cfg.direct = rnd(&rng, 2);
 	cfg.sparse = rnd(&rng, 2);
 	cfg.syncs = !cfg.sparse && rnd(&rng, 2);
+	cfg.files = k.copies > 1 && rnd(&rng, 2) ? 1 : 0;
 	cfg.max_delay = (u32)rnd(&rng, 2000);
 	cfg.qdepth = 2 + (u32)rnd(&rng, 60);
 	cfg.p_again = (u32)rnd(&rng, 1000);
@@ -375,6 +378,8 @@ static void round_run(u64 seed, u64 steps, u64 *ok, u64 *lost)
 		 "SEED=%llu STEPS=%llu ROUNDS=1 core_threads_test",
 		 (unsigned long long)seed, (unsigned long long)steps);
 	c.fb = fb_create(&cfg);
+	if (cfg.files)
+		fb_tunable(c.fb, "lag_pages", 1 + rnd(&rng, 100));
 	k.lane = c.workers;
 	c.running = c.workers;
 	for (i = 0; i < c.workers; i++) {

@@ -198,6 +198,15 @@ static void slabs_make(struct fake_backend *fb, u32 base)
 	}
 }
 
+int fb_tunable(struct fake_backend *fb, const char *name, u64 value)
+{
+	int err = dcm_tunable_set(fb->vm, name, value);
+
+	fb->lag_most =
+		max(fb->lag_most, dcm_tunable_get(fb->vm, DCM_T_lag_pages));
+	return err;
+}
+
 struct fake_backend *fb_create(const struct fb_config *cfg)
 {
 	struct fake_backend *fb = must(calloc(1, sizeof(*fb)));

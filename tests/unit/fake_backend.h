@@ -206,6 +206,9 @@ struct fake_backend {
 	u32 astray; /* so many pages with sums or seals come wrong next; the slab has them right */
 };
 
+/* dcm_tunable_set() */
+int fb_tunable(struct fake_backend *fb, const char *name, u64 value);
+
 struct fake_backend *fb_create(const struct fb_config *cfg);
 void fb_destroy(struct fake_backend *fb);
 

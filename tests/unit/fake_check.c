@@ -209,8 +209,6 @@ static void check_lag(const struct walk *k)
 		fb_violation(fb, "%lld pages lag, by extents %llu",
 			     (long long)atomic64_read(&fb->vm->lag),
 			     (unsigned long long)counted);
-	fb->lag_most =
-		max(fb->lag_most, dcm_tunable_get(fb->vm, DCM_T_lag_pages));
 	if (real > fb->lag_most)
 		fb_violation(fb, "%llu pages lag, more than %llu",
 			     (unsigned long long)real,

@@ -251,7 +251,7 @@ static void change_tunable(struct model_world *w)
 	/* worlds are small */
 	if (t == &dcm_tunables[DCM_T_lag_pages])
 		v = model_random(w, 100);
-	err = dcm_tunable_set(w->fb->vm, t->name, v);
+	err = fb_tunable(w->fb, t->name, v);
 	if (err)
 		fb_violation(w->fb, "tunable %s=%llu: %d", t->name,
 			     (unsigned long long)v, err);
