@@ -104,10 +104,13 @@ int __wrap_epoll_wait(int fd, struct epoll_event *ev, int max, int ms)
 {
 	int n;
 
-	EXPECT(fiber.runs && !fiber.locks && (!ms || ms == -1));
+	EXPECT(fiber.runs && !fiber.locks);
 	fiber_place();
-	while (!(n = __real_epoll_wait(fd, ev, max, 0)) && ms)
+	while (!(n = __real_epoll_wait(fd, ev, max, 0)) && ms) {
 		fiber_stop();
+		if (ms > 0)
+			ms = 0; /* its time is over when it goes on */
+	}
 	return n;
 }
 
