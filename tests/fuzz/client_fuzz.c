@@ -207,7 +207,7 @@ UNTRACED static void slabs_check(void)
 		EXPECT(++n <= 4096 && s->extent < client->nr_extents);
 		EXPECT(s->donor < client->nr_donors &&
 		     s->state <= SLAB_UNMAPPING);
-		mine[s->donor] += !s->dead;
+		mine[s->donor] += !s->dead && !s->disowned;
 		EXPECT(!s->member || (!s->dead && s->state == SLAB_ATTACHED));
 	}
 	for (u32 i = 0; i < EXTENTS; i++)

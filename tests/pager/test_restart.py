@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,12 @@ def orphans(status: dict[str, Any]) -> list[int]:
     return [d["orphans"] for d in status["donors"]]
 
 
+def moved_off(donor: int, status: dict[str, Any]) -> bool:
+    """Nothing is left on a donor that has died."""
+    found = status["donors"][donor]
+    return bool(found["state"] == "lost" and not found["slabs"])
+
+
 def test_dead_donors_of_this_host_lose_nothing(start_donor: StartDonor, short_tmp: Path) -> None:
     """Killed for good, one after the other, the last with no donor left; then others come."""
     donors = start_group(start_donor, "abc")
@@ -96,11 +103,7 @@ def test_dead_donors_of_this_host_lose_nothing(start_donor: StartDonor, short_tm
         threads.until(lambda s: s["extents"]["mapped"] >= 4, "all memory is mapped")
         for dead in range(2):
             donors[dead].kill()
-            after = threads.until(
-                lambda s, dead=dead: s["donors"][dead]["state"] == "lost"
-                and not s["donors"][dead]["slabs"],
-                "moved",
-            )
+            after = threads.until(partial(moved_off, dead), "moved")
             nothing_lost(after)
         donors[2].kill()
         after = threads.until(lambda s: orphans(s)[2] > 0, "orphans")
