@@ -365,6 +365,7 @@ static void round_run(u64 seed, u64 steps, u64 *ok, u64 *lost)
 	cfg.dirty_bits = rnd(&rng, 2);
 	cfg.touched_bits = rnd(&rng, 2);
 	cfg.direct = rnd(&rng, 2);
+	cfg.seal = !cfg.direct && rnd(&rng, 2);
 	cfg.sparse = rnd(&rng, 2);
 	cfg.syncs = !cfg.sparse && rnd(&rng, 2);
 	cfg.files = k.copies > 1 && rnd(&rng, 2) ? 1 : 0;
