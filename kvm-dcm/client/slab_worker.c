@@ -14,7 +14,8 @@
  * An extent has one slab, and two while it moves: the newest record of an
  * extent leads to the older ones. A slab that is asked back before the pager
  * has it is given back at once. One that the client gives back because another
- * is better stays for up to a minute, until that is filled.
+ * is better stays for up to a minute, until that is filled, if its extent has a
+ * third.
  *
  * An extent with copies has two or three. When one is added it is filled: pages
  * are copied to it that the others have. What a donor that was away for a while
@@ -340,11 +341,19 @@ static bool record_attach(struct dcm_slab_worker *w, struct dcm_slab_record *r,
 	return false;
 }
 
-/* A slab that nobody needs soon keeps its pages until another one has them. */
-static bool record_waits(struct dcm_slab_worker *w, struct dcm_slab_record *r,
-			 struct round *rd, u64 since_ns)
+/*
+ * A slab that nobody needs soon keeps its pages until another one has them. Where
+ * the extent has only these two, nothing is gained by that.
+ */
+static bool record_waits(struct dcm_slab_worker *w,
+			 const struct dcm_slab_record *r, u64 now, u64 since_ns)
 {
-	return rd->now < since_ns + PATIENCE_NS &&
+	const struct dcm_slab_record *o = dcm_slab_worker_first(w, r->extent);
+	u32 attached = 0;
+
+	for (; o; o = o->next)
+		attached += o->attached;
+	return attached > 2 && now < since_ns + PATIENCE_NS &&
 	       dcm_slab_worker_todo(w, r->extent) & DCM_SLAB_FILL;
 }
 
@@ -442,7 +451,7 @@ static bool record_work(struct dcm_slab_worker *w, struct dcm_slab_record *r,
 	if (todo & DCM_SLAB_ATTACH)
 		return todo & DCM_SLAB_EVICT || record_attach(w, r, rd);
 	if (todo & DCM_SLAB_EVICT &&
-	    !(patient && record_waits(w, r, rd, since_ns)))
+	    !(patient && record_waits(w, r, rd->now, since_ns)))
 		return record_move(w, r, rd, since_ns);
 	if (todo & DCM_SLAB_EVICT)
 		round_again(rd, AGAIN_MS);

@@ -121,8 +121,11 @@ static void test_the_copy_comes_first(void **state)
 	u32 i, k;
 
 	(void)state;
+	world.most = 3;
 	for (k = 0; k < 2; k++) {
+		world.fill = 0;
 		old[k] = fake_slab_lend(3 + k, 0);
+		fake_slab_lend(3 + k, 0);
 		rounds();
 		world.fill = -EAGAIN;
 		fake_slab_lend(3 + k, 1);

@@ -84,7 +84,7 @@ static int pager_attach(struct dcm_slab_worker *w, struct dcm_slab_record *r)
 
 	(void)w;
 	assert_false(l->has);
-	if (world.slabs_of[r->extent] == 2)
+	if (world.slabs_of[r->extent] == world.most)
 		return -EAGAIN;
 	if (world.attach)
 		return world.attach;
@@ -179,7 +179,7 @@ int setup(void **state)
 		.lose = pager_lose,
 	};
 	memset(&worker, 0, sizeof(worker));
-	world = (struct slab_worker_world){ .thin = EXTENTS };
+	world = (struct slab_worker_world){ .thin = EXTENTS, .most = 2 };
 	return dcm_slab_worker_init(&worker, &ops, "VM test", "block", EXTENTS);
 }
 

@@ -32,6 +32,7 @@ struct fake_slab {
  * @line: of the log, the last ones; @lines: how many in all
  * @wakes: of the pager
  * @attach: what the pager answers; @move, @fill, @lose: the same
+ * @most: slabs that an extent may have
  * @fills: calls
  * @thin: the extent with a thin slab; %EXTENTS: none
  * @lag: pages of extent 3 that lag; @lag_bound: what the pager was told
@@ -49,6 +50,7 @@ struct slab_worker_world {
 	int move;
 	int fill;
 	s64 lose;
+	u32 most;
 	u32 fills;
 	u32 thin;
 	u64 lag;
