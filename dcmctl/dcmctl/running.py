@@ -118,6 +118,12 @@ def cmd_why(args: Args) -> int:
 
 
 def cmd_budget(args: Args) -> int:
+    if (args.size is None) == (args.advise is None):
+        raise UsageError("dcmctl budget needs either a SIZE or --advise PERCENT")
+    if args.advise is not None:
+        from dcmctl import advise  # reads the whole estate
+
+        return advise.cmd_advise(args)
     vm = vmsock.find(args.vm)
     size = parse_size(args.size, "budget")
     _, before = _ask_status(vm)
@@ -267,9 +273,16 @@ def add_parsers(sub: Any, add: Callable[..., argparse.ArgumentParser]) -> None:
         "--seconds", metavar="S", default="5", help="how long to look (default %(default)s)"
     )
 
-    p = add(sub, "budget", cmd_budget, "change the direct budget of a running VM")
+    text = "change the direct budget of a running VM, or say which it needs"
+    p = add(sub, "budget", cmd_budget, text)
     p.add_argument("vm", metavar="VM")
-    p.add_argument("size", metavar="SIZE")
+    p.add_argument("size", nargs="?", metavar="SIZE")
+    p.add_argument(
+        "--advise", metavar="PERCENT", help="name the budget for so much slowdown; changes nothing"
+    )
+    p.add_argument(
+        "--seconds", metavar="S", default="10", help="how long --advise looks (default %(default)s)"
+    )
 
     text = "show or change on how many donors a running VM has each page"
     p = add(sub, "redundancy", cmd_redundancy, text)

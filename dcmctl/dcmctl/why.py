@@ -15,7 +15,7 @@ from dcmctl.pager import why
 Args = argparse.Namespace
 
 
-def _find(name: str) -> estate.Machine:
+def find(name: str) -> estate.Machine:
     """The VM of this name, or with its memory in this file, of either pager."""
     vms = estate.look(ask_donors=False).vms
     found = [vm for vm in vms if name in (vm.name, vm.path)]
@@ -38,17 +38,23 @@ def _larger_line(larger: dict[float, float | None]) -> str:
     return f"  a larger budget would still fetch {', '.join(known)} the budget"
 
 
-def cmd_why(args: Args) -> int:
+def seconds_of(text: str) -> float:
+    """The value of --seconds."""
     try:
-        seconds = float(args.seconds)
+        seconds = float(text)
     except ValueError:
         seconds = 0.0
     if not 0.1 <= seconds <= 3600:
-        raise UsageError(f"--seconds '{printable(args.seconds)}' is not 0.1 to 3600")
-    old, begun = _find(args.vm), time.monotonic()
+        raise UsageError(f"--seconds '{printable(text)}' is not 0.1 to 3600")
+    return seconds
+
+
+def cmd_why(args: Args) -> int:
+    seconds = seconds_of(args.seconds)
+    old, begun = find(args.vm), time.monotonic()
     cpu_before = why.cpu_wait_ns(old.pid) if old.pid else {}
     time.sleep(seconds)
-    new = _find(args.vm)
+    new = find(args.vm)
     took = time.monotonic() - begun
     before, after = old.counters or {}, new.counters or {}
     waits = why.Waits.between(before, after) if old.pid == new.pid else None
@@ -56,7 +62,7 @@ def cmd_why(args: Args) -> int:
         raise DcmError(
             f"VM {new.name} started anew meanwhile, or its pager is of another version than dcmctl"
         )
-    cpu = why.cpu_waited(cpu_before, why.cpu_wait_ns(new.pid)) if new.pid else None
+    cpu = why.summed(cpu_before, why.cpu_wait_ns(new.pid)) if new.pid else None
     larger = {}
     if old.away and new.away and new.budget_bytes:
         away = new.away.since(old.away)

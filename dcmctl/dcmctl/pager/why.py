@@ -94,22 +94,32 @@ class Waits:
         return text
 
 
-def cpu_wait_ns(pid: int) -> dict[str, int]:
-    """How long each thread of a process was ready to run and waited for a CPU, by its number.
+def _schedstat(pid: int, field: int) -> dict[str, int]:
+    """A field of schedstat of each thread of a process, by its number; not of the pager's threads.
 
-    Without the pager's own threads. Empty if it can't be read: the process is another user's.
+    Empty if it can't be read: the process is another user's.
     """
     found: dict[str, int] = {}
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(OSError, ValueError, IndexError):
                 if not (task / "comm").read_text().startswith("dcm-"):
-                    found[task.name] = int((task / "schedstat").read_text().split()[1])
+                    found[task.name] = int((task / "schedstat").read_text().split()[field])
     return found
 
 
-def cpu_waited(old: Mapping[str, int], new: Mapping[str, int]) -> int | None:
-    """The sum of what threads waited that ran at both readings; None if there is none."""
+def cpu_ran_ns(pid: int) -> dict[str, int]:
+    """The CPU time of each thread."""
+    return _schedstat(pid, 0)
+
+
+def cpu_wait_ns(pid: int) -> dict[str, int]:
+    """How long each thread was ready to run and waited for a CPU."""
+    return _schedstat(pid, 1)
+
+
+def summed(old: Mapping[str, int], new: Mapping[str, int]) -> int | None:
+    """The growth for threads that ran at both readings; None if there is none."""
     both = old.keys() & new.keys()
     return sum(max(0, new[t] - old[t]) for t in both) if both else None
 

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`dcmctl budget VM --advise PERCENT`: the budget for a slowdown, and how sure that is."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from dcmctl.cluster.estate import Machine
+from dcmctl.lib.errors import DcmError, UsageError, printable
+from dcmctl.lib.output import print_json
+from dcmctl.lib.units import PAGE, format_count, format_size
+from dcmctl.pager import why
+from dcmctl.pager.advise import Cost
+from dcmctl.why import find, seconds_of
+
+Args = argparse.Namespace
+Reading = tuple[Machine, dict[str, int]]
+
+
+def _read(name: str) -> Reading:
+    vm = find(name)
+    ran = why.cpu_ran_ns(vm.pid) if vm.pid else {}
+    if not ran:
+        raise DcmError(
+            f"VM {vm.name}: its threads' CPU time can't be read, which its waits are compared with"
+            + ("; it is known for VMs of the user pager" if vm.pid is None else "")
+        )
+    return vm, ran
+
+
+def _cost(old: Reading, new: Reading) -> Cost:
+    (before, ran_before), (after, ran_after) = old, new
+    a, b = before.counters or {}, after.counters or {}
+    waits = why.Waits.between(a, b) if before.pid == after.pid else None
+    if waits is None or not before.away or not after.away or not after.budget_bytes:
+        raise DcmError(f"VM {after.name} started anew, or its pager is of another version")
+    if before.budget_bytes != after.budget_bytes:
+        raise DcmError(f"VM {after.name}: its budget was changed meanwhile")
+    faults, zero = (b.get(n, 0) - a.get(n, 0) for n in ("FAULTS", "FAULT_ZERO"))
+    ran = why.summed(ran_before, ran_after) or 0
+    away = after.away.since(before.away)
+    return Cost.of(after.budget_bytes // PAGE, waits, faults, zero, ran, away)
+
+
+def _size(pages: int | None) -> str:
+    return "none known" if pages is None else format_size(pages * PAGE)
+
+
+def cmd_advise(args: Args) -> int:
+    try:
+        share = float(args.advise) / 100
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 10:
+        raise UsageError(f"--advise '{printable(args.advise)}' is not a percentage above 0")
+    half = seconds_of(args.seconds) / 2
+    readings = [_read(args.vm)]
+    for _ in range(2):
+        time.sleep(half)
+        readings.append(_read(args.vm))
+    whole = _cost(readings[0], readings[2])
+    halves = [_cost(readings[i], readings[i + 1]).budget_for(share) for i in range(2)]
+    vm, now, budget = readings[2][0], whole.slower(), whole.budget_for(share)
+    fetched = sum(whole.away.fetched.values())
+    if args.json:
+        sizes = [None if pages is None else pages * PAGE for pages in (budget, *halves)]
+        print_json(
+            {
+                "name": vm.name,
+                "percent": share * 100,
+                "budget_bytes": vm.budget_bytes,
+                "slower_percent": None if now is None else round(now * 100, 1),
+                "advised_bytes": sizes[0],
+                "halves_bytes": sizes[1:],
+                "fetched_pages": fetched,
+            }
+        )
+        return 0
+    if now is None:
+        raise DcmError(f"VM {vm.name}: its threads did not run: try again while it works")
+    text = f"{vm.name}: {now * 100:.0f} % slower than with all of its memory direct"
+    print(f"{text}, with a budget of {_size(whole.budget_pages)}")
+    if now <= share:
+        print("that is within what was asked for; for smaller budgets nothing is foretold")
+        return 0
+    if budget is None:
+        why_not = (
+            "too little was fetched to tell"
+            if whole.slower(whole.budget_pages * 2) is None
+            else "no budget is enough, as new pages cost more than that"
+        )
+        print(f"for {share * 100:g} %: {why_not}")
+        return 0
+    slower = whole.slower(budget) or 0.0
+    print(f"for {share * 100:g} %: a budget of {_size(budget)}, with {slower * 100:.0f} %")
+    print(
+        f"from {format_count(fetched)} fetched pages; each half of the time alone says "
+        f"{_size(halves[0])} and {_size(halves[1])}"
+    )
+    return 0
